@@ -1,0 +1,262 @@
+/* attention.c - attention forward; see attention.h. Per block of queries: Q is packed to
+ * [dim][queries] times scale * log2(e), so softmax is a power of two; then for each block
+ * of keys S = K Q, running maximum and sum per lane, and O[dim][queries] = O * decay +
+ * V S, decay being what the larger maximum does to older sums. */
+#include "attention.h"
+#include "attention_parts.h"
+#include "vmath.h"
+#include <math.h>
+
+enum { SLOT_Q, SLOT_K, SLOT_V, SLOT_OFFSET, SLOT_RNG, SLOT_O, SLOT_LSE, SLOT_WORK, SLOTS };
+
+/* A thread's scratch, in floats from its start. */
+typedef struct Scratch {
+    int64_t packed, out, s, max, sum, decay, floats;
+} Scratch;
+
+static Scratch scratch_of(const AttnShape *s, int64_t bq) {
+    Scratch x = {0};
+    x.out = x.packed + s->dim * bq;
+    x.s = x.out + s->dim * bq;
+    x.max = x.s + ATTN_BLOCK_KEYS * bq;
+    x.sum = x.max + bq;
+    x.decay = x.sum + bq;
+    x.floats = (x.decay + bq + 63) / 64 * 64;
+    return x;
+}
+
+static int64_t grad_floats(const AttnShape *s, int64_t bq) {
+    return (bq * (2 * s->dim + 2 * ATTN_BLOCK_KEYS + 2) + 63) / 64 * 64;
+}
+
+size_t attention_workspace_bytes(const AttnShape *s, bool grad, int threads, int vl) {
+    int64_t bq = attn_block_queries(s, vl);
+    int64_t floats = grad ? grad_floats(s, bq) : scratch_of(s, bq).floats;
+    return array_bytes((size_t)threads, (size_t)floats * sizeof(float));
+}
+
+/* name.softmax(s, keys, max, sum, decay), for up to four vectors of queries. */
+static void softmax_columns(const Attn *a, int64_t first, int n) {
+    Emit *e = a->e;
+    LLVMValueRef old[4], sum[4], top[4], next[4], row, at[4];
+    LLVMValueRef zero = emit_i64(e, 0), keys = emit_param(e, 1);
+    LLVMValueRef s = emit_at(e, e->f32, emit_param(e, 0), first);
+    for (int v = 0; v < n; v++) {
+        at[v] = emit_at(e, e->f32, emit_param(e, 2), first + v * e->vl);
+        old[v] = emit_load(e, e->vf32, at[v], NULL, 4);
+    }
+    Loop l;
+    loop_begin(e, &l, zero, keys, 1, n, old);
+    row = attn_f32(a, s, emit_mul(e, l.i, emit_i64(e, a->bq)));
+    for (int v = 0; v < n; v++) {
+        LLVMValueRef x = emit_load(e, e->vf32, emit_at(e, e->f32, row, v * e->vl), NULL, 4);
+        next[v] = emit_fmax(e, x, l.carry[v]);
+    }
+    loop_end(e, &l, next);
+    for (int v = 0; v < n; v++) {
+        top[v] = l.carry[v];
+        emit_store(e, top[v], at[v], NULL, 4);
+        LLVMValueRef decay = vmath_exp2_fast(e, emit_fsub(e, old[v], top[v]));
+        at[v] = emit_at(e, e->f32, emit_param(e, 4), first + v * e->vl);
+        emit_store(e, decay, at[v], NULL, 4);
+        at[v] = emit_at(e, e->f32, emit_param(e, 3), first + v * e->vl);
+        sum[v] = emit_fmul(e, emit_load(e, e->vf32, at[v], NULL, 4), decay);
+    }
+    loop_begin(e, &l, zero, keys, 1, n, sum);
+    row = attn_f32(a, s, emit_mul(e, l.i, emit_i64(e, a->bq)));
+    for (int v = 0; v < n; v++) {
+        LLVMValueRef to = emit_at(e, e->f32, row, v * e->vl);
+        LLVMValueRef x = emit_load(e, e->vf32, to, NULL, 4);
+        LLVMValueRef p = vmath_exp2_fast(e, emit_fsub(e, x, top[v]));
+        emit_store(e, p, to, NULL, 4);
+        next[v] = emit_fadd(e, l.carry[v], p);
+    }
+    loop_end(e, &l, next);
+    for (int v = 0; v < n; v++) emit_store(e, l.carry[v], at[v], NULL, 4);
+}
+
+static void softmax_emit(const Attn *a) {
+    Emit *e = a->e;
+    attn_func(a, "softmax", "pippp");
+    for (int64_t j = 0; j < a->bq; j += 4 * e->vl) {
+        softmax_columns(a, j, (int)MIN(4, (a->bq - j) / e->vl));
+    }
+    emit_ret(e, NULL);
+}
+
+/* name.drop(s, keys, rng, index): clears what dropout drops; the scaling of what stays is
+ * left to the end. index: number of the probability of key 0, query 0 of the block. */
+static void drop_emit(const Attn *a) {
+    Emit *e = a->e;
+    Loop l;
+    attn_func(a, "drop", "pipi");
+    loop_begin(e, &l, emit_i64(e, 0), emit_param(e, 1), 1, 0, NULL);
+    LLVMValueRef row = attn_f32(a, emit_param(e, 0),
+                                emit_mul(e, l.i, emit_i64(e, a->bq)));
+    Loop c;
+    loop_begin(e, &c, emit_i64(e, 0), emit_i64(e, a->bq), e->vl, 0, NULL);
+    LLVMValueRef index = emit_add(e, emit_param(e, 3), l.i);
+    index = emit_add(e, index, emit_mul(e, c.i, emit_i64(e, a->s.tk)));
+    LLVMValueRef keep = attn_keep(a, emit_param(e, 2), index);
+    LLVMValueRef drop = LLVMBuildNot(e->b, keep, "");
+    emit_store(e, LLVMConstNull(e->vf32), attn_f32(a, row, c.i), drop, 4);
+    loop_end(e, &c, NULL);
+    loop_end(e, &l, NULL);
+    emit_ret(e, NULL);
+}
+
+/* name.values(v, s, out, decay, keys): out[dim][bq] = out * decay + V S. */
+static void values_emit(const Attn *a) {
+    Emit *e = a->e;
+    GemmStrides s = {1, a->kv_row, a->bq, a->bq};
+    attn_func(a, "values", "ppppi");
+    gemm_emit(e, &s, GEMM_SCALE, emit_param(e, 0), emit_param(e, 1), emit_param(e, 2),
+              emit_param(e, 3), emit_i64(e, a->s.dim), emit_i64(e, a->bq),
+              emit_param(e, 4));
+    emit_ret(e, NULL);
+}
+
+/* name.start(work): no maximum, no sum, no output yet. */
+static void start_emit(const Attn *a) {
+    Emit *e = a->e;
+    Scratch x = scratch_of(&a->s, a->bq);
+    Loop l;
+    attn_func(a, "start", "p");
+    LLVMValueRef zero = LLVMConstNull(e->vf32), work = emit_param(e, 0);
+    loop_begin(e, &l, emit_i64(e, x.out), emit_i64(e, x.s), e->vl, 0, NULL);
+    emit_store(e, zero, attn_f32(a, work, l.i), NULL, 4);
+    loop_end(e, &l, NULL);
+    for (int64_t v = 0; v < a->bq; v += e->vl) {
+        LLVMValueRef never = emit_f32_like(e, zero, -INFINITY);
+        emit_store(e, never, emit_at(e, e->f32, work, x.max + v), NULL, 4);
+        emit_store(e, zero, emit_at(e, e->f32, work, x.sum + v), NULL, 4);
+    }
+    emit_ret(e, NULL);
+}
+
+/* name.finish(work, o, lse, rows): o and lse from the sums. The maximum is in units of
+ * log2, the sum relative to it. */
+static void finish_emit(const Attn *a) {
+    Emit *e = a->e;
+    Scratch x = scratch_of(&a->s, a->bq);
+    attn_func(a, "finish", "pppi");
+    LLVMValueRef work = emit_param(e, 0), rows = emit_param(e, 3);
+    LLVMValueRef decay = emit_at(e, e->f32, work, x.decay);
+    LLVMValueRef lse = emit_at(e, e->f32, work, x.sum);
+    for (int64_t v = 0; v < a->bq; v += e->vl) {
+        LLVMValueRef top = emit_load(e, e->vf32, emit_at(e, e->f32, work, x.max + v), NULL,
+                                     4);
+        LLVMValueRef sum_at = emit_at(e, e->f32, lse, v);
+        LLVMValueRef sum = emit_load(e, e->vf32, sum_at, NULL, 4);
+        LLVMValueRef kept = emit_f32_like(e, sum, 1 - a->s.dropout);
+        LLVMValueRef factor = emit_fdiv(e, emit_f32_like(e, sum, 1),
+                                        emit_fmul(e, sum, kept));
+        emit_store(e, factor, emit_at(e, e->f32, decay, v), NULL, 4);
+        LLVMValueRef log = emit_fma(e, top, emit_f32_like(e, top, M_LN2),
+                                    vmath_log(e, sum));
+        emit_store(e, log, sum_at, NULL, 4);
+    }
+    LLVMValueRef args[] = {emit_at(e, e->f32, work, x.out), emit_param(e, 1), rows, decay};
+    attn_call(a, "unpack", args, 4);
+    Loop l;
+    loop_begin(e, &l, emit_i64(e, 0), rows, 1, 0, NULL);
+    LLVMValueRef value = emit_load(e, e->f32, attn_f32(a, lse, l.i), NULL, 4);
+    LLVMValueRef to = emit_mul(e, l.i, emit_i64(e, a->s.heads));
+    emit_store(e, value, attn_f32(a, emit_param(e, 2), to), NULL, 4);
+    loop_end(e, &l, NULL);
+    emit_ret(e, NULL);
+}
+
+/* name.queries(ctx, work, offset, bh, block): one block of queries of one head. */
+static void queries_emit(const Attn *a) {
+    Emit *e = a->e;
+    const AttnShape *s = &a->s;
+    Scratch x = scratch_of(s, a->bq);
+    attn_func(a, "queries", "ppiii");
+    LLVMValueRef ctx = emit_param(e, 0), work = emit_param(e, 1), off = emit_param(e, 2);
+    LLVMValueRef bh = emit_param(e, 3), heads = emit_i64(e, s->heads);
+    LLVMValueRef b = emit_div(e, bh, heads), h = emit_rem(e, bh, heads);
+    LLVMValueRef group = emit_div(e, h, emit_i64(e, s->heads / s->kv_heads));
+    LLVMValueRef i0 = emit_mul(e, emit_param(e, 4), emit_i64(e, a->bq));
+    LLVMValueRef rows = emit_sub(e, emit_i64(e, s->tq), i0);
+    rows = emit_imin(e, rows, emit_i64(e, a->bq));
+    LLVMValueRef row = emit_add(e, emit_mul(e, b, emit_i64(e, s->tq)), i0);
+    row = emit_add(e, emit_mul(e, row, heads), h);
+    LLVMValueRef q_at = emit_mul(e, row, emit_i64(e, s->dim));
+    LLVMValueRef kv_at = emit_mul(e, b, emit_i64(e, s->tk * s->kv_heads));
+    kv_at = emit_mul(e, emit_add(e, kv_at, group), emit_i64(e, s->dim));
+    LLVMValueRef k = attn_f32(a, attn_slot(a, ctx, SLOT_K), kv_at);
+    LLVMValueRef v = attn_f32(a, attn_slot(a, ctx, SLOT_V), kv_at);
+    LLVMValueRef q = attn_f32(a, attn_slot(a, ctx, SLOT_Q), q_at);
+    LLVMValueRef packed = emit_at(e, e->f32, work, x.packed);
+    LLVMValueRef scores = emit_at(e, e->f32, work, x.s);
+    LLVMValueRef decay = emit_at(e, e->f32, work, x.decay);
+    LLVMValueRef pack[] = {q, packed, rows, emit_f32(e, s->scale * M_LOG2E)};
+    attn_call(a, "pack", pack, 4);
+    attn_call(a, "start", &work, 1);
+    LLVMValueRef all = attn_keys(a, off, i0, rows);
+    Loop l;
+    loop_begin(e, &l, emit_i64(e, 0), all, a->bk, 0, NULL);
+    LLVMValueRef keys = emit_imin(e, emit_sub(e, all, l.i), emit_i64(e, a->bk));
+    LLVMValueRef at = emit_mul(e, l.i, emit_i64(e, a->kv_row));
+    LLVMValueRef ahead = emit_sub(e, l.i, emit_add(e, off, i0));
+    attn_block_scores(a, attn_f32(a, k, at), packed, scores, keys, ahead);
+    LLVMValueRef soft[] = {scores, keys, emit_at(e, e->f32, work, x.max),
+                           emit_at(e, e->f32, work, x.sum), decay};
+    attn_call(a, "softmax", soft, 5);
+    if (s->dropout > 0) {
+        LLVMValueRef index = emit_add(e, emit_mul(e, bh, emit_i64(e, s->tq)), i0);
+        index = emit_add(e, emit_mul(e, index, emit_i64(e, s->tk)), l.i);
+        LLVMValueRef drop[] = {scores, keys, attn_slot(a, ctx, SLOT_RNG), index};
+        attn_call(a, "drop", drop, 4);
+    }
+    LLVMValueRef values[] = {attn_f32(a, v, at), scores, emit_at(e, e->f32, work, x.out),
+                             decay, keys};
+    attn_call(a, "values", values, 5);
+    loop_end(e, &l, NULL);
+    LLVMValueRef finish[] = {work, attn_f32(a, attn_slot(a, ctx, SLOT_O), q_at),
+                             attn_f32(a, attn_slot(a, ctx, SLOT_LSE), row), rows};
+    attn_call(a, "finish", finish, 4);
+    emit_ret(e, NULL);
+}
+
+/* An item is a pair of query blocks of one head, one from each end: under a causal mask
+ * every pair then has the same work. The middle block of an odd number stands alone. */
+static void body_emit(const Attn *a, int64_t pairs) {
+    Emit *e = a->e;
+    int64_t floats = scratch_of(&a->s, a->bq).floats;
+    attn_func(a, "body", "piii");
+    LLVMValueRef ctx = emit_param(e, 0);
+    LLVMValueRef at = emit_mul(e, emit_param(e, 3), emit_i64(e, floats));
+    LLVMValueRef work = attn_f32(a, attn_slot(a, ctx, SLOT_WORK), at);
+    LLVMValueRef off = attn_offset(a, attn_slot(a, ctx, SLOT_OFFSET));
+    Loop l;
+    loop_begin(e, &l, emit_param(e, 1), emit_param(e, 2), 1, 0, NULL);
+    LLVMValueRef bh = emit_div(e, l.i, emit_i64(e, pairs));
+    LLVMValueRef low = emit_rem(e, l.i, emit_i64(e, pairs));
+    LLVMValueRef high = emit_sub(e, emit_i64(e, a->q_blocks - 1), low);
+    attn_call(a, "queries", (LLVMValueRef[]){ctx, work, off, bh, low}, 5);
+    If two;
+    if_begin(e, &two, LLVMBuildICmp(e->b, LLVMIntNE, low, high, ""));
+    attn_call(a, "queries", (LLVMValueRef[]){ctx, work, off, bh, high}, 5);
+    if_end(e, &two);
+    loop_end(e, &l, NULL);
+    emit_ret(e, NULL);
+}
+
+LLVMValueRef attention_emit(Emit *e, const char *name, const AttnShape *s) {
+    Attn a = attn_of(e, name, s);
+    int64_t pairs = (a.q_blocks + 1) / 2;
+    attn_pack_emit(&a);
+    attn_unpack_emit(&a);
+    attn_scores_emit(&a);
+    if (s->causal) attn_mask_emit(&a);
+    softmax_emit(&a);
+    if (s->dropout > 0) drop_emit(&a);
+    values_emit(&a);
+    start_emit(&a);
+    finish_emit(&a);
+    queries_emit(&a);
+    body_emit(&a, pairs);
+    return attn_entry(&a, SLOTS, s->batch * s->heads * pairs);
+}

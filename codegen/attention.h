@@ -1,0 +1,37 @@
+/* attention.h - attention forward and backward as emitted functions: blocks of queries
+ * against blocks of keys with online softmax (Dao et al., FlashAttention-2, 2023), scores
+ * held transposed so that lanes are queries and softmax needs no reduction across lanes. */
+#ifndef STATOR_ATTENTION_H
+#define STATOR_ATTENTION_H
+#include "emit.h"
+
+/* q, o: f32 [batch, tq, heads, dim]; k, v: f32 [batch, tk, kv_heads, dim]; lse: f32
+ * [batch, tq, heads], the log of the sum of exp(scale * q k); all contiguous. Head h uses
+ * kv head h / (heads / kv_heads). Causal: query i sees keys j <= offset + i, j < tk, and
+ * no later block of keys is read; otherwise it sees all tk keys. dropout: probability of
+ * dropping, in [0, 1); `site` tells the attentions of one step apart. */
+typedef struct AttnShape {
+    int64_t batch, tq, tk, heads, kv_heads, dim;
+    double scale;
+    bool causal;
+    double dropout;
+    uint32_t site;
+} AttnShape;
+
+/* Emits void(ptr q, ptr k, ptr v, ptr offset, ptr rng, ptr o, ptr lse, ptr workspace).
+ * offset: one i32 >= 0 (taken as 0 when negative), read only when causal. rng: i32[3] =
+ * {key0, key1, layer}, read only with dropout: the probability of (b, h, i, j) is kept
+ * when word 0 of philox(counter {lo32(x), hi32(x), site, layer}, key) >= dropout * 2^32,
+ * x = ((b * heads + h) * tq + i) * tk + j, and then scaled by 1 / (1 - dropout).
+ * The function calls rt_parallel; the bits do not depend on the number of threads. */
+LLVMValueRef attention_emit(Emit *e, const char *name, const AttnShape *s);
+
+/* Emits void(ptr q, ptr k, ptr v, ptr o, ptr lse, ptr do, ptr offset, ptr rng, ptr dq,
+ * ptr dk, ptr dv, ptr workspace). dq, dk, dv are overwritten; dk and dv are summed over
+ * the query heads that share them, in order, by the one thread that owns the kv head. */
+LLVMValueRef attention_grad_emit(Emit *e, const char *name, const AttnShape *s);
+
+/* Bytes of the workspace (64-byte aligned) for runs with up to `threads` threads. */
+size_t attention_workspace_bytes(const AttnShape *s, bool grad, int threads, int vl);
+
+#endif

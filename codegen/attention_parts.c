@@ -1,0 +1,243 @@
+/* attention_parts.c - see attention_parts.h. */
+#include "attention_parts.h"
+#include "vmath.h"
+#include <math.h>
+
+enum { BLOCK_QUERIES = 64 };
+
+int64_t attn_block_queries(const AttnShape *s, int vl) {
+    int64_t lanes = (MIN(s->tq, BLOCK_QUERIES) + vl - 1) / vl * vl;
+    return MIN(lanes, (int64_t)MAX(BLOCK_QUERIES, vl));
+}
+
+static void check_shape(const AttnShape *s) {
+    int64_t most = 1 << 24, total = 1;
+    int64_t q = s->tq, k = s->tk;
+    check(s->batch >= 1 && q >= 1 && k >= 1 && s->heads >= 1 && s->kv_heads >= 1);
+    check(s->batch <= most && q <= most && k <= most && s->heads <= most);
+    check(s->dim >= 1 && s->dim <= 4096 && s->heads % s->kv_heads == 0);
+    check(s->dropout >= 0 && s->dropout < 1 && isfinite(s->scale));
+    int64_t factors[] = {s->batch, s->heads, s->dim, MAX(q, k)};
+    for (int i = 0; i < ARRAY_LEN(factors); i++) {
+        check(!__builtin_mul_overflow(total, factors[i], &total));
+    }
+    check(total <= INT64_MAX / 64);
+}
+
+Attn attn_of(Emit *e, const char *name, const AttnShape *s) {
+    check_shape(s);
+    Attn a = {.e = e, .name = name, .s = *s, .bk = ATTN_BLOCK_KEYS};
+    a.bq = attn_block_queries(s, e->vl);
+    a.q_blocks = (s->tq + a.bq - 1) / a.bq;
+    a.q_row = s->heads * s->dim;
+    a.kv_row = s->kv_heads * s->dim;
+    return a;
+}
+
+void attn_func(const Attn *a, const char *part, const char *sig) {
+    Emit *e = a->e;
+    LLVMTypeRef params[16];
+    int n = (int)strlen(sig);
+    check(n <= ARRAY_LEN(params));
+    for (int i = 0; i < n; i++) {
+        params[i] = sig[i] == 'p' ? e->ptr : sig[i] == 'i' ? e->i64 : e->f32;
+    }
+    emit_func(e, arena_printf(e->mem, "%s.%s", a->name, part), e->void_, params, n, true);
+}
+
+void attn_call(const Attn *a, const char *part, const LLVMValueRef *args, int n) {
+    Emit *e = a->e;
+    emit_call(e, arena_printf(e->mem, "%s.%s", a->name, part), e->void_, args, n);
+}
+
+LLVMValueRef attn_entry(const Attn *a, int n, int64_t items) {
+    Emit *e = a->e;
+    LLVMTypeRef params[16] = {NULL}, body[] = {e->ptr, e->i64, e->i64, e->i64};
+    check(n <= ARRAY_LEN(params));
+    for (int i = 0; i < n; i++) params[i] = e->ptr;
+    LLVMValueRef fn = emit_func(e, a->name, e->void_, params, n, false);
+    LLVMValueRef ctx = emit_alloca(e, n * 8);
+    for (int i = 0; i < n; i++) {
+        emit_store(e, emit_param(e, i), emit_at(e, e->ptr, ctx, i), NULL, 8);
+    }
+    const char *part = arena_printf(e->mem, "%s.body", a->name);
+    LLVMValueRef args[] = {emit_i64(e, items), emit_extern(e, part, e->void_, body, 4),
+                           ctx};
+    emit_call(e, "rt_parallel", e->void_, args, 3);
+    emit_ret(e, NULL);
+    return fn;
+}
+
+LLVMValueRef attn_slot(const Attn *a, LLVMValueRef ctx, int i) {
+    return emit_load(a->e, a->e->ptr, emit_at(a->e, a->e->ptr, ctx, i), NULL, 8);
+}
+
+LLVMValueRef attn_f32(const Attn *a, LLVMValueRef ptr, LLVMValueRef index) {
+    return emit_gep(a->e, a->e->f32, ptr, index);
+}
+
+/* Transposes vl vectors of vl lanes in place: each of the log2(vl) rounds interleaves
+ * the first half of the vectors with the second. */
+static void transpose(Emit *e, LLVMValueRef *v) {
+    int n = e->vl;
+    LLVMValueRef low[16], high[16], next[16];
+    for (int i = 0; i < n; i++) {
+        low[i] = emit_i32(e, i / 2 + (i & 1) * n);
+        high[i] = emit_i32(e, i / 2 + (i & 1) * n + n / 2);
+    }
+    LLVMValueRef low_mask = LLVMConstVector(low, (unsigned)n);
+    LLVMValueRef high_mask = LLVMConstVector(high, (unsigned)n);
+    for (int round = 1; round < n; round *= 2) {
+        for (int i = 0; i < n / 2; i++) {
+            LLVMValueRef a = v[i], b = v[i + n / 2];
+            next[2 * i] = LLVMBuildShuffleVector(e->b, a, b, low_mask, "");
+            next[2 * i + 1] = LLVMBuildShuffleVector(e->b, a, b, high_mask, "");
+        }
+        memcpy(v, next, sizeof(LLVMValueRef) * (size_t)n);
+    }
+}
+
+static void pack_tile(const Attn *a, LLVMValueRef r0, LLVMValueRef d0, int width) {
+    Emit *e = a->e;
+    LLVMValueRef v[16], src = emit_param(e, 0), dst = emit_param(e, 1);
+    LLVMValueRef last = emit_sub(e, emit_param(e, 2), emit_i64(e, 1));
+    LLVMValueRef scale = emit_splat(e, emit_param(e, 3));
+    LLVMValueRef mask = width < e->vl ? emit_tail_mask(e, emit_i64(e, width)) : NULL;
+    for (int t = 0; t < e->vl; t++) {
+        LLVMValueRef row = emit_imin(e, emit_add(e, r0, emit_i64(e, t)), last);
+        LLVMValueRef at = emit_add(e, emit_mul(e, row, emit_i64(e, a->q_row)), d0);
+        v[t] = emit_load(e, e->vf32, attn_f32(a, src, at), mask, 4);
+    }
+    transpose(e, v);
+    LLVMValueRef at = emit_add(e, emit_mul(e, d0, emit_i64(e, a->bq)), r0);
+    LLVMValueRef base = attn_f32(a, dst, at);
+    for (int x = 0; x < width; x++) {
+        LLVMValueRef to = emit_at(e, e->f32, base, x * a->bq);
+        emit_store(e, emit_fmul(e, v[x], scale), to, NULL, 4);
+    }
+}
+
+static void unpack_tile(const Attn *a, LLVMValueRef r0, LLVMValueRef d0, int width) {
+    Emit *e = a->e;
+    LLVMValueRef v[16], src = emit_param(e, 0), dst = emit_param(e, 1);
+    LLVMValueRef rows = emit_param(e, 2);
+    LLVMValueRef factor = attn_f32(a, emit_param(e, 3), r0);
+    factor = emit_load(e, e->vf32, factor, NULL, 4);
+    LLVMValueRef at = emit_add(e, emit_mul(e, d0, emit_i64(e, a->bq)), r0);
+    LLVMValueRef base = attn_f32(a, src, at);
+    for (int x = 0; x < e->vl; x++) {
+        LLVMValueRef from = emit_at(e, e->f32, base, x * a->bq);
+        v[x] = x < width ? emit_fmul(e, emit_load(e, e->vf32, from, NULL, 4), factor)
+                         : LLVMConstNull(e->vf32);
+    }
+    transpose(e, v);
+    for (int t = 0; t < e->vl; t++) {
+        LLVMValueRef row = emit_add(e, r0, emit_i64(e, t));
+        LLVMValueRef there = LLVMBuildICmp(e->b, LLVMIntSLT, row, rows, "");
+        LLVMValueRef n = emit_select(e, there, emit_i64(e, width), emit_i64(e, 0));
+        LLVMValueRef to = emit_add(e, emit_mul(e, row, emit_i64(e, a->q_row)), d0);
+        emit_store(e, v[t], attn_f32(a, dst, to), emit_tail_mask(e, n), 4);
+    }
+}
+
+static void tiles_emit(const Attn *a, const char *part,
+                       void (*tile)(const Attn *, LLVMValueRef, LLVMValueRef, int),
+                       const char *sig) {
+    Emit *e = a->e;
+    int64_t whole = a->s.dim / e->vl * e->vl;
+    Loop rows, dims;
+    attn_func(a, part, sig);
+    loop_begin(e, &rows, emit_i64(e, 0), emit_i64(e, a->bq), e->vl, 0, NULL);
+    if (whole) {
+        loop_begin(e, &dims, emit_i64(e, 0), emit_i64(e, whole), e->vl, 0, NULL);
+        tile(a, rows.i, dims.i, e->vl);
+        loop_end(e, &dims, NULL);
+    }
+    if (a->s.dim > whole) tile(a, rows.i, emit_i64(e, whole), (int)(a->s.dim - whole));
+    loop_end(e, &rows, NULL);
+    emit_ret(e, NULL);
+}
+
+void attn_pack_emit(const Attn *a) {
+    tiles_emit(a, "pack", pack_tile, "ppif");
+}
+
+void attn_unpack_emit(const Attn *a) {
+    tiles_emit(a, "unpack", unpack_tile, "ppip");
+}
+
+void attn_scores_emit(const Attn *a) {
+    Emit *e = a->e;
+    GemmStrides s = {a->kv_row, 1, a->bq, a->bq};
+    attn_func(a, "scores", "pppi");
+    gemm_emit(e, &s, GEMM_SET, emit_param(e, 0), emit_param(e, 1), emit_param(e, 2), NULL,
+              emit_param(e, 3), emit_i64(e, a->bq), emit_i64(e, a->s.dim));
+    emit_ret(e, NULL);
+}
+
+void attn_mask_emit(const Attn *a) {
+    Emit *e = a->e;
+    Loop l;
+    attn_func(a, "mask", "pii");
+    loop_begin(e, &l, emit_i64(e, 0), emit_param(e, 1), 1, 0, NULL);
+    LLVMValueRef at = emit_mul(e, l.i, emit_i64(e, a->bq));
+    LLVMValueRef row = attn_f32(a, emit_param(e, 0), at);
+    LLVMValueRef ahead = emit_add(e, emit_param(e, 2), l.i);
+    LLVMValueRef never = emit_f32_like(e, LLVMConstNull(e->vf32), -INFINITY);
+    for (int64_t v = 0; v < a->bq; v += e->vl) {
+        LLVMValueRef mask = emit_tail_mask(e, emit_sub(e, ahead, emit_i64(e, v)));
+        emit_store(e, never, emit_at(e, e->f32, row, v), mask, 4);
+    }
+    loop_end(e, &l, NULL);
+    emit_ret(e, NULL);
+}
+
+LLVMValueRef attn_keep(const Attn *a, LLVMValueRef rng, LLVMValueRef index) {
+    Emit *e = a->e;
+    LLVMTypeRef wide = emit_vec(e->i64, e->vl);
+    LLVMValueRef word[3], x[16], c[4];
+    for (int i = 0; i < 3; i++) {
+        word[i] = emit_load(e, e->i32, emit_at(e, e->i32, rng, i), NULL, 4);
+    }
+    for (int i = 0; i < e->vl; i++) x[i] = emit_i64(e, i * a->s.tk);
+    LLVMValueRef step = LLVMConstVector(x, (unsigned)e->vl);
+    LLVMValueRef at = LLVMBuildAdd(e->b, emit_splat(e, index), step, "");
+    for (int i = 0; i < e->vl; i++) x[i] = emit_i64(e, 32);
+    LLVMValueRef shift = LLVMConstVector(x, (unsigned)e->vl);
+    check(LLVMTypeOf(at) == wide);
+    c[0] = LLVMBuildTrunc(e->b, at, e->vi32, "");
+    c[1] = LLVMBuildTrunc(e->b, LLVMBuildLShr(e->b, at, shift, ""), e->vi32, "");
+    c[2] = emit_i32_like(e, c[0], a->s.site);
+    c[3] = emit_splat(e, word[2]);
+    double least = fmin(ceil(a->s.dropout * 0x1p32), 0x1p32 - 1);
+    LLVMValueRef limit = emit_i32_like(e, c[0], (int64_t)least);
+    LLVMValueRef drawn = vmath_philox(e, c, word[0], word[1]);
+    return LLVMBuildICmp(e->b, LLVMIntUGE, drawn, limit, "");
+}
+
+LLVMValueRef attn_offset(const Attn *a, LLVMValueRef offset) {
+    Emit *e = a->e;
+    if (!a->s.causal) return emit_i64(e, 0);
+    LLVMValueRef v = emit_load(e, e->i32, offset, NULL, 4);
+    return emit_imax(e, LLVMBuildSExt(e->b, v, e->i64, ""), emit_i64(e, 0));
+}
+
+LLVMValueRef attn_keys(const Attn *a, LLVMValueRef offset, LLVMValueRef i0,
+                       LLVMValueRef rows) {
+    Emit *e = a->e;
+    LLVMValueRef all = emit_i64(e, a->s.tk);
+    if (!a->s.causal) return all;
+    return emit_imin(e, all, emit_add(e, offset, emit_add(e, i0, rows)));
+}
+
+void attn_block_scores(const Attn *a, LLVMValueRef k, LLVMValueRef packed, LLVMValueRef s,
+                       LLVMValueRef keys, LLVMValueRef ahead) {
+    Emit *e = a->e;
+    attn_call(a, "scores", (LLVMValueRef[]){k, packed, s, keys}, 4);
+    if (!a->s.causal) return;
+    LLVMValueRef last = emit_add(e, ahead, emit_sub(e, keys, emit_i64(e, 1)));
+    If crosses;
+    if_begin(e, &crosses, LLVMBuildICmp(e->b, LLVMIntSGT, last, emit_i64(e, 0), ""));
+    attn_call(a, "mask", (LLVMValueRef[]){s, keys, ahead}, 3);
+    if_end(e, &crosses);
+}

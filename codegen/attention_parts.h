@@ -1,0 +1,54 @@
+/* attention_parts.h - what attention's forward and backward share; not for others. */
+#ifndef STATOR_ATTENTION_PARTS_H
+#define STATOR_ATTENTION_PARTS_H
+#include "attention.h"
+#include "gemm.h"
+
+/* A block of scores is S[keys][queries]: up to bk keys by bq queries, rows of bq values.
+ * q_row and kv_row are the distances of neighbouring positions in q and in k, v. Lanes
+ * of queries beyond the last one repeat it; nothing of theirs is stored. */
+typedef struct Attn {
+    Emit *e;
+    const char *name;
+    AttnShape s;
+    int64_t bq, bk, q_blocks, q_row, kv_row;
+} Attn;
+
+Attn attn_of(Emit *e, const char *name, const AttnShape *s);
+int64_t attn_block_queries(const AttnShape *s, int vl);
+enum { ATTN_BLOCK_KEYS = 64 };
+
+/* Starts the internal function name.part; one letter of `sig` per parameter: p pointer,
+ * i i64, f f32. attn_call calls it. */
+void attn_func(const Attn *a, const char *part, const char *sig);
+void attn_call(const Attn *a, const char *part, const LLVMValueRef *args, int n);
+/* void name(n pointers): stores them in an array and runs name.body over `items` by
+ * rt_parallel. attn_slot reads pointer i of that array, in the body. */
+LLVMValueRef attn_entry(const Attn *a, int n, int64_t items);
+LLVMValueRef attn_slot(const Attn *a, LLVMValueRef ctx, int i);
+/* &ptr[index] of f32, index a run-time i64. */
+LLVMValueRef attn_f32(const Attn *a, LLVMValueRef ptr, LLVMValueRef index);
+
+/* name.pack(src, dst, rows, scale): dst[dim][bq] = scale * transpose of src's rows. */
+void attn_pack_emit(const Attn *a);
+/* name.unpack(src, dst, rows, factor): dst's rows = transpose of src[dim][bq], query
+ * lanes times factor[bq]. */
+void attn_unpack_emit(const Attn *a);
+/* name.scores(x, packed, s, keys): S = x[keys][dim] packed[dim][bq]. */
+void attn_scores_emit(const Attn *a);
+/* name.mask(s, keys, ahead): row r, lane l is set to -inf where l < ahead + r. */
+void attn_mask_emit(const Attn *a);
+/* Lanes of queries l.. that dropout keeps, for the probability number `index` (i64) of
+ * the first lane; rng is read through the pointer. */
+LLVMValueRef attn_keep(const Attn *a, LLVMValueRef rng, LLVMValueRef index);
+
+/* The offset of the first query's position: 0 unless causal. */
+LLVMValueRef attn_offset(const Attn *a, LLVMValueRef offset);
+/* How many keys the block of queries from i0 sees. */
+LLVMValueRef attn_keys(const Attn *a, LLVMValueRef offset, LLVMValueRef i0,
+                       LLVMValueRef rows);
+/* Scores of one block, masked where it crosses the diagonal. */
+void attn_block_scores(const Attn *a, LLVMValueRef k, LLVMValueRef packed, LLVMValueRef s,
+                       LLVMValueRef keys, LLVMValueRef ahead);
+
+#endif

@@ -1,0 +1,470 @@
+/* dnnl.c - the shim over oneDNN's matmul primitive; see dnnl.h.
+ *
+ * oneDNN silently falls back to a reference loop for forms that its kernels do not know:
+ * a column-major result, a batch with unusual broadcasts, odd strides of dimensions of
+ * size 1. So a product is first brought to its plainest form (`Problem`: batch dimensions
+ * merged, broadcast ones folded into m or n), then offered as it is, as c' = b' a', and as
+ * a loop over the batch, and the first form with a real kernel is kept. */
+#include "dnnl.h"
+#include "../ir/base.h"
+#include <dnnl.h>
+#include <omp.h>
+#include <pthread.h>
+#include <stdlib.h>
+
+enum { MAX_BATCH = DNNL_MAX_RANK - 2 };
+_Static_assert(DNNL_MAX_RANK <= DNNL_MAX_NDIMS, "more dimensions than oneDNN takes");
+
+typedef struct Matrix {
+    int64_t row, col, batch[MAX_BATCH]; /* strides; 0 where the batch is broadcast */
+    DType dtype;
+} Matrix;
+
+typedef struct Problem {
+    int64_t m, n, k, batch[MAX_BATCH];
+    int nbatch;
+    Matrix a, b, c;
+    bool bias;
+    DType bias_dtype;
+    bool accumulate;
+} Problem;
+
+struct DnnlMatmul {
+    dnnl_primitive_t primitive;
+    dnnl_stream_t stream;
+    dnnl_memory_t a, b, bias, c, scratch;
+    size_t scratch_bytes;
+    int threads;
+    bool swapped;      /* runs c' = b' a' */
+    Problem loop;      /* its batch is what run() walks; nbatch 0 for a single call */
+    char impl[64];
+};
+
+static dnnl_engine_t engine;
+static char engine_error[160];
+static pthread_once_t engine_once = PTHREAD_ONCE_INIT;
+
+static void engine_open(void) {
+    const dnnl_version_t *v = dnnl_version();
+    if (v->major != DNNL_VERSION_MAJOR) {
+        snprintf(engine_error, sizeof engine_error,
+                 "built for oneDNN %d, but the library at run time is %d.%d.%d",
+                 DNNL_VERSION_MAJOR, v->major, v->minor, v->patch);
+    } else if (v->cpu_runtime != DNNL_RUNTIME_OMP) {
+        snprintf(engine_error, sizeof engine_error,
+                 "this oneDNN %d.%d.%d does not thread by OpenMP; use one that does",
+                 v->major, v->minor, v->patch);
+    } else if (dnnl_engine_create(&engine, dnnl_cpu, 0) != dnnl_success) {
+        snprintf(engine_error, sizeof engine_error, "oneDNN finds no CPU engine");
+    }
+}
+
+const char *dnnl_library(void) {
+    static char text[48];
+    const dnnl_version_t *v = dnnl_version();
+    snprintf(text, sizeof text, "oneDNN %d.%d.%d", v->major, v->minor, v->patch);
+    return text;
+}
+
+/* From the caller's descriptors to a Problem. */
+
+static bool reject(char *why, size_t size, const char *what) {
+    snprintf(why, size, "%s", what);
+    return false;
+}
+
+/* Last element's byte offset must fit comfortably: all later sums stay below it. */
+static bool desc_is_sane(const DnnlDesc *d) {
+    int64_t last = 0;
+    if (d->rank < 1 || d->rank > DNNL_MAX_RANK) return false;
+    for (int i = 0; i < d->rank; i++) {
+        int64_t span;
+        if (d->dim[i] < 1 || d->stride[i] < 1 || d->stride[i] > INT64_MAX / 64) return false;
+        if (__builtin_mul_overflow(d->dim[i], d->stride[i], &span)) return false;
+        if (__builtin_add_overflow(last, span, &last)) return false;
+    }
+    return last <= INT64_MAX / 64;
+}
+
+/* A stride along a dimension of size 1 means nothing, but oneDNN looks at it: give the
+ * matrix the stride that makes it plainly row- or column-major. */
+static void matrix_set(Matrix *x, int64_t rows, int64_t cols, int64_t row, int64_t col) {
+    if (cols == 1) col = 1;
+    if (rows == 1) row = col == 1 ? cols : 1;
+    x->row = row;
+    x->col = col;
+}
+
+static bool bias_is_sane(const DnnlDesc *bias, const DnnlDesc *c) {
+    if (!desc_is_sane(bias)) return false;
+    for (int i = 0; i < bias->rank - 1; i++)
+        if (bias->dim[i] != 1) return false;
+    int64_t n = bias->dim[bias->rank - 1];
+    return n == c->dim[c->rank - 1] && (n == 1 || bias->stride[bias->rank - 1] == 1);
+}
+
+static bool types_are_known(const Problem *p) {
+    DType in = p->a.dtype, out = p->c.dtype;
+    if (in != p->b.dtype || (in != DT_F32 && in != DT_BF16)) return false;
+    if (out != DT_F32 && !(out == DT_BF16 && in == DT_BF16)) return false;
+    if (!p->bias || p->bias_dtype == DT_F32) return true;
+    return p->bias_dtype == DT_BF16 && in == DT_BF16;
+}
+
+static bool problem_make(Problem *p, const DnnlDesc *a, const DnnlDesc *b,
+                         const DnnlDesc *bias, const DnnlDesc *c, char *why,
+                         size_t size) {
+    if (!desc_is_sane(a) || !desc_is_sane(b) || !desc_is_sane(c))
+        return reject(why, size, "dimensions and strides must be positive and fit memory");
+    int rank = c->rank, i = rank - 2, j = rank - 1;
+    if (rank < 2 || a->rank != rank || b->rank != rank)
+        return reject(why, size, "a, b and c must have the same rank, 2 or more");
+    if (a->dim[i] != c->dim[i] || b->dim[j] != c->dim[j] || a->dim[j] != b->dim[i])
+        return reject(why, size, "the shapes are not [m,k] [k,n] -> [m,n]");
+    if (bias && !bias_is_sane(bias, c))
+        return reject(why, size, "a bias must be [n], contiguous, after leading ones");
+    p->m = c->dim[i], p->n = c->dim[j], p->k = a->dim[j];
+    p->a.dtype = a->dtype, p->b.dtype = b->dtype, p->c.dtype = c->dtype;
+    p->bias = bias != NULL;
+    if (bias) p->bias_dtype = bias->dtype;
+    if (!types_are_known(p))
+        return reject(why, size, "a product takes f32 (into f32) or bf16 (into f32, bf16)");
+    matrix_set(&p->a, p->m, p->k, a->stride[i], a->stride[j]);
+    matrix_set(&p->b, p->k, p->n, b->stride[i], b->stride[j]);
+    matrix_set(&p->c, p->m, p->n, c->stride[i], c->stride[j]);
+    for (int d = 0; d < rank - 2; d++) {
+        int64_t n = c->dim[d];
+        if ((a->dim[d] != n && a->dim[d] != 1) || (b->dim[d] != n && b->dim[d] != 1))
+            return reject(why, size, "a leading dimension of a and b must be c's or 1");
+        if (n == 1) continue;
+        int t = p->nbatch++;
+        p->batch[t] = n;
+        p->a.batch[t] = a->dim[d] == 1 ? 0 : a->stride[d];
+        p->b.batch[t] = b->dim[d] == 1 ? 0 : b->stride[d];
+        p->c.batch[t] = c->stride[d];
+    }
+    return true;
+}
+
+/* Plainer forms of the same product. */
+
+static bool joins(const Matrix *x, int t, int64_t inner) {
+    return x->batch[t] == x->batch[t + 1] * inner;
+}
+
+/* Makes one batch dimension of neighbours that lie one inside the other everywhere. */
+static void batch_merge(Problem *p) {
+    for (int t = p->nbatch - 2; t >= 0; t--) {
+        int64_t inner = p->batch[t + 1];
+        if (!joins(&p->a, t, inner) || !joins(&p->b, t, inner) || !joins(&p->c, t, inner))
+            continue;
+        p->batch[t] *= inner;
+        Matrix *x[3] = {&p->a, &p->b, &p->c};
+        for (int i = 0; i < 3; i++) x[i]->batch[t] = x[i]->batch[t + 1];
+        for (int d = t + 1; d < p->nbatch - 1; d++) {
+            p->batch[d] = p->batch[d + 1];
+            for (int i = 0; i < 3; i++) x[i]->batch[d] = x[i]->batch[d + 1];
+        }
+        p->nbatch--;
+    }
+}
+
+/* [batch, m, k] times one [k, n] is [batch m, k] times it, if the rows follow each other;
+ * the same for one a and columns of b. */
+static void batch_fold(Problem *p) {
+    while (p->nbatch > 0) {
+        int t = p->nbatch - 1;
+        int64_t n = p->batch[t];
+        Matrix *a = &p->a, *b = &p->b, *c = &p->c;
+        bool rows = b->batch[t] == 0 && p->m > 1 && a->batch[t] == p->m * a->row &&
+                    c->batch[t] == p->m * c->row;
+        bool single_rows = b->batch[t] == 0 && p->m == 1 && a->col == 1 && c->col == 1;
+        bool columns = !p->bias && a->batch[t] == 0 && p->n > 1 &&
+                       b->batch[t] == p->n * b->col && c->batch[t] == p->n * c->col;
+        if (rows) {
+            p->m *= n;
+        } else if (single_rows && a->batch[t] >= p->k && c->batch[t] >= p->n) {
+            p->m = n;
+            a->row = a->batch[t];
+            c->row = c->batch[t];
+        } else if (columns) {
+            p->n *= n;
+        } else {
+            return;
+        }
+        p->nbatch--;
+    }
+}
+
+static Problem problem_swap(const Problem *p) {
+    Problem q = *p;
+    q.m = p->n, q.n = p->m;
+    q.a = p->b, q.b = p->a;
+    Matrix *x[3] = {&q.a, &q.b, &q.c};
+    for (int i = 0; i < 3; i++) {
+        int64_t row = x[i]->row;
+        x[i]->row = x[i]->col;
+        x[i]->col = row;
+    }
+    return q;
+}
+
+/* oneDNN's objects; the two generations differ in how descriptors are held. */
+
+#if DNNL_VERSION_MAJOR >= 3
+typedef dnnl_memory_desc_t Md;
+typedef const_dnnl_memory_desc_t MdArg;
+#define MD_ARG(md) (md)
+static bool md_make(Md *md, int rank, const dnnl_dims_t dim, const dnnl_dims_t stride,
+                    dnnl_data_type_t type) {
+    return dnnl_memory_desc_create_with_strides(md, rank, dim, type, stride) ==
+           dnnl_success;
+}
+static void md_drop(Md *md) {
+    if (*md) dnnl_memory_desc_destroy(*md);
+}
+static bool append_sum(dnnl_post_ops_t ops) {
+    return dnnl_post_ops_append_sum(ops, 1.0f, 0, dnnl_data_type_undef) == dnnl_success;
+}
+static bool matmul_desc(dnnl_primitive_desc_t *pd, const Md *a, const Md *b,
+                        const Md *bias, const Md *c, dnnl_primitive_attr_t attr) {
+    return dnnl_matmul_primitive_desc_create(pd, engine, *a, *b, bias ? *bias : NULL, *c,
+                                             attr) == dnnl_success;
+}
+#else
+typedef dnnl_memory_desc_t Md;
+typedef const dnnl_memory_desc_t *MdArg;
+#define MD_ARG(md) (&(md))
+static bool md_make(Md *md, int rank, const dnnl_dims_t dim, const dnnl_dims_t stride,
+                    dnnl_data_type_t type) {
+    return dnnl_memory_desc_init_by_strides(md, rank, dim, type, stride) == dnnl_success;
+}
+static void md_drop(Md *md) {
+    (void)md; /* a plain struct in this generation */
+}
+static bool append_sum(dnnl_post_ops_t ops) {
+    return dnnl_post_ops_append_sum(ops, 1.0f) == dnnl_success;
+}
+static bool matmul_desc(dnnl_primitive_desc_t *pd, const Md *a, const Md *b,
+                        const Md *bias, const Md *c, dnnl_primitive_attr_t attr) {
+    dnnl_matmul_desc_t d;
+    return dnnl_matmul_desc_init(&d, a, b, bias, c) == dnnl_success &&
+           dnnl_primitive_desc_create(pd, &d, attr, engine, NULL) == dnnl_success;
+}
+#endif
+
+static dnnl_data_type_t type_of(DType t) {
+    return t == DT_BF16 ? dnnl_bf16 : dnnl_f32;
+}
+
+/* Descriptor of one operand with the problem's batch in front. A broadcast dimension has
+ * size 1 and the stride of everything inside it. */
+static bool matrix_md(Md *md, const Problem *p, const Matrix *x, int64_t rows,
+                      int64_t cols) {
+    dnnl_dims_t dim = {0}, stride = {0};
+    int r = p->nbatch;
+    dim[r] = rows, dim[r + 1] = cols;
+    stride[r] = x->row, stride[r + 1] = x->col;
+    int64_t inner = MAX(rows * x->row, cols * x->col);
+    for (int t = r - 1; t >= 0; t--) {
+        dim[t] = x->batch[t] ? p->batch[t] : 1;
+        stride[t] = x->batch[t] ? x->batch[t] : inner;
+        inner = MAX(inner, dim[t] * stride[t]);
+    }
+    return md_make(md, r + 2, dim, stride, type_of(x->dtype));
+}
+
+static bool bias_md(Md *md, const Problem *p) {
+    dnnl_dims_t dim = {0}, stride = {0};
+    for (int t = 0; t <= p->nbatch; t++) dim[t] = 1, stride[t] = p->n;
+    dim[p->nbatch + 1] = p->n, stride[p->nbatch + 1] = 1;
+    return md_make(md, p->nbatch + 2, dim, stride, type_of(p->bias_dtype));
+}
+
+static dnnl_primitive_attr_t attr_make(bool accumulate) {
+    dnnl_primitive_attr_t attr;
+    if (dnnl_primitive_attr_create(&attr) != dnnl_success) return NULL;
+    bool ok = dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user) ==
+              dnnl_success;
+    dnnl_post_ops_t ops = NULL;
+    if (ok && accumulate) {
+        ok = dnnl_post_ops_create(&ops) == dnnl_success && append_sum(ops) &&
+             dnnl_primitive_attr_set_post_ops(attr, ops) == dnnl_success;
+        if (ops) dnnl_post_ops_destroy(ops);
+    }
+    if (ok) return attr;
+    dnnl_primitive_attr_destroy(attr);
+    return NULL;
+}
+
+static bool memory_make(dnnl_memory_t *memory, MdArg md) {
+    return dnnl_memory_create(memory, md, engine, DNNL_MEMORY_NONE) == dnnl_success;
+}
+
+/* All that a run needs, so that it only has to set addresses. */
+static bool objects_make(DnnlMatmul *m, dnnl_primitive_desc_t pd, const Md *a,
+                         const Md *b, const Md *bias, const Md *c) {
+    MdArg scratch = dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
+    m->scratch_bytes = scratch ? dnnl_memory_desc_get_size(scratch) : 0;
+    if (m->scratch_bytes && !memory_make(&m->scratch, scratch)) return false;
+    return memory_make(&m->a, MD_ARG(*a)) && memory_make(&m->b, MD_ARG(*b)) &&
+           memory_make(&m->c, MD_ARG(*c)) &&
+           (!bias || memory_make(&m->bias, MD_ARG(*bias))) &&
+           dnnl_stream_create(&m->stream, engine, dnnl_stream_default_flags) ==
+               dnnl_success &&
+           dnnl_primitive_create(&m->primitive, pd) == dnnl_success;
+}
+
+static void objects_drop(DnnlMatmul *m) {
+    dnnl_memory_t memory[] = {m->a, m->b, m->bias, m->c, m->scratch};
+    for (int i = 0; i < ARRAY_LEN(memory); i++)
+        if (memory[i]) dnnl_memory_destroy(memory[i]);
+    if (m->stream) dnnl_stream_destroy(m->stream);
+    if (m->primitive) dnnl_primitive_destroy(m->primitive);
+    m->a = m->b = m->bias = m->c = m->scratch = NULL;
+    m->stream = NULL;
+    m->primitive = NULL;
+}
+
+/* Tries one form. On false, m->impl has the reason: a reference kernel's name, or "none". */
+static bool form_try(DnnlMatmul *m, const Problem *p) {
+    Md a = {0}, b = {0}, c = {0}, bias = {0};
+    dnnl_primitive_desc_t pd = NULL;
+    const char *name = "none";
+    dnnl_primitive_attr_t attr = attr_make(p->accumulate);
+    bool ok = attr && matrix_md(&a, p, &p->a, p->m, p->k) &&
+              matrix_md(&b, p, &p->b, p->k, p->n) && matrix_md(&c, p, &p->c, p->m, p->n) &&
+              (!p->bias || bias_md(&bias, p)) &&
+              matmul_desc(&pd, &a, &b, p->bias ? &bias : NULL, &c, attr) &&
+              dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &name) ==
+                  dnnl_success;
+    snprintf(m->impl, sizeof m->impl, "%s", name);
+    ok = ok && strncmp(name, "ref", 3) != 0 &&
+         objects_make(m, pd, &a, &b, p->bias ? &bias : NULL, &c);
+    if (!ok) objects_drop(m);
+    if (pd) dnnl_primitive_desc_destroy(pd);
+    if (attr) dnnl_primitive_attr_destroy(attr);
+    md_drop(&a), md_drop(&b), md_drop(&c), md_drop(&bias);
+    return ok;
+}
+
+static bool forms_try(DnnlMatmul *m, const Problem *p) {
+    Problem swapped = problem_swap(p);
+    bool can_swap = !p->bias;
+    bool swap_first = can_swap && p->c.col != 1 && p->c.row == 1;
+    for (int looped = 0; looped < 2; looped++) {
+        if (looped && p->nbatch == 0) break;
+        for (int i = 0; i < 2; i++) {
+            m->swapped = swap_first ? i == 0 : i == 1;
+            if (m->swapped && !can_swap) continue;
+            m->loop = m->swapped ? swapped : *p;
+            Problem one = m->loop;
+            if (looped) one.nbatch = 0;
+            else m->loop.nbatch = 0;
+            if (form_try(m, &one)) return true;
+        }
+    }
+    return false;
+}
+
+static void no_kernel(const Problem *p, const DnnlMatmul *m, char *why, size_t size) {
+    const char *hint = "";
+    if (p->a.row != 1 && p->a.col != 1) hint = "; a has no unit stride: copy it first";
+    else if (p->b.row != 1 && p->b.col != 1) hint = "; b has no unit stride: copy it first";
+    else if (p->c.row != 1 && p->c.col != 1) hint = "; c has no unit stride";
+    else if (p->bias && p->c.col != 1) hint = "; with a bias c must be row-major";
+    else if (p->a.dtype == DT_BF16) hint = "; bf16 needs a CPU with AVX-512";
+    snprintf(why, size, "oneDNN has no fast product for %s %lld x %lld x %lld (only %s)%s",
+             dtype_name[p->a.dtype], (long long)p->m, (long long)p->n, (long long)p->k,
+             m->impl, hint);
+}
+
+DnnlMatmul *dnnl_matmul_new(const DnnlDesc *a, const DnnlDesc *b, const DnnlDesc *bias,
+                            const DnnlDesc *c, bool accumulate, int threads, char *why,
+                            size_t why_size) {
+    Problem p = {.accumulate = accumulate};
+    pthread_once(&engine_once, engine_open);
+    if (engine_error[0]) return reject(why, why_size, engine_error), NULL;
+    if (threads < 1) return reject(why, why_size, "at least one thread is needed"), NULL;
+    if (!problem_make(&p, a, b, bias, c, why, why_size)) return NULL;
+    batch_merge(&p);
+    batch_fold(&p);
+    DnnlMatmul *m = calloc(1, sizeof *m);
+    if (!m) return reject(why, why_size, "out of memory"), NULL;
+    m->threads = threads;
+    int before = omp_get_max_threads();
+    omp_set_num_threads(threads); /* kernels are planned for the team of this moment */
+    bool ok = forms_try(m, &p);
+    omp_set_num_threads(before);
+    if (ok) return m;
+    no_kernel(&p, m, why, why_size);
+    free(m);
+    return NULL;
+}
+
+size_t dnnl_matmul_scratch_bytes(const DnnlMatmul *m) {
+    return m->scratch_bytes;
+}
+
+const char *dnnl_matmul_impl(const DnnlMatmul *m) {
+    return m->impl;
+}
+
+static void set(dnnl_memory_t memory, const void *p) {
+    dnnl_status_t s = dnnl_memory_set_data_handle(memory, (void *)(uintptr_t)p);
+    if (s != dnnl_success) die("oneDNN does not take an address: status %d", (int)s);
+}
+
+static void run_one(DnnlMatmul *m, const char *a, const char *b, char *c) {
+    dnnl_exec_arg_t args[5];
+    int n = 0;
+    set(m->a, a);
+    set(m->b, b);
+    set(m->c, c);
+    args[n++] = (dnnl_exec_arg_t){DNNL_ARG_SRC, m->a};
+    args[n++] = (dnnl_exec_arg_t){DNNL_ARG_WEIGHTS, m->b};
+    args[n++] = (dnnl_exec_arg_t){DNNL_ARG_DST, m->c};
+    if (m->bias) args[n++] = (dnnl_exec_arg_t){DNNL_ARG_BIAS, m->bias};
+    if (m->scratch) args[n++] = (dnnl_exec_arg_t){DNNL_ARG_SCRATCHPAD, m->scratch};
+    dnnl_status_t s = dnnl_primitive_execute(m->primitive, m->stream, n, args);
+    if (s == dnnl_success) s = dnnl_stream_wait(m->stream);
+    if (s != dnnl_success) die("oneDNN's %s failed with status %d", m->impl, (int)s);
+}
+
+/* Walks the batch like an odometer; with no batch dimension that is one call. */
+static void run_loop(DnnlMatmul *m, const char *a, const char *b, char *c) {
+    const Problem *p = &m->loop;
+    int64_t at[MAX_BATCH] = {0};
+    int size_a = dtype_bytes[p->a.dtype], size_c = dtype_bytes[p->c.dtype];
+    for (;;) {
+        int64_t ia = 0, ib = 0, ic = 0;
+        for (int t = 0; t < p->nbatch; t++) {
+            ia += at[t] * p->a.batch[t];
+            ib += at[t] * p->b.batch[t];
+            ic += at[t] * p->c.batch[t];
+        }
+        run_one(m, a + ia * size_a, b + ib * size_a, c + ic * size_c);
+        int t = p->nbatch - 1;
+        while (t >= 0 && ++at[t] == p->batch[t]) at[t--] = 0;
+        if (t < 0) return;
+    }
+}
+
+void dnnl_matmul_run(DnnlMatmul *m, const void *a, const void *b, const void *bias,
+                     void *c, void *scratch) {
+    check((bias != NULL) == (m->bias != NULL));
+    check(scratch || !m->scratch_bytes);
+    check(m->threads == 1 || !omp_in_parallel());
+    if (m->bias) set(m->bias, bias);
+    if (m->scratch) set(m->scratch, scratch);
+    int before = omp_get_max_threads();
+    if (before != m->threads) omp_set_num_threads(m->threads);
+    run_loop(m, m->swapped ? b : a, m->swapped ? a : b, c);
+    if (before != m->threads) omp_set_num_threads(before);
+}
+
+void dnnl_matmul_free(DnnlMatmul *m) {
+    if (!m) return;
+    objects_drop(m);
+    free(m);
+}

@@ -1,0 +1,50 @@
+/* dnnl.h - matrix products by oneDNN: a thin shim, the only user of oneDNN's header.
+ * Works with oneDNN 2.6 and 3.x; both numbers must agree between header and library. */
+#ifndef STATOR_DNNL_H
+#define STATOR_DNNL_H
+#include "../ir/dtype.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { DNNL_MAX_RANK = 12 };
+
+/* One operand: `stride` counts elements. Any strides > 0 will do, transposed ones too. */
+typedef struct DnnlDesc {
+    int rank;
+    int64_t dim[DNNL_MAX_RANK], stride[DNNL_MAX_RANK];
+    DType dtype;
+} DnnlDesc;
+
+typedef struct DnnlMatmul DnnlMatmul;
+
+/* c[..., m, n] (+)= a[..., m, k] b[..., k, n] + bias[n], on `threads` threads.
+ * All operands have c's rank (2 or more); a leading dimension of a and b is c's or 1
+ * (broadcast). bias is NULL or [n] after leading ones, contiguous. a and b are both f32
+ * (then c and bias too) or both bf16 (c and bias f32 or bf16). With `accumulate` the
+ * product is added to what c holds. Every matrix needs one unit stride, in rows or in
+ * columns; with a bias, c along n. Costs up to milliseconds: oneDNN generates code.
+ * NULL, and a sentence in `why`, when the operands are not of this form, when the library
+ * does not fit the header, or when this CPU has no fast path for them (bf16 without
+ * AVX-512): never a slow reference implementation. */
+DnnlMatmul *dnnl_matmul_new(const DnnlDesc *a, const DnnlDesc *b, const DnnlDesc *bias,
+                            const DnnlDesc *c, bool accumulate, int threads, char *why,
+                            size_t why_size);
+
+/* Bytes of scratch memory that each run needs, 64-byte aligned; 0 means none. */
+size_t dnnl_matmul_scratch_bytes(const DnnlMatmul *m);
+
+/* Name of the implementation, for the plan: "brg:avx512_core", "gemm:jit", ... */
+const char *dnnl_matmul_impl(const DnnlMatmul *m);
+
+/* Runs the product. Operands as described at creation, bias NULL if there was none.
+ * One run of an `m` at a time; different ones may run at once with their own scratch.
+ * Dies when oneDNN refuses (it has accepted the shape at creation). */
+void dnnl_matmul_run(DnnlMatmul *m, const void *a, const void *b, const void *bias,
+                     void *c, void *scratch);
+void dnnl_matmul_free(DnnlMatmul *m);
+
+/* "oneDNN 2.6.3", of the library at run time; static storage. */
+const char *dnnl_library(void);
+
+#endif

@@ -1,0 +1,344 @@
+/* emit.c - the plain helpers of emit.h: types, arithmetic, memory, calls. */
+#include "emit.h"
+
+Emit *emit_new(Arena *mem, const char *module_name, int vl, const char *cpu,
+               const char *features) {
+    check(vl == 16 || vl == 8 || vl == 4);
+    Emit *e = NEW(mem, Emit);
+    e->mem = mem;
+    e->vl = vl;
+    e->cpu = cpu;
+    e->features = features;
+    e->ctx = LLVMContextCreate();
+    e->mod = LLVMModuleCreateWithNameInContext(module_name, e->ctx);
+    e->b = LLVMCreateBuilderInContext(e->ctx);
+    e->void_ = LLVMVoidTypeInContext(e->ctx);
+    e->i1 = LLVMInt1TypeInContext(e->ctx);
+    e->i8 = LLVMInt8TypeInContext(e->ctx);
+    e->i16 = LLVMInt16TypeInContext(e->ctx);
+    e->i32 = LLVMInt32TypeInContext(e->ctx);
+    e->i64 = LLVMInt64TypeInContext(e->ctx);
+    e->f32 = LLVMFloatTypeInContext(e->ctx);
+    e->f64 = LLVMDoubleTypeInContext(e->ctx);
+    e->ptr = LLVMPointerTypeInContext(e->ctx, 0);
+    e->vf32 = emit_vec(e->f32, vl);
+    e->vi32 = emit_vec(e->i32, vl);
+    e->vi1 = emit_vec(e->i1, vl);
+    return e;
+}
+
+void emit_free(Emit *e) {
+    LLVMDisposeBuilder(e->b);
+    if (!e->mod) return;
+    LLVMDisposeModule(e->mod);
+    LLVMContextDispose(e->ctx);
+}
+
+/* Functions. */
+
+static void string_attribute(Emit *e, LLVMValueRef fn, const char *key, const char *s) {
+    LLVMAttributeRef a = LLVMCreateStringAttribute(e->ctx, key, (unsigned)strlen(key), s,
+                                                   (unsigned)strlen(s));
+    LLVMAddAttributeAtIndex(fn, LLVMAttributeFunctionIndex, a);
+}
+
+static void enum_attribute(Emit *e, LLVMValueRef fn, LLVMAttributeIndex at,
+                           const char *name) {
+    unsigned kind = LLVMGetEnumAttributeKindForName(name, strlen(name));
+    check(kind);
+    LLVMAddAttributeAtIndex(fn, at, LLVMCreateEnumAttribute(e->ctx, kind, 0));
+}
+
+LLVMValueRef emit_func(Emit *e, const char *name, LLVMTypeRef ret,
+                       const LLVMTypeRef *params, int n, bool internal) {
+    LLVMValueRef fn = emit_extern(e, name, ret, params, n);
+    check(LLVMCountBasicBlocks(fn) == 0);
+    LLVMSetLinkage(fn, internal ? LLVMInternalLinkage : LLVMExternalLinkage);
+    if (e->cpu && *e->cpu) string_attribute(e, fn, "target-cpu", e->cpu);
+    if (e->features && *e->features) {
+        string_attribute(e, fn, "target-features", e->features);
+    }
+    const char *width = e->vl == 16 ? "512" : e->vl == 8 ? "256" : "128";
+    string_attribute(e, fn, "prefer-vector-width", width);
+    string_attribute(e, fn, "min-legal-vector-width", width);
+    enum_attribute(e, fn, LLVMAttributeFunctionIndex, "nounwind");
+    e->fn = fn;
+    LLVMPositionBuilderAtEnd(e->b, LLVMAppendBasicBlockInContext(e->ctx, fn, "entry"));
+    return fn;
+}
+
+LLVMValueRef emit_param(Emit *e, int i) {
+    return LLVMGetParam(e->fn, (unsigned)i);
+}
+
+void emit_noalias(Emit *e, int param) {
+    enum_attribute(e, e->fn, (LLVMAttributeIndex)param + 1, "noalias");
+}
+
+void emit_readonly(Emit *e, int param) {
+    enum_attribute(e, e->fn, (LLVMAttributeIndex)param + 1, "readonly");
+}
+
+void emit_ret(Emit *e, LLVMValueRef value) {
+    if (value) {
+        LLVMBuildRet(e->b, value);
+    } else {
+        LLVMBuildRetVoid(e->b);
+    }
+}
+
+LLVMValueRef emit_extern(Emit *e, const char *name, LLVMTypeRef ret,
+                         const LLVMTypeRef *params, int n) {
+    LLVMTypeRef types[32];
+    check(n >= 0 && n <= ARRAY_LEN(types));
+    for (int i = 0; i < n; i++) types[i] = params[i];
+    LLVMTypeRef type = LLVMFunctionType(ret, types, (unsigned)n, 0);
+    LLVMValueRef fn = LLVMGetNamedFunction(e->mod, name);
+    if (!fn) return LLVMAddFunction(e->mod, name, type);
+    if (LLVMGlobalGetValueType(fn) != type) die("%s is declared with two types", name);
+    return fn;
+}
+
+LLVMValueRef emit_call(Emit *e, const char *name, LLVMTypeRef ret,
+                       const LLVMValueRef *args, int n) {
+    LLVMTypeRef types[32];
+    LLVMValueRef values[32];
+    check(n >= 0 && n <= ARRAY_LEN(types));
+    for (int i = 0; i < n; i++) {
+        types[i] = LLVMTypeOf(args[i]);
+        values[i] = args[i];
+    }
+    LLVMValueRef fn = emit_extern(e, name, ret, types, n);
+    LLVMTypeRef type = LLVMGlobalGetValueType(fn);
+    return LLVMBuildCall2(e->b, type, fn, values, (unsigned)n, "");
+}
+
+LLVMValueRef emit_intrinsic(Emit *e, const char *name, const LLVMTypeRef *overloads,
+                            int noverloads, const LLVMValueRef *args, int n) {
+    LLVMTypeRef types[4];
+    LLVMValueRef values[8];
+    check(noverloads <= ARRAY_LEN(types) && n <= ARRAY_LEN(values));
+    for (int i = 0; i < noverloads; i++) types[i] = overloads[i];
+    for (int i = 0; i < n; i++) values[i] = args[i];
+    unsigned id = LLVMLookupIntrinsicID(name, strlen(name));
+    check(id);
+    LLVMValueRef fn = LLVMGetIntrinsicDeclaration(e->mod, id, types, (size_t)noverloads);
+    LLVMTypeRef type = LLVMIntrinsicGetType(e->ctx, id, types, (size_t)noverloads);
+    return LLVMBuildCall2(e->b, type, fn, values, (unsigned)n, "");
+}
+
+/* Constants and vectors. */
+
+LLVMValueRef emit_i64(Emit *e, int64_t v) {
+    return LLVMConstInt(e->i64, (unsigned long long)v, 1);
+}
+
+LLVMValueRef emit_i32(Emit *e, int64_t v) {
+    return LLVMConstInt(e->i32, (uint32_t)v, 0);
+}
+
+LLVMValueRef emit_f32(Emit *e, double v) {
+    return LLVMConstReal(e->f32, v);
+}
+
+LLVMTypeRef emit_vec(LLVMTypeRef elem, int lanes) {
+    return LLVMVectorType(elem, (unsigned)lanes);
+}
+
+int emit_lanes(LLVMValueRef v) {
+    LLVMTypeRef t = LLVMTypeOf(v);
+    return LLVMGetTypeKind(t) == LLVMVectorTypeKind ? (int)LLVMGetVectorSize(t) : 0;
+}
+
+static LLVMValueRef constant_like(LLVMValueRef like, LLVMValueRef scalar) {
+    LLVMValueRef lane[64];
+    int n = emit_lanes(like);
+    if (!n) return scalar;
+    check(n <= ARRAY_LEN(lane));
+    for (int i = 0; i < n; i++) lane[i] = scalar;
+    return LLVMConstVector(lane, (unsigned)n);
+}
+
+LLVMValueRef emit_f32_like(Emit *e, LLVMValueRef like, double v) {
+    return constant_like(like, emit_f32(e, v));
+}
+
+LLVMValueRef emit_i32_like(Emit *e, LLVMValueRef like, int64_t v) {
+    return constant_like(like, emit_i32(e, v));
+}
+
+LLVMValueRef emit_splat_n(Emit *e, LLVMValueRef scalar, int lanes) {
+    LLVMTypeRef type = emit_vec(LLVMTypeOf(scalar), lanes);
+    LLVMValueRef none = LLVMGetPoison(type);
+    LLVMValueRef one = LLVMBuildInsertElement(e->b, none, scalar, emit_i32(e, 0), "");
+    LLVMValueRef zeros = LLVMConstNull(emit_vec(e->i32, lanes));
+    return LLVMBuildShuffleVector(e->b, one, none, zeros, "");
+}
+
+LLVMValueRef emit_splat(Emit *e, LLVMValueRef scalar) {
+    return emit_splat_n(e, scalar, e->vl);
+}
+
+LLVMValueRef emit_iota(Emit *e) {
+    LLVMValueRef lane[16];
+    for (int i = 0; i < e->vl; i++) lane[i] = emit_i32(e, i);
+    return LLVMConstVector(lane, (unsigned)e->vl);
+}
+
+/* Arithmetic. */
+
+LLVMValueRef emit_add(Emit *e, LLVMValueRef a, LLVMValueRef b) {
+    return LLVMBuildNSWAdd(e->b, a, b, "");
+}
+
+LLVMValueRef emit_sub(Emit *e, LLVMValueRef a, LLVMValueRef b) {
+    return LLVMBuildNSWSub(e->b, a, b, "");
+}
+
+LLVMValueRef emit_mul(Emit *e, LLVMValueRef a, LLVMValueRef b) {
+    return LLVMBuildNSWMul(e->b, a, b, "");
+}
+
+LLVMValueRef emit_div(Emit *e, LLVMValueRef a, LLVMValueRef b) {
+    return LLVMBuildUDiv(e->b, a, b, "");
+}
+
+LLVMValueRef emit_rem(Emit *e, LLVMValueRef a, LLVMValueRef b) {
+    return LLVMBuildURem(e->b, a, b, "");
+}
+
+LLVMValueRef emit_imin(Emit *e, LLVMValueRef a, LLVMValueRef b) {
+    return emit_select(e, LLVMBuildICmp(e->b, LLVMIntSLT, a, b, ""), a, b);
+}
+
+LLVMValueRef emit_imax(Emit *e, LLVMValueRef a, LLVMValueRef b) {
+    return emit_select(e, LLVMBuildICmp(e->b, LLVMIntSGT, a, b, ""), a, b);
+}
+
+LLVMValueRef emit_fadd(Emit *e, LLVMValueRef a, LLVMValueRef b) {
+    return LLVMBuildFAdd(e->b, a, b, "");
+}
+
+LLVMValueRef emit_fsub(Emit *e, LLVMValueRef a, LLVMValueRef b) {
+    return LLVMBuildFSub(e->b, a, b, "");
+}
+
+LLVMValueRef emit_fmul(Emit *e, LLVMValueRef a, LLVMValueRef b) {
+    return LLVMBuildFMul(e->b, a, b, "");
+}
+
+LLVMValueRef emit_fdiv(Emit *e, LLVMValueRef a, LLVMValueRef b) {
+    return LLVMBuildFDiv(e->b, a, b, "");
+}
+
+LLVMValueRef emit_fma(Emit *e, LLVMValueRef a, LLVMValueRef b, LLVMValueRef c) {
+    LLVMTypeRef type = LLVMTypeOf(a);
+    LLVMValueRef args[] = {a, b, c};
+    return emit_intrinsic(e, "llvm.fma", &type, 1, args, 3);
+}
+
+LLVMValueRef emit_fneg(Emit *e, LLVMValueRef a) {
+    return LLVMBuildFNeg(e->b, a, "");
+}
+
+LLVMValueRef emit_fabs(Emit *e, LLVMValueRef a) {
+    LLVMTypeRef type = LLVMTypeOf(a);
+    return emit_intrinsic(e, "llvm.fabs", &type, 1, &a, 1);
+}
+
+LLVMValueRef emit_fmax(Emit *e, LLVMValueRef a, LLVMValueRef b) {
+    return emit_select(e, LLVMBuildFCmp(e->b, LLVMRealOGT, a, b, ""), a, b);
+}
+
+LLVMValueRef emit_fmin(Emit *e, LLVMValueRef a, LLVMValueRef b) {
+    return emit_select(e, LLVMBuildFCmp(e->b, LLVMRealOLT, a, b, ""), a, b);
+}
+
+LLVMValueRef emit_select(Emit *e, LLVMValueRef cond, LLVMValueRef a, LLVMValueRef b) {
+    return LLVMBuildSelect(e->b, cond, a, b, "");
+}
+
+/* Memory. */
+
+LLVMValueRef emit_gep(Emit *e, LLVMTypeRef elem, LLVMValueRef ptr, LLVMValueRef index) {
+    return LLVMBuildInBoundsGEP2(e->b, elem, ptr, &index, 1, "");
+}
+
+LLVMValueRef emit_at(Emit *e, LLVMTypeRef elem, LLVMValueRef ptr, int64_t index) {
+    return index ? emit_gep(e, elem, ptr, emit_i64(e, index)) : ptr;
+}
+
+LLVMValueRef emit_load(Emit *e, LLVMTypeRef type, LLVMValueRef ptr, LLVMValueRef mask,
+                       int align) {
+    if (!mask) {
+        LLVMValueRef v = LLVMBuildLoad2(e->b, type, ptr, "");
+        LLVMSetAlignment(v, (unsigned)align);
+        return v;
+    }
+    LLVMTypeRef overloads[] = {type, e->ptr};
+    LLVMValueRef args[] = {ptr, emit_i32(e, align), mask, LLVMConstNull(type)};
+    return emit_intrinsic(e, "llvm.masked.load", overloads, 2, args, 4);
+}
+
+void emit_store(Emit *e, LLVMValueRef value, LLVMValueRef ptr, LLVMValueRef mask,
+                int align) {
+    if (!mask) {
+        LLVMSetAlignment(LLVMBuildStore(e->b, value, ptr), (unsigned)align);
+        return;
+    }
+    LLVMTypeRef overloads[] = {LLVMTypeOf(value), e->ptr};
+    LLVMValueRef args[] = {value, ptr, emit_i32(e, align), mask};
+    emit_intrinsic(e, "llvm.masked.store", overloads, 2, args, 4);
+}
+
+LLVMValueRef emit_tail_mask(Emit *e, LLVMValueRef n) {
+    n = emit_imin(e, emit_imax(e, n, emit_i64(e, 0)), emit_i64(e, e->vl));
+    LLVMValueRef count = emit_splat(e, LLVMBuildTrunc(e->b, n, e->i32, ""));
+    return LLVMBuildICmp(e->b, LLVMIntSLT, emit_iota(e), count, "");
+}
+
+LLVMValueRef emit_alloca(Emit *e, int64_t bytes) {
+    LLVMBasicBlockRef here = LLVMGetInsertBlock(e->b);
+    LLVMBasicBlockRef entry = LLVMGetEntryBasicBlock(e->fn);
+    LLVMValueRef first = LLVMGetFirstInstruction(entry);
+    if (first) {
+        LLVMPositionBuilderBefore(e->b, first);
+    } else {
+        LLVMPositionBuilderAtEnd(e->b, entry);
+    }
+    LLVMTypeRef type = LLVMArrayType2(e->i8, (uint64_t)bytes);
+    LLVMValueRef room = LLVMBuildAlloca(e->b, type, "");
+    LLVMSetAlignment(room, 64);
+    LLVMPositionBuilderAtEnd(e->b, here);
+    return room;
+}
+
+/* Reductions. */
+
+static LLVMValueRef reduce(Emit *e, LLVMValueRef v,
+                           LLVMValueRef (*op)(Emit *, LLVMValueRef, LLVMValueRef)) {
+    int lanes = emit_lanes(v);
+    check(lanes > 0 && lanes <= 64 && (lanes & (lanes - 1)) == 0);
+    for (int half = lanes / 2; half; half /= 2) {
+        LLVMValueRef low[64], high[64];
+        for (int i = 0; i < half; i++) {
+            low[i] = emit_i32(e, i);
+            high[i] = emit_i32(e, i + half);
+        }
+        LLVMValueRef none = LLVMGetPoison(LLVMTypeOf(v));
+        LLVMValueRef a = LLVMBuildShuffleVector(
+            e->b, v, none, LLVMConstVector(low, (unsigned)half), "");
+        LLVMValueRef b = LLVMBuildShuffleVector(
+            e->b, v, none, LLVMConstVector(high, (unsigned)half), "");
+        v = op(e, a, b);
+    }
+    return LLVMBuildExtractElement(e->b, v, emit_i32(e, 0), "");
+}
+
+LLVMValueRef emit_reduce_add(Emit *e, LLVMValueRef v) {
+    return reduce(e, v, emit_fadd);
+}
+
+LLVMValueRef emit_reduce_max(Emit *e, LLVMValueRef v) {
+    return reduce(e, v, emit_fmax);
+}

@@ -1,0 +1,129 @@
+/* emit.h - writing LLVM IR with explicit vectors: types, constants, counted loops with
+ * carried values, masked memory access, fixed-order reductions, calls, conditions.
+ * Nothing here lets LLVM reassociate: what is emitted is what is computed, so results
+ * are the same bits on every host of the same vector width. */
+#ifndef STATOR_EMIT_H
+#define STATOR_EMIT_H
+#include "../ir/base.h"
+#include <llvm-c/Core.h>
+
+/* One module being written. `vl` is the number of f32 lanes: 16, 8 or 4. vf32, vi32 and
+ * vi1 have vl lanes; b always points at the end of the block being written in `fn`. */
+typedef struct Emit {
+    Arena *mem;
+    LLVMContextRef ctx;
+    LLVMModuleRef mod;
+    LLVMBuilderRef b;
+    int vl;
+    const char *cpu, *features;
+    LLVMTypeRef void_, i1, i8, i16, i32, i64, f32, f64, ptr, vf32, vi32, vi1;
+    LLVMValueRef fn;
+} Emit;
+
+/* cpu and features: as LLVM's target machine takes them ("" for the baseline). */
+Emit *emit_new(Arena *mem, const char *module_name, int vl, const char *cpu,
+               const char *features);
+/* Frees builder, module and context. Who takes the module over sets e->mod = NULL and
+ * owns the context as well. */
+void emit_free(Emit *e);
+
+/* Starts a function with an entry block; the builder stands in it. The attributes fix
+ * the target, the vector width and nounwind. A function declared before by a call is
+ * completed. End it with emit_ret(e, NULL) or emit_ret(e, value). */
+LLVMValueRef emit_func(Emit *e, const char *name, LLVMTypeRef ret,
+                       const LLVMTypeRef *params, int n, bool internal);
+LLVMValueRef emit_param(Emit *e, int i);
+void emit_noalias(Emit *e, int param); /* the caller vouches: no other pointer reaches it */
+void emit_readonly(Emit *e, int param);
+void emit_ret(Emit *e, LLVMValueRef value);
+
+LLVMValueRef emit_i64(Emit *e, int64_t v);
+LLVMValueRef emit_i32(Emit *e, int64_t v); /* low 32 bits */
+LLVMValueRef emit_f32(Emit *e, double v);
+LLVMTypeRef emit_vec(LLVMTypeRef elem, int lanes);
+int emit_lanes(LLVMValueRef v); /* 0 for a scalar */
+/* A constant of the type of `like` (f32 or i32, scalar or vector), all lanes equal. */
+LLVMValueRef emit_f32_like(Emit *e, LLVMValueRef like, double v);
+LLVMValueRef emit_i32_like(Emit *e, LLVMValueRef like, int64_t v);
+LLVMValueRef emit_splat(Emit *e, LLVMValueRef scalar); /* vl lanes */
+LLVMValueRef emit_splat_n(Emit *e, LLVMValueRef scalar, int lanes);
+LLVMValueRef emit_iota(Emit *e); /* <vl x i32> 0, 1, 2, ... */
+
+/* i64 arithmetic without wrap (nsw); constants fold. */
+LLVMValueRef emit_add(Emit *e, LLVMValueRef a, LLVMValueRef b);
+LLVMValueRef emit_sub(Emit *e, LLVMValueRef a, LLVMValueRef b);
+LLVMValueRef emit_mul(Emit *e, LLVMValueRef a, LLVMValueRef b);
+LLVMValueRef emit_div(Emit *e, LLVMValueRef a, LLVMValueRef b); /* both >= 0 */
+LLVMValueRef emit_rem(Emit *e, LLVMValueRef a, LLVMValueRef b); /* both >= 0 */
+LLVMValueRef emit_imin(Emit *e, LLVMValueRef a, LLVMValueRef b); /* signed */
+LLVMValueRef emit_imax(Emit *e, LLVMValueRef a, LLVMValueRef b);
+
+/* f32 (f64) arithmetic, scalar or vector of any lane count. emit_fma rounds once.
+ * emit_fmax(a, b) is b when one of them is NaN, as the x86 instruction. */
+LLVMValueRef emit_fadd(Emit *e, LLVMValueRef a, LLVMValueRef b);
+LLVMValueRef emit_fsub(Emit *e, LLVMValueRef a, LLVMValueRef b);
+LLVMValueRef emit_fmul(Emit *e, LLVMValueRef a, LLVMValueRef b);
+LLVMValueRef emit_fdiv(Emit *e, LLVMValueRef a, LLVMValueRef b);
+LLVMValueRef emit_fma(Emit *e, LLVMValueRef a, LLVMValueRef b, LLVMValueRef c);
+LLVMValueRef emit_fneg(Emit *e, LLVMValueRef a);
+LLVMValueRef emit_fabs(Emit *e, LLVMValueRef a);
+LLVMValueRef emit_fmax(Emit *e, LLVMValueRef a, LLVMValueRef b);
+LLVMValueRef emit_fmin(Emit *e, LLVMValueRef a, LLVMValueRef b);
+LLVMValueRef emit_select(Emit *e, LLVMValueRef cond, LLVMValueRef a, LLVMValueRef b);
+
+/* &ptr[index] for elements of type `elem`; index is i64. emit_at: constant index. */
+LLVMValueRef emit_gep(Emit *e, LLVMTypeRef elem, LLVMValueRef ptr, LLVMValueRef index);
+LLVMValueRef emit_at(Emit *e, LLVMTypeRef elem, LLVMValueRef ptr, int64_t index);
+/* mask: NULL, or <lanes x i1>; masked-out lanes are not touched and load as 0. align in
+ * bytes (4 for f32 that is aligned no better; vectors need no more). */
+LLVMValueRef emit_load(Emit *e, LLVMTypeRef type, LLVMValueRef ptr, LLVMValueRef mask,
+                       int align);
+void emit_store(Emit *e, LLVMValueRef value, LLVMValueRef ptr, LLVMValueRef mask,
+                int align);
+/* Lane l is on where l < n; n is i64 and may be negative or larger than vl. */
+LLVMValueRef emit_tail_mask(Emit *e, LLVMValueRef n);
+/* Room of `bytes` (64-byte aligned) on the stack of `fn`, made once per call. */
+LLVMValueRef emit_alloca(Emit *e, int64_t bytes);
+
+/* All lanes to one scalar by halves: lane i with lane i + lanes/2, and so on. */
+LLVMValueRef emit_reduce_add(Emit *e, LLVMValueRef v);
+LLVMValueRef emit_reduce_max(Emit *e, LLVMValueRef v);
+
+/* Calls the external (or already emitted) C function `name`. */
+LLVMValueRef emit_call(Emit *e, const char *name, LLVMTypeRef ret,
+                       const LLVMValueRef *args, int n);
+/* The function as a value; declared when it is not there yet. */
+LLVMValueRef emit_extern(Emit *e, const char *name, LLVMTypeRef ret,
+                         const LLVMTypeRef *params, int n);
+/* Calls llvm.NAME overloaded on the types of overloads[n]. */
+LLVMValueRef emit_intrinsic(Emit *e, const char *name, const LLVMTypeRef *overloads,
+                            int noverloads, const LLVMValueRef *args, int n);
+
+/* for (i = lo; i < hi; i += step) with values carried from turn to turn. In the body
+ * read l.i and l.carry[k]; loop_end takes the next values (NULL keeps: only when there
+ * are none) and leaves the final ones in l.carry. Runs zero times when lo >= hi. */
+enum { LOOP_CARRY_MAX = 64 };
+typedef struct Loop {
+    LLVMValueRef i, carry[LOOP_CARRY_MAX];
+    LLVMValueRef hi, phi[LOOP_CARRY_MAX], init[LOOP_CARRY_MAX];
+    LLVMBasicBlockRef before, body, after;
+    int64_t step;
+    int ncarry;
+    bool guarded;
+} Loop;
+void loop_begin(Emit *e, Loop *l, LLVMValueRef lo, LLVMValueRef hi, int64_t step,
+                int ncarry, const LLVMValueRef *init);
+void loop_end(Emit *e, Loop *l, const LLVMValueRef *next);
+
+/* if (cond) { ... } [else { ... }]; results through memory, or by if_join: the value of
+ * the then-branch (when it ended) and of the else-branch, after if_end. */
+typedef struct If {
+    LLVMBasicBlockRef then_end, else_, else_end, after;
+} If;
+void if_begin(Emit *e, If *s, LLVMValueRef cond);
+void if_else(Emit *e, If *s);
+void if_end(Emit *e, If *s);
+/* Directly after if_end; without an else, when_else is a value from before if_begin. */
+LLVMValueRef if_join(Emit *e, If *s, LLVMValueRef when_then, LLVMValueRef when_else);
+
+#endif

@@ -1,0 +1,27 @@
+/* gemm.h - register-blocked f32 matrix products as inline IR, for operands in cache. */
+#ifndef STATOR_GEMM_H
+#define STATOR_GEMM_H
+#include "emit.h"
+
+/* What C holds before the product is added. */
+typedef enum GemmInit {
+    GEMM_SET,   /* nothing: C = A B */
+    GEMM_ADD,   /* C += A B */
+    GEMM_SCALE, /* C[i][j] = C[i][j] * scale[j] + (A B)[i][j] */
+} GemmInit;
+
+/* Strides in elements. A[i][l] = a[i * a_row + l * a_col]; B[l][j] = b[l * b_row + j];
+ * C[i][j] = c[i * c_row + j]. */
+typedef struct GemmStrides {
+    int64_t a_row, a_col, b_row, c_row;
+} GemmStrides;
+
+/* C[m x n] from A[m x k] and B[k x n], f32. m, n and k are i64 values >= 0, constant or
+ * not. Each element is summed over k in order by fma, starting from what `init` says, so
+ * the bits depend on neither blocking nor vector width. Nothing outside the matrices is
+ * read or written; C must not overlap A or B. scale: f32[n] for GEMM_SCALE, else NULL. */
+void gemm_emit(Emit *e, const GemmStrides *s, GemmInit init, LLVMValueRef a,
+               LLVMValueRef b, LLVMValueRef c, LLVMValueRef scale, LLVMValueRef m,
+               LLVMValueRef n, LLVMValueRef k);
+
+#endif

@@ -1,0 +1,39 @@
+/* jit.h - from an LLVM module to an object file in memory, and from that to addresses. */
+#ifndef STATOR_JIT_H
+#define STATOR_JIT_H
+#include "target.h"
+
+/* The pipeline for code that is already vectorized: see jit.c for the measurements. */
+extern const char *const jit_passes;
+
+typedef struct Object {
+    const void *bytes;
+    size_t n;
+    LLVMMemoryBufferRef buffer;
+} Object;
+
+/* Verifies the module, runs `passes` over it (a pipeline for LLVMRunPasses, NULL for
+ * jit_passes, "" for none) and emits an object. The module stays the caller's, changed.
+ * An invalid module, a bad pipeline or unselectable code is our bug: dies with the text. */
+Object *jit_compile(Target *t, LLVMModuleRef module, const char *passes);
+void object_free(Object *o);
+
+typedef struct JitSymbol {
+    const char *name;
+    void *address;
+} JitSymbol;
+typedef struct Jit Jit;
+
+/* Links an object into this process. It may refer to `symbols` and to the few functions
+ * of libc that LLVM itself puts in (memcpy, memset, memmove, memcmp, bcmp; fmaf and fma
+ * on a CPU without FMA), to nothing else of the process. The bytes are copied. Returns NULL, with a sentence in `why`, for
+ * an object that does not link: an unknown symbol, damage, another machine's code. */
+Jit *jit_load(Target *t, const void *object, size_t n, const JitSymbol *symbols,
+              int nsymbols, char *why, size_t why_size);
+
+/* Address of a function of the object; dies when there is none of that name. */
+void *jit_lookup(Jit *j, const char *name);
+/* Ends the code too: nothing of it may run or be called later. */
+void jit_free(Jit *j);
+
+#endif

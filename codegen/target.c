@@ -1,0 +1,122 @@
+/* target.c - the host's CPU, or a smaller one that the user names; see target.h. */
+#include "target.h"
+#include <llvm-c/Core.h>
+#include <llvm-c/Target.h>
+#include <stdlib.h>
+
+/* What the code generator relies on at each level, as LLVM names it. Wider levels include
+ * the narrower ones' features (psABI for x86-64, micro-architecture levels). */
+#define V2 "+cx16,+popcnt,+sahf,+sse3,+ssse3,+sse4.1,+sse4.2"
+#define V3 V2 ",+avx,+avx2,+bmi,+bmi2,+f16c,+fma,+lzcnt,+movbe,+xsave"
+#define V4 V3 ",+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl"
+
+static const struct {
+    const char *name, *features;
+} cpus[] = {
+    {"x86-64-v2", V2},      {"x86-64-v3", V3},      {"haswell", V3},
+    {"x86-64-v4", V4},      {"skylake-avx512", V4},
+};
+
+/* "+avx2" stands in the list "...,+avx2,..." as a whole word. */
+static bool has_feature(const char *list, const char *word, size_t n) {
+    for (const char *p = list; (p = strstr(p, "+")); p++)
+        if (strncmp(p, word, n) == 0 && (p[n] == ',' || p[n] == 0)) return true;
+    return false;
+}
+
+static bool has(const char *list, const char *word) {
+    return has_feature(list, word, strlen(word));
+}
+
+static char *copy(const char *s) {
+    char *c = strdup(s);
+    if (!c) fail(EXIT_MEMORY, "out of memory");
+    return c;
+}
+
+static int cpu_find(const char *name) {
+    char known[256];
+    int n = snprintf(known, sizeof known, "native");
+    for (int i = 0; i < ARRAY_LEN(cpus); i++) {
+        if (strcmp(cpus[i].name, name) == 0) return i;
+        n += snprintf(known + n, sizeof known - (size_t)n, ", %s", cpus[i].name);
+    }
+    fail(EXIT_CONFIG, "unknown CPU '%.60s'; write one of %s", name, known);
+}
+
+/* Fails when the host lacks a feature of `wanted`, naming all that are missing. */
+static void require(const char *cpu, const char *wanted, const char *host) {
+    char missing[512] = "";
+    size_t used = 0;
+    for (const char *p = wanted; *p;) {
+        size_t n = strcspn(p, ",");
+        if (!has_feature(host, p, n))
+            used += (size_t)snprintf(missing + used, sizeof missing - used, "%s%.*s",
+                                     used ? ", " : "", (int)n - 1, p + 1);
+        p += n + (p[n] == ',');
+    }
+    if (used)
+        fail(EXIT_CONFIG, "CPU '%s' cannot run here: this machine lacks %s; write native",
+             cpu, missing);
+}
+
+static void machine_open(Target *t) {
+    LLVMTargetRef kind;
+    char *message = NULL;
+    if (LLVMGetTargetFromTriple(t->triple, &kind, &message)) die("LLVM: %s", message);
+    t->machine = LLVMCreateTargetMachine(kind, t->triple, t->cpu, t->features,
+                                         LLVMCodeGenLevelAggressive, LLVMRelocPIC,
+                                         LLVMCodeModelJITDefault);
+    if (!t->machine) die("LLVM makes no machine for %s", t->triple);
+    LLVMTargetDataRef layout = LLVMCreateTargetDataLayout(t->machine);
+    char *text = LLVMCopyStringRepOfTargetData(layout);
+    t->layout = copy(text);
+    LLVMDisposeMessage(text);
+    LLVMDisposeTargetData(layout);
+}
+
+Target *target_open(const char *cpu_override) {
+    if (LLVMInitializeNativeTarget() || LLVMInitializeNativeAsmPrinter())
+        die("this LLVM has no code generator for its own host");
+    const char *name = cpu_override && cpu_override[0] ? cpu_override : "native";
+    int named = strcmp(name, "native") ? cpu_find(name) : -1;
+    char *cpu = LLVMGetHostCPUName(), *features = LLVMGetHostCPUFeatures();
+    char *triple = LLVMGetDefaultTargetTriple();
+    if (named >= 0) require(name, cpus[named].features, features);
+    Target *t = calloc(1, sizeof *t);
+    if (!t) fail(EXIT_MEMORY, "out of memory");
+    t->triple = copy(triple);
+    t->cpu = copy(named >= 0 ? name : cpu);
+    t->features = copy(named >= 0 ? cpus[named].features : features);
+    LLVMDisposeMessage(cpu);
+    LLVMDisposeMessage(features);
+    LLVMDisposeMessage(triple);
+    bool wide = has(t->features, "+avx512f") && has(t->features, "+avx512vl") &&
+                has(t->features, "+avx512dq") && has(t->features, "+avx512bw");
+    bool half = has(t->features, "+avx2") && has(t->features, "+fma");
+    t->lanes = wide ? 16 : half ? 8 : 4;
+    t->bf16_dot = wide && has(t->features, "+avx512bf16");
+    machine_open(t);
+    return t;
+}
+
+void target_close(Target *t) {
+    if (!t) return;
+    LLVMDisposeTargetMachine(t->machine);
+    free(t->triple);
+    free(t->cpu);
+    free(t->features);
+    free(t->layout);
+    free(t);
+}
+
+int target_lanes(const Target *t) {
+    return t->lanes;
+}
+
+void target_describe(const Target *t, Text *out) {
+    unsigned major, minor, patch;
+    LLVMGetVersion(&major, &minor, &patch);
+    text_add(out, "LLVM %u.%u.%u\ntriple %s\ncpu %s\nfeatures %s\n", major, minor, patch,
+             t->triple, t->cpu, t->features);
+}

@@ -1,0 +1,27 @@
+/* target.h - the CPU that code is generated for. */
+#ifndef STATOR_TARGET_H
+#define STATOR_TARGET_H
+#include "../ir/base.h"
+#include <llvm-c/Core.h>
+#include <llvm-c/TargetMachine.h>
+
+/* The strings live as long as the target. `features` is what LLVM takes ("+avx2,..."). */
+typedef struct Target {
+    char *triple, *cpu, *features, *layout;
+    int lanes; /* f32 values in one vector register that is worth using: 16, 8 or 4 */
+    bool bf16_dot; /* has AVX512_BF16's dot product */
+    LLVMTargetMachineRef machine;
+} Target;
+
+/* Opens the host's CPU (NULL, "" or "native"), or one that `cpu_override` names:
+ * "x86-64-v2" (SSE4.2), "x86-64-v3" or "haswell" (AVX2 and FMA, no AVX-512),
+ * "x86-64-v4" or "skylake-avx512". Fails with EXIT_CONFIG on an unknown name (it lists
+ * the known ones), and on one whose features this CPU lacks (it lists those). */
+Target *target_open(const char *cpu_override);
+void target_close(Target *t);
+int target_lanes(const Target *t);
+
+/* What belongs into every cache key: LLVM's version, triple, cpu and features. */
+void target_describe(const Target *t, Text *out);
+
+#endif

@@ -1,0 +1,192 @@
+/* vmath.c - see vmath.h. Polynomials: S. L. Moshier's Cephes library, single precision
+ * (expf, logf, tanhf); N. Juffa's published minimax fits for erff; 2^x is the Taylor
+ * series of degree 7, whose error on [-1/2, 1/2] is below 1/50 ulp. */
+#include "vmath.h"
+#include <math.h>
+
+static LLVMValueRef num(Emit *e, LLVMValueRef like, double v) {
+    return emit_f32_like(e, like, v);
+}
+
+/* c[0] x^(n-1) + ... + c[n-1] */
+static LLVMValueRef poly(Emit *e, LLVMValueRef x, const double *c, int n) {
+    LLVMValueRef y = num(e, x, c[0]);
+    for (int i = 1; i < n; i++) y = emit_fma(e, y, x, num(e, x, c[i]));
+    return y;
+}
+
+static LLVMTypeRef type_like(Emit *e, LLVMValueRef like, LLVMTypeRef elem) {
+    (void)e;
+    int n = emit_lanes(like);
+    return n ? emit_vec(elem, n) : elem;
+}
+
+static LLVMValueRef as_int(Emit *e, LLVMValueRef x) {
+    return LLVMBuildBitCast(e->b, x, type_like(e, x, e->i32), "");
+}
+
+static LLVMValueRef as_float(Emit *e, LLVMValueRef x) {
+    return LLVMBuildBitCast(e->b, x, type_like(e, x, e->f32), "");
+}
+
+static LLVMValueRef shift_left(Emit *e, LLVMValueRef x, int bits) {
+    return LLVMBuildShl(e->b, x, emit_i32_like(e, x, bits), "");
+}
+
+static LLVMValueRef less(Emit *e, LLVMValueRef a, LLVMValueRef b) {
+    return LLVMBuildFCmp(e->b, LLVMRealOLT, a, b, "");
+}
+
+/* |size| with the sign of `sign`. */
+static LLVMValueRef with_sign(Emit *e, LLVMValueRef size, LLVMValueRef sign) {
+    LLVMTypeRef type = LLVMTypeOf(size);
+    LLVMValueRef args[] = {size, sign};
+    return emit_intrinsic(e, "llvm.copysign", &type, 1, args, 2);
+}
+
+/* The sum x + ROUND has the nearest integer to x in its low mantissa bits. */
+#define ROUND 12582912.0 /* 1.5 * 2^23 */
+
+/* exp(x) = 2^n exp(r); 2^n is applied as two factors, since 2^128 and the powers below
+ * 2^-126 are no normal floats. */
+LLVMValueRef vmath_exp(Emit *e, LLVMValueRef x) {
+    static const double c[] = {1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3,
+                               4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1};
+    x = emit_fmin(e, num(e, x, 89), emit_fmax(e, num(e, x, -104.5), x));
+    LLVMValueRef t = emit_fma(e, x, num(e, x, M_LOG2E), num(e, x, ROUND));
+    LLVMValueRef n = emit_fsub(e, t, num(e, x, ROUND));
+    LLVMValueRef r = emit_fma(e, n, num(e, x, -0.693359375), x);
+    r = emit_fma(e, n, num(e, x, 2.12194440e-4), r);
+    LLVMValueRef one = num(e, x, 1);
+    LLVMValueRef y = emit_fma(e, poly(e, r, c, 6), emit_fmul(e, r, r), r);
+    y = emit_fadd(e, y, one);
+    LLVMValueRef k = as_int(e, t);
+    k = LLVMBuildSub(e->b, k, as_int(e, num(e, x, ROUND)), "");
+    LLVMValueRef k1 = LLVMBuildAShr(e->b, k, emit_i32_like(e, k, 1), "");
+    LLVMValueRef k2 = LLVMBuildSub(e->b, k, k1, "");
+    LLVMValueRef bias = emit_i32_like(e, k, 127);
+    LLVMValueRef s1 = as_float(e, shift_left(e, LLVMBuildAdd(e->b, k1, bias, ""), 23));
+    LLVMValueRef s2 = as_float(e, shift_left(e, LLVMBuildAdd(e->b, k2, bias, ""), 23));
+    return emit_fmul(e, emit_fmul(e, y, s1), s2);
+}
+
+/* With the exponent's bias added to ROUND, the sum's low bits shifted up are 2^n. */
+LLVMValueRef vmath_exp2_fast(Emit *e, LLVMValueRef x) {
+    static const double c[] = {1.5252733804e-5, 1.5403530393e-4, 1.3333558146e-3,
+                               9.6181291076e-3, 5.5504108664e-2, 2.4022650696e-1,
+                               6.9314718056e-1, 1.0};
+    LLVMValueRef round = num(e, x, ROUND + 127);
+    LLVMValueRef t = emit_fadd(e, x, round);
+    LLVMValueRef r = emit_fsub(e, x, emit_fsub(e, t, round));
+    LLVMValueRef power = as_float(e, shift_left(e, as_int(e, t), 23));
+    LLVMValueRef y = emit_fmul(e, poly(e, r, c, 8), power);
+    return emit_select(e, less(e, x, num(e, x, -126)), num(e, x, 0), y);
+}
+
+/* x = 2^n (1 + f) with 1 + f in [sqrt(1/2), sqrt(2)); subnormals are scaled up first. */
+LLVMValueRef vmath_log(Emit *e, LLVMValueRef x) {
+    static const double c[] = {7.0376836292e-2,  -1.1514610310e-1, 1.1676998740e-1,
+                               -1.2420140846e-1, 1.4249322787e-1,  -1.6668057665e-1,
+                               2.0000714765e-1,  -2.4999993993e-1, 3.3333331174e-1};
+    LLVMValueRef zero = num(e, x, 0), inf = num(e, x, INFINITY);
+    LLVMValueRef tiny = less(e, x, num(e, x, 0x1p-126));
+    LLVMValueRef big = emit_fmul(e, x, num(e, x, 0x1p23));
+    LLVMValueRef bits = as_int(e, emit_select(e, tiny, big, x));
+    /* 0x3f3504f3 is sqrt(1/2): the difference's high bits are the exponent n. */
+    LLVMValueRef root = emit_i32_like(e, bits, 0x3f3504f3);
+    LLVMValueRef off = LLVMBuildSub(e->b, bits, root, "");
+    LLVMValueRef n = LLVMBuildAShr(e->b, off, emit_i32_like(e, off, 23), "");
+    LLVMValueRef m = as_float(e, LLVMBuildSub(e->b, bits, shift_left(e, n, 23), ""));
+    LLVMValueRef nf = LLVMBuildSIToFP(e->b, n, LLVMTypeOf(x), "");
+    nf = emit_fadd(e, nf, emit_select(e, tiny, num(e, x, -23), zero));
+    LLVMValueRef f = emit_fsub(e, m, num(e, x, 1));
+    LLVMValueRef z = emit_fmul(e, f, f);
+    LLVMValueRef y = emit_fmul(e, poly(e, f, c, 9), emit_fmul(e, z, f));
+    y = emit_fma(e, nf, num(e, x, -2.12194440e-4), y);
+    y = emit_fma(e, z, num(e, x, -0.5), y);
+    y = emit_fma(e, nf, num(e, x, 0.693359375), emit_fadd(e, f, y));
+    /* Outside (0, inf): inf and NaN stay, 0 gives -inf, less gives NaN. */
+    LLVMValueRef low = emit_select(e, LLVMBuildFCmp(e->b, LLVMRealOEQ, x, zero, ""),
+                                   num(e, x, -INFINITY), num(e, x, NAN));
+    LLVMValueRef outside = emit_select(e, LLVMBuildFCmp(e->b, LLVMRealOLE, x, zero, ""),
+                                       low, x);
+    LLVMValueRef above = LLVMBuildFCmp(e->b, LLVMRealOGT, x, zero, "");
+    LLVMValueRef inside = LLVMBuildAnd(e->b, above, less(e, x, inf), "");
+    return emit_select(e, inside, y, outside);
+}
+
+LLVMValueRef vmath_tanh(Emit *e, LLVMValueRef x) {
+    static const double c[] = {-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2,
+                               1.33314422036e-1, -3.33332819422e-1};
+    LLVMValueRef size = emit_fabs(e, x), one = num(e, x, 1);
+    LLVMValueRef z = emit_fmul(e, x, x);
+    LLVMValueRef near = emit_fma(e, emit_fmul(e, poly(e, z, c, 5), z), x, x);
+    LLVMValueRef grown = vmath_exp(e, emit_fadd(e, size, size));
+    LLVMValueRef part = emit_fdiv(e, num(e, x, 2), emit_fadd(e, grown, one));
+    LLVMValueRef inside = less(e, size, num(e, x, 0.625));
+    return with_sign(e, emit_select(e, inside, near, emit_fsub(e, one, part)), x);
+}
+
+/* Near 0 an odd polynomial; further out 1 - exp of a fit to log(1 - erf). */
+LLVMValueRef vmath_erf(Emit *e, LLVMValueRef x) {
+    static const double inner[] = {-5.96761703e-4, 4.99119423e-3,  -2.67681349e-2,
+                                   1.12819925e-1,  -3.76125336e-1, 1.28379166e-1};
+    static const double outer[] = {-1.72853470e-5, 3.83197126e-4,  -3.88396438e-3,
+                                   2.42546219e-2,  -1.06777877e-1, -6.34846687e-1,
+                                   -1.28717512e-1};
+    LLVMValueRef size = emit_fmin(e, num(e, x, 4), emit_fabs(e, x));
+    LLVMValueRef near = emit_fma(e, poly(e, emit_fmul(e, x, x), inner, 6), x, x);
+    LLVMValueRef fit = emit_fma(e, poly(e, size, outer, 7), size, emit_fneg(e, size));
+    LLVMValueRef far = emit_fsub(e, num(e, x, 1), vmath_exp(e, fit));
+    LLVMValueRef inside = less(e, size, num(e, x, 0.927734375));
+    return emit_select(e, inside, near, with_sign(e, far, x));
+}
+
+/* exp is taken of -|x|, so that it cannot overflow. */
+LLVMValueRef vmath_sigmoid(Emit *e, LLVMValueRef x) {
+    LLVMValueRef one = num(e, x, 1);
+    LLVMValueRef decay = vmath_exp(e, emit_fneg(e, emit_fabs(e, x)));
+    LLVMValueRef below = less(e, x, num(e, x, 0));
+    LLVMValueRef top = emit_select(e, below, decay, one);
+    return emit_fdiv(e, top, emit_fadd(e, one, decay));
+}
+
+LLVMValueRef vmath_sqrt(Emit *e, LLVMValueRef x) {
+    LLVMTypeRef type = LLVMTypeOf(x);
+    return emit_intrinsic(e, "llvm.sqrt", &type, 1, &x, 1);
+}
+
+LLVMValueRef vmath_rsqrt(Emit *e, LLVMValueRef x) {
+    return emit_fdiv(e, num(e, x, 1), vmath_sqrt(e, x));
+}
+
+/* High and low words of factor * x. */
+static void wide_mul(Emit *e, LLVMValueRef x, uint32_t factor, LLVMValueRef *high,
+                     LLVMValueRef *low) {
+    LLVMTypeRef narrow = LLVMTypeOf(x), wide = type_like(e, x, e->i64);
+    LLVMValueRef f = LLVMBuildZExt(e->b, emit_i32_like(e, x, factor), wide, "");
+    LLVMValueRef shift = LLVMBuildZExt(e->b, emit_i32_like(e, x, 32), wide, "");
+    LLVMValueRef p = LLVMBuildMul(e->b, LLVMBuildZExt(e->b, x, wide, ""), f, "");
+    *low = LLVMBuildTrunc(e->b, p, narrow, "");
+    *high = LLVMBuildTrunc(e->b, LLVMBuildLShr(e->b, p, shift, ""), narrow, "");
+}
+
+LLVMValueRef vmath_philox(Emit *e, const LLVMValueRef ctr[4], LLVMValueRef key0,
+                          LLVMValueRef key1) {
+    LLVMValueRef c[4] = {ctr[0], ctr[1], ctr[2], ctr[3]};
+    int lanes = emit_lanes(c[0]);
+    for (int round = 0; round < 10; round++) {
+        LLVMValueRef h0, l0, h1, l1;
+        LLVMValueRef k0 = lanes ? emit_splat_n(e, key0, lanes) : key0;
+        LLVMValueRef k1 = lanes ? emit_splat_n(e, key1, lanes) : key1;
+        wide_mul(e, c[0], 0xD2511F53u, &h0, &l0);
+        wide_mul(e, c[2], 0xCD9E8D57u, &h1, &l1);
+        c[0] = LLVMBuildXor(e->b, LLVMBuildXor(e->b, h1, c[1], ""), k0, "");
+        c[1] = l1;
+        c[2] = LLVMBuildXor(e->b, LLVMBuildXor(e->b, h0, c[3], ""), k1, "");
+        c[3] = l0;
+        key0 = LLVMBuildAdd(e->b, key0, emit_i32(e, 0x9E3779B9u), "");
+        key1 = LLVMBuildAdd(e->b, key1, emit_i32(e, 0xBB67AE85u), "");
+    }
+    return c[0];
+}

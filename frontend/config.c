@@ -1,0 +1,125 @@
+/* config.c - from settings to a Config: defaults, categories, notes, places. */
+#include "config_state.h"
+
+static int known(const char *path) {
+    int k = key_find(path);
+    if (k < 0) die("no key %s in keys.def", path);
+    return k;
+}
+
+bool config_given(const Config *cfg, const char *path) {
+    return cfg->state->settings[known(path)].value != NULL;
+}
+
+Place config_where(const Config *cfg, const char *path) {
+    const YamlNode *value = cfg->state->settings[known(path)].value;
+    return value ? value->at : (Place){.file = "default"};
+}
+
+void config_note(Config *cfg, const char *path, const char *fmt, ...) {
+    char line[1024];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(line, sizeof line, fmt, ap);
+    va_end(ap);
+    Arena *a = cfg->state->mem;
+    Place at = config_where(cfg, path);
+    const char *note = at.line ? arena_printf(a, "%s:%d: %s", at.file, at.line, line)
+                               : arena_strdup(a, line);
+    PUSH(a, cfg->notes, cfg->n_notes, cfg->cap_notes, note);
+}
+
+_Noreturn void config_refuse(const Config *cfg, const char *path, const char *other,
+                             const char *hint, const char *fmt, ...) {
+    char message[1024];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(message, sizeof message, fmt, ap);
+    va_end(ap);
+    Place at = config_where(cfg, path);
+    if (!at.line && other) at = config_where(cfg, other);
+    fail_at(EXIT_CONFIG, at, hint, "%s", message);
+}
+
+const char *config_value(const Config *cfg, Arena *a, const char *path) {
+    return key_text(a, &key_table[known(path)], cfg, false);
+}
+
+/* Says or refuses what the category of a given key demands. */
+static void apply_category(Config *cfg, const Config *defaults, int k) {
+    const Key *key = &key_table[k];
+    const Setting *s = &cfg->state->settings[k];
+    Arena *a = cfg->state->mem;
+    if (!s->value || key->cat == CAT_WORKS) return;
+    if (key->cat == CAT_NO_EFFECT) {
+        config_note(cfg, key->path, "%s has no effect: %s", s->name, key->why);
+        return;
+    }
+    const char *value = key_text(a, key, cfg, false);
+    const char *neutral = key_text(a, key, defaults, false);
+    if (!strcmp(value, neutral)) return;
+    if (key->cat == CAT_MAPPED) {
+        config_note(cfg, key->path, "%s: %s", s->name, key->why);
+    } else if (key->cat == CAT_FIXED) {
+        config_note(cfg, key->path, "%s is %s, not %.100s: %s", s->name, neutral, value,
+                    key->why);
+        key_store_text(a, key, key->def, cfg);
+    } else {
+        fail_at(EXIT_CONFIG, s->value->at, NULL,
+                "%s %.100s is not supported yet by this build: %s; set it to %s", s->name,
+                value, key->why, neutral[0] ? neutral : "\"\"");
+    }
+}
+
+/* Defaults that one kind of model has otherwise; the kind may come from arch.type. */
+static void apply_model_defaults(Config *cfg) {
+    if (config_given(cfg, "model.arch.type") &&
+        !config_given(cfg, "model.model_config.type"))
+        cfg->model_type = (ModelType)cfg->model_arch_type;
+    for (int i = 0; i < n_key_defaults; i++) {
+        const KeyDefault *d = &key_defaults[i];
+        if (d->model == cfg->model_type && !config_given(cfg, d->path))
+            key_store_text(cfg->state->mem, &key_table[known(d->path)], d->def, cfg);
+    }
+}
+
+static Config *build(ConfigState *state) {
+    Config *cfg = NEW(state->mem, Config), *defaults = NEW(state->mem, Config);
+    cfg->state = state;
+    for (int k = 0; k < N_KEYS; k++) {
+        const Key *key = &key_table[k];
+        const Setting *s = &state->settings[k];
+        if (key->kind == KIND_TREE) continue;
+        key_store_text(state->mem, key, key->def, defaults);
+        key_store_text(state->mem, key, key->def, cfg);
+        if (s->value) key_store(state->mem, key, s->name, s->value, cfg);
+    }
+    apply_model_defaults(cfg);
+    for (int k = 0; k < N_KEYS; k++) apply_category(cfg, defaults, k);
+    config_derive(cfg);
+    config_check(cfg);
+    return cfg;
+}
+
+Config *config_load(Arena *a, const char *path, int nflags, char **flags) {
+    ConfigState *state = NEW(a, ConfigState);
+    state->mem = a;
+    if (path) config_read_file(state, path);
+    config_read_flags(state, nflags, flags);
+    return build(state);
+}
+
+Config *config_parse(Arena *a, const char *name, const char *text, size_t n) {
+    ConfigState *state = NEW(a, ConfigState);
+    state->mem = a;
+    config_read_text(state, name, text, n);
+    return build(state);
+}
+
+void config_set_flag(Config *cfg, const char *path, const char *value) {
+    ConfigState *state = NEW(cfg->state->mem, ConfigState);
+    *state = *cfg->state;
+    char *flag = arena_printf(state->mem, "--%s=%s", path, value);
+    config_read_flags(state, 1, &flag);
+    *cfg = *build(state);
+}

@@ -1,0 +1,38 @@
+/* config_state.h - what the files of the configuration share. Inside frontend. */
+#ifndef STATOR_CONFIG_STATE_H
+#define STATOR_CONFIG_STATE_H
+#include "key.h"
+
+/* What files and flags say about one key. An explicit null is set with value NULL: it
+ * takes a base file's value back. */
+typedef struct Setting {
+    const YamlNode *value;
+    const char *name; /* path as written: an alias or the key's own */
+    bool set;
+} Setting;
+
+typedef struct ConfigState {
+    Arena *mem;
+    Setting settings[N_KEYS];
+} ConfigState;
+
+/* Reads a file (config_read_file) or a text that must not name base files, or flags, over
+ * the settings that are there. */
+void config_read_file(ConfigState *s, const char *path);
+void config_read_text(ConfigState *s, const char *name, const char *text, size_t n);
+void config_read_flags(ConfigState *s, int nflags, char **flags);
+
+/* One line for the user about a key; its place is put in front. */
+void config_note(Config *cfg, const char *path, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+/* Ends with EXIT_CONFIG at the value of `path`, or at that of `other` (may be NULL) when
+ * the first is not given. */
+_Noreturn void config_refuse(const Config *cfg, const char *path, const char *other,
+                             const char *hint, const char *fmt, ...)
+    __attribute__((format(printf, 5, 6)));
+
+/* Fills in values that follow from others, then checks combinations (config_check.c). */
+void config_derive(Config *cfg);
+void config_check(const Config *cfg);
+
+#endif

@@ -1,0 +1,339 @@
+/* base.c - arenas, text, failures and files; see base.h. */
+#define XXH_INLINE_ALL
+#include "base.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+typedef struct Block {
+    struct Block *next;
+    size_t used, size;
+    _Alignas(64) char bytes[];
+} Block;
+
+struct Arena {
+    Block *top;
+};
+
+enum { BLOCK_BYTES = 64 << 10, ALIGN = 16 };
+
+Arena *arena_new(void) {
+    Arena *a = calloc(1, sizeof(Arena));
+    if (!a) fail(EXIT_MEMORY, "out of memory");
+    return a;
+}
+
+void *arena_alloc(Arena *a, size_t bytes) {
+    if (bytes > PTRDIFF_MAX / 2) die("allocation of %zu bytes", bytes);
+    bytes = (bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1);
+    Block *b = a->top;
+    if (!b || b->size - b->used < bytes) {
+        size_t size = MAX(bytes, (size_t)BLOCK_BYTES);
+        b = aligned_alloc(64, (sizeof(Block) + size + 63) & ~(size_t)63);
+        if (!b) fail(EXIT_MEMORY, "out of memory: %zu bytes wanted", bytes);
+        b->used = 0;
+        b->size = size;
+        b->next = a->top;
+        a->top = b;
+    }
+    void *p = b->bytes + b->used;
+    b->used += bytes;
+    return memset(p, 0, bytes);
+}
+
+void arena_free(Arena *a) {
+    if (!a) return;
+    for (Block *b = a->top, *next; b; b = next) {
+        next = b->next;
+        free(b);
+    }
+    free(a);
+}
+
+size_t array_bytes(size_t n, size_t size) {
+    size_t bytes;
+    if (__builtin_mul_overflow(n, size, &bytes)) die("%zu items of %zu bytes", n, size);
+    return bytes;
+}
+
+void *array_grow(Arena *a, void *items, int n, int *cap, size_t size) {
+    check(n >= 0 && n < (1 << 29));
+    *cap = MAX(8, n * 2);
+    void *grown = arena_alloc(a, array_bytes((size_t)*cap, size));
+    if (n) memcpy(grown, items, (size_t)n * size);
+    return grown;
+}
+
+char *arena_strndup(Arena *a, const char *s, size_t n) {
+    char *copy = arena_alloc(a, n + 1);
+    memcpy(copy, s, n);
+    return copy;
+}
+
+char *arena_strdup(Arena *a, const char *s) {
+    return arena_strndup(a, s, strlen(s));
+}
+
+static char *arena_vprintf(Arena *a, const char *fmt, va_list ap) {
+    va_list again;
+    va_copy(again, ap);
+    int n = vsnprintf(NULL, 0, fmt, ap);
+    check(n >= 0);
+    char *s = arena_alloc(a, (size_t)n + 1);
+    vsnprintf(s, (size_t)n + 1, fmt, again);
+    va_end(again);
+    return s;
+}
+
+char *arena_printf(Arena *a, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    char *s = arena_vprintf(a, fmt, ap);
+    va_end(ap);
+    return s;
+}
+
+Text text_new(Arena *mem) {
+    Text t = {.mem = mem, .s = arena_alloc(mem, 64), .cap = 64};
+    return t;
+}
+
+void text_add_bytes(Text *t, const void *p, size_t n) {
+    if (t->n + n + 1 > t->cap) {
+        size_t cap = MAX(t->cap * 2, t->n + n + 1);
+        char *grown = arena_alloc(t->mem, cap);
+        memcpy(grown, t->s, t->n);
+        t->s = grown;
+        t->cap = cap;
+    }
+    memcpy(t->s + t->n, p, n);
+    t->n += n;
+    t->s[t->n] = 0;
+}
+
+void text_add(Text *t, const char *fmt, ...) {
+    char small[256];
+    va_list ap, again;
+    va_start(ap, fmt);
+    va_copy(again, ap);
+    int n = vsnprintf(small, sizeof small, fmt, ap);
+    va_end(ap);
+    check(n >= 0);
+    if ((size_t)n < sizeof small) {
+        text_add_bytes(t, small, (size_t)n);
+    } else {
+        text_add_bytes(t, arena_vprintf(t->mem, fmt, again), (size_t)n);
+    }
+    va_end(again);
+}
+
+/* Failures. */
+
+void (*exit_hook)(int code);
+static _Thread_local Catch *catch_top;
+
+void catch_begin(Catch *c) {
+    c->code = 0;
+    c->message[0] = 0;
+    c->outer = catch_top;
+    catch_top = c;
+}
+
+void catch_end(Catch *c) {
+    check(catch_top == c);
+    catch_top = c->outer;
+}
+
+static _Noreturn void leave(int code, const char *message) {
+    Catch *c = catch_top;
+    if (c) {
+        catch_top = c->outer;
+        c->code = code;
+        snprintf(c->message, sizeof c->message, "%s", message);
+        longjmp(c->jump, 1);
+    }
+    fprintf(stderr, "%s\n", message);
+    if (exit_hook) exit_hook(code);
+    exit(code);
+}
+
+_Noreturn void fail(int code, const char *fmt, ...) {
+    char message[3072], whole[3200];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(message, sizeof message, fmt, ap);
+    va_end(ap);
+    snprintf(whole, sizeof whole, "stator: error: %s", message);
+    leave(code, whole);
+}
+
+/* The text of line `line`, without its end, cut to fit `out`. */
+static void source_line(const char *text, int line, char *out, size_t size) {
+    while (--line > 0 && text) {
+        text = strchr(text, '\n');
+        if (text) text++;
+    }
+    size_t n = text ? strcspn(text, "\r\n") : 0;
+    n = MIN(n, size - 1);
+    memcpy(out, text ? text : "", n);
+    out[n] = 0;
+}
+
+_Noreturn void fail_at(int code, Place at, const char *hint, const char *fmt, ...) {
+    char message[2048], line[200], whole[4096];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(message, sizeof message, fmt, ap);
+    va_end(ap);
+    const char *file = at.file ? at.file : "input";
+    int n = at.line > 0
+                ? snprintf(whole, sizeof whole, "%.500s:%d:%d: error: %s", file, at.line,
+                           at.col, message)
+                : snprintf(whole, sizeof whole, "%.500s: error: %s", file, message);
+    if (at.text && at.line > 0) {
+        source_line(at.text, at.line, line, sizeof line);
+        int caret = MIN(MAX(at.col - 1, 0), (int)strlen(line));
+        n += snprintf(whole + n, sizeof whole - (size_t)n, "\n    %s\n    %*s^", line,
+                      caret, "");
+    }
+    if (hint) snprintf(whole + n, sizeof whole - (size_t)n, "\n    hint: %.500s", hint);
+    leave(code, whole);
+}
+
+_Noreturn void die_at(const char *file, int line, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    fprintf(stderr, "stator: internal error at %s:%d: ", file, line);
+    vfprintf(stderr, fmt, ap);
+    fprintf(stderr, "\nThis is a bug in stator; please report it with the command and "
+                    "the last dump (--dump_ir DIR).\n");
+    va_end(ap);
+    if (exit_hook) exit_hook(134);
+    abort();
+}
+
+/* Edit distance, capped: enough to tell a typo from another word. */
+static int edit_distance(const char *a, const char *b) {
+    int na = (int)strlen(a), nb = (int)strlen(b), row[129];
+    if (na > 128 || nb > 128) return 1000;
+    for (int j = 0; j <= nb; j++) row[j] = j;
+    for (int i = 1; i <= na; i++) {
+        int diagonal = row[0];
+        row[0] = i;
+        for (int j = 1; j <= nb; j++) {
+            int keep = row[j];
+            int replace = diagonal + (a[i - 1] != b[j - 1]);
+            row[j] = MIN(replace, MIN(row[j], row[j - 1]) + 1);
+            diagonal = keep;
+        }
+    }
+    return row[nb];
+}
+
+const char *nearest_name(const char *s, const char *const *names, int n) {
+    const char *best = NULL;
+    int best_distance = MAX(2, (int)strlen(s) / 3) + 1;
+    for (int i = 0; i < n; i++) {
+        int d = edit_distance(s, names[i]);
+        if (d < best_distance) {
+            best_distance = d;
+            best = names[i];
+        }
+    }
+    return best;
+}
+
+/* Files. */
+
+char *file_read(Arena *a, const char *path, uint64_t max_bytes, size_t *size, int code) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) fail(code, "cannot open %s: %s", path, strerror(errno));
+    struct stat st;
+    if (fstat(fd, &st) != 0 || S_ISDIR(st.st_mode) || (uint64_t)st.st_size > max_bytes) {
+        close(fd);
+        if (S_ISDIR(st.st_mode)) fail(code, "%s is a folder, not a file", path);
+        fail(code, "%s has %lld bytes; at most %llu are read", path,
+             (long long)st.st_size, (unsigned long long)max_bytes);
+    }
+    size_t n = (size_t)st.st_size, have = 0;
+    char *bytes = arena_alloc(a, n + 1);
+    while (have < n) {
+        ssize_t got = read(fd, bytes + have, n - have);
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) break;
+        have += (size_t)got;
+    }
+    close(fd);
+    if (have != n) fail(code, "%s: read %zu of %zu bytes", path, have, n);
+    if (size) *size = n;
+    return bytes;
+}
+
+static int write_all(int fd, const char *p, size_t n) {
+    while (n) {
+        ssize_t put = write(fd, p, n);
+        if (put < 0 && errno == EINTR) continue;
+        if (put < 0) return errno;
+        p += put;
+        n -= (size_t)put;
+    }
+    return fsync(fd) == 0 ? 0 : errno;
+}
+
+int file_write_atomic(const char *path, const void *bytes, size_t n) {
+    char tmp[4096];
+    if (snprintf(tmp, sizeof tmp, "%s.tmp", path) >= (int)sizeof tmp) return ENAMETOOLONG;
+    int fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
+    if (fd < 0) return errno;
+    int error = write_all(fd, bytes, n);
+    if (close(fd) != 0 && !error) error = errno;
+    if (!error && rename(tmp, path) != 0) error = errno;
+    if (error) unlink(tmp);
+    return error;
+}
+
+bool file_exists(const char *path) {
+    return access(path, F_OK) == 0;
+}
+
+int dir_make(const char *path) {
+    char part[4096];
+    if (snprintf(part, sizeof part, "%s", path) >= (int)sizeof part) return ENAMETOOLONG;
+    for (char *p = part + 1;; p++) {
+        char c = *p;
+        if (c != '/' && c != 0) continue;
+        *p = 0;
+        if (mkdir(part, 0755) != 0 && errno != EEXIST) return errno;
+        *p = c;
+        if (!c) break;
+    }
+    struct stat st;
+    if (stat(path, &st) != 0) return errno;
+    return S_ISDIR(st.st_mode) ? 0 : ENOTDIR;
+}
+
+char *path_join(Arena *a, const char *dir, const char *name) {
+    if (name[0] == '/' || !dir[0]) return arena_strdup(a, name);
+    const char *slash = dir[strlen(dir) - 1] == '/' ? "" : "/";
+    return arena_printf(a, "%s%s%s", dir, slash, name);
+}
+
+double clock_seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+uint64_t hash64(const void *p, size_t n) {
+    return XXH3_64bits(p, n);
+}
+
+void hash_hex(const void *p, size_t n, char out[33]) {
+    XXH128_hash_t h = XXH3_128bits(p, n);
+    snprintf(out, 33, "%016llx%016llx", (unsigned long long)h.high64,
+             (unsigned long long)h.low64);
+}

@@ -1,0 +1,118 @@
+/* base.h - what every part stands on: arenas, strings, growable arrays, checked
+ * arithmetic, and the two kinds of failure (the user's and ours). */
+#ifndef STATOR_BASE_H
+#define STATOR_BASE_H
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#define ARRAY_LEN(a) ((int)(sizeof(a) / sizeof((a)[0])))
+#define MIN(a, b) ((a) < (b) ? (a) : (b))
+#define MAX(a, b) ((a) > (b) ? (a) : (b))
+
+/* Memory by lifetime: everything in an arena goes at once. Blocks come zeroed and
+ * 64-byte aligned at the start, 16-byte aligned each. Never returns NULL. */
+typedef struct Arena Arena;
+Arena *arena_new(void);
+void *arena_alloc(Arena *a, size_t bytes);
+void arena_free(Arena *a);
+char *arena_strdup(Arena *a, const char *s);
+char *arena_strndup(Arena *a, const char *s, size_t n);
+char *arena_printf(Arena *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+#define NEW(arena, T) ((T *)arena_alloc((arena), sizeof(T)))
+#define NEW_ARRAY(arena, T, n) ((T *)arena_alloc((arena), array_bytes((n), sizeof(T))))
+size_t array_bytes(size_t n, size_t size); /* n * size, dies on overflow */
+
+/* Growable array in an arena: `T *items; int n, cap;` side by side.
+ * PUSH(arena, s->items, s->n, s->cap, value) */
+void *array_grow(Arena *a, void *items, int n, int *cap, size_t size);
+#define PUSH(arena, items, n, cap, value)                                                \
+    ((items) = (n) < (cap) ? (items)                                                     \
+                           : array_grow((arena), (items), (n), &(cap), sizeof(*(items))), \
+     (items)[(n)++] = (value))
+
+/* Growable text. The bytes live in the arena; `s` is always terminated. */
+typedef struct Text {
+    Arena *mem;
+    char *s;
+    size_t n, cap;
+} Text;
+Text text_new(Arena *mem);
+void text_add(Text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void text_add_bytes(Text *t, const void *p, size_t n);
+
+/* Checked arithmetic for sizes that come from input. False on overflow. */
+static inline bool mul_size(uint64_t a, uint64_t b, uint64_t *out) {
+    return !__builtin_mul_overflow(a, b, out);
+}
+static inline bool add_size(uint64_t a, uint64_t b, uint64_t *out) {
+    return !__builtin_add_overflow(a, b, out);
+}
+
+/* The user's failures: a message that says what to do, and a documented exit code. */
+enum { EXIT_CONFIG = 2, EXIT_DATA = 3, EXIT_CHECKPOINT = 4, EXIT_MEMORY = 5 };
+
+/* A place in an input text. `text` is the whole source (for the quoted line) or NULL;
+ * line and col count from 1; line 0 means the file as a whole. */
+typedef struct Place {
+    const char *file;
+    const char *text;
+    int line, col;
+} Place;
+
+/* Ends the command with `code` (or unwinds to the innermost Catch). fail_at prints
+ * file:line:col, the line with a caret, and `hint` (may be NULL): what to write instead. */
+_Noreturn void fail(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+_Noreturn void fail_at(int code, Place at, const char *hint, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* Our failures: prints file:line of the source and aborts. Never unwinds. */
+_Noreturn void die_at(const char *file, int line, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+#define die(...) die_at(__FILE__, __LINE__, __VA_ARGS__)
+#define check(cond)                                                                      \
+    do {                                                                                 \
+        if (!(cond)) die("check failed: %s", #cond);                                     \
+    } while (0)
+
+/* Catching a user failure, for callers that can go on (and for tests and fuzzers):
+ *     Catch c;
+ *     if (CATCH(c)) { parse(...); catch_end(&c); } else { use c.code, c.message }
+ * Only memory of arenas may be held across a failure. One chain per thread. */
+typedef struct Catch {
+    jmp_buf jump;
+    int code;
+    char message[4096];
+    struct Catch *outer;
+} Catch;
+void catch_begin(Catch *c);
+void catch_end(Catch *c);
+#define CATCH(c) (catch_begin(&(c)), setjmp((c).jump) == 0)
+
+/* Called once before the process ends by fail() or die(); the runtime of several ranks
+ * hooks in here to end the others. */
+extern void (*exit_hook)(int code);
+
+/* The name in names[n] nearest to `s` by edit distance, or NULL if none is near. */
+const char *nearest_name(const char *s, const char *const *names, int n);
+
+/* Whole file into the arena, terminated by a zero byte that size does not count.
+ * Fails with `code` when it cannot be read or is larger than max_bytes. */
+char *file_read(Arena *a, const char *path, uint64_t max_bytes, size_t *size, int code);
+/* Writes path.tmp, syncs it, renames it to path. Returns 0 or an errno value; on an
+ * error nothing is left behind and an older file of that name stays as it was. */
+int file_write_atomic(const char *path, const void *bytes, size_t n);
+bool file_exists(const char *path);
+/* mkdir -p. Returns 0 or an errno value. */
+int dir_make(const char *path);
+char *path_join(Arena *a, const char *dir, const char *name);
+
+double clock_seconds(void); /* monotonic */
+uint64_t hash64(const void *p, size_t n); /* XXH3 */
+void hash_hex(const void *p, size_t n, char out[33]); /* XXH3-128 as 32 hex digits */
+
+#endif

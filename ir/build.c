@@ -1,0 +1,266 @@
+/* build.c - making, moving and copying functions and ops. */
+#include "op_hooks.h"
+
+Module *module_new(Arena *mem, const char *name) {
+    Module *m = NEW(mem, Module);
+    m->mem = mem;
+    m->name = arena_strdup(mem, name);
+    return m;
+}
+
+Func *module_find(const Module *m, const char *name) {
+    for (Func *f = m->first; f; f = f->next) {
+        if (!strcmp(f->name, name)) return f;
+    }
+    return NULL;
+}
+
+Func *func_new(Module *m, const char *name, Role role) {
+    Func *f = NEW(m->mem, Func), **end = &m->first;
+    f->name = arena_strdup(m->mem, name);
+    f->role = role;
+    f->mod = m;
+    while (*end) end = &(*end)->next;
+    *end = f;
+    return f;
+}
+
+Func *func_new_unique(Module *m, const char *name, Role role) {
+    const char *unique = name;
+    for (int k = 1; module_find(m, unique); k++) {
+        unique = arena_printf(m->mem, "%s.%d", name, k);
+    }
+    return func_new(m, unique, role);
+}
+
+/* Copies `n` pointers into an array one longer, with `last` at the end. */
+static void *append_pointer(Arena *mem, void *array, int n, const void *last) {
+    const void **grown = NEW_ARRAY(mem, const void *, (size_t)n + 1);
+    if (n) memcpy(grown, array, (size_t)n * sizeof(void *));
+    grown[n] = last;
+    return grown;
+}
+
+Value *func_arg(Func *f, const char *name, Type ty) {
+    Arena *mem = f->mod->mem;
+    Value *v = NEW(mem, Value);
+    v->name = arena_strdup(mem, name);
+    v->ty = ty;
+    v->nth = f->narg;
+    f->arg = append_pointer(mem, f->arg, f->narg, v);
+    f->arg_attr = append_pointer(mem, f->arg_attr, f->narg, NULL);
+    f->narg++;
+    return v;
+}
+
+void func_arg_attr(Func *f, int i, const char *attrs) {
+    f->arg_attr[i] = attr_copy(f->mod->mem, attrs_parse(f->mod->mem, arg_spec, attrs));
+}
+
+int func_ret(Func *f, Value *v, int alias_arg) {
+    Arena *mem = f->mod->mem;
+    f->ret = append_pointer(mem, f->ret, f->nret, v);
+    int *alias = NEW_ARRAY(mem, int, (size_t)f->nret + 1);
+    if (f->nret) memcpy(alias, f->alias, (size_t)f->nret * sizeof(int));
+    alias[f->nret] = alias_arg;
+    f->alias = alias;
+    return f->nret++;
+}
+
+Builder build_at_end(Func *f) {
+    return (Builder){.fn = f, .mem = f->mod->mem};
+}
+
+Builder build_before(Op *op) {
+    return (Builder){.fn = op->fn, .before = op, .mem = op->fn->mod->mem};
+}
+
+char *bfmt(Builder *b, const char *fmt, ...) {
+    char text[1024];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    return arena_strdup(b->mem, text);
+}
+
+static void link_op(Builder *b, Op *op) {
+    Func *f = b->fn;
+    op->fn = f;
+    op->next = b->before;
+    op->prev = b->before ? b->before->prev : f->last;
+    *(op->prev ? &op->prev->next : &f->first) = op;
+    *(b->before ? &b->before->prev : &f->last) = op;
+}
+
+void op_remove(Op *op) {
+    *(op->prev ? &op->prev->next : &op->fn->first) = op->next;
+    *(op->next ? &op->next->prev : &op->fn->last) = op->prev;
+    op->prev = op->next = NULL;
+}
+
+static void make_results(Builder *b, Op *op, const Type *ty, int n) {
+    op->nout = n;
+    op->out = NEW_ARRAY(b->mem, Value *, (size_t)n);
+    for (int i = 0; i < n; i++) {
+        Value *v = op->out[i] = NEW(b->mem, Value);
+        v->ty = ty[i];
+        v->def = op;
+        v->nth = i;
+        v->name = b->name ? b->name : optab[op->kind].name;
+    }
+    b->name = NULL;
+}
+
+enum { MAX_RESULTS = 4096 };
+
+Op *build_list(Builder *b, int kind, const char *attrs, int nin, Value **in,
+               const Type *declared, int ndeclared) {
+    Op *op = NEW(b->mem, Op);
+    op->kind = kind;
+    op->nin = nin;
+    op->in = NEW_ARRAY(b->mem, Value *, (size_t)nin);
+    for (int i = 0; i < nin; i++) {
+        if (!in[i]) die("%s: operand %d is missing", optab[kind].name, i);
+        op->in[i] = in[i];
+    }
+    link_op(b, op);
+    if (attrs && *attrs) {
+        const Attr *a = attrs_parse(b->mem, optab[kind].attrs, attrs);
+        for (; a; a = a->next) op_set_attr(op, a);
+    }
+    Type *out = NEW_ARRAY(b->mem, Type, MAX(16, ndeclared));
+    int cap = MAX(16, ndeclared), nout = 0;
+    if (optab[kind].nout < 0 && !declared) {
+        out = NEW_ARRAY(b->mem, Type, MAX_RESULTS);
+        cap = MAX_RESULTS;
+    }
+    const char *why = op_infer(b->mem, op, declared, ndeclared, out, &nout);
+    check(nout <= cap);
+    if (why) die("building %s in @%s: %s", optab[kind].name, b->fn->name, why);
+    make_results(b, op, out, nout);
+    return op;
+}
+
+static int collect_operands(va_list ap, Value **in) {
+    int n = 0;
+    for (Value *v; (v = va_arg(ap, Value *)); n++) {
+        check(n < MAX_TERMS);
+        in[n] = v;
+    }
+    return n;
+}
+
+Op *build(Builder *b, int kind, const char *attrs, ...) {
+    Value *in[MAX_TERMS];
+    va_list ap;
+    va_start(ap, attrs);
+    int n = collect_operands(ap, in);
+    va_end(ap);
+    return build_list(b, kind, attrs, n, in, NULL, 0);
+}
+
+Value *build1(Builder *b, int kind, const char *attrs, ...) {
+    Value *in[MAX_TERMS];
+    va_list ap;
+    va_start(ap, attrs);
+    int n = collect_operands(ap, in);
+    va_end(ap);
+    return build_list(b, kind, attrs, n, in, NULL, 0)->out[0];
+}
+
+Value *build_as(Builder *b, int kind, const char *attrs, Type out, ...) {
+    Value *in[MAX_TERMS];
+    va_list ap;
+    va_start(ap, out);
+    int n = collect_operands(ap, in);
+    va_end(ap);
+    return build_list(b, kind, attrs, n, in, &out, 1)->out[0];
+}
+
+Value *build_named(Builder *b, const char *name, Value *v) {
+    v->name = arena_strdup(b->mem, name);
+    return v;
+}
+
+void op_replace_in(Op *op, Value *from, Value *to) {
+    for (int i = 0; i < op->nin; i++) {
+        if (op->in[i] == from) op->in[i] = to;
+    }
+}
+
+void func_replace(Func *f, Value *from, Value *to) {
+    for (Op *op = f->first; op; op = op->next) op_replace_in(op, from, to);
+    for (int i = 0; i < f->nret; i++) {
+        if (f->ret[i] == from) f->ret[i] = to;
+    }
+}
+
+Op *op_clone(Builder *b, const Op *op, Value **map) {
+    Op *copy = NEW(b->mem, Op);
+    copy->kind = op->kind;
+    copy->line = op->line;
+    copy->nin = op->nin;
+    copy->in = NEW_ARRAY(b->mem, Value *, (size_t)op->nin);
+    copy->attr = attr_copy(b->mem, op->attr);
+    for (int i = 0; i < op->nin; i++) {
+        copy->in[i] = map[op->in[i]->id];
+        check(copy->in[i]);
+    }
+    link_op(b, copy);
+    Type *ty = NEW_ARRAY(b->mem, Type, (size_t)op->nout);
+    for (int i = 0; i < op->nout; i++) ty[i] = op->out[i]->ty;
+    make_results(b, copy, ty, op->nout);
+    for (int i = 0; i < op->nout; i++) {
+        copy->out[i]->name = op->out[i]->name;
+        map[op->out[i]->id] = copy->out[i];
+    }
+    return copy;
+}
+
+void func_number(Func *f) {
+    f->nvalues = f->nops = 0;
+    for (int i = 0; i < f->narg; i++) f->arg[i]->id = f->nvalues++;
+    for (Op *op = f->first; op; op = op->next) {
+        op->id = f->nops++;
+        for (int i = 0; i < op->nout; i++) op->out[i]->id = f->nvalues++;
+    }
+}
+
+int value_uses(const Func *f, const Value *v) {
+    int n = 0;
+    for (const Op *op = f->first; op; op = op->next) {
+        for (int i = 0; i < op->nin; i++) n += op->in[i] == v;
+    }
+    for (int i = 0; i < f->nret; i++) n += f->ret[i] == v;
+    return n;
+}
+
+/* True when every function that f calls is already in order[0..n). */
+static bool callees_done(const Func *f, Func **order, int n) {
+    for (const Op *op = f->first; op; op = op->next) {
+        if (!op_attr(op, "fn")) continue;
+        Func *callee = op_func(op);
+        int k = 0;
+        while (k < n && order[k] != callee) k++;
+        if (k == n) return false;
+    }
+    return true;
+}
+
+Func **module_order(Arena *mem, const Module *m) {
+    int total = 0, n = 0;
+    for (Func *f = m->first; f; f = f->next) total++;
+    Func **order = NEW_ARRAY(mem, Func *, (size_t)total + 1);
+    while (n < total) {
+        int before = n;
+        for (Func *f = m->first; f; f = f->next) {
+            int k = 0;
+            while (k < n && order[k] != f) k++;
+            if (k == n && callees_done(f, order, n)) order[n++] = f;
+        }
+        if (n == before) fail(EXIT_CONFIG, "module @%s: functions call each other in a circle",
+                              m->name);
+    }
+    return order;
+}

@@ -1,0 +1,16 @@
+/* dtype.h - element types of tensors. */
+#ifndef STATOR_DTYPE_H
+#define STATOR_DTYPE_H
+#include <stddef.h>
+#include <stdint.h>
+
+typedef enum DType { DT_F32, DT_F64, DT_BF16, DT_I32, DT_I64, DT_COUNT } DType;
+
+static const char *const dtype_name[DT_COUNT] = {"f32", "f64", "bf16", "i32", "i64"};
+static const uint8_t dtype_bytes[DT_COUNT] = {4, 8, 2, 4, 8};
+
+static inline int dtype_is_float(DType t) {
+    return t <= DT_BF16;
+}
+
+#endif

@@ -1,0 +1,160 @@
+/* infer.c - result types of an op from its row: shapes by the dimension rule, element
+ * types by the types column, the rest by the row's infer hook.
+ *
+ * types column: one character an operand (the last one repeats): f = float, all of one
+ * type; i = i32; * = anything. After "->" one a result: a digit = like that operand, i =
+ * i32, * = as declared. */
+#include "op_hooks.h"
+#include <pthread.h>
+
+static const Rule *row_rule[OP_COUNT];
+static Arena *row_rule_mem;
+
+static void parse_row_rules(void) {
+    char why[200];
+    row_rule_mem = arena_new();
+    for (int k = 0; k < OP_COUNT; k++) {
+        const char *text = optab[k].rule;
+        if (!text && (optab[k].flags & F_MAP)) {
+            text = optab[k].nin_min == 1 ? "...->..." : "...,...->...";
+        }
+        if (!text) continue;
+        row_rule[k] = rule_parse(row_rule_mem, text, why, sizeof why);
+        if (!row_rule[k]) die("rule of %s: %s", optab[k].name, why);
+    }
+}
+
+const Rule *op_rule(const Op *op) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, parse_row_rules);
+    const Attr *a = op_attr(op, "rule");
+    return a ? a->rule : row_rule[op->kind];
+}
+
+static _Thread_local char error_text[512];
+static _Thread_local jmp_buf *error_jump;
+
+_Noreturn void infer_error(const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(error_text, sizeof error_text, fmt, ap);
+    va_end(ap);
+    if (!error_jump) die("%s", error_text);
+    longjmp(*error_jump, 1);
+}
+
+static void check_operand_types(const Op *op) {
+    const char *spec = optab[op->kind].types;
+    DType float_type = DT_COUNT;
+    char c = '*';
+    for (int i = 0; i < op->nin; i++) {
+        if (*spec && strncmp(spec, "->", 2)) c = *spec++;
+        DType dt = op->in[i]->ty.dt;
+        if (c == 'i' && dt != DT_I32) {
+            infer_error("operand %d (%%%s) is %s, must be i32", i, op->in[i]->name,
+                        dtype_name[dt]);
+        }
+        if (c != 'f') continue;
+        if (!dtype_is_float(dt)) {
+            infer_error("operand %d (%%%s) is %s, must be a float type", i,
+                        op->in[i]->name, dtype_name[dt]);
+        }
+        if (float_type == DT_COUNT) float_type = dt;
+        if (dt != float_type) {
+            infer_error("operand %d (%%%s) is %s, but an earlier one is %s; use cast", i,
+                        op->in[i]->name, dtype_name[dt], dtype_name[float_type]);
+        }
+    }
+}
+
+static DType result_type(const Op *op, int i, const Type *declared, int ndeclared) {
+    const char *spec = strstr(optab[op->kind].types, "->") + 2;
+    char c = spec[MIN((size_t)i, strlen(spec) - 1)];
+    if (c == 'i') return DT_I32;
+    if (c >= '0' && c <= '9') {
+        if (c - '0' >= op->nin) infer_error("too few operands");
+        return op->in[c - '0']->ty.dt;
+    }
+    if (i >= ndeclared) infer_error("the type of result %d must be given", i);
+    return declared[i].dt;
+}
+
+/* Shapes of results from the bound letters; letters that only results have take their
+ * size from the declared type. */
+static void infer_by_rule(Arena *mem, Op *op, const Type *declared, int ndeclared,
+                          Type *out, int *nout) {
+    const Rule *r = op_rule(op);
+    Dims d;
+    const char *why = rule_bind(mem, r, op->nin, op->in, 0, NULL, &d);
+    if (why) infer_error("%s", why);
+    *nout = r->nout;
+    for (int i = 0; i < r->nout; i++) {
+        const Term *t = &r->term[r->nin + i];
+        out[i] = (Type){.dt = result_type(op, i, declared, ndeclared)};
+        for (int k = 0; k < t->n; k++) {
+            char c = t->letter[k];
+            int found = 0;
+            for (int id = 0; id < d.n; id++) {
+                if (d.letter[id] != c) continue;
+                if (out[i].rank >= MAX_RANK) infer_error("result %d has too many dimensions", i);
+                out[i].dim[out[i].rank++] = d.size[id];
+                found++;
+            }
+            bool rest_known = false;
+            for (int j = 0; j < r->nin; j++) {
+                if (c == '.' && memchr(r->term[j].letter, '.', (size_t)r->term[j].n)) {
+                    rest_known = true;
+                }
+            }
+            if (found || rest_known) continue;
+            if (i >= ndeclared) infer_error("the type of result %d must be given", i);
+            int count = c == '.' ? declared[i].rank - (t->n - 1) : 1;
+            for (int j = 0; j < count; j++) {
+                if (out[i].rank >= MIN(declared[i].rank, MAX_RANK)) {
+                    infer_error("result %d has too few dimensions for the rule %s", i, r->text);
+                }
+                out[i].dim[out[i].rank] = declared[i].dim[out[i].rank];
+                out[i].rank++;
+            }
+        }
+    }
+}
+
+void infer_free(Op *op, Type *out) {
+    (void)op, (void)out; /* shapes by the rule, element type as declared */
+}
+
+static void infer_all(Arena *mem, Op *op, const Type *declared, int ndeclared, Type *out,
+                      int *nout) {
+    const OpInfo *info = &optab[op->kind];
+    if (op->nin < info->nin_min || (info->nin_max >= 0 && op->nin > info->nin_max)) {
+        infer_error("%d operands; it takes %d", op->nin, info->nin_min);
+    }
+    check_operand_types(op);
+    *nout = info->nout >= 0 ? info->nout : ndeclared;
+    if (op_rule(op)) {
+        infer_by_rule(mem, op, declared, ndeclared, out, nout);
+    } else {
+        for (int i = 0; i < *nout && i < ndeclared; i++) {
+            out[i] = declared[i];
+            out[i].dt = result_type(op, i, declared, ndeclared);
+        }
+    }
+    if (info->infer) info->infer(op, out);
+}
+
+const char *op_infer(Arena *mem, Op *op, const Type *declared, int ndeclared, Type *out,
+                     int *nout) {
+    jmp_buf jump, *outer = error_jump;
+    if (setjmp(jump)) {
+        error_jump = outer;
+        return arena_strdup(mem, error_text);
+    }
+    error_jump = &jump;
+    /* hooks of ops with a free number of results set op->nout themselves */
+    op->nout = ndeclared;
+    infer_all(mem, op, declared, ndeclared, out, nout);
+    if (optab[op->kind].nout < 0) *nout = op->nout;
+    error_jump = outer;
+    return NULL;
+}

@@ -1,0 +1,301 @@
+/* ir.h - START HERE: the tensor IR. A Module holds Funcs; a Func holds Ops in program
+ * order; an Op reads and makes Values; a Value has a Type with its placement on a mesh.
+ * Everything that is known about a kind of op stands in its row of ops.def. */
+#ifndef STATOR_IR_H
+#define STATOR_IR_H
+#include "base.h"
+#include "dtype.h"
+
+enum {
+    MAX_RANK = 8,   /* dimensions of a tensor */
+    MAX_AXES = 8,   /* axes of a mesh */
+    MAX_DIMS = 24,  /* distinct letters of one rule */
+    MAX_TERMS = 16, /* operands plus results that one rule names */
+};
+
+/* ---- types ---- */
+
+typedef uint8_t Axes; /* set of mesh axes, bit i = axis i */
+
+typedef struct Mesh {
+    int naxes;
+    struct {
+        const char *name;
+        int size;
+    } axis[MAX_AXES];
+} Mesh;
+
+/* A tensor type: `f32[8:dp,64]+tp` is 8 x 64 floats, dimension 0 split over axis dp, a sum
+ * over tp still pending. Sizes are global at level global..sharded, local afterwards. */
+typedef struct Type {
+    DType dt;
+    int rank;
+    int64_t dim[MAX_RANK];
+    Axes split[MAX_RANK]; /* axes that split a dimension, outermost = lowest bit */
+    Axes pending;         /* axes over which a sum is still to be done */
+    uint8_t open;         /* bit d: propagation may still place dimension d (`8:?`) */
+} Type;
+
+/* ---- attributes and rules ---- */
+
+/* A dimension rule such as "mk,kn->mn": a letter per dimension, '.' stands for "...". */
+typedef struct Term {
+    int n;
+    char letter[MAX_RANK + 1];
+} Term;
+typedef struct Rule {
+    int nin, nout;
+    Term term[MAX_TERMS]; /* operands, then results */
+    uint32_t whole;       /* bit (letter - 'a'): `c!`, the dimension must not be split */
+    const char *text;     /* canonical spelling */
+} Rule;
+
+typedef enum AttrKind { ATTR_INT, ATTR_FLOAT, ATTR_STR, ATTR_RULE, ATTR_FUNC } AttrKind;
+typedef struct Attr {
+    const char *key;
+    AttrKind kind;
+    int64_t i;
+    double f;
+    const char *s; /* ATTR_STR, ATTR_FUNC (name without @) */
+    const Rule *rule;
+    struct Attr *next; /* sorted as the op row lists them */
+} Attr;
+
+/* ---- the graph ---- */
+
+typedef struct Value Value;
+typedef struct Op Op;
+typedef struct Func Func;
+typedef struct Module Module;
+
+/* Where a value lives once memory is planned: `@128` in the frame of the function, `@a2`
+ * in the buffer of argument 2, `@r0` in the buffer the caller gave for result 0. */
+typedef enum LocKind { LOC_NONE, LOC_FRAME, LOC_ARG, LOC_RET } LocKind;
+typedef struct Loc {
+    LocKind kind;
+    int64_t at;
+} Loc;
+
+struct Value {
+    const char *name; /* from the source; the printer makes names unique */
+    Type ty;
+    Op *def; /* NULL: an argument */
+    int nth; /* which result, or which argument */
+    int id;  /* dense in its function after func_number() */
+    Loc loc;
+};
+
+struct Op {
+    int kind; /* row of optab */
+    int nin, nout;
+    Value **in, **out;
+    Attr *attr;
+    int line; /* in the text it was parsed from; 0 = made by a pass */
+    int id;   /* position after func_number() */
+    Op *prev, *next;
+    Func *fn;
+};
+
+typedef enum Role { ROLE_FUNC, ROLE_MODEL, ROLE_STEP, ROLE_KERNEL, ROLE_COUNT } Role;
+extern const char *const role_name[ROLE_COUNT];
+
+struct Func {
+    const char *name;
+    Role role;
+    int narg, nret;
+    Value **arg;
+    Attr **arg_attr; /* per argument: role, init, ... (see arg_spec in op.c) */
+    Value **ret;
+    int *alias; /* per result: the argument whose buffer it overwrites, or -1 */
+    Op *first, *last;
+    int nvalues, nops;       /* set by func_number() */
+    int64_t frame_bytes;     /* level planned */
+    Func *next;
+    Module *mod;
+};
+
+typedef enum Level {
+    LEVEL_GLOBAL,  /* whole tensors, the model alone */
+    LEVEL_DIFFED,  /* the training step: forward, backward, update */
+    LEVEL_SHARDED, /* every type placed */
+    LEVEL_LOCAL,   /* local shapes, explicit collectives */
+    LEVEL_FUSED,   /* primitive ops only, grouped into kernel functions */
+    LEVEL_PLANNED, /* every value has a place in memory */
+    LEVEL_COUNT
+} Level;
+extern const char *const level_name[LEVEL_COUNT];
+
+struct Module {
+    Arena *mem;
+    const char *name;
+    Mesh mesh;
+    Level level;
+    Func *first;
+};
+
+/* ---- the op table (op.c projects ops.def) ---- */
+
+enum OpFlag {
+    F_LINEAR = 1,  /* linear in every float operand taken alone: passes pending sums */
+    F_MAP = 2,     /* elementwise by its rule: one scalar function per element */
+    F_REDUCE = 4,  /* sum or max over the letters that the result lacks */
+    F_VIEW = 8,    /* the result is the operand's buffer under another shape */
+    F_COMM = 16,   /* talks to other ranks */
+    F_INPLACE = 32, /* result 0 may overwrite operand 0 when that dies here */
+    F_ADDENDS = 64, /* operands after the second are added to the result */
+    F_PLUS = 128,   /* the sum of its two operands */
+};
+
+typedef struct Tensor Tensor;
+typedef struct Ref Ref;
+typedef struct Grad Grad;
+typedef struct Builder Builder;
+
+typedef struct OpInfo {
+    const char *name;
+    int nin_min, nin_max, nout; /* nout -1: by infer */
+    const char *rule;           /* NULL: attribute `rule`, or none (infer) */
+    const char *types;          /* operand and result element types, see verify.c */
+    const char *attrs;          /* "eps:f p:f?": i, f, s, r (rule), F (func); ? optional */
+    unsigned flags;
+    void (*vjp)(Grad *, Op *); /* NULL: no gradient flows through it */
+    void (*infer)(Op *, Type *out);  /* result types where the rule does not give them */
+    void (*expand)(Builder *, Op *, Value **out); /* composite: in terms of primitives */
+    void (*ref)(const Ref *);        /* plain C meaning */
+} OpInfo;
+
+enum OpKind {
+#define OP(name, ...) OP_##name,
+#define MAP(name, ...) OP_##name,
+#define COMPOSITE(name, ...) OP_##name,
+#include "ops.def"
+#undef OP
+#undef MAP
+#undef COMPOSITE
+    OP_COUNT
+};
+extern const OpInfo optab[OP_COUNT];
+int op_kind(const char *name); /* -1: no such op */
+
+/* op.c */
+const Attr *op_attr(const Op *op, const char *key); /* NULL: absent */
+int64_t op_int(const Op *op, const char *key, int64_t otherwise);
+double op_float(const Op *op, const char *key, double otherwise);
+Func *op_func(const Op *op); /* the function a `call` names; never NULL */
+const Rule *op_rule(const Op *op); /* the row's rule or the attribute; NULL: none */
+void op_set_attr(Op *op, const Attr *a); /* copies; replaces one of the same key */
+void op_set_int(Op *op, const char *key, int64_t i);
+void op_set_float(Op *op, const char *key, double f);
+void op_set_func(Op *op, const Func *callee);
+void op_set_rule(Op *op, const Rule *rule);
+const Attr *attr_find(const Attr *list, const char *key);
+Attr *attr_copy(Arena *mem, const Attr *list);
+/* Looks `key` up in a spec such as "eps:f p:f?". */
+bool attr_spec_find(const char *spec, const char *key, AttrKind *kind, bool *optional);
+extern const char arg_spec[]; /* the attributes that function arguments may have */
+const char *arg_str(const Func *f, int i, const char *key, const char *otherwise);
+double arg_float(const Func *f, int i, const char *key, double otherwise);
+int64_t type_count(const Type *t); /* elements */
+int64_t type_bytes(const Type *t);
+bool type_equal(const Type *a, const Type *b);       /* with placement */
+bool type_same_shape(const Type *a, const Type *b);  /* element type and sizes */
+Type type_make(DType dt, int rank, const int64_t *dim);
+#define TYPE(dt, ...)                                                                    \
+    type_make((dt), ARRAY_LEN(((int64_t[]){__VA_ARGS__})), (int64_t[]){__VA_ARGS__})
+Type type_scalar(DType dt);
+
+/* rule.c: the rule of an op bound to the sizes of its operands. Dimension ids are dense;
+ * the letters of "..." come in their order. */
+typedef struct Dims {
+    int n;
+    int64_t size[MAX_DIMS];
+    char letter[MAX_DIMS];        /* '.' for those of "..." */
+    bool whole[MAX_DIMS];         /* must not be split */
+    int nin, nout;                /* terms bound */
+    int8_t term[MAX_TERMS][MAX_RANK]; /* operands, then results: dimension ids */
+    int rank[MAX_TERMS];
+} Dims;
+const Rule *rule_parse(Arena *mem, const char *text, char *why, size_t why_size);
+/* NULL when the operands fit the rule, else a sentence. `out` may be NULL: then letters
+ * that only results have are refused; else sizes are checked against the results too. */
+const char *rule_bind(Arena *mem, const Rule *r, int nin, Value **in, int nout,
+                      Value **out, Dims *d);
+bool op_dims(const Op *op, Dims *d); /* false: the op has no rule */
+uint32_t dims_mask(const Dims *d, int term); /* set of dimension ids a term has */
+
+/* build.c */
+struct Builder {
+    Func *fn;
+    Op *before; /* insert before this op; NULL: at the end */
+    Arena *mem;
+    const char *name; /* name for the next results, or NULL */
+};
+Module *module_new(Arena *mem, const char *name);
+Func *module_find(const Module *m, const char *name);
+Func *func_new(Module *m, const char *name, Role role); /* appended */
+Func *func_new_unique(Module *m, const char *name, Role role); /* name, name.1, ... */
+Value *func_arg(Func *f, const char *name, Type ty); /* appends an argument */
+void func_arg_attr(Func *f, int i, const char *attrs); /* "role=param; std=0.02" */
+int func_ret(Func *f, Value *v, int alias_arg); /* appends a result */
+Builder build_at_end(Func *f);
+Builder build_before(Op *op);
+/* Makes an op; attrs is attribute text without braces or NULL; operands end with NULL.
+ * Result types follow from the row; ops whose results are free take them from build_as. */
+Op *build(Builder *b, int kind, const char *attrs, ...);
+Op *build_list(Builder *b, int kind, const char *attrs, int nin, Value **in,
+               const Type *out /* or NULL */, int nout);
+Value *build1(Builder *b, int kind, const char *attrs, ...); /* result 0 of build() */
+Value *build_as(Builder *b, int kind, const char *attrs, Type out, ...);
+/* fmt for attribute text, in the builder's arena */
+char *bfmt(Builder *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+Value *build_named(Builder *b, const char *name, Value *v); /* renames, returns v */
+void op_remove(Op *op);
+void op_replace_in(Op *op, Value *from, Value *to);
+void func_replace(Func *f, Value *from, Value *to); /* every use, results too */
+Op *op_clone(Builder *b, const Op *op, Value **map /* by value id, filled */);
+void func_number(Func *f); /* dense ids for values and ops */
+/* Callees before callers; fails on recursion. Returns an array ended by NULL. */
+Func **module_order(Arena *mem, const Module *m);
+int value_uses(const Func *f, const Value *v); /* ops and results that read v */
+
+/* print.c, parse.c, verify.c */
+char *module_print(Arena *mem, const Module *m);
+void type_print(Text *t, const Mesh *mesh, const Type *ty);
+Module *module_parse(Arena *mem, const char *file, const char *text, size_t n);
+Module *module_clone(Arena *mem, const Module *m); /* through the text */
+const Attr *attrs_parse(Arena *mem, const char *spec, const char *text); /* dies */
+void module_verify(const Module *m, const char *file, const char *text); /* fail_at */
+
+/* ---- the interpreter (interp.c): the meaning of a module, on all ranks of its mesh ---- */
+
+struct Tensor {
+    Type ty;
+    void *data;
+};
+struct Ref { /* what a reference kernel sees */
+    const Op *op;
+    Tensor **in, **out;
+    int rank;             /* of the mesh, in [0, nranks) */
+    const Mesh *mesh;
+    Tensor ***peers;      /* operands of every rank; F_COMM only */
+};
+double tensor_get(const Tensor *t, int64_t i);
+void tensor_set(Tensor *t, int64_t i, double v);
+int64_t tensor_get_int(const Tensor *t, int64_t i);
+Tensor *tensor_new(Arena *mem, const Type *ty);
+int mesh_ranks(const Mesh *m);
+int mesh_coord(const Mesh *m, int rank, int axis);
+/* Runs function `f` on every rank: arg[rank][i], ret[rank][i] (allocated in mem). At level
+ * planned the values really live in the planned frames, and a result that overwrites an
+ * argument is that argument. */
+void interp_run(Arena *mem, const Func *f, Tensor ***arg, Tensor ***ret);
+
+/* ---- gradients (hooks of op_*.c are called by passes/autodiff.c) ---- */
+struct Grad {
+    Builder b;
+    Value *(*of)(Grad *, Value *v);       /* gradient of a result, NULL: none flows */
+    void (*add)(Grad *, Value *v, Value *g); /* adds g to the gradient of an operand */
+    bool (*wants)(Grad *, Value *v);      /* does anybody need the gradient of v? */
+};
+
+#endif

@@ -1,0 +1,189 @@
+/* op.c - projects ops.def to optab[], attributes, types of tensors. */
+#include "ir.h"
+#include <stdlib.h>
+
+const char *const role_name[ROLE_COUNT] = {"func", "model", "step", "kernel"};
+const char *const level_name[LEVEL_COUNT] = {"global", "diffed", "sharded",
+                                             "local",  "fused",  "planned"};
+
+/* role: data tokens labels param state rng lr bias_correction1 bias_correction2 offset
+ * last cache (what the runtime binds the argument to); init: normal zeros ones;
+ * std, value: of the initial distribution; decay: 1 = weight decay applies; like: the
+ * parameter that a state belongs to; hf: name in a Hugging Face file, # = layer */
+const char arg_spec[] =
+    "role:s init:s? std:f? mean:f? decay:i? like:s? hf:s? stacked:i?";
+
+/* Declares every hook that the rows name. */
+#define OP(name, lo, hi, nout, rule, types, attrs, flags, vjp, infer, expand)            \
+    void ref_##name(const Ref *);
+#define MAP    OP
+#define COMPOSITE OP
+#include "ops.def"
+#undef OP
+#undef MAP
+#undef COMPOSITE
+
+#define OP(...)        ROW(__VA_ARGS__)
+#define MAP(...)       ROW(__VA_ARGS__)
+#define COMPOSITE(...) ROW(__VA_ARGS__)
+#define ROW(name, lo, hi, nout, rule, types, attrs, flags, vjp, infer, expand)           \
+    {#name, lo, hi, nout, rule, types, attrs, flags, vjp, infer, expand, ref_##name},
+#include "op_hooks.h"
+const OpInfo optab[OP_COUNT] = {
+#include "ops.def"
+};
+#undef OP
+#undef MAP
+#undef COMPOSITE
+
+int op_kind(const char *name) {
+    for (int k = 0; k < OP_COUNT; k++) {
+        if (!strcmp(optab[k].name, name)) return k;
+    }
+    return -1;
+}
+
+/* Attributes any op may have once memory is planned: its workspace in the frame. */
+static const char common_spec[] = "ws:i? ws_bytes:i?";
+
+bool attr_spec_find(const char *spec, const char *key, AttrKind *kind, bool *optional) {
+    size_t n = strlen(key);
+    if (spec && spec != common_spec &&
+        attr_spec_find(common_spec, key, kind, optional)) {
+        return true;
+    }
+    for (const char *p = spec; p && *p; p += strcspn(p, " "), p += *p == ' ') {
+        if (strncmp(p, key, n) || p[n] != ':') continue;
+        const char *kinds = "ifsrF";
+        *kind = (AttrKind)(strchr(kinds, p[n + 1]) - kinds);
+        *optional = p[n + 2] == '?';
+        return true;
+    }
+    return false;
+}
+
+const Attr *attr_find(const Attr *list, const char *key) {
+    for (; list; list = list->next) {
+        if (!strcmp(list->key, key)) return list;
+    }
+    return NULL;
+}
+
+Attr *attr_copy(Arena *mem, const Attr *list) {
+    Attr *first = NULL, **end = &first;
+    for (; list; list = list->next) {
+        *end = NEW(mem, Attr);
+        **end = *list;
+        (*end)->next = NULL;
+        end = &(*end)->next;
+    }
+    return first;
+}
+
+const Attr *op_attr(const Op *op, const char *key) {
+    return attr_find(op->attr, key);
+}
+
+int64_t op_int(const Op *op, const char *key, int64_t otherwise) {
+    const Attr *a = op_attr(op, key);
+    return a ? a->i : otherwise;
+}
+
+double op_float(const Op *op, const char *key, double otherwise) {
+    const Attr *a = op_attr(op, key);
+    return a ? a->f : otherwise;
+}
+
+Func *op_func(const Op *op) {
+    const Attr *a = op_attr(op, "fn");
+    Func *f = a ? module_find(op->fn->mod, a->s) : NULL;
+    if (!f) die("%s without a function", optab[op->kind].name);
+    return f;
+}
+
+/* Position of a key in the spec, so that attributes print in one order. */
+static size_t attr_place(const char *spec, const char *key) {
+    char probe[64];
+    snprintf(probe, sizeof probe, "%s:", key);
+    const char *p = spec ? strstr(spec, probe) : NULL;
+    while (p && p != spec && p[-1] != ' ') p = strstr(p + 1, probe);
+    return p ? (size_t)(p - spec) : SIZE_MAX;
+}
+
+void op_set_attr(Op *op, const Attr *a) {
+    const char *spec = optab[op->kind].attrs;
+    Attr *copy = attr_copy(op->fn->mod->mem, a), **at = &op->attr;
+    copy->next = NULL;
+    while (*at && attr_place(spec, (*at)->key) < attr_place(spec, a->key)) {
+        at = &(*at)->next;
+    }
+    if (*at && !strcmp((*at)->key, a->key)) {
+        copy->next = (*at)->next;
+    } else {
+        copy->next = *at;
+    }
+    *at = copy;
+}
+
+void op_set_int(Op *op, const char *key, int64_t i) {
+    op_set_attr(op, &(Attr){.key = key, .kind = ATTR_INT, .i = i});
+}
+
+void op_set_float(Op *op, const char *key, double f) {
+    op_set_attr(op, &(Attr){.key = key, .kind = ATTR_FLOAT, .f = f});
+}
+
+void op_set_func(Op *op, const Func *callee) {
+    op_set_attr(op, &(Attr){.key = "fn", .kind = ATTR_FUNC, .s = callee->name});
+}
+
+void op_set_rule(Op *op, const Rule *rule) {
+    op_set_attr(op, &(Attr){.key = "rule", .kind = ATTR_RULE, .rule = rule});
+}
+
+const char *arg_str(const Func *f, int i, const char *key, const char *otherwise) {
+    const Attr *a = attr_find(f->arg_attr[i], key);
+    return a ? a->s : otherwise;
+}
+
+double arg_float(const Func *f, int i, const char *key, double otherwise) {
+    const Attr *a = attr_find(f->arg_attr[i], key);
+    return !a ? otherwise : a->kind == ATTR_INT ? (double)a->i : a->f;
+}
+
+int64_t type_count(const Type *t) {
+    int64_t n = 1;
+    for (int d = 0; d < t->rank; d++) n *= t->dim[d];
+    return n;
+}
+
+int64_t type_bytes(const Type *t) {
+    return type_count(t) * dtype_bytes[t->dt];
+}
+
+bool type_same_shape(const Type *a, const Type *b) {
+    if (a->dt != b->dt || a->rank != b->rank) return false;
+    for (int d = 0; d < a->rank; d++) {
+        if (a->dim[d] != b->dim[d]) return false;
+    }
+    return true;
+}
+
+bool type_equal(const Type *a, const Type *b) {
+    if (!type_same_shape(a, b) || a->pending != b->pending) return false;
+    for (int d = 0; d < a->rank; d++) {
+        if (a->split[d] != b->split[d]) return false;
+    }
+    return true;
+}
+
+Type type_make(DType dt, int rank, const int64_t *dim) {
+    Type t = {.dt = dt, .rank = rank};
+    check(rank <= MAX_RANK);
+    for (int d = 0; d < rank; d++) t.dim[d] = dim[d];
+    return t;
+}
+
+Type type_scalar(DType dt) {
+    return (Type){.dt = dt};
+}

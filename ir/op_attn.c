@@ -1,0 +1,154 @@
+/* op_attn.c - attention and the KV cache. */
+#include "op_hooks.h"
+#include "rng.h"
+#include <math.h>
+
+void infer_attention(Op *op, Type *out) {
+    const Type *q = &op->in[0]->ty, *k = &op->in[1]->ty;
+    (void)out;
+    if (q->dim[2] % k->dim[2]) {
+        infer_error("%lld query heads, which %lld key heads do not divide",
+                    (long long)q->dim[2], (long long)k->dim[2]);
+    }
+    if (op->in[4]->ty.dim[0] != 3) infer_error("rng must be i32[3]");
+}
+
+typedef struct Attn { /* sizes and accessors of one attention op */
+    int64_t b, tq, h, d, tk, g, offset;
+    double scale, p;
+    bool causal;
+    uint32_t site, key[2], layer;
+} Attn;
+
+static Attn attn_of(const Ref *r) {
+    const int64_t *q = r->in[0]->ty.dim, *k = r->in[1]->ty.dim;
+    return (Attn){q[0], q[1], q[2], q[3], k[1], k[2], tensor_get_int(r->in[3], 0),
+                  op_float(r->op, "scale", 1), op_float(r->op, "p", 0),
+                  op_int(r->op, "causal", 0) != 0, (uint32_t)op_int(r->op, "site", 0),
+                  {(uint32_t)tensor_get_int(r->in[4], 0),
+                   (uint32_t)tensor_get_int(r->in[4], 1)},
+                  (uint32_t)tensor_get_int(r->in[4], 2)};
+}
+
+static int64_t q_at(const Attn *a, int64_t b, int64_t i, int64_t h) {
+    return ((b * a->tq + i) * a->h + h) * a->d;
+}
+
+static int64_t k_at(const Attn *a, int64_t b, int64_t j, int64_t h) {
+    return ((b * a->tk + j) * a->g + h / (a->h / a->g)) * a->d;
+}
+
+static int64_t keys_of(const Attn *a, int64_t i) {
+    return a->causal ? MIN(a->tk, a->offset + i + 1) : a->tk;
+}
+
+static double score(const Ref *r, const Attn *a, int64_t b, int64_t h, int64_t i, int64_t j) {
+    double s = 0;
+    for (int64_t c = 0; c < a->d; c++) {
+        s += tensor_get(r->in[0], q_at(a, b, i, h) + c) *
+             tensor_get(r->in[1], k_at(a, b, j, h) + c);
+    }
+    return s * a->scale;
+}
+
+/* What dropout does to probability (b, h, i, j): 0 or 1/(1-p). */
+static double keep(const Attn *a, int64_t b, int64_t h, int64_t i, int64_t j) {
+    if (a->p <= 0) return 1;
+    uint64_t at = (uint64_t)(((b * a->h + h) * a->tq + i) * a->tk + j);
+    uint32_t word[4], counter[4] = {(uint32_t)at, (uint32_t)(at >> 32), a->site, a->layer};
+    rng_philox(counter, a->key, word);
+    return word[0] >= (uint32_t)(a->p * 4294967296.0) ? 1 / (1 - a->p) : 0;
+}
+
+static void attend_row(const Ref *r, const Attn *a, int64_t b, int64_t h, int64_t i) {
+    int64_t n = keys_of(a, i);
+    double top = -INFINITY, sum = 0, o[1024];
+    for (int64_t j = 0; j < n; j++) top = fmax(top, score(r, a, b, h, i, j));
+    for (int64_t j = 0; j < n; j++) sum += exp(score(r, a, b, h, i, j) - top);
+    for (int64_t c = 0; c < a->d; c++) o[c] = 0;
+    for (int64_t j = 0; j < n; j++) {
+        double p = exp(score(r, a, b, h, i, j) - top) / sum * keep(a, b, h, i, j);
+        for (int64_t c = 0; c < a->d; c++) o[c] += p * tensor_get(r->in[2], k_at(a, b, j, h) + c);
+    }
+    for (int64_t c = 0; c < a->d; c++) tensor_set(r->out[0], q_at(a, b, i, h) + c, o[c]);
+    tensor_set(r->out[1], (b * a->tq + i) * a->h + h, top + log(sum));
+}
+
+void ref_attention(const Ref *r) {
+    Attn a = attn_of(r);
+    check(a.d <= 1024);
+    for (int64_t b = 0; b < a.b; b++) {
+        for (int64_t h = 0; h < a.h; h++) {
+            for (int64_t i = 0; i < a.tq; i++) attend_row(r, &a, b, h, i);
+        }
+    }
+}
+
+static void accumulate(Tensor *t, int64_t at, double v) {
+    tensor_set(t, at, tensor_get(t, at) + v);
+}
+
+/* dv_j += p do; ds = p (keep do.v_j - do.o); dq += ds k scale; dk_j += ds q scale */
+static void attend_row_grad(const Ref *r, const Attn *a, int64_t b, int64_t h, int64_t i) {
+    int64_t q0 = q_at(a, b, i, h);
+    double delta = 0, lse = tensor_get(r->in[6], (b * a->tq + i) * a->h + h);
+    for (int64_t c = 0; c < a->d; c++) {
+        delta += tensor_get(r->in[7], q0 + c) * tensor_get(r->in[5], q0 + c);
+    }
+    for (int64_t j = 0, n = keys_of(a, i); j < n; j++) {
+        int64_t k0 = k_at(a, b, j, h);
+        double p = exp(score(r, a, b, h, i, j) - lse), kept = keep(a, b, h, i, j), dp = 0;
+        for (int64_t c = 0; c < a->d; c++) {
+            double d_o = tensor_get(r->in[7], q0 + c);
+            dp += d_o * tensor_get(r->in[2], k0 + c);
+            accumulate(r->out[2], k0 + c, p * kept * d_o);
+        }
+        double ds = p * (kept * dp - delta) * a->scale;
+        for (int64_t c = 0; c < a->d; c++) {
+            accumulate(r->out[0], q0 + c, ds * tensor_get(r->in[1], k0 + c));
+            accumulate(r->out[1], k0 + c, ds * tensor_get(r->in[0], q0 + c));
+        }
+    }
+}
+
+void ref_attention_grad(const Ref *r) {
+    Attn a = attn_of(r);
+    for (int k = 0; k < 3; k++) {
+        for (int64_t i = 0, n = type_count(&r->out[k]->ty); i < n; i++) {
+            tensor_set(r->out[k], i, 0);
+        }
+    }
+    for (int64_t b = 0; b < a.b; b++) {
+        for (int64_t h = 0; h < a.h; h++) {
+            for (int64_t i = 0; i < a.tq; i++) attend_row_grad(r, &a, b, h, i);
+        }
+    }
+}
+
+void vjp_attention(Grad *g, Op *op) {
+    Value *dy = g->of(g, op->out[0]);
+    if (!dy) return;
+    char *attrs = bfmt(&g->b, "scale=%.9g; causal=%d; p=%.9g; site=%d",
+                       op_float(op, "scale", 1), (int)op_int(op, "causal", 0),
+                       op_float(op, "p", 0), (int)op_int(op, "site", 0));
+    Op *grad = build(&g->b, OP_attention_grad, attrs, op->in[0], op->in[1], op->in[2],
+                     op->in[3], op->in[4], op->out[0], op->out[1], dy, NULL);
+    for (int i = 0; i < 3; i++) {
+        if (g->wants(g, op->in[i])) g->add(g, op->in[i], grad->out[i]);
+    }
+}
+
+void ref_cache_write(const Ref *r) {
+    const int64_t *cache = r->in[0]->ty.dim, *x = r->in[1]->ty.dim;
+    int64_t row = cache[2] * cache[3], at = tensor_get_int(r->in[2], 0);
+    check(at >= 0 && at + x[1] <= cache[1]);
+    if (r->out[0]->data != r->in[0]->data) {
+        memmove(r->out[0]->data, r->in[0]->data, (size_t)type_bytes(&r->in[0]->ty));
+    }
+    for (int64_t b = 0; b < cache[0]; b++) {
+        for (int64_t i = 0; i < x[1] * row; i++) {
+            tensor_set(r->out[0], (b * cache[1] + at) * row + i,
+                       tensor_get(r->in[1], b * x[1] * row + i));
+        }
+    }
+}

@@ -1,0 +1,94 @@
+/* op_embed.c - tables and positions: embed, positions, rope. */
+#include "op_hooks.h"
+#include <math.h>
+
+void ref_embed(const Ref *r) {
+    int64_t v = r->in[0]->ty.dim[0], c = r->in[0]->ty.dim[1];
+    for (int64_t i = 0, n = type_count(&r->in[1]->ty); i < n; i++) {
+        int64_t id = tensor_get_int(r->in[1], i);
+        check(id >= 0 && id < v);
+        for (int64_t j = 0; j < c; j++) {
+            tensor_set(r->out[0], i * c + j, tensor_get(r->in[0], id * c + j));
+        }
+    }
+}
+
+void ref_embed_grad(const Ref *r) {
+    int64_t c = r->out[0]->ty.dim[1], n = type_count(&r->out[0]->ty);
+    for (int64_t i = 0; i < n; i++) tensor_set(r->out[0], i, 0);
+    n = type_count(&r->in[0]->ty);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t id = tensor_get_int(r->in[0], i);
+        for (int64_t j = 0; j < c; j++) {
+            tensor_set(r->out[0], id * c + j, tensor_get(r->out[0], id * c + j) +
+                                                  tensor_get(r->in[1], i * c + j));
+        }
+    }
+}
+
+void vjp_embed(Grad *g, Op *op) {
+    Value *dy = g->of(g, op->out[0]);
+    if (!dy || !g->wants(g, op->in[0])) return;
+    g->add(g, op->in[0],
+           build_as(&g->b, OP_embed_grad, NULL, op->in[0]->ty, op->in[1], dy, NULL));
+}
+
+void ref_positions(const Ref *r) {
+    for (int64_t i = 0, n = type_count(&r->out[0]->ty); i < n; i++) {
+        tensor_set(r->out[0], i, (double)(tensor_get_int(r->in[0], 0) + i));
+    }
+}
+
+void ref_rng_layer(const Ref *r) {
+    for (int i = 0; i < 3; i++) {
+        tensor_set(r->out[0], i, tensor_get(r->in[i == 2], i == 2 ? 0 : i));
+    }
+}
+
+/* angle(t, i) = (offset + t) * base^(-2i/d), d = 2 * dim[1] (arXiv 2104.09864) */
+void ref_rope_table(const Ref *r) {
+    int64_t t = r->out[0]->ty.dim[0], half = r->out[0]->ty.dim[1];
+    double base = op_float(r->op, "base", 10000);
+    for (int64_t i = 0; i < t; i++) {
+        for (int64_t k = 0; k < half; k++) {
+            double angle = (double)(tensor_get_int(r->in[0], 0) + i) *
+                           pow(base, -(double)k / (double)half);
+            tensor_set(r->out[0], 2 * (i * half + k), cos(angle));
+            tensor_set(r->out[0], 2 * (i * half + k) + 1, sin(angle));
+        }
+    }
+}
+
+void infer_rope(Op *op, Type *out) {
+    const Type *x = &op->in[0]->ty, *table = &op->in[1]->ty;
+    (void)out;
+    if (x->dim[3] != 2 * table->dim[1] || table->dim[2] != 2) {
+        infer_error("the table must be [%lld,%lld,2]", (long long)x->dim[1],
+                    (long long)x->dim[3] / 2);
+    }
+}
+
+/* Pairs (i, i + d/2) are turned by the angle of the table, or back if inverse. */
+void ref_rope(const Ref *r) {
+    const int64_t *dim = r->in[0]->ty.dim;
+    int64_t half = dim[3] / 2;
+    double sign = op_int(r->op, "inverse", 0) ? -1 : 1;
+    for (int64_t row = 0; row < dim[0] * dim[1] * dim[2]; row++) {
+        int64_t t = row / dim[2] % dim[1];
+        for (int64_t k = 0; k < half; k++) {
+            double c = tensor_get(r->in[1], 2 * (t * half + k));
+            double s = sign * tensor_get(r->in[1], 2 * (t * half + k) + 1);
+            double x = tensor_get(r->in[0], row * dim[3] + k);
+            double y = tensor_get(r->in[0], row * dim[3] + half + k);
+            tensor_set(r->out[0], row * dim[3] + k, x * c - y * s);
+            tensor_set(r->out[0], row * dim[3] + half + k, y * c + x * s);
+        }
+    }
+}
+
+void vjp_rope(Grad *g, Op *op) {
+    Value *dy = g->of(g, op->out[0]);
+    if (!dy || !g->wants(g, op->in[0])) return;
+    const char *attrs = op_int(op, "inverse", 0) ? "inverse=0" : "inverse=1";
+    g->add(g, op->in[0], build1(&g->b, OP_rope, attrs, dy, op->in[1], NULL));
+}

@@ -1,0 +1,54 @@
+/* op_hooks.h - prototypes of the hooks that rows of ops.def name; see the op_*.c files. */
+#ifndef STATOR_OP_HOOKS_H
+#define STATOR_OP_HOOKS_H
+#include "ir.h"
+
+/* op_linear.c */
+void vjp_dot(Grad *, Op *), vjp_sum(Grad *, Op *), vjp_rearrange(Grad *, Op *);
+void vjp_reshape(Grad *, Op *), vjp_unstack(Grad *, Op *), vjp_stack(Grad *, Op *);
+void vjp_copy(Grad *, Op *);
+void infer_reshape(Op *, Type *), infer_unstack(Op *, Type *), infer_stack(Op *, Type *);
+void infer_free(Op *, Type *);
+
+/* op_map.c */
+void vjp_add(Grad *, Op *), vjp_sub(Grad *, Op *), vjp_mul(Grad *, Op *);
+void vjp_div(Grad *, Op *), vjp_scale(Grad *, Op *), vjp_offset(Grad *, Op *);
+void vjp_cast(Grad *, Op *), vjp_exp(Grad *, Op *), vjp_log(Grad *, Op *);
+void vjp_sqrt(Grad *, Op *), vjp_rsqrt(Grad *, Op *), vjp_tanh(Grad *, Op *);
+void vjp_relu(Grad *, Op *), vjp_gelu(Grad *, Op *), vjp_gelu_erf(Grad *, Op *);
+void vjp_fast_gelu(Grad *, Op *), vjp_silu(Grad *, Op *), vjp_dropout(Grad *, Op *);
+
+/* op_norm.c */
+void vjp_layernorm(Grad *, Op *), vjp_rmsnorm(Grad *, Op *), vjp_softmax(Grad *, Op *);
+void vjp_xent(Grad *, Op *);
+void expand_layernorm(Builder *, Op *, Value **), expand_rmsnorm(Builder *, Op *, Value **);
+void expand_layernorm_grad(Builder *, Op *, Value **);
+void expand_rmsnorm_grad(Builder *, Op *, Value **);
+void expand_softmax(Builder *, Op *, Value **), expand_softmax_grad(Builder *, Op *, Value **);
+void expand_xent(Builder *, Op *, Value **), expand_xent_grad(Builder *, Op *, Value **);
+
+/* op_embed.c */
+void vjp_embed(Grad *, Op *), vjp_rope(Grad *, Op *), infer_rope(Op *, Type *);
+
+/* op_attn.c */
+void vjp_attention(Grad *, Op *), infer_attention(Op *, Type *);
+
+/* op_optim.c */
+void expand_adamw(Builder *, Op *, Value **), expand_sgd(Builder *, Op *, Value **);
+
+/* op_call.c */
+void infer_call(Op *, Type *);
+
+/* op_comm.c */
+void infer_all_gather(Op *, Type *), infer_reduce_scatter(Op *, Type *);
+void infer_all_to_all(Op *, Type *);
+
+/* Reports that an op's operands do not fit (for infer hooks): unwinds to the caller of
+ * op_infer, which adds the place. */
+_Noreturn void infer_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* Result types of an op from its row. `declared` (may be NULL) gives types that are free
+ * and is what the results must equal otherwise. Returns NULL or a sentence. */
+const char *op_infer(Arena *mem, Op *op, const Type *declared, int ndeclared, Type *out,
+                     int *nout);
+
+#endif

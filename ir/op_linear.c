@@ -1,0 +1,238 @@
+/* op_linear.c - products, sums and moves of elements: dot, sum, max, rearrange, reshape,
+ * unstack, stack, copy, fill. */
+#include "op_hooks.h"
+#include "walk.h"
+#include <math.h>
+
+/* out[result letters] = sum over the others of a * b, plus the further operands. */
+void ref_dot(const Ref *r) {
+    Dims d;
+    check(op_dims(r->op, &d));
+    uint32_t kept = dims_mask(&d, d.nin), all = (1u << d.n) - 1;
+    Walk outer = walk_over(&d, kept), inner = walk_over(&d, all & ~kept);
+    do {
+        double sum = 0;
+        do {
+            sum += tensor_get(r->in[0], outer.offset[0] + inner.offset[0]) *
+                   tensor_get(r->in[1], outer.offset[1] + inner.offset[1]);
+        } while (walk_next(&inner));
+        for (int i = 2; i < d.nin; i++) sum += tensor_get(r->in[i], outer.offset[i]);
+        tensor_set(r->out[0], outer.offset[d.nin], sum);
+    } while (walk_next(&outer));
+}
+
+/* The gradient of a product permutes the terms of its rule. */
+void vjp_dot(Grad *g, Op *op) {
+    const Rule *r = op_rule(op);
+    const Term *t = r->term;
+    Value *gout = g->of(g, op->out[0]);
+    if (!gout) return;
+    if (g->wants(g, op->in[0])) {
+        g->add(g, op->in[0],
+               build1(&g->b, OP_dot, RULE_TEXT(&g->b, &t[op->nin], &t[1], &t[0]), gout,
+                      op->in[1], NULL));
+    }
+    if (g->wants(g, op->in[1])) {
+        g->add(g, op->in[1],
+               build1(&g->b, OP_dot, RULE_TEXT(&g->b, &t[0], &t[op->nin], &t[1]), op->in[0],
+                      gout, NULL));
+    }
+    for (int i = 2; i < op->nin; i++) {
+        if (g->wants(g, op->in[i])) {
+            g->add(g, op->in[i], sum_to(&g->b, gout, &t[op->nin], &t[i]));
+        }
+    }
+}
+
+static void reduce(const Ref *r, double start, double (*step)(double, double)) {
+    Dims d;
+    check(op_dims(r->op, &d));
+    uint32_t kept = dims_mask(&d, 1), all = (1u << d.n) - 1;
+    Walk outer = walk_over(&d, kept), inner = walk_over(&d, all & ~kept);
+    do {
+        double v = start;
+        do {
+            v = step(v, tensor_get(r->in[0], outer.offset[0] + inner.offset[0]));
+        } while (walk_next(&inner));
+        tensor_set(r->out[0], outer.offset[1], v);
+    } while (walk_next(&outer));
+}
+
+static double plus(double a, double b) {
+    return a + b;
+}
+
+static double larger(double a, double b) {
+    return b > a || b != b ? b : a;
+}
+
+void ref_sum(const Ref *r) {
+    reduce(r, 0, plus);
+}
+
+void ref_max(const Ref *r) {
+    reduce(r, -INFINITY, larger);
+}
+
+/* Every element of the operand gets the gradient of the sum it went into: a product with
+ * ones spreads it. */
+void vjp_sum(Grad *g, Op *op) {
+    const Term *t = op_rule(op)->term;
+    Value *gout = g->of(g, op->out[0]);
+    if (!gout || !g->wants(g, op->in[0])) return;
+    Value *ones = build_as(&g->b, OP_fill, "value=1", op->in[0]->ty, NULL);
+    g->add(g, op->in[0],
+           build1(&g->b, OP_mul, RULE_TEXT(&g->b, &t[0], &t[1], &t[0]), ones, gout, NULL));
+}
+
+void ref_rearrange(const Ref *r) {
+    Dims d;
+    check(op_dims(r->op, &d));
+    Walk w = walk_over(&d, (1u << d.n) - 1);
+    size_t size = dtype_bytes[r->out[0]->ty.dt];
+    do {
+        memcpy((char *)r->out[0]->data + (size_t)w.offset[1] * size,
+               (char *)r->in[0]->data + (size_t)w.offset[0] * size, size);
+    } while (walk_next(&w));
+}
+
+void vjp_rearrange(Grad *g, Op *op) {
+    const Term *t = op_rule(op)->term;
+    Value *gout = g->of(g, op->out[0]);
+    if (!gout || !g->wants(g, op->in[0])) return;
+    g->add(g, op->in[0],
+           build1(&g->b, OP_rearrange, RULE_TEXT(&g->b, &t[1], &t[0]), gout, NULL));
+}
+
+static void copy_bytes(const Ref *r) {
+    if (r->out[0]->data == r->in[0]->data) return;
+    memmove(r->out[0]->data, r->in[0]->data, (size_t)type_bytes(&r->out[0]->ty));
+}
+
+void ref_reshape(const Ref *r) {
+    copy_bytes(r);
+}
+
+void ref_copy(const Ref *r) {
+    copy_bytes(r);
+}
+
+void infer_reshape(Op *op, Type *out) {
+    if (op->nout != 1) infer_error("the type of the result must be given");
+    if (type_count(&out[0]) != type_count(&op->in[0]->ty)) {
+        infer_error("%lld elements cannot be reshaped to %lld",
+                    (long long)type_count(&op->in[0]->ty), (long long)type_count(&out[0]));
+    }
+}
+
+void vjp_reshape(Grad *g, Op *op) {
+    Value *gout = g->of(g, op->out[0]);
+    if (!gout || !g->wants(g, op->in[0])) return;
+    g->add(g, op->in[0], build_as(&g->b, OP_reshape, NULL, op->in[0]->ty, gout, NULL));
+}
+
+void vjp_copy(Grad *g, Op *op) {
+    Value *gout = g->of(g, op->out[0]);
+    if (gout && g->wants(g, op->in[0])) g->add(g, op->in[0], gout);
+}
+
+/* A tensor seen as [before, count, after] around dimension `dim`. */
+typedef struct Around {
+    int64_t before, count, after;
+} Around;
+
+static Around around(const Type *t, int64_t dim) {
+    Around a = {1, t->dim[dim], 1};
+    for (int k = 0; k < dim; k++) a.before *= t->dim[k];
+    for (int k = (int)dim + 1; k < t->rank; k++) a.after *= t->dim[k];
+    return a;
+}
+
+enum { MAX_UNSTACK = 16 };
+
+void infer_unstack(Op *op, Type *out) {
+    const Type *t = &op->in[0]->ty;
+    int64_t dim = op_int(op, "dim", -1);
+    if (dim < 0 || dim >= t->rank) infer_error("dim is not a dimension of the operand");
+    if (t->dim[dim] > MAX_UNSTACK) infer_error("more than %d results", MAX_UNSTACK);
+    op->nout = (int)t->dim[dim];
+    for (int i = 0; i < op->nout; i++) {
+        out[i] = *t;
+        out[i].rank--;
+        for (int k = (int)dim; k < out[i].rank; k++) {
+            out[i].dim[k] = t->dim[k + 1];
+            out[i].split[k] = t->split[k + 1];
+        }
+    }
+}
+
+void ref_unstack(const Ref *r) {
+    Around a = around(&r->in[0]->ty, op_int(r->op, "dim", 0));
+    size_t bytes = (size_t)a.after * dtype_bytes[r->in[0]->ty.dt];
+    for (int64_t b = 0; b < a.before; b++) {
+        for (int64_t i = 0; i < a.count; i++) {
+            memcpy((char *)r->out[i]->data + (size_t)b * bytes,
+                   (char *)r->in[0]->data + (size_t)(b * a.count + i) * bytes, bytes);
+        }
+    }
+}
+
+void vjp_unstack(Grad *g, Op *op) {
+    Value *parts[MAX_UNSTACK];
+    if (!g->wants(g, op->in[0])) return;
+    bool any = false;
+    for (int i = 0; i < op->nout; i++) {
+        parts[i] = g->of(g, op->out[i]);
+        any |= parts[i] != NULL;
+    }
+    if (!any) return;
+    for (int i = 0; i < op->nout; i++) {
+        if (!parts[i]) parts[i] = build_as(&g->b, OP_fill, "value=0", op->out[i]->ty, NULL);
+    }
+    char *attrs = bfmt(&g->b, "dim=%d", (int)op_int(op, "dim", 0));
+    g->add(g, op->in[0], build_list(&g->b, OP_stack, attrs, op->nout, parts, NULL, 0)->out[0]);
+}
+
+void infer_stack(Op *op, Type *out) {
+    const Type *t = &op->in[0]->ty;
+    int64_t dim = op_int(op, "dim", -1);
+    if (dim < 0 || dim > t->rank) infer_error("dim is not a place between dimensions");
+    if (t->rank >= MAX_RANK) infer_error("more than %d dimensions", MAX_RANK);
+    for (int i = 1; i < op->nin; i++) {
+        if (!type_same_shape(t, &op->in[i]->ty)) infer_error("operands of different types");
+    }
+    out[0] = *t;
+    out[0].rank++;
+    for (int k = t->rank; k > dim; k--) {
+        out[0].dim[k] = t->dim[k - 1];
+        out[0].split[k] = t->split[k - 1];
+    }
+    out[0].dim[dim] = op->nin;
+    out[0].split[dim] = 0;
+}
+
+void ref_stack(const Ref *r) {
+    Around a = around(&r->out[0]->ty, op_int(r->op, "dim", 0));
+    size_t bytes = (size_t)a.after * dtype_bytes[r->out[0]->ty.dt];
+    for (int64_t b = 0; b < a.before; b++) {
+        for (int64_t i = 0; i < a.count; i++) {
+            memcpy((char *)r->out[0]->data + (size_t)(b * a.count + i) * bytes,
+                   (char *)r->in[i]->data + (size_t)b * bytes, bytes);
+        }
+    }
+}
+
+void vjp_stack(Grad *g, Op *op) {
+    Value *gout = g->of(g, op->out[0]);
+    if (!gout) return;
+    char *attrs = bfmt(&g->b, "dim=%d", (int)op_int(op, "dim", 0));
+    Op *parts = build_list(&g->b, OP_unstack, attrs, 1, &gout, NULL, 0);
+    for (int i = 0; i < op->nin; i++) {
+        if (g->wants(g, op->in[i])) g->add(g, op->in[i], parts->out[i]);
+    }
+}
+
+void ref_fill(const Ref *r) {
+    double v = op_float(r->op, "value", 0);
+    for (int64_t i = 0, n = type_count(&r->out[0]->ty); i < n; i++) tensor_set(r->out[0], i, v);
+}

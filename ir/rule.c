@@ -1,0 +1,187 @@
+/* rule.c - dimension rules: parsing, and binding the letters to sizes. */
+#include "ir.h"
+
+static bool fault(char *why, size_t size, const char *message) {
+    snprintf(why, size, "%s", message);
+    return false;
+}
+
+/* One term up to ',' or '->' or the end. A letter may stand once in a term. */
+static bool parse_term(Rule *r, Term *t, const char **at, char *why, size_t size) {
+    const char *p = *at;
+    t->n = 0;
+    for (; *p && *p != ',' && strncmp(p, "->", 2); p++) {
+        if (*p == ' ' || (*p == '_' && t->n == 0)) continue;
+        if (!strncmp(p, "...", 3)) {
+            if (memchr(t->letter, '.', (size_t)t->n)) {
+                return fault(why, size, "'...' twice in one term");
+            }
+            if (t->n >= MAX_RANK) return fault(why, size, "a term has too many letters");
+            t->letter[t->n++] = '.';
+            p += 2;
+        } else if (*p >= 'a' && *p <= 'z') {
+            if (memchr(t->letter, *p, (size_t)t->n)) {
+                return fault(why, size, "a letter stands twice in one term");
+            }
+            if (t->n >= MAX_RANK) return fault(why, size, "a term has too many letters");
+            t->letter[t->n++] = *p;
+        } else if (*p == '!' && t->n && t->letter[t->n - 1] != '.') {
+            r->whole |= 1u << (t->letter[t->n - 1] - 'a');
+        } else {
+            return fault(why, size, "a rule has letters a-z, '...', '!', ',' and '->'");
+        }
+    }
+    *at = p;
+    return true;
+}
+
+/* Terms separated by commas; an empty side has no terms. */
+static bool parse_side(Rule *r, int base, int *n, const char **at, char *why,
+                       size_t size) {
+    *n = 0;
+    while (**at == ' ') ++*at;
+    if (!**at || !strncmp(*at, "->", 2)) {
+        return true; /* nothing before the arrow: no operands */
+    }
+    for (;;) {
+        if (base + *n >= MAX_TERMS) return fault(why, size, "a rule has too many terms");
+        if (!parse_term(r, &r->term[base + *n], at, why, size)) return false;
+        ++*n;
+        if (**at != ',') return true;
+        ++*at;
+    }
+}
+
+/* The canonical text: `!` at a letter's first place only, `_` for a scalar. */
+static void spell(Arena *mem, Rule *r) {
+    Text t = text_new(mem);
+    uint32_t seen = 0;
+    for (int i = 0; i < r->nin + r->nout; i++) {
+        text_add(&t, "%s", i == r->nin ? "->" : i ? "," : "");
+        if (!r->term[i].n) text_add(&t, "_");
+        for (int k = 0; k < r->term[i].n; k++) {
+            char c = r->term[i].letter[k];
+            uint32_t bit = c == '.' ? 0 : 1u << (c - 'a');
+            text_add(&t, "%.*s%s", c == '.' ? 3 : 1, c == '.' ? "..." : &c,
+                     r->whole & bit & ~seen ? "!" : "");
+            seen |= bit;
+        }
+    }
+    r->text = t.s;
+}
+
+const Rule *rule_parse(Arena *mem, const char *text, char *why, size_t why_size) {
+    Rule *r = NEW(mem, Rule);
+    const char *p = text;
+    if (!parse_side(r, 0, &r->nin, &p, why, why_size)) return NULL;
+    if (strncmp(p, "->", 2)) {
+        fault(why, why_size, "a rule needs '->'");
+        return NULL;
+    }
+    p += 2;
+    if (!*p) {
+        r->nout = 1;
+    } else if (!parse_side(r, r->nin, &r->nout, &p, why, why_size)) {
+        return NULL;
+    }
+    if (*p) {
+        fault(why, why_size, "text after the end of a rule");
+        return NULL;
+    }
+    spell(mem, r);
+    return r;
+}
+
+static int letter_id(Dims *d, char letter) {
+    for (int i = 0; i < d->n; i++) {
+        if (d->letter[i] == letter) return i;
+    }
+    return -1;
+}
+
+static int new_dim(Dims *d, char letter, int64_t size, bool whole) {
+    if (d->n >= MAX_DIMS) return -1;
+    d->letter[d->n] = letter;
+    d->size[d->n] = size;
+    d->whole[d->n] = whole;
+    return d->n++;
+}
+
+/* Binds one term to a tensor's sizes. rest[0..*nrest) are the ids of "..."; -1 = not yet
+ * known. */
+static const char *bind_term(Arena *mem, const Rule *r, const Term *t, const Type *ty,
+                             const char *who, int nth, Dims *d, int8_t *rest, int *nrest,
+                             int slot) {
+    bool has_rest = memchr(t->letter, '.', (size_t)t->n) != NULL;
+    int letters = t->n - has_rest, extra = ty->rank - letters, at = 0;
+    if (extra < 0 || (extra > 0 && !has_rest) || (has_rest && *nrest >= 0 && extra != *nrest)) {
+        return arena_printf(mem, "%s %d has %d dimensions, the rule %s wants %s%d", who,
+                            nth, ty->rank, r->text, has_rest && *nrest < 0 ? "at least " : "",
+                            letters + (has_rest && *nrest > 0 ? *nrest : 0));
+    }
+    for (int k = 0; k < t->n; k++) {
+        char c = t->letter[k];
+        int count = c == '.' ? extra : 1;
+        for (int j = 0; j < count; j++, at++) {
+            bool known = c == '.' ? *nrest >= 0 : letter_id(d, c) >= 0;
+            int id = !known ? new_dim(d, c, ty->dim[at],
+                                      c != '.' && (r->whole >> (c - 'a') & 1))
+                     : c == '.' ? rest[j]
+                                : letter_id(d, c);
+            if (id < 0) return "the rule has too many dimensions";
+            if (c == '.') rest[j] = (int8_t)id;
+            if (d->size[id] != ty->dim[at]) {
+                return arena_printf(mem, "%s %d: dimension %d is %lld, but '%c' of %s is %lld",
+                                    who, nth, at, (long long)ty->dim[at], c, r->text,
+                                    (long long)d->size[id]);
+            }
+            d->term[slot][at] = (int8_t)id;
+        }
+        if (c == '.') *nrest = extra;
+    }
+    d->rank[slot] = ty->rank;
+    return NULL;
+}
+
+const char *rule_bind(Arena *mem, const Rule *r, int nin, Value **in, int nout,
+                      Value **out, Dims *d) {
+    memset(d, 0, sizeof *d);
+    int8_t rest[MAX_RANK];
+    int nrest = -1;
+    if (nin != r->nin) {
+        return arena_printf(mem, "%d operands, but the rule %s has %d", nin, r->text, r->nin);
+    }
+    d->nin = nin;
+    for (int i = 0; i < nin; i++) {
+        const char *why = bind_term(mem, r, &r->term[i], &in[i]->ty, "operand", i, d, rest,
+                                    &nrest, i);
+        if (why) return why;
+    }
+    if (!out) return NULL;
+    if (nout != r->nout) {
+        return arena_printf(mem, "%d results, but the rule %s has %d", nout, r->text, r->nout);
+    }
+    d->nout = nout;
+    for (int i = 0; i < nout; i++) {
+        const char *why = bind_term(mem, r, &r->term[nin + i], &out[i]->ty, "result", i, d,
+                                    rest, &nrest, nin + i);
+        if (why) return why;
+    }
+    return NULL;
+}
+
+bool op_dims(const Op *op, Dims *d) {
+    const Rule *r = op_rule(op);
+    if (!r) return false;
+    Arena *scratch = arena_new();
+    const char *why = rule_bind(scratch, r, op->nin, op->in, op->nout, op->out, d);
+    if (why) die("%s: %s", optab[op->kind].name, why);
+    arena_free(scratch);
+    return true;
+}
+
+uint32_t dims_mask(const Dims *d, int term) {
+    uint32_t mask = 0;
+    for (int k = 0; k < d->rank[term]; k++) mask |= 1u << d->term[term][k];
+    return mask;
+}

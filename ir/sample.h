@@ -1,0 +1,15 @@
+/* sample.h - numbers to run a function on when nobody gives any: a function of argument
+ * name and element, so that a module has the same arguments before and after a pass. */
+#ifndef STATOR_SAMPLE_H
+#define STATOR_SAMPLE_H
+#include "ir.h"
+
+/* Fills a tensor from a name: floats in (-1, 1) ("scale" or "std" of the argument apply),
+ * integers in [0, limit). */
+void sample_fill(Tensor *t, const char *name, int64_t limit);
+/* arg[rank][i]; integers are below every dimension 0 of a table they could index. */
+Tensor ***sample_arguments(Arena *mem, const Func *f);
+/* ret[rank], for interp_run to fill. */
+Tensor ***sample_results(Arena *mem, const Func *f);
+
+#endif

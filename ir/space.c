@@ -1,0 +1,250 @@
+/* space.c - see space.h. Dimensions of values that ops of the kernel tie together are one
+ * dimension of the space (union-find); sizes of 1 do not count. */
+#include "space.h"
+
+typedef struct Ties {
+    Arena *mem;
+    Space *s;
+    int *parent;  /* node = value index * MAX_RANK + dimension */
+    int order[MAX_RANK], ndims; /* classes of the largest value, in its order */
+} Ties;
+
+static int find_root(Ties *t, int node) {
+    while (t->parent[node] != node) {
+        t->parent[node] = t->parent[t->parent[node]];
+        node = t->parent[node];
+    }
+    return node;
+}
+
+SpaceValue *space_value(const Space *s, const Value *v) {
+    for (int i = 0; i < s->nvalues; i++) {
+        if (s->value[i].v == v) return &s->value[i];
+    }
+    return NULL;
+}
+
+static int value_index(Space *s, Value *v, bool made) {
+    SpaceValue *sv = space_value(s, v);
+    if (!sv) {
+        sv = &s->value[s->nvalues++];
+        *sv = (SpaceValue){.v = v, .made = made};
+    }
+    return (int)(sv - s->value);
+}
+
+static void collect_values(Arena *mem, Space *s) {
+    int max = 0;
+    for (int k = 0; k < s->nops; k++) max += s->op[k]->nin + s->op[k]->nout;
+    s->value = NEW_ARRAY(mem, SpaceValue, (size_t)max);
+    for (int k = 0; k < s->nops; k++) {
+        for (int i = 0; i < s->op[k]->nin; i++) value_index(s, s->op[k]->in[i], false);
+        for (int i = 0; i < s->op[k]->nout; i++) value_index(s, s->op[k]->out[i], true);
+    }
+}
+
+static void tie_op(Ties *t, const Op *op) {
+    Dims d;
+    check(op_dims(op, &d));
+    int first[MAX_DIMS];
+    for (int i = 0; i < d.n; i++) first[i] = -1;
+    for (int term = 0; term < d.nin + d.nout; term++) {
+        Value *v = term < d.nin ? op->in[term] : op->out[term - d.nin];
+        int at = value_index(t->s, v, false);
+        for (int k = 0; k < d.rank[term]; k++) {
+            int node = at * MAX_RANK + k, id = d.term[term][k];
+            if (first[id] < 0) first[id] = node;
+            t->parent[find_root(t, node)] = find_root(t, first[id]);
+        }
+    }
+}
+
+static int counted_dims(const Value *v) {
+    int n = 0;
+    for (int d = 0; d < v->ty.rank; d++) n += v->ty.dim[d] > 1;
+    return n;
+}
+
+static int class_position(const Ties *t, int root) {
+    for (int i = 0; i < t->ndims; i++) {
+        if (t->order[i] == root) return i;
+    }
+    return -1;
+}
+
+/* Sets the mask of a value over single dimensions of the space. */
+static const char *mask_value(Ties *t, int at) {
+    SpaceValue *sv = &t->s->value[at];
+    int last = -1;
+    for (int d = 0; d < sv->v->ty.rank; d++) {
+        if (sv->v->ty.dim[d] == 1) continue;
+        int p = class_position(t, find_root(t, at * MAX_RANK + d));
+        if (p < 0) return "a dimension that the largest value lacks";
+        if (p <= last) return "dimensions in another order";
+        sv->mask |= 1u << p;
+        last = p;
+    }
+    return NULL;
+}
+
+static const char *tie_all(Ties *t) {
+    Space *s = t->s;
+    t->parent = NEW_ARRAY(t->mem, int, (size_t)s->nvalues * MAX_RANK);
+    for (int i = 0; i < s->nvalues * MAX_RANK; i++) t->parent[i] = i;
+    for (int k = 0; k < s->nops; k++) tie_op(t, s->op[k]);
+    int full = 0;
+    for (int i = 1; i < s->nvalues; i++) {
+        if (counted_dims(s->value[i].v) > counted_dims(s->value[full].v)) full = i;
+    }
+    const Value *v = s->value[full].v;
+    for (int d = 0; d < v->ty.rank; d++) {
+        if (v->ty.dim[d] > 1) t->order[t->ndims++] = find_root(t, full * MAX_RANK + d);
+    }
+    for (int i = 0; i < s->nvalues; i++) {
+        const char *why = mask_value(t, i);
+        if (why) return why;
+    }
+    for (int d = 0, k = 0; d < v->ty.rank; d++) {
+        if (v->ty.dim[d] > 1) s->size[k++] = v->ty.dim[d];
+    }
+    s->ngroups = t->ndims;
+    return NULL;
+}
+
+/* Joins neighbouring dimensions that every value has or lacks together. */
+static void collapse(Space *s) {
+    int kept = 0;
+    int64_t size[SPACE_MAX_GROUPS];
+    uint32_t masks[SPACE_MAX_GROUPS] = {0};
+    for (int g = 0; g < s->ngroups; g++) {
+        bool join = g > 0;
+        for (int i = 0; join && i < s->nvalues; i++) {
+            join = (s->value[i].mask >> g & 1) == (s->value[i].mask >> (g - 1) & 1);
+        }
+        if (!join) size[kept++] = 1;
+        size[kept - 1] *= s->size[g];
+        masks[kept - 1] |= 1u << g;
+    }
+    for (int i = 0; i < s->nvalues; i++) {
+        uint32_t m = 0;
+        for (int g = 0; g < kept; g++) {
+            if (s->value[i].mask & masks[g]) m |= 1u << g;
+        }
+        s->value[i].mask = m;
+    }
+    memcpy(s->size, size, sizeof size);
+    s->ngroups = kept;
+    s->inner = kept ? size[kept - 1] : 1;
+    s->rows = 1;
+    for (int g = 0; g + 1 < kept; g++) s->rows *= size[g];
+}
+
+static const char *classify(Space *s, int k) {
+    Op *op = s->op[k];
+    uint32_t inner = space_inner_bit(s), full = space_full(s), outer = full & ~inner;
+    SpaceValue *out = space_value(s, op->out[0]);
+    int phase = 0;
+    for (int i = 0; i < op->nin; i++) {
+        SpaceValue *in = space_value(s, op->in[i]);
+        if (in->at_end) return "it reads a sum that is ready only at the end";
+        phase = MAX(phase, in->phase);
+    }
+    for (int i = 0; i < op->nout; i++) space_value(s, op->out[i])->phase = phase;
+    uint32_t from = op->nin ? space_value(s, op->in[0])->mask : out->mask;
+    uint32_t gone = optab[op->kind].flags & F_REDUCE ? from & ~out->mask : 0;
+    s->reduce[k] = REDUCE_NONE;
+    if (!gone) {
+        for (int i = 0; i < op->nout; i++) {
+            uint32_t m = space_value(s, op->out[i])->mask;
+            bool row = m == outer && outer;
+            if (m != full && !row) return "a value with only some of the rows' dimensions";
+        }
+        return NULL;
+    }
+    bool sum = optab[op->kind].flags & F_LINEAR;
+    if (gone == inner && outer && out->mask == outer) {
+        s->reduce[k] = REDUCE_ROW;
+        out->phase = phase + 1;
+        return NULL;
+    }
+    out->at_end = true;
+    if (sum && outer && gone == outer && from == full) {
+        s->reduce[k] = REDUCE_COL;
+        return NULL;
+    }
+    if (sum && out->mask == 0 && (from == full || (from == outer && outer))) {
+        s->reduce[k] = REDUCE_ALL;
+        return NULL;
+    }
+    return "a reduction over only some of the rows' dimensions";
+}
+
+static void choose_blocks(Space *s) {
+    bool whole = false; /* a row must stay whole */
+    for (int k = 0; k < s->nops; k++) {
+        SpaceValue *out = space_value(s, s->op[k]->out[0]);
+        bool row_value = !(out->mask & space_inner_bit(s)) && !out->at_end;
+        bool row_sum = s->reduce[k] == REDUCE_ALL &&
+                       !(space_value(s, s->op[k]->in[0])->mask & space_inner_bit(s));
+        whole |= s->reduce[k] == REDUCE_ROW || row_value || row_sum;
+    }
+    s->block = whole || s->inner <= SPACE_BLOCK ? s->inner : SPACE_BLOCK;
+    s->blocks = (s->inner + s->block - 1) / s->block;
+}
+
+const char *space_analyze(Arena *mem, Op **op, int nops, Space *s) {
+    *s = (Space){.op = op, .nops = nops, .nphases = 1};
+    s->reduce = NEW_ARRAY(mem, ReduceKind, (size_t)nops);
+    collect_values(mem, s);
+    Ties t = {.mem = mem, .s = s};
+    const char *why = tie_all(&t);
+    if (why) return why;
+    collapse(s);
+    for (int k = 0; k < nops; k++) {
+        why = classify(s, k);
+        if (why) return why;
+        for (int i = 0; i < op[k]->nout; i++) {
+            s->nphases = MAX(s->nphases, space_value(s, op[k]->out[i])->phase + 1);
+        }
+    }
+    choose_blocks(s);
+    return NULL;
+}
+
+Space space_of(Arena *mem, const Func *kernel) {
+    int n = 0;
+    for (Op *op = kernel->first; op; op = op->next) n++;
+    Op **ops = NEW_ARRAY(mem, Op *, (size_t)n);
+    n = 0;
+    for (Op *op = kernel->first; op; op = op->next) ops[n++] = op;
+    Space s;
+    const char *why = space_analyze(mem, ops, n, &s);
+    if (why) die("kernel @%s: %s", kernel->name, why);
+    return s;
+}
+
+/* Per value: the last phase in which a row pass reads it, be it for a value made from it. */
+static int *last_reads(Arena *mem, const Space *s) {
+    int *last = NEW_ARRAY(mem, int, (size_t)s->nvalues);
+    for (int k = s->nops - 1; k >= 0; k--) {
+        const SpaceValue *out = space_value(s, s->op[k]->out[0]);
+        bool recomputed = s->reduce[k] == REDUCE_NONE && (out->mask & space_inner_bit(s));
+        int phase = out->phase - (s->reduce[k] == REDUCE_ROW);
+        if (recomputed) phase = MAX(phase, last[out - s->value]);
+        for (int i = 0; i < s->op[k]->nin; i++) {
+            int *at = &last[space_value(s, s->op[k]->in[i]) - s->value];
+            *at = MAX(*at, phase);
+        }
+    }
+    return last;
+}
+
+bool space_inplace(Arena *mem, const Func *kernel, int arg, int ret) {
+    Space s = space_of(mem, kernel);
+    const SpaceValue *in = space_value(&s, kernel->arg[arg]);
+    const SpaceValue *out = space_value(&s, kernel->ret[ret]);
+    if (!in || !out || !out->made || out->at_end) return false;
+    if (in->mask != space_full(&s) || out->mask != space_full(&s)) return false;
+    if (dtype_bytes[in->v->ty.dt] != dtype_bytes[out->v->ty.dt]) return false;
+    return out->phase >= last_reads(mem, &s)[in - s.value];
+}

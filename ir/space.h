@@ -1,0 +1,56 @@
+/* space.h - the iteration space of a kernel function: which loops its elementwise ops and
+ * reductions can share. Used by fuse (may these ops be one kernel?), by memplan (may a
+ * result overwrite an operand?) and by codegen (which loops to emit?).
+ *
+ * The space is rows x inner: the dimensions of the largest value, those that every value
+ * has or lacks together taken as one. A value that lacks `inner` is one number a row. A
+ * row may be gone over several times (phases): a sum over inner is known only after its
+ * phase, e.g. layernorm has three: sum of x; sum of (x - mean)^2; the result. */
+#ifndef STATOR_SPACE_H
+#define STATOR_SPACE_H
+#include "ir.h"
+
+enum { SPACE_MAX_GROUPS = MAX_RANK, SPACE_BLOCK = 4096 };
+
+typedef enum ReduceKind {
+    REDUCE_NONE, /* elementwise (or a sum over nothing) */
+    REDUCE_ROW,  /* over inner: one number a row, usable in the next phase */
+    REDUCE_COL,  /* over all rows: a vector of inner, ready at the end */
+    REDUCE_ALL   /* over everything: a scalar, ready at the end */
+} ReduceKind;
+
+typedef struct SpaceValue {
+    Value *v;
+    uint32_t mask; /* groups it has; bit ngroups-1 is inner */
+    int phase;
+    bool made;     /* by an op of the kernel */
+    bool at_end;   /* result of a column or whole reduction */
+} SpaceValue;
+
+typedef struct Space {
+    int nops;
+    Op **op;
+    ReduceKind *reduce; /* per op */
+    int ngroups;        /* 0: everything is a scalar */
+    int64_t size[SPACE_MAX_GROUPS]; /* the last one is inner */
+    int64_t inner, rows;
+    int nvalues, nphases;
+    SpaceValue *value;
+    int64_t block, blocks; /* a row is cut into blocks when no row reduction forbids it */
+} Space;
+
+/* NULL, or why the ops (in program order, of one function) cannot be one kernel. */
+const char *space_analyze(Arena *mem, Op **op, int nops, Space *s);
+/* The same for a kernel function; dies when it is none. */
+Space space_of(Arena *mem, const Func *kernel);
+SpaceValue *space_value(const Space *s, const Value *v);
+static inline uint32_t space_inner_bit(const Space *s) {
+    return s->ngroups ? 1u << (s->ngroups - 1) : 0;
+}
+static inline uint32_t space_full(const Space *s) {
+    return (1u << s->ngroups) - 1;
+}
+/* May result `ret` of the kernel be written over argument `arg`? */
+bool space_inplace(Arena *mem, const Func *kernel, int arg, int ret);
+
+#endif

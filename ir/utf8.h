@@ -1,0 +1,36 @@
+/* utf8.h - strict UTF-8 (RFC 3629): no overlong forms, no surrogates, no code point
+ * above U+10FFFF. */
+#ifndef STATOR_UTF8_H
+#define STATOR_UTF8_H
+#include <stddef.h>
+#include <stdint.h>
+
+/* Bytes (1..4) of the valid sequence that s[n] begins with, or 0. */
+static inline int utf8_check(const char *s, size_t n) {
+    const unsigned char *p = (const unsigned char *)s;
+    if (n == 0) return 0;
+    if (p[0] < 0x80) return 1;
+    int size = p[0] >= 0xF0 ? 4 : p[0] >= 0xE0 ? 3 : 2;
+    if (p[0] < 0xC2 || p[0] > 0xF4 || n < (size_t)size) return 0;
+    unsigned char low = p[0] == 0xE0 ? 0xA0 : p[0] == 0xF0 ? 0x90 : 0x80;
+    unsigned char high = p[0] == 0xED ? 0x9F : p[0] == 0xF4 ? 0x8F : 0xBF;
+    if (p[1] < low || p[1] > high) return 0;
+    for (int i = 2; i < size; i++)
+        if ((p[i] & 0xC0) != 0x80) return 0;
+    return size;
+}
+
+/* Writes code point c (valid) to out, up to 4 bytes; returns how many. */
+static inline int utf8_put(uint32_t c, char *out) {
+    if (c < 0x80) {
+        out[0] = (char)c;
+        return 1;
+    }
+    int size = c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+    static const unsigned char lead[5] = {0, 0, 0xC0, 0xE0, 0xF0};
+    for (int i = size - 1; i > 0; i--, c >>= 6) out[i] = (char)(0x80 | (c & 0x3F));
+    out[0] = (char)(lead[size] | c);
+    return size;
+}
+
+#endif

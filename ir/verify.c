@@ -1,0 +1,165 @@
+/* verify.c - what must hold of a module at its level; run after parsing and after every
+ * pass. Errors name the line the op came from. */
+#include "op_hooks.h"
+
+typedef struct Check {
+    const Module *m;
+    const char *file, *text;
+    const Func *f;
+    const Op *op;
+    Type *types, *inferred; /* MAX_RESULTS each */
+} Check;
+
+enum { MAX_RESULTS = 4096 };
+
+static _Noreturn void bad(const Check *c, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+static _Noreturn void bad(const Check *c, const char *fmt, ...) {
+    char message[1024];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(message, sizeof message, fmt, ap);
+    va_end(ap);
+    Place at = {c->file ? c->file : c->m->name, c->text, c->op ? c->op->line : 0, 3};
+    fail_at(EXIT_CONFIG, at, NULL, "@%s: %s%s%s", c->f->name,
+            c->op ? optab[c->op->kind].name : "", c->op ? ": " : "", message);
+}
+
+static void check_attrs(const Check *c) {
+    const char *spec = optab[c->op->kind].attrs;
+    for (const char *p = spec; *p;) {
+        size_t n = strcspn(p, ":");
+        char key[32];
+        check(n < sizeof key);
+        memcpy(key, p, n);
+        key[n] = 0;
+        AttrKind kind;
+        bool optional;
+        check(attr_spec_find(spec, key, &kind, &optional));
+        if (!optional && !op_attr(c->op, key)) bad(c, "attribute '%s' is missing", key);
+        p += strcspn(p, " ");
+        p += *p == ' ';
+    }
+}
+
+/* Result shapes against the row. Call has its own check of operands against the callee. */
+static void check_types(const Check *c, Arena *mem) {
+    const Op *op = c->op;
+    Type *types = c->types, *out = c->inferred;
+    if (op->nout > MAX_RESULTS) bad(c, "more than %d results", MAX_RESULTS);
+    for (int i = 0; i < op->nout; i++) types[i] = op->out[i]->ty;
+    Op probe = *op;
+    int nout = 0;
+    const char *why = op_infer(mem, &probe, types, op->nout, out, &nout);
+    if (why) bad(c, "%s", why);
+    if (nout != op->nout) bad(c, "%d results, must be %d", op->nout, nout);
+    for (int i = 0; i < nout; i++) {
+        if (type_same_shape(&out[i], &types[i])) continue;
+        Text t = text_new(mem);
+        type_print(&t, &c->m->mesh, &out[i]);
+        bad(c, "result %d must be %s", i, t.s);
+    }
+}
+
+static void check_placement(const Check *c, const Value *v) {
+    Axes used = 0;
+    for (int d = 0; d < v->ty.rank; d++) {
+        if (used & v->ty.split[d]) bad(c, "%%%s uses a mesh axis twice", v->name);
+        used |= v->ty.split[d];
+        int64_t parts = 1;
+        for (int a = 0; a < c->m->mesh.naxes; a++) {
+            if (v->ty.split[d] >> a & 1) parts *= c->m->mesh.axis[a].size;
+        }
+        if (v->ty.dim[d] % parts) {
+            bad(c, "%%%s: dimension %d is %lld, which %lld ranks do not divide", v->name, d,
+                (long long)v->ty.dim[d], (long long)parts);
+        }
+    }
+    if (used & v->ty.pending) bad(c, "%%%s uses a mesh axis twice", v->name);
+    if (c->m->level >= LEVEL_LOCAL && (used || v->ty.pending)) {
+        bad(c, "%%%s has a placement at level %s", v->name, level_name[c->m->level]);
+    }
+    bool placed = v->loc.kind != LOC_NONE;
+    bool wanted = c->m->level == LEVEL_PLANNED && v->def && c->f->role != ROLE_KERNEL;
+    if (placed != wanted) {
+        bad(c, "%%%s %s a place in memory at level %s", v->name, placed ? "has" : "lacks",
+            level_name[c->m->level]);
+    }
+}
+
+static void check_kernel(const Check *c) {
+    unsigned flags = optab[c->op->kind].flags;
+    if (!(flags & (F_MAP | F_REDUCE))) bad(c, "not an op of a kernel function");
+}
+
+static void check_level(const Check *c) {
+    const OpInfo *info = &optab[c->op->kind];
+    if (c->m->level >= LEVEL_FUSED && info->expand) {
+        bad(c, "a composite op at level %s", level_name[c->m->level]);
+    }
+    if ((info->flags & F_COMM) && c->m->level < LEVEL_LOCAL) {
+        bad(c, "a collective at level %s", level_name[c->m->level]);
+    }
+}
+
+static void check_aliases(const Check *c) {
+    const Func *f = c->f;
+    for (int i = 0; i < f->nret; i++) {
+        int a = f->alias[i];
+        if (a < 0) continue;
+        if (!type_same_shape(&f->arg[a]->ty, &f->ret[i]->ty)) {
+            bad(c, "result %d overwrites an argument of another type", i);
+        }
+        for (int j = 0; j < i; j++) {
+            if (f->alias[j] == a) bad(c, "two results overwrite one argument");
+        }
+    }
+}
+
+static void check_func(Check *c, Arena *mem) {
+    func_number((Func *)c->f);
+    bool *seen = NEW_ARRAY(mem, bool, (size_t)c->f->nvalues + 1);
+    c->op = NULL;
+    for (int i = 0; i < c->f->narg; i++) {
+        seen[c->f->arg[i]->id] = true;
+        check_placement(c, c->f->arg[i]);
+    }
+    check_aliases(c);
+    for (const Op *op = c->f->first; op; op = op->next) {
+        c->op = op;
+        for (int i = 0; i < op->nin; i++) {
+            if (op->in[i]->def && op->in[i]->def->fn != c->f) {
+                bad(c, "operand %d belongs to another function", i);
+            }
+            if (!seen[op->in[i]->id]) bad(c, "operand %d is used before it is made", i);
+        }
+        check_attrs(c);
+        check_types(c, mem);
+        check_level(c);
+        if (c->f->role == ROLE_KERNEL) check_kernel(c);
+        for (int i = 0; i < op->nout; i++) {
+            seen[op->out[i]->id] = true;
+            check_placement(c, op->out[i]);
+        }
+    }
+}
+
+void module_verify(const Module *m, const char *file, const char *text) {
+    Arena *mem = m->mem;
+    Check c = {.m = m, .file = file, .text = text};
+    c.types = NEW_ARRAY(mem, Type, MAX_RESULTS);
+    c.inferred = NEW_ARRAY(mem, Type, MAX_RESULTS);
+    for (Func *f = m->first; f; f = f->next) {
+        for (const Op *op = f->first; op; op = op->next) {
+            const Attr *fn = op_attr(op, "fn");
+            c.f = f;
+            c.op = op;
+            if (fn && !module_find(m, fn->s)) bad(&c, "function @%s not found", fn->s);
+        }
+    }
+    module_order(mem, m);
+    for (Func *f = m->first; f; f = f->next) {
+        c.f = f;
+        check_func(&c, mem);
+    }
+}

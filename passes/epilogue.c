@@ -1,0 +1,77 @@
+/* epilogue.c - a sum behind a product goes into the product, when the row of the product
+ * takes addends. Level local.
+ *     %y = dot %x, %w {mk,kn->mn}; %z = add %y, %b {mn,n->mn}
+ *  -> %z = dot %x, %w, %b {mk,kn,n->mn}
+ * Only addends that cost nothing to add there: those with fewer dimensions (a bias), and
+ * accumulators, full tensors whose buffer the result can take over. */
+#include "passes.h"
+
+/* Spells `t` (a term of the sum's rule) in the letters of the product's result. */
+static bool respell(const Rule *sum, const Term *t, const Rule *product, int rank,
+                    Text *text) {
+    const Term *from = &sum->term[sum->nin], *to = &product->term[product->nin];
+    if (from->n == 1 && from->letter[0] == '.') { /* same shape: the same letters */
+        if (t->n != 1) return false;
+        text_add(text, "%.*s", to->n, to->letter);
+        return !memchr(to->letter, '.', (size_t)to->n);
+    }
+    if (from->n != rank || to->n != rank) return false;
+    for (int k = 0; k < t->n; k++) {
+        const char *at = memchr(from->letter, t->letter[k], (size_t)from->n);
+        if (!at || t->letter[k] == '.') return false;
+        text_add(text, "%c", to->letter[at - from->letter]);
+    }
+    return true;
+}
+
+/* An accumulator: a full tensor read only here, so the result may take its buffer. */
+static bool is_accumulator(const Func *f, const Value *v) {
+    if (value_uses(f, v) != 1) return false;
+    if (v->def) return true;
+    for (int i = 0; i < f->nret; i++) {
+        if (f->alias[i] == v->nth) return true;
+    }
+    return false;
+}
+
+/* The addend may stand anywhere before the sum; the product moves down to the sum. */
+static bool try_merge(Func *f, Op *sum) {
+    for (int i = 0; i < 2; i++) {
+        Value *product = sum->in[i], *addend = sum->in[1 - i];
+        Op *op = product->def;
+        if (!op || !(optab[op->kind].flags & F_ADDENDS) || product == addend) continue;
+        if (op->nin >= optab[op->kind].nin_max || value_uses(f, product) != 1) continue;
+        if (!type_same_shape(&product->ty, &sum->out[0]->ty)) continue;
+        bool full = addend->ty.rank == product->ty.rank;
+        if (full && !is_accumulator(f, addend)) continue;
+        const Rule *r = op_rule(op), *s = op_rule(sum);
+        Text text = text_new(f->mod->mem);
+        for (int k = 0; k < r->nin; k++) {
+            text_add(&text, "%.*s,", r->term[k].n, r->term[k].letter);
+        }
+        if (memchr(text.s, '.', text.n)) continue;
+        if (!respell(s, &s->term[1 - i], r, product->ty.rank, &text)) continue;
+        text_add(&text, "->%.*s", r->term[r->nin].n, r->term[r->nin].letter);
+        Value *in[MAX_TERMS];
+        memcpy(in, op->in, (size_t)op->nin * sizeof(Value *));
+        in[op->nin] = addend;
+        Builder b = build_before(sum);
+        Value *v = build_list(&b, op->kind, text.s, op->nin + 1, in, NULL, 0)->out[0];
+        v->name = sum->out[0]->name;
+        func_replace(f, sum->out[0], v);
+        op_remove(sum);
+        op_remove(op);
+        return true;
+    }
+    return false;
+}
+
+void pass_epilogue(Module *m, const PassOptions *o) {
+    (void)o;
+    for (Func *f = m->first; f; f = f->next) {
+        for (Op *op = f->first, *next; op; op = next) {
+            next = op->next;
+            if (optab[op->kind].flags & F_PLUS) try_merge(f, op);
+        }
+    }
+}

@@ -1,0 +1,93 @@
+/* opt_main.c - stator-opt: passes on textual IR.
+ *     stator-opt [-p pass,pass] [-r] [--dump_ir DIR] [--time] FILE.ir
+ * prints the module, or with -r runs every entry function in the interpreter on numbers
+ * made from the names of its arguments and prints a digest of each result. */
+#include "passes.h"
+#include "../ir/sample.h"
+#include <stdlib.h>
+
+static void usage(FILE *to) {
+    fprintf(to, "usage: stator-opt [-p pass,pass...] [-r] [-o KEY=VALUE] [--dump_ir DIR] "
+                "[--time] FILE.ir\n\npasses, in the order of a training program:\n");
+    for (int i = 0; i < npasses; i++) fprintf(to, "  %-10s %s\n", passtab[i].name, passtab[i].doc);
+    fprintf(to, "\noptions of passes (-o): micro_batches, optimizer, beta1, beta2, eps, "
+                "weight_decay, momentum, clip_norm\n");
+}
+
+static void set_option(PassOptions *o, const char *text) {
+    const char *eq = strchr(text, '=');
+    if (!eq) fail(EXIT_CONFIG, "-o wants KEY=VALUE, got '%s'", text);
+    double v = strtod(eq + 1, NULL);
+    struct {
+        const char *name;
+        double *at;
+    } number[] = {{"beta1", &o->beta1}, {"beta2", &o->beta2}, {"eps", &o->eps},
+                  {"weight_decay", &o->weight_decay}, {"momentum", &o->momentum},
+                  {"clip_norm", &o->clip_norm}};
+    size_t n = (size_t)(eq - text);
+    for (int i = 0; i < ARRAY_LEN(number); i++) {
+        if (strlen(number[i].name) == n && !strncmp(text, number[i].name, n)) {
+            *number[i].at = v;
+            return;
+        }
+    }
+    if (!strncmp(text, "micro_batches=", 14)) o->micro_batches = (int64_t)v;
+    else if (!strncmp(text, "optimizer=", 10)) o->optimizer = eq + 1;
+    else fail(EXIT_CONFIG, "unknown option '%.*s'", (int)n, text);
+}
+
+static void run_entries(Arena *mem, const Module *m) {
+    for (Func *f = m->first; f; f = f->next) {
+        if (!func_is_entry(f)) continue;
+        Tensor ***arg = sample_arguments(mem, f), ***ret = sample_results(mem, f);
+        interp_run(mem, f, arg, ret);
+        for (int r = 0; r < mesh_ranks(&m->mesh); r++) {
+            for (int i = 0; i < f->nret; i++) {
+                double sum = 0, square = 0;
+                for (int64_t k = 0, n = type_count(&f->ret[i]->ty); k < n; k++) {
+                    double v = tensor_get(ret[r][i], k);
+                    sum += v;
+                    square += v * v;
+                }
+                printf("@%s rank %d result %d: sum %.9g, sum of squares %.9g\n", f->name, r,
+                       i, sum, square);
+            }
+        }
+    }
+}
+
+int main(int argc, char **argv) {
+    const char *names = "", *file = NULL;
+    bool run = false;
+    PassOptions o = pass_options_default();
+    for (int i = 1; i < argc; i++) {
+        const char *a = argv[i], *value = i + 1 < argc ? argv[i + 1] : NULL;
+        if (!strcmp(a, "-h") || !strcmp(a, "--help")) {
+            usage(stdout);
+            return 0;
+        }
+        if (!strcmp(a, "-r")) run = true;
+        else if (!strcmp(a, "--time")) o.verbose = true;
+        else if (!strcmp(a, "-p") && value) names = value, i++;
+        else if (!strcmp(a, "-o") && value) set_option(&o, value), i++;
+        else if (!strcmp(a, "--dump_ir") && value) o.dump_dir = value, i++;
+        else if (a[0] != '-' && !file) file = a;
+        else {
+            usage(stderr);
+            return EXIT_CONFIG;
+        }
+    }
+    if (!file) {
+        usage(stderr);
+        return EXIT_CONFIG;
+    }
+    Arena *mem = arena_new();
+    size_t n;
+    char *text = file_read(mem, file, 64 << 20, &n, EXIT_CONFIG);
+    Module *m = module_parse(mem, file, text, n);
+    passes_run(m, names, &o);
+    if (run) run_entries(mem, m);
+    else fputs(module_print(mem, m), stdout);
+    arena_free(mem);
+    return 0;
+}

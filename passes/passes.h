@@ -1,0 +1,65 @@
+/* passes.h - from a model to a planned program. START at passes.def: the list of passes in
+ * their order. A pass knows op rows, rules and placements, never a model or an op by name;
+ * what it needs of an op it reads from columns of the row. */
+#ifndef STATOR_PASSES_H
+#define STATOR_PASSES_H
+#include "../ir/ir.h"
+
+typedef struct PassOptions {
+    /* train */
+    int64_t micro_batches; /* runs of the model a step; 0 = 1 */
+    const char *optimizer; /* "adamw" or "sgd"; NULL = adamw */
+    double beta1, beta2, eps, weight_decay, momentum;
+    double clip_norm;  /* 0 = no clipping */
+    /* memplan: bytes of workspace an op needs; NULL = none does */
+    int64_t (*workspace_bytes)(const Op *op, void *ctx);
+    void *workspace_ctx;
+    /* runner */
+    const char *dump_dir; /* NN-pass.ir after every pass; NULL = none */
+    bool verbose;         /* time of every pass to stderr */
+} PassOptions;
+PassOptions pass_options_default(void);
+
+typedef struct Pass {
+    const char *name;
+    void (*run)(Module *, const PassOptions *);
+    unsigned from; /* set of levels it takes, bit (1 << level) */
+    int to;        /* level it leaves; -1 = the same */
+    const char *doc;
+} Pass;
+extern const Pass passtab[];
+extern const int npasses;
+const Pass *pass_find(const char *name);
+
+/* run.c: checks the level, runs, verifies, dumps, times. Names separated by commas; an
+ * unknown name or a wrong level fails with EXIT_CONFIG. */
+void passes_run(Module *m, const char *names, const PassOptions *o);
+double pass_seconds(const char *name); /* of the last run */
+/* What `stator train` and `stator predict` run. */
+extern const char train_passes[], predict_passes[];
+
+/* simplify.c: for other passes too */
+void func_remove_dead(Func *f);
+void module_remove_unused(Module *m); /* functions nobody calls, other than entries */
+bool func_is_entry(const Func *f);
+
+/* memplan.c: the memory of a planned program: arguments and results of its entry, and the
+ * frame. Offsets in bytes from the start of one arena. */
+typedef enum MemoryClass { MEM_WEIGHTS, MEM_OPTIMIZER, MEM_GRADIENTS, MEM_ACTIVATIONS,
+                           MEM_WORKSPACE, MEM_DATA, MEM_CLASSES } MemoryClass;
+extern const char *const memory_class_name[MEM_CLASSES];
+typedef struct MemoryPlan {
+    int64_t *arg_offset, *ret_offset; /* a result that overwrites an argument has its place */
+    int64_t frame_offset, total_bytes;
+    int64_t class_bytes[MEM_CLASSES]; /* sums to total_bytes */
+} MemoryPlan;
+MemoryPlan memory_plan(Arena *mem, const Func *entry);
+/* Proves anew, from the locations alone, that no two live values overlap and that every
+ * value which shares memory may. NULL: sound; else a sentence. */
+const char *memplan_check(Arena *mem, const Module *m);
+
+#define PASS(name, from, to, doc) void pass_##name(Module *, const PassOptions *);
+#include "passes.def"
+#undef PASS
+
+#endif

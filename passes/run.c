@@ -1,0 +1,84 @@
+/* run.c - runs passes by name: the only place that checks levels, verifies, dumps, times. */
+#include "passes.h"
+#include <errno.h>
+
+#define PASS(name, from, to, doc) {#name, pass_##name, from, to, doc},
+const Pass passtab[] = {
+#include "passes.def"
+};
+#undef PASS
+const int npasses = ARRAY_LEN(passtab);
+static double seconds[ARRAY_LEN(passtab)];
+
+const char train_passes[] =
+    "simplify,autodiff,simplify,train,simplify,place,expand,simplify,epilogue,fuse,memplan";
+const char predict_passes[] = "simplify,place,expand,simplify,epilogue,fuse,memplan";
+
+PassOptions pass_options_default(void) {
+    return (PassOptions){.micro_batches = 1, .optimizer = "adamw", .beta1 = 0.9,
+                         .beta2 = 0.95, .eps = 1e-8};
+}
+
+const Pass *pass_find(const char *name) {
+    for (int i = 0; i < npasses; i++) {
+        if (!strcmp(passtab[i].name, name)) return &passtab[i];
+    }
+    return NULL;
+}
+
+double pass_seconds(const char *name) {
+    const Pass *p = pass_find(name);
+    return p ? seconds[p - passtab] : 0;
+}
+
+static void dump(const Module *m, const PassOptions *o, int nth, const char *name) {
+    Arena *mem = arena_new();
+    char *text = module_print(mem, m);
+    char *path = arena_printf(mem, "%s/%02d-%s.ir", o->dump_dir, nth, name);
+    int error = dir_make(o->dump_dir);
+    if (!error) error = file_write_atomic(path, text, strlen(text));
+    if (error) fail(EXIT_CONFIG, "cannot write %s: %s", path, strerror(error));
+    arena_free(mem);
+}
+
+static void run_one(Module *m, const char *name, const PassOptions *o, int nth) {
+    const Pass *p = pass_find(name);
+    if (!p) {
+        const char *names[ARRAY_LEN(passtab)];
+        for (int i = 0; i < npasses; i++) names[i] = passtab[i].name;
+        const char *near = nearest_name(name, names, npasses);
+        fail(EXIT_CONFIG, "unknown pass '%s'%s%s", name, near ? "; did you mean " : "",
+             near ? near : "");
+    }
+    if (!(p->from >> m->level & 1)) {
+        fail(EXIT_CONFIG, "pass %s does not take a module at level %s", name,
+             level_name[m->level]);
+    }
+    double start = clock_seconds();
+    p->run(m, o);
+    if (p->to >= 0) m->level = (Level)p->to;
+    seconds[p - passtab] = clock_seconds() - start;
+    if (o->dump_dir) dump(m, o, nth, name);
+    Catch c;
+    if (CATCH(c)) {
+        module_verify(m, NULL, NULL);
+        catch_end(&c);
+    } else {
+        die("after pass %s: %s", name, c.message);
+    }
+    if (o->verbose) fprintf(stderr, "%-10s %8.2f ms\n", name, 1e3 * seconds[p - passtab]);
+}
+
+void passes_run(Module *m, const char *names, const PassOptions *o) {
+    char name[64];
+    int nth = 0;
+    for (const char *p = names; *p; nth++) {
+        size_t n = strcspn(p, ",");
+        if (n == 0 || n >= sizeof name) fail(EXIT_CONFIG, "a list of passes such as a,b,c");
+        memcpy(name, p, n);
+        name[n] = 0;
+        run_one(m, name, o, nth + 1);
+        p += n;
+        p += *p == ',';
+    }
+}

@@ -1,0 +1,149 @@
+/* simplify.c - dead code, common subexpressions, arithmetic of constants. Any level up to
+ * local; leaves the level as it is.
+ *     %a = fill {value=0}; %b = add %x, %a     ->     %x */
+#include "passes.h"
+
+bool func_is_entry(const Func *f) {
+    return f->role == ROLE_MODEL || f->role == ROLE_STEP;
+}
+
+static void mark_live(bool *live, const Value *v) {
+    live[v->id] = true;
+}
+
+void func_remove_dead(Func *f) {
+    func_number(f);
+    Arena *mem = arena_new();
+    bool *live = NEW_ARRAY(mem, bool, (size_t)f->nvalues + 1);
+    for (int i = 0; i < f->nret; i++) mark_live(live, f->ret[i]);
+    for (Op *op = f->last, *prev; op; op = prev) {
+        prev = op->prev;
+        bool used = false;
+        for (int i = 0; i < op->nout; i++) used |= live[op->out[i]->id];
+        if (!used) {
+            op_remove(op);
+            continue;
+        }
+        for (int i = 0; i < op->nin; i++) mark_live(live, op->in[i]);
+    }
+    arena_free(mem);
+}
+
+void module_remove_unused(Module *m) {
+    Arena *mem = arena_new();
+    Func **order = module_order(mem, m);
+    int n = 0;
+    while (order[n]) n++;
+    bool *used = NEW_ARRAY(mem, bool, (size_t)n + 1);
+    bool entries = false;
+    for (int i = 0; i < n; i++) entries |= func_is_entry(order[i]);
+    for (int i = n - 1; i >= 0; i--) {
+        if (!entries || func_is_entry(order[i])) used[i] = true;
+        for (Op *op = order[i]->first; op && used[i]; op = op->next) {
+            if (!op_attr(op, "fn")) continue;
+            for (int k = 0; k < i; k++) used[k] |= order[k] == op_func(op);
+        }
+    }
+    for (Func **at = &m->first; *at;) {
+        int k = 0;
+        while (order[k] != *at) k++;
+        if (used[k]) at = &(*at)->next;
+        else *at = (*at)->next;
+    }
+    arena_free(mem);
+}
+
+/* ---- common subexpressions ---- */
+
+static bool attrs_equal(const Attr *a, const Attr *b) {
+    for (; a && b; a = a->next, b = b->next) {
+        if (strcmp(a->key, b->key) || a->kind != b->kind || a->i != b->i || a->f != b->f) {
+            return false;
+        }
+        if (a->s && strcmp(a->s, b->s)) return false;
+        if (a->rule && strcmp(a->rule->text, b->rule->text)) return false;
+    }
+    return !a && !b;
+}
+
+static bool same_work(const Op *a, const Op *b) {
+    if (a->kind != b->kind || a->nin != b->nin || a->nout != b->nout) return false;
+    for (int i = 0; i < a->nin; i++) {
+        if (a->in[i] != b->in[i]) return false;
+    }
+    for (int i = 0; i < a->nout; i++) {
+        if (!type_equal(&a->out[i]->ty, &b->out[i]->ty)) return false;
+    }
+    return attrs_equal(a->attr, b->attr);
+}
+
+static uint64_t work_hash(const Op *op) {
+    uint64_t h = (uint64_t)op->kind * 0x9e3779b97f4a7c15u;
+    for (int i = 0; i < op->nin; i++) h = (h ^ (uint64_t)op->in[i]->id) * 0x100000001b3u;
+    return h;
+}
+
+static void common_subexpressions(Func *f) {
+    func_number(f);
+    Arena *mem = arena_new();
+    int cap = 2 * f->nops + 1;
+    Op **slot = NEW_ARRAY(mem, Op *, (size_t)cap);
+    for (Op *op = f->first, *next; op; op = next) {
+        next = op->next;
+        int at = (int)(work_hash(op) % (uint64_t)cap);
+        while (slot[at] && !same_work(slot[at], op)) at = (at + 1) % cap;
+        if (!slot[at]) {
+            slot[at] = op;
+            continue;
+        }
+        for (int i = 0; i < op->nout; i++) func_replace(f, op->out[i], slot[at]->out[i]);
+        op_remove(op);
+    }
+    arena_free(mem);
+}
+
+/* ---- arithmetic ---- */
+
+/* The constant that a value is filled with. */
+static bool constant(const Value *v, double *c) {
+    const Attr *a = v->def && v->def->nin == 0 ? op_attr(v->def, "value") : NULL;
+    if (a) *c = a->f;
+    return a != NULL;
+}
+
+/* A value that an op only hands on, or NULL: x + 0, 0 + x, x scaled by 1. */
+static Value *handed_on(const Op *op) {
+    double c;
+    if (optab[op->kind].flags & F_PLUS) {
+        for (int i = 0; i < 2; i++) {
+            if (constant(op->in[i], &c) && c == 0 &&
+                type_equal(&op->in[1 - i]->ty, &op->out[0]->ty)) {
+                return op->in[1 - i];
+            }
+        }
+    }
+    const Attr *by = op_attr(op, "by");
+    if (by && (optab[op->kind].flags & F_LINEAR) && by->f == 1) return op->in[0];
+    return NULL;
+}
+
+static void arithmetic(Func *f) {
+    for (Op *op = f->first, *next; op; op = next) {
+        next = op->next;
+        Value *v = handed_on(op);
+        if (!v) continue;
+        func_replace(f, op->out[0], v);
+        op_remove(op);
+    }
+}
+
+void pass_simplify(Module *m, const PassOptions *o) {
+    (void)o;
+    module_remove_unused(m);
+    for (Func *f = m->first; f; f = f->next) {
+        arithmetic(f);
+        common_subexpressions(f);
+        func_remove_dead(f);
+    }
+    module_remove_unused(m);
+}

@@ -1,0 +1,213 @@
+/* train.c - the training step around the gradients of a model. Level diffed.
+ *     @m.grad(data..., params..., %dloss) -> (loss, more..., gradients...)
+ * becomes
+ *     @step(data..., params..., states..., rates) -> (loss, grad_norm, params=..., states=...)
+ * With n micro-batches the data arrive stacked and a loop sums loss and gradients. */
+#include "passes.h"
+
+typedef struct Train {
+    Module *m;
+    const PassOptions *o;
+    Func *grad, *step;
+    Builder b;
+    int nparam, *param;   /* indices of the parameters among grad's arguments */
+    Value **value;        /* per argument of grad: its value in @step */
+    Value **gradient;     /* per parameter */
+    Value *loss;
+    Value *rate, *correction1, *correction2;
+} Train;
+
+static const char *role_of(const Func *f, int i) {
+    return arg_str(f, i, "role", "data");
+}
+
+/* Arguments that hold one micro-batch: their data differ from run to run. */
+static bool is_batch(const Func *f, int i) {
+    const char *role = role_of(f, i);
+    return !strcmp(role, "tokens") || !strcmp(role, "labels") || !strcmp(role, "data") ||
+           !strcmp(role, "rng");
+}
+
+static bool is_role(const Func *f, int i, const char *role) {
+    return !strcmp(role_of(f, i), role);
+}
+
+static Func *find_grad(const Module *m) {
+    for (Func *f = m->first; f; f = f->next) {
+        if (f->role == ROLE_MODEL && f->narg && is_role(f, f->narg - 1, "dloss")) return f;
+    }
+    fail(EXIT_CONFIG, "module @%s has no gradients: run autodiff first", m->name);
+}
+
+static void step_arguments(Train *t) {
+    const Func *g = t->grad;
+    Arena *mem = t->m->mem;
+    t->value = NEW_ARRAY(mem, Value *, (size_t)g->narg);
+    t->param = NEW_ARRAY(mem, int, (size_t)g->narg);
+    for (int i = 0; i < g->narg - 1; i++) {
+        Type ty = g->arg[i]->ty;
+        if (is_batch(g, i) && t->o->micro_batches > 1) {
+            check(ty.rank < MAX_RANK);
+            memmove(ty.dim + 1, ty.dim, sizeof(int64_t) * (MAX_RANK - 1));
+            memmove(ty.split + 1, ty.split, sizeof(Axes) * (MAX_RANK - 1));
+            ty.dim[0] = t->o->micro_batches;
+            ty.split[0] = 0;
+            ty.rank++;
+        }
+        t->value[i] = func_arg(t->step, g->arg[i]->name, ty);
+        t->step->arg_attr[t->step->narg - 1] = g->arg_attr[i];
+        if (is_role(g, i, "param")) t->param[t->nparam++] = i;
+    }
+}
+
+static Value *scalar_arg(Train *t, const char *role) {
+    Value *v = func_arg(t->step, role, type_scalar(DT_F32));
+    func_arg_attr(t->step, t->step->narg - 1, arena_printf(t->m->mem, "role=%s", role));
+    return v;
+}
+
+static int first_gradient(const Train *t) {
+    return t->grad->nret - t->nparam;
+}
+
+/* @micro(sums..., batch..., others...) -> sums: one run of the model, added up in place. */
+static Func *make_micro(Train *t) {
+    const Func *g = t->grad;
+    Func *f = func_new_unique(t->m, "micro", ROLE_FUNC);
+    Value **in = NEW_ARRAY(t->m->mem, Value *, (size_t)g->narg);
+    Value **sum = NEW_ARRAY(t->m->mem, Value *, (size_t)t->nparam + 1);
+    sum[0] = func_arg(f, "loss_sum", g->ret[0]->ty);
+    for (int k = 0; k < t->nparam; k++) {
+        const Value *p = g->arg[t->param[k]];
+        sum[k + 1] = func_arg(f, arena_printf(t->m->mem, "sum.%s", p->name), p->ty);
+    }
+    for (int pass = 0; pass < 2; pass++) {
+        for (int i = 0; i < g->narg; i++) {
+            if (is_batch(g, i) != (pass == 0)) continue;
+            in[i] = func_arg(f, g->arg[i]->name, g->arg[i]->ty);
+        }
+    }
+    Builder b = build_at_end(f);
+    Op *run = build_list(&b, OP_call, bfmt(&b, "fn=@%s", g->name), g->narg, in, NULL, 0);
+    func_ret(f, build1(&b, OP_add, NULL, sum[0], run->out[0], NULL), 0);
+    for (int k = 0; k < t->nparam; k++) {
+        Value *grad = run->out[first_gradient(t) + k];
+        func_ret(f, build1(&b, OP_add, NULL, sum[k + 1], grad, NULL), k + 1);
+    }
+    return f;
+}
+
+static void run_once(Train *t, Value *dloss) {
+    const Func *g = t->grad;
+    t->value[g->narg - 1] = dloss;
+    Op *run = build_list(&t->b, OP_call, bfmt(&t->b, "fn=@%s", g->name), g->narg, t->value,
+                         NULL, 0);
+    t->loss = run->out[0];
+    for (int k = 0; k < t->nparam; k++) t->gradient[k] = run->out[first_gradient(t) + k];
+}
+
+static void run_micro_batches(Train *t, Value *dloss) {
+    const Func *g = t->grad;
+    Func *micro = make_micro(t);
+    Value **in = NEW_ARRAY(t->m->mem, Value *, (size_t)micro->narg);
+    int n = 0, each = 0;
+    t->value[g->narg - 1] = dloss;
+    for (int k = 0; k <= t->nparam; k++, n++) {
+        in[n] = build_as(&t->b, OP_fill, "value=0", micro->arg[n]->ty, NULL);
+    }
+    for (int pass = 0; pass < 2; pass++) {
+        for (int i = 0; i < g->narg; i++) {
+            if (is_batch(g, i) != (pass == 0)) continue;
+            in[n++] = t->value[i];
+            each += pass == 0;
+        }
+    }
+    char *attrs = bfmt(&t->b, "fn=@%s; times=%lld; carry=%d; each=%d", micro->name,
+                       (long long)t->o->micro_batches, t->nparam + 1, each);
+    Op *run = build_list(&t->b, OP_call, attrs, n, in, NULL, 0);
+    char *mean = bfmt(&t->b, "by=%.9g", 1.0 / (double)t->o->micro_batches);
+    t->loss = build1(&t->b, OP_scale, mean, run->out[0], NULL);
+    for (int k = 0; k < t->nparam; k++) t->gradient[k] = run->out[k + 1];
+}
+
+/* Square root of the sum of squares of all gradients. */
+static Value *global_norm(Train *t) {
+    Value *total = NULL;
+    for (int k = 0; k < t->nparam; k++) {
+        Value *square = build1(&t->b, OP_mul, NULL, t->gradient[k], t->gradient[k], NULL);
+        Value *sum = build1(&t->b, OP_sum, "...->_", square, NULL);
+        total = total ? build1(&t->b, OP_add, NULL, total, sum, NULL) : sum;
+    }
+    return build_named(&t->b, "grad_norm", build1(&t->b, OP_sqrt, NULL, total, NULL));
+}
+
+/* min(1, clip / (norm + 1e-6)), as PyTorch and Megatron-LM clip. */
+static Value *clip_factor(Train *t, Value *norm) {
+    if (t->o->clip_norm <= 0) {
+        return build_as(&t->b, OP_fill, "value=1", type_scalar(DT_F32), NULL);
+    }
+    char *clip = bfmt(&t->b, "value=%.9g", t->o->clip_norm);
+    Value *top = build_as(&t->b, OP_fill, clip, type_scalar(DT_F32), NULL);
+    Value *bottom = build1(&t->b, OP_offset, "by=1e-06", norm, NULL);
+    Value *ratio = build1(&t->b, OP_div, NULL, top, bottom, NULL);
+    return build_named(&t->b, "clip", build1(&t->b, OP_atmost, "by=1", ratio, NULL));
+}
+
+static Value *state_arg(Train *t, const char *prefix, const Value *param) {
+    Arena *mem = t->m->mem;
+    Value *v = func_arg(t->step, arena_printf(mem, "%s.%s", prefix, param->name), param->ty);
+    func_arg_attr(t->step, t->step->narg - 1,
+                  arena_printf(mem, "role=state; like=\"%s\"", param->name));
+    return v;
+}
+
+static void update(Train *t, int k, Value *clip, Op **out) {
+    const PassOptions *o = t->o;
+    Value *p = t->value[t->param[k]], *g = t->gradient[k];
+    double decay = arg_float(t->grad, t->param[k], "decay", 0) != 0 ? o->weight_decay : 0;
+    if (!strcmp(o->optimizer, "adamw")) {
+        char *attrs = bfmt(&t->b, "beta1=%.9g; beta2=%.9g; eps=%.9g; decay=%.9g", o->beta1,
+                           o->beta2, o->eps, decay);
+        Value *m = state_arg(t, "m", p), *v = state_arg(t, "v", p);
+        *out = build(&t->b, OP_adamw, attrs, p, g, m, v, t->rate, t->correction1,
+                     t->correction2, clip, NULL);
+    } else {
+        char *attrs = bfmt(&t->b, "momentum=%.9g; decay=%.9g", o->momentum, decay);
+        *out = build(&t->b, OP_sgd, attrs, p, g, state_arg(t, "momentum", p), t->rate, clip,
+                     NULL);
+    }
+    for (int i = 0; i < (*out)->nout; i++) {
+        (*out)->out[i]->name = bfmt(&t->b, "new.%s", (*out)->in[i ? i + 1 : 0]->name);
+    }
+}
+
+void pass_train(Module *m, const PassOptions *o) {
+    if (strcmp(o->optimizer, "adamw") && strcmp(o->optimizer, "sgd")) {
+        fail(EXIT_CONFIG, "unknown optimizer '%s'; there are adamw and sgd", o->optimizer);
+    }
+    Train t = {.m = m, .o = o, .grad = find_grad(m)};
+    t.step = func_new_unique(m, "step", ROLE_STEP);
+    step_arguments(&t);
+    if (!t.nparam) fail(EXIT_CONFIG, "@%s has no parameter to train", t.grad->name);
+    t.b = build_at_end(t.step);
+    t.gradient = NEW_ARRAY(m->mem, Value *, (size_t)t.nparam);
+    t.rate = scalar_arg(&t, "lr");
+    t.correction1 = scalar_arg(&t, "bias_correction1");
+    t.correction2 = scalar_arg(&t, "bias_correction2");
+    int64_t n = MAX(o->micro_batches, 1);
+    Value *dloss = build_as(&t.b, OP_fill, bfmt(&t.b, "value=%.9g", 1.0 / (double)n),
+                            type_scalar(DT_F32), NULL);
+    if (n == 1) run_once(&t, dloss);
+    else run_micro_batches(&t, dloss);
+    Value *norm = global_norm(&t), *clip = clip_factor(&t, norm);
+    func_ret(t.step, t.loss, -1);
+    func_ret(t.step, norm, -1);
+    for (int k = 0; k < t.nparam; k++) {
+        Op *op;
+        update(&t, k, clip, &op);
+        for (int i = 0; i < op->nout; i++) {
+            func_ret(t.step, op->out[i], op->in[i ? i + 1 : 0]->nth);
+        }
+    }
+    t.grad->role = ROLE_FUNC;
+}

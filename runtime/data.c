@@ -1,0 +1,178 @@
+/* data.c - order of samples and making of batches; see data.h. */
+#include "data.h"
+#include "data_reader.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Tokens of one batch: far above any use, far below any overflow. */
+#define BATCH_TOKENS_MAX ((uint64_t)1 << 40)
+
+static const DataReader *const readers[] = {&data_text, &data_indexed, &data_tensors};
+
+void file_map(FileMap *map, const char *path) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) fail(EXIT_DATA, "cannot open %s: %s", path, strerror(errno));
+    struct stat st;
+    bool regular = fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
+    void *bytes = NULL;
+    if (regular && st.st_size > 0)
+        bytes = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    int error = errno;
+    close(fd);
+    if (!regular) fail(EXIT_DATA, "%s is not a regular file", path);
+    if (bytes == MAP_FAILED) fail(EXIT_DATA, "cannot map %s: %s", path, strerror(error));
+    map->bytes = bytes;
+    map->n = (uint64_t)st.st_size;
+}
+
+void file_unmap(FileMap *map) {
+    if (map->bytes) munmap((void *)(uintptr_t)map->bytes, map->n);
+    map->bytes = NULL;
+    map->n = 0;
+}
+
+_Noreturn void data_fail_token(const Data *d, const char *file, const char *place,
+                               const char *token) {
+    fail(EXIT_DATA,
+         "%s: %s: token %s is outside the vocabulary of %lld (0 .. %lld); "
+         "give the vocab_size that the data was made with",
+         file, place, token, (long long)data_token_limit(d),
+         (long long)data_token_limit(d) - 1);
+}
+
+_Noreturn void data_fail_again(int code, const char *message) {
+    static const char prefix[] = "stator: error: ";
+    if (strncmp(message, prefix, sizeof prefix - 1) == 0) message += sizeof prefix - 1;
+    fail(code, "%s", message);
+}
+
+static const DataReader *reader_named(const char *type) {
+    const char *names[ARRAY_LEN(readers)];
+    for (int i = 0; i < ARRAY_LEN(readers); i++) {
+        names[i] = readers[i]->type;
+        if (!strcmp(names[i], type)) return readers[i];
+    }
+    const char *near = nearest_name(type, names, ARRAY_LEN(readers));
+    fail(EXIT_CONFIG,
+         "data of type '%s' is not known%s%s%s; there are TextFile (text), "
+         "MegatronIndexed (.bin/.idx) and TensorBatches (safetensors)",
+         type, near ? ": did you mean '" : "", near ? near : "", near ? "'?" : "");
+}
+
+static void spec_check(const DataSpec *s, const DataReader *r) {
+    if (!s->path || !s->path[0])
+        fail(EXIT_CONFIG, "data of type %s needs a path", s->type);
+    int64_t least = r->shapes_from_file ? 0 : 1;
+    if (s->batch < least || s->seq < least)
+        fail(EXIT_CONFIG,
+             "batch size %lld and sequence length %lld: data of type %s needs both to be "
+             "%lld or more",
+             (long long)s->batch, (long long)s->seq, s->type, (long long)least);
+    uint64_t tokens;
+    if (!mul_size((uint64_t)s->batch, (uint64_t)s->seq, &tokens) ||
+        tokens > BATCH_TOKENS_MAX || (uint64_t)s->seq > BATCH_TOKENS_MAX ||
+        (uint64_t)s->batch > BATCH_TOKENS_MAX)
+        fail(EXIT_CONFIG, "a batch of %lld sequences of %lld tokens is too large",
+             (long long)s->batch, (long long)s->seq);
+    if (s->vocab < 0 || s->vocab > (int64_t)INT32_MAX + 1)
+        fail(EXIT_CONFIG, "a vocabulary of %lld: it must be 1 .. 2^31, or 0 for unknown",
+             (long long)s->vocab);
+}
+
+Data *data_open(Arena *mem, const DataSpec *spec) {
+    const DataReader *r = reader_named(spec->type ? spec->type : "");
+    spec_check(spec, r);
+    Data *d = NEW(mem, Data);
+    *d = (Data){.batch = spec->batch,
+                .seq = spec->seq,
+                .steps_available = -1,
+                .vocab = spec->vocab,
+                .seed = spec->seed,
+                .shuffle = spec->shuffle,
+                .path = arena_strdup(mem, spec->path),
+                .reader = r};
+    Catch c;
+    if (CATCH(c)) {
+        r->open(mem, d);
+        if (!d->samples) d->samples = d->tokens > 0 ? (d->tokens - 1) / d->seq : 0;
+        if (d->samples < 1)
+            fail(EXIT_DATA,
+                 "%s holds %lld tokens; a sequence of %lld needs %lld: give a shorter "
+                 "seq_length or more data",
+                 d->path, (long long)d->tokens, (long long)d->seq, (long long)d->seq + 1);
+        catch_end(&c);
+    } else {
+        r->close(d);
+        data_fail_again(c.code, c.message);
+    }
+    return d;
+}
+
+void data_close(Data *d) {
+    if (d) d->reader->close(d);
+}
+
+/* Finalizer of SplitMix64 (Steele, Lea, Flood 2014): every input bit moves every output
+ * bit. */
+static uint64_t mix(uint64_t x) {
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return x ^ x >> 31;
+}
+
+int64_t data_permute(uint64_t seed, int64_t epoch, int64_t i, int64_t n) {
+    check(i >= 0 && i < n && n <= (int64_t)1 << 62);
+    enum { ROUNDS = 8 };
+    int half = 1;
+    while ((uint64_t)1 << 2 * half < (uint64_t)n) half++;
+    uint64_t mask = ((uint64_t)1 << half) - 1, key[ROUNDS];
+    uint64_t base = mix(seed + 0x9e3779b97f4a7c15u) ^ mix((uint64_t)epoch);
+    for (int r = 0; r < ROUNDS; r++)
+        key[r] = mix(base + (uint64_t)(r + 1) * 0x9e3779b97f4a7c15u);
+    uint64_t x = (uint64_t)i;
+    do {
+        uint64_t left = x >> half, right = x & mask;
+        for (int r = 0; r < ROUNDS; r++) {
+            uint64_t old = right;
+            right = left ^ (mix(right + key[r]) & mask);
+            left = old;
+        }
+        x = left << half | right;
+    } while (x >= (uint64_t)n); /* at most 4 in 1 on average: the network covers < 4n */
+    return (int64_t)x;
+}
+
+/* Sample number `at` of the endless stream. */
+static int64_t sample_at(const Data *d, int64_t at) {
+    int64_t epoch = at / d->samples, i = at % d->samples;
+    return d->shuffle ? data_permute(d->seed, epoch, i, d->samples) : i;
+}
+
+void data_rows(const Data *d, int64_t step, int64_t first_row, int64_t rows,
+               int32_t *tokens, int32_t *labels) {
+    check(step >= 0 && first_row >= 0 && rows >= 0 && rows <= d->batch - first_row);
+    if (d->steps_available >= 0 && step >= d->steps_available)
+        fail(EXIT_DATA,
+             "%s holds %lld batches; batch %lld was asked for: train at most %lld steps "
+             "on it",
+             d->path, (long long)d->steps_available, (long long)step + 1,
+             (long long)d->steps_available);
+    int64_t first;
+    if (__builtin_mul_overflow(step, d->batch, &first) || first > INT64_MAX - d->batch)
+        die("step %lld of batch %lld", (long long)step, (long long)d->batch);
+    size_t seq = (size_t)d->seq;
+    for (int64_t r = 0; r < rows; r++) {
+        int64_t sample = sample_at(d, first + first_row + r);
+        int32_t *in = tokens + (size_t)r * seq, *out = labels + (size_t)r * seq;
+        d->reader->read(d, sample, 0, d->seq, in);
+        memcpy(out, in + 1, (seq - 1) * sizeof(int32_t));
+        d->reader->read(d, sample, d->seq, 1, out + seq - 1);
+    }
+}
+
+void data_batch(const Data *d, int64_t step, int32_t *tokens, int32_t *labels) {
+    data_rows(d, step, 0, d->batch, tokens, labels);
+}

@@ -1,0 +1,125 @@
+/* data_prefetch.c - a thread that makes batches ahead of the trainer; see data.h. */
+#include "data_reader.h"
+#include <pthread.h>
+#include <signal.h>
+
+/* Batches are counted from 0 within the run; batch i lies in slot i % slots. The trainer
+ * holds batch taken - 1 until it asks for the next one, so `slots` is depth + 1. */
+struct Prefetch {
+    Arena *mem;
+    const Data *data;
+    int32_t *buffer; /* [slots, 2, batch * seq] */
+    size_t batch_tokens;
+    int64_t slots, first_step, steps;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t made_one, freed_one;
+    int64_t made, taken, freed; /* counts, under the lock */
+    bool stop, ended;
+    Catch failure; /* code 0: none */
+};
+
+static int32_t *slot_of(const Prefetch *p, int64_t batch) {
+    return p->buffer + (size_t)(batch % p->slots) * 2 * p->batch_tokens;
+}
+
+static bool make_batch(Prefetch *p, int64_t batch) {
+    int32_t *tokens = slot_of(p, batch);
+    if (CATCH(p->failure)) {
+        data_batch(p->data, p->first_step + batch, tokens, tokens + p->batch_tokens);
+        catch_end(&p->failure);
+        return true;
+    }
+    return false;
+}
+
+static void *prefetch_run(void *arg) {
+    Prefetch *p = arg;
+    bool good = true;
+    pthread_mutex_lock(&p->lock);
+    while (good && (p->steps < 0 || p->made < p->steps)) {
+        while (!p->stop && p->made - p->freed >= p->slots)
+            pthread_cond_wait(&p->freed_one, &p->lock);
+        if (p->stop) break;
+        int64_t batch = p->made;
+        pthread_mutex_unlock(&p->lock);
+        good = make_batch(p, batch);
+        pthread_mutex_lock(&p->lock);
+        if (good) p->made++;
+        pthread_cond_signal(&p->made_one);
+    }
+    p->ended = true;
+    pthread_cond_signal(&p->made_one);
+    pthread_mutex_unlock(&p->lock);
+    return NULL;
+}
+
+/* Signals are for the trainer's thread: this one starts with all of them blocked. */
+static int thread_start(Prefetch *p) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&p->thread, NULL, prefetch_run, p);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error;
+}
+
+Prefetch *prefetch_start(const Data *d, int64_t first_step, int64_t steps, int depth) {
+    check(first_step >= 0 && steps >= -1 && depth >= 1);
+    uint64_t tokens, bytes;
+    if (!mul_size((uint64_t)d->batch, (uint64_t)d->seq, &tokens) ||
+        !mul_size(tokens, 2 * sizeof(int32_t) * ((uint64_t)depth + 1), &bytes) ||
+        bytes > PTRDIFF_MAX / 2)
+        fail(EXIT_MEMORY, "%d batches ahead of %lld x %lld tokens do not fit into memory",
+             depth, (long long)d->batch, (long long)d->seq);
+    Arena *mem = arena_new();
+    Catch c;
+    if (!CATCH(c)) {
+        arena_free(mem);
+        data_fail_again(c.code, c.message);
+    }
+    Prefetch *p = NEW(mem, Prefetch);
+    p->buffer = arena_alloc(mem, bytes);
+    p->mem = mem;
+    p->data = d;
+    p->batch_tokens = tokens;
+    p->slots = (int64_t)depth + 1;
+    p->first_step = first_step;
+    p->steps = steps;
+    pthread_mutex_init(&p->lock, NULL);
+    pthread_cond_init(&p->made_one, NULL);
+    pthread_cond_init(&p->freed_one, NULL);
+    int error = thread_start(p);
+    if (error) fail(EXIT_MEMORY, "cannot start the data thread: %s", strerror(error));
+    catch_end(&c);
+    return p;
+}
+
+bool prefetch_next(Prefetch *p, const int32_t **tokens, const int32_t **labels) {
+    pthread_mutex_lock(&p->lock);
+    p->freed = p->taken;
+    pthread_cond_signal(&p->freed_one);
+    while (p->made == p->taken && !p->ended) pthread_cond_wait(&p->made_one, &p->lock);
+    bool have = p->made > p->taken;
+    if (have) {
+        *tokens = slot_of(p, p->taken);
+        *labels = *tokens + p->batch_tokens;
+        p->taken++;
+    }
+    pthread_mutex_unlock(&p->lock);
+    if (!have && p->failure.code) data_fail_again(p->failure.code, p->failure.message);
+    return have;
+}
+
+void prefetch_stop(Prefetch *p) {
+    if (!p) return;
+    pthread_mutex_lock(&p->lock);
+    p->stop = true;
+    pthread_cond_signal(&p->freed_one);
+    pthread_mutex_unlock(&p->lock);
+    pthread_join(p->thread, NULL);
+    pthread_mutex_destroy(&p->lock);
+    pthread_cond_destroy(&p->made_one);
+    pthread_cond_destroy(&p->freed_one);
+    arena_free(p->mem);
+}

@@ -1,0 +1,39 @@
+/* data_reader.h - what the readers behind data.h share; private to runtime/data*.c. */
+#ifndef STATOR_DATA_READER_H
+#define STATOR_DATA_READER_H
+#include "data.h"
+
+/* One type of source. `open` sets tokens, state and, where the file decides, batch, seq,
+ * samples and steps_available; samples 0 stands for windows of seq + 1 tokens over the
+ * whole token stream, each beginning with the last token of the one before. `read` gives
+ * tokens [from, from + n) of a sample. `close` also follows an `open` that failed. */
+typedef struct DataReader {
+    const char *type;
+    bool shapes_from_file;
+    void (*open)(Arena *mem, Data *d);
+    void (*read)(const Data *d, int64_t sample, int64_t from, int64_t n, int32_t *out);
+    void (*close)(Data *d);
+} DataReader;
+extern const DataReader data_text, data_indexed, data_tensors;
+
+/* A file mapped for reading. A missing, unreadable or irregular one is an EXIT_DATA. */
+typedef struct FileMap {
+    const unsigned char *bytes;
+    uint64_t n;
+} FileMap;
+void file_map(FileMap *map, const char *path);
+void file_unmap(FileMap *map);
+
+/* Tokens are below this: the vocabulary, or 2^31 when it is not known. */
+static inline int64_t data_token_limit(const Data *d) {
+    return d->vocab > 0 ? d->vocab : (int64_t)INT32_MAX + 1;
+}
+
+/* The failure for a token outside the vocabulary; `place` says where in the file. */
+_Noreturn void data_fail_token(const Data *d, const char *file, const char *place,
+                               const char *token);
+
+/* Goes on with a failure that was caught to clean up or to change threads. */
+_Noreturn void data_fail_again(int code, const char *message);
+
+#endif

@@ -1,0 +1,76 @@
+/* parallel.c - the thread pool behind generated code: libgomp's, shared with oneDNN. */
+#define _GNU_SOURCE
+#include "../ir/base.h"
+#include "rt.h"
+#include <omp.h>
+#include <sched.h>
+
+#ifndef _OPENMP
+#error "compile this file with -fopenmp"
+#endif
+
+/* Set in the threads of a region: the part that runs there. */
+static _Thread_local bool inside;
+static _Thread_local int64_t inside_thread;
+static int thread_count;
+
+int rt_cores(void) {
+    cpu_set_t mask;
+    int n = sched_getaffinity(0, sizeof mask, &mask) == 0 ? CPU_COUNT(&mask)
+                                                          : omp_get_num_procs();
+    return MAX(1, n);
+}
+
+int rt_threads(void) {
+    if (!thread_count) thread_count = MAX(1, omp_get_max_threads());
+    return thread_count;
+}
+
+void rt_set_threads(int threads) {
+    check(threads >= 0 && !inside);
+    thread_count = threads ? threads : rt_cores();
+    omp_set_dynamic(0);
+    omp_set_num_threads(thread_count);
+}
+
+bool rt_bind_warning(char *out, size_t size) {
+    int threads = rt_threads(), cores = rt_cores();
+    if (threads <= cores) return false;
+    snprintf(out, size,
+             "%d threads share %d core%s of this process: they will wait for each other; "
+             "use %d, or give the process more cores",
+             threads, cores, cores == 1 ? "" : "s", cores);
+    return true;
+}
+
+/* n * t / parts without the overflow of the product. */
+static int64_t part_begin(int64_t n, int64_t t, int64_t parts) {
+    return n / parts * t + n % parts * t / parts;
+}
+
+static void part_run(int64_t n, int64_t t, int64_t parts, RtBody body, void *ctx) {
+    int64_t begin = part_begin(n, t, parts), end = part_begin(n, t + 1, parts);
+    if (begin == end) return;
+    inside = true;
+    inside_thread = t;
+    body(ctx, begin, end, t);
+    inside = false;
+    inside_thread = 0;
+}
+
+void rt_parallel(int64_t n, RtBody body, void *ctx) {
+    int parts = rt_threads();
+    if (n <= 0) return;
+    if (inside) {
+        body(ctx, 0, n, inside_thread);
+        return;
+    }
+    if (n == 1 || parts == 1) {
+        part_run(n, 0, 1, body, ctx);
+        return;
+    }
+/* The team may be smaller than asked for (OMP_THREAD_LIMIT): every part still runs. */
+#pragma omp parallel num_threads(parts)
+    for (int t = omp_get_thread_num(); t < parts; t += omp_get_num_threads())
+        part_run(n, t, parts, body, ctx);
+}

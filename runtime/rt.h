@@ -1,0 +1,27 @@
+/* rt.h - what generated code calls, and the threads it runs on. */
+#ifndef STATOR_RT_H
+#define STATOR_RT_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef void (*RtBody)(void *ctx, int64_t begin, int64_t end, int64_t thread);
+
+/* Splits 0..n over the threads: with T = rt_threads(), part t is [n*t/T, n*(t+1)/T) and
+ * body(ctx, part begin, part end, t) runs once for every part that is not empty. The split
+ * depends on n and T alone, so the same program gives the same bits. Returns when all
+ * parts are done. n <= 1 or T == 1 is one call on the calling thread, as thread 0; a call
+ * from inside a part is one call too, with that part's thread number (so that scratch
+ * memory by thread number is never shared). The pool is libgomp's, as is oneDNN's. */
+void rt_parallel(int64_t n, RtBody body, void *ctx);
+
+/* Threads for rt_parallel, and for oneDNN when called from this thread. 0 means the cores
+ * that this process may use. Call it from the main thread, outside of rt_parallel. */
+void rt_set_threads(int threads);
+int rt_threads(void);
+/* Cores in this process's affinity mask, at least 1. */
+int rt_cores(void);
+/* True, and a sentence in `out`, when there are more threads than cores to run them. */
+bool rt_bind_warning(char *out, size_t size);
+
+#endif

@@ -1,0 +1,348 @@
+/* attention.c - emitted attention, forward and backward, against the plain formulas in
+ * double: odd sizes, grouped heads, key caches, dropout; guard values round all buffers. */
+#include "../../codegen/attention.h"
+#include "../../ir/rng.h"
+#include "jitted.h"
+
+typedef void (*Forward)(const float *q, const float *k, const float *v, const int32_t *off,
+                        const int32_t *rng, float *o, float *lse, void *work);
+typedef void (*Backward)(const float *q, const float *k, const float *v, const float *o,
+                         const float *lse, const float *d_o, const int32_t *off,
+                         const int32_t *rng, float *dq, float *dk, float *dv, void *work);
+
+static int threads = 1;
+
+/* rt_parallel on one thread: parts one after the other, the last first. */
+static void split(int64_t n, void (*body)(void *, int64_t, int64_t, int64_t), void *ctx) {
+    for (int64_t t = threads - 1; t >= 0; t--) {
+        int64_t begin = n * t / threads, end = n * (t + 1) / threads;
+        if (begin < end) body(ctx, begin, end, t);
+    }
+}
+
+enum { GUARD = 40 };
+static const float mark = 12345.5f;
+
+/* n floats with guards of NaN (inputs: `salt` > 0 fills them) or of marks (outputs). */
+static float *buffer(int64_t n, uint64_t salt) {
+    float *p = aligned_alloc(64, (size_t)(n + 2 * GUARD + 16) / 16 * 64);
+    for (int64_t i = 0; i < n + 2 * GUARD; i++) {
+        bool inside = i >= GUARD && i < GUARD + n;
+        float guard = salt ? NAN : mark;
+        p[i] = inside && salt ? (float)(2 * rng_uniform(salt, 3, (uint64_t)i) - 1) : guard;
+    }
+    return p + GUARD;
+}
+
+static void guards_check(const float *p, int64_t n, const char *what) {
+    for (int i = 1; i <= GUARD; i++) {
+        if (p[-i] == mark && p[n + i - 1] == mark) continue;
+        test_fail(__FILE__, __LINE__, "write outside %s", what);
+    }
+}
+
+typedef struct Data {
+    AttnShape s;
+    int64_t nq, nk, nl; /* values in q, in k, in lse */
+    int32_t offset, rng[3];
+    float *q, *k, *v, *d_o, *o, *lse, *dq, *dk, *dv;
+} Data;
+
+static Data data_of(const AttnShape *s, int offset) {
+    Data d = {.s = *s, .offset = offset, .rng = {77, -5, 3}};
+    d.nl = s->batch * s->tq * s->heads;
+    d.nq = d.nl * s->dim;
+    d.nk = s->batch * s->tk * s->kv_heads * s->dim;
+    d.q = buffer(d.nq, 1);
+    d.k = buffer(d.nk, 2);
+    d.v = buffer(d.nk, 4);
+    d.d_o = buffer(d.nq, 5);
+    d.o = buffer(d.nq, 0);
+    d.lse = buffer(d.nl, 0);
+    d.dq = buffer(d.nq, 0);
+    d.dk = buffer(d.nk, 0);
+    d.dv = buffer(d.nk, 0);
+    for (int64_t i = 0; i < d.nq; i++) d.q[i] *= 3;
+    return d;
+}
+
+/* What dropout multiplies the probability by. */
+static double kept(const Data *d, int64_t b, int64_t h, int64_t i, int64_t j) {
+    const AttnShape *s = &d->s;
+    if (s->dropout == 0) return 1;
+    uint64_t x = (uint64_t)(((b * s->heads + h) * s->tq + i) * s->tk + j);
+    uint32_t c[4] = {(uint32_t)x, (uint32_t)(x >> 32), s->site, (uint32_t)d->rng[2]};
+    uint32_t key[2] = {(uint32_t)d->rng[0], (uint32_t)d->rng[1]}, out[4];
+    rng_philox(c, key, out);
+    return out[0] >= s->dropout * 0x1p32 ? 1 / (1 - s->dropout) : 0;
+}
+
+static double dot(const float *a, const float *b, int64_t n) {
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += (double)a[i] * b[i];
+    return sum;
+}
+
+typedef struct Want {
+    double *o, *lse, *dq, *dk, *dv;
+} Want;
+
+static void want_row(const Data *d, Want *w, int64_t b, int64_t h, int64_t i, double *p) {
+    const AttnShape *s = &d->s;
+    int64_t group = h / (s->heads / s->kv_heads), row = (b * s->tq + i) * s->heads + h;
+    int64_t n = s->causal ? MIN(s->tk, d->offset + i + 1) : s->tk;
+    double top = -INFINITY, sum = 0, delta = 0;
+    for (int64_t j = 0; j < n; j++) {
+        int64_t at = ((b * s->tk + j) * s->kv_heads + group) * s->dim;
+        p[j] = s->scale * dot(d->q + row * s->dim, d->k + at, s->dim);
+        top = fmax(top, p[j]);
+    }
+    for (int64_t j = 0; j < n; j++) sum += p[j] = exp(p[j] - top);
+    w->lse[row] = top + log(sum);
+    for (int pass = 0; pass < 2; pass++) {
+        for (int64_t j = 0; j < n; j++) {
+            int64_t at = ((b * s->tk + j) * s->kv_heads + group) * s->dim;
+            double prob = p[j] / sum, used = prob * kept(d, b, h, i, j);
+            double dp = dot(d->d_o + row * s->dim, d->v + at, s->dim);
+            if (!pass) delta += used * dp;
+            double ds = used * dp - prob * delta;
+            for (int64_t x = 0; x < s->dim; x++) {
+                int64_t y = row * s->dim + x;
+                if (!pass) {
+                    w->o[y] += used * d->v[at + x];
+                    w->dv[at + x] += used * d->d_o[y];
+                } else {
+                    w->dq[y] += s->scale * ds * d->k[at + x];
+                    w->dk[at + x] += s->scale * ds * d->q[y];
+                }
+            }
+        }
+    }
+}
+
+static Want want_of(Arena *mem, const Data *d) {
+    const AttnShape *s = &d->s;
+    Want w = {NEW_ARRAY(mem, double, (size_t)d->nq), NEW_ARRAY(mem, double, (size_t)d->nl),
+              NEW_ARRAY(mem, double, (size_t)d->nq), NEW_ARRAY(mem, double, (size_t)d->nk),
+              NEW_ARRAY(mem, double, (size_t)d->nk)};
+    double *p = NEW_ARRAY(mem, double, (size_t)s->tk);
+    for (int64_t b = 0; b < s->batch; b++) {
+        for (int64_t h = 0; h < s->heads; h++) {
+            for (int64_t i = 0; i < s->tq; i++) want_row(d, &w, b, h, i, p);
+        }
+    }
+    return w;
+}
+
+/* Largest difference must be within 4e-6 of the largest value. */
+static void near(const Data *d, const char *what, const float *got, const double *want,
+                 int64_t n) {
+    double most = 0, error = 0;
+    for (int64_t i = 0; i < n; i++) {
+        most = fmax(most, fabs(want[i]));
+        error = isnan(got[i]) ? INFINITY : fmax(error, fabs(got[i] - want[i]));
+        if (error > 1e30) break;
+    }
+    guards_check(got, n, what);
+    const AttnShape *s = &d->s;
+    if (error > 4e-6 * fmax(most, 1e-3)) {
+        test_fail(__FILE__, __LINE__, "%s: error %g of %g (tq %d tk %d heads %d/%d dim %d)",
+                  what, error, most, (int)s->tq, (int)s->tk, (int)s->heads,
+                  (int)s->kv_heads, (int)s->dim);
+    }
+}
+
+static void run(const Data *d, Forward f, Backward g, int vl) {
+    size_t bytes = MAX(attention_workspace_bytes(&d->s, false, threads, vl),
+                       attention_workspace_bytes(&d->s, true, threads, vl));
+    float *work = buffer((int64_t)(bytes / sizeof(float)), 0);
+    const int32_t *off = d->s.causal ? &d->offset : NULL;
+    const int32_t *rng = d->s.dropout > 0 ? d->rng : NULL;
+    f(d->q, d->k, d->v, off, rng, d->o, d->lse, work);
+    if (g) {
+        g(d->q, d->k, d->v, d->o, d->lse, d->d_o, off, rng, d->dq, d->dk, d->dv, work);
+    }
+    guards_check(work, (int64_t)(bytes / sizeof(float)), "the workspace");
+}
+
+typedef struct Compiled {
+    Forward f;
+    Backward g;
+} Compiled;
+
+static Compiled compiled(const AttnShape *s, int vl) {
+    static const char *const names[] = {"forward", "backward"};
+    JitSymbol parallel = {"rt_parallel", (void *)split};
+    Target *t = target_of_lanes(vl);
+    Emit *e = emit_for(arena_new(), t);
+    attention_emit(e, names[0], s);
+    attention_grad_emit(e, names[1], s);
+    Jit *j = emit_finish(e, t, &parallel, 1);
+    return (Compiled){(Forward)jit_lookup(j, names[0]), (Backward)jit_lookup(j, names[1])};
+}
+
+static void check_all(const Data *d) {
+    Arena *mem = arena_new();
+    Want w = want_of(mem, d);
+    near(d, "o", d->o, w.o, d->nq);
+    near(d, "lse", d->lse, w.lse, d->nl);
+    near(d, "dq", d->dq, w.dq, d->nq);
+    near(d, "dk", d->dk, w.dk, d->nk);
+    near(d, "dv", d->dv, w.dv, d->nk);
+    arena_free(mem);
+}
+
+static void compare(const AttnShape *s, int offset, int vl) {
+    Compiled c = compiled(s, vl);
+    Data d = data_of(s, offset);
+    run(&d, c.f, c.g, vl);
+    check_all(&d);
+}
+
+static AttnShape shape(int64_t batch, int64_t tq, int64_t tk, int64_t heads,
+                       int64_t kv_heads, int64_t dim) {
+    return (AttnShape){.batch = batch, .tq = tq, .tk = tk, .heads = heads,
+                       .kv_heads = kv_heads, .dim = dim, .scale = 1 / sqrt((double)dim),
+                       .causal = true, .site = 9};
+}
+
+static void odd_sizes(int vl) {
+    static const int sizes[] = {1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 33, 48, 63, 64, 65, 70};
+    static const int dims[] = {8, 64, 24, 80, 1, 40};
+    for (int i = 0; i < ARRAY_LEN(sizes); i++) {
+        AttnShape s = shape(1 + i % 2, sizes[i], sizes[i], 2, 2, dims[i % 6]);
+        s.causal = i % 5 != 4;
+        compare(&s, 0, vl);
+    }
+}
+
+TEST_LIMIT(odd_sizes_16, 300) {
+    odd_sizes(16);
+}
+
+TEST_LIMIT(odd_sizes_8, 300) {
+    odd_sizes(8);
+}
+
+static void several_blocks(int vl) {
+    AttnShape many = shape(2, 200, 200, 3, 3, 64), full = shape(1, 130, 150, 2, 1, 24);
+    full.causal = false;
+    threads = 3;
+    compare(&many, 0, vl);
+    compare(&full, 0, vl);
+}
+
+TEST_LIMIT(several_blocks_16, 300) {
+    several_blocks(16);
+}
+
+TEST_LIMIT(several_blocks_8, 300) {
+    several_blocks(8);
+}
+
+static void grouped_heads(int vl) {
+    AttnShape grouped = shape(2, 70, 70, 6, 2, 24), one = shape(2, 37, 37, 4, 1, 80);
+    threads = 2;
+    compare(&grouped, 0, vl);
+    compare(&one, 0, vl);
+}
+
+TEST_LIMIT(grouped_heads_16, 300) {
+    grouped_heads(16);
+}
+
+TEST_LIMIT(grouped_heads_8, 300) {
+    grouped_heads(8);
+}
+
+static void dropout(int vl) {
+    AttnShape s = shape(2, 70, 70, 2, 2, 24), grouped = shape(1, 33, 33, 4, 2, 64);
+    s.dropout = 0.1;
+    grouped.dropout = 0.5;
+    compare(&s, 0, vl);
+    compare(&grouped, 0, vl);
+}
+
+TEST_LIMIT(dropout_16, 300) {
+    dropout(16);
+}
+
+TEST_LIMIT(dropout_8, 300) {
+    dropout(8);
+}
+
+/* A cache whose keys behind the offset are not written yet: NaN there must not matter. */
+static void key_cache(int vl, int64_t tq) {
+    enum { TK = 150 };
+    AttnShape s = shape(1, tq, TK, 4, 2, 64);
+    Compiled c = compiled(&s, vl);
+    static const int offsets[] = {0, 1, 20, 62, 63, 64, 101, 127, 140, TK - 1};
+    for (int i = 0; i < ARRAY_LEN(offsets); i++) {
+        Data d = data_of(&s, offsets[i]), clean = d;
+        Arena *mem = arena_new();
+        Want w = want_of(mem, &clean);
+        int64_t known = (offsets[i] + tq) * s.kv_heads * s.dim;
+        for (int64_t x = known; x < d.nk; x++) d.k[x] = d.v[x] = NAN;
+        run(&d, c.f, NULL, vl);
+        near(&d, "o", d.o, w.o, d.nq);
+        near(&d, "lse", d.lse, w.lse, d.nl);
+        arena_free(mem);
+    }
+    Data d = data_of(&s, 30);
+    run(&d, c.f, c.g, vl);
+    check_all(&d);
+}
+
+TEST_LIMIT(key_cache_16, 300) {
+    key_cache(16, 1);
+    key_cache(16, 5);
+    key_cache(16, 80);
+}
+
+TEST_LIMIT(key_cache_8, 300) {
+    key_cache(8, 1);
+    key_cache(8, 5);
+    key_cache(8, 80);
+}
+
+TEST(same_bits_for_any_threads) {
+    AttnShape s = shape(1, 150, 150, 4, 2, 24);
+    s.dropout = 0.2;
+    Compiled c = compiled(&s, 8);
+    Data one = data_of(&s, 0), more = data_of(&s, 0);
+    run(&one, c.f, c.g, 8);
+    threads = 5;
+    run(&more, c.f, c.g, 8);
+    EXPECT(memcmp(one.o, more.o, (size_t)one.nq * sizeof(float)) == 0);
+    EXPECT(memcmp(one.dq, more.dq, (size_t)one.nq * sizeof(float)) == 0);
+    EXPECT(memcmp(one.dk, more.dk, (size_t)one.nk * sizeof(float)) == 0);
+    EXPECT(memcmp(one.dv, more.dv, (size_t)one.nk * sizeof(float)) == 0);
+}
+
+/* A key of the future changes nothing, bit for bit; a NaN in use shows. */
+TEST(causal_to_the_bit) {
+    AttnShape s = shape(1, 100, 100, 1, 1, 16);
+    Compiled c = compiled(&s, 8);
+    Data a = data_of(&s, 0), b = data_of(&s, 0);
+    for (int64_t x = 90 * s.dim; x < b.nk; x++) b.v[x] = -(b.k[x] *= 9);
+    run(&a, c.f, NULL, 8);
+    run(&b, c.f, NULL, 8);
+    EXPECT(memcmp(a.o, b.o, (size_t)(90 * s.dim) * sizeof(float)) == 0);
+    EXPECT(memcmp(a.o + 90 * s.dim, b.o + 90 * s.dim, 10 * 16 * sizeof(float)) != 0);
+    b.q[50 * s.dim] = NAN;
+    run(&b, c.f, NULL, 8);
+    EXPECT(isnan(b.o[50 * s.dim]) && isnan(b.lse[50]) && !isnan(b.o[49 * s.dim]));
+}
+
+/* Scores of hundreds neither overflow nor lose the largest. */
+TEST(large_scores) {
+    AttnShape s = shape(1, 40, 40, 1, 1, 8);
+    s.scale = 60;
+    Compiled c = compiled(&s, 8);
+    Data d = data_of(&s, 0);
+    Arena *mem = arena_new();
+    run(&d, c.f, NULL, 8);
+    Want w = want_of(mem, &d);
+    for (int64_t i = 0; i < d.nl; i++) EXPECT_NEAR(d.lse[i], w.lse[i], 1e-6);
+    for (int64_t i = 0; i < d.nq; i++) EXPECT_NEAR(d.o[i], w.o[i], 1e-3);
+}

@@ -1,0 +1,509 @@
+/* config.c - configurations: order of precedence, every key, every refusal. */
+#include "../../frontend/config.h"
+#include "../../frontend/key.h"
+#include "../test.h"
+
+static Config *parse(const char *text) {
+    return config_parse(arena_new(), "t.yaml", text, strlen(text));
+}
+
+static Config *flags(int n, char **words) {
+    return config_load(arena_new(), NULL, n, words);
+}
+#define FLAGS(...) flags(ARRAY_LEN(((char *[]){__VA_ARGS__})), (char *[]){__VA_ARGS__})
+
+static char *write_file(const char *name, const char *text) {
+    Arena *a = arena_new();
+    char *path = path_join(a, temp_dir(), name);
+    EXPECT(file_write_atomic(path, text, strlen(text)) == 0);
+    return path;
+}
+
+static Config *load(const char *path) {
+    return config_load(arena_new(), path, 0, NULL);
+}
+
+static bool has_note(const Config *cfg, const char *part) {
+    for (int i = 0; i < cfg->n_notes; i++) {
+        if (strstr(cfg->notes[i], part)) return true;
+    }
+    return false;
+}
+
+/* The values and the given keys of two configurations are the same. */
+static void expect_same(const Config *x, const Config *y) {
+    Arena *a = arena_new();
+    for (int k = 0; k < N_KEYS; k++) {
+        const char *path = key_table[k].path;
+        if (strcmp(config_value(x, a, path), config_value(y, a, path)))
+            test_fail(__FILE__, __LINE__, "%s: %s, then %s", path,
+                      config_value(x, a, path), config_value(y, a, path));
+        if (config_given(x, path) != config_given(y, path))
+            test_fail(__FILE__, __LINE__, "%s: given differs", path);
+    }
+}
+
+static void expect_round_trip(const Config *cfg) {
+    Arena *a = arena_new();
+    Text t = text_new(a), again = text_new(a);
+    config_print(cfg, &t);
+    Config *back = config_parse(a, "printed", t.s, t.n);
+    expect_same(cfg, back);
+    config_print(back, &again);
+    EXPECT_STR(again.s, t.s);
+}
+
+TEST(defaults) {
+    Config *cfg = parse("");
+    EXPECT(cfg->model_num_layers == 12 && cfg->model_hidden_size == 768);
+    EXPECT(cfg->model_ffn_hidden_size == 3072 && cfg->model_n_kv_heads == 12);
+    EXPECT(cfg->model_hidden_act == ACT_GELU && cfg->model_tie_word_embeddings);
+    EXPECT(cfg->model_eos_token == 50256 && cfg->model_max_position_embeddings == 1024);
+    EXPECT(cfg->runner_config_max_steps == -1 && cfg->optimizer_beta2 == 0.95);
+    EXPECT_NEAR(cfg->model_output_init_std, 0.02 / sqrt(24), 1e-15);
+    EXPECT_STR(cfg->output_dir, "./output");
+    EXPECT_STR(cfg->resume, "auto");
+    EXPECT(cfg->n_notes == 0);
+    EXPECT_STR(config_where(cfg, "seed").file, "default");
+    expect_round_trip(cfg);
+}
+
+TEST(llama_defaults) {
+    Config *cfg = parse("model:\n  model_config:\n    type: LlamaConfig\n"
+                        "    hidden_size: 512\n    num_heads: 8\n");
+    EXPECT(cfg->model_normalization == NORM_RMS && !cfg->model_tie_word_embeddings);
+    EXPECT(cfg->model_hidden_act == ACT_SWIGLU && !cfg->model_add_bias_linear);
+    EXPECT(cfg->model_position_embedding_type == POSITION_ROPE);
+    EXPECT(cfg->model_ffn_hidden_size == 1344 && cfg->model_eos_token == -1);
+    cfg = parse("model: {arch: {type: LlamaForCausalLM}, model_config: "
+                "{tie_word_embeddings: yes, expand_ratio: 4}}");
+    EXPECT(cfg->model_type == MODEL_LLAMA && cfg->model_normalization == NORM_RMS);
+    EXPECT(cfg->model_tie_word_embeddings && cfg->model_ffn_hidden_size == 3072);
+    expect_round_trip(cfg);
+}
+
+TEST(scalars_of_yaml_1_1) {
+    Config *cfg =
+        parse("seed: 0x10\noptimizer: {eps: 1e-5, beta1: .5, weight_decay: 1}\n"
+              "runner_config: {max_steps: 1_000, epochs: 2e3, batch_size: '3'}\n"
+              "runner_wrapper: {use_clip_grad: off}\n"
+              "context: {max_device_memory: 1.5GB, save_graphs: on}\n"
+              "load_checkpoint: ~\n");
+    EXPECT(cfg->seed == 16 && cfg->optimizer_eps == 1e-5 && cfg->optimizer_beta1 == 0.5);
+    EXPECT(cfg->runner_config_max_steps == 1000 && cfg->runner_config_epochs == 2000);
+    EXPECT(cfg->runner_config_batch_size == 3 && !cfg->runner_wrapper_use_clip_grad);
+    EXPECT(cfg->context_max_device_memory == 3LL << 29 && cfg->context_save_graphs);
+    EXPECT(!config_given(cfg, "load_checkpoint"));
+    EXPECT_STR(cfg->dump_ir, "./graph");
+    expect_round_trip(cfg);
+}
+
+TEST(wrong_values) {
+    EXPECT_FAIL(parse("runner_config:\n  batch_size: many\n"), EXIT_CONFIG,
+                "t.yaml:2:15: error: runner_config.batch_size must be a whole number, "
+                "not \"many\"\n      batch_size: many\n                  ^");
+    EXPECT_FAIL(parse("runner_config: {batch_size: 0}"), EXIT_CONFIG,
+                "runner_config.batch_size must be 1 to 1048576, not 0");
+    EXPECT_FAIL(parse("runner_config: {epochs: 1.5}"), EXIT_CONFIG, "a whole number");
+    EXPECT_FAIL(parse("seed: 017"), EXIT_CONFIG, "numbers do not begin with 0");
+    EXPECT_FAIL(parse("seed: 99999999999999999999"), EXIT_CONFIG, "a whole number");
+    EXPECT_FAIL(parse("seed: -1"), EXIT_CONFIG, "seed must be at least 0, not -1");
+    EXPECT_FAIL(parse("optimizer: {eps: nan}"), EXIT_CONFIG, "must be a number");
+    EXPECT_FAIL(parse("optimizer: {eps: 1e999}"), EXIT_CONFIG, "must be a number");
+    EXPECT_FAIL(parse("optimizer: {eps: [1]}"), EXIT_CONFIG, "not a list");
+    EXPECT_FAIL(parse("optimizer: {eps: {a: 1}}"), EXIT_CONFIG, "not a section");
+    EXPECT_FAIL(parse("optimizer: 3"), EXIT_CONFIG, "optimizer is a section of keys");
+    EXPECT_FAIL(parse("optimizer: {type: AdamV}"), EXIT_CONFIG, "did you mean AdamW?");
+    EXPECT_FAIL(parse("context: {max_device_memory: 30}"), EXIT_CONFIG, "such as 30GB");
+    EXPECT_FAIL(parse("context: {max_device_memory: 9999999999TB}"), EXIT_CONFIG, "30GB");
+    EXPECT_FAIL(parse("runner_wrapper: {use_clip_grad: 1}"), EXIT_CONFIG,
+                "True or False");
+    EXPECT_FAIL(parse("[1, 2]"), EXIT_CONFIG, "a configuration is a map");
+    EXPECT_FAIL(parse("base_config: x.yaml"), EXIT_CONFIG, "base_config is not allowed");
+}
+
+TEST(unknown_keys) {
+    EXPECT_FAIL(parse("seed: 1\nrunner_config:\n  epoch: 3\n"), EXIT_CONFIG,
+                "t.yaml:3:3: error: unknown key runner_config.epoch\n      epoch: 3\n"
+                "      ^\n    hint: did you mean runner_config.epochs?");
+    EXPECT_FAIL(parse("paralel_config: {data_parallel: 2}"), EXIT_CONFIG,
+                "unknown key paralel_config");
+    EXPECT_FAIL(parse("micro_batch_num: 2"), EXIT_CONFIG,
+                "did you mean parallel_config.micro_batch_num?");
+    EXPECT_FAIL(parse("runner_config.epochs: 2"), EXIT_CONFIG, "a key with a dot");
+    EXPECT_FAIL(FLAGS("--runner_config.epoch", "3"), EXIT_CONFIG,
+                "command line:1:1: error: unknown key runner_config.epoch");
+}
+
+TEST(two_names_for_one_key) {
+    Config *cfg = parse("model: {model_config: {embedding_size: 96, hidden_size: 96}}");
+    EXPECT(cfg->model_hidden_size == 96);
+    EXPECT_FAIL(parse("model:\n  model_config:\n    embedding_size: 96\n"
+                      "    hidden_size: 48\n"),
+                EXIT_CONFIG,
+                "model.model_config.hidden_size disagrees with "
+                "model.model_config.embedding_size in line 3");
+    EXPECT_FAIL(parse("parallel: {enable_parallel_optimizer: True}\n"
+                      "parallel_config: {optimizer_shard: False}\n"),
+                EXIT_CONFIG, "keep one of the two");
+    EXPECT_FAIL(parse("parallel: {grad_accumulation_step: 2}\n"
+                      "parallel_config: {micro_batch_num: 4}\n"),
+                EXIT_CONFIG, "keep one of the two");
+}
+
+TEST(categories) {
+    Config *cfg = parse("context:\n  device_target: Ascend\n  mode: 1\n"
+                        "  max_call_depth: 10000\n"
+                        "recompute_config: {recompute: True}\n"
+                        "model: {model_config: {param_init_type: bfloat16}}\n"
+                        "parallel_config: {data_parallel: 1, micro_batch_num: 4}\n"
+                        "trainer: {type: x, anything: [1, {a: b}]}\n");
+    EXPECT(cfg->context_device_target == DEVICE_CPU && cfg->context_mode == 0);
+    EXPECT(cfg->model_param_init_type == FLOAT_32);
+    EXPECT(cfg->parallel_config_micro_batch_num == 4);
+    EXPECT(
+        has_note(cfg, "t.yaml:2: context.device_target is CPU, not Ascend: runs on CPU"));
+    EXPECT(has_note(cfg, "t.yaml:3: context.mode is 0, not 1"));
+    EXPECT(has_note(cfg, "context.max_call_depth has no effect"));
+    EXPECT(has_note(cfg, "recompute_config.recompute has no effect: all activations fit "
+                         "the plan; nothing is recomputed"));
+    EXPECT(has_note(cfg, "param_init_type is float32, not bfloat16"));
+    EXPECT(has_note(cfg, "trainer has no effect"));
+    EXPECT(cfg->n_notes == 6);
+    expect_round_trip(cfg);
+    EXPECT_FAIL(
+        parse("parallel_config:\n  data_parallel: 4\n"), EXIT_CONFIG,
+        "t.yaml:2:18: error: parallel_config.data_parallel 4 is not supported yet "
+        "by this build: needs several ranks; set it to 1");
+    EXPECT_FAIL(parse("moe_config: {expert_num: 8}"), EXIT_CONFIG, "set it to 1");
+    EXPECT_FAIL(parse("parallel_config: {offset: [1, -1]}"), EXIT_CONFIG, "set it to []");
+}
+
+TEST(wrong_combinations) {
+    EXPECT_FAIL(parse("lr_schedule:\n  learning_rate: 1e-4\n  lr_end: 1e-4\n"),
+                EXIT_CONFIG,
+                "t.yaml:3:11: error: learning_rate 0.0001 is not above lr_end 0.0001");
+    EXPECT(parse("lr_schedule: {type: constant, learning_rate: 1e-4, lr_end: 1e-4}") !=
+           NULL);
+    EXPECT_FAIL(parse("lr_schedule:\n  warmup_steps: 20\n  total_steps: 10\n"),
+                EXIT_CONFIG,
+                "t.yaml:2:17: error: warmup_steps 20 is above total_steps 10");
+    EXPECT_FAIL(parse("lr_schedule: {warmup_steps: 20}\ntrain_steps: 10\n"), EXIT_CONFIG,
+                "warmup_steps 20 is above total_steps 10");
+    EXPECT_FAIL(parse("lr_schedule: {warmup_steps: 20, warmup_ratio: 0.1}"), EXIT_CONFIG,
+                "beside warmup_steps");
+    EXPECT_FAIL(parse("lr_schedule: {type: WSD}"), EXIT_CONFIG, "needs wsd_decay_steps");
+    EXPECT_FAIL(parse("lr_schedule: {type: WSD, wsd_decay_steps: 8, warmup_steps: 3, "
+                      "total_steps: 10}"),
+                EXIT_CONFIG, "are above total_steps 10");
+    EXPECT_FAIL(parse("model:\n  model_config:\n    num_heads: 7\n"), EXIT_CONFIG,
+                "t.yaml:3:16: error: 7 heads do not divide hidden_size 768");
+    EXPECT_FAIL(parse("model: {model_config: {n_kv_heads: 5}}"), EXIT_CONFIG,
+                "5 heads of keys and values do not divide 12 heads");
+    EXPECT_FAIL(parse("model: {model_config: {type: LlamaConfig, hidden_size: 36}}"),
+                EXIT_CONFIG, "an odd number");
+    EXPECT_FAIL(parse("model:\n  file: a.ir\n  model_config:\n    num_layers: 2\n"),
+                EXIT_CONFIG,
+                "t.yaml:4:17: error: model.model_config.num_layers stands "
+                "beside model.file");
+    EXPECT_FAIL(parse("model: {model_config: {eos_token: 50257}}"), EXIT_CONFIG,
+                "is not below vocab_size 50257");
+    EXPECT_FAIL(parse("model: {model_config: {max_position_embeddings: 8}}"), EXIT_CONFIG,
+                "is below seq_length 1024");
+    EXPECT_FAIL(parse("model: {model_config: {type: GPT2Config}, "
+                      "arch: {type: LlamaForCausalLM}}"),
+                EXIT_CONFIG, "keep one of the two");
+    EXPECT_FAIL(parse("train_dataset: {seq_length: 64}\n"
+                      "model: {model_config: {seq_length: 128}}"),
+                EXIT_CONFIG, "is not the model's seq_length 128");
+    EXPECT_FAIL(parse("train_dataset: {data_loader: {dataset_dir: a/b.mindrecord}}"),
+                EXIT_CONFIG, "stator preprocess");
+    EXPECT_FAIL(parse("run_mode: finetune"), EXIT_CONFIG, "needs weights");
+    EXPECT_FAIL(parse("run_mode: export"), EXIT_CONFIG, "not supported yet");
+    EXPECT_FAIL(parse("parallel: {parallel_mode: 2}"), EXIT_CONFIG, "parallel_mode 2");
+    EXPECT_FAIL(
+        parse("batch_size: 1048576\nmodel: {model_config: {seq_length: 1048576}}"),
+        EXIT_CONFIG, "in one micro-batch");
+}
+
+TEST(checkpoint_keys) {
+    EXPECT_STR(parse("load_checkpoint: ck")->resume, "ck");
+    EXPECT_STR(parse("load_checkpoint: ck\nrun_mode: finetune")->init_from, "ck");
+    EXPECT_STR(parse("load_checkpoint: ck\nresume_training: False")->init_from, "ck");
+    EXPECT_STR(parse("load_checkpoint: ck\nresume_training: False")->resume, "auto");
+    EXPECT_FAIL(parse("load_checkpoint: ck\nresume: never"), EXIT_CONFIG, "keep one");
+}
+
+TEST(override_order) {
+    write_file("one.yaml", "seed: 1\nrunner_config: {epochs: 11, batch_size: 12}\n"
+                           "optimizer: {beta1: 0.5, beta2: 0.6}\n"
+                           "callbacks:\n  - {type: CheckpointMonitor, prefix: one, "
+                           "keep_checkpoint_max: 7}\n");
+    write_file("two.yaml", "runner_config: {epochs: 21}\n");
+    char *path = write_file(
+        "main.yaml", "base_config: [one.yaml, two.yaml]\n"
+                     "optimizer: {beta2: 0.7}\n"
+                     "callbacks:\n  - type: CheckpointMointor\n    prefix: main\n");
+    Config *cfg = load(path);
+    EXPECT(cfg->seed == 1);
+    EXPECT(cfg->runner_config_epochs == 21);
+    EXPECT(cfg->runner_config_batch_size == 8); /* two.yaml replaced the whole section */
+    EXPECT(cfg->optimizer_beta1 == 0.5 && cfg->optimizer_beta2 == 0.7);
+    EXPECT_STR(cfg->checkpoint_prefix, "main");
+    EXPECT(cfg->checkpoint_keep_checkpoint_max == 5); /* the list was replaced */
+    Place at = config_where(cfg, "optimizer.beta2");
+    EXPECT(at.line == 2 && strstr(at.file, "main.yaml"));
+    EXPECT(strstr(config_where(cfg, "runner_config.epochs").file, "two.yaml"));
+    expect_round_trip(cfg);
+    char *words[] = {"--optimizer.beta2", "0.8", "--epochs=31",
+                     "--callbacks.CheckpointMointor.prefix", "flag"};
+    cfg = config_load(arena_new(), path, 5, words);
+    EXPECT(cfg->optimizer_beta2 == 0.8 && cfg->runner_config_epochs == 31);
+    EXPECT_STR(cfg->checkpoint_prefix, "flag");
+    at = config_where(cfg, "epochs");
+    EXPECT_STR(at.file, "command line");
+    EXPECT(at.line == 2);
+    path = write_file("null.yaml", "base_config: one.yaml\noptimizer: {beta1: null}\n");
+    EXPECT(load(path)->optimizer_beta1 == 0.9); /* null takes the value back */
+}
+
+TEST(include_failures) {
+    EXPECT_FAIL(load("/nowhere/x.yaml"), EXIT_CONFIG, "there is no such file");
+    char *lost = write_file("lost.yaml", "seed: 1\nbase_config: [gone.yaml]\n");
+    EXPECT_FAIL(load(lost), EXIT_CONFIG, "gone.yaml: there is no such file");
+    EXPECT_FAIL(load(lost), EXIT_CONFIG, "lost.yaml:2:15");
+    char *cycle = write_file("a.yaml", "base_config: ./b.yaml\n");
+    write_file("b.yaml", "base_config: a.yaml\n");
+    EXPECT_FAIL(load(cycle), EXIT_CONFIG, "comes back to a file being read");
+    EXPECT_FAIL(load(temp_dir()), EXIT_CONFIG, "not a file");
+    for (int i = 0; i < 17; i++) {
+        char name[32], text[64];
+        snprintf(name, sizeof name, "c%d.yaml", i);
+        snprintf(text, sizeof text, "base_config: c%d.yaml\n", i + 1);
+        write_file(name, text);
+    }
+    EXPECT(load(write_file("c17.yaml", "seed: 2\n"))->seed == 2);
+    EXPECT_FAIL(load(path_join(arena_new(), temp_dir(), "c0.yaml")), EXIT_CONFIG,
+                "more than 16 levels");
+    Text t = text_new(arena_new());
+    text_add(&t, "base_config: [");
+    for (int i = 0; i < 64; i++) text_add(&t, "c17.yaml,");
+    text_add(&t, "]\n");
+    EXPECT_FAIL(load(write_file("wide.yaml", t.s)), EXIT_CONFIG, "more than 64 files");
+}
+
+TEST(flags_of_every_form) {
+    Config *cfg = FLAGS(
+        "--dataset_dir", "a b", "--epochs", "3", "--batch_size=4", "--seed", "5",
+        "--output_dir", "o", "--resume", "never", "--init_from", "hf", "--dump",
+        "d.safetensors", "--run_mode", "predict", "--train_dataset.input_columns", "x,y",
+        "--context.save_graphs", "--resume_training", "--runner_wrapper.use_clip_grad",
+        "False", "--runner_config.max_steps", "-1", "--batch_size", "6");
+    EXPECT_STR(cfg->train_dataset_data_loader_dataset_dir, "a b");
+    EXPECT(cfg->runner_config_epochs == 3 && cfg->runner_config_batch_size == 6);
+    EXPECT(cfg->seed == 5 && cfg->run_mode == RUN_PREDICT);
+    EXPECT_STR(cfg->resume, "never");
+    EXPECT_STR(cfg->init_from, "hf");
+    EXPECT_STR(cfg->dump, "d.safetensors");
+    EXPECT(cfg->train_dataset_input_columns.n == 2);
+    EXPECT_STR(cfg->train_dataset_input_columns.items[1], "y");
+    EXPECT(cfg->context_save_graphs && cfg->resume_training);
+    EXPECT(!cfg->runner_wrapper_use_clip_grad && cfg->runner_config_max_steps == -1);
+    expect_round_trip(cfg);
+    EXPECT(FLAGS("--use_parallel=True")->use_parallel); /* and not False for every word */
+    EXPECT_STR(FLAGS("--load_checkpoint", "x")->resume, "x");
+}
+
+TEST(flag_failures) {
+    EXPECT_FAIL(FLAGS("--seed", "1", "--epochs", "x"), EXIT_CONFIG,
+                "command line:2:10: error: epochs must be a whole number, not \"x\"\n"
+                "    --epochs x\n             ^");
+    EXPECT_FAIL(FLAGS("--epochs"), EXIT_CONFIG, "--epochs has no value");
+    EXPECT_FAIL(FLAGS("--epochs", "--seed", "1"), EXIT_CONFIG, "${ARRAY[@]}");
+    EXPECT_FAIL(FLAGS("--epochs", "1", "\\"), EXIT_CONFIG, "only a backslash");
+    EXPECT_FAIL(FLAGS("--epochs", "\\"), EXIT_CONFIG, "only a backslash");
+    EXPECT_FAIL(FLAGS("epochs", "1"), EXIT_CONFIG, "epochs is not a flag");
+    EXPECT_FAIL(FLAGS("--optimizer", "1"), EXIT_CONFIG, "is a section of keys");
+    EXPECT_FAIL(FLAGS("--output_dir", "\xff"), EXIT_CONFIG, "not UTF-8");
+}
+
+TEST(set_flag) {
+    Config *cfg = parse("optimizer: {beta1: 0.5}\n");
+    config_set_flag(cfg, "train_steps", "7");
+    EXPECT(cfg->runner_config_max_steps == 7 && cfg->optimizer_beta1 == 0.5);
+    EXPECT(cfg->lr_schedule_total_steps == 7);
+    EXPECT(config_given(cfg, "runner_config.max_steps"));
+    EXPECT_FAIL(config_set_flag(cfg, "seed", "x"), EXIT_CONFIG, "--seed=x");
+    EXPECT(cfg->seed == 0 && !config_given(cfg, "seed"));
+}
+
+TEST(callbacks) {
+    Config *cfg = parse("callbacks:\n  - type: MFLossMonitor\n    per_print_times: 10\n"
+                        "  - type: SummaryMonitor\n    keep_default_action: True\n"
+                        "  - type: CheckpointMointor\n    directory: ck\n"
+                        "    save_checkpoint_steps: 50\n    keep_checkpoint_max: 2\n"
+                        "    integrated_save: False\n  - type: ObsMonitor\n");
+    EXPECT(cfg->runner_config_log_interval == 10);
+    EXPECT(cfg->checkpoint_save_checkpoint_steps == 50);
+    EXPECT(cfg->checkpoint_keep_checkpoint_max == 2);
+    EXPECT_STR(cfg->checkpoint_directory, "ck");
+    EXPECT(has_note(cfg, "t.yaml:11: callbacks.ObsMonitor has no effect"));
+    expect_round_trip(cfg);
+    EXPECT_FAIL(parse("callbacks:\n  - type: Unknown\n"), EXIT_CONFIG,
+                "t.yaml:2:11: error: unknown callback Unknown");
+    EXPECT_FAIL(parse("callbacks:\n  - prefix: x\n"), EXIT_CONFIG, "a map with a type");
+    EXPECT_FAIL(parse("callbacks:\n  - {type: ObsMonitor}\n  - {type: ObsMonitor}\n"),
+                EXIT_CONFIG, "a second ObsMonitor");
+    EXPECT_FAIL(parse("callbacks:\n  - {type: MFLossMonitor, prefix: x}\n"), EXIT_CONFIG,
+                "unknown key callbacks.MFLossMonitor.prefix");
+}
+
+TEST(aliases_of_shipped_configs) {
+    Config *cfg =
+        parse("train_dataset: &train_dataset\n  data_loader:\n"
+              "    type: MindDataset\n    dataset_dir: \"\"\n    shuffle: True\n"
+              "  input_columns: [\"input_ids\"]\n  batch_size: 3\n"
+              "train_dataset_task:\n  type: CausalLanguageModelDataset\n"
+              "  dataset_config: *train_dataset\n");
+    EXPECT(cfg->train_dataset_data_loader_type == LOADER_MEGATRON_INDEXED);
+    EXPECT(cfg->runner_config_batch_size == 3);
+    expect_round_trip(cfg);
+}
+
+/* Values for keys whose other values would contradict the defaults around them. */
+static const struct {
+    const char *path, *value;
+} special[] = {
+    {"run_mode", "predict"},
+    {"model.model_config.eos_token", "7"},
+    {"model.model_config.max_position_embeddings", "4096"},
+    {"model.model_config.add_qkv_bias", "True"}, /* False needs add_bias_linear False */
+    {"lr_schedule.lr_end", "0.0001"},
+    {"lr_schedule.warmup_lr_init", "0.0001"},
+    {"seed", "9223372036854775807"},
+};
+
+/* Some value of a key that is not its default, as config_value spells it. */
+static const char *other_value(Arena *a, const Config *defaults, const Key *key) {
+    for (int i = 0; i < ARRAY_LEN(special); i++) {
+        if (!strcmp(special[i].path, key->path)) return special[i].value;
+    }
+    const char *def = config_value(defaults, a, key->path);
+    long long i = strtoll(key->def, NULL, 10);
+    const char *bar = strchr(key->range, '|');
+    switch (key->kind) {
+    case KIND_BOOL:
+        return def[0] == 'T' ? "False" : "True";
+    case KIND_INT:
+        return arena_printf(a, "%lld", i > 0 ? i * 2 : 1);
+    case KIND_FLOAT:
+        return arena_printf(a, "%g", strtod(key->def, NULL) / 2 + 1e-3);
+    case KIND_TEXT:
+        return "some \"text\": #\xc3\xa9\n'";
+    case KIND_MEMORY:
+        return "3GB";
+    case KIND_INT_LIST:
+        return "[3, -4]";
+    case KIND_TEXT_LIST:
+        return "[x, y]";
+    case KIND_ENUM:
+        return arena_strndup(a, bar + 1, strcspn(bar + 1, " |"));
+    case KIND_TREE:
+        return "{}";
+    }
+    return NULL;
+}
+
+TEST(every_row_can_be_set_and_read_back) {
+    Arena *a = arena_new();
+    Config *defaults = parse("");
+    int refused = 0, fixed = 0, kept = 0;
+    for (int k = 0; k < N_KEYS; k++) {
+        const Key *key = &key_table[k];
+        const char *value = other_value(a, defaults, key);
+        char *flag = arena_printf(a, "--%s=%s", key->path, value);
+        if (key->cat == CAT_REFUSED) {
+            EXPECT_FAIL(FLAGS(flag), EXIT_CONFIG, "is not supported yet by this build");
+            EXPECT_FAIL(FLAGS(flag), EXIT_CONFIG, key->path);
+            char *neutral = arena_printf(a, "--%s=%s", key->path, key->def);
+            EXPECT(FLAGS(neutral)->n_notes == 0);
+            refused++;
+            continue;
+        }
+        Config *cfg = FLAGS(flag);
+        bool is_fixed = key->cat == CAT_FIXED;
+        const char *want = is_fixed ? config_value(defaults, a, key->path) : value;
+        if (strcmp(config_value(cfg, a, key->path), want))
+            test_fail(__FILE__, __LINE__, "%s is %s", flag,
+                      config_value(cfg, a, key->path));
+        EXPECT(key->kind == KIND_TREE ||
+               strcmp(value, config_value(defaults, a, key->path)) ||
+               !strcmp(key->path, "model.model_config.add_qkv_bias"));
+        EXPECT(config_given(cfg, key->path));
+        EXPECT(key->cat == CAT_WORKS || has_note(cfg, key->path));
+        expect_round_trip(cfg);
+        *(is_fixed ? &fixed : &kept) += 1;
+    }
+    EXPECT(refused + fixed + kept == N_KEYS && refused > 10 && fixed > 5 && kept > 100);
+}
+
+TEST(table_is_sound) {
+    Arena *a = arena_new();
+    for (int i = 0; i < n_key_aliases; i++) {
+        EXPECT(key_find(key_aliases[i].target) >= 0);
+        for (int k = 0; k < N_KEYS; k++)
+            EXPECT(strcmp(key_aliases[i].path, key_table[k].path));
+        for (int j = 0; j < i; j++)
+            EXPECT(strcmp(key_aliases[i].path, key_aliases[j].path));
+    }
+    for (int i = 0; i < n_key_defaults; i++) EXPECT(key_find(key_defaults[i].path) >= 0);
+    for (int k = 0; k < N_KEYS; k++) {
+        const Key *key = &key_table[k];
+        EXPECT(key_find(key->path) == k); /* each path once, hidden by no alias */
+        EXPECT(key->doc[0] && (key->cat == CAT_WORKS) == !key->why[0]);
+        EXPECT(!key_is_section(key->path));
+        const char *dots = strstr(key->range, "..");
+        if (dots && dots != key->range && dots[2])
+            EXPECT(strtod(key->range, NULL) < strtod(dots + 2, NULL));
+        EXPECT(strlen(key_range_text(a, key)) < 90 || key->kind == KIND_ENUM);
+    }
+}
+
+TEST(help_and_page) {
+    char *text = NULL, *page = NULL;
+    size_t n, page_bytes;
+    FILE *f = open_memstream(&text, &n);
+    EXPECT(config_help(f, NULL) && config_help(f, "lr_schedule") &&
+           config_help(f, "run"));
+    EXPECT(!config_help(f, "nothing"));
+    fclose(f);
+    EXPECT(strstr(text, "  parallel_config\n"));
+    EXPECT(strstr(text, "--lr_schedule.warmup_steps  (a whole number, 0 to"));
+    EXPECT(strstr(text, "--run_mode  (train, finetune, predict"));
+    f = open_memstream(&page, &page_bytes);
+    config_write_docs(f);
+    fclose(f);
+    Arena *a = arena_new();
+    size_t committed;
+    const char *path = path_join(a, tests_dir(), "../docs/keys.md");
+    const char *have = file_read(a, path, 1 << 20, &committed, EXIT_DATA);
+    if (committed != page_bytes || memcmp(have, page, page_bytes))
+        test_fail(__FILE__, __LINE__,
+                  "docs/keys.md is not what keys.def says; write it "
+                  "again with config_write_docs");
+}
+
+TEST(shipped_configurations) {
+    static const char *const names[] = {"gpt2-tiny", "gpt2_124m", "llama-tiny"};
+    static const int hidden[] = {128, 768, 128};
+    for (int i = 0; i < ARRAY_LEN(names); i++) {
+        Arena *a = arena_new();
+        Config *cfg =
+            load(arena_printf(a, "%s/../configs/%s.yaml", tests_dir(), names[i]));
+        EXPECT(cfg->n_notes == 0);
+        EXPECT(cfg->model_hidden_size == hidden[i] && cfg->seed == 1);
+        EXPECT(cfg->optimizer_weight_decay == 0.1 && cfg->optimizer_eps == 1e-8);
+        EXPECT(cfg->checkpoint_keep_checkpoint_max == 3);
+        expect_round_trip(cfg);
+    }
+}

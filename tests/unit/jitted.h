@@ -1,0 +1,32 @@
+/* jitted.h - for tests of emitters: from an Emit to callable functions. */
+#ifndef STATOR_JITTED_H
+#define STATOR_JITTED_H
+#include "../../codegen/emit.h"
+#include "../../codegen/jit.h"
+#include "../test.h"
+
+/* The target with this many lanes, or skips the test where the CPU has none. */
+static inline Target *target_of_lanes(int vl) {
+    Target *t = target_open(NULL);
+    if (t->lanes < vl || vl < 8) test_skip("the CPU has %d lanes, not %d", t->lanes, vl);
+    if (t->lanes == vl) return t;
+    target_close(t);
+    return target_open("x86-64-v3");
+}
+
+static inline Emit *emit_for(Arena *mem, Target *t) {
+    return emit_new(mem, "test", t->lanes, t->cpu, t->features);
+}
+
+/* Compiles and frees the module; the code lives as long as the process. */
+static inline Jit *emit_finish(Emit *e, Target *t, const JitSymbol *symbols, int n) {
+    char why[512] = "";
+    Object *o = jit_compile(t, e->mod, NULL);
+    Jit *j = jit_load(t, o->bytes, o->n, symbols, n, why, sizeof why);
+    if (!j) test_fail(__FILE__, __LINE__, "%s", why);
+    object_free(o);
+    emit_free(e);
+    return j;
+}
+
+#endif

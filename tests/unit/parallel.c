@@ -1,0 +1,143 @@
+/* parallel.c - the split of rt_parallel, its threads, and the measured peak. */
+#define _GNU_SOURCE
+#include "../../runtime/rt.h"
+#include "../../runtime/peak.h"
+#include "../test.h"
+#include <sched.h>
+#include <unistd.h>
+
+enum { MAX_PARTS = 64 };
+
+typedef struct Seen {
+    int64_t begin[MAX_PARTS], end[MAX_PARTS];
+    int calls[MAX_PARTS];
+    pid_t thread[MAX_PARTS];
+} Seen;
+
+static void record(void *ctx, int64_t begin, int64_t end, int64_t thread) {
+    Seen *s = ctx;
+    s->begin[thread] = begin;
+    s->end[thread] = end;
+    s->thread[thread] = gettid();
+    __atomic_add_fetch(&s->calls[thread], 1, __ATOMIC_SEQ_CST);
+}
+
+static void expect_split(int64_t n, int threads) {
+    Seen s = {0};
+    rt_parallel(n, record, &s);
+    for (int t = 0; t < MAX_PARTS; t++) {
+        __int128 wide = n;
+        int64_t begin = t < threads ? (int64_t)(wide * t / threads) : 0;
+        int64_t end = t < threads ? (int64_t)(wide * (t + 1) / threads) : 0;
+        if (threads == 1 || n == 1) begin = 0, end = t == 0 ? n : 0;
+        EXPECT(s.calls[t] == (begin < end));
+        if (begin < end) EXPECT(s.begin[t] == begin && s.end[t] == end);
+    }
+}
+
+TEST(split) {
+    for (int threads = 1; threads <= 7; threads += 2) {
+        rt_set_threads(threads);
+        EXPECT(rt_threads() == threads);
+        for (int64_t n = 0; n < 40; n++) expect_split(n, threads);
+        expect_split(1000003, threads);
+        expect_split(INT64_MAX, threads);
+        expect_split(INT64_MAX - 3, threads);
+    }
+}
+
+TEST(negative_counts_run_nothing) {
+    Seen s = {0};
+    rt_set_threads(2);
+    rt_parallel(-1, record, &s);
+    rt_parallel(INT64_MIN, record, &s);
+    EXPECT(s.calls[0] == 0 && s.calls[1] == 0);
+}
+
+TEST(parts_run_on_threads_of_their_own) {
+    Seen s = {0};
+    rt_set_threads(4);
+    rt_parallel(4, record, &s);
+    EXPECT(s.thread[0] == gettid());
+    for (int i = 0; i < 4; i++)
+        for (int j = 0; j < i; j++) EXPECT(s.thread[i] != s.thread[j]);
+    Seen again = {0};
+    rt_parallel(4, record, &again);
+    EXPECT(memcmp(s.thread, again.thread, sizeof s.thread) == 0);
+}
+
+typedef struct Nested {
+    int64_t sum[4], outer[4], calls;
+} Nested;
+
+static void inner(void *ctx, int64_t begin, int64_t end, int64_t thread) {
+    Nested *n = ctx;
+    __atomic_add_fetch(&n->calls, 1, __ATOMIC_SEQ_CST);
+    for (int64_t i = begin; i < end; i++) n->sum[thread] += i;
+    n->outer[thread] = gettid();
+}
+
+static void outer(void *ctx, int64_t begin, int64_t end, int64_t thread) {
+    (void)begin, (void)end;
+    Nested *n = ctx;
+    rt_parallel(101, inner, ctx);
+    EXPECT(n->outer[thread] == gettid());
+}
+
+TEST(nested_calls_run_inline) {
+    Nested n = {0};
+    rt_set_threads(4);
+    rt_parallel(4, outer, &n);
+    EXPECT(n.calls == 4);
+    for (int t = 0; t < 4; t++) EXPECT(n.sum[t] == 5050);
+    Nested one = {0}; /* a call of one item is a part too */
+    rt_parallel(1, outer, &one);
+    EXPECT(one.calls == 1 && one.sum[0] == 5050);
+    expect_split(10, 4); /* and the state is left again */
+}
+
+TEST(fewer_threads_than_asked_for) {
+    /* libgomp reads the limit when it is loaded: run this program again with it set. */
+    if (!getenv("OMP_THREAD_LIMIT")) {
+        char self[1024];
+        ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+        EXPECT(n > 0);
+        self[n] = 0;
+        setenv("OMP_THREAD_LIMIT", "2", 1);
+        EXPECT(freopen("/dev/null", "w", stdout)); /* one summary is enough */
+        execl(self, self, "fewer_threads", (char *)NULL);
+        EXPECT(!"exec");
+    }
+    rt_set_threads(5);
+    for (int64_t n = 0; n < 30; n++) expect_split(n, 5);
+}
+
+TEST(cores_and_warning) {
+    char text[256] = "";
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    rt_set_threads(0);
+    EXPECT(rt_threads() == rt_cores());
+    EXPECT(!rt_bind_warning(text, sizeof text) && !text[0]);
+    cpu_set_t mask;
+    EXPECT(sched_getaffinity(0, sizeof mask, &mask) == 0);
+    int first = 0;
+    while (!CPU_ISSET(first, &mask)) first++;
+    CPU_SET(first, &one);
+    EXPECT(sched_setaffinity(0, sizeof one, &one) == 0);
+    EXPECT(rt_cores() == 1);
+    rt_set_threads(3);
+    EXPECT(rt_bind_warning(text, sizeof text));
+    EXPECT(strstr(text, "3 threads share 1 core of"));
+    rt_set_threads(0);
+    EXPECT(rt_threads() == 1 && !rt_bind_warning(text, sizeof text));
+}
+
+TEST(peak_is_plausible) {
+    double start = clock_seconds(), fma = bench_fma_peak(1);
+    EXPECT(clock_seconds() - start < 5);
+    /* One core of any x86-64 in use: between an emulator's figure and 8 GHz times 64. */
+    EXPECT(fma > 0.5 && fma < 600);
+    double triad = bench_triad(1);
+    EXPECT(triad > 0.1 && triad < 1000);
+}

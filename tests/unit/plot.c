@@ -1,0 +1,133 @@
+/* plot.c - the loss curve: ticks, ranges, gaps, extremes, well-formed output. */
+#include "../../runtime/plot.h"
+#include "../test.h"
+
+static Arena *mem;
+
+static int count(const char *text, const char *part) {
+    int n = 0;
+    for (const char *p = text; (p = strstr(p, part)); p += strlen(part)) n++;
+    return n;
+}
+
+/* Tags balanced, no stray markup, no number that is not one. */
+static void expect_well_formed(const char *svg) {
+    char open[32][32];
+    int depth = 0;
+    for (const char *p = strchr(svg, '<'); p; p = strchr(p, '<')) {
+        const char *end = strchr(p, '>');
+        EXPECT(end && !memchr(p + 1, '<', (size_t)(end - p - 1)));
+        char name[32];
+        EXPECT(sscanf(p + 1, "%31[a-z/]", name) == 1);
+        if (name[0] == '/')
+            EXPECT(depth > 0 && !strcmp(open[--depth], name + 1));
+        else if (end[-1] != '/')
+            strcpy(open[depth++], name);
+        EXPECT(depth < 32);
+        p = end;
+    }
+    EXPECT(depth == 0 && !strstr(svg, "nan\"") && !strstr(svg, "inf"));
+    EXPECT(!strstr(svg, "nan ") && !strstr(svg, "nanL"));
+}
+
+static char *draw(PlotSeries train, PlotSeries validation, const char *title) {
+    mem = mem ? mem : arena_new();
+    Plot p = {.title = title, .train = train, .validation = validation};
+    Text t = plot_svg(mem, &p);
+    expect_well_formed(t.s);
+    EXPECT(t.n == strlen(t.s));
+    return t.s;
+}
+
+TEST(round_ticks) {
+    const struct {
+        double lo, hi;
+        int want;
+        double first, step;
+    } cases[] = {
+        {0, 100, 5, 0, 20},  {1.7, 4.9, 6, 2, 0.5},          {-3, 7, 5, -2, 2},
+        {0, 1e6, 8, 0, 1e5}, {2.301, 2.304, 6, 2.301, 5e-4}, {0.1, 0.9, 4, 0.2, 0.2}};
+    for (int i = 0; i < ARRAY_LEN(cases); i++) {
+        double first, step;
+        plot_ticks(cases[i].lo, cases[i].hi, cases[i].want, &first, &step);
+        EXPECT_NEAR(step, cases[i].step, 1e-9 * step);
+        EXPECT_NEAR(first, cases[i].first, 1e-9);
+    }
+}
+
+/* Two points: corners of the plot (72..836, 56..404), y with 5 % air. */
+TEST(points_are_where_they_belong) {
+    double x[] = {0, 100, 200}, y[] = {4, 3, 2};
+    char *svg = draw((PlotSeries){x, y, 3}, (PlotSeries){0}, "a");
+    EXPECT(strstr(svg, "d=\"M72.0 71.8h0L454.0 230.0L836.0 388.2\""));
+    EXPECT(strstr(svg, ">200</text>") && strstr(svg, ">2.5</text>"));
+    EXPECT(strstr(svg, "training 2.0000"));
+    EXPECT(!strstr(svg, "smoothed") && !strstr(svg, "validation"));
+}
+
+TEST(validation_and_smoothing) {
+    double x[100], y[100], vx[] = {50, 100}, vy[] = {3.25, 3.125};
+    for (int i = 0; i < 100; i++) x[i] = i + 1, y[i] = i % 2 ? 3.0 : 4.0;
+    char *svg = draw((PlotSeries){x, y, 100}, (PlotSeries){vx, vy, 2}, "a");
+    EXPECT(strstr(svg, "validation 3.1250") && count(svg, "<circle") == 2);
+    const char *value = strstr(svg, "smoothed ");
+    EXPECT(value && fabs(atof(value + 9) - 3.5) < 0.2);
+}
+
+/* On a straight line a two-sided mean stays on the line, away from the ends. */
+TEST(smoothing_does_not_lag) {
+    double x[101], y[101];
+    for (int i = 0; i < 101; i++) x[i] = i, y[i] = 101 - i;
+    char *svg = draw((PlotSeries){x, y, 101}, (PlotSeries){0}, "a");
+    EXPECT(count(svg, "L454.0 230.0L") == 2); /* the middle point, raw and smoothed */
+}
+
+TEST(gaps) {
+    double x[] = {1, 2, 3, 4, 5}, y[] = {4, NAN, 3, INFINITY, 2};
+    char *svg = draw((PlotSeries){x, y, 5}, (PlotSeries){0}, "a");
+    const char *line = strstr(svg, "class=\"line smooth\" d=\"");
+    char *path = arena_strndup(mem, line, strcspn(line, ">"));
+    EXPECT(count(path, "M") == 3 && count(path, "L") == 0);
+}
+
+TEST(odd_ranges) {
+    double x[] = {5, 5}, same[] = {2, 2}, zero[] = {0, 0}, huge[] = {-1.7e308, 1.7e308};
+    double none[] = {NAN, NAN}, tiny[] = {0, 5e-324}, close[] = {1, 1 + 1e-15};
+    double *all[] = {same, zero, huge, none, tiny, close};
+    EXPECT(strstr(draw((PlotSeries){0}, (PlotSeries){0}, ""), "</svg>"));
+    for (int i = 0; i < ARRAY_LEN(all); i++) {
+        char *svg = draw((PlotSeries){x, all[i], 2}, (PlotSeries){x, all[i], 1}, NULL);
+        EXPECT(count(svg, "class=\"grid\"") >= 2 && count(svg, "class=\"grid\"") < 20);
+    }
+}
+
+TEST(long_runs_keep_extremes) {
+    enum { N = 1000000 };
+    double *x = malloc(N * sizeof *x), *y = malloc(N * sizeof *y);
+    for (int i = 0; i < N; i++) x[i] = i, y[i] = 3;
+    y[654321] = 9;
+    y[123456] = 1;
+    char *svg = draw((PlotSeries){x, y, N}, (PlotSeries){0}, "long");
+    EXPECT(strlen(svg) < 100000);
+    EXPECT(strstr(svg, " 71.8L") && strstr(svg, " 388.2L")); /* 9 and 1 */
+    EXPECT(strstr(svg, ">200k</text>"));
+    free(x);
+    free(y);
+}
+
+TEST(titles_are_escaped) {
+    char *svg = draw((PlotSeries){0}, (PlotSeries){0},
+                     "<script>&\x01\xff\xc3\xa9\xe2\x82\xac\xe2\x82.");
+    EXPECT(strstr(svg, ">&lt;script&gt;&amp;?\?\xc3\xa9\xe2\x82\xac?\?.</text>"));
+    EXPECT(!strstr(svg, "<script"));
+}
+
+TEST(write) {
+    mem = arena_new();
+    char *path = path_join(mem, temp_dir(), "loss.svg");
+    double x[] = {1, 2}, y[] = {2, 1};
+    Plot p = {.title = "t", .train = {x, y, 2}};
+    EXPECT(plot_write(path, &p) == 0 && plot_write(path, &p) == 0);
+    EXPECT_STR(file_read(mem, path, 1 << 20, NULL, EXIT_DATA), plot_svg(mem, &p).s);
+    EXPECT(plot_write(path_join(mem, temp_dir(), "none/loss.svg"), &p) != 0);
+}
