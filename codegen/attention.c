@@ -7,7 +7,17 @@
 #include "vmath.h"
 #include <math.h>
 
-enum { SLOT_Q, SLOT_K, SLOT_V, SLOT_OFFSET, SLOT_RNG, SLOT_O, SLOT_LSE, SLOT_WORK, SLOTS };
+enum {
+    SLOT_Q,
+    SLOT_K,
+    SLOT_V,
+    SLOT_OFFSET,
+    SLOT_RNG,
+    SLOT_O,
+    SLOT_LSE,
+    SLOT_WORK,
+    SLOTS
+};
 
 /* A thread's scratch, in floats from its start. */
 typedef struct Scratch {
@@ -49,7 +59,8 @@ static void softmax_columns(const Attn *a, int64_t first, int n) {
     loop_begin(e, &l, zero, keys, 1, n, old);
     row = attn_f32(a, s, emit_mul(e, l.i, emit_i64(e, a->bq)));
     for (int v = 0; v < n; v++) {
-        LLVMValueRef x = emit_load(e, e->vf32, emit_at(e, e->f32, row, v * e->vl), NULL, 4);
+        LLVMValueRef x =
+            emit_load(e, e->vf32, emit_at(e, e->f32, row, v * e->vl), NULL, 4);
         next[v] = emit_fmax(e, x, l.carry[v]);
     }
     loop_end(e, &l, next);
@@ -91,8 +102,8 @@ static void drop_emit(const Attn *a) {
     Loop l;
     attn_func(a, "drop", "pipi");
     loop_begin(e, &l, emit_i64(e, 0), emit_param(e, 1), 1, 0, NULL);
-    LLVMValueRef row = attn_f32(a, emit_param(e, 0),
-                                emit_mul(e, l.i, emit_i64(e, a->bq)));
+    LLVMValueRef row =
+        attn_f32(a, emit_param(e, 0), emit_mul(e, l.i, emit_i64(e, a->bq)));
     Loop c;
     loop_begin(e, &c, emit_i64(e, 0), emit_i64(e, a->bq), e->vl, 0, NULL);
     LLVMValueRef index = emit_add(e, emit_param(e, 3), l.i);
@@ -144,19 +155,20 @@ static void finish_emit(const Attn *a) {
     LLVMValueRef decay = emit_at(e, e->f32, work, x.decay);
     LLVMValueRef lse = emit_at(e, e->f32, work, x.sum);
     for (int64_t v = 0; v < a->bq; v += e->vl) {
-        LLVMValueRef top = emit_load(e, e->vf32, emit_at(e, e->f32, work, x.max + v), NULL,
-                                     4);
+        LLVMValueRef top =
+            emit_load(e, e->vf32, emit_at(e, e->f32, work, x.max + v), NULL, 4);
         LLVMValueRef sum_at = emit_at(e, e->f32, lse, v);
         LLVMValueRef sum = emit_load(e, e->vf32, sum_at, NULL, 4);
         LLVMValueRef kept = emit_f32_like(e, sum, 1 - a->s.dropout);
-        LLVMValueRef factor = emit_fdiv(e, emit_f32_like(e, sum, 1),
-                                        emit_fmul(e, sum, kept));
+        LLVMValueRef factor =
+            emit_fdiv(e, emit_f32_like(e, sum, 1), emit_fmul(e, sum, kept));
         emit_store(e, factor, emit_at(e, e->f32, decay, v), NULL, 4);
-        LLVMValueRef log = emit_fma(e, top, emit_f32_like(e, top, M_LN2),
-                                    vmath_log(e, sum));
+        LLVMValueRef log =
+            emit_fma(e, top, emit_f32_like(e, top, M_LN2), vmath_log(e, sum));
         emit_store(e, log, sum_at, NULL, 4);
     }
-    LLVMValueRef args[] = {emit_at(e, e->f32, work, x.out), emit_param(e, 1), rows, decay};
+    LLVMValueRef args[] = {emit_at(e, e->f32, work, x.out), emit_param(e, 1), rows,
+                           decay};
     attn_call(a, "unpack", args, 4);
     Loop l;
     loop_begin(e, &l, emit_i64(e, 0), rows, 1, 0, NULL);

@@ -1,6 +1,7 @@
 /* attention.h - attention forward and backward as emitted functions: blocks of queries
  * against blocks of keys with online softmax (Dao et al., FlashAttention-2, 2023), scores
- * held transposed so that lanes are queries and softmax needs no reduction across lanes. */
+ * held transposed so that lanes are queries and softmax needs no reduction across lanes.
+ */
 #ifndef STATOR_ATTENTION_H
 #define STATOR_ATTENTION_H
 #include "emit.h"

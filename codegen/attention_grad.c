@@ -1,8 +1,9 @@
 /* attention_grad.c - attention backward; see attention.h. For each block of queries, Q
  * and dO are packed like in the forward part; for each block of keys, with lanes of
- * queries:  P = exp2(K Q - lse),  dP = V dO,  dS = P (dP - delta),  delta = dO o, and then
- * dV += P dO,  dK += dS Q,  dQ += dS^T K,  whose operands lie as they are in memory. The
- * factor `scale` enters through the packed dO and delta, log2(e) through the packed Q. */
+ * queries:  P = exp2(K Q - lse),  dP = V dO,  dS = P (dP - delta),  delta = dO o, and
+ * then dV += P dO,  dK += dS Q,  dQ += dS^T K,  whose operands lie as they are in memory.
+ * The factor `scale` enters through the packed dO and delta, log2(e) through the packed
+ * Q. */
 #include "attention.h"
 #include "attention_parts.h"
 #include "vmath.h"
@@ -123,8 +124,8 @@ static void soft_emit(const Attn *a) {
         LLVMValueRef lse[4], delta[4];
         for (int v = 0; v < n; v++) {
             int64_t at = j + v * e->vl;
-            delta[v] = emit_load(e, e->vf32, emit_at(e, e->f32, work, x.delta + at), NULL,
-                                 4);
+            delta[v] =
+                emit_load(e, e->vf32, emit_at(e, e->f32, work, x.delta + at), NULL, 4);
             lse[v] = emit_load(e, e->vf32, emit_at(e, e->f32, work, x.lse + at), NULL, 4);
         }
         Loop l;

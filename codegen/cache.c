@@ -1,6 +1,6 @@
-/* cache.c - the folder of compiled objects; see cache.h. A file is a Header and the object;
- * its name is the key and ".o". All files are reached through the folder's descriptor, so
- * that the folder that was checked is the one that is used. */
+/* cache.c - the folder of compiled objects; see cache.h. A file is a Header and the
+ * object; its name is the key and ".o". All files are reached through the folder's
+ * descriptor, so that the folder that was checked is the one that is used. */
 #define _GNU_SOURCE
 #include "cache.h"
 #include <dirent.h>
@@ -86,10 +86,10 @@ static int folder_open(void) {
         return -1;
     }
     struct stat st;
-    const char *bad = fstat(fd, &st) != 0        ? strerror(errno)
-                      : st.st_uid != geteuid()   ? "it belongs to another user"
-                      : (st.st_mode & 022) != 0  ? "others may write to it (chmod 700)"
-                                                 : NULL;
+    const char *bad = fstat(fd, &st) != 0       ? strerror(errno)
+                      : st.st_uid != geteuid()  ? "it belongs to another user"
+                      : (st.st_mode & 022) != 0 ? "others may write to it (chmod 700)"
+                                                : NULL;
     if (!bad) return fd;
     close(fd);
     warn_unusable(path, bad);
@@ -143,8 +143,10 @@ void *cache_get(Arena *a, const char *key, size_t *n) {
     int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
     void *object = NULL;
     const char *bad = NULL;
-    if (fd >= 0) object = object_read(a, fd, n, &bad);
-    else if (errno != ENOENT) bad = strerror(errno);
+    if (fd >= 0)
+        object = object_read(a, fd, n, &bad);
+    else if (errno != ENOENT)
+        bad = strerror(errno);
     if (object) futimens(fd, NULL); /* used now: trimmed last */
     if (fd >= 0) close(fd);
     if (bad) {
@@ -180,8 +182,8 @@ static int object_write(int folder, const char *name, const void *object, size_t
     snprintf(tmp, sizeof tmp, "tmp-%ld-%u", (long)getpid(),
              __atomic_add_fetch(&counter, 1, __ATOMIC_RELAXED));
     unlinkat(folder, tmp, 0); /* of a dead process that had this number */
-    int fd = openat(folder, tmp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
-                    0600);
+    int fd =
+        openat(folder, tmp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0) return errno;
     errno = 0;
     bool ok = write_whole(fd, &h, sizeof h) && write_whole(fd, object, n);

@@ -10,7 +10,8 @@ enum { CACHE_KEY_CHARS = 33 };
 /* Objects beyond this many bytes in all are removed, those longest unused first. */
 #define CACHE_LIMIT_BYTES ((uint64_t)512 << 20)
 
-/* Key of a text that says all that the object depends on: IR, pass list, target, build. */
+/* Key of a text that says all that the object depends on: IR, pass list, target, build.
+ */
 void cache_key(const char *text, size_t n, char key[CACHE_KEY_CHARS]);
 
 /* The object kept under `key`, in the arena, its size in *n; NULL when there is none. A

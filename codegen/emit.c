@@ -89,8 +89,7 @@ void emit_ret(Emit *e, LLVMValueRef value) {
 
 LLVMValueRef emit_extern(Emit *e, const char *name, LLVMTypeRef ret,
                          const LLVMTypeRef *params, int n) {
-    LLVMTypeRef types[32];
-    check(n >= 0 && n <= ARRAY_LEN(types));
+    LLVMTypeRef *types = NEW_ARRAY(e->mem, LLVMTypeRef, (size_t)n);
     for (int i = 0; i < n; i++) types[i] = params[i];
     LLVMTypeRef type = LLVMFunctionType(ret, types, (unsigned)n, 0);
     LLVMValueRef fn = LLVMGetNamedFunction(e->mod, name);
@@ -101,9 +100,8 @@ LLVMValueRef emit_extern(Emit *e, const char *name, LLVMTypeRef ret,
 
 LLVMValueRef emit_call(Emit *e, const char *name, LLVMTypeRef ret,
                        const LLVMValueRef *args, int n) {
-    LLVMTypeRef types[32];
-    LLVMValueRef values[32];
-    check(n >= 0 && n <= ARRAY_LEN(types));
+    LLVMTypeRef *types = NEW_ARRAY(e->mem, LLVMTypeRef, (size_t)n);
+    LLVMValueRef *values = NEW_ARRAY(e->mem, LLVMValueRef, (size_t)n);
     for (int i = 0; i < n; i++) {
         types[i] = LLVMTypeOf(args[i]);
         values[i] = args[i];
@@ -326,8 +324,8 @@ static LLVMValueRef reduce(Emit *e, LLVMValueRef v,
             high[i] = emit_i32(e, i + half);
         }
         LLVMValueRef none = LLVMGetPoison(LLVMTypeOf(v));
-        LLVMValueRef a = LLVMBuildShuffleVector(
-            e->b, v, none, LLVMConstVector(low, (unsigned)half), "");
+        LLVMValueRef a = LLVMBuildShuffleVector(e->b, v, none,
+                                                LLVMConstVector(low, (unsigned)half), "");
         LLVMValueRef b = LLVMBuildShuffleVector(
             e->b, v, none, LLVMConstVector(high, (unsigned)half), "");
         v = op(e, a, b);

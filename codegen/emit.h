@@ -33,7 +33,9 @@ void emit_free(Emit *e);
 LLVMValueRef emit_func(Emit *e, const char *name, LLVMTypeRef ret,
                        const LLVMTypeRef *params, int n, bool internal);
 LLVMValueRef emit_param(Emit *e, int i);
-void emit_noalias(Emit *e, int param); /* the caller vouches: no other pointer reaches it */
+/* Attributes of a parameter; for noalias the caller vouches that no other pointer of the
+ * function reaches the same memory. */
+void emit_noalias(Emit *e, int param);
 void emit_readonly(Emit *e, int param);
 void emit_ret(Emit *e, LLVMValueRef value);
 
@@ -53,8 +55,8 @@ LLVMValueRef emit_iota(Emit *e); /* <vl x i32> 0, 1, 2, ... */
 LLVMValueRef emit_add(Emit *e, LLVMValueRef a, LLVMValueRef b);
 LLVMValueRef emit_sub(Emit *e, LLVMValueRef a, LLVMValueRef b);
 LLVMValueRef emit_mul(Emit *e, LLVMValueRef a, LLVMValueRef b);
-LLVMValueRef emit_div(Emit *e, LLVMValueRef a, LLVMValueRef b); /* both >= 0 */
-LLVMValueRef emit_rem(Emit *e, LLVMValueRef a, LLVMValueRef b); /* both >= 0 */
+LLVMValueRef emit_div(Emit *e, LLVMValueRef a, LLVMValueRef b);  /* both >= 0 */
+LLVMValueRef emit_rem(Emit *e, LLVMValueRef a, LLVMValueRef b);  /* both >= 0 */
 LLVMValueRef emit_imin(Emit *e, LLVMValueRef a, LLVMValueRef b); /* signed */
 LLVMValueRef emit_imax(Emit *e, LLVMValueRef a, LLVMValueRef b);
 
@@ -100,8 +102,8 @@ LLVMValueRef emit_intrinsic(Emit *e, const char *name, const LLVMTypeRef *overlo
                             int noverloads, const LLVMValueRef *args, int n);
 
 /* for (i = lo; i < hi; i += step) with values carried from turn to turn. In the body
- * read l.i and l.carry[k]; loop_end takes the next values (NULL keeps: only when there
- * are none) and leaves the final ones in l.carry. Runs zero times when lo >= hi. */
+ * read l.i and l.carry[k]; loop_end takes the next values (NULL when nothing is carried)
+ * and leaves the final ones in l.carry. Runs zero times when lo >= hi. */
 enum { LOOP_CARRY_MAX = 64 };
 typedef struct Loop {
     LLVMValueRef i, carry[LOOP_CARRY_MAX];

@@ -36,52 +36,87 @@ static LLVMValueRef row_of(const Panel *p, LLVMValueRef base, LLVMValueRef i,
     return emit_gep(e, e->f32, base, emit_mul(e, i, emit_i64(e, stride)));
 }
 
-static void tile_init(const Panel *p, int rows, LLVMValueRef c, LLVMValueRef *acc) {
+/* The sums of one tile, in registers. */
+typedef struct Tile {
+    const Panel *p;
+    int rows;
+    LLVMValueRef a, c; /* first row of the tile */
+    LLVMValueRef sum[LOOP_CARRY_MAX];
+} Tile;
+
+/* One step of k: the outer product of a column of A and a row of B. */
+static void tile_step(Tile *t, LLVMValueRef l) {
+    const Panel *p = t->p;
     Emit *e = p->e;
-    for (int r = 0; r < rows; r++) {
+    LLVMValueRef b[4], row = row_of(p, p->b, l, p->s->b_row);
+    LLVMValueRef col = row_of(p, t->a, l, p->s->a_col);
+    for (int v = 0; v < p->vecs; v++) {
+        LLVMValueRef at = emit_at(e, e->f32, row, v * e->vl);
+        b[v] = emit_load(e, e->vf32, at, mask_of(p, v), 4);
+    }
+    for (int r = 0; r < t->rows; r++) {
+        LLVMValueRef at = emit_at(e, e->f32, col, r * p->s->a_row);
+        LLVMValueRef x = emit_splat(e, emit_load(e, e->f32, at, NULL, 4));
         for (int v = 0; v < p->vecs; v++) {
-            LLVMValueRef x = LLVMConstNull(e->vf32);
-            if (p->init != GEMM_SET) {
-                LLVMValueRef at = emit_at(e, e->f32, c, r * p->s->c_row + v * e->vl);
-                x = emit_load(e, e->vf32, at, mask_of(p, v), 4);
-            }
-            if (p->init == GEMM_SCALE) {
-                LLVMValueRef at = emit_at(e, e->f32, p->scale, v * e->vl);
-                x = emit_fmul(e, x, emit_load(e, e->vf32, at, mask_of(p, v), 4));
-            }
-            acc[r * p->vecs + v] = x;
+            LLVMValueRef *sum = &t->sum[r * p->vecs + v];
+            *sum = emit_fma(e, x, b[v], *sum);
         }
     }
 }
 
+static void tile_loop(Tile *t, LLVMValueRef lo, LLVMValueRef hi, int step) {
+    Emit *e = t->p->e;
+    Loop l;
+    int n = t->rows * t->p->vecs;
+    loop_begin(e, &l, lo, hi, step, n, t->sum);
+    memcpy(t->sum, l.carry, sizeof(LLVMValueRef) * (size_t)n);
+    for (int i = 0; i < step; i++) tile_step(t, emit_add(e, l.i, emit_i64(e, i)));
+    loop_end(e, &l, t->sum);
+    memcpy(t->sum, l.carry, sizeof(LLVMValueRef) * (size_t)n);
+}
+
+/* C enters after the sums: its loads then overlap with the next tile's first steps. */
+static void tile_store(const Tile *t) {
+    const Panel *p = t->p;
+    Emit *e = p->e;
+    for (int k = 0; k < t->rows * p->vecs; k++) {
+        int r = k / p->vecs, v = k % p->vecs;
+        LLVMValueRef at = emit_at(e, e->f32, t->c, r * p->s->c_row + v * e->vl);
+        LLVMValueRef x = t->sum[k], mask = mask_of(p, v);
+        if (p->init != GEMM_SET) {
+            LLVMValueRef old = emit_load(e, e->vf32, at, mask, 4);
+            if (p->init == GEMM_ADD) {
+                x = emit_fadd(e, old, x);
+            } else {
+                LLVMValueRef from = emit_at(e, e->f32, p->scale, v * e->vl);
+                x = emit_fma(e, old, emit_load(e, e->vf32, from, mask, 4), x);
+            }
+        }
+        emit_store(e, x, at, mask, 4);
+    }
+}
+
+/* Full tiles take k in steps of UNROLL, so that the end of a loop over some dozens of k
+ * is near enough for branch prediction to see it coming. */
+enum { UNROLL = 4 };
+
 static void tile_emit(const Panel *p, int rows, LLVMValueRef i) {
     Emit *e = p->e;
-    LLVMValueRef acc[LOOP_CARRY_MAX], b[4];
-    LLVMValueRef a = row_of(p, p->a, i, p->s->a_row);
-    LLVMValueRef c = row_of(p, p->c, i, p->s->c_row);
-    int n = rows * p->vecs;
-    tile_init(p, rows, c, acc);
-    Loop l;
-    loop_begin(e, &l, emit_i64(e, 0), p->k, 1, n, acc);
-    LLVMValueRef b_row = row_of(p, p->b, l.i, p->s->b_row);
-    LLVMValueRef a_col = row_of(p, a, l.i, p->s->a_col);
-    for (int v = 0; v < p->vecs; v++) {
-        LLVMValueRef at = emit_at(e, e->f32, b_row, v * e->vl);
-        b[v] = emit_load(e, e->vf32, at, mask_of(p, v), 4);
+    Tile t = {.p = p, .rows = rows};
+    t.a = row_of(p, p->a, i, p->s->a_row);
+    t.c = row_of(p, p->c, i, p->s->c_row);
+    for (int k = 0; k < rows * p->vecs; k++) t.sum[k] = LLVMConstNull(e->vf32);
+    LLVMValueRef done = emit_i64(e, 0);
+    bool known = LLVMIsAConstantInt(p->k);
+    int64_t k = known ? LLVMConstIntGetSExtValue(p->k) : 0;
+    if (rows == max_rows(e, p->vecs) && (!known || k >= UNROLL)) {
+        LLVMValueRef per = emit_i64(e, UNROLL);
+        LLVMValueRef whole = emit_mul(e, emit_div(e, p->k, per), per);
+        tile_loop(&t, done, whole, UNROLL);
+        done = whole;
     }
-    for (int r = 0; r < rows; r++) {
-        LLVMValueRef at = emit_at(e, e->f32, a_col, r * p->s->a_row);
-        LLVMValueRef x = emit_splat(e, emit_load(e, e->f32, at, NULL, 4));
-        for (int v = 0; v < p->vecs; v++) {
-            acc[r * p->vecs + v] = emit_fma(e, x, b[v], l.carry[r * p->vecs + v]);
-        }
-    }
-    loop_end(e, &l, acc);
-    for (int k = 0; k < n; k++) {
-        int r = k / p->vecs, v = k % p->vecs;
-        LLVMValueRef at = emit_at(e, e->f32, c, r * p->s->c_row + v * e->vl);
-        emit_store(e, l.carry[k], at, mask_of(p, v), 4);
-    }
+    if (!known || k > LLVMConstIntGetSExtValue(done)) tile_loop(&t, done, p->k, 1);
+    tile_store(&t);
 }
 
 /* The rows that full tiles leave over, by powers of two: at most four smaller tiles. */
@@ -174,8 +209,15 @@ void gemm_emit(Emit *e, const GemmStrides *s, GemmInit init, LLVMValueRef a,
                LLVMValueRef b, LLVMValueRef c, LLVMValueRef scale, LLVMValueRef m,
                LLVMValueRef n, LLVMValueRef k) {
     check((init == GEMM_SCALE) == (scale != NULL));
-    Panel whole = {.e = e, .s = s, .init = init, .a = a, .b = b, .c = c, .scale = scale,
-                   .m = m, .k = k};
+    Panel whole = {.e = e,
+                   .s = s,
+                   .init = init,
+                   .a = a,
+                   .b = b,
+                   .c = c,
+                   .scale = scale,
+                   .m = m,
+                   .k = k};
     if (LLVMIsAConstantInt(n)) {
         columns_known(&whole, LLVMConstIntGetSExtValue(n));
     } else {

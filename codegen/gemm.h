@@ -3,9 +3,9 @@
 #define STATOR_GEMM_H
 #include "emit.h"
 
-/* What C holds before the product is added. */
+/* What becomes of the values that C holds. */
 typedef enum GemmInit {
-    GEMM_SET,   /* nothing: C = A B */
+    GEMM_SET,   /* C = A B; they are not read */
     GEMM_ADD,   /* C += A B */
     GEMM_SCALE, /* C[i][j] = C[i][j] * scale[j] + (A B)[i][j] */
 } GemmInit;
@@ -17,9 +17,10 @@ typedef struct GemmStrides {
 } GemmStrides;
 
 /* C[m x n] from A[m x k] and B[k x n], f32. m, n and k are i64 values >= 0, constant or
- * not. Each element is summed over k in order by fma, starting from what `init` says, so
- * the bits depend on neither blocking nor vector width. Nothing outside the matrices is
- * read or written; C must not overlap A or B. scale: f32[n] for GEMM_SCALE, else NULL. */
+ * not. Each element is summed over k in order by fma, starting from 0, and then C is
+ * added (one fma with its scale): the bits depend on neither blocking nor vector width.
+ * Nothing outside the matrices is read or written; C must not overlap A or B.
+ * scale: f32[n] for GEMM_SCALE, else NULL. */
 void gemm_emit(Emit *e, const GemmStrides *s, GemmInit init, LLVMValueRef a,
                LLVMValueRef b, LLVMValueRef c, LLVMValueRef scale, LLVMValueRef m,
                LLVMValueRef n, LLVMValueRef k);

@@ -14,7 +14,8 @@ typedef struct Object {
 
 /* Verifies the module, runs `passes` over it (a pipeline for LLVMRunPasses, NULL for
  * jit_passes, "" for none) and emits an object. The module stays the caller's, changed.
- * An invalid module, a bad pipeline or unselectable code is our bug: dies with the text. */
+ * An invalid module, a bad pipeline or unselectable code is our bug: dies with the text.
+ */
 Object *jit_compile(Target *t, LLVMModuleRef module, const char *passes);
 void object_free(Object *o);
 
@@ -26,8 +27,9 @@ typedef struct Jit Jit;
 
 /* Links an object into this process. It may refer to `symbols` and to the few functions
  * of libc that LLVM itself puts in (memcpy, memset, memmove, memcmp, bcmp; fmaf and fma
- * on a CPU without FMA), to nothing else of the process. The bytes are copied. Returns NULL, with a sentence in `why`, for
- * an object that does not link: an unknown symbol, damage, another machine's code. */
+ * on a CPU without FMA), to nothing else of the process. The bytes are copied. Returns
+ * NULL, with a sentence in `why`, for an object that does not link: an unknown symbol,
+ * damage, another machine's code. */
 Jit *jit_load(Target *t, const void *object, size_t n, const JitSymbol *symbols,
               int nsymbols, char *why, size_t why_size);
 

@@ -13,8 +13,8 @@
 static const struct {
     const char *name, *features;
 } cpus[] = {
-    {"x86-64-v2", V2},      {"x86-64-v3", V3},      {"haswell", V3},
-    {"x86-64-v4", V4},      {"skylake-avx512", V4},
+    {"x86-64-v2", V2}, {"x86-64-v3", V3},      {"haswell", V3},
+    {"x86-64-v4", V4}, {"skylake-avx512", V4},
 };
 
 /* "+avx2" stands in the list "...,+avx2,..." as a whole word. */

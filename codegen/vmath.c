@@ -1,6 +1,7 @@
 /* vmath.c - see vmath.h. Polynomials: S. L. Moshier's Cephes library, single precision
- * (expf, logf, tanhf); N. Juffa's published minimax fits for erff; 2^x is the Taylor
- * series of degree 7, whose error on [-1/2, 1/2] is below 1/50 ulp. */
+ * (expf, logf, tanhf); N. Juffa's published minimax fits for erff; 2^x on [-1/2, 1/2] is
+ * a minimax fit of the relative error by Remez's algorithm with constant term 1, which
+ * leaves 2.6e-9, less than 1/20 ulp. */
 #include "vmath.h"
 #include <math.h>
 
@@ -72,14 +73,18 @@ LLVMValueRef vmath_exp(Emit *e, LLVMValueRef x) {
 
 /* With the exponent's bias added to ROUND, the sum's low bits shifted up are 2^n. */
 LLVMValueRef vmath_exp2_fast(Emit *e, LLVMValueRef x) {
-    static const double c[] = {1.5252733804e-5, 1.5403530393e-4, 1.3333558146e-3,
-                               9.6181291076e-3, 5.5504108664e-2, 2.4022650696e-1,
-                               6.9314718056e-1, 1.0};
+    static const double c[] = {1.5594677548e-4,
+                               1.3406643905e-3,
+                               9.6176929749e-3,
+                               5.5503105510e-2,
+                               2.4022652783e-1,
+                               6.9314721497e-1,
+                               1.0};
     LLVMValueRef round = num(e, x, ROUND + 127);
     LLVMValueRef t = emit_fadd(e, x, round);
     LLVMValueRef r = emit_fsub(e, x, emit_fsub(e, t, round));
     LLVMValueRef power = as_float(e, shift_left(e, as_int(e, t), 23));
-    LLVMValueRef y = emit_fmul(e, poly(e, r, c, 8), power);
+    LLVMValueRef y = emit_fmul(e, poly(e, r, c, 7), power);
     return emit_select(e, less(e, x, num(e, x, -126)), num(e, x, 0), y);
 }
 
@@ -108,8 +113,8 @@ LLVMValueRef vmath_log(Emit *e, LLVMValueRef x) {
     /* Outside (0, inf): inf and NaN stay, 0 gives -inf, less gives NaN. */
     LLVMValueRef low = emit_select(e, LLVMBuildFCmp(e->b, LLVMRealOEQ, x, zero, ""),
                                    num(e, x, -INFINITY), num(e, x, NAN));
-    LLVMValueRef outside = emit_select(e, LLVMBuildFCmp(e->b, LLVMRealOLE, x, zero, ""),
-                                       low, x);
+    LLVMValueRef outside =
+        emit_select(e, LLVMBuildFCmp(e->b, LLVMRealOLE, x, zero, ""), low, x);
     LLVMValueRef above = LLVMBuildFCmp(e->b, LLVMRealOGT, x, zero, "");
     LLVMValueRef inside = LLVMBuildAnd(e->b, above, less(e, x, inf), "");
     return emit_select(e, inside, y, outside);

@@ -112,8 +112,6 @@ static void make_results(Builder *b, Op *op, const Type *ty, int n) {
     b->name = NULL;
 }
 
-enum { MAX_RESULTS = 4096 };
-
 Op *build_list(Builder *b, int kind, const char *attrs, int nin, Value **in,
                const Type *declared, int ndeclared) {
     Op *op = NEW(b->mem, Op);
@@ -129,12 +127,9 @@ Op *build_list(Builder *b, int kind, const char *attrs, int nin, Value **in,
         const Attr *a = attrs_parse(b->mem, optab[kind].attrs, attrs);
         for (; a; a = a->next) op_set_attr(op, a);
     }
-    Type *out = NEW_ARRAY(b->mem, Type, MAX(16, ndeclared));
-    int cap = MAX(16, ndeclared), nout = 0;
-    if (optab[kind].nout < 0 && !declared) {
-        out = NEW_ARRAY(b->mem, Type, MAX_RESULTS);
-        cap = MAX_RESULTS;
-    }
+    const Func *callee = op_attr(op, "fn") ? op_func(op) : NULL;
+    int cap = MAX(MAX_TERMS, MAX(ndeclared, callee ? callee->nret : 0)), nout = 0;
+    Type *out = NEW_ARRAY(b->mem, Type, (size_t)cap);
     const char *why = op_infer(b->mem, op, declared, ndeclared, out, &nout);
     check(nout <= cap);
     if (why) die("building %s in @%s: %s", optab[kind].name, b->fn->name, why);
@@ -236,31 +231,42 @@ int value_uses(const Func *f, const Value *v) {
     return n;
 }
 
-/* True when every function that f calls is already in order[0..n). */
-static bool callees_done(const Func *f, Func **order, int n) {
-    for (const Op *op = f->first; op; op = op->next) {
-        if (!op_attr(op, "fn")) continue;
-        Func *callee = op_func(op);
-        int k = 0;
-        while (k < n && order[k] != callee) k++;
-        if (k == n) return false;
-    }
-    return true;
-}
+typedef struct Visit { /* one function on the way down from an entry */
+    Func *f;
+    const Op *at; /* its next op to look at */
+} Visit;
 
+/* Depth first without recursion; ids are positions in the module's list. */
 Func **module_order(Arena *mem, const Module *m) {
-    int total = 0, n = 0;
-    for (Func *f = m->first; f; f = f->next) total++;
+    int total = 0, n = 0, depth = 0;
+    for (Func *f = m->first; f; f = f->next) f->order = ORDER_NEW, total++;
     Func **order = NEW_ARRAY(mem, Func *, (size_t)total + 1);
-    while (n < total) {
-        int before = n;
-        for (Func *f = m->first; f; f = f->next) {
-            int k = 0;
-            while (k < n && order[k] != f) k++;
-            if (k == n && callees_done(f, order, n)) order[n++] = f;
+    Visit stack[MAX_CALL_DEPTH + 1];
+    for (Func *f = m->first; f; f = f->next) {
+        if (f->order == ORDER_NEW) stack[depth++] = (Visit){f, f->first};
+        f->order = f->order == ORDER_NEW ? ORDER_OPEN : f->order;
+        while (depth) {
+            Visit *v = &stack[depth - 1];
+            while (v->at && !op_attr(v->at, "fn")) v->at = v->at->next;
+            if (!v->at) {
+                v->f->order = ORDER_DONE;
+                order[n++] = v->f;
+                depth--;
+                continue;
+            }
+            Func *callee = op_func(v->at);
+            v->at = v->at->next;
+            if (callee->order == ORDER_DONE) continue;
+            if (callee->order == ORDER_OPEN) {
+                fail(EXIT_CONFIG, "module @%s: @%s calls itself", m->name, callee->name);
+            }
+            if (depth > MAX_CALL_DEPTH) {
+                fail(EXIT_CONFIG, "module @%s: calls nested deeper than %d", m->name,
+                     MAX_CALL_DEPTH);
+            }
+            callee->order = ORDER_OPEN;
+            stack[depth++] = (Visit){callee, callee->first};
         }
-        if (n == before) fail(EXIT_CONFIG, "module @%s: functions call each other in a circle",
-                              m->name);
     }
     return order;
 }

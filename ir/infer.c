@@ -120,6 +120,45 @@ static void infer_by_rule(Arena *mem, Op *op, const Type *declared, int ndeclare
     }
 }
 
+void check_rng(const Op *op, int i) {
+    if (op->in[i]->ty.dim[0] != 3) infer_error("rng must be i32[3]");
+}
+
+void check_dropout(const Op *op) {
+    double p = op_float(op, "p", 0);
+    int64_t site = op_int(op, "site", 0);
+    if (!(p >= 0 && p < 1)) infer_error("p is the share that is dropped: 0 <= p < 1");
+    if (site < 0 || site > UINT32_MAX) infer_error("site must be in 0..2^32-1");
+}
+
+static bool term_has(const Term *t, char letter) {
+    return memchr(t->letter, letter, (size_t)t->n) != NULL;
+}
+
+/* What a rule attribute must be beyond spelling. Results are made of letters of operands;
+ * maps and moves use each letter in the result; what a product sums over stands in both
+ * factors (else its gradient had no size), and its addends have letters of the result. */
+static void check_rule_letters(const Op *op, const Rule *r) {
+    unsigned flags = optab[op->kind].flags;
+    const Term *out = &r->term[r->nin];
+    if (r->nout != 1) infer_error("the rule %s must have one result", r->text);
+    for (int k = 0; k < out->n; k++) {
+        bool found = false;
+        for (int i = 0; i < r->nin; i++) found |= term_has(&r->term[i], out->letter[k]);
+        if (!found) infer_error("'%c' of the result is in no operand", out->letter[k]);
+    }
+    for (int i = 0; i < r->nin && !(flags & F_REDUCE); i++) {
+        for (int k = 0; k < r->term[i].n; k++) {
+            char c = r->term[i].letter[k];
+            bool summed = (flags & F_ADDENDS) && i < 2 && term_has(&r->term[1 - i], c);
+            if (term_has(out, c) || summed) continue;
+            infer_error("'%c' of operand %d must stand in %s", c, i,
+                        (flags & F_ADDENDS) && i < 2 ? "the other factor or the result"
+                                                     : "the result");
+        }
+    }
+}
+
 void infer_free(Op *op, Type *out) {
     (void)op, (void)out; /* shapes by the rule, element type as declared */
 }
@@ -131,6 +170,8 @@ static void infer_all(Arena *mem, Op *op, const Type *declared, int ndeclared, T
         infer_error("%d operands; it takes %d", op->nin, info->nin_min);
     }
     check_operand_types(op);
+    const Attr *rule = op_attr(op, "rule");
+    if (rule && op->nin == rule->rule->nin) check_rule_letters(op, rule->rule);
     *nout = info->nout >= 0 ? info->nout : ndeclared;
     if (op_rule(op)) {
         infer_by_rule(mem, op, declared, ndeclared, out, nout);

@@ -3,6 +3,7 @@
  * operands of all ranks ready. At level planned the values live where memory planning put
  * them, so a wrong plan gives wrong numbers. */
 #include "ir.h"
+#include <math.h>
 
 typedef struct Env { /* one call of one function on all ranks */
     Arena *mem;
@@ -42,12 +43,20 @@ static uint16_t bf16_of(float v) {
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
+/* Towards zero; numbers beyond the type become its ends, NaN 0. */
+static int64_t to_integer(double v, int bits) {
+    if (v != v) return 0;
+    int64_t most = INT64_MAX >> (63 - bits);
+    if (v >= ldexp(1, bits)) return most;
+    return v < -ldexp(1, bits) ? -most - 1 : (int64_t)v;
+}
+
 void tensor_set(Tensor *t, int64_t i, double v) {
     switch (t->ty.dt) {
     case DT_F32: ((float *)t->data)[i] = (float)v; return;
     case DT_F64: ((double *)t->data)[i] = v; return;
-    case DT_I32: ((int32_t *)t->data)[i] = (int32_t)v; return;
-    case DT_I64: ((int64_t *)t->data)[i] = (int64_t)v; return;
+    case DT_I32: ((int32_t *)t->data)[i] = (int32_t)to_integer(v, 31); return;
+    case DT_I64: ((int64_t *)t->data)[i] = to_integer(v, 63); return;
     case DT_BF16: ((uint16_t *)t->data)[i] = bf16_of((float)v); return;
     default: die("element type");
     }

@@ -11,7 +11,11 @@ enum {
     MAX_AXES = 8,   /* axes of a mesh */
     MAX_DIMS = 24,  /* distinct letters of one rule */
     MAX_TERMS = 16, /* operands plus results that one rule names */
+    MAX_FUNCS = 4096,
+    MAX_CALL_DEPTH = 64,
+    MAX_TIMES = 1 << 20, /* runs of one call */
 };
+#define TYPE_MAX_BYTES ((int64_t)1 << 50)
 
 /* ---- types ---- */
 
@@ -110,6 +114,7 @@ struct Func {
     Op *first, *last;
     int nvalues, nops;       /* set by func_number() */
     int64_t frame_bytes;     /* level planned */
+    enum { ORDER_NEW, ORDER_OPEN, ORDER_DONE } order; /* of module_order() */
     Func *next;
     Module *mod;
 };
@@ -254,7 +259,8 @@ void op_replace_in(Op *op, Value *from, Value *to);
 void func_replace(Func *f, Value *from, Value *to); /* every use, results too */
 Op *op_clone(Builder *b, const Op *op, Value **map /* by value id, filled */);
 void func_number(Func *f); /* dense ids for values and ops */
-/* Callees before callers; fails on recursion. Returns an array ended by NULL. */
+/* Callees before callers; fails on recursion and on calls nested deeper than
+ * MAX_CALL_DEPTH. Returns an array ended by NULL. */
 Func **module_order(Arena *mem, const Module *m);
 int value_uses(const Func *f, const Value *v); /* ops and results that read v */
 

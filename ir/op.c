@@ -107,7 +107,8 @@ static size_t attr_place(const char *spec, const char *key) {
     snprintf(probe, sizeof probe, "%s:", key);
     const char *p = spec ? strstr(spec, probe) : NULL;
     while (p && p != spec && p[-1] != ' ') p = strstr(p + 1, probe);
-    return p ? (size_t)(p - spec) : SIZE_MAX;
+    if (p) return (size_t)(p - spec);
+    return spec == common_spec ? 100000 : 10000 + attr_place(common_spec, key);
 }
 
 void op_set_attr(Op *op, const Attr *a) {

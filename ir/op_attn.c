@@ -10,7 +10,8 @@ void infer_attention(Op *op, Type *out) {
         infer_error("%lld query heads, which %lld key heads do not divide",
                     (long long)q->dim[2], (long long)k->dim[2]);
     }
-    if (op->in[4]->ty.dim[0] != 3) infer_error("rng must be i32[3]");
+    check_rng(op, 4);
+    check_dropout(op);
 }
 
 typedef struct Attn { /* sizes and accessors of one attention op */
@@ -60,15 +61,19 @@ static double keep(const Attn *a, int64_t b, int64_t h, int64_t i, int64_t j) {
     return word[0] >= (uint32_t)(a->p * 4294967296.0) ? 1 / (1 - a->p) : 0;
 }
 
-static void attend_row(const Ref *r, const Attn *a, int64_t b, int64_t h, int64_t i) {
+/* o: scratch for one row of the result */
+static void attend_row(const Ref *r, const Attn *a, int64_t b, int64_t h, int64_t i,
+                       double *o) {
     int64_t n = keys_of(a, i);
-    double top = -INFINITY, sum = 0, o[1024];
+    double top = -INFINITY, sum = 0;
     for (int64_t j = 0; j < n; j++) top = fmax(top, score(r, a, b, h, i, j));
     for (int64_t j = 0; j < n; j++) sum += exp(score(r, a, b, h, i, j) - top);
     for (int64_t c = 0; c < a->d; c++) o[c] = 0;
     for (int64_t j = 0; j < n; j++) {
         double p = exp(score(r, a, b, h, i, j) - top) / sum * keep(a, b, h, i, j);
-        for (int64_t c = 0; c < a->d; c++) o[c] += p * tensor_get(r->in[2], k_at(a, b, j, h) + c);
+        for (int64_t c = 0; c < a->d; c++) {
+            o[c] += p * tensor_get(r->in[2], k_at(a, b, j, h) + c);
+        }
     }
     for (int64_t c = 0; c < a->d; c++) tensor_set(r->out[0], q_at(a, b, i, h) + c, o[c]);
     tensor_set(r->out[1], (b * a->tq + i) * a->h + h, top + log(sum));
@@ -76,12 +81,14 @@ static void attend_row(const Ref *r, const Attn *a, int64_t b, int64_t h, int64_
 
 void ref_attention(const Ref *r) {
     Attn a = attn_of(r);
-    check(a.d <= 1024);
+    Arena *mem = arena_new();
+    double *o = NEW_ARRAY(mem, double, (size_t)a.d);
     for (int64_t b = 0; b < a.b; b++) {
         for (int64_t h = 0; h < a.h; h++) {
-            for (int64_t i = 0; i < a.tq; i++) attend_row(r, &a, b, h, i);
+            for (int64_t i = 0; i < a.tq; i++) attend_row(r, &a, b, h, i, o);
         }
     }
+    arena_free(mem);
 }
 
 static void accumulate(Tensor *t, int64_t at, double v) {
@@ -128,9 +135,9 @@ void ref_attention_grad(const Ref *r) {
 void vjp_attention(Grad *g, Op *op) {
     Value *dy = g->of(g, op->out[0]);
     if (!dy) return;
-    char *attrs = bfmt(&g->b, "scale=%.9g; causal=%d; p=%.9g; site=%d",
+    char *attrs = bfmt(&g->b, "scale=%.17g; causal=%d; p=%.17g; site=%lld",
                        op_float(op, "scale", 1), (int)op_int(op, "causal", 0),
-                       op_float(op, "p", 0), (int)op_int(op, "site", 0));
+                       op_float(op, "p", 0), (long long)op_int(op, "site", 0));
     Op *grad = build(&g->b, OP_attention_grad, attrs, op->in[0], op->in[1], op->in[2],
                      op->in[3], op->in[4], op->out[0], op->out[1], dy, NULL);
     for (int i = 0; i < 3; i++) {
@@ -141,7 +148,10 @@ void vjp_attention(Grad *g, Op *op) {
 void ref_cache_write(const Ref *r) {
     const int64_t *cache = r->in[0]->ty.dim, *x = r->in[1]->ty.dim;
     int64_t row = cache[2] * cache[3], at = tensor_get_int(r->in[2], 0);
-    check(at >= 0 && at + x[1] <= cache[1]);
+    if (at < 0 || at + x[1] > cache[1]) {
+        fail(EXIT_DATA, "rows %lld to %lld of a cache of %lld rows", (long long)at,
+             (long long)(at + x[1] - 1), (long long)cache[1]);
+    }
     if (r->out[0]->data != r->in[0]->data) {
         memmove(r->out[0]->data, r->in[0]->data, (size_t)type_bytes(&r->in[0]->ty));
     }

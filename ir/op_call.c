@@ -22,6 +22,7 @@ void infer_call(Op *op, Type *out) {
         infer_error("%d operands, @%s takes %d", op->nin, f->name, f->narg);
     }
     if (!loop && (carry || each)) infer_error("carry and each need times");
+    if (times > MAX_TIMES) infer_error("times is at most %d", MAX_TIMES);
     if (times < 1 || carry < 0 || each < 0 || carry > f->nret || carry > op->nin ||
         each > op->nin - carry) {
         infer_error("times, carry and each don't fit @%s", f->name);
@@ -36,7 +37,13 @@ void infer_call(Op *op, Type *out) {
     }
     for (int i = 0; i < f->nret; i++) {
         out[i] = f->ret[i]->ty;
-        if (loop && i >= carry) out[i] = stacked(times, &out[i]);
+        if (loop && i >= carry) {
+            if (type_bytes(&out[i]) > TYPE_MAX_BYTES / times) {
+                infer_error("result %d of %lld runs has more than 2^50 bytes", i,
+                            (long long)times);
+            }
+            out[i] = stacked(times, &out[i]);
+        }
         if (i < carry && !type_same_shape(&f->ret[i]->ty, &f->arg[i]->ty)) {
             infer_error("carried value %d changes its type in @%s", i, f->name);
         }

@@ -23,10 +23,16 @@ static int64_t dim_attr(const Op *op, const char *key) {
     return d;
 }
 
-void infer_all_gather(Op *op, Type *out) {
+static void multiply(const Op *op, Type *t, int64_t d) {
     const Mesh *m = &op->fn->mod->mesh;
+    int n = m->axis[axis_of(op, m)].size;
+    if (type_bytes(t) > TYPE_MAX_BYTES / n) infer_error("a result of more than 2^50 bytes");
+    t->dim[d] *= n;
+}
+
+void infer_all_gather(Op *op, Type *out) {
     out[0] = op->in[0]->ty;
-    out[0].dim[dim_attr(op, "dim")] *= m->axis[axis_of(op, m)].size;
+    multiply(op, &out[0], dim_attr(op, "dim"));
 }
 
 static void divide(const Op *op, Type *t, int64_t d) {
@@ -42,10 +48,9 @@ void infer_reduce_scatter(Op *op, Type *out) {
 }
 
 void infer_all_to_all(Op *op, Type *out) {
-    const Mesh *m = &op->fn->mod->mesh;
     out[0] = op->in[0]->ty;
     divide(op, &out[0], dim_attr(op, "split"));
-    out[0].dim[dim_attr(op, "join")] *= m->axis[axis_of(op, m)].size;
+    multiply(op, &out[0], dim_attr(op, "join"));
 }
 
 void ref_all_reduce(const Ref *r) {

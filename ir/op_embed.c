@@ -2,11 +2,20 @@
 #include "op_hooks.h"
 #include <math.h>
 
+/* Element i of the indices; it must be a row of a table of `rows`. */
+static int64_t row_of(const Tensor *ids, int64_t i, int64_t rows) {
+    int64_t id = tensor_get_int(ids, i);
+    if (id < 0 || id >= rows) {
+        fail(EXIT_DATA, "index %lld of a table of %lld rows: indices are 0 to %lld",
+             (long long)id, (long long)rows, (long long)rows - 1);
+    }
+    return id;
+}
+
 void ref_embed(const Ref *r) {
     int64_t v = r->in[0]->ty.dim[0], c = r->in[0]->ty.dim[1];
     for (int64_t i = 0, n = type_count(&r->in[1]->ty); i < n; i++) {
-        int64_t id = tensor_get_int(r->in[1], i);
-        check(id >= 0 && id < v);
+        int64_t id = row_of(r->in[1], i, v);
         for (int64_t j = 0; j < c; j++) {
             tensor_set(r->out[0], i * c + j, tensor_get(r->in[0], id * c + j));
         }
@@ -18,7 +27,7 @@ void ref_embed_grad(const Ref *r) {
     for (int64_t i = 0; i < n; i++) tensor_set(r->out[0], i, 0);
     n = type_count(&r->in[0]->ty);
     for (int64_t i = 0; i < n; i++) {
-        int64_t id = tensor_get_int(r->in[0], i);
+        int64_t id = row_of(r->in[0], i, r->out[0]->ty.dim[0]);
         for (int64_t j = 0; j < c; j++) {
             tensor_set(r->out[0], id * c + j, tensor_get(r->out[0], id * c + j) +
                                                   tensor_get(r->in[1], i * c + j));
@@ -43,6 +52,16 @@ void ref_rng_layer(const Ref *r) {
     for (int i = 0; i < 3; i++) {
         tensor_set(r->out[0], i, tensor_get(r->in[i == 2], i == 2 ? 0 : i));
     }
+}
+
+void infer_rng_layer(Op *op, Type *out) {
+    (void)out;
+    check_rng(op, 0);
+}
+
+void infer_rope_table(Op *op, Type *out) {
+    (void)op;
+    if (out[0].dim[2] != 2) infer_error("the result must be [t,d/2,2]: pairs of cos and sin");
 }
 
 /* angle(t, i) = (offset + t) * base^(-2i/d), d = 2 * dim[1] (arXiv 2104.09864) */

@@ -11,6 +11,7 @@ void infer_reshape(Op *, Type *), infer_unstack(Op *, Type *), infer_stack(Op *,
 void infer_free(Op *, Type *);
 
 /* op_map.c */
+void infer_dropout(Op *, Type *);
 void vjp_add(Grad *, Op *), vjp_sub(Grad *, Op *), vjp_mul(Grad *, Op *);
 void vjp_div(Grad *, Op *), vjp_scale(Grad *, Op *), vjp_offset(Grad *, Op *);
 void vjp_cast(Grad *, Op *), vjp_exp(Grad *, Op *), vjp_log(Grad *, Op *);
@@ -29,6 +30,7 @@ void expand_xent(Builder *, Op *, Value **), expand_xent_grad(Builder *, Op *, V
 
 /* op_embed.c */
 void vjp_embed(Grad *, Op *), vjp_rope(Grad *, Op *), infer_rope(Op *, Type *);
+void infer_rng_layer(Op *, Type *), infer_rope_table(Op *, Type *);
 
 /* op_attn.c */
 void vjp_attention(Grad *, Op *), infer_attention(Op *, Type *);
@@ -46,6 +48,9 @@ void infer_all_to_all(Op *, Type *);
 /* Reports that an op's operands do not fit (for infer hooks): unwinds to the caller of
  * op_infer, which adds the place. */
 _Noreturn void infer_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* For infer hooks, in infer.c: operand i must be an rng, i32[3]; attribute p, a share of
+ * elements to drop, must be in [0, 1) and `site` in 32 bits. */
+void check_rng(const Op *op, int i), check_dropout(const Op *op);
 /* Result types of an op from its row. `declared` (may be NULL) gives types that are free
  * and is what the results must equal otherwise. Returns NULL or a sentence. */
 const char *op_infer(Arena *mem, Op *op, const Type *declared, int ndeclared, Type *out,

@@ -118,6 +118,12 @@ void ref_onehot(const Ref *r) {
     }
 }
 
+void infer_dropout(Op *op, Type *out) {
+    (void)out;
+    check_rng(op, 1);
+    check_dropout(op);
+}
+
 void ref_dropout(const Ref *r) {
     double p = op_float(r->op, "p", 0);
     uint32_t site = (uint32_t)op_int(r->op, "site", 0), word[4];
@@ -185,7 +191,7 @@ void vjp_div(Grad *g, Op *op) {
 void vjp_scale(Grad *g, Op *op) {
     Value *gout = g->of(g, op->out[0]);
     if (!gout || !g->wants(g, op->in[0])) return;
-    char *attrs = bfmt(&g->b, "by=%.9g", op_float(op, "by", 1));
+    char *attrs = bfmt(&g->b, "by=%.17g", op_float(op, "by", 1));
     g->add(g, op->in[0], build1(&g->b, OP_scale, attrs, gout, NULL));
 }
 
@@ -203,8 +209,8 @@ void vjp_cast(Grad *g, Op *op) {
 void vjp_dropout(Grad *g, Op *op) {
     Value *gout = g->of(g, op->out[0]);
     if (!gout || !g->wants(g, op->in[0])) return;
-    char *attrs = bfmt(&g->b, "p=%.9g; site=%d", op_float(op, "p", 0),
-                       (int)op_int(op, "site", 0));
+    char *attrs = bfmt(&g->b, "p=%.17g; site=%lld", op_float(op, "p", 0),
+                       (long long)op_int(op, "site", 0));
     g->add(g, op->in[0], build1(&g->b, OP_dropout, attrs, gout, op->in[1], NULL));
 }
 

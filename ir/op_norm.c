@@ -80,7 +80,7 @@ static Value *row_col(Builder *b, int kind, Value *x, Value *col) {
 
 static Value *row_mean(Builder *b, Value *x) {
     Value *sum = build1(b, OP_sum, "...c->...", x, NULL);
-    char *attrs = bfmt(b, "by=%.9g", 1.0 / (double)x->ty.dim[x->ty.rank - 1]);
+    char *attrs = bfmt(b, "by=%.17g", 1.0 / (double)x->ty.dim[x->ty.rank - 1]);
     return build1(b, OP_scale, attrs, sum, NULL);
 }
 
@@ -93,7 +93,7 @@ void expand_layernorm(Builder *b, Op *op, Value **out) {
     out[1] = row_mean(b, x);
     Value *centred = row_row(b, OP_sub, x, out[1]);
     Value *var = row_mean(b, times(b, centred, centred));
-    char *eps = bfmt(b, "by=%.9g", op_float(op, "eps", 0));
+    char *eps = bfmt(b, "by=%.17g", op_float(op, "eps", 0));
     out[2] = build1(b, OP_rsqrt, NULL, build1(b, OP_offset, eps, var, NULL), NULL);
     Value *xhat = row_row(b, OP_mul, centred, out[2]);
     out[0] = row_col(b, OP_add, row_col(b, OP_mul, xhat, op->in[1]), op->in[2]);
@@ -165,7 +165,7 @@ void vjp_rmsnorm(Grad *g, Op *op) {
 
 void expand_rmsnorm(Builder *b, Op *op, Value **out) {
     Value *x = op->in[0], *square = row_mean(b, times(b, x, x));
-    char *eps = bfmt(b, "by=%.9g", op_float(op, "eps", 0));
+    char *eps = bfmt(b, "by=%.17g", op_float(op, "eps", 0));
     out[1] = build1(b, OP_rsqrt, NULL, build1(b, OP_offset, eps, square, NULL), NULL);
     out[0] = row_col(b, OP_mul, row_row(b, OP_mul, x, out[1]), op->in[1]);
 }
@@ -231,8 +231,10 @@ void ref_xent(const Ref *r) {
         for (int64_t j = 0; j < v; j++) sum += exp(tensor_get(r->in[0], i * v + j) - top);
         double lse = log(sum) + top;
         int64_t label = tensor_get_int(r->in[1], i);
-        tensor_set(r->out[0], i,
-                   label < 0 ? 0 : lse - tensor_get(r->in[0], i * v + MIN(label, v - 1)));
+        if (label >= v) {
+            fail(EXIT_DATA, "label %lld of %lld classes", (long long)label, (long long)v);
+        }
+        tensor_set(r->out[0], i, label < 0 ? 0 : lse - tensor_get(r->in[0], i * v + label));
         tensor_set(r->out[1], i, lse);
     }
 }

@@ -20,7 +20,7 @@ void ref_adamw(const Ref *r) {
 }
 
 static Value *scaled(Builder *b, Value *x, double by) {
-    return build1(b, OP_scale, bfmt(b, "by=%.9g", by), x, NULL);
+    return build1(b, OP_scale, bfmt(b, "by=%.17g", by), x, NULL);
 }
 
 static Value *by_scalar(Builder *b, int kind, Value *x, Value *scalar) {
@@ -40,7 +40,7 @@ void expand_adamw(Builder *b, Op *op, Value **out) {
     out[2] = pair(b, OP_add, scaled(b, op->in[3], b2),
                   scaled(b, pair(b, OP_mul, g, g), 1 - b2));
     Value *root = build1(b, OP_sqrt, NULL, by_scalar(b, OP_div, out[2], op->in[6]), NULL);
-    root = build1(b, OP_offset, bfmt(b, "by=%.9g", op_float(op, "eps", 0)), root, NULL);
+    root = build1(b, OP_offset, bfmt(b, "by=%.17g", op_float(op, "eps", 0)), root, NULL);
     Value *step = pair(b, OP_div, by_scalar(b, OP_div, out[1], op->in[5]), root);
     if (decay != 0) step = pair(b, OP_add, step, scaled(b, p, decay));
     out[0] = pair(b, OP_sub, p, by_scalar(b, OP_mul, step, rate));

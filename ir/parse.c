@@ -18,6 +18,7 @@ typedef struct Parser {
     /* values of the function being read, by name */
     Value **slot;
     int nslots, nvalues;
+    int nfuncs;
 } Parser;
 
 static Place here(const Parser *ps) {
@@ -94,7 +95,7 @@ static const char *parse_string(Parser *ps) {
     expect(ps, "\"");
     Text t = text_new(ps->mem);
     while (ps->p < ps->end && *ps->p != '"' && *ps->p != '\n') {
-        if (*ps->p == '\\' && ps->p + 1 < ps->end) ps->p++;
+        if (*ps->p == '\\' && ps->p + 1 < ps->end && ps->p[1] != '\n') ps->p++;
         text_add_bytes(&t, ps->p++, 1);
     }
     if (ps->p >= ps->end || *ps->p != '"') syntax(ps, NULL, "a string ends with '\"'");
@@ -146,7 +147,7 @@ static Type parse_type(Parser *ps) {
         if (t.rank == MAX_RANK) syntax(ps, NULL, "a tensor has at most %d dimensions", MAX_RANK);
         int64_t size = parse_int(ps);
         if (size < 1) syntax(ps, NULL, "a dimension is at least 1");
-        if (!mul_size(bytes, (uint64_t)size, &bytes) || bytes > (uint64_t)1 << 50) {
+        if (!mul_size(bytes, (uint64_t)size, &bytes) || bytes > TYPE_MAX_BYTES) {
             syntax(ps, NULL, "a tensor of more than 2^50 bytes");
         }
         t.dim[t.rank] = size;
@@ -390,6 +391,9 @@ static void parse_func(Parser *ps, Value **list, const char **names, Type *types
             syntax(ps, "roles are func model step kernel", "unknown role '%s'", word);
         }
     }
+    if (++ps->nfuncs > MAX_FUNCS) {
+        syntax(ps, NULL, "a module has at most %d functions", MAX_FUNCS);
+    }
     Func *f = func_new(ps->m, name, role);
     ps->slot = NULL;
     ps->nslots = ps->nvalues = 0;
@@ -441,6 +445,10 @@ static void parse_header(Parser *ps) {
         if (mesh->naxes) expect(ps, ",");
         if (mesh->naxes == MAX_AXES) syntax(ps, NULL, "a mesh has at most %d axes", MAX_AXES);
         const char *name = parse_id(ps, "the name of an axis");
+        for (int a = 0; a < mesh->naxes; a++) {
+            if (strcmp(mesh->axis[a].name, name)) continue;
+            syntax(ps, NULL, "mesh axis '%s' stands twice", name);
+        }
         expect(ps, "=");
         int64_t size = parse_int(ps);
         if (size < 1 || size > 1 << 20 || (ranks *= size) > 1 << 20) {

@@ -1,5 +1,6 @@
 /* print.c - the canonical text of a module; parse.c reads it back. */
 #include "ir.h"
+#include <stdlib.h>
 
 /* Unique spelling of value names: the first holder of a name keeps it, others get .1, .2 */
 typedef struct Names {
@@ -78,6 +79,16 @@ static void print_string(Text *t, const char *s) {
     text_add(t, "\"");
 }
 
+/* The fewest digits, from nine on, that read back as the same number. */
+static void print_float(Text *t, double v) {
+    char s[40];
+    int digits = 9;
+    do {
+        snprintf(s, sizeof s, "%.*g", digits, v);
+    } while (v == v && strtod(s, NULL) != v && ++digits <= 17);
+    text_add(t, "%s", s);
+}
+
 static void print_attrs(Text *t, const Attr *a) {
     if (!a) return;
     text_add(t, " {");
@@ -89,7 +100,7 @@ static void print_attrs(Text *t, const Attr *a) {
         }
         text_add(t, "%s=", a->key);
         if (a->kind == ATTR_INT) text_add(t, "%lld", (long long)a->i);
-        if (a->kind == ATTR_FLOAT) text_add(t, "%.9g", a->f);
+        if (a->kind == ATTR_FLOAT) print_float(t, a->f);
         if (a->kind == ATTR_STR) print_string(t, a->s);
         if (a->kind == ATTR_FUNC) text_add(t, "@%s", a->s);
     }

@@ -48,9 +48,17 @@ static void tie_op(Ties *t, const Op *op) {
     check(op_dims(op, &d));
     int first[MAX_DIMS];
     for (int i = 0; i < d.n; i++) first[i] = -1;
+    uint32_t others, made = dims_mask(&d, d.nin);
     for (int term = 0; term < d.nin + d.nout; term++) {
         Value *v = term < d.nin ? op->in[term] : op->out[term - d.nin];
         int at = value_index(t->s, v, false);
+        others = made;
+        for (int k = 0; k < d.nin; k++) others |= k == term ? 0 : dims_mask(&d, k);
+        if (term < d.nin && !(optab[op->kind].flags & F_REDUCE) &&
+            dims_mask(&d, term) & ~others) {
+            t->s->value[at].table = true;
+            continue;
+        }
         for (int k = 0; k < d.rank[term]; k++) {
             int node = at * MAX_RANK + k, id = d.term[term][k];
             if (first[id] < 0) first[id] = node;
@@ -59,10 +67,10 @@ static void tie_op(Ties *t, const Op *op) {
     }
 }
 
-static int counted_dims(const Value *v) {
+static int counted_dims(const SpaceValue *sv) {
     int n = 0;
-    for (int d = 0; d < v->ty.rank; d++) n += v->ty.dim[d] > 1;
-    return n;
+    for (int d = 0; d < sv->v->ty.rank; d++) n += sv->v->ty.dim[d] > 1;
+    return sv->table ? -1 : n;
 }
 
 static int class_position(const Ties *t, int root) {
@@ -76,7 +84,7 @@ static int class_position(const Ties *t, int root) {
 static const char *mask_value(Ties *t, int at) {
     SpaceValue *sv = &t->s->value[at];
     int last = -1;
-    for (int d = 0; d < sv->v->ty.rank; d++) {
+    for (int d = 0; d < sv->v->ty.rank && !sv->table; d++) {
         if (sv->v->ty.dim[d] == 1) continue;
         int p = class_position(t, find_root(t, at * MAX_RANK + d));
         if (p < 0) return "a dimension that the largest value lacks";
@@ -94,7 +102,7 @@ static const char *tie_all(Ties *t) {
     for (int k = 0; k < s->nops; k++) tie_op(t, s->op[k]);
     int full = 0;
     for (int i = 1; i < s->nvalues; i++) {
-        if (counted_dims(s->value[i].v) > counted_dims(s->value[full].v)) full = i;
+        if (counted_dims(&s->value[i]) > counted_dims(&s->value[full])) full = i;
     }
     const Value *v = s->value[full].v;
     for (int d = 0; d < v->ty.rank; d++) {
@@ -219,7 +227,7 @@ Space space_of(Arena *mem, const Func *kernel) {
     for (Op *op = kernel->first; op; op = op->next) ops[n++] = op;
     Space s;
     const char *why = space_analyze(mem, ops, n, &s);
-    if (why) die("kernel @%s: %s", kernel->name, why);
+    if (why) fail(EXIT_CONFIG, "kernel @%s: %s", kernel->name, why);
     return s;
 }
 

@@ -25,6 +25,7 @@ typedef struct SpaceValue {
     int phase;
     bool made;     /* by an op of the kernel */
     bool at_end;   /* result of a column or whole reduction */
+    bool table;    /* an operand with dimensions of its own, read whole: no place in the space */
 } SpaceValue;
 
 typedef struct Space {
@@ -41,7 +42,7 @@ typedef struct Space {
 
 /* NULL, or why the ops (in program order, of one function) cannot be one kernel. */
 const char *space_analyze(Arena *mem, Op **op, int nops, Space *s);
-/* The same for a kernel function; dies when it is none. */
+/* The same for a kernel function; fails with EXIT_CONFIG when it is none. */
 Space space_of(Arena *mem, const Func *kernel);
 SpaceValue *space_value(const Space *s, const Value *v);
 static inline uint32_t space_inner_bit(const Space *s) {

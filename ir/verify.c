@@ -7,10 +7,8 @@ typedef struct Check {
     const char *file, *text;
     const Func *f;
     const Op *op;
-    Type *types, *inferred; /* MAX_RESULTS each */
+    Type *types, *inferred; /* scratch for the results of one op */
 } Check;
-
-enum { MAX_RESULTS = 4096 };
 
 static _Noreturn void bad(const Check *c, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
@@ -46,7 +44,6 @@ static void check_attrs(const Check *c) {
 static void check_types(const Check *c, Arena *mem) {
     const Op *op = c->op;
     Type *types = c->types, *out = c->inferred;
-    if (op->nout > MAX_RESULTS) bad(c, "more than %d results", MAX_RESULTS);
     for (int i = 0; i < op->nout; i++) types[i] = op->out[i]->ty;
     Op probe = *op;
     int nout = 0;
@@ -84,6 +81,44 @@ static void check_placement(const Check *c, const Value *v) {
     if (placed != wanted) {
         bad(c, "%%%s %s a place in memory at level %s", v->name, placed ? "has" : "lacks",
             level_name[c->m->level]);
+    }
+}
+
+/* Bytes [at, at + bytes) must lie in the frame. */
+static void check_in_frame(const Check *c, int64_t at, int64_t bytes, const char *what) {
+    if (at < 0 || bytes < 0 || bytes > c->f->frame_bytes || at > c->f->frame_bytes - bytes) {
+        bad(c, "%s lies outside the frame of %lld bytes", what,
+            (long long)c->f->frame_bytes);
+    }
+}
+
+/* A place a text may give must at least be one: whether values that live at the same time
+ * meet there is what memplan_check tells. */
+static void check_loc(const Check *c, const Value *v) {
+    int64_t bytes = type_bytes(&v->ty), at = v->loc.at, room = 0;
+    if (v->loc.kind == LOC_NONE) return;
+    if (v->loc.kind == LOC_FRAME) {
+        check_in_frame(c, at, bytes, "a result");
+        return;
+    }
+    bool arg = v->loc.kind == LOC_ARG;
+    if (at >= 0 && at < (arg ? c->f->narg : c->f->nret)) {
+        room = type_bytes(arg ? &c->f->arg[at]->ty : &c->f->ret[at]->ty);
+    }
+    if (bytes > room) {
+        bad(c, "%%%s lies in %s %lld, which has %lld bytes", v->name,
+            arg ? "argument" : "result", (long long)at, (long long)room);
+    }
+}
+
+static void check_workspace(const Check *c) {
+    int64_t bytes = op_int(c->op, "ws_bytes", 0);
+    const Func *callee = op_attr(c->op, "fn") ? op_func(c->op) : NULL;
+    if (c->m->level < LEVEL_PLANNED) return;
+    check_in_frame(c, op_int(c->op, "ws", 0), bytes, "the workspace");
+    if (callee && callee->frame_bytes > bytes) {
+        bad(c, "%lld bytes of workspace, @%s needs %lld", (long long)bytes, callee->name,
+            (long long)callee->frame_bytes);
     }
 }
 
@@ -136,19 +171,32 @@ static void check_func(Check *c, Arena *mem) {
         check_attrs(c);
         check_types(c, mem);
         check_level(c);
+        check_workspace(c);
         if (c->f->role == ROLE_KERNEL) check_kernel(c);
         for (int i = 0; i < op->nout; i++) {
             seen[op->out[i]->id] = true;
             check_placement(c, op->out[i]);
+            check_loc(c, op->out[i]);
         }
     }
+}
+
+/* At least as many as any op has or its row or callee says it has. */
+static int most_results(const Module *m) {
+    int most = MAX_TERMS;
+    for (const Func *f = m->first; f; f = f->next) {
+        most = MAX(most, f->nret);
+        for (const Op *op = f->first; op; op = op->next) most = MAX(most, op->nout);
+    }
+    return most;
 }
 
 void module_verify(const Module *m, const char *file, const char *text) {
     Arena *mem = m->mem;
     Check c = {.m = m, .file = file, .text = text};
-    c.types = NEW_ARRAY(mem, Type, MAX_RESULTS);
-    c.inferred = NEW_ARRAY(mem, Type, MAX_RESULTS);
+    int most = most_results(m);
+    c.types = NEW_ARRAY(mem, Type, (size_t)most);
+    c.inferred = NEW_ARRAY(mem, Type, (size_t)most);
     for (Func *f = m->first; f; f = f->next) {
         for (const Op *op = f->first; op; op = op->next) {
             const Attr *fn = op_attr(op, "fn");

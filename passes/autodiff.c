@@ -46,7 +46,7 @@ static void grad_add(Grad *g, Value *v, Value *more) {
     check(grad_wants(g, v) && type_same_shape(&v->ty, &more->ty));
     Value **at = &d->grad[v->id];
     *at = *at ? build1(&g->b, OP_add, NULL, *at, more, NULL) : more;
-    (*at)->name = arena_printf(d->m->mem, "d.%s", v->name);
+    if ((*at)->def) (*at)->name = arena_printf(d->m->mem, "d.%s", v->name);
 }
 
 static Value *zeros(Builder *b, const Type *ty) {
@@ -66,6 +66,17 @@ static void mark_active(Diff *d) {
 
 static void diff_call(Diff *d, Op *op);
 
+/* Rows with further results (statistics of a norm, log sum exp) have gradients for the
+ * first one only. */
+static void refuse_further_results(const Diff *d, const Op *op) {
+    for (int i = 1; i < op->nout && optab[op->kind].nout > 1; i++) {
+        if (!d->grad[op->out[i]->id]) continue;
+        fail(EXIT_CONFIG, "@%s: no gradient flows through result %d of %s (%%%s); make the "
+                          "loss from other values", d->f->name, i,
+             optab[op->kind].name, op->out[i]->name);
+    }
+}
+
 /* Walks the forward ops of d->f backwards, appending the gradients at the end. */
 static void diff_body(Diff *d, Op *last_forward) {
     for (Op *op = last_forward, *prev; op; op = prev) {
@@ -75,6 +86,7 @@ static void diff_body(Diff *d, Op *last_forward) {
         bool wanted = false;
         for (int i = 0; i < op->nin; i++) wanted |= grad_wants(&d->g, op->in[i]);
         if (!any || !wanted) continue;
+        refuse_further_results(d, op);
         if (op_attr(op, "fn")) diff_call(d, op);
         else if (optab[op->kind].vjp) optab[op->kind].vjp(&d->g, op);
     }
@@ -363,8 +375,10 @@ static Func *find_model(const Module *m) {
     if (!model) {
         fail(EXIT_CONFIG, "module @%s has no model: write func @name:model(...)", m->name);
     }
-    if (model->nret < 1 || model->ret[0]->ty.rank || model->ret[0]->ty.dt != DT_F32) {
-        fail(EXIT_CONFIG, "@%s: the first result of a model is its loss, f32[]", model->name);
+    DType loss = model->nret ? model->ret[0]->ty.dt : DT_COUNT;
+    if ((loss != DT_F32 && loss != DT_F64) || model->ret[0]->ty.rank) {
+        fail(EXIT_CONFIG, "@%s: the first result of a model is its loss, f32[] or f64[]",
+             model->name);
     }
     return model;
 }

@@ -188,6 +188,14 @@ static void outline(Fuse *fu, Group *g) {
     for (int i = 0; i < g->n; i++) op_remove(g->op[i]);
 }
 
+static void refuse_composites(const Func *f) {
+    for (const Op *op = f->first; op; op = op->next) {
+        if (!optab[op->kind].expand) continue;
+        fail(EXIT_CONFIG, "@%s: %s is a composite op; run expand before fuse", f->name,
+             optab[op->kind].name);
+    }
+}
+
 static void fuse_func(Module *m, Func *f, int *nkernels) {
     func_number(f);
     Fuse fu = {.m = m, .f = f, .mem = arena_new(), .nkernels = *nkernels};
@@ -207,6 +215,7 @@ static void fuse_func(Module *m, Func *f, int *nkernels) {
 void pass_fuse(Module *m, const PassOptions *o) {
     (void)o;
     int nkernels = 0;
+    for (Func *f = m->first; f; f = f->next) refuse_composites(f);
     for (Func *f = m->first; f; f = f->next) {
         if (f->role != ROLE_KERNEL) fuse_func(m, f, &nkernels);
     }

@@ -12,6 +12,7 @@
 enum { FRAME_ALIGN = 64 };
 
 typedef struct Buffer {
+    int nth; /* decides between equals: the plan is the same on every rank */
     int64_t bytes, offset;
     int first, last; /* op ids, inclusive; last = nops for results */
     Loc fixed;       /* LOC_ARG, LOC_RET or LOC_NONE: in the frame */
@@ -127,6 +128,14 @@ static void join_views(MemPlan *p) {
     }
 }
 
+/* Is v a result that overwrites the argument `arg`? */
+static bool returned_over(const Func *f, const Value *v, const Value *arg) {
+    for (int i = 0; i < f->nret; i++) {
+        if (f->ret[i] == v && f->alias[i] >= 0 && f->arg[f->alias[i]] == arg) return true;
+    }
+    return false;
+}
+
 /* Results of callees that overwrite an operand share its buffer here. */
 static bool join_call_aliases(MemPlan *p) {
     for (Op *op = p->f->first; op; op = op->next) {
@@ -134,7 +143,8 @@ static bool join_call_aliases(MemPlan *p) {
         for (int j = 0; callee && j < op->nout; j++) {
             int i = callee->alias[j];
             if (i < 0 || callee->role == ROLE_KERNEL) continue;
-            bool own = p->fixed[root(p, op->in[i]->id)].kind != LOC_ARG;
+            bool own = p->fixed[root(p, op->in[i]->id)].kind != LOC_ARG ||
+                       returned_over(p->f, op->out[j], op->in[i]);
             if (own && dies_at(p, op->in[i], op) && join(p, op->in[i], op->out[j])) continue;
             op->in[i] = insert_copy(p->f, op, op->in[i]);
             return false;
@@ -152,6 +162,7 @@ static bool place_results(MemPlan *p) {
         if (good && f->alias[i] >= 0) {
             Value *arg = f->arg[f->alias[i]];
             where = (Loc){LOC_ARG, f->alias[i]};
+            if (good && root(p, v->id) == root(p, arg->id)) continue;
             good = can_take_argument(p, v, arg);
         }
         if (good && fix(p, v, where)) continue;
@@ -182,7 +193,7 @@ static void reuse_dying(MemPlan *p) {
 static int by_size(const void *a, const void *b) {
     const Buffer *x = *(Buffer *const *)a, *y = *(Buffer *const *)b;
     if (x->bytes != y->bytes) return x->bytes < y->bytes ? 1 : -1;
-    return x->first != y->first ? (x->first < y->first ? -1 : 1) : (x < y ? -1 : x > y);
+    return x->first != y->first ? (x->first < y->first ? -1 : 1) : x->nth - y->nth;
 }
 
 static int by_offset(const void *a, const void *b) {
@@ -226,13 +237,13 @@ static void place_frame(MemPlan *p) {
             int x = root(p, op->out[i]->id);
             if (of[x] || p->fixed[x].kind) continue;
             Buffer *b = all[n++] = of[x] = NEW(p->mem, Buffer);
-            *b = (Buffer){.bytes = align_up(type_bytes(&op->out[i]->ty)),
+            *b = (Buffer){.nth = n, .bytes = align_up(type_bytes(&op->out[i]->ty)),
                           .first = p->first[x], .last = p->last[x]};
         }
         int64_t bytes = workspace(p, op);
         if (!bytes) continue;
         Buffer *b = all[n++] = NEW(p->mem, Buffer);
-        *b = (Buffer){.bytes = align_up(bytes), .first = op->id, .last = op->id,
+        *b = (Buffer){.nth = n, .bytes = align_up(bytes), .first = op->id, .last = op->id,
                       .workspace_of = op};
         op_set_int(op, "ws_bytes", bytes);
     }
@@ -240,6 +251,9 @@ static void place_frame(MemPlan *p) {
     f->frame_bytes = 0;
     for (int i = 0; i < n; i++) {
         all[i]->offset = lowest_place(p->mem, all, i, all[i]);
+        if (all[i]->offset > TYPE_MAX_BYTES) {
+            fail(EXIT_MEMORY, "@%s needs more than 2^50 bytes of memory", f->name);
+        }
         f->frame_bytes = MAX(f->frame_bytes, all[i]->offset + all[i]->bytes);
         if (all[i]->workspace_of) op_set_int(all[i]->workspace_of, "ws", all[i]->offset);
     }

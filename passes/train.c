@@ -47,7 +47,10 @@ static void step_arguments(Train *t) {
     for (int i = 0; i < g->narg - 1; i++) {
         Type ty = g->arg[i]->ty;
         if (is_batch(g, i) && t->o->micro_batches > 1) {
-            check(ty.rank < MAX_RANK);
+            if (ty.rank == MAX_RANK) {
+                fail(EXIT_CONFIG, "%%%s: with micro-batches an argument has at most %d "
+                                  "dimensions", g->arg[i]->name, MAX_RANK - 1);
+            }
             memmove(ty.dim + 1, ty.dim, sizeof(int64_t) * (MAX_RANK - 1));
             memmove(ty.split + 1, ty.split, sizeof(Axes) * (MAX_RANK - 1));
             ty.dim[0] = t->o->micro_batches;
@@ -57,6 +60,21 @@ static void step_arguments(Train *t) {
         t->value[i] = func_arg(t->step, g->arg[i]->name, ty);
         t->step->arg_attr[t->step->narg - 1] = g->arg_attr[i];
         if (is_role(g, i, "param")) t->param[t->nparam++] = i;
+    }
+}
+
+/* The rates, the norm and the state are f32, so all that meets them must be. */
+static void refuse_types(const Train *t) {
+    const Func *g = t->grad;
+    if (g->ret[0]->ty.dt != DT_F32) {
+        fail(EXIT_CONFIG, "@%s: the loss is %s, training wants f32: write cast", g->name,
+             dtype_name[g->ret[0]->ty.dt]);
+    }
+    for (int k = 0; k < t->nparam; k++) {
+        const Value *p = g->arg[t->param[k]];
+        if (p->ty.dt == DT_F32) continue;
+        fail(EXIT_CONFIG, "parameter %%%s is %s; parameters that are trained are f32, cast "
+                          "them where they are used", p->name, dtype_name[p->ty.dt]);
     }
 }
 
@@ -125,7 +143,7 @@ static void run_micro_batches(Train *t, Value *dloss) {
     char *attrs = bfmt(&t->b, "fn=@%s; times=%lld; carry=%d; each=%d", micro->name,
                        (long long)t->o->micro_batches, t->nparam + 1, each);
     Op *run = build_list(&t->b, OP_call, attrs, n, in, NULL, 0);
-    char *mean = bfmt(&t->b, "by=%.9g", 1.0 / (double)t->o->micro_batches);
+    char *mean = bfmt(&t->b, "by=%.17g", 1.0 / (double)t->o->micro_batches);
     t->loss = build1(&t->b, OP_scale, mean, run->out[0], NULL);
     for (int k = 0; k < t->nparam; k++) t->gradient[k] = run->out[k + 1];
 }
@@ -146,7 +164,7 @@ static Value *clip_factor(Train *t, Value *norm) {
     if (t->o->clip_norm <= 0) {
         return build_as(&t->b, OP_fill, "value=1", type_scalar(DT_F32), NULL);
     }
-    char *clip = bfmt(&t->b, "value=%.9g", t->o->clip_norm);
+    char *clip = bfmt(&t->b, "value=%.17g", t->o->clip_norm);
     Value *top = build_as(&t->b, OP_fill, clip, type_scalar(DT_F32), NULL);
     Value *bottom = build1(&t->b, OP_offset, "by=1e-06", norm, NULL);
     Value *ratio = build1(&t->b, OP_div, NULL, top, bottom, NULL);
@@ -166,13 +184,13 @@ static void update(Train *t, int k, Value *clip, Op **out) {
     Value *p = t->value[t->param[k]], *g = t->gradient[k];
     double decay = arg_float(t->grad, t->param[k], "decay", 0) != 0 ? o->weight_decay : 0;
     if (!strcmp(o->optimizer, "adamw")) {
-        char *attrs = bfmt(&t->b, "beta1=%.9g; beta2=%.9g; eps=%.9g; decay=%.9g", o->beta1,
+        char *attrs = bfmt(&t->b, "beta1=%.17g; beta2=%.17g; eps=%.17g; decay=%.17g", o->beta1,
                            o->beta2, o->eps, decay);
         Value *m = state_arg(t, "m", p), *v = state_arg(t, "v", p);
         *out = build(&t->b, OP_adamw, attrs, p, g, m, v, t->rate, t->correction1,
                      t->correction2, clip, NULL);
     } else {
-        char *attrs = bfmt(&t->b, "momentum=%.9g; decay=%.9g", o->momentum, decay);
+        char *attrs = bfmt(&t->b, "momentum=%.17g; decay=%.17g", o->momentum, decay);
         *out = build(&t->b, OP_sgd, attrs, p, g, state_arg(t, "momentum", p), t->rate, clip,
                      NULL);
     }
@@ -185,17 +203,22 @@ void pass_train(Module *m, const PassOptions *o) {
     if (strcmp(o->optimizer, "adamw") && strcmp(o->optimizer, "sgd")) {
         fail(EXIT_CONFIG, "unknown optimizer '%s'; there are adamw and sgd", o->optimizer);
     }
+    if (o->micro_batches > MAX_TIMES) {
+        fail(EXIT_CONFIG, "%lld micro-batches; at most %d", (long long)o->micro_batches,
+             MAX_TIMES);
+    }
     Train t = {.m = m, .o = o, .grad = find_grad(m)};
     t.step = func_new_unique(m, "step", ROLE_STEP);
     step_arguments(&t);
     if (!t.nparam) fail(EXIT_CONFIG, "@%s has no parameter to train", t.grad->name);
+    refuse_types(&t);
     t.b = build_at_end(t.step);
     t.gradient = NEW_ARRAY(m->mem, Value *, (size_t)t.nparam);
     t.rate = scalar_arg(&t, "lr");
     t.correction1 = scalar_arg(&t, "bias_correction1");
     t.correction2 = scalar_arg(&t, "bias_correction2");
     int64_t n = MAX(o->micro_batches, 1);
-    Value *dloss = build_as(&t.b, OP_fill, bfmt(&t.b, "value=%.9g", 1.0 / (double)n),
+    Value *dloss = build_as(&t.b, OP_fill, bfmt(&t.b, "value=%.17g", 1.0 / (double)n),
                             type_scalar(DT_F32), NULL);
     if (n == 1) run_once(&t, dloss);
     else run_micro_batches(&t, dloss);

@@ -7,15 +7,16 @@
 /* An FMA has a latency of 4 to 5 cycles and two of them start per cycle: ten independent
  * chains or more keep the units full. x = x/2 + 1 converges, so nothing overflows. It is
  * assembly because a compiler may keep the chains in memory, and then measures that. */
-enum { CHAINS = 12, LOOPS = 1 << 18, SLICES = 40 };
+enum { CHAINS = 12, LOOPS = 1 << 14, MIN_SLICES = 20 };
 
 #define EACH(OP, R)                                                                      \
-    OP(R, "0") OP(R, "1") OP(R, "2") OP(R, "3") OP(R, "4") OP(R, "5") OP(R, "6")         \
-    OP(R, "7") OP(R, "8") OP(R, "9") OP(R, "10") OP(R, "11")
-#define CLEAR(R, i)   "vxorps %%xmm" i ", %%xmm" i ", %%xmm" i "\n\t"
-#define FMA(R, i)     "vfmadd132ps %%" R "12, %%" R "13, %%" R i "\n\t"
+    OP(R, "0")                                                                           \
+    OP(R, "1") OP(R, "2") OP(R, "3") OP(R, "4") OP(R, "5") OP(R, "6") OP(R, "7")         \
+        OP(R, "8") OP(R, "9") OP(R, "10") OP(R, "11")
+#define CLEAR(R, i)     "vxorps %%xmm" i ", %%xmm" i ", %%xmm" i "\n\t"
+#define FMA(R, i)       "vfmadd132ps %%" R "12, %%" R "13, %%" R i "\n\t"
 #define CLEAR_SSE(R, i) "xorps %%xmm" i ", %%xmm" i "\n\t"
-#define MUL_ADD(R, i) "mulps %%xmm12, %%xmm" i "\n\taddps %%xmm13, %%xmm" i "\n\t"
+#define MUL_ADD(R, i)   "mulps %%xmm12, %%xmm" i "\n\taddps %%xmm13, %%xmm" i "\n\t"
 
 #define CHAIN_LOOP(clear, load, step, finish)                                            \
     int64_t left = LOOPS;                                                                \
@@ -47,12 +48,16 @@ double bench_fma_peak(int threads) {
     check(threads >= 1);
     void (*run)(void) = fma_4;
     int lanes = 4;
-    if (__builtin_cpu_supports("avx512f")) run = fma_16, lanes = 16;
+    if (__builtin_cpu_supports("avx512f"))
+        run = fma_16, lanes = 16;
     else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
         run = fma_8, lanes = 8;
     double best = 1e30, flops = 2.0 * lanes * CHAINS * LOOPS;
-    /* The fastest of several slices: the others were disturbed, or still waking up. */
-    for (int slice = 0; slice < SLICES; slice++) {
+    double end = clock_seconds() + 0.1;
+    /* The fastest of many short slices: the others were disturbed by another process, or
+     * the clock was still rising. All threads run at once, as they share power and cores.
+     */
+    for (int slice = 0; slice < MIN_SLICES || clock_seconds() < end; slice++) {
         double start = 0, seconds = 0;
 #pragma omp parallel num_threads(threads)
         {

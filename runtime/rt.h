@@ -8,11 +8,12 @@
 typedef void (*RtBody)(void *ctx, int64_t begin, int64_t end, int64_t thread);
 
 /* Splits 0..n over the threads: with T = rt_threads(), part t is [n*t/T, n*(t+1)/T) and
- * body(ctx, part begin, part end, t) runs once for every part that is not empty. The split
- * depends on n and T alone, so the same program gives the same bits. Returns when all
- * parts are done. n <= 1 or T == 1 is one call on the calling thread, as thread 0; a call
- * from inside a part is one call too, with that part's thread number (so that scratch
- * memory by thread number is never shared). The pool is libgomp's, as is oneDNN's. */
+ * body(ctx, part begin, part end, t) runs once for every part that is not empty. The
+ * split depends on n and T alone, so the same program gives the same bits. Returns when
+ * all parts are done. n <= 1 or T == 1 is one call on the calling thread, as thread 0; a
+ * call from inside a part is one call too, with that part's thread number (so that
+ * scratch memory by thread number is never shared). The pool is libgomp's, as is
+ * oneDNN's. */
 void rt_parallel(int64_t n, RtBody body, void *ctx);
 
 /* Threads for rt_parallel, and for oneDNN when called from this thread. 0 means the cores

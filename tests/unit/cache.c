@@ -42,8 +42,10 @@ static void expect_object(const char *key, const void *want, size_t n) {
     Arena *a = arena_new();
     size_t got_n = 0;
     void *got = cache_get(a, key, &got_n);
-    if (!want) EXPECT(!got);
-    else EXPECT(got && got_n == n && memcmp(got, want, n) == 0);
+    if (!want)
+        EXPECT(!got);
+    else
+        EXPECT(got && got_n == n && memcmp(got, want, n) == 0);
     arena_free(a);
 }
 
@@ -72,7 +74,8 @@ TEST(keeps_objects) {
     arena_free(a);
 }
 
-/* Every byte of a file changed, and every length of it: a miss, a word, a removed file. */
+/* Every byte of a file changed, and every length of it: a miss, a word, a removed file.
+ */
 TEST(damage_is_a_miss) {
     Arena *a = arena_new();
     char key[CACHE_KEY_CHARS], object[40];
@@ -104,8 +107,14 @@ TEST(damage_is_a_miss) {
 }
 
 TEST(lying_size_is_a_miss) {
-    static const uint64_t sizes[] = {0, 1, INT32_MAX, (uint64_t)1 << 31, (uint64_t)1 << 32,
-                                     INT64_MAX, (uint64_t)1 << 63, UINT64_MAX};
+    static const uint64_t sizes[] = {0,
+                                     1,
+                                     INT32_MAX,
+                                     (uint64_t)1 << 31,
+                                     (uint64_t)1 << 32,
+                                     INT64_MAX,
+                                     (uint64_t)1 << 63,
+                                     UINT64_MAX};
     Arena *a = arena_new();
     char key[CACHE_KEY_CHARS];
     use_folder("c");

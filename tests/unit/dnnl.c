@@ -5,7 +5,7 @@
 enum { GUARD = 64 };
 
 typedef struct Buffer {
-    char *all;   /* guard, data, guard */
+    char *all; /* guard, data, guard */
     size_t bytes;
     DType dtype;
 } Buffer;
@@ -48,8 +48,10 @@ static double get(const Buffer *b, int64_t i) {
 static void put(Buffer *b, int64_t i, double v) {
     float f = (float)v;
     uint16_t h = f32_to_bf16(f);
-    if (b->dtype == DT_BF16) memcpy(data_of(b) + i * 2, &h, 2);
-    else memcpy(data_of(b) + i * 4, &f, 4);
+    if (b->dtype == DT_BF16)
+        memcpy(data_of(b) + i * 2, &h, 2);
+    else
+        memcpy(data_of(b) + i * 4, &f, 4);
 }
 
 static int64_t span(const DnnlDesc *d) {
@@ -158,7 +160,8 @@ static void run_case(const Case *t, const char *label) {
     dnnl_matmul_free(m);
 }
 
-static DnnlDesc matrix(DType t, int64_t rows, int64_t cols, bool transposed, int64_t pad) {
+static DnnlDesc matrix(DType t, int64_t rows, int64_t cols, bool transposed,
+                       int64_t pad) {
     DnnlDesc d = {.rank = 2, .dim = {rows, cols}, .dtype = t};
     d.stride[0] = transposed ? 1 : cols + pad;
     d.stride[1] = transposed ? rows + pad : 1;
@@ -177,14 +180,14 @@ static Case product(DType in, DType out, int64_t m, int64_t n, int64_t k, int fo
 
 /* DNNL_MAX_CPU_ISA may hide what the CPU has. */
 static bool bf16_works(void) {
-    return !getenv("DNNL_MAX_CPU_ISA") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-           __builtin_cpu_supports("avx512dq");
+    return !getenv("DNNL_MAX_CPU_ISA") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
 }
 
 static void all_shapes(DType in, DType out) {
     static const int64_t shapes[][3] = {
-        {1, 1, 1},  {1, 1, 17},  {1, 19, 1},  {23, 1, 1},   {1, 5, 7},     {3, 1, 7},
-        {2, 2, 1},  {3, 5, 7},   {8, 8, 8},   {16, 16, 16}, {33, 65, 17},  {64, 64, 64},
+        {1, 1, 1},   {1, 1, 17},  {1, 19, 1},  {23, 1, 1},    {1, 5, 7},     {3, 1, 7},
+        {2, 2, 1},   {3, 5, 7},   {8, 8, 8},   {16, 16, 16},  {33, 65, 17},  {64, 64, 64},
         {1, 96, 65}, {97, 1, 33}, {31, 48, 2}, {5, 129, 127}, {130, 66, 70}, {2, 3, 257},
     };
     for (int s = 0; s < ARRAY_LEN(shapes); s++)
@@ -273,8 +276,21 @@ TEST(activations_times_one_weight) {
     run_case(&t, "weight");
 }
 
+/* Large enough for the kernels that are chosen for large products only. */
+TEST_LIMIT(large, 300) {
+    for (int form = 0; form < 8; form++)
+        for (int extra = 0; extra < 4; extra++) {
+            Case t = product(DT_F32, DT_F32, 261, 259, 263, form, form == 2 ? 5 : 0);
+            t.accumulate = extra & 1;
+            t.with_bias = extra & 2 && !(form & 4);
+            char label[64];
+            snprintf(label, sizeof label, "large form %d extra %d", form, extra);
+            run_case(&t, label);
+        }
+}
+
 TEST(same_bits_every_time) {
-    Case t = product(DT_F32, DT_F32, 96, 64, 1000, 1, 0);
+    Case t = product(DT_F32, DT_F32, 96, 264, 1000, 1, 0);
     char why[256];
     Buffer a = buffer_for(&t.a), b = buffer_for(&t.b), c = buffer_for(&t.c);
     char *first = malloc(c.bytes);
@@ -297,7 +313,8 @@ static void expect_refused(const Case *t, const char *part) {
     DnnlMatmul *m = dnnl_matmul_new(&t->a, &t->b, t->with_bias ? &t->bias : NULL, &t->c,
                                     t->accumulate, t->threads, why, sizeof why);
     if (m || !strstr(why, part))
-        test_fail(__FILE__, __LINE__, "got '%s', wanted '%s'", m ? "a product" : why, part);
+        test_fail(__FILE__, __LINE__, "got '%s', wanted '%s'", m ? "a product" : why,
+                  part);
 }
 
 TEST(refused) {

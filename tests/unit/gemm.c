@@ -40,8 +40,6 @@ static float value(uint64_t i) {
     return (float)(int)((i * 2654435761u >> 7) % 2001) / 1000 - 1;
 }
 
-/* n values at the very end of an allocation of their own, so that AddressSanitizer (and
- * the page after, mostly) sees every read beyond. */
 static float *filled(int64_t n, uint64_t salt) {
     float *p = malloc((size_t)MAX(n, 1) * sizeof(float));
     for (int64_t i = 0; i < n; i++) p[i] = value((uint64_t)i + salt * 1000003u);
@@ -66,11 +64,12 @@ static void case_run(Product f, const Case *c, float *first) {
             EXPECT(room[i] == old[i]);
             continue;
         }
-        float sum = c->init == GEMM_SET ? 0 : old[i];
-        if (c->init == GEMM_SCALE) sum *= scale[col];
+        float sum = 0;
         for (int64_t l = 0; l < c->k; l++) {
             sum = fmaf(a[row * s.a_row + l * s.a_col], b[l * s.b_row + col], sum);
         }
+        if (c->init == GEMM_ADD) sum = old[i] + sum;
+        if (c->init == GEMM_SCALE) sum = fmaf(old[i], scale[col], sum);
         if (sum != room[i]) {
             test_fail(__FILE__, __LINE__, "%d x %d x %d at %d, %d: %g, wanted %g",
                       (int)c->m, (int)c->n, (int)c->k, (int)row, (int)col, room[i], sum);
@@ -99,8 +98,8 @@ static const int64_t sizes[][3] = {
 static void constant_sizes(int vl) {
     Case cases[ARRAY_LEN(sizes)];
     for (int i = 0; i < ARRAY_LEN(sizes); i++) {
-        cases[i] = (Case){sizes[i][0], sizes[i][1], sizes[i][2], i & 1, (GemmInit)(i % 3),
-                          7};
+        cases[i] =
+            (Case){sizes[i][0], sizes[i][1], sizes[i][2], i & 1, (GemmInit)(i % 3), 7};
     }
     cases_run(vl, cases, ARRAY_LEN(sizes));
 }
@@ -116,8 +115,9 @@ TEST(constant_sizes_8) {
 static void mixed_sizes(int vl) {
     Case cases[ARRAY_LEN(sizes)];
     for (int i = 0; i < ARRAY_LEN(sizes); i++) {
-        cases[i] = (Case){sizes[i][0], sizes[i][1], sizes[i][2], !(i & 1),
-                          (GemmInit)((i + 1) % 3), i % 7};
+        cases[i] = (Case){
+            sizes[i][0], sizes[i][1], sizes[i][2], !(i & 1), (GemmInit)((i + 1) % 3),
+            i % 7};
     }
     cases_run(vl, cases, ARRAY_LEN(sizes));
 }

@@ -81,7 +81,7 @@ TEST(native_host) {
     int lanes = __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")
                     ? 16
                 : __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? 8
-                                                                                 : 4;
+                                                                                  : 4;
     EXPECT(t->lanes == lanes);
     static const char *const passes[] = {NULL, "", "default<O2>", "default<O0>"};
     for (int i = 0; i < ARRAY_LEN(passes); i++) {
@@ -97,8 +97,11 @@ TEST(named_cpus) {
     static const struct {
         const char *name;
         int lanes;
-    } cpus[] = {{"x86-64-v2", 4}, {"x86-64-v3", 8}, {"haswell", 8},
-                {"x86-64-v4", 16}, {"skylake-avx512", 16}};
+    } cpus[] = {{"x86-64-v2", 4},
+                {"x86-64-v3", 8},
+                {"haswell", 8},
+                {"x86-64-v4", 16},
+                {"skylake-avx512", 16}};
     int host = target_lanes(target_open(NULL));
     for (int i = 0; i < ARRAY_LEN(cpus); i++) {
         if (cpus[i].lanes > host) {
@@ -188,8 +191,8 @@ TEST(two_objects_at_once) {
     target_close(t);
 }
 
-/* The cache's checksum keeps damage away from here; still nothing may crash on a file that
- * is cut short or is no object at all. */
+/* The cache's checksum keeps damage away from here; still nothing may crash on a file
+ * that is cut short or is no object at all. */
 TEST(bad_objects) {
     Target *t = target_open(NULL);
     char why[256] = "";

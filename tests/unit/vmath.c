@@ -112,8 +112,8 @@ static void accuracy(int vl, uint32_t stride) {
         Map vector = (Map)jit_lookup(j, name);
         snprintf(name, sizeof name, "%s_s", rows[i].name);
         Map scalar = (Map)jit_lookup(j, name);
-        double error = worst(vector, scalar, rows[i].ref, rows[i].lo, rows[i].hi, stride,
-                             &where);
+        double error =
+            worst(vector, scalar, rows[i].ref, rows[i].lo, rows[i].hi, stride, &where);
         printf("    %-8s %2d lanes: %.3f ulp at %a\n", rows[i].name, vl, error, where);
         if (!(error <= rows[i].max_ulps)) {
             test_fail(__FILE__, __LINE__, "%s: %g ulp at %a", rows[i].name, error, where);
@@ -130,8 +130,9 @@ TEST(accuracy_8) {
 }
 
 TEST(special_values) {
-    static const float x[16] = {NAN, INFINITY, -INFINITY, 0.0f, -0.0f, 1, -1, 88.7f,
-                                89, -103.9f, -104.1f, -87.4f, 0x1p-149f, 1e30f, -1e30f, 4};
+    static const float x[16] = {NAN,       INFINITY, -INFINITY, 0.0f,    -0.0f,   1,
+                                -1,        88.7f,    89,        -103.9f, -104.1f, -87.4f,
+                                0x1p-149f, 1e30f,    -1e30f,    4};
     float y[16];
     Jit *j = rows_jit(8);
     ((Map)jit_lookup(j, "exp_v"))(x, y, 16);
@@ -181,7 +182,8 @@ static void philox_emit(Emit *e, const char *name, int lanes) {
     LLVMValueRef c[4];
     emit_func(e, name, e->void_, params, 3, false);
     for (int i = 0; i < 4; i++) {
-        LLVMValueRef at = emit_at(e, e->i32, emit_param(e, 0), (int64_t)i * MAX(lanes, 1));
+        LLVMValueRef at =
+            emit_at(e, e->i32, emit_param(e, 0), (int64_t)i * MAX(lanes, 1));
         c[i] = emit_load(e, type, at, NULL, 4);
     }
     LLVMValueRef key = emit_param(e, 1);
@@ -208,7 +210,8 @@ static void philox_check(int vl) {
     for (uint32_t turn = 0; turn < 100; turn++) {
         uint32_t key[2] = {turn * 0x9E3779B9u, ~turn};
         for (int w = 0; w < 4; w++) {
-            for (int l = 0; l < vl; l++) ctr[w][l] = turn * 77777u + (uint32_t)(w * 31 + l);
+            for (int l = 0; l < vl; l++)
+                ctr[w][l] = turn * 77777u + (uint32_t)(w * 31 + l);
         }
         uint32_t flat[64];
         for (int w = 0; w < 4; w++) {

@@ -1,0 +1,45 @@
+/* codegen.h - from a module to a program that runs. */
+#ifndef STATOR_CODEGEN_H
+#define STATOR_CODEGEN_H
+#include "../passes/passes.h"
+
+typedef struct CompileOptions {
+    const char *cpu; /* NULL or "native": this host; see target_open */
+    int threads;     /* 0: all cores */
+    bool no_cache;   /* neither read nor write the object cache */
+    bool verbose;    /* a line per pass and per stage of code generation to stderr */
+} CompileOptions;
+
+/* A compiled entry function with its memory plan. All memory it uses is one arena of
+ * plan.total_bytes; nothing is allocated while it runs. */
+typedef struct Program {
+    Module *m;
+    Func *entry;
+    MemoryPlan plan;
+    void *arena;          /* NULL before program_allocate */
+    void **arg, **ret;    /* addresses of the entry's arguments and results */
+    int threads;
+    bool cached;          /* the object came from the cache */
+    double pass_seconds, codegen_seconds; /* spent in program_make */
+    struct ProgramCode *code;
+} Program;
+
+/* Runs `passes` over m (which must end at level planned and have one entry function of
+ * role step or model), generates or fetches the code and links it. Allocates no arena.
+ * User failures: EXIT_CONFIG (module does not fit a pass, cpu unknown). */
+Program *program_make(Arena *mem, Module *m, const char *passes, const PassOptions *po,
+                      const CompileOptions *co);
+/* Maps and pre-faults the arena, zeroed. `shared` (or NULL) is a program whose arguments
+ * of equal name, type and role param or cache are used instead of own ones; then those
+ * have no bytes here. Fails with EXIT_MEMORY, naming the classes and sizes of the plan, when
+ * plan.total_bytes > limit_bytes (0 = no limit) or the system has not that much. */
+void program_allocate(Program *p, const Program *shared, uint64_t limit_bytes);
+/* Index of an entry argument by name or by role; -1: none. */
+int program_arg_named(const Program *p, const char *name);
+int program_arg_role(const Program *p, const char *role);
+void program_run(Program *p);
+void program_free(Program *p);
+/* One line per matmul with its implementation, for plan.json and -v. */
+const char *program_describe(Arena *mem, const Program *p);
+
+#endif

@@ -1,0 +1,80 @@
+/* lower.h - inside codegen: from planned functions to LLVM IR.
+ *
+ * Every function becomes one of LLVM's:
+ *     kernel  void k(in..., out..., workspace)
+ *     others  void f(products, frame, in..., out...)
+ * where all operands and results are pointers, and `products` is the table of matrix
+ * products that the program owns (codegen/dnnl.h). The entry is called through
+ *     void stator_entry(products, frame, ptr in[], ptr out[]). */
+#ifndef STATOR_LOWER_H
+#define STATOR_LOWER_H
+#include "../ir/space.h"
+#include "../passes/passes.h"
+#include "dnnl.h"
+#include "emit.h"
+#include "target.h"
+
+typedef struct Product { /* one matrix product of the program */
+    const Op *op;
+    DnnlMatmul *matmul;
+} Product;
+
+typedef struct Lower {
+    Arena *mem;
+    Module *m;
+    Emit *e; /* NULL: only sizes and products are wanted */
+    int threads, vl;
+    Product *product;
+    int nproducts, product_cap, nattention;
+    /* the function being lowered */
+    const Func *f;
+    LLVMValueRef products, frame, *arg, *ret; /* pointers of the function */
+} Lower;
+
+/* lower.c */
+LLVMValueRef lower_pointer(Lower *l, const Value *v); /* where a value lives */
+LLVMValueRef lower_workspace(Lower *l, const Op *op, int64_t skip_bytes);
+/* Calls a runtime function that returns nothing. */
+void lower_rt(Lower *l, const char *name, const LLVMValueRef *args, int n);
+void lower_module(Lower *l, const Func *entry);
+/* Bytes of workspace that codegen needs for op besides the frame of a callee. */
+int64_t lower_workspace_bytes(const Op *op, void *lower);
+
+/* lower_dot.c */
+int lower_product(Lower *l, const Op *op); /* index in the table; makes it if it is new */
+
+/* lower_misc.c: to = from, contiguous f32 or i32, `from` with strides by dimension of `to`. */
+void lower_spread(Lower *l, LLVMValueRef to, LLVMValueRef from, int rank, const int64_t *size,
+                  const int64_t *stride);
+
+/* lower_attn.c: 0 for ops that are no attention. */
+int64_t lower_attention_workspace(const Op *op, const Lower *l);
+
+/* lower_kernel.c */
+void lower_kernel(Lower *l, const Func *kernel);
+int64_t kernel_workspace_bytes(Arena *mem, const Func *kernel, int threads, int vl);
+
+/* lower_map.c: the scalar function of a MAP op on whole vectors or on scalars. */
+typedef struct MapContext {
+    Emit *e;
+    const Op *op;
+    LLVMValueRef *in;    /* values; pointers for operands that are tables */
+    LLVMValueRef column; /* i32 vector: index in the last dimension */
+    LLVMValueRef element; /* i64 scalar: index of the first lane in the whole tensor */
+} MapContext;
+typedef LLVMValueRef (*MapEmitter)(MapContext *);
+extern const MapEmitter map_emitter[]; /* by op kind; NULL: not a MAP op */
+
+/* one per OP row of ops.def, in lower_*.c */
+#define OP(name, ...) void lower_##name(Lower *l, const Op *op);
+#define MAP(...)
+#define COMPOSITE(...)
+#include "../ir/ops.def"
+#undef OP
+#undef MAP
+#undef COMPOSITE
+
+/* An op or element type that code generation cannot do: the user's failure. */
+_Noreturn void lower_refuse(const Op *op, const char *why);
+
+#endif

@@ -1,0 +1,191 @@
+/* lower_map.c - one element of every MAP op, on f32 vectors or scalars. */
+#include "lower.h"
+#include "vmath.h"
+
+#define UNARY(name, expr)                                                                \
+    static LLVMValueRef map_##name(MapContext *c) {                                      \
+        Emit *e = c->e;                                                                  \
+        LLVMValueRef x = c->in[0];                                                       \
+        return expr;                                                                     \
+    }
+#define BINARY(name, expr)                                                               \
+    static LLVMValueRef map_##name(MapContext *c) {                                      \
+        Emit *e = c->e;                                                                  \
+        LLVMValueRef x = c->in[0], y = c->in[1];                                         \
+        return expr;                                                                     \
+    }
+
+static LLVMValueRef num(Emit *e, LLVMValueRef like, double v) {
+    return emit_f32_like(e, like, v);
+}
+
+static LLVMValueRef attribute(MapContext *c, const char *key) {
+    return num(c->e, c->in[0], op_float(c->op, key, 0));
+}
+
+static LLVMValueRef greater(Emit *e, LLVMValueRef x, LLVMValueRef y) {
+    return LLVMBuildFCmp(e->b, LLVMRealOGT, x, y, "");
+}
+
+static LLVMValueRef relu(Emit *e, LLVMValueRef x, LLVMValueRef y) {
+    LLVMValueRef zero = num(e, x, 0);
+    return emit_select(e, greater(e, x, zero), y, zero);
+}
+
+/* tanh(sqrt(2/pi) (x + 0.044715 x^3)) */
+static LLVMValueRef gelu_tanh(Emit *e, LLVMValueRef x) {
+    LLVMValueRef x2 = emit_fmul(e, x, x);
+    LLVMValueRef inner = emit_fma(e, x2, num(e, x, 0.79788456080286535588 * 0.044715),
+                                  num(e, x, 0.79788456080286535588));
+    return vmath_tanh(e, emit_fmul(e, x, inner));
+}
+
+static LLVMValueRef gelu(Emit *e, LLVMValueRef x) {
+    LLVMValueRef half = emit_fmul(e, x, num(e, x, 0.5));
+    return emit_fma(e, half, gelu_tanh(e, x), half);
+}
+
+/* y * (0.5 (1 + t) + 0.5 x (1 - t^2) sqrt(2/pi) (1 + 3 * 0.044715 x^2)) */
+static LLVMValueRef gelu_grad(Emit *e, LLVMValueRef x, LLVMValueRef y) {
+    LLVMValueRef t = gelu_tanh(e, x), half = num(e, x, 0.5);
+    LLVMValueRef x2 = emit_fmul(e, x, x);
+    LLVMValueRef inner = emit_fma(e, x2, num(e, x, 0.79788456080286535588 * 3 * 0.044715),
+                                  num(e, x, 0.79788456080286535588));
+    LLVMValueRef sech2 = emit_fma(e, emit_fneg(e, t), t, num(e, x, 1));
+    LLVMValueRef right = emit_fmul(e, emit_fmul(e, emit_fmul(e, x, half), sech2), inner);
+    LLVMValueRef left = emit_fma(e, t, half, half);
+    return emit_fmul(e, y, emit_fadd(e, left, right));
+}
+
+/* 0.5 (1 + erf(x / sqrt 2)) */
+static LLVMValueRef normal_cdf(Emit *e, LLVMValueRef x) {
+    LLVMValueRef half = num(e, x, 0.5);
+    LLVMValueRef erf = vmath_erf(e, emit_fmul(e, x, num(e, x, 0.70710678118654752440)));
+    return emit_fma(e, erf, half, half);
+}
+
+static LLVMValueRef gelu_erf_grad(Emit *e, LLVMValueRef x, LLVMValueRef y) {
+    LLVMValueRef square = emit_fmul(e, emit_fmul(e, x, x), num(e, x, -0.5));
+    LLVMValueRef density = emit_fmul(e, vmath_exp(e, square), num(e, x, 0.39894228040143267794));
+    return emit_fmul(e, y, emit_fma(e, x, density, normal_cdf(e, x)));
+}
+
+/* x sigmoid(a x) and its slope, s (1 + a x (1 - s)) */
+static LLVMValueRef swish(Emit *e, LLVMValueRef x, double a) {
+    return emit_fmul(e, x, vmath_sigmoid(e, emit_fmul(e, x, num(e, x, a))));
+}
+
+static LLVMValueRef swish_grad(Emit *e, LLVMValueRef x, LLVMValueRef y, double a) {
+    LLVMValueRef ax = emit_fmul(e, x, num(e, x, a)), s = vmath_sigmoid(e, ax);
+    LLVMValueRef rest = emit_fma(e, emit_fneg(e, ax), s, ax); /* a x (1 - s) */
+    return emit_fmul(e, emit_fmul(e, y, s), emit_fadd(e, rest, num(e, x, 1)));
+}
+
+static LLVMValueRef to_float(Emit *e, LLVMValueRef bit, LLVMValueRef like) {
+    return emit_select(e, bit, num(e, like, 1), num(e, like, 0));
+}
+
+/* A f32 value with the lanes of x, to make constants like. */
+static LLVMValueRef float_like(Emit *e, LLVMValueRef x) {
+    int lanes = emit_lanes(x);
+    return LLVMGetUndef(lanes ? emit_vec(e->f32, lanes) : e->f32);
+}
+
+BINARY(add, emit_fadd(e, x, y))
+BINARY(sub, emit_fsub(e, x, y))
+BINARY(mul, emit_fmul(e, x, y))
+BINARY(div, emit_fdiv(e, x, y))
+UNARY(scale, emit_fmul(e, x, attribute(c, "by")))
+UNARY(offset, emit_fadd(e, x, attribute(c, "by")))
+UNARY(exp, vmath_exp(e, x))
+UNARY(log, vmath_log(e, x))
+UNARY(sqrt, vmath_sqrt(e, x))
+UNARY(rsqrt, vmath_rsqrt(e, x))
+UNARY(tanh, vmath_tanh(e, x))
+UNARY(relu, relu(e, x, x))
+BINARY(relu_grad, relu(e, x, y))
+UNARY(gelu, gelu(e, x))
+BINARY(gelu_grad, gelu_grad(e, x, y))
+UNARY(gelu_erf, emit_fmul(e, x, normal_cdf(e, x)))
+BINARY(gelu_erf_grad, gelu_erf_grad(e, x, y))
+UNARY(fast_gelu, swish(e, x, 1.702))
+BINARY(fast_gelu_grad, swish_grad(e, x, y, 1.702))
+UNARY(silu, swish(e, x, 1))
+BINARY(silu_grad, swish_grad(e, x, y, 1))
+
+/* NaN stays NaN, as a wrong norm must show */
+static LLVMValueRef map_atmost(MapContext *c) {
+    LLVMValueRef top = attribute(c, "by");
+    return emit_select(c->e, greater(c->e, c->in[0], top), top, c->in[0]);
+}
+
+static LLVMValueRef map_fill(MapContext *c) {
+    double v = op_float(c->op, "value", 0);
+    if (c->op->out[0]->ty.dt == DT_I32) return emit_i32(c->e, (int64_t)v);
+    return emit_f32(c->e, v);
+}
+
+static LLVMValueRef map_cast(MapContext *c) {
+    Emit *e = c->e;
+    DType from = c->op->in[0]->ty.dt, to = c->op->out[0]->ty.dt;
+    int lanes = emit_lanes(c->in[0]);
+    if (from == to) return c->in[0];
+    if (to == DT_F32) {
+        return LLVMBuildSIToFP(e->b, c->in[0], lanes ? emit_vec(e->f32, lanes) : e->f32, "");
+    }
+    return LLVMBuildFPToSI(e->b, c->in[0], lanes ? emit_vec(e->i32, lanes) : e->i32, "");
+}
+
+/* Lanes whose column is the label (a scalar: one label a row). */
+static LLVMValueRef at_label(MapContext *c, LLVMValueRef label) {
+    if (!emit_lanes(label)) label = emit_splat_n(c->e, label, emit_lanes(c->column));
+    return LLVMBuildICmp(c->e->b, LLVMIntEQ, c->column, label, "");
+}
+
+static LLVMValueRef map_pick(MapContext *c) {
+    return emit_select(c->e, at_label(c, c->in[1]), c->in[0], num(c->e, c->in[0], 0));
+}
+
+static LLVMValueRef map_onehot(MapContext *c) {
+    return to_float(c->e, at_label(c, c->in[0]), float_like(c->e, c->column));
+}
+
+static LLVMValueRef map_valid(MapContext *c) {
+    LLVMValueRef zero = emit_i32_like(c->e, c->in[0], 0);
+    LLVMValueRef bit = LLVMBuildICmp(c->e->b, LLVMIntSGE, c->in[0], zero, "");
+    return to_float(c->e, bit, float_like(c->e, c->in[0]));
+}
+
+/* keep where philox word 0 of (element, site, layer) >= p 2^32, scaled by 1/(1-p) */
+static LLVMValueRef map_dropout(MapContext *c) {
+    Emit *e = c->e;
+    double p = op_float(c->op, "p", 0);
+    LLVMTypeRef wide = emit_vec(e->i64, e->vl);
+    LLVMValueRef lane = LLVMBuildZExt(e->b, emit_iota(e), wide, "");
+    LLVMValueRef at = LLVMBuildAdd(e->b, emit_splat_n(e, c->element, e->vl), lane, "");
+    LLVMValueRef shift = emit_splat_n(e, emit_i64(e, 32), e->vl);
+    LLVMValueRef word[3];
+    for (int i = 0; i < 3; i++) {
+        word[i] = emit_load(e, e->i32, emit_at(e, e->i32, c->in[1], i), NULL, 4);
+    }
+    LLVMValueRef counter[4] = {
+        LLVMBuildTrunc(e->b, at, e->vi32, ""),
+        LLVMBuildTrunc(e->b, LLVMBuildLShr(e->b, at, shift, ""), e->vi32, ""),
+        emit_splat_n(e, emit_i32(e, op_int(c->op, "site", 0)), e->vl),
+        emit_splat_n(e, word[2], e->vl)};
+    LLVMValueRef random = vmath_philox(e, counter, word[0], word[1]);
+    LLVMValueRef limit = emit_i32_like(e, random, (int64_t)(uint32_t)(p * 4294967296.0));
+    LLVMValueRef keep = LLVMBuildICmp(e->b, LLVMIntUGE, random, limit, "");
+    LLVMValueRef scaled = emit_fmul(e, c->in[0], num(e, c->in[0], 1 / (1 - p)));
+    return emit_select(e, keep, scaled, num(e, c->in[0], 0));
+}
+
+#define OP(name, ...)        [OP_##name] = NULL,
+#define MAP(name, ...)       [OP_##name] = map_##name,
+#define COMPOSITE(name, ...) [OP_##name] = NULL,
+const MapEmitter map_emitter[OP_COUNT] = {
+#include "../ir/ops.def"
+};
+#undef OP
+#undef MAP
+#undef COMPOSITE

@@ -1,0 +1,173 @@
+/* lower_misc.c - ops that move data or build tables: calls of runtime/kernels.c. */
+#include "lower.h"
+
+static LLVMValueRef number(Lower *l, int64_t v) {
+    return emit_i64(l->e, v);
+}
+
+/* A constant array of i64 in the module. */
+static LLVMValueRef numbers(Lower *l, int n, const int64_t *v) {
+    LLVMValueRef item[2 * MAX_DIMS];
+    for (int i = 0; i < n; i++) item[i] = emit_i64(l->e, v[i]);
+    LLVMValueRef array = LLVMConstArray2(l->e->i64, item, (uint64_t)n);
+    LLVMValueRef global = LLVMAddGlobal(l->e->mod, LLVMTypeOf(array), "sizes");
+    LLVMSetInitializer(global, array);
+    LLVMSetGlobalConstant(global, 1);
+    LLVMSetLinkage(global, LLVMPrivateLinkage);
+    return global;
+}
+
+static void need_f32(const Op *op, const Value *v) {
+    if (v->ty.dt != DT_F32) lower_refuse(op, "its operands must be f32");
+}
+
+/* to = from, read with the given strides (by dimension of `to`). */
+void lower_spread(Lower *l, LLVMValueRef to, LLVMValueRef from, int rank, const int64_t *size,
+                  const int64_t *stride) {
+    LLVMValueRef args[] = {to, from, number(l, rank), numbers(l, rank, size),
+                           numbers(l, rank, stride), number(l, 4)};
+    lower_rt(l, "rt_spread", args, ARRAY_LEN(args));
+}
+
+static void strides(const Dims *d, int term, int64_t *stride) {
+    int64_t s = 1;
+    for (int i = 0; i < d->n; i++) stride[i] = 0;
+    for (int i = d->rank[term] - 1; i >= 0; i--) {
+        stride[d->term[term][i]] = s;
+        s *= d->size[d->term[term][i]];
+    }
+}
+
+static void lower_reduce(Lower *l, const Op *op, bool take_max) {
+    need_f32(op, op->in[0]);
+    Dims d;
+    check(op_dims(op, &d));
+    int64_t from[MAX_DIMS], size[MAX_DIMS], stride[MAX_DIMS];
+    int n = 0;
+    strides(&d, 0, from);
+    for (int k = 0; k < d.rank[1]; k++, n++) {
+        size[n] = d.size[d.term[1][k]];
+        stride[n] = from[d.term[1][k]];
+    }
+    for (int id = 0; id < d.n; id++) {
+        if (dims_mask(&d, 1) >> id & 1) continue;
+        size[n] = d.size[id];
+        stride[n++] = from[id];
+    }
+    LLVMValueRef args[] = {lower_pointer(l, op->out[0]), lower_pointer(l, op->in[0]),
+                           number(l, d.rank[1]), number(l, n - d.rank[1]),
+                           numbers(l, n, size), numbers(l, n, stride), number(l, take_max)};
+    lower_rt(l, "rt_reduce", args, ARRAY_LEN(args));
+}
+
+void lower_sum(Lower *l, const Op *op) {
+    lower_reduce(l, op, false);
+}
+
+void lower_max(Lower *l, const Op *op) {
+    lower_reduce(l, op, true);
+}
+
+void lower_rearrange(Lower *l, const Op *op) {
+    Dims d;
+    check(op_dims(op, &d));
+    if (dtype_bytes[op->in[0]->ty.dt] != 4) lower_refuse(op, "elements must have 4 bytes");
+    int64_t from[MAX_DIMS], stride[MAX_RANK];
+    strides(&d, 0, from);
+    for (int k = 0; k < d.rank[1]; k++) stride[k] = from[d.term[1][k]];
+    lower_spread(l, lower_pointer(l, op->out[0]), lower_pointer(l, op->in[0]), d.rank[1],
+                 op->out[0]->ty.dim, stride);
+}
+
+void lower_reshape(Lower *l, const Op *op) {
+    (void)l, (void)op; /* the result is the operand's buffer */
+}
+
+void lower_copy(Lower *l, const Op *op) {
+    LLVMValueRef args[] = {lower_pointer(l, op->out[0]), lower_pointer(l, op->in[0]),
+                           number(l, type_bytes(&op->in[0]->ty))};
+    lower_rt(l, "rt_copy", args, ARRAY_LEN(args));
+}
+
+/* Part i of the tensor `whole` along dim is contiguous runs; copies it in or out. */
+static void copy_part(Lower *l, const Op *op, const Value *whole, int i, bool out) {
+    int64_t dim = op_int(op, "dim", 0), rows = 1, run = dtype_bytes[whole->ty.dt];
+    for (int k = 0; k < dim; k++) rows *= whole->ty.dim[k];
+    for (int k = (int)dim + 1; k < whole->ty.rank; k++) run *= whole->ty.dim[k];
+    int64_t step = run * whole->ty.dim[dim];
+    LLVMValueRef at = emit_at(l->e, l->e->i8, lower_pointer(l, whole), i * run);
+    LLVMValueRef part = lower_pointer(l, out ? op->out[i] : op->in[i]);
+    LLVMValueRef args[] = {out ? part : at, out ? at : part, number(l, rows), number(l, run),
+                           number(l, out ? run : step), number(l, out ? step : run)};
+    lower_rt(l, "rt_copy_runs", args, ARRAY_LEN(args));
+}
+
+void lower_unstack(Lower *l, const Op *op) {
+    for (int i = 0; i < op->nout; i++) copy_part(l, op, op->in[0], i, true);
+}
+
+void lower_stack(Lower *l, const Op *op) {
+    for (int i = 0; i < op->nin; i++) copy_part(l, op, op->out[0], i, false);
+}
+
+void lower_embed(Lower *l, const Op *op) {
+    const Type *table = &op->in[0]->ty;
+    LLVMValueRef args[] = {lower_pointer(l, op->out[0]), lower_pointer(l, op->in[0]),
+                           lower_pointer(l, op->in[1]),
+                           number(l, type_count(&op->in[1]->ty)), number(l, table->dim[0]),
+                           number(l, table->dim[1] * dtype_bytes[table->dt])};
+    lower_rt(l, "rt_embed", args, ARRAY_LEN(args));
+}
+
+void lower_embed_grad(Lower *l, const Op *op) {
+    need_f32(op, op->in[1]);
+    const Type *table = &op->out[0]->ty;
+    LLVMValueRef args[] = {lower_pointer(l, op->out[0]), lower_pointer(l, op->in[0]),
+                           lower_pointer(l, op->in[1]),
+                           number(l, type_count(&op->in[0]->ty)), number(l, table->dim[0]),
+                           number(l, table->dim[1])};
+    lower_rt(l, "rt_embed_grad", args, ARRAY_LEN(args));
+}
+
+void lower_positions(Lower *l, const Op *op) {
+    LLVMValueRef args[] = {lower_pointer(l, op->out[0]), lower_pointer(l, op->in[0]),
+                           number(l, op->out[0]->ty.dim[0])};
+    lower_rt(l, "rt_positions", args, ARRAY_LEN(args));
+}
+
+void lower_rng_layer(Lower *l, const Op *op) {
+    LLVMValueRef args[] = {lower_pointer(l, op->out[0]), lower_pointer(l, op->in[0]),
+                           lower_pointer(l, op->in[1])};
+    lower_rt(l, "rt_rng_layer", args, ARRAY_LEN(args));
+}
+
+void lower_rope_table(Lower *l, const Op *op) {
+    need_f32(op, op->out[0]);
+    LLVMValueRef base = LLVMConstReal(l->e->f64, op_float(op, "base", 10000));
+    LLVMValueRef args[] = {lower_pointer(l, op->out[0]), lower_pointer(l, op->in[0]),
+                           number(l, op->out[0]->ty.dim[0]),
+                           number(l, op->out[0]->ty.dim[1]), base};
+    lower_rt(l, "rt_rope_table", args, ARRAY_LEN(args));
+}
+
+void lower_rope(Lower *l, const Op *op) {
+    need_f32(op, op->in[0]);
+    const int64_t *dim = op->in[0]->ty.dim;
+    LLVMValueRef sign = LLVMConstReal(l->e->f64, op_int(op, "inverse", 0) ? -1 : 1);
+    LLVMValueRef args[] = {lower_pointer(l, op->out[0]), lower_pointer(l, op->in[0]),
+                           lower_pointer(l, op->in[1]), number(l, dim[0]), number(l, dim[1]),
+                           number(l, dim[2]), number(l, dim[3] / 2), sign};
+    lower_rt(l, "rt_rope", args, ARRAY_LEN(args));
+}
+
+void lower_cache_write(Lower *l, const Op *op) {
+    const Type *cache = &op->in[0]->ty, *x = &op->in[1]->ty;
+    int64_t row = cache->dim[2] * cache->dim[3] * dtype_bytes[cache->dt];
+    LLVMValueRef to = lower_pointer(l, op->out[0]), from = lower_pointer(l, op->in[0]);
+    LLVMValueRef copy[] = {to, from, number(l, type_bytes(cache))};
+    lower_rt(l, "rt_copy", copy, 3); /* nothing when they are the same buffer */
+    LLVMValueRef args[] = {to, lower_pointer(l, op->in[1]), lower_pointer(l, op->in[2]),
+                           number(l, cache->dim[0]), number(l, cache->dim[1]),
+                           number(l, x->dim[1]), number(l, row)};
+    lower_rt(l, "rt_cache_write", args, ARRAY_LEN(args));
+}

@@ -1,0 +1,266 @@
+/* program.c - compiling a module into a program, its arena, and running it. */
+#include "codegen.h"
+#include "../runtime/kernels.h"
+#include "../runtime/rt.h"
+#include "cache.h"
+#include "jit.h"
+#include "lower.h"
+#include <errno.h>
+#include <sys/mman.h>
+
+#ifndef STATOR_BUILD_ID
+#define STATOR_BUILD_ID "unnamed build"
+#endif
+
+typedef void (*Entry)(Product *products, void *frame, void **in, void **out);
+
+struct ProgramCode {
+    Lower lower; /* keeps the table of products */
+    Target *target;
+    Jit *jit;
+    Entry entry;
+    void *frame;
+    size_t mapped_bytes;
+};
+
+/* What generated code calls for a matrix product. */
+static void rt_product(Product *products, int64_t index, const void *a, const void *b,
+                       const void *bias, void *c, void *scratch) {
+    dnnl_matmul_run(products[index].matmul, a, b, bias, c, scratch);
+}
+
+/* The only functions of this process that generated code can reach. */
+static const JitSymbol symbols[] = {
+    {"rt_product", (void *)rt_product},
+    {"rt_parallel", (void *)rt_parallel},
+    {"rt_spread", (void *)rt_spread},
+    {"rt_copy", (void *)rt_copy},
+    {"rt_copy_runs", (void *)rt_copy_runs},
+    {"rt_reduce", (void *)rt_reduce},
+    {"rt_embed", (void *)rt_embed},
+    {"rt_embed_grad", (void *)rt_embed_grad},
+    {"rt_positions", (void *)rt_positions},
+    {"rt_rng_layer", (void *)rt_rng_layer},
+    {"rt_rope_table", (void *)rt_rope_table},
+    {"rt_rope", (void *)rt_rope},
+    {"rt_cache_write", (void *)rt_cache_write},
+};
+
+static Func *find_entry(const Module *m) {
+    Func *entry = NULL;
+    for (Func *f = m->first; f; f = f->next) {
+        if (!func_is_entry(f)) continue;
+        if (entry) fail(EXIT_CONFIG, "module @%s has two entries, @%s and @%s", m->name,
+                        entry->name, f->name);
+        entry = f;
+    }
+    if (!entry) fail(EXIT_CONFIG, "module @%s has no function of role model or step", m->name);
+    return entry;
+}
+
+/* Everything that the object depends on. */
+static char *cache_text(Arena *mem, const Program *p, const struct ProgramCode *code) {
+    Text t = text_new(mem);
+    text_add(&t, "%s\n%s\nthreads %d\n", STATOR_BUILD_ID, jit_passes, p->threads);
+    target_describe(code->target, &t);
+    text_add(&t, "%s", module_print(mem, p->m));
+    return t.s;
+}
+
+static void report(const CompileOptions *co, const char *what, double start) {
+    if (co->verbose) fprintf(stderr, "%-10s %8.2f ms\n", what, 1e3 * (clock_seconds() - start));
+}
+
+static Jit *link_object(struct ProgramCode *code, const void *bytes, size_t n, bool must) {
+    char why[400];
+    Jit *j = jit_load(code->target, bytes, n, symbols, ARRAY_LEN(symbols), why, sizeof why);
+    if (!j && must) die("linking generated code: %s", why);
+    return j;
+}
+
+static void generate(Arena *mem, Program *p, const CompileOptions *co) {
+    struct ProgramCode *code = p->code;
+    char key[CACHE_KEY_CHARS];
+    char *text = cache_text(mem, p, code);
+    cache_key(text, strlen(text), key);
+    size_t n;
+    void *kept = co->no_cache ? NULL : cache_get(mem, key, &n);
+    if (kept) code->jit = link_object(code, kept, n, false);
+    p->cached = code->jit != NULL;
+    if (p->cached) return;
+    double start = clock_seconds();
+    Target *t = code->target;
+    Emit *e = code->lower.e = emit_new(mem, p->m->name, target_lanes(t), t->cpu, t->features);
+    lower_module(&code->lower, p->entry);
+    report(co, "lower", start);
+    start = clock_seconds();
+    Object *o = jit_compile(t, e->mod, NULL);
+    report(co, "llvm", start);
+    if (!co->no_cache) cache_put(key, o->bytes, o->n);
+    code->jit = link_object(code, o->bytes, o->n, true);
+    object_free(o);
+    emit_free(e);
+    code->lower.e = NULL;
+}
+
+Program *program_make(Arena *mem, Module *m, const char *passes, const PassOptions *po,
+                      const CompileOptions *co) {
+    Program *p = NEW(mem, Program);
+    struct ProgramCode *code = p->code = NEW(mem, struct ProgramCode);
+    double start = clock_seconds();
+    rt_set_threads(co->threads);
+    p->m = m;
+    p->threads = rt_threads();
+    code->target = target_open(co->cpu);
+    code->lower = (Lower){.mem = mem, .m = m, .threads = p->threads,
+                          .vl = target_lanes(code->target)};
+    PassOptions options = *po;
+    options.workspace_bytes = lower_workspace_bytes;
+    options.workspace_ctx = &code->lower;
+    options.verbose |= co->verbose;
+    passes_run(m, passes, &options);
+    if (m->level != LEVEL_PLANNED) {
+        fail(EXIT_CONFIG, "passes '%s' end at level %s; a program needs memplan last", passes,
+             level_name[m->level]);
+    }
+    p->entry = find_entry(m);
+    p->plan = memory_plan(mem, p->entry);
+    p->arg = NEW_ARRAY(mem, void *, (size_t)p->entry->narg + 1);
+    p->ret = NEW_ARRAY(mem, void *, (size_t)p->entry->nret + 1);
+    p->pass_seconds = clock_seconds() - start;
+    start = clock_seconds();
+    generate(mem, p, co);
+    code->entry = (Entry)jit_lookup(code->jit, "stator_entry");
+    p->codegen_seconds = clock_seconds() - start;
+    return p;
+}
+
+/* ---- memory ---- */
+
+static void refuse_memory(const Program *p, const char *why) {
+    char sizes[400];
+    size_t n = 0;
+    sizes[0] = 0;
+    for (int c = 0; c < MEM_CLASSES; c++) {
+        n += (size_t)snprintf(sizes + n, sizeof sizes - n, "%s %s %.1f MB", c ? "," : "",
+                              memory_class_name[c], (double)p->plan.class_bytes[c] / 1e6);
+    }
+    fail(EXIT_MEMORY,
+         "the plan needs %.1f MB, %s:%s\n    hint: a smaller batch or sequence, more "
+         "micro-batches (parallel_config.micro_batch_num), or a larger "
+         "context.max_device_memory",
+         (double)p->plan.total_bytes / 1e6, why, sizes);
+}
+
+/* Memory the system can give now, from /proc/meminfo; 0 = unknown. */
+static uint64_t available_bytes(void) {
+    FILE *f = fopen("/proc/meminfo", "r");
+    char line[200];
+    unsigned long long kb = 0;
+    while (f && fgets(line, sizeof line, f)) {
+        if (sscanf(line, "MemAvailable: %llu kB", &kb) == 1) break;
+    }
+    if (f) fclose(f);
+    return (uint64_t)kb << 10;
+}
+
+static bool is_shared(const Program *p, int i, const Program *shared, int *other) {
+    const char *role = arg_str(p->entry, i, "role", "");
+    *other = shared ? program_arg_named(shared, p->entry->arg[i]->name) : -1;
+    return *other >= 0 && (!strcmp(role, "param") || !strcmp(role, "cache")) &&
+           type_same_shape(&p->entry->arg[i]->ty, &shared->entry->arg[*other]->ty);
+}
+
+/* Takes arguments that lie elsewhere out of the plan. */
+static void leave_out_shared(Program *p, const Program *shared) {
+    int64_t removed = 0;
+    int other;
+    for (int i = 0; i < p->entry->narg; i++) {
+        p->plan.arg_offset[i] -= removed;
+        if (!is_shared(p, i, shared, &other)) continue;
+        int64_t bytes = (type_bytes(&p->entry->arg[i]->ty) + 63) & ~(int64_t)63;
+        bool param = !strcmp(arg_str(p->entry, i, "role", ""), "param");
+        p->plan.class_bytes[param ? MEM_WEIGHTS : MEM_DATA] -= bytes;
+        removed += bytes;
+    }
+    for (int i = 0; i < p->entry->nret; i++) p->plan.ret_offset[i] -= removed;
+    p->plan.frame_offset -= removed;
+    p->plan.total_bytes -= removed;
+}
+
+static void touch(void *ctx, int64_t begin, int64_t end, int64_t thread) {
+    volatile char *arena = ctx;
+    (void)thread;
+    for (int64_t page = begin; page < end; page++) arena[page << 12] = 0;
+}
+
+void program_allocate(Program *p, const Program *shared, uint64_t limit_bytes) {
+    leave_out_shared(p, shared);
+    uint64_t bytes = (uint64_t)p->plan.total_bytes, have = available_bytes();
+    char why[200];
+    if (limit_bytes && bytes > limit_bytes) {
+        snprintf(why, sizeof why, "more than context.max_device_memory, %.1f MB",
+                 (double)limit_bytes / 1e6);
+        refuse_memory(p, why);
+    }
+    if (have && bytes > have) {
+        snprintf(why, sizeof why, "more than this machine has free, %.1f MB", (double)have / 1e6);
+        refuse_memory(p, why);
+    }
+    size_t mapped = (bytes + 4095) & ~(size_t)4095;
+    void *arena = mmap(NULL, MAX(mapped, (size_t)4096), PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (arena == MAP_FAILED) refuse_memory(p, strerror(errno));
+    madvise(arena, mapped, MADV_HUGEPAGE);
+    rt_parallel((int64_t)(mapped >> 12), touch, arena);
+    p->arena = arena;
+    p->code->mapped_bytes = MAX(mapped, (size_t)4096);
+    p->code->frame = (char *)arena + p->plan.frame_offset;
+    for (int i = 0; i < p->entry->narg; i++) {
+        int other;
+        bool elsewhere = is_shared(p, i, shared, &other);
+        p->arg[i] = elsewhere ? shared->arg[other] : (char *)arena + p->plan.arg_offset[i];
+    }
+    for (int i = 0; i < p->entry->nret; i++) {
+        int a = p->entry->alias[i];
+        p->ret[i] = a >= 0 ? p->arg[a] : (char *)arena + p->plan.ret_offset[i];
+    }
+}
+
+int program_arg_named(const Program *p, const char *name) {
+    for (int i = 0; i < p->entry->narg; i++) {
+        if (!strcmp(p->entry->arg[i]->name, name)) return i;
+    }
+    return -1;
+}
+
+int program_arg_role(const Program *p, const char *role) {
+    for (int i = 0; i < p->entry->narg; i++) {
+        if (!strcmp(arg_str(p->entry, i, "role", ""), role)) return i;
+    }
+    return -1;
+}
+
+void program_run(Program *p) {
+    if (!p->arena) die("a program runs after program_allocate");
+    p->code->entry(p->code->lower.product, p->code->frame, p->arg, p->ret);
+}
+
+void program_free(Program *p) {
+    struct ProgramCode *code = p->code;
+    if (p->arena) munmap(p->arena, code->mapped_bytes);
+    if (code->jit) jit_free(code->jit);
+    for (int i = 0; i < code->lower.nproducts; i++) dnnl_matmul_free(code->lower.product[i].matmul);
+    target_close(code->target);
+    p->arena = NULL;
+}
+
+const char *program_describe(Arena *mem, const Program *p) {
+    Text t = text_new(mem);
+    for (int i = 0; i < p->code->lower.nproducts; i++) {
+        const Product *product = &p->code->lower.product[i];
+        text_add(&t, "@%s %%%s {%s} %s\n", product->op->fn->name, product->op->out[0]->name,
+                 op_rule(product->op)->text, dnnl_matmul_impl(product->matmul));
+    }
+    return t.s;
+}

@@ -1,0 +1,52 @@
+/* cmd_train.c - stator train: START HERE for a run, in the order of its parts. */
+#include "commands.h"
+#include "train.h"
+#include <unistd.h>
+
+static void open_metrics(Train *t) {
+    const char *path = path_join(t->mem, t->run_dir, RUN_METRICS);
+    bool every = t->cfg->runner_config_log_interval == 1;
+    t->metrics =
+        metrics_open(t->mem, path, t->steps, t->start_step, every ? stdout : NULL);
+    t->terminal =
+        every ? t->metrics : metrics_open(t->mem, NULL, t->steps, t->start_step, stdout);
+}
+
+static void close_metrics(Train *t) {
+    if (t->terminal != t->metrics) metrics_close(t->terminal);
+    metrics_close(t->metrics);
+    t->metrics = t->terminal = NULL;
+}
+
+static int finish(Train *t) {
+    bool saves = t->cfg->checkpoint_save_checkpoint_steps > 0;
+    report_plot(t);
+    if (t->cfg->dump[0]) dump_write(t);
+    close_metrics(t);
+    report_end(t);
+    if (!saves || t->saved_step == t->step) return 0;
+    fprintf(stderr, "stator: error: the final weights are not saved (see the warning "
+                    "above)\n");
+    return EXIT_CHECKPOINT;
+}
+
+int cmd_train(int argc, char **argv) {
+    Train t = {.mem = arena_new(), .lock_fd = -1};
+    train_plan(&t, argc, argv);
+    report_open(&t);
+    report_header(&t);
+    train_state_start(&t);
+    open_metrics(&t);
+    if (t.step >= t.steps)
+        report_say(&t, "all %lld steps are done already", (long long)t.steps);
+    int code = train_loop(&t);
+    if (code == 0) code = finish(&t);
+    else close_metrics(&t);
+    data_close(t.data);
+    if (t.probe) program_free(t.probe);
+    program_free(t.program);
+    if (t.log) fclose(t.log);
+    if (t.lock_fd >= 0) close(t.lock_fd);
+    arena_free(t.mem);
+    return code;
+}

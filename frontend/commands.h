@@ -1,0 +1,29 @@
+/* commands.h - the commands of stator: main.c's table calls these. Each takes the words
+ * after "stator" (argv[0] is the command's own name) and returns the exit code; user
+ * failures leave through fail() with the codes of base.h. */
+#ifndef STATOR_COMMANDS_H
+#define STATOR_COMMANDS_H
+#include "../ir/base.h"
+
+/* stator train CONFIG.yaml [--a.b.c VALUE ...]. Exit codes: 0 done; 1 the loss is no
+ * number any more; EXIT_SIGNALLED stopped by SIGTERM, SIGINT or SIGUSR1 after a save. */
+int cmd_train(int argc, char **argv);
+int cmd_predict(int argc, char **argv);
+int cmd_convert(int argc, char **argv);
+
+enum { EXIT_DIVERGED = 1, EXIT_SIGNALLED = 75 };
+
+/* Names in a run folder. */
+#define RUN_CHECKPOINTS "ckpt"
+#define RUN_METRICS     "metrics.jsonl"
+
+/* The state object in a checkpoint's manifest.json, as cmd_train writes it:
+ *   "step"         updates done
+ *   "seed"         of the run
+ *   "config_hash"  of all keys that change what is computed
+ *   "threads"      that computed it: the order of sums depends on their number
+ *   "data"         {"type", "path", "batch", "seq", "shuffle", "next_batch"}
+ *   "model"        the ModelSpec as the object of a Hugging Face config.json, or null for
+ *                  a model.file; predict builds the model from this alone */
+
+#endif

@@ -1,0 +1,108 @@
+/* main.c - the command stator: finds the command's function, and the help. */
+#include "commands.h"
+#include "config.h"
+#include <stdlib.h>
+
+#ifndef STATOR_VERSION
+#define STATOR_VERSION "0.1"
+#endif
+
+static int cmd_help(int argc, char **argv);
+
+typedef struct Command {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *line; /* of the list of commands */
+    const char *help; /* what follows the command's usage */
+} Command;
+
+static const Command commands[] = {
+    {"train", cmd_train, "train CONFIG.yaml [--a.b.c VALUE ...]   compile and train",
+     "Trains the model of a configuration file. Every key is also a flag;\n"
+     "stator help SECTION lists the keys of a section.\n"
+     "  --init_from DIR        start from a Hugging Face folder or a checkpoint; without\n"
+     "                         a model section its config.json defines the model\n"
+     "  --output_dir DIR       the run folder: config.yaml, plan.json, metrics.jsonl,\n"
+     "                         loss.svg, logs, ckpt\n"
+     "  --resume auto|never|DIR  auto goes on from the newest good checkpoint\n"
+     "  --dump FILE.safetensors  logits and gradients of the first step, final weights\n"
+     "  --dump_ir DIR          the program after every pass\n"
+     "SIGTERM, SIGINT and SIGUSR1 end it after the running step with a checkpoint.\n"
+     "Exit codes: 0 done, 1 diverged, 2 configuration, 3 data, 4 checkpoint, 5 memory,\n"
+     "75 stopped by a signal.\n"},
+    {"predict", cmd_predict, "predict RUN|CHECKPOINT|HF_DIR --prompt TEXT  generate text",
+     "stator predict --help lists its options.\n"},
+    {"convert", cmd_convert, "convert --to hf|stator FROM TO          weights in and out",
+     "--to hf writes config.json and model.safetensors of a run or a checkpoint;\n"
+     "--to stator makes a checkpoint of weights from a Hugging Face folder.\n"},
+    {"help", cmd_help, "help [COMMAND|SECTION]                  this list, or more", ""},
+};
+
+static void usage(FILE *out) {
+    fputs("stator compiles a GPT-style model into one native program and trains it.\n\n"
+          "usage:\n",
+          out);
+    for (int i = 0; i < ARRAY_LEN(commands); i++)
+        fprintf(out, "  stator %s\n", commands[i].line);
+    fputs("  stator --version\n\n", out);
+}
+
+static const Command *command_find(const char *name) {
+    for (int i = 0; i < ARRAY_LEN(commands); i++)
+        if (!strcmp(commands[i].name, name)) return &commands[i];
+    return NULL;
+}
+
+static const char *command_near(const char *name) {
+    const char *names[ARRAY_LEN(commands)];
+    for (int i = 0; i < ARRAY_LEN(commands); i++) names[i] = commands[i].name;
+    return nearest_name(name, names, ARRAY_LEN(commands));
+}
+
+static int cmd_help(int argc, char **argv) {
+    if (argc < 2) {
+        usage(stdout);
+        config_help(stdout, NULL);
+        fputs("\nstator help SECTION lists the keys of a section.\n", stdout);
+        return 0;
+    }
+    const Command *c = command_find(argv[1]);
+    if (c) {
+        fprintf(stdout, "stator %s\n\n%s", c->line, c->help);
+        return 0;
+    }
+    if (config_help(stdout, argv[1])) return 0;
+    fail(EXIT_CONFIG, "no command and no section of the configuration is called '%.100s'; "
+                      "stator help lists both",
+         argv[1]);
+}
+
+static bool wants_help(int argc, char **argv) {
+    for (int i = 1; i < argc; i++)
+        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) return true;
+    return false;
+}
+
+int main(int argc, char **argv) {
+    if (argc < 2) {
+        usage(stderr);
+        return EXIT_CONFIG;
+    }
+    const char *name = argv[1];
+    if (!strcmp(name, "--version") || !strcmp(name, "-V")) {
+        puts("stator " STATOR_VERSION);
+        return 0;
+    }
+    if (!strcmp(name, "--help") || !strcmp(name, "-h")) name = "help";
+    const Command *c = command_find(name);
+    if (!c) {
+        const char *near = command_near(name);
+        fail(EXIT_CONFIG, "unknown command '%.100s'%s%s%s; stator help lists all", name,
+             near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+    }
+    if (c->run == cmd_train && wants_help(argc - 1, argv + 1)) {
+        char *words[] = {"help", "train"};
+        return cmd_help(2, words);
+    }
+    return c->run(argc - 1, argv + 1);
+}

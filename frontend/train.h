@@ -1,0 +1,94 @@
+/* train.h - what the files of the command `train` share. The order of a run:
+ * train_plan (configuration, data, program; writes nothing) -> report_open (run folder)
+ * -> train_state_start (memory, weights, resume) -> train_loop -> dump, plot. */
+#ifndef STATOR_TRAIN_H
+#define STATOR_TRAIN_H
+#include "../codegen/codegen.h"
+#include "../runtime/ckpt.h"
+#include "../runtime/data.h"
+#include "../runtime/metrics.h"
+#include "../runtime/schedule.h"
+#include "config.h"
+#include "model.h"
+
+/* The places in the program's memory that the loop reads and writes. */
+typedef struct TrainSlots {
+    int32_t *tokens, *labels; /* [micro, batch, seq] */
+    int32_t *rng;             /* [micro, 3]; NULL: the model draws no random numbers */
+    float *lr, *correction1, *correction2; /* NULL: the optimizer has none */
+    const float *loss, *grad_norm;
+} TrainSlots;
+
+typedef struct Train {
+    Arena *mem;
+    Config *cfg;
+    const char *run_dir, *ckpt_dir;
+    int threads;
+
+    /* the model */
+    bool has_spec;        /* false: a model.file */
+    ModelSpec spec;
+    const char *init_dir; /* checkpoint or Hugging Face folder; NULL: from the seed */
+    bool init_is_hf;
+
+    /* the work */
+    Data *data;
+    int64_t micro, batch, seq; /* micro-batches of a step, of `batch` sequences */
+    int64_t steps;             /* of the whole run */
+    Schedule schedule;
+    bool bias_correction;
+    double beta1, beta2;
+
+    /* the program */
+    Program *program;
+    Program *probe; /* logits and gradients of a whole batch, for --dump; or NULL */
+    TrainSlots at;
+    CkptTensor *tensor; /* parameters and optimizer states, where they lie */
+    int ntensor;
+    double flops_per_token, peak_flops; /* of the model; of this machine, 0: not asked */
+    int64_t parameters;
+    uint64_t process_bytes; /* resident before the arena is there */
+
+    /* the run */
+    int64_t step, start_step; /* updates done; done before this process */
+    int64_t saved_step;       /* newest checkpoint of this run; -1: none */
+    char config_hash[33];
+    int lock_fd;
+    FILE *log;
+    Metrics *metrics, *terminal; /* one and the same when every step is shown */
+} Train;
+
+/* train_setup.c: everything up to a compiled program. Fails before anything is written. */
+void train_plan(Train *t, int argc, char **argv);
+
+/* train_model.c: the module of a configuration; sets spec, init_dir, batch and seq. */
+void train_model_choose(Train *t);
+Module *train_model_build(Train *t, ModelUse use, int64_t batch);
+/* Rows of the token table, so that no token leads outside of it. */
+int64_t train_model_vocab(Train *t);
+/* The same for a model.file: sequences and tokens of its argument of role tokens. */
+void train_model_shape(Train *t, int64_t *batch, int64_t *seq);
+
+/* train_state.c: memory, first weights, checkpoints. */
+void train_state_start(Train *t);
+void train_state_save(Train *t);
+
+/* train_loop.c: the steps. Returns the exit code. */
+int train_loop(Train *t);
+
+/* train_dump.c: --dump. */
+void dump_plan(Train *t);
+void dump_first_step(Train *t, const int32_t *tokens, const int32_t *labels);
+void dump_write(Train *t);
+
+/* train_report.c: what the run tells, on the terminal and in the run folder. */
+void report_open(Train *t);
+void report_header(Train *t); /* measures peak_flops */
+void report_plot(const Train *t);
+void report_end(const Train *t);
+/* A line on the terminal and in logs/rank_0.log. */
+void report_say(const Train *t, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+uint64_t resident_bytes(void); /* of this process now */
+
+#endif

@@ -1,0 +1,172 @@
+/* train_model.c - which model a run trains, and its module. */
+#include "train.h"
+#include "../ir/json.h"
+#include "../runtime/ckpt_files.h"
+#include "commands.h"
+#include "key.h"
+#include <sys/stat.h>
+
+#define MODEL "model.model_config."
+
+/* Keys that say how a model is used, not what it is, stand beside any model. */
+static bool describes_model(const char *path) {
+    static const char *const uses[] = {
+        MODEL "seq_length",    MODEL "repetition_penalty", MODEL "max_decode_length",
+        MODEL "top_k",         MODEL "top_p",              MODEL "temperature",
+        MODEL "do_sample",     MODEL "use_past",           MODEL "use_flash_attention",
+        MODEL "batch_size",    MODEL "checkpoint_name_or_path"};
+    for (int i = 0; i < ARRAY_LEN(uses); i++)
+        if (!strcmp(path, uses[i])) return false;
+    return !strncmp(path, MODEL, strlen(MODEL)) || !strcmp(path, "model.arch.type");
+}
+
+static bool model_given(const Config *cfg) {
+    for (int k = 0; k < N_KEYS; k++) {
+        const Key *key = &key_table[k];
+        if (describes_model(key->path) && config_given(cfg, key->path)) return true;
+    }
+    return false;
+}
+
+static bool seq_given(const Config *cfg) {
+    return config_given(cfg, MODEL "seq_length") ||
+           config_given(cfg, "train_dataset.seq_length");
+}
+
+static bool is_folder(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+static bool is_checkpoint(Arena *mem, const char *dir) {
+    return file_exists(path_join(mem, dir, "manifest.json"));
+}
+
+/* The newest checkpoint in dir with a readable manifest, or NULL. */
+static const char *newest_checkpoint(Arena *mem, const char *dir) {
+    CkptEntry *entry;
+    Manifest m;
+    int n;
+    if (ckpt_list(mem, dir, &entry, &n) != 0) return NULL;
+    for (int i = 0; i < n; i++) {
+        const char *folder = path_join(mem, dir, entry[i].name);
+        if (!entry[i].tmp && !manifest_read(mem, folder, &m)) return folder;
+    }
+    return NULL;
+}
+
+/* init_from is a Hugging Face folder, a checkpoint, a run folder, or its folder of
+ * checkpoints. */
+static void find_init(Train *t) {
+    const char *dir = t->cfg->init_from;
+    if (!dir[0]) return;
+    if (!is_folder(dir))
+        fail(EXIT_CHECKPOINT, "init_from: there is no folder %s", dir);
+    t->init_is_hf = file_exists(path_join(t->mem, dir, "config.json"));
+    if (t->init_is_hf || is_checkpoint(t->mem, dir)) {
+        t->init_dir = dir;
+        return;
+    }
+    t->init_dir = newest_checkpoint(t->mem, path_join(t->mem, dir, RUN_CHECKPOINTS));
+    if (!t->init_dir) t->init_dir = newest_checkpoint(t->mem, dir);
+    if (!t->init_dir)
+        fail(EXIT_CHECKPOINT,
+             "init_from: %s has neither a config.json (Hugging Face folder) nor a "
+             "checkpoint with a manifest.json",
+             dir);
+}
+
+static ModelSpec spec_of_checkpoint(Arena *mem, const char *folder) {
+    Manifest m;
+    const char *wrong = manifest_read(mem, folder, &m);
+    if (wrong) fail(EXIT_CHECKPOINT, "checkpoint %s cannot be used: %s", folder, wrong);
+    size_t n = strlen(m.state_json);
+    const Json *state =
+        json_parse(mem, folder, m.state_json, n, (uint64_t)n + 1, EXIT_CHECKPOINT);
+    const Json *model = json_get(state, "model");
+    if (!model || model->kind != JSON_OBJECT)
+        fail(EXIT_CHECKPOINT, "checkpoint %s does not describe its model; give a model "
+                              "section or model.file",
+             folder);
+    const char *text = json_raw(mem, model);
+    return model_spec_of_json(mem, arena_printf(mem, "%s/manifest.json", folder), text,
+                              strlen(text));
+}
+
+void train_model_choose(Train *t) {
+    Config *cfg = t->cfg;
+    find_init(t);
+    if (cfg->model_file[0]) return;
+    t->has_spec = true;
+    bool given = model_given(cfg);
+    if (!given && !t->init_dir)
+        fail(EXIT_CONFIG, "the configuration has no model: give a section "
+                          "model.model_config, a model.file, or --init_from a folder "
+                          "with a config.json");
+    if (given)
+        t->spec = model_spec_of_config(cfg);
+    else if (t->init_is_hf)
+        t->spec = model_spec_of_hf(t->mem, t->init_dir);
+    else
+        t->spec = spec_of_checkpoint(t->mem, t->init_dir);
+    t->seq = given || seq_given(cfg) ? cfg->model_seq_length : t->spec.max_positions;
+}
+
+Module *train_model_build(Train *t, ModelUse use, int64_t batch) {
+    if (!t->has_spec) return model_read(t->mem, t->cfg->model_file);
+    ModelShape shape = {.batch = batch, .seq = t->seq};
+    return model_build(t->mem, &t->spec, shape, use);
+}
+
+/* Index of the argument of a role that a training batch fills; fails when it is not
+ * there or not i32[B,T]. */
+static int batch_arg(const Train *t, const Func *f, const char *role) {
+    for (int i = 0; i < f->narg; i++) {
+        if (strcmp(arg_str(f, i, "role", ""), role)) continue;
+        const Type *ty = &f->arg[i]->ty;
+        if (ty->dt != DT_I32 || ty->rank != 2)
+            fail(EXIT_CONFIG, "%s: argument %%%s of role %s must be i32[batch, seq]",
+                 t->cfg->model_file, f->arg[i]->name, role);
+        return i;
+    }
+    fail(EXIT_CONFIG,
+         "%s: @%s has no argument of role %s; a model that is trained on text takes "
+         "tokens and labels, both i32[batch, seq]",
+         t->cfg->model_file, f->name, role);
+}
+
+void train_model_shape(Train *t, int64_t *batch, int64_t *seq) {
+    const Func *f = model_entry(model_read(t->mem, t->cfg->model_file));
+    const Type *tokens = &f->arg[batch_arg(t, f, "tokens")]->ty;
+    const Type *labels = &f->arg[batch_arg(t, f, "labels")]->ty;
+    if (!type_same_shape(tokens, labels))
+        fail(EXIT_CONFIG, "%s: tokens and labels of @%s differ in shape",
+             t->cfg->model_file, f->name);
+    for (int i = 0; i < f->narg; i++) {
+        const char *role = arg_str(f, i, "role", "");
+        bool fed = !strcmp(role, "tokens") || !strcmp(role, "labels") ||
+                   !strcmp(role, "rng") || !strcmp(role, "param");
+        if (!fed)
+            fail(EXIT_CONFIG, "%s: nothing in a training step fills argument %%%s of "
+                              "role %s; there are tokens, labels, rng and param",
+                 t->cfg->model_file, f->arg[i]->name, role[0] ? role : "data");
+    }
+    *batch = tokens->dim[0];
+    *seq = tokens->dim[1];
+}
+
+int64_t train_model_vocab(Train *t) {
+    if (t->has_spec) return t->spec.vocab;
+    const Func *f = model_entry(model_read(t->mem, t->cfg->model_file));
+    const Value *tokens = f->arg[batch_arg(t, f, "tokens")];
+    int64_t vocab = 0;
+    for (const Op *op = f->first; op; op = op->next) {
+        if (op->kind != OP_embed || op->in[1] != tokens) continue;
+        vocab = vocab ? MIN(vocab, op->in[0]->ty.dim[0]) : op->in[0]->ty.dim[0];
+    }
+    if (!vocab)
+        fail(EXIT_CONFIG, "%s: %%%s must go into an embed op of @%s itself, so that the "
+                          "size of the vocabulary is known",
+             t->cfg->model_file, tokens->name, f->name);
+    return vocab;
+}

@@ -1,0 +1,232 @@
+/* train_report.c - what a run tells about itself. */
+#include "train.h"
+#include "../ir/json.h"
+#include "../runtime/peak.h"
+#include "../runtime/plot.h"
+#include "../runtime/rt.h"
+#include "commands.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+uint64_t resident_bytes(void) {
+    unsigned long long all = 0, resident = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    if (!f) return 0;
+    if (fscanf(f, "%llu %llu", &all, &resident) != 2) resident = 0;
+    fclose(f);
+    return resident * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+void report_say(const Train *t, const char *fmt, ...) {
+    char line[4096];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(line, sizeof line, fmt, ap);
+    va_end(ap);
+    if (t->terminal) {
+        metrics_say(t->terminal, "%s", line);
+    } else {
+        puts(line);
+        fflush(stdout);
+    }
+    if (t->log) fprintf(t->log, "%s\n", line);
+}
+
+/* "123", "4.56 k", "7.8 M" of units of 1000. */
+static const char *human(Arena *mem, double v) {
+    static const char *const unit[] = {"", " k", " M", " G", " T", " P"};
+    int u = 0;
+    while (v >= 1000 && u + 1 < ARRAY_LEN(unit)) v /= 1000, u++;
+    return arena_printf(mem, u ? "%.3g%s" : "%.0f%s", v, unit[u]);
+}
+
+/* ---- the run folder ---- */
+
+static void write_file(const Train *t, const char *name, const Text *text) {
+    const char *path = path_join(t->mem, t->run_dir, name);
+    int error = file_write_atomic(path, text->s, text->n);
+    if (error) fail(EXIT_DATA, "cannot write %s: %s", path, strerror(error));
+}
+
+/* One run at a time in a folder; a killed one holds the lock no longer. */
+static void lock_folder(Train *t) {
+    t->lock_fd = open(t->run_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (t->lock_fd < 0)
+        fail(EXIT_DATA, "cannot open the run folder %s: %s", t->run_dir, strerror(errno));
+    for (int attempt = 0; flock(t->lock_fd, LOCK_EX | LOCK_NB) != 0; attempt++) {
+        if (errno != EWOULDBLOCK && errno != EINTR) return; /* no locks on this system */
+        if (attempt == 20)
+            fail(EXIT_CONFIG, "another stator train is writing to %s; give another "
+                              "--output_dir",
+                 t->run_dir);
+        usleep(100000);
+    }
+}
+
+static uint64_t prefetch_bytes(const Train *t) {
+    return (uint64_t)(t->cfg->train_dataset_prefetch_size + 1) * 2 * sizeof(int32_t) *
+           (uint64_t)(t->data->batch * t->seq);
+}
+
+static void add_plan(Text *s, const MemoryPlan *plan) {
+    text_add(s, "{");
+    for (int i = 0; i < MEM_CLASSES; i++)
+        text_add(s, "\"%s\": %lld, ", memory_class_name[i],
+                 (long long)plan->class_bytes[i]);
+    text_add(s, "\"total\": %lld}", (long long)plan->total_bytes);
+}
+
+/* The memory that this process will have: what it has now, without the arena, plus what
+ * the plan and the data take. */
+static void add_memory(const Train *t, Text *s) {
+    uint64_t resident = t->process_bytes + (uint64_t)t->program->plan.total_bytes +
+                        prefetch_bytes(t);
+    text_add(s, ",\n  \"memory_bytes\": ");
+    add_plan(s, &t->program->plan);
+    if (t->probe) {
+        text_add(s, ",\n  \"dump_memory_bytes\": ");
+        add_plan(s, &t->probe->plan);
+        resident += (uint64_t)t->probe->plan.total_bytes;
+    }
+    text_add(s, ",\n  \"process_bytes\": %llu,\n  \"batches_ahead_bytes\": %llu",
+             (unsigned long long)t->process_bytes, (unsigned long long)prefetch_bytes(t));
+    text_add(s, ",\n  \"resident_bytes\": %llu", (unsigned long long)resident);
+}
+
+static void add_lines(Text *s, const char *lines) {
+    bool first = true;
+    for (const char *p = lines; *p;) {
+        size_t n = strcspn(p, "\n");
+        text_add(s, first ? "\n    " : ",\n    ");
+        json_write_bytes(s, p, n);
+        first = false;
+        p += n + (p[n] == '\n');
+    }
+}
+
+static void write_plan(const Train *t) {
+    const Program *p = t->program;
+    Text s = text_new(t->mem);
+    text_add(&s, "{\n  \"parameters\": %lld,\n  \"flops_per_token\": %.17g",
+             (long long)t->parameters, t->flops_per_token);
+    text_add(&s, ",\n  \"batch\": %lld,\n  \"micro_batches\": %lld,\n  \"seq\": %lld",
+             (long long)t->batch, (long long)t->micro, (long long)t->seq);
+    text_add(&s, ",\n  \"steps\": %lld,\n  \"threads\": %d", (long long)t->steps,
+             t->threads);
+    add_memory(t, &s);
+    text_add(&s, ",\n  \"passes\": \"%s\",\n  \"pass_seconds\": %.6f", train_passes,
+             p->pass_seconds);
+    text_add(&s, ",\n  \"codegen_seconds\": %.6f,\n  \"from_cache\": %s",
+             p->codegen_seconds, p->cached ? "true" : "false");
+    text_add(&s, ",\n  \"matmuls\": [");
+    add_lines(&s, program_describe(t->mem, p));
+    text_add(&s, "\n  ]\n}\n");
+    write_file(t, "plan.json", &s);
+}
+
+void report_open(Train *t) {
+    const char *logs = path_join(t->mem, t->run_dir, "logs");
+    int error = dir_make(logs);
+    if (error) fail(EXIT_DATA, "cannot make the folder %s: %s", logs, strerror(error));
+    lock_folder(t);
+    const char *log = path_join(t->mem, logs, "rank_0.log");
+    t->log = fopen(log, "ae");
+    if (!t->log) fail(EXIT_DATA, "cannot write %s: %s", log, strerror(errno));
+    setvbuf(t->log, NULL, _IOLBF, 0);
+    Text config = text_new(t->mem);
+    config_print(t->cfg, &config);
+    write_file(t, "config.yaml", &config);
+    write_plan(t);
+}
+
+/* ---- the terminal ---- */
+
+static void say_model(const Train *t) {
+    const char *n = human(t->mem, (double)t->parameters);
+    if (!t->has_spec) {
+        report_say(t, "model      %s (%s parameters)", t->cfg->model_file, n);
+        return;
+    }
+    const ModelSpec *s = &t->spec;
+    report_say(t, "model      %s: %lld layers of %lld, %lld heads, vocabulary %lld "
+                  "(%s parameters)",
+               s->family == MODEL_LLAMA ? "Llama" : "GPT-2", (long long)s->layers,
+               (long long)s->hidden, (long long)s->heads, (long long)s->vocab, n);
+}
+
+static void say_memory(const Train *t) {
+    const MemoryPlan *plan = &t->program->plan;
+    Text s = text_new(t->mem);
+    for (int i = 0; i < MEM_CLASSES; i++)
+        text_add(&s, "%s%s %sB", i ? ", " : "", memory_class_name[i],
+                 human(t->mem, (double)plan->class_bytes[i]));
+    report_say(t, "memory     %sB (%s)", human(t->mem, (double)plan->total_bytes), s.s);
+}
+
+void report_header(Train *t) {
+    const Program *p = t->program;
+    char warning[256];
+    t->peak_flops = 1e9 * bench_fma_peak(t->threads);
+    say_model(t);
+    report_say(t, "data       %s: %s tokens, %s sequences of %lld", t->data->path,
+               human(t->mem, (double)t->data->tokens),
+               human(t->mem, (double)t->data->samples), (long long)t->seq);
+    report_say(t, "work       %lld steps of %lld x %lld sequences (%s tokens)",
+               (long long)t->steps, (long long)t->micro, (long long)t->batch,
+               human(t->mem, (double)(t->data->batch * t->seq)));
+    report_say(t, "machine    %d threads, measured FMA peak %.1f GFLOP/s: mfu is the share "
+                  "of it at %s model flops a token",
+               t->threads, t->peak_flops / 1e9, human(t->mem, t->flops_per_token));
+    say_memory(t);
+    report_say(t, "compiled   passes %.2f s, code %.2f s%s", p->pass_seconds,
+               p->codegen_seconds, p->cached ? " (from the cache)" : "");
+    report_say(t, "run folder %s", t->run_dir);
+    if (rt_bind_warning(warning, sizeof warning)) report_say(t, "WARNING: %s", warning);
+}
+
+void report_end(const Train *t) {
+    if (t->step > t->start_step)
+        report_say(t, "done       %lld steps, final loss %.4f", (long long)t->step,
+                   (double)*t->at.loss);
+    report_say(t, "loss curve %s/loss.svg", t->run_dir);
+    if (t->saved_step != t->step) return;
+    report_say(t, "checkpoint %s/step_%08lld", t->ckpt_dir, (long long)t->step);
+    if (t->has_spec)
+        report_say(t, "next       stator predict %s --prompt \"...\"", t->run_dir);
+}
+
+/* ---- the loss curve ---- */
+
+static int draw(const Train *t, Arena *mem) {
+    int n;
+    const char *metrics = path_join(mem, t->run_dir, RUN_METRICS);
+    const MetricsRow *row = metrics_read(mem, metrics, &n);
+    double *x = NEW_ARRAY(mem, double, (size_t)n), *y = NEW_ARRAY(mem, double, (size_t)n);
+    for (int i = 0; i < n; i++) {
+        x[i] = (double)row[i].step;
+        y[i] = row[i].loss;
+    }
+    Plot plot = {.title = "Training loss",
+                 .x_label = "step",
+                 .y_label = "loss",
+                 .train = {x, y, n}};
+    return n ? plot_write(path_join(mem, t->run_dir, "loss.svg"), &plot) : 0;
+}
+
+void report_plot(const Train *t) {
+    Arena *mem = arena_new();
+    Catch c;
+    if (CATCH(c)) {
+        int error = draw(t, mem);
+        if (error)
+            report_say(t, "WARNING: cannot write %s/loss.svg: %s", t->run_dir,
+                       strerror(error));
+        catch_end(&c);
+    } else {
+        report_say(t, "WARNING: the loss is not drawn: %s", c.message);
+    }
+    arena_free(mem);
+}

@@ -1,0 +1,305 @@
+/* train_setup.c - from the words of the command to a compiled program. */
+#include "train.h"
+#include "../runtime/rt.h"
+#include "commands.h"
+#include "config_state.h"
+#include <math.h>
+
+/* ---- data ---- */
+
+static const char *loader_name(const Config *cfg) {
+    switch (cfg->train_dataset_data_loader_type) {
+    case LOADER_TEXT_FILE: return "TextFile";
+    case LOADER_TENSOR_BATCHES: return "TensorBatches";
+    case LOADER_MEGATRON_INDEXED: return "MegatronIndexed";
+    }
+    die("data loader %d", (int)cfg->train_dataset_data_loader_type);
+}
+
+/* Splits the batches of a file into micro-batches; its sequence goes before the model's. */
+static void shape_of_file(Train *t) {
+    const Config *cfg = t->cfg;
+    if (t->data->batch % t->micro)
+        config_refuse(cfg, "parallel_config.micro_batch_num", NULL,
+                      "micro_batch_num must divide the batches of the file",
+                      "%s has batches of %lld sequences; %lld micro-batches do not "
+                      "divide them",
+                      t->data->path, (long long)t->data->batch, (long long)t->micro);
+    t->batch = t->data->batch / t->micro;
+    t->seq = t->data->seq;
+    bool table = t->has_spec && t->spec.positions == POSITION_LEARNED;
+    if (table && t->seq > t->spec.max_positions)
+        fail(EXIT_DATA, "%s has sequences of %lld tokens; the model has %lld positions",
+             t->data->path, (long long)t->seq, (long long)t->spec.max_positions);
+}
+
+static void open_data(Train *t) {
+    const Config *cfg = t->cfg;
+    const char *path = cfg->train_dataset_data_loader_dataset_dir;
+    bool from_file = cfg->train_dataset_data_loader_type == LOADER_TENSOR_BATCHES;
+    bool batch_given = config_given(cfg, "runner_config.batch_size") ||
+                       config_given(cfg, "train_dataset.batch_size");
+    bool seq_given = config_given(cfg, "train_dataset.seq_length");
+    if (!path[0])
+        config_refuse(cfg, "train_dataset.data_loader.dataset_dir", NULL,
+                      "--dataset_dir PATH, or --dataset_dir embedded for the text that is "
+                      "built in",
+                      "train_dataset.data_loader.dataset_dir is empty: there is nothing "
+                      "to train on");
+    t->micro = cfg->parallel_config_micro_batch_num;
+    t->batch = cfg->runner_config_batch_size;
+    bool fixed = !t->has_spec;
+    if (fixed) {
+        int64_t batch;
+        train_model_shape(t, &batch, &t->seq);
+        if (batch_given && batch != t->batch)
+            config_refuse(cfg, "runner_config.batch_size", "train_dataset.batch_size",
+                          "leave it out", "batch_size is %lld, but %s takes %lld",
+                          (long long)t->batch, cfg->model_file, (long long)batch);
+        t->batch = batch;
+    }
+    uint64_t whole;
+    if (!mul_size((uint64_t)t->batch, (uint64_t)t->micro, &whole) || whole > INT32_MAX)
+        config_refuse(cfg, "parallel_config.micro_batch_num", NULL, NULL,
+                      "%lld micro-batches of %lld sequences", (long long)t->micro,
+                      (long long)t->batch);
+    DataSpec spec = {.type = loader_name(cfg),
+                     .path = path,
+                     .batch = from_file && !batch_given && !fixed ? 0 : (int64_t)whole,
+                     .seq = from_file && !seq_given && !fixed ? 0 : t->seq,
+                     .seed = (uint64_t)cfg->seed,
+                     .shuffle = cfg->train_dataset_data_loader_shuffle,
+                     .vocab = train_model_vocab(t)};
+    t->data = data_open(t->mem, &spec);
+    if (from_file) shape_of_file(t);
+}
+
+/* ---- steps and schedule ---- */
+
+static void choose_steps(Train *t) {
+    const Config *cfg = t->cfg;
+    int64_t most = t->data->steps_available, wanted = cfg->runner_config_max_steps;
+    if (most >= 0) {
+        t->steps = wanted >= 0 ? wanted : most;
+        if (wanted > most)
+            config_refuse(cfg, "runner_config.max_steps", NULL, NULL,
+                          "max_steps is %lld, but %s has batches for %lld steps",
+                          (long long)wanted, t->data->path, (long long)most);
+        if (wanted < 0 && cfg->runner_config_epochs > 1)
+            config_refuse(cfg, "runner_config.epochs", NULL, NULL,
+                          "TensorBatches are taken once, in order: epochs must be 1");
+        return;
+    }
+    if (wanted >= 0) {
+        t->steps = wanted;
+        return;
+    }
+    int64_t samples;
+    if (__builtin_mul_overflow(t->data->samples, cfg->runner_config_epochs, &samples))
+        config_refuse(cfg, "runner_config.epochs", NULL, NULL, "too many epochs");
+    t->steps = MAX(samples / t->data->batch, 1);
+}
+
+static ScheduleKind schedule_kind(LrType type) {
+    switch (type) {
+    case LR_COSINE: return SCHEDULE_COSINE;
+    case LR_CONSTANT:
+    case LR_CONSTANT_WITH_WARMUP: return SCHEDULE_CONSTANT;
+    case LR_LINEAR: return SCHEDULE_LINEAR;
+    case LR_POLYNOMIAL: return SCHEDULE_POLYNOMIAL;
+    case LR_INVERSE_SQRT: return SCHEDULE_INVERSE_SQRT;
+    case LR_WSD: return SCHEDULE_WSD;
+    }
+    die("schedule %d", (int)type);
+}
+
+static ScheduleDecay wsd_decay(WsdDecay style) {
+    switch (style) {
+    case WSD_LINEAR: return DECAY_LINEAR;
+    case WSD_COSINE: return DECAY_COSINE;
+    case WSD_EXPONENTIAL: return DECAY_EXPONENTIAL;
+    case WSD_MINUS_SQRT: return DECAY_MINUS_SQRT;
+    }
+    die("decay %d", (int)style);
+}
+
+static void choose_schedule(Train *t) {
+    const Config *cfg = t->cfg;
+    int64_t total = cfg->lr_schedule_total_steps, warmup = cfg->lr_schedule_warmup_steps;
+    if (total < 0) total = MAX(t->steps, 1);
+    if (!config_given(cfg, "lr_schedule.warmup_steps"))
+        warmup = llround(cfg->lr_schedule_warmup_ratio * (double)total);
+    t->schedule = (Schedule){.kind = schedule_kind(cfg->lr_schedule_type),
+                             .rate = cfg->lr_schedule_learning_rate,
+                             .rate_end = cfg->lr_schedule_lr_end,
+                             .warmup_rate_init = cfg->lr_schedule_warmup_lr_init,
+                             .warmup_adds = true,
+                             .warmup_steps = warmup,
+                             .total_steps = total,
+                             .power = cfg->lr_schedule_power,
+                             .num_cycles = cfg->lr_schedule_num_cycles,
+                             .wsd_decay = wsd_decay(cfg->lr_schedule_wsd_decay_style),
+                             .wsd_decay_steps = cfg->lr_schedule_wsd_decay_steps};
+    schedule_check(&t->schedule);
+}
+
+/* ---- optimizer ---- */
+
+/* Adam's decay goes through the gradient and its moments, which the step has not; without
+ * decay it is AdamW. */
+static double adam_decay(const Config *cfg) {
+    if (!config_given(cfg, "optimizer.weight_decay")) return 0;
+    if (cfg->optimizer_weight_decay > 0)
+        config_refuse(cfg, "optimizer.type", NULL,
+                      "type AdamW, or weight_decay 0",
+                      "optimizer Adam with weight_decay %g is not supported by this build",
+                      cfg->optimizer_weight_decay);
+    return 0;
+}
+
+static PassOptions pass_options(Train *t) {
+    const Config *cfg = t->cfg;
+    PassOptions o = pass_options_default();
+    o.micro_batches = t->micro;
+    o.beta1 = t->beta1 = cfg->optimizer_beta1;
+    o.beta2 = t->beta2 = cfg->optimizer_beta2;
+    o.eps = cfg->optimizer_eps;
+    o.weight_decay = cfg->optimizer_weight_decay;
+    o.clip_norm = cfg->runner_wrapper_use_clip_grad ? cfg->runner_wrapper_max_grad_norm : 0;
+    o.dump_dir = cfg->dump_ir[0] ? cfg->dump_ir : NULL;
+    switch (cfg->optimizer_type) {
+    case OPTIMIZER_ADAM:
+        o.weight_decay = adam_decay(cfg);
+        t->bias_correction = true;
+        break;
+    case OPTIMIZER_ADAMW:
+        t->bias_correction = true;
+        break;
+    case OPTIMIZER_ADAM_WEIGHT_DECAY:
+    case OPTIMIZER_FUSED_ADAM_WEIGHT_DECAY:
+        break;
+    case OPTIMIZER_SGD:
+    case OPTIMIZER_MOMENTUM:
+        o.optimizer = "sgd";
+        o.momentum = cfg->optimizer_type == OPTIMIZER_SGD ? 0 : cfg->optimizer_momentum;
+        break;
+    }
+    return o;
+}
+
+/* ---- program ---- */
+
+static void *slot_of_role(Train *t, const char *role, bool needed) {
+    int i = program_arg_role(t->program, role);
+    if (i < 0 && needed) die("the step has no argument of role %s", role);
+    return i < 0 ? NULL : t->program->arg[i];
+}
+
+static void find_slots(Train *t) {
+    Program *p = t->program;
+    t->at.tokens = slot_of_role(t, "tokens", true);
+    t->at.labels = slot_of_role(t, "labels", true);
+    t->at.rng = slot_of_role(t, "rng", false);
+    t->at.lr = slot_of_role(t, "lr", true);
+    t->at.correction1 = slot_of_role(t, "bias_correction1", false);
+    t->at.correction2 = slot_of_role(t, "bias_correction2", false);
+    check(p->entry->nret >= 2);
+    t->at.loss = p->ret[0];
+    t->at.grad_norm = p->ret[1];
+}
+
+/* Model flops per token: 6 for each weight that a token is multiplied with (not the
+ * position table), and 6 L T C for causal attention. */
+static void count_flops(Train *t) {
+    const Func *f = t->program->entry;
+    t->parameters = 0;
+    for (int i = 0; i < f->narg; i++)
+        if (!strcmp(arg_str(f, i, "role", ""), "param"))
+            t->parameters += type_count(&f->arg[i]->ty);
+    t->flops_per_token = 6.0 * (double)t->parameters;
+    if (!t->has_spec) return;
+    const ModelSpec *s = &t->spec;
+    double attention = (double)s->layers * (double)t->seq * (double)(s->heads * s->head_dim);
+    t->flops_per_token = 6.0 * (double)model_parameters(s, false) + 6.0 * attention;
+}
+
+/* Program and probe share the weights; both must fit the limit before either is there. */
+static void allocate(Train *t) {
+    uint64_t limit = (uint64_t)t->cfg->context_max_device_memory;
+    uint64_t probe = t->probe ? (uint64_t)t->probe->plan.total_bytes -
+                                    (uint64_t)t->program->plan.class_bytes[MEM_WEIGHTS]
+                              : 0;
+    if (limit && probe >= limit)
+        fail(EXIT_MEMORY, "--dump needs %llu bytes more than training, which is above "
+                          "context.max_device_memory %llu",
+             (unsigned long long)probe, (unsigned long long)limit);
+    t->process_bytes = resident_bytes();
+    program_allocate(t->program, NULL, limit ? limit - probe : 0);
+    if (t->probe) program_allocate(t->probe, t->program, 0);
+}
+
+static void make_program(Train *t) {
+    const Config *cfg = t->cfg;
+    PassOptions o = pass_options(t);
+    CompileOptions co = {.cpu = cfg->context_cpu, .threads = (int)cfg->context_threads};
+    Module *m = train_model_build(t, MODEL_TRAIN, t->batch);
+    t->program = program_make(t->mem, m, train_passes, &o, &co);
+    t->threads = t->program->threads;
+    if (cfg->dump[0]) dump_plan(t);
+    count_flops(t);
+    allocate(t);
+    find_slots(t);
+}
+
+/* ---- the whole ---- */
+
+/* Everything that changes what is computed; not where and how long. */
+static void hash_config(Train *t) {
+    static const char *const parts[] = {"model.", "optimizer.", "lr_schedule.", "runner_",
+                                        "train_dataset.", "seed",
+                                        "parallel_config.micro_batch_num"};
+    Text text = text_new(t->mem);
+    for (int k = 0; k < N_KEYS; k++) {
+        const Key *key = &key_table[k];
+        bool counts = false;
+        for (int i = 0; i < ARRAY_LEN(parts); i++)
+            counts |= !strncmp(key->path, parts[i], strlen(parts[i]));
+        if (!counts || key->kind == KIND_TREE || key->cat == CAT_NO_EFFECT) continue;
+        if (!strcmp(key->path, "runner_config.log_interval")) continue;
+        text_add(&text, "%s=", key->path);
+        const char *value = config_value(t->cfg, t->mem, key->path);
+        text_add_bytes(&text, value, strlen(value));
+        text_add(&text, "\n");
+    }
+    text_add(&text, "steps=%lld\n", (long long)t->steps);
+    hash_hex(text.s, text.n, t->config_hash);
+}
+
+static void load_config(Train *t, int argc, char **argv) {
+    bool has_file = argc > 1 && strncmp(argv[1], "--", 2);
+    int skip = has_file ? 2 : 1;
+    if (!has_file && argc < 2)
+        fail(EXIT_CONFIG, "stator train needs a configuration: stator train CONFIG.yaml "
+                          "[--a.b.c VALUE ...]");
+    t->cfg = config_load(t->mem, has_file ? argv[1] : NULL, argc - skip, argv + skip);
+    if (t->cfg->run_mode == RUN_PREDICT)
+        config_refuse(t->cfg, "run_mode", NULL, "stator predict, or run_mode train",
+                      "run_mode is predict, the command is train");
+    for (int i = 0; i < t->cfg->n_notes; i++)
+        fprintf(stderr, "note: %s\n", t->cfg->notes[i]);
+    t->run_dir = t->cfg->output_dir[0] ? t->cfg->output_dir : ".";
+    t->ckpt_dir = t->cfg->checkpoint_directory[0]
+                      ? t->cfg->checkpoint_directory
+                      : path_join(t->mem, t->run_dir, RUN_CHECKPOINTS);
+}
+
+void train_plan(Train *t, int argc, char **argv) {
+    load_config(t, argc, argv);
+    rt_set_threads((int)t->cfg->context_threads);
+    train_model_choose(t);
+    open_data(t);
+    choose_steps(t);
+    choose_schedule(t);
+    hash_config(t);
+    make_program(t);
+}

@@ -1,0 +1,210 @@
+/* train_state.c - what a run knows: weights and optimizer states at the start, and their
+ * checkpoints. Data position, schedule and random numbers follow from the step alone. */
+#include "train.h"
+#include "../ir/json.h"
+#include "../runtime/ckpt_files.h"
+#include "commands.h"
+#include "weights.h"
+#include <errno.h>
+
+enum { MAX_ASIDE = 10000 };
+
+/* ---- what is saved ---- */
+
+static void list_tensors(Train *t) {
+    const Func *f = t->program->entry;
+    t->tensor = NEW_ARRAY(t->mem, CkptTensor, (size_t)f->narg);
+    for (int i = 0; i < f->narg; i++) {
+        const char *role = arg_str(f, i, "role", "");
+        bool state = !strcmp(role, "state");
+        if (!state && strcmp(role, "param")) continue;
+        const Type *ty = &f->arg[i]->ty;
+        CkptTensor *c = &t->tensor[t->ntensor++];
+        *c = (CkptTensor){.name = f->arg[i]->name,
+                          .dtype = ty->dt,
+                          .rank = ty->rank,
+                          .data = t->program->arg[i],
+                          .file = state ? CKPT_OPTIMIZER : CKPT_MODEL};
+        memcpy(c->dim, ty->dim, sizeof c->dim);
+    }
+}
+
+static char *state_json(const Train *t, Arena *mem) {
+    Text s = text_new(mem);
+    text_add(&s, "{\"step\":%lld,\"seed\":%lld,\"config_hash\":\"%s\",\"threads\":%d",
+             (long long)t->step, (long long)t->cfg->seed, t->config_hash, t->threads);
+    text_add(&s, ",\"data\":{\"type\":");
+    json_write_string(&s, t->data->reader ? config_value(t->cfg, mem,
+                                                         "train_dataset.data_loader.type")
+                                          : "");
+    text_add(&s, ",\"path\":");
+    json_write_string(&s, t->data->path);
+    text_add(&s, ",\"batch\":%lld,\"seq\":%lld,\"tokens\":%lld,\"shuffle\":%s",
+             (long long)t->data->batch, (long long)t->data->seq,
+             (long long)t->data->tokens, t->data->shuffle ? "true" : "false");
+    text_add(&s, ",\"next_batch\":%lld},\"model\":", (long long)t->step);
+    const char *model = t->has_spec ? model_spec_json(mem, &t->spec, false) : "null";
+    text_add_bytes(&s, model, strlen(model));
+    text_add(&s, "}");
+    return s.s;
+}
+
+void train_state_save(Train *t) {
+    Arena *mem = arena_new();
+    char why[1024] = "";
+    double start = clock_seconds();
+    int error = dir_make(t->ckpt_dir);
+    if (error) {
+        snprintf(why, sizeof why, "cannot make the folder %s: %s", t->ckpt_dir,
+                 strerror(error));
+    } else {
+        error = ckpt_save(t->ckpt_dir, t->step, t->tensor, t->ntensor,
+                          state_json(t, mem), (int)t->cfg->checkpoint_keep_checkpoint_max,
+                          why, sizeof why);
+    }
+    if (!error) {
+        t->saved_step = t->step;
+        report_say(t, "saved %s/step_%08lld (%.1f s)", t->ckpt_dir, (long long)t->step,
+                   clock_seconds() - start);
+    } else {
+        char last[64] = "there is no older one of this run";
+        if (t->saved_step >= 0)
+            snprintf(last, sizeof last, "the last good one is of step %lld",
+                     (long long)t->saved_step);
+        report_say(t, "WARNING: no checkpoint of step %lld: %s; %s; training goes on",
+                   (long long)t->step, why, last);
+    }
+    arena_free(mem);
+}
+
+/* ---- the start ---- */
+
+static float *weight_at(void *context, int arg) {
+    return ((Program *)context)->arg[arg];
+}
+
+/* The parameters alone, for a checkpoint that only gives its weights. */
+static void load_weights(Train *t) {
+    CkptTensor *weights = NEW_ARRAY(t->mem, CkptTensor, (size_t)t->ntensor);
+    int n = 0;
+    for (int i = 0; i < t->ntensor; i++)
+        if (t->tensor[i].file == CKPT_MODEL) weights[n++] = t->tensor[i];
+    ckpt_load_dir(t->mem, t->init_dir, weights, n, NULL, NULL);
+}
+
+static void first_weights(Train *t) {
+    const Func *f = t->program->entry;
+    if (t->init_dir && t->init_is_hf) {
+        weights_load_hf(t->init_dir, f, weight_at, t->program);
+    } else if (t->init_dir) {
+        load_weights(t);
+    } else {
+        for (int i = 0; i < f->narg; i++)
+            if (!strcmp(arg_str(f, i, "role", ""), "param"))
+                weights_init(f, i, t->program->arg[i], (uint64_t)t->cfg->seed);
+    }
+    if (t->init_dir) report_say(t, "weights from %s", t->init_dir);
+}
+
+/* Says what differs from the run that is gone on with: then the bits differ too. */
+static void compare_state(const Train *t, const char *text) {
+    size_t n = strlen(text);
+    const Json *s = json_parse(t->mem, "state of the checkpoint", text, n,
+                               (uint64_t)n + 1, EXIT_CHECKPOINT);
+    int64_t threads = json_get_i64(s, "threads", 0, INT32_MAX, 0);
+    const char *hash = json_get_string(s, "config_hash", "");
+    int64_t tokens = json_get_i64(json_get(s, "data"), "tokens", 0, INT64_MAX, 0);
+    if (threads && threads != t->threads)
+        report_say(t, "note: saved with %lld threads, resumed with %d: the order of sums, "
+                      "and so the last bits, will differ",
+                   (long long)threads, t->threads);
+    if (hash[0] && strcmp(hash, t->config_hash))
+        report_say(t, "note: the configuration is not the one the checkpoint was saved "
+                      "with; the new one is used from here on");
+    else if (tokens && tokens != t->data->tokens)
+        report_say(t, "note: %s had %lld tokens when the checkpoint was saved and has "
+                      "%lld now",
+                   t->data->path, (long long)tokens, (long long)t->data->tokens);
+}
+
+/* Warnings about damaged checkpoints, a line each. */
+static void say_lines(const Train *t, char *lines) {
+    char *save = NULL;
+    for (char *line = strtok_r(lines, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
+        report_say(t, "WARNING: %s", line);
+}
+
+static bool load_latest(Train *t, const char *dir, char **state) {
+    Text damaged = text_new(t->mem);
+    bool found =
+        ckpt_load_latest(t->mem, dir, t->tensor, t->ntensor, state, &t->step, &damaged);
+    say_lines(t, damaged.s);
+    return found;
+}
+
+/* `resume` names a checkpoint, a run folder or a folder of checkpoints. */
+static void load_named(Train *t, const char *path, char **state) {
+    if (file_exists(path_join(t->mem, path, "manifest.json"))) {
+        ckpt_load_dir(t->mem, path, t->tensor, t->ntensor, state, &t->step);
+        return;
+    }
+    if (load_latest(t, path_join(t->mem, path, RUN_CHECKPOINTS), state)) return;
+    if (load_latest(t, path, state)) return;
+    fail(EXIT_CHECKPOINT, "resume: there is no checkpoint in %s", path);
+}
+
+static bool resume(Train *t) {
+    const char *how = t->cfg->resume;
+    char *state = NULL;
+    t->step = 0;
+    if (!strcmp(how, "never")) return false;
+    if (!strcmp(how, "auto")) {
+        if (!load_latest(t, t->ckpt_dir, &state)) return false;
+    } else {
+        load_named(t, how, &state);
+    }
+    report_say(t, "resumed after step %lld", (long long)t->step);
+    if (t->init_dir) report_say(t, "note: init_from is not used: a checkpoint is there");
+    compare_state(t, state);
+    return true;
+}
+
+/* ---- checkpoints of another run in the same folder ---- */
+
+static void move_aside(const Train *t, const char *path) {
+    for (int i = 1; i < MAX_ASIDE; i++) {
+        const char *to = arena_printf(t->mem, "%s.before-%d", path, i);
+        if (file_exists(to)) continue;
+        if (rename(path, to) != 0)
+            fail(EXIT_CHECKPOINT, "cannot move %s to %s: %s", path, to, strerror(errno));
+        report_say(t, "note: %s of an earlier run is now %s", path, to);
+        return;
+    }
+    fail(EXIT_CHECKPOINT, "%s has too many earlier copies; remove some", path);
+}
+
+/* Checkpoints above the step that this run starts from would be taken for newer ones at
+ * the next start. They are the user's: moved, not deleted. */
+static void clear_later(const Train *t) {
+    CkptEntry *entry;
+    int n;
+    bool later = false;
+    if (!strcmp(t->cfg->resume, "auto")) return;
+    if (ckpt_list(t->mem, t->ckpt_dir, &entry, &n) != 0) return;
+    for (int i = 0; i < n; i++) later |= !entry[i].tmp && entry[i].step > t->step;
+    if (!later) return;
+    move_aside(t, t->ckpt_dir);
+    const char *metrics = path_join(t->mem, t->run_dir, RUN_METRICS);
+    if (t->step == 0 && file_exists(metrics)) move_aside(t, metrics);
+}
+
+void train_state_start(Train *t) {
+    list_tensors(t);
+    t->saved_step = -1;
+    if (resume(t))
+        t->saved_step = t->step;
+    else
+        first_weights(t);
+    t->start_step = t->step;
+    clear_later(t);
+}

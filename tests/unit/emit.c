@@ -1,0 +1,117 @@
+/* emit.c - loops, conditions, masks and reductions as compiled code. */
+#include "jitted.h"
+
+static void *one(Emit *e, Target *t, const char *name) {
+    return jit_lookup(emit_finish(e, t, NULL, 0), name);
+}
+
+/* f(lo, hi): sum and count of lo, lo + 3, ... below hi, as sum * 1000 + count. */
+TEST(loop_carries_and_runs_zero_times) {
+    Target *t = target_of_lanes(8);
+    Emit *e = emit_for(arena_new(), t);
+    LLVMTypeRef params[] = {e->i64, e->i64};
+    emit_func(e, "f", e->i64, params, 2, false);
+    LLVMValueRef init[] = {emit_i64(e, 0), emit_i64(e, 0)};
+    Loop l;
+    loop_begin(e, &l, emit_param(e, 0), emit_param(e, 1), 3, 2, init);
+    LLVMValueRef next[] = {emit_add(e, l.carry[0], l.i),
+                           emit_add(e, l.carry[1], emit_i64(e, 1))};
+    loop_end(e, &l, next);
+    emit_ret(e, emit_add(e, emit_mul(e, l.carry[0], emit_i64(e, 1000)), l.carry[1]));
+    int64_t (*f)(int64_t, int64_t) = (int64_t(*)(int64_t, int64_t))one(e, t, "f");
+    EXPECT(f(0, 10) == 18004 && f(2, 3) == 2001 && f(5, 5) == 0 && f(7, -7) == 0);
+    EXPECT(f(0, 9) == 9003);
+}
+
+TEST(if_joins_values) {
+    Target *t = target_of_lanes(8);
+    Emit *e = emit_for(arena_new(), t);
+    emit_func(e, "f", e->i64, &e->i64, 1, false);
+    LLVMValueRef x = emit_param(e, 0), zero = emit_i64(e, 0);
+    If outer, inner;
+    if_begin(e, &outer, LLVMBuildICmp(e->b, LLVMIntSLT, x, zero, ""));
+    LLVMValueRef minus = emit_sub(e, zero, x);
+    if_else(e, &outer);
+    if_begin(e, &inner, LLVMBuildICmp(e->b, LLVMIntSGT, x, emit_i64(e, 100), ""));
+    LLVMValueRef half = emit_div(e, x, emit_i64(e, 2));
+    if_end(e, &inner);
+    LLVMValueRef cut = if_join(e, &inner, half, x);
+    if_end(e, &outer);
+    emit_ret(e, if_join(e, &outer, minus, cut));
+    int64_t (*f)(int64_t) = (int64_t(*)(int64_t))one(e, t, "f");
+    EXPECT(f(-5) == 5 && f(7) == 7 && f(100) == 100 && f(300) == 150 && f(0) == 0);
+}
+
+/* f(x, n, out): the first n of x to out, their sum in out[vl], the largest of all x in
+ * out[vl + 1]; the copy goes through room on the stack. */
+static void masks_and_reductions(int vl) {
+    Target *t = target_of_lanes(vl);
+    Emit *e = emit_for(arena_new(), t);
+    LLVMTypeRef params[] = {e->ptr, e->i64, e->ptr};
+    emit_func(e, "f", e->void_, params, 3, false);
+    emit_noalias(e, 2);
+    emit_readonly(e, 0);
+    LLVMValueRef mask = emit_tail_mask(e, emit_param(e, 1)), out = emit_param(e, 2);
+    LLVMValueRef room = emit_alloca(e, vl * 4);
+    emit_store(e, emit_load(e, e->vf32, emit_param(e, 0), mask, 4), room, NULL, 64);
+    LLVMValueRef some = emit_load(e, e->vf32, room, NULL, 64);
+    emit_store(e, some, out, mask, 4);
+    emit_store(e, emit_reduce_add(e, some), emit_at(e, e->f32, out, vl), NULL, 4);
+    LLVMValueRef all = emit_load(e, e->vf32, emit_param(e, 0), NULL, 4);
+    emit_store(e, emit_reduce_max(e, all), emit_at(e, e->f32, out, vl + 1), NULL, 4);
+    emit_ret(e, NULL);
+    typedef void (*F)(const float *, int64_t, float *);
+    F f = (F)one(e, t, "f");
+    float x[16], out_c[18];
+    for (int i = 0; i < 16; i++) x[i] = (float)(i * 7 % 16 + 1);
+    for (int64_t n = -2; n <= vl + 2; n++) {
+        float sum = 0;
+        for (int i = 0; i < 18; i++) out_c[i] = -1;
+        f(x, n, out_c);
+        for (int i = 0; i < vl; i++) {
+            EXPECT(out_c[i] == (i < n ? x[i] : -1));
+            sum += i < n ? x[i] : 0;
+        }
+        EXPECT(out_c[vl] == sum);
+        float top = 0;
+        for (int i = 0; i < vl; i++) top = fmaxf(top, x[i]);
+        EXPECT(out_c[vl + 1] == top);
+    }
+}
+
+TEST(masks_and_reductions_16) {
+    masks_and_reductions(16);
+}
+
+TEST(masks_and_reductions_8) {
+    masks_and_reductions(8);
+}
+
+/* The order of the sum is by halves: 1e8 + 1 loses the 1, 1e8 - 1e8 does not. */
+TEST(sums_by_halves) {
+    Target *t = target_of_lanes(8);
+    Emit *e = emit_for(arena_new(), t);
+    emit_func(e, "f", e->f32, &e->ptr, 1, false);
+    LLVMValueRef x = emit_load(e, e->vf32, emit_param(e, 0), NULL, 4);
+    emit_ret(e, emit_reduce_add(e, x));
+    float (*f)(const float *) = (float (*)(const float *))one(e, t, "f");
+    const float near[8] = {1e8f, 1, 0, 0, -1e8f, 0, 0, 0};
+    const float far[8] = {1e8f, -1e8f, 0, 0, 1, 0, 0, 0};
+    EXPECT(f(near) == 1 && f(far) == 0);
+}
+
+static int64_t twice(int64_t x) {
+    return 2 * x;
+}
+
+TEST(calls_named_functions) {
+    Target *t = target_of_lanes(8);
+    Emit *e = emit_for(arena_new(), t);
+    JitSymbol symbol = {"twice", (void *)twice};
+    emit_func(e, "f", e->i64, &e->i64, 1, false);
+    LLVMValueRef x = emit_param(e, 0);
+    emit_ret(e, emit_add(e, emit_call(e, "twice", e->i64, &x, 1), emit_i64(e, 1)));
+    int64_t (*f)(int64_t) =
+        (int64_t(*)(int64_t))jit_lookup(emit_finish(e, t, &symbol, 1), "f");
+    EXPECT(f(20) == 41);
+}

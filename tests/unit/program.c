@@ -1,0 +1,92 @@
+/* program.c (test) - compiled programs against the interpreter: every module of tests/ir
+ * through the training passes, on both vector widths, with one thread and two. */
+#include "../test.h"
+#include "../../codegen/codegen.h"
+#include "../../ir/sample.h"
+#include <dirent.h>
+
+static Module *read_module(Arena *mem, const char *path) {
+    size_t n;
+    char *text = file_read(mem, path, 1 << 20, &n, EXIT_DATA);
+    return module_parse(mem, path, text, n);
+}
+
+static int is_model(const struct dirent *d) {
+    size_t n = strlen(d->d_name);
+    return n > 3 && !strcmp(d->d_name + n - 3, ".ir");
+}
+
+/* Largest difference of two tensors over the largest magnitude. */
+static double difference(const Tensor *want, const void *got) {
+    double worst = 0, size = 1e-20;
+    Tensor g = {want->ty, (void *)got};
+    for (int64_t k = 0, n = type_count(&want->ty); k < n; k++) {
+        double a = tensor_get(want, k), b = tensor_get(&g, k);
+        if (a != a && b != b) continue;
+        if (!(fabs(a - b) <= worst)) worst = fabs(a - b);
+        size = fmax(size, fabs(a));
+    }
+    return worst / size;
+}
+
+/* Runs the module both ways on the same arguments; every result must agree. */
+static void compare(Arena *mem, Module *m, const char *passes, const PassOptions *po,
+                    const char *cpu, int threads, double tolerance, const char *what) {
+    CompileOptions co = {.cpu = cpu, .threads = threads, .no_cache = true};
+    Program *p = program_make(mem, m, passes, po, &co);
+    program_allocate(p, NULL, 0);
+    Tensor ***arg = sample_arguments(mem, p->entry), ***ret = sample_results(mem, p->entry);
+    for (int i = 0; i < p->entry->narg; i++) {
+        memcpy(p->arg[i], arg[0][i]->data, (size_t)type_bytes(&p->entry->arg[i]->ty));
+    }
+    interp_run(mem, p->entry, arg, ret);
+    program_run(p);
+    for (int i = 0; i < p->entry->nret; i++) {
+        double d = difference(ret[0][i], p->ret[i]);
+        if (!(d <= tolerance)) {
+            test_fail(__FILE__, __LINE__, "%s, %s, %d threads: result %d (%s) differs by %.3g",
+                      what, cpu, threads, i, p->entry->ret[i]->name, d);
+        }
+    }
+    program_free(p);
+}
+
+static bool has_model(const Module *m) {
+    for (Func *f = m->first; f; f = f->next) {
+        if (f->role == ROLE_MODEL && m->level == LEVEL_GLOBAL) return true;
+    }
+    return false;
+}
+
+static void all_modules(const char *cpu, int threads, int micro_batches) {
+    struct dirent **list;
+    Arena *mem = arena_new();
+    char *dir = arena_printf(mem, "%s/ir", tests_dir());
+    int n = scandir(dir, &list, is_model, alphasort), ran = 0;
+    for (int i = 0; i < n; i++) {
+        const char *path = path_join(mem, dir, list[i]->d_name);
+        Module *m = read_module(mem, path);
+        if (!has_model(m) || strstr(module_print(mem, m), "f64[") ||
+            strstr(module_print(mem, m), "bf16[") || !strstr(module_print(mem, m), "\"param\"")) {
+            continue;
+        }
+        PassOptions po = pass_options_default();
+        po.clip_norm = 1;
+        po.weight_decay = 0.1;
+        po.micro_batches = micro_batches;
+        if (i % 2) po.optimizer = "sgd";
+        compare(mem, m, train_passes, &po, cpu, threads, 2e-5, list[i]->d_name);
+        ran++;
+    }
+    EXPECT(ran >= 2);
+}
+
+TEST(train_native_two_threads) {
+    all_modules("native", 2, 1);
+}
+TEST(train_native_one_thread_micro_batches) {
+    all_modules("native", 1, 3);
+}
+TEST(train_avx2) {
+    all_modules("x86-64-v3", 2, 2);
+}
