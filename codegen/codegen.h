@@ -7,6 +7,7 @@ typedef struct CompileOptions {
     const char *cpu; /* NULL or "native": this host; see target_open */
     int threads;     /* 0: all cores */
     bool no_cache;   /* neither read nor write the object cache */
+    bool profile;    /* measure the time of every op, for program_profile */
     bool verbose;    /* a line per pass and per stage of code generation to stderr */
 } CompileOptions;
 
@@ -39,6 +40,9 @@ int program_arg_named(const Program *p, const char *name);
 int program_arg_role(const Program *p, const char *role);
 void program_run(Program *p);
 void program_free(Program *p);
+/* Seconds per op since program_make, the largest first, as a table; empty without
+ * CompileOptions.profile. Ops of a loop body are summed over its runs. */
+const char *program_profile(Arena *mem, const Program *p);
 /* One line per matmul with its implementation, for plan.json and -v. */
 const char *program_describe(Arena *mem, const Program *p);
 

@@ -217,7 +217,7 @@ static Problem problem_swap(const Problem *p) {
 #if DNNL_VERSION_MAJOR >= 3
 typedef dnnl_memory_desc_t Md;
 typedef const_dnnl_memory_desc_t MdArg;
-typedef struct Walk *Walk; /* the descriptor itself moves on */
+typedef char Walk; /* nothing to keep: the descriptor itself moves on */
 #define MD_ARG(md) (md)
 static bool md_make(Md *md, int rank, const dnnl_dims_t dim, const dnnl_dims_t stride,
                     dnnl_data_type_t type) {
@@ -247,7 +247,10 @@ static void walk_end(Walk *walk) {
 #else
 typedef dnnl_memory_desc_t Md;
 typedef const dnnl_memory_desc_t *MdArg;
-typedef dnnl_primitive_desc_iterator_t Walk;
+typedef struct Walk {
+    dnnl_primitive_desc_iterator_t at;
+    dnnl_matmul_desc_t matmul; /* the iterator keeps a pointer to it */
+} Walk;
 #define MD_ARG(md) (&(md))
 static bool md_make(Md *md, int rank, const dnnl_dims_t dim, const dnnl_dims_t stride,
                     dnnl_data_type_t type) {
@@ -262,21 +265,21 @@ static bool append_sum(dnnl_post_ops_t ops) {
 static bool matmul_desc(dnnl_primitive_desc_t *pd, const Md *a, const Md *b,
                         const Md *bias, const Md *c, dnnl_primitive_attr_t attr,
                         Walk *walk) {
-    dnnl_matmul_desc_t d;
-    if (dnnl_matmul_desc_init(&d, a, b, bias, c) != dnnl_success ||
-        dnnl_primitive_desc_iterator_create(walk, &d, attr, engine, NULL) != dnnl_success)
+    if (dnnl_matmul_desc_init(&walk->matmul, a, b, bias, c) != dnnl_success ||
+        dnnl_primitive_desc_iterator_create(&walk->at, &walk->matmul, attr, engine,
+                                            NULL) != dnnl_success)
         return false;
-    *pd = dnnl_primitive_desc_iterator_fetch(*walk);
+    *pd = dnnl_primitive_desc_iterator_fetch(walk->at);
     return *pd != NULL;
 }
 static bool next_kernel(dnnl_primitive_desc_t *pd, Walk *walk) {
-    if (dnnl_primitive_desc_iterator_next(*walk) != dnnl_success) return false;
+    if (dnnl_primitive_desc_iterator_next(walk->at) != dnnl_success) return false;
     dnnl_primitive_desc_destroy(*pd);
-    *pd = dnnl_primitive_desc_iterator_fetch(*walk);
+    *pd = dnnl_primitive_desc_iterator_fetch(walk->at);
     return *pd != NULL;
 }
 static void walk_end(Walk *walk) {
-    if (*walk) dnnl_primitive_desc_iterator_destroy(*walk);
+    if (walk->at) dnnl_primitive_desc_iterator_destroy(walk->at);
 }
 #endif
 
@@ -354,9 +357,11 @@ static void objects_drop(DnnlMatmul *m) {
 }
 
 /* Large f32 products run faster in oneDNN 2.6's classic gemm than in its first choice
- * (brgemm), which reads b in place: 4096 x 3072 x 768 at 131 instead of 252 GFLOP/s, the
- * gradients of weights at 127 instead of 237, nothing slower (2 cores, AVX-512, of 316
- * peak). A fixed rule, not a trial: the same program gives the same bits. */
+ * (brgemm), which reads b in place. Best of several runs by dnnl_sgemm, 2 cores, AVX-512,
+ * peak 316 GFLOP/s: 4096 x 3072 x 768 at 252 instead of 131, its weight gradient at 237
+ * instead of 127; others of GPT-2's gain 5 to 40 %; products of about 2^25 lie within
+ * 15 % either way, which was also the noise. Of oneDNN 3 nothing is known: it chooses.
+ * A fixed rule, not a trial: the same program gives the same bits. */
 static bool prefers_gemm(const Problem *p) {
     return DNNL_VERSION_MAJOR < 3 && p->a.dtype == DT_F32 && p->nbatch == 0 &&
            p->m >= 32 && p->n >= 32 && p->k >= 32 &&
@@ -374,7 +379,7 @@ static const char *kernel_name(dnnl_primitive_desc_t pd) {
 static bool form_try(DnnlMatmul *m, const Problem *p, const char *kind) {
     Md a = {0}, b = {0}, c = {0}, bias = {0}, *with = p->bias ? &bias : NULL;
     dnnl_primitive_desc_t pd = NULL;
-    Walk walk = NULL;
+    Walk walk = {0};
     dnnl_primitive_attr_t attr = attr_make(p->accumulate);
     bool ok = attr && matrix_md(&a, p, &p->a, p->m, p->k) &&
               matrix_md(&b, p, &p->b, p->k, p->n) &&

@@ -151,6 +151,13 @@ static void (*const lowering[OP_COUNT])(Lower *, const Op *) = {
 #undef MAP
 #undef COMPOSITE
 
+/* Time since the last tick belongs to this op. */
+static void tick(Lower *l, const Op *op) {
+    LLVMValueRef number = emit_i64(l->e, l->nticked);
+    PUSH(l->mem, l->ticked, l->nticked, l->ticked_cap, op);
+    lower_rt(l, "rt_tick", &number, 1);
+}
+
 static void lower_func(Lower *l, const Func *f) {
     Emit *e = l->e;
     int n = 2 + f->narg + f->nret;
@@ -165,6 +172,7 @@ static void lower_func(Lower *l, const Func *f) {
     for (const Op *op = f->first; op; op = op->next) {
         if (!lowering[op->kind]) die("%s reached code generation", optab[op->kind].name);
         lowering[op->kind](l, op);
+        if (l->profile) tick(l, op);
     }
     emit_ret(e, NULL);
 }

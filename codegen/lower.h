@@ -26,6 +26,10 @@ typedef struct Lower {
     int threads, vl;
     Product *product;
     int nproducts, product_cap, nattention;
+    /* profiling: op number i is ticked after its code; NULL = none */
+    const Op **ticked;
+    int nticked, ticked_cap;
+    bool profile;
     /* the function being lowered */
     const Func *f;
     LLVMValueRef products, frame, *arg, *ret; /* pointers of the function */

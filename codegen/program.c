@@ -29,9 +29,19 @@ static void rt_product(Product *products, int64_t index, const void *a, const vo
     dnnl_matmul_run(products[index].matmul, a, b, bias, c, scratch);
 }
 
+/* Seconds by op number of the one program that is profiled. */
+static double *tick_seconds, last_tick;
+
+static void rt_tick(int64_t number) {
+    double now = clock_seconds();
+    tick_seconds[number] += now - last_tick;
+    last_tick = now;
+}
+
 /* The only functions of this process that generated code can reach. */
 static const JitSymbol symbols[] = {
     {"rt_product", (void *)rt_product},
+    {"rt_tick", (void *)rt_tick},
     {"rt_parallel", (void *)rt_parallel},
     {"rt_spread", (void *)rt_spread},
     {"rt_copy", (void *)rt_copy},
@@ -111,9 +121,11 @@ Program *program_make(Arena *mem, Module *m, const char *passes, const PassOptio
     rt_set_threads(co->threads);
     p->m = m;
     p->threads = rt_threads();
+    CompileOptions options_of_code = *co;
+    options_of_code.no_cache |= co->profile; /* the table of ops is made with the code */
     code->target = target_open(co->cpu);
     code->lower = (Lower){.mem = mem, .m = m, .threads = p->threads,
-                          .vl = target_lanes(code->target)};
+                          .vl = target_lanes(code->target), .profile = co->profile};
     PassOptions options = *po;
     options.workspace_bytes = lower_workspace_bytes;
     options.workspace_ctx = &code->lower;
@@ -129,7 +141,8 @@ Program *program_make(Arena *mem, Module *m, const char *passes, const PassOptio
     p->ret = NEW_ARRAY(mem, void *, (size_t)p->entry->nret + 1);
     p->pass_seconds = clock_seconds() - start;
     start = clock_seconds();
-    generate(mem, p, co);
+    generate(mem, p, &options_of_code);
+    if (co->profile) tick_seconds = NEW_ARRAY(mem, double, (size_t)code->lower.nticked);
     code->entry = (Entry)jit_lookup(code->jit, "stator_entry");
     p->codegen_seconds = clock_seconds() - start;
     return p;
@@ -243,6 +256,7 @@ int program_arg_role(const Program *p, const char *role) {
 
 void program_run(Program *p) {
     if (!p->arena) die("a program runs after program_allocate");
+    last_tick = clock_seconds();
     p->code->entry(p->code->lower.product, p->code->frame, p->arg, p->ret);
 }
 
@@ -253,6 +267,29 @@ void program_free(Program *p) {
     for (int i = 0; i < code->lower.nproducts; i++) dnnl_matmul_free(code->lower.product[i].matmul);
     target_close(code->target);
     p->arena = NULL;
+}
+
+const char *program_profile(Arena *mem, const Program *p) {
+    const Lower *l = &p->code->lower;
+    Text t = text_new(mem);
+    double total = 0, above = 1e300;
+    for (int i = 0; i < l->nticked; i++) total += tick_seconds[i];
+    for (int n = 0; n < l->nticked; n++) { /* the next one below `above` */
+        int best = -1;
+        for (int i = 0; i < l->nticked; i++) {
+            if (tick_seconds[i] < above && (best < 0 || tick_seconds[i] > tick_seconds[best])) {
+                best = i;
+            }
+        }
+        if (best < 0) break;
+        above = tick_seconds[best];
+        const Op *op = l->ticked[best];
+        const Attr *fn = op_attr(op, "fn");
+        text_add(&t, "%8.3f s %5.1f %%  @%s %%%s = %s%s%s\n", above, 100 * above / total,
+                 op->fn->name, op->nout ? op->out[0]->name : "", optab[op->kind].name,
+                 fn ? " @" : "", fn ? fn->s : "");
+    }
+    return t.s;
 }
 
 const char *program_describe(Arena *mem, const Program *p) {

@@ -34,7 +34,7 @@ static int64_t shared_bytes(const Program *p) {
     for (int i = 0; i < p->entry->narg; i++) {
         const char *role = arg_str(p->entry, i, "role", "");
         if (!strcmp(role, "param") || !strcmp(role, "cache"))
-            bytes += type_bytes(&p->entry->arg[i]->ty);
+            bytes += (type_bytes(&p->entry->arg[i]->ty) + 63) & ~(int64_t)63;
     }
     return bytes;
 }

@@ -45,7 +45,8 @@ static Value *norm(Make *k, Part part, Value *x) {
     char *attrs = bfmt(&k->b, "eps=%.17g", k->s->norm_eps);
     Value *scale = weight(k, part, false), *shift = weight(k, part, true);
     named(k, "norm");
-    if (k->s->norm == NORM_RMS) return build(&k->b, OP_rmsnorm, attrs, x, scale, NULL)->out[0];
+    if (k->s->norm == NORM_RMS)
+        return build(&k->b, OP_rmsnorm, attrs, x, scale, NULL)->out[0];
     return build(&k->b, OP_layernorm, attrs, x, scale, shift, NULL)->out[0];
 }
 
@@ -101,14 +102,15 @@ static Value *attention(Make *k, Value *x, Value **kcache, Value **vcache) {
     if (*kcache) {
         *kcache = key = build1(named(k, "kcache"), OP_cache_write, NULL, *kcache, key,
                                k->offset, NULL);
-        *vcache = v = build1(named(k, "vcache"), OP_cache_write, NULL, *vcache, v, k->offset,
-                             NULL);
+        *vcache = v =
+            build1(named(k, "vcache"), OP_cache_write, NULL, *vcache, v, k->offset, NULL);
     }
     double p = k->use == MODEL_PREDICT ? 0 : s->attn_dropout;
     char *attrs = bfmt(&k->b, "scale=%.17g; causal=1", 1 / sqrt((double)s->head_dim));
     if (p > 0) attrs = bfmt(&k->b, "%s; p=%.17g; site=%d", attrs, p, SITE_ATTENTION);
-    Value *o = build(named(k, "o"), OP_attention, attrs, q, key, v, k->offset, k->rng,
-                     NULL)->out[0];
+    Value *o =
+        build(named(k, "o"), OP_attention, attrs, q, key, v, k->offset, k->rng, NULL)
+            ->out[0];
     return linear(k, PART_OUT, o, "attn");
 }
 
@@ -134,7 +136,8 @@ static Value *mlp(Make *k, Value *x) {
 /* ---- the layer ---- */
 
 static Type cache_type(const Make *k) {
-    return TYPE(DT_F32, k->shape.batch, k->shape.cache_len, k->s->kv_heads, k->s->head_dim);
+    return TYPE(DT_F32, k->shape.batch, k->shape.cache_len, k->s->kv_heads,
+                k->s->head_dim);
 }
 
 static Type table_type(const Make *k) {
@@ -143,7 +146,7 @@ static Type table_type(const Make *k) {
 
 /* @layer(x, parameters, [kcache, vcache], [layer index], offset, rng, [rope table])
  *     -> (x, [kcache, vcache]) */
-static Func *make_layer(const Make *outer) {
+static void make_layer(const Make *outer) {
     Make k = *outer;
     Func *f = func_new(outer->f->mod, "layer", ROLE_FUNC);
     Value *index = NULL, *kcache = NULL, *vcache = NULL;
@@ -171,24 +174,29 @@ static Func *make_layer(const Make *outer) {
         func_ret(f, kcache, cache_arg);
         func_ret(f, vcache, cache_arg + 1);
     }
-    return f;
+}
+
+static Value *constant_i32(Make *k, const char *name, Type ty) {
+    Type f32 = ty;
+    f32.dt = DT_F32;
+    Value *v = build_as(named(k, name), OP_fill, "value=0", f32, NULL);
+    return build_as(named(k, name), OP_cast, NULL, ty, v, NULL);
 }
 
 /* Runs the layers on x; cache[0..2) are replaced by their new values. */
 static Value *call_layers(Make *k, Value *x, Value *cache[2]) {
-    Func *layer = make_layer(k);
     Value *in[MODEL_MAX_PARAMS + 8];
     int n = 0;
+    make_layer(k);
     in[n++] = x;
     for (int i = 0; i < k->nparam; i++) {
         if (k->param[i].layer) in[n++] = k->value[i];
     }
     for (int i = 0; i < 2 && cache[i]; i++) in[n++] = cache[i];
     if (draws(k)) {
-        Value *zero = build_as(named(k, "zero"), OP_fill, "value=0", type_scalar(DT_F32), NULL);
-        zero = build_as(named(k, "zero"), OP_cast, NULL, type_scalar(DT_I32), zero, NULL);
-        in[n++] = build_as(named(k, "index"), OP_positions, NULL, TYPE(DT_I32, k->s->layers),
-                           zero, NULL);
+        Value *zero = constant_i32(k, "zero", type_scalar(DT_I32));
+        in[n++] = build_as(named(k, "index"), OP_positions, NULL,
+                           TYPE(DT_I32, k->s->layers), zero, NULL);
     }
     int each = n - 1;
     in[n++] = k->offset;
@@ -234,19 +242,13 @@ static void add_params(Make *k) {
     }
 }
 
-static Value *constant_i32(Make *k, const char *name, Type ty) {
-    Type f32 = ty;
-    f32.dt = DT_F32;
-    Value *v = build_as(named(k, name), OP_fill, "value=0", f32, NULL);
-    return build_as(named(k, name), OP_cast, NULL, ty, v, NULL);
-}
-
 /* Tokens i32[b,t] -> x[b,t,c]. */
 static Value *embedding(Make *k, Value *tokens) {
-    Value *x = build1(named(k, "x"), OP_embed, NULL, weight(k, PART_TOKENS, false), tokens, NULL);
+    Value *x = build1(named(k, "x"), OP_embed, NULL, weight(k, PART_TOKENS, false),
+                      tokens, NULL);
     if (k->s->positions == POSITION_LEARNED) {
-        Value *at = build_as(named(k, "at"), OP_positions, NULL, TYPE(DT_I32, k->shape.seq),
-                             k->offset, NULL);
+        Value *at = build_as(named(k, "at"), OP_positions, NULL,
+                             TYPE(DT_I32, k->shape.seq), k->offset, NULL);
         Value *rows = build1(named(k, "rows"), OP_embed, NULL,
                              weight(k, PART_POSITIONS, false), at, NULL);
         x = build1(named(k, "x"), OP_add, "btc,tc->btc", x, rows, NULL);
@@ -257,7 +259,8 @@ static Value *embedding(Make *k, Value *tokens) {
 static void rope_table(Make *k) {
     if (k->s->positions != POSITION_ROPE) return;
     char *attrs = bfmt(&k->b, "base=%.17g", k->s->rope_base);
-    k->table = build_as(named(k, "table"), OP_rope_table, attrs, table_type(k), k->offset, NULL);
+    k->table =
+        build_as(named(k, "table"), OP_rope_table, attrs, table_type(k), k->offset, NULL);
 }
 
 static Value *head_weight(Make *k) {
@@ -276,7 +279,8 @@ static void make_train(Make *k) {
     rope_table(k);
     Value *x = call_layers(k, embedding(k, tokens), none);
     x = norm(k, PART_NORM_F, x);
-    Value *logits = build1(named(k, "logits"), OP_dot, "btc,vc->btv", x, head_weight(k), NULL);
+    Value *logits =
+        build1(named(k, "logits"), OP_dot, "btc,vc->btv", x, head_weight(k), NULL);
     named(k, "rows");
     Value *rows = build(&k->b, OP_xent, NULL, logits, labels, NULL)->out[0];
     Value *sum = build1(named(k, "sum"), OP_sum, "bt->_", rows, NULL);
@@ -302,15 +306,17 @@ static void make_predict(Make *k) {
     x = build1(named(k, "row"), OP_embed, NULL, x, last, NULL);
     x = norm(k, PART_NORM_F, x);
     func_ret(k->f,
-             build1(named(k, "logits"), OP_dot, "bc,vc->bv", x, head_weight(k), NULL), -1);
+             build1(named(k, "logits"), OP_dot, "bc,vc->bv", x, head_weight(k), NULL),
+             -1);
     func_ret(k->f, cache[0], cache_arg);
     func_ret(k->f, cache[1], cache_arg + 1);
 }
 
 static void check_shape(const ModelSpec *s, ModelShape h, ModelUse use) {
     if (h.batch < 1 || h.seq < 1 || h.batch > INT32_MAX / h.seq)
-        fail(EXIT_CONFIG, "%lld sequences of %lld tokens in one run: more than %d tokens, or "
-                          "none; make the batch smaller",
+        fail(EXIT_CONFIG,
+             "%lld sequences of %lld tokens in one run: more than %d tokens, or "
+             "none; make the batch smaller",
              (long long)h.batch, (long long)h.seq, INT32_MAX);
     int64_t top = use == MODEL_PREDICT ? MAX(h.seq, h.cache_len) : h.seq;
     if (s->positions != POSITION_NONE && top > s->max_positions)
@@ -331,8 +337,10 @@ Module *model_build(Arena *mem, const ModelSpec *s, ModelShape shape, ModelUse u
     Module *m = module_new(mem, s->family == MODEL_LLAMA ? "llama" : "gpt2");
     Make k = {.s = s, .shape = shape, .use = use, .f = func_new(m, "model", ROLE_MODEL)};
     k.b = build_at_end(k.f);
-    if (use == MODEL_PREDICT) make_predict(&k);
-    else make_train(&k);
+    if (use == MODEL_PREDICT)
+        make_predict(&k);
+    else
+        make_train(&k);
     module_verify(m, NULL, NULL);
     return m;
 }

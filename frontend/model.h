@@ -6,8 +6,14 @@
 
 /* The function between the two matrices of the MLP. gelu is the tanh form (gelu_new in
  * Hugging Face), fast_gelu x * sigmoid(1.702 x) (quick_gelu there). */
-typedef enum MlpAct { MLP_GELU, MLP_GELU_ERF, MLP_FAST_GELU, MLP_RELU, MLP_SILU,
-                      MLP_ACTS } MlpAct;
+typedef enum MlpAct {
+    MLP_GELU,
+    MLP_GELU_ERF,
+    MLP_FAST_GELU,
+    MLP_RELU,
+    MLP_SILU,
+    MLP_ACTS
+} MlpAct;
 
 enum { MODEL_MAX_EOS = 8 };
 
@@ -43,7 +49,7 @@ ModelSpec model_spec_of_config(const Config *cfg);
 ModelSpec model_spec_of_hf(Arena *mem, const char *dir);
 ModelSpec model_spec_of_json(Arena *mem, const char *name, const char *text, size_t n);
 /* As config.json: hf = true gives Hugging Face's keys alone, and needs a spec that they
- * can express; false adds an object "stator" with every field, so that nothing is lost. */
+ * can express; false adds an object "stator" with every field: nothing is lost. */
 char *model_spec_json(Arena *mem, const ModelSpec *s, bool hf);
 /* NULL, or a sentence with what keeps the spec from being a Hugging Face model. */
 const char *model_spec_not_hf(const ModelSpec *s);
@@ -60,15 +66,15 @@ typedef struct ModelShape {
 } ModelShape;
 
 /* The module at level global with the entry @model:model and the layer body @layer.
- *   MODEL_TRAIN         (tokens i32[B,T], labels i32[B,T], rng i32[3] if there is dropout,
- *                       params) -> loss f32[], the mean over B*T rows
+ *   MODEL_TRAIN         (tokens i32[B,T], labels i32[B,T], rng i32[3] if there is any
+ *                       dropout, params) -> loss f32[], the mean over B*T rows
  *   MODEL_TRAIN_LOGITS  the same -> loss, logits f32[B,T,V]
- *   MODEL_PREDICT       (tokens i32[1,T], offset i32[] of the first token, last i32[1] the
- *                       row whose logits are wanted, kcache, vcache
+ *   MODEL_PREDICT       (tokens i32[1,T], offset i32[] of the first token, last i32[1]
+ *                       the row whose logits are wanted, kcache, vcache
  *                       f32[layers,1,cache_len,kv_heads,head_dim], params)
  *                       -> logits f32[1,V], kcache and vcache in place
- * Rows offset..offset+T of the caches are written, so a prompt padded to T is fine as long
- * as offset + T <= cache_len. Parameters have the same names, order and types in all
+ * Rows offset..offset+T of the caches are written, so a prompt padded to T is fine as
+ * long as offset + T <= cache_len. Parameters have the same names, order and types in all
  * uses. Fails with EXIT_CONFIG when the shape does not fit the spec. */
 Module *model_build(Arena *mem, const ModelSpec *s, ModelShape shape, ModelUse use);
 

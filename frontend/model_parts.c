@@ -16,15 +16,24 @@ static const PartRow rows[PARTS] = {
 
 static int64_t letter_size(const ModelSpec *s, char c) {
     switch (c) {
-    case 'c': return s->hidden;
-    case 'a': return 3;
-    case 'h': return s->heads;
-    case 'g': return s->kv_heads;
-    case 'd': return s->head_dim;
-    case 'f': return s->ffn;
-    case 'v': return s->vocab;
-    case 'p': return s->max_positions;
-    default: die("letter %c", c);
+    case 'c':
+        return s->hidden;
+    case 'a':
+        return 3;
+    case 'h':
+        return s->heads;
+    case 'g':
+        return s->kv_heads;
+    case 'd':
+        return s->head_dim;
+    case 'f':
+        return s->ffn;
+    case 'v':
+        return s->vocab;
+    case 'p':
+        return s->max_positions;
+    default:
+        die("letter %c", c);
     }
 }
 
@@ -32,7 +41,8 @@ static bool is_table(Part p) {
     return p == PART_TOKENS || p == PART_POSITIONS || p == PART_HEAD;
 }
 
-/* GPT-2 keeps matrices as [in,out], Llama as [out,in]; tables are rows of width c in both. */
+/* GPT-2 keeps matrices as [in,out], Llama as [out,in]; tables are rows of width c in
+ * both. */
 void model_part_letters(const ModelSpec *s, Part part, char stored[8], const char **in,
                         const char **out) {
     const PartRow *r = &rows[part];
@@ -51,16 +61,23 @@ static Type letters_type(const ModelSpec *s, const char *letters) {
 static bool has_part(const ModelSpec *s, Part p) {
     bool fused = s->family == MODEL_GPT2 && s->kv_heads == s->heads;
     switch (p) {
-    case PART_POSITIONS: return s->positions == POSITION_LEARNED;
-    case PART_QKV: return fused;
+    case PART_POSITIONS:
+        return s->positions == POSITION_LEARNED;
+    case PART_QKV:
+        return fused;
     case PART_Q:
     case PART_K:
-    case PART_V: return !fused;
+    case PART_V:
+        return !fused;
     case PART_POST1:
-    case PART_POST2: return s->sandwich;
-    case PART_GATE: return s->gated;
-    case PART_HEAD: return !s->tied;
-    default: return true;
+    case PART_POST2:
+        return s->sandwich;
+    case PART_GATE:
+        return s->gated;
+    case PART_HEAD:
+        return !s->tied;
+    default:
+        return true;
     }
 }
 
@@ -69,17 +86,22 @@ static bool has_bias(const ModelSpec *s, Part p) {
     case PART_QKV:
     case PART_Q:
     case PART_K:
-    case PART_V: return s->qkv_bias;
-    case PART_OUT: return s->out_bias;
+    case PART_V:
+        return s->qkv_bias;
+    case PART_OUT:
+        return s->out_bias;
     case PART_GATE:
     case PART_UP:
-    case PART_DOWN: return s->mlp_bias;
+    case PART_DOWN:
+        return s->mlp_bias;
     case PART_NORM1:
     case PART_NORM2:
     case PART_POST1:
     case PART_POST2:
-    case PART_NORM_F: return s->norm == NORM_LAYER;
-    default: return false;
+    case PART_NORM_F:
+        return s->norm == NORM_LAYER;
+    default:
+        return false;
     }
 }
 

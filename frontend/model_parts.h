@@ -6,8 +6,8 @@
 
 /* PART(constant, GPT-2's name, Llama's name, input letters, output letters, std)
  * Letters: c hidden, a 3, h heads, g heads of keys and values, d width of a head, f width
- * of the MLP, v vocabulary, p positions. Without input letters: a norm. The output letters
- * are those of the bias too. '#' in a name: the layer. */
+ * of the MLP, v vocabulary, p positions. Without input letters: a norm. The output
+ * letters are those of the bias too. '#' in a name: the layer. */
 #define MODEL_PARTS(PART)                                                                \
     PART(TOKENS, "wte", "model.embed_tokens", "v", "c", embedding_std)                   \
     PART(POSITIONS, "wpe", "model.embed_positions", "p", "c", position_std)              \

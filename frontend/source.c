@@ -176,8 +176,8 @@ int *source_parameters(Arena *mem, const Func *entry, int *n) {
     return list;
 }
 
-static CkptTensor *tensors_of(Arena *mem, const Func *entry, WeightAt at, void *context,
-                              int *n) {
+CkptTensor *source_tensors(Arena *mem, const Func *entry, WeightAt at, void *context,
+                           int *n) {
     int *arg = source_parameters(mem, entry, n);
     CkptTensor *t = NEW_ARRAY(mem, CkptTensor, (size_t)*n);
     for (int i = 0; i < *n; i++) {
@@ -199,7 +199,7 @@ const char *source_load(Arena *mem, const Source *s, const Func *entry, WeightAt
         weights_load_hf(s->path, entry, at, context);
         return s->path;
     }
-    CkptTensor *t = tensors_of(mem, entry, at, context, &n);
+    CkptTensor *t = source_tensors(mem, entry, at, context, &n);
     if (s->kind == SOURCE_CHECKPOINT) {
         ckpt_load_dir(mem, s->path, t, n, NULL, NULL);
         return s->path;

@@ -2,6 +2,7 @@
  * checkpoint, a Hugging Face folder, or the configuration file of a run. */
 #ifndef STATOR_SOURCE_H
 #define STATOR_SOURCE_H
+#include "../runtime/ckpt.h"
 #include "weights.h"
 
 typedef enum SourceKind {
@@ -31,6 +32,9 @@ Source source_open(Arena *mem, const char *path, int nflags, char **flags);
 const char *source_load(Arena *mem, const Source *s, const Func *entry, WeightAt at,
                         void *context);
 
+/* The parameters of a function as tensors of a checkpoint; *n of them. */
+CkptTensor *source_tensors(Arena *mem, const Func *entry, WeightAt at, void *context,
+                           int *n);
 /* The indices of the parameters (arguments of role param) of a function; *n of them. */
 int *source_parameters(Arena *mem, const Func *entry, int *n);
 

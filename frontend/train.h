@@ -9,7 +9,7 @@
 #include "../runtime/metrics.h"
 #include "../runtime/schedule.h"
 #include "config.h"
-#include "model.h"
+#include "source.h"
 
 /* The places in the program's memory that the loop reads and writes. */
 typedef struct TrainSlots {
@@ -28,8 +28,8 @@ typedef struct Train {
     /* the model */
     bool has_spec;        /* false: a model.file */
     ModelSpec spec;
-    const char *init_dir; /* checkpoint or Hugging Face folder; NULL: from the seed */
-    bool init_is_hf;
+    bool has_source;      /* weights from `source` (init_from), else from the seed */
+    Source source;
 
     /* the work */
     Data *data;
@@ -61,7 +61,7 @@ typedef struct Train {
 /* train_setup.c: everything up to a compiled program. Fails before anything is written. */
 void train_plan(Train *t, int argc, char **argv);
 
-/* train_model.c: the module of a configuration; sets spec, init_dir, batch and seq. */
+/* train_model.c: the module of a configuration; sets spec, source and seq. */
 void train_model_choose(Train *t);
 Module *train_model_build(Train *t, ModelUse use, int64_t batch);
 /* Rows of the token table, so that no token leads outside of it. */

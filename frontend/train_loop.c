@@ -118,14 +118,16 @@ static void plot_sometimes(const Train *t, double *last) {
 
 static int run_steps(Train *t, Prefetch *batches) {
     const int32_t *tokens, *labels;
-    double begin = clock_seconds(), plotted = begin;
+    double plotted = clock_seconds();
     while (!signalled && t->step < t->steps) {
+        double begin = clock_seconds();
         if (!prefetch_next(batches, &tokens, &labels)) die("the data ended early");
-        if (t->probe && t->step == t->start_step) dump_first_step(t, tokens, labels);
+        if (t->probe && t->step == t->start_step) {
+            dump_first_step(t, tokens, labels);
+            begin = clock_seconds();
+        }
         double rate = run_step(t, tokens, labels);
-        double end = clock_seconds();
-        write_metrics(t, rate, end - begin);
-        begin = end;
+        write_metrics(t, rate, clock_seconds() - begin);
         if (!isfinite(*t->at.loss) || !isfinite(*t->at.grad_norm)) return diverged(t);
         if (save_due(t)) train_state_save(t);
         plot_sometimes(t, &plotted);

@@ -1,10 +1,6 @@
 /* train_model.c - which model a run trains, and its module. */
 #include "train.h"
-#include "../ir/json.h"
-#include "../runtime/ckpt_files.h"
-#include "commands.h"
 #include "key.h"
-#include <sys/stat.h>
 
 #define MODEL "model.model_config."
 
@@ -33,82 +29,18 @@ static bool seq_given(const Config *cfg) {
            config_given(cfg, "train_dataset.seq_length");
 }
 
-static bool is_folder(const char *path) {
-    struct stat st;
-    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
-}
-
-static bool is_checkpoint(Arena *mem, const char *dir) {
-    return file_exists(path_join(mem, dir, "manifest.json"));
-}
-
-/* The newest checkpoint in dir with a readable manifest, or NULL. */
-static const char *newest_checkpoint(Arena *mem, const char *dir) {
-    CkptEntry *entry;
-    Manifest m;
-    int n;
-    if (ckpt_list(mem, dir, &entry, &n) != 0) return NULL;
-    for (int i = 0; i < n; i++) {
-        const char *folder = path_join(mem, dir, entry[i].name);
-        if (!entry[i].tmp && !manifest_read(mem, folder, &m)) return folder;
-    }
-    return NULL;
-}
-
-/* init_from is a Hugging Face folder, a checkpoint, a run folder, or its folder of
- * checkpoints. */
-static void find_init(Train *t) {
-    const char *dir = t->cfg->init_from;
-    if (!dir[0]) return;
-    if (!is_folder(dir))
-        fail(EXIT_CHECKPOINT, "init_from: there is no folder %s", dir);
-    t->init_is_hf = file_exists(path_join(t->mem, dir, "config.json"));
-    if (t->init_is_hf || is_checkpoint(t->mem, dir)) {
-        t->init_dir = dir;
-        return;
-    }
-    t->init_dir = newest_checkpoint(t->mem, path_join(t->mem, dir, RUN_CHECKPOINTS));
-    if (!t->init_dir) t->init_dir = newest_checkpoint(t->mem, dir);
-    if (!t->init_dir)
-        fail(EXIT_CHECKPOINT,
-             "init_from: %s has neither a config.json (Hugging Face folder) nor a "
-             "checkpoint with a manifest.json",
-             dir);
-}
-
-static ModelSpec spec_of_checkpoint(Arena *mem, const char *folder) {
-    Manifest m;
-    const char *wrong = manifest_read(mem, folder, &m);
-    if (wrong) fail(EXIT_CHECKPOINT, "checkpoint %s cannot be used: %s", folder, wrong);
-    size_t n = strlen(m.state_json);
-    const Json *state =
-        json_parse(mem, folder, m.state_json, n, (uint64_t)n + 1, EXIT_CHECKPOINT);
-    const Json *model = json_get(state, "model");
-    if (!model || model->kind != JSON_OBJECT)
-        fail(EXIT_CHECKPOINT, "checkpoint %s does not describe its model; give a model "
-                              "section or model.file",
-             folder);
-    const char *text = json_raw(mem, model);
-    return model_spec_of_json(mem, arena_printf(mem, "%s/manifest.json", folder), text,
-                              strlen(text));
-}
-
 void train_model_choose(Train *t) {
     Config *cfg = t->cfg;
-    find_init(t);
+    t->has_source = cfg->init_from[0] != 0;
+    if (t->has_source) t->source = source_open(t->mem, cfg->init_from, 0, NULL);
     if (cfg->model_file[0]) return;
     t->has_spec = true;
     bool given = model_given(cfg);
-    if (!given && !t->init_dir)
+    if (!given && !t->has_source)
         fail(EXIT_CONFIG, "the configuration has no model: give a section "
                           "model.model_config, a model.file, or --init_from a folder "
                           "with a config.json");
-    if (given)
-        t->spec = model_spec_of_config(cfg);
-    else if (t->init_is_hf)
-        t->spec = model_spec_of_hf(t->mem, t->init_dir);
-    else
-        t->spec = spec_of_checkpoint(t->mem, t->init_dir);
+    t->spec = given ? model_spec_of_config(cfg) : t->source.spec;
     t->seq = given || seq_given(cfg) ? cfg->model_seq_length : t->spec.max_positions;
 }
 

@@ -4,7 +4,6 @@
 #include "../ir/json.h"
 #include "../runtime/ckpt_files.h"
 #include "commands.h"
-#include "weights.h"
 #include <errno.h>
 
 enum { MAX_ASIDE = 10000 };
@@ -34,9 +33,7 @@ static char *state_json(const Train *t, Arena *mem) {
     text_add(&s, "{\"step\":%lld,\"seed\":%lld,\"config_hash\":\"%s\",\"threads\":%d",
              (long long)t->step, (long long)t->cfg->seed, t->config_hash, t->threads);
     text_add(&s, ",\"data\":{\"type\":");
-    json_write_string(&s, t->data->reader ? config_value(t->cfg, mem,
-                                                         "train_dataset.data_loader.type")
-                                          : "");
+    json_write_string(&s, config_value(t->cfg, mem, "train_dataset.data_loader.type"));
     text_add(&s, ",\"path\":");
     json_write_string(&s, t->data->path);
     text_add(&s, ",\"batch\":%lld,\"seq\":%lld,\"tokens\":%lld,\"shuffle\":%s",
@@ -83,27 +80,16 @@ static float *weight_at(void *context, int arg) {
     return ((Program *)context)->arg[arg];
 }
 
-/* The parameters alone, for a checkpoint that only gives its weights. */
-static void load_weights(Train *t) {
-    CkptTensor *weights = NEW_ARRAY(t->mem, CkptTensor, (size_t)t->ntensor);
-    int n = 0;
-    for (int i = 0; i < t->ntensor; i++)
-        if (t->tensor[i].file == CKPT_MODEL) weights[n++] = t->tensor[i];
-    ckpt_load_dir(t->mem, t->init_dir, weights, n, NULL, NULL);
-}
-
 static void first_weights(Train *t) {
     const Func *f = t->program->entry;
-    if (t->init_dir && t->init_is_hf) {
-        weights_load_hf(t->init_dir, f, weight_at, t->program);
-    } else if (t->init_dir) {
-        load_weights(t);
-    } else {
-        for (int i = 0; i < f->narg; i++)
-            if (!strcmp(arg_str(f, i, "role", ""), "param"))
-                weights_init(f, i, t->program->arg[i], (uint64_t)t->cfg->seed);
+    if (t->has_source) {
+        const char *from = source_load(t->mem, &t->source, f, weight_at, t->program);
+        report_say(t, "weights from %s", from);
+        return;
     }
-    if (t->init_dir) report_say(t, "weights from %s", t->init_dir);
+    for (int i = 0; i < f->narg; i++)
+        if (!strcmp(arg_str(f, i, "role", ""), "param"))
+            weights_init(f, i, t->program->arg[i], (uint64_t)t->cfg->seed);
 }
 
 /* Says what differs from the run that is gone on with: then the bits differ too. */
@@ -164,7 +150,7 @@ static bool resume(Train *t) {
         load_named(t, how, &state);
     }
     report_say(t, "resumed after step %lld", (long long)t->step);
-    if (t->init_dir) report_say(t, "note: init_from is not used: a checkpoint is there");
+    if (t->has_source) report_say(t, "note: init_from is not used: a checkpoint is there");
     compare_state(t, state);
     return true;
 }

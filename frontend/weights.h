@@ -10,11 +10,11 @@ typedef float *(*WeightAt)(void *context, int arg);
 
 /* Fills parameter i by its attributes init (normal, zeros, ones), std and mean. Element k
  * is mean + std * a standard normal that follows from (seed, name, k) alone: no layout,
- * no order and no other parameter changes it. */
+ * no number of threads and no other parameter changes it. */
 void weights_init(const Func *entry, int i, float *out, uint64_t seed);
 
-/* One tensor of a Hugging Face file: a whole parameter, or one layer of a stacked one. Its
- * bytes are those of the parameter from element `first` on, in the same order. */
+/* One tensor of a Hugging Face file: a whole parameter, or one layer of a stacked one.
+ * Its bytes are those of the parameter from element `first` on, in the same order. */
 typedef struct HfTensor {
     const char *name; /* "h.3.attn.c_attn.weight" */
     int arg;          /* index of the parameter in the function */
@@ -35,14 +35,15 @@ HfMap hf_map(Arena *mem, const Func *f);
 /* Reads model.safetensors (or the shards of its index) in `dir` into the parameters.
  * F16 and BF16 are widened. An optional prefix "transformer." and the buffers attn.bias
  * and attn.masked_bias of old GPT-2 files are passed over, and so is lm_head.weight when
- * the head is tied and it equals the embedding. Everything else must match: missing, extra
- * and misshapen tensors fail with EXIT_CHECKPOINT, listing them; then nothing is written. */
+ * the head is tied and it equals the embedding. Everything else must match: missing,
+ * extra and misshapen tensors fail with EXIT_CHECKPOINT, listing them, before anything is
+ * written. */
 void weights_load_hf(const char *dir, const Func *entry, WeightAt at, void *context);
 
-/* Writes config.json, generation_config.json and model.safetensors to `dir`, which is made
- * when missing. Existing files of these names are replaced, each atomically, the weights
- * last. Fails with EXIT_CONFIG for a spec that Hugging Face's classes cannot express, and
- * with EXIT_CHECKPOINT when writing fails. */
+/* Writes config.json, generation_config.json and model.safetensors to `dir`, which is
+ * made when missing. Existing files of these names are replaced, each atomically, the
+ * weights last. Fails with EXIT_CONFIG for a spec that Hugging Face's classes cannot
+ * express, and with EXIT_CHECKPOINT when writing fails. */
 void weights_save_hf(const char *dir, const ModelSpec *s, const Func *entry, WeightAt at,
                      void *context);
 

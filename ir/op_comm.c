@@ -30,6 +30,11 @@ static void multiply(const Op *op, Type *t, int64_t d) {
     t->dim[d] *= n;
 }
 
+void infer_all_reduce(Op *op, Type *out) {
+    (void)out;
+    axis_of(op, &op->fn->mod->mesh);
+}
+
 void infer_all_gather(Op *op, Type *out) {
     out[0] = op->in[0]->ty;
     multiply(op, &out[0], dim_attr(op, "dim"));

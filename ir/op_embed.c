@@ -107,6 +107,10 @@ void ref_rope(const Ref *r) {
 
 void vjp_rope(Grad *g, Op *op) {
     Value *dy = g->of(g, op->out[0]);
+    if (dy && g->wants(g, op->in[1])) {
+        fail(EXIT_CONFIG, "@%s: no gradient flows into the table of rope (%%%s)",
+             op->fn->name, op->in[1]->name);
+    }
     if (!dy || !g->wants(g, op->in[0])) return;
     const char *attrs = op_int(op, "inverse", 0) ? "inverse=0" : "inverse=1";
     g->add(g, op->in[0], build1(&g->b, OP_rope, attrs, dy, op->in[1], NULL));

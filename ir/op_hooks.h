@@ -42,7 +42,8 @@ void expand_adamw(Builder *, Op *, Value **), expand_sgd(Builder *, Op *, Value 
 void infer_call(Op *, Type *);
 
 /* op_comm.c */
-void infer_all_gather(Op *, Type *), infer_reduce_scatter(Op *, Type *);
+void infer_all_reduce(Op *, Type *), infer_all_gather(Op *, Type *);
+void infer_reduce_scatter(Op *, Type *);
 void infer_all_to_all(Op *, Type *);
 
 /* Reports that an op's operands do not fit (for infer hooks): unwinds to the caller of

@@ -34,6 +34,14 @@ static bool is_accumulator(const Func *f, const Value *v) {
     return false;
 }
 
+/* Does the product already have an addend of this sort? It takes one of each. */
+static bool has_addend(const Op *op, bool full) {
+    for (int i = 2; i < op->nin; i++) {
+        if ((op->in[i]->ty.rank == op->out[0]->ty.rank) == full) return true;
+    }
+    return false;
+}
+
 /* The addend may stand anywhere before the sum; the product moves down to the sum. */
 static bool try_merge(Func *f, Op *sum) {
     for (int i = 0; i < 2; i++) {
@@ -44,6 +52,7 @@ static bool try_merge(Func *f, Op *sum) {
         if (!type_same_shape(&product->ty, &sum->out[0]->ty)) continue;
         bool full = addend->ty.rank == product->ty.rank;
         if (full && !is_accumulator(f, addend)) continue;
+        if (has_addend(op, full)) continue;
         const Rule *r = op_rule(op), *s = op_rule(sum);
         Text text = text_new(f->mod->mem);
         for (int k = 0; k < r->nin; k++) {

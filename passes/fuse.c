@@ -2,14 +2,17 @@
  * fused.
  *     %a = mul %x, %y; %b = sum %a {mn->m}; %c = gelu %a
  *  -> %b, %c = call %x, %y {fn=@k0}
- * An op joins the latest group that makes one of its operands (else one that reads the
- * same tensor), when they fit one iteration space (ir/space.h) and nothing outside the
- * group has used the group's results yet: the kernel stands where its last op stood. Equal
- * kernels are one function. */
+ * An op joins the groups that make its operands (else one that reads the same tensor), and
+ * so makes them one, when they fit one iteration space (ir/space.h) and nothing outside has
+ * used their results yet: the kernel stands where its last op stood. Equal kernels are one
+ * function. */
 #include "passes.h"
 #include "../ir/space.h"
 
-enum { SIBLING_REACH = 24 }; /* how many ops back a group with a common operand may end */
+enum {
+    SIBLING_REACH = 24, /* how many ops back a group with a common operand may end */
+    MAX_KERNEL_OPS = 96,
+};
 
 typedef struct Group {
     Op **op;
@@ -22,7 +25,6 @@ typedef struct Fuse {
     Arena *mem;   /* of this function */
     Group **of;   /* by op id */
     Op **order;   /* by op id */
-    bool *closed; /* by value id: read outside its group */
     int nkernels, next_id;
 } Fuse;
 
@@ -30,21 +32,42 @@ static bool fusable(const Op *op) {
     return (optab[op->kind].flags & (F_MAP | F_REDUCE)) != 0;
 }
 
-static bool group_fits(Fuse *fu, const Group *g, Op *op) {
-    Op **ops = NEW_ARRAY(fu->mem, Op *, (size_t)g->n + 1);
-    if (g->n) memcpy(ops, g->op, (size_t)g->n * sizeof(Op *));
-    ops[g->n] = op;
-    Space s;
-    return space_analyze(fu->mem, ops, g->n + 1, &s) == NULL;
-}
-
-static bool group_open(const Fuse *fu, const Group *g) {
-    for (int k = 0; k < g->n; k++) {
-        for (int i = 0; i < g->op[k]->nout; i++) {
-            if (fu->closed[g->op[k]->out[i]->id]) return false;
+/* The ops of several groups and one more, in program order. */
+static int gather(Fuse *fu, Group **set, int n, Op *op, Op **ops) {
+    int count = 0;
+    for (int id = 0; id < op->id; id++) {
+        for (int k = 0; k < n && fu->of[id]; k++) {
+            if (fu->of[id] == set[k]) ops[count++] = fu->order[id];
         }
     }
-    return true;
+    ops[count++] = op;
+    return count;
+}
+
+/* Has an op outside the set, before `op`, read what an op of the set makes? */
+static bool read_outside(const Fuse *fu, Group **set, int n, const Op *op) {
+    for (int id = 0; id < op->id; id++) {
+        const Op *reader = fu->order[id];
+        bool inside = false;
+        for (int k = 0; k < n; k++) inside |= fu->of[id] == set[k];
+        for (int i = 0; i < reader->nin && !inside; i++) {
+            const Op *def = reader->in[i]->def;
+            for (int k = 0; k < n; k++) {
+                if (def && fu->of[def->id] == set[k]) return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* Can the groups and `op` be one kernel where `op` stands? */
+static bool fits(Fuse *fu, Group **set, int n, Op *op) {
+    int total = 1;
+    for (int k = 0; k < n; k++) total += set[k]->n;
+    if (total > MAX_KERNEL_OPS || read_outside(fu, set, n, op)) return false;
+    Op *ops[MAX_KERNEL_OPS];
+    Space s;
+    return space_analyze(fu->mem, ops, gather(fu, set, n, op, ops), &s) == NULL;
 }
 
 static bool reads_same_tensor(const Group *g, const Op *op) {
@@ -59,44 +82,50 @@ static bool reads_same_tensor(const Group *g, const Op *op) {
     return false;
 }
 
-static Group *find_group(Fuse *fu, Op *op) {
-    Group *best = NULL;
-    for (int i = 0; i < op->nin; i++) {
-        Op *def = op->in[i]->def;
-        Group *g = def ? fu->of[def->id] : NULL;
-        if (!g || g == best || !group_open(fu, g) || !group_fits(fu, g, op)) continue;
-        if (!best || g->op[g->n - 1]->id > best->op[best->n - 1]->id) best = g;
+static void add_if_fits(Fuse *fu, Group *g, Group **set, int *n, Op *op) {
+    for (int k = 0; k < *n; k++) {
+        if (set[k] == g) return;
     }
-    for (int id = op->id - 1; !best && id >= MAX(0, op->id - SIBLING_REACH); id--) {
-        Group *g = fu->of[id];
-        if (g && reads_same_tensor(g, op) && group_open(fu, g) && group_fits(fu, g, op)) best = g;
-    }
-    return best;
+    set[*n] = g;
+    if (fits(fu, set, *n + 1, op)) ++*n;
 }
 
-/* Everything `op` reads from other groups is closed from here on. */
-static void close_operands(Fuse *fu, const Op *op) {
-    for (int i = 0; i < op->nin; i++) {
-        const Op *def = op->in[i]->def;
-        if (def && fu->of[def->id] && fu->of[def->id] != fu->of[op->id]) {
-            fu->closed[op->in[i]->id] = true;
+/* The groups that `op` joins: those of its operands, latest first, then one nearby that
+ * reads the same tensor. */
+static int choose_groups(Fuse *fu, Op *op, Group **set) {
+    int n = 0;
+    for (int id = op->id - 1; id >= 0; id--) {
+        for (int i = 0; i < op->nin; i++) {
+            const Op *def = op->in[i]->def;
+            if (def && def->id == id && fu->of[id]) add_if_fits(fu, fu->of[id], set, &n, op);
         }
+    }
+    for (int id = op->id - 1; !n && id >= MAX(0, op->id - SIBLING_REACH); id--) {
+        Group *g = fu->of[id];
+        if (g && reads_same_tensor(g, op)) add_if_fits(fu, g, set, &n, op);
+    }
+    return n;
+}
+
+/* The first group takes over the others and the op. */
+static void unite(Fuse *fu, Group **set, int n, Op *op) {
+    Op *ops[MAX_KERNEL_OPS];
+    int count = gather(fu, set, n, op, ops);
+    Group *g = n ? set[0] : NEW(fu->mem, Group);
+    g->n = 0;
+    for (int i = 0; i < count; i++) {
+        PUSH(fu->mem, g->op, g->n, g->cap, ops[i]);
+        fu->of[ops[i]->id] = g;
     }
 }
 
 static void make_groups(Fuse *fu) {
     for (Op *op = fu->f->first; op; op = op->next) {
         fu->order[op->id] = op;
-        if (fusable(op)) {
-            Group *g = find_group(fu, op);
-            if (!g) {
-                Group alone = {0};
-                if (group_fits(fu, &alone, op)) g = NEW(fu->mem, Group);
-            }
-            if (g) PUSH(fu->mem, g->op, g->n, g->cap, op);
-            fu->of[op->id] = g;
-        }
-        close_operands(fu, op);
+        if (!fusable(op)) continue;
+        Group *set[MAX_TERMS + 1];
+        int n = choose_groups(fu, op, set);
+        if (n || fits(fu, NULL, 0, op)) unite(fu, set, n, op);
     }
 }
 
@@ -202,7 +231,6 @@ static void fuse_func(Module *m, Func *f, int *nkernels) {
     fu.of = NEW_ARRAY(fu.mem, Group *, 2 * (size_t)f->nops + 1);
     fu.next_id = f->nops;
     fu.order = NEW_ARRAY(fu.mem, Op *, (size_t)f->nops + 1);
-    fu.closed = NEW_ARRAY(fu.mem, bool, (size_t)f->nvalues + 1);
     make_groups(&fu);
     for (int id = 0, n = f->nops; id < n; id++) {
         Group *g = fu.of[id];

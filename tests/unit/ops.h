@@ -2,7 +2,12 @@
  * is f64 when gradients and expansions are checked, f32 else; odd sizes on purpose.
  * Arguments of a float type are differentiated; names steer the numbers they get (see
  * fill_argument in ops.c): pos* in (0.5, 1.5), nz* away from 0, ids* rows of a table of 4,
- * lab* labels of 4 classes or -1, off* the offset 2, all others in (-1, 1). */
+ * lab* labels of 4 classes or -1, zero* 0, off* the offset 2, all others in (-1, 1);
+ * table* is no parameter. In collectives 4* is 4 times the ranks of axis a, 12/ a share. */
+#ifndef STATOR_TESTS_OPS_H
+#define STATOR_TESTS_OPS_H
+#include <stddef.h>
+
 #define ATTN(q, k)                                                           \
     "%q: F[" q "], %k: F[" k "], %v: F[" k "], %off: i32[], %rng: i32[3]"
 #define ATTN_OUT(attrs, q, lse)                                                          \
@@ -136,9 +141,9 @@ static const Sample samples[] = {
     {"positions", NULL, "%off: i32[]", "%y = positions %off : i32[5]"},
     {"rng_layer", NULL, "%rng: i32[3], %off: i32[]", "%y = rng_layer %rng, %off : i32[3]"},
     {"rope_table", NULL, "%off: i32[]", "%y = rope_table %off {base=10000} : F[5,3,2]"},
-    {"rope", NULL, "%x: F[2,3,5,4], %t: f64[3,2,2]", "%y = rope %x, %t : F[2,3,5,4]"},
-    {"rope", NULL, "%x: F[1,3,1,2], %t: f64[3,1,2]",
-     "%y = rope %x, %t {inverse=1} : F[1,3,1,2]"},
+    {"rope", NULL, "%x: F[2,3,5,4], %table: F[3,2,2]", "%y = rope %x, %table : F[2,3,5,4]"},
+    {"rope", NULL, "%x: F[1,3,1,2], %table: F[3,1,2]",
+     "%y = rope %x, %table {inverse=1} : F[1,3,1,2]"},
     {"attention", NULL, ATTN("2,3,4,5", "2,3,4,5"),
      ATTN_OUT("scale=0.4; causal=1", "2,3,4,5", "2,3,4")},
     {"attention", NULL, ATTN("1,3,4,2", "1,5,2,2"),
@@ -210,3 +215,5 @@ static const Sample samples[] = {
     {"shard", NULL, "%x: f32[12,5]", "%y = shard %x {axis=a; dim=0} : f32[12/,5]"},
     {"shard", NULL, "%ids: i32[3,12]", "%y = shard %ids {axis=a; dim=1} : i32[3,12/]"},
 };
+
+#endif

@@ -51,11 +51,21 @@ static void compare(Arena *mem, Module *m, const char *passes, const PassOptions
     program_free(p);
 }
 
-static bool has_model(const Module *m) {
+/* A model that can be trained: it has parameters and a loss. */
+static bool is_trainable(const Module *m) {
     for (Func *f = m->first; f; f = f->next) {
-        if (f->role == ROLE_MODEL && m->level == LEVEL_GLOBAL) return true;
+        if (f->role != ROLE_MODEL || m->level != LEVEL_GLOBAL || mesh_ranks(&m->mesh) > 1) continue;
+        bool param = false;
+        for (int i = 0; i < f->narg; i++) param |= !strcmp(arg_str(f, i, "role", ""), "param");
+        return param && f->nret && f->ret[0]->ty.rank == 0 && f->ret[0]->ty.dt == DT_F32;
     }
     return false;
+}
+
+/* Generated code computes in f32 only. */
+static bool is_f32(Arena *mem, const Module *m) {
+    const char *text = module_print(mem, m);
+    return !strstr(text, "f64[") && !strstr(text, "bf16[");
 }
 
 static void all_modules(const char *cpu, int threads, int micro_batches) {
@@ -66,10 +76,7 @@ static void all_modules(const char *cpu, int threads, int micro_batches) {
     for (int i = 0; i < n; i++) {
         const char *path = path_join(mem, dir, list[i]->d_name);
         Module *m = read_module(mem, path);
-        if (!has_model(m) || strstr(module_print(mem, m), "f64[") ||
-            strstr(module_print(mem, m), "bf16[") || !strstr(module_print(mem, m), "\"param\"")) {
-            continue;
-        }
+        if (!is_trainable(m) || !is_f32(mem, m)) continue;
         PassOptions po = pass_options_default();
         po.clip_norm = 1;
         po.weight_decay = 0.1;

@@ -1,0 +1,93 @@
+/* train_step.c - how much of the machine a training step uses: GPT-2 124M, 4 sequences of
+ * 1024 tokens, f32, one micro-batch, on random tokens.
+ *     bench_train_step [--a.b.c VALUE ...]
+ * Keys of a configuration change the shape, e.g. --model.model_config.num_layers 2,
+ * --runner_config.batch_size 1, --context.threads 1; --runner_config.max_steps is the
+ * number of timed steps (2), after one that warms up. */
+#include "../codegen/codegen.h"
+#include "../frontend/weights.h"
+#include "../ir/rng.h"
+#include "../runtime/peak.h"
+#include <math.h>
+#include <stdlib.h>
+
+enum { TIMED_STEPS = 2 };
+static const double mark = 0.55; /* share of the peak that a step must reach */
+
+static void *slot(const Program *p, const char *role) {
+    int i = program_arg_role(p, role);
+    return i < 0 ? NULL : p->arg[i];
+}
+
+static void fill_tokens(int32_t *to, int64_t n, int64_t vocab, uint64_t stream) {
+    for (int64_t i = 0; i < n; i++)
+        to[i] = (int32_t)((double)vocab * rng_uniform(1, stream, (uint64_t)i));
+}
+
+static void fill_inputs(const Program *p, const ModelSpec *s, ModelShape shape) {
+    const Func *f = p->entry;
+    for (int i = 0; i < f->narg; i++)
+        if (!strcmp(arg_str(f, i, "role", ""), "param")) weights_init(f, i, p->arg[i], 1);
+    fill_tokens(slot(p, "tokens"), shape.batch * shape.seq, s->vocab, 1);
+    fill_tokens(slot(p, "labels"), shape.batch * shape.seq, s->vocab, 2);
+    *(float *)slot(p, "lr") = 1e-4f;
+    *(float *)slot(p, "bias_correction1") = (float)(1 - 0.9);
+    *(float *)slot(p, "bias_correction2") = (float)(1 - 0.95);
+}
+
+static double run_once(Program *p) {
+    double start = clock_seconds();
+    program_run(p);
+    double seconds = clock_seconds() - start, loss = *(float *)p->ret[0];
+    printf("  %.3f s  loss %.4f  grad norm %.3f\n", seconds, loss, *(float *)p->ret[1]);
+    fflush(stdout);
+    if (!isfinite(loss)) die("the loss is not a number");
+    return seconds;
+}
+
+/* The best of a few, so that the base of the ratio is not a bad moment. */
+static double peak_flops(int threads) {
+    double best = 0;
+    for (int i = 0; i < 5; i++) best = fmax(best, 1e9 * bench_fma_peak(threads));
+    return best;
+}
+
+int main(int argc, char **argv) {
+    Arena *mem = arena_new();
+    Config *cfg = config_load(mem, CONFIGS_DIR "/gpt2_124m.yaml", argc - 1, argv + 1);
+    ModelSpec s = model_spec_of_config(cfg);
+    ModelShape shape = {.batch = cfg->runner_config_batch_size,
+                        .seq = cfg->model_seq_length};
+    PassOptions po = pass_options_default();
+    po.weight_decay = 0.1;
+    po.clip_norm = 1;
+    CompileOptions co = {.cpu = cfg->context_cpu, .threads = (int)cfg->context_threads};
+    Module *m = model_build(mem, &s, shape, MODEL_TRAIN);
+    Program *p = program_make(mem, m, train_passes, &po, &co);
+    program_allocate(p, NULL, (uint64_t)cfg->context_max_device_memory);
+    fill_inputs(p, &s, shape);
+
+    double tokens = (double)(shape.batch * shape.seq);
+    double attention = (double)(s.layers * shape.seq * s.heads * s.head_dim);
+    double flops = 6.0 * (double)model_parameters(&s, false) + 6.0 * attention;
+    printf("train_step: %lld layers of %lld, vocabulary %lld, %lld x %lld tokens, "
+           "%d threads, %.2f GB planned\n",
+           (long long)s.layers, (long long)s.hidden, (long long)s.vocab,
+           (long long)shape.batch, (long long)shape.seq, p->threads,
+           (double)p->plan.total_bytes / 1e9);
+    double peak = peak_flops(p->threads);
+    printf("  %.1f GFLOP/s FMA peak, %.3f GFLOP a token\n", peak / 1e9, flops / 1e9);
+
+    int64_t steps = cfg->runner_config_max_steps > 0 ? cfg->runner_config_max_steps
+                                                     : TIMED_STEPS;
+    double seconds = 0;
+    run_once(p);
+    for (int64_t i = 0; i < steps; i++) seconds += run_once(p);
+    double per_second = tokens * (double)steps / seconds, mfu = per_second * flops / peak;
+    printf("train_step: %.1f tokens/s, MFU %.3f of the measured FMA peak; the mark is %.2f, "
+           "ratio %.2f\n",
+           per_second, mfu, mark, mfu / mark);
+    program_free(p);
+    arena_free(mem);
+    return 0;
+}

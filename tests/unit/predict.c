@@ -1,0 +1,535 @@
+/* predict.c - the commands predict and convert, on the golden models and a small byte
+ * model, in this process: generation against the training forward, weights in and out. */
+#define _GNU_SOURCE
+#include "../../frontend/commands.h"
+#include "../../frontend/generate.h"
+#include "../../frontend/source.h"
+#include "../../frontend/text.h"
+#include "../../runtime/safetensors.h"
+#include "../test.h"
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { MAX_WORDS = 24, MAX_TOKENS = 64 };
+
+/* What a command printed; valid until the next one. */
+static char printed[1 << 16];
+static int code; /* it returned or failed with this */
+static char message[4096];
+
+static void capture(int fd, const char *name, int *saved) {
+    char *path = path_join(arena_new(), temp_dir(), name);
+    int file = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+    *saved = dup(fd);
+    EXPECT(file >= 0 && *saved >= 0 && dup2(file, fd) == fd);
+    close(file);
+}
+
+static size_t release(int fd, int saved, char *out, size_t size) {
+    ssize_t n = pread(fd, out, size - 1, 0);
+    EXPECT(n >= 0);
+    out[n] = 0;
+    dup2(saved, fd);
+    close(saved);
+    return (size_t)n;
+}
+
+/* Runs a command of words ended by NULL; fills printed, code and message (the failure,
+ * or what went to stderr). Returns printed. */
+static char *run(int (*command)(int, char **), ...) {
+    char *argv[MAX_WORDS] = {"command"};
+    int argc = 1, out, err;
+    va_list ap;
+    va_start(ap, command);
+    for (char *w; (w = va_arg(ap, char *));) {
+        EXPECT(argc < MAX_WORDS);
+        argv[argc++] = w;
+    }
+    va_end(ap);
+    fflush(stdout);
+    capture(1, "stdout", &out);
+    capture(2, "stderr", &err);
+    Catch c;
+    if (CATCH(c)) {
+        code = command(argc, argv);
+        catch_end(&c);
+    } else {
+        code = c.code;
+    }
+    fflush(stdout);
+    release(2, err, message, sizeof message);
+    release(1, out, printed, sizeof printed);
+    if (c.code) snprintf(message, sizeof message, "%s", c.message);
+    return printed;
+}
+#define PREDICT(...) run(cmd_predict, __VA_ARGS__, (char *)NULL)
+#define CONVERT(...) run(cmd_convert, __VA_ARGS__, (char *)NULL)
+
+/* The command must have failed with `want`, saying `part`. */
+static void refused(int want, const char *part) {
+    if (code != want || !strstr(message, part))
+        test_fail(__FILE__, __LINE__, "code %d, message:\n%s\nwanted code %d: %s", code,
+                  message, want, part);
+}
+
+static void worked(void) {
+    if (code != 0) test_fail(__FILE__, __LINE__, "code %d:\n%s", code, message);
+}
+
+static char *golden(const char *name) {
+    static char path[1024];
+    snprintf(path, sizeof path, "%s/golden/%s", tests_dir(), name);
+    return path;
+}
+
+static char *temp(const char *name) {
+    return path_join(arena_new(), temp_dir(), name);
+}
+
+static void write_text(const char *path, const char *text) {
+    EXPECT(file_write_atomic(path, text, strlen(text)) == 0);
+}
+
+/* ---- greedy generation is the argmax of the training forward ---- */
+
+typedef struct Forward {
+    Func *entry;
+    Tensor **arg, **ret;
+} Forward;
+
+static float *forward_weight(void *context, int arg) {
+    return ((Forward *)context)->arg[arg]->data;
+}
+
+/* Scores [1, context, vocab] of the training forward, by the interpreter. */
+static const Tensor *forward_scores(Arena *mem, const char *dir, const ModelSpec *spec,
+                                    Tokens text) {
+    ModelShape shape = {.batch = 1, .seq = spec->max_positions};
+    Forward f = {.entry = model_entry(model_build(mem, spec, shape, MODEL_TRAIN_LOGITS))};
+    f.arg = NEW_ARRAY(mem, Tensor *, (size_t)f.entry->narg);
+    f.ret = NEW_ARRAY(mem, Tensor *, (size_t)f.entry->nret);
+    for (int i = 0; i < f.entry->narg; i++) {
+        f.arg[i] = tensor_new(mem, &f.entry->arg[i]->ty);
+        if (strcmp(arg_str(f.entry, i, "role", ""), "tokens")) continue;
+        for (int t = 0; t < text.n; t++) tensor_set(f.arg[i], t, text.id[t]);
+    }
+    for (int i = 0; i < f.entry->nret; i++)
+        f.ret[i] = tensor_new(mem, &f.entry->ret[i]->ty);
+    weights_load_hf(dir, f.entry, forward_weight, &f);
+    interp_run(mem, f.entry, &f.arg, &f.ret);
+    return f.ret[1];
+}
+
+static double best_score(const Tensor *scores, int row, int64_t vocab) {
+    double best = -INFINITY;
+    for (int64_t v = 0; v < vocab; v++)
+        best = fmax(best, tensor_get(scores, row * vocab + v));
+    return best;
+}
+
+/* Continues the first n of a fixed row of tokens up to the context, greedily: each new
+ * token must have the best score that the training forward gives after those before it.
+ * One forward shows all of that, since a row sees only what is before it. */
+static void check_greedy(const char *name, int n) {
+    Arena *mem = arena_new();
+    char *dir = golden(name);
+    ModelSpec spec = model_spec_of_hf(mem, dir);
+    int context = (int)spec.max_positions;
+    Text list = text_new(mem);
+    for (int i = 0; i < n; i++)
+        text_add(&list, "%s%d", i ? "," : "", (i * 37 + 11) % (int)spec.vocab);
+    char *got = PREDICT(dir, "--greedy", "--prompt_tokens", list.s);
+    worked();
+    text_add(&list, ",%s", got);
+    Tokens text = tokens_parse(mem, list.s, spec.vocab);
+    EXPECT(text.n == context);
+    const Tensor *scores = forward_scores(mem, dir, &spec, text);
+    for (int i = n; i < context; i++) {
+        double best = best_score(scores, i - 1, spec.vocab);
+        double chosen = tensor_get(scores, (i - 1) * spec.vocab + text.id[i]);
+        if (!(chosen >= best - 1e-5 * fmax(1, fabs(best))))
+            test_fail(__FILE__, __LINE__,
+                      "%s, prompt of %d: token %d has score %g, the "
+                      "best is %g",
+                      name, n, i, chosen, best);
+    }
+    arena_free(mem);
+}
+
+/* 1: no prompt program; 5: padded to 8; 8: a whole program; 17: padded to the context. */
+TEST_LIMIT(greedy_gpt2, 240) {
+    const int prompts[] = {1, 5, 8, 17};
+    for (int i = 0; i < 4; i++) check_greedy("gpt2_tiny", prompts[i]);
+    check_greedy("gpt2_untied", 19); /* one token is left of the context */
+}
+
+TEST_LIMIT(greedy_llama, 240) {
+    const int prompts[] = {1, 5, 8, 17};
+    for (int i = 0; i < 4; i++) check_greedy("llama_tiny", prompts[i]);
+    check_greedy("llama_tied_mqa", 7);
+}
+
+TEST(rows_of_programs) {
+    EXPECT(generator_rows(1, 1000) == 1 && generator_rows(2, 1000) == 2);
+    EXPECT(generator_rows(5, 1000) == 8 && generator_rows(33, 1000) == 64);
+    EXPECT(generator_rows(64, 1000) == 64 && generator_rows(65, 1000) == 128);
+    EXPECT(generator_rows(129, 1000) == 192);
+    EXPECT(generator_rows(5, 6) == 6 && generator_rows(990, 1000) == 1000);
+}
+
+/* ---- length, ends, seeds ---- */
+
+TEST(lengths) {
+    char *dir = golden("gpt2_tiny");
+    PREDICT(dir, "--greedy", "--prompt_tokens", "1,2", "--max_new_tokens", "1");
+    worked();
+    EXPECT(!strchr(printed, ',') && strstr(message, "new: 1 tokens; ended by length"));
+    PREDICT(dir, "--greedy", "--prompt_tokens", "1,2", "--max_new_tokens", "40");
+    worked();
+    EXPECT(strstr(message, "stops after 30") && strstr(message, "new: 30 tokens"));
+    PREDICT(dir, "--greedy", "--prompt_tokens", "1,2", "--max_decode_length", "6");
+    worked();
+    EXPECT(strstr(message, "new: 4 tokens"));
+    PREDICT(dir, "--prompt_tokens", "1,2", "--max_decode_length", "2");
+    refused(EXIT_CONFIG, "write --max_new_tokens");
+    PREDICT(dir, "--prompt_tokens", "1,2", "--max_new_tokens", "0");
+    refused(EXIT_CONFIG, "whole number from 1 up");
+    Text full = text_new(arena_new());
+    for (int i = 0; i < 32; i++) text_add(&full, "3 ");
+    PREDICT(dir, "--prompt_tokens", full.s);
+    refused(EXIT_CONFIG, "context 32");
+}
+
+TEST(end_token_ends) {
+    char *dir = temp("eos"), first[64];
+    Arena *mem = arena_new();
+    PREDICT(golden("llama_tiny"), "--greedy", "--prompt_tokens", "1,2,3,4,5",
+            "--max_new_tokens", "2");
+    worked();
+    Tokens two = tokens_parse(mem, printed, 96);
+    EXPECT(two.n == 2 && two.id[0] != two.id[1]);
+    EXPECT(dir_make(dir) == 0);
+    char *text = file_read(mem, path_join(mem, golden("llama_tiny"), "config.json"), 4096,
+                           NULL, EXIT_DATA);
+    write_text(
+        path_join(mem, dir, "config.json"),
+        arena_printf(mem, "{\"eos_token_id\": %d,%s", two.id[1], strchr(text, '{') + 1));
+    EXPECT(symlink(path_join(mem, golden("llama_tiny"), "model.safetensors"),
+                   path_join(mem, dir, "model.safetensors")) == 0);
+    PREDICT(dir, "--greedy", "--prompt_tokens", "1,2,3,4,5");
+    worked();
+    snprintf(first, sizeof first, "%d\n", two.id[0]);
+    EXPECT_STR(printed, first);
+    EXPECT(strstr(message, "ended by end token"));
+    arena_free(mem);
+}
+
+TEST(seeds) {
+    char *dir = golden("gpt2_tiny"), first[512];
+    PREDICT(dir, "--prompt_tokens", "1,2", "--top_k", "0", "--seed", "5");
+    worked();
+    snprintf(first, sizeof first, "%s", printed);
+    EXPECT_STR(PREDICT(dir, "--prompt_tokens", "1,2", "--top_k=0", "--seed=5"), first);
+    EXPECT(strcmp(PREDICT(dir, "--prompt_tokens", "1,2", "--top_k", "0", "--seed", "6"),
+                  first));
+    worked();
+    PREDICT(dir, "--prompt_tokens", "1,2", "--greedy");
+    snprintf(first, sizeof first, "%s", printed);
+    EXPECT_STR(PREDICT(dir, "--prompt_tokens", "1,2", "--temperature", "0"), first);
+    EXPECT_STR(PREDICT(dir, "--prompt_tokens", "1,2", "--top_k", "1"), first);
+    EXPECT_STR(PREDICT(dir, "--prompt_tokens", "1,2", "--top_p", "1e-6", "--top_k", "0"),
+               first);
+}
+
+TEST(refusals_of_predict) {
+    char *dir = golden("gpt2_tiny");
+    PREDICT(dir, "--prompt", "hi");
+    refused(EXIT_CONFIG, "--prompt_tokens 1,2,3");
+    PREDICT(dir);
+    refused(EXIT_CONFIG, "no prompt: write one of");
+    PREDICT(dir, "--prompt_tokens", "1", "--prompt", "a");
+    refused(EXIT_CONFIG, "more than one prompt");
+    PREDICT(dir, "--prompt_tokens", "");
+    refused(EXIT_CONFIG, "the prompt is empty");
+    PREDICT(dir, "--prompt_tokens", "96");
+    refused(EXIT_CONFIG, "0..95");
+    PREDICT(dir, "--prompt_tokens", "1", "--stop", "x");
+    refused(EXIT_CONFIG, "--stop is a text");
+    PREDICT(dir, "--prompt_tokens");
+    refused(EXIT_CONFIG, "--prompt_tokens needs a value");
+    PREDICT(dir, "--prompt_tokens", "1", "--top_p", "0");
+    refused(EXIT_CONFIG, "top_p");
+    PREDICT(dir, "--prompt_tokens", "1", "--model.model_config.topk", "1");
+    refused(EXIT_CONFIG, "did you mean model.model_config.top_k");
+    PREDICT(dir, "--prompt_tokens", "1", "--model.model_config.num_layers", "3");
+    refused(EXIT_CONFIG, "num_layers changes nothing here");
+    PREDICT(dir, "--prompt_tokens", "1", "--init_from", dir);
+    refused(EXIT_CONFIG, "init_from changes nothing here");
+    PREDICT(dir, "--prompt_tokens", "1", "--context.max_device_memory", "1KB");
+    refused(EXIT_MEMORY, "max_device_memory");
+    PREDICT(dir, "more");
+    refused(EXIT_CONFIG, "'more' is one word too many");
+    PREDICT(temp("nothing"), "--prompt", "a");
+    refused(EXIT_CONFIG, "No such file");
+    PREDICT((char *)temp_dir(), "--prompt", "a");
+    refused(EXIT_CONFIG, "holds no model");
+}
+
+/* ---- a model of bytes ---- */
+
+typedef struct Weights {
+    float **of;
+} Weights;
+
+static float *weight_of(void *context, int arg) {
+    return ((Weights *)context)->of[arg];
+}
+
+/* Writes a random model of bytes with large scores as a Hugging Face folder. */
+static char *byte_model(Arena *mem) {
+    static const char yaml[] =
+        "model: {model_config: {type: LlamaConfig, vocab_size: 256,"
+        " seq_length: 128, hidden_size: 16, num_layers: 2,"
+        " num_heads: 2, ffn_hidden_size: 24,"
+        " initializer_range: 0.5}}\n";
+    char *dir = temp("bytes");
+    const Config *cfg = config_parse(mem, "bytes.yaml", yaml, sizeof yaml - 1);
+    ModelSpec spec = model_spec_of_config(cfg);
+    ModelShape shape = {.batch = 1, .seq = 1};
+    Func *f = model_entry(model_build(mem, &spec, shape, MODEL_TRAIN));
+    Weights w = {NEW_ARRAY(mem, float *, (size_t)f->narg)};
+    int n, *arg = source_parameters(mem, f, &n);
+    for (int i = 0; i < n; i++) {
+        int64_t bytes = type_bytes(&f->arg[arg[i]]->ty);
+        w.of[arg[i]] = arena_alloc(mem, (size_t)bytes);
+        weights_init(f, arg[i], w.of[arg[i]], 3);
+    }
+    weights_save_hf(dir, &spec, f, weight_of, &w);
+    return dir;
+}
+
+/* The stream's text of tokens id[n] behind `before`. */
+static char *text_of(Arena *mem, const char *before, const int32_t *id, int n) {
+    char *buffer = NULL;
+    size_t size;
+    FILE *out = open_memstream(&buffer, &size);
+    fputs(before, out);
+    TextStream *s = text_stream_new(mem, out, NULL);
+    for (int i = 0; i < n; i++) text_stream_put(s, (unsigned char)id[i]);
+    text_stream_end(s);
+    fputc('\n', out);
+    fclose(out);
+    return buffer;
+}
+
+TEST(text_of_bytes) {
+    Arena *mem = arena_new();
+    char *dir = byte_model(mem), *file = temp("prompt.txt");
+    char *all[] = {"--top_k", "0", "--max_new_tokens", "90", "--prompt", "a\xC3\xA4"};
+    PREDICT(dir, all[0], all[1], all[2], all[3], all[4], all[5], "--tokens");
+    worked();
+    Tokens t = tokens_parse(mem, printed, 256);
+    EXPECT(t.n == 90);
+    EXPECT_STR(PREDICT(dir, all[0], all[1], all[2], all[3], all[4], all[5]),
+               text_of(mem, "a\xC3\xA4", t.id, t.n));
+    EXPECT_STR(PREDICT(dir, all[0], all[1], all[2], all[3], "--no_prompt",
+                       "--prompt_tokens", "97,195,164"),
+               text_of(mem, "", t.id, t.n));
+    write_text(file, "a\xC3\xA4");
+    EXPECT_STR(PREDICT(dir, all[0], all[1], all[2], all[3], "--prompt_file", file),
+               text_of(mem, "a\xC3\xA4", t.id, t.n));
+    int at = 5; /* stops before the first letter behind some tokens */
+    while (at < t.n && (t.id[at] < 'A' || t.id[at] > 'z')) at++;
+    EXPECT(at < t.n);
+    char stop[2] = {(char)t.id[at], 0};
+    int first = 0;
+    while (t.id[first] != t.id[at]) first++;
+    EXPECT_STR(
+        PREDICT(dir, all[0], all[1], all[2], all[3], all[4], all[5], "--stop", stop),
+        text_of(mem, "a\xC3\xA4", t.id, first));
+    EXPECT(strstr(message, "ended by stop text"));
+    PREDICT(dir, "--prompt", "");
+    refused(EXIT_CONFIG, "the prompt is empty");
+    PREDICT(dir, "--prompt_file", temp("no.txt"));
+    refused(EXIT_DATA, "cannot open");
+    arena_free(mem);
+}
+
+/* ---- convert ---- */
+
+static void check_same_tensors(const char *a, const char *b) {
+    Arena *mem = arena_new();
+    Safetensors *x = safetensors_open(mem, a, EXIT_DATA);
+    Safetensors *y = safetensors_open(mem, b, EXIT_DATA);
+    EXPECT(x->n == y->n && x->n > 10);
+    for (int i = 0; i < x->n; i++) {
+        const SafeTensor *t = safetensors_find(y, x->t[i].name);
+        EXPECT(t && t->bytes == x->t[i].bytes && t->rank == x->t[i].rank);
+        for (int d = 0; d < t->rank; d++) EXPECT(t->dim[d] == x->t[i].dim[d]);
+        EXPECT(!memcmp(t->data, x->t[i].data, t->bytes));
+    }
+    safetensors_close(x);
+    safetensors_close(y);
+    arena_free(mem);
+}
+
+static void check_round_trip(const char *name) {
+    Arena *mem = arena_new();
+    char *first = temp("first"), *there = temp("there"), *back = temp("back");
+    first = path_join(mem, first, name);
+    there = path_join(mem, there, name);
+    back = path_join(mem, back, name);
+    char *prompt[] = {"--greedy", "--prompt_tokens", "7,8,9", "--max_new_tokens", "9"};
+    CONVERT("--to", "stator", golden(name), there);
+    worked();
+    CONVERT("--to", "hf", there, back);
+    worked();
+    check_same_tensors(golden(name), back);
+    CONVERT("--to=hf", golden(name), first);
+    worked();
+    size_t n, m;
+    const char *files[] = {"config.json", "generation_config.json", "model.safetensors"};
+    for (int i = 0; i < ARRAY_LEN(files); i++) {
+        char *a = file_read(mem, path_join(mem, first, files[i]), 1 << 20, &n, EXIT_DATA);
+        char *b = file_read(mem, path_join(mem, back, files[i]), 1 << 20, &m, EXIT_DATA);
+        EXPECT(n == m && !memcmp(a, b, n));
+    }
+    PREDICT(golden(name), prompt[0], prompt[1], prompt[2], prompt[3], prompt[4]);
+    worked();
+    char *want = arena_strdup(mem, printed);
+    EXPECT_STR(PREDICT(there, prompt[0], prompt[1], prompt[2], prompt[3], prompt[4]),
+               want);
+    EXPECT_STR(PREDICT(back, prompt[0], prompt[1], prompt[2], prompt[3], prompt[4]),
+               want);
+    arena_free(mem);
+}
+
+TEST_LIMIT(convert_there_and_back, 240) {
+    check_round_trip("gpt2_tiny");
+    check_round_trip("gpt2_untied");
+    check_round_trip("llama_tiny");
+    check_round_trip("llama_tied_mqa");
+}
+
+TEST(refusals_of_convert) {
+    char *dir = golden("gpt2_tiny"), *out = temp("out"), *run_dir = temp("run");
+    CONVERT(dir, out);
+    refused(EXIT_CONFIG, "write --to hf or --to stator");
+    CONVERT("--to", "onnx", dir, out);
+    refused(EXIT_CONFIG, "--to onnx: write");
+    CONVERT("--to", "hf", dir);
+    refused(EXIT_CONFIG, "needs two folders");
+    CONVERT("--to", "hf", temp("nothing"), out);
+    refused(EXIT_CONFIG, "No such file");
+    EXPECT(!file_exists(out));
+    EXPECT(dir_make(out) == 0);
+    write_text(path_join(arena_new(), out, "mine.txt"), "keep");
+    CONVERT("--to", "stator", dir, out);
+    refused(EXIT_CONFIG, "is not empty");
+    CONVERT("--to", "stator", dir, out, "--force");
+    worked();
+    EXPECT(file_exists(path_join(arena_new(), out, "mine.txt")));
+    CONVERT("--to", "stator", dir, out, "--force");
+    worked();
+    EXPECT(dir_make(path_join(arena_new(), run_dir, "step_00000003")) == 0);
+    CONVERT("--to", "stator", dir, run_dir, "--force");
+    refused(EXIT_CHECKPOINT, "holds the checkpoint step_00000003");
+}
+
+TEST(models_that_hugging_face_has_not) {
+    Arena *mem = arena_new();
+    static const char yaml[] = "model: {model_config: {vocab_size: 256, seq_length: 16,"
+                               " hidden_size: 16, num_layers: 2, num_heads: 2,"
+                               " use_sandwich_norm: True}}\n";
+    const Config *cfg = config_parse(mem, "sandwich.yaml", yaml, sizeof yaml - 1);
+    ModelSpec spec = model_spec_of_config(cfg);
+    ModelShape shape = {.batch = 1, .seq = 1};
+    Func *f = model_entry(model_build(mem, &spec, shape, MODEL_TRAIN));
+    Weights w = {NEW_ARRAY(mem, float *, (size_t)f->narg)};
+    int n, *arg = source_parameters(mem, f, &n);
+    for (int i = 0; i < n; i++) {
+        int64_t bytes = type_bytes(&f->arg[arg[i]]->ty);
+        w.of[arg[i]] = arena_alloc(mem, (size_t)bytes);
+        weights_init(f, arg[i], w.of[arg[i]], 3);
+    }
+    CkptTensor *t = source_tensors(mem, f, weight_of, &w, &n);
+    char why[256], *dir = temp("sandwich"), *out = temp("sandwich_hf");
+    char *state =
+        arena_printf(mem, "{\"model\": %s}", model_spec_json(mem, &spec, false));
+    EXPECT(dir_make(dir) == 0);
+    EXPECT(ckpt_save(dir, 4, t, n, state, 0, why, sizeof why) == 0);
+    CONVERT("--to", "hf", dir, out);
+    refused(EXIT_CONFIG, "no model of Hugging Face's");
+    EXPECT(!file_exists(out));
+    PREDICT(dir, "--prompt", "a");
+    worked();
+    EXPECT(!strncmp(printed, "a", 1));
+    state = "{\"model\": null}";
+    EXPECT(ckpt_save(dir, 5, t, n, state, 0, why, sizeof why) == 0);
+    PREDICT(dir, "--prompt", "a");
+    refused(EXIT_CHECKPOINT, "model.file");
+    arena_free(mem);
+}
+
+/* ---- run folders and damage ---- */
+
+static void copy_file(const char *from, const char *to) {
+    size_t n;
+    char *bytes = file_read(arena_new(), from, 1 << 20, &n, EXIT_DATA);
+    EXPECT(file_write_atomic(to, bytes, n) == 0);
+}
+
+static void copy_checkpoint(const char *from, const char *to) {
+    const char *files[] = {"manifest.json", "model.safetensors", "optimizer.safetensors"};
+    EXPECT(dir_make(to) == 0);
+    for (int i = 0; i < ARRAY_LEN(files); i++)
+        copy_file(path_join(arena_new(), from, files[i]),
+                  path_join(arena_new(), to, files[i]));
+}
+
+TEST(run_folder_with_its_configuration) {
+    char *dir = temp("run"), *config = temp("run/config.yaml"), want[512];
+    PREDICT(golden("gpt2_tiny"), "--greedy", "--prompt_tokens", "4,5");
+    worked();
+    snprintf(want, sizeof want, "%s", printed);
+    EXPECT(dir_make(dir) == 0);
+    write_text(config, "model: {model_config: {do_sample: False}}\n");
+    PREDICT(dir, "--prompt_tokens", "4,5");
+    refused(EXIT_CHECKPOINT, "has no checkpoint yet");
+    CONVERT("--to", "stator", golden("gpt2_tiny"), temp("run/ckpt"));
+    worked();
+    EXPECT_STR(PREDICT(dir, "--prompt_tokens", "4,5"), want);
+    EXPECT_STR(PREDICT(temp("run/ckpt"), "--greedy", "--prompt_tokens", "4,5"), want);
+    EXPECT_STR(
+        PREDICT(temp("run/ckpt/step_00000000"), "--greedy", "--prompt_tokens", "4,5"),
+        want);
+    write_text(temp("c.yaml"), arena_printf(arena_new(), "output_dir: %s\n", dir));
+    EXPECT_STR(PREDICT(temp("c.yaml"), "--greedy", "--prompt_tokens", "4,5"), want);
+    PREDICT(temp("c.yaml"), "--output_dir", temp("elsewhere"), "--prompt_tokens", "4,5");
+    refused(EXIT_CHECKPOINT, "no weights yet");
+    PREDICT(temp("c.yaml"), "--load_checkpoint", temp("elsewhere"), "--prompt_tokens",
+            "4,5");
+    refused(EXIT_CHECKPOINT, "elsewhere is no checkpoint");
+}
+
+TEST(damaged_checkpoints) {
+    char *good = temp("ck/step_00000000"), *bad = temp("ck/step_00000007"), want[512];
+    CONVERT("--to", "stator", golden("gpt2_tiny"), temp("ck"));
+    worked();
+    PREDICT(temp("ck"), "--greedy", "--prompt_tokens", "4,5");
+    worked();
+    snprintf(want, sizeof want, "%s", printed);
+    copy_checkpoint(good, bad); /* its manifest is of step 0 */
+    EXPECT_STR(PREDICT(temp("ck"), "--greedy", "--prompt_tokens", "4,5"), want);
+    EXPECT(strstr(message, "step_00000007 is damaged"));
+    EXPECT(strstr(message, "model ") && strstr(message, "ck/step_00000000:"));
+    EXPECT(truncate(path_join(arena_new(), good, "model.safetensors"), 1000) == 0);
+    PREDICT(temp("ck"), "--greedy", "--prompt_tokens", "4,5");
+    refused(EXIT_CHECKPOINT, "none of the checkpoints");
+    PREDICT(good, "--greedy", "--prompt_tokens", "4,5");
+    refused(EXIT_CHECKPOINT, "model.safetensors has 1000 bytes");
+    CONVERT("--to", "hf", good, temp("never"));
+    refused(EXIT_CHECKPOINT, "damaged");
+    EXPECT(!file_exists(temp("never")));
+}

@@ -1,0 +1,419 @@
+/* Tests of stator train through the command line: agreement with PyTorch, the run folder,
+ * resuming after kill -9 and after signals, memory. */
+#include "../../ir/json.h"
+#include "../../runtime/metrics.h"
+#include "../../runtime/safetensors.h"
+#include "driven.h"
+
+/* ---- agreement with the reference numbers of tests/golden ---- */
+
+static const char golden_yaml[] = "seed: 1\n"
+                                  "optimizer:\n"
+                                  "  type: AdamW\n"
+                                  "  beta1: 0.9\n"
+                                  "  beta2: 0.95\n"
+                                  "  eps: 1.e-8\n"
+                                  "  weight_decay: 0.1\n"
+                                  "lr_schedule:\n"
+                                  "  type: cosine\n"
+                                  "  learning_rate: 3.e-3\n"
+                                  "  lr_end: 3.e-4\n"
+                                  "  warmup_steps: 4\n"
+                                  "  total_steps: 20\n"
+                                  "runner_wrapper:\n"
+                                  "  use_clip_grad: True\n"
+                                  "  max_grad_norm: 1.0\n"
+                                  "train_dataset:\n"
+                                  "  data_loader:\n"
+                                  "    type: TensorBatches\n"
+                                  "    dataset_dir: %s/expected.safetensors\n";
+
+static const char *golden(const char *name) {
+    return arena_printf(mem(), "%s/golden/%s", tests_dir(), name);
+}
+
+static void expect_relative(const char *what, int64_t step, double got, double want) {
+    if (!(fabs(got - want) <= 5e-6 * fabs(want)))
+        test_fail(__FILE__, __LINE__, "%s of step %lld is %.9g, wanted %.9g", what,
+                  (long long)step, got, want);
+}
+
+static void expect_trajectory(const char *folder, const char *run) {
+    int n;
+    const MetricsRow *row = metrics_read(mem(), path_join(mem(), run, "metrics.jsonl"), &n);
+    const Json *file =
+        json_read(mem(), path_join(mem(), folder, "trajectory.json"), 1 << 20, EXIT_DATA);
+    int i = 0;
+    for (const Json *s = json_need(file, "steps")->first; s; s = s->next, i++) {
+        EXPECT(i < n && row[i].step == json_i64(json_need(s, "step"), 1, 1000));
+        expect_relative("loss", i + 1, row[i].loss, json_f64(json_need(s, "loss")));
+        expect_relative("gradient norm", i + 1, row[i].grad_norm,
+                        json_f64(json_need(s, "grad_norm")));
+        EXPECT_NEAR(row[i].lr, json_f64(json_need(s, "lr")), 1e-12);
+        EXPECT(row[i].tokens > 0 && row[i].seconds > 0 && row[i].mfu >= 0);
+    }
+    EXPECT(i == 20 && n == 20);
+}
+
+/* The key third of c_attn.bias has gradient 0: rounding noise moves it. Elements there
+ * (the middle third) are left out. */
+static bool is_noise(const char *name, int64_t i, int64_t n) {
+    return strstr(name, "c_attn.bias") && i >= n / 3 && i < 2 * n / 3;
+}
+
+static double relative_error(const Safetensors *a, const Safetensors *b, const char *name) {
+    const SafeTensor *x = safetensors_need(a, name), *y = safetensors_need(b, name);
+    int64_t n = safetensors_count(y);
+    EXPECT(safetensors_count(x) == n && x->rank == y->rank);
+    for (int i = 0; i < y->rank; i++) EXPECT(x->dim[i] == y->dim[i]);
+    double difference = 0, norm = 0;
+    for (int64_t i = 0; i < n; i++) {
+        float u, v;
+        memcpy(&u, (const char *)x->data + 4 * i, 4);
+        memcpy(&v, (const char *)y->data + 4 * i, 4);
+        if (is_noise(name, i, n)) continue;
+        difference += ((double)u - v) * ((double)u - v);
+        norm += (double)v * v;
+    }
+    return sqrt(difference / norm);
+}
+
+static void expect_dump(const char *folder, const char *dump) {
+    Safetensors *want =
+        safetensors_open(mem(), path_join(mem(), folder, "expected.safetensors"), EXIT_DATA);
+    Safetensors *got = safetensors_open(mem(), dump, EXIT_DATA);
+    EXPECT(got->n == want->n - 1); /* all but `tokens` */
+    for (int i = 0; i < want->n; i++) {
+        const char *name = want->t[i].name;
+        if (!strcmp(name, "tokens")) continue;
+        double error = relative_error(got, want, name);
+        if (!(error <= 1e-5))
+            test_fail(__FILE__, __LINE__, "%s is off by %.3g of its norm", name, error);
+    }
+    safetensors_close(want);
+    safetensors_close(got);
+}
+
+static void check_golden(const char *name, const char *more) {
+    const char *folder = golden(name), *config = in_temp("case.yaml");
+    const char *run = in_temp("run"), *dump = in_temp("dump.safetensors");
+    write_text(config, arena_printf(mem(), golden_yaml, folder));
+    RUN_EXPECT(0, arena_printf(mem(), "train %s --init_from %s --output_dir %s --dump %s %s",
+                               config, folder, run, dump, more));
+    expect_trajectory(folder, run);
+    expect_dump(folder, dump);
+}
+
+TEST_LIMIT(golden_gpt2_tiny, 120) { check_golden("gpt2_tiny", ""); }
+TEST_LIMIT(golden_gpt2_untied, 120) { check_golden("gpt2_untied", ""); }
+TEST_LIMIT(golden_llama_tiny, 120) { check_golden("llama_tiny", ""); }
+TEST_LIMIT(golden_llama_tied_mqa, 120) { check_golden("llama_tied_mqa", ""); }
+TEST_LIMIT(golden_in_micro_batches, 120) {
+    check_golden("gpt2_tiny", "--parallel_config.micro_batch_num 4");
+}
+TEST_LIMIT(golden_on_one_thread, 120) {
+    check_golden("llama_tiny", "--context.threads 1");
+}
+
+/* ---- a small run of its own ---- */
+
+static const char small_yaml[] =
+    "seed: 7\n"
+    "model:\n"
+    "  model_config:\n"
+    "    type: GPT2Config\n"
+    "    vocab_size: 256\n"
+    "    seq_length: 16\n"
+    "    hidden_size: 16\n"
+    "    num_layers: 2\n"
+    "    num_heads: 2\n"
+    "    dropout_prob: 0.1\n"
+    "    attention_probs_dropout_prob: 0.1\n"
+    "train_dataset:\n"
+    "  data_loader: {type: TextFile, dataset_dir: %s}\n"
+    "runner_config: {max_steps: %d, batch_size: 2}\n"
+    "parallel_config: {micro_batch_num: 2}\n"
+    "lr_schedule: {type: cosine, learning_rate: 1.e-3, warmup_steps: 3}\n"
+    "callbacks:\n"
+    "  - type: CheckpointMonitor\n"
+    "    save_checkpoint_steps: %d\n"
+    "    keep_checkpoint_max: 3\n";
+
+/* Writes text to train on and a configuration; returns the latter's path. */
+static const char *small_config(int steps, int save_every) {
+    const char *text = in_temp("text.txt"), *config = in_temp("small.yaml");
+    Text t = text_new(mem());
+    uint64_t random = 88172645463325252u;
+    for (int i = 0; i < 500; i++) {
+        random ^= random << 13, random ^= random >> 7, random ^= random << 17;
+        text_add(&t, "%s %d\n", random % 3 ? "one and one is" : "two and two is",
+                 (int)(random >> 20 & 63));
+    }
+    write_text(text, t.s);
+    write_text(config, arena_printf(mem(), small_yaml, text, steps, save_every));
+    return config;
+}
+
+static const char *train_words(const char *config, const char *run, const char *more) {
+    return arena_printf(mem(), "train %s --output_dir %s %s", config, run, more);
+}
+
+static bool same_checkpoint(const char *a, const char *b, int step) {
+    static const char *const file[] = {"model.safetensors", "optimizer.safetensors"};
+    for (int i = 0; i < 2; i++) {
+        const char *x = arena_printf(mem(), "%s/ckpt/step_%08d/%s", a, step, file[i]);
+        const char *y = arena_printf(mem(), "%s/ckpt/step_%08d/%s", b, step, file[i]);
+        if (!same_file(x, y)) return false;
+    }
+    return true;
+}
+
+static void expect_same_losses(const char *a, const char *b, int steps) {
+    int na, nb;
+    const MetricsRow *x = metrics_read(mem(), path_join(mem(), a, "metrics.jsonl"), &na);
+    const MetricsRow *y = metrics_read(mem(), path_join(mem(), b, "metrics.jsonl"), &nb);
+    EXPECT(na == steps && nb == steps);
+    for (int i = 0; i < steps; i++) {
+        EXPECT(x[i].step == i + 1 && y[i].step == i + 1);
+        EXPECT(x[i].loss == y[i].loss && x[i].grad_norm == y[i].grad_norm);
+        EXPECT(x[i].lr == y[i].lr);
+    }
+}
+
+TEST_LIMIT(run_folder_and_learning, 120) {
+    const char *run = in_temp("run"), *ir = in_temp("ir");
+    RUN_EXPECT(0, train_words(small_config(40, 15), run,
+                              arena_printf(mem(), "--dump_ir %s", ir)));
+    static const char *const files[] = {
+        "config.yaml",  "plan.json",          "metrics.jsonl",
+        "loss.svg",     "logs/rank_0.log",    "ckpt/latest",
+        "ckpt/step_00000015/manifest.json",   "ckpt/step_00000030/manifest.json",
+        "ckpt/step_00000040/manifest.json"};
+    for (int i = 0; i < ARRAY_LEN(files); i++)
+        EXPECT(file_exists(path_join(mem(), run, files[i])));
+    EXPECT(file_exists(path_join(mem(), ir, "01-simplify.ir")));
+    SAID_EXPECT("FMA peak");
+    SAID_EXPECT("stator predict");
+    int n;
+    const MetricsRow *row = metrics_read(mem(), path_join(mem(), run, "metrics.jsonl"), &n);
+    EXPECT(n == 40 && row[39].step == 40);
+    EXPECT(row[0].loss > 5 && row[39].loss < row[0].loss - 0.5);
+    EXPECT(row[0].tokens == 2 * 2 * 16);
+    /* The merged configuration runs again, to the same numbers. */
+    const char *again = in_temp("again");
+    RUN_EXPECT(0, train_words(path_join(mem(), run, "config.yaml"), again, ""));
+    expect_same_losses(run, again, 40);
+    EXPECT(same_checkpoint(run, again, 40));
+}
+
+TEST_LIMIT(a_finished_run_does_nothing_more, 120) {
+    const char *run = in_temp("run"), *config = small_config(6, 2);
+    RUN_EXPECT(0, train_words(config, run, ""));
+    RUN_EXPECT(0, train_words(config, run, ""));
+    SAID_EXPECT("all 6 steps are done already");
+    /* never: from the start again; the older checkpoints are kept aside. */
+    RUN_EXPECT(0, train_words(config, run, "--resume never --runner_config.max_steps 4"));
+    EXPECT(file_exists(path_join(mem(), run, "ckpt.before-1/step_00000006")));
+    EXPECT(file_exists(path_join(mem(), run, "metrics.jsonl.before-1")));
+    EXPECT(file_exists(path_join(mem(), run, "ckpt/step_00000004")));
+    EXPECT(!file_exists(path_join(mem(), run, "ckpt/step_00000006")));
+}
+
+/* Weights of a checkpoint, without its step and optimizer. */
+TEST_LIMIT(init_from_a_checkpoint, 120) {
+    const char *run = in_temp("run"), *next = in_temp("next"), *config = small_config(6, 6);
+    RUN_EXPECT(0, train_words(config, run, ""));
+    RUN_EXPECT(0, train_words(config, next,
+                              arena_printf(mem(), "--init_from %s --dump %s", run,
+                                           in_temp("d.safetensors"))));
+    SAID_EXPECT("weights from");
+    int n;
+    const MetricsRow *a = metrics_read(mem(), path_join(mem(), run, "metrics.jsonl"), &n);
+    const MetricsRow *b = metrics_read(mem(), path_join(mem(), next, "metrics.jsonl"), &n);
+    EXPECT(n == 6 && b[0].loss < a[0].loss);
+}
+
+/* ---- stopping and going on ---- */
+
+static uint64_t next_random(uint64_t *state) {
+    *state ^= *state << 13, *state ^= *state >> 7, *state ^= *state << 17;
+    return *state;
+}
+
+TEST_LIMIT(killed_at_50_random_instants, 900) {
+    enum { STEPS = 40, KILLS = 50 };
+    const char *config = small_config(STEPS, 2), *whole = in_temp("whole");
+    RUN_EXPECT(0, train_words(config, whole, ""));
+    double start = clock_seconds();
+    remove_all(whole);
+    RUN_EXPECT(0, train_words(config, whole, ""));
+    uint64_t run_us = (uint64_t)(1e6 * (clock_seconds() - start));
+    uint64_t random = 0x9e3779b97f4a7c15u;
+    int kills = 0, finished = 0, resumed = 0;
+    while (kills < KILLS || !finished) {
+        const char *run = in_temp(arena_printf(mem(), "run%d", finished));
+        int code = -1, killed_here = 0;
+        while (code != 0) {
+            pid_t pid = stator_start(train_words(config, run, ""));
+            if (kills < KILLS) {
+                usleep((useconds_t)(next_random(&random) % run_us));
+                kill(pid, SIGKILL);
+            }
+            code = stator_wait(pid);
+            if (code != 0 && code != -SIGKILL)
+                test_fail(__FILE__, __LINE__, "exit code %d:\n%s", code, said());
+            kills += code == -SIGKILL;
+            killed_here += code == -SIGKILL;
+            resumed += strstr(said(), "resumed after step") != NULL;
+        }
+        EXPECT(same_checkpoint(whole, run, STEPS));
+        expect_same_losses(whole, run, STEPS);
+        finished++;
+        remove_all(run);
+    }
+    EXPECT(resumed > 3);
+}
+
+/* Waits until the run has n lines of metrics. */
+static void wait_for_steps(pid_t pid, const char *run, int n) {
+    const char *path = path_join(mem(), run, "metrics.jsonl");
+    for (int i = 0; i < 6000; i++) {
+        int rows = 0;
+        if (file_exists(path)) metrics_read(mem(), path, &rows);
+        if (rows >= n) return;
+        if (kill(pid, 0) != 0) break;
+        usleep(10000);
+    }
+    kill(pid, SIGKILL);
+    test_fail(__FILE__, __LINE__, "no step %d:\n%s", n, said());
+}
+
+static void check_signal(int number) {
+    const char *config = small_config(100000, 50000);
+    const char *run = in_temp(arena_printf(mem(), "run%d", number));
+    pid_t pid = stator_start(train_words(config, run, ""));
+    wait_for_steps(pid, run, 5);
+    kill(pid, number);
+    int code = stator_wait(pid), n;
+    if (code != 75) test_fail(__FILE__, __LINE__, "exit code %d:\n%s", code, said());
+    metrics_read(mem(), path_join(mem(), run, "metrics.jsonl"), &n);
+    EXPECT(n >= 5 && n < 100000);
+    EXPECT(file_exists(arena_printf(mem(), "%s/ckpt/step_%08d/manifest.json", run, n)));
+    SAID_EXPECT("stopped by signal");
+    /* Going on with the same schedule equals a run that was never stopped. */
+    int more = n + 3;
+    const char *rest = arena_printf(mem(), "--runner_config.max_steps %d "
+                                           "--lr_schedule.total_steps 100000", more);
+    const char *whole = in_temp(arena_printf(mem(), "whole%d", number));
+    RUN_EXPECT(0, train_words(config, run, rest));
+    SAID_EXPECT(arena_printf(mem(), "resumed after step %d", n));
+    RUN_EXPECT(0, train_words(config, whole, rest));
+    expect_same_losses(run, whole, more);
+}
+
+TEST_LIMIT(sigterm_saves_and_stops, 180) { check_signal(SIGTERM); }
+TEST_LIMIT(sigint_saves_and_stops, 180) { check_signal(SIGINT); }
+TEST_LIMIT(sigusr1_saves_and_stops, 180) { check_signal(SIGUSR1); }
+
+TEST_LIMIT(a_second_run_in_the_folder_is_refused, 120) {
+    const char *config = small_config(100000, 50000), *run = in_temp("run");
+    pid_t pid = stator_start(train_words(config, run, ""));
+    wait_for_steps(pid, run, 1);
+    RUN_EXPECT(EXIT_CONFIG, train_words(config, run, ""));
+    SAID_EXPECT("another stator train");
+    kill(pid, SIGKILL);
+    EXPECT(stator_wait(pid) == -SIGKILL);
+}
+
+TEST_LIMIT(divergence_stops_without_saving, 120) {
+    const char *run = in_temp("run"), *config = small_config(200, 10);
+    RUN_EXPECT(1, train_words(config, run,
+                              "--optimizer.type SGD --runner_wrapper.use_clip_grad False "
+                              "--lr_schedule.learning_rate 1000 "
+                              "--optimizer.weight_decay 900"));
+    SAID_EXPECT("diverged");
+    int n;
+    const MetricsRow *row = metrics_read(mem(), path_join(mem(), run, "metrics.jsonl"), &n);
+    EXPECT(n >= 1 && n < 200);
+    EXPECT(!isfinite(row[n - 1].loss) || !isfinite(row[n - 1].grad_norm));
+    EXPECT(!file_exists(arena_printf(mem(), "%s/ckpt/step_%08d", run, n)));
+}
+
+/* ---- memory ---- */
+
+static const Json *read_plan(const char *run) {
+    return json_read(mem(), path_join(mem(), run, "plan.json"), 1 << 20, EXIT_DATA);
+}
+
+static int64_t plan_number(const char *run, const char *key) {
+    return json_i64(json_need(read_plan(run), key), 0, INT64_MAX);
+}
+
+static int64_t status_bytes(pid_t pid, const char *key) {
+    char line[256];
+    long long kb = -1;
+    FILE *f = fopen(arena_printf(mem(), "/proc/%d/status", (int)pid), "r");
+    EXPECT(f != NULL);
+    while (fgets(line, sizeof line, f))
+        if (!strncmp(line, key, strlen(key))) kb = atoll(line + strlen(key) + 1);
+    fclose(f);
+    EXPECT(kb > 0);
+    return kb * 1024;
+}
+
+/* A mapping of exactly the planned bytes, rounded up to whole pages or huge ones, all of
+ * it resident. */
+static bool has_arena(pid_t pid, int64_t bytes) {
+    char line[512];
+    bool candidate = false, found = false;
+    FILE *f = fopen(arena_printf(mem(), "/proc/%d/smaps", (int)pid), "r");
+    EXPECT(f != NULL);
+    while (fgets(line, sizeof line, f)) {
+        unsigned long long from, to, kb;
+        if (sscanf(line, "%llx-%llx ", &from, &to) == 2) {
+            int64_t n = (int64_t)(to - from);
+            candidate = n >= bytes && n < bytes + (4 << 20);
+        } else if (candidate && sscanf(line, "Rss: %llu kB", &kb) == 1) {
+            found |= (int64_t)kb * 1024 >= bytes - (64 << 10);
+        }
+    }
+    fclose(f);
+    return found;
+}
+
+TEST_LIMIT(memory_is_as_planned, 180) {
+    const char *run = in_temp("run"), *config = small_config(100000, 0);
+    const char *large = "--model.model_config.vocab_size 20011 "
+                        "--model.model_config.hidden_size 256 --batch_size 8";
+    pid_t pid = stator_start(train_words(config, run, large));
+    wait_for_steps(pid, run, 4);
+    int64_t resident = status_bytes(pid, "VmRSS:");
+    int64_t planned = plan_number(run, "resident_bytes"), sum = 0;
+    const Json *memory = json_need(read_plan(run), "memory_bytes");
+    int64_t total = json_i64(json_need(memory, "total"), 1, INT64_MAX);
+    for (const Json *c = memory->first; c; c = c->next)
+        if (strcmp(c->key, "total")) sum += json_i64(c, 0, INT64_MAX);
+    bool arena = has_arena(pid, total);
+    kill(pid, SIGKILL);
+    stator_wait(pid);
+    EXPECT(sum == total);
+    EXPECT(arena);
+    EXPECT(total > 100 << 20);
+    double ratio = (double)resident / (double)planned;
+    if (!(ratio > 0.95 && ratio < 1.05))
+        test_fail(__FILE__, __LINE__, "resident %lld, planned %lld: ratio %.3f",
+                  (long long)resident, (long long)planned, ratio);
+}
+
+TEST_LIMIT(a_plan_above_the_limit_is_refused, 120) {
+    const char *run = in_temp("run"), *config = small_config(10, 0);
+    RUN_EXPECT(EXIT_MEMORY, train_words(config, run, "--context.max_device_memory 100KB"));
+    SAID_EXPECT("weights");
+    SAID_EXPECT("activations");
+    SAID_EXPECT("optimizer");
+    EXPECT(!file_exists(run));
+    RUN_EXPECT(0, train_words(config, run, "--context.max_device_memory 1GB"));
+    int64_t total =
+        json_i64(json_need(json_need(read_plan(run), "memory_bytes"), "total"), 1, 1 << 30);
+    EXPECT(total > 100 * 1024);
+}
