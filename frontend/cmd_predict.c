@@ -1,5 +1,4 @@
 /* cmd_predict.c - the command predict: options and prompt in, text out. */
-#include "../runtime/rt.h"
 #include "commands.h"
 #include "config.h"
 #include "generate.h"
@@ -7,7 +6,6 @@
 #include "sampler.h"
 #include "source.h"
 #include "text.h"
-#include <stdlib.h>
 
 typedef struct Options {
     const char *from;
@@ -370,7 +368,6 @@ int cmd_predict(int argc, char **argv) {
     Source s = source_open(mem, o.from, o.nflag, o.flag);
     check_flags(mem, &o, &s);
     const Config *cfg = load_config(mem, &o, &s);
-    rt_set_threads((int)cfg->context_threads);
     Sampling sampling = sampling_of(&o, cfg);
     Sampler *sampler = sampler_new(mem, &sampling, (int)s.spec.vocab);
     Tokens prompt = read_prompt(mem, &o, &s);

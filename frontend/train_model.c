@@ -91,14 +91,19 @@ int64_t train_model_vocab(Train *t) {
     if (t->has_spec) return t->spec.vocab;
     const Func *f = model_entry(model_read(t->mem, t->cfg->model_file));
     const Value *tokens = f->arg[batch_arg(t, f, "tokens")];
-    int64_t vocab = 0;
+    const Value *labels = f->arg[batch_arg(t, f, "labels")];
+    int64_t vocab = 0, classes = INT64_MAX;
     for (const Op *op = f->first; op; op = op->next) {
-        if (op->kind != OP_embed || op->in[1] != tokens) continue;
-        vocab = vocab ? MIN(vocab, op->in[0]->ty.dim[0]) : op->in[0]->ty.dim[0];
+        if (op->nin < 2) continue;
+        const Type *ty = &op->in[0]->ty;
+        if (op->kind == OP_embed && op->in[1] == tokens)
+            vocab = vocab ? MIN(vocab, ty->dim[0]) : ty->dim[0];
+        if (op->kind == OP_xent && op->in[1] == labels)
+            classes = MIN(classes, ty->dim[ty->rank - 1]);
     }
     if (!vocab)
         fail(EXIT_CONFIG, "%s: %%%s must go into an embed op of @%s itself, so that the "
                           "size of the vocabulary is known",
              t->cfg->model_file, tokens->name, f->name);
-    return vocab;
+    return MIN(vocab, classes);
 }

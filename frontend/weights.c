@@ -17,28 +17,28 @@ typedef struct Init {
 /* Four standard normals out of one Philox block, by Box and Muller's method: one for each
  * of the elements 4 * block... A value costs a quarter of rng_normal's work, which counts
  * for 10^8 of them. */
-static void normal_block(const Init *init, int64_t block, double z[4]) {
-    const double two_pi = 6.28318530717958647693;
+static void normal_block(const Init *init, int64_t block, float z[4]) {
+    const float turn = 6.28318530717958647693f * 0x1p-32f;
     uint32_t w[4], ctr[4] = {(uint32_t)block, (uint32_t)(block >> 32),
                              (uint32_t)init->stream, (uint32_t)(init->stream >> 32)};
     uint32_t key[2] = {(uint32_t)init->seed, (uint32_t)(init->seed >> 32)};
     rng_philox(ctr, key, w);
     for (int i = 0; i < 4; i += 2) {
-        double u = ((double)w[i] + 1) * 0x1p-32; /* in (0, 1]: the log is finite */
-        double r = sqrt(-2 * log(u)), angle = two_pi * 0x1p-32 * (double)w[i + 1];
-        z[i] = r * cos(angle);
-        z[i + 1] = r * sin(angle);
+        float u = (float)((double)w[i] + 1) * 0x1p-32f; /* in (0, 1]: a finite log */
+        float r = sqrtf(-2 * logf(u)), angle = turn * (float)w[i + 1];
+        z[i] = r * cosf(angle);
+        z[i + 1] = r * sinf(angle);
     }
 }
 
 static void init_blocks(void *context, int64_t begin, int64_t end, int64_t thread) {
     const Init *init = context;
-    double z[4] = {0};
+    float z[4] = {0};
     (void)thread;
     for (int64_t b = begin; b < end; b++) {
         if (init->std > 0) normal_block(init, b, z);
         for (int64_t k = 4 * b; k < MIN(4 * b + 4, init->n); k++)
-            init->out[k] = (float)(init->mean + init->std * z[k - 4 * b]);
+            init->out[k] = (float)(init->mean + init->std * (double)z[k - 4 * b]);
     }
 }
 

@@ -63,7 +63,9 @@ int main(int argc, char **argv) {
     if (!out) stop("cannot write", argv[4]);
     XXH3_state_t *hash = XXH3_createState();
     XXH3_128bits_reset(hash);
-    if (corpus) fputs("#include <stddef.h>\nconst unsigned char embedded_corpus[] =\n", out);
+    if (corpus) {
+        fputs("#include <stddef.h>\nconst unsigned char embedded_corpus[] =\n", out);
+    }
     for (char *name = strtok(list, "\n"); name; name = strtok(NULL, "\n")) {
         snprintf(path, sizeof path, "%s/%s", argv[2], name);
         char *bytes = read_all(path, &n);
@@ -74,7 +76,7 @@ int main(int argc, char **argv) {
     }
     XXH128_hash_t sum = XXH3_128bits_digest(hash);
     if (corpus) {
-        fputs("    \"\";\nconst size_t embedded_corpus_bytes = sizeof embedded_corpus - 1;\n",
+        fputs("\"\";\nconst size_t embedded_corpus_bytes = sizeof embedded_corpus - 1;\n",
               out);
     } else {
         fprintf(out, "const char stator_build_id[] = \"%016llx%016llx\";\n",

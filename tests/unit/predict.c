@@ -1,95 +1,9 @@
-/* predict.c - the commands predict and convert, on the golden models and a small byte
- * model, in this process: generation against the training forward, weights in and out. */
+/* predict.c - the command predict on the golden models and a small byte model: generation
+ * against the training forward, ends, seeds, sources and damage. */
 #define _GNU_SOURCE
-#include "../../frontend/commands.h"
 #include "../../frontend/generate.h"
-#include "../../frontend/source.h"
 #include "../../frontend/text.h"
-#include "../../runtime/safetensors.h"
-#include "../test.h"
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-enum { MAX_WORDS = 24, MAX_TOKENS = 64 };
-
-/* What a command printed; valid until the next one. */
-static char printed[1 << 16];
-static int code; /* it returned or failed with this */
-static char message[4096];
-
-static void capture(int fd, const char *name, int *saved) {
-    char *path = path_join(arena_new(), temp_dir(), name);
-    int file = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
-    *saved = dup(fd);
-    EXPECT(file >= 0 && *saved >= 0 && dup2(file, fd) == fd);
-    close(file);
-}
-
-static size_t release(int fd, int saved, char *out, size_t size) {
-    ssize_t n = pread(fd, out, size - 1, 0);
-    EXPECT(n >= 0);
-    out[n] = 0;
-    dup2(saved, fd);
-    close(saved);
-    return (size_t)n;
-}
-
-/* Runs a command of words ended by NULL; fills printed, code and message (the failure,
- * or what went to stderr). Returns printed. */
-static char *run(int (*command)(int, char **), ...) {
-    char *argv[MAX_WORDS] = {"command"};
-    int argc = 1, out, err;
-    va_list ap;
-    va_start(ap, command);
-    for (char *w; (w = va_arg(ap, char *));) {
-        EXPECT(argc < MAX_WORDS);
-        argv[argc++] = w;
-    }
-    va_end(ap);
-    fflush(stdout);
-    capture(1, "stdout", &out);
-    capture(2, "stderr", &err);
-    Catch c;
-    if (CATCH(c)) {
-        code = command(argc, argv);
-        catch_end(&c);
-    } else {
-        code = c.code;
-    }
-    fflush(stdout);
-    release(2, err, message, sizeof message);
-    release(1, out, printed, sizeof printed);
-    if (c.code) snprintf(message, sizeof message, "%s", c.message);
-    return printed;
-}
-#define PREDICT(...) run(cmd_predict, __VA_ARGS__, (char *)NULL)
-#define CONVERT(...) run(cmd_convert, __VA_ARGS__, (char *)NULL)
-
-/* The command must have failed with `want`, saying `part`. */
-static void refused(int want, const char *part) {
-    if (code != want || !strstr(message, part))
-        test_fail(__FILE__, __LINE__, "code %d, message:\n%s\nwanted code %d: %s", code,
-                  message, want, part);
-}
-
-static void worked(void) {
-    if (code != 0) test_fail(__FILE__, __LINE__, "code %d:\n%s", code, message);
-}
-
-static char *golden(const char *name) {
-    static char path[1024];
-    snprintf(path, sizeof path, "%s/golden/%s", tests_dir(), name);
-    return path;
-}
-
-static char *temp(const char *name) {
-    return path_join(arena_new(), temp_dir(), name);
-}
-
-static void write_text(const char *path, const char *text) {
-    EXPECT(file_write_atomic(path, text, strlen(text)) == 0);
-}
+#include "command.h"
 
 /* ---- greedy generation is the argmax of the training forward ---- */
 
@@ -139,6 +53,7 @@ static void check_greedy(const char *name, int n) {
     Text list = text_new(mem);
     for (int i = 0; i < n; i++)
         text_add(&list, "%s%d", i ? "," : "", (i * 37 + 11) % (int)spec.vocab);
+    predict_threads = "--threads=0";
     char *got = PREDICT(dir, "--greedy", "--prompt_tokens", list.s);
     worked();
     text_add(&list, ",%s", got);
@@ -226,16 +141,16 @@ TEST(end_token_ends) {
 }
 
 TEST(seeds) {
-    char *dir = golden("gpt2_tiny"), first[512];
+    char *dir = golden("gpt2_tiny"), *first;
     PREDICT(dir, "--prompt_tokens", "1,2", "--top_k", "0", "--seed", "5");
     worked();
-    snprintf(first, sizeof first, "%s", printed);
+    first = arena_strdup(arena_new(), printed);
     EXPECT_STR(PREDICT(dir, "--prompt_tokens", "1,2", "--top_k=0", "--seed=5"), first);
     EXPECT(strcmp(PREDICT(dir, "--prompt_tokens", "1,2", "--top_k", "0", "--seed", "6"),
                   first));
     worked();
     PREDICT(dir, "--prompt_tokens", "1,2", "--greedy");
-    snprintf(first, sizeof first, "%s", printed);
+    first = arena_strdup(arena_new(), printed);
     EXPECT_STR(PREDICT(dir, "--prompt_tokens", "1,2", "--temperature", "0"), first);
     EXPECT_STR(PREDICT(dir, "--prompt_tokens", "1,2", "--top_k", "1"), first);
     EXPECT_STR(PREDICT(dir, "--prompt_tokens", "1,2", "--top_p", "1e-6", "--top_k", "0"),
@@ -278,14 +193,6 @@ TEST(refusals_of_predict) {
 
 /* ---- a model of bytes ---- */
 
-typedef struct Weights {
-    float **of;
-} Weights;
-
-static float *weight_of(void *context, int arg) {
-    return ((Weights *)context)->of[arg];
-}
-
 /* Writes a random model of bytes with large scores as a Hugging Face folder. */
 static char *byte_model(Arena *mem) {
     static const char yaml[] =
@@ -294,17 +201,9 @@ static char *byte_model(Arena *mem) {
         " num_heads: 2, ffn_hidden_size: 24,"
         " initializer_range: 0.5}}\n";
     char *dir = temp("bytes");
-    const Config *cfg = config_parse(mem, "bytes.yaml", yaml, sizeof yaml - 1);
-    ModelSpec spec = model_spec_of_config(cfg);
-    ModelShape shape = {.batch = 1, .seq = 1};
-    Func *f = model_entry(model_build(mem, &spec, shape, MODEL_TRAIN));
-    Weights w = {NEW_ARRAY(mem, float *, (size_t)f->narg)};
-    int n, *arg = source_parameters(mem, f, &n);
-    for (int i = 0; i < n; i++) {
-        int64_t bytes = type_bytes(&f->arg[arg[i]]->ty);
-        w.of[arg[i]] = arena_alloc(mem, (size_t)bytes);
-        weights_init(f, arg[i], w.of[arg[i]], 3);
-    }
+    ModelSpec spec = spec_of_yaml(mem, yaml);
+    Func *f;
+    Weights w = make_weights(mem, &spec, &f);
     weights_save_hf(dir, &spec, f, weight_of, &w);
     return dir;
 }
@@ -356,122 +255,6 @@ TEST(text_of_bytes) {
     arena_free(mem);
 }
 
-/* ---- convert ---- */
-
-static void check_same_tensors(const char *a, const char *b) {
-    Arena *mem = arena_new();
-    Safetensors *x = safetensors_open(mem, a, EXIT_DATA);
-    Safetensors *y = safetensors_open(mem, b, EXIT_DATA);
-    EXPECT(x->n == y->n && x->n > 10);
-    for (int i = 0; i < x->n; i++) {
-        const SafeTensor *t = safetensors_find(y, x->t[i].name);
-        EXPECT(t && t->bytes == x->t[i].bytes && t->rank == x->t[i].rank);
-        for (int d = 0; d < t->rank; d++) EXPECT(t->dim[d] == x->t[i].dim[d]);
-        EXPECT(!memcmp(t->data, x->t[i].data, t->bytes));
-    }
-    safetensors_close(x);
-    safetensors_close(y);
-    arena_free(mem);
-}
-
-static void check_round_trip(const char *name) {
-    Arena *mem = arena_new();
-    char *first = temp("first"), *there = temp("there"), *back = temp("back");
-    first = path_join(mem, first, name);
-    there = path_join(mem, there, name);
-    back = path_join(mem, back, name);
-    char *prompt[] = {"--greedy", "--prompt_tokens", "7,8,9", "--max_new_tokens", "9"};
-    CONVERT("--to", "stator", golden(name), there);
-    worked();
-    CONVERT("--to", "hf", there, back);
-    worked();
-    check_same_tensors(golden(name), back);
-    CONVERT("--to=hf", golden(name), first);
-    worked();
-    size_t n, m;
-    const char *files[] = {"config.json", "generation_config.json", "model.safetensors"};
-    for (int i = 0; i < ARRAY_LEN(files); i++) {
-        char *a = file_read(mem, path_join(mem, first, files[i]), 1 << 20, &n, EXIT_DATA);
-        char *b = file_read(mem, path_join(mem, back, files[i]), 1 << 20, &m, EXIT_DATA);
-        EXPECT(n == m && !memcmp(a, b, n));
-    }
-    PREDICT(golden(name), prompt[0], prompt[1], prompt[2], prompt[3], prompt[4]);
-    worked();
-    char *want = arena_strdup(mem, printed);
-    EXPECT_STR(PREDICT(there, prompt[0], prompt[1], prompt[2], prompt[3], prompt[4]),
-               want);
-    EXPECT_STR(PREDICT(back, prompt[0], prompt[1], prompt[2], prompt[3], prompt[4]),
-               want);
-    arena_free(mem);
-}
-
-TEST_LIMIT(convert_there_and_back, 240) {
-    check_round_trip("gpt2_tiny");
-    check_round_trip("gpt2_untied");
-    check_round_trip("llama_tiny");
-    check_round_trip("llama_tied_mqa");
-}
-
-TEST(refusals_of_convert) {
-    char *dir = golden("gpt2_tiny"), *out = temp("out"), *run_dir = temp("run");
-    CONVERT(dir, out);
-    refused(EXIT_CONFIG, "write --to hf or --to stator");
-    CONVERT("--to", "onnx", dir, out);
-    refused(EXIT_CONFIG, "--to onnx: write");
-    CONVERT("--to", "hf", dir);
-    refused(EXIT_CONFIG, "needs two folders");
-    CONVERT("--to", "hf", temp("nothing"), out);
-    refused(EXIT_CONFIG, "No such file");
-    EXPECT(!file_exists(out));
-    EXPECT(dir_make(out) == 0);
-    write_text(path_join(arena_new(), out, "mine.txt"), "keep");
-    CONVERT("--to", "stator", dir, out);
-    refused(EXIT_CONFIG, "is not empty");
-    CONVERT("--to", "stator", dir, out, "--force");
-    worked();
-    EXPECT(file_exists(path_join(arena_new(), out, "mine.txt")));
-    CONVERT("--to", "stator", dir, out, "--force");
-    worked();
-    EXPECT(dir_make(path_join(arena_new(), run_dir, "step_00000003")) == 0);
-    CONVERT("--to", "stator", dir, run_dir, "--force");
-    refused(EXIT_CHECKPOINT, "holds the checkpoint step_00000003");
-}
-
-TEST(models_that_hugging_face_has_not) {
-    Arena *mem = arena_new();
-    static const char yaml[] = "model: {model_config: {vocab_size: 256, seq_length: 16,"
-                               " hidden_size: 16, num_layers: 2, num_heads: 2,"
-                               " use_sandwich_norm: True}}\n";
-    const Config *cfg = config_parse(mem, "sandwich.yaml", yaml, sizeof yaml - 1);
-    ModelSpec spec = model_spec_of_config(cfg);
-    ModelShape shape = {.batch = 1, .seq = 1};
-    Func *f = model_entry(model_build(mem, &spec, shape, MODEL_TRAIN));
-    Weights w = {NEW_ARRAY(mem, float *, (size_t)f->narg)};
-    int n, *arg = source_parameters(mem, f, &n);
-    for (int i = 0; i < n; i++) {
-        int64_t bytes = type_bytes(&f->arg[arg[i]]->ty);
-        w.of[arg[i]] = arena_alloc(mem, (size_t)bytes);
-        weights_init(f, arg[i], w.of[arg[i]], 3);
-    }
-    CkptTensor *t = source_tensors(mem, f, weight_of, &w, &n);
-    char why[256], *dir = temp("sandwich"), *out = temp("sandwich_hf");
-    char *state =
-        arena_printf(mem, "{\"model\": %s}", model_spec_json(mem, &spec, false));
-    EXPECT(dir_make(dir) == 0);
-    EXPECT(ckpt_save(dir, 4, t, n, state, 0, why, sizeof why) == 0);
-    CONVERT("--to", "hf", dir, out);
-    refused(EXIT_CONFIG, "no model of Hugging Face's");
-    EXPECT(!file_exists(out));
-    PREDICT(dir, "--prompt", "a");
-    worked();
-    EXPECT(!strncmp(printed, "a", 1));
-    state = "{\"model\": null}";
-    EXPECT(ckpt_save(dir, 5, t, n, state, 0, why, sizeof why) == 0);
-    PREDICT(dir, "--prompt", "a");
-    refused(EXIT_CHECKPOINT, "model.file");
-    arena_free(mem);
-}
-
 /* ---- run folders and damage ---- */
 
 static void copy_file(const char *from, const char *to) {
@@ -489,10 +272,10 @@ static void copy_checkpoint(const char *from, const char *to) {
 }
 
 TEST(run_folder_with_its_configuration) {
-    char *dir = temp("run"), *config = temp("run/config.yaml"), want[512];
+    char *dir = temp("run"), *config = temp("run/config.yaml"), *want;
     PREDICT(golden("gpt2_tiny"), "--greedy", "--prompt_tokens", "4,5");
     worked();
-    snprintf(want, sizeof want, "%s", printed);
+    want = arena_strdup(arena_new(), printed);
     EXPECT(dir_make(dir) == 0);
     write_text(config, "model: {model_config: {do_sample: False}}\n");
     PREDICT(dir, "--prompt_tokens", "4,5");
@@ -514,12 +297,12 @@ TEST(run_folder_with_its_configuration) {
 }
 
 TEST(damaged_checkpoints) {
-    char *good = temp("ck/step_00000000"), *bad = temp("ck/step_00000007"), want[512];
+    char *good = temp("ck/step_00000000"), *bad = temp("ck/step_00000007"), *want;
     CONVERT("--to", "stator", golden("gpt2_tiny"), temp("ck"));
     worked();
     PREDICT(temp("ck"), "--greedy", "--prompt_tokens", "4,5");
     worked();
-    snprintf(want, sizeof want, "%s", printed);
+    want = arena_strdup(arena_new(), printed);
     copy_checkpoint(good, bad); /* its manifest is of step 0 */
     EXPECT_STR(PREDICT(temp("ck"), "--greedy", "--prompt_tokens", "4,5"), want);
     EXPECT(strstr(message, "step_00000007 is damaged"));

@@ -233,6 +233,39 @@ TEST_LIMIT(init_from_a_checkpoint, 120) {
     EXPECT(n == 6 && b[0].loss < a[0].loss);
 }
 
+/* ---- a model as text ---- */
+
+static const char *text_model_words(const char *file, const char *run, int32_t most) {
+    static int32_t tokens[8 * 2 * 6];
+    for (int i = 0; i < ARRAY_LEN(tokens); i++) tokens[i] = i % (most + 1);
+    SafeTensor t = {.name = "tokens", .dtype = DT_I32, .rank = 3, .dim = {8, 2, 6},
+                    .data = tokens};
+    const char *data = in_temp("tokens.safetensors");
+    EXPECT(safetensors_write(data, &t, 1, NULL, NULL) == 0);
+    return arena_printf(mem(), "train --model.file %s/ir/%s --output_dir %s --dump %s "
+                               "--train_dataset.data_loader.type TensorBatches "
+                               "--dataset_dir %s --lr_schedule.learning_rate 1e-2",
+                        tests_dir(), file, run, in_temp("dump.safetensors"), data);
+}
+
+TEST_LIMIT(a_model_file, 120) {
+    const char *run = in_temp("run");
+    RUN_EXPECT(0, text_model_words("tiny_gpt.ir", run, 10));
+    int n;
+    const MetricsRow *row = metrics_read(mem(), path_join(mem(), run, "metrics.jsonl"), &n);
+    EXPECT(n == 8);
+    EXPECT_NEAR(row[0].loss, log(11), 0.02);
+    EXPECT(row[7].loss < row[0].loss - 0.05);
+    Safetensors *dump = safetensors_open(mem(), in_temp("dump.safetensors"), EXIT_DATA);
+    EXPECT(safetensors_count(safetensors_need(dump, "grad.wqkv")) == 3 * 8 * 3 * 2 * 4);
+    EXPECT(safetensors_count(safetensors_need(dump, "final.wte")) == 11 * 8);
+    /* A token that the table has not, and models that are no language models. */
+    RUN_EXPECT(EXIT_DATA, text_model_words("tiny_gpt.ir", in_temp("run2"), 11));
+    SAID_EXPECT("outside the vocabulary of 11");
+    RUN_EXPECT(EXIT_CONFIG, text_model_words("mlp.ir", in_temp("run3"), 10));
+    SAID_EXPECT("role tokens");
+}
+
 /* ---- stopping and going on ---- */
 
 static uint64_t next_random(uint64_t *state) {

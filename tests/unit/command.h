@@ -1,0 +1,121 @@
+/* command.h - for tests: runs the commands predict and convert in this process, and small
+ * models for them. */
+#ifndef STATOR_TESTS_COMMAND_H
+#define STATOR_TESTS_COMMAND_H
+#include "../../frontend/commands.h"
+#include "../../frontend/source.h"
+#include "../test.h"
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { MAX_WORDS = 24 };
+
+/* What a command printed; valid until the next one. */
+static char printed[1 << 16];
+static int code; /* it returned or failed with this */
+static char message[4096];
+/* So that tests beside others are quick; "--threads=0" is all cores. */
+static char *predict_threads = "--threads=1";
+
+static void capture(int fd, const char *name, int *saved) {
+    char *path = path_join(arena_new(), temp_dir(), name);
+    int file = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+    *saved = dup(fd);
+    EXPECT(file >= 0 && *saved >= 0 && dup2(file, fd) == fd);
+    close(file);
+}
+
+static size_t release(int fd, int saved, char *out, size_t size) {
+    ssize_t n = pread(fd, out, size - 1, 0);
+    EXPECT(n >= 0);
+    out[n] = 0;
+    dup2(saved, fd);
+    close(saved);
+    return (size_t)n;
+}
+
+/* Runs a command of words ended by NULL; fills printed, code and message (the failure,
+ * or what went to stderr). Returns printed. */
+static char *run(int (*command)(int, char **), ...) {
+    char *argv[MAX_WORDS] = {"command"};
+    int argc = 1, out, err;
+    va_list ap;
+    if (command == cmd_predict) argv[argc++] = predict_threads;
+    va_start(ap, command);
+    for (char *w; (w = va_arg(ap, char *));) {
+        EXPECT(argc < MAX_WORDS);
+        argv[argc++] = w;
+    }
+    va_end(ap);
+    fflush(stdout);
+    capture(1, "stdout", &out);
+    capture(2, "stderr", &err);
+    Catch c;
+    if (CATCH(c)) {
+        code = command(argc, argv);
+        catch_end(&c);
+    } else {
+        code = c.code;
+    }
+    fflush(stdout);
+    release(2, err, message, sizeof message);
+    release(1, out, printed, sizeof printed);
+    if (c.code) snprintf(message, sizeof message, "%s", c.message);
+    return printed;
+}
+#define PREDICT(...) run(cmd_predict, __VA_ARGS__, (char *)NULL)
+#define CONVERT(...) run(cmd_convert, __VA_ARGS__, (char *)NULL)
+
+/* The command must have failed with `want`, saying `part`. */
+static void refused(int want, const char *part) {
+    if (code != want || !strstr(message, part))
+        test_fail(__FILE__, __LINE__, "code %d, message:\n%s\nwanted code %d: %s", code,
+                  message, want, part);
+}
+
+static void worked(void) {
+    if (code != 0) test_fail(__FILE__, __LINE__, "code %d:\n%s", code, message);
+}
+
+static char *golden(const char *name) {
+    static char path[1024];
+    snprintf(path, sizeof path, "%s/golden/%s", tests_dir(), name);
+    return path;
+}
+
+static char *temp(const char *name) {
+    return path_join(arena_new(), temp_dir(), name);
+}
+
+static void write_text(const char *path, const char *text) {
+    EXPECT(file_write_atomic(path, text, strlen(text)) == 0);
+}
+
+typedef struct Weights {
+    float **of;
+} Weights;
+
+static float *weight_of(void *context, int arg) {
+    return ((Weights *)context)->of[arg];
+}
+
+/* Random weights of a model, by argument of its entry *f. */
+static Weights make_weights(Arena *mem, const ModelSpec *spec, Func **f) {
+    ModelShape shape = {.batch = 1, .seq = 1};
+    *f = model_entry(model_build(mem, spec, shape, MODEL_TRAIN));
+    Weights w = {NEW_ARRAY(mem, float *, (size_t)(*f)->narg)};
+    int n, *arg = source_parameters(mem, *f, &n);
+    for (int i = 0; i < n; i++) {
+        int64_t bytes = type_bytes(&(*f)->arg[arg[i]]->ty);
+        w.of[arg[i]] = arena_alloc(mem, (size_t)bytes);
+        weights_init(*f, arg[i], w.of[arg[i]], 3);
+    }
+    return w;
+}
+
+static ModelSpec spec_of_yaml(Arena *mem, const char *yaml) {
+    return model_spec_of_config(config_parse(mem, "test.yaml", yaml, strlen(yaml)));
+}
+
+#endif

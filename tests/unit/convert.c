@@ -1,0 +1,112 @@
+/* convert.c - the command convert: weights between checkpoints and Hugging Face folders
+ * and back, bit for bit. */
+#define _GNU_SOURCE
+#include "../../runtime/safetensors.h"
+#include "command.h"
+
+static void check_same_tensors(const char *a, const char *b) {
+    Arena *mem = arena_new();
+    Safetensors *x = safetensors_open(mem, a, EXIT_DATA);
+    Safetensors *y = safetensors_open(mem, b, EXIT_DATA);
+    EXPECT(x->n == y->n && x->n > 10);
+    for (int i = 0; i < x->n; i++) {
+        const SafeTensor *t = safetensors_find(y, x->t[i].name);
+        EXPECT(t && t->bytes == x->t[i].bytes && t->rank == x->t[i].rank);
+        for (int d = 0; d < t->rank; d++) EXPECT(t->dim[d] == x->t[i].dim[d]);
+        EXPECT(!memcmp(t->data, x->t[i].data, t->bytes));
+    }
+    safetensors_close(x);
+    safetensors_close(y);
+    arena_free(mem);
+}
+
+static void check_round_trip(const char *name) {
+    Arena *mem = arena_new();
+    char *first = temp("first"), *there = temp("there"), *back = temp("back");
+    first = path_join(mem, first, name);
+    there = path_join(mem, there, name);
+    back = path_join(mem, back, name);
+    char *prompt[] = {"--greedy", "--prompt_tokens", "7,8,9", "--max_new_tokens", "9"};
+    CONVERT("--to", "stator", golden(name), there);
+    worked();
+    CONVERT("--to", "hf", there, back);
+    worked();
+    check_same_tensors(golden(name), back);
+    CONVERT("--to=hf", golden(name), first);
+    worked();
+    size_t n, m;
+    const char *files[] = {"config.json", "generation_config.json", "model.safetensors"};
+    for (int i = 0; i < ARRAY_LEN(files); i++) {
+        char *a = file_read(mem, path_join(mem, first, files[i]), 1 << 20, &n, EXIT_DATA);
+        char *b = file_read(mem, path_join(mem, back, files[i]), 1 << 20, &m, EXIT_DATA);
+        EXPECT(n == m && !memcmp(a, b, n));
+    }
+    PREDICT(golden(name), prompt[0], prompt[1], prompt[2], prompt[3], prompt[4]);
+    worked();
+    char *want = arena_strdup(mem, printed);
+    EXPECT_STR(PREDICT(there, prompt[0], prompt[1], prompt[2], prompt[3], prompt[4]),
+               want);
+    EXPECT_STR(PREDICT(back, prompt[0], prompt[1], prompt[2], prompt[3], prompt[4]),
+               want);
+    arena_free(mem);
+}
+
+TEST_LIMIT(convert_there_and_back, 240) {
+    check_round_trip("gpt2_tiny");
+    check_round_trip("gpt2_untied");
+    check_round_trip("llama_tiny");
+    check_round_trip("llama_tied_mqa");
+}
+
+TEST(refusals_of_convert) {
+    char *dir = golden("gpt2_tiny"), *out = temp("out"), *run_dir = temp("run");
+    CONVERT(dir, out);
+    refused(EXIT_CONFIG, "write --to hf or --to stator");
+    CONVERT("--to", "onnx", dir, out);
+    refused(EXIT_CONFIG, "--to onnx: write");
+    CONVERT("--to", "hf", dir);
+    refused(EXIT_CONFIG, "needs two folders");
+    CONVERT("--to", "hf", temp("nothing"), out);
+    refused(EXIT_CONFIG, "No such file");
+    EXPECT(!file_exists(out));
+    EXPECT(dir_make(out) == 0);
+    write_text(path_join(arena_new(), out, "mine.txt"), "keep");
+    CONVERT("--to", "stator", dir, out);
+    refused(EXIT_CONFIG, "is not empty");
+    CONVERT("--to", "stator", dir, out, "--force");
+    worked();
+    EXPECT(file_exists(path_join(arena_new(), out, "mine.txt")));
+    CONVERT("--to", "stator", dir, out, "--force");
+    worked();
+    EXPECT(dir_make(path_join(arena_new(), run_dir, "step_00000003")) == 0);
+    CONVERT("--to", "stator", dir, run_dir, "--force");
+    refused(EXIT_CHECKPOINT, "holds the checkpoint step_00000003");
+}
+
+TEST(models_that_hugging_face_has_not) {
+    Arena *mem = arena_new();
+    static const char yaml[] = "model: {model_config: {vocab_size: 256, seq_length: 16,"
+                               " hidden_size: 16, num_layers: 2, num_heads: 2,"
+                               " use_sandwich_norm: True}}\n";
+    ModelSpec spec = spec_of_yaml(mem, yaml);
+    Func *f;
+    Weights w = make_weights(mem, &spec, &f);
+    int n;
+    CkptTensor *t = source_tensors(mem, f, weight_of, &w, &n);
+    char why[256], *dir = temp("sandwich"), *out = temp("sandwich_hf");
+    char *state =
+        arena_printf(mem, "{\"model\": %s}", model_spec_json(mem, &spec, false));
+    EXPECT(dir_make(dir) == 0);
+    EXPECT(ckpt_save(dir, 4, t, n, state, 0, why, sizeof why) == 0);
+    CONVERT("--to", "hf", dir, out);
+    refused(EXIT_CONFIG, "no model of Hugging Face's");
+    EXPECT(!file_exists(out));
+    PREDICT(dir, "--prompt", "a");
+    worked();
+    EXPECT(!strncmp(printed, "a", 1));
+    state = "{\"model\": null}";
+    EXPECT(ckpt_save(dir, 5, t, n, state, 0, why, sizeof why) == 0);
+    PREDICT(dir, "--prompt", "a");
+    refused(EXIT_CHECKPOINT, "model.file");
+    arena_free(mem);
+}
