@@ -84,7 +84,8 @@ static Cost measure(int layers, bool no_cache) {
     return best;
 }
 
-static int remove_entry(const char *path, const struct stat *st, int flag, struct FTW *f) {
+static int remove_entry(const char *path, const struct stat *st, int flag,
+                        struct FTW *f) {
     (void)st, (void)flag, (void)f;
     return remove(path);
 }
@@ -107,13 +108,14 @@ int main(int argc, char **argv) {
     print_cost("12 layers, cached", cached);
     print_cost("96 layers, cold", many);
     if (stored.cached || !cached.cached) die("the cache did not do its part");
-    printf("compile cold: %.3f s; the mark is %.1f s, ratio %.2f\n", cold.seconds, cold_mark,
-           cold.seconds / cold_mark);
+    printf("compile cold: %.3f s; the mark is %.1f s, ratio %.2f\n", cold.seconds,
+           cold_mark, cold.seconds / cold_mark);
     printf("compile cached: %.3f s; the mark is %.1f s, ratio %.2f\n", cached.seconds,
            cached_mark, cached.seconds / cached_mark);
-    printf("compile 96 layers: time ratio %.2f, lines ratio %.2f of 12 layers; the mark is "
-           "%.1f\n",
-           many.seconds / cold.seconds, (double)many.lines / (double)cold.lines,
-           layers_mark);
+    printf(
+        "compile 96 layers: time ratio %.2f, lines ratio %.2f of 12 layers; the mark is "
+        "%.1f\n",
+        many.seconds / cold.seconds, (double)many.lines / (double)cold.lines,
+        layers_mark);
     return 0;
 }

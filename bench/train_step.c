@@ -78,15 +78,16 @@ int main(int argc, char **argv) {
     double peak = peak_flops(p->threads);
     printf("  %.1f GFLOP/s FMA peak, %.3f GFLOP a token\n", peak / 1e9, flops / 1e9);
 
-    int64_t steps = cfg->runner_config_max_steps > 0 ? cfg->runner_config_max_steps
-                                                     : TIMED_STEPS;
+    int64_t steps =
+        cfg->runner_config_max_steps > 0 ? cfg->runner_config_max_steps : TIMED_STEPS;
     double seconds = 0;
     run_once(p);
     for (int64_t i = 0; i < steps; i++) seconds += run_once(p);
     double per_second = tokens * (double)steps / seconds, mfu = per_second * flops / peak;
-    printf("train_step: %.1f tokens/s, MFU %.3f of the measured FMA peak; the mark is %.2f, "
-           "ratio %.2f\n",
-           per_second, mfu, mark, mfu / mark);
+    printf(
+        "train_step: %.1f tokens/s, MFU %.3f of the measured FMA peak; the mark is %.2f, "
+        "ratio %.2f\n",
+        per_second, mfu, mark, mfu / mark);
     program_free(p);
     arena_free(mem);
     return 0;

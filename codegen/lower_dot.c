@@ -4,6 +4,8 @@
 #include "lower.h"
 
 enum { IN_A = 1, IN_B = 2, IN_C = 4 };
+/* Multiply-adds below which starting the threads costs more than they gain. */
+enum { SMALL_PRODUCT = 1 << 18 };
 
 typedef struct Axis { /* one or several letters as one dimension */
     int64_t size, stride[3]; /* in a, b, c; 0 where it is missing */
@@ -159,8 +161,10 @@ int lower_product(Lower *l, const Op *op) {
     bias.dim[c.rank - 1] = s.n.size;
     bias.stride[c.rank - 1] = 1;
     char why[400];
+    double work = (double)type_count(&op->out[0]->ty) * (double)s.k.size;
+    int threads = work < SMALL_PRODUCT ? 1 : l->threads;
     DnnlMatmul *m = dnnl_matmul_new(&a, &b, add.bias >= 0 ? &bias : NULL, &c, add.sum >= 0,
-                                    l->threads, why, sizeof why);
+                                    threads, why, sizeof why);
     if (!m) lower_refuse(op, why);
     Product p = {op, m};
     PUSH(l->mem, l->product, l->nproducts, l->product_cap, p);

@@ -11,6 +11,9 @@
 #include "lower.h"
 #include <math.h>
 
+/* Elements below which starting the threads costs more than they gain. */
+enum { SMALL_KERNEL = 1 << 13 };
+
 typedef struct Kernel {
     Lower *l;
     Emit *e;
@@ -413,8 +416,14 @@ void lower_kernel(Lower *l, const Func *f) {
     if (bytes) {
         LLVMBuildMemSet(e->b, ws, LLVMConstInt(e->i8, 0, 0), emit_i64(e, bytes * l->threads), 64);
     }
-    LLVMValueRef args[] = {emit_i64(e, k.s.rows * k.s.blocks), body, ctx};
-    lower_rt(l, "rt_parallel", args, 3);
+    int64_t items = k.s.rows * k.s.blocks;
+    if (k.s.rows * k.s.inner < SMALL_KERNEL) {
+        LLVMValueRef args[] = {ctx, emit_i64(e, 0), emit_i64(e, items), emit_i64(e, 0)};
+        lower_rt(l, arena_printf(l->mem, "stator.%s.body", f->name), args, 4);
+    } else {
+        LLVMValueRef args[] = {emit_i64(e, items), body, ctx};
+        lower_rt(l, "rt_parallel", args, 3);
+    }
     finish_sums(&k, ws, bytes);
     emit_ret(e, NULL);
 }

@@ -157,6 +157,15 @@ static double adam_decay(const Config *cfg) {
     return 0;
 }
 
+/* save_graphs without a folder of its own writes into the run folder. */
+static const char *dump_folder(const Train *t) {
+    const Config *cfg = t->cfg;
+    bool named = config_given(cfg, "dump_ir") ||
+                 config_given(cfg, "context.save_graphs_path");
+    if (!named && cfg->context_save_graphs) return path_join(t->mem, t->run_dir, "ir");
+    return cfg->dump_ir[0] ? cfg->dump_ir : NULL;
+}
+
 static PassOptions pass_options(Train *t) {
     const Config *cfg = t->cfg;
     PassOptions o = pass_options_default();
@@ -166,7 +175,7 @@ static PassOptions pass_options(Train *t) {
     o.eps = cfg->optimizer_eps;
     o.weight_decay = cfg->optimizer_weight_decay;
     o.clip_norm = cfg->runner_wrapper_use_clip_grad ? cfg->runner_wrapper_max_grad_norm : 0;
-    o.dump_dir = cfg->dump_ir[0] ? cfg->dump_ir : NULL;
+    o.dump_dir = dump_folder(t);
     switch (cfg->optimizer_type) {
     case OPTIMIZER_ADAM:
         o.weight_decay = adam_decay(cfg);

@@ -40,6 +40,12 @@ static Span value_span(const Func *f, const Value *v) {
     return s;
 }
 
+/* What a value is a view of, over any number of views: the same bytes. */
+static const Value *viewed(const Value *v) {
+    while (v && v->def && (optab[v->def->kind].flags & F_VIEW)) v = v->def->in[0];
+    return v;
+}
+
 /* b is made by an op that reads a for the last time: may it be the same bytes? */
 static bool overwrite_allowed(Arena *mem, const Span *a, const Span *b) {
     const Op *op = b->v ? b->v->def : NULL;
@@ -47,7 +53,8 @@ static bool overwrite_allowed(Arena *mem, const Span *a, const Span *b) {
     const Func *callee = op_attr(op, "fn") ? op_func(op) : NULL;
     int reads = 0, at = -1;
     for (int i = 0; i < op->nin; i++) {
-        if (op->in[i] == a->v) reads++, at = i;
+        if (viewed(op->in[i]) == viewed(a->v)) reads++;
+        if (op->in[i] == a->v) at = i;
     }
     if (callee && callee->role == ROLE_KERNEL) {
         return reads == 1 && space_inplace(mem, callee, at, b->v->nth);
@@ -58,16 +65,6 @@ static bool overwrite_allowed(Arena *mem, const Span *a, const Span *b) {
     return (optab[op->kind].flags & F_INPLACE) && reads == 1 && at == 0;
 }
 
-/* A view of a, directly or over other views: the same bytes while both live. */
-static bool is_view_of(const Span *b, const Span *a) {
-    const Value *v = b->v;
-    while (v && v->def && (optab[v->def->kind].flags & F_VIEW)) {
-        v = v->def->in[0];
-        if (v == a->v) return true;
-    }
-    return false;
-}
-
 static bool may_meet(Arena *mem, const Span *a, const Span *b) {
     if (a->space != b->space || a->to <= b->from || b->to <= a->from) return true;
     if (a->born > b->born) {
@@ -76,7 +73,7 @@ static bool may_meet(Arena *mem, const Span *a, const Span *b) {
         b = t;
     }
     if (a->dies < b->born) return true;
-    if (is_view_of(b, a)) return true;
+    if (a->v && viewed(a->v) == viewed(b->v) && a->from == b->from) return true;
     return a->born < b->born && overwrite_allowed(mem, a, b);
 }
 
@@ -107,7 +104,8 @@ static const char *check_func(Arena *mem, Func *f) {
         Loc loc = f->ret[i]->def ? f->ret[i]->loc : (Loc){LOC_NONE, 0};
         bool own = loc.kind == LOC_RET && loc.at == i && f->alias[i] < 0;
         bool over = loc.kind == LOC_ARG && loc.at == f->alias[i];
-        if (!own && !over) {
+        bool handed = !f->ret[i]->def && f->ret[i]->nth == f->alias[i];
+        if (!own && !over && !handed) {
             return arena_printf(mem, "@%s: result %d is not where the caller looks", f->name, i);
         }
     }

@@ -153,17 +153,38 @@ static bool join_call_aliases(MemPlan *p) {
     return true;
 }
 
+/* Is result i, or what it is a view of, the argument that it overwrites? */
+static bool in_place_already(MemPlan *p, int i) {
+    const Func *f = p->f;
+    int a = f->alias[i];
+    return a >= 0 && root(p, f->ret[i]->id) == root(p, f->arg[a]->id);
+}
+
+/* Results that lie in the buffer of some other argument are copied out first, so that the
+ * argument can be overwritten behind that (two arguments may change places). */
+static bool results_leave_arguments(MemPlan *p) {
+    Func *f = p->f;
+    for (int i = 0; i < f->nret; i++) {
+        if (p->fixed[root(p, f->ret[i]->id)].kind != LOC_ARG || in_place_already(p, i)) {
+            continue;
+        }
+        f->ret[i] = insert_copy(f, NULL, f->ret[i]);
+        return false;
+    }
+    return true;
+}
+
 static bool place_results(MemPlan *p) {
     Func *f = p->f;
+    if (!results_leave_arguments(p)) return false;
     for (int i = 0; i < f->nret; i++) {
         Value *v = f->ret[i];
         Loc where = {LOC_RET, i};
-        bool good = v->def != NULL;
-        if (good && f->alias[i] >= 0) {
-            Value *arg = f->arg[f->alias[i]];
+        bool good = true;
+        if (in_place_already(p, i)) continue;
+        if (f->alias[i] >= 0) {
             where = (Loc){LOC_ARG, f->alias[i]};
-            if (good && root(p, v->id) == root(p, arg->id)) continue;
-            good = can_take_argument(p, v, arg);
+            good = can_take_argument(p, v, f->arg[f->alias[i]]);
         }
         if (good && fix(p, v, where)) continue;
         f->ret[i] = insert_copy(f, NULL, v);

@@ -5,7 +5,13 @@
 #include "rt.h"
 #include <math.h>
 
-enum { MAX_DIMS = 12, COPY_CHUNK_BYTES = 1 << 16 };
+enum { MAX_DIMS = 12, COPY_CHUNK_BYTES = 1 << 16, SMALL_BYTES = 1 << 15 };
+
+/* On the calling thread alone when starting the others costs more than they gain. */
+static void run_parts(int64_t n, int64_t bytes, RtBody body, void *ctx) {
+    if (bytes < SMALL_BYTES) body(ctx, 0, n, 0);
+    else rt_parallel(n, body, ctx);
+}
 
 typedef struct Copy {
     char *to;
@@ -42,7 +48,7 @@ static void copy_runs(void *ctx, int64_t begin, int64_t end, int64_t thread) {
 void rt_copy_runs(char *to, const char *from, int64_t rows, int64_t run_bytes,
                   int64_t to_stride_bytes, int64_t from_stride_bytes) {
     Runs r = {to, from, run_bytes, to_stride_bytes, from_stride_bytes};
-    rt_parallel(rows, copy_runs, &r);
+    run_parts(rows, rows * run_bytes, copy_runs, &r);
 }
 
 typedef struct Spread {
@@ -85,7 +91,7 @@ void rt_spread(char *to, const char *from, int64_t rank, const int64_t *size,
         s.stride[d] = stride[d];
         if (d + 1 < rank) rows *= size[d];
     }
-    rt_parallel(rows, spread_rows, &s);
+    run_parts(rows, rows * s.size[s.rank - 1] * s.bytes, spread_rows, &s);
 }
 
 typedef struct Reduce {
@@ -137,7 +143,7 @@ void rt_reduce(float *to, const float *from, int64_t nkept, int64_t ngone,
         if (d >= nkept) r.gone *= size[d];
         else if (d + 1 < nkept) rows *= size[d];
     }
-    rt_parallel(rows, reduce_rows, &r);
+    run_parts(rows, rows * r.size[r.nkept - 1] * r.gone * 4, reduce_rows, &r);
 }
 
 typedef struct Embed {
@@ -160,7 +166,7 @@ static void embed_rows(void *ctx, int64_t begin, int64_t end, int64_t thread) {
 void rt_embed(char *to, const char *table, const int32_t *ids, int64_t n, int64_t v,
               int64_t row_bytes) {
     Embed e = {to, table, ids, n, v, row_bytes};
-    rt_parallel(n, embed_rows, &e);
+    run_parts(n, n * row_bytes, embed_rows, &e);
 }
 
 /* Each thread owns a range of rows of the table and goes through all ids. */
@@ -180,7 +186,7 @@ static void embed_grad_rows(void *ctx, int64_t begin, int64_t end, int64_t threa
 void rt_embed_grad(float *to, const int32_t *ids, const float *dy, int64_t n, int64_t v,
                    int64_t c) {
     Embed e = {(char *)to, (const char *)dy, ids, n, v, c * (int64_t)sizeof(float)};
-    rt_parallel(v, embed_grad_rows, &e);
+    run_parts(v, (v + n) * e.row_bytes, embed_grad_rows, &e);
 }
 
 void rt_positions(int32_t *to, const int32_t *offset, int64_t n) {
@@ -230,7 +236,7 @@ static void rope_rows(void *ctx, int64_t begin, int64_t end, int64_t thread) {
 void rt_rope(float *to, const float *x, const float *table, int64_t batch, int64_t t,
              int64_t heads, int64_t half, double sign) {
     Rope r = {to, x, table, t, heads, half, (float)sign};
-    rt_parallel(batch * t * heads, rope_rows, &r);
+    run_parts(batch * t * heads, batch * t * heads * half * 8, rope_rows, &r);
 }
 
 void rt_cache_write(char *cache, const char *x, const int32_t *offset, int64_t batch,

@@ -39,10 +39,14 @@ static void write_string(FILE *out, const char *bytes, size_t n) {
     for (size_t i = 0; i < n; i++) {
         unsigned char c = (unsigned char)bytes[i];
         if (column == 0) fputc('"', out), column++;
-        if (c == '\n') column += fprintf(out, "\\n");
-        else if (c == '"' || c == '\\') column += fprintf(out, "\\%c", c);
-        else if (c < 32 || c >= 127 || c == '?') column += fprintf(out, "\\%03o", c);
-        else column += fprintf(out, "%c", c);
+        if (c == '\n')
+            column += fprintf(out, "\\n");
+        else if (c == '"' || c == '\\')
+            column += fprintf(out, "\\%c", c);
+        else if (c < 32 || c >= 127 || c == '?')
+            column += fprintf(out, "\\%03o", c);
+        else
+            column += fprintf(out, "%c", c);
         if (c == '\n' || column >= LINE_BYTES) fputs("\"\n", out), column = 0;
     }
     if (column) fputs("\"\n", out);

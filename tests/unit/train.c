@@ -208,7 +208,8 @@ TEST_LIMIT(run_folder_and_learning, 120) {
 
 TEST_LIMIT(a_finished_run_does_nothing_more, 120) {
     const char *run = in_temp("run"), *config = small_config(6, 2);
-    RUN_EXPECT(0, train_words(config, run, ""));
+    RUN_EXPECT(0, train_words(config, run, "--context.save_graphs True"));
+    EXPECT(file_exists(path_join(mem(), run, "ir/11-memplan.ir")));
     RUN_EXPECT(0, train_words(config, run, ""));
     SAID_EXPECT("all 6 steps are done already");
     /* never: from the start again; the older checkpoints are kept aside. */

@@ -1,0 +1,157 @@
+/* exact.c - what a pass prints, to the letter: tests/passes/PASS/NAME.ir, each a command,
+ * one comment on what is shown, a module, and what must come out of it:
+ *     # RUN: -p simplify -o micro_batches=2
+ *     # A sum with zero is its other operand.
+ *     module ...
+ *     # EXPECT
+ *     module ...
+ * or instead of EXPECT one line `# ERROR line:col text` (0:0: no place in the file).
+ * STATOR_BLESS=1 writes what comes out into the files; read the diff. */
+#include "../../ir/ir.h"
+#include "../../passes/passes.h"
+#include "../test.h"
+#include <dirent.h>
+
+static const char expect_mark[] = "# EXPECT\n", error_mark[] = "# ERROR ";
+
+typedef struct Case {
+    Arena *mem;
+    const char *path, *text;
+    size_t input_bytes;   /* command, comment and module */
+    const char *expected; /* from the mark on */
+    const char *passes;
+    PassOptions options;
+} Case;
+
+static void set_option(Case *c, const char *text) {
+    struct {
+        const char *name;
+        double *at;
+    } number[] = {{"beta1=", &c->options.beta1},        {"beta2=", &c->options.beta2},
+                  {"eps=", &c->options.eps},            {"momentum=", &c->options.momentum},
+                  {"clip_norm=", &c->options.clip_norm},
+                  {"weight_decay=", &c->options.weight_decay}};
+    for (int i = 0; i < ARRAY_LEN(number); i++) {
+        size_t n = strlen(number[i].name);
+        if (strncmp(text, number[i].name, n)) continue;
+        *number[i].at = atof(text + n);
+        return;
+    }
+    if (!strncmp(text, "micro_batches=", 14)) c->options.micro_batches = atoi(text + 14);
+    else if (!strncmp(text, "optimizer=", 10)) c->options.optimizer = text + 10;
+    else test_fail(__FILE__, __LINE__, "%s: unknown option %s", c->path, text);
+}
+
+/* The words of the first line: -p passes, -o option. */
+static void parse_command(Case *c) {
+    if (strncmp(c->text, "# RUN:", 6)) {
+        test_fail(__FILE__, __LINE__, "%s does not begin with '# RUN:'", c->path);
+    }
+    char *line = arena_strndup(c->mem, c->text + 6, strcspn(c->text + 6, "\n"));
+    const char *flag = NULL;
+    for (char *word = strtok(line, " "); word; word = strtok(NULL, " ")) {
+        if (word[0] == '-') flag = word;
+        else if (flag && !strcmp(flag, "-p")) c->passes = word;
+        else if (flag && !strcmp(flag, "-o")) set_option(c, word);
+        else test_fail(__FILE__, __LINE__, "%s: '%s' in the command", c->path, word);
+    }
+    const char *second = strchr(c->text, '\n');
+    if (!second || strncmp(second + 1, "# ", 2)) {
+        test_fail(__FILE__, __LINE__, "%s: the second line is no comment", c->path);
+    }
+}
+
+static Case read_case(Arena *mem, const char *path) {
+    Case c = {.mem = mem, .path = path, .passes = "", .options = pass_options_default()};
+    size_t n;
+    c.text = file_read(mem, path, 1 << 20, &n, EXIT_CONFIG);
+    c.input_bytes = n;
+    c.expected = "";
+    for (const char *p = c.text; p && *p; p = strchr(p, '\n') ? strchr(p, '\n') + 1 : NULL) {
+        if (strncmp(p, expect_mark, strlen(expect_mark)) &&
+            strncmp(p, error_mark, strlen(error_mark))) {
+            continue;
+        }
+        c.input_bytes = (size_t)(p - c.text);
+        c.expected = p;
+        break;
+    }
+    parse_command(&c);
+    return c;
+}
+
+/* "file:line:col: error: text" or "stator: error: text" -> "line:col text" */
+static char *spell_error(Arena *mem, const char *file, const char *message) {
+    const char *text = strstr(message, "error: ") + strlen("error: ");
+    int line = 0, col = 0;
+    if (!strncmp(message, file, strlen(file))) {
+        sscanf(message + strlen(file), ":%d:%d", &line, &col);
+    }
+    return arena_printf(mem, "%d:%d %.*s", line, col, (int)strcspn(text, "\n"), text);
+}
+
+/* What the file says after its input when the passes do what they do now. */
+static char *outcome(const Case *c) {
+    char *volatile said = NULL;
+    Catch failed;
+    if (CATCH(failed)) {
+        Module *m = module_parse(c->mem, "test.ir", c->text, c->input_bytes);
+        passes_run(m, c->passes, &c->options);
+        said = arena_printf(c->mem, "%s%s", expect_mark, module_print(c->mem, m));
+        catch_end(&failed);
+    } else {
+        said = arena_printf(c->mem, "%s%s\n", error_mark,
+                            spell_error(c->mem, "test.ir", failed.message));
+    }
+    return said;
+}
+
+static void check_case(const char *path) {
+    Arena *mem = arena_new();
+    Case c = read_case(mem, path);
+    char *got = outcome(&c);
+    const char *bless = getenv("STATOR_BLESS");
+    if (bless && !strcmp(bless, "1")) {
+        Text t = text_new(mem);
+        text_add_bytes(&t, c.text, c.input_bytes);
+        text_add_bytes(&t, got, strlen(got));
+        EXPECT(file_write_atomic(path, t.s, t.n) == 0);
+    } else if (strcmp(got, c.expected)) {
+        test_fail(__FILE__, __LINE__, "%s: got\n%s\nwanted\n%s", path, got, c.expected);
+    }
+    arena_free(mem);
+}
+
+/* Runs every case of tests/passes/NAME; returns how many there are. */
+static int check_folder(const char *name) {
+    Arena *mem = arena_new();
+    char *dir = arena_printf(mem, "%s/passes/%s", tests_dir(), name);
+    DIR *d = opendir(dir);
+    if (!d) test_fail(__FILE__, __LINE__, "no folder %s", dir);
+    int n = 0;
+    for (struct dirent *e; (e = readdir(d));) {
+        size_t length = strlen(e->d_name);
+        if (length < 3 || strcmp(e->d_name + length - 3, ".ir")) continue;
+        check_case(path_join(mem, dir, e->d_name));
+        n++;
+    }
+    closedir(d);
+    arena_free(mem);
+    return n;
+}
+
+/* A pass that is added to passes.def without cases fails here. */
+TEST(every_pass) {
+    for (int i = 0; i < npasses; i++) {
+        int n = check_folder(passtab[i].name);
+        if (n < 3) {
+            test_fail(__FILE__, __LINE__, "pass %s has %d exact cases, wants 3",
+                      passtab[i].name, n);
+        }
+    }
+}
+
+/* Errors of the parser and of the verifier, without any pass. */
+TEST(text_errors) {
+    EXPECT(check_folder("parse") >= 12);
+}
