@@ -3,7 +3,8 @@
 #include "vmath.h"
 #include <math.h>
 
-enum { BLOCK_QUERIES = 64 };
+/* Multiply-adds below which starting the threads costs more than they gain. */
+enum { BLOCK_QUERIES = 64, SMALL_ATTENTION = 1 << 18 };
 
 int64_t attn_block_queries(const AttnShape *s, int vl) {
     int64_t lanes = (MIN(s->tq, BLOCK_QUERIES) + vl - 1) / vl * vl;
@@ -61,9 +62,16 @@ LLVMValueRef attn_entry(const Attn *a, int n, int64_t items) {
         emit_store(e, emit_param(e, i), emit_at(e, e->ptr, ctx, i), NULL, 8);
     }
     const char *part = arena_printf(e->mem, "%s.body", a->name);
-    LLVMValueRef args[] = {emit_i64(e, items), emit_extern(e, part, e->void_, body, 4),
-                           ctx};
-    emit_call(e, "rt_parallel", e->void_, args, 3);
+    LLVMValueRef fn_part = emit_extern(e, part, e->void_, body, 4);
+    const AttnShape *s = &a->s;
+    double work = (double)(s->batch * s->heads * s->tq) * (double)(s->tk * s->dim);
+    if (work < SMALL_ATTENTION) {
+        LLVMValueRef args[] = {ctx, emit_i64(e, 0), emit_i64(e, items), emit_i64(e, 0)};
+        emit_call(e, part, e->void_, args, 4);
+    } else {
+        LLVMValueRef args[] = {emit_i64(e, items), fn_part, ctx};
+        emit_call(e, "rt_parallel", e->void_, args, 3);
+    }
     emit_ret(e, NULL);
     return fn;
 }

@@ -138,6 +138,10 @@ static LLVMValueRef map_cast(MapContext *c) {
 
 /* Lanes whose column is the label (a scalar: one label a row). */
 static LLVMValueRef at_label(MapContext *c, LLVMValueRef label) {
+    const Type *t = &c->op->out[0]->ty;
+    if (t->dim[t->rank - 1] == 1) { /* one column: the space does not count it */
+        return LLVMBuildICmp(c->e->b, LLVMIntEQ, label, emit_i32_like(c->e, label, 0), "");
+    }
     if (!emit_lanes(label)) label = emit_splat_n(c->e, label, emit_lanes(c->column));
     return LLVMBuildICmp(c->e->b, LLVMIntEQ, c->column, label, "");
 }
@@ -147,7 +151,8 @@ static LLVMValueRef map_pick(MapContext *c) {
 }
 
 static LLVMValueRef map_onehot(MapContext *c) {
-    return to_float(c->e, at_label(c, c->in[0]), float_like(c->e, c->column));
+    LLVMValueRef bit = at_label(c, c->in[0]);
+    return to_float(c->e, bit, float_like(c->e, bit));
 }
 
 static LLVMValueRef map_valid(MapContext *c) {

@@ -40,8 +40,10 @@ int cmd_train(int argc, char **argv) {
     if (t.step >= t.steps)
         report_say(&t, "all %lld steps are done already", (long long)t.steps);
     int code = train_loop(&t);
-    if (code == 0) code = finish(&t);
-    else close_metrics(&t);
+    if (code == 0)
+        code = finish(&t);
+    else
+        close_metrics(&t);
     data_close(t.data);
     if (t.probe) program_free(t.probe);
     program_free(t.program);

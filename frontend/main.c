@@ -20,7 +20,8 @@ static const Command commands[] = {
     {"train", cmd_train, "train CONFIG.yaml [--a.b.c VALUE ...]   compile and train",
      "Trains the model of a configuration file. Every key is also a flag;\n"
      "stator help SECTION lists the keys of a section.\n"
-     "  --init_from DIR        start from a Hugging Face folder or a checkpoint; without\n"
+     "  --init_from DIR        start from a Hugging Face folder or a checkpoint; "
+     "without\n"
      "                         a model section its config.json defines the model\n"
      "  --output_dir DIR       the run folder: config.yaml, plan.json, metrics.jsonl,\n"
      "                         loss.svg, logs, ckpt\n"
@@ -72,8 +73,9 @@ static int cmd_help(int argc, char **argv) {
         return 0;
     }
     if (config_help(stdout, argv[1])) return 0;
-    fail(EXIT_CONFIG, "no command and no section of the configuration is called '%.100s'; "
-                      "stator help lists both",
+    fail(EXIT_CONFIG,
+         "no command and no section of the configuration is called '%.100s'; "
+         "stator help lists both",
          argv[1]);
 }
 

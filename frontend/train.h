@@ -26,9 +26,9 @@ typedef struct Train {
     int threads;
 
     /* the model */
-    bool has_spec;        /* false: a model.file */
+    bool has_spec; /* false: a model.file */
     ModelSpec spec;
-    bool has_source;      /* weights from `source` (init_from), else from the seed */
+    bool has_source; /* weights from `source` (init_from), else from the seed */
     Source source;
 
     /* the work */
@@ -58,7 +58,8 @@ typedef struct Train {
     Metrics *metrics, *terminal; /* one and the same when every step is shown */
 } Train;
 
-/* train_setup.c: everything up to a compiled program. Fails before anything is written. */
+/* train_setup.c: everything up to a compiled program. Fails before anything is written.
+ */
 void train_plan(Train *t, int argc, char **argv);
 
 /* train_model.c: the module of a configuration; sets spec, source and seq. */

@@ -1,8 +1,8 @@
 /* train_dump.c - --dump FILE.safetensors: numbers to compare with other frameworks, under
  * Hugging Face's names and shapes. A second program, which shares the weights, computes
  * logits and gradients of the first step's whole batch. */
-#include "train.h"
 #include "../runtime/safetensors.h"
+#include "train.h"
 #include "weights.h"
 #include <errno.h>
 #include <unistd.h>
@@ -15,7 +15,8 @@ static void check_writable(const Train *t) {
     size_t n = slash ? (size_t)(slash - path) : 0;
     const char *dir = slash ? (n ? arena_strndup(t->mem, path, n) : "/") : ".";
     if (access(dir, W_OK) != 0)
-        fail(EXIT_CONFIG, "dump: cannot write to the folder %s: %s", dir, strerror(errno));
+        fail(EXIT_CONFIG, "dump: cannot write to the folder %s: %s", dir,
+             strerror(errno));
 }
 
 void dump_plan(Train *t) {
@@ -81,7 +82,8 @@ static void add_logits(Dump *d, const Program *p) {
         nparam += !strcmp(arg_str(f, i, "role", ""), "param");
     if (f->nret - nparam < 2) return; /* a model.file that only has a loss */
     const Type *ty = &f->ret[1]->ty;
-    SafeTensor s = {.name = "logits", .dtype = ty->dt, .rank = ty->rank, .data = p->ret[1]};
+    SafeTensor s = {
+        .name = "logits", .dtype = ty->dt, .rank = ty->rank, .data = p->ret[1]};
     memcpy(s.dim, ty->dim, sizeof s.dim);
     PUSH(d->mem, d->t, d->n, d->cap, s);
 }
@@ -97,6 +99,7 @@ void dump_write(Train *t) {
         add(&d, "final", &map.t[i], t->program->arg[map.t[i].arg]);
     int error = safetensors_write(t->cfg->dump, d.t, d.n, NULL, NULL);
     arena_free(d.mem);
-    if (error) fail(EXIT_CHECKPOINT, "cannot write %s: %s", t->cfg->dump, strerror(error));
+    if (error)
+        fail(EXIT_CHECKPOINT, "cannot write %s: %s", t->cfg->dump, strerror(error));
     report_say(t, "wrote %s", t->cfg->dump);
 }

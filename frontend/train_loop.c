@@ -1,8 +1,8 @@
 /* train_loop.c - the steps. Nothing is allocated from one step to the next, but when a
  * checkpoint is saved or the loss is drawn. */
-#include "train.h"
 #include "../ir/rng.h"
 #include "commands.h"
+#include "train.h"
 #include <math.h>
 #include <signal.h>
 
@@ -103,8 +103,9 @@ static bool save_due(const Train *t) {
 static int stopped(Train *t) {
     if (t->saved_step != t->step) train_state_save(t);
     report_plot(t);
-    report_say(t, "stopped by signal %d after step %lld; the same command goes on from "
-                  "there",
+    report_say(t,
+               "stopped by signal %d after step %lld; the same command goes on from "
+               "there",
                (int)signalled, (long long)t->step);
     return t->saved_step == t->step ? EXIT_SIGNALLED : EXIT_CHECKPOINT;
 }

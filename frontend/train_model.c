@@ -1,16 +1,22 @@
 /* train_model.c - which model a run trains, and its module. */
-#include "train.h"
 #include "key.h"
+#include "train.h"
 
 #define MODEL "model.model_config."
 
 /* Keys that say how a model is used, not what it is, stand beside any model. */
 static bool describes_model(const char *path) {
-    static const char *const uses[] = {
-        MODEL "seq_length",    MODEL "repetition_penalty", MODEL "max_decode_length",
-        MODEL "top_k",         MODEL "top_p",              MODEL "temperature",
-        MODEL "do_sample",     MODEL "use_past",           MODEL "use_flash_attention",
-        MODEL "batch_size",    MODEL "checkpoint_name_or_path"};
+    static const char *const uses[] = {MODEL "seq_length",
+                                       MODEL "repetition_penalty",
+                                       MODEL "max_decode_length",
+                                       MODEL "top_k",
+                                       MODEL "top_p",
+                                       MODEL "temperature",
+                                       MODEL "do_sample",
+                                       MODEL "use_past",
+                                       MODEL "use_flash_attention",
+                                       MODEL "batch_size",
+                                       MODEL "checkpoint_name_or_path"};
     for (int i = 0; i < ARRAY_LEN(uses); i++)
         if (!strcmp(path, uses[i])) return false;
     return !strncmp(path, MODEL, strlen(MODEL)) || !strcmp(path, "model.arch.type");
@@ -79,8 +85,9 @@ void train_model_shape(Train *t, int64_t *batch, int64_t *seq) {
         bool fed = !strcmp(role, "tokens") || !strcmp(role, "labels") ||
                    !strcmp(role, "rng") || !strcmp(role, "param");
         if (!fed)
-            fail(EXIT_CONFIG, "%s: nothing in a training step fills argument %%%s of "
-                              "role %s; there are tokens, labels, rng and param",
+            fail(EXIT_CONFIG,
+                 "%s: nothing in a training step fills argument %%%s of "
+                 "role %s; there are tokens, labels, rng and param",
                  t->cfg->model_file, f->arg[i]->name, role[0] ? role : "data");
     }
     *batch = tokens->dim[0];
@@ -102,8 +109,9 @@ int64_t train_model_vocab(Train *t) {
             classes = MIN(classes, ty->dim[ty->rank - 1]);
     }
     if (!vocab)
-        fail(EXIT_CONFIG, "%s: %%%s must go into an embed op of @%s itself, so that the "
-                          "size of the vocabulary is known",
+        fail(EXIT_CONFIG,
+             "%s: %%%s must go into an embed op of @%s itself, so that the "
+             "size of the vocabulary is known",
              t->cfg->model_file, tokens->name, f->name);
     return MIN(vocab, classes);
 }

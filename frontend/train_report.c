@@ -1,10 +1,10 @@
 /* train_report.c - what a run tells about itself. */
-#include "train.h"
 #include "../ir/json.h"
 #include "../runtime/peak.h"
 #include "../runtime/plot.h"
 #include "../runtime/rt.h"
 #include "commands.h"
+#include "train.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -59,8 +59,9 @@ static void lock_folder(Train *t) {
     for (int attempt = 0; flock(t->lock_fd, LOCK_EX | LOCK_NB) != 0; attempt++) {
         if (errno != EWOULDBLOCK && errno != EINTR) return; /* no locks on this system */
         if (attempt == 20)
-            fail(EXIT_CONFIG, "another stator train is writing to %s; give another "
-                              "--output_dir",
+            fail(EXIT_CONFIG,
+                 "another stator train is writing to %s; give another "
+                 "--output_dir",
                  t->run_dir);
         usleep(100000);
     }
@@ -82,8 +83,8 @@ static void add_plan(Text *s, const MemoryPlan *plan) {
 /* The memory that this process will have: what it has now, without the arena, plus what
  * the plan and the data take. */
 static void add_memory(const Train *t, Text *s) {
-    uint64_t resident = t->process_bytes + (uint64_t)t->program->plan.total_bytes +
-                        prefetch_bytes(t);
+    uint64_t resident =
+        t->process_bytes + (uint64_t)t->program->plan.total_bytes + prefetch_bytes(t);
     text_add(s, ",\n  \"memory_bytes\": ");
     add_plan(s, &t->program->plan);
     if (t->probe) {
@@ -151,8 +152,9 @@ static void say_model(const Train *t) {
         return;
     }
     const ModelSpec *s = &t->spec;
-    report_say(t, "model      %s: %lld layers of %lld, %lld heads, vocabulary %lld "
-                  "(%s parameters)",
+    report_say(t,
+               "model      %s: %lld layers of %lld, %lld heads, vocabulary %lld "
+               "(%s parameters)",
                s->family == MODEL_LLAMA ? "Llama" : "GPT-2", (long long)s->layers,
                (long long)s->hidden, (long long)s->heads, (long long)s->vocab, n);
 }
@@ -177,8 +179,9 @@ void report_header(Train *t) {
     report_say(t, "work       %lld steps of %lld x %lld sequences (%s tokens)",
                (long long)t->steps, (long long)t->micro, (long long)t->batch,
                human(t->mem, (double)(t->data->batch * t->seq)));
-    report_say(t, "machine    %d threads, measured FMA peak %.1f GFLOP/s: mfu is the share "
-                  "of it at %s model flops a token",
+    report_say(t,
+               "machine    %d threads, measured FMA peak %.1f GFLOP/s: mfu is the share "
+               "of it at %s model flops a token",
                t->threads, t->peak_flops / 1e9, human(t->mem, t->flops_per_token));
     say_memory(t);
     report_say(t, "compiled   passes %.2f s, code %.2f s%s", p->pass_seconds,

@@ -1,22 +1,26 @@
 /* train_setup.c - from the words of the command to a compiled program. */
-#include "train.h"
 #include "../runtime/rt.h"
 #include "commands.h"
 #include "config_state.h"
+#include "train.h"
 #include <math.h>
 
 /* ---- data ---- */
 
 static const char *loader_name(const Config *cfg) {
     switch (cfg->train_dataset_data_loader_type) {
-    case LOADER_TEXT_FILE: return "TextFile";
-    case LOADER_TENSOR_BATCHES: return "TensorBatches";
-    case LOADER_MEGATRON_INDEXED: return "MegatronIndexed";
+    case LOADER_TEXT_FILE:
+        return "TextFile";
+    case LOADER_TENSOR_BATCHES:
+        return "TensorBatches";
+    case LOADER_MEGATRON_INDEXED:
+        return "MegatronIndexed";
     }
     die("data loader %d", (int)cfg->train_dataset_data_loader_type);
 }
 
-/* Splits the batches of a file into micro-batches; its sequence goes before the model's. */
+/* Splits the batches of a file into micro-batches; its sequence goes before the model's.
+ */
 static void shape_of_file(Train *t) {
     const Config *cfg = t->cfg;
     if (t->data->batch % t->micro)
@@ -41,11 +45,12 @@ static void open_data(Train *t) {
                        config_given(cfg, "train_dataset.batch_size");
     bool seq_given = config_given(cfg, "train_dataset.seq_length");
     if (!path[0])
-        config_refuse(cfg, "train_dataset.data_loader.dataset_dir", NULL,
-                      "--dataset_dir PATH, or --dataset_dir embedded for the text that is "
-                      "built in",
-                      "train_dataset.data_loader.dataset_dir is empty: there is nothing "
-                      "to train on");
+        config_refuse(
+            cfg, "train_dataset.data_loader.dataset_dir", NULL,
+            "--dataset_dir PATH, or --dataset_dir embedded for the text that is "
+            "built in",
+            "train_dataset.data_loader.dataset_dir is empty: there is nothing "
+            "to train on");
     t->micro = cfg->parallel_config_micro_batch_num;
     t->batch = cfg->runner_config_batch_size;
     bool fixed = !t->has_spec;
@@ -102,23 +107,33 @@ static void choose_steps(Train *t) {
 
 static ScheduleKind schedule_kind(LrType type) {
     switch (type) {
-    case LR_COSINE: return SCHEDULE_COSINE;
+    case LR_COSINE:
+        return SCHEDULE_COSINE;
     case LR_CONSTANT:
-    case LR_CONSTANT_WITH_WARMUP: return SCHEDULE_CONSTANT;
-    case LR_LINEAR: return SCHEDULE_LINEAR;
-    case LR_POLYNOMIAL: return SCHEDULE_POLYNOMIAL;
-    case LR_INVERSE_SQRT: return SCHEDULE_INVERSE_SQRT;
-    case LR_WSD: return SCHEDULE_WSD;
+    case LR_CONSTANT_WITH_WARMUP:
+        return SCHEDULE_CONSTANT;
+    case LR_LINEAR:
+        return SCHEDULE_LINEAR;
+    case LR_POLYNOMIAL:
+        return SCHEDULE_POLYNOMIAL;
+    case LR_INVERSE_SQRT:
+        return SCHEDULE_INVERSE_SQRT;
+    case LR_WSD:
+        return SCHEDULE_WSD;
     }
     die("schedule %d", (int)type);
 }
 
 static ScheduleDecay wsd_decay(WsdDecay style) {
     switch (style) {
-    case WSD_LINEAR: return DECAY_LINEAR;
-    case WSD_COSINE: return DECAY_COSINE;
-    case WSD_EXPONENTIAL: return DECAY_EXPONENTIAL;
-    case WSD_MINUS_SQRT: return DECAY_MINUS_SQRT;
+    case WSD_LINEAR:
+        return DECAY_LINEAR;
+    case WSD_COSINE:
+        return DECAY_COSINE;
+    case WSD_EXPONENTIAL:
+        return DECAY_EXPONENTIAL;
+    case WSD_MINUS_SQRT:
+        return DECAY_MINUS_SQRT;
     }
     die("decay %d", (int)style);
 }
@@ -150,18 +165,18 @@ static void choose_schedule(Train *t) {
 static double adam_decay(const Config *cfg) {
     if (!config_given(cfg, "optimizer.weight_decay")) return 0;
     if (cfg->optimizer_weight_decay > 0)
-        config_refuse(cfg, "optimizer.type", NULL,
-                      "type AdamW, or weight_decay 0",
-                      "optimizer Adam with weight_decay %g is not supported by this build",
-                      cfg->optimizer_weight_decay);
+        config_refuse(
+            cfg, "optimizer.type", NULL, "type AdamW, or weight_decay 0",
+            "optimizer Adam with weight_decay %g is not supported by this build",
+            cfg->optimizer_weight_decay);
     return 0;
 }
 
 /* save_graphs without a folder of its own writes into the run folder. */
 static const char *dump_folder(const Train *t) {
     const Config *cfg = t->cfg;
-    bool named = config_given(cfg, "dump_ir") ||
-                 config_given(cfg, "context.save_graphs_path");
+    bool named =
+        config_given(cfg, "dump_ir") || config_given(cfg, "context.save_graphs_path");
     if (!named && cfg->context_save_graphs) return path_join(t->mem, t->run_dir, "ir");
     return cfg->dump_ir[0] ? cfg->dump_ir : NULL;
 }
@@ -174,7 +189,8 @@ static PassOptions pass_options(Train *t) {
     o.beta2 = t->beta2 = cfg->optimizer_beta2;
     o.eps = cfg->optimizer_eps;
     o.weight_decay = cfg->optimizer_weight_decay;
-    o.clip_norm = cfg->runner_wrapper_use_clip_grad ? cfg->runner_wrapper_max_grad_norm : 0;
+    o.clip_norm =
+        cfg->runner_wrapper_use_clip_grad ? cfg->runner_wrapper_max_grad_norm : 0;
     o.dump_dir = dump_folder(t);
     switch (cfg->optimizer_type) {
     case OPTIMIZER_ADAM:
@@ -228,7 +244,8 @@ static void count_flops(Train *t) {
     t->flops_per_token = 6.0 * (double)t->parameters;
     if (!t->has_spec) return;
     const ModelSpec *s = &t->spec;
-    double attention = (double)s->layers * (double)t->seq * (double)(s->heads * s->head_dim);
+    double attention =
+        (double)s->layers * (double)t->seq * (double)(s->heads * s->head_dim);
     t->flops_per_token = 6.0 * (double)model_parameters(s, false) + 6.0 * attention;
 }
 
@@ -239,8 +256,9 @@ static void allocate(Train *t) {
                                     (uint64_t)t->program->plan.class_bytes[MEM_WEIGHTS]
                               : 0;
     if (limit && probe >= limit)
-        fail(EXIT_MEMORY, "--dump needs %llu bytes more than training, which is above "
-                          "context.max_device_memory %llu",
+        fail(EXIT_MEMORY,
+             "--dump needs %llu bytes more than training, which is above "
+             "context.max_device_memory %llu",
              (unsigned long long)probe, (unsigned long long)limit);
     t->process_bytes = resident_bytes();
     program_allocate(t->program, NULL, limit ? limit - probe : 0);
@@ -264,8 +282,12 @@ static void make_program(Train *t) {
 
 /* Everything that changes what is computed; not where and how long. */
 static void hash_config(Train *t) {
-    static const char *const parts[] = {"model.", "optimizer.", "lr_schedule.", "runner_",
-                                        "train_dataset.", "seed",
+    static const char *const parts[] = {"model.",
+                                        "optimizer.",
+                                        "lr_schedule.",
+                                        "runner_",
+                                        "train_dataset.",
+                                        "seed",
                                         "parallel_config.micro_batch_num"};
     Text text = text_new(t->mem);
     for (int k = 0; k < N_KEYS; k++) {

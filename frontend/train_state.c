@@ -1,9 +1,9 @@
 /* train_state.c - what a run knows: weights and optimizer states at the start, and their
  * checkpoints. Data position, schedule and random numbers follow from the step alone. */
-#include "train.h"
 #include "../ir/json.h"
 #include "../runtime/ckpt_files.h"
 #include "commands.h"
+#include "train.h"
 #include <errno.h>
 
 enum { MAX_ASIDE = 10000 };
@@ -55,9 +55,8 @@ void train_state_save(Train *t) {
         snprintf(why, sizeof why, "cannot make the folder %s: %s", t->ckpt_dir,
                  strerror(error));
     } else {
-        error = ckpt_save(t->ckpt_dir, t->step, t->tensor, t->ntensor,
-                          state_json(t, mem), (int)t->cfg->checkpoint_keep_checkpoint_max,
-                          why, sizeof why);
+        error = ckpt_save(t->ckpt_dir, t->step, t->tensor, t->ntensor, state_json(t, mem),
+                          (int)t->cfg->checkpoint_keep_checkpoint_max, why, sizeof why);
     }
     if (!error) {
         t->saved_step = t->step;
@@ -101,22 +100,25 @@ static void compare_state(const Train *t, const char *text) {
     const char *hash = json_get_string(s, "config_hash", "");
     int64_t tokens = json_get_i64(json_get(s, "data"), "tokens", 0, INT64_MAX, 0);
     if (threads && threads != t->threads)
-        report_say(t, "note: saved with %lld threads, resumed with %d: the order of sums, "
-                      "and so the last bits, will differ",
+        report_say(t,
+                   "note: saved with %lld threads, resumed with %d: the order of sums, "
+                   "and so the last bits, will differ",
                    (long long)threads, t->threads);
     if (hash[0] && strcmp(hash, t->config_hash))
         report_say(t, "note: the configuration is not the one the checkpoint was saved "
                       "with; the new one is used from here on");
     else if (tokens && tokens != t->data->tokens)
-        report_say(t, "note: %s had %lld tokens when the checkpoint was saved and has "
-                      "%lld now",
+        report_say(t,
+                   "note: %s had %lld tokens when the checkpoint was saved and has "
+                   "%lld now",
                    t->data->path, (long long)tokens, (long long)t->data->tokens);
 }
 
 /* Warnings about damaged checkpoints, a line each. */
 static void say_lines(const Train *t, char *lines) {
     char *save = NULL;
-    for (char *line = strtok_r(lines, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
+    for (char *line = strtok_r(lines, "\n", &save); line;
+         line = strtok_r(NULL, "\n", &save))
         report_say(t, "WARNING: %s", line);
 }
 
@@ -150,7 +152,8 @@ static bool resume(Train *t) {
         load_named(t, how, &state);
     }
     report_say(t, "resumed after step %lld", (long long)t->step);
-    if (t->has_source) report_say(t, "note: init_from is not used: a checkpoint is there");
+    if (t->has_source)
+        report_say(t, "note: init_from is not used: a checkpoint is there");
     compare_state(t, state);
     return true;
 }

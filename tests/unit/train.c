@@ -40,7 +40,8 @@ static void expect_relative(const char *what, int64_t step, double got, double w
 
 static void expect_trajectory(const char *folder, const char *run) {
     int n;
-    const MetricsRow *row = metrics_read(mem(), path_join(mem(), run, "metrics.jsonl"), &n);
+    const MetricsRow *row =
+        metrics_read(mem(), path_join(mem(), run, "metrics.jsonl"), &n);
     const Json *file =
         json_read(mem(), path_join(mem(), folder, "trajectory.json"), 1 << 20, EXIT_DATA);
     int i = 0;
@@ -61,7 +62,8 @@ static bool is_noise(const char *name, int64_t i, int64_t n) {
     return strstr(name, "c_attn.bias") && i >= n / 3 && i < 2 * n / 3;
 }
 
-static double relative_error(const Safetensors *a, const Safetensors *b, const char *name) {
+static double relative_error(const Safetensors *a, const Safetensors *b,
+                             const char *name) {
     const SafeTensor *x = safetensors_need(a, name), *y = safetensors_need(b, name);
     int64_t n = safetensors_count(y);
     EXPECT(safetensors_count(x) == n && x->rank == y->rank);
@@ -79,8 +81,8 @@ static double relative_error(const Safetensors *a, const Safetensors *b, const c
 }
 
 static void expect_dump(const char *folder, const char *dump) {
-    Safetensors *want =
-        safetensors_open(mem(), path_join(mem(), folder, "expected.safetensors"), EXIT_DATA);
+    Safetensors *want = safetensors_open(
+        mem(), path_join(mem(), folder, "expected.safetensors"), EXIT_DATA);
     Safetensors *got = safetensors_open(mem(), dump, EXIT_DATA);
     EXPECT(got->n == want->n - 1); /* all but `tokens` */
     for (int i = 0; i < want->n; i++) {
@@ -98,16 +100,25 @@ static void check_golden(const char *name, const char *more) {
     const char *folder = golden(name), *config = in_temp("case.yaml");
     const char *run = in_temp("run"), *dump = in_temp("dump.safetensors");
     write_text(config, arena_printf(mem(), golden_yaml, folder));
-    RUN_EXPECT(0, arena_printf(mem(), "train %s --init_from %s --output_dir %s --dump %s %s",
-                               config, folder, run, dump, more));
+    RUN_EXPECT(0,
+               arena_printf(mem(), "train %s --init_from %s --output_dir %s --dump %s %s",
+                            config, folder, run, dump, more));
     expect_trajectory(folder, run);
     expect_dump(folder, dump);
 }
 
-TEST_LIMIT(golden_gpt2_tiny, 120) { check_golden("gpt2_tiny", ""); }
-TEST_LIMIT(golden_gpt2_untied, 120) { check_golden("gpt2_untied", ""); }
-TEST_LIMIT(golden_llama_tiny, 120) { check_golden("llama_tiny", ""); }
-TEST_LIMIT(golden_llama_tied_mqa, 120) { check_golden("llama_tied_mqa", ""); }
+TEST_LIMIT(golden_gpt2_tiny, 120) {
+    check_golden("gpt2_tiny", "");
+}
+TEST_LIMIT(golden_gpt2_untied, 120) {
+    check_golden("gpt2_untied", "");
+}
+TEST_LIMIT(golden_llama_tiny, 120) {
+    check_golden("llama_tiny", "");
+}
+TEST_LIMIT(golden_llama_tied_mqa, 120) {
+    check_golden("llama_tied_mqa", "");
+}
 TEST_LIMIT(golden_in_micro_batches, 120) {
     check_golden("gpt2_tiny", "--parallel_config.micro_batch_num 4");
 }
@@ -184,18 +195,23 @@ TEST_LIMIT(run_folder_and_learning, 120) {
     const char *run = in_temp("run"), *ir = in_temp("ir");
     RUN_EXPECT(0, train_words(small_config(40, 15), run,
                               arena_printf(mem(), "--dump_ir %s", ir)));
-    static const char *const files[] = {
-        "config.yaml",  "plan.json",          "metrics.jsonl",
-        "loss.svg",     "logs/rank_0.log",    "ckpt/latest",
-        "ckpt/step_00000015/manifest.json",   "ckpt/step_00000030/manifest.json",
-        "ckpt/step_00000040/manifest.json"};
+    static const char *const files[] = {"config.yaml",
+                                        "plan.json",
+                                        "metrics.jsonl",
+                                        "loss.svg",
+                                        "logs/rank_0.log",
+                                        "ckpt/latest",
+                                        "ckpt/step_00000015/manifest.json",
+                                        "ckpt/step_00000030/manifest.json",
+                                        "ckpt/step_00000040/manifest.json"};
     for (int i = 0; i < ARRAY_LEN(files); i++)
         EXPECT(file_exists(path_join(mem(), run, files[i])));
     EXPECT(file_exists(path_join(mem(), ir, "01-simplify.ir")));
     SAID_EXPECT("FMA peak");
     SAID_EXPECT("stator predict");
     int n;
-    const MetricsRow *row = metrics_read(mem(), path_join(mem(), run, "metrics.jsonl"), &n);
+    const MetricsRow *row =
+        metrics_read(mem(), path_join(mem(), run, "metrics.jsonl"), &n);
     EXPECT(n == 40 && row[39].step == 40);
     EXPECT(row[0].loss > 5 && row[39].loss < row[0].loss - 0.5);
     EXPECT(row[0].tokens == 2 * 2 * 16);
@@ -222,7 +238,8 @@ TEST_LIMIT(a_finished_run_does_nothing_more, 120) {
 
 /* Weights of a checkpoint, without its step and optimizer. */
 TEST_LIMIT(init_from_a_checkpoint, 120) {
-    const char *run = in_temp("run"), *next = in_temp("next"), *config = small_config(6, 6);
+    const char *run = in_temp("run"), *next = in_temp("next"),
+               *config = small_config(6, 6);
     RUN_EXPECT(0, train_words(config, run, ""));
     RUN_EXPECT(0, train_words(config, next,
                               arena_printf(mem(), "--init_from %s --dump %s", run,
@@ -230,7 +247,8 @@ TEST_LIMIT(init_from_a_checkpoint, 120) {
     SAID_EXPECT("weights from");
     int n;
     const MetricsRow *a = metrics_read(mem(), path_join(mem(), run, "metrics.jsonl"), &n);
-    const MetricsRow *b = metrics_read(mem(), path_join(mem(), next, "metrics.jsonl"), &n);
+    const MetricsRow *b =
+        metrics_read(mem(), path_join(mem(), next, "metrics.jsonl"), &n);
     EXPECT(n == 6 && b[0].loss < a[0].loss);
 }
 
@@ -239,13 +257,14 @@ TEST_LIMIT(init_from_a_checkpoint, 120) {
 static const char *text_model_words(const char *file, const char *run, int32_t most) {
     static int32_t tokens[8 * 2 * 6];
     for (int i = 0; i < ARRAY_LEN(tokens); i++) tokens[i] = i % (most + 1);
-    SafeTensor t = {.name = "tokens", .dtype = DT_I32, .rank = 3, .dim = {8, 2, 6},
-                    .data = tokens};
+    SafeTensor t = {
+        .name = "tokens", .dtype = DT_I32, .rank = 3, .dim = {8, 2, 6}, .data = tokens};
     const char *data = in_temp("tokens.safetensors");
     EXPECT(safetensors_write(data, &t, 1, NULL, NULL) == 0);
-    return arena_printf(mem(), "train --model.file %s/ir/%s --output_dir %s --dump %s "
-                               "--train_dataset.data_loader.type TensorBatches "
-                               "--dataset_dir %s --lr_schedule.learning_rate 1e-2",
+    return arena_printf(mem(),
+                        "train --model.file %s/ir/%s --output_dir %s --dump %s "
+                        "--train_dataset.data_loader.type TensorBatches "
+                        "--dataset_dir %s --lr_schedule.learning_rate 1e-2",
                         tests_dir(), file, run, in_temp("dump.safetensors"), data);
 }
 
@@ -253,7 +272,8 @@ TEST_LIMIT(a_model_file, 120) {
     const char *run = in_temp("run");
     RUN_EXPECT(0, text_model_words("tiny_gpt.ir", run, 10));
     int n;
-    const MetricsRow *row = metrics_read(mem(), path_join(mem(), run, "metrics.jsonl"), &n);
+    const MetricsRow *row =
+        metrics_read(mem(), path_join(mem(), run, "metrics.jsonl"), &n);
     EXPECT(n == 8);
     EXPECT_NEAR(row[0].loss, log(11), 0.02);
     EXPECT(row[7].loss < row[0].loss - 0.05);
@@ -336,8 +356,10 @@ static void check_signal(int number) {
     SAID_EXPECT("stopped by signal");
     /* Going on with the same schedule equals a run that was never stopped. */
     int more = n + 3;
-    const char *rest = arena_printf(mem(), "--runner_config.max_steps %d "
-                                           "--lr_schedule.total_steps 100000", more);
+    const char *rest = arena_printf(mem(),
+                                    "--runner_config.max_steps %d "
+                                    "--lr_schedule.total_steps 100000",
+                                    more);
     const char *whole = in_temp(arena_printf(mem(), "whole%d", number));
     RUN_EXPECT(0, train_words(config, run, rest));
     SAID_EXPECT(arena_printf(mem(), "resumed after step %d", n));
@@ -345,9 +367,15 @@ static void check_signal(int number) {
     expect_same_losses(run, whole, more);
 }
 
-TEST_LIMIT(sigterm_saves_and_stops, 180) { check_signal(SIGTERM); }
-TEST_LIMIT(sigint_saves_and_stops, 180) { check_signal(SIGINT); }
-TEST_LIMIT(sigusr1_saves_and_stops, 180) { check_signal(SIGUSR1); }
+TEST_LIMIT(sigterm_saves_and_stops, 180) {
+    check_signal(SIGTERM);
+}
+TEST_LIMIT(sigint_saves_and_stops, 180) {
+    check_signal(SIGINT);
+}
+TEST_LIMIT(sigusr1_saves_and_stops, 180) {
+    check_signal(SIGUSR1);
+}
 
 TEST_LIMIT(a_second_run_in_the_folder_is_refused, 120) {
     const char *config = small_config(100000, 50000), *run = in_temp("run");
@@ -367,7 +395,8 @@ TEST_LIMIT(divergence_stops_without_saving, 120) {
                               "--optimizer.weight_decay 900"));
     SAID_EXPECT("diverged");
     int n;
-    const MetricsRow *row = metrics_read(mem(), path_join(mem(), run, "metrics.jsonl"), &n);
+    const MetricsRow *row =
+        metrics_read(mem(), path_join(mem(), run, "metrics.jsonl"), &n);
     EXPECT(n >= 1 && n < 200);
     EXPECT(!isfinite(row[n - 1].loss) || !isfinite(row[n - 1].grad_norm));
     EXPECT(!file_exists(arena_printf(mem(), "%s/ckpt/step_%08d", run, n)));
@@ -441,13 +470,14 @@ TEST_LIMIT(memory_is_as_planned, 180) {
 
 TEST_LIMIT(a_plan_above_the_limit_is_refused, 120) {
     const char *run = in_temp("run"), *config = small_config(10, 0);
-    RUN_EXPECT(EXIT_MEMORY, train_words(config, run, "--context.max_device_memory 100KB"));
+    RUN_EXPECT(EXIT_MEMORY,
+               train_words(config, run, "--context.max_device_memory 100KB"));
     SAID_EXPECT("weights");
     SAID_EXPECT("activations");
     SAID_EXPECT("optimizer");
     EXPECT(!file_exists(run));
     RUN_EXPECT(0, train_words(config, run, "--context.max_device_memory 1GB"));
-    int64_t total =
-        json_i64(json_need(json_need(read_plan(run), "memory_bytes"), "total"), 1, 1 << 30);
+    int64_t total = json_i64(
+        json_need(json_need(read_plan(run), "memory_bytes"), "total"), 1, 1 << 30);
     EXPECT(total > 100 * 1024);
 }

@@ -83,10 +83,10 @@ TEST(no_model_and_no_data) {
 TEST(a_vocabulary_below_a_token) {
     refused(EXIT_CONFIG, "--model.model_config.vocab_size 1", "vocab_size");
     const char *run = in_temp("run");
-    RUN_EXPECT(EXIT_DATA,
-               arena_printf(mem(), "train %s --output_dir %s "
-                                   "--model.model_config.vocab_size 64",
-                            config_of(4), run));
+    RUN_EXPECT(EXIT_DATA, arena_printf(mem(),
+                                       "train %s --output_dir %s "
+                                       "--model.model_config.vocab_size 64",
+                                       config_of(4), run));
     SAID_EXPECT("outside the vocabulary of 64");
     EXPECT(!file_exists(path_join(mem(), run, "ckpt/latest")));
 }
@@ -94,16 +94,17 @@ TEST(a_vocabulary_below_a_token) {
 static const char *tensor_file(void) {
     static int32_t tokens[3 * 4 * 17];
     for (int i = 0; i < ARRAY_LEN(tokens); i++) tokens[i] = i * 7 % 256;
-    SafeTensor t = {.name = "tokens", .dtype = DT_I32, .rank = 3, .dim = {3, 4, 17},
-                    .data = tokens};
+    SafeTensor t = {
+        .name = "tokens", .dtype = DT_I32, .rank = 3, .dim = {3, 4, 17}, .data = tokens};
     const char *path = in_temp("tokens.safetensors");
     EXPECT(safetensors_write(path, &t, 1, NULL, NULL) == 0);
     return path;
 }
 
 static const char *batches(const char *path, const char *more) {
-    return arena_printf(mem(), "--train_dataset.data_loader.type TensorBatches "
-                               "--dataset_dir %s --batch_size 4 %s",
+    return arena_printf(mem(),
+                        "--train_dataset.data_loader.type TensorBatches "
+                        "--dataset_dir %s --batch_size 4 %s",
                         path, more);
 }
 
@@ -134,8 +135,9 @@ TEST(a_damaged_idx) {
     write_text(arena_printf(mem(), "%s.bin", shared), "0123456789");
     write_text(arena_printf(mem(), "%s.idx", shared), "MMIDIDX");
     refused(EXIT_DATA,
-            arena_printf(mem(), "--train_dataset.data_loader.type MegatronIndexed "
-                                "--dataset_dir %s",
+            arena_printf(mem(),
+                         "--train_dataset.data_loader.type MegatronIndexed "
+                         "--dataset_dir %s",
                          shared),
             "indexed.idx");
 }
@@ -148,9 +150,10 @@ TEST(a_damaged_weight_file) {
     size_t n;
     char *bytes = file_read(mem(), weights, 1 << 24, &n, EXIT_DATA);
     const char *config = in_temp("hf.yaml");
-    write_text(config, arena_printf(mem(), "train_dataset:\n  data_loader: {type: "
-                                           "TensorBatches, dataset_dir: "
-                                           "%s/expected.safetensors}\n",
+    write_text(config, arena_printf(mem(),
+                                    "train_dataset:\n  data_loader: {type: "
+                                    "TensorBatches, dataset_dir: "
+                                    "%s/expected.safetensors}\n",
                                     from));
     const char *words = arena_printf(mem(), "train %s --init_from %s --output_dir %s",
                                      config, to, in_temp("run"));
@@ -234,8 +237,8 @@ static void limit_file_size(void) {
 TEST_LIMIT(files_that_may_not_grow, 120) {
     const char *run = in_temp("run"), *four = config_of(4);
     RUN_EXPECT(0, arena_printf(mem(), "train %s --output_dir %s", four, run));
-    const char *words = arena_printf(mem(), "train %s --output_dir %s --train_steps 8", four,
-                                     run);
+    const char *words =
+        arena_printf(mem(), "train %s --output_dir %s --train_steps 8", four, run);
     driven_prepare = limit_file_size;
     setenv("STATOR_CACHE", "off", 1);
     RUN_EXPECT(EXIT_CHECKPOINT, words);
@@ -250,11 +253,12 @@ TEST_LIMIT(a_full_disk, 120) {
     const char *four = config_of(4);
     int code = stator_wait(
         stator_start(arena_printf(mem(), "train %s --output_dir %s", four, run)));
-    const char *words = arena_printf(mem(), "train %s --output_dir %s --train_steps 8", four,
-                                     run);
+    const char *words =
+        arena_printf(mem(), "train %s --output_dir %s --train_steps 8", four, run);
     bool good = code == 0;
-    const char *fill = arena_printf(mem(), "dd if=/dev/zero of=%s/fill bs=1k count=9999 "
-                                           "2>/dev/null; truncate -s -12k %s/fill",
+    const char *fill = arena_printf(mem(),
+                                    "dd if=/dev/zero of=%s/fill bs=1k count=9999 "
+                                    "2>/dev/null; truncate -s -12k %s/fill",
                                     disk, disk);
     if (good) good = system(fill) == 0;
     if (good) good = stator_wait(stator_start(words)) == EXIT_CHECKPOINT;

@@ -1,0 +1,151 @@
+/* op_codegen.c - generated code against the reference kernels, op by op: every sample of
+ * ops.h on both vector widths, with one thread and with two, guard bytes round every
+ * operand and result, and the sizes of ops.h as well as ones beyond a vector and a block. */
+#include "op_programs.h"
+#include "../../codegen/codegen.h"
+
+enum { GUARD = 256 };
+
+/* `text` with every `from` replaced by `to`. */
+static char *replaced(Arena *mem, const char *text, const char *from, const char *to) {
+    Text t = text_new(mem);
+    for (const char *p = text, *at; *p; p = at + strlen(from)) {
+        at = strstr(p, from);
+        if (!at) {
+            text_add(&t, "%s", p);
+            break;
+        }
+        text_add_bytes(&t, p, (size_t)(at - p));
+        text_add(&t, "%s", to);
+    }
+    return t.s;
+}
+
+/* The sample with its last dimension 5 (7) made 37 (9001). */
+static Sample enlarged(Arena *mem, const Sample *s) {
+    static const char *const change[][2] = {{",5]", ",37]"}, {"[5]", "[37]"}, {"[7]", "[9001]"}};
+    Sample big = *s;
+    for (int i = 0; i < ARRAY_LEN(change); i++) {
+        if (big.more) big.more = replaced(mem, big.more, change[i][0], change[i][1]);
+        big.args = replaced(mem, big.args, change[i][0], change[i][1]);
+        big.body = replaced(mem, big.body, change[i][0], change[i][1]);
+    }
+    return big;
+}
+
+static char *guarded(Arena *mem, int64_t bytes) {
+    char *p = arena_alloc(mem, (size_t)bytes + 2 * GUARD);
+    memset(p, 0x5a, (size_t)bytes + 2 * GUARD);
+    return p + GUARD;
+}
+
+static bool untouched(const char *p, int64_t bytes) {
+    for (int i = 1; i <= GUARD; i++) {
+        if (p[-i] != 0x5a || p[bytes + i - 1] != 0x5a) return false;
+    }
+    return true;
+}
+
+/* Moves arguments and results of the program to guarded memory. */
+static void guard_all(Arena *mem, Program *p, Tensor **arg) {
+    for (int i = 0; i < p->entry->narg; i++) {
+        int64_t bytes = type_bytes(&p->entry->arg[i]->ty);
+        p->arg[i] = guarded(mem, bytes);
+        memcpy(p->arg[i], arg[i]->data, (size_t)bytes);
+    }
+    for (int i = 0; i < p->entry->nret; i++) {
+        p->ret[i] = guarded(mem, type_bytes(&p->entry->ret[i]->ty));
+    }
+}
+
+static void check_guards(const Sample *s, const Program *p, Tensor **arg) {
+    for (int i = 0; i < p->entry->narg; i++) {
+        int64_t bytes = type_bytes(&p->entry->arg[i]->ty);
+        if (!untouched(p->arg[i], bytes)) {
+            test_fail(__FILE__, __LINE__, "%s {%s} wrote beside operand %d", s->kind, s->body, i);
+        }
+        if (memcmp(p->arg[i], arg[i]->data, (size_t)bytes)) {
+            test_fail(__FILE__, __LINE__, "%s {%s} changed operand %d", s->kind, s->body, i);
+        }
+    }
+    for (int i = 0; i < p->entry->nret; i++) {
+        if (!untouched(p->ret[i], type_bytes(&p->entry->ret[i]->ty))) {
+            test_fail(__FILE__, __LINE__, "%s {%s} wrote beside result %d", s->kind, s->body, i);
+        }
+    }
+}
+
+/* Rounding of a long sum grows with its length; elementwise ops have a few ulp. */
+static void compare(const Sample *s, int nth, const Tensor *want, const void *got) {
+    Tensor g = {want->ty, (void *)got};
+    for (int64_t i = 0, n = type_count(&want->ty); i < n; i++) {
+        double x = tensor_get(&g, i), y = tensor_get(want, i);
+        if (x == y || (x != x && y != y) || fabs(x - y) <= 4e-6 * fmax(1, fabs(y))) continue;
+        test_fail(__FILE__, __LINE__, "%s {%s}: result %d, element %lld is %.9g, wanted %.9g",
+                  s->kind, s->body, nth, (long long)i, x, y);
+    }
+}
+
+/* False when generated code has no such program (it computes in f32): refused, as it must
+ * be, with a sentence. */
+static bool run_sample(const Sample *s, const char *cpu, int threads) {
+    Arena *mem = arena_new();
+    Module *m = sample_module(mem, s, "f32", is_comm(s) ? "a=1" : "", 1,
+                              is_comm(s) ? "local" : "global");
+    return_results(entry(m));
+    Tensor ***arg = make_arguments(mem, entry(m)), ***ret = run(mem, entry(m), arg);
+    PassOptions po = pass_options_default();
+    CompileOptions co = {.cpu = cpu, .threads = threads, .no_cache = true};
+    const char *passes = is_comm(s) ? "expand,epilogue,fuse,memplan"
+                                    : "place,expand,simplify,epilogue,fuse,memplan";
+    Catch c;
+    Program *p = NULL;
+    if (CATCH(c)) {
+        p = program_make(mem, m, passes, &po, &co);
+        program_allocate(p, NULL, 0);
+        catch_end(&c);
+    } else {
+        EXPECT(c.code == EXIT_CONFIG && strstr(s->body, "f64"));
+        arena_free(mem);
+        return false;
+    }
+    guard_all(mem, p, arg[0]);
+    program_run(p);
+    check_guards(s, p, arg[0]);
+    for (int i = 0; i < p->entry->nret; i++) compare(s, i, ret[0][i], p->ret[i]);
+    program_free(p);
+    arena_free(mem);
+    return true;
+}
+
+static bool parses(Arena *mem, const Sample *s) {
+    Catch c;
+    if (!CATCH(c)) return false;
+    sample_module(mem, s, "f32", is_comm(s) ? "a=1" : "", 1, is_comm(s) ? "local" : "global");
+    catch_end(&c);
+    return true;
+}
+
+static void all_samples(const char *cpu, int threads) {
+    int refused = 0, large = 0;
+    for (int i = 0; i < ARRAY_LEN(samples); i++) {
+        refused += !run_sample(&samples[i], cpu, threads);
+        Arena *mem = arena_new();
+        Sample big = enlarged(mem, &samples[i]);
+        bool changed = strcmp(big.body, samples[i].body) != 0;
+        if (changed && parses(mem, &big)) {
+            run_sample(&big, cpu, threads);
+            large++;
+        }
+        arena_free(mem);
+    }
+    printf("  %d samples, %d also large, %d refused\n", ARRAY_LEN(samples), large, refused);
+    EXPECT(refused <= 2 && large > 60);
+}
+
+TEST_LIMIT(widest_vectors_two_threads, 300) {
+    all_samples("native", 2);
+}
+TEST_LIMIT(avx2_one_thread, 300) {
+    all_samples("x86-64-v3", 1);
+}
