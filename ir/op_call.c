@@ -39,13 +39,22 @@ void infer_call(Op *op, Type *out) {
         out[i] = f->ret[i]->ty;
         if (loop && i >= carry) {
             if (type_bytes(&out[i]) > TYPE_MAX_BYTES / times) {
-                infer_error("result %d of %lld runs has more than 2^50 bytes", i,
-                            (long long)times);
+                fail(EXIT_MEMORY, "call of @%s: result %d of %lld runs has more than 2^50 "
+                                  "bytes", f->name, i, (long long)times);
             }
             out[i] = stacked(times, &out[i]);
         }
         if (i < carry && !type_same_shape(&f->ret[i]->ty, &f->arg[i]->ty)) {
             infer_error("carried value %d changes its type in @%s", i, f->name);
+        }
+    }
+    for (int i = 0; loop && i < f->nret; i++) {
+        int a = f->alias[i];
+        bool same = i < carry ? a == i : a >= carry && a < carry + each;
+        if (a >= 0 && !same) {
+            infer_error("in a loop result %d of @%s cannot overwrite %%%s: a carried result "
+                        "overwrites what it is carried from, a stacked one a stacked operand",
+                        i, f->name, f->arg[a]->name);
         }
     }
     op->nout = f->nret;

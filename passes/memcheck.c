@@ -77,6 +77,41 @@ static bool may_meet(Arena *mem, const Span *a, const Span *b) {
     return a->born < b->born && overwrite_allowed(mem, a, b);
 }
 
+/* Buffers of arguments are written to only where the function says so. */
+static const char *check_arguments(Arena *mem, const Func *f) {
+    for (const Op *op = f->first; op; op = op->next) {
+        for (int i = 0; i < op->nout; i++) {
+            const Value *v = op->out[i], *of = viewed(v);
+            bool allowed = v->loc.kind != LOC_ARG || (!of->def && of->nth == v->loc.at);
+            for (int k = 0; k < f->nret; k++) allowed |= f->alias[k] == v->loc.at;
+            if (allowed) continue;
+            return arena_printf(mem, "@%s: %%%s is written over an argument that stays",
+                                f->name, v->name);
+        }
+    }
+    return NULL;
+}
+
+static bool same_place(const Func *f, const Value *a, const Value *b) {
+    Span x = value_span(f, a), y = value_span(f, b);
+    return x.space == y.space && x.from == y.from;
+}
+
+/* What a callee writes over an operand is found there; views have their operand's bytes. */
+static const char *check_shared(Arena *mem, const Func *f) {
+    for (const Op *op = f->first; op; op = op->next) {
+        const Func *callee = op_attr(op, "fn") ? op_func(op) : NULL;
+        bool view = optab[op->kind].flags & F_VIEW;
+        for (int i = 0; i < op->nout; i++) {
+            int a = callee && callee->role != ROLE_KERNEL ? callee->alias[i] : view ? 0 : -1;
+            if (a < 0 || same_place(f, op->in[a], op->out[i])) continue;
+            return arena_printf(mem, "@%s: %%%s is not in the place of %%%s", f->name,
+                                op->out[i]->name, op->in[a]->name);
+        }
+    }
+    return NULL;
+}
+
 static const char *check_func(Arena *mem, Func *f) {
     func_number(f);
     Span *span = NEW_ARRAY(mem, Span, (size_t)(f->nvalues + f->nops));
@@ -114,7 +149,10 @@ static const char *check_func(Arena *mem, Func *f) {
 
 const char *memplan_check(Arena *mem, const Module *m) {
     for (Func *f = m->first; f; f = f->next) {
-        const char *why = f->role == ROLE_KERNEL ? NULL : check_func(mem, f);
+        if (f->role == ROLE_KERNEL) continue;
+        const char *why = check_func(mem, f);
+        if (!why) why = check_arguments(mem, f);
+        if (!why) why = check_shared(mem, f);
         if (why) return why;
     }
     return NULL;

@@ -6,8 +6,7 @@ static void refuse_placement(const Module *m, const Func *f, const Value *v) {
     bool placed = v->ty.pending != 0;
     for (int d = 0; d < v->ty.rank; d++) placed |= v->ty.split[d] != 0;
     if (!placed) return;
-    Arena *mem = arena_new();
-    Text t = text_new(mem);
+    Text t = text_new(m->mem);
     type_print(&t, &m->mesh, &v->ty);
     fail(EXIT_CONFIG, "@%s: %%%s has the placement %s; programs of several ranks need the "
                       "sharding passes, which this build does not have",

@@ -57,9 +57,8 @@ void module_remove_unused(Module *m) {
 
 static bool attrs_equal(const Attr *a, const Attr *b) {
     for (; a && b; a = a->next, b = b->next) {
-        if (strcmp(a->key, b->key) || a->kind != b->kind || a->i != b->i || a->f != b->f) {
-            return false;
-        }
+        if (strcmp(a->key, b->key) || a->kind != b->kind || a->i != b->i) return false;
+        if (memcmp(&a->f, &b->f, sizeof a->f)) return false; /* -0 is not 0 */
         if (a->s && strcmp(a->s, b->s)) return false;
         if (a->rule && strcmp(a->rule->text, b->rule->text)) return false;
     }

@@ -51,6 +51,10 @@ static void step_arguments(Train *t) {
                 fail(EXIT_CONFIG, "%%%s: with micro-batches an argument has at most %d "
                                   "dimensions", g->arg[i]->name, MAX_RANK - 1);
             }
+            if (type_bytes(&ty) > TYPE_MAX_BYTES / t->o->micro_batches) {
+                fail(EXIT_MEMORY, "%%%s: %lld micro-batches have more than 2^50 bytes",
+                     g->arg[i]->name, (long long)t->o->micro_batches);
+            }
             memmove(ty.dim + 1, ty.dim, sizeof(int64_t) * (MAX_RANK - 1));
             memmove(ty.split + 1, ty.split, sizeof(Axes) * (MAX_RANK - 1));
             ty.dim[0] = t->o->micro_batches;

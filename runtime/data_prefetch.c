@@ -1,5 +1,6 @@
 /* data_prefetch.c - a thread that makes batches ahead of the trainer; see data.h. */
 #include "data_reader.h"
+#include "rt.h"
 #include <pthread.h>
 #include <signal.h>
 
@@ -35,6 +36,7 @@ static bool make_batch(Prefetch *p, int64_t batch) {
 
 static void *prefetch_run(void *arg) {
     Prefetch *p = arg;
+    rt_unbind_thread();
     bool good = true;
     pthread_mutex_lock(&p->lock);
     while (good && (p->steps < 0 || p->made < p->steps)) {

@@ -4,6 +4,7 @@
 #include "rt.h"
 #include <omp.h>
 #include <sched.h>
+#include <stdlib.h>
 
 #ifndef _OPENMP
 #error "compile this file with -fopenmp"
@@ -14,11 +15,53 @@ static _Thread_local bool inside;
 static _Thread_local int64_t inside_thread;
 static int thread_count;
 
+static cpu_set_t process_mask;
+static bool have_mask;
+
+/* The cores this process was started on, before its threads were bound. */
+static const cpu_set_t *started_on(void) {
+    if (!have_mask && sched_getaffinity(0, sizeof process_mask, &process_mask) != 0) {
+        CPU_ZERO(&process_mask);
+        for (int i = 0; i < omp_get_num_procs() && i < CPU_SETSIZE; i++) {
+            CPU_SET(i, &process_mask);
+        }
+    }
+    have_mask = true;
+    return &process_mask;
+}
+
 int rt_cores(void) {
-    cpu_set_t mask;
-    int n = sched_getaffinity(0, sizeof mask, &mask) == 0 ? CPU_COUNT(&mask)
-                                                          : omp_get_num_procs();
-    return MAX(1, n);
+    return MAX(1, CPU_COUNT(started_on()));
+}
+
+void rt_unbind_thread(void) {
+    sched_setaffinity(0, sizeof(cpu_set_t), started_on());
+}
+
+/* Binds the calling thread to the n-th of the process's cores. */
+static void bind_thread(int n) {
+    const cpu_set_t *mask = started_on();
+    for (int i = 0; i < CPU_SETSIZE; i++) {
+        if (!CPU_ISSET(i, mask) || n-- > 0) continue;
+        cpu_set_t one;
+        CPU_ZERO(&one);
+        CPU_SET(i, &one);
+        sched_setaffinity(0, sizeof one, &one);
+        return;
+    }
+}
+
+/* Each thread on a core of its own: two on one core wait for each other at every barrier,
+ * a time slice each. STATOR_BIND=off
+ * leaves them to the system. */
+static void bind_threads(int threads) {
+    const char *off = getenv("STATOR_BIND");
+    bool bind = threads > 1 && threads <= rt_cores() && !(off && !strcmp(off, "off"));
+#pragma omp parallel num_threads(threads)
+    {
+        if (bind) bind_thread(omp_get_thread_num());
+        else rt_unbind_thread();
+    }
 }
 
 int rt_threads(void) {
@@ -31,6 +74,7 @@ void rt_set_threads(int threads) {
     thread_count = threads ? threads : rt_cores();
     omp_set_dynamic(0);
     omp_set_num_threads(thread_count);
+    bind_threads(thread_count);
 }
 
 bool rt_bind_warning(char *out, size_t size) {

@@ -27,8 +27,10 @@ static void set_option(Case *c, const char *text) {
     struct {
         const char *name;
         double *at;
-    } number[] = {{"beta1=", &c->options.beta1},        {"beta2=", &c->options.beta2},
-                  {"eps=", &c->options.eps},            {"momentum=", &c->options.momentum},
+    } number[] = {{"beta1=", &c->options.beta1},
+                  {"beta2=", &c->options.beta2},
+                  {"eps=", &c->options.eps},
+                  {"momentum=", &c->options.momentum},
                   {"clip_norm=", &c->options.clip_norm},
                   {"weight_decay=", &c->options.weight_decay}};
     for (int i = 0; i < ARRAY_LEN(number); i++) {
@@ -37,9 +39,12 @@ static void set_option(Case *c, const char *text) {
         *number[i].at = atof(text + n);
         return;
     }
-    if (!strncmp(text, "micro_batches=", 14)) c->options.micro_batches = atoi(text + 14);
-    else if (!strncmp(text, "optimizer=", 10)) c->options.optimizer = text + 10;
-    else test_fail(__FILE__, __LINE__, "%s: unknown option %s", c->path, text);
+    if (!strncmp(text, "micro_batches=", 14))
+        c->options.micro_batches = atoi(text + 14);
+    else if (!strncmp(text, "optimizer=", 10))
+        c->options.optimizer = text + 10;
+    else
+        test_fail(__FILE__, __LINE__, "%s: unknown option %s", c->path, text);
 }
 
 /* The words of the first line: -p passes, -o option. */
@@ -50,10 +55,14 @@ static void parse_command(Case *c) {
     char *line = arena_strndup(c->mem, c->text + 6, strcspn(c->text + 6, "\n"));
     const char *flag = NULL;
     for (char *word = strtok(line, " "); word; word = strtok(NULL, " ")) {
-        if (word[0] == '-') flag = word;
-        else if (flag && !strcmp(flag, "-p")) c->passes = word;
-        else if (flag && !strcmp(flag, "-o")) set_option(c, word);
-        else test_fail(__FILE__, __LINE__, "%s: '%s' in the command", c->path, word);
+        if (word[0] == '-')
+            flag = word;
+        else if (flag && !strcmp(flag, "-p"))
+            c->passes = word;
+        else if (flag && !strcmp(flag, "-o"))
+            set_option(c, word);
+        else
+            test_fail(__FILE__, __LINE__, "%s: '%s' in the command", c->path, word);
     }
     const char *second = strchr(c->text, '\n');
     if (!second || strncmp(second + 1, "# ", 2)) {
@@ -67,7 +76,8 @@ static Case read_case(Arena *mem, const char *path) {
     c.text = file_read(mem, path, 1 << 20, &n, EXIT_CONFIG);
     c.input_bytes = n;
     c.expected = "";
-    for (const char *p = c.text; p && *p; p = strchr(p, '\n') ? strchr(p, '\n') + 1 : NULL) {
+    for (const char *p = c.text; p && *p;
+         p = strchr(p, '\n') ? strchr(p, '\n') + 1 : NULL) {
         if (strncmp(p, expect_mark, strlen(expect_mark)) &&
             strncmp(p, error_mark, strlen(error_mark))) {
             continue;

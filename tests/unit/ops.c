@@ -112,8 +112,9 @@ static void expect_near(const Sample *s, const char *what, int nth, const Tensor
     for (int64_t i = 0, n = type_count(&a->ty); i < n; i++) {
         double x = tensor_get(a, i), y = tensor_get(b, i);
         if (near(x, y, tol)) continue;
-        test_fail(__FILE__, __LINE__, "%s {%s}: %s %d, element %lld is %.17g, wanted %.17g",
-                  s->kind, s->body, what, nth, (long long)i, x, y);
+        test_fail(__FILE__, __LINE__,
+                  "%s {%s}: %s %d, element %lld is %.17g, wanted %.17g", s->kind, s->body,
+                  what, nth, (long long)i, x, y);
     }
 }
 
@@ -142,7 +143,8 @@ TEST(text_round_trip) {
         Module *m = plain_module(mem, &samples[i], "f32");
         return_results(entry(m));
         char *once = module_print(mem, m);
-        EXPECT_STR(module_print(mem, module_parse(mem, "again", once, strlen(once))), once);
+        EXPECT_STR(module_print(mem, module_parse(mem, "again", once, strlen(once))),
+                   once);
         arena_free(mem);
     }
 }
@@ -197,8 +199,8 @@ static void check_gradient(const Sample *s) {
         return;
     }
     for (int i = 0; i < operands; i++) {
-        bool param = dtype_is_float(model->arg[i]->ty.dt) &&
-                     !starts(model->arg[i]->name, "table");
+        bool param =
+            dtype_is_float(model->arg[i]->ty.dt) && !starts(model->arg[i]->name, "table");
         func_arg_attr(model, i, param ? "role=param" : "role=data");
     }
     Module *d = module_clone(mem, m);
@@ -216,14 +218,18 @@ static void check_gradient(const Sample *s) {
             double x = tensor_get(t, k), h = 1e-4;
             /* Richardson: errors of h^2 cancel */
             double wide = (loss_with(model, arg, t, k, x + 2 * h) -
-                           loss_with(model, arg, t, k, x - 2 * h)) / (4 * h);
+                           loss_with(model, arg, t, k, x - 2 * h)) /
+                          (4 * h);
             double slim = (loss_with(model, arg, t, k, x + h) -
-                           loss_with(model, arg, t, k, x - h)) / (2 * h);
+                           loss_with(model, arg, t, k, x - h)) /
+                          (2 * h);
             double want = (4 * slim - wide) / 3;
             if (near(tensor_get(g, k), want, 1e-6)) continue;
-            test_fail(__FILE__, __LINE__, "%s {%s}: d loss / d %%%s[%lld] = %.12g, by "
-                      "differences %.12g", s->kind, s->body, model->arg[i]->name,
-                      (long long)k, tensor_get(g, k), want);
+            test_fail(__FILE__, __LINE__,
+                      "%s {%s}: d loss / d %%%s[%lld] = %.12g, by "
+                      "differences %.12g",
+                      s->kind, s->body, model->arg[i]->name, (long long)k,
+                      tensor_get(g, k), want);
         }
     }
     EXPECT(nth == grad->nret);
@@ -255,7 +261,8 @@ static void check_passes(const char *names, bool composite_only, double tol) {
         Func *f = entry(m), *g = entry(after);
         Tensor **want = run(mem, f, make_arguments(mem, f))[0];
         Tensor **got = run(mem, g, make_arguments(mem, g))[0];
-        for (int k = 0; k < f->nret; k++) expect_near(s, "result", k, got[k], want[k], tol);
+        for (int k = 0; k < f->nret; k++)
+            expect_near(s, "result", k, got[k], want[k], tol);
         arena_free(mem);
     }
 }
@@ -322,8 +329,9 @@ static double comm_element(const Op *op, Tensor ***arg, const Mesh *m, int rank,
         at[split] += mine * (in->dim[split] / n);
         return tensor_get(arg[peer(m, rank, c)][0], element(in, at));
     }
-    default: test_fail(__FILE__, __LINE__, "no direct computation of %s",
-                       optab[op->kind].name);
+    default:
+        test_fail(__FILE__, __LINE__, "no direct computation of %s",
+                  optab[op->kind].name);
     }
 }
 
@@ -338,12 +346,14 @@ static void check_comm(const Sample *s, const char *mesh, int ranks) {
     for (int r = 0; r < mesh_ranks(&m->mesh); r++) {
         for (int64_t i = 0, n = type_count(t); i < n; i++) {
             int64_t at[MAX_RANK] = {0}, rest = i;
-            for (int d = t->rank - 1; d >= 0; rest /= t->dim[d--]) at[d] = rest % t->dim[d];
+            for (int d = t->rank - 1; d >= 0; rest /= t->dim[d--])
+                at[d] = rest % t->dim[d];
             double want = comm_element(op, arg, &m->mesh, r, at);
             if (near(tensor_get(ret[r][0], i), want, 1e-6)) continue;
-            test_fail(__FILE__, __LINE__, "%s on mesh(%s), rank %d, element %lld: %g, "
-                      "wanted %g", s->body, mesh, r, (long long)i,
-                      tensor_get(ret[r][0], i), want);
+            test_fail(__FILE__, __LINE__,
+                      "%s on mesh(%s), rank %d, element %lld: %g, "
+                      "wanted %g",
+                      s->body, mesh, r, (long long)i, tensor_get(ret[r][0], i), want);
         }
     }
     arena_free(mem);
@@ -353,8 +363,8 @@ TEST(collectives) {
     static const struct {
         const char *mesh;
         int ranks;
-    } meshes[] = {{"a=1", 1}, {"a=2", 2}, {"a=3", 3}, {"a=4", 4}, {"a=2, b=2", 2},
-                  {"a=3, b=2", 3}, {"a=2, b=2, c=3", 2}};
+    } meshes[] = {{"a=1", 1},      {"a=2", 2},      {"a=3", 3},          {"a=4", 4},
+                  {"a=2, b=2", 2}, {"a=3, b=2", 3}, {"a=2, b=2, c=3", 2}};
     int checked = 0;
     for (int i = 0; i < ARRAY_LEN(samples); i++) {
         if (!is_comm(&samples[i])) continue;
@@ -436,11 +446,14 @@ TEST(bad_types_fail) {
         {{"rng_layer", NULL, "%r: i32[2], %o: i32[]", "%y = rng_layer %r, %o : i32[2]"},
          "rng must be i32[3]"},
         {{"dropout", NULL, "%x: F[5], %r: i32[3]",
-          "%y = dropout %x, %r {p=1; site=0} : F[5]"}, "0 <= p < 1"},
+          "%y = dropout %x, %r {p=1; site=0} : F[5]"},
+         "0 <= p < 1"},
         {{"dropout", NULL, "%x: F[5], %r: i32[1]",
-          "%y = dropout %x, %r {p=0.1; site=0} : F[5]"}, "rng must be i32[3]"},
+          "%y = dropout %x, %r {p=0.1; site=0} : F[5]"},
+         "rng must be i32[3]"},
         {{"attention", NULL, "%q: F[1,1,3,1], %k: F[1,1,2,1], %o: i32[], %r: i32[3]",
-          "%y, %l = attention %q, %k, %k, %o, %r {scale=1; causal=1} : F[1,1,3,1], F[1,1,3]"},
+          "%y, %l = attention %q, %k, %k, %o, %r {scale=1; causal=1} : F[1,1,3,1], "
+          "F[1,1,3]"},
          "3 query heads, which 2 key heads do not divide"},
         {{"gelu", NULL, "%x: i32[5]", "%y = gelu %x : i32[5]"}, "must be a float type"},
         {{"stack", NULL, "%x: F[2], %y: F[3]", "%z = stack %x, %y {dim=0} : F[2,2]"},
@@ -450,9 +463,11 @@ TEST(bad_types_fail) {
         {{"all_reduce", NULL, "%x: F[2]", "%z = all_reduce %x {axis=q} : F[2]"},
          "mesh axis 'q' not found"},
         {{"reduce_scatter", NULL, "%x: F[3]",
-          "%z = reduce_scatter %x {axis=a; dim=0} : F[1]"}, "2 ranks do not divide 3"},
+          "%z = reduce_scatter %x {axis=a; dim=0} : F[1]"},
+         "2 ranks do not divide 3"},
         {{"all_gather", NULL, "%x: F[281474976710656]",
-          "%z = all_gather %x {axis=a; dim=0} : F[1]"}, "more than 2^50 bytes"},
+          "%z = all_gather %x {axis=a; dim=0} : F[1]"},
+         "more than 2^50 bytes"},
     };
     for (volatile int i = 0; i < ARRAY_LEN(bad); i++) {
         Arena *mem = arena_new();

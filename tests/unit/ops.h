@@ -1,15 +1,15 @@
 /* ops.h - one-op programs for every row of ops.def: the samples of ops.c. A type `F[...]`
  * is f64 when gradients and expansions are checked, f32 else; odd sizes on purpose.
  * Arguments of a float type are differentiated; names steer the numbers they get (see
- * fill_argument in ops.c): pos* in (0.5, 1.5), nz* away from 0, ids* rows of a table of 4,
- * lab* labels of 4 classes or -1, zero* 0, off* the offset 2, all others in (-1, 1);
- * table* is no parameter. In collectives 4* is 4 times the ranks of axis a, 12/ a share. */
+ * fill_argument in ops.c): pos* in (0.5, 1.5), nz* away from 0, ids* rows of a table of
+ * 4, lab* labels of 4 classes or -1, zero* 0, off* the offset 2, all others in (-1, 1);
+ * table* is no parameter. In collectives 4* is 4 times the ranks of axis a, 12/ a share.
+ */
 #ifndef STATOR_TESTS_OPS_H
 #define STATOR_TESTS_OPS_H
 #include <stddef.h>
 
-#define ATTN(q, k)                                                           \
-    "%q: F[" q "], %k: F[" k "], %v: F[" k "], %off: i32[], %rng: i32[3]"
+#define ATTN(q, k) "%q: F[" q "], %k: F[" k "], %v: F[" k "], %off: i32[], %rng: i32[3]"
 #define ATTN_OUT(attrs, q, lse)                                                          \
     "%o, %l = attention %q, %k, %v, %off, %rng {" attrs "} : F[" q "], F[" lse "]"
 #define ATTN_GRAD_ARGS(q, k, lse)                                                        \
@@ -20,14 +20,17 @@
     "} : F[" q "], F[" k "], F[" k "]"
 #define UNARY(op)                                                                        \
     {#op, NULL, "%x: F[3,5]", "%y = " #op " %x : F[3,5]"},                               \
-        {#op, NULL, "%nzx: F[2,1,7]", "%y = " #op " %nzx : F[2,1,7]"},                   \
-        {#op, NULL, "%x: F[]", "%y = " #op " %x : F[]"}
+        {#op, NULL, "%nzx: F[2,1,7]", "%y = " #op " %nzx : F[2,1,7]"}, {                 \
+#op, NULL, "%x: F[]", "%y = " #op " %x : F[]"                                    \
+    }
 #define UNARY_POS(op)                                                                    \
-    {#op, NULL, "%posx: F[3,5]", "%y = " #op " %posx : F[3,5]"},                         \
-        {#op, NULL, "%posx: F[]", "%y = " #op " %posx : F[]"}
+    {#op, NULL, "%posx: F[3,5]", "%y = " #op " %posx : F[3,5]"}, {                       \
+#op, NULL, "%posx: F[]", "%y = " #op " %posx : F[]"                              \
+    }
 #define BINARY(op)                                                                       \
-    {#op, NULL, "%x: F[3,5], %y: F[3,5]", "%z = " #op " %x, %y : F[3,5]"},               \
-        {#op, NULL, "%x: F[], %y: F[]", "%z = " #op " %x, %y : F[]"}
+    {#op, NULL, "%x: F[3,5], %y: F[3,5]", "%z = " #op " %x, %y : F[3,5]"}, {             \
+#op, NULL, "%x: F[], %y: F[]", "%z = " #op " %x, %y : F[]"                       \
+    }
 #define BROADCAST(op)                                                                    \
     {#op, NULL, "%x: F[3,5], %posy: F[3,5]", "%z = " #op " %x, %posy : F[3,5]"},         \
         {#op, NULL, "%x: F[2,3,5], %posy: F[5]",                                         \
@@ -38,8 +41,11 @@
          "%z = " #op " %x, %posy {...c,...->...c} : F[2,3,5]"},                          \
         {#op, NULL, "%x: F[3,2], %posy: F[]",                                            \
          "%z = " #op " %x, %posy {...,_->...} : F[3,2]"},                                \
-        {#op, NULL, "%x: F[3], %posy: F[5]", "%z = " #op " %x, %posy {m,n->mn} : F[3,5]"}, \
-        {#op, NULL, "%posx: F[4]", "%z = " #op " %posx, %posx : F[4]"}
+        {#op, NULL, "%x: F[3], %posy: F[5]",                                             \
+         "%z = " #op " %x, %posy {m,n->mn} : F[3,5]"},                                   \
+    {                                                                                    \
+#op, NULL, "%posx: F[4]", "%z = " #op " %posx, %posx : F[4]"                     \
+    }
 
 typedef struct Sample {
     const char *kind;
@@ -59,7 +65,8 @@ static const Sample samples[] = {
      "%y = dot %x, %w {bhik,bhij->bhjk} : F[2,3,7,5]"},
     {"dot", NULL, "%x: F[3], %w: F[3]", "%y = dot %x, %w {k,k->_} : F[]"},
     {"dot", NULL, "%x: F[3], %w: F[4]", "%y = dot %x, %w {m,n->nm} : F[4,3]"},
-    {"dot", NULL, "%x: F[2,3,5], %w: F[5,4]", "%y = dot %x, %w {...k,kn->...n} : F[2,3,4]"},
+    {"dot", NULL, "%x: F[2,3,5], %w: F[5,4]",
+     "%y = dot %x, %w {...k,kn->...n} : F[2,3,4]"},
     {"dot", NULL, "%x: F[3,3]", "%y = dot %x, %x {mk,kn->mn} : F[3,3]"},
     {"sum", NULL, "%x: F[3,5]", "%y = sum %x {mn->m} : F[3]"},
     {"sum", NULL, "%x: F[3,5]", "%y = sum %x {mn->n} : F[5]"},
@@ -83,7 +90,10 @@ static const Sample samples[] = {
     {"stack", NULL, "%x: F[]", "%a = stack %x, %x {dim=0} : F[2]"},
     {"copy", NULL, "%x: F[3,5]", "%y = copy %x : F[3,5]"},
     {"copy", NULL, "%ids: i32[7]", "%y = copy %ids : i32[7]"},
-    BROADCAST(add), BROADCAST(sub), BROADCAST(mul), BROADCAST(div),
+    BROADCAST(add),
+    BROADCAST(sub),
+    BROADCAST(mul),
+    BROADCAST(div),
     {"fill", NULL, "", "%y = fill {value=0.3} : F[2,3]"},
     {"fill", NULL, "", "%y = fill {value=-2} : i32[]"},
     {"fill", NULL, "", "%y = fill {value=inf} : F[]"},
@@ -94,11 +104,21 @@ static const Sample samples[] = {
     {"cast", NULL, "%x: F[3,5]", "%y = cast %x : f64[3,5]"},
     {"cast", NULL, "%x: F[3]", "%y = cast %x : i32[3]"},
     {"cast", NULL, "%ids: i32[3]", "%y = cast %ids : F[3]"},
-    UNARY(exp), UNARY_POS(log), UNARY_POS(sqrt), UNARY_POS(rsqrt), UNARY(tanh),
+    UNARY(exp),
+    UNARY_POS(log),
+    UNARY_POS(sqrt),
+    UNARY_POS(rsqrt),
+    UNARY(tanh),
     {"relu", NULL, "%nzx: F[3,5]", "%y = relu %nzx : F[3,5]"},
     {"relu", NULL, "%nzx: F[]", "%y = relu %nzx : F[]"},
-    BINARY(relu_grad), UNARY(gelu), BINARY(gelu_grad), UNARY(gelu_erf),
-    BINARY(gelu_erf_grad), UNARY(fast_gelu), BINARY(fast_gelu_grad), UNARY(silu),
+    BINARY(relu_grad),
+    UNARY(gelu),
+    BINARY(gelu_grad),
+    UNARY(gelu_erf),
+    BINARY(gelu_erf_grad),
+    UNARY(fast_gelu),
+    BINARY(fast_gelu_grad),
+    UNARY(silu),
     BINARY(silu_grad),
     {"pick", NULL, "%x: F[3,4], %lab: i32[3]", "%y = pick %x, %lab : F[3,4]"},
     {"pick", NULL, "%x: F[4], %lab: i32[]", "%y = pick %x, %lab : F[4]"},
@@ -127,7 +147,8 @@ static const Sample samples[] = {
     {"softmax", NULL, "%x: F[2,3,5]", "%y = softmax %x : F[2,3,5]"},
     {"softmax", NULL, "%x: F[7]", "%y = softmax %x : F[7]"},
     {"softmax", NULL, "%x: F[3,1]", "%y = softmax %x : F[3,1]"},
-    {"softmax_grad", NULL, "%y: F[3,5], %dy: F[3,5]", "%d = softmax_grad %y, %dy : F[3,5]"},
+    {"softmax_grad", NULL, "%y: F[3,5], %dy: F[3,5]",
+     "%d = softmax_grad %y, %dy : F[3,5]"},
     {"xent", NULL, "%x: F[2,5,4], %lab: i32[2,5]",
      "%l, %s = xent %x, %lab : F[2,5], F[2,5]"},
     {"xent", NULL, "%x: F[4], %lab: i32[]", "%l, %s = xent %x, %lab : F[], F[]"},
@@ -139,9 +160,11 @@ static const Sample samples[] = {
     {"embed_grad", NULL, "%ids: i32[2,5], %dy: F[2,5,3]",
      "%y = embed_grad %ids, %dy : F[4,3]"},
     {"positions", NULL, "%off: i32[]", "%y = positions %off : i32[5]"},
-    {"rng_layer", NULL, "%rng: i32[3], %off: i32[]", "%y = rng_layer %rng, %off : i32[3]"},
+    {"rng_layer", NULL, "%rng: i32[3], %off: i32[]",
+     "%y = rng_layer %rng, %off : i32[3]"},
     {"rope_table", NULL, "%off: i32[]", "%y = rope_table %off {base=10000} : F[5,3,2]"},
-    {"rope", NULL, "%x: F[2,3,5,4], %table: F[3,2,2]", "%y = rope %x, %table : F[2,3,5,4]"},
+    {"rope", NULL, "%x: F[2,3,5,4], %table: F[3,2,2]",
+     "%y = rope %x, %table : F[2,3,5,4]"},
     {"rope", NULL, "%x: F[1,3,1,2], %table: F[3,1,2]",
      "%y = rope %x, %table {inverse=1} : F[1,3,1,2]"},
     {"attention", NULL, ATTN("2,3,4,5", "2,3,4,5"),
@@ -157,12 +180,14 @@ static const Sample samples[] = {
     {"cache_write", NULL, "%c: F[2,5,2,3], %x: F[2,3,2,3], %off: i32[]",
      "%y = cache_write %c, %x, %off : F[2,5,2,3]"},
     {"adamw", NULL,
-     "%p: F[3,5], %g: F[3,5], %m: F[3,5], %posv: F[3,5], %lr: F[], %posa: F[], %posb: F[], "
+     "%p: F[3,5], %g: F[3,5], %m: F[3,5], %posv: F[3,5], %lr: F[], %posa: F[], %posb: "
+     "F[], "
      "%clip: F[]",
      "%a, %b, %c = adamw %p, %g, %m, %posv, %lr, %posa, %posb, %clip "
      "{beta1=0.9; beta2=0.95; eps=1e-08; decay=0.1} : F[3,5], F[3,5], F[3,5]"},
     {"adamw", NULL,
-     "%p: F[], %g: F[], %m: F[], %posv: F[], %lr: F[], %posa: F[], %posb: F[], %clip: F[]",
+     "%p: F[], %g: F[], %m: F[], %posv: F[], %lr: F[], %posa: F[], %posb: F[], %clip: "
+     "F[]",
      "%a, %b, %c = adamw %p, %g, %m, %posv, %lr, %posa, %posb, %clip "
      "{beta1=0.8; beta2=0.999; eps=0.001; decay=0} : F[], F[], F[]"},
     {"sgd", NULL, "%p: F[3,5], %g: F[3,5], %b: F[3,5], %lr: F[], %clip: F[]",
@@ -184,7 +209,8 @@ static const Sample samples[] = {
      "  %y = dot %x, %w {k,kn->n} : F[3]\n  %z = add %y, %b : F[3]\n"
      "  %a = tanh %z : F[3]\n  %c = mul %a, %x : F[3]\n  return %a, %c\n}\n",
      "%x: F[3], %w: F[4,3,3], %b: F[3]",
-     "%y, %z = call %x, %w, %b {fn=@f; times=4; carry=1; each=1; reverse=1} : F[3], F[4,3]"},
+     "%y, %z = call %x, %w, %b {fn=@f; times=4; carry=1; each=1; reverse=1} : F[3], "
+     "F[4,3]"},
     {"call", /* a loop without carried values, and one inside another */
      "func @g(%x: F[2], %w: F[2]) -> (F[2]) {\n  %y = mul %x, %w : F[2]\n"
      "  %z = tanh %y : F[2]\n  return %z\n}\n"
@@ -197,11 +223,15 @@ static const Sample samples[] = {
      "  %y = mul %x, %s {...,_->...} : F[3]\n  %z = mul %y, %w : F[3]\n"
      "  return %z, %n, %x\n}\n",
      "%x: F[3], %off: i32[], %w: F[2,3]",
-     "%y, %n, %h = call %x, %off, %w {fn=@f; times=2; carry=2; each=1} : F[3], i32[], F[2,3]"},
+     "%y, %n, %h = call %x, %off, %w {fn=@f; times=2; carry=2; each=1} : F[3], i32[], "
+     "F[2,3]"},
     {"all_reduce", NULL, "%x: f32[3,4]", "%y = all_reduce %x {axis=a} : f32[3,4]"},
-    {"all_gather", NULL, "%x: f32[3,4]", "%y = all_gather %x {axis=a; dim=1} : f32[3,4*]"},
-    {"all_gather", NULL, "%x: f32[3,4]", "%y = all_gather %x {axis=a; dim=0} : f32[3*,4]"},
-    {"all_gather", NULL, "%ids: i32[5]", "%y = all_gather %ids {axis=a; dim=0} : i32[5*]"},
+    {"all_gather", NULL, "%x: f32[3,4]",
+     "%y = all_gather %x {axis=a; dim=1} : f32[3,4*]"},
+    {"all_gather", NULL, "%x: f32[3,4]",
+     "%y = all_gather %x {axis=a; dim=0} : f32[3*,4]"},
+    {"all_gather", NULL, "%ids: i32[5]",
+     "%y = all_gather %ids {axis=a; dim=0} : i32[5*]"},
     {"reduce_scatter", NULL, "%x: f32[12,5]",
      "%y = reduce_scatter %x {axis=a; dim=0} : f32[12/,5]"},
     {"reduce_scatter", NULL, "%x: f32[2,12,3]",

@@ -2,10 +2,10 @@
  * hundred made programs, run by the interpreter before and after every pass. A pass that
  * does not reorder sums must keep every bit. */
 #include "../../ir/ir.h"
-#include "../../ir/rng.h"
 #include "../../ir/sample.h"
 #include "../../passes/passes.h"
 #include "../test.h"
+#include "made.h"
 #include <dirent.h>
 
 static const double rounding = 2e-5; /* of f32 sums in another order */
@@ -32,7 +32,8 @@ static void check_round_trip(const char *what, const Module *m) {
     char *once = module_print(mem, m);
     char *twice = module_print(mem, parse(mem, what, once));
     if (strcmp(once, twice)) {
-        test_fail(__FILE__, __LINE__, "%s: text\n%s\nis read back as\n%s", what, once, twice);
+        test_fail(__FILE__, __LINE__, "%s: text\n%s\nis read back as\n%s", what, once,
+                  twice);
     }
     arena_free(mem);
 }
@@ -41,8 +42,8 @@ static void expect_same(const char *what, const char *name, int64_t i, double go
                         double want, double tol) {
     if (got == want || (got != got && want != want)) return;
     if (fabs(got - want) <= tol * fmax(1, fabs(want))) return;
-    test_fail(__FILE__, __LINE__, "%s: %s, element %lld is %.17g, wanted %.17g", what, name,
-              (long long)i, got, want);
+    test_fail(__FILE__, __LINE__, "%s: %s, element %lld is %.17g, wanted %.17g", what,
+              name, (long long)i, got, want);
 }
 
 static void compare(const char *what, const Module *before, const Module *after,
@@ -100,7 +101,8 @@ static double loss_at(const Func *f, Tensor **arg, Tensor *t, int64_t k, double 
     return loss;
 }
 
-/* First, middle and last element of the gradient of every parameter against differences. */
+/* First, middle and last element of the gradient of every parameter against differences.
+ */
 static void check_slopes(const char *what, const Func *model, const Func *grad) {
     Arena *mem = arena_new();
     Tensor **arg = sample_arguments(mem, grad)[0], **ret = run_on(mem, grad, arg);
@@ -112,7 +114,8 @@ static void check_slopes(const char *what, const Func *model, const Func *grad) 
         for (int k = 0; k < 3; k++) {
             double x = tensor_get(arg[i], at[k]), h = 1e-5;
             double slope = (loss_at(model, arg, arg[i], at[k], x + h) -
-                            loss_at(model, arg, arg[i], at[k], x - h)) / (2 * h);
+                            loss_at(model, arg, arg[i], at[k], x - h)) /
+                           (2 * h);
             expect_same(what, arg_str(grad, i, "hf", grad->arg[i]->name), at[k],
                         tensor_get(g, at[k]), slope, 1e-6);
         }
@@ -121,8 +124,8 @@ static void check_slopes(const char *what, const Func *model, const Func *grad) 
     arena_free(mem);
 }
 
-/* The model's results stay, bit for bit; gradients are slopes, and those of the f32 program
- * are near those of the f64 program. */
+/* The model's results stay, bit for bit; gradients are slopes, and those of the f32
+ * program are near those of the f64 program. */
 static void check_autodiff(const char *what, const Module *before, const Module *after) {
     Arena *mem = arena_new();
     Func *f = entry(before), *g = entry(after);
@@ -131,7 +134,8 @@ static void check_autodiff(const char *what, const Module *before, const Module 
     Tensor **a = run_on(mem, f, arg), **b = run_on(mem, g, arg);
     for (int i = 0; i < f->nret; i++) {
         for (int64_t k = 0, n = type_count(&f->ret[i]->ty); k < n; k++) {
-            expect_same(what, f->ret[i]->name, k, tensor_get(b[i], k), tensor_get(a[i], k), 0);
+            expect_same(what, f->ret[i]->name, k, tensor_get(b[i], k),
+                        tensor_get(a[i], k), 0);
         }
     }
     Module *f64 = doubled(mem, before), *g64 = module_clone(mem, f64);
@@ -142,8 +146,8 @@ static void check_autodiff(const char *what, const Module *before, const Module 
     Tensor **c = run_on(mem, entry(g64), sample_arguments(mem, entry(g64))[0]);
     for (int i = f->nret; i < g->nret; i++) {
         for (int64_t k = 0, n = type_count(&g->ret[i]->ty); k < n; k++) {
-            expect_same(what, g->ret[i]->name, k, tensor_get(b[i], k), tensor_get(c[i], k),
-                        narrow ? 0.05 : 1e-4);
+            expect_same(what, g->ret[i]->name, k, tensor_get(b[i], k),
+                        tensor_get(c[i], k), narrow ? 0.05 : 1e-4);
         }
     }
     arena_free(mem);
@@ -159,17 +163,19 @@ static bool is_batch(const Func *f, int i) {
 
 typedef struct Step { /* what a step computes, by hand */
     double loss, norm;
-    double **gradient; /* per parameter */
+    double **gradient;  /* per parameter */
     int nparam, *param; /* indices of arguments */
 } Step;
 
-static Step hand_gradients(Arena *mem, const Func *grad, Tensor **step_arg, int64_t runs) {
+static Step hand_gradients(Arena *mem, const Func *grad, Tensor **step_arg,
+                           int64_t runs) {
     Step s = {0};
     s.param = NEW_ARRAY(mem, int, (size_t)grad->narg);
     s.gradient = NEW_ARRAY(mem, double *, (size_t)grad->narg);
     for (int i = 0; i < grad->narg; i++) {
         if (strcmp(arg_str(grad, i, "role", ""), "param")) continue;
-        s.gradient[s.nparam] = NEW_ARRAY(mem, double, (size_t)type_count(&grad->arg[i]->ty));
+        s.gradient[s.nparam] =
+            NEW_ARRAY(mem, double, (size_t)type_count(&grad->arg[i]->ty));
         s.param[s.nparam++] = i;
     }
     for (int64_t run = 0; run < runs; run++) {
@@ -181,7 +187,8 @@ static Step hand_gradients(Arena *mem, const Func *grad, Tensor **step_arg, int6
                 tensor_set(arg[i], k, tensor_get(step_arg[i], from + k));
             }
         }
-        Tensor *dloss = arg[grad->narg - 1] = tensor_new(mem, &grad->arg[grad->narg - 1]->ty);
+        Tensor *dloss = arg[grad->narg - 1] =
+            tensor_new(mem, &grad->arg[grad->narg - 1]->ty);
         tensor_set(dloss, 0, 1.0 / (double)runs);
         Tensor **ret = run_on(mem, grad, arg);
         s.loss += tensor_get(ret[0], 0) / (double)runs;
@@ -202,8 +209,8 @@ static Step hand_gradients(Arena *mem, const Func *grad, Tensor **step_arg, int6
 }
 
 /* New values of one element: p, then the state; AdamW (arXiv 1711.05101) or SGD. */
-static void hand_update(const PassOptions *o, double decay, double rate, double c1, double c2,
-                        double g, double *p, double *m, double *v) {
+static void hand_update(const PassOptions *o, double decay, double rate, double c1,
+                        double c2, double g, double *p, double *m, double *v) {
     if (!strcmp(o->optimizer, "sgd")) {
         *m = o->momentum * *m + g + decay * *p;
         *p -= rate * *m;
@@ -242,7 +249,8 @@ static void check_train(const char *what, const Module *before, const Module *af
             const char *name = step->arg[s.param[p]]->name;
             expect_same(what, name, k, tensor_get(ret[out], k), x, 1e-4);
             expect_same(what, name, k, tensor_get(ret[out + 1], k), m, rounding);
-            if (adamw) expect_same(what, name, k, tensor_get(ret[out + 2], k), v, rounding);
+            if (adamw)
+                expect_same(what, name, k, tensor_get(ret[out + 2], k), v, rounding);
         }
     }
     arena_free(mem);
@@ -268,9 +276,12 @@ static void check_sequence(const char *file, const Module *start, const char *na
         Module *after = module_clone(mem, before);
         passes_run(after, name, o);
         check_round_trip(what, after);
-        if (!strcmp(name, "autodiff")) check_autodiff(what, before, after);
-        else if (!strcmp(name, "train")) check_train(what, before, after, o);
-        else compare(what, before, after, tolerance_of(name));
+        if (!strcmp(name, "autodiff"))
+            check_autodiff(what, before, after);
+        else if (!strcmp(name, "train"))
+            check_train(what, before, after, o);
+        else
+            compare(what, before, after, tolerance_of(name));
         before = after;
     }
     arena_free(mem);
@@ -319,8 +330,10 @@ static void visit_alone(const char *file, const Module *m) {
 static void visit_predict(const char *file, const Module *m) {
     PassOptions o = pass_options_default();
     bool local = m->level == LEVEL_LOCAL;
-    check_sequence(file, m, local ? strstr(predict_passes, "expand") : predict_passes, &o);
-    check_sequence(file, m, local ? "expand,fuse,memplan" : "place,expand,fuse,memplan", &o);
+    check_sequence(file, m, local ? strstr(predict_passes, "expand") : predict_passes,
+                   &o);
+    check_sequence(file, m, local ? "expand,fuse,memplan" : "place,expand,fuse,memplan",
+                   &o);
 }
 
 static void train_with(const char *file, const Module *m, int64_t micro_batches,
@@ -360,167 +373,12 @@ TEST_LIMIT(train_pipeline_sgd, 180) {
     each_file(visit_sgd);
 }
 
-/* ---- made programs: shapes are subsets of three dimensions a, b, c ---- */
-
-typedef struct Made {
-    Text text;
-    uint64_t seed, drawn;
-    int size[3];
-    int nvalues, mask[64]; /* %v0, %v1, ...: the dimensions of each */
-} Made;
-
-static int draw(Made *g, int n) {
-    return (int)(rng_uniform(g->seed, 0, g->drawn++) * n);
-}
-
-static void letters(Made *g, int mask) {
-    for (int d = 0; d < 3; d++) {
-        if (mask >> d & 1) text_add(&g->text, "%c", 'a' + d);
-    }
-    if (!mask) text_add(&g->text, "_");
-}
-
-static void type(Made *g, int mask) {
-    const char *comma = "";
-    text_add(&g->text, "f32[");
-    for (int d = 0; d < 3; d++) {
-        if (!(mask >> d & 1)) continue;
-        text_add(&g->text, "%s%d", comma, g->size[d]);
-        comma = ",";
-    }
-    text_add(&g->text, "]");
-}
-
-static void result(Made *g, int mask) {
-    text_add(&g->text, " : ");
-    type(g, mask);
-    text_add(&g->text, "\n");
-    g->mask[g->nvalues++] = mask;
-}
-
-static void made_op(Made *g) {
-    static const char *const unary[] = {"tanh", "gelu", "silu", "relu", "copy"};
-    static const char *const binary[] = {"add", "sub", "mul"};
-    int x = draw(g, g->nvalues), y = draw(g, g->nvalues);
-    int mx = g->mask[x], my = g->mask[y];
-    text_add(&g->text, "  %%v%d = ", g->nvalues);
-    switch (draw(g, 7)) {
-    case 0:
-    case 1:
-        text_add(&g->text, "%s %%v%d", unary[draw(g, ARRAY_LEN(unary))], x);
-        result(g, mx);
-        return;
-    case 2:
-    case 3:
-        text_add(&g->text, "%s %%v%d, %%v%d {", binary[draw(g, 3)], x, y);
-        letters(g, mx), text_add(&g->text, ","), letters(g, my);
-        text_add(&g->text, "->"), letters(g, mx | my), text_add(&g->text, "}");
-        result(g, mx | my);
-        return;
-    case 4: {
-        int kept = mx & draw(g, 8);
-        text_add(&g->text, "%s %%v%d {", draw(g, 3) ? "sum" : "max", x);
-        letters(g, mx), text_add(&g->text, "->"), letters(g, kept);
-        text_add(&g->text, "}");
-        result(g, kept);
-        return;
-    }
-    case 5: {
-        int kept = (mx ^ my) | (mx & my & draw(g, 8));
-        text_add(&g->text, "dot %%v%d, %%v%d {", x, y);
-        letters(g, mx), text_add(&g->text, ","), letters(g, my);
-        text_add(&g->text, "->"), letters(g, kept), text_add(&g->text, "}");
-        result(g, kept);
-        return;
-    }
-    default:
-        text_add(&g->text, "reshape %%v%d", x);
-        result(g, mx);
-    }
-}
-
-/* A call in a loop of @f(carry, each, invariant), which overwrites what it carries. */
-static void made_call(Made *g) {
-    int x = -1, w = -1;
-    for (int i = 0; i < g->nvalues; i++) {
-        if (g->mask[i] == 6 && (x < 0 || draw(g, 2))) x = i; /* [b,c] */
-        if (g->mask[i] == 7 && (w < 0 || draw(g, 2))) w = i; /* [a,b,c] */
-    }
-    if (x < 0 || w < 0) return;
-    int other = g->nvalues++;
-    g->mask[other] = 6;
-    text_add(&g->text, "  %%v%d, %%v%d = call %%v%d, %%v%d, %%v%d {fn=@f; times=%d; carry=1; "
-                       "each=1%s} : ", other, g->nvalues, x, w, x, g->size[0],
-             draw(g, 2) ? "; reverse=1" : "");
-    type(g, 6);
-    text_add(&g->text, ", ");
-    type(g, 7);
-    text_add(&g->text, "\n");
-    g->mask[g->nvalues++] = 7;
-}
-
-static void made_callee(Made *g) {
-    text_add(&g->text, "func @f(%%x: "), type(g, 6);
-    text_add(&g->text, ", %%w: "), type(g, 6);
-    text_add(&g->text, ", %%b: "), type(g, 6);
-    text_add(&g->text, ") -> ("), type(g, 6);
-    text_add(&g->text, "%s, ", draw(g, 2) ? "=%x" : ""), type(g, 6);
-    text_add(&g->text, "%s) {\n  %%m = mul %%x, %%w : ", draw(g, 2) ? "=%w" : "");
-    type(g, 6);
-    text_add(&g->text, "\n  %%n = add %%m, %%%s : ", draw(g, 2) ? "b" : "x");
-    type(g, 6);
-    text_add(&g->text, "\n  %%t = tanh %%n : "), type(g, 6);
-    text_add(&g->text, "\n  return %%t, %%%s\n}\n", draw(g, 2) ? "m" : "x");
-}
-
-/* func @net:model(%v0...) -> (...): 6 arguments, some of them overwritten by results */
-static char *made_program(Arena *mem, uint64_t seed) {
-    static const int sizes[] = {1, 2, 3, 5}, shapes[] = {7, 6, 3, 4, 1, 0};
-    Made head = {.text = text_new(mem), .seed = seed}, g = head;
-    g.text = text_new(mem);
-    for (int d = 0; d < 3; d++) g.size[d] = sizes[draw(&g, 4)];
-    for (int i = 0; i < 6; i++) g.mask[g.nvalues++] = shapes[i];
-    for (int k = 0, n = 4 + draw(&g, 20); k < n; k++) {
-        if (draw(&g, 8)) made_op(&g);
-        else made_call(&g);
-    }
-    int ret[3], alias[3], taken = 0;
-    for (int i = 0; i < 3; i++) {
-        ret[i] = i ? draw(&g, g.nvalues) : g.nvalues - 1;
-        alias[i] = -1;
-        for (int a = 0; a < 6; a++) {
-            if (g.mask[a] != g.mask[ret[i]] || taken >> a & 1 || !draw(&g, 3)) continue;
-            alias[i] = a;
-            taken |= 1 << a;
-            break;
-        }
-    }
-    memcpy(head.size, g.size, sizeof g.size);
-    head.drawn = g.drawn;
-    text_add(&head.text, "module @made mesh() level(local)\n");
-    made_callee(&head);
-    text_add(&head.text, "func @net:model(");
-    for (int i = 0; i < 6; i++) {
-        text_add(&head.text, "%s%%v%d: ", i ? ", " : "", i);
-        type(&head, shapes[i]);
-    }
-    text_add(&head.text, ") -> (");
-    for (int i = 0; i < 3; i++) {
-        text_add(&head.text, "%s", i ? ", " : "");
-        type(&head, g.mask[ret[i]]);
-        if (alias[i] >= 0) text_add(&head.text, "=%%v%d", alias[i]);
-    }
-    text_add(&head.text, ") {\n%s  return %%v%d, %%v%d, %%v%d\n}\n", g.text.s, ret[0],
-             ret[1], ret[2]);
-    return head.text.s;
-}
-
 TEST_LIMIT(made_programs, 120) {
     PassOptions o = pass_options_default();
     for (uint64_t seed = 1; seed <= 400; seed++) {
         Arena *mem = arena_new();
-        char *text = made_program(mem, seed), *name = arena_printf(mem, "made program %d",
-                                                                   (int)seed);
+        char *text = made_program(mem, seed),
+             *name = arena_printf(mem, "made program %d", (int)seed);
         Module *m = parse(mem, name, text);
         check_sequence(name, m, "simplify,epilogue,fuse,memplan", &o);
         check_sequence(name, m, "fuse,memplan", &o);
