@@ -16,6 +16,7 @@ enum {
     SLOT_O,
     SLOT_LSE,
     SLOT_WORK,
+    SLOT_FIRST, /* only with `within` */
     SLOTS
 };
 
@@ -207,12 +208,13 @@ static void queries_emit(const Attn *a) {
     attn_call(a, "pack", pack, 4);
     attn_call(a, "start", &work, 1);
     LLVMValueRef all = attn_keys(a, off, i0, rows);
+    AttnQueries block = attn_queries(a, ctx, SLOT_FIRST, b, i0, rows);
     Loop l;
     loop_begin(e, &l, emit_i64(e, 0), all, a->bk, 0, NULL);
     LLVMValueRef keys = emit_imin(e, emit_sub(e, all, l.i), emit_i64(e, a->bk));
     LLVMValueRef at = emit_mul(e, l.i, emit_i64(e, a->kv_row));
     LLVMValueRef ahead = emit_sub(e, l.i, emit_add(e, off, i0));
-    attn_block_scores(a, attn_f32(a, k, at), packed, scores, keys, ahead);
+    attn_block_scores(a, attn_f32(a, k, at), packed, scores, keys, ahead, l.i, &block);
     LLVMValueRef soft[] = {scores, keys, emit_at(e, e->f32, work, x.max),
                            emit_at(e, e->f32, work, x.sum), decay};
     attn_call(a, "softmax", soft, 5);
@@ -263,6 +265,7 @@ LLVMValueRef attention_emit(Emit *e, const char *name, const AttnShape *s) {
     attn_unpack_emit(&a);
     attn_scores_emit(&a);
     if (s->causal) attn_mask_emit(&a);
+    if (s->within) attn_within_emit(&a);
     softmax_emit(&a);
     if (s->dropout > 0) drop_emit(&a);
     values_emit(&a);
@@ -270,5 +273,5 @@ LLVMValueRef attention_emit(Emit *e, const char *name, const AttnShape *s) {
     finish_emit(&a);
     queries_emit(&a);
     body_emit(&a, pairs);
-    return attn_entry(&a, SLOTS, s->batch * s->heads * pairs);
+    return attn_entry(&a, s->within ? SLOTS : SLOT_FIRST, s->batch * s->heads * pairs);
 }

@@ -17,6 +17,7 @@ typedef struct AttnShape {
     bool causal;
     double dropout;
     uint32_t site;
+    bool within; /* query i of sequence b sees no key before first[b, i] */
 } AttnShape;
 
 /* Emits void(ptr q, ptr k, ptr v, ptr offset, ptr rng, ptr o, ptr lse, ptr workspace).
@@ -24,10 +25,12 @@ typedef struct AttnShape {
  * {key0, key1, layer}, read only with dropout: the probability of (b, h, i, j) is kept
  * when word 0 of philox(counter {lo32(x), hi32(x), site, layer}, key) >= dropout * 2^32,
  * x = ((b * heads + h) * tq + i) * tk + j, and then scaled by 1 / (1 - dropout).
+ * With `within` the function has one more parameter, ptr first: i32[batch, tq], each at
+ * most offset + i, so that every query sees a key.
  * The function calls rt_parallel; the bits do not depend on the number of threads. */
 LLVMValueRef attention_emit(Emit *e, const char *name, const AttnShape *s);
 
-/* Emits void(ptr q, ptr k, ptr v, ptr o, ptr lse, ptr do, ptr offset, ptr rng, ptr dq,
+/* Emits (within: ptr first last) void(ptr q, ptr k, ptr v, ptr o, ptr lse, ptr do, ptr offset, ptr rng, ptr dq,
  * ptr dk, ptr dv, ptr workspace). dq, dk, dv are overwritten; dk and dv are summed over
  * the query heads that share them, in order, by the one thread that owns the kv head. */
 LLVMValueRef attention_grad_emit(Emit *e, const char *name, const AttnShape *s);

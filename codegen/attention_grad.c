@@ -22,6 +22,7 @@ enum {
     SLOT_DK,
     SLOT_DV,
     SLOT_WORK,
+    SLOT_FIRST, /* only with `within` */
     SLOTS
 };
 
@@ -163,6 +164,7 @@ static void products_emit(const Attn *a) {
 /* The pointers that the block of queries works on. */
 typedef struct Block {
     LLVMValueRef q, do_, dq, k, v, dk, dv, rng, index, ahead, rows;
+    AttnQueries queries;
 } Block;
 
 /* One block of keys from j0 on, `keys` of them, against the block of queries. */
@@ -175,7 +177,7 @@ static void pair_emit(const Attn *a, const Block *b, LLVMValueRef work, LLVMValu
     LLVMValueRef k = attn_f32(a, b->k, at), v = attn_f32(a, b->v, at);
     LLVMValueRef dk = attn_f32(a, b->dk, at), dv = attn_f32(a, b->dv, at);
     attn_block_scores(a, k, emit_at(e, e->f32, work, x.q), s, keys,
-                      emit_add(e, b->ahead, j0));
+                      emit_add(e, b->ahead, j0), j0, &b->queries);
     LLVMValueRef dp[] = {v, emit_at(e, e->f32, work, x.out), ds, keys};
     attn_call(a, "scores", dp, 4);
     LLVMValueRef soft[] = {s, ds, work, keys, b->rng, emit_add(e, b->index, j0)};
@@ -203,6 +205,7 @@ static void queries_emit(const Attn *a) {
     LLVMValueRef index = emit_add(e, emit_mul(e, batch, heads), h);
     index = emit_add(e, emit_mul(e, index, tq), i0);
     Block b = {.rows = rows, .rng = attn_slot(a, ctx, SLOT_RNG)};
+    b.queries = attn_queries(a, ctx, SLOT_FIRST, batch, i0, rows);
     b.index = emit_mul(e, index, emit_i64(e, s->tk));
     b.ahead = emit_sub(e, emit_i64(e, 0), emit_add(e, off, i0));
     b.q = attn_f32(a, attn_slot(a, ctx, SLOT_Q), at);
@@ -267,6 +270,7 @@ LLVMValueRef attention_grad_emit(Emit *e, const char *name, const AttnShape *s) 
     attn_pack_emit(&a);
     attn_scores_emit(&a);
     if (s->causal) attn_mask_emit(&a);
+    if (s->within) attn_within_emit(&a);
     clear_emit(&a, "clear_q", a.q_row);
     clear_emit(&a, "clear_kv", a.kv_row);
     delta_emit(&a);
@@ -274,5 +278,5 @@ LLVMValueRef attention_grad_emit(Emit *e, const char *name, const AttnShape *s) 
     products_emit(&a);
     queries_emit(&a);
     body_emit(&a);
-    return attn_entry(&a, SLOTS, s->batch * s->kv_heads);
+    return attn_entry(&a, s->within ? SLOTS : SLOT_FIRST, s->batch * s->kv_heads);
 }

@@ -238,10 +238,42 @@ LLVMValueRef attn_keys(const Attn *a, LLVMValueRef offset, LLVMValueRef i0,
     return emit_imin(e, all, emit_add(e, offset, emit_add(e, i0, rows)));
 }
 
+void attn_within_emit(const Attn *a) {
+    Emit *e = a->e;
+    Loop l;
+    attn_func(a, "within", "pipii");
+    loop_begin(e, &l, emit_i64(e, 0), emit_param(e, 1), 1, 0, NULL);
+    LLVMValueRef at = emit_mul(e, l.i, emit_i64(e, a->bq));
+    LLVMValueRef row = attn_f32(a, emit_param(e, 0), at);
+    LLVMValueRef key = emit_add(e, emit_param(e, 3), l.i);
+    key = emit_splat(e, LLVMBuildTrunc(e->b, key, e->i32, ""));
+    LLVMValueRef lowest = emit_f32_like(e, LLVMConstNull(e->vf32), -1e30);
+    for (int64_t v = 0; v < a->bq; v += e->vl) {
+        LLVMValueRef there = emit_tail_mask(e, emit_sub(e, emit_param(e, 4), emit_i64(e, v)));
+        LLVMValueRef from = emit_at(e, e->i32, emit_param(e, 2), v);
+        LLVMValueRef first = emit_load(e, e->vi32, from, there, 4);
+        LLVMValueRef before = LLVMBuildICmp(e->b, LLVMIntSLT, key, first, "");
+        emit_store(e, lowest, emit_at(e, e->f32, row, v), before, 4);
+    }
+    loop_end(e, &l, NULL);
+    emit_ret(e, NULL);
+}
+
+AttnQueries attn_queries(const Attn *a, LLVMValueRef ctx, int slot, LLVMValueRef b,
+                         LLVMValueRef i0, LLVMValueRef rows) {
+    AttnQueries q = {NULL, rows};
+    if (!a->s.within) return q;
+    LLVMValueRef at = emit_add(a->e, emit_mul(a->e, b, emit_i64(a->e, a->s.tq)), i0);
+    q.first = emit_gep(a->e, a->e->i32, attn_slot(a, ctx, slot), at);
+    return q;
+}
+
 void attn_block_scores(const Attn *a, LLVMValueRef k, LLVMValueRef packed, LLVMValueRef s,
-                       LLVMValueRef keys, LLVMValueRef ahead) {
+                       LLVMValueRef keys, LLVMValueRef ahead, LLVMValueRef j0,
+                       const AttnQueries *q) {
     Emit *e = a->e;
     attn_call(a, "scores", (LLVMValueRef[]){k, packed, s, keys}, 4);
+    if (q->first) attn_call(a, "within", (LLVMValueRef[]){s, keys, q->first, j0, q->rows}, 5);
     if (!a->s.causal) return;
     LLVMValueRef last = emit_add(e, ahead, emit_sub(e, keys, emit_i64(e, 1)));
     If crosses;

@@ -47,8 +47,22 @@ LLVMValueRef attn_offset(const Attn *a, LLVMValueRef offset);
 /* How many keys the block of queries from i0 sees. */
 LLVMValueRef attn_keys(const Attn *a, LLVMValueRef offset, LLVMValueRef i0,
                        LLVMValueRef rows);
-/* Scores of one block, masked where it crosses the diagonal. */
+/* name.within(s, keys, first, j0, rows): row r, lane l is set to a number that no score
+ * is below where key j0 + r lies before first[l]. Such keys come before the visible ones,
+ * whose larger maximum wipes out what they added; -inf would leave NaN instead. */
+void attn_within_emit(const Attn *a);
+/* A block of queries within its sequence: where their first keys stand (NULL unless
+ * `within`), and how many queries there are. */
+typedef struct AttnQueries {
+    LLVMValueRef first, rows;
+} AttnQueries;
+/* &first[b, i0] from slot `slot`, or NULL. */
+AttnQueries attn_queries(const Attn *a, LLVMValueRef ctx, int slot, LLVMValueRef b,
+                         LLVMValueRef i0, LLVMValueRef rows);
+/* Scores of one block of keys from j0 on, masked where it crosses the diagonal or the
+ * start of a document. */
 void attn_block_scores(const Attn *a, LLVMValueRef k, LLVMValueRef packed, LLVMValueRef s,
-                       LLVMValueRef keys, LLVMValueRef ahead);
+                       LLVMValueRef keys, LLVMValueRef ahead, LLVMValueRef j0,
+                       const AttnQueries *q);
 
 #endif

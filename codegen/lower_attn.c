@@ -10,7 +10,8 @@ static AttnShape attention_shape(const Op *op) {
                        .dim = q[3], .scale = op_float(op, "scale", 1),
                        .causal = op_int(op, "causal", 0) != 0,
                        .dropout = op_float(op, "p", 0),
-                       .site = (uint32_t)op_int(op, "site", 0)};
+                       .site = (uint32_t)op_int(op, "site", 0),
+                       .within = op->nin % 3 == 0}; /* 6 or 9 operands: with `first` */
 }
 
 /* Emitted apart from the function that calls it; the builder comes back where it was. */
@@ -26,27 +27,49 @@ static const char *attention_function(Lower *l, const Op *op, bool grad) {
     return name;
 }
 
+/* Operands: q k v offset rng [first]; results o lse. */
+static void forward(Lower *l, const Op *op) {
+    LLVMValueRef args[9];
+    int n = 0;
+    for (int i = 0; i < 5; i++) args[n++] = lower_pointer(l, op->in[i]);
+    for (int i = 0; i < 2; i++) args[n++] = lower_pointer(l, op->out[i]);
+    args[n++] = lower_workspace(l, op, 0);
+    if (op->nin == 6) args[n++] = lower_pointer(l, op->in[5]);
+    lower_rt(l, attention_function(l, op, false), args, n);
+}
+
+/* Operands: q k v offset rng [first] o lse do; results dq dk dv. */
+static void backward(Lower *l, const Op *op) {
+    LLVMValueRef args[13];
+    int n = 0, more = op->nin == 9;
+    for (int i = 0; i < 3; i++) args[n++] = lower_pointer(l, op->in[i]);
+    for (int i = 5; i < 8; i++) args[n++] = lower_pointer(l, op->in[i + more]);
+    for (int i = 3; i < 5; i++) args[n++] = lower_pointer(l, op->in[i]);
+    for (int i = 0; i < 3; i++) args[n++] = lower_pointer(l, op->out[i]);
+    args[n++] = lower_workspace(l, op, 0);
+    if (more) args[n++] = lower_pointer(l, op->in[5]);
+    lower_rt(l, attention_function(l, op, true), args, n);
+}
+
 void lower_attention(Lower *l, const Op *op) {
-    LLVMValueRef args[8];
-    for (int i = 0; i < 5; i++) args[i] = lower_pointer(l, op->in[i]);
-    args[5] = lower_pointer(l, op->out[0]);
-    args[6] = lower_pointer(l, op->out[1]);
-    args[7] = lower_workspace(l, op, 0);
-    lower_rt(l, attention_function(l, op, false), args, 8);
+    forward(l, op);
+}
+
+void lower_attention_within(Lower *l, const Op *op) {
+    forward(l, op);
 }
 
 void lower_attention_grad(Lower *l, const Op *op) {
-    static const int order[] = {0, 1, 2, 5, 6, 7, 3, 4}; /* q k v o lse do offset rng */
-    LLVMValueRef args[12];
-    for (int i = 0; i < 8; i++) args[i] = lower_pointer(l, op->in[order[i]]);
-    for (int i = 0; i < 3; i++) args[8 + i] = lower_pointer(l, op->out[i]);
-    args[11] = lower_workspace(l, op, 0);
-    lower_rt(l, attention_function(l, op, true), args, 12);
+    backward(l, op);
+}
+
+void lower_attention_within_grad(Lower *l, const Op *op) {
+    backward(l, op);
 }
 
 int64_t lower_attention_workspace(const Op *op, const Lower *l) {
-    bool grad = op->kind == OP_attention_grad;
-    if (!grad && op->kind != OP_attention) return 0;
+    bool grad = op->kind == OP_attention_grad || op->kind == OP_attention_within_grad;
+    if (!grad && op->kind != OP_attention && op->kind != OP_attention_within) return 0;
     AttnShape s = attention_shape(op);
     return (int64_t)attention_workspace_bytes(&s, grad, l->threads, l->vl);
 }

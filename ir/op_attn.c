@@ -19,16 +19,22 @@ typedef struct Attn { /* sizes and accessors of one attention op */
     double scale, p;
     bool causal;
     uint32_t site, key[2], layer;
+    const Tensor *first;          /* attention_within: first key of each query; or NULL */
+    const Tensor *o, *lse, *d_o;  /* gradients: results and what comes back */
 } Attn;
 
 static Attn attn_of(const Ref *r) {
     const int64_t *q = r->in[0]->ty.dim, *k = r->in[1]->ty.dim;
-    return (Attn){q[0], q[1], q[2], q[3], k[1], k[2], tensor_get_int(r->in[3], 0),
-                  op_float(r->op, "scale", 1), op_float(r->op, "p", 0),
-                  op_int(r->op, "causal", 0) != 0, (uint32_t)op_int(r->op, "site", 0),
-                  {(uint32_t)tensor_get_int(r->in[4], 0),
-                   (uint32_t)tensor_get_int(r->in[4], 1)},
-                  (uint32_t)tensor_get_int(r->in[4], 2)};
+    int nin = r->op->nin, n = nin >= 8 ? nin - 3 : nin; /* gradients have three more */
+    Attn a = {q[0], q[1], q[2], q[3], k[1], k[2], tensor_get_int(r->in[3], 0),
+              op_float(r->op, "scale", 1), op_float(r->op, "p", 0),
+              op_int(r->op, "causal", 0) != 0, (uint32_t)op_int(r->op, "site", 0),
+              {(uint32_t)tensor_get_int(r->in[4], 0),
+               (uint32_t)tensor_get_int(r->in[4], 1)},
+              (uint32_t)tensor_get_int(r->in[4], 2), NULL, NULL, NULL, NULL};
+    if (n == 6) a.first = r->in[5];
+    if (nin > n) a.o = r->in[n], a.lse = r->in[n + 1], a.d_o = r->in[n + 2];
+    return a;
 }
 
 static int64_t q_at(const Attn *a, int64_t b, int64_t i, int64_t h) {
@@ -41,6 +47,16 @@ static int64_t k_at(const Attn *a, int64_t b, int64_t j, int64_t h) {
 
 static int64_t keys_of(const Attn *a, int64_t i) {
     return a->causal ? MIN(a->tk, a->offset + i + 1) : a->tk;
+}
+
+static int64_t first_of(const Attn *a, int64_t b, int64_t i) {
+    if (!a->first) return 0;
+    int64_t first = tensor_get_int(a->first, b * a->tq + i);
+    if (first < 0 || first >= keys_of(a, i)) {
+        fail(EXIT_DATA, "query %lld sees keys from %lld on, which leaves it none",
+             (long long)i, (long long)first);
+    }
+    return first;
 }
 
 static double score(const Ref *r, const Attn *a, int64_t b, int64_t h, int64_t i, int64_t j) {
@@ -64,12 +80,12 @@ static double keep(const Attn *a, int64_t b, int64_t h, int64_t i, int64_t j) {
 /* o: scratch for one row of the result */
 static void attend_row(const Ref *r, const Attn *a, int64_t b, int64_t h, int64_t i,
                        double *o) {
-    int64_t n = keys_of(a, i);
+    int64_t from = first_of(a, b, i), n = keys_of(a, i);
     double top = -INFINITY, sum = 0;
-    for (int64_t j = 0; j < n; j++) top = fmax(top, score(r, a, b, h, i, j));
-    for (int64_t j = 0; j < n; j++) sum += exp(score(r, a, b, h, i, j) - top);
+    for (int64_t j = from; j < n; j++) top = fmax(top, score(r, a, b, h, i, j));
+    for (int64_t j = from; j < n; j++) sum += exp(score(r, a, b, h, i, j) - top);
     for (int64_t c = 0; c < a->d; c++) o[c] = 0;
-    for (int64_t j = 0; j < n; j++) {
+    for (int64_t j = from; j < n; j++) {
         double p = exp(score(r, a, b, h, i, j) - top) / sum * keep(a, b, h, i, j);
         for (int64_t c = 0; c < a->d; c++) {
             o[c] += p * tensor_get(r->in[2], k_at(a, b, j, h) + c);
@@ -98,15 +114,15 @@ static void accumulate(Tensor *t, int64_t at, double v) {
 /* dv_j += p do; ds = p (keep do.v_j - do.o); dq += ds k scale; dk_j += ds q scale */
 static void attend_row_grad(const Ref *r, const Attn *a, int64_t b, int64_t h, int64_t i) {
     int64_t q0 = q_at(a, b, i, h);
-    double delta = 0, lse = tensor_get(r->in[6], (b * a->tq + i) * a->h + h);
+    double delta = 0, lse = tensor_get(a->lse, (b * a->tq + i) * a->h + h);
     for (int64_t c = 0; c < a->d; c++) {
-        delta += tensor_get(r->in[7], q0 + c) * tensor_get(r->in[5], q0 + c);
+        delta += tensor_get(a->d_o, q0 + c) * tensor_get(a->o, q0 + c);
     }
-    for (int64_t j = 0, n = keys_of(a, i); j < n; j++) {
+    for (int64_t j = first_of(a, b, i), n = keys_of(a, i); j < n; j++) {
         int64_t k0 = k_at(a, b, j, h);
         double p = exp(score(r, a, b, h, i, j) - lse), kept = keep(a, b, h, i, j), dp = 0;
         for (int64_t c = 0; c < a->d; c++) {
-            double d_o = tensor_get(r->in[7], q0 + c);
+            double d_o = tensor_get(a->d_o, q0 + c);
             dp += d_o * tensor_get(r->in[2], k0 + c);
             accumulate(r->out[2], k0 + c, p * kept * d_o);
         }
@@ -132,17 +148,37 @@ void ref_attention_grad(const Ref *r) {
     }
 }
 
-void vjp_attention(Grad *g, Op *op) {
-    Value *dy = g->of(g, op->out[0]);
+void ref_attention_within(const Ref *r) {
+    ref_attention(r);
+}
+
+void ref_attention_within_grad(const Ref *r) {
+    ref_attention_grad(r);
+}
+
+/* The gradient op of `kind` takes all operands, the two results and what comes back. */
+static void vjp_by_kind(Grad *g, Op *op, int kind) {
+    Value *dy = g->of(g, op->out[0]), *in[MAX_TERMS];
     if (!dy) return;
     char *attrs = bfmt(&g->b, "scale=%.17g; causal=%d; p=%.17g; site=%lld",
                        op_float(op, "scale", 1), (int)op_int(op, "causal", 0),
                        op_float(op, "p", 0), (long long)op_int(op, "site", 0));
-    Op *grad = build(&g->b, OP_attention_grad, attrs, op->in[0], op->in[1], op->in[2],
-                     op->in[3], op->in[4], op->out[0], op->out[1], dy, NULL);
+    memcpy(in, op->in, (size_t)op->nin * sizeof(Value *));
+    in[op->nin] = op->out[0];
+    in[op->nin + 1] = op->out[1];
+    in[op->nin + 2] = dy;
+    Op *grad = build_list(&g->b, kind, attrs, op->nin + 3, in, NULL, 0);
     for (int i = 0; i < 3; i++) {
         if (g->wants(g, op->in[i])) g->add(g, op->in[i], grad->out[i]);
     }
+}
+
+void vjp_attention(Grad *g, Op *op) {
+    vjp_by_kind(g, op, OP_attention_grad);
+}
+
+void vjp_attention_within(Grad *g, Op *op) {
+    vjp_by_kind(g, op, OP_attention_within_grad);
 }
 
 void ref_cache_write(const Ref *r) {

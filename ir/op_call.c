@@ -39,8 +39,9 @@ void infer_call(Op *op, Type *out) {
         out[i] = f->ret[i]->ty;
         if (loop && i >= carry) {
             if (type_bytes(&out[i]) > TYPE_MAX_BYTES / times) {
-                fail(EXIT_MEMORY, "call of @%s: result %d of %lld runs has more than 2^50 "
-                                  "bytes", f->name, i, (long long)times);
+                fail(EXIT_MEMORY,
+                     "call of @%s: result %d of %lld runs has more than 2^50 bytes",
+                     f->name, i, (long long)times);
             }
             out[i] = stacked(times, &out[i]);
         }
@@ -52,9 +53,9 @@ void infer_call(Op *op, Type *out) {
         int a = f->alias[i];
         bool same = i < carry ? a == i : a >= carry && a < carry + each;
         if (a >= 0 && !same) {
-            infer_error("in a loop result %d of @%s cannot overwrite %%%s: a carried result "
-                        "overwrites what it is carried from, a stacked one a stacked operand",
-                        i, f->name, f->arg[a]->name);
+            infer_error("in a loop result %d of @%s cannot overwrite %%%s: a carried "
+                        "result overwrites what it is carried from, a stacked one a "
+                        "stacked operand", i, f->name, f->arg[a]->name);
         }
     }
     op->nout = f->nret;

@@ -26,7 +26,9 @@ static int64_t dim_attr(const Op *op, const char *key) {
 static void multiply(const Op *op, Type *t, int64_t d) {
     const Mesh *m = &op->fn->mod->mesh;
     int n = m->axis[axis_of(op, m)].size;
-    if (type_bytes(t) > TYPE_MAX_BYTES / n) infer_error("a result of more than 2^50 bytes");
+    if (type_bytes(t) > TYPE_MAX_BYTES / n) {
+        infer_error("a result of more than 2^50 bytes");
+    }
     t->dim[d] *= n;
 }
 

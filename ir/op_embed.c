@@ -61,7 +61,9 @@ void infer_rng_layer(Op *op, Type *out) {
 
 void infer_rope_table(Op *op, Type *out) {
     (void)op;
-    if (out[0].dim[2] != 2) infer_error("the result must be [t,d/2,2]: pairs of cos and sin");
+    if (out[0].dim[2] != 2) {
+        infer_error("the result must be [t,d/2,2]: pairs of cos and sin");
+    }
 }
 
 /* angle(t, i) = (offset + t) * base^(-2i/d), d = 2 * dim[1] (arXiv 2104.09864) */

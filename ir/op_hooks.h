@@ -33,7 +33,8 @@ void vjp_embed(Grad *, Op *), vjp_rope(Grad *, Op *), infer_rope(Op *, Type *);
 void infer_rng_layer(Op *, Type *), infer_rope_table(Op *, Type *);
 
 /* op_attn.c */
-void vjp_attention(Grad *, Op *), infer_attention(Op *, Type *);
+void vjp_attention(Grad *, Op *), vjp_attention_within(Grad *, Op *);
+void infer_attention(Op *, Type *);
 
 /* op_optim.c */
 void expand_adamw(Builder *, Op *, Value **), expand_sgd(Builder *, Op *, Value **);

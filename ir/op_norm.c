@@ -234,7 +234,8 @@ void ref_xent(const Ref *r) {
         if (label >= v) {
             fail(EXIT_DATA, "label %lld of %lld classes", (long long)label, (long long)v);
         }
-        tensor_set(r->out[0], i, label < 0 ? 0 : lse - tensor_get(r->in[0], i * v + label));
+        double loss = label < 0 ? 0 : lse - tensor_get(r->in[0], i * v + label);
+        tensor_set(r->out[0], i, loss);
         tensor_set(r->out[1], i, lse);
     }
 }

@@ -86,9 +86,9 @@ static void check_placement(const Check *c, const Value *v) {
 
 /* Bytes [at, at + bytes) must lie in the frame. */
 static void check_in_frame(const Check *c, int64_t at, int64_t bytes, const char *what) {
-    if (at < 0 || bytes < 0 || bytes > c->f->frame_bytes || at > c->f->frame_bytes - bytes) {
-        bad(c, "%s lies outside the frame of %lld bytes", what,
-            (long long)c->f->frame_bytes);
+    int64_t room = c->f->frame_bytes;
+    if (at < 0 || bytes < 0 || bytes > room || at > room - bytes) {
+        bad(c, "%s lies outside the frame of %lld bytes", what, (long long)room);
     }
 }
 

@@ -97,13 +97,14 @@ static bool same_place(const Func *f, const Value *a, const Value *b) {
     return x.space == y.space && x.from == y.from;
 }
 
-/* What a callee writes over an operand is found there; views have their operand's bytes. */
+/* What a callee writes over an operand is found there; a view has its operand's bytes. */
 static const char *check_shared(Arena *mem, const Func *f) {
     for (const Op *op = f->first; op; op = op->next) {
         const Func *callee = op_attr(op, "fn") ? op_func(op) : NULL;
         bool view = optab[op->kind].flags & F_VIEW;
         for (int i = 0; i < op->nout; i++) {
-            int a = callee && callee->role != ROLE_KERNEL ? callee->alias[i] : view ? 0 : -1;
+            bool shares = callee && callee->role != ROLE_KERNEL;
+            int a = shares ? callee->alias[i] : view ? 0 : -1;
             if (a < 0 || same_place(f, op->in[a], op->out[i])) continue;
             return arena_printf(mem, "@%s: %%%s is not in the place of %%%s", f->name,
                                 op->out[i]->name, op->in[a]->name);

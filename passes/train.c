@@ -188,8 +188,8 @@ static void update(Train *t, int k, Value *clip, Op **out) {
     Value *p = t->value[t->param[k]], *g = t->gradient[k];
     double decay = arg_float(t->grad, t->param[k], "decay", 0) != 0 ? o->weight_decay : 0;
     if (!strcmp(o->optimizer, "adamw")) {
-        char *attrs = bfmt(&t->b, "beta1=%.17g; beta2=%.17g; eps=%.17g; decay=%.17g", o->beta1,
-                           o->beta2, o->eps, decay);
+        char *attrs = bfmt(&t->b, "beta1=%.17g; beta2=%.17g; eps=%.17g; decay=%.17g",
+                           o->beta1, o->beta2, o->eps, decay);
         Value *m = state_arg(t, "m", p), *v = state_arg(t, "v", p);
         *out = build(&t->b, OP_adamw, attrs, p, g, m, v, t->rate, t->correction1,
                      t->correction2, clip, NULL);

@@ -74,6 +74,7 @@ static void fill_argument(Tensor *t, const char *name, int rank) {
         if (starts(name, "off")) x = 2;
         if (starts(name, "rng")) x = words[i];
         if (starts(name, "zero")) x = 0;
+        if (starts(name, "first")) x = floor(u * (double)(1 + i % t->ty.dim[t->ty.rank - 1]));
         tensor_set(t, i, x);
     }
 }

@@ -2,14 +2,17 @@
  * is f64 when gradients and expansions are checked, f32 else; odd sizes on purpose.
  * Arguments of a float type are differentiated; names steer the numbers they get (see
  * fill_argument in ops.c): pos* in (0.5, 1.5), nz* away from 0, ids* rows of a table of
- * 4, lab* labels of 4 classes or -1, zero* 0, off* the offset 2, all others in (-1, 1);
+ * 4, lab* labels of 4 classes or -1, first* up to the place in
+ * the row, zero* 0, off* the offset 2, all others in (-1, 1);
  * table* is no parameter. In collectives 4* is 4 times the ranks of axis a, 12/ a share.
  */
 #ifndef STATOR_TESTS_OPS_H
 #define STATOR_TESTS_OPS_H
 #include <stddef.h>
 
-#define ATTN(q, k) "%q: F[" q "], %k: F[" k "], %v: F[" k "], %off: i32[], %rng: i32[3]"
+// clang-format off
+#define ATTN(q, k)                                                                       \
+    "%q: F[" q "], %k: F[" k "], %v: F[" k "], %off: i32[], %rng: i32[3]"
 #define ATTN_OUT(attrs, q, lse)                                                          \
     "%o, %l = attention %q, %k, %v, %off, %rng {" attrs "} : F[" q "], F[" lse "]"
 #define ATTN_GRAD_ARGS(q, k, lse)                                                        \
@@ -20,32 +23,26 @@
     "} : F[" q "], F[" k "], F[" k "]"
 #define UNARY(op)                                                                        \
     {#op, NULL, "%x: F[3,5]", "%y = " #op " %x : F[3,5]"},                               \
-        {#op, NULL, "%nzx: F[2,1,7]", "%y = " #op " %nzx : F[2,1,7]"}, {                 \
-#op, NULL, "%x: F[]", "%y = " #op " %x : F[]"                                    \
-    }
+    {#op, NULL, "%nzx: F[2,1,7]", "%y = " #op " %nzx : F[2,1,7]"},                       \
+    {#op, NULL, "%x: F[]", "%y = " #op " %x : F[]"}
 #define UNARY_POS(op)                                                                    \
-    {#op, NULL, "%posx: F[3,5]", "%y = " #op " %posx : F[3,5]"}, {                       \
-#op, NULL, "%posx: F[]", "%y = " #op " %posx : F[]"                              \
-    }
+    {#op, NULL, "%posx: F[3,5]", "%y = " #op " %posx : F[3,5]"},                         \
+    {#op, NULL, "%posx: F[]", "%y = " #op " %posx : F[]"}
 #define BINARY(op)                                                                       \
-    {#op, NULL, "%x: F[3,5], %y: F[3,5]", "%z = " #op " %x, %y : F[3,5]"}, {             \
-#op, NULL, "%x: F[], %y: F[]", "%z = " #op " %x, %y : F[]"                       \
-    }
+    {#op, NULL, "%x: F[3,5], %y: F[3,5]", "%z = " #op " %x, %y : F[3,5]"},               \
+    {#op, NULL, "%x: F[], %y: F[]", "%z = " #op " %x, %y : F[]"}
 #define BROADCAST(op)                                                                    \
     {#op, NULL, "%x: F[3,5], %posy: F[3,5]", "%z = " #op " %x, %posy : F[3,5]"},         \
-        {#op, NULL, "%x: F[2,3,5], %posy: F[5]",                                         \
-         "%z = " #op " %x, %posy {btc,c->btc} : F[2,3,5]"},                              \
-        {#op, NULL, "%x: F[3], %posy: F[2,3,5]",                                         \
-         "%z = " #op " %x, %posy {t,btc->btc} : F[2,3,5]"},                              \
-        {#op, NULL, "%x: F[2,3,5], %posy: F[2,3]",                                       \
-         "%z = " #op " %x, %posy {...c,...->...c} : F[2,3,5]"},                          \
-        {#op, NULL, "%x: F[3,2], %posy: F[]",                                            \
-         "%z = " #op " %x, %posy {...,_->...} : F[3,2]"},                                \
-        {#op, NULL, "%x: F[3], %posy: F[5]",                                             \
-         "%z = " #op " %x, %posy {m,n->mn} : F[3,5]"},                                   \
-    {                                                                                    \
-#op, NULL, "%posx: F[4]", "%z = " #op " %posx, %posx : F[4]"                     \
-    }
+    {#op, NULL, "%x: F[2,3,5], %posy: F[5]",                                             \
+     "%z = " #op " %x, %posy {btc,c->btc} : F[2,3,5]"},                                  \
+    {#op, NULL, "%x: F[3], %posy: F[2,3,5]",                                             \
+     "%z = " #op " %x, %posy {t,btc->btc} : F[2,3,5]"},                                  \
+    {#op, NULL, "%x: F[2,3,5], %posy: F[2,3]",                                           \
+     "%z = " #op " %x, %posy {...c,...->...c} : F[2,3,5]"},                              \
+    {#op, NULL, "%x: F[3,2], %posy: F[]", "%z = " #op " %x, %posy {...,_->...} : F[3,2]"}, \
+    {#op, NULL, "%x: F[3], %posy: F[5]", "%z = " #op " %x, %posy {m,n->mn} : F[3,5]"},   \
+    {#op, NULL, "%posx: F[4]", "%z = " #op " %posx, %posx : F[4]"}
+// clang-format on
 
 typedef struct Sample {
     const char *kind;
@@ -177,6 +174,26 @@ static const Sample samples[] = {
      ATTN_OUT("scale=1; causal=1; p=0.1; site=0", "1,1,1,1", "1,1,1")},
     {"attention_grad", NULL, ATTN_GRAD_ARGS("2,3,4,5", "2,3,2,5", "2,3,4"),
      ATTN_GRAD_OUT("scale=0.4; causal=1; p=0.2; site=1", "2,3,4,5", "2,3,2,5")},
+    {"attention_within", NULL,
+     "%q: F[2,3,4,5], %k: F[2,3,2,5], %v: F[2,3,2,5], %off: i32[], %rng: i32[3], "
+     "%zero: i32[2,3]",
+     "%o, %l = attention_within %q, %k, %v, %off, %rng, %zero {scale=0.4; causal=1} : "
+     "F[2,3,4,5], F[2,3,4]"},
+    {"attention_within", NULL,
+     "%q: F[1,5,2,3], %k: F[1,7,2,3], %v: F[1,7,2,3], %off: i32[], %rng: i32[3], "
+     "%first: i32[1,5]",
+     "%o, %l = attention_within %q, %k, %v, %off, %rng, %first "
+     "{scale=0.4; causal=1; p=0.2; site=2} : F[1,5,2,3], F[1,5,2]"},
+    {"attention_within", NULL, /* whole blocks of keys lie before the first one seen */
+     "%q: F[1,150,2,3], %k: F[1,150,1,3], %v: F[1,150,1,3], %zeroo: i32[], %rng: i32[3], "
+     "%first: i32[1,150]",
+     "%o, %l = attention_within %q, %k, %v, %zeroo, %rng, %first {scale=0.4; causal=1} : "
+     "F[1,150,2,3], F[1,150,2]"},
+    {"attention_within_grad", NULL,
+     "%q: F[2,3,4,5], %k: F[2,3,2,5], %v: F[2,3,2,5], %off: i32[], %rng: i32[3], "
+     "%first: i32[2,3], %o: F[2,3,4,5], %lse: F[2,3,4], %do: F[2,3,4,5]",
+     "%dq, %dk, %dv = attention_within_grad %q, %k, %v, %off, %rng, %first, %o, %lse, %do "
+     "{scale=0.4; causal=1} : F[2,3,4,5], F[2,3,2,5], F[2,3,2,5]"},
     {"cache_write", NULL, "%c: F[2,5,2,3], %x: F[2,3,2,3], %off: i32[]",
      "%y = cache_write %c, %x, %off : F[2,5,2,3]"},
     {"adamw", NULL,
