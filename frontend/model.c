@@ -17,6 +17,7 @@ typedef struct Make {
     PartParam param[MODEL_MAX_PARAMS];
     Value *value[MODEL_MAX_PARAMS]; /* of each parameter in that function */
     Value *offset, *rng, *table;    /* of that function; table: NULL without rope */
+    Value *positions, *first;       /* with the batch, or NULL; see ModelShape */
 } Make;
 
 static bool draws(const Make *k) {
@@ -78,7 +79,16 @@ static Value *residual(Make *k, Value *x, Value *y, int site, Part post) {
 
 static Value *rotate(Make *k, Value *x, const char *name) {
     if (!k->table) return x;
-    return build1(named(k, name), OP_rope, NULL, x, k->table, NULL);
+    if (!k->shape.own_positions) {
+        return build1(named(k, name), OP_rope, NULL, x, k->table, NULL);
+    }
+    /* every token has its row of the table: all of them as one sequence */
+    Type ty = x->ty, flat = ty;
+    flat.dim[0] = 1;
+    flat.dim[1] = ty.dim[0] * ty.dim[1];
+    x = build_as(named(k, name), OP_reshape, NULL, flat, x, NULL);
+    x = build1(named(k, name), OP_rope, NULL, x, k->table, NULL);
+    return build_as(named(k, name), OP_reshape, NULL, ty, x, NULL);
 }
 
 /* Causal attention of x[b,t,c]. kcache and vcache (both or neither) get this run's keys
@@ -108,10 +118,9 @@ static Value *attention(Make *k, Value *x, Value **kcache, Value **vcache) {
     double p = k->use == MODEL_PREDICT ? 0 : s->attn_dropout;
     char *attrs = bfmt(&k->b, "scale=%.17g; causal=1", 1 / sqrt((double)s->head_dim));
     if (p > 0) attrs = bfmt(&k->b, "%s; p=%.17g; site=%d", attrs, p, SITE_ATTENTION);
-    Value *o =
-        build(named(k, "o"), OP_attention, attrs, q, key, v, k->offset, k->rng, NULL)
-            ->out[0];
-    return linear(k, PART_OUT, o, "attn");
+    int kind = k->first ? OP_attention_within : OP_attention;
+    Op *o = build(named(k, "o"), kind, attrs, q, key, v, k->offset, k->rng, k->first, NULL);
+    return linear(k, PART_OUT, o->out[0], "attn");
 }
 
 static Value *activation(Make *k, Value *x) {
@@ -141,10 +150,11 @@ static Type cache_type(const Make *k) {
 }
 
 static Type table_type(const Make *k) {
-    return TYPE(DT_F32, k->shape.seq, k->s->head_dim / 2, 2);
+    int64_t rows = k->shape.seq * (k->shape.own_positions ? k->shape.batch : 1);
+    return TYPE(DT_F32, rows, k->s->head_dim / 2, 2);
 }
 
-/* @layer(x, parameters, [kcache, vcache], [layer index], offset, rng, [rope table])
+/* @layer(x, parameters, [kcache, vcache], [layer index], offset, rng, [rope table], [first])
  *     -> (x, [kcache, vcache]) */
 static void make_layer(const Make *outer) {
     Make k = *outer;
@@ -165,6 +175,7 @@ static void make_layer(const Make *outer) {
     k.offset = func_arg(f, "offset", type_scalar(DT_I32));
     k.rng = func_arg(f, "rng", TYPE(DT_I32, 3));
     if (k.table) k.table = func_arg(f, "table", table_type(&k));
+    if (k.first) k.first = func_arg(f, "first", k.first->ty);
     if (index) k.rng = build1(named(&k, "rng"), OP_rng_layer, NULL, k.rng, index, NULL);
     Value *a = attention(&k, norm(&k, PART_NORM1, x), &kcache, &vcache);
     x = residual(&k, x, a, SITE_ATTENTION_OUT, PART_POST1);
@@ -202,6 +213,7 @@ static Value *call_layers(Make *k, Value *x, Value *cache[2]) {
     in[n++] = k->offset;
     in[n++] = k->rng;
     if (k->table) in[n++] = k->table;
+    if (k->first) in[n++] = k->first;
     char *attrs = bfmt(&k->b, "fn=@layer; times=%lld; carry=1; each=%d",
                        (long long)k->s->layers, each);
     Op *run = build_list(named(k, "y"), OP_call, attrs, n, in, NULL, 0);
@@ -247,11 +259,15 @@ static Value *embedding(Make *k, Value *tokens) {
     Value *x = build1(named(k, "x"), OP_embed, NULL, weight(k, PART_TOKENS, false),
                       tokens, NULL);
     if (k->s->positions == POSITION_LEARNED) {
-        Value *at = build_as(named(k, "at"), OP_positions, NULL,
-                             TYPE(DT_I32, k->shape.seq), k->offset, NULL);
+        Value *at = k->positions;
+        if (!at) {
+            at = build_as(named(k, "at"), OP_positions, NULL, TYPE(DT_I32, k->shape.seq),
+                          k->offset, NULL);
+        }
         Value *rows = build1(named(k, "rows"), OP_embed, NULL,
                              weight(k, PART_POSITIONS, false), at, NULL);
-        x = build1(named(k, "x"), OP_add, "btc,tc->btc", x, rows, NULL);
+        const char *rule = k->positions ? NULL : "btc,tc->btc";
+        x = build1(named(k, "x"), OP_add, rule, x, rows, NULL);
     }
     return dropout(k, x, k->s->embd_dropout, SITE_EMBEDDING);
 }
@@ -259,8 +275,13 @@ static Value *embedding(Make *k, Value *tokens) {
 static void rope_table(Make *k) {
     if (k->s->positions != POSITION_ROPE) return;
     char *attrs = bfmt(&k->b, "base=%.17g", k->s->rope_base);
-    k->table =
-        build_as(named(k, "table"), OP_rope_table, attrs, table_type(k), k->offset, NULL);
+    int64_t t = k->shape.seq, d = k->s->head_dim;
+    Type ty = TYPE(DT_F32, t, d / 2, 2);
+    k->table = build_as(named(k, "table"), OP_rope_table, attrs, ty, k->offset, NULL);
+    if (!k->positions) return;
+    Value *rows = build_as(named(k, "table"), OP_reshape, NULL, TYPE(DT_F32, t, d), k->table, NULL);
+    rows = build1(named(k, "table"), OP_embed, NULL, rows, k->positions, NULL);
+    k->table = build_as(named(k, "table"), OP_reshape, NULL, table_type(k), rows, NULL);
 }
 
 static Value *head_weight(Make *k) {
@@ -272,6 +293,12 @@ static void make_train(Make *k) {
     Value *none[2] = {NULL, NULL};
     Value *tokens = argument(k, "tokens", "role=\"tokens\"", TYPE(DT_I32, b, t));
     Value *labels = argument(k, "labels", "role=\"labels\"", TYPE(DT_I32, b, t));
+    if (k->shape.own_positions) {
+        k->positions = argument(k, "positions", "role=\"positions\"", TYPE(DT_I32, b, t));
+    }
+    if (k->shape.documents) {
+        k->first = argument(k, "attends_from", "role=\"attends_from\"", TYPE(DT_I32, b, t));
+    }
     if (draws(k)) k->rng = argument(k, "rng", "role=\"rng\"", TYPE(DT_I32, 3));
     add_params(k);
     k->offset = constant_i32(k, "offset", type_scalar(DT_I32));
@@ -283,9 +310,16 @@ static void make_train(Make *k) {
         build1(named(k, "logits"), OP_dot, "btc,vc->btv", x, head_weight(k), NULL);
     named(k, "rows");
     Value *rows = build(&k->b, OP_xent, NULL, logits, labels, NULL)->out[0];
-    Value *sum = build1(named(k, "sum"), OP_sum, "bt->_", rows, NULL);
-    char *mean = bfmt(&k->b, "by=%.17g", 1 / ((double)b * (double)t));
-    func_ret(k->f, build1(named(k, "loss"), OP_scale, mean, sum, NULL), -1);
+    Value *sum = build1(named(k, "sum"), OP_sum, "bt->_", rows, NULL), *loss;
+    if (k->shape.masked) {
+        Value *counts = build_as(named(k, "counts"), OP_valid, NULL, rows->ty, labels, NULL);
+        Value *count = build1(named(k, "count"), OP_sum, "bt->_", counts, NULL);
+        loss = build1(named(k, "loss"), OP_div, NULL, sum, count, NULL);
+    } else {
+        char *mean = bfmt(&k->b, "by=%.17g", 1 / ((double)b * (double)t));
+        loss = build1(named(k, "loss"), OP_scale, mean, sum, NULL);
+    }
+    func_ret(k->f, loss, -1);
     if (k->use == MODEL_TRAIN_LOGITS) func_ret(k->f, logits, -1);
 }
 

@@ -63,6 +63,10 @@ typedef enum ModelUse { MODEL_TRAIN, MODEL_TRAIN_LOGITS, MODEL_PREDICT } ModelUs
 typedef struct ModelShape {
     int64_t batch, seq; /* B sequences (1 for MODEL_PREDICT) of T tokens in one run */
     int64_t cache_len;  /* MODEL_PREDICT: rows of the caches, at least seq */
+    /* training on packed documents: */
+    bool own_positions; /* positions come with the batch, i32[B,T], not 0, 1, 2, ... */
+    bool documents;     /* so does attends_from, i32[B,T]: the first key a query may see */
+    bool masked;        /* the loss is the mean over the rows whose label is not -1 */
 } ModelShape;
 
 /* The module at level global with the entry @model:model and the layer body @layer.

@@ -6,8 +6,8 @@ const char *const role_name[ROLE_COUNT] = {"func", "model", "step", "kernel"};
 const char *const level_name[LEVEL_COUNT] = {"global", "diffed", "sharded",
                                              "local",  "fused",  "planned"};
 
-/* role: data tokens labels param state rng lr bias_correction1 bias_correction2 offset
- * last cache (what the runtime binds the argument to); init: normal zeros ones;
+/* role: data tokens labels positions attends_from param state rng lr bias_correction1
+ * bias_correction2 offset last cache dloss (what the runtime binds the argument to); init: normal zeros ones;
  * std, value: of the initial distribution; decay: 1 = weight decay applies; like: the
  * parameter that a state belongs to; hf: name in a Hugging Face file, # = layer */
 const char arg_spec[] =

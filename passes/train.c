@@ -23,9 +23,12 @@ static const char *role_of(const Func *f, int i) {
 
 /* Arguments that hold one micro-batch: their data differ from run to run. */
 static bool is_batch(const Func *f, int i) {
-    const char *role = role_of(f, i);
-    return !strcmp(role, "tokens") || !strcmp(role, "labels") || !strcmp(role, "data") ||
-           !strcmp(role, "rng");
+    static const char *const batch[] = {"tokens", "labels", "data", "rng", "positions",
+                                        "attends_from"};
+    for (int k = 0; k < ARRAY_LEN(batch); k++) {
+        if (!strcmp(role_of(f, i), batch[k])) return true;
+    }
+    return false;
 }
 
 static bool is_role(const Func *f, int i, const char *role) {

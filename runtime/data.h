@@ -7,10 +7,38 @@
  * "TextFile": `path` is a file, a folder (all regular files below it, sorted by name,
  *     links not followed) or "embedded"; a token is a byte.
  * "MegatronIndexed": `path` with or without .bin/.idx names a pair of files.
+ * "GPTDataset": Megatron-LM's data set of one split of one .bin/.idx pair or a blend of
+ *     them; see DataGptSpec. The order is Megatron's: `seed` its random seed, `shuffle`
+ *     does not apply, and there are no batches beyond the samples asked for.
+ * "WebtextDataset": `path` is loose JSON (an object with a text on each line); a sample is
+ *     one text, cut or padded to seq tokens; see DataGptSpec.
  * "TensorBatches": `path` is a safetensors file with tensor `tokens`, int32 or int64
  *     [steps, batch, seq+1]; batches come in file order, `shuffle` does not apply.
  * batch 0 and seq 0 are taken from the file (TensorBatches alone).
  * vocab 0: the size is not known; tokens are only checked to be 0 .. 2^31-1. */
+typedef enum DataSplit { SPLIT_TRAIN, SPLIT_VALID, SPLIT_TEST } DataSplit;
+
+/* What GPTDataset and WebtextDataset need beside the rest.
+ * A blend is the words of `paths`: "w1 p1 w2 p2 ..." (weights and what they belong to) or
+ * "p1 p2 ..."; one item with blanks that is no file itself is taken apart. With weights
+ * `samples` must be given; without, sources count by their sizes. */
+typedef struct DataGptSpec {
+    const char *const *paths; /* GPTDataset; n_paths 0: DataSpec.path alone */
+    int n_paths;
+    DataSplit which;
+    const char *split;      /* "949,50,1"; "": "969, 30, 1" as Megatron-LM */
+    int64_t samples;        /* asked for; -1: what `epochs` passes hold */
+    int64_t epochs;         /* at least 1 */
+    const char *cache_path; /* folder for indices and tokens; "": see the readers */
+    int64_t eod;            /* token that ends a document; -1: none */
+    bool reset_position_ids, reset_attention_mask, eod_mask_loss;
+    /* WebtextDataset: */
+    const char *text_key;   /* "" is "text" */
+    int64_t pad;            /* token that fills up; -1: eod */
+    bool pad_in_loss;       /* the model learns to go on padding */
+    const char *tokenizer_type, *vocab_file, *merge_file, *tokenizer_file; /* or NULL */
+} DataGptSpec;
+
 typedef struct DataSpec {
     const char *type;
     const char *path;
@@ -18,13 +46,14 @@ typedef struct DataSpec {
     uint64_t seed;
     bool shuffle;
     int64_t vocab;
+    const DataGptSpec *gpt; /* NULL for the other types */
 } DataSpec;
 
 /* An open source. It does not change after data_open: several threads may read it. */
 typedef struct Data {
     int64_t batch, seq;
-    int64_t samples;         /* sequences in one epoch */
-    int64_t steps_available; /* TensorBatches: batches in the file; else -1: endless */
+    int64_t samples;         /* sequences in one epoch; GPTDataset: in all */
+    int64_t steps_available; /* TensorBatches, GPTDataset: batches there; -1: endless */
     int64_t tokens;          /* in the source, in all */
     int64_t vocab;
     uint64_t seed;
@@ -32,6 +61,7 @@ typedef struct Data {
     const char *path;
     const struct DataReader *reader;
     void *state; /* of the reader */
+    char note[512]; /* one line for the user (a cache that was rebuilt), or "" */
 } Data;
 
 /* Opens and checks a source; everything lives in the arena but file mappings, which
@@ -52,6 +82,23 @@ void data_batch(const Data *d, int64_t step, int32_t *tokens, int32_t *labels);
 /* The same for rows [first_row, first_row + rows) of the batch, as [rows, seq]. */
 void data_rows(const Data *d, int64_t step, int64_t first_row, int64_t rows,
                int32_t *tokens, int32_t *labels);
+
+/* All that a batch has, each [batch, seq]; NULL where it is not wanted.
+ *   positions     position id; begins anew behind the end of a document with
+ *                 reset_position_ids, else 0 .. seq - 1
+ *   attends_from  first position that this one attends to: 0, or with
+ *                 reset_attention_mask the first one of its document
+ *   loss_mask     0 where the label does not count (eod_mask_loss, padding), else 1
+ * A label that does not count is -1, unless keep_labels: so a step that knows only labels
+ * leaves it out as well. */
+typedef struct DataBatch {
+    int32_t *tokens, *labels, *positions, *attends_from;
+    float *loss_mask;
+    bool keep_labels;
+} DataBatch;
+void data_batch_full(const Data *d, int64_t step, const DataBatch *out);
+void data_rows_full(const Data *d, int64_t step, int64_t first_row, int64_t rows,
+                    const DataBatch *out);
 
 /* Place of item i in the order of `epoch`: a bijection on 0 .. n-1, computed from the
  * arguments alone (Feistel network on the next power of 4, walked back into range). */
@@ -81,6 +128,11 @@ Prefetch *prefetch_start(const Data *d, int64_t first_step, int64_t steps, int d
  * steps were handed out. A failure of data_batch ends this call the same way, after the
  * good batches before it; prefetch_stop is due then too. */
 bool prefetch_next(Prefetch *p, const int32_t **tokens, const int32_t **labels);
+/* The same with positions, attends_from and loss_mask (which prefetch_next leaves out);
+ * the arrays are for reading. */
+Prefetch *prefetch_start_full(const Data *d, int64_t first_step, int64_t steps,
+                              int depth);
+bool prefetch_next_full(Prefetch *p, DataBatch *out);
 void prefetch_stop(Prefetch *p);
 
 /* The corpus in the program itself, from the project's sources and docs; made by the

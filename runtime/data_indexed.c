@@ -2,8 +2,7 @@
  *
  * What order is promised: sequences in file order make one token stream; sample i is the
  * seq + 1 tokens from i * seq on, and samples are shuffled as data_permute says.
- * Megatron's own GPTDataset shuffles documents before it cuts samples and draws from
- * numpy's Mersenne twister; the samples here are other ones. */
+ * Megatron's own samples, cut from shuffled documents, are the type GPTDataset. */
 #include "data_reader.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "tables are little-endian");
@@ -11,12 +10,6 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "tables are little-end
 enum { HEADER_BYTES = 34, CODE_F64 = 6, CODE_F32 = 7, CODE_LAST = 8 };
 
 static const unsigned char code_bytes[CODE_LAST + 1] = {0, 1, 1, 2, 4, 8, 8, 4, 2};
-
-typedef struct Indexed {
-    FileMap idx, bin;
-    const char *bin_path;
-    IndexedTable table;
-} Indexed;
 
 static int64_t i32_at(const unsigned char *p, int64_t i) {
     int32_t v;
@@ -136,18 +129,27 @@ IndexedTable indexed_parse(const char *name, const void *bytes, uint64_t n,
     return t;
 }
 
-static void indexed_open(Arena *mem, Data *d) {
-    Indexed *x = NEW(mem, Indexed);
-    d->state = x;
-    size_t n = strlen(d->path);
+void indexed_file_open(Arena *mem, IndexedFile *x, const char *path) {
+    size_t n = strlen(path);
     bool suffixed =
-        n > 4 && (!strcmp(d->path + n - 4, ".bin") || !strcmp(d->path + n - 4, ".idx"));
-    char *stem = arena_strndup(mem, d->path, suffixed ? n - 4 : n);
-    char *idx_path = arena_printf(mem, "%s.idx", stem);
+        n > 4 && (!strcmp(path + n - 4, ".bin") || !strcmp(path + n - 4, ".idx"));
+    char *stem = arena_strndup(mem, path, suffixed ? n - 4 : n);
+    x->idx_path = arena_printf(mem, "%s.idx", stem);
     x->bin_path = arena_printf(mem, "%s.bin", stem);
-    file_map(&x->idx, idx_path);
+    file_map(&x->idx, x->idx_path);
     file_map(&x->bin, x->bin_path);
-    x->table = indexed_parse(idx_path, x->idx.bytes, x->idx.n, x->bin.n);
+    x->table = indexed_parse(x->idx_path, x->idx.bytes, x->idx.n, x->bin.n);
+}
+
+void indexed_file_close(IndexedFile *x) {
+    file_unmap(&x->idx);
+    file_unmap(&x->bin);
+}
+
+static void indexed_open(Arena *mem, Data *d) {
+    IndexedFile *x = NEW(mem, IndexedFile);
+    d->state = x;
+    indexed_file_open(mem, x, d->path);
     d->tokens = (int64_t)(x->bin.n / (uint64_t)x->table.token_bytes);
 }
 
@@ -202,7 +204,7 @@ static int64_t last_not_above(const unsigned char *table, int64_t n, int64_t val
     return low;
 }
 
-static _Noreturn void fail_at_token(const Data *d, const Indexed *x, int64_t at) {
+static _Noreturn void fail_at_token(const Data *d, const IndexedFile *x, int64_t at) {
     const IndexedTable *t = &x->table;
     int64_t offset = at * t->token_bytes;
     int64_t sequence = last_not_above(t->pointers, t->sequences, offset);
@@ -224,10 +226,9 @@ static _Noreturn void fail_at_token(const Data *d, const Indexed *x, int64_t at)
     data_fail_token(d, x->bin_path, place, token);
 }
 
-static void indexed_read(const Data *d, int64_t sample, int64_t from, int64_t n,
-                         int32_t *out) {
-    const Indexed *x = d->state;
-    int64_t limit = data_token_limit(d), at = sample * d->seq + from;
+void indexed_file_read(const Data *d, const IndexedFile *x, int64_t at, int64_t n,
+                       int32_t *out) {
+    int64_t limit = data_token_limit(d);
     int code = x->table.dtype_code, step = x->table.token_bytes;
     const unsigned char *p = x->bin.bytes + at * step;
     for (int64_t i = 0; i < n; i++) {
@@ -237,12 +238,14 @@ static void indexed_read(const Data *d, int64_t sample, int64_t from, int64_t n,
     }
 }
 
+static void indexed_read(const Data *d, int64_t sample, int64_t from, int64_t n,
+                         int32_t *out) {
+    indexed_file_read(d, d->state, sample * d->seq + from, n, out);
+}
+
 static void indexed_close(Data *d) {
-    Indexed *x = d->state;
-    if (!x) return;
-    file_unmap(&x->idx);
-    file_unmap(&x->bin);
+    if (d->state) indexed_file_close(d->state);
 }
 
 const DataReader data_indexed = {"MegatronIndexed", false, indexed_open, indexed_read,
-                                 indexed_close};
+                                 indexed_close, NULL};

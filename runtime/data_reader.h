@@ -6,15 +6,19 @@
 /* One type of source. `open` sets tokens, state and, where the file decides, batch, seq,
  * samples and steps_available; samples 0 stands for windows of seq + 1 tokens over the
  * whole token stream, each beginning with the last token of the one before. `read` gives
- * tokens [from, from + n) of a sample. `close` also follows an `open` that failed. */
+ * tokens [from, from + n) of a sample. `close` also follows an `open` that failed.
+ * `mask`, where there is one, fills what is not NULL of a row of seq tokens beside tokens
+ * and labels (positions, attends_from and loss_mask come as 0 .. seq - 1, 0 and 1) and
+ * makes the labels that do not count -1 unless keep_labels. */
 typedef struct DataReader {
     const char *type;
     bool shapes_from_file;
     void (*open)(Arena *mem, Data *d);
     void (*read)(const Data *d, int64_t sample, int64_t from, int64_t n, int32_t *out);
     void (*close)(Data *d);
+    void (*mask)(const Data *d, int64_t sample, const DataBatch *row);
 } DataReader;
-extern const DataReader data_text, data_indexed, data_tensors;
+extern const DataReader data_text, data_indexed, data_tensors, data_gpt, data_webtext;
 
 /* A file mapped for reading. A missing, unreadable or irregular one is an EXIT_DATA. */
 typedef struct FileMap {
@@ -23,6 +27,19 @@ typedef struct FileMap {
 } FileMap;
 void file_map(FileMap *map, const char *path);
 void file_unmap(FileMap *map);
+
+/* An open pair of Megatron-LM's files. */
+typedef struct IndexedFile {
+    FileMap idx, bin;
+    const char *idx_path, *bin_path;
+    IndexedTable table;
+} IndexedFile;
+/* `path` with or without .bin/.idx. Fails as data_open; close it after that too. */
+void indexed_file_open(Arena *mem, IndexedFile *x, const char *path);
+void indexed_file_close(IndexedFile *x);
+/* Tokens [at, at + n) of the .bin, which has them; checks them against d's vocabulary. */
+void indexed_file_read(const Data *d, const IndexedFile *x, int64_t at, int64_t n,
+                       int32_t *out);
 
 /* Tokens are below this: the vocabulary, or 2^31 when it is not known. */
 static inline int64_t data_token_limit(const Data *d) {

@@ -118,6 +118,15 @@ static bool run_sample(const Sample *s, const char *cpu, int threads) {
     return true;
 }
 
+/* Sizes beyond a block of keys, too slow for finite differences. */
+static const Sample more_samples[] = {
+    {"attention_within", NULL, /* whole blocks of keys lie before the first one seen */
+     "%q: F[1,150,2,3], %k: F[1,150,1,3], %v: F[1,150,1,3], %zeroo: i32[], %rng: i32[3], "
+     "%first: i32[1,150]",
+     "%o, %l = attention_within %q, %k, %v, %zeroo, %rng, %first {scale=0.4; causal=1} : "
+     "F[1,150,2,3], F[1,150,2]"},
+};
+
 static bool parses(Arena *mem, const Sample *s) {
     Catch c;
     if (!CATCH(c)) return false;
@@ -138,6 +147,9 @@ static void all_samples(const char *cpu, int threads) {
             large++;
         }
         arena_free(mem);
+    }
+    for (int i = 0; i < ARRAY_LEN(more_samples); i++) {
+        EXPECT(run_sample(&more_samples[i], cpu, threads));
     }
     printf("  %d samples, %d also large, %d refused\n", ARRAY_LEN(samples), large, refused);
     EXPECT(refused <= 2 && large > 60);

@@ -8,7 +8,7 @@
 #include "../test.h"
 
 /* Writes `text` with F as the element type and N* / N/ by the ranks of axis a. */
-static void spell(Text *t, const char *text, const char *type, int ranks) {
+static inline void spell(Text *t, const char *text, const char *type, int ranks) {
     for (const char *p = text; *p; p++) {
         size_t digits = strspn(p, "0123456789");
         if (p[0] == 'F' && p[1] == '[') {
@@ -23,7 +23,7 @@ static void spell(Text *t, const char *text, const char *type, int ranks) {
     }
 }
 
-static Module *sample_module(Arena *mem, const Sample *s, const char *type,
+static inline Module *sample_module(Arena *mem, const Sample *s, const char *type,
                              const char *mesh, int ranks, const char *level) {
     Text t = text_new(mem);
     text_add(&t, "module @t mesh(%s) level(%s)\n", mesh, level);
@@ -36,33 +36,33 @@ static Module *sample_module(Arena *mem, const Sample *s, const char *type,
     return module_parse(mem, s->kind, t.s, t.n);
 }
 
-static bool is_comm(const Sample *s) {
+static inline bool is_comm(const Sample *s) {
     return optab[op_kind(s->kind)].flags & F_COMM;
 }
 
 /* The program of a sample outside of a mesh, or on two ranks where it needs some. */
-static Module *plain_module(Arena *mem, const Sample *s, const char *type) {
+static inline Module *plain_module(Arena *mem, const Sample *s, const char *type) {
     bool comm = is_comm(s);
     return sample_module(mem, s, type, comm ? "a=2" : "", comm ? 2 : 1,
                          comm ? "local" : "global");
 }
 
-static Func *entry(const Module *m) {
+static inline Func *entry(const Module *m) {
     for (Func *f = m->first; f; f = f->next) {
         if (f->role == ROLE_MODEL) return f;
     }
     test_fail(__FILE__, __LINE__, "no model in @%s", m->name);
 }
 
-static void return_results(Func *f) {
+static inline void return_results(Func *f) {
     for (int i = 0; i < f->last->nout; i++) func_ret(f, f->last->out[i], -1);
 }
 
-static bool starts(const char *s, const char *with) {
+static inline bool starts(const char *s, const char *with) {
     return !strncmp(s, with, strlen(with));
 }
 
-static void fill_argument(Tensor *t, const char *name, int rank) {
+static inline void fill_argument(Tensor *t, const char *name, int rank) {
     static const int words[3] = {7, 123456789, 3};
     uint64_t stream = hash64(name, strlen(name)) + (uint64_t)rank;
     for (int64_t i = 0, n = type_count(&t->ty); i < n; i++) {
@@ -79,7 +79,7 @@ static void fill_argument(Tensor *t, const char *name, int rank) {
     }
 }
 
-static Tensor ***make_arguments(Arena *mem, const Func *f) {
+static inline Tensor ***make_arguments(Arena *mem, const Func *f) {
     int n = mesh_ranks(&f->mod->mesh);
     Tensor ***arg = NEW_ARRAY(mem, Tensor **, (size_t)n);
     for (int r = 0; r < n; r++) {
@@ -92,7 +92,7 @@ static Tensor ***make_arguments(Arena *mem, const Func *f) {
     return arg;
 }
 
-static Tensor ***run(Arena *mem, const Func *f, Tensor ***arg) {
+static inline Tensor ***run(Arena *mem, const Func *f, Tensor ***arg) {
     int n = mesh_ranks(&f->mod->mesh);
     Tensor ***ret = NEW_ARRAY(mem, Tensor **, (size_t)n);
     for (int r = 0; r < n; r++) ret[r] = NEW_ARRAY(mem, Tensor *, (size_t)f->nret + 1);
