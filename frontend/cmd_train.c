@@ -32,10 +32,12 @@ static int finish(Train *t) {
 
 int cmd_train(int argc, char **argv) {
     Train t = {.mem = arena_new(), .lock_fd = -1};
+    train_hold_signals();
     train_plan(&t, argc, argv);
     report_open(&t);
     report_header(&t);
     train_state_start(&t);
+    valid_start(&t);
     open_metrics(&t);
     if (t.step >= t.steps)
         report_say(&t, "all %lld steps are done already", (long long)t.steps);

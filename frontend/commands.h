@@ -10,12 +10,19 @@
 int cmd_train(int argc, char **argv);
 int cmd_predict(int argc, char **argv);
 int cmd_convert(int argc, char **argv);
+int cmd_tokenizer(int argc, char **argv);
+int cmd_preprocess(int argc, char **argv);
+int cmd_inspect(int argc, char **argv);
+/* stator inspect CONFIG.yaml --split train|valid|test [--samples 0,17] [--json] [--a.b.c
+ * VALUE ...]: samples as training sees them, in its order. cmd_inspect calls it. */
+int inspect_samples(int argc, char **argv);
 
 enum { EXIT_DIVERGED = 1, EXIT_SIGNALLED = 75 };
 
 /* Names in a run folder. */
 #define RUN_CHECKPOINTS "ckpt"
 #define RUN_METRICS     "metrics.jsonl"
+#define RUN_VALIDATION  "valid.jsonl"
 
 /* The state object in a checkpoint's manifest.json, as cmd_train writes it:
  *   "step"         updates done

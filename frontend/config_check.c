@@ -23,6 +23,8 @@ static void check_agree(const Config *cfg, const char *a, const char *b) {
 
 static void derive_shape(Config *cfg) {
     Config *c = cfg;
+    if (!c->train_dataset_seq_length)
+        c->train_dataset_seq_length = c->train_dataset_data_loader_seq_length;
     if (!given(c, MODEL "seq_length") && c->train_dataset_seq_length)
         c->model_seq_length = c->train_dataset_seq_length;
     if (!c->train_dataset_seq_length) c->train_dataset_seq_length = c->model_seq_length;
@@ -165,6 +167,13 @@ static void check_model(const Config *c) {
         config_refuse(c, "train_dataset.seq_length", NULL, "leave it out",
                       "train_dataset.seq_length %lld is not the model's seq_length %lld",
                       (long long)c->train_dataset_seq_length,
+                      (long long)c->model_seq_length);
+    if (c->train_dataset_data_loader_seq_length &&
+        c->train_dataset_data_loader_seq_length != c->model_seq_length)
+        config_refuse(c, "train_dataset.data_loader.seq_length", NULL, "leave it out",
+                      "train_dataset.data_loader.seq_length %lld is not the model's "
+                      "seq_length %lld",
+                      (long long)c->train_dataset_data_loader_seq_length,
                       (long long)c->model_seq_length);
     if (c->runner_config_batch_size > INT32_MAX / c->model_seq_length)
         config_refuse(c, "runner_config.batch_size", "train_dataset.batch_size",

@@ -260,7 +260,7 @@ static void set_flag(ConfigState *s, const char *path, const char *value, Place 
         fail_at(EXIT_CONFIG, at,
                 "in a shell script: \"${ARRAY[@]}\" expands to all words, $ARRAY to one",
                 "--%s has no value", path);
-    if (!utf8_valid(value)) fail_at(EXIT_CONFIG, at, NULL, "--%s: not UTF-8", path);
+    if (!yaml_utf8_valid(value)) fail_at(EXIT_CONFIG, at, NULL, "--%s: not UTF-8", path);
     at.col = (int)strlen(path) + 4;
     const YamlNode *node = flag_value(s->mem, &key_table[k], value, at);
     s->settings[k] = (Setting){yaml_is_null(node) ? NULL : node, path, true};

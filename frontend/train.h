@@ -11,9 +11,8 @@
 #include "config.h"
 #include "source.h"
 
-/* The places in the program's memory that the loop reads and writes. */
+/* The places in the program's memory that the loop reads and writes, beside the batch. */
 typedef struct TrainSlots {
-    int32_t *tokens, *labels; /* [micro, batch, seq] */
     int32_t *rng;             /* [micro, 3]; NULL: the model draws no random numbers */
     float *lr, *correction1, *correction2; /* NULL: the optimizer has none */
     const float *loss, *grad_norm;
@@ -43,6 +42,7 @@ typedef struct Train {
     Program *program;
     Program *probe; /* logits and gradients of a whole batch, for --dump; or NULL */
     TrainSlots at;
+    struct Validation *valid; /* NULL: none */
     CkptTensor *tensor; /* parameters and optimizer states, where they lie */
     int ntensor;
     double flops_per_token, peak_flops; /* of the model; of this machine, 0: not asked */
@@ -65,6 +65,10 @@ void train_plan(Train *t, int argc, char **argv);
 /* train_model.c: the module of a configuration; sets spec, source and seq. */
 void train_model_choose(Train *t);
 Module *train_model_build(Train *t, ModelUse use, int64_t batch);
+/* Copies the first `rows` sequences of a batch, from row `first`, into the arguments of a
+ * program that has them. */
+void train_model_feed(const Program *p, const DataBatch *b, int64_t first, int64_t rows,
+                      int64_t seq);
 /* Rows of the token table (and classes of the loss): no token may lead outside. */
 int64_t train_model_vocab(Train *t);
 /* The same for a model.file: sequences and tokens of its argument of role tokens. */
@@ -77,9 +81,17 @@ void train_state_save(Train *t);
 /* train_loop.c: the steps. Returns the exit code. */
 int train_loop(Train *t);
 
+/* train_valid.c: the loss on other data, during training and at its end. The plan opens
+ * nothing on disk and needs t->program; valid_step runs when it is due after a step.
+ * valid_points are those of the run folder, for the picture. */
+void valid_plan(Train *t, Data *data, int64_t every, int64_t batches);
+void valid_start(Train *t); /* drops points behind the resumed step */
+void valid_step(Train *t);
+int valid_points(const Train *t, Arena *mem, double **step, double **loss);
+
 /* train_dump.c: --dump. */
 void dump_plan(Train *t);
-void dump_first_step(Train *t, const int32_t *tokens, const int32_t *labels);
+void dump_first_step(Train *t, const DataBatch *batch);
 void dump_write(Train *t);
 
 /* train_report.c: what the run tells, on the terminal and in the run folder. */
@@ -91,5 +103,9 @@ void report_end(const Train *t);
 void report_say(const Train *t, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 uint64_t resident_bytes(void); /* of this process now */
+
+/* SIGTERM, SIGINT and SIGUSR1 wait from here on, in all threads made later, until
+ * train_loop takes them between two steps. */
+void train_hold_signals(void);
 
 #endif

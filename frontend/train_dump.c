@@ -36,12 +36,10 @@ static void *probe_slot(const Train *t, const char *role) {
     return i < 0 ? NULL : t->probe->arg[i];
 }
 
-void dump_first_step(Train *t, const int32_t *tokens, const int32_t *labels) {
-    size_t bytes = (size_t)(t->data->batch * t->seq) * sizeof *tokens;
+void dump_first_step(Train *t, const DataBatch *batch) {
     float *dloss = probe_slot(t, "dloss");
     int32_t *rng = probe_slot(t, "rng");
-    memcpy(probe_slot(t, "tokens"), tokens, bytes);
-    memcpy(probe_slot(t, "labels"), labels, bytes);
+    train_model_feed(t->probe, batch, 0, t->data->batch, t->seq);
     /* With dropout these are not the numbers of any step, but those of one key. */
     if (rng) memset(rng, 0, 3 * sizeof *rng);
     *dloss = 1;

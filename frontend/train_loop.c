@@ -6,22 +6,34 @@
 #include <math.h>
 #include <signal.h>
 
-static volatile sig_atomic_t signalled;
+static int signalled; /* number of the signal that ends the run; 0: none */
 
-static void note_signal(int number) {
-    signalled = number;
+static sigset_t stop_signals(void) {
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGUSR1);
+    return set;
 }
 
-/* The first signal ends the run after its step; a second one ends it at once. */
-static void catch_signals(void) {
-    struct sigaction stop = {.sa_handler = note_signal,
-                             .sa_flags = SA_RESETHAND | SA_RESTART};
-    sigemptyset(&stop.sa_mask);
-    sigaction(SIGTERM, &stop, NULL);
-    sigaction(SIGINT, &stop, NULL);
-    sigaction(SIGUSR1, &stop, NULL);
+/* No handler: oneDNN's f32 kernels use a part of a heap block as their stack, and the frame
+ * of a signal handler would be written before that block. So signals wait, in all threads
+ * made from here on, until the step is done. */
+void train_hold_signals(void) {
+    sigset_t set = stop_signals();
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
     /* A file size limit gives an error that is told, like a full disk. */
     signal(SIGXFSZ, SIG_IGN);
+}
+
+/* Takes a signal that has come. From then on a second one ends the process at once. */
+static void take_signal(void) {
+    sigset_t set = stop_signals();
+    int number = sigtimedwait(&set, NULL, &(struct timespec){0});
+    if (number <= 0) return;
+    signalled = number;
+    pthread_sigmask(SIG_UNBLOCK, &set, NULL);
 }
 
 /* Key words of each micro-batch: a function of seed, step and micro-batch alone. */
@@ -49,12 +61,10 @@ static void fill_scalars(const Train *t, int64_t step, double rate) {
     if (t->at.correction2) *t->at.correction2 = (float)c2;
 }
 
-static double run_step(Train *t, const int32_t *tokens, const int32_t *labels) {
+static double run_step(Train *t, const DataBatch *batch) {
     int64_t step = t->step + 1;
-    size_t bytes = (size_t)(t->data->batch * t->seq) * sizeof *tokens;
     double rate = schedule_rate(&t->schedule, step);
-    memcpy(t->at.tokens, tokens, bytes);
-    memcpy(t->at.labels, labels, bytes);
+    train_model_feed(t->program, batch, 0, t->data->batch, t->seq);
     if (t->at.rng) fill_rng(t, step);
     fill_scalars(t, step, rate);
     program_run(t->program);
@@ -106,7 +116,7 @@ static int stopped(Train *t) {
     report_say(t,
                "stopped by signal %d after step %lld; the same command goes on from "
                "there",
-               (int)signalled, (long long)t->step);
+               signalled, (long long)t->step);
     return t->saved_step == t->step ? EXIT_SIGNALLED : EXIT_CHECKPOINT;
 }
 
@@ -118,28 +128,30 @@ static void plot_sometimes(const Train *t, double *last) {
 }
 
 static int run_steps(Train *t, Prefetch *batches) {
-    const int32_t *tokens, *labels;
+    DataBatch batch;
     double plotted = clock_seconds();
-    while (!signalled && t->step < t->steps) {
+    for (take_signal(); !signalled && t->step < t->steps; take_signal()) {
         double begin = clock_seconds();
-        if (!prefetch_next(batches, &tokens, &labels)) die("the data ended early");
+        if (!prefetch_next_full(batches, &batch)) die("the data ended early");
         if (t->probe && t->step == t->start_step) {
-            dump_first_step(t, tokens, labels);
+            dump_first_step(t, &batch);
             begin = clock_seconds();
         }
-        double rate = run_step(t, tokens, labels);
+        double rate = run_step(t, &batch);
         write_metrics(t, rate, clock_seconds() - begin);
         if (!isfinite(*t->at.loss) || !isfinite(*t->at.grad_norm)) return diverged(t);
         if (save_due(t)) train_state_save(t);
+        valid_step(t);
         plot_sometimes(t, &plotted);
     }
     return signalled && t->step < t->steps ? stopped(t) : 0;
 }
 
 int train_loop(Train *t) {
-    catch_signals();
-    Prefetch *batches = prefetch_start(t->data, t->step, t->steps - t->step,
-                                       (int)t->cfg->train_dataset_prefetch_size);
+    int depth = (int)t->cfg->train_dataset_prefetch_size;
+    int64_t steps = t->steps - t->step;
+    Prefetch *batches = t->data->gpt ? prefetch_start_full(t->data, t->step, steps, depth)
+                                     : prefetch_start(t->data, t->step, steps, depth);
     int code = run_steps(t, batches);
     prefetch_stop(batches);
     return code;

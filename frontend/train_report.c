@@ -216,6 +216,9 @@ static int draw(const Train *t, Arena *mem) {
                  .x_label = "step",
                  .y_label = "loss",
                  .train = {x, y, n}};
+    double *vx, *vy;
+    int points = valid_points(t, mem, &vx, &vy);
+    plot.validation = (PlotSeries){vx, vy, points};
     return n ? plot_write(path_join(mem, t->run_dir, "loss.svg"), &plot) : 0;
 }
 

@@ -2,22 +2,11 @@
 #include "../runtime/rt.h"
 #include "commands.h"
 #include "config_state.h"
+#include "data_open.h"
 #include "train.h"
 #include <math.h>
 
 /* ---- data ---- */
-
-static const char *loader_name(const Config *cfg) {
-    switch (cfg->train_dataset_data_loader_type) {
-    case LOADER_TEXT_FILE:
-        return "TextFile";
-    case LOADER_TENSOR_BATCHES:
-        return "TensorBatches";
-    case LOADER_MEGATRON_INDEXED:
-        return "MegatronIndexed";
-    }
-    die("data loader %d", (int)cfg->train_dataset_data_loader_type);
-}
 
 /* Splits the batches of a file into micro-batches; its sequence goes before the model's.
  */
@@ -39,12 +28,11 @@ static void shape_of_file(Train *t) {
 
 static void open_data(Train *t) {
     const Config *cfg = t->cfg;
-    const char *path = cfg->train_dataset_data_loader_dataset_dir;
     bool from_file = cfg->train_dataset_data_loader_type == LOADER_TENSOR_BATCHES;
     bool batch_given = config_given(cfg, "runner_config.batch_size") ||
                        config_given(cfg, "train_dataset.batch_size");
     bool seq_given = config_given(cfg, "train_dataset.seq_length");
-    if (!path[0])
+    if (!data_path_given(cfg)[0])
         config_refuse(
             cfg, "train_dataset.data_loader.dataset_dir", NULL,
             "--dataset_dir PATH, or --dataset_dir embedded for the text that is "
@@ -68,14 +56,12 @@ static void open_data(Train *t) {
         config_refuse(cfg, "parallel_config.micro_batch_num", NULL, NULL,
                       "%lld micro-batches of %lld sequences", (long long)t->micro,
                       (long long)t->batch);
-    DataSpec spec = {.type = loader_name(cfg),
-                     .path = path,
-                     .batch = from_file && !batch_given && !fixed ? 0 : (int64_t)whole,
-                     .seq = from_file && !seq_given && !fixed ? 0 : t->seq,
-                     .seed = (uint64_t)cfg->seed,
-                     .shuffle = cfg->train_dataset_data_loader_shuffle,
-                     .vocab = train_model_vocab(t)};
-    t->data = data_open(t->mem, &spec);
+    DataShape shape = {.rows = from_file && !batch_given && !fixed ? 0 : (int64_t)whole,
+                       .seq = from_file && !seq_given && !fixed ? 0 : t->seq,
+                       .vocab = train_model_vocab(t),
+                       .step_rows = (int64_t)whole,
+                       .steps = cfg->runner_config_max_steps};
+    t->data = data_open_split(t->mem, cfg, SPLIT_TRAIN, &shape);
     if (from_file) shape_of_file(t);
 }
 
@@ -85,12 +71,13 @@ static void choose_steps(Train *t) {
     const Config *cfg = t->cfg;
     int64_t most = t->data->steps_available, wanted = cfg->runner_config_max_steps;
     if (most >= 0) {
-        t->steps = wanted >= 0 ? wanted : most;
+        t->steps = wanted >= 0 ? wanted : data_steps(cfg, t->data, t->data->batch);
         if (wanted > most)
             config_refuse(cfg, "runner_config.max_steps", NULL, NULL,
                           "max_steps is %lld, but %s has batches for %lld steps",
                           (long long)wanted, t->data->path, (long long)most);
-        if (wanted < 0 && cfg->runner_config_epochs > 1)
+        bool once = cfg->train_dataset_data_loader_type == LOADER_TENSOR_BATCHES;
+        if (once && wanted < 0 && cfg->runner_config_epochs > 1)
             config_refuse(cfg, "runner_config.epochs", NULL, NULL,
                           "TensorBatches are taken once, in order: epochs must be 1");
         return;
@@ -222,8 +209,8 @@ static void *slot_of_role(Train *t, const char *role, bool needed) {
 
 static void find_slots(Train *t) {
     Program *p = t->program;
-    t->at.tokens = slot_of_role(t, "tokens", true);
-    t->at.labels = slot_of_role(t, "labels", true);
+    slot_of_role(t, "tokens", true);
+    slot_of_role(t, "labels", true);
     t->at.rng = slot_of_role(t, "rng", false);
     t->at.lr = slot_of_role(t, "lr", true);
     t->at.correction1 = slot_of_role(t, "bias_correction1", false);
@@ -296,7 +283,10 @@ static void hash_config(Train *t) {
         for (int i = 0; i < ARRAY_LEN(parts); i++)
             counts |= !strncmp(key->path, parts[i], strlen(parts[i]));
         if (!counts || key->kind == KIND_TREE || key->cat == CAT_NO_EFFECT) continue;
-        if (!strcmp(key->path, "runner_config.log_interval")) continue;
+        if (!strcmp(key->path, "runner_config.log_interval") ||
+            !strcmp(key->path, "train_dataset.data_loader.data_cache_path") ||
+            !strncmp(key->path, "runner_config.eval_", 19))
+            continue;
         text_add(&text, "%s=", key->path);
         const char *value = config_value(t->cfg, t->mem, key->path);
         text_add_bytes(&text, value, strlen(value));

@@ -305,7 +305,7 @@ static int32_t utf8_next(const unsigned char **s) {
     return c < least[n] || c > 0x10ffff || (c >= 0xd800 && c < 0xe000) ? -1 : c;
 }
 
-bool utf8_valid(const char *s) {
+bool yaml_utf8_valid(const char *s) {
     const unsigned char *p = (const unsigned char *)s;
     while (*p) {
         if (utf8_next(&p) < 0) return false;

@@ -35,8 +35,8 @@ YamlNode *yaml_scalar(Arena *a, const char *value, Place at);
 bool yaml_is_null(const YamlNode *node);
 
 /* Adds `s` as a double-quoted scalar that yaml_parse reads back to the same bytes; `s`
- * must be valid UTF-8 (utf8_valid). */
+ * must be valid UTF-8 (yaml_utf8_valid). */
 void yaml_quote(Text *out, const char *s);
-bool utf8_valid(const char *s);
+bool yaml_utf8_valid(const char *s);
 
 #endif

@@ -64,9 +64,9 @@ struct Tokenizer {
     MergeSlot *merge; /* [merges], by rank */
     int32_t merges;
     int32_t byte_id[256];
-    int32_t *special;            /* by first byte, then the longest first */
-    int32_t special_from[257];   /* special[special_from[b] .. special_from[b+1]) */
-    int32_t max_char_tokens;     /* that the bytes of U+FFFD become, at most */
+    int32_t *special;             /* by first byte, then the longest first */
+    int32_t special_from[257];    /* special[special_from[b] .. special_from[b+1]) */
+    int32_t max_char_tokens;      /* that one byte of text becomes, at most */
     uint8_t char_class[BMP_SIZE]; /* CharClass */
 };
 
@@ -74,12 +74,5 @@ struct Tokenizer {
  * byte must be among the tokens of kind BYTES. */
 void bpe_finish(Arena *mem, Tokenizer *t);
 uint64_t tokenizer_next_serial(void);
-
-/* ---- how files write bytes (bpe_load.c) ---- */
-
-/* Code point that stands for a byte: itself where it prints, else 256 and up. */
-uint32_t byte_to_char(int byte);
-/* Bytes in the order of GPT-2's vocabulary: id i < 256 is byte gpt2_byte(i). */
-int gpt2_byte(int i);
 
 #endif

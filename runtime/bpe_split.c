@@ -147,14 +147,12 @@ bool utf8_valid(const char *s, size_t n) {
 }
 
 /* Bytes of the longest beginning of a character that invalid s[n] begins with, at least
- * 1: each of its prefixes is completed by some bytes to a whole character. */
+ * 1. Behind two bytes of one, any further continuation bytes will do. */
 static size_t maximal_part(const char *s, size_t n) {
     for (size_t part = MIN(n, (size_t)3); part > 1; part--) {
-        for (int second = 0x80; second <= 0xA0; second += 0x10) {
-            char trial[4] = {s[0], (char)second, (char)0x80, (char)0x80};
-            memcpy(trial, s, part);
-            if (utf8_check(trial, sizeof trial) > (int)part) return part;
-        }
+        char trial[4] = {0, 0, (char)0x80, (char)0x80};
+        memcpy(trial, s, part);
+        if (utf8_check(trial, sizeof trial) > (int)part) return part;
     }
     return 1;
 }

@@ -10,7 +10,8 @@
 /* Tokens of one batch: far above any use, far below any overflow. */
 #define BATCH_TOKENS_MAX ((uint64_t)1 << 40)
 
-static const DataReader *const readers[] = {&data_text, &data_indexed, &data_tensors};
+static const DataReader *const readers[] = {&data_text, &data_indexed, &data_tensors,
+                                          &data_gpt, &data_webtext};
 
 void file_map(FileMap *map, const char *path) {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -58,12 +59,16 @@ static const DataReader *reader_named(const char *type) {
     const char *near = nearest_name(type, names, ARRAY_LEN(readers));
     fail(EXIT_CONFIG,
          "data of type '%s' is not known%s%s%s; there are TextFile (text), "
-         "MegatronIndexed (.bin/.idx) and TensorBatches (safetensors)",
+         "MegatronIndexed and GPTDataset (.bin/.idx), WebtextDataset (loose JSON) and "
+         "TensorBatches (safetensors)",
          type, near ? ": did you mean '" : "", near ? near : "", near ? "'?" : "");
 }
 
 static void spec_check(const DataSpec *s, const DataReader *r) {
-    if (!s->path || !s->path[0])
+    bool needs_more = r == &data_gpt || r == &data_webtext;
+    if (needs_more && (!s->gpt || s->gpt->samples < -1 || s->gpt->epochs < 1))
+        die("data of type %s without its DataGptSpec", s->type);
+    if (!(s->path && s->path[0]) && !(r == &data_gpt && s->gpt->n_paths))
         fail(EXIT_CONFIG, "data of type %s needs a path", s->type);
     int64_t least = r->shapes_from_file ? 0 : 1;
     if (s->batch < least || s->seq < least)
@@ -92,8 +97,12 @@ Data *data_open(Arena *mem, const DataSpec *spec) {
                 .vocab = spec->vocab,
                 .seed = spec->seed,
                 .shuffle = spec->shuffle,
-                .path = arena_strdup(mem, spec->path),
+                .path = arena_strdup(mem, spec->path ? spec->path : ""),
                 .reader = r};
+    if (spec->gpt) {
+        d->gpt = NEW(mem, DataGptSpec);
+        *d->gpt = *spec->gpt;
+    }
     Catch c;
     if (CATCH(c)) {
         r->open(mem, d);
@@ -151,8 +160,21 @@ static int64_t sample_at(const Data *d, int64_t at) {
     return d->shuffle ? data_permute(d->seed, epoch, i, d->samples) : i;
 }
 
-void data_rows(const Data *d, int64_t step, int64_t first_row, int64_t rows,
-               int32_t *tokens, int32_t *labels) {
+static void fill_row(const Data *d, int64_t sample, const DataBatch *row) {
+    size_t seq = (size_t)d->seq;
+    d->reader->read(d, sample, 0, d->seq, row->tokens);
+    if (row->labels) {
+        memcpy(row->labels, row->tokens + 1, (seq - 1) * sizeof(int32_t));
+        d->reader->read(d, sample, d->seq, 1, row->labels + seq - 1);
+    }
+    for (size_t i = 0; row->positions && i < seq; i++) row->positions[i] = (int32_t)i;
+    for (size_t i = 0; row->loss_mask && i < seq; i++) row->loss_mask[i] = 1;
+    if (row->attends_from) memset(row->attends_from, 0, seq * sizeof(int32_t));
+    if (d->reader->mask) d->reader->mask(d, sample, row);
+}
+
+void data_rows_full(const Data *d, int64_t step, int64_t first_row, int64_t rows,
+                    const DataBatch *out) {
     check(step >= 0 && first_row >= 0 && rows >= 0 && rows <= d->batch - first_row);
     if (d->steps_available >= 0 && step >= d->steps_available)
         fail(EXIT_DATA,
@@ -163,14 +185,25 @@ void data_rows(const Data *d, int64_t step, int64_t first_row, int64_t rows,
     int64_t first;
     if (__builtin_mul_overflow(step, d->batch, &first) || first > INT64_MAX - d->batch)
         die("step %lld of batch %lld", (long long)step, (long long)d->batch);
-    size_t seq = (size_t)d->seq;
     for (int64_t r = 0; r < rows; r++) {
-        int64_t sample = sample_at(d, first + first_row + r);
-        int32_t *in = tokens + (size_t)r * seq, *out = labels + (size_t)r * seq;
-        d->reader->read(d, sample, 0, d->seq, in);
-        memcpy(out, in + 1, (seq - 1) * sizeof(int32_t));
-        d->reader->read(d, sample, d->seq, 1, out + seq - 1);
+        size_t at = (size_t)r * (size_t)d->seq;
+        DataBatch row = {.tokens = out->tokens + at, .keep_labels = out->keep_labels};
+        if (out->labels) row.labels = out->labels + at;
+        if (out->positions) row.positions = out->positions + at;
+        if (out->attends_from) row.attends_from = out->attends_from + at;
+        if (out->loss_mask) row.loss_mask = out->loss_mask + at;
+        fill_row(d, sample_at(d, first + first_row + r), &row);
     }
+}
+
+void data_batch_full(const Data *d, int64_t step, const DataBatch *out) {
+    data_rows_full(d, step, 0, d->batch, out);
+}
+
+void data_rows(const Data *d, int64_t step, int64_t first_row, int64_t rows,
+               int32_t *tokens, int32_t *labels) {
+    DataBatch out = {.tokens = tokens, .labels = labels};
+    data_rows_full(d, step, first_row, rows, &out);
 }
 
 void data_batch(const Data *d, int64_t step, int32_t *tokens, int32_t *labels) {

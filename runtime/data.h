@@ -10,8 +10,8 @@
  * "GPTDataset": Megatron-LM's data set of one split of one .bin/.idx pair or a blend of
  *     them; see DataGptSpec. The order is Megatron's: `seed` its random seed, `shuffle`
  *     does not apply, and there are no batches beyond the samples asked for.
- * "WebtextDataset": `path` is loose JSON (an object with a text on each line); a sample is
- *     one text, cut or padded to seq tokens; see DataGptSpec.
+ * "WebtextDataset": `path` is loose JSON (an object with a text on each line); a sample
+ *     is one text, cut or padded to seq tokens; see DataGptSpec.
  * "TensorBatches": `path` is a safetensors file with tensor `tokens`, int32 or int64
  *     [steps, batch, seq+1]; batches come in file order, `shuffle` does not apply.
  * batch 0 and seq 0 are taken from the file (TensorBatches alone).
@@ -61,12 +61,14 @@ typedef struct Data {
     const char *path;
     const struct DataReader *reader;
     void *state; /* of the reader */
+    DataGptSpec *gpt; /* a copy; its texts are those of data_open's caller */
     char note[512]; /* one line for the user (a cache that was rebuilt), or "" */
 } Data;
 
 /* Opens and checks a source; everything lives in the arena but file mappings, which
- * data_close gives back. Fails with EXIT_CONFIG for a wrong spec and EXIT_DATA for a file
- * that is missing, damaged or shorter than one sequence; then nothing is left open. */
+ * data_close gives back. The texts of spec->gpt must stay as long as the source. Fails
+ * with EXIT_CONFIG for a wrong spec and EXIT_DATA for a file that is missing, damaged or
+ * shorter than one sequence; then nothing is left open. */
 Data *data_open(Arena *mem, const DataSpec *spec);
 void data_close(Data *d);
 
@@ -83,7 +85,8 @@ void data_batch(const Data *d, int64_t step, int32_t *tokens, int32_t *labels);
 void data_rows(const Data *d, int64_t step, int64_t first_row, int64_t rows,
                int32_t *tokens, int32_t *labels);
 
-/* All that a batch has, each [batch, seq]; NULL where it is not wanted.
+/* All that a batch has, each [batch, seq]. `tokens` must be there; the others are NULL
+ * where they are not wanted.
  *   positions     position id; begins anew behind the end of a document with
  *                 reset_position_ids, else 0 .. seq - 1
  *   attends_from  first position that this one attends to: 0, or with

@@ -9,8 +9,9 @@
 struct Prefetch {
     Arena *mem;
     const Data *data;
-    int32_t *buffer; /* [slots, 2, batch * seq] */
+    int32_t *buffer; /* [slots, parts, batch * seq] */
     size_t batch_tokens;
+    size_t parts; /* 2: tokens and labels; 5: and what else DataBatch has */
     int64_t slots, first_step, steps;
     pthread_t thread;
     pthread_mutex_t lock;
@@ -20,14 +21,20 @@ struct Prefetch {
     Catch failure; /* code 0: none */
 };
 
-static int32_t *slot_of(const Prefetch *p, int64_t batch) {
-    return p->buffer + (size_t)(batch % p->slots) * 2 * p->batch_tokens;
+static DataBatch slot_of(const Prefetch *p, int64_t batch) {
+    int32_t *at = p->buffer + (size_t)(batch % p->slots) * p->parts * p->batch_tokens;
+    DataBatch slot = {.tokens = at, .labels = at + p->batch_tokens};
+    if (p->parts == 2) return slot;
+    slot.positions = at + 2 * p->batch_tokens;
+    slot.attends_from = at + 3 * p->batch_tokens;
+    slot.loss_mask = (float *)(at + 4 * p->batch_tokens);
+    return slot;
 }
 
 static bool make_batch(Prefetch *p, int64_t batch) {
-    int32_t *tokens = slot_of(p, batch);
+    DataBatch slot = slot_of(p, batch);
     if (CATCH(p->failure)) {
-        data_batch(p->data, p->first_step + batch, tokens, tokens + p->batch_tokens);
+        data_batch_full(p->data, p->first_step + batch, &slot);
         catch_end(&p->failure);
         return true;
     }
@@ -66,11 +73,12 @@ static int thread_start(Prefetch *p) {
     return error;
 }
 
-Prefetch *prefetch_start(const Data *d, int64_t first_step, int64_t steps, int depth) {
+static Prefetch *start(const Data *d, int64_t first_step, int64_t steps, int depth,
+                       size_t parts) {
     check(first_step >= 0 && steps >= -1 && depth >= 1);
     uint64_t tokens, bytes;
     if (!mul_size((uint64_t)d->batch, (uint64_t)d->seq, &tokens) ||
-        !mul_size(tokens, 2 * sizeof(int32_t) * ((uint64_t)depth + 1), &bytes) ||
+        !mul_size(tokens, parts * sizeof(int32_t) * ((uint64_t)depth + 1), &bytes) ||
         bytes > PTRDIFF_MAX / 2)
         fail(EXIT_MEMORY, "%d batches ahead of %lld x %lld tokens do not fit into memory",
              depth, (long long)d->batch, (long long)d->seq);
@@ -85,6 +93,7 @@ Prefetch *prefetch_start(const Data *d, int64_t first_step, int64_t steps, int d
     p->mem = mem;
     p->data = d;
     p->batch_tokens = tokens;
+    p->parts = parts;
     p->slots = (int64_t)depth + 1;
     p->first_step = first_step;
     p->steps = steps;
@@ -97,20 +106,36 @@ Prefetch *prefetch_start(const Data *d, int64_t first_step, int64_t steps, int d
     return p;
 }
 
-bool prefetch_next(Prefetch *p, const int32_t **tokens, const int32_t **labels) {
+Prefetch *prefetch_start(const Data *d, int64_t first_step, int64_t steps, int depth) {
+    return start(d, first_step, steps, depth, 2);
+}
+
+Prefetch *prefetch_start_full(const Data *d, int64_t first_step, int64_t steps,
+                              int depth) {
+    return start(d, first_step, steps, depth, 5);
+}
+
+bool prefetch_next_full(Prefetch *p, DataBatch *out) {
     pthread_mutex_lock(&p->lock);
     p->freed = p->taken;
     pthread_cond_signal(&p->freed_one);
     while (p->made == p->taken && !p->ended) pthread_cond_wait(&p->made_one, &p->lock);
     bool have = p->made > p->taken;
     if (have) {
-        *tokens = slot_of(p, p->taken);
-        *labels = *tokens + p->batch_tokens;
+        *out = slot_of(p, p->taken);
         p->taken++;
     }
     pthread_mutex_unlock(&p->lock);
     if (!have && p->failure.code) data_fail_again(p->failure.code, p->failure.message);
     return have;
+}
+
+bool prefetch_next(Prefetch *p, const int32_t **tokens, const int32_t **labels) {
+    DataBatch batch;
+    if (!prefetch_next_full(p, &batch)) return false;
+    *tokens = batch.tokens;
+    *labels = batch.labels;
+    return true;
 }
 
 void prefetch_stop(Prefetch *p) {

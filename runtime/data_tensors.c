@@ -80,4 +80,4 @@ static void tensors_close(Data *d) {
 }
 
 const DataReader data_tensors = {"TensorBatches", true, tensors_open, tensors_read,
-                                 tensors_close};
+                                 tensors_close, NULL};

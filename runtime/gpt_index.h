@@ -26,15 +26,15 @@ typedef struct GptIndex {
     const uint32_t *shuffle; /* [samples]: the sample that is number i in training */
 } GptIndex;
 
-/* Builds the indices in `mem`: at most about 4 bytes an entry of the document index and 12
- * a sample, nothing else. Fails with EXIT_DATA when the split has no tokens for a sample
+/* Builds the indices in `mem`: 4 bytes an entry of the document index and 12 a sample,
+ * nothing else. Fails with EXIT_DATA when the split has no tokens for a sample
  * and EXIT_CONFIG when more is asked for than the format's 32-bit entries can count. */
 void gpt_index_build(Arena *mem, const GptIndexSpec *spec, GptIndex *out);
 
 /* The same, read from the folder `cache` when it is there, else built and written there
- * (no shared disk needed: whoever finds no file builds its own). `idx_hash` is the hash of
- * the .idx file. A file that is damaged or of something else is built anew; that, and a
- * folder that cannot be written, is said in *note (else ""). Close *held at the end. */
+ * (no shared disk needed: whoever finds no file builds its own). `idx_hash` is the hash
+ * of the .idx file. A file that is damaged or of something else is built anew; that, and
+ * a folder that cannot be written, is said in `note` (else ""). Unmap *held at the end. */
 struct FileMap;
 void gpt_index_cached(Arena *mem, const GptIndexSpec *spec, const char *cache,
                       uint64_t idx_hash, GptIndex *out, struct FileMap *held,
@@ -50,8 +50,8 @@ bool gpt_index_parse(const void *bytes, uint64_t n, const GptIndexSpec *spec,
  * Fails with EXIT_CONFIG for anything but one to three numbers with a sum above 0. */
 void gpt_split(const char *split, int64_t n, int64_t bound[4]);
 
-/* Blends. Item i of the stream is sample `sample[i]` of source `source[i]`: each item goes
- * to the source that lags most behind its weight. Weights have the sum 1. */
+/* Blends. Item i of the stream is sample `sample[i]` of source `source[i]`: each item
+ * goes to the source that lags most behind its weight. Weights have the sum 1. */
 void gpt_blend(const double *weight, int n, int64_t items, int16_t *source,
                uint32_t *sample);
 /* All samples of all sources, in proportion to their sizes until each is spent;

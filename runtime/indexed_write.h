@@ -31,10 +31,12 @@ typedef struct IndexedPart {
 IndexedWriter *indexed_write_open(Arena *mem, const char *prefix, int64_t vocab);
 /* Fails with EXIT_DATA when the disk is full or at its limit: file and offset. */
 void indexed_write_add(IndexedWriter *w, const IndexedPart *part);
-/* Completes both files, puts them on disk and gives them their names; an older pair is
- * replaced. Fails with EXIT_DATA. */
-void indexed_write_finish(IndexedWriter *w);
-/* Closes everything and removes what is not finished; nothing after a finish. */
+/* Completes both files and puts them on disk, still as .tmp: a disk can fill until here
+ * and not after. Fails with EXIT_DATA. */
+void indexed_write_complete(IndexedWriter *w);
+/* Then gives them their names; an older pair is replaced. Fails with EXIT_DATA. */
+void indexed_write_publish(IndexedWriter *w);
+/* Closes everything and removes what is not finished; nothing after publish. */
 void indexed_write_close(IndexedWriter *w);
 
 uint64_t indexed_write_documents(const IndexedWriter *w);

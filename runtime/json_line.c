@@ -234,15 +234,16 @@ static size_t pieces_of(const JsonLine *j) {
     return j->pieces.n / sizeof(JsonLineText);
 }
 
-static bool read_strings(Line *l) {
-    size_t start = l->at;
+static bool read_strings(Line *l, int k) {
     if (!open_bracket(l)) return false;
     for (bool first = true;; first = false) {
         bool closed;
         if (!next_element(l, first, &closed)) return false;
         if (closed) return true;
-        if (l->at == l->n || l->s[l->at] != '"')
-            return bad(l, start, "the array of this key must hold strings alone");
+        if (l->at == l->n || l->s[l->at] != '"') {
+            l->out->wrong_key = k;
+            return bad(l, l->at, "its array must hold strings alone");
+        }
         if (!read_piece(l)) return false;
     }
 }
@@ -252,8 +253,11 @@ static bool read_wanted(Line *l, int k) {
     if (l->at == l->n) return bad(l, l->at, "the line ends where a value is due");
     size_t first = pieces_of(j);
     char c = l->s[l->at];
-    if (c != '"' && c != '[') return bad(l, l->at, "the value of this key is no string");
-    if (c == '"' ? !read_piece(l) : !read_strings(l)) return false;
+    if (c != '"' && c != '[') {
+        j->wrong_key = k;
+        return bad(l, l->at, "its value is no string");
+    }
+    if (c == '"' ? !read_piece(l) : !read_strings(l, k)) return false;
     j->key[k].there = true;
     j->key[k].first = first;
     j->key[k].n = pieces_of(j) - first;
@@ -304,11 +308,15 @@ bool json_line_read(JsonLine *j, const char *line, size_t n, const char *const *
     Line l = {.out = j, .s = line, .n = n};
     j->text.n = j->pieces.n = 0;
     j->wrong = NULL;
+    j->wrong_key = -1;
     for (int k = 0; k < nkeys; k++) j->key[k].there = false;
     buffer_room(&j->text, n);
     skip_space(&l);
     if (!read_members(&l, keys, nkeys)) return false;
-    for (int k = 0; k < nkeys; k++)
-        if (!j->key[k].there) return bad(&l, 0, "the line has no key");
+    for (int k = 0; k < nkeys; k++) {
+        if (j->key[k].there) continue;
+        j->wrong_key = k;
+        return bad(&l, 0, "the line does not have it");
+    }
     return true;
 }

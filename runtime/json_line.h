@@ -22,6 +22,7 @@ typedef struct JsonLine {
     uint64_t surrogates; /* lone ones replaced, added up over lines */
     const char *wrong;   /* what is wrong with the line, and at which byte of it */
     size_t wrong_at;
+    int wrong_key; /* which key is missing or no string; -1: something else */
 } JsonLine;
 
 /* Reads line[n], which must be one object; each of keys[nkeys] (<= JSON_LINE_KEYS) must

@@ -59,6 +59,7 @@ bool text_read_batch(TextReader *r, TextBatch *batch, size_t bytes);
 /* Paths by TextRecord.file. */
 int text_read_files(const TextReader *r);
 const char *text_read_path(const TextReader *r, int file);
+bool text_read_plain(const TextReader *r, int file);
 /* Bytes on disk read so far, and in all (0: not known, a pipe is among them). Any thread
  * may ask. */
 uint64_t text_read_done(const TextReader *r);

@@ -22,6 +22,7 @@ struct TextStream {
     unsigned char *input; /* compressed bytes [at, have) */
     size_t at, have;
     bool inside; /* a gzip member or zstd frame has begun and not ended */
+    bool whole;  /* one has ended */
     z_stream z;
     bool z_open;
     ZSTD_DStream *zstd;
@@ -40,21 +41,17 @@ size_t text_stream_stem(const char *path) {
 }
 
 TextStream *text_stream_open(const char *path) {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) fail(EXIT_DATA, "cannot open %s: %s", path, strerror(errno));
-    Arena *mem = NULL;
-    Catch c;
-    if (!CATCH(c)) {
-        close(fd);
-        fail(EXIT_MEMORY, "out of memory for reading %s", path);
-    }
-    mem = arena_new();
+    Arena *mem = arena_new();
     TextStream *s = NEW(mem, TextStream);
     s->input = arena_alloc(mem, INPUT_BYTES);
     s->path = arena_strdup(mem, path);
-    catch_end(&c);
     s->mem = mem;
-    s->fd = fd;
+    s->fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (s->fd < 0) {
+        int error = errno;
+        arena_free(mem);
+        fail(EXIT_DATA, "cannot open %s: %s", path, strerror(error));
+    }
     s->packing = ends(path, ".gz") ? GZIP
                  : ends(path, ".zst") || ends(path, ".zstd") ? ZSTD
                                                              : PLAIN;
@@ -109,7 +106,7 @@ static bool fill(TextStream *s) {
 static size_t step_gzip(TextStream *s, void *out, size_t size) {
     if (!s->inside) {
         /* Archives may be padded with zeros behind their last member. */
-        while (s->offset > s->have && s->at < s->have && s->input[s->at] == 0) s->at++;
+        while (s->whole && s->at < s->have && s->input[s->at] == 0) s->at++;
         if (s->at == s->have) return 0;
         if (inflateReset(&s->z) != Z_OK) damaged(s, "gzip: cannot begin");
         s->inside = true;
@@ -122,10 +119,12 @@ static size_t step_gzip(TextStream *s, void *out, size_t size) {
     int code = inflate(&s->z, Z_NO_FLUSH);
     s->at = s->have - s->z.avail_in;
     if (code == Z_MEM_ERROR) fail(EXIT_MEMORY, "out of memory for reading %s", s->path);
-    if (code == Z_STREAM_END)
+    if (code == Z_STREAM_END) {
         s->inside = false;
-    else if (code != Z_OK && code != Z_BUF_ERROR)
+        s->whole = true;
+    } else if (code != Z_OK && code != Z_BUF_ERROR) {
         damaged(s, s->z.msg ? s->z.msg : "this is no gzip data");
+    }
     return room - s->z.avail_out;
 }
 
@@ -136,6 +135,7 @@ static size_t step_zstd(TextStream *s, void *out, size_t size) {
     if (ZSTD_isError(code)) damaged(s, ZSTD_getErrorName(code));
     s->at = in.pos;
     s->inside = code != 0;
+    s->whole |= code == 0;
     return to.pos;
 }
 
@@ -144,7 +144,10 @@ size_t text_stream_read(TextStream *s, void *out, size_t size) {
     for (;;) {
         /* Also with no input left: the decoder may hold output back. */
         bool more = fill(s);
-        if (!more && !s->inside) return 0;
+        if (!more && !s->inside) {
+            if (!s->whole) damaged(s, "the file is empty, not even compressed nothing");
+            return 0;
+        }
         size_t before = s->at;
         size_t n = s->packing == GZIP ? step_gzip(s, out, size) : step_zstd(s, out, size);
         if (n) return n;

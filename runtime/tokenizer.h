@@ -16,7 +16,7 @@ typedef struct TokenizerSpec {
     const char *type, *vocab_file, *merge_file, *tokenizer_file;
 } TokenizerSpec;
 
-enum { TOKENIZER_MAX_FILE_BYTES = 256 << 20, TOKENIZER_MAX_TEXT_BYTES = 1 << 30 };
+enum { TOKENIZER_MAX_FILE_BYTES = 64 << 20, TOKENIZER_MAX_TEXT_BYTES = 1 << 30 };
 
 /* Opens it; it lives as long as `mem`, and any number of threads may use it at once.
  * Fails with EXIT_CONFIG for a spec that names no tokenizer, and EXIT_DATA, with file and
@@ -49,8 +49,7 @@ void tokenizer_cache_free(TokenizerCache *c);
  * tokenizer at a time; it empties itself when it meets another tokenizer.
  * Fails with EXIT_DATA above TOKENIZER_MAX_TEXT_BYTES. */
 size_t tokenizer_encode(const Tokenizer *t, TokenizerCache *c, const char *text, size_t n,
-                        bool allow_special, int32_t *out, size_t cap,
-                        uint64_t *bad_utf8);
+                        bool allow_special, int32_t *out, size_t cap, uint64_t *bad_utf8);
 size_t tokenizer_max_tokens(const Tokenizer *t, size_t n);
 
 /* Bytes of ids[n], special tokens as their text. Returns how many bytes there are and

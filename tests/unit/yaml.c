@@ -113,11 +113,11 @@ TEST(quote_reads_back) {
     Arena *a = arena_new();
     for (int i = 0; i < ARRAY_LEN(texts); i++) {
         Text t = text_new(a);
-        EXPECT(utf8_valid(texts[i]));
+        EXPECT(yaml_utf8_valid(texts[i]));
         text_add(&t, "k: ");
         yaml_quote(&t, texts[i]);
         EXPECT_STR(parse(t.s)->items[0]->text, texts[i]);
     }
-    EXPECT(!utf8_valid("\xff") && !utf8_valid("\xc0\x80") && !utf8_valid("\xed\xa0\x80"));
-    EXPECT(!utf8_valid("a\xe4\xb8") && !utf8_valid("\xf5\x80\x80\x80"));
+    EXPECT(!yaml_utf8_valid("\xff") && !yaml_utf8_valid("\xc0\x80") && !yaml_utf8_valid("\xed\xa0\x80"));
+    EXPECT(!yaml_utf8_valid("a\xe4\xb8") && !yaml_utf8_valid("\xf5\x80\x80\x80"));
 }

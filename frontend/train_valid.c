@@ -1,0 +1,124 @@
+/* train_valid.c - validation: a program without dropout and without backward, which shares
+ * the weights of the training program, over the first batches of other data; every time
+ * the same ones. Points go to valid.jsonl in the run folder, one JSON object a line. */
+#include "commands.h"
+#include "train.h"
+#include <math.h>
+
+typedef struct Validation {
+    Data *data;
+    Program *program;
+    int64_t every, batches;
+    DataBatch batch; /* room for one batch */
+} Validation;
+
+static const char *points_path(const Train *t, Arena *mem) {
+    return path_join(mem, t->run_dir, RUN_VALIDATION);
+}
+
+void valid_plan(Train *t, Data *data, int64_t every, int64_t batches) {
+    Validation *v = t->valid = NEW(t->mem, Validation);
+    *v = (Validation){.data = data, .every = every, .batches = batches};
+    ModelSpec spec = t->spec;
+    t->spec.embd_dropout = t->spec.attn_dropout = t->spec.resid_dropout = 0;
+    Module *m = train_model_build(t, MODEL_TRAIN, t->batch);
+    t->spec = spec;
+    PassOptions o = pass_options_default();
+    CompileOptions co = {.cpu = t->cfg->context_cpu,
+                         .threads = (int)t->cfg->context_threads};
+    v->program = program_make(t->mem, m, predict_passes, &o, &co);
+    size_t n = (size_t)(data->batch * data->seq);
+    v->batch.tokens = NEW_ARRAY(t->mem, int32_t, n);
+    v->batch.labels = NEW_ARRAY(t->mem, int32_t, n);
+    v->batch.positions = NEW_ARRAY(t->mem, int32_t, n);
+    v->batch.attends_from = NEW_ARRAY(t->mem, int32_t, n);
+}
+
+/* Mean over the micro-batches of the first batches, as training counts its loss. */
+static double mean_loss(const Train *t, const Validation *v) {
+    double sum = 0;
+    int64_t runs = 0;
+    for (int64_t k = 0; k < v->batches; k++) {
+        data_batch_full(v->data, k, &v->batch);
+        for (int64_t row = 0; row < v->data->batch; row += t->batch, runs++) {
+            train_model_feed(v->program, &v->batch, row, t->batch, t->seq);
+            program_run(v->program);
+            sum += (double)*(const float *)v->program->ret[0];
+        }
+    }
+    return sum / (double)runs;
+}
+
+typedef struct Point {
+    int64_t step;
+    double loss;
+} Point;
+
+static int read_points(const Train *t, Arena *mem, Point **out) {
+    const char *path = points_path(t, mem);
+    int n = 0, cap = 0;
+    Point *p = NULL;
+    if (file_exists(path)) {
+        size_t size;
+        char *text = file_read(mem, path, 64 << 20, &size, EXIT_DATA);
+        for (char *line = text, *end; *line; line = end) {
+            end = line + strcspn(line, "\n");
+            Point point;
+            long long step;
+            if (sscanf(line, "{\"step\": %lld, \"valid_loss\": %lf", &step, &point.loss) == 2) {
+                point.step = step;
+                PUSH(mem, p, n, cap, point);
+            }
+            end += *end == '\n';
+        }
+    }
+    *out = p;
+    return n;
+}
+
+static void add_point(Text *text, const Point *p) {
+    text_add(text, "{\"step\": %lld, \"valid_loss\": %.10g, \"valid_perplexity\": %.10g}\n",
+             (long long)p->step, p->loss, exp(MIN(20, p->loss)));
+}
+
+/* Writes the points up to `last_step` and then `more` (or NULL) anew. */
+static void write_points(const Train *t, int64_t last_step, const Point *more) {
+    Arena *mem = arena_new();
+    Point *p;
+    int n = read_points(t, mem, &p);
+    Text text = text_new(mem);
+    for (int i = 0; i < n && p[i].step <= last_step; i++) add_point(&text, &p[i]);
+    if (more) add_point(&text, more);
+    int error = file_write_atomic(points_path(t, mem), text.s, text.n);
+    if (error) report_say(t, "WARNING: cannot write %s: %s", RUN_VALIDATION, strerror(error));
+    arena_free(mem);
+}
+
+void valid_start(Train *t) {
+    if (!t->valid) return;
+    program_allocate(t->valid->program, t->program, 0);
+    write_points(t, t->start_step, NULL);
+}
+
+void valid_step(Train *t) {
+    Validation *v = t->valid;
+    if (!v || (t->step % v->every && t->step != t->steps)) return;
+    double start = clock_seconds();
+    Point p = {t->step, mean_loss(t, v)};
+    report_say(t, "validation at step %lld: loss %.4f, perplexity %.2f (%lld batches, %.1f s)",
+               (long long)t->step, p.loss, exp(MIN(20, p.loss)), (long long)v->batches,
+               clock_seconds() - start);
+    write_points(t, t->step - 1, &p);
+}
+
+int valid_points(const Train *t, Arena *mem, double **step, double **loss) {
+    Point *p;
+    int n = t->valid ? read_points(t, mem, &p) : 0;
+    *step = NEW_ARRAY(mem, double, (size_t)n);
+    *loss = NEW_ARRAY(mem, double, (size_t)n);
+    for (int i = 0; i < n; i++) {
+        (*step)[i] = (double)p[i].step;
+        (*loss)[i] = p[i].loss;
+    }
+    return n;
+}
