@@ -35,6 +35,10 @@ Program *program_make(Arena *mem, Module *m, const char *passes, const PassOptio
  * have no bytes here. Fails with EXIT_MEMORY, naming the classes and sizes of the plan, when
  * plan.total_bytes > limit_bytes (0 = no limit) or the system has not that much. */
 void program_allocate(Program *p, const Program *shared, uint64_t limit_bytes);
+/* The same within the frame of `shared`, whose contents are lost: for a program that runs
+ * between two runs of the other and gets all its other arguments anew each time. Takes
+ * memory of its own when the frame is too small. */
+void program_borrow(Program *p, const Program *shared);
 /* Index of an entry argument by name or by role; -1: none. */
 int program_arg_named(const Program *p, const char *name);
 int program_arg_role(const Program *p, const char *role);

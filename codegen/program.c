@@ -201,6 +201,30 @@ static void leave_out_shared(Program *p, const Program *shared) {
     p->plan.total_bytes -= removed;
 }
 
+static int64_t bytes_without_shared(const Program *p, const Program *shared) {
+    int64_t bytes = p->plan.total_bytes;
+    int other;
+    for (int i = 0; i < p->entry->narg; i++) {
+        if (is_shared(p, i, shared, &other)) bytes -= type_bytes(&p->entry->arg[i]->ty);
+    }
+    return bytes;
+}
+
+/* Puts arguments, results and frame where they belong in the arena. */
+static void place(Program *p, const Program *shared, void *arena) {
+    p->arena = arena;
+    p->code->frame = (char *)arena + p->plan.frame_offset;
+    for (int i = 0; i < p->entry->narg; i++) {
+        int other;
+        bool elsewhere = is_shared(p, i, shared, &other);
+        p->arg[i] = elsewhere ? shared->arg[other] : (char *)arena + p->plan.arg_offset[i];
+    }
+    for (int i = 0; i < p->entry->nret; i++) {
+        int a = p->entry->alias[i];
+        p->ret[i] = a >= 0 ? p->arg[a] : (char *)arena + p->plan.ret_offset[i];
+    }
+}
+
 static void touch(void *ctx, int64_t begin, int64_t end, int64_t thread) {
     volatile char *arena = ctx;
     (void)thread;
@@ -226,18 +250,17 @@ void program_allocate(Program *p, const Program *shared, uint64_t limit_bytes) {
     if (arena == MAP_FAILED) refuse_memory(p, strerror(errno));
     madvise(arena, mapped, MADV_HUGEPAGE);
     rt_parallel((int64_t)(mapped >> 12), touch, arena);
-    p->arena = arena;
     p->code->mapped_bytes = MAX(mapped, (size_t)4096);
-    p->code->frame = (char *)arena + p->plan.frame_offset;
-    for (int i = 0; i < p->entry->narg; i++) {
-        int other;
-        bool elsewhere = is_shared(p, i, shared, &other);
-        p->arg[i] = elsewhere ? shared->arg[other] : (char *)arena + p->plan.arg_offset[i];
+    place(p, shared, arena);
+}
+
+void program_borrow(Program *p, const Program *shared) {
+    if (bytes_without_shared(p, shared) > shared->entry->frame_bytes) {
+        program_allocate(p, shared, 0);
+        return;
     }
-    for (int i = 0; i < p->entry->nret; i++) {
-        int a = p->entry->alias[i];
-        p->ret[i] = a >= 0 ? p->arg[a] : (char *)arena + p->plan.ret_offset[i];
-    }
+    leave_out_shared(p, shared);
+    place(p, shared, shared->code->frame);
 }
 
 int program_arg_named(const Program *p, const char *name) {
@@ -262,7 +285,7 @@ void program_run(Program *p) {
 
 void program_free(Program *p) {
     struct ProgramCode *code = p->code;
-    if (p->arena) munmap(p->arena, code->mapped_bytes);
+    if (code->mapped_bytes) munmap(p->arena, code->mapped_bytes);
     if (code->jit) jit_free(code->jit);
     for (int i = 0; i < code->lower.nproducts; i++) dnnl_matmul_free(code->lower.product[i].matmul);
     target_close(code->target);

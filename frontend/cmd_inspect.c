@@ -216,7 +216,7 @@ int cmd_inspect(int argc, char **argv) {
              "%s: not known what this is; stator inspect --help lists what "
              "can be looked at",
              path);
-    puts("sound");
+    printf("%s: sound\n", path);
     arena_free(mem);
     return 0;
 }

@@ -54,7 +54,11 @@ static int64_t samples_given(const Config *cfg, DataSplit which) {
     if (l.n > 3)
         config_refuse(cfg, LOADER "num_samples", NULL, "[train, valid, test]",
                       "num_samples has %d numbers", l.n);
-    return (int)which < l.n ? l.items[which] : -2; /* -2: not given */
+    if ((int)which >= l.n) return -2; /* not given */
+    if (l.items[which] < -1 || (which == SPLIT_TRAIN && l.items[which] == 0))
+        config_refuse(cfg, LOADER "num_samples", NULL, "-1 is one epoch",
+                      "num_samples %lld", (long long)l.items[which]);
+    return l.items[which];
 }
 
 bool data_has_split(const Config *cfg, DataSplit which) {

@@ -265,6 +265,28 @@ static void make_program(Train *t) {
     find_slots(t);
 }
 
+/* ---- validation ---- */
+
+static void plan_validation(Train *t) {
+    const Config *cfg = t->cfg;
+    if (!t->has_spec || !data_has_split(cfg, SPLIT_VALID)) return;
+    DataShape shape = {.rows = t->data->batch,
+                       .seq = t->seq,
+                       .vocab = train_model_vocab(t),
+                       .step_rows = t->data->batch,
+                       .steps = t->steps};
+    Data *data = data_open_split(t->mem, cfg, SPLIT_VALID, &shape);
+    int64_t there = data->steps_available, batches = cfg->runner_config_eval_iters;
+    if (there < 0) there = data->samples / data->batch;
+    batches = MIN(batches, there);
+    if (batches < 1)
+        config_refuse(cfg, "train_dataset.data_loader.split", "runner_config.eval_iters",
+                      "a larger valid share, or --runner_config.eval_iters 0",
+                      "the valid split has %lld samples, less than one batch of %lld",
+                      (long long)data->samples, (long long)data->batch);
+    valid_plan(t, data, cfg->runner_config_eval_interval, batches);
+}
+
 /* ---- the whole ---- */
 
 /* Everything that changes what is computed; not where and how long. */
@@ -323,4 +345,5 @@ void train_plan(Train *t, int argc, char **argv) {
     choose_schedule(t);
     hash_config(t);
     make_program(t);
+    plan_validation(t);
 }

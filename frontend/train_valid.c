@@ -1,5 +1,5 @@
 /* train_valid.c - validation: a program without dropout and without backward, which shares
- * the weights of the training program, over the first batches of other data; every time
+ * the weights of the training program and works in its memory, over the first batches of other data; every time
  * the same ones. Points go to valid.jsonl in the run folder, one JSON object a line. */
 #include "commands.h"
 #include "train.h"
@@ -96,13 +96,15 @@ static void write_points(const Train *t, int64_t last_step, const Point *more) {
 
 void valid_start(Train *t) {
     if (!t->valid) return;
-    program_allocate(t->valid->program, t->program, 0);
+    program_borrow(t->valid->program, t->program);
     write_points(t, t->start_step, NULL);
 }
 
 void valid_step(Train *t) {
     Validation *v = t->valid;
-    if (!v || (t->step % v->every && t->step != t->steps)) return;
+    if (!v) return;
+    bool due = v->every > 0 && t->step % v->every == 0;
+    if (!due && t->step != t->steps) return;
     double start = clock_seconds();
     Point p = {t->step, mean_loss(t, v)};
     report_say(t, "validation at step %lld: loss %.4f, perplexity %.2f (%lld batches, %.1f s)",

@@ -349,11 +349,11 @@ size_t tokenizer_encode(const Tokenizer *t, TokenizerCache *c, const char *text,
     if (!n) return 0;
     if (c->serial != t->serial) memset(c->slot, 0, CACHE_SLOTS * sizeof(WordSlot));
     c->serial = t->serial;
-    if (!utf8_valid(text, n)) {
+    if (!bpe_utf8_valid(text, n)) {
         uint64_t bad = 0;
-        char *fixed = room_get(&c->text, utf8_replace(text, n, NULL, &bad));
+        char *fixed = room_get(&c->text, bpe_utf8_replace(text, n, NULL, &bad));
         bad = 0;
-        n = utf8_replace(text, n, fixed, &bad);
+        n = bpe_utf8_replace(text, n, fixed, &bad);
         text = fixed;
         if (bad_utf8) *bad_utf8 += bad;
     }

@@ -18,10 +18,10 @@ CharClass bpe_class(uint32_t code_point);
  * [p, end) is valid UTF-8, and `end` is the end of the text for the rule. */
 const char *bpe_word_end(const uint8_t bmp[BMP_SIZE], const char *p, const char *end);
 
-bool utf8_valid(const char *s, size_t n);
+bool bpe_utf8_valid(const char *s, size_t n);
 /* s[n] with U+FFFD for each maximal invalid part, in out (NULL: only counted; 3n bytes
  * always suffice). Returns the bytes, adds the replacements to *bad. */
-size_t utf8_replace(const char *s, size_t n, char *out, uint64_t *bad);
+size_t bpe_utf8_replace(const char *s, size_t n, char *out, uint64_t *bad);
 
 /* ---- tables (bpe.c) ---- */
 

@@ -136,7 +136,7 @@ static size_t ascii_run(const char *s, size_t n) {
     return i;
 }
 
-bool utf8_valid(const char *s, size_t n) {
+bool bpe_utf8_valid(const char *s, size_t n) {
     for (size_t i = ascii_run(s, n); i < n;) {
         int size = utf8_check(s + i, n - i);
         if (!size) return false;
@@ -157,7 +157,7 @@ static size_t maximal_part(const char *s, size_t n) {
     return 1;
 }
 
-size_t utf8_replace(const char *s, size_t n, char *out, uint64_t *bad) {
+size_t bpe_utf8_replace(const char *s, size_t n, char *out, uint64_t *bad) {
     size_t made = 0;
     for (size_t i = 0; i < n;) {
         size_t size = (size_t)utf8_check(s + i, n - i), put = size;

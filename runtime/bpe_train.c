@@ -82,12 +82,12 @@ static void count_parts(TokenizerTrainer *tr, const char *p, size_t n) {
 void tokenizer_trainer_add(TokenizerTrainer *tr, const char *text, size_t n,
                            uint64_t *bad_utf8) {
     Arena *fixed_mem = NULL;
-    if (!utf8_valid(text, n)) {
+    if (!bpe_utf8_valid(text, n)) {
         uint64_t bad = 0;
         fixed_mem = arena_new();
-        char *fixed = arena_alloc(fixed_mem, utf8_replace(text, n, NULL, &bad));
+        char *fixed = arena_alloc(fixed_mem, bpe_utf8_replace(text, n, NULL, &bad));
         if (bad_utf8) *bad_utf8 += bad;
-        n = utf8_replace(text, n, fixed, &bad);
+        n = bpe_utf8_replace(text, n, fixed, &bad);
         text = fixed;
     }
     const char *end = n ? text + n : text;

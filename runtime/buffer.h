@@ -10,11 +10,12 @@ typedef struct Buffer {
     size_t n, cap; /* bytes in use, bytes there are */
 } Buffer;
 
-/* Room for `more` bytes behind the n in use, which stay. Fails with EXIT_MEMORY. */
+/* Room for `more` bytes behind the n in use, which stay; never NULL. Fails with
+ * EXIT_MEMORY. */
 static inline char *buffer_room(Buffer *b, size_t more) {
     check(more < PTRDIFF_MAX / 4 && b->n < PTRDIFF_MAX / 4);
-    if (b->n + more > b->cap) {
-        size_t cap = MAX(b->n + more, b->cap + b->cap / 2);
+    if (!b->p || b->n + more > b->cap) {
+        size_t cap = MAX(MAX(b->n + more, b->cap + b->cap / 2), 64);
         Arena *mem = arena_new();
         Catch c;
         if (!CATCH(c)) {

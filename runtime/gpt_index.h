@@ -34,7 +34,7 @@ void gpt_index_build(Arena *mem, const GptIndexSpec *spec, GptIndex *out);
 /* The same, read from the folder `cache` when it is there, else built and written there
  * (no shared disk needed: whoever finds no file builds its own). `idx_hash` is the hash
  * of the .idx file. A file that is damaged or of something else is built anew; that, and
- * a folder that cannot be written, is said in `note` (else ""). Unmap *held at the end. */
+ * a folder that cannot be written, is said in `note` (else ""). Unmap *held at last. */
 struct FileMap;
 void gpt_index_cached(Arena *mem, const GptIndexSpec *spec, const char *cache,
                       uint64_t idx_hash, GptIndex *out, struct FileMap *held,

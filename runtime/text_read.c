@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { CHUNK_BYTES = 256 << 10, MAX_INPUTS = 1 << 20 };
+enum { CHUNK_BYTES = 64 << 10, MAX_INPUTS = 1 << 20 };
 
 typedef struct Input {
     const char *path;

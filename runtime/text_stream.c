@@ -43,7 +43,6 @@ size_t text_stream_stem(const char *path) {
 TextStream *text_stream_open(const char *path) {
     Arena *mem = arena_new();
     TextStream *s = NEW(mem, TextStream);
-    s->input = arena_alloc(mem, INPUT_BYTES);
     s->path = arena_strdup(mem, path);
     s->mem = mem;
     s->fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -55,6 +54,7 @@ TextStream *text_stream_open(const char *path) {
     s->packing = ends(path, ".gz") ? GZIP
                  : ends(path, ".zst") || ends(path, ".zstd") ? ZSTD
                                                              : PLAIN;
+    if (s->packing != PLAIN) s->input = arena_alloc(mem, INPUT_BYTES);
     if (s->packing == GZIP) s->z_open = inflateInit2(&s->z, 15 + 16) == Z_OK;
     if (s->packing == ZSTD) s->zstd = ZSTD_createDStream();
     if ((s->packing == GZIP && !s->z_open) || (s->packing == ZSTD && !s->zstd)) {

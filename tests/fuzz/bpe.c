@@ -25,13 +25,14 @@ static void make_tokenizer(void) {
 
 static void check_round(Arena *a, const char *s, size_t n, bool special) {
     uint64_t bad = 0, counted = 0;
-    size_t cap = tokenizer_max_tokens(t, n), back = utf8_replace(s, n, NULL, &counted);
+    size_t cap = tokenizer_max_tokens(t, n),
+           back = bpe_utf8_replace(s, n, NULL, &counted);
     int32_t *id = NEW_ARRAY(a, int32_t, cap);
     size_t ids = tokenizer_encode(t, cache, s, n, special, id, cap, &bad);
     char *want = arena_alloc(a, back), *got = arena_alloc(a, back);
     check(ids <= cap && bad == counted && (bad || ids <= n));
-    utf8_replace(s, n, want, &counted);
-    check(utf8_valid(want, back) && (bad > 0) != utf8_valid(s, n));
+    bpe_utf8_replace(s, n, want, &counted);
+    check(bpe_utf8_valid(want, back) && (bad > 0) != bpe_utf8_valid(s, n));
     check(tokenizer_decode(t, id, ids, got, back) == back && !memcmp(got, want, back));
     for (size_t i = 0; i < ids; i++) check(special || id[i] != tokenizer_eod(t));
 }

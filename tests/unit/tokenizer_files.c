@@ -383,8 +383,7 @@ TEST(command_trains_and_encodes) {
     EXPECT(code == 0 && strstr(out, "1 places are not valid UTF-8"));
     EXPECT(strstr(out, "out: byte-level BPE, 270 ids, 13 merges, 1 special"));
     EXPECT(command(out, sizeof out, "$S encode %s the the", files) == 0);
-    char ids[256];
-    snprintf(ids, sizeof ids, "%s", out);
+    char *ids = arena_strdup(mem, out);
     EXPECT(command(out, sizeof out,
                    "printf 'the the' | $S encode --tokenizer-file "
                    "out/tokenizer.json") == 0);

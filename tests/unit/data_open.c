@@ -1,0 +1,165 @@
+/* data_open.c - splits and sizes from the configuration's keys; stator inspect of
+ * samples. */
+#include "../../frontend/data_open.h"
+#include "../../ir/json.h"
+#include "command.h"
+
+#define INSPECT(...) run(inspect_samples, __VA_ARGS__, (char *)NULL)
+
+static Arena *mem;
+
+/* 40 documents of 25 tokens: token t of document i is 100 i + t. */
+static char *make_pair(void) {
+    enum { DOCS = 40, TOKENS = 25 };
+    Text bin = text_new(mem), idx = text_new(mem);
+    int64_t count = DOCS, entries = DOCS + 1, version = 1;
+    int32_t length = TOKENS;
+    text_add_bytes(&idx, "MMIDIDX\0\0", 9);
+    text_add_bytes(&idx, &version, 8);
+    text_add_bytes(&idx, "\4", 1);
+    text_add_bytes(&idx, &count, 8);
+    text_add_bytes(&idx, &entries, 8);
+    for (int i = 0; i < DOCS; i++) text_add_bytes(&idx, &length, 4);
+    for (int64_t i = 0; i < DOCS; i++) {
+        int64_t at = 4 * TOKENS * i;
+        text_add_bytes(&idx, &at, 8);
+        for (int t = 0; t < TOKENS; t++) {
+            int32_t token = 100 * (int32_t)i + t;
+            text_add_bytes(&bin, &token, 4);
+        }
+    }
+    for (int64_t i = 0; i <= DOCS; i++) text_add_bytes(&idx, &i, 8);
+    EXPECT(!file_write_atomic(temp("p.bin"), bin.s, bin.n));
+    EXPECT(!file_write_atomic(temp("p.idx"), idx.s, idx.n));
+    return temp("p");
+}
+
+static Config *config(const char *loader, const char *rest) {
+    const char *yaml =
+        arena_printf(mem, "train_dataset:\n  data_loader:\n%s\n%s\n", loader, rest);
+    return config_parse(mem, "test.yaml", yaml, strlen(yaml));
+}
+
+static int64_t samples_of(const Config *cfg, DataSplit which, int64_t steps) {
+    DataShape shape = {.rows = 2, .seq = 4, .step_rows = 2, .steps = steps};
+    Data *d = data_open_split(mem, cfg, which, &shape);
+    int64_t asked = d->gpt->samples;
+    EXPECT(asked < 0 || d->samples >= asked);
+    EXPECT(d->steps_available == d->samples / 2);
+    data_close(d);
+    return asked;
+}
+
+TEST(sizes_follow_from_the_steps) {
+    mem = arena_new();
+    char *loader = arena_printf(mem,
+                                "    type: GPTDataset\n    data_path: %s\n"
+                                "    split: 80,10,10",
+                                make_pair());
+    Config *cfg = config(loader, "eval_interval: 10\neval_iters: 3\nepochs: 2");
+    EXPECT(samples_of(cfg, SPLIT_TRAIN, 35) == 70);
+    EXPECT(samples_of(cfg, SPLIT_VALID, 35) == (3 + 1) * 3 * 2);
+    EXPECT(samples_of(cfg, SPLIT_TEST, 35) == 3 * 2);
+    /* no steps: two epochs of 32 documents, (2 * 800 - 1) / 4 samples, 199 steps */
+    DataShape shape = {.rows = 2, .seq = 4, .step_rows = 2, .steps = -1};
+    Data *d = data_open_split(mem, cfg, SPLIT_TRAIN, &shape);
+    EXPECT(d->samples == 399 && data_steps(cfg, d, 2) == 199);
+    EXPECT(samples_of(cfg, SPLIT_VALID, -1) == (19 + 1) * 3 * 2);
+    data_close(d);
+    cfg = config(arena_printf(mem, "%s\n    num_samples: [50, 8]", loader), "");
+    EXPECT(samples_of(cfg, SPLIT_TRAIN, -1) == 50);
+    EXPECT(samples_of(cfg, SPLIT_VALID, -1) == 8);
+    EXPECT(samples_of(cfg, SPLIT_TEST, -1) == 200);
+    d = data_open_split(mem, cfg, SPLIT_TRAIN, &shape);
+    EXPECT(d->samples == 199 && data_steps(cfg, d, 2) == 25);
+    data_close(d);
+}
+
+TEST(which_splits_there_are) {
+    mem = arena_new();
+    char *loader =
+        arena_printf(mem, "    type: GPTDataset\n    data_path: %s", make_pair());
+    Config *cfg = config(loader, "");
+    EXPECT(data_has_split(cfg, SPLIT_VALID) && data_has_split(cfg, SPLIT_TEST));
+    cfg = config(loader, "eval_iters: 0");
+    EXPECT(data_has_split(cfg, SPLIT_TRAIN) && !data_has_split(cfg, SPLIT_VALID));
+    cfg = config(arena_printf(mem, "%s\n    split: [90, 10, 0]", loader), "");
+    EXPECT(data_has_split(cfg, SPLIT_VALID) && !data_has_split(cfg, SPLIT_TEST));
+    DataShape shape = {.rows = 1, .seq = 4, .step_rows = 1, .steps = 5};
+    EXPECT_FAIL(data_open_split(mem, cfg, SPLIT_TEST, &shape), EXIT_CONFIG,
+                "no samples for test");
+    cfg = config("    dataset_dir: embedded", "");
+    EXPECT(!data_has_split(cfg, SPLIT_VALID));
+    cfg = config("    dataset_dir: x\n    data_path: y", "");
+    EXPECT_FAIL(data_path_given(cfg), EXIT_CONFIG, "both data_path and dataset_dir");
+    cfg = config(arena_printf(mem, "%s\n    num_samples: [0]", loader), "");
+    EXPECT_FAIL(data_open_split(mem, cfg, SPLIT_TRAIN, &shape), EXIT_CONFIG,
+                "num_samples 0");
+}
+
+TEST(inspect_shows_what_training_sees) {
+    mem = arena_new();
+    char *yaml = temp("c.yaml");
+    write_text(yaml, arena_printf(mem,
+                                  "model: {model_config: {seq_length: 4}}\n"
+                                  "train_dataset:\n  data_loader:\n"
+                                  "    {type: GPTDataset, data_path: %s, split: '1',\n"
+                                  "     seed: 5, num_samples: 30, eod: 2424,\n"
+                                  "     eod_mask_loss: True}\n",
+                                  make_pair()));
+    Arena *a = arena_new();
+    INSPECT(yaml, "--split", "train", "--samples=7,0", "--json");
+    worked();
+    const Json *v = json_parse(a, "out", printed, strlen(printed), 1 << 20, EXIT_DATA);
+    EXPECT(json_i64(json_need(v, "samples"), 0, 1 << 20) == 249);
+    const Json *items = json_need(v, "items");
+    EXPECT(items->n == 2);
+    size_t n;
+    char *text = file_read(a, yaml, 1 << 16, &n, EXIT_CONFIG);
+    Config *cfg = config_parse(mem, "c.yaml", text, n);
+    DataShape shape = {.rows = 8, .seq = 4, .step_rows = 8, .steps = 3};
+    Data *d = data_open_split(mem, cfg, SPLIT_TRAIN, &shape);
+    int32_t tokens[32], labels[32];
+    data_batch(d, 0, tokens, labels);
+    const Json *item = items->first;
+    EXPECT(json_i64(json_need(item, "sample"), 0, 99) == 7);
+    const Json *t = json_need(item, "tokens")->first;
+    const Json *l = json_need(item, "labels")->first;
+    for (int i = 0; i < 4; i++, t = t->next, l = l->next) {
+        EXPECT(json_i64(t, 0, 1 << 20) == tokens[28 + i]);
+        EXPECT(json_i64(l, 0, 1 << 20) == labels[28 + i]);
+    }
+    EXPECT(json_need(item, "position_ids")->n == 4);
+    EXPECT(json_need(item, "loss_mask")->n == 4);
+    EXPECT(json_need(item, "attends_from")->n == 4);
+    data_close(d);
+    INSPECT(yaml, "--split", "train", "--samples", "0", "--runner_config.batch_size=3");
+    worked();
+    EXPECT(strstr(printed, "train: 249 samples of 4 tokens\nsample 0\n  tokens "));
+}
+
+TEST(inspect_refuses) {
+    mem = arena_new();
+    char *yaml = temp("c.yaml");
+    write_text(yaml, arena_printf(mem,
+                                  "model: {model_config: {seq_length: 4}}\n"
+                                  "train_dataset:\n  data_loader:\n"
+                                  "    {type: GPTDataset, data_path: %s, split: '1',\n"
+                                  "     num_samples: 30}\n",
+                                  make_pair()));
+    INSPECT(yaml, "--split", "train", "--samples", "249");
+    refused(EXIT_CONFIG, "train has samples 0 .. 248");
+    INSPECT(yaml, "--split", "valid");
+    refused(EXIT_CONFIG, "no samples for valid");
+    INSPECT(yaml, "--split", "dev");
+    refused(EXIT_CONFIG, "there are train, valid and test");
+    INSPECT(yaml, "--split", "train", "--samples", "1,-2");
+    refused(EXIT_CONFIG, "give numbers from 0");
+    INSPECT(yaml, "--samples");
+    refused(EXIT_CONFIG, "--samples has no value");
+    INSPECT("--json");
+    refused(EXIT_CONFIG, "stator inspect CONFIG.yaml");
+    write_text(yaml, "model: {model_config: {seq_length: 4}}\n");
+    INSPECT(yaml, "--split", "train");
+    refused(EXIT_CONFIG, "names no data");
+}

@@ -1,0 +1,223 @@
+/* inspect.c - the command inspect: what it says of sound files, and that it finds what is
+ * damaged. */
+#define _GNU_SOURCE
+#include "../../frontend/commands.h"
+#include "../../runtime/ckpt.h"
+#include "../../runtime/indexed_write.h"
+#include "../../runtime/metrics.h"
+#include "../../runtime/safetensors.h"
+#include "../../runtime/tokenizer.h"
+#include "../test.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static int code;
+static char said[1 << 14];
+
+static char *temp(const char *name) {
+    return path_join(arena_new(), temp_dir(), name);
+}
+
+static void inspect_words(int argc, char **argv) {
+    Catch c;
+    fflush(NULL);
+    int log = open(temp("log"), O_RDWR | O_CREAT | O_TRUNC, 0600), out = dup(1);
+    EXPECT(log >= 0 && dup2(log, 1) == 1);
+    if (CATCH(c)) {
+        code = cmd_inspect(argc, argv);
+        catch_end(&c);
+    } else {
+        code = c.code;
+        puts(c.message);
+    }
+    fflush(NULL);
+    ssize_t n = pread(log, said, sizeof said - 1, 0);
+    dup2(out, 1);
+    close(out);
+    close(log);
+    EXPECT(n >= 0);
+    said[n] = 0;
+}
+
+static void inspect(const char *path) {
+    char *argv[] = {"inspect", (char *)path, NULL};
+    inspect_words(2, argv);
+}
+
+static void says(int want_code, const char *part) {
+    if (code != want_code || !strstr(said, part))
+        test_fail(__FILE__, __LINE__, "code %d:\n%s\nwanted %d: %s", code, said,
+                  want_code, part);
+}
+
+static void sound(const char *part) {
+    says(0, ": sound\n");
+    says(0, part);
+}
+
+/* One byte of a file changed, or with `cut` its end taken off. */
+static void damage(const char *path, off_t at, bool cut) {
+    int fd = open(path, O_RDWR);
+    unsigned char byte;
+    EXPECT(fd >= 0);
+    if (cut) {
+        EXPECT(ftruncate(fd, at) == 0);
+    } else {
+        EXPECT(pread(fd, &byte, 1, at) == 1);
+        byte ^= 0x41;
+        EXPECT(pwrite(fd, &byte, 1, at) == 1);
+    }
+    close(fd);
+}
+
+static void put_text(const char *path, const char *text) {
+    EXPECT(file_write_atomic(path, text, strlen(text)) == 0);
+}
+
+static void make_pair(const char *prefix) {
+    static const uint16_t tokens[] = {5, 6, 7, 300, 9};
+    static const int32_t lengths[] = {3, 2}, sequences[] = {1, 0, 1};
+    IndexedWriter *w = indexed_write_open(arena_new(), prefix, 1000);
+    IndexedPart part = {tokens, sizeof tokens, lengths, 2, sequences, 3};
+    indexed_write_add(w, &part);
+    indexed_write_complete(w);
+    indexed_write_publish(w);
+    indexed_write_close(w);
+}
+
+TEST(inspect_pairs) {
+    char *p = temp("p");
+    make_pair(p);
+    inspect(p);
+    sound("  tokens       5, u16\n  documents    3 (1 empty)\n  sequences    2\n"
+          "  lengths      2 .. 3, mean 2.5\n  largest      token 300\n");
+    inspect(temp("p.bin"));
+    sound("largest      token 300");
+    char *words[] = {"inspect", temp("p.idx"), "--vocab_size", "300", NULL};
+    inspect_words(4, words);
+    says(EXIT_DATA, "p.bin: offset 6: token 300 is outside the vocabulary");
+    words[3] = "301";
+    inspect_words(4, words);
+    sound("token 300");
+    words[3] = "30x";
+    inspect_words(4, words);
+    says(EXIT_CONFIG, "--vocab_size needs a whole number");
+    damage(temp("p.idx"), 36, false);
+    inspect(p);
+    says(EXIT_DATA, "p.idx: offset 34: sequence 0 of");
+    make_pair(p);
+    damage(temp("p.bin"), 8, true);
+    inspect(p);
+    says(EXIT_DATA, "p.idx: offset 38");
+    EXPECT(unlink(temp("p.bin")) == 0);
+    inspect(p);
+    says(EXIT_DATA, "cannot open");
+}
+
+TEST(inspect_weights) {
+    float w[6] = {1, 2, NAN, 4, INFINITY, 6};
+    SafeTensor t = {.name = "w", .dtype = DT_F32, .rank = 2, .dim = {2, 3}, .data = w};
+    char *path = temp("model.safetensors");
+    EXPECT(safetensors_write(path, &t, 1, NULL, NULL) == 0);
+    inspect(path);
+    sound("  F32    [2,3] w   2 values are not finite\n");
+    says(0, "  1 tensors, 6 numbers, 24 bytes, 2 not finite\n");
+    inspect(temp_dir()); /* as a folder of Hugging Face's */
+    sound("[2,3] w");
+    struct stat st;
+    EXPECT(stat(path, &st) == 0);
+    damage(path, st.st_size - 1, true);
+    inspect(path);
+    says(EXIT_CHECKPOINT, "model.safetensors");
+}
+
+static void save(const char *dir, int64_t step) {
+    float w[4] = {1, 2, 3, 4}, m[4] = {0};
+    CkptTensor t[] = {{"w", DT_F32, 1, {4}, w, CKPT_MODEL},
+                      {"w.m", DT_F32, 1, {4}, m, CKPT_OPTIMIZER}};
+    char why[256];
+    EXPECT(ckpt_save(dir, step, t, 2, "{\"seed\": 42}", 0, why, sizeof why) == 0);
+}
+
+TEST(inspect_checkpoints) {
+    char *dir = temp("run/ckpt");
+    EXPECT(dir_make(dir) == 0);
+    save(dir, 5);
+    save(dir, 10);
+    inspect(temp("run/ckpt/step_00000010"));
+    sound("checkpoint of step 10\n");
+    says(0, "seed         42\n");
+    says(0, "1 tensors");
+    inspect(dir);
+    sound("  step_00000010  sound\n  step_00000005  sound\n");
+    put_text(temp("run/config.yaml"), "a: 1\n");
+    inspect(temp("run"));
+    sound("run folder with config.yaml ckpt\n");
+    char *model = temp("run/ckpt/step_00000005/model.safetensors");
+    struct stat st;
+    EXPECT(stat(model, &st) == 0);
+    damage(model, st.st_size - 1, false);
+    inspect(temp("run/ckpt/step_00000005"));
+    says(EXIT_CHECKPOINT, "model.safetensors: its checksum is");
+    inspect(temp("run"));
+    says(EXIT_CHECKPOINT, "1 of the checkpoints");
+    says(EXIT_CHECKPOINT, "  step_00000010  sound\n");
+    EXPECT(unlink(model) == 0);
+    inspect(dir);
+    says(EXIT_CHECKPOINT, "step_00000005: model.safetensors: No such file");
+}
+
+TEST(inspect_metrics) {
+    char *path = temp("metrics.jsonl");
+    Arena *mem = arena_new();
+    Metrics *m = metrics_open(mem, path, 3, 0, NULL);
+    for (int step = 1; step <= 3; step++) {
+        MetricsRow row = {.step = step, .loss = 5 - step, .grad_norm = 1, .lr = 0.1,
+                          .tokens = 100, .seconds = 20, .mfu = -1};
+        metrics_write(m, &row);
+    }
+    metrics_close(m);
+    inspect(path);
+    sound("  steps        1 .. 3\n  loss         4.0000 .. 2.0000\n"
+          "  tokens       300 in 0:01:00\n");
+    struct stat st;
+    EXPECT(stat(path, &st) == 0);
+    damage(path, st.st_size - 4, true);
+    inspect(path);
+    says(EXIT_DATA, "metrics.jsonl:3: the line is broken (1 in all)");
+}
+
+TEST(inspect_tokenizers) {
+    static const char text[] = "a text of some words, and some words again";
+    Arena *mem = arena_new();
+    TokenizerTrainer *tr = tokenizer_trainer_new(mem);
+    tokenizer_trainer_add(tr, text, sizeof text - 1, NULL);
+    char *dir = temp("tok");
+    tokenizer_write(tokenizer_train(tr, 260), dir);
+    static const char *const names[] = {"tok/tokenizer.json", "tok/vocab.json",
+                                        "tok/merges.txt", "tok"};
+    for (int i = 0; i < ARRAY_LEN(names); i++) {
+        inspect(temp(names[i]));
+        sound("  vocabulary   260, end of document 259\n");
+    }
+    damage(temp("tok/tokenizer.json"), 0, false);
+    inspect(dir);
+    says(EXIT_DATA, "tokenizer.json");
+}
+
+TEST(inspect_unknown) {
+    put_text(temp("x.dat"), "x");
+    inspect(temp("x.dat"));
+    says(EXIT_CONFIG, "not known what this is");
+    inspect(temp("gone.safetensors"));
+    says(EXIT_DATA, "cannot open");
+    EXPECT(dir_make(temp("empty")) == 0);
+    inspect(temp("empty"));
+    says(EXIT_CONFIG, "not known what this is");
+    char *none[] = {"inspect", NULL};
+    inspect_words(1, none);
+    says(EXIT_CONFIG, "inspect needs a path");
+}

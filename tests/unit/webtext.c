@@ -1,0 +1,215 @@
+/* webtext.c - loose JSON as samples: cutting, padding, what counts in the loss, cache. */
+#include "../../runtime/data.h"
+#include "../test.h"
+#include <dirent.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static Arena *mem;
+
+static char *put(const char *name, const char *text) {
+    if (!mem) mem = arena_new();
+    char *path = path_join(mem, temp_dir(), name);
+    EXPECT(!file_write_atomic(path, text, strlen(text)));
+    return path;
+}
+
+static DataGptSpec plain(void) {
+    if (!mem) mem = arena_new();
+    return (DataGptSpec){.samples = -1,
+                         .epochs = 1,
+                         .eod = -1,
+                         .pad = 0,
+                         .tokenizer_type = "ByteTokenizer",
+                         .cache_path = path_join(mem, temp_dir(), "cache")};
+}
+
+static Data *open_web(const char *path, const DataGptSpec *gpt, int64_t seq) {
+    DataSpec spec = {.type = "WebtextDataset",
+                     .path = path,
+                     .batch = 1,
+                     .seq = seq,
+                     .vocab = 256,
+                     .gpt = gpt};
+    return data_open(mem, &spec);
+}
+
+static void expect_row(const Data *d, int64_t i, const char *tokens, const char *labels) {
+    int32_t have[8], next[8], positions[8], from[8];
+    float mask[8];
+    DataBatch row = {have, next, positions, from, mask, false};
+    check(d->seq <= 8);
+    data_batch_full(d, i, &row);
+    for (int k = 0; k < d->seq; k++) {
+        int32_t want = labels[k] == '!' ? -1 : labels[k] == '.' ? 0 : labels[k];
+        if (have[k] != (tokens[k] == '.' ? 0 : tokens[k]) || next[k] != want)
+            test_fail(__FILE__, __LINE__, "sample %lld, token %d: %d, label %d",
+                      (long long)i, k, have[k], next[k]);
+        EXPECT(mask[k] == (want < 0 ? 0 : 1) && positions[k] == k && from[k] == 0);
+    }
+}
+
+static const char lines[] = "{\"text\": \"abcdefgh\"}\n"
+                            "\n"
+                            "  {\"id\": 7, \"text\": \"ab\"}\r\n"
+                            "{\"text\": \"\"}\n"
+                            "{\"text\": \"x\"}\n"
+                            "{\"text\": \"abcde\"}";
+
+TEST(cut_and_padded) {
+    char *path = put("web.json", lines);
+    DataGptSpec gpt = plain();
+    Data *d = open_web(path, &gpt, 5);
+    EXPECT(d->samples == 3 && d->steps_available == -1);
+    expect_row(d, 0, "abcde", "bcde!"); /* the text goes on, the sample does not */
+    expect_row(d, 1, "ab...", "b!!!!");
+    expect_row(d, 2, "abcde", "bcde!");
+    expect_row(d, 3, "abcde", "bcde!"); /* the next epoch */
+    data_close(d);
+}
+
+TEST(padding_in_the_loss) {
+    char *path = put("web.json", lines);
+    DataGptSpec gpt = plain();
+    gpt.pad_in_loss = true;
+    Data *d = open_web(path, &gpt, 5);
+    EXPECT(d->samples == 5);
+    expect_row(d, 1, "ab...", "b...!");
+    expect_row(d, 2, ".....", "....!");
+    expect_row(d, 3, "x....", "....!");
+    data_close(d);
+}
+
+TEST(parts_of_a_split) {
+    char *path = put("web.json", lines);
+    DataGptSpec gpt = plain();
+    gpt.split = "2,1,0";
+    gpt.which = SPLIT_VALID;
+    Data *d = open_web(path, &gpt, 8);
+    EXPECT(d->samples == 1);
+    expect_row(d, 0, "abcde...", "bcde!!!!");
+    data_close(d);
+    gpt.which = SPLIT_TEST;
+    EXPECT_FAIL(open_web(path, &gpt, 8), EXIT_DATA, "leaves no text for test");
+}
+
+TEST(wrong_lines_and_settings) {
+    DataGptSpec gpt = plain();
+    char *path = put("bad.json", "{\"text\": \"ab\"}\n\n{\"text\": \"ab\"\n");
+    EXPECT_FAIL(open_web(path, &gpt, 4), EXIT_DATA, "bad.json, line 3");
+    path = put("bad.json", "{\"content\": \"ab\"}\n");
+    EXPECT_FAIL(open_web(path, &gpt, 4), EXIT_DATA, "text");
+    gpt.text_key = "content";
+    Data *d = open_web(path, &gpt, 4);
+    expect_row(d, 0, "ab..", "b!!!");
+    data_close(d);
+    path = put("bad.json", "{\"content\": 5}\n");
+    EXPECT_FAIL(open_web(path, &gpt, 4), EXIT_DATA, "line 1");
+    path = put("bad.json", "");
+    EXPECT_FAIL(open_web(path, &gpt, 4), EXIT_DATA, "leaves no text for train");
+    gpt.pad = -1;
+    EXPECT_FAIL(open_web(path, &gpt, 4), EXIT_CONFIG, "needs a pad_token");
+    gpt.pad = 0;
+    gpt.reset_position_ids = true;
+    EXPECT_FAIL(open_web(path, &gpt, 4), EXIT_CONFIG, "do not apply");
+    gpt.reset_position_ids = false;
+    gpt.tokenizer_type = "NoSuchTokenizer";
+    EXPECT_FAIL(open_web(path, &gpt, 4), EXIT_CONFIG, "NoSuchTokenizer");
+}
+
+static char *only_file(const char *dir) {
+    DIR *list = opendir(dir);
+    char *found = NULL;
+    EXPECT(list != NULL);
+    for (struct dirent *e; (e = readdir(list));) {
+        if (e->d_name[0] == '.') continue;
+        EXPECT(!found);
+        found = path_join(mem, dir, e->d_name);
+    }
+    closedir(list);
+    EXPECT(found != NULL);
+    return found;
+}
+
+static void expect_cached(const char *path, const DataGptSpec *gpt, const char *part) {
+    Data *d = open_web(path, gpt, 5);
+    expect_row(d, 1, "ab...", "b!!!!");
+    if (!strstr(d->note, part) || (!part[0] && d->note[0]))
+        test_fail(__FILE__, __LINE__, "note '%s', wanted '%s'", d->note, part);
+    data_close(d);
+}
+
+TEST(tokens_are_cached) {
+    char *path = put("web.json", lines);
+    DataGptSpec gpt = plain();
+    expect_cached(path, &gpt, "");
+    char *file = only_file(gpt.cache_path);
+    struct stat before, after;
+    EXPECT(stat(file, &before) == 0);
+    expect_cached(path, &gpt, "");
+    EXPECT(stat(file, &after) == 0 && before.st_ino == after.st_ino);
+    size_t n;
+    char *good = file_read(mem, file, 1 << 20, &n, EXIT_DATA);
+    char *bad = arena_alloc(mem, n + 1);
+    for (size_t at = 0; at < n; at++) {
+        memcpy(bad, good, n);
+        bad[at] ^= 1;
+        EXPECT(!file_write_atomic(file, bad, n));
+        expect_cached(path, &gpt, "is built anew");
+    }
+    for (size_t size = 0; size < n; size += 7) {
+        EXPECT(!file_write_atomic(file, good, size));
+        expect_cached(path, &gpt, "is built anew");
+    }
+    expect_cached(path, &gpt, "");
+    put("web.json", "{\"text\": \"q\"}\n{\"text\": \"zz\"}\n{\"text\": \"ab\"}\n");
+    Data *d = open_web(path, &gpt, 5); /* other text, other cache */
+    expect_row(d, 0, "zz...", "z!!!!");
+    data_close(d);
+}
+
+TEST(cache_lies_beside_the_file) {
+    char *dir = path_join(mem = arena_new(), temp_dir(), "own");
+    EXPECT(!dir_make(dir));
+    char *path = put("own/web.json", lines);
+    DataGptSpec gpt = plain();
+    gpt.cache_path = "";
+    expect_cached(path, &gpt, "");
+    int files = 0;
+    DIR *list = opendir(dir);
+    for (struct dirent *e; (e = readdir(list));)
+        files += !strncmp(e->d_name, "gpt_webtext_5_", 14);
+    closedir(list);
+    EXPECT(files == 1);
+}
+
+TEST(gpt2_tokens) {
+    mem = arena_new();
+    if (!shared_dir()) test_skip("no shared reference data");
+    char *dir = path_join(mem, shared_dir(), "data/gpt2-tokenizer");
+    char *vocab = path_join(mem, dir, "vocab.json");
+    if (!file_exists(vocab)) test_skip("no GPT-2 vocabulary");
+    char *path = put("web.json", "{\"text\": \"Hello world\"}\n");
+    DataGptSpec gpt = plain();
+    gpt.tokenizer_type = "";
+    gpt.vocab_file = vocab;
+    gpt.merge_file = path_join(mem, dir, "merges.txt");
+    gpt.pad = -1;
+    gpt.eod = 50256;
+    DataSpec spec = {"WebtextDataset", path, 1, 4, 0, true, 50257, &gpt};
+    Data *d = data_open(mem, &spec);
+    int32_t tokens[4], labels[4];
+    data_batch(d, 0, tokens, labels);
+    EXPECT(tokens[0] == 15496 && tokens[1] == 995 && tokens[2] == 50256);
+    EXPECT(labels[0] == 995 && labels[1] == -1 && labels[3] == -1);
+    data_close(d);
+    spec.vocab = 50000;
+    gpt.pad = 0;
+    d = data_open(mem, &spec);
+    data_close(d);
+    spec.vocab = 10000;
+    d = data_open(mem, &spec);
+    EXPECT_FAIL(data_batch(d, 0, tokens, labels), EXIT_DATA,
+                "text 0, token 0: token 15496 is outside the vocabulary of 10000");
+    data_close(d);
+}
