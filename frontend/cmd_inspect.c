@@ -57,8 +57,7 @@ static const char *checkpoint_wrong(Arena *mem, const char *folder, Manifest *m)
     if (m->version > CKPT_VERSION)
         return arena_printf(mem, "format version %lld is newer than this stator's %d",
                             (long long)m->version, CKPT_VERSION);
-    for (int i = 0; i < CKPT_FILES && !wrong; i++)
-        wrong = check_file(mem, folder, m, i);
+    for (int i = 0; i < CKPT_FILES && !wrong; i++) wrong = check_file(mem, folder, m, i);
     return wrong;
 }
 
@@ -136,7 +135,8 @@ static bool inspect_folder(Arena *mem, const char *path) {
     bool tokenizer = has(mem, path, "tokenizer.json") || has(mem, path, "vocab.json");
     if (has(mem, path, "manifest.json")) {
         inspect_checkpoint(mem, path);
-    } else if (has(mem, path, RUN_METRICS) || is_dir(path_join(mem, path, RUN_CHECKPOINTS))) {
+    } else if (has(mem, path, RUN_METRICS) ||
+               is_dir(path_join(mem, path, RUN_CHECKPOINTS))) {
         inspect_run(mem, path);
     } else if (checkpoints_in(mem, path)) {
         inspect_checkpoints(mem, path);
@@ -157,8 +157,7 @@ static bool inspect_path(Arena *mem, const char *path, int64_t vocab) {
         inspect_indexed(mem, path, vocab);
         return true;
     }
-    if (!file_exists(path))
-        fail(EXIT_DATA, "cannot open %s: %s", path, strerror(ENOENT));
+    if (!file_exists(path)) fail(EXIT_DATA, "cannot open %s: %s", path, strerror(ENOENT));
     if (ends(path, ".safetensors") || ends(path, ".safetensors.index.json")) {
         inspect_safetensors(mem, path);
         return true;

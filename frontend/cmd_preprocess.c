@@ -22,21 +22,24 @@ typedef struct Options {
 
 static const char usage_text[] =
     "stator preprocess --input FILE|'PATTERN'... --output-prefix P [options]\n\n"
-    "Makes P_text_document.bin and .idx, which GPTDataset trains on, of loose JSON (an\n"
-    "object per line: .jsonl, .json, .ndjson) or plain text (.txt, .text, .md), also with\n"
-    ".gz or .zst behind. Flags are those of Megatron-LM's preprocess_data.py; --a_b is\n"
-    "--a-b.\n"
+    "Makes P_text_document.bin and .idx, which GPTDataset trains on, of loose JSON\n"
+    "(.jsonl, .json, .ndjson: an object per line) or plain text (.txt, .text, .md), "
+    "also\n"
+    "with .gz or .zst behind. Flags are those of Megatron-LM's preprocess_data.py; "
+    "--a_b\n"
+    "is --a-b.\n"
     "  --json-keys KEY...      texts to take, each to a pair P_KEY_document (text)\n"
     "  --tokenizer-type T      GPT2BPETokenizer (the default) or ByteTokenizer\n"
     "  --vocab-file F --merge-file F   vocab.json and merges.txt, or\n"
     "  --tokenizer-file F      tokenizer.json\n"
     "  --append-eod            <|endoftext|> behind each document\n"
-    "  --workers N             threads that tokenize (all cores); the output is the same\n"
+    "  --workers N             threads that tokenize (all cores); changes no byte\n"
     "  --log-interval N        a line every N documents (else one a second)\n"
-    "  --max-bad-lines N       lines that are no JSON object with the keys are left out;\n"
-    "                          more than N end the command (100)\n"
+    "  --max-bad-lines N       lines that are no object with the keys are left out; "
+    "more\n"
+    "                          than N end the command (100)\n"
     "  --input-format json|text       whatever the names are\n"
-    "  --text-documents file|blank-line|line   what of a plain text is a document (file)\n"
+    "  --text-documents file|blank-line|line   what of plain text is a document (file)\n"
     "Exit codes: 0 done, 2 wrong flags, 3 bad data or a full disk, 75 stopped by a "
     "signal.\n"
     "Nothing is under the final names until it is complete.\n";
@@ -56,9 +59,9 @@ static const Idle idle_flags[] = {
 };
 
 static const char *const flag_names[] = {
-    "--input",        "--json-keys",      "--output-prefix", "--tokenizer-type",
-    "--vocab-file",   "--merge-file",     "--tokenizer-file", "--append-eod",
-    "--workers",      "--log-interval",   "--max-bad-lines", "--input-format",
+    "--input",          "--json-keys",    "--output-prefix",  "--tokenizer-type",
+    "--vocab-file",     "--merge-file",   "--tokenizer-file", "--append-eod",
+    "--workers",        "--log-interval", "--max-bad-lines",  "--input-format",
     "--text-documents", "--help"};
 
 /* The words, one after another. */
@@ -77,7 +80,8 @@ static void next_flag(Arena *mem, Words *w) {
     if (strncmp(word, "--", 2))
         fail(EXIT_CONFIG, "unexpected word '%.200s'; stator preprocess --help", word);
     const char *equals = strchr(word, '=');
-    char *flag = arena_strndup(mem, word, equals ? (size_t)(equals - word) : strlen(word));
+    char *flag =
+        arena_strndup(mem, word, equals ? (size_t)(equals - word) : strlen(word));
     for (char *p = flag; *p; p++)
         if (*p == '_') *p = '-';
     w->flag = flag;
@@ -87,8 +91,7 @@ static void next_flag(Arena *mem, Words *w) {
 static const char *value(Words *w) {
     if (w->inside) return w->inside;
     if (w->at == w->argc || !strncmp(w->argv[w->at], "--", 2))
-        fail(EXIT_CONFIG,
-             "%s has no value%s", w->flag,
+        fail(EXIT_CONFIG, "%s has no value%s", w->flag,
              w->at == w->argc ? " (was a bash array expanded without [@]?)" : "");
     return w->argv[w->at++];
 }

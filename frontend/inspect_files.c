@@ -206,8 +206,9 @@ void inspect_metrics(Arena *mem, const char *path) {
                duration_format(seconds, time));
     }
     if (broken)
-        fail(EXIT_DATA, "%s:%lld: the line is broken (%lld in all); a run that goes on "
-                        "there takes them out",
+        fail(EXIT_DATA,
+             "%s:%lld: the line is broken (%lld in all); a run that goes on "
+             "there takes them out",
              path, (long long)first, (long long)broken);
     for (int i = 1; i < n; i++)
         if (row[i].step <= row[i - 1].step)

@@ -36,11 +36,9 @@ static const Command commands[] = {
     {"convert", cmd_convert, "convert --to hf|stator FROM TO          weights in and out",
      "--to hf writes config.json and model.safetensors of a run or a checkpoint;\n"
      "--to stator makes a checkpoint of weights from a Hugging Face folder.\n"},
-    {"preprocess", cmd_preprocess, "preprocess --input FILE... --output-prefix P  text to "
-                                   ".bin/.idx",
+    {"preprocess", cmd_preprocess, "preprocess --input F... --output-prefix P  text to ids",
      "stator preprocess --help lists its options.\n"},
-    {"inspect", cmd_inspect, "inspect FILE|FOLDER                     what it holds, is it "
-                             "sound",
+    {"inspect", cmd_inspect, "inspect FILE|CONFIG.yaml               what it holds; sound?",
      "stator inspect --help says what can be looked at.\n"},
     {"tokenizer", cmd_tokenizer, "tokenizer train|encode|decode ...        text and ids",
      "stator tokenizer --help lists its options.\n"},

@@ -269,54 +269,25 @@ static Learner learner_new(Arena *mem, const TokenizerTrainer *tr,
 
 /* ---- the tokenizer ---- */
 
-/* The tokens so far, found by their bytes: two merges may make the same ones. */
-typedef struct Vocab {
-    Token *token;
-    int32_t n;
-    int32_t *slot; /* open addressing: an id, -1 free */
-    uint64_t mask;
-} Vocab;
-
-static Vocab vocab_new(Arena *mem, Arena *tmp, size_t most) {
-    Vocab v = {.token = NEW_ARRAY(mem, Token, most), .mask = 1023};
-    while (v.mask < 2 * most) v.mask = 2 * v.mask + 1;
-    v.slot = NEW_ARRAY(tmp, int32_t, v.mask + 1);
-    memset(v.slot, -1, (v.mask + 1) * sizeof *v.slot);
-    return v;
-}
-
-/* Id of these bytes, a new one if there is none. */
-static int32_t vocab_add(Vocab *v, const char *s, uint32_t n) {
-    uint64_t at = hash64(s, n) & v->mask;
-    for (; v->slot[at] >= 0; at = (at + 1) & v->mask) {
-        const Token *k = &v->token[v->slot[at]];
-        if (k->n == n && !memcmp(k->s, s, n)) return v->slot[at];
-    }
-    v->token[v->n] = (Token){.s = s, .n = n, .kind = TOKEN_BYTES};
-    return v->slot[at] = v->n++;
-}
-
-static int32_t join(Arena *mem, Vocab *v, int32_t left, int32_t right) {
-    const Token *a = &v->token[left], *b = &v->token[right];
+static Token join(Arena *mem, const Token *a, const Token *b) {
     char *s = arena_alloc(mem, (size_t)a->n + b->n);
     memcpy(s, a->s, a->n);
     memcpy(s + a->n, b->s, b->n);
-    return vocab_add(v, s, a->n + b->n);
+    return (Token){.s = s, .n = a->n + b->n, .kind = TOKEN_BYTES};
 }
 
-/* Merges until the vocabulary has `most` tokens or no pair is left. */
-static void learn(Arena *mem, Learner *l, Vocab *v, int32_t most, Tokenizer *t) {
-    int cap = 0;
-    for (int32_t pair; v->n < most && (pair = best_pair(l)) >= 0;) {
-        MergeSlot m = {.left = l->pair[pair].left, .right = l->pair[pair].right};
-        m.rank = (uint32_t)t->merges;
-        m.result = join(mem, v, m.left, m.right);
-        PUSH(mem, t->merge, t->merges, cap, m);
-        merge_pair(l, pair, m.result);
+/* Merges until there are `most` or no pair is left. No two of them make the same bytes:
+ * what becomes a token was never merged across its ends, so that its parts are the same
+ * wherever it stands. */
+static void learn(Arena *mem, Learner *l, int32_t most, Tokenizer *t) {
+    for (int32_t pair; t->merges < most && (pair = best_pair(l)) >= 0;) {
+        int32_t id = BYTES + t->merges;
+        MergeSlot m = {l->pair[pair].left, l->pair[pair].right, (uint32_t)t->merges, id};
+        t->token[id] = join(mem, &t->token[m.left], &t->token[m.right]);
+        t->merge[t->merges++] = m;
+        check(merge_table_add(&t->table, m));
+        merge_pair(l, pair, id);
     }
-    t->table = merge_table_new(mem, (size_t)t->merges);
-    for (int32_t i = 0; i < t->merges; i++)
-        check(merge_table_add(&t->table, t->merge[i]));
 }
 
 Tokenizer *tokenizer_train(TokenizerTrainer *tr, int64_t vocab_size) {
@@ -325,20 +296,22 @@ Tokenizer *tokenizer_train(TokenizerTrainer *tr, int64_t vocab_size) {
              "a vocabulary of %lld; it holds the 256 bytes and " EOD_TEXT
              ", so it is %d to %d",
              (long long)vocab_size, TRAIN_MIN_VOCAB, TRAIN_MAX_VOCAB);
-    Arena *tmp = arena_new();
+    int32_t byte_id[BYTES], most = (int32_t)(vocab_size - TRAIN_MIN_VOCAB);
     Tokenizer *t = NEW(tr->mem, Tokenizer);
-    Vocab v = vocab_new(tr->mem, tmp, (size_t)vocab_size);
-    int32_t byte_id[BYTES];
+    t->token = NEW_ARRAY(tr->mem, Token, (size_t)vocab_size);
+    t->merge = NEW_ARRAY(tr->mem, MergeSlot, (size_t)most + 1);
+    t->table = merge_table_new(tr->mem, (size_t)most);
     for (int i = 0; i < BYTES; i++) {
         char byte = (char)gpt2_byte(i);
-        byte_id[(unsigned char)byte] = vocab_add(&v, arena_strndup(tr->mem, &byte, 1), 1);
+        byte_id[(unsigned char)byte] = i;
+        t->token[i] = (Token){arena_strndup(tr->mem, &byte, 1), 1, TOKEN_BYTES};
     }
+    Arena *tmp = arena_new();
     Learner l = learner_new(tmp, tr, byte_id);
-    learn(tr->mem, &l, &v, (int32_t)vocab_size - 1, t);
+    learn(tr->mem, &l, most, t);
     arena_free(tmp);
-    t->token = v.token;
-    t->token[v.n++] = (Token){EOD_TEXT, strlen(EOD_TEXT), TOKEN_SPECIAL};
-    t->vocab = v.n;
+    t->vocab = BYTES + t->merges;
+    t->token[t->vocab++] = (Token){EOD_TEXT, strlen(EOD_TEXT), TOKEN_SPECIAL};
     bpe_finish(tr->mem, t);
     return t;
 }

@@ -96,7 +96,8 @@ static void out_open(Arena *mem, Out *o, const char *prefix, const char *suffix)
             close(o->fd);
             o->fd = -1;
             fail(EXIT_DATA, "cannot write %s: %s", o->path,
-                 error == EWOULDBLOCK ? "another process is writing it" : strerror(error));
+                 error == EWOULDBLOCK ? "another process is writing it"
+                                      : strerror(error));
         }
         if (still_named(o->fd, o->path)) break;
         close(o->fd);

@@ -167,8 +167,7 @@ static void close_document(Worker *w, const TextRecord *r, Encoded *e,
                            int32_t sequences) {
     if (sequences && w->spec->append_eod) {
         int32_t eod = (int32_t)tokenizer_eod(w->spec->tokenizer), length;
-        int64_t wrong =
-            pack(&e->tokens, &eod, 1, tokenizer_vocab(w->spec->tokenizer));
+        int64_t wrong = pack(&e->tokens, &eod, 1, tokenizer_vocab(w->spec->tokenizer));
         if (wrong >= 0) fail_token(w, r, wrong);
         char *last = e->lengths.p + e->lengths.n - sizeof length;
         memcpy(&length, last, sizeof length);
@@ -182,8 +181,8 @@ static void encode_record(Worker *w, Slot *s, const TextRecord *r) {
     const PreprocessSpec *spec = w->spec;
     const char *text = s->in.text.p + r->begin;
     JsonLine *j = &w->json;
-    if (r->too_long || (!r->plain && !json_line_read(j, text, r->n, spec->keys,
-                                                     spec->nkeys))) {
+    if (r->too_long ||
+        (!r->plain && !json_line_read(j, text, r->n, spec->keys, spec->nkeys))) {
         BadLine b = {*r, j->wrong, j->wrong_at, j->wrong_key};
         if (r->too_long) b = (BadLine){*r, "longer than 32 MiB", 0, -1};
         buffer_add(&s->bad, &b, sizeof b);

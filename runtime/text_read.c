@@ -79,8 +79,7 @@ static char **expand(TextReader *r, const char *pattern, size_t *n) {
     if (code) fail(EXIT_DATA, "%s: the folder cannot be read", pattern);
     *n = g.gl_pathc;
     path = NEW_ARRAY(r->mem, char *, g.gl_pathc);
-    for (size_t i = 0; i < g.gl_pathc; i++)
-        path[i] = arena_strdup(r->mem, g.gl_pathv[i]);
+    for (size_t i = 0; i < g.gl_pathc; i++) path[i] = arena_strdup(r->mem, g.gl_pathv[i]);
     globfree(&g);
     return path;
 }
@@ -217,9 +216,8 @@ static bool read_json(TextReader *r, TextBatch *b) {
 }
 
 static _Noreturn void too_large(const TextReader *r, int64_t line) {
-    fail(EXIT_DATA,
-         "%s:%lld: a document of more than %zu MiB begins here%s", r->file[r->at].path,
-         (long long)line, TEXT_RECORD_MAX >> 20,
+    fail(EXIT_DATA, "%s:%lld: a document of more than %zu MiB begins here%s",
+         r->file[r->at].path, (long long)line, TEXT_RECORD_MAX >> 20,
          r->document == TEXT_LINE
              ? ""
              : "; --text-documents blank-line or line makes smaller ones of a file");

@@ -51,7 +51,7 @@ TextStream *text_stream_open(const char *path) {
         arena_free(mem);
         fail(EXIT_DATA, "cannot open %s: %s", path, strerror(error));
     }
-    s->packing = ends(path, ".gz") ? GZIP
+    s->packing = ends(path, ".gz")                           ? GZIP
                  : ends(path, ".zst") || ends(path, ".zstd") ? ZSTD
                                                              : PLAIN;
     if (s->packing != PLAIN) s->input = arena_alloc(mem, INPUT_BYTES);

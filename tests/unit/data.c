@@ -26,7 +26,7 @@ static char *count_file(void) {
 
 static Data *open_text(const char *path, int64_t batch, int64_t seq, bool shuffle) {
     if (!mem) mem = arena_new();
-    DataSpec s = {"TextFile", path, batch, seq, 7, shuffle, 256};
+    DataSpec s = {"TextFile", path, batch, seq, 7, shuffle, 256, NULL};
     return data_open(mem, &s);
 }
 
@@ -107,7 +107,7 @@ TEST(order_depends_on_consumed_samples_only) {
         data_rows(large, s, 3, 2, rows, labels);
         EXPECT(!memcmp(rows, a + 12, sizeof rows));
     }
-    DataSpec other = {"TextFile", path, 6, 4, 8, true, 256};
+    DataSpec other = {"TextFile", path, 6, 4, 8, true, 256, NULL};
     Data *seeded = data_open(mem, &other);
     data_batch(large, 0, a, labels);
     data_batch(seeded, 0, b, labels);
@@ -131,7 +131,7 @@ TEST(text_folder_and_embedded) {
     EXPECT(d->samples == 1 && d->tokens == 8);
     data_batch(d, 5, tokens, labels);
     for (int i = 0; i < 7; i++) EXPECT(tokens[i] == 'a' + i && labels[i] == 'b' + i);
-    DataSpec narrow = {"TextFile", folder, 1, 7, 0, false, 'e'};
+    DataSpec narrow = {"TextFile", folder, 1, 7, 0, false, 'e', NULL};
     Data *n = data_open(mem, &narrow);
     EXPECT_FAIL(
         data_batch(n, 0, tokens, labels), EXIT_DATA,
@@ -143,7 +143,7 @@ TEST(text_folder_and_embedded) {
 
 TEST(wrong_specs) {
     char *path = count_file();
-    DataSpec s = {"TextFiles", path, 1, 4, 0, false, 256};
+    DataSpec s = {"TextFiles", path, 1, 4, 0, false, 256, NULL};
     EXPECT_FAIL(data_open(mem, &s), EXIT_CONFIG, "did you mean 'TextFile'?");
     s.type = "TextFile";
     s.seq = 0;
@@ -180,7 +180,7 @@ static char *put_tensor(const char *file, const char *name, DType type, int rank
 /* Tokens 100 .. 129 as [2, 3, 5]. */
 static void check_tensor_file(const char *path) {
     int32_t tokens[12], labels[12];
-    DataSpec s = {"TensorBatches", path, 0, 0, 5, true, 130};
+    DataSpec s = {"TensorBatches", path, 0, 0, 5, true, 130, NULL};
     Data *d = data_open(mem, &s);
     EXPECT(d->batch == 3 && d->seq == 4 && d->steps_available == 2);
     data_batch(d, 1, tokens, labels);
@@ -216,7 +216,7 @@ TEST(tensor_batches_refused) {
     int64_t bytes[8] = {0, 1, -1, INT64_MIN, 4, 5, 6, 7}, flat[2] = {2, 4};
     int64_t empty[3] = {2, 0, 4}, short_rows[3] = {4, 2, 1}, good[3] = {1, 2, 4};
     int32_t tokens[8], labels[8];
-    DataSpec s = {"TensorBatches", NULL, 0, 0, 0, false, 0};
+    DataSpec s = {"TensorBatches", NULL, 0, 0, 0, false, 0, NULL};
     s.path = put_tensor("flat", "tokens", DT_I64, 2, flat, bytes);
     EXPECT_FAIL(data_open(mem, &s), EXIT_DATA, "with 2 dimensions");
     s.path = put_tensor("empty", "tokens", DT_I64, 3, empty, bytes);
@@ -238,7 +238,7 @@ TEST(golden_tensor_batches) {
     if (!shared_dir()) test_skip("no shared reference data");
     mem = arena_new();
     char *path = path_join(mem, shared_dir(), "golden/gpt2_tiny/expected.safetensors");
-    DataSpec s = {"TensorBatches", path, 8, 16, 0, true, 96};
+    DataSpec s = {"TensorBatches", path, 8, 16, 0, true, 96, NULL};
     Data *d = data_open(mem, &s);
     EXPECT(d->steps_available == 20);
     int32_t tokens[128], labels[128];
@@ -314,7 +314,7 @@ TEST(indexed_types) {
                       5,
                       0,
                       false,
-                      0};
+                      0, NULL};
         Data *d = data_open(mem, &s);
         int32_t tokens[5], labels[5];
         EXPECT(d->samples == 2 && d->tokens == 12);
@@ -331,7 +331,8 @@ TEST(indexed_bad_tokens) {
     int32_t i32[12] = {0, 1, 2, 3, 4, 5, 6, 7, 50257, 9, 10, 11}, tokens[5], labels[5];
     put_pair(4, i32, 4);
     DataSpec s = {
-        "MegatronIndexed", path_join(mem, temp_dir(), "pair"), 1, 5, 0, false, 50257};
+        "MegatronIndexed", path_join(mem, temp_dir(), "pair"), 1, 5, 0, false, 50257,
+        NULL};
     EXPECT_FAIL(data_batch(data_open(mem, &s), 1, tokens, labels), EXIT_DATA,
                 "pair.bin: document 1, offset 32: token 50257 is outside the vocabulary "
                 "of 50257 (0 .. 50256)");
@@ -430,7 +431,7 @@ TEST(indexed_files_missing) {
     uint16_t u16[12] = {0};
     put_pair(8, u16, 2);
     DataSpec s = {
-        "MegatronIndexed", path_join(mem, temp_dir(), "pair"), 1, 5, 0, false, 0};
+        "MegatronIndexed", path_join(mem, temp_dir(), "pair"), 1, 5, 0, false, 0, NULL};
     unlink(path_join(mem, temp_dir(), "pair.bin"));
     EXPECT_FAIL(data_open(mem, &s), EXIT_DATA, "pair.bin");
     unlink(path_join(mem, temp_dir(), "pair.idx"));
@@ -444,7 +445,7 @@ TEST(megatron_reference_files) {
         path_join(mem, shared_dir(), "golden/megatron_data/shakespeare_text_document");
     size_t bytes;
     char *bin = file_read(mem, arena_printf(mem, "%s.bin", path), 1 << 20, &bytes, 3);
-    DataSpec s = {"MegatronIndexed", path, 4, 128, 1234, false, 50257};
+    DataSpec s = {"MegatronIndexed", path, 4, 128, 1234, false, 50257, NULL};
     Data *d = data_open(mem, &s);
     EXPECT(d->tokens == (int64_t)bytes / 2 && d->samples == (d->tokens - 1) / 128);
     static const int32_t start[] = {5962, 22307, 25, 198}; /* "First Citizen:\n" */
@@ -490,7 +491,7 @@ TEST(prefetch_gives_the_same_batches) {
 
 TEST(prefetch_hands_failures_over) {
     char *path = count_file();
-    DataSpec s = {"TextFile", path, 1, 10, 0, false, 35};
+    DataSpec s = {"TextFile", path, 1, 10, 0, false, 35, NULL};
     Data *d = data_open(mem, &s);
     Prefetch *p = prefetch_start(d, 0, -1, 2);
     const int32_t *t, *l;

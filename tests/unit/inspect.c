@@ -175,8 +175,13 @@ TEST(inspect_metrics) {
     Arena *mem = arena_new();
     Metrics *m = metrics_open(mem, path, 3, 0, NULL);
     for (int step = 1; step <= 3; step++) {
-        MetricsRow row = {.step = step, .loss = 5 - step, .grad_norm = 1, .lr = 0.1,
-                          .tokens = 100, .seconds = 20, .mfu = -1};
+        MetricsRow row = {.step = step,
+                          .loss = 5 - step,
+                          .grad_norm = 1,
+                          .lr = 0.1,
+                          .tokens = 100,
+                          .seconds = 20,
+                          .mfu = -1};
         metrics_write(m, &row);
     }
     metrics_close(m);

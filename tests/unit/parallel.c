@@ -112,25 +112,61 @@ TEST(fewer_threads_than_asked_for) {
     for (int64_t n = 0; n < 30; n++) expect_split(n, 5);
 }
 
-TEST(cores_and_warning) {
+TEST(all_cores) {
     char text[256] = "";
-    cpu_set_t one;
-    CPU_ZERO(&one);
     rt_set_threads(0);
     EXPECT(rt_threads() == rt_cores());
     EXPECT(!rt_bind_warning(text, sizeof text) && !text[0]);
-    cpu_set_t mask;
+}
+
+/* Takes the process to its first core alone, before the runtime looks. */
+static void start_on_one_core(void) {
+    cpu_set_t mask, one;
+    CPU_ZERO(&one);
     EXPECT(sched_getaffinity(0, sizeof mask, &mask) == 0);
     int first = 0;
     while (!CPU_ISSET(first, &mask)) first++;
     CPU_SET(first, &one);
     EXPECT(sched_setaffinity(0, sizeof one, &one) == 0);
+}
+
+TEST(more_threads_than_cores) {
+    char text[256] = "";
+    start_on_one_core();
     EXPECT(rt_cores() == 1);
     rt_set_threads(3);
     EXPECT(rt_bind_warning(text, sizeof text));
     EXPECT(strstr(text, "3 threads share 1 core of"));
     rt_set_threads(0);
     EXPECT(rt_threads() == 1 && !rt_bind_warning(text, sizeof text));
+}
+
+typedef struct Seen {
+    int cores[64], cpu[64];
+} Seen;
+
+static void note_core(void *ctx, int64_t begin, int64_t end, int64_t thread) {
+    Seen *seen = ctx;
+    cpu_set_t mask;
+    (void)begin, (void)end;
+    if (sched_getaffinity(0, sizeof mask, &mask) != 0) return;
+    seen->cores[thread] = CPU_COUNT(&mask);
+    while (!CPU_ISSET(seen->cpu[thread], &mask)) seen->cpu[thread]++;
+}
+
+TEST(threads_have_a_core_each) {
+    Seen seen = {{0}, {0}};
+    int threads = MIN(rt_cores(), 64);
+    if (threads < 2) test_skip("one core alone");
+    rt_set_threads(threads);
+    rt_parallel(threads, note_core, &seen);
+    for (int i = 0; i < threads; i++) {
+        EXPECT(seen.cores[i] == 1);
+        for (int j = 0; j < i; j++) EXPECT(seen.cpu[i] != seen.cpu[j]);
+    }
+    cpu_set_t mask;
+    rt_unbind_thread();
+    EXPECT(sched_getaffinity(0, sizeof mask, &mask) == 0 && CPU_COUNT(&mask) == rt_cores());
 }
 
 TEST(peak_is_plausible) {

@@ -175,16 +175,19 @@ static char *made_lines(size_t *n) {
 }
 
 TEST(preprocess_exact_bytes) {
-    char *in = put_text("in.jsonl", "{\"text\":\"ab\"}\n{\"text\":\"\"}\n\n{\"text\":\"c\"}");
+    char *in =
+        put_text("in.jsonl", "{\"text\":\"ab\"}\n{\"text\":\"\"}\n\n{\"text\":\"c\"}");
     RUN("--input", in, "--output-prefix", temp("new/folder/p"), BYTES, "--workers", "2");
     worked();
     static const unsigned char want[] = {
         'M', 'M', 'I', 'D', 'I', 'D', 'X', 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 8,
-        2, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, /* 2 sequences, 4 boundaries */
-        2, 0, 0, 0, 1, 0, 0, 0, /* lengths */
-        0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, /* pointers */
-        0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, /* the second one is empty */
-        1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0};
+        2,   0,   0,   0,   0,   0,   0,   0, 4, 0, 0, 0, 0, 0, 0, 0, /* 2 sequences, 4
+                                                                         boundaries */
+        2,   0,   0,   0,   1,   0,   0,   0,                         /* lengths */
+        0,   0,   0,   0,   0,   0,   0,   0, 4, 0, 0, 0, 0, 0, 0, 0, /* pointers */
+        0,   0,   0,   0,   0,   0,   0,   0, 1, 0, 0, 0, 0, 0, 0, 0, /* the second one is
+                                                                         empty */
+        1,   0,   0,   0,   0,   0,   0,   0, 2, 0, 0, 0, 0, 0, 0, 0};
     size_t n;
     char *idx = get(temp("new/folder/p_text_document.idx"), &n);
     EXPECT(n == sizeof want && !memcmp(idx, want, n));
@@ -197,13 +200,15 @@ TEST(preprocess_exact_bytes) {
 TEST_LIMIT(preprocess_megatron_bytes, 120) {
     const char *shared = shared_dir();
     if (!shared) test_skip("no shared reference data");
-    char *golden = cat(shared, "/golden/megatron_data/"), *docs = cat(golden, "docs.jsonl");
+    char *golden = cat(shared, "/golden/megatron_data/"),
+         *docs = cat(golden, "docs.jsonl");
     char *want = cat(golden, "shakespeare_text_document");
     char *vocab = cat(shared, "/data/gpt2-tokenizer/vocab.json");
     char *merges = cat(shared, "/data/gpt2-tokenizer/merges.txt");
     static char *workers[] = {"1", "2", "4"};
     size_t n;
-    char *text = get(docs, &n), *inputs[3] = {docs, temp("d.jsonl.gz"), temp("d.json.zst")};
+    char *text = get(docs, &n),
+         *inputs[3] = {docs, temp("d.jsonl.gz"), temp("d.json.zst")};
     put_gz(inputs[1], text, n, 3);
     put_zst(inputs[2], text, n);
     for (int i = 0; i < 3; i++) {
@@ -285,8 +290,9 @@ TEST(preprocess_plain_text) {
 }
 
 TEST(preprocess_broken_lines) {
-    char *in = put_text("in.jsonl", "{\"text\":\"good\"}\n{\"text\":\"bad}\n\n"
-                                    "{\"no\":\"text\"}\n{\"text\":7}\n{\"text\":\"end\"}\n");
+    char *in =
+        put_text("in.jsonl", "{\"text\":\"good\"}\n{\"text\":\"bad}\n\n"
+                             "{\"no\":\"text\"}\n{\"text\":7}\n{\"text\":\"end\"}\n");
     RUN("--input", in, "--output-prefix", temp("p"), BYTES);
     worked();
     says("in.jsonl:2:9: string without a closing quote; the line is left out");
@@ -313,7 +319,8 @@ TEST(preprocess_replaced_characters) {
     RUN("--input", in, "--output-prefix", temp("p"), BYTES);
     worked();
     says("1 lone surrogates became U+FFFD");
-    EXPECT_STR(shown(temp("p_text_document")), "a\xEF\xBF\xBD" "b|\n");
+    EXPECT_STR(shown(temp("p_text_document")), "a\xEF\xBF\xBD"
+                                               "b|\n");
 }
 
 TEST(preprocess_line_too_long) {
@@ -345,7 +352,8 @@ TEST(preprocess_damaged_packing) {
     says("the file ends inside its compressed data");
     packed[m / 2] ^= 0x10;
     put(path, packed, m);
-    RUN("--input", path, "--output-prefix", temp("p"), BYTES, "--max-bad-lines", "100000");
+    RUN("--input", path, "--output-prefix", temp("p"), BYTES, "--max-bad-lines",
+        "100000");
     refused(EXIT_DATA, "in.jsonl.gz: offset");
     put_text("in.jsonl.gz", "{\"text\":\"not packed\"}\n");
     RUN("--input", path, "--output-prefix", temp("p"), BYTES);
@@ -397,8 +405,8 @@ static void limit_files(rlim_t bytes) {
 
 TEST(preprocess_full_disk) {
     size_t n;
-    char *text = made_lines(&n), *in = temp("in.jsonl"), *old = put_text("o.jsonl",
-                                                                      "{\"text\":\"o\"}");
+    char *text = made_lines(&n), *in = temp("in.jsonl"),
+         *old = put_text("o.jsonl", "{\"text\":\"o\"}");
     put(in, text, n);
     RUN("--input", old, "--output-prefix", temp("p"), BYTES);
     worked();
@@ -436,8 +444,14 @@ static pid_t start_on_pipe(const char *pipe, const char *prefix, int *fd) {
     EXPECT(mkfifo(pipe, 0600) == 0);
     pid_t pid = fork();
     if (pid == 0) {
-        char *words[] = {"--input", (char *)pipe, "--output-prefix", (char *)prefix,
-                         BYTES, "--workers", "2", NULL};
+        char *words[] = {"--input",
+                         (char *)pipe,
+                         "--output-prefix",
+                         (char *)prefix,
+                         BYTES,
+                         "--workers",
+                         "2",
+                         NULL};
         int null = open("/dev/null", O_WRONLY);
         dup2(null, 1);
         dup2(null, 2);
@@ -516,7 +530,8 @@ TEST(preprocess_special_text_is_text) {
     TokenizerSpec spec = {.tokenizer_file = file};
     Tokenizer *t = tokenizer_open(arena_new(), &spec);
     size_t n, m;
-    char *p = get(temp("p_text_document.bin"), &n), *q = get(temp("q_text_document.bin"), &m);
+    char *p = get(temp("p_text_document.bin"), &n),
+         *q = get(temp("q_text_document.bin"), &m);
     EXPECT(m == n + 2 && !memcmp(p, q, n));
     uint16_t eod = (uint16_t)tokenizer_eod(t), id;
     for (size_t i = 0; i < m; i += 2) {
@@ -549,12 +564,18 @@ TEST_LIMIT(preprocess_large_input_in_little_memory, 600) {
     char *text = made_lines(&n), *file = trained("tok", text, n / 8);
     gzFile f = gzopen(temp("large.jsonl.gz"), "wb1");
     size_t rounds = bytes / n + 1;
-    for (size_t i = 0; i < rounds; i++)
-        EXPECT(gzwrite(f, text, (unsigned)n) == (int)n);
+    for (size_t i = 0; i < rounds; i++) EXPECT(gzwrite(f, text, (unsigned)n) == (int)n);
     EXPECT(gzclose(f) == Z_OK);
-    char *words[] = {"--input",  temp("large.jsonl.gz"), "--output-prefix", temp("p"),
-                     "--tokenizer-file", file,           "--append-eod",    "--workers",
-                     "4", NULL};
+    char *words[] = {"--input",
+                     temp("large.jsonl.gz"),
+                     "--output-prefix",
+                     temp("p"),
+                     "--tokenizer-file",
+                     file,
+                     "--append-eod",
+                     "--workers",
+                     "4",
+                     NULL};
     double mb = peak_mb(words);
     printf("  %zu MB of text: %.0f MB at most in memory\n", rounds * n >> 20, mb);
     EXPECT(mb < 200);
