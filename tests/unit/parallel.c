@@ -141,12 +141,12 @@ TEST(more_threads_than_cores) {
     EXPECT(rt_threads() == 1 && !rt_bind_warning(text, sizeof text));
 }
 
-typedef struct Seen {
+typedef struct Cores {
     int cores[64], cpu[64];
-} Seen;
+} Cores;
 
 static void note_core(void *ctx, int64_t begin, int64_t end, int64_t thread) {
-    Seen *seen = ctx;
+    Cores *seen = ctx;
     cpu_set_t mask;
     (void)begin, (void)end;
     if (sched_getaffinity(0, sizeof mask, &mask) != 0) return;
@@ -155,7 +155,7 @@ static void note_core(void *ctx, int64_t begin, int64_t end, int64_t thread) {
 }
 
 TEST(threads_have_a_core_each) {
-    Seen seen = {{0}, {0}};
+    Cores seen = {{0}, {0}};
     int threads = MIN(rt_cores(), 64);
     if (threads < 2) test_skip("one core alone");
     rt_set_threads(threads);
