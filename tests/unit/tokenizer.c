@@ -308,6 +308,24 @@ TEST(long_words) {
     arena_free(mem);
 }
 
+/* Words of one length that differ in one byte, with other text behind them: what is
+ * remembered of one must not be taken for the other. */
+TEST(words_alike) {
+    Arena *mem = arena_new();
+    Tokenizer *t = train_on(mem, "aaaaaaaa aaaaaaaa aaaa aaaa aa aa", 262);
+    Text all = text_new(mem);
+    char word[60];
+    for (int n = 1; n <= 50; n++)
+        for (int at = 0; at < n; at++) {
+            memset(word, 'a', (size_t)n);
+            word[at] = 'b';
+            text_add(&all, "%.*s ", n, word);
+        }
+    same_as_plain(t, all.s, all.n);
+    same_as_plain(t, all.s, all.n);
+    arena_free(mem);
+}
+
 TEST(a_megabyte_word) {
     Arena *mem = arena_new();
     Tokenizer *t = train_on(mem, "aaaa aaaa aaaaaaaa", 260);
