@@ -168,9 +168,8 @@ static MemoryClass class_of_arg(const Func *f, int i) {
     return MEM_DATA;
 }
 
-/* Bytes of the frame that gradients take: values with the shape and, by name, "d." of a
- * parameter cannot be told apart from others here, so the accumulators and gradients are
- * the operands that optimizer updates read; those are counted by the caller's entry. */
+/* Bytes of the frame that gradients take: each parameter that the entry overwrites has one
+ * of its size, which lives until its update. */
 static int64_t gradient_bytes(const Func *entry) {
     int64_t bytes = 0;
     for (int i = 0; i < entry->narg; i++) {
