@@ -51,6 +51,7 @@ typedef struct Rule {
     int nin, nout;
     Term term[MAX_TERMS]; /* operands, then results */
     uint32_t whole;       /* bit (letter - 'a'): `c!`, the dimension must not be split */
+    char tied[26];        /* by letter: the letter it is split along with, or 0 (`g~h`) */
     const char *text;     /* canonical spelling */
 } Rule;
 
@@ -149,12 +150,15 @@ enum OpFlag {
     F_INPLACE = 32, /* result 0 may overwrite operand 0 when that dies here */
     F_ADDENDS = 64, /* operands after the second are added to the result */
     F_PLUS = 128,   /* the sum of its two operands */
+    F_RANK = 256,   /* differs from rank to rank by itself */
 };
 
 typedef struct Tensor Tensor;
 typedef struct Ref Ref;
 typedef struct Grad Grad;
 typedef struct Builder Builder;
+typedef struct Dims Dims;
+typedef struct Local Local;
 
 typedef struct OpInfo {
     const char *name;
@@ -166,6 +170,8 @@ typedef struct OpInfo {
     void (*vjp)(Grad *, Op *); /* NULL: no gradient flows through it */
     void (*infer)(Op *, Type *out);  /* result types where the rule does not give them */
     void (*expand)(Builder *, Op *, Value **out); /* composite: in terms of primitives */
+    bool (*dims)(const Op *, Dims *); /* corresponding dimensions of an op without rule */
+    void (*local)(Local *);          /* see localize in passes/ */
     void (*ref)(const Ref *);        /* plain C meaning */
 } OpInfo;
 
@@ -191,6 +197,7 @@ const Rule *op_rule(const Op *op); /* the row's rule or the attribute; NULL: non
 void op_set_attr(Op *op, const Attr *a); /* copies; replaces one of the same key */
 void op_set_int(Op *op, const char *key, int64_t i);
 void op_set_float(Op *op, const char *key, double f);
+void op_set_str(Op *op, const char *key, const char *s);
 void op_set_func(Op *op, const Func *callee);
 void op_set_rule(Op *op, const Rule *rule);
 const Attr *attr_find(const Attr *list, const char *key);
@@ -211,21 +218,25 @@ Type type_scalar(DType dt);
 
 /* rule.c: the rule of an op bound to the sizes of its operands. Dimension ids are dense;
  * the letters of "..." come in their order. */
-typedef struct Dims {
+struct Dims {
     int n;
     int64_t size[MAX_DIMS];
     char letter[MAX_DIMS];        /* '.' for those of "..." */
     bool whole[MAX_DIMS];         /* must not be split */
     int nin, nout;                /* terms bound */
+    int8_t tied[MAX_DIMS];        /* split when that id is split; -1: none */
     int8_t term[MAX_TERMS][MAX_RANK]; /* operands, then results: dimension ids */
     int rank[MAX_TERMS];
-} Dims;
+};
 const Rule *rule_parse(Arena *mem, const char *text, char *why, size_t why_size);
 /* NULL when the operands fit the rule, else a sentence. `out` may be NULL: then letters
  * that only results have are refused; else sizes are checked against the results too. */
 const char *rule_bind(Arena *mem, const Rule *r, int nin, Value **in, int nout,
                       Value **out, Dims *d);
 bool op_dims(const Op *op, Dims *d); /* false: the op has no rule */
+/* The same with the row's `dims` hook for ops without rule. Dimensions of one id are split
+ * alike; their sizes may differ (size is then one that every legal split divides). */
+bool op_placement_dims(const Op *op, Dims *d);
 uint32_t dims_mask(const Dims *d, int term); /* set of dimension ids a term has */
 
 /* build.c */
@@ -269,6 +280,8 @@ char *module_print(Arena *mem, const Module *m);
 void type_print(Text *t, const Mesh *mesh, const Type *ty);
 Module *module_parse(Arena *mem, const char *file, const char *text, size_t n);
 Module *module_clone(Arena *mem, const Module *m); /* through the text */
+Type type_parse(Arena *mem, const Mesh *m, const char *text); /* "f32[8:dp,4]"; fails */
+const char *type_text(Arena *mem, const Mesh *m, const Type *ty);
 const Attr *attrs_parse(Arena *mem, const char *spec, const char *text); /* dies */
 void module_verify(const Module *m, const char *file, const char *text); /* fail_at */
 
@@ -291,10 +304,33 @@ int64_t tensor_get_int(const Tensor *t, int64_t i);
 Tensor *tensor_new(Arena *mem, const Type *ty);
 int mesh_ranks(const Mesh *m);
 int mesh_coord(const Mesh *m, int rank, int axis);
+Axes mesh_axes(const Mesh *m, const char *names); /* "dp.cp"; unknown: infer_error */
+const char *mesh_axes_text(Arena *mem, const Mesh *m, Axes axes); /* "dp.cp" */
+int mesh_group_size(const Mesh *m, Axes axes);
+/* A rank's number among those that differ from it in `axes` only, and its k-th member. */
+int mesh_group_coord(const Mesh *m, int rank, Axes axes);
+int mesh_group_member(const Mesh *m, int rank, Axes axes, int k);
 /* Runs function `f` on every rank: arg[rank][i], ret[rank][i] (allocated in mem). At level
  * planned the values really live in the planned frames, and a result that overwrites an
  * argument is that argument. */
 void interp_run(Arena *mem, const Func *f, Tensor ***arg, Tensor ***ret);
+
+/* Number in the whole tensor (a global type with its splits) of element i of rank's part. */
+int64_t part_element(const Mesh *m, int rank, const Type *whole, int64_t i);
+/* Position of row i of t rows in zigzag order over n ranks (see `positions`); n = 0: i. */
+int64_t zigzag_position(int64_t i, int64_t t, int64_t n);
+#define NO_KEYS (-1e30f) /* log sum exp of a query that sees no key */
+
+/* ---- parts (hooks of op_*.c are called by passes/localize.c) ---- */
+struct Local {
+    Builder b;          /* before op */
+    Op *op;             /* the op on this rank's parts; a hook edits it */
+    const Dims *d;      /* of the whole op */
+    const Axes *split;  /* by dimension id: axes that cut it */
+    const Op *whole;    /* the op with global sizes and placements */
+};
+/* Index of the first element of this rank's part of dimension `id`, i32[]. */
+Value *local_first(Local *l, int id);
 
 /* ---- gradients (hooks of op_*.c are called by passes/autodiff.c) ---- */
 struct Grad {

@@ -14,7 +14,7 @@ const char arg_spec[] =
     "role:s init:s? std:f? mean:f? decay:i? like:s? hf:s? stacked:i?";
 
 /* Declares every hook that the rows name. */
-#define OP(name, lo, hi, nout, rule, types, attrs, flags, vjp, infer, expand)            \
+#define OP(name, ...)                                                                    \
     void ref_##name(const Ref *);
 #define MAP    OP
 #define COMPOSITE OP
@@ -26,8 +26,7 @@ const char arg_spec[] =
 #define OP(...)        ROW(__VA_ARGS__)
 #define MAP(...)       ROW(__VA_ARGS__)
 #define COMPOSITE(...) ROW(__VA_ARGS__)
-#define ROW(name, lo, hi, nout, rule, types, attrs, flags, vjp, infer, expand)           \
-    {#name, lo, hi, nout, rule, types, attrs, flags, vjp, infer, expand, ref_##name},
+#define ROW(name, ...) {#name, __VA_ARGS__, ref_##name},
 #include "op_hooks.h"
 const OpInfo optab[OP_COUNT] = {
 #include "ops.def"
@@ -132,6 +131,10 @@ void op_set_int(Op *op, const char *key, int64_t i) {
 
 void op_set_float(Op *op, const char *key, double f) {
     op_set_attr(op, &(Attr){.key = key, .kind = ATTR_FLOAT, .f = f});
+}
+
+void op_set_str(Op *op, const char *key, const char *s) {
+    op_set_attr(op, &(Attr){.key = key, .kind = ATTR_STR, .s = s});
 }
 
 void op_set_func(Op *op, const Func *callee) {

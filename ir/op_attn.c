@@ -12,26 +12,38 @@ void infer_attention(Op *op, Type *out) {
     }
     check_rng(op, 4);
     check_dropout(op);
+    int64_t zigzag = op_int(op, "zigzag", 0);
+    if (zigzag < 0 || zigzag > INT32_MAX ||
+        (zigzag && (q->dim[1] % (2 * zigzag) || q->dim[1] != k->dim[1]))) {
+        infer_error("zigzag=%lld needs as many queries as keys, a multiple of twice that",
+                    (long long)zigzag);
+    }
 }
 
 typedef struct Attn { /* sizes and accessors of one attention op */
-    int64_t b, tq, h, d, tk, g, offset;
+    int64_t b, tq, h, d, tk, g, offset, zigzag;
     double scale, p;
     bool causal;
     uint32_t site, key[2], layer;
     const Tensor *first;          /* attention_within: first key of each query; or NULL */
     const Tensor *o, *lse, *d_o;  /* gradients: results and what comes back */
+    const Mesh *mesh;             /* dropout: the part of the probabilities of this rank */
+    int rank;
+    Type whole;
 } Attn;
 
 static Attn attn_of(const Ref *r) {
     const int64_t *q = r->in[0]->ty.dim, *k = r->in[1]->ty.dim;
     int nin = r->op->nin, n = nin >= 8 ? nin - 3 : nin; /* gradients have three more */
     Attn a = {q[0], q[1], q[2], q[3], k[1], k[2], tensor_get_int(r->in[3], 0),
-              op_float(r->op, "scale", 1), op_float(r->op, "p", 0),
+              op_int(r->op, "zigzag", 0), op_float(r->op, "scale", 1), op_float(r->op, "p", 0),
               op_int(r->op, "causal", 0) != 0, (uint32_t)op_int(r->op, "site", 0),
               {(uint32_t)tensor_get_int(r->in[4], 0),
                (uint32_t)tensor_get_int(r->in[4], 1)},
-              (uint32_t)tensor_get_int(r->in[4], 2), NULL, NULL, NULL, NULL};
+              (uint32_t)tensor_get_int(r->in[4], 2), NULL, NULL, NULL, NULL, r->mesh,
+              r->rank, TYPE(DT_F32, q[0], q[2], q[1], k[1])};
+    const Attr *of = op_attr(r->op, "of");
+    if (of) a.whole = type_parse(r->op->fn->mod->mem, r->mesh, of->s);
     if (n == 6) a.first = r->in[5];
     if (nin > n) a.o = r->in[n], a.lse = r->in[n + 1], a.d_o = r->in[n + 2];
     return a;
@@ -45,8 +57,16 @@ static int64_t k_at(const Attn *a, int64_t b, int64_t j, int64_t h) {
     return ((b * a->tk + j) * a->g + h / (a->h / a->g)) * a->d;
 }
 
+/* Keys end before this one; in zigzag order some of those before are not seen either. */
 static int64_t keys_of(const Attn *a, int64_t i) {
-    return a->causal ? MIN(a->tk, a->offset + i + 1) : a->tk;
+    if (!a->causal || a->zigzag) return a->tk;
+    return MAX(0, MIN(a->tk, a->offset + i + 1));
+}
+
+static bool sees(const Attn *a, int64_t i, int64_t j) {
+    if (!a->causal || !a->zigzag) return true;
+    return zigzag_position(j, a->tk, a->zigzag) <=
+           a->offset + zigzag_position(i, a->tq, a->zigzag);
 }
 
 static int64_t first_of(const Attn *a, int64_t b, int64_t i) {
@@ -61,6 +81,7 @@ static int64_t first_of(const Attn *a, int64_t b, int64_t i) {
 
 static double score(const Ref *r, const Attn *a, int64_t b, int64_t h, int64_t i, int64_t j) {
     double s = 0;
+    if (!sees(a, i, j)) return -INFINITY;
     for (int64_t c = 0; c < a->d; c++) {
         s += tensor_get(r->in[0], q_at(a, b, i, h) + c) *
              tensor_get(r->in[1], k_at(a, b, j, h) + c);
@@ -71,7 +92,8 @@ static double score(const Ref *r, const Attn *a, int64_t b, int64_t h, int64_t i
 /* What dropout does to probability (b, h, i, j): 0 or 1/(1-p). */
 static double keep(const Attn *a, int64_t b, int64_t h, int64_t i, int64_t j) {
     if (a->p <= 0) return 1;
-    uint64_t at = (uint64_t)(((b * a->h + h) * a->tq + i) * a->tk + j);
+    int64_t part = ((b * a->h + h) * a->tq + i) * a->tk + j;
+    uint64_t at = (uint64_t)part_element(a->mesh, a->rank, &a->whole, part);
     uint32_t word[4], counter[4] = {(uint32_t)at, (uint32_t)(at >> 32), a->site, a->layer};
     rng_philox(counter, a->key, word);
     return word[0] >= (uint32_t)(a->p * 4294967296.0) ? 1 / (1 - a->p) : 0;
@@ -85,14 +107,15 @@ static void attend_row(const Ref *r, const Attn *a, int64_t b, int64_t h, int64_
     for (int64_t j = from; j < n; j++) top = fmax(top, score(r, a, b, h, i, j));
     for (int64_t j = from; j < n; j++) sum += exp(score(r, a, b, h, i, j) - top);
     for (int64_t c = 0; c < a->d; c++) o[c] = 0;
-    for (int64_t j = from; j < n; j++) {
+    for (int64_t j = from; j < n && top > -INFINITY; j++) {
         double p = exp(score(r, a, b, h, i, j) - top) / sum * keep(a, b, h, i, j);
         for (int64_t c = 0; c < a->d; c++) {
             o[c] += p * tensor_get(r->in[2], k_at(a, b, j, h) + c);
         }
     }
     for (int64_t c = 0; c < a->d; c++) tensor_set(r->out[0], q_at(a, b, i, h) + c, o[c]);
-    tensor_set(r->out[1], (b * a->tq + i) * a->h + h, top + log(sum));
+    tensor_set(r->out[1], (b * a->tq + i) * a->h + h,
+               top == -INFINITY ? (double)NO_KEYS : top + log(sum));
 }
 
 void ref_attention(const Ref *r) {
@@ -197,4 +220,30 @@ void ref_cache_write(const Ref *r) {
                        tensor_get(r->in[1], b * x[1] * row + i));
         }
     }
+}
+
+/* Queries of this rank's part begin later; probabilities are dropped by their place in the
+ * whole. */
+void local_attention(Local *l) {
+    const Dims *d = l->d;
+    Builder *b = &l->b;
+    const Mesh *m = &l->op->fn->mod->mesh;
+    int batch = d->term[0][0], q = d->term[0][1], heads = d->term[0][2], k = d->term[1][1];
+    if (l->split[q] && op_int(l->op, "causal", 0)) {
+        if (op_int(l->op, "zigzag", 0)) {
+            fail(EXIT_CONFIG, "attention in zigzag order whose queries are split over %s must "
+                              "have its keys split over the same axis",
+                 mesh_axes_text(b->mem, m, l->split[q]));
+        }
+        char *attrs = bfmt(b, "axis=\"%s\"; by=%lld", mesh_axes_text(b->mem, m, l->split[q]),
+                           (long long)-(d->size[q] / mesh_group_size(m, l->split[q])));
+        Value *back = build1(b, OP_coord, attrs, NULL);
+        l->op->in[3] = build1(b, OP_index_from, NULL, l->op->in[3], back, NULL);
+    }
+    if (op_float(l->op, "p", 0) <= 0) return;
+    Type p = TYPE(DT_F32, d->size[batch], d->size[heads], d->size[q], d->size[k]);
+    p.split[0] = l->split[batch];
+    p.split[1] = l->split[heads];
+    p.split[2] = l->split[q];
+    op_set_str(l->op, "of", type_text(b->mem, m, &p));
 }

@@ -1,73 +1,175 @@
-/* op_comm.c - collectives over one axis of the mesh. A rank's group are the ranks that
- * differ from it in that axis only, ordered by their coordinate. */
+/* op_comm.c - what ranks do together, over an axis of the mesh or several. A rank's group
+ * are the ranks that differ from it in those axes only, in the order of their numbers. */
 #include "op_hooks.h"
+#include <stdlib.h>
 
-static int axis_of(const Op *op, const Mesh *mesh) {
-    const Attr *a = op_attr(op, "axis");
-    for (int k = 0; a && k < mesh->naxes; k++) {
-        if (!strcmp(mesh->axis[k].name, a->s)) return k;
+/* ---- groups ---- */
+
+Axes mesh_axes(const Mesh *m, const char *names) {
+    Axes axes = 0;
+    for (const char *p = names; *p;) {
+        size_t n = strcspn(p, ".");
+        int a = 0;
+        while (a < m->naxes && (strncmp(m->axis[a].name, p, n) || m->axis[a].name[n])) a++;
+        if (a == m->naxes) infer_error("mesh axis '%.*s' not found", (int)n, p);
+        if (axes >> a & 1) infer_error("mesh axis '%.*s' stands twice", (int)n, p);
+        axes |= (Axes)(1u << a);
+        p += n;
+        p += *p == '.';
     }
-    infer_error("mesh axis '%s' not found", a ? a->s : "");
+    return axes;
 }
 
-/* Rank of the member with coordinate c in the group of `rank` along `axis`. */
-static int member(const Mesh *m, int rank, int axis, int c) {
+const char *mesh_axes_text(Arena *mem, const Mesh *m, Axes axes) {
+    Text t = text_new(mem);
+    for (int a = 0; a < m->naxes; a++) {
+        if (axes >> a & 1) text_add(&t, "%s%s", t.n ? "." : "", m->axis[a].name);
+    }
+    return t.n ? t.s : "";
+}
+
+int mesh_group_size(const Mesh *m, Axes axes) {
+    int n = 1;
+    for (int a = 0; a < m->naxes; a++) {
+        if (axes >> a & 1) n *= m->axis[a].size;
+    }
+    return n;
+}
+
+int mesh_group_coord(const Mesh *m, int rank, Axes axes) {
+    int c = 0;
+    for (int a = 0; a < m->naxes; a++) {
+        if (axes >> a & 1) c = c * m->axis[a].size + mesh_coord(m, rank, a);
+    }
+    return c;
+}
+
+int mesh_group_member(const Mesh *m, int rank, Axes axes, int k) {
     int stride = 1;
-    for (int a = m->naxes - 1; a > axis; a--) stride *= m->axis[a].size;
-    return rank + (c - mesh_coord(m, rank, axis)) * stride;
+    for (int a = m->naxes - 1; a >= 0; a--) {
+        if (axes >> a & 1) {
+            rank += (k % m->axis[a].size - mesh_coord(m, rank, a)) * stride;
+            k /= m->axis[a].size;
+        }
+        stride *= m->axis[a].size;
+    }
+    return rank;
 }
 
-static int64_t dim_attr(const Op *op, const char *key) {
-    int64_t d = op_int(op, key, -1);
-    if (d < 0 || d >= op->in[0]->ty.rank) infer_error("%s is not a dimension", key);
+static Axes axes_of(const Op *op) {
+    const Attr *a = op_attr(op, "axis");
+    Axes axes = mesh_axes(&op->fn->mod->mesh, a ? a->s : "");
+    if (!axes) infer_error("axis names no axis of the mesh");
+    return axes;
+}
+
+static int members(const Op *op) {
+    return mesh_group_size(&op->fn->mod->mesh, axes_of(op));
+}
+
+static int64_t dim_of(const Op *op, int i, const char *key) {
+    int64_t d = op_int(op, key, 0);
+    if (d < 0) d += op->in[i]->ty.rank;
+    if (d < 0 || d >= op->in[i]->ty.rank) infer_error("%s is not a dimension", key);
     return d;
 }
 
-static void multiply(const Op *op, Type *t, int64_t d) {
-    const Mesh *m = &op->fn->mod->mesh;
-    int n = m->axis[axis_of(op, m)].size;
+/* ---- result types ---- */
+
+static void multiply(Type *t, int64_t d, int n) {
     if (type_bytes(t) > TYPE_MAX_BYTES / n) {
         infer_error("a result of more than 2^50 bytes");
     }
     t->dim[d] *= n;
 }
 
-void infer_all_reduce(Op *op, Type *out) {
-    (void)out;
-    axis_of(op, &op->fn->mod->mesh);
-}
-
-void infer_all_gather(Op *op, Type *out) {
-    out[0] = op->in[0]->ty;
-    multiply(op, &out[0], dim_attr(op, "dim"));
-}
-
-static void divide(const Op *op, Type *t, int64_t d) {
-    const Mesh *m = &op->fn->mod->mesh;
-    int n = m->axis[axis_of(op, m)].size;
+static void divide(Type *t, int64_t d, int n) {
     if (t->dim[d] % n) infer_error("%d ranks do not divide %lld", n, (long long)t->dim[d]);
     t->dim[d] /= n;
 }
 
+static void need_float(const Op *op) {
+    for (int i = 0; i < op->nin; i++) {
+        if (dtype_is_float(op->in[i]->ty.dt)) continue;
+        infer_error("operand %d (%%%s) must be a float type", i, op->in[i]->name);
+    }
+}
+
+/* Results are like the operands; also of ring_shift. */
+void infer_all_reduce(Op *op, Type *out) {
+    const Attr *of = op_attr(op, "of");
+    if (of && strcmp(of->s, "max") && strcmp(of->s, "sum")) infer_error("of is sum or max");
+    axes_of(op);
+    for (int i = 0; i < op->nin; i++) out[i] = op->in[i]->ty;
+    op->nout = op->nin;
+}
+
+void infer_all_gather(Op *op, Type *out) {
+    int n = members(op);
+    for (int i = 0; i < op->nin; i++) {
+        out[i] = op->in[i]->ty;
+        multiply(&out[i], dim_of(op, i, "dim"), n);
+    }
+    op->nout = op->nin;
+}
+
 void infer_reduce_scatter(Op *op, Type *out) {
-    out[0] = op->in[0]->ty;
-    divide(op, &out[0], dim_attr(op, "dim"));
+    int n = members(op);
+    need_float(op);
+    for (int i = 0; i < op->nin; i++) {
+        out[i] = op->in[i]->ty;
+        divide(&out[i], dim_of(op, i, "dim"), n);
+    }
+    op->nout = op->nin;
 }
 
 void infer_all_to_all(Op *op, Type *out) {
+    int n = members(op);
+    for (int i = 0; i < op->nin; i++) {
+        out[i] = op->in[i]->ty;
+        divide(&out[i], dim_of(op, i, "split"), n);
+        multiply(&out[i], dim_of(op, i, "join"), n);
+    }
+    op->nout = op->nin;
+}
+
+void infer_shard(Op *op, Type *out) {
     out[0] = op->in[0]->ty;
-    divide(op, &out[0], dim_attr(op, "split"));
-    multiply(op, &out[0], dim_attr(op, "join"));
+    divide(&out[0], dim_of(op, 0, "dim"), members(op));
+}
+
+void infer_axis(Op *op, Type *out) {
+    (void)out;
+    axes_of(op);
+}
+
+/* ---- meaning ---- */
+
+/* Operand i of member k of the group of this rank. */
+static Tensor *from_member(const Ref *r, int k, int i) {
+    return r->peers[mesh_group_member(r->mesh, r->rank, axes_of(r->op), k)][i];
+}
+
+static int coord_of(const Ref *r) {
+    return mesh_group_coord(r->mesh, r->rank, axes_of(r->op));
+}
+
+void ref_reshard(const Ref *r) {
+    memcpy(r->out[0]->data, r->in[0]->data, (size_t)type_bytes(&r->out[0]->ty));
 }
 
 void ref_all_reduce(const Ref *r) {
-    int axis = axis_of(r->op, r->mesh);
-    for (int64_t i = 0, n = type_count(&r->out[0]->ty); i < n; i++) {
-        double sum = 0;
-        for (int c = 0; c < r->mesh->axis[axis].size; c++) {
-            sum += tensor_get(r->peers[member(r->mesh, r->rank, axis, c)][0], i);
+    const Attr *of = op_attr(r->op, "of");
+    bool max = of && !strcmp(of->s, "max");
+    for (int i = 0; i < r->op->nin; i++) {
+        for (int64_t at = 0, n = type_count(&r->out[i]->ty); at < n; at++) {
+            double all = tensor_get(from_member(r, 0, i), at);
+            for (int k = 1; k < members(r->op); k++) {
+                double v = tensor_get(from_member(r, k, i), at);
+                all = !max ? all + v : v > all || v != v ? v : all;
+            }
+            tensor_set(r->out[i], at, all);
         }
-        tensor_set(r->out[0], i, sum);
     }
 }
 
@@ -87,48 +189,94 @@ static void copy_rows(Tensor *dst, int64_t to, const Tensor *src, int64_t from, 
 }
 
 void ref_all_gather(const Ref *r) {
-    int axis = axis_of(r->op, r->mesh);
-    int64_t d = op_int(r->op, "dim", 0), part = r->in[0]->ty.dim[d];
-    for (int c = 0; c < r->mesh->axis[axis].size; c++) {
-        copy_rows(r->out[0], c * part, r->peers[member(r->mesh, r->rank, axis, c)][0], 0,
-                  part, d);
+    for (int i = 0; i < r->op->nin; i++) {
+        int64_t d = dim_of(r->op, i, "dim"), part = r->in[i]->ty.dim[d];
+        for (int k = 0; k < members(r->op); k++) {
+            copy_rows(r->out[i], k * part, from_member(r, k, i), 0, part, d);
+        }
     }
 }
 
-/* This rank's part along dimension d. */
 void ref_shard(const Ref *r) {
-    int axis = axis_of(r->op, r->mesh);
-    int64_t d = op_int(r->op, "dim", 0), part = r->out[0]->ty.dim[d];
-    copy_rows(r->out[0], 0, r->in[0], mesh_coord(r->mesh, r->rank, axis) * part, part, d);
+    int64_t d = dim_of(r->op, 0, "dim"), part = r->out[0]->ty.dim[d];
+    copy_rows(r->out[0], 0, r->in[0], coord_of(r) * part, part, d);
 }
 
 void ref_reduce_scatter(const Ref *r) {
-    int axis = axis_of(r->op, r->mesh);
-    int64_t d = op_int(r->op, "dim", 0), part = r->out[0]->ty.dim[d];
     Arena *mem = arena_new();
-    Tensor *piece = tensor_new(mem, &r->out[0]->ty);
-    int64_t n = type_count(&r->out[0]->ty), mine = mesh_coord(r->mesh, r->rank, axis) * part;
-    double *sum = NEW_ARRAY(mem, double, (size_t)n);
-    for (int c = 0; c < r->mesh->axis[axis].size; c++) {
-        copy_rows(piece, 0, r->peers[member(r->mesh, r->rank, axis, c)][0], mine, part, d);
-        for (int64_t i = 0; i < n; i++) sum[i] += tensor_get(piece, i);
+    for (int i = 0; i < r->op->nin; i++) {
+        int64_t d = dim_of(r->op, i, "dim"), part = r->out[i]->ty.dim[d];
+        int64_t n = type_count(&r->out[i]->ty);
+        Tensor *piece = tensor_new(mem, &r->out[i]->ty);
+        double *sum = NEW_ARRAY(mem, double, (size_t)n);
+        for (int k = 0; k < members(r->op); k++) {
+            copy_rows(piece, 0, from_member(r, k, i), coord_of(r) * part, part, d);
+            for (int64_t at = 0; at < n; at++) sum[at] += tensor_get(piece, at);
+        }
+        for (int64_t at = 0; at < n; at++) tensor_set(r->out[i], at, sum[at]);
     }
-    for (int64_t i = 0; i < n; i++) tensor_set(r->out[0], i, sum[i]);
     arena_free(mem);
 }
 
-/* Member c's part (along `split`) for this rank becomes part c along `join`. */
+/* Member k's part (along `split`) for this rank becomes part k along `join`. */
 void ref_all_to_all(const Ref *r) {
-    int axis = axis_of(r->op, r->mesh), n = r->mesh->axis[axis].size;
-    int64_t split = op_int(r->op, "split", 0), join = op_int(r->op, "join", 0);
     Arena *mem = arena_new();
-    Type ty = r->in[0]->ty;
-    ty.dim[split] /= n;
-    Tensor *piece = tensor_new(mem, &ty);
-    for (int c = 0; c < n; c++) {
-        copy_rows(piece, 0, r->peers[member(r->mesh, r->rank, axis, c)][0],
-                  mesh_coord(r->mesh, r->rank, axis) * ty.dim[split], ty.dim[split], split);
-        copy_rows(r->out[0], c * ty.dim[join], piece, 0, ty.dim[join], join);
+    int n = members(r->op);
+    for (int i = 0; i < r->op->nin; i++) {
+        int64_t split = dim_of(r->op, i, "split"), join = dim_of(r->op, i, "join");
+        Type ty = r->in[i]->ty;
+        ty.dim[split] /= n;
+        Tensor *piece = tensor_new(mem, &ty);
+        for (int k = 0; k < n; k++) {
+            copy_rows(piece, 0, from_member(r, k, i), coord_of(r) * ty.dim[split],
+                      ty.dim[split], split);
+            copy_rows(r->out[i], k * ty.dim[join], piece, 0, ty.dim[join], join);
+        }
     }
     arena_free(mem);
+}
+
+void ref_ring_shift(const Ref *r) {
+    int n = members(r->op), before = (coord_of(r) + n - 1) % n;
+    for (int i = 0; i < r->op->nin; i++) {
+        memcpy(r->out[i]->data, from_member(r, before, i)->data,
+               (size_t)type_bytes(&r->out[i]->ty));
+    }
+}
+
+void ref_on_first(const Ref *r) {
+    bool first = coord_of(r) == 0;
+    for (int64_t i = 0, n = type_count(&r->out[0]->ty); i < n; i++) {
+        tensor_set(r->out[0], i, first ? tensor_get(r->in[0], i) : 0);
+    }
+}
+
+void ref_coord(const Ref *r) {
+    tensor_set(r->out[0], 0, (double)(coord_of(r) * op_int(r->op, "by", 1)));
+}
+
+void ref_index_from(const Ref *r) {
+    int64_t base = tensor_get_int(r->in[1], 0);
+    for (int64_t i = 0, n = type_count(&r->out[0]->ty); i < n; i++) {
+        tensor_set(r->out[0], i, (double)(tensor_get_int(r->in[0], i) - base));
+    }
+}
+
+Value *local_first(Local *l, int id) {
+    const Mesh *m = &l->op->fn->mod->mesh;
+    int64_t part = l->d->size[id] / mesh_group_size(m, l->split[id]);
+    char *attrs = bfmt(&l->b, "axis=\"%s\"; by=%lld", mesh_axes_text(l->b.mem, m, l->split[id]),
+                       (long long)part);
+    return build1(&l->b, OP_coord, attrs, NULL);
+}
+
+int64_t part_element(const Mesh *m, int rank, const Type *whole, int64_t i) {
+    int64_t at = 0, step = 1;
+    for (int d = whole->rank - 1; d >= 0; d--) {
+        int64_t part = whole->dim[d] / mesh_group_size(m, whole->split[d]);
+        at += (mesh_group_coord(m, rank, whole->split[d]) * part + i % part) * step;
+        i /= part;
+        step *= whole->dim[d];
+    }
+    return at;
 }

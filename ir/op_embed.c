@@ -2,9 +2,11 @@
 #include "op_hooks.h"
 #include <math.h>
 
-/* Element i of the indices; it must be a row of a table of `rows`. */
-static int64_t row_of(const Tensor *ids, int64_t i, int64_t rows) {
+/* Element i of the indices; it must be a row of a table of `rows`, or, when that is a
+ * part of the table only, is -1. */
+static int64_t row_of(const Ref *r, const Tensor *ids, int64_t i, int64_t rows) {
     int64_t id = tensor_get_int(ids, i);
+    if (op_int(r->op, "partial", 0) && (id < 0 || id >= rows)) return -1;
     if (id < 0 || id >= rows) {
         fail(EXIT_DATA, "index %lld of a table of %lld rows: indices are 0 to %lld",
              (long long)id, (long long)rows, (long long)rows - 1);
@@ -15,9 +17,9 @@ static int64_t row_of(const Tensor *ids, int64_t i, int64_t rows) {
 void ref_embed(const Ref *r) {
     int64_t v = r->in[0]->ty.dim[0], c = r->in[0]->ty.dim[1];
     for (int64_t i = 0, n = type_count(&r->in[1]->ty); i < n; i++) {
-        int64_t id = row_of(r->in[1], i, v);
+        int64_t id = row_of(r, r->in[1], i, v);
         for (int64_t j = 0; j < c; j++) {
-            tensor_set(r->out[0], i * c + j, tensor_get(r->in[0], id * c + j));
+            tensor_set(r->out[0], i * c + j, id < 0 ? 0 : tensor_get(r->in[0], id * c + j));
         }
     }
 }
@@ -27,8 +29,8 @@ void ref_embed_grad(const Ref *r) {
     for (int64_t i = 0; i < n; i++) tensor_set(r->out[0], i, 0);
     n = type_count(&r->in[0]->ty);
     for (int64_t i = 0; i < n; i++) {
-        int64_t id = row_of(r->in[0], i, r->out[0]->ty.dim[0]);
-        for (int64_t j = 0; j < c; j++) {
+        int64_t id = row_of(r, r->in[0], i, r->out[0]->ty.dim[0]);
+        for (int64_t j = 0; j < c && id >= 0; j++) {
             tensor_set(r->out[0], id * c + j, tensor_get(r->out[0], id * c + j) +
                                                   tensor_get(r->in[1], i * c + j));
         }
@@ -42,9 +44,34 @@ void vjp_embed(Grad *g, Op *op) {
            build_as(&g->b, OP_embed_grad, NULL, op->in[0]->ty, op->in[1], dy, NULL));
 }
 
+/* With a part of the table, indices count from its first row. */
+void local_embed(Local *l) {
+    bool grad = l->op->kind == OP_embed_grad;
+    int table = grad ? l->d->nin : 0, ids = grad ? 0 : 1, rows = l->d->term[table][0];
+    if (!l->split[rows]) return;
+    op_set_int(l->op, "partial", 1);
+    l->op->in[ids] = build1(&l->b, OP_index_from, NULL, l->op->in[ids],
+                            local_first(l, rows), NULL);
+}
+
+int64_t zigzag_position(int64_t i, int64_t t, int64_t n) {
+    if (n <= 1) return i;
+    int64_t part = t / (2 * n), at = i / part;
+    return (at % 2 ? 2 * n - 1 - at / 2 : at / 2) * part + i % part;
+}
+
+void infer_positions(Op *op, Type *out) {
+    int64_t n = op_int(op, "zigzag", 0);
+    if (n < 0 || n > INT32_MAX || (n && out[0].dim[0] % (2 * n))) {
+        infer_error("zigzag=%lld needs a multiple of twice that many rows", (long long)n);
+    }
+}
+
 void ref_positions(const Ref *r) {
-    for (int64_t i = 0, n = type_count(&r->out[0]->ty); i < n; i++) {
-        tensor_set(r->out[0], i, (double)(tensor_get_int(r->in[0], 0) + i));
+    int64_t n = type_count(&r->out[0]->ty), zigzag = op_int(r->op, "zigzag", 0);
+    for (int64_t i = 0; i < n; i++) {
+        tensor_set(r->out[0], i,
+                   (double)(tensor_get_int(r->in[0], 0) + zigzag_position(i, n, zigzag)));
     }
 }
 

@@ -6,12 +6,16 @@
 /* op_linear.c */
 void vjp_dot(Grad *, Op *), vjp_sum(Grad *, Op *), vjp_rearrange(Grad *, Op *);
 void vjp_reshape(Grad *, Op *), vjp_unstack(Grad *, Op *), vjp_stack(Grad *, Op *);
-void vjp_copy(Grad *, Op *);
+void vjp_copy(Grad *, Op *), vjp_pad(Grad *, Op *), vjp_unpad(Grad *, Op *);
+void infer_pad(Op *, Type *), infer_unpad(Op *, Type *);
+bool dims_reshape(const Op *, Dims *), dims_unstack(const Op *, Dims *);
+bool dims_stack(const Op *, Dims *);
+void local_max(Local *);
 void infer_reshape(Op *, Type *), infer_unstack(Op *, Type *), infer_stack(Op *, Type *);
 void infer_free(Op *, Type *);
 
 /* op_map.c */
-void infer_dropout(Op *, Type *);
+void infer_dropout(Op *, Type *), local_dropout(Local *), local_pick(Local *);
 void vjp_add(Grad *, Op *), vjp_sub(Grad *, Op *), vjp_mul(Grad *, Op *);
 void vjp_div(Grad *, Op *), vjp_scale(Grad *, Op *), vjp_offset(Grad *, Op *);
 void vjp_cast(Grad *, Op *), vjp_exp(Grad *, Op *), vjp_log(Grad *, Op *);
@@ -30,11 +34,12 @@ void expand_xent(Builder *, Op *, Value **), expand_xent_grad(Builder *, Op *, V
 
 /* op_embed.c */
 void vjp_embed(Grad *, Op *), vjp_rope(Grad *, Op *), infer_rope(Op *, Type *);
+void local_embed(Local *), infer_positions(Op *, Type *);
 void infer_rng_layer(Op *, Type *), infer_rope_table(Op *, Type *);
 
 /* op_attn.c */
 void vjp_attention(Grad *, Op *), vjp_attention_within(Grad *, Op *);
-void infer_attention(Op *, Type *);
+void infer_attention(Op *, Type *), local_attention(Local *);
 
 /* op_optim.c */
 void expand_adamw(Builder *, Op *, Value **), expand_sgd(Builder *, Op *, Value **);
@@ -44,8 +49,8 @@ void infer_call(Op *, Type *);
 
 /* op_comm.c */
 void infer_all_reduce(Op *, Type *), infer_all_gather(Op *, Type *);
-void infer_reduce_scatter(Op *, Type *);
-void infer_all_to_all(Op *, Type *);
+void infer_reduce_scatter(Op *, Type *), infer_shard(Op *, Type *);
+void infer_all_to_all(Op *, Type *), infer_axis(Op *, Type *);
 
 /* Reports that an op's operands do not fit (for infer hooks): unwinds to the caller of
  * op_infer, which adds the place. */

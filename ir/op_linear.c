@@ -136,6 +136,153 @@ void vjp_copy(Grad *g, Op *op) {
     if (gout && g->wants(g, op->in[0])) g->add(g, op->in[0], gout);
 }
 
+void infer_pad(Op *op, Type *out) {
+    const Type *in = &op->in[0]->ty;
+    if (!in->rank || out[0].dim[in->rank - 1] < in->dim[in->rank - 1]) {
+        infer_error("the result must be at least as long in the last dimension");
+    }
+}
+
+void infer_unpad(Op *op, Type *out) {
+    const Type *in = &op->in[0]->ty;
+    if (!in->rank || out[0].dim[in->rank - 1] > in->dim[in->rank - 1]) {
+        infer_error("the result must be at most as long in the last dimension");
+    }
+}
+
+/* Rows of the last dimension, cut or filled up with zeros. */
+static void fit_rows(const Ref *r) {
+    int last = r->in[0]->ty.rank - 1;
+    size_t size = dtype_bytes[r->in[0]->ty.dt];
+    int64_t from = r->in[0]->ty.dim[last], to = r->out[0]->ty.dim[last];
+    for (int64_t row = 0, n = type_count(&r->in[0]->ty) / from; row < n; row++) {
+        char *at = (char *)r->out[0]->data + (size_t)(row * to) * size;
+        memcpy(at, (char *)r->in[0]->data + (size_t)(row * from) * size,
+               (size_t)MIN(from, to) * size);
+        if (to > from) memset(at + (size_t)from * size, 0, (size_t)(to - from) * size);
+    }
+}
+
+void ref_pad(const Ref *r) {
+    fit_rows(r);
+}
+
+void ref_unpad(const Ref *r) {
+    fit_rows(r);
+}
+
+static void vjp_fit(Grad *g, Op *op, int kind) {
+    Value *gout = g->of(g, op->out[0]);
+    if (!gout || !g->wants(g, op->in[0])) return;
+    g->add(g, op->in[0], build_as(&g->b, kind, NULL, op->in[0]->ty, gout, NULL));
+}
+
+void vjp_pad(Grad *g, Op *op) {
+    vjp_fit(g, op, OP_unpad);
+}
+
+void vjp_unpad(Grad *g, Op *op) {
+    vjp_fit(g, op, OP_pad);
+}
+
+/* ---- which dimensions correspond, for ops without a rule ---- */
+
+static int add_id(Dims *d, int64_t size, bool whole) {
+    check(d->n < MAX_DIMS);
+    d->letter[d->n] = '.';
+    d->size[d->n] = size;
+    d->whole[d->n] = whole;
+    d->tied[d->n] = -1;
+    return d->n++;
+}
+
+static void set_id(Dims *d, int term, int at, int id) {
+    d->term[term][at] = (int8_t)id;
+}
+
+static int64_t divisor(int64_t a, int64_t b) {
+    while (b) {
+        int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* Groups of dimensions with equal products correspond; parts of a group's first dimension
+ * (of more than one element) are parts of the other side's: the rest is inside them. */
+bool dims_reshape(const Op *op, Dims *d) {
+    const Type *t[2] = {&op->in[0]->ty, &op->out[0]->ty};
+    int at[2] = {0, 0};
+    d->nin = d->nout = 1;
+    d->rank[0] = t[0]->rank;
+    d->rank[1] = t[1]->rank;
+    if (!type_count(t[0]) || t[0]->rank + t[1]->rank > MAX_DIMS) return false;
+    while (at[0] < t[0]->rank || at[1] < t[1]->rank) {
+        int from[2] = {at[0], at[1]}, lead[2] = {-1, -1};
+        int64_t product[2] = {1, 1};
+        for (int k = 0; k < 2; k++) { /* one side's first dimension of several elements */
+            while (at[k] < t[k]->rank && product[k] == 1) product[k] *= t[k]->dim[at[k]++];
+            if (product[k] > 1) lead[k] = at[k] - 1;
+        }
+        while (product[0] != product[1]) {
+            int k = product[0] < product[1] ? 0 : 1;
+            product[k] *= t[k]->dim[at[k]++];
+        }
+        for (int k = 0; k < 2; k++) {
+            for (int i = from[k]; i < at[k]; i++) {
+                if (i != lead[k]) set_id(d, k, i, add_id(d, t[k]->dim[i], true));
+            }
+        }
+        if (lead[0] < 0 || lead[1] < 0) continue;
+        int id = add_id(d, divisor(t[0]->dim[lead[0]], t[1]->dim[lead[1]]), false);
+        for (int k = 0; k < 2; k++) set_id(d, k, lead[k], id);
+    }
+    return true;
+}
+
+/* One operand with the further dimension `dim` (term `whole`), many without it. */
+static bool dims_around(const Op *op, Dims *d, const Type *t, bool stacks) {
+    int64_t dim = op_int(op, "dim", 0);
+    d->nin = op->nin;
+    d->nout = op->nout;
+    if (op->nin + op->nout > MAX_TERMS) return false;
+    int first = stacks ? 0 : 1, n = stacks ? op->nin : op->nout, whole = stacks ? op->nin : 0;
+    for (int k = 0; k < n; k++) d->rank[first + k] = t->rank - 1;
+    d->rank[whole] = t->rank;
+    for (int i = 0; i < t->rank; i++) {
+        int id = add_id(d, t->dim[i], i == dim);
+        set_id(d, whole, i, id);
+        for (int k = 0; k < n && i != dim; k++) set_id(d, first + k, i - (i > dim), id);
+    }
+    return true;
+}
+
+bool dims_unstack(const Op *op, Dims *d) {
+    return dims_around(op, d, &op->in[0]->ty, false);
+}
+
+bool dims_stack(const Op *op, Dims *d) {
+    return dims_around(op, d, &op->out[0]->ty, true);
+}
+
+/* A max is no sum that may stay pending: it is finished at once. */
+void local_max(Local *l) {
+    Axes axes = 0;
+    for (int id = 0; id < l->d->n; id++) {
+        if (!(dims_mask(l->d, 1) >> id & 1)) axes |= l->split[id];
+    }
+    if (!axes) return;
+    Builder b = l->b;
+    b.before = l->op->next;
+    Value *part = l->op->out[0];
+    char *attrs = bfmt(&b, "axis=\"%s\"; of=\"max\"",
+                       mesh_axes_text(b.mem, &l->op->fn->mod->mesh, axes));
+    Op *all = build(&b, OP_all_reduce, attrs, part, NULL);
+    func_replace(l->op->fn, part, all->out[0]);
+    all->in[0] = part;
+}
+
 /* A tensor seen as [before, count, after] around dimension `dim`. */
 typedef struct Around {
     int64_t before, count, after;

@@ -129,13 +129,35 @@ void ref_dropout(const Ref *r) {
     uint32_t site = (uint32_t)op_int(r->op, "site", 0), word[4];
     uint32_t key[2] = {(uint32_t)tensor_get_int(r->in[1], 0),
                        (uint32_t)tensor_get_int(r->in[1], 1)};
+    Arena *mem = arena_new();
+    const Attr *of = op_attr(r->op, "of");
+    Type whole = of ? type_parse(mem, r->mesh, of->s) : r->out[0]->ty;
     for (int64_t i = 0, n = type_count(&r->out[0]->ty); i < n; i++) {
-        uint32_t counter[4] = {(uint32_t)i, (uint32_t)(i >> 32), site,
+        int64_t at = of ? part_element(r->mesh, r->rank, &whole, i) : i;
+        uint32_t counter[4] = {(uint32_t)at, (uint32_t)(at >> 32), site,
                                (uint32_t)tensor_get_int(r->in[1], 2)};
         rng_philox(counter, key, word);
         bool keep = word[0] >= (uint32_t)(p * 4294967296.0);
         tensor_set(r->out[0], i, keep ? tensor_get(r->in[0], i) * (1 / (1 - p)) : 0);
     }
+    arena_free(mem);
+}
+
+/* The mask of a part is the part of the whole mask. */
+void local_dropout(Local *l) {
+    const Value *x = l->whole->out[0];
+    Axes any = 0;
+    for (int i = 0; i < x->ty.rank; i++) any |= x->ty.split[i];
+    if (any) op_set_str(l->op, "of", type_text(l->b.mem, &l->op->fn->mod->mesh, &x->ty));
+}
+
+/* Labels count from the first class of this rank's part. */
+void local_pick(Local *l) {
+    int label = l->op->nin - 1, last = l->whole->out[0]->ty.rank - 1;
+    int classes = l->d->term[l->d->nin][last];
+    if (!l->split[classes]) return;
+    l->op->in[label] = build1(&l->b, OP_index_from, NULL, l->op->in[label],
+                              local_first(l, classes), NULL);
 }
 
 /* ---- gradients ---- */

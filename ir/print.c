@@ -68,6 +68,12 @@ void type_print(Text *t, const Mesh *mesh, const Type *ty) {
     }
 }
 
+const char *type_text(Arena *mem, const Mesh *m, const Type *ty) {
+    Text t = text_new(mem);
+    type_print(&t, m, ty);
+    return t.s;
+}
+
 static void print_loc(Text *t, Loc loc) {
     const char *kind[] = {"", "", "a", "r"};
     if (loc.kind != LOC_NONE) text_add(t, "@%s%lld", kind[loc.kind], (long long)loc.at);

@@ -10,7 +10,7 @@ static bool fault(char *why, size_t size, const char *message) {
 static bool parse_term(Rule *r, Term *t, const char **at, char *why, size_t size) {
     const char *p = *at;
     t->n = 0;
-    for (; *p && *p != ',' && strncmp(p, "->", 2); p++) {
+    for (; *p && *p != ',' && *p != ';' && strncmp(p, "->", 2); p++) {
         if (*p == ' ' || (*p == '_' && t->n == 0)) continue;
         if (!strncmp(p, "...", 3)) {
             if (memchr(t->letter, '.', (size_t)t->n)) {
@@ -52,6 +52,18 @@ static bool parse_side(Rule *r, int base, int *n, const char **at, char *why,
     }
 }
 
+/* "; g~h": g is split along with h. */
+static bool parse_ties(Rule *r, const char **at, char *why, size_t size) {
+    for (const char *p = *at; *p == ';'; *at = p) {
+        p += strspn(p, "; ");
+        bool good = p[0] >= 'a' && p[0] <= 'z' && p[1] == '~' && p[2] >= 'a' && p[2] <= 'z';
+        if (!good) return fault(why, size, "behind ';' stand tied letters such as g~h");
+        r->tied[p[2] - 'a'] = p[0];
+        p += 3;
+    }
+    return true;
+}
+
 /* The canonical text: `!` at a letter's first place only, `_` for a scalar. */
 static void spell(Arena *mem, Rule *r) {
     Text t = text_new(mem);
@@ -66,6 +78,9 @@ static void spell(Arena *mem, Rule *r) {
                      r->whole & bit & ~seen ? "!" : "");
             seen |= bit;
         }
+    }
+    for (int k = 0; k < ARRAY_LEN(r->tied); k++) {
+        if (r->tied[k]) text_add(&t, "; %c~%c", r->tied[k], 'a' + k);
     }
     r->text = t.s;
 }
@@ -84,6 +99,7 @@ const Rule *rule_parse(Arena *mem, const char *text, char *why, size_t why_size)
     } else if (!parse_side(r, r->nin, &r->nout, &p, why, why_size)) {
         return NULL;
     }
+    if (!parse_ties(r, &p, why, why_size)) return NULL;
     if (*p) {
         fault(why, why_size, "text after the end of a rule");
         return NULL;
@@ -104,6 +120,7 @@ static int new_dim(Dims *d, char letter, int64_t size, bool whole) {
     d->letter[d->n] = letter;
     d->size[d->n] = size;
     d->whole[d->n] = whole;
+    d->tied[d->n] = -1;
     return d->n++;
 }
 
@@ -157,6 +174,10 @@ const char *rule_bind(Arena *mem, const Rule *r, int nin, Value **in, int nout,
                                     &nrest, i);
         if (why) return why;
     }
+    for (int k = 0; k < ARRAY_LEN(r->tied); k++) {
+        int id = letter_id(d, (char)('a' + k));
+        if (r->tied[k] && id >= 0) d->tied[id] = (int8_t)letter_id(d, r->tied[k]);
+    }
     if (!out) return NULL;
     if (nout != r->nout) {
         return arena_printf(mem, "%d results, but the rule %s has %d", nout, r->text, r->nout);
@@ -178,6 +199,12 @@ bool op_dims(const Op *op, Dims *d) {
     if (why) die("%s: %s", optab[op->kind].name, why);
     arena_free(scratch);
     return true;
+}
+
+bool op_placement_dims(const Op *op, Dims *d) {
+    if (op_dims(op, d)) return true;
+    memset(d, 0, sizeof *d);
+    return optab[op->kind].dims && optab[op->kind].dims(op, d);
 }
 
 uint32_t dims_mask(const Dims *d, int term) {

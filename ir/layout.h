@@ -1,0 +1,39 @@
+/* layout.h - which elements of a global tensor an argument of a program holds on a rank.
+ * A tensor is cut into boxes by the splits of its dimensions; a box may further be
+ * flattened (all but a leading dimension of stacked layers), padded and cut over more
+ * axes, which is how optimizer shards lie. */
+#ifndef STATOR_LAYOUT_H
+#define STATOR_LAYOUT_H
+#include "ir.h"
+
+typedef struct Layout {
+    const Mesh *mesh;
+    Type whole;     /* the global tensor; whole.split[] cuts it into boxes */
+    Axes flat;      /* axes that cut the flattened box, outermost = lowest bit */
+    bool flattened; /* the argument is [lead..., boxes, padded] instead of a box */
+    int lead;       /* dimensions kept in front when flattened: 0 or 1 */
+    int64_t padded; /* elements of a flattened box per lead index, over all parts */
+} Layout;
+
+/* Of argument i of an entry function at level local or later: from its attributes `global`
+ * (a type text such as "f32[4,32,96:tp]") and, when flattened, `flat` (axes such as
+ * "dp.cp") and `lead`; without them the argument is the whole tensor on every rank. */
+Layout layout_of(Arena *mem, const Func *entry, int i);
+/* Elements this rank's argument has, with padding. */
+int64_t layout_local_count(const Layout *l);
+/* Does `rank` hold the copy that counts: coordinate 0 on every axis that cuts nothing? */
+bool layout_owns(const Layout *l, int rank);
+
+/* The runs of consecutive elements that rank holds: elements [local, local + count) of its
+ * argument are elements [global, global + count) of the whole tensor. Padding is in none. */
+typedef struct LayoutWalk {
+    const Layout *l;
+    int rank;
+    int64_t at[MAX_RANK]; /* private */
+    bool more;
+    int64_t local, global, count; /* the current run */
+} LayoutWalk;
+LayoutWalk layout_walk(const Layout *l, int rank);
+bool layout_next(LayoutWalk *w); /* false: no further run */
+
+#endif

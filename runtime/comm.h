@@ -1,0 +1,77 @@
+/* comm.h - the processes of a run and what they say to each other. comm.c is the one file
+ * that knows MPI. Ranks stand on a mesh (ir/ir.h): axis 0 is the outermost, neighbouring
+ * ranks differ in the last axis. A group are the ranks that differ in a set of axes only,
+ * in the order of their ranks; group member k is the k-th of them. */
+#ifndef STATOR_COMM_H
+#define STATOR_COMM_H
+#include "../ir/base.h"
+#include "../ir/dtype.h"
+
+enum { COMM_MAX_AXES = 8 };
+
+/* ---- the processes ---- */
+
+/* Joins the processes that mpirun or srun started; alone when nobody did (then MPI is
+ * never initialised). Call once, before threads are made. Fails with EXIT_CONFIG when the
+ * launcher speaks another PMI than this MPI, naming the remedy. */
+void comm_start(void);
+int comm_rank(void), comm_size(void);
+/* Rank among the processes of this host, their number, and the host's name. */
+int comm_local_rank(void), comm_local_size(void);
+const char *comm_host(void);
+/* Orderly end on all ranks; nothing when alone. */
+void comm_end(void);
+/* Ends all ranks at once with this exit code. */
+_Noreturn void comm_abort(int code);
+
+/* Lays the mesh over the processes: sizes of its axes, product == comm_size(). */
+void comm_mesh(int naxes, const int *size);
+int comm_coord(int axis);
+
+/* ---- for control: all ranks, small data ---- */
+
+void comm_barrier(void);
+void comm_broadcast(void *data, size_t bytes, int root); /* any size */
+int64_t comm_max_i64(int64_t v), comm_min_i64(int64_t v);
+/* Rank 0's text on all ranks, in mem. */
+char *comm_broadcast_text(Arena *mem, const char *text);
+/* Every rank's `bytes` bytes, one after the other, in mem (on all ranks). */
+void *comm_gather(Arena *mem, const void *mine, size_t bytes);
+
+/* ---- collectives of compiled programs ---- */
+
+/* One operand of a collective and its result: the longer one is seen as [before, n * each,
+ * after] around the dimension that is cut or joined over the n members; elements f32 or
+ * i32. all_reduce: [before = 1, 1, after = elements]. */
+typedef struct CommPart {
+    const void *from;
+    void *to; /* all_reduce: may be `from` */
+    int64_t before, each, after;
+    int64_t join_before, join_each, join_after; /* all_to_all: the joined side */
+    DType dtype;
+} CommPart;
+typedef enum CommKind {
+    COMM_ALL_REDUCE,     /* to = sum of all members' from */
+    COMM_ALL_REDUCE_MAX,
+    COMM_REDUCE_SCATTER, /* to[before, each, after] = sum of members' from[:, mine, :] */
+    COMM_ALL_GATHER,     /* to[:, member k, :] = member k's from[before, each, after] */
+    COMM_ALL_TO_ALL,     /* from [before, n*each, after]: piece k goes to member k; what
+                            member k sends becomes piece k of to [join_before, n*join_each,
+                            join_after] */
+    COMM_RING_SHIFT,     /* to = from of member k-1 (mod n); `each` elements at `from` */
+    COMM_KINDS
+} CommKind;
+
+/* Bytes of staging memory that a collective needs (from the memory plan, so that nothing
+ * is allocated inside a step). part[].from and .to are not looked at. */
+int64_t comm_workspace_bytes(CommKind kind, int members, const CommPart *part, int n);
+/* Runs one collective over the n parts as one message stream, in the group of `axes` (bit a
+ * = axis a). The order of every sum is fixed by the members' numbers: same bits each run,
+ * and for all_reduce the same bits on every member. A group of one copies. */
+void comm_run(CommKind kind, unsigned axes, const CommPart *part, int n, void *workspace);
+
+/* Seconds spent inside comm_run since the start and bytes sent, for reports. */
+typedef struct CommStats { double seconds; int64_t calls, sent_bytes; } CommStats;
+CommStats comm_stats(CommKind kind);
+
+#endif
