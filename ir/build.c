@@ -57,6 +57,15 @@ void func_arg_attr(Func *f, int i, const char *attrs) {
     f->arg_attr[i] = attr_copy(f->mod->mem, attrs_parse(f->mod->mem, arg_spec, attrs));
 }
 
+void func_arg_set(Func *f, int i, const Attr *a) {
+    Arena *mem = f->mod->mem;
+    Attr *list = attr_copy(mem, f->arg_attr[i]), **at = &list, *copy = attr_copy(mem, a);
+    while (*at && strcmp((*at)->key, a->key)) at = &(*at)->next;
+    copy->next = *at ? (*at)->next : NULL;
+    *at = copy;
+    f->arg_attr[i] = list;
+}
+
 int func_ret(Func *f, Value *v, int alias_arg) {
     Arena *mem = f->mod->mem;
     f->ret = append_pointer(mem, f->ret, f->nret, v);
@@ -73,6 +82,12 @@ Builder build_at_end(Func *f) {
 
 Builder build_before(Op *op) {
     return (Builder){.fn = op->fn, .before = op, .mem = op->fn->mod->mem};
+}
+
+Value *build_placed(Builder *b, int kind, const char *attrs, Type want, Value *v) {
+    Value *out = build_as(b, kind, attrs, want, v, NULL);
+    out->ty = want;
+    return out;
 }
 
 char *bfmt(Builder *b, const char *fmt, ...) {
@@ -191,25 +206,30 @@ void func_replace(Func *f, Value *from, Value *to) {
     }
 }
 
-Op *op_clone(Builder *b, const Op *op, Value **map) {
+Op *op_again(Builder *b, const Op *op, Value **in) {
     Op *copy = NEW(b->mem, Op);
     copy->kind = op->kind;
     copy->line = op->line;
     copy->nin = op->nin;
     copy->in = NEW_ARRAY(b->mem, Value *, (size_t)op->nin);
     copy->attr = attr_copy(b->mem, op->attr);
-    for (int i = 0; i < op->nin; i++) {
-        copy->in[i] = map[op->in[i]->id];
-        check(copy->in[i]);
-    }
+    for (int i = 0; i < op->nin; i++) copy->in[i] = in[i];
     link_op(b, copy);
     Type *ty = NEW_ARRAY(b->mem, Type, (size_t)op->nout);
     for (int i = 0; i < op->nout; i++) ty[i] = op->out[i]->ty;
     make_results(b, copy, ty, op->nout);
-    for (int i = 0; i < op->nout; i++) {
-        copy->out[i]->name = op->out[i]->name;
-        map[op->out[i]->id] = copy->out[i];
+    for (int i = 0; i < op->nout; i++) copy->out[i]->name = op->out[i]->name;
+    return copy;
+}
+
+Op *op_clone(Builder *b, const Op *op, Value **map) {
+    Value **in = NEW_ARRAY(b->mem, Value *, (size_t)op->nin);
+    for (int i = 0; i < op->nin; i++) {
+        in[i] = map[op->in[i]->id];
+        check(in[i]);
     }
+    Op *copy = op_again(b, op, in);
+    for (int i = 0; i < op->nout; i++) map[op->out[i]->id] = copy->out[i];
     return copy;
 }
 

@@ -252,6 +252,7 @@ Func *func_new(Module *m, const char *name, Role role); /* appended */
 Func *func_new_unique(Module *m, const char *name, Role role); /* name, name.1, ... */
 Value *func_arg(Func *f, const char *name, Type ty); /* appends an argument */
 void func_arg_attr(Func *f, int i, const char *attrs); /* "role=param; std=0.02" */
+void func_arg_set(Func *f, int i, const Attr *a); /* adds or replaces one attribute */
 int func_ret(Func *f, Value *v, int alias_arg); /* appends a result */
 Builder build_at_end(Func *f);
 Builder build_before(Op *op);
@@ -262,12 +263,15 @@ Op *build_list(Builder *b, int kind, const char *attrs, int nin, Value **in,
                const Type *out /* or NULL */, int nout);
 Value *build1(Builder *b, int kind, const char *attrs, ...); /* result 0 of build() */
 Value *build_as(Builder *b, int kind, const char *attrs, Type out, ...);
+/* The same of one operand; the result keeps the placement of `want`. */
+Value *build_placed(Builder *b, int kind, const char *attrs, Type want, Value *v);
 /* fmt for attribute text, in the builder's arena */
 char *bfmt(Builder *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 Value *build_named(Builder *b, const char *name, Value *v); /* renames, returns v */
 void op_remove(Op *op);
 void op_replace_in(Op *op, Value *from, Value *to);
 void func_replace(Func *f, Value *from, Value *to); /* every use, results too */
+Op *op_again(Builder *b, const Op *op, Value **in); /* the same of other operands */
 Op *op_clone(Builder *b, const Op *op, Value **map /* by value id, filled */);
 void func_number(Func *f); /* dense ids for values and ops */
 /* Callees before callers; fails on recursion and on calls nested deeper than
@@ -304,7 +308,7 @@ int64_t tensor_get_int(const Tensor *t, int64_t i);
 Tensor *tensor_new(Arena *mem, const Type *ty);
 int mesh_ranks(const Mesh *m);
 int mesh_coord(const Mesh *m, int rank, int axis);
-Axes mesh_axes(const Mesh *m, const char *names); /* "dp.cp"; unknown: infer_error */
+bool mesh_axes_parse(const Mesh *m, const char *names, Axes *axes); /* "dp.cp", "" */
 const char *mesh_axes_text(Arena *mem, const Mesh *m, Axes axes); /* "dp.cp" */
 int mesh_group_size(const Mesh *m, Axes axes);
 /* A rank's number among those that differ from it in `axes` only, and its k-th member. */

@@ -42,8 +42,9 @@ int op_kind(const char *name) {
     return -1;
 }
 
-/* Attributes any op may have once memory is planned: its workspace in the frame. */
-static const char common_spec[] = "ws:i? ws_bytes:i?";
+/* Attributes any op may have: how it is spread over the mesh (passes/over.h), and once
+ * memory is planned its workspace in the frame. */
+static const char common_spec[] = "over:s? ws:i? ws_bytes:i?";
 
 bool attr_spec_find(const char *spec, const char *key, AttrKind *kind, bool *optional) {
     size_t n = strlen(key);

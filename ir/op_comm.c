@@ -5,19 +5,18 @@
 
 /* ---- groups ---- */
 
-Axes mesh_axes(const Mesh *m, const char *names) {
-    Axes axes = 0;
+bool mesh_axes_parse(const Mesh *m, const char *names, Axes *axes) {
+    *axes = 0;
     for (const char *p = names; *p;) {
         size_t n = strcspn(p, ".");
         int a = 0;
         while (a < m->naxes && (strncmp(m->axis[a].name, p, n) || m->axis[a].name[n])) a++;
-        if (a == m->naxes) infer_error("mesh axis '%.*s' not found", (int)n, p);
-        if (axes >> a & 1) infer_error("mesh axis '%.*s' stands twice", (int)n, p);
-        axes |= (Axes)(1u << a);
+        if (a == m->naxes || (*axes >> a & 1)) return false;
+        *axes |= (Axes)(1u << a);
         p += n;
         p += *p == '.';
     }
-    return axes;
+    return true;
 }
 
 const char *mesh_axes_text(Arena *mem, const Mesh *m, Axes axes) {
@@ -58,8 +57,10 @@ int mesh_group_member(const Mesh *m, int rank, Axes axes, int k) {
 
 static Axes axes_of(const Op *op) {
     const Attr *a = op_attr(op, "axis");
-    Axes axes = mesh_axes(&op->fn->mod->mesh, a ? a->s : "");
-    if (!axes) infer_error("axis names no axis of the mesh");
+    Axes axes = 0;
+    if (!a || !mesh_axes_parse(&op->fn->mod->mesh, a->s, &axes) || !axes) {
+        infer_error("mesh axis '%s' not found", a ? a->s : "");
+    }
     return axes;
 }
 

@@ -242,6 +242,16 @@ const Attr *attrs_parse(Arena *mem, const char *spec, const char *text) {
     return a;
 }
 
+Type type_parse(Arena *mem, const Mesh *m, const char *text) {
+    Module probe = {.mem = mem, .mesh = *m};
+    Parser ps = {.mem = mem, .file = "type", .text = text, .p = text,
+                 .end = text + strlen(text), .line = 1, .line_start = text, .m = &probe};
+    Type t = parse_type(&ps);
+    skip_space(&ps);
+    if (ps.p != ps.end) syntax(&ps, NULL, "text behind a type");
+    return t;
+}
+
 /* ---- functions ---- */
 
 static Value **value_slot(Parser *ps, const char *name) {

@@ -1,0 +1,207 @@
+/* collect.c - the cheapest collectives for every reshard. Level sharded.
+ *     %y2 = reshard %y : ...   ->   a chain of reshards of one step each, with the step in
+ *     the attributes: {how="reduce_scatter"; axis="tp"; dim=1}
+ * A shortest path over placements: bytes that a rank sends by the ring algorithms, and a
+ * little per collective for its latency. */
+#include "over.h"
+#include "passes.h"
+#include <math.h>
+
+enum { MAX_STATES = 20000, LATENCY_BYTES = 4096 };
+
+typedef struct State {
+    Type ty;
+    double cost;
+    int from; /* state before; -1: the start */
+    const char *how;
+    Axes axis;
+    int dim, to;
+    bool done;
+} State;
+
+typedef struct Search {
+    const Mesh *mesh;
+    State *state;
+    int n;
+    Axes axes; /* that matter */
+} Search;
+
+static double local_bytes(const Mesh *m, const Type *t) {
+    double n = (double)type_bytes(t);
+    for (int d = 0; d < t->rank; d++) n /= mesh_group_size(m, t->split[d]);
+    return n;
+}
+
+static void reach(Search *s, int from, const State *step, double bytes) {
+    double cost = s->state[from].cost + bytes;
+    int i = 0;
+    while (i < s->n && !type_same_placement(&s->state[i].ty, &step->ty)) i++;
+    if (i == s->n) {
+        if (s->n == MAX_STATES) return;
+        s->n++;
+    } else if (s->state[i].cost <= cost) {
+        return;
+    }
+    s->state[i] = *step;
+    s->state[i].cost = cost;
+    s->state[i].from = from;
+}
+
+/* Axes split a dimension in their order: the inner ones come and go first. */
+static bool above(Axes more, Axes there) {
+    return !there || (more & -more) > there;
+}
+
+static bool divides(const Search *s, const Type *t, int d, Axes more) {
+    return above(more, t->split[d]) &&
+           t->dim[d] % mesh_group_size(s->mesh, t->split[d] | more) == 0;
+}
+
+static void steps_of_sum(Search *s, int at, Axes set) {
+    State base = s->state[at];
+    double n = mesh_group_size(s->mesh, set), bytes = local_bytes(s->mesh, &base.ty);
+    State step = base;
+    step.done = false;
+    step.axis = set;
+    step.dim = step.to = -1;
+    step.ty.pending &= (Axes)~set;
+    step.how = "all_reduce";
+    reach(s, at, &step, 2 * (n - 1) / n * bytes + 2 * LATENCY_BYTES);
+    step.how = "reduce_scatter";
+    for (int d = 0; d < base.ty.rank; d++) {
+        if (!divides(s, &base.ty, d, set)) continue;
+        step.dim = d;
+        step.ty.split[d] |= set;
+        reach(s, at, &step, (n - 1) / n * bytes + LATENCY_BYTES);
+        step.ty.split[d] = base.ty.split[d];
+    }
+}
+
+static void steps_of_split(Search *s, int at, Axes set, int d) {
+    State base = s->state[at];
+    double n = mesh_group_size(s->mesh, set), bytes = local_bytes(s->mesh, &base.ty);
+    State step = base;
+    step.done = false;
+    step.axis = set;
+    step.dim = d;
+    step.to = -1;
+    step.ty.split[d] &= (Axes)~set;
+    step.how = "all_gather";
+    reach(s, at, &step, (n - 1) * bytes + LATENCY_BYTES);
+    step.how = "all_to_all";
+    for (int to = 0; to < base.ty.rank; to++) {
+        if (to == d || !divides(s, &base.ty, to, set)) continue;
+        step.to = to;
+        step.ty.split[to] |= set;
+        reach(s, at, &step, (n - 1) / n * bytes + LATENCY_BYTES);
+        step.ty.split[to] = base.ty.split[to];
+    }
+}
+
+static void steps_of_whole(Search *s, int at, Axes set, Axes pending_at_end) {
+    State base = s->state[at], step = base;
+    step.done = false;
+    step.axis = set;
+    step.how = "shard";
+    step.to = -1;
+    for (int d = 0; d < base.ty.rank; d++) {
+        if (!divides(s, &base.ty, d, set)) continue;
+        step.dim = d;
+        step.ty.split[d] |= set;
+        reach(s, at, &step, 1);
+        step.ty.split[d] = base.ty.split[d];
+    }
+    if ((pending_at_end & set) != set) return;
+    step.how = "on_first";
+    step.dim = -1;
+    step.ty.pending |= set;
+    reach(s, at, &step, 1);
+}
+
+static void steps(Search *s, int at, Axes pending_at_end) {
+    for (unsigned set = 1; set < 1u << s->mesh->naxes; set++) {
+        if (set & ~s->axes) continue;
+        Type t = s->state[at].ty;
+        Axes axes = (Axes)set, used = t.pending;
+        if ((t.pending & axes) == axes) steps_of_sum(s, at, axes);
+        for (int d = 0; d < t.rank; d++) {
+            Axes outer = t.split[d] & (Axes)~axes;
+            used |= t.split[d];
+            if ((t.split[d] & axes) == axes && above(axes, outer)) steps_of_split(s, at, axes, d);
+        }
+        if (!(used & axes)) steps_of_whole(s, at, axes, pending_at_end);
+    }
+}
+
+static Axes all_axes(const Type *t) {
+    Axes a = t->pending;
+    for (int d = 0; d < t->rank; d++) a |= t->split[d];
+    return a;
+}
+
+/* Index of the state with the placement `goal`; everything cheaper is settled. */
+static int search(Search *s, const Type *start, const Type *goal) {
+    s->state[0] = (State){.ty = *start, .from = -1};
+    s->n = 1;
+    s->axes = all_axes(start) | all_axes(goal);
+    for (;;) {
+        int best = -1;
+        for (int i = 0; i < s->n; i++) {
+            if (!s->state[i].done && (best < 0 || s->state[i].cost < s->state[best].cost)) best = i;
+        }
+        if (best < 0) return -1;
+        if (type_same_placement(&s->state[best].ty, goal)) return best;
+        s->state[best].done = true;
+        steps(s, best, goal->pending);
+    }
+}
+
+static Value *emit_path(Builder *b, Search *s, int at, Value *v) {
+    const State *step = &s->state[at];
+    if (step->from < 0) return v;
+    int path[64], n = 0; /* at most one step an axis and direction */
+    for (int i = at; s->state[i].from >= 0; i = s->state[i].from) {
+        check(n < ARRAY_LEN(path));
+        path[n++] = i;
+    }
+    while (n--) {
+        step = &s->state[path[n]];
+        Text attrs = text_new(b->mem);
+        text_add(&attrs, "how=\"%s\"; axis=\"%s\"", step->how,
+                 mesh_axes_text(b->mem, s->mesh, step->axis));
+        if (step->dim >= 0) text_add(&attrs, "; dim=%d", step->dim);
+        if (step->to >= 0) text_add(&attrs, "; to=%d", step->to);
+        b->name = v->name;
+        v = build_placed(b, OP_reshard, attrs.s, step->ty, v);
+    }
+    return v;
+}
+
+static void collect_one(Op *op, Search *s) {
+    Func *f = op->fn;
+    const Mesh *m = &f->mod->mesh;
+    Type from = op->in[0]->ty, to = op->out[0]->ty;
+    s->mesh = m;
+    int at = search(s, &from, &to);
+    if (at < 0) {
+        fail(EXIT_CONFIG, "@%s: no collectives bring %%%s from %s to %s: the sizes do not "
+                          "divide", f->name, op->in[0]->name,
+             type_text(f->mod->mem, m, &from), type_text(f->mod->mem, m, &to));
+    }
+    Builder b = build_before(op);
+    func_replace(f, op->out[0], emit_path(&b, s, at, op->in[0]));
+    op_remove(op);
+}
+
+void pass_collect(Module *m, const PassOptions *o) {
+    (void)o;
+    Arena *mem = arena_new();
+    Search s = {.state = NEW_ARRAY(mem, State, MAX_STATES)};
+    for (Func *f = m->first; f; f = f->next) {
+        for (Op *op = f->first, *next; op; op = next) {
+            next = op->next;
+            if (op->kind == OP_reshard && !op_attr(op, "how")) collect_one(op, &s);
+        }
+    }
+    arena_free(mem);
+}

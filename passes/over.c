@@ -1,0 +1,202 @@
+/* over.c - see over.h. */
+#include "over.h"
+#include <stdlib.h>
+
+static const Mesh *mesh_of(const Op *op) {
+    return &op->fn->mod->mesh;
+}
+
+Over over_none(const Op *op) {
+    Over o = {0};
+    o.has_dims = op_placement_dims(op, &o.d);
+    return o;
+}
+
+static const Type *term_type(const Op *op, const Over *o, int term) {
+    return term < o->d.nin ? &op->in[term]->ty : &op->out[term - o->d.nin]->ty;
+}
+
+static int leader(const Dims *d, int id) {
+    for (int k = 0; k < d->n; k++) {
+        if (d->tied[k] == id) return k;
+    }
+    return id;
+}
+
+/* ---- text ---- */
+
+static int find_id(const Dims *d, const char *name, size_t n) {
+    if (n > 1 && name[0] == '#') {
+        int id = atoi(name + 1);
+        return id < d->n ? id : -1;
+    }
+    for (int id = 0; n == 1 && id < d->n; id++) {
+        if (d->letter[id] == name[0] && name[0] != '.') return id;
+    }
+    return -1;
+}
+
+Over over_read(const Op *op) {
+    Over o = over_none(op);
+    const Attr *a = op_attr(op, "over");
+    for (const char *p = a ? a->s : ""; *p;) {
+        size_t n = strcspn(p, " "), colon = strcspn(p, ":");
+        char axes[64];
+        bool pending = *p == '+';
+        int id = pending || colon >= n ? -1 : find_id(&o.d, p, colon);
+        const char *from = pending ? p + 1 : p + colon + 1;
+        if ((!pending && id < 0) || p + n - from >= (ptrdiff_t)sizeof axes) {
+            fail(EXIT_CONFIG, "@%s: over=\"%s\" does not fit the dimensions of %s",
+                 op->fn->name, a->s, optab[op->kind].name);
+        }
+        snprintf(axes, sizeof axes, "%.*s", (int)(p + n - from), from);
+        Axes bits;
+        if (!mesh_axes_parse(mesh_of(op), axes, &bits)) {
+            fail(EXIT_CONFIG, "@%s: over=\"%s\": no mesh axis '%s'", op->fn->name, a->s, axes);
+        }
+        if (pending) o.passes |= bits;
+        else o.split[id] |= bits;
+        for (int k = 0; !pending && k < o.d.n; k++) {
+            if (leader(&o.d, k) == id && k != id && over_fits(op, &o, k, bits)) {
+                o.split[k] |= bits;
+            }
+        }
+        p += n;
+        p += strspn(p, " ");
+    }
+    return o;
+}
+
+void over_write(Op *op, const Over *o) {
+    Arena *mem = op->fn->mod->mem;
+    Text t = text_new(mem);
+    for (int id = 0; id < o->d.n; id++) {
+        if (!o->split[id] || leader(&o->d, id) != id) continue;
+        char letter[16];
+        snprintf(letter, sizeof letter, o->d.letter[id] == '.' ? "#%d" : "%c",
+                 o->d.letter[id] == '.' ? id : o->d.letter[id]);
+        text_add(&t, "%s%s:%s", t.n ? " " : "", letter,
+                 mesh_axes_text(mem, mesh_of(op), o->split[id]));
+    }
+    if (o->passes) {
+        text_add(&t, "%s+%s", t.n ? " " : "", mesh_axes_text(mem, mesh_of(op), o->passes));
+    }
+    if (t.n) op_set_str(op, "over", t.s);
+}
+
+/* ---- splitting ---- */
+
+bool over_fits(const Op *op, const Over *o, int id, Axes axes) {
+    int n = mesh_group_size(mesh_of(op), axes);
+    if (o->d.whole[id]) return false;
+    for (int term = 0; term < o->d.nin + o->d.nout; term++) {
+        const Type *t = term_type(op, o, term);
+        for (int k = 0; k < o->d.rank[term]; k++) {
+            if (o->d.term[term][k] == id && t->dim[k] % n) return false;
+        }
+    }
+    int tied = o->d.tied[id];
+    if (tied < 0 || over_fits(op, o, tied, axes)) return true;
+    return o->d.size[tied] == 1; /* one group for all: every rank has it */
+}
+
+void over_add(const Op *op, Over *o, int id, int axis) {
+    Axes bit = (Axes)(1u << axis);
+    o->split[id] |= bit;
+    int tied = o->d.tied[id];
+    if (tied >= 0 && o->d.size[tied] > 1 && over_fits(op, o, tied, o->split[id])) {
+        o->split[tied] |= bit;
+    }
+}
+
+static void place_term(const Over *o, int term, Type *t) {
+    memset(t->split, 0, sizeof t->split);
+    t->open = 0;
+    t->pending = 0;
+    for (int k = 0; o->has_dims && k < o->d.rank[term]; k++) {
+        t->split[k] = o->split[o->d.term[term][k]];
+    }
+}
+
+Type over_operand(const Op *op, const Over *o, int i) {
+    Type t = op->in[i]->ty;
+    Axes pending = t.pending;
+    place_term(o, i, &t);
+    /* a sum goes through the operand that has it, or through both of a sum */
+    if (optab[op->kind].flags & F_PLUS) pending = o->passes;
+    if (dtype_is_float(t.dt)) t.pending = o->passes & pending;
+    return t;
+}
+
+Axes over_summed(const Op *op, const Over *o, int i) {
+    Axes all = 0, kept = 0;
+    if (!o->has_dims) return 0;
+    int term = o->d.nin + i;
+    for (int id = 0; id < o->d.n; id++) all |= o->split[id];
+    for (int k = 0; k < o->d.rank[term]; k++) kept |= o->split[o->d.term[term][k]];
+    (void)op;
+    return all & ~kept;
+}
+
+Type over_result(const Op *op, const Over *o, int i) {
+    Type t = op->out[i]->ty;
+    unsigned flags = optab[op->kind].flags;
+    place_term(o, o->d.nin + i, &t);
+    bool finished = (flags & F_REDUCE) && !(flags & F_LINEAR); /* a max: see local_max */
+    t.pending = finished ? 0 : over_summed(op, o, i);
+    if (dtype_is_float(t.dt)) t.pending |= o->passes;
+    return t;
+}
+
+/* ---- types ---- */
+
+Type type_slice(const Type *t) {
+    Type s = *t;
+    s.rank--;
+    memmove(s.dim, t->dim + 1, sizeof(int64_t) * (MAX_RANK - 1));
+    memmove(s.split, t->split + 1, sizeof(Axes) * (MAX_RANK - 1));
+    s.open = (uint8_t)(t->open >> 1);
+    return s;
+}
+
+Type type_stack(const Type *slice, int64_t n) {
+    Type s = *slice;
+    check(s.rank < MAX_RANK);
+    memmove(s.dim + 1, slice->dim, sizeof(int64_t) * (MAX_RANK - 1));
+    memmove(s.split + 1, slice->split, sizeof(Axes) * (MAX_RANK - 1));
+    s.dim[0] = n;
+    s.split[0] = 0;
+    s.open = (uint8_t)(slice->open << 1);
+    s.rank++;
+    return s;
+}
+
+bool type_same_placement(const Type *a, const Type *b) {
+    return a->rank == b->rank && a->pending == b->pending &&
+           !memcmp(a->split, b->split, sizeof(Axes) * (size_t)a->rank);
+}
+
+bool type_is_split(const Type *t) {
+    Axes any = 0;
+    for (int d = 0; d < t->rank; d++) any |= t->split[d];
+    return any != 0;
+}
+
+enum { MOST_FREE_OPS = 8 };
+
+static bool made_from_nothing(const Value *v, int depth) {
+    const Op *op = v->def;
+    if (!op || !(optab[op->kind].flags & F_MAP) || depth == MOST_FREE_OPS) return false;
+    for (int i = 0; i < op->nin; i++) {
+        const Value *x = op->in[i];
+        if (x->ty.rank == 0 && !x->ty.pending) continue;
+        if (optab[op->kind].local || !made_from_nothing(x, depth + 1)) return false;
+    }
+    return v->ty.rank > 0 || op->nin == 0;
+}
+
+bool value_is_free(const Value *v, bool *zero) {
+    const Attr *a = v->def && v->def->nin == 0 ? op_attr(v->def, "value") : NULL;
+    *zero = a && a->f == 0;
+    return made_from_nothing(v, 0);
+}

@@ -1,0 +1,40 @@
+/* over.h - how an op is spread over the ranks: which mesh axes split which dimension of its
+ * rule. Pass shard decides it and writes it down as the attribute `over` of the op, e.g.
+ *     %y = dot %x, %w {bth,hc->btc; over="b:dp t:cp h:tp"} : f32[8:dp,16:cp,32]+tp
+ * Dimensions without a letter are called by their number (#0). "+tp" says that a sum over
+ * tp that is pending in the operands goes on into the results. */
+#ifndef STATOR_OVER_H
+#define STATOR_OVER_H
+#include "../ir/ir.h"
+
+typedef struct Over {
+    bool has_dims;  /* false: the op has no known dimensions; nothing is split */
+    Dims d;
+    Axes split[MAX_DIMS]; /* by dimension id; ids that are tied have their leader's */
+    Axes passes;          /* axes whose pending sums go through */
+} Over;
+
+Over over_none(const Op *op);
+Over over_read(const Op *op); /* from the attribute; none without it */
+void over_write(Op *op, const Over *o); /* nothing is written when nothing is split */
+/* May dimension id be split over these axes: is it not whole, and do all sizes that it
+ * stands for (and those tied to it) divide? */
+bool over_fits(const Op *op, const Over *o, int id, Axes axes);
+/* Splits id, and what is tied to it, over one more axis. */
+void over_add(const Op *op, Over *o, int id, int axis);
+/* The placement that operand i must have, and the one result i gets. */
+Type over_operand(const Op *op, const Over *o, int i);
+Type over_result(const Op *op, const Over *o, int i);
+/* Axes over which result i is a partial sum. */
+Axes over_summed(const Op *op, const Over *o, int i);
+
+/* Types of slices and stacks: the placement without and with dimension 0. */
+Type type_slice(const Type *t);
+Type type_stack(const Type *slice, int64_t n);
+bool type_same_placement(const Type *a, const Type *b);
+bool type_is_split(const Type *t); /* any dimension over any axis */
+/* A value that may have any placement because every rank can make any part of it from
+ * nothing: a constant, or a map of constants and scalars. zero: a pending sum too. */
+bool value_is_free(const Value *v, bool *zero);
+
+#endif

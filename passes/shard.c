@@ -1,0 +1,377 @@
+/* shard.c - propagates placements through the training step. Level diffed -> sharded.
+ *
+ * Seeds are the placements that types already carry: of arguments (every argument of the
+ * entry is placed, without axes = whole on every rank) and of named values. From there a
+ * walk in program order decides for each op and mesh axis which dimension of its rule the
+ * axis splits: the one that its operands bring, an annotated parameter before an annotated
+ * value before what merely follows, and the one that moves the fewest bytes among equals.
+ * A dimension that the result lacks leaves a pending sum, which linear ops hand on.
+ * Nothing is moved here: pass reshard makes the mismatches explicit. */
+#include "over.h"
+#include "passes.h"
+
+enum { FOLLOWS = 1, VALUE = 2, PARAMETER = 3 };
+
+typedef struct Placed {
+    Type ty;      /* with its placement */
+    Type seed;    /* what the module said; split nowhere = it said nothing */
+    int strength; /* of the placement */
+    bool open;    /* a carried constant: any placement will do */
+} Placed;
+
+typedef struct Places { /* of one function */
+    Func *f;
+    Placed *at;  /* by value id */
+    Over *over; /* by op id */
+    const Op *owner; /* the call that placed the arguments */
+    struct Places *next;
+} Places;
+
+typedef struct Shard {
+    Module *m;
+    Arena *mem; /* scratch of one attempt */
+    Places *all;
+    Op *expand; /* a composite that must be split inside: expand it and start again */
+} Shard;
+
+static Places *places_of(Shard *s, Func *f) {
+    for (Places *p = s->all; p; p = p->next) {
+        if (p->f == f) return p;
+    }
+    Places *p = NEW(s->mem, Places);
+    func_number(f);
+    p->f = f;
+    p->at = NEW_ARRAY(s->mem, Placed, (size_t)f->nvalues + 1);
+    p->over = NEW_ARRAY(s->mem, Over, (size_t)f->nops + 1);
+    for (int i = 0; i < f->narg; i++) p->at[f->arg[i]->id].seed = f->arg[i]->ty;
+    for (Op *op = f->first; op; op = op->next) {
+        for (int i = 0; i < op->nout; i++) p->at[op->out[i]->id].seed = op->out[i]->ty;
+    }
+    p->next = s->all;
+    return s->all = p;
+}
+
+static Placed *place(Places *p, const Value *v) {
+    return &p->at[v->id];
+}
+
+static bool annotated(const Placed *p) {
+    return type_is_split(&p->seed);
+}
+
+/* The operands with the placements known so far stand in the values themselves while an op
+ * is looked at, so that over.c sees them. */
+static void show_operands(Places *p, Op *op) {
+    for (int i = 0; i < op->nin; i++) op->in[i]->ty = place(p, op->in[i])->ty;
+}
+
+static bool is_free(Places *p, const Value *v, bool *zero) {
+    if (place(p, v)->open) return *zero = true;
+    return value_is_free(v, zero);
+}
+
+/* ---- one op, one axis ---- */
+
+typedef struct Bids { /* what speaks for splitting a dimension */
+    int strength[MAX_DIMS];
+    const Value *who[MAX_DIMS];
+} Bids;
+
+static int lead(const Dims *d, int id) {
+    for (int k = 0; k < d->n; k++) {
+        if (d->tied[k] == id) return k;
+    }
+    return id;
+}
+
+static void bid(Bids *b, const Over *o, int term, const Type *t, int axis, int strength,
+                const Value *who) {
+    for (int k = 0; k < o->d.rank[term]; k++) {
+        if (!(t->split[k] >> axis & 1)) continue;
+        int id = lead(&o->d, o->d.term[term][k]);
+        if (b->strength[id] >= strength) continue;
+        b->strength[id] = strength;
+        b->who[id] = who;
+    }
+}
+
+static int64_t local_bytes(const Mesh *m, const Type *t) {
+    int64_t n = type_bytes(t);
+    for (int d = 0; d < t->rank; d++) n /= mesh_group_size(m, t->split[d]);
+    return n;
+}
+
+/* Bytes of the operands that have the axis on another dimension than `id`. */
+static int64_t moved_bytes(const Op *op, const Over *o, int id, int axis) {
+    int64_t n = 0;
+    for (int i = 0; i < op->nin; i++) {
+        const Type *t = &op->in[i]->ty;
+        for (int k = 0; k < o->d.rank[i]; k++) {
+            if ((t->split[k] >> axis & 1) && lead(&o->d, o->d.term[i][k]) != id) {
+                n += local_bytes(&op->fn->mod->mesh, t);
+            }
+        }
+    }
+    return n;
+}
+
+/* Two annotations that cannot both hold where one element needs one element. */
+static void refuse_conflict(const Op *op, const Over *o, const Bids *b, int axis) {
+    int first = -1;
+    if (!(optab[op->kind].flags & F_MAP)) return;
+    for (int id = 0; id < o->d.n; id++) {
+        if (b->strength[id] < VALUE) continue;
+        if (first < 0) {
+            first = id;
+            continue;
+        }
+        const Mesh *m = &op->fn->mod->mesh;
+        const Value *v = b->who[first], *w = b->who[id];
+        Arena *mem = op->fn->mod->mem;
+        fail(EXIT_CONFIG, "@%s: %s meets two placements: %%%s is %s and %%%s is %s. Bringing "
+                          "them together over %s would move %lld bytes a rank and run; "
+                          "change one of the two annotations",
+             op->fn->name, optab[op->kind].name, v->name, type_text(mem, m, &v->ty), w->name,
+             type_text(mem, m, &w->ty), m->axis[axis].name,
+             (long long)MIN(local_bytes(m, &v->ty), local_bytes(m, &w->ty)));
+    }
+}
+
+static bool summable(const Op *op) {
+    unsigned flags = optab[op->kind].flags;
+    return (flags & F_LINEAR) && !(flags & F_COMM);
+}
+
+/* Can a sum over the axis that is pending in operands go on into the results? */
+static bool hands_on(Places *p, const Op *op, int axis) {
+    int floats = 0, pending = 0, free_zero = 0;
+    int64_t bytes = 0, out = 0;
+    for (int i = 0; i < op->nin; i++) {
+        const Placed *x = place(p, op->in[i]);
+        bool zero;
+        if (!dtype_is_float(x->ty.dt)) continue;
+        floats++;
+        if (is_free(p, op->in[i], &zero)) {
+            free_zero += zero;
+        } else if (x->ty.pending >> axis & 1) {
+            pending++;
+            bytes += type_bytes(&x->ty);
+        }
+    }
+    for (int i = 0; i < op->nout; i++) {
+        if (!dtype_is_float(op->out[i]->ty.dt)) return false;
+        out += type_bytes(&op->out[i]->ty);
+    }
+    if (!pending) return false;
+    if (optab[op->kind].flags & F_PLUS) {
+        return pending + free_zero == floats || op->out[0]->ty.rank == 0;
+    }
+    if (!summable(op) || out > bytes) return false;
+    if (optab[op->kind].flags & F_ADDENDS) return op->nin == 2 && pending == 1;
+    return pending == floats;
+}
+
+/* Which dimension does the axis split? -1: none. */
+static int choose(Shard *s, Places *p, Op *op, Over *o, int axis) {
+    Bids b = {0};
+    bool zero;
+    for (int i = 0; i < op->nin; i++) {
+        if (is_free(p, op->in[i], &zero)) continue;
+        const Placed *x = place(p, op->in[i]);
+        bid(&b, o, i, &x->ty, axis, x->strength, op->in[i]);
+    }
+    for (int i = 0; i < op->nout; i++) {
+        const Placed *y = place(p, op->out[i]);
+        if (annotated(y)) bid(&b, o, o->d.nin + i, &y->seed, axis, VALUE, op->out[i]);
+    }
+    refuse_conflict(op, o, &b, axis);
+    Axes bit = (Axes)(1u << axis);
+    for (int strength = PARAMETER; strength > 0; strength--) {
+        int best = -1;
+        int64_t least = 0;
+        for (int id = 0; id < o->d.n; id++) {
+            if (b.strength[id] != strength) continue;
+            if (o->d.whole[id] && optab[op->kind].expand) s->expand = op;
+            if (!over_fits(op, o, id, o->split[id] | bit)) continue;
+            int64_t bytes = moved_bytes(op, o, id, axis);
+            if (best < 0 || bytes < least) best = id, least = bytes;
+        }
+        if (best >= 0) return best;
+    }
+    return -1;
+}
+
+static void decide(Shard *s, Places *p, Op *op) {
+    Over *o = &p->over[op->id];
+    *o = over_none(op);
+    show_operands(p, op);
+    for (int a = 0; o->has_dims && a < s->m->mesh.naxes; a++) {
+        if (s->m->mesh.axis[a].size == 1) continue;
+        int id = choose(s, p, op, o, a);
+        if (s->expand) return;
+        if (id >= 0) over_add(op, o, id, a);
+        else if (hands_on(p, op, a)) o->passes |= (Axes)(1u << a);
+    }
+    int strength = 0;
+    for (int i = 0; i < op->nin; i++) strength |= type_is_split(&op->in[i]->ty);
+    for (int i = 0; i < op->nout; i++) {
+        Placed *y = place(p, op->out[i]);
+        y->ty = annotated(y) ? y->seed : over_result(op, o, i);
+        y->strength = annotated(y) ? VALUE : strength ? FOLLOWS : 0;
+    }
+}
+
+/* ---- functions ---- */
+
+static void walk(Shard *s, Places *p);
+
+typedef struct Call {
+    Op *op;
+    Func *f;
+    bool loop;
+    int carry, each;
+    int64_t times;
+} Call;
+
+static Call call_of(Op *op) {
+    bool loop = op_attr(op, "times") != NULL;
+    return (Call){op, op_func(op), loop, loop ? (int)op_int(op, "carry", 0) : 0,
+                  loop ? (int)op_int(op, "each", 0) : 0, op_int(op, "times", 1)};
+}
+
+/* What an argument of the callee gets from the operand; sums are finished before. */
+static void place_argument(Places *p, Places *callee, const Call *c, int i) {
+    const Placed *x = place(p, c->op->in[i]);
+    Placed *y = place(callee, c->f->arg[i]);
+    bool zero, sliced = c->loop && i >= c->carry && i < c->carry + c->each;
+    y->open = i < c->carry && is_free(p, c->op->in[i], &zero) && zero;
+    if (annotated(y) && !y->open) {
+        y->ty = y->seed;
+        y->strength = MAX(x->strength, VALUE);
+        return;
+    }
+    y->ty = sliced ? type_slice(&x->ty) : x->ty;
+    y->ty.pending = 0;
+    y->strength = x->strength;
+}
+
+/* Carried constants take the placement that comes back; true: one changed. */
+static bool settle_carried(Places *callee, const Call *c) {
+    bool changed = false;
+    for (int i = 0; i < c->carry; i++) {
+        Placed *arg = place(callee, c->f->arg[i]), *ret = place(callee, c->f->ret[i]);
+        if (!arg->open || ret == arg) continue;
+        arg->open = false;
+        arg->ty = ret->ty;
+        arg->strength = ret->strength;
+        changed = true;
+    }
+    return changed;
+}
+
+/* The placement in which result i leaves the function. */
+static Type leaves_as(Places *callee, const Call *c, int i) {
+    int alias = i < c->carry ? i : c->f->alias[i];
+    if (alias >= 0) return place(callee, c->f->arg[alias])->ty;
+    return place(callee, c->f->ret[i])->ty;
+}
+
+static void enter(Shard *s, Places *p, Op *op) {
+    Call c = call_of(op);
+    Places *callee = places_of(s, c.f);
+    if (!callee->owner || callee->owner == op) {
+        callee->owner = op;
+        for (int i = 0; i < op->nin; i++) place_argument(p, callee, &c, i);
+        walk(s, callee);
+        for (int again = 0; !s->expand && again < c.carry && settle_carried(callee, &c); again++) {
+            walk(s, callee);
+        }
+    }
+    for (int i = 0; i < op->nout && !s->expand; i++) {
+        Placed *y = place(p, op->out[i]);
+        y->ty = leaves_as(callee, &c, i);
+        if (c.loop && i >= c.carry) y->ty = type_stack(&y->ty, c.times);
+        y->strength = place(callee, c.f->ret[i])->strength;
+    }
+}
+
+static void walk(Shard *s, Places *p) {
+    for (Op *op = p->f->first; op && !s->expand; op = op->next) {
+        if (op_attr(op, "fn")) enter(s, p, op);
+        else decide(s, p, op);
+    }
+}
+
+/* ---- the module ---- */
+
+static void start(Places *p) {
+    Func *f = p->f;
+    for (int i = 0; i < f->narg; i++) {
+        Placed *x = place(p, f->arg[i]);
+        const char *role = arg_str(f, i, "role", "data");
+        bool kept = !strcmp(role, "param") || !strcmp(role, "state");
+        x->ty = x->seed;
+        x->strength = !annotated(x) ? 0 : kept ? PARAMETER : FOLLOWS;
+    }
+}
+
+static void restore(Shard *s) {
+    for (Places *p = s->all; p; p = p->next) {
+        for (int i = 0; i < p->f->narg; i++) p->f->arg[i]->ty = place(p, p->f->arg[i])->seed;
+        for (Op *op = p->f->first; op; op = op->next) {
+            for (int i = 0; i < op->nout; i++) op->out[i]->ty = place(p, op->out[i])->seed;
+        }
+    }
+}
+
+static void write_down(Shard *s) {
+    for (Places *p = s->all; p; p = p->next) {
+        for (int i = 0; i < p->f->narg; i++) p->f->arg[i]->ty = place(p, p->f->arg[i])->ty;
+        for (Op *op = p->f->first; op; op = op->next) {
+            for (int i = 0; i < op->nout; i++) op->out[i]->ty = place(p, op->out[i])->ty;
+        }
+        for (Op *op = p->f->first; op; op = op->next) {
+            if (!op_attr(op, "fn")) over_write(op, &p->over[op->id]);
+        }
+    }
+}
+
+/* The inner dimension of a composite is split: its parts carry the sums. */
+static void expand_one(Op *op) {
+    Func *f = op->fn;
+    Builder b = build_before(op);
+    Value **out = NEW_ARRAY(f->mod->mem, Value *, (size_t)op->nout + 1);
+    optab[op->kind].expand(&b, op, out);
+    for (int i = 0; i < op->nout; i++) {
+        if (!value_uses(f, op->out[i])) continue;
+        check(out[i]);
+        out[i]->name = op->out[i]->name;
+        memcpy(out[i]->ty.split, op->out[i]->ty.split, sizeof out[i]->ty.split);
+        func_replace(f, op->out[i], out[i]);
+    }
+    op_remove(op);
+    func_remove_dead(f);
+}
+
+static bool try_entry(Module *m, Func *entry) {
+    Shard s = {.m = m, .mem = arena_new()};
+    Places *p = places_of(&s, entry);
+    start(p);
+    walk(&s, p);
+    if (s.expand) {
+        restore(&s);
+        expand_one(s.expand);
+    } else {
+        write_down(&s);
+    }
+    arena_free(s.mem);
+    return !s.expand;
+}
+
+void pass_shard(Module *m, const PassOptions *o) {
+    (void)o;
+    for (Func *f = m->first; f; f = f->next) {
+        if (!func_is_entry(f)) continue;
+        while (!try_entry(m, f)) continue;
+    }
+}
