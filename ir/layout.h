@@ -15,21 +15,30 @@ typedef struct Layout {
     int64_t padded; /* elements of a flattened box per lead index, over all parts */
 } Layout;
 
-/* Of argument i of an entry function at level local or later: from its attributes `global`
- * (a type text such as "f32[4,32,96:tp]") and, when flattened, `flat` (axes such as
- * "dp.cp") and `lead`; without them the argument is the whole tensor on every rank. */
+/* Of argument i of an entry function at level local or later: from its attributes
+ * `global` (a type text such as "f32[4,32,96:tp]") and, when flattened, `flat` (axes such
+ * as "dp.cp", "" for none) and `lead`; without them the argument is the whole tensor on
+ * every rank. Fails with EXIT_CONFIG when they contradict the mesh or the argument. */
 Layout layout_of(Arena *mem, const Func *entry, int i);
+/* The same from its parts; flat NULL: boxes as they are. Returns NULL and *l, or a
+ * sentence on what is wrong. The mesh must stay. */
+const char *layout_make(Arena *mem, const Mesh *mesh, const Type *whole, const char *flat,
+                        int64_t lead, Layout *l);
 /* Elements this rank's argument has, with padding. */
 int64_t layout_local_count(const Layout *l);
 /* Does `rank` hold the copy that counts: coordinate 0 on every axis that cuts nothing? */
 bool layout_owns(const Layout *l, int rank);
 
-/* The runs of consecutive elements that rank holds: elements [local, local + count) of its
- * argument are elements [global, global + count) of the whole tensor. Padding is in none. */
+/* The runs of consecutive elements that rank holds: elements [local, local + count) of
+ * its argument are elements [global, global + count) of the whole tensor. Padding is in
+ * none. Both grow from run to run. */
 typedef struct LayoutWalk {
     const Layout *l;
     int rank;
-    int64_t at[MAX_RANK]; /* private */
+    int64_t first[MAX_RANK], size[MAX_RANK]; /* the box; private, down to `more` */
+    int64_t row;       /* elements of a box that stay consecutive */
+    int64_t box, part; /* elements of a box and of a part, per lead index */
+    int64_t begin, end, at, lead_at;
     bool more;
     int64_t local, global, count; /* the current run */
 } LayoutWalk;

@@ -1,0 +1,119 @@
+/* layout.c - see layout.h. */
+#include "layout.h"
+
+/* ---- from attributes ---- */
+
+const char *layout_make(Arena *mem, const Mesh *mesh, const Type *whole, const char *flat,
+                        int64_t lead, Layout *l) {
+    *l = (Layout){.mesh = mesh, .whole = *whole, .flattened = flat != NULL};
+    Axes used = 0;
+    int64_t box = 1;
+    if (whole->pending || whole->open) return "its placement is not decided";
+    if (lead < 0 || lead > 1 || lead > whole->rank) return "lead must be 0 or 1";
+    if (lead && !flat) return "lead is there without flat";
+    l->lead = (int)lead;
+    for (int d = 0; d < whole->rank; d++) {
+        int parts = mesh_group_size(mesh, whole->split[d]);
+        if (used & whole->split[d]) return "an axis splits two dimensions";
+        if (whole->dim[d] % parts)
+            return arena_printf(mem, "dimension %d of %lld elements does not split in %d",
+                                d, (long long)whole->dim[d], parts);
+        used |= whole->split[d];
+        if (d >= l->lead) box *= whole->dim[d] / parts;
+    }
+    if (!flat) return NULL;
+    if (!mesh_axes_parse(mesh, flat, &l->flat))
+        return arena_printf(mem, "flat \"%.200s\" names no axes of the mesh", flat);
+    if (used & l->flat) return "an axis of flat splits a dimension too";
+    int64_t parts = mesh_group_size(mesh, l->flat);
+    l->padded = (box + parts - 1) / parts * parts;
+    return NULL;
+}
+
+Layout layout_of(Arena *mem, const Func *entry, int i) {
+    const Mesh *mesh = &entry->mod->mesh;
+    const Value *v = entry->arg[i];
+    const Attr *lead = attr_find(entry->arg_attr[i], "lead");
+    const char *text = arg_str(entry, i, "global", NULL);
+    const char *flat = arg_str(entry, i, "flat", NULL);
+    Layout l;
+    Type whole = v->ty;
+    if (text) whole = type_parse(mem, mesh, text);
+    else memset(whole.split, 0, sizeof whole.split);
+    const char *wrong = layout_make(mem, mesh, &whole, flat, lead ? lead->i : 0, &l);
+    if (wrong)
+        fail(EXIT_CONFIG, "argument %%%s, global \"%s\": %s", v->name,
+             type_text(mem, mesh, &whole), wrong);
+    if (whole.dt != v->ty.dt || layout_local_count(&l) != type_count(&v->ty))
+        fail(EXIT_CONFIG, "argument %%%s is %s, but its part of %s has %lld elements",
+             v->name, type_text(mem, mesh, &v->ty), type_text(mem, mesh, &whole),
+             (long long)layout_local_count(&l));
+    return l;
+}
+
+/* ---- what it means ---- */
+
+static int64_t box_size(const Layout *l, int d) {
+    return l->whole.dim[d] / mesh_group_size(l->mesh, l->whole.split[d]);
+}
+
+int64_t layout_local_count(const Layout *l) {
+    int64_t n = l->flattened ? l->padded / mesh_group_size(l->mesh, l->flat) : 1;
+    int end = l->flattened ? l->lead : l->whole.rank;
+    for (int d = 0; d < end; d++) n *= box_size(l, d);
+    return n;
+}
+
+bool layout_owns(const Layout *l, int rank) {
+    Axes cut = l->flat;
+    for (int d = 0; d < l->whole.rank; d++) cut |= l->whole.split[d];
+    for (int a = 0; a < l->mesh->naxes; a++)
+        if (!(cut >> a & 1) && mesh_coord(l->mesh, rank, a) != 0) return false;
+    return true;
+}
+
+LayoutWalk layout_walk(const Layout *l, int rank) {
+    const Type *t = &l->whole;
+    LayoutWalk w = {.l = l, .rank = rank, .row = 1, .box = 1};
+    bool whole = true; /* all dimensions from d on */
+    for (int d = t->rank - 1; d >= 0; d--) {
+        w.size[d] = box_size(l, d);
+        w.first[d] = mesh_group_coord(l->mesh, rank, t->split[d]) * w.size[d];
+        if (d < l->lead) break;
+        w.box *= w.size[d];
+        if (whole) w.row *= w.size[d];
+        whole = whole && w.size[d] == t->dim[d];
+    }
+    w.part = l->flattened ? l->padded / mesh_group_size(l->mesh, l->flat) : w.box;
+    w.begin = mesh_group_coord(l->mesh, rank, l->flat) * w.part;
+    w.end = MIN(w.begin + w.part, w.box);
+    w.at = w.begin;
+    w.more = w.begin < w.end;
+    return w;
+}
+
+/* Number in the whole tensor of element `at` of the box at the present lead index. */
+static int64_t whole_of_box(const LayoutWalk *w) {
+    const Type *t = &w->l->whole;
+    int64_t at = w->at, number = 0, stride = 1;
+    for (int d = t->rank - 1; d >= 0; d--) {
+        int64_t i = d < w->l->lead ? w->lead_at : at % w->size[d];
+        if (d >= w->l->lead) at /= w->size[d];
+        number += (w->first[d] + i) * stride;
+        stride *= t->dim[d];
+    }
+    return number;
+}
+
+bool layout_next(LayoutWalk *w) {
+    if (!w->more) return false;
+    w->count = MIN(w->row - w->at % w->row, w->end - w->at);
+    w->local = w->lead_at * w->part + w->at - w->begin;
+    w->global = whole_of_box(w);
+    w->at += w->count;
+    if (w->at == w->end) {
+        w->at = w->begin;
+        w->more = ++w->lead_at < (w->l->lead ? w->size[0] : 1);
+    }
+    return true;
+}
