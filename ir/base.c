@@ -134,6 +134,7 @@ void text_add(Text *t, const char *fmt, ...) {
 /* Failures. */
 
 void (*exit_hook)(int code);
+bool (*failure_hook)(int code, const char *message);
 static _Thread_local Catch *catch_top;
 
 void catch_begin(Catch *c) {
@@ -156,7 +157,7 @@ static _Noreturn void leave(int code, const char *message) {
         snprintf(c->message, sizeof c->message, "%s", message);
         longjmp(c->jump, 1);
     }
-    fprintf(stderr, "%s\n", message);
+    if (!failure_hook || !failure_hook(code, message)) fprintf(stderr, "%s\n", message);
     if (exit_hook) exit_hook(code);
     exit(code);
 }
@@ -205,13 +206,16 @@ _Noreturn void fail_at(int code, Place at, const char *hint, const char *fmt, ..
 }
 
 _Noreturn void die_at(const char *file, int line, const char *fmt, ...) {
+    char message[2048], whole[2560];
     va_list ap;
     va_start(ap, fmt);
-    fprintf(stderr, "stator: internal error at %s:%d: ", file, line);
-    vfprintf(stderr, fmt, ap);
-    fprintf(stderr, "\nThis is a bug in stator; please report it with the command and "
-                    "the last dump (--dump_ir DIR).\n");
+    vsnprintf(message, sizeof message, fmt, ap);
     va_end(ap);
+    snprintf(whole, sizeof whole,
+             "stator: internal error at %.200s:%d: %s\nThis is a bug in stator; please "
+             "report it with the command and the last dump (--dump_ir DIR).",
+             file, line, message);
+    if (!failure_hook || !failure_hook(134, whole)) fprintf(stderr, "%s\n", whole);
     if (exit_hook) exit_hook(134);
     abort();
 }

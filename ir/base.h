@@ -96,6 +96,9 @@ void catch_end(Catch *c);
 /* Called once before the process ends by fail() or die(); the runtime of several ranks
  * hooks in here to end the others. */
 extern void (*exit_hook)(int code);
+/* Told of such an end before exit_hook, with the whole message. True: the message goes
+ * where the user reads it, and is not printed. */
+extern bool (*failure_hook)(int code, const char *message);
 
 /* The name in names[n] nearest to `s` by edit distance, or NULL if none is near. */
 const char *nearest_name(const char *s, const char *const *names, int n);

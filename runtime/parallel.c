@@ -51,9 +51,16 @@ static void bind_thread(int n) {
     }
 }
 
+/* Threads of a process that asks for no number: STATOR_THREADS (a launcher sets it for
+ * ranks that share cores), or a thread a core. */
+static int default_threads(void) {
+    const char *set = getenv("STATOR_THREADS");
+    long n = set ? strtol(set, NULL, 10) : 0;
+    return n >= 1 && n <= 4096 ? (int)n : rt_cores();
+}
+
 /* Each thread on a core of its own: two on one core wait for each other at every barrier,
- * a time slice each. STATOR_BIND=off
- * leaves them to the system. */
+ * a time slice each. STATOR_BIND=off leaves them to the system. */
 static void bind_threads(int threads) {
     const char *off = getenv("STATOR_BIND");
     bool bind = threads > 1 && threads <= rt_cores() && !(off && !strcmp(off, "off"));
@@ -71,7 +78,7 @@ int rt_threads(void) {
 
 void rt_set_threads(int threads) {
     check(threads >= 0 && !inside);
-    thread_count = threads ? threads : rt_cores();
+    thread_count = threads ? threads : default_threads();
     omp_set_dynamic(0);
     omp_set_num_threads(thread_count);
     bind_threads(thread_count);

@@ -16,9 +16,10 @@ typedef void (*RtBody)(void *ctx, int64_t begin, int64_t end, int64_t thread);
  * oneDNN's. */
 void rt_parallel(int64_t n, RtBody body, void *ctx);
 
-/* Threads for rt_parallel, and for oneDNN when called from this thread. 0 means the cores
- * that this process may use. Two or more are bound, each to a core of its own, when there
- * are enough cores (unless STATOR_BIND=off). Call it from the main thread, outside of rt_parallel. */
+/* Threads for rt_parallel, and for oneDNN when called from this thread. 0 means
+ * STATOR_THREADS when that is set, else the cores that this process may use. Two or more
+ * are bound, each to a core of its own, when there are enough cores (unless
+ * STATOR_BIND=off). Call it from the main thread, outside of rt_parallel. */
 void rt_set_threads(int threads);
 int rt_threads(void);
 /* For other threads that a bound one starts (they inherit its core): all cores again. */
