@@ -5,6 +5,7 @@
 #include "attention.h"
 #include "attention_parts.h"
 #include "vmath.h"
+#include <float.h>
 #include <math.h>
 
 enum {
@@ -108,7 +109,7 @@ static void drop_emit(const Attn *a) {
     Loop c;
     loop_begin(e, &c, emit_i64(e, 0), emit_i64(e, a->bq), e->vl, 0, NULL);
     LLVMValueRef index = emit_add(e, emit_param(e, 3), l.i);
-    index = emit_add(e, index, emit_mul(e, c.i, emit_i64(e, a->s.tk)));
+    index = emit_add(e, index, emit_mul(e, c.i, emit_i64(e, a->next_query)));
     LLVMValueRef keep = attn_keep(a, emit_param(e, 2), index);
     LLVMValueRef drop = LLVMBuildNot(e->b, keep, "");
     emit_store(e, LLVMConstNull(e->vf32), attn_f32(a, row, c.i), drop, 4);
@@ -128,7 +129,8 @@ static void values_emit(const Attn *a) {
     emit_ret(e, NULL);
 }
 
-/* name.start(work): no maximum, no sum, no output yet. */
+/* name.start(work): no sum, no output yet, and a maximum below any score but finite, so
+ * that queries that see no key of a block keep it, instead of inf - inf. */
 static void start_emit(const Attn *a) {
     Emit *e = a->e;
     Scratch x = scratch_of(&a->s, a->bq);
@@ -139,15 +141,15 @@ static void start_emit(const Attn *a) {
     emit_store(e, zero, attn_f32(a, work, l.i), NULL, 4);
     loop_end(e, &l, NULL);
     for (int64_t v = 0; v < a->bq; v += e->vl) {
-        LLVMValueRef never = emit_f32_like(e, zero, -INFINITY);
-        emit_store(e, never, emit_at(e, e->f32, work, x.max + v), NULL, 4);
+        LLVMValueRef lowest = emit_f32_like(e, zero, -FLT_MAX);
+        emit_store(e, lowest, emit_at(e, e->f32, work, x.max + v), NULL, 4);
         emit_store(e, zero, emit_at(e, e->f32, work, x.sum + v), NULL, 4);
     }
     emit_ret(e, NULL);
 }
 
 /* name.finish(work, o, lse, rows): o and lse from the sums. The maximum is in units of
- * log2, the sum relative to it. */
+ * log2, the sum relative to it; a sum of 0 is a query that sees no key. */
 static void finish_emit(const Attn *a) {
     Emit *e = a->e;
     Scratch x = scratch_of(&a->s, a->bq);
@@ -163,9 +165,13 @@ static void finish_emit(const Attn *a) {
         LLVMValueRef kept = emit_f32_like(e, sum, 1 - a->s.dropout);
         LLVMValueRef factor =
             emit_fdiv(e, emit_f32_like(e, sum, 1), emit_fmul(e, sum, kept));
+        LLVMValueRef zero = LLVMConstNull(e->vf32);
+        LLVMValueRef none = LLVMBuildFCmp(e->b, LLVMRealOEQ, sum, zero, "");
+        factor = emit_select(e, none, zero, factor);
         emit_store(e, factor, emit_at(e, e->f32, decay, v), NULL, 4);
         LLVMValueRef log =
             emit_fma(e, top, emit_f32_like(e, top, M_LN2), vmath_log(e, sum));
+        log = emit_select(e, none, emit_f32_like(e, log, NO_KEYS), log);
         emit_store(e, log, sum_at, NULL, 4);
     }
     LLVMValueRef args[] = {emit_at(e, e->f32, work, x.out), emit_param(e, 1), rows,
@@ -209,6 +215,7 @@ static void queries_emit(const Attn *a) {
     attn_call(a, "start", &work, 1);
     LLVMValueRef all = attn_keys(a, off, i0, rows);
     AttnQueries block = attn_queries(a, ctx, SLOT_FIRST, b, i0, rows);
+    LLVMValueRef number = s->dropout > 0 ? attn_number(a, b, h, i0) : NULL;
     Loop l;
     loop_begin(e, &l, emit_i64(e, 0), all, a->bk, 0, NULL);
     LLVMValueRef keys = emit_imin(e, emit_sub(e, all, l.i), emit_i64(e, a->bk));
@@ -219,9 +226,8 @@ static void queries_emit(const Attn *a) {
                            emit_at(e, e->f32, work, x.sum), decay};
     attn_call(a, "softmax", soft, 5);
     if (s->dropout > 0) {
-        LLVMValueRef index = emit_add(e, emit_mul(e, bh, emit_i64(e, s->tq)), i0);
-        index = emit_add(e, emit_mul(e, index, emit_i64(e, s->tk)), l.i);
-        LLVMValueRef drop[] = {scores, keys, attn_slot(a, ctx, SLOT_RNG), index};
+        LLVMValueRef drop[] = {scores, keys, attn_slot(a, ctx, SLOT_RNG),
+                               emit_add(e, number, l.i)};
         attn_call(a, "drop", drop, 4);
     }
     LLVMValueRef values[] = {attn_f32(a, v, at), scores, emit_at(e, e->f32, work, x.out),

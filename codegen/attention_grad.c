@@ -137,7 +137,7 @@ static void soft_emit(const Attn *a) {
         for (int v = 0; v < n; v++) {
             int64_t at = j + v * e->vl;
             LLVMValueRef index = emit_add(e, emit_param(e, 5), l.i);
-            index = emit_add(e, index, emit_i64(e, at * a->s.tk));
+            index = emit_add(e, index, emit_i64(e, at * a->next_query));
             soft_vector(a, emit_at(e, e->f32, s, at), emit_at(e, e->f32, ds, at), lse[v],
                         delta[v], index);
         }
@@ -202,11 +202,9 @@ static void queries_emit(const Attn *a) {
     LLVMValueRef row = emit_add(e, emit_mul(e, batch, tq), i0);
     row = emit_add(e, emit_mul(e, row, heads), h);
     LLVMValueRef at = emit_mul(e, row, emit_i64(e, s->dim));
-    LLVMValueRef index = emit_add(e, emit_mul(e, batch, heads), h);
-    index = emit_add(e, emit_mul(e, index, tq), i0);
     Block b = {.rows = rows, .rng = attn_slot(a, ctx, SLOT_RNG)};
     b.queries = attn_queries(a, ctx, SLOT_FIRST, batch, i0, rows);
-    b.index = emit_mul(e, index, emit_i64(e, s->tk));
+    b.index = s->dropout > 0 ? attn_number(a, batch, h, i0) : emit_i64(e, 0);
     b.ahead = emit_sub(e, emit_i64(e, 0), emit_add(e, off, i0));
     b.q = attn_f32(a, attn_slot(a, ctx, SLOT_Q), at);
     b.do_ = attn_f32(a, attn_slot(a, ctx, SLOT_DO), at);

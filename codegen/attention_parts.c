@@ -32,6 +32,7 @@ Attn attn_of(Emit *e, const char *name, const AttnShape *s) {
     a.q_blocks = (s->tq + a.bq - 1) / a.bq;
     a.q_row = s->heads * s->dim;
     a.kv_row = s->kv_heads * s->dim;
+    a.next_query = s->part ? part_step(s->part, 2) : s->tk;
     return a;
 }
 
@@ -207,7 +208,7 @@ LLVMValueRef attn_keep(const Attn *a, LLVMValueRef rng, LLVMValueRef index) {
     for (int i = 0; i < 3; i++) {
         word[i] = emit_load(e, e->i32, emit_at(e, e->i32, rng, i), NULL, 4);
     }
-    for (int i = 0; i < e->vl; i++) x[i] = emit_i64(e, i * a->s.tk);
+    for (int i = 0; i < e->vl; i++) x[i] = emit_i64(e, i * a->next_query);
     LLVMValueRef step = LLVMConstVector(x, (unsigned)e->vl);
     LLVMValueRef at = LLVMBuildAdd(e->b, emit_splat(e, index), step, "");
     for (int i = 0; i < e->vl; i++) x[i] = emit_i64(e, 32);
@@ -223,11 +224,26 @@ LLVMValueRef attn_keep(const Attn *a, LLVMValueRef rng, LLVMValueRef index) {
     return LLVMBuildICmp(e->b, LLVMIntUGE, drawn, limit, "");
 }
 
+LLVMValueRef attn_number(const Attn *a, LLVMValueRef b, LLVMValueRef h, LLVMValueRef i0) {
+    Emit *e = a->e;
+    const Part *p = a->s.part;
+    if (!p) {
+        LLVMValueRef row = emit_add(e, emit_mul(e, b, emit_i64(e, a->s.heads)), h);
+        row = emit_add(e, emit_mul(e, row, emit_i64(e, a->s.tq)), i0);
+        return emit_mul(e, row, emit_i64(e, a->s.tk));
+    }
+    LLVMValueRef index[] = {b, h, i0}, at = part_base(e, p);
+    for (int d = 0; d < ARRAY_LEN(index); d++) {
+        at = emit_add(e, at, emit_mul(e, index[d], emit_i64(e, part_step(p, d))));
+    }
+    return at;
+}
+
 LLVMValueRef attn_offset(const Attn *a, LLVMValueRef offset) {
     Emit *e = a->e;
     if (!a->s.causal) return emit_i64(e, 0);
     LLVMValueRef v = emit_load(e, e->i32, offset, NULL, 4);
-    return emit_imax(e, LLVMBuildSExt(e->b, v, e->i64, ""), emit_i64(e, 0));
+    return LLVMBuildSExt(e->b, v, e->i64, "");
 }
 
 LLVMValueRef attn_keys(const Attn *a, LLVMValueRef offset, LLVMValueRef i0,
@@ -247,13 +263,13 @@ void attn_within_emit(const Attn *a) {
     LLVMValueRef row = attn_f32(a, emit_param(e, 0), at);
     LLVMValueRef key = emit_add(e, emit_param(e, 3), l.i);
     key = emit_splat(e, LLVMBuildTrunc(e->b, key, e->i32, ""));
-    LLVMValueRef lowest = emit_f32_like(e, LLVMConstNull(e->vf32), -1e30);
+    LLVMValueRef never = emit_f32_like(e, LLVMConstNull(e->vf32), -INFINITY);
     for (int64_t v = 0; v < a->bq; v += e->vl) {
         LLVMValueRef there = emit_tail_mask(e, emit_sub(e, emit_param(e, 4), emit_i64(e, v)));
         LLVMValueRef from = emit_at(e, e->i32, emit_param(e, 2), v);
         LLVMValueRef first = emit_load(e, e->vi32, from, there, 4);
         LLVMValueRef before = LLVMBuildICmp(e->b, LLVMIntSLT, key, first, "");
-        emit_store(e, lowest, emit_at(e, e->f32, row, v), before, 4);
+        emit_store(e, never, emit_at(e, e->f32, row, v), before, 4);
     }
     loop_end(e, &l, NULL);
     emit_ret(e, NULL);

@@ -12,6 +12,7 @@ typedef struct Attn {
     const char *name;
     AttnShape s;
     int64_t bq, bk, q_blocks, q_row, kv_row;
+    int64_t next_query; /* from the number of a probability to that of the next query */
 } Attn;
 
 Attn attn_of(Emit *e, const char *name, const AttnShape *s);
@@ -42,14 +43,15 @@ void attn_mask_emit(const Attn *a);
  * the first lane; rng is read through the pointer. */
 LLVMValueRef attn_keep(const Attn *a, LLVMValueRef rng, LLVMValueRef index);
 
+/* Number of the probability of key 0 for query i0 of head h of sequence b. */
+LLVMValueRef attn_number(const Attn *a, LLVMValueRef b, LLVMValueRef h, LLVMValueRef i0);
 /* The offset of the first query's position: 0 unless causal. */
 LLVMValueRef attn_offset(const Attn *a, LLVMValueRef offset);
-/* How many keys the block of queries from i0 sees. */
+/* How many keys the block of queries from i0 sees; none when not positive. */
 LLVMValueRef attn_keys(const Attn *a, LLVMValueRef offset, LLVMValueRef i0,
                        LLVMValueRef rows);
-/* name.within(s, keys, first, j0, rows): row r, lane l is set to a number that no score
- * is below where key j0 + r lies before first[l]. Such keys come before the visible ones,
- * whose larger maximum wipes out what they added; -inf would leave NaN instead. */
+/* name.within(s, keys, first, j0, rows): row r, lane l is set to -inf where key j0 + r lies
+ * before first[l]. */
 void attn_within_emit(const Attn *a);
 /* A block of queries within its sequence: where their first keys stand (NULL unless
  * `within`), and how many queries there are. */

@@ -210,5 +210,6 @@ int64_t lower_workspace_bytes(const Op *op, void *lower) {
         int i = lower_product(l, op); /* may move the table */
         return (int64_t)dnnl_matmul_scratch_bytes(l->product[i].matmul);
     }
+    if (optab[op->kind].flags & F_COMM) return lower_comm_workspace(op, l);
     return lower_attention_workspace(op, l);
 }

@@ -12,6 +12,7 @@
 #include "../passes/passes.h"
 #include "dnnl.h"
 #include "emit.h"
+#include "part.h"
 #include "target.h"
 
 typedef struct Product { /* one matrix product of the program */
@@ -47,12 +48,17 @@ int64_t lower_workspace_bytes(const Op *op, void *lower);
 /* lower_dot.c */
 int lower_product(Lower *l, const Op *op); /* index in the table; makes it if it is new */
 
-/* lower_misc.c: to = from, contiguous f32 or i32, `from` with strides by dimension of `to`. */
+/* lower_misc.c: a constant array of n i64 in the module. */
+LLVMValueRef lower_numbers(Lower *l, int n, LLVMValueRef *item);
+/* to = from, contiguous f32 or i32, `from` with strides by dimension of `to`. */
 void lower_spread(Lower *l, LLVMValueRef to, LLVMValueRef from, int rank, const int64_t *size,
                   const int64_t *stride);
 
 /* lower_attn.c: 0 for ops that are no attention. */
 int64_t lower_attention_workspace(const Op *op, const Lower *l);
+
+/* lower_comm.c: 0 in groups of one. */
+int64_t lower_comm_workspace(const Op *op, Lower *l);
 
 /* lower_kernel.c */
 void lower_kernel(Lower *l, const Func *kernel);
@@ -64,7 +70,12 @@ typedef struct MapContext {
     const Op *op;
     LLVMValueRef *in;    /* values; pointers for operands that are tables */
     LLVMValueRef column; /* i32 vector: index in the last dimension */
-    LLVMValueRef element; /* i64 scalar: index of the first lane in the whole tensor */
+    LLVMValueRef element; /* i64 scalar: index of the first lane in the tensor; NULL where
+                             the op has one number a row */
+    LLVMValueRef row;     /* i64 scalar: index of the first element of the row */
+    int64_t inner;        /* elements of a row */
+    const Part *part;     /* dropout of a part of a tensor, else NULL */
+    LLVMValueRef base;    /* part_base of it */
 } MapContext;
 typedef LLVMValueRef (*MapEmitter)(MapContext *);
 extern const MapEmitter map_emitter[]; /* by op kind; NULL: not a MAP op */

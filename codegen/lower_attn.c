@@ -1,10 +1,10 @@
-/* lower_attn.c - attention ops as calls of emitted functions, one per shape; collectives of
- * axes of one rank. */
+/* lower_attn.c - attention ops as calls of emitted functions, one per shape. */
 #include "attention.h"
 #include "lower.h"
 
 static AttnShape attention_shape(const Op *op) {
     const int64_t *q = op->in[0]->ty.dim, *k = op->in[1]->ty.dim;
+    if (op_int(op, "zigzag", 0) > 1) lower_refuse(op, "zigzag order is for pass localize");
     if (op->in[0]->ty.dt != DT_F32) lower_refuse(op, "its operands must be f32");
     return (AttnShape){.batch = q[0], .tq = q[1], .tk = k[1], .heads = q[2], .kv_heads = k[2],
                        .dim = q[3], .scale = op_float(op, "scale", 1),
@@ -14,9 +14,25 @@ static AttnShape attention_shape(const Op *op) {
                        .within = op->nin % 3 == 0}; /* 6 or 9 operands: with `first` */
 }
 
+/* What the probabilities are a part of, for dropout; NULL: the whole. */
+static const Part *probabilities(Lower *l, const Op *op, const AttnShape *s) {
+    const Attr *of = op_attr(op, "of");
+    const Mesh *mesh = &l->m->mesh;
+    if (!of || s->dropout <= 0) return NULL;
+    Type whole = type_parse(l->mem, mesh, of->s);
+    Type local = TYPE(DT_F32, s->batch, s->heads, s->tq, s->tk);
+    if (!part_fits(mesh, &whole, &local)) {
+        lower_refuse(op, "its probabilities are no part of the tensor that `of` describes");
+    }
+    Part *p = NEW(l->mem, Part);
+    *p = part_of(mesh, &whole);
+    return p;
+}
+
 /* Emitted apart from the function that calls it; the builder comes back where it was. */
 static const char *attention_function(Lower *l, const Op *op, bool grad) {
     AttnShape s = attention_shape(op);
+    s.part = probabilities(l, op, &s);
     char *name = arena_printf(l->mem, "stator.attention.%d", l->nattention++);
     LLVMValueRef fn = l->e->fn;
     LLVMBasicBlockRef block = LLVMGetInsertBlock(l->e->b);
@@ -72,34 +88,4 @@ int64_t lower_attention_workspace(const Op *op, const Lower *l) {
     if (!grad && op->kind != OP_attention && op->kind != OP_attention_within) return 0;
     AttnShape s = attention_shape(op);
     return (int64_t)attention_workspace_bytes(&s, grad, l->threads, l->vl);
-}
-
-static void alone(Lower *l, const Op *op) {
-    const Mesh *m = &l->m->mesh;
-    for (int a = 0; a < m->naxes; a++) {
-        if (m->axis[a].size > 1 && !strcmp(m->axis[a].name, op_attr(op, "axis")->s)) {
-            lower_refuse(op, "a collective of several ranks needs MPI, which this build lacks");
-        }
-    }
-    lower_copy(l, op);
-}
-
-void lower_all_reduce(Lower *l, const Op *op) {
-    alone(l, op);
-}
-
-void lower_all_gather(Lower *l, const Op *op) {
-    alone(l, op);
-}
-
-void lower_reduce_scatter(Lower *l, const Op *op) {
-    alone(l, op);
-}
-
-void lower_all_to_all(Lower *l, const Op *op) {
-    alone(l, op);
-}
-
-void lower_shard(Lower *l, const Op *op) {
-    alone(l, op);
 }

@@ -24,6 +24,8 @@ typedef struct Kernel {
     LLVMValueRef *number; /* by value index: the number of the row, once known */
     LLVMValueRef *vector; /* by value index: in the present vector step */
     LLVMValueRef partial; /* this thread's partial sums */
+    Part **part;             /* by op: of dropout with attribute `of`, else NULL */
+    LLVMValueRef *part_base; /* by op: where that part begins */
     LLVMValueRef base;    /* first element of the block within the row */
     LLVMValueRef row;
 } Kernel;
@@ -207,14 +209,15 @@ static LLVMValueRef accumulate(Kernel *k, const Root *r, LLVMValueRef acc, LLVMV
 static void vector_step(Kernel *k, const Phase *p, LLVMValueRef j, LLVMValueRef mask,
                         LLVMValueRef *accs) {
     memset(k->vector, 0, (size_t)k->s.nvalues * sizeof *k->vector);
-    LLVMValueRef element = emit_add(k->e, k->base, j);
-    element = emit_add(k->e, emit_mul(k->e, k->row, emit_i64(k->e, k->s.inner)), element);
+    LLVMValueRef row = emit_mul(k->e, k->row, emit_i64(k->e, k->s.inner));
+    LLVMValueRef element = emit_add(k->e, row, emit_add(k->e, k->base, j));
     for (int i = 0; i < k->s.nops; i++) {
         if (!p->needed[i]) continue;
         const Op *op = k->s.op[i];
         LLVMValueRef in[MAX_TERMS], out;
         for (int t = 0; t < op->nin; t++) in[t] = lanes(k, op->in[t], j, mask);
-        MapContext c = {k->e, op, in, columns(k, j), element};
+        MapContext c = {k->e, op,         in,         columns(k, j),  element,
+                        row,  k->s.inner, k->part[i], k->part_base[i]};
         out = map_emitter[op->kind] ? map_emitter[op->kind](&c) : in[0];
         if (!emit_lanes(out)) out = emit_splat(k->e, out);
         k->vector[index_of(k, op->out[0])] = out;
@@ -322,6 +325,25 @@ static void emit_item(Kernel *k, LLVMValueRef item, LLVMValueRef *pointer) {
     }
 }
 
+/* Finds the ops that work on a part of a tensor and reads where their parts begin. */
+static void find_parts(Kernel *k) {
+    const Mesh *mesh = &k->f->mod->mesh;
+    k->part = NEW_ARRAY(k->mem, Part *, (size_t)k->s.nops);
+    k->part_base = NEW_ARRAY(k->mem, LLVMValueRef, (size_t)k->s.nops);
+    for (int i = 0; i < k->s.nops; i++) {
+        const Op *op = k->s.op[i];
+        const Attr *of = op->kind == OP_dropout ? op_attr(op, "of") : NULL;
+        if (!of) continue;
+        Type whole = type_parse(k->mem, mesh, of->s);
+        if (!part_fits(mesh, &whole, &op->out[0]->ty)) {
+            lower_refuse(op, "its result is no part of the tensor that `of` describes");
+        }
+        k->part[i] = NEW(k->mem, Part);
+        *k->part[i] = part_of(mesh, &whole);
+        k->part_base[i] = part_base(k->e, k->part[i]);
+    }
+}
+
 /* void body(ptr ctx, i64 begin, i64 end, i64 thread); ctx: in..., out..., ws */
 static LLVMValueRef emit_body(Kernel *k, const char *name) {
     Emit *e = k->e;
@@ -339,6 +361,7 @@ static LLVMValueRef emit_body(Kernel *k, const char *name) {
     int64_t bytes;
     partial_offset(&k->s, 0, &bytes);
     k->partial = emit_gep(e, e->i8, ws, emit_mul(e, emit_param(e, 3), emit_i64(e, bytes)));
+    find_parts(k);
     Loop items;
     loop_begin(e, &items, emit_param(e, 1), emit_param(e, 2), 1, 0, NULL);
     emit_item(k, items.i, pointer);

@@ -161,13 +161,39 @@ static LLVMValueRef map_valid(MapContext *c) {
     return to_float(c->e, bit, float_like(c->e, c->in[0]));
 }
 
+/* Do the lanes of a vector, which lie in one row, lie side by side in the whole tensor? */
+static bool lanes_adjoin(const Part *p, int64_t inner, int vl) {
+    int64_t run = p->size[p->ngroups - 1];
+    return run % inner == 0 || (inner % run == 0 && run % vl == 0);
+}
+
+/* Numbers in the whole tensor of the lanes, <vl x i64>. */
+static LLVMValueRef lane_elements(MapContext *c) {
+    Emit *e = c->e;
+    LLVMTypeRef wide = emit_vec(e->i64, e->vl);
+    LLVMValueRef lane = LLVMBuildZExt(e->b, emit_iota(e), wide, "");
+    if (!c->element) lower_refuse(c->op, "one number a row of a larger kernel");
+    if (!c->part) return emit_add(e, emit_splat_n(e, c->element, e->vl), lane);
+    if (!lanes_adjoin(c->part, c->inner, e->vl)) {
+        LLVMValueRef at = emit_add(e, emit_splat_n(e, c->element, e->vl), lane);
+        at = part_distance(e, c->part, at);
+        return emit_add(e, at, emit_splat_n(e, c->base, e->vl));
+    }
+    LLVMValueRef first;
+    if (c->part->size[c->part->ngroups - 1] % c->inner == 0) { /* a row lies in one piece */
+        first = part_distance(e, c->part, c->row);
+        first = emit_add(e, first, emit_sub(e, c->element, c->row));
+    } else {
+        first = part_distance(e, c->part, c->element);
+    }
+    return emit_add(e, emit_splat_n(e, emit_add(e, first, c->base), e->vl), lane);
+}
+
 /* keep where philox word 0 of (element, site, layer) >= p 2^32, scaled by 1/(1-p) */
 static LLVMValueRef map_dropout(MapContext *c) {
     Emit *e = c->e;
     double p = op_float(c->op, "p", 0);
-    LLVMTypeRef wide = emit_vec(e->i64, e->vl);
-    LLVMValueRef lane = LLVMBuildZExt(e->b, emit_iota(e), wide, "");
-    LLVMValueRef at = LLVMBuildAdd(e->b, emit_splat_n(e, c->element, e->vl), lane, "");
+    LLVMValueRef at = lane_elements(c);
     LLVMValueRef shift = emit_splat_n(e, emit_i64(e, 32), e->vl);
     LLVMValueRef word[3];
     for (int i = 0; i < 3; i++) {

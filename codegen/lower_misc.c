@@ -8,7 +8,12 @@ static LLVMValueRef number(Lower *l, int64_t v) {
 /* A constant array of i64 in the module. */
 static LLVMValueRef numbers(Lower *l, int n, const int64_t *v) {
     LLVMValueRef item[2 * MAX_DIMS];
+    check(n <= ARRAY_LEN(item));
     for (int i = 0; i < n; i++) item[i] = emit_i64(l->e, v[i]);
+    return lower_numbers(l, n, item);
+}
+
+LLVMValueRef lower_numbers(Lower *l, int n, LLVMValueRef *item) {
     LLVMValueRef array = LLVMConstArray2(l->e->i64, item, (uint64_t)n);
     LLVMValueRef global = LLVMAddGlobal(l->e->mod, LLVMTypeOf(array), "sizes");
     LLVMSetInitializer(global, array);
@@ -89,6 +94,25 @@ void lower_copy(Lower *l, const Op *op) {
     lower_rt(l, "rt_copy", args, ARRAY_LEN(args));
 }
 
+/* Rows of the last dimension, cut or filled up with zeros. */
+static void fit_rows(Lower *l, const Op *op) {
+    const Type *in = &op->in[0]->ty, *out = &op->out[0]->ty;
+    int64_t from = in->dim[in->rank - 1], to = out->dim[out->rank - 1];
+    int64_t size = dtype_bytes[in->dt];
+    LLVMValueRef args[] = {lower_pointer(l, op->out[0]), lower_pointer(l, op->in[0]),
+                           number(l, type_count(in) / from), number(l, to * size),
+                           number(l, from * size)};
+    lower_rt(l, "rt_fit_rows", args, ARRAY_LEN(args));
+}
+
+void lower_pad(Lower *l, const Op *op) {
+    fit_rows(l, op);
+}
+
+void lower_unpad(Lower *l, const Op *op) {
+    fit_rows(l, op);
+}
+
 /* Part i of the tensor `whole` along dim is contiguous runs; copies it in or out. */
 static void copy_part(Lower *l, const Op *op, const Value *whole, int i, bool out) {
     int64_t dim = op_int(op, "dim", 0), rows = 1, run = dtype_bytes[whole->ty.dt];
@@ -115,7 +139,8 @@ void lower_embed(Lower *l, const Op *op) {
     LLVMValueRef args[] = {lower_pointer(l, op->out[0]), lower_pointer(l, op->in[0]),
                            lower_pointer(l, op->in[1]),
                            number(l, type_count(&op->in[1]->ty)), number(l, table->dim[0]),
-                           number(l, table->dim[1] * dtype_bytes[table->dt])};
+                           number(l, table->dim[1] * dtype_bytes[table->dt]),
+                           number(l, op_int(op, "partial", 0))};
     lower_rt(l, "rt_embed", args, ARRAY_LEN(args));
 }
 
@@ -131,7 +156,8 @@ void lower_embed_grad(Lower *l, const Op *op) {
 
 void lower_positions(Lower *l, const Op *op) {
     LLVMValueRef args[] = {lower_pointer(l, op->out[0]), lower_pointer(l, op->in[0]),
-                           number(l, op->out[0]->ty.dim[0])};
+                           number(l, op->out[0]->ty.dim[0]),
+                           number(l, op_int(op, "zigzag", 0))};
     lower_rt(l, "rt_positions", args, ARRAY_LEN(args));
 }
 

@@ -54,6 +54,11 @@ static const JitSymbol symbols[] = {
     {"rt_rope_table", (void *)rt_rope_table},
     {"rt_rope", (void *)rt_rope},
     {"rt_cache_write", (void *)rt_cache_write},
+    {"rt_fit_rows", (void *)rt_fit_rows},
+    {"rt_index_from", (void *)rt_index_from},
+    {"rt_on_first", (void *)rt_on_first},
+    {"rt_coord", (void *)rt_coord},
+    {"rt_collective", (void *)rt_collective},
 };
 
 static Func *find_entry(const Module *m) {

@@ -1,11 +1,11 @@
 /* kernels.c - see kernels.h. Work is split by rt_parallel, so results do not depend on the
  * number of threads. */
 #include "kernels.h"
-#include "../ir/base.h"
+#include "../ir/ir.h"
 #include "rt.h"
 #include <math.h>
 
-enum { MAX_DIMS = 12, COPY_CHUNK_BYTES = 1 << 16, SMALL_BYTES = 1 << 15 };
+enum { COPY_DIMS = 12, COPY_CHUNK_BYTES = 1 << 16, SMALL_BYTES = 1 << 15 };
 
 /* On the calling thread alone when starting the others costs more than they gain. */
 static void run_parts(int64_t n, int64_t bytes, RtBody body, void *ctx) {
@@ -54,7 +54,7 @@ void rt_copy_runs(char *to, const char *from, int64_t rows, int64_t run_bytes,
 typedef struct Spread {
     char *to;
     const char *from;
-    int64_t rank, size[MAX_DIMS], stride[MAX_DIMS], bytes;
+    int64_t rank, size[COPY_DIMS], stride[COPY_DIMS], bytes;
 } Spread;
 
 /* Rows of the last dimension, one by one. */
@@ -83,7 +83,7 @@ static void spread_rows(void *ctx, int64_t begin, int64_t end, int64_t thread) {
 void rt_spread(char *to, const char *from, int64_t rank, const int64_t *size,
                const int64_t *stride, int64_t element_bytes) {
     Spread s = {.to = to, .from = from, .rank = MAX(rank, 1), .bytes = element_bytes};
-    check(rank <= MAX_DIMS);
+    check(rank <= COPY_DIMS);
     s.size[0] = 1;
     int64_t rows = 1;
     for (int64_t d = 0; d < rank; d++) {
@@ -97,7 +97,7 @@ void rt_spread(char *to, const char *from, int64_t rank, const int64_t *size,
 typedef struct Reduce {
     float *to;
     const float *from;
-    int64_t nkept, ngone, size[MAX_DIMS], stride[MAX_DIMS], gone;
+    int64_t nkept, ngone, size[COPY_DIMS], stride[COPY_DIMS], gone;
     bool take_max;
 } Reduce;
 
@@ -134,7 +134,7 @@ void rt_reduce(float *to, const float *from, int64_t nkept, int64_t ngone,
                const int64_t *size, const int64_t *stride, int64_t take_max) {
     Reduce r = {.to = to, .from = from, .nkept = MAX(nkept, 1), .ngone = ngone, .gone = 1,
                 .take_max = take_max != 0};
-    check(nkept + ngone < MAX_DIMS);
+    check(nkept + ngone < COPY_DIMS);
     r.size[0] = 1; /* a scalar result is a row of one */
     int64_t shift = nkept ? 0 : 1, rows = 1;
     for (int64_t d = 0; d < nkept + ngone; d++) {
@@ -151,6 +151,7 @@ typedef struct Embed {
     const char *table;
     const int32_t *ids;
     int64_t n, v, row_bytes;
+    bool partial;
 } Embed;
 
 static void embed_rows(void *ctx, int64_t begin, int64_t end, int64_t thread) {
@@ -158,14 +159,18 @@ static void embed_rows(void *ctx, int64_t begin, int64_t end, int64_t thread) {
     (void)thread;
     for (int64_t i = begin; i < end; i++) {
         int64_t id = e->ids[i];
-        if (id < 0 || id >= e->v) die("row %lld of a table of %lld", (long long)id, (long long)e->v);
+        if (id < 0 || id >= e->v) {
+            if (!e->partial) die("row %lld of a table of %lld", (long long)id, (long long)e->v);
+            memset(e->to + i * e->row_bytes, 0, (size_t)e->row_bytes);
+            continue;
+        }
         memcpy(e->to + i * e->row_bytes, e->table + id * e->row_bytes, (size_t)e->row_bytes);
     }
 }
 
 void rt_embed(char *to, const char *table, const int32_t *ids, int64_t n, int64_t v,
-              int64_t row_bytes) {
-    Embed e = {to, table, ids, n, v, row_bytes};
+              int64_t row_bytes, int64_t partial) {
+    Embed e = {to, table, ids, n, v, row_bytes, partial != 0};
     run_parts(n, n * row_bytes, embed_rows, &e);
 }
 
@@ -185,12 +190,44 @@ static void embed_grad_rows(void *ctx, int64_t begin, int64_t end, int64_t threa
 
 void rt_embed_grad(float *to, const int32_t *ids, const float *dy, int64_t n, int64_t v,
                    int64_t c) {
-    Embed e = {(char *)to, (const char *)dy, ids, n, v, c * (int64_t)sizeof(float)};
+    Embed e = {(char *)to, (const char *)dy, ids, n, v, c * (int64_t)sizeof(float), true};
     run_parts(v, (v + n) * e.row_bytes, embed_grad_rows, &e);
 }
 
-void rt_positions(int32_t *to, const int32_t *offset, int64_t n) {
-    for (int64_t i = 0; i < n; i++) to[i] = *offset + (int32_t)i;
+void rt_positions(int32_t *to, const int32_t *offset, int64_t n, int64_t zigzag) {
+    for (int64_t i = 0; i < n; i++) to[i] = *offset + (int32_t)zigzag_position(i, n, zigzag);
+}
+
+typedef struct Fit {
+    char *to;
+    const char *from;
+    int64_t to_bytes, from_bytes;
+} Fit;
+
+static void fit_rows(void *ctx, int64_t begin, int64_t end, int64_t thread) {
+    Fit *f = ctx;
+    (void)thread;
+    int64_t both = MIN(f->to_bytes, f->from_bytes);
+    for (int64_t i = begin; i < end; i++) {
+        char *to = f->to + i * f->to_bytes;
+        memcpy(to, f->from + i * f->from_bytes, (size_t)both);
+        memset(to + both, 0, (size_t)(f->to_bytes - both));
+    }
+}
+
+void rt_fit_rows(char *to, const char *from, int64_t rows, int64_t to_bytes,
+                 int64_t from_bytes) {
+    Fit f = {to, from, to_bytes, from_bytes};
+    run_parts(rows, rows * MAX(to_bytes, from_bytes), fit_rows, &f);
+}
+
+void rt_index_from(int32_t *to, const int32_t *from, const int32_t *base, int64_t n) {
+    for (int64_t i = 0; i < n; i++) to[i] = from[i] - *base;
+}
+
+void rt_on_first(char *to, const char *from, int64_t bytes, int64_t coord) {
+    if (coord) memset(to, 0, (size_t)bytes);
+    else rt_copy(to, from, bytes);
 }
 
 void rt_rng_layer(int32_t *to, const int32_t *rng, const int32_t *layer) {

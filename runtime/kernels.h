@@ -16,13 +16,16 @@ void rt_copy_runs(char *to, const char *from, int64_t rows, int64_t run_bytes,
  * first nkept sizes and strides are those of the result, in its order. */
 void rt_reduce(float *to, const float *from, int64_t nkept, int64_t ngone,
                const int64_t *size, const int64_t *stride, int64_t take_max);
-/* Rows of table[v, row_bytes] by id; aborts on an id outside. */
+/* Rows of table[v, row_bytes] by id. An id outside aborts, or is a row of zeros when the
+ * table is `partial`. */
 void rt_embed(char *to, const char *table, const int32_t *ids, int64_t n, int64_t v,
-              int64_t row_bytes);
-/* to[v, c] = 0, then to[ids[i]] += dy[i]; in the order of i whatever the threads. */
+              int64_t row_bytes, int64_t partial);
+/* to[v, c] = 0, then to[ids[i]] += dy[i]; in the order of i whatever the threads. Ids
+ * outside add nothing. */
 void rt_embed_grad(float *to, const int32_t *ids, const float *dy, int64_t n, int64_t v,
                    int64_t c);
-void rt_positions(int32_t *to, const int32_t *offset, int64_t n);
+/* offset, offset + 1, ... in zigzag order over `zigzag` ranks (0: in order) */
+void rt_positions(int32_t *to, const int32_t *offset, int64_t n, int64_t zigzag);
 void rt_rng_layer(int32_t *to, const int32_t *rng, const int32_t *layer);
 /* cos, sin of (offset + t) * base^(-k / half), as float[t, half, 2] */
 void rt_rope_table(float *to, const int32_t *offset, int64_t t, int64_t half, double base);
@@ -32,5 +35,22 @@ void rt_rope(float *to, const float *x, const float *table, int64_t batch, int64
  * they do not fit. */
 void rt_cache_write(char *cache, const char *x, const int32_t *offset, int64_t batch,
                     int64_t rows, int64_t n, int64_t row_bytes);
+/* Rows of from_bytes to rows of to_bytes: cut, or filled up with zeros. */
+void rt_fit_rows(char *to, const char *from, int64_t rows, int64_t to_bytes,
+                 int64_t from_bytes);
+/* to[i] = from[i] - *base */
+void rt_index_from(int32_t *to, const int32_t *from, const int32_t *base, int64_t n);
+/* A copy where coord is 0, zeros elsewhere. */
+void rt_on_first(char *to, const char *from, int64_t bytes, int64_t coord);
+
+/* kernels_comm.c: this rank's coordinate on an axis of the mesh. */
+int64_t rt_coord(int64_t axis);
+/* A collective of comm.h over n parts. shape: for each part before, each, after,
+ * join_before, join_each, join_after and the element type. ws begins with n pairs of
+ * addresses (from, to); rt_collective_bytes(n) bytes of it are for this call, the staging
+ * memory of comm_workspace_bytes lies behind them. */
+enum { RT_PART_NUMBERS = 7 };
+void rt_collective(int64_t kind, int64_t axes, int64_t n, const int64_t *shape, void *ws);
+int64_t rt_collective_bytes(int64_t n);
 
 #endif

@@ -1,0 +1,184 @@
+/* lower_comm.c - what ranks do together: collectives as calls of runtime/comm.h, and what
+ * depends on which rank this is. Which rank it is, is read when the program runs. */
+#include "../runtime/comm.h"
+#include "../runtime/kernels.h"
+#include "lower.h"
+
+static LLVMValueRef number(Lower *l, int64_t v) {
+    return emit_i64(l->e, v);
+}
+
+static const Mesh *mesh_of(const Op *op) {
+    return &op->fn->mod->mesh;
+}
+
+static Axes axes_of(const Op *op) {
+    Axes axes;
+    check(mesh_axes_parse(mesh_of(op), op_attr(op, "axis")->s, &axes));
+    return axes;
+}
+
+static int members_of(const Op *op) {
+    return mesh_group_size(mesh_of(op), axes_of(op));
+}
+
+static int dim_of(const Op *op, int i, const char *key) {
+    int64_t d = op_int(op, key, 0);
+    return (int)(d < 0 ? d + op->in[i]->ty.rank : d);
+}
+
+/* ---- collectives ---- */
+
+static CommKind kind_of(const Op *op) {
+    static const CommKind kind[OP_COUNT] = {
+        [OP_all_reduce] = COMM_ALL_REDUCE, [OP_all_gather] = COMM_ALL_GATHER,
+        [OP_reduce_scatter] = COMM_REDUCE_SCATTER, [OP_all_to_all] = COMM_ALL_TO_ALL,
+        [OP_ring_shift] = COMM_RING_SHIFT,
+    };
+    const Attr *of = op_attr(op, "of");
+    return of && !strcmp(of->s, "max") ? COMM_ALL_REDUCE_MAX : kind[op->kind];
+}
+
+/* Sizes before and behind dimension d. */
+static void around(const Type *t, int d, int64_t *before, int64_t *after) {
+    *before = *after = 1;
+    for (int k = 0; k < d; k++) *before *= t->dim[k];
+    for (int k = d + 1; k < t->rank; k++) *after *= t->dim[k];
+}
+
+/* Operand i and its result as comm.h sees them, without the addresses. */
+static CommPart comm_part(const Op *op, int i) {
+    const Type *in = &op->in[i]->ty, *out = &op->out[i]->ty;
+    CommPart p = {.before = 1, .each = 1, .after = 1, .dtype = in->dt};
+    int n = members_of(op);
+    if (in->dt != DT_F32 && in->dt != DT_I32) {
+        lower_refuse(op, "its operands must be f32 or i32");
+    }
+    if (op->kind == OP_all_reduce) {
+        p.after = type_count(in);
+    } else if (op->kind == OP_ring_shift) {
+        p.each = type_count(in);
+    } else if (op->kind == OP_all_to_all) {
+        int split = dim_of(op, i, "split"), join = dim_of(op, i, "join");
+        around(in, split, &p.before, &p.after);
+        around(out, join, &p.join_before, &p.join_after);
+        p.each = in->dim[split] / n;
+        p.join_each = out->dim[join] / n;
+    } else {
+        int d = dim_of(op, i, "dim");
+        around(in, d, &p.before, &p.after);
+        p.each = op->kind == OP_all_gather ? in->dim[d] : out->dim[d];
+    }
+    return p;
+}
+
+static CommPart *comm_parts(Lower *l, const Op *op) {
+    CommPart *part = NEW_ARRAY(l->mem, CommPart, (size_t)op->nin);
+    for (int i = 0; i < op->nin; i++) part[i] = comm_part(op, i);
+    return part;
+}
+
+int64_t lower_comm_workspace(const Op *op, Lower *l) {
+    if (members_of(op) == 1) return 0;
+    int64_t staging =
+        comm_workspace_bytes(kind_of(op), members_of(op), comm_parts(l, op), op->nin);
+    return rt_collective_bytes(op->nin) + staging;
+}
+
+/* The numbers of all parts as rt_collective reads them: a constant of the module. */
+static LLVMValueRef shapes(Lower *l, const CommPart *part, int n) {
+    LLVMValueRef *item = NEW_ARRAY(l->mem, LLVMValueRef, (size_t)n * RT_PART_NUMBERS);
+    for (int i = 0; i < n; i++) {
+        const CommPart *p = &part[i];
+        int64_t v[RT_PART_NUMBERS] = {p->before, p->each, p->after, p->join_before,
+                                      p->join_each, p->join_after, p->dtype};
+        for (int k = 0; k < RT_PART_NUMBERS; k++) {
+            item[i * RT_PART_NUMBERS + k] = number(l, v[k]);
+        }
+    }
+    return lower_numbers(l, n * RT_PART_NUMBERS, item);
+}
+
+static void collective(Lower *l, const Op *op) {
+    Emit *e = l->e;
+    if (members_of(op) == 1) { /* nobody to talk to */
+        for (int i = 0; i < op->nin; i++) {
+            LLVMValueRef copy[] = {lower_pointer(l, op->out[i]), lower_pointer(l, op->in[i]),
+                                   number(l, type_bytes(&op->in[i]->ty))};
+            lower_rt(l, "rt_copy", copy, ARRAY_LEN(copy));
+        }
+        return;
+    }
+    LLVMValueRef ws = lower_workspace(l, op, 0);
+    for (int i = 0; i < op->nin; i++) {
+        emit_store(e, lower_pointer(l, op->in[i]), emit_at(e, e->ptr, ws, 2 * i), NULL, 8);
+        emit_store(e, lower_pointer(l, op->out[i]), emit_at(e, e->ptr, ws, 2 * i + 1), NULL, 8);
+    }
+    LLVMValueRef args[] = {number(l, kind_of(op)), number(l, axes_of(op)), number(l, op->nin),
+                           shapes(l, comm_parts(l, op), op->nin), ws};
+    lower_rt(l, "rt_collective", args, ARRAY_LEN(args));
+}
+
+void lower_all_reduce(Lower *l, const Op *op) {
+    collective(l, op);
+}
+
+void lower_all_gather(Lower *l, const Op *op) {
+    collective(l, op);
+}
+
+void lower_reduce_scatter(Lower *l, const Op *op) {
+    collective(l, op);
+}
+
+void lower_all_to_all(Lower *l, const Op *op) {
+    collective(l, op);
+}
+
+void lower_ring_shift(Lower *l, const Op *op) {
+    collective(l, op);
+}
+
+void lower_reshard(Lower *l, const Op *op) {
+    (void)l;
+    lower_refuse(op, "pass collect makes collectives of it");
+}
+
+/* ---- this rank's part ---- */
+
+static LLVMValueRef coord_of(Lower *l, const Op *op) {
+    return part_coord(l->e, mesh_of(op), axes_of(op));
+}
+
+void lower_shard(Lower *l, const Op *op) {
+    const Type *in = &op->in[0]->ty, *out = &op->out[0]->ty;
+    int d = dim_of(op, 0, "dim");
+    int64_t rows, run;
+    around(in, d, &rows, &run);
+    run *= dtype_bytes[in->dt];
+    LLVMValueRef skip = emit_mul(l->e, coord_of(l, op), number(l, out->dim[d] * run));
+    LLVMValueRef args[] = {lower_pointer(l, op->out[0]),
+                           emit_gep(l->e, l->e->i8, lower_pointer(l, op->in[0]), skip),
+                           number(l, rows), number(l, out->dim[d] * run),
+                           number(l, out->dim[d] * run), number(l, in->dim[d] * run)};
+    lower_rt(l, "rt_copy_runs", args, ARRAY_LEN(args));
+}
+
+void lower_on_first(Lower *l, const Op *op) {
+    LLVMValueRef args[] = {lower_pointer(l, op->out[0]), lower_pointer(l, op->in[0]),
+                           number(l, type_bytes(&op->in[0]->ty)), coord_of(l, op)};
+    lower_rt(l, "rt_on_first", args, ARRAY_LEN(args));
+}
+
+void lower_coord(Lower *l, const Op *op) {
+    LLVMValueRef c = emit_mul(l->e, coord_of(l, op), number(l, op_int(op, "by", 1)));
+    c = LLVMBuildTrunc(l->e->b, c, l->e->i32, "");
+    emit_store(l->e, c, lower_pointer(l, op->out[0]), NULL, 4);
+}
+
+void lower_index_from(Lower *l, const Op *op) {
+    LLVMValueRef args[] = {lower_pointer(l, op->out[0]), lower_pointer(l, op->in[0]),
+                           lower_pointer(l, op->in[1]),
+                           number(l, type_count(&op->in[0]->ty))};
+    lower_rt(l, "rt_index_from", args, ARRAY_LEN(args));
+}

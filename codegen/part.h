@@ -1,0 +1,32 @@
+/* part.h - where the elements of a rank's part of a tensor stand in the whole tensor. What
+ * a rank is, is read when the program runs: the code is the same on all ranks. */
+#ifndef STATOR_PART_H
+#define STATOR_PART_H
+#include "../ir/ir.h"
+#include "emit.h"
+
+/* The part of `whole` (a global type with its splits) as groups of dimensions: element i of
+ * the part, written as one index a group, is element base + sum of index * step of the
+ * whole. The last step is 1. */
+typedef struct Part {
+    const Mesh *mesh;
+    Type whole;
+    int ngroups; /* at least 1 */
+    int64_t size[MAX_RANK + 1], step[MAX_RANK + 1];
+} Part;
+
+Part part_of(const Mesh *mesh, const Type *whole);
+/* Is `local` the type that a rank has of `whole`? */
+bool part_fits(const Mesh *mesh, const Type *whole, const Type *local);
+
+/* This rank's number among those that differ from it in `axes` only: i64. */
+LLVMValueRef part_coord(Emit *e, const Mesh *mesh, Axes axes);
+/* Where the part begins, i64; a few calls, so emit it outside of loops. */
+LLVMValueRef part_base(Emit *e, const Part *p);
+/* Number in the whole tensor, less the base, of element `i` of the part: i64, one or a
+ * vector of them. */
+LLVMValueRef part_distance(Emit *e, const Part *p, LLVMValueRef i);
+/* The distance from element to element along dimension d of the part. */
+int64_t part_step(const Part *p, int d);
+
+#endif

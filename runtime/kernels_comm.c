@@ -1,0 +1,29 @@
+/* kernels_comm.c - what generated code calls to talk to other ranks; see kernels.h. */
+#include "kernels.h"
+#include "comm.h"
+
+int64_t rt_coord(int64_t axis) {
+    return comm_coord((int)axis);
+}
+
+static int64_t align_up(int64_t n) {
+    return (n + 63) & ~(int64_t)63;
+}
+
+int64_t rt_collective_bytes(int64_t n) {
+    return align_up(n * 2 * (int64_t)sizeof(void *)) + align_up(n * (int64_t)sizeof(CommPart));
+}
+
+void rt_collective(int64_t kind, int64_t axes, int64_t n, const int64_t *shape, void *ws) {
+    void **address = ws;
+    CommPart *part = (void *)((char *)ws + align_up(n * 2 * (int64_t)sizeof(void *)));
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t *v = shape + i * RT_PART_NUMBERS;
+        part[i] = (CommPart){.from = address[2 * i], .to = address[2 * i + 1],
+                             .before = v[0], .each = v[1], .after = v[2],
+                             .join_before = v[3], .join_each = v[4], .join_after = v[5],
+                             .dtype = (DType)v[6]};
+    }
+    comm_run((CommKind)kind, (unsigned)axes, part, (int)n,
+             (char *)ws + rt_collective_bytes(n));
+}
