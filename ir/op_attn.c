@@ -191,6 +191,8 @@ static void vjp_by_kind(Grad *g, Op *op, int kind) {
     in[op->nin + 1] = op->out[1];
     in[op->nin + 2] = dy;
     Op *grad = build_list(&g->b, kind, attrs, op->nin + 3, in, NULL, 0);
+    int64_t zigzag = op_int(op, "zigzag", 0);
+    if (zigzag) op_set_int(grad, "zigzag", zigzag);
     for (int i = 0; i < 3; i++) {
         if (g->wants(g, op->in[i])) g->add(g, op->in[i], grad->out[i]);
     }

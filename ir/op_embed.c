@@ -40,8 +40,9 @@ void ref_embed_grad(const Ref *r) {
 void vjp_embed(Grad *g, Op *op) {
     Value *dy = g->of(g, op->out[0]);
     if (!dy || !g->wants(g, op->in[0])) return;
+    const char *attrs = op_int(op, "partial", 0) ? "partial=1" : NULL;
     g->add(g, op->in[0],
-           build_as(&g->b, OP_embed_grad, NULL, op->in[0]->ty, op->in[1], dy, NULL));
+           build_as(&g->b, OP_embed_grad, attrs, op->in[0]->ty, op->in[1], dy, NULL));
 }
 
 /* With a part of the table, indices count from its first row. */

@@ -37,12 +37,32 @@ static inline Module *sample_module(Arena *mem, const Sample *s, const char *typ
 }
 
 static inline bool is_comm(const Sample *s) {
-    return optab[op_kind(s->kind)].flags & F_COMM;
+    return (optab[op_kind(s->kind)].flags & (F_COMM | F_RANK)) != 0;
+}
+
+/* Does it need a mesh, if only to say what part of a tensor it works on? */
+static inline bool on_mesh(const Sample *s) {
+    return is_comm(s) || strstr(s->body, "of=\"");
+}
+
+/* `text` with every `from` replaced by `to`. */
+static inline char *replaced(Arena *mem, const char *text, const char *from, const char *to) {
+    Text t = text_new(mem);
+    for (const char *p = text, *at; *p; p = at + strlen(from)) {
+        at = strstr(p, from);
+        if (!at) {
+            text_add(&t, "%s", p);
+            break;
+        }
+        text_add_bytes(&t, p, (size_t)(at - p));
+        text_add(&t, "%s", to);
+    }
+    return t.n ? t.s : "";
 }
 
 /* The program of a sample outside of a mesh, or on two ranks where it needs some. */
 static inline Module *plain_module(Arena *mem, const Sample *s, const char *type) {
-    bool comm = is_comm(s);
+    bool comm = on_mesh(s);
     return sample_module(mem, s, type, comm ? "a=2" : "", comm ? 2 : 1,
                          comm ? "local" : "global");
 }
@@ -72,6 +92,10 @@ static inline void fill_argument(Tensor *t, const char *name, int rank) {
         if (starts(name, "ids")) x = floor(4 * u);
         if (starts(name, "lab")) x = floor(5 * u) - 1;
         if (starts(name, "off")) x = 2;
+        if (starts(name, "back")) x = -2;
+        if (starts(name, "lost")) x = -1000;
+        if (starts(name, "far_back")) x = -70;
+        else if (starts(name, "far")) x = INT32_MAX;
         if (starts(name, "rng")) x = words[i];
         if (starts(name, "zero")) x = 0;
         if (starts(name, "first")) x = floor(u * (double)(1 + i % t->ty.dim[t->ty.rank - 1]));

@@ -3,18 +3,21 @@
  * Arguments of a float type are differentiated; names steer the numbers they get (see
  * fill_argument in ops.c): pos* in (0.5, 1.5), nz* away from 0, ids* rows of a table of
  * 4, lab* labels of 4 classes or -1, first* up to the place in
- * the row, zero* 0, off* the offset 2, all others in (-1, 1);
- * table* is no parameter. In collectives 4* is 4 times the ranks of axis a, 12/ a share.
+ * the row, zero* 0, off* the offset 2, back* -2, lost* -1000, far* the largest integer,
+ * far_back* -70, all others in (-1, 1); table* is no parameter. In collectives 4* is 4 times
+ * the ranks of axis a, 12/ a share. Those that say `of="..."` run on a mesh too.
  */
 #ifndef STATOR_TESTS_OPS_H
 #define STATOR_TESTS_OPS_H
 #include <stddef.h>
 
 // clang-format off
-#define ATTN(q, k)                                                                       \
-    "%q: F[" q "], %k: F[" k "], %v: F[" k "], %off: i32[], %rng: i32[3]"
-#define ATTN_OUT(attrs, q, lse)                                                          \
-    "%o, %l = attention %q, %k, %v, %off, %rng {" attrs "} : F[" q "], F[" lse "]"
+#define ATTN_AT(off, q, k)                                                               \
+    "%q: F[" q "], %k: F[" k "], %v: F[" k "], " off ": i32[], %rng: i32[3]"
+#define ATTN_OUT_AT(off, attrs, q, lse)                                                  \
+    "%o, %l = attention %q, %k, %v, " off ", %rng {" attrs "} : F[" q "], F[" lse "]"
+#define ATTN(q, k) ATTN_AT("%off", q, k)
+#define ATTN_OUT(attrs, q, lse) ATTN_OUT_AT("%off", attrs, q, lse)
 #define ATTN_GRAD_ARGS(q, k, lse)                                                        \
     "%q: F[" q "], %k: F[" k "], %v: F[" k "], %off: i32[], %rng: i32[3], %o: F[" q      \
     "], %lse: F[" lse "], %do: F[" q "]"
@@ -86,6 +89,11 @@ static const Sample samples[] = {
      "%a = stack %x, %y, %z {dim=1} : F[2,3,3]"},
     {"stack", NULL, "%x: F[2,3], %y: F[2,3]", "%a = stack %x, %y {dim=2} : F[2,3,2]"},
     {"stack", NULL, "%x: F[]", "%a = stack %x, %x {dim=0} : F[2]"},
+    {"pad", NULL, "%x: F[2,3]", "%y = pad %x : F[2,5]"},
+    {"pad", NULL, "%x: F[3,4]", "%y = pad %x : F[3,4]"},
+    {"pad", NULL, "%ids: i32[3]", "%y = pad %ids : i32[7]"},
+    {"unpad", NULL, "%x: F[2,2,5]", "%y = unpad %x : F[2,2,3]"},
+    {"unpad", NULL, "%ids: i32[7]", "%y = unpad %ids : i32[3]"},
     {"copy", NULL, "%x: F[3,5]", "%y = copy %x : F[3,5]"},
     {"copy", NULL, "%ids: i32[7]", "%y = copy %ids : i32[7]"},
     BROADCAST(add),
@@ -127,6 +135,10 @@ static const Sample samples[] = {
      "%y = dropout %x, %rng {p=0.3; site=5} : F[3,5]"},
     {"dropout", NULL, "%x: F[7], %rng: i32[3]",
      "%y = dropout %x, %rng {p=0; site=4294967295} : F[7]"},
+    {"dropout", NULL, "%x: F[2,3,8], %rng: i32[3]",
+     "%y = dropout %x, %rng {p=0.3; site=5; of=\"f32[2,3,8*:a]\"} : F[2,3,8]"},
+    {"dropout", NULL, "%x: F[2,3,6], %rng: i32[3]",
+     "%y = dropout %x, %rng {p=0.3; site=5; of=\"f32[2,3*:a,6]\"} : F[2,3,6]"},
     {"layernorm", NULL, "%x: F[2,3,5], %posg: F[5], %b: F[5]",
      "%y, %m, %r = layernorm %x, %posg, %b {eps=1e-05} : F[2,3,5], F[2,3], F[2,3]"},
     {"layernorm", NULL, "%x: F[7], %posg: F[7], %b: F[7]",
@@ -155,9 +167,14 @@ static const Sample samples[] = {
      "%dx = xent_grad %x, %lab, %posl, %d : F[5,4]"},
     {"embed", NULL, "%t: F[4,3], %ids: i32[2,5]", "%y = embed %t, %ids : F[2,5,3]"},
     {"embed", NULL, "%t: F[4,3], %ids: i32[]", "%y = embed %t, %ids : F[3]"},
+    {"embed", NULL, "%t: F[3,6], %lab: i32[2,5]",
+     "%y = embed %t, %lab {partial=1} : F[2,5,6]"},
     {"embed_grad", NULL, "%ids: i32[2,5], %dy: F[2,5,3]",
      "%y = embed_grad %ids, %dy : F[4,3]"},
+    {"embed_grad", NULL, "%lab: i32[2,5], %dy: F[2,5,6]",
+     "%y = embed_grad %lab, %dy {partial=1} : F[3,6]"},
     {"positions", NULL, "%off: i32[]", "%y = positions %off : i32[5]"},
+    {"positions", NULL, "%back: i32[]", "%y = positions %back {zigzag=3} : i32[12]"},
     {"rng_layer", NULL, "%rng: i32[3], %off: i32[]",
      "%y = rng_layer %rng, %off : i32[3]"},
     {"rope_table", NULL, "%off: i32[]", "%y = rope_table %off {base=10000} : F[5,3,2]"},
@@ -175,6 +192,25 @@ static const Sample samples[] = {
      ATTN_OUT("scale=1; causal=1; p=0.1; site=0", "1,1,1,1", "1,1,1")},
     {"attention_grad", NULL, ATTN_GRAD_ARGS("2,3,4,5", "2,3,2,5", "2,3,4"),
      ATTN_GRAD_OUT("scale=0.4; causal=1; p=0.2; site=1", "2,3,4,5", "2,3,2,5")},
+    {"attention", NULL, ATTN_AT("%back", "1,5,4,3", "1,6,2,3"), /* the first two see none */
+     ATTN_OUT_AT("%back", "scale=0.7; causal=1", "1,5,4,3", "1,5,4")},
+    {"attention", NULL, ATTN_AT("%lost", "1,3,2,3", "1,5,2,3"),
+     ATTN_OUT_AT("%lost", "scale=0.7; causal=1; p=0.2; site=1", "1,3,2,3", "1,3,2")},
+    {"attention", NULL, ATTN_AT("%far", "1,3,2,3", "1,5,2,3"),
+     ATTN_OUT_AT("%far", "scale=0.7; causal=1", "1,3,2,3", "1,3,2")},
+    {"attention", NULL, ATTN_AT("%zero", "1,8,2,3", "1,8,1,3"),
+     ATTN_OUT_AT("%zero", "scale=0.7; causal=1; zigzag=2", "1,8,2,3", "1,8,2")},
+    {"attention", NULL, ATTN("2,3,2,6", "2,4,2,6"), /* a part of batch, heads and queries */
+     ATTN_OUT("scale=0.4; causal=1; p=0.25; site=3; of=\"f32[2,2*:a,3,4]\"", "2,3,2,6",
+              "2,3,2")},
+    {"attention_grad", NULL, ATTN_GRAD_ARGS("2,3,2,6", "2,4,2,6", "2,3,2"),
+     ATTN_GRAD_OUT("scale=0.4; causal=1; p=0.25; site=3; of=\"f32[2,2,3*:a,4]\"", "2,3,2,6",
+                   "2,4,2,6")},
+    {"attention_grad", NULL,
+     "%q: F[1,5,4,3], %k: F[1,6,2,3], %v: F[1,6,2,3], %back: i32[], %rng: i32[3], "
+     "%o: F[1,5,4,3], %lse: F[1,5,4], %do: F[1,5,4,3]",
+     "%dq, %dk, %dv = attention_grad %q, %k, %v, %back, %rng, %o, %lse, %do "
+     "{scale=0.4; causal=1} : F[1,5,4,3], F[1,6,2,3], F[1,6,2,3]"},
     {"attention_within", NULL,
      "%q: F[2,3,4,5], %k: F[2,3,2,5], %v: F[2,3,2,5], %off: i32[], %rng: i32[3], "
      "%zero: i32[2,3]",
@@ -239,8 +275,14 @@ static const Sample samples[] = {
      "%y, %n, %h = call %x, %off, %w {fn=@f; times=2; carry=2; each=1} : F[3], i32[], "
      "F[2,3]"},
     {"all_reduce", NULL, "%x: f32[3,4]", "%y = all_reduce %x {axis=a} : f32[3,4]"},
+    {"all_reduce", NULL, "%x: f32[3,4]", "%y = all_reduce %x {axis=a; of=max} : f32[3,4]"},
+    {"all_reduce", NULL, "%x: f32[3,4], %ids: i32[6], %z: f32[]",
+     "%a, %b, %c = all_reduce %x, %ids, %z {axis=a} : f32[3,4], i32[6], f32[]"},
     {"all_gather", NULL, "%x: f32[3,4]",
      "%y = all_gather %x {axis=a; dim=1} : f32[3,4*]"},
+    {"all_gather", NULL, "%x: f32[3,4], %z: f32[6], %ids: i32[2,1,3]", /* from the end */
+     "%a, %b, %c = all_gather %x, %z, %ids {axis=a; dim=-1} : f32[3,4*], f32[6*], "
+     "i32[2,1,3*]"},
     {"all_gather", NULL, "%x: f32[3,4]",
      "%y = all_gather %x {axis=a; dim=0} : f32[3*,4]"},
     {"all_gather", NULL, "%ids: i32[5]",
@@ -249,12 +291,26 @@ static const Sample samples[] = {
      "%y = reduce_scatter %x {axis=a; dim=0} : f32[12/,5]"},
     {"reduce_scatter", NULL, "%x: f32[2,12,3]",
      "%y = reduce_scatter %x {axis=a; dim=1} : f32[2,12/,3]"},
+    {"reduce_scatter", NULL, "%x: f32[2,12,3], %z: f32[1,12]",
+     "%a, %b = reduce_scatter %x, %z {axis=a; dim=1} : f32[2,12/,3], f32[1,12/]"},
+    {"all_to_all", NULL, "%x: f32[3,12], %ids: i32[2,1,3,12]",
+     "%a, %b = all_to_all %x, %ids {axis=a; split=-1; join=0} : f32[3*,12/], "
+     "i32[2*,1,3,12/]"},
     {"all_to_all", NULL, "%x: f32[12,5]",
      "%y = all_to_all %x {axis=a; split=0; join=1} : f32[12/,5*]"},
     {"all_to_all", NULL, "%x: f32[3,2,12]",
      "%y = all_to_all %x {axis=a; split=2; join=0} : f32[3*,2,12/]"},
     {"all_to_all", NULL, "%x: f32[12,5]",
      "%y = all_to_all %x {axis=a; split=0; join=0} : f32[12,5]"},
+    {"ring_shift", NULL, "%x: f32[3,4]", "%y = ring_shift %x {axis=a} : f32[3,4]"},
+    {"ring_shift", NULL, "%x: f32[3,4], %ids: i32[6]",
+     "%a, %b = ring_shift %x, %ids {axis=a} : f32[3,4], i32[6]"},
+    {"reshard", NULL, "%x: F[3,5]", "%y = reshard %x : F[3,5]"},
+    {"on_first", NULL, "%x: f32[3,4]", "%y = on_first %x {axis=a} : f32[3,4]"},
+    {"coord", NULL, "", "%y = coord {axis=a; by=-5} : i32[]"},
+    {"index_from", NULL, "%lab: i32[2,5], %off: i32[]",
+     "%y = index_from %lab, %off : i32[2,5]"},
+    {"shard", NULL, "%x: f32[3,12]", "%y = shard %x {axis=a; dim=-1} : f32[3,12/]"},
     {"shard", NULL, "%x: f32[12,5]", "%y = shard %x {axis=a; dim=0} : f32[12/,5]"},
     {"shard", NULL, "%ids: i32[3,12]", "%y = shard %ids {axis=a; dim=1} : i32[3,12/]"},
 };
