@@ -120,6 +120,7 @@ static Value *attention(Make *k, Value *x, Value **kcache, Value **vcache) {
     if (p > 0) attrs = bfmt(&k->b, "%s; p=%.17g; site=%d", attrs, p, SITE_ATTENTION);
     int kind = k->first ? OP_attention_within : OP_attention;
     Op *o = build(named(k, "o"), kind, attrs, q, key, v, k->offset, k->rng, k->first, NULL);
+    build_named(&k->b, "lse", o->out[1]);
     return linear(k, PART_OUT, o->out[0], "attn");
 }
 
@@ -229,8 +230,7 @@ static Value *argument(Make *k, const char *name, const char *attrs, Type ty) {
     return v;
 }
 
-/* "h.#.ln_1.weight" -> "h.ln_1.weight": the stacked parameter is one value. */
-static const char *param_name(Arena *mem, const char *hf) {
+const char *model_param_name(Arena *mem, const char *hf) {
     const char *hash = strstr(hf, "#.");
     return hash ? arena_printf(mem, "%.*s%s", (int)(hash - hf), hf, hash + 2) : hf;
 }
@@ -249,7 +249,7 @@ static void add_params(Make *k) {
     for (int i = 0; i < k->nparam; i++) {
         PartParam *p = &k->param[i];
         Type ty = p->layer ? stacked(k->s->layers, p->ty) : p->ty;
-        p->hf = param_name(mem, p->hf);
+        p->hf = model_param_name(mem, p->hf);
         k->value[i] = argument(k, p->hf, p->attrs, ty);
     }
 }

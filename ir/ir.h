@@ -19,7 +19,14 @@ enum {
 
 /* ---- types ---- */
 
-typedef uint8_t Axes; /* set of mesh axes, bit i = axis i */
+/* Set of mesh axes, bit i = axis i. Where several split one dimension, the lowest bit is the
+ * outermost ("cp.tp"), unless AXES_REVERSED is set ("tp.cp"); with fewer than two it is not. */
+typedef uint16_t Axes;
+enum { AXES_REVERSED = 1 << 15 };
+static inline Axes axes_normal(Axes a) {
+    Axes bits = a & (Axes)~AXES_REVERSED;
+    return bits & (bits - 1) ? a : bits;
+}
 
 typedef struct Mesh {
     int naxes;
@@ -35,7 +42,7 @@ typedef struct Type {
     DType dt;
     int rank;
     int64_t dim[MAX_RANK];
-    Axes split[MAX_RANK]; /* axes that split a dimension, outermost = lowest bit */
+    Axes split[MAX_RANK]; /* axes that split a dimension */
     Axes pending;         /* axes over which a sum is still to be done */
     uint8_t open;         /* bit d: propagation may still place dimension d (`8:?`) */
 } Type;
@@ -150,6 +157,7 @@ enum OpFlag {
     F_INPLACE = 32, /* result 0 may overwrite operand 0 when that dies here */
     F_ADDENDS = 64, /* operands after the second are added to the result */
     F_PLUS = 128,   /* the sum of its two operands */
+    F_MOVE = 512,   /* the result has the operand's elements in other places, or fewer */
     F_RANK = 256,   /* differs from rank to rank by itself */
 };
 

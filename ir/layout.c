@@ -41,6 +41,9 @@ Layout layout_of(Arena *mem, const Func *entry, int i) {
     if (text) whole = type_parse(mem, mesh, text);
     else memset(whole.split, 0, sizeof whole.split);
     const char *wrong = layout_make(mem, mesh, &whole, flat, lead ? lead->i : 0, &l);
+    /* the argument may have more padding than its own parts need: see passes/zero.c */
+    if (!wrong && flat && v->ty.rank)
+        l.padded = v->ty.dim[v->ty.rank - 1] * mesh_group_size(mesh, l.flat);
     if (wrong)
         fail(EXIT_CONFIG, "argument %%%s, global \"%s\": %s", v->name,
              type_text(mem, mesh, &whole), wrong);

@@ -9,9 +9,12 @@ const char *const level_name[LEVEL_COUNT] = {"global", "diffed", "sharded",
 /* role: data tokens labels positions attends_from param state rng lr bias_correction1
  * bias_correction2 offset last cache dloss (what the runtime binds the argument to); init: normal zeros ones;
  * std, value: of the initial distribution; decay: 1 = weight decay applies; like: the
- * parameter that a state belongs to; hf: name in a Hugging Face file, # = layer */
+ * parameter that a state belongs to; hf: name in a Hugging Face file, # = layer; global, flat,
+ * lead: which part of which tensor this is (ir/layout.h); zero: level of the optimizer shard
+ * (passes/zero.c) */
 const char arg_spec[] =
-    "role:s init:s? std:f? mean:f? decay:i? like:s? hf:s? stacked:i?";
+    "role:s init:s? std:f? mean:f? decay:i? like:s? hf:s? stacked:i? "
+    "global:s? flat:s? lead:i? zero:i?";
 
 /* Declares every hook that the rows name. */
 #define OP(name, ...)                                                                    \

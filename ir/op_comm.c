@@ -6,6 +6,7 @@
 /* ---- groups ---- */
 
 bool mesh_axes_parse(const Mesh *m, const char *names, Axes *axes) {
+    int last = -1, falls = 0, rises = 0;
     *axes = 0;
     for (const char *p = names; *p;) {
         size_t n = strcspn(p, ".");
@@ -13,15 +14,20 @@ bool mesh_axes_parse(const Mesh *m, const char *names, Axes *axes) {
         while (a < m->naxes && (strncmp(m->axis[a].name, p, n) || m->axis[a].name[n])) a++;
         if (a == m->naxes || (*axes >> a & 1)) return false;
         *axes |= (Axes)(1u << a);
+        falls |= last > a;
+        rises |= last >= 0 && last < a;
+        last = a;
         p += n;
         p += *p == '.';
     }
-    return true;
+    if (falls) *axes |= AXES_REVERSED;
+    return !(falls && rises);
 }
 
 const char *mesh_axes_text(Arena *mem, const Mesh *m, Axes axes) {
     Text t = text_new(mem);
-    for (int a = 0; a < m->naxes; a++) {
+    for (int k = 0; k < m->naxes; k++) {
+        int a = axes & AXES_REVERSED ? m->naxes - 1 - k : k;
         if (axes >> a & 1) text_add(&t, "%s%s", t.n ? "." : "", m->axis[a].name);
     }
     return t.n ? t.s : "";
@@ -37,7 +43,8 @@ int mesh_group_size(const Mesh *m, Axes axes) {
 
 int mesh_group_coord(const Mesh *m, int rank, Axes axes) {
     int c = 0;
-    for (int a = 0; a < m->naxes; a++) {
+    for (int k = 0; k < m->naxes; k++) {
+        int a = axes & AXES_REVERSED ? m->naxes - 1 - k : k;
         if (axes >> a & 1) c = c * m->axis[a].size + mesh_coord(m, rank, a);
     }
     return c;
@@ -60,6 +67,9 @@ static Axes axes_of(const Op *op) {
     Axes axes = 0;
     if (!a || !mesh_axes_parse(&op->fn->mod->mesh, a->s, &axes) || !axes) {
         infer_error("mesh axis '%s' not found", a ? a->s : "");
+    }
+    if ((axes & AXES_REVERSED) && (optab[op->kind].flags & F_COMM)) {
+        infer_error("axes of a collective stand in the order of the mesh, not %s", a->s);
     }
     return axes;
 }

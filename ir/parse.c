@@ -114,18 +114,26 @@ static int find_axis(Parser *ps, const char *name) {
 /* id {"." id}; axis names have no dots themselves */
 static Axes parse_axes(Parser *ps, Axes taken) {
     Axes axes = 0;
+    int last = -1, falls = 0, rises = 0;
     do {
         skip_space(ps);
         const char *from = ps->p;
         while (ps->p < ps->end && (isalnum((unsigned char)*ps->p) || *ps->p == '_')) ps->p++;
         char *name = arena_strndup(ps->mem, from, (size_t)(ps->p - from));
-        Axes bit = (Axes)(1u << find_axis(ps, name));
+        int a = find_axis(ps, name);
+        Axes bit = (Axes)(1u << a);
+        falls |= last > a;
+        rises |= last >= 0 && last < a;
+        last = a;
         if ((axes | taken) & bit) {
             syntax(ps, NULL, "mesh axis '%s' is used twice in one type", name);
         }
         axes |= bit;
     } while (ps->p < ps->end && *ps->p == '.' && ps->p++);
-    return axes;
+    if (falls && rises) {
+        syntax(ps, NULL, "axes of a dimension stand in the order of the mesh or its reverse");
+    }
+    return falls ? axes | AXES_REVERSED : axes;
 }
 
 static Type parse_type(Parser *ps) {
@@ -153,14 +161,14 @@ static Type parse_type(Parser *ps) {
         t.dim[t.rank] = size;
         if (accept(ps, ":")) {
             if (accept(ps, "?")) t.open |= (uint8_t)(1u << t.rank);
-            else used |= t.split[t.rank] = parse_axes(ps, used);
+            else used |= (t.split[t.rank] = parse_axes(ps, used)) & (Axes)~AXES_REVERSED;
         }
         t.rank++;
     }
     expect(ps, "]");
     if (ps->p < ps->end && *ps->p == '+') {
         ps->p++;
-        t.pending = parse_axes(ps, used);
+        t.pending = parse_axes(ps, used) & (Axes)~AXES_REVERSED;
     }
     return t;
 }

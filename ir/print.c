@@ -43,7 +43,8 @@ static Names name_all(Arena *mem, Func *f) {
 
 static void print_axes(Text *t, const Mesh *mesh, Axes axes) {
     const char *dot = "";
-    for (int a = 0; a < mesh->naxes; a++) {
+    for (int k = 0; k < mesh->naxes; k++) {
+        int a = axes & AXES_REVERSED ? mesh->naxes - 1 - k : k;
         if (!(axes >> a & 1)) continue;
         text_add(t, "%s%s", dot, mesh->axis[a].name);
         dot = ".";

@@ -61,8 +61,9 @@ static void check_types(const Check *c, Arena *mem) {
 static void check_placement(const Check *c, const Value *v) {
     Axes used = 0;
     for (int d = 0; d < v->ty.rank; d++) {
-        if (used & v->ty.split[d]) bad(c, "%%%s uses a mesh axis twice", v->name);
-        used |= v->ty.split[d];
+        Axes set = v->ty.split[d] & (Axes)~AXES_REVERSED;
+        if (used & set) bad(c, "%%%s uses a mesh axis twice", v->name);
+        used |= set;
         int64_t parts = 1;
         for (int a = 0; a < c->m->mesh.naxes; a++) {
             if (v->ty.split[d] >> a & 1) parts *= c->m->mesh.axis[a].size;

@@ -29,6 +29,7 @@ typedef struct Diff { /* gradient of one function body */
     Value **grad;   /* by id: its gradient so far */
     int nvalues;
     Pair **pairs;
+    const PassOptions *o;
 } Diff;
 
 static Value *grad_of(Grad *g, Value *v) {
@@ -92,9 +93,9 @@ static void diff_body(Diff *d, Op *last_forward) {
     }
 }
 
-static Diff diff_begin(Module *m, Func *f, Pair **pairs) {
+static Diff diff_begin(Module *m, Func *f, Pair **pairs, const PassOptions *o) {
     func_number(f);
-    Diff d = {.m = m, .f = f, .nvalues = f->nvalues, .pairs = pairs};
+    Diff d = {.m = m, .f = f, .nvalues = f->nvalues, .pairs = pairs, .o = o};
     d.active = NEW_ARRAY(m->mem, bool, (size_t)f->nvalues);
     d.grad = NEW_ARRAY(m->mem, Value *, (size_t)f->nvalues);
     d.g = (Grad){build_at_end(f), grad_of, grad_add, grad_wants};
@@ -123,6 +124,42 @@ static bool is_each(const Pair *p, int arg) {
 
 static bool is_carry(const Pair *p, int arg) {
     return p->loop && arg < p->carry;
+}
+
+/* Is v an argument that no run changes, only with its elements in other places? */
+static bool is_moved_argument(const Pair *p, const Value *v) {
+    while (v->def && (optab[v->def->kind].flags & F_MOVE)) v = v->def->in[0];
+    return !v->def && v->nth < p->f->narg && !is_carry(p, v->nth);
+}
+
+static Value *moved_again(Builder *b, Value *v, Value **again) {
+    if (!v->def) return v;
+    if (again[v->id]) return again[v->id];
+    Value *in = moved_again(b, v->def->in[0], again);
+    return again[v->id] = op_again(b, v->def, &in)->out[0];
+}
+
+/* Backward moves such arguments again rather than keep what they became. */
+static void remake_moves(Pair *p, Op *last) {
+    Func *w = p->fwd;
+    if (!last) return;
+    func_number(w);
+    Value **again = NEW_ARRAY(w->mod->mem, Value *, (size_t)w->nvalues + 1);
+    Op *first = last->next;
+    for (Op *op = first; op; op = op->next) {
+        for (int i = 0; i < op->nin; i++) {
+            Value *v = op->in[i];
+            if (!v->def || v->def->id > last->id || !is_moved_argument(p, v)) continue;
+            Builder b = build_before(first);
+            op->in[i] = moved_again(&b, v, again);
+        }
+    }
+}
+
+/* A gradient that is sharded over the copies of its parameter at once. */
+static void place_gradient(const PassOptions *o, const Func *f, int i, Value *grad) {
+    if (!grad || !grad->def || arg_float(f, i, "zero", 0) < 2) return;
+    grad->ty = zero_type(f->mod, o, &f->arg[i]->ty);
 }
 
 /* In fwd: forward ops up to `last`, then backward ops. Lists the forward values that
@@ -200,8 +237,10 @@ static void bwd_results(Pair *p, Func *bwd, Value **grads, Value **acc) {
 }
 
 /* Moves the ops after `last` of fwd into bwd. */
-static void split(Module *m, Pair *p, Op *last, Value **cot, int ncot, Value **grads) {
+static void split(Module *m, Pair *p, Op *last, Value **cot, int ncot, Value **grads,
+                  const PassOptions *o) {
     Func *w = p->fwd;
+    remake_moves(p, last);
     Value **saved = collect_saved(m, p, last, grads, ncot);
     p->bwd = func_new_unique(m, arena_printf(m->mem, "%s.bwd", p->f->name), ROLE_FUNC);
     Value **map = NEW_ARRAY(m->mem, Value *, (size_t)w->nvalues);
@@ -214,7 +253,9 @@ static void split(Module *m, Pair *p, Op *last, Value **cot, int ncot, Value **g
         op_remove(op);
     }
     for (int i = 0; i < p->f->narg; i++) {
-        if (grads[i]) grads[i] = map[grads[i]->id];
+        if (!grads[i]) continue;
+        grads[i] = map[grads[i]->id];
+        place_gradient(o, w, i, grads[i]);
     }
     bwd_results(p, p->bwd, grads, acc);
     w->narg -= ncot;
@@ -235,7 +276,7 @@ static Pair *pair_make(Diff *caller, Pair want) {
         cot[i] = func_arg(w, arena_printf(m->mem, "d.%s", w->ret[i]->name), w->ret[i]->ty);
         ncot++;
     }
-    Diff d = diff_begin(m, w, caller->pairs);
+    Diff d = diff_begin(m, w, caller->pairs, caller->o);
     for (int i = 0; i < p->f->narg; i++) d.active[w->arg[i]->id] = p->wants[i];
     mark_active(&d);
     for (int i = 0; i < p->f->nret; i++) {
@@ -252,7 +293,7 @@ static Pair *pair_make(Diff *caller, Pair want) {
     for (int i = 0; i < p->f->narg; i++) {
         grads[i] = p->wants[i] ? d.grad[w->arg[i]->id] : NULL;
     }
-    split(m, p, last, cot, ncot, grads);
+    split(m, p, last, cot, ncot, grads, caller->o);
     p->next = *caller->pairs;
     return *caller->pairs = p;
 }
@@ -384,13 +425,12 @@ static Func *find_model(const Module *m) {
 }
 
 void pass_autodiff(Module *m, const PassOptions *o) {
-    (void)o;
     Func *model = find_model(m);
     Pair *pairs = NULL;
     Func *g = clone_func(m, model, arena_printf(m->mem, "%s.grad", model->name), ROLE_MODEL);
     Value *dloss = func_arg(g, "dloss", g->ret[0]->ty);
     func_arg_attr(g, g->narg - 1, "role=dloss");
-    Diff d = diff_begin(m, g, &pairs);
+    Diff d = diff_begin(m, g, &pairs, o);
     for (int i = 0; i < g->narg; i++) d.active[g->arg[i]->id] = is_param(g, i);
     mark_active(&d);
     if (d.active[g->ret[0]->id]) d.grad[g->ret[0]->id] = dloss;
@@ -398,6 +438,7 @@ void pass_autodiff(Module *m, const PassOptions *o) {
     for (int i = 0; i < model->narg; i++) {
         if (!is_param(g, i)) continue;
         Value *grad = d.grad[g->arg[i]->id];
+        place_gradient(o, g, i, grad);
         func_ret(g, grad ? grad : zeros(&d.g.b, &g->arg[i]->ty), -1);
     }
     model->role = ROLE_FUNC; /* nobody calls it any more; simplify drops it */

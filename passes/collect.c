@@ -47,14 +47,36 @@ static void reach(Search *s, int from, const State *step, double bytes) {
     s->state[i].from = from;
 }
 
-/* Axes split a dimension in their order: the inner ones come and go first. */
-static bool above(Axes more, Axes there) {
-    return !there || (more & -more) > there;
+static bool single(Axes a) {
+    return !(a & (a - 1));
 }
 
-static bool divides(const Search *s, const Type *t, int d, Axes more) {
-    return above(more, t->split[d]) &&
-           t->dim[d] % mesh_group_size(s->mesh, t->split[d] | more) == 0;
+/* Axes split a dimension in an order: the inner ones come and go first. `more` inside
+ * `there`, or 0 when no order has it there. */
+static Axes inside(Axes there, Axes more) {
+    Axes bits = there & (Axes)~AXES_REVERSED;
+    bool reversed = there & AXES_REVERSED;
+    if (!bits) return more;
+    if ((more & -more) > bits && !reversed) return there | more;
+    if (single(more) && more < (bits & -bits) && (reversed || single(bits))) {
+        return bits | more | AXES_REVERSED;
+    }
+    return 0;
+}
+
+/* What is left of `there` without its innermost axes `less`; *legal: they are that. */
+static Axes outside(Axes there, Axes less, bool *legal) {
+    Axes rest = axes_normal(there & (Axes)~less);
+    *legal = (there & less) == less && inside(rest, less) == there;
+    return rest;
+}
+
+/* Splits dimension d of t over more axes, inside those that it has; false: it cannot. */
+static bool cut(const Search *s, Type *t, int d, Axes more) {
+    Axes axes = inside(t->split[d], more);
+    if (!axes || t->dim[d] % mesh_group_size(s->mesh, axes)) return false;
+    t->split[d] = axes;
+    return true;
 }
 
 static void steps_of_sum(Search *s, int at, Axes set) {
@@ -69,9 +91,8 @@ static void steps_of_sum(Search *s, int at, Axes set) {
     reach(s, at, &step, 2 * (n - 1) / n * bytes + 2 * LATENCY_BYTES);
     step.how = "reduce_scatter";
     for (int d = 0; d < base.ty.rank; d++) {
-        if (!divides(s, &base.ty, d, set)) continue;
+        if (!cut(s, &step.ty, d, set)) continue;
         step.dim = d;
-        step.ty.split[d] |= set;
         reach(s, at, &step, (n - 1) / n * bytes + LATENCY_BYTES);
         step.ty.split[d] = base.ty.split[d];
     }
@@ -81,18 +102,19 @@ static void steps_of_split(Search *s, int at, Axes set, int d) {
     State base = s->state[at];
     double n = mesh_group_size(s->mesh, set), bytes = local_bytes(s->mesh, &base.ty);
     State step = base;
+    bool legal;
     step.done = false;
     step.axis = set;
     step.dim = d;
     step.to = -1;
-    step.ty.split[d] &= (Axes)~set;
+    step.ty.split[d] = outside(base.ty.split[d], set, &legal);
+    if (!legal) return;
     step.how = "all_gather";
     reach(s, at, &step, (n - 1) * bytes + LATENCY_BYTES);
     step.how = "all_to_all";
     for (int to = 0; to < base.ty.rank; to++) {
-        if (to == d || !divides(s, &base.ty, to, set)) continue;
+        if (to == d || !cut(s, &step.ty, to, set)) continue;
         step.to = to;
-        step.ty.split[to] |= set;
         reach(s, at, &step, (n - 1) / n * bytes + LATENCY_BYTES);
         step.ty.split[to] = base.ty.split[to];
     }
@@ -105,9 +127,8 @@ static void steps_of_whole(Search *s, int at, Axes set, Axes pending_at_end) {
     step.how = "shard";
     step.to = -1;
     for (int d = 0; d < base.ty.rank; d++) {
-        if (!divides(s, &base.ty, d, set)) continue;
+        if (!cut(s, &step.ty, d, set)) continue;
         step.dim = d;
-        step.ty.split[d] |= set;
         reach(s, at, &step, 1);
         step.ty.split[d] = base.ty.split[d];
     }
@@ -125,9 +146,8 @@ static void steps(Search *s, int at, Axes pending_at_end) {
         Axes axes = (Axes)set, used = t.pending;
         if ((t.pending & axes) == axes) steps_of_sum(s, at, axes);
         for (int d = 0; d < t.rank; d++) {
-            Axes outer = t.split[d] & (Axes)~axes;
             used |= t.split[d];
-            if ((t.split[d] & axes) == axes && above(axes, outer)) steps_of_split(s, at, axes, d);
+            if (t.split[d] & axes) steps_of_split(s, at, axes, d);
         }
         if (!(used & axes)) steps_of_whole(s, at, axes, pending_at_end);
     }
@@ -135,7 +155,7 @@ static void steps(Search *s, int at, Axes pending_at_end) {
 
 static Axes all_axes(const Type *t) {
     Axes a = t->pending;
-    for (int d = 0; d < t->rank; d++) a |= t->split[d];
+    for (int d = 0; d < t->rank; d++) a |= t->split[d] & (Axes)~AXES_REVERSED;
     return a;
 }
 

@@ -7,11 +7,11 @@
 #include <stdlib.h>
 
 static void usage(FILE *to) {
-    fprintf(to, "usage: stator-opt [-p pass,pass...] [-r] [-o KEY=VALUE] [--dump_ir DIR] "
-                "[--time] FILE.ir\n\npasses, in the order of a training program:\n");
+    fprintf(to, "usage: stator-opt [-p pass,pass...] [-r] [-o KEY=VALUE] [-s PATTERN=PLACEMENT] "
+                "[--dump_ir DIR] [--time] FILE.ir\n\npasses, in the order of a training program:\n");
     for (int i = 0; i < npasses; i++) fprintf(to, "  %-10s %s\n", passtab[i].name, passtab[i].doc);
     fprintf(to, "\noptions of passes (-o): micro_batches, optimizer, beta1, beta2, eps, "
-                "weight_decay, momentum, clip_norm\n");
+                "weight_decay, momentum, clip_norm, zero, zero_axes, zero_threshold_bytes\n");
 }
 
 static void set_option(PassOptions *o, const char *text) {
@@ -33,7 +33,24 @@ static void set_option(PassOptions *o, const char *text) {
     }
     if (!strncmp(text, "micro_batches=", 14)) o->micro_batches = (int64_t)v;
     else if (!strncmp(text, "optimizer=", 10)) o->optimizer = eq + 1;
+    else if (!strncmp(text, "zero=", 5)) o->zero_level = (int)v;
+    else if (!strncmp(text, "zero_axes=", 10)) o->zero_axes = eq + 1;
+    else if (!strncmp(text, "zero_threshold_bytes=", 21)) o->zero_threshold_bytes = (int64_t)v;
     else fail(EXIT_CONFIG, "unknown option '%.*s'", (int)n, text);
+}
+
+enum { MAX_ANNOTATIONS = 256 };
+static Annotation annotation[MAX_ANNOTATIONS];
+
+static void add_annotation(PassOptions *o, char *text) {
+    char *eq = strrchr(text, '=');
+    if (!eq) fail(EXIT_CONFIG, "-s wants PATTERN=PLACEMENT, got '%s'", text);
+    if (o->nannotations == MAX_ANNOTATIONS) {
+        fail(EXIT_CONFIG, "more than %d annotations", MAX_ANNOTATIONS);
+    }
+    *eq = 0;
+    annotation[o->nannotations++] = (Annotation){text, eq + 1, "-s", false};
+    o->annotation = annotation;
 }
 
 static void run_entries(Arena *mem, const Module *m) {
@@ -70,6 +87,7 @@ int main(int argc, char **argv) {
         else if (!strcmp(a, "--time")) o.verbose = true;
         else if (!strcmp(a, "-p") && value) names = value, i++;
         else if (!strcmp(a, "-o") && value) set_option(&o, value), i++;
+        else if (!strcmp(a, "-s") && value) add_annotation(&o, argv[++i]);
         else if (!strcmp(a, "--dump_ir") && value) o.dump_dir = value, i++;
         else if (a[0] != '-' && !file) file = a;
         else {

@@ -129,7 +129,7 @@ Type over_operand(const Op *op, const Over *o, int i) {
 }
 
 Axes over_summed(const Op *op, const Over *o, int i) {
-    Axes all = 0, kept = 0;
+    Axes all = 0, kept = AXES_REVERSED;
     if (!o->has_dims) return 0;
     int term = o->d.nin + i;
     for (int id = 0; id < o->d.n; id++) all |= o->split[id];

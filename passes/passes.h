@@ -5,7 +5,24 @@
 #define STATOR_PASSES_H
 #include "../ir/ir.h"
 
+/* A placement that somebody asks for; see seed.c. */
+typedef struct Annotation {
+    const char *pattern, *placement;
+    const char *source; /* for messages: "parallel.shard, entry 2" */
+    bool optional;      /* it may match nothing */
+} Annotation;
+
 typedef struct PassOptions {
+    /* seed */
+    const Annotation *annotation;
+    int nannotations;
+    /* zero: what is sharded over the copies of a parameter: 0 nothing, 1 optimizer state,
+     * 2 gradients too, 3 weights too; parameters below the threshold (of one layer) are
+     * left alone */
+    int zero_level;
+    const char *zero_axes; /* "dp.cp" */
+    int64_t zero_threshold_bytes;
+    int64_t bucket_bytes; /* bucket: operands of one collective; 0 = one each */
     /* train */
     int64_t micro_batches; /* runs of the model a step; 0 = 1 */
     const char *optimizer; /* "adamw" or "sgd"; NULL = adamw */
@@ -37,6 +54,9 @@ void passes_run(Module *m, const char *names, const PassOptions *o);
 double pass_seconds(const char *name); /* of the last run */
 /* What `stator train` and `stator predict` run. */
 extern const char train_passes[], predict_passes[];
+
+/* zero.c: the type of a state (or gradient) of a flattened parameter. */
+Type zero_type(const Module *m, const PassOptions *o, const Type *flat);
 
 /* simplify.c: for other passes too */
 void func_remove_dead(Func *f);

@@ -11,12 +11,13 @@ const int npasses = ARRAY_LEN(passtab);
 static double seconds[ARRAY_LEN(passtab)];
 
 const char train_passes[] =
-    "simplify,autodiff,simplify,train,simplify,place,expand,simplify,epilogue,fuse,memplan";
+    "simplify,seed,zero,autodiff,simplify,train,simplify,shard,reshard,collect,simplify,"
+    "localize,expand,simplify,epilogue,fuse,memplan";
 const char predict_passes[] = "simplify,place,expand,simplify,epilogue,fuse,memplan";
 
 PassOptions pass_options_default(void) {
     return (PassOptions){.micro_batches = 1, .optimizer = "adamw", .beta1 = 0.9,
-                         .beta2 = 0.95, .eps = 1e-8};
+                         .beta2 = 0.95, .eps = 1e-8, .zero_axes = ""};
 }
 
 const Pass *pass_find(const char *name) {

@@ -166,6 +166,7 @@ static bool hands_on(Places *p, const Op *op, int axis) {
     if (optab[op->kind].flags & F_PLUS) {
         return pending + free_zero == floats || op->out[0]->ty.rank == 0;
     }
+    if (optab[op->kind].flags & F_MOVE) return true;
     if (!summable(op) || out > bytes) return false;
     if (optab[op->kind].flags & F_ADDENDS) return op->nin == 2 && pending == 1;
     return pending == floats;
@@ -201,6 +202,18 @@ static int choose(Shard *s, Places *p, Op *op, Over *o, int axis) {
     return -1;
 }
 
+/* Several axes on a dimension stand as an operand or annotation has them. */
+static void keep_order(Places *p, const Op *op, Over *o) {
+    for (int term = 0; o->has_dims && term < op->nin + op->nout; term++) {
+        const Type *t = term < op->nin ? &place(p, op->in[term])->ty
+                                       : &place(p, op->out[term - op->nin])->seed;
+        for (int k = 0; k < o->d.rank[term]; k++) {
+            Axes *at = &o->split[o->d.term[term][k]];
+            if (t->split[k] == (*at | AXES_REVERSED)) *at = t->split[k];
+        }
+    }
+}
+
 static void decide(Shard *s, Places *p, Op *op) {
     Over *o = &p->over[op->id];
     *o = over_none(op);
@@ -212,6 +225,7 @@ static void decide(Shard *s, Places *p, Op *op) {
         if (id >= 0) over_add(op, o, id, a);
         else if (hands_on(p, op, a)) o->passes |= (Axes)(1u << a);
     }
+    keep_order(p, op, o);
     int strength = 0;
     for (int i = 0; i < op->nin; i++) strength |= type_is_split(&op->in[i]->ty);
     for (int i = 0; i < op->nout; i++) {

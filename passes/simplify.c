@@ -110,9 +110,42 @@ static bool constant(const Value *v, double *c) {
     return a != NULL;
 }
 
+/* Does a move by rule keep all elements in their order (only dimensions of one element
+ * change places)? */
+static bool keeps_order(const Op *op) {
+    const Type *in = &op->in[0]->ty, *out = &op->out[0]->ty;
+    const Rule *r = op_rule(op);
+    if (!(optab[op->kind].flags & F_MOVE) || !op_attr(op, "rule") ||
+        type_count(in) != type_count(out)) {
+        return false;
+    }
+    int at = 0;
+    for (int k = 0; k < r->term[0].n; k++) {
+        if (r->term[0].letter[k] == '.') return false;
+        if (in->dim[k] == 1) continue;
+        while (at < out->rank && out->dim[at] == 1) at++;
+        if (at == out->rank || r->term[1].letter[at++] != r->term[0].letter[k]) return false;
+    }
+    return true;
+}
+
+/* Such a move is a view. */
+static void moves_to_views(Func *f) {
+    for (Op *op = f->first, *next; op; op = next) {
+        next = op->next;
+        if (op->nin != 1 || !keeps_order(op)) continue;
+        Builder b = build_before(op);
+        b.name = op->out[0]->name;
+        Value *view = build_placed(&b, OP_reshape, NULL, op->out[0]->ty, op->in[0]);
+        func_replace(f, op->out[0], view);
+        op_remove(op);
+    }
+}
+
 /* A value that an op only hands on, or NULL: x + 0, 0 + x, x scaled by 1. */
 static Value *handed_on(const Op *op) {
     double c;
+    if (!op->nin || !op->nout) return NULL;
     if (optab[op->kind].flags & F_PLUS) {
         for (int i = 0; i < 2; i++) {
             if (constant(op->in[i], &c) && c == 0 &&
@@ -121,6 +154,8 @@ static Value *handed_on(const Op *op) {
             }
         }
     }
+    bool same = type_equal(&op->in[0]->ty, &op->out[0]->ty);
+    if (op->nin == 1 && (optab[op->kind].flags & F_VIEW) && same) return op->in[0];
     const Attr *by = op_attr(op, "by");
     if (by && (optab[op->kind].flags & F_LINEAR) && by->f == 1) return op->in[0];
     return NULL;
@@ -141,6 +176,7 @@ void pass_simplify(Module *m, const PassOptions *o) {
     module_remove_unused(m);
     for (Func *f = m->first; f; f = f->next) {
         arithmetic(f);
+        if (m->level >= LEVEL_LOCAL) moves_to_views(f);
         common_subexpressions(f);
         func_remove_dead(f);
     }

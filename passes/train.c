@@ -178,12 +178,32 @@ static Value *clip_factor(Train *t, Value *norm) {
     return build_named(&t->b, "clip", build1(&t->b, OP_atmost, "by=1", ratio, NULL));
 }
 
+static bool is_sharded(const Train *t, const Value *param) {
+    return attr_find(t->step->arg_attr[param->nth], "zero") != NULL;
+}
+
 static Value *state_arg(Train *t, const char *prefix, const Value *param) {
     Arena *mem = t->m->mem;
-    Value *v = func_arg(t->step, arena_printf(mem, "%s.%s", prefix, param->name), param->ty);
-    func_arg_attr(t->step, t->step->narg - 1,
-                  arena_printf(mem, "role=state; like=\"%s\"", param->name));
+    const char *name = arena_printf(mem, "%s.%s", prefix, param->name);
+    bool sharded = is_sharded(t, param);
+    Value *v = func_arg(t->step, name, sharded ? zero_type(t->m, t->o, &param->ty) : param->ty);
+    int i = t->step->narg - 1;
+    func_arg_attr(t->step, i, arena_printf(mem, "role=state; like=\"%s\"", param->name));
+    for (const Attr *a = t->step->arg_attr[param->nth]; a && sharded; a = a->next) {
+        if (!strcmp(a->key, "global") || !strcmp(a->key, "lead")) func_arg_set(t->step, i, a);
+    }
     return v;
+}
+
+/* Gradients are summed over the copies once, here at the latest, and stay with the rank that
+ * updates them. */
+static void shard_gradients(Train *t) {
+    for (int k = 0; k < t->nparam; k++) {
+        const Value *p = t->value[t->param[k]];
+        if (!is_sharded(t, p)) continue;
+        Type want = zero_type(t->m, t->o, &p->ty);
+        t->gradient[k] = build_placed(&t->b, OP_reshard, NULL, want, t->gradient[k]);
+    }
 }
 
 static void update(Train *t, int k, Value *clip, Op **out) {
@@ -229,6 +249,7 @@ void pass_train(Module *m, const PassOptions *o) {
                             type_scalar(DT_F32), NULL);
     if (n == 1) run_once(&t, dloss);
     else run_micro_batches(&t, dloss);
+    shard_gradients(&t);
     Value *norm = global_norm(&t), *clip = clip_factor(&t, norm);
     func_ret(t.step, t.loss, -1);
     func_ret(t.step, norm, -1);

@@ -1,0 +1,261 @@
+/* strategy.c - see strategy.h. */
+#include "strategy.h"
+#include "config_state.h"
+#include "model_parts.h"
+
+#define PC "parallel_config."
+#define OPT "parallel.parallel_optimizer_config."
+
+/* ---- from keys ---- */
+
+static void choose_context(Config *cfg, Strategy *s) {
+    int64_t u = cfg->parallel_config_ulysses_degree_in_cp;
+    switch (cfg->parallel_config_context_parallel_algo) {
+    case CP_ULYSSES:
+        s->ring = 1;
+        break;
+    case CP_RING:
+        s->ring = s->context;
+        break;
+    case CP_HYBRID:
+        if (u <= 1 || u >= s->context || s->context % u)
+            config_refuse(cfg, PC "ulysses_degree_in_cp", PC "context_parallel_algo",
+                          "a divisor of context_parallel above 1 and below it",
+                          "hybrid_cp_algo with context_parallel %lld and "
+                          "ulysses_degree_in_cp %lld", (long long)s->context, (long long)u);
+        s->ring = s->context / u;
+        return;
+    }
+    if (config_given(cfg, PC "ulysses_degree_in_cp"))
+        config_note(cfg, PC "ulysses_degree_in_cp",
+                    "ulysses_degree_in_cp has no effect: context_parallel_algo is not "
+                    "hybrid_cp_algo");
+}
+
+static void choose_zero(Config *cfg, Strategy *s) {
+    bool on = cfg->parallel_config_optimizer_shard;
+    if (!config_given(cfg, PC "optimizer_shard"))
+        on = cfg->parallel_enable_parallel_optimizer;
+    bool gradients = cfg->parallel_parallel_optimizer_config_gradient_accumulation_shard;
+    int levels[] = {[ZERO_AUTO] = gradients ? 2 : 1, [ZERO_1] = 1, [ZERO_2] = 2, [ZERO_3] = 3};
+    ZeroLevel asked = cfg->parallel_parallel_optimizer_config_optimizer_level;
+    if (!on && asked == ZERO_AUTO) return;
+    s->zero_level = levels[asked];
+    s->zero_threshold_bytes =
+        cfg->parallel_parallel_optimizer_config_parallel_optimizer_threshold * 1024;
+    if (s->data * s->context > 1) return;
+    s->zero_level = 0;
+    config_note(cfg, on ? PC "optimizer_shard" : OPT "optimizer_level",
+                "optimizer_shard has no effect: data_parallel and context_parallel are 1, so "
+                "no rank holds a copy");
+}
+
+Strategy strategy_of_config(Config *cfg) {
+    Strategy s = {.data = cfg->parallel_config_data_parallel,
+                  .context = cfg->parallel_config_context_parallel,
+                  .tensor = cfg->parallel_config_model_parallel,
+                  .sequence_parallel = cfg->parallel_config_sequence_parallel,
+                  .vocab_parallel = !cfg->parallel_config_vocab_emb_dp,
+                  .zero_axes = "",
+                  .bucket_bytes = cfg->parallel_bucket_size,
+                  .user = cfg->parallel_shard};
+    if (s.data > (1 << 20) / s.context / s.tensor)
+        config_refuse(cfg, PC "data_parallel", PC "model_parallel", NULL,
+                      "more than %d ranks", 1 << 20);
+    if (cfg->parallel_parallel_mode == 0 && s.tensor * s.context > 1 &&
+        config_given(cfg, "parallel.parallel_mode"))
+        config_refuse(cfg, "parallel.parallel_mode", NULL, "parallel_mode 1",
+                      "parallel_mode 0 is data parallel: model_parallel and "
+                      "context_parallel must be 1");
+    choose_context(cfg, &s);
+    choose_zero(cfg, &s);
+    if (s.sequence_parallel && s.tensor == 1) {
+        s.sequence_parallel = false;
+        config_note(cfg, PC "sequence_parallel",
+                    "sequence_parallel has no effect: model_parallel is 1");
+    }
+    if (s.vocab_parallel && s.tensor == 1) {
+        s.vocab_parallel = false;
+        config_note(cfg, PC "vocab_emb_dp",
+                    "vocab_emb_dp False has no effect: model_parallel is 1");
+    }
+    if (s.zero_level) s.zero_axes = s.context > 1 && s.ring > 1 && s.ring < s.context
+                                        ? "dp.cp.up" : "dp.cp";
+    return s;
+}
+
+int64_t strategy_ranks(const Strategy *s) {
+    return s->data * s->context * s->tensor;
+}
+
+int64_t strategy_vocab(const Strategy *s, const ModelSpec *spec) {
+    if (!s->vocab_parallel) return spec->vocab;
+    return (spec->vocab + s->tensor - 1) / s->tensor * s->tensor;
+}
+
+/* ---- does it fit the model? ---- */
+
+static void divides(const Config *cfg, const char *key, const char *hint, const char *what,
+                    int64_t n, int64_t parts) {
+    if (n % parts == 0) return;
+    config_refuse(cfg, key, NULL, hint, "%s: %lld is not a multiple of %lld", what,
+                  (long long)n, (long long)parts);
+}
+
+void strategy_check(const Config *cfg, const Strategy *s, const ModelSpec *spec,
+                    ModelShape shape) {
+    int64_t exchanged = s->context / s->ring;
+    divides(cfg, PC "data_parallel", "a divisor of the batch",
+            "data_parallel cuts the sequences of a micro-batch", shape.batch, s->data);
+    divides(cfg, PC "context_parallel",
+            s->ring > 1 ? "a length that is a multiple of twice the ring" : "a divisor",
+            "context_parallel cuts the tokens of a sequence", shape.seq,
+            s->context * (s->ring > 1 ? 2 : 1));
+    if (s->sequence_parallel)
+        divides(cfg, PC "sequence_parallel", "sequence_parallel False, or another length",
+                "sequence_parallel cuts a rank's tokens once more", shape.seq,
+                s->context * s->tensor);
+    if (!spec) return;
+    divides(cfg, PC "model_parallel", "a divisor of num_heads",
+            "model_parallel cuts the attention heads", spec->heads, s->tensor);
+    if (spec->kv_heads > 1)
+        divides(cfg, PC "model_parallel", "a divisor of n_kv_heads",
+                "model_parallel cuts the heads of keys and values", spec->kv_heads,
+                s->tensor);
+    divides(cfg, PC "model_parallel", "a divisor of the width",
+            "model_parallel cuts the width of the MLP", spec->ffn, s->tensor);
+    if (exchanged > 1)
+        divides(cfg, PC "context_parallel_algo", "megatron_cp_algo, or a smaller degree",
+                "all-to-all exchanges parts of the sequence against heads", spec->heads,
+                exchanged * s->tensor);
+    if (exchanged > 1 && spec->kv_heads > 1)
+        divides(cfg, PC "context_parallel_algo", "megatron_cp_algo, or a smaller degree",
+                "all-to-all exchanges parts of the sequence against heads of keys and values",
+                spec->kv_heads, exchanged * s->tensor);
+    if (s->ring > 1 && shape.documents)
+        config_refuse(cfg, PC "context_parallel_algo", NULL, "ulysses_cp_algo",
+                      "attention within documents (reset_attention_mask) with keys that go "
+                      "round a ring is not supported");
+    if (s->ring > 1 && spec->attn_dropout > 0)
+        config_refuse(cfg, PC "context_parallel_algo", NULL,
+                      "ulysses_cp_algo, or attention_probs_dropout_prob 0",
+                      "dropout of attention with keys that go round a ring is not supported");
+}
+
+/* ---- seeds ---- */
+
+typedef struct Seeds {
+    Arena *mem;
+    const Strategy *s;
+    Annotation *list;
+    int n, cap;
+    const char *seq;   /* axes of the sequence: "cp", "cp.up", "-" */
+    const char *heads; /* of heads inside attention */
+} Seeds;
+
+static void add(Seeds *k, const char *pattern, const char *placement, const char *source,
+                bool optional) {
+    if (k->n == k->cap) {
+        Annotation *old = k->list;
+        k->cap = MAX(64, 2 * k->cap);
+        k->list = NEW_ARRAY(k->mem, Annotation, (size_t)k->cap);
+        if (k->n) memcpy(k->list, old, (size_t)k->n * sizeof *old);
+    }
+    k->list[k->n++] = (Annotation){pattern, placement, source, optional};
+}
+
+/* Axes that split a letter of a parameter's shape (see model_parts.h). */
+static const char *axes_of_letter(const Strategy *s, const ModelSpec *spec, char c) {
+    switch (c) {
+    case 'h':
+    case 'f':
+        return "tp";
+    case 'g':
+        return spec->kv_heads % s->tensor ? "-" : "tp";
+    case 'v':
+        return s->vocab_parallel ? "tp" : "-";
+    default:
+        return "-";
+    }
+}
+
+static void seed_parameters(Seeds *k, const ModelSpec *spec) {
+    PartParam p[MODEL_MAX_PARAMS];
+    int n = model_params(k->mem, spec, p);
+    for (int i = 0; i < n; i++) {
+        const char *in, *out;
+        char stored[8];
+        model_part_letters(spec, p[i].part, stored, &in, &out);
+        Text t = text_new(k->mem);
+        for (const char *c = p[i].bias ? out : stored; *c; c++)
+            text_add(&t, "%s%s", t.n ? "," : "", axes_of_letter(k->s, spec, *c));
+        add(k, model_param_name(k->mem, p[i].hf), t.s, PC "model_parallel", false);
+    }
+}
+
+static void seed_data(Seeds *k, const Func *model) {
+    static const char *const roles[] = {"tokens", "labels", "positions", "attends_from"};
+    for (int i = 0; i < model->narg; i++) {
+        const char *role = arg_str(model, i, "role", "");
+        for (int r = 0; r < ARRAY_LEN(roles); r++) {
+            if (strcmp(role, roles[r]) || model->arg[i]->ty.rank != 2) continue;
+            add(k, model->arg[i]->name, arena_printf(k->mem, "dp,%s", k->seq),
+                PC "data_parallel", false);
+        }
+    }
+}
+
+/* The residual stream, and what is added to it. */
+static void seed_values(Seeds *k) {
+    static const char *const names[] = {"layer/x", "layer/attn", "layer/mlp", "model/x"};
+    const char *seq = k->seq;
+    if (k->s->sequence_parallel)
+        seq = !strcmp(seq, "-") ? "tp" : arena_printf(k->mem, "%s.tp", seq);
+    for (int i = 0; i < ARRAY_LEN(names); i++)
+        add(k, names[i], arena_printf(k->mem, "dp,%s,-", seq), PC "sequence_parallel", true);
+    if (k->heads)
+        add(k, "layer/o", arena_printf(k->mem, "dp,%s,%s,-", k->s->ring > 1 ? "cp" : "-",
+                                       k->heads), PC "context_parallel_algo", true);
+}
+
+static void seed_user(Seeds *k) {
+    for (int i = 0; i < k->s->user.n; i++) {
+        char *text = arena_strndup(k->mem, k->s->user.items[i], strlen(k->s->user.items[i]));
+        const char *source = arena_printf(k->mem, "parallel.shard, entry %d", i + 1);
+        char *eq = strchr(text, '=');
+        if (!eq)
+            fail(EXIT_CONFIG, "%s: '%s': write PATTERN=PLACEMENT, such as "
+                              "'h.mlp.c_fc.weight=-,tp'", source, text);
+        *eq = 0;
+        add(k, text, eq + 1, source, false);
+    }
+}
+
+static void add_axis(Mesh *m, const char *name, int64_t size) {
+    m->axis[m->naxes].name = name;
+    m->axis[m->naxes++].size = (int)size;
+}
+
+void strategy_apply(const Strategy *s, const ModelSpec *spec, Module *m, PassOptions *o) {
+    Seeds k = {.mem = m->mem, .s = s, .seq = "-"};
+    if (strategy_ranks(s) == 1 && !s->user.n) return;
+    bool hybrid = s->ring > 1 && s->ring < s->context;
+    add_axis(&m->mesh, "dp", s->data);
+    add_axis(&m->mesh, "cp", hybrid ? s->ring : s->context);
+    if (hybrid) add_axis(&m->mesh, "up", s->context / s->ring);
+    add_axis(&m->mesh, "tp", s->tensor);
+    if (s->context > 1) k.seq = hybrid ? "cp.up" : "cp";
+    if (s->context > s->ring) k.heads = hybrid ? "tp.up" : "tp.cp";
+    seed_data(&k, model_entry(m));
+    if (spec) {
+        seed_parameters(&k, spec);
+        seed_values(&k);
+    }
+    seed_user(&k);
+    o->annotation = k.list;
+    o->nannotations = k.n;
+    o->zero_level = s->zero_level;
+    o->zero_axes = s->zero_axes;
+    o->zero_threshold_bytes = s->zero_threshold_bytes;
+    o->bucket_bytes = s->bucket_bytes;
+}

@@ -1,0 +1,36 @@
+/* strategy.h - from the keys of parallel and parallel_config to a mesh, placements of a
+ * model's parameters and values, and options of the passes. */
+#ifndef STATOR_STRATEGY_H
+#define STATOR_STRATEGY_H
+#include "../passes/passes.h"
+#include "model.h"
+
+/* Axes of the mesh, outermost first: dp replicas, cp parts of the sequence, up the inner
+ * parts of a sequence when both algorithms of context parallelism are combined, tp parts of
+ * matrices and heads. Neighbouring ranks differ in tp. */
+typedef struct Strategy {
+    int64_t data, context, tensor;
+    int64_t ring;    /* parts of a sequence whose keys go round; context / ring are exchanged
+                        against heads (all-to-all) */
+    bool sequence_parallel; /* norms and residuals split over tp too */
+    bool vocab_parallel;    /* embedding and head split over tp */
+    int zero_level;         /* 0..3, see passes/zero.c */
+    int64_t zero_threshold_bytes, bucket_bytes;
+    const char *zero_axes; /* "dp.cp" */
+    TextList user;         /* parallel.shard: "PATTERN=PLACEMENT" */
+} Strategy;
+
+/* Fails with EXIT_CONFIG, naming key and remedy, when the numbers do not go together. Adds
+ * a note for every value that was changed or has no effect. */
+Strategy strategy_of_config(Config *cfg);
+int64_t strategy_ranks(const Strategy *s);
+/* Rows that tables of the vocabulary have under the strategy: padded so that tp divides. */
+int64_t strategy_vocab(const Strategy *s, const ModelSpec *spec);
+/* Do the numbers fit the model (heads, sequence, batch)? Fails with EXIT_CONFIG. */
+void strategy_check(const Config *cfg, const Strategy *s, const ModelSpec *spec,
+                    ModelShape shape);
+/* Gives the module its mesh and the passes their seeds. spec NULL: a user's module, whose
+ * data are split by role and whose parameters only the user's annotations place. */
+void strategy_apply(const Strategy *s, const ModelSpec *spec, Module *m, PassOptions *o);
+
+#endif

@@ -1,0 +1,178 @@
+/* simulated.h - trains a golden case under a strategy with all ranks simulated by the
+ * interpreter: one module at level local, the arguments of every rank cut by its layouts. */
+#ifndef STATOR_TEST_SIMULATED_H
+#define STATOR_TEST_SIMULATED_H
+#include "../frontend/strategy.h"
+#include "../frontend/weights.h"
+#include "../ir/json.h"
+#include "../ir/layout.h"
+#include "../runtime/safetensors.h"
+#include "test.h"
+
+typedef struct Simulated {
+    Arena *mem;
+    const char *folder;
+    ModelSpec spec;
+    Strategy strategy;
+    int64_t micro, steps;
+    Module *m;
+    Func *entry;
+    int ranks;
+    Tensor ***arg, ***ret;
+    const int64_t *tokens; /* [steps, batch, seq + 1] */
+    int64_t batch, seq;
+    const Json *trajectory;
+} Simulated;
+
+static inline const char *sim_folder(Arena *mem, const char *name) {
+    return arena_printf(mem, "%s/golden/%s", TESTS_DIR, name);
+}
+
+static inline PassOptions sim_options(const Simulated *s) {
+    PassOptions o = pass_options_default();
+    o.micro_batches = s->micro;
+    o.weight_decay = 0.1;
+    o.clip_norm = 1.0;
+    o.dump_dir = getenv("SIM_DUMP");
+    return o;
+}
+
+static inline ModelShape sim_shape(const Simulated *s) {
+    int64_t ring = s->strategy.ring;
+    return (ModelShape){.batch = s->batch / s->micro, .seq = s->seq,
+                        .zigzag = ring > 1 ? ring : 0};
+}
+
+typedef struct SimWeights {
+    Arena *mem;
+    float **at;
+    const Func *f;
+} SimWeights;
+
+static inline float *sim_weight_at(void *context, int arg) {
+    SimWeights *w = context;
+    if (!w->at[arg])
+        w->at[arg] = arena_alloc(w->mem, (size_t)type_bytes(&w->f->arg[arg]->ty));
+    return w->at[arg];
+}
+
+/* Cuts a whole tensor (elements of 4 bytes) into the arguments of all ranks. */
+static inline void sim_scatter(Simulated *s, int i, const void *whole) {
+    Layout l = layout_of(s->mem, s->entry, i);
+    for (int r = 0; r < s->ranks; r++) {
+        LayoutWalk w = layout_walk(&l, r);
+        while (layout_next(&w))
+            memcpy((char *)s->arg[r][i]->data + 4 * w.local, (const char *)whole + 4 * w.global,
+                   (size_t)w.count * 4);
+    }
+}
+
+static inline int sim_find(const Func *f, const char *name) {
+    for (int i = 0; i < f->narg; i++)
+        if (!strcmp(f->arg[i]->name, name)) return i;
+    test_fail(__FILE__, __LINE__, "@%s has no argument %s", f->name, name);
+}
+
+static inline int sim_role(const Func *f, const char *role) {
+    for (int i = 0; i < f->narg; i++)
+        if (!strcmp(arg_str(f, i, "role", ""), role)) return i;
+    test_fail(__FILE__, __LINE__, "@%s has no argument of role %s", f->name, role);
+}
+
+static inline void sim_read_case(Simulated *s) {
+    s->trajectory = json_read(s->mem, path_join(s->mem, s->folder, "trajectory.json"), 1 << 20,
+                              EXIT_DATA);
+    Safetensors *file =
+        safetensors_open(s->mem, path_join(s->mem, s->folder, "expected.safetensors"), EXIT_DATA);
+    const SafeTensor *t = safetensors_need(file, "tokens");
+    s->tokens = t->data;
+    s->steps = t->dim[0];
+    s->batch = t->dim[1];
+    s->seq = t->dim[2] - 1;
+}
+
+/* Loads the weights into the ranks' parts; m is a second module with whole parameters. */
+static inline void sim_load_weights(Simulated *s, Module *whole) {
+    Func *f = model_entry(whole);
+    SimWeights w = {s->mem, NEW_ARRAY(s->mem, float *, (size_t)f->narg), f};
+    weights_load_hf(s->folder, f, sim_weight_at, &w);
+    for (int i = 0; i < f->narg; i++) {
+        if (strcmp(arg_str(f, i, "role", ""), "param")) continue;
+        sim_scatter(s, sim_find(s->entry, f->arg[i]->name), w.at[i]);
+    }
+}
+
+static inline Simulated sim_open(Arena *mem, const char *name, Strategy strategy,
+                                 int64_t micro, const char *passes) {
+    Simulated s = {.mem = mem, .folder = sim_folder(mem, name), .strategy = strategy,
+                   .micro = micro};
+    sim_read_case(&s);
+    s.spec = model_spec_of_hf(mem, s.folder);
+    PassOptions o = sim_options(&s);
+    s.m = model_build(mem, &s.spec, sim_shape(&s), MODEL_TRAIN);
+    strategy_apply(&s.strategy, &s.spec, s.m, &o);
+    passes_run(s.m, passes, &o);
+    for (Func *f = s.m->first; f; f = f->next)
+        if (f->role == ROLE_STEP) s.entry = f;
+    EXPECT(s.entry);
+    s.ranks = mesh_ranks(&s.m->mesh);
+    s.arg = NEW_ARRAY(mem, Tensor **, (size_t)s.ranks);
+    s.ret = NEW_ARRAY(mem, Tensor **, (size_t)s.ranks);
+    for (int r = 0; r < s.ranks; r++) {
+        s.arg[r] = NEW_ARRAY(mem, Tensor *, (size_t)s.entry->narg);
+        s.ret[r] = NEW_ARRAY(mem, Tensor *, (size_t)s.entry->nret);
+        for (int i = 0; i < s.entry->narg; i++)
+            s.arg[r][i] = tensor_new(mem, &s.entry->arg[i]->ty);
+    }
+    sim_load_weights(&s, model_build(mem, &s.spec, sim_shape(&s), MODEL_TRAIN));
+    return s;
+}
+
+static inline void sim_feed(Simulated *s, int64_t step) {
+    Arena *mem = arena_new();
+    int64_t n = s->batch * s->seq;
+    int32_t *tokens = NEW_ARRAY(mem, int32_t, (size_t)n);
+    int32_t *labels = NEW_ARRAY(mem, int32_t, (size_t)n);
+    const int64_t *from = s->tokens + step * s->batch * (s->seq + 1);
+    int64_t zigzag = sim_shape(s).zigzag;
+    for (int64_t b = 0; b < s->batch; b++) {
+        for (int64_t j = 0; j < s->seq; j++) {
+            int64_t at = b * (s->seq + 1) + zigzag_position(j, s->seq, zigzag);
+            tokens[b * s->seq + j] = (int32_t)from[at];
+            labels[b * s->seq + j] = (int32_t)from[at + 1];
+        }
+    }
+    sim_scatter(s, sim_role(s->entry, "tokens"), tokens);
+    sim_scatter(s, sim_role(s->entry, "labels"), labels);
+    arena_free(mem);
+}
+
+static inline void sim_set(Simulated *s, const char *role, double v) {
+    int i = sim_role(s->entry, role);
+    for (int r = 0; r < s->ranks; r++) tensor_set(s->arg[r][i], 0, v);
+}
+
+/* One step; loss and norm must be the same on all ranks. Results that overwrite arguments
+ * become them. */
+static inline void sim_step(Simulated *s, int64_t step, double lr, double *loss, double *norm) {
+    Arena *mem = arena_new();
+    sim_feed(s, step);
+    sim_set(s, "lr", lr);
+    sim_set(s, "bias_correction1", 1 - pow(0.9, (double)step + 1));
+    sim_set(s, "bias_correction2", 1 - pow(0.95, (double)step + 1));
+    interp_run(mem, s->entry, s->arg, s->ret);
+    *loss = tensor_get(s->ret[0][0], 0);
+    *norm = tensor_get(s->ret[0][1], 0);
+    for (int r = 0; r < s->ranks; r++) {
+        EXPECT(tensor_get(s->ret[r][0], 0) == *loss && tensor_get(s->ret[r][1], 0) == *norm);
+        for (int i = 0; i < s->entry->nret; i++) {
+            int a = s->entry->alias[i];
+            if (a < 0 || s->ret[r][i] == s->arg[r][a]) continue;
+            memcpy(s->arg[r][a]->data, s->ret[r][i]->data,
+                   (size_t)type_bytes(&s->entry->ret[i]->ty));
+        }
+    }
+    arena_free(mem);
+}
+
+#endif
