@@ -1,5 +1,5 @@
-/* comm.h - the processes of a run and what they say to each other. comm.c is the one file
- * that knows MPI. Ranks stand on a mesh (ir/ir.h): axis 0 is the outermost, neighbouring
+/* comm.h - the processes of a run and what they say to each other. comm_mpi.c is the one
+ * file that knows MPI. Ranks stand on a mesh (ir/ir.h): axis 0 is the outermost, neighbouring
  * ranks differ in the last axis. A group are the ranks that differ in a set of axes only,
  * in the order of their ranks; group member k is the k-th of them. */
 #ifndef STATOR_COMM_H
@@ -12,8 +12,9 @@ enum { COMM_MAX_AXES = 8 };
 /* ---- the processes ---- */
 
 /* Joins the processes that mpirun or srun started; alone when nobody did (then MPI is
- * never initialised). Call once, before threads are made. Fails with EXIT_CONFIG when the
- * launcher speaks another PMI than this MPI, naming the remedy. */
+ * never initialised). Call once, before threads are made; from then on a failure of one
+ * rank ends all of them (exit_hook). Fails with EXIT_CONFIG when the launcher speaks
+ * another PMI than this MPI, naming the remedy. */
 void comm_start(void);
 int comm_rank(void), comm_size(void);
 /* Rank among the processes of this host, their number, and the host's name. */
@@ -24,7 +25,8 @@ void comm_end(void);
 /* Ends all ranks at once with this exit code. */
 _Noreturn void comm_abort(int code);
 
-/* Lays the mesh over the processes: sizes of its axes, product == comm_size(). */
+/* Lays the mesh over the processes: sizes of its axes, product == comm_size(). Each rank
+ * by itself; may be called again. */
 void comm_mesh(int naxes, const int *size);
 int comm_coord(int axis);
 
@@ -37,15 +39,20 @@ int64_t comm_max_i64(int64_t v), comm_min_i64(int64_t v);
 char *comm_broadcast_text(Arena *mem, const char *text);
 /* Every rank's `bytes` bytes, one after the other, in mem (on all ranks). */
 void *comm_gather(Arena *mem, const void *mine, size_t bytes);
+/* From one rank to another, any size, which both know; return when the memory may be used
+ * again. Messages between two ranks arrive in the order they were sent. */
+void comm_send_bytes(int to, const void *data, size_t bytes);
+void comm_receive_bytes(int from, void *data, size_t bytes);
 
 /* ---- collectives of compiled programs ---- */
 
 /* One operand of a collective and its result: the longer one is seen as [before, n * each,
- * after] around the dimension that is cut or joined over the n members; elements f32 or
- * i32. all_reduce: [before = 1, 1, after = elements]. */
+ * after] around the dimension that is cut or joined over the n members. Elements are f32 or
+ * i32 where they are reduced, of any type where they only move. all_reduce and ring_shift:
+ * [before = 1, each = 1, after = elements]. */
 typedef struct CommPart {
     const void *from;
-    void *to; /* all_reduce: may be `from` */
+    void *to; /* all_reduce, and a group of one: may be `from` */
     int64_t before, each, after;
     int64_t join_before, join_each, join_after; /* all_to_all: the joined side */
     DType dtype;
@@ -58,19 +65,25 @@ typedef enum CommKind {
     COMM_ALL_TO_ALL,     /* from [before, n*each, after]: piece k goes to member k; what
                             member k sends becomes piece k of to [join_before, n*join_each,
                             join_after] */
-    COMM_RING_SHIFT,     /* to = from of member k-1 (mod n); `each` elements at `from` */
+    COMM_RING_SHIFT,     /* to = from of member k-1 (mod n) */
     COMM_KINDS
 } CommKind;
 
 /* Bytes of staging memory that a collective needs (from the memory plan, so that nothing
- * is allocated inside a step). part[].from and .to are not looked at. */
+ * is allocated inside a step): a few MiB at most, whatever the payload, except that tiny
+ * payloads take their size times the members. part[].from and .to are not looked at. */
 int64_t comm_workspace_bytes(CommKind kind, int members, const CommPart *part, int n);
 /* Runs one collective over the n parts as one message stream, in the group of `axes` (bit a
- * = axis a). The order of every sum is fixed by the members' numbers: same bits each run,
- * and for all_reduce the same bits on every member. A group of one copies. */
+ * = axis a). Every member calls it, with parts of the same shapes; two groups that share two
+ * ranks are called in the same order on both. The order of every sum is fixed by the
+ * members' numbers: same bits each run, and for all_reduce the same bits on every member.
+ * A group of one copies. Blocks; the calling thread does the work. The environment
+ * variable STATOR_COMM=mpi has MPI's own collectives do it, for comparison (their sums have
+ * an order of their own). */
 void comm_run(CommKind kind, unsigned axes, const CommPart *part, int n, void *workspace);
 
-/* Seconds spent inside comm_run since the start and bytes sent, for reports. */
+/* Seconds spent inside comm_run since the start and bytes sent by this rank, for reports.
+ * STATOR_COMM=mpi counts the bytes that comm_run would have sent. */
 typedef struct CommStats { double seconds; int64_t calls, sent_bytes; } CommStats;
 CommStats comm_stats(CommKind kind);
 

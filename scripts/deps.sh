@@ -4,7 +4,7 @@
 # and needs no rights, when all of them are there.
 set -eu
 
-packages="gcc libc6-dev make cmake llvm-19-dev libdnnl-dev libyaml-dev libxxhash-dev zlib1g-dev libzstd-dev"
+packages="gcc libc6-dev make cmake llvm-19-dev libdnnl-dev libyaml-dev libxxhash-dev zlib1g-dev libzstd-dev libopenmpi-dev openmpi-bin"
 [ "${1:-}" != check ] || packages="$packages clang-19 libclang-rt-19-dev"
 
 missing=""

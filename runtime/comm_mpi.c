@@ -1,0 +1,318 @@
+/* comm_mpi.c - processes and messages by MPI; no other file includes mpi.h. MPI is called
+ * from the thread that called comm_start alone. Every call is checked: a failure is
+ * reported with its name, rank and host, and ends all ranks. */
+#define _GNU_SOURCE
+#include "comm_link.h"
+#include <errno.h>
+#include <mpi.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { TAG_CONTROL = 1, TAG_LINK = 2, EXIT_NETWORK = 1, MAX_GROUPS = 64 };
+
+static MPI_Comm world; /* a copy of MPI_COMM_WORLD: nobody else's messages */
+static bool started;
+
+static _Noreturn void call_failed(int rc, const char *call) {
+    char text[MPI_MAX_ERROR_STRING + 1] = "";
+    int n = 0;
+    if (MPI_Error_string(rc, text, &n) != MPI_SUCCESS) n = 0;
+    text[n] = 0;
+    fprintf(stderr, "stator: error: %s failed on rank %d (host %s): %s\n", call,
+            comm_world.rank, comm_world.host, text);
+    comm_abort(EXIT_NETWORK);
+}
+
+#define CALL(name, ...)                                                                  \
+    do {                                                                                 \
+        int rc_ = name(__VA_ARGS__);                                                     \
+        if (rc_ != MPI_SUCCESS) call_failed(rc_, #name);                                 \
+    } while (0)
+
+/* ---- start and end ---- */
+
+static int64_t env_number(const char *name, int64_t otherwise) {
+    const char *s = getenv(name);
+    char *end;
+    if (!s || !*s) return otherwise;
+    errno = 0;
+    long long v = strtoll(s, &end, 10);
+    return errno || *end || v < 0 ? otherwise : v;
+}
+
+/* Tasks of the Slurm step that this process is one of; 0: of none. The scripts of sbatch and
+ * salloc count as steps with reserved numbers. */
+static int64_t slurm_tasks(void) {
+    const int64_t reserved = 0xfffffff0;
+    if (!getenv("SLURM_PROCID")) return 0;
+    if (env_number("SLURM_STEP_ID", reserved) >= reserved) return 0;
+    return env_number("SLURM_STEP_NUM_TASKS", env_number("SLURM_NTASKS", 0));
+}
+
+static _Noreturn void fail_launcher(int64_t tasks) {
+    fail(EXIT_CONFIG,
+         "%lld processes were started, but they do not see each other: the launcher and "
+         "this MPI library speak different protocols. With Slurm write srun --mpi=pmix, or "
+         "mpirun inside the allocation; elsewhere use the mpirun of this MPI library "
+         "(Open MPI), or stator launch",
+         (long long)tasks);
+}
+
+/* True when a launcher started this process. *tasks: how many it started, 0 if unknown. */
+static bool launched(int64_t *tasks) {
+    int64_t slurm = slurm_tasks();
+    if ((*tasks = env_number("OMPI_COMM_WORLD_SIZE", 0))) return true;
+    *tasks = slurm;
+    if (getenv("PMIX_RANK")) return true;
+    *tasks = env_number("PMI_SIZE", slurm);
+    if (getenv("PMI_RANK") || getenv("PMI_SIZE")) return *tasks != 1;
+    if (slurm > 1) fail_launcher(slurm);
+    return false;
+}
+
+static void end_others(int code) {
+    comm_abort(code);
+}
+
+/* The cores that the processes of this host may use, each counted once. */
+static int shared_cores(MPI_Comm local) {
+    cpu_set_t mine, all;
+    if (sched_getaffinity(0, sizeof mine, &mine) != 0) {
+        CPU_ZERO(&mine);
+        for (int i = 0; i < sysconf(_SC_NPROCESSORS_ONLN) && i < CPU_SETSIZE; i++) {
+            CPU_SET(i, &mine);
+        }
+    }
+    CALL(MPI_Allreduce, &mine, &all, sizeof all, MPI_BYTE, MPI_BOR, local);
+    return MAX(1, CPU_COUNT(&all));
+}
+
+static void look_at_host(void) {
+    MPI_Comm local;
+    CALL(MPI_Comm_split_type, world, MPI_COMM_TYPE_SHARED, comm_world.rank, MPI_INFO_NULL,
+         &local);
+    CALL(MPI_Comm_rank, local, &comm_world.local_rank);
+    CALL(MPI_Comm_size, local, &comm_world.local_size);
+    comm_world.local_cores = shared_cores(local);
+    CALL(MPI_Comm_free, &local);
+}
+
+void comm_start(void) {
+    int64_t tasks;
+    int provided;
+    check(!started);
+    if (gethostname(comm_world.host, sizeof comm_world.host - 1) != 0) {
+        snprintf(comm_world.host, sizeof comm_world.host, "localhost");
+    }
+    comm_world.local_cores = (int)MAX(1, sysconf(_SC_NPROCESSORS_ONLN));
+    if (!launched(&tasks)) return;
+    CALL(MPI_Init_thread, NULL, NULL, MPI_THREAD_FUNNELED, &provided);
+    started = true;
+    CALL(MPI_Comm_set_errhandler, MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    CALL(MPI_Comm_set_errhandler, MPI_COMM_SELF, MPI_ERRORS_RETURN);
+    if (provided < MPI_THREAD_FUNNELED) {
+        fail(EXIT_CONFIG, "this MPI library does not allow threads beside it; use one built "
+                          "with MPI_THREAD_FUNNELED or more");
+    }
+    CALL(MPI_Comm_dup, MPI_COMM_WORLD, &world); /* error handler too */
+    CALL(MPI_Comm_rank, world, &comm_world.rank);
+    CALL(MPI_Comm_size, world, &comm_world.size);
+    if (comm_world.size == 1 && tasks > 1) fail_launcher(tasks);
+    look_at_host();
+    if (comm_world.size > 1) exit_hook = end_others;
+}
+
+void comm_end(void) {
+    if (!started) return;
+    fflush(NULL);
+    exit_hook = NULL;
+    CALL(MPI_Finalize);
+    started = false;
+}
+
+_Noreturn void comm_abort(int code) {
+    int up = 0, down = 0;
+    fflush(NULL);
+    MPI_Initialized(&up);
+    MPI_Finalized(&down);
+    if (up && !down) MPI_Abort(MPI_COMM_WORLD, code);
+    _exit(code);
+}
+
+/* ---- control ---- */
+
+enum { CHUNK_BYTES = 256 << 20 };
+
+void comm_barrier(void) {
+    if (started) CALL(MPI_Barrier, world);
+}
+
+void comm_broadcast(void *data, size_t bytes, int root) {
+    check(root >= 0 && root < comm_world.size);
+    if (!started) return;
+    for (size_t at = 0; at < bytes; at += CHUNK_BYTES) {
+        int n = (int)MIN(bytes - at, (size_t)CHUNK_BYTES);
+        CALL(MPI_Bcast, (char *)data + at, n, MPI_BYTE, root, world);
+    }
+}
+
+static int64_t reduced_i64(int64_t v, MPI_Op op) {
+    if (started) CALL(MPI_Allreduce, MPI_IN_PLACE, &v, 1, MPI_INT64_T, op, world);
+    return v;
+}
+
+int64_t comm_max_i64(int64_t v) {
+    return reduced_i64(v, MPI_MAX);
+}
+
+int64_t comm_min_i64(int64_t v) {
+    return reduced_i64(v, MPI_MIN);
+}
+
+char *comm_broadcast_text(Arena *mem, const char *text) {
+    uint64_t n = comm_world.rank == 0 ? strlen(text) : 0;
+    comm_broadcast(&n, sizeof n, 0);
+    char *copy = arena_alloc(mem, n + 1);
+    if (comm_world.rank == 0) memcpy(copy, text, n);
+    comm_broadcast(copy, n, 0);
+    return copy;
+}
+
+void *comm_gather(Arena *mem, const void *mine, size_t bytes) {
+    check(bytes <= LINK_MAX_BYTES);
+    char *all = arena_alloc(mem, array_bytes((size_t)comm_world.size, bytes));
+    if (!started) return bytes ? memcpy(all, mine, bytes) : all;
+    CALL(MPI_Allgather, mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, world);
+    return all;
+}
+
+static void check_other(int rank) {
+    check(started && rank >= 0 && rank < comm_world.size && rank != comm_world.rank);
+}
+
+void comm_send_bytes(int to, const void *data, size_t bytes) {
+    check_other(to);
+    for (size_t at = 0; at < bytes; at += CHUNK_BYTES) {
+        int n = (int)MIN(bytes - at, (size_t)CHUNK_BYTES);
+        CALL(MPI_Send, (const char *)data + at, n, MPI_BYTE, to, TAG_CONTROL, world);
+    }
+}
+
+void comm_receive_bytes(int from, void *data, size_t bytes) {
+    check_other(from);
+    for (size_t at = 0; at < bytes; at += CHUNK_BYTES) {
+        int n = (int)MIN(bytes - at, (size_t)CHUNK_BYTES), got;
+        MPI_Status status;
+        CALL(MPI_Recv, (char *)data + at, n, MPI_BYTE, from, TAG_CONTROL, world, &status);
+        CALL(MPI_Get_count, &status, MPI_BYTE, &got);
+        if (got != n) die("rank %d sent %d bytes where %d were expected", from, got, n);
+    }
+}
+
+/* ---- messages ---- */
+
+static struct Slot {
+    MPI_Request request;
+    bool busy, receives;
+    int rank, bytes;
+} slots[LINK_SLOTS];
+static bool yield_when_idle;
+
+void link_yield_when_idle(bool yield) {
+    yield_when_idle = yield;
+}
+
+static struct Slot *take_slot(int slot, int rank, int64_t bytes, bool receives) {
+    check(slot >= 0 && slot < LINK_SLOTS && !slots[slot].busy);
+    check(bytes >= 0 && bytes <= LINK_MAX_BYTES);
+    slots[slot] = (struct Slot){.receives = receives, .rank = rank, .bytes = (int)bytes};
+    slots[slot].busy = bytes > 0;
+    return &slots[slot];
+}
+
+void link_receive(int slot, int rank, void *to, int64_t bytes) {
+    struct Slot *s = take_slot(slot, rank, bytes, true);
+    if (!s->busy) return;
+    CALL(MPI_Irecv, to, s->bytes, MPI_BYTE, rank, TAG_LINK, world, &s->request);
+}
+
+void link_send(int slot, int rank, const void *from, int64_t bytes) {
+    struct Slot *s = take_slot(slot, rank, bytes, false);
+    if (!s->busy) return;
+    CALL(MPI_Isend, from, s->bytes, MPI_BYTE, rank, TAG_LINK, world, &s->request);
+}
+
+void link_wait(int slot) {
+    check(slot >= 0 && slot < LINK_SLOTS);
+    struct Slot *s = &slots[slot];
+    if (!s->busy) return;
+    MPI_Status status;
+    for (int done = 0;;) {
+        CALL(MPI_Test, &s->request, &done, &status);
+        if (done) break;
+        if (yield_when_idle) sched_yield();
+    }
+    s->busy = false;
+    if (!s->receives) return;
+    int got;
+    CALL(MPI_Get_count, &status, MPI_BYTE, &got);
+    if (got != s->bytes) {
+        die("rank %d sent %d bytes to rank %d in a collective, where %d were expected",
+            s->rank, got, comm_world.rank, s->bytes);
+    }
+}
+
+/* ---- MPI's collectives ---- */
+
+static struct {
+    Group group;
+    MPI_Comm comm;
+} groups[MAX_GROUPS];
+static int ngroups;
+
+/* Made by the members alone, when they first need it. */
+static MPI_Comm comm_of(const Group *g) {
+    for (int i = 0; i < ngroups; i++) {
+        if (!memcmp(&groups[i].group, g, sizeof *g)) return groups[i].comm;
+    }
+    check(ngroups < MAX_GROUPS);
+    Arena *mem = arena_new();
+    int *rank = NEW_ARRAY(mem, int, (size_t)g->n);
+    for (int k = 0; k < g->n; k++) rank[k] = group_rank(g, k);
+    MPI_Group all, some;
+    CALL(MPI_Comm_group, world, &all);
+    CALL(MPI_Group_incl, all, g->n, rank, &some);
+    CALL(MPI_Comm_create_group, world, some, (int)g->axes, &groups[ngroups].comm);
+    CALL(MPI_Group_free, &some);
+    CALL(MPI_Group_free, &all);
+    arena_free(mem);
+    groups[ngroups].group = *g;
+    return groups[ngroups++].comm;
+}
+
+static MPI_Datatype type_of(DType t) {
+    check(t == DT_F32 || t == DT_I32);
+    return t == DT_F32 ? MPI_FLOAT : MPI_INT32_T;
+}
+
+void link_all_reduce(const Group *g, void *data, int64_t count, DType dtype, LinkSum how) {
+    CALL(MPI_Allreduce, MPI_IN_PLACE, data, (int)count, type_of(dtype),
+         how == LINK_MAX ? MPI_MAX : MPI_SUM, comm_of(g));
+}
+
+void link_reduce_scatter(const Group *g, const void *from, void *to, int64_t count_each,
+                         DType dtype) {
+    CALL(MPI_Reduce_scatter_block, from, to, (int)count_each, type_of(dtype), MPI_SUM,
+         comm_of(g));
+}
+
+void link_all_gather(const Group *g, const void *from, void *to, int64_t bytes_each) {
+    CALL(MPI_Allgather, from, (int)bytes_each, MPI_BYTE, to, (int)bytes_each, MPI_BYTE,
+         comm_of(g));
+}
+
+void link_all_to_all(const Group *g, const void *from, void *to, int64_t bytes_each) {
+    CALL(MPI_Alltoall, from, (int)bytes_each, MPI_BYTE, to, (int)bytes_each, MPI_BYTE,
+         comm_of(g));
+}
