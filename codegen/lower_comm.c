@@ -51,13 +51,12 @@ static CommPart comm_part(const Op *op, int i) {
     const Type *in = &op->in[i]->ty, *out = &op->out[i]->ty;
     CommPart p = {.before = 1, .each = 1, .after = 1, .dtype = in->dt};
     int n = members_of(op);
-    if (in->dt != DT_F32 && in->dt != DT_I32) {
+    bool reduces = op->kind == OP_all_reduce || op->kind == OP_reduce_scatter;
+    if (reduces && in->dt != DT_F32 && in->dt != DT_I32) {
         lower_refuse(op, "its operands must be f32 or i32");
     }
-    if (op->kind == OP_all_reduce) {
+    if (op->kind == OP_all_reduce || op->kind == OP_ring_shift) {
         p.after = type_count(in);
-    } else if (op->kind == OP_ring_shift) {
-        p.each = type_count(in);
     } else if (op->kind == OP_all_to_all) {
         int split = dim_of(op, i, "split"), join = dim_of(op, i, "join");
         around(in, split, &p.before, &p.after);
