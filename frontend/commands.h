@@ -13,6 +13,9 @@ int cmd_convert(int argc, char **argv);
 int cmd_tokenizer(int argc, char **argv);
 int cmd_preprocess(int argc, char **argv);
 int cmd_inspect(int argc, char **argv);
+/* stator launch -n N [options] COMMAND ...: the command on several ranks under mpirun. Its
+ * exit code is that of the rank that failed first; 128 + signal for one that was killed. */
+int cmd_launch(int argc, char **argv);
 /* stator inspect CONFIG.yaml --split train|valid|test [--samples 0,17] [--json] [--a.b.c
  * VALUE ...]: samples as training sees them, in its order. cmd_inspect calls it. */
 int inspect_samples(int argc, char **argv);
@@ -23,6 +26,7 @@ enum { EXIT_DIVERGED = 1, EXIT_SIGNALLED = 75 };
 #define RUN_CHECKPOINTS "ckpt"
 #define RUN_METRICS     "metrics.jsonl"
 #define RUN_VALIDATION  "valid.jsonl"
+#define RUN_LOGS        "logs"
 
 /* The state object in a checkpoint's manifest.json, as cmd_train writes it:
  *   "step"         updates done

@@ -1,6 +1,7 @@
 /* main.c - the command stator: finds the command's function, and the help. */
 #include "commands.h"
 #include "config.h"
+#include "launch.h"
 #include <stdlib.h>
 
 #ifndef STATOR_VERSION
@@ -42,6 +43,8 @@ static const Command commands[] = {
      "stator inspect --help says what can be looked at.\n"},
     {"tokenizer", cmd_tokenizer, "tokenizer train|encode|decode ...        text and ids",
      "stator tokenizer --help lists its options.\n"},
+    {"launch", cmd_launch, "launch -n N COMMAND ...                 it on several ranks",
+     "stator launch --help lists its options.\n"},
     {"help", cmd_help, "help [COMMAND|SECTION]                  this list, or more", ""},
 };
 
@@ -92,6 +95,7 @@ static bool wants_help(int argc, char **argv) {
 }
 
 int main(int argc, char **argv) {
+    launch_rank_start();
     if (argc < 2) {
         usage(stderr);
         return EXIT_CONFIG;

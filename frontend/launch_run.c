@@ -1,0 +1,260 @@
+/* launch_run.c - starts mpirun, passes signals on, and sees to it that nothing is left. */
+#define _GNU_SOURCE
+#include "launch_parts.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+/* Seconds: mpirun's time to end all ranks once one has failed or a second signal came,
+ * what a run may take to save at its timeout, what orphans of a dead mpirun get, and the
+ * silence after which an unfinished line is shown. */
+static const double end_seconds = 5, save_seconds = 60, orphan_seconds = 1,
+                    idle_seconds = 0.3;
+enum { POLL_MS = 100, MAX_PROCESSES = 1 << 20 };
+
+typedef struct Run {
+    Arena *mem;
+    const LaunchOptions *o;
+    LaunchReport *report;
+    pid_t mpirun;
+    int stderr_fd, signal_fd;
+    bool ended; /* mpirun */
+    int status;
+    int stopped, stops;        /* the first signal to end; how many came */
+    double heard, kill_at, timeout_at, leave_at;
+} Run;
+
+/* ---- processes below this one ---- */
+
+typedef struct Process {
+    pid_t pid, parent;
+    bool ours;
+} Process;
+
+static bool process_read(const char *name, Process *p) {
+    char path[300], line[512];
+    snprintf(path, sizeof path, "/proc/%s/stat", name);
+    FILE *f = fopen(path, "re");
+    if (!f) return false;
+    size_t n = fread(line, 1, sizeof line - 1, f);
+    fclose(f);
+    line[n] = 0;
+    char *behind = strrchr(line, ')'), state; /* the name in (...) may hold anything */
+    return behind && sscanf(behind + 1, " %c %d", &state, &p->parent) == 2 && state != 'Z';
+}
+
+static Process *processes(Arena *mem, int *n) {
+    Process *all = NULL;
+    int cap = 0;
+    *n = 0;
+    DIR *d = opendir("/proc");
+    for (struct dirent *e; d && (e = readdir(d)) && *n < MAX_PROCESSES;) {
+        Process p = {.pid = (pid_t)strtol(e->d_name, NULL, 10)};
+        if (p.pid > 0 && process_read(e->d_name, &p)) PUSH(mem, all, *n, cap, p);
+    }
+    if (d) closedir(d);
+    return all;
+}
+
+/* Sends `sig` (0: none) to all that descend from this process; returns how many. Orphans
+ * come to us, as their reaper, so the chain of parents does not break. */
+static int signal_descendants(int sig) {
+    Arena *mem = arena_new();
+    int n, ours = 0;
+    Process *p = processes(mem, &n);
+    for (bool more = true; more;) {
+        more = false;
+        for (int i = 0; i < n; i++) {
+            bool below = p[i].parent == getpid();
+            for (int j = 0; j < n && !below && !p[i].ours; j++)
+                below = p[j].ours && p[j].pid == p[i].parent;
+            if (!below || p[i].ours) continue;
+            p[i].ours = more = true;
+            ours++;
+            if (sig) kill(p[i].pid, sig);
+        }
+    }
+    arena_free(mem);
+    return ours;
+}
+
+/* ---- start ---- */
+
+static _Noreturn void become_mpirun(const LaunchPlan *plan, int stderr_fd, int error_fd,
+                                    const sigset_t *old) {
+    /* signals of the terminal come to us alone, and we pass them on */
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    sigprocmask(SIG_SETMASK, old, NULL);
+    dup2(stderr_fd, STDERR_FILENO);
+    if (isatty(STDIN_FILENO)) {
+        int null = open("/dev/null", O_RDONLY);
+        if (null >= 0) dup2(null, STDIN_FILENO);
+    }
+    execvp(plan->argv[0], (char *const *)(uintptr_t)plan->argv);
+    int error = errno;
+    ssize_t put = write(error_fd, &error, sizeof error);
+    _exit(put == sizeof error ? 127 : 126);
+}
+
+/* 0, or the errno value of why mpirun does not run. */
+static int start(Run *r, const LaunchPlan *plan) {
+    sigset_t watched, old;
+    int error_pipe[2], stderr_pipe[2], error = 0;
+    sigemptyset(&watched);
+    const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGCHLD};
+    for (int i = 0; i < ARRAY_LEN(signals); i++) sigaddset(&watched, signals[i]);
+    sigprocmask(SIG_BLOCK, &watched, &old);
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    r->signal_fd = signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (r->signal_fd < 0 || pipe2(error_pipe, O_CLOEXEC) || pipe2(stderr_pipe, O_CLOEXEC))
+        return errno;
+    fflush(NULL);
+    r->mpirun = fork();
+    if (r->mpirun < 0) return errno;
+    if (r->mpirun == 0) become_mpirun(plan, stderr_pipe[1], error_pipe[1], &old);
+    close(error_pipe[1]);
+    close(stderr_pipe[1]);
+    r->stderr_fd = stderr_pipe[0];
+    if (read(error_pipe[0], &error, sizeof error) != sizeof error) error = 0;
+    close(error_pipe[0]);
+    return error;
+}
+
+/* ---- watch ---- */
+
+static void kill_by(Run *r, double seconds) {
+    r->kill_at = fmin(r->kill_at, clock_seconds() + seconds);
+}
+
+/* The first signal asks stator's ranks to save and end, the second to end. mpirun passes
+ * SIGUSR1 on; on SIGTERM it ends the ranks itself. */
+static void pass_signal(Run *r, int sig) {
+    bool soft = sig == SIGUSR1 || (!r->o->program && r->stops == 0);
+    if (sig != SIGUSR1 || !r->o->program) {
+        if (!r->stopped) r->stopped = sig;
+        r->stops++;
+    }
+    if (!r->ended) kill(r->mpirun, soft ? SIGUSR1 : SIGTERM);
+    if (!soft) kill_by(r, end_seconds);
+}
+
+static void take_signals(Run *r) {
+    struct signalfd_siginfo s;
+    while (read(r->signal_fd, &s, sizeof s) == sizeof s)
+        if (s.ssi_signo != SIGCHLD) pass_signal(r, (int)s.ssi_signo);
+    int status;
+    for (pid_t p; (p = waitpid(-1, &status, WNOHANG)) > 0;) {
+        if (p != r->mpirun) continue;
+        r->ended = true;
+        r->status = status;
+        kill_by(r, orphan_seconds);
+        r->leave_at = clock_seconds() + end_seconds;
+    }
+}
+
+static void take_stderr(Run *r, int events) {
+    char part[8192];
+    if (!events) return;
+    ssize_t n = read(r->stderr_fd, part, sizeof part);
+    if (n > 0) {
+        bool known = launch_report_fatal(r->report);
+        launch_report_take(r->report, part, (size_t)n);
+        r->heard = clock_seconds();
+        if (!known && launch_report_fatal(r->report)) kill_by(r, end_seconds);
+    } else if (n == 0 || errno != EINTR) {
+        close(r->stderr_fd);
+        r->stderr_fd = -1;
+    }
+}
+
+static void look_at_clock(Run *r) {
+    double now = clock_seconds();
+    if (now - r->heard > idle_seconds) {
+        launch_report_idle(r->report);
+        r->heard = now;
+    }
+    if (now > r->timeout_at) {
+        r->timeout_at = r->stops ? INFINITY : now + save_seconds;
+        pass_signal(r, SIGTERM);
+    }
+    if (now > r->kill_at) {
+        signal_descendants(SIGKILL);
+        r->kill_at = now + orphan_seconds;
+    }
+}
+
+/* Until mpirun, all ranks and their words are at an end. */
+static void watch(Run *r) {
+    while (!r->ended || r->stderr_fd >= 0 || signal_descendants(0)) {
+        struct pollfd fd[] = {{r->signal_fd, POLLIN, 0}, {r->stderr_fd, POLLIN, 0}};
+        if (poll(fd, 2, POLL_MS) < 0 && errno != EINTR) die("poll: %s", strerror(errno));
+        take_stderr(r, fd[1].revents);
+        take_signals(r);
+        look_at_clock(r);
+        if (clock_seconds() > r->leave_at) return; /* something does not even die */
+    }
+}
+
+/* ---- the folder of reports ---- */
+
+static void remove_folder(const char *dir) {
+    DIR *d = opendir(dir);
+    for (struct dirent *e; d && (e = readdir(d));)
+        if (e->d_name[0] != '.') unlinkat(dirfd(d), e->d_name, 0);
+    if (d) closedir(d);
+    rmdir(dir);
+}
+
+static char *make_folder(Arena *mem) {
+    const char *base = getenv("TMPDIR");
+    char *dir = arena_printf(mem, "%s/stator-launch-XXXXXX", base && *base ? base : "/tmp");
+    if (!mkdtemp(dir))
+        fail(EXIT_CONFIG, "cannot make %s: %s; set TMPDIR to a folder that can be written",
+             dir, strerror(errno));
+    return dir;
+}
+
+static int run_plan(Run *r, const LaunchPlan *plan, const char *dir) {
+    int error = 0;
+    if (plan->seats)
+        error = file_write_atomic(path_join(r->mem, dir, LAUNCH_SEATS), plan->seats,
+                                  strlen(plan->seats));
+    if (error) return error;
+    error = start(r, plan);
+    if (error) return error;
+    watch(r);
+    return 0;
+}
+
+int launch_run(Arena *mem, const LaunchOptions *o, const Machine *m, const Placement *p) {
+    char *dir = make_folder(mem);
+    LaunchPlan *plan = launch_plan(mem, o, m, p, dir, environ);
+    if (plan->warning) fprintf(stderr, "stator: warning: %s\n", plan->warning);
+    double now = clock_seconds();
+    Run r = {.mem = mem, .o = o, .kill_at = INFINITY, .leave_at = INFINITY, .heard = now};
+    r.timeout_at = o->timeout_seconds > 0 ? now + o->timeout_seconds : INFINITY;
+    r.report = launch_report_new(mem, stderr, p, m, dir, o->program != NULL);
+    int64_t kills = machine_oom_kills();
+    int error = run_plan(&r, plan, dir);
+    if (error) {
+        remove_folder(dir);
+        fail(EXIT_CONFIG, "cannot run mpirun: %s%s", strerror(error),
+             error == ENOENT ? "; install Open MPI (Debian: openmpi-bin)" : "");
+    }
+    int64_t after = machine_oom_kills();
+    int code = launch_report_end(r.report, r.status,
+                                 kills < 0 || after < 0 ? -1 : after - kills, r.stopped);
+    remove_folder(dir);
+    return code;
+}
