@@ -213,6 +213,10 @@ static void seed_values(Seeds *k) {
         seq = !strcmp(seq, "-") ? "tp" : arena_printf(k->mem, "%s.tp", seq);
     for (int i = 0; i < ARRAY_LEN(names); i++)
         add(k, names[i], arena_printf(k->mem, "dp,%s,-", seq), PC "sequence_parallel", true);
+    static const char *const inner[] = {"layer/q", "layer/k", "layer/v"};
+    for (int i = 0; i < ARRAY_LEN(inner) && k->heads; i++)
+        add(k, inner[i], arena_printf(k->mem, "dp,%s,tp,-", k->seq),
+            PC "context_parallel_algo", true);
     if (k->heads)
         add(k, "layer/o", arena_printf(k->mem, "dp,%s,%s,-", k->s->ring > 1 ? "cp" : "-",
                                        k->heads), PC "context_parallel_algo", true);

@@ -45,6 +45,7 @@ typedef struct Type {
     Axes split[MAX_RANK]; /* axes that split a dimension */
     Axes pending;         /* axes over which a sum is still to be done */
     uint8_t open;         /* bit d: propagation may still place dimension d (`8:?`) */
+    bool open_sum;        /* the splits are decided, pending sums are not (`+?`) */
 } Type;
 
 /* ---- attributes and rules ---- */

@@ -168,7 +168,8 @@ static Type parse_type(Parser *ps) {
     expect(ps, "]");
     if (ps->p < ps->end && *ps->p == '+') {
         ps->p++;
-        t.pending = parse_axes(ps, used) & (Axes)~AXES_REVERSED;
+        if (accept(ps, "?")) t.open_sum = true;
+        else t.pending = parse_axes(ps, used) & (Axes)~AXES_REVERSED;
     }
     return t;
 }

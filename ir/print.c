@@ -66,6 +66,8 @@ void type_print(Text *t, const Mesh *mesh, const Type *ty) {
     if (ty->pending) {
         text_add(t, "+");
         print_axes(t, mesh, ty->pending);
+    } else if (ty->open_sum) {
+        text_add(t, "+?");
     }
 }
 

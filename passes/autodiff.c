@@ -42,12 +42,23 @@ static bool grad_wants(Grad *g, Value *v) {
     return v->id < d->nvalues && d->active[v->id];
 }
 
+/* A gradient is split like what it is the gradient of; its sums may be finished later. */
+static void lie_like(Value *grad, const Type *ty) {
+    bool split = false;
+    for (int d = 0; d < ty->rank; d++) split |= ty->split[d] != 0;
+    if (!split) return;
+    memcpy(grad->ty.split, ty->split, sizeof ty->split);
+    grad->ty.open_sum = true;
+}
+
 static void grad_add(Grad *g, Value *v, Value *more) {
     Diff *d = (Diff *)g;
     check(grad_wants(g, v) && type_same_shape(&v->ty, &more->ty));
     Value **at = &d->grad[v->id];
     *at = *at ? build1(&g->b, OP_add, NULL, *at, more, NULL) : more;
-    if ((*at)->def) (*at)->name = arena_printf(d->m->mem, "d.%s", v->name);
+    if (!(*at)->def) return;
+    (*at)->name = arena_printf(d->m->mem, "d.%s", v->name);
+    lie_like(*at, &v->ty);
 }
 
 static Value *zeros(Builder *b, const Type *ty) {
@@ -156,10 +167,12 @@ static void remake_moves(Pair *p, Op *last) {
     }
 }
 
-/* A gradient that is sharded over the copies of its parameter at once. */
+/* A gradient lies like its parameter, or is sharded over the copies of it at once. */
 static void place_gradient(const PassOptions *o, const Func *f, int i, Value *grad) {
-    if (!grad || !grad->def || arg_float(f, i, "zero", 0) < 2) return;
-    grad->ty = zero_type(f->mod, o, &f->arg[i]->ty);
+    if (!grad || !grad->def) return;
+    const Type *ty = &f->arg[i]->ty;
+    if (arg_float(f, i, "zero", 0) >= 2) grad->ty = zero_type(f->mod, o, ty);
+    else lie_like(grad, ty);
 }
 
 /* In fwd: forward ops up to `last`, then backward ops. Lists the forward values that

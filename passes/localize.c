@@ -10,6 +10,7 @@ static Type local_type(const Mesh *m, const Type *whole) {
     memset(t.split, 0, sizeof t.split);
     t.pending = 0;
     t.open = 0;
+    t.open_sum = false;
     return t;
 }
 

@@ -112,6 +112,7 @@ void over_add(const Op *op, Over *o, int id, int axis) {
 static void place_term(const Over *o, int term, Type *t) {
     memset(t->split, 0, sizeof t->split);
     t->open = 0;
+    t->open_sum = false;
     t->pending = 0;
     for (int k = 0; o->has_dims && k < o->d.rank[term]; k++) {
         t->split[k] = o->split[o->d.term[term][k]];

@@ -116,6 +116,24 @@ static void refuse_unmatched(const Module *m, const Annotation *a) {
          near ? near : "");
 }
 
+/* The placement of an argument that is handed to a function is that of the function's
+ * argument. */
+static void hand_on(Func *f) {
+    for (Op *op = f->first; op; op = op->next) {
+        if (!op_attr(op, "fn")) continue;
+        Func *callee = op_func(op);
+        int64_t carry = op_int(op, "carry", 0), each = op_int(op, "each", 0);
+        for (int i = 0; i < op->nin; i++) {
+            const Value *v = op->in[i];
+            bool sliced = op_attr(op, "times") && i >= carry && i < carry + each;
+            if (v->def || !type_is_split(&v->ty) || type_is_split(&callee->arg[i]->ty)) continue;
+            Type ty = sliced ? type_slice(&v->ty) : v->ty;
+            memcpy(callee->arg[i]->ty.split, ty.split, sizeof ty.split);
+        }
+        hand_on(callee);
+    }
+}
+
 void pass_seed(Module *m, const PassOptions *o) {
     for (int i = 0; i < o->nannotations; i++) {
         const Annotation *a = &o->annotation[i];
@@ -123,4 +141,5 @@ void pass_seed(Module *m, const PassOptions *o) {
         int found = slash ? place_values(m, a, slash) : place_arguments(m, a);
         if (!found && !a->optional) refuse_unmatched(m, a);
     }
+    hand_on(model_of(m));
 }

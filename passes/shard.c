@@ -3,14 +3,16 @@
  * Seeds are the placements that types already carry: of arguments (every argument of the
  * entry is placed, without axes = whole on every rank) and of named values. From there a
  * walk in program order decides for each op and mesh axis which dimension of its rule the
- * axis splits: the one that its operands bring, an annotated parameter before an annotated
- * value before what merely follows, and the one that moves the fewest bytes among equals.
+ * axis splits: that of an annotated parameter before that of an annotated result before that
+ * of any operand, and among equals the one that moves the fewest bytes.
  * A dimension that the result lacks leaves a pending sum, which linear ops hand on.
  * Nothing is moved here: pass reshard makes the mismatches explicit. */
 #include "over.h"
 #include "passes.h"
 
-enum { FOLLOWS = 1, VALUE = 2, PARAMETER = 3 };
+/* What speaks for a dimension: an operand that is split so, a result that is wanted so, a
+ * parameter that lies so. */
+enum { FOLLOWS = 1, RESULT = 2, PARAMETER = 3 };
 
 typedef struct Placed {
     Type ty;      /* with its placement */
@@ -101,26 +103,39 @@ static int64_t local_bytes(const Mesh *m, const Type *t) {
     return n;
 }
 
-/* Bytes of the operands that have the axis on another dimension than `id`. */
-static int64_t moved_bytes(const Op *op, const Over *o, int id, int axis) {
-    int64_t n = 0;
+static bool has_dim(const Over *o, int term, int id) {
+    for (int k = 0; k < o->d.rank[term]; k++) {
+        if (lead(&o->d, o->d.term[term][k]) == id) return true;
+    }
+    return false;
+}
+
+/* Bytes a rank sends when the axis splits `id`: operands that have it elsewhere are
+ * exchanged or gathered, results that lack the dimension are sums. */
+static double moved_bytes(const Op *op, const Over *o, int id, int axis) {
+    const Mesh *m = &op->fn->mod->mesh;
+    double bytes = 0, n = m->axis[axis].size;
     for (int i = 0; i < op->nin; i++) {
         const Type *t = &op->in[i]->ty;
         for (int k = 0; k < o->d.rank[i]; k++) {
-            if ((t->split[k] >> axis & 1) && lead(&o->d, o->d.term[i][k]) != id) {
-                n += local_bytes(&op->fn->mod->mesh, t);
-            }
+            if (!(t->split[k] >> axis & 1) || lead(&o->d, o->d.term[i][k]) == id) continue;
+            bytes += (double)local_bytes(m, t) * (has_dim(o, i, id) ? (n - 1) / n : n - 1);
         }
     }
-    return n;
+    for (int i = 0; i < op->nout; i++) {
+        Type t = over_result(op, o, i);
+        if (has_dim(o, o->d.nin + i, id) || !dtype_is_float(t.dt)) continue;
+        bytes += (double)local_bytes(m, &t) * (n - 1) / n;
+    }
+    return bytes;
 }
 
 /* Two annotations that cannot both hold where one element needs one element. */
-static void refuse_conflict(const Op *op, const Over *o, const Bids *b, int axis) {
+static void refuse_conflict(Places *p, const Op *op, const Over *o, const Bids *b, int axis) {
     int first = -1;
     if (!(optab[op->kind].flags & F_MAP)) return;
     for (int id = 0; id < o->d.n; id++) {
-        if (b->strength[id] < VALUE) continue;
+        if (!b->strength[id] || !annotated(place(p, b->who[id]))) continue;
         if (first < 0) {
             first = id;
             continue;
@@ -172,6 +187,16 @@ static bool hands_on(Places *p, const Op *op, int axis) {
     return pending == floats;
 }
 
+/* A gradient within a function only tends to lie like its value; one that the function hands
+ * back shall. */
+static int wish(const Places *p, const Placed *y, const Value *v) {
+    if (!y->seed.open_sum) return RESULT;
+    for (int i = 0; i < p->f->nret; i++) {
+        if (p->f->ret[i] == v) return RESULT;
+    }
+    return FOLLOWS;
+}
+
 /* Which dimension does the axis split? -1: none. */
 static int choose(Shard *s, Places *p, Op *op, Over *o, int axis) {
     Bids b = {0};
@@ -183,23 +208,29 @@ static int choose(Shard *s, Places *p, Op *op, Over *o, int axis) {
     }
     for (int i = 0; i < op->nout; i++) {
         const Placed *y = place(p, op->out[i]);
-        if (annotated(y)) bid(&b, o, o->d.nin + i, &y->seed, axis, VALUE, op->out[i]);
+        if (annotated(y)) bid(&b, o, o->d.nin + i, &y->seed, axis, wish(p, y, op->out[i]), op->out[i]);
     }
-    refuse_conflict(op, o, &b, axis);
+    refuse_conflict(p, op, o, &b, axis);
     Axes bit = (Axes)(1u << axis);
     for (int strength = PARAMETER; strength > 0; strength--) {
         int best = -1;
-        int64_t least = 0;
+        double least = 0;
         for (int id = 0; id < o->d.n; id++) {
             if (b.strength[id] != strength) continue;
             if (o->d.whole[id] && optab[op->kind].expand) s->expand = op;
             if (!over_fits(op, o, id, o->split[id] | bit)) continue;
-            int64_t bytes = moved_bytes(op, o, id, axis);
+            double bytes = moved_bytes(op, o, id, axis);
             if (best < 0 || bytes < least) best = id, least = bytes;
         }
         if (best >= 0) return best;
     }
     return -1;
+}
+
+static Axes all_splits(const Type *t) {
+    Axes a = 0;
+    for (int d = 0; d < t->rank; d++) a |= t->split[d];
+    return a;
 }
 
 /* Several axes on a dimension stand as an operand or annotation has them. */
@@ -230,8 +261,11 @@ static void decide(Shard *s, Places *p, Op *op) {
     for (int i = 0; i < op->nin; i++) strength |= type_is_split(&op->in[i]->ty);
     for (int i = 0; i < op->nout; i++) {
         Placed *y = place(p, op->out[i]);
-        y->ty = annotated(y) ? y->seed : over_result(op, o, i);
-        y->strength = annotated(y) ? VALUE : strength ? FOLLOWS : 0;
+        Type gives = over_result(op, o, i);
+        y->ty = annotated(y) ? y->seed : gives;
+        if (y->ty.open_sum) y->ty.pending = gives.pending & (Axes)~all_splits(&y->ty);
+        y->ty.open_sum = false;
+        y->strength = annotated(y) || strength ? FOLLOWS : 0;
     }
 }
 
@@ -261,7 +295,7 @@ static void place_argument(Places *p, Places *callee, const Call *c, int i) {
     y->open = i < c->carry && is_free(p, c->op->in[i], &zero) && zero;
     if (annotated(y) && !y->open) {
         y->ty = y->seed;
-        y->strength = MAX(x->strength, VALUE);
+        y->strength = MAX(x->strength, FOLLOWS);
         return;
     }
     y->ty = sliced ? type_slice(&x->ty) : x->ty;

@@ -1,0 +1,354 @@
+/* Tests of stator launch without starting anything: who goes where, the line for mpirun,
+ * and what is made of the words on its stderr. */
+#include "../../frontend/launch.h"
+#include "../../frontend/launch_parts.h"
+#include "driven.h"
+
+/* A machine of 8 cores called here, not root. */
+static Machine eight(void) {
+    return (Machine){.cores = 8, .nodes = 1, .host = "here", .self = "/bin/stator"};
+}
+
+static char *no_env[] = {NULL};
+
+static LaunchPlan *plan_of(const LaunchOptions *o, const Machine *m, char **env) {
+    return launch_plan(mem(), o, m, placement_make(mem(), o, m), "DIR", env);
+}
+
+/* The line for `stator launch -n ranks --threads threads train c.yaml`. */
+static const char *line(int ranks, int threads, const Machine *m) {
+    char *command[] = {"train", "c.yaml"};
+    LaunchOptions o = {.ranks = ranks, .threads = threads, .command = command, .words = 2};
+    return shell_line(mem(), plan_of(&o, m, no_env));
+}
+
+#define ENV(threads) "-x STATOR_THREADS=" threads
+#define END          " -x STATOR_REPORT_DIR=DIR /bin/stator train c.yaml"
+
+/* ---- the line ---- */
+
+TEST(ranks_share_the_cores) {
+    Machine m = eight();
+    EXPECT_STR(line(4, 0, &m),
+               "mpirun -n 4 --map-by slot:PE=2 --bind-to core " ENV("2") END);
+    EXPECT_STR(line(3, 0, &m),
+               "mpirun -n 3 --map-by slot:PE=2 --bind-to core " ENV("2") END);
+    EXPECT_STR(line(2, 3, &m),
+               "mpirun -n 2 --map-by slot:PE=3 --bind-to core " ENV("3") END);
+}
+
+TEST(more_ranks_than_cores) {
+    Machine m = eight();
+    EXPECT_STR(line(9, 0, &m), "mpirun -n 9 --oversubscribe --bind-to none --mca "
+                               "mpi_yield_when_idle 1 " ENV("1") " -x STATOR_BIND=off" END);
+    EXPECT_STR(line(4, 3, &m), "mpirun -n 4 --bind-to none --mca mpi_yield_when_idle 1 "
+                               ENV("3") " -x STATOR_BIND=off" END);
+}
+
+TEST(root_and_forbidden_copies) {
+    Machine m = eight();
+    m.root = m.no_cma = true;
+    EXPECT_STR(line(8, 0, &m),
+               "mpirun --allow-run-as-root -n 8 --map-by slot:PE=1 --bind-to core --mca "
+               "btl_vader_single_copy_mechanism none " ENV("1") END);
+}
+
+TEST(cores_that_were_taken_away) {
+    Machine m = eight();
+    m.narrowed = true;
+    EXPECT_STR(line(2, 0, &m),
+               "mpirun -n 2 --bind-to none " ENV("4") " -x STATOR_BIND=off" END);
+    EXPECT_STR(line(1, 0, &m), "mpirun -n 1 --bind-to none " ENV("8") END);
+}
+
+TEST(ranks_of_an_allocation_of_nodes) {
+    Machine m = eight();
+    m.nodes = 4;
+    EXPECT_STR(line(8, 0, &m),
+               "mpirun -n 8 --map-by slot:PE=4 --bind-to core " ENV("4") END);
+}
+
+TEST(words_for_a_shell) {
+    Machine m = eight();
+    char *command[] = {"it's", "a b", "", "$x"};
+    LaunchOptions o = {.ranks = 1, .program = "p", .command = command, .words = 4};
+    const char *s = shell_line(mem(), plan_of(&o, &m, no_env));
+    EXPECT(strstr(s, " p 'it'\\''s' 'a b' '' '$x'"));
+}
+
+TEST(settings_go_along) {
+    Machine m = eight();
+    char *env[] = {"STATOR_CACHE=/c", "HOME=/h", "STATOR_THREADS=7", "STATOR_BIND=on",
+                   "STATOR_REPORT_DIR=/old", NULL};
+    char *command[] = {"train", "c.yaml"};
+    LaunchOptions o = {.ranks = 9, .command = command, .words = 2};
+    EXPECT_STR(shell_line(mem(), plan_of(&o, &m, env)),
+               "mpirun -n 9 --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 -x "
+               "STATOR_CACHE -x STATOR_BIND " ENV("1") END);
+}
+
+TEST(crowded_ranks_are_warned_of) {
+    Machine m = eight();
+    LaunchOptions o = {.ranks = 9, .program = "p"};
+    EXPECT(strstr(plan_of(&o, &m, no_env)->warning, "9 ranks with 1 thread each share 8"));
+    o.ranks = 8;
+    EXPECT(!plan_of(&o, &m, no_env)->warning);
+}
+
+/* ---- hosts ---- */
+
+static LaunchPlan *plan_on(const char *hosts, int ranks, int threads, Machine *m) {
+    const char *path = in_temp("hosts");
+    write_text(path, hosts);
+    LaunchOptions o = {
+        .ranks = ranks, .threads = threads, .hostfile = path, .program = "p"};
+    return plan_of(&o, m, no_env);
+}
+
+TEST(hosts_in_the_order_of_their_lines) {
+    Machine m = eight();
+    LaunchPlan *p = plan_on("# two\nb slots=2\n\n here slots=1 # this\n", 3, 0, &m);
+    EXPECT_STR(p->seats, "rank 0=b slot=0-3\nrank 1=b slot=4-7\nrank 2=here slot=0-3\n");
+    EXPECT_STR(shell_line(mem(), p), "mpirun -n 3 --rankfile DIR/seats " ENV("4")
+                                     " -x STATOR_REPORT_DIR=DIR p");
+}
+
+TEST(a_host_that_stands_there_twice) {
+    Machine m = eight();
+    EXPECT_STR(plan_on("a slots=1\nb slots=1\na slots=1\n", 3, 8, &m)->seats,
+               "rank 0=a slot=0-7\nrank 1=a slot=8-15\nrank 2=b slot=0-7\n");
+    EXPECT_STR(plan_on("here.cluster slots=1\n127.0.0.1 slots=1\nlocalhost slots=1", 3, 1,
+                       &m)->seats,
+               "rank 0=here slot=0\nrank 1=here slot=1\nrank 2=here slot=2\n");
+}
+
+TEST(a_host_without_slots_gets_a_rank_a_core) {
+    Machine m = eight();
+    const char *s = plan_on("a\nb\n", 9, 1, &m)->seats;
+    EXPECT(strstr(s, "rank 7=a slot=7\nrank 8=b slot=0\n"));
+}
+
+TEST(more_ranks_than_slots) {
+    Machine m = eight();
+    LaunchPlan *p = plan_on("a slots=1\nb slots=2\n", 5, 0, &m);
+    EXPECT_STR(p->seats, "a\nb\nb\na\nb\n");
+    EXPECT(strstr(p->warning, "5 ranks on 3 slots"));
+    EXPECT_STR(shell_line(mem(), p),
+               "mpirun -n 5 --hostfile DIR/seats --map-by seq --oversubscribe --bind-to "
+               "none --mca mpi_yield_when_idle 1 " ENV("2")
+               " -x STATOR_BIND=off -x STATOR_REPORT_DIR=DIR p");
+}
+
+TEST(hostfiles_that_say_nothing_good) {
+    Machine m = eight();
+    EXPECT_FAIL(plan_on("# none\n", 1, 0, &m), EXIT_CONFIG, "names no host");
+    EXPECT_FAIL(plan_on("a\nb slots=0\n", 1, 0, &m), EXIT_CONFIG, ":2:1: error: slots=0");
+    EXPECT_FAIL(plan_on("a slots=99999999999\n", 1, 0, &m), EXIT_CONFIG, "slots=9999");
+    EXPECT_FAIL(plan_on("a slot=2\n", 1, 0, &m), EXIT_CONFIG, "'slot=2' is not understood");
+    EXPECT_FAIL(plan_on("-oProxyCommand=x\n", 1, 0, &m), EXIT_CONFIG, "name of a host");
+}
+
+TEST(ranks_of_a_rank_table) {
+    Machine m = eight();
+    const char *path = in_temp("table.json");
+    write_text(path, "{\"version\":\"1.0\",\"server_count\":\"2\",\"server_list\":["
+                     "{\"server_id\":\"10.0.0.9\",\"device\":["
+                     "{\"device_id\":\"1\",\"rank_id\":\"2\"},"
+                     "{\"device_id\":\"0\",\"rank_id\":\"1\"}]},"
+                     "{\"server_id\":\"10.0.0.8\",\"device\":["
+                     "{\"device_id\":\"5\",\"rank_id\":\"0\"}]}],"
+                     "\"status\":\"completed\"}");
+    LaunchOptions o = {.rank_table = path, .program = "p"};
+    LaunchPlan *p = plan_of(&o, &m, no_env);
+    EXPECT_STR(p->seats, "rank 0=10.0.0.8 slot=0-3\nrank 1=10.0.0.9 slot=0-3\n"
+                         "rank 2=10.0.0.9 slot=4-7\n");
+    EXPECT(strstr(shell_line(mem(), p), "mpirun -n 3 --rankfile"));
+    o.ranks = 4;
+    EXPECT_FAIL(plan_of(&o, &m, no_env), EXIT_CONFIG, "-n is 4, but");
+}
+
+/* ---- what is said on stderr ---- */
+
+static char *heard; /* what went on to the terminal */
+static int result;
+
+/* Feeds mpirun's words, `step` bytes at a time, of a run of 4 ranks on `here`. */
+static void hear(const char *words, size_t step, int exit_code, int64_t oom_kills,
+                 int stopped) {
+    Machine m = eight();
+    LaunchOptions o = {.ranks = 4, .program = "p"};
+    size_t n;
+    FILE *out = open_memstream(&heard, &n);
+    LaunchReport *r = launch_report_new(mem(), out, placement_make(mem(), &o, &m), &m,
+                                        in_temp("none"), false);
+    for (size_t i = 0, length = strlen(words); i < length; i += step)
+        launch_report_take(r, words + i, MIN(step, length - i));
+    result = launch_report_end(r, exit_code << 8, oom_kills, stopped);
+    fclose(out);
+}
+
+#define FRAME                                                                            \
+    "--------------------------------------------------------------------------\n"
+#define NOTICED(rank, signal)                                                            \
+    FRAME "mpirun noticed that process rank " rank " with PID 0 on node here exited on " \
+          "signal " signal " (Killed).\n" FRAME
+#define REPORT(rank, code, message)                                                      \
+    LAUNCH_REPORT_MARK "{\"rank\": " rank ", \"host\": \"b\", \"code\": " code           \
+                       ", \"message\": \"" message "\"}\n"
+
+TEST(words_of_ranks_go_on) {
+    const char *words = "step 1\n---- not a frame\nstep 2\nmpirun: Forwarding signal 10 to "
+                        "job\nno end";
+    hear(words, 1, 0, 0, 0);
+    EXPECT_STR(heard, "step 1\n---- not a frame\nstep 2\nno end");
+    EXPECT(result == 0);
+}
+
+TEST(a_rank_that_was_killed) {
+    for (size_t step = 1; step < 500; step = step * 3 + 1) {
+        hear("hello\n" NOTICED("2", "9"), step, 137, 0, 0);
+        EXPECT_STR(heard,
+                   "hello\n"
+                   "stator: rank 2 of 4 on here killed by signal 9 (SIGKILL)\n"
+                   "  the kernel killed nothing for lack of memory: somebody sent the "
+                   "signal\n"
+                   "  the other ranks were ended\n");
+        EXPECT(result == 137);
+    }
+}
+
+TEST(a_rank_that_the_kernel_killed) {
+    hear(NOTICED("2", "9"), 100, 137, 1, 0);
+    EXPECT(strstr(heard, "the kernel killed 1 process of this machine"));
+    hear(NOTICED("2", "9"), 100, 137, -1, 0);
+    EXPECT(strstr(heard, "if nobody sent the signal, the kernel may have"));
+    hear(NOTICED("2", "11"), 100, 139, 1, 0);
+    EXPECT(!strstr(heard, "kernel"));
+}
+
+TEST(the_first_report_counts) {
+    hear(REPORT("1", "3", "stator: error: no data\\nat all") REPORT("0", "5", "memory")
+             FRAME "MPI_ABORT was invoked on rank 0 in communicator MPI_COMM_WORLD\nwith "
+                   "errorcode 5.\n" FRAME,
+         7, 5, 0, 0);
+    EXPECT_STR(heard, "stator: rank 1 of 4 on b ended with exit code 3\n"
+                      "  stator: error: no data\n"
+                      "  at all\n"
+                      "  later, rank 0: memory\n"
+                      "  the other ranks were ended\n");
+    EXPECT(result == 3);
+}
+
+TEST(a_killed_rank_counts_more_than_those_who_miss_it) {
+    hear(REPORT("0", "6", "rank 3 does not answer") NOTICED("3", "9"), 100, 137, -1, 0);
+    EXPECT(strstr(heard, "stator: rank 3 of 4 on here killed by signal 9"));
+    EXPECT(strstr(heard, "later, rank 0: rank 3 does not answer"));
+    EXPECT(result == 137);
+}
+
+TEST(the_same_failure_everywhere_is_said_once) {
+    hear(REPORT("2", "2", "x.yaml:1:1: error: key model.model_config.num_layers")
+             REPORT("0", "2", "x.yaml:1:1: error: key model.model_config.num_layers"),
+         100, 2, 0, 0);
+    EXPECT_STR(heard, "stator: rank 2 of 4 on b ended with exit code 2\n"
+                      "  x.yaml:1:1: error: key model.model_config.num_layers\n"
+                      "  key: model.model_config.num_layers\n"
+                      "  1 other rank said the same\n"
+                      "  the other ranks were ended\n");
+}
+
+TEST(the_op_of_a_message) {
+    hear(REPORT("2", "134", "check failed in op %h.3: 100% sure"), 100, 134, 0, 0);
+    EXPECT(strstr(heard, "stator: rank 2 of 4 on b stopped itself\n"));
+    EXPECT(strstr(heard, "\n  op: %h.3\n"));
+}
+
+TEST(mpiruns_other_words_are_shown) {
+    const char *words = FRAME "There are not enough slots available\n" FRAME;
+    hear(words, 10, 1, 0, 0);
+    EXPECT(!strncmp(heard, words, strlen(words)));
+    EXPECT(strstr(heard, "stator: error: mpirun ended with exit code 1"));
+    EXPECT(result == EXIT_CONFIG);
+    hear(FRAME "unfinished\n", 10, 1, 0, 0);
+    EXPECT(!strncmp(heard, FRAME "unfinished\n", 86));
+}
+
+TEST(ends_that_are_no_failures) {
+    const char *words =
+        FRAME "mpirun detected that one or more processes exited with non-zero status, "
+              "thus causing\nthe job to be terminated. The first process to do so was:\n\n"
+              "  Process name: [[18968,1],1]\n  Exit code:    75\n" FRAME;
+    hear(words, 10, 75, 0, 0);
+    EXPECT_STR(heard, "");
+    EXPECT(result == 75);
+    hear(NOTICED("1", "10"), 10, 138, 0, SIGINT);
+    EXPECT_STR(heard, "stator: stopped by SIGINT\n");
+    EXPECT(result == 128 + SIGINT);
+}
+
+TEST(a_host_that_is_gone) {
+    hear(FRAME "ORTE has lost communication with a remote daemon.\n\n  HNP daemon   : "
+               "[[1,0],0] on node here\n  Remote daemon: [[1,0],2] on node c7\n\n" FRAME,
+         10, 1, 0, 0);
+    EXPECT(strstr(heard, "stator: host c7 is gone"));
+}
+
+TEST(reports_that_are_none_are_shown) {
+    const char *words = LAUNCH_REPORT_MARK "{\"rank\": 9, \"code\": 1}\n" LAUNCH_REPORT_MARK
+                        "{\"rank\"\n" LAUNCH_REPORT_MARK "[]\n";
+    hear(words, 10, 0, 0, 0);
+    EXPECT_STR(heard, words);
+}
+
+TEST(a_line_without_an_end) {
+    Text t = text_new(mem());
+    for (int i = 0; i < 100000; i++) text_add(&t, "%d,", i);
+    hear(t.s, 4096, 0, 0, 0);
+    EXPECT_STR(heard, t.s);
+    Text framed = text_new(mem());
+    text_add(&framed, FRAME "%s\nend\n", t.s);
+    hear(framed.s, 4096, 0, 0, 0);
+    EXPECT_STR(heard, framed.s);
+}
+
+/* ---- options ---- */
+
+#define REFUSED(words, part)                                                             \
+    do {                                                                                 \
+        RUN_EXPECT(EXIT_CONFIG, "launch " words);                                        \
+        SAID_EXPECT(part);                                                               \
+    } while (0)
+
+TEST(options_that_make_no_sense) {
+    REFUSED("", "what to launch?");
+    REFUSED("-n 2", "what to launch?");
+    REFUSED("train c.yaml", "how many ranks?");
+    REFUSED("--hostfile h train c.yaml", "how many ranks?");
+    REFUSED("-n 0 train c.yaml", "-n 0: write a number from 1");
+    REFUSED("-n 2x train c.yaml", "-n 2x");
+    REFUSED("-n", "-n needs a value");
+    REFUSED("-n 2 --timeout 0 train c.yaml", "--timeout 0");
+    REFUSED("-n 2 --treads 2 train c.yaml", "did you mean --threads?");
+    REFUSED("-n 2 --hostfile a --rank-table b train c.yaml", "leave one out");
+    REFUSED("-n 2 --hostfile nowhere train c.yaml", "nowhere");
+    REFUSED("--rank-table nowhere.json train c.yaml", "nowhere.json");
+    REFUSED("-n 2 launch -n 2 train", "a rank cannot launch ranks");
+    REFUSED("-n 2 train c.yaml : x", "ends a command for mpirun");
+    setenv("OMPI_COMM_WORLD_RANK", "0", 1);
+    REFUSED("-n 2 train c.yaml", "already a rank");
+}
+
+TEST(a_dry_run_prints_and_starts_nothing) {
+    write_text(in_temp("hosts"), "nobody-here slots=2\n");
+    RUN_EXPECT(0, arena_printf(mem(), "launch -n 2 --threads=3 --hostfile %s --dry-run "
+                                      "train nowhere.yaml", in_temp("hosts")));
+    SAID_EXPECT("#   rank 0=nobody-here slot=0-2\n#   rank 1=nobody-here slot=3-5\n");
+    SAID_EXPECT("-n 2 --rankfile /tmp/stator-launch-XXXXXX/seats");
+    SAID_EXPECT("/stator train nowhere.yaml\n");
+}
+
+TEST(help_of_launch) {
+    RUN_EXPECT(0, "launch --help");
+    SAID_EXPECT("--rank-table");
+    RUN_EXPECT(0, "help launch");
+}
