@@ -161,32 +161,36 @@ static LLVMValueRef map_valid(MapContext *c) {
     return to_float(c->e, bit, float_like(c->e, c->in[0]));
 }
 
-/* Do the lanes of a vector, which lie in one row, lie side by side in the whole tensor? */
-static bool lanes_adjoin(const Part *p, int64_t inner, int vl) {
-    int64_t run = p->size[p->ngroups - 1];
-    return run % inner == 0 || (inner % run == 0 && run % vl == 0);
+/* Where the lanes of a vector from element c->element of a part on stand in the whole, less
+ * the base; a vector lies within a row of the kernel. Runs of `run` elements are adjacent. */
+static LLVMValueRef lanes_of_part(MapContext *c, LLVMValueRef lane) {
+    Emit *e = c->e;
+    int64_t run = c->part->size[c->part->ngroups - 1];
+    if (run % c->inner == 0) { /* so is the row */
+        LLVMValueRef row = part_distance(e, c->part, c->row);
+        LLVMValueRef at = emit_add(e, row, emit_sub(e, c->element, c->row));
+        return emit_add(e, emit_splat(e, at), lane);
+    }
+    if (run < e->vl) {
+        return part_distance(e, c->part, emit_add(e, emit_splat(e, c->element), lane));
+    }
+    LLVMValueRef first = emit_splat(e, part_distance(e, c->part, c->element));
+    if (run % e->vl == 0) return emit_add(e, first, lane);
+    LLVMValueRef size = emit_i64(e, run);
+    LLVMValueRef left = emit_sub(e, size, emit_rem(e, c->element, size));
+    LLVMValueRef next = part_distance(e, c->part, emit_add(e, c->element, left));
+    next = emit_splat(e, emit_sub(e, next, left));
+    LLVMValueRef here = LLVMBuildICmp(e->b, LLVMIntSLT, lane, emit_splat(e, left), "");
+    return emit_add(e, emit_select(e, here, first, next), lane);
 }
 
-/* Numbers in the whole tensor of the lanes, <vl x i64>. */
+/* Numbers of the lanes in the whole tensor, <vl x i64>. */
 static LLVMValueRef lane_elements(MapContext *c) {
     Emit *e = c->e;
-    LLVMTypeRef wide = emit_vec(e->i64, e->vl);
-    LLVMValueRef lane = LLVMBuildZExt(e->b, emit_iota(e), wide, "");
+    LLVMValueRef lane = LLVMBuildZExt(e->b, emit_iota(e), emit_vec(e->i64, e->vl), "");
     if (!c->element) lower_refuse(c->op, "one number a row of a larger kernel");
-    if (!c->part) return emit_add(e, emit_splat_n(e, c->element, e->vl), lane);
-    if (!lanes_adjoin(c->part, c->inner, e->vl)) {
-        LLVMValueRef at = emit_add(e, emit_splat_n(e, c->element, e->vl), lane);
-        at = part_distance(e, c->part, at);
-        return emit_add(e, at, emit_splat_n(e, c->base, e->vl));
-    }
-    LLVMValueRef first;
-    if (c->part->size[c->part->ngroups - 1] % c->inner == 0) { /* a row lies in one piece */
-        first = part_distance(e, c->part, c->row);
-        first = emit_add(e, first, emit_sub(e, c->element, c->row));
-    } else {
-        first = part_distance(e, c->part, c->element);
-    }
-    return emit_add(e, emit_splat_n(e, emit_add(e, first, c->base), e->vl), lane);
+    if (!c->part) return emit_add(e, emit_splat(e, c->element), lane);
+    return emit_add(e, lanes_of_part(c, lane), emit_splat(e, c->base));
 }
 
 /* keep where philox word 0 of (element, site, layer) >= p 2^32, scaled by 1/(1-p) */

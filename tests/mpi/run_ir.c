@@ -1,4 +1,4 @@
-/* run_ir.c - run_ir FILE.ir THREADS: on every rank of the module's mesh, the compiled
+/* run_ir.c - run_ir FILE.ir THREADS CPU: on every rank of the module's mesh, the compiled
  * program of a module of level local against the interpreter, which runs all ranks in one
  * process. Ends with 0 when every result of every rank agrees, run for run the same bits,
  * and all ranks compiled the same text. */
@@ -69,7 +69,7 @@ int main(int argc, char **argv) {
     Arena *mem = arena_new();
     size_t n;
     comm_start();
-    if (argc != 3) fail(EXIT_CONFIG, "usage: run_ir FILE.ir THREADS");
+    if (argc != 4) fail(EXIT_CONFIG, "usage: run_ir FILE.ir THREADS CPU");
     char *text = file_read(mem, argv[1], 1 << 20, &n, EXIT_DATA);
     Module *m = module_parse(mem, argv[1], text, n);
     Func *f = entry_of(m);
@@ -77,7 +77,7 @@ int main(int argc, char **argv) {
     Tensor ***arg = sample_arguments(mem, f), ***want = sample_results(mem, f);
     interp_run(mem, f, arg, want);
     PassOptions po = pass_options_default();
-    CompileOptions co = {.threads = atoi(argv[2]), .no_cache = true};
+    CompileOptions co = {.cpu = argv[3], .threads = atoi(argv[2]), .no_cache = true};
     Program *p = program_make(mem, module_clone(mem, m), passes, &po, &co);
     program_allocate(p, NULL, 0);
     run_once(p, arg[comm_rank()]);
