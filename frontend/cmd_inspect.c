@@ -43,12 +43,12 @@ static bool has(Arena *mem, const char *dir, const char *name) {
 static const char *check_file(Arena *mem, const char *folder, const Manifest *m, int i) {
     FileMap map = {0};
     char hex[33];
-    file_map(&map, path_join(mem, folder, ckpt_file_name[i]));
+    file_map(&map, path_join(mem, folder, m->file[i].name));
     hash_hex(map.bytes ? map.bytes : (const unsigned char *)"", map.n, hex);
     file_unmap(&map);
     if (!strcmp(hex, m->file[i].xxh3)) return NULL;
-    return arena_printf(mem, "%s: its checksum is %s, not %s as saved", ckpt_file_name[i],
-                        hex, m->file[i].xxh3);
+    return arena_printf(mem, "%s: its checksum is %s, not %s as saved",
+                        m->file[i].name, hex, m->file[i].xxh3);
 }
 
 static const char *checkpoint_wrong(Arena *mem, const char *folder, Manifest *m) {
@@ -57,7 +57,7 @@ static const char *checkpoint_wrong(Arena *mem, const char *folder, Manifest *m)
     if (m->version > CKPT_VERSION)
         return arena_printf(mem, "format version %lld is newer than this stator's %d",
                             (long long)m->version, CKPT_VERSION);
-    for (int i = 0; i < CKPT_FILES && !wrong; i++) wrong = check_file(mem, folder, m, i);
+    for (int i = 0; i < m->nfiles && !wrong; i++) wrong = check_file(mem, folder, m, i);
     return wrong;
 }
 
@@ -68,18 +68,24 @@ static void say_state(Arena *mem, const char *state_json) {
         printf("  %-12s %.400s\n", e->key, json_raw(mem, e));
 }
 
+static void say_file(Arena *mem, const char *folder, const CkptFile *f) {
+    unsigned long long bytes = f->bytes;
+    if (f->rank < 0) {
+        printf("  %-32s %12llu bytes, which rank wrote what\n", f->name, bytes);
+        return;
+    }
+    const char *path = path_join(mem, folder, f->name);
+    Safetensors *s = safetensors_open(mem, path, EXIT_CHECKPOINT);
+    printf("  %-32s %12llu bytes, %d tensors\n", f->name, bytes, s->n);
+    safetensors_close(s);
+}
+
 void inspect_checkpoint(Arena *mem, const char *folder) {
     Manifest m;
     const char *wrong = checkpoint_wrong(mem, folder, &m);
     if (wrong) fail(EXIT_CHECKPOINT, "checkpoint %s is damaged: %s", folder, wrong);
     printf("%s: checkpoint of step %lld\n", folder, (long long)m.step);
-    for (int i = 0; i < CKPT_FILES; i++) {
-        const char *path = path_join(mem, folder, ckpt_file_name[i]);
-        Safetensors *s = safetensors_open(mem, path, EXIT_CHECKPOINT);
-        printf("  %-22s %12llu bytes, %d tensors\n", ckpt_file_name[i],
-               (unsigned long long)m.file[i].bytes, s->n);
-        safetensors_close(s);
-    }
+    for (int i = 0; i < m.nfiles; i++) say_file(mem, folder, &m.file[i]);
     say_state(mem, m.state_json);
 }
 

@@ -11,11 +11,39 @@
 #include <unistd.h>
 
 #define MAX_MANIFEST (64u << 20)
+#define MAX_RANKS    99999
 #define SEAL_HEAD    "\"xxh3\": \""
 #define SEAL_END     "\"\n}\n"
 
 const char *const ckpt_file_name[CKPT_FILES] = {"model.safetensors",
                                                 "optimizer.safetensors"};
+
+/* Names. */
+
+CkptFile ckpt_file(int64_t version, int kind, int rank) {
+    CkptFile f = {.kind = kind, .rank = rank};
+    if (rank < 0)
+        snprintf(f.name, sizeof f.name, "%s", CKPT_LAYOUT);
+    else if (version == CKPT_WHOLE)
+        snprintf(f.name, sizeof f.name, "%s", ckpt_file_name[kind]);
+    else
+        snprintf(f.name, sizeof f.name, "%s.rank_%05d.safetensors",
+                 kind == CKPT_MODEL ? "model" : "optimizer", rank);
+    return f;
+}
+
+/* Only names that ckpt_file makes; they hold no '/'. */
+static bool parse_file_name(int64_t version, const char *name, CkptFile *f) {
+    const char *digits = strstr(name, ".rank_");
+    long rank = digits ? strtol(digits + 6, NULL, 10) : 0;
+    if (rank < 0 || rank > MAX_RANKS) return false;
+    for (int kind = 0; kind < CKPT_FILES; kind++) {
+        *f = ckpt_file(version, kind, (int)rank);
+        if (!strcmp(f->name, name)) return true;
+    }
+    *f = ckpt_file(version, CKPT_MODEL, -1);
+    return version != CKPT_WHOLE && !strcmp(f->name, name);
+}
 
 /* Manifests. */
 
@@ -25,10 +53,10 @@ Text manifest_text(Arena *mem, const Manifest *m) {
     text_add(&t, "{\n\"format\": \"stator checkpoint\",\n\"version\": %lld,\n",
              (long long)m->version);
     text_add(&t, "\"step\": %lld,\n\"files\": [\n", (long long)m->step);
-    for (int i = 0; i < CKPT_FILES; i++)
+    for (int i = 0; i < m->nfiles; i++)
         text_add(&t, "{\"name\": \"%s\", \"size\": %llu, \"xxh3\": \"%s\"}%s\n",
-                 ckpt_file_name[i], (unsigned long long)m->file[i].bytes, m->file[i].xxh3,
-                 i + 1 < CKPT_FILES ? "," : "");
+                 m->file[i].name, (unsigned long long)m->file[i].bytes, m->file[i].xxh3,
+                 i + 1 < m->nfiles ? "," : "");
     text_add(&t, "],\n\"state\": ");
     text_add_bytes(&t, m->state_json, strlen(m->state_json));
     text_add(&t, ",\n");
@@ -37,30 +65,39 @@ Text manifest_text(Arena *mem, const Manifest *m) {
     return t;
 }
 
-static void parse_files(const Json *list, Manifest *m) {
-    json_want(list, JSON_ARRAY);
-    int i = 0;
-    for (const Json *f = list->first; f; f = f->next, i++) {
-        if (i == CKPT_FILES ||
-            strcmp(json_string(json_need(f, "name")), ckpt_file_name[i]))
-            json_fail(f, NULL, "another file than expected");
-        m->file[i].bytes = (uint64_t)json_i64(json_need(f, "size"), 0, INT64_MAX);
-        snprintf(m->file[i].xxh3, sizeof m->file[i].xxh3, "%s",
-                 json_string(json_need(f, "xxh3")));
-    }
-    if (i != CKPT_FILES) json_fail(list, NULL, "%d files, not %d", i, CKPT_FILES);
+static bool in_order(const CkptFile *a, const CkptFile *b) {
+    return a->rank < b->rank || (a->rank == b->rank && a->kind < b->kind);
 }
 
-static void parse_manifest(Arena *mem, const char *path, const char *text, size_t n,
-                           Manifest *m) {
-    const Json *root = json_parse(mem, path, text, n, MAX_MANIFEST, EXIT_CHECKPOINT);
+static void parse_files(Arena *mem, const Json *list, Manifest *m) {
+    json_want(list, JSON_ARRAY);
+    m->file = NEW_ARRAY(mem, CkptFile, (size_t)list->n);
+    for (const Json *f = list->first; f; f = f->next) {
+        CkptFile *to = &m->file[m->nfiles];
+        const char *name = json_string(json_need(f, "name"));
+        if (!parse_file_name(m->version, name, to) ||
+            (m->nfiles && !in_order(to - 1, to)))
+            json_fail(f, NULL, "another file than expected");
+        m->nfiles++;
+        to->bytes = (uint64_t)json_i64(json_need(f, "size"), 0, INT64_MAX);
+        snprintf(to->xxh3, sizeof to->xxh3, "%s", json_string(json_need(f, "xxh3")));
+    }
+    if (m->version == CKPT_WHOLE && m->nfiles != CKPT_FILES)
+        json_fail(list, NULL, "%d files, not %d", m->nfiles, CKPT_FILES);
+    if (m->version == CKPT_PARTS && (!m->nfiles || m->file[0].rank >= 0))
+        json_fail(list, NULL, "no " CKPT_LAYOUT);
+}
+
+static void parse_manifest(Arena *mem, const char *text, Manifest *m) {
+    const Json *root = json_parse(mem, "manifest.json", text, strlen(text), MAX_MANIFEST,
+                                  EXIT_CHECKPOINT);
     const Json *format = json_need(root, "format");
     if (strcmp(json_string(format), "stator checkpoint"))
         json_fail(format, NULL, "this is the manifest of something else");
     m->version = json_i64(json_need(root, "version"), 1, INT64_MAX);
     if (m->version > CKPT_VERSION) return;
     m->step = json_i64(json_need(root, "step"), 0, INT64_MAX);
-    parse_files(json_need(root, "files"), m);
+    parse_files(mem, json_need(root, "files"), m);
     const Json *state = json_need(root, "state");
     json_want(state, JSON_OBJECT);
     m->state_json = json_raw(mem, state);
@@ -76,34 +113,52 @@ static bool sealed(const char *text, size_t n) {
     return !memcmp(text + n - tail, want, tail);
 }
 
-static const char *compare_sizes(Arena *mem, const char *folder, const Manifest *m) {
-    for (int i = 0; i < CKPT_FILES; i++) {
+const char *manifest_sizes(Arena *mem, const char *folder, const Manifest *m) {
+    for (int i = 0; i < m->nfiles; i++) {
         struct stat st;
-        if (stat(path_join(mem, folder, ckpt_file_name[i]), &st) != 0)
-            return arena_printf(mem, "%s: %s", ckpt_file_name[i], strerror(errno));
-        if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != m->file[i].bytes)
+        const CkptFile *f = &m->file[i];
+        if (stat(path_join(mem, folder, f->name), &st) != 0)
+            return arena_printf(mem, "%s: %s", f->name, strerror(errno));
+        if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != f->bytes)
             return arena_printf(mem, "%s has %lld bytes, not the %llu that were saved",
-                                ckpt_file_name[i], (long long)st.st_size,
-                                (unsigned long long)m->file[i].bytes);
+                                f->name, (long long)st.st_size,
+                                (unsigned long long)f->bytes);
     }
     return NULL;
 }
 
-const char *manifest_read(Arena *mem, const char *folder, Manifest *m) {
+const char *manifest_fetch(Arena *mem, const char *folder, const char **text) {
     const char *path = path_join(mem, folder, "manifest.json");
-    *m = (Manifest){0};
-    if (!file_exists(path)) return "manifest.json is missing";
     Catch c;
+    size_t n;
+    if (!file_exists(path)) return "manifest.json is missing";
     if (CATCH(c)) {
-        size_t n;
-        char *text = file_read(mem, path, MAX_MANIFEST, &n, EXIT_CHECKPOINT);
-        if (!sealed(text, n)) fail(EXIT_CHECKPOINT, "its own checksum differs");
-        parse_manifest(mem, path, text, n, m);
+        *text = file_read(mem, path, MAX_MANIFEST, &n, EXIT_CHECKPOINT);
+        if (!sealed(*text, n) || strlen(*text) != n)
+            fail(EXIT_CHECKPOINT, "its own checksum differs");
         catch_end(&c);
-    } else {
-        return arena_printf(mem, "manifest.json: %.1000s", c.message);
+        return NULL;
     }
-    return m->version > CKPT_VERSION ? NULL : compare_sizes(mem, folder, m);
+    return arena_printf(mem, "manifest.json: %.1000s", c.message);
+}
+
+const char *manifest_parse(Arena *mem, const char *text, Manifest *m) {
+    Catch c;
+    *m = (Manifest){0};
+    if (CATCH(c)) {
+        parse_manifest(mem, text, m);
+        catch_end(&c);
+        return NULL;
+    }
+    return arena_printf(mem, "manifest.json: %.1000s", c.message);
+}
+
+const char *manifest_read(Arena *mem, const char *folder, Manifest *m) {
+    const char *text = NULL;
+    *m = (Manifest){0};
+    const char *wrong = manifest_fetch(mem, folder, &text);
+    if (!wrong) wrong = manifest_parse(mem, text, m);
+    return wrong || m->version > CKPT_VERSION ? wrong : manifest_sizes(mem, folder, m);
 }
 
 /* Folders. */

@@ -1,51 +1,48 @@
 /* ckpt_save.c - saving checkpoints; see ckpt.h. The order of the calls is the point: each
- * one leaves the folder in a state from which loading finds a complete checkpoint. */
+ * one leaves the folder in a state from which loading finds a complete checkpoint. Rank 0
+ * makes the folder and gives it its name; each rank writes its own files into it. */
 #define _GNU_SOURCE
-#define XXH_INLINE_ALL
 #include "../ir/json.h"
-#include "ckpt_files.h"
-#include "safetensors.h"
+#include "ckpt_shard.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <xxhash.h>
-
-/* Chunks stay in the cache between hashing and writing. */
-#define CHUNK_BYTES (1u << 20)
-#define FLUSH_BYTES (32u << 20)
 
 void (*ckpt_failpoint)(const char *where);
-
-typedef struct SaveFile {
-    SafeTensor *t;
-    int n, fd;
-    int *order;
-    Text header;
-    uint64_t bytes, written;
-    XXH3_state_t hash;
-} SaveFile;
 
 typedef struct Save {
     Arena *mem;
     const char *dir;
     char name[CKPT_NAME_BYTES], tmp[CKPT_NAME_BYTES + 4];
+    char token[CKPT_NAME_BYTES]; /* file in tmp by which ranks know that they see it */
     int dir_fd, tmp_fd;
-    SaveFile file[CKPT_FILES];
+    Crew crew;
+    const CkptTensor *const *t; /* [1], or [ranks] when one process plays all */
+    int n;
+    Text table;
     Manifest manifest;
+    Shard *shard; /* [nshards]; those of far ranks come last */
+    int nshards;
+    CkptFile *file; /* [ranks][CKPT_FILES] as written; no name: none */
     char *why;
     size_t why_size;
 } Save;
-
-static void reach(const char *where) {
-    if (ckpt_failpoint) ckpt_failpoint(where);
-}
 
 static int give_up(Save *s, int error, const char *doing, const char *name) {
     snprintf(s->why, s->why_size, "cannot %s %s/%s: %s", doing, s->dir, name,
              strerror(error));
     return error;
+}
+
+static bool is_root(const Save *s) {
+    return s->crew.rank == 0;
+}
+
+static int agree(Save *s, int error) {
+    return crew_agree(&s->crew, error, s->why, s->why_size);
 }
 
 /* Everything that can be wrong with the arguments, before the disk is touched. */
@@ -65,33 +62,40 @@ static int check_state(Save *s, const char *state_json) {
     return EINVAL;
 }
 
-static int lay_out(Save *s, const CkptTensor *t, int n) {
-    for (int f = 0; f < CKPT_FILES; f++) {
-        s->file[f].t = NEW_ARRAY(s->mem, SafeTensor, (size_t)n);
-        s->file[f].fd = -1;
-    }
-    for (int i = 0; i < n; i++) {
-        check(t[i].file >= 0 && t[i].file < CKPT_FILES);
-        SaveFile *f = &s->file[t[i].file];
-        SafeTensor *to = &f->t[f->n++];
-        *to = (SafeTensor){.name = t[i].name,
-                           .dtype = (int)t[i].dtype,
-                           .rank = t[i].rank,
-                           .data = t[i].data};
-        memcpy(to->dim, t[i].dim, sizeof to->dim);
-    }
-    for (int i = 0; i < CKPT_FILES; i++) {
-        SaveFile *f = &s->file[i];
-        if (!safetensors_layout(s->mem, f->t, f->n, &f->header, &f->order, &f->bytes))
-            continue;
-        snprintf(s->why, s->why_size, "%s: two tensors of one name, or a bad shape",
-                 ckpt_file_name[i]);
-        return EINVAL;
-    }
-    return 0;
+static int plan_shard(Save *s, int rank, const CkptTensor *t) {
+    Shard *shard = &s->shard[s->nshards++];
+    const ShardFile *bad = shard_plan(s->mem, shard, s->manifest.version, rank, t, s->n);
+    if (!bad) return 0;
+    snprintf(s->why, s->why_size, "%s: two tensors of one name, or a bad shape",
+             bad->as.name);
+    return EINVAL;
 }
 
-/* The .tmp folder. Its lock tells a concurrent load that it is no leftover. */
+/* This rank's own files, or those of all ranks that this process plays. */
+static int plan(Save *s, int played) {
+    const CkptTensor *t = s->t[0];
+    const Mesh *mesh = ckpt_mesh(t, s->n);
+    check(!mesh || mesh_ranks(mesh) == s->crew.ranks);
+    s->manifest.version = ckpt_all_whole(t, s->n) ? CKPT_WHOLE : CKPT_PARTS;
+    s->table = table_text(s->mem, t, s->n);
+    s->shard = NEW_ARRAY(s->mem, Shard, (size_t)s->crew.ranks);
+    s->file = NEW_ARRAY(s->mem, CkptFile, (size_t)s->crew.ranks * CKPT_FILES);
+    char mine[33];
+    hash_hex(s->table.s, s->table.n, mine);
+    if (strcmp(mine, crew_share(&s->crew, s->mem, mine))) {
+        snprintf(s->why, s->why_size, "it has other tensors to save than rank 0");
+        return EINVAL;
+    }
+    int error = 0;
+    for (int r = 0; r < played && !error; r++)
+        error = plan_shard(s, played > 1 ? r : s->crew.rank, s->t[r]);
+    return error;
+}
+
+/* The folder. */
+
+/* The lock tells a concurrent load that it is no leftover; it is shared with the other
+ * ranks, so that it lasts as long as any of them writes. */
 static int make_folder(Save *s) {
     int error = dir_make(s->dir);
     if (error) return give_up(s, error, "create", "");
@@ -100,7 +104,7 @@ static int make_folder(Save *s) {
     error = ckpt_remove(s->dir_fd, s->tmp);
     if (error && error != ENOENT) return give_up(s, error, "clear the leftover", s->tmp);
     if (mkdirat(s->dir_fd, s->tmp, 0755) != 0) return give_up(s, errno, "create", s->tmp);
-    reach("folder");
+    ckpt_reach("folder");
     s->tmp_fd = openat(s->dir_fd, s->tmp, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (s->tmp_fd < 0) return give_up(s, errno, "open", s->tmp);
     if (flock(s->tmp_fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
@@ -108,86 +112,122 @@ static int make_folder(Save *s) {
     return 0;
 }
 
-/* Reserves the room of all files before the first is written. Where the file system
- * cannot reserve, write() is what finds the disk full. */
-static int reserve_files(Save *s) {
-    for (int i = 0; i < CKPT_FILES; i++) {
-        SaveFile *f = &s->file[i];
-        f->fd = openat(s->tmp_fd, ckpt_file_name[i],
-                       O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
-        if (f->fd < 0) return give_up(s, errno, "create", ckpt_file_name[i]);
-        int error;
-        do error = fallocate(f->fd, 0, 0, (off_t)f->bytes) == 0 ? 0 : errno;
-        while (error == EINTR);
-        if (error && error != EOPNOTSUPP && error != ENOSYS)
-            return give_up(s, error, "reserve the room for", ckpt_file_name[i]);
-    }
-    reach("reserved");
-    return 0;
+static int make_token(Save *s) {
+    uint64_t random[2];
+    if (getrandom(random, sizeof random, 0) != sizeof random)
+        return give_up(s, errno, "name a file in", s->tmp);
+    snprintf(s->token, sizeof s->token, "token_%016llx%016llx",
+             (unsigned long long)random[0], (unsigned long long)random[1]);
+    Text text = text_new(s->mem);
+    text_add(&text, "ranks that see this share the folder\n");
+    int error = shard_write_text(s->tmp_fd, s->token, &text, NULL);
+    flock(s->tmp_fd, LOCK_SH);
+    return error ? give_up(s, error, "write", s->token) : 0;
 }
 
-static int write_all(int fd, const char *p, size_t n) {
-    while (n) {
-        ssize_t put = write(fd, p, n);
-        if (put < 0 && errno == EINTR) continue;
-        if (put < 0) return errno;
-        p += put;
-        n -= (size_t)put;
+static bool see_folder(Save *s) {
+    const char *tmp = path_join(s->mem, s->dir, s->tmp);
+    int fd = open(tmp, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0) return false;
+    if (faccessat(fd, s->token, F_OK, 0) != 0) {
+        close(fd);
+        return false;
     }
-    return 0;
+    flock(fd, LOCK_SH | LOCK_NB);
+    s->tmp_fd = fd;
+    return true;
 }
 
-static int put(SaveFile *f, const char *p, uint64_t n) {
-    while (n) {
-        size_t part = (size_t)MIN(n, CHUNK_BYTES);
-        XXH3_128bits_update(&f->hash, p, part);
-        int error = write_all(f->fd, p, part);
+/* Which ranks write into rank 0's folder themselves? The others' files rank 0 writes. */
+static int share_out(Save *s) {
+    if (s->crew.alone) return 0;
+    const char *token = crew_share(&s->crew, s->mem, s->token);
+    snprintf(s->token, sizeof s->token, "%s", token);
+    crew_ask_far(&s->crew, s->mem, is_root(s) || see_folder(s));
+    if (!is_root(s)) return 0;
+    if (unlinkat(s->tmp_fd, s->token, 0) != 0)
+        return give_up(s, errno, "delete", s->token);
+    for (int r = 1; r < s->crew.ranks; r++) {
+        int error = s->crew.far[r] ? plan_shard(s, r, s->t[0]) : 0;
         if (error) return error;
-        f->written += part;
-        p += part;
-        n -= part;
-        /* Starts the disk early, so that the fsync at the end has less to wait for. It is
-         * only a hint: errors show at fsync. */
-        if (f->written % FLUSH_BYTES < part)
-            sync_file_range(f->fd, 0, 0, SYNC_FILE_RANGE_WRITE);
     }
     return 0;
 }
 
-static uint64_t bytes_of(const SafeTensor *t) {
-    return (uint64_t)safetensors_count(t) * dtype_bytes[t->dtype];
+/* The files. */
+
+static bool is_far(const Save *s, const Shard *shard) {
+    return !s->crew.alone && s->crew.far[shard->rank];
 }
 
-static int write_file(Save *s, int i) {
-    SaveFile *f = &s->file[i];
-    XXH3_128bits_reset(&f->hash);
-    int error = put(f, f->header.s, f->header.n);
-    for (int k = 0; k < f->n && !error; k++) {
-        const SafeTensor *t = &f->t[f->order[k]];
-        error = put(f, t->data, bytes_of(t));
-        reach("tensor");
-    }
-    if (!error) check(f->written == f->bytes);
-    if (!error && fsync(f->fd) != 0) error = errno;
-    if (close(f->fd) != 0 && !error) error = errno;
-    f->fd = -1;
-    if (error) return give_up(s, error, "write", ckpt_file_name[i]);
-    XXH128_hash_t h = XXH3_128bits_digest(&f->hash);
-    s->manifest.file[i].bytes = f->bytes;
-    snprintf(s->manifest.file[i].xxh3, sizeof s->manifest.file[i].xxh3, "%016llx%016llx",
-             (unsigned long long)h.high64, (unsigned long long)h.low64);
-    reach("file");
+/* Reserves the room of all files before the first is written. */
+static int create_files(Save *s) {
+    for (int i = 0; i < s->nshards; i++)
+        for (int k = 0; k < CKPT_FILES; k++) {
+            const ShardFile *f = &s->shard[i].file[k];
+            int error = f->there && s->tmp_fd >= 0 ? shard_create(f, s->tmp_fd) : 0;
+            if (error) return give_up(s, error, "create and reserve", f->as.name);
+        }
+    ckpt_reach("reserved");
     return 0;
+}
+
+/* The first failure stays; data of a far rank are taken in any case. */
+static void write_shard(Save *s, Shard *shard, int *error) {
+    Pipe pipe, *from = NULL;
+    char *chunk = NULL;
+    if (is_far(s, shard)) {
+        pipe = pipe_of(s->mem, shard->rank, shard_data_bytes(shard));
+        chunk = arena_alloc(s->mem, CKPT_CHUNK_BYTES);
+        from = &pipe;
+    }
+    for (int k = 0; k < CKPT_FILES; k++) {
+        ShardFile *f = &shard->file[k];
+        if (!f->there || (*error && !from)) continue;
+        int failed = shard_write(f, s->tmp_fd, from, chunk);
+        if (failed && !*error) *error = give_up(s, failed, "write", f->as.name);
+        s->file[shard->rank * CKPT_FILES + k] = f->as;
+    }
+}
+
+/* A far rank sends; all others write, and rank 0 then what the far ones send. */
+static int write_files(Save *s) {
+    int error = 0;
+    if (!is_root(s) && s->tmp_fd < 0) {
+        Pipe to = pipe_of(s->mem, 0, shard_data_bytes(&s->shard[0]));
+        shard_send(&s->shard[0], &to);
+        return 0;
+    }
+    for (int i = 0; i < s->nshards; i++) write_shard(s, &s->shard[i], &error);
+    if (!error && !is_root(s) && fsync(s->tmp_fd) != 0)
+        error = give_up(s, errno, "sync", s->tmp);
+    return error;
+}
+
+static void gather_files(Save *s) {
+    if (s->crew.alone) return;
+    size_t each = sizeof(CkptFile) * CKPT_FILES;
+    const CkptFile *all = crew_gather(&s->crew, s->mem,
+                                      &s->file[s->crew.rank * CKPT_FILES], each);
+    for (int r = 1; r < s->crew.ranks; r++)
+        if (!s->crew.far[r])
+            memcpy(&s->file[r * CKPT_FILES], &all[r * CKPT_FILES], each);
 }
 
 static int write_manifest(Save *s) {
-    Text text = manifest_text(s->mem, &s->manifest);
-    int fd = openat(s->tmp_fd, "manifest.json",
-                    O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
-    if (fd < 0) return give_up(s, errno, "create", "manifest.json");
-    int error = write_all(fd, text.s, text.n);
-    if (!error && fsync(fd) != 0) error = errno;
-    if (close(fd) != 0 && !error) error = errno;
+    Manifest *m = &s->manifest;
+    int most = s->crew.ranks * CKPT_FILES, error;
+    m->file = NEW_ARRAY(s->mem, CkptFile, (size_t)most + 1);
+    if (m->version == CKPT_PARTS) {
+        CkptFile *f = &m->file[m->nfiles++];
+        *f = ckpt_file(m->version, CKPT_MODEL, -1);
+        error = shard_write_text(s->tmp_fd, f->name, &s->table, f);
+        if (error) return give_up(s, error, "write", f->name);
+    }
+    for (int i = 0; i < most; i++)
+        if (s->file[i].name[0]) m->file[m->nfiles++] = s->file[i];
+    Text text = manifest_text(s->mem, m);
+    error = shard_write_text(s->tmp_fd, "manifest.json", &text, NULL);
     if (!error && fsync(s->tmp_fd) != 0) error = errno;
     return error ? give_up(s, error, "write", "manifest.json") : 0;
 }
@@ -195,7 +235,7 @@ static int write_manifest(Save *s) {
 /* Gives the folder its name. One of that step may be there already (saved again after
  * going back): then the two change names, and the old one is the .tmp. */
 static int publish(Save *s) {
-    reach("rename.before");
+    ckpt_reach("rename.before");
     if (renameat(s->dir_fd, s->tmp, s->dir_fd, s->name) != 0) {
         int error = errno;
         if (error == ENOTEMPTY || error == EEXIST)
@@ -203,9 +243,9 @@ static int publish(Save *s) {
                         ? 0
                         : errno;
         if (error) return give_up(s, error, "rename a complete checkpoint to", s->name);
-        reach("exchanged");
+        ckpt_reach("exchanged");
     }
-    reach("rename.after");
+    ckpt_reach("rename.after");
     if (fsync(s->dir_fd) != 0) return give_up(s, errno, "sync the folder of", s->name);
     return 0;
 }
@@ -218,7 +258,7 @@ static int point_latest(Save *s) {
     int error = file_write_atomic(path_join(s->mem, s->dir, "latest"), line, (size_t)n);
     if (!error && fsync(s->dir_fd) != 0) error = errno;
     if (error) return give_up(s, error, "write", "latest");
-    reach("latest");
+    ckpt_reach("latest");
     return 0;
 }
 
@@ -230,7 +270,7 @@ static int delete_one(Save *s, const char *name) {
     if (error && error != ENOENT) return give_up(s, error, "delete", tmp);
     if (renameat(s->dir_fd, name, s->dir_fd, tmp) != 0)
         return give_up(s, errno, "delete", name);
-    reach("delete");
+    ckpt_reach("delete");
     error = ckpt_remove(s->dir_fd, tmp);
     return error ? give_up(s, error, "delete", tmp) : 0;
 }
@@ -256,45 +296,83 @@ static int delete_older(Save *s, int keep) {
     return error;
 }
 
-static void close_files(Save *s) {
-    for (int i = 0; i < CKPT_FILES; i++)
-        if (s->file[i].fd >= 0) close(s->file[i].fd);
-    if (s->tmp_fd >= 0) close(s->tmp_fd);
+/* The whole. */
+
+static int make_on_root(Save *s) {
+    if (!is_root(s)) return 0;
+    int error = make_folder(s);
+    return error || s->crew.alone ? error : make_token(s);
 }
 
-static int save(Save *s, const CkptTensor *t, int n, const char *state_json, int keep) {
-    int error = lay_out(s, t, n);
+static int finish_on_root(Save *s) {
+    if (!is_root(s)) return 0;
+    int error = write_manifest(s);
+    return error ? error : publish(s);
+}
+
+static int tidy_on_root(Save *s, int keep) {
+    if (!is_root(s)) return 0;
+    int error = point_latest(s);
+    return error ? error : delete_older(s, keep);
+}
+
+/* Nothing but a failed attempt, or the old one after an exchange, is .tmp now. */
+static void remove_tmp(Save *s) {
+    bool mine = is_root(s) && s->tmp_fd >= 0;
+    if (s->tmp_fd >= 0) close(s->tmp_fd);
+    agree(s, 0); /* the others have closed theirs */
+    if (mine) ckpt_remove(s->dir_fd, s->tmp);
+}
+
+static int save(Save *s, const char *state_json, int keep, int played) {
+    int error = plan(s, played);
     if (!error) error = check_state(s, state_json);
+    error = agree(s, error);
     if (error) return error;
-    error = make_folder(s);
-    if (!error) error = reserve_files(s);
-    for (int i = 0; i < CKPT_FILES && !error; i++) error = write_file(s, i);
-    if (!error) error = write_manifest(s);
-    if (!error) error = publish(s);
-    /* Nothing but a failed attempt, or the old one after an exchange, is .tmp now. */
-    close_files(s);
-    if (s->tmp_fd >= 0) ckpt_remove(s->dir_fd, s->tmp);
-    if (!error) error = point_latest(s);
-    if (!error) error = delete_older(s, keep);
+    error = agree(s, make_on_root(s));
+    if (!error) error = agree(s, share_out(s));
+    if (!error) error = agree(s, create_files(s));
+    if (!error) error = agree(s, write_files(s));
+    if (!error) gather_files(s);
+    if (!error) error = agree(s, finish_on_root(s));
+    remove_tmp(s);
+    if (!error) error = agree(s, tidy_on_root(s, keep));
     if (s->dir_fd >= 0) close(s->dir_fd);
+    return error;
+}
+
+static void say_far(const Save *s) {
+    if (s->crew.nfar)
+        snprintf(s->why, s->why_size,
+                 "%d of %d ranks (the first: rank %d on %.200s) do not see %s of rank 0, "
+                 "which writes what they hold; it needs the disk for all",
+                 s->crew.nfar, s->crew.ranks, s->crew.first_far, s->crew.far_host, s->dir);
+}
+
+static int save_as(Save s, const char *state_json, int keep, int played) {
+    s.mem = arena_new();
+    s.dir_fd = s.tmp_fd = -1;
+    s.why[0] = 0;
+    ckpt_name(s.manifest.step, s.name);
+    snprintf(s.tmp, sizeof s.tmp, "%s.tmp", s.name);
+    int error = save(&s, state_json, keep, played);
+    if (!error) say_far(&s);
+    arena_free(s.mem);
     return error;
 }
 
 int ckpt_save(const char *dir, int64_t step, const CkptTensor *t, int n,
               const char *state_json, int keep, char *why, size_t why_size) {
     check(step >= 0 && n >= 0 && keep >= 0 && why_size > 0);
-    Arena *mem = arena_new();
-    Save s = {.mem = mem,
-              .dir = dir,
-              .dir_fd = -1,
-              .tmp_fd = -1,
-              .manifest = {.version = CKPT_VERSION, .step = step},
-              .why = why,
-              .why_size = why_size};
-    why[0] = 0;
-    ckpt_name(step, s.name);
-    snprintf(s.tmp, sizeof s.tmp, "%s.tmp", s.name);
-    int error = save(&s, t, n, state_json, keep);
-    arena_free(mem);
-    return error;
+    Save s = {.dir = dir, .crew = crew_of_comm(), .t = &t, .n = n,
+              .manifest = {.step = step}, .why = why, .why_size = why_size};
+    return save_as(s, state_json, keep, 1);
+}
+
+int ckpt_save_ranks(const char *dir, int64_t step, int ranks, const CkptTensor *const *t,
+                    int n, const char *state_json, char *why, size_t why_size) {
+    check(step >= 0 && n >= 0 && ranks > 0 && why_size > 0);
+    Save s = {.dir = dir, .crew = crew_alone(0, ranks), .t = t, .n = n,
+              .manifest = {.step = step}, .why = why, .why_size = why_size};
+    return save_as(s, state_json, 0, ranks);
 }

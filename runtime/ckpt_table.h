@@ -1,0 +1,56 @@
+/* ckpt_table.h - what tensors a checkpoint holds and which rank wrote which part: the
+ * content of layout.json, and the elements that two layouts share. See ckpt.h. */
+#ifndef STATOR_CKPT_TABLE_H
+#define STATOR_CKPT_TABLE_H
+#include "ckpt_files.h"
+#include "safetensors.h"
+
+typedef struct CkptRow {
+    const char *name;
+    int kind;              /* CKPT_MODEL or CKPT_OPTIMIZER */
+    int dtype;             /* a DType, or -1 when it is not one of ours */
+    const char *type_name; /* for messages */
+    int rank;
+    int64_t dim[SAFETENSORS_MAX_RANK];
+    Layout layout; /* how the ranks that saved it held it */
+} CkptRow;
+
+typedef struct CkptTable {
+    Mesh mesh; /* of the ranks that saved; the rows' layouts point here */
+    int n;
+    CkptRow *row; /* by kind, then name */
+} CkptTable;
+
+/* Are all tensors whole on every rank? Then rank 0 alone writes. */
+bool ckpt_all_whole(const CkptTensor *t, int n);
+/* The layout of t, or that of a whole tensor on this mesh (NULL: of one rank). Dies when
+ * it contradicts the tensor's shape. */
+Layout ckpt_layout(const CkptTensor *t, const Mesh *mesh);
+const Mesh *ckpt_mesh(const CkptTensor *t, int n); /* that of the layouts, or NULL */
+/* Does the copy of `rank` count? A mesh of no axes has rank 0 only. */
+bool ckpt_owns(const Layout *l, int rank);
+/* Shape of a rank's part, in elements. */
+int ckpt_part_shape(const Layout *l, int64_t dim[SAFETENSORS_MAX_RANK]);
+
+/* The text of layout.json. Of tensors in memory, or of the files of a checkpoint that has
+ * only whole tensors (st[kind], NULL: not read). */
+Text table_text(Arena *mem, const CkptTensor *t, int n);
+Text table_text_of_files(Arena *mem, const Safetensors *const st[CKPT_FILES]);
+/* NULL, or what is wrong. */
+const char *table_parse(Arena *mem, const char *text, CkptTable *table);
+CkptRow *table_find(const CkptTable *table, int kind, const char *name); /* or NULL */
+
+/* The elements, of the first `limit` of a tensor, that rank_a holds by layout a and
+ * rank_b by layout b, as runs: elements [a_at, a_at + count) of rank_a's part are elements
+ * [b_at, b_at + count) of rank_b's. Both grow from run to run. */
+typedef struct Overlap {
+    LayoutWalk a, b;
+    int64_t limit;
+    int64_t a_at, b_at, count;
+    int64_t a_used, b_used; /* of the walks' runs; private */
+} Overlap;
+Overlap overlap_of(const Layout *a, int rank_a, const Layout *b, int rank_b,
+                   int64_t limit);
+bool overlap_next(Overlap *o);
+
+#endif
