@@ -11,6 +11,9 @@ typedef struct CompileOptions {
     bool verbose;    /* a line per pass and per stage of code generation to stderr */
 } CompileOptions;
 
+/* With several ranks program_make is called by all, rank 0 compiles and the others get its
+ * object. */
+
 /* A compiled entry function with its memory plan. All memory it uses is one arena of
  * plan.total_bytes; nothing is allocated while it runs. */
 typedef struct Program {
@@ -24,6 +27,9 @@ typedef struct Program {
     double pass_seconds, codegen_seconds; /* spent in program_make */
     struct ProgramCode *code;
 } Program;
+
+/* What the build is made of, as a hash: ranks of one run must have the same. */
+const char *program_build_id(void);
 
 /* Runs `passes` over m (which must end at level planned and have one entry function of
  * role step or model), generates or fetches the code and links it. Allocates no arena.

@@ -1,5 +1,6 @@
 /* program.c - compiling a module into a program, its arena, and running it. */
 #include "codegen.h"
+#include "../runtime/comm.h"
 #include "../runtime/kernels.h"
 #include "../runtime/rt.h"
 #include "cache.h"
@@ -93,16 +94,60 @@ static Jit *link_object(struct ProgramCode *code, const void *bytes, size_t n, b
     return j;
 }
 
+const char *program_build_id(void) {
+    return STATOR_BUILD_ID;
+}
+
+/* All ranks run the object of rank 0, so they must be able to. */
+static void compare_targets(Arena *mem, const struct ProgramCode *code) {
+    Text mine = text_new(mem);
+    target_describe(code->target, &mine);
+    char *first = comm_broadcast_text(mem, mine.s);
+    bool differs = strcmp(first, mine.s) != 0;
+    if (!comm_max_i64(differs)) return;
+    if (differs)
+        fail(EXIT_CONFIG, "rank %d on %s has another CPU than rank 0: set context.cpu to one "
+                          "whose instructions all have, such as x86-64-v3\n    here    %s\n"
+                          "    rank 0  %s", comm_rank(), comm_host(), mine.s, first);
+    comm_barrier(); /* the rank that differs ends the others */
+    fail(EXIT_CONFIG, "the ranks have different CPUs");
+}
+
+/* Rank 0 compiles, or has compiled before; the others link its object. */
+static void receive(Arena *mem, Program *p) {
+    uint64_t n = 0;
+    comm_broadcast(&n, sizeof n, 0);
+    void *bytes = arena_alloc(mem, (size_t)n);
+    comm_broadcast(bytes, (size_t)n, 0);
+    p->code->jit = link_object(p->code, bytes, (size_t)n, true);
+    p->cached = true;
+}
+
+static void send_object(const void *bytes, size_t size) {
+    uint64_t n = size;
+    if (comm_size() == 1) return;
+    comm_broadcast(&n, sizeof n, 0);
+    comm_broadcast((void *)(uintptr_t)bytes, size, 0);
+}
+
 static void generate(Arena *mem, Program *p, const CompileOptions *co) {
     struct ProgramCode *code = p->code;
     char key[CACHE_KEY_CHARS];
+    if (comm_size() > 1) compare_targets(mem, code);
+    if (comm_rank() > 0) {
+        receive(mem, p);
+        return;
+    }
     char *text = cache_text(mem, p, code);
     cache_key(text, strlen(text), key);
     size_t n;
     void *kept = co->no_cache ? NULL : cache_get(mem, key, &n);
     if (kept) code->jit = link_object(code, kept, n, false);
     p->cached = code->jit != NULL;
-    if (p->cached) return;
+    if (p->cached) {
+        send_object(kept, n);
+        return;
+    }
     double start = clock_seconds();
     Target *t = code->target;
     Emit *e = code->lower.e = emit_new(mem, p->m->name, target_lanes(t), t->cpu, t->features);
@@ -112,6 +157,7 @@ static void generate(Arena *mem, Program *p, const CompileOptions *co) {
     Object *o = jit_compile(t, e->mod, NULL);
     report(co, "llvm", start);
     if (!co->no_cache) cache_put(key, o->bytes, o->n);
+    send_object(o->bytes, o->n);
     code->jit = link_object(code, o->bytes, o->n, true);
     object_free(o);
     emit_free(e);

@@ -1,9 +1,11 @@
 /* cmd_train.c - stator train: START HERE for a run, in the order of its parts. */
+#include "../runtime/comm.h"
 #include "commands.h"
 #include "train.h"
 #include <unistd.h>
 
 static void open_metrics(Train *t) {
+    if (comm_rank() != 0) return;
     const char *path = path_join(t->mem, t->run_dir, RUN_METRICS);
     bool every = t->cfg->runner_config_log_interval == 1;
     t->metrics =
@@ -13,6 +15,7 @@ static void open_metrics(Train *t) {
 }
 
 static void close_metrics(Train *t) {
+    if (!t->metrics) return;
     if (t->terminal != t->metrics) metrics_close(t->terminal);
     metrics_close(t->metrics);
     t->metrics = t->terminal = NULL;
@@ -25,13 +28,15 @@ static int finish(Train *t) {
     close_metrics(t);
     report_end(t);
     if (!saves || t->saved_step == t->step) return 0;
-    fprintf(stderr, "stator: error: the final weights are not saved (see the warning "
+    if (comm_rank() == 0)
+        fprintf(stderr, "stator: error: the final weights are not saved (see the warning "
                     "above)\n");
     return EXIT_CHECKPOINT;
 }
 
 int cmd_train(int argc, char **argv) {
     Train t = {.mem = arena_new(), .lock_fd = -1};
+    comm_start();
     train_hold_signals();
     train_plan(&t, argc, argv);
     report_open(&t);
@@ -52,5 +57,6 @@ int cmd_train(int argc, char **argv) {
     if (t.log) fclose(t.log);
     if (t.lock_fd >= 0) close(t.lock_fd);
     arena_free(t.mem);
+    comm_end();
     return code;
 }

@@ -1,4 +1,5 @@
 /* source.c - see source.h. */
+#include "../runtime/comm.h"
 #include "source.h"
 #include "../ir/json.h"
 #include "../runtime/ckpt_files.h"
@@ -192,14 +193,29 @@ CkptTensor *source_tensors(Arena *mem, const Func *entry, WeightAt at, void *con
     return t;
 }
 
-const char *source_load(Arena *mem, const Source *s, const Func *entry, WeightAt at,
-                        void *context) {
+typedef struct Parts {
+    const Func *entry;
+    const CkptTensor *t;
     int n;
-    if (s->kind == SOURCE_HF) {
-        weights_load_hf(s->path, entry, at, context);
-        return s->path;
+} Parts;
+
+static void take_piece(void *context, int arg, int64_t first, int64_t count,
+                       const float *values) {
+    const Parts *p = context;
+    const CkptTensor *t = p->t;
+    while (t < p->t + p->n && strcmp(t->name, p->entry->arg[arg]->name)) t++;
+    check(t < p->t + p->n);
+    LayoutWalk w = layout_walk(t->layout, comm_rank());
+    while (layout_next(&w)) {
+        int64_t from = MAX(w.global, first), to = MIN(w.global + w.count, first + count);
+        if (from >= to) continue;
+        memcpy((float *)t->data + w.local + from - w.global, values + from - first,
+               (size_t)(to - from) * sizeof(float));
     }
-    CkptTensor *t = source_tensors(mem, entry, at, context, &n);
+}
+
+/* From the checkpoint or the newest of the folder; returns its path. */
+static const char *load_checkpoint(Arena *mem, const Source *s, CkptTensor *t, int n) {
     if (s->kind == SOURCE_CHECKPOINT) {
         ckpt_load_dir(mem, s->path, t, n, NULL, NULL);
         return s->path;
@@ -212,4 +228,23 @@ const char *source_load(Arena *mem, const Source *s, const Func *entry, WeightAt
     char name[CKPT_NAME_BYTES];
     ckpt_name(step, name);
     return path_join(mem, s->path, name);
+}
+
+const char *source_load_parts(Arena *mem, const Source *s, const Func *entry, CkptTensor *t,
+                              int n) {
+    Parts p = {entry, t, n};
+    if (s->kind != SOURCE_HF) return load_checkpoint(mem, s, t, n);
+    weights_load_hf_pieces(s->path, entry, take_piece, &p);
+    return s->path;
+}
+
+const char *source_load(Arena *mem, const Source *s, const Func *entry, WeightAt at,
+                        void *context) {
+    int n;
+    if (s->kind == SOURCE_HF) {
+        weights_load_hf(s->path, entry, at, context);
+        return s->path;
+    }
+    CkptTensor *t = source_tensors(mem, entry, at, context, &n);
+    return load_checkpoint(mem, s, t, n);
 }

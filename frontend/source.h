@@ -26,6 +26,11 @@ typedef struct Source {
  * checkpoint is damaged or of a model.file. */
 Source source_open(Arena *mem, const char *path, int nflags, char **flags);
 
+/* The same for a program whose arguments are parts: `entry` is that of the module with
+ * whole parameters, `t[n]` the program's parameters with their layouts, found by name. */
+const char *source_load_parts(Arena *mem, const Source *s, const Func *entry, CkptTensor *t,
+                              int n);
+
 /* Reads the weights into the parameters of `entry`, which model_build made of s->spec.
  * Fails with EXIT_CHECKPOINT. Returns the folder they came from; a damaged checkpoint
  * that was passed over gets a line on stderr. */

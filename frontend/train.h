@@ -10,6 +10,7 @@
 #include "../runtime/schedule.h"
 #include "config.h"
 #include "source.h"
+#include "strategy.h"
 
 /* The places in the program's memory that the loop reads and writes, beside the batch. */
 typedef struct TrainSlots {
@@ -17,6 +18,14 @@ typedef struct TrainSlots {
     float *lr, *correction1, *correction2; /* NULL: the optimizer has none */
     const float *loss, *grad_norm;
 } TrainSlots;
+
+/* The arguments of a program that a batch fills, with the part of it that this rank gets. */
+enum { FEEDS = 4 };
+typedef struct Feed {
+    int32_t *slot[FEEDS]; /* NULL: the program has no such argument */
+    Layout layout[FEEDS];
+    int64_t zigzag, seq;
+} Feed;
 
 typedef struct Train {
     Arena *mem;
@@ -30,9 +39,11 @@ typedef struct Train {
     bool has_source; /* weights from `source` (init_from), else from the seed */
     Source source;
 
+    Strategy strategy;
+
     /* the work */
     Data *data;
-    int64_t micro, batch, seq; /* micro-batches of a step, of `batch` sequences */
+    int64_t micro, batch, seq; /* micro-batches of a step, of `batch` sequences on all ranks */
     int64_t steps;             /* of the whole run */
     Schedule schedule;
     bool bias_correction;
@@ -42,6 +53,7 @@ typedef struct Train {
     Program *program;
     Program *probe; /* logits and gradients of a whole batch, for --dump; or NULL */
     TrainSlots at;
+    Feed *feed; /* of program */
     struct Validation *valid; /* NULL: none */
     CkptTensor *tensor; /* parameters and optimizer states, where they lie */
     int ntensor;
@@ -65,14 +77,22 @@ void train_plan(Train *t, int argc, char **argv);
 /* train_model.c: the module of a configuration; sets spec, source and seq. */
 void train_model_choose(Train *t);
 Module *train_model_build(Train *t, ModelUse use, int64_t batch);
-/* Copies the first `rows` sequences of a batch, from row `first`, into the arguments of a
- * program that has them. */
-void train_model_feed(const Program *p, const DataBatch *b, int64_t first, int64_t rows,
-                      int64_t seq);
 /* Rows of the token table (and classes of the loss): no token may lead outside. */
 int64_t train_model_vocab(Train *t);
 /* The same for a model.file: sequences and tokens of its argument of role tokens. */
 void train_model_shape(Train *t, int64_t *batch, int64_t *seq);
+
+/* train_ranks.c: the strategy of the configuration, for as many processes as run. */
+void ranks_choose(Train *t);
+/* Gives a module its mesh and the passes their options, and lays the mesh over the ranks. */
+void ranks_apply(Train *t, Module *m, PassOptions *o);
+/* Fails, naming the first difference, unless all ranks have the same configuration, build
+ * and data. */
+void ranks_agree(const Train *t);
+/* For an allocated program. */
+Feed *feed_make(const Train *t, const Program *p);
+/* This rank's part of the batch, from row `first_row` on, into the program's arguments. */
+void feed_batch(const Feed *f, const DataBatch *b, int64_t first_row);
 
 /* train_state.c: memory, first weights, checkpoints. */
 void train_state_start(Train *t);

@@ -21,6 +21,10 @@ static void check_writable(const Train *t) {
 
 void dump_plan(Train *t) {
     check_writable(t);
+    if (strategy_ranks(&t->strategy) > 1)
+        fail(EXIT_CONFIG, "dump: logits and gradients are written by runs of one rank; take "
+                          "the final weights of several ranks from a checkpoint (stator "
+                          "convert)");
     if (!t->has_spec && t->micro > 1)
         fail(EXIT_CONFIG, "dump: %s has a fixed batch; set micro_batch_num to 1",
              t->cfg->model_file);
@@ -39,7 +43,7 @@ static void *probe_slot(const Train *t, const char *role) {
 void dump_first_step(Train *t, const DataBatch *batch) {
     float *dloss = probe_slot(t, "dloss");
     int32_t *rng = probe_slot(t, "rng");
-    train_model_feed(t->probe, batch, 0, t->data->batch, t->seq);
+    feed_batch(feed_make(t, t->probe), batch, 0);
     /* With dropout these are not the numbers of any step, but those of one key. */
     if (rng) memset(rng, 0, 3 * sizeof *rng);
     *dloss = 1;

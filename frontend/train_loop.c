@@ -1,6 +1,7 @@
 /* train_loop.c - the steps. Nothing is allocated from one step to the next, but when a
  * checkpoint is saved or the loss is drawn. */
 #include "../ir/rng.h"
+#include "../runtime/comm.h"
 #include "commands.h"
 #include "train.h"
 #include <math.h>
@@ -27,10 +28,11 @@ void train_hold_signals(void) {
     signal(SIGXFSZ, SIG_IGN);
 }
 
-/* Takes a signal that has come. From then on a second one ends the process at once. */
+/* Takes a signal that has come to any rank; all take it after the same step. From then on a second one ends the process at once. */
 static void take_signal(void) {
     sigset_t set = stop_signals();
     int number = sigtimedwait(&set, NULL, &(struct timespec){0});
+    number = (int)comm_max_i64(MAX(number, 0));
     if (number <= 0) return;
     signalled = number;
     pthread_sigmask(SIG_UNBLOCK, &set, NULL);
@@ -64,7 +66,7 @@ static void fill_scalars(const Train *t, int64_t step, double rate) {
 static double run_step(Train *t, const DataBatch *batch) {
     int64_t step = t->step + 1;
     double rate = schedule_rate(&t->schedule, step);
-    train_model_feed(t->program, batch, 0, t->data->batch, t->seq);
+    feed_batch(t->feed, batch, 0);
     if (t->at.rng) fill_rng(t, step);
     fill_scalars(t, step, rate);
     program_run(t->program);
@@ -84,6 +86,7 @@ static void write_metrics(Train *t, double rate, double seconds) {
                       .mfu = -1};
     if (t->peak_flops > 0)
         row.mfu = row.tokens_per_second * t->flops_per_token / t->peak_flops;
+    if (!t->metrics) return; /* not rank 0 */
     metrics_write(t->metrics, &row);
     bool shown = t->step % t->cfg->runner_config_log_interval == 0 || t->step == t->steps;
     if (t->terminal != t->metrics && shown) metrics_write(t->terminal, &row);
@@ -100,8 +103,9 @@ static int diverged(Train *t) {
                "and stops without saving; %s. Try a smaller learning rate, a longer "
                "warm-up or clipping (runner_wrapper.max_grad_norm)",
                (long long)t->step, (double)*t->at.loss, (double)*t->at.grad_norm, last);
-    fprintf(stderr, "stator: error: the loss is not a number after step %lld; %s\n",
-            (long long)t->step, last);
+    if (comm_rank() == 0)
+        fprintf(stderr, "stator: error: the loss is not a number after step %lld; %s\n",
+                (long long)t->step, last);
     return EXIT_DIVERGED;
 }
 

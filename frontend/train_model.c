@@ -51,31 +51,19 @@ void train_model_choose(Train *t) {
 }
 
 Module *train_model_build(Train *t, ModelUse use, int64_t batch) {
-    if (!t->has_spec) return model_read(t->mem, t->cfg->model_file);
+    if (!t->has_spec) {
+        strategy_check(t->cfg, &t->strategy, NULL, (ModelShape){.batch = batch, .seq = t->seq});
+        return model_read(t->mem, t->cfg->model_file);
+    }
     const DataGptSpec *gpt = t->data->gpt;
     ModelShape shape = {.batch = batch,
                         .seq = t->seq,
                         .own_positions = gpt && gpt->reset_position_ids,
                         .documents = gpt && gpt->reset_attention_mask,
+                        .zigzag = t->strategy.ring > 1 ? t->strategy.ring : 0,
                         .masked = gpt != NULL};
+    strategy_check(t->cfg, &t->strategy, &t->spec, shape);
     return model_build(t->mem, &t->spec, shape, use);
-}
-
-void train_model_feed(const Program *p, const DataBatch *b, int64_t first, int64_t rows,
-                      int64_t seq) {
-    const struct {
-        const char *role;
-        const int32_t *from;
-    } fed[] = {{"tokens", b->tokens},
-               {"labels", b->labels},
-               {"positions", b->positions},
-               {"attends_from", b->attends_from}};
-    for (int k = 0; k < ARRAY_LEN(fed); k++) {
-        int i = program_arg_role(p, fed[k].role);
-        if (i < 0) continue;
-        check(fed[k].from);
-        memcpy(p->arg[i], fed[k].from + first * seq, (size_t)(rows * seq) * sizeof(int32_t));
-    }
 }
 
 /* Index of the argument of a role that a training batch fills; fails when it is not

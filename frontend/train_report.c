@@ -1,5 +1,6 @@
 /* train_report.c - what a run tells about itself. */
 #include "../ir/json.h"
+#include "../runtime/comm.h"
 #include "../runtime/peak.h"
 #include "../runtime/plot.h"
 #include "../runtime/rt.h"
@@ -26,7 +27,9 @@ void report_say(const Train *t, const char *fmt, ...) {
     va_start(ap, fmt);
     vsnprintf(line, sizeof line, fmt, ap);
     va_end(ap);
-    if (t->terminal) {
+    if (comm_rank() != 0) {
+        /* said by rank 0 */
+    } else if (t->terminal) {
         metrics_say(t->terminal, "%s", line);
     } else {
         puts(line);
@@ -132,11 +135,12 @@ void report_open(Train *t) {
     const char *logs = path_join(t->mem, t->run_dir, "logs");
     int error = dir_make(logs);
     if (error) fail(EXIT_DATA, "cannot make the folder %s: %s", logs, strerror(error));
-    lock_folder(t);
-    const char *log = path_join(t->mem, logs, "rank_0.log");
+    if (comm_rank() == 0) lock_folder(t);
+    const char *log = arena_printf(t->mem, "%s/rank_%d.log", logs, comm_rank());
     t->log = fopen(log, "ae");
     if (!t->log) fail(EXIT_DATA, "cannot write %s: %s", log, strerror(errno));
     setvbuf(t->log, NULL, _IOLBF, 0);
+    if (comm_rank() != 0) return;
     Text config = text_new(t->mem);
     config_print(t->cfg, &config);
     write_file(t, "config.yaml", &config);
@@ -171,7 +175,9 @@ static void say_memory(const Train *t) {
 void report_header(Train *t) {
     const Program *p = t->program;
     char warning[256];
-    t->peak_flops = 1e9 * bench_fma_peak(t->threads);
+    comm_barrier();
+    t->peak_flops = 1e9 * bench_fma_peak(t->threads) * comm_size();
+    if (comm_rank() != 0) return;
     say_model(t);
     report_say(t, "data       %s: %s tokens, %s sequences of %lld", t->data->path,
                human(t->mem, (double)t->data->tokens),
@@ -180,9 +186,9 @@ void report_header(Train *t) {
                (long long)t->steps, (long long)t->micro, (long long)t->batch,
                human(t->mem, (double)(t->data->batch * t->seq)));
     report_say(t,
-               "machine    %d threads, measured FMA peak %.1f GFLOP/s: mfu is the share "
+               "machine    %d rank%s of %d threads, measured FMA peak %.1f GFLOP/s: mfu is the share "
                "of it at %s model flops a token",
-               t->threads, t->peak_flops / 1e9, human(t->mem, t->flops_per_token));
+               comm_size(), comm_size() == 1 ? "" : "s", t->threads, t->peak_flops / 1e9, human(t->mem, t->flops_per_token));
     say_memory(t);
     report_say(t, "compiled   passes %.2f s, code %.2f s%s", p->pass_seconds,
                p->codegen_seconds, p->cached ? " (from the cache)" : "");
@@ -223,6 +229,7 @@ static int draw(const Train *t, Arena *mem) {
 }
 
 void report_plot(const Train *t) {
+    if (comm_rank() != 0) return;
     Arena *mem = arena_new();
     Catch c;
     if (CATCH(c)) {

@@ -1,4 +1,5 @@
 /* train_setup.c - from the words of the command to a compiled program. */
+#include "../runtime/comm.h"
 #include "../runtime/rt.h"
 #include "commands.h"
 #include "config_state.h"
@@ -41,6 +42,11 @@ static void open_data(Train *t) {
             "to train on");
     t->micro = cfg->parallel_config_micro_batch_num;
     t->batch = cfg->runner_config_batch_size;
+    if (t->batch > INT32_MAX / t->strategy.data)
+        config_refuse(cfg, "runner_config.batch_size", NULL, NULL,
+                      "%lld sequences on each of %lld replicas", (long long)t->batch,
+                      (long long)t->strategy.data);
+    t->batch *= t->strategy.data;
     bool fixed = !t->has_spec;
     if (fixed) {
         int64_t batch;
@@ -226,8 +232,10 @@ static void count_flops(Train *t) {
     const Func *f = t->program->entry;
     t->parameters = 0;
     for (int i = 0; i < f->narg; i++)
-        if (!strcmp(arg_str(f, i, "role", ""), "param"))
-            t->parameters += type_count(&f->arg[i]->ty);
+        if (!strcmp(arg_str(f, i, "role", ""), "param")) {
+            Layout l = layout_of(t->mem, f, i);
+            t->parameters += type_count(&l.whole);
+        }
     t->flops_per_token = 6.0 * (double)t->parameters;
     if (!t->has_spec) return;
     const ModelSpec *s = &t->spec;
@@ -257,12 +265,14 @@ static void make_program(Train *t) {
     PassOptions o = pass_options(t);
     CompileOptions co = {.cpu = cfg->context_cpu, .threads = (int)cfg->context_threads};
     Module *m = train_model_build(t, MODEL_TRAIN, t->batch);
+    ranks_apply(t, m, &o);
     t->program = program_make(t->mem, m, train_passes, &o, &co);
     t->threads = t->program->threads;
     if (cfg->dump[0]) dump_plan(t);
     count_flops(t);
     allocate(t);
     find_slots(t);
+    t->feed = feed_make(t, t->program);
 }
 
 /* ---- validation ---- */
@@ -328,7 +338,8 @@ static void load_config(Train *t, int argc, char **argv) {
     if (t->cfg->run_mode == RUN_PREDICT)
         config_refuse(t->cfg, "run_mode", NULL, "stator predict, or run_mode train",
                       "run_mode is predict, the command is train");
-    for (int i = 0; i < t->cfg->n_notes; i++)
+    ranks_choose(t);
+    for (int i = 0; i < t->cfg->n_notes && comm_rank() == 0; i++)
         fprintf(stderr, "note: %s\n", t->cfg->notes[i]);
     t->run_dir = t->cfg->output_dir[0] ? t->cfg->output_dir : ".";
     t->ckpt_dir = t->cfg->checkpoint_directory[0]
@@ -344,6 +355,7 @@ void train_plan(Train *t, int argc, char **argv) {
     choose_steps(t);
     choose_schedule(t);
     hash_config(t);
+    ranks_agree(t);
     make_program(t);
     plan_validation(t);
 }

@@ -2,6 +2,7 @@
  * checkpoints. Data position, schedule and random numbers follow from the step alone. */
 #include "../ir/json.h"
 #include "../runtime/ckpt_files.h"
+#include "../runtime/comm.h"
 #include "commands.h"
 #include "train.h"
 #include <errno.h>
@@ -17,14 +18,16 @@ static void list_tensors(Train *t) {
         const char *role = arg_str(f, i, "role", "");
         bool state = !strcmp(role, "state");
         if (!state && strcmp(role, "param")) continue;
-        const Type *ty = &f->arg[i]->ty;
+        Layout *l = NEW(t->mem, Layout);
+        *l = layout_of(t->mem, f, i);
         CkptTensor *c = &t->tensor[t->ntensor++];
         *c = (CkptTensor){.name = f->arg[i]->name,
-                          .dtype = ty->dt,
-                          .rank = ty->rank,
+                          .dtype = l->whole.dt,
+                          .rank = l->whole.rank,
                           .data = t->program->arg[i],
-                          .file = state ? CKPT_OPTIMIZER : CKPT_MODEL};
-        memcpy(c->dim, ty->dim, sizeof c->dim);
+                          .file = state ? CKPT_OPTIMIZER : CKPT_MODEL,
+                          .layout = comm_size() > 1 ? l : NULL};
+        memcpy(c->dim, l->whole.dim, sizeof c->dim);
     }
 }
 
@@ -50,7 +53,8 @@ void train_state_save(Train *t) {
     Arena *mem = arena_new();
     char why[1024] = "";
     double start = clock_seconds();
-    int error = dir_make(t->ckpt_dir);
+    int error = comm_rank() == 0 ? dir_make(t->ckpt_dir) : 0;
+    error = (int)comm_max_i64(error);
     if (error) {
         snprintf(why, sizeof why, "cannot make the folder %s: %s", t->ckpt_dir,
                  strerror(error));
@@ -62,6 +66,7 @@ void train_state_save(Train *t) {
         t->saved_step = t->step;
         report_say(t, "saved %s/step_%08lld (%.1f s)", t->ckpt_dir, (long long)t->step,
                    clock_seconds() - start);
+        if (why[0]) report_say(t, "note: %s", why);
     } else {
         char last[64] = "there is no older one of this run";
         if (t->saved_step >= 0)
@@ -79,16 +84,35 @@ static float *weight_at(void *context, int arg) {
     return ((Program *)context)->arg[arg];
 }
 
+static int count_parameters(const Train *t) {
+    int n = 0;
+    for (int i = 0; i < t->ntensor; i++) n += t->tensor[i].file == CKPT_MODEL;
+    return n;
+}
+
+/* Parameters stand before the states that belong to them. */
+static void load_source(Train *t) {
+    const char *from;
+    if (comm_size() == 1) {
+        from = source_load(t->mem, &t->source, t->program->entry, weight_at, t->program);
+    } else {
+        Func *whole = model_entry(train_model_build(t, MODEL_TRAIN, t->batch));
+        from = source_load_parts(t->mem, &t->source, whole, t->tensor, count_parameters(t));
+    }
+    report_say(t, "weights from %s", from);
+}
+
 static void first_weights(Train *t) {
     const Func *f = t->program->entry;
     if (t->has_source) {
-        const char *from = source_load(t->mem, &t->source, f, weight_at, t->program);
-        report_say(t, "weights from %s", from);
+        load_source(t);
         return;
     }
-    for (int i = 0; i < f->narg; i++)
-        if (!strcmp(arg_str(f, i, "role", ""), "param"))
-            weights_init(f, i, t->program->arg[i], (uint64_t)t->cfg->seed);
+    for (int i = 0; i < f->narg; i++) {
+        if (strcmp(arg_str(f, i, "role", ""), "param")) continue;
+        Layout l = layout_of(t->mem, f, i);
+        weights_init_part(f, i, &l, comm_rank(), t->program->arg[i], (uint64_t)t->cfg->seed);
+    }
 }
 
 /* Says what differs from the run that is gone on with: then the bits differ too. */
@@ -178,7 +202,7 @@ static void clear_later(const Train *t) {
     CkptEntry *entry;
     int n;
     bool later = false;
-    if (!strcmp(t->cfg->resume, "auto")) return;
+    if (!strcmp(t->cfg->resume, "auto") || comm_rank() != 0) return;
     if (ckpt_list(t->mem, t->ckpt_dir, &entry, &n) != 0) return;
     for (int i = 0; i < n; i++) later |= !entry[i].tmp && entry[i].step > t->step;
     if (!later) return;
@@ -196,4 +220,5 @@ void train_state_start(Train *t) {
         first_weights(t);
     t->start_step = t->step;
     clear_later(t);
+    comm_barrier();
 }

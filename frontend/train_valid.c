@@ -1,6 +1,7 @@
 /* train_valid.c - validation: a program without dropout and without backward, which shares
  * the weights of the training program and works in its memory, over the first batches of other data; every time
  * the same ones. Points go to valid.jsonl in the run folder, one JSON object a line. */
+#include "../runtime/comm.h"
 #include "commands.h"
 #include "train.h"
 #include <math.h>
@@ -10,6 +11,7 @@ typedef struct Validation {
     Program *program;
     int64_t every, batches;
     DataBatch batch; /* room for one batch */
+    Feed *feed;
 } Validation;
 
 static const char *points_path(const Train *t, Arena *mem) {
@@ -24,9 +26,10 @@ void valid_plan(Train *t, Data *data, int64_t every, int64_t batches) {
     Module *m = train_model_build(t, MODEL_TRAIN, t->batch);
     t->spec = spec;
     PassOptions o = pass_options_default();
+    ranks_apply(t, m, &o);
     CompileOptions co = {.cpu = t->cfg->context_cpu,
                          .threads = (int)t->cfg->context_threads};
-    v->program = program_make(t->mem, m, predict_passes, &o, &co);
+    v->program = program_make(t->mem, m, forward_passes, &o, &co);
     size_t n = (size_t)(data->batch * data->seq);
     v->batch.tokens = NEW_ARRAY(t->mem, int32_t, n);
     v->batch.labels = NEW_ARRAY(t->mem, int32_t, n);
@@ -41,7 +44,7 @@ static double mean_loss(const Train *t, const Validation *v) {
     for (int64_t k = 0; k < v->batches; k++) {
         data_batch_full(v->data, k, &v->batch);
         for (int64_t row = 0; row < v->data->batch; row += t->batch, runs++) {
-            train_model_feed(v->program, &v->batch, row, t->batch, t->seq);
+            feed_batch(v->feed, &v->batch, row);
             program_run(v->program);
             sum += (double)*(const float *)v->program->ret[0];
         }
@@ -83,6 +86,7 @@ static void add_point(Text *text, const Point *p) {
 
 /* Writes the points up to `last_step` and then `more` (or NULL) anew. */
 static void write_points(const Train *t, int64_t last_step, const Point *more) {
+    if (comm_rank() != 0) return;
     Arena *mem = arena_new();
     Point *p;
     int n = read_points(t, mem, &p);
@@ -97,6 +101,7 @@ static void write_points(const Train *t, int64_t last_step, const Point *more) {
 void valid_start(Train *t) {
     if (!t->valid) return;
     program_borrow(t->valid->program, t->program);
+    t->valid->feed = feed_make(t, t->valid->program);
     write_points(t, t->start_step, NULL);
 }
 

@@ -7,9 +7,14 @@
 
 /* ---- initial values ---- */
 
+typedef struct InitRun {
+    int64_t local, first, count;
+} InitRun;
+
 typedef struct Init {
     float *out;
-    int64_t n;
+    InitRun *run; /* elements [first, first + count) go to out[local...] */
+    int64_t nruns;
     double mean, std;
     uint64_t seed, stream;
 } Init;
@@ -31,30 +36,61 @@ static void normal_block(const Init *init, int64_t block, float z[4]) {
     }
 }
 
-static void init_blocks(void *context, int64_t begin, int64_t end, int64_t thread) {
+static void init_runs(void *context, int64_t begin, int64_t end, int64_t thread) {
     const Init *init = context;
     float z[4] = {0};
     (void)thread;
-    for (int64_t b = begin; b < end; b++) {
-        if (init->std > 0) normal_block(init, b, z);
-        for (int64_t k = 4 * b; k < MIN(4 * b + 4, init->n); k++)
-            init->out[k] = (float)(init->mean + init->std * (double)z[k - 4 * b]);
+    for (int64_t r = begin; r < end; r++) {
+        const InitRun *run = &init->run[r];
+        for (int64_t k = 0; k < run->count; k++) {
+            int64_t at = run->first + k;
+            if (init->std > 0 && (k == 0 || at % 4 == 0)) normal_block(init, at / 4, z);
+            init->out[run->local + k] = (float)(init->mean + init->std * (double)z[at % 4]);
+        }
+    }
+}
+
+/* Runs that are short enough for threads to share them. */
+static void cut_runs(Arena *mem, Init *init, const Layout *l, int rank, int64_t n) {
+    enum { PIECE = 1 << 16 };
+    int64_t cap = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        LayoutWalk w = {.count = n};
+        if (l) w = layout_walk(l, rank);
+        init->nruns = 0;
+        while (l ? layout_next(&w) : w.count > 0) {
+            for (int64_t at = 0; at < w.count; at += PIECE, init->nruns++) {
+                if (pass == 0) continue;
+                init->run[init->nruns] =
+                    (InitRun){w.local + at, w.global + at, MIN(PIECE, w.count - at)};
+            }
+            if (!l) break;
+        }
+        if (pass == 0) cap = init->nruns;
+        if (pass == 0) init->run = NEW_ARRAY(mem, InitRun, (size_t)cap + 1);
     }
 }
 
 void weights_init(const Func *entry, int i, float *out, uint64_t seed) {
+    weights_init_part(entry, i, NULL, 0, out, seed);
+}
+
+void weights_init_part(const Func *entry, int i, const Layout *layout, int rank, float *out,
+                       uint64_t seed) {
+    Arena *mem = arena_new();
     const Value *v = entry->arg[i];
     const char *kind = arg_str(entry, i, "init", "");
     bool normal = !strcmp(kind, "normal");
     check(normal || !strcmp(kind, "zeros") || !strcmp(kind, "ones"));
     check(v->ty.dt == DT_F32);
     Init init = {.out = out,
-                 .n = type_count(&v->ty),
                  .mean = arg_float(entry, i, "mean", !strcmp(kind, "ones") ? 1 : 0),
                  .std = normal ? arg_float(entry, i, "std", 0.02) : 0,
                  .seed = seed,
                  .stream = hash64(v->name, strlen(v->name))};
-    rt_parallel((init.n + 3) / 4, init_blocks, &init);
+    cut_runs(mem, &init, layout, rank, type_count(&v->ty));
+    rt_parallel(init.nruns, init_runs, &init);
+    arena_free(mem);
 }
 
 /* ---- names and shapes ---- */
@@ -237,7 +273,7 @@ static void check_extra(Load *l, int i) {
             head ? " (the model's head is its embedding, and this is another)" : "");
 }
 
-static void load(Load *l, const char *dir, const Func *entry, WeightAt at,
+static void load(Load *l, const char *dir, const Func *entry, WeightAt at, WeightSink sink,
                  void *context) {
     Arena *mem = l->mem;
     l->problems = text_new(mem);
@@ -252,23 +288,37 @@ static void load(Load *l, const char *dir, const Func *entry, WeightAt at,
              l->problems.s);
     for (int i = 0; i < l->map.n; i++) {
         const HfTensor *t = &l->map.t[i];
-        safetensors_read(l->file, l->from[i], DT_F32, at(context, t->arg) + t->first,
-                         (size_t)t->count * sizeof(float));
+        size_t bytes = (size_t)t->count * sizeof(float);
+        Arena *scratch = arena_new();
+        float *to = at ? at(context, t->arg) + t->first : arena_alloc(scratch, bytes);
+        safetensors_read(l->file, l->from[i], DT_F32, to, bytes);
+        if (sink) sink(context, t->arg, t->first, t->count, to);
+        arena_free(scratch);
     }
 }
 
-void weights_load_hf(const char *dir, const Func *entry, WeightAt at, void *context) {
+static void load_all(const char *dir, const Func *entry, WeightAt at, WeightSink sink,
+                     void *context) {
     Arena *mem = arena_new();
     Load *l = NEW(mem, Load);
     Catch c;
     l->mem = mem;
     if (CATCH(c)) {
-        load(l, dir, entry, at, context);
+        load(l, dir, entry, at, sink, context);
         catch_end(&c);
     }
     if (l->file) safetensors_close(l->file);
     arena_free(mem);
     if (c.code) fail(c.code, "%s", c.message);
+}
+
+void weights_load_hf(const char *dir, const Func *entry, WeightAt at, void *context) {
+    load_all(dir, entry, at, NULL, context);
+}
+
+void weights_load_hf_pieces(const char *dir, const Func *entry, WeightSink sink,
+                            void *context) {
+    load_all(dir, entry, NULL, sink, context);
 }
 
 /* ---- out ---- */

@@ -3,6 +3,7 @@
  * parameters' attributes: the model, its gradient, the training step. */
 #ifndef STATOR_WEIGHTS_H
 #define STATOR_WEIGHTS_H
+#include "../ir/layout.h"
 #include "model.h"
 
 /* Where argument `arg` of the entry function lies: f32, row-major, of its type's size. */
@@ -12,6 +13,9 @@ typedef float *(*WeightAt)(void *context, int arg);
  * is mean + std * a standard normal that follows from (seed, name, k) alone: no layout,
  * no number of threads and no other parameter changes it. */
 void weights_init(const Func *entry, int i, float *out, uint64_t seed);
+/* The same for a rank's part, as the layout says; padding is left alone. */
+void weights_init_part(const Func *entry, int i, const Layout *layout, int rank, float *out,
+                       uint64_t seed);
 
 /* One tensor of a Hugging Face file: a whole parameter, or one layer of a stacked one.
  * Its bytes are those of the parameter from element `first` on, in the same order. */
@@ -39,6 +43,14 @@ HfMap hf_map(Arena *mem, const Func *f);
  * extra and misshapen tensors fail with EXIT_CHECKPOINT, listing them, before anything is
  * written. */
 void weights_load_hf(const char *dir, const Func *entry, WeightAt at, void *context);
+
+/* Gets `count` values of argument `arg`, from element `first` on. */
+typedef void (*WeightSink)(void *context, int arg, int64_t first, int64_t count,
+                           const float *values);
+/* The same piece by piece, for programs that hold parts: `entry` has the whole parameters,
+ * at most one tensor of the file is in memory. */
+void weights_load_hf_pieces(const char *dir, const Func *entry, WeightSink sink,
+                            void *context);
 
 /* Writes config.json, generation_config.json and model.safetensors to `dir`, which is
  * made when missing. Existing files of these names are replaced, each atomically, the

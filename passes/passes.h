@@ -54,6 +54,7 @@ void passes_run(Module *m, const char *names, const PassOptions *o);
 double pass_seconds(const char *name); /* of the last run */
 /* What `stator train` and `stator predict` run. */
 extern const char train_passes[], predict_passes[];
+extern const char forward_passes[]; /* of a model under a strategy, without gradients */
 
 /* zero.c: the type of a state (or gradient) of a flattened parameter. */
 Type zero_type(const Module *m, const PassOptions *o, const Type *flat);

@@ -1,0 +1,134 @@
+/* train_ranks.c - the ranks of a run: the mesh over them, whether they agree, and the part
+ * of a batch that each is fed. */
+#include "../runtime/comm.h"
+#include "commands.h"
+#include "config_state.h"
+#include "train.h"
+
+/* ---- the mesh ---- */
+
+/* Processes that the strategy does not name are replicas. */
+static void derive_data_parallel(Train *t) {
+    Config *cfg = t->cfg;
+    int64_t others = cfg->parallel_config_model_parallel * cfg->parallel_config_context_parallel;
+    int64_t n = comm_size();
+    if (config_given(cfg, "parallel_config.data_parallel") || n == 1 || n % others) return;
+    cfg->parallel_config_data_parallel = n / others;
+    if (n / others > 1)
+        config_note(cfg, "parallel_config.data_parallel",
+                    "data_parallel is %lld, as %lld processes run", (long long)(n / others),
+                    (long long)n);
+}
+
+void ranks_choose(Train *t) {
+    derive_data_parallel(t);
+    t->strategy = strategy_of_config(t->cfg);
+    int64_t ranks = strategy_ranks(&t->strategy);
+    if (ranks == comm_size()) return;
+    config_refuse(t->cfg, "parallel_config.data_parallel", "parallel_config.model_parallel",
+                  arena_printf(t->mem, "stator launch -n %lld train ..., or another strategy",
+                               (long long)ranks),
+                  "data_parallel x model_parallel x context_parallel is %lld x %lld x %lld = "
+                  "%lld ranks, but %d process%s", (long long)t->strategy.data,
+                  (long long)t->strategy.tensor, (long long)t->strategy.context,
+                  (long long)ranks, comm_size(), comm_size() == 1 ? " runs" : "es run");
+}
+
+void ranks_apply(Train *t, Module *m, PassOptions *o) {
+    strategy_apply(&t->strategy, t->has_spec ? &t->spec : NULL, m, o);
+    int size[MAX_AXES];
+    for (int a = 0; a < m->mesh.naxes; a++) size[a] = m->mesh.axis[a].size;
+    if (m->mesh.naxes && comm_size() > 1) comm_mesh(m->mesh.naxes, size);
+}
+
+/* ---- agreement ---- */
+
+static char *config_lines(const Train *t) {
+    Text text = text_new(t->mem);
+    for (int k = 0; k < N_KEYS; k++) {
+        const Key *key = &key_table[k];
+        if (key->kind == KIND_TREE) continue;
+        const char *value = config_value(t->cfg, t->mem, key->path);
+        text_add(&text, "%s = ", key->path);
+        text_add_bytes(&text, value, strlen(value));
+        text_add(&text, "\n");
+    }
+    return text.s;
+}
+
+/* The first line that differs between two texts, from both; false: none does. */
+static bool first_difference(Arena *mem, const char *a, const char *b, char **la, char **lb) {
+    while (*a || *b) {
+        size_t n = strcspn(a, "\n"), m = strcspn(b, "\n");
+        if (n != m || memcmp(a, b, n)) {
+            *la = arena_strndup(mem, a, n);
+            *lb = arena_strndup(mem, b, m);
+            return true;
+        }
+        a += n + (a[n] == '\n');
+        b += m + (b[m] == '\n');
+    }
+    return false;
+}
+
+/* A rank that differs says what; all end. */
+static void compare(const Train *t, const char *what, const char *mine) {
+    char *first = comm_broadcast_text(t->mem, mine), *here, *there;
+    bool differs = first_difference(t->mem, mine, first, &here, &there);
+    if (!comm_max_i64(differs)) return;
+    if (differs)
+        fail(EXIT_CONFIG, "ranks disagree on the %s: rank %d on %s has '%s', rank 0 has '%s'; "
+                          "start all with the same files and flags", what, comm_rank(),
+             comm_host(), here, there);
+    comm_barrier(); /* the rank that differs ends the others */
+    fail(EXIT_CONFIG, "ranks disagree on the %s", what);
+}
+
+void ranks_agree(const Train *t) {
+    if (comm_size() == 1) return;
+    compare(t, "configuration", config_lines(t));
+    compare(t, "build", program_build_id());
+    char *data = arena_printf(t->mem, "%s: %lld tokens, %lld samples", t->data->path,
+                              (long long)t->data->tokens, (long long)t->data->samples);
+    compare(t, "data", data);
+}
+
+/* ---- batches ---- */
+
+Feed *feed_make(const Train *t, const Program *p) {
+    static const char *const roles[FEEDS] = {"tokens", "labels", "positions",
+                                             "attends_from"};
+    Feed *f = NEW(t->mem, Feed);
+    f->zigzag = t->strategy.ring > 1 ? t->strategy.ring : 0;
+    f->seq = t->seq;
+    for (int k = 0; k < FEEDS; k++) {
+        int i = program_arg_role(p, roles[k]);
+        f->slot[k] = i < 0 ? NULL : p->arg[i];
+        if (i >= 0) f->layout[k] = layout_of(t->mem, p->entry, i);
+    }
+    return f;
+}
+
+/* Elements [first, first + n) of rows of `seq` tokens, in zigzag order. */
+static void copy_tokens(const Feed *f, int32_t *to, const int32_t *from, int64_t first,
+                        int64_t n) {
+    if (!f->zigzag) {
+        memcpy(to, from + first, (size_t)n * sizeof *to);
+        return;
+    }
+    for (int64_t k = 0; k < n; k++) {
+        int64_t row = (first + k) / f->seq, at = (first + k) % f->seq;
+        to[k] = from[row * f->seq + zigzag_position(at, f->seq, f->zigzag)];
+    }
+}
+
+void feed_batch(const Feed *f, const DataBatch *b, int64_t first_row) {
+    const int32_t *from[FEEDS] = {b->tokens, b->labels, b->positions, b->attends_from};
+    for (int k = 0; k < FEEDS; k++) {
+        if (!f->slot[k]) continue;
+        check(from[k]);
+        LayoutWalk w = layout_walk(&f->layout[k], comm_rank());
+        while (layout_next(&w))
+            copy_tokens(f, f->slot[k] + w.local, from[k] + first_row * f->seq, w.global, w.count);
+    }
+}
