@@ -7,6 +7,7 @@
 #include <mpi.h>
 #include <sched.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { TAG_CONTROL = 1, TAG_LINK = 2, EXIT_NETWORK = 1, MAX_GROUPS = 64 };
@@ -144,13 +145,35 @@ _Noreturn void comm_abort(int code) {
 
 enum { CHUNK_BYTES = 256 << 20 };
 
+/* Between two polls of a control operation. The others may be at something long, reading
+ * files or compiling: after a while their cores are left to them. */
+static void pause_since(double start) {
+    const double soon_seconds = 0.02;
+    const struct timespec nap = {.tv_nsec = 200000};
+    if (clock_seconds() - start < soon_seconds) sched_yield();
+    else nanosleep(&nap, NULL);
+}
+
+/* All ranks are here when it returns, so that what follows transfers and does not wait. */
+static void meet(void) {
+    MPI_Request request;
+    double start = clock_seconds();
+    CALL(MPI_Ibarrier, world, &request);
+    for (int done = 0;;) {
+        CALL(MPI_Test, &request, &done, MPI_STATUS_IGNORE);
+        if (done) return;
+        pause_since(start);
+    }
+}
+
 void comm_barrier(void) {
-    if (started) CALL(MPI_Barrier, world);
+    if (started) meet();
 }
 
 void comm_broadcast(void *data, size_t bytes, int root) {
     check(root >= 0 && root < comm_world.size);
     if (!started) return;
+    meet();
     for (size_t at = 0; at < bytes; at += CHUNK_BYTES) {
         int n = (int)MIN(bytes - at, (size_t)CHUNK_BYTES);
         CALL(MPI_Bcast, (char *)data + at, n, MPI_BYTE, root, world);
@@ -158,7 +181,9 @@ void comm_broadcast(void *data, size_t bytes, int root) {
 }
 
 static int64_t reduced_i64(int64_t v, MPI_Op op) {
-    if (started) CALL(MPI_Allreduce, MPI_IN_PLACE, &v, 1, MPI_INT64_T, op, world);
+    if (!started) return v;
+    meet();
+    CALL(MPI_Allreduce, MPI_IN_PLACE, &v, 1, MPI_INT64_T, op, world);
     return v;
 }
 
@@ -183,6 +208,7 @@ void *comm_gather(Arena *mem, const void *mine, size_t bytes) {
     check(bytes <= LINK_MAX_BYTES);
     char *all = arena_alloc(mem, array_bytes((size_t)comm_world.size, bytes));
     if (!started) return bytes ? memcpy(all, mine, bytes) : all;
+    meet();
     CALL(MPI_Allgather, mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, world);
     return all;
 }
@@ -199,8 +225,18 @@ void comm_send_bytes(int to, const void *data, size_t bytes) {
     }
 }
 
+static void await_message(int from) {
+    double start = clock_seconds();
+    for (int there = 0;;) {
+        CALL(MPI_Iprobe, from, TAG_CONTROL, world, &there, MPI_STATUS_IGNORE);
+        if (there) return;
+        pause_since(start);
+    }
+}
+
 void comm_receive_bytes(int from, void *data, size_t bytes) {
     check_other(from);
+    if (bytes) await_message(from);
     for (size_t at = 0; at < bytes; at += CHUNK_BYTES) {
         int n = (int)MIN(bytes - at, (size_t)CHUNK_BYTES), got;
         MPI_Status status;
@@ -243,13 +279,24 @@ void link_send(int slot, int rank, const void *from, int64_t bytes) {
     CALL(MPI_Isend, from, s->bytes, MPI_BYTE, rank, TAG_LINK, world, &s->request);
 }
 
+/* Members that run different collectives are our mistake, not the network's. */
+static void expect_fit(const struct Slot *s, int rc) {
+    int class = MPI_SUCCESS;
+    if (rc == MPI_SUCCESS) return;
+    if (MPI_Error_class(rc, &class) == MPI_SUCCESS && class == MPI_ERR_TRUNCATE) {
+        die("rank %d sent more to rank %d in a collective than the %d bytes expected",
+            s->rank, comm_world.rank, s->bytes);
+    }
+    call_failed(rc, "MPI_Test");
+}
+
 void link_wait(int slot) {
     check(slot >= 0 && slot < LINK_SLOTS);
     struct Slot *s = &slots[slot];
     if (!s->busy) return;
     MPI_Status status;
     for (int done = 0;;) {
-        CALL(MPI_Test, &s->request, &done, &status);
+        expect_fit(s, MPI_Test(&s->request, &done, &status));
         if (done) break;
         if (yield_when_idle) sched_yield();
     }

@@ -5,7 +5,7 @@
 #include "comm_ring.h"
 
 enum {
-    LANES = 8,
+    LANES = 4,
     SEGMENT_BYTES = 256 << 10, /* at most */
     SEGMENT_LEAST = 16 << 10,  /* unless the piece is smaller */
     ALIGN_BYTES = 64,

@@ -17,6 +17,7 @@ static CommStats stats[COMM_KINDS];
 static int64_t small_bytes(CommKind kind, int members, const CommPart *part, int n) {
     const KindInfo *k = &comm_kind_info[kind];
     if (!k->reduces && !k->gathers) return 0;
+    if (members == 2 && !(k->reduces && k->gathers)) return 0; /* one step either way */
     Stream from = stream_new(k->from, part, n, members, false);
     int pieces = kind == COMM_REDUCE_SCATTER ? members : 1;
     if (from.total_bytes > SMALL_BYTES / members / pieces) return 0;

@@ -63,7 +63,7 @@ static const Case cases[] = {
     {"bucket", 6,
      {PART(1, 30011, 1, DT_F32), PART(0, 1, 1, DT_F32), PART(5, 701, 3, DT_I32),
       PART(1, 1, 1, DT_F32), PART(1, 2, 4099, DT_F32), PART(101, 1, 17, DT_F32)}, 0},
-    {"many segments", 2, {PART(1, 1048583, 1, DT_F32), PART(3, 5, 19997, DT_F32)}, 3},
+    {"many segments", 2, {PART(1, 600011, 1, DT_F32), PART(3, 5, 2999, DT_F32)}, 3},
 };
 
 /* Element i of a part's input on this rank. */

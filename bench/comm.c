@@ -1,0 +1,144 @@
+/* comm.c - what collectives take, beside MPI's own, on the ranks of mpirun:
+ *     mpirun -n 4 bench_comm
+ * or on 2 of this host, started by itself, when run alone. Payload: of all_reduce and
+ * reduce_scatter what a member gives, otherwise what it ends up with. GB/s are the bytes
+ * that one rank sends over the time of the slowest. */
+#define _GNU_SOURCE
+#include "../runtime/comm_reference.h"
+#include "../runtime/comm_ring.h"
+#include "../runtime/rt.h"
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static const int64_t payload_bytes[] = {4, 4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20};
+static const char *const kind_name[COMM_KINDS] = {
+    "all_reduce",     "all_reduce max", "reduce_scatter",
+    "all_gather",     "all_to_all",     "ring_shift",
+};
+
+static char *memory_of(int64_t bytes) {
+    char *p = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+                   -1, 0);
+    if (p == MAP_FAILED) die("no memory");
+    return memset(p, 1, (size_t)bytes);
+}
+
+typedef struct Bench {
+    CommKind kind;
+    CommPart part;
+    void *workspace;
+    int64_t workspace_bytes;
+    Group group;
+} Bench;
+
+static int64_t run_ring(const Bench *b) {
+    int64_t sent = comm_stats(b->kind).sent_bytes;
+    comm_run(b->kind, b->group.axes, &b->part, 1, b->workspace);
+    return comm_stats(b->kind).sent_bytes - sent;
+}
+
+static int64_t run_mpi(const Bench *b) {
+    return reference_run(b->kind, &b->group, &b->part, 1, b->workspace, b->workspace_bytes);
+}
+
+/* Seconds of the slowest rank: the best mean of a few rounds. */
+static double seconds_of(const Bench *b, int64_t (*run)(const Bench *b), int64_t *sent) {
+    double best = INFINITY, once;
+    *sent = run(b);
+    comm_barrier();
+    once = clock_seconds();
+    run(b);
+    once = (double)comm_max_i64((int64_t)(1e9 * (clock_seconds() - once))) * 1e-9;
+    int repeat = (int)fmax(1, fmin(1000, 0.05 / once));
+    for (int round = 0; round < 5; round++) {
+        comm_barrier();
+        double start = clock_seconds();
+        for (int i = 0; i < repeat; i++) run(b);
+        int64_t ns = comm_max_i64((int64_t)(1e9 * (clock_seconds() - start)));
+        best = fmin(best, (double)ns * 1e-9 / repeat);
+    }
+    return best;
+}
+
+static double bench(CommKind kind, int64_t bytes) {
+    int n = comm_size();
+    int64_t count = MAX(1, bytes / 4), sent;
+    bool cut = kind != COMM_ALL_REDUCE && kind != COMM_RING_SHIFT;
+    if (cut) count = MAX(1, count / n);
+    Bench b = {.kind = kind, .group = comm_group(1)};
+    b.part = (CommPart){.before = 1, .each = count, .after = 1, .join_before = 1,
+                        .join_each = count, .join_after = 1, .dtype = DT_F32};
+    int64_t whole = count * 4 * (cut ? n : 1);
+    b.part.from = memory_of(whole);
+    b.part.to = memory_of(whole);
+    b.workspace_bytes = comm_workspace_bytes(kind, n, &b.part, 1);
+    b.workspace = memory_of(b.workspace_bytes + 1);
+    double ours = seconds_of(&b, run_ring, &sent);
+    int64_t sent_mpi;
+    double mpi = seconds_of(&b, run_mpi, &sent_mpi);
+    if (comm_rank() == 0) {
+        printf("  %-15s %10lld B  %10.1f us  %6.2f GB/s   MPI %10.1f us  %6.2f GB/s\n",
+               kind_name[kind], (long long)whole, 1e6 * ours, 1e-9 * (double)sent / ours,
+               1e6 * mpi, 1e-9 * (double)sent_mpi / mpi);
+        fflush(stdout);
+    }
+    munmap((void *)(uintptr_t)b.part.from, (size_t)whole);
+    munmap(b.part.to, (size_t)whole);
+    munmap(b.workspace, (size_t)b.workspace_bytes + 1);
+    return mpi / ours;
+}
+
+/* Copying in memory, on all ranks at once: what a transfer by copies can reach. */
+static void bench_copy(void) {
+    int64_t bytes = 64 << 20;
+    char *from = memory_of(bytes), *to = memory_of(bytes);
+    double best = INFINITY;
+    for (int i = 0; i < 5; i++) {
+        comm_barrier();
+        double start = clock_seconds();
+        memcpy(to, from, (size_t)bytes);
+        int64_t ns = comm_max_i64((int64_t)(1e9 * (clock_seconds() - start)));
+        best = fmin(best, (double)ns * 1e-9);
+    }
+    if (comm_rank() == 0) printf("copy in memory: %.2f GB/s\n", 1e-9 * (double)bytes / best);
+}
+
+static void start_ranks(char *self) {
+    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+    setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 1);
+    setenv("BENCH_COMM_STARTED", "1", 1);
+    execlp("mpirun", "mpirun", "--oversubscribe", "-n", "2", self, (char *)NULL);
+    die("cannot run mpirun: %s", strerror(errno));
+}
+
+int main(int argc, char **argv) {
+    (void)argc;
+    comm_start();
+    if (comm_size() == 1 && !getenv("BENCH_COMM_STARTED")) start_ranks(argv[0]);
+    int size = comm_size();
+    rt_set_threads(1);
+    comm_mesh(1, &size);
+    if (comm_rank() == 0) {
+        printf("%d ranks, %d of them on %s, which has %d cores for them\n", size,
+               comm_local_size(), comm_host(), comm_world.local_cores);
+    }
+    bench_copy();
+    double ratio = 0;
+    for (CommKind k = 0; k < COMM_KINDS; k++) {
+        if (k == COMM_ALL_REDUCE_MAX) continue;
+        for (int i = 0; i < ARRAY_LEN(payload_bytes); i++) {
+            double r = bench(k, payload_bytes[i]);
+            if (k == COMM_ALL_REDUCE && i == ARRAY_LEN(payload_bytes) - 1) ratio = r;
+        }
+    }
+    if (comm_rank() == 0) {
+        printf("all_reduce of 64 MiB on %d ranks, MPI's time over ours: ratio %.2f\n", size,
+               ratio);
+    }
+    comm_end();
+    return 0;
+}
