@@ -1,5 +1,6 @@
 /* op_attn.c - attention and the KV cache. */
 #include "op_hooks.h"
+#include "number.h"
 #include "rng.h"
 #include <math.h>
 
@@ -82,9 +83,9 @@ static int64_t first_of(const Attn *a, int64_t b, int64_t i) {
 static double score(const Ref *r, const Attn *a, int64_t b, int64_t h, int64_t i, int64_t j) {
     double s = 0;
     if (!sees(a, i, j)) return -INFINITY;
+    int64_t q0 = q_at(a, b, i, h), k0 = k_at(a, b, j, h);
     for (int64_t c = 0; c < a->d; c++) {
-        s += tensor_get(r->in[0], q_at(a, b, i, h) + c) *
-             tensor_get(r->in[1], k_at(a, b, j, h) + c);
+        s += number_get(r->in[0], q0 + c) * number_get(r->in[1], k0 + c);
     }
     return s * a->scale;
 }
@@ -99,22 +100,22 @@ static double keep(const Attn *a, int64_t b, int64_t h, int64_t i, int64_t j) {
     return word[0] >= (uint32_t)(a->p * 4294967296.0) ? 1 / (1 - a->p) : 0;
 }
 
-/* o: scratch for one row of the result */
+/* o, e: scratch for a row of the result and for one number a key */
 static void attend_row(const Ref *r, const Attn *a, int64_t b, int64_t h, int64_t i,
-                       double *o) {
+                       double *o, double *e) {
     int64_t from = first_of(a, b, i), n = keys_of(a, i);
     double top = -INFINITY, sum = 0;
-    for (int64_t j = from; j < n; j++) top = fmax(top, score(r, a, b, h, i, j));
-    for (int64_t j = from; j < n; j++) sum += exp(score(r, a, b, h, i, j) - top);
+    for (int64_t j = from; j < n; j++) top = fmax(top, e[j] = score(r, a, b, h, i, j));
+    for (int64_t j = from; j < n; j++) sum += e[j] = exp(e[j] - top);
     for (int64_t c = 0; c < a->d; c++) o[c] = 0;
     for (int64_t j = from; j < n && top > -INFINITY; j++) {
-        double p = exp(score(r, a, b, h, i, j) - top) / sum * keep(a, b, h, i, j);
+        double p = e[j] / sum * keep(a, b, h, i, j);
         for (int64_t c = 0; c < a->d; c++) {
-            o[c] += p * tensor_get(r->in[2], k_at(a, b, j, h) + c);
+            o[c] += p * number_get(r->in[2], k_at(a, b, j, h) + c);
         }
     }
-    for (int64_t c = 0; c < a->d; c++) tensor_set(r->out[0], q_at(a, b, i, h) + c, o[c]);
-    tensor_set(r->out[1], (b * a->tq + i) * a->h + h,
+    for (int64_t c = 0; c < a->d; c++) number_set(r->out[0], q_at(a, b, i, h) + c, o[c]);
+    number_set(r->out[1], (b * a->tq + i) * a->h + h,
                top == -INFINITY ? (double)NO_KEYS : top + log(sum));
 }
 
@@ -122,37 +123,38 @@ void ref_attention(const Ref *r) {
     Attn a = attn_of(r);
     Arena *mem = arena_new();
     double *o = NEW_ARRAY(mem, double, (size_t)a.d);
+    double *e = NEW_ARRAY(mem, double, (size_t)a.tk);
     for (int64_t b = 0; b < a.b; b++) {
         for (int64_t h = 0; h < a.h; h++) {
-            for (int64_t i = 0; i < a.tq; i++) attend_row(r, &a, b, h, i, o);
+            for (int64_t i = 0; i < a.tq; i++) attend_row(r, &a, b, h, i, o, e);
         }
     }
     arena_free(mem);
 }
 
 static void accumulate(Tensor *t, int64_t at, double v) {
-    tensor_set(t, at, tensor_get(t, at) + v);
+    number_set(t, at, number_get(t, at) + v);
 }
 
 /* dv_j += p do; ds = p (keep do.v_j - do.o); dq += ds k scale; dk_j += ds q scale */
 static void attend_row_grad(const Ref *r, const Attn *a, int64_t b, int64_t h, int64_t i) {
     int64_t q0 = q_at(a, b, i, h);
-    double delta = 0, lse = tensor_get(a->lse, (b * a->tq + i) * a->h + h);
+    double delta = 0, lse = number_get(a->lse, (b * a->tq + i) * a->h + h);
     for (int64_t c = 0; c < a->d; c++) {
-        delta += tensor_get(a->d_o, q0 + c) * tensor_get(a->o, q0 + c);
+        delta += number_get(a->d_o, q0 + c) * number_get(a->o, q0 + c);
     }
     for (int64_t j = first_of(a, b, i), n = keys_of(a, i); j < n; j++) {
         int64_t k0 = k_at(a, b, j, h);
         double p = exp(score(r, a, b, h, i, j) - lse), kept = keep(a, b, h, i, j), dp = 0;
         for (int64_t c = 0; c < a->d; c++) {
-            double d_o = tensor_get(a->d_o, q0 + c);
-            dp += d_o * tensor_get(r->in[2], k0 + c);
+            double d_o = number_get(a->d_o, q0 + c);
+            dp += d_o * number_get(r->in[2], k0 + c);
             accumulate(r->out[2], k0 + c, p * kept * d_o);
         }
         double ds = p * (kept * dp - delta) * a->scale;
         for (int64_t c = 0; c < a->d; c++) {
-            accumulate(r->out[0], q0 + c, ds * tensor_get(r->in[1], k0 + c));
-            accumulate(r->out[1], k0 + c, ds * tensor_get(r->in[0], q0 + c));
+            accumulate(r->out[0], q0 + c, ds * number_get(r->in[1], k0 + c));
+            accumulate(r->out[1], k0 + c, ds * number_get(r->in[0], q0 + c));
         }
     }
 }
@@ -161,7 +163,7 @@ void ref_attention_grad(const Ref *r) {
     Attn a = attn_of(r);
     for (int k = 0; k < 3; k++) {
         for (int64_t i = 0, n = type_count(&r->out[k]->ty); i < n; i++) {
-            tensor_set(r->out[k], i, 0);
+            number_set(r->out[k], i, 0);
         }
     }
     for (int64_t b = 0; b < a.b; b++) {
@@ -186,6 +188,8 @@ static void vjp_by_kind(Grad *g, Op *op, int kind) {
     char *attrs = bfmt(&g->b, "scale=%.17g; causal=%d; p=%.17g; site=%lld",
                        op_float(op, "scale", 1), (int)op_int(op, "causal", 0),
                        op_float(op, "p", 0), (long long)op_int(op, "site", 0));
+    int64_t zigzag = op_int(op, "zigzag", 0);
+    if (zigzag) attrs = bfmt(&g->b, "%s; zigzag=%lld", attrs, (long long)zigzag);
     memcpy(in, op->in, (size_t)op->nin * sizeof(Value *));
     in[op->nin] = op->out[0];
     in[op->nin + 1] = op->out[1];
@@ -218,8 +222,8 @@ void ref_cache_write(const Ref *r) {
     }
     for (int64_t b = 0; b < cache[0]; b++) {
         for (int64_t i = 0; i < x[1] * row; i++) {
-            tensor_set(r->out[0], (b * cache[1] + at) * row + i,
-                       tensor_get(r->in[1], b * x[1] * row + i));
+            number_set(r->out[0], (b * cache[1] + at) * row + i,
+                       number_get(r->in[1], b * x[1] * row + i));
         }
     }
 }
@@ -231,12 +235,11 @@ void local_attention(Local *l) {
     Builder *b = &l->b;
     const Mesh *m = &l->op->fn->mod->mesh;
     int batch = d->term[0][0], q = d->term[0][1], heads = d->term[0][2], k = d->term[1][1];
+    if (l->split[q] && op_int(l->op, "zigzag", 0) > 1) {
+        local_ring(l, l->split[q]);
+        return;
+    }
     if (l->split[q] && op_int(l->op, "causal", 0)) {
-        if (op_int(l->op, "zigzag", 0)) {
-            fail(EXIT_CONFIG, "attention in zigzag order whose queries are split over %s must "
-                              "have its keys split over the same axis",
-                 mesh_axes_text(b->mem, m, l->split[q]));
-        }
         char *attrs = bfmt(b, "axis=\"%s\"; by=%lld", mesh_axes_text(b->mem, m, l->split[q]),
                            (long long)-(d->size[q] / mesh_group_size(m, l->split[q])));
         Value *back = build1(b, OP_coord, attrs, NULL);

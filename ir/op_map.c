@@ -1,23 +1,34 @@
 /* op_map.c - elementwise ops: their meaning on one element, and their gradients. */
 #include "op_hooks.h"
+#include "number.h"
 #include "rng.h"
 #include "walk.h"
 #include <math.h>
+
+static bool same_letters(const Dims *d, int i, int k) {
+    return d->rank[i] == d->rank[k] && !memcmp(d->term[i], d->term[k], (size_t)d->rank[i]);
+}
 
 /* out = f(a, b) with the broadcasting of the rule; f sees the op for its attributes. */
 static void map2(const Ref *r, double (*f)(double, double)) {
     Dims d;
     check(op_dims(r->op, &d));
+    if (same_letters(&d, 0, 2) && same_letters(&d, 1, 2)) {
+        for (int64_t i = 0, n = type_count(&r->out[0]->ty); i < n; i++) {
+            number_set(r->out[0], i, f(number_get(r->in[0], i), number_get(r->in[1], i)));
+        }
+        return;
+    }
     Walk w = walk_over(&d, (1u << d.n) - 1);
     do {
-        tensor_set(r->out[0], w.offset[2],
-                   f(tensor_get(r->in[0], w.offset[0]), tensor_get(r->in[1], w.offset[1])));
+        number_set(r->out[0], w.offset[2],
+                   f(number_get(r->in[0], w.offset[0]), number_get(r->in[1], w.offset[1])));
     } while (walk_next(&w));
 }
 
 static void map1(const Ref *r, double (*f)(double)) {
     for (int64_t i = 0, n = type_count(&r->out[0]->ty); i < n; i++) {
-        tensor_set(r->out[0], i, f(tensor_get(r->in[0], i)));
+        number_set(r->out[0], i, f(number_get(r->in[0], i)));
     }
 }
 
@@ -58,6 +69,7 @@ static double gelu_erf_slope(double x) {
 
 REF2(add, x + y)
 REF2(sub, x - y)
+REF2(log_add, fmax(x, y) + log1p(exp(-fabs(x - y))))
 REF2(mul, x * y)
 REF2(div, x / y)
 REF1(exp, exp(x))
@@ -82,22 +94,22 @@ REF2(silu_grad, y * sigmoid(x) * (1 + x * (1 - sigmoid(x))))
 void ref_scale(const Ref *r) {
     double by = op_float(r->op, "by", 1);
     for (int64_t i = 0, n = type_count(&r->out[0]->ty); i < n; i++) {
-        tensor_set(r->out[0], i, by * tensor_get(r->in[0], i));
+        number_set(r->out[0], i, by * number_get(r->in[0], i));
     }
 }
 
 void ref_offset(const Ref *r) {
     double by = op_float(r->op, "by", 0);
     for (int64_t i = 0, n = type_count(&r->out[0]->ty); i < n; i++) {
-        tensor_set(r->out[0], i, by + tensor_get(r->in[0], i));
+        number_set(r->out[0], i, by + number_get(r->in[0], i));
     }
 }
 
 void ref_atmost(const Ref *r) {
     double by = op_float(r->op, "by", 0);
     for (int64_t i = 0, n = type_count(&r->out[0]->ty); i < n; i++) {
-        double x = tensor_get(r->in[0], i);
-        tensor_set(r->out[0], i, x > by ? by : x);
+        double x = number_get(r->in[0], i);
+        number_set(r->out[0], i, x > by ? by : x);
     }
 }
 
@@ -106,7 +118,7 @@ void ref_pick(const Ref *r) {
     int64_t v = t->dim[t->rank - 1];
     for (int64_t i = 0, n = type_count(t); i < n; i++) {
         bool here = tensor_get_int(r->in[1], i / v) == i % v;
-        tensor_set(r->out[0], i, here ? tensor_get(r->in[0], i) : 0);
+        number_set(r->out[0], i, here ? number_get(r->in[0], i) : 0);
     }
 }
 
@@ -114,7 +126,7 @@ void ref_onehot(const Ref *r) {
     const Type *t = &r->out[0]->ty;
     int64_t v = t->dim[t->rank - 1];
     for (int64_t i = 0, n = type_count(t); i < n; i++) {
-        tensor_set(r->out[0], i, tensor_get_int(r->in[0], i / v) == i % v);
+        number_set(r->out[0], i, tensor_get_int(r->in[0], i / v) == i % v);
     }
 }
 
@@ -138,7 +150,7 @@ void ref_dropout(const Ref *r) {
                                (uint32_t)tensor_get_int(r->in[1], 2)};
         rng_philox(counter, key, word);
         bool keep = word[0] >= (uint32_t)(p * 4294967296.0);
-        tensor_set(r->out[0], i, keep ? tensor_get(r->in[0], i) * (1 / (1 - p)) : 0);
+        number_set(r->out[0], i, keep ? number_get(r->in[0], i) * (1 / (1 - p)) : 0);
     }
     arena_free(mem);
 }

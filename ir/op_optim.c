@@ -1,5 +1,6 @@
 /* op_optim.c - optimizers, elementwise over parameter, gradient and state. */
 #include "op_hooks.h"
+#include "number.h"
 #include <math.h>
 
 /* AdamW (arXiv 1711.05101): operands p, g, m, v, learning rate, the two bias corrections
@@ -7,15 +8,15 @@
 void ref_adamw(const Ref *r) {
     double b1 = op_float(r->op, "beta1", 0), b2 = op_float(r->op, "beta2", 0);
     double eps = op_float(r->op, "eps", 0), decay = op_float(r->op, "decay", 0);
-    double rate = tensor_get(r->in[4], 0), c1 = tensor_get(r->in[5], 0);
-    double c2 = tensor_get(r->in[6], 0), clip = tensor_get(r->in[7], 0);
+    double rate = number_get(r->in[4], 0), c1 = number_get(r->in[5], 0);
+    double c2 = number_get(r->in[6], 0), clip = number_get(r->in[7], 0);
     for (int64_t i = 0, n = type_count(&r->out[0]->ty); i < n; i++) {
-        double p = tensor_get(r->in[0], i), g = tensor_get(r->in[1], i) * clip;
-        double m = b1 * tensor_get(r->in[2], i) + (1 - b1) * g;
-        double v = b2 * tensor_get(r->in[3], i) + (1 - b2) * g * g;
-        tensor_set(r->out[0], i, p - rate * (decay * p + m / c1 / (sqrt(v / c2) + eps)));
-        tensor_set(r->out[1], i, m);
-        tensor_set(r->out[2], i, v);
+        double p = number_get(r->in[0], i), g = number_get(r->in[1], i) * clip;
+        double m = b1 * number_get(r->in[2], i) + (1 - b1) * g;
+        double v = b2 * number_get(r->in[3], i) + (1 - b2) * g * g;
+        number_set(r->out[0], i, p - rate * (decay * p + m / c1 / (sqrt(v / c2) + eps)));
+        number_set(r->out[1], i, m);
+        number_set(r->out[2], i, v);
     }
 }
 
@@ -50,13 +51,13 @@ void expand_adamw(Builder *b, Op *op, Value **out) {
  * p -= rate * buffer. Operands p, g, buffer, rate, clip factor. */
 void ref_sgd(const Ref *r) {
     double momentum = op_float(r->op, "momentum", 0), decay = op_float(r->op, "decay", 0);
-    double rate = tensor_get(r->in[3], 0), clip = tensor_get(r->in[4], 0);
+    double rate = number_get(r->in[3], 0), clip = number_get(r->in[4], 0);
     for (int64_t i = 0, n = type_count(&r->out[0]->ty); i < n; i++) {
-        double p = tensor_get(r->in[0], i);
-        double buffer = momentum * tensor_get(r->in[2], i) +
-                        tensor_get(r->in[1], i) * clip + decay * p;
-        tensor_set(r->out[0], i, p - rate * buffer);
-        tensor_set(r->out[1], i, buffer);
+        double p = number_get(r->in[0], i);
+        double buffer = momentum * number_get(r->in[2], i) +
+                        number_get(r->in[1], i) * clip + decay * p;
+        number_set(r->out[0], i, p - rate * buffer);
+        number_set(r->out[1], i, buffer);
     }
 }
 

@@ -1,0 +1,16 @@
+/* number.h - elements of tensors as the reference kernels read and write them: f32 in
+ * place, other types by tensor_get and tensor_set. */
+#ifndef STATOR_NUMBER_H
+#define STATOR_NUMBER_H
+#include "ir.h"
+
+static inline double number_get(const Tensor *t, int64_t i) {
+    return t->ty.dt == DT_F32 ? (double)((const float *)t->data)[i] : tensor_get(t, i);
+}
+
+static inline void number_set(Tensor *t, int64_t i, double v) {
+    if (t->ty.dt == DT_F32) ((float *)t->data)[i] = (float)v;
+    else tensor_set(t, i, v);
+}
+
+#endif
