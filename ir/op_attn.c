@@ -188,8 +188,6 @@ static void vjp_by_kind(Grad *g, Op *op, int kind) {
     char *attrs = bfmt(&g->b, "scale=%.17g; causal=%d; p=%.17g; site=%lld",
                        op_float(op, "scale", 1), (int)op_int(op, "causal", 0),
                        op_float(op, "p", 0), (long long)op_int(op, "site", 0));
-    int64_t zigzag = op_int(op, "zigzag", 0);
-    if (zigzag) attrs = bfmt(&g->b, "%s; zigzag=%lld", attrs, (long long)zigzag);
     memcpy(in, op->in, (size_t)op->nin * sizeof(Value *));
     in[op->nin] = op->out[0];
     in[op->nin + 1] = op->out[1];
@@ -235,11 +233,12 @@ void local_attention(Local *l) {
     Builder *b = &l->b;
     const Mesh *m = &l->op->fn->mod->mesh;
     int batch = d->term[0][0], q = d->term[0][1], heads = d->term[0][2], k = d->term[1][1];
-    if (l->split[q] && op_int(l->op, "zigzag", 0) > 1) {
-        local_ring(l, l->split[q]);
-        return;
-    }
     if (l->split[q] && op_int(l->op, "causal", 0)) {
+        if (op_int(l->op, "zigzag", 0)) {
+            fail(EXIT_CONFIG, "attention in zigzag order whose queries are split over %s must "
+                              "have its keys split over the same axis",
+                 mesh_axes_text(b->mem, m, l->split[q]));
+        }
         char *attrs = bfmt(b, "axis=\"%s\"; by=%lld", mesh_axes_text(b->mem, m, l->split[q]),
                            (long long)-(d->size[q] / mesh_group_size(m, l->split[q])));
         Value *back = build1(b, OP_coord, attrs, NULL);
