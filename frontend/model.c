@@ -118,6 +118,7 @@ static Value *attention(Make *k, Value *x, Value **kcache, Value **vcache) {
     double p = k->use == MODEL_PREDICT ? 0 : s->attn_dropout;
     char *attrs = bfmt(&k->b, "scale=%.17g; causal=1", 1 / sqrt((double)s->head_dim));
     if (p > 0) attrs = bfmt(&k->b, "%s; p=%.17g; site=%d", attrs, p, SITE_ATTENTION);
+    if (k->shape.zigzag) attrs = bfmt(&k->b, "%s; zigzag=%lld", attrs, (long long)k->shape.zigzag);
     int kind = k->first ? OP_attention_within : OP_attention;
     Op *o = build(named(k, "o"), kind, attrs, q, key, v, k->offset, k->rng, k->first, NULL);
     build_named(&k->b, "lse", o->out[1]);
@@ -254,6 +255,13 @@ static void add_params(Make *k) {
     }
 }
 
+/* Where the tokens of a sequence stand, i32[t]. */
+static Value *positions(Make *k) {
+    char *attrs = k->shape.zigzag ? bfmt(&k->b, "zigzag=%lld", (long long)k->shape.zigzag) : NULL;
+    return build_as(named(k, "at"), OP_positions, attrs, TYPE(DT_I32, k->shape.seq), k->offset,
+                    NULL);
+}
+
 /* Tokens i32[b,t] -> x[b,t,c]. */
 static Value *embedding(Make *k, Value *tokens) {
     Value *x = build1(named(k, "x"), OP_embed, NULL, weight(k, PART_TOKENS, false),
@@ -261,8 +269,7 @@ static Value *embedding(Make *k, Value *tokens) {
     if (k->s->positions == POSITION_LEARNED) {
         Value *at = k->positions;
         if (!at) {
-            at = build_as(named(k, "at"), OP_positions, NULL, TYPE(DT_I32, k->shape.seq),
-                          k->offset, NULL);
+            at = positions(k);
         }
         Value *rows = build1(named(k, "rows"), OP_embed, NULL,
                              weight(k, PART_POSITIONS, false), at, NULL);
@@ -278,9 +285,11 @@ static void rope_table(Make *k) {
     int64_t t = k->shape.seq, d = k->s->head_dim;
     Type ty = TYPE(DT_F32, t, d / 2, 2);
     k->table = build_as(named(k, "table"), OP_rope_table, attrs, ty, k->offset, NULL);
-    if (!k->positions) return;
+    Value *at = k->positions;
+    if (!at && !k->shape.zigzag) return;
+    if (!at) at = positions(k);
     Value *rows = build_as(named(k, "table"), OP_reshape, NULL, TYPE(DT_F32, t, d), k->table, NULL);
-    rows = build1(named(k, "table"), OP_embed, NULL, rows, k->positions, NULL);
+    rows = build1(named(k, "table"), OP_embed, NULL, rows, at, NULL);
     k->table = build_as(named(k, "table"), OP_reshape, NULL, table_type(k), rows, NULL);
 }
 

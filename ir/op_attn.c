@@ -233,12 +233,11 @@ void local_attention(Local *l) {
     Builder *b = &l->b;
     const Mesh *m = &l->op->fn->mod->mesh;
     int batch = d->term[0][0], q = d->term[0][1], heads = d->term[0][2], k = d->term[1][1];
+    if (l->split[q] && op_int(l->op, "zigzag", 0) > 1) {
+        local_ring(l, l->split[q]);
+        return;
+    }
     if (l->split[q] && op_int(l->op, "causal", 0)) {
-        if (op_int(l->op, "zigzag", 0)) {
-            fail(EXIT_CONFIG, "attention in zigzag order whose queries are split over %s must "
-                              "have its keys split over the same axis",
-                 mesh_axes_text(b->mem, m, l->split[q]));
-        }
         char *attrs = bfmt(b, "axis=\"%s\"; by=%lld", mesh_axes_text(b->mem, m, l->split[q]),
                            (long long)-(d->size[q] / mesh_group_size(m, l->split[q])));
         Value *back = build1(b, OP_coord, attrs, NULL);

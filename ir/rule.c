@@ -202,9 +202,9 @@ bool op_dims(const Op *op, Dims *d) {
 }
 
 bool op_placement_dims(const Op *op, Dims *d) {
-    if (op_dims(op, d)) return true;
-    memset(d, 0, sizeof *d);
-    return optab[op->kind].dims && optab[op->kind].dims(op, d);
+    bool has_rule = op_dims(op, d);
+    if (!has_rule) memset(d, 0, sizeof *d);
+    return optab[op->kind].dims ? optab[op->kind].dims(op, d) : has_rule;
 }
 
 uint32_t dims_mask(const Dims *d, int term) {
