@@ -10,13 +10,14 @@
 #define LAUNCH_REPORT_ENV "STATOR_REPORT_DIR"
 /* A line of stderr with this, then a JSON object, is for stator launch:
  *   {"rank": 1, "host": "a", "log": "runs/a/logs/rank_1.log"}   where the rank logs
- *   {"rank": 1, "host": "a", "code": 3, "message": "..."}       why it ends */
+ *   {"rank": 1, "host": "a", "code": 3, "message": "..."}       why it ends
+ *   {"rank": 1, "host": "a", "signal": 11}                      it crashes */
 #define LAUNCH_REPORT_MARK "stator-report: "
 
 enum { LAUNCH_MESSAGE_BYTES = 1400 }; /* of a report: the line stays below a pipe's 4096 */
 
 /* Call first in main(). Under stator launch, fail() and die() are reported to it instead
- * of being printed, and stdout and stderr of the ranks above 0 are kept back until
+ * of being printed, crashes are reported too, and stdout and stderr of the ranks above 0 are kept back until
  * launch_redirect_output. */
 void launch_rank_start(void);
 

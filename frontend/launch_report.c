@@ -81,10 +81,19 @@ static void take_object(LaunchReport *r, const Json *v) {
         if (!r->log[rank]) r->log[rank] = log;
         return;
     }
-    Failure f = {.rank = rank,
-                 .host = json_get_string(v, "host", NULL),
-                 .code = (int)json_i64(json_need(v, "code"), 1, 255),
-                 .message = json_string(json_need(v, "message"))};
+    const Json *signal = json_get(v, "signal");
+    Failure f = {.rank = rank, .host = json_get_string(v, "host", NULL)};
+    if (signal) {
+        f.signal = (int)json_i64(signal, 1, 64);
+    } else {
+        f.code = (int)json_i64(json_need(v, "code"), 1, 255);
+        f.message = json_string(json_need(v, "message"));
+    }
+    for (int i = 0; i < r->nfailure && signal; i++)
+        if (r->failure[i].rank == rank) { /* it has said why */
+            r->failure[i].signal = f.signal;
+            return;
+        }
     if (r->nfailure < MAX_FAILURES)
         PUSH(r->mem, r->failure, r->nfailure, r->failure_cap, f);
 }
@@ -372,7 +381,7 @@ static void say_others(LaunchReport *r, const Failure *f) {
     int same = 0, others = 0;
     for (int i = 0; i < r->nfailure; i++) {
         const Failure *g = &r->failure[i];
-        if (g->rank == f->rank) continue;
+        if (g->rank == f->rank || !g->message) continue;
         if (f->message && !strcmp(g->message, f->message)) {
             same++;
         } else if (others++ < SHOWN) {
@@ -434,6 +443,10 @@ static int say_mpirun(LaunchReport *r, int status) {
         const char *name = sigabbrev_np(WTERMSIG(status));
         fprintf(r->out, "stator: mpirun was killed by signal %d (SIG%s)\n",
                 WTERMSIG(status), name ? name : "?");
+    } else if (!r->words_passed && sigabbrev_np(WEXITSTATUS(status) - 128)) {
+        fprintf(r->out, "stator: a rank was killed by signal %d (SIG%s); mpirun did not say "
+                        "which\n", WEXITSTATUS(status) - 128,
+                sigabbrev_np(WEXITSTATUS(status) - 128));
     } else {
         fprintf(r->out, "stator: error: mpirun ended with exit code %d; what it said is "
                         "above\n", WEXITSTATUS(status));

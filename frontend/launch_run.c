@@ -202,8 +202,9 @@ static void watch(Run *r) {
         take_stderr(r, fd[1].revents);
         take_signals(r);
         look_at_clock(r);
-        if (clock_seconds() > r->leave_at) return; /* something does not even die */
+        if (clock_seconds() > r->leave_at) break; /* something does not even die */
     }
+    take_signals(r); /* the last orphans */
 }
 
 /* ---- the folder of reports ---- */

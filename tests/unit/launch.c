@@ -246,6 +246,28 @@ TEST(a_killed_rank_counts_more_than_those_who_miss_it) {
     EXPECT(result == 137);
 }
 
+#define CRASH(rank, signal)                                                              \
+    LAUNCH_REPORT_MARK "{\"rank\": " rank ", \"host\": \"b\", \"signal\": " signal "}\n"
+
+TEST(a_rank_that_says_that_it_crashes) {
+    hear(CRASH("1", "11") REPORT("0", "6", "rank 1 is gone"), 100, 139, 0, 0);
+    EXPECT_STR(heard, "stator: rank 1 of 4 on b killed by signal 11 (SIGSEGV)\n"
+                      "  later, rank 0: rank 1 is gone\n"
+                      "  the other ranks were ended\n");
+    EXPECT(result == 139);
+    hear(REPORT("1", "134", "a bug") CRASH("1", "6"), 100, 134, 0, 0);
+    EXPECT_STR(heard, "stator: rank 1 of 4 on b killed by signal 6 (SIGABRT)\n"
+                      "  a bug\n"
+                      "  the other ranks were ended\n");
+    EXPECT(result == 134);
+}
+
+TEST(a_killed_rank_that_mpirun_does_not_name) {
+    hear("", 1, 137, 0, 0);
+    EXPECT(strstr(heard, "a rank was killed by signal 9 (SIGKILL)"));
+    EXPECT(result == 137);
+}
+
 TEST(the_same_failure_everywhere_is_said_once) {
     hear(REPORT("2", "2", "x.yaml:1:1: error: key model.model_config.num_layers")
              REPORT("0", "2", "x.yaml:1:1: error: key model.model_config.num_layers"),

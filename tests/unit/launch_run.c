@@ -1,0 +1,275 @@
+/* Tests of stator launch with real ranks: this program is its own rank when
+ * STATOR_TEST_RANK names one of the roles below. */
+#define _GNU_SOURCE
+#include "../../frontend/commands.h"
+#include "../../frontend/launch.h"
+#include "driven.h"
+#include <dirent.h>
+#include <sys/stat.h>
+
+/* ---- ranks ---- */
+
+static int my_rank(void) {
+    const char *s = getenv("OMPI_COMM_WORLD_RANK");
+    return s ? atoi(s) : 0;
+}
+
+/* Puts a file in the folder of the test: NAME.RANK, holding the process's number. */
+static void leave_pid(const char *name) {
+    const char *dir = getenv("STATOR_TEST_DIR");
+    char *path = arena_printf(mem(), "%s/%s.%d", dir, name, my_rank());
+    char *text = arena_printf(mem(), "%d", (int)getpid());
+    EXPECT(file_write_atomic(path, text, strlen(text)) == 0);
+}
+
+static void log_in_run_folder(void) {
+    printf("early %d\n", my_rank());
+    launch_redirect_output(getenv("STATOR_TEST_DIR"), my_rank());
+    printf("late %d\n", my_rank());
+    fprintf(stderr, "warned %d\n", my_rank());
+}
+
+static void role_fine(void) {
+    log_in_run_folder();
+}
+static void role_fail(void) {
+    log_in_run_folder();
+    if (my_rank() == 1) fail(EXIT_DATA, "parallel_config.data_parallel is odd\nso it is");
+    sleep(60);
+}
+static void role_die(void) {
+    log_in_run_folder();
+    if (my_rank() == 1) die("op %%sum.1 is gone");
+    sleep(60);
+}
+static void role_crash(void) {
+    log_in_run_folder();
+    if (my_rank() == 1) raise(SIGSEGV);
+    sleep(60);
+}
+static void role_sleep(void) {
+    log_in_run_folder();
+    leave_pid("pid");
+    sleep(60);
+}
+static void role_deaf(void) {
+    signal(SIGTERM, SIG_IGN);
+    role_sleep();
+}
+static void role_save(void) {
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGUSR1);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    leave_pid("pid");
+    int got;
+    sigwait(&set, &got);
+    leave_pid("saved");
+    exit(EXIT_SIGNALLED);
+}
+
+static const struct {
+    const char *name;
+    void (*run)(void);
+} roles[] = {{"fine", role_fine},   {"fail", role_fail}, {"die", role_die},
+             {"crash", role_crash}, {"deaf", role_deaf}, {"sleep", role_sleep},
+             {"save", role_save}};
+
+__attribute__((constructor)) static void be_rank(void) {
+    const char *role = getenv("STATOR_TEST_RANK");
+    if (!role) return;
+    launch_rank_start();
+    for (int i = 0; i < ARRAY_LEN(roles); i++)
+        if (!strcmp(role, roles[i].name)) {
+            roles[i].run();
+            exit(0);
+        }
+    exit(99);
+}
+
+/* ---- the driver ---- */
+
+static void need_mpirun(void) {
+    if (system("mpirun --version >/dev/null 2>&1") != 0) test_skip("there is no mpirun");
+}
+
+static pid_t start(const char *role, const char *options) {
+    need_mpirun();
+    char self[1024];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    EXPECT(n > 0);
+    self[n] = 0;
+    setenv("STATOR_TEST_DIR", temp_dir(), 1);
+    setenv("STATOR_TEST_RANK", role, 1);
+    setenv("TMPDIR", temp_dir(), 1);
+    return stator_start(arena_printf(mem(), "launch %s --program %s", options, self));
+}
+
+static void ends(pid_t pid, int want) {
+    int code = stator_wait(pid);
+    if (code != want)
+        test_fail(__FILE__, __LINE__, "exit code %d, wanted %d:\n%s", code, want, said());
+}
+
+static bool says(const char *part) {
+    return strstr(said(), part) != NULL;
+}
+
+static const char *rank_log(int rank) {
+    const char *path = in_temp(arena_printf(mem(), "logs/rank_%d.log", rank));
+    return file_read(mem(), path, 1 << 20, NULL, EXIT_DATA);
+}
+
+/* The process that rank r left its number of, once it is there. */
+static pid_t pid_of(const char *name, int rank) {
+    const char *path = in_temp(arena_printf(mem(), "%s.%d", name, rank));
+    for (int i = 0; i < 2000 && !file_exists(path); i++) usleep(10000);
+    return (pid_t)atoi(file_read(mem(), path, 100, NULL, EXIT_DATA));
+}
+
+static bool is_gone(pid_t pid) {
+    for (int i = 0; i < 100; i++, usleep(10000))
+        if (kill(pid, 0) != 0) return true;
+    return false;
+}
+
+/* No folder of a launch is left over. */
+static bool is_clean(void) {
+    bool clean = true;
+    DIR *d = opendir(temp_dir());
+    for (struct dirent *e; d && (e = readdir(d));)
+        clean = clean && strncmp(e->d_name, "stator-launch-", 14);
+    closedir(d);
+    return clean;
+}
+
+static pid_t child_of(pid_t parent) {
+    char *path = arena_printf(mem(), "/proc/%d/task/%d/children", parent, parent);
+    FILE *f = fopen(path, "r");
+    int child = 0;
+    if (!f) test_skip("the kernel does not list the children of a process");
+    EXPECT(fscanf(f, "%d", &child) == 1);
+    fclose(f);
+    return child;
+}
+
+/* ---- exit codes and logs ---- */
+
+TEST(one_message_for_a_failure_of_all) {
+    need_mpirun();
+    RUN_EXPECT(EXIT_CONFIG, "launch -n 2 train missing.yaml");
+    const char *first = strstr(said(), "missing.yaml");
+    EXPECT(first && !strstr(first + 1, "missing.yaml"));
+    SAID_EXPECT("ended with exit code 2");
+}
+
+TEST(ranks_above_0_write_logs) {
+    ends(start("fine", "-n 2"), 0);
+    EXPECT(says("early 0") && says("late 0") && says("warned 0"));
+    EXPECT(!says("early 1") && !says("late 1") && !says("warned 1"));
+    EXPECT_STR(rank_log(1), "early 1\nlate 1\nwarned 1\n");
+    EXPECT(!file_exists(in_temp("logs/rank_0.log")) && is_clean());
+}
+
+TEST(a_rank_that_fails) {
+    ends(start("fail", "-n 2"), EXIT_DATA);
+    EXPECT(says("stator: rank 1 of 2 on ") && says(" ended with exit code 3\n"));
+    EXPECT(says("  stator: error: parallel_config.data_parallel is odd\n  so it is\n"));
+    EXPECT(says("  key: parallel_config.data_parallel\n"));
+    EXPECT(says("/logs/rank_1.log\n"));
+    EXPECT(strstr(rank_log(1), "parallel_config.data_parallel is odd"));
+    const char *end = "  the other ranks were ended\n";
+    EXPECT_STR(said() + strlen(said()) - strlen(end), end);
+    EXPECT(!says("mpirun detected") && is_clean());
+}
+
+TEST(a_rank_that_stops_itself) {
+    ends(start("die", "-n 2"), 134);
+    EXPECT(says("  stator: internal error at ") && says("  op: %sum.1\n"));
+    EXPECT(says("killed by signal 6 (SIGABRT)"));
+}
+
+TEST(a_rank_that_crashes) {
+    ends(start("crash", "-n 2"), 128 + SIGSEGV);
+    EXPECT(says("killed by signal 11 (SIGSEGV)"));
+    EXPECT(says("  it said last:\n    | early 1\n    | late 1\n    | warned 1\n"));
+}
+
+/* ---- ends ---- */
+
+static void kill_one_of_four(const char *role) {
+    pid_t pid = start(role, "-n 4");
+    pid_t rank[4];
+    for (int r = 0; r < 4; r++) rank[r] = pid_of("pid", r);
+    double at = clock_seconds();
+    kill(rank[2], SIGKILL);
+    ends(pid, 128 + SIGKILL);
+    double seconds = clock_seconds() - at;
+    printf("  all ended %.1f s after the kill\n", seconds);
+    EXPECT(seconds < 10 && is_clean());
+    for (int r = 0; r < 4; r++) EXPECT(is_gone(rank[r]));
+    EXPECT(says("stator: rank 2 of 4 on "));
+    EXPECT(says("killed by signal 9 (SIGKILL)"));
+}
+
+TEST(kill_one_of_four_ranks) {
+    kill_one_of_four("sleep");
+}
+
+TEST(kill_one_of_four_ranks_that_hear_no_signals) {
+    kill_one_of_four("deaf");
+}
+
+TEST(kill_mpirun) {
+    pid_t pid = start("deaf", "-n 2");
+    pid_t a = pid_of("pid", 0), b = pid_of("pid", 1);
+    double at = clock_seconds();
+    kill(child_of(pid), SIGKILL);
+    ends(pid, 128 + SIGKILL);
+    EXPECT(clock_seconds() - at < 10 && is_gone(a) && is_gone(b));
+    EXPECT(says("stator: mpirun was killed by signal 9 (SIGKILL)") && is_clean());
+}
+
+static void ranks_save(pid_t pid, int sig) {
+    pid_of("pid", 0);
+    pid_of("pid", 1);
+    if (sig) kill(pid, sig);
+    ends(pid, EXIT_SIGNALLED);
+    EXPECT(pid_of("saved", 0) > 0 && pid_of("saved", 1) > 0);
+}
+
+TEST(a_signal_to_save_reaches_the_ranks) {
+    ranks_save(start("save", "-n 2"), SIGUSR1);
+}
+
+TEST(a_program_is_ended_by_a_signal) {
+    pid_t pid = start("sleep", "-n 2");
+    pid_t a = pid_of("pid", 0), b = pid_of("pid", 1);
+    kill(pid, SIGINT);
+    ends(pid, 128 + SIGINT);
+    EXPECT(is_gone(a) && is_gone(b) && says("stator: stopped by SIGINT\n"));
+}
+
+TEST(a_timeout_ends_the_run) {
+    pid_t pid = start("sleep", "-n 2 --timeout 1.5");
+    ends(pid, 128 + SIGTERM);
+    EXPECT(says("stator: stopped by SIGTERM\n") && is_clean());
+}
+
+/* ---- hosts ---- */
+
+/* Two more hosts on this machine: mpirun's remote shell is a script that gives its daemon
+ * another host name. */
+TEST(ranks_of_two_hosts_in_order) {
+    need_mpirun();
+    if (geteuid() != 0 || system("unshare -u true 2>/dev/null") != 0)
+        test_skip("needs the right to unshare host names");
+    write_text(in_temp("agent"), "#!/bin/sh\nname=$1; shift\n"
+                                 "exec unshare -u sh -c \"hostname $name; $*\"\n");
+    write_text(in_temp("hosts"), "hostb slots=1\nhosta slots=1\n");
+    EXPECT(chmod(in_temp("agent"), 0755) == 0);
+    setenv("OMPI_MCA_plm_rsh_agent", in_temp("agent"), 1);
+    const char *options = arena_printf(mem(), "-n 2 --hostfile %s", in_temp("hosts"));
+    ends(start("fail", options), EXIT_DATA);
+    EXPECT(says("stator: rank 1 of 2 on hosta ended with exit code 3\n"));
+}
