@@ -234,6 +234,7 @@ struct Dims {
     bool whole[MAX_DIMS];         /* must not be split */
     int nin, nout;                /* terms bound */
     int8_t tied[MAX_DIMS];        /* split when that id is split; -1: none */
+    int64_t most[MAX_DIMS];       /* parts it may be split in; 0: any number */
     int8_t term[MAX_TERMS][MAX_RANK]; /* operands, then results: dimension ids */
     int rank[MAX_TERMS];
 };

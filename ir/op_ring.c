@@ -196,6 +196,10 @@ void local_ring(Local *l, Axes axes) {
     Arena *mem = op->fn->mod->mem;
     Ring r = {.l = l, .m = op->fn->mod, .op = op, .axis = mesh_axes_text(mem, mesh, axes),
               .n = mesh_group_size(mesh, axes), .rows = op->in[0]->ty.dim[1] / CHUNKS};
+    if (r.n != op_int(op, "zigzag", 0)) {
+        fail(EXIT_CONFIG, "attention in zigzag order over %lld ranks is split over %lld (%s)",
+             (long long)op_int(op, "zigzag", 0), (long long)r.n, r.axis);
+    }
     if (op->nin % 3 == 0) {
         fail(EXIT_CONFIG, "attention within documents cannot have its keys go round the ring "
                           "%s: exchange parts of the sequence against heads instead", r.axis);
@@ -221,5 +225,6 @@ bool dims_attention(const Op *op, Dims *d) {
     if (op_int(op, "zigzag", 0) <= 1) return true;
     d->tied[q] = (int8_t)k;
     d->whole[k] = false;
+    d->most[q] = op_int(op, "zigzag", 0);
     return true;
 }

@@ -88,7 +88,7 @@ void over_write(Op *op, const Over *o) {
 
 bool over_fits(const Op *op, const Over *o, int id, Axes axes) {
     int n = mesh_group_size(mesh_of(op), axes);
-    if (o->d.whole[id]) return false;
+    if (o->d.whole[id] || (o->d.most[id] && n > o->d.most[id])) return false;
     for (int term = 0; term < o->d.nin + o->d.nout; term++) {
         const Type *t = term_type(op, o, term);
         for (int k = 0; k < o->d.rank[term]; k++) {
