@@ -32,6 +32,14 @@ static LLVMValueRef relu(Emit *e, LLVMValueRef x, LLVMValueRef y) {
     return emit_select(e, greater(e, x, zero), y, zero);
 }
 
+/* the larger one plus log(1 + exp(-|x - y|)) */
+static LLVMValueRef log_add(Emit *e, LLVMValueRef x, LLVMValueRef y) {
+    LLVMValueRef apart = emit_fneg(e, emit_fabs(e, emit_fsub(e, x, y)));
+    LLVMValueRef more = emit_fadd(e, vmath_exp(e, apart), num(e, x, 1));
+    LLVMValueRef top = emit_select(e, greater(e, x, y), x, y);
+    return emit_fadd(e, top, vmath_log(e, more));
+}
+
 /* tanh(sqrt(2/pi) (x + 0.044715 x^3)) */
 static LLVMValueRef gelu_tanh(Emit *e, LLVMValueRef x) {
     LLVMValueRef x2 = emit_fmul(e, x, x);
@@ -97,6 +105,7 @@ BINARY(mul, emit_fmul(e, x, y))
 BINARY(div, emit_fdiv(e, x, y))
 UNARY(scale, emit_fmul(e, x, attribute(c, "by")))
 UNARY(offset, emit_fadd(e, x, attribute(c, "by")))
+BINARY(log_add, log_add(e, x, y))
 UNARY(exp, vmath_exp(e, x))
 UNARY(log, vmath_log(e, x))
 UNARY(sqrt, vmath_sqrt(e, x))

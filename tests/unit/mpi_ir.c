@@ -1,5 +1,6 @@
 /* mpi_ir.c - compiled programs of several ranks under mpirun against the interpreter: every
- * file of tests/ir/mpi and the local program of tests/ir, by tests/mpi/run_ir.c. */
+ * file of tests/ir/mpi, and models that the passes spread over a mesh, by
+ * tests/mpi/run_ir.c. */
 #include "../../ir/ir.h"
 #include "../mpi.h"
 #include <dirent.h>
@@ -46,6 +47,50 @@ TEST(two_threads_a_rank_avx2) {
 TEST(tensor_parallel_by_hand) {
     Arena *mem = arena_new();
     check_file(path_join(mem, tests_dir(), "ir/mesh_local.ir"), 1, "native");
+    arena_free(mem);
+}
+
+/* Models of tests/ir made into steps of a mesh by the passes, which stator-opt runs. */
+static const struct {
+    const char *file, *mesh, *options;
+} made[] = {
+    {"mlp", "dp=2, tp=2", "-o zero=3 -o zero_axes=dp -s x=dp,- -s w1=-,tp"},
+    {"mlp", "dp=2, tp=2",
+     "-o zero=2 -o zero_axes=dp -o micro_batches=2 -o clip_norm=1 -s x=dp,- -s w1=-,tp"},
+    {"dropout", "dp=2, tp=2", "-s x=dp,-,- -s w=-,-,-,tp,-"},
+    {"dropout", "dp=2, cp=2, tp=2", "-s x=dp,cp,- -s w=-,-,-,tp,-"},
+    {"tiny_gpt", "dp=2, tp=2",
+     "-o zero=1 -o zero_axes=dp -s tokens=dp,- -s labels=dp,- -s wqkv=-,-,tp,- -s wi=-,tp"},
+    {"mpi/made/ring", "cp=2, tp=2", "-s x=-,cp,- -s wq=-,tp,- -s wk=-,tp,-"},
+    {"mpi/made/ring", "dp=2, cp=2", "-s x=dp,cp,-"},
+    {"two_towers", "a=3", "-s w0=a,- -s wr=-,a"},
+};
+
+static char *made_program(Arena *mem, int i) {
+    size_t n;
+    char *path = arena_printf(mem, "%s/ir/%s.ir", tests_dir(), made[i].file);
+    char *text = file_read(mem, path, 1 << 20, &n, EXIT_DATA), *at = strstr(text, "mesh()");
+    EXPECT(at);
+    *at = 0;
+    text = arena_printf(mem, "%smesh(%s)%s", text, made[i].mesh, at + strlen("mesh()"));
+    path = path_join(mem, temp_dir(), "whole.ir");
+    EXPECT(file_write_atomic(path, text, strlen(text)) == 0);
+    char *command = arena_printf(mem, "%s/stator-opt -p simplify,seed,zero,autodiff,train,shard,"
+                                      "reshard,collect,localize %s %s",
+                                 BUILD_DIR, made[i].options, path);
+    int code = mpi_run_alone(command);
+    const char *said = mpi_said();
+    if (code) test_fail(__FILE__, __LINE__, "%s:\n%s", command, said);
+    path = path_join(mem, temp_dir(), "local.ir");
+    EXPECT(file_write_atomic(path, said, strlen(said)) == 0);
+    return path;
+}
+
+TEST(steps_made_by_passes) {
+    Arena *mem = arena_new();
+    for (int i = 0; i < ARRAY_LEN(made); i++) {
+        check_file(made_program(mem, i), 1, i % 2 ? "native" : "x86-64-v3");
+    }
     arena_free(mem);
 }
 

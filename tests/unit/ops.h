@@ -110,6 +110,7 @@ static const Sample samples[] = {
     {"cast", NULL, "%x: F[3,5]", "%y = cast %x : f64[3,5]"},
     {"cast", NULL, "%x: F[3]", "%y = cast %x : i32[3]"},
     {"cast", NULL, "%ids: i32[3]", "%y = cast %ids : F[3]"},
+    BINARY(log_add),
     UNARY(exp),
     UNARY_POS(log),
     UNARY_POS(sqrt),
