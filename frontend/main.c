@@ -32,6 +32,13 @@ static const Command commands[] = {
      "SIGTERM, SIGINT and SIGUSR1 end it after the running step with a checkpoint.\n"
      "Exit codes: 0 done, 1 diverged, 2 configuration, 3 data, 4 checkpoint, 5 memory,\n"
      "75 stopped by a signal.\n"},
+    {"plan", cmd_plan, "plan CONFIG.yaml [-n RANKS] [--a.b.c VALUE ...]  what it takes",
+     "Says what training would take, on any number of ranks, without them, their memory or\n"
+     "the data: where every parameter lies, the collectives of a step and their bytes, the\n"
+     "memory of a rank, parameters and flops. Takes the keys of train, and\n"
+     "  -n RANKS   so many ranks: data_parallel follows when it is not given\n"
+     "  --json     the plan for programs, as train writes it to plan.json\n"
+     "Exit codes: 0 done, 2 configuration, 5 above context.max_device_memory.\n"},
     {"predict", cmd_predict, "predict RUN|CHECKPOINT|HF_DIR --prompt TEXT  generate text",
      "stator predict --help lists its options.\n"},
     {"convert", cmd_convert, "convert --to hf|stator FROM TO          weights in and out",
@@ -112,8 +119,9 @@ int main(int argc, char **argv) {
         fail(EXIT_CONFIG, "unknown command '%.100s'%s%s%s; stator help lists all", name,
              near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
     }
-    if (c->run == cmd_train && wants_help(argc - 1, argv + 1)) {
-        char *words[] = {"help", "train"};
+    bool helps = c->run == cmd_train || c->run == cmd_plan; /* others do it themselves */
+    if (helps && wants_help(argc - 1, argv + 1)) {
+        char *words[] = {"help", (char *)(uintptr_t)c->name};
         return cmd_help(2, words);
     }
     return c->run(argc - 1, argv + 1);

@@ -1,0 +1,30 @@
+/* planned.c - see planned.h. */
+#include "planned.h"
+#include "../runtime/rt.h"
+#include "lower.h"
+
+static Func *entry_of(const Module *m) {
+    for (Func *f = m->first; f; f = f->next) {
+        if (func_is_entry(f)) return f;
+    }
+    fail(EXIT_CONFIG, "module @%s has no function of role model or step", m->name);
+}
+
+Func *module_plan(Arena *mem, Module *m, const char *passes, const PassOptions *po,
+                  const CompileOptions *co) {
+    rt_set_threads(co->threads);
+    Target *target = target_open(co->cpu);
+    Lower lower = {.mem = mem, .m = m, .threads = rt_threads(), .vl = target_lanes(target)};
+    PassOptions options = *po;
+    options.workspace_bytes = lower_workspace_bytes;
+    options.workspace_ctx = &lower;
+    options.verbose |= co->verbose;
+    passes_run(m, passes, &options);
+    if (m->level != LEVEL_PLANNED) {
+        fail(EXIT_CONFIG, "passes '%s' end at level %s; a plan needs memplan last", passes,
+             level_name[m->level]);
+    }
+    for (int i = 0; i < lower.nproducts; i++) dnnl_matmul_free(lower.product[i].matmul);
+    target_close(target);
+    return entry_of(m);
+}

@@ -1,0 +1,297 @@
+/* plan.c - reads a planned module: parameters, collectives, flops. See plan.h. */
+#include "plan.h"
+#include "../ir/layout.h"
+
+const char *const plan_part_name[PLAN_PARTS] = {"forward layers", "backward layers",
+                                                "embedding, head and loss", "step"};
+
+/* ---- arithmetic that stops at the largest number: all of it comes from input ---- */
+
+static int64_t times(int64_t a, int64_t b) {
+    int64_t out;
+    return __builtin_mul_overflow(a, b, &out) ? INT64_MAX : out;
+}
+
+static int64_t plus(int64_t a, int64_t b) {
+    int64_t out;
+    return __builtin_add_overflow(a, b, &out) ? INT64_MAX : out;
+}
+
+/* ---- how often a function runs ---- */
+
+typedef struct FuncRuns {
+    const Func *f;
+    int64_t runs;       /* in a step */
+    int64_t model_runs; /* in one run of the model */
+    bool in_layers;
+} FuncRuns;
+
+typedef struct Walk {
+    Plan *p;
+    Arena *mem;
+    FuncRuns *func; /* callers before callees */
+    int n;
+} Walk;
+
+static bool is_model(const Func *f) {
+    return f->narg && !strcmp(arg_str(f, f->narg - 1, "role", ""), "dloss");
+}
+
+static FuncRuns *find_func(Walk *w, const Func *f) {
+    for (int i = 0; i < w->n; i++)
+        if (w->func[i].f == f) return &w->func[i];
+    die("@%s is called but not in the order of the module", f->name);
+}
+
+static void count_runs(Walk *w, const Module *m) {
+    Func **order = module_order(w->mem, m);
+    int n = 0;
+    while (order[n]) n++;
+    w->func = NEW_ARRAY(w->mem, FuncRuns, (size_t)n + 1);
+    for (int i = n; i-- > 0;)
+        if (order[i]->role != ROLE_KERNEL) w->func[w->n++].f = order[i];
+    find_func(w, w->p->entry)->runs = 1;
+    for (int i = 0; i < w->n; i++) {
+        FuncRuns *caller = &w->func[i];
+        for (const Op *op = caller->f->first; op; op = op->next) {
+            if (!op_attr(op, "fn") || op_func(op)->role == ROLE_KERNEL) continue;
+            FuncRuns *callee = find_func(w, op_func(op));
+            int64_t repeats = op_int(op, "times", 1);
+            callee->runs = plus(callee->runs, times(caller->runs, repeats));
+            callee->model_runs =
+                is_model(callee->f)
+                    ? 1
+                    : plus(callee->model_runs, times(caller->model_runs, repeats));
+            callee->in_layers |= caller->model_runs > 0;
+        }
+    }
+}
+
+static PlanPart part_of(const FuncRuns *r) {
+    if (!r->model_runs) return PLAN_STEP;
+    if (!r->in_layers) return PLAN_MODEL;
+    return strstr(r->f->name, ".bwd") ? PLAN_BACKWARD : PLAN_FORWARD;
+}
+
+/* ---- collectives ---- */
+
+typedef struct RingCost {
+    int factor;  /* parts of B / n that each of the other ranks costs */
+    bool whole;  /* B itself for each of the other ranks */
+    bool single; /* B once */
+} RingCost;
+
+static const RingCost ring_cost[OP_COUNT] = {
+    [OP_all_reduce] = {.factor = 2},   [OP_reduce_scatter] = {.factor = 1},
+    [OP_all_to_all] = {.factor = 1},   [OP_all_gather] = {.whole = true},
+    [OP_ring_shift] = {.single = true},
+};
+
+int64_t plan_sent_bytes(int kind, int64_t bytes, int n) {
+    const RingCost *c = &ring_cost[kind];
+    if (n <= 1) return 0;
+    if (c->single) return bytes;
+    if (c->whole) return times(bytes, n - 1);
+    check(c->factor);
+    int64_t steps = (int64_t)c->factor * (n - 1);
+    return plus(times(bytes / n, steps), (bytes % n * steps + n - 1) / n);
+}
+
+static PlanComm *comm_row(Walk *w, const FuncRuns *r, const Op *op, const char *axes) {
+    Plan *p = w->p;
+    const char *kind = optab[op->kind].name;
+    for (int i = 0; i < p->ncomm; i++) {
+        PlanComm *c = &p->comm[i];
+        if (c->function == r->f->name && !strcmp(c->kind, kind) && !strcmp(c->axes, axes))
+            return c;
+    }
+    PlanComm c = {.kind = kind, .axes = axes, .function = r->f->name, .part = part_of(r),
+                  .runs = r->runs, .micro_runs = r->model_runs};
+    PUSH(w->mem, p->comm, p->ncomm, p->comm_cap, c);
+    return &p->comm[p->ncomm - 1];
+}
+
+static void count_collective(Walk *w, const FuncRuns *r, const Op *op) {
+    const Mesh *mesh = &w->p->m->mesh;
+    const char *text = op_attr(op, "axis")->s;
+    Axes axes;
+    check(mesh_axes_parse(mesh, text, &axes));
+    int n = mesh_group_size(mesh, axes);
+    if (n == 1) return;
+    PlanComm *c = comm_row(w, r, op, text);
+    c->group = n;
+    c->operations++;
+    c->operands += op->nin;
+    for (int i = 0; i < op->nin; i++) {
+        int64_t bytes = type_bytes(&op->in[i]->ty);
+        c->bytes = plus(c->bytes, bytes);
+        c->sent_bytes = plus(c->sent_bytes, plan_sent_bytes(op->kind, bytes, n));
+    }
+}
+
+static PlanTraffic *traffic_row(Walk *w, const PlanComm *c) {
+    Plan *p = w->p;
+    for (int i = 0; i < p->ntraffic; i++)
+        if (!strcmp(p->traffic[i].axes, c->axes)) return &p->traffic[i];
+    PlanTraffic t = {.axes = c->axes, .group = c->group};
+    PUSH(w->mem, p->traffic, p->ntraffic, p->traffic_cap, t);
+    return &p->traffic[p->ntraffic - 1];
+}
+
+static void add_traffic(Walk *w) {
+    for (int i = 0; i < w->p->ncomm; i++) {
+        const PlanComm *c = &w->p->comm[i];
+        PlanTraffic *t = traffic_row(w, c);
+        t->operations = plus(t->operations, times(c->operations, c->runs));
+        t->sent_bytes = plus(t->sent_bytes, times(c->sent_bytes, c->runs));
+        t->micro_operations = plus(t->micro_operations, times(c->operations, c->micro_runs));
+        t->micro_sent_bytes = plus(t->micro_sent_bytes, times(c->sent_bytes, c->micro_runs));
+    }
+}
+
+/* By part, else as they were found; few rows. */
+static void sort_collectives(Plan *p) {
+    for (int i = 1; i < p->ncomm; i++) {
+        PlanComm c = p->comm[i];
+        int at = i;
+        for (; at > 0 && p->comm[at - 1].part > c.part; at--) p->comm[at] = p->comm[at - 1];
+        p->comm[at] = c;
+    }
+}
+
+/* ---- flops ---- */
+
+/* Products count 2 flops for each element of their space. */
+static double dot_flops(const Op *op) {
+    Dims d;
+    double n = 2;
+    check(op_dims(op, &d));
+    uint32_t used = dims_mask(&d, 0) | dims_mask(&d, 1);
+    for (int i = 0; i < d.n; i++)
+        if (used >> i & 1) n *= (double)d.size[i];
+    return n;
+}
+
+/* Two products forward and four backward (what is computed again there does not count);
+ * half of the scores when a query sees no later key. */
+static double attention_flops(const Op *op, int products) {
+    const Type *q = &op->in[0]->ty, *k = &op->in[1]->ty;
+    double n = 2.0 * products * (double)k->dim[1];
+    for (int i = 0; i < q->rank; i++) n *= (double)q->dim[i];
+    return op_int(op, "causal", 0) ? n / 2 : n;
+}
+
+static const int attention_products[OP_COUNT] = {
+    [OP_attention] = 2,
+    [OP_attention_grad] = 4,
+    [OP_attention_within] = 2,
+    [OP_attention_within_grad] = 4,
+};
+
+static void count_ops(Walk *w) {
+    for (int i = 0; i < w->n; i++) {
+        const FuncRuns *r = &w->func[i];
+        for (const Op *op = r->f->first; op && r->runs; op = op->next) {
+            double runs = (double)r->runs;
+            if (optab[op->kind].flags & F_COMM) count_collective(w, r, op);
+            if (op->kind == OP_dot) w->p->matmul_flops += runs * dot_flops(op);
+            if (attention_products[op->kind])
+                w->p->attention_flops +=
+                    runs * attention_flops(op, attention_products[op->kind]);
+        }
+    }
+}
+
+/* ---- parameters ---- */
+
+static bool has_role(const Func *f, int i, const char *role) {
+    return !strcmp(arg_str(f, i, "role", ""), role);
+}
+
+/* Bytes of the gradient that a step adds up: the accumulator of micro-batches (see
+ * passes/train.c), or the result of the one run of the model. */
+static int64_t gradient_bytes(const Walk *w, const char *name, int nth, int nparam) {
+    const char *sum = arena_printf(w->mem, "sum.%s", name);
+    const Func *model = NULL;
+    for (int i = 0; i < w->n; i++) {
+        const Func *f = w->func[i].f;
+        if (is_model(f)) model = f;
+        for (int a = 0; a < f->narg; a++)
+            if (!strcmp(f->arg[a]->name, sum)) return type_bytes(&f->arg[a]->ty);
+    }
+    check(model && model->nret >= nparam);
+    return type_bytes(&model->ret[model->nret - nparam + nth]->ty);
+}
+
+static void add_states(const Plan *p, PlanParam *row) {
+    const Func *f = p->entry;
+    for (int i = 0; i < f->narg; i++) {
+        if (!has_role(f, i, "state") || strcmp(arg_str(f, i, "like", ""), row->name)) continue;
+        row->state_bytes = plus(row->state_bytes, type_bytes(&f->arg[i]->ty));
+        row->state_axes = arg_str(f, i, "flat", "");
+    }
+}
+
+static void read_parameters(Walk *w) {
+    Plan *p = w->p;
+    const Func *f = p->entry;
+    p->param = NEW_ARRAY(w->mem, PlanParam, (size_t)f->narg + 1);
+    for (int i = 0; i < f->narg; i++) p->nparam += has_role(f, i, "param");
+    for (int i = 0, nth = 0; i < f->narg; i++) {
+        if (!has_role(f, i, "param")) continue;
+        const Value *v = f->arg[i];
+        Layout l = layout_of(w->mem, f, i);
+        PlanParam *row = &p->param[nth];
+        *row = (PlanParam){.name = v->name,
+                           .placement = type_text(w->mem, &p->m->mesh, &l.whole),
+                           .weight_axes = mesh_axes_text(w->mem, &p->m->mesh, l.flat),
+                           .state_axes = "",
+                           .flattened = l.flattened,
+                           .count = type_count(&l.whole),
+                           .rank_count = type_count(&v->ty),
+                           .weight_bytes = type_bytes(&v->ty)};
+        row->gradient_bytes = gradient_bytes(w, v->name, nth, p->nparam);
+        add_states(p, row);
+        p->parameters = plus(p->parameters, row->count);
+        p->rank_parameters = plus(p->rank_parameters, row->rank_count);
+        nth++;
+    }
+}
+
+/* ---- the whole ---- */
+
+static double model_flops(const Plan *p) {
+    const ModelSpec *s = p->work.spec;
+    if (!s) return 6.0 * (double)p->parameters;
+    double attention =
+        (double)s->layers * (double)p->work.seq * (double)(s->heads * s->head_dim);
+    return 6.0 * (double)model_parameters(s, false) + 6.0 * attention;
+}
+
+Plan plan_read(Arena *mem, const Func *entry, PlanWork work) {
+    Plan p = {.work = work, .m = entry->mod, .entry = entry};
+    Walk w = {.p = &p, .mem = mem};
+    check(p.m->level == LEVEL_PLANNED);
+    p.ranks = mesh_ranks(&p.m->mesh);
+    p.memory = memory_plan(mem, entry);
+    count_runs(&w, p.m);
+    read_parameters(&w);
+    count_ops(&w);
+    sort_collectives(&p);
+    add_traffic(&w);
+    p.flops_per_token = model_flops(&p);
+    const char *text = module_print(mem, p.m);
+    hash_hex(text, strlen(text), p.hash);
+    return p;
+}
+
+void plan_check_memory(const Plan *p) {
+    int64_t limit = p->work.cfg->context_max_device_memory;
+    if (!limit || p->memory.total_bytes <= limit) return;
+    fail(EXIT_MEMORY,
+         "the plan needs %.1f MB on every rank, more than context.max_device_memory, %.1f MB\n"
+         "    hint: more ranks that share weights or tokens (parallel_config), optimizer_shard, "
+         "a smaller batch or sequence, more micro-batches "
+         "(parallel_config.micro_batch_num), or a larger context.max_device_memory",
+         (double)p->memory.total_bytes / 1e6, (double)limit / 1e6);
+}

@@ -1,0 +1,126 @@
+/* plan_config.c - from a configuration to its planned module, as `stator train` makes it but
+ * without data and without code. */
+#include "../codegen/planned.h"
+#include "config_state.h"
+#include "plan.h"
+#include "train.h"
+
+#define BATCH "runner_config.batch_size"
+
+/* ---- how many ranks ---- */
+
+static void choose_ranks(Config *cfg, int64_t ranks) {
+    static const char key[] = "parallel_config.data_parallel";
+    int64_t others = cfg->parallel_config_model_parallel * cfg->parallel_config_context_parallel;
+    if (!ranks || config_given(cfg, key)) return;
+    if (ranks % others)
+        config_refuse(cfg, "parallel_config.model_parallel", "parallel_config.context_parallel",
+                      NULL, "%lld ranks are no multiple of model_parallel x context_parallel, "
+                      "%lld", (long long)ranks, (long long)others);
+    cfg->parallel_config_data_parallel = ranks / others;
+    config_note(cfg, key, "data_parallel is %lld, as %lld ranks are asked for",
+                (long long)(ranks / others), (long long)ranks);
+}
+
+static void compare_ranks(const Config *cfg, const Strategy *s, int64_t ranks) {
+    int64_t have = strategy_ranks(s);
+    if (!ranks || ranks == have) return;
+    config_refuse(cfg, "parallel_config.data_parallel", "parallel_config.model_parallel",
+                  "leave data_parallel out, or -n with the product",
+                  "data_parallel x model_parallel x context_parallel is %lld x %lld x %lld = "
+                  "%lld ranks, but -n says %lld", (long long)s->data, (long long)s->tensor,
+                  (long long)s->context, (long long)have, (long long)ranks);
+}
+
+/* ---- options of the passes ---- */
+
+/* Adam's weight decay would go through its moments, which no pass does: train refuses it. */
+static double weight_decay(const Config *cfg) {
+    return cfg->optimizer_type == OPTIMIZER_ADAM ? 0 : cfg->optimizer_weight_decay;
+}
+
+static PassOptions pass_options(const Config *cfg) {
+    PassOptions o = pass_options_default();
+    bool sgd =
+        cfg->optimizer_type == OPTIMIZER_SGD || cfg->optimizer_type == OPTIMIZER_MOMENTUM;
+    o.micro_batches = cfg->parallel_config_micro_batch_num;
+    o.beta1 = cfg->optimizer_beta1;
+    o.beta2 = cfg->optimizer_beta2;
+    o.eps = cfg->optimizer_eps;
+    o.weight_decay = weight_decay(cfg);
+    o.optimizer = sgd ? "sgd" : "adamw";
+    o.momentum = cfg->optimizer_type == OPTIMIZER_MOMENTUM ? cfg->optimizer_momentum : 0;
+    o.clip_norm =
+        cfg->runner_wrapper_use_clip_grad ? cfg->runner_wrapper_max_grad_norm : 0;
+    o.dump_dir = cfg->dump_ir[0] ? cfg->dump_ir : NULL;
+    return o;
+}
+
+/* ---- the module ---- */
+
+typedef struct Making {
+    Config *cfg;
+    Train *t; /* for the functions of train_model.c: only what they read is set */
+    Strategy *strategy;
+    const ModelSpec *spec; /* NULL: the user's module */
+    ModelShape shape;
+    int64_t micro;
+} Making;
+
+static void choose_batch(Making *k) {
+    Config *cfg = k->cfg;
+    int64_t each = cfg->runner_config_batch_size, replicas = k->strategy->data;
+    bool given = config_given(cfg, BATCH) || config_given(cfg, "train_dataset.batch_size");
+    if (!k->spec) {
+        train_model_shape(k->t, &k->shape.batch, &k->shape.seq);
+        return;
+    }
+    if (each > INT32_MAX / replicas / k->micro)
+        config_refuse(cfg, BATCH, NULL, NULL,
+                      "%lld micro-batches of %lld sequences on each of %lld replicas",
+                      (long long)k->micro, (long long)each, (long long)replicas);
+    k->shape.batch = each * replicas;
+    k->shape.seq = k->t->seq;
+    if (cfg->train_dataset_data_loader_type == LOADER_TENSOR_BATCHES && !given)
+        config_note(cfg, BATCH, "a file of TensorBatches has its own batch when training; the "
+                                "plan takes %lld sequences", (long long)each);
+}
+
+static void choose_inputs(Making *k) {
+    const Config *cfg = k->cfg;
+    bool gpt = cfg->train_dataset_data_loader_type == LOADER_GPT_DATASET;
+    k->shape.own_positions = gpt && cfg->train_dataset_data_loader_reset_position_ids;
+    k->shape.documents = gpt && cfg->train_dataset_data_loader_reset_attention_mask;
+    k->shape.zigzag = k->strategy->ring > 1 ? k->strategy->ring : 0;
+    k->shape.masked = gpt;
+}
+
+static Module *make_module(Arena *mem, Making *k) {
+    choose_batch(k);
+    if (k->spec) choose_inputs(k);
+    strategy_check(k->cfg, k->strategy, k->spec, k->shape);
+    return k->spec ? model_build(mem, k->spec, k->shape, MODEL_TRAIN)
+                   : model_read(mem, k->cfg->model_file);
+}
+
+Plan plan_of_config(Arena *mem, Config *cfg, int64_t ranks) {
+    Train *t = NEW(mem, Train);
+    Strategy *strategy = NEW(mem, Strategy);
+    t->mem = mem;
+    t->cfg = cfg;
+    choose_ranks(cfg, ranks);
+    *strategy = strategy_of_config(cfg);
+    compare_ranks(cfg, strategy, ranks);
+    train_model_choose(t);
+    Making k = {.cfg = cfg, .t = t, .strategy = strategy,
+                .spec = t->has_spec ? &t->spec : NULL,
+                .micro = cfg->parallel_config_micro_batch_num};
+    Module *m = make_module(mem, &k);
+    PassOptions o = pass_options(cfg);
+    strategy_apply(strategy, k.spec, m, &o);
+    CompileOptions co = {.cpu = cfg->context_cpu, .threads = (int)cfg->context_threads};
+    const Func *entry = module_plan(mem, m, train_passes, &o, &co);
+    PlanWork work = {.cfg = cfg, .spec = k.spec, .strategy = strategy, .micro = k.micro,
+                     .batch = k.shape.batch, .seq = k.shape.seq};
+    return plan_read(mem, entry, work);
+}
