@@ -31,8 +31,8 @@ typedef struct CkptTensor {
 
 /* Saves t[n] and rank 0's JSON object state_json (NULL is {}) as dir/step_%08d, then
  * points dir/latest (a text file with the folder's name) to it, then deletes all but the
- * newest `keep` intact checkpoints up to this step (0 keeps all). Returns 0, or an errno value
- * with a sentence in `why`: nothing of the attempt is left and the older checkpoints are
+ * newest `keep` intact checkpoints up to this step (0 keeps all). Returns 0, or an errno
+ * value with a sentence in `why`: nothing of the attempt is left and the older ones are
  * untouched, so the caller may go on and try again. A failure after the rename (latest,
  * deleting) is reported the same way, the new checkpoint is then good nevertheless.
  * Of several ranks each writes what it holds; what several hold, the first of them. Ranks

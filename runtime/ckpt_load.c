@@ -1,31 +1,12 @@
-/* ckpt_load.c - loading checkpoints; see ckpt.h. Each rank reads what it holds from the
- * files that hold it, whatever ranks wrote them; every file is hashed by one of the ranks
- * in the same pass, and the verdict comes at the end of it. */
+/* ckpt_load.c - loading checkpoints: which one, whether it fits the model; see ckpt.h. */
 #define _GNU_SOURCE
-#include "ckpt_stream.h"
-#include "ckpt_table.h"
-#include "ckpt_talk.h"
+#include "ckpt_fill.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #define MAX_LAYOUT (256u << 20)
-
-typedef struct Load {
-    Arena *mem;
-    const char *folder;
-    Crew crew;
-    CkptTensor *t;
-    int n;
-    const Mesh *mesh;
-    Manifest m;
-    CkptTable table;
-    CkptTensor **target; /* by row of the table; NULL: not wanted */
-    Layout *layout;      /* of the target, on this run's ranks; by row */
-    bool want[CKPT_FILES];
-    const char *misfit; /* the first difference to the model: no damage */
-} Load;
 
 /* ---- does it fit the model? ---- */
 
@@ -44,13 +25,9 @@ static bool same_shape(const CkptRow *a, const CkptTensor *b) {
            !memcmp(a->dim, b->dim, (size_t)a->rank * sizeof a->dim[0]);
 }
 
-static const char *file_of_kind(const Load *l, int kind) {
-    return l->m.version == CKPT_WHOLE ? ckpt_file_name[kind] : CKPT_LAYOUT;
-}
-
 /* Sets the target of each row, or l->misfit at the first difference. */
 static void match_kind(Load *l, int kind) {
-    const char *file = file_of_kind(l, kind);
+    const char *file = load_table_name(l, kind);
     for (int i = 0; i < l->n; i++) {
         CkptTensor *t = &l->t[i];
         if (t->file != kind) continue;
@@ -87,238 +64,6 @@ static void match(Load *l) {
     l->layout = NEW_ARRAY(l->mem, Layout, (size_t)l->table.n);
     for (int kind = 0; kind < CKPT_FILES; kind++)
         if (l->want[kind] && !l->misfit) match_kind(l, kind);
-}
-
-/* ---- runs ---- */
-
-static int64_t row_count(const CkptRow *row) {
-    int64_t n = 1;
-    for (int d = 0; d < row->rank; d++) n *= row->dim[d];
-    return n;
-}
-
-static uint64_t row_element(const CkptRow *row) {
-    return dtype_bytes[row->dtype];
-}
-
-/* Of a row, what one of this run's ranks needs of what one that saved it wrote. */
-static Overlap overlap_row(const Load *l, int i, int saved_rank, int rank) {
-    const CkptRow *row = &l->table.row[i];
-    return overlap_of(&row->layout, saved_rank, &l->layout[i], rank, row_count(row));
-}
-
-/* Bytes of all wanted tensors that a rank holds, without padding. */
-static uint64_t needed_bytes(const Load *l, int rank) {
-    uint64_t all = 0;
-    for (int i = 0; i < l->table.n; i++) {
-        if (!l->target[i]) continue;
-        int64_t limit = row_count(&l->table.row[i]), count = 0;
-        for (LayoutWalk w = layout_walk(&l->layout[i], rank); layout_next(&w);)
-            count += MAX(MIN(w.global + w.count, limit) - w.global, 0);
-        all += (uint64_t)count * row_element(&l->table.row[i]);
-    }
-    return all;
-}
-
-/* Did that rank write rows of this file that are wanted here? */
-static bool needs_file(const Load *l, const CkptFile *f) {
-    for (int i = 0; i < l->table.n; i++) {
-        const CkptRow *row = &l->table.row[i];
-        if (row->kind != f->kind || !l->target[i]) continue;
-        if (!ckpt_owns(&row->layout, f->rank)) continue;
-        Overlap o = overlap_row(l, i, f->rank, l->crew.rank);
-        if (overlap_next(&o)) return true;
-    }
-    return false;
-}
-
-static void clear_padding(const Load *l) {
-    for (int i = 0; i < l->table.n; i++) {
-        if (!l->target[i]) continue;
-        int64_t held = 0, all = layout_local_count(&l->layout[i]);
-        for (LayoutWalk w = layout_walk(&l->layout[i], l->crew.rank); layout_next(&w);)
-            held += MAX(MIN(w.global + w.count, row_count(&l->table.row[i])) - w.global, 0);
-        if (held < all)
-            memset(l->target[i]->data, 0,
-                   (size_t)all * (size_t)row_element(&l->table.row[i]));
-    }
-}
-
-/* ---- files ---- */
-
-/* The tensor of a file that belongs to a row; NULL when it is not as the row says. */
-static const SafeTensor *part_of_row(const CkptRow *row, int rank, const Safetensors *st) {
-    const SafeTensor *t = safetensors_find(st, row->name);
-    if (!t || t->dtype != row->dtype || !ckpt_owns(&row->layout, rank)) return NULL;
-    uint64_t bytes = (uint64_t)layout_local_count(&row->layout) * row_element(row);
-    return t->bytes == bytes ? t : NULL;
-}
-
-static const char *not_as_said(const Load *l, const CkptFile *f, const char *name) {
-    return arena_printf(l->mem, "%s: tensor '%s' is not what %s says", f->name, name,
-                        file_of_kind(l, f->kind));
-}
-
-/* The tensors of a file in the order they lie there. */
-static const char *fill_from(Load *l, CkptStream *s, const Safetensors *st,
-                             uint64_t *filled) {
-    for (int k = 0; k < st->n; k++) {
-        const CkptRow *row = table_find(&l->table, s->file->kind, st->t[k].name);
-        if (!row) return not_as_said(l, s->file, st->t[k].name);
-        int i = (int)(row - l->table.row);
-        if (!l->target[i]) continue;
-        const SafeTensor *t = part_of_row(row, s->file->rank, st);
-        if (!t) return not_as_said(l, s->file, row->name);
-        uint64_t base = st->header_bytes + t->offset, each = row_element(row);
-        Overlap o = overlap_row(l, i, s->file->rank, l->crew.rank);
-        while (overlap_next(&o)) {
-            char *to = (char *)l->target[i]->data + (uint64_t)o.b_at * each;
-            const char *wrong = stream_seek(s, base + (uint64_t)o.a_at * each);
-            if (!wrong) wrong = stream_pull(s, to, (uint64_t)o.count * each);
-            if (wrong) return wrong;
-            *filled += (uint64_t)o.count * each;
-        }
-    }
-    return NULL;
-}
-
-/* The sentence outlives the arena that a file was read with. */
-static const char *close_file(Load *l, CkptStream *s, const char *wrong) {
-    stream_close(s);
-    if (wrong) wrong = arena_strdup(l->mem, wrong);
-    arena_free(s->mem);
-    return wrong;
-}
-
-static const char *load_file(Load *l, const CkptFile *f, bool verify, uint64_t *filled) {
-    CkptStream s;
-    Safetensors *st = NULL;
-    const char *wrong = stream_open(&s, arena_new(), l->folder, f, verify);
-    if (!wrong) wrong = stream_header(&s, &st);
-    if (!wrong && !l->misfit) wrong = fill_from(l, &s, st, filled);
-    if (!wrong) wrong = stream_check(&s);
-    return close_file(l, &s, wrong);
-}
-
-/* The ranks that see the folder hash each file once among them. */
-static bool verifies(const Load *l, int file) {
-    int near = 0, mine = 0;
-    if (l->crew.alone) return true;
-    for (int r = 0; r < l->crew.ranks; r++) {
-        if (r == l->crew.rank) mine = near;
-        near += !l->crew.far[r];
-    }
-    return file % near == mine;
-}
-
-static const char *not_all(const Load *l) {
-    return arena_printf(l->mem, "%s: a file of some rank is missing",
-                        l->m.version == CKPT_WHOLE ? "manifest.json" : CKPT_LAYOUT);
-}
-
-static const char *load_files(Load *l) {
-    uint64_t filled = 0;
-    if (!l->misfit) clear_padding(l);
-    for (int i = 0; i < l->m.nfiles; i++) {
-        const CkptFile *f = &l->m.file[i];
-        if (f->rank < 0 || !l->want[f->kind]) continue;
-        bool verify = verifies(l, i);
-        if (!verify && (l->misfit || !needs_file(l, f))) continue;
-        const char *wrong = load_file(l, f, verify, &filled);
-        if (wrong) return wrong;
-    }
-    bool all = l->misfit || filled == needed_bytes(l, l->crew.rank);
-    return all ? NULL : not_all(l);
-}
-
-/* ---- ranks without the folder ---- */
-
-/* One row of a file for a far rank; zeros from the point on where something is wrong.
- * st NULL: only zeros. */
-static const char *serve_row(Load *l, int i, int rank, CkptStream *s,
-                             const Safetensors *st, Pipe *to, char *chunk) {
-    const CkptRow *row = &l->table.row[i];
-    const SafeTensor *t = st ? part_of_row(row, s->file->rank, st) : NULL;
-    const char *wrong = t ? NULL : not_as_said(l, s->file, row->name);
-    uint64_t each = row_element(row), base = t ? st->header_bytes + t->offset : 0;
-    Overlap o = overlap_row(l, i, s->file->rank, rank);
-    while (overlap_next(&o)) {
-        uint64_t left = (uint64_t)o.count * each;
-        if (!wrong) wrong = stream_seek(s, base + (uint64_t)o.a_at * each);
-        for (uint64_t part; left; left -= part) {
-            part = MIN(left, CKPT_CHUNK_BYTES);
-            if (!wrong) wrong = stream_pull(s, chunk, part);
-            pipe_put(to, wrong ? NULL : chunk, part);
-        }
-    }
-    return wrong;
-}
-
-/* One file's part for a far rank. Both sides go through the same runs. */
-static const char *serve_file(Load *l, const CkptFile *f, int rank, Pipe *to) {
-    CkptStream s;
-    Safetensors *st = NULL;
-    const char *wrong = stream_open(&s, arena_new(), l->folder, f, false);
-    char *chunk = arena_alloc(s.mem, CKPT_CHUNK_BYTES);
-    if (!wrong) wrong = stream_header(&s, &st);
-    for (int i = 0; i < l->table.n; i++) {
-        const CkptRow *row = &l->table.row[i];
-        if (row->kind != f->kind || !ckpt_owns(&row->layout, f->rank)) continue;
-        const char *here = serve_row(l, i, rank, &s, wrong ? NULL : st, to, chunk);
-        if (!wrong) wrong = here;
-    }
-    return close_file(l, &s, wrong);
-}
-
-static void take_file(Load *l, const CkptFile *f, Pipe *from) {
-    for (int i = 0; i < l->table.n; i++) {
-        const CkptRow *row = &l->table.row[i];
-        if (row->kind != f->kind || !ckpt_owns(&row->layout, f->rank)) continue;
-        Overlap o = overlap_row(l, i, f->rank, l->crew.rank);
-        while (overlap_next(&o)) {
-            uint64_t each = row_element(row);
-            char *to = (char *)l->target[i]->data + (uint64_t)o.b_at * each;
-            pipe_take(from, to, (uint64_t)o.count * each);
-        }
-    }
-}
-
-static const char *serve(Load *l, int rank) {
-    const char *wrong = NULL;
-    uint64_t total = needed_bytes(l, rank);
-    bool giving = l->crew.rank == 0;
-    Pipe pipe = pipe_of(l->mem, giving ? rank : 0, total);
-    if (!giving) clear_padding(l);
-    for (int i = 0; i < l->m.nfiles; i++) {
-        const CkptFile *f = &l->m.file[i];
-        if (f->rank < 0 || !l->want[f->kind]) continue;
-        if (!giving) {
-            take_file(l, f, &pipe);
-            continue;
-        }
-        const char *here = serve_file(l, f, rank, &pipe);
-        if (!wrong) wrong = here;
-    }
-    if (pipe.done == total) return wrong;
-    /* Both know that something is missing; what was promised must still arrive. */
-    if (giving) {
-        pipe_put(&pipe, NULL, total - pipe.done);
-    } else {
-        char *nowhere = arena_alloc(l->mem, CKPT_CHUNK_BYTES);
-        while (pipe.done < total)
-            pipe_take(&pipe, nowhere, MIN(total - pipe.done, CKPT_CHUNK_BYTES));
-    }
-    return wrong ? wrong : not_all(l);
-}
-
-static const char *serve_far(Load *l) {
-    const char *wrong = NULL;
-    for (int r = 1; r < l->crew.ranks; r++) {
-        if (!l->crew.far[r] || (l->crew.rank != 0 && l->crew.rank != r)) continue;
-        const char *here = serve(l, r);
-        if (!wrong) wrong = here;
-    }
-    return wrong;
 }
 
 /* ---- one checkpoint ---- */
@@ -363,7 +108,8 @@ static const char *read_head(Load *l) {
     text = crew_share(&l->crew, l->mem, text);
     wrong = manifest_parse(l->mem, text, &l->m);
     if (wrong || l->m.version > CKPT_VERSION) return wrong;
-    bool seen = root || (!manifest_fetch(l->mem, l->folder, &mine) && !strcmp(mine, text));
+    bool seen = root;
+    if (!root && !manifest_fetch(l->mem, l->folder, &mine)) seen = !strcmp(mine, text);
     crew_ask_far(&l->crew, l->mem, seen);
     text = "";
     if (root) wrong = manifest_sizes(l->mem, l->folder, &l->m);
@@ -384,13 +130,7 @@ static const char *load_folder(Load *l) {
              "to %d: use the newer one that wrote it",
              l->folder, (long long)l->m.version, CKPT_VERSION);
     match(l);
-    bool far = !l->crew.alone && l->crew.far[l->crew.rank];
-    if (!far) wrong = load_files(l);
-    if (l->crew.nfar && !l->misfit) {
-        const char *here = serve_far(l);
-        if (!wrong) wrong = here;
-    }
-    wrong = crew_agree_wrong(&l->crew, l->mem, wrong);
+    wrong = crew_agree_wrong(&l->crew, l->mem, fill_tensors(l));
     if (!wrong && l->misfit)
         fail(EXIT_CHECKPOINT,
              "checkpoint %s is of another model: %s. Use the "
@@ -491,12 +231,12 @@ static bool load_newest(Load *l, const char *dir, const Steps *s, Text *damaged,
     for (int i = 0; i < s->n; i++) {
         char name[CKPT_NAME_BYTES];
         ckpt_name(s->step[i], name);
-        Load this = *l;
-        this.folder = path_join(l->mem, dir, name);
-        const char *wrong = load_folder(&this);
-        if (!wrong && this.m.step != s->step[i]) wrong = "the manifest is of another step";
+        Load one = *l;
+        one.folder = path_join(l->mem, dir, name);
+        const char *wrong = load_folder(&one);
+        if (!wrong && one.m.step != s->step[i]) wrong = "the manifest is of another step";
         if (!wrong) {
-            *l = this;
+            *l = one;
             return true;
         }
         text_add(damaged, "\n  %s: %s", name, wrong);

@@ -346,7 +346,8 @@ static void say_far(const Save *s) {
         snprintf(s->why, s->why_size,
                  "%d of %d ranks (the first: rank %d on %.200s) do not see %s of rank 0, "
                  "which writes what they hold; it needs the disk for all",
-                 s->crew.nfar, s->crew.ranks, s->crew.first_far, s->crew.far_host, s->dir);
+                 s->crew.nfar, s->crew.ranks, s->crew.first_far, s->crew.far_host,
+                 s->dir);
 }
 
 static int save_as(Save s, const char *state_json, int keep, int played) {

@@ -32,7 +32,8 @@ const ShardFile *shard_plan(Arena *mem, Shard *s, int64_t version, int rank,
         check(t[i].file >= 0 && t[i].file < CKPT_FILES);
         Layout l = ckpt_layout(&t[i], mesh);
         ShardFile *f = &s->file[t[i].file];
-        if (ckpt_owns(&l, rank)) f->t[f->n++] = entry_of(&t[i], &l, version == CKPT_WHOLE);
+        bool whole = version == CKPT_WHOLE;
+        if (ckpt_owns(&l, rank)) f->t[f->n++] = entry_of(&t[i], &l, whole);
     }
     for (int k = 0; k < CKPT_FILES; k++) {
         ShardFile *f = &s->file[k];
@@ -140,8 +141,8 @@ int shard_write(ShardFile *f, int folder_fd, Pipe *from, char *chunk) {
     if (o.error) return o.error;
     XXH128_hash_t h = XXH3_128bits_digest(&o.hash);
     f->as.bytes = f->bytes;
-    snprintf(f->as.xxh3, sizeof f->as.xxh3, "%016llx%016llx", (unsigned long long)h.high64,
-             (unsigned long long)h.low64);
+    snprintf(f->as.xxh3, sizeof f->as.xxh3, "%016llx%016llx",
+             (unsigned long long)h.high64, (unsigned long long)h.low64);
     ckpt_reach("file");
     return 0;
 }

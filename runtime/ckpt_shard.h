@@ -20,10 +20,10 @@ typedef struct Shard {
     ShardFile file[CKPT_FILES];
 } Shard;
 
-/* What `rank` writes of t[n]: what it owns. Of version CKPT_WHOLE rank 0 writes both files
- * and the others none; else there is a file when there is something in it. t[].data are
- * those of the rank when this process writes or sends them, else not looked at. Returns
- * NULL, or the file that has two tensors of one name or a bad shape. */
+/* What `rank` writes of t[n]: what it owns. Of version CKPT_WHOLE rank 0 writes both
+ * files and the others none; else there is a file when there is something in it. t[].data
+ * are those of the rank when this process writes or sends them, else not looked at.
+ * Returns NULL, or the file that has two tensors of one name or a bad shape. */
 const ShardFile *shard_plan(Arena *mem, Shard *s, int64_t version, int rank,
                             const CkptTensor *t, int n);
 /* Creates a file and reserves its room. */

@@ -41,8 +41,8 @@ const char *table_parse(Arena *mem, const char *text, CkptTable *table);
 CkptRow *table_find(const CkptTable *table, int kind, const char *name); /* or NULL */
 
 /* The elements, of the first `limit` of a tensor, that rank_a holds by layout a and
- * rank_b by layout b, as runs: elements [a_at, a_at + count) of rank_a's part are elements
- * [b_at, b_at + count) of rank_b's. Both grow from run to run. */
+ * rank_b by layout b, as runs: elements [a_at, a_at + count) of rank_a's part are
+ * elements [b_at, b_at + count) of rank_b's. Both grow from run to run. */
 typedef struct Overlap {
     LayoutWalk a, b;
     int64_t limit;

@@ -1,163 +1,32 @@
-/* Checkpoints of several ranks: whatever mesh and layouts saved a tensor, every other mesh
- * finds its elements. One process plays the ranks here; tests/unit/ckpt_mpi.c has real
- * ones. */
+/* Checkpoints of several ranks: whatever mesh and layouts saved a tensor, every other
+ * mesh finds its elements. One process plays the ranks here; tests/unit/ckpt_mpi.c has
+ * real ones. */
 #define _GNU_SOURCE
 #include "../../runtime/ckpt_files.h"
 #include "../../runtime/safetensors.h"
+#include "../ckpt_crowd.h"
 #include "../test.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <unistd.h>
 
-static Arena *mem(void) {
-    static Arena *a;
-    return a ? a : (a = arena_new());
-}
-
-/* ---- a model under a strategy ---- */
-
-enum { TENSORS = 7, MAX_PLAYED = 12 };
-
-typedef struct Placed {
-    const char *whole, *flat; /* whole NULL: no layout; flat NULL: boxes */
-    int lead;
-} Placed;
-
-typedef struct Strategy {
-    int naxes;
-    const char *axis[3];
-    int size[3];
-    Placed of[TENSORS];
-} Strategy;
-
-static const struct {
-    const char *name, *type;
-    int file;
-} model[TENSORS] = {{"wte", "f32[10,6]", CKPT_MODEL},
-                    {"qkv", "f32[3,4,12]", CKPT_MODEL},
-                    {"bias", "bf16[12]", CKPT_MODEL},
-                    {"wte", "f32[10,6]", CKPT_OPTIMIZER},
-                    {"qkv", "f32[3,4,12]", CKPT_OPTIMIZER},
-                    {"norm", "f32[5]", CKPT_OPTIMIZER},
-                    {"count", "i64[]", CKPT_OPTIMIZER}};
-
-/* wte has two rows of padding where 10 does not divide; norm never divides. */
-static const Strategy strategies[] = {
-    {0, {0}, {0}, {{0}}},
-    {1, {"dp"}, {4}, {{0}}},
-    {1, {"tp"}, {4},
-     {{"f32[12:tp,6]", NULL, 0}, {"f32[3,4,12:tp]", NULL, 0}, {"bf16[12:tp]", NULL, 0},
-      {"f32[12:tp,6]", NULL, 0}, {"f32[3,4:tp,12]", NULL, 0}}},
-    {2, {"dp", "tp"}, {2, 2},
-     {{"f32[10:tp,6]", NULL, 0}, {"f32[3,4,12:tp]", NULL, 0}, {"bf16[12:tp]", NULL, 0},
-      {"f32[10:tp,6]", "dp", 0}, {"f32[3,4,12:tp]", "dp", 1}, {"f32[5]", "dp", 0}}},
-    {1, {"dp"}, {5},
-     {{"f32[10,6]", "dp", 0}, {"f32[3,4,12]", "dp", 1}, {"bf16[12]", "dp", 0},
-      {"f32[10,6]", "dp", 0}, {"f32[3,4,12]", "dp", 1}, {"f32[5]", "dp", 0},
-      {"i64[]", "dp", 0}}},
-    {3, {"dp", "cp", "tp"}, {2, 3, 2},
-     {{"f32[12:tp.cp,6]", NULL, 0}, {"f32[3:cp,4:dp,12:tp]", NULL, 0}, {NULL, NULL, 0},
-      {"f32[10,6:cp]", "dp.tp", 0}, {"f32[3,4,12:tp]", "dp.cp", 1},
-      {"f32[5]", "dp.cp.tp", 0}}},
-};
-enum { STRATEGIES = ARRAY_LEN(strategies) };
-
-typedef struct Crowd {
-    int ranks;
-    Mesh mesh;
-    Layout layout[TENSORS];
-    CkptTensor t[MAX_PLAYED][TENSORS];
-} Crowd;
-
-/* Element i of a tensor at a step, as its bytes. */
-static void element(int tensor, int64_t step, int64_t i, char *bytes) {
-    int64_t v = (step * 100 + tensor) * 1000 + i + 1;
-    float f = (float)v;
-    DType dt = model[tensor].type[0] == 'i' ? DT_I64 : DT_F32;
-    if (model[tensor].type[0] == 'b') {
-        uint16_t half = (uint16_t)v;
-        memcpy(bytes, &half, 2);
-    } else if (dt == DT_I64) {
-        memcpy(bytes, &v, 8);
-    } else {
-        memcpy(bytes, &f, 4);
-    }
-}
-
-static Crowd *crowd_new(const Strategy *s) {
-    Crowd *c = NEW(mem(), Crowd);
-    c->mesh.naxes = s->naxes;
-    for (int a = 0; a < s->naxes; a++) {
-        c->mesh.axis[a].name = s->axis[a];
-        c->mesh.axis[a].size = s->size[a];
-    }
-    c->ranks = mesh_ranks(&c->mesh);
-    for (int i = 0; i < TENSORS; i++) {
-        const Placed *p = &s->of[i];
-        Type ty = type_parse(mem(), &c->mesh, model[i].type);
-        Type whole = type_parse(mem(), &c->mesh, p->whole ? p->whole : model[i].type);
-        const char *wrong =
-            layout_make(mem(), &c->mesh, &whole, p->flat, p->lead, &c->layout[i]);
-        if (wrong) test_fail(__FILE__, __LINE__, "%s: %s", p->whole, wrong);
-        size_t bytes = (size_t)layout_local_count(&c->layout[i]) * dtype_bytes[ty.dt];
-        for (int r = 0; r < c->ranks; r++) {
-            CkptTensor *t = &c->t[r][i];
-            *t = (CkptTensor){.name = model[i].name, .dtype = ty.dt, .rank = ty.rank,
-                              .data = arena_alloc(mem(), bytes), .file = model[i].file,
-                              .layout = p->whole ? &c->layout[i] : NULL};
-            memcpy(t->dim, ty.dim, sizeof t->dim);
-            memset(t->data, 0x77, bytes);
-        }
-    }
-    return c;
-}
-
-static int64_t count_of(const CkptTensor *t) {
-    int64_t n = 1;
-    for (int d = 0; d < t->rank; d++) n *= t->dim[d];
-    return n;
-}
-
-/* What a rank's part of a tensor must be, padding zero. */
-static char *part_of(const Crowd *c, int rank, int i, int64_t step, size_t *bytes) {
-    const Layout *l = &c->layout[i];
-    size_t each = dtype_bytes[l->whole.dt];
-    *bytes = (size_t)layout_local_count(l) * each;
-    char *part = arena_alloc(mem(), *bytes);
-    for (LayoutWalk w = layout_walk(l, rank); layout_next(&w);)
-        for (int64_t k = 0; k < w.count; k++)
-            if (w.global + k < count_of(&c->t[rank][i]))
-                element(i, step, w.global + k, part + (size_t)(w.local + k) * each);
-    return part;
-}
-
-static void crowd_fill(Crowd *c, int64_t step) {
-    for (int r = 0; r < c->ranks; r++)
-        for (int i = 0; i < TENSORS; i++) {
-            size_t bytes;
-            const char *part = part_of(c, r, i, step, &bytes);
-            memcpy(c->t[r][i].data, part, bytes);
-        }
-}
+#define mem crowd_mem
 
 static void expect_rank(const Crowd *c, int rank, int64_t step, int n) {
-    for (int i = 0; i < n; i++) {
-        size_t bytes;
-        const char *part = part_of(c, rank, i, step, &bytes);
-        if (memcmp(c->t[rank][i].data, part, bytes))
-            test_fail(__FILE__, __LINE__, "rank %d tensor %d '%s' differs", rank, i,
-                      model[i].name);
-    }
+    int i = crowd_differs(c, rank, step, n);
+    if (i >= 0)
+        test_fail(__FILE__, __LINE__, "rank %d tensor %d '%s' differs", rank, i,
+                  model[i].name);
 }
 
-static void crowd_save(const char *dir, int strategy, int64_t step) {
+static void crowd_save(const char *dir, int strategy, int64_t step, int n) {
     Crowd *c = crowd_new(&strategies[strategy]);
     const CkptTensor *t[MAX_PLAYED];
     char why[256];
     crowd_fill(c, step);
     for (int r = 0; r < c->ranks; r++) t[r] = c->t[r];
-    if (ckpt_save_ranks(dir, step, c->ranks, t, TENSORS, "{\"a\": 1}", why, sizeof why))
+    if (ckpt_save_ranks(dir, step, c->ranks, t, n, "{\"a\": 1}", why, sizeof why))
         test_fail(__FILE__, __LINE__, "%s", why);
 }
 
@@ -179,7 +48,7 @@ static const char *folder_of(int64_t step) {
 
 TEST(saved_under_any_loaded_under_any) {
     for (int from = 0; from < STRATEGIES; from++) {
-        crowd_save(temp_dir(), from, from);
+        crowd_save(temp_dir(), from, from, TENSORS);
         for (int to = 0; to < STRATEGIES; to++) {
             Crowd *c = crowd_new(&strategies[to]);
             for (int r = 0; r < c->ranks; r++) {
@@ -191,17 +60,17 @@ TEST(saved_under_any_loaded_under_any) {
 }
 
 TEST(files_are_of_those_who_hold_something) {
-    crowd_save(temp_dir(), 1, 1); /* all whole: files that others can read */
+    crowd_save(temp_dir(), 1, 1, SMALL); /* all whole: files that others can read */
     EXPECT_STR(listing(folder_of(1)),
                "manifest.json model.safetensors optimizer.safetensors ");
-    crowd_save(temp_dir(), 2, 2);
+    crowd_save(temp_dir(), 2, 2, SMALL);
     EXPECT_STR(listing(folder_of(2)),
                "layout.json manifest.json model.rank_00000.safetensors "
                "model.rank_00001.safetensors model.rank_00002.safetensors "
                "model.rank_00003.safetensors optimizer.rank_00000.safetensors "
                "optimizer.rank_00001.safetensors optimizer.rank_00002.safetensors "
                "optimizer.rank_00003.safetensors ");
-    crowd_save(temp_dir(), 3, 3); /* parameters are the same over dp: the first two */
+    crowd_save(temp_dir(), 3, 3, SMALL); /* parameters are the same over dp: 2 ranks */
     EXPECT_STR(listing(folder_of(3)),
                "layout.json manifest.json model.rank_00000.safetensors "
                "model.rank_00001.safetensors optimizer.rank_00000.safetensors "
@@ -214,7 +83,7 @@ TEST(files_are_of_those_who_hold_something) {
 }
 
 TEST(model_only) {
-    crowd_save(temp_dir(), 5, 7);
+    crowd_save(temp_dir(), 6, 7, SMALL);
     Crowd *c = crowd_new(&strategies[3]);
     ckpt_load_rank(mem(), folder_of(7), 1, c->t[1], 3);
     expect_rank(c, 1, 7, 3);
@@ -229,13 +98,13 @@ TEST(model_only) {
 }
 
 TEST(another_model) {
-    crowd_save(temp_dir(), 3, 1);
+    crowd_save(temp_dir(), 3, 1, SMALL);
     Crowd *c = crowd_new(&strategies[0]);
     c->t[0][1].dim[1] = 5;
-    EXPECT_FAIL(ckpt_load_rank(mem(), folder_of(1), 0, c->t[0], TENSORS), EXIT_CHECKPOINT,
+    EXPECT_FAIL(ckpt_load_rank(mem(), folder_of(1), 0, c->t[0], SMALL), EXIT_CHECKPOINT,
                 "'qkv' is f32[3,4,12] in layout.json and f32[3,5,12] in the model");
     c = crowd_new(&strategies[0]);
-    EXPECT_FAIL(ckpt_load_rank(mem(), folder_of(1), 0, c->t[0] + 1, TENSORS - 1),
+    EXPECT_FAIL(ckpt_load_rank(mem(), folder_of(1), 0, c->t[0] + 1, SMALL - 1),
                 EXIT_CHECKPOINT,
                 "layout.json has a tensor 'wte' (f32[10,6]), which the model has not");
 }
@@ -250,8 +119,8 @@ static void flip(const char *path, int64_t at) {
 
 /* Every bit of every file counts: the one before is used, and the file is named. */
 TEST_LIMIT(every_byte_flipped, 200) {
-    crowd_save(temp_dir(), 2, 1);
-    crowd_save(temp_dir(), 3, 2);
+    crowd_save(temp_dir(), 2, 1, SMALL);
+    crowd_save(temp_dir(), 3, 2, SMALL);
     struct dirent **e;
     int n = scandir(folder_of(2), &e, NULL, alphasort), files = 0;
     for (int f = 0; f < n; f++) {
@@ -266,9 +135,9 @@ TEST_LIMIT(every_byte_flipped, 200) {
             int64_t step = 0;
             Crowd *c = crowd_new(&strategies[0]);
             flip(path, at);
-            EXPECT(ckpt_load_latest(a, temp_dir(), c->t[0], TENSORS, NULL, &step, &log));
+            EXPECT(ckpt_load_latest(a, temp_dir(), c->t[0], SMALL, NULL, &step, &log));
             flip(path, at);
-            expect_rank(c, 0, 1, TENSORS);
+            expect_rank(c, 0, 1, SMALL);
             if (step != 1 || !strstr(log.s, e[f]->d_name))
                 test_fail(__FILE__, __LINE__, "%s byte %lld: step %lld, %s",
                           e[f]->d_name, (long long)at, (long long)step, log.s);
@@ -277,14 +146,14 @@ TEST_LIMIT(every_byte_flipped, 200) {
         EXPECT(rename(path, arena_printf(mem(), "%s.x", path)) == 0);
         Crowd *c = crowd_new(&strategies[0]);
         int64_t step = 0;
-        EXPECT(ckpt_load_latest(mem(), temp_dir(), c->t[0], TENSORS, NULL, &step, NULL));
+        EXPECT(ckpt_load_latest(mem(), temp_dir(), c->t[0], SMALL, NULL, &step, NULL));
         EXPECT(step == 1);
         EXPECT(rename(arena_printf(mem(), "%s.x", path), path) == 0);
     }
     EXPECT(files == 8);
     Crowd *c = crowd_new(&strategies[0]);
     int64_t step = 0;
-    EXPECT(ckpt_load_latest(mem(), temp_dir(), c->t[0], TENSORS, NULL, &step, NULL));
+    EXPECT(ckpt_load_latest(mem(), temp_dir(), c->t[0], SMALL, NULL, &step, NULL));
     EXPECT(step == 2);
 }
 
@@ -324,18 +193,18 @@ TEST(lying_layouts) {
         {"\"flat\": \"dp\"", "\"flat\": \"tp\"", "axis of flat splits a dimension"},
         {"\"lead\": 0", "\"lead\": 9", ""},
     };
-    crowd_save(temp_dir(), 3, 1);
+    crowd_save(temp_dir(), 3, 1, SMALL);
     Manifest m;
     EXPECT(!manifest_read(mem(), folder_of(1), &m));
     size_t n;
     const char *path = path_join(mem(), folder_of(1), CKPT_LAYOUT);
     const char *good = file_read(mem(), path, 1 << 20, &n, EXIT_DATA);
     for (int i = 0; i < ARRAY_LEN(lies); i++) {
-        Crowd *c = crowd_new(&strategies[4]);
+        Crowd *c = crowd_new(&strategies[5]);
         Catch k;
         write_sealed(folder_of(1), &m, replaced(good, lies[i].from, lies[i].to));
         if (CATCH(k)) {
-            ckpt_load_rank(mem(), folder_of(1), 2, c->t[2], TENSORS);
+            ckpt_load_rank(mem(), folder_of(1), 2, c->t[2], SMALL);
             catch_end(&k);
             if (lies[i].part[0])
                 test_fail(__FILE__, __LINE__, "%s was believed", lies[i].to);
@@ -349,6 +218,6 @@ TEST(lying_layouts) {
     m.nfiles--;
     write_sealed(folder_of(1), &m, good);
     Crowd *c = crowd_new(&strategies[0]);
-    EXPECT_FAIL(ckpt_load_rank(mem(), folder_of(1), 0, c->t[0], TENSORS), EXIT_CHECKPOINT,
+    EXPECT_FAIL(ckpt_load_rank(mem(), folder_of(1), 0, c->t[0], SMALL), EXIT_CHECKPOINT,
                 "a file of some rank is missing");
 }
