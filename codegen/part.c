@@ -35,7 +35,8 @@ Part part_of(const Mesh *mesh, const Type *whole) {
 
 LLVMValueRef part_coord(Emit *e, const Mesh *mesh, Axes axes) {
     LLVMValueRef c = emit_i64(e, 0);
-    for (int a = 0; a < mesh->naxes; a++) {
+    for (int k = 0; k < mesh->naxes; k++) {
+        int a = axes & AXES_REVERSED ? mesh->naxes - 1 - k : k;
         if (!(axes >> a & 1) || mesh->axis[a].size == 1) continue;
         LLVMValueRef axis = emit_i64(e, a);
         LLVMValueRef mine = emit_call(e, "rt_coord", e->i64, &axis, 1);

@@ -244,6 +244,27 @@ static Type stacked(int64_t n, Type t) {
     return t;
 }
 
+static bool pads_vocab(const Make *k) {
+    return k->shape.vocab_rows > k->s->vocab;
+}
+
+/* Logits of padding become so small that softmax gives them nothing: a bias of -1e30. */
+static Value *mask_padding(Make *k, Value *logits) {
+    if (!pads_vocab(k)) return logits;
+    Type ty = TYPE(DT_I32, k->shape.vocab_rows);
+    Value *zero = constant_i32(k, "zero", type_scalar(DT_I32));
+    Value *index = build_as(named(k, "class"), OP_positions, NULL, ty, zero, NULL);
+    Value *vocab = build_as(named(k, "vocab"), OP_fill,
+                            bfmt(&k->b, "value=%lld", (long long)k->s->vocab),
+                            type_scalar(DT_F32), NULL);
+    vocab = build_as(named(k, "vocab"), OP_cast, NULL, type_scalar(DT_I32), vocab, NULL);
+    index = build1(named(k, "padding"), OP_index_from, NULL, index, vocab, NULL);
+    ty.dt = DT_F32;
+    Value *mask = build_as(named(k, "padding"), OP_valid, NULL, ty, index, NULL);
+    mask = build1(named(k, "padding"), OP_scale, "by=-1e30", mask, NULL);
+    return build1(named(k, "logits"), OP_add, "btv,v->btv", logits, mask, NULL);
+}
+
 static void add_params(Make *k) {
     Arena *mem = k->b.mem;
     k->nparam = model_params(mem, k->s, k->param);
@@ -251,6 +272,10 @@ static void add_params(Make *k) {
         PartParam *p = &k->param[i];
         Type ty = p->layer ? stacked(k->s->layers, p->ty) : p->ty;
         p->hf = model_param_name(mem, p->hf);
+        if (pads_vocab(k) && (p->part == PART_TOKENS || p->part == PART_HEAD)) {
+            ty.dim[0] = k->shape.vocab_rows;
+            p->attrs = arena_printf(mem, "%s; rows=%lld", p->attrs, (long long)k->s->vocab);
+        }
         k->value[i] = argument(k, p->hf, p->attrs, ty);
     }
 }
@@ -317,6 +342,7 @@ static void make_train(Make *k) {
     x = norm(k, PART_NORM_F, x);
     Value *logits =
         build1(named(k, "logits"), OP_dot, "btc,vc->btv", x, head_weight(k), NULL);
+    logits = mask_padding(k, logits);
     named(k, "rows");
     Value *rows = build(&k->b, OP_xent, NULL, logits, labels, NULL)->out[0];
     Value *sum = build1(named(k, "sum"), OP_sum, "bt->_", rows, NULL), *loss;

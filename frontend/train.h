@@ -77,6 +77,8 @@ void train_plan(Train *t, int argc, char **argv);
 /* train_model.c: the module of a configuration; sets spec, source and seq. */
 void train_model_choose(Train *t);
 Module *train_model_build(Train *t, ModelUse use, int64_t batch);
+/* The model with whole parameters, as files have them. */
+Module *train_model_whole(Train *t);
 /* Rows of the token table (and classes of the loss): no token may lead outside. */
 int64_t train_model_vocab(Train *t);
 /* The same for a model.file: sequences and tokens of its argument of role tokens. */

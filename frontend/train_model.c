@@ -60,10 +60,17 @@ Module *train_model_build(Train *t, ModelUse use, int64_t batch) {
                         .seq = t->seq,
                         .own_positions = gpt && gpt->reset_position_ids,
                         .documents = gpt && gpt->reset_attention_mask,
+                        .vocab_rows = strategy_vocab(&t->strategy, &t->spec),
                         .zigzag = t->strategy.ring > 1 ? t->strategy.ring : 0,
                         .masked = gpt != NULL};
     strategy_check(t->cfg, &t->strategy, &t->spec, shape);
     return model_build(t->mem, &t->spec, shape, use);
+}
+
+Module *train_model_whole(Train *t) {
+    if (!t->has_spec) return model_read(t->mem, t->cfg->model_file);
+    ModelShape shape = {.batch = 1, .seq = t->seq};
+    return model_build(t->mem, &t->spec, shape, MODEL_TRAIN);
 }
 
 /* Index of the argument of a role that a training batch fills; fails when it is not

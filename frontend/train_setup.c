@@ -234,7 +234,9 @@ static void count_flops(Train *t) {
     for (int i = 0; i < f->narg; i++)
         if (!strcmp(arg_str(f, i, "role", ""), "param")) {
             Layout l = layout_of(t->mem, f, i);
-            t->parameters += type_count(&l.whole);
+            double rows = l.whole.rank ? (double)l.whole.dim[0] : 1;
+            t->parameters += (int64_t)((double)type_count(&l.whole) / rows *
+                                       arg_float(f, i, "rows", rows));
         }
     t->flops_per_token = 6.0 * (double)t->parameters;
     if (!t->has_spec) return;

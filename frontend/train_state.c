@@ -28,6 +28,7 @@ static void list_tensors(Train *t) {
                           .file = state ? CKPT_OPTIMIZER : CKPT_MODEL,
                           .layout = comm_size() > 1 ? l : NULL};
         memcpy(c->dim, l->whole.dim, sizeof c->dim);
+        c->dim[0] = (int64_t)arg_float(f, i, "rows", (double)c->dim[0]);
     }
 }
 
@@ -96,7 +97,7 @@ static void load_source(Train *t) {
     if (comm_size() == 1) {
         from = source_load(t->mem, &t->source, t->program->entry, weight_at, t->program);
     } else {
-        Func *whole = model_entry(train_model_build(t, MODEL_TRAIN, t->batch));
+        Func *whole = model_entry(train_model_whole(t));
         from = source_load_parts(t->mem, &t->source, whole, t->tensor, count_parameters(t));
     }
     report_say(t, "weights from %s", from);

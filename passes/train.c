@@ -189,8 +189,9 @@ static Value *state_arg(Train *t, const char *prefix, const Value *param) {
     Value *v = func_arg(t->step, name, sharded ? zero_type(t->m, t->o, &param->ty) : param->ty);
     int i = t->step->narg - 1;
     func_arg_attr(t->step, i, arena_printf(mem, "role=state; like=\"%s\"", param->name));
-    for (const Attr *a = t->step->arg_attr[param->nth]; a && sharded; a = a->next) {
-        if (!strcmp(a->key, "global") || !strcmp(a->key, "lead")) func_arg_set(t->step, i, a);
+    for (const Attr *a = t->step->arg_attr[param->nth]; a; a = a->next) {
+        bool layout = !strcmp(a->key, "global") || !strcmp(a->key, "lead");
+        if (layout || !strcmp(a->key, "rows")) func_arg_set(t->step, i, a);
     }
     return v;
 }

@@ -40,6 +40,7 @@ static inline PassOptions sim_options(const Simulated *s) {
 static inline ModelShape sim_shape(const Simulated *s) {
     int64_t ring = s->strategy.ring;
     return (ModelShape){.batch = s->batch / s->micro, .seq = s->seq,
+                        .vocab_rows = strategy_vocab(&s->strategy, &s->spec),
                         .zigzag = ring > 1 ? ring : 0};
 }
 

@@ -127,6 +127,7 @@ static const Sample samples[] = {
     BINARY(fast_gelu_grad),
     UNARY(silu),
     BINARY(silu_grad),
+    {"log_add", NULL, "%x: F[3,4], %y: F[3,4]", "%z = log_add %x, %y : F[3,4]"},
     {"pick", NULL, "%x: F[3,4], %lab: i32[3]", "%y = pick %x, %lab : F[3,4]"},
     {"pick", NULL, "%x: F[4], %lab: i32[]", "%y = pick %x, %lab : F[4]"},
     {"valid", NULL, "%lab: i32[2,3]", "%y = valid %lab : F[2,3]"},
