@@ -23,7 +23,7 @@ typedef struct FuncRuns {
     const Func *f;
     int64_t runs;       /* in a step */
     int64_t model_runs; /* in one run of the model */
-    bool in_layers;
+    bool in_layers, backward;
 } FuncRuns;
 
 typedef struct Walk {
@@ -35,6 +35,12 @@ typedef struct Walk {
 
 static bool is_model(const Func *f) {
     return f->narg && !strcmp(arg_str(f, f->narg - 1, "role", ""), "dloss");
+}
+
+/* Autodiff makes @f.fwd and @f.bwd, or @f.bwd.1, of a function @f that the model calls. */
+static bool is_backward(const Func *f) {
+    const char *end = strstr(f->name, ".bwd");
+    return end && (!end[4] || end[4] == '.');
 }
 
 static FuncRuns *find_func(Walk *w, const Func *f) {
@@ -63,6 +69,7 @@ static void count_runs(Walk *w, const Module *m) {
                     ? 1
                     : plus(callee->model_runs, times(caller->model_runs, repeats));
             callee->in_layers |= caller->model_runs > 0;
+            callee->backward |= caller->backward || is_backward(callee->f);
         }
     }
 }
@@ -70,7 +77,7 @@ static void count_runs(Walk *w, const Module *m) {
 static PlanPart part_of(const FuncRuns *r) {
     if (!r->model_runs) return PLAN_STEP;
     if (!r->in_layers) return PLAN_MODEL;
-    return strstr(r->f->name, ".bwd") ? PLAN_BACKWARD : PLAN_FORWARD;
+    return r->backward ? PLAN_BACKWARD : PLAN_FORWARD;
 }
 
 /* ---- collectives ---- */
@@ -279,6 +286,7 @@ Plan plan_read(Arena *mem, const Func *entry, PlanWork work) {
     count_ops(&w);
     sort_collectives(&p);
     add_traffic(&w);
+    if (work.spec) p.parameters = model_parameters(work.spec, true); /* without padding */
     p.flops_per_token = model_flops(&p);
     const char *text = module_print(mem, p.m);
     hash_hex(text, strlen(text), p.hash);

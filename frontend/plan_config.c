@@ -18,6 +18,7 @@ static void choose_ranks(Config *cfg, int64_t ranks) {
                       NULL, "%lld ranks are no multiple of model_parallel x context_parallel, "
                       "%lld", (long long)ranks, (long long)others);
     cfg->parallel_config_data_parallel = ranks / others;
+    if (ranks == others) return;
     config_note(cfg, key, "data_parallel is %lld, as %lld ranks are asked for",
                 (long long)(ranks / others), (long long)ranks);
 }
@@ -93,12 +94,23 @@ static void choose_inputs(Making *k) {
     k->shape.documents = gpt && cfg->train_dataset_data_loader_reset_attention_mask;
     k->shape.zigzag = k->strategy->ring > 1 ? k->strategy->ring : 0;
     k->shape.masked = gpt;
+    k->shape.vocab_rows = strategy_vocab(k->strategy, k->spec);
+}
+
+/* Values that the strategy changes are lines of the plan. */
+static void note_changes(const Making *k) {
+    if (k->shape.vocab_rows <= k->spec->vocab) return;
+    config_note(k->cfg, "parallel_config.vocab_emb_dp",
+                "the vocabulary of %lld is padded to %lld rows, so that model_parallel %lld "
+                "divides it", (long long)k->spec->vocab, (long long)k->shape.vocab_rows,
+                (long long)k->strategy->tensor);
 }
 
 static Module *make_module(Arena *mem, Making *k) {
     choose_batch(k);
     if (k->spec) choose_inputs(k);
     strategy_check(k->cfg, k->strategy, k->spec, k->shape);
+    if (k->spec) note_changes(k);
     return k->spec ? model_build(mem, k->spec, k->shape, MODEL_TRAIN)
                    : model_read(mem, k->cfg->model_file);
 }

@@ -26,6 +26,7 @@ static void add_flag(Text *s, const char *key, bool v) {
 
 static void add_mesh(const Plan *p, Text *s) {
     const Mesh *m = &p->m->mesh;
+    text_add(s, "  \"plan_hash\": \"%s\",\n", p->hash);
     text_add(s, "  \"ranks\": %d,\n  \"mesh\": [", p->ranks);
     for (int a = 0; a < m->naxes; a++) {
         text_add(s, "%s{\"axis\": ", a ? ", " : "");
@@ -159,5 +160,4 @@ void plan_json(const Plan *p, Text *out) {
     add_collectives(p, out);
     add_traffic(p, out);
     add_notes(p->work.cfg, out);
-    text_add(out, ",\n  \"plan_hash\": \"%s\"", p->hash);
 }

@@ -5,6 +5,7 @@
 #include "../runtime/plot.h"
 #include "../runtime/rt.h"
 #include "commands.h"
+#include "plan.h"
 #include "train.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -88,8 +89,6 @@ static void add_plan(Text *s, const MemoryPlan *plan) {
 static void add_memory(const Train *t, Text *s) {
     uint64_t resident =
         t->process_bytes + (uint64_t)t->program->plan.total_bytes + prefetch_bytes(t);
-    text_add(s, ",\n  \"memory_bytes\": ");
-    add_plan(s, &t->program->plan);
     if (t->probe) {
         text_add(s, ",\n  \"dump_memory_bytes\": ");
         add_plan(s, &t->probe->plan);
@@ -114,10 +113,11 @@ static void add_lines(Text *s, const char *lines) {
 static void write_plan(const Train *t) {
     const Program *p = t->program;
     Text s = text_new(t->mem);
-    text_add(&s, "{\n  \"parameters\": %lld,\n  \"flops_per_token\": %.17g",
-             (long long)t->parameters, t->flops_per_token);
-    text_add(&s, ",\n  \"batch\": %lld,\n  \"micro_batches\": %lld,\n  \"seq\": %lld",
-             (long long)t->batch, (long long)t->micro, (long long)t->seq);
+    PlanWork work = {t->cfg, t->has_spec ? &t->spec : NULL, &t->strategy, t->micro, t->batch,
+                     t->seq};
+    Plan plan = plan_read(t->mem, p->entry, work);
+    text_add(&s, "{\n");
+    plan_json(&plan, &s);
     text_add(&s, ",\n  \"steps\": %lld,\n  \"threads\": %d", (long long)t->steps,
              t->threads);
     add_memory(t, &s);
