@@ -12,6 +12,8 @@ typedef struct Annotation {
     bool optional;      /* it may match nothing */
 } Annotation;
 
+enum { MAX_BUCKET = 512 }; /* operands of one collective */
+
 typedef struct PassOptions {
     /* seed */
     const Annotation *annotation;
