@@ -9,6 +9,7 @@
  * That it is set means that stderr's last reader is stator launch. */
 #define LAUNCH_REPORT_ENV "STATOR_REPORT_DIR"
 /* A line of stderr with this, then a JSON object, is for stator launch:
+ *   {"rank": 1, "host": "a", "pid": 1234}                       it has started
  *   {"rank": 1, "host": "a", "log": "runs/a/logs/rank_1.log"}   where the rank logs
  *   {"rank": 1, "host": "a", "code": 3, "message": "..."}       why it ends
  *   {"rank": 1, "host": "a", "signal": 11}                      it crashes */

@@ -79,6 +79,11 @@ LaunchReport *launch_report_new(Arena *mem, FILE *out, const Placement *p, const
 void launch_report_take(LaunchReport *r, const char *bytes, size_t n);
 /* Nothing came for a while: lets go of what is held back of an unfinished line. */
 void launch_report_idle(LaunchReport *r);
+/* The next process of a rank on this machine that has started; false: no other yet. */
+bool launch_report_started(LaunchReport *r, int *rank, int *pid);
+/* This rank's process has ended; the first one is remembered, should mpirun not say which
+ * was killed. */
+void launch_report_gone(LaunchReport *r, int rank);
 /* A rank has said that it fails: soon all must have ended. */
 bool launch_report_fatal(const LaunchReport *r);
 /* mpirun has ended with this status of waitpid; oom_kills: of this machine during the run,

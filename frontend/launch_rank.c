@@ -128,10 +128,12 @@ void launch_rank_start(void) {
     if (!self.launched) return;
     failure_hook = rank_failed;
     Arena *mem = arena_new();
+    Text t = report_begin(mem);
+    text_add(&t, ", \"pid\": %d}\n", (int)getpid());
+    say(&t);
     report_crashes(mem);
     arena_free(mem);
-    if (rank == 0) return;
-    self.kept_fd = keep_file(dir, rank);
+    self.kept_fd = rank ? keep_file(dir, rank) : -1;
     if (self.kept_fd >= 0) output_to(self.kept_fd);
 }
 

@@ -27,6 +27,10 @@ typedef struct Failure {
     const char *message; /* NULL: none */
 } Failure;
 
+typedef struct Started {
+    int rank, pid;
+} Started;
+
 struct LaunchReport {
     Arena *mem;
     FILE *out;
@@ -43,6 +47,9 @@ struct LaunchReport {
     Failure *failure;
     int nfailure, failure_cap;
     Failure seen; /* the first end that mpirun saw; rank -1: none */
+    Started *started;
+    int nstarted, started_cap, taken; /* taken: by launch_report_started */
+    int gone;              /* the rank whose process ended first; -1: unknown */
     const char *lost_host; /* whose daemon went away, or NULL */
     const char **log;      /* by rank, or NULL */
     bool words_passed;     /* mpirun said something else in a frame, and it was printed */
@@ -58,9 +65,20 @@ LaunchReport *launch_report_new(Arena *mem, FILE *out, const Placement *p, const
     r->ranks = p->ranks;
     r->dir = dir;
     r->program = program;
-    r->seen.rank = -1;
+    r->seen.rank = r->gone = -1;
     r->log = NEW_ARRAY(mem, const char *, (size_t)r->ranks);
     return r;
+}
+
+bool launch_report_started(LaunchReport *r, int *rank, int *pid) {
+    if (r->taken == r->nstarted) return false;
+    *rank = r->started[r->taken].rank;
+    *pid = r->started[r->taken++].pid;
+    return true;
+}
+
+void launch_report_gone(LaunchReport *r, int rank) {
+    if (r->gone < 0) r->gone = rank;
 }
 
 bool launch_report_fatal(const LaunchReport *r) {
@@ -74,15 +92,9 @@ static void pass(LaunchReport *r, const char *bytes, size_t n) {
 
 /* ---- reports of ranks ---- */
 
-static void take_object(LaunchReport *r, const Json *v) {
-    int rank = (int)json_i64(json_need(v, "rank"), 0, r->ranks - 1);
-    const char *log = json_get_string(v, "log", NULL);
-    if (log) {
-        if (!r->log[rank]) r->log[rank] = log;
-        return;
-    }
+static void take_failure(LaunchReport *r, int rank, const char *host, const Json *v) {
     const Json *signal = json_get(v, "signal");
-    Failure f = {.rank = rank, .host = json_get_string(v, "host", NULL)};
+    Failure f = {.rank = rank, .host = host};
     if (signal) {
         f.signal = (int)json_i64(signal, 1, 64);
     } else {
@@ -96,6 +108,21 @@ static void take_object(LaunchReport *r, const Json *v) {
         }
     if (r->nfailure < MAX_FAILURES)
         PUSH(r->mem, r->failure, r->nfailure, r->failure_cap, f);
+}
+
+static void take_object(LaunchReport *r, const Json *v) {
+    int rank = (int)json_i64(json_need(v, "rank"), 0, r->ranks - 1);
+    const char *host = json_get_string(v, "host", ""), *log;
+    const Json *pid = json_get(v, "pid");
+    if (pid) {
+        Started s = {rank, (int)json_i64(pid, 1, INT32_MAX)};
+        if (!strcmp(host, r->machine->host) && r->nstarted < r->ranks)
+            PUSH(r->mem, r->started, r->nstarted, r->started_cap, s);
+    } else if ((log = json_get_string(v, "log", NULL))) {
+        if (!r->log[rank]) r->log[rank] = log;
+    } else {
+        take_failure(r, rank, *host ? host : NULL, v);
+    }
 }
 
 /* False when the text is no report: somebody else printed the mark. A run has few
@@ -271,14 +298,17 @@ void launch_report_idle(LaunchReport *r) {
 
 /* What came first. mpirun's sight of a killed process counts more than reports of others:
  * those are about its silence. */
-static Failure root_cause(const LaunchReport *r) {
+static Failure root_cause(const LaunchReport *r, int status) {
     Failure f = r->seen;
+    int signal = WIFEXITED(status) ? WEXITSTATUS(status) - 128 : 0;
+    if (f.rank < 0 && !r->nfailure && r->gone >= 0 && sigabbrev_np(signal))
+        return (Failure){.rank = r->gone, .signal = signal};
     if (r->nfailure && !(f.rank >= 0 && f.signal)) {
         return r->failure[0];
     }
     for (int i = 0; i < r->nfailure; i++)
         if (r->failure[i].rank == f.rank) {
-            int signal = f.signal;
+            signal = f.signal;
             f = r->failure[i];
             f.signal = signal;
             break;
@@ -459,7 +489,7 @@ static int say_mpirun(LaunchReport *r, int status) {
 int launch_report_end(LaunchReport *r, int status, int64_t oom_kills, int stopped) {
     if (r->n) take_line(r);
     if (r->holding) let_go(r);
-    Failure f = root_cause(r);
+    Failure f = root_cause(r, status);
     int code = exit_code(&f, status);
     if (code == 0) return 0;
     if (code == EXIT_SIGNALLED && !f.message && !r->program) return code;

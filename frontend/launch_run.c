@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -21,13 +22,16 @@ extern char **environ;
 static const double end_seconds = 5, save_seconds = 60, orphan_seconds = 1,
                     idle_seconds = 0.3;
 enum { POLL_MS = 100, MAX_PROCESSES = 1 << 20 };
+enum { FD_SIGNALS, FD_STDERR, FD_RANKS }; /* of Run.fd */
 
 typedef struct Run {
     Arena *mem;
     const LaunchOptions *o;
     LaunchReport *report;
     pid_t mpirun;
-    int stderr_fd, signal_fd;
+    struct pollfd *fd; /* signals, mpirun's stderr, then processes of ranks here */
+    int *rank_of;      /* by place in fd */
+    int nfd;
     bool ended; /* mpirun */
     int status;
     int stopped, stops;        /* the first signal to end; how many came */
@@ -116,16 +120,16 @@ static int start(Run *r, const LaunchPlan *plan) {
     for (int i = 0; i < ARRAY_LEN(signals); i++) sigaddset(&watched, signals[i]);
     sigprocmask(SIG_BLOCK, &watched, &old);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    r->signal_fd = signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (r->signal_fd < 0 || pipe2(error_pipe, O_CLOEXEC) || pipe2(stderr_pipe, O_CLOEXEC))
-        return errno;
+    r->fd[FD_SIGNALS].fd = signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (r->fd[FD_SIGNALS].fd < 0) return errno;
+    if (pipe2(error_pipe, O_CLOEXEC) || pipe2(stderr_pipe, O_CLOEXEC)) return errno;
     fflush(NULL);
     r->mpirun = fork();
     if (r->mpirun < 0) return errno;
     if (r->mpirun == 0) become_mpirun(plan, stderr_pipe[1], error_pipe[1], &old);
     close(error_pipe[1]);
     close(stderr_pipe[1]);
-    r->stderr_fd = stderr_pipe[0];
+    r->fd[FD_STDERR].fd = stderr_pipe[0];
     if (read(error_pipe[0], &error, sizeof error) != sizeof error) error = 0;
     close(error_pipe[0]);
     return error;
@@ -151,7 +155,7 @@ static void pass_signal(Run *r, int sig) {
 
 static void take_signals(Run *r) {
     struct signalfd_siginfo s;
-    while (read(r->signal_fd, &s, sizeof s) == sizeof s)
+    while (read(r->fd[FD_SIGNALS].fd, &s, sizeof s) == sizeof s)
         if (s.ssi_signo != SIGCHLD) pass_signal(r, (int)s.ssi_signo);
     int status;
     for (pid_t p; (p = waitpid(-1, &status, WNOHANG)) > 0;) {
@@ -163,18 +167,40 @@ static void take_signals(Run *r) {
     }
 }
 
-static void take_stderr(Run *r, int events) {
+/* Ranks of this machine are watched themselves: at their start mpirun may miss which of
+ * them is killed. */
+static void watch_started(Run *r) {
+    for (int rank, pid; launch_report_started(r->report, &rank, &pid);) {
+        int fd = (int)syscall(SYS_pidfd_open, pid, 0);
+        if (fd < 0 && errno == ESRCH) launch_report_gone(r->report, rank);
+        if (fd < 0) continue; /* an old kernel, or too many ranks */
+        r->rank_of[r->nfd] = rank;
+        r->fd[r->nfd++] = (struct pollfd){fd, POLLIN, 0};
+    }
+}
+
+static void take_ends(Run *r) {
+    for (int i = FD_RANKS; i < r->nfd; i++) {
+        if (!r->fd[i].revents) continue;
+        launch_report_gone(r->report, r->rank_of[i]);
+        close(r->fd[i].fd);
+        r->fd[i].fd = -1; /* poll passes over it */
+        r->fd[i].revents = 0;
+    }
+}
+
+static void take_stderr(Run *r) {
     char part[8192];
-    if (!events) return;
-    ssize_t n = read(r->stderr_fd, part, sizeof part);
+    if (!r->fd[FD_STDERR].revents) return;
+    ssize_t n = read(r->fd[FD_STDERR].fd, part, sizeof part);
     if (n > 0) {
         bool known = launch_report_fatal(r->report);
         launch_report_take(r->report, part, (size_t)n);
         r->heard = clock_seconds();
         if (!known && launch_report_fatal(r->report)) kill_by(r, end_seconds);
     } else if (n == 0 || errno != EINTR) {
-        close(r->stderr_fd);
-        r->stderr_fd = -1;
+        close(r->fd[FD_STDERR].fd);
+        r->fd[FD_STDERR].fd = -1;
     }
 }
 
@@ -196,10 +222,14 @@ static void look_at_clock(Run *r) {
 
 /* Until mpirun, all ranks and their words are at an end. */
 static void watch(Run *r) {
-    while (!r->ended || r->stderr_fd >= 0 || signal_descendants(0)) {
-        struct pollfd fd[] = {{r->signal_fd, POLLIN, 0}, {r->stderr_fd, POLLIN, 0}};
-        if (poll(fd, 2, POLL_MS) < 0 && errno != EINTR) die("poll: %s", strerror(errno));
-        take_stderr(r, fd[1].revents);
+    while (!r->ended || r->fd[FD_STDERR].fd >= 0 || signal_descendants(0)) {
+        int ready = poll(r->fd, (nfds_t)r->nfd, POLL_MS);
+        if (ready < 0 && errno != EINTR) die("poll: %s", strerror(errno));
+        if (ready > 0) {
+            take_ends(r);
+            take_stderr(r);
+            watch_started(r);
+        }
         take_signals(r);
         look_at_clock(r);
         if (clock_seconds() > r->leave_at) break; /* something does not even die */
@@ -244,6 +274,10 @@ int launch_run(Arena *mem, const LaunchOptions *o, const Machine *m, const Place
     if (plan->warning) fprintf(stderr, "stator: warning: %s\n", plan->warning);
     double now = clock_seconds();
     Run r = {.mem = mem, .o = o, .kill_at = INFINITY, .leave_at = INFINITY, .heard = now};
+    r.nfd = FD_RANKS;
+    r.fd = NEW_ARRAY(mem, struct pollfd, (size_t)p->ranks + FD_RANKS);
+    r.rank_of = NEW_ARRAY(mem, int, (size_t)p->ranks + FD_RANKS);
+    r.fd[FD_SIGNALS].events = r.fd[FD_STDERR].events = POLLIN;
     r.timeout_at = o->timeout_seconds > 0 ? now + o->timeout_seconds : INFINITY;
     r.report = launch_report_new(mem, stderr, p, m, dir, o->program != NULL);
     int64_t kills = machine_oom_kills();

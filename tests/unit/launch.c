@@ -3,6 +3,7 @@
 #include "../../frontend/launch.h"
 #include "../../frontend/launch_parts.h"
 #include "driven.h"
+#include <sys/stat.h>
 
 /* A machine of 8 cores called here, not root. */
 static Machine eight(void) {
@@ -373,4 +374,43 @@ TEST(help_of_launch) {
     RUN_EXPECT(0, "launch --help");
     SAID_EXPECT("--rank-table");
     RUN_EXPECT(0, "help launch");
+}
+
+/* ---- run_distribute.sh ---- */
+
+/* Runs the script with these words behind CONFIG; the program it finds prints its words. */
+static int script(const char *words) {
+    write_text(in_temp("stator"), "#!/bin/sh\necho \"$*\"\n");
+    EXPECT(chmod(in_temp("stator"), 0755) == 0);
+    write_text(in_temp("t.json"), "{}");
+    write_text(in_temp("c.yaml"), "seed: 1\n");
+    const char *dir = temp_dir();
+    int status = system(arena_printf(
+        mem(), "cd '%s' && STATOR=./stator bash '%s/../scripts/run_distribute.sh' t.json "
+               "c.yaml %s > output.txt 2>&1", dir, tests_dir(), words));
+    return WEXITSTATUS(status);
+}
+
+TEST(the_script_starts_all_ranks_on_the_first_host) {
+    EXPECT(script("[0,8] train 32 --seed 3") == 0);
+    EXPECT_STR(said(), "launch -n 32 --rank-table t.json train c.yaml --seed 3\n");
+    EXPECT(script("[8,16] train 32") == 0);
+    EXPECT(strstr(said(), "the host of rank 0 starts all ranks, 8 to 15 here"));
+    EXPECT(!strstr(said(), "launch"));
+}
+
+TEST(the_script_on_one_host) {
+    EXPECT(script("[0,8] predict 8") == 0);
+    EXPECT_STR(said(), "launch -n 8 predict c.yaml\n");
+    EXPECT(script("[2,4] finetune --seed 3") == 0);
+    EXPECT_STR(said(), "launch -n 2 train c.yaml --seed 3\n");
+}
+
+TEST(words_that_the_script_refuses) {
+    EXPECT(script("[0,8]") == 2 && strstr(said(), "write run_distribute.sh RANK_TABLE"));
+    EXPECT(script("0,8 train 8") == 2 && strstr(said(), "as [S,E], not '0,8'"));
+    EXPECT(script("[4,4] train 8") == 2 && strstr(said(), "holds no rank"));
+    EXPECT(script("[0,9] train 8") == 2 && strstr(said(), "beyond 8 ranks"));
+    EXPECT(script("[0,8] export 8") == 2 && strstr(said(), "not 'export'"));
+    EXPECT(script("[0,8] train 8x") == 2 && strstr(said(), "no number of ranks"));
 }

@@ -47,6 +47,11 @@ static void role_crash(void) {
     if (my_rank() == 1) raise(SIGSEGV);
     sleep(60);
 }
+static void role_vanish(void) {
+    log_in_run_folder();
+    if (my_rank() == 1) kill(getpid(), SIGKILL);
+    sleep(60);
+}
 static void role_sleep(void) {
     log_in_run_folder();
     leave_pid("pid");
@@ -73,7 +78,7 @@ static const struct {
     void (*run)(void);
 } roles[] = {{"fine", role_fine},   {"fail", role_fail}, {"die", role_die},
              {"crash", role_crash}, {"deaf", role_deaf}, {"sleep", role_sleep},
-             {"save", role_save}};
+             {"save", role_save},   {"vanish", role_vanish}};
 
 __attribute__((constructor)) static void be_rank(void) {
     const char *role = getenv("STATOR_TEST_RANK");
@@ -193,6 +198,16 @@ TEST(a_rank_that_crashes) {
     ends(start("crash", "-n 2"), 128 + SIGSEGV);
     EXPECT(says("killed by signal 11 (SIGSEGV)"));
     EXPECT(says("  it said last:\n    | early 1\n    | late 1\n    | warned 1\n"));
+}
+
+/* mpirun itself misses some of these. */
+TEST(a_rank_that_is_killed_as_soon_as_it_starts) {
+    for (int i = 0; i < 4; i++) {
+        remove_all(in_temp("logs"));
+        ends(start("vanish", "-n 2"), 128 + SIGKILL);
+        EXPECT(says("stator: rank 1 of 2 on ") && says("killed by signal 9 (SIGKILL)"));
+        EXPECT(says("    | late 1\n"));
+    }
 }
 
 /* ---- ends ---- */
