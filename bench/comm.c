@@ -13,15 +13,16 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-static const int64_t payload_bytes[] = {4, 4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20};
+static const int64_t payload_bytes[] = {4,       4 << 10,  64 << 10,
+                                        1 << 20, 16 << 20, 64 << 20};
 static const char *const kind_name[COMM_KINDS] = {
-    "all_reduce",     "all_reduce max", "reduce_scatter",
-    "all_gather",     "all_to_all",     "ring_shift",
+    "all_reduce", "all_reduce max", "reduce_scatter",
+    "all_gather", "all_to_all",     "ring_shift",
 };
 
 static char *memory_of(int64_t bytes) {
-    char *p = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-                   -1, 0);
+    char *p = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED) die("no memory");
     return memset(p, 1, (size_t)bytes);
 }
@@ -41,7 +42,8 @@ static int64_t run_ring(const Bench *b) {
 }
 
 static int64_t run_mpi(const Bench *b) {
-    return reference_run(b->kind, &b->group, &b->part, 1, b->workspace, b->workspace_bytes);
+    return reference_run(b->kind, &b->group, &b->part, 1, b->workspace,
+                         b->workspace_bytes);
 }
 
 /* Seconds of the slowest rank: the best mean of a few rounds. */
@@ -69,8 +71,9 @@ static double bench(CommKind kind, int64_t bytes) {
     bool cut = kind != COMM_ALL_REDUCE && kind != COMM_RING_SHIFT;
     if (cut) count = MAX(1, count / n);
     Bench b = {.kind = kind, .group = comm_group(1)};
-    b.part = (CommPart){.before = 1, .each = count, .after = 1, .join_before = 1,
-                        .join_each = count, .join_after = 1, .dtype = DT_F32};
+    b.part = (CommPart){.before = 1, .each = count, .after = 1, .dtype = DT_F32};
+    b.part.join_before = b.part.join_after = 1;
+    b.part.join_each = count;
     int64_t whole = count * 4 * (cut ? n : 1);
     b.part.from = memory_of(whole);
     b.part.to = memory_of(whole);
@@ -103,7 +106,8 @@ static void bench_copy(void) {
         int64_t ns = comm_max_i64((int64_t)(1e9 * (clock_seconds() - start)));
         best = fmin(best, (double)ns * 1e-9);
     }
-    if (comm_rank() == 0) printf("copy in memory: %.2f GB/s\n", 1e-9 * (double)bytes / best);
+    if (comm_rank() == 0)
+        printf("copy in memory: %.2f GB/s\n", 1e-9 * (double)bytes / best);
 }
 
 static void start_ranks(char *self) {
@@ -136,8 +140,8 @@ int main(int argc, char **argv) {
         }
     }
     if (comm_rank() == 0) {
-        printf("all_reduce of 64 MiB on %d ranks, MPI's time over ours: ratio %.2f\n", size,
-               ratio);
+        printf("all_reduce of 64 MiB on %d ranks, MPI's time over ours: ratio %.2f\n",
+               size, ratio);
     }
     comm_end();
     return 0;

@@ -1,7 +1,8 @@
 /* comm.c - who the processes are, and how the mesh lies over them. */
 #include "comm_link.h"
 
-CommWorld comm_world = {.size = 1, .local_size = 1, .local_cores = 1, .host = "localhost"};
+CommWorld comm_world = {
+    .size = 1, .local_size = 1, .local_cores = 1, .host = "localhost"};
 
 static struct {
     int naxes;

@@ -1,7 +1,7 @@
 /* comm.h - the processes of a run and what they say to each other. comm_mpi.c is the one
- * file that knows MPI. Ranks stand on a mesh (ir/ir.h): axis 0 is the outermost, neighbouring
- * ranks differ in the last axis. A group are the ranks that differ in a set of axes only,
- * in the order of their ranks; group member k is the k-th of them. */
+ * file that knows MPI. Ranks stand on a mesh (ir/ir.h): axis 0 is the outermost,
+ * neighbouring ranks differ in the last axis. A group are the ranks that differ in a set
+ * of axes only, in the order of their ranks; group member k is the k-th of them. */
 #ifndef STATOR_COMM_H
 #define STATOR_COMM_H
 #include "../ir/base.h"
@@ -46,10 +46,10 @@ void comm_receive_bytes(int from, void *data, size_t bytes);
 
 /* ---- collectives of compiled programs ---- */
 
-/* One operand of a collective and its result: the longer one is seen as [before, n * each,
- * after] around the dimension that is cut or joined over the n members. Elements are f32 or
- * i32 where they are reduced, of any type where they only move. all_reduce and ring_shift:
- * [before = 1, each = 1, after = elements]. */
+/* One operand of a collective and its result: the longer one is seen as
+ * [before, n * each, after] around the dimension that is cut or joined over n members.
+ * Elements are f32 or i32 where they are reduced, of any type where they only move.
+ * all_reduce and ring_shift: [before = 1, each = 1, after = elements]. */
 typedef struct CommPart {
     const void *from;
     void *to; /* all_reduce, and a group of one: may be `from` */
@@ -58,13 +58,13 @@ typedef struct CommPart {
     DType dtype;
 } CommPart;
 typedef enum CommKind {
-    COMM_ALL_REDUCE,     /* to = sum of all members' from */
+    COMM_ALL_REDUCE, /* to = sum of all members' from */
     COMM_ALL_REDUCE_MAX,
     COMM_REDUCE_SCATTER, /* to[before, each, after] = sum of members' from[:, mine, :] */
     COMM_ALL_GATHER,     /* to[:, member k, :] = member k's from[before, each, after] */
     COMM_ALL_TO_ALL,     /* from [before, n*each, after]: piece k goes to member k; what
-                            member k sends becomes piece k of to [join_before, n*join_each,
-                            join_after] */
+                            member k sends becomes piece k of
+                            to [join_before, n*join_each, join_after] */
     COMM_RING_SHIFT,     /* to = from of member k-1 (mod n) */
     COMM_KINDS
 } CommKind;
@@ -73,18 +73,21 @@ typedef enum CommKind {
  * is allocated inside a step): a few MiB at most, whatever the payload, except that tiny
  * payloads take their size times the members. part[].from and .to are not looked at. */
 int64_t comm_workspace_bytes(CommKind kind, int members, const CommPart *part, int n);
-/* Runs one collective over the n parts as one message stream, in the group of `axes` (bit a
- * = axis a). Every member calls it, with parts of the same shapes; two groups that share two
- * ranks are called in the same order on both. The order of every sum is fixed by the
- * members' numbers: same bits each run, and for all_reduce the same bits on every member.
- * A group of one copies. Blocks; the calling thread does the work. The environment
- * variable STATOR_COMM=mpi has MPI's own collectives do it, for comparison (their sums have
- * an order of their own). */
+/* Runs one collective over the n parts as one message stream, in the group of `axes` (bit
+ * a = axis a). Every member calls it, with parts of the same shapes; two groups that
+ * share two ranks are called in the same order on both. The order of every sum is fixed
+ * by the members' numbers: same bits each run, and for all_reduce the same bits on every
+ * member. A group of one copies. Blocks; the calling thread does the work. The
+ * environment variable STATOR_COMM=mpi has MPI's own collectives do it, for comparison
+ * (their sums have an order of their own). */
 void comm_run(CommKind kind, unsigned axes, const CommPart *part, int n, void *workspace);
 
 /* Seconds spent inside comm_run since the start and bytes sent by this rank, for reports.
  * STATOR_COMM=mpi counts the bytes that comm_run would have sent. */
-typedef struct CommStats { double seconds; int64_t calls, sent_bytes; } CommStats;
+typedef struct CommStats {
+    double seconds;
+    int64_t calls, sent_bytes;
+} CommStats;
 CommStats comm_stats(CommKind kind);
 
 #endif

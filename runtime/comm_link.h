@@ -25,8 +25,8 @@ int group_rank(const Group *g, int member);
 
 /* Messages of at most LINK_MAX_BYTES, several at once, each in a slot of the caller's
  * choice that must be free; link_wait frees it (and returns at once when it is). Between
- * two ranks they arrive in the order of their sends. A send may wait for its receive: post
- * receives first. Empty messages are not sent. */
+ * two ranks they arrive in the order of their sends. A send may wait for its receive:
+ * post receives first. Empty messages are not sent. */
 enum { LINK_SLOTS = 64, LINK_MAX_BYTES = 1 << 30 };
 void link_receive(int slot, int rank, void *to, int64_t bytes);
 void link_send(int slot, int rank, const void *from, int64_t bytes);

@@ -42,8 +42,8 @@ static int64_t env_number(const char *name, int64_t otherwise) {
     return errno || *end || v < 0 ? otherwise : v;
 }
 
-/* Tasks of the Slurm step that this process is one of; 0: of none. The scripts of sbatch and
- * salloc count as steps with reserved numbers. */
+/* Tasks of the Slurm step that this process is one of; 0: of none. The scripts of sbatch
+ * and salloc count as steps with reserved numbers. */
 static int64_t slurm_tasks(void) {
     const int64_t reserved = 0xfffffff0;
     if (!getenv("SLURM_PROCID")) return 0;
@@ -54,13 +54,13 @@ static int64_t slurm_tasks(void) {
 static _Noreturn void fail_launcher(int64_t tasks) {
     fail(EXIT_CONFIG,
          "%lld processes were started, but they do not see each other: the launcher and "
-         "this MPI library speak different protocols. With Slurm write srun --mpi=pmix, or "
-         "mpirun inside the allocation; elsewhere use the mpirun of this MPI library "
+         "this MPI library speak different protocols. With Slurm write srun --mpi=pmix, "
+         "or mpirun inside the allocation; elsewhere use the mpirun of this MPI library "
          "(Open MPI), or stator launch",
          (long long)tasks);
 }
 
-/* True when a launcher started this process. *tasks: how many it started, 0 if unknown. */
+/* True when a launcher started this process. *tasks: how many, 0 if unknown. */
 static bool launched(int64_t *tasks) {
     int64_t slurm = slurm_tasks();
     if ((*tasks = env_number("OMPI_COMM_WORLD_SIZE", 0))) return true;
@@ -113,8 +113,9 @@ void comm_start(void) {
     CALL(MPI_Comm_set_errhandler, MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     CALL(MPI_Comm_set_errhandler, MPI_COMM_SELF, MPI_ERRORS_RETURN);
     if (provided < MPI_THREAD_FUNNELED) {
-        fail(EXIT_CONFIG, "this MPI library does not allow threads beside it; use one built "
-                          "with MPI_THREAD_FUNNELED or more");
+        fail(EXIT_CONFIG,
+             "this MPI library does not allow threads beside it; use one built "
+             "with MPI_THREAD_FUNNELED or more");
     }
     CALL(MPI_Comm_dup, MPI_COMM_WORLD, &world); /* error handler too */
     CALL(MPI_Comm_rank, world, &comm_world.rank);
@@ -154,7 +155,7 @@ static void pause_since(double start) {
     else nanosleep(&nap, NULL);
 }
 
-/* All ranks are here when it returns, so that what follows transfers and does not wait. */
+/* All ranks are here when it returns: what follows transfers and does not wait. */
 static void meet(void) {
     MPI_Request request;
     double start = clock_seconds();
@@ -343,7 +344,8 @@ static MPI_Datatype type_of(DType t) {
     return t == DT_F32 ? MPI_FLOAT : MPI_INT32_T;
 }
 
-void link_all_reduce(const Group *g, void *data, int64_t count, DType dtype, LinkSum how) {
+void link_all_reduce(const Group *g, void *data, int64_t count, DType dtype,
+                     LinkSum how) {
     CALL(MPI_Allreduce, MPI_IN_PLACE, data, (int)count, type_of(dtype),
          how == LINK_MAX ? MPI_MAX : MPI_SUM, comm_of(g));
 }

@@ -1,4 +1,4 @@
-/* comm_reference.h - the same collectives by MPI's own, to compare with: STATOR_COMM=mpi. */
+/* comm_reference.h - the same collectives by MPI's own, to compare: STATOR_COMM=mpi. */
 #ifndef STATOR_COMM_REFERENCE_H
 #define STATOR_COMM_REFERENCE_H
 #include "comm_link.h"

@@ -1,7 +1,8 @@
-/* comm_ring.c - reduce-scatter, all-gather, their sequence all-reduce, all-to-all and ring
- * shift. A payload is cut into segments; each goes through the steps of its collective in a
- * lane of its own, and the lanes take turns, so that one's message travels while another's
- * sum is made. All members post their messages in the same order, so one tag is enough. */
+/* comm_ring.c - reduce-scatter, all-gather, their sequence all-reduce, all-to-all and
+ * ring shift. A payload is cut into segments; each goes through the steps of its
+ * collective in a lane of its own, and the lanes take turns, so that one's message
+ * travels while another's sum is made. All members post their messages in the same order,
+ * so one tag is enough. */
 #include "comm_ring.h"
 
 enum {
@@ -12,7 +13,8 @@ enum {
 };
 
 const KindInfo comm_kind_info[COMM_KINDS] = {
-    [COMM_ALL_REDUCE] = {SIDE_FROM, SIDE_TO, .sliced = true, .reduces = true, .gathers = true},
+    [COMM_ALL_REDUCE] = {SIDE_FROM, SIDE_TO, .sliced = true, .reduces = true,
+                         .gathers = true},
     [COMM_ALL_REDUCE_MAX] = {SIDE_FROM, SIDE_TO, .sliced = true, .reduces = true,
                              .max = true, .gathers = true},
     [COMM_REDUCE_SCATTER] = {SIDE_FROM_CUT, SIDE_TO, .reduces = true},
@@ -89,9 +91,9 @@ typedef struct Lane {
     int64_t item;
     int step;
     Step now;
-    char *hold, *fresh;  /* what goes, what comes; where no place in the parts serves */
-    char *carried;       /* what the last step has made */
-    char *landing;       /* where what comes arrives */
+    char *hold, *fresh; /* what goes, what comes; where no place in the parts serves */
+    char *carried;      /* what the last step has made */
+    char *landing;      /* where what comes arrives */
     int64_t offset, take_bytes;
 } Lane;
 

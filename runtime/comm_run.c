@@ -58,8 +58,10 @@ static int64_t small_run(CommKind kind, const Group *g, const CommPart *part, in
     if (kind == COMM_REDUCE_SCATTER) skip = g->me * piece;
     for (int m = 0; m < g->n; m++) {
         char *theirs = slots + (m - g->me + g->n) % g->n * slot;
-        if (!k->reduces) stream_write(&to, m, 0, piece, theirs);
-        else if (m) stream_accumulate(&to, 0, 0, piece, k->max, first + skip, theirs + skip);
+        if (!k->reduces)
+            stream_write(&to, m, 0, piece, theirs);
+        else if (m)
+            stream_accumulate(&to, 0, 0, piece, k->max, first + skip, theirs + skip);
     }
     if (k->reduces) stream_write(&to, 0, 0, piece, first + skip);
     return sent;
@@ -72,8 +74,10 @@ static bool use_mpi(void) {
     if (known >= 0) return known;
     const char *set = getenv("STATOR_COMM");
     if (set && *set && strcmp(set, "mpi") && strcmp(set, "ring")) {
-        fail(EXIT_CONFIG, "STATOR_COMM=%s: write ring (the default), or mpi for MPI's own "
-                          "collectives", set);
+        fail(EXIT_CONFIG,
+             "STATOR_COMM=%s: write ring (the default), or mpi for MPI's own "
+             "collectives",
+             set);
     }
     known = set && !strcmp(set, "mpi");
     return known;
@@ -97,7 +101,8 @@ int64_t comm_workspace_bytes(CommKind kind, int members, const CommPart *part, i
     return MAX(bytes, reference_workspace_bytes(members));
 }
 
-void comm_run(CommKind kind, unsigned axes, const CommPart *part, int n, void *workspace) {
+void comm_run(CommKind kind, unsigned axes, const CommPart *part, int n,
+              void *workspace) {
     double start = clock_seconds();
     Group g = comm_group(axes);
     check(kind >= 0 && kind < COMM_KINDS && n >= 0);

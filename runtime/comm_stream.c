@@ -11,7 +11,8 @@ typedef struct Rows {
 
 static int64_t product(int64_t a, int64_t b) {
     uint64_t out;
-    check(a >= 0 && b >= 0 && mul_size((uint64_t)a, (uint64_t)b, &out) && out <= INT64_MAX);
+    check(a >= 0 && b >= 0 && mul_size((uint64_t)a, (uint64_t)b, &out) &&
+          out <= INT64_MAX);
     return (int64_t)out;
 }
 
@@ -191,8 +192,8 @@ void stream_combine(const Stream *s, int piece, int64_t offset, int64_t bytes, b
     }
 }
 
-void stream_accumulate(const Stream *s, int piece, int64_t offset, int64_t bytes, bool max,
-                       void *out, const void *more) {
+void stream_accumulate(const Stream *s, int piece, int64_t offset, int64_t bytes,
+                       bool max, void *out, const void *more) {
     Walk w = walk_start(s, piece, offset, bytes);
     const char *b = more;
     char *o = out;

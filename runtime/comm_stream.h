@@ -1,5 +1,5 @@
-/* comm_stream.h - the bytes of a collective as streams: what lies in rows here and there in
- * memory goes over the wire one after the other. */
+/* comm_stream.h - the bytes of a collective as streams: what lies in rows here and there
+ * in memory goes over the wire one after the other. */
 #ifndef STATOR_COMM_STREAM_H
 #define STATOR_COMM_STREAM_H
 #include "comm.h"
@@ -14,8 +14,9 @@ typedef enum Side {
     SIDES
 } Side;
 
-/* One side of all parts. A piece of it is a stream of piece_bytes: of all_reduce the piece
- * is a range of the whole (the last ones may be shorter), otherwise one of each part. */
+/* One side of all parts. A piece of it is a stream of piece_bytes: of all_reduce the
+ * piece is a range of the whole (the last ones may be shorter), otherwise one of each
+ * part. */
 typedef struct Stream {
     Side side;
     const CommPart *part;
@@ -33,12 +34,12 @@ char *stream_place(const Stream *s, int piece, int64_t offset, int64_t bytes);
 void stream_read(const Stream *s, int piece, int64_t offset, int64_t bytes, void *to);
 void stream_write(const Stream *s, int piece, int64_t offset, int64_t bytes,
                   const void *from);
-/* out = sum (or maximum) of `first` and the stream, in this order; 4-byte elements. out may
- * be `first` or the stream's place itself. */
+/* out = sum (or maximum) of `first` and the stream, in this order; 4-byte elements. out
+ * may be `first` or the stream's place itself. */
 void stream_combine(const Stream *s, int piece, int64_t offset, int64_t bytes, bool max,
                     const void *first, void *out);
 /* out = out and `more`, elements as those of the stream at this place. */
-void stream_accumulate(const Stream *s, int piece, int64_t offset, int64_t bytes, bool max,
-                       void *out, const void *more);
+void stream_accumulate(const Stream *s, int piece, int64_t offset, int64_t bytes,
+                       bool max, void *out, const void *more);
 
 #endif

@@ -19,8 +19,9 @@ static Arena *mpi_arena(void) {
     return a;
 }
 
-/* What Open MPI needs to know in a container, as root, on fewer cores than ranks. A program
- * that is started for a test must not see the settings of a launcher around the tests. */
+/* What Open MPI needs to know in a container, as root, on fewer cores than ranks. A
+ * program that is started for a test must not see the settings of a launcher around the
+ * tests. */
 static void mpi_environment(void) {
     const char *asan = getenv("ASAN_OPTIONS");
     setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
@@ -87,13 +88,13 @@ static int mpi_run_alone(const char *command) {
 }
 
 /* Starts `ranks` processes of a command (words between blanks), more than there are cores
- * if need be, none bound to a core. `flags` are more words for mpirun. Skips the test where
- * there is no mpirun. */
+ * if need be, none bound to a core. `flags` are more words for mpirun. Skips the test
+ * where there is no mpirun. */
 static pid_t mpi_start(int ranks, const char *flags, const char *command) {
     if (!mpi_available()) test_skip("there is no mpirun");
-    return mpi_start_words(arena_printf(mpi_arena(),
-                                        "mpirun --oversubscribe --bind-to none -n %d %s %s",
-                                        ranks, flags, command));
+    return mpi_start_words(
+        arena_printf(mpi_arena(), "mpirun --oversubscribe --bind-to none -n %d %s %s",
+                     ranks, flags, command));
 }
 
 /* The same, and waits: its exit code. */

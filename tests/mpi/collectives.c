@@ -50,8 +50,11 @@ typedef struct Case {
 } Case;
 
 /* The joined side of all_to_all holds the same elements in another shape. */
-#define PART(b, e, a, t) {.before = b, .each = e, .after = a, .join_before = (b) * (e), \
-                          .join_each = a, .join_after = 1, .dtype = t}
+#define PART(b, e, a, t)                                                                 \
+    {                                                                                    \
+        .before = b, .each = e, .after = a, .join_before = (b) * (e), .join_each = a,    \
+        .join_after = 1, .dtype = t                                                      \
+    }
 static const Case cases[] = {
     {"one element", 1, {PART(1, 1, 1, DT_F32)}, 0},
     {"small", 1, {PART(1, 5, 3, DT_F32)}, 0},
@@ -60,9 +63,11 @@ static const Case cases[] = {
     {"integers", 1, {PART(1, 20011, 1, DT_I32)}, 0},
     {"rows", 1, {PART(13, 67, 41, DT_F32)}, 0},
     {"thin rows", 1, {PART(9001, 1, 3, DT_F32)}, 0},
-    {"bucket", 6,
+    {"bucket",
+     6,
      {PART(1, 30011, 1, DT_F32), PART(0, 1, 1, DT_F32), PART(5, 701, 3, DT_I32),
-      PART(1, 1, 1, DT_F32), PART(1, 2, 4099, DT_F32), PART(101, 1, 17, DT_F32)}, 0},
+      PART(1, 1, 1, DT_F32), PART(1, 2, 4099, DT_F32), PART(101, 1, 17, DT_F32)},
+     0},
     {"many segments", 2, {PART(1, 600011, 1, DT_F32), PART(3, 5, 2999, DT_F32)}, 3},
 };
 
@@ -148,8 +153,10 @@ static void *fill(Arena *mem, const CommPart *p, int part, int64_t count) {
     uint32_t *data = arena_alloc(mem, (size_t)count * 4 + GUARD);
     for (int64_t i = 0; i < count; i++) {
         double v = value(p->dtype, comm_rank(), part, i);
-        if (p->dtype == DT_I32) ((int32_t *)data)[i] = (int32_t)v;
-        else ((float *)data)[i] = (float)v;
+        if (p->dtype == DT_I32)
+            ((int32_t *)data)[i] = (int32_t)v;
+        else
+            ((float *)data)[i] = (float)v;
     }
     return data;
 }
@@ -168,8 +175,8 @@ static void expect_part(CommKind kind, const Members *m, const CommPart *p, int 
         double want = wanted(kind, m, p, part, i);
         if (fabs(got - want) <= most) continue;
         if (differences++ < 5) {
-            fprintf(stderr, "%s, rank %d, part %d, element %lld: %.9g, wanted %.9g\n", where,
-                    comm_rank(), part, (long long)i, got, want);
+            fprintf(stderr, "%s, rank %d, part %d, element %lld: %.9g, wanted %.9g\n",
+                    where, comm_rank(), part, (long long)i, got, want);
         }
     }
     for (int i = 0; i < GUARD; i++) {
@@ -177,7 +184,8 @@ static void expect_part(CommKind kind, const Members *m, const CommPart *p, int 
     }
 }
 
-static uint64_t hash_results(CommKind kind, const Members *m, const CommPart *part, int n) {
+static uint64_t hash_results(CommKind kind, const Members *m, const CommPart *part,
+                             int n) {
     uint64_t h = 1;
     for (int i = 0; i < n; i++) {
         size_t bytes = (size_t)count_of(&part[i], kinds[kind].to_whole, m->n) * 4;
@@ -293,7 +301,8 @@ static void wide_elements(unsigned axes) {
     expect(comm_workspace_bytes(COMM_ALL_GATHER, m.n, &p, 1) <= (int64_t)sizeof space,
            "workspace");
     comm_run(COMM_ALL_GATHER, axes, &p, 1, space);
-    for (int k = 0; k < m.n; k++) expect(all[k] == (1ll << 40) + m.rank[k], "i64 gathered");
+    for (int k = 0; k < m.n; k++)
+        expect(all[k] == (1ll << 40) + m.rank[k], "i64 gathered");
 }
 
 static void statistics(unsigned axes) {
@@ -306,15 +315,18 @@ static void statistics(unsigned axes) {
     comm_run(COMM_ALL_REDUCE, axes, &p, 1, space);
     free(space);
     CommStats after = comm_stats(COMM_ALL_REDUCE);
-    int64_t sent = after.sent_bytes - before.sent_bytes, want = 2 * (m.n - 1) * (int64_t)N * 4;
-    expect(after.calls == before.calls + 1 && after.seconds > before.seconds, "calls counted");
+    int64_t sent = after.sent_bytes - before.sent_bytes,
+            want = 2 * (m.n - 1) * (int64_t)N * 4;
+    expect(after.calls == before.calls + 1 && after.seconds > before.seconds,
+           "calls counted");
     expect(llabs(sent * m.n - want) <= 4096 * m.n, "bytes sent");
 }
 
 /* ---- control ---- */
 
 static void coordinates(void) {
-    for (int a = 0; a < naxes; a++) expect(comm_coord(a) == coord_of(comm_rank(), a), "coord");
+    for (int a = 0; a < naxes; a++)
+        expect(comm_coord(a) == coord_of(comm_rank(), a), "coord");
     expect(comm_local_size() == comm_size() && comm_local_rank() == comm_rank(),
            "one host, all ranks on it");
     expect(comm_host()[0], "the host has a name");
@@ -354,8 +366,10 @@ static void large_message(void) {
     unsigned char *data = malloc(bytes);
     memset(data, comm_rank() + 1, bytes);
     data[bytes - 1] = 9;
-    if (comm_rank() == 0) comm_send_bytes(1, data, bytes);
-    else comm_receive_bytes(0, data, bytes);
+    if (comm_rank() == 0)
+        comm_send_bytes(1, data, bytes);
+    else
+        comm_receive_bytes(0, data, bytes);
     expect(data[0] == 1 && data[bytes - 2] == 1 && data[bytes - 1] == 9, "large message");
     free(data);
 }

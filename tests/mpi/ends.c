@@ -76,14 +76,10 @@ static const struct {
     const char *name;
     void (*run)(void);
 } ways[] = {
-    {"orderly", orderly},
-    {"fail", user_failure},
-    {"catch", caught_failure},
-    {"die", our_failure},
-    {"abort", abort_all},
-    {"killed", killed},
-    {"small", other_small_sizes},
-    {"large", other_large_sizes},
+    {"orderly", orderly},         {"fail", user_failure},
+    {"catch", caught_failure},    {"die", our_failure},
+    {"abort", abort_all},         {"killed", killed},
+    {"small", other_small_sizes}, {"large", other_large_sizes},
     {"message", wrong_message},
 };
 

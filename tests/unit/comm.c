@@ -5,7 +5,7 @@
 #include "../mpi.h"
 
 #define COLLECTIVES BUILD_DIR "/tests/mpi/mpi_collectives "
-#define ENDS BUILD_DIR "/tests/mpi/mpi_ends "
+#define ENDS        BUILD_DIR "/tests/mpi/mpi_ends "
 /* Sends that wait for their receives, as messages between hosts do: no buffer hides that
  * two ranks wait for each other. 56 is the least that Open MPI takes. */
 #define RENDEZVOUS "--mca btl_vader_eager_limit 56"
@@ -72,8 +72,8 @@ static void expect_end(const char *how, int code, const char *part) {
     const char *command = arena_printf(mpi_arena(), "%s%s", ENDS, how);
     int got = mpi_run(3, "", command);
     if (got != code || !strstr(mpi_said(), part)) {
-        test_fail(__FILE__, __LINE__, "%s: code %d, wanted %d with '%s':\n%s", how, got, code,
-                  part, mpi_said());
+        test_fail(__FILE__, __LINE__, "%s: code %d, wanted %d with '%s':\n%s", how, got,
+                  code, part, mpi_said());
     }
 }
 
@@ -111,7 +111,8 @@ static void expect_alone(int code, const char *part) {
 static void slurm_step(const char *step, const char *tasks) {
     setenv("SLURM_STEP_ID", step, 1);
     setenv("SLURM_NTASKS", tasks, 1);
-    /* env(1) sets it for the program alone: the helper takes it from a launcher of tests */
+    /* env(1) sets it for the program alone: the helper takes it from a launcher of tests
+     */
     EXPECT(mpi_run_alone("env SLURM_PROCID=1 " ENDS "orderly") >= 0);
 }
 
@@ -121,7 +122,8 @@ TEST(nobody_started_it) {
 
 TEST(srun_without_pmi) {
     slurm_step("0", "4");
-    EXPECT(strstr(mpi_said(), "stator: error: 4 processes were started, but they do not"));
+    EXPECT(
+        strstr(mpi_said(), "stator: error: 4 processes were started, but they do not"));
     EXPECT(strstr(mpi_said(), "srun --mpi=pmix"));
 }
 
