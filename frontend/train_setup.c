@@ -170,6 +170,7 @@ static const char *dump_folder(const Train *t) {
     const Config *cfg = t->cfg;
     bool named =
         config_given(cfg, "dump_ir") || config_given(cfg, "context.save_graphs_path");
+    if (comm_rank() != 0) return NULL; /* the same text on all */
     if (!named && cfg->context_save_graphs) return path_join(t->mem, t->run_dir, "ir");
     return cfg->dump_ir[0] ? cfg->dump_ir : NULL;
 }

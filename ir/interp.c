@@ -171,7 +171,13 @@ static void run_op(Env *e, const Op *op) {
     Tensor ***in = NEW_ARRAY(e->mem, Tensor **, (size_t)e->nranks);
     for (int r = 0; r < e->nranks; r++) {
         in[r] = NEW_ARRAY(e->mem, Tensor *, (size_t)op->nin);
-        for (int i = 0; i < op->nin; i++) in[r][i] = e->value[r][op->in[i]->id];
+        for (int i = 0; i < op->nin; i++) {
+            Tensor *t = in[r][i] = e->value[r][op->in[i]->id];
+            unsigned both = F_COMM | F_INPLACE; /* the next rank reads what this one writes */
+            if ((optab[op->kind].flags & both) != both) continue;
+            in[r][i] = tensor_new(e->mem, &t->ty);
+            memcpy(in[r][i]->data, t->data, (size_t)type_bytes(&t->ty));
+        }
     }
     Tensor **out = NEW_ARRAY(e->mem, Tensor *, (size_t)op->nout);
     for (int r = 0; r < e->nranks; r++) {

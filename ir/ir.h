@@ -155,7 +155,8 @@ enum OpFlag {
     F_REDUCE = 4,  /* sum or max over the letters that the result lacks */
     F_VIEW = 8,    /* the result is the operand's buffer under another shape */
     F_COMM = 16,   /* talks to other ranks */
-    F_INPLACE = 32, /* result 0 may overwrite operand 0 when that dies here */
+    F_INPLACE = 32, /* result 0 may overwrite operand 0 when that dies here; of collectives
+                       each result its operand */
     F_ADDENDS = 64, /* operands after the second are added to the result */
     F_PLUS = 128,   /* the sum of its two operands */
     F_MOVE = 512,   /* the result has the operand's elements in other places, or fewer */

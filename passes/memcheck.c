@@ -62,7 +62,8 @@ static bool overwrite_allowed(Arena *mem, const Span *a, const Span *b) {
     if (callee) return reads == 1 && callee->alias[b->v->nth] == at;
     if (optab[op->kind].flags & F_VIEW) return true;
     if (optab[op->kind].flags & F_ADDENDS) return reads == 1 && at >= 2;
-    return (optab[op->kind].flags & F_INPLACE) && reads == 1 && at == 0;
+    bool bucket = optab[op->kind].flags & F_COMM;
+    return (optab[op->kind].flags & F_INPLACE) && reads == 1 && at == (bucket ? b->v->nth : 0);
 }
 
 static bool may_meet(Arena *mem, const Span *a, const Span *b) {

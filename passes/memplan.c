@@ -88,7 +88,8 @@ static bool may_overwrite(MemPlan *p, const Op *op, int i, int j) {
     if (optab[op->kind].flags & F_ADDENDS) {
         return j == 0 && i >= 2 && type_same_shape(&op->in[i]->ty, &op->out[0]->ty);
     }
-    return (optab[op->kind].flags & F_INPLACE) && i == 0 && j == 0;
+    if (!(optab[op->kind].flags & F_INPLACE)) return false;
+    return i == j && (i == 0 || (optab[op->kind].flags & F_COMM));
 }
 
 static bool dies_at(MemPlan *p, const Value *v, const Op *op) {
