@@ -58,6 +58,8 @@ double pass_seconds(const char *name); /* of the last run */
 extern const char train_passes[], predict_passes[];
 extern const char forward_passes[]; /* of a model under a strategy, without gradients */
 
+/* follow.c: places the arguments of the model that are open, as their uses are placed. */
+void follow_uses(Module *m, Func *model, const bool *open);
 /* zero.c: the type of a state (or gradient) of a flattened parameter. */
 Type zero_type(const Module *m, const PassOptions *o, const Type *flat);
 

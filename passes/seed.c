@@ -3,7 +3,7 @@
  *     "h.mlp.c_fc.weight"  "-,tp"      an argument of the model
  *     "layer/x"            "dp,cp.tp,-" a value of function @layer
  * `*` stands for any letters; one entry a dimension, `-` for whole; the dimension of
- * stacked layers may be left out. */
+ * stacked layers may be left out. Parameters that nobody placed follow from their use. */
 #include "over.h"
 #include "passes.h"
 
@@ -134,12 +134,28 @@ static void hand_on(Func *f) {
     }
 }
 
+/* Parameters without a placement of their own, nor an annotation that leaves them whole. */
+static void place_open(Module *m, const PassOptions *o) {
+    Func *f = model_of(m);
+    bool *open = NEW_ARRAY(m->mem, bool, (size_t)f->narg + 1), any = false;
+    for (int i = 0; i < f->narg; i++) {
+        open[i] = !strcmp(arg_str(f, i, "role", ""), "param") && !type_is_split(&f->arg[i]->ty);
+        for (int k = 0; k < o->nannotations && open[i]; k++) {
+            open[i] = !glob(o->annotation[k].pattern, f->arg[i]->name);
+        }
+        any |= open[i];
+    }
+    if (any) follow_uses(m, f, open);
+}
+
 void pass_seed(Module *m, const PassOptions *o) {
+    if (mesh_ranks(&m->mesh) == 1 && !o->nannotations) return;
     for (int i = 0; i < o->nannotations; i++) {
         const Annotation *a = &o->annotation[i];
         const char *slash = strchr(a->pattern, '/');
         int found = slash ? place_values(m, a, slash) : place_arguments(m, a);
         if (!found && !a->optional) refuse_unmatched(m, a);
     }
+    place_open(m, o);
     hand_on(model_of(m));
 }
