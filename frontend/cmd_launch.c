@@ -83,8 +83,8 @@ static const struct {
     {"--program", set_program},
 };
 
-/* Takes the option at argv[i], written NAME VALUE or NAME=VALUE; returns the number of the
- * last word it took. */
+/* Takes the option at argv[i], written NAME VALUE or NAME=VALUE; returns the number of
+ * the last word it took. */
 static int take_option(LaunchOptions *o, int argc, char **argv, int i) {
     const char *names[ARRAY_LEN(options)];
     for (int k = 0; k < ARRAY_LEN(options); k++) {
@@ -100,9 +100,10 @@ static int take_option(LaunchOptions *o, int argc, char **argv, int i) {
         return i + 1;
     }
     const char *near = nearest_name(argv[i], names, ARRAY_LEN(options));
-    fail(EXIT_CONFIG, "unknown option %.100s of launch%s%s%s; options of the command "
-         "stand behind its name", argv[i], near ? "; did you mean " : "",
-         near ? near : "", near ? "?" : "");
+    fail(EXIT_CONFIG,
+         "unknown option %.100s of launch%s%s%s; options of the command "
+         "stand behind its name",
+         argv[i], near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
 }
 
 /* False: only the help was wanted. */
@@ -114,8 +115,10 @@ static bool read_options(LaunchOptions *o, int argc, char **argv) {
             i++;
             break;
         }
-        if (!strcmp(argv[i], "--dry-run")) o->dry_run = true;
-        else i = take_option(o, argc, argv, i);
+        if (!strcmp(argv[i], "--dry-run"))
+            o->dry_run = true;
+        else
+            i = take_option(o, argc, argv, i);
         if (!o->program) continue;
         i++; /* what follows are the program's words, options too */
         break;
@@ -168,8 +171,10 @@ int cmd_launch(int argc, char **argv) {
     Machine m = machine_find(mem);
     Placement *p = placement_make(mem, &o, &m);
     int code = 0;
-    if (o.dry_run) print_plan(mem, &o, &m, p);
-    else code = launch_run(mem, &o, &m, p);
+    if (o.dry_run)
+        print_plan(mem, &o, &m, p);
+    else
+        code = launch_run(mem, &o, &m, p);
     arena_free(mem);
     return code;
 }

@@ -5,8 +5,8 @@
 #define STATOR_LAUNCH_H
 #include "../ir/base.h"
 
-/* Folder of the launching host for this run's reports; set by stator launch for its ranks.
- * That it is set means that stderr's last reader is stator launch. */
+/* Folder of the launching host for this run's reports; set by stator launch for its
+ * ranks. That it is set means that stderr's last reader is stator launch. */
 #define LAUNCH_REPORT_ENV "STATOR_REPORT_DIR"
 /* A line of stderr with this, then a JSON object, is for stator launch:
  *   {"rank": 1, "host": "a", "pid": 1234}                       it has started
@@ -15,16 +15,18 @@
  *   {"rank": 1, "host": "a", "signal": 11}                      it crashes */
 #define LAUNCH_REPORT_MARK "stator-report: "
 
-enum { LAUNCH_MESSAGE_BYTES = 1400 }; /* of a report: the line stays below a pipe's 4096 */
+enum {
+    LAUNCH_MESSAGE_BYTES = 1400
+}; /* of a report: the line stays below a pipe's 4096 */
 
 /* Call first in main(). Under stator launch, fail() and die() are reported to it instead
- * of being printed, crashes are reported too, and stdout and stderr of the ranks above 0 are kept back until
- * launch_redirect_output. */
+ * of being printed, crashes are reported too, and stdout and stderr of the ranks above 0
+ * are kept back until launch_redirect_output. */
 void launch_rank_start(void);
 
-/* Sends stdout and stderr of a rank above 0 to the end of RUN_DIR/logs/rank_N.log, what was
- * kept back first; rank 0 stays at the terminal. Failures are still told there. Fails with
- * EXIT_CONFIG when the log cannot be opened. */
+/* Sends stdout and stderr of a rank above 0 to the end of RUN_DIR/logs/rank_N.log, what
+ * was kept back first; rank 0 stays at the terminal. Failures are still told there. Fails
+ * with EXIT_CONFIG when the log cannot be opened. */
 void launch_redirect_output(const char *run_dir, int rank);
 
 #endif

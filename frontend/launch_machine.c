@@ -36,14 +36,14 @@ static bool mask_narrowed(const cpu_set_t *mask) {
     cpu_set_t all;
     memset(&all, 0xff, sizeof all);
     if (sched_setaffinity(0, sizeof all, &all) != 0) return false;
-    bool narrowed = sched_getaffinity(0, sizeof all, &all) == 0 &&
-                    CPU_COUNT(&all) > CPU_COUNT(mask);
+    bool narrowed =
+        sched_getaffinity(0, sizeof all, &all) == 0 && CPU_COUNT(&all) > CPU_COUNT(mask);
     sched_setaffinity(0, sizeof *mask, mask);
     return narrowed;
 }
 
-/* Open MPI's ranks on one host copy from each other's memory, unless the container's rules
- * forbid the system call: a child that waits is read to find out. */
+/* Open MPI's ranks on one host copy from each other's memory, unless the container's
+ * rules forbid the system call: a child that waits is read to find out. */
 static bool memory_reads_forbidden(void) {
     static const char word[] = "copied";
     char copy[sizeof word] = "";
@@ -58,8 +58,8 @@ static bool memory_reads_forbidden(void) {
     }
     close(wait_for[0]);
     struct iovec to = {copy, sizeof copy}, from = {(void *)(uintptr_t)word, sizeof word};
-    bool forbidden = child > 0 && process_vm_readv(child, &to, 1, &from, 1, 0) !=
-                                      (ssize_t)sizeof copy;
+    bool forbidden =
+        child > 0 && process_vm_readv(child, &to, 1, &from, 1, 0) != (ssize_t)sizeof copy;
     close(wait_for[1]);
     if (child > 0)
         while (waitpid(child, NULL, 0) < 0 && errno == EINTR) continue;

@@ -22,8 +22,8 @@ static int by_order(const void *a, const void *b) {
     return ((const Host *)a)->order - ((const Host *)b)->order;
 }
 
-/* Joins lines of the same name; number[i] becomes the place of line i among the hosts that
- * are left. Returns how many are left. */
+/* Joins lines of the same name; number[i] becomes the place of line i among the hosts
+ * that are left. Returns how many are left. */
 static int join_hosts(Host *host, int n, int *number) {
     qsort(host, (size_t)n, sizeof *host, by_name);
     for (int i = 0, first = 0; i < n; i++) {
@@ -94,8 +94,8 @@ static bool parse_line(Arena *mem, char *line, Place at, int default_slots,
     return true;
 }
 
-Placement *placement_of_hostfile(Arena *mem, const char *name, const char *text, int ranks,
-                                 const Machine *m) {
+Placement *placement_of_hostfile(Arena *mem, const char *name, const char *text,
+                                 int ranks, const Machine *m) {
     Host *host = NULL;
     int n = 0, cap = 0, number = 1;
     for (const char *s = text; *s; number++) {

@@ -11,8 +11,8 @@ typedef struct Planner {
     const Placement *p;
     LaunchPlan *plan;
     int cap;
-    bool bound;   /* each rank on cores of its own, by mpirun */
-    bool crowded; /* more threads than cores */
+    bool bound;    /* each rank on cores of its own, by mpirun */
+    bool crowded;  /* more threads than cores */
     bool set_bind; /* the user's STATOR_BIND is there */
 } Planner;
 
@@ -48,16 +48,17 @@ static void plan_threads(Planner *l) {
     l->bound = !l->crowded && !(p->local && m->narrowed);
     l->plan->threads = threads;
     if (known && (int64_t)threads * p->most > m->cores)
-        l->plan->warning = arena_printf(
-            l->mem,
-            "%d rank%s with %d thread%s each share %d core%s and wait for each other: right "
-            "for trying out, slow for training",
-            p->most, p->most == 1 ? "" : "s", threads, threads == 1 ? "" : "s", m->cores,
-            m->cores == 1 ? "" : "s");
+        l->plan->warning =
+            arena_printf(l->mem,
+                         "%d rank%s with %d thread%s each share %d core%s and wait for "
+                         "each other: right "
+                         "for trying out, slow for training",
+                         p->most, p->most == 1 ? "" : "s", threads,
+                         threads == 1 ? "" : "s", m->cores, m->cores == 1 ? "" : "s");
     else if (p->crowded)
-        l->plan->warning = arena_printf(
-            l->mem, "%d ranks on %d slots: no rank has cores of its own", p->ranks,
-            p->slots);
+        l->plan->warning =
+            arena_printf(l->mem, "%d ranks on %d slots: no rank has cores of its own",
+                         p->ranks, p->slots);
 }
 
 /* A line per rank: with its cores (a rankfile), or only its host (mapped by seq). Written
@@ -69,9 +70,12 @@ static void plan_seats(Planner *l) {
     for (int r = 0; r < p->ranks; r++) {
         const char *host = p->host[p->host_of[r]];
         int first = p->slot_of[r] * threads;
-        if (!l->bound) text_add(&t, "%s\n", host);
-        else if (threads == 1) text_add(&t, "rank %d=%s slot=%d\n", r, host, first);
-        else text_add(&t, "rank %d=%s slot=%d-%d\n", r, host, first, first + threads - 1);
+        if (!l->bound)
+            text_add(&t, "%s\n", host);
+        else if (threads == 1)
+            text_add(&t, "rank %d=%s slot=%d\n", r, host, first);
+        else
+            text_add(&t, "rank %d=%s slot=%d-%d\n", r, host, first, first + threads - 1);
     }
     l->plan->seats = t.s;
 }
@@ -148,8 +152,10 @@ static void add_quoted(Text *t, const char *word) {
     }
     text_add(t, "'");
     for (const char *s = word; *s; s++) {
-        if (*s == '\'') text_add(t, "'\\''");
-        else text_add_bytes(t, s, 1);
+        if (*s == '\'')
+            text_add(t, "'\\''");
+        else
+            text_add_bytes(t, s, 1);
     }
     text_add(t, "'");
 }

@@ -1,8 +1,8 @@
 /* launch_rank.c - the side of the rank; see launch.h. */
 #define _GNU_SOURCE
-#include "launch.h"
 #include "../ir/json.h"
 #include "commands.h"
+#include "launch.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -113,7 +113,8 @@ static void output_to(int fd) {
     fflush(NULL);
     if (self.terminal_fd < 0)
         self.terminal_fd = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 10);
-    if (self.terminal_fd < 0 || dup2(fd, STDOUT_FILENO) < 0 || dup2(fd, STDERR_FILENO) < 0)
+    if (self.terminal_fd < 0 || dup2(fd, STDOUT_FILENO) < 0 ||
+        dup2(fd, STDERR_FILENO) < 0)
         die("cannot redirect the output: %s", strerror(errno));
     setvbuf(stdout, NULL, _IOLBF, BUFSIZ);
 }
@@ -154,12 +155,13 @@ void launch_redirect_output(const char *run_dir, int rank) {
     const char *dir = path_join(mem, run_dir, RUN_LOGS);
     const char *path = arena_printf(mem, "%s/rank_%d.log", dir, rank);
     int error = dir_make(dir);
-    int fd = error ? -1
-                   : open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW,
-                          0644);
+    int fd =
+        error ? -1
+              : open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0644);
     if (fd < 0)
-        fail(EXIT_CONFIG, "rank %d cannot write its log %s: %s; choose another output_dir",
-             rank, path, strerror(error ? error : errno));
+        fail(EXIT_CONFIG,
+             "rank %d cannot write its log %s: %s; choose another output_dir", rank, path,
+             strerror(error ? error : errno));
     self.rank = rank;
     fflush(NULL);
     if (self.kept_fd >= 0) copy_kept(fd);

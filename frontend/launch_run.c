@@ -1,4 +1,5 @@
-/* launch_run.c - starts mpirun, passes signals on, and sees to it that nothing is left. */
+/* launch_run.c - starts mpirun, passes signals on, and sees to it that nothing is left.
+ */
 #define _GNU_SOURCE
 #include "launch_parts.h"
 #include <dirent.h>
@@ -34,7 +35,7 @@ typedef struct Run {
     int nfd;
     bool ended; /* mpirun */
     int status;
-    int stopped, stops;        /* the first signal to end; how many came */
+    int stopped, stops; /* the first signal to end; how many came */
     double heard, kill_at, timeout_at, leave_at;
 } Run;
 
@@ -54,7 +55,8 @@ static bool process_read(const char *name, Process *p) {
     fclose(f);
     line[n] = 0;
     char *behind = strrchr(line, ')'), state; /* the name in (...) may hold anything */
-    return behind && sscanf(behind + 1, " %c %d", &state, &p->parent) == 2 && state != 'Z';
+    return behind && sscanf(behind + 1, " %c %d", &state, &p->parent) == 2 &&
+           state != 'Z';
 }
 
 static Process *processes(Arena *mem, int *n) {
@@ -249,10 +251,12 @@ static void remove_folder(const char *dir) {
 
 static char *make_folder(Arena *mem) {
     const char *base = getenv("TMPDIR");
-    char *dir = arena_printf(mem, "%s/stator-launch-XXXXXX", base && *base ? base : "/tmp");
+    char *dir =
+        arena_printf(mem, "%s/stator-launch-XXXXXX", base && *base ? base : "/tmp");
     if (!mkdtemp(dir))
-        fail(EXIT_CONFIG, "cannot make %s: %s; set TMPDIR to a folder that can be written",
-             dir, strerror(errno));
+        fail(EXIT_CONFIG,
+             "cannot make %s: %s; set TMPDIR to a folder that can be written", dir,
+             strerror(errno));
     return dir;
 }
 

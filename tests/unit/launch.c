@@ -19,7 +19,8 @@ static LaunchPlan *plan_of(const LaunchOptions *o, const Machine *m, char **env)
 /* The line for `stator launch -n ranks --threads threads train c.yaml`. */
 static const char *line(int ranks, int threads, const Machine *m) {
     char *command[] = {"train", "c.yaml"};
-    LaunchOptions o = {.ranks = ranks, .threads = threads, .command = command, .words = 2};
+    LaunchOptions o = {
+        .ranks = ranks, .threads = threads, .command = command, .words = 2};
     return shell_line(mem(), plan_of(&o, m, no_env));
 }
 
@@ -40,10 +41,12 @@ TEST(ranks_share_the_cores) {
 
 TEST(more_ranks_than_cores) {
     Machine m = eight();
-    EXPECT_STR(line(9, 0, &m), "mpirun -n 9 --oversubscribe --bind-to none --mca "
-                               "mpi_yield_when_idle 1 " ENV("1") " -x STATOR_BIND=off" END);
-    EXPECT_STR(line(4, 3, &m), "mpirun -n 4 --bind-to none --mca mpi_yield_when_idle 1 "
-                               ENV("3") " -x STATOR_BIND=off" END);
+    EXPECT_STR(line(9, 0, &m),
+               "mpirun -n 9 --oversubscribe --bind-to none --mca "
+               "mpi_yield_when_idle 1 " ENV("1") " -x STATOR_BIND=off" END);
+    EXPECT_STR(line(4, 3, &m),
+               "mpirun -n 4 --bind-to none --mca mpi_yield_when_idle 1 " ENV(
+                   "3") " -x STATOR_BIND=off" END);
 }
 
 TEST(root_and_forbidden_copies) {
@@ -79,19 +82,22 @@ TEST(words_for_a_shell) {
 
 TEST(settings_go_along) {
     Machine m = eight();
-    char *env[] = {"STATOR_CACHE=/c", "HOME=/h", "STATOR_THREADS=7", "STATOR_BIND=on",
+    char *env[] = {"STATOR_CACHE=/c",        "HOME=/h",
+                   "STATOR_THREADS=7",       "STATOR_BIND=on",
                    "STATOR_REPORT_DIR=/old", NULL};
     char *command[] = {"train", "c.yaml"};
     LaunchOptions o = {.ranks = 9, .command = command, .words = 2};
-    EXPECT_STR(shell_line(mem(), plan_of(&o, &m, env)),
-               "mpirun -n 9 --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 -x "
-               "STATOR_CACHE -x STATOR_BIND " ENV("1") END);
+    EXPECT_STR(
+        shell_line(mem(), plan_of(&o, &m, env)),
+        "mpirun -n 9 --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 -x "
+        "STATOR_CACHE -x STATOR_BIND " ENV("1") END);
 }
 
 TEST(crowded_ranks_are_warned_of) {
     Machine m = eight();
     LaunchOptions o = {.ranks = 9, .program = "p"};
-    EXPECT(strstr(plan_of(&o, &m, no_env)->warning, "9 ranks with 1 thread each share 8"));
+    EXPECT(
+        strstr(plan_of(&o, &m, no_env)->warning, "9 ranks with 1 thread each share 8"));
     o.ranks = 8;
     EXPECT(!plan_of(&o, &m, no_env)->warning);
 }
@@ -110,17 +116,18 @@ TEST(hosts_in_the_order_of_their_lines) {
     Machine m = eight();
     LaunchPlan *p = plan_on("# two\nb slots=2\n\n here slots=1 # this\n", 3, 0, &m);
     EXPECT_STR(p->seats, "rank 0=b slot=0-3\nrank 1=b slot=4-7\nrank 2=here slot=0-3\n");
-    EXPECT_STR(shell_line(mem(), p), "mpirun -n 3 --rankfile DIR/seats " ENV("4")
-                                     " -x STATOR_REPORT_DIR=DIR p");
+    EXPECT_STR(shell_line(mem(), p), "mpirun -n 3 --rankfile DIR/seats " ENV(
+                                         "4") " -x STATOR_REPORT_DIR=DIR p");
 }
 
 TEST(a_host_that_stands_there_twice) {
     Machine m = eight();
     EXPECT_STR(plan_on("a slots=1\nb slots=1\na slots=1\n", 3, 8, &m)->seats,
                "rank 0=a slot=0-7\nrank 1=a slot=8-15\nrank 2=b slot=0-7\n");
-    EXPECT_STR(plan_on("here.cluster slots=1\n127.0.0.1 slots=1\nlocalhost slots=1", 3, 1,
-                       &m)->seats,
-               "rank 0=here slot=0\nrank 1=here slot=1\nrank 2=here slot=2\n");
+    EXPECT_STR(
+        plan_on("here.cluster slots=1\n127.0.0.1 slots=1\nlocalhost slots=1", 3, 1, &m)
+            ->seats,
+        "rank 0=here slot=0\nrank 1=here slot=1\nrank 2=here slot=2\n");
 }
 
 TEST(a_host_without_slots_gets_a_rank_a_core) {
@@ -136,8 +143,8 @@ TEST(more_ranks_than_slots) {
     EXPECT(strstr(p->warning, "5 ranks on 3 slots"));
     EXPECT_STR(shell_line(mem(), p),
                "mpirun -n 5 --hostfile DIR/seats --map-by seq --oversubscribe --bind-to "
-               "none --mca mpi_yield_when_idle 1 " ENV("2")
-               " -x STATOR_BIND=off -x STATOR_REPORT_DIR=DIR p");
+               "none --mca mpi_yield_when_idle 1 " ENV(
+                   "2") " -x STATOR_BIND=off -x STATOR_REPORT_DIR=DIR p");
 }
 
 TEST(hostfiles_that_say_nothing_good) {
@@ -145,7 +152,8 @@ TEST(hostfiles_that_say_nothing_good) {
     EXPECT_FAIL(plan_on("# none\n", 1, 0, &m), EXIT_CONFIG, "names no host");
     EXPECT_FAIL(plan_on("a\nb slots=0\n", 1, 0, &m), EXIT_CONFIG, ":2:1: error: slots=0");
     EXPECT_FAIL(plan_on("a slots=99999999999\n", 1, 0, &m), EXIT_CONFIG, "slots=9999");
-    EXPECT_FAIL(plan_on("a slot=2\n", 1, 0, &m), EXIT_CONFIG, "'slot=2' is not understood");
+    EXPECT_FAIL(plan_on("a slot=2\n", 1, 0, &m), EXIT_CONFIG,
+                "'slot=2' is not understood");
     EXPECT_FAIL(plan_on("-oProxyCommand=x\n", 1, 0, &m), EXIT_CONFIG, "name of a host");
 }
 
@@ -198,8 +206,9 @@ static void hear(const char *words, size_t step, int exit_code, int64_t oom_kill
                        ", \"message\": \"" message "\"}\n"
 
 TEST(words_of_ranks_go_on) {
-    const char *words = "step 1\n---- not a frame\nstep 2\nmpirun: Forwarding signal 10 to "
-                        "job\nno end";
+    const char *words =
+        "step 1\n---- not a frame\nstep 2\nmpirun: Forwarding signal 10 to "
+        "job\nno end";
     hear(words, 1, 0, 0, 0);
     EXPECT_STR(heard, "step 1\n---- not a frame\nstep 2\nno end");
     EXPECT(result == 0);
@@ -297,10 +306,10 @@ TEST(mpiruns_other_words_are_shown) {
 }
 
 TEST(ends_that_are_no_failures) {
-    const char *words =
-        FRAME "mpirun detected that one or more processes exited with non-zero status, "
-              "thus causing\nthe job to be terminated. The first process to do so was:\n\n"
-              "  Process name: [[18968,1],1]\n  Exit code:    75\n" FRAME;
+    const char *words = FRAME
+        "mpirun detected that one or more processes exited with non-zero status, "
+        "thus causing\nthe job to be terminated. The first process to do so was:\n\n"
+        "  Process name: [[18968,1],1]\n  Exit code:    75\n" FRAME;
     hear(words, 10, 75, 0, 0);
     EXPECT_STR(heard, "");
     EXPECT(result == 75);
@@ -317,8 +326,9 @@ TEST(a_host_that_is_gone) {
 }
 
 TEST(reports_that_are_none_are_shown) {
-    const char *words = LAUNCH_REPORT_MARK "{\"rank\": 9, \"code\": 1}\n" LAUNCH_REPORT_MARK
-                        "{\"rank\"\n" LAUNCH_REPORT_MARK "[]\n";
+    const char *words =
+        LAUNCH_REPORT_MARK "{\"rank\": 9, \"code\": 1}\n" LAUNCH_REPORT_MARK
+                           "{\"rank\"\n" LAUNCH_REPORT_MARK "[]\n";
     hear(words, 10, 0, 0, 0);
     EXPECT_STR(heard, words);
 }
@@ -363,8 +373,10 @@ TEST(options_that_make_no_sense) {
 
 TEST(a_dry_run_prints_and_starts_nothing) {
     write_text(in_temp("hosts"), "nobody-here slots=2\n");
-    RUN_EXPECT(0, arena_printf(mem(), "launch -n 2 --threads=3 --hostfile %s --dry-run "
-                                      "train nowhere.yaml", in_temp("hosts")));
+    RUN_EXPECT(0, arena_printf(mem(),
+                               "launch -n 2 --threads=3 --hostfile %s --dry-run "
+                               "train nowhere.yaml",
+                               in_temp("hosts")));
     SAID_EXPECT("#   rank 0=nobody-here slot=0-2\n#   rank 1=nobody-here slot=3-5\n");
     SAID_EXPECT("-n 2 --rankfile /tmp/stator-launch-XXXXXX/seats");
     SAID_EXPECT("/stator train nowhere.yaml\n");
@@ -378,7 +390,8 @@ TEST(help_of_launch) {
 
 /* ---- run_distribute.sh ---- */
 
-/* Runs the script with these words behind CONFIG; the program it finds prints its words. */
+/* Runs the script with these words behind CONFIG; the program it finds prints its words.
+ */
 static int script(const char *words) {
     write_text(in_temp("stator"), "#!/bin/sh\necho \"$*\"\n");
     EXPECT(chmod(in_temp("stator"), 0755) == 0);
@@ -386,8 +399,10 @@ static int script(const char *words) {
     write_text(in_temp("c.yaml"), "seed: 1\n");
     const char *dir = temp_dir();
     int status = system(arena_printf(
-        mem(), "cd '%s' && STATOR=./stator bash '%s/../scripts/run_distribute.sh' t.json "
-               "c.yaml %s > output.txt 2>&1", dir, tests_dir(), words));
+        mem(),
+        "cd '%s' && STATOR=./stator bash '%s/../scripts/run_distribute.sh' t.json "
+        "c.yaml %s > output.txt 2>&1",
+        dir, tests_dir(), words));
     return WEXITSTATUS(status);
 }
 

@@ -76,8 +76,8 @@ static void role_save(void) {
 static const struct {
     const char *name;
     void (*run)(void);
-} roles[] = {{"fine", role_fine},   {"fail", role_fail}, {"die", role_die},
-             {"crash", role_crash}, {"deaf", role_deaf}, {"sleep", role_sleep},
+} roles[] = {{"fine", role_fine},   {"fail", role_fail},    {"die", role_die},
+             {"crash", role_crash}, {"deaf", role_deaf},    {"sleep", role_sleep},
              {"save", role_save},   {"vanish", role_vanish}};
 
 __attribute__((constructor)) static void be_rank(void) {

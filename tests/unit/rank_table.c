@@ -17,15 +17,17 @@ static const char *around(const char *count, const char *servers) {
 #define DEVICE(id, rank)                                                                 \
     "{\"device_id\": " id ", \"device_ip\": \"192.1.27.6\", \"rank_id\": " rank "}"
 #define SERVER(name, devices)                                                            \
-    "{\"server_id\": \"" name "\", \"host_nic_ip\": \"reserve\", \"device\": [" devices "]}"
+    "{\"server_id\": \"" name "\", \"host_nic_ip\": \"reserve\", \"device\": [" devices  \
+    "]}"
 #define REFUSED(count, servers, part)                                                    \
     EXPECT_FAIL(table(around(count, servers)), EXIT_CONFIG, part)
 
 TEST(ranks_of_two_servers) {
-    RankTable *t = table(around("\"2\"",
-                                SERVER("10.155.111.140", DEVICE("\"0\"", "\"0\"") ","
-                                       DEVICE("\"1\"", "\"1\"")) ","
-                                SERVER("node-b.cluster", DEVICE("\"4\"", "\"2\""))));
+    RankTable *t = table(around(
+        "\"2\"", SERVER("10.155.111.140",
+                        DEVICE("\"0\"", "\"0\"") "," DEVICE(
+                            "\"1\"", "\"1\"")) "," SERVER("node-b.cluster",
+                                                          DEVICE("\"4\"", "\"2\""))));
     EXPECT(t->ranks == 3 && t->servers == 2);
     EXPECT_STR(t->server[t->server_of[0]], "10.155.111.140");
     EXPECT_STR(t->server[t->server_of[1]], "10.155.111.140");
@@ -34,8 +36,9 @@ TEST(ranks_of_two_servers) {
 }
 
 TEST(ranks_count_not_the_order_of_the_file) {
-    RankTable *t = table(around("2", SERVER("b", DEVICE("0", "2") "," DEVICE("1", "0")) ","
-                                     SERVER("a", DEVICE("0", "1"))));
+    RankTable *t =
+        table(around("2", SERVER("b", DEVICE("0", "2") "," DEVICE("1", "0")) "," SERVER(
+                              "a", DEVICE("0", "1"))));
     EXPECT_STR(t->server[t->server_of[0]], "b");
     EXPECT_STR(t->server[t->server_of[1]], "a");
     EXPECT_STR(t->server[t->server_of[2]], "b");
@@ -43,7 +46,8 @@ TEST(ranks_count_not_the_order_of_the_file) {
 }
 
 TEST(ranks_that_do_not_count_up) {
-    REFUSED("1", SERVER("a", DEVICE("0", "0") "," DEVICE("1", "2")), "rank_id 2 in a table of 2 devices");
+    REFUSED("1", SERVER("a", DEVICE("0", "0") "," DEVICE("1", "2")),
+            "rank_id 2 in a table of 2 devices");
     REFUSED("1", SERVER("a", DEVICE("0", "1")), "rank_id 1 in a table of 1 devices");
     REFUSED("2", SERVER("a", DEVICE("0", "0")) "," SERVER("b", DEVICE("0", "0")),
             "rank_id 0 stands there twice (servers a and b)");
@@ -91,8 +95,8 @@ TEST(a_table_that_is_not_finished) {
 TEST(more_ranks_than_any_run_has) {
     Text t = text_new(arena_new());
     for (int i = 0; i <= MAX_RANKS; i++)
-        text_add(&t, "%s{\"device_id\": %d, \"rank_id\": %d}", i ? ", " : "", i % MAX_RANKS,
-                 i % MAX_RANKS);
+        text_add(&t, "%s{\"device_id\": %d, \"rank_id\": %d}", i ? ", " : "",
+                 i % MAX_RANKS, i % MAX_RANKS);
     EXPECT_FAIL(table(around("1", arena_printf(t.mem, SERVER("a", "%s"), t.s))),
                 EXIT_CONFIG, "more than 65536 ranks");
 }
