@@ -1,6 +1,6 @@
 /* exact.c - what a pass prints, to the letter: tests/passes/PASS/NAME.ir, each a command,
  * one comment on what is shown, a module, and what must come out of it:
- *     # RUN: -p simplify -o micro_batches=2
+ *     # RUN: -p simplify -o micro_batches=2 -s w=-,tp
  *     # A sum with zero is its other operand.
  *     module ...
  *     # EXPECT
@@ -14,6 +14,8 @@
 
 static const char expect_mark[] = "# EXPECT\n", error_mark[] = "# ERROR ";
 
+enum { MAX_ANNOTATIONS = 8 };
+
 typedef struct Case {
     Arena *mem;
     const char *path, *text;
@@ -21,6 +23,7 @@ typedef struct Case {
     const char *expected; /* from the mark on */
     const char *passes;
     PassOptions options;
+    Annotation annotation[MAX_ANNOTATIONS];
 } Case;
 
 static void set_option(Case *c, const char *text) {
@@ -43,11 +46,29 @@ static void set_option(Case *c, const char *text) {
         c->options.micro_batches = atoi(text + 14);
     else if (!strncmp(text, "optimizer=", 10))
         c->options.optimizer = text + 10;
+    else if (!strncmp(text, "zero=", 5))
+        c->options.zero_level = atoi(text + 5);
+    else if (!strncmp(text, "zero_axes=", 10))
+        c->options.zero_axes = text + 10;
+    else if (!strncmp(text, "zero_threshold_bytes=", 21))
+        c->options.zero_threshold_bytes = atoi(text + 21);
+    else if (!strncmp(text, "bucket_bytes=", 13))
+        c->options.bucket_bytes = atoi(text + 13);
     else
         test_fail(__FILE__, __LINE__, "%s: unknown option %s", c->path, text);
 }
 
-/* The words of the first line: -p passes, -o option. */
+/* PATTERN=PLACEMENT */
+static void add_annotation(Case *c, char *text) {
+    char *eq = strrchr(text, '=');
+    int n = c->options.nannotations++;
+    if (!eq || n == MAX_ANNOTATIONS)
+        test_fail(__FILE__, __LINE__, "%s: -s '%s'", c->path, text);
+    *eq = 0;
+    c->annotation[n] = (Annotation){text, eq + 1, "-s", false};
+}
+
+/* The words of the first line: -p passes, -o option, -s annotation. */
 static void parse_command(Case *c) {
     if (strncmp(c->text, "# RUN:", 6)) {
         test_fail(__FILE__, __LINE__, "%s does not begin with '# RUN:'", c->path);
@@ -61,6 +82,8 @@ static void parse_command(Case *c) {
             c->passes = word;
         else if (flag && !strcmp(flag, "-o"))
             set_option(c, word);
+        else if (flag && !strcmp(flag, "-s"))
+            add_annotation(c, word);
         else
             test_fail(__FILE__, __LINE__, "%s: '%s' in the command", c->path, word);
     }
@@ -101,8 +124,9 @@ static char *spell_error(Arena *mem, const char *file, const char *message) {
 }
 
 /* What the file says after its input when the passes do what they do now. */
-static char *outcome(const Case *c) {
+static char *outcome(Case *c) {
     char *volatile said = NULL;
+    c->options.annotation = c->annotation;
     Catch failed;
     if (CATCH(failed)) {
         Module *m = module_parse(c->mem, "test.ir", c->text, c->input_bytes);
