@@ -1,0 +1,123 @@
+/* Tests of training on real MPI ranks: whatever the strategy, the losses are PyTorch's. */
+#include "../pairwise.h"
+#include "ranks.h"
+
+enum { MODEL, DP, TP, CP, ALGORITHM, SP, VOCAB, ZERO, MICRO, FACTORS };
+enum { ULYSSES, RING, HYBRID };
+
+static const int factor_size[FACTORS] = {2, 4, 3, 3, 3, 2, 2, 4, 3};
+static const char *const models[] = {"gpt2_tiny", "llama_tiny"};
+
+static int ranks_of(const int *v) {
+    return 1 << (v[DP] + v[TP] + v[CP]);
+}
+
+/* Several ranks, of what the models can be cut into (4 heads, 4 or 2 of keys, 8 sequences);
+ * without what would have no effect. */
+static bool is_valid(const int *v) {
+    int tp = 1 << v[TP], cp = 1 << v[CP], ring = 1;
+    if (v[ALGORITHM] == RING) ring = cp;
+    if (v[ALGORITHM] == HYBRID) ring = cp / 2;
+    if (v[ALGORITHM] == RING && cp < 2) return false;
+    if (v[ALGORITHM] == HYBRID && cp < 4) return false;
+    if (ranks_of(v) > 8 || ranks_of(v) == 1 || v[DP] + v[MICRO] > 3) return false;
+    if ((v[MODEL] ? 2 : 4) % (cp / MAX(ring, 1) * tp)) return false;
+    if ((v[SP] || v[VOCAB]) && tp == 1) return false;
+    return !v[ZERO] || v[DP] + v[CP] > 0;
+}
+
+static const char *words_of(const int *v) {
+    static const char *const algorithms[] = {
+        "ulysses_cp_algo", "megatron_cp_algo",
+        "hybrid_cp_algo --parallel_config.ulysses_degree_in_cp 2"};
+    static const char *const zero[] = {"", ZERO_LEVEL(1), ZERO_LEVEL(2), ZERO_LEVEL(3)};
+    Text t = text_new(mem());
+    text_add(&t, "--parallel_config.data_parallel %d ", 1 << v[DP]);
+    text_add(&t, "--parallel_config.model_parallel %d ", 1 << v[TP]);
+    text_add(&t, "--parallel_config.micro_batch_num %d ", 1 << v[MICRO]);
+    text_add(&t, "%s", zero[v[ZERO]]);
+    if (v[CP])
+        text_add(&t,
+                 "--parallel_config.context_parallel %d "
+                 "--parallel_config.context_parallel_algo %s ",
+                 1 << v[CP], algorithms[v[ALGORITHM]]);
+    if (v[SP]) text_add(&t, "--parallel_config.sequence_parallel True ");
+    if (v[VOCAB]) text_add(&t, "--parallel_config.vocab_emb_dp False ");
+    return t.s;
+}
+
+static double run_one(const int *v) {
+    const char *name = models[v[MODEL]], *run = in_temp("run"), *words = words_of(v);
+    const char *config = ranks_golden_config(name);
+    ranks_run(ranks_of(v), config, run, words);
+    double worst = ranks_expect_curve(name, run, words);
+    remove_all(run);
+    return worst;
+}
+
+enum { COMBINATIONS = RANKS_SANITIZED ? 6 : 36, PARTS = 3 };
+
+static void run_part(int part) {
+    Pairing p = pairing_new(mem(), FACTORS, factor_size, is_valid);
+    double worst = 0;
+    int runs = 0, most = 0;
+    for (int n = 0; n < COMBINATIONS; n++) {
+        const int *v = pairing_next(&p);
+        if (n % PARTS != part) continue;
+        worst = fmax(worst, run_one(v));
+        most = MAX(most, ranks_of(v));
+        runs++;
+    }
+    printf("  %d combinations on up to %d ranks, worst relative loss %.2g\n", runs, most,
+           worst);
+}
+
+TEST_LIMIT(matrix_first_part, 180) {
+    run_part(0);
+}
+TEST_LIMIT(matrix_second_part, 180) {
+    run_part(1);
+}
+TEST_LIMIT(matrix_third_part, 180) {
+    run_part(2);
+}
+
+/* ---- many ranks ---- */
+
+static const char wide_yaml[] = "seed: 5\n"
+                                "model:\n"
+                                "  model_config:\n"
+                                "    type: LlamaConfig\n"
+                                "    vocab_size: 250\n"
+                                "    seq_length: 32\n"
+                                "    hidden_size: 64\n"
+                                "    intermediate_size: 96\n"
+                                "    num_layers: 2\n"
+                                "    num_heads: 8\n"
+                                "train_dataset:\n"
+                                "  data_loader: {type: TextFile, dataset_dir: %s}\n"
+                                "runner_config: {max_steps: 6, batch_size: 4}\n"
+                                "lr_schedule: {learning_rate: 3.e-3, warmup_steps: 1}\n";
+
+TEST_LIMIT(thirty_two_ranks_as_one, 180) {
+    const char *config = in_temp("wide.yaml"), *one = in_temp("one"),
+               *many = in_temp("many");
+    int n, m;
+    write_text(config, arena_printf(mem(), wide_yaml, ranks_text()));
+    ranks_run(1, config, one, "");
+    ranks_run(32, config, many,
+              "--parallel_config.data_parallel 2 --parallel_config.context_parallel 4 "
+              "--parallel_config.context_parallel_algo hybrid_cp_algo "
+              "--parallel_config.ulysses_degree_in_cp 2 "
+              "--parallel_config.model_parallel 4 --parallel_config.vocab_emb_dp False "
+              "--parallel_config.sequence_parallel True --runner_config.batch_size 2 "
+              ZERO_LEVEL(3));
+    const MetricsRow *x = ranks_metrics(one, &n), *y = ranks_metrics(many, &m);
+    EXPECT(n == 6 && m == 6 && y[5].loss < y[0].loss);
+    for (int i = 0; i < n; i++) {
+        EXPECT(x[i].tokens == 4 * 32 && y[i].tokens == 4 * 32);
+        if (!(fabs(x[i].loss - y[i].loss) <= 1e-5 * x[i].loss))
+            test_fail(__FILE__, __LINE__, "step %d: loss %.9g on 32 ranks, %.9g on one",
+                      i + 1, y[i].loss, x[i].loss);
+    }
+}
