@@ -103,12 +103,14 @@ static inline void sim_load_weights(Simulated *s, Module *whole) {
     }
 }
 
+/* dropout: of embedding, attention and residuals, in place of what the case has. */
 static inline Simulated sim_open(Arena *mem, const char *name, Strategy strategy,
-                                 int64_t micro, const char *passes) {
+                                 int64_t micro, double dropout, const char *passes) {
     Simulated s = {.mem = mem, .folder = sim_folder(mem, name), .strategy = strategy,
                    .micro = micro};
     sim_read_case(&s);
     s.spec = model_spec_of_hf(mem, s.folder);
+    s.spec.embd_dropout = s.spec.attn_dropout = s.spec.resid_dropout = dropout;
     PassOptions o = sim_options(&s);
     s.m = model_build(mem, &s.spec, sim_shape(&s), MODEL_TRAIN);
     strategy_apply(&s.strategy, &s.spec, s.m, &o);
@@ -129,6 +131,19 @@ static inline Simulated sim_open(Arena *mem, const char *name, Strategy strategy
     return s;
 }
 
+/* The key of dropout of each micro-batch: any two numbers, other ones each time. */
+static inline void sim_feed_rng(Simulated *s, int64_t step) {
+    for (int i = 0; i < s->entry->narg; i++) {
+        if (strcmp(arg_str(s->entry, i, "role", ""), "rng")) continue;
+        for (int r = 0; r < s->ranks; r++) {
+            for (int64_t k = 0; k < s->micro; k++) {
+                tensor_set(s->arg[r][i], 3 * k, (double)(step + 1));
+                tensor_set(s->arg[r][i], 3 * k + 1, (double)(1000 + k));
+            }
+        }
+    }
+}
+
 static inline void sim_feed(Simulated *s, int64_t step) {
     Arena *mem = arena_new();
     int64_t n = s->batch * s->seq;
@@ -145,6 +160,7 @@ static inline void sim_feed(Simulated *s, int64_t step) {
     }
     sim_scatter(s, sim_role(s->entry, "tokens"), tokens);
     sim_scatter(s, sim_role(s->entry, "labels"), labels);
+    sim_feed_rng(s, step);
     arena_free(mem);
 }
 
