@@ -1,0 +1,86 @@
+/* plans.h - for tests of plans: the plan of a small model under the keys of one line. */
+#ifndef STATOR_TEST_PLANS_H
+#define STATOR_TEST_PLANS_H
+#include "../frontend/plan.h"
+#include "test.h"
+
+/* The small models; a sequence is as long as the model is wide. */
+enum { PLAN_B = 4, PLAN_T = 256, PLAN_C = 256, PLAN_L = 4, PLAN_V = 1000, PLAN_F = 704 };
+
+static const char plan_gpt2[] =
+    "model:\n"
+    "  model_config: {type: GPT2Config, vocab_size: 1000, seq_length: 256, hidden_size: 256,\n"
+    "                 num_layers: 4, num_heads: 8}\n"
+    "runner_config: {batch_size: 4}\n"
+    "context: {threads: 1}\n";
+static const char plan_llama[] =
+    "model:\n"
+    "  model_config: {type: LlamaConfig, vocab_size: 1000, seq_length: 256, hidden_size: 256,\n"
+    "                 num_layers: 4, num_heads: 8, n_kv_heads: 4, ffn_hidden_size: 704,\n"
+    "                 tie_word_embeddings: False}\n"
+    "runner_config: {batch_size: 4}\n"
+    "context: {threads: 1}\n";
+
+/* `keys`: words "path value path value ..."; short names of parallel_config are written
+ * dp, tp, cp, sp, micro, zero, vocab. */
+static inline Config *plan_config(Arena *mem, const char *yaml, const char *keys) {
+    static const struct {
+        const char *word, *path;
+    } shorts[] = {{"dp", "parallel_config.data_parallel"},
+                  {"tp", "parallel_config.model_parallel"},
+                  {"cp", "parallel_config.context_parallel"},
+                  {"algo", "parallel_config.context_parallel_algo"},
+                  {"sp", "parallel_config.sequence_parallel"},
+                  {"micro", "parallel_config.micro_batch_num"},
+                  {"emb_dp", "parallel_config.vocab_emb_dp"},
+                  {"threshold",
+                   "parallel.parallel_optimizer_config.parallel_optimizer_threshold"},
+                  {"zero", "parallel.parallel_optimizer_config.optimizer_level"}};
+    Text text = text_new(mem);
+    text_add(&text, "%s", yaml);
+    char *words = arena_printf(mem, "%s", keys), *save = NULL, **flag;
+    int n = 0;
+    flag = NEW_ARRAY(mem, char *, strlen(keys) + 2);
+    for (char *w = strtok_r(words, " ", &save); w; w = strtok_r(NULL, " ", &save)) {
+        const char *path = w;
+        for (int i = 0; i < ARRAY_LEN(shorts) && n % 2 == 0; i++)
+            if (!strcmp(shorts[i].word, w)) path = shorts[i].path;
+        flag[n] = n % 2 ? w : arena_printf(mem, "--%s", path);
+        n++;
+    }
+    const char *file = path_join(mem, temp_dir(), "plan.yaml");
+    EXPECT(n % 2 == 0 && !file_write_atomic(file, text.s, text.n));
+    return config_load(mem, file, n, flag);
+}
+
+static inline Plan plan_of(Arena *mem, const char *yaml, const char *keys) {
+    return plan_of_config(mem, plan_config(mem, yaml, keys), 0);
+}
+
+/* Collectives of one kind over some axes in one part of the program, added up. */
+static inline PlanComm plan_find(const Plan *p, PlanPart part, const char *kind,
+                                 const char *axes) {
+    PlanComm sum = {.kind = kind, .axes = axes, .part = part};
+    for (int i = 0; i < p->ncomm; i++) {
+        const PlanComm *c = &p->comm[i];
+        if (c->part != part || strcmp(c->kind, kind) || strcmp(c->axes, axes)) continue;
+        sum.group = c->group;
+        sum.runs = c->runs;
+        sum.micro_runs = c->micro_runs;
+        sum.operations += c->operations;
+        sum.operands += c->operands;
+        sum.bytes += c->bytes;
+        sum.sent_bytes += c->sent_bytes;
+    }
+    return sum;
+}
+
+/* Number of operations in a part, of every kind and over any axes. */
+static inline int64_t plan_operations(const Plan *p, PlanPart part) {
+    int64_t n = 0;
+    for (int i = 0; i < p->ncomm; i++)
+        if (p->comm[i].part == part) n += p->comm[i].operations;
+    return n;
+}
+
+#endif

@@ -1,0 +1,326 @@
+/* Plans against closed forms: what a strategy must cost, in operations and in bytes. */
+#include "../../codegen/planned.h"
+#include "../../ir/json.h"
+#include "../plans.h"
+#include "driven.h"
+
+enum { F32 = 4, STREAM = PLAN_B * PLAN_T * PLAN_C * F32 }; /* bytes of the residual stream */
+
+/* Weights of the small Llama: two tables, a norm, and in each layer two norms, q and o, k
+ * and v of half as many heads, and the three matrices of the MLP. */
+enum {
+    LLAMA_LAYER = 2 * PLAN_C + 3 * PLAN_C * PLAN_C + 3 * PLAN_C * PLAN_F,
+    LLAMA = 2 * PLAN_V * PLAN_C + PLAN_C + PLAN_L * LLAMA_LAYER,
+    LLAMA_TENSORS = 3 + 9,
+};
+
+static void expect_comm(const Plan *p, PlanPart part, const char *kind, const char *axes,
+                        int64_t operands, int64_t bytes, int64_t sent) {
+    PlanComm c = plan_find(p, part, kind, axes);
+    if (c.operands != operands || c.bytes != bytes || c.sent_bytes != sent)
+        test_fail(__FILE__, __LINE__,
+                  "%s over %s, %s: %lld tensors of %lld bytes, %lld sent; wanted %lld of %lld, "
+                  "%lld sent",
+                  kind, axes, plan_part_name[part], (long long)c.operands, (long long)c.bytes,
+                  (long long)c.sent_bytes, (long long)operands, (long long)bytes,
+                  (long long)sent);
+}
+
+TEST(sent_bytes_of_rings) {
+    EXPECT(plan_sent_bytes(OP_all_reduce, 1200, 4) == 1800);
+    EXPECT(plan_sent_bytes(OP_reduce_scatter, 1200, 4) == 900);
+    EXPECT(plan_sent_bytes(OP_all_to_all, 1200, 3) == 800);
+    EXPECT(plan_sent_bytes(OP_all_gather, 1200, 4) == 3600);
+    EXPECT(plan_sent_bytes(OP_ring_shift, 1200, 4) == 1200);
+    EXPECT(plan_sent_bytes(OP_all_reduce, 4, 3) == 6); /* 5 1/3 */
+    EXPECT(plan_sent_bytes(OP_all_reduce, 1200, 1) == 0);
+    EXPECT(plan_sent_bytes(OP_all_reduce, (int64_t)1 << 50, 1 << 20) ==
+           ((int64_t)1 << 51) - ((int64_t)1 << 31));
+    EXPECT(plan_sent_bytes(OP_all_gather, (int64_t)1 << 50, 1 << 20) == INT64_MAX);
+}
+
+/* ---- tensor parallel ---- */
+
+TEST(a_row_parallel_matmul_is_one_all_reduce) {
+    Arena *mem = arena_new();
+    size_t n;
+    const char *path = path_join(mem, TESTS_DIR, "ir/mlp.ir");
+    char *text = file_read(mem, path, 1 << 20, &n, EXIT_DATA);
+    Module *m = module_parse(mem, path, text, n);
+    m->mesh = (Mesh){.naxes = 1, .axis = {{"tp", 2}}};
+    static const Annotation place[] = {{"w1", "-,tp", "test", false},
+                                       {"w2", "tp,-", "test", false}};
+    PassOptions o = pass_options_default();
+    o.annotation = place;
+    o.nannotations = ARRAY_LEN(place);
+    CompileOptions co = {.threads = 1};
+    const Func *entry = module_plan(mem, m, train_passes, &o, &co);
+    PlanWork work = {.cfg = plan_config(mem, plan_gpt2, ""), .micro = 1, .batch = 8, .seq = 1};
+    Plan p = plan_read(mem, entry, work);
+    EXPECT(plan_operations(&p, PLAN_MODEL) == 1);
+    expect_comm(&p, PLAN_MODEL, "all_reduce", "tp", 1, 8 * 3 * F32, 8 * 3 * F32);
+    EXPECT(p.parameters == 6 * 10 + 10 + 10 * 3 && p.rank_parameters * 2 == p.parameters);
+}
+
+TEST(a_layer_under_tensor_parallel_is_two_all_reduces_each_way) {
+    Arena *mem = arena_new();
+    for (int n = 2; n <= 4; n *= 2) {
+        Plan p = plan_of(mem, plan_gpt2, arena_printf(mem, "tp %d micro 3", n));
+        int64_t sent = 2 * STREAM / n * (n - 1) * 2;
+        expect_comm(&p, PLAN_FORWARD, "all_reduce", "tp", 2, 2 * STREAM, sent);
+        expect_comm(&p, PLAN_BACKWARD, "all_reduce", "tp", 2, 2 * STREAM, sent);
+        EXPECT(plan_operations(&p, PLAN_FORWARD) == 2);
+        EXPECT(plan_operations(&p, PLAN_BACKWARD) == 2);
+        PlanComm c = plan_find(&p, PLAN_FORWARD, "all_reduce", "tp");
+        EXPECT(c.group == n && c.runs == 3 * PLAN_L && c.micro_runs == PLAN_L);
+    }
+}
+
+/* An all-reduce becomes a reduce-scatter behind the product and a gather before the next;
+ * backward gathers its inputs again. */
+TEST(sequence_parallel_makes_reduce_scatters_of_them) {
+    Arena *mem = arena_new();
+    for (int n = 2; n <= 4; n *= 2) {
+        Plan p = plan_of(mem, plan_gpt2, arena_printf(mem, "tp %d sp True", n));
+        int64_t part = STREAM / n, sent = part * (n - 1);
+        expect_comm(&p, PLAN_FORWARD, "reduce_scatter", "tp", 2, 2 * STREAM, 2 * sent);
+        expect_comm(&p, PLAN_FORWARD, "all_gather", "tp", 2, 2 * part, 2 * sent);
+        expect_comm(&p, PLAN_BACKWARD, "reduce_scatter", "tp", 2, 2 * STREAM, 2 * sent);
+        expect_comm(&p, PLAN_BACKWARD, "all_gather", "tp", 4, 4 * part, 4 * sent);
+        expect_comm(&p, PLAN_FORWARD, "all_reduce", "tp", 0, 0, 0);
+        expect_comm(&p, PLAN_BACKWARD, "all_reduce", "tp", 0, 0, 0);
+    }
+}
+
+TEST(a_padded_vocabulary_is_said) {
+    Arena *mem = arena_new();
+    Plan p = plan_of(mem, plan_llama, "tp 2 emb_dp False model.model_config.vocab_size 1001");
+    const PlanParam *table = NULL;
+    bool said = false;
+    for (int i = 0; i < p.nparam; i++)
+        if (strstr(p.param[i].name, "embed_tokens")) table = &p.param[i];
+    EXPECT(table != NULL);
+    EXPECT_STR(table->placement, "f32[1002:tp,256]");
+    EXPECT(table->rank_count == 501 * PLAN_C);
+    for (int i = 0; i < p.work.cfg->n_notes; i++)
+        said |= strstr(p.work.cfg->notes[i], "1001 is padded to 1002") != NULL;
+    EXPECT(said);
+    EXPECT(p.parameters == LLAMA + 2 * PLAN_C); /* the model's own, without padding */
+}
+
+/* ---- context parallel ---- */
+
+/* Queries, keys, values and outputs change sides, and their gradients. */
+TEST(ulysses_exchanges_four_tensors_each_way) {
+    Arena *mem = arena_new();
+    Plan p = plan_of(mem, plan_gpt2, "cp 2");
+    int64_t part = STREAM / 2;
+    expect_comm(&p, PLAN_FORWARD, "all_to_all", "cp", 4, 4 * part, 4 * part / 2);
+    EXPECT(plan_find(&p, PLAN_BACKWARD, "all_to_all", "cp").operands >= 4);
+    expect_comm(&p, PLAN_FORWARD, "all_gather", "cp", 0, 0, 0);
+}
+
+TEST(a_ring_sends_keys_and_values_to_the_next) {
+    Arena *mem = arena_new();
+    Plan p = plan_of(mem, plan_gpt2, "cp 4 algo megatron_cp_algo");
+    PlanComm c = plan_find(&p, PLAN_FORWARD, "ring_shift", "cp");
+    EXPECT(c.operations > 0 && c.sent_bytes == c.bytes && c.group == 4);
+    EXPECT(plan_find(&p, PLAN_BACKWARD, "ring_shift", "cp").operations > 0);
+    expect_comm(&p, PLAN_FORWARD, "all_gather", "cp", 0, 0, 0);
+    expect_comm(&p, PLAN_FORWARD, "all_to_all", "cp", 0, 0, 0);
+}
+
+/* ---- data parallel and optimizer shards ---- */
+
+TEST(gradients_are_reduced_once_a_step) {
+    Arena *mem = arena_new();
+    Plan p = plan_of(mem, plan_llama, "dp 2 micro 4 parallel.bucket_size 64MB");
+    int64_t bytes = F32 * (int64_t)LLAMA + F32; /* and the loss */
+    EXPECT(plan_operations(&p, PLAN_FORWARD) + plan_operations(&p, PLAN_BACKWARD) == 0);
+    EXPECT(plan_operations(&p, PLAN_MODEL) == 0 && plan_operations(&p, PLAN_STEP) == 1);
+    expect_comm(&p, PLAN_STEP, "all_reduce", "dp", LLAMA_TENSORS + 1, bytes, bytes);
+    EXPECT(plan_find(&p, PLAN_STEP, "all_reduce", "dp").micro_runs == 0);
+}
+
+/* Buckets that have room for everything hold all stacked tensors, and all others; without
+ * buckets each tensor goes by itself. */
+TEST(zero1_is_one_reduce_scatter_and_one_all_gather_a_bucket) {
+    Arena *mem = arena_new();
+    static const char *const bucket[] = {"64MB", "0B"};
+    for (int k = 0; k < 2; k++) {
+        for (int n = 2; n <= 4; n *= 2) {
+            Plan p = plan_of(mem, plan_llama,
+                             arena_printf(mem, "dp %d zero level1 threshold 0 micro 2 "
+                                               "parallel.bucket_size %s", n, bucket[k]));
+            int64_t bytes = F32 * (int64_t)LLAMA, part = bytes / n;
+            expect_comm(&p, PLAN_STEP, "reduce_scatter", "dp", LLAMA_TENSORS, bytes,
+                        part * (n - 1));
+            expect_comm(&p, PLAN_STEP, "all_gather", "dp", LLAMA_TENSORS, part,
+                        part * (n - 1));
+            int64_t operations = plan_find(&p, PLAN_STEP, "all_gather", "dp").operations;
+            EXPECT(operations >= 1 && operations <= 2 ? !k : k && operations == LLAMA_TENSORS);
+            EXPECT(plan_find(&p, PLAN_STEP, "reduce_scatter", "dp").operations == operations);
+            EXPECT(plan_operations(&p, PLAN_BACKWARD) + plan_operations(&p, PLAN_MODEL) == 0);
+        }
+    }
+}
+
+TEST(zero3_gathers_a_layer_each_way_and_reduces_it_once) {
+    Arena *mem = arena_new();
+    Plan p = plan_of(mem, plan_llama, "dp 4 zero level3 threshold 0");
+    int64_t bytes = F32 * (int64_t)LLAMA_LAYER, part = bytes / 4;
+    expect_comm(&p, PLAN_FORWARD, "all_gather", "dp", 9, part, part * 3);
+    expect_comm(&p, PLAN_BACKWARD, "all_gather", "dp", 9, part, part * 3);
+    expect_comm(&p, PLAN_BACKWARD, "reduce_scatter", "dp", 9, bytes, part * 3);
+    expect_comm(&p, PLAN_STEP, "all_gather", "dp", 0, 0, 0);
+}
+
+/* Bytes of weights, gradients and states on each of n ranks, by level. */
+TEST(optimizer_shards_take_their_share_of_memory) {
+    Arena *mem = arena_new();
+    static const int cut[4][3] = {{1, 1, 1}, {1, 1, 4}, {1, 4, 4}, {4, 4, 4}};
+    for (int level = 0; level <= 3; level++) {
+        const char *keys = level ? arena_printf(mem, "dp 4 micro 2 threshold 0 zero level%d",
+                                                level) : "dp 4 micro 2";
+        Plan p = plan_of(mem, plan_llama, keys);
+        int64_t sum[3] = {0};
+        for (int i = 0; i < p.nparam; i++) {
+            sum[0] += p.param[i].weight_bytes;
+            sum[1] += p.param[i].gradient_bytes;
+            sum[2] += p.param[i].state_bytes;
+        }
+        EXPECT(sum[0] * cut[level][0] == F32 * (int64_t)LLAMA);
+        EXPECT(sum[1] * cut[level][1] == F32 * (int64_t)LLAMA);
+        EXPECT(sum[2] * cut[level][2] == 2 * F32 * (int64_t)LLAMA);
+        EXPECT_NEAR((double)p.memory.class_bytes[MEM_WEIGHTS], (double)sum[0], 1e-3);
+        EXPECT_NEAR((double)p.memory.class_bytes[MEM_OPTIMIZER], (double)sum[2], 1e-3);
+    }
+}
+
+/* ---- work ---- */
+
+TEST(flops_of_a_rank_are_those_of_the_model_shared) {
+    Arena *mem = arena_new();
+    static const char *const keys[] = {"", "dp 4 micro 2", "cp 2",
+                                       "cp 4 algo megatron_cp_algo", "tp 2 emb_dp False"};
+    for (int k = 0; k < ARRAY_LEN(keys); k++) {
+        Plan p = plan_of(mem, plan_gpt2, keys[k]);
+        double tokens = (double)p.work.batch * (double)p.work.micro * (double)p.work.seq;
+        double weights = 12.0 * PLAN_L * PLAN_C * PLAN_C + PLAN_V * PLAN_C;
+        EXPECT_NEAR(p.matmul_flops * p.ranks, 6 * weights * tokens, 1e-12);
+        double ring = strstr(keys[k], "megatron") ? 1e-2 : 1e-12;
+        EXPECT_NEAR(p.attention_flops * p.ranks, 6.0 * PLAN_L * PLAN_T * PLAN_C * tokens, ring);
+        EXPECT(p.flops_per_token * tokens > p.matmul_flops * p.ranks);
+    }
+}
+
+TEST(traffic_is_the_sum_of_collectives) {
+    Arena *mem = arena_new();
+    Plan p = plan_of(mem, plan_gpt2, "dp 2 tp 2 cp 2 sp True micro 2 zero level2");
+    EXPECT(p.ranks == 8 && p.ntraffic > 2);
+    for (int i = 0; i < p.ntraffic; i++) {
+        const PlanTraffic *t = &p.traffic[i];
+        int64_t operations = 0, sent = 0, micro = 0;
+        for (int k = 0; k < p.ncomm; k++) {
+            const PlanComm *c = &p.comm[k];
+            if (strcmp(c->axes, t->axes)) continue;
+            operations += c->operations * c->runs;
+            sent += c->sent_bytes * c->runs;
+            micro += c->sent_bytes * c->micro_runs;
+            EXPECT(c->part == PLAN_STEP ? c->micro_runs == 0 && c->runs == 1
+                                        : c->runs == 2 * c->micro_runs);
+        }
+        EXPECT(t->operations == operations && t->sent_bytes == sent);
+        EXPECT(t->micro_sent_bytes == micro);
+    }
+}
+
+TEST(equal_plans_have_equal_hashes) {
+    Arena *mem = arena_new();
+    Plan a = plan_of(mem, plan_gpt2, "dp 2 tp 2"), b = plan_of(mem, plan_gpt2, "tp 2 dp 2");
+    Plan c = plan_of(mem, plan_gpt2, "dp 4"), d = plan_of(mem, plan_gpt2, "dp 2 tp 2 micro 2");
+    EXPECT(strlen(a.hash) == 32);
+    EXPECT_STR(a.hash, b.hash);
+    EXPECT(strcmp(a.hash, c.hash) && strcmp(a.hash, d.hash) && strcmp(c.hash, d.hash));
+}
+
+/* ---- any number of ranks ---- */
+
+TEST(ranks_that_the_keys_do_not_name_are_replicas) {
+    Arena *mem = arena_new();
+    Plan p = plan_of_config(mem, plan_config(mem, plan_gpt2, "tp 2"), 6);
+    EXPECT(p.ranks == 6 && p.work.strategy->data == 3 && p.work.batch == 3 * PLAN_B);
+    EXPECT_FAIL(plan_of_config(mem, plan_config(mem, plan_gpt2, "tp 2"), 5), EXIT_CONFIG,
+                "5 ranks are no multiple");
+    EXPECT_FAIL(plan_of_config(mem, plan_config(mem, plan_gpt2, "tp 2 dp 2"), 8), EXIT_CONFIG,
+                "4 ranks, but -n says 8");
+}
+
+TEST_LIMIT(a_thousand_ranks_and_175_billion_weights_take_seconds, 20) {
+    Arena *mem = arena_new();
+    double start = clock_seconds();
+    const char *keys = "tp 8 sp True micro 8 zero level1 model.model_config.hidden_size 12288 "
+                       "model.model_config.num_layers 96 model.model_config.num_heads 96 "
+                       "model.model_config.seq_length 2048 model.model_config.vocab_size 50304 "
+                       "runner_config.batch_size 1";
+    Plan p = plan_of_config(mem, plan_config(mem, plan_gpt2, keys), 1024);
+    EXPECT(p.ranks == 1024 && p.work.strategy->data == 128);
+    EXPECT_NEAR((double)p.parameters, 174.6e9, 1e-3);
+    EXPECT((double)p.memory.total_bytes > 4.0 * 174e9 / 8);
+    EXPECT(clock_seconds() - start < 10);
+}
+
+TEST(a_plan_above_the_limit_is_refused) {
+    Arena *mem = arena_new();
+    Plan p = plan_of(mem, plan_gpt2, "context.max_device_memory 20MB");
+    EXPECT_FAIL(plan_check_memory(&p), EXIT_MEMORY, "context.max_device_memory");
+    p = plan_of(mem, plan_gpt2, "context.max_device_memory 20GB");
+    plan_check_memory(&p);
+    p = plan_of(mem, plan_gpt2, "");
+    plan_check_memory(&p);
+}
+
+/* ---- the command ---- */
+
+static const char *config_file(void) {
+    const char *path = in_temp("small.yaml");
+    write_text(path, plan_gpt2);
+    return path;
+}
+
+TEST(the_command_prints_and_then_refuses) {
+    RUN_EXPECT(EXIT_MEMORY, arena_printf(mem(), "plan %s -n 4 --parallel_config.model_parallel "
+                                                "2 --context.max_device_memory 20MB",
+                                         config_file()));
+    SAID_EXPECT("ranks     4 = dp 2 x tp 2");
+    SAID_EXPECT("2 all_reduce");
+    SAID_EXPECT("f32[4,256,1024:tp]");
+    SAID_EXPECT("more than context.max_device_memory");
+    RUN_EXPECT(EXIT_CONFIG, arena_printf(mem(), "plan %s -n 0", config_file()));
+    RUN_EXPECT(EXIT_CONFIG, "plan");
+}
+
+TEST(the_json_has_what_the_text_has) {
+    RUN_EXPECT(0, arena_printf(mem(), "plan %s --json -n 2 --use_parallel True",
+                               config_file()));
+    const char *text = said();
+    const Json *v = json_parse(mem(), "plan", text, strlen(text), 1 << 24, EXIT_DATA);
+    EXPECT(json_i64(json_need(v, "ranks"), 0, 100) == 2);
+    EXPECT(json_i64(json_need(v, "sequences_per_step"), 0, 100) == 2 * PLAN_B);
+    EXPECT(json_need(v, "placement")->n == 16 && json_need(v, "collectives")->n > 0);
+    EXPECT(strstr(text, "use_parallel has no effect") != NULL);
+    EXPECT(strstr(text, "data_parallel is 2, as 2 ranks are asked for") != NULL);
+}
+
+TEST(train_has_the_same_plan) {
+    const char *config = config_file(), *run = in_temp("run");
+    RUN_EXPECT(0, arena_printf(mem(), "train %s --train_dataset.data_loader.type TextFile "
+                                      "--dataset_dir embedded --train_steps 1 --output_dir %s",
+                               config, run));
+    const char *path = path_join(mem(), run, "plan.json");
+    const char *hash = json_string(json_need(json_read(mem(), path, 1 << 24, EXIT_DATA),
+                                             "plan_hash"));
+    RUN_EXPECT(0, arena_printf(mem(), "plan %s --train_dataset.data_loader.type TextFile",
+                               config));
+    SAID_EXPECT(hash);
+}
