@@ -172,9 +172,9 @@ TEST(categories) {
     EXPECT(cfg->n_notes == 6);
     expect_round_trip(cfg);
     EXPECT_FAIL(
-        parse("parallel_config:\n  data_parallel: 4\n"), EXIT_CONFIG,
-        "t.yaml:2:18: error: parallel_config.data_parallel 4 is not supported yet "
-        "by this build: needs several ranks; set it to 1");
+        parse("parallel_config:\n  pipeline_stage: 4\n"), EXIT_CONFIG,
+        "t.yaml:2:19: error: parallel_config.pipeline_stage 4 is not supported yet "
+        "by this build: no pipeline yet; set it to 1");
     EXPECT_FAIL(parse("moe_config: {expert_num: 8}"), EXIT_CONFIG, "set it to 1");
     EXPECT_FAIL(parse("parallel_config: {offset: [1, -1]}"), EXIT_CONFIG, "set it to []");
 }
