@@ -1,5 +1,6 @@
 /* ranks.h - for tests that run stator on several MPI ranks through `stator launch`: the
- * configurations, the processes of the ranks, and what run folders must have in common. */
+ * configurations, the processes of the ranks, and what run folders must have in common.
+ */
 #ifndef STATOR_TESTS_RANKS_H
 #define STATOR_TESTS_RANKS_H
 #include "../../ir/json.h"
@@ -178,7 +179,8 @@ static void ranks_expect_same_tensors(const char *a, const char *b, int step) {
         files++;
         if (!same_file(path_join(mem(), in_a, e->d_name),
                        path_join(mem(), in_b, e->d_name)))
-            test_fail(__FILE__, __LINE__, "%s differs between %s and %s", e->d_name, a, b);
+            test_fail(__FILE__, __LINE__, "%s differs between %s and %s", e->d_name, a,
+                      b);
     }
     closedir(d);
     EXPECT(files >= 2);

@@ -1,4 +1,4 @@
-/* Tests of training on real MPI ranks: whatever the strategy, the losses are PyTorch's. */
+/* Tests of training on real MPI ranks: any strategy gives PyTorch's losses. */
 #include "../pairwise.h"
 #include "ranks.h"
 
@@ -12,8 +12,8 @@ static int ranks_of(const int *v) {
     return 1 << (v[DP] + v[TP] + v[CP]);
 }
 
-/* Several ranks, of what the models can be cut into (4 heads, 4 or 2 of keys, 8 sequences);
- * without what would have no effect. */
+/* Several ranks, of what the models can be cut into (4 heads, 4 or 2 of keys, 8
+ * sequences); without what would have no effect. */
 static bool is_valid(const int *v) {
     int tp = 1 << v[TP], cp = 1 << v[CP], ring = 1;
     if (v[ALGORITHM] == RING) ring = cp;
