@@ -14,15 +14,16 @@ Func *module_plan(Arena *mem, Module *m, const char *passes, const PassOptions *
                   const CompileOptions *co) {
     rt_set_threads(co->threads);
     Target *target = target_open(co->cpu);
-    Lower lower = {.mem = mem, .m = m, .threads = rt_threads(), .vl = target_lanes(target)};
+    Lower lower = {
+        .mem = mem, .m = m, .threads = rt_threads(), .vl = target_lanes(target)};
     PassOptions options = *po;
     options.workspace_bytes = lower_workspace_bytes;
     options.workspace_ctx = &lower;
     options.verbose |= co->verbose;
     passes_run(m, passes, &options);
     if (m->level != LEVEL_PLANNED) {
-        fail(EXIT_CONFIG, "passes '%s' end at level %s; a plan needs memplan last", passes,
-             level_name[m->level]);
+        fail(EXIT_CONFIG, "passes '%s' end at level %s; a plan needs memplan last",
+             passes, level_name[m->level]);
     }
     for (int i = 0; i < lower.nproducts; i++) dnnl_matmul_free(lower.product[i].matmul);
     target_close(target);

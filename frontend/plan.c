@@ -37,7 +37,8 @@ static bool is_model(const Func *f) {
     return f->narg && !strcmp(arg_str(f, f->narg - 1, "role", ""), "dloss");
 }
 
-/* Autodiff makes @f.fwd and @f.bwd, or @f.bwd.1, of a function @f that the model calls. */
+/* Autodiff makes @f.fwd and @f.bwd, or @f.bwd.1, of a function @f that the model calls.
+ */
 static bool is_backward(const Func *f) {
     const char *end = strstr(f->name, ".bwd");
     return end && (!end[4] || end[4] == '.');
@@ -89,8 +90,8 @@ typedef struct RingCost {
 } RingCost;
 
 static const RingCost ring_cost[OP_COUNT] = {
-    [OP_all_reduce] = {.factor = 2},   [OP_reduce_scatter] = {.factor = 1},
-    [OP_all_to_all] = {.factor = 1},   [OP_all_gather] = {.whole = true},
+    [OP_all_reduce] = {.factor = 2},    [OP_reduce_scatter] = {.factor = 1},
+    [OP_all_to_all] = {.factor = 1},    [OP_all_gather] = {.whole = true},
     [OP_ring_shift] = {.single = true},
 };
 
@@ -112,8 +113,12 @@ static PlanComm *comm_row(Walk *w, const FuncRuns *r, const Op *op, const char *
         if (c->function == r->f->name && !strcmp(c->kind, kind) && !strcmp(c->axes, axes))
             return c;
     }
-    PlanComm c = {.kind = kind, .axes = axes, .function = r->f->name, .part = part_of(r),
-                  .runs = r->runs, .micro_runs = r->model_runs};
+    PlanComm c = {.kind = kind,
+                  .axes = axes,
+                  .function = r->f->name,
+                  .part = part_of(r),
+                  .runs = r->runs,
+                  .micro_runs = r->model_runs};
     PUSH(w->mem, p->comm, p->ncomm, p->comm_cap, c);
     return &p->comm[p->ncomm - 1];
 }
@@ -151,8 +156,10 @@ static void add_traffic(Walk *w) {
         PlanTraffic *t = traffic_row(w, c);
         t->operations = plus(t->operations, times(c->operations, c->runs));
         t->sent_bytes = plus(t->sent_bytes, times(c->sent_bytes, c->runs));
-        t->micro_operations = plus(t->micro_operations, times(c->operations, c->micro_runs));
-        t->micro_sent_bytes = plus(t->micro_sent_bytes, times(c->sent_bytes, c->micro_runs));
+        t->micro_operations =
+            plus(t->micro_operations, times(c->operations, c->micro_runs));
+        t->micro_sent_bytes =
+            plus(t->micro_sent_bytes, times(c->sent_bytes, c->micro_runs));
     }
 }
 
@@ -161,7 +168,8 @@ static void sort_collectives(Plan *p) {
     for (int i = 1; i < p->ncomm; i++) {
         PlanComm c = p->comm[i];
         int at = i;
-        for (; at > 0 && p->comm[at - 1].part > c.part; at--) p->comm[at] = p->comm[at - 1];
+        for (; at > 0 && p->comm[at - 1].part > c.part; at--)
+            p->comm[at] = p->comm[at - 1];
         p->comm[at] = c;
     }
 }
@@ -233,7 +241,8 @@ static int64_t gradient_bytes(const Walk *w, const char *name, int nth, int npar
 static void add_states(const Plan *p, PlanParam *row) {
     const Func *f = p->entry;
     for (int i = 0; i < f->narg; i++) {
-        if (!has_role(f, i, "state") || strcmp(arg_str(f, i, "like", ""), row->name)) continue;
+        if (!has_role(f, i, "state") || strcmp(arg_str(f, i, "like", ""), row->name))
+            continue;
         row->state_bytes = plus(row->state_bytes, type_bytes(&f->arg[i]->ty));
         row->state_axes = arg_str(f, i, "flat", "");
     }
@@ -297,8 +306,10 @@ void plan_check_memory(const Plan *p) {
     int64_t limit = p->work.cfg->context_max_device_memory;
     if (!limit || p->memory.total_bytes <= limit) return;
     fail(EXIT_MEMORY,
-         "the plan needs %.1f MB on every rank, more than context.max_device_memory, %.1f MB\n"
-         "    hint: more ranks that share weights or tokens (parallel_config), optimizer_shard, "
+         "the plan needs %.1f MB on every rank, more than context.max_device_memory, "
+         "%.1f MB\n"
+         "    hint: more ranks that share weights or tokens (parallel_config), "
+         "optimizer_shard, "
          "a smaller batch or sequence, more micro-batches "
          "(parallel_config.micro_batch_num), or a larger context.max_device_memory",
          (double)p->memory.total_bytes / 1e6, (double)limit / 1e6);

@@ -1,7 +1,7 @@
-/* plan.h - what a training program does on a rank, read off its planned module: placements,
- * collectives, memory, work. `stator plan` makes the module for it; `stator train` has one.
- * All ranks run one program, so one plan is that of every rank. docs/plan.md describes what
- * is written. */
+/* plan.h - what a training program does on a rank, read off its planned module:
+ * placements, collectives, memory, work. `stator plan` makes the module for it; `stator
+ * train` has one. All ranks run one program, so one plan is that of every rank.
+ * docs/plan.md describes what is written. */
 #ifndef STATOR_PLAN_H
 #define STATOR_PLAN_H
 #include "strategy.h"
@@ -17,17 +17,17 @@ typedef enum PlanPart {
 extern const char *const plan_part_name[PLAN_PARTS];
 
 /* Collectives of one kind over the same axes in one function, in one run of it. Bytes are
- * those of one rank, and so are operations: an operation is one collective, whose operands
- * (several in a bucket) go together. */
+ * those of one rank, and so are operations: an operation is one collective, whose
+ * operands (several in a bucket) go together. */
 typedef struct PlanComm {
     const char *kind, *axes, *function; /* "all_reduce", "dp.cp", "layer.fwd" */
     PlanPart part;
-    int group;      /* ranks that take part */
+    int group;          /* ranks that take part */
     int64_t runs;       /* of the function in a step */
     int64_t micro_runs; /* in one micro-batch; 0: it runs once a step */
     int64_t operations, operands;
-    int64_t bytes;  /* of the operands */
-    int64_t sent_bytes; /* by the best known algorithm; see plan_sent_bytes */
+    int64_t bytes;      /* of the operands */
+    int64_t sent_bytes; /* see plan_sent_bytes */
 } PlanComm;
 
 /* All collectives over the same axes. */
@@ -35,27 +35,28 @@ typedef struct PlanTraffic {
     const char *axes;
     int group;
     int64_t operations, sent_bytes;             /* of a rank in a step */
-    int64_t micro_operations, micro_sent_bytes; /* the part of it that every micro-batch has,
-                                                   for one of them */
+    int64_t micro_operations, micro_sent_bytes; /* the part of it that every micro-batch
+                                                   has, for one of them */
 } PlanTraffic;
 
 typedef struct PlanParam {
     const char *name;
-    const char *placement;    /* "f32[12,768,3072:tp]": the global tensor and its splits */
-    const char *weight_axes;  /* further axes that cut the flattened weight, "" for none */
-    const char *state_axes;   /* the same of the optimizer's states */
-    bool flattened;           /* stored as one padded row for each part */
-    int64_t count;            /* elements of the global tensor */
-    int64_t rank_count;       /* elements on a rank, with padding */
+    const char *placement;   /* "f32[12,768,3072:tp]": the global tensor and its splits */
+    const char *weight_axes; /* further axes that cut the flattened weight, "" for none */
+    const char *state_axes;  /* the same of the optimizer's states */
+    bool flattened;          /* stored as one padded row for each part */
+    int64_t count;           /* elements of the global tensor */
+    int64_t rank_count;      /* elements on a rank, with padding */
     int64_t weight_bytes, gradient_bytes, state_bytes; /* on a rank */
 } PlanParam;
 
 /* What the module alone does not say. */
 typedef struct PlanWork {
-    const Config *cfg;        /* notes and the memory limit */
-    const ModelSpec *spec;    /* NULL: the user's module */
+    const Config *cfg;     /* notes and the memory limit */
+    const ModelSpec *spec; /* NULL: the user's module */
     const Strategy *strategy;
-    int64_t micro, batch, seq; /* micro-batches of a step, of `batch` sequences on all ranks */
+    int64_t micro;      /* micro-batches of a step */
+    int64_t batch, seq; /* sequences of one on all ranks, tokens of each */
 } PlanWork;
 
 typedef struct Plan {
@@ -71,22 +72,24 @@ typedef struct Plan {
     int ntraffic, traffic_cap;
     MemoryPlan memory;
     int64_t parameters, rank_parameters; /* of the model; on a rank, with padding */
-    double flops_per_token;              /* of the model: 6 N + 6 L T C, docs/performance.md */
-    double matmul_flops, attention_flops; /* of a rank in a step, counted in its program */
-    char hash[33]; /* of the planned module: ranks of one run have the same */
+    double flops_per_token; /* of the model: 6 N + 6 L T C, docs/performance.md */
+    double matmul_flops;    /* of a rank in a step, counted in its program */
+    double attention_flops; /* the same */
+    char hash[33];          /* of the planned module: ranks of one run have the same */
 } Plan;
 
 /* Of a module at level planned whose entry is a training step. */
 Plan plan_read(Arena *mem, const Func *entry, PlanWork work);
 
 /* The plan of a configuration on so many ranks (0: as many as the strategy has; else
- * data_parallel follows when it is not given, as under `stator launch -n`): builds the model
- * under its strategy, without data, and without memory for it. Adds notes to cfg. Fails as
- * `train` does for what does not fit (EXIT_CONFIG), but for the limit of memory. */
+ * data_parallel follows when it is not given, as under `stator launch -n`): builds the
+ * model under its strategy, without data, and without memory for it. Adds notes to cfg.
+ * Fails as `train` does for what does not fit (EXIT_CONFIG), but for the limit of memory.
+ */
 Plan plan_of_config(Arena *mem, Config *cfg, int64_t ranks);
 
-/* Bytes that a rank sends in a group of n ranks for one operand of `bytes` bytes, with the
- * ring algorithms: all_reduce 2 (n-1)/n B, reduce_scatter and all_to_all (n-1)/n B,
+/* Bytes that a rank sends in a group of n ranks for one operand of `bytes` bytes, with
+ * the ring algorithms: all_reduce 2 (n-1)/n B, reduce_scatter and all_to_all (n-1)/n B,
  * all_gather (n-1) B, ring_shift B. Rounded up. */
 int64_t plan_sent_bytes(int kind, int64_t bytes, int n);
 
@@ -95,8 +98,8 @@ void plan_check_memory(const Plan *p);
 
 /* For people. `seconds` (0: not said) is what planning took. */
 void plan_print(Arena *mem, const Plan *p, double seconds, Text *out);
-/* For programs: adds the members of a JSON object, without braces around them and without a
- * comma at the end, each on a line that begins with two spaces. */
+/* For programs: adds the members of a JSON object, without braces around them and without
+ * a comma at the end, each on a line that begins with two spaces. */
 void plan_json(const Plan *p, Text *out);
 
 #endif

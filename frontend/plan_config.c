@@ -1,5 +1,5 @@
-/* plan_config.c - from a configuration to its planned module, as `stator train` makes it but
- * without data and without code. */
+/* plan_config.c - from a configuration to its planned module, as `stator train` makes it
+ * but without data and without code. */
 #include "../codegen/planned.h"
 #include "config_state.h"
 #include "plan.h"
@@ -11,12 +11,15 @@
 
 static void choose_ranks(Config *cfg, int64_t ranks) {
     static const char key[] = "parallel_config.data_parallel";
-    int64_t others = cfg->parallel_config_model_parallel * cfg->parallel_config_context_parallel;
+    int64_t others =
+        cfg->parallel_config_model_parallel * cfg->parallel_config_context_parallel;
     if (!ranks || config_given(cfg, key)) return;
     if (ranks % others)
-        config_refuse(cfg, "parallel_config.model_parallel", "parallel_config.context_parallel",
-                      NULL, "%lld ranks are no multiple of model_parallel x context_parallel, "
-                      "%lld", (long long)ranks, (long long)others);
+        config_refuse(cfg, "parallel_config.model_parallel",
+                      "parallel_config.context_parallel", NULL,
+                      "%lld ranks are no multiple of model_parallel x context_parallel, "
+                      "%lld",
+                      (long long)ranks, (long long)others);
     cfg->parallel_config_data_parallel = ranks / others;
     if (ranks == others) return;
     config_note(cfg, key, "data_parallel is %lld, as %lld ranks are asked for",
@@ -26,16 +29,19 @@ static void choose_ranks(Config *cfg, int64_t ranks) {
 static void compare_ranks(const Config *cfg, const Strategy *s, int64_t ranks) {
     int64_t have = strategy_ranks(s);
     if (!ranks || ranks == have) return;
-    config_refuse(cfg, "parallel_config.data_parallel", "parallel_config.model_parallel",
-                  "leave data_parallel out, or -n with the product",
-                  "data_parallel x model_parallel x context_parallel is %lld x %lld x %lld = "
-                  "%lld ranks, but -n says %lld", (long long)s->data, (long long)s->tensor,
-                  (long long)s->context, (long long)have, (long long)ranks);
+    config_refuse(
+        cfg, "parallel_config.data_parallel", "parallel_config.model_parallel",
+        "leave data_parallel out, or -n with the product",
+        "data_parallel x model_parallel x context_parallel is %lld x %lld x %lld = "
+        "%lld ranks, but -n says %lld",
+        (long long)s->data, (long long)s->tensor, (long long)s->context, (long long)have,
+        (long long)ranks);
 }
 
 /* ---- options of the passes ---- */
 
-/* Adam's weight decay would go through its moments, which no pass does: train refuses it. */
+/* Adam's weight decay would go through its moments, which no pass does: train refuses it.
+ */
 static double weight_decay(const Config *cfg) {
     return cfg->optimizer_type == OPTIMIZER_ADAM ? 0 : cfg->optimizer_weight_decay;
 }
@@ -71,7 +77,8 @@ typedef struct Making {
 static void choose_batch(Making *k) {
     Config *cfg = k->cfg;
     int64_t each = cfg->runner_config_batch_size, replicas = k->strategy->data;
-    bool given = config_given(cfg, BATCH) || config_given(cfg, "train_dataset.batch_size");
+    bool given =
+        config_given(cfg, BATCH) || config_given(cfg, "train_dataset.batch_size");
     if (!k->spec) {
         train_model_shape(k->t, &k->shape.batch, &k->shape.seq);
         return;
@@ -83,8 +90,10 @@ static void choose_batch(Making *k) {
     k->shape.batch = each * replicas;
     k->shape.seq = k->t->seq;
     if (cfg->train_dataset_data_loader_type == LOADER_TENSOR_BATCHES && !given)
-        config_note(cfg, BATCH, "a file of TensorBatches has its own batch when training; the "
-                                "plan takes %lld sequences", (long long)each);
+        config_note(cfg, BATCH,
+                    "a file of TensorBatches has its own batch when training; the "
+                    "plan takes %lld sequences",
+                    (long long)each);
 }
 
 static void choose_inputs(Making *k) {
@@ -100,10 +109,12 @@ static void choose_inputs(Making *k) {
 /* Values that the strategy changes are lines of the plan. */
 static void note_changes(const Making *k) {
     if (k->shape.vocab_rows <= k->spec->vocab) return;
-    config_note(k->cfg, "parallel_config.vocab_emb_dp",
-                "the vocabulary of %lld is padded to %lld rows, so that model_parallel %lld "
-                "divides it", (long long)k->spec->vocab, (long long)k->shape.vocab_rows,
-                (long long)k->strategy->tensor);
+    config_note(
+        k->cfg, "parallel_config.vocab_emb_dp",
+        "the vocabulary of %lld is padded to %lld rows, so that model_parallel %lld "
+        "divides it",
+        (long long)k->spec->vocab, (long long)k->shape.vocab_rows,
+        (long long)k->strategy->tensor);
 }
 
 static Module *make_module(Arena *mem, Making *k) {
@@ -124,7 +135,9 @@ Plan plan_of_config(Arena *mem, Config *cfg, int64_t ranks) {
     *strategy = strategy_of_config(cfg);
     compare_ranks(cfg, strategy, ranks);
     train_model_choose(t);
-    Making k = {.cfg = cfg, .t = t, .strategy = strategy,
+    Making k = {.cfg = cfg,
+                .t = t,
+                .strategy = strategy,
                 .spec = t->has_spec ? &t->spec : NULL,
                 .micro = cfg->parallel_config_micro_batch_num};
     Module *m = make_module(mem, &k);
@@ -132,7 +145,11 @@ Plan plan_of_config(Arena *mem, Config *cfg, int64_t ranks) {
     strategy_apply(strategy, k.spec, m, &o);
     CompileOptions co = {.cpu = cfg->context_cpu, .threads = (int)cfg->context_threads};
     const Func *entry = module_plan(mem, m, train_passes, &o, &co);
-    PlanWork work = {.cfg = cfg, .spec = k.spec, .strategy = strategy, .micro = k.micro,
-                     .batch = k.shape.batch, .seq = k.shape.seq};
+    PlanWork work = {.cfg = cfg,
+                     .spec = k.spec,
+                     .strategy = strategy,
+                     .micro = k.micro,
+                     .batch = k.shape.batch,
+                     .seq = k.shape.seq};
     return plan_read(mem, entry, work);
 }

@@ -43,16 +43,18 @@ static void add_work(const Out *o) {
     double tokens = (double)w->batch * (double)w->micro * (double)w->seq;
     double rank = o->p->matmul_flops + o->p->attention_flops;
     double model = o->p->flops_per_token * tokens;
-    text_add(o->s, "step      %lld micro-batch%s of %lld sequences of %lld tokens: %lld "
-                   "sequences, %s tokens\n",
+    text_add(o->s,
+             "step      %lld micro-batch%s of %lld sequences of %lld tokens: %lld "
+             "sequences, %s tokens\n",
              (long long)w->micro, w->micro == 1 ? "" : "es", (long long)w->batch,
              (long long)w->seq, (long long)(w->batch * w->micro), human(o, tokens));
-    text_add(o->s, "flops     %sflop a step (%s a token) for the model\n", human(o, model),
-             human(o, o->p->flops_per_token));
-    text_add(o->s, "          %sflop a step on a rank: products %s, attention %s; all ranks "
-                   "%.2f x the model\n",
-             human(o, rank), human(o, o->p->matmul_flops), human(o, o->p->attention_flops),
-             model > 0 ? rank * o->p->ranks / model : 0);
+    text_add(o->s, "flops     %sflop a step (%s a token) for the model\n",
+             human(o, model), human(o, o->p->flops_per_token));
+    text_add(o->s,
+             "          %sflop a step on a rank: products %s, attention %s; all ranks "
+             "%.2f x the model\n",
+             human(o, rank), human(o, o->p->matmul_flops),
+             human(o, o->p->attention_flops), model > 0 ? rank * o->p->ranks / model : 0);
 }
 
 /* ---- mesh ---- */
@@ -86,7 +88,8 @@ static void add_mesh(const Out *o) {
         if (m->axis[a].size == 1) continue;
         text_add(o->s, "%s%s %d", n++ ? " x " : " = ", m->axis[a].name, m->axis[a].size);
     }
-    text_add(o->s, "%s\n", o->p->ranks == 1 ? "" : ", all with the same program and memory");
+    text_add(o->s, "%s\n",
+             o->p->ranks == 1 ? "" : ", all with the same program and memory");
     for (int a = 0; a < m->naxes; a++)
         if (m->axis[a].size > 1) add_groups(o, m->axis[a].name, (Axes)(1u << a));
     for (int i = 0; i < o->p->ntraffic; i++) {
@@ -101,7 +104,8 @@ static void add_mesh(const Out *o) {
 
 static void add_memory(const Out *o) {
     const MemoryPlan *plan = &o->p->memory;
-    int64_t total = MAX(plan->total_bytes, 1), limit = o->p->work.cfg->context_max_device_memory;
+    int64_t total = MAX(plan->total_bytes, 1),
+            limit = o->p->work.cfg->context_max_device_memory;
     text_add(o->s, "\nmemory    %s on %s", bytes(o, plan->total_bytes),
              o->p->ranks == 1 ? "the only rank" : "every rank");
     if (limit)
@@ -138,8 +142,8 @@ static void add_placement(const Out *o) {
     for (int i = 0; i < o->p->nparam; i++) {
         const PlanParam *r = &o->p->param[i];
         const char *further = over(o, r);
-        text_add(o->s, "  %-*s %-*s %9s %9s %9s%s%s\n", name, r->name, shape, r->placement,
-                 bytes(o, r->weight_bytes), bytes(o, r->gradient_bytes),
+        text_add(o->s, "  %-*s %-*s %9s %9s %9s%s%s\n", name, r->name, shape,
+                 r->placement, bytes(o, r->weight_bytes), bytes(o, r->gradient_bytes),
                  bytes(o, r->state_bytes), further[0] ? "  " : "", further);
     }
 }
@@ -152,12 +156,14 @@ static void add_collectives(const Out *o) {
         text_add(o->s, "\ncollectives: none\n");
         return;
     }
-    text_add(o->s, "\ncollectives of a rank: tensors and bytes in one run, bytes sent a step\n");
+    text_add(
+        o->s,
+        "\ncollectives of a rank: tensors and bytes in one run, bytes sent a step\n");
     for (int i = 0; i < p->ncomm; i++) {
         const PlanComm *c = &p->comm[i];
         if (!i || c->function != c[-1].function)
-            text_add(o->s, "  %s (@%s, %lld x a step)\n", plan_part_name[c->part], c->function,
-                     (long long)c->runs);
+            text_add(o->s, "  %s (@%s, %lld x a step)\n", plan_part_name[c->part],
+                     c->function, (long long)c->runs);
         text_add(o->s, "    %4lld %-14s %-8s %4lld tensor%s %9s  sent %9s\n",
                  (long long)c->operations, c->kind, c->axes, (long long)c->operands,
                  c->operands == 1 ? " " : "s", bytes(o, c->bytes),
@@ -166,8 +172,9 @@ static void add_collectives(const Out *o) {
     text_add(o->s, "  all, by axes\n");
     for (int i = 0; i < p->ntraffic; i++) {
         const PlanTraffic *t = &p->traffic[i];
-        text_add(o->s, "    %-8s a step %6lld operations %9s sent;  a micro-batch %6lld "
-                       "operations %9s sent\n",
+        text_add(o->s,
+                 "    %-8s a step %6lld operations %9s sent;  a micro-batch %6lld "
+                 "operations %9s sent\n",
                  t->axes, (long long)t->operations, bytes(o, t->sent_bytes),
                  (long long)t->micro_operations, bytes(o, t->micro_sent_bytes));
     }

@@ -7,15 +7,16 @@
 /* The small models; a sequence is as long as the model is wide. */
 enum { PLAN_B = 4, PLAN_T = 256, PLAN_C = 256, PLAN_L = 4, PLAN_V = 1000, PLAN_F = 704 };
 
-static const char plan_gpt2[] =
-    "model:\n"
-    "  model_config: {type: GPT2Config, vocab_size: 1000, seq_length: 256, hidden_size: 256,\n"
-    "                 num_layers: 4, num_heads: 8}\n"
-    "runner_config: {batch_size: 4}\n"
-    "context: {threads: 1}\n";
+static const char plan_gpt2[] = "model:\n"
+                                "  model_config: {type: GPT2Config, vocab_size: 1000, "
+                                "seq_length: 256, hidden_size: 256,\n"
+                                "                 num_layers: 4, num_heads: 8}\n"
+                                "runner_config: {batch_size: 4}\n"
+                                "context: {threads: 1}\n";
 static const char plan_llama[] =
     "model:\n"
-    "  model_config: {type: LlamaConfig, vocab_size: 1000, seq_length: 256, hidden_size: 256,\n"
+    "  model_config: {type: LlamaConfig, vocab_size: 1000, seq_length: 256, hidden_size: "
+    "256,\n"
     "                 num_layers: 4, num_heads: 8, n_kv_heads: 4, ffn_hidden_size: 704,\n"
     "                 tie_word_embeddings: False}\n"
     "runner_config: {batch_size: 4}\n"
@@ -26,16 +27,16 @@ static const char plan_llama[] =
 static inline Config *plan_config(Arena *mem, const char *yaml, const char *keys) {
     static const struct {
         const char *word, *path;
-    } shorts[] = {{"dp", "parallel_config.data_parallel"},
-                  {"tp", "parallel_config.model_parallel"},
-                  {"cp", "parallel_config.context_parallel"},
-                  {"algo", "parallel_config.context_parallel_algo"},
-                  {"sp", "parallel_config.sequence_parallel"},
-                  {"micro", "parallel_config.micro_batch_num"},
-                  {"emb_dp", "parallel_config.vocab_emb_dp"},
-                  {"threshold",
-                   "parallel.parallel_optimizer_config.parallel_optimizer_threshold"},
-                  {"zero", "parallel.parallel_optimizer_config.optimizer_level"}};
+    } shorts[] = {
+        {"dp", "parallel_config.data_parallel"},
+        {"tp", "parallel_config.model_parallel"},
+        {"cp", "parallel_config.context_parallel"},
+        {"algo", "parallel_config.context_parallel_algo"},
+        {"sp", "parallel_config.sequence_parallel"},
+        {"micro", "parallel_config.micro_batch_num"},
+        {"emb_dp", "parallel_config.vocab_emb_dp"},
+        {"threshold", "parallel.parallel_optimizer_config.parallel_optimizer_threshold"},
+        {"zero", "parallel.parallel_optimizer_config.optimizer_level"}};
     Text text = text_new(mem);
     text_add(&text, "%s", yaml);
     char *words = arena_printf(mem, "%s", keys), *save = NULL, **flag;
