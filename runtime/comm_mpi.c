@@ -5,7 +5,9 @@
 #include "comm_link.h"
 #include <errno.h>
 #include <mpi.h>
+#include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
@@ -108,7 +110,11 @@ void comm_start(void) {
     }
     comm_world.local_cores = (int)MAX(1, sysconf(_SC_NPROCESSORS_ONLN));
     if (!launched(&tasks)) return;
+    sigset_t all, before; /* MPI's helper threads take no signals meant for this one */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
     CALL(MPI_Init_thread, NULL, NULL, MPI_THREAD_FUNNELED, &provided);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
     started = true;
     CALL(MPI_Comm_set_errhandler, MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     CALL(MPI_Comm_set_errhandler, MPI_COMM_SELF, MPI_ERRORS_RETURN);
