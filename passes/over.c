@@ -126,6 +126,8 @@ Type over_operand(const Op *op, const Over *o, int i) {
     /* a sum goes through the operand that has it, or through both of a sum */
     if (optab[op->kind].flags & F_PLUS) pending = o->passes;
     if (dtype_is_float(t.dt)) t.pending = o->passes & pending;
+    /* what is added to a partial sum counts once only: it is a partial sum too */
+    if ((optab[op->kind].flags & F_ADDENDS) && i >= 2) t.pending |= over_summed(op, o, 0);
     return t;
 }
 
