@@ -258,6 +258,25 @@ TEST(a_signal_to_save_reaches_the_ranks) {
     ranks_save(start("save", "-n 2"), SIGUSR1);
 }
 
+/* MPI has threads of its own, which must not take the signal. */
+TEST(a_training_saves_on_a_signal) {
+    need_mpirun();
+    const char *run = in_temp("run");
+    pid_t pid = stator_start(
+        arena_printf(mem(),
+                     "launch -n 1 train %s/../configs/gpt2-tiny.yaml --output_dir %s "
+                     "--runner_config.max_steps 100000 --context.threads 1 "
+                     "--runner_config.batch_size 1",
+                     tests_dir(), run));
+    const char *metrics = path_join(mem(), run, RUN_METRICS);
+    for (int i = 0; i < 3000 && !file_exists(metrics); i++) usleep(10000);
+    EXPECT(file_exists(metrics));
+    kill(pid, SIGINT);
+    ends(pid, EXIT_SIGNALLED);
+    EXPECT(file_exists(path_join(mem(), run, RUN_CHECKPOINTS)));
+    EXPECT(!says("stator: rank"));
+}
+
 TEST(a_program_is_ended_by_a_signal) {
     pid_t pid = start("sleep", "-n 2");
     pid_t a = pid_of("pid", 0), b = pid_of("pid", 1);
