@@ -100,6 +100,7 @@ static void flatten(Module *m, Func *f, int i, const PassOptions *o, Axes copies
     Type one = lead ? type_slice(&v->ty) : v->ty;
     int d = split_dim(&one);
     int64_t bytes = type_bytes(&one);
+    if (lead && v->ty.split[0]) return; /* its layers lie on several ranks as they are */
     if (d == -2 || !dtype_is_float(one.dt) || bytes < o->zero_threshold_bytes) return;
     copies &= (Axes)~(d >= 0 ? one.split[d] : 0);
     int ranks = mesh_group_size(&m->mesh, copies);
