@@ -55,6 +55,7 @@ static void grad_add(Grad *g, Value *v, Value *more) {
     Diff *d = (Diff *)g;
     check(grad_wants(g, v) && type_same_shape(&v->ty, &more->ty));
     Value **at = &d->grad[v->id];
+    if (more->def) lie_like(more, &v->ty);
     *at = *at ? build1(&g->b, OP_add, NULL, *at, more, NULL) : more;
     if (!(*at)->def) return;
     (*at)->name = arena_printf(d->m->mem, "d.%s", v->name);

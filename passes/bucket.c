@@ -5,9 +5,17 @@
  *     -> %a2, %b2 = all_reduce %a, %b {axis="dp"} */
 #include "passes.h"
 
-static bool same_attrs(const Attr *a, const Attr *b) {
+/* The dimension an attribute names, counted from the end: so tensors of different ranks can
+ * share it. */
+static int64_t from_end(const Op *op, const Attr *a) {
+    return strcmp(a->key, "dim") || a->i < 0 ? a->i : a->i - op->in[0]->ty.rank;
+}
+
+static bool same_attrs(const Op *x, const Op *y) {
+    const Attr *a = x->attr, *b = y->attr;
     for (; a && b; a = a->next, b = b->next) {
-        if (strcmp(a->key, b->key) || a->kind != b->kind || a->i != b->i) return false;
+        if (strcmp(a->key, b->key) || a->kind != b->kind) return false;
+        if (from_end(x, a) != from_end(y, b)) return false;
         if (a->s && strcmp(a->s, b->s)) return false;
     }
     return !a && !b;
@@ -57,6 +65,8 @@ static Op *merge(Op *a, Op *b, Op *before) {
     memcpy(both->out, a->out, (size_t)a->nout * sizeof *both->out);
     memcpy(both->out + a->nout, b->out, (size_t)b->nout * sizeof *both->out);
     Op *made = op_again(&at, both, in);
+    const Attr *dim = op_attr(a, "dim");
+    if (dim && a->in[0]->ty.rank != b->in[0]->ty.rank) op_set_int(made, "dim", from_end(a, dim));
     made->nin = n;
     made->in = in;
     for (int i = 0; i < n; i++) func_replace(f, both->out[i], made->out[i]);
@@ -68,7 +78,7 @@ static Op *merge(Op *a, Op *b, Op *before) {
 /* The next collective that can join `a`, and where they meet; NULL: none. */
 static Op *partner(Op *a, int64_t room, Op **before) {
     for (Op *b = a->next; b; b = b->next) {
-        if (b->kind != a->kind || !same_attrs(a->attr, b->attr)) continue;
+        if (b->kind != a->kind || !same_attrs(a, b)) continue;
         if (operand_bytes(b) > room || a->nin + b->nin > MAX_BUCKET) continue;
         if (ready_at(b, a)) {
             *before = a;

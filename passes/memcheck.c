@@ -169,14 +169,23 @@ static MemoryClass class_of_arg(const Func *f, int i) {
     return MEM_DATA;
 }
 
-/* Bytes of the frame that gradients take: each parameter that the entry overwrites has one
- * of its size, which lives until its update. */
+/* Bytes of a parameter's gradient: its own, or those of a state when it is sharded too. */
+static int64_t one_gradient(const Func *entry, int param) {
+    const Value *p = entry->arg[param];
+    for (int i = 0; i < entry->narg && arg_float(entry, param, "zero", 0) >= 2; i++) {
+        if (!strcmp(arg_str(entry, i, "like", ""), p->name)) return type_bytes(&entry->arg[i]->ty);
+    }
+    return type_bytes(&p->ty);
+}
+
+/* Bytes of the frame that gradients take: each parameter that the entry overwrites has one,
+ * which lives until its update. */
 static int64_t gradient_bytes(const Func *entry) {
     int64_t bytes = 0;
     for (int i = 0; i < entry->narg; i++) {
         if (class_of_arg(entry, i) != MEM_WEIGHTS) continue;
         for (int r = 0; r < entry->nret; r++) {
-            if (entry->alias[r] == i) bytes += type_bytes(&entry->arg[i]->ty);
+            if (entry->alias[r] == i) bytes += one_gradient(entry, i);
         }
     }
     return MIN(bytes, entry->frame_bytes);

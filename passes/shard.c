@@ -262,10 +262,15 @@ static void decide(Shard *s, Places *p, Op *op) {
     for (int i = 0; i < op->nout; i++) {
         Placed *y = place(p, op->out[i]);
         Type gives = over_result(op, o, i);
-        y->ty = annotated(y) ? y->seed : gives;
+        bool said = annotated(y) || op->kind == OP_reshard; /* which may say: whole */
+        y->ty = said ? y->seed : gives;
         if (y->ty.open_sum) y->ty.pending = gives.pending & (Axes)~all_splits(&y->ty);
         y->ty.open_sum = false;
         y->strength = annotated(y) || strength ? FOLLOWS : 0;
+        /* a parameter in another shape is as hard to move */
+        if ((optab[op->kind].flags & F_MOVE) && op->nin == 1) {
+            y->strength = MAX(y->strength, place(p, op->in[0])->strength);
+        }
     }
 }
 

@@ -4,7 +4,8 @@
  * Such a parameter is stored flattened: [L, 96, 32:tp] becomes [L, T:tp, n], one row for
  * each part over tp, padded with zeros so that the copies divide it whatever their number.
  * The function that uses it starts with unpad, reshape, rearrange, reshape back to the
- * matrix, which cost nothing on a rank when there is no padding. What is then split over
+ * matrix, which cost nothing on a rank when there is no padding; at level 3 the parts are
+ * gathered before that. What is then split over
  * the copies follows from the level: 1 the states (see train.c), 2 the gradient too (see
  * autodiff.c), 3 the parameter itself. Attribute `global` keeps its shape, `zero` the level. */
 #include "over.h"
@@ -57,6 +58,9 @@ static int split_dim(const Type *t) {
 static Value *unflatten(Builder *b, Value *v, const Type *ty, int parts, const char *name) {
     int64_t n = type_count(ty) / parts;
     int d = split_dim(ty);
+    Type gathered = v->ty;
+    gathered.split[1] = 0;
+    if (v->ty.split[1]) v = build_placed(b, OP_reshard, NULL, gathered, v);
     Type flat = TYPE(ty->dt, parts, n);
     if (v->ty.dim[1] != n) v = build_as(b, OP_unpad, NULL, flat, v, NULL);
     if (d < 0) return build_named(b, name, build_placed(b, OP_reshape, NULL, *ty, v));
