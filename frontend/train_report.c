@@ -5,6 +5,7 @@
 #include "../runtime/plot.h"
 #include "../runtime/rt.h"
 #include "commands.h"
+#include "launch.h"
 #include "plan.h"
 #include "train.h"
 #include <errno.h>
@@ -140,6 +141,7 @@ void report_open(Train *t) {
     t->log = fopen(log, "ae");
     if (!t->log) fail(EXIT_DATA, "cannot write %s: %s", log, strerror(errno));
     setvbuf(t->log, NULL, _IOLBF, 0);
+    launch_redirect_output(t->run_dir, comm_rank());
     if (comm_rank() != 0) return;
     Text config = text_new(t->mem);
     config_print(t->cfg, &config);
