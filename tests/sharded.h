@@ -14,7 +14,7 @@ static const char sharded_local[] = "simplify,seed,zero,autodiff,simplify,train,
 typedef struct Sharded {
     Arena *mem;
     Func *whole, *part;         /* the two steps */
-    int ranks;
+    int ranks, collectives;
     Tensor ***warg, ***wret;    /* [0][i] */
     Tensor ***arg, ***ret;      /* [rank][i] */
 } Sharded;
@@ -91,20 +91,19 @@ static inline int sharded_collectives(const Module *m) {
     return n;
 }
 
-static inline Sharded sharded_open(Arena *mem, const char *path, const int *axis_size,
+/* Two copies of a module; `whole` loses its placements. */
+static inline Sharded sharded_open(Arena *mem, Module *whole, Module *part,
                                    const PassOptions *o) {
     Sharded s = {.mem = mem};
     PassOptions plain = *o;
     plain.nannotations = plain.zero_level = 0;
-    Module *whole = sharded_read(mem, path, axis_size);
-    Module *part = sharded_read(mem, path, axis_size);
     sharded_make_whole(whole);
     passes_run(whole, sharded_whole, &plain);
     passes_run(part, sharded_local, o);
     s.whole = sharded_step_of(whole);
     s.part = sharded_step_of(part);
     s.ranks = mesh_ranks(&part->mesh);
-    EXPECT(s.ranks == 1 || sharded_collectives(part) > 0);
+    s.collectives = sharded_collectives(part);
     sharded_fill(&s);
     return s;
 }
@@ -151,19 +150,15 @@ static inline void sharded_feed_back(const Func *f, Tensor **arg, Tensor **ret) 
 
 /* Runs both steps a few times; returns the worst difference of a number of a result,
  * relative where it is above 1. */
-static inline double sharded_difference(const char *path, const int *axis_size,
-                                        const PassOptions *o, int steps) {
-    Arena *mem = arena_new();
-    Sharded s = sharded_open(mem, path, axis_size, o);
+static inline double sharded_difference(Sharded *s, int steps) {
     double worst = 0;
     for (int step = 0; step < steps; step++) {
-        interp_run(mem, s.whole, s.warg, s.wret);
-        interp_run(mem, s.part, s.arg, s.ret);
-        for (int i = 0; i < s.part->nret; i++) worst = fmax(worst, sharded_compare(&s, i));
-        sharded_feed_back(s.whole, s.warg[0], s.wret[0]);
-        for (int r = 0; r < s.ranks; r++) sharded_feed_back(s.part, s.arg[r], s.ret[r]);
+        interp_run(s->mem, s->whole, s->warg, s->wret);
+        interp_run(s->mem, s->part, s->arg, s->ret);
+        for (int i = 0; i < s->part->nret; i++) worst = fmax(worst, sharded_compare(s, i));
+        sharded_feed_back(s->whole, s->warg[0], s->wret[0]);
+        for (int r = 0; r < s->ranks; r++) sharded_feed_back(s->part, s->arg[r], s->ret[r]);
     }
-    arena_free(mem);
     return worst;
 }
 

@@ -1,5 +1,7 @@
 /* Textual modules with placements: their step on all ranks of a mesh is the step of the
- * module without a mesh, whatever the sizes of the axes and the optimizer shard. */
+ * module without a mesh, whatever the sizes of the axes, the optimizer shard, and the
+ * placements themselves. SIM_SEED=n runs one placement of the dice, SIM_DUMP=1 prints it. */
+#include "../../ir/rng.h"
 #include "../sharded.h"
 
 static const char *module_path(Arena *mem, const char *name) {
@@ -18,7 +20,12 @@ static PassOptions options(int zero, int micro) {
 
 static double worst_of(const char *name, int dp, int tp, PassOptions o) {
     Arena *mem = arena_new();
-    double off = sharded_difference(module_path(mem, name), (int[]){dp, tp}, &o, 3);
+    const char *path = module_path(mem, name);
+    const int size[] = {dp, tp};
+    Module *whole = sharded_read(mem, path, size), *part = sharded_read(mem, path, size);
+    Sharded s = sharded_open(mem, whole, part, &o);
+    EXPECT(s.ranks == 1 || s.collectives > 0);
+    double off = sharded_difference(&s, 3);
     if (!(off <= 1e-5))
         test_fail(__FILE__, __LINE__, "%s dp=%d tp=%d zero=%d micro=%lld: off by %.2g", name,
                   dp, tp, o.zero_level, (long long)o.micro_batches, off);
@@ -68,4 +75,112 @@ TEST(towers) {
         }
     }
     printf("  worst difference %.2g\n", worst);
+}
+
+/* ---- placements by dice ---- */
+
+#ifdef __SANITIZE_ADDRESS__
+enum { THROWS = 12 };
+#else
+enum { THROWS = 100 };
+#endif
+
+typedef struct Dice {
+    uint64_t seed, thrown;
+} Dice;
+
+static int throw(Dice *d, int sides) {
+    return (int)(rng_uniform(d->seed, 1, d->thrown++) * sides);
+}
+
+/* Each axis splits some dimension that it divides, or none. */
+static void place_by_dice(Dice *d, const Mesh *m, Value *v) {
+    for (int a = 0; a < m->naxes; a++) {
+        int at = throw(d, 2 * v->ty.rank + 1);
+        if (at >= v->ty.rank) continue;
+        Axes axes = v->ty.split[at] | (Axes)(1u << a);
+        if (axes & (axes - 1) && throw(d, 2)) axes |= AXES_REVERSED;
+        if (v->ty.dim[at] % mesh_group_size(m, axes) == 0) v->ty.split[at] = axes;
+    }
+}
+
+static void add_mesh(Dice *d, Module *m) {
+    static const char *const names[] = {"dp", "cp", "tp"};
+    static const int sizes[] = {2, 3, 2};
+    for (int a = 0; a < ARRAY_LEN(names); a++) {
+        m->mesh.axis[a].name = names[a];
+        m->mesh.axis[a].size = throw(d, 4) ? sizes[a] : 4;
+    }
+    m->mesh.naxes = 2 + throw(d, 2);
+}
+
+/* All arguments of the model, and one value in eight. */
+static void place_module(Dice *d, Module *m) {
+    add_mesh(d, m);
+    for (Func *f = m->first; f; f = f->next) {
+        for (int i = 0; f->role == ROLE_MODEL && i < f->narg; i++)
+            place_by_dice(d, &m->mesh, f->arg[i]);
+        for (Op *op = f->first; op; op = op->next)
+            for (int i = 0; i < op->nout; i++)
+                if (!throw(d, 8)) place_by_dice(d, &m->mesh, op->out[i]);
+    }
+}
+
+/* False: the placements contradict each other, which must be said. */
+static bool run_throw(const char *name, uint64_t seed, double *worst) {
+    Arena *mem = arena_new();
+    const char *path = arena_printf(mem, "%s/ir/%s", tests_dir(), name);
+    Module *whole = sharded_read(mem, path, NULL), *part = sharded_read(mem, path, NULL);
+    Dice d = {seed, 0};
+    place_module(&d, part);
+    PassOptions o = options(throw(&d, 4), 1 + throw(&d, 2));
+    if (getenv("SIM_DUMP")) printf("%s\n", module_print(mem, part));
+    Catch c;
+    volatile bool done = false;
+    if (CATCH(c)) {
+        Sharded s = sharded_open(mem, whole, part, &o);
+        *worst = sharded_difference(&s, 2);
+        done = true;
+        catch_end(&c);
+    } else {
+        if (getenv("SIM_DUMP")) printf("%s\n", c.message);
+        EXPECT(strstr(c.message, "meets two placements"));
+    }
+    arena_free(mem);
+    return done;
+}
+
+static void dice(const char *name, double tolerance) {
+    const char *only = getenv("SIM_SEED");
+    int first = only ? atoi(only) : 0, last = only ? first : THROWS - 1, ran = 0;
+    double worst = 0;
+    for (int seed = first; seed <= last; seed++) {
+        double off = 0;
+        ran += run_throw(name, (uint64_t)seed, &off);
+        if (!(off <= tolerance))
+            test_fail(__FILE__, __LINE__, "%s, seed %d: off by %.2g", name, seed, off);
+        worst = fmax(worst, off);
+    }
+    printf("  %s: %d of %d placements, the others refused; worst difference %.2g\n", name, ran,
+           last - first + 1, worst);
+    EXPECT(only || ran > THROWS / 2);
+}
+
+TEST(dice_small_modules) {
+    static const char *const names[] = {"mlp.ir", "classify.ir", "two_towers.ir", "reverse.ir",
+                                        "dropout.ir"};
+    for (int i = 0; i < ARRAY_LEN(names); i++) dice(names[i], 1e-5);
+}
+
+/* A sum of parts in bf16 rounds each part. */
+TEST(dice_mixed_types) {
+    dice("mixed.ir", 1e-2);
+}
+
+TEST(dice_gpt) {
+    dice("tiny_gpt.ir", 1e-5);
+}
+
+TEST(dice_llama) {
+    dice("llama_tiny.ir", 1e-5);
 }
