@@ -38,31 +38,6 @@ static void compare_ranks(const Config *cfg, const Strategy *s, int64_t ranks) {
         (long long)ranks);
 }
 
-/* ---- options of the passes ---- */
-
-/* Adam's weight decay would go through its moments, which no pass does: train refuses it.
- */
-static double weight_decay(const Config *cfg) {
-    return cfg->optimizer_type == OPTIMIZER_ADAM ? 0 : cfg->optimizer_weight_decay;
-}
-
-static PassOptions pass_options(const Config *cfg) {
-    PassOptions o = pass_options_default();
-    bool sgd =
-        cfg->optimizer_type == OPTIMIZER_SGD || cfg->optimizer_type == OPTIMIZER_MOMENTUM;
-    o.micro_batches = cfg->parallel_config_micro_batch_num;
-    o.beta1 = cfg->optimizer_beta1;
-    o.beta2 = cfg->optimizer_beta2;
-    o.eps = cfg->optimizer_eps;
-    o.weight_decay = weight_decay(cfg);
-    o.optimizer = sgd ? "sgd" : "adamw";
-    o.momentum = cfg->optimizer_type == OPTIMIZER_MOMENTUM ? cfg->optimizer_momentum : 0;
-    o.clip_norm =
-        cfg->runner_wrapper_use_clip_grad ? cfg->runner_wrapper_max_grad_norm : 0;
-    o.dump_dir = cfg->dump_ir[0] ? cfg->dump_ir : NULL;
-    return o;
-}
-
 /* ---- the module ---- */
 
 typedef struct Making {
@@ -141,7 +116,7 @@ Plan plan_of_config(Arena *mem, Config *cfg, int64_t ranks) {
                 .spec = t->has_spec ? &t->spec : NULL,
                 .micro = cfg->parallel_config_micro_batch_num};
     Module *m = make_module(mem, &k);
-    PassOptions o = pass_options(cfg);
+    PassOptions o = strategy_pass_options(cfg);
     strategy_apply(strategy, k.spec, m, &o);
     CompileOptions co = {.cpu = cfg->context_cpu, .threads = (int)cfg->context_threads};
     const Func *entry = module_plan(mem, m, train_passes, &o, &co);

@@ -58,6 +58,7 @@ Strategy strategy_of_config(Config *cfg) {
                   .vocab_parallel = !cfg->parallel_config_vocab_emb_dp,
                   .zero_axes = "",
                   .bucket_bytes = cfg->parallel_bucket_size,
+                  .overlap = cfg->parallel_overlap,
                   .user = cfg->parallel_shard};
     if (s.data > (1 << 20) / s.context / s.tensor)
         config_refuse(cfg, PC "data_parallel", PC "model_parallel", NULL,
@@ -262,4 +263,27 @@ void strategy_apply(const Strategy *s, const ModelSpec *spec, Module *m, PassOpt
     o->zero_axes = s->zero_axes;
     o->zero_threshold_bytes = s->zero_threshold_bytes;
     o->bucket_bytes = s->bucket_bytes;
+    o->overlap = s->overlap != OVERLAP_OFF;
+}
+
+/* Adam's weight decay would go through its moments, which no pass does: train refuses it. */
+static double weight_decay(const Config *cfg) {
+    return cfg->optimizer_type == OPTIMIZER_ADAM ? 0 : cfg->optimizer_weight_decay;
+}
+
+PassOptions strategy_pass_options(const Config *cfg) {
+    PassOptions o = pass_options_default();
+    bool sgd =
+        cfg->optimizer_type == OPTIMIZER_SGD || cfg->optimizer_type == OPTIMIZER_MOMENTUM;
+    o.micro_batches = cfg->parallel_config_micro_batch_num;
+    o.beta1 = cfg->optimizer_beta1;
+    o.beta2 = cfg->optimizer_beta2;
+    o.eps = cfg->optimizer_eps;
+    o.weight_decay = weight_decay(cfg);
+    o.optimizer = sgd ? "sgd" : "adamw";
+    o.momentum = cfg->optimizer_type == OPTIMIZER_MOMENTUM ? cfg->optimizer_momentum : 0;
+    o.clip_norm =
+        cfg->runner_wrapper_use_clip_grad ? cfg->runner_wrapper_max_grad_norm : 0;
+    o.dump_dir = cfg->dump_ir[0] ? cfg->dump_ir : NULL;
+    return o;
 }

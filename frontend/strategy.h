@@ -17,6 +17,7 @@ typedef struct Strategy {
     int zero_level;         /* 0..3, see passes/zero.c */
     int64_t zero_threshold_bytes, bucket_bytes;
     const char *zero_axes; /* "dp.cp" */
+    Overlap overlap;
     TextList user;         /* parallel.shard: "PATTERN=PLACEMENT" */
 } Strategy;
 
@@ -29,6 +30,8 @@ int64_t strategy_vocab(const Strategy *s, const ModelSpec *spec);
 /* Do the numbers fit the model (heads, sequence, batch)? Fails with EXIT_CONFIG. */
 void strategy_check(const Config *cfg, const Strategy *s, const ModelSpec *spec,
                     ModelShape shape);
+/* Optimizer, clipping, micro-batches and dumps of the configuration. */
+PassOptions strategy_pass_options(const Config *cfg);
 /* Gives the module its mesh and the passes their seeds. spec NULL: a user's module, whose
  * data are split by role and whose parameters only the user's annotations place. */
 void strategy_apply(const Strategy *s, const ModelSpec *spec, Module *m, PassOptions *o);

@@ -153,16 +153,14 @@ static void choose_schedule(Train *t) {
 
 /* ---- optimizer ---- */
 
-/* Adam's decay goes through the gradient and its moments, which the step has not; without
- * decay it is AdamW. */
-static double adam_decay(const Config *cfg) {
-    if (!config_given(cfg, "optimizer.weight_decay")) return 0;
-    if (cfg->optimizer_weight_decay > 0)
-        config_refuse(
-            cfg, "optimizer.type", NULL, "type AdamW, or weight_decay 0",
-            "optimizer Adam with weight_decay %g is not supported by this build",
-            cfg->optimizer_weight_decay);
-    return 0;
+/* Adam's decay goes through the gradient and its moments, which the step has not. */
+static void refuse_adam_decay(const Config *cfg) {
+    if (cfg->optimizer_type != OPTIMIZER_ADAM || cfg->optimizer_weight_decay <= 0 ||
+        !config_given(cfg, "optimizer.weight_decay"))
+        return;
+    config_refuse(cfg, "optimizer.type", NULL, "type AdamW, or weight_decay 0",
+                  "optimizer Adam with weight_decay %g is not supported by this build",
+                  cfg->optimizer_weight_decay);
 }
 
 /* save_graphs without a folder of its own writes into the run folder. */
@@ -177,32 +175,14 @@ static const char *dump_folder(const Train *t) {
 
 static PassOptions pass_options(Train *t) {
     const Config *cfg = t->cfg;
-    PassOptions o = pass_options_default();
+    PassOptions o = strategy_pass_options(cfg);
+    refuse_adam_decay(cfg);
     o.micro_batches = t->micro;
-    o.beta1 = t->beta1 = cfg->optimizer_beta1;
-    o.beta2 = t->beta2 = cfg->optimizer_beta2;
-    o.eps = cfg->optimizer_eps;
-    o.weight_decay = cfg->optimizer_weight_decay;
-    o.clip_norm =
-        cfg->runner_wrapper_use_clip_grad ? cfg->runner_wrapper_max_grad_norm : 0;
     o.dump_dir = dump_folder(t);
-    switch (cfg->optimizer_type) {
-    case OPTIMIZER_ADAM:
-        o.weight_decay = adam_decay(cfg);
-        t->bias_correction = true;
-        break;
-    case OPTIMIZER_ADAMW:
-        t->bias_correction = true;
-        break;
-    case OPTIMIZER_ADAM_WEIGHT_DECAY:
-    case OPTIMIZER_FUSED_ADAM_WEIGHT_DECAY:
-        break;
-    case OPTIMIZER_SGD:
-    case OPTIMIZER_MOMENTUM:
-        o.optimizer = "sgd";
-        o.momentum = cfg->optimizer_type == OPTIMIZER_SGD ? 0 : cfg->optimizer_momentum;
-        break;
-    }
+    t->beta1 = o.beta1;
+    t->beta2 = o.beta2;
+    t->bias_correction =
+        cfg->optimizer_type == OPTIMIZER_ADAM || cfg->optimizer_type == OPTIMIZER_ADAMW;
     return o;
 }
 
