@@ -28,14 +28,14 @@ void train_hold_signals(void) {
     signal(SIGXFSZ, SIG_IGN);
 }
 
-/* Takes a signal that has come to any rank; all take it after the same step. From then on a second one ends the process at once. */
+/* Takes a signal that has come to any rank; all take it after the same step. From then on a
+ * second one ends the process at once. A rank that has heard of the signal from others goes
+ * on waiting: its own may still be on the way. */
 static void take_signal(void) {
     sigset_t set = stop_signals();
-    int number = sigtimedwait(&set, NULL, &(struct timespec){0});
-    number = (int)comm_max_i64(MAX(number, 0));
-    if (number <= 0) return;
-    signalled = number;
-    pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+    int mine = sigtimedwait(&set, NULL, &(struct timespec){0});
+    signalled = (int)comm_max_i64(MAX(mine, 0));
+    if (mine > 0) pthread_sigmask(SIG_UNBLOCK, &set, NULL);
 }
 
 /* Key words of each micro-batch: a function of seed, step and micro-batch alone. */
