@@ -1,0 +1,154 @@
+/* Tests of runs on several MPI ranks that are ended by signals: kill -9 of one rank at
+ * any instant, SIGTERM to launch; what is left goes on to the bits of an undisturbed run.
+ */
+#include "../../frontend/commands.h"
+#include "ranks.h"
+
+enum { RANKS = 4 };
+
+#define MESH                                                                             \
+    "--parallel_config.data_parallel 2 --parallel_config.model_parallel 2 " ZERO_LEVEL(1)
+
+static uint64_t next_random(uint64_t *state) {
+    *state ^= *state << 13, *state ^= *state >> 7, *state ^= *state << 17;
+    return *state;
+}
+
+/* ---- kill -9 ---- */
+
+enum { STEPS = 40, KILLS = RANKS_SANITIZED ? 5 : 50 };
+
+typedef struct Kills {
+    const char *config;
+    uint64_t random, run_us;
+    int done, in_save, resumed;
+    double worst_seconds, worst_after; /* after the kill, after launch ended */
+} Kills;
+
+/* A checkpoint is being written (or was, by a run that is no more, until *known). */
+static bool is_saving(const char *run) {
+    DIR *d = opendir(path_join(mem(), run, "ckpt"));
+    bool saving = false;
+    for (struct dirent *e; d && (e = readdir(d));)
+        saving = saving || strstr(e->d_name, ".tmp");
+    if (d) closedir(d);
+    return saving;
+}
+
+static int steps_of(const char *run) {
+    int n = 0;
+    if (file_exists(path_join(mem(), run, "metrics.jsonl"))) ranks_metrics(run, &n);
+    return n;
+}
+
+/* Waits for the instant of the next kill: anywhere in the run, some steps later, or in
+ * the middle of saving. */
+static void wait_for_instant(Kills *k, pid_t launch, const char *run, int before) {
+    uint64_t r = next_random(&k->random);
+    switch (k->done % 3) {
+    case 0:
+        usleep((useconds_t)(r % k->run_us));
+        return;
+    case 1:
+        if (ranks_wait_steps(launch, run, before + 1 + (int)(r % 8)))
+            usleep((useconds_t)(r / 8 % 3000));
+        return;
+    default:
+        if (!ranks_wait_steps(launch, run, before + 1)) return;
+        for (int i = 0; i < 20000 && !is_saving(run); i++) usleep(50);
+        usleep((useconds_t)(r % 4000));
+    }
+}
+
+/* Starts the run once more and kills a rank; its exit code. */
+static int run_and_kill(Kills *k, const char *run) {
+    pid_t rank[RANKS], launch = ranks_start(RANKS, k->config, run, MESH);
+    if (k->done == KILLS) return stator_wait(launch);
+    int before = steps_of(run), victim = (int)(next_random(&k->random) % RANKS);
+    ranks_wait_start(launch, rank, RANKS);
+    wait_for_instant(k, launch, run, before);
+    bool saving = is_saving(run);
+    double at = clock_seconds();
+    kill(rank[victim], SIGKILL);
+    int code = stator_wait(launch);
+    double left = clock_seconds() - at;
+    ranks_expect_gone(rank, RANKS, 10);
+    if (code == 0) return 0; /* it was done already */
+    double seconds = clock_seconds() - at;
+    k->worst_after = fmax(k->worst_after, seconds - left);
+    k->worst_seconds = fmax(k->worst_seconds, seconds);
+    k->in_save += saving;
+    k->done++;
+    const char *head = arena_printf(mem(), "stator: rank %d of %d on ", victim, RANKS);
+    const char *block = strstr(said(), head), *end = "  the other ranks were ended\n";
+    if (code != 128 + SIGKILL || seconds > 10 || !block ||
+        !strstr(block, "killed by signal 9 (SIGKILL)") || strlen(block) < strlen(end) ||
+        strcmp(block + strlen(block) - strlen(end), end))
+        test_fail(__FILE__, __LINE__, "rank %d killed: exit code %d after %.1f s:\n%s",
+                  victim, code, seconds, said());
+    return code;
+}
+
+TEST_LIMIT(a_rank_killed_at_50_random_instants, 600) {
+    const char *whole = in_temp("whole");
+    Kills k = {.config = ranks_small_config(STEPS, 2), .random = 0x9e3779b97f4a7c15u};
+    ranks_run(RANKS, k.config, whole, MESH);
+    remove_all(whole);
+    double start = clock_seconds();
+    ranks_run(RANKS, k.config, whole, MESH);
+    k.run_us = (uint64_t)(1e6 * (clock_seconds() - start));
+    for (int finished = 0; k.done < KILLS || !finished; finished++) {
+        const char *run = in_temp(arena_printf(mem(), "run%d", finished));
+        while (run_and_kill(&k, run))
+            k.resumed += strstr(said(), "resumed after") != NULL;
+        ranks_expect_same_losses(whole, run, STEPS);
+        ranks_expect_same_tensors(whole, run, STEPS);
+        remove_all(run);
+    }
+    printf("  %d kills, %d while saving; %d runs went on before; all ranks ended within "
+           "%.1f s, %.1f s after launch\n",
+           k.done, k.in_save, k.resumed, k.worst_seconds, k.worst_after);
+    EXPECT(k.in_save > KILLS / 10);
+}
+
+/* ---- signals that save ---- */
+
+/* A run that gets `number` saves after the same step on all ranks, and goes on to the bits
+ * of one that was not disturbed. */
+static void check_signal(int number) {
+    const char *config = ranks_small_config(100000, 50000), *run = in_temp("run");
+    const char *whole = in_temp("whole");
+    pid_t rank[RANKS], launch = ranks_start(RANKS, config, run, MESH);
+    int n;
+    ranks_wait_start(launch, rank, RANKS);
+    EXPECT(ranks_wait_steps(launch, run, 3));
+    kill(launch, number);
+    ranks_end(launch, EXIT_SIGNALLED, "after a signal");
+    ranks_expect_gone(rank, RANKS, 1);
+    const MetricsRow *row = ranks_metrics(run, &n);
+    EXPECT(n >= 3 && row[n - 1].step == n);
+    for (int r = 0; r < RANKS; r++) {
+        const char *log = ranks_log(run, r);
+        if (!strstr(log, arena_printf(mem(), "step_%08d", n)) ||
+            !strstr(log, arena_printf(mem(), "after step %d;", n)))
+            test_fail(__FILE__, __LINE__, "rank %d did not stop after step %d:\n%s", r, n,
+                      log);
+    }
+    const char *rest = arena_printf(mem(),
+                                    MESH "--runner_config.max_steps %d "
+                                         "--lr_schedule.total_steps 100000",
+                                    n + 3);
+    ranks_run(RANKS, config, run, rest);
+    SAID_EXPECT(arena_printf(mem(), "resumed after step %d", n));
+    ranks_run(RANKS, config, whole, rest);
+    ranks_expect_same_losses(whole, run, n + 3);
+    ranks_expect_same_tensors(whole, run, n + 3);
+}
+
+TEST_LIMIT(sigterm_saves_after_the_same_step, 120) {
+    check_signal(SIGTERM);
+}
+
+TEST_LIMIT(sigusr1_saves_after_the_same_step, 120) {
+    check_signal(SIGUSR1);
+}
