@@ -115,7 +115,16 @@ static void collective(Lower *l, const Op *op) {
     }
     LLVMValueRef args[] = {number(l, kind_of(op)), number(l, axes_of(op)), number(l, op->nin),
                            shapes(l, comm_parts(l, op), op->nin), ws};
-    lower_rt(l, "rt_collective", args, ARRAY_LEN(args));
+    bool late = op_int(op, "late", 0);
+    lower_rt(l, late ? "rt_collective_begin" : "rt_collective", args, ARRAY_LEN(args));
+}
+
+/* The workspace of a collective that was begun holds its ticket. */
+void lower_arrive(Lower *l, const Op *op) {
+    const Op *begun = op->in[0]->def;
+    if (!begun || !op_int(begun, "late", 0) || members_of(begun) == 1) return;
+    LLVMValueRef args[] = {number(l, begun->nin), lower_workspace(l, begun, 0)};
+    lower_rt(l, "rt_collective_wait", args, ARRAY_LEN(args));
 }
 
 void lower_all_reduce(Lower *l, const Op *op) {

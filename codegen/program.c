@@ -60,6 +60,8 @@ static const JitSymbol symbols[] = {
     {"rt_on_first", (void *)rt_on_first},
     {"rt_coord", (void *)rt_coord},
     {"rt_collective", (void *)rt_collective},
+    {"rt_collective_begin", (void *)rt_collective_begin},
+    {"rt_collective_wait", (void *)rt_collective_wait},
 };
 
 static Func *find_entry(const Module *m) {

@@ -34,11 +34,22 @@ void ranks_choose(Train *t) {
                   (long long)ranks, comm_size(), comm_size() == 1 ? " runs" : "es run");
 }
 
+/* A thread for messages where the key, or a free core, says so. */
+static void choose_progress(const Train *t) {
+    Overlap how = t->strategy.overlap;
+    bool want = how == OVERLAP_THREAD || (how == OVERLAP_AUTO && comm_core_is_free());
+    bool got = comm_progress(want && comm_size() > 1);
+    if (got || comm_size() == 1 || how != OVERLAP_THREAD) return;
+    config_refuse(t->cfg, "parallel.overlap", NULL, "off",
+                  "this MPI library does not let another thread than the main one send");
+}
+
 void ranks_apply(Train *t, Module *m, PassOptions *o) {
     strategy_apply(&t->strategy, t->has_spec ? &t->spec : NULL, m, o);
     int size[MAX_AXES];
     for (int a = 0; a < m->mesh.naxes; a++) size[a] = m->mesh.axis[a].size;
     if (m->mesh.naxes && comm_size() > 1) comm_mesh(m->mesh.naxes, size);
+    choose_progress(t);
 }
 
 /* ---- agreement ---- */

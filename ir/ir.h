@@ -161,6 +161,7 @@ enum OpFlag {
     F_PLUS = 128,   /* the sum of its two operands */
     F_MOVE = 512,   /* the result has the operand's elements in other places, or fewer */
     F_RANK = 256,   /* differs from rank to rank by itself */
+    F_DENSE = 1024, /* its work is the product of all its letters, at least */
 };
 
 typedef struct Tensor Tensor;
@@ -203,6 +204,8 @@ const Attr *op_attr(const Op *op, const char *key); /* NULL: absent */
 int64_t op_int(const Op *op, const char *key, int64_t otherwise);
 double op_float(const Op *op, const char *key, double otherwise);
 Func *op_func(const Op *op); /* the function a `call` names; never NULL */
+/* The `arrive` that waits for a collective with late=1; NULL: there is none, or late=0. */
+Op *op_arrival(const Op *op);
 const Rule *op_rule(const Op *op); /* the row's rule or the attribute; NULL: none */
 void op_set_attr(Op *op, const Attr *a); /* copies; replaces one of the same key */
 void op_set_int(Op *op, const char *key, int64_t i);

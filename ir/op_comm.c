@@ -145,6 +145,21 @@ void infer_all_to_all(Op *op, Type *out) {
     op->nout = op->nin;
 }
 
+void infer_arrive(Op *op, Type *out) {
+    if (op->nout < 1 || op->nout > op->nin) {
+        infer_error("%d results of %d operands", op->nout, op->nin);
+    }
+    for (int i = 0; i < op->nout; i++) out[i] = op->in[i]->ty;
+}
+
+Op *op_arrival(const Op *op) {
+    if (!op_int(op, "late", 0)) return NULL;
+    for (Op *at = op->next; at; at = at->next) {
+        if (at->kind == OP_arrive && at->in[0] == op->out[0]) return at;
+    }
+    return NULL;
+}
+
 void infer_shard(Op *op, Type *out) {
     out[0] = op->in[0]->ty;
     divide(&out[0], dim_of(op, 0, "dim"), members(op));
@@ -188,6 +203,13 @@ void ref_all_reduce(const Ref *r) {
         }
     }
     arena_free(mem);
+}
+
+void ref_arrive(const Ref *r) {
+    for (int i = 0; i < r->op->nout; i++) {
+        size_t bytes = (size_t)type_bytes(&r->out[i]->ty);
+        if (r->out[i]->data != r->in[i]->data) memcpy(r->out[i]->data, r->in[i]->data, bytes);
+    }
 }
 
 /* Copies rows [from, from + n) of dimension d of `src` to rows [to, to + n) of `dst`;

@@ -138,6 +138,24 @@ static void check_level(const Check *c) {
     }
 }
 
+/* A late collective has one arrive, which names its results and then its operands. */
+static void check_late(const Check *c) {
+    const Op *op = c->op, *at = op_arrival(op);
+    if (!op_int(op, "late", 0)) return;
+    if (c->m->level < LEVEL_FUSED) bad(c, "late at level %s", level_name[c->m->level]);
+    if (!at || at->nout != op->nout || at->nin != op->nout + op->nin) {
+        bad(c, "late, but no arrive waits for all its results");
+    }
+    for (int i = 0; i < at->nin; i++) {
+        const Value *want = i < op->nout ? op->out[i] : op->in[i - op->nout];
+        if (at->in[i] != want) bad(c, "its arrive does not name %%%s at %d", want->name, i);
+    }
+    for (int i = 0; i < op->nout; i++) {
+        if (value_uses(c->f, op->out[i]) == 1) continue;
+        bad(c, "%%%s is used besides its arrive", op->out[i]->name);
+    }
+}
+
 static void check_aliases(const Check *c) {
     const Func *f = c->f;
     for (int i = 0; i < f->nret; i++) {
@@ -172,6 +190,7 @@ static void check_func(Check *c, Arena *mem) {
         check_attrs(c);
         check_types(c, mem);
         check_level(c);
+        check_late(c);
         check_workspace(c);
         if (c->f->role == ROLE_KERNEL) check_kernel(c);
         for (int i = 0; i < op->nout; i++) {

@@ -2,8 +2,11 @@
  * costs its latency once. Level local. The later one comes up to the first when its operands
  * are there; else the first goes down to it when nobody has used its result yet.
  *     %a2 = all_reduce %a {axis="dp"}; %b2 = all_reduce %b {axis="dp"}
- *     -> %a2, %b2 = all_reduce %a, %b {axis="dp"} */
+ *     -> %a2, %b2 = all_reduce %a, %b {axis="dp"}
+ * With `overlap` only where that costs no more waiting than a message's latency: a bucket
+ * starts when its last operand is there and is waited for when its first result is used. */
 #include "passes.h"
+#include "work.h"
 
 /* The dimension an attribute names, counted from the end: so tensors of different ranks can
  * share it. */
@@ -75,11 +78,35 @@ static Op *merge(Op *a, Op *b, Op *before) {
     return made;
 }
 
+typedef struct Bucket {
+    Arena *mem;
+    const Work *known; /* NULL: no overlap */
+    int64_t room_bytes;
+} Bucket;
+
+/* How much of sending them is hidden behind the work between ready and use. */
+static double hidden(double work, int n, const Op *const *op) {
+    return MIN(work, work_to_send(n, op));
+}
+
+/* Would one message instead of two be waited for longer? */
+static bool better_apart(const Bucket *k, const Op *a, const Op *b) {
+    if (!k->known) return false;
+    const Op *both[] = {a, b};
+    Window x = window_of(k->mem, k->known, a), y = window_of(k->mem, k->known, b);
+    const Op *ready = x.ready && (!y.ready || x.ready->id > y.ready->id) ? x.ready : y.ready;
+    const Op *use = x.use && (!y.use || x.use->id < y.use->id) ? x.use : y.use;
+    double apart = hidden(x.work, 1, &both[0]) + hidden(y.work, 1, &both[1]);
+    double joined = hidden(work_between(k->known, a->fn, ready, use), 2, both);
+    return joined < apart - work_to_send(0, NULL);
+}
+
 /* The next collective that can join `a`, and where they meet; NULL: none. */
-static Op *partner(Op *a, int64_t room, Op **before) {
+static Op *partner(Op *a, const Bucket *k, Op **before) {
     for (Op *b = a->next; b; b = b->next) {
         if (b->kind != a->kind || !same_attrs(a, b)) continue;
-        if (operand_bytes(b) > room || a->nin + b->nin > MAX_BUCKET) continue;
+        if (operand_bytes(b) > k->room_bytes - operand_bytes(a) || a->nin + b->nin > MAX_BUCKET) continue;
+        if (better_apart(k, a, b)) continue;
         if (ready_at(b, a)) {
             *before = a;
             return b;
@@ -92,17 +119,28 @@ static Op *partner(Op *a, int64_t room, Op **before) {
     return NULL;
 }
 
-void pass_bucket(Module *m, const PassOptions *o) {
-    for (Func *f = m->first; f; f = f->next) {
-        for (Op *op = f->first; op; op = op->next) {
-            if (!(optab[op->kind].flags & F_COMM)) continue;
-            for (;;) {
-                Op *before, *b;
-                func_number(f);
-                b = partner(op, o->bucket_bytes - operand_bytes(op), &before);
-                if (!b) break;
-                op = merge(op, b, before);
-            }
+static void bucket_func(Func *f, const Bucket *k) {
+    for (Op *op = f->first; op; op = op->next) {
+        if (!(optab[op->kind].flags & F_COMM)) continue;
+        for (;;) {
+            Op *before, *b;
+            func_number(f);
+            b = partner(op, k, &before);
+            if (!b) break;
+            op = merge(op, b, before);
         }
     }
+}
+
+void pass_bucket(Module *m, const PassOptions *o) {
+    Arena *mem = arena_new();
+    Func **order = module_order(mem, m);
+    Work *known = NULL;
+    for (int i = 0; order[i]; i++) {
+        Bucket k = {.mem = mem, .room_bytes = o->bucket_bytes};
+        if (o->overlap) known = work_add(mem, known, order[i]);
+        k.known = known;
+        bucket_func(order[i], &k);
+    }
+    arena_free(mem);
 }

@@ -42,14 +42,28 @@ static Span value_span(const Func *f, const Value *v) {
 
 /* What a value is a view of, over any number of views: the same bytes. */
 static const Value *viewed(const Value *v) {
-    while (v && v->def && (optab[v->def->kind].flags & F_VIEW)) v = v->def->in[0];
+    while (v && v->def && (optab[v->def->kind].flags & F_VIEW)) {
+        v = v->def->in[v->nth];
+    }
     return v;
+}
+
+/* Does op, or the arrive of op, read a for the last time, and nobody in between? */
+static bool last_reader(const Span *a, const Op *op) {
+    const Op *end = op_arrival(op);
+    if (!end || a->dies != end->id) return a->dies == op->id;
+    for (const Op *at = op->next; at != end; at = at->next) {
+        for (int i = 0; i < at->nin; i++) {
+            if (viewed(at->in[i]) == viewed(a->v)) return false;
+        }
+    }
+    return true;
 }
 
 /* b is made by an op that reads a for the last time: may it be the same bytes? */
 static bool overwrite_allowed(Arena *mem, const Span *a, const Span *b) {
     const Op *op = b->v ? b->v->def : NULL;
-    if (!op || !a->v || a->from != b->from || a->dies != op->id) return false;
+    if (!op || !a->v || a->from != b->from || !last_reader(a, op)) return false;
     const Func *callee = op_attr(op, "fn") ? op_func(op) : NULL;
     int reads = 0, at = -1;
     for (int i = 0; i < op->nin; i++) {
@@ -105,10 +119,31 @@ static const char *check_shared(Arena *mem, const Func *f) {
         bool view = optab[op->kind].flags & F_VIEW;
         for (int i = 0; i < op->nout; i++) {
             bool shares = callee && callee->role != ROLE_KERNEL;
-            int a = shares ? callee->alias[i] : view ? 0 : -1;
+            int a = shares ? callee->alias[i] : view ? i : -1;
             if (a < 0 || same_place(f, op->in[a], op->out[i])) continue;
             return arena_printf(mem, "@%s: %%%s is not in the place of %%%s", f->name,
                                 op->out[i]->name, op->in[a]->name);
+        }
+    }
+    return NULL;
+}
+
+/* What a late collective reads and writes is in use until its arrive, which must keep all
+ * of it alive; before that nobody else sees the results. */
+static const char *check_flight(Arena *mem, const Func *f) {
+    for (const Op *op = f->first; op; op = op->next) {
+        const Op *arrival = op_arrival(op);
+        if (!op_int(op, "late", 0)) continue;
+        if (!arrival) return arena_printf(mem, "@%s: %s never arrives", f->name,
+                                          optab[op->kind].name);
+        for (int i = 0; i < op->nin + op->nout; i++) {
+            const Value *v = i < op->nout ? op->out[i] : op->in[i - op->nout];
+            bool kept = false;
+            for (int k = 0; k < arrival->nin; k++) kept |= arrival->in[k] == v;
+            if (!kept) return arena_printf(mem, "@%s: %%%s is not kept until it arrives",
+                                           f->name, v->name);
+            if (i >= op->nout || value_uses(f, v) == 1) continue;
+            return arena_printf(mem, "@%s: %%%s is used in flight", f->name, v->name);
         }
     }
     return NULL;
@@ -122,7 +157,9 @@ static const char *check_func(Arena *mem, Func *f) {
     for (const Op *op = f->first; op; op = op->next) {
         for (int i = 0; i < op->nout; i++) span[n++] = value_span(f, op->out[i]);
         int64_t bytes = op_int(op, "ws_bytes", 0), at = op_int(op, "ws", 0);
-        if (bytes) span[n++] = (Span){0, at, at + bytes, op->id, op->id, NULL};
+        const Op *arrival = op_arrival(op);
+        int done = arrival ? arrival->id : op->id;
+        if (bytes) span[n++] = (Span){0, at, at + bytes, op->id, done, NULL};
     }
     for (int i = 0; i < n; i++) {
         bool frame = span[i].space == 0;
@@ -152,7 +189,8 @@ static const char *check_func(Arena *mem, Func *f) {
 const char *memplan_check(Arena *mem, const Module *m) {
     for (Func *f = m->first; f; f = f->next) {
         if (f->role == ROLE_KERNEL) continue;
-        const char *why = check_func(mem, f);
+        const char *why = check_flight(mem, f);
+        if (!why) why = check_func(mem, f);
         if (!why) why = check_arguments(mem, f);
         if (!why) why = check_shared(mem, f);
         if (why) return why;

@@ -92,9 +92,22 @@ static bool may_overwrite(MemPlan *p, const Op *op, int i, int j) {
     return i == j && (i == 0 || (optab[op->kind].flags & F_COMM));
 }
 
+/* When op is done: a late collective at its arrive. */
+static const Op *end_of(const Op *op) {
+    const Op *arrival = op_arrival(op);
+    return arrival ? arrival : op;
+}
+
+/* Does nobody read v's buffer once op has begun, but op itself (and only once)? */
 static bool dies_at(MemPlan *p, const Value *v, const Op *op) {
     int x = root(p, v->id);
-    if (p->last[x] != op->id) return false;
+    const Op *end = end_of(op);
+    if (p->last[x] != end->id) return false;
+    for (const Op *at = op; at != end; at = at->next) {
+        for (int i = 0; i < at->nin && at != op; i++) {
+            if (root(p, at->in[i]->id) == x) return false;
+        }
+    }
     for (int i = 0, n = 0; i < op->nin; i++) {
         if (root(p, op->in[i]->id) == x && ++n > 1) return false;
     }
@@ -125,7 +138,8 @@ static Value *insert_copy(Func *f, Op *before, Value *v) {
 
 static void join_views(MemPlan *p) {
     for (Op *op = p->f->first; op; op = op->next) {
-        if (optab[op->kind].flags & F_VIEW) join(p, op->in[0], op->out[0]);
+        if (!(optab[op->kind].flags & F_VIEW)) continue;
+        for (int i = 0; i < op->nout; i++) join(p, op->in[i], op->out[i]);
     }
 }
 
@@ -265,8 +279,8 @@ static void place_frame(MemPlan *p) {
         int64_t bytes = workspace(p, op);
         if (!bytes) continue;
         Buffer *b = all[n++] = NEW(p->mem, Buffer);
-        *b = (Buffer){.nth = n, .bytes = align_up(bytes), .first = op->id, .last = op->id,
-                      .workspace_of = op};
+        *b = (Buffer){.nth = n, .bytes = align_up(bytes), .first = op->id,
+                      .last = end_of(op)->id, .workspace_of = op};
         op_set_int(op, "ws_bytes", bytes);
     }
     qsort(all, (size_t)n, sizeof *all, by_size);

@@ -34,6 +34,7 @@ static void set_option(PassOptions *o, const char *text) {
     if (!strncmp(text, "micro_batches=", 14)) o->micro_batches = (int64_t)v;
     else if (!strncmp(text, "optimizer=", 10)) o->optimizer = eq + 1;
     else if (!strncmp(text, "bucket_bytes=", 13)) o->bucket_bytes = (int64_t)v;
+    else if (!strncmp(text, "overlap=", 8)) o->overlap = (int)v;
     else if (!strncmp(text, "zero=", 5)) o->zero_level = (int)v;
     else if (!strncmp(text, "zero_axes=", 10)) o->zero_axes = eq + 1;
     else if (!strncmp(text, "zero_threshold_bytes=", 21)) o->zero_threshold_bytes = (int64_t)v;

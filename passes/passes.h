@@ -25,6 +25,9 @@ typedef struct PassOptions {
     const char *zero_axes; /* "dp.cp" */
     int64_t zero_threshold_bytes;
     int64_t bucket_bytes; /* bucket: operands of one collective; 0 = one each */
+    /* bucket, overlap: collectives beside other work: 0 never, 1 where it pays, 2 wherever
+     * there is any work (for tests) */
+    int overlap;
     /* train */
     int64_t micro_batches; /* runs of the model a step; 0 = 1 */
     const char *optimizer; /* "adamw" or "sgd"; NULL = adamw */

@@ -12,10 +12,10 @@ static double seconds[ARRAY_LEN(passtab)];
 
 const char train_passes[] =
     "simplify,seed,zero,autodiff,simplify,train,simplify,shard,reshard,collect,simplify,"
-    "localize,simplify,bucket,expand,simplify,epilogue,fuse,memplan";
+    "localize,simplify,bucket,expand,simplify,epilogue,fuse,overlap,memplan";
 const char forward_passes[] =
     "simplify,seed,zero,shard,reshard,collect,simplify,localize,simplify,bucket,expand,"
-    "simplify,epilogue,fuse,memplan";
+    "simplify,epilogue,fuse,overlap,memplan";
 const char predict_passes[] = "simplify,place,expand,simplify,epilogue,fuse,memplan";
 
 PassOptions pass_options_default(void) {

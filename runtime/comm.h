@@ -82,6 +82,21 @@ int64_t comm_workspace_bytes(CommKind kind, int members, const CommPart *part, i
  * (their sums have an order of their own). */
 void comm_run(CommKind kind, unsigned axes, const CommPart *part, int n, void *workspace);
 
+/* Such collectives beside other work: comm_begin returns a ticket, comm_wait returns when
+ * that one is done (0: it is already). Until then its parts, workspace and memory are in
+ * use. Collectives run in the order of these calls, comm_run included, which waits for all
+ * that were begun. With comm_progress(true) a thread of its own runs them, if there is more
+ * than one rank and MPI allows it; else comm_begin does, before it returns. Says whether
+ * there is a thread. All of it from the thread that called comm_start, which may call
+ * nothing else of comm.h while a collective is under way. */
+bool comm_progress(bool thread);
+int64_t comm_begin(CommKind kind, unsigned axes, const CommPart *part, int n,
+                   void *workspace);
+void comm_wait(int64_t ticket);
+/* Does this host have a core for such a thread of each of its ranks, beside those of
+ * rt_threads()? */
+bool comm_core_is_free(void);
+
 /* Seconds spent inside comm_run since the start and bytes sent by this rank, for reports.
  * STATOR_COMM=mpi counts the bytes that comm_run would have sent. */
 typedef struct CommStats {

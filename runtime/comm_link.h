@@ -34,6 +34,9 @@ void link_wait(int slot);
 /* More threads than cores on this host: give up the core while waiting. */
 void link_yield_when_idle(bool yield);
 
+/* May another thread than the one of comm_start send and receive, one at a time? */
+bool link_allows_threads(void);
+
 /* MPI's collectives on contiguous memory, at most LINK_MAX_BYTES per member. */
 typedef enum LinkSum { LINK_SUM, LINK_MAX } LinkSum;
 void link_all_reduce(const Group *g, void *data, int64_t count, DType dtype, LinkSum how);

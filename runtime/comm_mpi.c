@@ -1,5 +1,6 @@
 /* comm_mpi.c - processes and messages by MPI; no other file includes mpi.h. MPI is called
- * from the thread that called comm_start alone. Every call is checked: a failure is
+ * from the thread that called comm_start, or instead from the one of comm_queue.c, never
+ * from two at a time. Every call is checked: a failure is
  * reported with its name, rank and host, and ends all ranks. */
 #define _GNU_SOURCE
 #include "comm_link.h"
@@ -16,6 +17,7 @@ enum { TAG_CONTROL = 1, TAG_LINK = 2, EXIT_NETWORK = 1, MAX_GROUPS = 64 };
 
 static MPI_Comm world; /* a copy of MPI_COMM_WORLD: nobody else's messages */
 static bool started;
+static int thread_level; /* that MPI grants */
 
 static _Noreturn void call_failed(int rc, const char *call) {
     char text[MPI_MAX_ERROR_STRING + 1] = "";
@@ -113,7 +115,7 @@ void comm_start(void) {
     sigset_t all, before; /* MPI's helper threads take no signals meant for this one */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    CALL(MPI_Init_thread, NULL, NULL, MPI_THREAD_FUNNELED, &provided);
+    CALL(MPI_Init_thread, NULL, NULL, MPI_THREAD_SERIALIZED, &provided);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     started = true;
     CALL(MPI_Comm_set_errhandler, MPI_COMM_WORLD, MPI_ERRORS_RETURN);
@@ -123,6 +125,7 @@ void comm_start(void) {
              "this MPI library does not allow threads beside it; use one built "
              "with MPI_THREAD_FUNNELED or more");
     }
+    thread_level = provided;
     CALL(MPI_Comm_dup, MPI_COMM_WORLD, &world); /* error handler too */
     CALL(MPI_Comm_rank, world, &comm_world.rank);
     CALL(MPI_Comm_size, world, &comm_world.size);
@@ -131,8 +134,13 @@ void comm_start(void) {
     if (comm_world.size > 1) exit_hook = end_others;
 }
 
+bool link_allows_threads(void) {
+    return started && thread_level >= MPI_THREAD_SERIALIZED;
+}
+
 void comm_end(void) {
     if (!started) return;
+    comm_progress(false);
     fflush(NULL);
     exit_hook = NULL;
     CALL(MPI_Finalize);

@@ -52,5 +52,9 @@ int64_t rt_coord(int64_t axis);
 enum { RT_PART_NUMBERS = 7 };
 void rt_collective(int64_t kind, int64_t axes, int64_t n, const int64_t *shape, void *ws);
 int64_t rt_collective_bytes(int64_t n);
+/* The same in two halves; between them the workspace is in use. */
+void rt_collective_begin(int64_t kind, int64_t axes, int64_t n, const int64_t *shape,
+                         void *ws);
+void rt_collective_wait(int64_t n, const void *ws);
 
 #endif

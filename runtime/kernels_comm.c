@@ -10,13 +10,22 @@ static int64_t align_up(int64_t n) {
     return (n + 63) & ~(int64_t)63;
 }
 
-int64_t rt_collective_bytes(int64_t n) {
-    return align_up(n * 2 * (int64_t)sizeof(void *)) + align_up(n * (int64_t)sizeof(CommPart));
+/* The workspace: addresses, parts, a ticket, staging. */
+static int64_t parts_at(int64_t n) {
+    return align_up(n * 2 * (int64_t)sizeof(void *));
 }
 
-void rt_collective(int64_t kind, int64_t axes, int64_t n, const int64_t *shape, void *ws) {
+static int64_t ticket_at(int64_t n) {
+    return parts_at(n) + align_up(n * (int64_t)sizeof(CommPart));
+}
+
+int64_t rt_collective_bytes(int64_t n) {
+    return ticket_at(n) + align_up((int64_t)sizeof(int64_t));
+}
+
+static CommPart *make_parts(int64_t n, const int64_t *shape, void *ws) {
     void **address = ws;
-    CommPart *part = (void *)((char *)ws + align_up(n * 2 * (int64_t)sizeof(void *)));
+    CommPart *part = (void *)((char *)ws + parts_at(n));
     for (int64_t i = 0; i < n; i++) {
         const int64_t *v = shape + i * RT_PART_NUMBERS;
         part[i] = (CommPart){.from = address[2 * i], .to = address[2 * i + 1],
@@ -24,6 +33,22 @@ void rt_collective(int64_t kind, int64_t axes, int64_t n, const int64_t *shape, 
                              .join_before = v[3], .join_each = v[4], .join_after = v[5],
                              .dtype = (DType)v[6]};
     }
-    comm_run((CommKind)kind, (unsigned)axes, part, (int)n,
+    return part;
+}
+
+void rt_collective(int64_t kind, int64_t axes, int64_t n, const int64_t *shape, void *ws) {
+    comm_run((CommKind)kind, (unsigned)axes, make_parts(n, shape, ws), (int)n,
              (char *)ws + rt_collective_bytes(n));
+}
+
+void rt_collective_begin(int64_t kind, int64_t axes, int64_t n, const int64_t *shape,
+                         void *ws) {
+    int64_t *ticket = (void *)((char *)ws + ticket_at(n));
+    *ticket = comm_begin((CommKind)kind, (unsigned)axes, make_parts(n, shape, ws), (int)n,
+                         (char *)ws + rt_collective_bytes(n));
+}
+
+void rt_collective_wait(int64_t n, const void *ws) {
+    const int64_t *ticket = (const void *)((const char *)ws + ticket_at(n));
+    comm_wait(*ticket);
 }

@@ -1,4 +1,4 @@
-/* run_ir.c - run_ir FILE.ir THREADS CPU: on every rank of the module's mesh, the compiled
+/* run_ir.c - run_ir FILE.ir THREADS CPU [overlap]: on every rank of the module's mesh, the compiled
  * program of a module of level local against the interpreter, which runs all ranks in one
  * process. Ends with 0 when every result of every rank agrees, run for run the same bits,
  * and all ranks compiled the same text. */
@@ -8,7 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-static const char passes[] = "expand,simplify,epilogue,fuse,memplan";
+static const char passes[] = "expand,simplify,epilogue,fuse,overlap,memplan";
 
 static Func *entry_of(const Module *m) {
     for (Func *f = m->first; f; f = f->next) {
@@ -69,7 +69,8 @@ int main(int argc, char **argv) {
     Arena *mem = arena_new();
     size_t n;
     comm_start();
-    if (argc != 4) fail(EXIT_CONFIG, "usage: run_ir FILE.ir THREADS CPU");
+    bool overlap = argc == 5 && !strcmp(argv[4], "overlap");
+    if (argc != 4 && !overlap) fail(EXIT_CONFIG, "usage: run_ir FILE.ir THREADS CPU [overlap]");
     char *text = file_read(mem, argv[1], 1 << 20, &n, EXIT_DATA);
     Module *m = module_parse(mem, argv[1], text, n);
     Func *f = entry_of(m);
@@ -77,9 +78,11 @@ int main(int argc, char **argv) {
     Tensor ***arg = sample_arguments(mem, f), ***want = sample_results(mem, f);
     interp_run(mem, f, arg, want);
     PassOptions po = pass_options_default();
+    po.overlap = overlap ? 2 : 0;
     CompileOptions co = {.cpu = argv[3], .threads = atoi(argv[2]), .no_cache = true};
     Program *p = program_make(mem, module_clone(mem, m), passes, &po, &co);
     program_allocate(p, NULL, 0);
+    if (comm_progress(overlap) != (overlap && comm_size() > 1)) die("no thread for messages");
     run_once(p, arg[comm_rank()]);
     int64_t wrong = 0;
     for (int i = 0; i < p->entry->nret; i++) {
@@ -87,6 +90,7 @@ int main(int argc, char **argv) {
     }
     uint64_t bits = hash_results(p);
     for (int k = 0; k < 3; k++) {
+        comm_progress(overlap && k < 2);
         run_once(p, arg[comm_rank()]);
         if (hash_results(p) == bits) continue;
         printf("rank %d: run %d has other bits\n", comm_rank(), k + 2);

@@ -52,6 +52,8 @@ static void set_option(Case *c, const char *text) {
         c->options.zero_axes = text + 10;
     else if (!strncmp(text, "zero_threshold_bytes=", 21))
         c->options.zero_threshold_bytes = atoi(text + 21);
+    else if (!strncmp(text, "overlap=", 8))
+        c->options.overlap = atoi(text + 8);
     else if (!strncmp(text, "bucket_bytes=", 13))
         c->options.bucket_bytes = atoi(text + 13);
     else

@@ -11,11 +11,13 @@ static int ranks_of(Arena *mem, const char *path) {
     return mesh_ranks(&module_parse(mem, path, text, n)->mesh);
 }
 
+static const char *also = ""; /* a further argument */
+
 static void check_file(const char *path, int threads, const char *cpu) {
     Arena *mem = arena_new();
     EXPECT_MPI(ranks_of(mem, path), "",
-               arena_printf(mem, "%s/tests/mpi/mpi_run_ir %s %d %s", BUILD_DIR, path, threads,
-                            cpu));
+               arena_printf(mem, "%s/tests/mpi/mpi_run_ir %s %d %s %s", BUILD_DIR, path,
+                            threads, cpu, also));
     arena_free(mem);
 }
 
@@ -92,6 +94,17 @@ TEST(steps_made_by_passes) {
         check_file(made_program(mem, i), 1, i % 2 ? "native" : "x86-64-v3");
     }
     arena_free(mem);
+}
+
+/* Messages by a thread beside the rest: results as of the interpreter, the same bits as
+ * without the thread. */
+TEST(beside_other_work) {
+    also = "overlap";
+    check_folder(1, "native");
+    Arena *mem = arena_new();
+    for (int i = 0; i < ARRAY_LEN(made); i++) check_file(made_program(mem, i), 1, "native");
+    arena_free(mem);
+    also = "";
 }
 
 /* The program must see what differs: another number of ranks than the mesh has is refused. */

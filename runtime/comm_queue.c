@@ -1,0 +1,116 @@
+/* comm_queue.c - collectives beside other work. One thread begins them and waits for them,
+ * another runs them, in the order they were begun; whoever wants to run one by itself
+ * waits until the queue is empty. So every rank runs its collectives in the order of its
+ * program, which is the same on all, and one thread at a time is inside MPI. */
+#define _GNU_SOURCE
+#include "comm_queue.h"
+#include "comm_link.h"
+#include "rt.h"
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+
+enum { QUEUE_LENGTH = 64 };
+
+typedef struct Request {
+    CommKind kind;
+    unsigned axes;
+    const CommPart *part;
+    int n;
+    void *workspace;
+} Request;
+
+/* Tickets count from 1; a request is in queue[ticket % QUEUE_LENGTH] until it is done. */
+static struct {
+    Request queue[QUEUE_LENGTH];
+    atomic_llong begun, done;
+    bool stop; /* under lock */
+    pthread_mutex_t lock;
+    pthread_cond_t work, ended;
+    pthread_t thread;
+    bool running;
+} q = {.lock = PTHREAD_MUTEX_INITIALIZER,
+       .work = PTHREAD_COND_INITIALIZER,
+       .ended = PTHREAD_COND_INITIALIZER};
+
+static void *progress(void *unused) {
+    (void)unused;
+    rt_unbind_thread();
+    for (int64_t ticket = 1;; ticket++) {
+        pthread_mutex_lock(&q.lock);
+        while (q.begun < ticket && !q.stop) pthread_cond_wait(&q.work, &q.lock);
+        bool over = q.begun < ticket;
+        pthread_mutex_unlock(&q.lock);
+        if (over) return NULL;
+        Request *r = &q.queue[ticket % QUEUE_LENGTH];
+        comm_run_now(r->kind, r->axes, r->part, r->n, r->workspace);
+        pthread_mutex_lock(&q.lock);
+        q.done = ticket;
+        pthread_cond_signal(&q.ended);
+        pthread_mutex_unlock(&q.lock);
+    }
+}
+
+static void begin_thread(void) {
+    sigset_t all, before; /* signals are meant for the main thread */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    q.stop = false;
+    q.begun = q.done = 0;
+    if (pthread_create(&q.thread, NULL, progress, NULL) != 0) {
+        fail(EXIT_CONFIG, "no thread can be started for communication: this user has too "
+                          "many; write parallel.overlap off");
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    q.running = true;
+}
+
+static void end_thread(void) {
+    comm_drain();
+    pthread_mutex_lock(&q.lock);
+    q.stop = true;
+    pthread_cond_signal(&q.work);
+    pthread_mutex_unlock(&q.lock);
+    pthread_join(q.thread, NULL);
+    q.running = false;
+}
+
+bool comm_core_is_free(void) {
+    int64_t busy = (int64_t)comm_world.local_size * (rt_threads() + 1);
+    return busy <= comm_world.local_cores;
+}
+
+bool comm_progress(bool thread) {
+    bool want = thread && comm_world.size > 1 && link_allows_threads();
+    if (want && !q.running) begin_thread();
+    if (!want && q.running) end_thread();
+    return q.running;
+}
+
+void comm_wait(int64_t ticket) {
+    if (!ticket || q.done >= ticket) return;
+    pthread_mutex_lock(&q.lock);
+    while (q.done < ticket) pthread_cond_wait(&q.ended, &q.lock);
+    pthread_mutex_unlock(&q.lock);
+}
+
+void comm_drain(void) {
+    if (q.running) comm_wait(q.begun);
+}
+
+int64_t comm_begin(CommKind kind, unsigned axes, const CommPart *part, int n,
+                   void *workspace) {
+    if (!q.running) {
+        comm_run_now(kind, axes, part, n, workspace);
+        return 0;
+    }
+    int64_t ticket = q.begun + 1;
+    if (ticket > QUEUE_LENGTH) comm_wait(ticket - QUEUE_LENGTH);
+    q.queue[ticket % QUEUE_LENGTH] = (Request){kind, axes, part, n, workspace};
+    pthread_mutex_lock(&q.lock);
+    q.begun = ticket;
+    pthread_cond_signal(&q.work);
+    pthread_mutex_unlock(&q.lock);
+    return ticket;
+}

@@ -1,0 +1,174 @@
+/* overlap.c - collectives beside other work: the program means the same to the bit, and
+ * memory in use by messages under way is nobody else's. Modules of tests/ir made into
+ * steps of a mesh, every collective as early and as late as can be. */
+#include "../../ir/ir.h"
+#include "../../ir/sample.h"
+#include "../../passes/passes.h"
+#include "../test.h"
+
+static const char to_fused[] =
+    "simplify,seed,zero,autodiff,simplify,train,simplify,shard,reshard,collect,simplify,"
+    "localize,simplify,bucket,expand,simplify,epilogue,fuse";
+
+static const struct {
+    const char *file, *mesh;
+    int zero, micro_batches;
+    Annotation seed[3];
+} programs[] = {
+    {"mlp", "dp=2, tp=2", 3, 1, {{"x", "dp,-", "-s"}, {"w1", "-,tp", "-s"}}},
+    {"tiny_gpt", "dp=2", 1, 1, {{"tokens", "dp,-", "-s"}, {"labels", "dp,-", "-s"}}},
+    {"tiny_gpt", "dp=2", 2, 2, {{"tokens", "dp,-", "-s"}, {"labels", "dp,-", "-s"}}},
+    {"tiny_gpt", "dp=2", 3, 1, {{"tokens", "dp,-", "-s"}, {"labels", "dp,-", "-s"}}},
+    {"tiny_gpt", "tp=2", 0, 1, {{"wqkv", "-,-,tp,-", "-s"}, {"wi", "-,tp", "-s"}}},
+    {"dropout", "dp=2, cp=2", 0, 2, {{"x", "dp,cp,-", "-s"}}},
+};
+
+static int64_t workspace_of(const Op *op, void *ctx) {
+    (void)ctx;
+    return optab[op->kind].flags & F_COMM ? 256 : 0;
+}
+
+static Module *made(Arena *mem, int i, int overlap, const char *more) {
+    size_t n;
+    char *path = arena_printf(mem, "%s/ir/%s.ir", tests_dir(), programs[i].file);
+    char *text = file_read(mem, path, 1 << 20, &n, EXIT_CONFIG), *at = strstr(text, "mesh()");
+    EXPECT(at);
+    *at = 0;
+    text = arena_printf(mem, "%smesh(%s)%s", text, programs[i].mesh, at + strlen("mesh()"));
+    Module *m = module_parse(mem, path, text, strlen(text));
+    PassOptions o = pass_options_default();
+    o.zero_level = programs[i].zero;
+    o.zero_axes = programs[i].zero ? "dp" : "";
+    o.micro_batches = programs[i].micro_batches;
+    o.annotation = programs[i].seed;
+    while (o.nannotations < 3 && programs[i].seed[o.nannotations].pattern) o.nannotations++;
+    o.overlap = overlap;
+    o.workspace_bytes = workspace_of;
+    passes_run(m, arena_printf(mem, "%s%s", to_fused, more), &o);
+    return m;
+}
+
+static Func *entry(const Module *m) {
+    for (Func *f = m->first; f; f = f->next) {
+        if (func_is_entry(f)) return f;
+    }
+    test_fail(__FILE__, __LINE__, "no entry");
+}
+
+static Tensor ***results(Arena *mem, const Module *m) {
+    Func *f = entry(m);
+    Tensor ***ret = sample_results(mem, f);
+    interp_run(mem, f, sample_arguments(mem, f), ret);
+    return ret;
+}
+
+static int late_ops(const Module *m) {
+    int n = 0;
+    for (Func *f = m->first; f; f = f->next) {
+        for (Op *op = f->first; op; op = op->next) n += op_arrival(op) != NULL;
+    }
+    return n;
+}
+
+/* The program without, with, and with memory planned. */
+TEST_LIMIT(same_bits, 120) {
+    for (int i = 0; i < ARRAY_LEN(programs); i++) {
+        Arena *mem = arena_new();
+        Module *plain = made(mem, i, 0, ""), *late = made(mem, i, 2, ",overlap");
+        Module *planned = made(mem, i, 2, ",overlap,memplan");
+        EXPECT(late_ops(plain) == 0 && late_ops(late) > 0);
+        EXPECT(late_ops(planned) == late_ops(late));
+        Tensor ***want = results(mem, plain);
+        Tensor ***got[] = {results(mem, late), results(mem, planned)};
+        const Func *f = entry(plain);
+        for (int k = 0; k < 2 * mesh_ranks(&plain->mesh) * f->nret; k++) {
+            int nth = k / 2 % f->nret, rank = k / 2 / f->nret;
+            size_t bytes = (size_t)type_bytes(&f->ret[nth]->ty);
+            if (!memcmp(got[k % 2][rank][nth]->data, want[rank][nth]->data, bytes)) continue;
+            test_fail(__FILE__, __LINE__, "%s on mesh(%s), zero %d: result %d of rank %d%s",
+                      programs[i].file, programs[i].mesh, programs[i].zero, nth, rank,
+                      k % 2 ? ", planned" : "");
+        }
+        arena_free(mem);
+    }
+}
+
+/* ---- in flight ---- */
+
+static bool in_frame(const Value *v) {
+    return v->def && v->loc.kind == LOC_FRAME;
+}
+
+/* Puts what op makes where it meets memory of a collective under way. */
+static int spoil(Arena *mem, const Module *m, Func *f, Op *late, Op *op) {
+    int spoilt = 0;
+    for (int k = 0; k <= late->nin + late->nout; k++) {
+        const Value *v = k < late->nin ? late->in[k]
+                         : k < late->nin + late->nout ? late->out[k - late->nin] : NULL;
+        int64_t at = v ? v->loc.at : op_int(late, "ws", 0);
+        if (v && !in_frame(v)) continue;
+        for (int i = 0; i < op->nout; i++) {
+            Value *made_here = op->out[i];
+            int64_t old = made_here->loc.at, bytes = type_bytes(&made_here->ty);
+            bool view = optab[op->kind].flags & F_VIEW;
+            if (!in_frame(made_here) || view || at + bytes > f->frame_bytes) continue;
+            made_here->loc.at = at;
+            if (!memplan_check(mem, m)) {
+                test_fail(__FILE__, __LINE__, "@%s: %%%s on memory of %s under way", f->name,
+                          made_here->name, optab[late->kind].name);
+            }
+            made_here->loc.at = old;
+            spoilt++;
+        }
+    }
+    return spoilt;
+}
+
+TEST_LIMIT(memory_in_flight, 120) {
+    int spoilt = 0;
+    for (int i = 0; i < ARRAY_LEN(programs); i++) {
+        Arena *mem = arena_new();
+        Module *m = made(mem, i, 2, ",overlap,memplan");
+        for (Func *f = m->first; f; f = f->next) {
+            func_number(f);
+            for (Op *late = f->first; late; late = late->next) {
+                Op *end = op_arrival(late);
+                for (Op *op = late->next; end && op != end; op = op->next) {
+                    spoilt += spoil(mem, m, f, late, op);
+                }
+            }
+        }
+        EXPECT(memplan_check(mem, m) == NULL);
+        arena_free(mem);
+    }
+    EXPECT(spoilt > 100);
+}
+
+/* A use before the arrival, an operand or a result that the arrival does not keep, and an
+ * arrival that is not there. */
+TEST(checker_wants_arrivals) {
+    Arena *mem = arena_new();
+    static const char text[] =
+        "module @t mesh(a=2) level(fused)\n"
+        "func @f:step(%x: f32[64]) -> (f32[64], f32[64]) {\n"
+        "  %b = copy %x : f32[64]\n"
+        "  %s = all_reduce %b {axis=\"a\"; late=1} : f32[64]\n"
+        "  %c = copy %x : f32[64]\n"
+        "  %t = arrive %s, %b : f32[64]\n"
+        "  return %c, %t\n}\n";
+    Module *m = module_parse(mem, "t", text, sizeof text - 1);
+    PassOptions o = pass_options_default();
+    passes_run(m, "memplan", &o);
+    Op *copy = m->first->first, *late = copy->next, *between = late->next, *end = between->next;
+    EXPECT(memplan_check(mem, m) == NULL);
+    Value *x = between->in[0];
+    between->in[0] = late->out[0];
+    EXPECT(strstr(memplan_check(mem, m), "%s is used in flight"));
+    between->in[0] = x;
+    end->nin = 1;
+    EXPECT(strstr(memplan_check(mem, m), "%b is not kept until it arrives"));
+    end->nin = 2;
+    end->in[0] = copy->out[0];
+    EXPECT(strstr(memplan_check(mem, m), "all_reduce never arrives"));
+    arena_free(mem);
+}
