@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# ranks.sh - a training step of GPT-2 124M on 2 ranks of 1 thread against 1 rank of 2 threads,
+# in one run: data parallel, with optimizer shard, tensor and sequence parallel. Prints the
+# fastest step of each and the ratio to one rank; the mark is 0.85.
+#     bench/ranks.sh [ROUNDS] [STEPS]     (default 2 rounds of 3 steps; about 10 minutes)
+set -eu
+cd "$(dirname "$0")/.."
+stator=${STATOR:-build/stator}
+rounds=${1:-2} steps=${2:-3}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+pc=parallel_config
+common="configs/gpt2_124m.yaml --train_dataset.data_loader.type TextFile
+    --dataset_dir embedded --runner_config.max_steps $steps --$pc.micro_batch_num 1
+    --callbacks.CheckpointMonitor.save_checkpoint_steps 0 --resume never"
+two="launch -n 2 --threads 1 train $common"
+declare -A words=(
+    [one]="train $common --runner_config.batch_size 4"
+    [dp2]="$two --$pc.data_parallel 2 --runner_config.batch_size 2"
+    [dp2_zero1]="$two --$pc.data_parallel 2 --runner_config.batch_size 2
+        --$pc.optimizer_shard True
+        --parallel.parallel_optimizer_config.optimizer_level level1"
+    [tp2_sp]="$two --$pc.model_parallel 2 --$pc.sequence_parallel True
+        --runner_config.batch_size 4"
+)
+
+run() { # the fastest step of one run, without the first
+    # shellcheck disable=SC2086
+    $stator ${words[$1]} --output_dir "$work/run" >"$work/log" 2>&1 || {
+        cat "$work/log" >&2
+        exit 1
+    }
+    sed -n '2,$s/.*"seconds": *\([0-9.]*\).*/\1/p' "$work/run/metrics.jsonl" | sort -n | head -1
+    rm -rf "$work/run"
+}
+
+declare -A best
+for _ in $(seq "$rounds"); do
+    for name in one dp2 dp2_zero1 tp2_sp; do
+        seconds=$(run "$name")
+        best[$name]=$(printf '%s\n%s\n' "${best[$name]:-1e9}" "$seconds" | sort -g | head -1)
+        echo "$name $seconds s"
+    done
+done
+echo
+for name in one dp2 dp2_zero1 tp2_sp; do
+    awk -v n="$name" -v a="${best[one]}" -v b="${best[$name]}" \
+        'BEGIN { printf "%-10s %8.2f s a step, %.2f of one rank\n", n, b, a / b }'
+done
