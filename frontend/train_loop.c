@@ -28,9 +28,9 @@ void train_hold_signals(void) {
     signal(SIGXFSZ, SIG_IGN);
 }
 
-/* Takes a signal that has come to any rank; all take it after the same step. From then on a
- * second one ends the process at once. A rank that has heard of the signal from others goes
- * on waiting: its own may still be on the way. */
+/* Takes a signal that has come to any rank; all take it after the same step. From then on
+ * a second one ends the process at once. A rank that has heard of the signal from others
+ * goes on waiting: its own may still be on the way. */
 static void take_signal(void) {
     sigset_t set = stop_signals();
     int mine = sigtimedwait(&set, NULL, &(struct timespec){0});
