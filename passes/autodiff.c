@@ -168,11 +168,15 @@ static void remake_moves(Pair *p, Op *last) {
     }
 }
 
-/* A gradient lies like its parameter, or is sharded over the copies of it at once. */
-static void place_gradient(const PassOptions *o, const Func *f, int i, Value *grad) {
+/* A gradient lies like its parameter, or is sharded over the copies of it at once. What is
+ * made once a step (`once`) is sharded at once for the states' sake too, if that can go on
+ * beside the rest of backward: the bytes are the same. */
+static void place_gradient(const PassOptions *o, const Func *f, int i, Value *grad,
+                           bool once) {
     if (!grad || !grad->def) return;
     const Type *ty = &f->arg[i]->ty;
-    if (arg_float(f, i, "zero", 0) >= 2) grad->ty = zero_type(f->mod, o, ty);
+    int least = once && o->overlap && o->micro_batches <= 1 ? 1 : 2;
+    if (arg_float(f, i, "zero", 0) >= least) grad->ty = zero_type(f->mod, o, ty);
     else lie_like(grad, ty);
 }
 
@@ -269,7 +273,7 @@ static void split(Module *m, Pair *p, Op *last, Value **cot, int ncot, Value **g
     for (int i = 0; i < p->f->narg; i++) {
         if (!grads[i]) continue;
         grads[i] = map[grads[i]->id];
-        place_gradient(o, w, i, grads[i]);
+        place_gradient(o, w, i, grads[i], !acc[i]);
     }
     bwd_results(p, p->bwd, grads, acc);
     w->narg -= ncot;
@@ -452,7 +456,7 @@ void pass_autodiff(Module *m, const PassOptions *o) {
     for (int i = 0; i < model->narg; i++) {
         if (!is_param(g, i)) continue;
         Value *grad = d.grad[g->arg[i]->id];
-        place_gradient(o, g, i, grad);
+        place_gradient(o, g, i, grad, true);
         func_ret(g, grad ? grad : zeros(&d.g.b, &g->arg[i]->ty), -1);
     }
     model->role = ROLE_FUNC; /* nobody calls it any more; simplify drops it */
