@@ -62,8 +62,8 @@ static void wait_for_instant(Kills *k, pid_t launch, const char *run, int before
 
 /* Starts the run once more and kills a rank; its exit code. */
 static int run_and_kill(Kills *k, const char *run) {
-    /* mpirun gives the other ranks this much time to follow SIGTERM, which waits until the
-     * next step and so is in vain. With less of it more kills fit in. */
+    /* mpirun gives the other ranks this much time to follow SIGTERM, which waits until
+     * the next step and so is in vain. With less of it more kills fit in. */
     if (k->done % 10) setenv("OMPI_MCA_odls_base_sigkill_timeout", "0", 1);
     else unsetenv("OMPI_MCA_odls_base_sigkill_timeout");
     pid_t rank[RANKS], launch = ranks_start(RANKS, k->config, run, MESH);

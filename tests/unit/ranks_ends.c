@@ -1,0 +1,117 @@
+/* Tests of how several MPI ranks begin and end together: the same configuration and data
+ * or nothing, one compiler, one end when the loss is not a number. */
+#include "../../frontend/commands.h"
+#include "ranks.h"
+
+static int count(const char *text, const char *part) {
+    int n = 0;
+    while ((text = strstr(text, part))) n++, text += strlen(part);
+    return n;
+}
+
+/* Two ranks under plain mpirun, each with words of its own; the exit code. */
+static int run_pair(const char *flags0, const char *words0, const char *flags1,
+                    const char *words1) {
+    const char *first = arena_printf(mem(), "%s train %s", stator_program(), words0);
+    const char *second = arena_printf(mem(), ": -n 1 %s %s train %s", flags1,
+                                      stator_program(), words1);
+    return mpi_run(1, flags0, arena_printf(mem(), "%s %s", first, second));
+}
+
+/* ---- agreement ---- */
+
+/* Rank 1 has `more` words and is refused with `part`, before there is a run folder. */
+static void refuse_pair(const char *more, const char *part) {
+    const char *config = ranks_small_config(4, 4), *run = in_temp("run");
+    const char *words = arena_printf(mem(), "%s --output_dir %s", config, run);
+    int code = run_pair("", words, "", arena_printf(mem(), "%s %s", words, more));
+    const char *said_all = mpi_said();
+    if (code != EXIT_CONFIG || count(said_all, "ranks disagree on the ") != 1 ||
+        !strstr(said_all, "rank 1 on ") || !strstr(said_all, part))
+        test_fail(__FILE__, __LINE__, "exit code %d, wanted 2 and '%s':\n%s", code, part,
+                  said_all);
+    EXPECT(!file_exists(run));
+}
+
+TEST(another_value_of_a_key) {
+    refuse_pair("--lr_schedule.learning_rate 2e-3",
+                "has 'lr_schedule.learning_rate = 0.002', rank 0 has "
+                "'lr_schedule.learning_rate = 0.001'");
+    refuse_pair("--parallel_config.micro_batch_num 1",
+                "has 'parallel_config.micro_batch_num = 1', rank 0 has "
+                "'parallel_config.micro_batch_num = 2'");
+    refuse_pair("--seed 8", "has 'seed = 8', rank 0 has 'seed = 7'");
+}
+
+/* The ranks start in different folders, with another file of the same name in each. */
+TEST(another_file_of_the_same_name) {
+    const char *config = ranks_small_config(4, 4), *run = in_temp("run");
+    const char *here = in_temp("here"), *there = in_temp("there");
+    EXPECT(dir_make(here) == 0 && dir_make(there) == 0);
+    write_text(path_join(mem(), here, "data.txt"), arena_printf(mem(), "%0200d", 1));
+    write_text(path_join(mem(), there, "data.txt"), arena_printf(mem(), "%0201d", 1));
+    const char *words =
+        arena_printf(mem(), "%s --output_dir %s --dataset_dir data.txt", config, run);
+    int code = run_pair(arena_printf(mem(), "-wdir %s", here), words,
+                        arena_printf(mem(), "-wdir %s", there), words);
+    const char *text = mpi_said();
+    if (code != EXIT_CONFIG || !strstr(text, "ranks disagree on the data: rank 1 on ") ||
+        !strstr(text, "'data.txt: 201 tokens") || !strstr(text, "'data.txt: 200 tokens"))
+        test_fail(__FILE__, __LINE__, "exit code %d:\n%s", code, text);
+    EXPECT(!file_exists(run));
+}
+
+/* ---- one compiler ---- */
+
+static int entries(const char *folder) {
+    DIR *d = opendir(folder);
+    int n = 0;
+    for (struct dirent *e; d && (e = readdir(d));) n += e->d_name[0] != '.';
+    if (d) closedir(d);
+    return n;
+}
+
+/* Each rank has a cache of its own: only rank 0's is used, and both train. */
+TEST(rank_0_compiles_for_all) {
+    const char *config = ranks_small_config(4, 4), *run = in_temp("run");
+    const char *cache[2] = {in_temp("cache0"), in_temp("cache1")};
+    const char *words = arena_printf(mem(), "%s --output_dir %s %s", config, run,
+                                     "--parallel_config.model_parallel 2");
+    for (int again = 0; again < 2; again++) {
+        int code = run_pair(arena_printf(mem(), "-x STATOR_CACHE=%s", cache[0]), words,
+                            arena_printf(mem(), "-x STATOR_CACHE=%s", cache[1]), words);
+        if (code) test_fail(__FILE__, __LINE__, "exit code %d:\n%s", code, mpi_said());
+        const Json *plan = json_read(mem(), path_join(mem(), run, "plan.json"), 1 << 20,
+                                     EXIT_DATA);
+        double seconds = json_f64(json_need(plan, "codegen_seconds"));
+        printf("  code on two ranks in %.3f s%s\n", seconds, again ? " (cached)" : "");
+        EXPECT((strstr(mpi_said(), "(from the cache)") != NULL) == (again == 1));
+        EXPECT(entries(cache[0]) > 0 && entries(cache[1]) == 0);
+        remove_all(run);
+    }
+}
+
+/* ---- divergence ---- */
+
+TEST_LIMIT(divergence_ends_all_ranks_after_the_same_step, 120) {
+    const char *config = ranks_small_config(200, 10), *run = in_temp("run");
+    pid_t launch = ranks_start(4, config, run,
+                               "--parallel_config.data_parallel 2 "
+                               "--parallel_config.model_parallel 2 " ZERO_LEVEL(2)
+                               "--runner_wrapper.use_clip_grad False "
+                               "--optimizer.type SGD --lr_schedule.learning_rate 1000 "
+                               "--optimizer.weight_decay 900");
+    ranks_end(launch, EXIT_DIVERGED, "a huge learning rate");
+    int n;
+    const MetricsRow *row = ranks_metrics(run, &n);
+    EXPECT(n >= 1 && n < 200);
+    EXPECT(!isfinite(row[n - 1].loss) || !isfinite(row[n - 1].grad_norm));
+    EXPECT(n == 1 || (isfinite(row[n - 2].loss) && isfinite(row[n - 2].grad_norm)));
+    EXPECT(!file_exists(arena_printf(mem(), "%s/ckpt/step_%08d", run, n)));
+    EXPECT(count(said(), "stator: error: ") == 1);
+    SAID_EXPECT(arena_printf(mem(), "the loss is not a number after step %d", n));
+    for (int r = 0; r < 4; r++) {
+        const char *line = arena_printf(mem(), "ERROR: step %d has loss ", n);
+        EXPECT(count(ranks_log(run, r), line) == 1);
+    }
+}
