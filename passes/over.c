@@ -203,3 +203,21 @@ bool value_is_free(const Value *v, bool *zero) {
     *zero = a && a->f == 0;
     return made_from_nothing(v, 0);
 }
+
+static void drop_axes(Type *t, Axes single) {
+    for (int d = 0; d < t->rank; d++) t->split[d] = axes_normal(t->split[d] & (Axes)~single);
+    t->pending &= (Axes)~single;
+}
+
+void drop_single_axes(Module *m) {
+    Axes single = 0;
+    for (int a = 0; a < m->mesh.naxes; a++) {
+        if (m->mesh.axis[a].size == 1) single |= (Axes)(1u << a);
+    }
+    for (Func *f = m->first; f && single; f = f->next) {
+        for (int i = 0; i < f->narg; i++) drop_axes(&f->arg[i]->ty, single);
+        for (Op *op = f->first; op; op = op->next) {
+            for (int i = 0; i < op->nout; i++) drop_axes(&op->out[i]->ty, single);
+        }
+    }
+}

@@ -33,6 +33,8 @@ Type type_slice(const Type *t);
 Type type_stack(const Type *slice, int64_t n);
 bool type_same_placement(const Type *a, const Type *b);
 bool type_is_split(const Type *t); /* any dimension over any axis */
+/* Splits over axes of one rank are none. */
+void drop_single_axes(Module *m);
 /* A value that may have any placement because every rank can make any part of it from
  * nothing: a constant, or a map of constants and scalars. zero: a pending sum too. */
 bool value_is_free(const Value *v, bool *zero);

@@ -63,11 +63,20 @@ static Value *brought(Func *f, Op *before, Value *v, const Type *ty) {
     return old ? old : build_placed(&b, OP_reshard, NULL, want, v);
 }
 
+/* What a call gives: carried results and those over an argument lie like that argument. */
+static Type call_result(const Op *op, int i) {
+    const Func *f = op_func(op);
+    int carry = (int)op_int(op, "carry", 0), alias = i < carry ? i : f->alias[i];
+    Type ty = alias >= 0 ? f->arg[alias]->ty : f->ret[i]->ty;
+    return op_attr(op, "times") && i >= carry ? type_stack(&ty, op_int(op, "times", 1)) : ty;
+}
+
 /* A result whose annotation is not what the op gives. */
 static void bring_results(Op *op, const Over *o) {
     Func *f = op->fn;
+    bool call = op_attr(op, "fn") != NULL;
     for (int i = 0; i < op->nout; i++) {
-        Type gives = over_result(op, o, i), want = op->out[i]->ty;
+        Type gives = call ? call_result(op, i) : over_result(op, o, i), want = op->out[i]->ty;
         bool zero;
         if (type_same_placement(&gives, &want) || value_is_free(op->out[i], &zero)) continue;
         Builder b = build_before(op);
@@ -93,7 +102,7 @@ static void reshard_func(Module *m, Func *f) {
             if (type_same_placement(&want, &op->in[i]->ty)) continue;
             op->in[i] = brought(f, op, op->in[i], &want);
         }
-        if (!call) bring_results(op, &o);
+        bring_results(op, &o);
     }
     for (int i = 0; i < f->nret; i++) {
         int alias = i < carry ? i : f->alias[i];

@@ -149,6 +149,7 @@ static void place_open(Module *m, const PassOptions *o) {
 }
 
 void pass_seed(Module *m, const PassOptions *o) {
+    drop_single_axes(m);
     if (mesh_ranks(&m->mesh) == 1 && !o->nannotations) return;
     for (int i = 0; i < o->nannotations; i++) {
         const Annotation *a = &o->annotation[i];

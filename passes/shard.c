@@ -135,7 +135,10 @@ static void refuse_conflict(Places *p, const Op *op, const Over *o, const Bids *
     int first = -1;
     if (!(optab[op->kind].flags & F_MAP)) return;
     for (int id = 0; id < o->d.n; id++) {
-        if (!b->strength[id] || !annotated(place(p, b->who[id]))) continue;
+        if (!b->strength[id] || !annotated(place(p, b->who[id])) ||
+            place(p, b->who[id])->seed.open_sum) {
+            continue;
+        }
         if (first < 0) {
             first = id;
             continue;
@@ -344,6 +347,7 @@ static void enter(Shard *s, Places *p, Op *op) {
         Placed *y = place(p, op->out[i]);
         y->ty = leaves_as(callee, &c, i);
         if (c.loop && i >= c.carry) y->ty = type_stack(&y->ty, c.times);
+        if (annotated(y) && !y->seed.open_sum) y->ty = y->seed;
         y->strength = place(callee, c.f->ret[i])->strength;
     }
 }
@@ -423,6 +427,7 @@ static bool try_entry(Module *m, Func *entry) {
 
 void pass_shard(Module *m, const PassOptions *o) {
     (void)o;
+    drop_single_axes(m);
     for (Func *f = m->first; f; f = f->next) {
         if (!func_is_entry(f)) continue;
         while (!try_entry(m, f)) continue;
