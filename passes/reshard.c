@@ -37,14 +37,28 @@ static Value *made_before(Func *f, const Value *v, const Type *ty, const Op *sto
     return NULL;
 }
 
-/* A constant, or a map of constants, made again with the splits of `want`. */
+static Value *brought(Func *f, Op *before, Value *v, const Type *ty);
+
+/* Does the result have a dimension that no operand has? Then every rank can make its part
+ * of it. */
+static bool makes_dimension(const Op *op) {
+    Over o = over_none(op);
+    uint32_t given = 0;
+    if (!(optab[op->kind].flags & F_MAP) || !o.has_dims || op->nout != 1) return false;
+    for (int i = 0; i < op->nin; i++) given |= dims_mask(&o.d, i);
+    return op->nin && (dims_mask(&o.d, op->nin) & ~given) != 0;
+}
+
+/* A constant, a map of constants, or what makes_dimension, made again with the splits of
+ * `want`. */
 static Value *made_again(Builder *b, const Op *op, const Type *want) {
     Value **in = NEW_ARRAY(b->mem, Value *, (size_t)op->nin + 1);
     Over o = over_none(op);
     for (int k = 0; k < want->rank; k++) o.split[o.d.term[op->nin][k]] = want->split[k];
     for (int i = 0; i < op->nin; i++) {
         Type x = over_operand(op, &o, i);
-        in[i] = op->in[i]->ty.rank ? made_again(b, op->in[i]->def, &x) : op->in[i];
+        bool there = type_same_placement(&x, &op->in[i]->ty) || !op->in[i]->ty.rank;
+        in[i] = there ? op->in[i] : brought(b->fn, b->before, op->in[i], &x);
     }
     Op *made = op_again(b, op, in);
     made->out[0]->ty = *want;
@@ -58,6 +72,7 @@ static Value *brought(Func *f, Op *before, Value *v, const Type *ty) {
     want.dt = v->ty.dt;
     Builder b = before ? build_before(before) : build_at_end(f);
     if (value_is_free(v, &zero) && (zero || !want.pending)) return made_again(&b, v->def, &want);
+    if (v->def && !want.pending && makes_dimension(v->def)) return made_again(&b, v->def, &want);
     b.name = v->name;
     Value *old = made_before(f, v, &want, before);
     return old ? old : build_placed(&b, OP_reshard, NULL, want, v);
