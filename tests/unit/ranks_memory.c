@@ -1,0 +1,152 @@
+/* Tests of memory on several ranks: what is resident is what the plan says, and
+ * strategies lower weights, states and activations as they should. */
+#include "ranks.h"
+
+enum { HIDDEN = 512, SEQ = 128, VOCAB = 8192 };
+
+static const char large_yaml[] =
+    "seed: 7\n"
+    "model:\n"
+    "  model_config:\n"
+    "    type: GPT2Config\n"
+    "    vocab_size: %d\n"
+    "    seq_length: %d\n"
+    "    hidden_size: %d\n"
+    "    num_layers: %d\n"
+    "    num_heads: 8\n"
+    "    dropout_prob: 0.0\n"
+    "    attention_probs_dropout_prob: 0.0\n"
+    "train_dataset:\n"
+    "  data_loader: {type: TextFile, dataset_dir: %s}\n"
+    "runner_config: {max_steps: 1000, batch_size: %d}\n"
+    "lr_schedule: {learning_rate: 1.e-3}\n"
+    "callbacks:\n"
+    "  - type: CheckpointMonitor\n"
+    "    save_checkpoint_steps: 0\n";
+
+static const char *large_config(int layers, int batch) {
+    const char *config = in_temp(arena_printf(mem(), "large%d.yaml", layers));
+    write_text(config, arena_printf(mem(), large_yaml, VOCAB, SEQ, HIDDEN, layers,
+                                    ranks_text(), batch));
+    return config;
+}
+
+/* ---- measured ---- */
+
+static int64_t peak_resident(pid_t pid) {
+    char line[256];
+    long long kb = -1;
+    FILE *f = fopen(arena_printf(mem(), "/proc/%d/status", (int)pid), "re");
+    EXPECT(f != NULL);
+    while (fgets(line, sizeof line, f))
+        if (!strncmp(line, "VmHWM:", 6)) kb = atoll(line + 6);
+    fclose(f);
+    EXPECT(kb > 0);
+    return (int64_t)kb * 1024;
+}
+
+static int64_t plan_bytes(const Json *plan, const char *class) {
+    return json_i64(json_need(json_need(plan, "memory_bytes"), class), 0, INT64_MAX);
+}
+
+static int64_t state_bytes(const Json *plan) {
+    return plan_bytes(plan, "weights") + plan_bytes(plan, "optimizer") +
+           plan_bytes(plan, "gradients");
+}
+
+/* Trains some steps on two ranks; each must be as large as planned. Returns the plan. */
+static const Json *measure(const char *config, const char *words) {
+    const char *run = in_temp("run");
+    pid_t rank[2], launch = ranks_start(2, config, run, words);
+    ranks_wait_start(launch, rank, 2);
+    EXPECT(ranks_wait_steps(launch, run, 2));
+    int64_t resident[2] = {peak_resident(rank[0]), peak_resident(rank[1])};
+    kill(rank[0], SIGKILL);
+    ranks_end(launch, 128 + SIGKILL, words);
+    const Json *plan =
+        json_read(mem(), path_join(mem(), run, "plan.json"), 1 << 24, EXIT_DATA);
+    remove_all(run);
+    int64_t planned = json_i64(json_need(plan, "resident_bytes"), 1, INT64_MAX);
+    for (int r = 0; r < 2; r++) {
+        double ratio = (double)resident[r] / (double)planned;
+        printf("  rank %d has %.0f MB of %.0f MB planned: %.3f %s\n", r,
+               (double)resident[r] / 1e6, (double)planned / 1e6, ratio, words);
+        if (!(ratio > 0.95 && ratio < 1.05))
+            test_fail(__FILE__, __LINE__, "rank %d: resident %lld, planned %lld: %s", r,
+                      (long long)resident[r], (long long)planned, words);
+    }
+    return plan;
+}
+
+/* Weights, gradients and both of Adam's states in f32. Where weights are split, two
+ * layers of them are gathered at a time. */
+TEST_LIMIT(resident_as_planned_states_as_split, 180) {
+    static const struct {
+        const char *words;
+        double bytes; /* of a parameter */
+    } cases[] = {
+        {"--parallel_config.data_parallel 2", 16},
+        {ZERO_LEVEL(1), 8 + 8 / 2.0},
+        {ZERO_LEVEL(2), 4 + 12 / 2.0},
+        {ZERO_LEVEL(3), 16 / 2.0},
+        {"--parallel_config.model_parallel 2 --parallel_config.vocab_emb_dp False "
+         "--parallel_config.sequence_parallel True", 16 / 2.0},
+    };
+    if (RANKS_SANITIZED) test_skip("the sanitizer's own memory is not in the plan");
+    const char *config = large_config(8, 1);
+    int64_t activations[ARRAY_LEN(cases)];
+    for (int i = 0; i < ARRAY_LEN(cases); i++) {
+        const Json *plan = measure(config, cases[i].words);
+        int64_t n = json_i64(json_need(plan, "parameters"), 1, INT64_MAX);
+        double bytes = (double)state_bytes(plan) / (double)n;
+        printf("  %.3f bytes a parameter\n", bytes);
+        EXPECT(n > 29000000 && fabs(bytes / cases[i].bytes - 1) < 0.02);
+        activations[i] = plan_bytes(plan, "activations");
+    }
+    double gathered = 2.0 * 4 * (12.0 * HIDDEN * HIDDEN + 13 * HIDDEN);
+    EXPECT(fabs((double)(activations[3] - activations[0]) / gathered - 1) < 0.1);
+}
+
+/* ---- planned ---- */
+
+static const Json *plan_of(const char *config, int ranks, const char *words) {
+    RUN_EXPECT(0, arena_printf(mem(), "plan %s -n %d --json %s", config, ranks, words));
+    const char *text = strchr(said(), '{'); /* behind notes */
+    EXPECT(text != NULL);
+    return json_parse(mem(), "the plan", text, strlen(text), 1 << 24, EXIT_DATA);
+}
+
+/* What a layer keeps for its gradients, from two depths: 16 f32 values for each of the
+ * hidden ones without dropout, of which 4 (what the norms and the first products take)
+ * lie on all ranks of tensor parallelism unless the sequence is split there. */
+TEST_LIMIT(activations_of_a_layer, 120) {
+    static const struct {
+        int ranks;
+        const char *words;
+        double values;
+    } cases[] = {
+        {1, "", 16},
+        {2, "--parallel_config.model_parallel 2", 4 + 12 / 2.0},
+        {2, "--parallel_config.model_parallel 2 --parallel_config.sequence_parallel True",
+         16 / 2.0},
+        {4, "--parallel_config.model_parallel 4", 4 + 12 / 4.0},
+        {4, "--parallel_config.model_parallel 4 --parallel_config.sequence_parallel True",
+         16 / 4.0},
+        {2, "--parallel_config.context_parallel 2", 16 / 2.0},
+        {4, "--parallel_config.context_parallel 4 "
+            "--parallel_config.context_parallel_algo megatron_cp_algo", 16 / 4.0},
+    };
+    const char *shallow = large_config(4, 8), *deep = large_config(8, 8);
+    for (int i = 0; i < ARRAY_LEN(cases); i++) {
+        int64_t a = plan_bytes(plan_of(shallow, cases[i].ranks, cases[i].words),
+                               "activations");
+        int64_t b = plan_bytes(plan_of(deep, cases[i].ranks, cases[i].words),
+                               "activations");
+        double values = (double)(b - a) / 4 / (4.0 * 8 * SEQ * HIDDEN);
+        printf("  %.2f values, wanted %.2f: %s\n", values, cases[i].values,
+               cases[i].words);
+        if (!(fabs(values / cases[i].values - 1) < 0.1))
+            test_fail(__FILE__, __LINE__, "a layer keeps %.2f values, wanted %.2f: %s",
+                      values, cases[i].values, cases[i].words);
+    }
+}
