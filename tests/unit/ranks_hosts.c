@@ -1,0 +1,126 @@
+/* Tests of training on two hosts that share a network and no disk. A host is a process
+ * with its own network, name and mounts; what would go through ssh enters them by nsenter.
+ */
+#define _GNU_SOURCE
+#include "ranks.h"
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+
+enum { HOSTS = 2, RANKS = 4 };
+
+typedef struct Host {
+    pid_t pid;           /* keeps the namespaces */
+    const char *address; /* by which the other host finds it */
+    const char *enter;   /* words before a command to run it there */
+} Host;
+
+/* A disk of its own on `disk`, a name of its own, no network yet. Tells by a byte whether
+ * it could be made, and waits for the end. */
+static _Noreturn void be_host(int number, const char *disk, int tell) {
+    char name[16];
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    snprintf(name, sizeof name, "host%d", number);
+    bool made = unshare(CLONE_NEWNET | CLONE_NEWNS | CLONE_NEWUTS) == 0 &&
+                mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+                mount("none", disk, "tmpfs", 0, "size=64m") == 0 &&
+                sethostname(name, strlen(name)) == 0;
+    ssize_t put = write(tell, made ? "y" : "n", 1);
+    while (put == 1) pause();
+    _exit(1);
+}
+
+static Host host_start(int number, const char *disk) {
+    Host h = {.address = arena_printf(mem(), "10.77.0.%d", number + 1)};
+    int told[2];
+    char answer = 'n';
+    EXPECT(pipe(told) == 0);
+    fflush(NULL);
+    h.pid = fork();
+    EXPECT(h.pid >= 0);
+    if (h.pid == 0) be_host(number, disk, told[1]);
+    close(told[1]);
+    if (read(told[0], &answer, 1) != 1 || answer != 'y')
+        test_skip("namespaces of networks and mounts are not permitted here");
+    close(told[0]);
+    h.enter = arena_printf(mem(), "nsenter -t %d -n -m -u --", (int)h.pid);
+    return h;
+}
+
+static bool shell(const char *command) {
+    return system(arena_printf(mem(), "( %s ) >/dev/null 2>&1", command)) == 0;
+}
+
+/* A cable between the hosts, and the way to start a command on another host. */
+static void connect_hosts(const Host *h) {
+    if (!shell(arena_printf(mem(),
+                            "ip link add wire netns %d type veth peer name wire netns %d",
+                            (int)h[0].pid, (int)h[1].pid)))
+        test_skip("ip cannot make a veth here");
+    Text agent = text_new(mem());
+    text_add(&agent, "#!/bin/sh\ncase $1 in\n");
+    for (int i = 0; i < HOSTS; i++) {
+        EXPECT(shell(arena_printf(mem(), "%s ip link set lo up", h[i].enter)));
+        EXPECT(shell(arena_printf(mem(), "%s ip addr add %s/24 dev wire", h[i].enter,
+                                  h[i].address)));
+        EXPECT(shell(arena_printf(mem(), "%s ip link set wire up", h[i].enter)));
+        text_add(&agent, "%s) shift; exec %s sh -c \"$*\" ;;\n", h[i].address,
+                 h[i].enter);
+    }
+    text_add(&agent, "esac\n");
+    write_text(in_temp("agent"), agent.s);
+    EXPECT(chmod(in_temp("agent"), 0755) == 0);
+    setenv("OMPI_MCA_plm_rsh_agent", in_temp("agent"), 1);
+    setenv("OMPI_MCA_btl", "tcp,self", 1);
+}
+
+/* A file on the disk of a host, seen from here. */
+static const char *on(const Host *h, const char *path) {
+    return arena_printf(mem(), "/proc/%d/root%s", (int)h->pid, path);
+}
+
+/* Trains on all hosts, two ranks on each, started on the first one. */
+static void train(const Host *h, const char *config, const char *run, const char *more) {
+    write_text(in_temp("hosts"), arena_printf(mem(), "%s slots=2\n%s slots=2\n",
+                                              h[0].address, h[1].address));
+    char *words = arena_printf(mem(),
+                               "%s %s launch -n %d --hostfile %s --threads 1 train %s "
+                               "--output_dir %s %s",
+                               h[0].enter, stator_program(), RANKS, in_temp("hosts"),
+                               config, run, more);
+    pid_t pid = mpi_start_words(words);
+    int code = mpi_wait(pid);
+    if (code) test_fail(__FILE__, __LINE__, "exit code %d:\n%s", code, mpi_said());
+}
+
+/* Tensor parallelism within a host, replicas and their split states across hosts. */
+#define MESH                                                                             \
+    "--parallel_config.data_parallel 2 --parallel_config.model_parallel 2 " ZERO_LEVEL(1)
+
+TEST_LIMIT(two_hosts_without_a_shared_disk_train_and_resume, 120) {
+    if (!mpi_available()) test_skip("there is no mpirun");
+    if (!shell("ip -V && nsenter -V")) test_skip("there is no ip, or no nsenter");
+    const char *config = ranks_small_config(12, 6), *disk = in_temp("disk");
+    const char *run = path_join(mem(), disk, "run");
+    const char *whole = path_join(mem(), disk, "whole");
+    const char *first = "ckpt/step_00000006/manifest.json";
+    const char *other = "logs/rank_3.log";
+    EXPECT(dir_make(disk) == 0);
+    Host h[HOSTS];
+    for (int i = 0; i < HOSTS; i++) h[i] = host_start(i, disk);
+    connect_hosts(h);
+    setenv("TMPDIR", disk, 1);
+    train(h, config, whole, MESH "--lr_schedule.total_steps 12");
+    train(h, config, run,
+          MESH "--lr_schedule.total_steps 12 --runner_config.max_steps 6");
+    EXPECT(strstr(mpi_said(), "rank 2 on host1) do not see"));
+    EXPECT(file_exists(on(&h[0], path_join(mem(), run, first))));
+    EXPECT(!file_exists(on(&h[1], path_join(mem(), run, first))));
+    EXPECT(!file_exists(on(&h[0], path_join(mem(), run, other))));
+    EXPECT(file_exists(on(&h[1], path_join(mem(), run, other))));
+    train(h, config, run, MESH "--lr_schedule.total_steps 12");
+    EXPECT(strstr(mpi_said(), "resumed after step 6"));
+    ranks_expect_same_losses(on(&h[0], whole), on(&h[0], run), 12);
+    ranks_expect_same_tensors(on(&h[0], whole), on(&h[0], run), 12);
+    for (int i = 0; i < HOSTS; i++) kill(h[i].pid, SIGKILL);
+}
