@@ -34,10 +34,11 @@ void ranks_choose(Train *t) {
                   (long long)ranks, comm_size(), comm_size() == 1 ? " runs" : "es run");
 }
 
-/* A thread for messages where the key, or a free core, says so. */
+/* A thread for messages where the key says so, or auto where it was measured to pay: a core
+ * is free for it, or messages go to other hosts (docs/communication.md). */
 static void choose_progress(const Train *t) {
     Overlap how = t->strategy.overlap;
-    bool want = how == OVERLAP_THREAD || (how == OVERLAP_AUTO && comm_core_is_free());
+    bool want = how == OVERLAP_THREAD || (how == OVERLAP_AUTO && comm_thread_pays());
     bool got = comm_progress(want && comm_size() > 1);
     if (got || comm_size() == 1 || how != OVERLAP_THREAD) return;
     config_refuse(t->cfg, "parallel.overlap", NULL, "off",

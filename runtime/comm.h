@@ -93,9 +93,9 @@ bool comm_progress(bool thread);
 int64_t comm_begin(CommKind kind, unsigned axes, const CommPart *part, int n,
                    void *workspace);
 void comm_wait(int64_t ticket);
-/* Does this host have a core for such a thread of each of its ranks, beside those of
- * rt_threads()? */
-bool comm_core_is_free(void);
+/* Does such a thread save time? Where this host has a core for that of each of its ranks,
+ * beside those of rt_threads(), or messages go to other hosts. All ranks may differ. */
+bool comm_thread_pays(void);
 
 /* Seconds spent inside comm_run since the start and bytes sent by this rank, for reports.
  * STATOR_COMM=mpi counts the bytes that comm_run would have sent. */

@@ -31,8 +31,10 @@ enum { LINK_SLOTS = 64, LINK_MAX_BYTES = 1 << 30 };
 void link_receive(int slot, int rank, void *to, int64_t bytes);
 void link_send(int slot, int rank, const void *from, int64_t bytes);
 void link_wait(int slot);
-/* More threads than cores on this host: give up the core while waiting. */
-void link_yield_when_idle(bool yield);
+/* What link_wait does between polls: nothing; give the core to who wants it; sleep, when
+ * another thread has work for the core. May be changed while it waits. */
+typedef enum LinkIdle { LINK_SPINS, LINK_YIELDS, LINK_NAPS } LinkIdle;
+void link_when_idle(LinkIdle how);
 
 /* May another thread than the one of comm_start send and receive, one at a time? */
 bool link_allows_threads(void);

@@ -268,10 +268,17 @@ static struct Slot {
     bool busy, receives;
     int rank, bytes;
 } slots[LINK_SLOTS];
-static bool yield_when_idle;
+static _Atomic LinkIdle when_idle;
 
-void link_yield_when_idle(bool yield) {
-    yield_when_idle = yield;
+void link_when_idle(LinkIdle how) {
+    when_idle = how;
+}
+
+static void idle(void) {
+    const struct timespec nap = {.tv_nsec = 50000};
+    LinkIdle how = when_idle;
+    if (how == LINK_NAPS) nanosleep(&nap, NULL);
+    else if (how == LINK_YIELDS) sched_yield();
 }
 
 static struct Slot *take_slot(int slot, int rank, int64_t bytes, bool receives) {
@@ -313,7 +320,7 @@ void link_wait(int slot) {
     for (int done = 0;;) {
         expect_fit(s, MPI_Test(&s->request, &done, &status));
         if (done) break;
-        if (yield_when_idle) sched_yield();
+        idle();
     }
     s->busy = false;
     if (!s->receives) return;

@@ -4,7 +4,6 @@
  * program, which is the same on all, and one thread at a time is inside MPI. */
 #define _GNU_SOURCE
 #include "comm_queue.h"
-#include "comm_link.h"
 #include "rt.h"
 #include <pthread.h>
 #include <sched.h>
@@ -24,7 +23,7 @@ typedef struct Request {
 /* Tickets count from 1; a request is in queue[ticket % QUEUE_LENGTH] until it is done. */
 static struct {
     Request queue[QUEUE_LENGTH];
-    atomic_llong begun, done;
+    atomic_llong begun, done, wanted; /* wanted: somebody waits for that one */
     bool stop; /* under lock */
     pthread_mutex_t lock;
     pthread_cond_t work, ended;
@@ -33,6 +32,12 @@ static struct {
 } q = {.lock = PTHREAD_MUTEX_INITIALIZER,
        .work = PTHREAD_COND_INITIALIZER,
        .ended = PTHREAD_COND_INITIALIZER};
+
+/* Has this host a core for the thread of each of its ranks? */
+static bool core_is_free(void) {
+    int64_t busy = (int64_t)comm_world.local_size * (rt_threads() + 1);
+    return busy <= comm_world.local_cores;
+}
 
 static void *progress(void *unused) {
     (void)unused;
@@ -44,6 +49,8 @@ static void *progress(void *unused) {
         pthread_mutex_unlock(&q.lock);
         if (over) return NULL;
         Request *r = &q.queue[ticket % QUEUE_LENGTH];
+        bool beside = q.wanted < ticket && !core_is_free();
+        link_when_idle(beside ? LINK_NAPS : comm_idle());
         comm_run_now(r->kind, r->axes, r->part, r->n, r->workspace);
         pthread_mutex_lock(&q.lock);
         q.done = ticket;
@@ -57,7 +64,7 @@ static void begin_thread(void) {
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     q.stop = false;
-    q.begun = q.done = 0;
+    q.begun = q.done = q.wanted = 0;
     if (pthread_create(&q.thread, NULL, progress, NULL) != 0) {
         fail(EXIT_CONFIG, "no thread can be started for communication: this user has too "
                           "many; write parallel.overlap off");
@@ -76,9 +83,8 @@ static void end_thread(void) {
     q.running = false;
 }
 
-bool comm_core_is_free(void) {
-    int64_t busy = (int64_t)comm_world.local_size * (rt_threads() + 1);
-    return busy <= comm_world.local_cores;
+bool comm_thread_pays(void) {
+    return core_is_free() || comm_world.local_size < comm_world.size;
 }
 
 bool comm_progress(bool thread) {
@@ -90,6 +96,8 @@ bool comm_progress(bool thread) {
 
 void comm_wait(int64_t ticket) {
     if (!ticket || q.done >= ticket) return;
+    q.wanted = ticket;
+    link_when_idle(comm_idle()); /* the core is the message's now */
     pthread_mutex_lock(&q.lock);
     while (q.done < ticket) pthread_cond_wait(&q.ended, &q.lock);
     pthread_mutex_unlock(&q.lock);
@@ -102,6 +110,7 @@ void comm_drain(void) {
 int64_t comm_begin(CommKind kind, unsigned axes, const CommPart *part, int n,
                    void *workspace) {
     if (!q.running) {
+        link_when_idle(comm_idle());
         comm_run_now(kind, axes, part, n, workspace);
         return 0;
     }

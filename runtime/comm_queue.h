@@ -1,13 +1,15 @@
 /* comm_queue.h - between comm_run.c and comm_queue.c. */
 #ifndef STATOR_COMM_QUEUE_H
 #define STATOR_COMM_QUEUE_H
-#include "comm.h"
+#include "comm_link.h"
 
-/* Runs a collective on the calling thread, at once. */
+/* Runs a collective on the calling thread, at once. How it waits is link_when_idle's. */
 void comm_run_now(CommKind kind, unsigned axes, const CommPart *part, int n,
                   void *workspace);
 /* Returns when every collective that was begun is done: then no other thread is inside
  * MPI, nor touches the statistics. */
 void comm_drain(void);
+/* How a thread waits that has nothing else to do, given what the cores have to run. */
+LinkIdle comm_idle(void);
 
 #endif

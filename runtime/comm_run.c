@@ -102,9 +102,15 @@ int64_t comm_workspace_bytes(CommKind kind, int members, const CommPart *part, i
     return MAX(bytes, reference_workspace_bytes(members));
 }
 
+LinkIdle comm_idle(void) {
+    int64_t busy = (int64_t)comm_world.local_size * rt_threads();
+    return busy > comm_world.local_cores ? LINK_YIELDS : LINK_SPINS;
+}
+
 void comm_run(CommKind kind, unsigned axes, const CommPart *part, int n,
               void *workspace) {
     comm_drain();
+    link_when_idle(comm_idle());
     comm_run_now(kind, axes, part, n, workspace);
 }
 
@@ -118,8 +124,6 @@ void comm_run_now(CommKind kind, unsigned axes, const CommPart *part, int n,
         copy_parts(kind, part, n);
     } else {
         int64_t small = small_bytes(kind, g.n, part, n);
-        link_yield_when_idle((int64_t)comm_world.local_size * rt_threads() >
-                             comm_world.local_cores);
         if (use_mpi()) {
             int64_t bytes = comm_workspace_bytes(kind, g.n, part, n);
             sent = reference_run(kind, &g, part, n, workspace, bytes);
