@@ -3,7 +3,7 @@
 #include "config_state.h"
 #include "model_parts.h"
 
-#define PC "parallel_config."
+#define PC  "parallel_config."
 #define OPT "parallel.parallel_optimizer_config."
 
 /* ---- from keys ---- */
@@ -22,7 +22,8 @@ static void choose_context(Config *cfg, Strategy *s) {
             config_refuse(cfg, PC "ulysses_degree_in_cp", PC "context_parallel_algo",
                           "a divisor of context_parallel above 1 and below it",
                           "hybrid_cp_algo with context_parallel %lld and "
-                          "ulysses_degree_in_cp %lld", (long long)s->context, (long long)u);
+                          "ulysses_degree_in_cp %lld",
+                          (long long)s->context, (long long)u);
         s->ring = s->context / u;
         return;
     }
@@ -37,7 +38,8 @@ static void choose_zero(Config *cfg, Strategy *s) {
     if (!config_given(cfg, PC "optimizer_shard"))
         on = cfg->parallel_enable_parallel_optimizer;
     bool gradients = cfg->parallel_parallel_optimizer_config_gradient_accumulation_shard;
-    int levels[] = {[ZERO_AUTO] = gradients ? 2 : 1, [ZERO_1] = 1, [ZERO_2] = 2, [ZERO_3] = 3};
+    int levels[] = {
+        [ZERO_AUTO] = gradients ? 2 : 1, [ZERO_1] = 1, [ZERO_2] = 2, [ZERO_3] = 3};
     ZeroLevel asked = cfg->parallel_parallel_optimizer_config_optimizer_level;
     if (!on && asked == ZERO_AUTO) return;
     s->zero_level = levels[asked];
@@ -45,9 +47,10 @@ static void choose_zero(Config *cfg, Strategy *s) {
         cfg->parallel_parallel_optimizer_config_parallel_optimizer_threshold * 1024;
     if (s->data * s->context > 1) return;
     s->zero_level = 0;
-    config_note(cfg, on ? PC "optimizer_shard" : OPT "optimizer_level",
-                "optimizer_shard has no effect: data_parallel and context_parallel are 1, so "
-                "no rank holds a copy");
+    config_note(
+        cfg, on ? PC "optimizer_shard" : OPT "optimizer_level",
+        "optimizer_shard has no effect: data_parallel and context_parallel are 1, so "
+        "no rank holds a copy");
 }
 
 Strategy strategy_of_config(Config *cfg) {
@@ -80,8 +83,9 @@ Strategy strategy_of_config(Config *cfg) {
         config_note(cfg, PC "vocab_emb_dp",
                     "vocab_emb_dp False has no effect: model_parallel is 1");
     }
-    if (s.zero_level) s.zero_axes = s.context > 1 && s.ring > 1 && s.ring < s.context
-                                        ? "dp.cp.up" : "dp.cp";
+    if (s.zero_level)
+        s.zero_axes =
+            s.context > 1 && s.ring > 1 && s.ring < s.context ? "dp.cp.up" : "dp.cp";
     return s;
 }
 
@@ -96,8 +100,8 @@ int64_t strategy_vocab(const Strategy *s, const ModelSpec *spec) {
 
 /* ---- does it fit the model? ---- */
 
-static void divides(const Config *cfg, const char *key, const char *hint, const char *what,
-                    int64_t n, int64_t parts) {
+static void divides(const Config *cfg, const char *key, const char *hint,
+                    const char *what, int64_t n, int64_t parts) {
     if (n % parts == 0) return;
     config_refuse(cfg, key, NULL, hint, "%s: %lld is not a multiple of %lld", what,
                   (long long)n, (long long)parts);
@@ -130,17 +134,20 @@ void strategy_check(const Config *cfg, const Strategy *s, const ModelSpec *spec,
                 "all-to-all exchanges parts of the sequence against heads", spec->heads,
                 exchanged * s->tensor);
     if (exchanged > 1 && spec->kv_heads > 1)
-        divides(cfg, PC "context_parallel_algo", "megatron_cp_algo, or a smaller degree",
-                "all-to-all exchanges parts of the sequence against heads of keys and values",
-                spec->kv_heads, exchanged * s->tensor);
+        divides(
+            cfg, PC "context_parallel_algo", "megatron_cp_algo, or a smaller degree",
+            "all-to-all exchanges parts of the sequence against heads of keys and values",
+            spec->kv_heads, exchanged * s->tensor);
     if (s->ring > 1 && shape.documents)
-        config_refuse(cfg, PC "context_parallel_algo", NULL, "ulysses_cp_algo",
-                      "attention within documents (reset_attention_mask) with keys that go "
-                      "round a ring is not supported");
+        config_refuse(
+            cfg, PC "context_parallel_algo", NULL, "ulysses_cp_algo",
+            "attention within documents (reset_attention_mask) with keys that go "
+            "round a ring is not supported");
     if (s->ring > 1 && spec->attn_dropout > 0)
-        config_refuse(cfg, PC "context_parallel_algo", NULL,
-                      "ulysses_cp_algo, or attention_probs_dropout_prob 0",
-                      "dropout of attention with keys that go round a ring is not supported");
+        config_refuse(
+            cfg, PC "context_parallel_algo", NULL,
+            "ulysses_cp_algo, or attention_probs_dropout_prob 0",
+            "dropout of attention with keys that go round a ring is not supported");
 }
 
 /* ---- seeds ---- */
@@ -213,24 +220,29 @@ static void seed_values(Seeds *k) {
     if (k->s->sequence_parallel)
         seq = !strcmp(seq, "-") ? "tp" : arena_printf(k->mem, "%s.tp", seq);
     for (int i = 0; i < ARRAY_LEN(names); i++)
-        add(k, names[i], arena_printf(k->mem, "dp,%s,-", seq), PC "sequence_parallel", true);
+        add(k, names[i], arena_printf(k->mem, "dp,%s,-", seq), PC "sequence_parallel",
+            true);
     static const char *const inner[] = {"layer/q", "layer/k", "layer/v"};
     for (int i = 0; i < ARRAY_LEN(inner) && k->heads; i++)
         add(k, inner[i], arena_printf(k->mem, "dp,%s,tp,-", k->seq),
             PC "context_parallel_algo", true);
     if (k->heads)
-        add(k, "layer/o", arena_printf(k->mem, "dp,%s,%s,-", k->s->ring > 1 ? "cp" : "-",
-                                       k->heads), PC "context_parallel_algo", true);
+        add(k, "layer/o",
+            arena_printf(k->mem, "dp,%s,%s,-", k->s->ring > 1 ? "cp" : "-", k->heads),
+            PC "context_parallel_algo", true);
 }
 
 static void seed_user(Seeds *k) {
     for (int i = 0; i < k->s->user.n; i++) {
-        char *text = arena_strndup(k->mem, k->s->user.items[i], strlen(k->s->user.items[i]));
+        char *text =
+            arena_strndup(k->mem, k->s->user.items[i], strlen(k->s->user.items[i]));
         const char *source = arena_printf(k->mem, "parallel.shard, entry %d", i + 1);
         char *eq = strchr(text, '=');
         if (!eq)
-            fail(EXIT_CONFIG, "%s: '%s': write PATTERN=PLACEMENT, such as "
-                              "'h.mlp.c_fc.weight=-,tp'", source, text);
+            fail(EXIT_CONFIG,
+                 "%s: '%s': write PATTERN=PLACEMENT, such as "
+                 "'h.mlp.c_fc.weight=-,tp'",
+                 source, text);
         *eq = 0;
         add(k, text, eq + 1, source, false);
     }
@@ -266,7 +278,8 @@ void strategy_apply(const Strategy *s, const ModelSpec *spec, Module *m, PassOpt
     o->overlap = s->overlap != OVERLAP_OFF;
 }
 
-/* Adam's weight decay would go through its moments, which no pass does: train refuses it. */
+/* Adam's weight decay would go through its moments, which no pass does: train refuses it.
+ */
 static double weight_decay(const Config *cfg) {
     return cfg->optimizer_type == OPTIMIZER_ADAM ? 0 : cfg->optimizer_weight_decay;
 }

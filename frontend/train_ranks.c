@@ -1,5 +1,5 @@
-/* train_ranks.c - the ranks of a run: the mesh over them, whether they agree, and the part
- * of a batch that each is fed. */
+/* train_ranks.c - the ranks of a run: the mesh over them, whether they agree, and the
+ * part of a batch that each is fed. */
 #include "../runtime/comm.h"
 #include "commands.h"
 #include "config_state.h"
@@ -10,14 +10,16 @@
 /* Processes that the strategy does not name are replicas. */
 static void derive_data_parallel(Train *t) {
     Config *cfg = t->cfg;
-    int64_t others = cfg->parallel_config_model_parallel * cfg->parallel_config_context_parallel;
+    int64_t others =
+        cfg->parallel_config_model_parallel * cfg->parallel_config_context_parallel;
     int64_t n = comm_size();
-    if (config_given(cfg, "parallel_config.data_parallel") || n == 1 || n % others) return;
+    if (config_given(cfg, "parallel_config.data_parallel") || n == 1 || n % others)
+        return;
     cfg->parallel_config_data_parallel = n / others;
     if (n / others > 1)
         config_note(cfg, "parallel_config.data_parallel",
-                    "data_parallel is %lld, as %lld processes run", (long long)(n / others),
-                    (long long)n);
+                    "data_parallel is %lld, as %lld processes run",
+                    (long long)(n / others), (long long)n);
 }
 
 void ranks_choose(Train *t) {
@@ -25,17 +27,19 @@ void ranks_choose(Train *t) {
     t->strategy = strategy_of_config(t->cfg);
     int64_t ranks = strategy_ranks(&t->strategy);
     if (ranks == comm_size()) return;
-    config_refuse(t->cfg, "parallel_config.data_parallel", "parallel_config.model_parallel",
-                  arena_printf(t->mem, "stator launch -n %lld train ..., or another strategy",
-                               (long long)ranks),
-                  "data_parallel x model_parallel x context_parallel is %lld x %lld x %lld = "
-                  "%lld ranks, but %d process%s", (long long)t->strategy.data,
-                  (long long)t->strategy.tensor, (long long)t->strategy.context,
-                  (long long)ranks, comm_size(), comm_size() == 1 ? " runs" : "es run");
+    config_refuse(
+        t->cfg, "parallel_config.data_parallel", "parallel_config.model_parallel",
+        arena_printf(t->mem, "stator launch -n %lld train ..., or another strategy",
+                     (long long)ranks),
+        "data_parallel x model_parallel x context_parallel is %lld x %lld x %lld = "
+        "%lld ranks, but %d process%s",
+        (long long)t->strategy.data, (long long)t->strategy.tensor,
+        (long long)t->strategy.context, (long long)ranks, comm_size(),
+        comm_size() == 1 ? " runs" : "es run");
 }
 
-/* A thread for messages where the key says so, or auto where it was measured to pay: a core
- * is free for it, or messages go to other hosts (docs/communication.md). */
+/* A thread for messages where the key says so, or auto where it was measured to pay: a
+ * core is free for it, or messages go to other hosts (docs/communication.md). */
 static void choose_progress(const Train *t) {
     Overlap how = t->strategy.overlap;
     bool want = how == OVERLAP_THREAD || (how == OVERLAP_AUTO && comm_thread_pays());
@@ -69,7 +73,8 @@ static char *config_lines(const Train *t) {
 }
 
 /* The first line that differs between two texts, from both; false: none does. */
-static bool first_difference(Arena *mem, const char *a, const char *b, char **la, char **lb) {
+static bool first_difference(Arena *mem, const char *a, const char *b, char **la,
+                             char **lb) {
     while (*a || *b) {
         size_t n = strcspn(a, "\n"), m = strcspn(b, "\n");
         if (n != m || memcmp(a, b, n)) {
@@ -89,9 +94,10 @@ static void compare(const Train *t, const char *what, const char *mine) {
     bool differs = first_difference(t->mem, mine, first, &here, &there);
     if (!comm_max_i64(differs)) return;
     if (differs)
-        fail(EXIT_CONFIG, "ranks disagree on the %s: rank %d on %s has '%s', rank 0 has '%s'; "
-                          "start all with the same files and flags", what, comm_rank(),
-             comm_host(), here, there);
+        fail(EXIT_CONFIG,
+             "ranks disagree on the %s: rank %d on %s has '%s', rank 0 has '%s'; "
+             "start all with the same files and flags",
+             what, comm_rank(), comm_host(), here, there);
     comm_barrier(); /* the rank that differs ends the others */
     fail(EXIT_CONFIG, "ranks disagree on the %s", what);
 }
@@ -141,6 +147,7 @@ void feed_batch(const Feed *f, const DataBatch *b, int64_t first_row) {
         check(from[k]);
         LayoutWalk w = layout_walk(&f->layout[k], comm_rank());
         while (layout_next(&w))
-            copy_tokens(f, f->slot[k] + w.local, from[k] + first_row * f->seq, w.global, w.count);
+            copy_tokens(f, f->slot[k] + w.local, from[k] + first_row * f->seq, w.global,
+                        w.count);
     }
 }

@@ -1,7 +1,7 @@
 /* op_comm.c - what ranks do together, over an axis of the mesh or several. A rank's group
  * are the ranks that differ from it in those axes only, in the order of their numbers. */
-#include "op_hooks.h"
 #include "number.h"
+#include "op_hooks.h"
 #include <stdlib.h>
 
 /* ---- groups ---- */
@@ -12,7 +12,8 @@ bool mesh_axes_parse(const Mesh *m, const char *names, Axes *axes) {
     for (const char *p = names; *p;) {
         size_t n = strcspn(p, ".");
         int a = 0;
-        while (a < m->naxes && (strncmp(m->axis[a].name, p, n) || m->axis[a].name[n])) a++;
+        while (a < m->naxes && (strncmp(m->axis[a].name, p, n) || m->axis[a].name[n]))
+            a++;
         if (a == m->naxes || (*axes >> a & 1)) return false;
         *axes |= (Axes)(1u << a);
         falls |= last > a;
@@ -96,7 +97,8 @@ static void multiply(Type *t, int64_t d, int n) {
 }
 
 static void divide(Type *t, int64_t d, int n) {
-    if (t->dim[d] % n) infer_error("%d ranks do not divide %lld", n, (long long)t->dim[d]);
+    if (t->dim[d] % n)
+        infer_error("%d ranks do not divide %lld", n, (long long)t->dim[d]);
     t->dim[d] /= n;
 }
 
@@ -110,7 +112,8 @@ static void need_float(const Op *op) {
 /* Results are like the operands; also of ring_shift. */
 void infer_all_reduce(Op *op, Type *out) {
     const Attr *of = op_attr(op, "of");
-    if (of && strcmp(of->s, "max") && strcmp(of->s, "sum")) infer_error("of is sum or max");
+    if (of && strcmp(of->s, "max") && strcmp(of->s, "sum"))
+        infer_error("of is sum or max");
     axes_of(op);
     for (int i = 0; i < op->nin; i++) out[i] = op->in[i]->ty;
     op->nout = op->nin;
@@ -208,7 +211,8 @@ void ref_all_reduce(const Ref *r) {
 void ref_arrive(const Ref *r) {
     for (int i = 0; i < r->op->nout; i++) {
         size_t bytes = (size_t)type_bytes(&r->out[i]->ty);
-        if (r->out[i]->data != r->in[i]->data) memcpy(r->out[i]->data, r->in[i]->data, bytes);
+        if (r->out[i]->data != r->in[i]->data)
+            memcpy(r->out[i]->data, r->in[i]->data, bytes);
     }
 }
 
@@ -304,8 +308,8 @@ void ref_index_from(const Ref *r) {
 Value *local_first(Local *l, int id) {
     const Mesh *m = &l->op->fn->mod->mesh;
     int64_t part = l->d->size[id] / mesh_group_size(m, l->split[id]);
-    char *attrs = bfmt(&l->b, "axis=\"%s\"; by=%lld", mesh_axes_text(l->b.mem, m, l->split[id]),
-                       (long long)part);
+    char *attrs = bfmt(&l->b, "axis=\"%s\"; by=%lld",
+                       mesh_axes_text(l->b.mem, m, l->split[id]), (long long)part);
     return build1(&l->b, OP_coord, attrs, NULL);
 }
 

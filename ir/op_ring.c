@@ -80,7 +80,18 @@ static void merge(Builder *b, Value **o, Value **lse, Value *o2, Value *lse2) {
 
 /* Forward groups: 0 k, 1 v, 2-3 starts of keys, 4-5 o, 6-7 lse | 8-9 q, 10-11 starts of
  * queries, 12 rng. Carried: 0 to 7. */
-enum { F_K, F_V, F_KS, F_O = 4, F_LSE = 6, F_CARRY = 8, F_Q = 8, F_QS = 10, F_RNG = 12, F_ALL };
+enum {
+    F_K,
+    F_V,
+    F_KS,
+    F_O = 4,
+    F_LSE = 6,
+    F_CARRY = 8,
+    F_Q = 8,
+    F_QS = 10,
+    F_RNG = 12,
+    F_ALL
+};
 
 static void block_body(const Ring *r, Builder *b, Value **a) {
     Value *k[CHUNKS], *v[CHUNKS];
@@ -88,18 +99,33 @@ static void block_body(const Ring *r, Builder *b, Value **a) {
     take_apart(b, a[F_V], v);
     for (int i = 0; i < CHUNKS; i++) {
         for (int j = 0; j < CHUNKS; j++) {
-            Value *offset = build1(b, OP_index_from, NULL, a[F_QS + i], a[F_KS + j], NULL);
-            Op *part = build(b, OP_attention, r->attrs, a[F_Q + i], k[j], v[j], offset, a[F_RNG],
-                             NULL);
+            Value *offset =
+                build1(b, OP_index_from, NULL, a[F_QS + i], a[F_KS + j], NULL);
+            Op *part = build(b, OP_attention, r->attrs, a[F_Q + i], k[j], v[j], offset,
+                             a[F_RNG], NULL);
             merge(b, &a[F_O + i], &a[F_LSE + i], part->out[0], part->out[1]);
         }
     }
 }
 
-/* Backward groups: 0 k, 1 v, 2 dk, 3 dv, 4-5 starts of keys, 6-7 dq | 8-9 q, 10-11 starts of
- * queries, 12-13 o, 14-15 lse, 16-17 do, 18 rng. */
-enum { B_K, B_V, B_DK, B_DV, B_KS, B_DQ = 6, B_CARRY = 8, B_Q = 8, B_QS = 10, B_O = 12,
-       B_LSE = 14, B_DO = 16, B_RNG = 18, B_ALL };
+/* Backward groups: 0 k, 1 v, 2 dk, 3 dv, 4-5 starts of keys, 6-7 dq | 8-9 q, 10-11 starts
+ * of queries, 12-13 o, 14-15 lse, 16-17 do, 18 rng. */
+enum {
+    B_K,
+    B_V,
+    B_DK,
+    B_DV,
+    B_KS,
+    B_DQ = 6,
+    B_CARRY = 8,
+    B_Q = 8,
+    B_QS = 10,
+    B_O = 12,
+    B_LSE = 14,
+    B_DO = 16,
+    B_RNG = 18,
+    B_ALL
+};
 
 static void block_grad_body(const Ring *r, Builder *b, Value **a) {
     Value *k[CHUNKS], *v[CHUNKS], *dk[CHUNKS] = {NULL}, *dv[CHUNKS] = {NULL};
@@ -107,7 +133,8 @@ static void block_grad_body(const Ring *r, Builder *b, Value **a) {
     take_apart(b, a[B_V], v);
     for (int i = 0; i < CHUNKS; i++) {
         for (int j = 0; j < CHUNKS; j++) {
-            Value *offset = build1(b, OP_index_from, NULL, a[B_QS + i], a[B_KS + j], NULL);
+            Value *offset =
+                build1(b, OP_index_from, NULL, a[B_QS + i], a[B_KS + j], NULL);
             Op *g = build(b, OP_attention_grad, r->attrs, a[B_Q + i], k[j], v[j], offset,
                           a[B_RNG], a[B_O + i], a[B_LSE + i], a[B_DO + i], NULL);
             a[B_DQ + i] = build1(b, OP_add, NULL, a[B_DQ + i], g->out[0], NULL);
@@ -115,7 +142,8 @@ static void block_grad_body(const Ring *r, Builder *b, Value **a) {
             dv[j] = dv[j] ? build1(b, OP_add, NULL, dv[j], g->out[2], NULL) : g->out[2];
         }
     }
-    Value *more_k = put_together(b, dk, a[B_DK]->ty), *more_v = put_together(b, dv, a[B_DV]->ty);
+    Value *more_k = put_together(b, dk, a[B_DK]->ty),
+          *more_v = put_together(b, dv, a[B_DV]->ty);
     a[B_DK] = build1(b, OP_add, NULL, a[B_DK], more_k, NULL);
     a[B_DV] = build1(b, OP_add, NULL, a[B_DV], more_v, NULL);
 }
@@ -141,8 +169,8 @@ static Value **go_round(const Ring *r, const char *name, Value **in, int all, in
     for (int i = 0; i < carry; i++) func_ret(step, run->out[i], -1);
     run = build_list(&b, OP_call, call, all, in, NULL, 0);
     for (int i = 0; i < all; i++) a[i] = i < carry ? run->out[i] : in[i];
-    call = bfmt(&b, "fn=@%s; times=%lld; carry=%d; each=0", step->name, (long long)r->n - 1,
-                carry);
+    call = bfmt(&b, "fn=@%s; times=%lld; carry=%d; each=0", step->name,
+                (long long)r->n - 1, carry);
     return build_list(&b, OP_call, call, all, a, NULL, 0)->out;
 }
 
@@ -182,7 +210,8 @@ static void backward(const Ring *r) {
     take_apart(b, op->in[5], &a[B_O]);
     take_apart(b, op->in[6], &a[B_LSE]);
     take_apart(b, op->in[7], &a[B_DO]);
-    Value **out = go_round(r, "ring_grad", a, B_ALL, B_CARRY, B_KS + CHUNKS, block_grad_body);
+    Value **out =
+        go_round(r, "ring_grad", a, B_ALL, B_CARRY, B_KS + CHUNKS, block_grad_body);
     char *attrs = bfmt(b, "axis=\"%s\"", r->axis);
     Op *home = build_list(b, OP_ring_shift, attrs, 2, &out[B_DK], NULL, 0);
     replace(op, 0, put_together(b, &out[B_DQ], op->out[0]->ty));
@@ -194,19 +223,28 @@ void local_ring(Local *l, Axes axes) {
     Op *op = l->op;
     const Mesh *mesh = &op->fn->mod->mesh;
     Arena *mem = op->fn->mod->mem;
-    Ring r = {.l = l, .m = op->fn->mod, .op = op, .axis = mesh_axes_text(mem, mesh, axes),
-              .n = mesh_group_size(mesh, axes), .rows = op->in[0]->ty.dim[1] / CHUNKS};
+    Ring r = {.l = l,
+              .m = op->fn->mod,
+              .op = op,
+              .axis = mesh_axes_text(mem, mesh, axes),
+              .n = mesh_group_size(mesh, axes),
+              .rows = op->in[0]->ty.dim[1] / CHUNKS};
     if (r.n != op_int(op, "zigzag", 0)) {
-        fail(EXIT_CONFIG, "attention in zigzag order over %lld ranks is split over %lld (%s)",
+        fail(EXIT_CONFIG,
+             "attention in zigzag order over %lld ranks is split over %lld (%s)",
              (long long)op_int(op, "zigzag", 0), (long long)r.n, r.axis);
     }
     if (op->nin % 3 == 0) {
-        fail(EXIT_CONFIG, "attention within documents cannot have its keys go round the ring "
-                          "%s: exchange parts of the sequence against heads instead", r.axis);
+        fail(EXIT_CONFIG,
+             "attention within documents cannot have its keys go round the ring "
+             "%s: exchange parts of the sequence against heads instead",
+             r.axis);
     }
     if (op_float(op, "p", 0) > 0) {
-        fail(EXIT_CONFIG, "dropout of attention whose keys go round the ring %s is not "
-                          "supported", r.axis);
+        fail(EXIT_CONFIG,
+             "dropout of attention whose keys go round the ring %s is not "
+             "supported",
+             r.axis);
     }
     r.attrs = bfmt(&l->b, "scale=%.17g; causal=%d", op_float(op, "scale", 1),
                    (int)op_int(op, "causal", 0));
@@ -214,8 +252,10 @@ void local_ring(Local *l, Axes axes) {
     r.k = chunk_type(&op->in[1]->ty);
     r.lse = r.q;
     r.lse.rank = 3;
-    if (op->nin >= 8) backward(&r);
-    else forward(&r);
+    if (op->nin >= 8)
+        backward(&r);
+    else
+        forward(&r);
     op_remove(op);
 }
 

@@ -1,8 +1,8 @@
 /* collect.c - the cheapest collectives for every reshard. Level sharded.
- *     %y2 = reshard %y : ...   ->   a chain of reshards of one step each, with the step in
- *     the attributes: {how="reduce_scatter"; axis="tp"; dim=1}
- * A shortest path over placements: bytes that a rank sends by the ring algorithms, and a
- * little per collective for its latency. */
+ *     %y2 = reshard %y : ...   ->   a chain of reshards of one step each, with the step
+ * in the attributes: {how="reduce_scatter"; axis="tp"; dim=1} A shortest path over
+ * placements: bytes that a rank sends by the ring algorithms, and a little per collective
+ * for its latency. */
 #include "over.h"
 #include "passes.h"
 #include <math.h>
@@ -167,7 +167,8 @@ static int search(Search *s, const Type *start, const Type *goal) {
     for (;;) {
         int best = -1;
         for (int i = 0; i < s->n; i++) {
-            if (!s->state[i].done && (best < 0 || s->state[i].cost < s->state[best].cost)) best = i;
+            if (!s->state[i].done && (best < 0 || s->state[i].cost < s->state[best].cost))
+                best = i;
         }
         if (best < 0) return -1;
         if (type_same_placement(&s->state[best].ty, goal)) return best;
@@ -204,9 +205,11 @@ static void collect_one(Op *op, Search *s) {
     s->mesh = m;
     int at = search(s, &from, &to);
     if (at < 0) {
-        fail(EXIT_CONFIG, "@%s: no collectives bring %%%s from %s to %s: the sizes do not "
-                          "divide", f->name, op->in[0]->name,
-             type_text(f->mod->mem, m, &from), type_text(f->mod->mem, m, &to));
+        fail(EXIT_CONFIG,
+             "@%s: no collectives bring %%%s from %s to %s: the sizes do not "
+             "divide",
+             f->name, op->in[0]->name, type_text(f->mod->mem, m, &from),
+             type_text(f->mod->mem, m, &to));
     }
     Builder b = build_before(op);
     func_replace(f, op->out[0], emit_path(&b, s, at, op->in[0]));

@@ -89,8 +89,8 @@ static void through_op(Follow *w, Known *k, Op *op, Axes bit) {
 }
 
 /* Both ways between a value of the caller and one of the callee, which may be a slice. */
-static void through_border(Follow *w, Known *k, const Value *v, Known *inner, const Value *u,
-                           bool sliced, Axes bit) {
+static void through_border(Follow *w, Known *k, const Value *v, Known *inner,
+                           const Value *u, bool sliced, Axes bit) {
     const Type *outside = &k->ty[v->id], *inside = &inner->ty[u->id];
     for (int d = 0; d < inside->rank; d++) {
         if (outside->split[d + sliced] & bit) set(w, inner, u, d, bit);
@@ -116,12 +116,16 @@ static void through_call(Follow *w, Known *k, Op *op, Axes bit) {
 static void one_round(Follow *w, Axes bit) {
     for (Known *k = w->all; k; k = k->next) {
         for (Op *op = k->f->first; op; op = op->next) {
-            if (op_attr(op, "fn")) through_call(w, k, op, bit);
-            else through_op(w, k, op, bit);
+            if (op_attr(op, "fn"))
+                through_call(w, k, op, bit);
+            else
+                through_op(w, k, op, bit);
         }
         for (Op *op = k->f->last; op; op = op->prev) {
-            if (op_attr(op, "fn")) through_call(w, k, op, bit);
-            else through_op(w, k, op, bit);
+            if (op_attr(op, "fn"))
+                through_call(w, k, op, bit);
+            else
+                through_op(w, k, op, bit);
         }
     }
 }
@@ -142,8 +146,9 @@ void follow_uses(Module *m, Func *model, const bool *open) {
         }
     }
     for (int i = 0; i < model->narg; i++) {
-        if (open[i]) memcpy(model->arg[i]->ty.split, k->ty[model->arg[i]->id].split,
-                            sizeof model->arg[i]->ty.split);
+        if (open[i])
+            memcpy(model->arg[i]->ty.split, k->ty[model->arg[i]->id].split,
+                   sizeof model->arg[i]->ty.split);
     }
     arena_free(w.mem);
 }

@@ -1,6 +1,7 @@
 /* localize.c - the program of one rank. Level sharded -> local: sizes become those of a
- * rank's part, one-step reshards become collectives, and ops that count elements learn where
- * their part begins (hook `local` of their row). The text is the same for every rank. */
+ * rank's part, one-step reshards become collectives, and ops that count elements learn
+ * where their part begins (hook `local` of their row). The text is the same for every
+ * rank. */
 #include "over.h"
 #include "passes.h"
 
@@ -34,8 +35,10 @@ static void make_collective(Op *op) {
     Text attrs = text_new(b.mem);
     text_add(&attrs, "axis=\"%s\"", axis);
     int64_t dim = op_int(op, "dim", -1), to = op_int(op, "to", -1);
-    if (to >= 0) text_add(&attrs, "; split=%lld; join=%lld", (long long)to, (long long)dim);
-    else if (dim >= 0) text_add(&attrs, "; dim=%lld", (long long)dim);
+    if (to >= 0)
+        text_add(&attrs, "; split=%lld; join=%lld", (long long)to, (long long)dim);
+    else if (dim >= 0)
+        text_add(&attrs, "; dim=%lld", (long long)dim);
     int kind = op_kind(op_attr(op, "how")->s);
     check(kind >= 0 && (optab[kind].flags & (F_COMM | F_RANK)));
     Op *made = build_list(&b, kind, attrs.s, 1, op->in, NULL, 0);
@@ -62,8 +65,8 @@ static void localize_op(Localize *l, Op *op, const Over *o, Arena *mem) {
     Op whole = *op;
     whole.in = whole_values(l, mem, op->nin, op->in);
     whole.out = whole_values(l, mem, op->nout, op->out);
-    Local hook = {.b = build_before(op), .op = op, .d = &o->d, .split = o->split,
-                  .whole = &whole};
+    Local hook = {
+        .b = build_before(op), .op = op, .d = &o->d, .split = o->split, .whole = &whole};
     optab[op->kind].local(&hook);
 }
 
@@ -100,7 +103,8 @@ static void localize_func(Module *m, Func *f) {
         if (func_is_entry(f)) tell_layout(&l, i);
     }
     for (Op *op = f->first; op; op = op->next) {
-        for (int i = 0; i < op->nout; i++) op->out[i]->ty = local_type(l.mesh, &op->out[i]->ty);
+        for (int i = 0; i < op->nout; i++)
+            op->out[i]->ty = local_type(l.mesh, &op->out[i]->ty);
     }
     for (Op *op = f->first, *next; op; op = next) {
         next = op->next;

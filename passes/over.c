@@ -52,10 +52,13 @@ Over over_read(const Op *op) {
         snprintf(axes, sizeof axes, "%.*s", (int)(p + n - from), from);
         Axes bits;
         if (!mesh_axes_parse(mesh_of(op), axes, &bits)) {
-            fail(EXIT_CONFIG, "@%s: over=\"%s\": no mesh axis '%s'", op->fn->name, a->s, axes);
+            fail(EXIT_CONFIG, "@%s: over=\"%s\": no mesh axis '%s'", op->fn->name, a->s,
+                 axes);
         }
-        if (pending) o.passes |= bits;
-        else o.split[id] |= bits;
+        if (pending)
+            o.passes |= bits;
+        else
+            o.split[id] |= bits;
         for (int k = 0; !pending && k < o.d.n; k++) {
             if (leader(&o.d, k) == id && k != id && over_fits(op, &o, k, bits)) {
                 o.split[k] |= bits;
@@ -79,7 +82,8 @@ void over_write(Op *op, const Over *o) {
                  mesh_axes_text(mem, mesh_of(op), o->split[id]));
     }
     if (o->passes) {
-        text_add(&t, "%s+%s", t.n ? " " : "", mesh_axes_text(mem, mesh_of(op), o->passes));
+        text_add(&t, "%s+%s", t.n ? " " : "",
+                 mesh_axes_text(mem, mesh_of(op), o->passes));
     }
     if (t.n) op_set_str(op, "over", t.s);
 }
@@ -205,7 +209,8 @@ bool value_is_free(const Value *v, bool *zero) {
 }
 
 static void drop_axes(Type *t, Axes single) {
-    for (int d = 0; d < t->rank; d++) t->split[d] = axes_normal(t->split[d] & (Axes)~single);
+    for (int d = 0; d < t->rank; d++)
+        t->split[d] = axes_normal(t->split[d] & (Axes)~single);
     t->pending &= (Axes)~single;
 }
 

@@ -1,7 +1,8 @@
 /* reshard.c - makes every mismatch of placements an op. Level sharded.
  *     %y : f32[8:dp,64]+tp used where f32[8:dp,64:tp] is wanted
  *     -> %y2 = reshard %y : f32[8:dp,64:tp]
- * A constant is made again in the wanted placement instead. One reshard serves all uses. */
+ * A constant is made again in the wanted placement instead. One reshard serves all uses.
+ */
 #include "over.h"
 #include "passes.h"
 
@@ -71,19 +72,23 @@ static Value *brought(Func *f, Op *before, Value *v, const Type *ty) {
     Type want = *ty;
     want.dt = v->ty.dt;
     Builder b = before ? build_before(before) : build_at_end(f);
-    if (value_is_free(v, &zero) && (zero || !want.pending)) return made_again(&b, v->def, &want);
-    if (v->def && !want.pending && makes_dimension(v->def)) return made_again(&b, v->def, &want);
+    if (value_is_free(v, &zero) && (zero || !want.pending))
+        return made_again(&b, v->def, &want);
+    if (v->def && !want.pending && makes_dimension(v->def))
+        return made_again(&b, v->def, &want);
     b.name = v->name;
     Value *old = made_before(f, v, &want, before);
     return old ? old : build_placed(&b, OP_reshard, NULL, want, v);
 }
 
-/* What a call gives: carried results and those over an argument lie like that argument. */
+/* What a call gives: carried results and those over an argument lie like that argument.
+ */
 static Type call_result(const Op *op, int i) {
     const Func *f = op_func(op);
     int carry = (int)op_int(op, "carry", 0), alias = i < carry ? i : f->alias[i];
     Type ty = alias >= 0 ? f->arg[alias]->ty : f->ret[i]->ty;
-    return op_attr(op, "times") && i >= carry ? type_stack(&ty, op_int(op, "times", 1)) : ty;
+    return op_attr(op, "times") && i >= carry ? type_stack(&ty, op_int(op, "times", 1))
+                                              : ty;
 }
 
 /* A result whose annotation is not what the op gives. */
@@ -91,9 +96,11 @@ static void bring_results(Op *op, const Over *o) {
     Func *f = op->fn;
     bool call = op_attr(op, "fn") != NULL;
     for (int i = 0; i < op->nout; i++) {
-        Type gives = call ? call_result(op, i) : over_result(op, o, i), want = op->out[i]->ty;
+        Type gives = call ? call_result(op, i) : over_result(op, o, i),
+             want = op->out[i]->ty;
         bool zero;
-        if (type_same_placement(&gives, &want) || value_is_free(op->out[i], &zero)) continue;
+        if (type_same_placement(&gives, &want) || value_is_free(op->out[i], &zero))
+            continue;
         Builder b = build_before(op);
         b.before = op->next;
         b.name = op->out[i]->name;
@@ -122,8 +129,10 @@ static void reshard_func(Module *m, Func *f) {
     for (int i = 0; i < f->nret; i++) {
         int alias = i < carry ? i : f->alias[i];
         Type want = f->ret[i]->ty;
-        if (alias >= 0) want = f->arg[alias]->ty;
-        else if (func_is_entry(f)) memset(want.split, 0, sizeof want.split), want.pending = 0;
+        if (alias >= 0)
+            want = f->arg[alias]->ty;
+        else if (func_is_entry(f))
+            memset(want.split, 0, sizeof want.split), want.pending = 0;
         if (!type_same_placement(&want, &f->ret[i]->ty)) {
             f->ret[i] = brought(f, NULL, f->ret[i], &want);
         }

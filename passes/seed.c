@@ -1,5 +1,5 @@
-/* seed.c - writes the placements that a strategy or a user asks for on arguments and named
- * values. Level global. An annotation is a pattern and a placement:
+/* seed.c - writes the placements that a strategy or a user asks for on arguments and
+ * named values. Level global. An annotation is a pattern and a placement:
  *     "h.mlp.c_fc.weight"  "-,tp"      an argument of the model
  *     "layer/x"            "dp,cp.tp,-" a value of function @layer
  * `*` stands for any letters; one entry a dimension, `-` for whole; the dimension of
@@ -10,10 +10,14 @@
 static bool glob(const char *p, const char *s) {
     const char *star = NULL, *back = NULL;
     while (*s) {
-        if (*p == '*') star = p++, back = s;
-        else if (*p == *s) p++, s++;
-        else if (star) p = star + 1, s = ++back;
-        else return false;
+        if (*p == '*')
+            star = p++, back = s;
+        else if (*p == *s)
+            p++, s++;
+        else if (star)
+            p = star + 1, s = ++back;
+        else
+            return false;
     }
     while (*p == '*') p++;
     return !*p;
@@ -28,7 +32,7 @@ static Func *model_of(const Module *m) {
 
 static Axes axes_that_split(const Mesh *m, Axes axes) {
     for (int a = 0; a < m->naxes; a++) {
-        if (m->axis[a].size == 1) axes &= (Axes)~(1u << a);
+        if (m->axis[a].size == 1) axes &= (Axes) ~(1u << a);
     }
     return axes_normal(axes);
 }
@@ -53,20 +57,23 @@ static void place(const Module *m, const Annotation *a, const char *where, Value
         char *word = arena_strndup(m->mem, p, len);
         Axes axes = 0;
         if (strcmp(word, "-") && !mesh_axes_parse(&m->mesh, word, &axes)) {
-            fail(EXIT_CONFIG, "%s: '%s': '%s' is not an axis of the mesh, nor '-'", a->source,
-                 a->placement, word);
+            fail(EXIT_CONFIG, "%s: '%s': '%s' is not an axis of the mesh, nor '-'",
+                 a->source, a->placement, word);
         }
         if (used & axes & (Axes)~AXES_REVERSED) {
-            fail(EXIT_CONFIG, "%s: '%s' uses an axis twice; an axis can split one dimension "
-                              "of a tensor", a->source, a->placement);
+            fail(EXIT_CONFIG,
+                 "%s: '%s' uses an axis twice; an axis can split one dimension "
+                 "of a tensor",
+                 a->source, a->placement);
         }
         used |= axes;
         ty.split[d] = axes_that_split(&m->mesh, axes);
         int parts = mesh_group_size(&m->mesh, ty.split[d]);
         if (ty.dim[d] % parts) {
-            fail(EXIT_CONFIG, "%s: dimension %d of %%%s is %lld, which %d parts (%s) do not "
-                              "divide", a->source, d, v->name, (long long)ty.dim[d], parts,
-                 word);
+            fail(EXIT_CONFIG,
+                 "%s: dimension %d of %%%s is %lld, which %d parts (%s) do not "
+                 "divide",
+                 a->source, d, v->name, (long long)ty.dim[d], parts, word);
         }
         p += len;
         p += *p == ',';
@@ -126,7 +133,8 @@ static void hand_on(Func *f) {
         for (int i = 0; i < op->nin; i++) {
             const Value *v = op->in[i];
             bool sliced = op_attr(op, "times") && i >= carry && i < carry + each;
-            if (v->def || !type_is_split(&v->ty) || type_is_split(&callee->arg[i]->ty)) continue;
+            if (v->def || !type_is_split(&v->ty) || type_is_split(&callee->arg[i]->ty))
+                continue;
             Type ty = sliced ? type_slice(&v->ty) : v->ty;
             memcpy(callee->arg[i]->ty.split, ty.split, sizeof ty.split);
         }
@@ -134,12 +142,14 @@ static void hand_on(Func *f) {
     }
 }
 
-/* Parameters without a placement of their own, nor an annotation that leaves them whole. */
+/* Parameters without a placement of their own, nor an annotation that leaves them whole.
+ */
 static void place_open(Module *m, const PassOptions *o) {
     Func *f = model_of(m);
     bool *open = NEW_ARRAY(m->mem, bool, (size_t)f->narg + 1), any = false;
     for (int i = 0; i < f->narg; i++) {
-        open[i] = !strcmp(arg_str(f, i, "role", ""), "param") && !type_is_split(&f->arg[i]->ty);
+        open[i] =
+            !strcmp(arg_str(f, i, "role", ""), "param") && !type_is_split(&f->arg[i]->ty);
         for (int k = 0; k < o->nannotations && open[i]; k++) {
             open[i] = !glob(o->annotation[k].pattern, f->arg[i]->name);
         }

@@ -3,10 +3,10 @@
  * Seeds are the placements that types already carry: of arguments (every argument of the
  * entry is placed, without axes = whole on every rank) and of named values. From there a
  * walk in program order decides for each op and mesh axis which dimension of its rule the
- * axis splits: that of an annotated parameter before that of an annotated result before that
- * of any operand, and among equals the one that moves the fewest bytes.
- * A dimension that the result lacks leaves a pending sum, which linear ops hand on.
- * Nothing is moved here: pass reshard makes the mismatches explicit. */
+ * axis splits: that of an annotated parameter before that of an annotated result before
+ * that of any operand, and among equals the one that moves the fewest bytes. A dimension
+ * that the result lacks leaves a pending sum, which linear ops hand on. Nothing is moved
+ * here: pass reshard makes the mismatches explicit. */
 #include "over.h"
 #include "passes.h"
 
@@ -23,8 +23,8 @@ typedef struct Placed {
 
 typedef struct Places { /* of one function */
     Func *f;
-    Placed *at;  /* by value id */
-    Over *over; /* by op id */
+    Placed *at;      /* by value id */
+    Over *over;      /* by op id */
     const Op *owner; /* the call that placed the arguments */
     struct Places *next;
 } Places;
@@ -61,8 +61,8 @@ static bool annotated(const Placed *p) {
     return type_is_split(&p->seed);
 }
 
-/* The operands with the placements known so far stand in the values themselves while an op
- * is looked at, so that over.c sees them. */
+/* The operands with the placements known so far stand in the values themselves while an
+ * op is looked at, so that over.c sees them. */
 static void show_operands(Places *p, Op *op) {
     for (int i = 0; i < op->nin; i++) op->in[i]->ty = place(p, op->in[i])->ty;
 }
@@ -118,8 +118,10 @@ static double moved_bytes(const Op *op, const Over *o, int id, int axis) {
     for (int i = 0; i < op->nin; i++) {
         const Type *t = &op->in[i]->ty;
         for (int k = 0; k < o->d.rank[i]; k++) {
-            if (!(t->split[k] >> axis & 1) || lead(&o->d, o->d.term[i][k]) == id) continue;
-            bytes += (double)local_bytes(m, t) * (has_dim(o, i, id) ? (n - 1) / n : n - 1);
+            if (!(t->split[k] >> axis & 1) || lead(&o->d, o->d.term[i][k]) == id)
+                continue;
+            bytes +=
+                (double)local_bytes(m, t) * (has_dim(o, i, id) ? (n - 1) / n : n - 1);
         }
     }
     for (int i = 0; i < op->nout; i++) {
@@ -131,7 +133,8 @@ static double moved_bytes(const Op *op, const Over *o, int id, int axis) {
 }
 
 /* Two annotations that cannot both hold where one element needs one element. */
-static void refuse_conflict(Places *p, const Op *op, const Over *o, const Bids *b, int axis) {
+static void refuse_conflict(Places *p, const Op *op, const Over *o, const Bids *b,
+                            int axis) {
     int first = -1;
     if (!(optab[op->kind].flags & F_MAP)) return;
     for (int id = 0; id < o->d.n; id++) {
@@ -146,11 +149,12 @@ static void refuse_conflict(Places *p, const Op *op, const Over *o, const Bids *
         const Mesh *m = &op->fn->mod->mesh;
         const Value *v = b->who[first], *w = b->who[id];
         Arena *mem = op->fn->mod->mem;
-        fail(EXIT_CONFIG, "@%s: %s meets two placements: %%%s is %s and %%%s is %s. Bringing "
-                          "them together over %s would move %lld bytes a rank and run; "
-                          "change one of the two annotations",
-             op->fn->name, optab[op->kind].name, v->name, type_text(mem, m, &v->ty), w->name,
-             type_text(mem, m, &w->ty), m->axis[axis].name,
+        fail(EXIT_CONFIG,
+             "@%s: %s meets two placements: %%%s is %s and %%%s is %s. Bringing "
+             "them together over %s would move %lld bytes a rank and run; "
+             "change one of the two annotations",
+             op->fn->name, optab[op->kind].name, v->name, type_text(mem, m, &v->ty),
+             w->name, type_text(mem, m, &w->ty), m->axis[axis].name,
              (long long)MIN(local_bytes(m, &v->ty), local_bytes(m, &w->ty)));
     }
 }
@@ -190,8 +194,8 @@ static bool hands_on(Places *p, const Op *op, int axis) {
     return pending == floats;
 }
 
-/* A gradient within a function only tends to lie like its value; one that the function hands
- * back shall. */
+/* A gradient within a function only tends to lie like its value; one that the function
+ * hands back shall. */
 static int wish(const Places *p, const Placed *y, const Value *v) {
     if (!y->seed.open_sum) return RESULT;
     for (int i = 0; i < p->f->nret; i++) {
@@ -211,7 +215,8 @@ static int choose(Shard *s, Places *p, Op *op, Over *o, int axis) {
     }
     for (int i = 0; i < op->nout; i++) {
         const Placed *y = place(p, op->out[i]);
-        if (annotated(y)) bid(&b, o, o->d.nin + i, &y->seed, axis, wish(p, y, op->out[i]), op->out[i]);
+        if (annotated(y))
+            bid(&b, o, o->d.nin + i, &y->seed, axis, wish(p, y, op->out[i]), op->out[i]);
     }
     refuse_conflict(p, op, o, &b, axis);
     Axes bit = (Axes)(1u << axis);
@@ -256,8 +261,10 @@ static void decide(Shard *s, Places *p, Op *op) {
         if (s->m->mesh.axis[a].size == 1) continue;
         int id = choose(s, p, op, o, a);
         if (s->expand) return;
-        if (id >= 0) over_add(op, o, id, a);
-        else if (hands_on(p, op, a)) o->passes |= (Axes)(1u << a);
+        if (id >= 0)
+            over_add(op, o, id, a);
+        else if (hands_on(p, op, a))
+            o->passes |= (Axes)(1u << a);
     }
     keep_order(p, op, o);
     int strength = 0;
@@ -291,8 +298,12 @@ typedef struct Call {
 
 static Call call_of(Op *op) {
     bool loop = op_attr(op, "times") != NULL;
-    return (Call){op, op_func(op), loop, loop ? (int)op_int(op, "carry", 0) : 0,
-                  loop ? (int)op_int(op, "each", 0) : 0, op_int(op, "times", 1)};
+    return (Call){op,
+                  op_func(op),
+                  loop,
+                  loop ? (int)op_int(op, "carry", 0) : 0,
+                  loop ? (int)op_int(op, "each", 0) : 0,
+                  op_int(op, "times", 1)};
 }
 
 /* What an argument of the callee gets from the operand; sums are finished before. */
@@ -339,7 +350,8 @@ static void enter(Shard *s, Places *p, Op *op) {
         callee->owner = op;
         for (int i = 0; i < op->nin; i++) place_argument(p, callee, &c, i);
         walk(s, callee);
-        for (int again = 0; !s->expand && again < c.carry && settle_carried(callee, &c); again++) {
+        for (int again = 0; !s->expand && again < c.carry && settle_carried(callee, &c);
+             again++) {
             walk(s, callee);
         }
     }
@@ -354,8 +366,10 @@ static void enter(Shard *s, Places *p, Op *op) {
 
 static void walk(Shard *s, Places *p) {
     for (Op *op = p->f->first; op && !s->expand; op = op->next) {
-        if (op_attr(op, "fn")) enter(s, p, op);
-        else decide(s, p, op);
+        if (op_attr(op, "fn"))
+            enter(s, p, op);
+        else
+            decide(s, p, op);
     }
 }
 
@@ -374,16 +388,19 @@ static void start(Places *p) {
 
 static void restore(Shard *s) {
     for (Places *p = s->all; p; p = p->next) {
-        for (int i = 0; i < p->f->narg; i++) p->f->arg[i]->ty = place(p, p->f->arg[i])->seed;
+        for (int i = 0; i < p->f->narg; i++)
+            p->f->arg[i]->ty = place(p, p->f->arg[i])->seed;
         for (Op *op = p->f->first; op; op = op->next) {
-            for (int i = 0; i < op->nout; i++) op->out[i]->ty = place(p, op->out[i])->seed;
+            for (int i = 0; i < op->nout; i++)
+                op->out[i]->ty = place(p, op->out[i])->seed;
         }
     }
 }
 
 static void write_down(Shard *s) {
     for (Places *p = s->all; p; p = p->next) {
-        for (int i = 0; i < p->f->narg; i++) p->f->arg[i]->ty = place(p, p->f->arg[i])->ty;
+        for (int i = 0; i < p->f->narg; i++)
+            p->f->arg[i]->ty = place(p, p->f->arg[i])->ty;
         for (Op *op = p->f->first; op; op = op->next) {
             for (int i = 0; i < op->nout; i++) op->out[i]->ty = place(p, op->out[i])->ty;
         }

@@ -1,13 +1,13 @@
-/* zero.c - prepares parameters whose optimizer state, gradient or weights are sharded over
- * the ranks that would hold copies (ZeRO, arXiv 1910.02054). Level global.
+/* zero.c - prepares parameters whose optimizer state, gradient or weights are sharded
+ * over the ranks that would hold copies (ZeRO, arXiv 1910.02054). Level global.
  *
  * Such a parameter is stored flattened: [L, 96, 32:tp] becomes [L, T:tp, n], one row for
- * each part over tp, padded with zeros so that the copies divide it whatever their number.
- * The function that uses it starts with unpad, reshape, rearrange, reshape back to the
- * matrix, which cost nothing on a rank when there is no padding; at level 3 the parts are
- * gathered before that. What is then split over
- * the copies follows from the level: 1 the states (see train.c), 2 the gradient too (see
- * autodiff.c), 3 the parameter itself. Attribute `global` keeps its shape, `zero` the level. */
+ * each part over tp, padded with zeros so that the copies divide it whatever their
+ * number. The function that uses it starts with unpad, reshape, rearrange, reshape back
+ * to the matrix, which cost nothing on a rank when there is no padding; at level 3 the
+ * parts are gathered before that. What is then split over the copies follows from the
+ * level: 1 the states (see train.c), 2 the gradient too (see autodiff.c), 3 the parameter
+ * itself. Attribute `global` keeps its shape, `zero` the level. */
 #include "over.h"
 #include "passes.h"
 
@@ -28,9 +28,10 @@ static Op *only_call(const Module *m, const Func *f) {
     return found;
 }
 
-/* Is the parameter a stack of slices, one a run of a loop, and nothing else? Then *call and
- * *operand say which. */
-static bool is_stack(const Module *m, const Func *f, const Value *v, Op **call, int *operand) {
+/* Is the parameter a stack of slices, one a run of a loop, and nothing else? Then *call
+ * and *operand say which. */
+static bool is_stack(const Module *m, const Func *f, const Value *v, Op **call,
+                     int *operand) {
     if (value_uses(f, v) != 1) return false;
     for (Op *op = f->first; op; op = op->next) {
         for (int i = 0; i < op->nin; i++) {
@@ -55,7 +56,8 @@ static int split_dim(const Type *t) {
 }
 
 /* One slice [boxes, padded] -> the matrix of type `ty`. */
-static Value *unflatten(Builder *b, Value *v, const Type *ty, int parts, const char *name) {
+static Value *unflatten(Builder *b, Value *v, const Type *ty, int parts,
+                        const char *name) {
     int64_t n = type_count(ty) / parts;
     int d = split_dim(ty);
     Type gathered = v->ty;
@@ -67,7 +69,8 @@ static Value *unflatten(Builder *b, Value *v, const Type *ty, int parts, const c
     /* [parts, before..., size / parts, after...] */
     Type inner = {.dt = ty->dt, .rank = ty->rank + 1};
     inner.dim[0] = parts;
-    for (int k = 0; k < ty->rank; k++) inner.dim[k + 1] = ty->dim[k] / (k == d ? parts : 1);
+    for (int k = 0; k < ty->rank; k++)
+        inner.dim[k + 1] = ty->dim[k] / (k == d ? parts : 1);
     v = build_as(b, OP_reshape, NULL, inner, v, NULL);
     char from[MAX_RANK + 2], to[MAX_RANK + 2];
     int at = 0;
@@ -106,7 +109,7 @@ static void flatten(Module *m, Func *f, int i, const PassOptions *o, Axes copies
     int64_t bytes = type_bytes(&one);
     if (lead && v->ty.split[0]) return; /* its layers lie on several ranks as they are */
     if (d == -2 || !dtype_is_float(one.dt) || bytes < o->zero_threshold_bytes) return;
-    copies &= (Axes)~(d >= 0 ? one.split[d] : 0);
+    copies &= (Axes) ~(d >= 0 ? one.split[d] : 0);
     int ranks = mesh_group_size(&m->mesh, copies);
     int parts = d >= 0 ? mesh_group_size(&m->mesh, one.split[d]) : 1;
     int64_t n = type_count(&one) / parts, padded = (n + ranks - 1) / ranks * ranks;
@@ -114,8 +117,8 @@ static void flatten(Module *m, Func *f, int i, const PassOptions *o, Axes copies
     Type flat = TYPE(one.dt, parts, padded);
     flat.split[0] = d >= 0 ? one.split[d] : 0;
     if (o->zero_level >= 3) flat.split[1] = copies;
-    Attr global = {.key = "global", .kind = ATTR_STR,
-                   .s = type_text(m->mem, &m->mesh, &v->ty)};
+    Attr global = {
+        .key = "global", .kind = ATTR_STR, .s = type_text(m->mem, &m->mesh, &v->ty)};
     if (lead) {
         Func *body = op_func(call);
         use_flat(body, body->arg[operand], &one, &flat, parts);
@@ -133,10 +136,11 @@ void pass_zero(Module *m, const PassOptions *o) {
     Axes copies = 0;
     if (!o->zero_level) return;
     if (!mesh_axes_parse(&m->mesh, o->zero_axes, &copies)) {
-        fail(EXIT_CONFIG, "optimizer shard over '%s': not axes of the mesh", o->zero_axes);
+        fail(EXIT_CONFIG, "optimizer shard over '%s': not axes of the mesh",
+             o->zero_axes);
     }
     for (int a = 0; a < m->mesh.naxes; a++) {
-        if (m->mesh.axis[a].size == 1) copies &= (Axes)~(1u << a);
+        if (m->mesh.axis[a].size == 1) copies &= (Axes) ~(1u << a);
     }
     for (Func *f = m->first; f; f = f->next) {
         for (int i = 0; f->role == ROLE_MODEL && i < f->narg; i++) {
@@ -152,7 +156,7 @@ Type zero_type(const Module *m, const PassOptions *o, const Type *flat) {
     Axes copies = 0;
     mesh_axes_parse(&m->mesh, o->zero_axes, &copies);
     for (int a = 0; a < m->mesh.naxes; a++) {
-        if (m->mesh.axis[a].size == 1) copies &= (Axes)~(1u << a);
+        if (m->mesh.axis[a].size == 1) copies &= (Axes) ~(1u << a);
     }
     for (int d = 0; d < t.rank - 1; d++) copies &= (Axes)~t.split[d];
     t.split[t.rank - 1] = copies;
