@@ -82,7 +82,7 @@ TEST_LIMIT(matrix_third_part, 180) {
     run_part(2);
 }
 
-/* ---- many ranks ---- */
+/* ---- many ranks, odd ones ---- */
 
 static const char wide_yaml[] = "seed: 5\n"
                                 "model:\n"
@@ -96,28 +96,51 @@ static const char wide_yaml[] = "seed: 5\n"
                                 "    num_heads: 8\n"
                                 "train_dataset:\n"
                                 "  data_loader: {type: TextFile, dataset_dir: %s}\n"
-                                "runner_config: {max_steps: 6, batch_size: 4}\n"
+                                "runner_config: {max_steps: 6}\n"
                                 "lr_schedule: {learning_rate: 3.e-3, warmup_steps: 1}\n";
 
-TEST_LIMIT(thirty_two_ranks_as_one, 180) {
-    const char *config = in_temp("wide.yaml"), *one = in_temp("one"),
-               *many = in_temp("many");
-    int n, m;
+/* Six steps of `batch` sequences on one rank. */
+static const char *run_wide(const char *config, int batch) {
+    const char *one = in_temp("one");
     write_text(config, arena_printf(mem(), wide_yaml, ranks_text()));
-    ranks_run(1, config, one, "");
+    ranks_run(1, config, one, arena_printf(mem(), "--batch_size %d", batch));
+    return one;
+}
+
+static void expect_as_one(const char *one, const char *many, int batch) {
+    int n, m;
+    const MetricsRow *x = ranks_metrics(one, &n), *y = ranks_metrics(many, &m);
+    EXPECT(n == 6 && m == 6 && y[5].loss < y[0].loss);
+    for (int i = 0; i < n; i++) {
+        EXPECT(x[i].tokens == batch * 32 && y[i].tokens == batch * 32);
+        if (!(fabs(x[i].loss - y[i].loss) <= 1e-5 * x[i].loss))
+            test_fail(__FILE__, __LINE__, "step %d: loss %.9g, %.9g on one rank", i + 1,
+                      y[i].loss, x[i].loss);
+    }
+}
+
+TEST_LIMIT(thirty_two_ranks_as_one, 180) {
+    const char *config = in_temp("wide.yaml"), *many = in_temp("many");
+    const char *one = run_wide(config, 4);
     ranks_run(32, config, many,
               "--parallel_config.data_parallel 2 --parallel_config.context_parallel 4 "
               "--parallel_config.context_parallel_algo hybrid_cp_algo "
               "--parallel_config.ulysses_degree_in_cp 2 "
               "--parallel_config.model_parallel 4 --parallel_config.vocab_emb_dp False "
-              "--parallel_config.sequence_parallel True --runner_config.batch_size 2 "
-              ZERO_LEVEL(3));
-    const MetricsRow *x = ranks_metrics(one, &n), *y = ranks_metrics(many, &m);
-    EXPECT(n == 6 && m == 6 && y[5].loss < y[0].loss);
-    for (int i = 0; i < n; i++) {
-        EXPECT(x[i].tokens == 4 * 32 && y[i].tokens == 4 * 32);
-        if (!(fabs(x[i].loss - y[i].loss) <= 1e-5 * x[i].loss))
-            test_fail(__FILE__, __LINE__, "step %d: loss %.9g on 32 ranks, %.9g on one",
-                      i + 1, y[i].loss, x[i].loss);
-    }
+              "--parallel_config.sequence_parallel True --batch_size 2 " ZERO_LEVEL(3));
+    expect_as_one(one, many, 4);
+}
+
+/* Replicas whose number divides no parameter. */
+TEST_LIMIT(three_five_and_seven_replicas, 180) {
+    const char *config = in_temp("wide.yaml"), *many = in_temp("many");
+    const char *one = run_wide(config, 105);
+    ranks_run(3, config, many, "--batch_size 35 " ZERO_LEVEL(1));
+    expect_as_one(one, many, 105);
+    remove_all(many);
+    ranks_run(5, config, many, "--batch_size 21 " ZERO_LEVEL(3));
+    expect_as_one(one, many, 105);
+    remove_all(many);
+    ranks_run(7, config, many, "--batch_size 15 " ZERO_LEVEL(2));
+    expect_as_one(one, many, 105);
 }

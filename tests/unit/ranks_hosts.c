@@ -1,6 +1,5 @@
 /* Tests of training on two hosts that share a network and no disk. A host is a process
- * with its own network, name and mounts; what would go through ssh enters them by nsenter.
- */
+ * with its own network, name and mounts; what would go through ssh enters by nsenter. */
 #define _GNU_SOURCE
 #include "ranks.h"
 #include <sched.h>
