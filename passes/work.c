@@ -1,9 +1,10 @@
 /* work.c - how much there is to do in an op, roughly, so that what is sent can be hidden
- * behind it. The unit is a multiplication with its addition; the rates are those of one
- * core that reaches 50 GFLOP/s in products, moves 5 GB/s through memory, and sends 2 GB/s. */
+ * behind it. The unit is a multiplication with its addition, of a core that makes 25
+ * thousand million of them a second and sends 2 GB/s. Products count: what only moves
+ * through memory competes with messages for it, and counts as next to nothing. */
 #include "work.h"
 
-enum { PER_BYTE_MOVED = 5, PER_BYTE_SENT = 12, PER_MESSAGE = 500000 };
+enum { PER_BYTE_SENT = 12, PER_MESSAGE = 500000 };
 static const double most = 1e18;
 
 static int64_t bytes_of(int n, Value *const *v) {
@@ -32,8 +33,7 @@ double work_of(const Work *w, const Op *op) {
             if (at->f == callee) return MIN(most, at->total * (double)op_int(op, "times", 1));
         }
     }
-    double moved = (double)bytes_of(op->nin, op->in) + (double)bytes_of(op->nout, op->out);
-    return MIN(most, moved * PER_BYTE_MOVED + (flags & F_DENSE ? dense(op) : 0));
+    return MIN(most, 1 + (flags & F_DENSE ? dense(op) : 0));
 }
 
 Work *work_add(Arena *mem, Work *known, const Func *f) {

@@ -11,7 +11,7 @@ typedef struct Work {
 } Work;
 /* Adds f, whose callees must be in the list. */
 Work *work_add(Arena *mem, Work *known, const Func *f);
-/* Of an op, runs of a loop counted; 0 for collectives and views. */
+/* Of an op, runs of a loop counted: at least 1, but 0 for collectives and views. */
 double work_of(const Work *known, const Op *op);
 /* What could be done while these collectives are on their way, as one message. */
 double work_to_send(int n, const Op *const *op);
