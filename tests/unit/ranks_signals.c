@@ -117,16 +117,16 @@ TEST_LIMIT(a_rank_killed_at_50_random_instants, 600) {
 
 /* ---- signals that save ---- */
 
-/* A run that gets `number` saves after the same step on all ranks, and goes on to the
- * bits of one that was not disturbed. */
-static void check_signal(int number) {
+/* A run that gets `number`, by launch or in one rank alone, saves after the same step on
+ * all ranks, and goes on to the bits of one that was not disturbed. */
+static void check_signal(int number, bool by_launch) {
     const char *config = ranks_small_config(100000, 50000), *run = in_temp("run");
     const char *whole = in_temp("whole");
     pid_t rank[RANKS], launch = ranks_start(RANKS, config, run, MESH);
     int n;
     ranks_wait_start(launch, rank, RANKS);
     EXPECT(ranks_wait_steps(launch, run, 3));
-    kill(launch, number);
+    kill(by_launch ? launch : rank[2], number);
     ranks_end(launch, EXIT_SIGNALLED, "after a signal");
     ranks_expect_gone(rank, RANKS, 1);
     const MetricsRow *row = ranks_metrics(run, &n);
@@ -150,9 +150,13 @@ static void check_signal(int number) {
 }
 
 TEST_LIMIT(sigterm_saves_after_the_same_step, 120) {
-    check_signal(SIGTERM);
+    check_signal(SIGTERM, true);
 }
 
 TEST_LIMIT(sigusr1_saves_after_the_same_step, 120) {
-    check_signal(SIGUSR1);
+    check_signal(SIGUSR1, true);
+}
+
+TEST_LIMIT(a_signal_to_one_rank_saves_on_all, 120) {
+    check_signal(SIGTERM, false);
 }
