@@ -72,6 +72,15 @@ static void run_part(int part) {
            worst);
 }
 
+/* Each pair of values that go together is in one of the combinations. */
+TEST(pairs_of_the_matrix) {
+    Pairing p = pairing_new(mem(), FACTORS, factor_size, is_valid);
+    for (int n = 0; n < COMBINATIONS; n++) EXPECT(pairing_next(&p) != NULL);
+    printf("  %d of %d valid combinations meet %d of %d pairs\n", COMBINATIONS, p.nvalid,
+           p.nmet, p.npossible);
+    EXPECT(RANKS_SANITIZED || p.nmet == p.npossible);
+}
+
 TEST_LIMIT(matrix_first_part, 180) {
     run_part(0);
 }
