@@ -214,7 +214,9 @@ int launch_report_end(LaunchReport *r, int status, int64_t oom_kills, int stoppe
     Failure f = root_cause(r, status);
     int code = exit_code(&f, status);
     if (code == 0) return 0;
-    if (code == EXIT_SIGNALLED && !f.message && !r->program) return code;
+    /* train said itself why all of its ranks end together */
+    bool together = code == EXIT_SIGNALLED || code == EXIT_DIVERGED;
+    if (together && !f.message && !r->program) return code;
     if (stopped && !f.message && (f.rank < 0 || f.signal)) {
         fprintf(r->out, "stator: stopped by SIG%s\n", sigabbrev_np(stopped));
         return 128 + stopped;

@@ -174,11 +174,17 @@ static void say_memory(const Train *t) {
     report_say(t, "memory     %sB (%s)", human(t->mem, (double)plan->total_bytes), s.s);
 }
 
+/* Ranks that share cores reach the peak by turns. */
+static double share_of_core(const Train *t) {
+    double cores = (double)sysconf(_SC_NPROCESSORS_ONLN);
+    return MIN(1.0, cores / (double)(comm_local_size() * t->threads));
+}
+
 void report_header(Train *t) {
     const Program *p = t->program;
     char warning[256];
     comm_barrier();
-    t->peak_flops = 1e9 * bench_fma_peak(t->threads) * comm_size();
+    t->peak_flops = 1e9 * bench_fma_peak(t->threads) * comm_size() * share_of_core(t);
     if (comm_rank() != 0) return;
     say_model(t);
     report_say(t, "data       %s: %s tokens, %s sequences of %lld", t->data->path,
