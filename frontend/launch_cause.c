@@ -215,7 +215,7 @@ int launch_report_end(LaunchReport *r, int status, int64_t oom_kills, int stoppe
     int code = exit_code(&f, status);
     if (code == 0) return 0;
     /* train said itself why all of its ranks end together */
-    bool together = code == EXIT_SIGNALLED || code == EXIT_DIVERGED;
+    bool together = code == EXIT_SIGNALLED || (code == EXIT_DIVERGED && f.rank >= 0);
     if (together && !f.message && !r->program) return code;
     if (stopped && !f.message && (f.rank < 0 || f.signal)) {
         fprintf(r->out, "stator: stopped by SIG%s\n", sigabbrev_np(stopped));
