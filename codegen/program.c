@@ -1,5 +1,6 @@
 /* program.c - compiling a module into a program, its arena, and running it. */
 #include "codegen.h"
+#include "../runtime/agree.h"
 #include "../runtime/comm.h"
 #include "../runtime/kernels.h"
 #include "../runtime/rt.h"
@@ -136,11 +137,15 @@ static void generate(Arena *mem, Program *p, const CompileOptions *co) {
     struct ProgramCode *code = p->code;
     char key[CACHE_KEY_CHARS];
     if (comm_size() > 1) compare_targets(mem, code);
+    char *text = cache_text(mem, p, code);
+    /* The object has the places of the plan and the shares of the threads in it. */
+    agree_on(mem, "program", text,
+             "give all ranks as many cores, or the number in context.threads, and the same "
+             "files");
     if (comm_rank() > 0) {
         receive(mem, p);
         return;
     }
-    char *text = cache_text(mem, p, code);
     cache_key(text, strlen(text), key);
     size_t n;
     void *kept = co->no_cache ? NULL : cache_get(mem, key, &n);

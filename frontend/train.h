@@ -91,6 +91,8 @@ void ranks_apply(Train *t, Module *m, PassOptions *o);
 /* Fails, naming the first difference, unless all ranks have the same configuration, build
  * and data. */
 void ranks_agree(const Train *t);
+/* The same for data of another split: as many samples for all. */
+void ranks_agree_data(const Train *t, const Data *d);
 /* For an allocated program. */
 Feed *feed_make(const Train *t, const Program *p);
 /* This rank's part of the batch, from row `first_row` on, into the program's arguments. */

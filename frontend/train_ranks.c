@@ -1,5 +1,6 @@
 /* train_ranks.c - the ranks of a run: the mesh over them, whether they agree, and the
  * part of a batch that each is fed. */
+#include "../runtime/agree.h"
 #include "../runtime/comm.h"
 #include "commands.h"
 #include "config_state.h"
@@ -72,43 +73,19 @@ static char *config_lines(const Train *t) {
     return text.s;
 }
 
-/* The first line that differs between two texts, from both; false: none does. */
-static bool first_difference(Arena *mem, const char *a, const char *b, char **la,
-                             char **lb) {
-    while (*a || *b) {
-        size_t n = strcspn(a, "\n"), m = strcspn(b, "\n");
-        if (n != m || memcmp(a, b, n)) {
-            *la = arena_strndup(mem, a, n);
-            *lb = arena_strndup(mem, b, m);
-            return true;
-        }
-        a += n + (a[n] == '\n');
-        b += m + (b[m] == '\n');
-    }
-    return false;
-}
-
-/* A rank that differs says what; all end. */
-static void compare(const Train *t, const char *what, const char *mine) {
-    char *first = comm_broadcast_text(t->mem, mine), *here, *there;
-    bool differs = first_difference(t->mem, mine, first, &here, &there);
-    if (!comm_max_i64(differs)) return;
-    if (differs)
-        fail(EXIT_CONFIG,
-             "ranks disagree on the %s: rank %d on %s has '%s', rank 0 has '%s'; "
-             "start all with the same files and flags",
-             what, comm_rank(), comm_host(), here, there);
-    comm_barrier(); /* the rank that differs ends the others */
-    fail(EXIT_CONFIG, "ranks disagree on the %s", what);
-}
-
 void ranks_agree(const Train *t) {
-    if (comm_size() == 1) return;
-    compare(t, "configuration", config_lines(t));
-    compare(t, "build", program_build_id());
-    char *data = arena_printf(t->mem, "%s: %lld tokens, %lld samples", t->data->path,
-                              (long long)t->data->tokens, (long long)t->data->samples);
-    compare(t, "data", data);
+    static const char remedy[] = "start all with the same files and flags";
+    agree_on(t->mem, "configuration", config_lines(t), remedy);
+    agree_on(t->mem, "build", program_build_id(), remedy);
+    ranks_agree_data(t, t->data);
+}
+
+void ranks_agree_data(const Train *t, const Data *d) {
+    agree_on(t->mem, "data",
+             arena_printf(t->mem, "%s: %lld tokens, %lld samples, %lld steps", d->path,
+                          (long long)d->tokens, (long long)d->samples,
+                          (long long)d->steps_available),
+             "give all the same files");
 }
 
 /* ---- batches ---- */

@@ -269,6 +269,7 @@ static void plan_validation(Train *t) {
                        .step_rows = t->data->batch,
                        .steps = t->steps};
     Data *data = data_open_split(t->mem, cfg, SPLIT_VALID, &shape);
+    ranks_agree_data(t, data);
     int64_t there = data->steps_available, batches = cfg->runner_config_eval_iters;
     if (there < 0) there = data->samples / data->batch;
     batches = MIN(batches, there);

@@ -155,9 +155,11 @@ static bool load_latest(Train *t, const char *dir, char **state) {
     return found;
 }
 
-/* `resume` names a checkpoint, a run folder or a folder of checkpoints. */
+/* `resume` names a checkpoint, a run folder or a folder of checkpoints; as rank 0 sees it,
+ * the others may not see it at all. */
 static void load_named(Train *t, const char *path, char **state) {
-    if (file_exists(path_join(t->mem, path, "manifest.json"))) {
+    bool one = comm_rank() == 0 && file_exists(path_join(t->mem, path, "manifest.json"));
+    if (comm_max_i64(one)) {
         ckpt_load_dir(t->mem, path, t->tensor, t->ntensor, state, &t->step);
         return;
     }

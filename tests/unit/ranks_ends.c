@@ -61,6 +61,33 @@ TEST(another_file_of_the_same_name) {
     EXPECT(!file_exists(run));
 }
 
+/* Generated code has the shares of the threads in it. */
+TEST(another_number_of_threads) {
+    const char *words = arena_printf(mem(), "%s --output_dir %s", ranks_small_config(4, 4),
+                                     in_temp("run"));
+    int code = run_pair("-x STATOR_THREADS=1", words, "-x STATOR_THREADS=2", words);
+    if (code != EXIT_CONFIG ||
+        !strstr(mpi_said(), "has 'threads 2', rank 0 has 'threads 1'; "))
+        test_fail(__FILE__, __LINE__, "exit code %d:\n%s", code, mpi_said());
+}
+
+/* ---- a checkpoint that rank 0 alone has ---- */
+
+TEST(a_named_checkpoint_that_rank_0_alone_sees) {
+    const char *here = in_temp("here"), *there = in_temp("there");
+    EXPECT(dir_make(here) == 0 && dir_make(there) == 0);
+    const char *flags[] = {arena_printf(mem(), "-wdir %s", here),
+                           arena_printf(mem(), "-wdir %s", there)};
+    const char *words =
+        arena_printf(mem(), "%s --output_dir run", ranks_small_config(4, 2));
+    int code = run_pair(flags[0], words, flags[1], words);
+    if (code) test_fail(__FILE__, __LINE__, "exit code %d:\n%s", code, mpi_said());
+    words = arena_printf(mem(), "%s --resume run/ckpt/step_00000002", words);
+    code = run_pair(flags[0], words, flags[1], words);
+    if (code || !strstr(mpi_said(), "resumed after step 2"))
+        test_fail(__FILE__, __LINE__, "exit code %d:\n%s", code, mpi_said());
+}
+
 /* ---- one compiler ---- */
 
 static int entries(const char *folder) {
