@@ -105,8 +105,8 @@ static bool better_apart(const Bucket *k, const Op *a, const Op *b) {
 static Op *partner(Op *a, const Bucket *k, Op **before) {
     for (Op *b = a->next; b; b = b->next) {
         if (b->kind != a->kind || !same_attrs(a, b)) continue;
-        if (operand_bytes(b) > k->room_bytes - operand_bytes(a) || a->nin + b->nin > MAX_BUCKET) continue;
-        if (better_apart(k, a, b)) continue;
+        bool fits = operand_bytes(b) <= k->room_bytes - operand_bytes(a);
+        if (!fits || a->nin + b->nin > MAX_BUCKET || better_apart(k, a, b)) continue;
         if (ready_at(b, a)) {
             *before = a;
             return b;
