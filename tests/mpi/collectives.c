@@ -322,6 +322,38 @@ static void statistics(unsigned axes) {
     expect(llabs(sent * m.n - want) <= 4096 * m.n, "bytes sent");
 }
 
+/* More collectives under way than the queue is long, some of another group, with one in
+ * between that waits for all; with the thread and without. A sum over the ranks of what
+ * rank and number say, so one that ran out of order shows. */
+static void beside_other_work(unsigned axes, bool thread) {
+    enum { N = 150, WAITS = 70 };
+    static int32_t data[N];
+    static CommPart part[N];
+    static int64_t ticket[N];
+    static char space[N][1 << 14];
+    bool got = comm_progress(thread);
+    expect(got == (thread && comm_size() > 1), "a thread for messages");
+    for (int i = 0; i < N; i++) {
+        unsigned group = i % 3 ? axes : 0;
+        CommKind kind = COMM_ALL_REDUCE;
+        data[i] = comm_rank() + 1000 * i;
+        part[i] = (CommPart){&data[i], &data[i], .before = 1, .each = 1, .after = 1,
+                             .dtype = DT_I32};
+        int64_t need = comm_workspace_bytes(kind, members_of(group).n, &part[i], 1);
+        expect(need <= (int64_t)sizeof space[i], "workspace");
+        if (i == WAITS) comm_run(kind, group, &part[i], 1, space[i]);
+        else ticket[i] = comm_begin(kind, group, &part[i], 1, space[i]);
+    }
+    for (int i = 0; i < N; i++) {
+        Members m = members_of(i % 3 ? axes : 0);
+        int32_t want = 0;
+        comm_wait(ticket[i]);
+        for (int k = 0; k < m.n; k++) want += m.rank[k] + 1000 * i;
+        expect(data[i] == want, "a sum beside other work");
+    }
+    expect(!comm_progress(false), "the thread ends");
+}
+
 /* ---- control ---- */
 
 static void coordinates(void) {
@@ -393,6 +425,8 @@ int main(int argc, char **argv) {
         order_of_small_sums(axes);
         wide_elements(axes);
         statistics(axes);
+        beside_other_work(axes, false);
+        beside_other_work(axes, true);
     }
     int64_t bad = comm_max_i64(differences);
     if (comm_rank() == 0) printf("%lld compared\n", (long long)compared);
