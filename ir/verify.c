@@ -136,6 +136,10 @@ static void check_level(const Check *c) {
     if ((info->flags & F_COMM) && c->m->level < LEVEL_LOCAL) {
         bad(c, "a collective at level %s", level_name[c->m->level]);
     }
+    if ((info->flags & F_RANK) && c->m->level < LEVEL_LOCAL) {
+        bad(c, "differs from rank to rank, which no value does at level %s",
+            level_name[c->m->level]);
+    }
 }
 
 /* A late collective has one arrive, which names its results and then its operands. */

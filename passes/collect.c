@@ -7,7 +7,11 @@
 #include "passes.h"
 #include <math.h>
 
-enum { MAX_STATES = 20000, LATENCY_BYTES = 4096 };
+enum {
+    MAX_STATES = 20000,
+    MAX_STEPS = 2 * (MAX_RANK + 1) + MAX_RANK * (MAX_RANK + 1), /* with one set of axes */
+    LATENCY_BYTES = 4096
+};
 
 typedef struct State {
     Type ty;
@@ -22,7 +26,7 @@ typedef struct State {
 typedef struct Search {
     const Mesh *mesh;
     State *state;
-    int n;
+    int n, max;
     Axes axes; /* that matter */
 } Search;
 
@@ -37,7 +41,7 @@ static void reach(Search *s, int from, const State *step, double bytes) {
     int i = 0;
     while (i < s->n && !type_same_placement(&s->state[i].ty, &step->ty)) i++;
     if (i == s->n) {
-        if (s->n == MAX_STATES) return;
+        if (s->n == s->max) return;
         s->n++;
     } else if (s->state[i].cost <= cost) {
         return;
@@ -139,18 +143,40 @@ static void steps_of_whole(Search *s, int at, Axes set, Axes pending_at_end) {
     reach(s, at, &step, 1);
 }
 
+static void steps_with(Search *s, int at, Axes axes, Axes pending_at_end) {
+    Type t = s->state[at].ty;
+    Axes used = t.pending;
+    if ((t.pending & axes) == axes) steps_of_sum(s, at, axes);
+    for (int d = 0; d < t.rank; d++) {
+        used |= t.split[d];
+        if (t.split[d] & axes) steps_of_split(s, at, axes, d);
+    }
+    if (!(used & axes)) steps_of_whole(s, at, axes, pending_at_end);
+}
+
 static void steps(Search *s, int at, Axes pending_at_end) {
     for (unsigned set = 1; set < 1u << s->mesh->naxes; set++) {
-        if (set & ~s->axes) continue;
-        Type t = s->state[at].ty;
-        Axes axes = (Axes)set, used = t.pending;
-        if ((t.pending & axes) == axes) steps_of_sum(s, at, axes);
-        for (int d = 0; d < t.rank; d++) {
-            used |= t.split[d];
-            if (t.split[d] & axes) steps_of_split(s, at, axes, d);
-        }
-        if (!(used & axes)) steps_of_whole(s, at, axes, pending_at_end);
+        if (!(set & ~s->axes)) steps_with(s, at, (Axes)set, pending_at_end);
     }
+}
+
+bool reshard_is_step(const Op *op) {
+    State state[MAX_STEPS + 1] = {{.ty = op->in[0]->ty, .from = -1}};
+    const Mesh *m = &op->fn->mod->mesh;
+    const Attr *how = op_attr(op, "how"), *axis = op_attr(op, "axis");
+    const Type *goal = &op->out[0]->ty;
+    Search s = {.mesh = m, .state = state, .n = 1, .max = ARRAY_LEN(state)};
+    Axes axes = 0;
+    if (!how || !axis || !mesh_axes_parse(m, axis->s, &axes)) return false;
+    if (!axes || axes & AXES_REVERSED) return false;
+    steps_with(&s, 0, axes, goal->pending);
+    for (int i = 1; i < s.n; i++) {
+        const State *step = &state[i];
+        if (type_same_placement(&step->ty, goal) && !strcmp(step->how, how->s) &&
+            step->dim == op_int(op, "dim", -1) && step->to == op_int(op, "to", -1))
+            return true;
+    }
+    return false;
 }
 
 static Axes all_axes(const Type *t) {
@@ -219,7 +245,7 @@ static void collect_one(Op *op, Search *s) {
 void pass_collect(Module *m, const PassOptions *o) {
     (void)o;
     Arena *mem = arena_new();
-    Search s = {.state = NEW_ARRAY(mem, State, MAX_STATES)};
+    Search s = {.state = NEW_ARRAY(mem, State, MAX_STATES), .max = MAX_STATES};
     for (Func *f = m->first; f; f = f->next) {
         for (Op *op = f->first, *next; op; op = next) {
             next = op->next;

@@ -47,20 +47,12 @@ static void make_collective(Op *op) {
     op_remove(op);
 }
 
-static void drop_attr(Op *op, const char *key) {
-    for (Attr **at = &op->attr; *at; at = &(*at)->next) {
-        if (strcmp((*at)->key, key)) continue;
-        *at = (*at)->next;
-        return;
-    }
-}
-
 static void localize_op(Localize *l, Op *op, const Over *o, Arena *mem) {
     if (op->kind == OP_reshard) {
         make_collective(op);
         return;
     }
-    drop_attr(op, "over");
+    over_drop(op);
     if (!optab[op->kind].local || !o->has_dims) return;
     Op whole = *op;
     whole.in = whole_values(l, mem, op->nin, op->in);
@@ -115,5 +107,6 @@ static void localize_func(Module *m, Func *f) {
 
 void pass_localize(Module *m, const PassOptions *o) {
     (void)o;
+    check_placed(m);
     for (Func *f = m->first; f; f = f->next) localize_func(m, f);
 }

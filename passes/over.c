@@ -39,6 +39,7 @@ static int find_id(const Dims *d, const char *name, size_t n) {
 Over over_read(const Op *op) {
     Over o = over_none(op);
     const Attr *a = op_attr(op, "over");
+    Axes used = 0;
     for (const char *p = a ? a->s : ""; *p;) {
         size_t n = strcspn(p, " "), colon = strcspn(p, ":");
         char axes[64];
@@ -55,6 +56,12 @@ Over over_read(const Op *op) {
             fail(EXIT_CONFIG, "@%s: over=\"%s\": no mesh axis '%s'", op->fn->name, a->s,
                  axes);
         }
+        if (used & bits & (Axes)~AXES_REVERSED || (!pending && !over_fits(op, &o, id, bits)))
+            fail(EXIT_CONFIG,
+                 "@%s: over=\"%s\": %s cannot be split so: an axis stands there once, and "
+                 "sizes are multiples of its ranks",
+                 op->fn->name, a->s, optab[op->kind].name);
+        used |= bits;
         if (pending)
             o.passes |= bits;
         else
@@ -85,7 +92,16 @@ void over_write(Op *op, const Over *o) {
         text_add(&t, "%s+%s", t.n ? " " : "",
                  mesh_axes_text(mem, mesh_of(op), o->passes));
     }
+    over_drop(op); /* a copied op has that of the other */
     if (t.n) op_set_str(op, "over", t.s);
+}
+
+void over_drop(Op *op) {
+    for (Attr **at = &op->attr; *at; at = &(*at)->next) {
+        if (strcmp((*at)->key, "over")) continue;
+        *at = (*at)->next;
+        return;
+    }
 }
 
 /* ---- splitting ---- */
@@ -153,6 +169,23 @@ Type over_result(const Op *op, const Over *o, int i) {
     t.pending = finished ? 0 : over_summed(op, o, i);
     if (dtype_is_float(t.dt)) t.pending |= o->passes;
     return t;
+}
+
+/* ---- calls ---- */
+
+Type call_operand(const Op *op, int i) {
+    const Func *f = op_func(op);
+    int64_t carry = op_int(op, "carry", 0), each = op_int(op, "each", 0);
+    bool sliced = op_attr(op, "times") && i >= carry && i < carry + each;
+    return sliced ? type_stack(&f->arg[i]->ty, op_int(op, "times", 1)) : f->arg[i]->ty;
+}
+
+Type call_result(const Op *op, int i) {
+    const Func *f = op_func(op);
+    int carry = (int)op_int(op, "carry", 0), alias = i < carry ? i : f->alias[i];
+    Type ty = alias >= 0 ? f->arg[alias]->ty : f->ret[i]->ty;
+    return op_attr(op, "times") && i >= carry ? type_stack(&ty, op_int(op, "times", 1))
+                                              : ty;
 }
 
 /* ---- types ---- */

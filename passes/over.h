@@ -15,8 +15,10 @@ typedef struct Over {
 } Over;
 
 Over over_none(const Op *op);
-Over over_read(const Op *op); /* from the attribute; none without it */
-void over_write(Op *op, const Over *o); /* nothing is written when nothing is split */
+/* From the attribute; none without it. Fails when the op cannot be split so. */
+Over over_read(const Op *op);
+void over_write(Op *op, const Over *o); /* no attribute when nothing is split */
+void over_drop(Op *op);
 /* May dimension id be split over these axes: is it not whole, and do all sizes that it
  * stands for (and those tied to it) divide? */
 bool over_fits(const Op *op, const Over *o, int id, Axes axes);
@@ -27,6 +29,16 @@ Type over_operand(const Op *op, const Over *o, int i);
 Type over_result(const Op *op, const Over *o, int i);
 /* Axes over which result i is a partial sum. */
 Axes over_summed(const Op *op, const Over *o, int i);
+
+/* The placement that a call needs of operand i, as its callee's argument lies, and that of
+ * result i: carried results and those over an argument lie like that argument. */
+Type call_operand(const Op *op, int i);
+Type call_result(const Op *op, int i);
+/* Is a reshard one collective, as its attributes say? (collect.c) */
+bool reshard_is_step(const Op *op);
+/* Fails with EXIT_CONFIG where an operand lies in another way than its op or callee takes
+ * it, or a reshard is no single step: what localize needs. (placed.c) */
+void check_placed(const Module *m);
 
 /* Types of slices and stacks: the placement without and with dimension 0. */
 Type type_slice(const Type *t);

@@ -20,11 +20,7 @@ static int carried(const Module *m, const Func *f) {
 }
 
 static Type wanted(const Op *op, const Over *o, int i) {
-    if (!op_attr(op, "fn")) return over_operand(op, o, i);
-    const Func *f = op_func(op);
-    int carry = (int)op_int(op, "carry", 0), each = (int)op_int(op, "each", 0);
-    bool sliced = op_attr(op, "times") && i >= carry && i < carry + each;
-    return sliced ? type_stack(&f->arg[i]->ty, op_int(op, "times", 1)) : f->arg[i]->ty;
+    return op_attr(op, "fn") ? call_operand(op, i) : over_operand(op, o, i);
 }
 
 /* An earlier reshard of v to this placement. */
@@ -79,16 +75,6 @@ static Value *brought(Func *f, Op *before, Value *v, const Type *ty) {
     b.name = v->name;
     Value *old = made_before(f, v, &want, before);
     return old ? old : build_placed(&b, OP_reshard, NULL, want, v);
-}
-
-/* What a call gives: carried results and those over an argument lie like that argument.
- */
-static Type call_result(const Op *op, int i) {
-    const Func *f = op_func(op);
-    int carry = (int)op_int(op, "carry", 0), alias = i < carry ? i : f->alias[i];
-    Type ty = alias >= 0 ? f->arg[alias]->ty : f->ret[i]->ty;
-    return op_attr(op, "times") && i >= carry ? type_stack(&ty, op_int(op, "times", 1))
-                                              : ty;
 }
 
 /* A result whose annotation is not what the op gives. */
