@@ -62,7 +62,8 @@ Strategy strategy_of_config(Config *cfg) {
                   .zero_axes = "",
                   .bucket_bytes = cfg->parallel_bucket_size,
                   .overlap = cfg->parallel_overlap,
-                  .user = cfg->parallel_shard};
+                  .user = cfg->parallel_shard,
+                  .user_place = config_where(cfg, "parallel.shard")};
     if (s.data > (1 << 20) / s.context / s.tensor)
         config_refuse(cfg, PC "data_parallel", PC "model_parallel", NULL,
                       "more than %d ranks", 1 << 20);
@@ -236,12 +237,14 @@ static void seed_user(Seeds *k) {
     for (int i = 0; i < k->s->user.n; i++) {
         char *text =
             arena_strndup(k->mem, k->s->user.items[i], strlen(k->s->user.items[i]));
-        const char *source = arena_printf(k->mem, "parallel.shard, entry %d", i + 1);
+        Place at = k->s->user_place;
+        const char *source = arena_printf(k->mem, "%s:%d: parallel.shard, entry %d",
+                                          at.file ? at.file : "?", at.line, i + 1);
         char *eq = strchr(text, '=');
         if (!eq)
             fail(EXIT_CONFIG,
-                 "%s: '%s': write PATTERN=PLACEMENT, such as "
-                 "'h.mlp.c_fc.weight=-,tp'",
+                 "%s: '%s': write PATTERN=PLACEMENT in quotes, since a comma ends an "
+                 "entry: [\"h.mlp.c_fc.weight=-,tp\"]",
                  source, text);
         *eq = 0;
         add(k, text, eq + 1, source, false);

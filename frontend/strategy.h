@@ -19,6 +19,7 @@ typedef struct Strategy {
     const char *zero_axes; /* "dp.cp" */
     Overlap overlap;
     TextList user;         /* parallel.shard: "PATTERN=PLACEMENT" */
+    Place user_place;      /* of it, for messages */
 } Strategy;
 
 /* Fails with EXIT_CONFIG, naming key and remedy, when the numbers do not go together. Adds

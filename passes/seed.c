@@ -48,8 +48,10 @@ static void place(const Module *m, const Annotation *a, const char *where, Value
     Axes used = 0;
     Type ty = v->ty;
     if (d < 0 || d > 1 || !v->ty.rank) {
-        fail(EXIT_CONFIG, "%s: '%s' has %d entries, but %%%s of @%s has %d dimensions",
-             a->source, a->placement, n, v->name, where, v->ty.rank);
+        fail(EXIT_CONFIG,
+             "%s: '%s' has %d entr%s, but %%%s of @%s has %d dimensions: write one for each "
+             "(the first may be left out), '-' where it is whole",
+             a->source, a->placement, n, n == 1 ? "y" : "ies", v->name, where, v->ty.rank);
     }
     memset(ty.split, 0, sizeof ty.split);
     for (const char *p = a->placement; *p; d++) {
@@ -57,8 +59,9 @@ static void place(const Module *m, const Annotation *a, const char *where, Value
         char *word = arena_strndup(m->mem, p, len);
         Axes axes = 0;
         if (strcmp(word, "-") && !mesh_axes_parse(&m->mesh, word, &axes)) {
-            fail(EXIT_CONFIG, "%s: '%s': '%s' is not an axis of the mesh, nor '-'",
-                 a->source, a->placement, word);
+            fail(EXIT_CONFIG, "%s: '%s': '%s' is not '-' nor made of the axes %s",
+                 a->source, a->placement, word,
+                 mesh_axes_text(m->mem, &m->mesh, (Axes)((1u << m->mesh.naxes) - 1)));
         }
         if (used & axes & (Axes)~AXES_REVERSED) {
             fail(EXIT_CONFIG,
