@@ -80,11 +80,29 @@ void ranks_agree(const Train *t) {
     ranks_agree_data(t, t->data);
 }
 
+/* Of the batch of one step: files may have the same size and other contents. */
+static void hash_batch(const Data *d, int64_t step, char hex[33]) {
+    Arena *mem = arena_new();
+    size_t n = (size_t)(d->batch * d->seq);
+    DataBatch b = {.tokens = NEW_ARRAY(mem, int32_t, n),
+                   .labels = NEW_ARRAY(mem, int32_t, n),
+                   .positions = NEW_ARRAY(mem, int32_t, n),
+                   .attends_from = NEW_ARRAY(mem, int32_t, n)};
+    data_batch_full(d, step, &b);
+    hash_hex(b.tokens, n * sizeof *b.tokens, hex);
+    arena_free(mem);
+}
+
 void ranks_agree_data(const Train *t, const Data *d) {
+    char first[33] = "", middle[33] = "";
+    if (comm_size() == 1) return;
+    bool has_batch = d->steps_available != 0 && (d->steps_available > 0 || d->samples > 0);
+    if (has_batch) hash_batch(d, 0, first);
+    if (has_batch) hash_batch(d, MAX(d->steps_available, t->steps) / 2, middle);
     agree_on(t->mem, "data",
-             arena_printf(t->mem, "%s: %lld tokens, %lld samples, %lld steps", d->path,
-                          (long long)d->tokens, (long long)d->samples,
-                          (long long)d->steps_available),
+             arena_printf(t->mem, "%s: %lld tokens, %lld samples, %lld steps, batches %s %s",
+                          d->path, (long long)d->tokens, (long long)d->samples,
+                          (long long)d->steps_available, first, middle),
              "give all the same files");
 }
 

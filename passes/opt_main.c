@@ -11,7 +11,8 @@ static void usage(FILE *to) {
                 "[--dump_ir DIR] [--time] FILE.ir\n\npasses, in the order of a training program:\n");
     for (int i = 0; i < npasses; i++) fprintf(to, "  %-10s %s\n", passtab[i].name, passtab[i].doc);
     fprintf(to, "\noptions of passes (-o): micro_batches, optimizer, beta1, beta2, eps, "
-                "weight_decay, momentum, clip_norm, zero, zero_axes, zero_threshold_bytes\n");
+                "weight_decay, momentum, clip_norm, zero (0..3), zero_axes, zero_threshold_bytes, "
+                "bucket_bytes, overlap (0..2)\n");
 }
 
 static void set_option(PassOptions *o, const char *text) {
@@ -31,14 +32,21 @@ static void set_option(PassOptions *o, const char *text) {
             return;
         }
     }
+    if (!strncmp(text, "optimizer=", 10)) {
+        o->optimizer = eq + 1;
+        return;
+    }
+    if (!strncmp(text, "zero_axes=", 10)) {
+        o->zero_axes = eq + 1;
+        return;
+    }
+    if (!(v >= 0 && v <= 1e15)) fail(EXIT_CONFIG, "%s: a number from 0 to 1e15", text);
     if (!strncmp(text, "micro_batches=", 14)) o->micro_batches = (int64_t)v;
-    else if (!strncmp(text, "optimizer=", 10)) o->optimizer = eq + 1;
     else if (!strncmp(text, "bucket_bytes=", 13)) o->bucket_bytes = (int64_t)v;
-    else if (!strncmp(text, "overlap=", 8)) o->overlap = (int)v;
-    else if (!strncmp(text, "zero=", 5)) o->zero_level = (int)v;
-    else if (!strncmp(text, "zero_axes=", 10)) o->zero_axes = eq + 1;
+    else if (!strncmp(text, "overlap=", 8) && v <= 2) o->overlap = (int)v;
+    else if (!strncmp(text, "zero=", 5) && v <= 3) o->zero_level = (int)v;
     else if (!strncmp(text, "zero_threshold_bytes=", 21)) o->zero_threshold_bytes = (int64_t)v;
-    else fail(EXIT_CONFIG, "unknown option '%.*s'", (int)n, text);
+    else fail(EXIT_CONFIG, "unknown option or value: %s", text);
 }
 
 enum { MAX_ANNOTATIONS = 256 };
