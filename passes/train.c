@@ -42,6 +42,14 @@ static Func *find_grad(const Module *m) {
     fail(EXIT_CONFIG, "module @%s has no gradients: run autodiff first", m->name);
 }
 
+/* Gradients that autodiff shards inside backward for the overlap's sake are held in parts, as
+ * at level 2: the memory plan must know. */
+static void tell_early_sharding(Train *t, int arg) {
+    bool early = t->o->overlap && t->o->micro_batches <= 1;
+    if (!early || arg_float(t->step, arg, "zero", 0) != 1) return;
+    func_arg_set(t->step, arg, &(Attr){.key = "zero", .kind = ATTR_INT, .i = 2});
+}
+
 static void step_arguments(Train *t) {
     const Func *g = t->grad;
     Arena *mem = t->m->mem;
@@ -67,6 +75,7 @@ static void step_arguments(Train *t) {
         t->value[i] = func_arg(t->step, g->arg[i]->name, ty);
         t->step->arg_attr[t->step->narg - 1] = g->arg_attr[i];
         if (is_role(g, i, "param")) t->param[t->nparam++] = i;
+        tell_early_sharding(t, t->step->narg - 1);
     }
 }
 
