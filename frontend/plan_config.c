@@ -117,6 +117,8 @@ Plan plan_of_config(Arena *mem, Config *cfg, int64_t ranks) {
                 .micro = cfg->parallel_config_micro_batch_num};
     Module *m = make_module(mem, &k);
     PassOptions o = strategy_pass_options(cfg);
+    strategy->bucket_bytes = strategy_bucket_bytes(strategy, k.spec);
+    strategy->gradient_groups = 0;
     strategy_apply(strategy, k.spec, m, &o);
     CompileOptions co = {.cpu = cfg->context_cpu, .threads = (int)cfg->context_threads};
     const Func *entry = module_plan(mem, m, train_passes, &o, &co);

@@ -53,6 +53,38 @@ static void choose_zero(Config *cfg, Strategy *s) {
         "no rank holds a copy");
 }
 
+/* parallel.bucket_size before comm_fusion before gradient_aggregation_group. */
+static void choose_buckets(Config *cfg, Strategy *s) {
+    static const char *const mode[] = {"parallel.comm_fusion.allreduce.mode",
+                                       "parallel.comm_fusion.allgather.mode",
+                                       "parallel.comm_fusion.reducescatter.mode"};
+    const FusionMode how[] = {cfg->parallel_comm_fusion_allreduce_mode,
+                              cfg->parallel_comm_fusion_allgather_mode,
+                              cfg->parallel_comm_fusion_reducescatter_mode};
+    const int64_t size[] = {cfg->parallel_comm_fusion_allreduce_config,
+                            cfg->parallel_comm_fusion_allgather_config,
+                            cfg->parallel_comm_fusion_reducescatter_config};
+    int64_t most = 0;
+    bool given = config_given(cfg, "parallel.bucket_size");
+    s->bucket_bytes = cfg->parallel_bucket_size;
+    for (int i = 0; i < ARRAY_LEN(mode); i++) {
+        if (how[i] == FUSION_INDEX)
+            config_refuse(cfg, mode[i], NULL, "mode size with config in MB",
+                          "mode index counts the operators of another program");
+        if (how[i] == FUSION_SIZE) most = MAX(most, size[i]);
+    }
+    if (given) return;
+    if (most) s->bucket_bytes = most << 20;
+    else if (config_given(cfg, PC "gradient_aggregation_group"))
+        s->gradient_groups = cfg->parallel_config_gradient_aggregation_group;
+}
+
+int64_t strategy_bucket_bytes(const Strategy *s, const ModelSpec *spec) {
+    if (!s->gradient_groups || !spec) return s->bucket_bytes;
+    int64_t bytes = model_parameters(spec, true) / s->tensor * (int64_t)sizeof(float);
+    return bytes / s->gradient_groups + 1;
+}
+
 Strategy strategy_of_config(Config *cfg) {
     Strategy s = {.data = cfg->parallel_config_data_parallel,
                   .context = cfg->parallel_config_context_parallel,
@@ -60,7 +92,6 @@ Strategy strategy_of_config(Config *cfg) {
                   .sequence_parallel = cfg->parallel_config_sequence_parallel,
                   .vocab_parallel = !cfg->parallel_config_vocab_emb_dp,
                   .zero_axes = "",
-                  .bucket_bytes = cfg->parallel_bucket_size,
                   .overlap = cfg->parallel_overlap,
                   .user = cfg->parallel_shard,
                   .user_place = config_where(cfg, "parallel.shard")};
@@ -74,6 +105,7 @@ Strategy strategy_of_config(Config *cfg) {
                       "context_parallel must be 1");
     choose_context(cfg, &s);
     choose_zero(cfg, &s);
+    choose_buckets(cfg, &s);
     if (s.sequence_parallel && s.tensor == 1) {
         s.sequence_parallel = false;
         config_note(cfg, PC "sequence_parallel",
@@ -114,7 +146,8 @@ void strategy_check(const Config *cfg, const Strategy *s, const ModelSpec *spec,
     divides(cfg, PC "data_parallel", "a divisor of the batch",
             "data_parallel cuts the sequences of a micro-batch", shape.batch, s->data);
     divides(cfg, PC "context_parallel",
-            s->ring > 1 ? "a length that is a multiple of twice the ring" : "a divisor",
+            s->ring > 1 ? "a length that is a multiple of twice context_parallel"
+                        : "a divisor of the length",
             "context_parallel cuts the tokens of a sequence", shape.seq,
             s->context * (s->ring > 1 ? 2 : 1));
     if (s->sequence_parallel)
@@ -277,7 +310,7 @@ void strategy_apply(const Strategy *s, const ModelSpec *spec, Module *m, PassOpt
     o->zero_level = s->zero_level;
     o->zero_axes = s->zero_axes;
     o->zero_threshold_bytes = s->zero_threshold_bytes;
-    o->bucket_bytes = s->bucket_bytes;
+    o->bucket_bytes = strategy_bucket_bytes(s, spec);
     o->overlap = s->overlap != OVERLAP_OFF;
 }
 

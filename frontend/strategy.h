@@ -15,7 +15,9 @@ typedef struct Strategy {
     bool sequence_parallel; /* norms and residuals split over tp too */
     bool vocab_parallel;    /* embedding and head split over tp */
     int zero_level;         /* 0..3, see passes/zero.c */
-    int64_t zero_threshold_bytes, bucket_bytes;
+    int64_t zero_threshold_bytes;
+    int64_t bucket_bytes;    /* operands of one collective, unless gradient_groups says it */
+    int64_t gradient_groups; /* gradients are reduced in so many; 0: bucket_bytes counts */
     const char *zero_axes; /* "dp.cp" */
     Overlap overlap;
     TextList user;         /* parallel.shard: "PATTERN=PLACEMENT" */
@@ -31,6 +33,8 @@ int64_t strategy_vocab(const Strategy *s, const ModelSpec *spec);
 /* Do the numbers fit the model (heads, sequence, batch)? Fails with EXIT_CONFIG. */
 void strategy_check(const Config *cfg, const Strategy *s, const ModelSpec *spec,
                     ModelShape shape);
+/* bucket_bytes, or what gradient_groups makes of a rank's gradients (spec not NULL). */
+int64_t strategy_bucket_bytes(const Strategy *s, const ModelSpec *spec);
 /* Optimizer, clipping, micro-batches and dumps of the configuration. */
 PassOptions strategy_pass_options(const Config *cfg);
 /* Gives the module its mesh and the passes their seeds. spec NULL: a user's module, whose

@@ -148,6 +148,20 @@ TEST(gradients_are_reduced_once_a_step) {
     EXPECT(plan_find(&p, PLAN_STEP, "all_reduce", "dp").micro_runs == 0);
 }
 
+/* bucket_size goes before comm_fusion, that before gradient_aggregation_group. */
+TEST(bucket_sizes_by_any_of_their_keys) {
+    Arena *mem = arena_new();
+    static const char fused[] = "dp 2 parallel.comm_fusion.allgather.mode size "
+                                "parallel.comm_fusion.allgather.config 3 "
+                                "parallel_config.gradient_aggregation_group 4";
+    Plan p = plan_of(mem, plan_llama, fused);
+    EXPECT(p.work.strategy->bucket_bytes == 3 << 20);
+    p = plan_of(mem, plan_llama, "dp 2 parallel_config.gradient_aggregation_group 4");
+    EXPECT(p.work.strategy->bucket_bytes == F32 * (int64_t)LLAMA / 4 + 1);
+    p = plan_of(mem, plan_llama, arena_printf(mem, "%s parallel.bucket_size 5MB", fused));
+    EXPECT(p.work.strategy->bucket_bytes == 5 << 20);
+}
+
 /* Buckets that have room for everything hold all stacked tensors, and all others; without
  * buckets each tensor goes by itself. */
 TEST(zero1_is_one_reduce_scatter_and_one_all_gather_a_bucket) {
