@@ -27,21 +27,19 @@ typedef struct Search {
     const Mesh *mesh;
     State *state;
     int n, max;
+    bool full; /* a placement found no room */
     Axes axes; /* that matter */
 } Search;
-
-static double local_bytes(const Mesh *m, const Type *t) {
-    double n = (double)type_bytes(t);
-    for (int d = 0; d < t->rank; d++) n /= mesh_group_size(m, t->split[d]);
-    return n;
-}
 
 static void reach(Search *s, int from, const State *step, double bytes) {
     double cost = s->state[from].cost + bytes;
     int i = 0;
     while (i < s->n && !type_same_placement(&s->state[i].ty, &step->ty)) i++;
     if (i == s->n) {
-        if (s->n == s->max) return;
+        if (s->n == s->max) {
+            s->full = true;
+            return;
+        }
         s->n++;
     } else if (s->state[i].cost <= cost) {
         return;
@@ -85,7 +83,7 @@ static bool cut(const Search *s, Type *t, int d, Axes more) {
 
 static void steps_of_sum(Search *s, int at, Axes set) {
     State base = s->state[at];
-    double n = mesh_group_size(s->mesh, set), bytes = local_bytes(s->mesh, &base.ty);
+    double n = mesh_group_size(s->mesh, set), bytes = type_part_bytes(s->mesh, &base.ty);
     State step = base;
     step.done = false;
     step.axis = set;
@@ -104,7 +102,7 @@ static void steps_of_sum(Search *s, int at, Axes set) {
 
 static void steps_of_split(Search *s, int at, Axes set, int d) {
     State base = s->state[at];
-    double n = mesh_group_size(s->mesh, set), bytes = local_bytes(s->mesh, &base.ty);
+    double n = mesh_group_size(s->mesh, set), bytes = type_part_bytes(s->mesh, &base.ty);
     State step = base;
     bool legal;
     step.done = false;
@@ -189,6 +187,7 @@ static Axes all_axes(const Type *t) {
 static int search(Search *s, const Type *start, const Type *goal) {
     s->state[0] = (State){.ty = *start, .from = -1};
     s->n = 1;
+    s->full = false;
     s->axes = all_axes(start) | all_axes(goal);
     for (;;) {
         int best = -1;
@@ -232,10 +231,11 @@ static void collect_one(Op *op, Search *s) {
     int at = search(s, &from, &to);
     if (at < 0) {
         fail(EXIT_CONFIG,
-             "@%s: no collectives bring %%%s from %s to %s: the sizes do not "
-             "divide",
+             "@%s: no collectives bring %%%s from %s to %s: %s",
              f->name, op->in[0]->name, type_text(f->mod->mem, m, &from),
-             type_text(f->mod->mem, m, &to));
+             type_text(f->mod->mem, m, &to),
+             s->full ? "too many placements lie between them; write one on the way"
+                     : "the sizes do not divide");
     }
     Builder b = build_before(op);
     func_replace(f, op->out[0], emit_path(&b, s, at, op->in[0]));

@@ -16,7 +16,7 @@ static const Type *term_type(const Op *op, const Over *o, int term) {
     return term < o->d.nin ? &op->in[term]->ty : &op->out[term - o->d.nin]->ty;
 }
 
-static int leader(const Dims *d, int id) {
+int over_leader(const Dims *d, int id) {
     for (int k = 0; k < d->n; k++) {
         if (d->tied[k] == id) return k;
     }
@@ -67,7 +67,7 @@ Over over_read(const Op *op) {
         else
             o.split[id] |= bits;
         for (int k = 0; !pending && k < o.d.n; k++) {
-            if (leader(&o.d, k) == id && k != id && over_fits(op, &o, k, bits)) {
+            if (over_leader(&o.d, k) == id && k != id && over_fits(op, &o, k, bits)) {
                 o.split[k] |= bits;
             }
         }
@@ -81,7 +81,7 @@ void over_write(Op *op, const Over *o) {
     Arena *mem = op->fn->mod->mem;
     Text t = text_new(mem);
     for (int id = 0; id < o->d.n; id++) {
-        if (!o->split[id] || leader(&o->d, id) != id) continue;
+        if (!o->split[id] || over_leader(&o->d, id) != id) continue;
         char letter[16];
         snprintf(letter, sizeof letter, o->d.letter[id] == '.' ? "#%d" : "%c",
                  o->d.letter[id] == '.' ? id : o->d.letter[id]);
@@ -247,11 +247,22 @@ static void drop_axes(Type *t, Axes single) {
     t->pending &= (Axes)~single;
 }
 
-void drop_single_axes(Module *m) {
-    Axes single = 0;
-    for (int a = 0; a < m->mesh.naxes; a++) {
-        if (m->mesh.axis[a].size == 1) single |= (Axes)(1u << a);
+Axes splitting_axes(const Mesh *m, Axes axes) {
+    for (int a = 0; a < m->naxes; a++) {
+        if (m->axis[a].size == 1) axes &= (Axes) ~(1u << a);
     }
+    return axes_normal(axes);
+}
+
+double type_part_bytes(const Mesh *m, const Type *t) {
+    double n = (double)type_bytes(t);
+    for (int d = 0; d < t->rank; d++) n /= mesh_group_size(m, t->split[d]);
+    return n;
+}
+
+void drop_single_axes(Module *m) {
+    Axes all = (Axes)((1u << m->mesh.naxes) - 1);
+    Axes single = all & (Axes)~splitting_axes(&m->mesh, all);
     for (Func *f = m->first; f && single; f = f->next) {
         for (int i = 0; i < f->narg; i++) drop_axes(&f->arg[i]->ty, single);
         for (Op *op = f->first; op; op = op->next) {

@@ -45,6 +45,12 @@ Type type_slice(const Type *t);
 Type type_stack(const Type *slice, int64_t n);
 bool type_same_placement(const Type *a, const Type *b);
 bool type_is_split(const Type *t); /* any dimension over any axis */
+/* The dimension that id is split along with, or id itself. */
+int over_leader(const Dims *d, int id);
+/* The axes of more than one rank. */
+Axes splitting_axes(const Mesh *m, Axes axes);
+/* Bytes that a rank has of the tensor. */
+double type_part_bytes(const Mesh *m, const Type *t);
 /* Splits over axes of one rank are none. */
 void drop_single_axes(Module *m);
 /* A value that may have any placement because every rank can make any part of it from

@@ -30,13 +30,6 @@ static Func *model_of(const Module *m) {
     fail(EXIT_CONFIG, "module @%s has no model: write func @name:model(...)", m->name);
 }
 
-static Axes axes_that_split(const Mesh *m, Axes axes) {
-    for (int a = 0; a < m->naxes; a++) {
-        if (m->axis[a].size == 1) axes &= (Axes) ~(1u << a);
-    }
-    return axes_normal(axes);
-}
-
 static int entries(const char *text) {
     int n = 1;
     for (; *text; text++) n += *text == ',';
@@ -70,7 +63,7 @@ static void place(const Module *m, const Annotation *a, const char *where, Value
                  a->source, a->placement);
         }
         used |= axes;
-        ty.split[d] = axes_that_split(&m->mesh, axes);
+        ty.split[d] = splitting_axes(&m->mesh, axes);
         int parts = mesh_group_size(&m->mesh, ty.split[d]);
         if (ty.dim[d] % parts) {
             fail(EXIT_CONFIG,

@@ -79,33 +79,20 @@ typedef struct Bids { /* what speaks for splitting a dimension */
     const Value *who[MAX_DIMS];
 } Bids;
 
-static int lead(const Dims *d, int id) {
-    for (int k = 0; k < d->n; k++) {
-        if (d->tied[k] == id) return k;
-    }
-    return id;
-}
-
 static void bid(Bids *b, const Over *o, int term, const Type *t, int axis, int strength,
                 const Value *who) {
     for (int k = 0; k < o->d.rank[term]; k++) {
         if (!(t->split[k] >> axis & 1)) continue;
-        int id = lead(&o->d, o->d.term[term][k]);
+        int id = over_leader(&o->d, o->d.term[term][k]);
         if (b->strength[id] >= strength) continue;
         b->strength[id] = strength;
         b->who[id] = who;
     }
 }
 
-static int64_t local_bytes(const Mesh *m, const Type *t) {
-    int64_t n = type_bytes(t);
-    for (int d = 0; d < t->rank; d++) n /= mesh_group_size(m, t->split[d]);
-    return n;
-}
-
 static bool has_dim(const Over *o, int term, int id) {
     for (int k = 0; k < o->d.rank[term]; k++) {
-        if (lead(&o->d, o->d.term[term][k]) == id) return true;
+        if (over_leader(&o->d, o->d.term[term][k]) == id) return true;
     }
     return false;
 }
@@ -118,16 +105,16 @@ static double moved_bytes(const Op *op, const Over *o, int id, int axis) {
     for (int i = 0; i < op->nin; i++) {
         const Type *t = &op->in[i]->ty;
         for (int k = 0; k < o->d.rank[i]; k++) {
-            if (!(t->split[k] >> axis & 1) || lead(&o->d, o->d.term[i][k]) == id)
+            if (!(t->split[k] >> axis & 1) || over_leader(&o->d, o->d.term[i][k]) == id)
                 continue;
             bytes +=
-                (double)local_bytes(m, t) * (has_dim(o, i, id) ? (n - 1) / n : n - 1);
+                type_part_bytes(m, t) * (has_dim(o, i, id) ? (n - 1) / n : n - 1);
         }
     }
     for (int i = 0; i < op->nout; i++) {
         Type t = over_result(op, o, i);
         if (has_dim(o, o->d.nin + i, id) || !dtype_is_float(t.dt)) continue;
-        bytes += (double)local_bytes(m, &t) * (n - 1) / n;
+        bytes += type_part_bytes(m, &t) * (n - 1) / n;
     }
     return bytes;
 }
@@ -155,7 +142,7 @@ static void refuse_conflict(Places *p, const Op *op, const Over *o, const Bids *
              "change one of the two annotations",
              op->fn->name, optab[op->kind].name, v->name, type_text(mem, m, &v->ty),
              w->name, type_text(mem, m, &w->ty), m->axis[axis].name,
-             (long long)MIN(local_bytes(m, &v->ty), local_bytes(m, &w->ty)));
+             (long long)MIN(type_part_bytes(m, &v->ty), type_part_bytes(m, &w->ty)));
     }
 }
 

@@ -139,9 +139,7 @@ void pass_zero(Module *m, const PassOptions *o) {
         fail(EXIT_CONFIG, "optimizer shard over '%s': not axes of the mesh",
              o->zero_axes);
     }
-    for (int a = 0; a < m->mesh.naxes; a++) {
-        if (m->mesh.axis[a].size == 1) copies &= (Axes) ~(1u << a);
-    }
+    copies = splitting_axes(&m->mesh, copies);
     for (Func *f = m->first; f; f = f->next) {
         for (int i = 0; f->role == ROLE_MODEL && i < f->narg; i++) {
             if (is_param(f, i)) flatten(m, f, i, o, copies);
@@ -155,9 +153,7 @@ Type zero_type(const Module *m, const PassOptions *o, const Type *flat) {
     Type t = *flat;
     Axes copies = 0;
     mesh_axes_parse(&m->mesh, o->zero_axes, &copies);
-    for (int a = 0; a < m->mesh.naxes; a++) {
-        if (m->mesh.axis[a].size == 1) copies &= (Axes) ~(1u << a);
-    }
+    copies = splitting_axes(&m->mesh, copies);
     for (int d = 0; d < t.rank - 1; d++) copies &= (Axes)~t.split[d];
     t.split[t.rank - 1] = copies;
     return t;

@@ -96,7 +96,7 @@ TEST_LIMIT(resident_as_planned_states_as_split, 180) {
     const char *config = large_config(8, 1);
     int64_t activations[ARRAY_LEN(cases)];
     for (int i = 0; i < ARRAY_LEN(cases); i++) {
-        /* what is in flight comes on top: 8 % of the activations here */
+        /* what is in flight would come on top */
         const char *words =
             arena_printf(mem(), "%s --parallel.overlap off", cases[i].words);
         const Json *plan = measure(config, words);
