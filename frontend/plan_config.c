@@ -20,10 +20,7 @@ static void choose_ranks(Config *cfg, int64_t ranks) {
                       "%lld ranks are no multiple of model_parallel x context_parallel, "
                       "%lld",
                       (long long)ranks, (long long)others);
-    cfg->parallel_config_data_parallel = ranks / others;
-    if (ranks == others) return;
-    config_note(cfg, key, "data_parallel is %lld, as %lld ranks are asked for",
-                (long long)(ranks / others), (long long)ranks);
+    strategy_replicate(cfg, ranks, "ranks are asked for");
 }
 
 static void compare_ranks(const Config *cfg, const Strategy *s, int64_t ranks) {

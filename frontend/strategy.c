@@ -122,6 +122,16 @@ Strategy strategy_of_config(Config *cfg) {
     return s;
 }
 
+void strategy_replicate(Config *cfg, int64_t ranks, const char *why) {
+    int64_t others =
+        cfg->parallel_config_model_parallel * cfg->parallel_config_context_parallel;
+    if (config_given(cfg, PC "data_parallel") || ranks % others) return;
+    cfg->parallel_config_data_parallel = ranks / others;
+    if (ranks == others) return;
+    config_note(cfg, PC "data_parallel", "data_parallel is %lld, as %lld %s",
+                (long long)(ranks / others), (long long)ranks, why);
+}
+
 int64_t strategy_ranks(const Strategy *s) {
     return s->data * s->context * s->tensor;
 }

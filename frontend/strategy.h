@@ -27,6 +27,9 @@ typedef struct Strategy {
 /* Fails with EXIT_CONFIG, naming key and remedy, when the numbers do not go together. Adds
  * a note for every value that was changed or has no effect. */
 Strategy strategy_of_config(Config *cfg);
+/* Ranks that the configuration does not name are replicas: sets data_parallel, with a note
+ * that ends in `why`, when it is not given and the other degrees divide `ranks`. */
+void strategy_replicate(Config *cfg, int64_t ranks, const char *why);
 int64_t strategy_ranks(const Strategy *s);
 /* Rows that tables of the vocabulary have under the strategy: padded so that tp divides. */
 int64_t strategy_vocab(const Strategy *s, const ModelSpec *spec);

@@ -8,23 +8,8 @@
 
 /* ---- the mesh ---- */
 
-/* Processes that the strategy does not name are replicas. */
-static void derive_data_parallel(Train *t) {
-    Config *cfg = t->cfg;
-    int64_t others =
-        cfg->parallel_config_model_parallel * cfg->parallel_config_context_parallel;
-    int64_t n = comm_size();
-    if (config_given(cfg, "parallel_config.data_parallel") || n == 1 || n % others)
-        return;
-    cfg->parallel_config_data_parallel = n / others;
-    if (n / others > 1)
-        config_note(cfg, "parallel_config.data_parallel",
-                    "data_parallel is %lld, as %lld processes run",
-                    (long long)(n / others), (long long)n);
-}
-
 void ranks_choose(Train *t) {
-    derive_data_parallel(t);
+    if (comm_size() > 1) strategy_replicate(t->cfg, comm_size(), "processes run");
     t->strategy = strategy_of_config(t->cfg);
     int64_t ranks = strategy_ranks(&t->strategy);
     if (ranks == comm_size()) return;
