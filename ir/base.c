@@ -277,7 +277,8 @@ char *file_read(Arena *a, const char *path, uint64_t max_bytes, size_t *size, in
     return bytes;
 }
 
-static int write_all(int fd, const char *p, size_t n) {
+int fd_write(int fd, const void *bytes, size_t n) {
+    const char *p = bytes;
     while (n) {
         ssize_t put = write(fd, p, n);
         if (put < 0 && errno == EINTR) continue;
@@ -285,7 +286,7 @@ static int write_all(int fd, const char *p, size_t n) {
         p += put;
         n -= (size_t)put;
     }
-    return fsync(fd) == 0 ? 0 : errno;
+    return 0;
 }
 
 int file_write_atomic(const char *path, const void *bytes, size_t n) {
@@ -293,7 +294,8 @@ int file_write_atomic(const char *path, const void *bytes, size_t n) {
     if (snprintf(tmp, sizeof tmp, "%s.tmp", path) >= (int)sizeof tmp) return ENAMETOOLONG;
     int fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
     if (fd < 0) return errno;
-    int error = write_all(fd, bytes, n);
+    int error = fd_write(fd, bytes, n);
+    if (!error && fsync(fd) != 0) error = errno;
     if (close(fd) != 0 && !error) error = errno;
     if (!error && rename(tmp, path) != 0) error = errno;
     if (error) unlink(tmp);

@@ -79,17 +79,6 @@ int shard_create(const ShardFile *f, int folder_fd) {
     return error;
 }
 
-static int write_all(int fd, const char *p, size_t n) {
-    while (n) {
-        ssize_t put = write(fd, p, n);
-        if (put < 0 && errno == EINTR) continue;
-        if (put < 0) return errno;
-        p += put;
-        n -= (size_t)put;
-    }
-    return 0;
-}
-
 typedef struct Out {
     int fd, error;
     uint64_t written;
@@ -102,7 +91,7 @@ static void put(Out *o, const char *p, uint64_t n) {
     while (n && !o->error) {
         size_t part = (size_t)MIN(n, CKPT_CHUNK_BYTES);
         XXH3_128bits_update(&o->hash, p, part);
-        o->error = write_all(o->fd, p, part);
+        o->error = fd_write(o->fd, p, part);
         o->written += part;
         p += part;
         n -= part;
@@ -151,7 +140,7 @@ int shard_write_text(int folder_fd, const char *name, const Text *text, CkptFile
     int fd = openat(folder_fd, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW,
                     0644);
     if (fd < 0) return errno;
-    int error = write_all(fd, text->s, text->n);
+    int error = fd_write(fd, text->s, text->n);
     if (!error && fsync(fd) != 0) error = errno;
     if (close(fd) != 0 && !error) error = errno;
     if (!as) return error;
