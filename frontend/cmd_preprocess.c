@@ -380,7 +380,7 @@ int cmd_preprocess(int argc, char **argv) {
         catch_end(&c);
     } else {
         clean_up(r);
-        data_fail_again(c.code, c.message);
+        fail_again(c.code, c.message);
     }
     clean_up(r);
     arena_free(mem);

@@ -309,7 +309,7 @@ static void load_all(const char *dir, const Func *entry, WeightAt at, WeightSink
     }
     if (l->file) safetensors_close(l->file);
     arena_free(mem);
-    if (c.code) fail(c.code, "%s", c.message);
+    if (c.code) fail_again(c.code, c.message);
 }
 
 void weights_load_hf(const char *dir, const Func *entry, WeightAt at, void *context) {
@@ -376,5 +376,5 @@ void weights_save_hf(const char *dir, const ModelSpec *s, const Func *entry, Wei
         catch_end(&c);
     }
     arena_free(mem);
-    if (c.code) fail(c.code, "%s", c.message);
+    if (c.code) fail_again(c.code, c.message);
 }

@@ -162,6 +162,10 @@ static _Noreturn void leave(int code, const char *message) {
     exit(code);
 }
 
+_Noreturn void fail_again(int code, const char *message) {
+    leave(code, message);
+}
+
 _Noreturn void fail(int code, const char *fmt, ...) {
     char message[3072], whole[3200];
     va_list ap;

@@ -70,6 +70,9 @@ _Noreturn void fail(int code, const char *fmt, ...) __attribute__((format(printf
 _Noreturn void fail_at(int code, Place at, const char *hint, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 
+/* Goes on with a failure that was caught, with its whole message. */
+_Noreturn void fail_again(int code, const char *message);
+
 /* Our failures: prints file:line of the source and aborts. Never unwinds. */
 _Noreturn void die_at(const char *file, int line, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));

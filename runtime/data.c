@@ -44,12 +44,6 @@ _Noreturn void data_fail_token(const Data *d, const char *file, const char *plac
          (long long)data_token_limit(d) - 1);
 }
 
-_Noreturn void data_fail_again(int code, const char *message) {
-    static const char prefix[] = "stator: error: ";
-    if (strncmp(message, prefix, sizeof prefix - 1) == 0) message += sizeof prefix - 1;
-    fail(code, "%s", message);
-}
-
 static const DataReader *reader_named(const char *type) {
     const char *names[ARRAY_LEN(readers)];
     for (int i = 0; i < ARRAY_LEN(readers); i++) {
@@ -115,7 +109,7 @@ Data *data_open(Arena *mem, const DataSpec *spec) {
         catch_end(&c);
     } else {
         r->close(d);
-        data_fail_again(c.code, c.message);
+        fail_again(c.code, c.message);
     }
     return d;
 }

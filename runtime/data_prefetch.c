@@ -86,7 +86,7 @@ static Prefetch *start(const Data *d, int64_t first_step, int64_t steps, int dep
     Catch c;
     if (!CATCH(c)) {
         arena_free(mem);
-        data_fail_again(c.code, c.message);
+        fail_again(c.code, c.message);
     }
     Prefetch *p = NEW(mem, Prefetch);
     p->buffer = arena_alloc(mem, bytes);
@@ -126,7 +126,7 @@ bool prefetch_next_full(Prefetch *p, DataBatch *out) {
         p->taken++;
     }
     pthread_mutex_unlock(&p->lock);
-    if (!have && p->failure.code) data_fail_again(p->failure.code, p->failure.message);
+    if (!have && p->failure.code) fail_again(p->failure.code, p->failure.message);
     return have;
 }
 

@@ -50,7 +50,4 @@ static inline int64_t data_token_limit(const Data *d) {
 _Noreturn void data_fail_token(const Data *d, const char *file, const char *place,
                                const char *token);
 
-/* Goes on with a failure that was caught to clean up or to change threads. */
-_Noreturn void data_fail_again(int code, const char *message);
-
 #endif

@@ -140,7 +140,7 @@ IndexedWriter *indexed_write_open(Arena *mem, const char *prefix, int64_t vocab)
         return w;
     }
     indexed_write_close(w);
-    data_fail_again(c.code, c.message);
+    fail_again(c.code, c.message);
 }
 
 void indexed_write_add(IndexedWriter *w, const IndexedPart *part) {

@@ -374,6 +374,6 @@ PreprocessCount preprocess_run(const PreprocessSpec *spec) {
     pthread_cond_destroy(&p->changed_written);
     pthread_mutex_destroy(&p->lock);
     arena_free(mem);
-    if (failed) data_fail_again(failed, message);
+    if (failed) fail_again(failed, message);
     return result;
 }
