@@ -145,6 +145,7 @@ struct Module {
     Mesh mesh;
     Level level;
     Func *first;
+    const char *file, *text; /* that it was parsed from, for places of failures; NULL: none */
 };
 
 /* ---- the op table (op.c projects ops.def) ---- */

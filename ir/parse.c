@@ -500,6 +500,8 @@ Module *module_parse(Arena *mem, const char *file, const char *text, size_t n) {
     const char **names = NEW_ARRAY(mem, const char *, MAX_LIST);
     Type *types = NEW_ARRAY(mem, Type, MAX_LIST);
     parse_header(&ps);
+    ps.m->file = arena_strdup(mem, file);
+    ps.m->text = copy;
     while (accept(&ps, "func")) parse_func(&ps, list, names, types);
     skip_space(&ps);
     if (ps.p != ps.end) syntax(&ps, NULL, "expected 'func' here");
