@@ -126,6 +126,20 @@ static void copy_part(Lower *l, const Op *op, const Value *whole, int i, bool ou
     lower_rt(l, "rt_copy_runs", args, ARRAY_LEN(args));
 }
 
+void lower_slice(Lower *l, const Op *op) {
+    const Type *in = &op->in[0]->ty;
+    int64_t dim = op_int(op, "dim", 0), rows = 1, run = dtype_bytes[in->dt];
+    int64_t size = op_int(op, "size", 1);
+    for (int k = 0; k < dim; k++) rows *= in->dim[k];
+    for (int k = (int)dim + 1; k < in->rank; k++) run *= in->dim[k];
+    LLVMValueRef from = emit_at(l->e, l->e->i8, lower_pointer(l, op->in[0]),
+                                op_int(op, "first", 0) * run);
+    LLVMValueRef args[] = {lower_pointer(l, op->out[0]), from, number(l, rows),
+                           number(l, size * run), number(l, size * run),
+                           number(l, in->dim[dim] * run)};
+    lower_rt(l, "rt_copy_runs", args, ARRAY_LEN(args));
+}
+
 void lower_unstack(Lower *l, const Op *op) {
     for (int i = 0; i < op->nout; i++) copy_part(l, op, op->in[0], i, true);
 }
