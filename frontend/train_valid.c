@@ -27,6 +27,7 @@ void valid_plan(Train *t, Data *data, int64_t every, int64_t batches) {
     t->spec = spec;
     PassOptions o = pass_options_default();
     ranks_apply(t, m, &o);
+    if (zero_gathers_ahead(&o)) o.zero_level = 3; /* as training leaves the parameters */
     CompileOptions co = {.cpu = t->cfg->context_cpu,
                          .threads = (int)t->cfg->context_threads};
     v->program = program_make(t->mem, m, forward_passes, &o, &co);

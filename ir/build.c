@@ -53,6 +53,20 @@ Value *func_arg(Func *f, const char *name, Type ty) {
     return v;
 }
 
+Value *func_arg_at(Func *f, int at, const char *name, Type ty) {
+    Value *v = func_arg(f, name, ty);
+    for (int i = f->narg - 1; i > at; i--) {
+        f->arg[i] = f->arg[i - 1];
+        f->arg_attr[i] = f->arg_attr[i - 1];
+        f->arg[i]->nth = i;
+    }
+    f->arg[at] = v;
+    f->arg_attr[at] = NULL;
+    v->nth = at;
+    for (int i = 0; i < f->nret; i++) f->alias[i] += f->alias[i] >= at;
+    return v;
+}
+
 void func_arg_attr(Func *f, int i, const char *attrs) {
     f->arg_attr[i] = attr_copy(f->mod->mem, attrs_parse(f->mod->mem, arg_spec, attrs));
 }
@@ -231,6 +245,29 @@ Op *op_clone(Builder *b, const Op *op, Value **map) {
     Op *copy = op_again(b, op, in);
     for (int i = 0; i < op->nout; i++) map[op->out[i]->id] = copy->out[i];
     return copy;
+}
+
+Func *func_clone(const Func *f, const char *name, Role role) {
+    Module *m = f->mod;
+    func_number((Func *)f);
+    Func *copy = func_new_unique(m, name, role);
+    Value **map = NEW_ARRAY(m->mem, Value *, (size_t)f->nvalues);
+    for (int i = 0; i < f->narg; i++) {
+        map[f->arg[i]->id] = func_arg(copy, f->arg[i]->name, f->arg[i]->ty);
+        copy->arg_attr[i] = f->arg_attr[i];
+    }
+    Builder b = build_at_end(copy);
+    for (const Op *op = f->first; op; op = op->next) op_clone(&b, op, map);
+    for (int i = 0; i < f->nret; i++) func_ret(copy, map[f->ret[i]->id], f->alias[i]);
+    return copy;
+}
+
+Value *op_add_result(Op *op, Type ty) {
+    Arena *mem = op->fn->mod->mem;
+    Value *v = NEW(mem, Value);
+    *v = (Value){.ty = ty, .def = op, .nth = op->nout, .name = optab[op->kind].name};
+    op->out = append_pointer(mem, op->out, op->nout++, v);
+    return v;
 }
 
 void func_number(Func *f) {

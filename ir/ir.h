@@ -266,6 +266,7 @@ Func *module_find(const Module *m, const char *name);
 Func *func_new(Module *m, const char *name, Role role); /* appended */
 Func *func_new_unique(Module *m, const char *name, Role role); /* name, name.1, ... */
 Value *func_arg(Func *f, const char *name, Type ty); /* appends an argument */
+Value *func_arg_at(Func *f, int at, const char *name, Type ty); /* before argument `at` */
 void func_arg_attr(Func *f, int i, const char *attrs); /* "role=param; std=0.02" */
 void func_arg_set(Func *f, int i, const Attr *a); /* adds or replaces one attribute */
 int func_ret(Func *f, Value *v, int alias_arg); /* appends a result */
@@ -288,6 +289,8 @@ void op_replace_in(Op *op, Value *from, Value *to);
 void func_replace(Func *f, Value *from, Value *to); /* every use, results too */
 Op *op_again(Builder *b, const Op *op, Value **in); /* the same of other operands */
 Op *op_clone(Builder *b, const Op *op, Value **map /* by value id, filled */);
+Func *func_clone(const Func *f, const char *name, Role role); /* a copy under a name of its own */
+Value *op_add_result(Op *op, Type ty); /* one more result of a call, say */
 void func_number(Func *f); /* dense ids for values and ops */
 /* Callees before callers; fails on recursion and on calls nested deeper than
  * MAX_CALL_DEPTH. Returns an array ended by NULL. */

@@ -66,10 +66,20 @@ static Value *zeros(Builder *b, const Type *ty) {
     return build_as(b, OP_fill, "value=0", *ty, NULL);
 }
 
+/* Rows that are constants for a gradient (a maximum, indices) have no vjp on purpose; a
+ * linear one without it would lose the gradient. */
+static void refuse_unknown(const Diff *d, const Op *op) {
+    const OpInfo *row = &optab[op->kind];
+    if (!(row->flags & F_LINEAR) || row->vjp || !dtype_is_float(op->out[0]->ty.dt)) return;
+    fail(EXIT_CONFIG, "@%s: no gradient flows through %s (%%%s); write it with other ops",
+         d->f->name, row->name, op->out[0]->name);
+}
+
 static void mark_active(Diff *d) {
     for (Op *op = d->f->first; op; op = op->next) {
         bool any = false;
         for (int i = 0; i < op->nin; i++) any |= d->active[op->in[i]->id];
+        if (any) refuse_unknown(d, op);
         if (!any || (!optab[op->kind].vjp && !op_attr(op, "fn"))) continue;
         for (int i = 0; i < op->nout; i++) {
             d->active[op->out[i]->id] = dtype_is_float(op->out[i]->ty.dt);
@@ -114,20 +124,6 @@ static Diff diff_begin(Module *m, Func *f, Pair **pairs, const PassOptions *o) {
     return d;
 }
 
-static Func *clone_func(Module *m, const Func *f, const char *name, Role role) {
-    func_number((Func *)f);
-    Func *copy = func_new_unique(m, name, role);
-    Value **map = NEW_ARRAY(m->mem, Value *, (size_t)f->nvalues);
-    for (int i = 0; i < f->narg; i++) {
-        map[f->arg[i]->id] = func_arg(copy, f->arg[i]->name, f->arg[i]->ty);
-        copy->arg_attr[i] = f->arg_attr[i];
-    }
-    Builder b = build_at_end(copy);
-    for (const Op *op = f->first; op; op = op->next) op_clone(&b, op, map);
-    for (int i = 0; i < f->nret; i++) func_ret(copy, map[f->ret[i]->id], f->alias[i]);
-    return copy;
-}
-
 /* ---- pairs ---- */
 
 static bool is_each(const Pair *p, int arg) {
@@ -168,15 +164,11 @@ static void remake_moves(Pair *p, Op *last) {
     }
 }
 
-/* A gradient lies like its parameter, or is sharded over the copies of it at once. What is
- * made once a step (`once`) is sharded at once for the states' sake too, if that can go on
- * beside the rest of backward: the bytes are the same. */
-static void place_gradient(const PassOptions *o, const Func *f, int i, Value *grad,
-                           bool once) {
+/* A gradient lies like its parameter, or is sharded over the copies of it at once. */
+static void place_gradient(const PassOptions *o, const Func *f, int i, Value *grad) {
     if (!grad || !grad->def) return;
     const Type *ty = &f->arg[i]->ty;
-    int least = once && o->overlap && o->micro_batches <= 1 ? 1 : 2;
-    if (arg_float(f, i, "zero", 0) >= least) grad->ty = zero_type(f->mod, o, ty);
+    if (arg_float(f, i, "zero", 0) >= 2) grad->ty = zero_type(f->mod, o, ty);
     else lie_like(grad, ty);
 }
 
@@ -273,7 +265,7 @@ static void split(Module *m, Pair *p, Op *last, Value **cot, int ncot, Value **g
     for (int i = 0; i < p->f->narg; i++) {
         if (!grads[i]) continue;
         grads[i] = map[grads[i]->id];
-        place_gradient(o, w, i, grads[i], !acc[i]);
+        place_gradient(o, w, i, grads[i]);
     }
     bwd_results(p, p->bwd, grads, acc);
     w->narg -= ncot;
@@ -285,7 +277,7 @@ static Pair *pair_make(Diff *caller, Pair want) {
     Module *m = caller->m;
     Pair *p = NEW(m->mem, Pair);
     *p = want;
-    p->fwd = clone_func(m, p->f, arena_printf(m->mem, "%s.fwd", p->f->name), ROLE_FUNC);
+    p->fwd = func_clone(p->f, arena_printf(m->mem, "%s.fwd", p->f->name), ROLE_FUNC);
     Func *w = p->fwd;
     Value **cot = NEW_ARRAY(m->mem, Value *, (size_t)p->f->nret);
     int ncot = 0;
@@ -445,7 +437,7 @@ static Func *find_model(const Module *m) {
 void pass_autodiff(Module *m, const PassOptions *o) {
     Func *model = find_model(m);
     Pair *pairs = NULL;
-    Func *g = clone_func(m, model, arena_printf(m->mem, "%s.grad", model->name), ROLE_MODEL);
+    Func *g = func_clone(model, arena_printf(m->mem, "%s.grad", model->name), ROLE_MODEL);
     Value *dloss = func_arg(g, "dloss", g->ret[0]->ty);
     func_arg_attr(g, g->narg - 1, "role=dloss");
     Diff d = diff_begin(m, g, &pairs, o);
@@ -456,7 +448,7 @@ void pass_autodiff(Module *m, const PassOptions *o) {
     for (int i = 0; i < model->narg; i++) {
         if (!is_param(g, i)) continue;
         Value *grad = d.grad[g->arg[i]->id];
-        place_gradient(o, g, i, grad, true);
+        place_gradient(o, g, i, grad);
         func_ret(g, grad ? grad : zeros(&d.g.b, &g->arg[i]->ty), -1);
     }
     model->role = ROLE_FUNC; /* nobody calls it any more; simplify drops it */

@@ -10,6 +10,7 @@ typedef struct Annotation {
     const char *pattern, *placement;
     const char *source; /* for messages: "parallel.shard, entry 2" */
     bool optional;      /* it may match nothing */
+    bool derived;       /* from a strategy: what the user says of the same value replaces it */
 } Annotation;
 
 enum { MAX_BUCKET = 512 }; /* operands of one collective */
@@ -61,10 +62,20 @@ double pass_seconds(const char *name); /* of the last run */
 extern const char train_passes[], predict_passes[];
 extern const char forward_passes[]; /* of a model under a strategy, without gradients */
 
+/* seed.c: is the annotation about that value of function `func`, or (NULL) about that
+ * argument of the model? */
+bool annotation_is_about(const Annotation *a, const char *func, const char *name);
+/* How many values annotation `by` of the user places that annotation `old` of the strategy
+ * would have placed in another way. Takes a module that pass seed would take. */
+int seed_replaces(const Module *m, const Annotation *by, const Annotation *old);
 /* follow.c: places the arguments of the model that are open, as their uses are placed. */
 void follow_uses(Module *m, Func *model, const bool *open);
 /* zero.c: the type of a state (or gradient) of a flattened parameter. */
 Type zero_type(const Module *m, const PassOptions *o, const Type *flat);
+/* Do the parameters of levels 1 and 2 lie in parts between steps, as at level 3, so that
+ * the first forward gathers them beside its work? A program without gradients that is to
+ * read them takes them as level 3. */
+bool zero_gathers_ahead(const PassOptions *o);
 
 /* simplify.c: for other passes too */
 void func_remove_dead(Func *f);

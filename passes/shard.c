@@ -293,7 +293,8 @@ static Call call_of(Op *op) {
                   op_int(op, "times", 1)};
 }
 
-/* What an argument of the callee gets from the operand; sums are finished before. */
+/* What an argument of the callee gets from the operand. Sums are finished before, but for
+ * one that a loop goes on adding to. */
 static void place_argument(Places *p, Places *callee, const Call *c, int i) {
     const Placed *x = place(p, c->op->in[i]);
     Placed *y = place(callee, c->f->arg[i]);
@@ -305,7 +306,7 @@ static void place_argument(Places *p, Places *callee, const Call *c, int i) {
         return;
     }
     y->ty = sliced ? type_slice(&x->ty) : x->ty;
-    y->ty.pending = 0;
+    if (i >= c->carry || c->f->alias[i] != i) y->ty.pending = 0;
     y->strength = x->strength;
 }
 

@@ -2,7 +2,10 @@
  *     @m.grad(data..., params..., %dloss) -> (loss, more..., gradients...)
  * becomes
  *     @step(data..., params..., states..., rates) -> (loss, grad_norm, params=..., states=...)
- * With n micro-batches the data arrive stacked and a loop sums loss and gradients. */
+ * With n micro-batches the data arrive stacked and a loop sums loss and gradients. With
+ * `overlap` the first micro-batch stands by itself when it gathers parameters beside its
+ * work, the last one when the sums are finished beside its. */
+#include "over.h"
 #include "passes.h"
 
 typedef struct Train {
@@ -12,8 +15,8 @@ typedef struct Train {
     Builder b;
     int nparam, *param;   /* indices of the parameters among grad's arguments */
     Value **value;        /* per argument of grad: its value in @step */
-    Value **gradient;     /* per parameter */
-    Value *loss;
+    Value **held;         /* per parameter: the argument of @step */
+    Value **sum;          /* loss, then the gradient of each parameter */
     Value *rate, *correction1, *correction2;
 } Train;
 
@@ -42,8 +45,8 @@ static Func *find_grad(const Module *m) {
     fail(EXIT_CONFIG, "module @%s has no gradients: run autodiff first", m->name);
 }
 
-/* Gradients that autodiff shards inside backward for the overlap's sake are held in parts, as
- * at level 2: the memory plan must know. */
+/* Sums of the only micro-batch are finished beside backward (pass sink), so gradients are
+ * held in parts, as at level 2: the memory plan must know. */
 static void tell_early_sharding(Train *t, int arg) {
     bool early = t->o->overlap && t->o->micro_batches <= 1;
     if (!early || arg_float(t->step, arg, "zero", 0) != 1) return;
@@ -55,6 +58,7 @@ static void step_arguments(Train *t) {
     Arena *mem = t->m->mem;
     t->value = NEW_ARRAY(mem, Value *, (size_t)g->narg);
     t->param = NEW_ARRAY(mem, int, (size_t)g->narg);
+    t->held = NEW_ARRAY(mem, Value *, (size_t)g->narg);
     for (int i = 0; i < g->narg - 1; i++) {
         Type ty = g->arg[i]->ty;
         if (is_batch(g, i) && t->o->micro_batches > 1) {
@@ -72,10 +76,15 @@ static void step_arguments(Train *t) {
             ty.split[0] = 0;
             ty.rank++;
         }
-        t->value[i] = func_arg(t->step, g->arg[i]->name, ty);
+        bool parted = attr_find(g->arg_attr[i], "zero") && zero_gathers_ahead(t->o);
+        Type held = parted ? zero_type(t->m, t->o, &ty) : ty;
+        Value *arg = t->value[i] = func_arg(t->step, g->arg[i]->name, held);
         t->step->arg_attr[t->step->narg - 1] = g->arg_attr[i];
-        if (is_role(g, i, "param")) t->param[t->nparam++] = i;
+        if (parted) t->value[i] = build_placed(&t->b, OP_reshard, NULL, ty, arg);
         tell_early_sharding(t, t->step->narg - 1);
+        if (!is_role(g, i, "param")) continue;
+        t->held[t->nparam] = arg;
+        t->param[t->nparam++] = i;
     }
 }
 
@@ -111,9 +120,10 @@ static Func *make_micro(Train *t) {
     Value **in = NEW_ARRAY(t->m->mem, Value *, (size_t)g->narg);
     Value **sum = NEW_ARRAY(t->m->mem, Value *, (size_t)t->nparam + 1);
     sum[0] = func_arg(f, "loss_sum", g->ret[0]->ty);
-    for (int k = 0; k < t->nparam; k++) {
+    for (int k = 0; k < t->nparam; k++) { /* placed as what comes in */
         const Value *p = g->arg[t->param[k]];
-        sum[k + 1] = func_arg(f, arena_printf(t->m->mem, "sum.%s", p->name), p->ty);
+        sum[k + 1] = func_arg(f, arena_printf(t->m->mem, "sum.%s", p->name),
+                              type_make(p->ty.dt, p->ty.rank, p->ty.dim));
     }
     for (int pass = 0; pass < 2; pass++) {
         for (int i = 0; i < g->narg; i++) {
@@ -131,44 +141,80 @@ static Func *make_micro(Train *t) {
     return f;
 }
 
-static void run_once(Train *t, Value *dloss) {
-    const Func *g = t->grad;
-    t->value[g->narg - 1] = dloss;
-    Op *run = build_list(&t->b, OP_call, bfmt(&t->b, "fn=@%s", g->name), g->narg, t->value,
-                         NULL, 0);
-    t->loss = run->out[0];
-    for (int k = 0; k < t->nparam; k++) t->gradient[k] = run->out[first_gradient(t) + k];
+/* Micro-batches [first, first + n) of a batch argument, stacked; with stack=false the one. */
+static Value *batches(Train *t, int i, int64_t first, int64_t n, bool stack) {
+    Value *all = t->value[i];
+    int64_t total = MAX(t->o->micro_batches, 1);
+    if (total == 1 || (stack && n == total)) return all;
+    char *attrs = bfmt(&t->b, "dim=0; first=%lld; size=%lld", (long long)first, (long long)n);
+    Value *some = build1(&t->b, OP_slice, attrs, all, NULL);
+    if (!stack) some = build_placed(&t->b, OP_reshape, NULL, t->grad->arg[i]->ty, some);
+    return build_named(&t->b, all->name, some);
 }
 
-static void run_micro_batches(Train *t, Value *dloss) {
+/* The model on micro-batch k; its loss and gradients are added to the sums. */
+static void run_once(Train *t, int64_t k) {
+    const Func *g = t->grad;
+    Value **in = NEW_ARRAY(t->m->mem, Value *, (size_t)g->narg);
+    for (int i = 0; i < g->narg; i++) {
+        in[i] = is_batch(g, i) ? batches(t, i, k, 1, false) : t->value[i];
+    }
+    Op *run = build_list(&t->b, OP_call, bfmt(&t->b, "fn=@%s", g->name), g->narg, in, NULL, 0);
+    for (int j = 0; j <= t->nparam; j++) {
+        Value *v = run->out[j ? first_gradient(t) + j - 1 : 0];
+        t->sum[j] = t->sum[j] ? build1(&t->b, OP_add, NULL, t->sum[j], v, NULL) : v;
+    }
+}
+
+/* A loop over micro-batches [first, first + n). */
+static void run_loop(Train *t, int64_t first, int64_t times) {
     const Func *g = t->grad;
     Func *micro = make_micro(t);
     Value **in = NEW_ARRAY(t->m->mem, Value *, (size_t)micro->narg);
     int n = 0, each = 0;
-    t->value[g->narg - 1] = dloss;
-    for (int k = 0; k <= t->nparam; k++, n++) {
-        in[n] = build_as(&t->b, OP_fill, "value=0", micro->arg[n]->ty, NULL);
+    for (; n <= t->nparam; n++) {
+        const Type *ty = &micro->arg[n]->ty;
+        in[n] = t->sum[n] ? t->sum[n] : build_as(&t->b, OP_fill, "value=0", *ty, NULL);
     }
     for (int pass = 0; pass < 2; pass++) {
         for (int i = 0; i < g->narg; i++) {
             if (is_batch(g, i) != (pass == 0)) continue;
-            in[n++] = t->value[i];
+            in[n++] = pass == 0 ? batches(t, i, first, times, true) : t->value[i];
             each += pass == 0;
         }
     }
     char *attrs = bfmt(&t->b, "fn=@%s; times=%lld; carry=%d; each=%d", micro->name,
-                       (long long)t->o->micro_batches, t->nparam + 1, each);
+                       (long long)times, t->nparam + 1, each);
     Op *run = build_list(&t->b, OP_call, attrs, n, in, NULL, 0);
-    char *mean = bfmt(&t->b, "by=%.17g", 1.0 / (double)t->o->micro_batches);
-    t->loss = build1(&t->b, OP_scale, mean, run->out[0], NULL);
-    for (int k = 0; k < t->nparam; k++) t->gradient[k] = run->out[k + 1];
+    for (int k = 0; k <= t->nparam; k++) t->sum[k] = run->out[k];
+}
+
+/* Is there a gradient whose sum over copies is left for the end of the step? */
+static bool sums_at_end(const Train *t) {
+    bool split = false;
+    for (int i = 0; i < t->grad->narg; i++) {
+        split |= is_batch(t->grad, i) && type_is_split(&t->grad->arg[i]->ty);
+    }
+    return split && t->o->zero_level <= 1;
+}
+
+static void run_micro_batches(Train *t, int64_t n) {
+    bool first = zero_gathers_ahead(t->o) || n == 1;
+    bool last = n > 1 && t->o->overlap && sums_at_end(t);
+    if (first) run_once(t, 0);
+    int64_t middle = n - first - last;
+    if (middle > 0) run_loop(t, first, middle);
+    if (last) run_once(t, n - 1);
+    if (n == 1) return;
+    t->sum[0] = build1(&t->b, OP_scale, bfmt(&t->b, "by=%.17g", 1.0 / (double)n), t->sum[0],
+                       NULL);
 }
 
 /* Square root of the sum of squares of all gradients. */
 static Value *global_norm(Train *t) {
     Value *total = NULL;
     for (int k = 0; k < t->nparam; k++) {
-        Value *square = build1(&t->b, OP_mul, NULL, t->gradient[k], t->gradient[k], NULL);
+        Value *square = build1(&t->b, OP_mul, NULL, t->sum[k + 1], t->sum[k + 1], NULL);
         Value *sum = build1(&t->b, OP_sum, "...->_", square, NULL);
         total = total ? build1(&t->b, OP_add, NULL, total, sum, NULL) : sum;
     }
@@ -209,16 +255,16 @@ static Value *state_arg(Train *t, const char *prefix, const Value *param) {
  * updates them. */
 static void shard_gradients(Train *t) {
     for (int k = 0; k < t->nparam; k++) {
-        const Value *p = t->value[t->param[k]];
+        const Value *p = t->held[k];
         if (!is_sharded(t, p)) continue;
         Type want = zero_type(t->m, t->o, &p->ty);
-        t->gradient[k] = build_placed(&t->b, OP_reshard, NULL, want, t->gradient[k]);
+        t->sum[k + 1] = build_placed(&t->b, OP_reshard, NULL, want, t->sum[k + 1]);
     }
 }
 
 static void update(Train *t, int k, Value *clip, Op **out) {
     const PassOptions *o = t->o;
-    Value *p = t->value[t->param[k]], *g = t->gradient[k];
+    Value *p = t->held[k], *g = t->sum[k + 1];
     double decay = arg_float(t->grad, t->param[k], "decay", 0) != 0 ? o->weight_decay : 0;
     if (!strcmp(o->optimizer, "adamw")) {
         char *attrs = bfmt(&t->b, "beta1=%.17g; beta2=%.17g; eps=%.17g; decay=%.17g",
@@ -246,22 +292,21 @@ void pass_train(Module *m, const PassOptions *o) {
     }
     Train t = {.m = m, .o = o, .grad = find_grad(m)};
     t.step = func_new_unique(m, "step", ROLE_STEP);
+    t.b = build_at_end(t.step);
     step_arguments(&t);
     if (!t.nparam) fail(EXIT_CONFIG, "@%s has no parameter to train", t.grad->name);
     refuse_types(&t);
-    t.b = build_at_end(t.step);
-    t.gradient = NEW_ARRAY(m->mem, Value *, (size_t)t.nparam);
+    t.sum = NEW_ARRAY(m->mem, Value *, (size_t)t.nparam + 1);
     t.rate = scalar_arg(&t, "lr");
     t.correction1 = scalar_arg(&t, "bias_correction1");
     t.correction2 = scalar_arg(&t, "bias_correction2");
     int64_t n = MAX(o->micro_batches, 1);
-    Value *dloss = build_as(&t.b, OP_fill, bfmt(&t.b, "value=%.17g", 1.0 / (double)n),
-                            type_scalar(DT_F32), NULL);
-    if (n == 1) run_once(&t, dloss);
-    else run_micro_batches(&t, dloss);
+    t.value[t.grad->narg - 1] = build_as(
+        &t.b, OP_fill, bfmt(&t.b, "value=%.17g", 1.0 / (double)n), type_scalar(DT_F32), NULL);
+    run_micro_batches(&t, n);
     shard_gradients(&t);
     Value *norm = global_norm(&t), *clip = clip_factor(&t, norm);
-    func_ret(t.step, t.loss, -1);
+    func_ret(t.step, t.sum[0], -1);
     func_ret(t.step, norm, -1);
     for (int k = 0; k < t.nparam; k++) {
         Op *op;

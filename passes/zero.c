@@ -158,3 +158,7 @@ Type zero_type(const Module *m, const PassOptions *o, const Type *flat) {
     t.split[t.rank - 1] = copies;
     return t;
 }
+
+bool zero_gathers_ahead(const PassOptions *o) {
+    return o->overlap && (o->zero_level == 1 || o->zero_level == 2);
+}
