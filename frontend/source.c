@@ -1,8 +1,8 @@
 /* source.c - see source.h. */
-#include "../runtime/comm.h"
 #include "source.h"
 #include "../ir/json.h"
 #include "../runtime/ckpt_files.h"
+#include "../runtime/comm.h"
 #include "commands.h"
 #include <errno.h>
 #include <sys/stat.h>
@@ -169,6 +169,32 @@ Source source_open(Arena *mem, const char *path, int nflags, char **flags) {
     return s;
 }
 
+/* On rank 0: the failure says who looked. */
+static Source open_for_all(Arena *mem, const char *path) {
+    Catch c;
+    if (CATCH(c)) {
+        Source s = source_open(mem, path, 0, NULL);
+        catch_end(&c);
+        return s;
+    }
+    fail_again(c.code, arena_printf(mem, "%s\n  rank 0 on %s reads it for all ranks",
+                                    c.message, comm_host()));
+}
+
+Source source_open_shared(Arena *mem, const char *path) {
+    bool root = comm_rank() == 0;
+    Source s = {0};
+    if (comm_size() == 1) return source_open(mem, path, 0, NULL);
+    if (root) s = open_for_all(mem, path);
+    s.kind = (SourceKind)comm_max_i64(root ? (int64_t)s.kind : -1);
+    s.bytes = comm_max_i64(s.bytes);
+    s.path = comm_broadcast_text(mem, root ? s.path : "");
+    const char *spec =
+        comm_broadcast_text(mem, root ? model_spec_json(mem, &s.spec, false) : "");
+    s.spec = model_spec_of_json(mem, s.path, spec, strlen(spec));
+    return s;
+}
+
 int *source_parameters(Arena *mem, const Func *entry, int *n) {
     int *list = NEW_ARRAY(mem, int, (size_t)entry->narg);
     *n = 0;
@@ -214,6 +240,28 @@ static void take_piece(void *context, int arg, int64_t first, int64_t count,
     }
 }
 
+static void send_piece(void *context, int arg, int64_t first, int64_t count,
+                       const float *values) {
+    comm_broadcast((void *)(uintptr_t)values, (size_t)count * sizeof *values, 0);
+    take_piece(context, arg, first, count, values);
+}
+
+/* What rank 0 sends, in the order of hf_map. */
+static void receive_pieces(const Func *entry, Parts *p) {
+    Arena *mem = arena_new();
+    HfMap map = hf_map(mem, entry);
+    for (int i = 0; i < map.n; i++) {
+        const HfTensor *t = &map.t[i];
+        Arena *scratch = arena_new();
+        size_t bytes = (size_t)t->count * sizeof(float);
+        float *values = arena_alloc(scratch, bytes);
+        comm_broadcast(values, bytes, 0);
+        take_piece(p, t->arg, t->first, t->count, values);
+        arena_free(scratch);
+    }
+    arena_free(mem);
+}
+
 /* From the checkpoint or the newest of the folder; returns its path. */
 static const char *load_checkpoint(Arena *mem, const Source *s, CkptTensor *t, int n) {
     if (s->kind == SOURCE_CHECKPOINT) {
@@ -230,11 +278,14 @@ static const char *load_checkpoint(Arena *mem, const Source *s, CkptTensor *t, i
     return path_join(mem, s->path, name);
 }
 
-const char *source_load_parts(Arena *mem, const Source *s, const Func *entry, CkptTensor *t,
-                              int n) {
+const char *source_load_parts(Arena *mem, const Source *s, const Func *entry,
+                              CkptTensor *t, int n) {
     Parts p = {entry, t, n};
     if (s->kind != SOURCE_HF) return load_checkpoint(mem, s, t, n);
-    weights_load_hf_pieces(s->path, entry, take_piece, &p);
+    if (comm_rank() == 0)
+        weights_load_hf_pieces(s->path, entry, send_piece, &p);
+    else
+        receive_pieces(entry, &p);
     return s->path;
 }
 

@@ -26,16 +26,20 @@ typedef struct Source {
  * checkpoint is damaged or of a model.file. */
 Source source_open(Arena *mem, const char *path, int nflags, char **flags);
 
-/* The same for a program whose arguments are parts: `entry` is that of the module with
- * whole parameters, `t[n]` the program's parameters with their layouts, found by name. */
-const char *source_load_parts(Arena *mem, const Source *s, const Func *entry, CkptTensor *t,
-                              int n);
+/* The same for all ranks of a run, of a folder or a configuration without flags: rank 0
+ * looks at its disk and tells the others what it found. */
+Source source_open_shared(Arena *mem, const char *path);
 
 /* Reads the weights into the parameters of `entry`, which model_build made of s->spec.
  * Fails with EXIT_CHECKPOINT. Returns the folder they came from; a damaged checkpoint
  * that was passed over gets a line on stderr. */
 const char *source_load(Arena *mem, const Source *s, const Func *entry, WeightAt at,
                         void *context);
+/* The same for all ranks of a run, whose programs hold parts: `entry` is that of the
+ * module with whole parameters, `t[n]` the program's parameters with their layouts, found
+ * by name. Rank 0 reads a Hugging Face folder, and sends the others each tensor. */
+const char *source_load_parts(Arena *mem, const Source *s, const Func *entry,
+                              CkptTensor *t, int n);
 
 /* The parameters of a function as tensors of a checkpoint; *n of them. */
 CkptTensor *source_tensors(Arena *mem, const Func *entry, WeightAt at, void *context,

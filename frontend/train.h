@@ -88,11 +88,14 @@ void train_model_shape(Train *t, int64_t *batch, int64_t *seq);
 void ranks_choose(Train *t);
 /* Gives a module its mesh and the passes their options, and lays the mesh over the ranks. */
 void ranks_apply(Train *t, Module *m, PassOptions *o);
-/* Fails, naming the first difference, unless all ranks have the same configuration, build
- * and data. */
-void ranks_agree(const Train *t);
-/* The same for data of another split: as many samples for all. */
-void ranks_agree_data(const Train *t, const Data *d);
+/* These fail, naming the first difference, unless all ranks have the same: build and
+ * environment; configuration; text of the model.file, if there is one; module to compile;
+ * data as far as a run of `steps` steps takes them. Nothing with one rank. */
+void ranks_agree_build(const Train *t);
+void ranks_agree_config(const Train *t);
+void ranks_agree_model_file(const Train *t);
+void ranks_agree_module(const Train *t, const Module *m);
+void ranks_agree_data(const Train *t, const Data *d, int64_t steps);
 /* For an allocated program. */
 Feed *feed_make(const Train *t, const Program *p);
 /* This rank's part of the batch, from row `first_row` on, into the program's arguments. */

@@ -38,7 +38,7 @@ static bool seq_given(const Config *cfg) {
 void train_model_choose(Train *t) {
     Config *cfg = t->cfg;
     t->has_source = cfg->init_from[0] != 0;
-    if (t->has_source) t->source = source_open(t->mem, cfg->init_from, 0, NULL);
+    if (t->has_source) t->source = source_open_shared(t->mem, cfg->init_from);
     if (cfg->model_file[0]) return;
     t->has_spec = true;
     bool given = model_given(cfg);

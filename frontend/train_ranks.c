@@ -5,6 +5,7 @@
 #include "commands.h"
 #include "config_state.h"
 #include "train.h"
+#include <stdlib.h>
 
 /* ---- the mesh ---- */
 
@@ -45,6 +46,8 @@ void ranks_apply(Train *t, Module *m, PassOptions *o) {
 
 /* ---- agreement ---- */
 
+static const char same_files[] = "start all with the same files and flags";
+
 static char *config_lines(const Train *t) {
     Text text = text_new(t->mem);
     for (int k = 0; k < N_KEYS; k++) {
@@ -58,37 +61,104 @@ static char *config_lines(const Train *t) {
     return text.s;
 }
 
-void ranks_agree(const Train *t) {
-    static const char remedy[] = "start all with the same files and flags";
-    agree_on(t->mem, "configuration", config_lines(t), remedy);
-    agree_on(t->mem, "build", program_build_id(), remedy);
-    ranks_agree_data(t, t->data);
+void ranks_agree_build(const Train *t) {
+    const char *collectives = getenv("STATOR_COMM");
+    agree_on(t->mem, "build", program_build_id(), "start the same program on all hosts");
+    agree_on(t->mem, "environment",
+             arena_printf(t->mem, "STATOR_COMM=%s", collectives ? collectives : ""),
+             "give all ranks the same variables");
 }
 
-/* Of the batch of one step: files may have the same size and other contents. */
-static void hash_batch(const Data *d, int64_t step, char hex[33]) {
-    Arena *mem = arena_new();
+void ranks_agree_config(const Train *t) {
+    agree_on(t->mem, "configuration", config_lines(t), same_files);
+}
+
+typedef struct Look {
+    const Train *t;
+    const Data *d;
+    int64_t steps;
+    const char *found; /* text */
+} Look;
+
+static void look_at_model_file(void *context) {
+    Look *l = context;
+    l->found = module_print(l->t->mem, model_read(l->t->mem, l->t->cfg->model_file));
+}
+
+void ranks_agree_model_file(const Train *t) {
+    Look l = {.t = t};
+    const char *path = t->cfg->model_file;
+    if (!path[0] || comm_size() == 1) return;
+    agree_look(look_at_model_file, &l);
+    agree_on_file(t->mem, "model.file", l.found, path);
+}
+
+void ranks_agree_module(const Train *t, const Module *m) {
+    if (comm_size() == 1) return;
+    agree_on(t->mem, "model", module_print(t->mem, m), same_files);
+}
+
+/* ---- data ---- */
+
+/* The batches of a run are compared as far as they have so many tokens together, which
+ * takes a fraction of a second; of more of them some, spread over the run. */
+enum { COMPARED_TOKENS = 4 << 20, COMPARED_MOST = 4096, COMPARED_LEAST = 2 };
+
+/* Files may have the same size and other contents. */
+static void add_batches(Arena *mem, const Data *d, int64_t steps, Text *out) {
     size_t n = (size_t)(d->batch * d->seq);
+    char hex[33];
     DataBatch b = {.tokens = NEW_ARRAY(mem, int32_t, n),
                    .labels = NEW_ARRAY(mem, int32_t, n),
                    .positions = NEW_ARRAY(mem, int32_t, n),
                    .attends_from = NEW_ARRAY(mem, int32_t, n)};
-    data_batch_full(d, step, &b);
-    hash_hex(b.tokens, n * sizeof *b.tokens, hex);
-    arena_free(mem);
+    int64_t last = MAX(steps, 1) - 1, most = COMPARED_TOKENS / (d->batch * d->seq);
+    most = MIN(MIN(MAX(most, COMPARED_LEAST), COMPARED_MOST), last + 1);
+    for (int64_t k = 0; k < most; k++) {
+        double share = (double)k / (double)MAX(most - 1, 1);
+        int64_t step = most == last + 1 ? k : (int64_t)((double)last * share);
+        data_batch_full(d, step, &b);
+        hash_hex(b.tokens, n * sizeof *b.tokens, hex);
+        text_add(out, "%s: batch %lld is %s\n", d->path, (long long)step, hex);
+    }
 }
 
-void ranks_agree_data(const Train *t, const Data *d) {
-    char first[33] = "", middle[33] = "";
+/* Texts become tokens by these files. */
+static void add_tokenizer(const Train *t, Arena *mem, Text *out) {
+    const DataGptSpec *gpt = t->data->gpt;
+    bool used = t->cfg->train_dataset_data_loader_type == LOADER_WEBTEXT;
+    const char *const path[] = {used ? gpt->vocab_file : NULL,
+                                used ? gpt->merge_file : NULL,
+                                used ? gpt->tokenizer_file : NULL};
+    for (int i = 0; i < ARRAY_LEN(path); i++) {
+        char hex[33];
+        size_t n;
+        if (!path[i] || !path[i][0]) continue;
+        const char *bytes = file_read(mem, path[i], 1u << 30, &n, EXIT_DATA);
+        hash_hex(bytes, n, hex);
+        text_add(out, "%s: %zu bytes, %s\n", path[i], n, hex);
+    }
+}
+
+static void look_at_data(void *context) {
+    Look *l = context;
+    const Data *d = l->d;
+    Arena *scratch = arena_new();
+    Text out = text_new(l->t->mem);
+    bool has_batch = d->steps_available > 0 || (d->steps_available < 0 && d->samples > 0);
+    add_tokenizer(l->t, scratch, &out);
+    text_add(&out, "%s: %lld tokens, %lld samples, %lld steps\n", d->path,
+             (long long)d->tokens, (long long)d->samples, (long long)d->steps_available);
+    if (has_batch) add_batches(scratch, d, l->steps, &out);
+    arena_free(scratch);
+    l->found = out.s;
+}
+
+void ranks_agree_data(const Train *t, const Data *d, int64_t steps) {
+    Look l = {.t = t, .d = d, .steps = steps};
     if (comm_size() == 1) return;
-    bool has_batch = d->steps_available != 0 && (d->steps_available > 0 || d->samples > 0);
-    if (has_batch) hash_batch(d, 0, first);
-    if (has_batch) hash_batch(d, MAX(d->steps_available, t->steps) / 2, middle);
-    agree_on(t->mem, "data",
-             arena_printf(t->mem, "%s: %lld tokens, %lld samples, %lld steps, batches %s %s",
-                          d->path, (long long)d->tokens, (long long)d->samples,
-                          (long long)d->steps_available, first, middle),
-             "give all the same files");
+    agree_look(look_at_data, &l);
+    agree_on_file(t->mem, "data", l.found, d->path);
 }
 
 /* ---- batches ---- */

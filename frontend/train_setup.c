@@ -1,4 +1,5 @@
 /* train_setup.c - from the words of the command to a compiled program. */
+#include "../runtime/agree.h"
 #include "../runtime/comm.h"
 #include "../runtime/rt.h"
 #include "commands.h"
@@ -249,6 +250,7 @@ static void make_program(Train *t) {
     CompileOptions co = {.cpu = cfg->context_cpu, .threads = (int)cfg->context_threads};
     Module *m = train_model_build(t, MODEL_TRAIN, t->batch);
     ranks_apply(t, m, &o);
+    ranks_agree_module(t, m);
     t->program = program_make(t->mem, m, train_passes, &o, &co);
     t->threads = t->program->threads;
     if (cfg->dump[0]) dump_plan(t);
@@ -260,6 +262,17 @@ static void make_program(Train *t) {
 
 /* ---- validation ---- */
 
+typedef struct Valid {
+    Train *t;
+    const DataShape *shape;
+    Data *data;
+} Valid;
+
+static void look_at_validation(void *context) {
+    Valid *v = context;
+    v->data = data_open_split(v->t->mem, v->t->cfg, SPLIT_VALID, v->shape);
+}
+
 static void plan_validation(Train *t) {
     const Config *cfg = t->cfg;
     if (!t->has_spec || !data_has_split(cfg, SPLIT_VALID)) return;
@@ -268,8 +281,9 @@ static void plan_validation(Train *t) {
                        .vocab = train_model_vocab(t),
                        .step_rows = t->data->batch,
                        .steps = t->steps};
-    Data *data = data_open_split(t->mem, cfg, SPLIT_VALID, &shape);
-    ranks_agree_data(t, data);
+    Valid look = {t, &shape, NULL};
+    agree_look(look_at_validation, &look);
+    Data *data = look.data;
     int64_t there = data->steps_available, batches = cfg->runner_config_eval_iters;
     if (there < 0) there = data->samples / data->batch;
     batches = MIN(batches, there);
@@ -278,6 +292,7 @@ static void plan_validation(Train *t) {
                       "a larger valid share, or --runner_config.eval_iters 0",
                       "the valid split has %lld samples, less than one batch of %lld",
                       (long long)data->samples, (long long)data->batch);
+    ranks_agree_data(t, data, batches);
     valid_plan(t, data, cfg->runner_config_eval_interval, batches);
 }
 
@@ -312,16 +327,31 @@ static void hash_config(Train *t) {
     hash_hex(text.s, text.n, t->config_hash);
 }
 
-static void load_config(Train *t, int argc, char **argv) {
-    bool has_file = argc > 1 && strncmp(argv[1], "--", 2);
+typedef struct Words {
+    Train *t;
+    int argc;
+    char **argv;
+} Words;
+
+static void look_at_config(void *context) {
+    const Words *w = context;
+    Train *t = w->t;
+    bool has_file = w->argc > 1 && strncmp(w->argv[1], "--", 2);
     int skip = has_file ? 2 : 1;
-    if (!has_file && argc < 2)
+    if (!has_file && w->argc < 2)
         fail(EXIT_CONFIG, "stator train needs a configuration: stator train CONFIG.yaml "
                           "[--a.b.c VALUE ...]");
-    t->cfg = config_load(t->mem, has_file ? argv[1] : NULL, argc - skip, argv + skip);
+    t->cfg = config_load(t->mem, has_file ? w->argv[1] : NULL, w->argc - skip,
+                         w->argv + skip);
     if (t->cfg->run_mode == RUN_PREDICT)
         config_refuse(t->cfg, "run_mode", NULL, "stator predict, or run_mode train",
                       "run_mode is predict, the command is train");
+}
+
+static void load_config(Train *t, int argc, char **argv) {
+    Words words = {t, argc, argv};
+    agree_look(look_at_config, &words);
+    ranks_agree_config(t);
     ranks_choose(t);
     for (int i = 0; i < t->cfg->n_notes && comm_rank() == 0; i++)
         fprintf(stderr, "note: %s\n", t->cfg->notes[i]);
@@ -331,15 +361,23 @@ static void load_config(Train *t, int argc, char **argv) {
                       : path_join(t->mem, t->run_dir, RUN_CHECKPOINTS);
 }
 
-void train_plan(Train *t, int argc, char **argv) {
-    load_config(t, argc, argv);
-    rt_set_threads((int)t->cfg->context_threads);
-    train_model_choose(t);
+/* What the configuration names on this host's disk. */
+static void look_at_work(void *context) {
+    Train *t = context;
     open_data(t);
     choose_steps(t);
     choose_schedule(t);
     hash_config(t);
-    ranks_agree(t);
+}
+
+void train_plan(Train *t, int argc, char **argv) {
+    ranks_agree_build(t);
+    load_config(t, argc, argv);
+    rt_set_threads((int)t->cfg->context_threads);
+    train_model_choose(t);
+    ranks_agree_model_file(t);
+    agree_look(look_at_work, t);
+    ranks_agree_data(t, t->data, t->steps);
     make_program(t);
     plan_validation(t);
 }

@@ -47,6 +47,15 @@ static void ranks_run(int ranks, const char *config, const char *run, const char
               arena_printf(mem(), "%d ranks %s", ranks, more));
 }
 
+/* Two ranks under plain mpirun, each with words of its own; the exit code. */
+static int ranks_pair(const char *flags0, const char *words0, const char *flags1,
+                    const char *words1) {
+    const char *first = arena_printf(mem(), "%s train %s", stator_program(), words0);
+    const char *second = arena_printf(mem(), ": -n 1 %s %s train %s", flags1,
+                                      stator_program(), words1);
+    return mpi_run(1, flags0, arena_printf(mem(), "%s %s", first, second));
+}
+
 /* ---- configurations ---- */
 
 static const char ranks_golden_yaml[] = "seed: 1\n"

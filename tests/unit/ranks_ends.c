@@ -1,5 +1,5 @@
-/* Tests of how several MPI ranks begin and end together: the same configuration and data
- * or nothing, one compiler, one end when the loss is not a number. */
+/* Tests of how several MPI ranks begin and end together: the same configuration or nothing,
+ * one compiler, one end when the loss is not a number. */
 #include "../../frontend/commands.h"
 #include "ranks.h"
 
@@ -9,22 +9,13 @@ static int count(const char *text, const char *part) {
     return n;
 }
 
-/* Two ranks under plain mpirun, each with words of its own; the exit code. */
-static int run_pair(const char *flags0, const char *words0, const char *flags1,
-                    const char *words1) {
-    const char *first = arena_printf(mem(), "%s train %s", stator_program(), words0);
-    const char *second = arena_printf(mem(), ": -n 1 %s %s train %s", flags1,
-                                      stator_program(), words1);
-    return mpi_run(1, flags0, arena_printf(mem(), "%s %s", first, second));
-}
-
 /* ---- agreement ---- */
 
 /* Rank 1 has `more` words and is refused with `part`, before there is a run folder. */
 static void refuse_pair(const char *more, const char *part) {
     const char *config = ranks_small_config(4, 4), *run = in_temp("run");
     const char *words = arena_printf(mem(), "%s --output_dir %s", config, run);
-    int code = run_pair("", words, "", arena_printf(mem(), "%s %s", words, more));
+    int code = ranks_pair("", words, "", arena_printf(mem(), "%s %s", words, more));
     const char *said_all = mpi_said();
     if (code != EXIT_CONFIG || count(said_all, "ranks disagree on the ") != 1 ||
         !strstr(said_all, "rank 1 on ") || !strstr(said_all, part))
@@ -43,48 +34,23 @@ TEST(another_value_of_a_key) {
     refuse_pair("--seed 8", "has 'seed = 8', rank 0 has 'seed = 7'");
 }
 
-/* The ranks start in different folders, with another file of the same name in each. */
-TEST(another_file_of_the_same_name) {
-    const char *config = ranks_small_config(4, 4), *run = in_temp("run");
-    const char *here = in_temp("here"), *there = in_temp("there");
-    EXPECT(dir_make(here) == 0 && dir_make(there) == 0);
-    write_text(path_join(mem(), here, "data.txt"), arena_printf(mem(), "%0200d", 1));
-    write_text(path_join(mem(), there, "data.txt"), arena_printf(mem(), "%0201d", 1));
-    const char *words =
-        arena_printf(mem(), "%s --output_dir %s --dataset_dir data.txt", config, run);
-    int code = run_pair(arena_printf(mem(), "-wdir %s", here), words,
-                        arena_printf(mem(), "-wdir %s", there), words);
-    const char *text = mpi_said();
-    if (code != EXIT_CONFIG || !strstr(text, "ranks disagree on the data: rank 1 on ") ||
-        !strstr(text, "'data.txt: 201 tokens") || !strstr(text, "'data.txt: 200 tokens"))
-        test_fail(__FILE__, __LINE__, "exit code %d:\n%s", code, text);
-    EXPECT(!file_exists(run));
-}
-
 /* Generated code has the shares of the threads in it. */
 TEST(another_number_of_threads) {
     const char *words = arena_printf(mem(), "%s --output_dir %s", ranks_small_config(4, 4),
                                      in_temp("run"));
-    int code = run_pair("-x STATOR_THREADS=1", words, "-x STATOR_THREADS=2", words);
+    int code = ranks_pair("-x STATOR_THREADS=1", words, "-x STATOR_THREADS=2", words);
     if (code != EXIT_CONFIG ||
         !strstr(mpi_said(), "has 'threads 2', rank 0 has 'threads 1'; "))
         test_fail(__FILE__, __LINE__, "exit code %d:\n%s", code, mpi_said());
 }
 
-/* ---- a checkpoint that rank 0 alone has ---- */
-
-TEST(a_named_checkpoint_that_rank_0_alone_sees) {
-    const char *here = in_temp("here"), *there = in_temp("there");
-    EXPECT(dir_make(here) == 0 && dir_make(there) == 0);
-    const char *flags[] = {arena_printf(mem(), "-wdir %s", here),
-                           arena_printf(mem(), "-wdir %s", there)};
-    const char *words =
-        arena_printf(mem(), "%s --output_dir run", ranks_small_config(4, 2));
-    int code = run_pair(flags[0], words, flags[1], words);
-    if (code) test_fail(__FILE__, __LINE__, "exit code %d:\n%s", code, mpi_said());
-    words = arena_printf(mem(), "%s --resume run/ckpt/step_00000002", words);
-    code = run_pair(flags[0], words, flags[1], words);
-    if (code || !strstr(mpi_said(), "resumed after step 2"))
+/* The collectives of a rank would wait for others than theirs. */
+TEST(another_variable_that_collectives_follow) {
+    const char *words = arena_printf(mem(), "%s --output_dir %s", ranks_small_config(4, 4),
+                                     in_temp("run"));
+    int code = ranks_pair("", words, "-x STATOR_COMM=mpi", words);
+    if (code != EXIT_CONFIG ||
+        !strstr(mpi_said(), "has 'STATOR_COMM=mpi', rank 0 has 'STATOR_COMM='; "))
         test_fail(__FILE__, __LINE__, "exit code %d:\n%s", code, mpi_said());
 }
 
@@ -105,7 +71,7 @@ TEST(rank_0_compiles_for_all) {
     const char *words = arena_printf(mem(), "%s --output_dir %s %s", config, run,
                                      "--parallel_config.model_parallel 2");
     for (int again = 0; again < 2; again++) {
-        int code = run_pair(arena_printf(mem(), "-x STATOR_CACHE=%s", cache[0]), words,
+        int code = ranks_pair(arena_printf(mem(), "-x STATOR_CACHE=%s", cache[0]), words,
                             arena_printf(mem(), "-x STATOR_CACHE=%s", cache[1]), words);
         if (code) test_fail(__FILE__, __LINE__, "exit code %d:\n%s", code, mpi_said());
         const Json *plan = json_read(mem(), path_join(mem(), run, "plan.json"), 1 << 20,

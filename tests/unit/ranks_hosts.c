@@ -78,8 +78,8 @@ static const char *on(const Host *h, const char *path) {
     return arena_printf(mem(), "/proc/%d/root%s", (int)h->pid, path);
 }
 
-/* Trains on all hosts, two ranks on each, started on the first one. */
-static void train(const Host *h, const char *config, const char *run, const char *more) {
+/* Trains on all hosts, two ranks on each, started on the first one; the exit code. */
+static int train(const Host *h, const char *config, const char *run, const char *more) {
     write_text(in_temp("hosts"), arena_printf(mem(), "%s slots=2\n%s slots=2\n",
                                               h[0].address, h[1].address));
     char *words = arena_printf(mem(),
@@ -87,9 +87,28 @@ static void train(const Host *h, const char *config, const char *run, const char
                                "--output_dir %s %s",
                                h[0].enter, stator_program(), RANKS, in_temp("hosts"),
                                config, run, more);
-    pid_t pid = mpi_start_words(words);
-    int code = mpi_wait(pid);
-    if (code) test_fail(__FILE__, __LINE__, "exit code %d:\n%s", code, mpi_said());
+    return mpi_wait(mpi_start_words(words));
+}
+
+static void expect_train(int want, const Host *h, const char *config, const char *run,
+                         const char *more) {
+    int code = train(h, config, run, more);
+    if (code != want)
+        test_fail(__FILE__, __LINE__, "exit code %d, wanted %d:\n%s", code, want,
+                  mpi_said());
+}
+
+static void start_hosts(Host *h, const char *disk) {
+    if (!mpi_available()) test_skip("there is no mpirun");
+    if (!shell("ip -V && nsenter -V")) test_skip("there is no ip, or no nsenter");
+    EXPECT(dir_make(disk) == 0);
+    for (int i = 0; i < HOSTS; i++) h[i] = host_start(i, disk);
+    connect_hosts(h);
+    setenv("TMPDIR", disk, 1);
+}
+
+static void end_hosts(const Host *h) {
+    for (int i = 0; i < HOSTS; i++) kill(h[i].pid, SIGKILL);
 }
 
 /* Tensor parallelism within a host, replicas and their split states across hosts. */
@@ -97,29 +116,55 @@ static void train(const Host *h, const char *config, const char *run, const char
     "--parallel_config.data_parallel 2 --parallel_config.model_parallel 2 " ZERO_LEVEL(1)
 
 TEST_LIMIT(two_hosts_without_a_shared_disk_train_and_resume, 120) {
-    if (!mpi_available()) test_skip("there is no mpirun");
-    if (!shell("ip -V && nsenter -V")) test_skip("there is no ip, or no nsenter");
     const char *config = ranks_small_config(12, 6), *disk = in_temp("disk");
     const char *run = path_join(mem(), disk, "run");
     const char *whole = path_join(mem(), disk, "whole");
     const char *first = "ckpt/step_00000006/manifest.json";
     const char *other = "logs/rank_3.log";
-    EXPECT(dir_make(disk) == 0);
     Host h[HOSTS];
-    for (int i = 0; i < HOSTS; i++) h[i] = host_start(i, disk);
-    connect_hosts(h);
-    setenv("TMPDIR", disk, 1);
-    train(h, config, whole, MESH "--lr_schedule.total_steps 12");
-    train(h, config, run,
-          MESH "--lr_schedule.total_steps 12 --runner_config.max_steps 6");
+    start_hosts(h, disk);
+    expect_train(0, h, config, whole, MESH "--lr_schedule.total_steps 12");
+    expect_train(0, h, config, run,
+                 MESH "--lr_schedule.total_steps 12 --runner_config.max_steps 6");
     EXPECT(strstr(mpi_said(), "rank 2 on host1) do not see"));
     EXPECT(file_exists(on(&h[0], path_join(mem(), run, first))));
     EXPECT(!file_exists(on(&h[1], path_join(mem(), run, first))));
     EXPECT(!file_exists(on(&h[0], path_join(mem(), run, other))));
     EXPECT(file_exists(on(&h[1], path_join(mem(), run, other))));
-    train(h, config, run, MESH "--lr_schedule.total_steps 12");
+    expect_train(0, h, config, run, MESH "--lr_schedule.total_steps 12");
     EXPECT(strstr(mpi_said(), "resumed after step 6"));
     ranks_expect_same_losses(on(&h[0], whole), on(&h[0], run), 12);
     ranks_expect_same_tensors(on(&h[0], whole), on(&h[0], run), 12);
-    for (int i = 0; i < HOSTS; i++) kill(h[i].pid, SIGKILL);
+    end_hosts(h);
+}
+
+/* Weights to begin from are on the first host alone, which is enough. Data must be on
+ * both: the host without them, or with others, is told what to copy. */
+TEST_LIMIT(files_that_one_of_two_hosts_has, 120) {
+    const char *config = ranks_golden_config("gpt2_tiny"), *disk = in_temp("disk");
+    const char *run = path_join(mem(), disk, "run"), *w = path_join(mem(), disk, "w");
+    const char *data = path_join(mem(), disk, "text");
+    Host h[HOSTS];
+    start_hosts(h, disk);
+    EXPECT(shell(arena_printf(mem(), "cp -r %s %s", ranks_golden("gpt2_tiny"),
+                              on(&h[0], w))));
+    expect_train(0, h, config, run, arena_printf(mem(), MESH "--init_from %s", w));
+    ranks_expect_curve("gpt2_tiny", on(&h[0], run), "weights of one host");
+    config = ranks_small_config(4, 4);
+    run = path_join(mem(), disk, "other");
+    char *text = file_read(mem(), ranks_text(), 1 << 20, NULL, EXIT_DATA);
+    const char *words = arena_printf(mem(), MESH "--dataset_dir %s", data);
+    const char *remedy = arena_printf(mem(), "from host host0 to the same path on host "
+                                             "host1");
+    write_text(on(&h[0], data), text);
+    expect_train(EXIT_DATA, h, config, run, words);
+    EXPECT(strstr(mpi_said(), arena_printf(mem(), "copy what is named here %s", remedy)));
+    text[strlen(text) / 2] = '#';
+    text[strlen(text) / 3] = '#';
+    write_text(on(&h[1], data), text);
+    expect_train(EXIT_CONFIG, h, config, run,
+                 arena_printf(mem(), "%s --runner_config.max_steps 200", words));
+    EXPECT(strstr(mpi_said(), arena_printf(mem(), "copy %s %s", data, remedy)));
+    EXPECT(!file_exists(on(&h[0], run)) && !file_exists(on(&h[1], run)));
+    end_hosts(h);
 }
