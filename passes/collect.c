@@ -15,7 +15,7 @@ enum {
 
 typedef struct State {
     Type ty;
-    double cost;
+    double cost, sent_bytes; /* to get here */
     int from; /* state before; -1: the start */
     const char *how;
     Axes axis;
@@ -31,8 +31,10 @@ typedef struct Search {
     Axes axes; /* that matter */
 } Search;
 
-static void reach(Search *s, int from, const State *step, double bytes) {
-    double cost = s->state[from].cost + bytes;
+/* sent_bytes: by a rank; extra: what else speaks against the step, in bytes too. */
+static void reach(Search *s, int from, const State *step, double sent_bytes,
+                  double extra) {
+    double cost = s->state[from].cost + sent_bytes + extra;
     int i = 0;
     while (i < s->n && !type_same_placement(&s->state[i].ty, &step->ty)) i++;
     if (i == s->n) {
@@ -46,6 +48,7 @@ static void reach(Search *s, int from, const State *step, double bytes) {
     }
     s->state[i] = *step;
     s->state[i].cost = cost;
+    s->state[i].sent_bytes = s->state[from].sent_bytes + sent_bytes;
     s->state[i].from = from;
 }
 
@@ -90,12 +93,12 @@ static void steps_of_sum(Search *s, int at, Axes set) {
     step.dim = step.to = -1;
     step.ty.pending &= (Axes)~set;
     step.how = "all_reduce";
-    reach(s, at, &step, 2 * (n - 1) / n * bytes + 2 * LATENCY_BYTES);
+    reach(s, at, &step, 2 * (n - 1) / n * bytes, 2 * LATENCY_BYTES);
     step.how = "reduce_scatter";
     for (int d = 0; d < base.ty.rank; d++) {
         if (!cut(s, &step.ty, d, set)) continue;
         step.dim = d;
-        reach(s, at, &step, (n - 1) / n * bytes + LATENCY_BYTES);
+        reach(s, at, &step, (n - 1) / n * bytes, LATENCY_BYTES);
         step.ty.split[d] = base.ty.split[d];
     }
 }
@@ -112,12 +115,12 @@ static void steps_of_split(Search *s, int at, Axes set, int d) {
     step.ty.split[d] = outside(base.ty.split[d], set, &legal);
     if (!legal) return;
     step.how = "all_gather";
-    reach(s, at, &step, (n - 1) * bytes + LATENCY_BYTES);
+    reach(s, at, &step, (n - 1) * bytes, LATENCY_BYTES);
     step.how = "all_to_all";
     for (int to = 0; to < base.ty.rank; to++) {
         if (to == d || !cut(s, &step.ty, to, set)) continue;
         step.to = to;
-        reach(s, at, &step, (n - 1) / n * bytes + LATENCY_BYTES);
+        reach(s, at, &step, (n - 1) / n * bytes, LATENCY_BYTES);
         step.ty.split[to] = base.ty.split[to];
     }
 }
@@ -131,14 +134,14 @@ static void steps_of_whole(Search *s, int at, Axes set, Axes pending_at_end) {
     for (int d = 0; d < base.ty.rank; d++) {
         if (!cut(s, &step.ty, d, set)) continue;
         step.dim = d;
-        reach(s, at, &step, 1);
+        reach(s, at, &step, 0, 1);
         step.ty.split[d] = base.ty.split[d];
     }
     if ((pending_at_end & set) != set) return;
     step.how = "on_first";
     step.dim = -1;
     step.ty.pending |= set;
-    reach(s, at, &step, 1);
+    reach(s, at, &step, 0, 1);
 }
 
 static void steps_with(Search *s, int at, Axes axes, Axes pending_at_end) {
@@ -202,6 +205,15 @@ static int search(Search *s, const Type *start, const Type *goal) {
     }
 }
 
+int64_t reshard_sent_bytes(const Mesh *m, const Type *from, const Type *to) {
+    Arena *mem = arena_new();
+    Search s = {.mesh = m, .state = NEW_ARRAY(mem, State, MAX_STATES), .max = MAX_STATES};
+    int at = search(&s, from, to);
+    int64_t bytes = at < 0 ? -1 : llround(s.state[at].sent_bytes);
+    arena_free(mem);
+    return bytes;
+}
+
 static Value *emit_path(Builder *b, Search *s, int at, Value *v) {
     const State *step = &s->state[at];
     if (step->from < 0) return v;
@@ -230,27 +242,34 @@ static void collect_one(Op *op, Search *s) {
     s->mesh = m;
     int at = search(s, &from, &to);
     if (at < 0) {
-        fail(EXIT_CONFIG,
-             "@%s: no collectives bring %%%s from %s to %s: %s",
-             f->name, op->in[0]->name, type_text(f->mod->mem, m, &from),
-             type_text(f->mod->mem, m, &to),
-             s->full ? "too many placements lie between them; write one on the way"
-                     : "the sizes do not divide");
+        fail_op(op, "no collectives bring %%%s from %s to %s: %s", op->in[0]->name,
+                type_text(f->mod->mem, m, &from), type_text(f->mod->mem, m, &to),
+                s->full ? "too many placements lie between them; write one on the way"
+                        : "the sizes do not divide");
     }
     Builder b = build_before(op);
     func_replace(f, op->out[0], emit_path(&b, s, at, op->in[0]));
     op_remove(op);
 }
 
+static void collect_all(Module *m, Search *s) {
+    for (Func *f = m->first; f; f = f->next) {
+        for (Op *op = f->first, *next; op; op = next) {
+            next = op->next;
+            if (op->kind == OP_reshard && !op_attr(op, "how")) collect_one(op, s);
+        }
+    }
+}
+
 void pass_collect(Module *m, const PassOptions *o) {
     (void)o;
     Arena *mem = arena_new();
     Search s = {.state = NEW_ARRAY(mem, State, MAX_STATES), .max = MAX_STATES};
-    for (Func *f = m->first; f; f = f->next) {
-        for (Op *op = f->first, *next; op; op = next) {
-            next = op->next;
-            if (op->kind == OP_reshard && !op_attr(op, "how")) collect_one(op, &s);
-        }
+    Catch c;
+    if (CATCH(c)) {
+        collect_all(m, &s);
+        catch_end(&c);
     }
     arena_free(mem);
+    if (c.code) fail_again(c.code, c.message);
 }

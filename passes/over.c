@@ -23,6 +23,13 @@ int over_leader(const Dims *d, int id) {
     return id;
 }
 
+int over_dim(const Over *o, int term, int id) {
+    for (int k = 0; k < o->d.rank[term]; k++) {
+        if (over_leader(&o->d, o->d.term[term][k]) == id) return k;
+    }
+    return -1;
+}
+
 /* ---- text ---- */
 
 static int find_id(const Dims *d, const char *name, size_t n) {
@@ -47,20 +54,19 @@ Over over_read(const Op *op) {
         int id = pending || colon >= n ? -1 : find_id(&o.d, p, colon);
         const char *from = pending ? p + 1 : p + colon + 1;
         if ((!pending && id < 0) || p + n - from >= (ptrdiff_t)sizeof axes) {
-            fail(EXIT_CONFIG, "@%s: over=\"%s\" does not fit the dimensions of %s",
-                 op->fn->name, a->s, optab[op->kind].name);
+            fail_op(op, "over=\"%s\" does not fit the dimensions of %s", a->s,
+                    optab[op->kind].name);
         }
         snprintf(axes, sizeof axes, "%.*s", (int)(p + n - from), from);
         Axes bits;
         if (!mesh_axes_parse(mesh_of(op), axes, &bits)) {
-            fail(EXIT_CONFIG, "@%s: over=\"%s\": no mesh axis '%s'", op->fn->name, a->s,
-                 axes);
+            fail_op(op, "over=\"%s\": no mesh axis '%s'", a->s, axes);
         }
         if (used & bits & (Axes)~AXES_REVERSED || (!pending && !over_fits(op, &o, id, bits)))
-            fail(EXIT_CONFIG,
-                 "@%s: over=\"%s\": %s cannot be split so: an axis stands there once, and "
-                 "sizes are multiples of its ranks",
-                 op->fn->name, a->s, optab[op->kind].name);
+            fail_op(op,
+                    "over=\"%s\": %s cannot be split so: an axis stands there once, and "
+                    "sizes are multiples of its ranks",
+                    a->s, optab[op->kind].name);
         used |= bits;
         if (pending)
             o.passes |= bits;
@@ -247,6 +253,22 @@ static void drop_axes(Type *t, Axes single) {
     t->pending &= (Axes)~single;
 }
 
+/* The axes from the outermost on; how many. */
+static int axes_in_order(Axes a, Axes *list) {
+    int n = 0;
+    for (int i = 0; i < MAX_AXES; i++) {
+        int axis = a & AXES_REVERSED ? MAX_AXES - 1 - i : i;
+        if (a >> axis & 1) list[n++] = (Axes)(1u << axis);
+    }
+    return n;
+}
+
+bool axes_agree(Axes a, Axes b) {
+    Axes in_a[MAX_AXES], in_b[MAX_AXES];
+    int n = MIN(axes_in_order(a, in_a), axes_in_order(b, in_b));
+    return n == 0 || !memcmp(in_a, in_b, (size_t)n * sizeof(Axes));
+}
+
 Axes splitting_axes(const Mesh *m, Axes axes) {
     for (int a = 0; a < m->naxes; a++) {
         if (m->axis[a].size == 1) axes &= (Axes) ~(1u << a);
@@ -269,4 +291,16 @@ void drop_single_axes(Module *m) {
             for (int i = 0; i < op->nout; i++) drop_axes(&op->out[i]->ty, single);
         }
     }
+}
+
+void fail_op(const Op *op, const char *fmt, ...) {
+    const Module *m = op->fn->mod;
+    char message[2048];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(message, sizeof message, fmt, ap);
+    va_end(ap);
+    if (!op->line || !m->file) fail(EXIT_CONFIG, "@%s: %s", op->fn->name, message);
+    Place at = {m->file, m->text, op->line, 3};
+    fail_at(EXIT_CONFIG, at, NULL, "@%s: %s", op->fn->name, message);
 }

@@ -34,6 +34,9 @@ Axes over_summed(const Op *op, const Over *o, int i);
  * result i: carried results and those over an argument lie like that argument. */
 Type call_operand(const Op *op, int i);
 Type call_result(const Op *op, int i);
+/* Bytes that a rank sends to bring a tensor from one placement to another in the cheapest
+ * way; -1: no collectives do. (collect.c) */
+int64_t reshard_sent_bytes(const Mesh *m, const Type *from, const Type *to);
 /* Is a reshard one collective, as its attributes say? (collect.c) */
 bool reshard_is_step(const Op *op);
 /* Fails with EXIT_CONFIG where an operand lies in another way than its op or callee takes
@@ -47,6 +50,11 @@ bool type_same_placement(const Type *a, const Type *b);
 bool type_is_split(const Type *t); /* any dimension over any axis */
 /* The dimension that id is split along with, or id itself. */
 int over_leader(const Dims *d, int id);
+/* Does one of two orders of axes on a dimension begin with the other? Then parts of the one
+ * are made of whole parts of the other. */
+bool axes_agree(Axes a, Axes b);
+/* The dimension of a term that stands for id, or for one tied to it; -1: it has none. */
+int over_dim(const Over *o, int term, int id);
 /* The axes of more than one rank. */
 Axes splitting_axes(const Mesh *m, Axes axes);
 /* Bytes that a rank has of the tensor. */
@@ -56,5 +64,9 @@ void drop_single_axes(Module *m);
 /* A value that may have any placement because every rank can make any part of it from
  * nothing: a constant, or a map of constants and scalars. zero: a pending sum too. */
 bool value_is_free(const Value *v, bool *zero);
+
+/* Fails with EXIT_CONFIG: "@function: ...", with the line of the text the op came from. */
+_Noreturn void fail_op(const Op *op, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
 
 #endif

@@ -3,24 +3,33 @@
  *     "h.mlp.c_fc.weight"  "-,tp"      an argument of the model
  *     "layer/x"            "dp,cp.tp,-" a value of function @layer
  * `*` stands for any letters; one entry a dimension, `-` for whole; the dimension of
- * stacked layers may be left out. Parameters that nobody placed follow from their use. */
+ * stacked layers may be left out. What the user says of a value replaces what the
+ * strategy says; two of the user's that say different things of one value are refused.
+ * Parameters that nobody placed follow from their use. */
 #include "over.h"
 #include "passes.h"
 
-static bool glob(const char *p, const char *s) {
+static bool glob(const char *p, const char *end, const char *s) {
     const char *star = NULL, *back = NULL;
     while (*s) {
-        if (*p == '*')
+        if (p < end && *p == '*')
             star = p++, back = s;
-        else if (*p == *s)
+        else if (p < end && *p == *s)
             p++, s++;
         else if (star)
             p = star + 1, s = ++back;
         else
             return false;
     }
-    while (*p == '*') p++;
-    return !*p;
+    while (p < end && *p == '*') p++;
+    return p == end;
+}
+
+bool annotation_is_about(const Annotation *a, const char *func, const char *name) {
+    const char *slash = strchr(a->pattern, '/');
+    const char *value = slash ? slash + 1 : a->pattern;
+    if (!slash != !func || (slash && !glob(a->pattern, slash, func))) return false;
+    return glob(value, value + strlen(value), name);
 }
 
 static Func *model_of(const Module *m) {
@@ -36,77 +45,93 @@ static int entries(const char *text) {
     return n;
 }
 
-static void place(const Module *m, const Annotation *a, const char *where, Value *v) {
+/* What is wrong with an annotation, at the op that makes the value if it has a line. */
+static _Noreturn void refuse(const Annotation *a, const Value *v, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+static _Noreturn void refuse(const Annotation *a, const Value *v, const char *fmt, ...) {
+    char message[1024];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(message, sizeof message, fmt, ap);
+    va_end(ap);
+    if (v->def) fail_op(v->def, "%s: %s", a->source, message);
+    fail(EXIT_CONFIG, "%s: %s", a->source, message);
+}
+
+static Axes parse_axes(const Module *m, const Annotation *a, const Value *v,
+                       const char *word) {
+    Axes axes = 0;
+    if (!strcmp(word, "-") || mesh_axes_parse(&m->mesh, word, &axes)) return axes;
+    refuse(a, v, "'%s': '%s' is not '-' nor made of the axes %s", a->placement, word,
+           mesh_axes_text(m->mem, &m->mesh, (Axes)((1u << m->mesh.naxes) - 1)));
+}
+
+/* The type of the value as the annotation places it; fails where it cannot. */
+static Type placed_by(const Module *m, const Annotation *a, const char *where,
+                      const Value *v) {
     int n = entries(a->placement), d = v->ty.rank - n;
     Axes used = 0;
     Type ty = v->ty;
     if (d < 0 || d > 1 || !v->ty.rank) {
-        fail(EXIT_CONFIG,
-             "%s: '%s' has %d entr%s, but %%%s of @%s has %d dimensions: write one for each "
-             "(the first may be left out), '-' where it is whole",
-             a->source, a->placement, n, n == 1 ? "y" : "ies", v->name, where, v->ty.rank);
+        refuse(
+            a, v,
+            "'%s' has %d entr%s, but %%%s of @%s has %d dimensions: write one for each "
+            "(the first may be left out), '-' where it is whole",
+            a->placement, n, n == 1 ? "y" : "ies", v->name, where, v->ty.rank);
     }
     memset(ty.split, 0, sizeof ty.split);
     for (const char *p = a->placement; *p; d++) {
         size_t len = strcspn(p, ",");
         char *word = arena_strndup(m->mem, p, len);
-        Axes axes = 0;
-        if (strcmp(word, "-") && !mesh_axes_parse(&m->mesh, word, &axes)) {
-            fail(EXIT_CONFIG, "%s: '%s': '%s' is not '-' nor made of the axes %s",
-                 a->source, a->placement, word,
-                 mesh_axes_text(m->mem, &m->mesh, (Axes)((1u << m->mesh.naxes) - 1)));
-        }
-        if (used & axes & (Axes)~AXES_REVERSED) {
-            fail(EXIT_CONFIG,
-                 "%s: '%s' uses an axis twice; an axis can split one dimension "
-                 "of a tensor",
-                 a->source, a->placement);
-        }
+        Axes axes = parse_axes(m, a, v, word);
+        if (used & axes & (Axes)~AXES_REVERSED)
+            refuse(a, v,
+                   "'%s' uses an axis twice; an axis can split one dimension of a tensor",
+                   a->placement);
         used |= axes;
         ty.split[d] = splitting_axes(&m->mesh, axes);
         int parts = mesh_group_size(&m->mesh, ty.split[d]);
-        if (ty.dim[d] % parts) {
-            fail(EXIT_CONFIG,
-                 "%s: dimension %d of %%%s is %lld, which %d parts (%s) do not "
-                 "divide",
-                 a->source, d, v->name, (long long)ty.dim[d], parts, word);
-        }
+        if (ty.dim[d] % parts)
+            refuse(a, v,
+                   "dimension %d of %%%s is %lld, which %d parts (%s) do not divide", d,
+                   v->name, (long long)ty.dim[d], parts, word);
         p += len;
         p += *p == ',';
     }
-    v->ty = ty;
+    return ty;
 }
 
-static int place_arguments(const Module *m, const Annotation *a) {
-    Func *f = model_of(m);
-    int found = 0;
-    for (int i = 0; i < f->narg; i++) {
-        if (!glob(a->pattern, f->arg[i]->name)) continue;
-        place(m, a, f->name, f->arg[i]);
-        found++;
-    }
-    return found;
+/* ---- the values that an annotation is about ---- */
+
+typedef struct Match {
+    const Func *f;
+    Value *v;
+} Match;
+
+typedef struct Matches {
+    Arena *mem;
+    Match *items;
+    int n, cap;
+} Matches;
+
+static bool is_about(const Annotation *a, const Func *f, const Value *v) {
+    if (annotation_is_about(a, f->name, v->name)) return true;
+    return !v->def && f->role == ROLE_MODEL && annotation_is_about(a, NULL, v->name);
 }
 
-static int place_values(const Module *m, const Annotation *a, const char *slash) {
-    char *func = arena_strndup(m->mem, a->pattern, (size_t)(slash - a->pattern));
-    int found = 0;
-    for (Func *f = m->first; f; f = f->next) {
-        if (!glob(func, f->name)) continue;
-        for (int i = 0; i < f->narg; i++) {
-            if (!glob(slash + 1, f->arg[i]->name)) continue;
-            place(m, a, f->name, f->arg[i]);
-            found++;
-        }
-        for (Op *op = f->first; op; op = op->next) {
-            for (int i = 0; i < op->nout; i++) {
-                if (!glob(slash + 1, op->out[i]->name)) continue;
-                place(m, a, f->name, op->out[i]);
-                found++;
-            }
-        }
+static void match(Matches *all, const Annotation *a, const Func *f, Value *v) {
+    Match one = {f, v};
+    if (is_about(a, f, v)) PUSH(all->mem, all->items, all->n, all->cap, one);
+}
+
+static Matches matches_of(const Module *m, const Annotation *a) {
+    Matches all = {.mem = m->mem};
+    for (const Func *f = m->first; f; f = f->next) {
+        for (int i = 0; i < f->narg; i++) match(&all, a, f, f->arg[i]);
+        for (const Op *op = f->first; op; op = op->next)
+            for (int i = 0; i < op->nout; i++) match(&all, a, f, op->out[i]);
     }
-    return found;
+    return all;
 }
 
 static void refuse_unmatched(const Module *m, const Annotation *a) {
@@ -117,6 +142,49 @@ static void refuse_unmatched(const Module *m, const Annotation *a) {
     fail(EXIT_CONFIG, "%s: nothing is called '%s'%s%s", a->source, a->pattern,
          near ? "; did you mean " : "; values of a function are written function/value",
          near ? near : "");
+}
+
+/* Two of the user's annotations, or two of the strategy's, say different things. */
+static void refuse_both(const Module *m, const PassOptions *o, int nth, const Match *at,
+                        const Type *ty) {
+    const Annotation *a = &o->annotation[nth];
+    for (int i = 0; i < nth; i++) {
+        const Annotation *b = &o->annotation[i];
+        if (a->derived != b->derived || !is_about(b, at->f, at->v)) continue;
+        Type other = placed_by(m, b, at->f->name, at->v);
+        if (type_same_placement(&other, ty)) continue;
+        refuse(
+            a, at->v,
+            "'%s=%s' places %%%s of @%s in another way than %s: '%s=%s'; write one entry "
+            "for it, or patterns that do not meet",
+            a->pattern, a->placement, at->v->name, at->f->name, b->source, b->pattern,
+            b->placement);
+    }
+}
+
+static void place(const Module *m, const PassOptions *o, int nth) {
+    const Annotation *a = &o->annotation[nth];
+    Matches all = matches_of(m, a);
+    if (!all.n && !a->optional) refuse_unmatched(m, a);
+    for (int i = 0; i < all.n; i++) {
+        Match *at = &all.items[i];
+        Type ty = placed_by(m, a, at->f->name, at->v);
+        refuse_both(m, o, nth, at, &ty);
+        at->v->ty = ty;
+    }
+}
+
+int seed_replaces(const Module *m, const Annotation *by, const Annotation *old) {
+    Matches all = matches_of(m, by);
+    int n = 0;
+    for (int i = 0; i < all.n; i++) {
+        const Match *at = &all.items[i];
+        if (by->derived || !old->derived || !is_about(old, at->f, at->v)) continue;
+        Type was = placed_by(m, old, at->f->name, at->v);
+        Type is = placed_by(m, by, at->f->name, at->v);
+        n += !type_same_placement(&was, &is);
+    }
+    return n;
 }
 
 /* The placement of an argument that is handed to a function is that of the function's
@@ -147,7 +215,7 @@ static void place_open(Module *m, const PassOptions *o) {
         open[i] =
             !strcmp(arg_str(f, i, "role", ""), "param") && !type_is_split(&f->arg[i]->ty);
         for (int k = 0; k < o->nannotations && open[i]; k++) {
-            open[i] = !glob(o->annotation[k].pattern, f->arg[i]->name);
+            open[i] = !is_about(&o->annotation[k], f, f->arg[i]);
         }
         any |= open[i];
     }
@@ -157,12 +225,9 @@ static void place_open(Module *m, const PassOptions *o) {
 void pass_seed(Module *m, const PassOptions *o) {
     drop_single_axes(m);
     if (mesh_ranks(&m->mesh) == 1 && !o->nannotations) return;
-    for (int i = 0; i < o->nannotations; i++) {
-        const Annotation *a = &o->annotation[i];
-        const char *slash = strchr(a->pattern, '/');
-        int found = slash ? place_values(m, a, slash) : place_arguments(m, a);
-        if (!found && !a->optional) refuse_unmatched(m, a);
-    }
+    for (int derived = 1; derived >= 0; derived--)
+        for (int i = 0; i < o->nannotations; i++)
+            if (o->annotation[i].derived == derived) place(m, o, i);
     place_open(m, o);
     hand_on(model_of(m));
 }

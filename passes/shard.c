@@ -7,34 +7,11 @@
  * that of any operand, and among equals the one that moves the fewest bytes. A dimension
  * that the result lacks leaves a pending sum, which linear ops hand on. Nothing is moved
  * here: pass reshard makes the mismatches explicit. */
-#include "over.h"
-#include "passes.h"
+#include "shard.h"
 
 /* What speaks for a dimension: an operand that is split so, a result that is wanted so, a
  * parameter that lies so. */
 enum { FOLLOWS = 1, RESULT = 2, PARAMETER = 3 };
-
-typedef struct Placed {
-    Type ty;      /* with its placement */
-    Type seed;    /* what the module said; split nowhere = it said nothing */
-    int strength; /* of the placement */
-    bool open;    /* a carried constant: any placement will do */
-} Placed;
-
-typedef struct Places { /* of one function */
-    Func *f;
-    Placed *at;      /* by value id */
-    Over *over;      /* by op id */
-    const Op *owner; /* the call that placed the arguments */
-    struct Places *next;
-} Places;
-
-typedef struct Shard {
-    Module *m;
-    Arena *mem; /* scratch of one attempt */
-    Places *all;
-    Op *expand; /* a composite that must be split inside: expand it and start again */
-} Shard;
 
 static Places *places_of(Shard *s, Func *f) {
     for (Places *p = s->all; p; p = p->next) {
@@ -45,20 +22,12 @@ static Places *places_of(Shard *s, Func *f) {
     p->f = f;
     p->at = NEW_ARRAY(s->mem, Placed, (size_t)f->nvalues + 1);
     p->over = NEW_ARRAY(s->mem, Over, (size_t)f->nops + 1);
-    for (int i = 0; i < f->narg; i++) p->at[f->arg[i]->id].seed = f->arg[i]->ty;
+    for (int i = 0; i < f->narg; i++) take_seed(s, p, f->arg[i]);
     for (Op *op = f->first; op; op = op->next) {
-        for (int i = 0; i < op->nout; i++) p->at[op->out[i]->id].seed = op->out[i]->ty;
+        for (int i = 0; i < op->nout; i++) take_seed(s, p, op->out[i]);
     }
     p->next = s->all;
     return s->all = p;
-}
-
-static Placed *place(Places *p, const Value *v) {
-    return &p->at[v->id];
-}
-
-static bool annotated(const Placed *p) {
-    return type_is_split(&p->seed);
 }
 
 /* The operands with the placements known so far stand in the values themselves while an
@@ -67,34 +36,16 @@ static void show_operands(Places *p, Op *op) {
     for (int i = 0; i < op->nin; i++) op->in[i]->ty = place(p, op->in[i])->ty;
 }
 
-static bool is_free(Places *p, const Value *v, bool *zero) {
-    if (place(p, v)->open) return *zero = true;
-    return value_is_free(v, zero);
-}
-
 /* ---- one op, one axis ---- */
 
-typedef struct Bids { /* what speaks for splitting a dimension */
-    int strength[MAX_DIMS];
-    const Value *who[MAX_DIMS];
-} Bids;
-
-static void bid(Bids *b, const Over *o, int term, const Type *t, int axis, int strength,
-                const Value *who) {
+static void bid(Bids *b, const Over *o, int term, const Type *t, int axis, int strength) {
     for (int k = 0; k < o->d.rank[term]; k++) {
         if (!(t->split[k] >> axis & 1)) continue;
         int id = over_leader(&o->d, o->d.term[term][k]);
         if (b->strength[id] >= strength) continue;
         b->strength[id] = strength;
-        b->who[id] = who;
+        b->term[id] = term;
     }
-}
-
-static bool has_dim(const Over *o, int term, int id) {
-    for (int k = 0; k < o->d.rank[term]; k++) {
-        if (over_leader(&o->d, o->d.term[term][k]) == id) return true;
-    }
-    return false;
 }
 
 /* Bytes a rank sends when the axis splits `id`: operands that have it elsewhere are
@@ -108,42 +59,15 @@ static double moved_bytes(const Op *op, const Over *o, int id, int axis) {
             if (!(t->split[k] >> axis & 1) || over_leader(&o->d, o->d.term[i][k]) == id)
                 continue;
             bytes +=
-                type_part_bytes(m, t) * (has_dim(o, i, id) ? (n - 1) / n : n - 1);
+                type_part_bytes(m, t) * (over_dim(o, i, id) >= 0 ? (n - 1) / n : n - 1);
         }
     }
     for (int i = 0; i < op->nout; i++) {
         Type t = over_result(op, o, i);
-        if (has_dim(o, o->d.nin + i, id) || !dtype_is_float(t.dt)) continue;
+        if (over_dim(o, o->d.nin + i, id) >= 0 || !dtype_is_float(t.dt)) continue;
         bytes += type_part_bytes(m, &t) * (n - 1) / n;
     }
     return bytes;
-}
-
-/* Two annotations that cannot both hold where one element needs one element. */
-static void refuse_conflict(Places *p, const Op *op, const Over *o, const Bids *b,
-                            int axis) {
-    int first = -1;
-    if (!(optab[op->kind].flags & F_MAP)) return;
-    for (int id = 0; id < o->d.n; id++) {
-        if (!b->strength[id] || !annotated(place(p, b->who[id])) ||
-            place(p, b->who[id])->seed.open_sum) {
-            continue;
-        }
-        if (first < 0) {
-            first = id;
-            continue;
-        }
-        const Mesh *m = &op->fn->mod->mesh;
-        const Value *v = b->who[first], *w = b->who[id];
-        Arena *mem = op->fn->mod->mem;
-        fail(EXIT_CONFIG,
-             "@%s: %s meets two placements: %%%s is %s and %%%s is %s. Bringing "
-             "them together over %s would move %lld bytes a rank and run; "
-             "change one of the two annotations",
-             op->fn->name, optab[op->kind].name, v->name, type_text(mem, m, &v->ty),
-             w->name, type_text(mem, m, &w->ty), m->axis[axis].name,
-             (long long)MIN(type_part_bytes(m, &v->ty), type_part_bytes(m, &w->ty)));
-    }
 }
 
 static bool summable(const Op *op) {
@@ -198,14 +122,14 @@ static int choose(Shard *s, Places *p, Op *op, Over *o, int axis) {
     for (int i = 0; i < op->nin; i++) {
         if (is_free(p, op->in[i], &zero)) continue;
         const Placed *x = place(p, op->in[i]);
-        bid(&b, o, i, &x->ty, axis, x->strength, op->in[i]);
+        bid(&b, o, i, &x->ty, axis, x->strength);
     }
     for (int i = 0; i < op->nout; i++) {
         const Placed *y = place(p, op->out[i]);
         if (annotated(y))
-            bid(&b, o, o->d.nin + i, &y->seed, axis, wish(p, y, op->out[i]), op->out[i]);
+            bid(&b, o, o->d.nin + i, &y->seed, axis, wish(p, y, op->out[i]));
     }
-    refuse_conflict(p, op, o, &b, axis);
+    refuse_two_dimensions(s, p, op, o, &b, axis);
     Axes bit = (Axes)(1u << axis);
     for (int strength = PARAMETER; strength > 0; strength--) {
         int best = -1;
@@ -242,8 +166,10 @@ static void keep_order(Places *p, const Op *op, Over *o) {
 
 static void decide(Shard *s, Places *p, Op *op) {
     Over *o = &p->over[op->id];
+    Side asked[MAX_DIMS] = {0};
     *o = over_none(op);
     show_operands(p, op);
+    ask(s, p, op, o, asked);
     for (int a = 0; o->has_dims && a < s->m->mesh.naxes; a++) {
         if (s->m->mesh.axis[a].size == 1) continue;
         int id = choose(s, p, op, o, a);
@@ -261,6 +187,7 @@ static void decide(Shard *s, Places *p, Op *op) {
         Type gives = over_result(op, o, i);
         bool said = annotated(y) || op->kind == OP_reshard; /* which may say: whole */
         y->ty = said ? y->seed : gives;
+        if (!said) credit(y, o, i, asked);
         if (y->ty.open_sum) y->ty.pending = gives.pending & (Axes)~all_splits(&y->ty);
         y->ty.open_sum = false;
         y->strength = annotated(y) || strength ? FOLLOWS : 0;
@@ -274,14 +201,6 @@ static void decide(Shard *s, Places *p, Op *op) {
 /* ---- functions ---- */
 
 static void walk(Shard *s, Places *p);
-
-typedef struct Call {
-    Op *op;
-    Func *f;
-    bool loop;
-    int carry, each;
-    int64_t times;
-} Call;
 
 static Call call_of(Op *op) {
     bool loop = op_attr(op, "times") != NULL;
@@ -337,11 +256,15 @@ static void enter(Shard *s, Places *p, Op *op) {
     if (!callee->owner || callee->owner == op) {
         callee->owner = op;
         for (int i = 0; i < op->nin; i++) place_argument(p, callee, &c, i);
+        for (int i = 0; i < op->nin; i++) meet_argument(s, p, callee, &c, i);
         walk(s, callee);
         for (int again = 0; !s->expand && again < c.carry && settle_carried(callee, &c);
              again++) {
             walk(s, callee);
         }
+        if (!s->expand) meet_returns(s, callee, c.carry);
+    } else {
+        for (int i = 0; i < op->nin; i++) meet_argument(s, p, callee, &c, i);
     }
     for (int i = 0; i < op->nout && !s->expand; i++) {
         Placed *y = place(p, op->out[i]);
@@ -349,6 +272,7 @@ static void enter(Shard *s, Places *p, Op *op) {
         if (c.loop && i >= c.carry) y->ty = type_stack(&y->ty, c.times);
         if (annotated(y) && !y->seed.open_sum) y->ty = y->seed;
         y->strength = place(callee, c.f->ret[i])->strength;
+        meet_result(s, p, callee, &c, i);
     }
 }
 
@@ -415,26 +339,37 @@ static void expand_one(Op *op) {
     func_remove_dead(f);
 }
 
-static bool try_entry(Module *m, Func *entry) {
-    Shard s = {.m = m, .mem = arena_new()};
-    Places *p = places_of(&s, entry);
+static bool try_entry(Shard *s, Func *entry) {
+    Places *p = places_of(s, entry);
     start(p);
-    walk(&s, p);
-    if (s.expand) {
-        restore(&s);
-        expand_one(s.expand);
-    } else {
-        write_down(&s);
+    walk(s, p);
+    if (s->expand) {
+        restore(s);
+        expand_one(s->expand);
+        return false;
+    }
+    meet_returns(s, p, 0);
+    write_down(s);
+    return true;
+}
+
+/* One attempt in memory of its own; false: a composite was expanded. */
+static bool attempt(Module *m, Func *entry, const PassOptions *o) {
+    Shard s = {.m = m, .o = o, .mem = arena_new()};
+    Catch c;
+    volatile bool done = false;
+    if (CATCH(c)) {
+        done = try_entry(&s, entry);
+        catch_end(&c);
     }
     arena_free(s.mem);
-    return !s.expand;
+    if (c.code) fail_again(c.code, c.message);
+    return done;
 }
 
 void pass_shard(Module *m, const PassOptions *o) {
-    (void)o;
     drop_single_axes(m);
     for (Func *f = m->first; f; f = f->next) {
-        if (!func_is_entry(f)) continue;
-        while (!try_entry(m, f)) continue;
+        while (func_is_entry(f) && !attempt(m, f, o)) continue;
     }
 }

@@ -80,9 +80,9 @@ TEST(towers) {
 /* ---- placements by dice ---- */
 
 #ifdef __SANITIZE_ADDRESS__
-enum { THROWS = 12 };
+enum { THROWS = 12, MOST_THROWS = 60 };
 #else
-enum { THROWS = 100 };
+enum { THROWS = 100, MOST_THROWS = 400 };
 #endif
 
 typedef struct Dice {
@@ -93,7 +93,7 @@ static int throw(Dice *d, int sides) {
     return (int)(rng_uniform(d->seed, 1, d->thrown++) * sides);
 }
 
-/* Each axis splits some dimension that it divides, or none. */
+/* Each axis splits some dimension that it divides, or none. Many contradict each other. */
 static void place_by_dice(Dice *d, const Mesh *m, Value *v) {
     for (int a = 0; a < m->naxes; a++) {
         int at = throw(d, 2 * v->ty.rank + 1);
@@ -144,7 +144,8 @@ static bool run_throw(const char *name, uint64_t seed, double *worst) {
         catch_end(&c);
     } else {
         if (getenv("SIM_DUMP")) printf("%s\n", c.message);
-        EXPECT(strstr(c.message, "meets two placements"));
+        EXPECT(c.code == EXIT_CONFIG && strstr(c.message, " meets two placements ") &&
+               (strstr(c.message, " would move ") || strstr(c.message, "No collectives")));
     }
     arena_free(mem);
     return done;
@@ -152,18 +153,18 @@ static bool run_throw(const char *name, uint64_t seed, double *worst) {
 
 static void dice(const char *name, double tolerance) {
     const char *only = getenv("SIM_SEED");
-    int first = only ? atoi(only) : 0, last = only ? first : THROWS - 1, ran = 0;
+    int first = only ? atoi(only) : 0, last = only ? first : MOST_THROWS - 1, ran = 0, seed;
     double worst = 0;
-    for (int seed = first; seed <= last; seed++) {
+    for (seed = first; seed <= last && ran < THROWS; seed++) {
         double off = 0;
         ran += run_throw(name, (uint64_t)seed, &off);
         if (!(off <= tolerance))
             test_fail(__FILE__, __LINE__, "%s, seed %d: off by %.2g", name, seed, off);
         worst = fmax(worst, off);
     }
-    printf("  %s: %d of %d placements, the others refused; worst difference %.2g\n", name, ran,
-           last - first + 1, worst);
-    EXPECT(only || ran > THROWS / 2);
+    printf("  %s: %d placements, %d more refused; worst difference %.2g\n", name, ran,
+           seed - first - ran, worst);
+    EXPECT(only || ran == THROWS);
 }
 
 TEST(dice_small_modules) {
