@@ -98,6 +98,39 @@ static Module *make_module(Arena *mem, Making *k) {
                    : model_read(mem, k->cfg->model_file);
 }
 
+/* How many values `by` takes from the annotations that one key makes. */
+static int replaced_by(const Module *m, const PassOptions *o, const Annotation *by,
+                       const char *key) {
+    int n = 0;
+    for (int i = 0; i < o->nannotations; i++)
+        if (!strcmp(o->annotation[i].source, key))
+            n += seed_replaces(m, by, &o->annotation[i]);
+    return n;
+}
+
+static bool is_first_of_key(const PassOptions *o, int nth) {
+    for (int i = 0; i < nth; i++)
+        if (!strcmp(o->annotation[i].source, o->annotation[nth].source)) return false;
+    return true;
+}
+
+/* Entries of parallel.shard that place what other keys would place otherwise. */
+static void note_replaced(Config *cfg, const Module *m, const PassOptions *o) {
+    for (int u = 0; u < o->nannotations; u++) {
+        const Annotation *by = &o->annotation[u];
+        for (int i = 0; i < o->nannotations && !by->derived; i++) {
+            const char *key = o->annotation[i].source;
+            int n = is_first_of_key(o, i) ? replaced_by(m, o, by, key) : 0;
+            if (n)
+                config_note(cfg, "parallel.shard",
+                            "parallel.shard '%s=%s' replaces the placement that %s gives "
+                            "%d %s",
+                            by->pattern, by->placement, key, n,
+                            n == 1 ? "value" : "values");
+        }
+    }
+}
+
 Plan plan_of_config(Arena *mem, Config *cfg, int64_t ranks) {
     Train *t = NEW(mem, Train);
     Strategy *strategy = NEW(mem, Strategy);
@@ -117,6 +150,7 @@ Plan plan_of_config(Arena *mem, Config *cfg, int64_t ranks) {
     strategy->bucket_bytes = strategy_bucket_bytes(strategy, k.spec);
     strategy->gradient_groups = 0;
     strategy_apply(strategy, k.spec, m, &o);
+    note_replaced(cfg, m, &o);
     CompileOptions co = {.cpu = cfg->context_cpu, .threads = (int)cfg->context_threads};
     const Func *entry = module_plan(mem, m, train_passes, &o, &co);
     PlanWork work = {.cfg = cfg,

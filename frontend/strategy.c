@@ -205,15 +205,20 @@ typedef struct Seeds {
     const char *heads; /* of heads inside attention */
 } Seeds;
 
-static void add(Seeds *k, const char *pattern, const char *placement, const char *source,
-                bool optional) {
+static void add(Seeds *k, Annotation a) {
     if (k->n == k->cap) {
         Annotation *old = k->list;
         k->cap = MAX(64, 2 * k->cap);
         k->list = NEW_ARRAY(k->mem, Annotation, (size_t)k->cap);
         if (k->n) memcpy(k->list, old, (size_t)k->n * sizeof *old);
     }
-    k->list[k->n++] = (Annotation){pattern, placement, source, optional};
+    k->list[k->n++] = a;
+}
+
+/* A placement that `key` asks for. */
+static void derive(Seeds *k, const char *pattern, const char *placement, const char *key,
+                   bool optional) {
+    add(k, (Annotation){pattern, placement, key, optional, .derived = true});
 }
 
 /* Axes that split a letter of a parameter's shape (see model_parts.h). */
@@ -241,7 +246,7 @@ static void seed_parameters(Seeds *k, const ModelSpec *spec) {
         Text t = text_new(k->mem);
         for (const char *c = p[i].bias ? out : stored; *c; c++)
             text_add(&t, "%s%s", t.n ? "," : "", axes_of_letter(k->s, spec, *c));
-        add(k, model_param_name(k->mem, p[i].hf), t.s, PC "model_parallel", false);
+        derive(k, model_param_name(k->mem, p[i].hf), t.s, PC "model_parallel", false);
     }
 }
 
@@ -251,8 +256,8 @@ static void seed_data(Seeds *k, const Func *model) {
         const char *role = arg_str(model, i, "role", "");
         for (int r = 0; r < ARRAY_LEN(roles); r++) {
             if (strcmp(role, roles[r]) || model->arg[i]->ty.rank != 2) continue;
-            add(k, model->arg[i]->name, arena_printf(k->mem, "dp,%s", k->seq),
-                PC "data_parallel", false);
+            derive(k, model->arg[i]->name, arena_printf(k->mem, "dp,%s", k->seq),
+                   k->s->context > 1 ? PC "context_parallel" : PC "data_parallel", false);
         }
     }
 }
@@ -260,20 +265,22 @@ static void seed_data(Seeds *k, const Func *model) {
 /* The residual stream, and what is added to it. */
 static void seed_values(Seeds *k) {
     static const char *const names[] = {"layer/x", "layer/attn", "layer/mlp", "model/x"};
-    const char *seq = k->seq;
-    if (k->s->sequence_parallel)
+    const char *seq = k->seq, *key = PC "data_parallel";
+    if (k->s->context > 1) key = PC "context_parallel";
+    if (k->s->sequence_parallel) {
+        key = PC "sequence_parallel";
         seq = !strcmp(seq, "-") ? "tp" : arena_printf(k->mem, "%s.tp", seq);
+    }
     for (int i = 0; i < ARRAY_LEN(names); i++)
-        add(k, names[i], arena_printf(k->mem, "dp,%s,-", seq), PC "sequence_parallel",
-            true);
+        derive(k, names[i], arena_printf(k->mem, "dp,%s,-", seq), key, true);
     static const char *const inner[] = {"layer/q", "layer/k", "layer/v"};
     for (int i = 0; i < ARRAY_LEN(inner) && k->heads; i++)
-        add(k, inner[i], arena_printf(k->mem, "dp,%s,tp,-", k->seq),
-            PC "context_parallel_algo", true);
+        derive(k, inner[i], arena_printf(k->mem, "dp,%s,tp,-", k->seq),
+               PC "context_parallel_algo", true);
     if (k->heads)
-        add(k, "layer/o",
-            arena_printf(k->mem, "dp,%s,%s,-", k->s->ring > 1 ? "cp" : "-", k->heads),
-            PC "context_parallel_algo", true);
+        derive(k, "layer/o",
+               arena_printf(k->mem, "dp,%s,%s,-", k->s->ring > 1 ? "cp" : "-", k->heads),
+               PC "context_parallel_algo", true);
 }
 
 static void seed_user(Seeds *k) {
@@ -290,7 +297,7 @@ static void seed_user(Seeds *k) {
                  "entry: [\"h.mlp.c_fc.weight=-,tp\"]",
                  source, text);
         *eq = 0;
-        add(k, text, eq + 1, source, false);
+        add(k, (Annotation){text, eq + 1, source});
     }
 }
 

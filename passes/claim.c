@@ -53,11 +53,11 @@ void refuse_two_dimensions(Shard *s, Places *p, const Op *op, const Over *o,
     }
 }
 
-/* Two orders of axes on one letter of a rule are a conflict, but for a reshard. asked: by
- * dimension id, the side that asks for the most axes. */
+/* Two orders of axes on one letter are a conflict, but for a reshard, and for a view,
+ * which may take several dimensions as one. */
 void ask(Shard *s, Places *p, const Op *op, const Over *o, Side *asked) {
     Meeting at = {s->o, p->f, op, optab[op->kind].name};
-    bool zero;
+    bool zero, view = optab[op->kind].flags & F_VIEW;
     if (op->kind == OP_reshard) return;
     for (int term = 0; o->has_dims && term < op->nin + op->nout; term++) {
         if (term < op->nin && is_free(p, op->in[term], &zero)) continue;
@@ -66,7 +66,7 @@ void ask(Shard *s, Places *p, const Op *op, const Over *o, Side *asked) {
             int id = over_leader(&o->d, o->d.term[term][k]);
             char letter = o->d.letter[id] == '.' ? 0 : o->d.letter[id];
             if (!side.by) continue;
-            if (op_rule(op))
+            if (!view)
                 asked[id] = sides_meet(&at, letter, &asked[id], &side);
             else if (!asked[id].by)
                 asked[id] = side;

@@ -53,10 +53,12 @@ static const char *source_of(const PassOptions *o, const Claim *c) {
     return follows ? "its type, or how it is used" : "its type in the module";
 }
 
-static const char *claim_text(const PassOptions *o, const Claim *c) {
+static const char *claim_text(const Meeting *at, const Claim *c) {
     const Module *m = c->f->mod;
-    return arena_printf(m->mem, "%%%s is %s (%s)", c->v->name,
-                        type_text(m->mem, &m->mesh, &c->ty), source_of(o, c));
+    bool near = c->f == at->f || (!c->v->def && func_is_entry(c->f));
+    const char *of = near ? "" : arena_printf(m->mem, " of @%s", c->f->name);
+    return arena_printf(m->mem, "%%%s%s is %s (%s)", c->v->name, of,
+                        type_text(m->mem, &m->mesh, &c->ty), source_of(at->o, c));
 }
 
 /* ---- what is at stake? ---- */
@@ -111,8 +113,8 @@ Side sides_meet(const Meeting *at, char letter, const Side *a, const Side *b) {
                         "%s meets two placements of %s, over %s and over %s: %s and %s. "
                         "%s; write the same axes there in both, or - in one of them",
                         at->what, which, mesh_axes_text(m->mem, &m->mesh, of_a),
-                        mesh_axes_text(m->mem, &m->mesh, of_b), claim_text(at->o, a->by),
-                        claim_text(at->o, b->by), stake_text(m, a, &a_to, b, &b_to)));
+                        mesh_axes_text(m->mem, &m->mesh, of_b), claim_text(at, a->by),
+                        claim_text(at, b->by), stake_text(m, a, &a_to, b, &b_to)));
 }
 
 _Noreturn void refuse_axis(const Meeting *at, int axis, const Side *a, int a_there,
@@ -126,6 +128,6 @@ _Noreturn void refuse_axis(const Meeting *at, int axis, const Side *a, int a_the
            arena_printf(m->mem,
                         "%s meets two placements over %s: %s and %s. %s; split the same "
                         "dimension in both, or write - in one of them",
-                        at->what, m->mesh.axis[axis].name, claim_text(at->o, a->by),
-                        claim_text(at->o, b->by), stake_text(m, a, &a_to, b, &b_to)));
+                        at->what, m->mesh.axis[axis].name, claim_text(at, a->by),
+                        claim_text(at, b->by), stake_text(m, a, &a_to, b, &b_to)));
 }
