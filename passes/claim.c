@@ -117,7 +117,8 @@ void meet_returns(Shard *s, Places *p, int carry) {
         int alias = i < carry ? i : p->f->alias[i];
         if (alias < 0) continue;
         const Value *v = p->f->ret[i], *w = p->f->arg[alias];
-        const char *what = i < carry ? "the next run" : "what it overwrites";
+        const char *what =
+            i < carry ? "the next run" : "the argument that a result overwrites";
         for (int d = 0; d < v->ty.rank; d++)
             meet(s, p->f, v->def, what, place(p, v), v, d, place(p, w), w, d);
     }

@@ -76,6 +76,30 @@ static int only_dim(const Known *k, const Op *op, const Dims *d, Axes bit) {
     return found >= 0 && d->whole[found] ? -1 : found;
 }
 
+static void adopt_order(Follow *w, Axes *a, Axes reversed) {
+    if (*a == reversed || (*a | AXES_REVERSED) != reversed) return;
+    *a = reversed;
+    w->changed = true;
+}
+
+/* Several axes on a dimension stand in the same order on all values that have it. */
+static void keep_order(Follow *w, Known *k, const Op *op, const Dims *d, int id) {
+    Axes reversed = 0;
+    for (int term = 0; term < op->nin + op->nout; term++) {
+        for (int i = 0; i < d->rank[term]; i++) {
+            Axes a = k->ty[term_value(op, term)->id].split[i];
+            if (d->term[term][i] == id && a & AXES_REVERSED) reversed = a;
+        }
+    }
+    for (int term = 0; reversed && term < op->nin + op->nout; term++) {
+        const Value *v = term_value(op, term);
+        for (int i = 0; i < d->rank[term]; i++) {
+            Axes *a = &k->ty[v->id].split[i];
+            if (d->term[term][i] == id && !k->fixed[v->id]) adopt_order(w, a, reversed);
+        }
+    }
+}
+
 static void through_op(Follow *w, Known *k, Op *op, Axes bit) {
     Dims d;
     if (!op_placement_dims(op, &d)) return;
@@ -86,6 +110,7 @@ static void through_op(Follow *w, Known *k, Op *op, Axes bit) {
             if (d.term[term][i] == id) set(w, k, term_value(op, term), i, bit);
         }
     }
+    keep_order(w, k, op, &d, id);
 }
 
 /* Both ways between a value of the caller and one of the callee, which may be a slice. */
@@ -95,6 +120,9 @@ static void through_border(Follow *w, Known *k, const Value *v, Known *inner,
     for (int d = 0; d < inside->rank; d++) {
         if (outside->split[d + sliced] & bit) set(w, inner, u, d, bit);
         if (inside->split[d] & bit) set(w, k, v, d + sliced, bit);
+        Axes *a = &k->ty[v->id].split[d + sliced], *b = &inner->ty[u->id].split[d];
+        if (!k->fixed[v->id]) adopt_order(w, a, *b);
+        if (!inner->fixed[u->id]) adopt_order(w, b, *a);
     }
 }
 
