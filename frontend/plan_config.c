@@ -98,6 +98,20 @@ static Module *make_module(Arena *mem, Making *k) {
                    : model_read(mem, k->cfg->model_file);
 }
 
+/* An entry of parallel.shard may name axes of one rank, which split nothing. */
+static void note_single_axes(Config *cfg, const Module *m, const Annotation *a) {
+    for (const char *p = a->placement; *p; p += strcspn(p, ","), p += *p == ',') {
+        Axes axes = 0;
+        mesh_axes_parse(&m->mesh, arena_strndup(m->mem, p, strcspn(p, ",")), &axes);
+        for (int i = 0; i < m->mesh.naxes; i++) {
+            if (!(axes >> i & 1) || m->mesh.axis[i].size > 1) continue;
+            config_note(cfg, "parallel.shard",
+                        "parallel.shard '%s=%s': %s has no effect there: it has one rank",
+                        a->pattern, a->placement, m->mesh.axis[i].name);
+        }
+    }
+}
+
 /* How many values `by` takes from the annotations that one key makes. */
 static int replaced_by(const Module *m, const PassOptions *o, const Annotation *by,
                        const char *key) {
@@ -114,11 +128,14 @@ static bool is_first_of_key(const PassOptions *o, int nth) {
     return true;
 }
 
-/* Entries of parallel.shard that place what other keys would place otherwise. */
-static void note_replaced(Config *cfg, const Module *m, const PassOptions *o) {
+/* Entries of parallel.shard that place what other keys would place otherwise, or not at
+ * all. */
+static void note_entries(Config *cfg, const Module *m, const PassOptions *o) {
     for (int u = 0; u < o->nannotations; u++) {
         const Annotation *by = &o->annotation[u];
-        for (int i = 0; i < o->nannotations && !by->derived; i++) {
+        if (by->derived) continue;
+        note_single_axes(cfg, m, by);
+        for (int i = 0; i < o->nannotations; i++) {
             const char *key = o->annotation[i].source;
             int n = is_first_of_key(o, i) ? replaced_by(m, o, by, key) : 0;
             if (n)
@@ -150,7 +167,7 @@ Plan plan_of_config(Arena *mem, Config *cfg, int64_t ranks) {
     strategy->bucket_bytes = strategy_bucket_bytes(strategy, k.spec);
     strategy->gradient_groups = 0;
     strategy_apply(strategy, k.spec, m, &o);
-    note_replaced(cfg, m, &o);
+    note_entries(cfg, m, &o);
     CompileOptions co = {.cpu = cfg->context_cpu, .threads = (int)cfg->context_threads};
     const Func *entry = module_plan(mem, m, train_passes, &o, &co);
     PlanWork work = {.cfg = cfg,
