@@ -19,11 +19,14 @@ static int64_t plus(int64_t a, int64_t b) {
 
 /* ---- how often a function runs ---- */
 
+/* The model may stand in the step several times, the first and the last micro-batch with
+ * collectives of their own (passes/train.c). */
 typedef struct FuncRuns {
     const Func *f;
-    int64_t runs;       /* in a step */
-    int64_t model_runs; /* in one run of the model */
-    bool in_layers, backward;
+    int64_t runs;        /* in a step */
+    int64_t *model_runs; /* in one run of each model */
+    int64_t micro_runs;  /* the least of them: in every micro-batch */
+    bool in_model, in_layers, backward;
 } FuncRuns;
 
 typedef struct Walk {
@@ -31,10 +34,13 @@ typedef struct Walk {
     Arena *mem;
     FuncRuns *func; /* callers before callees */
     int n;
+    int nmodels;
 } Walk;
 
 static bool is_model(const Func *f) {
-    return f->narg && !strcmp(arg_str(f, f->narg - 1, "role", ""), "dloss");
+    for (int i = 0; i < f->narg; i++)
+        if (!strcmp(arg_str(f, i, "role", ""), "dloss")) return true;
+    return false;
 }
 
 /* Autodiff makes @f.fwd and @f.bwd, or @f.bwd.1, of a function @f that the model calls.
@@ -50,33 +56,55 @@ static FuncRuns *find_func(Walk *w, const Func *f) {
     die("@%s is called but not in the order of the module", f->name);
 }
 
-static void count_runs(Walk *w, const Module *m) {
+static void list_functions(Walk *w, const Module *m) {
     Func **order = module_order(w->mem, m);
     int n = 0;
     while (order[n]) n++;
     w->func = NEW_ARRAY(w->mem, FuncRuns, (size_t)n + 1);
-    for (int i = n; i-- > 0;)
-        if (order[i]->role != ROLE_KERNEL) w->func[w->n++].f = order[i];
+    for (int i = n; i-- > 0;) {
+        if (order[i]->role == ROLE_KERNEL) continue;
+        w->func[w->n++].f = order[i];
+        w->nmodels += is_model(order[i]);
+    }
+    for (int i = 0, nth = 0; i < w->n; i++) {
+        FuncRuns *r = &w->func[i];
+        r->model_runs = NEW_ARRAY(w->mem, int64_t, (size_t)w->nmodels + 1);
+        r->in_model = is_model(r->f);
+        if (r->in_model) r->model_runs[nth++] = 1;
+    }
+}
+
+static void count_call(Walk *w, const FuncRuns *caller, const Op *op) {
+    FuncRuns *callee = find_func(w, op_func(op));
+    int64_t repeats = op_int(op, "times", 1);
+    callee->runs = plus(callee->runs, times(caller->runs, repeats));
+    for (int k = 0; k < w->nmodels && caller->in_model; k++) {
+        int64_t more = times(caller->model_runs[k], repeats);
+        callee->model_runs[k] = plus(callee->model_runs[k], more);
+    }
+    callee->in_layers |= caller->in_model;
+    callee->in_model |= caller->in_model;
+    callee->backward |= caller->backward || is_backward(callee->f);
+}
+
+static void count_runs(Walk *w, const Module *m) {
+    list_functions(w, m);
     find_func(w, w->p->entry)->runs = 1;
     for (int i = 0; i < w->n; i++) {
         FuncRuns *caller = &w->func[i];
         for (const Op *op = caller->f->first; op; op = op->next) {
-            if (!op_attr(op, "fn") || op_func(op)->role == ROLE_KERNEL) continue;
-            FuncRuns *callee = find_func(w, op_func(op));
-            int64_t repeats = op_int(op, "times", 1);
-            callee->runs = plus(callee->runs, times(caller->runs, repeats));
-            callee->model_runs =
-                is_model(callee->f)
-                    ? 1
-                    : plus(callee->model_runs, times(caller->model_runs, repeats));
-            callee->in_layers |= caller->model_runs > 0;
-            callee->backward |= caller->backward || is_backward(callee->f);
+            bool calls = op_attr(op, "fn") && op_func(op)->role != ROLE_KERNEL;
+            if (calls) count_call(w, caller, op);
+        }
+        caller->micro_runs = w->nmodels ? INT64_MAX : 0;
+        for (int k = 0; k < w->nmodels; k++) {
+            caller->micro_runs = MIN(caller->micro_runs, caller->model_runs[k]);
         }
     }
 }
 
 static PlanPart part_of(const FuncRuns *r) {
-    if (!r->model_runs) return PLAN_STEP;
+    if (!r->in_model) return PLAN_STEP;
     if (!r->in_layers) return PLAN_MODEL;
     return r->backward ? PLAN_BACKWARD : PLAN_FORWARD;
 }
@@ -118,7 +146,7 @@ static PlanComm *comm_row(Walk *w, const FuncRuns *r, const Op *op, const char *
                   .function = r->f->name,
                   .part = part_of(r),
                   .runs = r->runs,
-                  .micro_runs = r->model_runs};
+                  .micro_runs = r->micro_runs};
     PUSH(w->mem, p->comm, p->ncomm, p->comm_cap, c);
     return &p->comm[p->ncomm - 1];
 }
@@ -145,21 +173,39 @@ static PlanTraffic *traffic_row(Walk *w, const PlanComm *c) {
     Plan *p = w->p;
     for (int i = 0; i < p->ntraffic; i++)
         if (!strcmp(p->traffic[i].axes, c->axes)) return &p->traffic[i];
-    PlanTraffic t = {.axes = c->axes, .group = c->group};
+    int64_t none = w->nmodels ? INT64_MAX : 0; /* the least is wanted */
+    PlanTraffic t = {.axes = c->axes, .group = c->group, .micro_operations = none,
+                     .micro_sent_bytes = none};
     PUSH(w->mem, p->traffic, p->ntraffic, p->traffic_cap, t);
     return &p->traffic[p->ntraffic - 1];
 }
 
-static void add_traffic(Walk *w) {
+/* What one run of model k sends over the axes of t. */
+static void add_model_traffic(Walk *w, PlanTraffic *t, int k) {
+    int64_t operations = 0, sent = 0;
     for (int i = 0; i < w->p->ncomm; i++) {
         const PlanComm *c = &w->p->comm[i];
+        if (strcmp(c->axes, t->axes)) continue;
+        int64_t runs = 0;
+        for (int f = 0; f < w->n; f++)
+            if (w->func[f].f->name == c->function) runs = w->func[f].model_runs[k];
+        operations = plus(operations, times(c->operations, runs));
+        sent = plus(sent, times(c->sent_bytes, runs));
+    }
+    t->micro_operations = MIN(t->micro_operations, operations);
+    t->micro_sent_bytes = MIN(t->micro_sent_bytes, sent);
+}
+
+static void add_traffic(Walk *w) {
+    Plan *p = w->p;
+    for (int i = 0; i < p->ncomm; i++) {
+        const PlanComm *c = &p->comm[i];
         PlanTraffic *t = traffic_row(w, c);
         t->operations = plus(t->operations, times(c->operations, c->runs));
         t->sent_bytes = plus(t->sent_bytes, times(c->sent_bytes, c->runs));
-        t->micro_operations =
-            plus(t->micro_operations, times(c->operations, c->micro_runs));
-        t->micro_sent_bytes =
-            plus(t->micro_sent_bytes, times(c->sent_bytes, c->micro_runs));
+    }
+    for (int i = 0; i < p->ntraffic; i++) {
+        for (int k = 0; k < w->nmodels; k++) add_model_traffic(w, &p->traffic[i], k);
     }
 }
 
@@ -223,21 +269,6 @@ static bool has_role(const Func *f, int i, const char *role) {
     return !strcmp(arg_str(f, i, "role", ""), role);
 }
 
-/* Bytes of the gradient that a step adds up: the accumulator of micro-batches (see
- * passes/train.c), or the result of the one run of the model. */
-static int64_t gradient_bytes(const Walk *w, const char *name, int nth, int nparam) {
-    const char *sum = arena_printf(w->mem, "sum.%s", name);
-    const Func *model = NULL;
-    for (int i = 0; i < w->n; i++) {
-        const Func *f = w->func[i].f;
-        if (is_model(f)) model = f;
-        for (int a = 0; a < f->narg; a++)
-            if (!strcmp(f->arg[a]->name, sum)) return type_bytes(&f->arg[a]->ty);
-    }
-    check(model && model->nret >= nparam);
-    return type_bytes(&model->ret[model->nret - nparam + nth]->ty);
-}
-
 static void add_states(const Plan *p, PlanParam *row) {
     const Func *f = p->entry;
     for (int i = 0; i < f->narg; i++) {
@@ -266,7 +297,7 @@ static void read_parameters(Walk *w) {
                            .count = type_count(&l.whole),
                            .rank_count = type_count(&v->ty),
                            .weight_bytes = type_bytes(&v->ty)};
-        row->gradient_bytes = gradient_bytes(w, v->name, nth, p->nparam);
+        row->gradient_bytes = memory_gradient_bytes(f, i);
         add_states(p, row);
         p->parameters = plus(p->parameters, row->count);
         p->rank_parameters = plus(p->rank_parameters, row->rank_count);

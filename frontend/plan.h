@@ -11,7 +11,7 @@ typedef enum PlanPart {
     PLAN_FORWARD,  /* layers, forward */
     PLAN_BACKWARD, /* layers, backward */
     PLAN_MODEL,    /* of the model outside of its layers: embedding, head, loss */
-    PLAN_STEP,     /* once a step: gradients, norm, optimizer */
+    PLAN_STEP,     /* outside of the model, once a step: gradients, norm, optimizer */
     PLAN_PARTS
 } PlanPart;
 extern const char *const plan_part_name[PLAN_PARTS];
@@ -24,7 +24,7 @@ typedef struct PlanComm {
     PlanPart part;
     int group;          /* ranks that take part */
     int64_t runs;       /* of the function in a step */
-    int64_t micro_runs; /* in one micro-batch; 0: it runs once a step */
+    int64_t micro_runs; /* in every micro-batch; 0: not in each of them */
     int64_t operations, operands;
     int64_t bytes;      /* of the operands */
     int64_t sent_bytes; /* see plan_sent_bytes */
@@ -35,8 +35,7 @@ typedef struct PlanTraffic {
     const char *axes;
     int group;
     int64_t operations, sent_bytes;             /* of a rank in a step */
-    int64_t micro_operations, micro_sent_bytes; /* the part of it that every micro-batch
-                                                   has, for one of them */
+    int64_t micro_operations, micro_sent_bytes; /* of the micro-batch that has least */
 } PlanTraffic;
 
 typedef struct PlanParam {

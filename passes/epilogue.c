@@ -42,6 +42,39 @@ static bool has_addend(const Op *op, bool full) {
     return false;
 }
 
+/* The product that v is a view of, through values that nobody else reads; or v. */
+static Value *product_behind(const Func *f, Value *v) {
+    Value *at = v;
+    while (at->def && (optab[at->def->kind].flags & F_VIEW) && at->def->nin == 1 &&
+           value_uses(f, at) == 1) {
+        at = at->def->in[0];
+    }
+    bool product = at->def && (optab[at->def->kind].flags & F_ADDENDS);
+    return product && value_uses(f, at) == 1 ? at : v;
+}
+
+/* A sum with a product in another shape is made in the product's:
+ *     %z = add %acc, (reshape %y)  ->  %z = reshape (add (reshape %acc), %y) */
+static Op *in_shape_of_product(Func *f, Op *sum) {
+    for (int i = 0; i < 2; i++) {
+        Value *product = product_behind(f, sum->in[i]), *addend = sum->in[1 - i];
+        bool alike = type_same_shape(&sum->in[i]->ty, &addend->ty);
+        if (product == sum->in[i] || !alike || op_attr(sum, "rule")) continue;
+        if (!is_accumulator(f, addend)) continue;
+        Builder b = build_before(sum);
+        b.name = addend->name;
+        addend = build_as(&b, OP_reshape, NULL, product->ty, addend, NULL);
+        Value *made = build1(&b, sum->kind, NULL, addend, product, NULL);
+        Value *back = build_as(&b, OP_reshape, NULL, sum->out[0]->ty, made, NULL);
+        made->name = back->name = sum->out[0]->name;
+        func_replace(f, sum->out[0], back);
+        op_remove(sum);
+        func_remove_dead(f);
+        return made->def;
+    }
+    return sum;
+}
+
 /* The addend may stand anywhere before the sum; the product moves down to the sum. */
 static bool try_merge(Func *f, Op *sum) {
     for (int i = 0; i < 2; i++) {
@@ -80,7 +113,8 @@ void pass_epilogue(Module *m, const PassOptions *o) {
     for (Func *f = m->first; f; f = f->next) {
         for (Op *op = f->first, *next; op; op = next) {
             next = op->next;
-            if (optab[op->kind].flags & F_PLUS) try_merge(f, op);
+            if (!(optab[op->kind].flags & F_PLUS)) continue;
+            try_merge(f, in_shape_of_product(f, op));
         }
     }
 }

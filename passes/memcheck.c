@@ -207,13 +207,15 @@ static MemoryClass class_of_arg(const Func *f, int i) {
     return MEM_DATA;
 }
 
-/* Bytes of a parameter's gradient: its own, or those of a state when it is sharded too. */
-static int64_t one_gradient(const Func *entry, int param) {
+int64_t memory_gradient_bytes(const Func *entry, int param) {
     const Value *p = entry->arg[param];
-    for (int i = 0; i < entry->narg && arg_float(entry, param, "zero", 0) >= 2; i++) {
+    int level = (int)arg_float(entry, param, "zero", 0);
+    for (int i = 0; i < entry->narg && level >= 2; i++) {
         if (!strcmp(arg_str(entry, i, "like", ""), p->name)) return type_bytes(&entry->arg[i]->ty);
     }
-    return type_bytes(&p->ty);
+    Axes axes = 0; /* over which the parameter itself lies in parts */
+    check(mesh_axes_parse(&entry->mod->mesh, arg_str(entry, param, "flat", ""), &axes));
+    return type_bytes(&p->ty) * mesh_group_size(&entry->mod->mesh, axes);
 }
 
 /* Bytes of the frame that gradients take: each parameter that the entry overwrites has one,
@@ -223,7 +225,7 @@ static int64_t gradient_bytes(const Func *entry) {
     for (int i = 0; i < entry->narg; i++) {
         if (class_of_arg(entry, i) != MEM_WEIGHTS) continue;
         for (int r = 0; r < entry->nret; r++) {
-            if (entry->alias[r] == i) bytes += one_gradient(entry, i);
+            if (entry->alias[r] == i) bytes += memory_gradient_bytes(entry, i);
         }
     }
     return MIN(bytes, entry->frame_bytes);

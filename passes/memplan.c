@@ -114,16 +114,25 @@ static bool dies_at(MemPlan *p, const Value *v, const Op *op) {
     return true;
 }
 
-/* May value `v` (made by its op) take over the buffer of argument a, i.e. is the argument
- * read no later than that op, which may overwrite it? */
+/* The value in whose buffer v is a view. */
+static const Value *viewed(const Value *v) {
+    while (v->def && (optab[v->def->kind].flags & F_VIEW)) v = v->def->in[v->nth];
+    return v;
+}
+
+/* May value `v` take over the buffer of argument `arg`, i.e. is the argument read no later
+ * than the op that makes v, which may overwrite it? */
 static bool can_take_argument(MemPlan *p, const Value *v, const Value *arg) {
-    const Op *op = v->def;
+    const Value *made = viewed(v);
+    const Op *op = made->def;
     int x = root(p, arg->id), from = p->first[root(p, v->id)];
     if (!op || p->last[x] > from) return false;
     if (p->last[x] < from) return true;
     if (op->id != from) return false;
     for (int i = 0; i < op->nin; i++) {
-        if (op->in[i] == arg && dies_at(p, arg, op)) return may_overwrite(p, op, i, v->nth);
+        if (root(p, op->in[i]->id) == x && dies_at(p, op->in[i], op)) {
+            return may_overwrite(p, op, i, made->nth);
+        }
     }
     return false;
 }

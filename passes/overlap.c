@@ -77,9 +77,37 @@ static void add_arrival(Overlap *o, Op *op, const Window *w) {
     }
 }
 
+static void hoist(Overlap *o, Op *op) {
+    func_number(o->f);
+    Window w = window_of(o->mem, o->known, op);
+    if (work_between(o->known, o->f, w.ready, op) > 0) move_behind(o->f, op, w.ready);
+}
+
+/* What makes the operands comes up to where it can be made: gradients of weights before
+ * those of activations, say. */
+static void hoist_operands(Overlap *o, const Op *op) {
+    for (int i = 0; i < op->nin; i++) {
+        Op *made = op->in[i]->def, *views[8];
+        int n = 0;
+        while (made && (optab[made->kind].flags & F_VIEW) && made->nin == 1 &&
+               n < ARRAY_LEN(views)) {
+            views[n++] = made;
+            made = made->in[0]->def;
+        }
+        if (!made || (optab[made->kind].flags & (F_COMM | F_VIEW))) continue;
+        hoist(o, made);
+        while (n > 0) hoist(o, views[--n]);
+    }
+}
+
 static void visit(Overlap *o, Op *op) {
     func_number(o->f);
     Window w = window_of(o->mem, o->known, op);
+    if (w.work < work_to_send(1, (const Op *const *)&op)) {
+        hoist_operands(o, op);
+        func_number(o->f);
+        w = window_of(o->mem, o->known, op);
+    }
     double worth = o->always ? 0 : work_to_send(1, (const Op *const *)&op) / 4;
     if (w.work <= worth) return;
     move_behind(o->f, op, start_after(o, op, &w));

@@ -93,6 +93,8 @@ typedef struct MemoryPlan {
     int64_t class_bytes[MEM_CLASSES]; /* sums to total_bytes */
 } MemoryPlan;
 MemoryPlan memory_plan(Arena *mem, const Func *entry);
+/* Bytes that a step adds up for the gradient of parameter `param` of the entry. */
+int64_t memory_gradient_bytes(const Func *entry, int param);
 /* Proves anew, from the locations alone, that no two live values overlap and that every
  * value which shares memory may. NULL: sound; else a sentence. */
 const char *memplan_check(Arena *mem, const Module *m);

@@ -6,13 +6,14 @@
  *     %w = all_gather %part; %y = call %x, %w {fn=@layer; times=12; carry=1; each=1}
  *     -> @layer gathers its own weights, and hands them out if they are needed again
  * In a loop the op must do the same to every slice of dimension 0. Sums always move, so
- * that a product can add to them; collectives where `overlap` asks for it. A function with
- * several calls is copied for the one. */
+ * that a product can add to them; collectives where `overlap` asks for it, if a slice is
+ * worth a message. A function with several calls is copied for the one. */
 #include "passes.h"
+#include "work.h"
 
 typedef struct Sink {
     Module *m;
-    bool comm; /* collectives move too */
+    int overlap; /* as in PassOptions */
 } Sink;
 
 static bool is_loop(const Op *call) {
@@ -31,10 +32,14 @@ static bool is_function_call(const Op *op) {
     return op_attr(op, "fn") && op_func(op)->role != ROLE_KERNEL;
 }
 
-static bool moves(const Sink *s, const Op *op) {
+static bool moves(const Sink *s, const Op *op, const Op *call) {
     unsigned flags = optab[op->kind].flags;
     if (op->nout != 1) return false;
-    return flags & F_COMM ? s->comm && op->nin == 1 : (flags & F_PLUS) != 0;
+    if (!(flags & F_COMM)) return (flags & F_PLUS) != 0;
+    int64_t in = type_bytes(&op->in[0]->ty), out = type_bytes(&op->out[0]->ty);
+    int64_t bytes = MAX(in, out) / op_int(call, "times", 1);
+    bool worth = s->overlap > 1 || work_fills_message(bytes);
+    return s->overlap && op->nin == 1 && worth;
 }
 
 /* Attributes that number a dimension. */
@@ -137,7 +142,7 @@ static bool gives_buffer(const Op *op, const Value *v) {
 
 static bool can_go_up(const Sink *s, const Op *call, int j, const Op *op) {
     const Func *callee = op_func(call);
-    if (!op || !moves(s, op) || (is_loop(call) && j < first_each(call))) return false;
+    if (!op || !moves(s, op, call) || (is_loop(call) && j < first_each(call))) return false;
     if (is_loop(call) && !acts_on_slices(op)) return false;
     for (int i = 0; i < op->nin; i++) {
         if (op->in[i] != call->out[j] && !is_before(op->in[i], call)) return false;
@@ -190,9 +195,11 @@ static int uses_in(const Op *op, const Value *v, int *operand) {
     return n;
 }
 
-/* The first op that reads the result of `op`, if it is a call that can do `op` itself. */
+/* Of a collective that could start with its function and takes memory when it does: the
+ * first op that reads the result, if it is a call that can do it itself. */
 static Op *call_below(const Op *op, int *operand) {
     const Value *v = op->out[0];
+    if (op->in[0]->def || type_bytes(&op->in[0]->ty) >= type_bytes(&v->ty)) return NULL;
     for (Op *at = op->next; at; at = at->next) {
         int n = uses_in(at, v, operand);
         if (!n) continue;
@@ -246,9 +253,10 @@ static bool one_move(Sink *s, Func *f) {
                 go_up(s, op, j, reader);
                 return true;
             }
-        } else if ((optab[op->kind].flags & F_COMM) && moves(s, op)) {
+        } else if ((optab[op->kind].flags & F_COMM) && op->nout == 1) {
             Op *call = call_below(op, &operand);
-            if (!call || is_overwritten(op_func(call), operand)) continue;
+            if (!call || !moves(s, op, call)) continue;
+            if (is_overwritten(op_func(call), operand)) continue;
             go_down(s, op, call, operand);
             return true;
         }
@@ -257,7 +265,7 @@ static bool one_move(Sink *s, Func *f) {
 }
 
 void pass_sink(Module *m, const PassOptions *o) {
-    Sink s = {.m = m, .comm = o->overlap > 0};
+    Sink s = {.m = m, .overlap = o->overlap};
     bool moved;
     do {
         moved = false;

@@ -54,6 +54,10 @@ double work_to_send(int n, const Op *const *op) {
     return work;
 }
 
+bool work_fills_message(int64_t bytes) {
+    return (double)bytes * PER_BYTE_SENT >= PER_MESSAGE;
+}
+
 double work_between(const Work *known, const Func *f, const Op *ready, const Op *use) {
     double work = 0;
     if (ready && use && ready->id >= use->id) return 0;

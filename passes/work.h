@@ -16,6 +16,9 @@ double work_of(const Work *known, const Op *op);
 /* What could be done while these collectives are on their way, as one message. */
 double work_to_send(int n, const Op *const *op);
 
+/* Is a message of so many bytes more than its latency, so that it may go by itself? */
+bool work_fills_message(int64_t bytes);
+
 /* Where a collective may stand: behind `ready` (NULL: from the start on), and `use` is the
  * first op that needs its results (NULL: none before the end). Views and moves of results
  * do not count, they can wait too. Ids must be those of func_number. */

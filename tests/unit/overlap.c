@@ -6,9 +6,10 @@
 #include "../../passes/passes.h"
 #include "../test.h"
 
-static const char to_fused[] =
+static const char to_local[] =
     "simplify,seed,zero,autodiff,simplify,train,simplify,shard,reshard,collect,simplify,"
-    "localize,simplify,bucket,expand,simplify,epilogue,fuse";
+    "localize,simplify";
+static const char to_fused[] = ",sink,simplify,bucket,expand,simplify,epilogue,fuse";
 
 static const struct {
     const char *file, *mesh;
@@ -17,6 +18,9 @@ static const struct {
 } programs[] = {
     {"mlp", "dp=2, tp=2", 3, 1, {{"x", "dp,-", "-s"}, {"w1", "-,tp", "-s"}}},
     {"tiny_gpt", "dp=2", 1, 1, {{"tokens", "dp,-", "-s"}, {"labels", "dp,-", "-s"}}},
+    {"tiny_gpt", "dp=2", 0, 3, {{"tokens", "dp,-", "-s"}, {"labels", "dp,-", "-s"}}},
+    {"tiny_gpt", "dp=2", 1, 2, {{"tokens", "dp,-", "-s"}, {"labels", "dp,-", "-s"}}},
+    {"tiny_gpt", "dp=2", 1, 4, {{"tokens", "dp,-", "-s"}, {"labels", "dp,-", "-s"}}},
     {"tiny_gpt", "dp=2", 2, 2, {{"tokens", "dp,-", "-s"}, {"labels", "dp,-", "-s"}}},
     {"tiny_gpt", "dp=2", 3, 1, {{"tokens", "dp,-", "-s"}, {"labels", "dp,-", "-s"}}},
     {"tiny_gpt", "tp=2", 0, 1, {{"wqkv", "-,-,tp,-", "-s"}, {"wi", "-,tp", "-s"}}},
@@ -28,7 +32,8 @@ static int64_t workspace_of(const Op *op, void *ctx) {
     return optab[op->kind].flags & F_COMM ? 256 : 0;
 }
 
-static Module *made(Arena *mem, int i, int overlap, const char *more) {
+/* Through `passes`, with overlap wherever there is any work. */
+static Module *made(Arena *mem, int i, const char *passes) {
     size_t n;
     char *path = arena_printf(mem, "%s/ir/%s.ir", tests_dir(), programs[i].file);
     char *text = file_read(mem, path, 1 << 20, &n, EXIT_CONFIG), *at = strstr(text, "mesh()");
@@ -42,9 +47,9 @@ static Module *made(Arena *mem, int i, int overlap, const char *more) {
     o.micro_batches = programs[i].micro_batches;
     o.annotation = programs[i].seed;
     while (o.nannotations < 3 && programs[i].seed[o.nannotations].pattern) o.nannotations++;
-    o.overlap = overlap;
+    o.overlap = 2;
     o.workspace_bytes = workspace_of;
-    passes_run(m, arena_printf(mem, "%s%s", to_fused, more), &o);
+    passes_run(m, arena_printf(mem, "%s%s", to_local, passes), &o);
     return m;
 }
 
@@ -70,25 +75,54 @@ static int late_ops(const Module *m) {
     return n;
 }
 
+/* Results of both modules on all ranks, which have the same entry. */
+static void expect_same(Arena *mem, int i, const Module *want, const Module *got,
+                        const char *what) {
+    const Func *f = entry(want);
+    Tensor ***x = results(mem, want), ***y = results(mem, got);
+    for (int k = 0; k < mesh_ranks(&want->mesh) * f->nret; k++) {
+        int nth = k % f->nret, rank = k / f->nret;
+        size_t bytes = (size_t)type_bytes(&f->ret[nth]->ty);
+        if (!memcmp(x[rank][nth]->data, y[rank][nth]->data, bytes)) continue;
+        test_fail(__FILE__, __LINE__, "%s on mesh(%s), zero %d, %d micro-batches, %s: result "
+                  "%d of rank %d", programs[i].file, programs[i].mesh, programs[i].zero,
+                  programs[i].micro_batches, what, nth, rank);
+    }
+}
+
+static int collectives_in_functions(const Module *m) {
+    int n = 0;
+    for (Func *f = m->first; f; f = f->next) {
+        for (Op *op = f->first; op; op = op->next) {
+            n += !func_is_entry(f) && (optab[op->kind].flags & F_COMM);
+        }
+    }
+    return n;
+}
+
+TEST_LIMIT(sinking_keeps_bits, 120) {
+    int moved = 0;
+    for (int i = 0; i < ARRAY_LEN(programs); i++) {
+        Arena *mem = arena_new();
+        Module *plain = made(mem, i, ""), *sunk = made(mem, i, ",sink,simplify");
+        moved += collectives_in_functions(sunk) - collectives_in_functions(plain);
+        expect_same(mem, i, plain, sunk, "sunk");
+        arena_free(mem);
+    }
+    EXPECT(moved > 50);
+}
+
 /* The program without, with, and with memory planned. */
 TEST_LIMIT(same_bits, 120) {
     for (int i = 0; i < ARRAY_LEN(programs); i++) {
         Arena *mem = arena_new();
-        Module *plain = made(mem, i, 0, ""), *late = made(mem, i, 2, ",overlap");
-        Module *planned = made(mem, i, 2, ",overlap,memplan");
+        Module *plain = made(mem, i, to_fused);
+        Module *late = made(mem, i, arena_printf(mem, "%s,overlap", to_fused));
+        Module *planned = made(mem, i, arena_printf(mem, "%s,overlap,memplan", to_fused));
         EXPECT(late_ops(plain) == 0 && late_ops(late) > 0);
         EXPECT(late_ops(planned) == late_ops(late));
-        Tensor ***want = results(mem, plain);
-        Tensor ***got[] = {results(mem, late), results(mem, planned)};
-        const Func *f = entry(plain);
-        for (int k = 0; k < 2 * mesh_ranks(&plain->mesh) * f->nret; k++) {
-            int nth = k / 2 % f->nret, rank = k / 2 / f->nret;
-            size_t bytes = (size_t)type_bytes(&f->ret[nth]->ty);
-            if (!memcmp(got[k % 2][rank][nth]->data, want[rank][nth]->data, bytes)) continue;
-            test_fail(__FILE__, __LINE__, "%s on mesh(%s), zero %d: result %d of rank %d%s",
-                      programs[i].file, programs[i].mesh, programs[i].zero, nth, rank,
-                      k % 2 ? ", planned" : "");
-        }
+        expect_same(mem, i, plain, late, "late");
+        expect_same(mem, i, plain, planned, "planned");
         arena_free(mem);
     }
 }
@@ -128,7 +162,7 @@ TEST_LIMIT(memory_in_flight, 120) {
     int spoilt = 0;
     for (int i = 0; i < ARRAY_LEN(programs); i++) {
         Arena *mem = arena_new();
-        Module *m = made(mem, i, 2, ",overlap,memplan");
+        Module *m = made(mem, i, arena_printf(mem, "%s,overlap,memplan", to_fused));
         for (Func *f = m->first; f; f = f->next) {
             func_number(f);
             for (Op *late = f->first; late; late = late->next) {

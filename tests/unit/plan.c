@@ -138,14 +138,38 @@ TEST(a_ring_sends_keys_and_values_to_the_next) {
 
 /* ---- data parallel and optimizer shards ---- */
 
+/* What a step does with one kind of collective, in whatever part of the program. */
+static PlanComm in_a_step(const Plan *p, const char *kind, const char *axes) {
+    PlanComm sum = {.kind = kind, .axes = axes};
+    for (int i = 0; i < p->ncomm; i++) {
+        const PlanComm *c = &p->comm[i];
+        if (strcmp(c->kind, kind) || strcmp(c->axes, axes)) continue;
+        sum.runs += c->runs;
+        sum.micro_runs += c->micro_runs;
+        sum.operations += c->operations * c->runs;
+        sum.operands += c->operands * c->runs;
+        sum.bytes += c->bytes * c->runs;
+        sum.sent_bytes += c->sent_bytes * c->runs;
+    }
+    return sum;
+}
+
+/* After the last backward, or beside it: those of large tensors in the layers. */
 TEST(gradients_are_reduced_once_a_step) {
     Arena *mem = arena_new();
-    Plan p = plan_of(mem, plan_llama, "dp 2 micro 4 parallel.bucket_size 64MB");
+    static const char keys[] = "dp 2 micro 4 parallel.bucket_size 64MB parallel.overlap ";
     int64_t bytes = F32 * (int64_t)LLAMA + F32; /* and the loss */
+    Plan p = plan_of(mem, plan_llama, arena_printf(mem, "%soff", keys));
     EXPECT(plan_operations(&p, PLAN_FORWARD) + plan_operations(&p, PLAN_BACKWARD) == 0);
     EXPECT(plan_operations(&p, PLAN_MODEL) == 0 && plan_operations(&p, PLAN_STEP) == 1);
     expect_comm(&p, PLAN_STEP, "all_reduce", "dp", LLAMA_TENSORS + 1, bytes, bytes);
     EXPECT(plan_find(&p, PLAN_STEP, "all_reduce", "dp").micro_runs == 0);
+    p = plan_of(mem, plan_llama, arena_printf(mem, "%sauto", keys));
+    PlanComm c = in_a_step(&p, "all_reduce", "dp");
+    EXPECT(c.bytes == bytes && c.sent_bytes == bytes && c.micro_runs == 0);
+    c = plan_find(&p, PLAN_BACKWARD, "all_reduce", "dp");
+    EXPECT(c.runs == PLAN_L && c.operands == 7 && plan_operations(&p, PLAN_FORWARD) == 0);
+    EXPECT(c.bytes == F32 * ((int64_t)LLAMA_LAYER - 2 * PLAN_C));
 }
 
 /* bucket_size goes before comm_fusion, that before gradient_aggregation_group. */
@@ -172,6 +196,7 @@ TEST(zero1_is_one_reduce_scatter_and_one_all_gather_a_bucket) {
             Plan p = plan_of(mem, plan_llama,
                              arena_printf(mem,
                                           "dp %d zero level1 threshold 0 micro 2 "
+                                          "parallel.overlap off "
                                           "parallel.bucket_size %s",
                                           n, bucket[k]));
             int64_t bytes = F32 * (int64_t)LLAMA, part = bytes / n;
@@ -190,6 +215,25 @@ TEST(zero1_is_one_reduce_scatter_and_one_all_gather_a_bucket) {
     }
 }
 
+/* The same bytes beside work: parameters are gathered in the first forward, gradients
+ * reduced in the last backward, for any number of micro-batches. */
+TEST(overlap_moves_the_bytes_of_zero1) {
+    Arena *mem = arena_new();
+    for (int micro = 1; micro <= 4; micro++) {
+        Plan p = plan_of(mem, plan_llama,
+                         arena_printf(mem, "dp 2 zero level1 threshold 0 micro %d", micro));
+        int64_t bytes = F32 * (int64_t)LLAMA, part = bytes / 2;
+        PlanComm gather = in_a_step(&p, "all_gather", "dp");
+        PlanComm reduce = in_a_step(&p, "reduce_scatter", "dp");
+        EXPECT(gather.bytes == part && gather.sent_bytes == part);
+        EXPECT(reduce.bytes == bytes && reduce.sent_bytes == part);
+        int64_t large = F32 * ((int64_t)LLAMA_LAYER - 2 * PLAN_C);
+        EXPECT(plan_find(&p, PLAN_FORWARD, "all_gather", "dp").bytes == large / 2);
+        EXPECT(plan_find(&p, PLAN_BACKWARD, "reduce_scatter", "dp").bytes == large);
+        EXPECT(plan_find(&p, PLAN_BACKWARD, "all_gather", "dp").operations == 0);
+    }
+}
+
 TEST(zero3_gathers_a_layer_each_way_and_reduces_it_once) {
     Arena *mem = arena_new();
     Plan p = plan_of(mem, plan_llama, "dp 4 zero level3 threshold 0");
@@ -200,20 +244,24 @@ TEST(zero3_gathers_a_layer_each_way_and_reduces_it_once) {
     expect_comm(&p, PLAN_STEP, "all_gather", "dp", 0, 0, 0);
 }
 
-/* Bytes of weights, gradients and states on each of n ranks, by level. */
+/* Bytes of weights, gradients and states on each of n ranks, by level. With overlap levels
+ * 1 and 2 keep parts of the weights between steps too. */
 TEST(optimizer_shards_take_their_share_of_memory) {
     Arena *mem = arena_new();
-    static const int cut[4][3] = {{1, 1, 1}, {1, 1, 4}, {1, 4, 4}, {4, 4, 4}};
-    for (int level = 0; level <= 3; level++) {
-        const char *keys =
-            level ? arena_printf(mem, "dp 4 micro 2 threshold 0 zero level%d", level)
-                  : "dp 4 micro 2";
+    static const int cuts[2][4][3] = {{{1, 1, 1}, {1, 1, 4}, {1, 4, 4}, {4, 4, 4}},
+                                      {{1, 1, 1}, {4, 1, 4}, {4, 4, 4}, {4, 4, 4}}};
+    for (int i = 0; i < 8; i++) {
+        int level = i % 4, overlap = i / 4;
+        const int(*cut)[3] = cuts[overlap];
+        const char *keys = arena_printf(
+            mem, "dp 4 micro 2 threshold 0 parallel.overlap %s%s",
+            overlap ? "auto" : "off", level ? arena_printf(mem, " zero level%d", level) : "");
         Plan p = plan_of(mem, plan_llama, keys);
         int64_t sum[3] = {0};
-        for (int i = 0; i < p.nparam; i++) {
-            sum[0] += p.param[i].weight_bytes;
-            sum[1] += p.param[i].gradient_bytes;
-            sum[2] += p.param[i].state_bytes;
+        for (int k = 0; k < p.nparam; k++) {
+            sum[0] += p.param[k].weight_bytes;
+            sum[1] += p.param[k].gradient_bytes;
+            sum[2] += p.param[k].state_bytes;
         }
         EXPECT(sum[0] * cut[level][0] == F32 * (int64_t)LLAMA);
         EXPECT(sum[1] * cut[level][1] == F32 * (int64_t)LLAMA);
@@ -254,10 +302,10 @@ TEST(traffic_is_the_sum_of_collectives) {
             sent += c->sent_bytes * c->runs;
             micro += c->sent_bytes * c->micro_runs;
             EXPECT(c->part == PLAN_STEP ? c->micro_runs == 0 && c->runs == 1
-                                        : c->runs == 2 * c->micro_runs);
+                                        : c->runs >= 2 * c->micro_runs);
         }
         EXPECT(t->operations == operations && t->sent_bytes == sent);
-        EXPECT(t->micro_sent_bytes == micro);
+        EXPECT(t->micro_sent_bytes >= micro && t->micro_sent_bytes <= sent / 2);
     }
 }
 
