@@ -192,7 +192,7 @@ void vjp_sum(Grad *g, Op *op) {
 void local_max(Local *l) {
     Axes axes = 0;
     for (int id = 0; id < l->d->n; id++) {
-        if (!(dims_mask(l->d, 1) >> id & 1)) axes |= l->split[id];
+        if (!(dims_mask(l->d, 1) >> id & 1)) axes |= l->split[id] & (Axes)~AXES_REVERSED;
     }
     if (!axes) return;
     Builder b = l->b;

@@ -86,8 +86,7 @@ static Value *unflatten(Builder *b, Value *v, const Type *ty, int parts,
 
 static void use_flat(Func *f, Value *arg, const Type *matrix_type, const Type *slice,
                      int parts) {
-    Builder b = build_before(f->first);
-    if (!f->first) b = build_at_end(f);
+    Builder b = f->first ? build_before(f->first) : build_at_end(f);
     Value *fresh = NEW(f->mod->mem, Value); /* stands in for the old uses */
     *fresh = *arg;
     func_replace(f, arg, fresh);
