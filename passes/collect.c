@@ -9,6 +9,7 @@
 
 enum {
     MAX_STATES = 20000,
+    SLOTS = 1 << 16, /* of the table of states, more than MAX_STATES */
     MAX_STEPS = 2 * (MAX_RANK + 1) + MAX_RANK * (MAX_RANK + 1), /* with one set of axes */
     LATENCY_BYTES = 4096
 };
@@ -16,40 +17,64 @@ enum {
 typedef struct State {
     Type ty;
     double cost, sent_bytes; /* to get here */
-    int from; /* state before; -1: the start */
+    int from;                /* state before; -1: the start */
     const char *how;
     Axes axis;
     int dim, to;
-    bool done;
 } State;
 
 typedef struct Search {
     const Mesh *mesh;
     State *state;
     int n, max;
-    bool full; /* a placement found no room */
-    Axes axes; /* that matter */
+    double *cost; /* by state, as there; INFINITY: done */
+    int *slot;    /* by hash of a placement: state + 1; NULL: few states, no table */
+    bool full;    /* a placement found no room */
+    Axes axes;    /* that matter */
 } Search;
+
+static Search search_new(Arena *mem, const Mesh *m) {
+    return (Search){.mesh = m,
+                    .state = NEW_ARRAY(mem, State, MAX_STATES),
+                    .max = MAX_STATES,
+                    .cost = NEW_ARRAY(mem, double, MAX_STATES),
+                    .slot = NEW_ARRAY(mem, int, SLOTS)};
+}
+
+/* The state with a placement, or s->n; *slot: where the table has it, or may. */
+static int find_state(const Search *s, const Type *ty, int **slot) {
+    Axes key[MAX_RANK + 1];
+    int i = 0;
+    while (!s->slot && i < s->n && !type_same_placement(&s->state[i].ty, ty)) i++;
+    if (!s->slot) return i;
+    memcpy(key, ty->split, sizeof ty->split);
+    key[MAX_RANK] = ty->pending;
+    for (uint64_t h = hash64(key, sizeof key);; h++) {
+        *slot = &s->slot[h % SLOTS];
+        if (!**slot) return s->n;
+        if (type_same_placement(&s->state[**slot - 1].ty, ty)) return **slot - 1;
+    }
+}
 
 /* sent_bytes: by a rank; extra: what else speaks against the step, in bytes too. */
 static void reach(Search *s, int from, const State *step, double sent_bytes,
                   double extra) {
     double cost = s->state[from].cost + sent_bytes + extra;
-    int i = 0;
-    while (i < s->n && !type_same_placement(&s->state[i].ty, &step->ty)) i++;
-    if (i == s->n) {
-        if (s->n == s->max) {
-            s->full = true;
-            return;
-        }
-        s->n++;
-    } else if (s->state[i].cost <= cost) {
+    int *slot = NULL, i = find_state(s, &step->ty, &slot);
+    if (i == s->n && s->n == s->max) {
+        s->full = true;
         return;
     }
+    if (i == s->n)
+        s->n++;
+    else if (s->state[i].cost <= cost)
+        return;
     s->state[i] = *step;
     s->state[i].cost = cost;
     s->state[i].sent_bytes = s->state[from].sent_bytes + sent_bytes;
     s->state[i].from = from;
+    if (slot) *slot = i + 1;
+    if (s->cost) s->cost[i] = cost;
 }
 
 static bool single(Axes a) {
@@ -88,7 +113,6 @@ static void steps_of_sum(Search *s, int at, Axes set) {
     State base = s->state[at];
     double n = mesh_group_size(s->mesh, set), bytes = type_part_bytes(s->mesh, &base.ty);
     State step = base;
-    step.done = false;
     step.axis = set;
     step.dim = step.to = -1;
     step.ty.pending &= (Axes)~set;
@@ -108,7 +132,6 @@ static void steps_of_split(Search *s, int at, Axes set, int d) {
     double n = mesh_group_size(s->mesh, set), bytes = type_part_bytes(s->mesh, &base.ty);
     State step = base;
     bool legal;
-    step.done = false;
     step.axis = set;
     step.dim = d;
     step.to = -1;
@@ -127,7 +150,6 @@ static void steps_of_split(Search *s, int at, Axes set, int d) {
 
 static void steps_of_whole(Search *s, int at, Axes set, Axes pending_at_end) {
     State base = s->state[at], step = base;
-    step.done = false;
     step.axis = set;
     step.how = "shard";
     step.to = -1;
@@ -186,30 +208,41 @@ static Axes all_axes(const Type *t) {
     return a;
 }
 
+static int cheapest(const Search *s) {
+    int best = 0;
+    for (int i = 1; i < s->n; i++) {
+        if (s->cost[i] < s->cost[best]) best = i;
+    }
+    return best;
+}
+
 /* Index of the state with the placement `goal`; everything cheaper is settled. */
 static int search(Search *s, const Type *start, const Type *goal) {
-    s->state[0] = (State){.ty = *start, .from = -1};
-    s->n = 1;
+    int *slot;
+    memset(s->slot, 0, SLOTS * sizeof *s->slot);
+    s->n = 0;
     s->full = false;
     s->axes = all_axes(start) | all_axes(goal);
+    find_state(s, start, &slot);
+    s->state[s->n++] = (State){.ty = *start, .from = -1};
+    *slot = s->n;
+    s->cost[0] = 0;
     for (;;) {
-        int best = -1;
-        for (int i = 0; i < s->n; i++) {
-            if (!s->state[i].done && (best < 0 || s->state[i].cost < s->state[best].cost))
-                best = i;
-        }
-        if (best < 0) return -1;
+        int best = cheapest(s);
+        if (s->cost[best] == INFINITY) return -1;
         if (type_same_placement(&s->state[best].ty, goal)) return best;
-        s->state[best].done = true;
+        s->cost[best] = INFINITY;
         steps(s, best, goal->pending);
     }
 }
 
 int64_t reshard_sent_bytes(const Mesh *m, const Type *from, const Type *to) {
     Arena *mem = arena_new();
-    Search s = {.mesh = m, .state = NEW_ARRAY(mem, State, MAX_STATES), .max = MAX_STATES};
+    Search s = search_new(mem, m);
     int at = search(&s, from, to);
     int64_t bytes = at < 0 ? -1 : llround(s.state[at].sent_bytes);
+    if (at < 0 && s.full && !from->pending && !to->pending)
+        bytes = llround((double)type_bytes(from) - type_part_bytes(m, from));
     arena_free(mem);
     return bytes;
 }
@@ -239,7 +272,6 @@ static void collect_one(Op *op, Search *s) {
     Func *f = op->fn;
     const Mesh *m = &f->mod->mesh;
     Type from = op->in[0]->ty, to = op->out[0]->ty;
-    s->mesh = m;
     int at = search(s, &from, &to);
     if (at < 0) {
         fail_op(op, "no collectives bring %%%s from %s to %s: %s", op->in[0]->name,
@@ -264,7 +296,7 @@ static void collect_all(Module *m, Search *s) {
 void pass_collect(Module *m, const PassOptions *o) {
     (void)o;
     Arena *mem = arena_new();
-    Search s = {.state = NEW_ARRAY(mem, State, MAX_STATES), .max = MAX_STATES};
+    Search s = search_new(mem, &m->mesh);
     Catch c;
     if (CATCH(c)) {
         collect_all(m, &s);

@@ -35,7 +35,8 @@ Axes over_summed(const Op *op, const Over *o, int i);
 Type call_operand(const Op *op, int i);
 Type call_result(const Op *op, int i);
 /* Bytes that a rank sends to bring a tensor from one placement to another in the cheapest
- * way; -1: no collectives do. (collect.c) */
+ * way (where too many placements lie between: by gathering all of it); -1: no collectives
+ * do. (collect.c) */
 int64_t reshard_sent_bytes(const Mesh *m, const Type *from, const Type *to);
 /* Is a reshard one collective, as its attributes say? (collect.c) */
 bool reshard_is_step(const Op *op);
