@@ -10,10 +10,9 @@ static const char *shown(const Func *f, const Type *ty) {
 
 static void expect(const Op *op, const Value *v, const Type *want, const char *what) {
     if (type_same_placement(&v->ty, want)) return;
-    fail(EXIT_CONFIG,
-         "@%s: %s: %s %%%s is %s, but must be %s here: run pass reshard before localize",
-         op->fn->name, optab[op->kind].name, what, v->name, shown(op->fn, &v->ty),
-         shown(op->fn, want));
+    fail_op(op, "%s: %s %%%s is %s, but must be %s here: run pass reshard before localize",
+            optab[op->kind].name, what, v->name, shown(op->fn, &v->ty),
+            shown(op->fn, want));
 }
 
 static void expect_op(const Op *op) {
@@ -54,11 +53,11 @@ static void expect_call(const Op *op) {
 
 static void expect_step(const Op *op) {
     if (reshard_is_step(op)) return;
-    fail(EXIT_CONFIG,
-         "@%s: reshard of %%%s from %s to %s is not one collective as its attributes say: "
-         "leave how, axis, dim and to out and run pass collect before localize",
-         op->fn->name, op->in[0]->name, shown(op->fn, &op->in[0]->ty),
-         shown(op->fn, &op->out[0]->ty));
+    fail_op(op,
+            "reshard of %%%s from %s to %s is not one collective as its attributes say: "
+            "leave how, axis, dim and to out and run pass collect before localize",
+            op->in[0]->name, shown(op->fn, &op->in[0]->ty),
+            shown(op->fn, &op->out[0]->ty));
 }
 
 void check_placed(const Module *m) {
