@@ -114,6 +114,7 @@ static inline Simulated sim_open(Arena *mem, const char *name, Strategy strategy
     PassOptions o = sim_options(&s);
     s.m = model_build(mem, &s.spec, sim_shape(&s), MODEL_TRAIN);
     strategy_apply(&s.strategy, &s.spec, s.m, &o);
+    if (o.overlap) o.overlap = 2; /* the models are small: wherever there is any work */
     passes_run(s.m, passes, &o);
     for (Func *f = s.m->first; f; f = f->next)
         if (f->role == ROLE_STEP) s.entry = f;

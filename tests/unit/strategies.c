@@ -1,18 +1,19 @@
 /* Tests of strategies: the golden cases give PyTorch's losses whatever the strategy, with
  * ranks simulated by the interpreter. A list of combinations that meets every pair of
  * values is run, a part in each test.
- * SIM="gpt2_tiny DP TP CP RING SP VOCAB ZERO MICRO" runs that one in test `one`;
+ * SIM="gpt2_tiny DP TP CP RING SP VOCAB ZERO MICRO BESIDE" runs that one in test `one`
+ * (BESIDE: 1 with parallel.overlap);
  * SIM_STEPS ends runs early, SIM_DUMP=folder keeps what each pass made. */
 #include "../pairwise.h"
 #include "../simulated.h"
 #include <malloc.h>
 
 static const char to_local[] = "simplify,seed,zero,autodiff,simplify,train,simplify,shard,"
-                               "reshard,collect,simplify,localize,simplify";
+                               "reshard,collect,simplify,localize,simplify,sink,simplify";
 
 typedef struct Combination {
     const char *name; /* golden case */
-    int dp, tp, cp, ring, sp, vocab, zero, micro;
+    int dp, tp, cp, ring, sp, vocab, zero, micro, beside;
 } Combination;
 
 static Strategy strategy_of(const Combination *c) {
@@ -20,13 +21,14 @@ static Strategy strategy_of(const Combination *c) {
     return (Strategy){.data = c->dp, .context = c->cp, .tensor = c->tp, .ring = c->ring,
                       .sequence_parallel = c->sp, .vocab_parallel = c->vocab,
                       .zero_level = c->zero, .zero_axes = hybrid ? "dp.cp.up" : "dp.cp",
-                      .bucket_bytes = 1 << 20};
+                      .bucket_bytes = 1 << 20,
+                      .overlap = c->beside ? OVERLAP_AUTO : OVERLAP_OFF};
 }
 
 static const char *describe(Arena *mem, const Combination *c) {
-    return arena_printf(mem, "%s dp=%d tp=%d cp=%d ring=%d sp=%d vocab=%d zero=%d micro=%d",
-                        c->name, c->dp, c->tp, c->cp, c->ring, c->sp, c->vocab, c->zero,
-                        c->micro);
+    return arena_printf(mem, "%s dp=%d tp=%d cp=%d ring=%d sp=%d vocab=%d zero=%d micro=%d "
+                        "beside=%d", c->name, c->dp, c->tp, c->cp, c->ring, c->sp, c->vocab,
+                        c->zero, c->micro, c->beside);
 }
 
 /* Sanitized, the interpreter is an order of magnitude slower: then the beginning of the
@@ -63,12 +65,12 @@ static double train(const Combination *c) {
 }
 
 TEST_LIMIT(one, 300) {
-    Combination c = {"gpt2_tiny", 2, 1, 1, 1, 0, 0, 0, 1};
+    Combination c = {"gpt2_tiny", 2, 1, 1, 1, 0, 0, 0, 1, 0};
     const char *text = getenv("SIM");
     char name[64];
     if (text) {
-        EXPECT(sscanf(text, "%63s %d %d %d %d %d %d %d %d", name, &c.dp, &c.tp, &c.cp, &c.ring,
-                      &c.sp, &c.vocab, &c.zero, &c.micro) == 9);
+        EXPECT(sscanf(text, "%63s %d %d %d %d %d %d %d %d %d", name, &c.dp, &c.tp, &c.cp,
+                      &c.ring, &c.sp, &c.vocab, &c.zero, &c.micro, &c.beside) == 10);
         c.name = name;
     }
     double worst = train(&c);
@@ -79,15 +81,15 @@ TEST_LIMIT(one, 300) {
 
 /* ---- the matrix ---- */
 
-enum { MODEL, DP, TP, CP, ALGORITHM, SP, VOCAB, ZERO, MICRO, FACTORS };
+enum { MODEL, DP, TP, CP, ALGORITHM, SP, VOCAB, ZERO, MICRO, BESIDE, FACTORS };
 enum { EXCHANGED, RING, HYBRID }; /* how the parts of a sequence meet in attention */
 
-static const int factor_size[FACTORS] = {2, 4, 3, 3, 3, 2, 2, 4, 3};
+static const int factor_size[FACTORS] = {2, 4, 3, 3, 3, 2, 2, 4, 3, 2};
 
 static Combination combination_of(const int *c) {
     static const char *const models[] = {"gpt2_tiny", "llama_tiny"};
     Combination k = {models[c[MODEL]], 1 << c[DP], 1 << c[TP], 1 << c[CP], 1,
-                     c[SP], c[VOCAB], c[ZERO], 1 << c[MICRO]};
+                     c[SP], c[VOCAB], c[ZERO], 1 << c[MICRO], c[BESIDE]};
     if (c[ALGORITHM] == RING) k.ring = k.cp;
     if (c[ALGORITHM] == HYBRID) k.ring = k.cp / 2;
     return k;
@@ -177,13 +179,13 @@ static void train_dropped(const Combination *c, double loss[DROPPED_STEPS]) {
 /* Masks are keyed by the element of the whole tensor: any strategy drops the same. */
 TEST(dropout_drops_the_same) {
     static const Combination combinations[] = {
-        {"gpt2_tiny", 4, 1, 1, 1, 0, 0, 2, 2}, {"gpt2_tiny", 1, 4, 1, 1, 1, 1, 0, 1},
-        {"gpt2_tiny", 2, 1, 4, 1, 0, 0, 1, 1}, {"llama_tiny", 2, 2, 1, 1, 1, 0, 0, 4},
-        {"gpt2_tiny", 2, 2, 2, 1, 1, 1, 3, 2}};
+        {"gpt2_tiny", 4, 1, 1, 1, 0, 0, 2, 2, 1}, {"gpt2_tiny", 1, 4, 1, 1, 1, 1, 0, 1, 0},
+        {"gpt2_tiny", 2, 1, 4, 1, 0, 0, 1, 1, 1}, {"llama_tiny", 2, 2, 1, 1, 1, 0, 0, 4, 1},
+        {"gpt2_tiny", 2, 2, 2, 1, 1, 1, 3, 2, 0}};
     Arena *mem = arena_new();
     for (int i = 0; i < ARRAY_LEN(combinations); i++) {
         const Combination *c = &combinations[i];
-        Combination alone = {c->name, 1, 1, 1, 1, 0, 0, 0, c->micro};
+        Combination alone = {c->name, 1, 1, 1, 1, 0, 0, 0, c->micro, 0};
         double loss[DROPPED_STEPS], want[DROPPED_STEPS];
         train_dropped(&alone, want);
         train_dropped(c, loss);
