@@ -17,12 +17,16 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { ROUNDS = 7, MODES = 3 };
+enum { ROUNDS = 7, MODES = 4 };
 
 static const struct {
     const char *name;
-    bool overlap, thread;
-} modes[MODES] = {{"off", false, false}, {"no thread", true, false}, {"thread", true, true}};
+    bool overlap;
+    CommProgress progress;
+} modes[MODES] = {{"off", false, COMM_AT_ONCE},
+                  {"at once", true, COMM_AT_ONCE},
+                  {"polls", true, COMM_POLLS},
+                  {"thread", true, COMM_THREAD}};
 
 static const char *const defaults[] = {
     "--model.model_config.num_layers", "4", "--model.model_config.vocab_size", "4096",
@@ -72,7 +76,7 @@ static Program *make(Arena *mem, Config *cfg, int mode, int64_t *batch) {
 
 /* Of the slowest rank. */
 static double run_once(Program *p, int mode) {
-    comm_progress(modes[mode].thread);
+    comm_progress(modes[mode].progress);
     comm_barrier();
     double start = clock_seconds();
     program_run(p);
@@ -148,7 +152,7 @@ int main(int argc, char **argv) {
                sent[k], seconds[0][ROUNDS / 2] / seconds[k][ROUNDS / 2], (double)loss[k],
                1e-6 * (double)program[k]->plan.total_bytes);
     }
-    comm_progress(false);
+    comm_progress(COMM_AT_ONCE);
     for (int k = 0; k < MODES; k++) program_free(program[k]);
     comm_end();
     arena_free(mem);

@@ -25,14 +25,16 @@ void ranks_choose(Train *t) {
         comm_size() == 1 ? " runs" : "es run");
 }
 
-/* A thread for messages where the key says so, or auto where it was measured to pay: a
- * core is free for it, or messages go to other hosts (docs/communication.md). */
+/* Who runs collectives beside the work of this rank. */
 static void choose_progress(const Train *t) {
+    static const CommProgress ways[] = {[OVERLAP_OFF] = COMM_AT_ONCE,
+                                        [OVERLAP_POLLS] = COMM_POLLS,
+                                        [OVERLAP_THREAD] = COMM_THREAD};
     Overlap how = t->strategy.overlap;
-    bool want = how == OVERLAP_THREAD || (how == OVERLAP_AUTO && comm_thread_pays());
-    bool got = comm_progress(want && comm_size() > 1);
-    if (got || comm_size() == 1 || how != OVERLAP_THREAD) return;
-    config_refuse(t->cfg, "parallel.overlap", NULL, "off",
+    CommProgress want = how == OVERLAP_AUTO ? comm_progress_that_pays() : ways[how];
+    CommProgress got = comm_progress(want);
+    if (got == want || comm_size() == 1 || how == OVERLAP_AUTO) return;
+    config_refuse(t->cfg, "parallel.overlap", NULL, "polls",
                   "this MPI library does not let another thread than the main one send");
 }
 

@@ -85,17 +85,23 @@ void comm_run(CommKind kind, unsigned axes, const CommPart *part, int n, void *w
 /* Such collectives beside other work: comm_begin returns a ticket, comm_wait returns when
  * that one is done (0: it is already). Until then its parts, workspace and memory are in
  * use. Collectives run in the order of these calls, comm_run included, which waits for all
- * that were begun. With comm_progress(true) a thread of its own runs them, if there is more
- * than one rank and MPI allows it; else comm_begin does, before it returns. Says whether
- * there is a thread. All of it from the thread that called comm_start, which may call
+ * that were begun. All of it from the thread that called comm_start, which may call
  * nothing else of comm.h while a collective is under way. */
-bool comm_progress(bool thread);
+typedef enum CommProgress {
+    COMM_AT_ONCE, /* by comm_begin, before it returns */
+    COMM_POLLS,   /* by comm_poll, as far as they get without waiting, and by comm_wait */
+    COMM_THREAD,  /* by a thread of its own */
+} CommProgress;
+/* Says who runs them from now on, which may be COMM_AT_ONCE instead: with one rank, or no
+ * thread where MPI does not allow it. */
+CommProgress comm_progress(CommProgress how);
 int64_t comm_begin(CommKind kind, unsigned axes, const CommPart *part, int n,
                    void *workspace);
 void comm_wait(int64_t ticket);
-/* Does such a thread save time? Where this host has a core for that of each of its ranks,
- * beside those of rt_threads(), or messages go to other hosts. All ranks may differ. */
-bool comm_thread_pays(void);
+/* Cheap while nothing is under way, and nothing but with COMM_POLLS. */
+void comm_poll(void);
+/* Who should, by what was measured (docs/communication.md). All ranks may differ. */
+CommProgress comm_progress_that_pays(void);
 
 /* Seconds spent inside comm_run since the start and bytes sent by this rank, for reports.
  * STATOR_COMM=mpi counts the bytes that comm_run would have sent. */

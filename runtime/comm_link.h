@@ -32,8 +32,9 @@ void link_receive(int slot, int rank, void *to, int64_t bytes);
 void link_send(int slot, int rank, const void *from, int64_t bytes);
 void link_wait(int slot);
 /* What link_wait does between polls: nothing; give the core to who wants it; sleep, when
- * another thread has work for the core. May be changed while it waits. */
-typedef enum LinkIdle { LINK_SPINS, LINK_YIELDS, LINK_NAPS } LinkIdle;
+ * another thread has work for the core; leave the stack of comm_fiber.h, for the program
+ * to go on. May be changed while it waits. */
+typedef enum LinkIdle { LINK_SPINS, LINK_YIELDS, LINK_NAPS, LINK_LEAVES } LinkIdle;
 void link_when_idle(LinkIdle how);
 
 /* May another thread than the one of comm_start send and receive, one at a time? */

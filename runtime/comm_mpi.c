@@ -3,6 +3,7 @@
  * from two at a time. Every call is checked: a failure is
  * reported with its name, rank and host, and ends all ranks. */
 #define _GNU_SOURCE
+#include "comm_fiber.h"
 #include "comm_link.h"
 #include <errno.h>
 #include <mpi.h>
@@ -140,7 +141,7 @@ bool link_allows_threads(void) {
 
 void comm_end(void) {
     if (!started) return;
-    comm_progress(false);
+    comm_progress(COMM_AT_ONCE);
     fflush(NULL);
     exit_hook = NULL;
     CALL(MPI_Finalize);
@@ -279,6 +280,7 @@ static void idle(void) {
     LinkIdle how = when_idle;
     if (how == LINK_NAPS) nanosleep(&nap, NULL);
     else if (how == LINK_YIELDS) sched_yield();
+    else if (how == LINK_LEAVES) fiber_leave();
 }
 
 static struct Slot *take_slot(int slot, int rank, int64_t bytes, bool receives) {

@@ -1,9 +1,12 @@
-/* comm_queue.c - collectives beside other work. One thread begins them and waits for them,
- * another runs them, in the order they were begun; whoever wants to run one by itself
- * waits until the queue is empty. So every rank runs its collectives in the order of its
- * program, which is the same on all, and one thread at a time is inside MPI. */
+/* comm_queue.c - collectives beside other work. One thread begins them and waits for
+ * them; another runs them, or the same one on a stack of its own, which it enters when it
+ * polls and leaves where it would wait; in the order they were begun. Who wants to run one
+ * by itself waits until the queue is empty. So every rank runs its collectives in the
+ * order of its program, which is the same on all, and one thread at a time is inside MPI.
+ */
 #define _GNU_SOURCE
 #include "comm_queue.h"
+#include "comm_fiber.h"
 #include "rt.h"
 #include <pthread.h>
 #include <sched.h>
@@ -28,7 +31,7 @@ static struct {
     pthread_mutex_t lock;
     pthread_cond_t work, ended;
     pthread_t thread;
-    bool running;
+    CommProgress how;
 } q = {.lock = PTHREAD_MUTEX_INITIALIZER,
        .work = PTHREAD_COND_INITIALIZER,
        .ended = PTHREAD_COND_INITIALIZER};
@@ -39,7 +42,33 @@ static bool core_is_free(void) {
     return busy <= comm_world.local_cores;
 }
 
-static void *progress(void *unused) {
+static void run_request(int64_t ticket) {
+    const Request *r = &q.queue[ticket % QUEUE_LENGTH];
+    comm_run_now(r->kind, r->axes, r->part, r->n, r->workspace);
+}
+
+/* ---- by polls ---- */
+
+/* On the stack of its own: leaves in the middle of a collective (LINK_LEAVES), when there
+ * is none, and behind the one that is waited for. */
+static void run_polled(void) {
+    for (;;) {
+        while (q.done == q.begun) fiber_leave();
+        run_request(q.done + 1);
+        q.done++;
+        if (q.done == q.wanted) fiber_leave();
+    }
+}
+
+void comm_poll(void) {
+    if (q.how != COMM_POLLS || q.done == q.begun) return;
+    link_when_idle(LINK_LEAVES);
+    fiber_enter();
+}
+
+/* ---- by a thread ---- */
+
+static void *run_beside(void *unused) {
     (void)unused;
     rt_unbind_thread();
     for (int64_t ticket = 1;; ticket++) {
@@ -48,10 +77,9 @@ static void *progress(void *unused) {
         bool over = q.begun < ticket;
         pthread_mutex_unlock(&q.lock);
         if (over) return NULL;
-        Request *r = &q.queue[ticket % QUEUE_LENGTH];
         bool beside = q.wanted < ticket && !core_is_free();
         link_when_idle(beside ? LINK_NAPS : comm_idle());
-        comm_run_now(r->kind, r->axes, r->part, r->n, r->workspace);
+        run_request(ticket);
         pthread_mutex_lock(&q.lock);
         q.done = ticket;
         pthread_cond_signal(&q.ended);
@@ -64,52 +92,62 @@ static void begin_thread(void) {
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     q.stop = false;
-    q.begun = q.done = q.wanted = 0;
-    if (pthread_create(&q.thread, NULL, progress, NULL) != 0) {
+    if (pthread_create(&q.thread, NULL, run_beside, NULL) != 0) {
         fail(EXIT_CONFIG, "no thread can be started for communication: this user has too "
                           "many; write parallel.overlap off");
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    q.running = true;
 }
 
 static void end_thread(void) {
-    comm_drain();
     pthread_mutex_lock(&q.lock);
     q.stop = true;
     pthread_cond_signal(&q.work);
     pthread_mutex_unlock(&q.lock);
     pthread_join(q.thread, NULL);
-    q.running = false;
 }
 
-bool comm_thread_pays(void) {
-    return core_is_free() || comm_world.local_size < comm_world.size;
+/* ---- either ---- */
+
+/* A thread where a core of this host is free for that of each of its ranks; without, only
+ * what goes to other hosts moves without the core. */
+CommProgress comm_progress_that_pays(void) {
+    if (core_is_free()) return COMM_THREAD;
+    return comm_world.local_size < comm_world.size ? COMM_THREAD : COMM_AT_ONCE;
 }
 
-bool comm_progress(bool thread) {
-    bool want = thread && comm_world.size > 1 && link_allows_threads();
-    if (want && !q.running) begin_thread();
-    if (!want && q.running) end_thread();
-    return q.running;
+CommProgress comm_progress(CommProgress how) {
+    if (comm_world.size == 1) how = COMM_AT_ONCE;
+    if (how == COMM_THREAD && !link_allows_threads()) how = COMM_AT_ONCE;
+    if (how == q.how) return how;
+    comm_drain();
+    if (q.how == COMM_THREAD) end_thread();
+    q.begun = q.done = q.wanted = 0;
+    if (how == COMM_THREAD) begin_thread();
+    if (how == COMM_POLLS) fiber_make(run_polled);
+    return q.how = how;
 }
 
 void comm_wait(int64_t ticket) {
     if (!ticket || q.done >= ticket) return;
     q.wanted = ticket;
     link_when_idle(comm_idle()); /* the core is the message's now */
+    if (q.how == COMM_POLLS) {
+        while (q.done < ticket) fiber_enter();
+        return;
+    }
     pthread_mutex_lock(&q.lock);
     while (q.done < ticket) pthread_cond_wait(&q.ended, &q.lock);
     pthread_mutex_unlock(&q.lock);
 }
 
 void comm_drain(void) {
-    if (q.running) comm_wait(q.begun);
+    if (q.how != COMM_AT_ONCE) comm_wait(q.begun);
 }
 
 int64_t comm_begin(CommKind kind, unsigned axes, const CommPart *part, int n,
                    void *workspace) {
-    if (!q.running) {
+    if (q.how == COMM_AT_ONCE) {
         link_when_idle(comm_idle());
         comm_run_now(kind, axes, part, n, workspace);
         return 0;
@@ -121,5 +159,6 @@ int64_t comm_begin(CommKind kind, unsigned axes, const CommPart *part, int n,
     q.begun = ticket;
     pthread_cond_signal(&q.work);
     pthread_mutex_unlock(&q.lock);
+    comm_poll();
     return ticket;
 }

@@ -4,6 +4,7 @@
  * Ends with 1 and a line per difference, or 0 and the number of elements compared. */
 #include "../../runtime/comm.h"
 #include <math.h>
+#include <sched.h>
 #include <stdlib.h>
 
 enum { MAX_PARTS = 8, GUARD = 64 };
@@ -323,16 +324,16 @@ static void statistics(unsigned axes) {
 }
 
 /* More collectives under way than the queue is long, some of another group, with one in
- * between that waits for all; with the thread and without. A sum over the ranks of what
- * rank and number say, so one that ran out of order shows. */
-static void beside_other_work(unsigned axes, bool thread) {
+ * between that waits for all; whoever runs them. A sum over the ranks of what rank and
+ * number say, so one that ran out of order shows. */
+static void beside_other_work(unsigned axes, CommProgress how) {
     enum { N = 150, WAITS = 70 };
     static int32_t data[N];
     static CommPart part[N];
     static int64_t ticket[N];
     static char space[N][1 << 14];
-    bool got = comm_progress(thread);
-    expect(got == (thread && comm_size() > 1), "a thread for messages");
+    CommProgress got = comm_progress(how);
+    expect(got == (comm_size() > 1 ? how : COMM_AT_ONCE), "who runs collectives");
     for (int i = 0; i < N; i++) {
         unsigned group = i % 3 ? axes : 0;
         CommKind kind = COMM_ALL_REDUCE;
@@ -343,6 +344,7 @@ static void beside_other_work(unsigned axes, bool thread) {
         expect(need <= (int64_t)sizeof space[i], "workspace");
         if (i == WAITS) comm_run(kind, group, &part[i], 1, space[i]);
         else ticket[i] = comm_begin(kind, group, &part[i], 1, space[i]);
+        if (i % 5 == 0) comm_poll();
     }
     for (int i = 0; i < N; i++) {
         Members m = members_of(i % 3 ? axes : 0);
@@ -351,7 +353,39 @@ static void beside_other_work(unsigned axes, bool thread) {
         for (int k = 0; k < m.n; k++) want += m.rank[k] + 1000 * i;
         expect(data[i] == want, "a sum beside other work");
     }
-    expect(!comm_progress(false), "the thread ends");
+    expect(comm_progress(COMM_AT_ONCE) == COMM_AT_ONCE, "nobody else runs collectives");
+}
+
+/* A large one and a small one arrive without anybody waiting, when all ranks poll. */
+static void polled_only(unsigned axes) {
+    enum { N = 300000 };
+    static float from[N];
+    float *to = malloc(N * sizeof *to);
+    int32_t one = 1;
+    Members m = members_of(axes);
+    CommPart large = {from, to, .before = 1, .each = 1, .after = N, .dtype = DT_F32};
+    CommPart small = {&one, &one, .before = 1, .each = 1, .after = 1, .dtype = DT_I32};
+    void *space[2];
+    for (int i = 0; i < 2; i++) {
+        const CommPart *p = i ? &small : &large;
+        space[i] = malloc((size_t)comm_workspace_bytes(COMM_ALL_REDUCE, m.n, p, 1) + 1);
+    }
+    for (int i = 0; i < N; i++) from[i] = (float)(i % 1000);
+    comm_progress(COMM_POLLS);
+    comm_begin(COMM_ALL_REDUCE, axes, &large, 1, space[0]);
+    int64_t last = comm_begin(COMM_ALL_REDUCE, axes, &small, 1, space[1]);
+    double start = clock_seconds();
+    while (one != m.n && clock_seconds() - start < 60) {
+        comm_poll();
+        sched_yield();
+    }
+    expect(one == m.n, "polls alone bring a collective to its end");
+    for (int i = 0; i < N; i++)
+        if (to[i] != (float)(i % 1000 * m.n)) differences++;
+    comm_wait(last);
+    comm_progress(COMM_AT_ONCE);
+    for (int i = 0; i < 2; i++) free(space[i]);
+    free(to);
 }
 
 /* ---- control ---- */
@@ -425,8 +459,10 @@ int main(int argc, char **argv) {
         order_of_small_sums(axes);
         wide_elements(axes);
         statistics(axes);
-        beside_other_work(axes, false);
-        beside_other_work(axes, true);
+        for (CommProgress how = COMM_AT_ONCE; how <= COMM_THREAD; how++) {
+            beside_other_work(axes, how);
+        }
+        polled_only(axes);
     }
     int64_t bad = comm_max_i64(differences);
     if (comm_rank() == 0) printf("%lld compared\n", (long long)compared);

@@ -46,23 +46,32 @@ static void killed(void) {
 }
 
 /* Ranks that disagree about the size of a collective. */
-static void other_sizes(int64_t most) {
+static void other_sizes(int64_t most, CommProgress how) {
     int64_t n = comm_rank() == 1 ? most / 2 : most;
     float *data = calloc((size_t)most, sizeof *data);
     CommPart p = {data, data, .before = 1, .each = 1, .after = n, .dtype = DT_F32};
     int size = comm_size();
     comm_mesh(1, &size);
     void *space = malloc((size_t)comm_workspace_bytes(COMM_ALL_REDUCE, size, &p, 1));
-    comm_run(COMM_ALL_REDUCE, 1, &p, 1, space);
-    wait_forever();
+    comm_progress(how);
+    comm_begin(COMM_ALL_REDUCE, 1, &p, 1, space);
+    for (;;) comm_poll();
 }
 
 static void other_small_sizes(void) {
-    other_sizes(100);
+    other_sizes(100, COMM_AT_ONCE);
 }
 
 static void other_large_sizes(void) {
-    other_sizes(1 << 20);
+    other_sizes(1 << 20, COMM_AT_ONCE);
+}
+
+static void polled_sizes(void) {
+    other_sizes(1 << 20, COMM_POLLS);
+}
+
+static void sizes_of_thread(void) {
+    other_sizes(1 << 20, COMM_THREAD);
 }
 
 static void wrong_message(void) {
@@ -80,7 +89,8 @@ static const struct {
     {"catch", caught_failure},    {"die", our_failure},
     {"abort", abort_all},         {"killed", killed},
     {"small", other_small_sizes}, {"large", other_large_sizes},
-    {"message", wrong_message},
+    {"message", wrong_message},   {"polled", polled_sizes},
+    {"thread", sizes_of_thread},
 };
 
 int main(int argc, char **argv) {

@@ -153,3 +153,23 @@ TEST_LIMIT(three_five_and_seven_replicas, 180) {
     ranks_run(7, config, many, "--batch_size 15 " ZERO_LEVEL(2));
     expect_as_one(one, many, 105);
 }
+
+/* ---- messages beside the work ---- */
+
+/* The losses of 20 steps on two ranks; whoever runs the collectives, the same bits. */
+TEST_LIMIT(whoever_runs_collectives, 180) {
+    static const char *const ways[] = {"off", "polls", "thread"};
+    const char *config = ranks_golden_config("gpt2_tiny");
+    const MetricsRow *first = NULL;
+    for (int k = 0; k < ARRAY_LEN(ways); k++) {
+        const char *run = in_temp(ways[k]);
+        int n;
+        ranks_run(2, config, run,
+                  arena_printf(mem(), "--parallel.overlap %s " ZERO_LEVEL(3), ways[k]));
+        ranks_expect_curve("gpt2_tiny", run, ways[k]);
+        const MetricsRow *row = ranks_metrics(run, &n);
+        EXPECT(n == 20);
+        if (!first) first = row;
+        for (int i = 0; i < n; i++) EXPECT(row[i].loss == first[i].loss);
+    }
+}
