@@ -111,7 +111,7 @@ Side sides_meet(const Meeting *at, char letter, const Side *a, const Side *b) {
     refuse(at,
            arena_printf(m->mem,
                         "%s meets two placements of %s, over %s and over %s: %s and %s. "
-                        "%s; write the same axes there in both, or - in one of them",
+                        "%s; write the same axes there in both, or leave it whole in one",
                         at->what, which, mesh_axes_text(m->mem, &m->mesh, of_a),
                         mesh_axes_text(m->mem, &m->mesh, of_b), claim_text(at, a->by),
                         claim_text(at, b->by), stake_text(m, a, &a_to, b, &b_to)));
@@ -127,7 +127,7 @@ _Noreturn void refuse_axis(const Meeting *at, int axis, const Side *a, int a_the
     refuse(at,
            arena_printf(m->mem,
                         "%s meets two placements over %s: %s and %s. %s; split the same "
-                        "dimension in both, or write - in one of them",
+                        "dimension in both, or leave one of them whole",
                         at->what, m->mesh.axis[axis].name, claim_text(at, a->by),
                         claim_text(at, b->by), stake_text(m, a, &a_to, b, &b_to)));
 }

@@ -51,8 +51,8 @@ bool type_same_placement(const Type *a, const Type *b);
 bool type_is_split(const Type *t); /* any dimension over any axis */
 /* The dimension that id is split along with, or id itself. */
 int over_leader(const Dims *d, int id);
-/* Does one of two orders of axes on a dimension begin with the other? Then parts of the one
- * are made of whole parts of the other. */
+/* Does one of two orders of axes on a dimension begin with the other? Then parts of the
+ * one are made of whole parts of the other. */
 bool axes_agree(Axes a, Axes b);
 /* The dimension of a term that stands for id, or for one tied to it; -1: it has none. */
 int over_dim(const Over *o, int term, int id);
@@ -66,7 +66,7 @@ void drop_single_axes(Module *m);
  * nothing: a constant, or a map of constants and scalars. zero: a pending sum too. */
 bool value_is_free(const Value *v, bool *zero);
 
-/* Fails with EXIT_CONFIG: "@function: ...", with the line of the text the op came from. */
+/* Fails with EXIT_CONFIG: "@function: ...", at the line of the text the op came from. */
 _Noreturn void fail_op(const Op *op, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 

@@ -89,7 +89,7 @@ TEST(an_entry_against_the_strategy_is_a_conflict_where_they_meet) {
         "parallel.shard, entry 1 'h.mlp.c_fc.weight=-,dp') and %h.mlp.c_fc.bias is "
         "f32[4,1024:tp] (parallel_config.model_parallel). Bringing %h.mlp.c_fc.bias "
         "from f32[1024:tp] to f32[1024:dp] would move 2048 bytes a rank and run; "
-        "write the same axes there in both, or - in one of them");
+        "write the same axes there in both, or leave it whole in one");
     arena_free(mem);
 }
 
