@@ -81,6 +81,8 @@ bool zero_gathers_ahead(const PassOptions *o);
 void func_remove_dead(Func *f);
 void module_remove_unused(Module *m); /* functions nobody calls, other than entries */
 bool func_is_entry(const Func *f);
+Op *only_call(const Module *m, const Func *f); /* NULL: there are several, or none */
+bool attrs_equal(const Attr *a, const Attr *b);
 
 /* memplan.c: the memory of a planned program: arguments and results of its entry, and the
  * frame. Offsets in bytes from the start of one arena. */

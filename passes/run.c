@@ -12,7 +12,7 @@ static double seconds[ARRAY_LEN(passtab)];
 
 const char train_passes[] =
     "simplify,seed,zero,autodiff,simplify,train,simplify,shard,reshard,collect,simplify,"
-    "localize,simplify,sink,simplify,bucket,expand,simplify,epilogue,fuse,overlap,memplan";
+    "localize,simplify,keep,sink,simplify,bucket,expand,simplify,epilogue,fuse,overlap,memplan";
 const char forward_passes[] =
     "simplify,seed,zero,shard,reshard,collect,simplify,localize,simplify,bucket,expand,"
     "simplify,epilogue,fuse,overlap,memplan";

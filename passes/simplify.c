@@ -53,9 +53,21 @@ void module_remove_unused(Module *m) {
     arena_free(mem);
 }
 
+Op *only_call(const Module *m, const Func *f) {
+    Op *found = NULL;
+    for (Func *g = m->first; g; g = g->next) {
+        for (Op *op = g->first; op; op = op->next) {
+            if (!op_attr(op, "fn") || op_func(op) != f) continue;
+            if (found) return NULL;
+            found = op;
+        }
+    }
+    return found;
+}
+
 /* ---- common subexpressions ---- */
 
-static bool attrs_equal(const Attr *a, const Attr *b) {
+bool attrs_equal(const Attr *a, const Attr *b) {
     for (; a && b; a = a->next, b = b->next) {
         if (strcmp(a->key, b->key) || a->kind != b->kind || a->i != b->i) return false;
         if (memcmp(&a->f, &b->f, sizeof a->f)) return false; /* -0 is not 0 */

@@ -77,16 +77,10 @@ static Op *op_inside(Builder *b, const Op *op, Value **in, bool sliced) {
     return copy;
 }
 
-/* The callee, of which this is the only call. */
+/* The callee, of which this is the only call from now on. */
 static Func *own_callee(Sink *s, Op *call) {
     Func *f = op_func(call);
-    int calls = 0;
-    for (const Func *g = s->m->first; g; g = g->next) {
-        for (const Op *op = g->first; op; op = op->next) {
-            calls += op_attr(op, "fn") && op_func(op) == f;
-        }
-    }
-    if (calls == 1) return f;
+    if (only_call(s->m, f) == call) return f;
     Func *copy = func_clone(f, f->name, f->role);
     op_set_func(call, copy);
     return copy;

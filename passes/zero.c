@@ -15,19 +15,6 @@ static bool is_param(const Func *f, int i) {
     return !strcmp(arg_str(f, i, "role", ""), "param");
 }
 
-/* The one call of `f`, or NULL when there are several. */
-static Op *only_call(const Module *m, const Func *f) {
-    Op *found = NULL;
-    for (Func *g = m->first; g; g = g->next) {
-        for (Op *op = g->first; op; op = op->next) {
-            if (!op_attr(op, "fn") || op_func(op) != f) continue;
-            if (found) return NULL;
-            found = op;
-        }
-    }
-    return found;
-}
-
 /* Is the parameter a stack of slices, one a run of a loop, and nothing else? Then *call
  * and *operand say which. */
 static bool is_stack(const Module *m, const Func *f, const Value *v, Op **call,

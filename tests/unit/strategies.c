@@ -9,7 +9,7 @@
 #include <malloc.h>
 
 static const char to_local[] = "simplify,seed,zero,autodiff,simplify,train,simplify,shard,"
-                               "reshard,collect,simplify,localize,simplify,sink,simplify";
+                               "reshard,collect,simplify,localize,simplify,keep,sink,simplify";
 
 typedef struct Combination {
     const char *name; /* golden case */
