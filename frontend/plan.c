@@ -342,6 +342,7 @@ void plan_check_memory(const Plan *p) {
          "    hint: more ranks that share weights or tokens (parallel_config), "
          "optimizer_shard, "
          "a smaller batch or sequence, more micro-batches "
-         "(parallel_config.micro_batch_num), or a larger context.max_device_memory",
+         "(parallel_config.micro_batch_num), parallel.overlap_param_gather False, or a "
+         "larger context.max_device_memory",
          (double)p->memory.total_bytes / 1e6, (double)limit / 1e6);
 }

@@ -93,6 +93,7 @@ Strategy strategy_of_config(Config *cfg) {
                   .vocab_parallel = !cfg->parallel_config_vocab_emb_dp,
                   .zero_axes = "",
                   .overlap = cfg->parallel_overlap,
+                  .gathers_at_end = !cfg->parallel_overlap_param_gather,
                   .user = cfg->parallel_shard,
                   .user_place = config_where(cfg, "parallel.shard")};
     if (s.data > (1 << 20) / s.context / s.tensor)
@@ -329,6 +330,7 @@ void strategy_apply(const Strategy *s, const ModelSpec *spec, Module *m, PassOpt
     o->zero_threshold_bytes = s->zero_threshold_bytes;
     o->bucket_bytes = strategy_bucket_bytes(s, spec);
     o->overlap = s->overlap != OVERLAP_OFF;
+    o->gathers_at_end = s->gathers_at_end;
 }
 
 /* Adam's weight decay would go through its moments, which no pass does: train refuses it.

@@ -20,6 +20,7 @@ typedef struct Strategy {
     int64_t gradient_groups; /* gradients are reduced in so many; 0: bucket_bytes counts */
     const char *zero_axes; /* "dp.cp" */
     Overlap overlap;
+    bool gathers_at_end; /* with overlap too */
     TextList user;         /* parallel.shard: "PATTERN=PLACEMENT" */
     Place user_place;      /* of it, for messages */
 } Strategy;

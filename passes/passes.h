@@ -29,6 +29,9 @@ typedef struct PassOptions {
     /* bucket, overlap: collectives beside other work: 0 never, 1 where it pays, 2 wherever
      * there is any work (for tests) */
     int overlap;
+    /* with overlap: levels 1 and 2 gather parameters behind the update all the same, which
+     * takes less memory than beside the next forward */
+    bool gathers_at_end;
     /* train */
     int64_t micro_batches; /* runs of the model a step; 0 = 1 */
     const char *optimizer; /* "adamw" or "sgd"; NULL = adamw */

@@ -146,5 +146,5 @@ Type zero_type(const Module *m, const PassOptions *o, const Type *flat) {
 }
 
 bool zero_gathers_ahead(const PassOptions *o) {
-    return o->overlap && (o->zero_level == 1 || o->zero_level == 2);
+    return o->overlap && !o->gathers_at_end && (o->zero_level == 1 || o->zero_level == 2);
 }

@@ -235,6 +235,21 @@ TEST(overlap_moves_the_bytes_of_zero1) {
     }
 }
 
+/* It costs a rank its part of the parameters besides. */
+TEST(gathering_after_the_update_takes_less_memory) {
+    Arena *mem = arena_new();
+    static const char keys[] = "dp 2 zero level2 threshold 0 micro 2 "
+                               "parallel.overlap_param_gather ";
+    Plan ahead = plan_of(mem, plan_llama, arena_printf(mem, "%sTrue", keys));
+    Plan after = plan_of(mem, plan_llama, arena_printf(mem, "%sFalse", keys));
+    int64_t part = F32 * (int64_t)LLAMA / 2;
+    EXPECT(plan_find(&after, PLAN_STEP, "all_gather", "dp").bytes == part);
+    EXPECT(in_a_step(&ahead, "all_gather", "dp").bytes == part);
+    EXPECT(after.rank_parameters == LLAMA && ahead.rank_parameters * 2 == LLAMA);
+    int64_t more = ahead.memory.total_bytes - after.memory.total_bytes;
+    EXPECT_NEAR((double)more, (double)part, 0.03);
+}
+
 TEST(zero3_gathers_a_layer_each_way_and_reduces_it_once) {
     Arena *mem = arena_new();
     Plan p = plan_of(mem, plan_llama, "dp 4 zero level3 threshold 0");
