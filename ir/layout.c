@@ -67,12 +67,18 @@ int64_t layout_local_count(const Layout *l) {
     return n;
 }
 
-bool layout_owns(const Layout *l, int rank) {
-    Axes cut = l->flat;
+static Axes copying(const Layout *l) {
+    Axes all = (Axes)(((uint64_t)1 << l->mesh->naxes) - 1), cut = l->flat;
     for (int d = 0; d < l->whole.rank; d++) cut |= l->whole.split[d];
-    for (int a = 0; a < l->mesh->naxes; a++)
-        if (!(cut >> a & 1) && mesh_coord(l->mesh, rank, a) != 0) return false;
-    return true;
+    return all & ~cut;
+}
+
+int layout_copies(const Layout *l) {
+    return mesh_group_size(l->mesh, copying(l));
+}
+
+int layout_copy(const Layout *l, int rank) {
+    return mesh_group_coord(l->mesh, rank, copying(l));
 }
 
 LayoutWalk layout_walk(const Layout *l, int rank) {

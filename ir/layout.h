@@ -26,8 +26,10 @@ const char *layout_make(Arena *mem, const Mesh *mesh, const Type *whole, const c
                         int64_t lead, Layout *l);
 /* Elements this rank's argument has, with padding. */
 int64_t layout_local_count(const Layout *l);
-/* Does `rank` hold the copy that counts: coordinate 0 on every axis that cuts nothing? */
-bool layout_owns(const Layout *l, int rank);
+/* Ranks along axes that cut nothing hold the same elements: how many of them, and which
+ * of these copies, from 0 on, is that of `rank`. */
+int layout_copies(const Layout *l);
+int layout_copy(const Layout *l, int rank);
 
 /* The runs of consecutive elements that rank holds: elements [local, local + count) of
  * its argument are elements [global, global + count) of the whole tensor. Padding is in

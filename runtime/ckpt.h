@@ -35,9 +35,11 @@ typedef struct CkptTensor {
  * value with a sentence in `why`: nothing of the attempt is left and the older ones are
  * untouched, so the caller may go on and try again. A failure after the rename (latest,
  * deleting) is reported the same way, the new checkpoint is then good nevertheless.
- * Of several ranks each writes what it holds; what several hold, the first of them. Ranks
- * that do not see rank 0's folder (hosts that share no disk) send theirs to rank 0, in
- * small pieces; then `why` has a line on that although 0 is returned, else it is empty.
+ * Of several ranks each writes what it holds; of what several hold each tensor is written
+ * by one, so that all write about as much. Ranks that do not see rank 0's folder (hosts
+ * that share no disk) send theirs to rank 0, in small pieces, and then it is always the
+ * first holder that writes or sends; `why` has a line on that although 0 is returned, else
+ * it is empty.
  * Under a file size limit the process must ignore SIGXFSZ to get EFBIG here. */
 int ckpt_save(const char *dir, int64_t step, const CkptTensor *t, int n,
               const char *state_json, int keep, char *why, size_t why_size);

@@ -84,7 +84,7 @@ static void parse_files(Arena *mem, const Json *list, Manifest *m) {
     }
     if (m->version == CKPT_WHOLE && m->nfiles != CKPT_FILES)
         json_fail(list, NULL, "%d files, not %d", m->nfiles, CKPT_FILES);
-    if (m->version == CKPT_PARTS && (!m->nfiles || m->file[0].rank >= 0))
+    if (m->version != CKPT_WHOLE && (!m->nfiles || m->file[0].rank >= 0))
         json_fail(list, NULL, "no " CKPT_LAYOUT);
 }
 

@@ -48,7 +48,7 @@ static bool needs_file(const Load *l, const CkptFile *f) {
     for (int i = 0; i < l->table.n; i++) {
         const CkptRow *row = &l->table.row[i];
         if (row->kind != f->kind || !l->target[i]) continue;
-        if (!ckpt_owns(&row->layout, f->rank)) continue;
+        if (!ckpt_writes(row, f->rank)) continue;
         Overlap o = overlap_row(l, i, f->rank, l->crew.rank);
         if (overlap_next(&o)) return true;
     }
@@ -71,7 +71,7 @@ static void clear_padding(const Load *l) {
 static const SafeTensor *part_of_row(const CkptRow *row, int rank,
                                      const Safetensors *st) {
     const SafeTensor *t = safetensors_find(st, row->name);
-    if (!t || t->dtype != row->dtype || !ckpt_owns(&row->layout, rank)) return NULL;
+    if (!t || t->dtype != row->dtype || !ckpt_writes(row, rank)) return NULL;
     uint64_t bytes = (uint64_t)layout_local_count(&row->layout) * row_element(row);
     return t->bytes == bytes ? t : NULL;
 }
@@ -185,7 +185,7 @@ static const char *serve_file(Load *l, const CkptFile *f, int rank, Pipe *to) {
     if (!wrong) wrong = stream_header(&s, &st);
     for (int i = 0; i < l->table.n; i++) {
         const CkptRow *row = &l->table.row[i];
-        if (row->kind != f->kind || !ckpt_owns(&row->layout, f->rank)) continue;
+        if (row->kind != f->kind || !ckpt_writes(row, f->rank)) continue;
         const char *here = serve_row(l, i, rank, &s, wrong ? NULL : st, to, chunk);
         if (!wrong) wrong = here;
     }
@@ -195,7 +195,7 @@ static const char *serve_file(Load *l, const CkptFile *f, int rank, Pipe *to) {
 static void take_file(Load *l, const CkptFile *f, Pipe *from) {
     for (int i = 0; i < l->table.n; i++) {
         const CkptRow *row = &l->table.row[i];
-        if (row->kind != f->kind || !ckpt_owns(&row->layout, f->rank)) continue;
+        if (row->kind != f->kind || !ckpt_writes(row, f->rank)) continue;
         Overlap o = overlap_row(l, i, f->rank, l->crew.rank);
         while (overlap_next(&o)) {
             uint64_t each = row_element(row);

@@ -21,7 +21,8 @@ typedef struct Save {
     int dir_fd, tmp_fd;
     Crew crew;
     const CkptTensor *const *t; /* [1], or [ranks] when one process plays all */
-    int n;
+    int n, played;
+    const int *copy; /* of each tensor, that is written; NULL: the first */
     Text table;
     Manifest manifest;
     Shard *shard; /* [nshards]; those of far ranks come last */
@@ -64,7 +65,8 @@ static int check_state(Save *s, const char *state_json) {
 
 static int plan_shard(Save *s, int rank, const CkptTensor *t) {
     Shard *shard = &s->shard[s->nshards++];
-    const ShardFile *bad = shard_plan(s->mem, shard, s->manifest.version, rank, t, s->n);
+    const ShardFile *bad = shard_plan(s->mem, shard, s->manifest.version, rank, t, s->n,
+                                      s->copy);
     if (!bad) return 0;
     snprintf(s->why, s->why_size, "%s: two tensors of one name, or a bad shape",
              bad->as.name);
@@ -72,12 +74,21 @@ static int plan_shard(Save *s, int rank, const CkptTensor *t) {
 }
 
 /* This rank's own files, or those of all ranks that this process plays. */
-static int plan(Save *s, int played) {
+static int plan_own(Save *s) {
+    int error = 0;
+    s->nshards = 0;
+    for (int r = 0; r < s->played && !error; r++)
+        error = plan_shard(s, s->played > 1 ? r : s->crew.rank, s->t[r]);
+    return error;
+}
+
+/* As if the first of copies were written: tells all that is wrong with the tensors. */
+static int plan(Save *s) {
     const CkptTensor *t = s->t[0];
     const Mesh *mesh = ckpt_mesh(t, s->n);
     check(!mesh || mesh_ranks(mesh) == s->crew.ranks);
     s->manifest.version = ckpt_all_whole(t, s->n) ? CKPT_WHOLE : CKPT_PARTS;
-    s->table = table_text(s->mem, t, s->n);
+    s->table = table_text(s->mem, t, s->n, NULL);
     s->shard = NEW_ARRAY(s->mem, Shard, (size_t)s->crew.ranks);
     s->file = NEW_ARRAY(s->mem, CkptFile, (size_t)s->crew.ranks * CKPT_FILES);
     char mine[33];
@@ -86,10 +97,7 @@ static int plan(Save *s, int played) {
         snprintf(s->why, s->why_size, "it has other tensors to save than rank 0");
         return EINVAL;
     }
-    int error = 0;
-    for (int r = 0; r < played && !error; r++)
-        error = plan_shard(s, played > 1 ? r : s->crew.rank, s->t[r]);
-    return error;
+    return plan_own(s);
 }
 
 /* The folder. */
@@ -138,17 +146,29 @@ static bool see_folder(Save *s) {
     return true;
 }
 
+/* Where all see one folder, those that hold the same share the writing. */
+static int share_copies(Save *s) {
+    bool shared = false;
+    s->copy = ckpt_share(s->mem, s->t[0], s->n);
+    for (int i = 0; i < s->n; i++) shared |= s->copy[i] > 0;
+    if (!shared) return 0;
+    s->manifest.version = CKPT_SHARED;
+    s->table = table_text(s->mem, s->t[0], s->n, s->copy);
+    return plan_own(s);
+}
+
 /* Which ranks write into rank 0's folder themselves? The others' files rank 0 writes. */
 static int share_out(Save *s) {
-    if (s->crew.alone) return 0;
+    if (s->crew.alone) return share_copies(s);
     const char *token = crew_share(&s->crew, s->mem, s->token);
     snprintf(s->token, sizeof s->token, "%s", token);
     crew_ask_far(&s->crew, s->mem, is_root(s) || see_folder(s));
-    if (!is_root(s)) return 0;
+    int error = s->crew.nfar ? 0 : share_copies(s);
+    if (error || !is_root(s)) return error;
     if (unlinkat(s->tmp_fd, s->token, 0) != 0)
         return give_up(s, errno, "delete", s->token);
     for (int r = 1; r < s->crew.ranks; r++) {
-        int error = s->crew.far[r] ? plan_shard(s, r, s->t[0]) : 0;
+        error = s->crew.far[r] ? plan_shard(s, r, s->t[0]) : 0;
         if (error) return error;
     }
     return 0;
@@ -218,7 +238,7 @@ static int write_manifest(Save *s) {
     Manifest *m = &s->manifest;
     int most = s->crew.ranks * CKPT_FILES, error;
     m->file = NEW_ARRAY(s->mem, CkptFile, (size_t)most + 1);
-    if (m->version == CKPT_PARTS) {
+    if (m->version != CKPT_WHOLE) {
         CkptFile *f = &m->file[m->nfiles++];
         *f = ckpt_file(m->version, CKPT_MODEL, -1);
         error = shard_write_text(s->tmp_fd, f->name, &s->table, f);
@@ -324,8 +344,8 @@ static void remove_tmp(Save *s) {
     if (mine) ckpt_remove(s->dir_fd, s->tmp);
 }
 
-static int save(Save *s, const char *state_json, int keep, int played) {
-    int error = plan(s, played);
+static int save(Save *s, const char *state_json, int keep) {
+    int error = plan(s);
     if (!error) error = check_state(s, state_json);
     error = agree(s, error);
     if (error) return error;
@@ -350,13 +370,13 @@ static void say_far(const Save *s) {
                  s->dir);
 }
 
-static int save_as(Save s, const char *state_json, int keep, int played) {
+static int save_as(Save s, const char *state_json, int keep) {
     s.mem = arena_new();
     s.dir_fd = s.tmp_fd = -1;
     s.why[0] = 0;
     ckpt_name(s.manifest.step, s.name);
     snprintf(s.tmp, sizeof s.tmp, "%s.tmp", s.name);
-    int error = save(&s, state_json, keep, played);
+    int error = save(&s, state_json, keep);
     if (!error) say_far(&s);
     arena_free(s.mem);
     return error;
@@ -366,14 +386,16 @@ int ckpt_save(const char *dir, int64_t step, const CkptTensor *t, int n,
               const char *state_json, int keep, char *why, size_t why_size) {
     check(step >= 0 && n >= 0 && keep >= 0 && why_size > 0);
     Save s = {.dir = dir, .crew = crew_of_comm(), .t = &t, .n = n,
-              .manifest = {.step = step}, .why = why, .why_size = why_size};
-    return save_as(s, state_json, keep, 1);
+              .played = 1, .manifest = {.step = step}, .why = why,
+              .why_size = why_size};
+    return save_as(s, state_json, keep);
 }
 
 int ckpt_save_ranks(const char *dir, int64_t step, int ranks, const CkptTensor *const *t,
                     int n, const char *state_json, char *why, size_t why_size) {
     check(step >= 0 && n >= 0 && ranks > 0 && why_size > 0);
     Save s = {.dir = dir, .crew = crew_alone(0, ranks), .t = t, .n = n,
-              .manifest = {.step = step}, .why = why, .why_size = why_size};
-    return save_as(s, state_json, 0, ranks);
+              .played = ranks, .manifest = {.step = step}, .why = why,
+              .why_size = why_size};
+    return save_as(s, state_json, 0);
 }

@@ -23,7 +23,7 @@ static SafeTensor entry_of(const CkptTensor *t, const Layout *l, bool whole) {
 }
 
 const ShardFile *shard_plan(Arena *mem, Shard *s, int64_t version, int rank,
-                            const CkptTensor *t, int n) {
+                            const CkptTensor *t, int n, const int *copy) {
     const Mesh *mesh = ckpt_mesh(t, n);
     *s = (Shard){.rank = rank};
     for (int k = 0; k < CKPT_FILES; k++)
@@ -33,7 +33,8 @@ const ShardFile *shard_plan(Arena *mem, Shard *s, int64_t version, int rank,
         Layout l = ckpt_layout(&t[i], mesh);
         ShardFile *f = &s->file[t[i].file];
         bool whole = version == CKPT_WHOLE;
-        if (ckpt_owns(&l, rank)) f->t[f->n++] = entry_of(&t[i], &l, whole);
+        CkptRow row = {.layout = l, .copy = copy ? copy[i] : 0};
+        if (ckpt_writes(&row, rank)) f->t[f->n++] = entry_of(&t[i], &l, whole);
     }
     for (int k = 0; k < CKPT_FILES; k++) {
         ShardFile *f = &s->file[k];

@@ -20,12 +20,13 @@ typedef struct Shard {
     ShardFile file[CKPT_FILES];
 } Shard;
 
-/* What `rank` writes of t[n]: what it owns. Of version CKPT_WHOLE rank 0 writes both
- * files and the others none; else there is a file when there is something in it. t[].data
+/* What `rank` writes of t[n]: its parts of those of which it holds copy number copy[i]
+ * (copy NULL: 0 of all). Of version CKPT_WHOLE rank 0 writes both files and the others
+ * none; else there is a file when there is something in it. t[].data
  * are those of the rank when this process writes or sends them, else not looked at.
  * Returns NULL, or the file that has two tensors of one name or a bad shape. */
 const ShardFile *shard_plan(Arena *mem, Shard *s, int64_t version, int rank,
-                            const CkptTensor *t, int n);
+                            const CkptTensor *t, int n, const int *copy);
 /* Creates a file and reserves its room. */
 int shard_create(const ShardFile *f, int folder_fd);
 /* Fills and syncs it, with data from the tensors or, when not NULL, from the pipe (which

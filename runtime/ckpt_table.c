@@ -50,8 +50,9 @@ bool ckpt_all_whole(const CkptTensor *t, int n) {
     return true;
 }
 
-bool ckpt_owns(const Layout *l, int rank) {
-    return rank < mesh_ranks(l->mesh) && layout_owns(l, rank);
+bool ckpt_writes(const CkptRow *row, int rank) {
+    const Layout *l = &row->layout;
+    return rank < mesh_ranks(l->mesh) && layout_copy(l, rank) == row->copy;
 }
 
 int ckpt_part_shape(const Layout *l, int64_t dim[SAFETENSORS_MAX_RANK]) {
@@ -60,6 +61,58 @@ int ckpt_part_shape(const Layout *l, int64_t dim[SAFETENSORS_MAX_RANK]) {
         dim[d] = l->whole.dim[d] / mesh_group_size(l->mesh, l->whole.split[d]);
     if (l->flattened) dim[n++] = l->padded / mesh_group_size(l->mesh, l->flat);
     return n;
+}
+
+/* ---- who writes ---- */
+
+typedef struct Piece {
+    int tensor;
+    Layout layout;
+    uint64_t bytes; /* of a rank's part */
+} Piece;
+
+/* The large ones first: the small ones even out what those leave. */
+static int compare_pieces(const void *a, const void *b) {
+    const Piece *x = a, *y = b;
+    if (x->bytes != y->bytes) return x->bytes < y->bytes ? 1 : -1;
+    return x->tensor - y->tensor;
+}
+
+/* The copy whose busiest writer has least to do; of equals the first. */
+static int best_copy(const Layout *l, const uint64_t *load, int ranks,
+                     uint64_t *busiest) {
+    int copies = layout_copies(l), best = 0;
+    memset(busiest, 0, (size_t)copies * sizeof *busiest);
+    for (int r = 0; r < ranks; r++) {
+        uint64_t *b = &busiest[layout_copy(l, r)];
+        *b = MAX(*b, load[r]);
+    }
+    for (int c = 1; c < copies; c++)
+        if (busiest[c] < busiest[best]) best = c;
+    return best;
+}
+
+int *ckpt_share(Arena *mem, const CkptTensor *t, int n) {
+    const Mesh *mesh = ckpt_mesh(t, n);
+    int ranks = mesh ? mesh_ranks(mesh) : 1;
+    int *copy = NEW_ARRAY(mem, int, (size_t)n);
+    Piece *piece = NEW_ARRAY(mem, Piece, (size_t)n);
+    uint64_t *load = NEW_ARRAY(mem, uint64_t, (size_t)ranks);
+    uint64_t *busiest = NEW_ARRAY(mem, uint64_t, (size_t)ranks);
+    for (int i = 0; i < n; i++) {
+        piece[i] = (Piece){.tensor = i, .layout = ckpt_layout(&t[i], mesh)};
+        uint64_t count = (uint64_t)layout_local_count(&piece[i].layout);
+        piece[i].bytes = count * dtype_bytes[t[i].dtype];
+    }
+    if (n > 1) qsort(piece, (size_t)n, sizeof *piece, compare_pieces);
+    for (int i = 0; i < n; i++) {
+        const Layout *l = &piece[i].layout;
+        int best = best_copy(l, load, ranks, busiest);
+        copy[piece[i].tensor] = best;
+        for (int r = 0; r < ranks; r++)
+            if (layout_copy(l, r) == best) load[r] += piece[i].bytes;
+    }
+    return copy;
 }
 
 /* ---- writing ---- */
@@ -96,12 +149,13 @@ static void add_mesh(Text *t, const Mesh *m) {
     text_add(t, "],\n\"tensors\": [");
 }
 
-Text table_text(Arena *mem, const CkptTensor *t, int n) {
+Text table_text(Arena *mem, const CkptTensor *t, int n, const int *copy) {
     Text text = text_new(mem);
     add_mesh(&text, ckpt_mesh(t, n));
     for (int i = 0; i < n; i++) {
         add_row(&text, t[i].name, t[i].file, dtype_name[t[i].dtype], t[i].rank, t[i].dim);
         if (t[i].layout) add_layout(&text, t[i].layout);
+        if (copy && copy[i]) text_add(&text, ", \"copy\": %d", copy[i]);
         text_add(&text, "}");
     }
     text_add(&text, "\n]\n}\n");
@@ -171,6 +225,7 @@ static void parse_row(Arena *mem, const Json *j, const Mesh *mesh, CkptRow *r) {
         r->rank++;
     }
     parse_layout(mem, j, mesh, r);
+    r->copy = (int)json_get_i64(j, "copy", 0, layout_copies(&r->layout) - 1, 0);
 }
 
 static int compare_rows(const void *a, const void *b) {

@@ -13,6 +13,7 @@ typedef struct CkptRow {
     int rank;
     int64_t dim[SAFETENSORS_MAX_RANK];
     Layout layout; /* how the ranks that saved it held it */
+    int copy;      /* that was written, of those that ranks held */
 } CkptRow;
 
 typedef struct CkptTable {
@@ -27,14 +28,18 @@ bool ckpt_all_whole(const CkptTensor *t, int n);
  * it contradicts the tensor's shape. */
 Layout ckpt_layout(const CkptTensor *t, const Mesh *mesh);
 const Mesh *ckpt_mesh(const CkptTensor *t, int n); /* that of the layouts, or NULL */
-/* Does the copy of `rank` count? A mesh of no axes has rank 0 only. */
-bool ckpt_owns(const Layout *l, int rank);
+/* Did `rank` write a part of it? A mesh of no axes has rank 0 only. */
+bool ckpt_writes(const CkptRow *row, int rank);
+/* Which copy of each tensor is to be written, so that the bytes that ranks write are as
+ * even as whole tensors allow. The same on all ranks. */
+int *ckpt_share(Arena *mem, const CkptTensor *t, int n);
 /* Shape of a rank's part, in elements. */
 int ckpt_part_shape(const Layout *l, int64_t dim[SAFETENSORS_MAX_RANK]);
 
-/* The text of layout.json. Of tensors in memory, or of the files of a checkpoint that has
+/* The text of layout.json. Of tensors in memory (copy[n] of which are written; NULL: the
+ * first), or of the files of a checkpoint that has
  * only whole tensors (st[kind], NULL: not read). */
-Text table_text(Arena *mem, const CkptTensor *t, int n);
+Text table_text(Arena *mem, const CkptTensor *t, int n, const int *copy);
 Text table_text_of_files(Arena *mem, const Safetensors *const st[CKPT_FILES]);
 /* NULL, or what is wrong. */
 const char *table_parse(Arena *mem, const char *text, CkptTable *table);

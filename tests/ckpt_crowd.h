@@ -62,6 +62,10 @@ static const Strategy strategies[] = {
      {{"f32[12:tp.cp,6]", NULL, 0}, {"f32[3:cp,4:dp,12:tp]", NULL, 0}, {NULL, NULL, 0},
       {"f32[10,6:cp]", "dp.tp", 0}, {"f32[3,4,12:tp]", "dp.cp", 1},
       {"f32[5]", "dp.cp.tp", 0}}},
+    {1, {"dp"}, {3},
+     {{"f32[10,6]", NULL, 0}, {"f32[3,4,12]", NULL, 0}, {"bf16[12]", NULL, 0},
+      {"f32[10,6]", NULL, 0}, {"f32[3,4,12]", NULL, 0}, {"f32[5]", NULL, 0},
+      {"i64[]", NULL, 0}, {"f32[3,400,600]", NULL, 0}}},
 };
 enum { STRATEGIES = ARRAY_LEN(strategies) };
 

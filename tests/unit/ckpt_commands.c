@@ -7,14 +7,14 @@
 enum { RANKS = 4 };
 
 /* dp=2, tp=2; the last dimension that 2 divides is split over tp, the rest is flattened
- * and cut over dp. */
-static Layout *cut(Arena *mem, const Mesh *mesh, const SafeTensor *t) {
+ * and cut over dp, or dp has copies of it. */
+static Layout *cut(Arena *mem, const Mesh *mesh, const SafeTensor *t, bool copies) {
     Layout *l = NEW(mem, Layout);
     Type ty = type_make((DType)t->dtype, t->rank, t->dim);
     int d = t->rank - 1;
     while (d >= 0 && t->dim[d] % 2) d--;
     if (d >= 0) ty.split[d] = 2;
-    EXPECT(!layout_make(mem, mesh, &ty, "dp", t->rank > 2, l));
+    EXPECT(!layout_make(mem, mesh, &ty, copies ? NULL : "dp", !copies && t->rank > 2, l));
     return l;
 }
 
@@ -28,7 +28,7 @@ static char *part_of(Arena *mem, const Layout *l, int rank, const SafeTensor *t)
 }
 
 /* Saves the model of the checkpoint in `from` again, in `to`, as four ranks would. */
-static void save_in_parts(Arena *mem, const char *from, const char *to) {
+static void save_in_parts(Arena *mem, const char *from, const char *to, bool copies) {
     static Mesh mesh = {.naxes = 2, .axis = {{"dp", 2}, {"tp", 2}}};
     CkptTensor *t[RANKS];
     const char *folder = path_join(mem, from, "step_00000000");
@@ -39,7 +39,7 @@ static void save_in_parts(Arena *mem, const char *from, const char *to) {
     for (int r = 0; r < RANKS; r++) t[r] = NEW_ARRAY(mem, CkptTensor, (size_t)s->n);
     for (int i = 0; i < s->n; i++) {
         const SafeTensor *whole = &s->t[i];
-        const Layout *l = cut(mem, &mesh, whole);
+        const Layout *l = cut(mem, &mesh, whole, copies);
         for (int r = 0; r < RANKS; r++) {
             t[r][i] = (CkptTensor){.name = whole->name,
                                    .dtype = (DType)whole->dtype,
@@ -63,7 +63,7 @@ static void same_file(Arena *mem, const char *a, const char *b, const char *name
     EXPECT(n == m && !memcmp(x, y, n));
 }
 
-static void check_model(const char *name) {
+static void check_model(const char *name, bool copies) {
     Arena *mem = arena_new();
     char *whole = path_join(mem, temp_dir(), arena_printf(mem, "%s_whole", name));
     char *parts = path_join(mem, temp_dir(), arena_printf(mem, "%s_parts", name));
@@ -71,7 +71,7 @@ static void check_model(const char *name) {
     char *again = path_join(mem, temp_dir(), arena_printf(mem, "%s_again", name));
     CONVERT("--to", "stator", golden(name), whole);
     worked();
-    save_in_parts(mem, whole, parts);
+    save_in_parts(mem, whole, parts, copies);
     CONVERT("--to", "hf", whole, hf);
     worked();
     CONVERT("--to", "hf", parts, again);
@@ -94,6 +94,10 @@ static void check_model(const char *name) {
 }
 
 TEST(commands_on_parts) {
-    check_model("gpt2_tiny");
-    check_model("llama_tied_mqa");
+    check_model("gpt2_tiny", false);
+    check_model("llama_tied_mqa", false);
+}
+
+TEST(commands_on_shared_copies) {
+    check_model("gpt2_tiny", true);
 }

@@ -75,6 +75,12 @@ TEST_LIMIT(no_shared_disk, 120) {
     EXPECT_MPI(4, "", words("far-save", "3 1"));
     said("note: 2 of 4 ranks (the first: rank 2 on ");
     EXPECT_STR(listing(".far"), "");
+    /* Copies are written by the first of the ranks, as before they shared the work. */
+    EXPECT_STR(listing("/ckpt/step_00000001"),
+               "layout.json manifest.json model.rank_00000.safetensors "
+               "model.rank_00001.safetensors optimizer.rank_00000.safetensors "
+               "optimizer.rank_00001.safetensors optimizer.rank_00002.safetensors "
+               "optimizer.rank_00003.safetensors ");
     EXPECT(load_alone() == 1);
     EXPECT_MPI(4, "", words("far-load", "2 1"));
     said("2 of 4 ranks (the first: rank 2 on ");

@@ -70,16 +70,54 @@ TEST(files_are_of_those_who_hold_something) {
                "model.rank_00003.safetensors optimizer.rank_00000.safetensors "
                "optimizer.rank_00001.safetensors optimizer.rank_00002.safetensors "
                "optimizer.rank_00003.safetensors ");
-    crowd_save(temp_dir(), 3, 3, SMALL); /* parameters are the same over dp: 2 ranks */
+    crowd_save(temp_dir(), 3, 3, SMALL); /* of the parameters dp has copies */
     EXPECT_STR(listing(folder_of(3)),
                "layout.json manifest.json model.rank_00000.safetensors "
-               "model.rank_00001.safetensors optimizer.rank_00000.safetensors "
+               "model.rank_00001.safetensors model.rank_00002.safetensors "
+               "model.rank_00003.safetensors optimizer.rank_00000.safetensors "
                "optimizer.rank_00001.safetensors optimizer.rank_00002.safetensors "
                "optimizer.rank_00003.safetensors ");
     const char *path = path_join(mem(), folder_of(3), "model.rank_00001.safetensors");
     Safetensors *s = safetensors_open(mem(), path, EXIT_CHECKPOINT);
     const SafeTensor *qkv = safetensors_need(s, "qkv");
-    EXPECT(s->n == 3 && qkv->rank == 3 && qkv->dim[1] == 4 && qkv->dim[2] == 6);
+    EXPECT(s->n == 1 && qkv->rank == 3 && qkv->dim[1] == 4 && qkv->dim[2] == 6);
+}
+
+/* Bytes of tensors in the files of a rank; counts each tensor in `times`. */
+static uint64_t written_by(int64_t step, int rank, int times[TENSORS]) {
+    static const char *const kinds[CKPT_FILES] = {"model", "optimizer"};
+    uint64_t bytes = 0;
+    for (int k = 0; k < CKPT_FILES; k++) {
+        const char *path = arena_printf(mem(), "%s/%s.rank_%05d.safetensors",
+                                        folder_of(step), kinds[k], rank);
+        if (!file_exists(path)) continue;
+        Safetensors *s = safetensors_open(mem(), path, EXIT_CHECKPOINT);
+        for (int i = 0; i < s->n; i++) bytes += s->t[i].bytes;
+        for (int i = 0; i < TENSORS; i++)
+            times[i] += model[i].file == k && safetensors_find(s, model[i].name) != NULL;
+    }
+    return bytes;
+}
+
+/* Three replicas: each tensor is written once, by one of them, and all write about the
+ * same. */
+TEST(copies_share_the_writing) {
+    int times[TENSORS] = {0};
+    uint64_t least = UINT64_MAX, most = 0;
+    crowd_save(temp_dir(), 7, 1, SMALL);
+    for (int r = 0; r < 3; r++) {
+        uint64_t bytes = written_by(1, r, times);
+        least = MIN(least, bytes);
+        most = MAX(most, bytes);
+    }
+    for (int i = 0; i < SMALL; i++) EXPECT(times[i] == 1);
+    EXPECT(most == 3 * 4 * 12 * 4); /* the largest tensor alone */
+    EXPECT(least > most * 9 / 10);
+    crowd_save(temp_dir(), 7, 2, SMALL);
+    const char *first = path_join(mem(), folder_of(1), CKPT_LAYOUT);
+    const char *second = path_join(mem(), folder_of(2), CKPT_LAYOUT);
+    EXPECT_STR(file_read(mem(), first, 1 << 20, NULL, EXIT_DATA),
+               file_read(mem(), second, 1 << 20, NULL, EXIT_DATA));
 }
 
 TEST(model_only) {
@@ -150,7 +188,7 @@ TEST_LIMIT(every_byte_flipped, 200) {
         EXPECT(step == 1);
         EXPECT(rename(arena_printf(mem(), "%s.x", path), path) == 0);
     }
-    EXPECT(files == 8);
+    EXPECT(files == 10);
     Crowd *c = crowd_new(&strategies[0]);
     int64_t step = 0;
     EXPECT(ckpt_load_latest(mem(), temp_dir(), c->t[0], SMALL, NULL, &step, NULL));
@@ -192,6 +230,9 @@ TEST(lying_layouts) {
         {"\"axis\": \"tp\"", "\"axis\": \"dp\"", ""},
         {"\"flat\": \"dp\"", "\"flat\": \"tp\"", "axis of flat splits a dimension"},
         {"\"lead\": 0", "\"lead\": 9", ""},
+        {"\"copy\": 1", "\"copy\": 2", "copy"},
+        {"\"copy\": 1", "\"copy\": -1", "copy"},
+        {"\"copy\": 1", "\"copy\": 0", "is not what layout.json says"},
     };
     crowd_save(temp_dir(), 3, 1, SMALL);
     Manifest m;

@@ -54,7 +54,7 @@ static void check_layout(const Layout *l) {
             EXPECT(local_end <= mine && global_end <= n);
             for (int64_t k = 0; k < w.count; k++) {
                 at[w.local + k] = w.global + k;
-                owners[w.global + k] += layout_owns(l, rank);
+                owners[w.global + k] += layout_copy(l, rank) == 0;
             }
         }
         for (int64_t i = 0; i < mine; i++)
@@ -179,7 +179,7 @@ TEST(from_attributes) {
     Arena *mem = arena_new();
     Layout l = of(mem, "f32[3,5]", "");
     EXPECT(!l.flattened && runs_of(&l, 5) == 1 && l.whole.dim[1] == 5);
-    EXPECT(layout_owns(&l, 0) && !layout_owns(&l, 1));
+    EXPECT(layout_copy(&l, 0) == 0 && layout_copy(&l, 1) != 0);
     l = of(mem, "f32[2,32,48]", "; global=\"f32[4:dp,32,96:tp]\"");
     EXPECT(!l.flattened && layout_local_count(&l) == 2 * 32 * 48);
     check_layout(&l);

@@ -73,4 +73,5 @@ TEST_LIMIT(resume_under_the_same_strategy_gives_the_same_bits, 120) {
                          "--parallel_config.data_parallel 2 " ZERO_LEVEL(1));
     resume_under_same(2, "--parallel_config.context_parallel 2 " ZERO_LEVEL(3));
     resume_under_same(2, "--parallel_config.data_parallel 2 " ZERO_LEVEL(2));
+    resume_under_same(2, "--parallel_config.data_parallel 2 ");
 }
