@@ -48,7 +48,7 @@ static const char *words_of(const int *v) {
 
 static double run_one(const int *v) {
     const char *name = models[v[MODEL]], *run = in_temp("run"), *words = words_of(v);
-    const char *config = ranks_golden_config(name);
+    const char *config = runs_golden_config(name);
     ranks_run(ranks_of(v), config, run, words);
     double worst = ranks_expect_curve(name, run, words);
     remove_all(run);
@@ -111,14 +111,14 @@ static const char wide_yaml[] = "seed: 5\n"
 /* Six steps of `batch` sequences on one rank. */
 static const char *run_wide(const char *config, int batch) {
     const char *one = in_temp("one");
-    write_text(config, arena_printf(mem(), wide_yaml, ranks_text()));
+    write_text(config, arena_printf(mem(), wide_yaml, runs_text()));
     ranks_run(1, config, one, arena_printf(mem(), "--batch_size %d", batch));
     return one;
 }
 
 static void expect_as_one(const char *one, const char *many, int batch) {
     int n, m;
-    const MetricsRow *x = ranks_metrics(one, &n), *y = ranks_metrics(many, &m);
+    const MetricsRow *x = runs_metrics(one, &n), *y = runs_metrics(many, &m);
     EXPECT(n == 6 && m == 6 && y[5].loss < y[0].loss);
     for (int i = 0; i < n; i++) {
         EXPECT(x[i].tokens == batch * 32 && y[i].tokens == batch * 32);
@@ -159,7 +159,7 @@ TEST_LIMIT(three_five_and_seven_replicas, 180) {
 /* The losses of 20 steps on two ranks; whoever runs the collectives, the same bits. */
 TEST_LIMIT(whoever_runs_collectives, 180) {
     static const char *const ways[] = {"off", "polls", "thread"};
-    const char *config = ranks_golden_config("gpt2_tiny");
+    const char *config = runs_golden_config("gpt2_tiny");
     const MetricsRow *first = NULL;
     for (int k = 0; k < ARRAY_LEN(ways); k++) {
         const char *run = in_temp(ways[k]);
@@ -167,9 +167,35 @@ TEST_LIMIT(whoever_runs_collectives, 180) {
         ranks_run(2, config, run,
                   arena_printf(mem(), "--parallel.overlap %s " ZERO_LEVEL(3), ways[k]));
         ranks_expect_curve("gpt2_tiny", run, ways[k]);
-        const MetricsRow *row = ranks_metrics(run, &n);
+        const MetricsRow *row = runs_metrics(run, &n);
         EXPECT(n == 20);
         if (!first) first = row;
         for (int i = 0; i < n; i++) EXPECT(row[i].loss == first[i].loss);
+    }
+}
+
+/* A model whose layers are worth messages of their own: parameters are gathered in the first
+ * micro-batch and gradients reduced in the last one, or in each. */
+TEST_LIMIT(messages_in_layers, 180) {
+    static const struct {
+        int level, micro;
+        const char *way;
+    } runs[] = {{0, 3, "thread"}, {0, 1, "polls"}, {1, 1, "thread"}, {1, 3, "polls"},
+                {2, 3, "thread"}, {3, 3, "polls"}};
+    static const char *const zero[] = {"", ZERO_LEVEL(1), ZERO_LEVEL(2), ZERO_LEVEL(3)};
+    static const char large[] = "--model.model_config.hidden_size 128 "
+                                "--model.model_config.intermediate_size 256 ";
+    const char *config = in_temp("large.yaml"), *one = in_temp("one"), *many = in_temp("many");
+    write_text(config, arena_printf(mem(), wide_yaml, runs_text()));
+    ranks_run(1, config, one, arena_printf(mem(), "%s--batch_size 12", large));
+    for (int i = 0; i < ARRAY_LEN(runs); i++) {
+        int micro = runs[i].micro;
+        ranks_run(2, config, many,
+                  arena_printf(mem(), "%s--batch_size %d --parallel_config.micro_batch_num %d "
+                                      "--parallel_config.data_parallel 2 "
+                                      "--parallel.overlap %s %s", large, 6 / micro, micro,
+                               runs[i].way, zero[runs[i].level]));
+        expect_as_one(one, many, 12);
+        remove_all(many);
     }
 }
