@@ -46,7 +46,7 @@ static void copy(const char *from, const char *to) {
 /* A Hugging Face folder on rank 0's disk; on rank 1's nothing, other weights of the same
  * shapes, or something that is no model. */
 static void begin_from_rank_0(const char *strategy, const char *otherwise) {
-    const char *config = ranks_golden_config("gpt2_tiny");
+    const char *config = runs_golden_config("gpt2_tiny");
     const char *w = path_join(mem(), there, "w"), *run = path_join(mem(), here, "run");
     const char *words =
         arena_printf(mem(), "%s --output_dir run --init_from w %s", config, strategy);
@@ -69,7 +69,7 @@ static void begin_from_rank_0(const char *strategy, const char *otherwise) {
 
 TEST_LIMIT(weights_are_those_of_rank_0, 120) {
     make_folders();
-    copy(ranks_golden("gpt2_tiny"), path_join(mem(), here, "w"));
+    copy(runs_golden("gpt2_tiny"), path_join(mem(), here, "w"));
     begin_from_rank_0("", "nothing");
     begin_from_rank_0("", "other weights");
     begin_from_rank_0("--parallel_config.model_parallel 2", "no model");
@@ -78,21 +78,22 @@ TEST_LIMIT(weights_are_those_of_rank_0, 120) {
 /* Loading a checkpoint is a conversation: nobody may take it for something else. */
 TEST_LIMIT(a_checkpoint_to_begin_from_that_rank_0_alone_sees, 120) {
     make_folders();
-    const char *first = ranks_small_config(4, 2), *w = path_join(mem(), there, "first");
+    const char *first = runs_small_config(4, 2), *w = path_join(mem(), there, "first");
     ranks_run(1, first, path_join(mem(), here, "first"), "");
-    const char *words = arena_printf(mem(), "%s --output_dir run --init_from first", first);
+    const char *words =
+        arena_printf(mem(), "%s --output_dir run --init_from first", first);
     expect_trained(words, "weights from first/ckpt/step_00000004");
     remove_all(path_join(mem(), here, "run"));
-    copy(ranks_golden("gpt2_tiny"), w);
+    copy(runs_golden("gpt2_tiny"), w);
     expect_trained(words, "weights from first/ckpt/step_00000004");
 }
 
 TEST_LIMIT(weights_that_rank_0_has_not, 120) {
     make_folders();
-    copy(ranks_golden("gpt2_tiny"), path_join(mem(), there, "w"));
+    copy(runs_golden("gpt2_tiny"), path_join(mem(), there, "w"));
     expect_refused(EXIT_CONFIG,
                    arena_printf(mem(), "%s --output_dir run --init_from w",
-                                ranks_golden_config("gpt2_tiny")),
+                                runs_golden_config("gpt2_tiny")),
                    "cannot open w: No such file",
                    "\n  rank 0 on ");
 }
@@ -100,7 +101,7 @@ TEST_LIMIT(weights_that_rank_0_has_not, 120) {
 TEST_LIMIT(a_named_checkpoint_that_rank_0_alone_sees, 120) {
     make_folders();
     const char *words =
-        arena_printf(mem(), "%s --output_dir run", ranks_small_config(4, 2));
+        arena_printf(mem(), "%s --output_dir run", runs_small_config(4, 2));
     expect_trained(words, "checkpoint run/ckpt/step_00000004");
     words = arena_printf(mem(), "%s --resume run/ckpt/step_00000002", words);
     expect_trained(words, "resumed after step 2");
@@ -110,7 +111,7 @@ TEST_LIMIT(a_named_checkpoint_that_rank_0_alone_sees, 120) {
 
 TEST(a_configuration_that_one_rank_has_not) {
     make_folders();
-    const char *config = ranks_small_config(4, 4);
+    const char *config = runs_small_config(4, 4);
     copy(config, path_join(mem(), here, "c.yaml"));
     expect_refused(EXIT_CONFIG, "c.yaml --output_dir run",
                    "c.yaml: there is no such file\n  rank 0 on ", other_folder);
@@ -133,7 +134,7 @@ TEST(another_model_file) {
     std[3] = '1';
     write_text(path_join(mem(), there, "m.ir"), text);
     const char *words = arena_printf(
-        mem(), "--model.file m.ir --output_dir run --dataset_dir %s", ranks_text());
+        mem(), "--model.file m.ir --output_dir run --dataset_dir %s", runs_text());
     expect_refused(EXIT_CONFIG, words, "ranks disagree on the model.file: rank 1 on ",
                    other_folder);
     EXPECT(strstr(mpi_said(), "0.01") && strstr(mpi_said(), "0.02"));
@@ -145,7 +146,7 @@ TEST(another_model_file) {
 
 static const char *text_words(void) {
     return arena_printf(mem(), "%s --output_dir run --dataset_dir data",
-                        ranks_small_config(4, 4));
+                        runs_small_config(4, 4));
 }
 
 TEST(a_text_of_another_size) {
@@ -159,7 +160,7 @@ TEST(a_text_of_another_size) {
 
 TEST(a_text_of_the_same_size) {
     make_folders();
-    char *text = file_read(mem(), ranks_text(), 1 << 20, NULL, EXIT_DATA);
+    char *text = file_read(mem(), runs_text(), 1 << 20, NULL, EXIT_DATA);
     size_t n = strlen(text);
     write_text(path_join(mem(), here, "data"), text);
     for (size_t i = n / 2; i < n; i++) text[i] = text[i] == 'o' ? 'a' : text[i];
@@ -169,7 +170,7 @@ TEST(a_text_of_the_same_size) {
 
 TEST(a_text_that_one_rank_has_not) {
     make_folders();
-    copy(ranks_text(), path_join(mem(), here, "data"));
+    copy(runs_text(), path_join(mem(), here, "data"));
     expect_refused(EXIT_DATA, text_words(),
                    "cannot open data: No such file or directory\n  rank 0 on ",
                    other_folder);
@@ -180,8 +181,8 @@ TEST(a_folder_and_a_file_of_the_same_text) {
     make_folders();
     const char *folder = path_join(mem(), there, "data");
     EXPECT(dir_make(folder) == 0);
-    copy(ranks_text(), path_join(mem(), here, "data"));
-    copy(ranks_text(), folder);
+    copy(runs_text(), path_join(mem(), here, "data"));
+    copy(runs_text(), folder);
     expect_trained(text_words(), "done       4 steps");
     write_text(path_join(mem(), folder, "more"), "and more");
     remove_all(path_join(mem(), here, "run"));
@@ -202,7 +203,7 @@ static const char *web_words(const char *more) {
                         "%s --output_dir run --dataset_dir web.jsonl "
                         "--train_dataset.data_loader.type WebtextDataset "
                         "--train_dataset.data_loader.pad_token 0 %s",
-                        ranks_small_config(4, 4), more);
+                        runs_small_config(4, 4), more);
 }
 
 TEST(other_texts_for_validation) {
@@ -220,9 +221,11 @@ TEST(another_tokenizer) {
     make_folders();
     put_lines(here, "two");
     put_lines(there, "two");
-    const char *text = ranks_text();
-    RUN_EXPECT(0, arena_printf(mem(), "tokenizer train --input %s --vocab-size 300 --output "
-                                      "%s/tok", text, here));
+    const char *text = runs_text();
+    RUN_EXPECT(0, arena_printf(mem(),
+                               "tokenizer train --input %s --vocab-size 300 "
+                               "--output %s/tok",
+                               text, here));
     const char *file = path_join(mem(), here, "tok/tokenizer.json");
     const char *json = file_read(mem(), file, 1 << 20, NULL, EXIT_DATA);
     EXPECT(dir_make(path_join(mem(), there, "tok")) == 0);

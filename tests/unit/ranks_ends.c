@@ -1,5 +1,5 @@
-/* Tests of how several MPI ranks begin and end together: the same configuration or nothing,
- * one compiler, one end when the loss is not a number. */
+/* Tests of how several MPI ranks begin and end together: the same configuration or
+ * nothing, one compiler, one end when the loss is not a number. */
 #include "../../frontend/commands.h"
 #include "ranks.h"
 
@@ -13,7 +13,7 @@ static int count(const char *text, const char *part) {
 
 /* Rank 1 has `more` words and is refused with `part`, before there is a run folder. */
 static void refuse_pair(const char *more, const char *part) {
-    const char *config = ranks_small_config(4, 4), *run = in_temp("run");
+    const char *config = runs_small_config(4, 4), *run = in_temp("run");
     const char *words = arena_printf(mem(), "%s --output_dir %s", config, run);
     int code = ranks_pair("", words, "", arena_printf(mem(), "%s %s", words, more));
     const char *said_all = mpi_said();
@@ -36,7 +36,7 @@ TEST(another_value_of_a_key) {
 
 /* Generated code has the shares of the threads in it. */
 TEST(another_number_of_threads) {
-    const char *words = arena_printf(mem(), "%s --output_dir %s", ranks_small_config(4, 4),
+    const char *words = arena_printf(mem(), "%s --output_dir %s", runs_small_config(4, 4),
                                      in_temp("run"));
     int code = ranks_pair("-x STATOR_THREADS=1", words, "-x STATOR_THREADS=2", words);
     if (code != EXIT_CONFIG ||
@@ -46,7 +46,7 @@ TEST(another_number_of_threads) {
 
 /* The collectives of a rank would wait for others than theirs. */
 TEST(another_variable_that_collectives_follow) {
-    const char *words = arena_printf(mem(), "%s --output_dir %s", ranks_small_config(4, 4),
+    const char *words = arena_printf(mem(), "%s --output_dir %s", runs_small_config(4, 4),
                                      in_temp("run"));
     int code = ranks_pair("", words, "-x STATOR_COMM=mpi", words);
     if (code != EXIT_CONFIG ||
@@ -66,7 +66,7 @@ static int entries(const char *folder) {
 
 /* Each rank has a cache of its own: only rank 0's is used, and both train. */
 TEST(rank_0_compiles_for_all) {
-    const char *config = ranks_small_config(4, 4), *run = in_temp("run");
+    const char *config = runs_small_config(4, 4), *run = in_temp("run");
     const char *cache[2] = {in_temp("cache0"), in_temp("cache1")};
     const char *words = arena_printf(mem(), "%s --output_dir %s %s", config, run,
                                      "--parallel_config.model_parallel 2");
@@ -87,7 +87,7 @@ TEST(rank_0_compiles_for_all) {
 /* ---- divergence ---- */
 
 TEST_LIMIT(divergence_ends_all_ranks_after_the_same_step, 120) {
-    const char *config = ranks_small_config(200, 10), *run = in_temp("run");
+    const char *config = runs_small_config(200, 10), *run = in_temp("run");
     pid_t launch = ranks_start(4, config, run,
                                "--parallel_config.data_parallel 2 "
                                "--parallel_config.model_parallel 2 " ZERO_LEVEL(2)
@@ -96,7 +96,7 @@ TEST_LIMIT(divergence_ends_all_ranks_after_the_same_step, 120) {
                                "--optimizer.weight_decay 900");
     ranks_end(launch, EXIT_DIVERGED, "a huge learning rate");
     int n;
-    const MetricsRow *row = ranks_metrics(run, &n);
+    const MetricsRow *row = runs_metrics(run, &n);
     EXPECT(n >= 1 && n < 200);
     EXPECT(!isfinite(row[n - 1].loss) || !isfinite(row[n - 1].grad_norm));
     EXPECT(n == 1 || (isfinite(row[n - 2].loss) && isfinite(row[n - 2].grad_norm)));

@@ -116,7 +116,7 @@ static void end_hosts(const Host *h) {
     "--parallel_config.data_parallel 2 --parallel_config.model_parallel 2 " ZERO_LEVEL(1)
 
 TEST_LIMIT(two_hosts_without_a_shared_disk_train_and_resume, 120) {
-    const char *config = ranks_small_config(12, 6), *disk = in_temp("disk");
+    const char *config = runs_small_config(12, 6), *disk = in_temp("disk");
     const char *run = path_join(mem(), disk, "run");
     const char *whole = path_join(mem(), disk, "whole");
     const char *first = "ckpt/step_00000006/manifest.json";
@@ -133,26 +133,26 @@ TEST_LIMIT(two_hosts_without_a_shared_disk_train_and_resume, 120) {
     EXPECT(file_exists(on(&h[1], path_join(mem(), run, other))));
     expect_train(0, h, config, run, MESH "--lr_schedule.total_steps 12");
     EXPECT(strstr(mpi_said(), "resumed after step 6"));
-    ranks_expect_same_losses(on(&h[0], whole), on(&h[0], run), 12);
-    ranks_expect_same_tensors(on(&h[0], whole), on(&h[0], run), 12);
+    runs_expect_same_losses(on(&h[0], whole), on(&h[0], run), 12);
+    runs_expect_same_tensors(on(&h[0], whole), on(&h[0], run), 12);
     end_hosts(h);
 }
 
 /* Weights to begin from are on the first host alone, which is enough. Data must be on
  * both: the host without them, or with others, is told what to copy. */
 TEST_LIMIT(files_that_one_of_two_hosts_has, 120) {
-    const char *config = ranks_golden_config("gpt2_tiny"), *disk = in_temp("disk");
+    const char *config = runs_golden_config("gpt2_tiny"), *disk = in_temp("disk");
     const char *run = path_join(mem(), disk, "run"), *w = path_join(mem(), disk, "w");
     const char *data = path_join(mem(), disk, "text");
     Host h[HOSTS];
     start_hosts(h, disk);
-    EXPECT(shell(arena_printf(mem(), "cp -r %s %s", ranks_golden("gpt2_tiny"),
+    EXPECT(shell(arena_printf(mem(), "cp -r %s %s", runs_golden("gpt2_tiny"),
                               on(&h[0], w))));
     expect_train(0, h, config, run, arena_printf(mem(), MESH "--init_from %s", w));
     ranks_expect_curve("gpt2_tiny", on(&h[0], run), "weights of one host");
-    config = ranks_small_config(4, 4);
+    config = runs_small_config(4, 4);
     run = path_join(mem(), disk, "other");
-    char *text = file_read(mem(), ranks_text(), 1 << 20, NULL, EXIT_DATA);
+    char *text = file_read(mem(), runs_text(), 1 << 20, NULL, EXIT_DATA);
     const char *words = arena_printf(mem(), MESH "--dataset_dir %s", data);
     const char *remedy = arena_printf(mem(), "from host host0 to the same path on host "
                                              "host1");

@@ -27,7 +27,7 @@ static const char large_yaml[] =
 static const char *large_config(int layers, int batch) {
     const char *config = in_temp(arena_printf(mem(), "large%d.yaml", layers));
     write_text(config, arena_printf(mem(), large_yaml, VOCAB, SEQ, HIDDEN, layers,
-                                    ranks_text(), batch));
+                                    runs_text(), batch));
     return config;
 }
 
@@ -59,7 +59,7 @@ static const Json *measure(const char *config, const char *words) {
     const char *run = in_temp("run");
     pid_t rank[2], launch = ranks_start(2, config, run, words);
     ranks_wait_start(launch, rank, 2);
-    EXPECT(ranks_wait_steps(launch, run, 2));
+    EXPECT(runs_wait_steps(launch, run, 2));
     int64_t resident[2] = {peak_resident(rank[0]), peak_resident(rank[1])};
     kill(rank[0], SIGKILL);
     ranks_end(launch, 128 + SIGKILL, words);

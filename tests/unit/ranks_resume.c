@@ -24,7 +24,7 @@ static void copy_run(const char *from, const char *to) {
 
 /* Ten steps on 2 x 2 ranks, ten more under each other strategy. */
 static void resume_under_others(const char *name, const char *first) {
-    const char *config = ranks_golden_config(name), *half = in_temp("half");
+    const char *config = runs_golden_config(name), *half = in_temp("half");
     double worst = 0;
     ranks_run(4, config, half, first);
     for (int i = 0; i < ARRAY_LEN(after); i++) {
@@ -51,7 +51,7 @@ TEST_LIMIT(resume_llama_under_other_strategies, 120) {
 }
 
 static void resume_under_same(int ranks, const char *words) {
-    const char *config = ranks_small_config(12, 6), *whole = in_temp("whole");
+    const char *config = runs_small_config(12, 6), *whole = in_temp("whole");
     const char *run = in_temp("run");
     const char *half = arena_printf(mem(),
                                     "--runner_config.max_steps 6 "
@@ -62,8 +62,8 @@ static void resume_under_same(int ranks, const char *words) {
     ranks_run(ranks, config, run, half);
     ranks_run(ranks, config, run, all);
     SAID_EXPECT("resumed after step 6");
-    ranks_expect_same_losses(whole, run, 12);
-    ranks_expect_same_tensors(whole, run, 12);
+    runs_expect_same_losses(whole, run, 12);
+    runs_expect_same_tensors(whole, run, 12);
     remove_all(whole);
     remove_all(run);
 }

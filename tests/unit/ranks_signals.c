@@ -9,11 +9,6 @@ enum { RANKS = 4 };
 #define MESH                                                                             \
     "--parallel_config.data_parallel 2 --parallel_config.model_parallel 2 " ZERO_LEVEL(1)
 
-static uint64_t next_random(uint64_t *state) {
-    *state ^= *state << 13, *state ^= *state >> 7, *state ^= *state << 17;
-    return *state;
-}
-
 /* ---- kill -9 ---- */
 
 enum { STEPS = 40, KILLS = RANKS_SANITIZED ? 5 : 50 };
@@ -37,24 +32,24 @@ static bool is_saving(const char *run) {
 
 static int steps_of(const char *run) {
     int n = 0;
-    if (file_exists(path_join(mem(), run, "metrics.jsonl"))) ranks_metrics(run, &n);
+    if (file_exists(path_join(mem(), run, "metrics.jsonl"))) runs_metrics(run, &n);
     return n;
 }
 
 /* Waits for the instant of the next kill: anywhere in the run, some steps later, or in
  * the middle of saving. */
 static void wait_for_instant(Kills *k, pid_t launch, const char *run, int before) {
-    uint64_t r = next_random(&k->random);
+    uint64_t r = runs_random(&k->random);
     switch (k->done % 3) {
     case 0:
         usleep((useconds_t)(r % k->run_us));
         return;
     case 1:
-        if (ranks_wait_steps(launch, run, before + 1 + (int)(r % 8)))
+        if (runs_wait_steps(launch, run, before + 1 + (int)(r % 8)))
             usleep((useconds_t)(r / 8 % 3000));
         return;
     default:
-        if (!ranks_wait_steps(launch, run, before + 1)) return;
+        if (!runs_wait_steps(launch, run, before + 1)) return;
         for (int i = 0; i < 20000 && !is_saving(run); i++) usleep(50);
         usleep((useconds_t)(r % 4000));
     }
@@ -68,7 +63,7 @@ static int run_and_kill(Kills *k, const char *run) {
     else unsetenv("OMPI_MCA_odls_base_sigkill_timeout");
     pid_t rank[RANKS], launch = ranks_start(RANKS, k->config, run, MESH);
     if (k->done == KILLS) return stator_wait(launch);
-    int before = steps_of(run), victim = (int)(next_random(&k->random) % RANKS);
+    int before = steps_of(run), victim = (int)(runs_random(&k->random) % RANKS);
     ranks_wait_start(launch, rank, RANKS);
     wait_for_instant(k, launch, run, before);
     bool saving = is_saving(run);
@@ -95,7 +90,7 @@ static int run_and_kill(Kills *k, const char *run) {
 
 TEST_LIMIT(a_rank_killed_at_50_random_instants, 600) {
     const char *whole = in_temp("whole");
-    Kills k = {.config = ranks_small_config(STEPS, 2), .random = 0x9e3779b97f4a7c15u};
+    Kills k = {.config = runs_small_config(STEPS, 2), .random = 0x9e3779b97f4a7c15u};
     ranks_run(RANKS, k.config, whole, MESH);
     remove_all(whole);
     double start = clock_seconds();
@@ -105,8 +100,8 @@ TEST_LIMIT(a_rank_killed_at_50_random_instants, 600) {
         const char *run = in_temp(arena_printf(mem(), "run%d", finished));
         while (run_and_kill(&k, run))
             k.resumed += strstr(said(), "resumed after") != NULL;
-        ranks_expect_same_losses(whole, run, STEPS);
-        ranks_expect_same_tensors(whole, run, STEPS);
+        runs_expect_same_losses(whole, run, STEPS);
+        runs_expect_same_tensors(whole, run, STEPS);
         remove_all(run);
     }
     printf("  %d kills, %d while saving; %d runs went on before; all ranks ended within "
@@ -120,16 +115,16 @@ TEST_LIMIT(a_rank_killed_at_50_random_instants, 600) {
 /* A run that gets `number`, by launch or in one rank alone, saves after the same step on
  * all ranks, and goes on to the bits of one that was not disturbed. */
 static void check_signal(int number, bool by_launch) {
-    const char *config = ranks_small_config(100000, 50000), *run = in_temp("run");
+    const char *config = runs_small_config(100000, 50000), *run = in_temp("run");
     const char *whole = in_temp("whole");
     pid_t rank[RANKS], launch = ranks_start(RANKS, config, run, MESH);
     int n;
     ranks_wait_start(launch, rank, RANKS);
-    EXPECT(ranks_wait_steps(launch, run, 3));
+    EXPECT(runs_wait_steps(launch, run, 3));
     kill(by_launch ? launch : rank[2], number);
     ranks_end(launch, EXIT_SIGNALLED, "after a signal");
     ranks_expect_gone(rank, RANKS, 1);
-    const MetricsRow *row = ranks_metrics(run, &n);
+    const MetricsRow *row = runs_metrics(run, &n);
     EXPECT(n >= 3 && row[n - 1].step == n);
     for (int r = 0; r < RANKS; r++) {
         const char *log = ranks_log(run, r);
@@ -145,8 +140,8 @@ static void check_signal(int number, bool by_launch) {
     ranks_run(RANKS, config, run, rest);
     SAID_EXPECT(arena_printf(mem(), "resumed after step %d", n));
     ranks_run(RANKS, config, whole, rest);
-    ranks_expect_same_losses(whole, run, n + 3);
-    ranks_expect_same_tensors(whole, run, n + 3);
+    runs_expect_same_losses(whole, run, n + 3);
+    runs_expect_same_tensors(whole, run, n + 3);
 }
 
 TEST_LIMIT(sigterm_saves_after_the_same_step, 120) {

@@ -1,61 +1,10 @@
 /* Tests of stator train through the command line: agreement with PyTorch, the run folder,
  * resuming after kill -9 and after signals, memory. */
-#include "../../ir/json.h"
 #include "../../passes/passes.h"
-#include "../../runtime/metrics.h"
 #include "../../runtime/safetensors.h"
-#include "driven.h"
+#include "runs.h"
 
 /* ---- agreement with the reference numbers of tests/golden ---- */
-
-static const char golden_yaml[] = "seed: 1\n"
-                                  "optimizer:\n"
-                                  "  type: AdamW\n"
-                                  "  beta1: 0.9\n"
-                                  "  beta2: 0.95\n"
-                                  "  eps: 1.e-8\n"
-                                  "  weight_decay: 0.1\n"
-                                  "lr_schedule:\n"
-                                  "  type: cosine\n"
-                                  "  learning_rate: 3.e-3\n"
-                                  "  lr_end: 3.e-4\n"
-                                  "  warmup_steps: 4\n"
-                                  "  total_steps: 20\n"
-                                  "runner_wrapper:\n"
-                                  "  use_clip_grad: True\n"
-                                  "  max_grad_norm: 1.0\n"
-                                  "train_dataset:\n"
-                                  "  data_loader:\n"
-                                  "    type: TensorBatches\n"
-                                  "    dataset_dir: %s/expected.safetensors\n";
-
-static const char *golden(const char *name) {
-    return arena_printf(mem(), "%s/golden/%s", tests_dir(), name);
-}
-
-static void expect_relative(const char *what, int64_t step, double got, double want) {
-    if (!(fabs(got - want) <= 5e-6 * fabs(want)))
-        test_fail(__FILE__, __LINE__, "%s of step %lld is %.9g, wanted %.9g", what,
-                  (long long)step, got, want);
-}
-
-static void expect_trajectory(const char *folder, const char *run) {
-    int n;
-    const MetricsRow *row =
-        metrics_read(mem(), path_join(mem(), run, "metrics.jsonl"), &n);
-    const Json *file =
-        json_read(mem(), path_join(mem(), folder, "trajectory.json"), 1 << 20, EXIT_DATA);
-    int i = 0;
-    for (const Json *s = json_need(file, "steps")->first; s; s = s->next, i++) {
-        EXPECT(i < n && row[i].step == json_i64(json_need(s, "step"), 1, 1000));
-        expect_relative("loss", i + 1, row[i].loss, json_f64(json_need(s, "loss")));
-        expect_relative("gradient norm", i + 1, row[i].grad_norm,
-                        json_f64(json_need(s, "grad_norm")));
-        EXPECT_NEAR(row[i].lr, json_f64(json_need(s, "lr")), 1e-12);
-        EXPECT(row[i].tokens > 0 && row[i].seconds > 0 && row[i].mfu >= 0);
-    }
-    EXPECT(i == 20 && n == 20);
-}
 
 /* The key third of c_attn.bias has gradient 0: rounding noise moves it. Elements there
  * (the middle third) are left out. */
@@ -98,14 +47,11 @@ static void expect_dump(const char *folder, const char *dump) {
 }
 
 static void check_golden(const char *name, const char *more) {
-    const char *folder = golden(name), *config = in_temp("case.yaml");
     const char *run = in_temp("run"), *dump = in_temp("dump.safetensors");
-    write_text(config, arena_printf(mem(), golden_yaml, folder));
-    RUN_EXPECT(0,
-               arena_printf(mem(), "train %s --init_from %s --output_dir %s --dump %s %s",
-                            config, folder, run, dump, more));
-    expect_trajectory(folder, run);
-    expect_dump(folder, dump);
+    RUN_EXPECT(0, arena_printf(mem(), "train %s --output_dir %s --dump %s %s",
+                               runs_golden_config(name), run, dump, more));
+    runs_expect_curve(name, run, more, 5e-6, 5e-6);
+    expect_dump(runs_golden(name), dump);
 }
 
 TEST_LIMIT(golden_gpt2_tiny, 120) {
@@ -129,72 +75,13 @@ TEST_LIMIT(golden_on_one_thread, 120) {
 
 /* ---- a small run of its own ---- */
 
-static const char small_yaml[] =
-    "seed: 7\n"
-    "model:\n"
-    "  model_config:\n"
-    "    type: GPT2Config\n"
-    "    vocab_size: 256\n"
-    "    seq_length: 16\n"
-    "    hidden_size: 16\n"
-    "    num_layers: 2\n"
-    "    num_heads: 2\n"
-    "    dropout_prob: 0.1\n"
-    "    attention_probs_dropout_prob: 0.1\n"
-    "train_dataset:\n"
-    "  data_loader: {type: TextFile, dataset_dir: %s}\n"
-    "runner_config: {max_steps: %d, batch_size: 2}\n"
-    "parallel_config: {micro_batch_num: 2}\n"
-    "lr_schedule: {type: cosine, learning_rate: 1.e-3, warmup_steps: 3}\n"
-    "callbacks:\n"
-    "  - type: CheckpointMonitor\n"
-    "    save_checkpoint_steps: %d\n"
-    "    keep_checkpoint_max: 3\n";
-
-/* Writes text to train on and a configuration; returns the latter's path. */
-static const char *small_config(int steps, int save_every) {
-    const char *text = in_temp("text.txt"), *config = in_temp("small.yaml");
-    Text t = text_new(mem());
-    uint64_t random = 88172645463325252u;
-    for (int i = 0; i < 500; i++) {
-        random ^= random << 13, random ^= random >> 7, random ^= random << 17;
-        text_add(&t, "%s %d\n", random % 3 ? "one and one is" : "two and two is",
-                 (int)(random >> 20 & 63));
-    }
-    write_text(text, t.s);
-    write_text(config, arena_printf(mem(), small_yaml, text, steps, save_every));
-    return config;
-}
-
 static const char *train_words(const char *config, const char *run, const char *more) {
     return arena_printf(mem(), "train %s --output_dir %s %s", config, run, more);
 }
 
-static bool same_checkpoint(const char *a, const char *b, int step) {
-    static const char *const file[] = {"model.safetensors", "optimizer.safetensors"};
-    for (int i = 0; i < 2; i++) {
-        const char *x = arena_printf(mem(), "%s/ckpt/step_%08d/%s", a, step, file[i]);
-        const char *y = arena_printf(mem(), "%s/ckpt/step_%08d/%s", b, step, file[i]);
-        if (!same_file(x, y)) return false;
-    }
-    return true;
-}
-
-static void expect_same_losses(const char *a, const char *b, int steps) {
-    int na, nb;
-    const MetricsRow *x = metrics_read(mem(), path_join(mem(), a, "metrics.jsonl"), &na);
-    const MetricsRow *y = metrics_read(mem(), path_join(mem(), b, "metrics.jsonl"), &nb);
-    EXPECT(na == steps && nb == steps);
-    for (int i = 0; i < steps; i++) {
-        EXPECT(x[i].step == i + 1 && y[i].step == i + 1);
-        EXPECT(x[i].loss == y[i].loss && x[i].grad_norm == y[i].grad_norm);
-        EXPECT(x[i].lr == y[i].lr);
-    }
-}
-
 TEST_LIMIT(run_folder_and_learning, 120) {
     const char *run = in_temp("run"), *ir = in_temp("ir");
-    RUN_EXPECT(0, train_words(small_config(40, 15), run,
+    RUN_EXPECT(0, train_words(runs_small_config(40, 15), run,
                               arena_printf(mem(), "--dump_ir %s", ir)));
     static const char *const files[] = {"config.yaml",
                                         "plan.json",
@@ -211,20 +98,19 @@ TEST_LIMIT(run_folder_and_learning, 120) {
     SAID_EXPECT("FMA peak");
     SAID_EXPECT("stator predict");
     int n;
-    const MetricsRow *row =
-        metrics_read(mem(), path_join(mem(), run, "metrics.jsonl"), &n);
+    const MetricsRow *row = runs_metrics(run, &n);
     EXPECT(n == 40 && row[39].step == 40);
     EXPECT(row[0].loss > 5 && row[39].loss < row[0].loss - 0.5);
     EXPECT(row[0].tokens == 2 * 2 * 16);
     /* The merged configuration runs again, to the same numbers. */
     const char *again = in_temp("again");
     RUN_EXPECT(0, train_words(path_join(mem(), run, "config.yaml"), again, ""));
-    expect_same_losses(run, again, 40);
-    EXPECT(same_checkpoint(run, again, 40));
+    runs_expect_same_losses(run, again, 40);
+    runs_expect_same_tensors(run, again, 40);
 }
 
 TEST_LIMIT(a_finished_run_does_nothing_more, 120) {
-    const char *run = in_temp("run"), *config = small_config(6, 2);
+    const char *run = in_temp("run"), *config = runs_small_config(6, 2);
     RUN_EXPECT(0, train_words(config, run, "--context.save_graphs True"));
     int passes = 1;
     for (const char *p = train_passes; *p; p++) passes += *p == ',';
@@ -242,16 +128,15 @@ TEST_LIMIT(a_finished_run_does_nothing_more, 120) {
 /* Weights of a checkpoint, without its step and optimizer. */
 TEST_LIMIT(init_from_a_checkpoint, 120) {
     const char *run = in_temp("run"), *next = in_temp("next"),
-               *config = small_config(6, 6);
+               *config = runs_small_config(6, 6);
     RUN_EXPECT(0, train_words(config, run, ""));
     RUN_EXPECT(0, train_words(config, next,
                               arena_printf(mem(), "--init_from %s --dump %s", run,
                                            in_temp("d.safetensors"))));
     SAID_EXPECT("weights from");
     int n;
-    const MetricsRow *a = metrics_read(mem(), path_join(mem(), run, "metrics.jsonl"), &n);
-    const MetricsRow *b =
-        metrics_read(mem(), path_join(mem(), next, "metrics.jsonl"), &n);
+    const MetricsRow *a = runs_metrics(run, &n);
+    const MetricsRow *b = runs_metrics(next, &n);
     EXPECT(n == 6 && b[0].loss < a[0].loss);
 }
 
@@ -275,8 +160,7 @@ TEST_LIMIT(a_model_file, 120) {
     const char *run = in_temp("run");
     RUN_EXPECT(0, text_model_words("tiny_gpt.ir", run, 10));
     int n;
-    const MetricsRow *row =
-        metrics_read(mem(), path_join(mem(), run, "metrics.jsonl"), &n);
+    const MetricsRow *row = runs_metrics(run, &n);
     EXPECT(n == 8);
     EXPECT_NEAR(row[0].loss, log(11), 0.02);
     EXPECT(row[7].loss < row[0].loss - 0.05);
@@ -292,14 +176,9 @@ TEST_LIMIT(a_model_file, 120) {
 
 /* ---- stopping and going on ---- */
 
-static uint64_t next_random(uint64_t *state) {
-    *state ^= *state << 13, *state ^= *state >> 7, *state ^= *state << 17;
-    return *state;
-}
-
 TEST_LIMIT(killed_at_50_random_instants, 900) {
     enum { STEPS = 40, KILLS = 50 };
-    const char *config = small_config(STEPS, 2), *whole = in_temp("whole");
+    const char *config = runs_small_config(STEPS, 2), *whole = in_temp("whole");
     RUN_EXPECT(0, train_words(config, whole, ""));
     double start = clock_seconds();
     remove_all(whole);
@@ -313,7 +192,7 @@ TEST_LIMIT(killed_at_50_random_instants, 900) {
         while (code != 0) {
             pid_t pid = stator_start(train_words(config, run, ""));
             if (kills < KILLS) {
-                usleep((useconds_t)(next_random(&random) % run_us));
+                usleep((useconds_t)(runs_random(&random) % run_us));
                 kill(pid, SIGKILL);
             }
             code = stator_wait(pid);
@@ -323,37 +202,23 @@ TEST_LIMIT(killed_at_50_random_instants, 900) {
             killed_here += code == -SIGKILL;
             resumed += strstr(said(), "resumed after step") != NULL;
         }
-        EXPECT(same_checkpoint(whole, run, STEPS));
-        expect_same_losses(whole, run, STEPS);
+        runs_expect_same_tensors(whole, run, STEPS);
+        runs_expect_same_losses(whole, run, STEPS);
         finished++;
         remove_all(run);
     }
     EXPECT(resumed > 3);
 }
 
-/* Waits until the run has n lines of metrics. */
-static void wait_for_steps(pid_t pid, const char *run, int n) {
-    const char *path = path_join(mem(), run, "metrics.jsonl");
-    for (int i = 0; i < 6000; i++) {
-        int rows = 0;
-        if (file_exists(path)) metrics_read(mem(), path, &rows);
-        if (rows >= n) return;
-        if (kill(pid, 0) != 0) break;
-        usleep(10000);
-    }
-    kill(pid, SIGKILL);
-    test_fail(__FILE__, __LINE__, "no step %d:\n%s", n, said());
-}
-
 static void check_signal(int number) {
-    const char *config = small_config(100000, 50000);
+    const char *config = runs_small_config(100000, 50000);
     const char *run = in_temp(arena_printf(mem(), "run%d", number));
     pid_t pid = stator_start(train_words(config, run, ""));
-    wait_for_steps(pid, run, 5);
+    EXPECT(runs_wait_steps(pid, run, 5));
     kill(pid, number);
     int code = stator_wait(pid), n;
     if (code != 75) test_fail(__FILE__, __LINE__, "exit code %d:\n%s", code, said());
-    metrics_read(mem(), path_join(mem(), run, "metrics.jsonl"), &n);
+    runs_metrics(run, &n);
     EXPECT(n >= 5 && n < 100000);
     EXPECT(file_exists(arena_printf(mem(), "%s/ckpt/step_%08d/manifest.json", run, n)));
     SAID_EXPECT("stopped by signal");
@@ -367,7 +232,7 @@ static void check_signal(int number) {
     RUN_EXPECT(0, train_words(config, run, rest));
     SAID_EXPECT(arena_printf(mem(), "resumed after step %d", n));
     RUN_EXPECT(0, train_words(config, whole, rest));
-    expect_same_losses(run, whole, more);
+    runs_expect_same_losses(run, whole, more);
 }
 
 TEST_LIMIT(sigterm_saves_and_stops, 180) {
@@ -381,9 +246,9 @@ TEST_LIMIT(sigusr1_saves_and_stops, 180) {
 }
 
 TEST_LIMIT(a_second_run_in_the_folder_is_refused, 120) {
-    const char *config = small_config(100000, 50000), *run = in_temp("run");
+    const char *config = runs_small_config(100000, 50000), *run = in_temp("run");
     pid_t pid = stator_start(train_words(config, run, ""));
-    wait_for_steps(pid, run, 1);
+    EXPECT(runs_wait_steps(pid, run, 1));
     RUN_EXPECT(EXIT_CONFIG, train_words(config, run, ""));
     SAID_EXPECT("another stator train");
     kill(pid, SIGKILL);
@@ -391,15 +256,14 @@ TEST_LIMIT(a_second_run_in_the_folder_is_refused, 120) {
 }
 
 TEST_LIMIT(divergence_stops_without_saving, 120) {
-    const char *run = in_temp("run"), *config = small_config(200, 10);
+    const char *run = in_temp("run"), *config = runs_small_config(200, 10);
     RUN_EXPECT(1, train_words(config, run,
                               "--optimizer.type SGD --runner_wrapper.use_clip_grad False "
                               "--lr_schedule.learning_rate 1000 "
                               "--optimizer.weight_decay 900"));
     SAID_EXPECT("diverged");
     int n;
-    const MetricsRow *row =
-        metrics_read(mem(), path_join(mem(), run, "metrics.jsonl"), &n);
+    const MetricsRow *row = runs_metrics(run, &n);
     EXPECT(n >= 1 && n < 200);
     EXPECT(!isfinite(row[n - 1].loss) || !isfinite(row[n - 1].grad_norm));
     EXPECT(!file_exists(arena_printf(mem(), "%s/ckpt/step_%08d", run, n)));
@@ -451,11 +315,11 @@ TEST_LIMIT(memory_is_as_planned, 180) {
 #ifdef __SANITIZE_ADDRESS__
     test_skip("the sanitizer's own memory is not in the plan");
 #endif
-    const char *run = in_temp("run"), *config = small_config(100000, 0);
+    const char *run = in_temp("run"), *config = runs_small_config(100000, 0);
     const char *large = "--model.model_config.vocab_size 20011 "
                         "--model.model_config.hidden_size 256 --batch_size 8";
     pid_t pid = stator_start(train_words(config, run, large));
-    wait_for_steps(pid, run, 4);
+    EXPECT(runs_wait_steps(pid, run, 4));
     int64_t resident = status_bytes(pid, "VmRSS:");
     int64_t planned = plan_number(run, "resident_bytes"), sum = 0;
     const Json *memory = json_need(read_plan(run), "memory_bytes");
@@ -475,7 +339,7 @@ TEST_LIMIT(memory_is_as_planned, 180) {
 }
 
 TEST_LIMIT(a_plan_above_the_limit_is_refused, 120) {
-    const char *run = in_temp("run"), *config = small_config(10, 0);
+    const char *run = in_temp("run"), *config = runs_small_config(10, 0);
     RUN_EXPECT(EXIT_MEMORY,
                train_words(config, run, "--context.max_device_memory 100KB"));
     SAID_EXPECT("weights");
