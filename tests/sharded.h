@@ -9,7 +9,8 @@
 
 static const char sharded_whole[] = "simplify,autodiff,simplify,train,simplify,place";
 static const char sharded_local[] = "simplify,seed,zero,autodiff,simplify,train,simplify,"
-                                    "shard,reshard,collect,simplify,localize,simplify";
+                                    "shard,reshard,collect,simplify,localize,simplify,"
+                                    "keep,sink,simplify";
 
 typedef struct Sharded {
     Arena *mem;
@@ -96,7 +97,7 @@ static inline Sharded sharded_open(Arena *mem, Module *whole, Module *part,
                                    const PassOptions *o) {
     Sharded s = {.mem = mem};
     PassOptions plain = *o;
-    plain.nannotations = plain.zero_level = 0;
+    plain.nannotations = plain.zero_level = plain.overlap = 0;
     sharded_make_whole(whole);
     passes_run(whole, sharded_whole, &plain);
     passes_run(part, sharded_local, o);

@@ -87,7 +87,7 @@ static const char *passes_for(Dice *d, Level level) {
     static const char *const of_level[][2] = {
         [LEVEL_GLOBAL] =
             {"simplify,seed,zero,autodiff,simplify,train,simplify,shard,reshard,"
-             "collect,simplify,localize,simplify,sink,simplify,bucket",
+             "collect,simplify,localize,simplify,keep,sink,simplify,bucket",
              "simplify,seed,zero,shard,reshard,collect,simplify,localize,bucket"},
         [LEVEL_DIFFED] = {"train,simplify,shard,reshard,collect,localize,bucket",
                           "shard,reshard,collect,localize"},

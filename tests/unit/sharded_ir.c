@@ -8,9 +8,10 @@ static const char *module_path(Arena *mem, const char *name) {
     return arena_printf(mem, "%s/ir/mesh/%s", tests_dir(), name);
 }
 
-static PassOptions options(int zero, int micro) {
+static PassOptions options(int zero, int micro, bool beside) {
     PassOptions o = pass_options_default();
     o.zero_level = zero;
+    o.overlap = beside ? 2 : 0;
     o.zero_axes = "dp";
     o.micro_batches = micro;
     o.weight_decay = 0.1;
@@ -38,8 +39,10 @@ static void perceptron(int zero) {
     double worst = 0;
     for (int i = 0; i < ARRAY_LEN(sizes); i++)
         for (int tp = 1; tp <= 2; tp++)
-            for (int micro = 1; micro <= 2; micro++)
-                worst = fmax(worst, worst_of("mlp.ir", sizes[i], tp, options(zero, micro)));
+            for (int micro = 1; micro <= 3; micro++)
+                for (int beside = 0; beside < 2; beside++)
+                    worst = fmax(worst, worst_of("mlp.ir", sizes[i], tp,
+                                                 options(zero, micro, beside)));
     printf("  worst difference %.2g\n", worst);
 }
 
@@ -67,8 +70,8 @@ TEST(towers) {
     static const int sizes[][2] = {{1, 1}, {2, 1}, {1, 2}, {1, 4}, {3, 2}, {2, 4}, {6, 1}};
     double worst = 0;
     for (int i = 0; i < ARRAY_LEN(sizes); i++) {
-        for (int zero = 0; zero <= 3; zero++) {
-            PassOptions o = options(zero, 1 + zero % 2);
+        for (int zero = 0; zero <= 7; zero++) {
+            PassOptions o = options(zero % 4, 1 + zero % 2, zero > 3);
             o.annotation = split;
             o.nannotations = ARRAY_LEN(split);
             worst = fmax(worst, worst_of("towers.ir", sizes[i][0], sizes[i][1], o));
@@ -133,7 +136,7 @@ static bool run_throw(const char *name, uint64_t seed, double *worst) {
     Module *whole = sharded_read(mem, path, NULL), *part = sharded_read(mem, path, NULL);
     Dice d = {seed, 0};
     place_module(&d, part);
-    PassOptions o = options(throw(&d, 4), 1 + throw(&d, 2));
+    PassOptions o = options(throw(&d, 4), 1 + throw(&d, 3), throw(&d, 2));
     if (getenv("SIM_DUMP")) printf("%s\n", module_print(mem, part));
     Catch c;
     volatile bool done = false;
