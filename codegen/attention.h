@@ -19,24 +19,25 @@ typedef struct AttnShape {
     double dropout;
     uint32_t site;
     bool within; /* query i of sequence b sees no key before first[b, i] */
-    const Part *part; /* what the probabilities [batch, heads, tq, tk] are a part of; NULL:
-                         the whole */
+    const Part *part; /* what the probabilities [batch, heads, tq, tk] are a part of;
+                         NULL: the whole */
 } AttnShape;
 
 /* Emits void(ptr q, ptr k, ptr v, ptr offset, ptr rng, ptr o, ptr lse, ptr workspace).
  * offset: any i32, read only when causal; a query that sees no key gets o = 0 and the lse
  * NO_KEYS. rng: i32[3] = {key0, key1, layer}, read only with dropout: the probability of
- * (b, h, i, j) is kept when word 0 of philox(counter {lo32(x), hi32(x), site, layer}, key)
+ * (b, h, i, j) is kept when word 0 of philox(counter {lo32(x), hi32(x), site, layer},
+ * key)
  * >= dropout * 2^32, x = ((b * heads + h) * tq + i) * tk + j in the whole tensor of
  * probabilities, and then scaled by 1 / (1 - dropout).
  * With `within` the function has one more parameter, ptr first: i32[batch, tq].
  * The function calls rt_parallel; the bits do not depend on the number of threads. */
 LLVMValueRef attention_emit(Emit *e, const char *name, const AttnShape *s);
 
-/* Emits (within: ptr first last) void(ptr q, ptr k, ptr v, ptr o, ptr lse, ptr do, ptr offset, ptr rng, ptr dq,
- * ptr dk, ptr dv, ptr workspace). dq, dk, dv are overwritten; dk and dv are summed over
- * the query heads that share them, in order, by the one thread that owns the kv head.
- * Queries that see no key have and give no gradient. */
+/* Emits (within: ptr first last) void(ptr q, ptr k, ptr v, ptr o, ptr lse, ptr do, ptr
+ * offset, ptr rng, ptr dq, ptr dk, ptr dv, ptr workspace). dq, dk, dv are overwritten; dk
+ * and dv are summed over the query heads that share them, in order, by the one thread
+ * that owns the kv head. Queries that see no key have and give no gradient. */
 LLVMValueRef attention_grad_emit(Emit *e, const char *name, const AttnShape *s);
 
 /* Bytes of the workspace (64-byte aligned) for runs with up to `threads` threads. */

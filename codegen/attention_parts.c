@@ -265,7 +265,8 @@ void attn_within_emit(const Attn *a) {
     key = emit_splat(e, LLVMBuildTrunc(e->b, key, e->i32, ""));
     LLVMValueRef never = emit_f32_like(e, LLVMConstNull(e->vf32), -INFINITY);
     for (int64_t v = 0; v < a->bq; v += e->vl) {
-        LLVMValueRef there = emit_tail_mask(e, emit_sub(e, emit_param(e, 4), emit_i64(e, v)));
+        LLVMValueRef there =
+            emit_tail_mask(e, emit_sub(e, emit_param(e, 4), emit_i64(e, v)));
         LLVMValueRef from = emit_at(e, e->i32, emit_param(e, 2), v);
         LLVMValueRef first = emit_load(e, e->vi32, from, there, 4);
         LLVMValueRef before = LLVMBuildICmp(e->b, LLVMIntSLT, key, first, "");
@@ -289,7 +290,8 @@ void attn_block_scores(const Attn *a, LLVMValueRef k, LLVMValueRef packed, LLVMV
                        const AttnQueries *q) {
     Emit *e = a->e;
     attn_call(a, "scores", (LLVMValueRef[]){k, packed, s, keys}, 4);
-    if (q->first) attn_call(a, "within", (LLVMValueRef[]){s, keys, q->first, j0, q->rows}, 5);
+    if (q->first)
+        attn_call(a, "within", (LLVMValueRef[]){s, keys, q->first, j0, q->rows}, 5);
     if (!a->s.causal) return;
     LLVMValueRef last = emit_add(e, ahead, emit_sub(e, keys, emit_i64(e, 1)));
     If crosses;

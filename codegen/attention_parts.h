@@ -50,8 +50,8 @@ LLVMValueRef attn_offset(const Attn *a, LLVMValueRef offset);
 /* How many keys the block of queries from i0 sees; none when not positive. */
 LLVMValueRef attn_keys(const Attn *a, LLVMValueRef offset, LLVMValueRef i0,
                        LLVMValueRef rows);
-/* name.within(s, keys, first, j0, rows): row r, lane l is set to -inf where key j0 + r lies
- * before first[l]. */
+/* name.within(s, keys, first, j0, rows): row r, lane l is set to -inf where key j0 + r
+ * lies before first[l]. */
 void attn_within_emit(const Attn *a);
 /* A block of queries within its sequence: where their first keys stand (NULL unless
  * `within`), and how many queries there are. */

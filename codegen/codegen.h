@@ -11,8 +11,8 @@ typedef struct CompileOptions {
     bool verbose;    /* a line per pass and per stage of code generation to stderr */
 } CompileOptions;
 
-/* With several ranks program_make is called by all, rank 0 compiles and the others get its
- * object. */
+/* With several ranks program_make is called by all, rank 0 compiles and the others get
+ * its object. */
 
 /* A compiled entry function with its memory plan. All memory it uses is one arena of
  * plan.total_bytes; nothing is allocated while it runs. */
@@ -38,8 +38,8 @@ Program *program_make(Arena *mem, Module *m, const char *passes, const PassOptio
                       const CompileOptions *co);
 /* Maps and pre-faults the arena, zeroed. `shared` (or NULL) is a program whose arguments
  * of equal name, type and role param or cache are used instead of own ones; then those
- * have no bytes here. Fails with EXIT_MEMORY, naming the classes and sizes of the plan, when
- * plan.total_bytes > limit_bytes (0 = no limit) or the system has not that much. */
+ * have no bytes here. Fails with EXIT_MEMORY, naming the classes and sizes of the plan,
+ * when plan.total_bytes > limit_bytes (0 = no limit) or the system has not that much. */
 void program_allocate(Program *p, const Program *shared, uint64_t limit_bytes);
 /* The same within the frame of `shared`, whose contents are lost: for a program that runs
  * between two runs of the other and gets all its other arguments anew each time. Takes

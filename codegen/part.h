@@ -1,12 +1,12 @@
-/* part.h - where the elements of a rank's part of a tensor stand in the whole tensor. What
- * a rank is, is read when the program runs: the code is the same on all ranks. */
+/* part.h - where the elements of a rank's part of a tensor stand in the whole tensor.
+ * What a rank is, is read when the program runs: the code is the same on all ranks. */
 #ifndef STATOR_PART_H
 #define STATOR_PART_H
 #include "../ir/ir.h"
 #include "emit.h"
 
-/* The part of `whole` (a global type with its splits) as groups of dimensions: element i of
- * the part, written as one index a group, is element base + sum of index * step of the
+/* The part of `whole` (a global type with its splits) as groups of dimensions: element i
+ * of the part, written as one index a group, is element base + sum of index * step of the
  * whole. The last step is 1. */
 typedef struct Part {
     const Mesh *mesh;

@@ -16,8 +16,9 @@ int cmd_convert(int argc, char **argv);
 int cmd_tokenizer(int argc, char **argv);
 int cmd_preprocess(int argc, char **argv);
 int cmd_inspect(int argc, char **argv);
-/* stator launch -n N [options] COMMAND ...: the command on several ranks under mpirun. Its
- * exit code is that of the rank that failed first; 128 + signal for one that was killed. */
+/* stator launch -n N [options] COMMAND ...: the command on several ranks under mpirun.
+ * Its exit code is that of the rank that failed first; 128 + signal for one that was
+ * killed. */
 int cmd_launch(int argc, char **argv);
 /* stator inspect CONFIG.yaml --split train|valid|test [--samples 0,17] [--json] [--a.b.c
  * VALUE ...]: samples as training sees them, in its order. cmd_inspect calls it. */

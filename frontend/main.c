@@ -33,9 +33,9 @@ static const Command commands[] = {
      "Exit codes: 0 done, 1 diverged, 2 configuration, 3 data, 4 checkpoint, 5 memory,\n"
      "75 stopped by a signal.\n"},
     {"plan", cmd_plan, "plan CONFIG.yaml [-n RANKS] [--a.b.c VALUE ...]  what it takes",
-     "Says what training would take, on any number of ranks, without them, their memory or\n"
-     "the data: where every parameter lies, the collectives of a step and their bytes, the\n"
-     "memory of a rank, parameters and flops. Takes the keys of train, and\n"
+     "Says what training would take, on any number of ranks, without them, their memory\n"
+     "or the data: where every parameter lies, the collectives of a step and their\n"
+     "bytes, the memory of a rank, parameters and flops. Takes the keys of train, and\n"
      "  -n RANKS   so many ranks: data_parallel follows when it is not given\n"
      "  --json     the plan for programs, as train writes it to plan.json\n"
      "Exit codes: 0 done, 2 configuration, 5 above context.max_device_memory.\n"},
@@ -44,9 +44,11 @@ static const Command commands[] = {
     {"convert", cmd_convert, "convert --to hf|stator FROM TO          weights in and out",
      "--to hf writes config.json and model.safetensors of a run or a checkpoint;\n"
      "--to stator makes a checkpoint of weights from a Hugging Face folder.\n"},
-    {"preprocess", cmd_preprocess, "preprocess --input F... --output-prefix P  text to ids",
+    {"preprocess", cmd_preprocess,
+     "preprocess --input F... --output-prefix P  text to ids",
      "stator preprocess --help lists its options.\n"},
-    {"inspect", cmd_inspect, "inspect FILE|CONFIG.yaml               what it holds; sound?",
+    {"inspect", cmd_inspect,
+     "inspect FILE|CONFIG.yaml               what it holds; sound?",
      "stator inspect --help says what can be looked at.\n"},
     {"tokenizer", cmd_tokenizer, "tokenizer train|encode|decode ...        text and ids",
      "stator tokenizer --help lists its options.\n"},

@@ -118,9 +118,11 @@ static Value *attention(Make *k, Value *x, Value **kcache, Value **vcache) {
     double p = k->use == MODEL_PREDICT ? 0 : s->attn_dropout;
     char *attrs = bfmt(&k->b, "scale=%.17g; causal=1", 1 / sqrt((double)s->head_dim));
     if (p > 0) attrs = bfmt(&k->b, "%s; p=%.17g; site=%d", attrs, p, SITE_ATTENTION);
-    if (k->shape.zigzag) attrs = bfmt(&k->b, "%s; zigzag=%lld", attrs, (long long)k->shape.zigzag);
+    if (k->shape.zigzag)
+        attrs = bfmt(&k->b, "%s; zigzag=%lld", attrs, (long long)k->shape.zigzag);
     int kind = k->first ? OP_attention_within : OP_attention;
-    Op *o = build(named(k, "o"), kind, attrs, q, key, v, k->offset, k->rng, k->first, NULL);
+    Op *o =
+        build(named(k, "o"), kind, attrs, q, key, v, k->offset, k->rng, k->first, NULL);
     build_named(&k->b, "lse", o->out[1]);
     return linear(k, PART_OUT, o->out[0], "attn");
 }
@@ -156,7 +158,8 @@ static Type table_type(const Make *k) {
     return TYPE(DT_F32, rows, k->s->head_dim / 2, 2);
 }
 
-/* @layer(x, parameters, [kcache, vcache], [layer index], offset, rng, [rope table], [first])
+/* @layer(x, parameters, [kcache, vcache], [layer index], offset, rng, [rope table],
+ * [first])
  *     -> (x, [kcache, vcache]) */
 static void make_layer(const Make *outer) {
     Make k = *outer;
@@ -274,7 +277,8 @@ static void add_params(Make *k) {
         p->hf = model_param_name(mem, p->hf);
         if (pads_vocab(k) && (p->part == PART_TOKENS || p->part == PART_HEAD)) {
             ty.dim[0] = k->shape.vocab_rows;
-            p->attrs = arena_printf(mem, "%s; rows=%lld", p->attrs, (long long)k->s->vocab);
+            p->attrs =
+                arena_printf(mem, "%s; rows=%lld", p->attrs, (long long)k->s->vocab);
         }
         k->value[i] = argument(k, p->hf, p->attrs, ty);
     }
@@ -282,9 +286,10 @@ static void add_params(Make *k) {
 
 /* Where the tokens of a sequence stand, i32[t]. */
 static Value *positions(Make *k) {
-    char *attrs = k->shape.zigzag ? bfmt(&k->b, "zigzag=%lld", (long long)k->shape.zigzag) : NULL;
-    return build_as(named(k, "at"), OP_positions, attrs, TYPE(DT_I32, k->shape.seq), k->offset,
-                    NULL);
+    char *attrs =
+        k->shape.zigzag ? bfmt(&k->b, "zigzag=%lld", (long long)k->shape.zigzag) : NULL;
+    return build_as(named(k, "at"), OP_positions, attrs, TYPE(DT_I32, k->shape.seq),
+                    k->offset, NULL);
 }
 
 /* Tokens i32[b,t] -> x[b,t,c]. */
@@ -313,7 +318,8 @@ static void rope_table(Make *k) {
     Value *at = k->positions;
     if (!at && !k->shape.zigzag) return;
     if (!at) at = positions(k);
-    Value *rows = build_as(named(k, "table"), OP_reshape, NULL, TYPE(DT_F32, t, d), k->table, NULL);
+    Value *rows =
+        build_as(named(k, "table"), OP_reshape, NULL, TYPE(DT_F32, t, d), k->table, NULL);
     rows = build1(named(k, "table"), OP_embed, NULL, rows, at, NULL);
     k->table = build_as(named(k, "table"), OP_reshape, NULL, table_type(k), rows, NULL);
 }
@@ -331,7 +337,8 @@ static void make_train(Make *k) {
         k->positions = argument(k, "positions", "role=\"positions\"", TYPE(DT_I32, b, t));
     }
     if (k->shape.documents) {
-        k->first = argument(k, "attends_from", "role=\"attends_from\"", TYPE(DT_I32, b, t));
+        k->first =
+            argument(k, "attends_from", "role=\"attends_from\"", TYPE(DT_I32, b, t));
     }
     if (draws(k)) k->rng = argument(k, "rng", "role=\"rng\"", TYPE(DT_I32, 3));
     add_params(k);
@@ -347,7 +354,8 @@ static void make_train(Make *k) {
     Value *rows = build(&k->b, OP_xent, NULL, logits, labels, NULL)->out[0];
     Value *sum = build1(named(k, "sum"), OP_sum, "bt->_", rows, NULL), *loss;
     if (k->shape.masked) {
-        Value *counts = build_as(named(k, "counts"), OP_valid, NULL, rows->ty, labels, NULL);
+        Value *counts =
+            build_as(named(k, "counts"), OP_valid, NULL, rows->ty, labels, NULL);
         Value *count = build1(named(k, "count"), OP_sum, "bt->_", counts, NULL);
         loss = build1(named(k, "loss"), OP_div, NULL, sum, count, NULL);
     } else {

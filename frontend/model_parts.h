@@ -52,7 +52,8 @@ enum { MODEL_MAX_PARAMS = 2 * PARTS };
 /* The parameters in the order of the model's arguments; returns their number. Names and
  * attributes go to mem. */
 int model_params(Arena *mem, const ModelSpec *s, PartParam out[MODEL_MAX_PARAMS]);
-/* "h.#.ln_1.weight" -> "h.ln_1.weight": the stacked parameter is one value of the module. */
+/* "h.#.ln_1.weight" -> "h.ln_1.weight": the stacked parameter is one
+ * value of the module. */
 const char *model_param_name(Arena *mem, const char *hf);
 /* Letters of a matrix as it is stored, then where its result's letters are. */
 void model_part_letters(const ModelSpec *s, Part part, char stored[8], const char **in,

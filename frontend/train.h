@@ -19,7 +19,8 @@ typedef struct TrainSlots {
     const float *loss, *grad_norm;
 } TrainSlots;
 
-/* The arguments of a program that a batch fills, with the part of it that this rank gets. */
+/* The arguments of a program that a batch fills, with the part of it
+ * that this rank gets. */
 enum { FEEDS = 4 };
 typedef struct Feed {
     int32_t *slot[FEEDS]; /* NULL: the program has no such argument */
@@ -43,7 +44,8 @@ typedef struct Train {
 
     /* the work */
     Data *data;
-    int64_t micro, batch, seq; /* micro-batches of a step, of `batch` sequences on all ranks */
+    /* Micro-batches of a step, each of `batch` sequences on all ranks. */
+    int64_t micro, batch, seq;
     int64_t steps;             /* of the whole run */
     Schedule schedule;
     bool bias_correction;
@@ -86,7 +88,8 @@ void train_model_shape(Train *t, int64_t *batch, int64_t *seq);
 
 /* train_ranks.c: the strategy of the configuration, for as many processes as run. */
 void ranks_choose(Train *t);
-/* Gives a module its mesh and the passes their options, and lays the mesh over the ranks. */
+/* Gives a module its mesh and the passes their options, and lays the
+ * mesh over the ranks. */
 void ranks_apply(Train *t, Module *m, PassOptions *o);
 /* These fail, naming the first difference, unless all ranks have the same: build and
  * environment; configuration; text of the model.file, if there is one; module to compile;
@@ -98,7 +101,8 @@ void ranks_agree_module(const Train *t, const Module *m);
 void ranks_agree_data(const Train *t, const Data *d, int64_t steps);
 /* For an allocated program. */
 Feed *feed_make(const Train *t, const Program *p);
-/* This rank's part of the batch, from row `first_row` on, into the program's arguments. */
+/* This rank's part of the batch, from row `first_row` on, into the
+ * program's arguments. */
 void feed_batch(const Feed *f, const DataBatch *b, int64_t first_row);
 
 /* train_state.c: memory, first weights, checkpoints. */

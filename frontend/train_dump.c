@@ -22,9 +22,10 @@ static void check_writable(const Train *t) {
 void dump_plan(Train *t) {
     check_writable(t);
     if (strategy_ranks(&t->strategy) > 1)
-        fail(EXIT_CONFIG, "dump: logits and gradients are written by runs of one rank; take "
-                          "the final weights of several ranks from a checkpoint (stator "
-                          "convert)");
+        fail(EXIT_CONFIG,
+             "dump: logits and gradients are written by runs of one rank; take "
+             "the final weights of several ranks from a checkpoint (stator "
+             "convert)");
     if (!t->has_spec && t->micro > 1)
         fail(EXIT_CONFIG, "dump: %s has a fixed batch; set micro_batch_num to 1",
              t->cfg->model_file);

@@ -18,9 +18,9 @@ static sigset_t stop_signals(void) {
     return set;
 }
 
-/* No handler: oneDNN's f32 kernels use a part of a heap block as their stack, and the frame
- * of a signal handler would be written before that block. So signals wait, in all threads
- * made from here on, until the step is done. */
+/* No handler: oneDNN's f32 kernels use a part of a heap block as their stack, and the
+ * frame of a signal handler would be written before that block. So signals wait, in all
+ * threads made from here on, until the step is done. */
 void train_hold_signals(void) {
     sigset_t set = stop_signals();
     pthread_sigmask(SIG_BLOCK, &set, NULL);

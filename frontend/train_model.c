@@ -52,7 +52,8 @@ void train_model_choose(Train *t) {
 
 Module *train_model_build(Train *t, ModelUse use, int64_t batch) {
     if (!t->has_spec) {
-        strategy_check(t->cfg, &t->strategy, NULL, (ModelShape){.batch = batch, .seq = t->seq});
+        strategy_check(t->cfg, &t->strategy, NULL,
+                       (ModelShape){.batch = batch, .seq = t->seq});
         return model_read(t->mem, t->cfg->model_file);
     }
     const DataGptSpec *gpt = t->data->gpt;

@@ -114,8 +114,8 @@ static void add_lines(Text *s, const char *lines) {
 static void write_plan(const Train *t) {
     const Program *p = t->program;
     Text s = text_new(t->mem);
-    PlanWork work = {t->cfg, t->has_spec ? &t->spec : NULL, &t->strategy, t->micro, t->batch,
-                     t->seq};
+    PlanWork work = {
+        t->cfg, t->has_spec ? &t->spec : NULL, &t->strategy, t->micro, t->batch, t->seq};
     Plan plan = plan_read(t->mem, p->entry, work);
     text_add(&s, "{\n");
     plan_json(&plan, &s);
@@ -194,9 +194,11 @@ void report_header(Train *t) {
                (long long)t->steps, (long long)t->micro, (long long)t->batch,
                human(t->mem, (double)(t->data->batch * t->seq)));
     report_say(t,
-               "machine    %d rank%s of %d threads, measured FMA peak %.1f GFLOP/s: mfu is the share "
+               "machine    %d rank%s of %d threads, measured FMA peak %.1f GFLOP/s: "
+               "mfu is the share "
                "of it at %s model flops a token",
-               comm_size(), comm_size() == 1 ? "" : "s", t->threads, t->peak_flops / 1e9, human(t->mem, t->flops_per_token));
+               comm_size(), comm_size() == 1 ? "" : "s", t->threads, t->peak_flops / 1e9,
+               human(t->mem, t->flops_per_token));
     say_memory(t);
     report_say(t, "compiled   passes %.2f s, code %.2f s%s", p->pass_seconds,
                p->codegen_seconds, p->cached ? " (from the cache)" : "");

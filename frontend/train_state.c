@@ -98,7 +98,8 @@ static void load_source(Train *t) {
         from = source_load(t->mem, &t->source, t->program->entry, weight_at, t->program);
     } else {
         Func *whole = model_entry(train_model_whole(t));
-        from = source_load_parts(t->mem, &t->source, whole, t->tensor, count_parameters(t));
+        from =
+            source_load_parts(t->mem, &t->source, whole, t->tensor, count_parameters(t));
     }
     report_say(t, "weights from %s", from);
 }
@@ -112,7 +113,8 @@ static void first_weights(Train *t) {
     for (int i = 0; i < f->narg; i++) {
         if (strcmp(arg_str(f, i, "role", ""), "param")) continue;
         Layout l = layout_of(t->mem, f, i);
-        weights_init_part(f, i, &l, comm_rank(), t->program->arg[i], (uint64_t)t->cfg->seed);
+        weights_init_part(f, i, &l, comm_rank(), t->program->arg[i],
+                          (uint64_t)t->cfg->seed);
     }
 }
 
@@ -155,8 +157,8 @@ static bool load_latest(Train *t, const char *dir, char **state) {
     return found;
 }
 
-/* `resume` names a checkpoint, a run folder or a folder of checkpoints; as rank 0 sees it,
- * the others may not see it at all. */
+/* `resume` names a checkpoint, a run folder or a folder of checkpoints; as rank 0 sees
+ * it, the others may not see it at all. */
 static void load_named(Train *t, const char *path, char **state) {
     bool one = comm_rank() == 0 && file_exists(path_join(t->mem, path, "manifest.json"));
     if (comm_max_i64(one)) {

@@ -1,6 +1,7 @@
-/* train_valid.c - validation: a program without dropout and without backward, which shares
- * the weights of the training program and works in its memory, over the first batches of other data; every time
- * the same ones. Points go to valid.jsonl in the run folder, one JSON object a line. */
+/* train_valid.c - validation: a program without dropout and without backward, which
+ * shares the weights of the training program and works in its memory, over the first
+ * batches of other data; every time the same ones. Points go to valid.jsonl in the run
+ * folder, one JSON object a line. */
 #include "../runtime/comm.h"
 #include "commands.h"
 #include "train.h"
@@ -69,7 +70,8 @@ static int read_points(const Train *t, Arena *mem, Point **out) {
             end = line + strcspn(line, "\n");
             Point point;
             long long step;
-            if (sscanf(line, "{\"step\": %lld, \"valid_loss\": %lf", &step, &point.loss) == 2) {
+            if (sscanf(line, "{\"step\": %lld, \"valid_loss\": %lf", &step,
+                       &point.loss) == 2) {
                 point.step = step;
                 PUSH(mem, p, n, cap, point);
             }
@@ -81,7 +83,8 @@ static int read_points(const Train *t, Arena *mem, Point **out) {
 }
 
 static void add_point(Text *text, const Point *p) {
-    text_add(text, "{\"step\": %lld, \"valid_loss\": %.10g, \"valid_perplexity\": %.10g}\n",
+    text_add(text,
+             "{\"step\": %lld, \"valid_loss\": %.10g, \"valid_perplexity\": %.10g}\n",
              (long long)p->step, p->loss, exp(MIN(20, p->loss)));
 }
 
@@ -95,7 +98,8 @@ static void write_points(const Train *t, int64_t last_step, const Point *more) {
     for (int i = 0; i < n && p[i].step <= last_step; i++) add_point(&text, &p[i]);
     if (more) add_point(&text, more);
     int error = file_write_atomic(points_path(t, mem), text.s, text.n);
-    if (error) report_say(t, "WARNING: cannot write %s: %s", RUN_VALIDATION, strerror(error));
+    if (error)
+        report_say(t, "WARNING: cannot write %s: %s", RUN_VALIDATION, strerror(error));
     arena_free(mem);
 }
 
@@ -113,9 +117,10 @@ void valid_step(Train *t) {
     if (!due && t->step != t->steps) return;
     double start = clock_seconds();
     Point p = {t->step, mean_loss(t, v)};
-    report_say(t, "validation at step %lld: loss %.4f, perplexity %.2f (%lld batches, %.1f s)",
-               (long long)t->step, p.loss, exp(MIN(20, p.loss)), (long long)v->batches,
-               clock_seconds() - start);
+    report_say(
+        t, "validation at step %lld: loss %.4f, perplexity %.2f (%lld batches, %.1f s)",
+        (long long)t->step, p.loss, exp(MIN(20, p.loss)), (long long)v->batches,
+        clock_seconds() - start);
     write_points(t, t->step - 1, &p);
 }
 

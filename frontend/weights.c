@@ -45,7 +45,8 @@ static void init_runs(void *context, int64_t begin, int64_t end, int64_t thread)
         for (int64_t k = 0; k < run->count; k++) {
             int64_t at = run->first + k;
             if (init->std > 0 && (k == 0 || at % 4 == 0)) normal_block(init, at / 4, z);
-            init->out[run->local + k] = (float)(init->mean + init->std * (double)z[at % 4]);
+            init->out[run->local + k] =
+                (float)(init->mean + init->std * (double)z[at % 4]);
         }
     }
 }
@@ -75,8 +76,8 @@ void weights_init(const Func *entry, int i, float *out, uint64_t seed) {
     weights_init_part(entry, i, NULL, 0, out, seed);
 }
 
-void weights_init_part(const Func *entry, int i, const Layout *layout, int rank, float *out,
-                       uint64_t seed) {
+void weights_init_part(const Func *entry, int i, const Layout *layout, int rank,
+                       float *out, uint64_t seed) {
     Arena *mem = arena_new();
     const Value *v = entry->arg[i];
     const char *kind = arg_str(entry, i, "init", "");
@@ -273,8 +274,8 @@ static void check_extra(Load *l, int i) {
             head ? " (the model's head is its embedding, and this is another)" : "");
 }
 
-static void load(Load *l, const char *dir, const Func *entry, WeightAt at, WeightSink sink,
-                 void *context) {
+static void load(Load *l, const char *dir, const Func *entry, WeightAt at,
+                 WeightSink sink, void *context) {
     Arena *mem = l->mem;
     l->problems = text_new(mem);
     l->file = safetensors_open(mem, dir, EXIT_CHECKPOINT);

@@ -14,8 +14,8 @@ typedef float *(*WeightAt)(void *context, int arg);
  * no number of threads and no other parameter changes it. */
 void weights_init(const Func *entry, int i, float *out, uint64_t seed);
 /* The same for a rank's part, as the layout says; padding is left alone. */
-void weights_init_part(const Func *entry, int i, const Layout *layout, int rank, float *out,
-                       uint64_t seed);
+void weights_init_part(const Func *entry, int i, const Layout *layout, int rank,
+                       float *out, uint64_t seed);
 
 /* One tensor of a Hugging Face file: a whole parameter, or one layer of a stacked one.
  * Its bytes are those of the parameter from element `first` on, in the same order. */
@@ -47,8 +47,8 @@ void weights_load_hf(const char *dir, const Func *entry, WeightAt at, void *cont
 /* Gets `count` values of argument `arg`, from element `first` on. */
 typedef void (*WeightSink)(void *context, int arg, int64_t first, int64_t count,
                            const float *values);
-/* The same piece by piece, for programs that hold parts: `entry` has the whole parameters,
- * at most one tensor of the file is in memory. */
+/* The same piece by piece, for programs that hold parts: `entry` has the whole
+ * parameters, at most one tensor of the file is in memory. */
 void weights_load_hf_pieces(const char *dir, const Func *entry, WeightSink sink,
                             void *context);
 

@@ -31,8 +31,9 @@ size_t array_bytes(size_t n, size_t size); /* n * size, dies on overflow */
  * PUSH(arena, s->items, s->n, s->cap, value) */
 void *array_grow(Arena *a, void *items, int n, int *cap, size_t size);
 #define PUSH(arena, items, n, cap, value)                                                \
-    ((items) = (n) < (cap) ? (items)                                                     \
-                           : array_grow((arena), (items), (n), &(cap), sizeof(*(items))), \
+    ((items) = (n) < (cap)                                                               \
+                   ? (items)                                                             \
+                   : array_grow((arena), (items), (n), &(cap), sizeof(*(items))),        \
      (items)[(n)++] = (value))
 
 /* Growable text. The bytes live in the arena; `s` is always terminated. */
@@ -65,7 +66,8 @@ typedef struct Place {
 } Place;
 
 /* Ends the command with `code` (or unwinds to the innermost Catch). fail_at prints
- * file:line:col, the line with a caret, and `hint` (may be NULL): what to write instead. */
+ * file:line:col, the line with a caret, and `hint` (may be NULL):
+ * what to write instead. */
 _Noreturn void fail(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 _Noreturn void fail_at(int code, Place at, const char *hint, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));

@@ -96,7 +96,8 @@ static void infer_by_rule(Arena *mem, Op *op, const Type *declared, int ndeclare
             int found = 0;
             for (int id = 0; id < d.n; id++) {
                 if (d.letter[id] != c) continue;
-                if (out[i].rank >= MAX_RANK) infer_error("result %d has too many dimensions", i);
+                if (out[i].rank >= MAX_RANK)
+                    infer_error("result %d has too many dimensions", i);
                 out[i].dim[out[i].rank++] = d.size[id];
                 found++;
             }
@@ -111,7 +112,8 @@ static void infer_by_rule(Arena *mem, Op *op, const Type *declared, int ndeclare
             int count = c == '.' ? declared[i].rank - (t->n - 1) : 1;
             for (int j = 0; j < count; j++) {
                 if (out[i].rank >= MIN(declared[i].rank, MAX_RANK)) {
-                    infer_error("result %d has too few dimensions for the rule %s", i, r->text);
+                    infer_error("result %d has too few dimensions for the rule %s", i,
+                                r->text);
                 }
                 out[i].dim[out[i].rank] = declared[i].dim[out[i].rank];
                 out[i].rank++;

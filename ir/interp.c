@@ -114,7 +114,8 @@ static Tensor *slice(Arena *mem, const Tensor *t, int64_t i) {
 }
 
 static void tensor_copy(Tensor *to, const Tensor *from) {
-    if (to->data != from->data) memmove(to->data, from->data, (size_t)type_bytes(&to->ty));
+    if (to->data != from->data)
+        memmove(to->data, from->data, (size_t)type_bytes(&to->ty));
 }
 
 /* One call op on all ranks; loops as ops.def describes. */
@@ -155,7 +156,8 @@ static void run_call(Env *e, const Op *op) {
         }
     }
     for (int r = 0; r < n; r++) {
-        for (int i = 0; i < carry; i++) tensor_copy(e->value[r][op->out[i]->id], arg[r][i]);
+        for (int i = 0; i < carry; i++)
+            tensor_copy(e->value[r][op->out[i]->id], arg[r][i]);
     }
 }
 
@@ -173,7 +175,8 @@ static void run_op(Env *e, const Op *op) {
         in[r] = NEW_ARRAY(e->mem, Tensor *, (size_t)op->nin);
         for (int i = 0; i < op->nin; i++) {
             Tensor *t = in[r][i] = e->value[r][op->in[i]->id];
-            unsigned both = F_COMM | F_INPLACE; /* the next rank reads what this one writes */
+            /* the next rank reads what this one writes */
+            unsigned both = F_COMM | F_INPLACE;
             if ((optab[op->kind].flags & both) != both) continue;
             in[r][i] = tensor_new(e->mem, &t->ty);
             memcpy(in[r][i]->data, t->data, (size_t)type_bytes(&t->ty));
@@ -195,19 +198,22 @@ static void run_func(const Func *f, Tensor ***arg, Tensor ***ret, char **frame) 
     for (int r = 0; r < e.nranks; r++) {
         if (!frame) {
             e.frame[r] = arena_alloc(e.mem, (size_t)f->frame_bytes + 64);
-            memset(e.frame[r], 0xff, (size_t)f->frame_bytes); /* NaN shows what is not written */
+            /* NaN shows what is not written */
+            memset(e.frame[r], 0xff, (size_t)f->frame_bytes);
         }
         e.value[r] = NEW_ARRAY(e.mem, Tensor *, (size_t)f->nvalues + 1);
         for (int i = 0; i < f->narg; i++) e.value[r][f->arg[i]->id] = arg[r][i];
         for (const Op *op = f->first; op; op = op->next) {
             for (int i = 0; i < op->nout; i++) {
-                e.value[r][op->out[i]->id] = place_value(&e, r, op->out[i], arg[r], ret[r]);
+                e.value[r][op->out[i]->id] =
+                    place_value(&e, r, op->out[i], arg[r], ret[r]);
             }
         }
     }
     for (const Op *op = f->first; op; op = op->next) run_op(&e, op);
     for (int r = 0; r < e.nranks; r++) {
-        for (int i = 0; i < f->nret; i++) tensor_copy(ret[r][i], e.value[r][f->ret[i]->id]);
+        for (int i = 0; i < f->nret; i++)
+            tensor_copy(ret[r][i], e.value[r][f->ret[i]->id]);
     }
     arena_free(e.mem);
 }

@@ -19,8 +19,9 @@ enum {
 
 /* ---- types ---- */
 
-/* Set of mesh axes, bit i = axis i. Where several split one dimension, the lowest bit is the
- * outermost ("cp.tp"), unless AXES_REVERSED is set ("tp.cp"); with fewer than two it is not. */
+/* Set of mesh axes, bit i = axis i. Where several split one dimension, the lowest bit is
+ * the outermost ("cp.tp"), unless AXES_REVERSED is set ("tp.cp"); with fewer than two it
+ * is not. */
 typedef uint16_t Axes;
 enum { AXES_REVERSED = 1 << 15 };
 static inline Axes axes_normal(Axes a) {
@@ -36,8 +37,9 @@ typedef struct Mesh {
     } axis[MAX_AXES];
 } Mesh;
 
-/* A tensor type: `f32[8:dp,64]+tp` is 8 x 64 floats, dimension 0 split over axis dp, a sum
- * over tp still pending. Sizes are global at level global..sharded, local afterwards. */
+/* A tensor type: `f32[8:dp,64]+tp` is 8 x 64 floats, dimension 0 split over axis dp, a
+ * sum over tp still pending. Sizes are global at level
+ * global..sharded, local afterwards. */
 typedef struct Type {
     DType dt;
     int rank;
@@ -145,19 +147,20 @@ struct Module {
     Mesh mesh;
     Level level;
     Func *first;
-    const char *file, *text; /* that it was parsed from, for places of failures; NULL: none */
+    /* That it was parsed from, for places of failures; NULL: none. */
+    const char *file, *text;
 };
 
 /* ---- the op table (op.c projects ops.def) ---- */
 
 enum OpFlag {
-    F_LINEAR = 1,  /* linear in every float operand taken alone: passes pending sums */
-    F_MAP = 2,     /* elementwise by its rule: one scalar function per element */
-    F_REDUCE = 4,  /* sum or max over the letters that the result lacks */
-    F_VIEW = 8,    /* the result is the operand's buffer under another shape */
-    F_COMM = 16,   /* talks to other ranks */
-    F_INPLACE = 32, /* result 0 may overwrite operand 0 when that dies here; of collectives
-                       each result its operand */
+    F_LINEAR = 1,   /* linear in every float operand taken alone: passes pending sums */
+    F_MAP = 2,      /* elementwise by its rule: one scalar function per element */
+    F_REDUCE = 4,   /* sum or max over the letters that the result lacks */
+    F_VIEW = 8,     /* the result is the operand's buffer under another shape */
+    F_COMM = 16,    /* talks to other ranks */
+    F_INPLACE = 32, /* result 0 may overwrite operand 0 when that dies here; of
+                       collectives each result its operand */
     F_ADDENDS = 64, /* operands after the second are added to the result */
     F_PLUS = 128,   /* the sum of its two operands */
     F_MOVE = 512,   /* the result has the operand's elements in other places, or fewer */
@@ -177,7 +180,7 @@ typedef struct OpInfo {
     int nin_min, nin_max, nout; /* nout -1: by infer */
     const char *rule;           /* NULL: attribute `rule`, or none (infer) */
     const char *types;          /* operand and result element types, see verify.c */
-    const char *attrs;          /* "eps:f p:f?": i, f, s, r (rule), F (func); ? optional */
+    const char *attrs; /* "eps:f p:f?": i, f, s, r (rule), F (func); ? optional */
     unsigned flags;
     void (*vjp)(Grad *, Op *); /* NULL: no gradient flows through it */
     void (*infer)(Op *, Type *out);  /* result types where the rule does not give them */
@@ -205,7 +208,8 @@ const Attr *op_attr(const Op *op, const char *key); /* NULL: absent */
 int64_t op_int(const Op *op, const char *key, int64_t otherwise);
 double op_float(const Op *op, const char *key, double otherwise);
 Func *op_func(const Op *op); /* the function a `call` names; never NULL */
-/* The `arrive` that waits for a collective with late=1; NULL: there is none, or late=0. */
+/* The `arrive` that waits for a collective with late=1; NULL: there
+ * is none, or late=0. */
 Op *op_arrival(const Op *op);
 const Rule *op_rule(const Op *op); /* the row's rule or the attribute; NULL: none */
 void op_set_attr(Op *op, const Attr *a); /* copies; replaces one of the same key */
@@ -249,8 +253,9 @@ const Rule *rule_parse(Arena *mem, const char *text, char *why, size_t why_size)
 const char *rule_bind(Arena *mem, const Rule *r, int nin, Value **in, int nout,
                       Value **out, Dims *d);
 bool op_dims(const Op *op, Dims *d); /* false: the op has no rule */
-/* The same with the row's `dims` hook for ops without rule. Dimensions of one id are split
- * alike; their sizes may differ (size is then one that every legal split divides). */
+/* The same with the row's `dims` hook for ops without rule. Dimensions of one id are
+ * split alike; their sizes may differ (size is then one that every
+ * legal split divides). */
 bool op_placement_dims(const Op *op, Dims *d);
 uint32_t dims_mask(const Dims *d, int term); /* set of dimension ids a term has */
 
@@ -273,7 +278,8 @@ int func_ret(Func *f, Value *v, int alias_arg); /* appends a result */
 Builder build_at_end(Func *f);
 Builder build_before(Op *op);
 /* Makes an op; attrs is attribute text without braces or NULL; operands end with NULL.
- * Result types follow from the row; ops whose results are free take them from build_as. */
+ * Result types follow from the row; ops whose results are free take
+ * them from build_as. */
 Op *build(Builder *b, int kind, const char *attrs, ...);
 Op *build_list(Builder *b, int kind, const char *attrs, int nin, Value **in,
                const Type *out /* or NULL */, int nout);
@@ -289,7 +295,8 @@ void op_replace_in(Op *op, Value *from, Value *to);
 void func_replace(Func *f, Value *from, Value *to); /* every use, results too */
 Op *op_again(Builder *b, const Op *op, Value **in); /* the same of other operands */
 Op *op_clone(Builder *b, const Op *op, Value **map /* by value id, filled */);
-Func *func_clone(const Func *f, const char *name, Role role); /* a copy under a name of its own */
+/* A copy under a name of its own. */
+Func *func_clone(const Func *f, const char *name, Role role);
 Value *op_add_result(Op *op, Type ty); /* one more result of a call, say */
 void func_number(Func *f); /* dense ids for values and ops */
 /* Callees before callers; fails on recursion and on calls nested deeper than
@@ -307,7 +314,7 @@ const char *type_text(Arena *mem, const Mesh *m, const Type *ty);
 const Attr *attrs_parse(Arena *mem, const char *spec, const char *text); /* dies */
 void module_verify(const Module *m, const char *file, const char *text); /* fail_at */
 
-/* ---- the interpreter (interp.c): the meaning of a module, on all ranks of its mesh ---- */
+/* ---- the interpreter (interp.c): a module's meaning, on all ranks of its mesh ---- */
 
 struct Tensor {
     Type ty;
@@ -332,14 +339,16 @@ int mesh_group_size(const Mesh *m, Axes axes);
 /* A rank's number among those that differ from it in `axes` only, and its k-th member. */
 int mesh_group_coord(const Mesh *m, int rank, Axes axes);
 int mesh_group_member(const Mesh *m, int rank, Axes axes, int k);
-/* Runs function `f` on every rank: arg[rank][i], ret[rank][i] (allocated in mem). At level
- * planned the values really live in the planned frames, and a result that overwrites an
- * argument is that argument. */
+/* Runs function `f` on every rank: arg[rank][i], ret[rank][i] (allocated in mem). At
+ * level planned the values really live in the planned frames, and a result that
+ * overwrites an argument is that argument. */
 void interp_run(Arena *mem, const Func *f, Tensor ***arg, Tensor ***ret);
 
-/* Number in the whole tensor (a global type with its splits) of element i of rank's part. */
+/* Number in the whole tensor (a global type with its splits) of
+ * element i of rank's part. */
 int64_t part_element(const Mesh *m, int rank, const Type *whole, int64_t i);
-/* Position of row i of t rows in zigzag order over n ranks (see `positions`); n = 0: i. */
+/* Position of row i of t rows in zigzag order over n ranks (see
+ * `positions`); n = 0: i. */
 int64_t zigzag_position(int64_t i, int64_t t, int64_t n);
 #define NO_KEYS (-1e30f) /* log sum exp of a query that sees no key */
 

@@ -7,11 +7,12 @@ const char *const level_name[LEVEL_COUNT] = {"global", "diffed", "sharded",
                                              "local",  "fused",  "planned"};
 
 /* role: data tokens labels positions attends_from param state rng lr bias_correction1
- * bias_correction2 offset last cache dloss (what the runtime binds the argument to); init: normal zeros ones;
- * std, value: of the initial distribution; decay: 1 = weight decay applies; like: the
- * parameter that a state belongs to; hf: name in a Hugging Face file, # = layer; global, flat,
- * lead: which part of which tensor this is (ir/layout.h); zero: level of the optimizer shard
- * (passes/zero.c); rows: of dimension 0, the others are padding */
+ * bias_correction2 offset last cache dloss (what the runtime binds the argument to);
+ * init: normal zeros ones; std, value: of the initial distribution; decay: 1 = weight
+ * decay applies; like: the parameter that a state belongs to; hf: name in a Hugging Face
+ * file, # = layer; global, flat, lead: which part of which tensor this is (ir/layout.h);
+ * zero: level of the optimizer shard (passes/zero.c); rows: of dimension 0, the others
+ * are padding */
 const char arg_spec[] =
     "role:s init:s? std:f? mean:f? decay:i? like:s? hf:s? stacked:i? "
     "global:s? flat:s? lead:i? zero:i? rows:i?";

@@ -28,7 +28,7 @@ typedef struct Attn { /* sizes and accessors of one attention op */
     uint32_t site, key[2], layer;
     const Tensor *first;          /* attention_within: first key of each query; or NULL */
     const Tensor *o, *lse, *d_o;  /* gradients: results and what comes back */
-    const Mesh *mesh;             /* dropout: the part of the probabilities of this rank */
+    const Mesh *mesh; /* dropout: the part of the probabilities of this rank */
     int rank;
     Type whole;
 } Attn;
@@ -36,11 +36,12 @@ typedef struct Attn { /* sizes and accessors of one attention op */
 static Attn attn_of(const Ref *r) {
     const int64_t *q = r->in[0]->ty.dim, *k = r->in[1]->ty.dim;
     int nin = r->op->nin, n = nin >= 8 ? nin - 3 : nin; /* gradients have three more */
+    uint32_t key[2] = {(uint32_t)tensor_get_int(r->in[4], 0),
+                       (uint32_t)tensor_get_int(r->in[4], 1)};
     Attn a = {q[0], q[1], q[2], q[3], k[1], k[2], tensor_get_int(r->in[3], 0),
-              op_int(r->op, "zigzag", 0), op_float(r->op, "scale", 1), op_float(r->op, "p", 0),
-              op_int(r->op, "causal", 0) != 0, (uint32_t)op_int(r->op, "site", 0),
-              {(uint32_t)tensor_get_int(r->in[4], 0),
-               (uint32_t)tensor_get_int(r->in[4], 1)},
+              op_int(r->op, "zigzag", 0), op_float(r->op, "scale", 1),
+              op_float(r->op, "p", 0), op_int(r->op, "causal", 0) != 0,
+              (uint32_t)op_int(r->op, "site", 0), {key[0], key[1]},
               (uint32_t)tensor_get_int(r->in[4], 2), NULL, NULL, NULL, NULL, r->mesh,
               r->rank, TYPE(DT_F32, q[0], q[2], q[1], k[1])};
     const Attr *of = op_attr(r->op, "of");
@@ -80,7 +81,8 @@ static int64_t first_of(const Attn *a, int64_t b, int64_t i) {
     return first;
 }
 
-static double score(const Ref *r, const Attn *a, int64_t b, int64_t h, int64_t i, int64_t j) {
+static double score(const Ref *r, const Attn *a, int64_t b, int64_t h, int64_t i,
+                    int64_t j) {
     double s = 0;
     if (!sees(a, i, j)) return -INFINITY;
     int64_t q0 = q_at(a, b, i, h), k0 = k_at(a, b, j, h);
@@ -95,7 +97,8 @@ static double keep(const Attn *a, int64_t b, int64_t h, int64_t i, int64_t j) {
     if (a->p <= 0) return 1;
     int64_t part = ((b * a->h + h) * a->tq + i) * a->tk + j;
     uint64_t at = (uint64_t)part_element(a->mesh, a->rank, &a->whole, part);
-    uint32_t word[4], counter[4] = {(uint32_t)at, (uint32_t)(at >> 32), a->site, a->layer};
+    uint32_t word[4],
+        counter[4] = {(uint32_t)at, (uint32_t)(at >> 32), a->site, a->layer};
     rng_philox(counter, a->key, word);
     return word[0] >= (uint32_t)(a->p * 4294967296.0) ? 1 / (1 - a->p) : 0;
 }
@@ -137,7 +140,8 @@ static void accumulate(Tensor *t, int64_t at, double v) {
 }
 
 /* dv_j += p do; ds = p (keep do.v_j - do.o); dq += ds k scale; dk_j += ds q scale */
-static void attend_row_grad(const Ref *r, const Attn *a, int64_t b, int64_t h, int64_t i) {
+static void attend_row_grad(const Ref *r, const Attn *a, int64_t b, int64_t h,
+                            int64_t i) {
     int64_t q0 = q_at(a, b, i, h);
     double delta = 0, lse = number_get(a->lse, (b * a->tq + i) * a->h + h);
     for (int64_t c = 0; c < a->d; c++) {
@@ -226,20 +230,22 @@ void ref_cache_write(const Ref *r) {
     }
 }
 
-/* Queries of this rank's part begin later; probabilities are dropped by their place in the
- * whole. */
+/* Queries of this rank's part begin later; probabilities are dropped by their place in
+ * the whole. */
 void local_attention(Local *l) {
     const Dims *d = l->d;
     Builder *b = &l->b;
     const Mesh *m = &l->op->fn->mod->mesh;
-    int batch = d->term[0][0], q = d->term[0][1], heads = d->term[0][2], k = d->term[1][1];
+    int batch = d->term[0][0], q = d->term[0][1], heads = d->term[0][2],
+        k = d->term[1][1];
     if (l->split[q] && op_int(l->op, "zigzag", 0) > 1) {
         local_ring(l, l->split[q]);
         return;
     }
     if (l->split[q] && op_int(l->op, "causal", 0)) {
-        char *attrs = bfmt(b, "axis=\"%s\"; by=%lld", mesh_axes_text(b->mem, m, l->split[q]),
-                           (long long)-(d->size[q] / mesh_group_size(m, l->split[q])));
+        char *attrs =
+            bfmt(b, "axis=\"%s\"; by=%lld", mesh_axes_text(b->mem, m, l->split[q]),
+                 (long long)-(d->size[q] / mesh_group_size(m, l->split[q])));
         Value *back = build1(b, OP_coord, attrs, NULL);
         l->op->in[3] = build1(b, OP_index_from, NULL, l->op->in[3], back, NULL);
     }

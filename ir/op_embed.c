@@ -20,7 +20,8 @@ void ref_embed(const Ref *r) {
     for (int64_t i = 0, n = type_count(&r->in[1]->ty); i < n; i++) {
         int64_t id = row_of(r, r->in[1], i, v);
         for (int64_t j = 0; j < c; j++) {
-            number_set(r->out[0], i * c + j, id < 0 ? 0 : number_get(r->in[0], id * c + j));
+            number_set(r->out[0], i * c + j,
+                       id < 0 ? 0 : number_get(r->in[0], id * c + j));
         }
     }
 }

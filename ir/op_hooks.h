@@ -1,4 +1,5 @@
-/* op_hooks.h - prototypes of the hooks that rows of ops.def name; see the op_*.c files. */
+/* op_hooks.h - prototypes of the hooks that rows of ops.def name;
+ * see the op_*.c files. */
 #ifndef STATOR_OP_HOOKS_H
 #define STATOR_OP_HOOKS_H
 #include "ir.h"
@@ -27,10 +28,12 @@ void vjp_fast_gelu(Grad *, Op *), vjp_silu(Grad *, Op *), vjp_dropout(Grad *, Op
 /* op_norm.c */
 void vjp_layernorm(Grad *, Op *), vjp_rmsnorm(Grad *, Op *), vjp_softmax(Grad *, Op *);
 void vjp_xent(Grad *, Op *);
-void expand_layernorm(Builder *, Op *, Value **), expand_rmsnorm(Builder *, Op *, Value **);
+void expand_layernorm(Builder *, Op *, Value **),
+    expand_rmsnorm(Builder *, Op *, Value **);
 void expand_layernorm_grad(Builder *, Op *, Value **);
 void expand_rmsnorm_grad(Builder *, Op *, Value **);
-void expand_softmax(Builder *, Op *, Value **), expand_softmax_grad(Builder *, Op *, Value **);
+void expand_softmax(Builder *, Op *, Value **),
+    expand_softmax_grad(Builder *, Op *, Value **);
 void expand_xent(Builder *, Op *, Value **), expand_xent_grad(Builder *, Op *, Value **);
 
 /* op_embed.c */

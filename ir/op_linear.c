@@ -74,7 +74,8 @@ static void product_of_matrices(const Product *p) {
         for (int64_t j = 0; tiled && i % TILE == 0 && j < tiled_cols; j += TILE) {
             product_tile(p, i, j);
         }
-        for (int64_t j = tiled ? tiled_cols : 0; j < p->cols; j++) product_element(p, i, j);
+        for (int64_t j = tiled ? tiled_cols : 0; j < p->cols; j++)
+            product_element(p, i, j);
     }
 }
 
@@ -137,8 +138,8 @@ void vjp_dot(Grad *g, Op *op) {
     }
     if (g->wants(g, op->in[1])) {
         g->add(g, op->in[1],
-               build1(&g->b, OP_dot, RULE_TEXT(&g->b, &t[0], &t[op->nin], &t[1]), op->in[0],
-                      gout, NULL));
+               build1(&g->b, OP_dot, RULE_TEXT(&g->b, &t[0], &t[op->nin], &t[1]),
+                      op->in[0], gout, NULL));
     }
     for (int i = 2; i < op->nin; i++) {
         if (g->wants(g, op->in[i])) {
@@ -184,8 +185,9 @@ void vjp_sum(Grad *g, Op *op) {
     Value *gout = g->of(g, op->out[0]);
     if (!gout || !g->wants(g, op->in[0])) return;
     Value *ones = build_as(&g->b, OP_fill, "value=1", op->in[0]->ty, NULL);
-    g->add(g, op->in[0],
-           build1(&g->b, OP_mul, RULE_TEXT(&g->b, &t[0], &t[1], &t[0]), ones, gout, NULL));
+    g->add(
+        g, op->in[0],
+        build1(&g->b, OP_mul, RULE_TEXT(&g->b, &t[0], &t[1], &t[0]), ones, gout, NULL));
 }
 
 /* A max is no sum that may stay pending: it is finished at once. */
@@ -207,5 +209,6 @@ void local_max(Local *l) {
 
 void ref_fill(const Ref *r) {
     double v = op_float(r->op, "value", 0);
-    for (int64_t i = 0, n = type_count(&r->out[0]->ty); i < n; i++) number_set(r->out[0], i, v);
+    for (int64_t i = 0, n = type_count(&r->out[0]->ty); i < n; i++)
+        number_set(r->out[0], i, v);
 }

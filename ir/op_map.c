@@ -6,7 +6,8 @@
 #include <math.h>
 
 static bool same_letters(const Dims *d, int i, int k) {
-    return d->rank[i] == d->rank[k] && !memcmp(d->term[i], d->term[k], (size_t)d->rank[i]);
+    return d->rank[i] == d->rank[k] &&
+           !memcmp(d->term[i], d->term[k], (size_t)d->rank[i]);
 }
 
 /* out = f(a, b) with the broadcasting of the rule; f sees the op for its attributes. */
@@ -21,8 +22,9 @@ static void map2(const Ref *r, double (*f)(double, double)) {
     }
     Walk w = walk_over(&d, (1u << d.n) - 1);
     do {
-        number_set(r->out[0], w.offset[2],
-                   f(number_get(r->in[0], w.offset[0]), number_get(r->in[1], w.offset[1])));
+        number_set(
+            r->out[0], w.offset[2],
+            f(number_get(r->in[0], w.offset[0]), number_get(r->in[1], w.offset[1])));
     } while (walk_next(&w));
 }
 
@@ -206,7 +208,8 @@ void vjp_sub(Grad *g, Op *op) {
 void vjp_mul(Grad *g, Op *op) {
     Value *gout = g->of(g, op->out[0]);
     for (int i = 0; gout && i < 2; i++) {
-        if (g->wants(g, op->in[i])) add_to(g, op, i, with_operand(g, op, OP_mul, gout, 1 - i));
+        if (g->wants(g, op->in[i]))
+            add_to(g, op, i, with_operand(g, op, OP_mul, gout, 1 - i));
     }
 }
 
@@ -272,7 +275,8 @@ void vjp_sqrt(Grad *g, Op *op) {
 void vjp_rsqrt(Grad *g, Op *op) {
     Value *gout = g->of(g, op->out[0]), *y = op->out[0];
     if (!gout || !g->wants(g, op->in[0])) return;
-    Value *cube = build1(&g->b, OP_mul, NULL, build1(&g->b, OP_mul, NULL, y, y, NULL), y, NULL);
+    Value *cube =
+        build1(&g->b, OP_mul, NULL, build1(&g->b, OP_mul, NULL, y, y, NULL), y, NULL);
     Value *slope = build1(&g->b, OP_scale, "by=-0.5", cube, NULL);
     g->add(g, op->in[0], build1(&g->b, OP_mul, NULL, gout, slope, NULL));
 }
@@ -281,7 +285,8 @@ void vjp_rsqrt(Grad *g, Op *op) {
 void vjp_tanh(Grad *g, Op *op) {
     Value *gout = g->of(g, op->out[0]), *y = op->out[0];
     if (!gout || !g->wants(g, op->in[0])) return;
-    Value *gy2 = build1(&g->b, OP_mul, NULL, gout, build1(&g->b, OP_mul, NULL, y, y, NULL), NULL);
+    Value *gy2 =
+        build1(&g->b, OP_mul, NULL, gout, build1(&g->b, OP_mul, NULL, y, y, NULL), NULL);
     g->add(g, op->in[0], build1(&g->b, OP_sub, NULL, gout, gy2, NULL));
 }
 

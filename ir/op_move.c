@@ -1,5 +1,5 @@
-/* op_move.c - the same elements in other places: rearrange, reshape, copy, pad, unpad, slice,
- * unstack, stack; and which dimensions of those without a rule correspond. */
+/* op_move.c - the same elements in other places: rearrange, reshape, copy, pad, unpad,
+ * slice, unstack, stack; and which dimensions of those without a rule correspond. */
 #include "op_hooks.h"
 #include "walk.h"
 
@@ -39,7 +39,8 @@ void infer_reshape(Op *op, Type *out) {
     if (op->nout != 1) infer_error("the type of the result must be given");
     if (type_count(&out[0]) != type_count(&op->in[0]->ty)) {
         infer_error("%lld elements cannot be reshaped to %lld",
-                    (long long)type_count(&op->in[0]->ty), (long long)type_count(&out[0]));
+                    (long long)type_count(&op->in[0]->ty),
+                    (long long)type_count(&out[0]));
     }
 }
 
@@ -155,7 +156,8 @@ bool dims_reshape(const Op *op, Dims *d) {
         int from[2] = {at[0], at[1]}, lead[2] = {-1, -1};
         int64_t product[2] = {1, 1};
         for (int k = 0; k < 2; k++) { /* one side's first dimension of several elements */
-            while (at[k] < t[k]->rank && product[k] == 1) product[k] *= t[k]->dim[at[k]++];
+            while (at[k] < t[k]->rank && product[k] == 1)
+                product[k] *= t[k]->dim[at[k]++];
             if (product[k] > 1) lead[k] = at[k] - 1;
         }
         while (product[0] != product[1]) {
@@ -180,7 +182,8 @@ static bool dims_around(const Op *op, Dims *d, const Type *t, bool stacks) {
     d->nin = op->nin;
     d->nout = op->nout;
     if (op->nin + op->nout > MAX_TERMS) return false;
-    int first = stacks ? 0 : 1, n = stacks ? op->nin : op->nout, whole = stacks ? op->nin : 0;
+    int first = stacks ? 0 : 1, n = stacks ? op->nin : op->nout,
+        whole = stacks ? op->nin : 0;
     for (int k = 0; k < n; k++) d->rank[first + k] = t->rank - 1;
     d->rank[whole] = t->rank;
     for (int i = 0; i < t->rank; i++) {
@@ -227,11 +230,12 @@ static Around around(const Type *t, int64_t dim) {
 void ref_slice(const Ref *r) {
     int64_t size = op_int(r->op, "size", 1);
     Around a = around(&r->in[0]->ty, op_int(r->op, "dim", 0));
-    size_t row = (size_t)a.after * dtype_bytes[r->in[0]->ty.dt], bytes = (size_t)size * row;
+    size_t row = (size_t)a.after * dtype_bytes[r->in[0]->ty.dt],
+           bytes = (size_t)size * row;
     const char *from = (char *)r->in[0]->data + (size_t)op_int(r->op, "first", 0) * row;
     for (int64_t b = 0; b < a.before; b++) {
-        memcpy((char *)r->out[0]->data + (size_t)b * bytes, from + (size_t)(b * a.count) * row,
-               bytes);
+        memcpy((char *)r->out[0]->data + (size_t)b * bytes,
+               from + (size_t)(b * a.count) * row, bytes);
     }
 }
 
@@ -274,10 +278,12 @@ void vjp_unstack(Grad *g, Op *op) {
     }
     if (!any) return;
     for (int i = 0; i < op->nout; i++) {
-        if (!parts[i]) parts[i] = build_as(&g->b, OP_fill, "value=0", op->out[i]->ty, NULL);
+        if (!parts[i])
+            parts[i] = build_as(&g->b, OP_fill, "value=0", op->out[i]->ty, NULL);
     }
     char *attrs = bfmt(&g->b, "dim=%d", (int)op_int(op, "dim", 0));
-    g->add(g, op->in[0], build_list(&g->b, OP_stack, attrs, op->nout, parts, NULL, 0)->out[0]);
+    g->add(g, op->in[0],
+           build_list(&g->b, OP_stack, attrs, op->nout, parts, NULL, 0)->out[0]);
 }
 
 void infer_stack(Op *op, Type *out) {
@@ -286,7 +292,8 @@ void infer_stack(Op *op, Type *out) {
     if (dim < 0 || dim > t->rank) infer_error("dim is not a place between dimensions");
     if (t->rank >= MAX_RANK) infer_error("more than %d dimensions", MAX_RANK);
     for (int i = 1; i < op->nin; i++) {
-        if (!type_same_shape(t, &op->in[i]->ty)) infer_error("operands of different types");
+        if (!type_same_shape(t, &op->in[i]->ty))
+            infer_error("operands of different types");
     }
     out[0] = *t;
     out[0].rank++;

@@ -14,7 +14,8 @@ void ref_layernorm(const Ref *r) {
     double eps = op_float(r->op, "eps", 0);
     for (int64_t i = 0; i < rows; i++) {
         double mean = 0, var = 0;
-        for (int64_t j = 0; j < c; j++) mean += number_get(r->in[0], i * c + j) / (double)c;
+        for (int64_t j = 0; j < c; j++)
+            mean += number_get(r->in[0], i * c + j) / (double)c;
         for (int64_t j = 0; j < c; j++) {
             double x = number_get(r->in[0], i * c + j) - mean;
             var += x * x / (double)c;
@@ -158,7 +159,8 @@ void ref_rmsnorm_grad(const Ref *r) {
 void vjp_rmsnorm(Grad *g, Op *op) {
     Value *dy = g->of(g, op->out[0]);
     if (!dy) return;
-    Op *grad = build(&g->b, OP_rmsnorm_grad, NULL, op->in[0], op->in[1], op->out[1], dy, NULL);
+    Op *grad =
+        build(&g->b, OP_rmsnorm_grad, NULL, op->in[0], op->in[1], op->out[1], dy, NULL);
     for (int i = 0; i < 2; i++) {
         if (g->wants(g, op->in[i])) g->add(g, op->in[i], grad->out[i]);
     }
@@ -187,7 +189,8 @@ void ref_softmax(const Ref *r) {
         for (int64_t j = 0; j < c; j++) top = fmax(top, number_get(r->in[0], i * c + j));
         for (int64_t j = 0; j < c; j++) sum += exp(number_get(r->in[0], i * c + j) - top);
         for (int64_t j = 0; j < c; j++) {
-            number_set(r->out[0], i * c + j, exp(number_get(r->in[0], i * c + j) - top) / sum);
+            number_set(r->out[0], i * c + j,
+                       exp(number_get(r->in[0], i * c + j) - top) / sum);
         }
     }
 }
@@ -201,7 +204,8 @@ void ref_softmax_grad(const Ref *r) {
             sum += number_get(r->in[0], j) * number_get(r->in[1], j);
         }
         for (int64_t j = i * c; j < i * c + c; j++) {
-            number_set(r->out[0], j, number_get(r->in[0], j) * (number_get(r->in[1], j) - sum));
+            number_set(r->out[0], j,
+                       number_get(r->in[0], j) * (number_get(r->in[1], j) - sum));
         }
     }
 }
@@ -255,8 +259,9 @@ void ref_xent_grad(const Ref *r) {
 void vjp_xent(Grad *g, Op *op) {
     Value *dloss = g->of(g, op->out[0]);
     if (!dloss || !g->wants(g, op->in[0])) return;
-    g->add(g, op->in[0],
-           build1(&g->b, OP_xent_grad, NULL, op->in[0], op->in[1], op->out[1], dloss, NULL));
+    g->add(
+        g, op->in[0],
+        build1(&g->b, OP_xent_grad, NULL, op->in[0], op->in[1], op->out[1], dloss, NULL));
 }
 
 /* 1 where the label counts, shaped like `like` without its last dimension */
@@ -272,7 +277,8 @@ void expand_xent(Builder *b, Op *op, Value **out) {
     Value *e = build1(b, OP_exp, NULL, row_row(b, OP_sub, x, top), NULL);
     Value *sum = build1(b, OP_sum, "...c->...", e, NULL);
     out[1] = build1(b, OP_add, NULL, build1(b, OP_log, NULL, sum, NULL), top, NULL);
-    Value *picked = build1(b, OP_sum, "...c->...", build1(b, OP_pick, NULL, x, labels, NULL), NULL);
+    Value *picked =
+        build1(b, OP_sum, "...c->...", build1(b, OP_pick, NULL, x, labels, NULL), NULL);
     Value *loss = build1(b, OP_sub, NULL, out[1], picked, NULL);
     out[0] = times(b, loss, label_weight(b, labels, x));
 }

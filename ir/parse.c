@@ -77,7 +77,8 @@ static int64_t parse_int(Parser *ps) {
     char *stop;
     errno = 0;
     long long v = strtoll(ps->p, &stop, 10);
-    if (stop == ps->p || errno || stop > ps->end) syntax(ps, NULL, "expected an integer here");
+    if (stop == ps->p || errno || stop > ps->end)
+        syntax(ps, NULL, "expected an integer here");
     ps->p = stop;
     return v;
 }
@@ -118,7 +119,8 @@ static Axes parse_axes(Parser *ps, Axes taken) {
     do {
         skip_space(ps);
         const char *from = ps->p;
-        while (ps->p < ps->end && (isalnum((unsigned char)*ps->p) || *ps->p == '_')) ps->p++;
+        while (ps->p < ps->end && (isalnum((unsigned char)*ps->p) || *ps->p == '_'))
+            ps->p++;
         char *name = arena_strndup(ps->mem, from, (size_t)(ps->p - from));
         int a = find_axis(ps, name);
         Axes bit = (Axes)(1u << a);
@@ -131,7 +133,8 @@ static Axes parse_axes(Parser *ps, Axes taken) {
         axes |= bit;
     } while (ps->p < ps->end && *ps->p == '.' && ps->p++);
     if (falls && rises) {
-        syntax(ps, NULL, "axes of a dimension stand in the order of the mesh or its reverse");
+        syntax(ps, NULL,
+               "axes of a dimension stand in the order of the mesh or its reverse");
     }
     return falls ? axes | AXES_REVERSED : axes;
 }
@@ -152,7 +155,8 @@ static Type parse_type(Parser *ps) {
     uint64_t bytes = dtype_bytes[t.dt];
     while (!peek(ps, "]")) {
         if (t.rank) expect(ps, ",");
-        if (t.rank == MAX_RANK) syntax(ps, NULL, "a tensor has at most %d dimensions", MAX_RANK);
+        if (t.rank == MAX_RANK)
+            syntax(ps, NULL, "a tensor has at most %d dimensions", MAX_RANK);
         int64_t size = parse_int(ps);
         if (size < 1) syntax(ps, NULL, "a dimension is at least 1");
         if (!mul_size(bytes, (uint64_t)size, &bytes) || bytes > TYPE_MAX_BYTES) {
@@ -220,7 +224,9 @@ static Attr *parse_attr(Parser *ps, const char *spec, const char *owner) {
     switch (a->kind) {
     case ATTR_INT: a->i = parse_int(ps); break;
     case ATTR_FLOAT: a->f = parse_float(ps); break;
-    case ATTR_STR: a->s = peek(ps, "\"") ? parse_string(ps) : parse_id(ps, "a string"); break;
+    case ATTR_STR:
+        a->s = peek(ps, "\"") ? parse_string(ps) : parse_id(ps, "a string");
+        break;
     case ATTR_RULE: a->rule = parse_rule(ps); break;
     case ATTR_FUNC: expect(ps, "@"); a->s = parse_id(ps, "a function"); break;
     }
@@ -298,7 +304,8 @@ static Value *parse_use(Parser *ps) {
     Value *v = ps->nslots ? *value_slot(ps, name) : NULL;
     if (!v) {
         ps->p -= strlen(name);
-        syntax(ps, "values are defined above their first use", "value %%%s is not defined", name);
+        syntax(ps, "values are defined above their first use",
+               "value %%%s is not defined", name);
     }
     return v;
 }
@@ -357,8 +364,9 @@ static void parse_op(Parser *ps, Func *f, Value **list, const char **names, Type
         const char *all[OP_COUNT];
         for (int k = 0; k < OP_COUNT; k++) all[k] = optab[k].name;
         const char *near = nearest_name(name, all, OP_COUNT);
-        fail_at(EXIT_CONFIG, at_name, near ? arena_printf(ps->mem, "did you mean %s?", near)
-                                           : NULL, "unknown op '%s'", name);
+        fail_at(EXIT_CONFIG, at_name,
+                near ? arena_printf(ps->mem, "did you mean %s?", near) : NULL,
+                "unknown op '%s'", name);
     }
     if (peek(ps, "%")) {
         do {
@@ -389,7 +397,8 @@ static void parse_op(Parser *ps, Func *f, Value **list, const char **names, Type
     op->out = NEW_ARRAY(ps->mem, Value *, (size_t)nout);
     for (int i = 0; i < nout; i++) {
         Value *v = op->out[i] = NEW(ps->mem, Value);
-        *v = (Value){.name = names[i], .ty = types[i], .def = op, .nth = i, .loc = locs[i]};
+        *v = (Value){
+            .name = names[i], .ty = types[i], .def = op, .nth = i, .loc = locs[i]};
         define(ps, v);
     }
     op->prev = f->last;
@@ -432,7 +441,8 @@ static void parse_func(Parser *ps, Value **list, const char **names, Type *types
     }
     expect(ps, "{");
     while (!accept(ps, "return")) {
-        if (peek(ps, "}") || ps->p >= ps->end) syntax(ps, NULL, "a function ends with return");
+        if (peek(ps, "}") || ps->p >= ps->end)
+            syntax(ps, NULL, "a function ends with return");
         parse_op(ps, f, list, names, types);
     }
     for (int i = 0; i < nret; i++) {
@@ -462,7 +472,8 @@ static void parse_header(Parser *ps) {
     int64_t ranks = 1;
     while (!peek(ps, ")")) {
         if (mesh->naxes) expect(ps, ",");
-        if (mesh->naxes == MAX_AXES) syntax(ps, NULL, "a mesh has at most %d axes", MAX_AXES);
+        if (mesh->naxes == MAX_AXES)
+            syntax(ps, NULL, "a mesh has at most %d axes", MAX_AXES);
         const char *name = parse_id(ps, "the name of an axis");
         for (int a = 0; a < mesh->naxes; a++) {
             if (strcmp(mesh->axis[a].name, name)) continue;
@@ -480,7 +491,8 @@ static void parse_header(Parser *ps) {
     expect(ps, "level");
     expect(ps, "(");
     const char *word = parse_id(ps, "a level");
-    while (ps->m->level < LEVEL_COUNT && strcmp(level_name[ps->m->level], word)) ps->m->level++;
+    while (ps->m->level < LEVEL_COUNT && strcmp(level_name[ps->m->level], word))
+        ps->m->level++;
     if (ps->m->level == LEVEL_COUNT) {
         syntax(ps, "levels are global diffed sharded local fused planned",
                "unknown level '%s'", word);
@@ -490,7 +502,8 @@ static void parse_header(Parser *ps) {
 
 Module *module_parse(Arena *mem, const char *file, const char *text, size_t n) {
     if (n > MAX_TEXT_BYTES) {
-        fail(EXIT_CONFIG, "%s: a module has at most %d MiB of text", file, MAX_TEXT_BYTES >> 20);
+        fail(EXIT_CONFIG, "%s: a module has at most %d MiB of text", file,
+             MAX_TEXT_BYTES >> 20);
     }
     if (memchr(text, 0, n)) fail(EXIT_CONFIG, "%s: a zero byte in the text", file);
     char *copy = arena_strndup(mem, text, n); /* strtod needs the terminator */

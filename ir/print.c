@@ -2,7 +2,8 @@
 #include "ir.h"
 #include <stdlib.h>
 
-/* Unique spelling of value names: the first holder of a name keeps it, others get .1, .2 */
+/* Unique spelling of value names: the first holder of a name keeps
+ * it, others get .1, .2 */
 typedef struct Names {
     Arena *mem;
     int cap;
@@ -167,7 +168,8 @@ char *module_print(Arena *mem, const Module *m) {
     Text t = text_new(mem);
     text_add(&t, "module @%s mesh(", m->name);
     for (int a = 0; a < m->mesh.naxes; a++) {
-        text_add(&t, "%s%s=%d", a ? ", " : "", m->mesh.axis[a].name, m->mesh.axis[a].size);
+        text_add(&t, "%s%s=%d", a ? ", " : "", m->mesh.axis[a].name,
+                 m->mesh.axis[a].size);
     }
     text_add(&t, ") level(%s)\n", level_name[m->level]);
     for (Func *f = m->first; f; f = f->next) {

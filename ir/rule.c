@@ -56,7 +56,8 @@ static bool parse_side(Rule *r, int base, int *n, const char **at, char *why,
 static bool parse_ties(Rule *r, const char **at, char *why, size_t size) {
     for (const char *p = *at; *p == ';'; *at = p) {
         p += strspn(p, "; ");
-        bool good = p[0] >= 'a' && p[0] <= 'z' && p[1] == '~' && p[2] >= 'a' && p[2] <= 'z';
+        bool good =
+            p[0] >= 'a' && p[0] <= 'z' && p[1] == '~' && p[2] >= 'a' && p[2] <= 'z';
         if (!good) return fault(why, size, "behind ';' stand tied letters such as g~h");
         r->tied[p[2] - 'a'] = p[0];
         p += 3;
@@ -131,9 +132,11 @@ static const char *bind_term(Arena *mem, const Rule *r, const Term *t, const Typ
                              int slot) {
     bool has_rest = memchr(t->letter, '.', (size_t)t->n) != NULL;
     int letters = t->n - has_rest, extra = ty->rank - letters, at = 0;
-    if (extra < 0 || (extra > 0 && !has_rest) || (has_rest && *nrest >= 0 && extra != *nrest)) {
+    if (extra < 0 || (extra > 0 && !has_rest) ||
+        (has_rest && *nrest >= 0 && extra != *nrest)) {
         return arena_printf(mem, "%s %d has %d dimensions, the rule %s wants %s%d", who,
-                            nth, ty->rank, r->text, has_rest && *nrest < 0 ? "at least " : "",
+                            nth, ty->rank, r->text,
+                            has_rest && *nrest < 0 ? "at least " : "",
                             letters + (has_rest && *nrest > 0 ? *nrest : 0));
     }
     for (int k = 0; k < t->n; k++) {
@@ -148,9 +151,9 @@ static const char *bind_term(Arena *mem, const Rule *r, const Term *t, const Typ
             if (id < 0) return "the rule has too many dimensions";
             if (c == '.') rest[j] = (int8_t)id;
             if (d->size[id] != ty->dim[at]) {
-                return arena_printf(mem, "%s %d: dimension %d is %lld, but '%c' of %s is %lld",
-                                    who, nth, at, (long long)ty->dim[at], c, r->text,
-                                    (long long)d->size[id]);
+                return arena_printf(
+                    mem, "%s %d: dimension %d is %lld, but '%c' of %s is %lld", who, nth,
+                    at, (long long)ty->dim[at], c, r->text, (long long)d->size[id]);
             }
             d->term[slot][at] = (int8_t)id;
         }
@@ -166,12 +169,13 @@ const char *rule_bind(Arena *mem, const Rule *r, int nin, Value **in, int nout,
     int8_t rest[MAX_RANK];
     int nrest = -1;
     if (nin != r->nin) {
-        return arena_printf(mem, "%d operands, but the rule %s has %d", nin, r->text, r->nin);
+        return arena_printf(mem, "%d operands, but the rule %s has %d", nin, r->text,
+                            r->nin);
     }
     d->nin = nin;
     for (int i = 0; i < nin; i++) {
-        const char *why = bind_term(mem, r, &r->term[i], &in[i]->ty, "operand", i, d, rest,
-                                    &nrest, i);
+        const char *why =
+            bind_term(mem, r, &r->term[i], &in[i]->ty, "operand", i, d, rest, &nrest, i);
         if (why) return why;
     }
     for (int k = 0; k < ARRAY_LEN(r->tied); k++) {
@@ -180,12 +184,13 @@ const char *rule_bind(Arena *mem, const Rule *r, int nin, Value **in, int nout,
     }
     if (!out) return NULL;
     if (nout != r->nout) {
-        return arena_printf(mem, "%d results, but the rule %s has %d", nout, r->text, r->nout);
+        return arena_printf(mem, "%d results, but the rule %s has %d", nout, r->text,
+                            r->nout);
     }
     d->nout = nout;
     for (int i = 0; i < nout; i++) {
-        const char *why = bind_term(mem, r, &r->term[nin + i], &out[i]->ty, "result", i, d,
-                                    rest, &nrest, nin + i);
+        const char *why = bind_term(mem, r, &r->term[nin + i], &out[i]->ty, "result", i,
+                                    d, rest, &nrest, nin + i);
         if (why) return why;
     }
     return NULL;

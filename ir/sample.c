@@ -6,7 +6,9 @@ void sample_fill(Tensor *t, const char *name, int64_t limit) {
     uint64_t stream = hash64(name, strlen(name));
     for (int64_t i = 0, n = type_count(&t->ty); i < n; i++) {
         double u = rng_uniform(1, stream, (uint64_t)i);
-        tensor_set(t, i, dtype_is_float(t->ty.dt) ? 2 * u - 1 : (double)(int64_t)(u * (double)limit));
+        tensor_set(t, i,
+                   dtype_is_float(t->ty.dt) ? 2 * u - 1
+                                            : (double)(int64_t)(u * (double)limit));
     }
 }
 
@@ -31,7 +33,8 @@ static int64_t integer_limit(const Func *f) {
     for (int i = 0; i < f->narg; i++) {
         const Type *t = &f->arg[i]->ty;
         for (int d = 0; d < t->rank; d++) {
-            if (dtype_is_float(t->dt) && t->rank >= 2 && t->dim[d] > 1) limit = MIN(limit, t->dim[d]);
+            if (dtype_is_float(t->dt) && t->rank >= 2 && t->dim[d] > 1)
+                limit = MIN(limit, t->dim[d]);
         }
     }
     return limit;

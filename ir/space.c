@@ -165,7 +165,8 @@ static const char *classify(Space *s, int k) {
         for (int i = 0; i < op->nout; i++) {
             uint32_t m = space_value(s, op->out[i])->mask;
             bool row = m == outer && outer;
-            if (m != full && !row) return "a value with only some of the rows' dimensions";
+            if (m != full && !row)
+                return "a value with only some of the rows' dimensions";
         }
         return NULL;
     }
@@ -231,7 +232,8 @@ Space space_of(Arena *mem, const Func *kernel) {
     return s;
 }
 
-/* Per value: the last phase in which a row pass reads it, be it for a value made from it. */
+/* Per value: the last phase in which a row pass reads it, be it for a
+ * value made from it. */
 static int *last_reads(Arena *mem, const Space *s) {
     int *last = NEW_ARRAY(mem, int, (size_t)s->nvalues);
     for (int k = s->nops - 1; k >= 0; k--) {

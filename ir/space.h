@@ -25,7 +25,8 @@ typedef struct SpaceValue {
     int phase;
     bool made;     /* by an op of the kernel */
     bool at_end;   /* result of a column or whole reduction */
-    bool table;    /* an operand with dimensions of its own, read whole: no place in the space */
+    bool table;    /* an operand with dimensions of its own, read whole: no place in
+                      the space */
 } SpaceValue;
 
 typedef struct Space {

@@ -40,7 +40,8 @@ static void check_attrs(const Check *c) {
     }
 }
 
-/* Result shapes against the row. Call has its own check of operands against the callee. */
+/* Result shapes against the row. Call has its own check of operands
+ * against the callee. */
 static void check_types(const Check *c, Arena *mem) {
     const Op *op = c->op;
     Type *types = c->types, *out = c->inferred;
@@ -69,8 +70,8 @@ static void check_placement(const Check *c, const Value *v) {
             if (v->ty.split[d] >> a & 1) parts *= c->m->mesh.axis[a].size;
         }
         if (v->ty.dim[d] % parts) {
-            bad(c, "%%%s: dimension %d is %lld, which %lld ranks do not divide", v->name, d,
-                (long long)v->ty.dim[d], (long long)parts);
+            bad(c, "%%%s: dimension %d is %lld, which %lld ranks do not divide", v->name,
+                d, (long long)v->ty.dim[d], (long long)parts);
         }
     }
     if (used & v->ty.pending) bad(c, "%%%s uses a mesh axis twice", v->name);
@@ -152,7 +153,8 @@ static void check_late(const Check *c) {
     }
     for (int i = 0; i < at->nin; i++) {
         const Value *want = i < op->nout ? op->out[i] : op->in[i - op->nout];
-        if (at->in[i] != want) bad(c, "its arrive does not name %%%s at %d", want->name, i);
+        if (at->in[i] != want)
+            bad(c, "its arrive does not name %%%s at %d", want->name, i);
     }
     for (int i = 0; i < op->nout; i++) {
         if (value_uses(c->f, op->out[i]) == 1) continue;

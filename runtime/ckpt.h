@@ -38,9 +38,9 @@ typedef struct CkptTensor {
  * Of several ranks each writes what it holds; of what several hold each tensor is written
  * by one, so that all write about as much. Ranks that do not see rank 0's folder (hosts
  * that share no disk) send theirs to rank 0, in small pieces, and then it is always the
- * first holder that writes or sends; `why` has a line on that although 0 is returned, else
- * it is empty.
- * Under a file size limit the process must ignore SIGXFSZ to get EFBIG here. */
+ * first holder that writes or sends; `why` has a line on that although 0 is returned,
+ * else it is empty. Under a file size limit the process must ignore SIGXFSZ to get EFBIG
+ * here. */
 int ckpt_save(const char *dir, int64_t step, const CkptTensor *t, int n,
               const char *state_json, int keep, char *why, size_t why_size);
 

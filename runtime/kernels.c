@@ -1,5 +1,5 @@
-/* kernels.c - see kernels.h. Work is split by rt_parallel, so results do not depend on the
- * number of threads. */
+/* kernels.c - see kernels.h. Work is split by rt_parallel, so results do not depend on
+ * the number of threads. */
 #include "kernels.h"
 #include "../ir/ir.h"
 #include "rt.h"
@@ -28,7 +28,8 @@ static void copy_chunks(void *ctx, int64_t begin, int64_t end, int64_t thread) {
 
 void rt_copy(char *to, const char *from, int64_t bytes) {
     Copy c = {to, from, bytes};
-    if (to != from) rt_parallel((bytes + COPY_CHUNK_BYTES - 1) / COPY_CHUNK_BYTES, copy_chunks, &c);
+    if (to != from)
+        rt_parallel((bytes + COPY_CHUNK_BYTES - 1) / COPY_CHUNK_BYTES, copy_chunks, &c);
 }
 
 typedef struct Runs {
@@ -41,7 +42,8 @@ static void copy_runs(void *ctx, int64_t begin, int64_t end, int64_t thread) {
     Runs *r = ctx;
     (void)thread;
     for (int64_t i = begin; i < end; i++) {
-        memcpy(r->to + i * r->to_stride, r->from + i * r->from_stride, (size_t)r->run_bytes);
+        memcpy(r->to + i * r->to_stride, r->from + i * r->from_stride,
+               (size_t)r->run_bytes);
     }
 }
 
@@ -101,7 +103,8 @@ typedef struct Reduce {
     bool take_max;
 } Reduce;
 
-static int64_t offset_at(int64_t index, int64_t n, const int64_t *size, const int64_t *stride) {
+static int64_t offset_at(int64_t index, int64_t n, const int64_t *size,
+                         const int64_t *stride) {
     int64_t offset = 0;
     for (int64_t d = n - 1; d >= 0; d--) {
         offset += index % size[d] * stride[d];
@@ -110,7 +113,8 @@ static int64_t offset_at(int64_t index, int64_t n, const int64_t *size, const in
     return offset;
 }
 
-/* A row of the last kept dimension at a time, summed over all combinations of the others. */
+/* A row of the last kept dimension at a time, summed over all
+ * combinations of the others. */
 static void reduce_rows(void *ctx, int64_t begin, int64_t end, int64_t thread) {
     Reduce *r = ctx;
     (void)thread;
@@ -120,8 +124,9 @@ static void reduce_rows(void *ctx, int64_t begin, int64_t end, int64_t thread) {
         int64_t base = offset_at(row, last, r->size, r->stride);
         for (int64_t i = 0; i < n; i++) to[i] = r->take_max ? -INFINITY : 0;
         for (int64_t g = 0; g < r->gone; g++) {
-            const float *from = r->from + base +
-                                offset_at(g, r->ngone, r->size + r->nkept, r->stride + r->nkept);
+            const float *from =
+                r->from + base +
+                offset_at(g, r->ngone, r->size + r->nkept, r->stride + r->nkept);
             for (int64_t i = 0; i < n; i++) {
                 float v = from[i * step];
                 to[i] = r->take_max ? (v > to[i] || v != v ? v : to[i]) : to[i] + v;
@@ -160,11 +165,13 @@ static void embed_rows(void *ctx, int64_t begin, int64_t end, int64_t thread) {
     for (int64_t i = begin; i < end; i++) {
         int64_t id = e->ids[i];
         if (id < 0 || id >= e->v) {
-            if (!e->partial) die("row %lld of a table of %lld", (long long)id, (long long)e->v);
+            if (!e->partial)
+                die("row %lld of a table of %lld", (long long)id, (long long)e->v);
             memset(e->to + i * e->row_bytes, 0, (size_t)e->row_bytes);
             continue;
         }
-        memcpy(e->to + i * e->row_bytes, e->table + id * e->row_bytes, (size_t)e->row_bytes);
+        memcpy(e->to + i * e->row_bytes, e->table + id * e->row_bytes,
+               (size_t)e->row_bytes);
     }
 }
 
@@ -195,7 +202,8 @@ void rt_embed_grad(float *to, const int32_t *ids, const float *dy, int64_t n, in
 }
 
 void rt_positions(int32_t *to, const int32_t *offset, int64_t n, int64_t zigzag) {
-    for (int64_t i = 0; i < n; i++) to[i] = *offset + (int32_t)zigzag_position(i, n, zigzag);
+    for (int64_t i = 0; i < n; i++)
+        to[i] = *offset + (int32_t)zigzag_position(i, n, zigzag);
 }
 
 typedef struct Fit {
@@ -236,7 +244,8 @@ void rt_rng_layer(int32_t *to, const int32_t *rng, const int32_t *layer) {
     to[2] = *layer;
 }
 
-void rt_rope_table(float *to, const int32_t *offset, int64_t t, int64_t half, double base) {
+void rt_rope_table(float *to, const int32_t *offset, int64_t t, int64_t half,
+                   double base) {
     for (int64_t k = 0; k < half; k++) {
         double turn = pow(base, -(double)k / (double)half);
         for (int64_t i = 0; i < t; i++) {

@@ -4,8 +4,8 @@
 #define STATOR_KERNELS_H
 #include <stdint.h>
 
-/* to[i...] = from[i...] over rank dimensions; `to` is contiguous, `stride` are the strides
- * of `from` (0 repeats). Elements of `element_bytes`. */
+/* to[i...] = from[i...] over rank dimensions; `to` is contiguous, `stride` are the
+ * strides of `from` (0 repeats). Elements of `element_bytes`. */
 void rt_spread(char *to, const char *from, int64_t rank, const int64_t *size,
                const int64_t *stride, int64_t element_bytes);
 void rt_copy(char *to, const char *from, int64_t bytes);
@@ -28,7 +28,8 @@ void rt_embed_grad(float *to, const int32_t *ids, const float *dy, int64_t n, in
 void rt_positions(int32_t *to, const int32_t *offset, int64_t n, int64_t zigzag);
 void rt_rng_layer(int32_t *to, const int32_t *rng, const int32_t *layer);
 /* cos, sin of (offset + t) * base^(-k / half), as float[t, half, 2] */
-void rt_rope_table(float *to, const int32_t *offset, int64_t t, int64_t half, double base);
+void rt_rope_table(float *to, const int32_t *offset, int64_t t, int64_t half,
+                   double base);
 void rt_rope(float *to, const float *x, const float *table, int64_t batch, int64_t t,
              int64_t heads, int64_t half, double sign);
 /* Rows [offset, offset + n) of dimension 1 of cache[batch, rows, row_bytes]; aborts when

@@ -9,7 +9,7 @@ enum { PAIR_FACTORS = 12, PAIR_VALUES = 8 };
 
 typedef struct Pairing {
     int nfactors, nvalid;
-    int (*valid)[PAIR_FACTORS]; /* every combination that may be chosen, as value numbers */
+    int (*valid)[PAIR_FACTORS]; /* combinations that may be chosen, as value numbers */
     bool *taken;
     int met[PAIR_FACTORS][PAIR_VALUES][PAIR_FACTORS][PAIR_VALUES]; /* times chosen */
     bool possible[PAIR_FACTORS][PAIR_VALUES][PAIR_FACTORS][PAIR_VALUES];
@@ -42,7 +42,8 @@ static inline Pairing pairing_new(Arena *mem, int nfactors, const int *size,
     p.valid = arena_alloc(mem, (size_t)total * sizeof *p.valid);
     p.taken = NEW_ARRAY(mem, bool, (size_t)total);
     for (int n = 0; n < total; n++) {
-        for (int i = 0, rest = n; i < nfactors; rest /= size[i], i++) c[i] = rest % size[i];
+        for (int i = 0, rest = n; i < nfactors; rest /= size[i], i++)
+            c[i] = rest % size[i];
         if (!valid(c)) continue;
         memcpy(p.valid[p.nvalid++], c, sizeof c);
         pairing_mark(&p, c, false);
@@ -68,7 +69,8 @@ static inline const int *pairing_next(Pairing *p) {
     double most = 0;
     for (int n = 0; n < p->nvalid; n++) {
         if (p->taken[n]) continue;
-        double worth = pairing_worth(p, p->valid[n]) + 1e-6 * rng_uniform(1, 0, (uint64_t)n);
+        double worth =
+            pairing_worth(p, p->valid[n]) + 1e-6 * rng_uniform(1, 0, (uint64_t)n);
         if (best < 0 || worth > most) best = n, most = worth;
     }
     if (best < 0) return NULL;

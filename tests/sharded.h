@@ -73,7 +73,8 @@ static inline void sharded_fill(Sharded *s) {
     for (int r = 0; r < s->ranks; r++) {
         s->arg[r] = NEW_ARRAY(s->mem, Tensor *, (size_t)s->part->narg);
         for (int i = 0; i < s->part->narg; i++) {
-            const Tensor *whole = s->warg[0][sharded_find(s->whole, s->part->arg[i]->name)];
+            const Tensor *whole =
+                s->warg[0][sharded_find(s->whole, s->part->arg[i]->name)];
             Layout l = layout_of(s->mem, s->part, i);
             LayoutWalk w = layout_walk(&l, r);
             s->arg[r][i] = tensor_new(s->mem, &s->part->arg[i]->ty);
@@ -88,7 +89,8 @@ static inline void sharded_fill(Sharded *s) {
 static inline int sharded_collectives(const Module *m) {
     int n = 0;
     for (Func *f = m->first; f; f = f->next)
-        for (Op *op = f->first; op; op = op->next) n += (optab[op->kind].flags & F_COMM) != 0;
+        for (Op *op = f->first; op; op = op->next)
+            n += (optab[op->kind].flags & F_COMM) != 0;
     return n;
 }
 
@@ -139,14 +141,16 @@ static inline double sharded_compare(const Sharded *s, int i) {
             }
         }
     }
-    for (int64_t k = 0; k < n; k++) worst = fmax(worst, sharded_off(seen[k], tensor_get(want, k)));
+    for (int64_t k = 0; k < n; k++)
+        worst = fmax(worst, sharded_off(seen[k], tensor_get(want, k)));
     return worst;
 }
 
 static inline void sharded_feed_back(const Func *f, Tensor **arg, Tensor **ret) {
     for (int i = 0; i < f->nret; i++)
         if (f->alias[i] >= 0)
-            memcpy(arg[f->alias[i]]->data, ret[i]->data, (size_t)type_bytes(&f->ret[i]->ty));
+            memcpy(arg[f->alias[i]]->data, ret[i]->data,
+                   (size_t)type_bytes(&f->ret[i]->ty));
 }
 
 /* Runs both steps a few times; returns the worst difference of a number of a result,
@@ -156,9 +160,11 @@ static inline double sharded_difference(Sharded *s, int steps) {
     for (int step = 0; step < steps; step++) {
         interp_run(s->mem, s->whole, s->warg, s->wret);
         interp_run(s->mem, s->part, s->arg, s->ret);
-        for (int i = 0; i < s->part->nret; i++) worst = fmax(worst, sharded_compare(s, i));
+        for (int i = 0; i < s->part->nret; i++)
+            worst = fmax(worst, sharded_compare(s, i));
         sharded_feed_back(s->whole, s->warg[0], s->wret[0]);
-        for (int r = 0; r < s->ranks; r++) sharded_feed_back(s->part, s->arg[r], s->ret[r]);
+        for (int r = 0; r < s->ranks; r++)
+            sharded_feed_back(s->part, s->arg[r], s->ret[r]);
     }
     return worst;
 }

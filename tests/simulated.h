@@ -1,5 +1,6 @@
 /* simulated.h - trains a golden case under a strategy with all ranks simulated by the
- * interpreter: one module at level local, the arguments of every rank cut by its layouts. */
+ * interpreter: one module at level local, the arguments of every rank
+ * cut by its layouts. */
 #ifndef STATOR_TEST_SIMULATED_H
 #define STATOR_TEST_SIMULATED_H
 #include "../frontend/strategy.h"
@@ -63,8 +64,8 @@ static inline void sim_scatter(Simulated *s, int i, const void *whole) {
     for (int r = 0; r < s->ranks; r++) {
         LayoutWalk w = layout_walk(&l, r);
         while (layout_next(&w))
-            memcpy((char *)s->arg[r][i]->data + 4 * w.local, (const char *)whole + 4 * w.global,
-                   (size_t)w.count * 4);
+            memcpy((char *)s->arg[r][i]->data + 4 * w.local,
+                   (const char *)whole + 4 * w.global, (size_t)w.count * 4);
     }
 }
 
@@ -81,10 +82,10 @@ static inline int sim_role(const Func *f, const char *role) {
 }
 
 static inline void sim_read_case(Simulated *s) {
-    s->trajectory = json_read(s->mem, path_join(s->mem, s->folder, "trajectory.json"), 1 << 20,
-                              EXIT_DATA);
-    Safetensors *file =
-        safetensors_open(s->mem, path_join(s->mem, s->folder, "expected.safetensors"), EXIT_DATA);
+    s->trajectory = json_read(s->mem, path_join(s->mem, s->folder, "trajectory.json"),
+                              1 << 20, EXIT_DATA);
+    Safetensors *file = safetensors_open(
+        s->mem, path_join(s->mem, s->folder, "expected.safetensors"), EXIT_DATA);
     const SafeTensor *t = safetensors_need(file, "tokens");
     s->tokens = t->data;
     s->steps = t->dim[0];
@@ -172,7 +173,8 @@ static inline void sim_set(Simulated *s, const char *role, double v) {
 
 /* One step; loss and norm must be the same on all ranks. Results that overwrite arguments
  * become them. */
-static inline void sim_step(Simulated *s, int64_t step, double lr, double *loss, double *norm) {
+static inline void sim_step(Simulated *s, int64_t step, double lr, double *loss,
+                            double *norm) {
     Arena *mem = arena_new();
     sim_feed(s, step);
     sim_set(s, "lr", lr);
@@ -182,7 +184,8 @@ static inline void sim_step(Simulated *s, int64_t step, double lr, double *loss,
     *loss = tensor_get(s->ret[0][0], 0);
     *norm = tensor_get(s->ret[0][1], 0);
     for (int r = 0; r < s->ranks; r++) {
-        EXPECT(tensor_get(s->ret[r][0], 0) == *loss && tensor_get(s->ret[r][1], 0) == *norm);
+        EXPECT(tensor_get(s->ret[r][0], 0) == *loss &&
+               tensor_get(s->ret[r][1], 0) == *norm);
         for (int i = 0; i < s->entry->nret; i++) {
             int a = s->entry->alias[i];
             if (a < 0 || s->ret[r][i] == s->arg[r][a]) continue;

@@ -59,7 +59,8 @@ const char *temp_dir(void) {
     return temp_path;
 }
 
-static int remove_entry(const char *path, const struct stat *st, int flag, struct FTW *f) {
+static int remove_entry(const char *path, const struct stat *st, int flag,
+                        struct FTW *f) {
     (void)st, (void)flag, (void)f;
     return remove(path);
 }
@@ -91,7 +92,8 @@ int main(int argc, char **argv) {
         failed += code != 0 && code != CHILD_SKIPPED;
         printf("%-4s %s (%.1f s)\n", word, t->name, clock_seconds() - start);
         if (code == -SIGALRM) printf("     ran longer than %d s\n", t->seconds);
-        else if (code < 0) printf("     ended by signal %d (%s)\n", -code, strsignal(-code));
+        else if (code < 0)
+            printf("     ended by signal %d (%s)\n", -code, strsignal(-code));
         else if (code && code != CHILD_FAILED && code != CHILD_SKIPPED)
             printf("     ended with exit code %d\n", code);
     }

@@ -1,7 +1,7 @@
 /* test.h - a small harness: TEST(name) { ... } bodies register themselves; each runs in
- * a forked child with a time limit; the last line is "NAME: N passed, N failed, N skipped".
- * A test fails by EXPECT or by dying; SKIP("why") ends it as skipped. A program takes an
- * optional name filter as its first argument. */
+ * a forked child with a time limit; the last line is "NAME: N passed, N failed, N
+ * skipped". A test fails by EXPECT or by dying; SKIP("why") ends it as skipped. A program
+ * takes an optional name filter as its first argument. */
 #ifndef STATOR_TEST_H
 #define STATOR_TEST_H
 #include "../ir/base.h"
@@ -35,7 +35,8 @@ _Noreturn void test_skip(const char *fmt, ...) __attribute__((format(printf, 1, 
 #define EXPECT_STR(a, b)                                                                 \
     do {                                                                                 \
         const char *a_ = (a), *b_ = (b);                                                 \
-        if (strcmp(a_, b_)) test_fail(__FILE__, __LINE__, "got\n%s\nwanted\n%s", a_, b_); \
+        if (strcmp(a_, b_))                                                              \
+            test_fail(__FILE__, __LINE__, "got\n%s\nwanted\n%s", a_, b_);                \
     } while (0)
 /* |a - b| <= tol * max(1, |b|) */
 #define EXPECT_NEAR(a, b, tol)                                                           \

@@ -1,8 +1,8 @@
 /* run_ir.c - run_ir FILE.ir THREADS CPU [overlap]: on every rank of the module's mesh,
  * the compiled program of a module of level local against the interpreter, which runs all
  * ranks in one process. Ends with 0 when every result of every rank agrees, run for run
- * the same bits, and all ranks compiled the same text. With `overlap` collectives are late
- * wherever they can be, and run at once, by polls and by the thread. */
+ * the same bits, and all ranks compiled the same text. With `overlap` collectives are
+ * late wherever they can be, and run at once, by polls and by the thread. */
 #include "../../codegen/codegen.h"
 #include "../../ir/sample.h"
 #include "../../runtime/comm.h"
@@ -22,7 +22,8 @@ static void lay_mesh(const Mesh *mesh) {
     int size[MAX_AXES];
     for (int a = 0; a < mesh->naxes; a++) size[a] = mesh->axis[a].size;
     if (mesh_ranks(mesh) != comm_size()) {
-        fail(EXIT_CONFIG, "the mesh has %d ranks, there are %d", mesh_ranks(mesh), comm_size());
+        fail(EXIT_CONFIG, "the mesh has %d ranks, there are %d", mesh_ranks(mesh),
+             comm_size());
     }
     comm_mesh(mesh->naxes, size);
     for (int a = 0; a < mesh->naxes; a++) {
@@ -36,10 +37,11 @@ static int64_t compare(int nth, const Tensor *want, const void *data) {
     int64_t wrong = 0;
     for (int64_t i = 0, n = type_count(&want->ty); i < n; i++) {
         double x = tensor_get(&got, i), y = tensor_get(want, i);
-        if (x == y || (x != x && y != y) || fabs(x - y) <= 1e-5 * fmax(1, fabs(y))) continue;
+        if (x == y || (x != x && y != y) || fabs(x - y) <= 1e-5 * fmax(1, fabs(y)))
+            continue;
         if (!wrong++) {
-            printf("rank %d: result %d, element %lld is %.9g, wanted %.9g\n", comm_rank(), nth,
-                   (long long)i, x, y);
+            printf("rank %d: result %d, element %lld is %.9g, wanted %.9g\n", comm_rank(),
+                   nth, (long long)i, x, y);
         }
     }
     return wrong;
@@ -62,7 +64,8 @@ static uint64_t hash_results(const Program *p) {
 
 static bool same_text(Arena *mem, const Module *m) {
     const char *text = module_print(mem, m);
-    uint64_t mine = hash64(text, strlen(text)), *all = comm_gather(mem, &mine, sizeof mine);
+    uint64_t mine = hash64(text, strlen(text)),
+             *all = comm_gather(mem, &mine, sizeof mine);
     return all[0] == mine;
 }
 
@@ -71,7 +74,8 @@ int main(int argc, char **argv) {
     size_t n;
     comm_start();
     bool overlap = argc == 5 && !strcmp(argv[4], "overlap");
-    if (argc != 4 && !overlap) fail(EXIT_CONFIG, "usage: run_ir FILE.ir THREADS CPU [overlap]");
+    if (argc != 4 && !overlap)
+        fail(EXIT_CONFIG, "usage: run_ir FILE.ir THREADS CPU [overlap]");
     char *text = file_read(mem, argv[1], 1 << 20, &n, EXIT_DATA);
     Module *m = module_parse(mem, argv[1], text, n);
     Func *f = entry_of(m);

@@ -1,5 +1,5 @@
-/* mpi_ir.c - compiled programs of several ranks under mpirun against the interpreter: every
- * file of tests/ir/mpi, and models that the passes spread over a mesh, by
+/* mpi_ir.c - compiled programs of several ranks under mpirun against the interpreter:
+ * every file of tests/ir/mpi, and models that the passes spread over a mesh, by
  * tests/mpi/run_ir.c. */
 #include "../../ir/ir.h"
 #include "../mpi.h"
@@ -62,7 +62,8 @@ static const struct {
     {"dropout", "dp=2, tp=2", "-s x=dp,-,- -s w=-,-,-,tp,-"},
     {"dropout", "dp=2, cp=2, tp=2", "-s x=dp,cp,- -s w=-,-,-,tp,-"},
     {"tiny_gpt", "dp=2, tp=2",
-     "-o zero=1 -o zero_axes=dp -s tokens=dp,- -s labels=dp,- -s wqkv=-,-,tp,- -s wi=-,tp"},
+     "-o zero=1 -o zero_axes=dp -s tokens=dp,- -s labels=dp,- -s wqkv=-,-,tp,- -s "
+     "wi=-,tp"},
     {"mpi/made/ring", "cp=2, tp=2", "-s x=-,cp,- -s wq=-,tp,- -s wk=-,tp,-"},
     {"mpi/made/ring", "dp=2, cp=2", "-s x=dp,cp,-"},
     {"two_towers", "a=3", "-s w0=a,- -s wr=-,a"},
@@ -71,15 +72,18 @@ static const struct {
 static char *made_program(Arena *mem, int i) {
     size_t n;
     char *path = arena_printf(mem, "%s/ir/%s.ir", tests_dir(), made[i].file);
-    char *text = file_read(mem, path, 1 << 20, &n, EXIT_DATA), *at = strstr(text, "mesh()");
+    char *text = file_read(mem, path, 1 << 20, &n, EXIT_DATA),
+         *at = strstr(text, "mesh()");
     EXPECT(at);
     *at = 0;
     text = arena_printf(mem, "%smesh(%s)%s", text, made[i].mesh, at + strlen("mesh()"));
     path = path_join(mem, temp_dir(), "whole.ir");
     EXPECT(file_write_atomic(path, text, strlen(text)) == 0);
-    char *command = arena_printf(mem, "%s/stator-opt -p simplify,seed,zero,autodiff,train,shard,"
-                                      "reshard,collect,localize %s %s",
-                                 BUILD_DIR, made[i].options, path);
+    char *command =
+        arena_printf(mem,
+                     "%s/stator-opt -p simplify,seed,zero,autodiff,train,shard,"
+                     "reshard,collect,localize %s %s",
+                     BUILD_DIR, made[i].options, path);
     int code = mpi_run_alone(command);
     const char *said = mpi_said();
     if (code) test_fail(__FILE__, __LINE__, "%s:\n%s", command, said);
@@ -102,12 +106,14 @@ TEST(beside_other_work) {
     also = "overlap";
     check_folder(1, "native");
     Arena *mem = arena_new();
-    for (int i = 0; i < ARRAY_LEN(made); i++) check_file(made_program(mem, i), 1, "native");
+    for (int i = 0; i < ARRAY_LEN(made); i++)
+        check_file(made_program(mem, i), 1, "native");
     arena_free(mem);
     also = "";
 }
 
-/* The program must see what differs: another number of ranks than the mesh has is refused. */
+/* The program must see what differs: another number of ranks than the mesh has is
+ * refused. */
 TEST(wrong_number_of_ranks) {
     Arena *mem = arena_new();
     const char *path = path_join(mem, tests_dir(), "ir/mpi/odd.ir");

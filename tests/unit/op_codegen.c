@@ -1,6 +1,7 @@
 /* op_codegen.c - generated code against the reference kernels, op by op: every sample of
  * ops.h on both vector widths, with one thread and with two, guard bytes round every
- * operand and result, and the sizes of ops.h as well as ones beyond a vector and a block. */
+ * operand and result, and the sizes of ops.h as well as ones beyond a
+ * vector and a block. */
 #include "op_programs.h"
 #include "../../codegen/codegen.h"
 
@@ -8,7 +9,8 @@ enum { GUARD = 256 };
 
 /* The sample with its last dimension 5 (7) made 37 (9001). */
 static Sample enlarged(Arena *mem, const Sample *s) {
-    static const char *const change[][2] = {{",5]", ",37]"}, {"[5]", "[37]"}, {"[7]", "[9001]"}};
+    static const char *const change[][2] = {
+        {",5]", ",37]"}, {"[5]", "[37]"}, {"[7]", "[9001]"}};
     Sample big = *s;
     for (int i = 0; i < ARRAY_LEN(change); i++) {
         if (big.more) big.more = replaced(mem, big.more, change[i][0], change[i][1]);
@@ -47,15 +49,18 @@ static void check_guards(const Sample *s, const Program *p, Tensor **arg) {
     for (int i = 0; i < p->entry->narg; i++) {
         int64_t bytes = type_bytes(&p->entry->arg[i]->ty);
         if (!untouched(p->arg[i], bytes)) {
-            test_fail(__FILE__, __LINE__, "%s {%s} wrote beside operand %d", s->kind, s->body, i);
+            test_fail(__FILE__, __LINE__, "%s {%s} wrote beside operand %d", s->kind,
+                      s->body, i);
         }
         if (memcmp(p->arg[i], arg[i]->data, (size_t)bytes)) {
-            test_fail(__FILE__, __LINE__, "%s {%s} changed operand %d", s->kind, s->body, i);
+            test_fail(__FILE__, __LINE__, "%s {%s} changed operand %d", s->kind, s->body,
+                      i);
         }
     }
     for (int i = 0; i < p->entry->nret; i++) {
         if (!untouched(p->ret[i], type_bytes(&p->entry->ret[i]->ty))) {
-            test_fail(__FILE__, __LINE__, "%s {%s} wrote beside result %d", s->kind, s->body, i);
+            test_fail(__FILE__, __LINE__, "%s {%s} wrote beside result %d", s->kind,
+                      s->body, i);
         }
     }
 }
@@ -65,9 +70,11 @@ static void compare(const Sample *s, int nth, const Tensor *want, const void *go
     Tensor g = {want->ty, (void *)got};
     for (int64_t i = 0, n = type_count(&want->ty); i < n; i++) {
         double x = tensor_get(&g, i), y = tensor_get(want, i);
-        if (x == y || (x != x && y != y) || fabs(x - y) <= 4e-6 * fmax(1, fabs(y))) continue;
-        test_fail(__FILE__, __LINE__, "%s {%s}: result %d, element %lld is %.9g, wanted %.9g",
-                  s->kind, s->body, nth, (long long)i, x, y);
+        if (x == y || (x != x && y != y) || fabs(x - y) <= 4e-6 * fmax(1, fabs(y)))
+            continue;
+        test_fail(__FILE__, __LINE__,
+                  "%s {%s}: result %d, element %lld is %.9g, wanted %.9g", s->kind,
+                  s->body, nth, (long long)i, x, y);
     }
 }
 
@@ -113,13 +120,17 @@ static const Sample more_samples[] = {
      "%o, %l = attention_within %q, %k, %v, %zeroo, %rng, %first {scale=0.4; causal=1} : "
      "F[1,150,2,3], F[1,150,2]"},
     {"attention", NULL, /* whole blocks of queries see no key, the next ones some */
-     "%q: F[1,200,2,3], %k: F[1,150,1,3], %v: F[1,150,1,3], %far_back: i32[], %rng: i32[3]",
-     "%o, %l = attention %q, %k, %v, %far_back, %rng {scale=0.4; causal=1} : F[1,200,2,3], "
+     "%q: F[1,200,2,3], %k: F[1,150,1,3], %v: F[1,150,1,3], %far_back: i32[], %rng: "
+     "i32[3]",
+     "%o, %l = attention %q, %k, %v, %far_back, %rng {scale=0.4; causal=1} : "
+     "F[1,200,2,3], "
      "F[1,200,2]"},
     {"attention_grad", NULL,
-     "%q: F[1,200,2,3], %k: F[1,150,1,3], %v: F[1,150,1,3], %far_back: i32[], %rng: i32[3], "
+     "%q: F[1,200,2,3], %k: F[1,150,1,3], %v: F[1,150,1,3], %far_back: i32[], %rng: "
+     "i32[3], "
      "%o: F[1,200,2,3], %lse: F[1,200,2], %do: F[1,200,2,3]",
-     "%dq, %dk, %dv = attention_grad %q, %k, %v, %far_back, %rng, %o, %lse, %do {scale=0.4; "
+     "%dq, %dk, %dv = attention_grad %q, %k, %v, %far_back, %rng, %o, %lse, %do "
+     "{scale=0.4; "
      "causal=1; p=0.1; site=3} : F[1,200,2,3], F[1,150,1,3], F[1,150,1,3]"},
     {"dropout", NULL, /* more than a block of a row */
      "%x: F[3,2,4999], %rng: i32[3]",
@@ -129,7 +140,8 @@ static const Sample more_samples[] = {
 static bool parses(Arena *mem, const Sample *s) {
     Catch c;
     if (!CATCH(c)) return false;
-    sample_module(mem, s, "f32", on_mesh(s) ? "a=1" : "", 1, on_mesh(s) ? "local" : "global");
+    sample_module(mem, s, "f32", on_mesh(s) ? "a=1" : "", 1,
+                  on_mesh(s) ? "local" : "global");
     catch_end(&c);
     return true;
 }
@@ -150,7 +162,8 @@ static void all_samples(const char *cpu, int threads) {
     for (int i = 0; i < ARRAY_LEN(more_samples); i++) {
         EXPECT(run_sample(&more_samples[i], cpu, threads));
     }
-    printf("  %d samples, %d also large, %d refused\n", ARRAY_LEN(samples), large, refused);
+    printf("  %d samples, %d also large, %d refused\n", ARRAY_LEN(samples), large,
+           refused);
     EXPECT(refused == 3 && large > 60);
 }
 

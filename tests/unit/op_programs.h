@@ -46,7 +46,8 @@ static inline bool on_mesh(const Sample *s) {
 }
 
 /* `text` with every `from` replaced by `to`. */
-static inline char *replaced(Arena *mem, const char *text, const char *from, const char *to) {
+static inline char *replaced(Arena *mem, const char *text, const char *from,
+                             const char *to) {
     Text t = text_new(mem);
     for (const char *p = text, *at; *p; p = at + strlen(from)) {
         at = strstr(p, from);
@@ -98,7 +99,8 @@ static inline void fill_argument(Tensor *t, const char *name, int rank) {
         else if (starts(name, "far")) x = INT32_MAX;
         if (starts(name, "rng")) x = words[i];
         if (starts(name, "zero")) x = 0;
-        if (starts(name, "first")) x = floor(u * (double)(1 + i % t->ty.dim[t->ty.rank - 1]));
+        if (starts(name, "first"))
+            x = floor(u * (double)(1 + i % t->ty.dim[t->ty.rank - 1]));
         tensor_set(t, i, x);
     }
 }

@@ -197,7 +197,8 @@ static int group_size(const Op *op) {
 
 /* Coordinates of a rank, axis 0 outermost. */
 static void coordinates(const Mesh *m, int rank, int *c) {
-    for (int a = m->naxes - 1; a >= 0; rank /= m->axis[a--].size) c[a] = rank % m->axis[a].size;
+    for (int a = m->naxes - 1; a >= 0; rank /= m->axis[a--].size)
+        c[a] = rank % m->axis[a].size;
 }
 
 static int number_in_group(const Op *op, int rank) {
@@ -246,7 +247,8 @@ static int64_t dim_of(const Op *op, int nth, const char *key) {
     return d < 0 ? d + op->in[nth]->ty.rank : d;
 }
 
-/* One element of result `nth` of a collective on `rank`, from the operands of all ranks. */
+/* One element of result `nth` of a collective on `rank`, from the
+ * operands of all ranks. */
 static double comm_element(const Op *op, Tensor ***arg, int rank, int nth,
                            const int64_t *out_at) {
     const Type *in = op->nin ? &op->in[nth]->ty : NULL, *out = &op->out[nth]->ty;
@@ -275,7 +277,8 @@ static double comm_element(const Op *op, Tensor ***arg, int rank, int nth,
         return tensor_get(arg[peer(op, rank, c)][nth], element(in, at));
     }
     case OP_ring_shift:
-        return tensor_get(arg[peer(op, rank, mine ? mine - 1 : n - 1)][nth], element(in, at));
+        return tensor_get(arg[peer(op, rank, mine ? mine - 1 : n - 1)][nth],
+                          element(in, at));
     case OP_on_first: return mine ? 0 : tensor_get(arg[rank][nth], element(in, at));
     case OP_coord: return (double)mine * (double)op_int(op, "by", 0);
     default: test_fail(__FILE__, __LINE__, "no computation of %s", optab[op->kind].name);
@@ -302,12 +305,15 @@ static void check_comm(const Sample *sample, const CommMesh *c) {
         const Type *t = &op->out[nth]->ty;
         for (int64_t i = 0, n = type_count(t); i < n; i++) {
             int64_t at[MAX_RANK] = {0}, rest = i;
-            for (int d = t->rank - 1; d >= 0; rest /= t->dim[d--]) at[d] = rest % t->dim[d];
+            for (int d = t->rank - 1; d >= 0; rest /= t->dim[d--])
+                at[d] = rest % t->dim[d];
             double want = comm_element(op, arg, rank, nth, at);
             double got = tensor_get(ret[rank][nth], i);
             if (near(got, want, 1e-6)) continue;
-            test_fail(__FILE__, __LINE__, "%s on mesh(%s), rank %d, result %d, element %lld: "
-                      "%g, wanted %g", s.body, c->mesh, rank, nth, (long long)i, got, want);
+            test_fail(__FILE__, __LINE__,
+                      "%s on mesh(%s), rank %d, result %d, element %lld: "
+                      "%g, wanted %g",
+                      s.body, c->mesh, rank, nth, (long long)i, got, want);
         }
     }
     arena_free(mem);
@@ -336,8 +342,8 @@ TEST(collectives) {
 
 /* ---- parts ---- */
 
-/* What every rank of mesh(a=2, b=3) makes of its part is the part of what one rank makes of
- * the whole: x is 0..n-1, so that a result says which element it is. */
+/* What every rank of mesh(a=2, b=3) makes of its part is the part of what one rank makes
+ * of the whole: x is 0..n-1, so that a result says which element it is. */
 TEST(dropout_of_parts) {
     static const struct {
         const char *local, *of;
@@ -355,7 +361,8 @@ TEST(dropout_of_parts) {
         char *dims = arena_printf(mem, "%d,%d,%d", (int)w[0], (int)w[1], (int)w[2]);
         static const char form[] = "%%y = dropout %%x, %%rng {p=0.5; site=2%s} : F[%s]";
         char *of = arena_printf(mem, "; of=\"f32[%s]\"", cases[k].of);
-        Sample whole = {"dropout", NULL, arena_printf(mem, "%%x: F[%s], %%rng: i32[3]", dims),
+        Sample whole = {"dropout", NULL,
+                        arena_printf(mem, "%%x: F[%s], %%rng: i32[3]", dims),
                         arena_printf(mem, form, "", dims)};
         Sample part = {"dropout", NULL,
                        arena_printf(mem, "%%x: F[%s], %%rng: i32[3]", cases[k].local),
@@ -365,7 +372,8 @@ TEST(dropout_of_parts) {
         return_results(f);
         return_results(g);
         Tensor ***all = make_arguments(mem, f), ***arg = make_arguments(mem, g);
-        for (int64_t i = 0; i < type_count(&all[0][0]->ty); i++) tensor_set(all[0][0], i, 1);
+        for (int64_t i = 0; i < type_count(&all[0][0]->ty); i++)
+            tensor_set(all[0][0], i, 1);
         for (int r = 0; r < 6; r++) {
             for (int64_t i = 0; i < p[0] * p[1] * p[2]; i++) tensor_set(arg[r][0], i, 1);
         }
@@ -376,7 +384,8 @@ TEST(dropout_of_parts) {
                 int64_t x = i / (p[1] * p[2]) + at[cases[k].split[0]] * p[0];
                 int64_t y = i / p[2] % p[1] + at[cases[k].split[1]] * p[1];
                 int64_t z = i % p[2] + at[cases[k].split[2]] * p[2];
-                EXPECT(tensor_get(got[r][0], i) == tensor_get(want, (x * w[1] + y) * w[2] + z));
+                EXPECT(tensor_get(got[r][0], i) ==
+                       tensor_get(want, (x * w[1] + y) * w[2] + z));
             }
         }
         arena_free(mem);
@@ -386,19 +395,22 @@ TEST(dropout_of_parts) {
 /* Attention in zigzag order is attention in order with all rows in other places. */
 TEST(zigzag_attention) {
     Arena *mem = arena_new();
-    static const Sample s = {"attention", NULL, ATTN_AT("%zero", "1,12,2,3", "1,12,1,3"),
-                             ATTN_OUT_AT("%zero", "scale=0.7; causal=1", "1,12,2,3", "1,12,2")};
+    static const Sample s = {
+        "attention", NULL, ATTN_AT("%zero", "1,12,2,3", "1,12,1,3"),
+        ATTN_OUT_AT("%zero", "scale=0.7; causal=1", "1,12,2,3", "1,12,2")};
     static const int place[12] = {0, 1, 10, 11, 2, 3, 8, 9, 4, 5, 6, 7}; /* 3 ranks */
     Sample zigzag = s;
     zigzag.body = replaced(mem, s.body, "causal=1", "causal=1; zigzag=3");
-    Func *f = entry(plain_module(mem, &s, "f64")), *g = entry(plain_module(mem, &zigzag, "f64"));
+    Func *f = entry(plain_module(mem, &s, "f64")),
+         *g = entry(plain_module(mem, &zigzag, "f64"));
     return_results(f);
     return_results(g);
     Tensor ***in = make_arguments(mem, f), ***turned = make_arguments(mem, g);
     for (int i = 0; i < 3; i++) {
         int64_t row = type_count(&in[0][i]->ty) / 12;
         for (int64_t k = 0; k < 12 * row; k++) {
-            tensor_set(turned[0][i], k, tensor_get(in[0][i], place[k / row] * row + k % row));
+            tensor_set(turned[0][i], k,
+                       tensor_get(in[0][i], place[k / row] * row + k % row));
         }
     }
     Tensor **want = run(mem, f, in)[0], **got = run(mem, g, turned)[0];

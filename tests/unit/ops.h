@@ -4,9 +4,9 @@
  * fill_argument in ops.c): pos* in (0.5, 1.5), nz* away from 0, ids* rows of a table of
  * 4, lab* labels of 4 classes or -1, first* up to the place in
  * the row, zero* 0, off* the offset 2, back* -2, lost* -1000, far* the largest integer,
- * far_back* -70, all others in (-1, 1); table* is no parameter. In collectives 4* is 4 times
- * the ranks of axis a, 12/ a share. Those that say `of="..."` run on a mesh too.
- */
+ * far_back* -70, all others in (-1, 1); table* is no parameter. In collectives 4* is 4
+ * times the ranks of axis a, 12/ a share. Those that say `of="..."`
+ * run on a mesh too. */
 #ifndef STATOR_TESTS_OPS_H
 #define STATOR_TESTS_OPS_H
 #include <stddef.h>
@@ -197,7 +197,8 @@ static const Sample samples[] = {
      ATTN_OUT("scale=1; causal=1; p=0.1; site=0", "1,1,1,1", "1,1,1")},
     {"attention_grad", NULL, ATTN_GRAD_ARGS("2,3,4,5", "2,3,2,5", "2,3,4"),
      ATTN_GRAD_OUT("scale=0.4; causal=1; p=0.2; site=1", "2,3,4,5", "2,3,2,5")},
-    {"attention", NULL, ATTN_AT("%back", "1,5,4,3", "1,6,2,3"), /* the first two see none */
+    {"attention", NULL,
+     ATTN_AT("%back", "1,5,4,3", "1,6,2,3"), /* the first two see none */
      ATTN_OUT_AT("%back", "scale=0.7; causal=1", "1,5,4,3", "1,5,4")},
     {"attention", NULL, ATTN_AT("%lost", "1,3,2,3", "1,5,2,3"),
      ATTN_OUT_AT("%lost", "scale=0.7; causal=1; p=0.2; site=1", "1,3,2,3", "1,3,2")},
@@ -205,12 +206,13 @@ static const Sample samples[] = {
      ATTN_OUT_AT("%far", "scale=0.7; causal=1", "1,3,2,3", "1,3,2")},
     {"attention", NULL, ATTN_AT("%zero", "1,8,2,3", "1,8,1,3"),
      ATTN_OUT_AT("%zero", "scale=0.7; causal=1; zigzag=2", "1,8,2,3", "1,8,2")},
-    {"attention", NULL, ATTN("2,3,2,6", "2,4,2,6"), /* a part of batch, heads and queries */
+    {"attention", NULL,
+     ATTN("2,3,2,6", "2,4,2,6"), /* a part of batch, heads and queries */
      ATTN_OUT("scale=0.4; causal=1; p=0.25; site=3; of=\"f32[2,2*:a,3,4]\"", "2,3,2,6",
               "2,3,2")},
     {"attention_grad", NULL, ATTN_GRAD_ARGS("2,3,2,6", "2,4,2,6", "2,3,2"),
-     ATTN_GRAD_OUT("scale=0.4; causal=1; p=0.25; site=3; of=\"f32[2,2,3*:a,4]\"", "2,3,2,6",
-                   "2,4,2,6")},
+     ATTN_GRAD_OUT("scale=0.4; causal=1; p=0.25; site=3; of=\"f32[2,2,3*:a,4]\"",
+                   "2,3,2,6", "2,4,2,6")},
     {"attention_grad", NULL,
      "%q: F[1,5,4,3], %k: F[1,6,2,3], %v: F[1,6,2,3], %back: i32[], %rng: i32[3], "
      "%o: F[1,5,4,3], %lse: F[1,5,4], %do: F[1,5,4,3]",
@@ -229,7 +231,8 @@ static const Sample samples[] = {
     {"attention_within_grad", NULL,
      "%q: F[2,3,4,5], %k: F[2,3,2,5], %v: F[2,3,2,5], %off: i32[], %rng: i32[3], "
      "%first: i32[2,3], %o: F[2,3,4,5], %lse: F[2,3,4], %do: F[2,3,4,5]",
-     "%dq, %dk, %dv = attention_within_grad %q, %k, %v, %off, %rng, %first, %o, %lse, %do "
+     "%dq, %dk, %dv = attention_within_grad %q, %k, %v, %off, %rng, %first, %o, %lse, "
+     "%do "
      "{scale=0.4; causal=1} : F[2,3,4,5], F[2,3,2,5], F[2,3,2,5]"},
     {"cache_write", NULL, "%c: F[2,5,2,3], %x: F[2,3,2,3], %off: i32[]",
      "%y = cache_write %c, %x, %off : F[2,5,2,3]"},
@@ -280,7 +283,8 @@ static const Sample samples[] = {
      "%y, %n, %h = call %x, %off, %w {fn=@f; times=2; carry=2; each=1} : F[3], i32[], "
      "F[2,3]"},
     {"all_reduce", NULL, "%x: f32[3,4]", "%y = all_reduce %x {axis=a} : f32[3,4]"},
-    {"all_reduce", NULL, "%x: f32[3,4]", "%y = all_reduce %x {axis=a; of=max} : f32[3,4]"},
+    {"all_reduce", NULL, "%x: f32[3,4]",
+     "%y = all_reduce %x {axis=a; of=max} : f32[3,4]"},
     {"all_reduce", NULL, "%x: f32[3,4], %ids: i32[6], %z: f32[]",
      "%a, %b, %c = all_reduce %x, %ids, %z {axis=a} : f32[3,4], i32[6], f32[]"},
     {"all_gather", NULL, "%x: f32[3,4]",

@@ -36,17 +36,20 @@ static int64_t workspace_of(const Op *op, void *ctx) {
 static Module *made(Arena *mem, int i, const char *passes) {
     size_t n;
     char *path = arena_printf(mem, "%s/ir/%s.ir", tests_dir(), programs[i].file);
-    char *text = file_read(mem, path, 1 << 20, &n, EXIT_CONFIG), *at = strstr(text, "mesh()");
+    char *text = file_read(mem, path, 1 << 20, &n, EXIT_CONFIG),
+         *at = strstr(text, "mesh()");
     EXPECT(at);
     *at = 0;
-    text = arena_printf(mem, "%smesh(%s)%s", text, programs[i].mesh, at + strlen("mesh()"));
+    text =
+        arena_printf(mem, "%smesh(%s)%s", text, programs[i].mesh, at + strlen("mesh()"));
     Module *m = module_parse(mem, path, text, strlen(text));
     PassOptions o = pass_options_default();
     o.zero_level = programs[i].zero;
     o.zero_axes = programs[i].zero ? "dp" : "";
     o.micro_batches = programs[i].micro_batches;
     o.annotation = programs[i].seed;
-    while (o.nannotations < 3 && programs[i].seed[o.nannotations].pattern) o.nannotations++;
+    while (o.nannotations < 3 && programs[i].seed[o.nannotations].pattern)
+        o.nannotations++;
     o.overlap = 2;
     o.workspace_bytes = workspace_of;
     passes_run(m, arena_printf(mem, "%s%s", to_local, passes), &o);
@@ -84,8 +87,10 @@ static void expect_same(Arena *mem, int i, const Module *want, const Module *got
         int nth = k % f->nret, rank = k / f->nret;
         size_t bytes = (size_t)type_bytes(&f->ret[nth]->ty);
         if (!memcmp(x[rank][nth]->data, y[rank][nth]->data, bytes)) continue;
-        test_fail(__FILE__, __LINE__, "%s on mesh(%s), zero %d, %d micro-batches, %s: result "
-                  "%d of rank %d", programs[i].file, programs[i].mesh, programs[i].zero,
+        test_fail(__FILE__, __LINE__,
+                  "%s on mesh(%s), zero %d, %d micro-batches, %s: result "
+                  "%d of rank %d",
+                  programs[i].file, programs[i].mesh, programs[i].zero,
                   programs[i].micro_batches, what, nth, rank);
     }
 }
@@ -148,8 +153,8 @@ static int spoil(Arena *mem, const Module *m, Func *f, Op *late, Op *op) {
             if (!in_frame(made_here) || view || at + bytes > f->frame_bytes) continue;
             made_here->loc.at = at;
             if (!memplan_check(mem, m)) {
-                test_fail(__FILE__, __LINE__, "@%s: %%%s on memory of %s under way", f->name,
-                          made_here->name, optab[late->kind].name);
+                test_fail(__FILE__, __LINE__, "@%s: %%%s on memory of %s under way",
+                          f->name, made_here->name, optab[late->kind].name);
             }
             made_here->loc.at = old;
             spoilt++;
@@ -193,7 +198,8 @@ TEST(checker_wants_arrivals) {
     Module *m = module_parse(mem, "t", text, sizeof text - 1);
     PassOptions o = pass_options_default();
     passes_run(m, "memplan", &o);
-    Op *copy = m->first->first, *late = copy->next, *between = late->next, *end = between->next;
+    Op *copy = m->first->first, *late = copy->next, *between = late->next,
+       *end = between->next;
     EXPECT(memplan_check(mem, m) == NULL);
     Value *x = between->in[0];
     between->in[0] = late->out[0];

@@ -1,5 +1,5 @@
-/* packed.c - several documents in one sequence: with their own positions, attention within
- * each and masked labels, the loss is that of the documents taken one by one. */
+/* packed.c - several documents in one sequence: with their own positions, attention
+ * within each and masked labels, the loss is that of the documents taken one by one. */
 #include "../test.h"
 #include "../../codegen/codegen.h"
 #include "../../frontend/model.h"
@@ -9,15 +9,33 @@ enum { SEQ = 10, FIRST = 4, VOCAB = 13 };
 
 static ModelSpec small_spec(ModelType family) {
     bool llama = family == MODEL_LLAMA;
-    return (ModelSpec){.family = family, .vocab = VOCAB, .hidden = 8, .layers = 2, .heads = 2,
-                       .kv_heads = llama ? 1 : 2, .head_dim = 4, .ffn = 12,
-                       .max_positions = SEQ, .norm = llama ? NORM_RMS : NORM_LAYER,
-                       .norm_eps = 1e-5, .act = llama ? MLP_SILU : MLP_GELU, .gated = llama,
+    return (ModelSpec){.family = family,
+                       .vocab = VOCAB,
+                       .hidden = 8,
+                       .layers = 2,
+                       .heads = 2,
+                       .kv_heads = llama ? 1 : 2,
+                       .head_dim = 4,
+                       .ffn = 12,
+                       .max_positions = SEQ,
+                       .norm = llama ? NORM_RMS : NORM_LAYER,
+                       .norm_eps = 1e-5,
+                       .act = llama ? MLP_SILU : MLP_GELU,
+                       .gated = llama,
                        .positions = llama ? POSITION_ROPE : POSITION_LEARNED,
-                       .rope_base = 10000, .qkv_bias = !llama, .out_bias = !llama,
-                       .mlp_bias = !llama, .tied = true, .attn_post = 1, .mlp_post = 1,
-                       .embedding_std = 0.3, .position_std = 0.3, .block_std = 0.3,
-                       .output_std = 0.3, .bos_token = -1, .pad_token = -1};
+                       .rope_base = 10000,
+                       .qkv_bias = !llama,
+                       .out_bias = !llama,
+                       .mlp_bias = !llama,
+                       .tied = true,
+                       .attn_post = 1,
+                       .mlp_post = 1,
+                       .embedding_std = 0.3,
+                       .position_std = 0.3,
+                       .block_std = 0.3,
+                       .output_std = 0.3,
+                       .bos_token = -1,
+                       .pad_token = -1};
 }
 
 /* Token k of the text; labels are the tokens after them. */
@@ -71,7 +89,8 @@ static double document_loss(Arena *mem, const ModelSpec *s, int from, int n) {
 static void packed_equals_apart(ModelType family) {
     Arena *mem = arena_new();
     ModelSpec s = small_spec(family);
-    double a = document_loss(mem, &s, 0, FIRST), b = document_loss(mem, &s, FIRST, SEQ - FIRST);
+    double a = document_loss(mem, &s, 0, FIRST),
+           b = document_loss(mem, &s, FIRST, SEQ - FIRST);
     int32_t tokens[SEQ], labels[SEQ], positions[SEQ], first[SEQ];
     for (int i = 0; i < SEQ; i++) {
         tokens[i] = token_at(i);

@@ -166,7 +166,8 @@ TEST(threads_have_a_core_each) {
     }
     cpu_set_t mask;
     rt_unbind_thread();
-    EXPECT(sched_getaffinity(0, sizeof mask, &mask) == 0 && CPU_COUNT(&mask) == rt_cores());
+    EXPECT(sched_getaffinity(0, sizeof mask, &mask) == 0 &&
+           CPU_COUNT(&mask) == rt_cores());
 }
 
 TEST(peak_is_plausible) {

@@ -116,8 +116,8 @@ TEST(a_padded_vocabulary_is_said) {
 
 /* ---- context parallel ---- */
 
-/* Queries, keys, values and outputs change sides, and their gradients; the output once more,
- * which backward reads in both ways. */
+/* Queries, keys, values and outputs change sides, and their gradients; the output once
+ * more, which backward reads in both ways. */
 TEST(ulysses_exchanges_four_tensors_each_way) {
     Arena *mem = arena_new();
     Plan p = plan_of(mem, plan_gpt2, "cp 2");
@@ -221,8 +221,9 @@ TEST(zero1_is_one_reduce_scatter_and_one_all_gather_a_bucket) {
 TEST(overlap_moves_the_bytes_of_zero1) {
     Arena *mem = arena_new();
     for (int micro = 1; micro <= 4; micro++) {
-        Plan p = plan_of(mem, plan_llama,
-                         arena_printf(mem, "dp 2 zero level1 threshold 0 micro %d", micro));
+        Plan p =
+            plan_of(mem, plan_llama,
+                    arena_printf(mem, "dp 2 zero level1 threshold 0 micro %d", micro));
         int64_t bytes = F32 * (int64_t)LLAMA, part = bytes / 2;
         PlanComm gather = in_a_step(&p, "all_gather", "dp");
         PlanComm reduce = in_a_step(&p, "reduce_scatter", "dp");
@@ -260,8 +261,8 @@ TEST(zero3_gathers_a_layer_each_way_and_reduces_it_once) {
     expect_comm(&p, PLAN_STEP, "all_gather", "dp", 0, 0, 0);
 }
 
-/* Bytes of weights, gradients and states on each of n ranks, by level. With overlap levels
- * 1 and 2 keep parts of the weights between steps too. */
+/* Bytes of weights, gradients and states on each of n ranks, by level. With overlap
+ * levels 1 and 2 keep parts of the weights between steps too. */
 TEST(optimizer_shards_take_their_share_of_memory) {
     Arena *mem = arena_new();
     static const int cuts[2][4][3] = {{{1, 1, 1}, {1, 1, 4}, {1, 4, 4}, {4, 4, 4}},
@@ -269,9 +270,10 @@ TEST(optimizer_shards_take_their_share_of_memory) {
     for (int i = 0; i < 8; i++) {
         int level = i % 4, overlap = i / 4;
         const int(*cut)[3] = cuts[overlap];
-        const char *keys = arena_printf(
-            mem, "dp 4 micro 2 threshold 0 parallel.overlap %s%s",
-            overlap ? "auto" : "off", level ? arena_printf(mem, " zero level%d", level) : "");
+        const char *keys =
+            arena_printf(mem, "dp 4 micro 2 threshold 0 parallel.overlap %s%s",
+                         overlap ? "auto" : "off",
+                         level ? arena_printf(mem, " zero level%d", level) : "");
         Plan p = plan_of(mem, plan_llama, keys);
         int64_t sum[3] = {0};
         for (int k = 0; k < p.nparam; k++) {

@@ -35,7 +35,8 @@ static void compare(Arena *mem, Module *m, const char *passes, const PassOptions
     CompileOptions co = {.cpu = cpu, .threads = threads, .no_cache = true};
     Program *p = program_make(mem, m, passes, po, &co);
     program_allocate(p, NULL, 0);
-    Tensor ***arg = sample_arguments(mem, p->entry), ***ret = sample_results(mem, p->entry);
+    Tensor ***arg = sample_arguments(mem, p->entry),
+           ***ret = sample_results(mem, p->entry);
     for (int i = 0; i < p->entry->narg; i++) {
         memcpy(p->arg[i], arg[0][i]->data, (size_t)type_bytes(&p->entry->arg[i]->ty));
     }
@@ -44,8 +45,9 @@ static void compare(Arena *mem, Module *m, const char *passes, const PassOptions
     for (int i = 0; i < p->entry->nret; i++) {
         double d = difference(ret[0][i], p->ret[i]);
         if (!(d <= tolerance)) {
-            test_fail(__FILE__, __LINE__, "%s, %s, %d threads: result %d (%s) differs by %.3g",
-                      what, cpu, threads, i, p->entry->ret[i]->name, d);
+            test_fail(__FILE__, __LINE__,
+                      "%s, %s, %d threads: result %d (%s) differs by %.3g", what, cpu,
+                      threads, i, p->entry->ret[i]->name, d);
         }
     }
     program_free(p);
@@ -54,9 +56,11 @@ static void compare(Arena *mem, Module *m, const char *passes, const PassOptions
 /* A model that can be trained: it has parameters and a loss. */
 static bool is_trainable(const Module *m) {
     for (Func *f = m->first; f; f = f->next) {
-        if (f->role != ROLE_MODEL || m->level != LEVEL_GLOBAL || mesh_ranks(&m->mesh) > 1) continue;
+        if (f->role != ROLE_MODEL || m->level != LEVEL_GLOBAL || mesh_ranks(&m->mesh) > 1)
+            continue;
         bool param = false;
-        for (int i = 0; i < f->narg; i++) param |= !strcmp(arg_str(f, i, "role", ""), "param");
+        for (int i = 0; i < f->narg; i++)
+            param |= !strcmp(arg_str(f, i, "role", ""), "param");
         return param && f->nret && f->ret[0]->ty.rank == 0 && f->ret[0]->ty.dt == DT_F32;
     }
     return false;

@@ -1,6 +1,7 @@
 /* Textual modules with placements: their step on all ranks of a mesh is the step of the
  * module without a mesh, whatever the sizes of the axes, the optimizer shard, and the
- * placements themselves. SIM_SEED=n runs one placement of the dice, SIM_DUMP=1 prints it. */
+ * placements themselves. SIM_SEED=n runs one placement of the dice,
+ * SIM_DUMP=1 prints it. */
 #include "../../ir/rng.h"
 #include "../sharded.h"
 
@@ -28,8 +29,8 @@ static double worst_of(const char *name, int dp, int tp, PassOptions o) {
     EXPECT(s.ranks == 1 || s.collectives > 0);
     double off = sharded_difference(&s, 3);
     if (!(off <= 1e-5))
-        test_fail(__FILE__, __LINE__, "%s dp=%d tp=%d zero=%d micro=%lld: off by %.2g", name,
-                  dp, tp, o.zero_level, (long long)o.micro_batches, off);
+        test_fail(__FILE__, __LINE__, "%s dp=%d tp=%d zero=%d micro=%lld: off by %.2g",
+                  name, dp, tp, o.zero_level, (long long)o.micro_batches, off);
     arena_free(mem);
     return off;
 }
@@ -64,10 +65,12 @@ TEST(perceptron_zero_3) {
 
 /* Weights of one tower are split by the user, by pattern; the other tower stays whole. */
 TEST(towers) {
-    static const Annotation split[] = {{"up", "-,tp", "parallel.shard, entry 1", false},
-                                       {"bias", "tp", "parallel.shard, entry 2", false},
-                                       {"down", "tp,-", "parallel.shard, entry 3", false}};
-    static const int sizes[][2] = {{1, 1}, {2, 1}, {1, 2}, {1, 4}, {3, 2}, {2, 4}, {6, 1}};
+    static const Annotation split[] = {
+        {"up", "-,tp", "parallel.shard, entry 1", false},
+        {"bias", "tp", "parallel.shard, entry 2", false},
+        {"down", "tp,-", "parallel.shard, entry 3", false}};
+    static const int sizes[][2] = {{1, 1}, {2, 1}, {1, 2}, {1, 4},
+                                   {3, 2}, {2, 4}, {6, 1}};
     double worst = 0;
     for (int i = 0; i < ARRAY_LEN(sizes); i++) {
         for (int zero = 0; zero <= 7; zero++) {
@@ -172,8 +175,8 @@ static void dice(const char *name, double tolerance) {
 }
 
 TEST(dice_small_modules) {
-    static const char *const names[] = {"mlp.ir", "classify.ir", "two_towers.ir", "reverse.ir",
-                                        "dropout.ir"};
+    static const char *const names[] = {"mlp.ir", "classify.ir", "two_towers.ir",
+                                        "reverse.ir", "dropout.ir"};
     for (int i = 0; i < ARRAY_LEN(names); i++) dice(names[i], 1e-5);
 }
 

@@ -8,8 +8,9 @@
 #include "../simulated.h"
 #include <malloc.h>
 
-static const char to_local[] = "simplify,seed,zero,autodiff,simplify,train,simplify,shard,"
-                               "reshard,collect,simplify,localize,simplify,keep,sink,simplify";
+static const char to_local[] =
+    "simplify,seed,zero,autodiff,simplify,train,simplify,shard,"
+    "reshard,collect,simplify,localize,simplify,keep,sink,simplify";
 
 typedef struct Combination {
     const char *name; /* golden case */
@@ -26,9 +27,11 @@ static Strategy strategy_of(const Combination *c) {
 }
 
 static const char *describe(Arena *mem, const Combination *c) {
-    return arena_printf(mem, "%s dp=%d tp=%d cp=%d ring=%d sp=%d vocab=%d zero=%d micro=%d "
-                        "beside=%d", c->name, c->dp, c->tp, c->cp, c->ring, c->sp, c->vocab,
-                        c->zero, c->micro, c->beside);
+    return arena_printf(mem,
+                        "%s dp=%d tp=%d cp=%d ring=%d sp=%d vocab=%d zero=%d micro=%d "
+                        "beside=%d",
+                        c->name, c->dp, c->tp, c->cp, c->ring, c->sp, c->vocab, c->zero,
+                        c->micro, c->beside);
 }
 
 /* Sanitized, the interpreter is an order of magnitude slower: then the beginning of the
@@ -46,7 +49,8 @@ static double train(const Combination *c) {
     int64_t step = 0;
     int64_t steps = getenv("SIM_STEPS") ? atoi(getenv("SIM_STEPS")) : STEPS;
     double worst = 0;
-    for (const Json *at = json_need(s.trajectory, "steps")->first; at; at = at->next, step++) {
+    for (const Json *at = json_need(s.trajectory, "steps")->first; at;
+         at = at->next, step++) {
         double loss, norm, want = json_f64(json_need(at, "loss"));
         sim_step(&s, step, json_f64(json_need(at, "lr")), &loss, &norm);
         double off = fabs(loss - want) / want;
@@ -118,8 +122,8 @@ TEST(every_pair_is_met) {
         n++;
         if (!all_met && p.nmet == p.npossible) all_met = n;
     }
-    printf("  %d of %d valid combinations meet %d of %d pairs (all after %d)\n", n, p.nvalid,
-           p.nmet, p.npossible, all_met);
+    printf("  %d of %d valid combinations meet %d of %d pairs (all after %d)\n", n,
+           p.nvalid, p.nmet, p.npossible, all_met);
     EXPECT(n == COMBINATIONS && p.nmet == p.npossible);
     arena_free(mem);
 }
@@ -178,10 +182,11 @@ static void train_dropped(const Combination *c, double loss[DROPPED_STEPS]) {
 
 /* Masks are keyed by the element of the whole tensor: any strategy drops the same. */
 TEST(dropout_drops_the_same) {
-    static const Combination combinations[] = {
-        {"gpt2_tiny", 4, 1, 1, 1, 0, 0, 2, 2, 1}, {"gpt2_tiny", 1, 4, 1, 1, 1, 1, 0, 1, 0},
-        {"gpt2_tiny", 2, 1, 4, 1, 0, 0, 1, 1, 1}, {"llama_tiny", 2, 2, 1, 1, 1, 0, 0, 4, 1},
-        {"gpt2_tiny", 2, 2, 2, 1, 1, 1, 3, 2, 0}};
+    static const Combination combinations[] = {{"gpt2_tiny", 4, 1, 1, 1, 0, 0, 2, 2, 1},
+                                               {"gpt2_tiny", 1, 4, 1, 1, 1, 1, 0, 1, 0},
+                                               {"gpt2_tiny", 2, 1, 4, 1, 0, 0, 1, 1, 1},
+                                               {"llama_tiny", 2, 2, 1, 1, 1, 0, 0, 4, 1},
+                                               {"gpt2_tiny", 2, 2, 2, 1, 1, 1, 3, 2, 0}};
     Arena *mem = arena_new();
     for (int i = 0; i < ARRAY_LEN(combinations); i++) {
         const Combination *c = &combinations[i];

@@ -118,6 +118,7 @@ TEST(quote_reads_back) {
         yaml_quote(&t, texts[i]);
         EXPECT_STR(parse(t.s)->items[0]->text, texts[i]);
     }
-    EXPECT(!yaml_utf8_valid("\xff") && !yaml_utf8_valid("\xc0\x80") && !yaml_utf8_valid("\xed\xa0\x80"));
+    EXPECT(!yaml_utf8_valid("\xff") && !yaml_utf8_valid("\xc0\x80") &&
+           !yaml_utf8_valid("\xed\xa0\x80"));
     EXPECT(!yaml_utf8_valid("a\xe4\xb8") && !yaml_utf8_valid("\xf5\x80\x80\x80"));
 }
