@@ -174,8 +174,8 @@ TEST_LIMIT(whoever_runs_collectives, 180) {
     }
 }
 
-/* A model whose layers are worth messages of their own: parameters are gathered in the first
- * micro-batch and gradients reduced in the last one, or in each. */
+/* A model whose layers are worth messages of their own: parameters are gathered in the
+ * first micro-batch and gradients reduced in the last one, or in each. */
 TEST_LIMIT(messages_in_layers, 180) {
     static const struct {
         int level, micro;
@@ -185,16 +185,19 @@ TEST_LIMIT(messages_in_layers, 180) {
     static const char *const zero[] = {"", ZERO_LEVEL(1), ZERO_LEVEL(2), ZERO_LEVEL(3)};
     static const char large[] = "--model.model_config.hidden_size 128 "
                                 "--model.model_config.intermediate_size 256 ";
-    const char *config = in_temp("large.yaml"), *one = in_temp("one"), *many = in_temp("many");
+    const char *config = in_temp("large.yaml"), *one = in_temp("one"),
+               *many = in_temp("many");
     write_text(config, arena_printf(mem(), wide_yaml, runs_text()));
     ranks_run(1, config, one, arena_printf(mem(), "%s--batch_size 12", large));
     for (int i = 0; i < ARRAY_LEN(runs); i++) {
         int micro = runs[i].micro;
         ranks_run(2, config, many,
-                  arena_printf(mem(), "%s--batch_size %d --parallel_config.micro_batch_num %d "
-                                      "--parallel_config.data_parallel 2 "
-                                      "--parallel.overlap %s %s", large, 6 / micro, micro,
-                               runs[i].way, zero[runs[i].level]));
+                  arena_printf(mem(),
+                               "%s--batch_size %d --parallel_config.micro_batch_num %d "
+                               "--parallel_config.data_parallel 2 "
+                               "--parallel.overlap %s %s",
+                               large, 6 / micro, micro, runs[i].way,
+                               zero[runs[i].level]));
         expect_as_one(one, many, 12);
         remove_all(many);
     }
