@@ -1,6 +1,7 @@
-/* overlap.c - what collectives beside other work save: one GPT-2 of four layers, trained on
- * the ranks of mpirun (2 of this host, started by itself, when run alone) without overlap,
- * with its programs but no thread, and with the thread, a step of each in turn.
+/* overlap.c - what collectives beside other work save: one GPT-2 of four layers, trained
+ * on the ranks of mpirun (2 of this host, started by itself, when run alone) without
+ * overlap, and the program with it, which runs its collectives at once, by polls and by the
+ * thread, a step of each in turn.
  *     bench_overlap [--a.b.c VALUE ...]
  * Any key of a configuration; by default dp = ranks, level 2, one thread a rank. Prints
  * seconds of a step (the best and the middle one of the slowest rank) and what of them
@@ -17,7 +18,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { ROUNDS = 7, MODES = 4 };
+enum { ROUNDS = 9, MODES = 4 };
 
 static const struct {
     const char *name;

@@ -81,6 +81,13 @@ static void end_others(int code) {
     comm_abort(code);
 }
 
+/* Segments of a collective go to other hosts without an answer of the receiver first (Open
+ * MPI's own limit is 64 KiB): nobody has to look at the network for them to leave. What
+ * the user says counts more. */
+static void send_segments_at_once(void) {
+    setenv("OMPI_MCA_btl_tcp_eager_limit", "270336", 0); /* 256 KiB and its header */
+}
+
 /* The cores that the processes of this host may use, each counted once. */
 static int shared_cores(MPI_Comm local) {
     cpu_set_t mine, all;
@@ -113,6 +120,7 @@ void comm_start(void) {
     }
     comm_world.local_cores = (int)MAX(1, sysconf(_SC_NPROCESSORS_ONLN));
     if (!launched(&tasks)) return;
+    send_segments_at_once();
     sigset_t all, before; /* MPI's helper threads take no signals meant for this one */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);

@@ -109,11 +109,11 @@ static void end_thread(void) {
 
 /* ---- either ---- */
 
-/* A thread where a core of this host is free for that of each of its ranks; without, only
- * what goes to other hosts moves without the core. */
+/* Within a host moving bytes takes a core; between hosts something else moves them. */
 CommProgress comm_progress_that_pays(void) {
-    if (core_is_free()) return COMM_THREAD;
-    return comm_world.local_size < comm_world.size ? COMM_THREAD : COMM_AT_ONCE;
+    bool hosts = comm_world.local_size < comm_world.size;
+    if (link_allows_threads() && (hosts || core_is_free())) return COMM_THREAD;
+    return hosts ? COMM_POLLS : COMM_AT_ONCE;
 }
 
 CommProgress comm_progress(CommProgress how) {
