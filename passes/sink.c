@@ -11,9 +11,13 @@
 #include "passes.h"
 #include "work.h"
 
+/* Of functions: a step has a few; a text with calls of calls could want any number. */
+enum { MAX_COPIES = 256 };
+
 typedef struct Sink {
     Module *m;
     int overlap; /* as in PassOptions */
+    int copies;
 } Sink;
 
 static bool is_loop(const Op *call) {
@@ -35,6 +39,7 @@ static bool is_function_call(const Op *op) {
 static bool moves(const Sink *s, const Op *op, const Op *call) {
     unsigned flags = optab[op->kind].flags;
     if (op->nout != 1) return false;
+    if (s->copies == MAX_COPIES && only_call(s->m, op_func(call)) != call) return false;
     if (!(flags & F_COMM)) return (flags & F_PLUS) != 0;
     int64_t in = type_bytes(&op->in[0]->ty), out = type_bytes(&op->out[0]->ty);
     int64_t bytes = MAX(in, out) / op_int(call, "times", 1);
@@ -82,6 +87,7 @@ static Func *own_callee(Sink *s, Op *call) {
     Func *f = op_func(call);
     if (only_call(s->m, f) == call) return f;
     Func *copy = func_clone(f, f->name, f->role);
+    s->copies++;
     op_set_func(call, copy);
     return copy;
 }
@@ -258,14 +264,19 @@ static bool one_move(Sink *s, Func *f) {
     return false;
 }
 
+/* Callees first: what can move in a function has moved when it is copied for one of its
+ * calls, so copies do not multiply what is still to be moved. */
 void pass_sink(Module *m, const PassOptions *o) {
     Sink s = {.m = m, .overlap = o->overlap};
     bool moved;
     do {
+        Arena *mem = arena_new();
+        Func **order = module_order(mem, m);
         moved = false;
-        for (Func *f = m->first; f; f = f->next) {
-            while (f->role != ROLE_KERNEL && one_move(&s, f)) moved = true;
+        for (int i = 0; order[i]; i++) {
+            while (order[i]->role != ROLE_KERNEL && one_move(&s, order[i])) moved = true;
         }
+        arena_free(mem);
     } while (moved);
     module_remove_unused(m);
 }

@@ -117,6 +117,30 @@ TEST_LIMIT(sinking_keeps_bits, 120) {
     EXPECT(moved > 50);
 }
 
+/* Each function calls the next twice and adds something to what either gives. */
+TEST_LIMIT(copies_do_not_multiply, 20) {
+    enum { DEPTH = 60 };
+    Arena *mem = arena_new();
+    Text t = text_new(mem);
+    text_add(&t, "module @t mesh() level(local)\n"
+                 "func @f0(%%x: f32[4]) -> (f32[4]) {\n  return %%x\n}\n");
+    for (int k = 1; k < DEPTH; k++) {
+        text_add(&t, "func @f%d(%%x: f32[4]) -> (f32[4]) {\n"
+                     "  %%a = call %%x {fn=@f%d} : f32[4]\n  %%s = add %%x, %%a : f32[4]\n"
+                     "  %%b = call %%s {fn=@f%d} : f32[4]\n  %%t = add %%x, %%b : f32[4]\n"
+                     "  return %%t\n}\n", k, k - 1, k - 1);
+    }
+    text_add(&t, "func @main:step(%%x: f32[4]) -> (f32[4]) {\n"
+                 "  %%y = call %%x {fn=@f%d} : f32[4]\n  return %%y\n}\n", DEPTH - 1);
+    Module *m = module_parse(mem, "deep.ir", t.s, t.n);
+    PassOptions o = pass_options_default();
+    passes_run(m, "sink", &o);
+    int functions = 0;
+    for (Func *f = m->first; f; f = f->next) functions++;
+    EXPECT(functions > DEPTH && functions <= DEPTH + 1 + 256);
+    arena_free(mem);
+}
+
 /* The program without, with, and with memory planned. */
 TEST_LIMIT(same_bits, 120) {
     for (int i = 0; i < ARRAY_LEN(programs); i++) {
