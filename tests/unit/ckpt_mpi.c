@@ -116,9 +116,6 @@ TEST_LIMIT(rank_0_sees_none, 60) {
 
 /* ---- kill -9 ---- */
 
-/* mpirun gives the others two seconds otherwise, which nothing here wants to see. */
-static const char at_once[] = "--mca odls_base_sigkill_timeout 0";
-
 static void remove_run(void) {
     const char *run = run_dir();
     EXPECT(system(arena_printf(crowd_mem(), "rm -rf '%s' '%s.far'", run, run)) == 0);
@@ -128,7 +125,7 @@ static bool kill_at(int rank, int nth, const char *mode) {
     remove_run();
     EXPECT_MPI(4, "", words("save", "3 1"));
     const char *numbers = arena_printf(crowd_mem(), "3 %d %d", rank, nth);
-    bool killed = mpi_run(4, at_once, words(mode, numbers)) != 0;
+    bool killed = mpi_run(4, "", words(mode, numbers)) != 0;
     int64_t step = load_alone();
     EXPECT(step == 2 || (killed && step == 1));
     EXPECT(!strstr(listing("/ckpt"), ".tmp "));
@@ -168,7 +165,7 @@ TEST_LIMIT(killed_at_random, 300) {
     int64_t before = 0;
     for (int i = 0; i < 12; i++) {
         remove_run();
-        pid_t job = mpi_start(4, at_once, words(i % 3 ? "loop" : "far-loop", "3"));
+        pid_t job = mpi_start(4, "", words(i % 3 ? "loop" : "far-loop", "3"));
         pid_t pid = pid_of(i % 4);
         random ^= random << 13, random ^= random >> 7, random ^= random << 17;
         usleep((useconds_t)(200000 + random % 400000));
