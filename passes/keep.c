@@ -53,6 +53,7 @@ static void visit(Module *m, Op *to, int i) {
     Func *f = op_func(from), *g = op_func(to);
     int j = v->nth;
     if (f == g || f->role == ROLE_KERNEL || f->alias[j] >= 0) return;
+    if (func_is_entry(f) || func_is_entry(g)) return;
     if (!run_by_run(from, j, to, i) || only_call(m, f) != from || only_call(m, g) != to) return;
     Op *again = exchange_of(g, g->arg[i]);
     Value *made = again ? same_exchange(f, f->ret[j], again) : NULL;

@@ -36,10 +36,15 @@ static bool is_function_call(const Op *op) {
     return op_attr(op, "fn") && op_func(op)->role != ROLE_KERNEL;
 }
 
+static bool is_own(const Sink *s, const Op *call) {
+    const Func *f = op_func(call);
+    return !func_is_entry(f) && only_call(s->m, f) == call;
+}
+
 static bool moves(const Sink *s, const Op *op, const Op *call) {
     unsigned flags = optab[op->kind].flags;
     if (op->nout != 1) return false;
-    if (s->copies == MAX_COPIES && only_call(s->m, op_func(call)) != call) return false;
+    if (s->copies == MAX_COPIES && !is_own(s, call)) return false;
     if (!(flags & F_COMM)) return (flags & F_PLUS) != 0;
     int64_t in = type_bytes(&op->in[0]->ty), out = type_bytes(&op->out[0]->ty);
     int64_t bytes = MAX(in, out) / op_int(call, "times", 1);
@@ -82,11 +87,11 @@ static Op *op_inside(Builder *b, const Op *op, Value **in, bool sliced) {
     return copy;
 }
 
-/* The callee, of which this is the only call from now on. */
+/* The callee, of which this is the only call from now on. An entry keeps its arguments. */
 static Func *own_callee(Sink *s, Op *call) {
     Func *f = op_func(call);
-    if (only_call(s->m, f) == call) return f;
-    Func *copy = func_clone(f, f->name, f->role);
+    if (is_own(s, call)) return f;
+    Func *copy = func_clone(f, f->name, ROLE_FUNC);
     s->copies++;
     op_set_func(call, copy);
     return copy;
