@@ -6,6 +6,7 @@
  * @f.bwd. In a loop those values come stacked, and the backward loop runs in reverse:
  *     call %x, %w {fn=@f; times=n; carry=1; each=1}
  *     call %dy, %saved, %w {fn=@f.bwd; times=n; carry=1; each=2; reverse=1} */
+#include "over.h"
 #include "passes.h"
 
 typedef struct Pair { /* @f.fwd and @f.bwd for one pattern of use */
@@ -68,18 +69,18 @@ static Value *zeros(Builder *b, const Type *ty) {
 
 /* Rows that are constants for a gradient (a maximum, indices) have no vjp on purpose; a
  * linear one without it would lose the gradient. */
-static void refuse_unknown(const Diff *d, const Op *op) {
+static void refuse_unknown(const Op *op) {
     const OpInfo *row = &optab[op->kind];
     if (!(row->flags & F_LINEAR) || row->vjp || !dtype_is_float(op->out[0]->ty.dt)) return;
-    fail(EXIT_CONFIG, "@%s: no gradient flows through %s (%%%s); write it with other ops",
-         d->f->name, row->name, op->out[0]->name);
+    fail_op(op, "no gradient flows through %s (%%%s); write it with other ops", row->name,
+            op->out[0]->name);
 }
 
 static void mark_active(Diff *d) {
     for (Op *op = d->f->first; op; op = op->next) {
         bool any = false;
         for (int i = 0; i < op->nin; i++) any |= d->active[op->in[i]->id];
-        if (any) refuse_unknown(d, op);
+        if (any) refuse_unknown(op);
         if (!any || (!optab[op->kind].vjp && !op_attr(op, "fn"))) continue;
         for (int i = 0; i < op->nout; i++) {
             d->active[op->out[i]->id] = dtype_is_float(op->out[i]->ty.dt);
