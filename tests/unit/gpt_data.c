@@ -5,8 +5,8 @@
 #include "../../runtime/data_reader.h"
 #include "../../runtime/gpt_index.h"
 #include "../test.h"
+#include "only_file.h"
 #include "sha256.h"
-#include <dirent.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -294,20 +294,6 @@ TEST(wrong_specifications) {
 
 /* ---- caches ---- */
 
-static char *only_file(const char *dir) {
-    DIR *list = opendir(dir);
-    char *found = NULL;
-    EXPECT(list != NULL);
-    for (struct dirent *e; (e = readdir(list));) {
-        if (e->d_name[0] == '.') continue;
-        EXPECT(!found);
-        found = path_join(mem, dir, e->d_name);
-    }
-    closedir(list);
-    EXPECT(found != NULL);
-    return found;
-}
-
 typedef struct Cached {
     char *pair, *dir;
     int32_t want[8];
@@ -343,7 +329,7 @@ static Cached make_cached(void) {
 TEST(cache_is_used_and_repaired) {
     Cached c = make_cached();
     expect_cached(&c, "");
-    char *path = only_file(c.dir);
+    char *path = only_file(mem, c.dir);
     struct stat before, after;
     EXPECT(stat(path, &before) == 0);
     expect_cached(&c, "");
@@ -371,7 +357,7 @@ TEST(cache_is_used_and_repaired) {
 TEST(cache_of_other_data) {
     Cached c = make_cached();
     expect_cached(&c, "");
-    char *path = only_file(c.dir);
+    char *path = only_file(mem, c.dir);
     char other[33], key[33] = {0};
     memset(other, '0', 32);
     other[32] = 0;

@@ -34,24 +34,25 @@ TEST(another_value_of_a_key) {
     refuse_pair("--seed 8", "has 'seed = 8', rank 0 has 'seed = 7'");
 }
 
-/* Generated code has the shares of the threads in it. */
-TEST(another_number_of_threads) {
+/* Rank 1 has other variables of its environment. */
+static void refuse_variables(const char *first, const char *second, const char *part) {
     const char *words = arena_printf(mem(), "%s --output_dir %s", runs_small_config(4, 4),
                                      in_temp("run"));
-    int code = ranks_pair("-x STATOR_THREADS=1", words, "-x STATOR_THREADS=2", words);
-    if (code != EXIT_CONFIG ||
-        !strstr(mpi_said(), "has 'threads 2', rank 0 has 'threads 1'; "))
+    int code = ranks_pair(first, words, second, words);
+    if (code != EXIT_CONFIG || !strstr(mpi_said(), part))
         test_fail(__FILE__, __LINE__, "exit code %d:\n%s", code, mpi_said());
+}
+
+/* Generated code has the shares of the threads in it. */
+TEST(another_number_of_threads) {
+    refuse_variables("-x STATOR_THREADS=1", "-x STATOR_THREADS=2",
+                     "has 'threads 2', rank 0 has 'threads 1'; ");
 }
 
 /* The collectives of a rank would wait for others than theirs. */
 TEST(another_variable_that_collectives_follow) {
-    const char *words = arena_printf(mem(), "%s --output_dir %s", runs_small_config(4, 4),
-                                     in_temp("run"));
-    int code = ranks_pair("", words, "-x STATOR_COMM=mpi", words);
-    if (code != EXIT_CONFIG ||
-        !strstr(mpi_said(), "has 'STATOR_COMM=mpi', rank 0 has 'STATOR_COMM='; "))
-        test_fail(__FILE__, __LINE__, "exit code %d:\n%s", code, mpi_said());
+    refuse_variables("", "-x STATOR_COMM=mpi",
+                     "has 'STATOR_COMM=mpi', rank 0 has 'STATOR_COMM='; ");
 }
 
 /* ---- one compiler ---- */

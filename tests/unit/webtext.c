@@ -1,6 +1,7 @@
 /* webtext.c - loose JSON as samples: cutting, padding, what counts in the loss, cache. */
 #include "../../runtime/data.h"
 #include "../test.h"
+#include "only_file.h"
 #include <dirent.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -117,20 +118,6 @@ TEST(wrong_lines_and_settings) {
     EXPECT_FAIL(open_web(path, &gpt, 4), EXIT_CONFIG, "NoSuchTokenizer");
 }
 
-static char *only_file(const char *dir) {
-    DIR *list = opendir(dir);
-    char *found = NULL;
-    EXPECT(list != NULL);
-    for (struct dirent *e; (e = readdir(list));) {
-        if (e->d_name[0] == '.') continue;
-        EXPECT(!found);
-        found = path_join(mem, dir, e->d_name);
-    }
-    closedir(list);
-    EXPECT(found != NULL);
-    return found;
-}
-
 static void expect_cached(const char *path, const DataGptSpec *gpt, const char *part) {
     Data *d = open_web(path, gpt, 5);
     expect_row(d, 1, "ab...", "b!!!!");
@@ -143,7 +130,7 @@ TEST(tokens_are_cached) {
     char *path = put("web.json", lines);
     DataGptSpec gpt = plain();
     expect_cached(path, &gpt, "");
-    char *file = only_file(gpt.cache_path);
+    char *file = only_file(mem, gpt.cache_path);
     struct stat before, after;
     EXPECT(stat(file, &before) == 0);
     expect_cached(path, &gpt, "");
