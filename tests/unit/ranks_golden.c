@@ -202,3 +202,54 @@ TEST_LIMIT(messages_in_layers, 180) {
         remove_all(many);
     }
 }
+
+/* ---- validation ---- */
+
+static const char web_yaml[] = "seed: 5\n"
+                               "model:\n"
+                               "  model_config: {type: LlamaConfig, vocab_size: 257,\n"
+                               "    seq_length: 32, hidden_size: 64, num_layers: 2,\n"
+                               "    intermediate_size: 96, num_heads: 8}\n"
+                               "train_dataset:\n"
+                               "  data_loader: {type: WebtextDataset, dataset_dir: %s,\n"
+                               "    pad_token: 0, split: \"1,1,0\",\n"
+                               "    tokenizer_type: ByteTokenizer}\n"
+                               "runner_config: {max_steps: 4, eval_iters: 2}\n"
+                               "lr_schedule: {learning_rate: 3.e-3, warmup_steps: 1}\n";
+
+/* What a run on so many ranks says of its last validation; four digits are printed. */
+static double validated(const char *config, int ranks, const char *words) {
+    static const char mark[] = "validation at step 4: loss ";
+    const char *run = in_temp("valid");
+    ranks_run(ranks, config, run, words);
+    const char *at = strstr(said(), mark);
+    EXPECT(at);
+    remove_all(run);
+    return atof(at + strlen(mark));
+}
+
+/* It reads the parameters as training leaves them, in parts or whole. */
+TEST_LIMIT(validation_as_one, 180) {
+    static const char *const levels[] = {ZERO_LEVEL(1), ZERO_LEVEL(2), ZERO_LEVEL(3),
+                                         ZERO_LEVEL(1) "--parallel.overlap off ",
+                                         ZERO_LEVEL(2)
+                                         "--parallel.overlap_param_gather False "};
+    const char *config = in_temp("web.yaml"), *data = in_temp("web.jsonl");
+    Text t = text_new(mem());
+    for (int i = 0; i < 60; i++) {
+        text_add(&t, "{\"text\": \"line %d goes on with %d words\"}\n", i, i * i);
+    }
+    write_text(data, t.s);
+    write_text(config, arena_printf(mem(), web_yaml, data));
+    double one = validated(config, 1, "--batch_size 8");
+    EXPECT(one > 1 && one < 6);
+    for (int i = 0; i < ARRAY_LEN(levels); i++) {
+        double loss = validated(config, 2,
+                                arena_printf(mem(), "%s--batch_size 2 "
+                                             "--parallel_config.data_parallel 2 "
+                                             "--parallel_config.micro_batch_num 2",
+                                             levels[i]));
+        if (fabs(loss - one) > 1.5e-4)
+            test_fail(__FILE__, __LINE__, "%s: %.4f, one rank %.4f", levels[i], loss, one);
+    }
+}
