@@ -11,7 +11,7 @@
 #define BATCH_TOKENS_MAX ((uint64_t)1 << 40)
 
 static const DataReader *const readers[] = {&data_text, &data_indexed, &data_tensors,
-                                          &data_gpt, &data_webtext};
+                                          &data_gpt,  &data_webtext, &data_columns};
 
 void file_map(FileMap *map, const char *path) {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -53,8 +53,8 @@ static const DataReader *reader_named(const char *type) {
     const char *near = nearest_name(type, names, ARRAY_LEN(readers));
     fail(EXIT_CONFIG,
          "data of type '%s' is not known%s%s%s; there are TextFile (text), "
-         "MegatronIndexed and GPTDataset (.bin/.idx), WebtextDataset (loose JSON) and "
-         "TensorBatches (safetensors)",
+         "MegatronIndexed and GPTDataset (.bin/.idx), WebtextDataset (loose JSON), "
+         "TensorBatches (safetensors) and Tensors (safetensors or .npy)",
          type, near ? ": did you mean '" : "", near ? near : "", near ? "'?" : "");
 }
 
@@ -62,6 +62,8 @@ static void spec_check(const DataSpec *s, const DataReader *r) {
     bool needs_more = r == &data_gpt || r == &data_webtext;
     if (needs_more && (!s->gpt || s->gpt->samples < -1 || s->gpt->epochs < 1))
         die("data of type %s without its DataGptSpec", s->type);
+    if ((r->row != NULL) != (s->ncolumns > 0))
+        die("data of type %s with %d columns", s->type, s->ncolumns);
     if (!(s->path && s->path[0]) && !(r == &data_gpt && s->gpt->n_paths))
         fail(EXIT_CONFIG, "data of type %s needs a path", s->type);
     int64_t least = r->shapes_from_file ? 0 : 1;
@@ -92,6 +94,8 @@ Data *data_open(Arena *mem, const DataSpec *spec) {
                 .seed = spec->seed,
                 .shuffle = spec->shuffle,
                 .path = arena_strdup(mem, spec->path ? spec->path : ""),
+                .column = spec->column,
+                .ncolumns = spec->ncolumns,
                 .reader = r};
     if (spec->gpt) {
         d->gpt = NEW(mem, DataGptSpec);
@@ -180,6 +184,10 @@ void data_rows_full(const Data *d, int64_t step, int64_t first_row, int64_t rows
     if (__builtin_mul_overflow(step, d->batch, &first) || first > INT64_MAX - d->batch)
         die("step %lld of batch %lld", (long long)step, (long long)d->batch);
     for (int64_t r = 0; r < rows; r++) {
+        if (d->ncolumns) {
+            d->reader->row(d, sample_at(d, first + first_row + r), r, out->column);
+            continue;
+        }
         size_t at = (size_t)r * (size_t)d->seq;
         DataBatch row = {.tokens = out->tokens + at, .keep_labels = out->keep_labels};
         if (out->labels) row.labels = out->labels + at;
@@ -192,6 +200,22 @@ void data_rows_full(const Data *d, int64_t step, int64_t first_row, int64_t rows
 
 void data_batch_full(const Data *d, int64_t step, const DataBatch *out) {
     data_rows_full(d, step, 0, d->batch, out);
+}
+
+DataBatch data_batch_new(Arena *mem, const Data *d) {
+    size_t n = (size_t)(d->batch * d->seq);
+    DataBatch b = {0};
+    if (!d->ncolumns) {
+        b.tokens = NEW_ARRAY(mem, int32_t, n);
+        b.labels = NEW_ARRAY(mem, int32_t, n);
+        b.positions = NEW_ARRAY(mem, int32_t, n);
+        b.attends_from = NEW_ARRAY(mem, int32_t, n);
+        return b;
+    }
+    b.column = NEW_ARRAY(mem, void *, (size_t)d->ncolumns);
+    for (int k = 0; k < d->ncolumns; k++)
+        b.column[k] = NEW_ARRAY(mem, int32_t, n * (size_t)d->column[k].count);
+    return b;
 }
 
 void data_rows(const Data *d, int64_t step, int64_t first_row, int64_t rows,

@@ -14,6 +14,9 @@
  *     is one text, cut or padded to seq tokens; see DataGptSpec.
  * "TensorBatches": `path` is a safetensors file with tensor `tokens`, int32 or int64
  *     [steps, batch, seq+1]; batches come in file order, `shuffle` does not apply.
+ * "Tensors": `path` is a safetensors file, or a folder of .npy files, with a tensor
+ *     [samples, ...] for each column of the spec; a sample is slice i of each, seq is 1
+ *     and there are no tokens. `gpt` has the split, or is NULL.
  * batch 0 and seq 0 are taken from the file (TensorBatches alone).
  * vocab 0: the size is not known; tokens are only checked to be 0 .. 2^31-1. */
 typedef enum DataSplit { SPLIT_TRAIN, SPLIT_VALID, SPLIT_TEST } DataSplit;
@@ -39,6 +42,15 @@ typedef struct DataGptSpec {
     const char *tokenizer_type, *vocab_file, *merge_file, *tokenizer_file; /* or NULL */
 } DataGptSpec;
 
+/* What a source of type Tensors gives for each sample under one name, row-major. */
+typedef struct DataColumn {
+    const char *name;
+    bool is_float; /* elements are f32, else i32 */
+    int rank;
+    int64_t dim[8], count; /* of a sample: dimensions and their product */
+    int64_t low, high;     /* an integer is low .. high - 1; high 0: up to 2^31 - 1 */
+} DataColumn;
+
 typedef struct DataSpec {
     const char *type;
     const char *path;
@@ -47,6 +59,8 @@ typedef struct DataSpec {
     bool shuffle;
     int64_t vocab;
     const DataGptSpec *gpt; /* NULL for the other types */
+    const DataColumn *column; /* Tensors; they must stay as long as the source */
+    int ncolumns;
 } DataSpec;
 
 /* An open source. It does not change after data_open: several threads may read it. */
@@ -62,6 +76,8 @@ typedef struct Data {
     const struct DataReader *reader;
     void *state; /* of the reader */
     DataGptSpec *gpt; /* a copy; its texts are those of data_open's caller */
+    const DataColumn *column;
+    int ncolumns;
     char note[512]; /* one line for the user (a cache that was rebuilt), or "" */
 } Data;
 
@@ -86,7 +102,7 @@ void data_rows(const Data *d, int64_t step, int64_t first_row, int64_t rows,
                int32_t *tokens, int32_t *labels);
 
 /* All that a batch has, each [batch, seq]. `tokens` must be there; the others are NULL
- * where they are not wanted.
+ * where they are not wanted. A source of columns fills `column` and nothing else.
  *   positions     position id; begins anew behind the end of a document with
  *                 reset_position_ids, else 0 .. seq - 1
  *   attends_from  first position that this one attends to: 0, or with
@@ -98,10 +114,14 @@ typedef struct DataBatch {
     int32_t *tokens, *labels, *positions, *attends_from;
     float *loss_mask;
     bool keep_labels;
+    void **column; /* [ncolumns], each [batch, count] elements of 4 bytes */
 } DataBatch;
 void data_batch_full(const Data *d, int64_t step, const DataBatch *out);
 void data_rows_full(const Data *d, int64_t step, int64_t first_row, int64_t rows,
                     const DataBatch *out);
+
+/* Room for all that a batch has. */
+DataBatch data_batch_new(Arena *mem, const Data *d);
 
 /* Place of item i in the order of `epoch`: a bijection on 0 .. n-1, computed from the
  * arguments alone (Feistel network on the next power of 4, walked back into range). */

@@ -9,9 +9,12 @@
 struct Prefetch {
     Arena *mem;
     const Data *data;
-    int32_t *buffer; /* [slots, parts, batch * seq] */
+    int32_t
+        *buffer; /* [slots, parts, batch * seq], or [slots, numbers of a sample, batch] */
     size_t batch_tokens;
-    size_t parts; /* 2: tokens and labels; 5: and what else DataBatch has */
+    size_t parts;  /* 2: tokens and labels; 5: and what else DataBatch has; of columns
+                      the numbers of a sample */
+    void **column; /* [slots, columns] */
     int64_t slots, first_step, steps;
     pthread_t thread;
     pthread_mutex_t lock;
@@ -22,7 +25,10 @@ struct Prefetch {
 };
 
 static DataBatch slot_of(const Prefetch *p, int64_t batch) {
-    int32_t *at = p->buffer + (size_t)(batch % p->slots) * p->parts * p->batch_tokens;
+    size_t nth = (size_t)(batch % p->slots);
+    int32_t *at = p->buffer + nth * p->parts * p->batch_tokens;
+    if (p->column)
+        return (DataBatch){.column = p->column + nth * (size_t)p->data->ncolumns};
     DataBatch slot = {.tokens = at, .labels = at + p->batch_tokens};
     if (p->parts == 2) return slot;
     slot.positions = at + 2 * p->batch_tokens;
@@ -73,15 +79,43 @@ static int thread_start(Prefetch *p) {
     return error;
 }
 
+/* Where the columns of each slot lie. */
+static void place_columns(Prefetch *p) {
+    size_t n = (size_t)p->data->ncolumns;
+    if (!n) return;
+    p->column = NEW_ARRAY(p->mem, void *, n *(size_t)p->slots);
+    int32_t *at = p->buffer;
+    for (size_t i = 0; i < n * (size_t)p->slots; i++) {
+        p->column[i] = at;
+        at += (size_t)p->data->column[i % n].count * p->batch_tokens;
+    }
+}
+
+/* Numbers of a sample in all columns; `otherwise` without columns. */
+static size_t sample_numbers(const Data *d, size_t otherwise) {
+    uint64_t sum = d->ncolumns ? 0 : otherwise;
+    for (int k = 0; k < d->ncolumns; k++)
+        if (__builtin_add_overflow(sum, (uint64_t)d->column[k].count, &sum))
+            fail(EXIT_MEMORY, "the numbers of a sample cannot be counted");
+    return sum;
+}
+
+static size_t buffer_bytes(const Data *d, int depth, size_t parts) {
+    uint64_t bytes;
+    if (!mul_size((uint64_t)d->batch, (uint64_t)d->seq, &bytes) ||
+        !mul_size(bytes, parts, &bytes) ||
+        !mul_size(bytes, sizeof(int32_t) * ((uint64_t)depth + 1), &bytes) ||
+        bytes > PTRDIFF_MAX / 2)
+        fail(EXIT_MEMORY, "%d batches ahead of %lld x %lld %s do not fit into memory",
+             depth, (long long)d->batch, (long long)d->seq,
+             d->ncolumns ? "samples" : "tokens");
+    return bytes;
+}
+
 static Prefetch *start(const Data *d, int64_t first_step, int64_t steps, int depth,
                        size_t parts) {
     check(first_step >= 0 && steps >= -1 && depth >= 1);
-    uint64_t tokens, bytes;
-    if (!mul_size((uint64_t)d->batch, (uint64_t)d->seq, &tokens) ||
-        !mul_size(tokens, parts * sizeof(int32_t) * ((uint64_t)depth + 1), &bytes) ||
-        bytes > PTRDIFF_MAX / 2)
-        fail(EXIT_MEMORY, "%d batches ahead of %lld x %lld tokens do not fit into memory",
-             depth, (long long)d->batch, (long long)d->seq);
+    const size_t bytes = buffer_bytes(d, depth, parts);
     Arena *mem = arena_new();
     Catch c;
     if (!CATCH(c)) {
@@ -92,11 +126,12 @@ static Prefetch *start(const Data *d, int64_t first_step, int64_t steps, int dep
     p->buffer = arena_alloc(mem, bytes);
     p->mem = mem;
     p->data = d;
-    p->batch_tokens = tokens;
+    p->batch_tokens = (size_t)(d->batch * d->seq);
     p->parts = parts;
     p->slots = (int64_t)depth + 1;
     p->first_step = first_step;
     p->steps = steps;
+    place_columns(p);
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->made_one, NULL);
     pthread_cond_init(&p->freed_one, NULL);
@@ -107,12 +142,12 @@ static Prefetch *start(const Data *d, int64_t first_step, int64_t steps, int dep
 }
 
 Prefetch *prefetch_start(const Data *d, int64_t first_step, int64_t steps, int depth) {
-    return start(d, first_step, steps, depth, 2);
+    return start(d, first_step, steps, depth, sample_numbers(d, 2));
 }
 
 Prefetch *prefetch_start_full(const Data *d, int64_t first_step, int64_t steps,
                               int depth) {
-    return start(d, first_step, steps, depth, 5);
+    return start(d, first_step, steps, depth, sample_numbers(d, 5));
 }
 
 bool prefetch_next_full(Prefetch *p, DataBatch *out) {

@@ -9,7 +9,8 @@
  * tokens [from, from + n) of a sample. `close` also follows an `open` that failed.
  * `mask`, where there is one, fills what is not NULL of a row of seq tokens beside tokens
  * and labels (positions, attends_from and loss_mask come as 0 .. seq - 1, 0 and 1) and
- * makes the labels that do not count -1 unless keep_labels. */
+ * makes the labels that do not count -1 unless keep_labels. A source of columns has `row`
+ * in place of `read`: it fills row `row` of every column. */
 typedef struct DataReader {
     const char *type;
     bool shapes_from_file;
@@ -17,8 +18,10 @@ typedef struct DataReader {
     void (*read)(const Data *d, int64_t sample, int64_t from, int64_t n, int32_t *out);
     void (*close)(Data *d);
     void (*mask)(const Data *d, int64_t sample, const DataBatch *row);
+    void (*row)(const Data *d, int64_t sample, int64_t row, void *const *column);
 } DataReader;
-extern const DataReader data_text, data_indexed, data_tensors, data_gpt, data_webtext;
+extern const DataReader data_text, data_indexed, data_tensors, data_gpt, data_webtext,
+    data_columns;
 
 /* A file mapped for reading. A missing, unreadable or irregular one is an EXIT_DATA. */
 typedef struct FileMap {

@@ -4,6 +4,7 @@
  * above 8 and names with a zero byte are refused, duplicate keys always are. */
 #include "safetensors.h"
 #include "../ir/json.h"
+#include "element.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -412,22 +413,6 @@ int64_t safetensors_count(const SafeTensor *t) {
     return count;
 }
 
-static float half_to_float(uint16_t h) {
-    uint32_t sign = (uint32_t)(h >> 15) << 31, exponent = h >> 10 & 31, m = h & 1023,
-             bits;
-    if (exponent == 31) {
-        bits = sign | 0x7F800000u | m << 13;
-    } else if (exponent) {
-        bits = sign | (exponent + 112) << 23 | m << 13;
-    } else {
-        float f = (float)m * 0x1p-24f; /* subnormal: exact */
-        return sign ? -f : f;
-    }
-    float f;
-    memcpy(&f, &bits, sizeof f);
-    return f;
-}
-
 static void widen(const SafeTensor *t, bool half, float *out) {
     const uint8_t *p = t->data;
     int64_t n = safetensors_count(t);
@@ -436,7 +421,7 @@ static void widen(const SafeTensor *t, bool half, float *out) {
         memcpy(&h, p + 2 * i, 2);
         uint32_t bits = (uint32_t)h << 16;
         if (half)
-            out[i] = half_to_float(h);
+            out[i] = element_half(h);
         else
             memcpy(out + i, &bits, 4);
     }
