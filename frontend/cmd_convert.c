@@ -206,6 +206,7 @@ int cmd_convert(int argc, char **argv) {
     check_words(&c);
     check_out(&c);
     c.source = source_open(c.mem, c.from, 0, NULL);
+    source_spec(&c.source);
     if (!strcmp(c.to, "hf"))
         to_hf(&c);
     else

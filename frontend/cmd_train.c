@@ -7,7 +7,7 @@
 static void open_metrics(Train *t) {
     if (comm_rank() != 0) return;
     const char *path = path_join(t->mem, t->run_dir, RUN_METRICS);
-    bool every = t->cfg->runner_config_log_interval == 1;
+    bool every = t->job.cfg->runner_config_log_interval == 1;
     t->metrics =
         metrics_open(t->mem, path, t->steps, t->start_step, every ? stdout : NULL);
     t->terminal =
@@ -22,9 +22,9 @@ static void close_metrics(Train *t) {
 }
 
 static int finish(Train *t) {
-    bool saves = t->cfg->checkpoint_save_checkpoint_steps > 0;
+    bool saves = t->job.cfg->checkpoint_save_checkpoint_steps > 0;
     report_plot(t);
-    if (t->cfg->dump[0]) dump_write(t);
+    if (t->job.cfg->dump[0]) dump_write(t);
     close_metrics(t);
     report_end(t);
     if (!saves || t->saved_step == t->step) return 0;
@@ -36,6 +36,7 @@ static int finish(Train *t) {
 
 int cmd_train(int argc, char **argv) {
     Train t = {.mem = arena_new(), .lock_fd = -1};
+    t.job.mem = t.mem;
     comm_start();
     train_hold_signals();
     train_plan(&t, argc, argv);

@@ -7,7 +7,7 @@
 
 static bool has_splits(const Config *cfg) {
     LoaderType type = cfg->train_dataset_data_loader_type;
-    return type == LOADER_GPT_DATASET || type == LOADER_WEBTEXT;
+    return type == LOADER_GPT_DATASET || type == LOADER_WEBTEXT || type == LOADER_TENSORS;
 }
 
 const char *data_loader_name(const Config *cfg) {
@@ -22,6 +22,8 @@ const char *data_loader_name(const Config *cfg) {
         return "GPTDataset";
     case LOADER_WEBTEXT:
         return "WebtextDataset";
+    case LOADER_TENSORS:
+        return "Tensors";
     }
     die("data loader %d", (int)cfg->train_dataset_data_loader_type);
 }
@@ -160,7 +162,9 @@ Data *data_open_split(Arena *mem, const Config *cfg, DataSplit which,
                      .seq = shape->seq,
                      .seed = (uint64_t)(seed >= 0 ? seed : cfg->seed),
                      .shuffle = cfg->train_dataset_data_loader_shuffle,
-                     .vocab = shape->vocab};
+                     .vocab = shape->vocab,
+                     .column = shape->column,
+                     .ncolumns = shape->ncolumns};
     if (has_splits(cfg)) {
         DataGptSpec *gpt = NEW(mem, DataGptSpec);
         fill_gpt(mem, cfg, which, shape, gpt);

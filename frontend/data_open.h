@@ -12,6 +12,8 @@ typedef struct DataShape {
     int64_t vocab;     /* 0: not known */
     int64_t step_rows; /* sequences of a training step: sizes of the splits count in it */
     int64_t steps;     /* of training; -1: what the epochs or num_samples have */
+    const DataColumn *column; /* Tensors: what the model takes of a sample */
+    int ncolumns;
 } DataShape;
 
 /* Type of the loader, as data.h names it. */
@@ -19,8 +21,8 @@ const char *data_loader_name(const Config *cfg);
 /* Path of the data as one text for people; "" when none is given. */
 const char *data_path_given(const Config *cfg);
 
-/* True if the data has a valid (or test) split at all: GPTDataset and WebtextDataset with
- * a share above 0 for it, and eval_iters above 0 or num_samples that names it. */
+/* True if the data has a valid (or test) split at all: GPTDataset, WebtextDataset and
+ * Tensors with a share above 0 for it, and eval_iters above 0 or num_samples that names it. */
 bool data_has_split(const Config *cfg, DataSplit which);
 
 /* Opens one split. GPTDataset's sizes are num_samples, else as in Megatron-LM with

@@ -1,8 +1,6 @@
 /* model_read.c - the user's own module (model.file): what training needs of it. */
 #include "model.h"
 
-#define MODULE_MAX_BYTES (64ull << 20)
-
 static bool role_is(const Func *f, int i, const char *role) {
     return !strcmp(arg_str(f, i, "role", ""), role);
 }
@@ -51,26 +49,39 @@ static void check_arguments(const char *path, const Func *f) {
     }
 }
 
-static void check_tokens(const char *path, const Func *f) {
-    const Value *tokens = arg_of_role(f, "tokens"), *labels = arg_of_role(f, "labels");
-    const Value *rng = arg_of_role(f, "rng");
-    if (!tokens && !arg_of_role(f, "data"))
+/* Dimension 0 of what a sample fills counts the samples of a micro-batch. */
+static void check_samples(const char *path, const Func *f) {
+    static const char *const roles[] = {"tokens", "labels", "data"};
+    const Value *first = NULL;
+    for (int i = 0; i < f->narg; i++) {
+        bool sample = false;
+        const Value *v = f->arg[i];
+        for (int k = 0; k < ARRAY_LEN(roles); k++) sample |= role_is(f, i, roles[k]);
+        if (!sample) continue;
+        if (!v->ty.rank || (v->ty.dt != DT_F32 && v->ty.dt != DT_I32))
+            fail(EXIT_CONFIG,
+                 "%s: %%%s of @%s must be f32 or i32 with the samples of a batch as its "
+                 "first dimension",
+                 path, v->name, f->name);
+        if (!first) first = v;
+        if (v->ty.dim[0] != first->ty.dim[0])
+            fail(EXIT_CONFIG,
+                 "%s: %%%s of @%s has %lld samples, %%%s has %lld: the first dimension "
+                 "of tokens, labels and data is the batch",
+                 path, v->name, f->name, (long long)v->ty.dim[0], first->name,
+                 (long long)first->ty.dim[0]);
+    }
+    if (!first)
         fail(EXIT_CONFIG,
-             "%s: @%s has no argument of role tokens (i32[batch,sequence]) or "
-             "data",
-             path, f->name);
-    if (tokens && !labels)
+             "%s: @%s has no argument of role tokens (i32[batch,sequence]) or data", path,
+             f->name);
+}
+
+static void check_tokens(const char *path, const Func *f) {
+    const Value *rng = arg_of_role(f, "rng");
+    if (arg_of_role(f, "tokens") && !arg_of_role(f, "labels"))
         fail(EXIT_CONFIG, "%s: @%s has tokens, but no argument of role labels", path,
              f->name);
-    const Value *both[2] = {tokens, labels};
-    for (int i = 0; i < 2 && both[i]; i++) {
-        if (both[i]->ty.dt != DT_I32 || both[i]->ty.rank != 2 ||
-            (tokens && !type_same_shape(&both[i]->ty, &tokens->ty)))
-            fail(EXIT_CONFIG,
-                 "%s: %%%s of @%s must be i32[batch,sequence], tokens and "
-                 "labels alike",
-                 path, both[i]->name, f->name);
-    }
     Type key = TYPE(DT_I32, 3);
     if (rng && !type_same_shape(&rng->ty, &key))
         fail(EXIT_CONFIG, "%s: %%%s of @%s must be i32[3]", path, rng->name, f->name);
@@ -85,6 +96,7 @@ static void check_tokens(const char *path, const Func *f) {
 static void check_model(const char *path, const Func *f) {
     Type scalar = type_scalar(DT_F32);
     check_arguments(path, f);
+    check_samples(path, f);
     check_tokens(path, f);
     if (!count_role(f, "param"))
         fail(EXIT_CONFIG, "%s: @%s has no argument of role param: nothing to train", path,
@@ -107,9 +119,7 @@ Func *model_entry(const Module *m) {
     die("module @%s has no function of role model", m->name);
 }
 
-Module *model_read(Arena *mem, const char *path) {
-    size_t n;
-    char *text = file_read(mem, path, MODULE_MAX_BYTES, &n, EXIT_CONFIG);
+Module *model_parse(Arena *mem, const char *path, const char *text, size_t n) {
     Module *m = module_parse(mem, path, text, n);
     module_verify(m, path, text);
     if (m->level != LEVEL_GLOBAL)

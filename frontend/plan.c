@@ -308,15 +308,15 @@ static void read_parameters(Walk *w) {
 /* ---- the whole ---- */
 
 static double model_flops(const Plan *p) {
-    const ModelSpec *s = p->work.spec;
+    const ModelSpec *s = job_spec(p->job);
     if (!s) return 6.0 * (double)p->parameters;
     double attention =
-        (double)s->layers * (double)p->work.seq * (double)(s->heads * s->head_dim);
+        (double)s->layers * (double)p->job->seq * (double)(s->heads * s->head_dim);
     return 6.0 * (double)model_parameters(s, false) + 6.0 * attention;
 }
 
-Plan plan_read(Arena *mem, const Func *entry, PlanWork work) {
-    Plan p = {.work = work, .m = entry->mod, .entry = entry};
+Plan plan_read(Arena *mem, const Func *entry, const Job *job) {
+    Plan p = {.job = job, .m = entry->mod, .entry = entry};
     Walk w = {.p = &p, .mem = mem};
     check(p.m->level == LEVEL_PLANNED);
     p.ranks = mesh_ranks(&p.m->mesh);
@@ -326,7 +326,7 @@ Plan plan_read(Arena *mem, const Func *entry, PlanWork work) {
     count_ops(&w);
     sort_collectives(&p);
     add_traffic(&w);
-    if (work.spec) p.parameters = model_parameters(work.spec, true); /* without padding */
+    if (job->has_spec) p.parameters = model_parameters(&job->spec, true); /* without padding */
     p.flops_per_token = model_flops(&p);
     const char *text = module_print(mem, p.m);
     hash_hex(text, strlen(text), p.hash);
@@ -334,7 +334,7 @@ Plan plan_read(Arena *mem, const Func *entry, PlanWork work) {
 }
 
 void plan_check_memory(const Plan *p) {
-    int64_t limit = p->work.cfg->context_max_device_memory;
+    int64_t limit = p->job->cfg->context_max_device_memory;
     if (!limit || p->memory.total_bytes <= limit) return;
     fail(EXIT_MEMORY,
          "the plan needs %.1f MB on every rank, more than context.max_device_memory, "

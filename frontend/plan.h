@@ -4,7 +4,7 @@
  * docs/plan.md describes what is written. */
 #ifndef STATOR_PLAN_H
 #define STATOR_PLAN_H
-#include "strategy.h"
+#include "job.h"
 
 /* Where in the program something happens. */
 typedef enum PlanPart {
@@ -49,17 +49,8 @@ typedef struct PlanParam {
     int64_t weight_bytes, gradient_bytes, state_bytes; /* on a rank */
 } PlanParam;
 
-/* What the module alone does not say. */
-typedef struct PlanWork {
-    const Config *cfg;     /* notes and the memory limit */
-    const ModelSpec *spec; /* NULL: the user's module */
-    const Strategy *strategy;
-    int64_t micro;      /* micro-batches of a step */
-    int64_t batch, seq; /* sequences of one on all ranks, tokens of each */
-} PlanWork;
-
 typedef struct Plan {
-    PlanWork work;
+    const Job *job; /* what the module alone does not say */
     const Module *m;
     const Func *entry;
     int ranks;
@@ -78,7 +69,7 @@ typedef struct Plan {
 } Plan;
 
 /* Of a module at level planned whose entry is a training step. */
-Plan plan_read(Arena *mem, const Func *entry, PlanWork work);
+Plan plan_read(Arena *mem, const Func *entry, const Job *job);
 
 /* The plan of a configuration on so many ranks (0: as many as the strategy has; else
  * data_parallel follows when it is not given, as under `stator launch -n`): builds the

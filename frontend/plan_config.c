@@ -3,9 +3,6 @@
 #include "../codegen/planned.h"
 #include "config_state.h"
 #include "plan.h"
-#include "train.h"
-
-#define BATCH "runner_config.batch_size"
 
 /* ---- how many ranks ---- */
 
@@ -37,65 +34,15 @@ static void compare_ranks(const Config *cfg, const Strategy *s, int64_t ranks) {
 
 /* ---- the module ---- */
 
-typedef struct Making {
-    Config *cfg;
-    Train *t; /* for the functions of train_model.c: only what they read is set */
-    Strategy *strategy;
-    const ModelSpec *spec; /* NULL: the user's module */
-    ModelShape shape;
-    int64_t micro;
-} Making;
-
-static void choose_batch(Making *k) {
-    Config *cfg = k->cfg;
-    int64_t each = cfg->runner_config_batch_size, replicas = k->strategy->data;
-    bool given =
-        config_given(cfg, BATCH) || config_given(cfg, "train_dataset.batch_size");
-    if (!k->spec) {
-        train_model_shape(k->t, &k->shape.batch, &k->shape.seq);
-        return;
-    }
-    if (each > INT32_MAX / replicas / k->micro)
-        config_refuse(cfg, BATCH, NULL, NULL,
-                      "%lld micro-batches of %lld sequences on each of %lld replicas",
-                      (long long)k->micro, (long long)each, (long long)replicas);
-    k->shape.batch = each * replicas;
-    k->shape.seq = k->t->seq;
-    if (cfg->train_dataset_data_loader_type == LOADER_TENSOR_BATCHES && !given)
-        config_note(cfg, BATCH,
-                    "a file of TensorBatches has its own batch when training; the "
-                    "plan takes %lld sequences",
-                    (long long)each);
-}
-
-static void choose_inputs(Making *k) {
-    const Config *cfg = k->cfg;
-    bool gpt = cfg->train_dataset_data_loader_type == LOADER_GPT_DATASET;
-    k->shape.own_positions = gpt && cfg->train_dataset_data_loader_reset_position_ids;
-    k->shape.documents = gpt && cfg->train_dataset_data_loader_reset_attention_mask;
-    k->shape.zigzag = k->strategy->ring > 1 ? k->strategy->ring : 0;
-    k->shape.masked = gpt;
-    k->shape.vocab_rows = strategy_vocab(k->strategy, k->spec);
-}
-
 /* Values that the strategy changes are lines of the plan. */
-static void note_changes(const Making *k) {
-    if (k->shape.vocab_rows <= k->spec->vocab) return;
+static void note_changes(const Job *j) {
+    if (!j->has_spec || j->shape.vocab_rows <= j->spec.vocab) return;
     config_note(
-        k->cfg, "parallel_config.vocab_emb_dp",
+        j->cfg, "parallel_config.vocab_emb_dp",
         "the vocabulary of %lld is padded to %lld rows, so that model_parallel %lld "
         "divides it",
-        (long long)k->spec->vocab, (long long)k->shape.vocab_rows,
-        (long long)k->strategy->tensor);
-}
-
-static Module *make_module(Arena *mem, Making *k) {
-    choose_batch(k);
-    if (k->spec) choose_inputs(k);
-    strategy_check(k->cfg, k->strategy, k->spec, k->shape);
-    if (k->spec) note_changes(k);
-    return k->spec ? model_build(mem, k->spec, k->shape, MODEL_TRAIN)
-                   : model_read(mem, k->cfg->model_file);
+        (long long)j->spec.vocab, (long long)j->shape.vocab_rows,
+        (long long)j->strategy.tensor);
 }
 
 /* An entry of parallel.shard may name axes of one rank, which split nothing. */
@@ -149,32 +96,21 @@ static void note_entries(Config *cfg, const Module *m, const PassOptions *o) {
 }
 
 Plan plan_of_config(Arena *mem, Config *cfg, int64_t ranks) {
-    Train *t = NEW(mem, Train);
-    Strategy *strategy = NEW(mem, Strategy);
-    t->mem = mem;
-    t->cfg = cfg;
+    Job *j = NEW(mem, Job);
+    *j = (Job){.mem = mem, .cfg = cfg};
     choose_ranks(cfg, ranks);
-    *strategy = strategy_of_config(cfg);
-    compare_ranks(cfg, strategy, ranks);
-    train_model_choose(t);
-    Making k = {.cfg = cfg,
-                .t = t,
-                .strategy = strategy,
-                .spec = t->has_spec ? &t->spec : NULL,
-                .micro = cfg->parallel_config_micro_batch_num};
-    Module *m = make_module(mem, &k);
+    j->strategy = strategy_of_config(cfg);
+    compare_ranks(cfg, &j->strategy, ranks);
+    job_choose_model(j);
+    job_choose_shape(j);
+    Module *m = job_build(j, MODEL_TRAIN, j->batch);
+    note_changes(j);
     PassOptions o = strategy_pass_options(cfg);
-    strategy->bucket_bytes = strategy_bucket_bytes(strategy, k.spec);
-    strategy->gradient_groups = 0;
-    strategy_apply(strategy, k.spec, m, &o);
+    j->strategy.bucket_bytes = strategy_bucket_bytes(&j->strategy, job_spec(j));
+    j->strategy.gradient_groups = 0;
+    strategy_apply(&j->strategy, job_spec(j), m, &o);
     note_entries(cfg, m, &o);
     CompileOptions co = {.cpu = cfg->context_cpu, .threads = (int)cfg->context_threads};
     const Func *entry = module_plan(mem, m, train_passes, &o, &co);
-    PlanWork work = {.cfg = cfg,
-                     .spec = k.spec,
-                     .strategy = strategy,
-                     .micro = k.micro,
-                     .batch = k.shape.batch,
-                     .seq = k.shape.seq};
-    return plan_read(mem, entry, work);
+    return plan_read(mem, entry, j);
 }

@@ -52,7 +52,7 @@ static void add_strategy(const Strategy *t, Text *s) {
 /* ---- work and memory ---- */
 
 static void add_work(const Plan *p, Text *s) {
-    const PlanWork *w = &p->work;
+    const Job *w = p->job;
     const Number numbers[] = {{"parameters", p->parameters},
                               {"rank_parameters", p->rank_parameters},
                               {"batch", w->batch},
@@ -77,7 +77,7 @@ static void add_memory(const Plan *p, Text *s) {
                  (long long)p->memory.class_bytes[i]);
     text_add(s, "\"total\": %lld}", (long long)p->memory.total_bytes);
     text_add(s, ",\n  \"memory_limit_bytes\": %lld",
-             (long long)p->work.cfg->context_max_device_memory);
+             (long long)p->job->cfg->context_max_device_memory);
 }
 
 /* ---- tables: a row is a line ---- */
@@ -153,11 +153,11 @@ static void add_notes(const Config *cfg, Text *s) {
 
 void plan_json(const Plan *p, Text *out) {
     add_mesh(p, out);
-    if (p->work.strategy) add_strategy(p->work.strategy, out);
+    add_strategy(&p->job->strategy, out);
     add_work(p, out);
     add_memory(p, out);
     add_placement(p, out);
     add_collectives(p, out);
     add_traffic(p, out);
-    add_notes(p->work.cfg, out);
+    add_notes(p->job->cfg, out);
 }

@@ -25,21 +25,21 @@ static const char *bytes(const Out *o, int64_t n) {
 /* ---- model and work ---- */
 
 static void add_model(const Out *o) {
-    const PlanWork *w = &o->p->work;
+    const Job *w = o->p->job;
     const char *n = human(o, (double)o->p->parameters);
-    const ModelSpec *m = w->spec;
+    const ModelSpec *m = job_spec(w);
     if (m)
         text_add(o->s, "model     %s: %lld layers of %lld, %lld heads, vocabulary %lld\n",
                  m->family == MODEL_LLAMA ? "Llama" : "GPT-2", (long long)m->layers,
                  (long long)m->hidden, (long long)m->heads, (long long)m->vocab);
     else
-        text_add(o->s, "model     %s\n", w->cfg->model_file);
+        text_add(o->s, "model     %s\n", w->module.path);
     text_add(o->s, "          %lld parameters (%s), %s on a rank\n",
              (long long)o->p->parameters, n, human(o, (double)o->p->rank_parameters));
 }
 
 static void add_work(const Out *o) {
-    const PlanWork *w = &o->p->work;
+    const Job *w = o->p->job;
     double tokens = (double)w->batch * (double)w->micro * (double)w->seq;
     double rank = o->p->matmul_flops + o->p->attention_flops;
     double model = o->p->flops_per_token * tokens;
@@ -105,7 +105,7 @@ static void add_mesh(const Out *o) {
 static void add_memory(const Out *o) {
     const MemoryPlan *plan = &o->p->memory;
     int64_t total = MAX(plan->total_bytes, 1),
-            limit = o->p->work.cfg->context_max_device_memory;
+            limit = o->p->job->cfg->context_max_device_memory;
     text_add(o->s, "\nmemory    %s on %s", bytes(o, plan->total_bytes),
              o->p->ranks == 1 ? "the only rank" : "every rank");
     if (limit)
@@ -189,8 +189,8 @@ void plan_print(Arena *mem, const Plan *p, double seconds, Text *out) {
     add_placement(&o);
     add_collectives(&o);
     text_add(out, "\n");
-    for (int i = 0; i < p->work.cfg->n_notes; i++)
-        text_add(out, "note: %s\n", p->work.cfg->notes[i]);
+    for (int i = 0; i < p->job->cfg->n_notes; i++)
+        text_add(out, "note: %s\n", p->job->cfg->notes[i]);
     text_add(out, "plan %s", p->hash);
     if (seconds > 0) text_add(out, ", made in %.2f s", seconds);
     text_add(out, "\n");

@@ -38,14 +38,11 @@ static void read_state(Arena *mem, Source *s, const char *folder, const Manifest
     const Json *state =
         json_parse(mem, name, text, strlen(text), 16u << 20, EXIT_CHECKPOINT);
     const Json *model = json_get(state, "model");
-    if (!model || model->kind != JSON_OBJECT)
-        fail(EXIT_CHECKPOINT,
-             "checkpoint %s does not say what GPT-2 or Llama model it is "
-             "of (it was trained from a model.file): only models of a "
-             "model.model_config can be used here",
-             folder);
-    char *raw = json_raw(mem, model);
-    s->spec = model_spec_of_json(mem, name, raw, strlen(raw));
+    s->module = json_get_string(state, "module", NULL);
+    if (!s->module && (!model || model->kind != JSON_OBJECT))
+        fail(EXIT_CHECKPOINT, "checkpoint %s does not say what model it is of", folder);
+    char *raw = s->module ? NULL : json_raw(mem, model);
+    if (raw) s->spec = model_spec_of_json(mem, name, raw, strlen(raw));
     const Json *data = json_get(state, "data");
     const char *type = "";
     if (data && data->kind == JSON_OBJECT) type = json_get_string(data, "type", "");
@@ -189,10 +186,22 @@ Source source_open_shared(Arena *mem, const char *path) {
     s.kind = (SourceKind)comm_max_i64(root ? (int64_t)s.kind : -1);
     s.bytes = comm_max_i64(s.bytes);
     s.path = comm_broadcast_text(mem, root ? s.path : "");
-    const char *spec =
-        comm_broadcast_text(mem, root ? model_spec_json(mem, &s.spec, false) : "");
-    s.spec = model_spec_of_json(mem, s.path, spec, strlen(spec));
+    bool known = comm_max_i64(root && !s.module);
+    const char *model =
+        !root ? "" : known ? model_spec_json(mem, &s.spec, false) : s.module;
+    model = comm_broadcast_text(mem, model);
+    if (known) s.spec = model_spec_of_json(mem, s.path, model, strlen(model));
+    else s.module = model;
     return s;
+}
+
+ModelSpec source_spec(const Source *s) {
+    if (s->module)
+        fail(EXIT_CHECKPOINT,
+             "%s is of a module of its own (model.file); this needs a GPT-2 or a Llama "
+             "of model.model_config",
+             s->path);
+    return s->spec;
 }
 
 int *source_parameters(Arena *mem, const Func *entry, int *n) {

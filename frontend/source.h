@@ -15,7 +15,8 @@ typedef struct Source {
     SourceKind kind;
     const char *path;   /* of the folder the weights are in */
     const char *config; /* YAML file that belongs to it, NULL: none */
-    ModelSpec spec;
+    ModelSpec spec;     /* see source_spec */
+    const char *module; /* text of the module it was trained as (model.file); or NULL */
     bool bytes; /* tokens are bytes: a vocabulary of 256, or trained on a text file */
 } Source;
 
@@ -23,12 +24,15 @@ typedef struct Source {
  * configuration file, with flags as config_load takes them (unused for folders), stands
  * for load_checkpoint, or else the checkpoints in its output_dir, or else init_from.
  * Fails with EXIT_CONFIG when it is nothing of the kind, with EXIT_CHECKPOINT when the
- * checkpoint is damaged or of a model.file. */
+ * checkpoint is damaged. */
 Source source_open(Arena *mem, const char *path, int nflags, char **flags);
 
 /* The same for all ranks of a run, of a folder or a configuration without flags: rank 0
  * looks at its disk and tells the others what it found. */
 Source source_open_shared(Arena *mem, const char *path);
+
+/* The numbers of the model; fails with EXIT_CHECKPOINT when it is a user's module. */
+ModelSpec source_spec(const Source *s);
 
 /* Reads the weights into the parameters of `entry`, which model_build made of s->spec.
  * Fails with EXIT_CHECKPOINT. Returns the folder they came from; a damaged checkpoint

@@ -151,6 +151,23 @@ static void divides(const Config *cfg, const char *key, const char *hint,
                   (long long)n, (long long)parts);
 }
 
+/* What these keys split is known of a model.model_config only. */
+static void check_user_module(const Config *cfg, const Strategy *s) {
+    static const char hint[] = "parallel.shard, which places the module's values by name";
+    if (s->ring > 1)
+        config_refuse(cfg, PC "context_parallel_algo", NULL, "ulysses_cp_algo",
+                      "keys that go round a ring need sequences in zigzag order, which "
+                      "a model.file does not say");
+    if (s->sequence_parallel)
+        config_refuse(cfg, PC "sequence_parallel", NULL, hint,
+                      "sequence_parallel places values of a model.model_config, and this "
+                      "is a model.file");
+    if (s->vocab_parallel)
+        config_refuse(cfg, PC "vocab_emb_dp", NULL, hint,
+                      "vocab_emb_dp False places tables of a model.model_config, and this "
+                      "is a model.file");
+}
+
 void strategy_check(const Config *cfg, const Strategy *s, const ModelSpec *spec,
                     ModelShape shape) {
     int64_t exchanged = s->context / s->ring;
@@ -165,7 +182,10 @@ void strategy_check(const Config *cfg, const Strategy *s, const ModelSpec *spec,
         divides(cfg, PC "sequence_parallel", "sequence_parallel False, or another length",
                 "sequence_parallel cuts a rank's tokens once more", shape.seq,
                 s->context * s->tensor);
-    if (!spec) return;
+    if (!spec) {
+        check_user_module(cfg, s);
+        return;
+    }
     divides(cfg, PC "model_parallel", "a divisor of num_heads",
             "model_parallel cuts the attention heads", spec->heads, s->tensor);
     if (spec->kv_heads > 1)
@@ -251,14 +271,23 @@ static void seed_parameters(Seeds *k, const ModelSpec *spec) {
     }
 }
 
+/* Samples over dp; of a matrix [samples, tokens] the tokens too. */
 static void seed_data(Seeds *k, const Func *model) {
-    static const char *const roles[] = {"tokens", "labels", "positions", "attends_from"};
+    static const char *const roles[] = {"tokens", "labels", "positions", "attends_from",
+                                        "data"};
     for (int i = 0; i < model->narg; i++) {
         const char *role = arg_str(model, i, "role", "");
+        int rank = model->arg[i]->ty.rank;
         for (int r = 0; r < ARRAY_LEN(roles); r++) {
-            if (strcmp(role, roles[r]) || model->arg[i]->ty.rank != 2) continue;
-            derive(k, model->arg[i]->name, arena_printf(k->mem, "dp,%s", k->seq),
-                   k->s->context > 1 ? PC "context_parallel" : PC "data_parallel", false);
+            if (strcmp(role, roles[r])) continue;
+            bool tokens = strcmp(role, "data") && rank == 2;
+            Text t = text_new(k->mem);
+            text_add(&t, "dp%s", tokens ? "," : "");
+            if (tokens) text_add(&t, "%s", k->seq);
+            for (int d = 1; d < rank && !tokens; d++) text_add(&t, ",-");
+            derive(k, model->arg[i]->name, t.s,
+                   k->s->context > 1 && tokens ? PC "context_parallel" : PC "data_parallel",
+                   false);
         }
     }
 }

@@ -8,9 +8,7 @@
 #include "../runtime/data.h"
 #include "../runtime/metrics.h"
 #include "../runtime/schedule.h"
-#include "config.h"
-#include "source.h"
-#include "strategy.h"
+#include "job.h"
 
 /* The places in the program's memory that the loop reads and writes, beside the batch. */
 typedef struct TrainSlots {
@@ -19,41 +17,38 @@ typedef struct TrainSlots {
     const float *loss, *grad_norm;
 } TrainSlots;
 
-/* The arguments of a program that a batch fills, with the part of it
- * that this rank gets. */
-enum { FEEDS = 4 };
+/* Arguments of a program that a batch fills, each with the part that this rank gets. */
+typedef struct FeedSlot {
+    void *to;       /* the argument, elements of 4 bytes */
+    Layout layout;
+    int column;     /* of the batch; -1: one of the arrays of tokens */
+    size_t array;   /* offset of that array in DataBatch */
+    int64_t sample; /* elements of a sample */
+} FeedSlot;
 typedef struct Feed {
-    int32_t *slot[FEEDS]; /* NULL: the program has no such argument */
-    Layout layout[FEEDS];
-    int64_t zigzag, seq;
+    FeedSlot *slot;
+    int n;
+    int64_t zigzag;
 } Feed;
 
 typedef struct Train {
     Arena *mem;
-    Config *cfg;
+    Job job;
     const char *run_dir, *ckpt_dir;
     int threads;
 
-    /* the model */
-    bool has_spec; /* false: a model.file */
-    ModelSpec spec;
-    bool has_source; /* weights from `source` (init_from), else from the seed */
-    Source source;
-
-    Strategy strategy;
-
     /* the work */
     Data *data;
-    /* Micro-batches of a step, each of `batch` sequences on all ranks. */
-    int64_t micro, batch, seq;
-    int64_t steps;             /* of the whole run */
+    int64_t steps; /* of the whole run */
     Schedule schedule;
     bool bias_correction;
     double beta1, beta2;
 
     /* the program */
     Program *program;
-    Program *probe; /* logits and gradients of a whole batch, for --dump; or NULL */
+    Program *probe; /* results and gradients of the first batch, for --dump; or NULL */
+    struct Results *results; /* of the probe */
+    float **gradient; /* sums over its micro-batches, by parameter; NULL: it has one */
     TrainSlots at;
     Feed *feed; /* of program */
     struct Validation *valid; /* NULL: none */
@@ -76,16 +71,6 @@ typedef struct Train {
  */
 void train_plan(Train *t, int argc, char **argv);
 
-/* train_model.c: the module of a configuration; sets spec, source and seq. */
-void train_model_choose(Train *t);
-Module *train_model_build(Train *t, ModelUse use, int64_t batch);
-/* The model with whole parameters, as files have them. */
-Module *train_model_whole(Train *t);
-/* Rows of the token table (and classes of the loss): no token may lead outside. */
-int64_t train_model_vocab(Train *t);
-/* The same for a model.file: sequences and tokens of its argument of role tokens. */
-void train_model_shape(Train *t, int64_t *batch, int64_t *seq);
-
 /* train_ranks.c: the strategy of the configuration, for as many processes as run. */
 void ranks_choose(Train *t);
 /* Gives a module its mesh and the passes their options, and lays the
@@ -96,7 +81,7 @@ void ranks_apply(Train *t, Module *m, PassOptions *o);
  * data as far as a run of `steps` steps takes them. Nothing with one rank. */
 void ranks_agree_build(const Train *t);
 void ranks_agree_config(const Train *t);
-void ranks_agree_model_file(const Train *t);
+void ranks_agree_module_file(const Train *t);
 void ranks_agree_module(const Train *t, const Module *m);
 void ranks_agree_data(const Train *t, const Data *d, int64_t steps);
 /* For an allocated program. */

@@ -2,6 +2,7 @@
  * Hugging Face's names and shapes. A second program, which shares the weights, computes
  * logits and gradients of the first step's whole batch. */
 #include "../runtime/safetensors.h"
+#include "results.h"
 #include "train.h"
 #include "weights.h"
 #include <errno.h>
@@ -11,7 +12,7 @@ static const char probe_passes[] =
     "simplify,autodiff,simplify,place,expand,simplify,epilogue,fuse,memplan";
 
 static void check_writable(const Train *t) {
-    const char *path = t->cfg->dump, *slash = strrchr(path, '/');
+    const char *path = t->job.cfg->dump, *slash = strrchr(path, '/');
     size_t n = slash ? (size_t)(slash - path) : 0;
     const char *dir = slash ? (n ? arena_strndup(t->mem, path, n) : "/") : ".";
     if (access(dir, W_OK) != 0)
@@ -19,21 +20,36 @@ static void check_writable(const Train *t) {
              strerror(errno));
 }
 
+static int count_parameters(const Func *f) {
+    int n = 0;
+    for (int i = 0; i < f->narg; i++) n += !strcmp(arg_str(f, i, "role", ""), "param");
+    return n;
+}
+
+/* Zeros, shaped like the gradients, which are the last results. */
+static float **gradient_sums(Arena *mem, const Func *f) {
+    int n = count_parameters(f);
+    float **sum = NEW_ARRAY(mem, float *, (size_t)n + 1);
+    for (int i = 0; i < n; i++)
+        sum[i] = NEW_ARRAY(mem, float, (size_t)type_count(&f->ret[f->nret - n + i]->ty));
+    return sum;
+}
+
 void dump_plan(Train *t) {
     check_writable(t);
-    if (strategy_ranks(&t->strategy) > 1)
+    if (strategy_ranks(&t->job.strategy) > 1)
         fail(EXIT_CONFIG,
              "dump: logits and gradients are written by runs of one rank; take "
              "the final weights of several ranks from a checkpoint (stator "
              "convert)");
-    if (!t->has_spec && t->micro > 1)
-        fail(EXIT_CONFIG, "dump: %s has a fixed batch; set micro_batch_num to 1",
-             t->cfg->model_file);
     PassOptions o = pass_options_default();
-    CompileOptions co = {.cpu = t->cfg->context_cpu,
-                         .threads = (int)t->cfg->context_threads};
-    Module *m = train_model_build(t, MODEL_TRAIN_LOGITS, t->data->batch);
+    CompileOptions co = {.cpu = t->job.cfg->context_cpu,
+                         .threads = (int)t->job.cfg->context_threads};
+    int64_t samples = t->data->batch, batch = t->job.has_spec ? samples : t->job.batch;
+    Module *m = job_build(&t->job, MODEL_TRAIN_LOGITS, batch);
+    t->results = results_new(t->mem, model_entry(m), 1, batch, samples);
     t->probe = program_make(t->mem, m, probe_passes, &o, &co);
+    if (batch < samples) t->gradient = gradient_sums(t->mem, t->probe->entry);
 }
 
 static void *probe_slot(const Train *t, const char *role) {
@@ -41,14 +57,30 @@ static void *probe_slot(const Train *t, const char *role) {
     return i < 0 ? NULL : t->probe->arg[i];
 }
 
+static void add_gradients_up(const Train *t) {
+    const Func *f = t->probe->entry;
+    int n = count_parameters(f);
+    for (int i = 0; i < n; i++) {
+        const float *g = t->probe->ret[f->nret - n + i];
+        int64_t count = type_count(&f->ret[f->nret - n + i]->ty);
+        for (int64_t k = 0; k < count; k++) t->gradient[i][k] += g[k];
+    }
+}
+
 void dump_first_step(Train *t, const DataBatch *batch) {
     float *dloss = probe_slot(t, "dloss");
     int32_t *rng = probe_slot(t, "rng");
-    feed_batch(feed_make(t, t->probe), batch, 0);
+    const Feed *feed = feed_make(t, t->probe);
+    int64_t each = t->results->batch, runs = t->results->samples / each;
     /* With dropout these are not the numbers of any step, but those of one key. */
     if (rng) memset(rng, 0, 3 * sizeof *rng);
-    *dloss = 1;
-    program_run(t->probe);
+    for (int64_t k = 0; k < runs; k++) {
+        feed_batch(feed, batch, k * each);
+        *dloss = 1 / (float)runs;
+        program_run(t->probe);
+        results_take(t->results, t->probe, each);
+        if (t->gradient) add_gradients_up(t);
+    }
 }
 
 typedef struct Dump {
@@ -68,41 +100,35 @@ static void add(Dump *d, const char *prefix, const HfTensor *hf, const float *pa
 
 /* The gradient of each parameter is a result, in the order of the parameters, after loss
  * and further results. */
-static void add_gradients(Dump *d, const Program *p) {
-    const Func *f = p->entry;
+static void add_gradients(Dump *d, const Train *t) {
+    const Func *f = t->probe->entry;
     int *nth = NEW_ARRAY(d->mem, int, (size_t)f->narg), count = 0;
     for (int i = 0; i < f->narg; i++)
         nth[i] = strcmp(arg_str(f, i, "role", ""), "param") ? -1 : count++;
     HfMap map = hf_map(d->mem, f);
-    for (int i = 0; i < map.n; i++)
-        add(d, "grad", &map.t[i], p->ret[f->nret - count + nth[map.t[i].arg]]);
+    for (int i = 0; i < map.n; i++) {
+        int k = nth[map.t[i].arg];
+        const float *g = t->gradient ? t->gradient[k] : t->probe->ret[f->nret - count + k];
+        add(d, "grad", &map.t[i], g);
+    }
 }
 
-static void add_logits(Dump *d, const Program *p) {
-    const Func *f = p->entry;
-    int nparam = 0;
-    for (int i = 0; i < f->narg; i++)
-        nparam += !strcmp(arg_str(f, i, "role", ""), "param");
-    if (f->nret - nparam < 2) return; /* a model.file that only has a loss */
-    const Type *ty = &f->ret[1]->ty;
-    SafeTensor s = {
-        .name = "logits", .dtype = ty->dt, .rank = ty->rank, .data = p->ret[1]};
-    memcpy(s.dim, ty->dim, sizeof s.dim);
-    PUSH(d->mem, d->t, d->n, d->cap, s);
+static void add_results(Dump *d, const Results *r) {
+    for (int i = 0; i < r->n; i++) PUSH(d->mem, d->t, d->n, d->cap, results_tensor(r, i));
 }
 
 void dump_write(Train *t) {
     Dump d = {.mem = arena_new()};
     if (t->step > t->start_step) {
-        add_logits(&d, t->probe);
-        add_gradients(&d, t->probe);
+        add_results(&d, t->results);
+        add_gradients(&d, t);
     }
     HfMap map = hf_map(d.mem, t->program->entry);
     for (int i = 0; i < map.n; i++)
         add(&d, "final", &map.t[i], t->program->arg[map.t[i].arg]);
-    int error = safetensors_write(t->cfg->dump, d.t, d.n, NULL, NULL);
+    int error = safetensors_write(t->job.cfg->dump, d.t, d.n, NULL, NULL);
     arena_free(d.mem);
     if (error)
-        fail(EXIT_CHECKPOINT, "cannot write %s: %s", t->cfg->dump, strerror(error));
-    report_say(t, "wrote %s", t->cfg->dump);
+        fail(EXIT_CHECKPOINT, "cannot write %s: %s", t->job.cfg->dump, strerror(error));
+    report_say(t, "wrote %s", t->job.cfg->dump);
 }

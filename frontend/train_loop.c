@@ -40,9 +40,9 @@ static void take_signal(void) {
 
 /* Key words of each micro-batch: a function of seed, step and micro-batch alone. */
 static void fill_rng(const Train *t, int64_t step) {
-    uint64_t seed = (uint64_t)t->cfg->seed;
+    uint64_t seed = (uint64_t)t->job.cfg->seed;
     uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
-    for (int64_t m = 0; m < t->micro; m++) {
+    for (int64_t m = 0; m < t->job.micro; m++) {
         uint32_t counter[4] = {(uint32_t)step, (uint32_t)((uint64_t)step >> 32),
                                (uint32_t)m, 0x64726f70};
         uint32_t word[4];
@@ -75,12 +75,12 @@ static double run_step(Train *t, const DataBatch *batch) {
 }
 
 static void write_metrics(Train *t, double rate, double seconds) {
-    double tokens = (double)(t->data->batch * t->seq);
+    double tokens = (double)(t->data->batch * t->job.seq);
     MetricsRow row = {.step = t->step,
                       .loss = *t->at.loss,
                       .grad_norm = *t->at.grad_norm,
                       .lr = rate,
-                      .tokens = t->data->batch * t->seq,
+                      .tokens = t->data->batch * t->job.seq,
                       .seconds = seconds,
                       .tokens_per_second = tokens / MAX(seconds, 1e-9),
                       .mfu = -1};
@@ -88,7 +88,7 @@ static void write_metrics(Train *t, double rate, double seconds) {
         row.mfu = row.tokens_per_second * t->flops_per_token / t->peak_flops;
     if (!t->metrics) return; /* not rank 0 */
     metrics_write(t->metrics, &row);
-    bool shown = t->step % t->cfg->runner_config_log_interval == 0 || t->step == t->steps;
+    bool shown = t->step % t->job.cfg->runner_config_log_interval == 0 || t->step == t->steps;
     if (t->terminal != t->metrics && shown) metrics_write(t->terminal, &row);
 }
 
@@ -110,7 +110,7 @@ static int diverged(Train *t) {
 }
 
 static bool save_due(const Train *t) {
-    int64_t every = t->cfg->checkpoint_save_checkpoint_steps;
+    int64_t every = t->job.cfg->checkpoint_save_checkpoint_steps;
     return every > 0 && (t->step % every == 0 || t->step == t->steps);
 }
 
@@ -152,10 +152,12 @@ static int run_steps(Train *t, Prefetch *batches) {
 }
 
 int train_loop(Train *t) {
-    int depth = (int)t->cfg->train_dataset_prefetch_size;
+    int depth = (int)t->job.cfg->train_dataset_prefetch_size;
     int64_t steps = t->steps - t->step;
-    Prefetch *batches = t->data->gpt ? prefetch_start_full(t->data, t->step, steps, depth)
-                                     : prefetch_start(t->data, t->step, steps, depth);
+    const ModelShape *s = &t->job.shape;
+    bool more = s->own_positions || s->documents;
+    Prefetch *batches = more ? prefetch_start_full(t->data, t->step, steps, depth)
+                             : prefetch_start(t->data, t->step, steps, depth);
     int code = run_steps(t, batches);
     prefetch_stop(batches);
     return code;

@@ -73,8 +73,11 @@ static void lock_folder(Train *t) {
 }
 
 static uint64_t prefetch_bytes(const Train *t) {
-    return (uint64_t)(t->cfg->train_dataset_prefetch_size + 1) * 2 * sizeof(int32_t) *
-           (uint64_t)(t->data->batch * t->seq);
+    uint64_t numbers = t->job.ncolumns ? 0 : 2 * (uint64_t)t->job.seq;
+    for (int k = 0; k < t->job.ncolumns; k++)
+        numbers += (uint64_t)t->job.column[k].count;
+    return (uint64_t)(t->job.cfg->train_dataset_prefetch_size + 1) * sizeof(int32_t) *
+           (uint64_t)t->data->batch * numbers;
 }
 
 static void add_plan(Text *s, const MemoryPlan *plan) {
@@ -114,9 +117,7 @@ static void add_lines(Text *s, const char *lines) {
 static void write_plan(const Train *t) {
     const Program *p = t->program;
     Text s = text_new(t->mem);
-    PlanWork work = {
-        t->cfg, t->has_spec ? &t->spec : NULL, &t->strategy, t->micro, t->batch, t->seq};
-    Plan plan = plan_read(t->mem, p->entry, work);
+    Plan plan = plan_read(t->mem, p->entry, &t->job);
     text_add(&s, "{\n");
     plan_json(&plan, &s);
     text_add(&s, ",\n  \"steps\": %lld,\n  \"threads\": %d", (long long)t->steps,
@@ -144,7 +145,7 @@ void report_open(Train *t) {
     launch_redirect_output(t->run_dir, comm_rank());
     if (comm_rank() != 0) return;
     Text config = text_new(t->mem);
-    config_print(t->cfg, &config);
+    config_print(t->job.cfg, &config);
     write_file(t, "config.yaml", &config);
     write_plan(t);
 }
@@ -153,11 +154,11 @@ void report_open(Train *t) {
 
 static void say_model(const Train *t) {
     const char *n = human(t->mem, (double)t->parameters);
-    if (!t->has_spec) {
-        report_say(t, "model      %s (%s parameters)", t->cfg->model_file, n);
+    if (!t->job.has_spec) {
+        report_say(t, "model      %s (%s parameters)", t->job.module.path, n);
         return;
     }
-    const ModelSpec *s = &t->spec;
+    const ModelSpec *s = &t->job.spec;
     report_say(t,
                "model      %s: %lld layers of %lld, %lld heads, vocabulary %lld "
                "(%s parameters)",
@@ -189,10 +190,10 @@ void report_header(Train *t) {
     say_model(t);
     report_say(t, "data       %s: %s tokens, %s sequences of %lld", t->data->path,
                human(t->mem, (double)t->data->tokens),
-               human(t->mem, (double)t->data->samples), (long long)t->seq);
+               human(t->mem, (double)t->data->samples), (long long)t->job.seq);
     report_say(t, "work       %lld steps of %lld x %lld sequences (%s tokens)",
-               (long long)t->steps, (long long)t->micro, (long long)t->batch,
-               human(t->mem, (double)(t->data->batch * t->seq)));
+               (long long)t->steps, (long long)t->job.micro, (long long)t->job.batch,
+               human(t->mem, (double)(t->data->batch * t->job.seq)));
     report_say(t,
                "machine    %d rank%s of %d threads, measured FMA peak %.1f GFLOP/s: "
                "mfu is the share "
@@ -213,7 +214,7 @@ void report_end(const Train *t) {
     report_say(t, "loss curve %s/loss.svg", t->run_dir);
     if (t->saved_step != t->step) return;
     report_say(t, "checkpoint %s/step_%08lld", t->ckpt_dir, (long long)t->step);
-    if (t->has_spec)
+    if (t->job.has_spec)
         report_say(t, "next       stator predict %s --prompt \"...\"", t->run_dir);
 }
 

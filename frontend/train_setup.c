@@ -10,72 +10,24 @@
 
 /* ---- data ---- */
 
-/* Splits the batches of a file into micro-batches; its sequence goes before the model's.
- */
-static void shape_of_file(Train *t) {
-    const Config *cfg = t->cfg;
-    if (t->data->batch % t->micro)
-        config_refuse(cfg, "parallel_config.micro_batch_num", NULL,
-                      "micro_batch_num must divide the batches of the file",
-                      "%s has batches of %lld sequences; %lld micro-batches do not "
-                      "divide them",
-                      t->data->path, (long long)t->data->batch, (long long)t->micro);
-    t->batch = t->data->batch / t->micro;
-    t->seq = t->data->seq;
-    bool table = t->has_spec && t->spec.positions == POSITION_LEARNED;
-    if (table && t->seq > t->spec.max_positions)
-        fail(EXIT_DATA, "%s has sequences of %lld tokens; the model has %lld positions",
-             t->data->path, (long long)t->seq, (long long)t->spec.max_positions);
-}
-
 static void open_data(Train *t) {
-    const Config *cfg = t->cfg;
-    bool from_file = cfg->train_dataset_data_loader_type == LOADER_TENSOR_BATCHES;
-    bool batch_given = config_given(cfg, "runner_config.batch_size") ||
-                       config_given(cfg, "train_dataset.batch_size");
-    bool seq_given = config_given(cfg, "train_dataset.seq_length");
-    if (!data_path_given(cfg)[0])
+    const Job *j = &t->job;
+    if (!data_path_given(j->cfg)[0])
         config_refuse(
-            cfg, "train_dataset.data_loader.dataset_dir", NULL,
+            j->cfg, "train_dataset.data_loader.dataset_dir", NULL,
             "--dataset_dir PATH, or --dataset_dir embedded for the text that is "
             "built in",
             "train_dataset.data_loader.dataset_dir is empty: there is nothing "
             "to train on");
-    t->micro = cfg->parallel_config_micro_batch_num;
-    t->batch = cfg->runner_config_batch_size;
-    if (t->batch > INT32_MAX / t->strategy.data)
-        config_refuse(cfg, "runner_config.batch_size", NULL, NULL,
-                      "%lld sequences on each of %lld replicas", (long long)t->batch,
-                      (long long)t->strategy.data);
-    t->batch *= t->strategy.data;
-    bool fixed = !t->has_spec;
-    if (fixed) {
-        int64_t batch;
-        train_model_shape(t, &batch, &t->seq);
-        if (batch_given && batch != t->batch)
-            config_refuse(cfg, "runner_config.batch_size", "train_dataset.batch_size",
-                          "leave it out", "batch_size is %lld, but %s takes %lld",
-                          (long long)t->batch, cfg->model_file, (long long)batch);
-        t->batch = batch;
-    }
-    uint64_t whole;
-    if (!mul_size((uint64_t)t->batch, (uint64_t)t->micro, &whole) || whole > INT32_MAX)
-        config_refuse(cfg, "parallel_config.micro_batch_num", NULL, NULL,
-                      "%lld micro-batches of %lld sequences", (long long)t->micro,
-                      (long long)t->batch);
-    DataShape shape = {.rows = from_file && !batch_given && !fixed ? 0 : (int64_t)whole,
-                       .seq = from_file && !seq_given && !fixed ? 0 : t->seq,
-                       .vocab = train_model_vocab(t),
-                       .step_rows = (int64_t)whole,
-                       .steps = cfg->runner_config_max_steps};
-    t->data = data_open_split(t->mem, cfg, SPLIT_TRAIN, &shape);
-    if (from_file) shape_of_file(t);
+    DataShape shape =
+        job_data_shape(j, j->batch * j->micro, j->cfg->runner_config_max_steps);
+    t->data = data_open_split(t->mem, j->cfg, SPLIT_TRAIN, &shape);
 }
 
 /* ---- steps and schedule ---- */
 
 static void choose_steps(Train *t) {
-    const Config *cfg = t->cfg;
+    const Config *cfg = t->job.cfg;
     int64_t most = t->data->steps_available, wanted = cfg->runner_config_max_steps;
     if (most >= 0) {
         t->steps = wanted >= 0 ? wanted : data_steps(cfg, t->data, t->data->batch);
@@ -133,7 +85,7 @@ static ScheduleDecay wsd_decay(WsdDecay style) {
 }
 
 static void choose_schedule(Train *t) {
-    const Config *cfg = t->cfg;
+    const Config *cfg = t->job.cfg;
     int64_t total = cfg->lr_schedule_total_steps, warmup = cfg->lr_schedule_warmup_steps;
     if (total < 0) total = MAX(t->steps, 1);
     if (!config_given(cfg, "lr_schedule.warmup_steps"))
@@ -166,7 +118,7 @@ static void refuse_adam_decay(const Config *cfg) {
 
 /* save_graphs without a folder of its own writes into the run folder. */
 static const char *dump_folder(const Train *t) {
-    const Config *cfg = t->cfg;
+    const Config *cfg = t->job.cfg;
     bool named =
         config_given(cfg, "dump_ir") || config_given(cfg, "context.save_graphs_path");
     if (comm_rank() != 0) return NULL; /* the same text on all */
@@ -175,10 +127,10 @@ static const char *dump_folder(const Train *t) {
 }
 
 static PassOptions pass_options(Train *t) {
-    const Config *cfg = t->cfg;
+    const Config *cfg = t->job.cfg;
     PassOptions o = strategy_pass_options(cfg);
     refuse_adam_decay(cfg);
-    o.micro_batches = t->micro;
+    o.micro_batches = t->job.micro;
     o.dump_dir = dump_folder(t);
     t->beta1 = o.beta1;
     t->beta2 = o.beta2;
@@ -197,8 +149,6 @@ static void *slot_of_role(Train *t, const char *role, bool needed) {
 
 static void find_slots(Train *t) {
     Program *p = t->program;
-    slot_of_role(t, "tokens", true);
-    slot_of_role(t, "labels", true);
     t->at.rng = slot_of_role(t, "rng", false);
     t->at.lr = slot_of_role(t, "lr", true);
     t->at.correction1 = slot_of_role(t, "bias_correction1", false);
@@ -221,16 +171,16 @@ static void count_flops(Train *t) {
                                        arg_float(f, i, "rows", rows));
         }
     t->flops_per_token = 6.0 * (double)t->parameters;
-    if (!t->has_spec) return;
-    const ModelSpec *s = &t->spec;
+    if (!t->job.has_spec) return;
+    const ModelSpec *s = &t->job.spec;
     double attention =
-        (double)s->layers * (double)t->seq * (double)(s->heads * s->head_dim);
+        (double)s->layers * (double)t->job.seq * (double)(s->heads * s->head_dim);
     t->flops_per_token = 6.0 * (double)model_parameters(s, false) + 6.0 * attention;
 }
 
 /* Program and probe share the weights; both must fit the limit before either is there. */
 static void allocate(Train *t) {
-    uint64_t limit = (uint64_t)t->cfg->context_max_device_memory;
+    uint64_t limit = (uint64_t)t->job.cfg->context_max_device_memory;
     uint64_t probe = t->probe ? (uint64_t)t->probe->plan.total_bytes -
                                     (uint64_t)t->program->plan.class_bytes[MEM_WEIGHTS]
                               : 0;
@@ -245,10 +195,10 @@ static void allocate(Train *t) {
 }
 
 static void make_program(Train *t) {
-    const Config *cfg = t->cfg;
+    const Config *cfg = t->job.cfg;
     PassOptions o = pass_options(t);
     CompileOptions co = {.cpu = cfg->context_cpu, .threads = (int)cfg->context_threads};
-    Module *m = train_model_build(t, MODEL_TRAIN, t->batch);
+    Module *m = job_build(&t->job, MODEL_TRAIN, t->job.batch);
     ranks_apply(t, m, &o);
     ranks_agree_module(t, m);
     t->program = program_make(t->mem, m, train_passes, &o, &co);
@@ -270,17 +220,13 @@ typedef struct Valid {
 
 static void look_at_validation(void *context) {
     Valid *v = context;
-    v->data = data_open_split(v->t->mem, v->t->cfg, SPLIT_VALID, v->shape);
+    v->data = data_open_split(v->t->mem, v->t->job.cfg, SPLIT_VALID, v->shape);
 }
 
 static void plan_validation(Train *t) {
-    const Config *cfg = t->cfg;
-    if (!t->has_spec || !data_has_split(cfg, SPLIT_VALID)) return;
-    DataShape shape = {.rows = t->data->batch,
-                       .seq = t->seq,
-                       .vocab = train_model_vocab(t),
-                       .step_rows = t->data->batch,
-                       .steps = t->steps};
+    const Config *cfg = t->job.cfg;
+    if (!data_has_split(cfg, SPLIT_VALID)) return;
+    DataShape shape = job_data_shape(&t->job, t->data->batch, t->steps);
     Valid look = {t, &shape, NULL};
     agree_look(look_at_validation, &look);
     Data *data = look.data;
@@ -319,7 +265,7 @@ static void hash_config(Train *t) {
             !strncmp(key->path, "runner_config.eval_", 19))
             continue;
         text_add(&text, "%s=", key->path);
-        const char *value = config_value(t->cfg, t->mem, key->path);
+        const char *value = config_value(t->job.cfg, t->mem, key->path);
         text_add_bytes(&text, value, strlen(value));
         text_add(&text, "\n");
     }
@@ -341,10 +287,10 @@ static void look_at_config(void *context) {
     if (!has_file && w->argc < 2)
         fail(EXIT_CONFIG, "stator train needs a configuration: stator train CONFIG.yaml "
                           "[--a.b.c VALUE ...]");
-    t->cfg = config_load(t->mem, has_file ? w->argv[1] : NULL, w->argc - skip,
+    t->job.cfg = config_load(t->mem, has_file ? w->argv[1] : NULL, w->argc - skip,
                          w->argv + skip);
-    if (t->cfg->run_mode == RUN_PREDICT)
-        config_refuse(t->cfg, "run_mode", NULL, "stator predict, or run_mode train",
+    if (t->job.cfg->run_mode == RUN_PREDICT)
+        config_refuse(t->job.cfg, "run_mode", NULL, "stator predict, or run_mode train",
                       "run_mode is predict, the command is train");
 }
 
@@ -353,17 +299,18 @@ static void load_config(Train *t, int argc, char **argv) {
     agree_look(look_at_config, &words);
     ranks_agree_config(t);
     ranks_choose(t);
-    for (int i = 0; i < t->cfg->n_notes && comm_rank() == 0; i++)
-        fprintf(stderr, "note: %s\n", t->cfg->notes[i]);
-    t->run_dir = t->cfg->output_dir[0] ? t->cfg->output_dir : ".";
-    t->ckpt_dir = t->cfg->checkpoint_directory[0]
-                      ? t->cfg->checkpoint_directory
+    for (int i = 0; i < t->job.cfg->n_notes && comm_rank() == 0; i++)
+        fprintf(stderr, "note: %s\n", t->job.cfg->notes[i]);
+    t->run_dir = t->job.cfg->output_dir[0] ? t->job.cfg->output_dir : ".";
+    t->ckpt_dir = t->job.cfg->checkpoint_directory[0]
+                      ? t->job.cfg->checkpoint_directory
                       : path_join(t->mem, t->run_dir, RUN_CHECKPOINTS);
 }
 
 /* What the configuration names on this host's disk. */
 static void look_at_work(void *context) {
     Train *t = context;
+    job_choose_shape(&t->job);
     open_data(t);
     choose_steps(t);
     choose_schedule(t);
@@ -373,9 +320,9 @@ static void look_at_work(void *context) {
 void train_plan(Train *t, int argc, char **argv) {
     ranks_agree_build(t);
     load_config(t, argc, argv);
-    rt_set_threads((int)t->cfg->context_threads);
-    train_model_choose(t);
-    ranks_agree_model_file(t);
+    rt_set_threads((int)t->job.cfg->context_threads);
+    job_choose_model(&t->job);
+    ranks_agree_module_file(t);
     agree_look(look_at_work, t);
     ranks_agree_data(t, t->data, t->steps);
     make_program(t);

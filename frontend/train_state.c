@@ -35,17 +35,22 @@ static void list_tensors(Train *t) {
 static char *state_json(const Train *t, Arena *mem) {
     Text s = text_new(mem);
     text_add(&s, "{\"step\":%lld,\"seed\":%lld,\"config_hash\":\"%s\",\"threads\":%d",
-             (long long)t->step, (long long)t->cfg->seed, t->config_hash, t->threads);
+             (long long)t->step, (long long)t->job.cfg->seed, t->config_hash, t->threads);
     text_add(&s, ",\"data\":{\"type\":");
-    json_write_string(&s, config_value(t->cfg, mem, "train_dataset.data_loader.type"));
+    json_write_string(&s, config_value(t->job.cfg, mem, "train_dataset.data_loader.type"));
     text_add(&s, ",\"path\":");
     json_write_string(&s, t->data->path);
     text_add(&s, ",\"batch\":%lld,\"seq\":%lld,\"tokens\":%lld,\"shuffle\":%s",
              (long long)t->data->batch, (long long)t->data->seq,
              (long long)t->data->tokens, t->data->shuffle ? "true" : "false");
     text_add(&s, ",\"next_batch\":%lld},\"model\":", (long long)t->step);
-    const char *model = t->has_spec ? model_spec_json(mem, &t->spec, false) : "null";
+    const Job *j = &t->job;
+    const char *model = j->has_spec ? model_spec_json(mem, &j->spec, false) : "null";
     text_add_bytes(&s, model, strlen(model));
+    if (!j->has_spec) {
+        text_add(&s, ",\"module\":");
+        json_write_bytes(&s, j->module.text, j->module.bytes);
+    }
     text_add(&s, "}");
     return s.s;
 }
@@ -61,7 +66,7 @@ void train_state_save(Train *t) {
                  strerror(error));
     } else {
         error = ckpt_save(t->ckpt_dir, t->step, t->tensor, t->ntensor, state_json(t, mem),
-                          (int)t->cfg->checkpoint_keep_checkpoint_max, why, sizeof why);
+                          (int)t->job.cfg->checkpoint_keep_checkpoint_max, why, sizeof why);
     }
     if (!error) {
         t->saved_step = t->step;
@@ -95,18 +100,18 @@ static int count_parameters(const Train *t) {
 static void load_source(Train *t) {
     const char *from;
     if (comm_size() == 1) {
-        from = source_load(t->mem, &t->source, t->program->entry, weight_at, t->program);
+        from = source_load(t->mem, &t->job.source, t->program->entry, weight_at, t->program);
     } else {
-        Func *whole = model_entry(train_model_whole(t));
+        Func *whole = model_entry(job_build_whole(&t->job));
         from =
-            source_load_parts(t->mem, &t->source, whole, t->tensor, count_parameters(t));
+            source_load_parts(t->mem, &t->job.source, whole, t->tensor, count_parameters(t));
     }
     report_say(t, "weights from %s", from);
 }
 
 static void first_weights(Train *t) {
     const Func *f = t->program->entry;
-    if (t->has_source) {
+    if (t->job.has_source) {
         load_source(t);
         return;
     }
@@ -114,7 +119,7 @@ static void first_weights(Train *t) {
         if (strcmp(arg_str(f, i, "role", ""), "param")) continue;
         Layout l = layout_of(t->mem, f, i);
         weights_init_part(f, i, &l, comm_rank(), t->program->arg[i],
-                          (uint64_t)t->cfg->seed);
+                          (uint64_t)t->job.cfg->seed);
     }
 }
 
@@ -171,7 +176,7 @@ static void load_named(Train *t, const char *path, char **state) {
 }
 
 static bool resume(Train *t) {
-    const char *how = t->cfg->resume;
+    const char *how = t->job.cfg->resume;
     char *state = NULL;
     t->step = 0;
     if (!strcmp(how, "never")) return false;
@@ -181,7 +186,7 @@ static bool resume(Train *t) {
         load_named(t, how, &state);
     }
     report_say(t, "resumed after step %lld", (long long)t->step);
-    if (t->has_source)
+    if (t->job.has_source)
         report_say(t, "note: init_from is not used: a checkpoint is there");
     compare_state(t, state);
     return true;
@@ -207,7 +212,7 @@ static void clear_later(const Train *t) {
     CkptEntry *entry;
     int n;
     bool later = false;
-    if (!strcmp(t->cfg->resume, "auto") || comm_rank() != 0) return;
+    if (!strcmp(t->job.cfg->resume, "auto") || comm_rank() != 0) return;
     if (ckpt_list(t->mem, t->ckpt_dir, &entry, &n) != 0) return;
     for (int i = 0; i < n; i++) later |= !entry[i].tmp && entry[i].step > t->step;
     if (!later) return;

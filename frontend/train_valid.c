@@ -22,21 +22,16 @@ static const char *points_path(const Train *t, Arena *mem) {
 void valid_plan(Train *t, Data *data, int64_t every, int64_t batches) {
     Validation *v = t->valid = NEW(t->mem, Validation);
     *v = (Validation){.data = data, .every = every, .batches = batches};
-    ModelSpec spec = t->spec;
-    t->spec.embd_dropout = t->spec.attn_dropout = t->spec.resid_dropout = 0;
-    Module *m = train_model_build(t, MODEL_TRAIN, t->batch);
-    t->spec = spec;
+    Job job = t->job;
+    job.spec.embd_dropout = job.spec.attn_dropout = job.spec.resid_dropout = 0;
+    Module *m = job_build(&job, MODEL_TRAIN, job.batch);
     PassOptions o = pass_options_default();
     ranks_apply(t, m, &o);
     if (zero_gathers_ahead(&o)) o.zero_level = 3; /* as training leaves the parameters */
-    CompileOptions co = {.cpu = t->cfg->context_cpu,
-                         .threads = (int)t->cfg->context_threads};
+    CompileOptions co = {.cpu = t->job.cfg->context_cpu,
+                         .threads = (int)t->job.cfg->context_threads};
     v->program = program_make(t->mem, m, forward_passes, &o, &co);
-    size_t n = (size_t)(data->batch * data->seq);
-    v->batch.tokens = NEW_ARRAY(t->mem, int32_t, n);
-    v->batch.labels = NEW_ARRAY(t->mem, int32_t, n);
-    v->batch.positions = NEW_ARRAY(t->mem, int32_t, n);
-    v->batch.attends_from = NEW_ARRAY(t->mem, int32_t, n);
+    v->batch = data_batch_new(t->mem, data);
 }
 
 /* Mean over the micro-batches of the first batches, as training counts its loss. */
@@ -45,7 +40,7 @@ static double mean_loss(const Train *t, const Validation *v) {
     int64_t runs = 0;
     for (int64_t k = 0; k < v->batches; k++) {
         data_batch_full(v->data, k, &v->batch);
-        for (int64_t row = 0; row < v->data->batch; row += t->batch, runs++) {
+        for (int64_t row = 0; row < v->data->batch; row += t->job.batch, runs++) {
             feed_batch(v->feed, &v->batch, row);
             program_run(v->program);
             sum += (double)*(const float *)v->program->ret[0];

@@ -8,8 +8,8 @@ static const char *with_entries(Arena *mem, const char *list) {
 
 /* The note that begins with `parallel.shard`, behind its place. */
 static const char *note_of(const Plan *p) {
-    for (int i = 0; i < p->work.cfg->n_notes; i++) {
-        const char *at = strstr(p->work.cfg->notes[i], ": parallel.shard '");
+    for (int i = 0; i < p->job->cfg->n_notes; i++) {
+        const char *at = strstr(p->job->cfg->notes[i], ": parallel.shard '");
         if (at) return at + 2;
     }
     return "";

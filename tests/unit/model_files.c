@@ -252,12 +252,18 @@ static const char *module_file(Arena *mem, const char *text) {
     return path;
 }
 
+static Module *model_of_file(Arena *mem, const char *path) {
+    size_t n;
+    const char *text = file_read(mem, path, MODEL_MAX_BYTES, &n, EXIT_CONFIG);
+    return model_parse(mem, path, text, n);
+}
+
 #define HEADER "module @m mesh() level(global)\n"
 #define DATA   "%x: f32[2,3] {role=\"data\"}"
 
 TEST(module_from_text) {
     Arena *mem = arena_new();
-    Module *m = model_read(mem, path_join(mem, tests_dir(), "ir/tiny_gpt.ir"));
+    Module *m = model_of_file(mem, path_join(mem, tests_dir(), "ir/tiny_gpt.ir"));
     EXPECT_STR(model_entry(m)->name, "gpt");
     HfMap map = hf_map(mem, model_entry(m));
     EXPECT_STR(map.t[0].name, "wte");
@@ -288,10 +294,18 @@ TEST(module_from_text) {
          "no argument of role labels"},
         {HEADER "func @f:model(%t: f32[] {role=\"lr\"}) -> (f32[]) {\n  return %t\n}\n",
          "argument %t of @f has role lr"},
+        {HEADER "func @f:model(" DATA ", %y: f32[3] {role=\"data\"}, %w: f32[2,3] "
+                "{role=\"param\"; init=\"ones\"}) -> (f32[]) {\n  %s = sum %w {bt->_} : "
+                "f32[]\n  return %s\n}\n",
+         "%y of @f has 3 samples, %x has 2"},
+        {HEADER "func @f:model(%x: f32[] {role=\"data\"}, %w: f32[2,3] "
+                "{role=\"param\"; init=\"ones\"}) -> (f32[]) {\n  %s = sum %w {bt->_} : "
+                "f32[]\n  return %s\n}\n",
+         "must be f32 or i32 with the samples of a batch as its first dimension"},
     };
     for (int i = 0; i < ARRAY_LEN(bad); i++)
-        EXPECT_FAIL(model_read(mem, module_file(mem, bad[i].text)), EXIT_CONFIG,
+        EXPECT_FAIL(model_of_file(mem, module_file(mem, bad[i].text)), EXIT_CONFIG,
                     bad[i].part);
-    EXPECT_FAIL(model_read(mem, "no_such.ir"), EXIT_CONFIG, "no_such.ir");
+    EXPECT_FAIL(model_of_file(mem, "no_such.ir"), EXIT_CONFIG, "no_such.ir");
     arena_free(mem);
 }

@@ -59,9 +59,9 @@ TEST(a_row_parallel_matmul_is_one_all_reduce) {
     o.nannotations = ARRAY_LEN(place);
     CompileOptions co = {.threads = 1};
     const Func *entry = module_plan(mem, m, train_passes, &o, &co);
-    PlanWork work = {
+    Job job = {
         .cfg = plan_config(mem, plan_gpt2, ""), .micro = 1, .batch = 8, .seq = 1};
-    Plan p = plan_read(mem, entry, work);
+    Plan p = plan_read(mem, entry, &job);
     EXPECT(plan_operations(&p, PLAN_MODEL) == 1);
     expect_comm(&p, PLAN_MODEL, "all_reduce", "tp", 1, 8 * 3 * F32, 8 * 3 * F32);
     EXPECT(p.parameters == 6 * 10 + 10 + 10 * 3 && p.rank_parameters * 2 == p.parameters);
@@ -108,8 +108,8 @@ TEST(a_padded_vocabulary_is_said) {
     EXPECT(table != NULL);
     EXPECT_STR(table->placement, "f32[1002:tp,256]");
     EXPECT(table->rank_count == 501 * PLAN_C);
-    for (int i = 0; i < p.work.cfg->n_notes; i++)
-        said |= strstr(p.work.cfg->notes[i], "1001 is padded to 1002") != NULL;
+    for (int i = 0; i < p.job->cfg->n_notes; i++)
+        said |= strstr(p.job->cfg->notes[i], "1001 is padded to 1002") != NULL;
     EXPECT(said);
     EXPECT(p.parameters == LLAMA + 2 * PLAN_C); /* the model's own, without padding */
 }
@@ -180,11 +180,11 @@ TEST(bucket_sizes_by_any_of_their_keys) {
                                 "parallel.comm_fusion.allgather.config 3 "
                                 "parallel_config.gradient_aggregation_group 4";
     Plan p = plan_of(mem, plan_llama, fused);
-    EXPECT(p.work.strategy->bucket_bytes == 3 << 20);
+    EXPECT(p.job->strategy.bucket_bytes == 3 << 20);
     p = plan_of(mem, plan_llama, "dp 2 parallel_config.gradient_aggregation_group 4");
-    EXPECT(p.work.strategy->bucket_bytes == F32 * (int64_t)LLAMA / 4 + 1);
+    EXPECT(p.job->strategy.bucket_bytes == F32 * (int64_t)LLAMA / 4 + 1);
     p = plan_of(mem, plan_llama, arena_printf(mem, "%s parallel.bucket_size 5MB", fused));
-    EXPECT(p.work.strategy->bucket_bytes == 5 << 20);
+    EXPECT(p.job->strategy.bucket_bytes == 5 << 20);
 }
 
 /* Buckets that have room for everything hold all stacked tensors, and all others; without
@@ -297,7 +297,7 @@ TEST(flops_of_a_rank_are_those_of_the_model_shared) {
                                        "cp 4 algo megatron_cp_algo", "tp 2 emb_dp False"};
     for (int k = 0; k < ARRAY_LEN(keys); k++) {
         Plan p = plan_of(mem, plan_gpt2, keys[k]);
-        double tokens = (double)p.work.batch * (double)p.work.micro * (double)p.work.seq;
+        double tokens = (double)p.job->batch * (double)p.job->micro * (double)p.job->seq;
         double weights = 12.0 * PLAN_L * PLAN_C * PLAN_C + PLAN_V * PLAN_C;
         EXPECT_NEAR(p.matmul_flops * p.ranks, 6 * weights * tokens, 1e-12);
         EXPECT_NEAR(p.attention_flops * p.ranks, 6.0 * PLAN_L * PLAN_T * PLAN_C * tokens,
@@ -343,7 +343,7 @@ TEST(equal_plans_have_equal_hashes) {
 TEST(ranks_that_the_keys_do_not_name_are_replicas) {
     Arena *mem = arena_new();
     Plan p = plan_of_config(mem, plan_config(mem, plan_gpt2, "tp 2"), 6);
-    EXPECT(p.ranks == 6 && p.work.strategy->data == 3 && p.work.batch == 3 * PLAN_B);
+    EXPECT(p.ranks == 6 && p.job->strategy.data == 3 && p.job->batch == 3 * PLAN_B);
     EXPECT_FAIL(plan_of_config(mem, plan_config(mem, plan_gpt2, "tp 2"), 5), EXIT_CONFIG,
                 "5 ranks are no multiple");
     EXPECT_FAIL(plan_of_config(mem, plan_config(mem, plan_gpt2, "tp 2 dp 2"), 8),
@@ -359,7 +359,7 @@ TEST_LIMIT(a_thousand_ranks_and_175_billion_weights_take_seconds, 20) {
         "model.model_config.seq_length 2048 model.model_config.vocab_size 50304 "
         "runner_config.batch_size 1";
     Plan p = plan_of_config(mem, plan_config(mem, plan_gpt2, keys), 1024);
-    EXPECT(p.ranks == 1024 && p.work.strategy->data == 128);
+    EXPECT(p.ranks == 1024 && p.job->strategy.data == 128);
     EXPECT_NEAR((double)p.parameters, 174.6e9, 1e-3);
     EXPECT((double)p.memory.total_bytes > 4.0 * 174e9 / 8);
     EXPECT(clock_seconds() - start < 10);

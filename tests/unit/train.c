@@ -171,7 +171,7 @@ TEST_LIMIT(a_model_file, 120) {
     RUN_EXPECT(EXIT_DATA, text_model_words("tiny_gpt.ir", in_temp("run2"), 11));
     SAID_EXPECT("outside the vocabulary of 11");
     RUN_EXPECT(EXIT_CONFIG, text_model_words("mlp.ir", in_temp("run3"), 10));
-    SAID_EXPECT("role tokens");
+    SAID_EXPECT("data of type TensorBatches cannot fill argument %x of role data");
 }
 
 /* ---- stopping and going on ---- */

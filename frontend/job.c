@@ -1,0 +1,317 @@
+/* job.c - see job.h. */
+#include "job.h"
+#include "../runtime/agree.h"
+#include "../runtime/safetensors.h"
+#include "config_state.h"
+#include "key.h"
+
+#define MODEL  "model.model_config."
+#define BATCH  "runner_config.batch_size"
+#define LOADER "train_dataset.data_loader."
+
+const ModelSpec *job_spec(const Job *j) {
+    return j->has_spec ? &j->spec : NULL;
+}
+
+const char *job_unit(const Job *j) {
+    return j->ncolumns ? "sample" : "token";
+}
+
+/* ---- which model ---- */
+
+/* Keys that say how a model is used, not what it is, stand beside any model. */
+static bool describes_model(const char *path) {
+    static const char *const uses[] = {MODEL "seq_length",
+                                       MODEL "repetition_penalty",
+                                       MODEL "max_decode_length",
+                                       MODEL "top_k",
+                                       MODEL "top_p",
+                                       MODEL "temperature",
+                                       MODEL "do_sample",
+                                       MODEL "use_past",
+                                       MODEL "use_flash_attention",
+                                       MODEL "batch_size",
+                                       MODEL "checkpoint_name_or_path"};
+    for (int i = 0; i < ARRAY_LEN(uses); i++)
+        if (!strcmp(path, uses[i])) return false;
+    return !strncmp(path, MODEL, strlen(MODEL)) || !strcmp(path, "model.arch.type");
+}
+
+static bool model_given(const Config *cfg) {
+    for (int k = 0; k < N_KEYS; k++) {
+        const Key *key = &key_table[k];
+        if (describes_model(key->path) && config_given(cfg, key->path)) return true;
+    }
+    return false;
+}
+
+static bool seq_given(const Config *cfg) {
+    return config_given(cfg, MODEL "seq_length") ||
+           config_given(cfg, "train_dataset.seq_length");
+}
+
+/* Beside the YAML file that names it, where there is one of that name. */
+static const char *module_path(const Job *j) {
+    const char *name = j->cfg->model_file;
+    Place at = config_where(j->cfg, "model.file");
+    const char *slash = at.file && at.line ? strrchr(at.file, '/') : NULL;
+    if (name[0] == '/' || !slash) return name;
+    const char *dir = arena_strndup(j->mem, at.file, (size_t)(slash - at.file));
+    const char *beside = path_join(j->mem, dir[0] ? dir : "/", name);
+    return file_exists(beside) ? beside : name;
+}
+
+static void read_module(void *context) {
+    Job *j = context;
+    UserModule *u = &j->module;
+    u->path = module_path(j);
+    u->text = file_read(j->mem, u->path, MODEL_MAX_BYTES, &u->bytes, EXIT_CONFIG);
+    model_parse(j->mem, u->path, u->text, u->bytes);
+}
+
+void job_choose_model(Job *j) {
+    Config *cfg = j->cfg;
+    j->has_source = cfg->init_from[0] != 0;
+    j->seq = 1;
+    if (j->has_source) j->source = source_open_shared(j->mem, cfg->init_from);
+    bool given = model_given(cfg);
+    if (cfg->model_file[0]) {
+        agree_look(read_module, j);
+        return;
+    }
+    if (!given && j->has_source && j->source.module) {
+        const char *text = j->source.module;
+        j->module = (UserModule){j->source.path, text, strlen(text)};
+        return;
+    }
+    j->has_spec = true;
+    if (!given && !j->has_source)
+        fail(EXIT_CONFIG, "the configuration has no model: give a section "
+                          "model.model_config, a model.file, or --init_from a folder "
+                          "with a config.json");
+    j->spec = given ? model_spec_of_config(cfg) : source_spec(&j->source);
+    j->seq = given || seq_given(cfg) ? cfg->model_seq_length : j->spec.max_positions;
+}
+
+/* ---- a user's module ---- */
+
+static Func *user_entry(const Job *j) {
+    return model_entry(
+        model_parse(j->mem, j->module.path, j->module.text, j->module.bytes));
+}
+
+static bool has_role(const Func *f, int i, const char *role) {
+    return !strcmp(arg_str(f, i, "role", ""), role);
+}
+
+/* The arguments that a sample fills: tokens, labels and data. */
+static bool is_sample(const Func *f, int i) {
+    return has_role(f, i, "tokens") || has_role(f, i, "labels") || has_role(f, i, "data");
+}
+
+/* Integers that index a table, or are classes of a loss, must lie inside. */
+static void choose_range(const Func *f, int i, DataColumn *c) {
+    int64_t most = (int64_t)INT32_MAX + 1;
+    bool indexes = false;
+    c->low = INT32_MIN;
+    for (const Op *op = f->first; op; op = op->next) {
+        if (op->nin < 2 || op->in[1] != f->arg[i]) continue;
+        const Type *ty = &op->in[0]->ty;
+        if (op->kind == OP_embed) most = MIN(most, ty->dim[0]), indexes = true;
+        if (op->kind == OP_xent) most = MIN(most, ty->dim[ty->rank - 1]);
+    }
+    if (indexes) c->low = 0;
+    c->high = most;
+}
+
+static DataColumn column_of(const Func *f, int i) {
+    const Type *ty = &f->arg[i]->ty;
+    DataColumn c = {.name = f->arg[i]->name,
+                    .is_float = ty->dt == DT_F32,
+                    .rank = ty->rank - 1,
+                    .count = 1};
+    for (int d = 1; d < ty->rank; d++) c.count *= c.dim[d - 1] = ty->dim[d];
+    if (!c.is_float) choose_range(f, i, &c);
+    return c;
+}
+
+static void choose_columns(Job *j, const Func *f) {
+    j->column = NEW_ARRAY(j->mem, DataColumn, (size_t)f->narg);
+    for (int i = 0; i < f->narg; i++)
+        if (is_sample(f, i)) j->column[j->ncolumns++] = column_of(f, i);
+}
+
+/* A source of tokens fills i32[batch,seq] of the roles tokens and labels. */
+static void check_token_arguments(const Job *j, const Func *f) {
+    int found = 0;
+    for (int i = 0; i < f->narg; i++) {
+        const Type *ty = &f->arg[i]->ty;
+        if (has_role(f, i, "data"))
+            config_refuse(j->cfg, LOADER "type", "model.file",
+                          "train_dataset.data_loader.type Tensors: tensors by the names "
+                          "of the arguments",
+                          "data of type %s cannot fill argument %%%s of role data",
+                          data_loader_name(j->cfg), f->arg[i]->name);
+        if (!is_sample(f, i)) continue;
+        found++;
+        if (ty->dt != DT_I32 || ty->rank != 2)
+            fail(EXIT_CONFIG, "%s: argument %%%s of role %s must be i32[batch, seq]",
+                 j->module.path, f->arg[i]->name, arg_str(f, i, "role", ""));
+    }
+    if (found != 2)
+        fail(EXIT_CONFIG,
+             "%s: @%s does not take tokens and labels, both i32[batch, seq], which text "
+             "gives; or take tensors by name, train_dataset.data_loader.type Tensors",
+             j->module.path, f->name);
+}
+
+static void user_shape(Job *j) {
+    const Func *f = user_entry(j);
+    bool tensors = j->cfg->train_dataset_data_loader_type == LOADER_TENSORS;
+    if (tensors)
+        choose_columns(j, f);
+    else
+        check_token_arguments(j, f);
+    for (int i = 0; i < f->narg; i++) {
+        if (!is_sample(f, i)) continue;
+        j->batch = f->arg[i]->ty.dim[0];
+        j->seq = tensors ? 1 : f->arg[i]->ty.dim[1];
+    }
+    bool given =
+        config_given(j->cfg, BATCH) || config_given(j->cfg, "train_dataset.batch_size");
+    int64_t asked = j->cfg->runner_config_batch_size * j->strategy.data;
+    if (given && asked != j->batch)
+        config_refuse(j->cfg, BATCH, "train_dataset.batch_size", "leave it out",
+                      "batch_size %lld on %lld replicas is %lld, but %s takes %lld",
+                      (long long)j->cfg->runner_config_batch_size,
+                      (long long)j->strategy.data, (long long)asked, j->module.path,
+                      (long long)j->batch);
+}
+
+/* ---- how large ---- */
+
+/* TensorBatches have their own batch and length, which a plan may not find. */
+static void file_shape(Job *j, bool batch_given, bool seq_given_too) {
+    Config *cfg = j->cfg;
+    const char *path = data_path_given(cfg);
+    if (!path[0] || !file_exists(path)) {
+        config_note(cfg, BATCH,
+                    "a file of TensorBatches has its own batch; %s is not there, so "
+                    "%lld sequences are taken",
+                    path[0] ? path : "it", (long long)j->batch);
+        return;
+    }
+    Safetensors *file = safetensors_open(j->mem, path, EXIT_DATA);
+    const SafeTensor *t = safetensors_need(file, "tokens");
+    if (t->rank == 3 && !batch_given) {
+        if (t->dim[1] % j->micro)
+            config_refuse(cfg, "parallel_config.micro_batch_num", NULL,
+                          "micro_batch_num must divide the batches of the file",
+                          "%s has batches of %lld sequences; %lld micro-batches do not "
+                          "divide them",
+                          path, (long long)t->dim[1], (long long)j->micro);
+        j->batch = t->dim[1] / j->micro;
+    }
+    if (t->rank == 3 && !seq_given_too && t->dim[2] > 1) j->seq = t->dim[2] - 1;
+    safetensors_close(file);
+    bool table = j->spec.positions == POSITION_LEARNED;
+    if (table && j->seq > j->spec.max_positions)
+        fail(EXIT_DATA, "%s has sequences of %lld tokens; the model has %lld positions",
+             path, (long long)j->seq, (long long)j->spec.max_positions);
+}
+
+static void spec_shape(Job *j) {
+    Config *cfg = j->cfg;
+    bool given =
+        config_given(cfg, BATCH) || config_given(cfg, "train_dataset.batch_size");
+    LoaderType type = cfg->train_dataset_data_loader_type;
+    if (type == LOADER_TENSORS)
+        config_refuse(cfg, LOADER "type", NULL,
+                      "TextFile, GPTDataset or another source "
+                      "of tokens",
+                      "data of type Tensors are for a model.file, whose arguments it "
+                      "fills by name");
+    if (cfg->runner_config_batch_size > INT32_MAX / j->strategy.data)
+        config_refuse(cfg, BATCH, NULL, NULL, "%lld sequences on each of %lld replicas",
+                      (long long)cfg->runner_config_batch_size,
+                      (long long)j->strategy.data);
+    j->batch = cfg->runner_config_batch_size * j->strategy.data;
+    if (type == LOADER_TENSOR_BATCHES)
+        file_shape(j, given, config_given(cfg, "train_dataset.seq_length"));
+}
+
+/* What the model takes beside tokens and labels. */
+static void choose_inputs(Job *j) {
+    const Config *cfg = j->cfg;
+    LoaderType type = cfg->train_dataset_data_loader_type;
+    bool packed = type == LOADER_GPT_DATASET;
+    j->shape = (ModelShape){.batch = j->batch, .seq = j->seq};
+    if (!j->has_spec) return;
+    j->shape.own_positions = packed && cfg->train_dataset_data_loader_reset_position_ids;
+    j->shape.documents = packed && cfg->train_dataset_data_loader_reset_attention_mask;
+    j->shape.masked = packed || type == LOADER_WEBTEXT;
+    j->shape.vocab_rows = strategy_vocab(&j->strategy, &j->spec);
+    j->shape.zigzag = j->strategy.ring > 1 ? j->strategy.ring : 0;
+}
+
+void job_choose_shape(Job *j) {
+    uint64_t whole;
+    j->micro = j->cfg->parallel_config_micro_batch_num;
+    if (j->has_spec)
+        spec_shape(j);
+    else
+        user_shape(j);
+    if (!mul_size((uint64_t)j->batch, (uint64_t)j->micro, &whole) || whole > INT32_MAX)
+        config_refuse(j->cfg, "parallel_config.micro_batch_num", NULL, NULL,
+                      "%lld micro-batches of %lld sequences", (long long)j->micro,
+                      (long long)j->batch);
+    choose_inputs(j);
+}
+
+/* Rows of the token table (and classes of the loss): no token may lead outside. */
+static int64_t vocabulary(const Job *j) {
+    if (j->has_spec) return j->spec.vocab;
+    const Func *f = user_entry(j);
+    int64_t vocab = 0, classes = INT64_MAX;
+    for (int i = 0; i < f->narg && !j->ncolumns; i++) {
+        DataColumn c = {0};
+        if (!is_sample(f, i)) continue;
+        choose_range(f, i, &c);
+        if (has_role(f, i, "labels"))
+            classes = c.high;
+        else if (c.low == 0)
+            vocab = c.high;
+        else
+            fail(EXIT_CONFIG,
+                 "%s: %%%s must go into an embed op of @%s itself, so that the "
+                 "size of the vocabulary is known",
+                 j->module.path, f->arg[i]->name, f->name);
+    }
+    return MIN(vocab, classes);
+}
+
+DataShape job_data_shape(const Job *j, int64_t rows, int64_t steps) {
+    return (DataShape){.rows = rows,
+                       .seq = j->seq,
+                       .vocab = vocabulary(j),
+                       .step_rows = j->batch * j->micro,
+                       .steps = steps,
+                       .column = j->column,
+                       .ncolumns = j->ncolumns};
+}
+
+/* ---- the module ---- */
+
+Module *job_build(const Job *j, ModelUse use, int64_t batch) {
+    ModelShape shape = j->shape;
+    shape.batch = batch;
+    strategy_check(j->cfg, &j->strategy, job_spec(j), shape);
+    if (j->has_spec) return model_build(j->mem, &j->spec, shape, use);
+    return model_parse(j->mem, j->module.path, j->module.text, j->module.bytes);
+}
+
+Module *job_build_whole(const Job *j) {
+    ModelShape shape = {.batch = 1, .seq = j->seq};
+    if (j->has_spec) return model_build(j->mem, &j->spec, shape, MODEL_TRAIN);
+    return model_parse(j->mem, j->module.path, j->module.text, j->module.bytes);
+}

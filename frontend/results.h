@@ -1,0 +1,34 @@
+/* results.h - the named results of a model (all but its loss), gathered over runs that
+ * each see a part of the samples. */
+#ifndef STATOR_RESULTS_H
+#define STATOR_RESULTS_H
+#include "../codegen/codegen.h"
+#include "../runtime/safetensors.h"
+
+typedef struct Result {
+    const char *name;
+    Type ty;         /* of one run */
+    int nth;         /* which result of the program */
+    bool per_sample; /* dimension 0 is the batch; else the mean over the runs */
+    void *data;      /* [samples, ...] or as in one run */
+} Result;
+
+typedef struct Results {
+    Result *result;
+    int n;
+    int64_t batch, samples, seen;
+} Results;
+
+/* Room for results 1 .. nret-1 of `model` (level global; its names are those of the
+ * results) over `samples` samples, `batch` in a run. `from` is the first of them among
+ * the results of the program. Fails with EXIT_CONFIG for a result that is neither a
+ * number for each sample nor f32. */
+Results *results_new(Arena *mem, const Func *model, int first, int64_t batch,
+                     int64_t samples);
+/* Takes what the program just computed for the next `count` samples, the first rows of
+ * its batch. */
+void results_take(Results *r, const Program *p, int64_t count);
+/* Result i with its whole shape, as a tensor of a file. */
+SafeTensor results_tensor(const Results *r, int i);
+
+#endif
