@@ -3,6 +3,7 @@
 #include "config.h"
 #include "generate.h"
 #include "key.h"
+#include "predict_module.h"
 #include "sampler.h"
 #include "source.h"
 #include "text.h"
@@ -10,6 +11,7 @@
 typedef struct Options {
     const char *from;
     const char *prompt, *prompt_tokens, *prompt_file, *stop, *max_new;
+    const char *data, *out;
     bool tokens, greedy, no_prompt, help;
     char **flag; /* keys of the configuration, as --path=value */
     int nflag, cap;
@@ -38,6 +40,9 @@ static const OptionRow option_table[] = {
     TEXT_OPTION("prompt_tokens", prompt_tokens, "1,2,3  the same as token numbers"),
     TEXT_OPTION("max_new_tokens", max_new, "N  stop after N tokens"),
     TEXT_OPTION("stop", stop, "TEXT    stop where this text would come"),
+    TEXT_OPTION("data", data,
+                "PATH    model.file: the samples, a safetensors file or a folder of .npy"),
+    TEXT_OPTION("out", out, "FILE     model.file: results as safetensors, not as JSON"),
     SWITCH("greedy", greedy, "       always the best token"),
     SWITCH("tokens", tokens, "       print token numbers instead of text"),
     SWITCH("no_prompt", no_prompt, "    print the new text alone"),
@@ -59,7 +64,9 @@ static void usage(FILE *out) {
     fputs("stator predict RUN|CHECKPOINT|HF_DIR|CONFIG.yaml [OPTION ...]\n\n"
           "Generates text with the newest good checkpoint of a run folder, a checkpoint, "
           "a\n"
-          "Hugging Face folder, or the run of a configuration file.\n\n",
+          "Hugging Face folder, or the run of a configuration file. Of a model.file: its\n"
+          "results, but for the loss, on the samples of --data, a JSON object a "
+          "sample.\n\n",
           out);
     for (int i = 0; i < ARRAY_LEN(option_table); i++)
         fprintf(out, "  --%s %s\n", option_table[i].name, option_table[i].doc);
@@ -155,6 +162,28 @@ static void check_flags(Arena *mem, const Options *o, const Source *s) {
                  "leave it out",
                  path, o->from);
     }
+}
+
+/* Options of texts are not for a user's module, nor the other way round. */
+static void check_kind(const Options *o, const Source *s) {
+    const char *text[] = {o->prompt, o->prompt_file, o->prompt_tokens, o->stop,
+                          o->max_new};
+    for (int i = 0; i < ARRAY_LEN(text) && s->module; i++)
+        if (text[i])
+            fail(EXIT_CONFIG,
+                 "%s is of a module of its own (model.file): give --data PATH, its "
+                 "samples, and no options of texts",
+                 s->path);
+    if (s->module && !o->data)
+        fail(EXIT_CONFIG,
+             "%s is of a module of its own (model.file): give its samples, --data PATH "
+             "(a safetensors file or a folder of .npy files, tensors by the names of "
+             "the module's arguments)",
+             s->path);
+    if (!s->module && (o->data || o->out))
+        fail(EXIT_CONFIG, "--%s is for a module of its own (model.file); %s holds a "
+                          "language model: give --prompt TEXT",
+             o->data ? "data" : "out", s->path);
 }
 
 /* ---- prompt and length ---- */
@@ -368,6 +397,12 @@ int cmd_predict(int argc, char **argv) {
     Source s = source_open(mem, o.from, o.nflag, o.flag);
     check_flags(mem, &o, &s);
     const Config *cfg = load_config(mem, &o, &s);
+    check_kind(&o, &s);
+    if (s.module) {
+        predict_module(mem, &s, cfg, o.data, o.out);
+        arena_free(mem);
+        return 0;
+    }
     Sampling sampling = sampling_of(&o, cfg);
     Sampler *sampler = sampler_new(mem, &sampling, (int)s.spec.vocab);
     Tokens prompt = read_prompt(mem, &o, &s);

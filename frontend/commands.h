@@ -29,6 +29,7 @@ enum { EXIT_DIVERGED = 1, EXIT_SIGNALLED = 75 };
 /* Names in a run folder. */
 #define RUN_CHECKPOINTS "ckpt"
 #define RUN_METRICS     "metrics.jsonl"
+#define RUN_MODULE      "model.ir" /* the user's module */
 #define RUN_VALIDATION  "valid.jsonl"
 #define RUN_LOGS        "logs"
 

@@ -135,10 +135,13 @@ static DataColumn column_of(const Func *f, int i) {
     return c;
 }
 
-static void choose_columns(Job *j, const Func *f) {
-    j->column = NEW_ARRAY(j->mem, DataColumn, (size_t)f->narg);
-    for (int i = 0; i < f->narg; i++)
-        if (is_sample(f, i)) j->column[j->ncolumns++] = column_of(f, i);
+DataColumn *job_columns(Arena *mem, const Func *model, int *n) {
+    DataColumn *column = NEW_ARRAY(mem, DataColumn, (size_t)model->narg + 1);
+    *n = 0;
+    for (int i = 0; i < model->narg; i++)
+        if (is_sample(model, i) && value_uses(model, model->arg[i]))
+            column[(*n)++] = column_of(model, i);
+    return column;
 }
 
 /* A source of tokens fills i32[batch,seq] of the roles tokens and labels. */
@@ -169,7 +172,7 @@ static void user_shape(Job *j) {
     const Func *f = user_entry(j);
     bool tensors = j->cfg->train_dataset_data_loader_type == LOADER_TENSORS;
     if (tensors)
-        choose_columns(j, f);
+        j->column = job_columns(j->mem, f, &j->ncolumns);
     else
         check_token_arguments(j, f);
     for (int i = 0; i < f->narg; i++) {

@@ -49,6 +49,9 @@ Module *job_build(const Job *j, ModelUse use, int64_t batch);
 Module *job_build_whole(const Job *j);
 /* What strategies and weights know of the model; NULL: a user's module. */
 const ModelSpec *job_spec(const Job *j);
+/* What data of type Tensors give a user's model: a column for each argument of role
+ * tokens, labels or data that it reads; *n of them. */
+DataColumn *job_columns(Arena *mem, const Func *model, int *n);
 /* "token", or "sample" where samples are no sequences of tokens. */
 const char *job_unit(const Job *j);
 

@@ -23,10 +23,10 @@ Results *results_new(Arena *mem, const Func *model, int first, int64_t batch,
     Results *r = NEW(mem, Results);
     *r = (Results){.batch = batch, .samples = samples};
     r->result = NEW_ARRAY(mem, Result, (size_t)model->nret);
-    for (int i = 1; i < model->nret; i++) {
+    for (int i = first; i < model->nret; i++) {
         Result *x = &r->result[r->n++];
         *x = (Result){
-            .name = model->ret[i]->name, .ty = model->ret[i]->ty, .nth = first + i - 1};
+            .name = model->ret[i]->name, .ty = model->ret[i]->ty, .nth = i};
         x->per_sample = x->ty.rank && x->ty.dim[0] == batch;
         check_result(model, x);
         x->data = arena_alloc(mem, (size_t)result_bytes(r, x));

@@ -19,9 +19,8 @@ typedef struct Results {
     int64_t batch, samples, seen;
 } Results;
 
-/* Room for results 1 .. nret-1 of `model` (level global; its names are those of the
- * results) over `samples` samples, `batch` in a run. `from` is the first of them among
- * the results of the program. Fails with EXIT_CONFIG for a result that is neither a
+/* Room for the results of `model` (level global; its names are those of the results) from
+ * number `first` on, over `samples` samples, `batch` in a run. Fails with EXIT_CONFIG for a result that is neither a
  * number for each sample nor f32. */
 Results *results_new(Arena *mem, const Func *model, int first, int64_t batch,
                      int64_t samples);

@@ -85,6 +85,17 @@ int64_t strategy_bucket_bytes(const Strategy *s, const ModelSpec *spec) {
     return bytes / s->gradient_groups + 1;
 }
 
+/* A user's module has tensors split over tp only where an entry says so. */
+static void note_idle_tensor(Config *cfg, const Strategy *s) {
+    if (!cfg->model_file[0] || s->tensor == 1) return;
+    for (int i = 0; i < s->user.n; i++)
+        if (strstr(s->user.items[i], "tp")) return;
+    config_note(cfg, PC "model_parallel",
+                "model_parallel %lld has no effect: no entry of parallel.shard splits a "
+                "value of the model.file over tp, so these ranks compute the same",
+                (long long)s->tensor);
+}
+
 Strategy strategy_of_config(Config *cfg) {
     Strategy s = {.data = cfg->parallel_config_data_parallel,
                   .context = cfg->parallel_config_context_parallel,
@@ -107,6 +118,7 @@ Strategy strategy_of_config(Config *cfg) {
     choose_context(cfg, &s);
     choose_zero(cfg, &s);
     choose_buckets(cfg, &s);
+    note_idle_tensor(cfg, &s);
     if (s.sequence_parallel && s.tensor == 1) {
         s.sequence_parallel = false;
         config_note(cfg, PC "sequence_parallel",

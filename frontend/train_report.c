@@ -133,6 +133,18 @@ static void write_plan(const Train *t) {
     write_file(t, "plan.json", &s);
 }
 
+/* The module lies beside the configuration, which names it there, so that the folder can
+ * be moved. */
+static void keep_module(const Train *t) {
+    const UserModule *u = &t->job.module;
+    if (!u->path) return;
+    Text text = text_new(t->mem);
+    text_add_bytes(&text, u->text, u->bytes);
+    write_file(t, RUN_MODULE, &text);
+    if (t->job.cfg->model_file[0])
+        config_set_flag(t->job.cfg, "model.file", RUN_MODULE);
+}
+
 void report_open(Train *t) {
     const char *logs = path_join(t->mem, t->run_dir, "logs");
     int error = dir_make(logs);
@@ -144,6 +156,7 @@ void report_open(Train *t) {
     setvbuf(t->log, NULL, _IOLBF, 0);
     launch_redirect_output(t->run_dir, comm_rank());
     if (comm_rank() != 0) return;
+    keep_module(t);
     Text config = text_new(t->mem);
     config_print(t->job.cfg, &config);
     write_file(t, "config.yaml", &config);

@@ -261,6 +261,7 @@ static void hash_config(Train *t) {
             counts |= !strncmp(key->path, parts[i], strlen(parts[i]));
         if (!counts || key->kind == KIND_TREE || key->cat == CAT_NO_EFFECT) continue;
         if (!strcmp(key->path, "runner_config.log_interval") ||
+            !strcmp(key->path, "model.file") ||
             !strcmp(key->path, "train_dataset.data_loader.data_cache_path") ||
             !strncmp(key->path, "runner_config.eval_", 19))
             continue;
@@ -269,6 +270,8 @@ static void hash_config(Train *t) {
         text_add_bytes(&text, value, strlen(value));
         text_add(&text, "\n");
     }
+    if (t->job.module.path)
+        text_add_bytes(&text, t->job.module.text, t->job.module.bytes);
     text_add(&text, "steps=%lld\n", (long long)t->steps);
     hash_hex(text.s, text.n, t->config_hash);
 }
