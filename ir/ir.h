@@ -154,7 +154,9 @@ struct Module {
 /* ---- the op table (op.c projects ops.def) ---- */
 
 enum OpFlag {
-    F_LINEAR = 1,   /* linear in every float operand taken alone: passes pending sums */
+    F_LINEAR = 1,   /* the result of a sum is the sum of the results, in all float operands
+                       together (of a product: in one factor with the addends), so sums
+                       over ranks may be done later; not said of ops that know ranks */
     F_MAP = 2,      /* elementwise by its rule: one scalar function per element */
     F_REDUCE = 4,   /* sum or max over the letters that the result lacks */
     F_VIEW = 8,     /* the result is the operand's buffer under another shape */
@@ -163,7 +165,8 @@ enum OpFlag {
                        collectives each result its operand */
     F_ADDENDS = 64, /* operands after the second are added to the result */
     F_PLUS = 128,   /* the sum of its two operands */
-    F_MOVE = 512,   /* the result has the operand's elements in other places, or fewer */
+    F_MOVE = 512,   /* the result has the operand's elements in other places, all or some,
+                       each once, and zeros */
     F_RANK = 256,   /* differs from rank to rank by itself */
     F_DENSE = 1024, /* its work is the product of all its letters, at least */
 };

@@ -70,11 +70,6 @@ static double moved_bytes(const Op *op, const Over *o, int id, int axis) {
     return bytes;
 }
 
-static bool summable(const Op *op) {
-    unsigned flags = optab[op->kind].flags;
-    return (flags & F_LINEAR) && !(flags & F_COMM);
-}
-
 /* Can a sum over the axis that is pending in operands go on into the results? */
 static bool hands_on(Places *p, const Op *op, int axis) {
     int floats = 0, pending = 0, free_zero = 0;
@@ -100,7 +95,7 @@ static bool hands_on(Places *p, const Op *op, int axis) {
         return pending + free_zero == floats || op->out[0]->ty.rank == 0;
     }
     if (optab[op->kind].flags & F_MOVE) return true;
-    if (!summable(op) || out > bytes) return false;
+    if (!(optab[op->kind].flags & F_LINEAR) || out > bytes) return false;
     if (optab[op->kind].flags & F_ADDENDS) return op->nin == 2 && pending == 1;
     return pending == floats;
 }
