@@ -126,3 +126,17 @@ bool layout_next(LayoutWalk *w) {
     }
     return true;
 }
+
+void layout_scatter(const Layout *l, int rank, const void *whole, void *part) {
+    int64_t bytes = dtype_bytes[l->whole.dt];
+    for (LayoutWalk w = layout_walk(l, rank); layout_next(&w);)
+        memcpy((char *)part + w.local * bytes, (const char *)whole + w.global * bytes,
+               (size_t)(w.count * bytes));
+}
+
+void layout_gather(const Layout *l, int rank, const void *part, void *whole) {
+    int64_t bytes = dtype_bytes[l->whole.dt];
+    for (LayoutWalk w = layout_walk(l, rank); layout_next(&w);)
+        memcpy((char *)whole + w.global * bytes, (const char *)part + w.local * bytes,
+               (size_t)(w.count * bytes));
+}

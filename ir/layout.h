@@ -47,4 +47,9 @@ typedef struct LayoutWalk {
 LayoutWalk layout_walk(const Layout *l, int rank);
 bool layout_next(LayoutWalk *w); /* false: no further run */
 
+/* Copies what `rank` holds of a whole tensor into its part, whose padding stays as it is;
+ * and the other way round. Both have elements of type whole.dt. */
+void layout_scatter(const Layout *l, int rank, const void *whole, void *part);
+void layout_gather(const Layout *l, int rank, const void *part, void *whole);
+
 #endif

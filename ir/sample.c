@@ -1,5 +1,6 @@
 /* sample.c - see sample.h. */
 #include "sample.h"
+#include "layout.h"
 #include "rng.h"
 
 void sample_fill(Tensor *t, const char *name, int64_t limit) {
@@ -27,41 +28,161 @@ static bool fixed_role(const Func *f, int i, double *v) {
     return false;
 }
 
-/* Smallest table that integers of the function could index: the least vocabulary. */
-static int64_t integer_limit(const Func *f) {
+/* Smallest table that integers of the function could index, if arguments are of these
+ * types: the least vocabulary. */
+static int64_t integer_limit(const Type *t, int n) {
     int64_t limit = 1 << 20;
-    for (int i = 0; i < f->narg; i++) {
-        const Type *t = &f->arg[i]->ty;
-        for (int d = 0; d < t->rank; d++) {
-            if (dtype_is_float(t->dt) && t->rank >= 2 && t->dim[d] > 1)
-                limit = MIN(limit, t->dim[d]);
+    for (int i = 0; i < n; i++) {
+        for (int d = 0; d < t[i].rank; d++) {
+            if (dtype_is_float(t[i].dt) && t[i].rank >= 2 && t[i].dim[d] > 1)
+                limit = MIN(limit, t[i].dim[d]);
         }
     }
     return limit;
 }
 
-Tensor ***sample_arguments(Arena *mem, const Func *f) {
+/* Argument i of `f` on a rank, or the whole of it. */
+static void fill_argument(Tensor *t, const Func *f, int i, int rank, int64_t limit) {
+    double v;
+    char name[256];
+    int64_t n = type_count(&t->ty);
+    if (fixed_role(f, i, &v)) {
+        for (int64_t k = 0; k < n; k++) tensor_set(t, k, v);
+        return;
+    }
+    snprintf(name, sizeof name, "%s/%d", f->arg[i]->name, rank);
+    sample_fill(t, name, limit);
+    bool square = !strncmp(f->arg[i]->name, "v.", 2); /* second moments */
+    for (int64_t k = 0; square && k < n; k++)
+        tensor_set(t, k, tensor_get(t, k) * tensor_get(t, k));
+}
+
+static Tensor ***new_arguments(Arena *mem, const Func *f) {
     int n = mesh_ranks(&f->mod->mesh);
     Tensor ***arg = NEW_ARRAY(mem, Tensor **, (size_t)n);
     for (int r = 0; r < n; r++) {
         arg[r] = NEW_ARRAY(mem, Tensor *, (size_t)f->narg + 1);
-        for (int i = 0; i < f->narg; i++) {
-            Tensor *t = arg[r][i] = tensor_new(mem, &f->arg[i]->ty);
-            double v;
-            if (!fixed_role(f, i, &v)) {
-                char name[256];
-                snprintf(name, sizeof name, "%s/%d", f->arg[i]->name, r);
-                sample_fill(t, name, integer_limit(f));
-                bool square = !strncmp(f->arg[i]->name, "v.", 2); /* second moments */
-                for (int64_t k = 0; square && k < type_count(&t->ty); k++) {
-                    tensor_set(t, k, tensor_get(t, k) * tensor_get(t, k));
-                }
-                continue;
-            }
-            for (int64_t k = 0; k < type_count(&t->ty); k++) tensor_set(t, k, v);
-        }
+        for (int i = 0; i < f->narg; i++) arg[r][i] = tensor_new(mem, &f->arg[i]->ty);
     }
     return arg;
+}
+
+Tensor ***sample_arguments(Arena *mem, const Func *f) {
+    Tensor ***arg = new_arguments(mem, f);
+    Type *ty = NEW_ARRAY(mem, Type, (size_t)f->narg + 1);
+    for (int i = 0; i < f->narg; i++) ty[i] = f->arg[i]->ty;
+    int64_t limit = integer_limit(ty, f->narg);
+    for (int r = 0; r < mesh_ranks(&f->mod->mesh); r++) {
+        for (int i = 0; i < f->narg; i++) fill_argument(arg[r][i], f, i, r, limit);
+    }
+    return arg;
+}
+
+/* ---- parts of one whole ---- */
+
+/* What every rank has of a tensor: its part. Before level local that is all of it, of a
+ * flattened one all boxes, one behind the other. */
+typedef struct Spread {
+    Layout l;
+    Axes cut;  /* axes that make the boxes; 0: a rank has one box */
+    int boxes; /* that a rank has */
+} Spread;
+
+/* Of an argument before level local. */
+static const char *before_local(Arena *mem, const Func *f, int i, Spread *s) {
+    const Mesh *mesh = &f->mod->mesh;
+    const Type *ty = &f->arg[i]->ty;
+    const Attr *lead = attr_find(f->arg_attr[i], "lead");
+    Type whole = type_make(ty->dt, ty->rank, ty->dim);
+    if (!lead) return layout_make(mem, mesh, &whole, NULL, 0, &s->l);
+    whole = type_parse(mem, mesh, arg_str(f, i, "global", "no type"));
+    const char *wrong = layout_make(mem, mesh, &whole, "", lead->i, &s->l);
+    if (wrong) return wrong;
+    int last = s->l.lead + 1;
+    for (int d = 0; d < whole.rank; d++) s->cut |= whole.split[d];
+    s->boxes = mesh_group_size(mesh, s->cut);
+    if (ty->rank != last + 1 || ty->dim[last - 1] != s->boxes ||
+        ty->dim[last] < s->l.padded || ty->dt != whole.dt ||
+        (s->l.lead && ty->dim[0] != whole.dim[0]))
+        return "its flattened boxes have another type";
+    s->l.padded = ty->dim[last];
+    return NULL;
+}
+
+static Spread spread_of(Arena *mem, const Func *f, int i) {
+    Spread s = {.boxes = 1};
+    if (f->mod->level >= LEVEL_LOCAL) {
+        s.l = layout_of(mem, f, i);
+        return s;
+    }
+    const char *wrong = before_local(mem, f, i, &s);
+    if (wrong) fail(EXIT_CONFIG, "argument %%%s: %s", f->arg[i]->name, wrong);
+    return s;
+}
+
+/* Moves elements between a whole tensor and what a rank has of it. */
+static void move_elements(const Spread *s, int rank, void *whole, void *part, bool back) {
+    const Mesh *m = s->l.mesh;
+    int64_t bytes = s->l.padded * dtype_bytes[s->l.whole.dt];
+    int64_t leads = s->l.lead ? s->l.whole.dim[0] : 1;
+    if (!s->cut) {
+        if (back) layout_gather(&s->l, rank, part, whole);
+        else layout_scatter(&s->l, rank, whole, part);
+        return;
+    }
+    Arena *mem = arena_new();
+    char *box = arena_alloc(mem, (size_t)(leads * bytes));
+    for (int b = 0; b < s->boxes; b++) {
+        int owner = mesh_group_member(m, rank, s->cut, b);
+        memset(box, 0, (size_t)(leads * bytes));
+        if (!back) layout_scatter(&s->l, owner, whole, box);
+        for (int64_t k = 0; k < leads; k++) {
+            char *at = (char *)part + (k * s->boxes + b) * bytes;
+            memcpy(back ? box + k * bytes : at, back ? at : box + k * bytes,
+                   (size_t)bytes);
+        }
+        if (back) layout_gather(&s->l, owner, box, whole);
+    }
+    arena_free(mem);
+}
+
+Tensor ***sample_parts(Arena *mem, const Func *f) {
+    Tensor ***arg = new_arguments(mem, f);
+    Type *ty = NEW_ARRAY(mem, Type, (size_t)f->narg + 1);
+    for (int i = 0; i < f->narg; i++) ty[i] = spread_of(mem, f, i).l.whole;
+    int64_t limit = integer_limit(ty, f->narg);
+    for (int i = 0; i < f->narg; i++) {
+        Spread s = spread_of(mem, f, i);
+        Tensor *whole = tensor_new(mem, &ty[i]);
+        fill_argument(whole, f, i, 0, limit);
+        for (int r = 0; r < mesh_ranks(&f->mod->mesh); r++)
+            move_elements(&s, r, whole->data, arg[r][i]->data, false);
+    }
+    return arg;
+}
+
+/* Is what a rank has what the whole has at its place? */
+static bool agrees(Arena *mem, const Spread *s, int rank, Tensor *whole,
+                   const Tensor *part) {
+    Tensor *mine = tensor_new(mem, &whole->ty);
+    size_t bytes = (size_t)type_bytes(&whole->ty);
+    memcpy(mine->data, whole->data, bytes);
+    move_elements(s, rank, mine->data, part->data, true);
+    return !memcmp(mine->data, whole->data, bytes);
+}
+
+Tensor *sample_together(Arena *mem, const Func *f, Tensor ***ret, int i) {
+    int n = mesh_ranks(&f->mod->mesh);
+    Spread s = {.boxes = 1};
+    const Type *ty = &f->ret[i]->ty;
+    if (f->alias[i] >= 0) s = spread_of(mem, f, f->alias[i]);
+    else s.l = (Layout){&f->mod->mesh, type_make(ty->dt, ty->rank, ty->dim)};
+    Tensor *all = tensor_new(mem, &s.l.whole);
+    for (int r = 0; r < n; r++) move_elements(&s, r, all->data, ret[r][i]->data, true);
+    for (int r = 0; r < n; r++) {
+        if (!agrees(mem, &s, r, all, ret[r][i])) return NULL;
+    }
+    return all;
 }
 
 Tensor ***sample_results(Arena *mem, const Func *f) {

@@ -7,9 +7,18 @@
 /* Fills a tensor from a name: floats in (-1, 1) ("scale" or "std" of the argument apply),
  * integers in [0, limit). */
 void sample_fill(Tensor *t, const char *name, int64_t limit);
-/* arg[rank][i]; integers are below every dimension 0 of a table they could index. */
+/* arg[rank][i], other numbers on every rank; integers are below every dimension 0 of a
+ * table they could index. */
 Tensor ***sample_arguments(Arena *mem, const Func *f);
+/* The same for an entry function, each rank with its part (ir/layout.h) of the tensor that
+ * the argument is a part of: the tensors are those of the function before it was split,
+ * flattened or made local. Padding is 0. */
+Tensor ***sample_parts(Arena *mem, const Func *f);
 /* ret[rank], for interp_run to fill. */
 Tensor ***sample_results(Arena *mem, const Func *f);
+/* Result i of an entry as one tensor: of one that overwrites an argument the parts, which
+ * lie as the argument does; any other is whole on every rank. NULL where ranks have
+ * different bits of one element. */
+Tensor *sample_together(Arena *mem, const Func *f, Tensor ***ret, int i);
 
 #endif

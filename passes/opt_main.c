@@ -1,7 +1,8 @@
 /* opt_main.c - stator-opt: passes on textual IR.
  *     stator-opt [-p pass,pass] [-r] [--dump_ir DIR] [--time] FILE.ir
- * prints the module, or with -r runs every entry function in the interpreter on numbers
- * made from the names of its arguments and prints a digest of each result. */
+ * prints the module, or with -r runs every entry function in the interpreter, on all ranks
+ * of its mesh, and prints a digest of each result, its parts taken together. Arguments are
+ * parts of tensors made from their names, so digests before and after a pass agree. */
 #include "passes.h"
 #include "../ir/sample.h"
 #include <stdlib.h>
@@ -63,22 +64,28 @@ static void add_annotation(PassOptions *o, char *text) {
     o->annotation = annotation;
 }
 
+/* One line for a result, however it lies; one a rank where they differ. */
+static void print_digest(const Func *f, const char *rank, int i, const Tensor *t) {
+    double sum = 0, square = 0;
+    for (int64_t k = 0, n = type_count(&t->ty); k < n; k++) {
+        double v = tensor_get(t, k);
+        sum += v;
+        square += v * v;
+    }
+    printf("@%s %sresult %d: sum %.9g, sum of squares %.9g\n", f->name, rank, i, sum,
+           square);
+}
+
 static void run_entries(Arena *mem, const Module *m) {
     for (Func *f = m->first; f; f = f->next) {
         if (!func_is_entry(f)) continue;
-        Tensor ***arg = sample_arguments(mem, f), ***ret = sample_results(mem, f);
+        Tensor ***arg = sample_parts(mem, f), ***ret = sample_results(mem, f);
         interp_run(mem, f, arg, ret);
-        for (int r = 0; r < mesh_ranks(&m->mesh); r++) {
-            for (int i = 0; i < f->nret; i++) {
-                double sum = 0, square = 0;
-                for (int64_t k = 0, n = type_count(&f->ret[i]->ty); k < n; k++) {
-                    double v = tensor_get(ret[r][i], k);
-                    sum += v;
-                    square += v * v;
-                }
-                printf("@%s rank %d result %d: sum %.9g, sum of squares %.9g\n", f->name, r,
-                       i, sum, square);
-            }
+        for (int i = 0; i < f->nret; i++) {
+            const Tensor *whole = sample_together(mem, f, ret, i);
+            if (whole) print_digest(f, "", i, whole);
+            for (int r = 0; !whole && r < mesh_ranks(&m->mesh); r++)
+                print_digest(f, arena_printf(mem, "rank %d ", r), i, ret[r][i]);
         }
     }
 }

@@ -2,7 +2,6 @@
  * interpreter, against the step of the same module without placements. */
 #ifndef STATOR_TEST_SHARDED_H
 #define STATOR_TEST_SHARDED_H
-#include "../ir/layout.h"
 #include "../ir/sample.h"
 #include "../passes/passes.h"
 #include "test.h"
@@ -57,33 +56,13 @@ static inline Func *sharded_step_of(Module *m) {
     test_fail(__FILE__, __LINE__, "module @%s has no step", m->name);
 }
 
-static inline int sharded_find(const Func *f, const char *name) {
-    for (int i = 0; i < f->narg; i++)
-        if (!strcmp(f->arg[i]->name, name)) return i;
-    test_fail(__FILE__, __LINE__, "@%s has no argument %s", f->name, name);
-}
-
-/* Numbers of the whole step, made from the names of its arguments, and their parts. */
+/* Numbers made from the names of the arguments, and their parts. */
 static inline void sharded_fill(Sharded *s) {
-    s->warg = sample_arguments(s->mem, s->whole);
+    s->warg = sample_parts(s->mem, s->whole);
+    s->arg = sample_parts(s->mem, s->part);
     s->wret = sample_results(s->mem, s->whole);
     s->ret = sample_results(s->mem, s->part);
-    s->arg = NEW_ARRAY(s->mem, Tensor **, (size_t)s->ranks);
     EXPECT(s->whole->narg == s->part->narg && s->whole->nret == s->part->nret);
-    for (int r = 0; r < s->ranks; r++) {
-        s->arg[r] = NEW_ARRAY(s->mem, Tensor *, (size_t)s->part->narg);
-        for (int i = 0; i < s->part->narg; i++) {
-            const Tensor *whole =
-                s->warg[0][sharded_find(s->whole, s->part->arg[i]->name)];
-            Layout l = layout_of(s->mem, s->part, i);
-            LayoutWalk w = layout_walk(&l, r);
-            s->arg[r][i] = tensor_new(s->mem, &s->part->arg[i]->ty);
-            EXPECT(dtype_bytes[whole->ty.dt] == 4);
-            while (layout_next(&w))
-                memcpy((char *)s->arg[r][i]->data + 4 * w.local,
-                       (char *)whole->data + 4 * w.global, (size_t)w.count * 4);
-        }
-    }
 }
 
 static inline int sharded_collectives(const Module *m) {
@@ -116,33 +95,15 @@ static inline double sharded_off(double got, double want) {
     return off == off ? off : INFINITY;
 }
 
-/* Result i of all ranks against the whole one: parts as the argument lies that it
- * overwrites; copies must be equal to the last bit, and every element must be there. */
+/* Result i of all ranks, whose copies must be equal to the last bit, against the whole
+ * one. */
 static inline double sharded_compare(const Sharded *s, int i) {
     const Tensor *want = s->wret[0][i];
-    int64_t n = type_count(&want->ty);
-    double worst = 0, *seen = NEW_ARRAY(s->mem, double, (size_t)n);
-    for (int64_t k = 0; k < n; k++) seen[k] = NAN;
-    EXPECT(s->part->alias[i] >= 0 || n == 1);
-    for (int r = 0; r < s->ranks; r++) {
-        LayoutWalk w = {0};
-        Layout l;
-        if (s->part->alias[i] >= 0) {
-            l = layout_of(s->mem, s->part, s->part->alias[i]);
-            w = layout_walk(&l, r);
-        }
-        for (bool more = true; more && (s->part->alias[i] < 0 || layout_next(&w));) {
-            if (s->part->alias[i] < 0) w.count = 1, more = false;
-            for (int64_t k = 0; k < w.count; k++) {
-                double got = tensor_get(s->ret[r][i], w.local + k);
-                double *old = &seen[w.global + k];
-                EXPECT(*old != *old || *old == got);
-                *old = got;
-            }
-        }
-    }
-    for (int64_t k = 0; k < n; k++)
-        worst = fmax(worst, sharded_off(seen[k], tensor_get(want, k)));
+    const Tensor *got = sample_together(s->mem, s->part, s->ret, i);
+    double worst = 0;
+    EXPECT(got && type_count(&got->ty) == type_count(&want->ty));
+    for (int64_t k = 0, n = type_count(&want->ty); k < n; k++)
+        worst = fmax(worst, sharded_off(tensor_get(got, k), tensor_get(want, k)));
     return worst;
 }
 

@@ -58,15 +58,11 @@ static inline float *sim_weight_at(void *context, int arg) {
     return w->at[arg];
 }
 
-/* Cuts a whole tensor (elements of 4 bytes) into the arguments of all ranks. */
+/* Cuts a whole tensor into the arguments of all ranks. */
 static inline void sim_scatter(Simulated *s, int i, const void *whole) {
     Layout l = layout_of(s->mem, s->entry, i);
-    for (int r = 0; r < s->ranks; r++) {
-        LayoutWalk w = layout_walk(&l, r);
-        while (layout_next(&w))
-            memcpy((char *)s->arg[r][i]->data + 4 * w.local,
-                   (const char *)whole + 4 * w.global, (size_t)w.count * 4);
-    }
+    for (int r = 0; r < s->ranks; r++)
+        layout_scatter(&l, r, whole, s->arg[r][i]->data);
 }
 
 static inline int sim_find(const Func *f, const char *name) {

@@ -19,11 +19,9 @@ static Layout *cut(Arena *mem, const Mesh *mesh, const SafeTensor *t, bool copie
 }
 
 static char *part_of(Arena *mem, const Layout *l, int rank, const SafeTensor *t) {
-    size_t each = dtype_bytes[t->dtype];
-    char *part = arena_alloc(mem, (size_t)layout_local_count(l) * each);
-    for (LayoutWalk w = layout_walk(l, rank); layout_next(&w);)
-        memcpy(part + (size_t)w.local * each,
-               (const char *)t->data + (size_t)w.global * each, (size_t)w.count * each);
+    size_t bytes = (size_t)layout_local_count(l) * dtype_bytes[t->dtype];
+    char *part = arena_alloc(mem, bytes);
+    layout_scatter(l, rank, t->data, part);
     return part;
 }
 

@@ -1,8 +1,8 @@
 /* columns.c - what a row of ops.def promises, held against what its op does, for every op
- * by its samples (ops.h) and in double. Flags are tried out on the reference kernel; rule,
- * ties, `dims` and `local` on all ranks of a mesh, whose results together must be those of
- * the whole. ops.c has the columns vjp and expand. F_DENSE promises work, which no number
- * shows. */
+ * by its samples (ops.h) and in double. Flags are tried out on the reference kernel;
+ * rule, ties, `dims` and `local` on all ranks of a mesh, whose results together must be
+ * those of the whole. ops.c has the columns vjp and expand. F_DENSE promises work, which
+ * no number shows. */
 #include "../../ir/walk.h"
 #include "../../passes/over.h"
 #include "op_programs.h"
@@ -48,8 +48,7 @@ static void apply_to(const Trial *t, Tensor **in, Tensor ***peers, int rank,
 
 static Tensor **results(const Trial *t) {
     Tensor **out = NEW_ARRAY(t->mem, Tensor *, (size_t)t->op->nout + 1);
-    for (int i = 0; i < t->op->nout; i++)
-        out[i] = tensor_new(t->mem, &t->op->out[i]->ty);
+    for (int i = 0; i < t->op->nout; i++) out[i] = tensor_new(t->mem, &t->op->out[i]->ty);
     return out;
 }
 
@@ -91,8 +90,8 @@ static int each(unsigned flags, void (*test)(const Trial *)) {
 
 enum { KIND_OP, KIND_MAP, KIND_COMPOSITE };
 static const int row_macro[OP_COUNT] = {
-#define OP(...) KIND_OP,
-#define MAP(...) KIND_MAP,
+#define OP(...)        KIND_OP,
+#define MAP(...)       KIND_MAP,
 #define COMPOSITE(...) KIND_COMPOSITE,
 #include "../../ir/ops.def"
 #undef OP
@@ -109,8 +108,8 @@ TEST(rows_are_consistent) {
                     !(has & F_LINEAR && has & (F_COMM | F_RANK)) &&
                     (!(has & (F_MOVE | F_PLUS)) || has & F_LINEAR) &&
                     (!(has & (F_MOVE | F_MAP | F_REDUCE | F_PLUS)) || row->nout == 1);
-        if (!good) test_fail(__FILE__, __LINE__, "the row of %s contradicts itself",
-                             row->name);
+        if (!good)
+            test_fail(__FILE__, __LINE__, "the row of %s contradicts itself", row->name);
         bool found = false;
         for (int i = 0; i < ARRAY_LEN(samples); i++)
             found |= !strcmp(samples[i].kind, row->name);
@@ -156,7 +155,8 @@ static bool makes_floats(const Op *op) {
 /* Of a product: each factor alone, the addends with it. */
 static bool is_linear(const Trial *t) {
     uint32_t all = float_operands(t->op);
-    if (t->row->flags & F_ADDENDS) return additive(t, all & ~1u) && additive(t, all & ~2u);
+    if (t->row->flags & F_ADDENDS)
+        return additive(t, all & ~1u) && additive(t, all & ~2u);
     return additive(t, all);
 }
 
@@ -355,12 +355,15 @@ static void expect_over(const Trial *t, int i) {
     }
 }
 
+/* What the plan of memory may do: of a product an addend of the result's shape, else
+ * operand 0 where it has as many bytes. */
 static void expect_inplace(const Trial *t) {
     const Type *out = &t->op->out[0]->ty;
-    bool addends = (t->row->flags & F_ADDENDS) != 0;
-    for (int i = addends ? 2 : 0; i < (addends ? t->op->nin : 1); i++) {
+    for (int i = 2; t->row->flags & F_ADDENDS && i < t->op->nin; i++) {
         if (type_same_shape(&t->op->in[i]->ty, out)) expect_over(t, i);
     }
+    if (t->row->flags & F_INPLACE && type_bytes(&t->op->in[0]->ty) == type_bytes(out))
+        expect_over(t, 0);
 }
 
 TEST(results_over_operands) {

@@ -1,0 +1,110 @@
+/* opt.c - the program stator-opt: what -r prints of a module is the same before and after
+ * its tensors are split, flattened and made local. */
+#include "../../ir/sample.h"
+#include "../test.h"
+
+/* What the program prints for a module of tests/ir, given a mesh. */
+static char *run_opt(Arena *mem, const char *name, const char *mesh,
+                     const char *options) {
+    size_t n;
+    char *path = arena_printf(mem, "%s/ir/%s", tests_dir(), name);
+    char *text = file_read(mem, path, 1 << 20, &n, EXIT_DATA);
+    char *at = strstr(text, " mesh("), *out = arena_alloc(mem, 1 << 16);
+    EXPECT(at);
+    text = arena_printf(mem, "%.*s mesh(%s)%s", (int)(at - text), text, mesh,
+                        strchr(at, ')') + 1);
+    path = path_join(mem, temp_dir(), "given.ir");
+    EXPECT(file_write_atomic(path, text, strlen(text)) == 0);
+    FILE *p =
+        popen(arena_printf(mem, "%s/stator-opt -r %s %s", BUILD_DIR, options, path), "r");
+    EXPECT(p);
+    n = fread(out, 1, (1 << 16) - 1, p);
+    EXPECT(pclose(p) == 0);
+    out[n] = 0;
+    return out;
+}
+
+/* Results are numbered alike, sums agree as far as f32 does. */
+static void expect_same_digests(const char *a, const char *b) {
+    int lines = 0;
+    for (; *a && *b; a = strchr(a, '\n') + 1, b = strchr(b, '\n') + 1, lines++) {
+        double sum[2], square[2];
+        int which[2];
+        static const char form[] = "@step result %d: sum %lf, sum of squares %lf";
+        EXPECT(sscanf(a, form, &which[0], &sum[0], &square[0]) == 3);
+        if (sscanf(b, form, &which[1], &sum[1], &square[1]) != 3)
+            test_fail(__FILE__, __LINE__, "line %d is\n%s", lines + 1, b);
+        EXPECT(which[0] == which[1]);
+        EXPECT_NEAR(sum[1], sum[0], 1e-5);
+        EXPECT_NEAR(square[1], square[0], 1e-5);
+    }
+    EXPECT(lines > 4 && !*a && !*b);
+}
+
+#define STEP  "-p simplify,seed,zero,autodiff,simplify,train,simplify"
+#define LOCAL STEP ",shard,reshard,collect,simplify,localize,simplify,keep,sink"
+
+/* The step of a module on ranks: whole, flattened, and of one rank each. */
+static void check_module(const char *name, const char *options) {
+    Arena *mem = arena_new();
+    char *whole = run_opt(mem, name, "dp=1, tp=1", STEP);
+    static const char *const to[] = {STEP, LOCAL};
+    for (int i = 0; i < ARRAY_LEN(to); i++) {
+        char *all = arena_printf(mem, "%s %s", to[i], options);
+        expect_same_digests(whole, run_opt(mem, name, "dp=2, tp=2", all));
+    }
+    arena_free(mem);
+}
+
+TEST(split_arguments) {
+    check_module("mesh/towers.ir", "-s up=-,tp -s bias=tp -s down=tp,-");
+}
+
+TEST(flattened_arguments) {
+    check_module("mesh/mlp.ir", "-o zero=3 -o zero_axes=dp");
+}
+
+TEST(split_and_flattened_arguments) {
+    check_module("mesh/towers.ir", "-s up=-,tp -s down=tp,- -o zero=1 -o zero_axes=dp");
+}
+
+/* A result that ranks have differently has a line for each. */
+TEST(results_of_ranks) {
+    Arena *mem = arena_new();
+    static const char text[] =
+        "module @m mesh(a=2) level(local)\n"
+        "func @f:model() -> (i32[], i32[]) {\n"
+        "  %n = coord {axis=\"a\"; by=3} : i32[]\n"
+        "  %s = all_reduce %n {axis=\"a\"} : i32[]\n  return %n, %s\n}\n";
+    char *path = path_join(mem, temp_dir(), "ranks.ir"), out[512];
+    EXPECT(file_write_atomic(path, text, strlen(text)) == 0);
+    FILE *p = popen(arena_printf(mem, "%s/stator-opt -r %s", BUILD_DIR, path), "r");
+    EXPECT(p);
+    out[fread(out, 1, sizeof out - 1, p)] = 0;
+    EXPECT(pclose(p) == 0);
+    EXPECT_STR(out, "@f rank 0 result 0: sum 0, sum of squares 0\n"
+                    "@f rank 1 result 0: sum 3, sum of squares 9\n"
+                    "@f result 1: sum 3, sum of squares 9\n");
+    arena_free(mem);
+}
+
+static void parts_of(const char *type) {
+    Arena *mem = arena_new();
+    char *text = arena_printf(
+        mem,
+        "module @m mesh(tp=2) level(global)\nfunc @f:model(%%w: f32[%s] "
+        "{role=\"param\"; global=\"f32[3,5,4:tp]\"; lead=1}) -> () {\n  return\n}\n",
+        type);
+    sample_parts(mem, module_parse(mem, "given", text, strlen(text))->first);
+    arena_free(mem);
+}
+
+/* Sizes that do not fit what is flattened are refused, not written beside. */
+TEST(flattened_boxes_of_another_type) {
+    static const char *const wrong[] = {"", "3", "3,2,9", "3,1,10", "2,2,10", "3,2,10,1"};
+    static const char part[] = "argument %w: its flattened boxes have another type";
+    parts_of("3,2,10");
+    parts_of("3,2,12");
+    for (volatile int i = 0; i < ARRAY_LEN(wrong); i++)
+        EXPECT_FAIL(parts_of(wrong[i]), EXIT_CONFIG, part);
+}
