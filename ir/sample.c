@@ -134,10 +134,11 @@ static void move_elements(const Spread *s, int rank, void *whole, void *part, bo
     char *box = arena_alloc(mem, (size_t)(leads * bytes));
     for (int b = 0; b < s->boxes; b++) {
         int owner = mesh_group_member(m, rank, s->cut, b);
+        int nth = mesh_group_coord(m, owner, s->cut); /* axes may be reversed */
         memset(box, 0, (size_t)(leads * bytes));
         if (!back) layout_scatter(&s->l, owner, whole, box);
         for (int64_t k = 0; k < leads; k++) {
-            char *at = (char *)part + (k * s->boxes + b) * bytes;
+            char *at = (char *)part + (k * s->boxes + nth) * bytes;
             memcpy(back ? box + k * bytes : at, back ? at : box + k * bytes,
                    (size_t)bytes);
         }
