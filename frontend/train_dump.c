@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 static const char probe_passes[] =
-    "simplify,autodiff,simplify,place,expand,simplify,epilogue,fuse,memplan";
+    "simplify,autodiff,simplify,place,expand,simplify,epilogue,arrange,fuse,memplan";
 
 static void check_writable(const Train *t) {
     const char *path = t->job.cfg->dump, *slash = strrchr(path, '/');

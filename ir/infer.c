@@ -137,17 +137,21 @@ static bool term_has(const Term *t, char letter) {
     return memchr(t->letter, letter, (size_t)t->n) != NULL;
 }
 
-/* What a rule attribute must be beyond spelling. Results are made of letters of operands;
- * maps and moves use each letter in the result; what a product sums over stands in both
- * factors (else its gradient had no size), and its addends have letters of the result. */
+/* What a rule attribute must be beyond spelling. Results are made of letters of operands,
+ * those of a product of letters of its factors; maps and moves use each letter in the
+ * result; what a product sums over stands in both factors (else its gradient had no size),
+ * and its addends have letters of the result. */
 static void check_rule_letters(const Op *op, const Rule *r) {
     unsigned flags = optab[op->kind].flags;
     const Term *out = &r->term[r->nin];
     if (r->nout != 1) infer_error("the rule %s must have one result", r->text);
     for (int k = 0; k < out->n; k++) {
         bool found = false;
-        for (int i = 0; i < r->nin; i++) found |= term_has(&r->term[i], out->letter[k]);
-        if (!found) infer_error("'%c' of the result is in no operand", out->letter[k]);
+        int n = flags & F_ADDENDS ? MIN(r->nin, 2) : r->nin;
+        for (int i = 0; i < n; i++) found |= term_has(&r->term[i], out->letter[k]);
+        if (found) continue;
+        infer_error("'%c' of the result is in no %s", out->letter[k],
+                    flags & F_ADDENDS ? "factor" : "operand");
     }
     for (int i = 0; i < r->nin && !(flags & F_REDUCE); i++) {
         for (int k = 0; k < r->term[i].n; k++) {

@@ -60,6 +60,16 @@ static bool last_reader(const Span *a, const Op *op) {
     return true;
 }
 
+/* Has operand i the letters of the result, each where the result has it? */
+static bool added_in_order(const Op *op, int i) {
+    Dims d;
+    if (!op_dims(op, &d) || d.rank[i] != d.rank[op->nin]) return false;
+    for (int k = 0; k < d.rank[i]; k++) {
+        if (d.term[i][k] != d.term[op->nin][k]) return false;
+    }
+    return true;
+}
+
 /* b is made by an op that reads a for the last time: may it be the same bytes? */
 static bool overwrite_allowed(Arena *mem, const Span *a, const Span *b) {
     const Op *op = b->v ? b->v->def : NULL;
@@ -75,7 +85,9 @@ static bool overwrite_allowed(Arena *mem, const Span *a, const Span *b) {
     }
     if (callee) return reads == 1 && callee->alias[b->v->nth] == at;
     if (optab[op->kind].flags & F_VIEW) return true;
-    if (optab[op->kind].flags & F_ADDENDS) return reads == 1 && at >= 2;
+    if (optab[op->kind].flags & F_ADDENDS) {
+        return reads == 1 && at >= 2 && added_in_order(op, at);
+    }
     bool bucket = optab[op->kind].flags & F_COMM;
     return (optab[op->kind].flags & F_INPLACE) && reads == 1 && at == (bucket ? b->v->nth : 0);
 }

@@ -6,6 +6,7 @@
  * (views, results written over a dying operand) share one buffer; buffers whose lives do
  * not meet share bytes. Where a value cannot live in the place it must, a copy is made. */
 #include "passes.h"
+#include "../ir/matmul.h"
 #include "../ir/space.h"
 #include <stdlib.h>
 
@@ -79,6 +80,11 @@ static bool fix(MemPlan *p, const Value *v, Loc where) {
     return true;
 }
 
+static bool addend_like_result(const Op *op, int i) {
+    Dims d;
+    return op_dims(op, &d) && matmul_like_result(&d, i);
+}
+
 /* Is result j of op allowed to be written over operand i? */
 static bool may_overwrite(MemPlan *p, const Op *op, int i, int j) {
     const Func *callee = op_attr(op, "fn") ? op_func(op) : NULL;
@@ -86,7 +92,7 @@ static bool may_overwrite(MemPlan *p, const Op *op, int i, int j) {
         return callee->role == ROLE_KERNEL && space_inplace(p->mem, callee, i, j);
     }
     if (optab[op->kind].flags & F_ADDENDS) {
-        return j == 0 && i >= 2 && type_same_shape(&op->in[i]->ty, &op->out[0]->ty);
+        return j == 0 && i >= 2 && addend_like_result(op, i);
     }
     if (!(optab[op->kind].flags & F_INPLACE)) return false;
     return i == j && (i == 0 || (optab[op->kind].flags & F_COMM));

@@ -12,11 +12,12 @@ static double seconds[ARRAY_LEN(passtab)];
 
 const char train_passes[] =
     "simplify,seed,zero,autodiff,simplify,train,simplify,shard,reshard,collect,simplify,"
-    "localize,simplify,keep,sink,simplify,bucket,expand,simplify,epilogue,fuse,overlap,memplan";
+    "localize,simplify,keep,sink,simplify,bucket,expand,simplify,epilogue,"
+    "arrange,fuse,overlap,memplan";
 const char forward_passes[] =
     "simplify,seed,zero,shard,reshard,collect,simplify,localize,simplify,bucket,expand,"
-    "simplify,epilogue,fuse,overlap,memplan";
-const char predict_passes[] = "simplify,place,expand,simplify,epilogue,fuse,memplan";
+    "simplify,epilogue,arrange,fuse,overlap,memplan";
+const char predict_passes[] = "simplify,place,expand,simplify,epilogue,arrange,fuse,memplan";
 
 PassOptions pass_options_default(void) {
     return (PassOptions){.micro_batches = 1, .optimizer = "adamw", .beta1 = 0.9,

@@ -9,7 +9,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-static const char passes[] = "expand,simplify,epilogue,fuse,overlap,memplan";
+static const char passes[] = "expand,simplify,epilogue,arrange,fuse,overlap,memplan";
 
 static Func *entry_of(const Module *m) {
     for (Func *f = m->first; f; f = f->next) {

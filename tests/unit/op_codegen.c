@@ -88,8 +88,8 @@ static bool run_sample(const Sample *s, const char *cpu, int threads) {
     Tensor ***arg = make_arguments(mem, entry(m)), ***ret = run(mem, entry(m), arg);
     PassOptions po = pass_options_default();
     CompileOptions co = {.cpu = cpu, .threads = threads, .no_cache = true};
-    const char *passes = on_mesh(s) ? "expand,epilogue,fuse,memplan"
-                                    : "place,expand,simplify,epilogue,fuse,memplan";
+    const char *passes = on_mesh(s) ? "expand,epilogue,arrange,fuse,memplan"
+                                    : "place,expand,simplify,epilogue,arrange,fuse,memplan";
     Catch c;
     Program *p = NULL;
     if (CATCH(c)) {

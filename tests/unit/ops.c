@@ -174,7 +174,7 @@ TEST(composites_expand) {
 }
 
 TEST(planned_programs_agree) {
-    check_passes("place,expand,simplify,epilogue,fuse,memplan", false, 1e-12);
+    check_passes("place,expand,simplify,epilogue,arrange,fuse,memplan", false, 1e-12);
 }
 
 TEST(fused_programs_agree) {

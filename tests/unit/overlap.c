@@ -9,7 +9,7 @@
 static const char to_local[] =
     "simplify,seed,zero,autodiff,simplify,train,simplify,shard,reshard,collect,simplify,"
     "localize,simplify";
-static const char to_fused[] = ",keep,sink,simplify,bucket,expand,simplify,epilogue,fuse";
+static const char to_fused[] = ",keep,sink,simplify,bucket,expand,simplify,epilogue,arrange,fuse";
 
 static const struct {
     const char *file, *mesh;

@@ -1,0 +1,34 @@
+/* matmul.h - a product of the IR as one multiplication of matrices. The letters of its
+ * rule fall into batch (in both factors and the result), rows (first factor and result),
+ * columns (second factor and result) and summed ones; neighbours whose strides allow it
+ * become one axis. What pass arrange and code generation agree on. */
+#ifndef STATOR_MATMUL_H
+#define STATOR_MATMUL_H
+#include "ir.h"
+
+enum { MATMUL_MAX_BATCH = 10 }; /* axes beside rows and columns */
+
+typedef struct MatmulAxis {  /* one or several letters as one dimension */
+    int64_t size, stride[3]; /* elements; in a, b, c; 0 where it is missing */
+    uint32_t ids;            /* the dimensions it is made of */
+} MatmulAxis;
+
+typedef struct Matmul {
+    MatmulAxis batch[MATMUL_MAX_BATCH], m, n, k;
+    int nbatch;
+    /* Operands that are added, or -1: one over exactly the columns, contiguous; one of
+     * any shape, which the result holds when the product is added to it. */
+    int bias, sum;
+} Matmul;
+
+/* NULL, or why operands of these sizes and orders are no matrices: each factor and the
+ * result needs one matrix (rows and columns of one axis each) with a unit stride, and
+ * there is room for two addends, a bias and another one. */
+const char *matmul_of(const Dims *d, Matmul *mm);
+/* Elements between neighbours along each dimension in the tensor of a term; 0 where the
+ * term lacks it. */
+void matmul_strides(const Dims *d, int term, int64_t stride[MAX_DIMS]);
+/* Does the term have the dimensions of the result, in its order? */
+bool matmul_like_result(const Dims *d, int term);
+
+#endif
