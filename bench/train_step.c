@@ -63,13 +63,13 @@ int main(int argc, char **argv) {
     po.clip_norm = 1;
     CompileOptions co = {.cpu = cfg->context_cpu, .threads = (int)cfg->context_threads};
     Module *m = model_build(mem, &s, shape, MODEL_TRAIN);
+    double flops = model_flops(module_clone(mem, m));
     Program *p = program_make(mem, m, train_passes, &po, &co);
     program_allocate(p, NULL, (uint64_t)cfg->context_max_device_memory);
     fill_inputs(p, &s, shape);
 
     double tokens = (double)(shape.batch * shape.seq);
-    double attention = (double)(s.layers * shape.seq * s.heads * s.head_dim);
-    double flops = 6.0 * (double)model_parameters(&s, false) + 6.0 * attention;
+    flops /= tokens; /* of a token */
     printf("train_step: %lld layers of %lld, vocabulary %lld, %lld x %lld tokens, "
            "%d threads, %.2f GB planned\n",
            (long long)s.layers, (long long)s.hidden, (long long)s.vocab,

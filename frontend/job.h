@@ -28,6 +28,7 @@ typedef struct Job {
      * 1 where samples are no sequences of tokens. */
     int64_t micro, batch, seq;
     ModelShape shape;   /* of a micro-batch; inputs beside tokens and labels */
+    double run_flops;   /* model_flops of one micro-batch on all ranks, with the module */
     DataColumn *column; /* tensors of a sample by name (data of type Tensors) */
     int ncolumns;
 } Job;

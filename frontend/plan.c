@@ -220,45 +220,17 @@ static void sort_collectives(Plan *p) {
     }
 }
 
-/* ---- flops ---- */
-
-/* Products count 2 flops for each element of their space. */
-static double dot_flops(const Op *op) {
-    Dims d;
-    double n = 2;
-    check(op_dims(op, &d));
-    uint32_t used = dims_mask(&d, 0) | dims_mask(&d, 1);
-    for (int i = 0; i < d.n; i++)
-        if (used >> i & 1) n *= (double)d.size[i];
-    return n;
-}
-
-/* Two products forward and four backward (what is computed again there does not count);
- * half of the scores when a query sees no later key. */
-static double attention_flops(const Op *op, int products) {
-    const Type *q = &op->in[0]->ty, *k = &op->in[1]->ty;
-    double n = 2.0 * products * (double)k->dim[1];
-    for (int i = 0; i < q->rank; i++) n *= (double)q->dim[i];
-    return op_int(op, "causal", 0) ? n / 2 : n;
-}
-
-static const int attention_products[OP_COUNT] = {
-    [OP_attention] = 2,
-    [OP_attention_grad] = 4,
-    [OP_attention_within] = 2,
-    [OP_attention_within_grad] = 4,
-};
+/* ---- ops ---- */
 
 static void count_ops(Walk *w) {
     for (int i = 0; i < w->n; i++) {
         const FuncRuns *r = &w->func[i];
         for (const Op *op = r->f->first; op && r->runs; op = op->next) {
-            double runs = (double)r->runs;
-            if (optab[op->kind].flags & F_COMM) count_collective(w, r, op);
-            if (op->kind == OP_dot) w->p->matmul_flops += runs * dot_flops(op);
-            if (attention_products[op->kind])
-                w->p->attention_flops +=
-                    runs * attention_flops(op, attention_products[op->kind]);
+            unsigned flags = optab[op->kind].flags;
+            double flops = (double)r->runs * op_flops(op);
+            if (flags & F_COMM) count_collective(w, r, op);
+            if (flags & F_ADDENDS) w->p->matmul_flops += flops;
+            else w->p->attention_flops += flops;
         }
     }
 }
@@ -307,14 +279,6 @@ static void read_parameters(Walk *w) {
 
 /* ---- the whole ---- */
 
-static double model_flops(const Plan *p) {
-    const ModelSpec *s = job_spec(p->job);
-    if (!s) return 6.0 * (double)p->parameters;
-    double attention =
-        (double)s->layers * (double)p->job->seq * (double)(s->heads * s->head_dim);
-    return 6.0 * (double)model_parameters(s, false) + 6.0 * attention;
-}
-
 Plan plan_read(Arena *mem, const Func *entry, const Job *job) {
     Plan p = {.job = job, .m = entry->mod, .entry = entry};
     Walk w = {.p = &p, .mem = mem};
@@ -326,8 +290,9 @@ Plan plan_read(Arena *mem, const Func *entry, const Job *job) {
     count_ops(&w);
     sort_collectives(&p);
     add_traffic(&w);
-    if (job->has_spec) p.parameters = model_parameters(&job->spec, true); /* without padding */
-    p.flops_per_token = model_flops(&p);
+    if (job->has_spec)
+        p.parameters = model_parameters(&job->spec, true); /* without padding */
+    p.flops_per_token = job->run_flops / ((double)job->batch * (double)job->seq);
     const char *text = module_print(mem, p.m);
     hash_hex(text, strlen(text), p.hash);
     return p;

@@ -104,6 +104,7 @@ Plan plan_of_config(Arena *mem, Config *cfg, int64_t ranks) {
     job_choose_model(j);
     job_choose_shape(j);
     Module *m = job_build(j, MODEL_TRAIN, j->batch);
+    Module *model = module_clone(mem, m);
     note_changes(j);
     PassOptions o = strategy_pass_options(cfg);
     j->strategy.bucket_bytes = strategy_bucket_bytes(&j->strategy, job_spec(j));
@@ -112,5 +113,6 @@ Plan plan_of_config(Arena *mem, Config *cfg, int64_t ranks) {
     note_entries(cfg, m, &o);
     CompileOptions co = {.cpu = cfg->context_cpu, .threads = (int)cfg->context_threads};
     const Func *entry = module_plan(mem, m, train_passes, &o, &co);
+    j->run_flops = model_flops(model);
     return plan_read(mem, entry, j);
 }

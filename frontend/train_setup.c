@@ -158,9 +158,7 @@ static void find_slots(Train *t) {
     t->at.grad_norm = p->ret[1];
 }
 
-/* Model flops per token: 6 for each weight that a token is multiplied with (not the
- * position table), and 6 L T C for causal attention. */
-static void count_flops(Train *t) {
+static void count_parameters(Train *t) {
     const Func *f = t->program->entry;
     t->parameters = 0;
     for (int i = 0; i < f->narg; i++)
@@ -170,12 +168,13 @@ static void count_flops(Train *t) {
             t->parameters += (int64_t)((double)type_count(&l.whole) / rows *
                                        arg_float(f, i, "rows", rows));
         }
-    t->flops_per_token = 6.0 * (double)t->parameters;
-    if (!t->job.has_spec) return;
-    const ModelSpec *s = &t->job.spec;
-    double attention =
-        (double)s->layers * (double)t->job.seq * (double)(s->heads * s->head_dim);
-    t->flops_per_token = 6.0 * (double)model_parameters(s, false) + 6.0 * attention;
+}
+
+/* `model`: as it was before the passes; they say better what they cannot take. */
+static void count_flops(Train *t, Module *model) {
+    Job *j = &t->job;
+    j->run_flops = model_flops(model);
+    t->flops_per_token = j->run_flops / ((double)j->batch * (double)j->seq);
 }
 
 /* Program and probe share the weights; both must fit the limit before either is there. */
@@ -199,12 +198,14 @@ static void make_program(Train *t) {
     PassOptions o = pass_options(t);
     CompileOptions co = {.cpu = cfg->context_cpu, .threads = (int)cfg->context_threads};
     Module *m = job_build(&t->job, MODEL_TRAIN, t->job.batch);
+    Module *model = module_clone(t->mem, m);
     ranks_apply(t, m, &o);
     ranks_agree_module(t, m);
     t->program = program_make(t->mem, m, train_passes, &o, &co);
     t->threads = t->program->threads;
     if (cfg->dump[0]) dump_plan(t);
-    count_flops(t);
+    count_parameters(t);
+    count_flops(t, model);
     allocate(t);
     find_slots(t);
     t->feed = feed_make(t, t->program);

@@ -168,8 +168,13 @@ enum OpFlag {
     F_MOVE = 512,   /* the result has the operand's elements in other places, all or some,
                        each once, and zeros */
     F_RANK = 256,   /* differs from rank to rank by itself */
-    F_DENSE = 1024, /* its work is the product of all its letters, at least */
+    F_DENSE = 15 << 16, /* matrix products over all its letters; how many: PRODUCTS */
 };
+/* In the flags of a row: n matrix products, those not counted that a gradient makes again. */
+#define PRODUCTS(n) ((unsigned)(n) << 16)
+static inline int flag_products(unsigned flags) {
+    return (int)((flags & F_DENSE) >> 16);
+}
 
 typedef struct Tensor Tensor;
 typedef struct Ref Ref;

@@ -104,6 +104,15 @@ int64_t memory_gradient_bytes(const Func *entry, int param);
  * value which shares memory may. NULL: sound; else a sentence. */
 const char *memplan_check(Arena *mem, const Module *m);
 
+/* flops.c: floating-point operations of the matrix products of an op: 2 for each element of
+ * their space, half of it for causal attention. What backward makes again does not count. */
+double op_flops(const Op *op);
+/* Those of one run of the model, forward and backward, on all ranks: the products of the
+ * forward pass, and for each as many again as operands whose gradient a parameter needs.
+ * Takes a module at level global, which is made `diffed` (a module that cannot be trained
+ * fails as in pass autodiff), or one as pass autodiff leaves it. */
+double model_flops(Module *m);
+
 #define PASS(name, from, to, doc) void pass_##name(Module *, const PassOptions *);
 #include "passes.def"
 #undef PASS

@@ -1,0 +1,95 @@
+/* flops.c - the flops of a model against numbers worked out by hand: a product of m x k
+ * and k x n is 2 m n k, and backward has one more for each factor that a parameter is
+ * behind. */
+#include "../../frontend/model.h"
+#include "../../passes/passes.h"
+#include "../plans.h"
+
+static Module *module_of(Arena *mem, const char *name) {
+    size_t n;
+    const char *path = arena_printf(mem, "%s/ir/%s.ir", tests_dir(), name);
+    char *text = file_read(mem, path, 1 << 20, &n, EXIT_DATA);
+    return module_parse(mem, path, text, n);
+}
+
+static void expect_flops(const char *name, double want) {
+    Arena *mem = arena_new();
+    double got = model_flops(module_of(mem, name));
+    if (got != want)
+        test_fail(__FILE__, __LINE__, "%s: %.0f flops, wanted %.0f", name, got, want);
+    arena_free(mem);
+}
+
+/* 8 rows, 6 -> 10 -> 3. Nobody wants the gradient of the data. */
+TEST(mlp) {
+    double first = 2 * 8 * 6 * 10, second = 2 * 8 * 10 * 3;
+    expect_flops("mlp", 2 * first + 3 * second); /* 3360 */
+}
+
+/* 7 rows, 6 -> 9 -> 5; the class probabilities are no product. */
+TEST(classify) {
+    double first = 2 * 7 * 6 * 9, second = 2 * 7 * 9 * 5;
+    expect_flops("classify", 2 * first + 3 * second); /* 3402 */
+}
+
+/* 4 rows. The wide tower has a call on data, a loop of 2 and a call; the slim one a loop
+ * of 5, whose runs are all alike, so the first has a gradient of the data too. */
+TEST(two_towers) {
+    double wide = 2 * 4 * 6 * 6, slim = 2 * 4 * 3 * 3, join = 2 * 4 * 6 * 3;
+    expect_flops("two_towers",
+                 (2 + 2 * 3 + 3) * wide + 5 * 3 * slim + 3 * join); /* 4680 */
+}
+
+/* 2 x 5 tokens, 8 wide, 3 layers, feed-forward 16, vocabulary 11. Two products of
+ * attention forward, four backward, half of the scores each. Lookups and biases are no
+ * products. */
+TEST(tiny_gpt) {
+    double tokens = 10;
+    double layer = 2 * tokens * (8 * 24 + 8 * 8 + 8 * 16 + 16 * 8);
+    double attention = 2 * (2 * 5 * 5 * 8) / 2.0, head = 2 * tokens * 8 * 11;
+    expect_flops("tiny_gpt", 3 * (3 * layer + 6 * attention) + 3 * head); /* 104640 */
+}
+
+/* From its gradient on it is the same number. */
+TEST(of_a_module_with_gradients) {
+    Arena *mem = arena_new();
+    Module *m = module_of(mem, "tiny_gpt");
+    PassOptions o = pass_options_default();
+    passes_run(m, "simplify,autodiff", &o);
+    EXPECT(model_flops(m) == 104640);
+    arena_free(mem);
+}
+
+static double of_spec(const ModelSpec *s, ModelShape shape) {
+    Arena *mem = arena_new();
+    double flops = model_flops(model_build(mem, s, shape, MODEL_TRAIN));
+    arena_free(mem);
+    return flops / (double)(shape.batch * shape.seq);
+}
+
+/* 6 N + 6 L T C, N the weights of its products: those of norms, biases and positions,
+ * which model_parameters counts, are a thousandth of it. */
+TEST(gpt2_124m) {
+    Arena *mem = arena_new();
+    const char *file = path_join(mem, TESTS_DIR, "../configs/gpt2_124m.yaml");
+    ModelSpec s = model_spec_of_config(config_load(mem, file, 0, NULL));
+    double layers = 12, width = 768, seq = 1024, vocab = 50257;
+    double weights = layers * 12 * width * width + vocab * width;
+    double flops = of_spec(&s, (ModelShape){.batch = 2, .seq = 1024});
+    EXPECT(weights == 123532032);
+    EXPECT(flops == 6 * weights + 6 * layers * seq * width);
+    EXPECT((double)model_parameters(&s, false) - weights == 121344);
+    arena_free(mem);
+}
+
+/* Two heads share a key and a value; the table of tokens is not the head's, so it is
+ * looked up only. */
+TEST(llama_with_groups) {
+    Arena *mem = arena_new();
+    Plan p = plan_of(mem, plan_llama, "micro 2");
+    double attention = 2.0 * PLAN_C * PLAN_C + 2.0 * PLAN_C * PLAN_C / 2;
+    double layer = attention + 3.0 * PLAN_C * PLAN_F;
+    double weights = PLAN_L * layer + PLAN_V * PLAN_C;
+    EXPECT(p.flops_per_token == 6 * weights + 6.0 * PLAN_L * PLAN_T * PLAN_C);
+    arena_free(mem);
+}
