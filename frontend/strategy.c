@@ -183,6 +183,7 @@ static void check_user_module(const Config *cfg, const Strategy *s) {
 void strategy_check(const Config *cfg, const Strategy *s, const ModelSpec *spec,
                     ModelShape shape) {
     int64_t exchanged = s->context / s->ring;
+    if (!spec) check_user_module(cfg, s);
     divides(cfg, PC "data_parallel", "a divisor of the batch",
             "data_parallel cuts the sequences of a micro-batch", shape.batch, s->data);
     divides(cfg, PC "context_parallel",
@@ -194,10 +195,7 @@ void strategy_check(const Config *cfg, const Strategy *s, const ModelSpec *spec,
         divides(cfg, PC "sequence_parallel", "sequence_parallel False, or another length",
                 "sequence_parallel cuts a rank's tokens once more", shape.seq,
                 s->context * s->tensor);
-    if (!spec) {
-        check_user_module(cfg, s);
-        return;
-    }
+    if (!spec) return;
     divides(cfg, PC "model_parallel", "a divisor of num_heads",
             "model_parallel cuts the attention heads", spec->heads, s->tensor);
     if (spec->kv_heads > 1)

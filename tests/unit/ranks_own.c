@@ -1,0 +1,406 @@
+/* Modules of the user (model.file) on tensors by name: the examples train under any
+ * strategy with one curve, validate, go on, and their results come back by predict. */
+#include "../../runtime/safetensors.h"
+#include "made_npy.h"
+#include "ranks.h"
+#include <sys/stat.h>
+
+enum { SAMPLES = 500, STEPS = 24 };
+
+static double uniform(uint64_t *state) {
+    return (double)(runs_random(state) >> 11) * 0x1p-53;
+}
+
+static double normal(uint64_t *state) {
+    return sqrt(-2 * log(uniform(state) + 1e-300)) *
+           cos(6.283185307179586 * uniform(state));
+}
+
+static const char *folder(const char *name) {
+    const char *path = in_temp(name);
+    mkdir(path, 0700);
+    return path;
+}
+
+/* ---- data of the examples ---- */
+
+/* Waves of three lengths, as one safetensors file. */
+static const char *make_sequences(void) {
+    uint64_t state = 11;
+    float *x = NEW_ARRAY(mem(), float, SAMPLES * 12 * 4);
+    int32_t *kind = NEW_ARRAY(mem(), int32_t, SAMPLES);
+    for (int s = 0; s < SAMPLES; s++) {
+        kind[s] = (int32_t)(runs_random(&state) % 3);
+        for (int f = 0; f < 4; f++) {
+            double phase = 6.28 * uniform(&state);
+            for (int t = 0; t < 12; t++)
+                x[(s * 12 + t) * 4 + f] = (float)(sin(t * (0.4 + 0.5 * kind[s]) + phase) +
+                                                  0.2 * normal(&state));
+        }
+    }
+    SafeTensor t[] = {
+        {.name = "kind", .dtype = DT_I32, .rank = 1, .dim = {SAMPLES}, .data = kind},
+        {.name = "x", .dtype = DT_F32, .rank = 3, .dim = {SAMPLES, 12, 4}, .data = x}};
+    const char *path = in_temp("sequences.safetensors");
+    EXPECT(safetensors_write(path, t, 2, NULL, NULL) == 0);
+    return path;
+}
+
+/* Classes of a linear map, as .npy of doubles and of 64-bit integers, as NumPy has them.
+ */
+static const char *make_classes(void) {
+    uint64_t state = 5;
+    double *x = NEW_ARRAY(mem(), double, SAMPLES * 6), w[6][5];
+    int64_t *labels = NEW_ARRAY(mem(), int64_t, SAMPLES);
+    const char *dir = folder("samples");
+    for (int i = 0; i < 30; i++) w[i / 5][i % 5] = normal(&state);
+    for (int s = 0; s < SAMPLES; s++) {
+        double best = -INFINITY;
+        for (int i = 0; i < 6; i++) x[6 * s + i] = normal(&state);
+        for (int c = 0; c < 5; c++) {
+            double y = 0;
+            for (int i = 0; i < 6; i++) y += x[6 * s + i] * w[i][c];
+            if (y > best) best = y, labels[s] = c;
+        }
+    }
+    npy_write(path_join(mem(), dir, "x.npy"), "<f8", "(500, 6)", x, SAMPLES * 48);
+    npy_write(path_join(mem(), dir, "labels.npy"), "<i8", "(500,)", labels, SAMPLES * 8);
+    return dir;
+}
+
+static const char *make_pairs(void) {
+    uint64_t state = 7;
+    const char *dir = folder("pairs");
+    float *left = NEW_ARRAY(mem(), float, SAMPLES * 6);
+    float *right = NEW_ARRAY(mem(), float, SAMPLES * 3), *target;
+    target = NEW_ARRAY(mem(), float, SAMPLES);
+    for (int s = 0; s < SAMPLES; s++) {
+        for (int i = 0; i < 6; i++) left[6 * s + i] = (float)normal(&state);
+        for (int i = 0; i < 3; i++) {
+            right[3 * s + i] = (float)normal(&state);
+            target[s] += left[6 * s + i] * right[3 * s + i];
+        }
+    }
+    npy_write(path_join(mem(), dir, "left.npy"), "<f4", "(500, 6)", left, SAMPLES * 24);
+    npy_write(path_join(mem(), dir, "right.npy"), "<f4", "(500, 3)", right, SAMPLES * 12);
+    npy_write(path_join(mem(), dir, "target.npy"), "<f4", "(500,)", target, SAMPLES * 4);
+    return dir;
+}
+
+typedef struct Example {
+    const char *name;
+    const char *(*make)(void);
+    const char *shard; /* over tp */
+} Example;
+
+static const Example examples[] = {
+    {"lstm", make_sequences, "[\"wx=-,-,tp\",\"wh=-,-,tp\",\"b=-,tp\",\"w_out=tp,-\"]"},
+    {"classifier", make_classes, "[\"w1=-,tp\",\"b1=tp\",\"w2=tp,-\"]"},
+    {"two_towers", make_pairs,
+     "[\"left_in=-,tp\",\"blocks_w=-,-,tp\",\"blocks_b=-,tp\",\"right_out=-,tp\"]"}};
+
+static const char *config_of(const Example *e) {
+    return arena_printf(mem(), "%s/../examples/%s/train.yaml", tests_dir(), e->name);
+}
+
+static const char *words_of(const char *data, int steps, const char *more) {
+    return arena_printf(mem(),
+                        "--dataset_dir %s --train_steps %d --eval_interval 8 --threads 1 "
+                        "--lr_schedule.total_steps 24 --lr_schedule.warmup_steps 0 %s",
+                        data, steps, more);
+}
+
+/* Losses of training and of validation, relative. */
+static double worst_difference(const char *a, const char *b, int steps) {
+    int na, nb;
+    double worst = 0;
+    const MetricsRow *x = runs_metrics(a, &na), *y = runs_metrics(b, &nb);
+    EXPECT(na == steps && nb == steps);
+    for (int i = 0; i < steps; i++) {
+        worst = fmax(worst, fabs(x[i].loss - y[i].loss) / fabs(x[i].loss));
+        worst = fmax(worst, fabs(x[i].grad_norm - y[i].grad_norm) / x[i].grad_norm / 10);
+    }
+    const char *va =
+        file_read(mem(), path_join(mem(), a, "valid.jsonl"), 1 << 20, NULL, EXIT_DATA);
+    const char *vb =
+        file_read(mem(), path_join(mem(), b, "valid.jsonl"), 1 << 20, NULL, EXIT_DATA);
+    int points = 0;
+    for (; (va = strstr(va, "valid_loss\": ")) && (vb = strstr(vb, "valid_loss\": "));
+         points++) {
+        double p = atof(va += 13), q = atof(vb += 13);
+        worst = fmax(worst, fabs(p - q) / fabs(p));
+    }
+    EXPECT(points == steps / 8);
+    return worst;
+}
+
+/* ---- one curve ---- */
+
+enum { STRATEGIES = 5 };
+
+typedef struct Run {
+    int ranks, micro;
+    const char *words; /* %s: the entries of parallel.shard */
+} Run;
+
+static const Run runs[STRATEGIES] = {
+    {2, 1, "--parallel_config.data_parallel 2"},
+    {2, 1, "--parallel_config.model_parallel 2 --parallel.shard %s"},
+    {2, 1, "--parallel_config.data_parallel 2 " ZERO_LEVEL(3)},
+    {4, 2, "--parallel_config.data_parallel 4 " ZERO_LEVEL(1)},
+    {4, 2,
+     "--parallel_config.data_parallel 2 --parallel_config.model_parallel 2 "
+     "--parallel.shard %s " ZERO_LEVEL(3)},
+};
+
+static double against_alone(const Example *e, const Run *r, const char *alone,
+                            const char *data) {
+    const char *run = in_temp("run");
+    char words[1024];
+    snprintf(words, sizeof words, r->words, e->shard);
+    const char *more =
+        arena_printf(mem(), "--parallel_config.micro_batch_num %d %s", r->micro, words);
+    ranks_run(r->ranks, config_of(e), run, words_of(data, STEPS, more));
+    double off = worst_difference(alone, run, STEPS);
+    if (!(off <= 1e-5))
+        test_fail(__FILE__, __LINE__, "%s %s: off by %g", e->name, more, off);
+    remove_all(run);
+    return off;
+}
+
+/* `set`: which of the strategies, a bit each. */
+static void one_curve(const Example *e, unsigned set) {
+    const char *data = e->make();
+    double worst = 0;
+    for (int micro = 1; micro <= 2; micro++) {
+        const char *alone = in_temp(arena_printf(mem(), "alone%d", micro));
+        const char *more =
+            arena_printf(mem(), "--parallel_config.micro_batch_num %d ", micro);
+        ranks_run(1, config_of(e), alone, words_of(data, STEPS, more));
+        int n;
+        const MetricsRow *row = runs_metrics(alone, &n);
+        EXPECT(n == STEPS && row[STEPS - 1].loss < 0.9 * row[0].loss);
+        for (int i = 0; i < STRATEGIES; i++) {
+            bool wanted = set >> i & 1 && !(RANKS_SANITIZED && runs[i].ranks > 2);
+            if (wanted && runs[i].micro == micro)
+                worst = fmax(worst, against_alone(e, &runs[i], alone, data));
+        }
+    }
+    printf("  %s: worst relative difference %.2g\n", e->name, worst);
+}
+
+TEST_LIMIT(lstm_has_one_curve, 240) {
+    one_curve(&examples[0], 0x17);
+}
+
+TEST_LIMIT(classifier_has_one_curve, 240) {
+    one_curve(&examples[1], 0x07);
+}
+
+TEST_LIMIT(two_towers_have_one_curve, 240) {
+    one_curve(&examples[2], 0x0f);
+}
+
+/* ---- going on, and results ---- */
+
+/* A half and then the rest, under another strategy in between for the checkpoint. */
+TEST_LIMIT(a_run_goes_on_where_it_was, 120) {
+    const Example *e = &examples[0];
+    const char *data = e->make(), *config = config_of(e);
+    const char *whole = in_temp("whole"), *parts = in_temp("parts");
+    ranks_run(1, config, whole, words_of(data, STEPS, ""));
+    ranks_run(1, config, parts, words_of(data, STEPS / 2, ""));
+    ranks_run(1, config, parts, words_of(data, STEPS, ""));
+    runs_expect_same_losses(whole, parts, STEPS);
+    runs_expect_same_tensors(whole, parts, STEPS);
+    const char *other = in_temp("other");
+    ranks_run(2, config, other, words_of(data, STEPS / 2, ZERO_LEVEL(3)));
+    ranks_run(1, config, other, words_of(data, STEPS, ""));
+    double off = worst_difference(whole, other, STEPS);
+    if (!(off <= 1e-5)) test_fail(__FILE__, __LINE__, "off by %g", off);
+}
+
+static const float *read_result(const char *path, const char *name, int64_t count) {
+    Safetensors *s = safetensors_open(mem(), path, EXIT_DATA);
+    const SafeTensor *t = safetensors_need(s, name);
+    EXPECT(safetensors_count(t) == count && t->dim[0] == SAMPLES && t->dtype == DT_F32);
+    return t->data;
+}
+
+/* From a folder that was moved, without the module beside it or the labels; 500 samples
+ * are no multiple of the batch of 32. */
+TEST_LIMIT(results_come_back_by_predict, 120) {
+    const Example *e = &examples[1];
+    const char *data = e->make(), *config = config_of(e), *out[2];
+    const int ranks[] = {1, 2};
+    for (int i = 0; i < 2; i++) {
+        const char *run = in_temp("run"), *moved = in_temp("moved");
+        ranks_run(ranks[i], config, run, words_of(data, STEPS, i ? ZERO_LEVEL(3) : ""));
+        EXPECT(rename(run, moved) == 0);
+        out[i] = in_temp(arena_printf(mem(), "out%d.safetensors", i));
+        RUN_EXPECT(
+            0, arena_printf(mem(), "predict %s --data %s --out %s", moved, data, out[i]));
+        if (i == 0) {
+            const char *again = arena_printf(
+                mem(), "train %s/config.yaml --output_dir %s --dataset_dir %s", moved,
+                in_temp("again"), data);
+            RUN_EXPECT(0, again);
+            runs_expect_same_losses(moved, in_temp("again"), STEPS);
+        }
+        remove_all(moved);
+    }
+    const float *a = read_result(out[0], "probability", SAMPLES * 5);
+    const float *b = read_result(out[1], "probability", SAMPLES * 5);
+    size_t n;
+    const char *labels =
+        file_read(mem(), path_join(mem(), data, "labels.npy"), 1 << 20, &n, EXIT_DATA);
+    int right = 0;
+    for (int s = 0; s < SAMPLES; s++) {
+        int64_t label;
+        double sum = 0;
+        int best = 0;
+        memcpy(&label, labels + n - (size_t)(SAMPLES - s) * 8, 8);
+        for (int c = 0; c < 5; c++) {
+            sum += (double)a[5 * s + c];
+            if (a[5 * s + c] > a[5 * s + best]) best = c;
+            EXPECT_NEAR(a[5 * s + c], b[5 * s + c], 1e-5);
+        }
+        EXPECT_NEAR(sum, 1, 1e-5);
+        right += best == label;
+    }
+    printf("  %d of %d samples right after %d steps\n", right, SAMPLES, STEPS);
+    EXPECT(right > SAMPLES / 2);
+}
+
+TEST_LIMIT(predict_prints_a_line_a_sample, 60) {
+    const char *data = make_classes(), *run = in_temp("run");
+    ranks_run(1, config_of(&examples[1]), run, words_of(data, 2, ""));
+    EXPECT(remove(path_join(mem(), data, "labels.npy")) == 0);
+    RUN_EXPECT(0, arena_printf(mem(), "predict %s --data %s", run, data));
+    const char *line = strstr(said(), "{\"sample\": 499, \"probability\": [");
+    EXPECT(line != NULL);
+    const Json *v =
+        json_parse(mem(), "line", line, strcspn(line, "\n"), 1 << 16, EXIT_DATA);
+    EXPECT(json_need(v, "probability")->n == 5);
+    RUN_EXPECT(EXIT_CONFIG, arena_printf(mem(), "predict %s", run));
+    SAID_EXPECT("give its samples, --data PATH");
+    RUN_EXPECT(EXIT_CONFIG, arena_printf(mem(), "predict %s --prompt x", run));
+    SAID_EXPECT("no options of texts");
+    RUN_EXPECT(EXIT_CHECKPOINT,
+               arena_printf(mem(), "convert --to hf %s %s", run, in_temp("hf")));
+    SAID_EXPECT("model.file");
+}
+
+/* ---- numbers of the first step ---- */
+
+/* The module of an example with another batch, in a folder of its own. */
+static const char *with_batch(const char *path, const char *from, const char *to) {
+    const char *text = file_read(mem(), path, 1 << 20, NULL, EXIT_DATA), *at;
+    Text t = text_new(mem());
+    while ((at = strstr(text, from))) {
+        text_add_bytes(&t, text, (size_t)(at - text));
+        text_add(&t, "%s", to);
+        text = at + strlen(from);
+    }
+    text_add(&t, "%s", text);
+    const char *out = in_temp("other.ir");
+    write_text(out, t.s);
+    return out;
+}
+
+static const SafeTensor *dumped(const char *path, const char *name) {
+    return safetensors_need(safetensors_open(mem(), path, EXIT_DATA), name);
+}
+
+/* Two micro-batches of 16 dump what one of 32 does. */
+TEST_LIMIT(a_dump_of_micro_batches_is_that_of_the_step, 60) {
+    const char *data = make_pairs(), *a = in_temp("a.safetensors"),
+               *b = in_temp("b.safetensors");
+    const char *small =
+        arena_printf(mem(), "%s/../examples/two_towers/towers.ir", tests_dir());
+    const char *text =
+        "train --model.file %s --train_dataset.data_loader.type Tensors "
+        "--dataset_dir %s --train_steps 1 --seed 1 --output_dir %s --dump %s "
+        "--parallel_config.micro_batch_num %d";
+    char words[4096];
+    snprintf(words, sizeof words, text, small, data, in_temp("r1"), a, 2);
+    RUN_EXPECT(0, words);
+    const char *twice = with_batch(small, "f32[16,24]", "f32[32,24]");
+    twice = with_batch(twice, "f32[16,6]", "f32[32,6]");
+    twice = with_batch(twice, "f32[16,3]", "f32[32,3]");
+    twice =
+        with_batch(twice, "%r1 = tanh %r0 : f32[16,16]", "%r1 = tanh %r0 : f32[32,16]");
+    twice = with_batch(twice, "{bi,io->bo} : f32[16,16]", "{bi,io->bo} : f32[32,16]");
+    twice = with_batch(twice, "%right_out: f32[32,24]", "%right_out: f32[16,24]");
+    twice = with_batch(twice, "f32[16])", "f32[32])");
+    twice = with_batch(twice, "%target: f32[16]", "%target: f32[32]");
+    twice = with_batch(twice, ": f32[16]\n", ": f32[32]\n");
+    twice = with_batch(twice, "0.0625", "0.03125");
+    snprintf(words, sizeof words, text, twice, data, in_temp("r2"), b, 1);
+    RUN_EXPECT(0, words);
+    static const char *const names[] = {"score", "grad.left_in", "grad.blocks_w",
+                                        "grad.right_out"};
+    for (int i = 0; i < ARRAY_LEN(names); i++) {
+        const SafeTensor *x = dumped(a, names[i]), *y = dumped(b, names[i]);
+        EXPECT(safetensors_count(x) == safetensors_count(y) && x->dim[0] == y->dim[0]);
+        double size = 0;
+        for (int64_t k = 0; k < safetensors_count(x); k++) {
+            double p = (double)((const float *)x->data)[k];
+            double q = (double)((const float *)y->data)[k];
+            EXPECT_NEAR(p, q, 1e-5 * fmax(1, fabs(q)));
+            size = fmax(size, fabs(p));
+        }
+        EXPECT(size > 1e-3);
+    }
+}
+
+/* ---- what does not fit ---- */
+
+static void refuse(const char *more, int code, const char *part) {
+    const char *data = make_classes();
+    RUN_EXPECT(code, arena_printf(mem(), "train %s --dataset_dir %s --output_dir %s %s",
+                                  config_of(&examples[1]), data, in_temp("run"), more));
+    SAID_EXPECT(part);
+}
+
+TEST(what_does_not_fit_is_refused) {
+    refuse("--train_dataset.data_loader.type TextFile", EXIT_CONFIG,
+           "data of type TextFile cannot fill argument %x of role data");
+    refuse("--batch_size 7", EXIT_CONFIG, "takes 32");
+    refuse("--parallel_config.data_parallel 3", EXIT_CONFIG, "3 ranks, but 1 process");
+    refuse("--train_dataset.data_loader.split 0,100,0", EXIT_DATA,
+           "leaves no sample for train");
+    refuse("--model.file nowhere.ir", EXIT_CONFIG, "nowhere.ir");
+    if (!mpi_available()) return;
+    driven_prepare = mpi_environment;
+    const char *launch = "launch -n 2 train %s --dataset_dir %s --output_dir %s "
+                         "--parallel_config.model_parallel 2 %s";
+    char words[4096];
+    snprintf(words, sizeof words, launch, config_of(&examples[1]), make_classes(),
+             in_temp("run"), "--parallel_config.sequence_parallel True");
+    RUN_EXPECT(EXIT_CONFIG, words);
+    SAID_EXPECT("parallel.shard, which places the module's values by name");
+    snprintf(words, sizeof words, launch, config_of(&examples[1]), make_classes(),
+             in_temp("run"), "--train_steps 1 --lr_schedule.warmup_steps 0");
+    RUN_EXPECT(0, words);
+    SAID_EXPECT("model_parallel 2 has no effect: no entry of parallel.shard");
+}
+
+/* The module is found beside the YAML that names it, wherever the command runs. */
+TEST(a_module_is_found_beside_its_yaml) {
+    const char *data = make_classes(), *dir = folder("elsewhere");
+    const char *text =
+        file_read(mem(), config_of(&examples[1]), 1 << 16, NULL, EXIT_DATA);
+    write_text(path_join(mem(), dir, "train.yaml"), text);
+    const char *words = arena_printf(mem(),
+                                     "train %s/train.yaml --dataset_dir %s --output_dir "
+                                     "%s --train_steps 1 --lr_schedule.warmup_steps 0",
+                                     dir, data, in_temp("run"));
+    RUN_EXPECT(EXIT_CONFIG, words);
+    SAID_EXPECT("mlp.ir");
+    text = file_read(mem(),
+                     arena_printf(mem(), "%s/../examples/classifier/mlp.ir", tests_dir()),
+                     1 << 16, NULL, EXIT_DATA);
+    write_text(path_join(mem(), dir, "mlp.ir"), text);
+    RUN_EXPECT(0, words);
+}
