@@ -187,7 +187,7 @@ typedef struct OpInfo {
     const char *name;
     int nin_min, nin_max, nout; /* nout -1: by infer */
     const char *rule;           /* NULL: attribute `rule`, or none (infer) */
-    const char *types;          /* operand and result element types, see verify.c */
+    const char *types;          /* operand and result element types, see infer.c */
     const char *attrs; /* "eps:f p:f?": i, f, s, r (rule), F (func); ? optional */
     unsigned flags;
     void (*vjp)(Grad *, Op *); /* NULL: no gradient flows through it */

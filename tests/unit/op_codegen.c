@@ -78,12 +78,38 @@ static void compare(const Sample *s, int nth, const Tensor *want, const void *go
     }
 }
 
+/* Operands that the first result may overwrite become copies, which die at the op. */
+static void copy_operands(Op *op) {
+    bool product = optab[op->kind].flags & F_ADDENDS;
+    Builder b = build_before(op);
+    for (int i = product ? 2 : 0; i < (product ? op->nin : 1); i++) {
+        b.name = "copied";
+        op->in[i] = build1(&b, OP_copy, NULL, op->in[i], NULL);
+    }
+}
+
+/* Does a result lie over a copy that another op has made? */
+static bool overwrites(const Program *p) {
+    const Op *copy = NULL;
+    for (const Op *op = p->entry->first; op; op = op->next) {
+        if (op->kind == OP_copy) copy = op;
+        if (op->kind == OP_copy || !copy || !op->nout) continue;
+        const Loc *a = &copy->out[0]->loc, *b = &op->out[0]->loc;
+        if (a->kind == b->kind && a->at == b->at) return true;
+    }
+    return false;
+}
+
+typedef enum Operands { APART, COPIED } Operands;
+static int overwritten; /* programs whose plan writes a result over a copy */
+
 /* False when generated code has no such program (it computes in f32): refused, as it must
  * be, with a sentence. */
-static bool run_sample(const Sample *s, const char *cpu, int threads) {
+static bool run_sample(const Sample *s, const char *cpu, int threads, Operands how) {
     Arena *mem = arena_new();
     Module *m = sample_module(mem, s, "f32", on_mesh(s) ? "a=1" : "", 1,
                               on_mesh(s) ? "local" : "global");
+    if (how == COPIED) copy_operands(entry(m)->last);
     return_results(entry(m));
     Tensor ***arg = make_arguments(mem, entry(m)), ***ret = run(mem, entry(m), arg);
     PassOptions po = pass_options_default();
@@ -103,6 +129,7 @@ static bool run_sample(const Sample *s, const char *cpu, int threads) {
         arena_free(mem);
         return false;
     }
+    overwritten += how == COPIED && overwrites(p);
     guard_all(mem, p, arg[0]);
     program_run(p);
     check_guards(s, p, arg[0]);
@@ -149,18 +176,18 @@ static bool parses(Arena *mem, const Sample *s) {
 static void all_samples(const char *cpu, int threads) {
     int refused = 0, large = 0;
     for (int i = 0; i < ARRAY_LEN(samples); i++) {
-        refused += !run_sample(&samples[i], cpu, threads);
+        refused += !run_sample(&samples[i], cpu, threads, APART);
         Arena *mem = arena_new();
         Sample big = enlarged(mem, &samples[i]);
         bool changed = strcmp(big.body, samples[i].body) != 0;
         if (changed && parses(mem, &big)) {
-            run_sample(&big, cpu, threads);
+            run_sample(&big, cpu, threads, APART);
             large++;
         }
         arena_free(mem);
     }
     for (int i = 0; i < ARRAY_LEN(more_samples); i++) {
-        EXPECT(run_sample(&more_samples[i], cpu, threads));
+        EXPECT(run_sample(&more_samples[i], cpu, threads, APART));
     }
     printf("  %d samples, %d also large, %d refused\n", ARRAY_LEN(samples), large,
            refused);
@@ -172,4 +199,15 @@ TEST_LIMIT(widest_vectors_two_threads, 300) {
 }
 TEST_LIMIT(avx2_one_thread, 300) {
     all_samples("x86-64-v3", 1);
+}
+
+/* Results over operands, where the plan of memory puts them. */
+TEST(in_place) {
+    for (int i = 0; i < ARRAY_LEN(samples); i++) {
+        unsigned has = optab[op_kind(samples[i].kind)].flags;
+        if (!(has & (F_INPLACE | F_ADDENDS)) || has & F_COMM) continue;
+        run_sample(&samples[i], "x86-64-v3", 1, COPIED);
+    }
+    printf("  %d programs overwrite an operand\n", overwritten);
+    EXPECT(overwritten > 60);
 }
