@@ -1,4 +1,4 @@
-/* schedule.c - learning rates; see schedule.h. */
+/* schedule.c - learning rates and weight decays; see schedule.h. */
 #include "schedule.h"
 #include <math.h>
 
@@ -66,6 +66,14 @@ double schedule_rate(const Schedule *s, int64_t step) {
     default:
         die("schedule %d", (int)s->kind);
     }
+}
+
+double schedule_weight_decay(const WeightDecay *w, int64_t step) {
+    check(step >= 1);
+    if (w->style == RAMP_CONSTANT || step > w->total_steps) return w->end;
+    double x = (double)(step - 1) / (double)w->total_steps;
+    if (w->style == RAMP_COSINE) x = 0.5 * (1 + cos(PI * (1 - x)));
+    return w->start + (w->end - w->start) * x;
 }
 
 #define WANT(cond, ...)                                                                  \

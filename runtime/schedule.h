@@ -1,4 +1,4 @@
-/* schedule.h - learning rate as a function of the step. */
+/* schedule.h - learning rate and weight decay as functions of the step. */
 #ifndef STATOR_SCHEDULE_H
 #define STATOR_SCHEDULE_H
 #include "../ir/base.h"
@@ -46,6 +46,19 @@ typedef struct Schedule {
  * total_steps: rate_end (cosine: its value at total_steps). Formulas: MindFormers
  * core/lr/lr_schedule.py and Megatron-LM optimizer_param_scheduler.py. */
 double schedule_rate(const Schedule *s, int64_t step);
+
+/* Weight decay that changes over a run, as in Megatron-LM: start + (end - start) * x, or
+ * with a half cosine in place of x, where x is the share of total_steps that is done. */
+typedef enum DecayStyle { RAMP_CONSTANT, RAMP_LINEAR, RAMP_COSINE } DecayStyle;
+typedef struct WeightDecay {
+    DecayStyle style;
+    double start, end; /* constant: the same */
+    int64_t total_steps;
+} WeightDecay;
+
+/* Weight decay of update number `step`, counted from 1, on the clock of schedule_rate;
+ * after total_steps: end. */
+double schedule_weight_decay(const WeightDecay *w, int64_t step);
 
 /* Fails with EXIT_CONFIG when the numbers make no schedule. */
 void schedule_check(const Schedule *s);

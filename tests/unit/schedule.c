@@ -123,6 +123,23 @@ TEST(wsd) {
           .2 + .8 * (1 - sqrt(.75)), .2, .2);
 }
 
+/* Megatron-LM's get_wd, in which the clock is the updates that are done. */
+TEST(weight_decay_ramps) {
+    WeightDecay w = {RAMP_CONSTANT, 0.1, 0.1, 4};
+    for (int step = 1; step < 9; step++) EXPECT(schedule_weight_decay(&w, step) == 0.1);
+    w = (WeightDecay){RAMP_LINEAR, 0.2, 1, 4};
+    static const double line[] = {.2, .4, .6, .8, 1, 1};
+    for (int i = 0; i < ARRAY_LEN(line); i++)
+        EXPECT_NEAR(schedule_weight_decay(&w, i + 1), line[i], 1e-15);
+    w.style = RAMP_COSINE;
+    const double wave[] = {.2, .6 - .4 * sqrt(.5), .6, .6 + .4 * sqrt(.5), 1, 1};
+    for (int i = 0; i < ARRAY_LEN(wave); i++)
+        EXPECT_NEAR(schedule_weight_decay(&w, i + 1), wave[i], 1e-15);
+    w = (WeightDecay){RAMP_LINEAR, 1, 0, 2}; /* down */
+    EXPECT(schedule_weight_decay(&w, 2) == 0.5 &&
+           schedule_weight_decay(&w, INT64_MAX) == 0);
+}
+
 TEST(wrong_schedules) {
     Schedule s = base(SCHEDULE_COSINE);
     s.rate = 0;
