@@ -51,6 +51,7 @@ int metrics_format(const MetricsRow *r, char *out, size_t size) {
     int n = sprintf(line, "{\"step\":%lld", (long long)r->step);
     n += format_number(line + n, "loss", r->loss, true);
     n += format_number(line + n, "grad_norm", r->grad_norm, true);
+    if (r->skipped) n += sprintf(line + n, ",\"skipped\":true");
     n += format_number(line + n, "lr", r->lr, false);
     n += sprintf(line + n, ",\"tokens\":%lld", (long long)r->tokens);
     n += format_number(line + n, "seconds", r->seconds, false);
@@ -86,6 +87,7 @@ static bool row_parse(Arena *scratch, const char *line, size_t n, MetricsRow *ro
     json_need(v, "loss");
     row->loss = named_number(v, "loss");
     row->grad_norm = named_number(v, "grad_norm");
+    row->skipped = json_get_bool(v, "skipped", false);
     row->lr = number_or(v, "lr", NAN);
     row->tokens = json_get_i64(v, "tokens", 0, INT64_MAX, 0);
     row->seconds = number_or(v, "seconds", NAN);

@@ -6,6 +6,7 @@
 typedef struct MetricsRow {
     int64_t step; /* from 1 */
     double loss, grad_norm, lr;
+    bool skipped; /* loss or norm were not finite on some rank, and nothing changed */
     int64_t tokens;           /* of this step, all ranks */
     double seconds;           /* of this step */
     double tokens_per_second; /* all ranks */
@@ -37,7 +38,8 @@ void metrics_close(Metrics *m);
 MetricsRow *metrics_read(Arena *mem, const char *path, int *n);
 
 /* One row as a JSON object with its line end; numbers as %.10g, numbers that are not
- * finite as null with "loss_is" (or "grad_norm_is") naming them. Returns the length. */
+ * finite as null with "loss_is" (or "grad_norm_is") naming them; "skipped":true stands
+ * in rows of skipped steps only. Returns the length. */
 int metrics_format(const MetricsRow *row, char *out, size_t size);
 
 /* "0:01:23", "12:00:00", "3 d 04:05:06"; "?" for what is not a time. Rounds to seconds.

@@ -42,8 +42,11 @@ static void expect_steps(const char *path, int want) {
     MetricsRow *rows = metrics_read(mem, path, &n);
     EXPECT(n == want);
     for (int i = 0; i < n; i++) {
+        char got[512], wanted[512];
+        metrics_format(&rows[i], got, sizeof got);
         MetricsRow r = row_of(i + 1);
-        EXPECT(!memcmp(&rows[i], &r, sizeof r));
+        metrics_format(&r, wanted, sizeof wanted);
+        EXPECT_STR(got, wanted);
     }
     size_t size;
     const char *text = file_read(mem, path, 1 << 20, &size, EXIT_DATA);
@@ -79,6 +82,12 @@ TEST(line_format) {
     EXPECT_STR(line, "{\"step\":12,\"loss\":null,\"loss_is\":\"nan\",\"grad_norm\":null,"
                      "\"grad_norm_is\":\"-inf\",\"lr\":0.00075,\"tokens\":128,"
                      "\"seconds\":0.5,\"tokens_per_second\":256,\"mfu\":null}\n");
+    r.skipped = true;
+    metrics_format(&r, line, sizeof line);
+    EXPECT_STR(line, "{\"step\":12,\"loss\":null,\"loss_is\":\"nan\",\"grad_norm\":null,"
+                     "\"grad_norm_is\":\"-inf\",\"skipped\":true,\"lr\":0.00075,"
+                     "\"tokens\":128,\"seconds\":0.5,\"tokens_per_second\":256,"
+                     "\"mfu\":null}\n");
     MetricsRow wide = {
         .step = INT64_MIN, .tokens = INT64_MIN, .mfu = 1.234567891234e-300};
     wide.loss = wide.grad_norm = wide.lr = wide.seconds = wide.tokens_per_second =
@@ -95,12 +104,14 @@ TEST(values_survive) {
     for (int i = 0; i < 5; i++) {
         MetricsRow r = row_of(i + 1);
         r.loss = losses[i], r.mfu = i == 1 ? -1 : 0.5;
+        r.skipped = !isfinite(losses[i]);
         metrics_write(m, &r);
     }
     metrics_close(m);
     int n;
     MetricsRow *rows = metrics_read(mem, path, &n);
     EXPECT(n == 5 && rows[1].mfu == -1 && isinf(rows[2].loss) && isnan(rows[4].loss));
+    for (int i = 0; i < 5; i++) EXPECT(rows[i].skipped == (i == 2 || i == 4));
     for (int i = 0; i < 4; i++)
         EXPECT(i == 2 || fabs(rows[i].loss - losses[i]) <= 1e-9 * losses[i]);
 }
