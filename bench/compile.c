@@ -39,7 +39,7 @@ static Cost compile(int layers, bool no_cache) {
                         .seq = cfg->model_seq_length};
     PassOptions po = pass_options_default();
     po.micro_batches = cfg->parallel_config_micro_batch_num;
-    po.weight_decay = 0.1;
+    po.decay_weights = true;
     po.clip_norm = 1;
     CompileOptions co = {.cpu = cfg->context_cpu,
                          .threads = (int)cfg->context_threads,

@@ -31,6 +31,7 @@ static void fill_inputs(const Program *p, const ModelSpec *s, ModelShape shape) 
     fill_tokens(slot(p, "tokens"), shape.batch * shape.seq, s->vocab, 1);
     fill_tokens(slot(p, "labels"), shape.batch * shape.seq, s->vocab, 2);
     *(float *)slot(p, "lr") = 1e-4f;
+    *(float *)slot(p, "weight_decay") = 0.1f;
     *(float *)slot(p, "bias_correction1") = (float)(1 - 0.9);
     *(float *)slot(p, "bias_correction2") = (float)(1 - 0.95);
 }
@@ -59,7 +60,7 @@ int main(int argc, char **argv) {
     ModelShape shape = {.batch = cfg->runner_config_batch_size,
                         .seq = cfg->model_seq_length};
     PassOptions po = pass_options_default();
-    po.weight_decay = 0.1;
+    po.decay_weights = true;
     po.clip_norm = 1;
     CompileOptions co = {.cpu = cfg->context_cpu, .threads = (int)cfg->context_threads};
     Module *m = model_build(mem, &s, shape, MODEL_TRAIN);

@@ -1,6 +1,7 @@
 /* lower_map.c - one element of every MAP op, on f32 vectors or scalars. */
 #include "lower.h"
 #include "vmath.h"
+#include <math.h>
 
 #define UNARY(name, expr)                                                                \
     static LLVMValueRef map_##name(MapContext *c) {                                      \
@@ -153,6 +154,22 @@ static LLVMValueRef at_label(MapContext *c, LLVMValueRef label) {
     }
     if (!emit_lanes(label)) label = emit_splat_n(c->e, label, emit_lanes(c->column));
     return LLVMBuildICmp(c->e->b, LLVMIntEQ, c->column, label, "");
+}
+
+/* |x| < inf, which no comparison with a NaN is */
+static LLVMValueRef map_finite(MapContext *c) {
+    LLVMValueRef x = c->in[0], top = num(c->e, x, INFINITY);
+    return to_float(c->e, greater(c->e, top, emit_fabs(c->e, x)), x);
+}
+
+static LLVMValueRef map_select(MapContext *c) {
+    LLVMValueRef zero = num(c->e, c->in[0], 0);
+    LLVMValueRef yes = LLVMBuildFCmp(c->e->b, LLVMRealUNE, c->in[0], zero, "");
+    return emit_select(c->e, yes, c->in[1], c->in[2]);
+}
+
+static LLVMValueRef map_agree(MapContext *c) {
+    return c->in[0];
 }
 
 static LLVMValueRef map_pick(MapContext *c) {

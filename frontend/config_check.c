@@ -85,6 +85,9 @@ static void derive_run(Config *cfg) {
         cfg->dump_ir = cfg->context_save_graphs_path;
     if (!given(cfg, "lr_schedule.learning_rate"))
         cfg->lr_schedule_learning_rate = cfg->optimizer_learning_rate;
+    if (cfg->lr_schedule_type == LR_COSINE_WITH_RESTARTS &&
+        !given(cfg, "lr_schedule.num_cycles"))
+        cfg->lr_schedule_num_cycles = 1;
     if (cfg->lr_schedule_total_steps < 0 && cfg->runner_config_max_steps >= 0)
         cfg->lr_schedule_total_steps = cfg->runner_config_max_steps;
     if (!given(cfg, "lr_schedule.warmup_steps") && cfg->lr_schedule_total_steps > 0)
@@ -214,6 +217,21 @@ static void check_schedule(const Config *c) {
                       warmup, decay, total);
 }
 
+static void check_decay(const Config *c) {
+    bool start = c->optimizer_start_weight_decay >= 0;
+    bool end = c->optimizer_end_weight_decay >= 0;
+    if (c->optimizer_weight_decay_incr_style == WD_CONSTANT && (start || end))
+        config_refuse(c, start ? "optimizer.start_weight_decay" : "optimizer.end_weight_decay",
+                      "optimizer.weight_decay_incr_style",
+                      "weight_decay_incr_style linear or cosine, or weight_decay alone",
+                      "the weight decay has %s of its own, but is constant",
+                      start ? "a start" : "an end");
+    if (c->optimizer_weight_decay_incr_style != WD_CONSTANT && !(start && end))
+        config_refuse(c, "optimizer.weight_decay_incr_style", NULL,
+                      "give start_weight_decay and end_weight_decay, or constant",
+                      "a weight decay that changes needs a start and an end");
+}
+
 static void check_run(const Config *cfg) {
     const char *data = cfg->train_dataset_data_loader_dataset_dir;
     size_t n = strlen(data);
@@ -244,5 +262,6 @@ void config_check(const Config *cfg) {
     check_model_source(cfg);
     check_model(cfg);
     check_schedule(cfg);
+    check_decay(cfg);
     check_run(cfg);
 }

@@ -372,23 +372,30 @@ void strategy_apply(const Strategy *s, const ModelSpec *spec, Module *m, PassOpt
     o->gathers_at_end = s->gathers_at_end;
 }
 
-/* Adam's weight decay would go through its moments, which no pass does: train refuses it.
- */
-static double weight_decay(const Config *cfg) {
-    return cfg->optimizer_type == OPTIMIZER_ADAM ? 0 : cfg->optimizer_weight_decay;
+/* Rows of ops.def; AdamWeightDecay is AdamW whose bias corrections are 1. */
+static const char *const optimizer_op[] = {
+    [OPTIMIZER_ADAMW] = "adamw",
+    [OPTIMIZER_ADAM_WEIGHT_DECAY] = "adamw",
+    [OPTIMIZER_FUSED_ADAM_WEIGHT_DECAY] = "adamw",
+    [OPTIMIZER_ADAM] = "adam",
+    [OPTIMIZER_SGD] = "sgd",
+    [OPTIMIZER_MOMENTUM] = "momentum"};
+
+static bool decays_weights(const Config *cfg) {
+    if (cfg->optimizer_weight_decay_incr_style == WD_CONSTANT)
+        return cfg->optimizer_weight_decay > 0;
+    return cfg->optimizer_start_weight_decay > 0 || cfg->optimizer_end_weight_decay > 0;
 }
 
 PassOptions strategy_pass_options(const Config *cfg) {
     PassOptions o = pass_options_default();
-    bool sgd =
-        cfg->optimizer_type == OPTIMIZER_SGD || cfg->optimizer_type == OPTIMIZER_MOMENTUM;
     o.micro_batches = cfg->parallel_config_micro_batch_num;
     o.beta1 = cfg->optimizer_beta1;
     o.beta2 = cfg->optimizer_beta2;
     o.eps = cfg->optimizer_eps;
-    o.weight_decay = weight_decay(cfg);
-    o.optimizer = sgd ? "sgd" : "adamw";
-    o.momentum = cfg->optimizer_type == OPTIMIZER_MOMENTUM ? cfg->optimizer_momentum : 0;
+    o.decay_weights = decays_weights(cfg);
+    o.optimizer = optimizer_op[cfg->optimizer_type];
+    o.momentum = cfg->optimizer_momentum;
     o.clip_norm =
         cfg->runner_wrapper_use_clip_grad ? cfg->runner_wrapper_max_grad_norm : 0;
     o.dump_dir = cfg->dump_ir[0] ? cfg->dump_ir : NULL;

@@ -13,8 +13,8 @@
 /* The places in the program's memory that the loop reads and writes, beside the batch. */
 typedef struct TrainSlots {
     int32_t *rng;             /* [micro, 3]; NULL: the model draws no random numbers */
-    float *lr, *correction1, *correction2; /* NULL: the optimizer has none */
-    const float *loss, *grad_norm;
+    float *lr, *weight_decay, *correction1, *correction2; /* NULL: the step has none */
+    const float *loss, *grad_norm, *good; /* good 0: the step has changed nothing */
 } TrainSlots;
 
 /* Arguments of a program that a batch fills, each with the part that this rank gets. */
@@ -41,6 +41,7 @@ typedef struct Train {
     Data *data;
     int64_t steps; /* of the whole run */
     Schedule schedule;
+    WeightDecay decay;
     bool bias_correction;
     double beta1, beta2;
 
@@ -59,8 +60,12 @@ typedef struct Train {
     uint64_t process_bytes; /* resident before the arena is there */
 
     /* the run */
-    int64_t step, start_step; /* updates done; done before this process */
+    int64_t step, start_step; /* steps done; done before this process */
+    int64_t skipped;          /* of the steps done: those that were no update */
+    int64_t skipped_in_a_row; /* up to now */
     int64_t saved_step;       /* newest checkpoint of this run; -1: none */
+    /* Parameter that had an element inf or NaN before the first step here; NULL: none. */
+    const char *not_finite;
     char config_hash[33];
     int lock_fd;
     FILE *log;
@@ -93,6 +98,9 @@ void feed_batch(const Feed *f, const DataBatch *b, int64_t first_row);
 /* train_state.c: memory, first weights, checkpoints. */
 void train_state_start(Train *t);
 void train_state_save(Train *t);
+/* Name of a parameter with an element that is inf or NaN on any rank, the same on all
+ * ranks; NULL: all are finite. */
+const char *train_state_not_finite(const Train *t);
 
 /* train_loop.c: the steps. Returns the exit code. */
 int train_loop(Train *t);

@@ -52,25 +52,32 @@ static void fill_rng(const Train *t, int64_t step) {
     }
 }
 
-static void fill_scalars(const Train *t, int64_t step, double rate) {
+static void fill_scalars(const Train *t, int64_t update, double rate) {
     *t->at.lr = (float)rate;
     double c1 = 1, c2 = 1;
     if (t->bias_correction) {
-        c1 -= pow(t->beta1, (double)step);
-        c2 -= pow(t->beta2, (double)step);
+        c1 -= pow(t->beta1, (double)update);
+        c2 -= pow(t->beta2, (double)update);
     }
+    if (t->at.weight_decay)
+        *t->at.weight_decay = (float)schedule_weight_decay(&t->decay, update);
     if (t->at.correction1) *t->at.correction1 = (float)c1;
     if (t->at.correction2) *t->at.correction2 = (float)c2;
 }
 
+/* Data and random numbers go on with every step; schedules and bias corrections with
+ * every update, as in Megatron-LM. */
 static double run_step(Train *t, const DataBatch *batch) {
-    int64_t step = t->step + 1;
-    double rate = schedule_rate(&t->schedule, step);
+    int64_t step = t->step + 1, update = step - t->skipped;
+    double rate = schedule_rate(&t->schedule, update);
     feed_batch(t->feed, batch, 0);
     if (t->at.rng) fill_rng(t, step);
-    fill_scalars(t, step, rate);
+    fill_scalars(t, update, rate);
     program_run(t->program);
     t->step = step;
+    bool skipped = *t->at.good == 0;
+    t->skipped += skipped;
+    t->skipped_in_a_row = skipped ? t->skipped_in_a_row + 1 : 0;
     return rate;
 }
 
@@ -79,6 +86,7 @@ static void write_metrics(Train *t, double rate, double seconds) {
     MetricsRow row = {.step = t->step,
                       .loss = *t->at.loss,
                       .grad_norm = *t->at.grad_norm,
+                      .skipped = *t->at.good == 0,
                       .lr = rate,
                       .tokens = t->data->batch * t->job.seq,
                       .seconds = seconds,
@@ -92,21 +100,48 @@ static void write_metrics(Train *t, double rate, double seconds) {
     if (t->terminal != t->metrics && shown) metrics_write(t->terminal, &row);
 }
 
-/* The update is done already, so the weights are lost with the loss. */
-static int diverged(Train *t) {
-    char last[128] = "there is no checkpoint before it";
-    if (t->saved_step >= 0)
-        snprintf(last, sizeof last, "the last good checkpoint is of step %lld",
-                 (long long)t->saved_step);
+static void say_skipped(const Train *t) {
+    char most[48] = "";
+    int64_t n = t->job.cfg->runner_config_max_skipped_steps;
+    if (n) snprintf(most, sizeof most, " of at most %lld", (long long)n);
     report_say(t,
-               "ERROR: step %lld has loss %g and gradient norm %g: the run has diverged "
-               "and stops without saving; %s. Try a smaller learning rate, a longer "
-               "warm-up or clipping (runner_wrapper.max_grad_norm)",
-               (long long)t->step, (double)*t->at.loss, (double)*t->at.grad_norm, last);
+               "WARNING: step %lld is skipped: loss %g, gradient norm %g; no parameter and "
+               "no optimizer state has changed (skipped in a row: %lld%s)",
+               (long long)t->step, (double)*t->at.loss, (double)*t->at.grad_norm,
+               (long long)t->skipped_in_a_row, most);
+}
+
+/* Weights that are not finite are not worth a checkpoint in the place of an older one. */
+static int diverged(Train *t) {
+    const char *bad = train_state_not_finite(t);
+    char last[128] = "there is no checkpoint", why[512];
+    if (!bad && t->saved_step != t->step) train_state_save(t);
+    if (t->saved_step >= 0)
+        snprintf(last, sizeof last, "the newest checkpoint is of step %lld",
+                 (long long)t->saved_step);
+    if (t->not_finite)
+        snprintf(why, sizeof why,
+                 "%.200s was not finite before the first step: start from other weights",
+                 t->not_finite);
+    else
+        snprintf(why, sizeof why, "%.200s%stry a smaller learning rate, a longer warm-up or "
+                 "clipping (runner_wrapper.max_grad_norm)", bad ? bad : "",
+                 bad ? " is not finite any more: " : "");
+    report_say(t,
+               "ERROR: the run has diverged: %lld steps in a row were skipped, the weights "
+               "are those of step %lld; %s; %s",
+               (long long)t->skipped_in_a_row,
+               (long long)(t->step - t->skipped_in_a_row), last, why);
     if (comm_rank() == 0)
-        fprintf(stderr, "stator: error: the loss is not a number after step %lld; %s\n",
-                (long long)t->step, last);
+        fprintf(stderr, "stator: error: loss or gradient norm not finite in %lld steps up to "
+                        "step %lld; %s; %s\n",
+                (long long)t->skipped_in_a_row, (long long)t->step, last, why);
     return EXIT_DIVERGED;
+}
+
+static bool gives_up(const Train *t) {
+    int64_t most = t->job.cfg->runner_config_max_skipped_steps;
+    return most && t->skipped_in_a_row >= most;
 }
 
 static bool save_due(const Train *t) {
@@ -143,7 +178,8 @@ static int run_steps(Train *t, Prefetch *batches) {
         }
         double rate = run_step(t, &batch);
         write_metrics(t, rate, clock_seconds() - begin);
-        if (!isfinite(*t->at.loss) || !isfinite(*t->at.grad_norm)) return diverged(t);
+        if (t->skipped_in_a_row) say_skipped(t);
+        if (gives_up(t)) return diverged(t);
         if (save_due(t)) train_state_save(t);
         valid_step(t);
         plot_sometimes(t, &plotted);

@@ -55,6 +55,8 @@ static ScheduleKind schedule_kind(LrType type) {
     switch (type) {
     case LR_COSINE:
         return SCHEDULE_COSINE;
+    case LR_COSINE_WITH_RESTARTS:
+        return SCHEDULE_COSINE_RESTARTS;
     case LR_CONSTANT:
     case LR_CONSTANT_WITH_WARMUP:
         return SCHEDULE_CONSTANT;
@@ -104,17 +106,20 @@ static void choose_schedule(Train *t) {
     schedule_check(&t->schedule);
 }
 
-/* ---- optimizer ---- */
-
-/* Adam's decay goes through the gradient and its moments, which the step has not. */
-static void refuse_adam_decay(const Config *cfg) {
-    if (cfg->optimizer_type != OPTIMIZER_ADAM || cfg->optimizer_weight_decay <= 0 ||
-        !config_given(cfg, "optimizer.weight_decay"))
-        return;
-    config_refuse(cfg, "optimizer.type", NULL, "type AdamW, or weight_decay 0",
-                  "optimizer Adam with weight_decay %g is not supported by this build",
-                  cfg->optimizer_weight_decay);
+static void choose_decay(Train *t) {
+    static const DecayStyle style[] = {[WD_CONSTANT] = RAMP_CONSTANT,
+                                       [WD_LINEAR] = RAMP_LINEAR,
+                                       [WD_COSINE] = RAMP_COSINE};
+    const Config *cfg = t->job.cfg;
+    double always = cfg->optimizer_weight_decay;
+    t->decay = (WeightDecay){.style = style[cfg->optimizer_weight_decay_incr_style],
+                             .start = cfg->optimizer_start_weight_decay,
+                             .end = cfg->optimizer_end_weight_decay,
+                             .total_steps = MAX(t->steps, 1)};
+    if (t->decay.style == RAMP_CONSTANT) t->decay.start = t->decay.end = always;
 }
+
+/* ---- optimizer ---- */
 
 /* save_graphs without a folder of its own writes into the run folder. */
 static const char *dump_folder(const Train *t) {
@@ -129,7 +134,6 @@ static const char *dump_folder(const Train *t) {
 static PassOptions pass_options(Train *t) {
     const Config *cfg = t->job.cfg;
     PassOptions o = strategy_pass_options(cfg);
-    refuse_adam_decay(cfg);
     o.micro_batches = t->job.micro;
     o.dump_dir = dump_folder(t);
     t->beta1 = o.beta1;
@@ -151,11 +155,13 @@ static void find_slots(Train *t) {
     Program *p = t->program;
     t->at.rng = slot_of_role(t, "rng", false);
     t->at.lr = slot_of_role(t, "lr", true);
+    t->at.weight_decay = slot_of_role(t, "weight_decay", false);
     t->at.correction1 = slot_of_role(t, "bias_correction1", false);
     t->at.correction2 = slot_of_role(t, "bias_correction2", false);
-    check(p->entry->nret >= 2);
+    check(p->entry->nret >= 3);
     t->at.loss = p->ret[0];
     t->at.grad_norm = p->ret[1];
+    t->at.good = p->ret[2];
 }
 
 static void count_parameters(Train *t) {
@@ -263,6 +269,7 @@ static void hash_config(Train *t) {
         if (!counts || key->kind == KIND_TREE || key->cat == CAT_NO_EFFECT) continue;
         if (!strcmp(key->path, "runner_config.log_interval") ||
             !strcmp(key->path, "model.file") ||
+            !strcmp(key->path, "runner_config.max_skipped_steps") ||
             !strcmp(key->path, "train_dataset.data_loader.data_cache_path") ||
             !strncmp(key->path, "runner_config.eval_", 19))
             continue;
@@ -318,6 +325,7 @@ static void look_at_work(void *context) {
     open_data(t);
     choose_steps(t);
     choose_schedule(t);
+    choose_decay(t);
     hash_config(t);
 }
 

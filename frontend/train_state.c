@@ -6,6 +6,7 @@
 #include "commands.h"
 #include "train.h"
 #include <errno.h>
+#include <math.h>
 
 enum { MAX_ASIDE = 10000 };
 
@@ -36,6 +37,8 @@ static char *state_json(const Train *t, Arena *mem) {
     Text s = text_new(mem);
     text_add(&s, "{\"step\":%lld,\"seed\":%lld,\"config_hash\":\"%s\",\"threads\":%d",
              (long long)t->step, (long long)t->job.cfg->seed, t->config_hash, t->threads);
+    text_add(&s, ",\"skipped_steps\":%lld,\"skipped_in_a_row\":%lld",
+             (long long)t->skipped, (long long)t->skipped_in_a_row);
     text_add(&s, ",\"data\":{\"type\":");
     json_write_string(&s, config_value(t->job.cfg, mem, "train_dataset.data_loader.type"));
     text_add(&s, ",\"path\":");
@@ -124,10 +127,7 @@ static void first_weights(Train *t) {
 }
 
 /* Says what differs from the run that is gone on with: then the bits differ too. */
-static void compare_state(const Train *t, const char *text) {
-    size_t n = strlen(text);
-    const Json *s = json_parse(t->mem, "state of the checkpoint", text, n,
-                               (uint64_t)n + 1, EXIT_CHECKPOINT);
+static void compare_state(const Train *t, const Json *s) {
     int64_t threads = json_get_i64(s, "threads", 0, INT32_MAX, 0);
     const char *hash = json_get_string(s, "config_hash", "");
     int64_t tokens = json_get_i64(json_get(s, "data"), "tokens", 0, INT64_MAX, 0);
@@ -144,6 +144,15 @@ static void compare_state(const Train *t, const char *text) {
                    "note: %s had %lld tokens when the checkpoint was saved and has "
                    "%lld now",
                    t->data->path, (long long)tokens, (long long)t->data->tokens);
+}
+
+/* Schedule and bias corrections count updates. A run that ended at its limit of skipped
+ * steps gets as many tries again. */
+static void restore_counts(Train *t, const Json *s) {
+    int64_t most = t->job.cfg->runner_config_max_skipped_steps;
+    t->skipped = json_get_i64(s, "skipped_steps", 0, t->step, 0);
+    t->skipped_in_a_row = json_get_i64(s, "skipped_in_a_row", 0, t->skipped, 0);
+    if (most && t->skipped_in_a_row >= most) t->skipped_in_a_row = 0;
 }
 
 /* Warnings about damaged checkpoints, a line each. */
@@ -188,7 +197,11 @@ static bool resume(Train *t) {
     report_say(t, "resumed after step %lld", (long long)t->step);
     if (t->job.has_source)
         report_say(t, "note: init_from is not used: a checkpoint is there");
-    compare_state(t, state);
+    size_t n = strlen(state);
+    const Json *s = json_parse(t->mem, "state of the checkpoint", state, n,
+                               (uint64_t)n + 1, EXIT_CHECKPOINT);
+    restore_counts(t, s);
+    compare_state(t, s);
     return true;
 }
 
@@ -221,6 +234,31 @@ static void clear_later(const Train *t) {
     if (t->step == 0 && file_exists(metrics)) move_aside(t, metrics);
 }
 
+static bool is_finite(const float *x, int64_t n) {
+    for (int64_t i = 0; i < n; i++)
+        if (!isfinite(x[i])) return false;
+    return true;
+}
+
+const char *train_state_not_finite(const Train *t) {
+    const Func *f = t->program->entry;
+    int64_t from_end = 0; /* of the first one */
+    for (int i = 0; i < f->narg && !from_end; i++) {
+        if (strcmp(arg_str(f, i, "role", ""), "param")) continue;
+        if (!is_finite(t->program->arg[i], type_count(&f->arg[i]->ty)))
+            from_end = f->narg - i;
+    }
+    from_end = comm_max_i64(from_end);
+    return from_end ? f->arg[f->narg - from_end]->name : NULL;
+}
+
+static void look_at_weights(Train *t) {
+    t->not_finite = train_state_not_finite(t);
+    if (t->not_finite)
+        report_say(t, "WARNING: %s has elements that are inf or NaN before the first step",
+                   t->not_finite);
+}
+
 void train_state_start(Train *t) {
     list_tensors(t);
     t->saved_step = -1;
@@ -229,6 +267,7 @@ void train_state_start(Train *t) {
     else
         first_weights(t);
     t->start_step = t->step;
+    look_at_weights(t);
     clear_later(t);
     comm_barrier();
 }

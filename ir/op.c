@@ -6,8 +6,9 @@ const char *const role_name[ROLE_COUNT] = {"func", "model", "step", "kernel"};
 const char *const level_name[LEVEL_COUNT] = {"global", "diffed", "sharded",
                                              "local",  "fused",  "planned"};
 
-/* role: data tokens labels positions attends_from param state rng lr bias_correction1
- * bias_correction2 offset last cache dloss (what the runtime binds the argument to);
+/* role: data tokens labels positions attends_from param state rng lr weight_decay
+ * bias_correction1 bias_correction2 offset last cache dloss (what the runtime binds the
+ * argument to);
  * init: normal zeros ones; std, value: of the initial distribution; decay: 1 = weight
  * decay applies; like: the parameter that a state belongs to; hf: name in a Hugging Face
  * file, # = layer; global, flat, lead: which part of which tensor this is (ir/layout.h);

@@ -18,6 +18,7 @@ void infer_free(Op *, Type *);
 
 /* op_map.c */
 void infer_dropout(Op *, Type *), local_dropout(Local *), local_pick(Local *);
+void local_agree(Local *);
 void vjp_add(Grad *, Op *), vjp_sub(Grad *, Op *), vjp_mul(Grad *, Op *);
 void vjp_div(Grad *, Op *), vjp_scale(Grad *, Op *), vjp_offset(Grad *, Op *);
 void vjp_cast(Grad *, Op *), vjp_exp(Grad *, Op *), vjp_log(Grad *, Op *);
@@ -48,7 +49,8 @@ bool dims_attention(const Op *, Dims *);
 void local_ring(Local *, Axes); /* attention whose keys go round the ring of these axes */
 
 /* op_optim.c */
-void expand_adamw(Builder *, Op *, Value **), expand_sgd(Builder *, Op *, Value **);
+void expand_adamw(Builder *, Op *, Value **), expand_adam(Builder *, Op *, Value **);
+void expand_momentum(Builder *, Op *, Value **), expand_sgd(Builder *, Op *, Value **);
 
 /* op_call.c */
 void infer_call(Op *, Type *);

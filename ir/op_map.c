@@ -86,6 +86,8 @@ REF1(fast_gelu, x * sigmoid(1.702 * x))
 REF1(silu, x * sigmoid(x))
 REF1(cast, x)
 REF1(valid, x >= 0 ? 1 : 0)
+REF1(finite, isfinite(x) ? 1 : 0)
+REF1(agree, x)
 /* gradients: x, then the gradient of the result */
 REF2(relu_grad, x > 0 ? y : 0)
 REF2(gelu_grad, y * gelu_slope(x))
@@ -113,6 +115,12 @@ void ref_atmost(const Ref *r) {
         double x = number_get(r->in[0], i);
         number_set(r->out[0], i, x > by ? by : x);
     }
+}
+
+/* Copied, since even a NaN keeps its bits. */
+void ref_select(const Ref *r) {
+    const Tensor *from = r->in[number_get(r->in[0], 0) != 0 ? 1 : 2];
+    memmove(r->out[0]->data, from->data, (size_t)type_bytes(&r->out[0]->ty));
 }
 
 void ref_pick(const Ref *r) {
@@ -163,6 +171,21 @@ void local_dropout(Local *l) {
     Axes any = 0;
     for (int i = 0; i < x->ty.rank; i++) any |= x->ty.split[i];
     if (any) op_set_str(l->op, "of", type_text(l->b.mem, &l->op->fn->mod->mesh, &x->ty));
+}
+
+static Value *negative(Builder *b, Value *v) {
+    return build1(b, OP_scale, "by=-1", v, NULL);
+}
+
+/* The least of the copies is less the most of their negatives. */
+void local_agree(Local *l) {
+    const Mesh *m = &l->op->fn->mod->mesh;
+    Axes all = 0;
+    for (int a = 0; a < m->naxes; a++) all |= (Axes)((m->axis[a].size > 1) << a);
+    if (!all) return;
+    char *attrs = bfmt(&l->b, "axis=\"%s\"; of=max", mesh_axes_text(l->b.mem, m, all));
+    Value *most = build1(&l->b, OP_all_reduce, attrs, negative(&l->b, l->op->in[0]), NULL);
+    l->op->in[0] = negative(&l->b, most);
 }
 
 /* Labels count from the first class of this rank's part. */

@@ -12,7 +12,7 @@ static void usage(FILE *to) {
                 "[--dump_ir DIR] [--time] FILE.ir\n\npasses, in the order of a training program:\n");
     for (int i = 0; i < npasses; i++) fprintf(to, "  %-10s %s\n", passtab[i].name, passtab[i].doc);
     fprintf(to, "\noptions of passes (-o): micro_batches, optimizer, beta1, beta2, eps, "
-                "weight_decay, momentum, clip_norm, zero (0..3), zero_axes, zero_threshold_bytes, "
+                "decay_weights (0, 1), momentum, clip_norm, zero (0..3), zero_axes, zero_threshold_bytes, "
                 "bucket_bytes, overlap (0..2)\n");
 }
 
@@ -24,8 +24,7 @@ static void set_option(PassOptions *o, const char *text) {
         const char *name;
         double *at;
     } number[] = {{"beta1", &o->beta1}, {"beta2", &o->beta2}, {"eps", &o->eps},
-                  {"weight_decay", &o->weight_decay}, {"momentum", &o->momentum},
-                  {"clip_norm", &o->clip_norm}};
+                  {"momentum", &o->momentum}, {"clip_norm", &o->clip_norm}};
     size_t n = (size_t)(eq - text);
     for (int i = 0; i < ARRAY_LEN(number); i++) {
         if (strlen(number[i].name) == n && !strncmp(text, number[i].name, n)) {
@@ -45,6 +44,7 @@ static void set_option(PassOptions *o, const char *text) {
     if (!strncmp(text, "micro_batches=", 14)) o->micro_batches = (int64_t)v;
     else if (!strncmp(text, "bucket_bytes=", 13)) o->bucket_bytes = (int64_t)v;
     else if (!strncmp(text, "overlap=", 8) && v <= 2) o->overlap = (int)v;
+    else if (!strncmp(text, "decay_weights=", 14) && v <= 1) o->decay_weights = v != 0;
     else if (!strncmp(text, "zero=", 5) && v <= 3) o->zero_level = (int)v;
     else if (!strncmp(text, "zero_threshold_bytes=", 21)) o->zero_threshold_bytes = (int64_t)v;
     else fail(EXIT_CONFIG, "unknown option or value: %s", text);

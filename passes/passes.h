@@ -34,8 +34,9 @@ typedef struct PassOptions {
     bool gathers_at_end;
     /* train */
     int64_t micro_batches; /* runs of the model a step; 0 = 1 */
-    const char *optimizer; /* "adamw" or "sgd"; NULL = adamw */
-    double beta1, beta2, eps, weight_decay, momentum;
+    const char *optimizer; /* "adamw", "adam", "momentum" or "sgd" */
+    double beta1, beta2, eps, momentum;
+    bool decay_weights; /* the step takes the weight decay as an argument */
     double clip_norm;  /* 0 = no clipping */
     /* memplan: bytes of workspace an op needs; NULL = none does */
     int64_t (*workspace_bytes)(const Op *op, void *ctx);

@@ -1,12 +1,28 @@
 /* train.c - the training step around the gradients of a model. Level diffed.
  *     @m.grad(data..., params..., %dloss) -> (loss, more..., gradients...)
  * becomes
- *     @step(data..., params..., states..., rates) -> (loss, grad_norm, params=..., states=...)
+ *     @step(data..., params..., scalars..., states...)
+ *         -> (loss, grad_norm, good, params=..., states=...)
+ * good is 1 where loss and norm are finite on all ranks, else 0: then parameters and states
+ * keep their bits, whatever the optimizer.
  * With n micro-batches the data arrive stacked and a loop sums loss and gradients. With
  * `overlap` the first micro-batch stands by itself when it gathers parameters beside its
  * work, the last one when the sums are finished beside its. */
 #include "over.h"
 #include "passes.h"
+
+/* A row of ops.def whose operands are p, g, the states, then the scalars of the step. */
+typedef struct Optimizer {
+    const char *name;
+    int nstates;
+    const char *state[2]; /* beginnings of their names */
+    bool corrected;       /* it takes bias corrections */
+} Optimizer;
+
+static const Optimizer optimizers[] = {{"adamw", 2, {"m", "v"}, true},
+                                       {"adam", 2, {"m", "v"}, true},
+                                       {"momentum", 1, {"momentum"}, false},
+                                       {"sgd", 0, {NULL}, false}};
 
 typedef struct Train {
     Module *m;
@@ -17,7 +33,10 @@ typedef struct Train {
     Value **value;        /* per argument of grad: its value in @step */
     Value **held;         /* per parameter: the argument of @step */
     Value **sum;          /* loss, then the gradient of each parameter */
-    Value *rate, *correction1, *correction2;
+    const Optimizer *optimizer;
+    Value *scalar[5]; /* operands of the optimizer behind the states */
+    int nscalars;
+    Value *good;
 } Train;
 
 static const char *role_of(const Func *f, int i) {
@@ -107,6 +126,10 @@ static Value *scalar_arg(Train *t, const char *role) {
     Value *v = func_arg(t->step, role, type_scalar(DT_F32));
     func_arg_attr(t->step, t->step->narg - 1, arena_printf(t->m->mem, "role=%s", role));
     return v;
+}
+
+static Value *constant(Train *t, double v) {
+    return build_as(&t->b, OP_fill, bfmt(&t->b, "value=%.17g", v), type_scalar(DT_F32), NULL);
 }
 
 static int first_gradient(const Train *t) {
@@ -224,10 +247,9 @@ static Value *global_norm(Train *t) {
 /* min(1, clip / (norm + 1e-6)), as PyTorch and Megatron-LM clip. */
 static Value *clip_factor(Train *t, Value *norm) {
     if (t->o->clip_norm <= 0) {
-        return build_as(&t->b, OP_fill, "value=1", type_scalar(DT_F32), NULL);
+        return constant(t, 1);
     }
-    char *clip = bfmt(&t->b, "value=%.17g", t->o->clip_norm);
-    Value *top = build_as(&t->b, OP_fill, clip, type_scalar(DT_F32), NULL);
+    Value *top = constant(t, t->o->clip_norm);
     Value *bottom = build1(&t->b, OP_offset, "by=1e-06", norm, NULL);
     Value *ratio = build1(&t->b, OP_div, NULL, top, bottom, NULL);
     return build_named(&t->b, "clip", build1(&t->b, OP_atmost, "by=1", ratio, NULL));
@@ -262,58 +284,98 @@ static void shard_gradients(Train *t) {
     }
 }
 
-static void update(Train *t, int k, Value *clip, Op **out) {
+static bool decays(const Train *t, int k) {
+    return t->o->decay_weights && arg_float(t->grad, t->param[k], "decay", 0) != 0;
+}
+
+static void add_scalar(Train *t, Value *v) {
+    t->scalar[t->nscalars++] = v;
+}
+
+static void scalar_arguments(Train *t) {
+    bool any = false;
+    for (int k = 0; k < t->nparam; k++) any |= decays(t, k);
+    add_scalar(t, scalar_arg(t, "lr"));
+    add_scalar(t, any ? scalar_arg(t, "weight_decay") : constant(t, 0));
+    if (!t->optimizer->corrected) return;
+    add_scalar(t, scalar_arg(t, "bias_correction1"));
+    add_scalar(t, scalar_arg(t, "bias_correction2"));
+}
+
+/* Attributes of the optimizer's row, as the options have them. */
+static char *optimizer_attrs(Train *t, int k) {
     const PassOptions *o = t->o;
-    Value *p = t->held[k], *g = t->sum[k + 1];
-    double decay = arg_float(t->grad, t->param[k], "decay", 0) != 0 ? o->weight_decay : 0;
-    if (!strcmp(o->optimizer, "adamw")) {
-        char *attrs = bfmt(&t->b, "beta1=%.17g; beta2=%.17g; eps=%.17g; decay=%.17g",
-                           o->beta1, o->beta2, o->eps, decay);
-        Value *m = state_arg(t, "m", p), *v = state_arg(t, "v", p);
-        *out = build(&t->b, OP_adamw, attrs, p, g, m, v, t->rate, t->correction1,
-                     t->correction2, clip, NULL);
-    } else {
-        char *attrs = bfmt(&t->b, "momentum=%.17g; decay=%.17g", o->momentum, decay);
-        *out = build(&t->b, OP_sgd, attrs, p, g, state_arg(t, "momentum", p), t->rate, clip,
-                     NULL);
+    const char *spec = optab[op_kind(t->optimizer->name)].attrs;
+    const struct {
+        const char *key;
+        double value;
+    } all[] = {{"beta1", o->beta1}, {"beta2", o->beta2}, {"eps", o->eps},
+               {"momentum", o->momentum}};
+    char *text = bfmt(&t->b, decays(t, k) ? "decay=1" : "");
+    for (int i = 0; i < ARRAY_LEN(all); i++) {
+        AttrKind kind;
+        bool optional;
+        if (!attr_spec_find(spec, all[i].key, &kind, &optional)) continue;
+        const char *before = text[0] ? "; " : "";
+        text = bfmt(&t->b, "%s%s%s=%.17g", text, before, all[i].key, all[i].value);
     }
-    for (int i = 0; i < (*out)->nout; i++) {
-        (*out)->out[i]->name = bfmt(&t->b, "new.%s", (*out)->in[i ? i + 1 : 0]->name);
+    return text;
+}
+
+/* 1, or 0 on every rank where one has a loss or a norm that is no number. */
+static Value *is_good(Train *t, Value *norm) {
+    Value *loss = build1(&t->b, OP_finite, NULL, t->sum[0], NULL);
+    Value *both = build1(&t->b, OP_mul, NULL, loss,
+                         build1(&t->b, OP_finite, NULL, norm, NULL), NULL);
+    return build_named(&t->b, "good", build1(&t->b, OP_agree, NULL, both, NULL));
+}
+
+/* Results over parameter k and its states: the new ones where the step is good. */
+static void update(Train *t, int k) {
+    Value *in[MAX_TERMS] = {t->held[k], t->sum[k + 1]};
+    int n = 2;
+    for (int i = 0; i < t->optimizer->nstates; i++)
+        in[n++] = state_arg(t, t->optimizer->state[i], t->held[k]);
+    for (int i = 0; i < t->nscalars; i++) in[n++] = t->scalar[i];
+    Op *op = build_list(&t->b, op_kind(t->optimizer->name), optimizer_attrs(t, k), n, in,
+                        NULL, 0);
+    for (int i = 0; i < op->nout; i++) {
+        Value *old = op->in[i ? i + 1 : 0];
+        Value *v = build1(&t->b, OP_select, NULL, t->good, op->out[i], old, NULL);
+        func_ret(t->step, build_named(&t->b, bfmt(&t->b, "new.%s", old->name), v), old->nth);
     }
 }
 
+static const Optimizer *find_optimizer(const char *name) {
+    for (int i = 0; i < ARRAY_LEN(optimizers); i++)
+        if (!strcmp(name, optimizers[i].name)) return &optimizers[i];
+    fail(EXIT_CONFIG, "unknown optimizer '%s'; there are adamw, adam, momentum and sgd", name);
+}
+
 void pass_train(Module *m, const PassOptions *o) {
-    if (strcmp(o->optimizer, "adamw") && strcmp(o->optimizer, "sgd")) {
-        fail(EXIT_CONFIG, "unknown optimizer '%s'; there are adamw and sgd", o->optimizer);
-    }
     if (o->micro_batches > MAX_TIMES) {
         fail(EXIT_CONFIG, "%lld micro-batches; at most %d", (long long)o->micro_batches,
              MAX_TIMES);
     }
-    Train t = {.m = m, .o = o, .grad = find_grad(m)};
+    Train t = {.m = m, .o = o, .optimizer = find_optimizer(o->optimizer)};
+    t.grad = find_grad(m);
     t.step = func_new_unique(m, "step", ROLE_STEP);
     t.b = build_at_end(t.step);
     step_arguments(&t);
     if (!t.nparam) fail(EXIT_CONFIG, "@%s has no parameter to train", t.grad->name);
     refuse_types(&t);
     t.sum = NEW_ARRAY(m->mem, Value *, (size_t)t.nparam + 1);
-    t.rate = scalar_arg(&t, "lr");
-    t.correction1 = scalar_arg(&t, "bias_correction1");
-    t.correction2 = scalar_arg(&t, "bias_correction2");
+    scalar_arguments(&t);
     int64_t n = MAX(o->micro_batches, 1);
-    t.value[t.grad->narg - 1] = build_as(
-        &t.b, OP_fill, bfmt(&t.b, "value=%.17g", 1.0 / (double)n), type_scalar(DT_F32), NULL);
+    t.value[t.grad->narg - 1] = constant(&t, 1.0 / (double)n);
     run_micro_batches(&t, n);
     shard_gradients(&t);
-    Value *norm = global_norm(&t), *clip = clip_factor(&t, norm);
+    Value *norm = global_norm(&t);
+    add_scalar(&t, clip_factor(&t, norm));
+    t.good = is_good(&t, norm);
     func_ret(t.step, t.sum[0], -1);
     func_ret(t.step, norm, -1);
-    for (int k = 0; k < t.nparam; k++) {
-        Op *op;
-        update(&t, k, clip, &op);
-        for (int i = 0; i < op->nout; i++) {
-            func_ret(t.step, op->out[i], op->in[i ? i + 1 : 0]->nth);
-        }
-    }
+    func_ret(t.step, t.good, -1);
+    for (int k = 0; k < t.nparam; k++) update(&t, k);
     t.grad->role = ROLE_FUNC;
 }

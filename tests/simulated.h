@@ -32,7 +32,7 @@ static inline const char *sim_folder(Arena *mem, const char *name) {
 static inline PassOptions sim_options(const Simulated *s) {
     PassOptions o = pass_options_default();
     o.micro_batches = s->micro;
-    o.weight_decay = 0.1;
+    o.decay_weights = true;
     o.clip_norm = 1.0;
     o.dump_dir = getenv("SIM_DUMP");
     return o;
@@ -174,6 +174,7 @@ static inline void sim_step(Simulated *s, int64_t step, double lr, double *loss,
     Arena *mem = arena_new();
     sim_feed(s, step);
     sim_set(s, "lr", lr);
+    sim_set(s, "weight_decay", 0.1);
     sim_set(s, "bias_correction1", 1 - pow(0.9, (double)step + 1));
     sim_set(s, "bias_correction2", 1 - pow(0.95, (double)step + 1));
     interp_run(mem, s->entry, s->arg, s->ret);

@@ -196,6 +196,12 @@ TEST(wrong_combinations) {
     EXPECT_FAIL(parse("lr_schedule: {type: WSD, wsd_decay_steps: 8, warmup_steps: 3, "
                       "total_steps: 10}"),
                 EXIT_CONFIG, "are above total_steps 10");
+    EXPECT_FAIL(parse("optimizer:\n  end_weight_decay: 0.2\n"), EXIT_CONFIG,
+                "t.yaml:2:21: error: the weight decay has an end of its own, but is "
+                "constant");
+    EXPECT_FAIL(parse("optimizer: {weight_decay_incr_style: cosine, "
+                      "start_weight_decay: 0}"),
+                EXIT_CONFIG, "needs a start and an end");
     EXPECT_FAIL(parse("model:\n  model_config:\n    num_heads: 7\n"), EXIT_CONFIG,
                 "t.yaml:3:16: error: 7 heads do not divide hidden_size 768");
     EXPECT_FAIL(parse("model: {model_config: {n_kv_heads: 5}}"), EXIT_CONFIG,
@@ -430,7 +436,10 @@ TEST(every_row_can_be_set_and_read_back) {
             refused++;
             continue;
         }
-        Config *cfg = FLAGS(flag);
+        bool ramp = !strcmp(key->path, "optimizer.weight_decay_incr_style");
+        Config *cfg = ramp ? FLAGS(flag, "--optimizer.start_weight_decay=0",
+                                   "--optimizer.end_weight_decay=0.2")
+                           : FLAGS(flag);
         bool is_fixed = key->cat == CAT_FIXED;
         const char *want = is_fixed ? config_value(defaults, a, key->path) : value;
         if (strcmp(config_value(cfg, a, key->path), want))

@@ -34,8 +34,7 @@ static void set_option(Case *c, const char *text) {
                   {"beta2=", &c->options.beta2},
                   {"eps=", &c->options.eps},
                   {"momentum=", &c->options.momentum},
-                  {"clip_norm=", &c->options.clip_norm},
-                  {"weight_decay=", &c->options.weight_decay}};
+                  {"clip_norm=", &c->options.clip_norm}};
     for (int i = 0; i < ARRAY_LEN(number); i++) {
         size_t n = strlen(number[i].name);
         if (strncmp(text, number[i].name, n)) continue;
@@ -44,6 +43,8 @@ static void set_option(Case *c, const char *text) {
     }
     if (!strncmp(text, "micro_batches=", 14))
         c->options.micro_batches = atoi(text + 14);
+    else if (!strncmp(text, "decay_weights=", 14))
+        c->options.decay_weights = atoi(text + 14);
     else if (!strncmp(text, "optimizer=", 10))
         c->options.optimizer = text + 10;
     else if (!strncmp(text, "zero=", 5))

@@ -236,21 +236,40 @@ static const Sample samples[] = {
      "{scale=0.4; causal=1} : F[2,3,4,5], F[2,3,2,5], F[2,3,2,5]"},
     {"cache_write", NULL, "%c: F[2,5,2,3], %x: F[2,3,2,3], %off: i32[]",
      "%y = cache_write %c, %x, %off : F[2,5,2,3]"},
+    UNARY(finite),
+    {"select", NULL, "%c: F[], %x: F[3,5], %y: F[3,5]", "%z = select %c, %x, %y : F[3,5]"},
+    {"select", NULL, "%zero: F[], %x: F[2,1,7], %y: F[2,1,7]",
+     "%z = select %zero, %x, %y : F[2,1,7]"},
+    {"select", NULL, "%c: F[], %x: F[], %y: F[]", "%z = select %c, %x, %y : F[]"},
+    {"agree", NULL, "%x: F[]", "%y = agree %x : F[]"},
     {"adamw", NULL,
-     "%p: F[3,5], %g: F[3,5], %m: F[3,5], %posv: F[3,5], %lr: F[], %posa: F[], %posb: "
-     "F[], "
+     "%p: F[3,5], %g: F[3,5], %m: F[3,5], %posv: F[3,5], %lr: F[], %wd: F[], "
+     "%posa: F[], %posb: F[], %clip: F[]",
+     "%a, %b, %c = adamw %p, %g, %m, %posv, %lr, %wd, %posa, %posb, %clip "
+     "{beta1=0.9; beta2=0.95; eps=1e-08; decay=1} : F[3,5], F[3,5], F[3,5]"},
+    {"adamw", NULL,
+     "%p: F[], %g: F[], %m: F[], %posv: F[], %lr: F[], %wd: F[], %posa: F[], %posb: F[], "
      "%clip: F[]",
-     "%a, %b, %c = adamw %p, %g, %m, %posv, %lr, %posa, %posb, %clip "
-     "{beta1=0.9; beta2=0.95; eps=1e-08; decay=0.1} : F[3,5], F[3,5], F[3,5]"},
-    {"adamw", NULL,
-     "%p: F[], %g: F[], %m: F[], %posv: F[], %lr: F[], %posa: F[], %posb: F[], %clip: "
-     "F[]",
-     "%a, %b, %c = adamw %p, %g, %m, %posv, %lr, %posa, %posb, %clip "
-     "{beta1=0.8; beta2=0.999; eps=0.001; decay=0} : F[], F[], F[]"},
-    {"sgd", NULL, "%p: F[3,5], %g: F[3,5], %b: F[3,5], %lr: F[], %clip: F[]",
-     "%a, %c = sgd %p, %g, %b, %lr, %clip {momentum=0.9; decay=0.1} : F[3,5], F[3,5]"},
-    {"sgd", NULL, "%p: F[7], %g: F[7], %b: F[7], %lr: F[], %clip: F[]",
-     "%a, %c = sgd %p, %g, %b, %lr, %clip {momentum=0; decay=0} : F[7], F[7]"},
+     "%a, %b, %c = adamw %p, %g, %m, %posv, %lr, %wd, %posa, %posb, %clip "
+     "{beta1=0.8; beta2=0.999; eps=0.001} : F[], F[], F[]"},
+    {"adam", NULL,
+     "%p: F[3,5], %g: F[3,5], %m: F[3,5], %posv: F[3,5], %lr: F[], %wd: F[], "
+     "%posa: F[], %posb: F[], %clip: F[]",
+     "%a, %b, %c = adam %p, %g, %m, %posv, %lr, %wd, %posa, %posb, %clip "
+     "{beta1=0.9; beta2=0.95; eps=1e-08; decay=1} : F[3,5], F[3,5], F[3,5]"},
+    {"adam", NULL,
+     "%p: F[7], %g: F[7], %m: F[7], %posv: F[7], %lr: F[], %wd: F[], %posa: F[], "
+     "%posb: F[], %clip: F[]",
+     "%a, %b, %c = adam %p, %g, %m, %posv, %lr, %wd, %posa, %posb, %clip "
+     "{beta1=0.8; beta2=0.999; eps=0.001; decay=0} : F[7], F[7], F[7]"},
+    {"momentum", NULL,
+     "%p: F[3,5], %g: F[3,5], %b: F[3,5], %lr: F[], %wd: F[], %clip: F[]",
+     "%a, %c = momentum %p, %g, %b, %lr, %wd, %clip {momentum=0.9; decay=1} : F[3,5], "
+     "F[3,5]"},
+    {"sgd", NULL, "%p: F[3,5], %g: F[3,5], %lr: F[], %wd: F[], %clip: F[]",
+     "%a = sgd %p, %g, %lr, %wd, %clip {decay=1} : F[3,5]"},
+    {"sgd", NULL, "%p: F[7], %g: F[7], %lr: F[], %wd: F[], %clip: F[]",
+     "%a = sgd %p, %g, %lr, %wd, %clip : F[7]"},
     {"call",
      "func @f(%x: F[3], %w: F[3,5]) -> (F[5], F[3]) {\n"
      "  %y = dot %x, %w {k,kn->n} : F[5]\n  %z = tanh %x : F[3]\n  return %y, %z\n}\n",

@@ -208,17 +208,40 @@ static Step hand_gradients(Arena *mem, const Func *grad, Tensor **step_arg,
     return s;
 }
 
-/* New values of one element: p, then the state; AdamW (arXiv 1711.05101) or SGD. */
-static void hand_update(const PassOptions *o, double decay, double rate, double c1,
-                        double c2, double g, double *p, double *m, double *v) {
-    if (!strcmp(o->optimizer, "sgd")) {
-        *m = o->momentum * *m + g + decay * *p;
-        *p -= rate * *m;
+/* The scalars of a step: rate, decay, bias corrections. */
+typedef struct Scalars {
+    double rate, decay, c1, c2;
+} Scalars;
+
+/* New values of one element: p, then the state; Adam with its decay in the gradient or
+ * beside it (arXiv 1711.05101), or SGD with or without momentum. */
+static void hand_update(const PassOptions *o, const Scalars *a, double decay, double g,
+                        double *p, double *m, double *v) {
+    bool adamw = !strcmp(o->optimizer, "adamw"), adam = !strcmp(o->optimizer, "adam");
+    if (!adamw) g += decay * *p;
+    if (!adamw && !adam) {
+        double velocity = strcmp(o->optimizer, "sgd") ? o->momentum * *m + g : g;
+        if (m) *m = velocity;
+        *p -= a->rate * velocity;
         return;
     }
     *m = o->beta1 * *m + (1 - o->beta1) * g;
     *v = o->beta2 * *v + (1 - o->beta2) * g * g;
-    *p = *p * (1 - rate * decay) - rate * (*m / c1) / (sqrt(*v / c2) + o->eps);
+    if (adamw) *p *= 1 - a->rate * decay;
+    *p -= a->rate * (*m / a->c1) / (sqrt(*v / a->c2) + o->eps);
+}
+
+static int states_of(const char *optimizer) {
+    if (!strncmp(optimizer, "adam", 4)) return 2;
+    return strcmp(optimizer, "sgd") ? 1 : 0;
+}
+
+/* The argument of that role behind `at`, which then stands behind it; or otherwise. */
+static double next_scalar(const Func *step, Tensor **arg, int *at, const char *role,
+                          double otherwise) {
+    if (*at >= step->narg || strcmp(arg_str(step, *at, "role", ""), role))
+        return otherwise;
+    return tensor_get(arg[(*at)++], 0);
 }
 
 static void check_train(const char *what, const Module *before, const Module *after,
@@ -229,28 +252,35 @@ static void check_train(const char *what, const Module *before, const Module *af
     Step s = hand_gradients(mem, grad, arg, MAX(o->micro_batches, 1));
     expect_same(what, "loss", 0, tensor_get(ret[0], 0), s.loss, rounding);
     expect_same(what, "grad_norm", 0, tensor_get(ret[1], 0), s.norm, rounding);
+    EXPECT(tensor_get(ret[2], 0) == 1);
     double clip = o->clip_norm > 0 ? fmin(1, o->clip_norm / (s.norm + 1e-6)) : 1;
-    bool adamw = !strcmp(o->optimizer, "adamw");
-    int first = grad->narg - 1, states = adamw ? 2 : 1; /* lr, corrections, states */
+    int first = grad->narg - 1, states = states_of(o->optimizer);
     EXPECT_STR(arg_str(step, first, "role", ""), "lr");
-    EXPECT(step->narg == first + 3 + states * s.nparam);
-    EXPECT(step->nret == 2 + (1 + states) * s.nparam);
-    double rate = tensor_get(arg[first], 0);
-    double c1 = tensor_get(arg[first + 1], 0), c2 = tensor_get(arg[first + 2], 0);
+    Scalars a;
+    a.rate = next_scalar(step, arg, &first, "lr", 0);
+    a.decay = next_scalar(step, arg, &first, "weight_decay", 0);
+    a.c1 = next_scalar(step, arg, &first, "bias_correction1", 1);
+    a.c2 = next_scalar(step, arg, &first, "bias_correction2", 1);
+    EXPECT((a.c1 != 1) == (states == 2));
+    EXPECT(step->narg == first + states * s.nparam);
+    EXPECT(step->nret == 3 + (1 + states) * s.nparam);
     for (int p = 0; p < s.nparam; p++) {
-        int state = first + 3 + states * p, out = 2 + (1 + states) * p;
-        double decay = arg_float(grad, s.param[p], "decay", 0) != 0 ? o->weight_decay : 0;
-        EXPECT(step->alias[out] == s.param[p] && step->alias[out + 1] == state);
-        EXPECT_STR(arg_str(step, state, "like", ""), step->arg[s.param[p]]->name);
+        int state = first + states * p, out = 3 + (1 + states) * p;
+        double decay = arg_float(grad, s.param[p], "decay", 0) != 0 ? a.decay : 0;
+        EXPECT(step->alias[out] == s.param[p]);
+        for (int i = 0; i < states; i++) {
+            EXPECT(step->alias[out + 1 + i] == state + i);
+            EXPECT_STR(arg_str(step, state + i, "like", ""),
+                       step->arg[s.param[p]]->name);
+        }
         for (int64_t k = 0, n = type_count(&arg[s.param[p]]->ty); k < n; k++) {
-            double x = tensor_get(arg[s.param[p]], k), m = tensor_get(arg[state], k);
-            double v = adamw ? tensor_get(arg[state + 1], k) : 0;
-            hand_update(o, decay, rate, c1, c2, clip * s.gradient[p][k], &x, &m, &v);
+            double x[3] = {tensor_get(arg[s.param[p]], k)};
+            for (int i = 0; i < states; i++) x[i + 1] = tensor_get(arg[state + i], k);
+            hand_update(o, &a, decay, clip * s.gradient[p][k], &x[0], &x[1], &x[2]);
             const char *name = step->arg[s.param[p]]->name;
-            expect_same(what, name, k, tensor_get(ret[out], k), x, 1e-4);
-            expect_same(what, name, k, tensor_get(ret[out + 1], k), m, rounding);
-            if (adamw)
-                expect_same(what, name, k, tensor_get(ret[out + 2], k), v, rounding);
+            for (int i = 0; i <= states; i++)
+                expect_same(what, name, k, tensor_get(ret[out + i], k), x[i],
+                            i ? rounding : 1e-4);
         }
     }
     arena_free(mem);
@@ -345,7 +375,7 @@ static void train_with(const char *file, const Module *m, int64_t micro_batches,
     PassOptions o = pass_options_default();
     o.micro_batches = micro_batches;
     o.optimizer = optimizer;
-    o.weight_decay = 0.1;
+    o.decay_weights = true;
     o.momentum = 0.9;
     o.clip_norm = micro_batches > 1 ? 0.5 : 0;
     if (can_train(m)) check_sequence(file, m, train_passes, &o);

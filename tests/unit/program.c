@@ -83,7 +83,7 @@ static void all_modules(const char *cpu, int threads, int micro_batches) {
         if (!is_trainable(m) || !is_f32(mem, m)) continue;
         PassOptions po = pass_options_default();
         po.clip_norm = 1;
-        po.weight_decay = 0.1;
+        po.decay_weights = true;
         po.micro_batches = micro_batches;
         if (i % 2) po.optimizer = "sgd";
         compare(mem, m, train_passes, &po, cpu, threads, 2e-5, list[i]->d_name);

@@ -15,7 +15,7 @@ static PassOptions options(int zero, int micro, bool beside) {
     o.overlap = beside ? 2 : 0;
     o.zero_axes = "dp";
     o.micro_batches = micro;
-    o.weight_decay = 0.1;
+    o.decay_weights = true;
     o.clip_norm = 0.1;
     return o;
 }

@@ -255,20 +255,6 @@ TEST_LIMIT(a_second_run_in_the_folder_is_refused, 120) {
     EXPECT(stator_wait(pid) == -SIGKILL);
 }
 
-TEST_LIMIT(divergence_stops_without_saving, 120) {
-    const char *run = in_temp("run"), *config = runs_small_config(200, 10);
-    RUN_EXPECT(1, train_words(config, run,
-                              "--optimizer.type SGD --runner_wrapper.use_clip_grad False "
-                              "--lr_schedule.learning_rate 1000 "
-                              "--optimizer.weight_decay 900"));
-    SAID_EXPECT("diverged");
-    int n;
-    const MetricsRow *row = runs_metrics(run, &n);
-    EXPECT(n >= 1 && n < 200);
-    EXPECT(!isfinite(row[n - 1].loss) || !isfinite(row[n - 1].grad_norm));
-    EXPECT(!file_exists(arena_printf(mem(), "%s/ckpt/step_%08d", run, n)));
-}
-
 /* ---- memory ---- */
 
 static const Json *read_plan(const char *run) {
