@@ -221,11 +221,12 @@ static void check_decay(const Config *c) {
     bool start = c->optimizer_start_weight_decay >= 0;
     bool end = c->optimizer_end_weight_decay >= 0;
     if (c->optimizer_weight_decay_incr_style == WD_CONSTANT && (start || end))
-        config_refuse(c, start ? "optimizer.start_weight_decay" : "optimizer.end_weight_decay",
-                      "optimizer.weight_decay_incr_style",
-                      "weight_decay_incr_style linear or cosine, or weight_decay alone",
-                      "the weight decay has %s of its own, but is constant",
-                      start ? "a start" : "an end");
+        config_refuse(
+            c, start ? "optimizer.start_weight_decay" : "optimizer.end_weight_decay",
+            "optimizer.weight_decay_incr_style",
+            "weight_decay_incr_style linear or cosine, or weight_decay alone",
+            "the weight decay has %s of its own, but is constant",
+            start ? "a start" : "an end");
     if (c->optimizer_weight_decay_incr_style != WD_CONSTANT && !(start && end))
         config_refuse(c, "optimizer.weight_decay_incr_style", NULL,
                       "give start_weight_decay and end_weight_decay, or constant",

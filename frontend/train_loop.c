@@ -104,38 +104,45 @@ static void say_skipped(const Train *t) {
     char most[48] = "";
     int64_t n = t->job.cfg->runner_config_max_skipped_steps;
     if (n) snprintf(most, sizeof most, " of at most %lld", (long long)n);
-    report_say(t,
-               "WARNING: step %lld is skipped: loss %g, gradient norm %g; no parameter and "
-               "no optimizer state has changed (skipped in a row: %lld%s)",
-               (long long)t->step, (double)*t->at.loss, (double)*t->at.grad_norm,
-               (long long)t->skipped_in_a_row, most);
+    report_say(
+        t,
+        "WARNING: step %lld is skipped: loss %g, gradient norm %g; no parameter and "
+        "no optimizer state has changed (skipped in a row: %lld%s)",
+        (long long)t->step, (double)*t->at.loss, (double)*t->at.grad_norm,
+        (long long)t->skipped_in_a_row, most);
+}
+
+static const char *advice(const Train *t, const char *not_finite) {
+    static const char smaller[] = "try a smaller learning rate, a longer warm-up or "
+                                  "clipping (runner_wrapper.max_grad_norm)";
+    if (t->not_finite)
+        return arena_printf(t->mem,
+                            "%s was not finite before the first step: start from "
+                            "other weights",
+                            t->not_finite);
+    if (!not_finite) return smaller;
+    return arena_printf(t->mem, "%s is not finite any more: %s", not_finite, smaller);
 }
 
 /* Weights that are not finite are not worth a checkpoint in the place of an older one. */
 static int diverged(Train *t) {
-    const char *bad = train_state_not_finite(t);
-    char last[128] = "there is no checkpoint", why[512];
+    const char *bad = train_state_not_finite(t), *why = advice(t, bad);
+    long long in_a_row = (long long)t->skipped_in_a_row;
+    char last[128] = "there is no checkpoint";
     if (!bad && t->saved_step != t->step) train_state_save(t);
     if (t->saved_step >= 0)
         snprintf(last, sizeof last, "the newest checkpoint is of step %lld",
                  (long long)t->saved_step);
-    if (t->not_finite)
-        snprintf(why, sizeof why,
-                 "%.200s was not finite before the first step: start from other weights",
-                 t->not_finite);
-    else
-        snprintf(why, sizeof why, "%.200s%stry a smaller learning rate, a longer warm-up or "
-                 "clipping (runner_wrapper.max_grad_norm)", bad ? bad : "",
-                 bad ? " is not finite any more: " : "");
+    report_plot(t);
     report_say(t,
-               "ERROR: the run has diverged: %lld steps in a row were skipped, the weights "
-               "are those of step %lld; %s; %s",
-               (long long)t->skipped_in_a_row,
-               (long long)(t->step - t->skipped_in_a_row), last, why);
+               "ERROR: the run has diverged: %lld steps in a row were skipped, the "
+               "weights are those of step %lld; %s; %s",
+               in_a_row, (long long)t->step - in_a_row, last, why);
     if (comm_rank() == 0)
-        fprintf(stderr, "stator: error: loss or gradient norm not finite in %lld steps up to "
-                        "step %lld; %s; %s\n",
-                (long long)t->skipped_in_a_row, (long long)t->step, last, why);
+        fprintf(stderr,
+                "stator: error: loss or gradient norm not finite in %lld steps up "
+                "to step %lld; %s; %s\n",
+                in_a_row, (long long)t->step, last, why);
     return EXIT_DIVERGED;
 }
 

@@ -224,9 +224,9 @@ void report_end(const Train *t) {
     if (t->step > t->start_step)
         report_say(t, "done       %lld steps, final loss %.4f%s", (long long)t->step,
                    (double)*t->at.loss,
-                   t->skipped ? arena_printf(t->mem, ", skipped: %lld",
-                                             (long long)t->skipped)
-                              : "");
+                   t->skipped
+                       ? arena_printf(t->mem, ", skipped: %lld", (long long)t->skipped)
+                       : "");
     report_say(t, "loss curve %s/loss.svg", t->run_dir);
     if (t->saved_step != t->step) return;
     report_say(t, "checkpoint %s/step_%08lld", t->ckpt_dir, (long long)t->step);

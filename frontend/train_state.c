@@ -255,7 +255,8 @@ const char *train_state_not_finite(const Train *t) {
 static void look_at_weights(Train *t) {
     t->not_finite = train_state_not_finite(t);
     if (t->not_finite)
-        report_say(t, "WARNING: %s has elements that are inf or NaN before the first step",
+        report_say(t,
+                   "WARNING: %s has elements that are inf or NaN before the first step",
                    t->not_finite);
 }
 

@@ -1,14 +1,14 @@
-/* op_optim.c - optimizers, elementwise over parameter, gradient and state. The gradient is
- * multiplied with the factor of clipping first; the bias corrections are 1 - beta^t, or 1
- * for none. */
-#include "op_hooks.h"
+/* op_optim.c - optimizers, elementwise over parameter, gradient and state. The gradient
+ * is multiplied with the factor of clipping first; the bias corrections are 1 - beta^t,
+ * or 1 for none. */
 #include "number.h"
+#include "op_hooks.h"
 #include <math.h>
 
 /* ---- meaning ---- */
 
-/* Adam (arXiv 1412.6980). Weight decay goes through gradient and moments (coupled: PyTorch
- * Adam, MindSpore nn.Adam), or past them (arXiv 1711.05101: AdamW). */
+/* Adam (arXiv 1412.6980). Weight decay goes through gradient and moments (coupled:
+ * PyTorch Adam, MindSpore nn.Adam), or past them (arXiv 1711.05101: AdamW). */
 static void ref_either_adam(const Ref *r, bool coupled) {
     double b1 = op_float(r->op, "beta1", 0), b2 = op_float(r->op, "beta2", 0);
     double eps = op_float(r->op, "eps", 0), rate = number_get(r->in[4], 0);

@@ -77,7 +77,8 @@ static PassOptions options(Dice *d, Annotation *list) {
     o.zero_level = throw(d, 4);
     o.zero_axes = "dp";
     o.micro_batches = 1 + throw(d, 2);
-    o.optimizer = throw(d, 2) ? "sgd" : "adamw";
+    static const char *const optimizers[] = {"adamw", "adam", "momentum", "sgd"};
+    o.optimizer = optimizers[throw(d, ARRAY_LEN(optimizers))];
     o.overlap = throw(d, 3);
     o.bucket_bytes = throw(d, 2) ? 64 : 1 << 20;
     return o;

@@ -270,8 +270,7 @@ static void check_train(const char *what, const Module *before, const Module *af
         EXPECT(step->alias[out] == s.param[p]);
         for (int i = 0; i < states; i++) {
             EXPECT(step->alias[out + 1 + i] == state + i);
-            EXPECT_STR(arg_str(step, state + i, "like", ""),
-                       step->arg[s.param[p]]->name);
+            EXPECT_STR(arg_str(step, state + i, "like", ""), step->arg[s.param[p]]->name);
         }
         for (int64_t k = 0, n = type_count(&arg[s.param[p]]->ty); k < n; k++) {
             double x[3] = {tensor_get(arg[s.param[p]], k)};
@@ -386,9 +385,13 @@ static void visit_adamw(const char *file, const Module *m) {
     train_with(file, m, 3, "adamw");
 }
 
+static void visit_adam(const char *file, const Module *m) {
+    train_with(file, m, 1, "adam");
+}
+
 static void visit_sgd(const char *file, const Module *m) {
     train_with(file, m, 1, "sgd");
-    train_with(file, m, 3, "sgd");
+    train_with(file, m, 3, "momentum");
 }
 
 TEST(each_pass_alone) {
@@ -401,6 +404,10 @@ TEST(predict_pipeline) {
 
 TEST_LIMIT(train_pipeline_adamw, 180) {
     each_file(visit_adamw);
+}
+
+TEST_LIMIT(train_pipeline_adam, 180) {
+    each_file(visit_adam);
 }
 
 TEST_LIMIT(train_pipeline_sgd, 180) {

@@ -85,7 +85,9 @@ static void all_modules(const char *cpu, int threads, int micro_batches) {
         po.clip_norm = 1;
         po.decay_weights = true;
         po.micro_batches = micro_batches;
-        if (i % 2) po.optimizer = "sgd";
+        static const char *const optimizers[] = {"adamw", "sgd", "adam", "momentum"};
+        po.optimizer = optimizers[i % ARRAY_LEN(optimizers)];
+        po.momentum = 0.9;
         compare(mem, m, train_passes, &po, cpu, threads, 2e-5, list[i]->d_name);
         ran++;
     }

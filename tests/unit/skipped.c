@@ -26,8 +26,8 @@ static PassOptions options(int zero, int64_t micro, bool beside, const char *opt
 typedef struct Poison {
     const char *arg, *what;
     double value;
-    bool one_copy;   /* only the last rank that has the element */
-    int64_t element; /* of the whole tensor, of its first micro-batch */
+    bool one_copy;      /* only the last rank that has the element */
+    int64_t element;    /* of the whole tensor, of its first micro-batch */
     const char *zeroed; /* parameter whose row of that feature is 0, so that only the
                            gradient sees it; or NULL */
 } Poison;
@@ -148,8 +148,8 @@ static int poison_all(int dp, int tp, const PassOptions *o) {
         interp_run(one, s.part, s.arg, s.ret);
         if (poisons[i].zeroed) EXPECT(isfinite(tensor_get(s.ret[0][0], 0)));
         expect_kept(s.part, s.ranks, s.ret, &before,
-                    arena_printf(one, "dp=%d tp=%d zero=%d micro=%d overlap=%d %s: %s", dp,
-                                 tp, o->zero_level, (int)o->micro_batches, o->overlap,
+                    arena_printf(one, "dp=%d tp=%d zero=%d micro=%d overlap=%d %s: %s",
+                                 dp, tp, o->zero_level, (int)o->micro_batches, o->overlap,
                                  o->optimizer, poisons[i].what));
         arena_free(one);
     }
@@ -215,14 +215,35 @@ TEST(ranks_whose_copies_differ_agree) {
 
 static const Strategy strategies[] = {
     {.data = 1, .context = 1, .tensor = 1, .ring = 1, .zero_axes = "dp.cp"},
-    {.data = 2, .context = 1, .tensor = 2, .ring = 1, .zero_axes = "dp.cp",
-     .zero_level = 1, .bucket_bytes = 1 << 20, .overlap = OVERLAP_AUTO},
-    {.data = 4, .context = 1, .tensor = 1, .ring = 1, .zero_axes = "dp.cp",
-     .zero_level = 2, .bucket_bytes = 1 << 20},
-    {.data = 2, .context = 2, .tensor = 1, .ring = 2, .zero_axes = "dp.cp",
-     .zero_level = 3, .overlap = OVERLAP_AUTO},
-    {.data = 1, .context = 1, .tensor = 4, .ring = 1, .sequence_parallel = true,
-     .zero_axes = "dp.cp", .bucket_bytes = 1 << 20}};
+    {.data = 2,
+     .context = 1,
+     .tensor = 2,
+     .ring = 1,
+     .zero_axes = "dp.cp",
+     .zero_level = 1,
+     .bucket_bytes = 1 << 20,
+     .overlap = OVERLAP_AUTO},
+    {.data = 4,
+     .context = 1,
+     .tensor = 1,
+     .ring = 1,
+     .zero_axes = "dp.cp",
+     .zero_level = 2,
+     .bucket_bytes = 1 << 20},
+    {.data = 2,
+     .context = 2,
+     .tensor = 1,
+     .ring = 2,
+     .zero_axes = "dp.cp",
+     .zero_level = 3,
+     .overlap = OVERLAP_AUTO},
+    {.data = 1,
+     .context = 1,
+     .tensor = 4,
+     .ring = 1,
+     .sequence_parallel = true,
+     .zero_axes = "dp.cp",
+     .bucket_bytes = 1 << 20}};
 
 /* A weight of the first layer becomes `v`, wherever a rank has it. */
 static void set_weight(Simulated *s, double v) {
@@ -323,7 +344,8 @@ static int poison_program(Program *p, Tensor **arg, const char *poisoned,
             fill(p, arg);
             program_run(p);
             expect_program_kept(
-                p, arg, arena_printf(arena_new(), "%s: %s", what, p->entry->arg[i]->name));
+                p, arg,
+                arena_printf(arena_new(), "%s: %s", what, p->entry->arg[i]->name));
             *at = was;
         }
     }
