@@ -191,16 +191,19 @@ void inspect_metrics(Arena *mem, const char *path) {
     int n;
     int64_t first = 0, broken = count_broken(path, &first), tokens = 0;
     MetricsRow *row = metrics_read(mem, path, &n);
+    int64_t skipped = 0;
     double seconds = 0;
     char time[32];
     printf("%s: metrics of a run\n", path);
     for (int i = 0; i < n; i++) {
         tokens += row[i].tokens;
+        skipped += row[i].skipped;
         seconds += row[i].seconds > 0 ? row[i].seconds : 0;
     }
     if (n) {
         printf("  steps        %lld .. %lld\n", (long long)row[0].step,
                (long long)row[n - 1].step);
+        if (skipped) printf("  skipped      %lld\n", (long long)skipped);
         printf("  loss         %.4f .. %.4f\n", row[0].loss, row[n - 1].loss);
         printf("  tokens       %lld in %s\n", (long long)tokens,
                duration_format(seconds, time));

@@ -177,7 +177,8 @@ TEST(inspect_metrics) {
     for (int step = 1; step <= 3; step++) {
         MetricsRow row = {.step = step,
                           .loss = 5 - step,
-                          .grad_norm = 1,
+                          .grad_norm = step == 2 ? INFINITY : 1,
+                          .skipped = step == 2,
                           .lr = 0.1,
                           .tokens = 100,
                           .seconds = 20,
@@ -186,7 +187,7 @@ TEST(inspect_metrics) {
     }
     metrics_close(m);
     inspect(path);
-    sound("  steps        1 .. 3\n  loss         4.0000 .. 2.0000\n"
+    sound("  steps        1 .. 3\n  skipped      1\n  loss         4.0000 .. 2.0000\n"
           "  tokens       300 in 0:01:00\n");
     struct stat st;
     EXPECT(stat(path, &st) == 0);
