@@ -155,15 +155,16 @@ static PlanComm in_a_step(const Plan *p, const char *kind, const char *axes) {
     return sum;
 }
 
-/* After the last backward, or beside it: those of large tensors in the layers. */
+/* After the last backward, or beside it: those of large tensors in the layers. Then the
+ * ranks agree, with one number, on whether the step is good. */
 TEST(gradients_are_reduced_once_a_step) {
     Arena *mem = arena_new();
     static const char keys[] = "dp 2 micro 4 parallel.bucket_size 64MB parallel.overlap ";
-    int64_t bytes = F32 * (int64_t)LLAMA + F32; /* and the loss */
+    int64_t bytes = F32 * (int64_t)LLAMA + 2 * F32; /* and the loss */
     Plan p = plan_of(mem, plan_llama, arena_printf(mem, "%soff", keys));
     EXPECT(plan_operations(&p, PLAN_FORWARD) + plan_operations(&p, PLAN_BACKWARD) == 0);
-    EXPECT(plan_operations(&p, PLAN_MODEL) == 0 && plan_operations(&p, PLAN_STEP) == 1);
-    expect_comm(&p, PLAN_STEP, "all_reduce", "dp", LLAMA_TENSORS + 1, bytes, bytes);
+    EXPECT(plan_operations(&p, PLAN_MODEL) == 0 && plan_operations(&p, PLAN_STEP) == 2);
+    expect_comm(&p, PLAN_STEP, "all_reduce", "dp", LLAMA_TENSORS + 2, bytes, bytes);
     EXPECT(plan_find(&p, PLAN_STEP, "all_reduce", "dp").micro_runs == 0);
     p = plan_of(mem, plan_llama, arena_printf(mem, "%sauto", keys));
     PlanComm c = in_a_step(&p, "all_reduce", "dp");
