@@ -144,6 +144,8 @@ static const struct {
     const char *op, *reason;
 } not_flagged[] = {
     {"arrive", "stands in programs of one rank only, where sums are finished"},
+    {"select", "its condition is nothing to be summed; the sample's is never 0"},
+    {"agree", "the least of a sum is not the sum of what is least"},
 };
 
 TEST(linear_ops_say_so) {

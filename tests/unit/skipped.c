@@ -59,10 +59,16 @@ static Sharded open_mesh(Arena *mem, int dp, int tp, const PassOptions *o) {
     return s;
 }
 
+static int argument_named(const Func *f, const char *name) {
+    for (int i = 0; i < f->narg; i++)
+        if (!strcmp(f->arg[i]->name, name)) return i;
+    test_fail(__FILE__, __LINE__, "@%s has no argument %s", f->name, name);
+}
+
 /* Sets one element of the whole tensor where a rank has it. */
 static void set_element(const Sharded *s, const char *name, bool one_copy,
                         int64_t element, double v) {
-    int i = sharded_find(s->part, name), n = 0;
+    int i = argument_named(s->part, name), n = 0;
     Layout l = layout_of(s->mem, s->part, i);
     for (int r = s->ranks - 1; r >= 0 && !(one_copy && n); r--) {
         LayoutWalk w = layout_walk(&l, r);
