@@ -1,6 +1,7 @@
-/* arrange.c - products whose letters are no matrices as they stand get a factor, or the
- * result, in another order, whichever moves the fewest bytes. Level local.
- *     %d = dot %x, %g {tbh,btv->hv}
+/* arrange.c - orders of dimensions that code generation takes. Products whose letters are
+ * no matrices as they stand get a factor, or the result, in another order, whichever
+ * moves the fewest bytes; elementwise ops get operands in the order of the result. Level
+ * local. %d = dot %x, %g {tbh,btv->hv}
  *  -> %g.1 = rearrange %g {btv->tbv}; %d = dot %x, %g.1 {tbh,tbv->hv}
  * Addends that the product has no room for are added behind it, and so are all of a
  * product that makes its result in another order. ir/matmul.h says what is a matrix, and
@@ -98,41 +99,84 @@ static void name_letters(const Dims *d, char letter[MAX_DIMS]) {
     }
 }
 
-static void spell(Text *t, const Dims *d, const int8_t *ids, int n) {
+static const char *spell(Arena *mem, const Dims *d, const int8_t *ids, int n) {
     char letter[MAX_DIMS];
+    Text t = text_new(mem);
     name_letters(d, letter);
-    if (!n) text_add(t, "_");
-    for (int k = 0; k < n; k++) text_add(t, "%c", letter[ids[k]]);
+    if (!n) text_add(&t, "_");
+    for (int k = 0; k < n; k++) text_add(&t, "%c", letter[ids[k]]);
+    return t.s;
 }
 
-static Value *rearranged(Builder *b, const Dims *d, Value *v, const int8_t *from,
-                         const int8_t *to) {
-    Text t = text_new(b->mem);
-    spell(&t, d, from, v->ty.rank);
-    text_add(&t, "->");
-    spell(&t, d, to, v->ty.rank);
-    b->name = v->name;
-    return build1(b, OP_rearrange, t.s, v, NULL);
+static const char *spell_term(Arena *mem, const Dims *d, int term) {
+    return spell(mem, d, d->term[term], d->rank[term]);
 }
 
-/* y + operand i of the product, which has dimensions of y. */
-static Value *add_behind(Builder *b, const Dims *d, int i, Value *y, Value *addend) {
-    const int8_t *result = d->term[d->nin];
-    int8_t order[MAX_RANK];
+static void set_rule(Op *op, const Dims *d) {
+    Arena *mem = op->fn->mod->mem;
+    Text t = text_new(mem);
+    char why[200];
+    for (int i = 0; i < d->nin; i++) {
+        text_add(&t, "%s%s", i ? "," : "", spell_term(mem, d, i));
+    }
+    text_add(&t, "->%s", spell_term(mem, d, d->nin));
+    op_set_rule(op, rule_parse(mem, t.s, why, sizeof why));
+}
+
+/* Operand i of op in another order. */
+static void rearrange_operand(Op *op, const Dims *d, int i, const int8_t *order) {
+    Builder b = build_before(op);
+    Value *v = op->in[i];
+    b.name = v->name;
+    op->in[i] = build1(
+        &b, OP_rearrange,
+        bfmt(&b, "%s->%s", spell_term(b.mem, d, i), spell(b.mem, d, order, d->rank[i])),
+        v, NULL);
+}
+
+/* The dimensions of an operand in the order of the result; false: the result lacks one.
+ */
+static bool result_order(const Dims *d, int i, int8_t order[MAX_RANK]) {
     int n = 0;
-    for (int k = 0; k < y->ty.rank; k++) {
-        if (dims_mask(d, i) >> result[k] & 1) order[n++] = result[k];
+    for (int k = 0; k < d->rank[d->nin]; k++) {
+        int8_t id = d->term[d->nin][k];
+        if (dims_mask(d, i) >> id & 1) order[n++] = id;
     }
-    if (memcmp(order, d->term[i], (size_t)n)) {
-        addend = rearranged(b, d, addend, d->term[i], order);
+    return n == d->rank[i];
+}
+
+/* Do both name the dimensions larger than 1 in one order? */
+static bool same_order(const Dims *d, const int8_t *a, const int8_t *b, int n) {
+    for (int i = 0, j = 0;; i++, j++) {
+        while (i < n && d->size[a[i]] == 1) i++;
+        while (j < n && d->size[b[j]] == 1) j++;
+        if (i == n || j == n) return i == j;
+        if (a[i] != b[j]) return false;
     }
-    Text t = text_new(b->mem);
-    spell(&t, d, result, y->ty.rank);
-    text_add(&t, ",");
-    spell(&t, d, order, n);
-    text_add(&t, "->");
-    spell(&t, d, result, y->ty.rank);
-    return build1(b, OP_add, t.s, y, addend, NULL);
+}
+
+/* An elementwise op goes over all its operands in the order of its result. */
+static void arrange_map(Op *op) {
+    Dims d, now;
+    check(op_dims(op, &d));
+    now = d;
+    for (int i = 0; i < op->nin; i++) {
+        int8_t order[MAX_RANK];
+        bool all = result_order(&d, i, order);
+        if (!all || same_order(&d, order, d.term[i], d.rank[i])) continue;
+        rearrange_operand(op, &d, i, order);
+        memcpy(now.term[i], order, sizeof order);
+        set_rule(op, &now);
+    }
+}
+
+/* y + operand i of a product with the result y. */
+static Value *add_behind(Builder *b, const Dims *d, int i, Value *y, Value *addend) {
+    const char *result = spell_term(b->mem, d, d->nin);
+    char *rule = bfmt(b, "%s,%s->%s", result, spell_term(b->mem, d, i), result);
+    Value *sum = build1(b, OP_add, rule, y, addend, NULL);
+    arrange_map(sum->def);
+    return sum;
 }
 
 /* Which addends stay, by operand: all, if there is room, or one (an accumulator before
@@ -151,27 +195,30 @@ static uint32_t addends_kept(const Dims *d, const Orders *o) {
 
 /* The product of its factors and the addends `kept`, in the orders of o. */
 static void set_product(Op *op, const Dims *d, const Orders *o, uint32_t kept) {
-    Text t = text_new(op->fn->mod->mem);
-    Builder b = build_before(op);
-    char why[200];
+    Dims now = *d;
     int n = 0;
-    for (int i = 0; i < op->nin; i++) {
+    for (int i = 0; i < d->nin; i++) {
         bool factor = i < 2;
         if (!factor && !(kept >> i & 1)) continue;
-        if (factor && o->moved[i]) {
-            op->in[i] = rearranged(&b, d, op->in[i], d->term[i], o->d.term[i]);
-        }
-        text_add(&t, "%s", n ? "," : "");
-        spell(&t, d, factor ? o->d.term[i] : d->term[i], d->rank[i]);
+        if (factor && o->moved[i]) rearrange_operand(op, d, i, o->d.term[i]);
+        memcpy(now.term[n], factor ? o->d.term[i] : d->term[i], sizeof *now.term);
+        now.rank[n] = d->rank[i];
         op->in[n++] = op->in[i];
     }
-    op->nin = n;
-    text_add(&t, "->");
-    spell(&t, d, o->d.term[RESULT], o->d.rank[RESULT]);
-    op_set_rule(op, rule_parse(b.mem, t.s, why, sizeof why));
-    for (int k = 0; k < o->d.rank[RESULT]; k++) {
-        op->out[0]->ty.dim[k] = d->size[o->d.term[RESULT][k]];
+    op->nin = now.nin = n;
+    now.rank[n] = o->d.rank[RESULT];
+    memcpy(now.term[n], o->d.term[RESULT], sizeof *now.term);
+    set_rule(op, &now);
+    for (int k = 0; k < now.rank[n]; k++) {
+        op->out[0]->ty.dim[k] = d->size[now.term[n][k]];
     }
+}
+
+/* The result of a product, made in the order of o, as it was before. */
+static Value *moved_back(Builder *b, const Dims *d, const Orders *o, Value *made) {
+    const char *from = spell_term(b->mem, &o->d, RESULT);
+    return build1(b, OP_rearrange, bfmt(b, "%s->%s", from, spell_term(b->mem, d, d->nin)),
+                  made, NULL);
 }
 
 static void arrange_product(Func *f, Op *op) {
@@ -186,7 +233,7 @@ static void arrange_product(Func *f, Op *op) {
     memcpy(addend, op->in, (size_t)op->nin * sizeof *addend);
     set_product(op, &d, &o, kept);
     Builder b = op->next ? build_before(op->next) : build_at_end(f);
-    if (o.moved[RESULT]) y = rearranged(&b, &d, y, o.d.term[RESULT], d.term[d.nin]);
+    if (o.moved[RESULT]) y = moved_back(&b, &d, &o, y);
     for (int i = 2; i < d.nin; i++) {
         if (!(kept >> i & 1)) y = add_behind(&b, &d, i, y, addend[i]);
     }
@@ -204,7 +251,10 @@ void pass_arrange(Module *m, const PassOptions *o) {
     for (Func *f = m->first; f; f = f->next) {
         for (Op *op = f->first, *next; op; op = next) {
             next = op->next;
-            if (optab[op->kind].flags & F_ADDENDS) arrange_product(f, op);
+            if (optab[op->kind].flags & F_ADDENDS)
+                arrange_product(f, op);
+            else if (optab[op->kind].flags & F_MAP)
+                arrange_map(op);
         }
     }
 }

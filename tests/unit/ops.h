@@ -45,6 +45,8 @@
     {#op, NULL, "%x: F[3,2], %posy: F[]",                                                \
      "%z = " #op " %x, %posy {...,_->...} : F[3,2]"},                                    \
     {#op, NULL, "%x: F[3], %posy: F[5]", "%z = " #op " %x, %posy {m,n->mn} : F[3,5]"},   \
+    {#op, NULL, "%x: F[5,3], %posy: F[5,2]",                                             \
+     "%z = " #op " %x, %posy {nm,nb->mbn} : F[3,2,5]"},                                  \
     {#op, NULL, "%posx: F[4]", "%z = " #op " %posx, %posx : F[4]"}
 // clang-format on
 
@@ -69,6 +71,12 @@ static const Sample samples[] = {
     {"dot", NULL, "%x: F[2,3,5], %w: F[5,4]",
      "%y = dot %x, %w {...k,kn->...n} : F[2,3,4]"},
     {"dot", NULL, "%x: F[3,3]", "%y = dot %x, %x {mk,kn->mn} : F[3,3]"},
+    {"dot", NULL, "%x: F[3,2,5], %w: F[5,4]",
+     "%y = dot %x, %w {tbh,hv->btv} : F[2,3,4]"},
+    {"dot", NULL, "%x: F[3,2,5], %g: F[2,3,4]",
+     "%y = dot %x, %g {tbh,btv->hv} : F[5,4]"},
+    {"dot", NULL, "%x: F[2,4,5], %w: F[2,5,3], %b: F[3,2], %c: F[2,4]",
+     "%y = dot %x, %w, %b, %c {bmk,bkn,nb,bm->mnb} : F[4,3,2]"},
     {"sum", NULL, "%x: F[3,5]", "%y = sum %x {mn->m} : F[3]"},
     {"sum", NULL, "%x: F[3,5]", "%y = sum %x {mn->n} : F[5]"},
     {"sum", NULL, "%x: F[2,3,5]", "%y = sum %x {...->_} : F[]"},
