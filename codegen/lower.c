@@ -1,9 +1,9 @@
 /* lower.c - functions, calls and loops. */
 #include "lower.h"
+#include "../passes/over.h"
 
 _Noreturn void lower_refuse(const Op *op, const char *why) {
-    fail(EXIT_CONFIG, "@%s: no code can be generated for %s: %s", op->fn->name,
-         optab[op->kind].name, why);
+    fail_op(op, "no code can be generated for %s: %s", optab[op->kind].name, why);
 }
 
 LLVMValueRef lower_pointer(Lower *l, const Value *v) {

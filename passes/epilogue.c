@@ -100,6 +100,7 @@ static bool try_merge(Func *f, Op *sum) {
         Builder b = build_before(sum);
         Value *v = build_list(&b, op->kind, text.s, op->nin + 1, in, NULL, 0)->out[0];
         v->name = sum->out[0]->name;
+        v->def->line = op->line;
         func_replace(f, sum->out[0], v);
         op_remove(sum);
         op_remove(op);

@@ -198,6 +198,25 @@ static int check_program(const MadeRule *rule, int n, const char *cpu, int threa
     return moved;
 }
 
+static void make_program(const char *text) {
+    Arena *mem = arena_new();
+    PassOptions po = pass_options_default();
+    CompileOptions co = {.threads = 1, .no_cache = true};
+    Module *m = module_parse(mem, "doubles.ir", text, strlen(text));
+    program_make(mem, m, predict_passes, &po, &co);
+}
+
+/* Element types are what is left to refuse; with a bias it is still the product's line. */
+TEST(another_type_is_refused_at_its_line) {
+    static const char text[] =
+        "module @t mesh() level(global)\n"
+        "func @t:model(%a: f64[2,3], %b: f64[3,4], %c: f64[4]) -> (f64[2,4]) {\n"
+        "  %y = dot %a, %b {mk,kn->mn} : f64[2,4]\n"
+        "  %z = add %y, %c {mn,n->mn} : f64[2,4]\n"
+        "  return %z\n}\n";
+    EXPECT_FAIL(make_program(text), EXIT_CONFIG, "doubles.ir:3:3: error: @t: no code can");
+}
+
 static void check_all(const char *cpu, int threads, uint64_t first) {
     int moved = 0;
     for (uint64_t k = 0; k < PROGRAMS; k++) {
