@@ -358,7 +358,7 @@ static void report_start(const Source *s, const char *folder, const Generator *g
     fprintf(stderr,
             "model %s: %.2f M parameters, vocabulary %lld, context %lld; ready in "
             "%.2f s%s, %d threads\n",
-            folder, 1e-6 * (double)model_parameters(&s->spec, true),
+            folder, 1e-6 * (double)model_parameters(&s->spec),
             (long long)s->spec.vocab, (long long)s->spec.max_positions, seconds,
             g->token->cached ? " (from the cache)" : "", g->token->threads);
 }

@@ -55,8 +55,7 @@ char *model_spec_json(Arena *mem, const ModelSpec *s, bool hf);
 const char *model_spec_not_hf(const ModelSpec *s);
 /* Fails with EXIT_CONFIG when the numbers do not make a model. */
 void model_spec_check(const ModelSpec *s);
-/* Number of weights; the position table is counted if with_positions. */
-int64_t model_parameters(const ModelSpec *s, bool with_positions);
+int64_t model_parameters(const ModelSpec *s); /* number of weights */
 
 typedef enum ModelUse { MODEL_TRAIN, MODEL_TRAIN_LOGITS, MODEL_PREDICT } ModelUse;
 

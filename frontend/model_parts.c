@@ -138,13 +138,12 @@ int model_params(Arena *mem, const ModelSpec *s, PartParam out[MODEL_MAX_PARAMS]
     return n;
 }
 
-int64_t model_parameters(const ModelSpec *s, bool with_positions) {
+int64_t model_parameters(const ModelSpec *s) {
     Arena *mem = arena_new();
     PartParam p[MODEL_MAX_PARAMS];
     int64_t total = 0;
     model_spec_check(s);
     for (int i = 0, n = model_params(mem, s, p); i < n; i++) {
-        if (p[i].part == PART_POSITIONS && !with_positions) continue;
         total += type_count(&p[i].ty) * (p[i].layer ? s->layers : 1);
     }
     arena_free(mem);

@@ -81,7 +81,7 @@ static void choose_buckets(Config *cfg, Strategy *s) {
 
 int64_t strategy_bucket_bytes(const Strategy *s, const ModelSpec *spec) {
     if (!s->gradient_groups || !spec) return s->bucket_bytes;
-    int64_t bytes = model_parameters(spec, true) / s->tensor * (int64_t)sizeof(float);
+    int64_t bytes = model_parameters(spec) / s->tensor * (int64_t)sizeof(float);
     return bytes / s->gradient_groups + 1;
 }
 

@@ -78,7 +78,7 @@ TEST(gpt2_124m) {
     double flops = of_spec(&s, (ModelShape){.batch = 2, .seq = 1024});
     EXPECT(weights == 123532032);
     EXPECT(flops == 6 * weights + 6 * layers * seq * width);
-    EXPECT((double)model_parameters(&s, false) - weights == 121344);
+    EXPECT((double)model_parameters(&s) - seq * width - weights == 121344);
     arena_free(mem);
 }
 
