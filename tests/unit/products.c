@@ -198,6 +198,94 @@ static int check_program(const MadeRule *rule, int n, const char *cpu, int threa
     return moved;
 }
 
+/* ---- training ---- */
+
+/* A model whose loss is the sum of squares (which do not cancel) of the tanh of all
+ * products; every operand is a parameter. */
+static char *model_text(Arena *mem, const MadeRule *rule, int n) {
+    Text t = text_new(mem), body = text_new(mem);
+    text_add(&t, "module @t mesh() level(global)\nfunc @t:model(");
+    for (int p = 0; p < n; p++) {
+        const MadeRule *r = &rule[p];
+        const MadeTerm *result = &r->term[r->nin];
+        text_add(&body, "  %%r%d = dot ", p);
+        for (int i = 0; i < r->nin; i++) {
+            text_add(&t, "%s%%p%dx%d: ", p + i ? ", " : "", p, i);
+            add_type(&t, r, &r->term[i]);
+            text_add(&t, " {role=\"param\"; init=\"normal\"; std=0.5}");
+            text_add(&body, "%s%%p%dx%d", i ? ", " : "", p, i);
+        }
+        text_add(&body, " {%s} : ", rule_text(mem, r));
+        add_type(&body, r, result);
+        text_add(&body, "\n  %%t%d = tanh %%r%d : ", p, p);
+        add_type(&body, r, result);
+        text_add(&body, "\n  %%q%d = mul %%t%d, %%t%d : ", p, p, p);
+        add_type(&body, r, result);
+        text_add(&body, "\n  %%s%d = sum %%q%d {%.*s->_} : f32[]\n", p, p,
+                 MAX(result->n, 1), result->n ? result->letter : "_");
+        if (p)
+            text_add(&body, "  %%l%d = add %%%c%d, %%s%d : f32[]\n", p, p > 1 ? 'l' : 's',
+                     p - 1, p);
+    }
+    text_add(&t, ") -> (f32[]) {\n%s  return %%l%d\n}\n", body.s, n - 1);
+    return t.s;
+}
+
+/* Largest difference of two tensors over the largest magnitude. */
+static double difference(const Tensor *want, const void *got) {
+    double worst = 0, size = 1e-20;
+    Tensor g = {want->ty, (void *)(uintptr_t)got};
+    for (int64_t k = 0, n = type_count(&want->ty); k < n; k++) {
+        double a = tensor_get(want, k), b = tensor_get(&g, k);
+        worst = fmax(worst, fabs(a - b));
+        size = fmax(size, fabs(a));
+        EXPECT(a == a && b == b);
+    }
+    return worst / size;
+}
+
+/* Through the passes of training to a program, whose step is what the interpreter makes
+ * of the model as it was before pass arrange. */
+static void check_training(const MadeRule *rule, int n, int64_t micro_batches) {
+    Arena *mem = arena_new();
+    char *text = model_text(mem, rule, n);
+    Module *m = module_parse(mem, "products", text, strlen(text));
+    PassOptions po = pass_options_default();
+    po.optimizer = "sgd";
+    po.micro_batches = micro_batches;
+    CompileOptions co = {.threads = 2, .no_cache = true};
+    Module *plain = module_clone(mem, m);
+    passes_run(plain, "simplify,autodiff,simplify,train,simplify,place", &po);
+    Program *p = program_make(mem, m, train_passes, &po, &co);
+    program_allocate(p, NULL, 0);
+    Func *step = plain->first;
+    while (step->role != ROLE_STEP) step = step->next;
+    Tensor ***arg = make_arguments(mem, step);
+    EXPECT(step->narg == p->entry->narg && step->nret == p->entry->nret);
+    for (int i = 0; i < step->narg; i++) {
+        memcpy(p->arg[i], arg[0][i]->data, (size_t)type_bytes(&step->arg[i]->ty));
+    }
+    Tensor ***ret = run(mem, step, arg);
+    program_run(p);
+    for (int i = 0; i < step->nret; i++) {
+        double d = difference(ret[0][i], p->ret[i]);
+        if (d > 2e-5)
+            test_fail(__FILE__, __LINE__, "seed %d: result %d (%s) differs by %.3g",
+                      (int)rule->seed, i, step->ret[i]->name, d);
+    }
+    program_free(p);
+    arena_free(mem);
+}
+
+TEST_LIMIT(made_rules_trained, 300) {
+    enum { MODELS = 30, EACH = 6 };
+    for (uint64_t k = 0; k < MODELS; k++) {
+        MadeRule rule[EACH];
+        for (uint64_t i = 0; i < EACH; i++) rule[i] = made_rule(5000000 + k * EACH + i);
+        check_training(rule, EACH, 1 + (int64_t)(k % 3));
+    }
+}
+
 static void make_program(const char *text) {
     Arena *mem = arena_new();
     PassOptions po = pass_options_default();
@@ -206,7 +294,8 @@ static void make_program(const char *text) {
     program_make(mem, m, predict_passes, &po, &co);
 }
 
-/* Element types are what is left to refuse; with a bias it is still the product's line. */
+/* Element types are what is left to refuse; with a bias it is still the product's line.
+ */
 TEST(another_type_is_refused_at_its_line) {
     static const char text[] =
         "module @t mesh() level(global)\n"
@@ -214,7 +303,8 @@ TEST(another_type_is_refused_at_its_line) {
         "  %y = dot %a, %b {mk,kn->mn} : f64[2,4]\n"
         "  %z = add %y, %c {mn,n->mn} : f64[2,4]\n"
         "  return %z\n}\n";
-    EXPECT_FAIL(make_program(text), EXIT_CONFIG, "doubles.ir:3:3: error: @t: no code can");
+    EXPECT_FAIL(make_program(text), EXIT_CONFIG,
+                "doubles.ir:3:3: error: @t: no code can");
 }
 
 static void check_all(const char *cpu, int threads, uint64_t first) {
