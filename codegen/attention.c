@@ -215,7 +215,8 @@ static void queries_emit(const Attn *a) {
     attn_call(a, "start", &work, 1);
     LLVMValueRef all = attn_keys(a, off, i0, rows);
     AttnQueries block = attn_queries(a, ctx, SLOT_FIRST, b, i0, rows);
-    LLVMValueRef number = s->dropout > 0 ? attn_number(a, b, h, i0) : NULL;
+    LLVMValueRef rng = attn_slot(a, ctx, SLOT_RNG);
+    LLVMValueRef number = s->dropout > 0 ? attn_number(a, rng, b, h, i0) : NULL;
     Loop l;
     loop_begin(e, &l, emit_i64(e, 0), all, a->bk, 0, NULL);
     LLVMValueRef keys = emit_imin(e, emit_sub(e, all, l.i), emit_i64(e, a->bk));
@@ -226,8 +227,7 @@ static void queries_emit(const Attn *a) {
                            emit_at(e, e->f32, work, x.sum), decay};
     attn_call(a, "softmax", soft, 5);
     if (s->dropout > 0) {
-        LLVMValueRef drop[] = {scores, keys, attn_slot(a, ctx, SLOT_RNG),
-                               emit_add(e, number, l.i)};
+        LLVMValueRef drop[] = {scores, keys, rng, emit_add(e, number, l.i)};
         attn_call(a, "drop", drop, 4);
     }
     LLVMValueRef values[] = {attn_f32(a, v, at), scores, emit_at(e, e->f32, work, x.out),

@@ -25,10 +25,10 @@ typedef struct AttnShape {
 
 /* Emits void(ptr q, ptr k, ptr v, ptr offset, ptr rng, ptr o, ptr lse, ptr workspace).
  * offset: any i32, read only when causal; a query that sees no key gets o = 0 and the lse
- * NO_KEYS. rng: i32[3] = {key0, key1, layer}, read only with dropout: the probability of
- * (b, h, i, j) is kept when word 0 of philox(counter {lo32(x), hi32(x), site, layer},
- * key)
- * >= dropout * 2^32, x = ((b * heads + h) * tq + i) * tk + j in the whole tensor of
+ * NO_KEYS. rng: i32[4] = {key0, key1, layer, micro-batch}, read only with dropout: the
+ * probability of (b, h, i, j) is kept when word 0 of
+ * philox(counter {lo32(x), hi32(x), site, layer}, key) >= dropout * 2^32,
+ * x = micro-batch * n + ((b * heads + h) * tq + i) * tk + j in the whole tensor of n
  * probabilities, and then scaled by 1 / (1 - dropout).
  * With `within` the function has one more parameter, ptr first: i32[batch, tq].
  * The function calls rt_parallel; the bits do not depend on the number of threads. */

@@ -32,7 +32,10 @@ Attn attn_of(Emit *e, const char *name, const AttnShape *s) {
     a.q_blocks = (s->tq + a.bq - 1) / a.bq;
     a.q_row = s->heads * s->dim;
     a.kv_row = s->kv_heads * s->dim;
-    a.next_query = s->part ? part_step(s->part, 2) : s->tk;
+    static const Mesh alone;
+    Type own = TYPE(DT_F32, s->batch, s->heads, s->tq, s->tk);
+    a.part = s->part ? *s->part : part_of(&alone, &own, 0);
+    a.next_query = part_step(&a.part, 2);
     return a;
 }
 
@@ -204,8 +207,8 @@ void attn_mask_emit(const Attn *a) {
 LLVMValueRef attn_keep(const Attn *a, LLVMValueRef rng, LLVMValueRef index) {
     Emit *e = a->e;
     LLVMTypeRef wide = emit_vec(e->i64, e->vl);
-    LLVMValueRef word[3], x[16], c[4];
-    for (int i = 0; i < 3; i++) {
+    LLVMValueRef word[RNG_MICRO], x[16], c[4];
+    for (int i = 0; i < RNG_MICRO; i++) {
         word[i] = emit_load(e, e->i32, emit_at(e, e->i32, rng, i), NULL, 4);
     }
     for (int i = 0; i < e->vl; i++) x[i] = emit_i64(e, i * a->next_query);
@@ -217,22 +220,20 @@ LLVMValueRef attn_keep(const Attn *a, LLVMValueRef rng, LLVMValueRef index) {
     c[0] = LLVMBuildTrunc(e->b, at, e->vi32, "");
     c[1] = LLVMBuildTrunc(e->b, LLVMBuildLShr(e->b, at, shift, ""), e->vi32, "");
     c[2] = emit_i32_like(e, c[0], a->s.site);
-    c[3] = emit_splat(e, word[2]);
+    c[3] = emit_splat(e, word[RNG_LAYER]);
     double least = fmin(ceil(a->s.dropout * 0x1p32), 0x1p32 - 1);
     LLVMValueRef limit = emit_i32_like(e, c[0], (int64_t)least);
-    LLVMValueRef drawn = vmath_philox(e, c, word[0], word[1]);
+    LLVMValueRef drawn = vmath_philox(e, c, word[RNG_KEY], word[RNG_KEY + 1]);
     return LLVMBuildICmp(e->b, LLVMIntUGE, drawn, limit, "");
 }
 
-LLVMValueRef attn_number(const Attn *a, LLVMValueRef b, LLVMValueRef h, LLVMValueRef i0) {
+LLVMValueRef attn_number(const Attn *a, LLVMValueRef rng, LLVMValueRef b, LLVMValueRef h,
+                         LLVMValueRef i0) {
     Emit *e = a->e;
-    const Part *p = a->s.part;
-    if (!p) {
-        LLVMValueRef row = emit_add(e, emit_mul(e, b, emit_i64(e, a->s.heads)), h);
-        row = emit_add(e, emit_mul(e, row, emit_i64(e, a->s.tq)), i0);
-        return emit_mul(e, row, emit_i64(e, a->s.tk));
-    }
-    LLVMValueRef index[] = {b, h, i0}, at = part_base(e, p);
+    const Part *p = &a->part;
+    LLVMValueRef index[] = {b, h, i0};
+    LLVMValueRef at = rng_micro_element(e, rng, type_count(&p->whole));
+    at = emit_add(e, at, part_base(e, p));
     for (int d = 0; d < ARRAY_LEN(index); d++) {
         at = emit_add(e, at, emit_mul(e, index[d], emit_i64(e, part_step(p, d))));
     }

@@ -12,6 +12,7 @@ typedef struct Attn {
     const char *name;
     AttnShape s;
     int64_t bq, bk, q_blocks, q_row, kv_row;
+    Part part;          /* what the probabilities are a part of */
     int64_t next_query; /* from the number of a probability to that of the next query */
 } Attn;
 
@@ -43,8 +44,9 @@ void attn_mask_emit(const Attn *a);
  * the first lane; rng is read through the pointer. */
 LLVMValueRef attn_keep(const Attn *a, LLVMValueRef rng, LLVMValueRef index);
 
-/* Number of the probability of key 0 for query i0 of head h of sequence b. */
-LLVMValueRef attn_number(const Attn *a, LLVMValueRef b, LLVMValueRef h, LLVMValueRef i0);
+/* Number in the step of the probability of key 0 for query i0 of head h of sequence b. */
+LLVMValueRef attn_number(const Attn *a, LLVMValueRef rng, LLVMValueRef b, LLVMValueRef h,
+                         LLVMValueRef i0);
 /* The offset of the first query's position: 0 unless causal. */
 LLVMValueRef attn_offset(const Attn *a, LLVMValueRef offset);
 /* How many keys the block of queries from i0 sees; none when not positive. */

@@ -83,8 +83,10 @@ typedef struct MapContext {
                              the op has one number a row */
     LLVMValueRef row;     /* i64 scalar: index of the first element of the row */
     int64_t inner;        /* elements of a row */
-    const Part *part;     /* dropout of a part of a tensor, else NULL */
-    LLVMValueRef base;    /* part_base of it */
+    /* of dropout: where its elements stand in the step's tensor */
+    const Part *part;     /* NULL: this is the whole tensor, in order */
+    LLVMValueRef base;    /* of its first element; with a part, part_base included */
+    LLVMValueRef first_row; /* part_first_row; NULL without a part */
 } MapContext;
 typedef LLVMValueRef (*MapEmitter)(MapContext *);
 extern const MapEmitter map_emitter[]; /* by op kind; NULL: not a MAP op */

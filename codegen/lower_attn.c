@@ -25,7 +25,7 @@ static const Part *probabilities(Lower *l, const Op *op, const AttnShape *s) {
         lower_refuse(op, "its probabilities are no part of the tensor that `of` describes");
     }
     Part *p = NEW(l->mem, Part);
-    *p = part_of(mesh, &whole);
+    *p = part_of(mesh, &whole, 0);
     return p;
 }
 

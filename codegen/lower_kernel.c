@@ -24,8 +24,9 @@ typedef struct Kernel {
     LLVMValueRef *number; /* by value index: the number of the row, once known */
     LLVMValueRef *vector; /* by value index: in the present vector step */
     LLVMValueRef partial; /* this thread's partial sums */
-    Part **part;             /* by op: of dropout with attribute `of`, else NULL */
-    LLVMValueRef *part_base; /* by op: where that part begins */
+    /* by op, of dropout; see MapContext */
+    Part **part;
+    LLVMValueRef *part_base, *part_first_row;
     LLVMValueRef base;    /* first element of the block within the row */
     LLVMValueRef row;
 } Kernel;
@@ -216,8 +217,10 @@ static void vector_step(Kernel *k, const Phase *p, LLVMValueRef j, LLVMValueRef 
         const Op *op = k->s.op[i];
         LLVMValueRef in[MAX_TERMS], out;
         for (int t = 0; t < op->nin; t++) in[t] = lanes(k, op->in[t], j, mask);
-        MapContext c = {k->e, op,         in,         columns(k, j),  element,
-                        row,  k->s.inner, k->part[i], k->part_base[i]};
+        MapContext c = {.e = k->e, .op = op, .in = in, .column = columns(k, j),
+                        .element = element, .row = row, .inner = k->s.inner,
+                        .part = k->part[i], .base = k->part_base[i],
+                        .first_row = k->part_first_row[i]};
         out = map_emitter[op->kind] ? map_emitter[op->kind](&c) : in[0];
         if (!emit_lanes(out)) out = emit_splat(k->e, out);
         k->vector[index_of(k, op->out[0])] = out;
@@ -325,22 +328,36 @@ static void emit_item(Kernel *k, LLVMValueRef item, LLVMValueRef *pointer) {
     }
 }
 
-/* Finds the ops that work on a part of a tensor and reads where their parts begin. */
-static void find_parts(Kernel *k) {
+/* Where op number i, a dropout, stands in the step's tensor. `rng` points to its key. */
+static void find_part(Kernel *k, int i, LLVMValueRef rng) {
+    const Op *op = k->s.op[i];
     const Mesh *mesh = &k->f->mod->mesh;
+    const Attr *of = op_attr(op, "of");
+    int64_t zigzag = op_int(op, "zigzag", 0);
+    Type whole = op->out[0]->ty;
+    if (of) whole = type_parse(k->mem, mesh, of->s);
+    if (of && !part_fits(mesh, &whole, &op->out[0]->ty)) {
+        lower_refuse(op, "its result is no part of the tensor that `of` describes");
+    }
+    if (zigzag > 1 && (whole.rank < 2 || whole.dim[1] % (2 * zigzag))) {
+        lower_refuse(op, "its zigzag order does not divide dimension 1");
+    }
+    k->part_base[i] = rng_micro_element(k->e, rng, type_count(&whole));
+    if (!of && zigzag <= 1) return;
+    Part *p = k->part[i] = NEW(k->mem, Part);
+    *p = part_of(mesh, &whole, zigzag);
+    k->part_base[i] = emit_add(k->e, k->part_base[i], part_base(k->e, p));
+    k->part_first_row[i] = part_first_row(k->e, p);
+}
+
+/* pointer: of arguments, by value index. */
+static void find_parts(Kernel *k, const LLVMValueRef *pointer) {
     k->part = NEW_ARRAY(k->mem, Part *, (size_t)k->s.nops);
     k->part_base = NEW_ARRAY(k->mem, LLVMValueRef, (size_t)k->s.nops);
+    k->part_first_row = NEW_ARRAY(k->mem, LLVMValueRef, (size_t)k->s.nops);
     for (int i = 0; i < k->s.nops; i++) {
         const Op *op = k->s.op[i];
-        const Attr *of = op->kind == OP_dropout ? op_attr(op, "of") : NULL;
-        if (!of) continue;
-        Type whole = type_parse(k->mem, mesh, of->s);
-        if (!part_fits(mesh, &whole, &op->out[0]->ty)) {
-            lower_refuse(op, "its result is no part of the tensor that `of` describes");
-        }
-        k->part[i] = NEW(k->mem, Part);
-        *k->part[i] = part_of(mesh, &whole);
-        k->part_base[i] = part_base(k->e, k->part[i]);
+        if (op->kind == OP_dropout) find_part(k, i, pointer[index_of(k, op->in[1])]);
     }
 }
 
@@ -361,7 +378,7 @@ static LLVMValueRef emit_body(Kernel *k, const char *name) {
     int64_t bytes;
     partial_offset(&k->s, 0, &bytes);
     k->partial = emit_gep(e, e->i8, ws, emit_mul(e, emit_param(e, 3), emit_i64(e, bytes)));
-    find_parts(k);
+    find_parts(k, pointer);
     Loop items;
     loop_begin(e, &items, emit_param(e, 1), emit_param(e, 2), 1, 0, NULL);
     emit_item(k, items.i, pointer);

@@ -193,29 +193,32 @@ static LLVMValueRef lanes_of_part(MapContext *c, LLVMValueRef lane) {
     Emit *e = c->e;
     int64_t run = c->part->size[c->part->ngroups - 1];
     if (run % c->inner == 0) { /* so is the row */
-        LLVMValueRef row = part_distance(e, c->part, c->row);
+        LLVMValueRef row = part_distance(e, c->part, c->first_row, c->row);
         LLVMValueRef at = emit_add(e, row, emit_sub(e, c->element, c->row));
         return emit_add(e, emit_splat(e, at), lane);
     }
     if (run < e->vl) {
-        return part_distance(e, c->part, emit_add(e, emit_splat(e, c->element), lane));
+        return part_distance(e, c->part, c->first_row,
+                             emit_add(e, emit_splat(e, c->element), lane));
     }
-    LLVMValueRef first = emit_splat(e, part_distance(e, c->part, c->element));
+    LLVMValueRef first = part_distance(e, c->part, c->first_row, c->element);
+    first = emit_splat(e, first);
     if (run % e->vl == 0) return emit_add(e, first, lane);
     LLVMValueRef size = emit_i64(e, run);
     LLVMValueRef left = emit_sub(e, size, emit_rem(e, c->element, size));
-    LLVMValueRef next = part_distance(e, c->part, emit_add(e, c->element, left));
+    LLVMValueRef next =
+        part_distance(e, c->part, c->first_row, emit_add(e, c->element, left));
     next = emit_splat(e, emit_sub(e, next, left));
     LLVMValueRef here = LLVMBuildICmp(e->b, LLVMIntSLT, lane, emit_splat(e, left), "");
     return emit_add(e, emit_select(e, here, first, next), lane);
 }
 
-/* Numbers of the lanes in the whole tensor, <vl x i64>. */
+/* Numbers of the lanes in the step's tensor, <vl x i64>. */
 static LLVMValueRef lane_elements(MapContext *c) {
     Emit *e = c->e;
     LLVMValueRef lane = LLVMBuildZExt(e->b, emit_iota(e), emit_vec(e->i64, e->vl), "");
     if (!c->element) lower_refuse(c->op, "one number a row of a larger kernel");
-    if (!c->part) return emit_add(e, emit_splat(e, c->element), lane);
+    if (!c->part) return emit_add(e, emit_splat(e, emit_add(e, c->element, c->base)), lane);
     return emit_add(e, lanes_of_part(c, lane), emit_splat(e, c->base));
 }
 
@@ -225,16 +228,16 @@ static LLVMValueRef map_dropout(MapContext *c) {
     double p = op_float(c->op, "p", 0);
     LLVMValueRef at = lane_elements(c);
     LLVMValueRef shift = emit_splat_n(e, emit_i64(e, 32), e->vl);
-    LLVMValueRef word[3];
-    for (int i = 0; i < 3; i++) {
+    LLVMValueRef word[RNG_MICRO];
+    for (int i = 0; i < RNG_MICRO; i++) {
         word[i] = emit_load(e, e->i32, emit_at(e, e->i32, c->in[1], i), NULL, 4);
     }
     LLVMValueRef counter[4] = {
         LLVMBuildTrunc(e->b, at, e->vi32, ""),
         LLVMBuildTrunc(e->b, LLVMBuildLShr(e->b, at, shift, ""), e->vi32, ""),
         emit_splat_n(e, emit_i32(e, op_int(c->op, "site", 0)), e->vl),
-        emit_splat_n(e, word[2], e->vl)};
-    LLVMValueRef random = vmath_philox(e, counter, word[0], word[1]);
+        emit_splat_n(e, word[RNG_LAYER], e->vl)};
+    LLVMValueRef random = vmath_philox(e, counter, word[RNG_KEY], word[RNG_KEY + 1]);
     LLVMValueRef limit = emit_i32_like(e, random, (int64_t)(uint32_t)(p * 4294967296.0));
     LLVMValueRef keep = LLVMBuildICmp(e->b, LLVMIntUGE, random, limit, "");
     LLVMValueRef scaled = emit_fmul(e, c->in[0], num(e, c->in[0], 1 / (1 - p)));

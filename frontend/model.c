@@ -64,9 +64,12 @@ static Value *linear(Make *k, Part part, Value *x, const char *name) {
     return build1(named(k, name), OP_add, rule, y, bias, NULL);
 }
 
+/* Of x[b,t,c], with its tokens in the order of the shape. */
 static Value *dropout(Make *k, Value *x, double p, int site) {
     if (p <= 0 || k->use == MODEL_PREDICT) return x;
     char *attrs = bfmt(&k->b, "p=%.17g; site=%d", p, site);
+    if (k->shape.zigzag)
+        attrs = bfmt(&k->b, "%s; zigzag=%lld", attrs, (long long)k->shape.zigzag);
     return build1(named(k, "kept"), OP_dropout, attrs, x, k->rng, NULL);
 }
 
@@ -178,7 +181,7 @@ static void make_layer(const Make *outer) {
     }
     if (draws(&k)) index = func_arg(f, "index", type_scalar(DT_I32));
     k.offset = func_arg(f, "offset", type_scalar(DT_I32));
-    k.rng = func_arg(f, "rng", TYPE(DT_I32, 3));
+    k.rng = func_arg(f, "rng", TYPE(DT_I32, RNG_WORDS));
     if (k.table) k.table = func_arg(f, "table", table_type(&k));
     if (k.first) k.first = func_arg(f, "first", k.first->ty);
     if (index) k.rng = build1(named(&k, "rng"), OP_rng_layer, NULL, k.rng, index, NULL);
@@ -340,10 +343,10 @@ static void make_train(Make *k) {
         k->first =
             argument(k, "attends_from", "role=\"attends_from\"", TYPE(DT_I32, b, t));
     }
-    if (draws(k)) k->rng = argument(k, "rng", "role=\"rng\"", TYPE(DT_I32, 3));
+    if (draws(k)) k->rng = argument(k, "rng", "role=\"rng\"", TYPE(DT_I32, RNG_WORDS));
     add_params(k);
     k->offset = constant_i32(k, "offset", type_scalar(DT_I32));
-    if (!k->rng) k->rng = constant_i32(k, "rng", TYPE(DT_I32, 3));
+    if (!k->rng) k->rng = constant_i32(k, "rng", TYPE(DT_I32, RNG_WORDS));
     rope_table(k);
     Value *x = call_layers(k, embedding(k, tokens), none);
     x = norm(k, PART_NORM_F, x);
@@ -376,7 +379,7 @@ static void make_predict(Make *k) {
     Value *cache[2] = {argument(k, "kcache", "role=\"cache\"", ty),
                        argument(k, "vcache", "role=\"cache\"", ty)};
     add_params(k);
-    k->rng = constant_i32(k, "rng", TYPE(DT_I32, 3));
+    k->rng = constant_i32(k, "rng", TYPE(DT_I32, RNG_WORDS));
     rope_table(k);
     Value *x = call_layers(k, embedding(k, tokens), cache);
     x = build_as(named(k, "x"), OP_reshape, NULL, TYPE(DT_F32, t, c), x, NULL);

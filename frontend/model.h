@@ -74,7 +74,7 @@ typedef struct ModelShape {
 } ModelShape;
 
 /* The module at level global with the entry @model:model and the layer body @layer.
- *   MODEL_TRAIN         (tokens i32[B,T], labels i32[B,T], rng i32[3] if there is any
+ *   MODEL_TRAIN         (tokens i32[B,T], labels i32[B,T], rng i32[4] if there is any
  *                       dropout, params) -> loss f32[], the mean over B*T rows
  *   MODEL_TRAIN_LOGITS  the same -> loss, logits f32[B,T,V]
  *   MODEL_PREDICT       (tokens i32[1,T], offset i32[] of the first token, last i32[1]

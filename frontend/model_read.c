@@ -82,9 +82,10 @@ static void check_tokens(const char *path, const Func *f) {
     if (arg_of_role(f, "tokens") && !arg_of_role(f, "labels"))
         fail(EXIT_CONFIG, "%s: @%s has tokens, but no argument of role labels", path,
              f->name);
-    Type key = TYPE(DT_I32, 3);
+    Type key = TYPE(DT_I32, RNG_WORDS);
     if (rng && !type_same_shape(&rng->ty, &key))
-        fail(EXIT_CONFIG, "%s: %%%s of @%s must be i32[3]", path, rng->name, f->name);
+        fail(EXIT_CONFIG, "%s: %%%s of @%s must be i32[%d]", path, rng->name, f->name,
+             RNG_WORDS);
     static const char *const single[] = {"tokens", "labels", "rng"};
     for (int i = 0; i < ARRAY_LEN(single); i++) {
         if (count_role(f, single[i]) > 1)

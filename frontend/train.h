@@ -12,7 +12,7 @@
 
 /* The places in the program's memory that the loop reads and writes, beside the batch. */
 typedef struct TrainSlots {
-    int32_t *rng;             /* [micro, 3]; NULL: the model draws no random numbers */
+    int32_t *rng; /* [micro, RNG_WORDS]; NULL: the model draws no random numbers */
     float *lr, *weight_decay, *correction1, *correction2; /* NULL: the step has none */
     const float *loss, *grad_norm, *good; /* good 0: the step has changed nothing */
 } TrainSlots;
@@ -104,6 +104,9 @@ const char *train_state_not_finite(const Train *t);
 
 /* train_loop.c: the steps. Returns the exit code. */
 int train_loop(Train *t);
+/* The operand of dropout for step `step` (from 1 on) in so many micro-batches:
+ * rng[micro, RNG_WORDS]. */
+void fill_rng(const Train *t, int64_t step, int64_t micro, int32_t *rng);
 
 /* train_valid.c: the loss on other data, during training and at its end. The plan opens
  * nothing on disk and needs t->program; valid_step runs when it is due after a step.

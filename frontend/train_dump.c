@@ -72,10 +72,10 @@ void dump_first_step(Train *t, const DataBatch *batch) {
     int32_t *rng = probe_slot(t, "rng");
     const Feed *feed = feed_make(t, t->probe);
     int64_t each = t->results->batch, runs = t->results->samples / each;
-    /* With dropout these are not the numbers of any step, but those of one key. */
-    if (rng) memset(rng, 0, 3 * sizeof *rng);
+    if (rng) fill_rng(t, t->start_step + 1, 1, rng);
     for (int64_t k = 0; k < runs; k++) {
         feed_batch(feed, batch, k * each);
+        if (rng) rng[RNG_WORDS - 1] = (int32_t)k;
         *dloss = 1 / (float)runs;
         program_run(t->probe);
         results_take(t->results, t->probe, each);

@@ -38,17 +38,17 @@ static void take_signal(void) {
     if (mine > 0) pthread_sigmask(SIG_UNBLOCK, &set, NULL);
 }
 
-/* Key words of each micro-batch: a function of seed, step and micro-batch alone. */
-static void fill_rng(const Train *t, int64_t step) {
+/* The key is a function of seed and step alone: what is dropped does not depend on how
+ * the step is cut into micro-batches. */
+void fill_rng(const Train *t, int64_t step, int64_t micro, int32_t *rng) {
     uint64_t seed = (uint64_t)t->job.cfg->seed;
-    uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
-    for (int64_t m = 0; m < t->job.micro; m++) {
-        uint32_t counter[4] = {(uint32_t)step, (uint32_t)((uint64_t)step >> 32),
-                               (uint32_t)m, 0x64726f70};
-        uint32_t word[4];
-        rng_philox(counter, key, word);
-        word[2] = 0;
-        memcpy(t->at.rng + 3 * m, word, 3 * sizeof word[0]);
+    uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)}, word[4];
+    uint32_t counter[4] = {(uint32_t)step, (uint32_t)((uint64_t)step >> 32), 0, 0x64726f70};
+    rng_philox(counter, key, word);
+    for (int64_t m = 0; m < micro; m++, rng += RNG_WORDS) {
+        memcpy(rng + RNG_KEY, word, 2 * sizeof word[0]);
+        rng[RNG_LAYER] = 0;
+        rng[RNG_MICRO] = (int32_t)m;
     }
 }
 
@@ -71,7 +71,7 @@ static double run_step(Train *t, const DataBatch *batch) {
     int64_t step = t->step + 1, update = step - t->skipped;
     double rate = schedule_rate(&t->schedule, update);
     feed_batch(t->feed, batch, 0);
-    if (t->at.rng) fill_rng(t, step);
+    if (t->at.rng) fill_rng(t, step, t->job.micro, t->at.rng);
     fill_scalars(t, update, rate);
     program_run(t->program);
     t->step = step;

@@ -123,7 +123,7 @@ static void infer_by_rule(Arena *mem, Op *op, const Type *declared, int ndeclare
 }
 
 void check_rng(const Op *op, int i) {
-    if (op->in[i]->ty.dim[0] != 3) infer_error("rng must be i32[3]");
+    if (op->in[i]->ty.dim[0] != RNG_WORDS) infer_error("rng must be i32[%d]", RNG_WORDS);
 }
 
 void check_dropout(const Op *op) {

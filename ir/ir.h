@@ -352,6 +352,9 @@ int mesh_group_member(const Mesh *m, int rank, Axes axes, int k);
  * overwrites an argument is that argument. */
 void interp_run(Arena *mem, const Func *f, Tensor ***arg, Tensor ***ret);
 
+/* Words of the operand rng of ops with dropout, i32[RNG_WORDS]: the key of the step, the
+ * same for all its micro-batches; the layer; the number of the micro-batch. */
+enum { RNG_KEY, RNG_LAYER = 2, RNG_MICRO, RNG_WORDS };
 /* Number in the whole tensor (a global type with its splits) of
  * element i of rank's part. */
 int64_t part_element(const Mesh *m, int rank, const Type *whole, int64_t i);

@@ -1,7 +1,6 @@
 /* op_attn.c - attention and the KV cache. */
 #include "op_hooks.h"
 #include "number.h"
-#include "rng.h"
 #include <math.h>
 
 void infer_attention(Op *op, Type *out) {
@@ -25,8 +24,8 @@ typedef struct Attn { /* sizes and accessors of one attention op */
     int64_t b, tq, h, d, tk, g, offset, zigzag;
     double scale, p;
     bool causal;
-    uint32_t site, key[2], layer;
-    const Tensor *first;          /* attention_within: first key of each query; or NULL */
+    int64_t site;
+    const Tensor *rng, *first;          /* attention_within: first key of each query; or NULL */
     const Tensor *o, *lse, *d_o;  /* gradients: results and what comes back */
     const Mesh *mesh; /* dropout: the part of the probabilities of this rank */
     int rank;
@@ -36,14 +35,11 @@ typedef struct Attn { /* sizes and accessors of one attention op */
 static Attn attn_of(const Ref *r) {
     const int64_t *q = r->in[0]->ty.dim, *k = r->in[1]->ty.dim;
     int nin = r->op->nin, n = nin >= 8 ? nin - 3 : nin; /* gradients have three more */
-    uint32_t key[2] = {(uint32_t)tensor_get_int(r->in[4], 0),
-                       (uint32_t)tensor_get_int(r->in[4], 1)};
     Attn a = {q[0], q[1], q[2], q[3], k[1], k[2], tensor_get_int(r->in[3], 0),
               op_int(r->op, "zigzag", 0), op_float(r->op, "scale", 1),
               op_float(r->op, "p", 0), op_int(r->op, "causal", 0) != 0,
-              (uint32_t)op_int(r->op, "site", 0), {key[0], key[1]},
-              (uint32_t)tensor_get_int(r->in[4], 2), NULL, NULL, NULL, NULL, r->mesh,
-              r->rank, TYPE(DT_F32, q[0], q[2], q[1], k[1])};
+              op_int(r->op, "site", 0), r->in[4], NULL, NULL, NULL, NULL, r->mesh, r->rank,
+              TYPE(DT_F32, q[0], q[2], q[1], k[1])};
     const Attr *of = op_attr(r->op, "of");
     if (of) a.whole = type_parse(r->op->fn->mod->mem, r->mesh, of->s);
     if (n == 6) a.first = r->in[5];
@@ -96,11 +92,9 @@ static double score(const Ref *r, const Attn *a, int64_t b, int64_t h, int64_t i
 static double keep(const Attn *a, int64_t b, int64_t h, int64_t i, int64_t j) {
     if (a->p <= 0) return 1;
     int64_t part = ((b * a->h + h) * a->tq + i) * a->tk + j;
-    uint64_t at = (uint64_t)part_element(a->mesh, a->rank, &a->whole, part);
-    uint32_t word[4],
-        counter[4] = {(uint32_t)at, (uint32_t)(at >> 32), a->site, a->layer};
-    rng_philox(counter, a->key, word);
-    return word[0] >= (uint32_t)(a->p * 4294967296.0) ? 1 / (1 - a->p) : 0;
+    int64_t at = part_element(a->mesh, a->rank, &a->whole, part);
+    at += tensor_get_int(a->rng, RNG_MICRO) * type_count(&a->whole);
+    return dropout_keeps(a->rng, a->p, a->site, at) ? 1 / (1 - a->p) : 0;
 }
 
 /* o, e: scratch for a row of the result and for one number a key */

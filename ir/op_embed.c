@@ -79,8 +79,9 @@ void ref_positions(const Ref *r) {
 }
 
 void ref_rng_layer(const Ref *r) {
-    for (int i = 0; i < 3; i++) {
-        number_set(r->out[0], i, number_get(r->in[i == 2], i == 2 ? 0 : i));
+    for (int i = 0; i < RNG_WORDS; i++) {
+        bool layer = i == RNG_LAYER;
+        number_set(r->out[0], i, number_get(r->in[layer], layer ? 0 : i));
     }
 }
 

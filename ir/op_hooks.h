@@ -19,6 +19,8 @@ void infer_free(Op *, Type *);
 /* op_map.c */
 void infer_dropout(Op *, Type *), local_dropout(Local *), local_pick(Local *);
 void local_agree(Local *);
+/* Does dropout of share p keep that element of the step's whole tensor? For references. */
+bool dropout_keeps(const Tensor *rng, double p, int64_t site, int64_t element);
 void vjp_add(Grad *, Op *), vjp_sub(Grad *, Op *), vjp_mul(Grad *, Op *);
 void vjp_div(Grad *, Op *), vjp_scale(Grad *, Op *), vjp_offset(Grad *, Op *);
 void vjp_cast(Grad *, Op *), vjp_exp(Grad *, Op *), vjp_log(Grad *, Op *);
@@ -64,7 +66,7 @@ void infer_arrive(Op *, Type *);
 /* Reports that an op's operands do not fit (for infer hooks): unwinds to the caller of
  * op_infer, which adds the place. */
 _Noreturn void infer_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-/* For infer hooks, in infer.c: operand i must be an rng, i32[3]; attribute p, a share of
+/* For infer hooks, in infer.c: operand i must be an rng, i32[4]; attribute p, a share of
  * elements to drop, must be in [0, 1) and `site` in 32 bits. */
 void check_rng(const Op *op, int i), check_dropout(const Op *op);
 /* Result types of an op from its row. `declared` (may be NULL) gives types that are free

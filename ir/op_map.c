@@ -141,28 +141,52 @@ void ref_onehot(const Ref *r) {
 }
 
 void infer_dropout(Op *op, Type *out) {
-    (void)out;
     check_rng(op, 1);
     check_dropout(op);
+    int64_t n = op_int(op, "zigzag", 0);
+    bool part = op_attr(op, "of") != NULL; /* then it is for the whole to fit */
+    if (n < 0 || n > INT32_MAX || (n && out[0].rank < 2) ||
+        (n && !part && out[0].dim[1] % (2 * n))) {
+        infer_error("zigzag=%lld needs a multiple of twice that in dimension 1",
+                    (long long)n);
+    }
+}
+
+/* Number in the step's whole tensor of element i of this rank's part: dimension 1 counts
+ * by true positions, and every micro-batch goes on where the one before it ended. */
+static int64_t dropout_element(const Ref *r, const Type *whole, int64_t i) {
+    int64_t at = part_element(r->mesh, r->rank, whole, i), step = 1;
+    int64_t zigzag = op_int(r->op, "zigzag", 0);
+    for (int d = 2; d < whole->rank; d++) step *= whole->dim[d];
+    if (zigzag > 1) {
+        int64_t t = whole->dim[1], row = at / step % t;
+        at += (zigzag_position(row, t, zigzag) - row) * step;
+    }
+    return tensor_get_int(r->in[1], RNG_MICRO) * type_count(whole) + at;
 }
 
 void ref_dropout(const Ref *r) {
     double p = op_float(r->op, "p", 0);
-    uint32_t site = (uint32_t)op_int(r->op, "site", 0), word[4];
-    uint32_t key[2] = {(uint32_t)tensor_get_int(r->in[1], 0),
-                       (uint32_t)tensor_get_int(r->in[1], 1)};
     Arena *mem = arena_new();
     const Attr *of = op_attr(r->op, "of");
     Type whole = of ? type_parse(mem, r->mesh, of->s) : r->out[0]->ty;
+    if (!of) memset(whole.split, 0, sizeof whole.split); /* it has all of it */
     for (int64_t i = 0, n = type_count(&r->out[0]->ty); i < n; i++) {
-        int64_t at = of ? part_element(r->mesh, r->rank, &whole, i) : i;
-        uint32_t counter[4] = {(uint32_t)at, (uint32_t)(at >> 32), site,
-                               (uint32_t)tensor_get_int(r->in[1], 2)};
-        rng_philox(counter, key, word);
-        bool keep = word[0] >= (uint32_t)(p * 4294967296.0);
+        int64_t at = dropout_element(r, &whole, i);
+        bool keep = dropout_keeps(r->in[1], p, op_int(r->op, "site", 0), at);
         number_set(r->out[0], i, keep ? number_get(r->in[0], i) * (1 / (1 - p)) : 0);
     }
     arena_free(mem);
+}
+
+bool dropout_keeps(const Tensor *rng, double p, int64_t site, int64_t element) {
+    uint64_t at = (uint64_t)element;
+    uint32_t word[4], key[2] = {(uint32_t)tensor_get_int(rng, RNG_KEY),
+                                (uint32_t)tensor_get_int(rng, RNG_KEY + 1)};
+    uint32_t counter[4] = {(uint32_t)at, (uint32_t)(at >> 32), (uint32_t)site,
+                           (uint32_t)tensor_get_int(rng, RNG_LAYER)};
+    rng_philox(counter, key, word);
+    return word[0] >= (uint32_t)(p * 4294967296.0);
 }
 
 /* The mask of a part is the part of the whole mask. */
@@ -271,6 +295,8 @@ void vjp_dropout(Grad *g, Op *op) {
     if (!gout || !g->wants(g, op->in[0])) return;
     char *attrs = bfmt(&g->b, "p=%.17g; site=%lld", op_float(op, "p", 0),
                        (long long)op_int(op, "site", 0));
+    int64_t zigzag = op_int(op, "zigzag", 0);
+    if (zigzag) attrs = bfmt(&g->b, "%s; zigzag=%lld", attrs, (long long)zigzag);
     g->add(g, op->in[0], build1(&g->b, OP_dropout, attrs, gout, op->in[1], NULL));
 }
 

@@ -239,9 +239,8 @@ void rt_on_first(char *to, const char *from, int64_t bytes, int64_t coord) {
 }
 
 void rt_rng_layer(int32_t *to, const int32_t *rng, const int32_t *layer) {
-    to[0] = rng[0];
-    to[1] = rng[1];
-    to[2] = *layer;
+    memmove(to, rng, RNG_WORDS * sizeof *to);
+    to[RNG_LAYER] = *layer;
 }
 
 void rt_rope_table(float *to, const int32_t *offset, int64_t t, int64_t half,

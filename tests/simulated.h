@@ -129,14 +129,15 @@ static inline Simulated sim_open(Arena *mem, const char *name, Strategy strategy
     return s;
 }
 
-/* The key of dropout of each micro-batch: any two numbers, other ones each time. */
+/* The key of dropout: any two numbers, other ones each step. */
 static inline void sim_feed_rng(Simulated *s, int64_t step) {
     for (int i = 0; i < s->entry->narg; i++) {
         if (strcmp(arg_str(s->entry, i, "role", ""), "rng")) continue;
         for (int r = 0; r < s->ranks; r++) {
             for (int64_t k = 0; k < s->micro; k++) {
-                tensor_set(s->arg[r][i], 3 * k, (double)(step + 1));
-                tensor_set(s->arg[r][i], 3 * k + 1, (double)(1000 + k));
+                tensor_set(s->arg[r][i], RNG_WORDS * k, (double)(step + 1));
+                tensor_set(s->arg[r][i], RNG_WORDS * k + 1, 1000);
+                tensor_set(s->arg[r][i], RNG_WORDS * k + RNG_MICRO, (double)k);
             }
         }
     }

@@ -47,12 +47,12 @@ static void guards_check(const float *p, int64_t n, const char *what) {
 typedef struct Data {
     AttnShape s;
     int64_t nq, nk, nl; /* values in q, in k, in lse */
-    int32_t offset, rng[3];
+    int32_t offset, rng[RNG_WORDS];
     float *q, *k, *v, *d_o, *o, *lse, *dq, *dk, *dv;
 } Data;
 
 static Data data_of(const AttnShape *s, int offset) {
-    Data d = {.s = *s, .offset = offset, .rng = {77, -5, 3}};
+    Data d = {.s = *s, .offset = offset, .rng = {77, -5, 3, 2}};
     d.nl = s->batch * s->tq * s->heads;
     d.nq = d.nl * s->dim;
     d.nk = s->batch * s->tk * s->kv_heads * s->dim;
@@ -74,7 +74,8 @@ static double kept(const Data *d, int64_t b, int64_t h, int64_t i, int64_t j) {
     const AttnShape *s = &d->s;
     if (s->dropout == 0) return 1;
     uint64_t x = (uint64_t)(((b * s->heads + h) * s->tq + i) * s->tk + j);
-    uint32_t c[4] = {(uint32_t)x, (uint32_t)(x >> 32), s->site, (uint32_t)d->rng[2]};
+    x += (uint64_t)(d->rng[RNG_MICRO] * s->batch * s->heads * s->tq * s->tk);
+    uint32_t c[4] = {(uint32_t)x, (uint32_t)(x >> 32), s->site, (uint32_t)d->rng[RNG_LAYER]};
     uint32_t key[2] = {(uint32_t)d->rng[0], (uint32_t)d->rng[1]}, out[4];
     rng_philox(c, key, out);
     return out[0] >= s->dropout * 0x1p32 ? 1 / (1 - s->dropout) : 0;

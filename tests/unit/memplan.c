@@ -260,7 +260,7 @@ static Module *model_of(Arena *mem, int layers) {
     const char *text =
         "module @deep mesh() level(global)\n"
         "func @layer(%%x: f32[2,4,6], %%g: f32[6], %%w: f32[6,3,2,3], %%o: f32[2,3,6],\n"
-        "    %%u: f32[6,9], %%d: f32[9,6], %%zero: i32[], %%rng: i32[3]) -> (f32[2,4,6]) "
+        "    %%u: f32[6,9], %%d: f32[9,6], %%zero: i32[], %%rng: i32[4]) -> (f32[2,4,6]) "
         "{\n"
         "  %%n, %%r = rmsnorm %%x, %%g {eps=1e-05} : f32[2,4,6], f32[2,4]\n"
         "  %%a = dot %%n, %%w {btc,cahd->btahd} : f32[2,4,3,2,3]\n"
@@ -275,7 +275,7 @@ static Module *model_of(Arena *mem, int layers) {
         "  %%f = dot %%s, %%d {btf,fc->btc} : f32[2,4,6]\n"
         "  %%z = add %%x1, %%f : f32[2,4,6]\n"
         "  return %%z\n}\n"
-        "func @net:model(%%x: f32[2,4,6] {role=data}, %%rng: i32[3] {role=rng},\n"
+        "func @net:model(%%x: f32[2,4,6] {role=data}, %%rng: i32[4] {role=rng},\n"
         "    %%g: f32[%d,6] {role=param}, %%w: f32[%d,6,3,2,3] {role=param; decay=1},\n"
         "    %%o: f32[%d,2,3,6] {role=param; decay=1}, %%u: f32[%d,6,9] {role=param},\n"
         "    %%d: f32[%d,9,6] {role=param; decay=1}) -> (f32[]) {\n"

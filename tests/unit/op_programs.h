@@ -84,7 +84,7 @@ static inline bool starts(const char *s, const char *with) {
 }
 
 static inline void fill_argument(Tensor *t, const char *name, int rank) {
-    static const int words[3] = {7, 123456789, 3};
+    static const int words[RNG_WORDS] = {7, 123456789, 3, 1};
     uint64_t stream = hash64(name, strlen(name)) + (uint64_t)rank;
     for (int64_t i = 0, n = type_count(&t->ty); i < n; i++) {
         double u = rng_uniform(5, stream, (uint64_t)i), x = 2 * u - 1;

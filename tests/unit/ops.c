@@ -349,23 +349,27 @@ TEST(dropout_of_parts) {
         const char *local, *of;
         int64_t whole[3], part[3];
         Axes split[3];
+        const char *more; /* attributes */
     } cases[] = {
-        {"4,3,5", "8:a,3,5", {8, 3, 5}, {4, 3, 5}, {1, 0, 0}},
-        {"4,3,5", "4,9:b,10:a", {4, 9, 10}, {4, 3, 5}, {0, 2, 1}},
-        {"2,3,4", "12:a.b,3,4", {12, 3, 4}, {2, 3, 4}, {3, 0, 0}},
-        {"2,3,4", "2,3,24:a.b", {2, 3, 24}, {2, 3, 4}, {0, 0, 3}},
+        {"4,3,5", "8:a,3,5", {8, 3, 5}, {4, 3, 5}, {1, 0, 0}, ""},
+        {"4,3,5", "4,9:b,10:a", {4, 9, 10}, {4, 3, 5}, {0, 2, 1}, ""},
+        {"2,3,4", "12:a.b,3,4", {12, 3, 4}, {2, 3, 4}, {3, 0, 0}, ""},
+        {"2,3,4", "2,3,24:a.b", {2, 3, 24}, {2, 3, 4}, {0, 0, 3}, ""},
+        {"2,2,4", "2,12:a.b,4", {2, 12, 4}, {2, 2, 4}, {0, 3, 0}, "; zigzag=3"},
+        {"1,4,5", "2:a,12:b,5", {2, 12, 5}, {1, 4, 5}, {1, 2, 0}, "; zigzag=2"},
     };
     for (int k = 0; k < ARRAY_LEN(cases); k++) {
         Arena *mem = arena_new();
         const int64_t *w = cases[k].whole, *p = cases[k].part;
         char *dims = arena_printf(mem, "%d,%d,%d", (int)w[0], (int)w[1], (int)w[2]);
         static const char form[] = "%%y = dropout %%x, %%rng {p=0.5; site=2%s} : F[%s]";
-        char *of = arena_printf(mem, "; of=\"f32[%s]\"", cases[k].of);
+        const char *more = cases[k].more;
+        char *of = arena_printf(mem, "; of=\"f32[%s]\"%s", cases[k].of, more);
         Sample whole = {"dropout", NULL,
-                        arena_printf(mem, "%%x: F[%s], %%rng: i32[3]", dims),
-                        arena_printf(mem, form, "", dims)};
+                        arena_printf(mem, "%%x: F[%s], %%rng: i32[4]", dims),
+                        arena_printf(mem, form, more, dims)};
         Sample part = {"dropout", NULL,
-                       arena_printf(mem, "%%x: F[%s], %%rng: i32[3]", cases[k].local),
+                       arena_printf(mem, "%%x: F[%s], %%rng: i32[4]", cases[k].local),
                        arena_printf(mem, form, of, cases[k].local)};
         Func *f = entry(sample_module(mem, &whole, "f32", "", 1, "global"));
         Func *g = entry(sample_module(mem, &part, "f32", "a=2, b=3", 1, "local"));
@@ -390,6 +394,37 @@ TEST(dropout_of_parts) {
         }
         arena_free(mem);
     }
+}
+
+/* Numbers count samples of the step and true positions: what a micro-batch in zigzag order
+ * drops is what the whole step drops of its samples in order. */
+TEST(dropout_counts_the_step) {
+    Arena *mem = arena_new();
+    static const Sample step = {"dropout", NULL, "%posx: F[4,12,5], %rng: i32[4]",
+                                "%y = dropout %posx, %rng {p=0.5; site=2} : F[4,12,5]"};
+    static const Sample micro = {
+        "dropout", NULL, "%posx: F[2,12,5], %rng: i32[4]",
+        "%y = dropout %posx, %rng {p=0.5; site=2; zigzag=3} : F[2,12,5]"};
+    Func *f = entry(plain_module(mem, &step, "f64"));
+    Func *g = entry(plain_module(mem, &micro, "f64"));
+    return_results(f);
+    return_results(g);
+    Tensor ***in = make_arguments(mem, f), ***part = make_arguments(mem, g);
+    tensor_set(in[0][1], RNG_MICRO, 0);
+    Tensor *want = run(mem, f, in)[0][0];
+    for (int m = 0; m < 2; m++) {
+        tensor_set(part[0][1], RNG_MICRO, m);
+        int64_t at[2 * 12 * 5];
+        for (int64_t i = 0; i < ARRAY_LEN(at); i++) {
+            int64_t t = zigzag_position(i / 5 % 12, 12, 3);
+            at[i] = ((2 * m + i / 60) * 12 + t) * 5 + i % 5;
+            tensor_set(part[0][0], i, tensor_get(in[0][0], at[i]));
+        }
+        Tensor *got = run(mem, g, part)[0][0];
+        for (int64_t i = 0; i < ARRAY_LEN(at); i++)
+            EXPECT(tensor_get(got, i) == tensor_get(want, at[i]));
+    }
+    arena_free(mem);
 }
 
 /* Attention in zigzag order is attention in order with all rows in other places. */
@@ -474,14 +509,14 @@ TEST(bad_types_fail) {
         {{"rope_table", NULL, "%o: i32[]", "%y = rope_table %o {base=10} : F[4,2,1]"},
          "pairs of cos and sin"},
         {{"rng_layer", NULL, "%r: i32[2], %o: i32[]", "%y = rng_layer %r, %o : i32[2]"},
-         "rng must be i32[3]"},
-        {{"dropout", NULL, "%x: F[5], %r: i32[3]",
+         "rng must be i32[4]"},
+        {{"dropout", NULL, "%x: F[5], %r: i32[4]",
           "%y = dropout %x, %r {p=1; site=0} : F[5]"},
          "0 <= p < 1"},
         {{"dropout", NULL, "%x: F[5], %r: i32[1]",
           "%y = dropout %x, %r {p=0.1; site=0} : F[5]"},
-         "rng must be i32[3]"},
-        {{"attention", NULL, "%q: F[1,1,3,1], %k: F[1,1,2,1], %o: i32[], %r: i32[3]",
+         "rng must be i32[4]"},
+        {{"attention", NULL, "%q: F[1,1,3,1], %k: F[1,1,2,1], %o: i32[], %r: i32[4]",
           "%y, %l = attention %q, %k, %k, %o, %r {scale=1; causal=1} : F[1,1,3,1], "
           "F[1,1,3]"},
          "3 query heads, which 2 key heads do not divide"},

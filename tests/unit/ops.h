@@ -13,13 +13,13 @@
 
 // clang-format off
 #define ATTN_AT(off, q, k)                                                               \
-    "%q: F[" q "], %k: F[" k "], %v: F[" k "], " off ": i32[], %rng: i32[3]"
+    "%q: F[" q "], %k: F[" k "], %v: F[" k "], " off ": i32[], %rng: i32[4]"
 #define ATTN_OUT_AT(off, attrs, q, lse)                                                  \
     "%o, %l = attention %q, %k, %v, " off ", %rng {" attrs "} : F[" q "], F[" lse "]"
 #define ATTN(q, k) ATTN_AT("%off", q, k)
 #define ATTN_OUT(attrs, q, lse) ATTN_OUT_AT("%off", attrs, q, lse)
 #define ATTN_GRAD_ARGS(q, k, lse)                                                        \
-    "%q: F[" q "], %k: F[" k "], %v: F[" k "], %off: i32[], %rng: i32[3], %o: F[" q      \
+    "%q: F[" q "], %k: F[" k "], %v: F[" k "], %off: i32[], %rng: i32[4], %o: F[" q      \
     "], %lse: F[" lse "], %do: F[" q "]"
 #define ATTN_GRAD_OUT(attrs, q, k)                                                       \
     "%dq, %dk, %dv = attention_grad %q, %k, %v, %off, %rng, %o, %lse, %do {" attrs       \
@@ -144,14 +144,22 @@ static const Sample samples[] = {
     {"valid", NULL, "%lab: i32[2,3]", "%y = valid %lab : F[2,3]"},
     {"onehot", NULL, "%lab: i32[2,3]", "%y = onehot %lab : F[2,3,4]"},
     {"onehot", NULL, "%lab: i32[3]", "%y = onehot %lab : F[3,1]"},
-    {"dropout", NULL, "%x: F[3,5], %rng: i32[3]",
+    {"dropout", NULL, "%x: F[3,5], %rng: i32[4]",
      "%y = dropout %x, %rng {p=0.3; site=5} : F[3,5]"},
-    {"dropout", NULL, "%x: F[7], %rng: i32[3]",
+    {"dropout", NULL, "%x: F[7], %rng: i32[4]",
      "%y = dropout %x, %rng {p=0; site=4294967295} : F[7]"},
-    {"dropout", NULL, "%x: F[2,3,8], %rng: i32[3]",
+    {"dropout", NULL, "%x: F[2,3,8], %rng: i32[4]",
      "%y = dropout %x, %rng {p=0.3; site=5; of=\"f32[2,3,8*:a]\"} : F[2,3,8]"},
-    {"dropout", NULL, "%x: F[2,3,6], %rng: i32[3]",
+    {"dropout", NULL, "%x: F[2,3,6], %rng: i32[4]",
      "%y = dropout %x, %rng {p=0.3; site=5; of=\"f32[2,3*:a,6]\"} : F[2,3,6]"},
+    {"dropout", NULL, "%x: F[2,6,5], %rng: i32[4]",
+     "%y = dropout %x, %rng {p=0.3; site=5; zigzag=3} : F[2,6,5]"},
+    {"dropout", NULL, "%x: F[2,12,16], %rng: i32[4]",
+     "%y = dropout %x, %rng {p=0.3; site=5; zigzag=2} : F[2,12,16]"},
+    {"dropout", NULL, "%x: F[2,8], %rng: i32[4]",
+     "%y = dropout %x, %rng {p=0.3; site=5; zigzag=2} : F[2,8]"},
+    {"dropout", NULL, "%x: F[2,6,5], %rng: i32[4]",
+     "%y = dropout %x, %rng {p=0.3; site=5; of=\"f32[2,6*:a,5]\"; zigzag=3} : F[2,6,5]"},
     {"layernorm", NULL, "%x: F[2,3,5], %posg: F[5], %b: F[5]",
      "%y, %m, %r = layernorm %x, %posg, %b {eps=1e-05} : F[2,3,5], F[2,3], F[2,3]"},
     {"layernorm", NULL, "%x: F[7], %posg: F[7], %b: F[7]",
@@ -188,8 +196,8 @@ static const Sample samples[] = {
      "%y = embed_grad %lab, %dy {partial=1} : F[3,6]"},
     {"positions", NULL, "%off: i32[]", "%y = positions %off : i32[5]"},
     {"positions", NULL, "%back: i32[]", "%y = positions %back {zigzag=3} : i32[12]"},
-    {"rng_layer", NULL, "%rng: i32[3], %off: i32[]",
-     "%y = rng_layer %rng, %off : i32[3]"},
+    {"rng_layer", NULL, "%rng: i32[4], %off: i32[]",
+     "%y = rng_layer %rng, %off : i32[4]"},
     {"rope_table", NULL, "%off: i32[]", "%y = rope_table %off {base=10000} : F[5,3,2]"},
     {"rope", NULL, "%x: F[2,3,5,4], %table: F[3,2,2]",
      "%y = rope %x, %table : F[2,3,5,4]"},
@@ -222,22 +230,22 @@ static const Sample samples[] = {
      ATTN_GRAD_OUT("scale=0.4; causal=1; p=0.25; site=3; of=\"f32[2,2,3*:a,4]\"",
                    "2,3,2,6", "2,4,2,6")},
     {"attention_grad", NULL,
-     "%q: F[1,5,4,3], %k: F[1,6,2,3], %v: F[1,6,2,3], %back: i32[], %rng: i32[3], "
+     "%q: F[1,5,4,3], %k: F[1,6,2,3], %v: F[1,6,2,3], %back: i32[], %rng: i32[4], "
      "%o: F[1,5,4,3], %lse: F[1,5,4], %do: F[1,5,4,3]",
      "%dq, %dk, %dv = attention_grad %q, %k, %v, %back, %rng, %o, %lse, %do "
      "{scale=0.4; causal=1} : F[1,5,4,3], F[1,6,2,3], F[1,6,2,3]"},
     {"attention_within", NULL,
-     "%q: F[2,3,4,5], %k: F[2,3,2,5], %v: F[2,3,2,5], %off: i32[], %rng: i32[3], "
+     "%q: F[2,3,4,5], %k: F[2,3,2,5], %v: F[2,3,2,5], %off: i32[], %rng: i32[4], "
      "%zero: i32[2,3]",
      "%o, %l = attention_within %q, %k, %v, %off, %rng, %zero {scale=0.4; causal=1} : "
      "F[2,3,4,5], F[2,3,4]"},
     {"attention_within", NULL,
-     "%q: F[1,5,2,3], %k: F[1,7,2,3], %v: F[1,7,2,3], %off: i32[], %rng: i32[3], "
+     "%q: F[1,5,2,3], %k: F[1,7,2,3], %v: F[1,7,2,3], %off: i32[], %rng: i32[4], "
      "%first: i32[1,5]",
      "%o, %l = attention_within %q, %k, %v, %off, %rng, %first "
      "{scale=0.4; causal=1; p=0.2; site=2} : F[1,5,2,3], F[1,5,2]"},
     {"attention_within_grad", NULL,
-     "%q: F[2,3,4,5], %k: F[2,3,2,5], %v: F[2,3,2,5], %off: i32[], %rng: i32[3], "
+     "%q: F[2,3,4,5], %k: F[2,3,2,5], %v: F[2,3,2,5], %off: i32[], %rng: i32[4], "
      "%first: i32[2,3], %o: F[2,3,4,5], %lse: F[2,3,4], %do: F[2,3,4,5]",
      "%dq, %dk, %dv = attention_within_grad %q, %k, %v, %off, %rng, %first, %o, %lse, "
      "%do "

@@ -125,6 +125,73 @@ TEST_LIMIT(a_finished_run_does_nothing_more, 120) {
     EXPECT(!file_exists(path_join(mem(), run, "ckpt/step_00000006")));
 }
 
+/* ---- the step as a whole ---- */
+
+/* Losses of the first steps of two runs, which differ in the order of sums alone. */
+static void expect_near_losses(const char *a, const char *b, int steps) {
+    int na, nb;
+    const MetricsRow *x = runs_metrics(a, &na), *y = runs_metrics(b, &nb);
+    EXPECT(na == steps && nb == steps);
+    for (int i = 0; i < steps; i++) {
+        if (fabs(x[i].loss - y[i].loss) <= 1e-5 * x[i].loss) continue;
+        test_fail(__FILE__, __LINE__, "step %d: loss %.9g, and %.9g in the other run",
+                  i + 1, x[i].loss, y[i].loss);
+    }
+}
+
+/* What dropout drops belongs to the sequence, not to the micro-batch it is in. */
+TEST_LIMIT(micro_batches_drop_the_same, 120) {
+    static const char *const cut[] = {
+        "--runner_config.batch_size 4 --parallel_config.micro_batch_num 1",
+        "--runner_config.batch_size 2 --parallel_config.micro_batch_num 2",
+        "--runner_config.batch_size 1 --parallel_config.micro_batch_num 4"};
+    const char *config = runs_small_config(4, 0), *run[ARRAY_LEN(cut)];
+    for (int i = 0; i < ARRAY_LEN(cut); i++) {
+        run[i] = in_temp(arena_printf(mem(), "run%d", i));
+        RUN_EXPECT(0, train_words(config, run[i], cut[i]));
+        expect_near_losses(run[0], run[i], 4);
+    }
+}
+
+/* With plain SGD a step takes away rate times gradient: the dumped ones, dropout and
+ * micro-batches included. */
+TEST_LIMIT(dump_is_of_the_first_step, 120) {
+    static const char form[] = "--optimizer.type SGD --optimizer.weight_decay 0 "
+                               "--runner_wrapper.use_clip_grad False "
+                               "--lr_schedule.warmup_steps 0 "
+                               "--lr_schedule.learning_rate %d --dump %s";
+    const char *config = runs_small_config(1, 0), *path[2];
+    double rate = 0; /* by which the second run's is larger */
+    for (int i = 0; i < 2; i++) {
+        const char *run = in_temp(i ? "far" : "near");
+        int n;
+        path[i] = arena_printf(mem(), "%s.safetensors", run);
+        RUN_EXPECT(0, train_words(config, run,
+                                  arena_printf(mem(), form, i ? 400 : 100, path[i])));
+        rate = runs_metrics(run, &n)->lr - rate;
+    }
+    Safetensors *from = safetensors_open(mem(), path[0], EXIT_DATA);
+    Safetensors *to = safetensors_open(mem(), path[1], EXIT_DATA);
+    int compared = 0;
+    for (int i = 0; i < to->n; i++) {
+        if (strncmp(to->t[i].name, "grad.", 5)) continue;
+        const char *final = arena_printf(mem(), "final.%s", to->t[i].name + 5);
+        const float *g = to->t[i].data, *x = safetensors_need(from, final)->data,
+                    *y = safetensors_need(to, final)->data;
+        double difference = 0, norm = 0;
+        for (int64_t k = 0; k < safetensors_count(&to->t[i]); k++) {
+            difference += pow(x[k] - y[k] - rate * g[k], 2);
+            norm += pow(rate * g[k], 2);
+        }
+        if (is_noise(to->t[i].name, 0, 3)) norm = fmax(norm, 1e-6);
+        if (!(difference <= 1e-10 * norm))
+            test_fail(__FILE__, __LINE__, "%s is off by %.3g of its norm", final,
+                      sqrt(difference / norm));
+        compared++;
+    }
+    EXPECT(compared > 20 && rate > 250);
+}
+
 /* Weights of a checkpoint, without its step and optimizer. */
 TEST_LIMIT(init_from_a_checkpoint, 120) {
     const char *run = in_temp("run"), *next = in_temp("next"),
