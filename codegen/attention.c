@@ -12,7 +12,8 @@ enum {
     SLOT_Q,
     SLOT_K,
     SLOT_V,
-    SLOT_OFFSET,
+    SLOT_Q_AT,
+    SLOT_K_AT,
     SLOT_RNG,
     SLOT_O,
     SLOT_LSE,
@@ -186,17 +187,18 @@ static void finish_emit(const Attn *a) {
     emit_ret(e, NULL);
 }
 
-/* name.queries(ctx, work, offset, bh, block): one block of queries of one head. */
+/* name.queries(ctx, work, bh, block): one block of queries of one head. */
 static void queries_emit(const Attn *a) {
     Emit *e = a->e;
     const AttnShape *s = &a->s;
     Scratch x = scratch_of(s, a->bq);
-    attn_func(a, "queries", "ppiii");
-    LLVMValueRef ctx = emit_param(e, 0), work = emit_param(e, 1), off = emit_param(e, 2);
-    LLVMValueRef bh = emit_param(e, 3), heads = emit_i64(e, s->heads);
+    attn_func(a, "queries", "ppii");
+    LLVMValueRef ctx = emit_param(e, 0), work = emit_param(e, 1);
+    AttnPlace place = attn_place(a, ctx, SLOT_Q_AT, SLOT_K_AT);
+    LLVMValueRef bh = emit_param(e, 2), heads = emit_i64(e, s->heads);
     LLVMValueRef b = emit_div(e, bh, heads), h = emit_rem(e, bh, heads);
     LLVMValueRef group = emit_div(e, h, emit_i64(e, s->heads / s->kv_heads));
-    LLVMValueRef i0 = emit_mul(e, emit_param(e, 4), emit_i64(e, a->bq));
+    LLVMValueRef i0 = emit_mul(e, emit_param(e, 3), emit_i64(e, a->bq));
     LLVMValueRef rows = emit_sub(e, emit_i64(e, s->tq), i0);
     rows = emit_imin(e, rows, emit_i64(e, a->bq));
     LLVMValueRef row = emit_add(e, emit_mul(e, b, emit_i64(e, s->tq)), i0);
@@ -213,15 +215,16 @@ static void queries_emit(const Attn *a) {
     LLVMValueRef pack[] = {q, packed, rows, emit_f32(e, s->scale * M_LOG2E)};
     attn_call(a, "pack", pack, 4);
     attn_call(a, "start", &work, 1);
-    LLVMValueRef all = attn_keys(a, off, i0, rows);
-    AttnQueries block = attn_queries(a, ctx, SLOT_FIRST, b, i0, rows);
+    LLVMValueRef all = attn_keys(a, &place, i0, rows);
+    AttnQueries block = attn_queries(a, ctx, SLOT_FIRST, &place, b, i0, rows);
     LLVMValueRef rng = attn_slot(a, ctx, SLOT_RNG);
-    LLVMValueRef number = s->dropout > 0 ? attn_number(a, rng, b, h, i0) : NULL;
+    LLVMValueRef number = s->dropout > 0 ? attn_number(a, rng, &place, b, h, i0) : NULL;
+    LLVMValueRef before = attn_ahead(a, &place, i0);
     Loop l;
     loop_begin(e, &l, emit_i64(e, 0), all, a->bk, 0, NULL);
     LLVMValueRef keys = emit_imin(e, emit_sub(e, all, l.i), emit_i64(e, a->bk));
     LLVMValueRef at = emit_mul(e, l.i, emit_i64(e, a->kv_row));
-    LLVMValueRef ahead = emit_sub(e, l.i, emit_add(e, off, i0));
+    LLVMValueRef ahead = emit_add(e, before, l.i);
     attn_block_scores(a, attn_f32(a, k, at), packed, scores, keys, ahead, l.i, &block);
     LLVMValueRef soft[] = {scores, keys, emit_at(e, e->f32, work, x.max),
                            emit_at(e, e->f32, work, x.sum), decay};
@@ -249,16 +252,15 @@ static void body_emit(const Attn *a, int64_t pairs) {
     LLVMValueRef ctx = emit_param(e, 0);
     LLVMValueRef at = emit_mul(e, emit_param(e, 3), emit_i64(e, floats));
     LLVMValueRef work = attn_f32(a, attn_slot(a, ctx, SLOT_WORK), at);
-    LLVMValueRef off = attn_offset(a, attn_slot(a, ctx, SLOT_OFFSET));
     Loop l;
     loop_begin(e, &l, emit_param(e, 1), emit_param(e, 2), 1, 0, NULL);
     LLVMValueRef bh = emit_div(e, l.i, emit_i64(e, pairs));
     LLVMValueRef low = emit_rem(e, l.i, emit_i64(e, pairs));
     LLVMValueRef high = emit_sub(e, emit_i64(e, a->q_blocks - 1), low);
-    attn_call(a, "queries", (LLVMValueRef[]){ctx, work, off, bh, low}, 5);
+    attn_call(a, "queries", (LLVMValueRef[]){ctx, work, bh, low}, 4);
     If two;
     if_begin(e, &two, LLVMBuildICmp(e->b, LLVMIntNE, low, high, ""));
-    attn_call(a, "queries", (LLVMValueRef[]){ctx, work, off, bh, high}, 5);
+    attn_call(a, "queries", (LLVMValueRef[]){ctx, work, bh, high}, 4);
     if_end(e, &two);
     loop_end(e, &l, NULL);
     emit_ret(e, NULL);

@@ -16,7 +16,8 @@ enum {
     SLOT_O,
     SLOT_LSE,
     SLOT_DO,
-    SLOT_OFFSET,
+    SLOT_Q_AT,
+    SLOT_K_AT,
     SLOT_RNG,
     SLOT_DQ,
     SLOT_DK,
@@ -187,25 +188,26 @@ static void pair_emit(const Attn *a, const Block *b, LLVMValueRef work, LLVMValu
     attn_call(a, "sums", (LLVMValueRef[]){ds, k, b->dq, b->rows, keys}, 5);
 }
 
-/* name.queries(ctx, work, offset, b, h, block, kv): one block of queries of head h; kv is
+/* name.queries(ctx, work, b, h, block, kv): one block of queries of head h; kv is
  * where this head's keys start in k, v, dk, dv. */
 static void queries_emit(const Attn *a) {
     Emit *e = a->e;
     const AttnShape *s = &a->s;
     Scratch x = scratch_of(a);
-    attn_func(a, "queries", "ppiiiii");
-    LLVMValueRef ctx = emit_param(e, 0), work = emit_param(e, 1), off = emit_param(e, 2);
-    LLVMValueRef batch = emit_param(e, 3), h = emit_param(e, 4), kv = emit_param(e, 6);
+    attn_func(a, "queries", "ppiiii");
+    LLVMValueRef ctx = emit_param(e, 0), work = emit_param(e, 1);
+    LLVMValueRef batch = emit_param(e, 2), h = emit_param(e, 3), kv = emit_param(e, 5);
+    AttnPlace place = attn_place(a, ctx, SLOT_Q_AT, SLOT_K_AT);
     LLVMValueRef heads = emit_i64(e, s->heads), tq = emit_i64(e, s->tq);
-    LLVMValueRef i0 = emit_mul(e, emit_param(e, 5), emit_i64(e, a->bq));
+    LLVMValueRef i0 = emit_mul(e, emit_param(e, 4), emit_i64(e, a->bq));
     LLVMValueRef rows = emit_imin(e, emit_sub(e, tq, i0), emit_i64(e, a->bq));
     LLVMValueRef row = emit_add(e, emit_mul(e, batch, tq), i0);
     row = emit_add(e, emit_mul(e, row, heads), h);
     LLVMValueRef at = emit_mul(e, row, emit_i64(e, s->dim));
     Block b = {.rows = rows, .rng = attn_slot(a, ctx, SLOT_RNG)};
-    b.queries = attn_queries(a, ctx, SLOT_FIRST, batch, i0, rows);
-    b.index = s->dropout > 0 ? attn_number(a, b.rng, batch, h, i0) : emit_i64(e, 0);
-    b.ahead = emit_sub(e, emit_i64(e, 0), emit_add(e, off, i0));
+    b.queries = attn_queries(a, ctx, SLOT_FIRST, &place, batch, i0, rows);
+    b.index = s->dropout > 0 ? attn_number(a, b.rng, &place, batch, h, i0) : emit_i64(e, 0);
+    b.ahead = attn_ahead(a, &place, i0);
     b.q = attn_f32(a, attn_slot(a, ctx, SLOT_Q), at);
     b.do_ = attn_f32(a, attn_slot(a, ctx, SLOT_DO), at);
     b.dq = attn_f32(a, attn_slot(a, ctx, SLOT_DQ), at);
@@ -223,7 +225,7 @@ static void queries_emit(const Attn *a) {
     attn_call(a, "pack", pack_q, 4);
     attn_call(a, "pack", pack_do, 4);
     attn_call(a, "clear_q", (LLVMValueRef[]){b.dq, rows}, 2);
-    LLVMValueRef all = attn_keys(a, off, i0, rows);
+    LLVMValueRef all = attn_keys(a, &place, i0, rows);
     Loop l;
     loop_begin(e, &l, emit_i64(e, 0), all, a->bk, 0, NULL);
     LLVMValueRef keys = emit_imin(e, emit_sub(e, all, l.i), emit_i64(e, a->bk));
@@ -241,7 +243,6 @@ static void body_emit(const Attn *a) {
     LLVMValueRef ctx = emit_param(e, 0);
     LLVMValueRef at = emit_mul(e, emit_param(e, 3), emit_i64(e, scratch_of(a).floats));
     LLVMValueRef work = attn_f32(a, attn_slot(a, ctx, SLOT_WORK), at);
-    LLVMValueRef off = attn_offset(a, attn_slot(a, ctx, SLOT_OFFSET));
     Loop l, g, i;
     loop_begin(e, &l, emit_param(e, 1), emit_param(e, 2), 1, 0, NULL);
     LLVMValueRef b = emit_div(e, l.i, emit_i64(e, s->kv_heads));
@@ -256,7 +257,7 @@ static void body_emit(const Attn *a) {
     loop_begin(e, &g, zero, group, 1, 0, NULL);
     LLVMValueRef h = emit_add(e, emit_mul(e, kv_head, group), g.i);
     loop_begin(e, &i, zero, emit_i64(e, a->q_blocks), 1, 0, NULL);
-    attn_call(a, "queries", (LLVMValueRef[]){ctx, work, off, b, h, i.i, kv}, 7);
+    attn_call(a, "queries", (LLVMValueRef[]){ctx, work, b, h, i.i, kv}, 6);
     loop_end(e, &i, NULL);
     loop_end(e, &g, NULL);
     loop_end(e, &l, NULL);

@@ -227,32 +227,42 @@ LLVMValueRef attn_keep(const Attn *a, LLVMValueRef rng, LLVMValueRef index) {
     return LLVMBuildICmp(e->b, LLVMIntUGE, drawn, limit, "");
 }
 
-LLVMValueRef attn_number(const Attn *a, LLVMValueRef rng, LLVMValueRef b, LLVMValueRef h,
-                         LLVMValueRef i0) {
+AttnPlace attn_place(const Attn *a, LLVMValueRef ctx, int q_slot, int k_slot) {
     Emit *e = a->e;
-    const Part *p = &a->part;
-    LLVMValueRef index[] = {b, h, i0};
-    LLVMValueRef at = rng_micro_element(e, rng, type_count(&p->whole));
-    at = emit_add(e, at, part_base(e, p));
-    for (int d = 0; d < ARRAY_LEN(index); d++) {
-        at = emit_add(e, at, emit_mul(e, index[d], emit_i64(e, part_step(p, d))));
-    }
+    bool wanted = a->s.causal || a->s.within || a->s.dropout > 0;
+    AttnPlace at = {emit_i64(e, 0), emit_i64(e, 0)};
+    if (!wanted) return at;
+    at.q = emit_load(e, e->i32, attn_slot(a, ctx, q_slot), NULL, 4);
+    at.q = LLVMBuildSExt(e->b, at.q, e->i64, "");
+    at.k = emit_load(e, e->i32, attn_slot(a, ctx, k_slot), NULL, 4);
+    at.k = LLVMBuildSExt(e->b, at.k, e->i64, "");
     return at;
 }
 
-LLVMValueRef attn_offset(const Attn *a, LLVMValueRef offset) {
+LLVMValueRef attn_number(const Attn *a, LLVMValueRef rng, const AttnPlace *at,
+                         LLVMValueRef b, LLVMValueRef h, LLVMValueRef i0) {
     Emit *e = a->e;
-    if (!a->s.causal) return emit_i64(e, 0);
-    LLVMValueRef v = emit_load(e, e->i32, offset, NULL, 4);
-    return LLVMBuildSExt(e->b, v, e->i64, "");
+    const Part *p = &a->part;
+    LLVMValueRef index[] = {b, h, emit_add(e, at->q, i0), at->k};
+    LLVMValueRef number = rng_micro_element(e, rng, type_count(&p->whole));
+    number = emit_add(e, number, part_base(e, p));
+    for (int d = 0; d < ARRAY_LEN(index); d++) {
+        LLVMValueRef step = emit_i64(e, part_step(p, d));
+        number = emit_add(e, number, emit_mul(e, index[d], step));
+    }
+    return number;
 }
 
-LLVMValueRef attn_keys(const Attn *a, LLVMValueRef offset, LLVMValueRef i0,
+LLVMValueRef attn_ahead(const Attn *a, const AttnPlace *at, LLVMValueRef i0) {
+    return emit_sub(a->e, at->k, emit_add(a->e, at->q, i0));
+}
+
+LLVMValueRef attn_keys(const Attn *a, const AttnPlace *at, LLVMValueRef i0,
                        LLVMValueRef rows) {
     Emit *e = a->e;
     LLVMValueRef all = emit_i64(e, a->s.tk);
     if (!a->s.causal) return all;
-    return emit_imin(e, all, emit_add(e, offset, emit_add(e, i0, rows)));
+    return emit_imin(e, all, emit_sub(e, rows, attn_ahead(a, at, i0)));
 }
 
 void attn_within_emit(const Attn *a) {
@@ -277,12 +287,12 @@ void attn_within_emit(const Attn *a) {
     emit_ret(e, NULL);
 }
 
-AttnQueries attn_queries(const Attn *a, LLVMValueRef ctx, int slot, LLVMValueRef b,
-                         LLVMValueRef i0, LLVMValueRef rows) {
-    AttnQueries q = {NULL, rows};
+AttnQueries attn_queries(const Attn *a, LLVMValueRef ctx, int slot, const AttnPlace *at,
+                         LLVMValueRef b, LLVMValueRef i0, LLVMValueRef rows) {
+    AttnQueries q = {NULL, rows, at->k};
     if (!a->s.within) return q;
-    LLVMValueRef at = emit_add(a->e, emit_mul(a->e, b, emit_i64(a->e, a->s.tq)), i0);
-    q.first = emit_gep(a->e, a->e->i32, attn_slot(a, ctx, slot), at);
+    LLVMValueRef row = emit_add(a->e, emit_mul(a->e, b, emit_i64(a->e, a->s.tq)), i0);
+    q.first = emit_gep(a->e, a->e->i32, attn_slot(a, ctx, slot), row);
     return q;
 }
 
@@ -291,8 +301,10 @@ void attn_block_scores(const Attn *a, LLVMValueRef k, LLVMValueRef packed, LLVMV
                        const AttnQueries *q) {
     Emit *e = a->e;
     attn_call(a, "scores", (LLVMValueRef[]){k, packed, s, keys}, 4);
-    if (q->first)
-        attn_call(a, "within", (LLVMValueRef[]){s, keys, q->first, j0, q->rows}, 5);
+    if (q->first) {
+        LLVMValueRef at = emit_add(e, q->k_at, j0);
+        attn_call(a, "within", (LLVMValueRef[]){s, keys, q->first, at, q->rows}, 5);
+    }
     if (!a->s.causal) return;
     LLVMValueRef last = emit_add(e, ahead, emit_sub(e, keys, emit_i64(e, 1)));
     If crosses;

@@ -44,25 +44,31 @@ void attn_mask_emit(const Attn *a);
  * the first lane; rng is read through the pointer. */
 LLVMValueRef attn_keep(const Attn *a, LLVMValueRef rng, LLVMValueRef index);
 
+/* Where the first query and the first key stand, i64. */
+typedef struct AttnPlace {
+    LLVMValueRef q, k;
+} AttnPlace;
+/* From the pointers in two slots; not read when nothing asks for positions. */
+AttnPlace attn_place(const Attn *a, LLVMValueRef ctx, int q_slot, int k_slot);
 /* Number in the step of the probability of key 0 for query i0 of head h of sequence b. */
-LLVMValueRef attn_number(const Attn *a, LLVMValueRef rng, LLVMValueRef b, LLVMValueRef h,
-                         LLVMValueRef i0);
-/* The offset of the first query's position: 0 unless causal. */
-LLVMValueRef attn_offset(const Attn *a, LLVMValueRef offset);
+LLVMValueRef attn_number(const Attn *a, LLVMValueRef rng, const AttnPlace *at,
+                         LLVMValueRef b, LLVMValueRef h, LLVMValueRef i0);
 /* How many keys the block of queries from i0 sees; none when not positive. */
-LLVMValueRef attn_keys(const Attn *a, LLVMValueRef offset, LLVMValueRef i0,
+LLVMValueRef attn_keys(const Attn *a, const AttnPlace *at, LLVMValueRef i0,
                        LLVMValueRef rows);
-/* name.within(s, keys, first, j0, rows): row r, lane l is set to -inf where key j0 + r
- * lies before first[l]. */
+/* How far key 0 lies ahead of query i0, as attn_block_scores wants it; may be negative. */
+LLVMValueRef attn_ahead(const Attn *a, const AttnPlace *at, LLVMValueRef i0);
+/* name.within(s, keys, first, at, rows): row r, lane l is set to -inf where position
+ * at + r lies before first[l]. */
 void attn_within_emit(const Attn *a);
-/* A block of queries within its sequence: where their first keys stand (NULL unless
- * `within`), and how many queries there are. */
+/* A block of queries within its sequence: the positions of their first keys (NULL unless
+ * `within`), how many queries there are, and the position of key 0. */
 typedef struct AttnQueries {
-    LLVMValueRef first, rows;
+    LLVMValueRef first, rows, k_at;
 } AttnQueries;
 /* &first[b, i0] from slot `slot`, or NULL. */
-AttnQueries attn_queries(const Attn *a, LLVMValueRef ctx, int slot, LLVMValueRef b,
-                         LLVMValueRef i0, LLVMValueRef rows);
+AttnQueries attn_queries(const Attn *a, LLVMValueRef ctx, int slot, const AttnPlace *at,
+                         LLVMValueRef b, LLVMValueRef i0, LLVMValueRef rows);
 /* Scores of one block of keys from j0 on, masked where it crosses the diagonal or the
  * start of a document. */
 void attn_block_scores(const Attn *a, LLVMValueRef k, LLVMValueRef packed, LLVMValueRef s,

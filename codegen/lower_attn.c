@@ -3,27 +3,22 @@
 #include "lower.h"
 
 static AttnShape attention_shape(const Op *op) {
-    const int64_t *q = op->in[0]->ty.dim, *k = op->in[1]->ty.dim;
+    const int64_t *q = op->in[ATTN_Q]->ty.dim, *k = op->in[ATTN_K]->ty.dim;
     if (op_int(op, "zigzag", 0) > 1) lower_refuse(op, "zigzag order is for pass localize");
-    if (op->in[0]->ty.dt != DT_F32) lower_refuse(op, "its operands must be f32");
+    if (op->in[ATTN_Q]->ty.dt != DT_F32) lower_refuse(op, "its operands must be f32");
     return (AttnShape){.batch = q[0], .tq = q[1], .tk = k[1], .heads = q[2], .kv_heads = k[2],
                        .dim = q[3], .scale = op_float(op, "scale", 1),
                        .causal = op_int(op, "causal", 0) != 0,
                        .dropout = op_float(op, "p", 0),
                        .site = (uint32_t)op_int(op, "site", 0),
-                       .within = op->nin % 3 == 0}; /* 6 or 9 operands: with `first` */
+                       .within = attention_is_within(op)};
 }
 
 /* What the probabilities are a part of, for dropout; NULL: the whole. */
 static const Part *probabilities(Lower *l, const Op *op, const AttnShape *s) {
-    const Attr *of = op_attr(op, "of");
     const Mesh *mesh = &l->m->mesh;
-    if (!of || s->dropout <= 0) return NULL;
-    Type whole = type_parse(l->mem, mesh, of->s);
-    Type local = TYPE(DT_F32, s->batch, s->heads, s->tq, s->tk);
-    if (!part_fits(mesh, &whole, &local)) {
-        lower_refuse(op, "its probabilities are no part of the tensor that `of` describes");
-    }
+    if (s->dropout <= 0) return NULL;
+    Type whole = attention_whole(op);
     Part *p = NEW(l->mem, Part);
     *p = part_of(mesh, &whole, 0);
     return p;
@@ -43,27 +38,26 @@ static const char *attention_function(Lower *l, const Op *op, bool grad) {
     return name;
 }
 
-/* Operands: q k v offset rng [first]; results o lse. */
 static void forward(Lower *l, const Op *op) {
-    LLVMValueRef args[9];
+    LLVMValueRef args[10];
     int n = 0;
-    for (int i = 0; i < 5; i++) args[n++] = lower_pointer(l, op->in[i]);
+    for (int i = 0; i < ATTN_FIRST; i++) args[n++] = lower_pointer(l, op->in[i]);
     for (int i = 0; i < 2; i++) args[n++] = lower_pointer(l, op->out[i]);
     args[n++] = lower_workspace(l, op, 0);
-    if (op->nin == 6) args[n++] = lower_pointer(l, op->in[5]);
+    if (attention_is_within(op)) args[n++] = lower_pointer(l, op->in[ATTN_FIRST]);
     lower_rt(l, attention_function(l, op, false), args, n);
 }
 
-/* Operands: q k v offset rng [first] o lse do; results dq dk dv. */
+/* Results of forward and what comes back stand before the places here. */
 static void backward(Lower *l, const Op *op) {
-    LLVMValueRef args[13];
-    int n = 0, more = op->nin == 9;
+    LLVMValueRef args[14];
+    int n = 0;
     for (int i = 0; i < 3; i++) args[n++] = lower_pointer(l, op->in[i]);
-    for (int i = 5; i < 8; i++) args[n++] = lower_pointer(l, op->in[i + more]);
-    for (int i = 3; i < 5; i++) args[n++] = lower_pointer(l, op->in[i]);
+    for (int i = 3; i; i--) args[n++] = lower_pointer(l, op->in[op->nin - i]);
+    for (int i = ATTN_Q_AT; i <= ATTN_RNG; i++) args[n++] = lower_pointer(l, op->in[i]);
     for (int i = 0; i < 3; i++) args[n++] = lower_pointer(l, op->out[i]);
     args[n++] = lower_workspace(l, op, 0);
-    if (more) args[n++] = lower_pointer(l, op->in[5]);
+    if (attention_is_within(op)) args[n++] = lower_pointer(l, op->in[ATTN_FIRST]);
     lower_rt(l, attention_function(l, op, true), args, n);
 }
 
@@ -84,7 +78,7 @@ void lower_attention_within_grad(Lower *l, const Op *op) {
 }
 
 int64_t lower_attention_workspace(const Op *op, const Lower *l) {
-    bool grad = op->kind == OP_attention_grad || op->kind == OP_attention_within_grad;
+    bool grad = attention_is_grad(op);
     if (!grad && op->kind != OP_attention && op->kind != OP_attention_within) return 0;
     AttnShape s = attention_shape(op);
     return (int64_t)attention_workspace_bytes(&s, grad, l->threads, l->vl);

@@ -11,15 +11,6 @@ static int64_t local_size(const Mesh *mesh, const Type *whole, int d) {
     return whole->dim[d] / mesh_group_size(mesh, whole->split[d]);
 }
 
-bool part_fits(const Mesh *mesh, const Type *whole, const Type *local) {
-    if (whole->rank != local->rank) return false;
-    for (int d = 0; d < whole->rank; d++) {
-        int n = mesh_group_size(mesh, whole->split[d]);
-        if (whole->dim[d] % n || whole->dim[d] / n != local->dim[d]) return false;
-    }
-    return true;
-}
-
 static bool is_zigzag(const Part *p, int d) {
     return p->zigzag > 1 && d == 1;
 }

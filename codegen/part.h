@@ -19,8 +19,6 @@ typedef struct Part {
 } Part;
 
 Part part_of(const Mesh *mesh, const Type *whole, int64_t zigzag);
-/* Is `local` the type that a rank has of `whole`? */
-bool part_fits(const Mesh *mesh, const Type *whole, const Type *local);
 
 /* This rank's number among those that differ from it in `axes` only: i64. */
 LLVMValueRef part_coord(Emit *e, const Mesh *mesh, Axes axes);

@@ -16,7 +16,9 @@ typedef struct Make {
     int nparam;
     PartParam param[MODEL_MAX_PARAMS];
     Value *value[MODEL_MAX_PARAMS]; /* of each parameter in that function */
-    Value *offset, *rng, *table;    /* of that function; table: NULL without rope */
+    /* of that function; offset: position of the first token, zero: of the first key of the
+     * caches, without caches the same; table: NULL without rope */
+    Value *offset, *zero, *rng, *table;
     Value *positions, *first;       /* with the batch, or NULL; see ModelShape */
 } Make;
 
@@ -125,7 +127,8 @@ static Value *attention(Make *k, Value *x, Value **kcache, Value **vcache) {
         attrs = bfmt(&k->b, "%s; zigzag=%lld", attrs, (long long)k->shape.zigzag);
     int kind = k->first ? OP_attention_within : OP_attention;
     Op *o =
-        build(named(k, "o"), kind, attrs, q, key, v, k->offset, k->rng, k->first, NULL);
+        build(named(k, "o"), kind, attrs, q, key, v, k->offset, k->zero, k->rng, k->first,
+              NULL);
     build_named(&k->b, "lse", o->out[1]);
     return linear(k, PART_OUT, o->out[0], "attn");
 }
@@ -161,7 +164,7 @@ static Type table_type(const Make *k) {
     return TYPE(DT_F32, rows, k->s->head_dim / 2, 2);
 }
 
-/* @layer(x, parameters, [kcache, vcache], [layer index], offset, rng, [rope table],
+/* @layer(x, parameters, [kcache, vcache], [layer index], offset, [zero], rng, [rope table],
  * [first])
  *     -> (x, [kcache, vcache]) */
 static void make_layer(const Make *outer) {
@@ -180,7 +183,8 @@ static void make_layer(const Make *outer) {
         vcache = func_arg(f, "vcache", cache_type(&k));
     }
     if (draws(&k)) index = func_arg(f, "index", type_scalar(DT_I32));
-    k.offset = func_arg(f, "offset", type_scalar(DT_I32));
+    k.offset = k.zero = func_arg(f, "offset", type_scalar(DT_I32));
+    if (kcache) k.zero = func_arg(f, "zero", type_scalar(DT_I32));
     k.rng = func_arg(f, "rng", TYPE(DT_I32, RNG_WORDS));
     if (k.table) k.table = func_arg(f, "table", table_type(&k));
     if (k.first) k.first = func_arg(f, "first", k.first->ty);
@@ -204,7 +208,7 @@ static Value *constant_i32(Make *k, const char *name, Type ty) {
 
 /* Runs the layers on x; cache[0..2) are replaced by their new values. */
 static Value *call_layers(Make *k, Value *x, Value *cache[2]) {
-    Value *in[MODEL_MAX_PARAMS + 8];
+    Value *in[MODEL_MAX_PARAMS + 9];
     int n = 0;
     make_layer(k);
     in[n++] = x;
@@ -219,6 +223,7 @@ static Value *call_layers(Make *k, Value *x, Value *cache[2]) {
     }
     int each = n - 1;
     in[n++] = k->offset;
+    if (cache[0]) in[n++] = k->zero;
     in[n++] = k->rng;
     if (k->table) in[n++] = k->table;
     if (k->first) in[n++] = k->first;
@@ -379,6 +384,7 @@ static void make_predict(Make *k) {
     Value *cache[2] = {argument(k, "kcache", "role=\"cache\"", ty),
                        argument(k, "vcache", "role=\"cache\"", ty)};
     add_params(k);
+    k->zero = constant_i32(k, "zero", type_scalar(DT_I32));
     k->rng = constant_i32(k, "rng", TYPE(DT_I32, RNG_WORDS));
     rope_table(k);
     Value *x = call_layers(k, embedding(k, tokens), cache);

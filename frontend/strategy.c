@@ -213,16 +213,6 @@ void strategy_check(const Config *cfg, const Strategy *s, const ModelSpec *spec,
             cfg, PC "context_parallel_algo", "megatron_cp_algo, or a smaller degree",
             "all-to-all exchanges parts of the sequence against heads of keys and values",
             spec->kv_heads, exchanged * s->tensor);
-    if (s->ring > 1 && shape.documents)
-        config_refuse(
-            cfg, PC "context_parallel_algo", NULL, "ulysses_cp_algo",
-            "attention within documents (reset_attention_mask) with keys that go "
-            "round a ring is not supported");
-    if (s->ring > 1 && spec->attn_dropout > 0)
-        config_refuse(
-            cfg, PC "context_parallel_algo", NULL,
-            "ulysses_cp_algo, or attention_probs_dropout_prob 0",
-            "dropout of attention with keys that go round a ring is not supported");
 }
 
 /* ---- seeds ---- */

@@ -75,7 +75,7 @@ void dump_first_step(Train *t, const DataBatch *batch) {
     if (rng) fill_rng(t, t->start_step + 1, 1, rng);
     for (int64_t k = 0; k < runs; k++) {
         feed_batch(feed, batch, k * each);
-        if (rng) rng[RNG_WORDS - 1] = (int32_t)k;
+        if (rng) rng[RNG_MICRO] = (int32_t)k;
         *dloss = 1 / (float)runs;
         program_run(t->probe);
         results_take(t->results, t->probe, each);

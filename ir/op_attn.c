@@ -3,14 +3,22 @@
 #include "number.h"
 #include <math.h>
 
+bool attention_is_within(const Op *op) {
+    return op->kind == OP_attention_within || op->kind == OP_attention_within_grad;
+}
+
+bool attention_is_grad(const Op *op) {
+    return op->kind == OP_attention_grad || op->kind == OP_attention_within_grad;
+}
+
 void infer_attention(Op *op, Type *out) {
-    const Type *q = &op->in[0]->ty, *k = &op->in[1]->ty;
+    const Type *q = &op->in[ATTN_Q]->ty, *k = &op->in[ATTN_K]->ty;
     (void)out;
     if (q->dim[2] % k->dim[2]) {
         infer_error("%lld query heads, which %lld key heads do not divide",
                     (long long)q->dim[2], (long long)k->dim[2]);
     }
-    check_rng(op, 4);
+    check_rng(op, ATTN_RNG);
     check_dropout(op);
     int64_t zigzag = op_int(op, "zigzag", 0);
     if (zigzag < 0 || zigzag > INT32_MAX ||
@@ -20,12 +28,29 @@ void infer_attention(Op *op, Type *out) {
     }
 }
 
+Type attention_whole(const Op *op) {
+    const int64_t *q = op->in[ATTN_Q]->ty.dim;
+    const Attr *of = op_attr(op, "of");
+    if (!of) return TYPE(DT_F32, q[0], q[2], q[1], op->in[ATTN_K]->ty.dim[1]);
+    const Mesh *mesh = &op->fn->mod->mesh;
+    Type whole = type_parse(op->fn->mod->mem, mesh, of->s), heads = whole;
+    Type local = TYPE(DT_F32, q[0], q[2]);
+    heads.rank = 2;
+    if (whole.rank == 4 && !whole.split[2] && !whole.split[3] &&
+        part_fits(mesh, &heads, &local))
+        return whole;
+    fail(EXIT_CONFIG,
+         "@%s: %%%s: of=\"%s\" must be the type of the whole probabilities, [batch, heads, "
+         "queries, keys], split in batch and heads alone as here",
+         op->fn->name, op->out[0]->name, of->s);
+}
+
 typedef struct Attn { /* sizes and accessors of one attention op */
-    int64_t b, tq, h, d, tk, g, offset, zigzag;
+    int64_t b, tq, h, d, tk, g, q_at, k_at, zigzag;
     double scale, p;
     bool causal;
     int64_t site;
-    const Tensor *rng, *first;          /* attention_within: first key of each query; or NULL */
+    const Tensor *rng, *first;    /* first: position of the first key of each query, or NULL */
     const Tensor *o, *lse, *d_o;  /* gradients: results and what comes back */
     const Mesh *mesh; /* dropout: the part of the probabilities of this rank */
     int rank;
@@ -33,57 +58,73 @@ typedef struct Attn { /* sizes and accessors of one attention op */
 } Attn;
 
 static Attn attn_of(const Ref *r) {
-    const int64_t *q = r->in[0]->ty.dim, *k = r->in[1]->ty.dim;
-    int nin = r->op->nin, n = nin >= 8 ? nin - 3 : nin; /* gradients have three more */
-    Attn a = {q[0], q[1], q[2], q[3], k[1], k[2], tensor_get_int(r->in[3], 0),
-              op_int(r->op, "zigzag", 0), op_float(r->op, "scale", 1),
-              op_float(r->op, "p", 0), op_int(r->op, "causal", 0) != 0,
-              op_int(r->op, "site", 0), r->in[4], NULL, NULL, NULL, NULL, r->mesh, r->rank,
-              TYPE(DT_F32, q[0], q[2], q[1], k[1])};
-    const Attr *of = op_attr(r->op, "of");
-    if (of) a.whole = type_parse(r->op->fn->mod->mem, r->mesh, of->s);
-    if (n == 6) a.first = r->in[5];
-    if (nin > n) a.o = r->in[n], a.lse = r->in[n + 1], a.d_o = r->in[n + 2];
+    const Op *op = r->op;
+    const int64_t *q = r->in[ATTN_Q]->ty.dim, *k = r->in[ATTN_K]->ty.dim;
+    Attn a = {.b = q[0], .tq = q[1], .h = q[2], .d = q[3], .tk = k[1], .g = k[2],
+              .q_at = tensor_get_int(r->in[ATTN_Q_AT], 0),
+              .k_at = tensor_get_int(r->in[ATTN_K_AT], 0),
+              .zigzag = op_int(op, "zigzag", 0), .scale = op_float(op, "scale", 1),
+              .p = op_float(op, "p", 0), .causal = op_int(op, "causal", 0) != 0,
+              .site = op_int(op, "site", 0), .rng = r->in[ATTN_RNG],
+              .first = attention_is_within(op) ? r->in[ATTN_FIRST] : NULL,
+              .mesh = r->mesh, .rank = r->rank};
+    Tensor **last = r->in + op->nin - 3;
+    if (attention_is_grad(op)) a.o = last[0], a.lse = last[1], a.d_o = last[2];
+    if (a.p > 0) a.whole = attention_whole(op);
     return a;
 }
 
-static int64_t q_at(const Attn *a, int64_t b, int64_t i, int64_t h) {
+static int64_t q_index(const Attn *a, int64_t b, int64_t i, int64_t h) {
     return ((b * a->tq + i) * a->h + h) * a->d;
 }
 
-static int64_t k_at(const Attn *a, int64_t b, int64_t j, int64_t h) {
+static int64_t k_index(const Attn *a, int64_t b, int64_t j, int64_t h) {
     return ((b * a->tk + j) * a->g + h / (a->h / a->g)) * a->d;
 }
 
-/* Keys end before this one; in zigzag order some of those before are not seen either. */
-static int64_t keys_of(const Attn *a, int64_t i) {
-    if (!a->causal || a->zigzag) return a->tk;
-    return MAX(0, MIN(a->tk, a->offset + i + 1));
+static int64_t q_position(const Attn *a, int64_t i) {
+    return a->q_at + zigzag_position(i, a->tq, a->zigzag);
 }
 
-static bool sees(const Attn *a, int64_t i, int64_t j) {
-    if (!a->causal || !a->zigzag) return true;
-    return zigzag_position(j, a->tk, a->zigzag) <=
-           a->offset + zigzag_position(i, a->tq, a->zigzag);
+static int64_t k_position(const Attn *a, int64_t j) {
+    return a->k_at + zigzag_position(j, a->tk, a->zigzag);
 }
 
 static int64_t first_of(const Attn *a, int64_t b, int64_t i) {
-    if (!a->first) return 0;
-    int64_t first = tensor_get_int(a->first, b * a->tq + i);
-    if (first < 0 || first >= keys_of(a, i)) {
-        fail(EXIT_DATA, "query %lld sees keys from %lld on, which leaves it none",
-             (long long)i, (long long)first);
-    }
-    return first;
+    return a->first ? tensor_get_int(a->first, b * a->tq + i) : INT64_MIN;
+}
+
+/* Keys [*from, to) contain those that query i sees; in zigzag order others too. */
+static int64_t keys_of(const Attn *a, int64_t b, int64_t i, int64_t *from) {
+    *from = 0;
+    if (a->zigzag > 1) return a->tk;
+    if (a->first) *from = MAX(0, first_of(a, b, i) - a->k_at);
+    if (!a->causal) return a->tk;
+    return MIN(a->tk, a->q_at - a->k_at + i + 1);
+}
+
+static bool sees(const Attn *a, int64_t b, int64_t i, int64_t j) {
+    int64_t key = k_position(a, j);
+    return key >= first_of(a, b, i) && (!a->causal || key <= q_position(a, i));
+}
+
+/* Where the module is not cut yet, a query that lies before its own first key is wrong
+ * data; on a rank, its keys may be elsewhere. */
+static void check_first(const Ref *r, const Attn *a, int64_t b, int64_t i) {
+    if (!a->first || r->op->fn->mod->level != LEVEL_GLOBAL) return;
+    int64_t first = first_of(a, b, i);
+    if (first >= 0 && (!a->causal || first <= q_position(a, i))) return;
+    fail(EXIT_DATA, "query %lld sees keys from %lld on, which leaves it none",
+         (long long)i, (long long)first);
 }
 
 static double score(const Ref *r, const Attn *a, int64_t b, int64_t h, int64_t i,
                     int64_t j) {
     double s = 0;
-    if (!sees(a, i, j)) return -INFINITY;
-    int64_t q0 = q_at(a, b, i, h), k0 = k_at(a, b, j, h);
+    if (!sees(a, b, i, j)) return -INFINITY;
+    int64_t q0 = q_index(a, b, i, h), k0 = k_index(a, b, j, h);
     for (int64_t c = 0; c < a->d; c++) {
-        s += number_get(r->in[0], q0 + c) * number_get(r->in[1], k0 + c);
+        s += number_get(r->in[ATTN_Q], q0 + c) * number_get(r->in[ATTN_K], k0 + c);
     }
     return s * a->scale;
 }
@@ -91,8 +132,11 @@ static double score(const Ref *r, const Attn *a, int64_t b, int64_t h, int64_t i
 /* What dropout does to probability (b, h, i, j): 0 or 1/(1-p). */
 static double keep(const Attn *a, int64_t b, int64_t h, int64_t i, int64_t j) {
     if (a->p <= 0) return 1;
-    int64_t part = ((b * a->h + h) * a->tq + i) * a->tk + j;
-    int64_t at = part_element(a->mesh, a->rank, &a->whole, part);
+    Type heads = a->whole; /* of batch and heads */
+    heads.rank = 2;
+    int64_t tq = a->whole.dim[2], tk = a->whole.dim[3];
+    int64_t at = part_element(a->mesh, a->rank, &heads, b * a->h + h);
+    at = (at * tq + q_position(a, i)) * tk + k_position(a, j);
     at += tensor_get_int(a->rng, RNG_MICRO) * type_count(&a->whole);
     return dropout_keeps(a->rng, a->p, a->site, at) ? 1 / (1 - a->p) : 0;
 }
@@ -100,18 +144,19 @@ static double keep(const Attn *a, int64_t b, int64_t h, int64_t i, int64_t j) {
 /* o, e: scratch for a row of the result and for one number a key */
 static void attend_row(const Ref *r, const Attn *a, int64_t b, int64_t h, int64_t i,
                        double *o, double *e) {
-    int64_t from = first_of(a, b, i), n = keys_of(a, i);
+    int64_t from, n = keys_of(a, b, i, &from);
     double top = -INFINITY, sum = 0;
+    check_first(r, a, b, i);
     for (int64_t j = from; j < n; j++) top = fmax(top, e[j] = score(r, a, b, h, i, j));
     for (int64_t j = from; j < n; j++) sum += e[j] = exp(e[j] - top);
     for (int64_t c = 0; c < a->d; c++) o[c] = 0;
     for (int64_t j = from; j < n && top > -INFINITY; j++) {
         double p = e[j] / sum * keep(a, b, h, i, j);
         for (int64_t c = 0; c < a->d; c++) {
-            o[c] += p * number_get(r->in[2], k_at(a, b, j, h) + c);
+            o[c] += p * number_get(r->in[2], k_index(a, b, j, h) + c);
         }
     }
-    for (int64_t c = 0; c < a->d; c++) number_set(r->out[0], q_at(a, b, i, h) + c, o[c]);
+    for (int64_t c = 0; c < a->d; c++) number_set(r->out[0], q_index(a, b, i, h) + c, o[c]);
     number_set(r->out[1], (b * a->tq + i) * a->h + h,
                top == -INFINITY ? (double)NO_KEYS : top + log(sum));
 }
@@ -136,13 +181,14 @@ static void accumulate(Tensor *t, int64_t at, double v) {
 /* dv_j += p do; ds = p (keep do.v_j - do.o); dq += ds k scale; dk_j += ds q scale */
 static void attend_row_grad(const Ref *r, const Attn *a, int64_t b, int64_t h,
                             int64_t i) {
-    int64_t q0 = q_at(a, b, i, h);
+    int64_t q0 = q_index(a, b, i, h);
     double delta = 0, lse = number_get(a->lse, (b * a->tq + i) * a->h + h);
     for (int64_t c = 0; c < a->d; c++) {
         delta += number_get(a->d_o, q0 + c) * number_get(a->o, q0 + c);
     }
-    for (int64_t j = first_of(a, b, i), n = keys_of(a, i); j < n; j++) {
-        int64_t k0 = k_at(a, b, j, h);
+    int64_t from, n = keys_of(a, b, i, &from);
+    for (int64_t j = from; j < n; j++) {
+        int64_t k0 = k_index(a, b, j, h);
         double p = exp(score(r, a, b, h, i, j) - lse), kept = keep(a, b, h, i, j), dp = 0;
         for (int64_t c = 0; c < a->d; c++) {
             double d_o = number_get(a->d_o, q0 + c);
@@ -232,21 +278,22 @@ void local_attention(Local *l) {
     const Mesh *m = &l->op->fn->mod->mesh;
     int batch = d->term[0][0], q = d->term[0][1], heads = d->term[0][2],
         k = d->term[1][1];
+    Type whole = TYPE(DT_F32, d->size[batch], d->size[heads], d->size[q], d->size[k]);
+    whole.split[0] = l->split[batch];
+    whole.split[1] = l->split[heads];
     if (l->split[q] && op_int(l->op, "zigzag", 0) > 1) {
-        local_ring(l, l->split[q]);
+        local_ring(l, l->split[q], &whole);
         return;
     }
-    if (l->split[q] && op_int(l->op, "causal", 0)) {
+    double p = op_float(l->op, "p", 0);
+    if (l->split[q] && (op_int(l->op, "causal", 0) || p > 0)) {
         char *attrs =
             bfmt(b, "axis=\"%s\"; by=%lld", mesh_axes_text(b->mem, m, l->split[q]),
                  (long long)-(d->size[q] / mesh_group_size(m, l->split[q])));
         Value *back = build1(b, OP_coord, attrs, NULL);
-        l->op->in[3] = build1(b, OP_index_from, NULL, l->op->in[3], back, NULL);
+        Value **at = &l->op->in[ATTN_Q_AT];
+        *at = build1(b, OP_index_from, NULL, *at, back, NULL);
     }
-    if (op_float(l->op, "p", 0) <= 0) return;
-    Type p = TYPE(DT_F32, d->size[batch], d->size[heads], d->size[q], d->size[k]);
-    p.split[0] = l->split[batch];
-    p.split[1] = l->split[heads];
-    p.split[2] = l->split[q];
-    op_set_str(l->op, "of", type_text(b->mem, m, &p));
+    /* that of a ring's chunk is there already */
+    if (p > 0 && !op_attr(l->op, "of")) op_set_str(l->op, "of", type_text(b->mem, m, &whole));
 }

@@ -313,6 +313,15 @@ Value *local_first(Local *l, int id) {
     return build1(&l->b, OP_coord, attrs, NULL);
 }
 
+bool part_fits(const Mesh *mesh, const Type *whole, const Type *local) {
+    if (whole->rank != local->rank) return false;
+    for (int d = 0; d < whole->rank; d++) {
+        int n = mesh_group_size(mesh, whole->split[d]);
+        if (whole->dim[d] % n || whole->dim[d] / n != local->dim[d]) return false;
+    }
+    return true;
+}
+
 int64_t part_element(const Mesh *m, int rank, const Type *whole, int64_t i) {
     int64_t at = 0, step = 1;
     for (int d = whole->rank - 1; d >= 0; d--) {

@@ -48,7 +48,8 @@ void infer_rng_layer(Op *, Type *), infer_rope_table(Op *, Type *);
 void vjp_attention(Grad *, Op *), vjp_attention_within(Grad *, Op *);
 void infer_attention(Op *, Type *), local_attention(Local *);
 bool dims_attention(const Op *, Dims *);
-void local_ring(Local *, Axes); /* attention whose keys go round the ring of these axes */
+/* Attention whose keys go round the ring of these axes; whole: type of the probabilities. */
+void local_ring(Local *, Axes, const Type *whole);
 
 /* op_optim.c */
 void expand_adamw(Builder *, Op *, Value **), expand_adam(Builder *, Op *, Value **);

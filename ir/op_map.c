@@ -171,6 +171,9 @@ void ref_dropout(const Ref *r) {
     const Attr *of = op_attr(r->op, "of");
     Type whole = of ? type_parse(mem, r->mesh, of->s) : r->out[0]->ty;
     if (!of) memset(whole.split, 0, sizeof whole.split); /* it has all of it */
+    if (!part_fits(r->mesh, &whole, &r->out[0]->ty))
+        fail(EXIT_CONFIG, "@%s: %%%s is no part of of=\"%s\"", r->op->fn->name,
+             r->op->out[0]->name, of->s);
     for (int64_t i = 0, n = type_count(&r->out[0]->ty); i < n; i++) {
         int64_t at = dropout_element(r, &whole, i);
         bool keep = dropout_keeps(r->in[1], p, op_int(r->op, "site", 0), at);

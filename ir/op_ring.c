@@ -16,6 +16,7 @@ typedef struct Ring {
     const Op *op;
     const char *axis, *attrs; /* of the ring; of the attention ops */
     int64_t n, rows;          /* ranks; rows of a chunk */
+    int first;                /* CHUNKS within documents, else 0 */
     Type q, k, o, lse;        /* of a chunk */
 } Ring;
 
@@ -47,16 +48,22 @@ static Value *fill(Builder *b, double v, Type ty) {
 }
 
 static Value *constant_i32(Builder *b, int64_t v) {
-    Value *f = fill(b, (double)v, type_scalar(DT_F32));
-    return build_as(b, OP_cast, NULL, type_scalar(DT_I32), f, NULL);
+    return fill(b, (double)v, type_scalar(DT_I32));
 }
 
-/* First positions of this rank's chunks: c r and (2n - 1 - c) r. */
-static void chunk_starts(const Ring *r, Builder *b, Value **start) {
-    char *attrs = bfmt(b, "axis=\"%s\"; by=%lld", r->axis, (long long)r->rows);
-    start[0] = build1(b, OP_coord, attrs, NULL);
-    Value *top = constant_i32(b, (2 * r->n - 1) * r->rows);
-    start[1] = build1(b, OP_index_from, NULL, top, start[0], NULL);
+/* `by` times this rank's number. */
+static Value *coordinate(const Ring *r, Builder *b, int64_t by) {
+    char *attrs = bfmt(b, "axis=\"%s\"; by=%lld", r->axis, (long long)by);
+    return build1(b, OP_coord, attrs, NULL);
+}
+
+/* First positions of this rank's chunks in a sequence that begins at `at`: at + c r and
+ * at + (2n - 1 - c) r. */
+static void chunk_starts(const Ring *r, Builder *b, Value *at, Value **start) {
+    start[0] = build1(b, OP_index_from, NULL, at, coordinate(r, b, -r->rows), NULL);
+    Value *back = constant_i32(b, -(2 * r->n - 1) * r->rows);
+    Value *top = build1(b, OP_index_from, NULL, at, back, NULL);
+    start[1] = build1(b, OP_index_from, NULL, top, coordinate(r, b, r->rows), NULL);
 }
 
 /* ---- functions: arguments in groups, by their places in one array ---- */
@@ -79,7 +86,7 @@ static void merge(Builder *b, Value **o, Value **lse, Value *o2, Value *lse2) {
 }
 
 /* Forward groups: 0 k, 1 v, 2-3 starts of keys, 4-5 o, 6-7 lse | 8-9 q, 10-11 starts of
- * queries, 12 rng. Carried: 0 to 7. */
+ * queries, 12 rng, 13-14 first keys within documents. Carried: 0 to 7. */
 enum {
     F_K,
     F_V,
@@ -90,8 +97,15 @@ enum {
     F_Q = 8,
     F_QS = 10,
     F_RNG = 12,
-    F_ALL
+    F_ALL,
+    F_FIRST = F_ALL
 };
+
+/* The attention op of chunk i of queries and chunk j of keys, from the operands of the
+ * whole op and the chunks. */
+static Op *chunk_op(const Ring *r, Builder *b, Value *const *in) {
+    return build_list(b, r->op->kind, r->attrs, r->op->nin, (Value **)in, NULL, 0);
+}
 
 static void block_body(const Ring *r, Builder *b, Value **a) {
     Value *k[CHUNKS], *v[CHUNKS];
@@ -99,17 +113,18 @@ static void block_body(const Ring *r, Builder *b, Value **a) {
     take_apart(b, a[F_V], v);
     for (int i = 0; i < CHUNKS; i++) {
         for (int j = 0; j < CHUNKS; j++) {
-            Value *offset =
-                build1(b, OP_index_from, NULL, a[F_QS + i], a[F_KS + j], NULL);
-            Op *part = build(b, OP_attention, r->attrs, a[F_Q + i], k[j], v[j], offset,
-                             a[F_RNG], NULL);
+            Value *in[] = {[ATTN_Q] = a[F_Q + i], [ATTN_K] = k[j], [ATTN_V] = v[j],
+                           [ATTN_Q_AT] = a[F_QS + i], [ATTN_K_AT] = a[F_KS + j],
+                           [ATTN_RNG] = a[F_RNG],
+                           [ATTN_FIRST] = r->first ? a[F_FIRST + i] : NULL};
+            Op *part = chunk_op(r, b, in);
             merge(b, &a[F_O + i], &a[F_LSE + i], part->out[0], part->out[1]);
         }
     }
 }
 
 /* Backward groups: 0 k, 1 v, 2 dk, 3 dv, 4-5 starts of keys, 6-7 dq | 8-9 q, 10-11 starts
- * of queries, 12-13 o, 14-15 lse, 16-17 do, 18 rng. */
+ * of queries, 12-13 o, 14-15 lse, 16-17 do, 18 rng, 19-20 first keys. */
 enum {
     B_K,
     B_V,
@@ -124,7 +139,8 @@ enum {
     B_LSE = 14,
     B_DO = 16,
     B_RNG = 18,
-    B_ALL
+    B_ALL,
+    B_FIRST = B_ALL
 };
 
 static void block_grad_body(const Ring *r, Builder *b, Value **a) {
@@ -133,10 +149,14 @@ static void block_grad_body(const Ring *r, Builder *b, Value **a) {
     take_apart(b, a[B_V], v);
     for (int i = 0; i < CHUNKS; i++) {
         for (int j = 0; j < CHUNKS; j++) {
-            Value *offset =
-                build1(b, OP_index_from, NULL, a[B_QS + i], a[B_KS + j], NULL);
-            Op *g = build(b, OP_attention_grad, r->attrs, a[B_Q + i], k[j], v[j], offset,
-                          a[B_RNG], a[B_O + i], a[B_LSE + i], a[B_DO + i], NULL);
+            Value *in[ATTN_FIRST + 4] = {[ATTN_Q] = a[B_Q + i], [ATTN_K] = k[j],
+                                         [ATTN_V] = v[j], [ATTN_Q_AT] = a[B_QS + i],
+                                         [ATTN_K_AT] = a[B_KS + j],
+                                         [ATTN_RNG] = a[B_RNG]};
+            Value **last = in + r->op->nin - 3;
+            if (r->first) in[ATTN_FIRST] = a[B_FIRST + i];
+            last[0] = a[B_O + i], last[1] = a[B_LSE + i], last[2] = a[B_DO + i];
+            Op *g = chunk_op(r, b, in);
             a[B_DQ + i] = build1(b, OP_add, NULL, a[B_DQ + i], g->out[0], NULL);
             dk[j] = dk[j] ? build1(b, OP_add, NULL, dk[j], g->out[1], NULL) : g->out[1];
             dv[j] = dv[j] ? build1(b, OP_add, NULL, dv[j], g->out[2], NULL) : g->out[2];
@@ -182,15 +202,18 @@ static void replace(Op *op, int i, Value *v) {
 static void forward(const Ring *r) {
     Op *op = r->l->op;
     Builder *b = &r->l->b;
-    Value *a[MOST] = {[F_K] = op->in[1], [F_V] = op->in[2], [F_RNG] = op->in[4]};
-    chunk_starts(r, b, &a[F_QS]);
+    Value *a[MOST] = {
+        [F_K] = op->in[ATTN_K], [F_V] = op->in[ATTN_V], [F_RNG] = op->in[ATTN_RNG]};
+    chunk_starts(r, b, op->in[ATTN_Q_AT], &a[F_QS]);
+    chunk_starts(r, b, op->in[ATTN_K_AT], &a[F_KS]);
     for (int i = 0; i < CHUNKS; i++) {
-        a[F_KS + i] = a[F_QS + i];
         a[F_O + i] = fill(b, 0, r->o);
         a[F_LSE + i] = fill(b, (double)NO_KEYS, r->lse);
     }
-    take_apart(b, op->in[0], &a[F_Q]);
-    Value **out = go_round(r, "ring", a, F_ALL, F_CARRY, F_KS + CHUNKS, block_body);
+    take_apart(b, op->in[ATTN_Q], &a[F_Q]);
+    if (r->first) take_apart(b, op->in[ATTN_FIRST], &a[F_FIRST]);
+    Value **out =
+        go_round(r, "ring", a, F_ALL + r->first, F_CARRY, F_KS + CHUNKS, block_body);
     replace(op, 0, put_together(b, &out[F_O], op->out[0]->ty));
     replace(op, 1, put_together(b, &out[F_LSE], op->out[1]->ty));
 }
@@ -198,20 +221,21 @@ static void forward(const Ring *r) {
 static void backward(const Ring *r) {
     Op *op = r->l->op;
     Builder *b = &r->l->b;
-    Value *a[MOST] = {[B_K] = op->in[1], [B_V] = op->in[2], [B_RNG] = op->in[4]};
-    a[B_DK] = fill(b, 0, op->in[1]->ty);
-    a[B_DV] = fill(b, 0, op->in[2]->ty);
-    chunk_starts(r, b, &a[B_QS]);
-    for (int i = 0; i < CHUNKS; i++) {
-        a[B_KS + i] = a[B_QS + i];
-        a[B_DQ + i] = fill(b, 0, r->q);
-    }
-    take_apart(b, op->in[0], &a[B_Q]);
-    take_apart(b, op->in[5], &a[B_O]);
-    take_apart(b, op->in[6], &a[B_LSE]);
-    take_apart(b, op->in[7], &a[B_DO]);
-    Value **out =
-        go_round(r, "ring_grad", a, B_ALL, B_CARRY, B_KS + CHUNKS, block_grad_body);
+    Value **last = op->in + op->nin - 3; /* o, lse, do */
+    Value *a[MOST] = {
+        [B_K] = op->in[ATTN_K], [B_V] = op->in[ATTN_V], [B_RNG] = op->in[ATTN_RNG]};
+    a[B_DK] = fill(b, 0, op->in[ATTN_K]->ty);
+    a[B_DV] = fill(b, 0, op->in[ATTN_V]->ty);
+    chunk_starts(r, b, op->in[ATTN_Q_AT], &a[B_QS]);
+    chunk_starts(r, b, op->in[ATTN_K_AT], &a[B_KS]);
+    for (int i = 0; i < CHUNKS; i++) a[B_DQ + i] = fill(b, 0, r->q);
+    take_apart(b, op->in[ATTN_Q], &a[B_Q]);
+    take_apart(b, last[0], &a[B_O]);
+    take_apart(b, last[1], &a[B_LSE]);
+    take_apart(b, last[2], &a[B_DO]);
+    if (r->first) take_apart(b, op->in[ATTN_FIRST], &a[B_FIRST]);
+    Value **out = go_round(r, "ring_grad", a, B_ALL + r->first, B_CARRY, B_KS + CHUNKS,
+                           block_grad_body);
     char *attrs = bfmt(b, "axis=\"%s\"", r->axis);
     Op *home = build_list(b, OP_ring_shift, attrs, 2, &out[B_DK], NULL, 0);
     replace(op, 0, put_together(b, &out[B_DQ], op->out[0]->ty));
@@ -219,7 +243,7 @@ static void backward(const Ring *r) {
     replace(op, 2, home->out[1]);
 }
 
-void local_ring(Local *l, Axes axes) {
+void local_ring(Local *l, Axes axes, const Type *whole) {
     Op *op = l->op;
     const Mesh *mesh = &op->fn->mod->mesh;
     Arena *mem = op->fn->mod->mem;
@@ -228,31 +252,24 @@ void local_ring(Local *l, Axes axes) {
               .op = op,
               .axis = mesh_axes_text(mem, mesh, axes),
               .n = mesh_group_size(mesh, axes),
-              .rows = op->in[0]->ty.dim[1] / CHUNKS};
+              .rows = op->in[0]->ty.dim[1] / CHUNKS,
+              .first = attention_is_within(op) ? CHUNKS : 0};
     if (r.n != op_int(op, "zigzag", 0)) {
         fail(EXIT_CONFIG,
              "attention in zigzag order over %lld ranks is split over %lld (%s)",
              (long long)op_int(op, "zigzag", 0), (long long)r.n, r.axis);
     }
-    if (op->nin % 3 == 0) {
-        fail(EXIT_CONFIG,
-             "attention within documents cannot have its keys go round the ring "
-             "%s: exchange parts of the sequence against heads instead",
-             r.axis);
-    }
-    if (op_float(op, "p", 0) > 0) {
-        fail(EXIT_CONFIG,
-             "dropout of attention whose keys go round the ring %s is not "
-             "supported",
-             r.axis);
-    }
     r.attrs = bfmt(&l->b, "scale=%.17g; causal=%d", op_float(op, "scale", 1),
                    (int)op_int(op, "causal", 0));
+    if (op_float(op, "p", 0) > 0)
+        r.attrs = bfmt(&l->b, "%s; p=%.17g; site=%lld; of=\"%s\"", r.attrs,
+                       op_float(op, "p", 0), (long long)op_int(op, "site", 0),
+                       type_text(mem, mesh, whole));
     r.q = r.o = chunk_type(&op->in[0]->ty);
     r.k = chunk_type(&op->in[1]->ty);
     r.lse = r.q;
     r.lse.rank = 3;
-    if (op->nin >= 8)
+    if (attention_is_grad(op))
         backward(&r);
     else
         forward(&r);

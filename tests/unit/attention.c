@@ -6,11 +6,11 @@
 #include "jitted.h"
 
 typedef void (*Forward)(const float *q, const float *k, const float *v,
-                        const int32_t *off, const int32_t *rng, float *o, float *lse,
-                        void *work);
+                        const int32_t *q_at, const int32_t *k_at, const int32_t *rng,
+                        float *o, float *lse, void *work);
 typedef void (*Backward)(const float *q, const float *k, const float *v, const float *o,
-                         const float *lse, const float *d_o, const int32_t *off,
-                         const int32_t *rng, float *dq, float *dk, float *dv, void *work);
+                         const float *lse, const float *d_o, const int32_t *q_at,
+                         const int32_t *k_at, const int32_t *rng, float *dq, float *dk, float *dv, void *work);
 
 static int threads = 1;
 
@@ -47,12 +47,13 @@ static void guards_check(const float *p, int64_t n, const char *what) {
 typedef struct Data {
     AttnShape s;
     int64_t nq, nk, nl; /* values in q, in k, in lse */
-    int32_t offset, rng[RNG_WORDS];
+    int32_t q_at, k_at, rng[RNG_WORDS];
     float *q, *k, *v, *d_o, *o, *lse, *dq, *dk, *dv;
 } Data;
 
+/* Keys begin at position 3, queries `offset` later. */
 static Data data_of(const AttnShape *s, int offset) {
-    Data d = {.s = *s, .offset = offset, .rng = {77, -5, 3, 2}};
+    Data d = {.s = *s, .q_at = 3 + offset, .k_at = 3, .rng = {77, -5, 3, 2}};
     d.nl = s->batch * s->tq * s->heads;
     d.nq = d.nl * s->dim;
     d.nk = s->batch * s->tk * s->kv_heads * s->dim;
@@ -73,7 +74,7 @@ static Data data_of(const AttnShape *s, int offset) {
 static double kept(const Data *d, int64_t b, int64_t h, int64_t i, int64_t j) {
     const AttnShape *s = &d->s;
     if (s->dropout == 0) return 1;
-    uint64_t x = (uint64_t)(((b * s->heads + h) * s->tq + i) * s->tk + j);
+    uint64_t x = (uint64_t)(((b * s->heads + h) * s->tq + d->q_at + i) * s->tk + d->k_at + j);
     x += (uint64_t)(d->rng[RNG_MICRO] * s->batch * s->heads * s->tq * s->tk);
     uint32_t c[4] = {(uint32_t)x, (uint32_t)(x >> 32), s->site, (uint32_t)d->rng[RNG_LAYER]};
     uint32_t key[2] = {(uint32_t)d->rng[0], (uint32_t)d->rng[1]}, out[4];
@@ -94,7 +95,7 @@ typedef struct Want {
 static void want_row(const Data *d, Want *w, int64_t b, int64_t h, int64_t i, double *p) {
     const AttnShape *s = &d->s;
     int64_t group = h / (s->heads / s->kv_heads), row = (b * s->tq + i) * s->heads + h;
-    int64_t n = s->causal ? MIN(s->tk, d->offset + i + 1) : s->tk;
+    int64_t n = s->causal ? MIN(s->tk, d->q_at - d->k_at + i + 1) : s->tk;
     double top = -INFINITY, sum = 0, delta = 0;
     for (int64_t j = 0; j < n; j++) {
         int64_t at = ((b * s->tk + j) * s->kv_heads + group) * s->dim;
@@ -162,11 +163,13 @@ static void run(const Data *d, Forward f, Backward g, int vl) {
     size_t bytes = MAX(attention_workspace_bytes(&d->s, false, threads, vl),
                        attention_workspace_bytes(&d->s, true, threads, vl));
     float *work = buffer((int64_t)(bytes / sizeof(float)), 0);
-    const int32_t *off = d->s.causal ? &d->offset : NULL;
+    bool placed = d->s.causal || d->s.dropout > 0;
+    const int32_t *q_at = placed ? &d->q_at : NULL, *k_at = placed ? &d->k_at : NULL;
     const int32_t *rng = d->s.dropout > 0 ? d->rng : NULL;
-    f(d->q, d->k, d->v, off, rng, d->o, d->lse, work);
+    f(d->q, d->k, d->v, q_at, k_at, rng, d->o, d->lse, work);
     if (g) {
-        g(d->q, d->k, d->v, d->o, d->lse, d->d_o, off, rng, d->dq, d->dk, d->dv, work);
+        g(d->q, d->k, d->v, d->o, d->lse, d->d_o, q_at, k_at, rng, d->dq, d->dk, d->dv,
+          work);
     }
     guards_check(work, (int64_t)(bytes / sizeof(float)), "the workspace");
 }

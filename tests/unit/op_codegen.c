@@ -144,19 +144,19 @@ static const Sample more_samples[] = {
     {"attention_within", NULL, /* whole blocks of keys lie before the first one seen */
      "%q: F[1,150,2,3], %k: F[1,150,1,3], %v: F[1,150,1,3], %zeroo: i32[], %rng: i32[4], "
      "%first: i32[1,150]",
-     "%o, %l = attention_within %q, %k, %v, %zeroo, %rng, %first {scale=0.4; causal=1} : "
-     "F[1,150,2,3], F[1,150,2]"},
+     "%o, %l = attention_within %q, %k, %v, %zeroo, %zeroo, %rng, %first "
+     "{scale=0.4; causal=1} : F[1,150,2,3], F[1,150,2]"},
     {"attention", NULL, /* whole blocks of queries see no key, the next ones some */
-     "%q: F[1,200,2,3], %k: F[1,150,1,3], %v: F[1,150,1,3], %far_back: i32[], %rng: "
-     "i32[4]",
-     "%o, %l = attention %q, %k, %v, %far_back, %rng {scale=0.4; causal=1} : "
+     "%q: F[1,200,2,3], %k: F[1,150,1,3], %v: F[1,150,1,3], %far_back: i32[], %zero: "
+     "i32[], %rng: i32[4]",
+     "%o, %l = attention %q, %k, %v, %far_back, %zero, %rng {scale=0.4; causal=1} : "
      "F[1,200,2,3], "
      "F[1,200,2]"},
     {"attention_grad", NULL,
-     "%q: F[1,200,2,3], %k: F[1,150,1,3], %v: F[1,150,1,3], %far_back: i32[], %rng: "
-     "i32[4], "
+     "%q: F[1,200,2,3], %k: F[1,150,1,3], %v: F[1,150,1,3], %far_back: i32[], %zero: "
+     "i32[], %rng: i32[4], "
      "%o: F[1,200,2,3], %lse: F[1,200,2], %do: F[1,200,2,3]",
-     "%dq, %dk, %dv = attention_grad %q, %k, %v, %far_back, %rng, %o, %lse, %do "
+     "%dq, %dk, %dv = attention_grad %q, %k, %v, %far_back, %zero, %rng, %o, %lse, %do "
      "{scale=0.4; "
      "causal=1; p=0.1; site=3} : F[1,200,2,3], F[1,150,1,3], F[1,150,1,3]"},
     {"dropout", NULL, /* more than a block of a row */

@@ -93,6 +93,7 @@ static inline void fill_argument(Tensor *t, const char *name, int rank) {
         if (starts(name, "ids")) x = floor(4 * u);
         if (starts(name, "lab")) x = floor(5 * u) - 1;
         if (starts(name, "off")) x = 2;
+        if (starts(name, "later")) x = 4;
         if (starts(name, "back")) x = -2;
         if (starts(name, "lost")) x = -1000;
         if (starts(name, "far_back")) x = -70;

@@ -427,36 +427,51 @@ TEST(dropout_counts_the_step) {
     arena_free(mem);
 }
 
-/* Attention in zigzag order is attention in order with all rows in other places. */
-TEST(zigzag_attention) {
+/* Rows of `from` (dimension 1, 12 of them) in the places that 3 ranks in zigzag order give
+ * them. */
+static void turn_rows(Tensor *to, const Tensor *from) {
+    int64_t row = type_count(&from->ty) / 12;
+    for (int64_t k = 0; k < 12 * row; k++)
+        tensor_set(to, k,
+                   tensor_get(from, zigzag_position(k / row, 12, 3) * row + k % row));
+}
+
+/* Attention in zigzag order is attention in order with all rows in other places; so are
+ * documents, and what dropout drops. */
+static void check_zigzag(const Sample *s) {
     Arena *mem = arena_new();
-    static const Sample s = {
-        "attention", NULL, ATTN_AT("%zero", "1,12,2,3", "1,12,1,3"),
-        ATTN_OUT_AT("%zero", "scale=0.7; causal=1", "1,12,2,3", "1,12,2")};
-    static const int place[12] = {0, 1, 10, 11, 2, 3, 8, 9, 4, 5, 6, 7}; /* 3 ranks */
-    Sample zigzag = s;
-    zigzag.body = replaced(mem, s.body, "causal=1", "causal=1; zigzag=3");
-    Func *f = entry(plain_module(mem, &s, "f64")),
+    Sample zigzag = *s;
+    zigzag.body = replaced(mem, s->body, "causal=1", "causal=1; zigzag=3");
+    Func *f = entry(plain_module(mem, s, "f64")),
          *g = entry(plain_module(mem, &zigzag, "f64"));
     return_results(f);
     return_results(g);
     Tensor ***in = make_arguments(mem, f), ***turned = make_arguments(mem, g);
-    for (int i = 0; i < 3; i++) {
-        int64_t row = type_count(&in[0][i]->ty) / 12;
-        for (int64_t k = 0; k < 12 * row; k++) {
-            tensor_set(turned[0][i], k,
-                       tensor_get(in[0][i], place[k / row] * row + k % row));
-        }
+    for (int i = 0; i < f->narg; i++) {
+        if (f->arg[i]->ty.rank > 1) turn_rows(turned[0][i], in[0][i]);
     }
     Tensor **want = run(mem, f, in)[0], **got = run(mem, g, turned)[0];
     for (int i = 0; i < 2; i++) {
-        int64_t row = type_count(&want[i]->ty) / 12;
-        for (int64_t k = 0; k < 12 * row; k++) {
-            EXPECT_NEAR(tensor_get(got[i], k),
-                        tensor_get(want[i], place[k / row] * row + k % row), 1e-12);
-        }
+        Tensor *place = tensor_new(mem, &want[i]->ty);
+        turn_rows(place, want[i]);
+        for (int64_t k = 0; k < type_count(&place->ty); k++)
+            EXPECT_NEAR(tensor_get(got[i], k), tensor_get(place, k), 1e-12);
     }
     arena_free(mem);
+}
+
+TEST(zigzag_attention) {
+    static const Sample plain = {
+        "attention", NULL, ATTN_AT("%zero", "1,12,2,3", "1,12,1,3"),
+        ATTN_OUT_AT("%zero", "scale=0.7; causal=1; p=0.4; site=2", "1,12,2,3",
+                    "1,12,2")};
+    static const Sample within = {
+        "attention_within", NULL,
+        ATTN_AT("%zero", "1,12,2,3", "1,12,1,3") ", %first: i32[1,12]",
+        "%o, %l = attention_within %q, %k, %v, %zero, %zerok, %rng, %first "
+        "{scale=0.7; causal=1; p=0.4; site=2} : F[1,12,2,3], F[1,12,2]"};
+    check_zigzag(&plain);
+    check_zigzag(&within);
 }
 
 /* ---- numbers that the interpreter must refuse, types that the verifier must ---- */
@@ -517,7 +532,7 @@ TEST(bad_types_fail) {
           "%y = dropout %x, %r {p=0.1; site=0} : F[5]"},
          "rng must be i32[4]"},
         {{"attention", NULL, "%q: F[1,1,3,1], %k: F[1,1,2,1], %o: i32[], %r: i32[4]",
-          "%y, %l = attention %q, %k, %k, %o, %r {scale=1; causal=1} : F[1,1,3,1], "
+          "%y, %l = attention %q, %k, %k, %o, %o, %r {scale=1; causal=1} : F[1,1,3,1], "
           "F[1,1,3]"},
          "3 query heads, which 2 key heads do not divide"},
         {{"gelu", NULL, "%x: i32[5]", "%y = gelu %x : i32[5]"}, "must be a float type"},

@@ -3,7 +3,7 @@
  * Arguments of a float type are differentiated; names steer the numbers they get (see
  * fill_argument in ops.c): pos* in (0.5, 1.5), nz* away from 0, ids* rows of a table of
  * 4, lab* labels of 4 classes or -1, first* up to the place in
- * the row, zero* 0, off* the offset 2, back* -2, lost* -1000, far* the largest integer,
+ * the row, zero* 0, off* the offset 2, later* 4, back* -2, lost* -1000, far* the largest integer,
  * far_back* -70, all others in (-1, 1); table* is no parameter. In collectives 4* is 4
  * times the ranks of axis a, 12/ a share. Those that say `of="..."`
  * run on a mesh too. */
@@ -13,17 +13,18 @@
 
 // clang-format off
 #define ATTN_AT(off, q, k)                                                               \
-    "%q: F[" q "], %k: F[" k "], %v: F[" k "], " off ": i32[], %rng: i32[4]"
+    "%q: F[" q "], %k: F[" k "], %v: F[" k "], " off ": i32[], %zerok: i32[], %rng: "     \
+    "i32[4]"
 #define ATTN_OUT_AT(off, attrs, q, lse)                                                  \
-    "%o, %l = attention %q, %k, %v, " off ", %rng {" attrs "} : F[" q "], F[" lse "]"
+    "%o, %l = attention %q, %k, %v, " off ", %zerok, %rng {" attrs "} : F[" q "], F[" lse "]"
 #define ATTN(q, k) ATTN_AT("%off", q, k)
 #define ATTN_OUT(attrs, q, lse) ATTN_OUT_AT("%off", attrs, q, lse)
 #define ATTN_GRAD_ARGS(q, k, lse)                                                        \
-    "%q: F[" q "], %k: F[" k "], %v: F[" k "], %off: i32[], %rng: i32[4], %o: F[" q      \
-    "], %lse: F[" lse "], %do: F[" q "]"
+    "%q: F[" q "], %k: F[" k "], %v: F[" k "], %off: i32[], %zerok: i32[], %rng: i32[4], " \
+    "%o: F[" q "], %lse: F[" lse "], %do: F[" q "]"
 #define ATTN_GRAD_OUT(attrs, q, k)                                                       \
-    "%dq, %dk, %dv = attention_grad %q, %k, %v, %off, %rng, %o, %lse, %do {" attrs       \
-    "} : F[" q "], F[" k "], F[" k "]"
+    "%dq, %dk, %dv = attention_grad %q, %k, %v, %off, %zerok, %rng, %o, %lse, %do {"       \
+    attrs "} : F[" q "], F[" k "], F[" k "]"
 #define UNARY(op)                                                                        \
     {#op, NULL, "%x: F[3,5]", "%y = " #op " %x : F[3,5]"},                               \
     {#op, NULL, "%nzx: F[2,1,7]", "%y = " #op " %nzx : F[2,1,7]"},                       \
@@ -223,33 +224,48 @@ static const Sample samples[] = {
     {"attention", NULL, ATTN_AT("%zero", "1,8,2,3", "1,8,1,3"),
      ATTN_OUT_AT("%zero", "scale=0.7; causal=1; zigzag=2", "1,8,2,3", "1,8,2")},
     {"attention", NULL,
-     ATTN("2,3,2,6", "2,4,2,6"), /* a part of batch, heads and queries */
-     ATTN_OUT("scale=0.4; causal=1; p=0.25; site=3; of=\"f32[2,2*:a,3,4]\"", "2,3,2,6",
+     ATTN("2,3,2,6", "2,4,2,6"), /* a part of everything */
+     ATTN_OUT("scale=0.4; causal=1; p=0.25; site=3; of=\"f32[2*:a,2,5,9]\"", "2,3,2,6",
               "2,3,2")},
     {"attention_grad", NULL, ATTN_GRAD_ARGS("2,3,2,6", "2,4,2,6", "2,3,2"),
-     ATTN_GRAD_OUT("scale=0.4; causal=1; p=0.25; site=3; of=\"f32[2,2,3*:a,4]\"",
+     ATTN_GRAD_OUT("scale=0.4; causal=1; p=0.25; site=3; of=\"f32[2,2*:a,3,4]\"",
                    "2,3,2,6", "2,4,2,6")},
     {"attention_grad", NULL,
-     "%q: F[1,5,4,3], %k: F[1,6,2,3], %v: F[1,6,2,3], %back: i32[], %rng: i32[4], "
-     "%o: F[1,5,4,3], %lse: F[1,5,4], %do: F[1,5,4,3]",
-     "%dq, %dk, %dv = attention_grad %q, %k, %v, %back, %rng, %o, %lse, %do "
+     "%q: F[1,5,4,3], %k: F[1,6,2,3], %v: F[1,6,2,3], %back: i32[], %zero: i32[], "
+     "%rng: i32[4], %o: F[1,5,4,3], %lse: F[1,5,4], %do: F[1,5,4,3]",
+     "%dq, %dk, %dv = attention_grad %q, %k, %v, %back, %zero, %rng, %o, %lse, %do "
      "{scale=0.4; causal=1} : F[1,5,4,3], F[1,6,2,3], F[1,6,2,3]"},
     {"attention_within", NULL,
-     "%q: F[2,3,4,5], %k: F[2,3,2,5], %v: F[2,3,2,5], %off: i32[], %rng: i32[4], "
-     "%zero: i32[2,3]",
-     "%o, %l = attention_within %q, %k, %v, %off, %rng, %zero {scale=0.4; causal=1} : "
-     "F[2,3,4,5], F[2,3,4]"},
+     "%q: F[2,3,4,5], %k: F[2,3,2,5], %v: F[2,3,2,5], %off: i32[], %zeroo: i32[], "
+     "%rng: i32[4], %zero: i32[2,3]",
+     "%o, %l = attention_within %q, %k, %v, %off, %zeroo, %rng, %zero "
+     "{scale=0.4; causal=1} : F[2,3,4,5], F[2,3,4]"},
     {"attention_within", NULL,
-     "%q: F[1,5,2,3], %k: F[1,7,2,3], %v: F[1,7,2,3], %off: i32[], %rng: i32[4], "
-     "%first: i32[1,5]",
-     "%o, %l = attention_within %q, %k, %v, %off, %rng, %first "
+     "%q: F[1,5,2,3], %k: F[1,7,2,3], %v: F[1,7,2,3], %off: i32[], %zero: i32[], "
+     "%rng: i32[4], %first: i32[1,5]",
+     "%o, %l = attention_within %q, %k, %v, %off, %zero, %rng, %first "
      "{scale=0.4; causal=1; p=0.2; site=2} : F[1,5,2,3], F[1,5,2]"},
     {"attention_within_grad", NULL,
-     "%q: F[2,3,4,5], %k: F[2,3,2,5], %v: F[2,3,2,5], %off: i32[], %rng: i32[4], "
-     "%first: i32[2,3], %o: F[2,3,4,5], %lse: F[2,3,4], %do: F[2,3,4,5]",
-     "%dq, %dk, %dv = attention_within_grad %q, %k, %v, %off, %rng, %first, %o, %lse, "
+     "%q: F[2,3,4,5], %k: F[2,3,2,5], %v: F[2,3,2,5], %off: i32[], %zero: i32[], "
+     "%rng: i32[4], %first: i32[2,3], %o: F[2,3,4,5], %lse: F[2,3,4], %do: F[2,3,4,5]",
+     "%dq, %dk, %dv = attention_within_grad %q, %k, %v, %off, %zero, %rng, %first, %o, "
+     "%lse, "
      "%do "
      "{scale=0.4; causal=1} : F[2,3,4,5], F[2,3,2,5], F[2,3,2,5]"},
+    /* keys that begin behind the first queries, as a chunk of a ring does */
+    {"attention", NULL,
+     "%q: F[1,7,2,3], %k: F[1,5,2,3], %v: F[1,5,2,3], %off: i32[], %later: i32[], "
+     "%rng: i32[4]",
+     "%o, %l = attention %q, %k, %v, %off, %later, %rng "
+     "{scale=0.4; causal=1; p=0.2; site=2; of=\"f32[1,2*:a,14,12]\"} : F[1,7,2,3], "
+     "F[1,7,2]"},
+    {"attention_within_grad", NULL,
+     "%q: F[1,7,2,3], %k: F[1,5,1,3], %v: F[1,5,1,3], %off: i32[], %later: i32[], "
+     "%rng: i32[4], %first: i32[1,7], %o: F[1,7,2,3], %lse: F[1,7,2], %do: F[1,7,2,3]",
+     "%dq, %dk, %dv = attention_within_grad %q, %k, %v, %off, %later, %rng, %first, %o, "
+     "%lse, %do "
+     "{scale=0.4; causal=1; p=0.2; site=2; of=\"f32[1*:a,2,14,12]\"} : F[1,7,2,3], "
+     "F[1,5,1,3], F[1,5,1,3]"},
     {"cache_write", NULL, "%c: F[2,5,2,3], %x: F[2,3,2,3], %off: i32[]",
      "%y = cache_write %c, %x, %off : F[2,5,2,3]"},
     UNARY(finite),

@@ -186,7 +186,10 @@ TEST(dropout_drops_the_same) {
                                                {"gpt2_tiny", 1, 4, 1, 1, 1, 1, 0, 1, 0},
                                                {"gpt2_tiny", 2, 1, 4, 1, 0, 0, 1, 1, 1},
                                                {"llama_tiny", 2, 2, 1, 1, 1, 0, 0, 4, 1},
-                                               {"gpt2_tiny", 2, 2, 2, 1, 1, 1, 3, 2, 0}};
+                                               {"gpt2_tiny", 2, 2, 2, 1, 1, 1, 3, 2, 0},
+                                               {"gpt2_tiny", 1, 1, 2, 2, 0, 0, 0, 2, 0},
+                                               {"llama_tiny", 1, 2, 4, 4, 1, 0, 1, 1, 0},
+                                               {"gpt2_tiny", 1, 2, 4, 2, 1, 0, 1, 2, 1}};
     Arena *mem = arena_new();
     for (int i = 0; i < ARRAY_LEN(combinations); i++) {
         const Combination *c = &combinations[i];
