@@ -168,6 +168,20 @@ static void check_token_arguments(const Job *j, const Func *f) {
              j->module.path, f->name);
 }
 
+static int find_role(const Func *f, const char *role) {
+    for (int i = 0; i < f->narg; i++)
+        if (has_role(f, i, role)) return i;
+    return -1;
+}
+
+/* -1: no column is of an argument of that role. */
+static int column_of_role(const Job *j, const Func *f, const char *role) {
+    int i = find_role(f, role);
+    for (int k = 0; k < j->ncolumns && i >= 0; k++)
+        if (!strcmp(j->column[k].name, f->arg[i]->name)) return k;
+    return -1;
+}
+
 static void user_shape(Job *j) {
     const Func *f = user_entry(j);
     bool tensors = j->cfg->train_dataset_data_loader_type == LOADER_TENSORS;
@@ -175,6 +189,12 @@ static void user_shape(Job *j) {
         j->column = job_columns(j->mem, f, &j->ncolumns);
     else
         check_token_arguments(j, f);
+    j->labels = column_of_role(j, f, "labels");
+    if (tensors && j->labels < 0 && find_role(f, "counted") >= 0)
+        fail(EXIT_CONFIG,
+             "%s: @%s has an argument of role counted and reads no labels, which it "
+             "counts",
+             j->module.path, f->name);
     for (int i = 0; i < f->narg; i++) {
         if (!is_sample(f, i)) continue;
         j->batch = f->arg[i]->ty.dim[0];
@@ -308,6 +328,9 @@ DataShape job_data_shape(const Job *j, int64_t rows, int64_t steps) {
 Module *job_build(const Job *j, ModelUse use, int64_t batch) {
     ModelShape shape = j->shape;
     shape.batch = batch;
+    /* the whole batch of a step in one run has as many groups as its micro-batches */
+    if (shape.masked)
+        shape.loss_groups = strategy_loss_groups(j->cfg, &j->strategy) * (batch / j->batch);
     strategy_check(j->cfg, &j->strategy, job_spec(j), shape);
     if (j->has_spec) return model_build(j->mem, &j->spec, shape, use);
     return model_parse(j->mem, j->module.path, j->module.text, j->module.bytes);

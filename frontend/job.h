@@ -31,6 +31,7 @@ typedef struct Job {
     double run_flops;   /* model_flops of one micro-batch on all ranks, with the module */
     DataColumn *column; /* tensors of a sample by name (data of type Tensors) */
     int ncolumns;
+    int labels; /* the column of role labels; -1: none */
 } Job;
 
 /* Which model: sets has_spec, spec or module, source, and seq where the model decides. A

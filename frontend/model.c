@@ -336,9 +336,41 @@ static Value *head_weight(Make *k) {
     return weight(k, k->s->tied ? PART_TOKENS : PART_HEAD, false);
 }
 
+/* max(1, x), of the op that there is: min(-1, -x) turned round. */
+static Value *at_least_one(Make *k, Value *x) {
+    x = build1(&k->b, OP_scale, "by=-1", x, NULL);
+    x = build1(&k->b, OP_atmost, "by=-1", x, NULL);
+    return build1(&k->b, OP_scale, "by=-1", x, NULL);
+}
+
+/* The mean over the groups of the means of their rows that count. */
+static Value *mean_of_means(Make *k, Value *rows, Value *labels) {
+    int64_t n = k->shape.loss_groups, t = k->shape.seq;
+    Type ty = TYPE(DT_F32, n, k->shape.batch / n, t);
+    Value *counts = build_as(named(k, "counts"), OP_valid, NULL, rows->ty, labels, NULL);
+    counts = build_as(named(k, "counts"), OP_reshape, NULL, ty, counts, NULL);
+    rows = build_as(named(k, "rows"), OP_reshape, NULL, ty, rows, NULL);
+    Value *sum = build1(named(k, "sum"), OP_sum, "gbt->g", rows, NULL);
+    Value *count = build1(named(k, "count"), OP_sum, "gbt->g", counts, NULL);
+    Value *means =
+        build1(named(k, "means"), OP_div, NULL, sum, at_least_one(k, count), NULL);
+    sum = build1(named(k, "sum"), OP_sum, "g->_", means, NULL);
+    return build1(named(k, "loss"), OP_scale, bfmt(&k->b, "by=%.17g", 1 / (double)n), sum,
+                  NULL);
+}
+
+static Value *mean_loss(Make *k, Value *rows, Value *labels, Value *counted) {
+    int64_t b = k->shape.batch, t = k->shape.seq;
+    if (k->shape.masked && !counted) return mean_of_means(k, rows, labels);
+    Value *sum = build1(named(k, "sum"), OP_sum, "bt->_", rows, NULL);
+    if (counted) return build1(named(k, "loss"), OP_div, NULL, sum, counted, NULL);
+    char *mean = bfmt(&k->b, "by=%.17g", 1 / ((double)b * (double)t));
+    return build1(named(k, "loss"), OP_scale, mean, sum, NULL);
+}
+
 static void make_train(Make *k) {
     int64_t b = k->shape.batch, t = k->shape.seq;
-    Value *none[2] = {NULL, NULL};
+    Value *none[2] = {NULL, NULL}, *counted = NULL;
     Value *tokens = argument(k, "tokens", "role=\"tokens\"", TYPE(DT_I32, b, t));
     Value *labels = argument(k, "labels", "role=\"labels\"", TYPE(DT_I32, b, t));
     if (k->shape.own_positions) {
@@ -348,6 +380,8 @@ static void make_train(Make *k) {
         k->first =
             argument(k, "attends_from", "role=\"attends_from\"", TYPE(DT_I32, b, t));
     }
+    if (k->shape.masked && !k->shape.loss_groups)
+        counted = argument(k, "counted", "role=\"counted\"", type_scalar(DT_F32));
     if (draws(k)) k->rng = argument(k, "rng", "role=\"rng\"", TYPE(DT_I32, RNG_WORDS));
     add_params(k);
     k->offset = constant_i32(k, "offset", type_scalar(DT_I32));
@@ -360,17 +394,7 @@ static void make_train(Make *k) {
     logits = mask_padding(k, logits);
     named(k, "rows");
     Value *rows = build(&k->b, OP_xent, NULL, logits, labels, NULL)->out[0];
-    Value *sum = build1(named(k, "sum"), OP_sum, "bt->_", rows, NULL), *loss;
-    if (k->shape.masked) {
-        Value *counts =
-            build_as(named(k, "counts"), OP_valid, NULL, rows->ty, labels, NULL);
-        Value *count = build1(named(k, "count"), OP_sum, "bt->_", counts, NULL);
-        loss = build1(named(k, "loss"), OP_div, NULL, sum, count, NULL);
-    } else {
-        char *mean = bfmt(&k->b, "by=%.17g", 1 / ((double)b * (double)t));
-        loss = build1(named(k, "loss"), OP_scale, mean, sum, NULL);
-    }
-    func_ret(k->f, loss, -1);
+    func_ret(k->f, mean_loss(k, rows, labels, counted), -1);
     if (k->use == MODEL_TRAIN_LOGITS) func_ret(k->f, logits, -1);
 }
 
@@ -405,6 +429,8 @@ static void check_shape(const ModelSpec *s, ModelShape h, ModelUse use) {
              "none; make the batch smaller",
              (long long)h.batch, (long long)h.seq, INT32_MAX);
     int64_t top = use == MODEL_PREDICT ? MAX(h.seq, h.cache_len) : h.seq;
+    if (h.loss_groups && h.batch % h.loss_groups)
+        die("%lld sequences in %lld groups", (long long)h.batch, (long long)h.loss_groups);
     if (s->positions != POSITION_NONE && top > s->max_positions)
         fail(EXIT_CONFIG, "a sequence of %lld tokens: the model has %lld positions",
              (long long)top, (long long)s->max_positions);

@@ -71,11 +71,19 @@ typedef struct ModelShape {
     int64_t zigzag; /* tokens stand in zigzag order over so many ranks (op positions);
                        0: no */
     bool masked;        /* the loss is the mean over the rows whose label is not -1 */
+    int64_t loss_groups; /* masked: 0: the mean over the step, by the argument of role
+                            counted; else the mean of the means of so many equal parts of
+                            the batch, which needs none */
 } ModelShape;
 
-/* The module at level global with the entry @model:model and the layer body @layer.
- *   MODEL_TRAIN         (tokens i32[B,T], labels i32[B,T], rng i32[4] if there is any
- *                       dropout, params) -> loss f32[], the mean over B*T rows
+/* Argument of role counted, f32[], of a model with masked labels: max(1, labels >= 0 of the
+ * step) / micro-batches, so that the mean of the losses of the micro-batches is the mean
+ * over the counted labels of the step.
+ *
+ * The module at level global with the entry @model:model and the layer body @layer.
+ *   MODEL_TRAIN         (tokens i32[B,T], labels i32[B,T], counted if masked, rng i32[4]
+ *                       if there is any dropout, params) -> loss f32[], the mean over B*T
+ *                       rows, or over those that count
  *   MODEL_TRAIN_LOGITS  the same -> loss, logits f32[B,T,V]
  *   MODEL_PREDICT       (tokens i32[1,T], offset i32[] of the first token, last i32[1]
  *                       the row whose logits are wanted, kcache, vcache

@@ -35,7 +35,8 @@ static void check_param(const char *path, const Func *f, int i) {
 }
 
 static void check_arguments(const char *path, const Func *f) {
-    static const char *const roles[] = {"tokens", "labels", "data", "param", "rng"};
+    static const char *const roles[] = {"tokens", "labels", "counted",
+                                        "data",   "param",  "rng"};
     for (int i = 0; i < f->narg; i++) {
         const char *role = arg_str(f, i, "role", "");
         bool known = false;
@@ -43,7 +44,7 @@ static void check_arguments(const char *path, const Func *f) {
         if (!known)
             fail(EXIT_CONFIG,
                  "%s: argument %%%s of @%s has %s%s; a model to train has the "
-                 "roles tokens, labels, data, param and rng",
+                 "roles tokens, labels, counted, data, param and rng",
                  path, f->arg[i]->name, f->name, *role ? "role " : "no role", role);
         if (!strcmp(role, "param")) check_param(path, f, i);
     }
@@ -86,7 +87,14 @@ static void check_tokens(const char *path, const Func *f) {
     if (rng && !type_same_shape(&rng->ty, &key))
         fail(EXIT_CONFIG, "%s: %%%s of @%s must be i32[%d]", path, rng->name, f->name,
              RNG_WORDS);
-    static const char *const single[] = {"tokens", "labels", "rng"};
+    const Value *counted = arg_of_role(f, "counted");
+    Type scalar = type_scalar(DT_F32);
+    if (counted && (!arg_of_role(f, "labels") || !type_same_shape(&counted->ty, &scalar)))
+        fail(EXIT_CONFIG,
+             "%s: %%%s of @%s must be f32[], beside an argument of role labels: it is "
+             "filled with the labels that count",
+             path, counted->name, f->name);
+    static const char *const single[] = {"tokens", "labels", "counted", "rng"};
     for (int i = 0; i < ARRAY_LEN(single); i++) {
         if (count_role(f, single[i]) > 1)
             fail(EXIT_CONFIG, "%s: @%s has several arguments of role %s", path, f->name,

@@ -115,6 +115,11 @@ Strategy strategy_of_config(Config *cfg) {
         config_refuse(cfg, "parallel.parallel_mode", NULL, "parallel_mode 1",
                       "parallel_mode 0 is data parallel: model_parallel and "
                       "context_parallel must be 1");
+    if (!cfg->runner_wrapper_calculate_per_token_loss)
+        config_note(cfg, "runner_wrapper.calculate_per_token_loss",
+                    "calculate_per_token_loss False: the loss is the mean of the means of "
+                    "the micro-batches of each replica: a label weighs more where few of its "
+                    "micro-batch count");
     choose_context(cfg, &s);
     choose_zero(cfg, &s);
     choose_buckets(cfg, &s);
@@ -152,6 +157,10 @@ int64_t strategy_ranks(const Strategy *s) {
 int64_t strategy_vocab(const Strategy *s, const ModelSpec *spec) {
     if (!s->vocab_parallel) return spec->vocab;
     return (spec->vocab + s->tensor - 1) / s->tensor * s->tensor;
+}
+
+int64_t strategy_loss_groups(const Config *cfg, const Strategy *s) {
+    return cfg->runner_wrapper_calculate_per_token_loss ? 0 : s->data;
 }
 
 /* ---- does it fit the model? ---- */
@@ -195,6 +204,10 @@ void strategy_check(const Config *cfg, const Strategy *s, const ModelSpec *spec,
         divides(cfg, PC "sequence_parallel", "sequence_parallel False, or another length",
                 "sequence_parallel cuts a rank's tokens once more", shape.seq,
                 s->context * s->tensor);
+    if (!spec && !cfg->runner_wrapper_calculate_per_token_loss)
+        config_refuse(cfg, "runner_wrapper.calculate_per_token_loss", "model.file",
+                      "calculate_per_token_loss True",
+                      "the module of model.file says itself what its loss is");
     if (!spec) return;
     divides(cfg, PC "model_parallel", "a divisor of num_heads",
             "model_parallel cuts the attention heads", spec->heads, s->tensor);

@@ -13,6 +13,7 @@
 /* The places in the program's memory that the loop reads and writes, beside the batch. */
 typedef struct TrainSlots {
     int32_t *rng; /* [micro, RNG_WORDS]; NULL: the model draws no random numbers */
+    float *counted; /* see model.h; NULL: the loss does not ask for it */
     float *lr, *weight_decay, *correction1, *correction2; /* NULL: the step has none */
     const float *loss, *grad_norm, *good; /* good 0: the step has changed nothing */
 } TrainSlots;
@@ -104,6 +105,9 @@ const char *train_state_not_finite(const Train *t);
 
 /* train_loop.c: the steps. Returns the exit code. */
 int train_loop(Train *t);
+/* Labels that count of rows [first_row, first_row + rows) of a batch of t's length. */
+int64_t counted_labels(const Train *t, const DataBatch *b, int64_t first_row,
+                       int64_t rows);
 /* The operand of dropout for step `step` (from 1 on) in so many micro-batches:
  * rng[micro, RNG_WORDS]. */
 void fill_rng(const Train *t, int64_t step, int64_t micro, int32_t *rng);

@@ -68,11 +68,14 @@ static void add_gradients_up(const Train *t) {
 }
 
 void dump_first_step(Train *t, const DataBatch *batch) {
-    float *dloss = probe_slot(t, "dloss");
+    float *dloss = probe_slot(t, "dloss"), *counted = probe_slot(t, "counted");
     int32_t *rng = probe_slot(t, "rng");
     const Feed *feed = feed_make(t, t->probe);
     int64_t each = t->results->batch, runs = t->results->samples / each;
     if (rng) fill_rng(t, t->start_step + 1, 1, rng);
+    if (counted)
+        *counted = (float)((double)MAX(counted_labels(t, batch, 0, t->data->batch), 1) /
+                           (double)runs);
     for (int64_t k = 0; k < runs; k++) {
         feed_batch(feed, batch, k * each);
         if (rng) rng[RNG_MICRO] = (int32_t)k;

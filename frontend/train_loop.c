@@ -52,6 +52,22 @@ void fill_rng(const Train *t, int64_t step, int64_t micro, int32_t *rng) {
     }
 }
 
+int64_t counted_labels(const Train *t, const DataBatch *b, int64_t first_row,
+                       int64_t rows) {
+    const Job *j = &t->job;
+    int64_t each = j->ncolumns ? j->column[j->labels].count : j->seq, n = 0;
+    const int32_t *label = j->ncolumns ? b->column[j->labels] : b->labels;
+    for (int64_t i = first_row * each; i < (first_row + rows) * each; i++)
+        n += label[i] >= 0;
+    return n;
+}
+
+/* Every rank has read the labels of the whole step. */
+static void fill_counted(const Train *t, const DataBatch *batch) {
+    int64_t n = counted_labels(t, batch, 0, t->data->batch);
+    *t->at.counted = (float)((double)MAX(n, 1) / (double)t->job.micro);
+}
+
 static void fill_scalars(const Train *t, int64_t update, double rate) {
     *t->at.lr = (float)rate;
     double c1 = 1, c2 = 1;
@@ -72,6 +88,7 @@ static double run_step(Train *t, const DataBatch *batch) {
     double rate = schedule_rate(&t->schedule, update);
     feed_batch(t->feed, batch, 0);
     if (t->at.rng) fill_rng(t, step, t->job.micro, t->at.rng);
+    if (t->at.counted) fill_counted(t, batch);
     fill_scalars(t, update, rate);
     program_run(t->program);
     t->step = step;

@@ -154,6 +154,7 @@ static void *slot_of_role(Train *t, const char *role, bool needed) {
 static void find_slots(Train *t) {
     Program *p = t->program;
     t->at.rng = slot_of_role(t, "rng", false);
+    t->at.counted = slot_of_role(t, "counted", false);
     t->at.lr = slot_of_role(t, "lr", true);
     t->at.weight_decay = slot_of_role(t, "weight_decay", false);
     t->at.correction1 = slot_of_role(t, "bias_correction1", false);

@@ -13,6 +13,7 @@ typedef struct Validation {
     int64_t every, batches;
     DataBatch batch; /* room for one batch */
     Feed *feed;
+    float *counted; /* of program, see model.h; or NULL */
 } Validation;
 
 static const char *points_path(const Train *t, Arena *mem) {
@@ -34,19 +35,30 @@ void valid_plan(Train *t, Data *data, int64_t every, int64_t batches) {
     v->batch = data_batch_new(t->mem, data);
 }
 
-/* Mean over the micro-batches of the first batches, as training counts its loss. */
+/* Labels of the run from row `row` on that count, which its loss is the mean of; 1 of a loss
+ * that does not ask for them. */
+static double run_weight(const Train *t, const Validation *v, int64_t row) {
+    if (!v->counted) return 1;
+    int64_t n = counted_labels(t, &v->batch, row, t->job.batch);
+    *v->counted = (float)MAX(n, 1);
+    return (double)n;
+}
+
+/* Mean over the counted labels of the first batches, as training counts its loss; 0 when
+ * there are none. */
 static double mean_loss(const Train *t, const Validation *v) {
-    double sum = 0;
-    int64_t runs = 0;
+    double sum = 0, weights = 0;
     for (int64_t k = 0; k < v->batches; k++) {
         data_batch_full(v->data, k, &v->batch);
-        for (int64_t row = 0; row < v->data->batch; row += t->job.batch, runs++) {
+        for (int64_t row = 0; row < v->data->batch; row += t->job.batch) {
+            double weight = run_weight(t, v, row);
             feed_batch(v->feed, &v->batch, row);
             program_run(v->program);
-            sum += (double)*(const float *)v->program->ret[0];
+            sum += weight * (double)*(const float *)v->program->ret[0];
+            weights += weight;
         }
     }
-    return sum / (double)runs;
+    return sum / MAX(weights, 1);
 }
 
 typedef struct Point {
@@ -102,6 +114,8 @@ void valid_start(Train *t) {
     if (!t->valid) return;
     program_borrow(t->valid->program, t->program);
     t->valid->feed = feed_make(t, t->valid->program);
+    int counted = program_arg_role(t->valid->program, "counted");
+    if (counted >= 0) t->valid->counted = t->valid->program->arg[counted];
     write_points(t, t->start_step, NULL);
 }
 

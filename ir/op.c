@@ -6,7 +6,7 @@ const char *const role_name[ROLE_COUNT] = {"func", "model", "step", "kernel"};
 const char *const level_name[LEVEL_COUNT] = {"global", "diffed", "sharded",
                                              "local",  "fused",  "planned"};
 
-/* role: data tokens labels positions attends_from param state rng lr weight_decay
+/* role: data tokens labels positions attends_from counted param state rng lr weight_decay
  * bias_correction1 bias_correction2 offset last cache dloss (what the runtime binds the
  * argument to);
  * init: normal zeros ones; std, value: of the initial distribution; decay: 1 = weight

@@ -19,7 +19,8 @@ static bool fixed_role(const Func *f, int i, double *v) {
         const char *role;
         double value;
     } fixed[] = {{"lr", 0.01}, {"bias_correction1", 0.1}, {"bias_correction2", 0.05},
-                 {"weight_decay", 0.1}, {"dloss", 1}, {"offset", 0}, {"last", 0}};
+                 {"weight_decay", 0.1}, {"dloss", 1}, {"counted", 5}, {"offset", 0},
+                 {"last", 0}};
     const char *role = arg_str(f, i, "role", "");
     for (int k = 0; k < ARRAY_LEN(fixed); k++) {
         *v = fixed[k].value;

@@ -50,6 +50,15 @@ static void set_ints(const Func *f, Tensor **arg, const char *role, const int32_
     }
 }
 
+static void set_counted(const Func *f, Tensor **arg, const int32_t *labels) {
+    double n = 0;
+    for (int i = 0; i < f->narg; i++) {
+        if (strcmp(arg_str(f, i, "role", ""), "counted")) continue;
+        for (int k = 0; k < SEQ; k++) n += labels[k] >= 0;
+        tensor_set(arg[i], 0, n);
+    }
+}
+
 /* Loss by the interpreter (compiled = false) or as a program. */
 static double loss_of(Arena *mem, Module *m, const int32_t *tokens, const int32_t *labels,
                       const int32_t *positions, const int32_t *first, bool compiled) {
@@ -57,6 +66,7 @@ static double loss_of(Arena *mem, Module *m, const int32_t *tokens, const int32_
     Tensor ***arg = sample_arguments(mem, f), ***ret = sample_results(mem, f);
     set_ints(f, arg[0], "tokens", tokens);
     set_ints(f, arg[0], "labels", labels);
+    set_counted(f, arg[0], labels);
     if (positions) set_ints(f, arg[0], "positions", positions);
     if (first) set_ints(f, arg[0], "attends_from", first);
     if (!compiled) {
