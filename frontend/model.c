@@ -87,12 +87,13 @@ static Value *rotate(Make *k, Value *x, const char *name) {
     if (!k->shape.own_positions) {
         return build1(named(k, name), OP_rope, NULL, x, k->table, NULL);
     }
-    /* every token has its row of the table: all of them as one sequence */
+    /* every token has its row of the table: all of them as one sequence, under a name that
+     * no placement of q and k is about */
     Type ty = x->ty, flat = ty;
     flat.dim[0] = 1;
     flat.dim[1] = ty.dim[0] * ty.dim[1];
-    x = build_as(named(k, name), OP_reshape, NULL, flat, x, NULL);
-    x = build1(named(k, name), OP_rope, NULL, x, k->table, NULL);
+    x = build_as(named(k, "flat"), OP_reshape, NULL, flat, x, NULL);
+    x = build1(named(k, "flat"), OP_rope, NULL, x, k->table, NULL);
     return build_as(named(k, name), OP_reshape, NULL, ty, x, NULL);
 }
 

@@ -10,11 +10,19 @@
 #include "../runtime/safetensors.h"
 #include "test.h"
 
+/* What a golden case is changed by: dropout in place of its own, labels that do not count,
+ * several documents in a sequence with positions of their own. */
+typedef struct SimChange {
+    double embd_dropout, attn_dropout, resid_dropout;
+    bool masked, documents;
+} SimChange;
+
 typedef struct Simulated {
     Arena *mem;
     const char *folder;
     ModelSpec spec;
     Strategy strategy;
+    SimChange change;
     int64_t micro, steps;
     Module *m;
     Func *entry;
@@ -42,7 +50,9 @@ static inline ModelShape sim_shape(const Simulated *s) {
     int64_t ring = s->strategy.ring;
     return (ModelShape){.batch = s->batch / s->micro, .seq = s->seq,
                         .vocab_rows = strategy_vocab(&s->strategy, &s->spec),
-                        .zigzag = ring > 1 ? ring : 0};
+                        .zigzag = ring > 1 ? ring : 0, .masked = s->change.masked,
+                        .own_positions = s->change.documents,
+                        .documents = s->change.documents};
 }
 
 typedef struct SimWeights {
@@ -100,14 +110,15 @@ static inline void sim_load_weights(Simulated *s, Module *whole) {
     }
 }
 
-/* dropout: of embedding, attention and residuals, in place of what the case has. */
 static inline Simulated sim_open(Arena *mem, const char *name, Strategy strategy,
-                                 int64_t micro, double dropout, const char *passes) {
+                                 int64_t micro, SimChange change, const char *passes) {
     Simulated s = {.mem = mem, .folder = sim_folder(mem, name), .strategy = strategy,
-                   .micro = micro};
+                   .change = change, .micro = micro};
     sim_read_case(&s);
     s.spec = model_spec_of_hf(mem, s.folder);
-    s.spec.embd_dropout = s.spec.attn_dropout = s.spec.resid_dropout = dropout;
+    s.spec.embd_dropout = change.embd_dropout;
+    s.spec.attn_dropout = change.attn_dropout;
+    s.spec.resid_dropout = change.resid_dropout;
     PassOptions o = sim_options(&s);
     s.m = model_build(mem, &s.spec, sim_shape(&s), MODEL_TRAIN);
     strategy_apply(&s.strategy, &s.spec, s.m, &o);
@@ -143,29 +154,48 @@ static inline void sim_feed_rng(Simulated *s, int64_t step) {
     }
 }
 
-static inline void sim_feed(Simulated *s, int64_t step) {
-    Arena *mem = arena_new();
-    int64_t n = s->batch * s->seq;
-    int32_t *tokens = NEW_ARRAY(mem, int32_t, (size_t)n);
-    int32_t *labels = NEW_ARRAY(mem, int32_t, (size_t)n);
-    const int64_t *from = s->tokens + step * s->batch * (s->seq + 1);
-    int64_t zigzag = sim_shape(s).zigzag;
-    for (int64_t b = 0; b < s->batch; b++) {
-        for (int64_t j = 0; j < s->seq; j++) {
-            int64_t at = b * (s->seq + 1) + zigzag_position(j, s->seq, zigzag);
-            tokens[b * s->seq + j] = (int32_t)from[at];
-            labels[b * s->seq + j] = (int32_t)from[at + 1];
-        }
-    }
-    sim_scatter(s, sim_role(s->entry, "tokens"), tokens);
-    sim_scatter(s, sim_role(s->entry, "labels"), labels);
-    sim_feed_rng(s, step);
-    arena_free(mem);
-}
-
 static inline void sim_set(Simulated *s, const char *role, double v) {
     int i = sim_role(s->entry, role);
     for (int r = 0; r < s->ranks; r++) tensor_set(s->arg[r][i], 0, v);
+}
+
+enum { SIM_TOKENS, SIM_LABELS, SIM_POSITIONS, SIM_ATTENDS_FROM, SIM_INPUTS };
+
+/* Two of three labels count in the first half of the sequences, none in the second: so a
+ * micro-batch or a replica may have none at all. */
+static inline bool sim_counts(const Simulated *s, int64_t b, int64_t j) {
+    return !s->change.masked || (b < s->batch / 2 && (b + j) % 3);
+}
+
+/* First token of the document that token j of sequence b is in. */
+static inline int64_t sim_document(int64_t b, int64_t j) {
+    int64_t length = 3 + b % 4, shift = b % 3;
+    return MAX(0, (j + shift) / length * length - shift);
+}
+
+static inline void sim_feed(Simulated *s, int64_t step) {
+    static const char *const role[SIM_INPUTS] = {"tokens", "labels", "positions",
+                                                 "attends_from"};
+    Arena *mem = arena_new();
+    int64_t n = s->batch * s->seq, counted = 0, zigzag = sim_shape(s).zigzag;
+    int32_t *in[SIM_INPUTS];
+    for (int i = 0; i < SIM_INPUTS; i++) in[i] = NEW_ARRAY(mem, int32_t, (size_t)n);
+    const int64_t *from = s->tokens + step * s->batch * (s->seq + 1);
+    for (int64_t k = 0; k < n; k++) {
+        int64_t b = k / s->seq, j = zigzag_position(k % s->seq, s->seq, zigzag);
+        int64_t at = b * (s->seq + 1) + j, first = sim_document(b, j);
+        bool counts = sim_counts(s, b, j);
+        counted += counts;
+        in[SIM_TOKENS][k] = (int32_t)from[at];
+        in[SIM_LABELS][k] = counts ? (int32_t)from[at + 1] : -1;
+        in[SIM_POSITIONS][k] = (int32_t)(j - first);
+        in[SIM_ATTENDS_FROM][k] = (int32_t)first;
+    }
+    for (int i = 0; i < (s->change.documents ? SIM_INPUTS : SIM_POSITIONS); i++)
+        sim_scatter(s, sim_role(s->entry, role[i]), in[i]);
+    if (s->change.masked) sim_set(s, "counted", (double)counted / (double)s->micro);
+    sim_feed_rng(s, step);
+    arena_free(mem);
 }
 
 /* One step; loss and norm must be the same on all ranks. Results that overwrite arguments

@@ -1,8 +1,11 @@
-/* Tests of strategies: the golden cases give PyTorch's losses whatever the strategy, with
- * ranks simulated by the interpreter. A list of combinations that meets every pair of
- * values is run, a part in each test.
- * SIM="gpt2_tiny DP TP CP RING SP VOCAB ZERO MICRO BESIDE" runs that one in test `one`
- * (BESIDE: 1 with parallel.overlap);
+/* Tests of strategies: the same numbers whatever the strategy, with ranks simulated by the
+ * interpreter. The golden cases give PyTorch's losses; and with dropout, labels that do not
+ * count and several documents in a sequence, every combination gives those of one rank with
+ * one micro-batch. Lists of combinations that meet every pair of values are run, a part in
+ * each test.
+ * SIM="gpt2_tiny DP TP CP RING SP VOCAB ZERO MICRO BESIDE DROPOUT MASKED DOCUMENTS" runs
+ * that one in test `one` (BESIDE: 1 with parallel.overlap; DROPOUT: 0 none, 1 of the
+ * embedding, 2 of attention, 3 of residuals, 4 all);
  * SIM_STEPS ends runs early, SIM_DUMP=folder keeps what each pass made. */
 #include "../pairwise.h"
 #include "../simulated.h"
@@ -12,9 +15,12 @@ static const char to_local[] =
     "simplify,seed,zero,autodiff,simplify,train,simplify,shard,"
     "reshard,collect,simplify,localize,simplify,keep,sink,simplify";
 
+enum { NONE, EMBEDDING, ATTENTION, RESIDUAL, ALL, DROPOUTS };
+
 typedef struct Combination {
     const char *name; /* golden case */
     int dp, tp, cp, ring, sp, vocab, zero, micro, beside;
+    int dropout, masked, documents;
 } Combination;
 
 static Strategy strategy_of(const Combination *c) {
@@ -26,87 +32,178 @@ static Strategy strategy_of(const Combination *c) {
                       .overlap = c->beside ? OVERLAP_AUTO : OVERLAP_OFF};
 }
 
+static SimChange change_of(const Combination *c) {
+    bool all = c->dropout == ALL;
+    return (SimChange){.embd_dropout = c->dropout == EMBEDDING || all ? 0.1 : 0,
+                       .attn_dropout = c->dropout == ATTENTION || all ? 0.2 : 0,
+                       .resid_dropout = c->dropout == RESIDUAL || all ? 0.1 : 0,
+                       .masked = c->masked,
+                       .documents = c->documents};
+}
+
 static const char *describe(Arena *mem, const Combination *c) {
     return arena_printf(mem,
                         "%s dp=%d tp=%d cp=%d ring=%d sp=%d vocab=%d zero=%d micro=%d "
-                        "beside=%d",
+                        "beside=%d dropout=%d masked=%d documents=%d",
                         c->name, c->dp, c->tp, c->cp, c->ring, c->sp, c->vocab, c->zero,
-                        c->micro, c->beside);
+                        c->micro, c->beside, c->dropout, c->masked, c->documents);
 }
 
 /* Sanitized, the interpreter is an order of magnitude slower: then the beginning of the
- * list, which meets every pair already, takes fewer steps. */
+ * lists is run, which meets most pairs already, in fewer steps. */
 #ifdef __SANITIZE_ADDRESS__
-enum { COMBINATIONS = 24, STEPS = 5 };
+enum { GOLDEN = 12, WIDE = 20, GOLDEN_STEPS = 5, STEPS = 2 };
 #else
-enum { COMBINATIONS = 108, STEPS = 1 << 20 };
+enum { GOLDEN = 48, WIDE = 208, GOLDEN_STEPS = 20, STEPS = 3 };
 #endif
 
-/* Returns the worst relative difference of a loss. */
-static double train(const Combination *c) {
+typedef struct Curve {
+    int steps;
+    double loss[GOLDEN_STEPS], norm[GOLDEN_STEPS];
+} Curve;
+
+static Curve train(const Combination *c, int steps) {
     Arena *mem = arena_new();
-    Simulated s = sim_open(mem, c->name, strategy_of(c), c->micro, 0, to_local);
-    int64_t step = 0;
-    int64_t steps = getenv("SIM_STEPS") ? atoi(getenv("SIM_STEPS")) : STEPS;
+    Curve curve = {getenv("SIM_STEPS") ? MIN(steps, atoi(getenv("SIM_STEPS"))) : steps};
+    Simulated s =
+        sim_open(mem, c->name, strategy_of(c), c->micro, change_of(c), to_local);
+    const Json *at = json_need(s.trajectory, "steps")->first;
+    for (int i = 0; i < curve.steps; i++, at = at->next)
+        sim_step(&s, i, json_f64(json_need(at, "lr")), &curve.loss[i], &curve.norm[i]);
+    arena_free(mem);
+    return curve;
+}
+
+/* PyTorch's. */
+static Curve golden_curve(const char *name) {
+    Arena *mem = arena_new();
+    Curve c = {GOLDEN_STEPS};
+    const char *path = path_join(mem, sim_folder(mem, name), "trajectory.json");
+    const Json *file = json_read(mem, path, 1 << 20, EXIT_DATA);
+    const Json *at = json_need(file, "steps")->first;
+    for (int i = 0; i < c.steps; i++, at = at->next) {
+        c.loss[i] = json_f64(json_need(at, "loss"));
+        c.norm[i] = json_f64(json_need(at, "grad_norm"));
+    }
+    arena_free(mem);
+    return c;
+}
+
+/* Returns the worst relative difference of a loss. */
+static double expect_curve(const Combination *c, const Curve *got, const Curve *want) {
+    Arena *mem = arena_new();
     double worst = 0;
-    for (const Json *at = json_need(s.trajectory, "steps")->first; at;
-         at = at->next, step++) {
-        double loss, norm, want = json_f64(json_need(at, "loss"));
-        sim_step(&s, step, json_f64(json_need(at, "lr")), &loss, &norm);
-        double off = fabs(loss - want) / want;
+    for (int i = 0; i < got->steps; i++) {
+        double off = fabs(got->loss[i] - want->loss[i]) / want->loss[i];
         worst = fmax(worst, off);
         if (!(off <= 1e-5))
-            test_fail(__FILE__, __LINE__, "%s: loss of step %lld is %.9g, wanted %.9g",
-                      describe(mem, c), (long long)step + 1, loss, want);
-        double want_norm = json_f64(json_need(at, "grad_norm"));
-        if (!(fabs(norm - want_norm) <= 1e-4 * want_norm))
-            test_fail(__FILE__, __LINE__, "%s: norm of step %lld is %.9g, wanted %.9g",
-                      describe(mem, c), (long long)step + 1, norm, want_norm);
-        if (step + 1 >= steps) break;
+            test_fail(__FILE__, __LINE__, "%s: loss of step %d is %.9g, wanted %.9g",
+                      describe(mem, c), i + 1, got->loss[i], want->loss[i]);
+        if (!(fabs(got->norm[i] - want->norm[i]) <= 1e-4 * want->norm[i]))
+            test_fail(__FILE__, __LINE__, "%s: norm of step %d is %.9g, wanted %.9g",
+                      describe(mem, c), i + 1, got->norm[i], want->norm[i]);
     }
     arena_free(mem);
     return worst;
 }
 
+static double check_golden(const Combination *c, int steps) {
+    Curve got = train(c, steps), want = golden_curve(c->name);
+    return expect_curve(c, &got, &want);
+}
+
+/* ---- references: one rank, one micro-batch ---- */
+
+enum { REFERENCES = 2 * DROPOUTS * 2 * 2 };
+
+static int reference_of(const Combination *c) {
+    return ((!strcmp(c->name, "llama_tiny") * DROPOUTS + c->dropout) * 2 + c->masked) * 2 +
+           c->documents;
+}
+
+static const Curve *reference(const Combination *c) {
+    static Curve known[REFERENCES];
+    Curve *r = &known[reference_of(c)];
+    Combination alone = {.name = c->name, .dp = 1, .tp = 1, .cp = 1, .ring = 1, .micro = 1,
+                         .dropout = c->dropout, .masked = c->masked,
+                         .documents = c->documents};
+    if (!r->steps) *r = train(&alone, STEPS);
+    return r;
+}
+
+static double check_as_one(const Combination *c) {
+    Curve got = train(c, STEPS);
+    return expect_curve(c, &got, reference(c));
+}
+
+/* Each of what a reference is made of changes it, and without all it is PyTorch's. */
+TEST(references_differ) {
+    static const Combination way[] = {
+        {.dropout = NONE},     {.dropout = EMBEDDING}, {.dropout = ATTENTION},
+        {.dropout = RESIDUAL}, {.dropout = ALL},       {.masked = 1},
+        {.documents = 1},
+    };
+    static const char *const models[] = {"gpt2_tiny", "llama_tiny"};
+    for (int m = 0; m < ARRAY_LEN(models); m++) {
+        double loss[ARRAY_LEN(way)];
+        for (int i = 0; i < ARRAY_LEN(way); i++) {
+            Combination c = way[i];
+            c.name = models[m];
+            loss[i] = reference(&c)->loss[0];
+            for (int k = 0; k < i; k++)
+                EXPECT(fabs(loss[i] - loss[k]) > 1e-4 * loss[k]);
+        }
+        Combination plain = {.name = models[m]};
+        Curve want = golden_curve(models[m]);
+        expect_curve(&plain, reference(&plain), &want);
+    }
+}
+
 TEST_LIMIT(one, 300) {
-    Combination c = {"gpt2_tiny", 2, 1, 1, 1, 0, 0, 0, 1, 0};
+    Combination c = {"gpt2_tiny", 2, 1, 1, 1, 0, 0, 0, 1, 0, NONE, 0, 0};
     const char *text = getenv("SIM");
     char name[64];
     if (text) {
-        EXPECT(sscanf(text, "%63s %d %d %d %d %d %d %d %d %d", name, &c.dp, &c.tp, &c.cp,
-                      &c.ring, &c.sp, &c.vocab, &c.zero, &c.micro, &c.beside) == 10);
+        EXPECT(sscanf(text, "%63s %d %d %d %d %d %d %d %d %d %d %d %d", name, &c.dp, &c.tp,
+                      &c.cp, &c.ring, &c.sp, &c.vocab, &c.zero, &c.micro, &c.beside,
+                      &c.dropout, &c.masked, &c.documents) == 13);
         c.name = name;
     }
-    double worst = train(&c);
+    bool plain = !c.dropout && !c.masked && !c.documents;
+    double worst = plain ? check_golden(&c, GOLDEN_STEPS) : check_as_one(&c);
     Arena *mem = arena_new();
     printf("  %s: worst relative loss %.2g\n", describe(mem, &c), worst);
     arena_free(mem);
 }
 
-/* ---- the matrix ---- */
+/* ---- the matrices ---- */
 
-enum { MODEL, DP, TP, CP, ALGORITHM, SP, VOCAB, ZERO, MICRO, BESIDE, FACTORS };
+enum { MODEL, DP, TP, CP, ALGORITHM, SP, VOCAB, ZERO, MICRO, BESIDE, GOLDEN_FACTORS,
+       DROPOUT = GOLDEN_FACTORS, MASKED, DOCUMENTS, FACTORS };
 enum { EXCHANGED, RING, HYBRID }; /* how the parts of a sequence meet in attention */
 
-static const int factor_size[FACTORS] = {2, 4, 3, 3, 3, 2, 2, 4, 3, 2};
+static const int factor_size[FACTORS] = {2, 4, 3, 3, 3, 2, 2, 4, 3, 2, DROPOUTS, 2, 2};
 
-static Combination combination_of(const int *c) {
+static Combination combination_of(const int *c, int factors) {
     static const char *const models[] = {"gpt2_tiny", "llama_tiny"};
     Combination k = {models[c[MODEL]], 1 << c[DP], 1 << c[TP], 1 << c[CP], 1,
-                     c[SP], c[VOCAB], c[ZERO], 1 << c[MICRO], c[BESIDE]};
+                     c[SP], c[VOCAB], c[ZERO], 1 << c[MICRO], c[BESIDE], NONE, 0, 0};
     if (c[ALGORITHM] == RING) k.ring = k.cp;
     if (c[ALGORITHM] == HYBRID) k.ring = k.cp / 2;
+    if (factors > GOLDEN_FACTORS)
+        k.dropout = c[DROPOUT], k.masked = c[MASKED], k.documents = c[DOCUMENTS];
     return k;
 }
 
 /* As strategy_check has it for these models (16 tokens, 4 heads, 8 sequences a step);
  * without what would have no effect. */
 static bool is_valid(const int *v) {
-    Combination c = combination_of(v);
+    Combination c = combination_of(v, GOLDEN_FACTORS);
     int exchanged = c.cp / MAX(c.ring, 1), heads = v[MODEL] ? 2 : 4; /* of keys */
     if (c.dp * c.tp * c.cp > 8 || 8 / c.micro % c.dp) return false;
     if (v[ALGORITHM] == RING && c.cp < 2) return false;
     if (v[ALGORITHM] == HYBRID && c.cp < 4) return false;
+    if (v[ALGORITHM] == EXCHANGED && c.ring != 1) return false;
     if (heads % (exchanged * c.tp)) return false;
     if ((c.sp || c.vocab) && c.tp == 1) return false;
     return !c.zero || c.dp * c.cp > 1;
@@ -114,94 +211,92 @@ static bool is_valid(const int *v) {
 
 enum { PARTS = 4 };
 
+static Pairing golden_pairs(Arena *mem) {
+    return pairing_new(mem, GOLDEN_FACTORS, factor_size, is_valid);
+}
+
+static Pairing wide_pairs(Arena *mem) {
+    return pairing_new(mem, FACTORS, factor_size, is_valid);
+}
+
+static void expect_all_met(Pairing *p, int count, const char *what) {
+    int n = 0, all_met = 0;
+    while (n < count && pairing_next(p)) {
+        n++;
+        if (!all_met && p->nmet == p->npossible) all_met = n;
+    }
+    printf("  %s: %d of %d valid combinations meet %d of %d pairs (all after %d)\n", what,
+           n, p->nvalid, p->nmet, p->npossible, all_met);
+    EXPECT(n == count && (p->nmet == p->npossible || STEPS < 3));
+}
+
 TEST(every_pair_is_met) {
     Arena *mem = arena_new();
-    Pairing p = pairing_new(mem, FACTORS, factor_size, is_valid);
-    int n = 0, all_met = 0;
-    while (n < COMBINATIONS && pairing_next(&p)) {
-        n++;
-        if (!all_met && p.nmet == p.npossible) all_met = n;
-    }
-    printf("  %d of %d valid combinations meet %d of %d pairs (all after %d)\n", n,
-           p.nvalid, p.nmet, p.npossible, all_met);
-    EXPECT(n == COMBINATIONS && p.nmet == p.npossible);
+    Pairing golden = golden_pairs(mem), wide = wide_pairs(mem);
+    expect_all_met(&golden, GOLDEN, "golden");
+    expect_all_met(&wide, WIDE, "wide");
     arena_free(mem);
 }
 
-static void run_part(int part) {
-    Arena *mem = arena_new();
-    mallopt(M_TRIM_THRESHOLD, 1 << 30); /* memory of a step serves the next one */
+static void keep_memory(void) { /* of a step, to serve the next one */
+    mallopt(M_TRIM_THRESHOLD, 1 << 30);
     mallopt(M_MMAP_THRESHOLD, 32 << 20);
-    Pairing p = pairing_new(mem, FACTORS, factor_size, is_valid);
+}
+
+static void run_golden(int part, int parts) {
+    Arena *mem = arena_new();
+    keep_memory();
+    Pairing p = golden_pairs(mem);
     double worst = 0;
     int runs = 0;
-    for (int n = 0; n < COMBINATIONS; n++) {
+    for (int n = 0; n < GOLDEN; n++) {
         const int *v = pairing_next(&p);
-        if (n % PARTS != part) continue;
-        Combination c = combination_of(v);
-        worst = fmax(worst, train(&c));
+        if (n % parts != part) continue;
+        Combination c = combination_of(v, GOLDEN_FACTORS);
+        worst = fmax(worst, check_golden(&c, GOLDEN_STEPS));
         runs++;
     }
     printf("  %d combinations, worst relative loss %.2g\n", runs, worst);
     arena_free(mem);
 }
 
-TEST_LIMIT(matrix_first_part, 120) {
-    run_part(0);
-}
-
-TEST_LIMIT(matrix_second_part, 120) {
-    run_part(1);
-}
-
-TEST_LIMIT(matrix_third_part, 120) {
-    run_part(2);
-}
-
-TEST_LIMIT(matrix_fourth_part, 120) {
-    run_part(3);
-}
-
-/* ---- dropout ---- */
-
-enum { DROPPED_STEPS = 4 };
-
-/* Losses of the first steps with dropout. */
-static void train_dropped(const Combination *c, double loss[DROPPED_STEPS]) {
+/* Those of one reference are in one part. */
+static void run_wide(int part) {
     Arena *mem = arena_new();
-    double norm;
-    Simulated s = sim_open(mem, c->name, strategy_of(c), c->micro, 0.1, to_local);
-    const Json *at = json_need(s.trajectory, "steps")->first;
-    for (int64_t step = 0; step < DROPPED_STEPS; step++, at = at->next) {
-        sim_step(&s, step, json_f64(json_need(at, "lr")), &loss[step], &norm);
-        double without = json_f64(json_need(at, "loss"));
-        EXPECT(fabs(loss[step] - without) > 1e-4 * without);
+    keep_memory();
+    Pairing p = wide_pairs(mem);
+    double worst = 0;
+    int runs = 0;
+    for (int n = 0; n < WIDE; n++) {
+        Combination c = combination_of(pairing_next(&p), FACTORS);
+        if (reference_of(&c) % PARTS != part) continue;
+        worst = fmax(worst, check_as_one(&c));
+        runs++;
     }
+    printf("  %d combinations, worst relative loss %.2g\n", runs, worst);
     arena_free(mem);
 }
 
-/* Masks are keyed by the element of the step: any strategy drops the same. */
-TEST(dropout_drops_the_same) {
-    static const Combination combinations[] = {{"gpt2_tiny", 4, 1, 1, 1, 0, 0, 2, 2, 1},
-                                               {"gpt2_tiny", 1, 4, 1, 1, 1, 1, 0, 1, 0},
-                                               {"gpt2_tiny", 2, 1, 4, 1, 0, 0, 1, 1, 1},
-                                               {"llama_tiny", 2, 2, 1, 1, 1, 0, 0, 4, 1},
-                                               {"gpt2_tiny", 2, 2, 2, 1, 1, 1, 3, 2, 0},
-                                               {"gpt2_tiny", 1, 1, 2, 2, 0, 0, 0, 2, 0},
-                                               {"llama_tiny", 1, 2, 4, 4, 1, 0, 1, 1, 0},
-                                               {"gpt2_tiny", 1, 2, 4, 2, 1, 0, 1, 2, 1}};
-    Arena *mem = arena_new();
-    for (int i = 0; i < ARRAY_LEN(combinations); i++) {
-        const Combination *c = &combinations[i];
-        Combination alone = {c->name, 1, 1, 1, 1, 0, 0, 0, 1, 0};
-        double loss[DROPPED_STEPS], want[DROPPED_STEPS];
-        train_dropped(&alone, want);
-        train_dropped(c, loss);
-        for (int k = 0; k < DROPPED_STEPS; k++) {
-            if (fabs(loss[k] - want[k]) <= 1e-5 * want[k]) continue;
-            test_fail(__FILE__, __LINE__, "%s: loss of step %d is %.9g, wanted %.9g",
-                      describe(mem, c), k + 1, loss[k], want[k]);
-        }
-    }
-    arena_free(mem);
+TEST_LIMIT(golden_first_half, 120) {
+    run_golden(0, 2);
+}
+
+TEST_LIMIT(golden_second_half, 120) {
+    run_golden(1, 2);
+}
+
+TEST_LIMIT(wide_first_part, 120) {
+    run_wide(0);
+}
+
+TEST_LIMIT(wide_second_part, 120) {
+    run_wide(1);
+}
+
+TEST_LIMIT(wide_third_part, 120) {
+    run_wide(2);
+}
+
+TEST_LIMIT(wide_fourth_part, 120) {
+    run_wide(3);
 }
