@@ -293,7 +293,8 @@ static void golden_run(const Strategy *strategy, int64_t micro) {
     Arena *mem = arena_new();
     double want[2 * STEPS];
     for (int poisoned = 0; poisoned < 2; poisoned++) {
-        Simulated s = sim_open(mem, "gpt2_tiny", *strategy, micro, 0, train_passes);
+        Simulated s =
+            sim_open(mem, "gpt2_tiny", *strategy, micro, (SimChange){0}, train_passes);
         const Json *at = json_need(s.trajectory, "steps")->first;
         for (int k = 0; k < STEPS; k++, at = at->next) {
             double got[2];
