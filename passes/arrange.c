@@ -1,7 +1,8 @@
-/* arrange.c - orders of dimensions that code generation takes. Products whose letters are
- * no matrices as they stand get a factor, or the result, in another order, whichever
- * moves the fewest bytes; elementwise ops get operands in the order of the result. Level
- * local. %d = dot %x, %g {tbh,btv->hv}
+/* arrange.c - orders of dimensions that code generation takes. Level local. Products whose
+ * letters are no matrices as they stand get a factor, or the result, in another order,
+ * whichever moves the fewest bytes; elementwise ops get operands in the order of the
+ * result.
+ *     %d = dot %x, %g {tbh,btv->hv}
  *  -> %g.1 = rearrange %g {btv->tbv}; %d = dot %x, %g.1 {tbh,tbv->hv}
  * Addends that the product has no room for are added behind it, and so are all of a
  * product that makes its result in another order. ir/matmul.h says what is a matrix, and
