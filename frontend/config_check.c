@@ -85,6 +85,11 @@ static void derive_run(Config *cfg) {
         cfg->dump_ir = cfg->context_save_graphs_path;
     if (!given(cfg, "lr_schedule.learning_rate"))
         cfg->lr_schedule_learning_rate = cfg->optimizer_learning_rate;
+    if (cfg->optimizer_weight_decay_incr_style != WD_CONSTANT &&
+        given(cfg, "optimizer.weight_decay"))
+        config_note(cfg, "optimizer.weight_decay",
+                    "optimizer.weight_decay is not used: it goes from start_weight_decay "
+                    "to end_weight_decay");
     if (cfg->lr_schedule_type == LR_COSINE_WITH_RESTARTS &&
         !given(cfg, "lr_schedule.num_cycles"))
         cfg->lr_schedule_num_cycles = 1;

@@ -98,11 +98,16 @@ static double run_step(Train *t, const DataBatch *batch) {
     return rate;
 }
 
+/* As a reader expects it: printf writes the sign of a NaN. */
+static double shown(float v) {
+    return isnan(v) ? (double)NAN : (double)v;
+}
+
 static void write_metrics(Train *t, double rate, double seconds) {
     double tokens = (double)(t->data->batch * t->job.seq);
     MetricsRow row = {.step = t->step,
-                      .loss = *t->at.loss,
-                      .grad_norm = *t->at.grad_norm,
+                      .loss = shown(*t->at.loss),
+                      .grad_norm = shown(*t->at.grad_norm),
                       .skipped = *t->at.good == 0,
                       .lr = rate,
                       .tokens = t->data->batch * t->job.seq,
@@ -125,7 +130,7 @@ static void say_skipped(const Train *t) {
         t,
         "WARNING: step %lld is skipped: loss %g, gradient norm %g; no parameter and "
         "no optimizer state has changed (skipped in a row: %lld%s)",
-        (long long)t->step, (double)*t->at.loss, (double)*t->at.grad_norm,
+        (long long)t->step, shown(*t->at.loss), shown(*t->at.grad_norm),
         (long long)t->skipped_in_a_row, most);
 }
 

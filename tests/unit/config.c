@@ -196,6 +196,12 @@ TEST(wrong_combinations) {
     EXPECT_FAIL(parse("lr_schedule: {type: WSD, wsd_decay_steps: 8, warmup_steps: 3, "
                       "total_steps: 10}"),
                 EXIT_CONFIG, "are above total_steps 10");
+    EXPECT(has_note(parse("optimizer: {weight_decay: 1, weight_decay_incr_style: linear, "
+                          "start_weight_decay: 0, end_weight_decay: 1}"),
+                    "optimizer.weight_decay"));
+    EXPECT(parse("lr_schedule: {type: cosine_with_restarts}")->lr_schedule_num_cycles ==
+           1);
+    EXPECT(parse("lr_schedule: {type: cosine}")->lr_schedule_num_cycles == 0.5);
     EXPECT_FAIL(parse("optimizer:\n  end_weight_decay: 0.2\n"), EXIT_CONFIG,
                 "t.yaml:2:21: error: the weight decay has an end of its own, but is "
                 "constant");

@@ -55,6 +55,8 @@ static Sharded open_mesh(Arena *mem, int dp, int tp, const PassOptions *o) {
                  .whole = sharded_step_of(whole),
                  .part = sharded_step_of(part),
                  .ranks = mesh_ranks(&part->mesh)};
+    for (const Op *op = s.part->first; op; op = op->next)
+        EXPECT(op->kind != OP_copy); /* old values are not kept beside the new ones */
     sharded_fill(&s);
     return s;
 }
