@@ -23,9 +23,7 @@ static const char *points_path(const Train *t, Arena *mem) {
 void valid_plan(Train *t, Data *data, int64_t every, int64_t batches) {
     Validation *v = t->valid = NEW(t->mem, Validation);
     *v = (Validation){.data = data, .every = every, .batches = batches};
-    Job job = t->job;
-    job.spec.embd_dropout = job.spec.attn_dropout = job.spec.resid_dropout = 0;
-    Module *m = job_build(&job, MODEL_TRAIN, job.batch);
+    Module *m = job_build(&t->job, MODEL_TRAIN, t->job.batch);
     PassOptions o = pass_options_default();
     ranks_apply(t, m, &o);
     if (zero_gathers_ahead(&o)) o.zero_level = 3; /* as training leaves the parameters */

@@ -168,6 +168,8 @@ enum OpFlag {
     F_MOVE = 512,   /* the result has the operand's elements in other places, all or some,
                        each once, and zeros */
     F_RANK = 256,   /* differs from rank to rank by itself */
+    F_RANDOM = 2048, /* drops a share `p` at random, in training; with p = 0 nothing, and
+                       one that is F_MAP too is then its first operand */
     F_DENSE = 15 << 16, /* matrix products over all its letters; how many: PRODUCTS */
 };
 /* In the flags of a row: n matrix products, those not counted that a gradient makes again. */
