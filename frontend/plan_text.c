@@ -43,13 +43,19 @@ static void add_work(const Out *o) {
     double tokens = (double)w->batch * (double)w->micro * (double)w->seq;
     double rank = o->p->matmul_flops + o->p->attention_flops;
     double model = o->p->flops_per_token * tokens;
-    text_add(o->s,
-             "step      %lld micro-batch%s of %lld sequences of %lld tokens: %lld "
-             "sequences, %s tokens\n",
-             (long long)w->micro, w->micro == 1 ? "" : "es", (long long)w->batch,
-             (long long)w->seq, (long long)(w->batch * w->micro), human(o, tokens));
-    text_add(o->s, "flops     %sflop a step (%s a token) for the model\n",
-             human(o, model), human(o, o->p->flops_per_token));
+    const char *plural = w->micro == 1 ? "" : "es";
+    if (w->ncolumns)
+        text_add(o->s, "step      %lld micro-batch%s of %lld samples: %lld samples\n",
+                 (long long)w->micro, plural, (long long)w->batch,
+                 (long long)(w->batch * w->micro));
+    else
+        text_add(o->s,
+                 "step      %lld micro-batch%s of %lld sequences of %lld tokens: %lld "
+                 "sequences, %s tokens\n",
+                 (long long)w->micro, plural, (long long)w->batch, (long long)w->seq,
+                 (long long)(w->batch * w->micro), human(o, tokens));
+    text_add(o->s, "flops     %sflop a step (%s a %s) for the model\n", human(o, model),
+             human(o, o->p->flops_per_token), job_unit(w));
     text_add(o->s,
              "          %sflop a step on a rank: products %s, attention %s; all ranks "
              "%.2f x the model\n",

@@ -106,6 +106,7 @@ static double shown(float v) {
 static void write_metrics(Train *t, double rate, double seconds) {
     double tokens = (double)(t->data->batch * t->job.seq);
     MetricsRow row = {.step = t->step,
+                      .of_samples = t->job.ncolumns > 0,
                       .loss = shown(*t->at.loss),
                       .grad_norm = shown(*t->at.grad_norm),
                       .skipped = *t->at.good == 0,

@@ -179,6 +179,24 @@ static void say_model(const Train *t) {
                (long long)s->hidden, (long long)s->heads, (long long)s->vocab, n);
 }
 
+static void say_work(const Train *t) {
+    const Job *j = &t->job;
+    const Data *d = t->data;
+    if (j->ncolumns) {
+        report_say(t, "data       %s: %s samples of %d tensors", d->path,
+                   human(t->mem, (double)d->samples), j->ncolumns);
+        report_say(t, "work       %lld steps of %lld x %lld samples", (long long)t->steps,
+                   (long long)j->micro, (long long)j->batch);
+        return;
+    }
+    report_say(t, "data       %s: %s tokens, %s sequences of %lld", d->path,
+               human(t->mem, (double)d->tokens), human(t->mem, (double)d->samples),
+               (long long)j->seq);
+    report_say(t, "work       %lld steps of %lld x %lld sequences (%s tokens)",
+               (long long)t->steps, (long long)j->micro, (long long)j->batch,
+               human(t->mem, (double)(d->batch * j->seq)));
+}
+
 static void say_memory(const Train *t) {
     const MemoryPlan *plan = &t->program->plan;
     Text s = text_new(t->mem);
@@ -201,18 +219,13 @@ void report_header(Train *t) {
     t->peak_flops = 1e9 * bench_fma_peak(t->threads) * comm_size() * share_of_core(t);
     if (comm_rank() != 0) return;
     say_model(t);
-    report_say(t, "data       %s: %s tokens, %s sequences of %lld", t->data->path,
-               human(t->mem, (double)t->data->tokens),
-               human(t->mem, (double)t->data->samples), (long long)t->job.seq);
-    report_say(t, "work       %lld steps of %lld x %lld sequences (%s tokens)",
-               (long long)t->steps, (long long)t->job.micro, (long long)t->job.batch,
-               human(t->mem, (double)(t->data->batch * t->job.seq)));
+    say_work(t);
     report_say(t,
                "machine    %d rank%s of %d threads, measured FMA peak %.1f GFLOP/s: "
                "mfu is the share "
-               "of it at %s model flops a token",
+               "of it at %s model flops a %s",
                comm_size(), comm_size() == 1 ? "" : "s", t->threads, t->peak_flops / 1e9,
-               human(t->mem, t->flops_per_token));
+               human(t->mem, t->flops_per_token), job_unit(&t->job));
     say_memory(t);
     report_say(t, "compiled   passes %.2f s, code %.2f s%s", p->pass_seconds,
                p->codegen_seconds, p->cached ? " (from the cache)" : "");
@@ -230,8 +243,8 @@ void report_end(const Train *t) {
     report_say(t, "loss curve %s/loss.svg", t->run_dir);
     if (t->saved_step != t->step) return;
     report_say(t, "checkpoint %s/step_%08lld", t->ckpt_dir, (long long)t->step);
-    if (t->job.has_spec)
-        report_say(t, "next       stator predict %s --prompt \"...\"", t->run_dir);
+    report_say(t, "next       stator predict %s --%s", t->run_dir,
+               t->job.has_spec ? "prompt \"...\"" : "data PATH");
 }
 
 /* ---- the loss curve ---- */

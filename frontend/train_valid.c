@@ -87,10 +87,11 @@ static int read_points(const Train *t, Arena *mem, Point **out) {
     return n;
 }
 
-static void add_point(Text *text, const Point *p) {
-    text_add(text,
-             "{\"step\": %lld, \"valid_loss\": %.10g, \"valid_perplexity\": %.10g}\n",
-             (long long)p->step, p->loss, exp(MIN(20, p->loss)));
+static void add_point(const Train *t, Text *text, const Point *p) {
+    text_add(text, "{\"step\": %lld, \"valid_loss\": %.10g", (long long)p->step, p->loss);
+    if (!t->job.ncolumns)
+        text_add(text, ", \"valid_perplexity\": %.10g", exp(MIN(20, p->loss)));
+    text_add(text, "}\n");
 }
 
 /* Writes the points up to `last_step` and then `more` (or NULL) anew. */
@@ -100,8 +101,8 @@ static void write_points(const Train *t, int64_t last_step, const Point *more) {
     Point *p;
     int n = read_points(t, mem, &p);
     Text text = text_new(mem);
-    for (int i = 0; i < n && p[i].step <= last_step; i++) add_point(&text, &p[i]);
-    if (more) add_point(&text, more);
+    for (int i = 0; i < n && p[i].step <= last_step; i++) add_point(t, &text, &p[i]);
+    if (more) add_point(t, &text, more);
     int error = file_write_atomic(points_path(t, mem), text.s, text.n);
     if (error)
         report_say(t, "WARNING: cannot write %s: %s", RUN_VALIDATION, strerror(error));
@@ -124,10 +125,12 @@ void valid_step(Train *t) {
     if (!due && t->step != t->steps) return;
     double start = clock_seconds();
     Point p = {t->step, mean_loss(t, v)};
-    report_say(
-        t, "validation at step %lld: loss %.4f, perplexity %.2f (%lld batches, %.1f s)",
-        (long long)t->step, p.loss, exp(MIN(20, p.loss)), (long long)v->batches,
-        clock_seconds() - start);
+    char perplexity[48] = "";
+    if (!t->job.ncolumns)
+        snprintf(perplexity, sizeof perplexity, ", perplexity %.2f", exp(MIN(20, p.loss)));
+    report_say(t, "validation at step %lld: loss %.4f%s (%lld batches, %.1f s)",
+               (long long)t->step, p.loss, perplexity, (long long)v->batches,
+               clock_seconds() - start);
     write_points(t, t->step - 1, &p);
 }
 

@@ -37,6 +37,13 @@ char *duration_format(double seconds, char out[32]) {
     return out;
 }
 
+/* Keys of the file, and the unit on the terminal. */
+typedef struct MetricsUnit {
+    const char *count, *rate, *shown;
+} MetricsUnit;
+static const MetricsUnit units[] = {{"tokens", "tokens_per_second", "tok/s"},
+                                    {"samples", "samples_per_second", "samples/s"}};
+
 /* ,"key":number, or null and its name; `why` adds "key_is":"nan". */
 static int format_number(char *out, const char *key, double v, bool why) {
     if (isfinite(v)) return sprintf(out, ",\"%s\":%.10g", key, v);
@@ -53,9 +60,10 @@ int metrics_format(const MetricsRow *r, char *out, size_t size) {
     n += format_number(line + n, "grad_norm", r->grad_norm, true);
     if (r->skipped) n += sprintf(line + n, ",\"skipped\":true");
     n += format_number(line + n, "lr", r->lr, false);
-    n += sprintf(line + n, ",\"tokens\":%lld", (long long)r->tokens);
+    const MetricsUnit *unit = &units[r->of_samples];
+    n += sprintf(line + n, ",\"%s\":%lld", unit->count, (long long)r->tokens);
     n += format_number(line + n, "seconds", r->seconds, false);
-    n += format_number(line + n, "tokens_per_second", r->tokens_per_second, false);
+    n += format_number(line + n, unit->rate, r->tokens_per_second, false);
     n += format_number(line + n, "mfu", r->mfu >= 0 ? r->mfu : NAN, false);
     n += sprintf(line + n, "}\n");
     check((size_t)n < size);
@@ -89,9 +97,11 @@ static bool row_parse(Arena *scratch, const char *line, size_t n, MetricsRow *ro
     row->grad_norm = named_number(v, "grad_norm");
     row->skipped = json_get_bool(v, "skipped", false);
     row->lr = number_or(v, "lr", NAN);
-    row->tokens = json_get_i64(v, "tokens", 0, INT64_MAX, 0);
+    row->of_samples = json_get(v, "samples") != NULL;
+    const MetricsUnit *unit = &units[row->of_samples];
+    row->tokens = json_get_i64(v, unit->count, 0, INT64_MAX, 0);
     row->seconds = number_or(v, "seconds", NAN);
-    row->tokens_per_second = number_or(v, "tokens_per_second", NAN);
+    row->tokens_per_second = number_or(v, unit->rate, NAN);
     row->mfu = number_or(v, "mfu", -1);
     catch_end(&c);
     return true;
@@ -228,13 +238,13 @@ static void say_step(Metrics *m, const MetricsRow *r) {
         double seconds = m->step_seconds * (double)MAX(m->total_steps - r->step, 0);
         snprintf(left, sizeof left, " | %s left", duration_format(seconds, time));
         metrics_say(m,
-                    "step %lld/%lld | loss %.4f | norm %.3f | lr %.2e | %.0f tok/s%s%s",
+                    "step %lld/%lld | loss %.4f | norm %.3f | lr %.2e | %.0f %s%s%s",
                     (long long)r->step, (long long)m->total_steps, r->loss, r->grad_norm,
-                    r->lr, r->tokens_per_second, mfu, left);
+                    r->lr, r->tokens_per_second, units[r->of_samples].shown, mfu, left);
     } else {
-        metrics_say(m, "step %lld | loss %.4f | norm %.3f | lr %.2e | %.0f tok/s%s",
+        metrics_say(m, "step %lld | loss %.4f | norm %.3f | lr %.2e | %.0f %s%s",
                     (long long)r->step, r->loss, r->grad_norm, r->lr,
-                    r->tokens_per_second, mfu);
+                    r->tokens_per_second, units[r->of_samples].shown, mfu);
     }
 }
 

@@ -293,6 +293,110 @@ TEST_LIMIT(predict_prints_a_line_a_sample, 60) {
     SAID_EXPECT("model.file");
 }
 
+/* ---- what is done in training alone ---- */
+
+static const char *replaced(const char *text, const char *from, const char *to) {
+    const char *at = strstr(text, from);
+    if (!at) test_fail(__FILE__, __LINE__, "no '%s' in the module", from);
+    return arena_printf(mem(), "%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
+}
+
+static double last_valid_loss(const char *run) {
+    const char *at =
+        file_read(mem(), path_join(mem(), run, "valid.jsonl"), 1 << 20, NULL, EXIT_DATA);
+    const char *last = NULL;
+    while ((at = strstr(at, "valid_loss\": "))) last = at += 13;
+    EXPECT(last != NULL);
+    return atof(last);
+}
+
+/* The classifier with dropout of its hidden layer validates and predicts as without. */
+TEST_LIMIT(dropout_is_for_training, 60) {
+    const char *data = make_classes(), *run[2], *out[2];
+    const char *plain =
+        arena_printf(mem(), "%s/../examples/classifier/mlp.ir", tests_dir());
+    const char *text = file_read(mem(), plain, 1 << 20, NULL, EXIT_DATA);
+    text = replaced(text, "{role=\"labels\"},",
+                    "{role=\"labels\"},\n    %rng: i32[4] "
+                    "{role=\"rng\"},");
+    text = replaced(text, "%h = gelu %h1 : f32[32,64]",
+                    "%h2 = gelu %h1 : f32[32,64]\n"
+                    "  %h = dropout %h2, %rng {p=0.5; site=0} : f32[32,64]");
+    const char *dropping = in_temp("dropping.ir");
+    write_text(dropping, text);
+    const char *files[] = {plain, dropping};
+    double loss[2];
+    for (int i = 0; i < 2; i++) {
+        run[i] = in_temp(i ? "dropped" : "plain");
+        out[i] = in_temp(i ? "dropped.safetensors" : "plain.safetensors");
+        /* a rate at which a step changes nothing that can be seen */
+        ranks_run(1, config_of(&examples[1]), run[i],
+                  arena_printf(mem(),
+                               "%s --model.file %s --lr_schedule.learning_rate 1e-9",
+                               words_of(data, 1, ""), files[i]));
+        RUN_EXPECT(0, arena_printf(mem(), "predict %s --data %s --out %s", run[i], data,
+                                   out[i]));
+        int n;
+        loss[i] = runs_metrics(run[i], &n)[0].loss;
+    }
+    EXPECT(fabs(loss[0] - loss[1]) > 1e-4);
+    EXPECT_NEAR(last_valid_loss(run[0]), last_valid_loss(run[1]), 1e-6);
+    const float *a = read_result(out[0], "probability", SAMPLES * 5);
+    const float *b = read_result(out[1], "probability", SAMPLES * 5);
+    for (int i = 0; i < SAMPLES * 5; i++) EXPECT_NEAR(a[i], b[i], 1e-6);
+}
+
+/* ---- bad samples ---- */
+
+/* Puts numbers that are none into some samples; the loss of two_towers becomes NaN or
+ * infinite where they are. */
+static void spoil(const char *dir) {
+    const char *path = path_join(mem(), dir, "right.npy");
+    size_t n;
+    char *bytes = file_read(mem(), path, 1 << 20, &n, EXIT_DATA);
+    static const float bad[] = {NAN, INFINITY, -INFINITY, 3e38f};
+    for (int i = 0; i < 12; i++) {
+        size_t sample = (size_t)(41 * i + 7) % (SAMPLES * 4 / 5);
+        memcpy(bytes + n - (SAMPLES - sample) * 12 + 4 * (i % 3), &bad[i % 4], 4);
+    }
+    EXPECT(file_write_atomic(path, bytes, n) == 0);
+}
+
+/* Steps that such a sample meets are skipped on all ranks, and the run goes on: one and
+ * four ranks, micro-batches, parts of the optimizer. */
+TEST_LIMIT(bad_samples_skip_their_steps, 120) {
+    const Example *e = &examples[2];
+    const char *data = e->make(), *alone = in_temp("alone");
+    spoil(data);
+    const char *batches = "--parallel_config.micro_batch_num 2 ";
+    ranks_run(1, config_of(e), alone, words_of(data, STEPS, batches));
+    int n, skipped = 0, by_gradient = 0;
+    const MetricsRow *row = runs_metrics(alone, &n);
+    EXPECT(n == STEPS);
+    for (int i = 0; i < n; i++) {
+        skipped += row[i].skipped;
+        by_gradient += row[i].skipped && isfinite(row[i].loss);
+        EXPECT(row[i].skipped || isfinite(row[i].loss));
+    }
+    printf("  %d of %d steps skipped, %d with a finite loss\n", skipped, n, by_gradient);
+    EXPECT(skipped >= 8 && skipped <= STEPS - 5 && by_gradient > 0);
+    for (int i = 0; i < 2; i++) {
+        const char *run = in_temp("run");
+        const char *words = i ? "--parallel_config.data_parallel 4 " ZERO_LEVEL(2)
+                              : "--parallel_config.data_parallel 2 " ZERO_LEVEL(3);
+        ranks_run(i ? 4 : 2, config_of(e), run,
+                  words_of(data, STEPS, arena_printf(mem(), "%s%s", batches, words)));
+        const MetricsRow *other = runs_metrics(run, &n);
+        EXPECT(n == STEPS);
+        for (int k = 0; k < n; k++) {
+            EXPECT(other[k].skipped == row[k].skipped && other[k].lr == row[k].lr);
+            if (!row[k].skipped)
+                EXPECT_NEAR(other[k].loss, row[k].loss, 1e-5 * row[k].loss);
+        }
+        remove_all(run);
+    }
+}
+
 /* ---- numbers of the first step ---- */
 
 /* The module of an example with another batch, in a folder of its own. */
