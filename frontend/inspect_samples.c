@@ -5,6 +5,8 @@
 #include "commands.h"
 #include "config_state.h"
 #include "data_open.h"
+#include "job.h"
+#include "results.h"
 #include <errno.h>
 #include <stdlib.h>
 
@@ -78,13 +80,25 @@ static Inspection parse_words(Arena *mem, int argc, char **argv) {
     return x;
 }
 
+/* Tensors are those that the arguments of the model.file name. */
+static Data *open_tensors(Arena *mem, const Inspection *x, Config *cfg) {
+    Job *j = NEW(mem, Job);
+    *j = (Job){.mem = mem, .cfg = cfg, .strategy = strategy_of_config(cfg)};
+    job_choose_model(j);
+    job_choose_shape(j);
+    DataShape shape = job_data_shape(j, 1, cfg->runner_config_max_steps);
+    return data_open_split(mem, cfg, x->split, &shape);
+}
+
 /* One row of data at a time: the order does not depend on the batch size. */
 static Data *open_data(Arena *mem, const Inspection *x) {
-    const Config *cfg = config_load(mem, x->config, x->n_flags, x->flags);
+    Config *cfg = config_load(mem, x->config, x->n_flags, x->flags);
     if (!data_path_given(cfg)[0])
         config_refuse(cfg, "train_dataset.data_loader.dataset_dir", NULL,
                       "train_dataset.data_loader.data_path, or dataset_dir",
                       "the configuration names no data");
+    if (cfg->train_dataset_data_loader_type == LOADER_TENSORS)
+        return open_tensors(mem, x, cfg);
     bool from_file = cfg->train_dataset_data_loader_type == LOADER_TENSOR_BATCHES;
     bool vocab_given = config_given(cfg, "model.model_config.vocab_size");
     DataShape shape = {.rows = from_file ? 0 : 1,
@@ -108,8 +122,23 @@ static void add_ints(Text *t, const char *name, const int32_t *v, int64_t n) {
     text_add(t, "]");
 }
 
+/* A line for each tensor, or the members of an object. */
+static void add_columns(Text *t, const Data *d, const DataBatch *row, bool json) {
+    for (int k = 0; k < d->ncolumns; k++) {
+        const DataColumn *c = &d->column[k];
+        text_add(t, json ? ", \"%s\": " : "  %-12s ", c->name);
+        numbers_add_json(t, c->is_float, c->rank, c->dim, row->column[k]);
+        if (!json) text_add(t, "\n");
+    }
+}
+
 static void add_json(Text *t, const Data *d, int64_t sample, const DataBatch *row) {
     text_add(t, "{\"sample\": %lld", (long long)sample);
+    if (d->ncolumns) {
+        add_columns(t, d, row, true);
+        text_add(t, "}");
+        return;
+    }
     add_ints(t, "tokens", row->tokens, d->seq);
     add_ints(t, "labels", row->labels, d->seq);
     add_ints(t, "position_ids", row->positions, d->seq);
@@ -129,6 +158,10 @@ static void add_line(Text *t, const char *name, const int32_t *v, int64_t n) {
 
 static void add_plain(Text *t, const Data *d, int64_t sample, const DataBatch *row) {
     text_add(t, "sample %lld\n", (long long)sample);
+    if (d->ncolumns) {
+        add_columns(t, d, row, false);
+        return;
+    }
     add_line(t, "tokens", row->tokens, d->seq);
     add_line(t, "labels", row->labels, d->seq);
     add_line(t, "position_ids", row->positions, d->seq);
@@ -139,6 +172,7 @@ static void add_plain(Text *t, const Data *d, int64_t sample, const DataBatch *r
 }
 
 static DataBatch room_for_row(Arena *mem, const Data *d) {
+    if (d->ncolumns) return data_batch_new(mem, d);
     size_t n = (size_t)d->seq;
     return (DataBatch){.tokens = NEW_ARRAY(mem, int32_t, n),
                        .labels = NEW_ARRAY(mem, int32_t, n),
@@ -164,8 +198,9 @@ static void print_samples(Arena *mem, const Inspection *x, const Data *d) {
                "\"items\": [",
                split_names[x->split], (long long)d->samples, (long long)d->seq);
     else
-        printf("%s: %lld samples of %lld tokens\n", split_names[x->split],
-               (long long)d->samples, (long long)d->seq);
+        printf("%s: %lld samples of %lld %s\n", split_names[x->split],
+               (long long)d->samples, (long long)(d->ncolumns ? d->ncolumns : d->seq),
+               d->ncolumns ? "tensors" : "tokens");
     for (int i = 0; i < x->n; i++) {
         Arena *own = arena_new();
         Text t = text_new(own);

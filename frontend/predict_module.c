@@ -5,7 +5,6 @@
 #include "job.h"
 #include "results.h"
 #include <errno.h>
-#include <math.h>
 
 typedef struct Forward {
     Func *model; /* level global, without its loss */
@@ -68,38 +67,14 @@ static void run_all(const Forward *f) {
     }
 }
 
-/* Nine digits tell any two f32 apart; what JSON cannot say is null. */
-static void add_number(Text *t, const SafeTensor *x, int64_t k) {
-    if (x->dtype != DT_F32) {
-        text_add(t, "%d", (int)((const int32_t *)x->data)[k]);
-        return;
-    }
-    double v = (double)((const float *)x->data)[k];
-    if (isfinite(v)) text_add(t, "%.9g", v);
-    else text_add(t, "null");
-}
-
-/* Element k of n at `data` as nested lists, as its shape has them. */
-static void add_nested(Text *t, const SafeTensor *x, int64_t first, int64_t n) {
-    for (int64_t k = 0; k < n; k++) {
-        int64_t size = n;
-        if (k) text_add(t, ", ");
-        for (int d = 1; d < x->rank; d++, size /= x->dim[d - 1])
-            if (k % size == 0) text_add(t, "[");
-        add_number(t, x, first + k);
-        size = n;
-        for (int d = 1; d < x->rank; d++, size /= x->dim[d - 1])
-            if ((k + 1) % size == 0) text_add(t, "]");
-    }
-}
-
-static void add_value(Text *t, const Result *r, const SafeTensor *x, int64_t sample) {
-    int64_t n = safetensors_count(x);
-    if (r->per_sample) n /= x->dim[0];
+static void add_value(Text *t, const Result *r, int64_t sample) {
+    const char *data = r->data;
+    int64_t row = type_bytes(&r->ty) / r->ty.dim[0];
     text_add(t, ", ");
-    json_write_string(t, x->name);
+    json_write_string(t, r->name);
     text_add(t, ": ");
-    add_nested(t, x, r->per_sample ? sample * n : 0, n);
+    numbers_add_json(t, r->ty.dt == DT_F32, r->ty.rank - 1, r->ty.dim + 1,
+                     data + sample * row);
 }
 
 static void print_results(const Results *r) {
@@ -107,10 +82,8 @@ static void print_results(const Results *r) {
         Arena *mem = arena_new();
         Text line = text_new(mem);
         text_add(&line, "{\"sample\": %lld", (long long)s);
-        for (int i = 0; i < r->n; i++) {
-            SafeTensor x = results_tensor(r, i);
-            if (r->result[i].per_sample) add_value(&line, &r->result[i], &x, s);
-        }
+        for (int i = 0; i < r->n; i++)
+            if (r->result[i].per_sample) add_value(&line, &r->result[i], s);
         text_add(&line, "}\n");
         fwrite(line.s, 1, line.n, stdout);
         arena_free(mem);
@@ -143,8 +116,10 @@ void predict_module(Arena *mem, const Source *s, const Config *cfg, const char *
     fprintf(stderr, "model %s: %lld samples of %s\n", from, (long long)f.data->samples,
             data);
     run_all(&f);
-    if (out) write_results(mem, f.results, out);
-    else print_results(f.results);
+    if (out)
+        write_results(mem, f.results, out);
+    else
+        print_results(f.results);
     program_free(f.program);
     data_close(f.data);
 }

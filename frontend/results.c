@@ -1,5 +1,6 @@
 /* results.c - see results.h. */
 #include "results.h"
+#include <math.h>
 
 static void check_result(const Func *model, const Result *r) {
     if (r->per_sample || r->ty.dt == DT_F32) return;
@@ -25,8 +26,7 @@ Results *results_new(Arena *mem, const Func *model, int first, int64_t batch,
     r->result = NEW_ARRAY(mem, Result, (size_t)model->nret);
     for (int i = first; i < model->nret; i++) {
         Result *x = &r->result[r->n++];
-        *x = (Result){
-            .name = model->ret[i]->name, .ty = model->ret[i]->ty, .nth = i};
+        *x = (Result){.name = model->ret[i]->name, .ty = model->ret[i]->ty, .nth = i};
         x->per_sample = x->ty.rank && x->ty.dim[0] == batch;
         check_result(model, x);
         x->data = arena_alloc(mem, (size_t)result_bytes(r, x));
@@ -58,4 +58,30 @@ SafeTensor results_tensor(const Results *r, int i) {
     memcpy(s.dim, x->ty.dim, sizeof s.dim);
     if (x->per_sample) s.dim[0] = r->samples;
     return s;
+}
+
+static void add_number(Text *t, bool is_float, const void *data, int64_t k) {
+    double v = is_float ? (double)((const float *)data)[k] : 0;
+    if (!is_float)
+        text_add(t, "%d", (int)((const int32_t *)data)[k]);
+    else if (isfinite(v))
+        text_add(t, "%.9g", v);
+    else
+        text_add(t, "null");
+}
+
+void numbers_add_json(Text *t, bool is_float, int rank, const int64_t *dim,
+                      const void *data) {
+    int64_t n = 1;
+    for (int d = 0; d < rank; d++) n *= dim[d];
+    for (int64_t k = 0; k < n; k++) {
+        int64_t list = n; /* numbers of a list at each depth */
+        if (k) text_add(t, ", ");
+        for (int d = 0; d < rank; list /= dim[d++])
+            if (k % list == 0) text_add(t, "[");
+        add_number(t, is_float, data, k);
+        list = n;
+        for (int d = 0; d < rank; list /= dim[d++])
+            if ((k + 1) % list == 0) text_add(t, "]");
+    }
 }

@@ -30,4 +30,9 @@ void results_take(Results *r, const Program *p, int64_t count);
 /* Result i with its whole shape, as a tensor of a file. */
 SafeTensor results_tensor(const Results *r, int i);
 
+/* Adds f32 or i32 numbers as nested lists of their shape (rank 0: one number), f32 with the
+ * nine digits that tell any two apart; what JSON cannot say is null. */
+void numbers_add_json(Text *t, bool is_float, int rank, const int64_t *dim,
+                      const void *data);
+
 #endif

@@ -397,6 +397,21 @@ TEST_LIMIT(bad_samples_skip_their_steps, 120) {
     }
 }
 
+TEST(inspect_shows_the_tensors_of_a_sample) {
+    const char *words = arena_printf(mem(),
+                                     "inspect %s --dataset_dir %s --split valid "
+                                     "--samples 0,99 --json",
+                                     config_of(&examples[1]), make_classes());
+    RUN_EXPECT(0, words);
+    const char *text = said();
+    const Json *v = json_parse(mem(), "samples", text, strlen(text), 1 << 20, EXIT_DATA);
+    const Json *item = json_need(v, "items")->first;
+    EXPECT(json_i64(json_need(v, "samples"), 0, 1000) == SAMPLES / 5);
+    EXPECT(json_need(item, "x")->n == 6 && json_need(v, "items")->n == 2);
+    int64_t label = json_i64(json_need(item, "labels"), 0, 4);
+    EXPECT(label >= 0);
+}
+
 /* ---- numbers of the first step ---- */
 
 /* The module of an example with another batch, in a folder of its own. */
