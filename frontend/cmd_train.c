@@ -52,6 +52,7 @@ int cmd_train(int argc, char **argv) {
         code = finish(&t);
     else
         close_metrics(&t);
+    valid_end(&t);
     data_close(t.data);
     if (t.probe) program_free(t.probe);
     program_free(t.program);

@@ -118,6 +118,7 @@ void fill_rng(const Train *t, int64_t step, int64_t micro, int32_t *rng);
 void valid_plan(Train *t, Data *data, int64_t every, int64_t batches);
 void valid_start(Train *t); /* drops points behind the resumed step */
 void valid_step(Train *t);
+void valid_end(Train *t);
 int valid_points(const Train *t, Arena *mem, double **step, double **loss);
 
 /* train_dump.c: --dump. */

@@ -134,6 +134,12 @@ void valid_step(Train *t) {
     write_points(t, t->step - 1, &p);
 }
 
+void valid_end(Train *t) {
+    if (!t->valid) return;
+    program_free(t->valid->program);
+    data_close(t->valid->data);
+}
+
 int valid_points(const Train *t, Arena *mem, double **step, double **loss) {
     Point *p;
     int n = t->valid ? read_points(t, mem, &p) : 0;
