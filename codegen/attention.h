@@ -18,16 +18,16 @@ typedef struct AttnShape {
     bool causal;
     double dropout;
     uint32_t site;
-    bool within; /* query i of sequence b sees no key whose position is below first[b, i] */
-    const Part *part; /* dropout: the whole probabilities [batch, heads, queries, keys], of
-                         which this is a part of batch and heads; NULL: these */
+    bool within; /* query i of sequence b sees no key at a position below first[b, i] */
+    const Part *part; /* dropout: the whole probabilities [batch, heads, queries, keys],
+                         of which this is a part of batch and heads; NULL: these */
 } AttnShape;
 
 /* Emits void(ptr q, ptr k, ptr v, ptr q_at, ptr k_at, ptr rng, ptr o, ptr lse,
- * ptr workspace). q_at, k_at: any i32, positions of the first query and the first key, read
- * when causal, with dropout and `within`; a query that sees no key gets o = 0 and the lse
- * NO_KEYS. rng: i32[4] = {key0, key1, layer, micro-batch}, read only with dropout: the
- * probability of (b, h, i, j) is kept when word 0 of
+ * ptr workspace). q_at, k_at: any i32, positions of the first query and the first key,
+ * read when causal, with dropout and `within`; a query that sees no key gets o = 0 and
+ * the lse NO_KEYS. rng: i32[4] = {key0, key1, layer, micro-batch}, read only with dropout:
+ * the probability of (b, h, i, j) is kept when word 0 of
  * philox(counter {lo32(x), hi32(x), site, layer}, key) >= dropout * 2^32,
  * x = micro-batch * n + ((b * heads + h) * queries + q_at + i) * keys + k_at + j in the
  * whole tensor of n probabilities, and then scaled by 1 / (1 - dropout).
@@ -35,10 +35,11 @@ typedef struct AttnShape {
  * The function calls rt_parallel; the bits do not depend on the number of threads. */
 LLVMValueRef attention_emit(Emit *e, const char *name, const AttnShape *s);
 
-/* Emits (within: ptr first last) void(ptr q, ptr k, ptr v, ptr o, ptr lse, ptr do, ptr
- * q_at, ptr k_at, ptr rng, ptr dq, ptr dk, ptr dv, ptr workspace). dq, dk, dv are overwritten; dk
- * and dv are summed over the query heads that share them, in order, by the one thread
- * that owns the kv head. Queries that see no key have and give no gradient. */
+/* Emits (within: ptr first last) void(ptr q, ptr k, ptr v, ptr o, ptr lse, ptr do,
+ * ptr q_at, ptr k_at, ptr rng, ptr dq, ptr dk, ptr dv, ptr workspace). dq, dk, dv are
+ * overwritten; dk and dv are summed over the query heads that share them, in order, by
+ * the one thread that owns the kv head. Queries that see no key have and give no
+ * gradient. */
 LLVMValueRef attention_grad_emit(Emit *e, const char *name, const AttnShape *s);
 
 /* Bytes of the workspace (64-byte aligned) for runs with up to `threads` threads. */

@@ -206,7 +206,8 @@ static void queries_emit(const Attn *a) {
     LLVMValueRef at = emit_mul(e, row, emit_i64(e, s->dim));
     Block b = {.rows = rows, .rng = attn_slot(a, ctx, SLOT_RNG)};
     b.queries = attn_queries(a, ctx, SLOT_FIRST, &place, batch, i0, rows);
-    b.index = s->dropout > 0 ? attn_number(a, b.rng, &place, batch, h, i0) : emit_i64(e, 0);
+    b.index =
+        s->dropout > 0 ? attn_number(a, b.rng, &place, batch, h, i0) : emit_i64(e, 0);
     b.ahead = attn_ahead(a, &place, i0);
     b.q = attn_f32(a, attn_slot(a, ctx, SLOT_Q), at);
     b.do_ = attn_f32(a, attn_slot(a, ctx, SLOT_DO), at);

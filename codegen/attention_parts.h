@@ -56,7 +56,7 @@ LLVMValueRef attn_number(const Attn *a, LLVMValueRef rng, const AttnPlace *at,
 /* How many keys the block of queries from i0 sees; none when not positive. */
 LLVMValueRef attn_keys(const Attn *a, const AttnPlace *at, LLVMValueRef i0,
                        LLVMValueRef rows);
-/* How far key 0 lies ahead of query i0, as attn_block_scores wants it; may be negative. */
+/* How far key 0 lies ahead of query i0, for attn_block_scores; may be negative. */
 LLVMValueRef attn_ahead(const Attn *a, const AttnPlace *at, LLVMValueRef i0);
 /* name.within(s, keys, first, at, rows): row r, lane l is set to -inf where position
  * at + r lies before first[l]. */

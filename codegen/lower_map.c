@@ -218,8 +218,9 @@ static LLVMValueRef lane_elements(MapContext *c) {
     Emit *e = c->e;
     LLVMValueRef lane = LLVMBuildZExt(e->b, emit_iota(e), emit_vec(e->i64, e->vl), "");
     if (!c->element) lower_refuse(c->op, "one number a row of a larger kernel");
-    if (!c->part) return emit_add(e, emit_splat(e, emit_add(e, c->element, c->base)), lane);
-    return emit_add(e, lanes_of_part(c, lane), emit_splat(e, c->base));
+    LLVMValueRef at = c->part ? lanes_of_part(c, lane)
+                              : emit_add(e, emit_splat(e, c->element), lane);
+    return emit_add(e, at, emit_splat(e, c->base));
 }
 
 /* keep where philox word 0 of (element, site, layer) >= p 2^32, scaled by 1/(1-p) */

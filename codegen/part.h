@@ -7,8 +7,9 @@
 
 /* The part of `whole` (a global type with its splits) as groups of dimensions: element i
  * of the part, written as one index a group, is element base + sum of index * step of the
- * whole. The last step is 1. With zigzag = n, dimension 1 is a group of its own whose index
- * counts from part_first_row in the order of `positions`, and stands for a true position. */
+ * whole. The last step is 1. With zigzag = n, dimension 1 is a group of its own whose
+ * index counts from part_first_row in the order of `positions`, and stands for a true
+ * position. */
 typedef struct Part {
     const Mesh *mesh;
     Type whole;

@@ -16,10 +16,10 @@ typedef struct Make {
     int nparam;
     PartParam param[MODEL_MAX_PARAMS];
     Value *value[MODEL_MAX_PARAMS]; /* of each parameter in that function */
-    /* of that function; offset: position of the first token, zero: of the first key of the
-     * caches, without caches the same; table: NULL without rope */
+    /* of that function; offset: position of the first token, zero: of the first key of
+     * the caches, without caches the same; table: NULL without rope */
     Value *offset, *zero, *rng, *table;
-    Value *positions, *first;       /* with the batch, or NULL; see ModelShape */
+    Value *positions, *first; /* with the batch, or NULL; see ModelShape */
 } Make;
 
 static bool draws(const Make *k) {
@@ -87,8 +87,8 @@ static Value *rotate(Make *k, Value *x, const char *name) {
     if (!k->shape.own_positions) {
         return build1(named(k, name), OP_rope, NULL, x, k->table, NULL);
     }
-    /* every token has its row of the table: all of them as one sequence, under a name that
-     * no placement of q and k is about */
+    /* every token has its row of the table: all of them as one sequence, under a name
+     * that no placement of q and k is about */
     Type ty = x->ty, flat = ty;
     flat.dim[0] = 1;
     flat.dim[1] = ty.dim[0] * ty.dim[1];
@@ -127,9 +127,8 @@ static Value *attention(Make *k, Value *x, Value **kcache, Value **vcache) {
     if (k->shape.zigzag)
         attrs = bfmt(&k->b, "%s; zigzag=%lld", attrs, (long long)k->shape.zigzag);
     int kind = k->first ? OP_attention_within : OP_attention;
-    Op *o =
-        build(named(k, "o"), kind, attrs, q, key, v, k->offset, k->zero, k->rng, k->first,
-              NULL);
+    Op *o = build(named(k, "o"), kind, attrs, q, key, v, k->offset, k->zero, k->rng,
+                  k->first, NULL);
     build_named(&k->b, "lse", o->out[1]);
     return linear(k, PART_OUT, o->out[0], "attn");
 }
@@ -165,8 +164,8 @@ static Type table_type(const Make *k) {
     return TYPE(DT_F32, rows, k->s->head_dim / 2, 2);
 }
 
-/* @layer(x, parameters, [kcache, vcache], [layer index], offset, [zero], rng, [rope table],
- * [first])
+/* @layer(x, parameters, [kcache, vcache], [layer index], offset, [zero], rng, [rope
+ * table], [first])
  *     -> (x, [kcache, vcache]) */
 static void make_layer(const Make *outer) {
     Make k = *outer;
@@ -431,7 +430,8 @@ static void check_shape(const ModelSpec *s, ModelShape h, ModelUse use) {
              (long long)h.batch, (long long)h.seq, INT32_MAX);
     int64_t top = use == MODEL_PREDICT ? MAX(h.seq, h.cache_len) : h.seq;
     if (h.loss_groups && h.batch % h.loss_groups)
-        die("%lld sequences in %lld groups", (long long)h.batch, (long long)h.loss_groups);
+        die("%lld sequences in %lld groups", (long long)h.batch,
+            (long long)h.loss_groups);
     if (s->positions != POSITION_NONE && top > s->max_positions)
         fail(EXIT_CONFIG, "a sequence of %lld tokens: the model has %lld positions",
              (long long)top, (long long)s->max_positions);

@@ -76,9 +76,9 @@ typedef struct ModelShape {
                             the batch, which needs none */
 } ModelShape;
 
-/* Argument of role counted, f32[], of a model with masked labels: max(1, labels >= 0 of the
- * step) / micro-batches, so that the mean of the losses of the micro-batches is the mean
- * over the counted labels of the step.
+/* Argument of role counted, f32[], of a model with masked labels: max(1, labels >= 0 of
+ * the step) / micro-batches, so that the mean of the losses of the micro-batches is the
+ * mean over the counted labels of the step.
  *
  * The module at level global with the entry @model:model and the layer body @layer.
  *   MODEL_TRAIN         (tokens i32[B,T], labels i32[B,T], counted if masked, rng i32[4]

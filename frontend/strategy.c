@@ -117,9 +117,9 @@ Strategy strategy_of_config(Config *cfg) {
                       "context_parallel must be 1");
     if (!cfg->runner_wrapper_calculate_per_token_loss)
         config_note(cfg, "runner_wrapper.calculate_per_token_loss",
-                    "calculate_per_token_loss False: the loss is the mean of the means of "
-                    "the micro-batches of each replica: a label weighs more where few of its "
-                    "micro-batch count");
+                    "calculate_per_token_loss False: the loss is the mean of the means "
+                    "of the micro-batches of each replica: a label weighs more where "
+                    "few of its micro-batch count");
     choose_context(cfg, &s);
     choose_zero(cfg, &s);
     choose_buckets(cfg, &s);

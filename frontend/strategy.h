@@ -34,8 +34,8 @@ void strategy_replicate(Config *cfg, int64_t ranks, const char *why);
 int64_t strategy_ranks(const Strategy *s);
 /* Rows that tables of the vocabulary have under the strategy: padded so that tp divides. */
 int64_t strategy_vocab(const Strategy *s, const ModelSpec *spec);
-/* Parts of a micro-batch whose losses are means of their own (ModelShape.loss_groups): the
- * replicas, when runner_wrapper.calculate_per_token_loss is False; 0: none. */
+/* Parts of a micro-batch whose losses are means of their own (ModelShape.loss_groups):
+ * the replicas, when runner_wrapper.calculate_per_token_loss is False; 0: none. */
 int64_t strategy_loss_groups(const Config *cfg, const Strategy *s);
 /* Do the numbers fit the model (heads, sequence, batch)? Fails with EXIT_CONFIG. */
 void strategy_check(const Config *cfg, const Strategy *s, const ModelSpec *spec,

@@ -43,7 +43,8 @@ static void take_signal(void) {
 void fill_rng(const Train *t, int64_t step, int64_t micro, int32_t *rng) {
     uint64_t seed = (uint64_t)t->job.cfg->seed;
     uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)}, word[4];
-    uint32_t counter[4] = {(uint32_t)step, (uint32_t)((uint64_t)step >> 32), 0, 0x64726f70};
+    uint32_t counter[4] = {(uint32_t)step, (uint32_t)((uint64_t)step >> 32), 0,
+                           0x64726f70};
     rng_philox(counter, key, word);
     for (int64_t m = 0; m < micro; m++, rng += RNG_WORDS) {
         memcpy(rng + RNG_KEY, word, 2 * sizeof word[0]);

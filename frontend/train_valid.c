@@ -33,8 +33,8 @@ void valid_plan(Train *t, Data *data, int64_t every, int64_t batches) {
     v->batch = data_batch_new(t->mem, data);
 }
 
-/* Labels of the run from row `row` on that count, which its loss is the mean of; 1 of a loss
- * that does not ask for them. */
+/* Labels of the run from row `row` on that count, which its loss is the mean of; 1 of a
+ * loss that does not ask for them. */
 static double run_weight(const Train *t, const Validation *v, int64_t row) {
     if (!v->counted) return 1;
     int64_t n = counted_labels(t, &v->batch, row, t->job.batch);

@@ -366,13 +366,13 @@ bool part_fits(const Mesh *mesh, const Type *whole, const Type *local);
  * `positions`); n = 0: i. */
 int64_t zigzag_position(int64_t i, int64_t t, int64_t n);
 #define NO_KEYS (-1e30f) /* log sum exp of a query that sees no key */
-/* Operands of the attention ops; ATTN_FIRST only of those within documents. Gradients have
- * o, lse and do behind them. */
+/* Operands of the attention ops; ATTN_FIRST only of those within documents. Gradients
+ * have o, lse and do behind them. */
 enum { ATTN_Q, ATTN_K, ATTN_V, ATTN_Q_AT, ATTN_K_AT, ATTN_RNG, ATTN_FIRST };
 bool attention_is_within(const Op *op);
 bool attention_is_grad(const Op *op);
-/* Type of the whole probabilities, [batch, heads, queries, keys], split in batch and heads
- * alone: attribute `of`, or the op's own sizes. Fails with EXIT_CONFIG. */
+/* Type of the whole probabilities, [batch, heads, queries, keys], split in batch and
+ * heads alone: attribute `of`, or the op's own sizes. Fails with EXIT_CONFIG. */
 Type attention_whole(const Op *op);
 
 /* ---- parts (hooks of op_*.c are called by passes/localize.c) ---- */

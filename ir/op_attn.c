@@ -40,8 +40,8 @@ Type attention_whole(const Op *op) {
         part_fits(mesh, &heads, &local))
         return whole;
     fail(EXIT_CONFIG,
-         "@%s: %%%s: of=\"%s\" must be the type of the whole probabilities, [batch, heads, "
-         "queries, keys], split in batch and heads alone as here",
+         "@%s: %%%s: of=\"%s\" must be the type of the whole probabilities, [batch, "
+         "heads, queries, keys], split in batch and heads alone as here",
          op->fn->name, op->out[0]->name, of->s);
 }
 
@@ -50,8 +50,8 @@ typedef struct Attn { /* sizes and accessors of one attention op */
     double scale, p;
     bool causal;
     int64_t site;
-    const Tensor *rng, *first;    /* first: position of the first key of each query, or NULL */
-    const Tensor *o, *lse, *d_o;  /* gradients: results and what comes back */
+    const Tensor *rng, *first;   /* first: position of each query's first key, or NULL */
+    const Tensor *o, *lse, *d_o; /* gradients: results and what comes back */
     const Mesh *mesh; /* dropout: the part of the probabilities of this rank */
     int rank;
     Type whole;
@@ -156,7 +156,8 @@ static void attend_row(const Ref *r, const Attn *a, int64_t b, int64_t h, int64_
             o[c] += p * number_get(r->in[2], k_index(a, b, j, h) + c);
         }
     }
-    for (int64_t c = 0; c < a->d; c++) number_set(r->out[0], q_index(a, b, i, h) + c, o[c]);
+    int64_t q0 = q_index(a, b, i, h);
+    for (int64_t c = 0; c < a->d; c++) number_set(r->out[0], q0 + c, o[c]);
     number_set(r->out[1], (b * a->tq + i) * a->h + h,
                top == -INFINITY ? (double)NO_KEYS : top + log(sum));
 }
@@ -295,5 +296,6 @@ void local_attention(Local *l) {
         *at = build1(b, OP_index_from, NULL, *at, back, NULL);
     }
     /* that of a ring's chunk is there already */
-    if (p > 0 && !op_attr(l->op, "of")) op_set_str(l->op, "of", type_text(b->mem, m, &whole));
+    if (p <= 0 || op_attr(l->op, "of")) return;
+    op_set_str(l->op, "of", type_text(b->mem, m, &whole));
 }

@@ -19,7 +19,7 @@ void infer_free(Op *, Type *);
 /* op_map.c */
 void infer_dropout(Op *, Type *), local_dropout(Local *), local_pick(Local *);
 void local_agree(Local *);
-/* Does dropout of share p keep that element of the step's whole tensor? For references. */
+/* Does dropout of share p keep that element of the step? For references. */
 bool dropout_keeps(const Tensor *rng, double p, int64_t site, int64_t element);
 void vjp_add(Grad *, Op *), vjp_sub(Grad *, Op *), vjp_mul(Grad *, Op *);
 void vjp_div(Grad *, Op *), vjp_scale(Grad *, Op *), vjp_offset(Grad *, Op *);
@@ -48,7 +48,7 @@ void infer_rng_layer(Op *, Type *), infer_rope_table(Op *, Type *);
 void vjp_attention(Grad *, Op *), vjp_attention_within(Grad *, Op *);
 void infer_attention(Op *, Type *), local_attention(Local *);
 bool dims_attention(const Op *, Dims *);
-/* Attention whose keys go round the ring of these axes; whole: type of the probabilities. */
+/* Attention whose keys go round the ring of these axes; the type of its probabilities. */
 void local_ring(Local *, Axes, const Type *whole);
 
 /* op_optim.c */

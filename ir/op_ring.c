@@ -113,8 +113,11 @@ static void block_body(const Ring *r, Builder *b, Value **a) {
     take_apart(b, a[F_V], v);
     for (int i = 0; i < CHUNKS; i++) {
         for (int j = 0; j < CHUNKS; j++) {
-            Value *in[] = {[ATTN_Q] = a[F_Q + i], [ATTN_K] = k[j], [ATTN_V] = v[j],
-                           [ATTN_Q_AT] = a[F_QS + i], [ATTN_K_AT] = a[F_KS + j],
+            Value *in[] = {[ATTN_Q] = a[F_Q + i],
+                           [ATTN_K] = k[j],
+                           [ATTN_V] = v[j],
+                           [ATTN_Q_AT] = a[F_QS + i],
+                           [ATTN_K_AT] = a[F_KS + j],
                            [ATTN_RNG] = a[F_RNG],
                            [ATTN_FIRST] = r->first ? a[F_FIRST + i] : NULL};
             Op *part = chunk_op(r, b, in);
@@ -149,10 +152,10 @@ static void block_grad_body(const Ring *r, Builder *b, Value **a) {
     take_apart(b, a[B_V], v);
     for (int i = 0; i < CHUNKS; i++) {
         for (int j = 0; j < CHUNKS; j++) {
-            Value *in[ATTN_FIRST + 4] = {[ATTN_Q] = a[B_Q + i], [ATTN_K] = k[j],
-                                         [ATTN_V] = v[j], [ATTN_Q_AT] = a[B_QS + i],
-                                         [ATTN_K_AT] = a[B_KS + j],
-                                         [ATTN_RNG] = a[B_RNG]};
+            Value *in[ATTN_FIRST + 4] = {
+                [ATTN_Q] = a[B_Q + i],     [ATTN_K] = k[j],
+                [ATTN_V] = v[j],           [ATTN_Q_AT] = a[B_QS + i],
+                [ATTN_K_AT] = a[B_KS + j], [ATTN_RNG] = a[B_RNG]};
             Value **last = in + r->op->nin - 3;
             if (r->first) in[ATTN_FIRST] = a[B_FIRST + i];
             last[0] = a[B_O + i], last[1] = a[B_LSE + i], last[2] = a[B_DO + i];

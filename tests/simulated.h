@@ -10,8 +10,8 @@
 #include "../runtime/safetensors.h"
 #include "test.h"
 
-/* What a golden case is changed by: dropout in place of its own, labels that do not count,
- * several documents in a sequence with positions of their own. */
+/* What a golden case is changed by: dropout in place of its own, labels that do not
+ * count, several documents in a sequence with positions of their own. */
 typedef struct SimChange {
     double embd_dropout, attn_dropout, resid_dropout;
     bool masked, documents;

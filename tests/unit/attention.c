@@ -10,7 +10,8 @@ typedef void (*Forward)(const float *q, const float *k, const float *v,
                         float *o, float *lse, void *work);
 typedef void (*Backward)(const float *q, const float *k, const float *v, const float *o,
                          const float *lse, const float *d_o, const int32_t *q_at,
-                         const int32_t *k_at, const int32_t *rng, float *dq, float *dk, float *dv, void *work);
+                         const int32_t *k_at, const int32_t *rng, float *dq, float *dk,
+                         float *dv, void *work);
 
 static int threads = 1;
 
@@ -74,9 +75,11 @@ static Data data_of(const AttnShape *s, int offset) {
 static double kept(const Data *d, int64_t b, int64_t h, int64_t i, int64_t j) {
     const AttnShape *s = &d->s;
     if (s->dropout == 0) return 1;
-    uint64_t x = (uint64_t)(((b * s->heads + h) * s->tq + d->q_at + i) * s->tk + d->k_at + j);
+    uint64_t x =
+        (uint64_t)(((b * s->heads + h) * s->tq + d->q_at + i) * s->tk + d->k_at + j);
     x += (uint64_t)(d->rng[RNG_MICRO] * s->batch * s->heads * s->tq * s->tk);
-    uint32_t c[4] = {(uint32_t)x, (uint32_t)(x >> 32), s->site, (uint32_t)d->rng[RNG_LAYER]};
+    uint32_t c[4] = {(uint32_t)x, (uint32_t)(x >> 32), s->site,
+                     (uint32_t)d->rng[RNG_LAYER]};
     uint32_t key[2] = {(uint32_t)d->rng[0], (uint32_t)d->rng[1]}, out[4];
     rng_philox(c, key, out);
     return out[0] >= s->dropout * 0x1p32 ? 1 / (1 - s->dropout) : 0;

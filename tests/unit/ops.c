@@ -396,8 +396,8 @@ TEST(dropout_of_parts) {
     }
 }
 
-/* Numbers count samples of the step and true positions: what a micro-batch in zigzag order
- * drops is what the whole step drops of its samples in order. */
+/* Numbers count samples of the step and true positions: what a micro-batch in zigzag
+ * order drops is what the whole step drops of its samples in order. */
 TEST(dropout_counts_the_step) {
     Arena *mem = arena_new();
     static const Sample step = {"dropout", NULL, "%posx: F[4,12,5], %rng: i32[4]",
@@ -427,8 +427,8 @@ TEST(dropout_counts_the_step) {
     arena_free(mem);
 }
 
-/* Rows of `from` (dimension 1, 12 of them) in the places that 3 ranks in zigzag order give
- * them. */
+/* Rows of `from` (dimension 1, 12 of them) in the places that 3 ranks in zigzag order
+ * give them. */
 static void turn_rows(Tensor *to, const Tensor *from) {
     int64_t row = type_count(&from->ty) / 12;
     for (int64_t k = 0; k < 12 * row; k++)

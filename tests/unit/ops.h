@@ -3,28 +3,28 @@
  * Arguments of a float type are differentiated; names steer the numbers they get (see
  * fill_argument in ops.c): pos* in (0.5, 1.5), nz* away from 0, ids* rows of a table of
  * 4, lab* labels of 4 classes or -1, first* up to the place in
- * the row, zero* 0, off* the offset 2, later* 4, back* -2, lost* -1000, far* the largest integer,
- * far_back* -70, all others in (-1, 1); table* is no parameter. In collectives 4* is 4
- * times the ranks of axis a, 12/ a share. Those that say `of="..."`
- * run on a mesh too. */
+ * the row, zero* 0, off* the offset 2, later* 4, back* -2, lost* -1000, far* the largest
+ * integer, far_back* -70, all others in (-1, 1); table* is no parameter. In collectives
+ * 4* is 4 times the ranks of axis a, 12/ a share. Those that say `of="..."` run on a mesh
+ * too. */
 #ifndef STATOR_TESTS_OPS_H
 #define STATOR_TESTS_OPS_H
 #include <stddef.h>
 
 // clang-format off
 #define ATTN_AT(off, q, k)                                                               \
-    "%q: F[" q "], %k: F[" k "], %v: F[" k "], " off ": i32[], %zerok: i32[], %rng: "     \
-    "i32[4]"
+    "%q: F[" q "], %k: F[" k "], %v: F[" k "], " off                                     \
+    ": i32[], %zerok: i32[], %rng: i32[4]"
 #define ATTN_OUT_AT(off, attrs, q, lse)                                                  \
-    "%o, %l = attention %q, %k, %v, " off ", %zerok, %rng {" attrs "} : F[" q "], F[" lse "]"
+    "%o, %l = attention %q, %k, %v, " off ", %zerok, %rng {" attrs "} : F[" q            \
+    "], F[" lse "]"
 #define ATTN(q, k) ATTN_AT("%off", q, k)
 #define ATTN_OUT(attrs, q, lse) ATTN_OUT_AT("%off", attrs, q, lse)
 #define ATTN_GRAD_ARGS(q, k, lse)                                                        \
-    "%q: F[" q "], %k: F[" k "], %v: F[" k "], %off: i32[], %zerok: i32[], %rng: i32[4], " \
-    "%o: F[" q "], %lse: F[" lse "], %do: F[" q "]"
+    ATTN_AT("%off", q, k) ", %o: F[" q "], %lse: F[" lse "], %do: F[" q "]"
 #define ATTN_GRAD_OUT(attrs, q, k)                                                       \
-    "%dq, %dk, %dv = attention_grad %q, %k, %v, %off, %zerok, %rng, %o, %lse, %do {"       \
-    attrs "} : F[" q "], F[" k "], F[" k "]"
+    "%dq, %dk, %dv = attention_grad %q, %k, %v, %off, %zerok, %rng, %o, %lse, %do "      \
+    "{" attrs "} : F[" q "], F[" k "], F[" k "]"
 #define UNARY(op)                                                                        \
     {#op, NULL, "%x: F[3,5]", "%y = " #op " %x : F[3,5]"},                               \
     {#op, NULL, "%nzx: F[2,1,7]", "%y = " #op " %nzx : F[2,1,7]"},                       \
@@ -223,8 +223,7 @@ static const Sample samples[] = {
      ATTN_OUT_AT("%far", "scale=0.7; causal=1", "1,3,2,3", "1,3,2")},
     {"attention", NULL, ATTN_AT("%zero", "1,8,2,3", "1,8,1,3"),
      ATTN_OUT_AT("%zero", "scale=0.7; causal=1; zigzag=2", "1,8,2,3", "1,8,2")},
-    {"attention", NULL,
-     ATTN("2,3,2,6", "2,4,2,6"), /* a part of everything */
+    {"attention", NULL, ATTN("2,3,2,6", "2,4,2,6"), /* a part of everything */
      ATTN_OUT("scale=0.4; causal=1; p=0.25; site=3; of=\"f32[2*:a,2,5,9]\"", "2,3,2,6",
               "2,3,2")},
     {"attention_grad", NULL, ATTN_GRAD_ARGS("2,3,2,6", "2,4,2,6", "2,3,2"),

@@ -100,8 +100,9 @@ static const Way ways[] = {
     {2, DEGREES(1, 1, 2) RING MICRO(2, 4)},
     {4, DEGREES(1, 1, 4) RING MICRO(1, 8) ZERO_LEVEL(3)},
     {8, DEGREES(1, 2, 4) HYBRID MICRO(4, 2) "--parallel_config.sequence_parallel True "},
-    {8, DEGREES(2, 2, 2) RING MICRO(2, 2) "--parallel_config.vocab_emb_dp False "
-        "--parallel_config.sequence_parallel True " ZERO_LEVEL(1)},
+    {8, DEGREES(2, 2, 2)
+            RING MICRO(2, 2) "--parallel_config.vocab_emb_dp False "
+                             "--parallel_config.sequence_parallel True " ZERO_LEVEL(1)},
     {4, DEGREES(2, 1, 2) MICRO(4, 1) "--parallel.overlap polls " ZERO_LEVEL(2)},
 };
 enum { WAYS = RANKS_SANITIZED ? 2 : ARRAY_LEN(ways) };

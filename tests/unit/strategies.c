@@ -1,12 +1,11 @@
-/* Tests of strategies: the same numbers whatever the strategy, with ranks simulated by the
- * interpreter. The golden cases give PyTorch's losses; and with dropout, labels that do not
- * count and several documents in a sequence, every combination gives those of one rank with
- * one micro-batch. Lists of combinations that meet every pair of values are run, a part in
- * each test.
- * SIM="gpt2_tiny DP TP CP RING SP VOCAB ZERO MICRO BESIDE DROPOUT MASKED DOCUMENTS" runs
- * that one in test `one` (BESIDE: 1 with parallel.overlap; DROPOUT: 0 none, 1 of the
- * embedding, 2 of attention, 3 of residuals, 4 all);
- * SIM_STEPS ends runs early, SIM_DUMP=folder keeps what each pass made. */
+/* Tests of strategies: the same numbers whatever the strategy, with ranks simulated by
+ * the interpreter. The golden cases give PyTorch's losses; and with dropout, labels that
+ * do not count and several documents in a sequence, every combination gives those of one
+ * rank with one micro-batch. Lists of combinations that meet every pair of values are
+ * run, a part in each test. SIM="gpt2_tiny DP TP CP RING SP VOCAB ZERO MICRO BESIDE
+ * DROPOUT MASKED DOCUMENTS" runs that one in test `one` (BESIDE: 1 with parallel.overlap;
+ * DROPOUT: 0 none, 1 of the embedding, 2 of attention, 3 of residuals, 4 all); SIM_STEPS
+ * ends runs early, SIM_DUMP=folder keeps what each pass made. */
 #include "../pairwise.h"
 #include "../simulated.h"
 #include <malloc.h>
@@ -25,9 +24,14 @@ typedef struct Combination {
 
 static Strategy strategy_of(const Combination *c) {
     bool hybrid = c->ring > 1 && c->ring < c->cp;
-    return (Strategy){.data = c->dp, .context = c->cp, .tensor = c->tp, .ring = c->ring,
-                      .sequence_parallel = c->sp, .vocab_parallel = c->vocab,
-                      .zero_level = c->zero, .zero_axes = hybrid ? "dp.cp.up" : "dp.cp",
+    return (Strategy){.data = c->dp,
+                      .context = c->cp,
+                      .tensor = c->tp,
+                      .ring = c->ring,
+                      .sequence_parallel = c->sp,
+                      .vocab_parallel = c->vocab,
+                      .zero_level = c->zero,
+                      .zero_axes = hybrid ? "dp.cp.up" : "dp.cp",
                       .bucket_bytes = 1 << 20,
                       .overlap = c->beside ? OVERLAP_AUTO : OVERLAP_OFF};
 }
@@ -117,15 +121,22 @@ static double check_golden(const Combination *c, int steps) {
 enum { REFERENCES = 2 * DROPOUTS * 2 * 2 };
 
 static int reference_of(const Combination *c) {
-    return ((!strcmp(c->name, "llama_tiny") * DROPOUTS + c->dropout) * 2 + c->masked) * 2 +
+    return ((!strcmp(c->name, "llama_tiny") * DROPOUTS + c->dropout) * 2 + c->masked) *
+               2 +
            c->documents;
 }
 
 static const Curve *reference(const Combination *c) {
     static Curve known[REFERENCES];
     Curve *r = &known[reference_of(c)];
-    Combination alone = {.name = c->name, .dp = 1, .tp = 1, .cp = 1, .ring = 1, .micro = 1,
-                         .dropout = c->dropout, .masked = c->masked,
+    Combination alone = {.name = c->name,
+                         .dp = 1,
+                         .tp = 1,
+                         .cp = 1,
+                         .ring = 1,
+                         .micro = 1,
+                         .dropout = c->dropout,
+                         .masked = c->masked,
                          .documents = c->documents};
     if (!r->steps) *r = train(&alone, STEPS);
     return r;
@@ -150,8 +161,7 @@ TEST(references_differ) {
             Combination c = way[i];
             c.name = models[m];
             loss[i] = reference(&c)->loss[0];
-            for (int k = 0; k < i; k++)
-                EXPECT(fabs(loss[i] - loss[k]) > 1e-4 * loss[k]);
+            for (int k = 0; k < i; k++) EXPECT(fabs(loss[i] - loss[k]) > 1e-4 * loss[k]);
         }
         Combination plain = {.name = models[m]};
         Curve want = golden_curve(models[m]);
@@ -164,9 +174,9 @@ TEST_LIMIT(one, 300) {
     const char *text = getenv("SIM");
     char name[64];
     if (text) {
-        EXPECT(sscanf(text, "%63s %d %d %d %d %d %d %d %d %d %d %d %d", name, &c.dp, &c.tp,
-                      &c.cp, &c.ring, &c.sp, &c.vocab, &c.zero, &c.micro, &c.beside,
-                      &c.dropout, &c.masked, &c.documents) == 13);
+        EXPECT(sscanf(text, "%63s %d %d %d %d %d %d %d %d %d %d %d %d", name, &c.dp,
+                      &c.tp, &c.cp, &c.ring, &c.sp, &c.vocab, &c.zero, &c.micro,
+                      &c.beside, &c.dropout, &c.masked, &c.documents) == 13);
         c.name = name;
     }
     bool plain = !c.dropout && !c.masked && !c.documents;
@@ -178,16 +188,32 @@ TEST_LIMIT(one, 300) {
 
 /* ---- the matrices ---- */
 
-enum { MODEL, DP, TP, CP, ALGORITHM, SP, VOCAB, ZERO, MICRO, BESIDE, GOLDEN_FACTORS,
-       DROPOUT = GOLDEN_FACTORS, MASKED, DOCUMENTS, FACTORS };
+enum {
+    MODEL,
+    DP,
+    TP,
+    CP,
+    ALGORITHM,
+    SP,
+    VOCAB,
+    ZERO,
+    MICRO,
+    BESIDE,
+    GOLDEN_FACTORS,
+    DROPOUT = GOLDEN_FACTORS,
+    MASKED,
+    DOCUMENTS,
+    FACTORS
+};
 enum { EXCHANGED, RING, HYBRID }; /* how the parts of a sequence meet in attention */
 
 static const int factor_size[FACTORS] = {2, 4, 3, 3, 3, 2, 2, 4, 3, 2, DROPOUTS, 2, 2};
 
 static Combination combination_of(const int *c, int factors) {
     static const char *const models[] = {"gpt2_tiny", "llama_tiny"};
-    Combination k = {models[c[MODEL]], 1 << c[DP], 1 << c[TP], 1 << c[CP], 1,
-                     c[SP], c[VOCAB], c[ZERO], 1 << c[MICRO], c[BESIDE], NONE, 0, 0};
+    Combination k = {
+        models[c[MODEL]], 1 << c[DP],    1 << c[TP], 1 << c[CP], 1, c[SP], c[VOCAB],
+        c[ZERO],          1 << c[MICRO], c[BESIDE],  NONE,       0, 0};
     if (c[ALGORITHM] == RING) k.ring = k.cp;
     if (c[ALGORITHM] == HYBRID) k.ring = k.cp / 2;
     if (factors > GOLDEN_FACTORS)

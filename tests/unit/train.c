@@ -200,7 +200,8 @@ TEST_LIMIT(micro_batches_count_labels_alike, 120) {
     int n;
     RUN_EXPECT(0, train_words(config, one, arena_printf(mem(), "%s%s", cuts[0], words)));
     expect_near_losses(run[0], one, 3);
-    RUN_EXPECT(0, train_words(config, means, arena_printf(mem(), "%s%s", cuts[2], words)));
+    RUN_EXPECT(0,
+               train_words(config, means, arena_printf(mem(), "%s%s", cuts[2], words)));
     SAID_EXPECT("calculate_per_token_loss False: the loss is the mean of the means");
     double apart = runs_metrics(means, &n)->loss - runs_metrics(run[0], &n)->loss;
     EXPECT(fabs(apart) > 1e-3);
@@ -228,9 +229,9 @@ static void expect_dump_of_step(const char *config, const char *more) {
         int n;
         remove_all(run);
         path[i] = arena_printf(mem(), "%s.safetensors", run);
-        RUN_EXPECT(0, train_words(config, run,
-                                  arena_printf(mem(), form, i ? 400 : 100, path[i],
-                                               more)));
+        RUN_EXPECT(0,
+                   train_words(config, run,
+                               arena_printf(mem(), form, i ? 400 : 100, path[i], more)));
         rate = runs_metrics(run, &n)->lr - rate;
     }
     Safetensors *from = safetensors_open(mem(), path[0], EXIT_DATA);
