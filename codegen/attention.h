@@ -26,7 +26,7 @@ typedef struct AttnShape {
 /* Emits void(ptr q, ptr k, ptr v, ptr q_at, ptr k_at, ptr rng, ptr o, ptr lse,
  * ptr workspace). q_at, k_at: any i32, positions of the first query and the first key,
  * read when causal, with dropout and `within`; a query that sees no key gets o = 0 and
- * the lse NO_KEYS. rng: i32[4] = {key0, key1, layer, micro-batch}, read only with dropout:
+ * the lse NO_KEYS. rng: i32[4] = {key0, key1, layer, micro-batch}, read with dropout:
  * the probability of (b, h, i, j) is kept when word 0 of
  * philox(counter {lo32(x), hi32(x), site, layer}, key) >= dropout * 2^32,
  * x = micro-batch * n + ((b * heads + h) * queries + q_at + i) * keys + k_at + j in the
