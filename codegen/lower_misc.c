@@ -190,14 +190,21 @@ void lower_rope_table(Lower *l, const Op *op) {
     lower_rt(l, "rt_rope_table", args, ARRAY_LEN(args));
 }
 
+/* The table has a row per position, or per token. */
 void lower_rope(Lower *l, const Op *op) {
     need_f32(op, op->in[0]);
     const int64_t *dim = op->in[0]->ty.dim;
+    int64_t half = dim[3] / 2;
+    int64_t rows = type_count(&op->in[1]->ty) / (2 * half);
     LLVMValueRef sign = LLVMConstReal(l->e->f64, op_int(op, "inverse", 0) ? -1 : 1);
     LLVMValueRef args[] = {lower_pointer(l, op->out[0]), lower_pointer(l, op->in[0]),
-                           lower_pointer(l, op->in[1]), number(l, dim[0]), number(l, dim[1]),
-                           number(l, dim[2]), number(l, dim[3] / 2), sign};
+                           lower_pointer(l, op->in[1]), number(l, dim[0] * dim[1] / rows),
+                           number(l, rows), number(l, dim[2]), number(l, half), sign};
     lower_rt(l, "rt_rope", args, ARRAY_LEN(args));
+}
+
+void lower_rope_each(Lower *l, const Op *op) {
+    lower_rope(l, op);
 }
 
 void lower_cache_write(Lower *l, const Op *op) {

@@ -84,17 +84,8 @@ static Value *residual(Make *k, Value *x, Value *y, int site, Part post) {
 
 static Value *rotate(Make *k, Value *x, const char *name) {
     if (!k->table) return x;
-    if (!k->shape.own_positions) {
-        return build1(named(k, name), OP_rope, NULL, x, k->table, NULL);
-    }
-    /* every token has its row of the table: all of them as one sequence, under a name
-     * that no placement of q and k is about */
-    Type ty = x->ty, flat = ty;
-    flat.dim[0] = 1;
-    flat.dim[1] = ty.dim[0] * ty.dim[1];
-    x = build_as(named(k, "flat"), OP_reshape, NULL, flat, x, NULL);
-    x = build1(named(k, "flat"), OP_rope, NULL, x, k->table, NULL);
-    return build_as(named(k, name), OP_reshape, NULL, ty, x, NULL);
+    int kind = k->shape.own_positions ? OP_rope_each : OP_rope;
+    return build1(named(k, name), kind, NULL, x, k->table, NULL);
 }
 
 /* Causal attention of x[b,t,c]. kcache and vcache (both or neither) get this run's keys
@@ -159,9 +150,10 @@ static Type cache_type(const Make *k) {
                 k->s->head_dim);
 }
 
+/* A row for each position, or each token where they have their own. */
 static Type table_type(const Make *k) {
-    int64_t rows = k->shape.seq * (k->shape.own_positions ? k->shape.batch : 1);
-    return TYPE(DT_F32, rows, k->s->head_dim / 2, 2);
+    int64_t b = k->shape.batch, t = k->shape.seq, half = k->s->head_dim / 2;
+    return k->shape.own_positions ? TYPE(DT_F32, b, t, half, 2) : TYPE(DT_F32, t, half, 2);
 }
 
 /* @layer(x, parameters, [kcache, vcache], [layer index], offset, [zero], rng, [rope

@@ -114,8 +114,9 @@ void ref_rope_table(const Ref *r) {
 void infer_rope(Op *op, Type *out) {
     const Type *x = &op->in[0]->ty, *table = &op->in[1]->ty;
     (void)out;
-    if (x->dim[3] != 2 * table->dim[1] || table->dim[2] != 2) {
-        infer_error("the table must be [%lld,%lld,2]", (long long)x->dim[1],
+    const int64_t *pairs = table->dim + table->rank - 2;
+    if (x->dim[3] != 2 * pairs[0] || pairs[1] != 2) {
+        infer_error("the last dimensions of the table must be [%lld,2]",
                     (long long)x->dim[3] / 2);
     }
 }
@@ -123,10 +124,10 @@ void infer_rope(Op *op, Type *out) {
 /* Pairs (i, i + d/2) are turned by the angle of the table, or back if inverse. */
 void ref_rope(const Ref *r) {
     const int64_t *dim = r->in[0]->ty.dim;
-    int64_t half = dim[3] / 2;
+    int64_t half = dim[3] / 2, rows = type_count(&r->in[1]->ty) / (2 * half);
     double sign = op_int(r->op, "inverse", 0) ? -1 : 1;
     for (int64_t row = 0; row < dim[0] * dim[1] * dim[2]; row++) {
-        int64_t t = row / dim[2] % dim[1];
+        int64_t t = row / dim[2] % rows;
         for (int64_t k = 0; k < half; k++) {
             double c = number_get(r->in[1], 2 * (t * half + k));
             double s = sign * number_get(r->in[1], 2 * (t * half + k) + 1);
@@ -138,6 +139,10 @@ void ref_rope(const Ref *r) {
     }
 }
 
+void ref_rope_each(const Ref *r) {
+    ref_rope(r);
+}
+
 void vjp_rope(Grad *g, Op *op) {
     Value *dy = g->of(g, op->out[0]);
     if (dy && g->wants(g, op->in[1])) {
@@ -146,5 +151,5 @@ void vjp_rope(Grad *g, Op *op) {
     }
     if (!dy || !g->wants(g, op->in[0])) return;
     const char *attrs = op_int(op, "inverse", 0) ? "inverse=0" : "inverse=1";
-    g->add(g, op->in[0], build1(&g->b, OP_rope, attrs, dy, op->in[1], NULL));
+    g->add(g, op->in[0], build1(&g->b, op->kind, attrs, dy, op->in[1], NULL));
 }

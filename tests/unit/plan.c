@@ -137,6 +137,21 @@ TEST(a_ring_sends_keys_and_values_to_the_next) {
     expect_comm(&p, PLAN_FORWARD, "all_to_all", "cp", 0, 0, 0);
 }
 
+/* Positions and starts of documents are read where the tokens are. */
+TEST(documents_in_a_ring_send_nothing_more) {
+    static const char one[] = "dp 2 cp 4 algo megatron_cp_algo";
+    static const char documents[] = " train_dataset.data_loader.type GPTDataset"
+                                    " train_dataset.data_loader.reset_position_ids True"
+                                    " train_dataset.data_loader.reset_attention_mask True";
+    Arena *mem = arena_new();
+    Plan p = plan_of(mem, plan_llama, one);
+    Plan q = plan_of(mem, plan_llama, arena_printf(mem, "%s%s", one, documents));
+    for (int part = PLAN_FORWARD; part <= PLAN_BACKWARD; part++)
+        EXPECT(plan_operations(&p, part) == plan_operations(&q, part));
+    PlanComm c = plan_find(&p, PLAN_FORWARD, "ring_shift", "cp");
+    expect_comm(&q, PLAN_FORWARD, "ring_shift", "cp", c.operands, c.bytes, c.sent_bytes);
+}
+
 /* ---- data parallel and optimizer shards ---- */
 
 /* What a step does with one kind of collective, in whatever part of the program. */
