@@ -331,21 +331,12 @@ static void emit_item(Kernel *k, LLVMValueRef item, LLVMValueRef *pointer) {
 /* Where op number i, a dropout, stands in the step's tensor. `rng` points to its key. */
 static void find_part(Kernel *k, int i, LLVMValueRef rng) {
     const Op *op = k->s.op[i];
-    const Mesh *mesh = &k->f->mod->mesh;
-    const Attr *of = op_attr(op, "of");
     int64_t zigzag = op_int(op, "zigzag", 0);
-    Type whole = op->out[0]->ty;
-    if (of) whole = type_parse(k->mem, mesh, of->s);
-    if (of && !part_fits(mesh, &whole, &op->out[0]->ty)) {
-        lower_refuse(op, "its result is no part of the tensor that `of` describes");
-    }
-    if (zigzag > 1 && (whole.rank < 2 || whole.dim[1] % (2 * zigzag))) {
-        lower_refuse(op, "its zigzag order does not divide dimension 1");
-    }
+    Type whole = dropout_whole(op);
     k->part_base[i] = rng_micro_element(k->e, rng, type_count(&whole));
-    if (!of && zigzag <= 1) return;
+    if (!op_attr(op, "of") && zigzag <= 1) return;
     Part *p = k->part[i] = NEW(k->mem, Part);
-    *p = part_of(mesh, &whole, zigzag);
+    *p = part_of(&k->f->mod->mesh, &whole, zigzag);
     k->part_base[i] = emit_add(k->e, k->part_base[i], part_base(k->e, p));
     k->part_first_row[i] = part_first_row(k->e, p);
 }

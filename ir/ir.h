@@ -366,6 +366,9 @@ bool part_fits(const Mesh *mesh, const Type *whole, const Type *local);
  * `positions`); n = 0: i. */
 int64_t zigzag_position(int64_t i, int64_t t, int64_t n);
 #define NO_KEYS (-1e30f) /* log sum exp of a query that sees no key */
+/* Type of the whole tensor that a dropout works on: attribute `of`, or all it has. Fails
+ * with EXIT_CONFIG when the op is no part of it. */
+Type dropout_whole(const Op *op);
 /* Operands of the attention ops; ATTN_FIRST only of those within documents. Gradients
  * have o, lse and do behind them. */
 enum { ATTN_Q, ATTN_K, ATTN_V, ATTN_Q_AT, ATTN_K_AT, ATTN_RNG, ATTN_FIRST };

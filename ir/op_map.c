@@ -165,21 +165,31 @@ static int64_t dropout_element(const Ref *r, const Type *whole, int64_t i) {
     return tensor_get_int(r->in[1], RNG_MICRO) * type_count(whole) + at;
 }
 
+Type dropout_whole(const Op *op) {
+    const Mesh *mesh = &op->fn->mod->mesh;
+    const Attr *of = op_attr(op, "of");
+    int64_t zigzag = op_int(op, "zigzag", 0);
+    Type whole = op->out[0]->ty;
+    memset(whole.split, 0, sizeof whole.split);
+    if (!of) return whole;
+    whole = type_parse(op->fn->mod->mem, mesh, of->s);
+    bool even = zigzag <= 1 || (whole.rank > 1 && whole.dim[1] % (2 * zigzag) == 0);
+    if (even && part_fits(mesh, &whole, &op->out[0]->ty)) return whole;
+    fail(EXIT_CONFIG,
+         "@%s: %%%s: of=\"%s\" must be the type of the whole tensor, of which this is a "
+         "part%s",
+         op->fn->name, op->out[0]->name, of->s,
+         even ? "" : ", with a multiple of twice `zigzag` in dimension 1");
+}
+
 void ref_dropout(const Ref *r) {
     double p = op_float(r->op, "p", 0);
-    Arena *mem = arena_new();
-    const Attr *of = op_attr(r->op, "of");
-    Type whole = of ? type_parse(mem, r->mesh, of->s) : r->out[0]->ty;
-    if (!of) memset(whole.split, 0, sizeof whole.split); /* it has all of it */
-    if (!part_fits(r->mesh, &whole, &r->out[0]->ty))
-        fail(EXIT_CONFIG, "@%s: %%%s is no part of of=\"%s\"", r->op->fn->name,
-             r->op->out[0]->name, of->s);
+    Type whole = dropout_whole(r->op);
     for (int64_t i = 0, n = type_count(&r->out[0]->ty); i < n; i++) {
         int64_t at = dropout_element(r, &whole, i);
         bool keep = dropout_keeps(r->in[1], p, op_int(r->op, "site", 0), at);
         number_set(r->out[0], i, keep ? number_get(r->in[0], i) * (1 / (1 - p)) : 0);
     }
-    arena_free(mem);
 }
 
 bool dropout_keeps(const Tensor *rng, double p, int64_t site, int64_t element) {

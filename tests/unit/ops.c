@@ -502,6 +502,36 @@ TEST(bad_indices_fail) {
     EXPECT_FAIL(run_sample(&label), EXIT_DATA, "label 3 of 3 classes");
 }
 
+/* An op that is no part of what it says, and a query that lies before its document. */
+TEST(bad_parts_fail) {
+    static const Sample size = {
+        "dropout", NULL, "%x: F[2,8], %rng: i32[4]",
+        "%y = dropout %x, %rng {p=0.5; site=0; of=\"f32[2,8:a]\"} : F[2,8]"};
+    static const Sample none = {
+        "dropout", NULL, "%x: F[2,8], %rng: i32[4]",
+        "%y = dropout %x, %rng {p=0.5; site=0; of=\"f32[2,1:a]\"} : F[2,8]"};
+    static const Sample zigzag = {"dropout", NULL, "%x: F[2,8], %rng: i32[4]",
+                                  "%y = dropout %x, %rng "
+                                  "{p=0.5; site=0; of=\"f32[2,16:a]\"; zigzag=40} : "
+                                  "F[2,8]"};
+    static const Sample queries = {
+        "attention", NULL, ATTN("1,2,2,3", "1,4,2,3"),
+        ATTN_OUT("scale=1; causal=1; p=0.5; of=\"f32[1,2,4:a,4]\"", "1,2,2,3", "1,2,2")};
+    static const Sample heads = {
+        "attention", NULL, ATTN("1,2,2,3", "1,4,2,3"),
+        ATTN_OUT("scale=1; causal=1; p=0.5; of=\"f32[1,2:a,2,4]\"", "1,2,2,3", "1,2,2")};
+    static const Sample early = {
+        "attention_within", NULL, ATTN_AT("%zero", "1,2,2,3", "1,2,2,3") ", %off_: i32[1,2]",
+        "%o, %l = attention_within %q, %k, %v, %zero, %zerok, %rng, %off_ "
+        "{scale=1; causal=1} : F[1,2,2,3], F[1,2,2]"};
+    EXPECT_FAIL(run_sample(&size), EXIT_CONFIG, "must be the type of the whole tensor");
+    EXPECT_FAIL(run_sample(&none), EXIT_CONFIG, "must be the type of the whole tensor");
+    EXPECT_FAIL(run_sample(&zigzag), EXIT_CONFIG, "multiple of twice `zigzag`");
+    EXPECT_FAIL(run_sample(&queries), EXIT_CONFIG, "split in batch and heads alone");
+    EXPECT_FAIL(run_sample(&heads), EXIT_CONFIG, "split in batch and heads alone");
+    EXPECT_FAIL(run_sample(&early), EXIT_DATA, "query 0 sees keys from 2 on");
+}
+
 TEST(bad_types_fail) {
     static const struct {
         Sample s;
