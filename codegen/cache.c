@@ -1,6 +1,7 @@
 /* cache.c - the folder of compiled objects; see cache.h. A file is a Header and the
- * object; its name is the key and ".o". All files are reached through the folder's
- * descriptor, so that the folder that was checked is the one that is used. */
+ * object; its name is the key and ".o". The key is in the header too: an object that lies
+ * under another's name would run and give wrong numbers. All files are reached through
+ * the folder's descriptor, so that the folder that was checked is the one that is used. */
 #define _GNU_SOURCE
 #include "cache.h"
 #include <dirent.h>
@@ -8,19 +9,21 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 typedef struct Header {
     char magic[8];
-    uint64_t bytes;
-    char checksum[32]; /* XXH3-128 of the object, hex */
+    uint64_t bytes; /* of the object */
+    char key[32];
+    char checksum[32]; /* XXH3-128 of the whole file but these 32 zero, hex */
 } Header;
-_Static_assert(sizeof(Header) == 48, "the header has no padding");
+_Static_assert(sizeof(Header) == 80, "the header has no padding");
 
-static const char magic[8] = {'s', 't', 'a', 't', 'o', 'r', 'O', '1'};
-enum { HEX = CACHE_KEY_CHARS - 1, STALE_SECONDS = 3600 };
+static const char magic[8] = {'s', 't', 'a', 't', 'o', 'r', 'O', '2'};
+enum { HEX = CACHE_KEY_CHARS - 1, TMP_CHARS = 40, STALE_SECONDS = 3600 };
 
 void cache_key(const char *text, size_t n, char key[CACHE_KEY_CHARS]) {
     hash_hex(text, n, key);
@@ -106,33 +109,48 @@ static void file_name(const char *key, char name[HEX + 3]) {
     memcpy(name + HEX, ".o", 3);
 }
 
-/* Reads and checks a file; NULL and a reason when it is not whole. */
-static void *object_read(Arena *a, int fd, size_t *n, const char **bad) {
-    struct stat st;
-    Header h;
-    char sum[33];
-    *bad = NULL;
-    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_uid != geteuid())
-        return *bad = "not a file of this user", NULL;
-    if (st.st_size < (off_t)sizeof h || (uint64_t)st.st_size > CACHE_LIMIT_BYTES)
-        return *bad = "its size is impossible", NULL;
-    if (pread(fd, &h, sizeof h, 0) != (ssize_t)sizeof h) return *bad = "unreadable", NULL;
-    if (memcmp(h.magic, magic, sizeof magic) != 0)
-        return *bad = "not an object of this cache", NULL;
-    if (h.bytes != (uint64_t)st.st_size - sizeof h) return *bad = "truncated", NULL;
-    size_t have = 0, want = (size_t)h.bytes;
-    char *bytes = arena_alloc(a, want);
-    while (have < want) {
-        ssize_t got = pread(fd, bytes + have, want - have, (off_t)(sizeof h + have));
+/* Why a file is not to be trusted, whatever is in it. */
+static const char *not_ours(const struct stat *st) {
+    if (!S_ISREG(st->st_mode) || st->st_uid != geteuid())
+        return "not a file of this user";
+    if (st->st_mode & 022) return "others may write to it";
+    if (st->st_size < (off_t)sizeof(Header) || (uint64_t)st->st_size > CACHE_LIMIT_BYTES)
+        return "its size is impossible";
+    return NULL;
+}
+
+static bool read_whole(int fd, char *to, size_t n) {
+    for (size_t have = 0; have < n;) {
+        ssize_t got = pread(fd, to + have, n - have, (off_t)have);
         if (got < 0 && errno == EINTR) continue;
-        if (got <= 0) return *bad = "unreadable", NULL;
+        if (got <= 0) return false;
         have += (size_t)got;
     }
-    hash_hex(bytes, want, sum);
-    if (memcmp(sum, h.checksum, sizeof h.checksum) != 0)
-        return *bad = "its checksum is wrong", NULL;
-    *n = want;
-    return bytes;
+    return true;
+}
+
+static const char *damage(char *file, size_t n, const char *key) {
+    Header h;
+    char sum[33];
+    memcpy(&h, file, sizeof h);
+    if (memcmp(h.magic, magic, sizeof magic) != 0) return "not an object of this cache";
+    if (h.bytes != (uint64_t)n - sizeof h) return "truncated";
+    memset(file + offsetof(Header, checksum), 0, sizeof h.checksum);
+    hash_hex(file, n, sum);
+    if (memcmp(sum, h.checksum, sizeof h.checksum) != 0) return "its checksum is wrong";
+    return memcmp(h.key, key, HEX) ? "it is the object of another key" : NULL;
+}
+
+/* Reads and checks a file; NULL and a reason when it is not the object of `key`. */
+static void *object_read(Arena *a, int fd, const char *key, size_t *n, const char **bad) {
+    struct stat st;
+    *bad = fstat(fd, &st) != 0 ? strerror(errno) : not_ours(&st);
+    if (*bad) return NULL;
+    size_t size = (size_t)st.st_size;
+    char *file = arena_alloc(a, size);
+    *bad = read_whole(fd, file, size) ? damage(file, size, key) : "unreadable";
+    *n = size - sizeof(Header);
+    return *bad ? NULL : file + sizeof(Header);
 }
 
 void *cache_get(Arena *a, const char *key, size_t *n) {
@@ -144,7 +162,7 @@ void *cache_get(Arena *a, const char *key, size_t *n) {
     void *object = NULL;
     const char *bad = NULL;
     if (fd >= 0)
-        object = object_read(a, fd, n, &bad);
+        object = object_read(a, fd, key, n, &bad);
     else if (errno != ENOENT)
         bad = strerror(errno);
     if (object) futimens(fd, NULL); /* used now: trimmed last */
@@ -158,37 +176,40 @@ void *cache_get(Arena *a, const char *key, size_t *n) {
     return object;
 }
 
-static bool write_whole(int fd, const void *bytes, size_t n) {
-    const char *p = bytes;
-    while (n) {
-        ssize_t put = write(fd, p, n);
-        if (put < 0 && errno == EINTR) continue;
-        if (put < 0) return false;
-        p += put;
-        n -= (size_t)put;
-    }
-    return true;
+/* A file that is there at that moment is of another writer: no name is taken over. */
+static int temporary_open(int folder, char name[TMP_CHARS]) {
+    uint64_t word[2];
+    if (getentropy(word, sizeof word) != 0) return -1;
+    snprintf(name, TMP_CHARS, "tmp-%016llx%016llx", (unsigned long long)word[0],
+             (unsigned long long)word[1]);
+    return openat(folder, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+                  0600);
 }
 
-/* Writes under a name of this process alone, then renames. No fsync: what a power cut
- * leaves behind fails its checksum and is compiled again. */
-static int object_write(int folder, const char *name, const void *object, size_t n) {
-    static unsigned counter;
-    char tmp[64], sum[33];
+/* The checksum is over header and object in one piece, as they are read. */
+static char *file_bytes(Arena *mem, const char *key, const void *object, size_t n) {
+    char sum[33], *file = arena_alloc(mem, sizeof(Header) + n);
     Header h = {.bytes = n};
     memcpy(h.magic, magic, sizeof magic);
-    hash_hex(object, n, sum);
-    memcpy(h.checksum, sum, sizeof h.checksum);
-    snprintf(tmp, sizeof tmp, "tmp-%ld-%u", (long)getpid(),
-             __atomic_add_fetch(&counter, 1, __ATOMIC_RELAXED));
-    unlinkat(folder, tmp, 0); /* of a dead process that had this number */
-    int fd =
-        openat(folder, tmp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    memcpy(h.key, key, sizeof h.key);
+    memcpy(file, &h, sizeof h);
+    memcpy(file + sizeof h, object, n);
+    hash_hex(file, sizeof h + n, sum);
+    memcpy(file + offsetof(Header, checksum), sum, sizeof h.checksum);
+    return file;
+}
+
+/* Writes under a name of this call alone, then renames. No fsync: what a power cut
+ * leaves behind fails its checksum and is compiled again. */
+static int object_write(int folder, const char *key, const void *object, size_t n) {
+    char tmp[TMP_CHARS], name[HEX + 3];
+    int fd = temporary_open(folder, tmp);
     if (fd < 0) return errno;
-    errno = 0;
-    bool ok = write_whole(fd, &h, sizeof h) && write_whole(fd, object, n);
-    int error = ok ? 0 : errno ? errno : EIO;
+    Arena *mem = arena_new();
+    int error = fd_write(fd, file_bytes(mem, key, object, n), sizeof(Header) + n);
+    arena_free(mem);
     if (close(fd) != 0 && !error) error = errno;
+    file_name(key, name);
     if (!error && renameat(folder, tmp, folder, name) != 0) error = errno;
     if (error) unlinkat(folder, tmp, 0);
     return error;
@@ -261,12 +282,11 @@ void cache_trim(uint64_t limit_bytes) {
 }
 
 void cache_put(const char *key, const void *object, size_t n) {
-    char name[HEX + 3], path[4096];
-    file_name(key, name);
+    char path[4096];
     if (n > CACHE_LIMIT_BYTES / 2) return; /* it would throw all others out */
     int folder = folder_open();
     if (folder < 0) return;
-    int error = object_write(folder, name, object, n);
+    int error = object_write(folder, key, object, n);
     if (error && folder_path(path, sizeof path)) warn_unusable(path, strerror(error));
     if (!error) trim(folder, CACHE_LIMIT_BYTES);
     close(folder);

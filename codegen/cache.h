@@ -1,7 +1,7 @@
 /* cache.h - compiled objects kept between runs, in a folder of the user.
  * $STATOR_CACHE, or $XDG_CACHE_HOME/stator, or ~/.cache/stator; STATOR_CACHE=off turns it
- * off. What lies there gets executed: the folder must belong to the user, and nobody else
- * may write to it. A cache that cannot be used is one warning, never a failure. */
+ * off. What lies there gets executed: folder and file must belong to the user, and nobody
+ * else may write to them. A cache that cannot be used is one warning, never a failure. */
 #ifndef STATOR_CACHE_H
 #define STATOR_CACHE_H
 #include "../ir/base.h"
@@ -15,7 +15,8 @@ enum { CACHE_KEY_CHARS = 33 };
 void cache_key(const char *text, size_t n, char key[CACHE_KEY_CHARS]);
 
 /* The object kept under `key`, in the arena, its size in *n; NULL when there is none. A
- * damaged file is removed, said on stderr, and counts as none. */
+ * file that is damaged, holds the object of another key or may be written by others is
+ * removed, said on stderr, and counts as none. */
 void *cache_get(Arena *a, const char *key, size_t *n);
 /* Keeps an object. A file appears whole or not at all; concurrent writers are fine. */
 void cache_put(const char *key, const void *object, size_t n);

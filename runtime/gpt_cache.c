@@ -5,7 +5,7 @@
 #include "gpt_index.h"
 #include <errno.h>
 #include <stdio.h>
-#include <time.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 enum { AT_KEY = 8, AT_SIZE = 40, AT_DATA_HASH = 48, AT_FRAME_HASH = 56 };
@@ -55,11 +55,10 @@ int cache_write(const char *path, const char key[33], void *data, uint64_t n) {
     char *whole = (char *)data - CACHE_FRAME;
     memcpy(whole, frame, CACHE_FRAME);
     /* Each process writes under a name of its own, so that several on one disk do not
-     * meet in one temporary file. */
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    int used = snprintf(own, sizeof own, "%s.%ld-%09ld", path, (long)getpid(),
-                        (long)now.tv_nsec);
+     * meet in one temporary file; pids and clocks of several hosts may agree. */
+    uint64_t word;
+    if (getentropy(&word, sizeof word) != 0) return errno;
+    int used = snprintf(own, sizeof own, "%s.%016llx", path, (unsigned long long)word);
     if (used >= (int)sizeof own) return ENAMETOOLONG;
     int error = file_write_atomic(own, whole, n + CACHE_FRAME);
     if (error) return error;

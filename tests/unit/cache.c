@@ -86,7 +86,7 @@ TEST(damage_is_a_miss) {
     cache_put(key, object, sizeof object);
     size_t n;
     char *path = path_of(a, key), *whole = file_read(a, path, 1 << 20, &n, 1);
-    EXPECT(n == 48 + sizeof object);
+    EXPECT(n == 80 + sizeof object);
     for (size_t i = 0; i < n; i++) {
         whole[i] ^= 0x10;
         write_file(path, whole, n);
@@ -146,6 +146,61 @@ TEST(other_things_in_place_of_a_file) {
     EXPECT(!file_exists(path) && file_exists(aside));
     cache_put(key, "good", 4);
     expect_object(key, "good", 4);
+    arena_free(a);
+}
+
+/* Whole, sealed and the user's own, but of other code: it would run and give other
+ * numbers. */
+TEST(the_object_of_another_key_is_a_miss) {
+    Arena *a = arena_new();
+    char key[CACHE_KEY_CHARS], other[CACHE_KEY_CHARS];
+    use_folder("c");
+    catch_stderr();
+    key_of("k", key);
+    key_of("other", other);
+    cache_put(key, "good", 4);
+    EXPECT(link(path_of(a, key), path_of(a, other)) == 0);
+    expect_object(other, NULL, 0);
+    EXPECT(times_said(a, "it is the object of another key; compiling again") == 1);
+    EXPECT(!file_exists(path_of(a, other)));
+    expect_object(key, "good", 4);
+    arena_free(a);
+}
+
+TEST(a_file_that_others_may_write_is_a_miss) {
+    static const mode_t unsafe[] = {0620, 0602, 0666};
+    Arena *a = arena_new();
+    char key[CACHE_KEY_CHARS];
+    use_folder("c");
+    catch_stderr();
+    key_of("k", key);
+    for (int i = 0; i < ARRAY_LEN(unsafe); i++) {
+        cache_put(key, "good", 4);
+        EXPECT(chmod(path_of(a, key), unsafe[i]) == 0);
+        expect_object(key, NULL, 0);
+        EXPECT(!file_exists(path_of(a, key)));
+    }
+    EXPECT(times_said(a, "others may write to it; compiling again") == 3);
+    cache_put(key, "good", 4);
+    EXPECT(chmod(path_of(a, key), 0644) == 0);
+    expect_object(key, "good", 4);
+    arena_free(a);
+}
+
+/* Processes of two containers may have one pid and write at once: what is half written
+ * under any name that a pid gives stays as it is. */
+TEST(temporary_files_of_others_stay) {
+    Arena *a = arena_new();
+    char key[CACHE_KEY_CHARS];
+    use_folder("c");
+    key_of("k", key);
+    cache_put(key, "first", 5);
+    for (int i = 0; i < 100; i++)
+        write_file(arena_printf(a, "%s/tmp-%ld-%d", folder, (long)getpid(), i), "half", 4);
+    cache_put(key, "good", 4);
+    expect_object(key, "good", 4);
+    for (int i = 0; i < 100; i++)
+        EXPECT(file_exists(arena_printf(a, "%s/tmp-%ld-%d", folder, (long)getpid(), i)));
     arena_free(a);
 }
 
@@ -229,11 +284,11 @@ TEST(trims_the_longest_unused) {
     EXPECT(utimensat(AT_FDCWD, mine, old, 0) == 0);
     EXPECT(utimensat(AT_FDCWD, stale, old, 0) == 0);
     expect_object(key[0], object, sizeof object); /* used: the newest now */
-    cache_trim(3 * 1048);
+    cache_trim(3 * 1080);
     for (int i = 0; i < 6; i++)
         EXPECT(file_exists(path_of(a, key[i])) == (i == 0 || i >= 4));
     EXPECT(file_exists(mine) && !file_exists(stale));
-    cache_trim(3 * 1048 - 1);
+    cache_trim(3 * 1080 - 1);
     EXPECT(!file_exists(path_of(a, key[4])) && file_exists(path_of(a, key[5])));
     arena_free(a);
 }
