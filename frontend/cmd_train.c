@@ -35,7 +35,7 @@ static int finish(Train *t) {
 }
 
 int cmd_train(int argc, char **argv) {
-    Train t = {.mem = arena_new(), .lock_fd = -1};
+    Train t = {.mem = arena_new(), .lock_fd = -1, .ckpt_lock_fd = -1};
     t.job.mem = t.mem;
     comm_start();
     train_hold_signals();
@@ -58,6 +58,7 @@ int cmd_train(int argc, char **argv) {
     program_free(t.program);
     if (t.log) fclose(t.log);
     if (t.lock_fd >= 0) close(t.lock_fd);
+    if (t.ckpt_lock_fd >= 0) close(t.ckpt_lock_fd);
     arena_free(t.mem);
     comm_end();
     return code;

@@ -68,7 +68,7 @@ typedef struct Train {
     /* Parameter that had an element inf or NaN before the first step here; NULL: none. */
     const char *not_finite;
     char config_hash[33];
-    int lock_fd;
+    int lock_fd, ckpt_lock_fd; /* see folder_lock.h; -1: none */
     FILE *log;
     Metrics *metrics, *terminal; /* one and the same when every step is shown */
 } Train;

@@ -5,13 +5,12 @@
 #include "../runtime/plot.h"
 #include "../runtime/rt.h"
 #include "commands.h"
+#include "folder_lock.h"
 #include "launch.h"
 #include "plan.h"
 #include "train.h"
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 uint64_t resident_bytes(void) {
@@ -54,22 +53,6 @@ static void write_file(const Train *t, const char *name, const Text *text) {
     const char *path = path_join(t->mem, t->run_dir, name);
     int error = file_write_atomic(path, text->s, text->n);
     if (error) fail(EXIT_DATA, "cannot write %s: %s", path, strerror(error));
-}
-
-/* One run at a time in a folder; a killed one holds the lock no longer. */
-static void lock_folder(Train *t) {
-    t->lock_fd = open(t->run_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (t->lock_fd < 0)
-        fail(EXIT_DATA, "cannot open the run folder %s: %s", t->run_dir, strerror(errno));
-    for (int attempt = 0; flock(t->lock_fd, LOCK_EX | LOCK_NB) != 0; attempt++) {
-        if (errno != EWOULDBLOCK && errno != EINTR) return; /* no locks on this system */
-        if (attempt == 20)
-            fail(EXIT_CONFIG,
-                 "another stator train is writing to %s; give another "
-                 "--output_dir",
-                 t->run_dir);
-        usleep(100000);
-    }
 }
 
 static uint64_t prefetch_bytes(const Train *t) {
@@ -149,7 +132,7 @@ void report_open(Train *t) {
     const char *logs = path_join(t->mem, t->run_dir, "logs");
     int error = dir_make(logs);
     if (error) fail(EXIT_DATA, "cannot make the folder %s: %s", logs, strerror(error));
-    if (comm_rank() == 0) lock_folder(t);
+    if (comm_rank() == 0) t->lock_fd = folder_lock(t->run_dir, -1, "--output_dir");
     const char *log = arena_printf(t->mem, "%s/rank_%d.log", logs, comm_rank());
     t->log = fopen(log, "ae");
     if (!t->log) fail(EXIT_DATA, "cannot write %s: %s", log, strerror(errno));

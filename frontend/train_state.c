@@ -4,9 +4,11 @@
 #include "../runtime/ckpt_files.h"
 #include "../runtime/comm.h"
 #include "commands.h"
+#include "folder_lock.h"
 #include "train.h"
 #include <errno.h>
 #include <math.h>
+#include <unistd.h>
 
 enum { MAX_ASIDE = 10000 };
 
@@ -207,6 +209,17 @@ static bool resume(Train *t) {
 
 /* ---- checkpoints of another run in the same folder ---- */
 
+/* A folder that cannot be made is said when it is saved to. */
+static void lock_checkpoints(Train *t) {
+    if (comm_rank() != 0) return;
+    if (t->ckpt_lock_fd >= 0) close(t->ckpt_lock_fd);
+    t->ckpt_lock_fd = -1;
+    if (t->job.cfg->checkpoint_save_checkpoint_steps > 0) dir_make(t->ckpt_dir);
+    if (!file_exists(t->ckpt_dir)) return;
+    t->ckpt_lock_fd =
+        folder_lock(t->ckpt_dir, t->lock_fd, "--callbacks.CheckpointMonitor.directory");
+}
+
 static void move_aside(const Train *t, const char *path) {
     for (int i = 1; i < MAX_ASIDE; i++) {
         const char *to = arena_printf(t->mem, "%s.before-%d", path, i);
@@ -221,7 +234,7 @@ static void move_aside(const Train *t, const char *path) {
 
 /* Checkpoints above the step that this run starts from would be taken for newer ones at
  * the next start. They are the user's: moved, not deleted. */
-static void clear_later(const Train *t) {
+static void clear_later(Train *t) {
     CkptEntry *entry;
     int n;
     bool later = false;
@@ -230,6 +243,7 @@ static void clear_later(const Train *t) {
     for (int i = 0; i < n; i++) later |= !entry[i].tmp && entry[i].step > t->step;
     if (!later) return;
     move_aside(t, t->ckpt_dir);
+    lock_checkpoints(t); /* of the folder that is made in its place */
     const char *metrics = path_join(t->mem, t->run_dir, RUN_METRICS);
     if (t->step == 0 && file_exists(metrics)) move_aside(t, metrics);
 }
@@ -262,6 +276,7 @@ static void look_at_weights(Train *t) {
 
 void train_state_start(Train *t) {
     list_tensors(t);
+    lock_checkpoints(t);
     t->saved_step = -1;
     if (resume(t))
         t->saved_step = t->step;

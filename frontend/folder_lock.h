@@ -1,0 +1,15 @@
+/* folder_lock.h - folders that one run at a time writes to. The lock is flock on the
+ * folder itself: a killed process holds it no longer, and nothing is left behind. */
+#ifndef STATOR_FOLDER_LOCK_H
+#define STATOR_FOLDER_LOCK_H
+#include <stdbool.h>
+
+/* Locks a folder that is there and returns its descriptor; the lock lasts until that is
+ * closed. `other` (-1: none) is a folder that this process has locked: when it is the same
+ * one, the result is -1. Waits 2 s for another run, which may be ending, then fails with
+ * EXIT_CONFIG and `way_out`, what to give instead. On a disk without locks none is held. */
+int folder_lock(const char *path, int other, const char *way_out);
+/* The folder that was opened as `fd` is no longer at `path`: removed or moved. */
+bool folder_gone(int fd, const char *path);
+
+#endif

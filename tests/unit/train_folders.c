@@ -1,0 +1,73 @@
+/* Tests of the folders that stator train writes to: who may write there, and what it finds
+ * and leaves there. */
+#include "ranks.h"
+
+static const char *words(const char *config, const char *run, const char *more) {
+    return arena_printf(mem(), "train %s --output_dir %s %s", config, run, more);
+}
+
+static const char *checkpoints_in(const char *folder) {
+    return arena_printf(mem(), "--callbacks.CheckpointMonitor.directory %s", folder);
+}
+
+static void kill_and_wait(pid_t pid) {
+    kill(pid, SIGKILL);
+    EXPECT(stator_wait(pid) == -SIGKILL);
+}
+
+/* ---- one run at a time ---- */
+
+TEST_LIMIT(one_folder_of_checkpoints_for_two_runs_is_refused, 120) {
+    const char *config = runs_small_config(100000, 50000), *run = in_temp("run");
+    const char *both = checkpoints_in(in_temp("both"));
+    pid_t pid = stator_start(words(config, run, both));
+    EXPECT(runs_wait_steps(pid, run, 1));
+    RUN_EXPECT(EXIT_CONFIG, words(config, in_temp("other"), both));
+    SAID_EXPECT("another stator train is writing to");
+    SAID_EXPECT("/both; give another --callbacks.CheckpointMonitor.directory");
+    RUN_EXPECT(EXIT_CONFIG, words(config, in_temp("other"),
+                                  checkpoints_in(path_join(mem(), run, "ckpt/../../both"))));
+    kill_and_wait(pid);
+}
+
+/* Also where it is the usual one of the other run. */
+TEST_LIMIT(the_checkpoints_of_a_running_run_are_refused, 120) {
+    const char *config = runs_small_config(100000, 50000), *run = in_temp("run");
+    pid_t pid = stator_start(words(config, run, ""));
+    EXPECT(runs_wait_steps(pid, run, 1));
+    RUN_EXPECT(EXIT_CONFIG, words(config, in_temp("other"),
+                                  checkpoints_in(path_join(mem(), run, "ckpt"))));
+    SAID_EXPECT("/run/ckpt; give another");
+    kill_and_wait(pid);
+}
+
+TEST_LIMIT(one_folder_for_the_run_and_its_checkpoints, 120) {
+    const char *config = runs_small_config(4, 2), *run = in_temp("run");
+    RUN_EXPECT(0, words(config, run, checkpoints_in(run)));
+    EXPECT(file_exists(path_join(mem(), run, "step_00000004")));
+}
+
+/* The lock is on the folder that is there now, not on the one that went aside. */
+TEST_LIMIT(a_folder_made_anew_is_locked, 120) {
+    const char *both = checkpoints_in(in_temp("both")), *run = in_temp("run");
+    RUN_EXPECT(0, words(runs_small_config(4, 2), in_temp("before"), both));
+    const char *config = runs_small_config(100000, 50000);
+    pid_t pid = stator_start(words(config, run,
+                                   arena_printf(mem(), "%s --resume never", both)));
+    EXPECT(runs_wait_steps(pid, run, 1));
+    EXPECT(file_exists(in_temp("both.before-1/step_00000004")));
+    RUN_EXPECT(EXIT_CONFIG, words(config, in_temp("other"), both));
+    kill_and_wait(pid);
+}
+
+TEST_LIMIT(one_folder_of_checkpoints_for_two_runs_of_ranks, 180) {
+    const char *config = runs_small_config(100000, 50000), *run = in_temp("run");
+    const char *both = checkpoints_in(in_temp("both"));
+    pid_t pid = ranks_start(2, config, run, both);
+    EXPECT(runs_wait_steps(pid, run, 1));
+    RUN_EXPECT(EXIT_CONFIG, words(config, in_temp("one"), both));
+    ranks_end(ranks_start(2, config, in_temp("two"), both), EXIT_CONFIG, both);
+    SAID_EXPECT("another stator train is writing to");
+    kill(pid, SIGTERM);
+    stator_wait(pid);
+}
