@@ -65,6 +65,7 @@ typedef struct Train {
     int64_t skipped;          /* of the steps done: those that were no update */
     int64_t skipped_in_a_row; /* up to now */
     int64_t saved_step;       /* newest checkpoint of this run; -1: none */
+    int64_t good_step; /* newest one from which an update was made; -1: none */
     /* Parameter that had an element inf or NaN before the first step here; NULL: none. */
     const char *not_finite;
     char config_hash[33];

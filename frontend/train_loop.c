@@ -96,6 +96,7 @@ static double run_step(Train *t, const DataBatch *batch) {
     bool skipped = *t->at.good == 0;
     t->skipped += skipped;
     t->skipped_in_a_row = skipped ? t->skipped_in_a_row + 1 : 0;
+    if (!skipped) t->good_step = t->saved_step;
     return rate;
 }
 
@@ -148,15 +149,25 @@ static const char *advice(const Train *t, const char *not_finite) {
     return arena_printf(t->mem, "%s is not finite any more: %s", not_finite, smaller);
 }
 
+/* The newest ones may hold the weights that gave the bad steps. */
+static const char *checkpoints_left(const Train *t) {
+    if (t->saved_step < 0) return "there is no checkpoint";
+    const char *newest = arena_printf(t->mem, "the newest checkpoint is of step %lld",
+                                      (long long)t->saved_step);
+    if (t->good_step < 0 || t->good_step == t->saved_step) return newest;
+    return arena_printf(t->mem,
+                        "%s, the newest from which a step was good of step %lld "
+                        "(--resume %s/step_%08lld)",
+                        newest, (long long)t->good_step, t->ckpt_dir,
+                        (long long)t->good_step);
+}
+
 /* Weights that are not finite are not worth a checkpoint in the place of an older one. */
 static int diverged(Train *t) {
     const char *bad = train_state_not_finite(t), *why = advice(t, bad);
     long long in_a_row = (long long)t->skipped_in_a_row;
-    char last[128] = "there is no checkpoint";
     if (!bad && t->saved_step != t->step) train_state_save(t);
-    if (t->saved_step >= 0)
-        snprintf(last, sizeof last, "the newest checkpoint is of step %lld",
-                 (long long)t->saved_step);
+    const char *last = checkpoints_left(t);
     report_plot(t);
     report_say(t,
                "ERROR: the run has diverged: %lld steps in a row were skipped, the "

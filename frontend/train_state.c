@@ -41,6 +41,7 @@ static char *state_json(const Train *t, Arena *mem) {
              (long long)t->step, (long long)t->job.cfg->seed, t->config_hash, t->threads);
     text_add(&s, ",\"skipped_steps\":%lld,\"skipped_in_a_row\":%lld",
              (long long)t->skipped, (long long)t->skipped_in_a_row);
+    text_add(&s, ",\"good_checkpoint\":%lld", (long long)t->good_step);
     text_add(&s, ",\"data\":{\"type\":");
     json_write_string(&s, config_value(t->job.cfg, mem, "train_dataset.data_loader.type"));
     text_add(&s, ",\"path\":");
@@ -71,7 +72,8 @@ void train_state_save(Train *t) {
                  strerror(error));
     } else {
         error = ckpt_save(t->ckpt_dir, t->step, t->tensor, t->ntensor, state_json(t, mem),
-                          (int)t->job.cfg->checkpoint_keep_checkpoint_max, why, sizeof why);
+                          (int)t->job.cfg->checkpoint_keep_checkpoint_max, t->good_step, why,
+                          sizeof why);
     }
     if (!error) {
         t->saved_step = t->step;
@@ -155,6 +157,7 @@ static void restore_counts(Train *t, const Json *s) {
     t->skipped = json_get_i64(s, "skipped_steps", 0, t->step, 0);
     t->skipped_in_a_row = json_get_i64(s, "skipped_in_a_row", 0, t->skipped, 0);
     if (most && t->skipped_in_a_row >= most) t->skipped_in_a_row = 0;
+    t->good_step = json_get_i64(s, "good_checkpoint", -1, t->step, -1);
 }
 
 /* Warnings about damaged checkpoints, a line each. */
@@ -277,7 +280,7 @@ static void look_at_weights(Train *t) {
 void train_state_start(Train *t) {
     list_tensors(t);
     lock_checkpoints(t);
-    t->saved_step = -1;
+    t->saved_step = t->good_step = -1;
     if (resume(t))
         t->saved_step = t->step;
     else

@@ -31,7 +31,8 @@ typedef struct CkptTensor {
 
 /* Saves t[n] and rank 0's JSON object state_json (NULL is {}) as dir/step_%08d, then
  * points dir/latest (a text file with the folder's name) to it, then deletes all but the
- * newest `keep` intact checkpoints up to this step (0 keeps all). Returns 0, or an errno
+ * newest `keep` intact checkpoints up to this step (0 keeps all) and that of step `spare`
+ * (-1: none), which the caller knows to be good. Returns 0, or an errno
  * value with a sentence in `why`: nothing of the attempt is left and the older ones are
  * untouched, so the caller may go on and try again. A failure after the rename (latest,
  * deleting) is reported the same way, the new checkpoint is then good nevertheless.
@@ -42,7 +43,8 @@ typedef struct CkptTensor {
  * else it is empty. Under a file size limit the process must ignore SIGXFSZ to get EFBIG
  * here. */
 int ckpt_save(const char *dir, int64_t step, const CkptTensor *t, int n,
-              const char *state_json, int keep, char *why, size_t why_size);
+              const char *state_json, int keep, int64_t spare, char *why,
+              size_t why_size);
 
 /* Fills t[i].data from the newest good checkpoint (largest step) in dir. Each damaged one
  * on the way gets a line in `log` (may be NULL). Leftover .tmp folders that nobody is

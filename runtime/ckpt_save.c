@@ -296,7 +296,7 @@ static int delete_one(Save *s, const char *name) {
 }
 
 /* Damaged ones do not count towards `keep`; steps after this one are not touched. */
-static int delete_older(Save *s, int keep) {
+static int delete_older(Save *s, int keep, int64_t spare) {
     CkptEntry *e;
     int n, intact = 0;
     if (keep == 0) return 0;
@@ -310,7 +310,7 @@ static int delete_older(Save *s, int keep) {
             intact += e[i].step == s->manifest.step || !manifest_read(s->mem, folder, &m);
             continue;
         }
-        int failed = delete_one(s, e[i].name);
+        int failed = e[i].step == spare ? 0 : delete_one(s, e[i].name);
         if (failed && !error) error = failed;
     }
     return error;
@@ -330,10 +330,10 @@ static int finish_on_root(Save *s) {
     return error ? error : publish(s);
 }
 
-static int tidy_on_root(Save *s, int keep) {
+static int tidy_on_root(Save *s, int keep, int64_t spare) {
     if (!is_root(s)) return 0;
     int error = point_latest(s);
-    return error ? error : delete_older(s, keep);
+    return error ? error : delete_older(s, keep, spare);
 }
 
 /* Nothing but a failed attempt, or the old one after an exchange, is .tmp now. */
@@ -344,7 +344,7 @@ static void remove_tmp(Save *s) {
     if (mine) ckpt_remove(s->dir_fd, s->tmp);
 }
 
-static int save(Save *s, const char *state_json, int keep) {
+static int save(Save *s, const char *state_json, int keep, int64_t spare) {
     int error = plan(s);
     if (!error) error = check_state(s, state_json);
     error = agree(s, error);
@@ -356,7 +356,7 @@ static int save(Save *s, const char *state_json, int keep) {
     if (!error) gather_files(s);
     if (!error) error = agree(s, finish_on_root(s));
     remove_tmp(s);
-    if (!error) error = agree(s, tidy_on_root(s, keep));
+    if (!error) error = agree(s, tidy_on_root(s, keep, spare));
     if (s->dir_fd >= 0) close(s->dir_fd);
     return error;
 }
@@ -370,25 +370,26 @@ static void say_far(const Save *s) {
                  s->dir);
 }
 
-static int save_as(Save s, const char *state_json, int keep) {
+static int save_as(Save s, const char *state_json, int keep, int64_t spare) {
     s.mem = arena_new();
     s.dir_fd = s.tmp_fd = -1;
     s.why[0] = 0;
     ckpt_name(s.manifest.step, s.name);
     snprintf(s.tmp, sizeof s.tmp, "%s.tmp", s.name);
-    int error = save(&s, state_json, keep);
+    int error = save(&s, state_json, keep, spare);
     if (!error) say_far(&s);
     arena_free(s.mem);
     return error;
 }
 
 int ckpt_save(const char *dir, int64_t step, const CkptTensor *t, int n,
-              const char *state_json, int keep, char *why, size_t why_size) {
+              const char *state_json, int keep, int64_t spare, char *why,
+              size_t why_size) {
     check(step >= 0 && n >= 0 && keep >= 0 && why_size > 0);
     Save s = {.dir = dir, .crew = crew_of_comm(), .t = &t, .n = n,
               .played = 1, .manifest = {.step = step}, .why = why,
               .why_size = why_size};
-    return save_as(s, state_json, keep);
+    return save_as(s, state_json, keep, spare);
 }
 
 int ckpt_save_ranks(const char *dir, int64_t step, int ranks, const CkptTensor *const *t,
@@ -397,5 +398,5 @@ int ckpt_save_ranks(const char *dir, int64_t step, int ranks, const CkptTensor *
     Save s = {.dir = dir, .crew = crew_alone(0, ranks), .t = t, .n = n,
               .played = ranks, .manifest = {.step = step}, .why = why,
               .why_size = why_size};
-    return save_as(s, state_json, 0);
+    return save_as(s, state_json, 0, -1);
 }

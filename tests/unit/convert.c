@@ -97,7 +97,7 @@ TEST(models_that_hugging_face_has_not) {
     char *state =
         arena_printf(mem, "{\"model\": %s}", model_spec_json(mem, &spec, false));
     EXPECT(dir_make(dir) == 0);
-    EXPECT(ckpt_save(dir, 4, t, n, state, 0, why, sizeof why) == 0);
+    EXPECT(ckpt_save(dir, 4, t, n, state, 0, -1, why, sizeof why) == 0);
     CONVERT("--to", "hf", dir, out);
     refused(EXIT_CONFIG, "no model of Hugging Face's");
     EXPECT(!file_exists(out));
@@ -105,7 +105,7 @@ TEST(models_that_hugging_face_has_not) {
     worked();
     EXPECT(!strncmp(printed, "a", 1));
     state = "{\"model\": null}";
-    EXPECT(ckpt_save(dir, 5, t, n, state, 0, why, sizeof why) == 0);
+    EXPECT(ckpt_save(dir, 5, t, n, state, 0, -1, why, sizeof why) == 0);
     PREDICT(dir, "--prompt", "a");
     refused(EXIT_CHECKPOINT, "model.file");
     arena_free(mem);

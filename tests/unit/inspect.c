@@ -139,7 +139,7 @@ static void save(const char *dir, int64_t step) {
     CkptTensor t[] = {{"w", DT_F32, 1, {4}, w, CKPT_MODEL},
                       {"w.m", DT_F32, 1, {4}, m, CKPT_OPTIMIZER}};
     char why[256];
-    EXPECT(ckpt_save(dir, step, t, 2, "{\"seed\": 42}", 0, why, sizeof why) == 0);
+    EXPECT(ckpt_save(dir, step, t, 2, "{\"seed\": 42}", 0, -1, why, sizeof why) == 0);
 }
 
 TEST(inspect_checkpoints) {

@@ -176,7 +176,9 @@ TEST_LIMIT(the_end_after_too_many_in_a_row, 120) {
     SAID_EXPECT("(skipped in a row: 3 of at most 3)");
     SAID_EXPECT(
         "3 steps in a row were skipped, the weights are those of step 7; the newest "
-        "checkpoint is of step 10; try a smaller learning rate");
+        "checkpoint is of step 10, the newest from which a step was good of step 5 "
+        "(--resume ");
+    SAID_EXPECT("/ckpt/step_00000005); try a smaller learning rate");
     expect_skipped(run, "....bb.bbb");
     EXPECT(file_exists(path_join(mem(), run, "ckpt/step_00000010/manifest.json")));
     EXPECT(file_exists(path_join(mem(), run, "loss.svg")));
@@ -186,6 +188,39 @@ TEST_LIMIT(the_end_after_too_many_in_a_row, 120) {
     SAID_EXPECT("(skipped in a row: 1 of at most 3)");
     expect_same_rows(whole, run);
     runs_expect_same_tensors(whole, run, STEPS);
+}
+
+/* The steps of which there are checkpoints, such as "3 13 14". */
+static const char *steps_kept(const char *run) {
+    Text kept = text_new(mem());
+    for (int k = 1; k <= STEPS; k++)
+        if (file_exists(arena_printf(mem(), "%s/ckpt/step_%08d", run, k)))
+            text_add(&kept, kept.n ? " %d" : "%d", k);
+    return kept.s;
+}
+
+/* keep_checkpoint_max never leaves only weights of which no step has come. */
+TEST_LIMIT(a_good_checkpoint_is_kept, 240) {
+    static const struct {
+        const char *steps, *max, *kept;
+    } rows[] = {{"....bbbbbbbbbb", "2", "3 13 14"},
+                {"....bbbbbbbbbb", "1", "3 14"},
+                {"....bbbb....", "3", "10 11 12"},
+                {"....bbbb....b", "2", "11 12 13"},
+                {"bbbbbbbb", "2", "7 8"}};
+    for (int i = 0; i < ARRAY_LEN(rows); i++) {
+        const char *config = config_of(&large, rows[i].steps);
+        const char *run = in_temp(arena_printf(mem(), "run%d", i));
+        const char *more =
+            arena_printf(mem(),
+                         "--runner_config.max_skipped_steps 0 "
+                         "--callbacks.CheckpointMonitor.save_checkpoint_steps 1 "
+                         "--callbacks.CheckpointMonitor.keep_checkpoint_max %s",
+                         rows[i].max);
+        RUN_EXPECT(0, words(config, run, arena_printf(mem(), "%s --runner_config.max_steps 6", more)));
+        RUN_EXPECT(0, words(config, run, more));
+        EXPECT_STR(steps_kept(run), rows[i].kept);
+    }
 }
 
 TEST_LIMIT(no_end_when_none_is_wanted, 120) {
@@ -204,7 +239,7 @@ TEST_LIMIT(weights_that_were_not_finite, 120) {
     SAID_EXPECT("was not finite before the first step: start from other weights");
     SAID_EXPECT("there is no checkpoint; ");
     EXPECT(!strstr(said(), "smaller learning rate"));
-    EXPECT(!file_exists(path_join(mem(), run, "ckpt")));
+    EXPECT(!file_exists(path_join(mem(), run, "ckpt/latest")));
 }
 
 /* Checkpoints from before steps were skipped do not have the counts. */
