@@ -84,9 +84,27 @@ int64_t lower_comm_workspace(const Op *op, Lower *l) {
     return rt_collective_bytes(op->nin) + staging;
 }
 
-/* The numbers of all parts as rt_collective reads them: a constant of the module. */
-static LLVMValueRef shapes(Lower *l, const CommPart *part, int n) {
-    LLVMValueRef *item = NEW_ARRAY(l->mem, LLVMValueRef, (size_t)n * RT_PART_NUMBERS);
+/* Where an op stands, for reports: numbers of eight bytes of text each, ended by a zero.
+ */
+static int64_t *label_of(Lower *l, const Op *op, int *n) {
+    char text[RT_LABEL_BYTES] = "";
+    snprintf(text, sizeof text, "of @%s (%%%s over %s)", op->fn->name,
+             op->out[0]->name ? op->out[0]->name : "",
+             op_attr(op, "axis")->s);
+    *n = (int)(strlen(text) / sizeof(int64_t)) + 1;
+    int64_t *v = NEW_ARRAY(l->mem, int64_t, (size_t)*n);
+    memcpy(v, text, strlen(text));
+    return v;
+}
+
+/* The numbers of all parts as rt_collective reads them, and the label: a constant of the
+ * module. */
+static LLVMValueRef shapes(Lower *l, const Op *op, const CommPart *part) {
+    int n = op->nin, nlabel;
+    const int64_t *label = label_of(l, op, &nlabel);
+    size_t items = (size_t)n * RT_PART_NUMBERS + (size_t)nlabel;
+    LLVMValueRef *item = NEW_ARRAY(l->mem, LLVMValueRef, items);
+    for (int k = 0; k < nlabel; k++) item[n * RT_PART_NUMBERS + k] = number(l, label[k]);
     for (int i = 0; i < n; i++) {
         const CommPart *p = &part[i];
         int64_t v[RT_PART_NUMBERS] = {p->before, p->each, p->after, p->join_before,
@@ -95,7 +113,7 @@ static LLVMValueRef shapes(Lower *l, const CommPart *part, int n) {
             item[i * RT_PART_NUMBERS + k] = number(l, v[k]);
         }
     }
-    return lower_numbers(l, n * RT_PART_NUMBERS, item);
+    return lower_numbers(l, (int)items, item);
 }
 
 static void collective(Lower *l, const Op *op) {
@@ -114,7 +132,7 @@ static void collective(Lower *l, const Op *op) {
         emit_store(e, lower_pointer(l, op->out[i]), emit_at(e, e->ptr, ws, 2 * i + 1), NULL, 8);
     }
     LLVMValueRef args[] = {number(l, kind_of(op)), number(l, axes_of(op)), number(l, op->nin),
-                           shapes(l, comm_parts(l, op), op->nin), ws};
+                           shapes(l, op, comm_parts(l, op)), ws};
     bool late = op_int(op, "late", 0);
     lower_rt(l, late ? "rt_collective_begin" : "rt_collective", args, ARRAY_LEN(args));
 }

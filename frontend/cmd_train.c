@@ -1,6 +1,8 @@
 /* cmd_train.c - stator train: START HERE for a run, in the order of its parts. */
 #include "../runtime/comm.h"
+#include "../runtime/watch.h"
 #include "commands.h"
+#include "launch.h"
 #include "train.h"
 #include <unistd.h>
 
@@ -39,6 +41,8 @@ int cmd_train(int argc, char **argv) {
     t.job.mem = t.mem;
     comm_start();
     train_hold_signals();
+    watch_start(launch_say_hang);
+    watch_task("start of the run", -1, false);
     train_plan(&t, argc, argv);
     report_open(&t);
     report_header(&t);
@@ -48,6 +52,7 @@ int cmd_train(int argc, char **argv) {
     if (t.step >= t.steps)
         report_say(&t, "all %lld steps are done already", (long long)t.steps);
     int code = train_loop(&t);
+    watch_task("end of the run", -1, false);
     if (code == 0)
         code = finish(&t);
     else
@@ -61,5 +66,6 @@ int cmd_train(int argc, char **argv) {
     if (t.ckpt_lock_fd >= 0) close(t.ckpt_lock_fd);
     arena_free(t.mem);
     comm_end();
+    watch_stop();
     return code;
 }

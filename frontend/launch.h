@@ -12,7 +12,8 @@
  *   {"rank": 1, "host": "a", "pid": 1234}                       it has started
  *   {"rank": 1, "host": "a", "log": "runs/a/logs/rank_1.log"}   where the rank logs
  *   {"rank": 1, "host": "a", "code": 3, "message": "..."}       why it ends
- *   {"rank": 1, "host": "a", "signal": 11}                      it crashes */
+ *   {"rank": 1, "host": "a", "signal": 11}                      it crashes
+ *   {"rank": 1, "host": "a", "code": 6, "hung": "..."}          another rank says so of it */
 #define LAUNCH_REPORT_MARK "stator-report: "
 
 enum {
@@ -28,5 +29,8 @@ void launch_rank_start(void);
  * was kept back first; rank 0 stays at the terminal. Failures are still told there. Fails
  * with EXIT_CONFIG when the log cannot be opened. */
 void launch_redirect_output(const char *run_dir, int rank);
+
+/* Tells of a rank that hangs, as WatchSay of runtime/watch.h. */
+void launch_say_hang(int rank, const char *host, const char *text, bool ends);
 
 #endif

@@ -14,6 +14,8 @@ enum { LOG_TAIL_BYTES = 1200, LOG_TAIL_LINES = 8 };
  * those are about its silence. */
 static Failure root_cause(const LaunchReport *r, int status) {
     Failure f = r->seen;
+    for (int i = 0; i < r->nfailure; i++)
+        if (r->failure[i].hung) return r->failure[i];
     int signal = WIFEXITED(status) ? WEXITSTATUS(status) - 128 : 0;
     if (f.rank < 0 && !r->nfailure && r->gone >= 0 && sigabbrev_np(signal))
         return (Failure){.rank = r->gone, .signal = signal};
@@ -162,8 +164,20 @@ static const char *host_of(const LaunchReport *r, const Failure *f) {
     return r->machine->nodes == 1 ? r->machine->host : NULL;
 }
 
+/* The message says which rank it is, and where. */
+static void say_hung(LaunchReport *r, const Failure *f) {
+    fprintf(r->out, "stator: %s\n", f->message);
+    if (r->log[f->rank]) fprintf(r->out, "  log: %s\n", r->log[f->rank]);
+    fprintf(r->out, "  all ranks were ended (runner_config.on_hang)\n");
+    fflush(r->out);
+}
+
 static void say_block(LaunchReport *r, const Failure *f, int64_t kills) {
     const char *host = host_of(r, f);
+    if (f->hung) {
+        say_hung(r, f);
+        return;
+    }
     fprintf(r->out, "stator: rank %d of %d%s%s ", f->rank, r->ranks, host ? " on " : "",
             host ? host : "");
     say_how(r, f);

@@ -99,6 +99,24 @@ static bool rank_failed(int code, const char *message) {
     return at_terminal; /* else it is printed once more, into the log */
 }
 
+/* No fflush, and no words but this one write: the main thread may hold every lock. */
+void launch_say_hang(int rank, const char *host, const char *text, bool ends) {
+    Arena *mem = arena_new();
+    Text t = text_new(mem);
+    if (self.launched && ends) {
+        text_add(&t, LAUNCH_REPORT_MARK "{\"rank\": %d, \"host\": ", rank);
+        json_write_string(&t, host);
+        text_add(&t, ", \"code\": %d, \"hung\": ", EXIT_HUNG);
+        json_write_bytes(&t, text, strlen(text));
+        text_add(&t, "}\n");
+    } else {
+        text_add(&t, "stator: %s: %s\n%s", ends ? "error" : "warning", text,
+                 ends ? "  all ranks are ended (runner_config.on_hang)\n" : "");
+    }
+    say(&t);
+    arena_free(mem);
+}
+
 /* A file for early output: where stator launch can read it, or without a name. */
 static int keep_file(const char *dir, int rank) {
     char path[4096];

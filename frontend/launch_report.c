@@ -52,7 +52,8 @@ static void take_failure(LaunchReport *r, int rank, const char *host, const Json
         f.signal = (int)json_i64(signal, 1, 64);
     } else {
         f.code = (int)json_i64(json_need(v, "code"), 1, 255);
-        f.message = json_string(json_need(v, "message"));
+        f.hung = json_get(v, "hung") != NULL;
+        f.message = json_string(json_need(v, f.hung ? "hung" : "message"));
     }
     for (int i = 0; i < r->nfailure && signal; i++)
         if (r->failure[i].rank == rank) { /* it has said why */

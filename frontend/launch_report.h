@@ -14,6 +14,7 @@ typedef struct Failure {
     const char *host;    /* NULL: unknown */
     int code, signal;    /* 0: none */
     const char *message; /* NULL: none */
+    bool hung;           /* said by another rank */
 } Failure;
 
 typedef struct Started {

@@ -31,7 +31,7 @@ static const Command commands[] = {
      "  --dump_ir DIR          the program after every pass\n"
      "SIGTERM, SIGINT and SIGUSR1 end it after the running step with a checkpoint.\n"
      "Exit codes: 0 done, 1 diverged, 2 configuration, 3 data, 4 checkpoint, 5 memory,\n"
-     "75 stopped by a signal.\n"},
+     "6 a rank hangs, 75 stopped by a signal.\n"},
     {"plan", cmd_plan, "plan CONFIG.yaml [-n RANKS] [--a.b.c VALUE ...]  what it takes",
      "Says what training would take, on any number of ranks, without them, their memory\n"
      "or the data: where every parameter lies, the collectives of a step and their\n"

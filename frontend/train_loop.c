@@ -2,6 +2,7 @@
  * checkpoint is saved or the loss is drawn. */
 #include "../ir/rng.h"
 #include "../runtime/comm.h"
+#include "../runtime/watch.h"
 #include "commands.h"
 #include "train.h"
 #include <math.h>
@@ -213,6 +214,7 @@ static int run_steps(Train *t, Prefetch *batches) {
     double plotted = clock_seconds();
     for (take_signal(); !signalled && t->step < t->steps; take_signal()) {
         double begin = clock_seconds();
+        watch_task("step", t->step + 1, true);
         if (!prefetch_next_full(batches, &batch)) die("the data ended early");
         if (t->probe && t->step == t->start_step) {
             dump_first_step(t, &batch);
@@ -223,6 +225,7 @@ static int run_steps(Train *t, Prefetch *batches) {
         if (t->skipped_in_a_row) say_skipped(t);
         if (gives_up(t)) return diverged(t);
         if (save_due(t)) train_state_save(t);
+        watch_task("behind step", t->step, false);
         valid_step(t);
         plot_sometimes(t, &plotted);
     }

@@ -2,6 +2,7 @@
 #include "../runtime/agree.h"
 #include "../runtime/comm.h"
 #include "../runtime/rt.h"
+#include "../runtime/watch.h"
 #include "commands.h"
 #include "config_state.h"
 #include "data_open.h"
@@ -271,6 +272,8 @@ static void hash_config(Train *t) {
         if (!strcmp(key->path, "runner_config.log_interval") ||
             !strcmp(key->path, "model.file") ||
             !strcmp(key->path, "runner_config.max_skipped_steps") ||
+            !strcmp(key->path, "runner_config.hang_seconds") ||
+            !strcmp(key->path, "runner_config.on_hang") ||
             !strcmp(key->path, "train_dataset.data_loader.data_cache_path") ||
             !strncmp(key->path, "runner_config.eval_", 19))
             continue;
@@ -310,6 +313,8 @@ static void load_config(Train *t, int argc, char **argv) {
     Words words = {t, argc, argv};
     agree_look(look_at_config, &words);
     ranks_agree_config(t);
+    watch_set(t->job.cfg->runner_config_hang_seconds,
+              t->job.cfg->runner_config_on_hang == ON_HANG_END);
     ranks_choose(t);
     for (int i = 0; i < t->job.cfg->n_notes && comm_rank() == 0; i++)
         fprintf(stderr, "note: %s\n", t->job.cfg->notes[i]);

@@ -3,6 +3,7 @@
 #include "../ir/json.h"
 #include "../runtime/ckpt_files.h"
 #include "../runtime/comm.h"
+#include "../runtime/watch.h"
 #include "commands.h"
 #include "folder_lock.h"
 #include "train.h"
@@ -65,6 +66,7 @@ void train_state_save(Train *t) {
     Arena *mem = arena_new();
     char why[1024] = "";
     double start = clock_seconds();
+    watch_task("saving the checkpoint of step", t->step, false);
     int error = comm_rank() == 0 ? dir_make(t->ckpt_dir) : 0;
     error = (int)comm_max_i64(error);
     if (error) {

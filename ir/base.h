@@ -56,6 +56,7 @@ static inline bool add_size(uint64_t a, uint64_t b, uint64_t *out) {
 
 /* The user's failures: a message that says what to do, and a documented exit code. */
 enum { EXIT_CONFIG = 2, EXIT_DATA = 3, EXIT_CHECKPOINT = 4, EXIT_MEMORY = 5 };
+enum { EXIT_HUNG = 6 }; /* a rank got no further, and the others were ended */
 
 /* A place in an input text. `text` is the whole source (for the quoted line) or NULL;
  * line and col count from 1; line 0 means the file as a whole. */

@@ -4,6 +4,7 @@
 #define _GNU_SOURCE
 #include "../ir/json.h"
 #include "ckpt_shard.h"
+#include "watch.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/file.h>
@@ -344,17 +345,27 @@ static void remove_tmp(Save *s) {
     if (mine) ckpt_remove(s->dir_fd, s->tmp);
 }
 
+/* What is said of a disk that does not answer. */
+static int watched(Save *s, int (*work)(Save *s)) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s", s->dir, s->tmp);
+    watch_file(path);
+    int error = work(s);
+    watch_file(NULL);
+    return error;
+}
+
 static int save(Save *s, const char *state_json, int keep, int64_t spare) {
     int error = plan(s);
     if (!error) error = check_state(s, state_json);
     error = agree(s, error);
     if (error) return error;
-    error = agree(s, make_on_root(s));
+    error = agree(s, watched(s, make_on_root));
     if (!error) error = agree(s, share_out(s));
-    if (!error) error = agree(s, create_files(s));
-    if (!error) error = agree(s, write_files(s));
+    if (!error) error = agree(s, watched(s, create_files));
+    if (!error) error = agree(s, watched(s, write_files));
     if (!error) gather_files(s);
-    if (!error) error = agree(s, finish_on_root(s));
+    if (!error) error = agree(s, watched(s, finish_on_root));
     remove_tmp(s);
     if (!error) error = agree(s, tidy_on_root(s, keep, spare));
     if (s->dir_fd >= 0) close(s->dir_fd);

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #define XXH_INLINE_ALL
 #include "ckpt_shard.h"
+#include "watch.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <unistd.h>
@@ -93,6 +94,7 @@ static void put(Out *o, const char *p, uint64_t n) {
         size_t part = (size_t)MIN(n, CKPT_CHUNK_BYTES);
         XXH3_128bits_update(&o->hash, p, part);
         o->error = fd_write(o->fd, p, part);
+        watch_progress();
         o->written += part;
         p += part;
         n -= part;

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #define XXH_INLINE_ALL
 #include "ckpt_stream.h"
+#include "watch.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <unistd.h>
@@ -42,6 +43,7 @@ static const char *read_some(CkptStream *s, char *to, size_t most, size_t *got) 
     while (n < 0 && errno == EINTR);
     if (n < 0) return arena_printf(s->mem, "%s: %s", s->file->name, strerror(errno));
     if (n == 0) return arena_printf(s->mem, "%s ends too early", s->file->name);
+    watch_progress();
     if (s->verify) XXH3_128bits_update(s->hash, to, (size_t)n);
     *got = (size_t)n;
     return NULL;

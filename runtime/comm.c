@@ -29,6 +29,11 @@ const char *comm_host(void) {
     return comm_world.host;
 }
 
+const char *comm_host_of(int rank) {
+    check(rank >= 0 && rank < comm_world.size);
+    return comm_world.hosts ? comm_world.hosts[rank] : comm_world.host;
+}
+
 void comm_mesh(int naxes, const int *size) {
     int64_t ranks = 1;
     check(naxes >= 0 && naxes <= COMM_MAX_AXES);

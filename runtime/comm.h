@@ -20,10 +20,14 @@ int comm_rank(void), comm_size(void);
 /* Rank among the processes of this host, their number, and the host's name. */
 int comm_local_rank(void), comm_local_size(void);
 const char *comm_host(void);
+/* Name of the host of any rank. */
+const char *comm_host_of(int rank);
 /* Orderly end on all ranks; nothing when alone. */
 void comm_end(void);
 /* Ends all ranks at once with this exit code. */
 _Noreturn void comm_abort(int code);
+/* The same from another thread, whatever the others are in: no lock is waited for. */
+_Noreturn void comm_abort_beside(int code);
 
 /* Lays the mesh over the processes: sizes of its axes, product == comm_size(). Each rank
  * by itself; may be called again. */
@@ -81,6 +85,10 @@ int64_t comm_workspace_bytes(CommKind kind, int members, const CommPart *part, i
  * environment variable STATOR_COMM=mpi has MPI's own collectives do it, for comparison
  * (their sums have an order of their own). */
 void comm_run(CommKind kind, unsigned axes, const CommPart *part, int n, void *workspace);
+
+/* Where the next collective stands in a program, for reports of ranks that wait in it; the
+ * text must stay until it is done. */
+void comm_label(const char *label);
 
 /* Such collectives beside other work: comm_begin returns a ticket, comm_wait returns when
  * that one is done (0: it is already). Until then its parts, workspace and memory are in

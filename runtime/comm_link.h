@@ -4,11 +4,13 @@
 #define STATOR_COMM_LINK_H
 #include "comm.h"
 
+enum { COMM_HOST_BYTES = 64 };
 typedef struct CommWorld {
     int rank, size;
     int local_rank, local_size;
     int local_cores; /* that the processes of this host may use together */
     char host[256];
+    char (*hosts)[COMM_HOST_BYTES]; /* of all ranks, cut off; NULL: alone */
 } CommWorld;
 extern CommWorld comm_world; /* filled by comm_start */
 

@@ -5,12 +5,16 @@
 #define _GNU_SOURCE
 #include "comm_fiber.h"
 #include "comm_link.h"
+#include "watch.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <mpi.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -101,6 +105,48 @@ static int shared_cores(MPI_Comm local) {
     return MAX(1, CPU_COUNT(&all));
 }
 
+/* Memory under a name that only these ranks know, and only until all have it. */
+static void *map_shared(const char *name, size_t bytes, bool makes) {
+    int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | (makes ? O_CREAT | O_EXCL : 0);
+    int fd = open(name, flags, 0600);
+    if (fd < 0) return NULL;
+    void *p = MAP_FAILED;
+    if (!makes || ftruncate(fd, (off_t)bytes) == 0)
+        p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    return p == MAP_FAILED ? NULL : p;
+}
+
+/* All ranks of the host, or none. */
+static void share_board(MPI_Comm local) {
+    char name[64];
+    uint64_t word[2] = {0};
+    int there, all, me = comm_world.local_rank;
+    size_t bytes = watch_board_bytes(comm_world.local_size);
+    if (comm_world.local_size == 1) return;
+    if (getrandom(word, sizeof word, 0) != sizeof word) word[0] = (uint64_t)getpid();
+    CALL(MPI_Bcast, word, sizeof word, MPI_BYTE, 0, local);
+    snprintf(name, sizeof name, "/dev/shm/stator-%016llx%016llx",
+             (unsigned long long)word[0], (unsigned long long)word[1]);
+    void *board = me == 0 ? map_shared(name, bytes, true) : NULL;
+    CALL(MPI_Barrier, local);
+    if (me > 0) board = map_shared(name, bytes, false);
+    there = board != NULL;
+    CALL(MPI_Allreduce, &there, &all, 1, MPI_INT, MPI_MIN, local);
+    if (me == 0) unlink(name);
+    if (!all && board) munmap(board, bytes);
+    watch_board(all ? board : NULL, me, comm_world.local_size);
+}
+
+static void tell_hosts(void) {
+    char mine[COMM_HOST_BYTES];
+    snprintf(mine, sizeof mine, "%.*s", COMM_HOST_BYTES - 1, comm_world.host);
+    comm_world.hosts = calloc((size_t)comm_world.size, sizeof mine);
+    if (!comm_world.hosts) die("no memory for %d names of hosts", comm_world.size);
+    CALL(MPI_Allgather, mine, sizeof mine, MPI_BYTE, comm_world.hosts, sizeof mine,
+         MPI_BYTE, world);
+}
+
 static void look_at_host(void) {
     MPI_Comm local;
     CALL(MPI_Comm_split_type, world, MPI_COMM_TYPE_SHARED, comm_world.rank, MPI_INFO_NULL,
@@ -108,6 +154,8 @@ static void look_at_host(void) {
     CALL(MPI_Comm_rank, local, &comm_world.local_rank);
     CALL(MPI_Comm_size, local, &comm_world.local_size);
     comm_world.local_cores = shared_cores(local);
+    share_board(local);
+    tell_hosts();
     CALL(MPI_Comm_free, &local);
 }
 
@@ -154,6 +202,9 @@ void comm_end(void) {
     exit_hook = NULL;
     CALL(MPI_Finalize);
     started = false;
+    watch_stop();
+    free(comm_world.hosts);
+    comm_world.hosts = NULL;
 }
 
 _Noreturn void comm_abort(int code) {
@@ -165,7 +216,28 @@ _Noreturn void comm_abort(int code) {
     _exit(code);
 }
 
+/* The alarm ends this process should MPI wait for its other thread. */
+_Noreturn void comm_abort_beside(int code) {
+    const int most_seconds = 3;
+    int down = 0;
+    alarm(most_seconds);
+    MPI_Finalized(&down);
+    if (started && !down) MPI_Abort(MPI_COMM_WORLD, code);
+    _exit(code);
+}
+
 /* ---- control ---- */
+
+static void begin_watch(const char *op, int waits, int peer) {
+    WATCH_PUT(beside, false);
+    WATCH_PUT(op, op);
+    watch_wait(waits, peer);
+}
+
+static void end_watch(void) {
+    WATCH_PUT(op, NULL);
+    watch_go_on();
+}
 
 enum { CHUNK_BYTES = 256 << 20 };
 
@@ -191,23 +263,31 @@ static void meet(void) {
 }
 
 void comm_barrier(void) {
-    if (started) meet();
+    if (!started) return;
+    begin_watch("a barrier", WATCH_FOR_ALL, -1);
+    meet();
+    end_watch();
 }
 
 void comm_broadcast(void *data, size_t bytes, int root) {
     check(root >= 0 && root < comm_world.size);
     if (!started) return;
+    begin_watch("a broadcast", WATCH_FOR_ALL, -1);
     meet();
     for (size_t at = 0; at < bytes; at += CHUNK_BYTES) {
         int n = (int)MIN(bytes - at, (size_t)CHUNK_BYTES);
         CALL(MPI_Bcast, (char *)data + at, n, MPI_BYTE, root, world);
+        watch_progress();
     }
+    end_watch();
 }
 
 static int64_t reduced_i64(int64_t v, MPI_Op op) {
     if (!started) return v;
+    begin_watch("an agreement", WATCH_FOR_ALL, -1);
     meet();
     CALL(MPI_Allreduce, MPI_IN_PLACE, &v, 1, MPI_INT64_T, op, world);
+    end_watch();
     return v;
 }
 
@@ -232,8 +312,10 @@ void *comm_gather(Arena *mem, const void *mine, size_t bytes) {
     check(bytes <= LINK_MAX_BYTES);
     char *all = arena_alloc(mem, array_bytes((size_t)comm_world.size, bytes));
     if (!started) return bytes ? memcpy(all, mine, bytes) : all;
+    begin_watch("a gather", WATCH_FOR_ALL, -1);
     meet();
     CALL(MPI_Allgather, mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, world);
+    end_watch();
     return all;
 }
 
@@ -243,10 +325,13 @@ static void check_other(int rank) {
 
 void comm_send_bytes(int to, const void *data, size_t bytes) {
     check_other(to);
+    begin_watch("a send", WATCH_FOR_RANK, to);
     for (size_t at = 0; at < bytes; at += CHUNK_BYTES) {
         int n = (int)MIN(bytes - at, (size_t)CHUNK_BYTES);
         CALL(MPI_Send, (const char *)data + at, n, MPI_BYTE, to, TAG_CONTROL, world);
+        watch_progress();
     }
+    end_watch();
 }
 
 static void await_message(int from) {
@@ -260,6 +345,7 @@ static void await_message(int from) {
 
 void comm_receive_bytes(int from, void *data, size_t bytes) {
     check_other(from);
+    begin_watch("a receive", WATCH_FOR_RANK, from);
     if (bytes) await_message(from);
     for (size_t at = 0; at < bytes; at += CHUNK_BYTES) {
         int n = (int)MIN(bytes - at, (size_t)CHUNK_BYTES), got;
@@ -267,7 +353,9 @@ void comm_receive_bytes(int from, void *data, size_t bytes) {
         CALL(MPI_Recv, (char *)data + at, n, MPI_BYTE, from, TAG_CONTROL, world, &status);
         CALL(MPI_Get_count, &status, MPI_BYTE, &got);
         if (got != n) die("rank %d sent %d bytes where %d were expected", from, got, n);
+        watch_progress();
     }
+    end_watch();
 }
 
 /* ---- messages ---- */
@@ -330,8 +418,10 @@ void link_wait(int slot) {
     for (int done = 0;;) {
         expect_fit(s, MPI_Test(&s->request, &done, &status));
         if (done) break;
+        watch_wait(WATCH_FOR_RANK, s->rank);
         idle();
     }
+    watch_go_on();
     s->busy = false;
     if (!s->receives) return;
     int got;

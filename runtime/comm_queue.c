@@ -8,6 +8,7 @@
 #include "comm_queue.h"
 #include "comm_fiber.h"
 #include "rt.h"
+#include "watch.h"
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -21,6 +22,7 @@ typedef struct Request {
     const CommPart *part;
     int n;
     void *workspace;
+    const char *label;
 } Request;
 
 /* Tickets count from 1; a request is in queue[ticket % QUEUE_LENGTH] until it is done. */
@@ -44,7 +46,7 @@ static bool core_is_free(void) {
 
 static void run_request(int64_t ticket) {
     const Request *r = &q.queue[ticket % QUEUE_LENGTH];
-    comm_run_now(r->kind, r->axes, r->part, r->n, r->workspace);
+    comm_run_now(r->kind, r->axes, r->part, r->n, r->workspace, r->label);
 }
 
 /* ---- by polls ---- */
@@ -63,6 +65,7 @@ static void run_polled(void) {
 void comm_poll(void) {
     if (q.how != COMM_POLLS || q.done == q.begun) return;
     link_when_idle(LINK_LEAVES);
+    WATCH_PUT(beside, true);
     fiber_enter();
 }
 
@@ -79,6 +82,7 @@ static void *run_beside(void *unused) {
         if (over) return NULL;
         bool beside = q.wanted < ticket && !core_is_free();
         link_when_idle(beside ? LINK_NAPS : comm_idle());
+        WATCH_PUT(beside, q.wanted < ticket);
         run_request(ticket);
         pthread_mutex_lock(&q.lock);
         q.done = ticket;
@@ -132,6 +136,7 @@ void comm_wait(int64_t ticket) {
     if (!ticket || q.done >= ticket) return;
     q.wanted = ticket;
     link_when_idle(comm_idle()); /* the core is the message's now */
+    WATCH_PUT(beside, false);
     if (q.how == COMM_POLLS) {
         while (q.done < ticket) fiber_enter();
         return;
@@ -149,12 +154,13 @@ int64_t comm_begin(CommKind kind, unsigned axes, const CommPart *part, int n,
                    void *workspace) {
     if (q.how == COMM_AT_ONCE) {
         link_when_idle(comm_idle());
-        comm_run_now(kind, axes, part, n, workspace);
+        comm_run_now(kind, axes, part, n, workspace, comm_take_label());
         return 0;
     }
     int64_t ticket = q.begun + 1;
+    const char *label = comm_take_label();
     if (ticket > QUEUE_LENGTH) comm_wait(ticket - QUEUE_LENGTH);
-    q.queue[ticket % QUEUE_LENGTH] = (Request){kind, axes, part, n, workspace};
+    q.queue[ticket % QUEUE_LENGTH] = (Request){kind, axes, part, n, workspace, label};
     pthread_mutex_lock(&q.lock);
     q.begun = ticket;
     pthread_cond_signal(&q.work);

@@ -3,9 +3,12 @@
 #define STATOR_COMM_QUEUE_H
 #include "comm_link.h"
 
-/* Runs a collective on the calling thread, at once. How it waits is link_when_idle's. */
+/* Runs a collective on the calling thread, at once. How it waits is link_when_idle's;
+ * label: of comm_label, or NULL. */
 void comm_run_now(CommKind kind, unsigned axes, const CommPart *part, int n,
-                  void *workspace);
+                  void *workspace, const char *label);
+/* The text of the last comm_label, once; else NULL. */
+const char *comm_take_label(void);
 /* Returns when every collective that was begun is done: then no other thread is inside
  * MPI, nor touches the statistics. */
 void comm_drain(void);

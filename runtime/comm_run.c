@@ -3,6 +3,7 @@
 #include "comm_reference.h"
 #include "comm_ring.h"
 #include "rt.h"
+#include "watch.h"
 #include <stdlib.h>
 
 enum {
@@ -107,15 +108,46 @@ LinkIdle comm_idle(void) {
     return busy > comm_world.local_cores ? LINK_YIELDS : LINK_SPINS;
 }
 
+static const char *next_label;
+
+void comm_label(const char *label) {
+    next_label = label;
+}
+
+const char *comm_take_label(void) {
+    const char *label = next_label;
+    next_label = NULL;
+    return label;
+}
+
 void comm_run(CommKind kind, unsigned axes, const CommPart *part, int n,
               void *workspace) {
     comm_drain();
     link_when_idle(comm_idle());
-    comm_run_now(kind, axes, part, n, workspace);
+    WATCH_PUT(beside, false);
+    comm_run_now(kind, axes, part, n, workspace, comm_take_label());
+}
+
+/* What a rank that waits in it is said to wait in. */
+static void begin_watch(CommKind kind, int64_t bytes, const char *label) {
+    static const char *const name[COMM_KINDS] = {
+        [COMM_ALL_REDUCE] = "all_reduce",         [COMM_ALL_REDUCE_MAX] = "all_reduce max",
+        [COMM_REDUCE_SCATTER] = "reduce_scatter", [COMM_ALL_GATHER] = "all_gather",
+        [COMM_ALL_TO_ALL] = "all_to_all",         [COMM_RING_SHIFT] = "ring_shift"};
+    WATCH_PUT(op, name[kind]);
+    WATCH_PUT(label, label);
+    WATCH_PUT(bytes, bytes);
+}
+
+static void end_watch(void) {
+    WATCH_PUT(label, NULL);
+    WATCH_PUT(op, NULL);
+    WATCH_PUT(bytes, -1);
+    watch_go_on();
 }
 
 void comm_run_now(CommKind kind, unsigned axes, const CommPart *part, int n,
-                  void *workspace) {
+                  void *workspace, const char *label) {
     double start = clock_seconds();
     Group g = comm_group(axes);
     check(kind >= 0 && kind < COMM_KINDS && n >= 0);
@@ -124,7 +156,10 @@ void comm_run_now(CommKind kind, unsigned axes, const CommPart *part, int n,
         copy_parts(kind, part, n);
     } else {
         int64_t small = small_bytes(kind, g.n, part, n);
+        begin_watch(kind, stream_new(comm_kind_info[kind].from, part, n, g.n, false)
+                              .total_bytes, label);
         if (use_mpi()) {
+            watch_wait(WATCH_FOR_ALL, -1);
             int64_t bytes = comm_workspace_bytes(kind, g.n, part, n);
             sent = reference_run(kind, &g, part, n, workspace, bytes);
         } else if (small) {
@@ -132,6 +167,7 @@ void comm_run_now(CommKind kind, unsigned axes, const CommPart *part, int n,
         } else {
             sent = ring_run(kind, &g, part, n, workspace);
         }
+        end_watch();
     }
     stats[kind].calls++;
     stats[kind].sent_bytes += sent;

@@ -47,10 +47,11 @@ void rt_on_first(char *to, const char *from, int64_t bytes, int64_t coord);
 /* kernels_comm.c: this rank's coordinate on an axis of the mesh. */
 int64_t rt_coord(int64_t axis);
 /* A collective of comm.h over n parts. shape: for each part before, each, after,
- * join_before, join_each, join_after and the element type. ws begins with n pairs of
+ * join_before, join_each, join_after and the element type; behind them a text that says
+ * where the op stands, ended by a zero. ws begins with n pairs of
  * addresses (from, to); rt_collective_bytes(n) bytes of it are for this call, the staging
  * memory of comm_workspace_bytes lies behind them. */
-enum { RT_PART_NUMBERS = 7 };
+enum { RT_PART_NUMBERS = 7, RT_LABEL_BYTES = 160 };
 void rt_collective(int64_t kind, int64_t axes, int64_t n, const int64_t *shape, void *ws);
 int64_t rt_collective_bytes(int64_t n);
 /* The same in two halves; between them the workspace is in use. */

@@ -36,7 +36,13 @@ static CommPart *make_parts(int64_t n, const int64_t *shape, void *ws) {
     return part;
 }
 
+/* Behind the numbers of the parts stands where the op is, as text. */
+static void label(int64_t n, const int64_t *shape) {
+    comm_label((const char *)(shape + n * RT_PART_NUMBERS));
+}
+
 void rt_collective(int64_t kind, int64_t axes, int64_t n, const int64_t *shape, void *ws) {
+    label(n, shape);
     comm_run((CommKind)kind, (unsigned)axes, make_parts(n, shape, ws), (int)n,
              (char *)ws + rt_collective_bytes(n));
 }
@@ -44,6 +50,7 @@ void rt_collective(int64_t kind, int64_t axes, int64_t n, const int64_t *shape, 
 void rt_collective_begin(int64_t kind, int64_t axes, int64_t n, const int64_t *shape,
                          void *ws) {
     int64_t *ticket = (void *)((char *)ws + ticket_at(n));
+    label(n, shape);
     *ticket = comm_begin((CommKind)kind, (unsigned)axes, make_parts(n, shape, ws), (int)n,
                          (char *)ws + rt_collective_bytes(n));
 }

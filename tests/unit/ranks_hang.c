@@ -1,0 +1,117 @@
+/* Tests of ranks that hang: one that is stopped at any instant is named and ends the run,
+ * or is waited for, and one that goes on in time changes nothing. */
+#include "../../frontend/commands.h"
+#include "ranks.h"
+
+enum { RANKS = 4, STOPS = RANKS_SANITIZED ? 4 : 20 };
+
+#define MESH                                                                             \
+    "--parallel_config.data_parallel 2 --parallel_config.model_parallel 2 " ZERO_LEVEL(1)
+
+static bool is_saving(const char *run) {
+    DIR *d = opendir(path_join(mem(), run, "ckpt"));
+    bool saving = false;
+    for (struct dirent *e; d && (e = readdir(d));)
+        saving = saving || strstr(e->d_name, ".tmp");
+    if (d) closedir(d);
+    return saving;
+}
+
+static const char *hang_words(double seconds, const char *more) {
+    return arena_printf(mem(), MESH "--runner_config.hang_seconds %g %s", seconds, more);
+}
+
+/* Stops a rank, at any instant or while it saves; the run must end in time and say who it
+ * was. True: a checkpoint was being written. */
+static bool stop_one(int i, uint64_t *random, double *worst) {
+    const double deadline = 1.5;
+    const char *config = runs_small_config(1000000, 2);
+    const char *run = in_temp(arena_printf(mem(), "run%d", i));
+    pid_t rank[RANKS], launch = ranks_start(RANKS, config, run, hang_words(deadline, ""));
+    int victim = (int)(runs_random(random) % RANKS);
+    ranks_wait_start(launch, rank, RANKS);
+    EXPECT(runs_wait_steps(launch, run, 2));
+    usleep((useconds_t)(runs_random(random) % 300000));
+    for (int k = 0; i % 2 && k < 20000 && !is_saving(run); k++) usleep(50);
+    bool saving = is_saving(run);
+    double at = clock_seconds();
+    kill(rank[victim], SIGSTOP);
+    int code = stator_wait(launch);
+    double seconds = clock_seconds() - at;
+    ranks_expect_gone(rank, RANKS, 5);
+    *worst = fmax(*worst, seconds);
+    const char *head = arena_printf(mem(), "stator: rank %d of %d on ", victim, RANKS);
+    const char *state = arena_printf(mem(), "process %d is stopped by a signal",
+                                     (int)rank[victim]);
+    if (code != EXIT_HUNG || seconds > deadline + 5 || !strstr(said(), head) ||
+        !strstr(said(), state) || !strstr(said(), "  all ranks were ended"))
+        test_fail(__FILE__, __LINE__, "rank %d stopped: exit code %d after %.1f s:\n%s",
+                  victim, code, seconds, said());
+    remove_all(run);
+    return saving;
+}
+
+TEST_LIMIT(a_rank_stopped_at_20_random_instants_is_named, 400) {
+    uint64_t random = 0x2545f4914f6cdd1du;
+    int in_save = 0;
+    double worst = 0;
+    for (int i = 0; i < STOPS; i++) in_save += stop_one(i, &random, &worst);
+    printf("  %d stops, %d while saving; the run ended within %.1f s\n", STOPS, in_save,
+           worst);
+    EXPECT(in_save >= STOPS / 4);
+}
+
+/* Every rank's line is in its log: what it waits in, and for whom. */
+TEST_LIMIT(ranks_of_plain_mpirun_say_it_themselves, 60) {
+    const char *run = in_temp("run"), *words;
+    words = arena_printf(mem(), "%s train %s --output_dir %s %s", stator_program(),
+                         runs_small_config(1000000, 1000000), run, hang_words(1, ""));
+    pid_t rank[RANKS], mpirun = mpi_start(RANKS, "", words);
+    for (int i = 0; i < 6000 && ranks_find(getpid(), rank, RANKS) < RANKS; i++)
+        usleep(5000);
+    EXPECT(runs_wait_steps(mpirun, run, 5));
+    kill(rank[3], SIGSTOP);
+    EXPECT(mpi_wait(mpirun) == EXIT_HUNG);
+    ranks_expect_gone(rank, RANKS, 5);
+    EXPECT(strstr(mpi_said(), "stator: error: rank 3 of 4 on "));
+    EXPECT(strstr(mpi_said(), "all ranks are ended (runner_config.on_hang)"));
+    EXPECT(strstr(ranks_log(run, 2), "stator: waits for 1 s in "));
+    EXPECT(strstr(ranks_log(run, 2), " for rank 3 on "));
+    EXPECT(strstr(ranks_log(run, 2), "(step "));
+}
+
+/* Stops rank 2 for a while; the run must end as if nothing had been. */
+static void stop_for(double seconds, const char *words, const char *run,
+                     const char *whole) {
+    enum { STEPS = 3000 };
+    const char *config = runs_small_config(STEPS, STEPS);
+    pid_t rank[RANKS], launch = ranks_start(RANKS, config, run, words);
+    ranks_wait_start(launch, rank, RANKS);
+    EXPECT(runs_wait_steps(launch, run, 3));
+    kill(rank[2], SIGSTOP);
+    usleep((useconds_t)(1e6 * seconds));
+    kill(rank[2], SIGCONT);
+    ranks_end(launch, 0, words);
+    const char *heard = arena_strdup(mem(), said());
+    ranks_run(RANKS, config, whole, MESH);
+    runs_expect_same_losses(whole, run, STEPS);
+    runs_expect_same_tensors(whole, run, STEPS);
+    write_text(in_temp("output.txt"), heard);
+}
+
+TEST_LIMIT(a_rank_that_goes_on_in_time_changes_nothing, 120) {
+    stop_for(2, hang_words(5, ""), in_temp("run"), in_temp("whole"));
+    EXPECT(!strstr(said(), "no sign of life"));
+}
+
+TEST_LIMIT(a_hang_is_reported_and_waited_for, 120) {
+    stop_for(2, hang_words(0.7, "--runner_config.on_hang wait"), in_temp("run"),
+             in_temp("whole"));
+    SAID_EXPECT("stator: warning: rank 2 of 4 on ");
+    SAID_EXPECT("stator: warning: the run goes on");
+}
+
+TEST_LIMIT(no_hang_is_reported_with_0_seconds, 120) {
+    stop_for(2, hang_words(0, ""), in_temp("run"), in_temp("whole"));
+    EXPECT(!strstr(said(), "no sign of life"));
+}
