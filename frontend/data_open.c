@@ -5,9 +5,9 @@
 
 #define LOADER "train_dataset.data_loader."
 
+/* Batches that are ready come in one order, and once. */
 static bool has_splits(const Config *cfg) {
-    LoaderType type = cfg->train_dataset_data_loader_type;
-    return type == LOADER_GPT_DATASET || type == LOADER_WEBTEXT || type == LOADER_TENSORS;
+    return cfg->train_dataset_data_loader_type != LOADER_TENSOR_BATCHES;
 }
 
 const char *data_loader_name(const Config *cfg) {
@@ -153,7 +153,8 @@ Data *data_open_split(Arena *mem, const Config *cfg, DataSplit which,
     static const char *const names[] = {"train", "valid", "test"};
     if (!data_has_split(cfg, which))
         config_refuse(cfg, LOADER "split", LOADER "type",
-                      "type GPTDataset and a split such as 949,50,1",
+                      has_splits(cfg) ? "a split such as 949,50,1, and eval_iters above 0"
+                                      : "data of another type",
                       "the data has no samples for %s", names[which]);
     int64_t seed = cfg->train_dataset_data_loader_seed;
     DataSpec spec = {.type = data_loader_name(cfg),

@@ -21,8 +21,8 @@ const char *data_loader_name(const Config *cfg);
 /* Path of the data as one text for people; "" when none is given. */
 const char *data_path_given(const Config *cfg);
 
-/* True if the data has a valid (or test) split at all: GPTDataset, WebtextDataset and
- * Tensors with a share above 0 for it, and eval_iters above 0 or num_samples that names it. */
+/* True if the data has a valid (or test) split at all: of any type but TensorBatches, with
+ * a share above 0 for it, and eval_iters above 0 or GPTDataset's num_samples that names it. */
 bool data_has_split(const Config *cfg, DataSplit which);
 
 /* Opens one split. GPTDataset's sizes are num_samples, else as in Megatron-LM with

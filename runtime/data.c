@@ -1,6 +1,7 @@
 /* data.c - order of samples and making of batches; see data.h. */
 #include "data.h"
 #include "data_reader.h"
+#include "gpt_index.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -83,6 +84,21 @@ static void spec_check(const DataSpec *s, const DataReader *r) {
              (long long)s->vocab);
 }
 
+void data_part(const Data *d, int64_t n, int64_t *first, int64_t *end) {
+    int64_t bound[4];
+    bool all = !d->gpt || !d->gpt->split || !d->gpt->split[0];
+    gpt_split(all ? "1" : d->gpt->split, n, bound);
+    int which = d->gpt ? (int)d->gpt->which : SPLIT_TRAIN;
+    *first = bound[which];
+    *end = bound[which + 1];
+}
+
+/* ", split valid" where there are splits. */
+static const char *part_name(const Data *d) {
+    static const char *const names[] = {", split train", ", split valid", ", split test"};
+    return d->gpt && d->gpt->split && d->gpt->split[0] ? names[d->gpt->which] : "";
+}
+
 Data *data_open(Arena *mem, const DataSpec *spec) {
     const DataReader *r = reader_named(spec->type ? spec->type : "");
     spec_check(spec, r);
@@ -107,9 +123,9 @@ Data *data_open(Arena *mem, const DataSpec *spec) {
         if (!d->samples) d->samples = d->tokens > 0 ? (d->tokens - 1) / d->seq : 0;
         if (d->samples < 1)
             fail(EXIT_DATA,
-                 "%s holds %lld tokens; a sequence of %lld needs %lld: give a shorter "
+                 "%s%s holds %lld tokens; a sequence of %lld needs %lld: give a shorter "
                  "seq_length or more data",
-                 d->path, (long long)d->tokens, (long long)d->seq, (long long)d->seq + 1);
+                 d->path, part_name(d), (long long)d->tokens, (long long)d->seq, (long long)d->seq + 1);
         catch_end(&c);
     } else {
         r->close(d);

@@ -5,8 +5,9 @@
 
 /* What to read.
  * "TextFile": `path` is a file, a folder (all regular files below it, sorted by name,
- *     links not followed) or "embedded"; a token is a byte.
- * "MegatronIndexed": `path` with or without .bin/.idx names a pair of files.
+ *     links not followed) or "embedded"; a token is a byte. A split is a stretch of bytes.
+ * "MegatronIndexed": `path` with or without .bin/.idx names a pair of files. A split is
+ *     some documents that stand side by side.
  * "GPTDataset": Megatron-LM's data set of one split of one .bin/.idx pair or a blend of
  *     them; see DataGptSpec. The order is Megatron's: `seed` its random seed, `shuffle`
  *     does not apply, and there are no batches beyond the samples asked for.
@@ -16,12 +17,13 @@
  *     [steps, batch, seq+1]; batches come in file order, `shuffle` does not apply.
  * "Tensors": `path` is a safetensors file, or a folder of .npy files, with a tensor
  *     [samples, ...] for each column of the spec; a sample is slice i of each, seq is 1
- *     and there are no tokens. `gpt` has the split, or is NULL.
+ *     and there are no tokens.
+ * `gpt` has the split of any type but TensorBatches; NULL: everything is train.
  * batch 0 and seq 0 are taken from the file (TensorBatches alone).
  * vocab 0: the size is not known; tokens are only checked to be 0 .. 2^31-1. */
 typedef enum DataSplit { SPLIT_TRAIN, SPLIT_VALID, SPLIT_TEST } DataSplit;
 
-/* What GPTDataset and WebtextDataset need beside the rest.
+/* The split, and what GPTDataset and WebtextDataset need beside the rest.
  * A blend is the words of `paths`: "w1 p1 w2 p2 ..." (weights and what they belong to) or
  * "p1 p2 ..."; one item with blanks that is no file itself is taken apart. With weights
  * `samples` must be given; without, sources count by their sizes. */
@@ -29,7 +31,8 @@ typedef struct DataGptSpec {
     const char *const *paths; /* GPTDataset; n_paths 0: DataSpec.path alone */
     int n_paths;
     DataSplit which;
-    const char *split;      /* "949,50,1"; "": "969, 30, 1" as Megatron-LM */
+    const char *split; /* "949,50,1"; "": all is train, of GPTDataset "969, 30, 1" as
+                          Megatron-LM has it */
     int64_t samples;        /* asked for; -1: what `epochs` passes hold */
     int64_t epochs;         /* at least 1 */
     const char *cache_path; /* folder for indices and tokens; "": see the readers */
@@ -58,7 +61,7 @@ typedef struct DataSpec {
     uint64_t seed;
     bool shuffle;
     int64_t vocab;
-    const DataGptSpec *gpt; /* NULL for the other types */
+    const DataGptSpec *gpt; /* NULL: no split */
     const DataColumn *column; /* Tensors; they must stay as long as the source */
     int ncolumns;
 } DataSpec;

@@ -1,7 +1,8 @@
 /* data_indexed.c - Megatron-LM's .bin/.idx pairs; see data.h.
  *
  * What order is promised: sequences in file order make one token stream; sample i is the
- * seq + 1 tokens from i * seq on, and samples are shuffled as data_permute says.
+ * seq + 1 tokens from i * seq on, and samples are shuffled as data_permute says. A split
+ * is some documents that stand side by side: no sample goes across its ends.
  * Megatron's own samples, cut from shuffled documents, are the type GPTDataset. */
 #include "data_reader.h"
 
@@ -146,11 +147,29 @@ void indexed_file_close(IndexedFile *x) {
     file_unmap(&x->bin);
 }
 
+/* The documents of a split, which are one stretch of the .bin. */
+typedef struct IndexedSource {
+    IndexedFile file;
+    int64_t first; /* token */
+} IndexedSource;
+
+/* The token that document i begins with; behind the last one, the number of tokens. */
+static int64_t document_begin(const IndexedFile *x, int64_t i) {
+    const IndexedTable *t = &x->table;
+    int64_t sequence = i64_at(t->doc_index, i);
+    int64_t byte = sequence < t->sequences ? i64_at(t->pointers, sequence)
+                                           : (int64_t)x->bin.n;
+    return byte / t->token_bytes;
+}
+
 static void indexed_open(Arena *mem, Data *d) {
-    IndexedFile *x = NEW(mem, IndexedFile);
-    d->state = x;
-    indexed_file_open(mem, x, d->path);
-    d->tokens = (int64_t)(x->bin.n / (uint64_t)x->table.token_bytes);
+    IndexedSource *s = NEW(mem, IndexedSource);
+    int64_t first, end;
+    d->state = s;
+    indexed_file_open(mem, &s->file, d->path);
+    data_part(d, s->file.table.documents, &first, &end);
+    s->first = document_begin(&s->file, first);
+    d->tokens = document_begin(&s->file, end) - s->first;
 }
 
 /* Token of a floating-point file, or -1 when it is no whole number of an int32. */
@@ -240,11 +259,13 @@ void indexed_file_read(const Data *d, const IndexedFile *x, int64_t at, int64_t 
 
 static void indexed_read(const Data *d, int64_t sample, int64_t from, int64_t n,
                          int32_t *out) {
-    indexed_file_read(d, d->state, sample * d->seq + from, n, out);
+    const IndexedSource *s = d->state;
+    indexed_file_read(d, &s->file, s->first + sample * d->seq + from, n, out);
 }
 
 static void indexed_close(Data *d) {
-    if (d->state) indexed_file_close(d->state);
+    IndexedSource *s = d->state;
+    if (s) indexed_file_close(&s->file);
 }
 
 const DataReader data_indexed = {"MegatronIndexed", false, indexed_open, indexed_read,

@@ -23,6 +23,10 @@ typedef struct DataReader {
 extern const DataReader data_text, data_indexed, data_tensors, data_gpt, data_webtext,
     data_columns;
 
+/* Which of n items (bytes, documents) in file order the split of d->gpt has: *first up to
+ * *end. All of them without a split. */
+void data_part(const Data *d, int64_t n, int64_t *first, int64_t *end);
+
 /* A file mapped for reading. A missing, unreadable or irregular one is an EXIT_DATA. */
 typedef struct FileMap {
     const unsigned char *bytes;

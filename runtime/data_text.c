@@ -23,6 +23,7 @@ typedef struct TextSource {
     const unsigned char *bytes;
     TextPart *parts;
     int n_parts, cap_parts;
+    int64_t first; /* byte of the split */
 } TextSource;
 
 /* Adds the files of one folder to the parts, its folders to the list of what to visit. */
@@ -96,9 +97,7 @@ static void folder_read(Arena *mem, Data *d, TextSource *t) {
     d->tokens = (int64_t)total;
 }
 
-static void text_open(Arena *mem, Data *d) {
-    TextSource *t = NEW(mem, TextSource);
-    d->state = t;
+static void text_read_in(Arena *mem, Data *d, TextSource *t) {
     struct stat st;
     if (!strcmp(d->path, "embedded")) {
         t->bytes = embedded_corpus;
@@ -113,6 +112,15 @@ static void text_open(Arena *mem, Data *d) {
     }
     PUSH(mem, t->parts, t->n_parts, t->cap_parts,
          ((TextPart){d->path, 0, (uint64_t)d->tokens}));
+}
+
+static void text_open(Arena *mem, Data *d) {
+    TextSource *t = NEW(mem, TextSource);
+    int64_t end;
+    d->state = t;
+    text_read_in(mem, d, t);
+    data_part(d, d->tokens, &t->first, &end);
+    d->tokens = end - t->first;
 }
 
 /* The part that holds byte `at`; empty parts hold none. */
@@ -132,7 +140,7 @@ static void text_read(const Data *d, int64_t sample, int64_t from, int64_t n,
                       int32_t *out) {
     const TextSource *t = d->state;
     int64_t limit = data_token_limit(d);
-    uint64_t at = (uint64_t)(sample * d->seq + from);
+    uint64_t at = (uint64_t)(t->first + sample * d->seq + from);
     for (int64_t i = 0; i < n; i++) {
         out[i] = t->bytes[at + (uint64_t)i];
         if (out[i] < limit) continue;

@@ -90,11 +90,60 @@ TEST(which_splits_there_are) {
                 "no samples for test");
     cfg = config("    dataset_dir: embedded", "");
     EXPECT(!data_has_split(cfg, SPLIT_VALID));
+    cfg = config("    dataset_dir: embedded\n    split: 9,1", "");
+    EXPECT(data_has_split(cfg, SPLIT_VALID) && !data_has_split(cfg, SPLIT_TEST));
     cfg = config("    dataset_dir: x\n    data_path: y", "");
     EXPECT_FAIL(data_path_given(cfg), EXIT_CONFIG, "both data_path and dataset_dir");
     cfg = config(arena_printf(mem, "%s\n    num_samples: [0]", loader), "");
     EXPECT_FAIL(data_open_split(mem, cfg, SPLIT_TRAIN, &shape), EXIT_CONFIG,
                 "num_samples 0");
+}
+
+/* First and last token of a split that is read in order, labels included. */
+static void expect_part(const char *loader, DataSplit which, int first, int last) {
+    Config *cfg = config(loader, "");
+    DataShape shape = {.rows = 1, .seq = 4, .step_rows = 1, .steps = -1};
+    Data *d = data_open_split(mem, cfg, which, &shape);
+    int32_t tokens[4], labels[4];
+    data_batch(d, 0, tokens, labels);
+    EXPECT(tokens[0] == first);
+    data_batch(d, d->samples - 1, tokens, labels);
+    EXPECT(labels[3] == last && (d->tokens - 1) % 4 == 0);
+    data_close(d);
+}
+
+/* Parts that stand side by side and share nothing: of bytes, or of whole documents. */
+TEST(text_and_indexed_files_are_split) {
+    mem = arena_new();
+    char text[18 + 9 + 1];
+    for (int i = 0; i < 27; i++) text[i] = (char)('A' + i);
+    text[27] = 0;
+    write_text(temp("text"), text);
+    char *loader = arena_printf(mem,
+                                "    dataset_dir: %s\n    shuffle: False\n"
+                                "    split: 17,9,1",
+                                temp("text"));
+    expect_part(loader, SPLIT_TRAIN, 'A', 'A' + 16);
+    expect_part(loader, SPLIT_VALID, 'A' + 17, 'A' + 25);
+    DataShape shape = {.rows = 1, .seq = 4, .step_rows = 1, .steps = -1};
+    EXPECT_FAIL(data_open_split(mem, config(loader, ""), SPLIT_TEST, &shape), EXIT_DATA,
+                "text, split test holds 1 tokens");
+    loader = arena_printf(mem,
+                          "    type: MegatronIndexed\n    dataset_dir: %s\n"
+                          "    shuffle: False\n    split: 2,1,1",
+                          make_pair());
+    /* 20, 10 and 10 documents: 500 and 250 tokens, the last of a sample at 4 i */
+    Config *cfg = config(loader, "");
+    for (int which = 0; which < 3; which++) {
+        Data *d = data_open_split(mem, cfg, which, &shape);
+        int32_t tokens[4], labels[4];
+        EXPECT(d->tokens == (which ? 250 : 500));
+        data_batch(d, 0, tokens, labels);
+        EXPECT(tokens[0] == (which ? 100 * (10 + 10 * which) : 0));
+        data_batch(d, d->samples - 1, tokens, labels);
+        EXPECT(labels[3] == (which ? 1900 + 1000 * which + 23 : 1921));
+        data_close(d);
+    }
 }
 
 TEST(inspect_shows_what_training_sees) {

@@ -207,6 +207,26 @@ TEST_LIMIT(micro_batches_count_labels_alike, 120) {
     EXPECT(fabs(apart) > 1e-3);
 }
 
+/* Text has a part that is not trained on, and its loss is of a model that learns. */
+TEST_LIMIT(validation_on_a_part_of_a_text, 60) {
+    const char *config = runs_small_config(8, 0), *run = in_temp("run");
+    RUN_EXPECT(0, train_words(config, run,
+                              "--train_dataset.data_loader.split 9,1 --eval_interval 4 "
+                              "--eval_iters 2 --lr_schedule.learning_rate 1e-2"));
+    SAID_EXPECT("validation at step 4: loss ");
+    SAID_EXPECT("(2 batches, ");
+    const char *points = file_read(mem(), path_join(mem(), run, "valid.jsonl"), 1 << 16,
+                                   NULL, EXIT_DATA);
+    double loss[2] = {0};
+    for (int i = 0; i < 2; i++) {
+        static const char mark[] = "\"valid_loss\": ";
+        points = strstr(points, mark);
+        EXPECT(points != NULL);
+        loss[i] = atof(points += strlen(mark));
+    }
+    EXPECT(loss[0] < log(256) && loss[1] < loss[0]);
+}
+
 static void expect_dump_of_step(const char *config, const char *more);
 
 /* With plain SGD a step takes away rate times gradient: the dumped ones, dropout,
