@@ -45,12 +45,26 @@ const char *config_value(const Config *cfg, Arena *a, const char *path) {
     return key_text(a, &key_table[known(path)], cfg, false);
 }
 
+/* False for what a section is given as to turn it off. */
+static bool tree_asks(const YamlNode *value) {
+    static const char *const off[] = {"False", "false", "no", "off", "0", ""};
+    if (value->kind != NODE_TEXT) return value->n > 0;
+    for (int i = 0; i < ARRAY_LEN(off); i++)
+        if (!strcmp(value->text, off[i])) return false;
+    return true;
+}
+
 /* Says or refuses what the category of a given key demands. */
 static void apply_category(Config *cfg, const Config *defaults, int k) {
     const Key *key = &key_table[k];
     const Setting *s = &cfg->state->settings[k];
     Arena *a = cfg->state->mem;
     if (!s->value || key->cat == CAT_WORKS) return;
+    if (key->kind == KIND_TREE && key->cat == CAT_NOT_YET) {
+        if (!tree_asks(s->value)) return;
+        fail_at(EXIT_CONFIG, s->value->at, NULL, "%s is not there yet: %s; leave it out",
+                s->name, key->why);
+    }
     if (key->cat == CAT_NO_EFFECT) {
         config_note(cfg, key->path, "%s has no effect: %s", s->name, key->why);
         return;
@@ -65,9 +79,9 @@ static void apply_category(Config *cfg, const Config *defaults, int k) {
                     key->why);
         key_store_text(a, key, key->def, cfg);
     } else {
-        fail_at(EXIT_CONFIG, s->value->at, NULL,
-                "%s %.100s is not supported yet by this build: %s; set it to %s", s->name,
-                value, key->why, neutral[0] ? neutral : "\"\"");
+        fail_at(EXIT_CONFIG, s->value->at, NULL, "%s %.100s is %s: %s; set it to %s",
+                s->name, value, key->cat == CAT_NOT_YET ? "not there yet" : "refused",
+                key->why, neutral[0] ? neutral : "\"\"");
     }
 }
 

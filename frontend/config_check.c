@@ -4,7 +4,8 @@
 #include "config_state.h"
 #include <math.h>
 
-#define MODEL "model.model_config."
+#define MODEL  "model.model_config."
+#define LOADER "train_dataset.data_loader."
 
 static bool given(const Config *cfg, const char *path) {
     return config_given(cfg, path);
@@ -104,15 +105,6 @@ void config_derive(Config *cfg) {
     derive_shape(cfg);
     derive_start(cfg);
     derive_run(cfg);
-    if (!cfg->model_use_sandwich_norm) {
-        static const char *const scales[] = {MODEL "attn_post_norm_scale",
-                                             MODEL "ffn_post_norm_scale"};
-        for (int i = 0; i < ARRAY_LEN(scales); i++) {
-            if (given(cfg, scales[i]))
-                config_note(cfg, scales[i], "%s has no effect: use_sandwich_norm is off",
-                            scales[i]);
-        }
-    }
 }
 
 static void check_model_source(const Config *cfg) {
@@ -238,6 +230,31 @@ static void check_decay(const Config *c) {
                       "a weight decay that changes needs a start and an end");
 }
 
+/* What only GPTDataset makes of the ends of documents changes the numbers: never left out
+ * in silence. */
+static void check_documents(const Config *c) {
+    static const char *const keys[] = {LOADER "reset_position_ids",
+                                       LOADER "reset_attention_mask",
+                                       LOADER "eod_mask_loss"};
+    const bool asked[] = {c->train_dataset_data_loader_reset_position_ids,
+                          c->train_dataset_data_loader_reset_attention_mask,
+                          c->train_dataset_data_loader_eod_mask_loss};
+    LoaderType type = c->train_dataset_data_loader_type;
+    for (int i = 0; i < ARRAY_LEN(keys); i++) {
+        if (!asked[i]) continue;
+        if (type != LOADER_GPT_DATASET)
+            config_refuse(c, keys[i], LOADER "type", "type GPTDataset, which takes a "
+                          ".bin/.idx pair",
+                          "%s is for data of type GPTDataset, not of type %s", keys[i],
+                          config_value(c, c->state->mem, LOADER "type"));
+        if (c->model_file[0] && i < 2)
+            config_refuse(c, keys[i], "model.file", "leave it out",
+                          "%s is for a model.model_config: a model.file has no argument "
+                          "for it",
+                          keys[i]);
+    }
+}
+
 static void check_run(const Config *cfg) {
     const char *data = cfg->train_dataset_data_loader_dataset_dir;
     size_t n = strlen(data);
@@ -269,5 +286,6 @@ void config_check(const Config *cfg) {
     check_model(cfg);
     check_schedule(cfg);
     check_decay(cfg);
+    check_documents(cfg);
     check_run(cfg);
 }

@@ -60,6 +60,8 @@ static const char *category_text(Arena *a, const Key *key) {
         return arena_printf(a, "no effect: %s", key->why);
     case CAT_REFUSED:
         return arena_printf(a, "only %s: %s", key->def, key->why);
+    case CAT_NOT_YET:
+        return arena_printf(a, "not there yet: %s", key->why);
     }
     die("category %d", (int)key->cat);
 }
@@ -123,6 +125,17 @@ static void write_other_names(FILE *out) {
         fprintf(out, "| `%s` | %s |\n", key_defaults[i].path, key_defaults[i].def);
 }
 
+static void write_needs(FILE *out) {
+    static const char *const rows[][2] = {
+#define NEEDS(path, condition, why) {path, why},
+#include "keys.def"
+    };
+    fputs("\n## Keys that act only with others\n\n| key | has no effect when |\n|---|---|\n",
+          out);
+    for (int i = 0; i < ARRAY_LEN(rows); i++)
+        fprintf(out, "| `%s` | %s |\n", rows[i][0], rows[i][1]);
+}
+
 static const char page_head[] =
     "# Configuration keys\n\n"
     "Every key of a configuration file, and every flag: `--section.key VALUE`.\n"
@@ -133,9 +146,10 @@ static const char page_head[] =
     "the file itself goes over them key by key; flags go over everything. Lists are\n"
     "replaced, not joined.\n\n"
     "The last column says what happens to a key: it *works*; it is *mapped* to another\n"
-    "key; it *always* has one value; it has *no effect* (one line says so); or *only* "
-    "its\n"
-    "default is accepted so far.\n";
+    "key; it *always* has one value; it has *no effect* (one line says so); *only* its\n"
+    "default is accepted; or what it asks for is *not there yet*, so that only its default\n"
+    "is accepted. Many keys act only together with others: the table at the end says when\n"
+    "not, and so does a line of a run or a plan in which such a key is given.\n";
 
 void config_write_docs(FILE *out) {
     char name[64], before[64] = "";
@@ -157,6 +171,7 @@ void config_write_docs(FILE *out) {
         write_cell(out, category_text(a, key));
         fputc('\n', out);
     }
+    write_needs(out);
     write_other_names(out);
     arena_free(a);
 }

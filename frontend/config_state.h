@@ -31,6 +31,12 @@ _Noreturn void config_refuse(const Config *cfg, const char *path, const char *ot
                              const char *hint, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
 
+/* Why a key cannot change anything in this configuration, by the NEEDS rows of keys.def;
+ * NULL: it can. Ranks are those of cfg's strategy, so ask when they are chosen. */
+const char *config_idle(const Config *cfg, const char *path);
+/* A line for every key that is given and is idle. */
+void config_note_idle(Config *cfg);
+
 /* Fills in values that follow from others, then checks combinations (config_check.c). */
 void config_derive(Config *cfg);
 void config_check(const Config *cfg);

@@ -63,18 +63,28 @@ static int64_t samples_given(const Config *cfg, DataSplit which) {
     return l.items[which];
 }
 
-bool data_has_split(const Config *cfg, DataSplit which) {
-    if (which == SPLIT_TRAIN) return true;
-    if (!has_splits(cfg)) return false;
+static int64_t split_samples_given(const Config *cfg, DataSplit which) {
+    bool gpt = cfg->train_dataset_data_loader_type == LOADER_GPT_DATASET;
+    return gpt ? samples_given(cfg, which) : -2;
+}
+
+bool data_has_part(const Config *cfg, DataSplit which) {
+    if (!has_splits(cfg)) return which == SPLIT_TRAIN;
     Arena *mem = arena_new();
     char split[256];
     snprintf(split, sizeof split, "%s", split_text(mem, cfg));
     arena_free(mem);
     bool gpt = cfg->train_dataset_data_loader_type == LOADER_GPT_DATASET;
-    int64_t bound[4], given = gpt ? samples_given(cfg, which) : -2;
+    int64_t bound[4];
     gpt_split(split[0] ? split : gpt ? "969,30,1" : "1", (int64_t)1 << 40, bound);
-    bool wanted = given == -2 ? cfg->runner_config_eval_iters > 0 : given != 0;
-    return bound[which] < bound[which + 1] && wanted;
+    return bound[which] < bound[which + 1] && split_samples_given(cfg, which) != 0;
+}
+
+bool data_has_split(const Config *cfg, DataSplit which) {
+    if (which == SPLIT_TRAIN) return true;
+    bool asked = cfg->runner_config_eval_iters > 0;
+    if (split_samples_given(cfg, which) > -2) asked = true;
+    return asked && data_has_part(cfg, which);
 }
 
 static int64_t product(const Config *cfg, int64_t a, int64_t b) {

@@ -24,6 +24,8 @@ const char *data_path_given(const Config *cfg);
 /* True if the data has a valid (or test) split at all: of any type but TensorBatches, with
  * a share above 0 for it, and eval_iters above 0 or GPTDataset's num_samples that names it. */
 bool data_has_split(const Config *cfg, DataSplit which);
+/* The same whatever eval_iters says. */
+bool data_has_part(const Config *cfg, DataSplit which);
 
 /* Opens one split. GPTDataset's sizes are num_samples, else as in Megatron-LM with
  * GBS = step_rows: train steps * GBS; valid (steps / eval_interval + 1) * eval_iters *

@@ -13,6 +13,7 @@
 #define FIXED(why)     CAT_FIXED, why
 #define NO_EFFECT(why) CAT_NO_EFFECT, why
 #define REFUSED(why)   CAT_REFUSED, why
+#define NOT_YET(what)  CAT_NOT_YET, what
 
 enum {
     KIND_Bool = KIND_BOOL,

@@ -21,7 +21,8 @@ typedef enum KeyCategory {
     CAT_MAPPED,
     CAT_FIXED,
     CAT_NO_EFFECT,
-    CAT_REFUSED
+    CAT_REFUSED,
+    CAT_NOT_YET
 } KeyCategory;
 
 typedef struct Key {

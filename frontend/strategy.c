@@ -4,7 +4,6 @@
 #include "model_parts.h"
 
 #define PC  "parallel_config."
-#define OPT "parallel.parallel_optimizer_config."
 
 /* ---- from keys ---- */
 
@@ -27,10 +26,6 @@ static void choose_context(Config *cfg, Strategy *s) {
         s->ring = s->context / u;
         return;
     }
-    if (config_given(cfg, PC "ulysses_degree_in_cp"))
-        config_note(cfg, PC "ulysses_degree_in_cp",
-                    "ulysses_degree_in_cp has no effect: context_parallel_algo is not "
-                    "hybrid_cp_algo");
 }
 
 static void choose_zero(Config *cfg, Strategy *s) {
@@ -45,12 +40,7 @@ static void choose_zero(Config *cfg, Strategy *s) {
     s->zero_level = levels[asked];
     s->zero_threshold_bytes =
         cfg->parallel_parallel_optimizer_config_parallel_optimizer_threshold * 1024;
-    if (s->data * s->context > 1) return;
-    s->zero_level = 0;
-    config_note(
-        cfg, on ? PC "optimizer_shard" : OPT "optimizer_level",
-        "optimizer_shard has no effect: data_parallel and context_parallel are 1, so "
-        "no rank holds a copy");
+    if (s->data * s->context == 1) s->zero_level = 0;
 }
 
 /* parallel.bucket_size before comm_fusion before gradient_aggregation_group. */
@@ -124,16 +114,9 @@ Strategy strategy_of_config(Config *cfg) {
     choose_zero(cfg, &s);
     choose_buckets(cfg, &s);
     note_idle_tensor(cfg, &s);
-    if (s.sequence_parallel && s.tensor == 1) {
-        s.sequence_parallel = false;
-        config_note(cfg, PC "sequence_parallel",
-                    "sequence_parallel has no effect: model_parallel is 1");
-    }
-    if (s.vocab_parallel && s.tensor == 1) {
-        s.vocab_parallel = false;
-        config_note(cfg, PC "vocab_emb_dp",
-                    "vocab_emb_dp False has no effect: model_parallel is 1");
-    }
+    s.sequence_parallel &= s.tensor > 1;
+    s.vocab_parallel &= s.tensor > 1;
+    config_note_idle(cfg);
     if (s.zero_level)
         s.zero_axes =
             s.context > 1 && s.ring > 1 && s.ring < s.context ? "dp.cp.up" : "dp.cp";
