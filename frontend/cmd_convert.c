@@ -7,6 +7,7 @@
 #include "source.h"
 #include <dirent.h>
 #include <errno.h>
+#include <math.h>
 
 typedef struct Convert {
     Arena *mem;
@@ -97,6 +98,21 @@ static float *weight_at(void *context, int arg) {
     return ((Convert *)context)->weight[arg];
 }
 
+/* They are converted as they are: what is wrong with them was so before. */
+static void warn_not_finite(const Convert *c) {
+    int n, *arg = source_parameters(c->mem, c->entry, &n);
+    for (int i = 0; i < n; i++) {
+        const Value *v = c->entry->arg[arg[i]];
+        const float *w = c->weight[arg[i]];
+        int64_t bad = 0, count = type_count(&v->ty);
+        for (int64_t k = 0; k < count; k++) bad += !isfinite(w[k]);
+        if (bad)
+            fprintf(stderr,
+                    "stator: warning: %s: %lld of the %lld numbers of %s are inf or NaN\n",
+                    c->from, (long long)bad, (long long)count, v->name);
+    }
+}
+
 static const char *load_weights(Convert *c) {
     ModelShape shape = {.batch = 1, .seq = 1};
     c->entry = model_entry(model_build(c->mem, &c->source.spec, shape, MODEL_TRAIN));
@@ -106,7 +122,9 @@ static const char *load_weights(Convert *c) {
         int64_t bytes = type_bytes(&c->entry->arg[arg[i]]->ty);
         c->weight[arg[i]] = arena_alloc(c->mem, (size_t)bytes);
     }
-    return source_load(c->mem, &c->source, c->entry, weight_at, c);
+    const char *from = source_load(c->mem, &c->source, c->entry, weight_at, c);
+    warn_not_finite(c);
+    return from;
 }
 
 static void differs(const Convert *c, const char *what) {

@@ -1,10 +1,8 @@
-/* cmd_inspect.c - the command inspect: finds out what a path is; checkpoints and run
- * folders. The other files are in inspect_files.c, samples of a configuration in
- * inspect_samples.c. */
+/* cmd_inspect.c - the command inspect: finds out what a path is; run folders. Checkpoints
+ * are in inspect_ckpt.c, the other files in inspect_files.c, samples of a configuration
+ * in inspect_samples.c. */
 #include "../ir/json.h"
 #include "../runtime/ckpt_files.h"
-#include "../runtime/data_reader.h"
-#include "../runtime/safetensors.h"
 #include "commands.h"
 #include "inspect.h"
 #include <errno.h>
@@ -35,81 +33,6 @@ static bool ends(const char *s, const char *suffix) {
 
 static bool has(Arena *mem, const char *dir, const char *name) {
     return file_exists(path_join(mem, dir, name));
-}
-
-/* Checkpoints. */
-
-/* NULL, or what differs from the manifest. */
-static const char *check_file(Arena *mem, const char *folder, const Manifest *m, int i) {
-    FileMap map = {0};
-    char hex[33];
-    file_map(&map, path_join(mem, folder, m->file[i].name));
-    hash_hex(map.bytes ? map.bytes : (const unsigned char *)"", map.n, hex);
-    file_unmap(&map);
-    if (!strcmp(hex, m->file[i].xxh3)) return NULL;
-    return arena_printf(mem, "%s: its checksum is %s, not %s as saved",
-                        m->file[i].name, hex, m->file[i].xxh3);
-}
-
-static const char *checkpoint_wrong(Arena *mem, const char *folder, Manifest *m) {
-    const char *wrong = manifest_read(mem, folder, m);
-    if (wrong) return wrong;
-    if (m->version > CKPT_VERSION)
-        return arena_printf(mem, "format version %lld is newer than this stator's %d",
-                            (long long)m->version, CKPT_VERSION);
-    for (int i = 0; i < m->nfiles && !wrong; i++) wrong = check_file(mem, folder, m, i);
-    return wrong;
-}
-
-static void say_state(Arena *mem, const char *state_json) {
-    const Json *state = json_parse(mem, "state", state_json, strlen(state_json), 16 << 20,
-                                   EXIT_CHECKPOINT);
-    for (const Json *e = state->first; e; e = e->next)
-        printf("  %-12s %.400s\n", e->key, json_raw(mem, e));
-}
-
-static void say_file(Arena *mem, const char *folder, const CkptFile *f) {
-    unsigned long long bytes = f->bytes;
-    if (f->rank < 0) {
-        printf("  %-32s %12llu bytes, which rank wrote what\n", f->name, bytes);
-        return;
-    }
-    const char *path = path_join(mem, folder, f->name);
-    Safetensors *s = safetensors_open(mem, path, EXIT_CHECKPOINT);
-    printf("  %-32s %12llu bytes, %d tensors\n", f->name, bytes, s->n);
-    safetensors_close(s);
-}
-
-void inspect_checkpoint(Arena *mem, const char *folder) {
-    Manifest m;
-    const char *wrong = checkpoint_wrong(mem, folder, &m);
-    if (wrong) fail(EXIT_CHECKPOINT, "checkpoint %s is damaged: %s", folder, wrong);
-    printf("%s: checkpoint of step %lld\n", folder, (long long)m.step);
-    for (int i = 0; i < m.nfiles; i++) say_file(mem, folder, &m.file[i]);
-    say_state(mem, m.state_json);
-}
-
-void inspect_checkpoints(Arena *mem, const char *folder) {
-    CkptEntry *e;
-    int n, damaged = 0;
-    int error = ckpt_list(mem, folder, &e, &n);
-    if (error) fail(EXIT_CHECKPOINT, "cannot read %s: %s", folder, strerror(error));
-    Text all = text_new(mem);
-    printf("%s: checkpoints\n", folder);
-    for (int i = 0; i < n; i++) {
-        Manifest m;
-        const char *wrong = "unfinished; it does no harm";
-        if (!e[i].tmp) {
-            wrong = checkpoint_wrong(mem, path_join(mem, folder, e[i].name), &m);
-            if (!wrong && m.step != e[i].step) wrong = "the manifest is of another step";
-            if (wrong) text_add(&all, "\n  %s: %s", e[i].name, wrong);
-            damaged += wrong != NULL;
-        }
-        printf("  %s  %s\n", e[i].name, wrong ? wrong : "sound");
-    }
-    if (damaged)
-        fail(EXIT_CHECKPOINT, "%d of the checkpoints in %s are damaged:%s", damaged,
-             folder, all.s);
 }
 
 static int checkpoints_in(Arena *mem, const char *folder) {
@@ -146,6 +69,8 @@ static bool inspect_folder(Arena *mem, const char *path) {
         inspect_run(mem, path);
     } else if (checkpoints_in(mem, path)) {
         inspect_checkpoints(mem, path);
+    } else if (has(mem, path, "layout.json") || has(mem, path, "optimizer.safetensors")) {
+        inspect_checkpoint(mem, path); /* which misses its manifest */
     } else {
         if (weights) inspect_safetensors(mem, path);
         if (tokenizer) inspect_tokenizer(mem, path);

@@ -99,6 +99,21 @@ static void say_indexed(const IndexedTable *t, const FileMap *bin, int64_t large
     if (largest >= 0) printf("  largest      token %lld\n", (long long)largest);
 }
 
+/* stator preprocess and Megatron-LM give an empty document no sequence at all. */
+static void refuse_empty(const char *idx_name, const unsigned char *idx,
+                         const IndexedTable *t) {
+    int64_t empty = 0, first = 0;
+    for (int64_t i = t->sequences - 1; i >= 0; i--) {
+        int32_t n;
+        memcpy(&n, t->lengths + 4 * i, sizeof n);
+        if (n == 0) empty++, first = i;
+    }
+    if (!empty) return;
+    fail(EXIT_DATA, "%s: offset %llu: sequence %lld has no token (%lld of %lld have none)",
+         idx_name, (unsigned long long)(t->lengths - idx + 4 * first), (long long)first,
+         (long long)empty, (long long)t->sequences);
+}
+
 void inspect_indexed(Arena *mem, const char *path, int64_t vocab) {
     bool suffixed = ends(path, ".bin") || ends(path, ".idx");
     char *stem = arena_strndup(mem, path, strlen(path) - (suffixed ? 4 : 0));
@@ -112,50 +127,31 @@ void inspect_indexed(Arena *mem, const char *path, int64_t vocab) {
     printf("%s.bin/.idx: Megatron-LM's indexed tokens, %s\n", stem,
            size_text(mem, idx.n + bin.n));
     say_indexed(&t, &bin, largest);
+    refuse_empty(idx_name, idx.bytes, &t);
     file_unmap(&idx);
     file_unmap(&bin);
 }
 
 /* Weights. */
 
-/* Values whose exponent is all ones: infinities and NaN. */
-static uint64_t not_finite(const SafeTensor *t) {
-    uint64_t mask, bad = 0;
-    size_t size;
-    if (!strcmp(t->type_name, "F32"))
-        mask = 0x7F800000, size = 4;
-    else if (!strcmp(t->type_name, "BF16"))
-        mask = 0x7F80, size = 2;
-    else if (!strcmp(t->type_name, "F16"))
-        mask = 0x7C00, size = 2;
-    else if (!strcmp(t->type_name, "F64"))
-        mask = (uint64_t)0x7FF << 52, size = 8;
-    else
-        return 0;
-    for (uint64_t at = 0; at < t->bytes; at += size) {
-        uint64_t v = 0;
-        memcpy(&v, (const char *)t->data + at, size);
-        bad += (v & mask) == mask;
-    }
-    return bad;
-}
-
 void inspect_safetensors(Arena *mem, const char *path) {
     Safetensors *s = safetensors_open(mem, path, EXIT_CHECKPOINT);
     uint64_t elements = 0, bytes = 0, bad = 0;
+    const char *first = NULL;
     printf("%s: safetensors\n", path);
     for (int i = 0; i < s->n; i++) {
         const SafeTensor *t = &s->t[i];
         Text shape = text_new(mem);
         for (int d = 0; d < t->rank; d++)
             text_add(&shape, "%s%lld", d ? "," : "", (long long)t->dim[d]);
-        uint64_t wrong = not_finite(t);
+        uint64_t wrong = safetensors_not_finite(t);
         printf("  %-6s [%s] %s", t->type_name, shape.s, t->name);
         if (wrong) printf("   %llu values are not finite", (unsigned long long)wrong);
         putchar('\n');
         elements += (uint64_t)safetensors_count(t);
         bytes += t->bytes;
         bad += wrong;
+        if (wrong && !first) first = t->name;
     }
     printf("  %d tensors, %llu numbers, %s", s->n, (unsigned long long)elements,
            size_text(mem, bytes));
@@ -163,6 +159,9 @@ void inspect_safetensors(Arena *mem, const char *path) {
     for (int i = 0; i < s->metadata_n; i++)
         printf("  %s: %.200s\n", s->metadata_key[i], s->metadata_value[i]);
     safetensors_close(s);
+    if (bad)
+        fail(EXIT_CHECKPOINT, "%s: %llu of the numbers are inf or NaN, the first in %.200s",
+             path, (unsigned long long)bad, first);
 }
 
 /* Metrics. */

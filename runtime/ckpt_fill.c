@@ -67,15 +67,6 @@ static void clear_padding(const Load *l) {
 
 /* ---- files ---- */
 
-/* The tensor of a file that belongs to a row; NULL when it is not as the row says. */
-static const SafeTensor *part_of_row(const CkptRow *row, int rank,
-                                     const Safetensors *st) {
-    const SafeTensor *t = safetensors_find(st, row->name);
-    if (!t || t->dtype != row->dtype || !ckpt_writes(row, rank)) return NULL;
-    uint64_t bytes = (uint64_t)layout_local_count(&row->layout) * row_element(row);
-    return t->bytes == bytes ? t : NULL;
-}
-
 static const char *not_as_said(const Load *l, const CkptFile *f, const char *name) {
     return arena_printf(l->mem, "%s: tensor '%s' is not what %s says", f->name, name,
                         load_table_name(l, f->kind));
@@ -89,7 +80,7 @@ static const char *fill_from(Load *l, CkptStream *s, const Safetensors *st,
         if (!row) return not_as_said(l, s->file, st->t[k].name);
         int i = (int)(row - l->table.row);
         if (!l->target[i]) continue;
-        const SafeTensor *t = part_of_row(row, s->file->rank, st);
+        const SafeTensor *t = table_part(row, s->file->rank, st);
         if (!t) return not_as_said(l, s->file, row->name);
         uint64_t base = st->header_bytes + t->offset, each = row_element(row);
         Overlap o = overlap_row(l, i, s->file->rank, l->crew.rank);
@@ -160,7 +151,7 @@ static const char *load_files(Load *l) {
 static const char *serve_row(Load *l, int i, int rank, CkptStream *s,
                              const Safetensors *st, Pipe *to, char *chunk) {
     const CkptRow *row = &l->table.row[i];
-    const SafeTensor *t = st ? part_of_row(row, s->file->rank, st) : NULL;
+    const SafeTensor *t = st ? table_part(row, s->file->rank, st) : NULL;
     const char *wrong = t ? NULL : not_as_said(l, s->file, row->name);
     uint64_t each = row_element(row), base = t ? st->header_bytes + t->offset : 0;
     Overlap o = overlap_row(l, i, s->file->rank, rank);

@@ -266,6 +266,14 @@ CkptRow *table_find(const CkptTable *table, int kind, const char *name) {
     return bsearch(&key, table->row, (size_t)table->n, sizeof *table->row, compare_rows);
 }
 
+const SafeTensor *table_part(const CkptRow *row, int rank, const Safetensors *st) {
+    const SafeTensor *t = safetensors_find(st, row->name);
+    if (!t || row->dtype < 0 || t->dtype != row->dtype || !ckpt_writes(row, rank))
+        return NULL;
+    uint64_t each = dtype_bytes[row->dtype];
+    return t->bytes == (uint64_t)layout_local_count(&row->layout) * each ? t : NULL;
+}
+
 /* ---- what two layouts share ---- */
 
 Overlap overlap_of(const Layout *a, int rank_a, const Layout *b, int rank_b,

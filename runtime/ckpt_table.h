@@ -44,6 +44,8 @@ Text table_text_of_files(Arena *mem, const Safetensors *const st[CKPT_FILES]);
 /* NULL, or what is wrong. */
 const char *table_parse(Arena *mem, const char *text, CkptTable *table);
 CkptRow *table_find(const CkptTable *table, int kind, const char *name); /* or NULL */
+/* What `rank` wrote of a row, in its file; NULL when it is not as the row says. */
+const SafeTensor *table_part(const CkptRow *row, int rank, const Safetensors *st);
 
 /* The elements, of the first `limit` of a tensor, that rank_a holds by layout a and
  * rank_b by layout b, as runs: elements [a_at, a_at + count) of rank_a's part are

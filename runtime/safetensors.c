@@ -413,6 +413,34 @@ int64_t safetensors_count(const SafeTensor *t) {
     return count;
 }
 
+/* The exponent of inf and NaN is all ones. */
+typedef struct FloatType {
+    const char *name;
+    size_t bytes;
+    uint64_t exponent;
+} FloatType;
+
+static const FloatType *float_type(const char *name) {
+    static const FloatType row[] = {{"F32", 4, 0x7F800000},
+                                    {"BF16", 2, 0x7F80},
+                                    {"F16", 2, 0x7C00},
+                                    {"F64", 8, (uint64_t)0x7FF << 52}};
+    for (int i = 0; i < ARRAY_LEN(row); i++)
+        if (!strcmp(row[i].name, name)) return &row[i];
+    return NULL;
+}
+
+uint64_t safetensors_not_finite(const SafeTensor *t) {
+    const FloatType *f = float_type(t->type_name);
+    uint64_t bad = 0;
+    for (uint64_t at = 0; f && at < t->bytes; at += f->bytes) {
+        uint64_t v = 0;
+        memcpy(&v, (const char *)t->data + at, f->bytes);
+        bad += (v & f->exponent) == f->exponent;
+    }
+    return bad;
+}
+
 static void widen(const SafeTensor *t, bool half, float *out) {
     const uint8_t *p = t->data;
     int64_t n = safetensors_count(t);

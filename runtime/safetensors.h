@@ -53,6 +53,8 @@ const SafeTensor *safetensors_find(const Safetensors *s, const char *name);
 const SafeTensor *safetensors_need(const Safetensors *s, const char *name);
 /* Number of elements. */
 int64_t safetensors_count(const SafeTensor *t);
+/* How many elements are inf or NaN; 0 for whole numbers. Reads all data. */
+uint64_t safetensors_not_finite(const SafeTensor *t);
 /* Copies the tensor as type `as` to out[out_bytes], which must be its exact size there.
  * Same type: any of ours; to f32: from f16 and bf16 (both exact). Else fails. */
 void safetensors_read(const Safetensors *s, const SafeTensor *t, DType as, void *out,

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "../../runtime/safetensors.h"
 #include "command.h"
+#include <math.h>
 
 static void check_same_tensors(const char *a, const char *b) {
     Arena *mem = arena_new();
@@ -81,6 +82,27 @@ TEST(refusals_of_convert) {
     EXPECT(dir_make(path_join(arena_new(), run_dir, "step_00000003")) == 0);
     CONVERT("--to", "stator", dir, run_dir, "--force");
     refused(EXIT_CHECKPOINT, "holds the checkpoint step_00000003");
+}
+
+TEST(numbers_that_are_not_finite_are_told) {
+    Arena *mem = arena_new();
+    char *dir = temp("bad");
+    const char *from = path_join(mem, golden("gpt2_tiny"), "model.safetensors");
+    EXPECT(dir_make(dir) == 0);
+    EXPECT(system(arena_printf(mem, "cp %s/config.json %s", golden("gpt2_tiny"), dir)) ==
+           0);
+    Safetensors *st = safetensors_open(mem, from, EXIT_DATA);
+    SafeTensor *t = (SafeTensor *)(uintptr_t)safetensors_need(st, "ln_f.bias");
+    float *w = arena_alloc(mem, t->bytes);
+    memcpy(w, t->data, t->bytes);
+    w[0] = NAN, w[3] = INFINITY;
+    t->data = w;
+    EXPECT(safetensors_write(path_join(mem, dir, "model.safetensors"), st->t, st->n, NULL,
+                             NULL) == 0);
+    CONVERT("--to", "stator", dir, temp("out"));
+    worked();
+    if (!strstr(message, "/bad: 2 of the 32 numbers of "))
+        test_fail(__FILE__, __LINE__, "said: %s", message);
 }
 
 TEST(models_that_hugging_face_has_not) {

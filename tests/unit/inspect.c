@@ -2,7 +2,7 @@
  * damaged. */
 #define _GNU_SOURCE
 #include "../../frontend/commands.h"
-#include "../../runtime/ckpt.h"
+#include "../../runtime/ckpt_files.h"
 #include "../../runtime/indexed_write.h"
 #include "../../runtime/metrics.h"
 #include "../../runtime/safetensors.h"
@@ -123,8 +123,14 @@ TEST(inspect_weights) {
     char *path = temp("model.safetensors");
     EXPECT(safetensors_write(path, &t, 1, NULL, NULL) == 0);
     inspect(path);
-    sound("  F32    [2,3] w   2 values are not finite\n");
-    says(0, "  1 tensors, 6 numbers, 24 bytes, 2 not finite\n");
+    says(EXIT_CHECKPOINT, "  F32    [2,3] w   2 values are not finite\n");
+    says(EXIT_CHECKPOINT, "  1 tensors, 6 numbers, 24 bytes, 2 not finite\n");
+    says(EXIT_CHECKPOINT, "2 of the numbers are inf or NaN, the first in w");
+    EXPECT(!strstr(said, "sound"));
+    w[2] = w[4] = 0;
+    EXPECT(safetensors_write(path, &t, 1, NULL, NULL) == 0);
+    inspect(path);
+    sound("1 tensors, 6 numbers, 24 bytes, 0 not finite\n");
     inspect(temp_dir()); /* as a folder of Hugging Face's */
     sound("[2,3] w");
     struct stat st;
@@ -134,12 +140,110 @@ TEST(inspect_weights) {
     says(EXIT_CHECKPOINT, "model.safetensors");
 }
 
-static void save(const char *dir, int64_t step) {
-    float w[4] = {1, 2, 3, 4}, m[4] = {0};
+static void save_numbers(const char *dir, int64_t step, float last) {
+    float w[4] = {1, 2, 3, 4}, m[4] = {[2] = last, [3] = last};
     CkptTensor t[] = {{"w", DT_F32, 1, {4}, w, CKPT_MODEL},
                       {"w.m", DT_F32, 1, {4}, m, CKPT_OPTIMIZER}};
     char why[256];
     EXPECT(ckpt_save(dir, step, t, 2, "{\"seed\": 42}", 0, -1, why, sizeof why) == 0);
+}
+
+static void save(const char *dir, int64_t step) {
+    save_numbers(dir, step, 0);
+}
+
+/* Weights that no step can use are not sound, whatever their checksums say. */
+TEST(inspect_checkpoints_that_are_not_finite) {
+    char *dir = temp("ckpt");
+    EXPECT(dir_make(dir) == 0);
+    save(dir, 5);
+    save_numbers(dir, 10, NAN);
+    inspect(temp("ckpt/step_00000010"));
+    says(EXIT_CHECKPOINT,
+         "optimizer.safetensors: 2 of the 4 numbers of w.m are inf or NaN");
+    inspect(dir);
+    says(EXIT_CHECKPOINT, "  step_00000005  sound\n");
+    says(EXIT_CHECKPOINT, "1 of the checkpoints");
+}
+
+TEST(inspect_a_checkpoint_without_manifest) {
+    char *dir = temp("ckpt");
+    EXPECT(dir_make(dir) == 0);
+    save(dir, 5);
+    EXPECT(unlink(temp("ckpt/step_00000005/manifest.json")) == 0);
+    inspect(temp("ckpt/step_00000005"));
+    says(EXIT_CHECKPOINT, "manifest.json is missing");
+}
+
+/* Two ranks that hold half of w each. */
+static void save_parts(Arena *mem, const char *dir) {
+    static Mesh mesh = {.naxes = 1, .axis = {{.name = "tp", .size = 2}}};
+    float w[2] = {1, 2}, m[2] = {0};
+    Type whole = type_parse(mem, &mesh, "f32[4:tp]");
+    Layout l;
+    EXPECT(!layout_make(mem, &mesh, &whole, NULL, 0, &l));
+    CkptTensor t[] = {{"w", DT_F32, 1, {4}, w, CKPT_MODEL, &l},
+                      {"w.m", DT_F32, 1, {4}, m, CKPT_OPTIMIZER, &l}};
+    const CkptTensor *of_rank[] = {t, t};
+    char why[256];
+    EXPECT(ckpt_save_ranks(dir, 5, 2, of_rank, 2, "{}", why, sizeof why) == 0);
+}
+
+/* The manifest with the checksum that the file has now, sealed again. */
+static void seal_again(Arena *mem, const char *folder, const char *name) {
+    const char *text;
+    Manifest m;
+    EXPECT(!manifest_fetch(mem, folder, &text) && !manifest_parse(mem, text, &m));
+    for (int i = 0; i < m.nfiles; i++) {
+        size_t n;
+        if (strcmp(m.file[i].name, name)) continue;
+        char *bytes = file_read(mem, path_join(mem, folder, name), 1 << 20, &n, 1);
+        m.file[i].bytes = n;
+        hash_hex(bytes, n, m.file[i].xxh3);
+    }
+    Text sealed = manifest_text(mem, &m);
+    put_text(path_join(mem, folder, "manifest.json"), sealed.s);
+}
+
+/* With checksums that are right. */
+TEST(inspect_a_layout_of_nothing) {
+    Arena *mem = arena_new();
+    char *dir = temp("ckpt"), *folder = temp("ckpt/step_00000005");
+    char *layout = path_join(mem, folder, "layout.json");
+    EXPECT(dir_make(dir) == 0);
+    save_parts(mem, dir);
+    inspect(folder);
+    sound("which rank wrote what");
+    char *text = file_read(mem, layout, 1 << 20, NULL, 1), *at;
+    put_text(layout, "garbage");
+    seal_again(mem, folder, "layout.json");
+    inspect(folder);
+    says(EXIT_CHECKPOINT, "layout.json");
+    inspect(dir);
+    says(EXIT_CHECKPOINT, "1 of the checkpoints");
+    for (char *p = text; (at = strstr(p, "[4:tp]")); p = at) memcpy(at, "[4]   ", 6);
+    put_text(layout, text);
+    seal_again(mem, folder, "layout.json");
+    inspect(folder);
+    says(EXIT_CHECKPOINT, "is not what layout.json says");
+    put_text(layout, "{\"mesh\": [], \"tensors\": []}");
+    seal_again(mem, folder, "layout.json");
+    inspect(folder);
+    says(EXIT_CHECKPOINT, "is not what layout.json says");
+}
+
+/* An empty document is one without sequences; a sequence without tokens is nobody's. */
+TEST(inspect_sequences_without_tokens) {
+    static const uint16_t tokens[] = {5, 6, 7, 300, 9};
+    static const int32_t lengths[] = {3, 0, 2}, sequences[] = {1, 1, 1};
+    IndexedWriter *w = indexed_write_open(arena_new(), temp("p"), 1000);
+    IndexedPart part = {tokens, sizeof tokens, lengths, 3, sequences, 3};
+    indexed_write_add(w, &part);
+    indexed_write_complete(w);
+    indexed_write_publish(w);
+    indexed_write_close(w);
+    inspect(temp("p"));
+    says(EXIT_DATA, "p.idx: offset 38: sequence 1 has no token (1 of 3 have none)");
 }
 
 TEST(inspect_checkpoints) {
