@@ -6,7 +6,8 @@
 #include "../ir/base.h"
 
 /* stator train CONFIG.yaml [--a.b.c VALUE ...]. Exit codes: 0 done; 1 the loss is no
- * number any more; EXIT_SIGNALLED stopped by SIGTERM, SIGINT or SIGUSR1 after a save. */
+ * number any more; EXIT_HUNG a rank hangs; EXIT_SIGNALLED stopped by a
+ * signal after a save. */
 int cmd_train(int argc, char **argv);
 /* stator plan CONFIG.yaml [-n RANKS] [--json] [--a.b.c VALUE ...]: what training it would
  * take. EXIT_MEMORY, behind the plan, when that is above context.max_device_memory. */

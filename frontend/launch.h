@@ -8,6 +8,11 @@
 /* Folder of the launching host for this run's reports; set by stator launch for its
  * ranks. That it is set means that stderr's last reader is stator launch. */
 #define LAUNCH_REPORT_ENV "STATOR_REPORT_DIR"
+/* Set, and passed on to ranks, where stdout was closed at the start. */
+#define LAUNCH_CLOSED_ENV "STATOR_STDOUT_CLOSED"
+/* Columns of the terminal that stdout of stator launch is, 0: it is none. mpirun gives
+ * rank 0 one in any case. */
+#define LAUNCH_COLUMNS_ENV "STATOR_COLUMNS"
 /* A line of stderr with this, then a JSON object, is for stator launch:
  *   {"rank": 1, "host": "a", "pid": 1234}                       it has started
  *   {"rank": 1, "host": "a", "log": "runs/a/logs/rank_1.log"}   where the rank logs

@@ -22,18 +22,22 @@ extern char **environ;
  * silence after which an unfinished line is shown. */
 static const double end_seconds = 5, save_seconds = 60, orphan_seconds = 1,
                     idle_seconds = 0.3;
-enum { POLL_MS = 100, MAX_PROCESSES = 1 << 20 };
-enum { FD_SIGNALS, FD_STDERR, FD_RANKS }; /* of Run.fd */
+enum { POLL_MS = 100, MAX_PROCESSES = 1 << 20, OUT_BYTES = 4096 };
+/* Of Run.fd: signals, what mpirun writes, our stdout, then processes of ranks here. */
+enum { FD_SIGNALS, FD_STDERR, FD_STDOUT, FD_OUR_STDOUT, FD_RANKS };
 
 typedef struct Run {
     Arena *mem;
     const LaunchOptions *o;
     LaunchReport *report;
     pid_t mpirun;
-    struct pollfd *fd; /* signals, mpirun's stderr, then processes of ranks here */
+    struct pollfd *fd;
+    char out[OUT_BYTES]; /* from FD_STDOUT; no more than a pipe takes at once */
+    size_t out_n, out_at;
     int *rank_of;      /* by place in fd */
     int nfd;
     bool ended; /* mpirun */
+    bool deaf;  /* nobody reads our stdout */
     int status;
     int stopped, stops; /* the first signal to end; how many came */
     double heard, kill_at, timeout_at, leave_at;
@@ -96,13 +100,21 @@ static int signal_descendants(int sig) {
 
 /* ---- start ---- */
 
-static _Noreturn void become_mpirun(const LaunchPlan *plan, int stderr_fd, int error_fd,
-                                    const sigset_t *old) {
+/* As nohup has it. */
+static bool signal_ignored(int sig) {
+    struct sigaction act;
+    return sigaction(sig, NULL, &act) == 0 && act.sa_handler == SIG_IGN;
+}
+
+static _Noreturn void become_mpirun(const LaunchPlan *plan, const int *output,
+                                    int error_fd, const sigset_t *old) {
     /* signals of the terminal come to us alone, and we pass them on */
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     sigprocmask(SIG_SETMASK, old, NULL);
-    dup2(stderr_fd, STDERR_FILENO);
+    signal(SIGPIPE, SIG_DFL);
+    dup2(output[0], STDOUT_FILENO);
+    dup2(output[1], STDERR_FILENO);
     if (isatty(STDIN_FILENO)) {
         int null = open("/dev/null", O_RDONLY);
         if (null >= 0) dup2(null, STDIN_FILENO);
@@ -116,22 +128,29 @@ static _Noreturn void become_mpirun(const LaunchPlan *plan, int stderr_fd, int e
 /* 0, or the errno value of why mpirun does not run. */
 static int start(Run *r, const LaunchPlan *plan) {
     sigset_t watched, old;
-    int error_pipe[2], stderr_pipe[2], error = 0;
+    int error_pipe[2], stdout_pipe[2], stderr_pipe[2], error = 0;
     sigemptyset(&watched);
-    const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGCHLD};
+    const int signals[] = {SIGINT, SIGTERM, SIGUSR1, SIGCHLD};
     for (int i = 0; i < ARRAY_LEN(signals); i++) sigaddset(&watched, signals[i]);
+    if (!signal_ignored(SIGHUP)) sigaddset(&watched, SIGHUP);
+    signal(SIGPIPE, SIG_IGN); /* a write says so */
     sigprocmask(SIG_BLOCK, &watched, &old);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     r->fd[FD_SIGNALS].fd = signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK);
     if (r->fd[FD_SIGNALS].fd < 0) return errno;
-    if (pipe2(error_pipe, O_CLOEXEC) || pipe2(stderr_pipe, O_CLOEXEC)) return errno;
+    if (pipe2(error_pipe, O_CLOEXEC) || pipe2(stderr_pipe, O_CLOEXEC) ||
+        pipe2(stdout_pipe, O_CLOEXEC))
+        return errno;
+    const int output[] = {stdout_pipe[1], stderr_pipe[1]};
     fflush(NULL);
     r->mpirun = fork();
     if (r->mpirun < 0) return errno;
-    if (r->mpirun == 0) become_mpirun(plan, stderr_pipe[1], error_pipe[1], &old);
+    if (r->mpirun == 0) become_mpirun(plan, output, error_pipe[1], &old);
     close(error_pipe[1]);
     close(stderr_pipe[1]);
+    close(stdout_pipe[1]);
     r->fd[FD_STDERR].fd = stderr_pipe[0];
+    r->fd[FD_STDOUT].fd = stdout_pipe[0];
     if (read(error_pipe[0], &error, sizeof error) != sizeof error) error = 0;
     close(error_pipe[0]);
     return error;
@@ -181,13 +200,17 @@ static void watch_started(Run *r) {
     }
 }
 
+static void close_fd(struct pollfd *p) {
+    if (p->fd >= 0) close(p->fd);
+    p->fd = -1; /* poll passes over it */
+    p->revents = 0;
+}
+
 static void take_ends(Run *r) {
     for (int i = FD_RANKS; i < r->nfd; i++) {
         if (!r->fd[i].revents) continue;
         launch_report_gone(r->report, r->rank_of[i]);
-        close(r->fd[i].fd);
-        r->fd[i].fd = -1; /* poll passes over it */
-        r->fd[i].revents = 0;
+        close_fd(&r->fd[i]);
     }
 }
 
@@ -204,6 +227,43 @@ static void take_stderr(Run *r) {
         close(r->fd[FD_STDERR].fd);
         r->fd[FD_STDERR].fd = -1;
     }
+}
+
+/* What the ranks say goes on to our stdout as far as that takes it: launch itself never
+ * waits there. When nobody reads it any more the ranks are asked to save and end, and the
+ * rest is dropped. */
+static void give_stdout(Run *r) {
+    if (!r->out_n || !r->fd[FD_OUR_STDOUT].revents) return;
+    ssize_t n = write(STDOUT_FILENO, r->out + r->out_at, r->out_n);
+    if (n < 0 && (errno == EINTR || errno == EAGAIN)) return;
+    if (n < 0) {
+        r->out_n = 0;
+        r->deaf = true;
+        if (!r->stops) pass_signal(r, SIGPIPE);
+        return;
+    }
+    r->out_at += (size_t)n;
+    r->out_n -= (size_t)n;
+}
+
+static void take_stdout(Run *r) {
+    if (r->out_n || !r->fd[FD_STDOUT].revents) return;
+    ssize_t n = read(r->fd[FD_STDOUT].fd, r->out, sizeof r->out);
+    if (n == 0 || (n < 0 && errno != EINTR)) close_fd(&r->fd[FD_STDOUT]);
+    r->out_at = 0;
+    r->out_n = n > 0 && !r->deaf ? (size_t)n : 0;
+}
+
+static void copy_stdout(Run *r) {
+    give_stdout(r);
+    take_stdout(r);
+    r->fd[FD_OUR_STDOUT].fd = r->out_n ? STDOUT_FILENO : -1;
+    r->fd[FD_STDOUT].events = r->out_n ? 0 : POLLIN;
+}
+
+/* Ranks have ended, but the reader of our stdout is slow: unless a second signal came. */
+static bool still_read(const Run *r) {
+    return r->out_n && r->stops < 2;
 }
 
 static void look_at_clock(Run *r) {
@@ -224,17 +284,20 @@ static void look_at_clock(Run *r) {
 
 /* Until mpirun, all ranks and their words are at an end. */
 static void watch(Run *r) {
-    while (!r->ended || r->fd[FD_STDERR].fd >= 0 || signal_descendants(0)) {
+    while (!r->ended || r->fd[FD_STDERR].fd >= 0 || r->fd[FD_STDOUT].fd >= 0 ||
+           still_read(r) || signal_descendants(0)) {
         int ready = poll(r->fd, (nfds_t)r->nfd, POLL_MS);
         if (ready < 0 && errno != EINTR) die("poll: %s", strerror(errno));
         if (ready > 0) {
             take_ends(r);
             take_stderr(r);
+            copy_stdout(r);
             watch_started(r);
         }
         take_signals(r);
         look_at_clock(r);
-        if (clock_seconds() > r->leave_at) break; /* something does not even die */
+        if (clock_seconds() > r->leave_at && !still_read(r))
+            break; /* something does not even die */
     }
     take_signals(r); /* the last orphans */
 }
@@ -281,7 +344,8 @@ int launch_run(Arena *mem, const LaunchOptions *o, const Machine *m, const Place
     r.nfd = FD_RANKS;
     r.fd = NEW_ARRAY(mem, struct pollfd, (size_t)p->ranks + FD_RANKS);
     r.rank_of = NEW_ARRAY(mem, int, (size_t)p->ranks + FD_RANKS);
-    r.fd[FD_SIGNALS].events = r.fd[FD_STDERR].events = POLLIN;
+    r.fd[FD_SIGNALS].events = r.fd[FD_STDERR].events = r.fd[FD_STDOUT].events = POLLIN;
+    r.fd[FD_OUR_STDOUT] = (struct pollfd){-1, POLLOUT, 0};
     r.timeout_at = o->timeout_seconds > 0 ? now + o->timeout_seconds : INFINITY;
     r.report = launch_report_new(mem, stderr, p, m, dir, o->program != NULL);
     int64_t kills = machine_oom_kills();

@@ -2,7 +2,9 @@
 #include "commands.h"
 #include "config.h"
 #include "launch.h"
+#include <fcntl.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #ifndef STATOR_VERSION
 #define STATOR_VERSION "0.1"
@@ -29,7 +31,8 @@ static const Command commands[] = {
      "  --resume auto|never|DIR  auto goes on from the newest good checkpoint\n"
      "  --dump FILE.safetensors  logits and gradients of the first step, final weights\n"
      "  --dump_ir DIR          the program after every pass\n"
-     "SIGTERM, SIGINT and SIGUSR1 end it after the running step with a checkpoint.\n"
+     "SIGTERM, SIGINT, SIGHUP, SIGUSR1 and a stdout that nobody reads any more end it\n"
+     "after the running step with a checkpoint.\n"
      "Exit codes: 0 done, 1 diverged, 2 configuration, 3 data, 4 checkpoint, 5 memory,\n"
      "6 a rank hangs, 75 stopped by a signal.\n"},
     {"plan", cmd_plan, "plan CONFIG.yaml [-n RANKS] [--a.b.c VALUE ...]  what it takes",
@@ -103,7 +106,17 @@ static bool wants_help(int argc, char **argv) {
     return false;
 }
 
+/* Files that are opened must not become stdin, stdout or stderr. */
+static void fill_standard_files(void) {
+    for (int fd = 0; fd <= STDERR_FILENO; fd++) {
+        if (fcntl(fd, F_GETFD) >= 0) continue;
+        if (open("/dev/null", O_RDWR) != fd) _exit(EXIT_CONFIG); /* nobody to tell */
+        if (fd == STDOUT_FILENO) setenv(LAUNCH_CLOSED_ENV, "1", 1);
+    }
+}
+
 int main(int argc, char **argv) {
+    fill_standard_files();
     launch_rank_start();
     if (argc < 2) {
         usage(stderr);

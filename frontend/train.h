@@ -137,7 +137,7 @@ void report_say(const Train *t, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 uint64_t resident_bytes(void); /* of this process now */
 
-/* SIGTERM, SIGINT and SIGUSR1 wait from here on, in all threads made later, until
+/* SIGTERM, SIGINT, SIGUSR1, SIGHUP and SIGPIPE wait from here on, in all threads made later, until
  * train_loop takes them between two steps. */
 void train_hold_signals(void);
 

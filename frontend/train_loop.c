@@ -10,33 +10,66 @@
 
 static int signalled; /* number of the signal that ends the run; 0: none */
 
-static sigset_t stop_signals(void) {
+/* SIGHUP is a terminal that is gone; SIGPIPE a reader of stdout. */
+static const int stop_signals[] = {SIGTERM, SIGINT, SIGUSR1, SIGHUP, SIGPIPE};
+static bool taken_signal[ARRAY_LEN(stop_signals)];
+
+static sigset_t set_of(bool with_pipe) {
     sigset_t set;
     sigemptyset(&set);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGUSR1);
+    for (int i = 0; i < ARRAY_LEN(stop_signals); i++)
+        if (taken_signal[i] && (with_pipe || stop_signals[i] != SIGPIPE))
+            sigaddset(&set, stop_signals[i]);
     return set;
+}
+
+/* What the parent has ignored stays so: SIGHUP under nohup. SIGPIPE is held anyway, so
+ * that a write fails instead. */
+static void choose_signals(void) {
+    for (int i = 0; i < ARRAY_LEN(stop_signals); i++) {
+        struct sigaction act;
+        int sig = stop_signals[i];
+        bool ignored = sigaction(sig, NULL, &act) == 0 && act.sa_handler == SIG_IGN;
+        taken_signal[i] = !ignored;
+    }
 }
 
 /* No handler: oneDNN's f32 kernels use a part of a heap block as their stack, and the
  * frame of a signal handler would be written before that block. So signals wait, in all
  * threads made from here on, until the step is done. */
 void train_hold_signals(void) {
-    sigset_t set = stop_signals();
+    choose_signals();
+    sigset_t set = set_of(true);
     pthread_sigmask(SIG_BLOCK, &set, NULL);
     /* A file size limit gives an error that is told, like a full disk. */
     signal(SIGXFSZ, SIG_IGN);
 }
 
+/* Between two looks at each other's signals ranks do so many steps as take this long, as
+ * far as is known: who hears of one late has saved soon enough, and fast steps cost no
+ * message. */
+#define LOOK_SECONDS 0.2
+enum { LOOK_STEPS_MOST = 1000 };
+static int64_t steps_to_look;
+
+static int64_t steps_of(double step_seconds) {
+    double steps = LOOK_SECONDS / MAX(step_seconds, 1e-9);
+    return (int64_t)MIN(MAX(steps, 1), LOOK_STEPS_MOST);
+}
+
 /* Takes a signal that has come to any rank; all take it after the same step. From then on
  * a second one ends the process at once. A rank that has heard of the signal from others
- * goes on waiting: its own may still be on the way. */
-static void take_signal(void) {
-    sigset_t set = stop_signals();
+ * goes on waiting: its own may still be on the way. A pipe that breaks while saving ends
+ * nothing. */
+static void take_signal(double step_seconds) {
+    if (comm_size() > 1 && steps_to_look-- > 0) return;
+    sigset_t set = set_of(true), ends = set_of(false);
     int mine = sigtimedwait(&set, NULL, &(struct timespec){0});
-    signalled = (int)comm_max_i64(MAX(mine, 0));
-    if (mine > 0) pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+    int64_t word = MAX(mine, 0) * (int64_t)(LOOK_STEPS_MOST + 1) + LOOK_STEPS_MOST - steps_of(step_seconds);
+    word = comm_max_i64(word);
+    signalled = (int)(word / (LOOK_STEPS_MOST + 1));
+    steps_to_look = LOOK_STEPS_MOST - word % (LOOK_STEPS_MOST + 1) - 1;
+    if (mine > 0) pthread_sigmask(SIG_UNBLOCK, &ends, NULL);
 }
 
 /* The key is a function of seed and step alone: what is dropped does not depend on how
@@ -211,8 +244,8 @@ static void plot_sometimes(const Train *t, double *last) {
 
 static int run_steps(Train *t, Prefetch *batches) {
     DataBatch batch;
-    double plotted = clock_seconds();
-    for (take_signal(); !signalled && t->step < t->steps; take_signal()) {
+    double plotted = clock_seconds(), seconds = LOOK_SECONDS;
+    for (take_signal(seconds); !signalled && t->step < t->steps; take_signal(seconds)) {
         double begin = clock_seconds();
         watch_task("step", t->step + 1, true);
         if (!prefetch_next_full(batches, &batch)) die("the data ended early");
@@ -221,7 +254,8 @@ static int run_steps(Train *t, Prefetch *batches) {
             begin = clock_seconds();
         }
         double rate = run_step(t, &batch);
-        write_metrics(t, rate, clock_seconds() - begin);
+        seconds = clock_seconds() - begin;
+        write_metrics(t, rate, seconds);
         if (t->skipped_in_a_row) say_skipped(t);
         if (gives_up(t)) return diverged(t);
         if (save_due(t)) train_state_save(t);

@@ -11,6 +11,7 @@
 #include "train.h"
 #include <errno.h>
 #include <math.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 uint64_t resident_bytes(void) {
@@ -137,6 +138,9 @@ void report_open(Train *t) {
     t->log = fopen(log, "ae");
     if (!t->log) fail(EXIT_DATA, "cannot write %s: %s", log, strerror(errno));
     setvbuf(t->log, NULL, _IOLBF, 0);
+    if (comm_rank() == 0 && getenv(LAUNCH_CLOSED_ENV))
+        fprintf(t->log, "note: stdout was closed at the start: what is said is only "
+                        "here\n");
     launch_redirect_output(t->run_dir, comm_rank());
     if (comm_rank() != 0) return;
     keep_module(t);

@@ -1,0 +1,147 @@
+/* Tests of runs whose terminal or reader goes away: at any instant they save and end as
+ * at SIGTERM, and go on to the bits of a run that was not disturbed; without any of the
+ * standard files they train on. */
+#include "../../frontend/commands.h"
+#include "ranks.h"
+#include <sys/stat.h>
+
+enum { TIMES = 10, STEPS = 1000000 };
+
+/* What a run's stdout is: a file of the test's, or a pipe that the test reads. */
+static int reader = -1;
+static bool ignores_hangup, closes_all;
+
+static void prepare(void) {
+    mpi_environment();
+    if (ignores_hangup) signal(SIGHUP, SIG_IGN);
+    if (reader >= 0) {
+        dup2(reader, STDOUT_FILENO);
+        close(reader);
+    }
+    for (int fd = 0; closes_all && fd <= 2; fd++) close(fd);
+}
+
+static pid_t start(int ranks, const char *config, const char *run, const char *more) {
+    const char *launch = ranks > 1 ? arena_printf(mem(), "launch -n %d ", ranks) : "";
+    if (ranks > 1 && !mpi_available()) test_skip("there is no mpirun");
+    driven_prepare = prepare;
+    return stator_start(
+        arena_printf(mem(), "%strain %s --output_dir %s %s", launch, config, run, more));
+}
+
+static int steps_of(const char *run) {
+    int n = 0;
+    if (file_exists(path_join(mem(), run, "metrics.jsonl"))) runs_metrics(run, &n);
+    return n;
+}
+
+/* Bytes of metrics.jsonl: cheaper to ask for again and again. */
+static long size_of(const char *run) {
+    struct stat st;
+    return stat(path_join(mem(), run, "metrics.jsonl"), &st) ? 0 : (long)st.st_size;
+}
+
+static void drain_some(int fd) {
+    char part[4096];
+    ssize_t n = read(fd, part, sizeof part);
+    (void)n;
+}
+
+/* Begins or goes on, and is left alone some time after its first new step. */
+static void run_and_leave(int ranks, const char *config, const char *run, bool hangup,
+                          uint64_t *random) {
+    int ends[2] = {-1, -1};
+    long before = size_of(run);
+    if (!hangup) {
+        EXPECT(pipe(ends) == 0);
+        fcntl(ends[0], F_SETFD, FD_CLOEXEC);
+        fcntl(ends[0], F_SETFL, O_NONBLOCK);
+        reader = ends[1];
+    }
+    pid_t pid = start(ranks, config, run, "--runner_config.log_interval 10");
+    if (!hangup) close(ends[1]);
+    reader = -1;
+    double until = 0;
+    for (uint64_t wait = runs_random(random) % 60000; !until || clock_seconds() < until;) {
+        if (!hangup) drain_some(ends[0]);
+        if (!until && size_of(run) > before) until = clock_seconds() + 1e-6 * (double)wait;
+        usleep(1000);
+    }
+    if (hangup)
+        kill(pid, SIGHUP);
+    else
+        close(ends[0]);
+    ranks_end(pid, EXIT_SIGNALLED, hangup ? "after SIGHUP" : "nobody reads stdout");
+}
+
+static void leave_often(int ranks, bool hangup) {
+    const char *config = runs_small_config(STEPS, STEPS), *run = in_temp("run");
+    const char *whole = in_temp("whole");
+    uint64_t random = 0x9e3779b97f4a7c15u + (uint64_t)ranks;
+    for (int i = 0; i < TIMES; i++) {
+        run_and_leave(ranks, config, run, hangup, &random);
+        int n = steps_of(run);
+        if (!file_exists(arena_printf(mem(), "%s/ckpt/step_%08d", run, n)))
+            test_fail(__FILE__, __LINE__, "step %d is not saved:\n%s", n, said());
+    }
+    int n = steps_of(run) + 3;
+    const char *rest = arena_printf(
+        mem(), "--runner_config.max_steps %d --lr_schedule.total_steps %d", n, STEPS);
+    ranks_end(start(ranks, config, run, rest), 0, "the rest");
+    ranks_end(start(ranks, config, whole, rest), 0, "the whole");
+    runs_expect_same_losses(whole, run, n);
+    runs_expect_same_tensors(whole, run, n);
+}
+
+TEST_LIMIT(sighup_of_one_rank, 60) {
+    leave_often(1, true);
+}
+
+TEST_LIMIT(broken_pipe_of_one_rank, 60) {
+    leave_often(1, false);
+}
+
+TEST_LIMIT(sighup_of_launch, 120) {
+    leave_often(2, true);
+}
+
+TEST_LIMIT(broken_pipe_of_launch, 120) {
+    leave_often(2, false);
+    EXPECT(!strstr(said(), "mpirun"));
+}
+
+/* As nohup starts it. */
+static void ignore_hangup(int ranks) {
+    const char *config = runs_small_config(1000, 1000), *run = in_temp("run");
+    ignores_hangup = true;
+    pid_t pid = start(ranks, config, run, "");
+    EXPECT(runs_wait_steps(pid, run, 5));
+    kill(pid, SIGHUP);
+    ranks_end(pid, 0, "SIGHUP is ignored");
+    EXPECT(steps_of(run) == 1000);
+}
+
+TEST_LIMIT(sighup_that_is_ignored, 60) {
+    ignore_hangup(1);
+}
+
+TEST_LIMIT(sighup_that_launch_ignores, 60) {
+    ignore_hangup(2);
+}
+
+static void run_closed(int ranks) {
+    const char *config = runs_small_config(300, 300), *run = in_temp("run");
+    closes_all = true;
+    ranks_end(start(ranks, config, run, ""), 0, "without stdin, stdout and stderr");
+    EXPECT(steps_of(run) == 300);
+    EXPECT(file_exists(path_join(mem(), run, "ckpt/step_00000300")));
+    EXPECT(strstr(ranks_log(run, 0), "stdout was closed at the start"));
+}
+
+TEST_LIMIT(one_rank_without_standard_files, 60) {
+    run_closed(1);
+}
+
+TEST_LIMIT(launch_without_standard_files, 60) {
+    run_closed(2);
+}
