@@ -521,7 +521,8 @@ TEST(bad_parts_fail) {
         "attention", NULL, ATTN("1,2,2,3", "1,4,2,3"),
         ATTN_OUT("scale=1; causal=1; p=0.5; of=\"f32[1,2:a,2,4]\"", "1,2,2,3", "1,2,2")};
     static const Sample early = {
-        "attention_within", NULL, ATTN_AT("%zero", "1,2,2,3", "1,2,2,3") ", %off_: i32[1,2]",
+        "attention_within", NULL,
+        ATTN_AT("%zero", "1,2,2,3", "1,2,2,3") ", %off_: i32[1,2]",
         "%o, %l = attention_within %q, %k, %v, %zero, %zerok, %rng, %off_ "
         "{scale=1; causal=1} : F[1,2,2,3], F[1,2,2]"};
     EXPECT_FAIL(run_sample(&size), EXIT_CONFIG, "must be the type of the whole tensor");

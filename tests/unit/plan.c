@@ -141,8 +141,10 @@ TEST(a_ring_sends_keys_and_values_to_the_next) {
 TEST(documents_in_a_ring_send_nothing_more) {
     static const char one[] = "dp 2 cp 4 algo megatron_cp_algo";
     static const char documents[] = " train_dataset.data_loader.type GPTDataset"
-                                    " train_dataset.data_loader.reset_position_ids True"
-                                    " train_dataset.data_loader.reset_attention_mask True";
+                                    " train_dataset.data_loader.reset_position_ids "
+                                    "True "
+                                    "train_dataset.data_loader.reset_attention_mask "
+                                    "True";
     Arena *mem = arena_new();
     Plan p = plan_of(mem, plan_llama, one);
     Plan q = plan_of(mem, plan_llama, arena_printf(mem, "%s%s", one, documents));

@@ -138,6 +138,18 @@ static void runs_expect_same_losses(const char *a, const char *b, int steps) {
     }
 }
 
+/* Losses of the first steps of two runs, which differ in the order of sums alone. */
+static void runs_expect_near_losses(const char *a, const char *b, int steps) {
+    int na, nb;
+    const MetricsRow *x = runs_metrics(a, &na), *y = runs_metrics(b, &nb);
+    EXPECT(na == steps && nb == steps);
+    for (int i = 0; i < steps; i++) {
+        if (fabs(x[i].loss - y[i].loss) <= 1e-5 * x[i].loss) continue;
+        test_fail(__FILE__, __LINE__, "step %d: loss %.9g, and %.9g in the other run",
+                  i + 1, x[i].loss, y[i].loss);
+    }
+}
+
 /* The checkpoints of a step hold the same tensors, bit by bit, in the same files. */
 static void runs_expect_same_tensors(const char *a, const char *b, int step) {
     const char *in_a = arena_printf(mem(), "%s/ckpt/step_%08d", a, step);
