@@ -242,13 +242,26 @@ static void plot_sometimes(const Train *t, double *last) {
     *last = clock_seconds();
 }
 
+/* Data that fail between two steps leave a good state, which one rank can save. Of several
+ * ranks others may have their batch and go on: all end, from the newest checkpoint on. */
+static void next_batch(Train *t, Prefetch *batches, DataBatch *batch) {
+    Catch c;
+    if (CATCH(c)) {
+        if (!prefetch_next_full(batches, batch)) die("the data ended early");
+        catch_end(&c);
+        return;
+    }
+    if (comm_size() == 1 && t->saved_step != t->step) train_state_save(t);
+    fail_again(c.code, c.message);
+}
+
 static int run_steps(Train *t, Prefetch *batches) {
     DataBatch batch;
     double plotted = clock_seconds(), seconds = LOOK_SECONDS;
     for (take_signal(seconds); !signalled && t->step < t->steps; take_signal(seconds)) {
         double begin = clock_seconds();
         watch_task("step", t->step + 1, true);
-        if (!prefetch_next_full(batches, &batch)) die("the data ended early");
+        next_batch(t, batches, &batch);
         if (t->probe && t->step == t->start_step) {
             dump_first_step(t, &batch);
             begin = clock_seconds();

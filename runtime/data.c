@@ -2,6 +2,7 @@
 #include "data.h"
 #include "data_reader.h"
 #include "gpt_index.h"
+#include "map_guard.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -28,9 +29,11 @@ void file_map(FileMap *map, const char *path) {
     if (bytes == MAP_FAILED) fail(EXIT_DATA, "cannot map %s: %s", path, strerror(error));
     map->bytes = bytes;
     map->n = (uint64_t)st.st_size;
+    map_note(bytes, map->n, path);
 }
 
 void file_unmap(FileMap *map) {
+    map_forget(map->bytes);
     if (map->bytes) munmap((void *)(uintptr_t)map->bytes, map->n);
     map->bytes = NULL;
     map->n = 0;
@@ -187,6 +190,33 @@ static void fill_row(const Data *d, int64_t sample, const DataBatch *row) {
     if (d->reader->mask) d->reader->mask(d, sample, row);
 }
 
+static void fill_rows(const Data *d, int64_t first, int64_t rows, const DataBatch *out) {
+    for (int64_t r = 0; r < rows; r++) {
+        if (d->ncolumns) {
+            d->reader->row(d, sample_at(d, first + r), r, out->column);
+            continue;
+        }
+        size_t at = (size_t)r * (size_t)d->seq;
+        DataBatch row = {.tokens = out->tokens + at, .keep_labels = out->keep_labels};
+        if (out->labels) row.labels = out->labels + at;
+        if (out->positions) row.positions = out->positions + at;
+        if (out->attends_from) row.attends_from = out->attends_from + at;
+        if (out->loss_mask) row.loss_mask = out->loss_mask + at;
+        fill_row(d, sample_at(d, first + r), &row);
+    }
+}
+
+typedef struct Rows {
+    const Data *d;
+    int64_t first, n;
+    const DataBatch *out;
+} Rows;
+
+static void read_rows(void *context) {
+    const Rows *r = context;
+    fill_rows(r->d, r->first, r->n, r->out);
+}
+
 void data_rows_full(const Data *d, int64_t step, int64_t first_row, int64_t rows,
                     const DataBatch *out) {
     check(step >= 0 && first_row >= 0 && rows >= 0 && rows <= d->batch - first_row);
@@ -199,19 +229,8 @@ void data_rows_full(const Data *d, int64_t step, int64_t first_row, int64_t rows
     int64_t first;
     if (__builtin_mul_overflow(step, d->batch, &first) || first > INT64_MAX - d->batch)
         die("step %lld of batch %lld", (long long)step, (long long)d->batch);
-    for (int64_t r = 0; r < rows; r++) {
-        if (d->ncolumns) {
-            d->reader->row(d, sample_at(d, first + first_row + r), r, out->column);
-            continue;
-        }
-        size_t at = (size_t)r * (size_t)d->seq;
-        DataBatch row = {.tokens = out->tokens + at, .keep_labels = out->keep_labels};
-        if (out->labels) row.labels = out->labels + at;
-        if (out->positions) row.positions = out->positions + at;
-        if (out->attends_from) row.attends_from = out->attends_from + at;
-        if (out->loss_mask) row.loss_mask = out->loss_mask + at;
-        fill_row(d, sample_at(d, first + first_row + r), &row);
-    }
+    Rows work = {d, first + first_row, rows, out};
+    map_guard(read_rows, &work);
 }
 
 void data_batch_full(const Data *d, int64_t step, const DataBatch *out) {

@@ -3,6 +3,7 @@
  * (huggingface/safetensors, safetensors/src/tensor.rs); deliberate differences: rank
  * above 8 and names with a zero byte are refused, duplicate keys always are. */
 #include "safetensors.h"
+#include "map_guard.h"
 #include "../ir/json.h"
 #include "element.h"
 #include <errno.h>
@@ -246,7 +247,7 @@ Safetensors *safetensors_parse(Arena *mem, const char *name, const void *bytes,
 
 static const char *map_file(Arena *mem, const char *path, SafeMap *m) {
     struct stat st;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) return arena_printf(mem, "cannot open: %s", strerror(errno));
     const char *wrong = NULL;
     if (fstat(fd, &st) != 0)
@@ -259,9 +260,15 @@ static const char *map_file(Arena *mem, const char *path, SafeMap *m) {
         m->n = (size_t)st.st_size;
         m->bytes = mmap(NULL, m->n, PROT_READ, MAP_PRIVATE, fd, 0);
         if (m->bytes == MAP_FAILED) wrong = strerror(errno);
+        if (!wrong) map_note(m->bytes, m->n, path);
     }
     close(fd);
     return wrong;
+}
+
+static void unmap_file(const SafeMap *m) {
+    map_forget(m->bytes);
+    munmap(m->bytes, m->n);
 }
 
 static const char *open_file(Arena *mem, const char *path, Safetensors **s) {
@@ -270,14 +277,14 @@ static const char *open_file(Arena *mem, const char *path, Safetensors **s) {
     if (wrong) return wrong;
     wrong = safetensors_try(mem, path, m->bytes, m->n, m->n, s);
     if (wrong)
-        munmap(m->bytes, m->n);
+        unmap_file(m);
     else
         (*s)->maps = m;
     return wrong;
 }
 
 void safetensors_close(Safetensors *s) {
-    for (SafeMap *m = s->maps; m; m = m->next) munmap(m->bytes, m->n);
+    for (SafeMap *m = s->maps; m; m = m->next) unmap_file(m);
     s->maps = NULL;
     for (int i = 0; i < s->n; i++) s->t[i].data = NULL;
 }

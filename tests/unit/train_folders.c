@@ -71,3 +71,57 @@ TEST_LIMIT(one_folder_of_checkpoints_for_two_runs_of_ranks, 180) {
     kill(pid, SIGTERM);
     stator_wait(pid);
 }
+
+/* ---- data that change under a run ---- */
+
+/* The steps up to the last good batch are saved; returns the number of the last. */
+static int ends_for_data(const char *run, const char *words_after, void (*spoil)(const char *)) {
+    const char *config = runs_small_config(100000, 50000);
+    pid_t pid = stator_start(words(config, run, words_after));
+    EXPECT(runs_wait_steps(pid, run, 3));
+    spoil(in_temp("text.txt"));
+    int code = stator_wait(pid), n = 0;
+    if (code != EXIT_DATA) test_fail(__FILE__, __LINE__, "exit code %d:\n%s", code, said());
+    runs_metrics(run, &n);
+    EXPECT(n >= 3);
+    SAID_EXPECT(arena_printf(mem(), "saved %s/ckpt/step_%08d", run, n));
+    EXPECT(file_exists(arena_printf(mem(), "%s/ckpt/step_%08d/manifest.json", run, n)));
+    return n;
+}
+
+static void cut_short(const char *path) {
+    EXPECT(truncate(path, 0) == 0);
+}
+
+static void write_other_bytes(const char *path) {
+    char bytes[5000];
+    memset(bytes, 0xC8, sizeof bytes);
+    int fd = open(path, O_WRONLY);
+    EXPECT(fd >= 0);
+    for (int i = 0; i < 2; i++)
+        EXPECT(pwrite(fd, bytes, sizeof bytes, i * 4000) == (ssize_t)sizeof bytes);
+    close(fd);
+}
+
+TEST_LIMIT(a_text_that_is_cut_short_while_training, 120) {
+    const char *run = in_temp("run");
+    int n = ends_for_data(run, "", cut_short);
+    SAID_EXPECT("text.txt was cut short, or cannot be read any more");
+    RUN_EXPECT(0, words(runs_small_config(n + 2, 50000), run, ""));
+    SAID_EXPECT(arena_printf(mem(), "resumed after step %d", n));
+}
+
+TEST_LIMIT(a_token_that_goes_bad_while_training, 120) {
+    ends_for_data(in_temp("run"), "--model.model_config.vocab_size 128", write_other_bytes);
+    SAID_EXPECT("token 200 (a byte) is outside the vocabulary of 128");
+}
+
+/* All end, on each with the same code. */
+TEST_LIMIT(a_text_that_is_cut_short_under_two_ranks, 120) {
+    const char *config = runs_small_config(100000, 50000), *run = in_temp("run");
+    pid_t pid = ranks_start(2, config, run, "");
+    EXPECT(runs_wait_steps(pid, run, 3));
+    cut_short(in_temp("text.txt"));
+    ranks_end(pid, EXIT_DATA, "a text cut short");
+    SAID_EXPECT("text.txt was cut short, or cannot be read any more");
+}
