@@ -12,6 +12,8 @@ static void open_metrics(Train *t) {
     bool every = t->job.cfg->runner_config_log_interval == 1;
     t->metrics =
         metrics_open(t->mem, path, t->steps, t->start_step, every ? stdout : NULL);
+    const char *note = metrics_note(t->metrics);
+    if (note[0]) report_say(t, "WARNING: %s", note);
     t->terminal =
         every ? t->metrics : metrics_open(t->mem, NULL, t->steps, t->start_step, stdout);
 }

@@ -69,7 +69,9 @@ typedef struct Train {
     /* Parameter that had an element inf or NaN before the first step here; NULL: none. */
     const char *not_finite;
     char config_hash[33];
+    char data_print[33]; /* on rank 0, see data_fingerprint */
     int lock_fd, ckpt_lock_fd; /* see folder_lock.h; -1: none */
+    bool folder_gone;          /* said already */
     FILE *log;
     Metrics *metrics, *terminal; /* one and the same when every step is shown */
 } Train;
@@ -91,6 +93,8 @@ void ranks_agree_config(const Train *t);
 void ranks_agree_module_file(const Train *t);
 void ranks_agree_module(const Train *t, const Module *m);
 void ranks_agree_data(const Train *t, const Data *d, int64_t steps);
+/* Hash of batches spread over an epoch, all of a small one; "" where one cannot be made. */
+void data_fingerprint(const Data *d, char hex[33]);
 /* For an allocated program. */
 Feed *feed_make(const Train *t, const Program *p);
 /* This rank's part of the batch, from row `first_row` on, into the

@@ -100,6 +100,8 @@ void ranks_agree_module(const Train *t, const Module *m) {
 /* The batches of a run are compared as far as they have so many tokens together, which
  * takes a fraction of a second; of more of them some, spread over the run. */
 enum { COMPARED_TOKENS = 4 << 20, COMPARED_MOST = 4096, COMPARED_LEAST = 2 };
+/* At every start, so it must not be felt. */
+enum { PRINT_TOKENS = 256 << 10 };
 
 static int64_t batch_numbers(const Data *d) {
     int64_t n = d->ncolumns ? 0 : d->batch * d->seq;
@@ -116,9 +118,10 @@ static void add_hash(const Data *d, int64_t step, const char *name, const void *
 }
 
 /* Files may have the same size and other contents. */
-static void add_batches(Arena *mem, const Data *d, int64_t steps, Text *out) {
+static void add_batches(Arena *mem, const Data *d, int64_t steps, int64_t tokens,
+                        Text *out) {
     DataBatch b = data_batch_new(mem, d);
-    int64_t last = MAX(steps, 1) - 1, most = COMPARED_TOKENS / batch_numbers(d);
+    int64_t last = MAX(steps, 1) - 1, most = tokens / batch_numbers(d);
     most = MIN(MIN(MAX(most, COMPARED_LEAST), COMPARED_MOST), last + 1);
     for (int64_t k = 0; k < most; k++) {
         double share = (double)k / (double)MAX(most - 1, 1);
@@ -156,9 +159,24 @@ static void look_at_data(void *context) {
     add_tokenizer(l->t, scratch, &out);
     text_add(&out, "%s: %lld tokens, %lld samples, %lld steps\n", d->path,
              (long long)d->tokens, (long long)d->samples, (long long)d->steps_available);
-    if (has_batch) add_batches(scratch, d, l->steps, &out);
+    if (has_batch) add_batches(scratch, d, l->steps, COMPARED_TOKENS, &out);
     arena_free(scratch);
     l->found = out.s;
+}
+
+void data_fingerprint(const Data *d, char hex[33]) {
+    Arena *mem = arena_new();
+    Text out = text_new(mem);
+    int64_t epoch = d->steps_available >= 0 ? d->steps_available : d->samples / d->batch;
+    Catch c;
+    hex[0] = 0;
+    if (CATCH(c)) {
+        if (d->samples > 0 && d->steps_available)
+            add_batches(mem, d, epoch, PRINT_TOKENS, &out);
+        catch_end(&c);
+    }
+    if (out.n && !c.code) hash_hex(out.s, out.n, hex);
+    arena_free(mem);
 }
 
 void ranks_agree_data(const Train *t, const Data *d, int64_t steps) {

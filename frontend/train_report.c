@@ -217,6 +217,12 @@ void report_header(Train *t) {
     report_say(t, "compiled   passes %.2f s, code %.2f s%s", p->pass_seconds,
                p->codegen_seconds, p->cached ? " (from the cache)" : "");
     report_say(t, "run folder %s", t->run_dir);
+    if (t->data->steps_available < 0 && t->data->samples < t->data->batch)
+        report_say(t,
+                   "WARNING: %s has %lld sequences of %lld, a step takes %lld: each step "
+                   "has some of them more than once; give more data or a smaller batch",
+                   t->data->path, (long long)t->data->samples, (long long)t->data->seq,
+                   (long long)t->data->batch);
     if (rt_bind_warning(warning, sizeof warning)) report_say(t, "WARNING: %s", warning);
 }
 

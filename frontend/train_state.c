@@ -50,6 +50,7 @@ static char *state_json(const Train *t, Arena *mem) {
     text_add(&s, ",\"batch\":%lld,\"seq\":%lld,\"tokens\":%lld,\"shuffle\":%s",
              (long long)t->data->batch, (long long)t->data->seq,
              (long long)t->data->tokens, t->data->shuffle ? "true" : "false");
+    text_add(&s, ",\"fingerprint\":\"%s\"", t->data_print);
     text_add(&s, ",\"next_batch\":%lld},\"model\":", (long long)t->step);
     const Job *j = &t->job;
     const char *model = j->has_spec ? model_spec_json(mem, &j->spec, false) : "null";
@@ -62,8 +63,19 @@ static char *state_json(const Train *t, Arena *mem) {
     return s.s;
 }
 
+/* Work must not get lost: the checkpoints go to the folder that is made anew. */
+static void notice_removed(Train *t) {
+    if (t->lock_fd < 0 || t->folder_gone || !folder_gone(t->lock_fd, t->run_dir)) return;
+    t->folder_gone = true;
+    report_say(t,
+               "WARNING: the run folder %s was removed or moved while training: metrics "
+               "and logs from here on are lost; checkpoints go to %s, made anew",
+               t->run_dir, t->ckpt_dir);
+}
+
 void train_state_save(Train *t) {
     Arena *mem = arena_new();
+    notice_removed(t);
     char why[1024] = "";
     double start = clock_seconds();
     watch_task("saving the checkpoint of step", t->step, false);
@@ -137,6 +149,7 @@ static void compare_state(const Train *t, const Json *s) {
     int64_t threads = json_get_i64(s, "threads", 0, INT32_MAX, 0);
     const char *hash = json_get_string(s, "config_hash", "");
     int64_t tokens = json_get_i64(json_get(s, "data"), "tokens", 0, INT64_MAX, 0);
+    const char *print = json_get_string(json_get(s, "data"), "fingerprint", "");
     if (threads && threads != t->threads)
         report_say(t,
                    "note: saved with %lld threads, resumed with %d: the order of sums, "
@@ -150,6 +163,11 @@ static void compare_state(const Train *t, const Json *s) {
                    "note: %s had %lld tokens when the checkpoint was saved and has "
                    "%lld now",
                    t->data->path, (long long)tokens, (long long)t->data->tokens);
+    else if (print[0] && t->data_print[0] && strcmp(print, t->data_print))
+        report_say(t,
+                   "WARNING: %s has the size it had when the checkpoint was saved, but "
+                   "other content; the run goes on with what is there now",
+                   t->data->path);
 }
 
 /* Schedule and bias corrections count updates. A run that ended at its limit of skipped
@@ -282,6 +300,7 @@ static void look_at_weights(Train *t) {
 void train_state_start(Train *t) {
     list_tensors(t);
     lock_checkpoints(t);
+    if (comm_rank() == 0) data_fingerprint(t->data, t->data_print);
     t->saved_step = t->good_step = -1;
     if (resume(t))
         t->saved_step = t->step;

@@ -21,6 +21,7 @@ struct Metrics {
     bool tty, bar_shown;
     int64_t total_steps, step;
     double step_seconds; /* running mean over about 20 steps; 0: none yet */
+    char note[1024];     /* see metrics_note */
 };
 
 char *duration_format(double seconds, char out[32]) {
@@ -144,8 +145,24 @@ MetricsRow *metrics_read(Arena *mem, const char *path, int *n) {
     return rows;
 }
 
+/* Keeps the damaged file under another name. */
+static void keep_damaged(Metrics *m, Arena *mem, const char *bytes, size_t size, int lines,
+                         int first) {
+    enum { MOST = 1000 };
+    const char *aside = NULL;
+    for (int i = 1; i < MOST && (!aside || file_exists(aside)); i++)
+        aside = arena_printf(mem, "%s.damaged-%d", m->path, i);
+    int error = file_write_atomic(aside, bytes, size);
+    if (error) fail(EXIT_DATA, "cannot write %s: %s", aside, strerror(error));
+    snprintf(m->note, sizeof m->note,
+             "%.300s:%d: the line is broken or out of order; %d such lines are taken out, "
+             "the file as it was is %.300s",
+             m->path, first, lines, aside);
+}
+
 /* Takes out what a run that goes on after `resumed` writes again or cannot use. */
-static void file_cut(const char *path, int64_t resumed) {
+static void file_cut(Metrics *m, int64_t resumed) {
+    const char *path = m->path;
     Arena *mem = arena_new();
     Catch c;
     if (!CATCH(c)) {
@@ -158,10 +175,14 @@ static void file_cut(const char *path, int64_t resumed) {
     Lines l = {.at = bytes, .end = bytes + size};
     Text keep = text_new(mem);
     MetricsRow row;
-    int rows = 0;
+    int rows = 0, damaged = 0, first = 0, line = 0;
     int64_t last = 0;
     for (bool good; lines_next(&l, &row, &good);) {
         rows += good;
+        line++;
+        bool unfinished = l.at == l.end && bytes[size - 1] != '\n';
+        if (good ? row.step <= last : !unfinished)
+            if (!damaged++) first = line;
         if (!good || row.step <= last || row.step > resumed) continue;
         text_add_bytes(&keep, l.line, l.n + 1);
         last = row.step;
@@ -170,10 +191,15 @@ static void file_cut(const char *path, int64_t resumed) {
     if (size && !rows && memchr(bytes, '\n', size))
         fail(EXIT_DATA, "%s holds no metrics; move it away or give another run folder",
              path);
+    if (damaged) keep_damaged(m, mem, bytes, size, damaged, first);
     int error = keep.n == size ? 0 : file_write_atomic(path, keep.s, keep.n);
     if (error) fail(EXIT_DATA, "cannot write %s: %s", path, strerror(error));
     catch_end(&c);
     arena_free(mem);
+}
+
+const char *metrics_note(const Metrics *m) {
+    return m->note;
 }
 
 Metrics *metrics_open(Arena *mem, const char *path, int64_t total_steps,
@@ -186,7 +212,7 @@ Metrics *metrics_open(Arena *mem, const char *path, int64_t total_steps,
     m->step = resumed_step;
     if (!path) return m;
     m->path = arena_strdup(mem, path);
-    if (file_exists(path)) file_cut(path, resumed_step);
+    if (file_exists(path)) file_cut(m, resumed_step);
     m->fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0644);
     if (m->fd < 0) fail(EXIT_DATA, "cannot write %s: %s", path, strerror(errno));
     m->end = lseek(m->fd, 0, SEEK_END);

@@ -24,6 +24,10 @@ typedef struct Metrics Metrics;
 Metrics *metrics_open(Arena *mem, const char *path, int64_t total_steps,
                       int64_t resumed_step, FILE *terminal);
 
+/* What metrics_open found damaged (lines that are broken or out of order; not one that a
+ * killed run left without an end) and where the file as it was is kept; "" for nothing. */
+const char *metrics_note(const Metrics *m);
+
 /* Adds one step. A full disk does not end the run: the line is left out whole, and the
  * terminal gets one warning until writing works again. Allocates nothing. */
 void metrics_write(Metrics *m, const MetricsRow *row);

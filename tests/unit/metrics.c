@@ -140,6 +140,31 @@ TEST(resume_after_a_cut_at_any_byte) {
         for (size_t i = 0; i < n; i++) whole += text[i] == '\n';
         write_steps(path, whole, whole);
         expect_steps(path, whole);
+        EXPECT(!file_exists(arena_printf(mem, "%s.damaged-1", path)));
+    }
+}
+
+/* The file as it was stays, and the run can say so. */
+TEST(a_damaged_file_is_kept_aside) {
+    char *path = new_path("m.jsonl");
+    const char *aside[] = {arena_printf(mem, "%s.damaged-1", path),
+                           arena_printf(mem, "%s.damaged-2", path)};
+    write_steps(path, 0, 3);
+    for (int i = 0; i < 2; i++) {
+        size_t size, n;
+        char *text = file_read(mem, path, 1 << 20, &size, EXIT_DATA);
+        text[size - 5] = 1; /* within the last line */
+        EXPECT(file_write_atomic(path, text, size) == 0);
+        Metrics *m = metrics_open(mem, path, 9, 3 - i, NULL);
+        EXPECT(strstr(metrics_note(m), arena_printf(mem, "m.jsonl:%d: the line", 3 - i)));
+        EXPECT(strstr(metrics_note(m), aside[i]));
+        metrics_close(m);
+        EXPECT(!memcmp(file_read(mem, aside[i], 1 << 20, &n, EXIT_DATA), text, size));
+        EXPECT(n == size);
+        m = metrics_open(mem, path, 9, 2 - i, NULL);
+        EXPECT_STR(metrics_note(m), "");
+        metrics_close(m);
+        expect_steps(path, 2 - i);
     }
 }
 

@@ -125,3 +125,55 @@ TEST_LIMIT(a_text_that_is_cut_short_under_two_ranks, 120) {
     ranks_end(pid, EXIT_DATA, "a text cut short");
     SAID_EXPECT("text.txt was cut short, or cannot be read any more");
 }
+
+static void change_a_byte(const char *path) {
+    int fd = open(path, O_WRONLY);
+    EXPECT(fd >= 0 && pwrite(fd, "#", 1, 3001) == 1);
+    close(fd);
+}
+
+TEST_LIMIT(a_resume_says_that_the_text_has_changed, 120) {
+    const char *config = runs_small_config(8, 4), *run = in_temp("run");
+    const char *half = "--runner_config.max_steps 4 --lr_schedule.total_steps 8";
+    RUN_EXPECT(0, words(config, run, half));
+    RUN_EXPECT(0, words(config, run, half));
+    EXPECT(!strstr(said(), "other content"));
+    change_a_byte(in_temp("text.txt"));
+    RUN_EXPECT(0, words(config, run, half));
+    SAID_EXPECT("text.txt has the size it had when the checkpoint was saved, but other "
+                "content");
+}
+
+TEST_LIMIT(a_text_shorter_than_a_step, 120) {
+    const char *config = runs_small_config(4, 0), *run = in_temp("run");
+    RUN_EXPECT(0, words(config, run, ""));
+    EXPECT(!strstr(said(), "more than once"));
+    EXPECT(truncate(in_temp("text.txt"), 49) == 0);
+    RUN_EXPECT(0, words(config, in_temp("short"), ""));
+    SAID_EXPECT("text.txt has 3 sequences of 16, a step takes 4");
+}
+
+TEST_LIMIT(damaged_metrics_are_told_at_a_resume, 120) {
+    const char *config = runs_small_config(8, 4), *run = in_temp("run");
+    RUN_EXPECT(0, words(config, run, ""));
+    const char *path = path_join(mem(), run, "metrics.jsonl");
+    int fd = open(path, O_WRONLY);
+    EXPECT(fd >= 0 && pwrite(fd, "@", 1, 0) == 1);
+    close(fd);
+    RUN_EXPECT(0, words(config, run, "--runner_config.log_interval 3"));
+    SAID_EXPECT("metrics.jsonl:1: the line is broken or out of order; 1 such lines are "
+                "taken out, the file as it was is ");
+    EXPECT(file_exists(arena_printf(mem(), "%s.damaged-1", path)));
+}
+
+TEST_LIMIT(a_run_folder_removed_while_training, 120) {
+    const char *config = runs_small_config(100000, 20), *run = in_temp("run");
+    pid_t pid = stator_start(words(config, run, ""));
+    EXPECT(runs_wait_steps(pid, run, 1));
+    EXPECT(rename(run, in_temp("moved")) == 0);
+    for (int i = 0; i < 600 && !strstr(said(), "was removed"); i++) usleep(100000);
+    SAID_EXPECT("was removed or moved while training");
+    kill(pid, SIGTERM);
+    stator_wait(pid);
+    EXPECT(file_exists(path_join(mem(), run, "ckpt/latest")));
+}
