@@ -9,20 +9,17 @@
 static void open_metrics(Train *t) {
     if (comm_rank() != 0) return;
     const char *path = path_join(t->mem, t->run_dir, RUN_METRICS);
-    bool every = t->job.cfg->runner_config_log_interval == 1;
-    t->metrics =
-        metrics_open(t->mem, path, t->steps, t->start_step, every ? stdout : NULL);
+    t->metrics = metrics_open(t->mem, path, t->steps, t->start_step, stdout);
+    metrics_show(t->metrics, t->job.cfg->runner_config_log_interval, t->log,
+                 launch_columns());
     const char *note = metrics_note(t->metrics);
     if (note[0]) report_say(t, "WARNING: %s", note);
-    t->terminal =
-        every ? t->metrics : metrics_open(t->mem, NULL, t->steps, t->start_step, stdout);
+    report_read_curve(t);
 }
 
 static void close_metrics(Train *t) {
-    if (!t->metrics) return;
-    if (t->terminal != t->metrics) metrics_close(t->terminal);
     metrics_close(t->metrics);
-    t->metrics = t->terminal = NULL;
+    t->metrics = NULL;
 }
 
 static int finish(Train *t) {

@@ -35,6 +35,10 @@ void launch_rank_start(void);
  * with EXIT_CONFIG when the log cannot be opened. */
 void launch_redirect_output(const char *run_dir, int rank);
 
+/* Columns of the terminal that stdout is: 0: it is none, though mpirun may have put one
+ * before a file; -1: stdout itself knows. */
+int launch_columns(void);
+
 /* Tells of a rank that hangs, as WatchSay of runtime/watch.h. */
 void launch_say_hang(int rank, const char *host, const char *text, bool ends);
 

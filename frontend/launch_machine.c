@@ -7,6 +7,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -76,6 +77,13 @@ static int allocation_nodes(void) {
     return 1;
 }
 
+static int stdout_columns(void) {
+    struct winsize w = {0};
+    if (!isatty(STDOUT_FILENO)) return 0;
+    bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col;
+    return known ? w.ws_col : 80;
+}
+
 Machine machine_find(Arena *mem) {
     cpu_set_t mask;
     char host[256] = "", self[4096];
@@ -84,6 +92,7 @@ Machine machine_find(Arena *mem) {
         m.cores = count_cores(&mask);
         m.narrowed = mask_narrowed(&mask);
     }
+    m.columns = stdout_columns();
     m.no_cma = memory_reads_forbidden();
     if (gethostname(host, sizeof host - 1)) snprintf(host, sizeof host, "localhost");
     m.host = arena_strdup(mem, host);

@@ -23,6 +23,7 @@ typedef struct Machine {
     int nodes;     /* of the batch system's allocation; 1: none */
     bool narrowed; /* fewer than its container allows: taskset or a batch step */
     bool root;
+    int columns;      /* of the terminal that stdout is; 0: it is none */
     bool no_cma;      /* a process may not read another's memory */
     const char *host; /* its name */
     const char *self; /* this program */

@@ -115,7 +115,7 @@ static bool is_variable(const char *setting, const char *name) {
 static void add_environment(Planner *l, const char *dir, char **env) {
     for (; *env; env++) {
         if (strncmp(*env, "STATOR_", 7) || is_variable(*env, "STATOR_THREADS") ||
-            is_variable(*env, LAUNCH_REPORT_ENV))
+            is_variable(*env, LAUNCH_REPORT_ENV) || is_variable(*env, LAUNCH_COLUMNS_ENV))
             continue;
         if (is_variable(*env, "STATOR_BIND")) l->set_bind = true;
         add(l, "-x");
@@ -124,6 +124,8 @@ static void add_environment(Planner *l, const char *dir, char **env) {
     add_export(l, "STATOR_THREADS", arena_printf(l->mem, "%d", l->plan->threads));
     if (!l->bound && l->p->most > 1 && !l->set_bind) add_export(l, "STATOR_BIND", "off");
     add_export(l, LAUNCH_REPORT_ENV, dir);
+    if (l->m->columns)
+        add_export(l, LAUNCH_COLUMNS_ENV, arena_printf(l->mem, "%d", l->m->columns));
 }
 
 LaunchPlan *launch_plan(Arena *mem, const LaunchOptions *o, const Machine *m,

@@ -99,6 +99,13 @@ static bool rank_failed(int code, const char *message) {
     return at_terminal; /* else it is printed once more, into the log */
 }
 
+int launch_columns(void) {
+    const char *s = getenv(LAUNCH_COLUMNS_ENV);
+    if (rank_of_environment() < 0) return -1;
+    long n = self.launched && s ? strtol(s, NULL, 10) : 0;
+    return n > 0 && n < 10000 ? (int)n : 0;
+}
+
 /* No fflush, and no words but this one write: the main thread may hold every lock. */
 void launch_say_hang(int rank, const char *host, const char *text, bool ends) {
     Arena *mem = arena_new();

@@ -73,7 +73,9 @@ typedef struct Train {
     int lock_fd, ckpt_lock_fd; /* see folder_lock.h; -1: none */
     bool folder_gone;          /* said already */
     FILE *log;
-    Metrics *metrics, *terminal; /* one and the same when every step is shown */
+    Metrics *metrics; /* NULL: not rank 0 */
+    struct CurvePoint *curve; /* of the whole run, on rank 0 */
+    int ncurve, curve_cap;
 } Train;
 
 /* train_setup.c: everything up to a compiled program. Fails before anything is written.
@@ -134,6 +136,9 @@ void dump_write(Train *t);
 /* train_report.c: what the run tells, on the terminal and in the run folder. */
 void report_open(Train *t);
 void report_header(Train *t); /* measures peak_flops */
+/* The loss curve: what an earlier process of the run left, one more point, the picture. */
+void report_read_curve(Train *t);
+void report_point(Train *t, double loss);
 void report_plot(const Train *t);
 void report_end(const Train *t);
 /* A line on the terminal and in logs/rank_0.log. */

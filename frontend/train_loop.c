@@ -155,8 +155,7 @@ static void write_metrics(Train *t, double rate, double seconds) {
         row.mfu = row.tokens_per_second * t->flops_per_token / t->peak_flops;
     if (!t->metrics) return; /* not rank 0 */
     metrics_write(t->metrics, &row);
-    bool shown = t->step % t->job.cfg->runner_config_log_interval == 0 || t->step == t->steps;
-    if (t->terminal != t->metrics && shown) metrics_write(t->terminal, &row);
+    report_point(t, row.loss);
 }
 
 static void say_skipped(const Train *t) {

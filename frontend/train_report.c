@@ -31,8 +31,8 @@ void report_say(const Train *t, const char *fmt, ...) {
     va_end(ap);
     if (comm_rank() != 0) {
         /* said by rank 0 */
-    } else if (t->terminal) {
-        metrics_say(t->terminal, "%s", line);
+    } else if (t->metrics) {
+        metrics_say(t->metrics, "%s", line);
     } else {
         puts(line);
         fflush(stdout);
@@ -242,14 +242,33 @@ void report_end(const Train *t) {
 
 /* ---- the loss curve ---- */
 
-static int draw(const Train *t, Arena *mem) {
+typedef struct CurvePoint {
+    int64_t step;
+    double loss;
+} CurvePoint;
+
+void report_point(Train *t, double loss) {
+    CurvePoint p = {t->step, loss};
+    PUSH(t->mem, t->curve, t->ncurve, t->curve_cap, p);
+}
+
+void report_read_curve(Train *t) {
+    Arena *mem = arena_new();
     int n;
-    const char *metrics = path_join(mem, t->run_dir, RUN_METRICS);
-    const MetricsRow *row = metrics_read(mem, metrics, &n);
+    const MetricsRow *row = metrics_read(mem, path_join(mem, t->run_dir, RUN_METRICS), &n);
+    for (int i = 0; i < n; i++) {
+        CurvePoint p = {row[i].step, row[i].loss};
+        PUSH(t->mem, t->curve, t->ncurve, t->curve_cap, p);
+    }
+    arena_free(mem);
+}
+
+static int draw(const Train *t, Arena *mem) {
+    int n = t->ncurve;
     double *x = NEW_ARRAY(mem, double, (size_t)n), *y = NEW_ARRAY(mem, double, (size_t)n);
     for (int i = 0; i < n; i++) {
-        x[i] = (double)row[i].step;
-        y[i] = row[i].loss;
+        x[i] = (double)t->curve[i].step;
+        y[i] = t->curve[i].loss;
     }
     Plot plot = {.title = "Training loss",
                  .x_label = "step",

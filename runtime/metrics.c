@@ -19,6 +19,14 @@ struct Metrics {
     bool warned; /* about a file that cannot be written */
     FILE *terminal;
     bool tty, bar_shown;
+    int columns; /* -1: the terminal is asked */
+    double bar_at;
+    FILE *log;
+    int64_t interval;
+    struct {
+        double loss, seconds, mfu_seconds;
+        int64_t tokens, steps, losses;
+    } since; /* the last line */
     int64_t total_steps, step;
     double step_seconds; /* running mean over about 20 steps; 0: none yet */
     char note[1024];     /* see metrics_note */
@@ -210,6 +218,8 @@ Metrics *metrics_open(Arena *mem, const char *path, int64_t total_steps,
     m->tty = terminal && isatty(fileno(terminal));
     m->total_steps = total_steps;
     m->step = resumed_step;
+    m->interval = 1;
+    m->columns = -1;
     if (!path) return m;
     m->path = arena_strdup(mem, path);
     if (file_exists(path)) file_cut(m, resumed_step);
@@ -219,6 +229,14 @@ Metrics *metrics_open(Arena *mem, const char *path, int64_t total_steps,
     return m;
 }
 
+void metrics_show(Metrics *m, int64_t interval, FILE *log, int columns) {
+    check(interval > 0);
+    m->interval = interval;
+    m->log = log;
+    m->columns = columns;
+    if (columns == 0) m->tty = false;
+}
+
 /* The bar: only on a tty, always the last line, without a line end. */
 
 static void bar_hide(Metrics *m) {
@@ -226,15 +244,21 @@ static void bar_hide(Metrics *m) {
     m->bar_shown = false;
 }
 
+static int columns_of(const Metrics *m) {
+    struct winsize w = {0};
+    if (m->columns > 0) return m->columns;
+    int columns = ioctl(fileno(m->terminal), TIOCGWINSZ, &w) == 0 ? w.ws_col : 0;
+    return columns < 1 ? 80 : columns;
+}
+
 static void bar_show(Metrics *m) {
     if (!m->tty || m->total_steps < 1) return;
-    struct winsize w = {0};
-    int columns = ioctl(fileno(m->terminal), TIOCGWINSZ, &w) == 0 ? w.ws_col : 0;
-    if (columns < 1) columns = 80;
+    int columns = columns_of(m);
     char tail[96], cells[BAR_CELLS_MAX + 1];
+    m->bar_at = clock_seconds();
     double share = MIN((double)m->step / (double)m->total_steps, 1);
-    int n = snprintf(tail, sizeof tail, "%3d %% of %lld steps", (int)(100 * share),
-                     (long long)m->total_steps);
+    int n = snprintf(tail, sizeof tail, "%3d %% of %lld steps, %lld done",
+                     (int)(100 * share), (long long)m->total_steps, (long long)m->step);
     int width = MIN(columns - n - 4, BAR_CELLS_MAX);
     if (width < 4) return;
     int full = (int)(share * width);
@@ -257,20 +281,58 @@ void metrics_say(Metrics *m, const char *fmt, ...) {
     bar_show(m);
 }
 
+/* A line of the means over the steps since the last one; the loss is that of the steps
+ * that have one. */
+static MetricsRow mean_row(const Metrics *m, const MetricsRow *last) {
+    MetricsRow r = *last;
+    double seconds = m->since.seconds;
+    if (m->since.steps == 1) return r;
+    if (m->since.losses) r.loss = m->since.loss / (double)m->since.losses;
+    r.tokens_per_second = (double)m->since.tokens / MAX(seconds, 1e-9);
+    if (r.mfu >= 0) r.mfu = m->since.mfu_seconds / MAX(seconds, 1e-9);
+    return r;
+}
+
+static void count_step(Metrics *m, const MetricsRow *r) {
+    if (isfinite(r->loss)) m->since.loss += r->loss;
+    m->since.losses += isfinite(r->loss);
+    m->since.seconds += r->seconds;
+    m->since.mfu_seconds += r->mfu * r->seconds;
+    m->since.tokens += r->tokens;
+    m->since.steps++;
+}
+
+static void say_line(Metrics *m, const char *line) {
+    metrics_say(m, "%s", line);
+    if (m->log) fprintf(m->log, "%s\n", line);
+}
+
 static void say_step(Metrics *m, const MetricsRow *r) {
-    char mfu[32] = "", left[64] = "", time[32];
+    char mfu[32] = "", left[64] = "", of[32] = "", time[32], line[LINE_BYTES];
     if (r->mfu >= 0) snprintf(mfu, sizeof mfu, " | mfu %.1f %%", 100 * r->mfu);
     if (m->total_steps > 0) {
         double seconds = m->step_seconds * (double)MAX(m->total_steps - r->step, 0);
         snprintf(left, sizeof left, " | %s left", duration_format(seconds, time));
-        metrics_say(m,
-                    "step %lld/%lld | loss %.4f | norm %.3f | lr %.2e | %.0f %s%s%s",
-                    (long long)r->step, (long long)m->total_steps, r->loss, r->grad_norm,
-                    r->lr, r->tokens_per_second, units[r->of_samples].shown, mfu, left);
-    } else {
-        metrics_say(m, "step %lld | loss %.4f | norm %.3f | lr %.2e | %.0f %s%s",
-                    (long long)r->step, r->loss, r->grad_norm, r->lr,
-                    r->tokens_per_second, units[r->of_samples].shown, mfu);
+        snprintf(of, sizeof of, "/%lld", (long long)m->total_steps);
+    }
+    snprintf(line, sizeof line,
+             "step %lld%s | loss %.4f | norm %.3f | lr %.2e | %.0f tok/s%s%s",
+             (long long)r->step, of, r->loss, r->grad_norm, r->lr, r->tokens_per_second,
+             mfu, left);
+    say_line(m, line);
+}
+
+/* Between two lines only the bar moves. */
+static void show_step(Metrics *m, const MetricsRow *row) {
+    const double redraw_seconds = 0.05;
+    count_step(m, row);
+    if (row->step % m->interval == 0 || row->step == m->total_steps) {
+        MetricsRow mean = mean_row(m, row);
+        say_step(m, &mean);
+        memset(&m->since, 0, sizeof m->since);
+    } else if (m->tty && clock_seconds() - m->bar_at >= redraw_seconds) {
+        bar_hide(m);
+        bar_show(m);
     }
 }
 
@@ -296,7 +358,7 @@ void metrics_write(Metrics *m, const MetricsRow *row) {
         double old = m->step_seconds;
         m->step_seconds = old > 0 ? old + (row->seconds - old) / 20 : row->seconds;
     }
-    say_step(m, row);
+    show_step(m, row);
     if (m->fd < 0) return;
     int error = file_add(m, line, (size_t)n);
     if (error && !m->warned)

@@ -24,12 +24,19 @@ typedef struct Metrics Metrics;
 Metrics *metrics_open(Arena *mem, const char *path, int64_t total_steps,
                       int64_t resumed_step, FILE *terminal);
 
+/* How it is shown: a line every `interval` steps and at the end, of the means over the
+ * steps since the last one; in `log` (or NULL) too, which may be a file where the terminal
+ * is none. columns: of the terminal, 0: it has no bar, -1: it is asked. From the start:
+ * every step, no log, asked. */
+void metrics_show(Metrics *m, int64_t interval, FILE *log, int columns);
+
 /* What metrics_open found damaged (lines that are broken or out of order; not one that a
  * killed run left without an end) and where the file as it was is kept; "" for nothing. */
 const char *metrics_note(const Metrics *m);
 
 /* Adds one step. A full disk does not end the run: the line is left out whole, and the
- * terminal gets one warning until writing works again. Allocates nothing. */
+ * terminal gets one warning until writing works again. Allocates nothing. The bar is
+ * drawn anew 20 times a second at most. */
 void metrics_write(Metrics *m, const MetricsRow *row);
 
 /* A line of somebody else's on the terminal, without touching the progress bar. */

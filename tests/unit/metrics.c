@@ -309,9 +309,65 @@ TEST(bar_never_mixes_with_lines) {
                  s, 4.5 - 0.25 * s, (10 - s + 1) / 2, s == 3 ? "saved\n" : "");
         char bar[51];
         for (int i = 0; i < 50; i++) bar[i] = i < 5 * s ? '#' : '.';
-        expect_screen(master, arena_printf(mem, "%s[%.50s] %3d %% of 10 steps", lines.s,
-                                           bar, 10 * s));
+        expect_screen(master, arena_printf(mem, "%s[%.50s] %3d %% of 10 steps, %d done",
+                                           lines.s, bar, 10 * s, s));
     }
     metrics_close(m);
     expect_screen(master, lines.s);
+}
+
+/* A line is of its interval: the mean loss, the tokens over the seconds. */
+TEST(lines_of_several_steps) {
+    FILE *f = fopen(new_path("terminal"), "w+"), *log = fopen(new_path("log"), "w+");
+    Metrics *m = metrics_open(mem, NULL, 5, 0, f);
+    metrics_show(m, 2, log, -1);
+    for (int s = 1; s <= 5; s++) {
+        MetricsRow r = row_of(s);
+        r.loss = s == 3 ? NAN : s;
+        r.mfu = -1;
+        r.tokens = 100;
+        r.seconds = s == 1 ? 4 : 1;
+        r.tokens_per_second = 100 / r.seconds;
+        metrics_write(m, &r);
+    }
+    metrics_close(m);
+    static const char want[] =
+        "step 2/5 | loss 1.5000 | norm 1.363 | lr 7.50e-04 | 40 tok/s | "
+        "0:00:12 left\n"
+        "step 4/5 | loss 4.0000 | norm 1.363 | lr 7.50e-04 | 100 tok/s | "
+        "0:00:04 left\n"
+        "step 5/5 | loss 5.0000 | norm 1.363 | lr 7.50e-04 | 100 tok/s | "
+        "0:00:00 left\n";
+    EXPECT_STR(terminal_text(log), want);
+    EXPECT_STR(terminal_text(f), want);
+}
+
+/* Steps without a line of their own move the bar; no bar where it is said that the
+ * terminal is none. */
+static void expect_bars(int columns, const char *const *bar) {
+    int master = posix_openpt(O_RDWR | O_NOCTTY);
+    if (master < 0 || grantpt(master) || unlockpt(master))
+        test_skip("no pseudo-terminal");
+    FILE *f = fopen(ptsname(master), "w");
+    mem = arena_new();
+    Metrics *m = metrics_open(mem, NULL, 10, 0, f);
+    metrics_show(m, 1000, NULL, columns);
+    for (int s = 1; s <= 3; s++) {
+        MetricsRow r = row_of(s);
+        metrics_write(m, &r);
+        expect_screen(master, bar[s - 1]);
+        usleep(60000);
+    }
+}
+
+TEST(bar_moves_every_step) {
+    static const char *const bar[] = {"[........]  10 % of 10 steps, 1 done",
+                                      "[#.......]  20 % of 10 steps, 2 done",
+                                      "[##......]  30 % of 10 steps, 3 done"};
+    expect_bars(37, bar);
+}
+
+TEST(no_bar_where_no_terminal_is) {
+    static const char *const none[] = {"", "", ""};
+    expect_bars(0, none);
 }

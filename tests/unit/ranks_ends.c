@@ -101,10 +101,23 @@ TEST_LIMIT(divergence_ends_all_ranks_after_the_same_step, 120) {
     EXPECT(n > 10 && n < 200 && !row[n - 11].skipped);
     for (int i = n - 10; i < n; i++) EXPECT(row[i].skipped);
     EXPECT(file_exists(arena_printf(mem(), "%s/ckpt/step_%08d", run, n)));
+    EXPECT(file_exists(path_join(mem(), run, "loss.svg")));
     EXPECT(count(said(), "stator: error: ") == 1);
     SAID_EXPECT(arena_printf(mem(), "not finite in 10 steps up to step %d; ", n));
     for (int r = 0; r < 4; r++) {
         EXPECT(count(ranks_log(run, r), "ERROR: the run has diverged") == 1);
         EXPECT(count(ranks_log(run, r), "is skipped: ") == 10);
     }
+}
+
+/* ---- what is said ---- */
+
+/* mpirun gives rank 0 a terminal, whatever launch's own stdout is. */
+TEST(no_bar_in_a_file) {
+    const char *config = runs_small_config(10, 10), *run = in_temp("run");
+    ranks_run(2, config, run, "--runner_config.log_interval 3");
+    EXPECT(count(said(), "\033") == 0 && count(said(), "\r") == 0);
+    EXPECT(count(said(), "\nstep ") == 4);
+    EXPECT(count(ranks_log(run, 0), "\nstep ") == 4);
+    EXPECT(count(ranks_log(run, 0), "\nstep 10/10 | loss ") == 1);
 }
