@@ -111,6 +111,21 @@ static bool is_variable(const char *setting, const char *name) {
     return !strncmp(setting, name, n) && setting[n] == '=';
 }
 
+static bool any_set(char **env, const char *first, const char *second) {
+    for (; *env; env++)
+        if (is_variable(*env, first) || is_variable(*env, second)) return true;
+    return false;
+}
+
+/* A host that does not answer, or asks for a password, is said within seconds, not after
+ * the minutes of TCP. What the user says about ssh counts more. */
+static void add_ssh(Planner *l, char **env) {
+    bool far = false;
+    for (int i = 0; i < l->p->hosts; i++) far |= strcmp(l->p->host[i], l->m->host) != 0;
+    if (far && !any_set(env, "OMPI_MCA_plm_rsh_args", "OMPI_MCA_plm_rsh_agent"))
+        add_mca(l, "plm_rsh_args", "-o ConnectTimeout=10 -o BatchMode=yes");
+}
+
 /* The user's own STATOR_* go along, by name; ours with their values. */
 static void add_environment(Planner *l, const char *dir, char **env) {
     for (; *env; env++) {
@@ -136,6 +151,7 @@ LaunchPlan *launch_plan(Arena *mem, const LaunchOptions *o, const Machine *m,
     if (m->root) add(&l, "--allow-run-as-root");
     add_int(&l, "-n", p->ranks);
     add_placement(&l, dir);
+    add_ssh(&l, user_env);
     add_environment(&l, dir, user_env);
     add(&l, o->program ? o->program : m->self);
     for (int i = 0; i < o->words; i++) add(&l, o->command[i]);

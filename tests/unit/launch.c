@@ -112,12 +112,27 @@ static LaunchPlan *plan_on(const char *hosts, int ranks, int threads, Machine *m
     return plan_of(&o, m, no_env);
 }
 
+#define SSH "--mca plm_rsh_args '-o ConnectTimeout=10 -o BatchMode=yes' "
+
 TEST(hosts_in_the_order_of_their_lines) {
     Machine m = eight();
     LaunchPlan *p = plan_on("# two\nb slots=2\n\n here slots=1 # this\n", 3, 0, &m);
     EXPECT_STR(p->seats, "rank 0=b slot=0-3\nrank 1=b slot=4-7\nrank 2=here slot=0-3\n");
-    EXPECT_STR(shell_line(mem(), p), "mpirun -n 3 --rankfile DIR/seats " ENV(
+    EXPECT_STR(shell_line(mem(), p), "mpirun -n 3 --rankfile DIR/seats " SSH ENV(
                                          "4") " -x STATOR_REPORT_DIR=DIR p");
+}
+
+/* The user's way to other hosts stays; ranks of this machine need none. */
+TEST(ssh_gives_up_soon) {
+    static char *own[] = {"OMPI_MCA_plm_rsh_args=-v", NULL};
+    Machine m = eight();
+    const char *path = path_join(mem(), temp_dir(), "hosts");
+    for (int far = 0; far < 2; far++) {
+        EXPECT(file_write_atomic(path, far ? "b\n" : "here\n", far ? 2 : 5) == 0);
+        LaunchOptions o = {.ranks = 1, .hostfile = path, .program = "p"};
+        EXPECT(far == (strstr(shell_line(mem(), plan_of(&o, &m, no_env)), SSH) != NULL));
+        EXPECT(!strstr(shell_line(mem(), plan_of(&o, &m, own)), "plm_rsh_args"));
+    }
 }
 
 TEST(a_host_that_stands_there_twice) {
@@ -143,7 +158,7 @@ TEST(more_ranks_than_slots) {
     EXPECT(strstr(p->warning, "5 ranks on 3 slots"));
     EXPECT_STR(shell_line(mem(), p),
                "mpirun -n 5 --hostfile DIR/seats --map-by seq --oversubscribe --bind-to "
-               "none --mca mpi_yield_when_idle 1 " ENV(
+               "none --mca mpi_yield_when_idle 1 " SSH ENV(
                    "2") " -x STATOR_BIND=off -x STATOR_REPORT_DIR=DIR p");
 }
 
