@@ -11,8 +11,12 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 pc=parallel_config
-common="configs/gpt2_124m.yaml --train_dataset.data_loader.type TextFile
-    --dataset_dir embedded --runner_config.max_steps $steps --$pc.micro_batch_num 1
+# Bytes as numbers of a pair: GPT-2's vocabulary takes no text as bytes.
+cat README.md docs/*.md >"$work/text.txt"
+"$stator" preprocess --input "$work/text.txt" --output-prefix "$work/bytes" \
+    --tokenizer-type ByteTokenizer >"$work/log" 2>&1
+common="configs/gpt2_124m.yaml --train_dataset.data_loader.type MegatronIndexed
+    --dataset_dir $work/bytes_text_document --runner_config.max_steps $steps --$pc.micro_batch_num 1
     --callbacks.CheckpointMonitor.save_checkpoint_steps 0 --resume never"
 two="launch -n 2 --threads 1 train $common"
 declare -A words=(

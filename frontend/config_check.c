@@ -144,7 +144,7 @@ static void check_model(const Config *c) {
     static const char *const tokens[] = {MODEL "eos_token", MODEL "bos_token",
                                          MODEL "pad_token"};
     const int64_t values[] = {c->model_eos_token, c->model_bos_token, c->model_pad_token};
-    check_heads(c);
+    if (!c->init_from[0]) check_heads(c);
     if (c->model_ffn_hidden_size < 1)
         config_refuse(c, MODEL "expand_ratio", NULL, NULL,
                       "expand_ratio %g leaves no MLP for hidden_size %lld",
@@ -155,7 +155,7 @@ static void check_model(const Config *c) {
                       (long long)c->model_max_position_embeddings,
                       (long long)c->model_seq_length);
     for (int i = 0; i < ARRAY_LEN(tokens); i++) {
-        if (values[i] >= c->model_vocab_size)
+        if (!c->init_from[0] && values[i] >= c->model_vocab_size)
             config_refuse(c, tokens[i], MODEL "vocab_size", NULL,
                           "%s %lld is not below vocab_size %lld", tokens[i],
                           (long long)values[i], (long long)c->model_vocab_size);

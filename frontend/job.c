@@ -4,6 +4,7 @@
 #include "../runtime/safetensors.h"
 #include "config_state.h"
 #include "key.h"
+#include "model_keys.h"
 
 #define MODEL  "model.model_config."
 #define BATCH  "runner_config.batch_size"
@@ -18,32 +19,6 @@ const char *job_unit(const Job *j) {
 }
 
 /* ---- which model ---- */
-
-/* Keys that say how a model is used, not what it is, stand beside any model. */
-static bool describes_model(const char *path) {
-    static const char *const uses[] = {MODEL "seq_length",
-                                       MODEL "repetition_penalty",
-                                       MODEL "max_decode_length",
-                                       MODEL "top_k",
-                                       MODEL "top_p",
-                                       MODEL "temperature",
-                                       MODEL "do_sample",
-                                       MODEL "use_past",
-                                       MODEL "use_flash_attention",
-                                       MODEL "batch_size",
-                                       MODEL "checkpoint_name_or_path"};
-    for (int i = 0; i < ARRAY_LEN(uses); i++)
-        if (!strcmp(path, uses[i])) return false;
-    return !strncmp(path, MODEL, strlen(MODEL)) || !strcmp(path, "model.arch.type");
-}
-
-static bool model_given(const Config *cfg) {
-    for (int k = 0; k < N_KEYS; k++) {
-        const Key *key = &key_table[k];
-        if (describes_model(key->path) && config_given(cfg, key->path)) return true;
-    }
-    return false;
-}
 
 static bool seq_given(const Config *cfg) {
     return config_given(cfg, MODEL "seq_length") ||
@@ -69,19 +44,64 @@ static void read_module(void *context) {
     model_parse(j->mem, u->path, u->text, u->bytes);
 }
 
+/* A checkpoint of a model.file brings its module with it. */
+static void take_module(Job *j, bool given) {
+    const char *text = j->source.module;
+    if (given)
+        config_refuse(j->cfg, "init_from", "resume_or_finetune_checkpoint",
+                      "leave model.model_config out",
+                      "%s is of a module of its own, which model.model_config cannot "
+                      "change",
+                      j->source.path);
+    j->module = (UserModule){j->source.path, text, strlen(text)};
+}
+
+/* Dropout that nobody has asked for here. */
+static void note_dropout(Config *cfg, const Source *source) {
+    static const char *const keys[] = {MODEL "dropout_prob", MODEL "hidden_dropout_prob",
+                                       MODEL "attention_probs_dropout_prob"};
+    const ModelSpec *s = &source->spec;
+    const double rate[] = {s->embd_dropout, s->resid_dropout, s->attn_dropout};
+    for (int i = 0; i < ARRAY_LEN(keys); i++) {
+        bool spread = i == 1 && config_given(cfg, keys[0]);
+        if (source->kind != SOURCE_HF || !(rate[i] > 0) || config_given(cfg, keys[i]) ||
+            spread)
+            continue;
+        config_note(cfg, "init_from", "%s is %g, as config.json of %s says; --%s 0 turns "
+                    "it off",
+                    keys[i], rate[i], source->path, keys[i]);
+    }
+}
+
+/* The model of the weights, changed by the keys that may change it. */
+static void take_source(Job *j) {
+    Config *cfg = j->cfg;
+    bool shorter = seq_given(cfg);
+    note_dropout(cfg, &j->source);
+    j->spec = source_spec(&j->source);
+    model_keys_override(cfg, &j->spec, j->source.path);
+    j->seq = shorter ? cfg->model_seq_length : j->spec.max_positions;
+    if (j->seq > j->spec.max_positions)
+        config_refuse(cfg, MODEL "seq_length", "train_dataset.seq_length",
+                      "a shorter one",
+                      "seq_length is %lld, but the model of %s has %lld positions",
+                      (long long)j->seq, j->source.path, (long long)j->spec.max_positions);
+    model_keys_fill(cfg, &j->spec);
+    cfg->model_seq_length = j->seq;
+}
+
 void job_choose_model(Job *j) {
     Config *cfg = j->cfg;
     j->has_source = cfg->init_from[0] != 0;
     j->seq = 1;
     if (j->has_source) j->source = source_open_shared(j->mem, cfg->init_from);
-    bool given = model_given(cfg);
+    bool given = model_keys_given(cfg);
     if (cfg->model_file[0]) {
         agree_look(read_module, j);
         return;
     }
-    if (!given && j->has_source && j->source.module) {
-        const char *text = j->source.module;
-        j->module = (UserModule){j->source.path, text, strlen(text)};
+    if (j->has_source && j->source.module) {
+        take_module(j, given);
         return;
     }
     j->has_spec = true;
@@ -89,8 +109,12 @@ void job_choose_model(Job *j) {
         fail(EXIT_CONFIG, "the configuration has no model: give a section "
                           "model.model_config, a model.file, or --init_from a folder "
                           "with a config.json");
-    j->spec = given ? model_spec_of_config(cfg) : source_spec(&j->source);
-    j->seq = given || seq_given(cfg) ? cfg->model_seq_length : j->spec.max_positions;
+    if (j->has_source) {
+        take_source(j);
+        return;
+    }
+    j->spec = model_spec_of_config(cfg);
+    j->seq = cfg->model_seq_length;
 }
 
 /* ---- a user's module ---- */
@@ -277,20 +301,6 @@ static void choose_inputs(Job *j) {
     j->shape.zigzag = j->strategy.ring > 1 ? j->strategy.ring : 0;
 }
 
-void job_choose_shape(Job *j) {
-    uint64_t whole;
-    j->micro = j->cfg->parallel_config_micro_batch_num;
-    if (j->has_spec)
-        spec_shape(j);
-    else
-        user_shape(j);
-    if (!mul_size((uint64_t)j->batch, (uint64_t)j->micro, &whole) || whole > INT32_MAX)
-        config_refuse(j->cfg, "parallel_config.micro_batch_num", NULL, NULL,
-                      "%lld micro-batches of %lld sequences", (long long)j->micro,
-                      (long long)j->batch);
-    choose_inputs(j);
-}
-
 /* Rows of the token table (and classes of the loss): no token may lead outside. */
 static int64_t vocabulary(const Job *j) {
     if (j->has_spec) return j->spec.vocab;
@@ -311,6 +321,43 @@ static int64_t vocabulary(const Job *j) {
                  j->module.path, f->arg[i]->name, f->name);
     }
     return MIN(vocab, classes);
+}
+
+/* Bytes of a text mean nothing to a model whose tokens are not bytes. With a smaller
+ * vocabulary each byte is looked at when it is read. */
+static void check_bytes(const Job *j) {
+    const Config *cfg = j->cfg;
+    const char *path = data_path_given(cfg);
+    if (cfg->train_dataset_data_loader_type != LOADER_TEXT_FILE || !path[0]) return;
+    int64_t vocab = vocabulary(j);
+    if (vocab <= 256) return;
+    const char *file = strcmp(path, "embedded") ? path : "TEXT";
+    config_refuse(cfg, LOADER "type", LOADER "dataset_dir",
+                  arena_printf(j->mem,
+                               "stator preprocess --input %.100s --output-prefix data/my "
+                               "--vocab-file vocab.json --merge-file merges.txt "
+                               "--append-eod, then --train_dataset.data_loader.type "
+                               "MegatronIndexed --dataset_dir data/my_text_document; or "
+                               "vocab_size 256",
+                               file),
+                  "TextFile gives bytes as tokens, 0 .. 255, but this model has a "
+                  "vocabulary of %lld",
+                  (long long)vocab);
+}
+
+void job_choose_shape(Job *j) {
+    uint64_t whole;
+    j->micro = j->cfg->parallel_config_micro_batch_num;
+    if (j->has_spec)
+        spec_shape(j);
+    else
+        user_shape(j);
+    if (!mul_size((uint64_t)j->batch, (uint64_t)j->micro, &whole) || whole > INT32_MAX)
+        config_refuse(j->cfg, "parallel_config.micro_batch_num", NULL, NULL,
+                      "%lld micro-batches of %lld sequences", (long long)j->micro,
+                      (long long)j->batch);
+    choose_inputs(j);
+    check_bytes(j);
 }
 
 DataShape job_data_shape(const Job *j, int64_t rows, int64_t steps) {

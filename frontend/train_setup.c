@@ -309,6 +309,11 @@ static void look_at_config(void *context) {
                       "run_mode is predict, the command is train");
 }
 
+static void say_notes(const Train *t, int first) {
+    for (int i = first; i < t->job.cfg->n_notes && comm_rank() == 0; i++)
+        fprintf(stderr, "note: %s\n", t->job.cfg->notes[i]);
+}
+
 static void load_config(Train *t, int argc, char **argv) {
     Words words = {t, argc, argv};
     agree_look(look_at_config, &words);
@@ -316,8 +321,7 @@ static void load_config(Train *t, int argc, char **argv) {
     watch_set(t->job.cfg->runner_config_hang_seconds,
               t->job.cfg->runner_config_on_hang == ON_HANG_END);
     ranks_choose(t);
-    for (int i = 0; i < t->job.cfg->n_notes && comm_rank() == 0; i++)
-        fprintf(stderr, "note: %s\n", t->job.cfg->notes[i]);
+    say_notes(t, 0);
     t->run_dir = t->job.cfg->output_dir[0] ? t->job.cfg->output_dir : ".";
     t->ckpt_dir = t->job.cfg->checkpoint_directory[0]
                       ? t->job.cfg->checkpoint_directory
@@ -339,7 +343,9 @@ void train_plan(Train *t, int argc, char **argv) {
     ranks_agree_build(t);
     load_config(t, argc, argv);
     rt_set_threads((int)t->job.cfg->context_threads);
+    int said = t->job.cfg->n_notes;
     job_choose_model(&t->job);
+    say_notes(t, said);
     ranks_agree_module_file(t);
     agree_look(look_at_work, t);
     ranks_agree_data(t, t->data, t->steps);

@@ -153,6 +153,10 @@ static bool names(const char *line, const char *path) {
     return strstr(line, dot ? dot + 1 : path) != NULL;
 }
 
+static bool is_predict(const Case *c) {
+    return c->with && !strncmp(c->with, "predict ", 8);
+}
+
 /* What is planned; "" with *said_so when the key is refused or a note names it. */
 static const char *planned(const Case *c, bool key, bool *said_so) {
     Catch caught;
@@ -211,7 +215,7 @@ static const char *observed(const Case *c, bool key) {
     remove_all(dir);
     EXPECT(!mkdir(dir, 0700));
     const char *words = case_words(c, key);
-    bool predicts = c->with && !strncmp(c->with, "predict ", 8);
+    bool predicts = is_predict(c);
     int exit_code = stator_wait(stator_start(
         predicts ? words
                  : arena_printf(mem(), "train %s --output_dir %s %s", base_file(c->base),
@@ -257,7 +261,7 @@ static int runs; /* that were needed */
 
 static bool acts_or_says(const Case *c) {
     bool said_so = false;
-    bool predicts = c->with && !strncmp(c->with, "predict ", 8);
+    bool predicts = is_predict(c);
     if (!predicts) {
         bool ignored = false;
         const char *before = planned(c, false, &ignored);
@@ -296,15 +300,17 @@ static bool is_tested_elsewhere(const char *path) {
     return false;
 }
 
+/* Where it could act, and beside nothing else on one rank. */
 static void expect_key(const Key *key) {
-    bool found = is_tested_elsewhere(key->path);
+    bool alone = is_tested_elsewhere(key->path);
     for (int i = 0; i < ARRAY_LEN(cases); i++) {
-        if (strcmp(cases[i].path, key->path)) continue;
-        expect_case(&cases[i]);
-        found = true;
+        const Case *c = &cases[i];
+        if (strcmp(c->path, key->path)) continue;
+        expect_case(c);
+        alone |= c->base == TEXT && (!c->with || is_predict(c));
     }
     Case c = {key->path, TEXT, other_value(key), NULL};
-    if (!found) expect_case(&c);
+    if (!alone) expect_case(&c);
 }
 
 TEST_LIMIT(a_key_acts_or_a_line_says_why_not, 300) {

@@ -52,7 +52,7 @@
 {"runner_config.epochs", READY, "2", NO_STEPS},
 {"runner_config.eval_interval", TEXT, "1", NULL},
 {"runner_config.eval_iters", TEXT, "1", NULL},
-{"runner_config.max_skipped_steps", TEXT, "1",
+{"runner_config.max_skipped_steps", TEXT, "1", "--seed=7 "
  "--lr_schedule.learning_rate=1000 --optimizer.weight_decay=1000 "
  "--lr_schedule.type=constant --lr_schedule.warmup_steps=0"},
 {"runner_config.log_interval", TEXT, "3", NULL},

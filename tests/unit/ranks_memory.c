@@ -17,7 +17,7 @@ static const char large_yaml[] =
     "    dropout_prob: 0.0\n"
     "    attention_probs_dropout_prob: 0.0\n"
     "train_dataset:\n"
-    "  data_loader: {type: TextFile, dataset_dir: %s}\n"
+    "  data_loader: {type: MegatronIndexed, dataset_dir: %s}\n"
     "runner_config: {max_steps: 1000, batch_size: %d}\n"
     "lr_schedule: {learning_rate: 1.e-3}\n"
     "callbacks:\n"
@@ -26,8 +26,9 @@ static const char large_yaml[] =
 
 static const char *large_config(int layers, int batch) {
     const char *config = in_temp(arena_printf(mem(), "large%d.yaml", layers));
+    runs_pair_words();
     write_text(config, arena_printf(mem(), large_yaml, VOCAB, SEQ, HIDDEN, layers,
-                                    runs_text(), batch));
+                                    in_temp("tokens"), batch));
     return config;
 }
 

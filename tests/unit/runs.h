@@ -3,6 +3,7 @@
 #ifndef STATOR_TESTS_RUNS_H
 #define STATOR_TESTS_RUNS_H
 #include "../../ir/json.h"
+#include "../../runtime/indexed_write.h"
 #include "../../runtime/metrics.h"
 #include "driven.h"
 #include <dirent.h>
@@ -84,6 +85,27 @@ static const char *runs_text(void) {
     }
     write_text(path, t.s);
     return path;
+}
+
+/* Flags that train on token numbers below 256 of a .bin/.idx pair, for models with a
+ * larger vocabulary, which do not take bytes. */
+static const char *runs_pair_words(void) {
+    enum { TOKENS = 40000 };
+    static uint16_t tokens[TOKENS];
+    const char *prefix = in_temp("tokens");
+    int32_t length = TOKENS, one = 1;
+    uint64_t random = 88172645463325252u;
+    for (int i = 0; i < TOKENS; i++) tokens[i] = (uint16_t)(runs_random(&random) >> 40 & 255);
+    IndexedPart part = {tokens, sizeof tokens, &length, 1, &one, 1};
+    IndexedWriter *w = indexed_write_open(mem(), prefix, 256);
+    indexed_write_add(w, &part);
+    indexed_write_complete(w);
+    indexed_write_publish(w);
+    indexed_write_close(w);
+    return arena_printf(mem(),
+                        "--train_dataset.data_loader.type MegatronIndexed "
+                        "--dataset_dir %s ",
+                        prefix);
 }
 
 /* A tiny model with dropout. */

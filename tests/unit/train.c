@@ -160,6 +160,67 @@ TEST_LIMIT(init_from_a_checkpoint, 120) {
     EXPECT(n == 6 && b[0].loss < a[0].loss);
 }
 
+static const char *golden_words(const char *run, const char *more) {
+    return arena_printf(mem(), "train %s --runner_config.max_steps 2 --output_dir %s %s",
+                        runs_golden_config("gpt2_tiny"), run, more);
+}
+
+/* Keys change what the weights leave open; the run folder says what has trained. */
+TEST_LIMIT(keys_beside_init_from, 120) {
+    const char *plain = in_temp("plain"), *changed = in_temp("changed");
+    int n;
+    RUN_EXPECT(0, golden_words(plain, ""));
+    RUN_EXPECT(0, golden_words(changed, "--model.model_config.dropout_prob 0.3 "
+                                        "--model.model_config.hidden_size 32"));
+    SAID_EXPECT("model      GPT-2: 4 layers of 32, 4 heads, vocabulary 96");
+    EXPECT(runs_metrics(changed, &n)->loss != runs_metrics(plain, &n)->loss);
+    const char *config = path_join(mem(), changed, "config.yaml");
+    const char *text = file_read(mem(), config, 1 << 20, NULL, EXIT_DATA);
+    EXPECT(strstr(text, "# num_layers: 4\n") && strstr(text, "dropout_prob: 0.3\n") &&
+           strstr(text, "# hidden_dropout_prob: 0.3\n"));
+    RUN_EXPECT(EXIT_CONFIG, golden_words(plain, "--model.model_config.num_layers 3"));
+    SAID_EXPECT("command line:3:");
+    SAID_EXPECT("num_layers is 3, but the weights of ");
+    SAID_EXPECT(" have 4");
+    RUN_EXPECT(EXIT_CONFIG, golden_words(plain, "--model.model_config.seq_length 33"));
+    SAID_EXPECT("seq_length is 33, but the model of ");
+    RUN_EXPECT(EXIT_CONFIG, golden_words(plain, "--model.model_config.hidden_act relu"));
+    SAID_EXPECT("hidden_act is relu, but the weights of ");
+}
+
+/* Dropout of a config.json is said; a shorter context is the run's own affair. */
+TEST_LIMIT(dropout_and_length_beside_init_from, 120) {
+    const char *hf = in_temp("hf");
+    remove_all(hf);
+    EXPECT(!system(arena_printf(mem(), "cp -r %s %s", runs_golden("gpt2_tiny"), hf)));
+    EXPECT(!system(arena_printf(mem(), "sed -i 's/\"attn_pdrop\": 0.0/\"attn_pdrop\": 0.25/' "
+                                       "%s/config.json", hf)));
+    const char *words = arena_printf(
+        mem(), "train --init_from %s --dataset_dir %s --runner_config.max_steps 1 "
+               "--model.model_config.seq_length 8 --output_dir %s ",
+        hf, runs_text(), in_temp("short"));
+    RUN_EXPECT(EXIT_DATA, words); /* of 96 tokens, bytes below 96 alone */
+    SAID_EXPECT("attention_probs_dropout_prob is 0.25, as config.json of ");
+    SAID_EXPECT("is outside the vocabulary of 96");
+    const char *digits = in_temp("digits.txt");
+    write_text(digits, "12 34 56 78 12 34 56 78 12 34 56 78 12 34 56 78 12 34 56 78 12 34 "
+                       "12 34 56 78 12 34 56 78 12 34 56 78 12 34 56 78 12 34 56 78 12 34");
+    RUN_EXPECT(0, arena_printf(mem(), "%s --dataset_dir %s", words, digits));
+    SAID_EXPECT("sequences of 8\n");
+}
+
+/* Bytes are no tokens of GPT-2. */
+TEST(no_bytes_for_another_vocabulary) {
+    const char *config = runs_small_config(4, 0), *run = in_temp("run");
+    RUN_EXPECT(EXIT_CONFIG,
+               train_words(config, run, "--model.model_config.vocab_size 257"));
+    SAID_EXPECT("TextFile gives bytes as tokens, 0 .. 255, but this model has a "
+                "vocabulary of 257");
+    SAID_EXPECT("stator preprocess --input ");
+    SAID_EXPECT("MegatronIndexed");
+    RUN_EXPECT(0, train_words(config, run, "--model.model_config.vocab_size 250"));
+}
+
 /* ---- a model as text ---- */
 
 static const char *text_model_words(const char *file, const char *run, int32_t most) {
@@ -346,8 +407,10 @@ TEST_LIMIT(memory_is_as_planned, 180) {
     test_skip("the sanitizer's own memory is not in the plan");
 #endif
     const char *run = in_temp("run"), *config = runs_small_config(100000, 0);
-    const char *large = "--model.model_config.vocab_size 20011 "
-                        "--model.model_config.hidden_size 256 --batch_size 8";
+    const char *large =
+        arena_printf(mem(), "%s --model.model_config.vocab_size 20011 "
+                            "--model.model_config.hidden_size 256 --batch_size 8",
+                     runs_pair_words());
     pid_t pid = stator_start(train_words(config, run, large));
     EXPECT(runs_wait_steps(pid, run, 4));
     int64_t resident = status_bytes(pid, "VmRSS:");
