@@ -250,7 +250,8 @@ static void next_batch(Train *t, Prefetch *batches, DataBatch *batch) {
         catch_end(&c);
         return;
     }
-    if (comm_size() == 1 && t->saved_step != t->step) train_state_save(t);
+    if (comm_size() == 1 && t->step > MAX(t->start_step, t->saved_step))
+        train_state_save(t);
     fail_again(c.code, c.message);
 }
 
