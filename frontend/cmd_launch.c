@@ -130,7 +130,13 @@ static bool read_options(LaunchOptions *o, int argc, char **argv) {
 
 static void check_options(LaunchOptions *o) {
     const char *threads = getenv("STATOR_THREADS");
+    const char *omp = getenv("OMP_NUM_THREADS");
     if (threads && *threads && !o->threads) set_threads(o, "STATOR_THREADS", threads);
+    if (omp && *omp && !o->threads) {
+        char first[16] = "";
+        snprintf(first, sizeof first, "%.*s", (int)strcspn(omp, ","), omp);
+        set_threads(o, "OMP_NUM_THREADS", first);
+    }
     if (o->hostfile && o->rank_table)
         fail(EXIT_CONFIG, "--hostfile and --rank-table both say where the ranks go; "
                           "leave one out");

@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include "comm_fiber.h"
 #include "comm_link.h"
+#include "rt.h"
 #include "watch.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -92,8 +93,17 @@ static void send_segments_at_once(void) {
     setenv("OMPI_MCA_btl_tcp_eager_limit", "270336", 0); /* 256 KiB and its header */
 }
 
-/* The cores that the processes of this host may use, each counted once. */
-static int shared_cores(MPI_Comm local) {
+/* Where ranks are more than cores, MPI's own waiting gives up the core too. What mpirun or
+ * the user says counts more. */
+static void yield_when_crowded(void) {
+    int64_t ranks = env_number("OMPI_COMM_WORLD_LOCAL_SIZE", 1);
+    if (ranks > sysconf(_SC_NPROCESSORS_ONLN))
+        setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
+}
+
+/* The cores that the processes of this host may use, each counted once; does any belong to
+ * two? */
+static int shared_cores(MPI_Comm local, bool *overlap) {
     cpu_set_t mine, all;
     if (sched_getaffinity(0, sizeof mine, &mine) != 0) {
         CPU_ZERO(&mine);
@@ -102,7 +112,19 @@ static int shared_cores(MPI_Comm local) {
         }
     }
     CALL(MPI_Allreduce, &mine, &all, sizeof all, MPI_BYTE, MPI_BOR, local);
-    return MAX(1, CPU_COUNT(&all));
+    int mine_n = MAX(1, CPU_COUNT(&mine)), sum, cores = MAX(1, CPU_COUNT(&all));
+    CALL(MPI_Allreduce, &mine_n, &sum, 1, MPI_INT, MPI_SUM, local);
+    *overlap = sum > cores;
+    return cores;
+}
+
+/* A rank's threads: its host's cores over the ranks there, the least of all hosts, since
+ * all run one code; no more than it may use. */
+static void share_threads(bool overlap) {
+    int mine = MAX(1, comm_world.local_cores / comm_world.local_size), least;
+    mine = MIN(mine, rt_cores());
+    CALL(MPI_Allreduce, &mine, &least, 1, MPI_INT, MPI_MIN, world);
+    rt_share_host(least, overlap);
 }
 
 /* Memory under a name that only these ranks know, and only until all have it. */
@@ -153,7 +175,9 @@ static void look_at_host(void) {
          &local);
     CALL(MPI_Comm_rank, local, &comm_world.local_rank);
     CALL(MPI_Comm_size, local, &comm_world.local_size);
-    comm_world.local_cores = shared_cores(local);
+    bool overlap;
+    comm_world.local_cores = shared_cores(local, &overlap);
+    share_threads(overlap);
     share_board(local);
     tell_hosts();
     CALL(MPI_Comm_free, &local);
@@ -169,6 +193,7 @@ void comm_start(void) {
     comm_world.local_cores = (int)MAX(1, sysconf(_SC_NPROCESSORS_ONLN));
     if (!launched(&tasks)) return;
     send_segments_at_once();
+    yield_when_crowded();
     sigset_t all, before; /* MPI's helper threads take no signals meant for this one */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);

@@ -51,19 +51,39 @@ static void bind_thread(int n) {
     }
 }
 
-/* Threads of a process that asks for no number: STATOR_THREADS (a launcher sets it for
- * ranks that share cores), or a thread a core. */
+/* Of the ranks of a host, by the launcher that started them. */
+static int share_threads; /* 0: this process is alone */
+static bool shares_cores;
+
+void rt_share_host(int threads, bool same_cores) {
+    share_threads = threads;
+    shares_cores = same_cores;
+}
+
+/* Threads of a process that asks for no number: STATOR_THREADS, which launch sets; the
+ * first number of OMP_NUM_THREADS; its share of the host, or a thread a core. */
 static int default_threads(void) {
-    const char *set = getenv("STATOR_THREADS");
-    long n = set ? strtol(set, NULL, 10) : 0;
-    return n >= 1 && n <= 4096 ? (int)n : rt_cores();
+    static const char *const names[] = {"STATOR_THREADS", "OMP_NUM_THREADS"};
+    for (int i = 0; i < ARRAY_LEN(names); i++) {
+        const char *set = getenv(names[i]);
+        char *end;
+        if (!set || !*set) continue;
+        long n = strtol(set, &end, 10);
+        bool whole = end != set && (!*end || (i && *end == ','));
+        if (whole && n >= 1 && n <= RT_THREADS_MOST) return (int)n;
+        if (i == 0)
+            fail(EXIT_CONFIG, "STATOR_THREADS=%.100s: write a number from 1 to %d", set,
+                 RT_THREADS_MOST);
+    }
+    return share_threads ? share_threads : rt_cores();
 }
 
 /* Each thread on a core of its own: two on one core wait for each other at every barrier,
  * a time slice each. STATOR_BIND=off leaves them to the system. */
 static void bind_threads(int threads) {
     const char *off = getenv("STATOR_BIND");
-    bool bind = threads > 1 && threads <= rt_cores() && !(off && !strcmp(off, "off"));
+    bool bind = threads > 1 && threads <= rt_cores() && !shares_cores &&
+                !(off && !strcmp(off, "off"));
 #pragma omp parallel num_threads(threads)
     {
         if (bind) bind_thread(omp_get_thread_num());

@@ -17,11 +17,16 @@ typedef void (*RtBody)(void *ctx, int64_t begin, int64_t end, int64_t thread);
 void rt_parallel(int64_t n, RtBody body, void *ctx);
 
 /* Threads for rt_parallel, and for oneDNN when called from this thread. 0 means
- * STATOR_THREADS when that is set, else the cores that this process may use. Two or more
- * are bound, each to a core of its own, when there are enough cores (unless
- * STATOR_BIND=off). Call it from the main thread, outside of rt_parallel. */
+ * STATOR_THREADS when that is set (EXIT_CONFIG when it is no number of threads), else
+ * OMP_NUM_THREADS, else the share of rt_share_host or the cores that this process may
+ * use. Two or more are bound, each to a core of its own, when there are enough cores that
+ * no other rank runs on (unless STATOR_BIND=off). Call it from the main thread, outside of rt_parallel. */
 void rt_set_threads(int threads);
 int rt_threads(void);
+enum { RT_THREADS_MOST = 4096 };
+/* Other ranks of a run are on this host: threads of each, unless something else is said;
+ * do they run on the same cores? */
+void rt_share_host(int threads, bool same_cores);
 /* For other threads that a bound one starts (they inherit its core): all cores again. */
 void rt_unbind_thread(void);
 /* Cores in this process's affinity mask, at least 1. */

@@ -1,6 +1,7 @@
 /* Tests of how several MPI ranks begin and end together: the same configuration or
  * nothing, one compiler, one end when the run has diverged. */
 #include "../../frontend/commands.h"
+#include "../../runtime/rt.h"
 #include "ranks.h"
 
 static int count(const char *text, const char *part) {
@@ -120,4 +121,34 @@ TEST(no_bar_in_a_file) {
     EXPECT(count(said(), "\nstep ") == 4);
     EXPECT(count(ranks_log(run, 0), "\nstep ") == 4);
     EXPECT(count(ranks_log(run, 0), "\nstep 10/10 | loss ") == 1);
+}
+
+/* ---- threads ---- */
+
+static int threads_under(const char *flags) {
+    const char *run = in_temp("run");
+    const char *words = arena_printf(mem(), "%s train %s --output_dir %s", stator_program(),
+                                     runs_small_config(2, 2), run);
+    unsetenv("STATOR_THREADS");
+    unsetenv("OMP_NUM_THREADS");
+    EXPECT_MPI(2, flags, words);
+    const Json *plan = json_read(mem(), path_join(mem(), run, "plan.json"), 1 << 20,
+                                 EXIT_DATA);
+    remove_all(run);
+    return (int)json_f64(json_need(plan, "threads"));
+}
+
+/* Ranks of a host that nobody gave cores share them; who says a number gets it. */
+TEST(threads_of_plain_mpirun) {
+    int cores = rt_cores();
+    EXPECT(threads_under("") == MAX(1, cores / 2));
+    EXPECT(threads_under("-x OMP_NUM_THREADS=3,1") == 3);
+    EXPECT(threads_under("-x OMP_NUM_THREADS=3 -x STATOR_THREADS=2") == 2);
+}
+
+TEST(a_number_of_threads_that_is_none) {
+    setenv("STATOR_THREADS", "abc", 1);
+    RUN_EXPECT(EXIT_CONFIG, arena_printf(mem(), "train %s --output_dir %s",
+                                         runs_small_config(2, 2), in_temp("run")));
+    SAID_EXPECT("STATOR_THREADS=abc: write a number from 1 to 4096");
 }
