@@ -128,7 +128,7 @@ TEST(no_bar_in_a_file) {
 static int threads_under(const char *flags) {
     const char *run = in_temp("run");
     const char *words = arena_printf(mem(), "%s train %s --output_dir %s", stator_program(),
-                                     runs_small_config(2, 2), run);
+                                     runs_small_config(4, 4), run);
     unsetenv("STATOR_THREADS");
     unsetenv("OMP_NUM_THREADS");
     EXPECT_MPI(2, flags, words);
@@ -149,6 +149,6 @@ TEST(threads_of_plain_mpirun) {
 TEST(a_number_of_threads_that_is_none) {
     setenv("STATOR_THREADS", "abc", 1);
     RUN_EXPECT(EXIT_CONFIG, arena_printf(mem(), "train %s --output_dir %s",
-                                         runs_small_config(2, 2), in_temp("run")));
+                                         runs_small_config(4, 4), in_temp("run")));
     SAID_EXPECT("STATOR_THREADS=abc: write a number from 1 to 4096");
 }
