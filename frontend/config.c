@@ -38,6 +38,8 @@ _Noreturn void config_refuse(const Config *cfg, const char *path, const char *ot
     va_end(ap);
     Place at = config_where(cfg, path);
     if (!at.line && other) at = config_where(cfg, other);
+    const bool *broken = cfg->state->broken;
+    cfg->state->follows = broken[known(path)] || (other && broken[known(other)]);
     fail_at(EXIT_CONFIG, at, hint, "%s", message);
 }
 
@@ -97,22 +99,48 @@ static void apply_model_defaults(Config *cfg) {
     }
 }
 
+/* One key on its way into a Config. */
+typedef struct Building {
+    Config *cfg, *defaults;
+    int k;
+} Building;
+
+static void store_value(void *context) {
+    const Building *b = context;
+    const Setting *s = &b->cfg->state->settings[b->k];
+    key_store(b->cfg->state->mem, &key_table[b->k], s->name, s->value, b->cfg);
+}
+
+static void say_category(void *context) {
+    const Building *b = context;
+    apply_category(b->cfg, b->defaults, b->k);
+}
+
+/* A value that fails leaves the default, and the key broken. */
+static void try_key(Building *b, void (*f)(void *)) {
+    ConfigState *s = b->cfg->state;
+    const Key *key = &key_table[b->k];
+    if (s->broken[b->k] || config_try(s, f, b)) return;
+    s->broken[b->k] = true;
+    if (key->kind != KIND_TREE) key_store_text(s->mem, key, key->def, b->cfg);
+}
+
 static Config *build(ConfigState *state) {
-    Config *cfg = NEW(state->mem, Config), *defaults = NEW(state->mem, Config);
-    cfg->state = state;
-    for (int k = 0; k < N_KEYS; k++) {
-        const Key *key = &key_table[k];
-        const Setting *s = &state->settings[k];
+    Building b = {.cfg = NEW(state->mem, Config), .defaults = NEW(state->mem, Config)};
+    b.cfg->state = state;
+    for (b.k = 0; b.k < N_KEYS; b.k++) {
+        const Key *key = &key_table[b.k];
         if (key->kind == KIND_TREE) continue;
-        key_store_text(state->mem, key, key->def, defaults);
-        key_store_text(state->mem, key, key->def, cfg);
-        if (s->value) key_store(state->mem, key, s->name, s->value, cfg);
+        key_store_text(state->mem, key, key->def, b.defaults);
+        key_store_text(state->mem, key, key->def, b.cfg);
+        if (state->settings[b.k].value) try_key(&b, store_value);
     }
-    apply_model_defaults(cfg);
-    for (int k = 0; k < N_KEYS; k++) apply_category(cfg, defaults, k);
-    config_derive(cfg);
-    config_check(cfg);
-    return cfg;
+    apply_model_defaults(b.cfg);
+    for (b.k = 0; b.k < N_KEYS; b.k++) try_key(&b, say_category);
+    config_derive(b.cfg);
+    config_check(b.cfg);
+    config_fail_all(state);
+    return b.cfg;
 }
 
 Config *config_load(Arena *a, const char *path, int nflags, char **flags) {

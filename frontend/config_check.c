@@ -18,7 +18,7 @@ static void check_agree(const Config *cfg, const char *a, const char *b) {
     const char *va = config_value(cfg, mem, a), *vb = config_value(cfg, mem, b);
     if (!strcmp(va, vb)) return;
     Place at = config_where(cfg, b);
-    config_refuse(cfg, a, NULL, "keep one of the two", "%s is %s, but %s is %s (%s:%d)",
+    config_refuse(cfg, a, b, "keep one of the two", "%s is %s, but %s is %s (%s:%d)",
                   a, va, b, vb, at.file, at.line);
 }
 
@@ -101,10 +101,15 @@ static void derive_run(Config *cfg) {
             llround(cfg->lr_schedule_warmup_ratio * (double)cfg->lr_schedule_total_steps);
 }
 
-void config_derive(Config *cfg) {
+static void derive_all(void *context) {
+    Config *cfg = context;
     derive_shape(cfg);
-    derive_start(cfg);
     derive_run(cfg);
+    derive_start(cfg);
+}
+
+void config_derive(Config *cfg) {
+    config_try(cfg->state, derive_all, cfg);
 }
 
 static void check_model_source(const Config *cfg) {
@@ -124,57 +129,85 @@ static void check_model_source(const Config *cfg) {
 
 static void check_heads(const Config *c) {
     long long h = c->model_hidden_size, heads = c->model_num_heads;
-    long long kv = c->model_n_kv_heads;
-    if (h % heads)
+    if (!c->init_from[0] && h % heads)
         config_refuse(c, MODEL "num_heads", MODEL "hidden_size",
                       "hidden_size must be a multiple of num_heads",
                       "%lld heads do not divide hidden_size %lld", heads, h);
-    if (heads % kv)
-        config_refuse(c, MODEL "n_kv_heads", MODEL "num_heads",
-                      "num_heads must be a multiple of n_kv_heads",
-                      "%lld heads of keys and values do not divide %lld heads", kv,
-                      heads);
-    if (c->model_position_embedding_type == POSITION_ROPE && h / heads % 2)
+    if (c->model_position_embedding_type == POSITION_ROPE && !c->init_from[0] &&
+        h / heads % 2)
         config_refuse(c, MODEL "num_heads", MODEL "hidden_size",
                       "rotary positions turn pairs of numbers",
                       "hidden_size / num_heads is %lld, an odd number", h / heads);
 }
 
-static void check_model(const Config *c) {
-    static const char *const tokens[] = {MODEL "eos_token", MODEL "bos_token",
-                                         MODEL "pad_token"};
-    const int64_t values[] = {c->model_eos_token, c->model_bos_token, c->model_pad_token};
-    if (!c->init_from[0]) check_heads(c);
+static void check_kv_heads(const Config *c) {
+    long long heads = c->model_num_heads, kv = c->model_n_kv_heads;
+    if (!c->init_from[0] && heads % kv)
+        config_refuse(c, MODEL "n_kv_heads", MODEL "num_heads",
+                      "num_heads must be a multiple of n_kv_heads",
+                      "%lld heads of keys and values do not divide %lld heads", kv,
+                      heads);
+}
+
+static void check_width(const Config *c) {
     if (c->model_ffn_hidden_size < 1)
-        config_refuse(c, MODEL "expand_ratio", NULL, NULL,
+        config_refuse(c, MODEL "expand_ratio", MODEL "hidden_size", NULL,
                       "expand_ratio %g leaves no MLP for hidden_size %lld",
                       c->model_expand_ratio, (long long)c->model_hidden_size);
+}
+
+static void check_positions(const Config *c) {
     if (c->model_max_position_embeddings < c->model_seq_length)
         config_refuse(c, MODEL "max_position_embeddings", MODEL "seq_length", NULL,
                       "max_position_embeddings %lld is below seq_length %lld",
                       (long long)c->model_max_position_embeddings,
                       (long long)c->model_seq_length);
-    for (int i = 0; i < ARRAY_LEN(tokens); i++) {
-        if (!c->init_from[0] && values[i] >= c->model_vocab_size)
-            config_refuse(c, tokens[i], MODEL "vocab_size", NULL,
-                          "%s %lld is not below vocab_size %lld", tokens[i],
-                          (long long)values[i], (long long)c->model_vocab_size);
-    }
+}
+
+static void check_token(const Config *c, const char *path, int64_t value) {
+    if (!c->init_from[0] && value >= c->model_vocab_size)
+        config_refuse(c, path, MODEL "vocab_size", NULL,
+                      "%s %lld is not below vocab_size %lld", path, (long long)value,
+                      (long long)c->model_vocab_size);
+}
+
+static void check_eos(const Config *c) {
+    check_token(c, MODEL "eos_token", c->model_eos_token);
+}
+
+static void check_bos(const Config *c) {
+    check_token(c, MODEL "bos_token", c->model_bos_token);
+}
+
+static void check_pad(const Config *c) {
+    check_token(c, MODEL "pad_token", c->model_pad_token);
+}
+
+static void check_bias(const Config *c) {
     if (c->model_add_bias_linear && !c->model_add_qkv_bias)
-        config_refuse(c, MODEL "add_qkv_bias", NULL, "set add_bias_linear False as well",
+        config_refuse(c, MODEL "add_qkv_bias", MODEL "add_bias_linear",
+                      "set add_bias_linear False as well",
                       "add_qkv_bias False stands beside add_bias_linear True");
+}
+
+static void check_length(const Config *c) {
     if (c->train_dataset_seq_length != c->model_seq_length)
-        config_refuse(c, "train_dataset.seq_length", NULL, "leave it out",
+        config_refuse(c, "train_dataset.seq_length", MODEL "seq_length", "leave it out",
                       "train_dataset.seq_length %lld is not the model's seq_length %lld",
                       (long long)c->train_dataset_seq_length,
                       (long long)c->model_seq_length);
+}
+
+static void check_loader_length(const Config *c) {
     if (c->train_dataset_data_loader_seq_length &&
         c->train_dataset_data_loader_seq_length != c->model_seq_length)
-        config_refuse(c, "train_dataset.data_loader.seq_length", NULL, "leave it out",
-                      "train_dataset.data_loader.seq_length %lld is not the model's "
-                      "seq_length %lld",
+        config_refuse(c, LOADER "seq_length", MODEL "seq_length", "leave it out",
+                      LOADER "seq_length %lld is not the model's seq_length %lld",
                       (long long)c->train_dataset_data_loader_seq_length,
                       (long long)c->model_seq_length);
+}
+
+static void check_batch(const Config *c) {
     if (c->runner_config_batch_size > INT32_MAX / c->model_seq_length)
         config_refuse(c, "runner_config.batch_size", "train_dataset.batch_size",
                       "make it smaller and parallel_config.micro_batch_num larger",
@@ -183,31 +216,47 @@ static void check_model(const Config *c) {
                       (long long)c->model_seq_length);
 }
 
-static void check_schedule(const Config *c) {
+static bool decays(const Config *c) {
+    return c->lr_schedule_type != LR_CONSTANT &&
+           c->lr_schedule_type != LR_CONSTANT_WITH_WARMUP;
+}
+
+static void check_rates(const Config *c) {
     double lr = c->lr_schedule_learning_rate, end = c->lr_schedule_lr_end;
-    long long warmup = c->lr_schedule_warmup_steps, total = c->lr_schedule_total_steps;
-    bool decays = c->lr_schedule_type != LR_CONSTANT &&
-                  c->lr_schedule_type != LR_CONSTANT_WITH_WARMUP;
-    if (decays && lr <= end)
+    if (decays(c) && lr <= end)
         config_refuse(c, "lr_schedule.lr_end", "lr_schedule.learning_rate",
                       "the learning rate goes down from learning_rate to lr_end",
                       "learning_rate %g is not above lr_end %g", lr, end);
-    if (c->lr_schedule_warmup_lr_init > lr)
-        config_refuse(c, "lr_schedule.warmup_lr_init", NULL, NULL,
+}
+
+static void check_first_rate(const Config *c) {
+    if (c->lr_schedule_warmup_lr_init > c->lr_schedule_learning_rate)
+        config_refuse(c, "lr_schedule.warmup_lr_init", "lr_schedule.learning_rate", NULL,
                       "warmup_lr_init %g is above learning_rate %g",
-                      c->lr_schedule_warmup_lr_init, lr);
+                      c->lr_schedule_warmup_lr_init, c->lr_schedule_learning_rate);
+}
+
+static void check_ratio(const Config *c) {
     if (given(c, "lr_schedule.warmup_steps") && c->lr_schedule_warmup_ratio > 0)
-        config_refuse(c, "lr_schedule.warmup_ratio", NULL, "keep one of the two",
-                      "warmup_ratio stands beside warmup_steps");
+        config_refuse(c, "lr_schedule.warmup_ratio", "lr_schedule.warmup_steps",
+                      "keep one of the two", "warmup_ratio stands beside warmup_steps");
+}
+
+static void check_warmup(const Config *c) {
+    long long warmup = c->lr_schedule_warmup_steps, total = c->lr_schedule_total_steps;
     if (total >= 0 && warmup > total)
         config_refuse(c, "lr_schedule.warmup_steps", "lr_schedule.total_steps", NULL,
                       "warmup_steps %lld is above total_steps %lld", warmup, total);
-    if (c->lr_schedule_type != LR_WSD) return;
+}
+
+static void check_wsd(const Config *c) {
+    long long warmup = c->lr_schedule_warmup_steps, total = c->lr_schedule_total_steps;
     long long decay = c->lr_schedule_wsd_decay_steps;
+    if (c->lr_schedule_type != LR_WSD) return;
     if (decay < 1)
         config_refuse(c, "lr_schedule.wsd_decay_steps", "lr_schedule.type", NULL,
                       "lr_schedule WSD needs wsd_decay_steps");
-    if (total >= 0 && decay > total - warmup)
+    if (total >= 0 && warmup <= total && decay > total - warmup)
         config_refuse(c, "lr_schedule.wsd_decay_steps", "lr_schedule.total_steps", NULL,
                       "warmup_steps %lld and wsd_decay_steps %lld are above total_steps "
                       "%lld",
@@ -255,37 +304,69 @@ static void check_documents(const Config *c) {
     }
 }
 
-static void check_run(const Config *cfg) {
+static void check_mindrecord(const Config *cfg) {
     const char *data = cfg->train_dataset_data_loader_dataset_dir;
-    size_t n = strlen(data);
-    if (n >= 11 && !strcmp(data + n - 11, ".mindrecord"))
-        config_refuse(cfg, "train_dataset.data_loader.dataset_dir", NULL,
+    if (strstr(data, ".mindrecord"))
+        config_refuse(cfg, LOADER "dataset_dir", NULL,
                       "make a .bin/.idx pair from the text: stator preprocess",
                       "MindRecord files cannot be read");
+}
+
+static void check_mode(const Config *cfg) {
     if (cfg->run_mode == RUN_EVAL || cfg->run_mode == RUN_EXPORT)
         config_refuse(cfg, "run_mode", NULL, "train, finetune or predict",
                       "run_mode %s is not supported yet by this build",
                       config_value(cfg, cfg->state->mem, "run_mode"));
     if (cfg->run_mode == RUN_FINETUNE && !cfg->init_from[0])
-        config_refuse(cfg, "run_mode", NULL, "set init_from or load_checkpoint",
+        config_refuse(cfg, "run_mode", "init_from", "set init_from or load_checkpoint",
                       "run_mode finetune needs weights to start from");
+}
+
+static void check_parallel_mode(const Config *cfg) {
     if (cfg->parallel_parallel_mode >= 2)
         config_refuse(cfg, "parallel.parallel_mode", NULL, "0 or 1",
                       "parallel_mode %lld is not supported yet by this build",
                       (long long)cfg->parallel_parallel_mode);
+}
+
+static void check_resume(const Config *cfg) {
     if (!cfg->resume[0])
         config_refuse(cfg, "resume", NULL, "auto, never or a folder", "resume is empty");
+}
+
+static void check_shards(const Config *cfg) {
     check_agree(cfg, "parallel.enable_parallel_optimizer",
                 "parallel_config.optimizer_shard");
+}
+
+static void check_micro(const Config *cfg) {
     check_agree(cfg, "parallel.grad_accumulation_step",
                 "parallel_config.micro_batch_num");
 }
 
-void config_check(const Config *cfg) {
-    check_model_source(cfg);
-    check_model(cfg);
-    check_schedule(cfg);
-    check_decay(cfg);
-    check_documents(cfg);
-    check_run(cfg);
+/* Each says one thing, so that one mistake hides no other. */
+static void (*const checks[])(const Config *) = {
+    check_model_source, check_heads,      check_kv_heads, check_width,
+    check_positions,    check_eos,        check_bos,      check_pad,
+    check_bias,         check_length,     check_loader_length,
+    check_batch,        check_rates,      check_first_rate,
+    check_ratio,        check_warmup,     check_wsd,      check_decay,
+    check_documents,    check_mindrecord, check_mode,     check_parallel_mode,
+    check_resume,       check_shards,     check_micro};
+
+typedef struct Check {
+    const Config *cfg;
+    int i;
+} Check;
+
+static void run_check(void *context) {
+    const Check *c = context;
+    checks[c->i](c->cfg);
+}
+
+void config_check(Config *cfg) {
+    for (int i = 0; i < ARRAY_LEN(checks); i++) {
+        Check c = {cfg, i};
+        config_try(cfg->state, run_check, &c);
+    }
 }

@@ -15,6 +15,7 @@ typedef struct Layer {
 
 typedef struct Loader {
     Arena *mem;
+    ConfigState *state;
     const char *chain[MAX_INCLUDES]; /* files being read, outermost first */
     int depth, files;
     bool includes; /* base_config is allowed */
@@ -22,8 +23,10 @@ typedef struct Loader {
 
 static _Noreturn void unknown_key(Arena *a, const char *path, Place at) {
     const char *near = key_nearest(path);
-    const char *hint = near ? arena_printf(a, "did you mean %s?", near)
-                            : "stator help lists all keys, as does docs/keys.md";
+    bool is_key = near && key_find(near) >= 0;
+    const char *hint = is_key ? arena_printf(a, "did you mean %s?", near)
+                       : near ? near
+                              : "stator help lists all keys, as does docs/keys.md";
     fail_at(EXIT_CONFIG, at, hint, "unknown key %.200s", path);
 }
 
@@ -44,32 +47,50 @@ static void layer_set(Layer *l, int k, const char *name, const YamlNode *value) 
     l->seen[k] = true;
 }
 
+static void read_section(Loader *ld, Layer *l, const YamlNode *map, const char *prefix,
+                         const char *skip);
+
+/* One entry of a map, or of the list of callbacks. */
+typedef struct Entry {
+    Loader *ld;
+    Layer *l;
+    const YamlNode *key, *value;
+    const char *prefix;
+    bool *had; /* of the callbacks */
+} Entry;
+
+static void read_entry(void *context) {
+    const Entry *e = context;
+    const YamlNode *value = e->value;
+    const char *key = e->key->text, *prefix = e->prefix;
+    if (strchr(key, '.'))
+        fail_at(EXIT_CONFIG, e->key->at,
+                "in a file sections are nested; a.b.c is for the command line",
+                "a key with a dot: %.128s", key);
+    if (!strcmp(prefix, "callbacks") && !strcmp(key, "CheckpointMointor"))
+        key = "CheckpointMonitor";
+    const char *path = prefix[0] ? arena_printf(e->ld->mem, "%s.%s", prefix, key) : key;
+    int k = key_find(path);
+    if (k >= 0) {
+        layer_set(e->l, k, path, value);
+    } else if (!key_is_section(path)) {
+        unknown_key(e->ld->mem, path, e->key->at);
+    } else if (value->kind == NODE_MAP) {
+        read_section(e->ld, e->l, value, path, NULL);
+    } else if (!yaml_is_null(value)) {
+        fail_at(EXIT_CONFIG, value->at, NULL, "%s is a section of keys, not a %s", path,
+                value->kind == NODE_LIST ? "list" : "value");
+    }
+}
+
 /* Reads the map at `prefix`. Goes down only where the key table has sections, so its
  * depth is that of the table, whatever the input. `skip` is a key to leave out. */
 static void read_section(Loader *ld, Layer *l, const YamlNode *map, const char *prefix,
                          const char *skip) {
     for (int i = 0; i < map->n; i++) {
-        const char *key = map->keys[i]->text;
-        const YamlNode *value = map->items[i];
-        if (skip && !strcmp(key, skip)) continue;
-        if (strchr(key, '.'))
-            fail_at(EXIT_CONFIG, map->keys[i]->at,
-                    "in a file sections are nested; a.b.c is for the command line",
-                    "a key with a dot: %.128s", key);
-        if (!strcmp(prefix, "callbacks") && !strcmp(key, "CheckpointMointor"))
-            key = "CheckpointMonitor";
-        const char *path = prefix[0] ? arena_printf(ld->mem, "%s.%s", prefix, key) : key;
-        int k = key_find(path);
-        if (k >= 0) {
-            layer_set(l, k, path, value);
-        } else if (!key_is_section(path)) {
-            unknown_key(ld->mem, path, map->keys[i]->at);
-        } else if (value->kind == NODE_MAP) {
-            read_section(ld, l, value, path, NULL);
-        } else if (!yaml_is_null(value)) {
-            fail_at(EXIT_CONFIG, value->at, NULL, "%s is a section of keys, not a %s",
-                    path, value->kind == NODE_LIST ? "list" : "value");
-        }
+        Entry e = {ld, l, map->keys[i], map->items[i], prefix, NULL};
+        if (skip && !strcmp(e.key->text, skip)) continue;
+        config_try(ld->state, read_entry, &e);
     }
 }
 
@@ -80,36 +101,43 @@ static const YamlNode *map_get(const YamlNode *map, const char *key) {
     return NULL;
 }
 
+static const char *const callback_names[] = {"CheckpointMonitor", "MFLossMonitor",
+                                             "SummaryMonitor", "ObsMonitor"};
+
+static void read_callback(void *context) {
+    const Entry *e = context;
+    const YamlNode *item = e->value;
+    const YamlNode *type = item->kind == NODE_MAP ? map_get(item, "type") : NULL;
+    if (!type || type->kind != NODE_TEXT)
+        fail_at(EXIT_CONFIG, item->at, "- type: CheckpointMonitor",
+                "each of the callbacks is a map with a type");
+    bool misspelled = !strcmp(type->text, "CheckpointMointor");
+    const char *name = misspelled ? callback_names[0] : type->text;
+    int j = 0;
+    while (j < ARRAY_LEN(callback_names) && strcmp(name, callback_names[j])) j++;
+    if (j == ARRAY_LEN(callback_names))
+        fail_at(EXIT_CONFIG, type->at,
+                "CheckpointMonitor, MFLossMonitor, SummaryMonitor or ObsMonitor",
+                "unknown callback %.100s", name);
+    if (e->had[j])
+        fail_at(EXIT_CONFIG, type->at, "keep one of the two", "a second %s", name);
+    e->had[j] = true;
+    const char *path = arena_printf(e->ld->mem, "callbacks.%s", name);
+    int k = key_find(path);
+    if (k >= 0) {
+        layer_set(e->l, k, path, item);
+    } else {
+        read_section(e->ld, e->l, item, path, "type");
+    }
+}
+
 /* MindFormers' form: a list of maps, each with a type and that type's keys. */
 static void read_callbacks(Loader *ld, Layer *l, const YamlNode *list) {
-    static const char *const names[] = {"CheckpointMonitor", "MFLossMonitor",
-                                        "SummaryMonitor", "ObsMonitor"};
-    bool had[ARRAY_LEN(names)] = {false};
+    bool had[ARRAY_LEN(callback_names)] = {false};
     l->replaces_callbacks = true;
     for (int i = 0; i < list->n; i++) {
-        const YamlNode *item = list->items[i];
-        const YamlNode *type = item->kind == NODE_MAP ? map_get(item, "type") : NULL;
-        if (!type || type->kind != NODE_TEXT)
-            fail_at(EXIT_CONFIG, item->at, "- type: CheckpointMonitor",
-                    "each of the callbacks is a map with a type");
-        bool misspelled = !strcmp(type->text, "CheckpointMointor");
-        const char *name = misspelled ? names[0] : type->text;
-        int j = 0;
-        while (j < ARRAY_LEN(names) && strcmp(name, names[j])) j++;
-        if (j == ARRAY_LEN(names))
-            fail_at(EXIT_CONFIG, type->at,
-                    "CheckpointMonitor, MFLossMonitor, SummaryMonitor or ObsMonitor",
-                    "unknown callback %.100s", name);
-        if (had[j])
-            fail_at(EXIT_CONFIG, type->at, "keep one of the two", "a second %s", name);
-        had[j] = true;
-        const char *path = arena_printf(ld->mem, "callbacks.%s", name);
-        int k = key_find(path);
-        if (k >= 0) {
-            layer_set(l, k, path, item);
-        } else {
-            read_section(ld, l, item, path, "type");
-        }
+        Entry e = {ld, l, NULL, list->items[i], "callbacks", had};
+        config_try(ld->state, read_callback, &e);
     }
 }
 
@@ -220,14 +248,14 @@ static void load_file(Loader *ld, const char *path, const Place *from, Layer *ou
 }
 
 void config_read_file(ConfigState *s, const char *path) {
-    Loader ld = {.mem = s->mem, .includes = true};
+    Loader ld = {.mem = s->mem, .state = s, .includes = true};
     Layer *layer = NEW(s->mem, Layer);
     load_file(&ld, path, NULL, layer);
     memcpy(s->settings, layer->items, sizeof s->settings);
 }
 
 void config_read_text(ConfigState *s, const char *name, const char *text, size_t n) {
-    Loader ld = {.mem = s->mem};
+    Loader ld = {.mem = s->mem, .state = s};
     Layer *layer = NEW(s->mem, Layer);
     load_tree(&ld, yaml_parse(s->mem, name, text, n), layer);
     memcpy(s->settings, layer->items, sizeof s->settings);
@@ -245,12 +273,21 @@ static const YamlNode *flag_value(Arena *a, const Key *key, const char *value, P
     return node;
 }
 
+/* Other programs write --max-steps. */
+static const char *with_underscores(Arena *a, const char *path) {
+    char *out = arena_strdup(a, path);
+    for (char *p = out; *p; p++)
+        if (*p == '-') *p = '_';
+    return out;
+}
+
 static void set_flag(ConfigState *s, const char *path, const char *value, Place at) {
     static const char wrong[] = "callbacks.CheckpointMointor.";
     if (!strncmp(path, wrong, sizeof wrong - 1))
         path = arena_printf(s->mem, "callbacks.CheckpointMonitor.%s",
                             path + sizeof wrong - 1);
     int k = key_find(path);
+    if (k < 0) k = key_find(path = with_underscores(s->mem, path));
     if (k < 0 && key_is_section(path))
         fail_at(EXIT_CONFIG, at, arena_printf(s->mem, "--%s.KEY VALUE", path),
                 "%s is a section of keys", path);
@@ -260,6 +297,9 @@ static void set_flag(ConfigState *s, const char *path, const char *value, Place 
         fail_at(EXIT_CONFIG, at,
                 "in a shell script: \"${ARRAY[@]}\" expands to all words, $ARRAY to one",
                 "--%s has no value", path);
+    if (!value[0])
+        fail_at(EXIT_CONFIG, at, "--KEY=null takes the default",
+                "--%s has an empty value", path);
     if (!yaml_utf8_valid(value)) fail_at(EXIT_CONFIG, at, NULL, "--%s: not UTF-8", path);
     at.col = (int)strlen(path) + 4;
     const YamlNode *node = flag_value(s->mem, &key_table[k], value, at);
@@ -278,24 +318,37 @@ static char *flag_lines(Arena *a, int nflags, char **flags) {
     return t.s;
 }
 
+/* The words of a command line, gone through flag by flag. */
+typedef struct Flags {
+    ConfigState *state;
+    char **word;
+    int n, i; /* word i is read next */
+    Place at;
+} Flags;
+
+static void read_flag(void *context) {
+    Flags *f = context;
+    const char *word = f->word[f->i++];
+    const char *next = f->i < f->n ? f->word[f->i] : NULL;
+    if (!strcmp(word, "\\") || (next && !strcmp(next, "\\")))
+        fail_at(EXIT_CONFIG, f->at, "remove the blank after the backslash in the script",
+                "a word that is only a backslash");
+    if (strncmp(word, "--", 2) || !word[2])
+        fail_at(EXIT_CONFIG, f->at, "write --key VALUE or --key=VALUE",
+                "%.200s is not a flag", word);
+    Arena *mem = f->state->mem;
+    const char *equals = strchr(word, '=');
+    char *path = equals ? arena_strndup(mem, word + 2, (size_t)(equals - word - 2))
+                        : arena_strdup(mem, word + 2);
+    const char *value = equals ? equals + 1 : NULL;
+    if (!equals && next && strncmp(next, "--", 2)) value = next, f->i++;
+    set_flag(f->state, path, value, f->at);
+}
+
 void config_read_flags(ConfigState *s, int nflags, char **flags) {
-    const char *lines = flag_lines(s->mem, nflags, flags);
-    Place at = {"command line", lines, 0, 1};
-    for (int i = 0; i < nflags; i++) {
-        const char *word = flags[i];
-        at.line += i == 0 || !strncmp(word, "--", 2);
-        const char *next = i + 1 < nflags ? flags[i + 1] : NULL;
-        if (!strcmp(word, "\\") || (next && !strcmp(next, "\\")))
-            fail_at(EXIT_CONFIG, at, "remove the blank after the backslash in the script",
-                    "a word that is only a backslash");
-        if (strncmp(word, "--", 2) || !word[2])
-            fail_at(EXIT_CONFIG, at, "write --key VALUE or --key=VALUE",
-                    "%.200s is not a flag", word);
-        const char *equals = strchr(word, '=');
-        char *path = equals ? arena_strndup(s->mem, word + 2, (size_t)(equals - word - 2))
-                            : arena_strdup(s->mem, word + 2);
-        const char *value = equals ? equals + 1 : NULL;
-        if (!equals && next && strncmp(next, "--", 2)) value = flags[++i];
-        set_flag(s, path, value, at);
+    Flags f = {s, flags, nflags, 0, {"command line", flag_lines(s->mem, nflags, flags), 0, 1}};
+    while (f.i < nflags) {
+        f.at.line += f.i == 0 || !strncmp(flags[f.i], "--", 2);
+        config_try(s, read_flag, &f);
     }
 }

@@ -11,10 +11,26 @@ typedef struct Setting {
     bool set;
 } Setting;
 
+/* A mistake that was found; others may follow. */
+typedef struct Problem {
+    Place at;
+    const char *message;
+} Problem;
+
 typedef struct ConfigState {
     Arena *mem;
     Setting settings[N_KEYS];
+    Problem *problem;
+    int n_problems, cap_problems;
+    bool broken[N_KEYS]; /* has no value of its own because of a problem */
+    bool follows;        /* the failure under way speaks of a broken key: it is none */
 } ConfigState;
+
+/* Calls f(context); false when it failed with EXIT_CONFIG, which becomes a problem of s,
+ * unless it only follows from another one. Other failures go on. */
+bool config_try(ConfigState *s, void (*f)(void *), void *context);
+/* Fails with EXIT_CONFIG and all problems, those of files first; nothing without any. */
+void config_fail_all(const ConfigState *s);
 
 /* Reads a file (config_read_file) or a text that must not name base files, or flags, over
  * the settings that are there. */
@@ -39,6 +55,6 @@ void config_note_idle(Config *cfg);
 
 /* Fills in values that follow from others, then checks combinations (config_check.c). */
 void config_derive(Config *cfg);
-void config_check(const Config *cfg);
+void config_check(Config *cfg);
 
 #endif

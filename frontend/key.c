@@ -73,17 +73,47 @@ static const char *last_part(const char *path) {
     return dot ? dot + 1 : path;
 }
 
+const char *key_foreign(const char *word) {
+    static const char *const rows[][2] = {
+#define FOREIGN(name, meant) {name, meant},
+#include "keys.def"
+    };
+    for (int i = 0; i < ARRAY_LEN(rows); i++)
+        if (!strcmp(rows[i][0], word)) return rows[i][1];
+    return NULL;
+}
+
+static bool does_nothing(const char *path) {
+    KeyCategory cat = key_table[key_find(path)].cat;
+    return cat == CAT_NO_EFFECT || cat == CAT_REFUSED || cat == CAT_NOT_YET;
+}
+
+/* The name whose last part is like `word`, which has no section. */
+static const char *nearest_last(const char *word, const char *const *names, int n) {
+    const char *last[N_KEYS + ARRAY_LEN(key_aliases)];
+    for (int i = 0; i < n; i++) last[i] = last_part(names[i]);
+    const char *near = nearest_name(word, last, n);
+    for (int i = 0; i < n && near; i++)
+        if (last[i] == near) return names[i];
+    return NULL;
+}
+
 const char *key_nearest(const char *path) {
     const char *names[N_KEYS + ARRAY_LEN(key_aliases)];
+    const char *foreign = key_foreign(last_part(path));
     int n = 0;
-    for (int i = 0; i < N_KEYS; i++) names[n++] = key_table[i].path;
-    for (int i = 0; i < n_key_aliases; i++) names[n++] = key_aliases[i].path;
+    if (foreign) return foreign;
+    for (int i = 0; i < N_KEYS; i++)
+        if (!does_nothing(key_table[i].path)) names[n++] = key_table[i].path;
+    for (int i = 0; i < n_key_aliases; i++)
+        if (!does_nothing(key_aliases[i].path)) names[n++] = key_aliases[i].path;
     for (int i = 0; i < n; i++) { /* the right word in the wrong section */
         if (strcmp(path, names[i]) && !strcmp(last_part(path), last_part(names[i])) &&
             strcmp(last_part(path), "type"))
             return names[i];
     }
-    return nearest_name(path, names, n);
+    const char *near = nearest_name(path, names, n);
+    return near ? near : nearest_last(last_part(path), names, n);
 }
 
 const char *key_kind_name(KeyKind kind) {
@@ -314,7 +344,9 @@ static int store_enum(const Key *key, const char *name, const YamlNode *node) {
         p = next_word(p, word, &index);
         words[n++] = arena_strdup(a, word);
     }
-    const char *near = nearest_name(node->text, words, n);
+    const char *near = key_foreign(node->text);
+    if (!near || enum_find(key->range, near) < 0)
+        near = nearest_name(node->text, words, n);
     snprintf(hint, sizeof hint, "did you mean %s?", near ? near : "");
     snprintf(range, sizeof range, "%s", key_range_text(a, key));
     bool hinted = near != NULL;

@@ -63,7 +63,10 @@ extern const int n_key_defaults;
 int key_find(const char *path);
 /* True if rows stand below `path`. */
 bool key_is_section(const char *path);
-/* The known path or alias that `path` probably means, or NULL. */
+/* What a word of another program is here: a path, a value, or a sentence; or NULL. */
+const char *key_foreign(const char *word);
+/* The known path or alias that `path` probably means, which is one that does something; or
+ * what key_foreign says; or NULL. */
 const char *key_nearest(const char *path);
 
 /* Writes the value of `node` into the field of `cfg`. `name` is the path as the user

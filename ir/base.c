@@ -136,6 +136,7 @@ void text_add(Text *t, const char *fmt, ...) {
 void (*exit_hook)(int code);
 bool (*failure_hook)(int code, const char *message);
 static _Thread_local Catch *catch_top;
+static _Thread_local Place failing_at;
 
 void catch_begin(Catch *c) {
     c->code = 0;
@@ -154,6 +155,8 @@ static _Noreturn void leave(int code, const char *message) {
     if (c) {
         catch_top = c->outer;
         c->code = code;
+        c->at = failing_at;
+        failing_at = (Place){0};
         snprintf(c->message, sizeof c->message, "%s", message);
         longjmp(c->jump, 1);
     }
@@ -206,6 +209,7 @@ _Noreturn void fail_at(int code, Place at, const char *hint, const char *fmt, ..
                       caret, "");
     }
     if (hint) snprintf(whole + n, sizeof whole - (size_t)n, "\n    hint: %.500s", hint);
+    failing_at = at;
     leave(code, whole);
 }
 

@@ -93,6 +93,7 @@ typedef struct Catch {
     jmp_buf jump;
     int code;
     char message[4096];
+    Place at; /* of fail_at; zeros of fail */
     struct Catch *outer;
 } Catch;
 void catch_begin(Catch *c);

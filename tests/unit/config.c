@@ -135,6 +135,91 @@ TEST(unknown_keys) {
                 "command line:1:1: error: unknown key runner_config.epoch");
 }
 
+static void expect_hint(const char *flag, const char *hint) {
+    EXPECT_FAIL(FLAGS((char *)(uintptr_t)flag, "1"), EXIT_CONFIG, hint);
+}
+
+/* Words of other programs, near misses without a section, and never a key that does
+ * nothing. */
+TEST(hints) {
+    static const char *const pairs[][2] = {
+        {"--n_layer", "did you mean model.model_config.num_layers?"},
+        {"--lr", "did you mean lr_schedule.learning_rate?"},
+        {"--block_size", "did you mean model.model_config.seq_length?"},
+        {"--max_iters", "did you mean runner_config.max_steps?"},
+        {"--tensor-model-parallel-size", "did you mean parallel_config.model_parallel?"},
+        {"--micro-batch-size", "did you mean runner_config.batch_size?"},
+        {"--global-batch-size", "times parallel_config.micro_batch_num is the batch"},
+        {"--pipeline-model-parallel-size", "there are no pipelines yet"},
+        {"--hidden-size", "did you mean model.model_config.hidden_size?"},
+        {"--num-layers", "did you mean model.model_config.num_layers?"},
+        {"--max_stepz", "did you mean runner_config.max_steps?"},
+        {"--tempreature", "did you mean model.model_config.temperature?"},
+        {"--dryrun", "stator plan says what a run would take"},
+    };
+    for (int i = 0; i < ARRAY_LEN(pairs); i++) expect_hint(pairs[i][0], pairs[i][1]);
+    EXPECT_FAIL(parse("lr_schedule: {type: CosineWithWarmUpLR}"), EXIT_CONFIG,
+                "did you mean cosine?");
+    EXPECT(FLAGS("--runner-config.max-steps", "7")->runner_config_max_steps == 7);
+    EXPECT(FLAGS("--train-iters=7")->runner_config_max_steps == 7);
+    EXPECT_FAIL(FLAGS("--seed="), EXIT_CONFIG, "--seed has an empty value");
+    EXPECT_FAIL(FLAGS("--init_from", ""), EXIT_CONFIG, "--init_from has an empty value");
+    for (int k = 0; k < N_KEYS; k++) {
+        Arena *a = arena_new();
+        const char *near = key_nearest(arena_printf(a, "%sz", key_table[k].path));
+        int found = near ? key_find(near) : -1;
+        if (found < 0) continue;
+        KeyCategory cat = key_table[found].cat;
+        EXPECT(cat != CAT_NO_EFFECT && cat != CAT_REFUSED && cat != CAT_NOT_YET);
+    }
+}
+
+static int count(const char *text, const char *part) {
+    int n = 0;
+    for (; (text = strstr(text, part)); text++) n++;
+    return n;
+}
+
+/* In the order of the file, flags last; nothing about what follows from a broken value. */
+TEST(all_errors_at_once) {
+    char *path = write_file("wrong.yaml", "seed: many\n"
+                                          "optimiser: {beta1: 0.5}\n"
+                                          "lr_schedule: {warmup_steps: 20, total_steps: 10}\n"
+                                          "model:\n"
+                                          "  model_config:\n"
+                                          "    hidden_size: wide\n"
+                                          "    num_heads: 7\n"
+                                          "    n_layer: 2\n"
+                                          "callbacks:\n"
+                                          "  - {type: Unknown}\n"
+                                          "recompute_config: {recompute: True}\n");
+    char *words[] = {"--epochs", "x", "--max_stepz", "3", "--batch_size", "4"};
+    static const char *const parts[] = {
+        ":1:7: error: seed must be a whole number",
+        ":2:1: error: unknown key optimiser",
+        ":3:29: error: warmup_steps 20 is above total_steps 10",
+        ":6:18: error: model.model_config.hidden_size must be a whole number",
+        ":8:5: error: unknown key model.model_config.n_layer",
+        ":10:12: error: unknown callback Unknown",
+        ":11:31: error: recompute_config.recompute True is not there yet",
+        "command line:1:10: error: epochs must be a whole number",
+        "command line:2:1: error: unknown key max_stepz"};
+    Catch c;
+    if (CATCH(c)) {
+        config_load(arena_new(), path, ARRAY_LEN(words), words);
+        catch_end(&c);
+    }
+    EXPECT(c.code == EXIT_CONFIG);
+    const char *at = c.message;
+    for (int i = 0; i < ARRAY_LEN(parts); i++) {
+        const char *next = strstr(at, parts[i]);
+        if (!next) test_fail(__FILE__, __LINE__, "no '%s' in order in\n%s", parts[i], c.message);
+        at = next;
+    }
+    if (count(c.message, "error: ") != ARRAY_LEN(parts))
+        test_fail(__FILE__, __LINE__, "more than that:\n%s", c.message);
+}
+
 TEST(two_names_for_one_key) {
     Config *cfg = parse("model: {model_config: {embedding_size: 96, hidden_size: 96}}");
     EXPECT(cfg->model_hidden_size == 96);

@@ -102,6 +102,7 @@ typedef struct Case {
     const char *path;
     Base base;
     const char *value, *with;
+    bool rare; /* acts on what does not happen without `with` */
 } Case;
 
 /* Keys that act in another configuration than TEXT, or with another value than the next
@@ -307,7 +308,7 @@ static void expect_key(const Key *key) {
         const Case *c = &cases[i];
         if (strcmp(c->path, key->path)) continue;
         expect_case(c);
-        alone |= c->base == TEXT && (!c->with || is_predict(c));
+        alone |= c->base == TEXT && (!c->with || c->rare || is_predict(c));
     }
     Case c = {key->path, TEXT, other_value(key), NULL};
     if (!alone) expect_case(&c);

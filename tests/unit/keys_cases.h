@@ -47,14 +47,15 @@
 {"parallel_config.sequence_parallel", RANKS, "True", NULL},
 {"parallel_config.gradient_aggregation_group", SHARDS, "64", NULL},
 {"parallel_config.micro_batch_num", TEXT, "4", NULL},
+{"parallel.grad_accumulation_step", TEXT, "4", NULL},
 {"parallel.grad_accumulation_step", TEXT, "4", "--parallel_config.micro_batch_num=null"},
 {"runner_config.epochs", TEXT, "2", NULL},
 {"runner_config.epochs", READY, "2", NO_STEPS},
 {"runner_config.eval_interval", TEXT, "1", NULL},
 {"runner_config.eval_iters", TEXT, "1", NULL},
-{"runner_config.max_skipped_steps", TEXT, "1", "--seed=7 "
+{"runner_config.max_skipped_steps", TEXT, "1",
  "--lr_schedule.learning_rate=1000 --optimizer.weight_decay=1000 "
- "--lr_schedule.type=constant --lr_schedule.warmup_steps=0"},
+ "--lr_schedule.type=constant --lr_schedule.warmup_steps=0", true},
 {"runner_config.log_interval", TEXT, "3", NULL},
 {"callbacks.MFLossMonitor.per_print_times", TEXT, "3", NULL},
 {"model.file", TEXT, "other.ir", NULL},
