@@ -49,7 +49,10 @@ int cmd_train(int argc, char **argv) {
     valid_start(&t);
     open_metrics(&t);
     if (t.step >= t.steps)
-        report_say(&t, "all %lld steps are done already", (long long)t.steps);
+        report_say(&t, "all %lld steps are done already%s", (long long)t.steps,
+                   t.step == t.steps ? ""
+                                     : arena_printf(t.mem, ": the checkpoint is of step %lld",
+                                                    (long long)t.step));
     int code = train_loop(&t);
     watch_task("end of the run", -1, false);
     if (code == 0)

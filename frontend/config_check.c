@@ -86,6 +86,12 @@ static void derive_run(Config *cfg) {
         cfg->dump_ir = cfg->context_save_graphs_path;
     if (!given(cfg, "lr_schedule.learning_rate"))
         cfg->lr_schedule_learning_rate = cfg->optimizer_learning_rate;
+    const YamlNode *type =
+        cfg->state->settings[key_find("train_dataset.data_loader.type")].value;
+    if (type && !strcmp(type->text, "MindDataset"))
+        config_note(cfg, "train_dataset.data_loader.type",
+                    "type MindDataset is read as MegatronIndexed, a .bin/.idx pair, which "
+                    "stator preprocess makes of text; MindRecord files cannot be read");
     if (cfg->optimizer_weight_decay_incr_style != WD_CONSTANT &&
         given(cfg, "optimizer.weight_decay"))
         config_note(cfg, "optimizer.weight_decay",

@@ -82,6 +82,10 @@ typedef struct Train {
  */
 void train_plan(Train *t, int argc, char **argv);
 
+/* Does a key change what is computed? Those are compared when a run is resumed. */
+struct Key;
+bool train_key_counts(const struct Key *key);
+
 /* train_ranks.c: the strategy of the configuration, for as many processes as run. */
 void ranks_choose(Train *t);
 /* Gives a module its mesh and the passes their options, and lays the

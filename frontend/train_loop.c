@@ -281,7 +281,7 @@ static int run_steps(Train *t, Prefetch *batches) {
 
 int train_loop(Train *t) {
     int depth = (int)t->job.cfg->train_dataset_prefetch_size;
-    int64_t steps = t->steps - t->step;
+    int64_t steps = MAX(t->steps - t->step, 0); /* a checkpoint may be further */
     const ModelShape *s = &t->job.shape;
     bool more = s->own_positions || s->documents;
     Prefetch *batches = more ? prefetch_start_full(t->data, t->step, steps, depth)

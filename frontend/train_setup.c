@@ -105,6 +105,10 @@ static void choose_schedule(Train *t) {
                              .wsd_decay = wsd_decay(cfg->lr_schedule_wsd_decay_style),
                              .wsd_decay_steps = cfg->lr_schedule_wsd_decay_steps};
     schedule_check(&t->schedule);
+    if (warmup > 0 && warmup >= t->steps && t->steps > 0)
+        config_note(t->job.cfg, "lr_schedule.warmup_steps",
+                    "the run of %lld steps ends before its warm-up of %lld steps does",
+                    (long long)t->steps, (long long)warmup);
 }
 
 static void choose_decay(Train *t) {
@@ -253,8 +257,8 @@ static void plan_validation(Train *t) {
 
 /* ---- the whole ---- */
 
-/* Everything that changes what is computed; not where and how long. */
-static void hash_config(Train *t) {
+/* Does a key change what is computed, and not where and how long? */
+bool train_key_counts(const Key *key) {
     static const char *const parts[] = {"model.",
                                         "optimizer.",
                                         "lr_schedule.",
@@ -262,21 +266,25 @@ static void hash_config(Train *t) {
                                         "train_dataset.",
                                         "seed",
                                         "parallel_config.micro_batch_num"};
+    static const char *const but[] = {"runner_config.log_interval", "model.file",
+                                      "runner_config.max_skipped_steps",
+                                      "runner_config.hang_seconds",
+                                      "runner_config.on_hang",
+                                      "train_dataset.data_loader.data_cache_path",
+                                      "runner_config.eval_interval",
+                                      "runner_config.eval_iters"};
+    bool counts = key->kind != KIND_TREE && key->cat != CAT_NO_EFFECT, named = false;
+    for (int i = 0; i < ARRAY_LEN(parts); i++)
+        named |= !strncmp(key->path, parts[i], strlen(parts[i]));
+    for (int i = 0; i < ARRAY_LEN(but); i++) counts &= strcmp(key->path, but[i]) != 0;
+    return counts && named;
+}
+
+static void hash_config(Train *t) {
     Text text = text_new(t->mem);
     for (int k = 0; k < N_KEYS; k++) {
         const Key *key = &key_table[k];
-        bool counts = false;
-        for (int i = 0; i < ARRAY_LEN(parts); i++)
-            counts |= !strncmp(key->path, parts[i], strlen(parts[i]));
-        if (!counts || key->kind == KIND_TREE || key->cat == CAT_NO_EFFECT) continue;
-        if (!strcmp(key->path, "runner_config.log_interval") ||
-            !strcmp(key->path, "model.file") ||
-            !strcmp(key->path, "runner_config.max_skipped_steps") ||
-            !strcmp(key->path, "runner_config.hang_seconds") ||
-            !strcmp(key->path, "runner_config.on_hang") ||
-            !strcmp(key->path, "train_dataset.data_loader.data_cache_path") ||
-            !strncmp(key->path, "runner_config.eval_", 19))
-            continue;
+        if (!train_key_counts(key)) continue;
         text_add(&text, "%s=", key->path);
         const char *value = config_value(t->job.cfg, t->mem, key->path);
         text_add_bytes(&text, value, strlen(value));
@@ -347,7 +355,9 @@ void train_plan(Train *t, int argc, char **argv) {
     job_choose_model(&t->job);
     say_notes(t, said);
     ranks_agree_module_file(t);
+    said = t->job.cfg->n_notes;
     agree_look(look_at_work, t);
+    say_notes(t, said);
     ranks_agree_data(t, t->data, t->steps);
     make_program(t);
     plan_validation(t);

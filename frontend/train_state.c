@@ -6,6 +6,7 @@
 #include "../runtime/watch.h"
 #include "commands.h"
 #include "folder_lock.h"
+#include "key.h"
 #include "train.h"
 #include <errno.h>
 #include <math.h>
@@ -36,6 +37,22 @@ static void list_tensors(Train *t) {
     }
 }
 
+/* The values that count, so that a resumed run can say which are others. */
+static void add_config(const Train *t, Arena *mem, Text *s) {
+    text_add(s, ",\"steps\":%lld,\"config\":{", (long long)t->steps);
+    bool first = true;
+    for (int k = 0; k < N_KEYS; k++) {
+        const Key *key = &key_table[k];
+        if (!train_key_counts(key)) continue;
+        text_add(s, first ? "" : ",");
+        json_write_string(s, key->path);
+        text_add(s, ":");
+        json_write_string(s, config_value(t->job.cfg, mem, key->path));
+        first = false;
+    }
+    text_add(s, "}");
+}
+
 static char *state_json(const Train *t, Arena *mem) {
     Text s = text_new(mem);
     text_add(&s, "{\"step\":%lld,\"seed\":%lld,\"config_hash\":\"%s\",\"threads\":%d",
@@ -43,6 +60,7 @@ static char *state_json(const Train *t, Arena *mem) {
     text_add(&s, ",\"skipped_steps\":%lld,\"skipped_in_a_row\":%lld",
              (long long)t->skipped, (long long)t->skipped_in_a_row);
     text_add(&s, ",\"good_checkpoint\":%lld", (long long)t->good_step);
+    add_config(t, mem, &s);
     text_add(&s, ",\"data\":{\"type\":");
     json_write_string(&s, config_value(t->job.cfg, mem, "train_dataset.data_loader.type"));
     text_add(&s, ",\"path\":");
@@ -144,6 +162,38 @@ static void first_weights(Train *t) {
     }
 }
 
+/* "optimizer.beta1 was 0.9 and is 0.8" for each key that has another value now. */
+static const char *changes(const Train *t, const Json *s) {
+    Text text = text_new(t->mem);
+    const Json *config = json_get(s, "config");
+    long long steps = json_get_i64(s, "steps", 0, INT64_MAX, 0);
+    for (int k = 0; k < N_KEYS && config && config->kind == JSON_OBJECT; k++) {
+        const char *path = key_table[k].path;
+        const char *was = json_get_string(config, path, NULL);
+        if (!was || !train_key_counts(&key_table[k])) continue;
+        const char *is = config_value(t->job.cfg, t->mem, path);
+        if (strcmp(was, is))
+            text_add(&text, "; %s was %.100s and is %.100s", path, was, is);
+    }
+    if (!text.n && steps && steps != t->steps)
+        text_add(&text, "; the steps of the run were %lld and are %lld", steps,
+                 (long long)t->steps);
+    return text.s;
+}
+
+/* A folder that was not chosen may hold another experiment. */
+static void say_changes(const Train *t, const Json *s) {
+    report_say(t,
+               "note: the configuration is not the one the checkpoint was saved with; the "
+               "new one is used from here on%s",
+               changes(t, s));
+    if (!strcmp(t->job.cfg->resume, "auto") && !config_given(t->job.cfg, "output_dir"))
+        report_say(t,
+                   "note: output_dir is not given, and %s holds that earlier run: "
+                   "--output_dir DIR for a run of its own, --resume never to start anew",
+                   t->run_dir);
+}
+
 /* Says what differs from the run that is gone on with: then the bits differ too. */
 static void compare_state(const Train *t, const Json *s) {
     int64_t threads = json_get_i64(s, "threads", 0, INT32_MAX, 0);
@@ -156,8 +206,7 @@ static void compare_state(const Train *t, const Json *s) {
                    "and so the last bits, will differ",
                    (long long)threads, t->threads);
     if (hash[0] && strcmp(hash, t->config_hash))
-        report_say(t, "note: the configuration is not the one the checkpoint was saved "
-                      "with; the new one is used from here on");
+        say_changes(t, s);
     else if (tokens && tokens != t->data->tokens)
         report_say(t,
                    "note: %s had %lld tokens when the checkpoint was saved and has "

@@ -92,7 +92,7 @@ _Noreturn void die_at(const char *file, int line, const char *fmt, ...)
 typedef struct Catch {
     jmp_buf jump;
     int code;
-    char message[4096];
+    char message[8192];
     Place at; /* of fail_at; zeros of fail */
     struct Catch *outer;
 } Catch;

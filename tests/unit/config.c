@@ -323,6 +323,8 @@ TEST(wrong_combinations) {
                 EXIT_CONFIG, "is not the model's seq_length 128");
     EXPECT_FAIL(parse("train_dataset: {data_loader: {dataset_dir: a/b.mindrecord}}"),
                 EXIT_CONFIG, "stator preprocess");
+    EXPECT_FAIL(parse("train_dataset: {data_loader: {dataset_dir: a/b.mindrecord0}}"),
+                EXIT_CONFIG, "MindRecord files cannot be read");
     EXPECT_FAIL(parse("run_mode: finetune"), EXIT_CONFIG, "needs weights");
     EXPECT_FAIL(parse("run_mode: export"), EXIT_CONFIG, "not supported yet");
     EXPECT_FAIL(parse("parallel: {parallel_mode: 2}"), EXIT_CONFIG, "parallel_mode 2");
@@ -471,6 +473,7 @@ TEST(aliases_of_shipped_configs) {
               "train_dataset_task:\n  type: CausalLanguageModelDataset\n"
               "  dataset_config: *train_dataset\n");
     EXPECT(cfg->train_dataset_data_loader_type == LOADER_MEGATRON_INDEXED);
+    EXPECT(has_note(cfg, "type MindDataset is read as MegatronIndexed"));
     EXPECT(cfg->runner_config_batch_size == 3);
     expect_round_trip(cfg);
 }

@@ -160,6 +160,34 @@ TEST_LIMIT(init_from_a_checkpoint, 120) {
     EXPECT(n == 6 && b[0].loss < a[0].loss);
 }
 
+/* What has changed is named; a folder that was not chosen is pointed at; a checkpoint
+ * beyond the run is a line, not an abort. */
+TEST_LIMIT(resume_names_what_differs, 120) {
+    const char *config = runs_small_config(6, 3), *run = in_temp("run");
+    RUN_EXPECT(0, train_words(config, run, ""));
+    RUN_EXPECT(0, train_words(config, run,
+                              "--runner_config.max_steps 8 --optimizer.beta1 0.8"));
+    SAID_EXPECT("runner_config.max_steps was 6 and is 8");
+    SAID_EXPECT("optimizer.beta1 was 0.9 and is 0.8");
+    EXPECT(!strstr(said(), "optimizer.beta2 was") && !strstr(said(), "output_dir is not"));
+    RUN_EXPECT(0, train_words(config, run, "--runner_config.max_steps 4"));
+    SAID_EXPECT("all 4 steps are done already: the checkpoint is of step 8");
+    EXPECT(!chdir(temp_dir()));
+    RUN_EXPECT(0, arena_printf(mem(), "train %s", config));
+    RUN_EXPECT(0, arena_printf(mem(), "train %s --seed 9", config));
+    SAID_EXPECT("seed was 7 and is 9");
+    SAID_EXPECT("output_dir is not given, and ./output holds that earlier run");
+}
+
+TEST(a_warm_up_longer_than_the_run) {
+    const char *config = runs_small_config(4, 0), *run = in_temp("run");
+    RUN_EXPECT(0, train_words(config, run, "--lr_schedule.warmup_steps 100 "
+                                           "--lr_schedule.total_steps 1000"));
+    SAID_EXPECT("the run of 4 steps ends before its warm-up of 100 steps does");
+    RUN_EXPECT(0, train_words(config, run, "--resume never"));
+    EXPECT(!strstr(said(), "before its warm-up"));
+}
+
 static const char *golden_words(const char *run, const char *more) {
     return arena_printf(mem(), "train %s --runner_config.max_steps 2 --output_dir %s %s",
                         runs_golden_config("gpt2_tiny"), run, more);
