@@ -16,7 +16,7 @@ enum { MAX_WORDS = 24 };
 /* What a command printed; valid until the next one. */
 static char printed[1 << 16];
 static int code; /* it returned or failed with this */
-static char message[4096];
+static char message[8192];
 /* So that tests beside others are quick; "--threads=0" is all cores. */
 static char *predict_threads = "--threads=1";
 
