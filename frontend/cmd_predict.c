@@ -36,7 +36,7 @@ typedef struct OptionRow {
 
 static const OptionRow option_table[] = {
     TEXT_OPTION("prompt", prompt, "TEXT    the text to go on with"),
-    TEXT_OPTION("prompt_file", prompt_file, "FILE  the same from a file"),
+    TEXT_OPTION("prompt_file", prompt_file, "FILE  the same from a file or a pipe"),
     TEXT_OPTION("prompt_tokens", prompt_tokens, "1,2,3  the same as token numbers"),
     TEXT_OPTION("max_new_tokens", max_new, "N  stop after N tokens"),
     TEXT_OPTION("stop", stop, "TEXT    stop where this text would come"),
@@ -212,7 +212,7 @@ static Tokens read_prompt(Arena *mem, const Options *o, const Source *s) {
         const char *text = o->prompt;
         size_t n = text ? strlen(text) : 0;
         if (!text)
-            text = file_read(mem, o->prompt_file, TEXT_MAX_PROMPT_BYTES, &n, EXIT_DATA);
+            text = file_read_to_end(mem, o->prompt_file, TEXT_MAX_PROMPT_BYTES, &n, EXIT_DATA);
         if (n > TEXT_MAX_PROMPT_BYTES) fail(EXIT_CONFIG, "the prompt is above 64 MiB");
         t = tokens_of_bytes(mem, text, n);
     }

@@ -250,8 +250,8 @@ static void next_batch(Train *t, Prefetch *batches, DataBatch *batch) {
         catch_end(&c);
         return;
     }
-    if (comm_size() == 1 && t->step > MAX(t->start_step, t->saved_step))
-        train_state_save(t);
+    bool news = t->step > t->start_step && t->saved_step != t->step;
+    if (comm_size() == 1 && news) train_state_save(t);
     fail_again(c.code, c.message);
 }
 

@@ -10,6 +10,7 @@
 #include "plan.h"
 #include "train.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -135,7 +136,10 @@ void report_open(Train *t) {
     if (error) fail(EXIT_DATA, "cannot make the folder %s: %s", logs, strerror(error));
     if (comm_rank() == 0) t->lock_fd = folder_lock(t->run_dir, -1, "--output_dir");
     const char *log = arena_printf(t->mem, "%s/rank_%d.log", logs, comm_rank());
-    t->log = fopen(log, "ae");
+    /* A folder from elsewhere may have a link or a pipe under this name. */
+    int fd = open(log, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC,
+                  0644);
+    t->log = fd < 0 ? NULL : fdopen(fd, "a");
     if (!t->log) fail(EXIT_DATA, "cannot write %s: %s", log, strerror(errno));
     setvbuf(t->log, NULL, _IOLBF, 0);
     if (comm_rank() == 0 && getenv(LAUNCH_CLOSED_ENV))

@@ -261,28 +261,61 @@ const char *nearest_name(const char *s, const char *const *names, int n) {
 
 /* Files. */
 
-char *file_read(Arena *a, const char *path, uint64_t max_bytes, size_t *size, int code) {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+/* A pipe would wait for its writer without end. */
+static int regular_open(const char *path, uint64_t max_bytes, size_t *n, int code) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) fail(code, "cannot open %s: %s", path, strerror(errno));
     struct stat st;
-    if (fstat(fd, &st) != 0 || S_ISDIR(st.st_mode) || (uint64_t)st.st_size > max_bytes) {
-        close(fd);
-        if (S_ISDIR(st.st_mode)) fail(code, "%s is a folder, not a file", path);
-        fail(code, "%s has %lld bytes; at most %llu are read", path,
-             (long long)st.st_size, (unsigned long long)max_bytes);
+    bool known = fstat(fd, &st) == 0;
+    if (known && S_ISREG(st.st_mode) && (uint64_t)st.st_size <= max_bytes) {
+        *n = (size_t)st.st_size;
+        return fd;
     }
-    size_t n = (size_t)st.st_size, have = 0;
+    close(fd);
+    if (!known) fail(code, "cannot look at %s: %s", path, strerror(errno));
+    if (S_ISDIR(st.st_mode)) fail(code, "%s is a folder, not a file", path);
+    if (!S_ISREG(st.st_mode))
+        fail(code, "%s is no regular file but a pipe or a device: give a file", path);
+    fail(code, "%s has %lld bytes; at most %llu are read", path, (long long)st.st_size,
+         (unsigned long long)max_bytes);
+}
+
+static ssize_t read_part(int fd, char *to, size_t n) {
+    ssize_t got;
+    do got = read(fd, to, n);
+    while (got < 0 && errno == EINTR);
+    return got;
+}
+
+char *file_read(Arena *a, const char *path, uint64_t max_bytes, size_t *size, int code) {
+    size_t n, have = 0;
+    int fd = regular_open(path, max_bytes, &n, code);
     char *bytes = arena_alloc(a, n + 1);
-    while (have < n) {
-        ssize_t got = read(fd, bytes + have, n - have);
-        if (got < 0 && errno == EINTR) continue;
-        if (got <= 0) break;
+    for (ssize_t got; have < n && (got = read_part(fd, bytes + have, n - have)) > 0;)
         have += (size_t)got;
-    }
     close(fd);
     if (have != n) fail(code, "%s: read %zu of %zu bytes", path, have, n);
     if (size) *size = n;
     return bytes;
+}
+
+char *file_read_to_end(Arena *a, const char *path, uint64_t max_bytes, size_t *size, int code) {
+    enum { PART = 1 << 16 };
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) fail(code, "cannot open %s: %s", path, strerror(errno));
+    char *part = arena_alloc(a, PART);
+    Text all = text_new(a);
+    ssize_t got;
+    while ((got = read_part(fd, part, PART)) > 0 && all.n <= max_bytes)
+        text_add_bytes(&all, part, (size_t)got);
+    int error = got < 0 ? errno : 0;
+    close(fd);
+    if (error) fail(code, "cannot read %s: %s", path, strerror(error));
+    if (all.n > max_bytes)
+        fail(code, "%s has more than the %llu bytes that are read", path,
+             (unsigned long long)max_bytes);
+    *size = all.n;
+    return all.s;
 }
 
 int fd_write(int fd, const void *bytes, size_t n) {

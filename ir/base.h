@@ -111,8 +111,11 @@ extern bool (*failure_hook)(int code, const char *message);
 const char *nearest_name(const char *s, const char *const *names, int n);
 
 /* Whole file into the arena, terminated by a zero byte that size does not count.
- * Fails with `code` when it cannot be read or is larger than max_bytes. */
+ * Fails with `code` when it cannot be read, is no regular file (a pipe would wait without
+ * end) or is larger than max_bytes. */
 char *file_read(Arena *a, const char *path, uint64_t max_bytes, size_t *size, int code);
+/* The same of anything that can be read to an end: a pipe, /dev/stdin. */
+char *file_read_to_end(Arena *a, const char *path, uint64_t max_bytes, size_t *size, int code);
 /* Writes all n bytes; returns 0 or an errno value. */
 int fd_write(int fd, const void *bytes, size_t n);
 /* Writes path.tmp, syncs it, renames it to path. Returns 0 or an errno value; on an

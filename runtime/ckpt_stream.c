@@ -27,7 +27,7 @@ const char *stream_open(CkptStream *s, Arena *mem, const char *folder,
     s->buffer = arena_alloc(mem, BUFFER_BYTES);
     s->hash = aligned_state(mem);
     XXH3_128bits_reset(s->hash);
-    s->fd = open(path_join(mem, folder, file->name), O_RDONLY | O_CLOEXEC);
+    s->fd = open(path_join(mem, folder, file->name), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     return s->fd < 0 ? arena_printf(mem, "%s: %s", file->name, strerror(errno)) : NULL;
 }
 

@@ -4,6 +4,8 @@
 #include "../../frontend/generate.h"
 #include "../../frontend/text.h"
 #include "command.h"
+#include <sys/stat.h>
+#include <sys/wait.h>
 
 /* ---- greedy generation is the argmax of the training forward ---- */
 
@@ -238,6 +240,20 @@ TEST(text_of_bytes) {
     write_text(file, "a\xC3\xA4");
     EXPECT_STR(PREDICT(dir, all[0], all[1], all[2], all[3], "--prompt_file", file),
                text_of(mem, "a\xC3\xA4", t.id, t.n));
+    char *pipe = temp("pipe");
+    EXPECT(mkfifo(pipe, 0600) == 0);
+    pid_t writer = fork();
+    if (writer == 0) {
+        int fd = open(pipe, O_WRONLY);
+        for (int i = 0; i < 3; i++) {
+            usleep(20000);
+            if (write(fd, "a\xC3\xA4" + i, 1) != 1) _exit(1);
+        }
+        _exit(0);
+    }
+    EXPECT_STR(PREDICT(dir, all[0], all[1], all[2], all[3], "--prompt_file", pipe),
+               text_of(mem, "a\xC3\xA4", t.id, t.n));
+    EXPECT(waitpid(writer, NULL, 0) == writer);
     int at = 5; /* stops before the first letter behind some tokens */
     while (at < t.n && (t.id[at] < 'A' || t.id[at] > 'z')) at++;
     EXPECT(at < t.n);

@@ -1,6 +1,7 @@
 /* Tests of the folders that stator train writes to: who may write there, and what it finds
  * and leaves there. */
 #include "ranks.h"
+#include <sys/stat.h>
 
 static const char *words(const char *config, const char *run, const char *more) {
     return arena_printf(mem(), "train %s --output_dir %s %s", config, run, more);
@@ -176,4 +177,31 @@ TEST_LIMIT(a_run_folder_removed_while_training, 120) {
     kill(pid, SIGTERM);
     stator_wait(pid);
     EXPECT(file_exists(path_join(mem(), run, "ckpt/latest")));
+}
+
+/* ---- what is no file ---- */
+
+/* Nobody writes to these pipes: each is refused at once. */
+TEST_LIMIT(pipes_in_the_place_of_files, 60) {
+    const char *pipe = in_temp("tokenizer.json"), *weights = in_temp("hf");
+    EXPECT(mkfifo(pipe, 0600) == 0 && dir_make(weights) == 0);
+    RUN_EXPECT(EXIT_DATA, arena_printf(mem(), "inspect %s", pipe));
+    SAID_EXPECT("tokenizer.json is no regular file but a pipe or a device");
+    RUN_EXPECT(EXIT_CONFIG, words(pipe, in_temp("run"), ""));
+    EXPECT(system(arena_printf(mem(), "cp %s/config.json %s", runs_golden("gpt2_tiny"),
+                               weights)) == 0);
+    EXPECT(mkfifo(path_join(mem(), weights, "model.safetensors"), 0600) == 0);
+    RUN_EXPECT(EXIT_CHECKPOINT, arena_printf(mem(), "inspect %s", weights));
+    SAID_EXPECT("not a regular file");
+}
+
+/* A run folder from elsewhere could name any file of the user's as its log. */
+TEST_LIMIT(a_log_that_is_a_link_is_not_followed, 60) {
+    const char *run = in_temp("run"), *mine = in_temp("mine.txt");
+    write_text(mine, "keep");
+    EXPECT(dir_make(path_join(mem(), run, "logs")) == 0);
+    EXPECT(symlink(mine, path_join(mem(), run, "logs/rank_0.log")) == 0);
+    RUN_EXPECT(EXIT_DATA, words(runs_small_config(4, 2), run, ""));
+    SAID_EXPECT("logs/rank_0.log: Too many levels of symbolic links");
+    EXPECT_STR(file_read(mem(), mine, 100, NULL, EXIT_DATA), "keep");
 }
