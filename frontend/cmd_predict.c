@@ -372,10 +372,27 @@ static void report_end(const Times *t, int prompt_n, int64_t count) {
     fprintf(stderr, "; ended by %s\n", t->why);
 }
 
-/* The run's configuration, if there is one, and flags. Notes on the file were shown when
- * it was trained with; those on flags are new. */
+/* Of the configuration in a run folder, which may come from elsewhere, only how tokens are
+ * chosen counts: nothing that writes to this machine or takes more of it. */
+static void take_choices(Arena *mem, Config *cfg, const char *path) {
+    static const char *const keys[] = {"seed",
+                                       "model.model_config.do_sample",
+                                       "model.model_config.temperature",
+                                       "model.model_config.top_k",
+                                       "model.model_config.top_p",
+                                       "model.model_config.repetition_penalty",
+                                       "model.model_config.max_decode_length"};
+    const Config *run = config_load(mem, path, 0, NULL);
+    for (int i = 0; i < ARRAY_LEN(keys); i++)
+        if (config_given(run, keys[i]) && !config_given(cfg, keys[i]))
+            config_set_flag(cfg, keys[i], config_value(run, mem, keys[i]));
+}
+
+/* Notes on a file were shown when it was trained with; those on flags are new. */
 static const Config *load_config(Arena *mem, const Options *o, const Source *s) {
-    const Config *cfg = config_load(mem, s->config, o->nflag, o->flag);
+    bool named = s->config && !strcmp(s->config, o->from);
+    Config *cfg = config_load(mem, named ? s->config : NULL, o->nflag, o->flag);
+    if (s->config && !named) take_choices(mem, cfg, s->config);
     for (int i = 0; i < cfg->n_notes; i++)
         if (!strncmp(cfg->notes[i], "command line", 12))
             fprintf(stderr, "note: %s\n", cfg->notes[i]);

@@ -134,6 +134,11 @@ void inspect_indexed(Arena *mem, const char *path, int64_t vocab) {
 
 /* Weights. */
 
+/* One line, whatever a file has for a name. */
+static const char *shown(Arena *mem, const char *name) {
+    return make_printable(arena_strdup(mem, name), false);
+}
+
 void inspect_safetensors(Arena *mem, const char *path) {
     Safetensors *s = safetensors_open(mem, path, EXIT_CHECKPOINT);
     uint64_t elements = 0, bytes = 0, bad = 0;
@@ -145,7 +150,7 @@ void inspect_safetensors(Arena *mem, const char *path) {
         for (int d = 0; d < t->rank; d++)
             text_add(&shape, "%s%lld", d ? "," : "", (long long)t->dim[d]);
         uint64_t wrong = safetensors_not_finite(t);
-        printf("  %-6s [%s] %s", t->type_name, shape.s, t->name);
+        printf("  %-6s [%s] %s", t->type_name, shape.s, shown(mem, t->name));
         if (wrong) printf("   %llu values are not finite", (unsigned long long)wrong);
         putchar('\n');
         elements += (uint64_t)safetensors_count(t);
@@ -157,11 +162,12 @@ void inspect_safetensors(Arena *mem, const char *path) {
            size_text(mem, bytes));
     printf(", %llu not finite\n", (unsigned long long)bad);
     for (int i = 0; i < s->metadata_n; i++)
-        printf("  %s: %.200s\n", s->metadata_key[i], s->metadata_value[i]);
+        printf("  %s: %.200s\n", shown(mem, s->metadata_key[i]),
+               shown(mem, s->metadata_value[i]));
     safetensors_close(s);
     if (bad)
         fail(EXIT_CHECKPOINT, "%s: %llu of the numbers are inf or NaN, the first in %.200s",
-             path, (unsigned long long)bad, first);
+             path, (unsigned long long)bad, shown(mem, first));
 }
 
 /* Metrics. */

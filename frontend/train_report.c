@@ -30,6 +30,7 @@ void report_say(const Train *t, const char *fmt, ...) {
     va_start(ap, fmt);
     vsnprintf(line, sizeof line, fmt, ap);
     va_end(ap);
+    make_printable(line, true);
     if (comm_rank() != 0) {
         /* said by rank 0 */
     } else if (t->metrics) {

@@ -150,8 +150,23 @@ void catch_end(Catch *c) {
     catch_top = c->outer;
 }
 
-static _Noreturn void leave(int code, const char *message) {
+/* U+0080 .. U+009F are control characters too. */
+static bool control_at(const unsigned char *p, bool keep_lines) {
+    if (keep_lines && (*p == '\n' || *p == '\t')) return false;
+    return *p < 0x20 || *p == 0x7F || (p[0] == 0xC2 && p[1] >= 0x80 && p[1] < 0xA0);
+}
+
+char *make_printable(char *text, bool keep_lines) {
+    for (unsigned char *p = (unsigned char *)text; *p; p++)
+        if (control_at(p, keep_lines)) *p = '?';
+    return text;
+}
+
+static _Noreturn void leave(int code, const char *said) {
     Catch *c = catch_top;
+    char message[sizeof c->message];
+    snprintf(message, sizeof message, "%s", said);
+    make_printable(message, true);
     if (c) {
         catch_top = c->outer;
         c->code = code;

@@ -73,6 +73,11 @@ _Noreturn void fail(int code, const char *fmt, ...) __attribute__((format(printf
 _Noreturn void fail_at(int code, Place at, const char *hint, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 
+/* Writes '?' over what a terminal would obey instead of show: names come from files.
+ * Messages of failures are made so (lines are kept there: they have several). Returns
+ * text. */
+char *make_printable(char *text, bool keep_lines);
+
 /* Goes on with a failure that was caught, with its whole message. */
 _Noreturn void fail_again(int code, const char *message);
 

@@ -140,6 +140,18 @@ TEST(inspect_weights) {
     says(EXIT_CHECKPOINT, "model.safetensors");
 }
 
+/* A name must not write over lines, or write lines of its own. */
+TEST(inspect_names_of_control_characters) {
+    float w[2] = {1, NAN};
+    const char *name = "w\033[2J\nx: sound\xC2\x9B\x7F";
+    SafeTensor t = {.name = name, .dtype = DT_F32, .rank = 1, .dim = {2}, .data = w};
+    EXPECT(safetensors_write(temp("x.safetensors"), &t, 1, NULL, NULL) == 0);
+    inspect(temp("x.safetensors"));
+    says(EXIT_CHECKPOINT, "[2] w?[2J?x: sound?");
+    says(EXIT_CHECKPOINT, "the first in w?[2J?x: sound?");
+    EXPECT(!strchr(said, 033) && !strchr(said, 0x7F) && !strstr(said, "\xC2\x9B"));
+}
+
 static void save_numbers(const char *dir, int64_t step, float last) {
     float w[4] = {1, 2, 3, 4}, m[4] = {[2] = last, [3] = last};
     CkptTensor t[] = {{"w", DT_F32, 1, {4}, w, CKPT_MODEL},

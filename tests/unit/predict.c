@@ -312,6 +312,30 @@ TEST(run_folder_with_its_configuration) {
     refused(EXIT_CHECKPOINT, "elsewhere is no checkpoint");
 }
 
+/* A folder that was downloaded does not say where to write nor what to use up. */
+TEST(of_a_run_folder_model_and_choices_alone) {
+    Arena *mem = arena_new();
+    char *dir = temp("run"), *config = temp("run/config.yaml"), *ir = temp("ir");
+    EXPECT(dir_make(dir) == 0);
+    CONVERT("--to", "stator", golden("gpt2_tiny"), temp("run/ckpt"));
+    worked();
+    write_text(config, arena_printf(mem,
+                                    "dump_ir: %s\noutput_dir: %s/out\n"
+                                    "context: {max_device_memory: 100KB}\n"
+                                    "model: {model_config: {do_sample: False}}\n",
+                                    ir, dir));
+    char *want = arena_strdup(mem, PREDICT(golden("gpt2_tiny"), "--greedy",
+                                           "--prompt_tokens", "4,5"));
+    EXPECT_STR(PREDICT(dir, "--prompt_tokens", "4,5"), want);
+    worked();
+    EXPECT(!file_exists(ir) && !file_exists(temp("run/out")));
+    PREDICT(dir, "--prompt_tokens", "4,5", "--dump_ir", ir);
+    worked();
+    EXPECT(file_exists(ir)); /* what the user says counts */
+    PREDICT(config, "--prompt_tokens", "4,5", "--output_dir", dir);
+    refused(EXIT_MEMORY, "max_device_memory");
+}
+
 TEST(damaged_checkpoints) {
     char *good = temp("ck/step_00000000"), *bad = temp("ck/step_00000007"), *want;
     CONVERT("--to", "stator", golden("gpt2_tiny"), temp("ck"));
