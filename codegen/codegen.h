@@ -36,10 +36,14 @@ const char *program_build_id(void);
  * User failures: EXIT_CONFIG (module does not fit a pass, cpu unknown). */
 Program *program_make(Arena *mem, Module *m, const char *passes, const PassOptions *po,
                       const CompileOptions *co);
+/* Fails with EXIT_MEMORY, naming the classes and sizes of the plan, unless it and so many
+ * bytes besides are within the limit, of which `limit` says whose it is. */
+void program_fit(const Program *p, uint64_t beside_bytes, uint64_t limit_bytes,
+                 const char *limit);
 /* Maps and pre-faults the arena, zeroed. `shared` (or NULL) is a program whose arguments
  * of equal name, type and role param or cache are used instead of own ones; then those
  * have no bytes here. Fails with EXIT_MEMORY, naming the classes and sizes of the plan,
- * when plan.total_bytes > limit_bytes (0 = no limit) or the system has not that much. */
+ * when plan.total_bytes > limit_bytes (0 = no limit) or memory_room has not that much. */
 void program_allocate(Program *p, const Program *shared, uint64_t limit_bytes);
 /* The same within the frame of `shared`, whose contents are lost: for a program that runs
  * between two runs of the other and gets all its other arguments anew each time. Takes

@@ -3,6 +3,7 @@
 #include "../runtime/agree.h"
 #include "../runtime/comm.h"
 #include "../runtime/kernels.h"
+#include "../runtime/room.h"
 #include "../runtime/rt.h"
 #include "cache.h"
 #include "jit.h"
@@ -209,7 +210,7 @@ Program *program_make(Arena *mem, Module *m, const char *passes, const PassOptio
 
 /* ---- memory ---- */
 
-static void refuse_memory(const Program *p, const char *why) {
+_Noreturn static void refuse_memory(const Program *p, const char *why) {
     char sizes[400];
     size_t n = 0;
     sizes[0] = 0;
@@ -219,21 +220,23 @@ static void refuse_memory(const Program *p, const char *why) {
     }
     fail(EXIT_MEMORY,
          "the plan needs %.1f MB, %s:%s\n    hint: a smaller batch or sequence, more "
-         "micro-batches (parallel_config.micro_batch_num), or a larger "
-         "context.max_device_memory",
+         "micro-batches (parallel_config.micro_batch_num), more ranks that share it, or a "
+         "larger context.max_device_memory or limit of the system",
          (double)p->plan.total_bytes / 1e6, why, sizes);
 }
 
-/* Memory the system can give now, from /proc/meminfo; 0 = unknown. */
-static uint64_t available_bytes(void) {
-    FILE *f = fopen("/proc/meminfo", "r");
-    char line[200];
-    unsigned long long kb = 0;
-    while (f && fgets(line, sizeof line, f)) {
-        if (sscanf(line, "MemAvailable: %llu kB", &kb) == 1) break;
-    }
-    if (f) fclose(f);
-    return (uint64_t)kb << 10;
+void program_fit(const Program *p, uint64_t beside_bytes, uint64_t limit_bytes,
+                 const char *limit) {
+    char why[800], beside[100] = "";
+    uint64_t all;
+    if (add_size((uint64_t)p->plan.total_bytes, beside_bytes, &all) && all <= limit_bytes)
+        return;
+    if (beside_bytes)
+        snprintf(beside, sizeof beside, "and the process %.1f MB besides, ",
+                 (double)beside_bytes / 1e6);
+    snprintf(why, sizeof why, "%smore than %s %.1f MB", beside, limit,
+             (double)limit_bytes / 1e6);
+    refuse_memory(p, why);
 }
 
 static bool is_shared(const Program *p, int i, const Program *shared, int *other) {
@@ -292,17 +295,10 @@ static void touch(void *ctx, int64_t begin, int64_t end, int64_t thread) {
 
 void program_allocate(Program *p, const Program *shared, uint64_t limit_bytes) {
     leave_out_shared(p, shared);
-    uint64_t bytes = (uint64_t)p->plan.total_bytes, have = available_bytes();
-    char why[200];
-    if (limit_bytes && bytes > limit_bytes) {
-        snprintf(why, sizeof why, "more than context.max_device_memory, %.1f MB",
-                 (double)limit_bytes / 1e6);
-        refuse_memory(p, why);
-    }
-    if (have && bytes > have) {
-        snprintf(why, sizeof why, "more than this machine has free, %.1f MB", (double)have / 1e6);
-        refuse_memory(p, why);
-    }
+    uint64_t bytes = (uint64_t)p->plan.total_bytes;
+    Room room = memory_room("");
+    if (limit_bytes) program_fit(p, 0, limit_bytes, "context.max_device_memory,");
+    program_fit(p, 0, room.bytes, room.of);
     size_t mapped = (bytes + 4095) & ~(size_t)4095;
     void *arena = mmap(NULL, MAX(mapped, (size_t)4096), PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

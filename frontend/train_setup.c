@@ -1,6 +1,7 @@
 /* train_setup.c - from the words of the command to a compiled program. */
 #include "../runtime/agree.h"
 #include "../runtime/comm.h"
+#include "../runtime/room.h"
 #include "../runtime/rt.h"
 #include "../runtime/watch.h"
 #include "commands.h"
@@ -189,19 +190,38 @@ static void count_flops(Train *t, Module *model) {
     t->flops_per_token = j->run_flops / ((double)j->batch * (double)j->seq);
 }
 
-/* Program and probe share the weights; both must fit the limit before either is there. */
-static void allocate(Train *t) {
-    uint64_t limit = (uint64_t)t->job.cfg->context_max_device_memory;
+/* Bytes of the probe, which shares the program's weights, and of the batches ahead. */
+static uint64_t bytes_beside(const Train *t) {
     uint64_t probe = t->probe ? (uint64_t)t->probe->plan.total_bytes -
                                     (uint64_t)t->program->plan.class_bytes[MEM_WEIGHTS]
                               : 0;
-    if (limit && probe >= limit)
-        fail(EXIT_MEMORY,
-             "--dump needs %llu bytes more than training, which is above "
-             "context.max_device_memory %llu",
-             (unsigned long long)probe, (unsigned long long)limit);
+    return probe + report_ahead_bytes(t);
+}
+
+/* What this rank can have of its host. */
+static Room room_of_rank(void) {
+    Room room = memory_room("");
+    int ranks = comm_local_size();
+    if (ranks == 1 || room.bytes == UINT64_MAX) return room;
+    size_t n = strlen(room.of);
+    room.bytes /= (uint64_t)ranks;
+    snprintf(room.of + n, sizeof room.of - n, ", for each of the %d ranks here,", ranks);
+    return room;
+}
+
+/* All of the process must fit the limits before any of it is there, on any rank. */
+static void allocate(Train *t) {
+    uint64_t limit = (uint64_t)t->job.cfg->context_max_device_memory;
+    uint64_t beside = bytes_beside(t);
+    comm_barrier();
+    Room room = room_of_rank();
     t->process_bytes = resident_bytes();
-    program_allocate(t->program, NULL, limit ? limit - probe : 0);
+    if (limit)
+        program_fit(t->program, beside + t->process_bytes, limit,
+                    "context.max_device_memory,");
+    program_fit(t->program, beside, room.bytes, room.of);
+    comm_barrier();
+    program_allocate(t->program, NULL, 0);
     if (t->probe) program_allocate(t->probe, t->program, 0);
 }
 

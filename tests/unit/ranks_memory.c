@@ -1,6 +1,8 @@
 /* Tests of memory on several ranks: what is resident is what the plan says, and
  * strategies lower weights, states and activations as they should. */
+#include "../../frontend/commands.h"
 #include "ranks.h"
+#include <sys/stat.h>
 
 enum { HIDDEN = 512, SEQ = 128, VOCAB = 8192 };
 
@@ -153,4 +155,60 @@ TEST_LIMIT(activations_of_a_layer, 120) {
             test_fail(__FILE__, __LINE__, "a layer keeps %.2f values, wanted %.2f: %s",
                       values, cases[i].values, cases[i].words);
     }
+}
+
+/* ---- limits ---- */
+
+static const char *group; /* a cgroup of the test's own */
+static const char *procs; /* its file of processes */
+
+static void enter_group(void) {
+    const char *pid = arena_printf(mem(), "%d\n", (int)getpid());
+    int fd = open(procs, O_WRONLY | O_CLOEXEC);
+    if (fd < 0 || write(fd, pid, strlen(pid)) != (ssize_t)strlen(pid)) _exit(99);
+    close(fd);
+}
+
+static bool write_plain(const char *path, const char *text) {
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    bool good = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
+    if (fd >= 0) close(fd);
+    return good;
+}
+
+/* Of version 1 or 2, where this process may make one. */
+static void make_group(const char *limit) {
+    static const char *const kinds[][2] = {
+        {"/sys/fs/cgroup/memory", "memory.limit_in_bytes"},
+        {"/sys/fs/cgroup", "memory.max"},
+        {"/sys/fs/cgroup/unified", "memory.max"}};
+    for (int i = 0; i < ARRAY_LEN(kinds); i++) {
+        group = arena_printf(mem(), "%s/stator-test-%d", kinds[i][0], (int)getpid());
+        procs = path_join(mem(), group, "cgroup.procs");
+        if (mkdir(group, 0755) != 0) continue;
+        if (write_plain(path_join(mem(), group, kinds[i][1]), limit)) return;
+        rmdir(group);
+    }
+    test_skip("no cgroup can be made here");
+}
+
+static int run_in_group(const char *config, const char *run) {
+    driven_prepare = enter_group;
+    return stator_wait(stator_start(arena_printf(
+        mem(), "train %s --output_dir %s --runner_config.max_steps 1", config, run)));
+}
+
+/* Refused before anything is allocated, not killed by the kernel. */
+TEST_LIMIT(a_cgroup_bounds_the_plan, 120) {
+    const char *run = in_temp("run");
+    make_group("1000000000");
+    int large = run_in_group(large_config(2, 68), run);
+    const char *words = arena_strdup(mem(), said());
+    int small = run_in_group(large_config(2, 40), run);
+    rmdir(group);
+    if (large == 99) test_skip("no process can be put into a cgroup here");
+    if (large != EXIT_MEMORY || !strstr(words, "(limit 1000.0 MB) leaves") ||
+        !strstr(words, "activations"))
+        test_fail(__FILE__, __LINE__, "exit code %d of 1.2 GB:\n%s", large, words);
+    if (small) test_fail(__FILE__, __LINE__, "exit code %d of 0.8 GB:\n%s", small, said());
 }

@@ -467,6 +467,9 @@ TEST_LIMIT(a_plan_above_the_limit_is_refused, 120) {
     SAID_EXPECT("activations");
     SAID_EXPECT("optimizer");
     EXPECT(!file_exists(run));
+    /* Above the plan, and below the process. */
+    RUN_EXPECT(EXIT_MEMORY, train_words(config, run, "--context.max_device_memory 10MB"));
+    SAID_EXPECT("MB besides, more than context.max_device_memory");
     RUN_EXPECT(0, train_words(config, run, "--context.max_device_memory 1GB"));
     int64_t total = json_i64(
         json_need(json_need(read_plan(run), "memory_bytes"), "total"), 1, 1 << 30);

@@ -1,0 +1,17 @@
+/* room.h - the memory that this process can still get. */
+#ifndef STATOR_ROOM_H
+#define STATOR_ROOM_H
+#include "../ir/base.h"
+
+typedef struct Room {
+    uint64_t bytes; /* UINT64_MAX: nobody says */
+    char of[512];   /* whose: "this machine has free", "cgroup /a (limit 1000.0 MB) leaves" */
+} Room;
+
+/* The least of what the machine has free and what the limits of the cgroup of this process
+ * and of those around it leave (version 1 and 2; file pages that the kernel can drop count
+ * as free). Reads below `root`, which is "" but in tests. What others take later is not
+ * known. */
+Room memory_room(const char *root);
+
+#endif
