@@ -9,8 +9,10 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -304,6 +306,8 @@ static void watch(Run *r) {
 
 /* ---- the folder of reports ---- */
 
+#define FOLDER_NAME "stator-launch-"
+
 static void remove_folder(const char *dir) {
     DIR *d = opendir(dir);
     for (struct dirent *e; d && (e = readdir(d));)
@@ -312,15 +316,48 @@ static void remove_folder(const char *dir) {
     rmdir(dir);
 }
 
+/* The lock of a folder says that its launch lives; it goes with the process. -1: another
+ * has it, or the folder is not ours. */
+static int lock_folder(const char *dir, int wait) {
+    struct stat st;
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0) return -1;
+    if (fstat(fd, &st) == 0 && st.st_uid == geteuid() && flock(fd, LOCK_EX | wait) == 0)
+        return fd;
+    close(fd);
+    return -1;
+}
+
+/* What a launch left that was killed. */
+static void remove_left(Arena *mem, const char *base) {
+    DIR *d = opendir(base);
+    for (struct dirent *e; d && (e = readdir(d));) {
+        if (strncmp(e->d_name, FOLDER_NAME, strlen(FOLDER_NAME))) continue;
+        const char *dir = path_join(mem, base, e->d_name);
+        int fd = lock_folder(dir, LOCK_NB);
+        if (fd < 0) continue;
+        remove_folder(dir);
+        close(fd);
+    }
+    if (d) closedir(d);
+}
+
+/* Locked until the end of the process. One that another launch has taken for a leftover,
+ * before the lock was there, is made again. */
 static char *make_folder(Arena *mem) {
     const char *base = getenv("TMPDIR");
-    char *dir =
-        arena_printf(mem, "%s/stator-launch-XXXXXX", base && *base ? base : "/tmp");
-    if (!mkdtemp(dir))
-        fail(EXIT_CONFIG,
-             "cannot make %s: %s; set TMPDIR to a folder that can be written", dir,
-             strerror(errno));
-    return dir;
+    if (!base || !*base) base = "/tmp";
+    remove_left(mem, base);
+    for (;;) {
+        char *dir = arena_printf(mem, "%s/" FOLDER_NAME "XXXXXX", base);
+        if (!mkdtemp(dir))
+            fail(EXIT_CONFIG,
+                 "cannot make %s: %s; set TMPDIR to a folder that can be written", dir,
+                 strerror(errno));
+        int fd = lock_folder(dir, 0);
+        if (file_exists(dir)) return dir;
+        if (fd >= 0) close(fd);
+    }
 }
 
 static int run_plan(Run *r, const LaunchPlan *plan, const char *dir) {

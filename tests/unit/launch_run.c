@@ -142,14 +142,18 @@ static bool is_gone(pid_t pid) {
     return false;
 }
 
-/* No folder of a launch is left over. */
-static bool is_clean(void) {
-    bool clean = true;
+static int folders(void) {
+    int n = 0;
     DIR *d = opendir(temp_dir());
     for (struct dirent *e; d && (e = readdir(d));)
-        clean = clean && strncmp(e->d_name, "stator-launch-", 14);
+        n += !strncmp(e->d_name, "stator-launch-", 14);
     closedir(d);
-    return clean;
+    return n;
+}
+
+/* No folder of a launch is left over. */
+static bool is_clean(void) {
+    return folders() == 0;
 }
 
 static pid_t child_of(pid_t parent) {
@@ -292,6 +296,22 @@ TEST(a_timeout_ends_the_run) {
     pid_t pid = start("sleep", "-n 2 --timeout 1.5");
     ends(pid, 128 + SIGTERM);
     EXPECT(says("stator: stopped by SIGTERM\n") && is_clean());
+}
+
+/* The next launch clears what a killed one left, and nothing that another one uses. */
+TEST(a_killed_launch_leaves_nothing_for_long) {
+    pid_t killed = start("sleep", "-n 2");
+    pid_t a = pid_of("pid", 0), b = pid_of("pid", 1);
+    kill(killed, SIGKILL);
+    EXPECT(waitpid(killed, NULL, 0) == killed && folders() == 1);
+    for (int i = 0; i < 1000 && !(is_gone(a) && is_gone(b)); i++) usleep(10000);
+    unlink(in_temp("pid.0"));
+    pid_t other = start("sleep", "-n 2 --timeout 4");
+    EXPECT(pid_of("pid", 0) > 0 && folders() == 1);
+    ends(start("fine", "-n 2"), 0);
+    EXPECT(folders() == 1);
+    ends(other, 128 + SIGTERM);
+    EXPECT(is_clean());
 }
 
 /* ---- hosts ---- */
