@@ -11,6 +11,11 @@ enum { CHILD_FAILED = 101, CHILD_SKIPPED = 102 };
 static TestCase *tests;
 static char temp_path[256];
 
+bool test_long(void) {
+    const char *set = getenv("STATOR_LONG_TESTS");
+    return set && !strcmp(set, "1");
+}
+
 void test_register(TestCase *t) {
     TestCase **end = &tests;
     while (*end) end = &(*end)->next;

@@ -18,6 +18,9 @@ void test_register(TestCase *t);
 _Noreturn void test_fail(const char *file, int line, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 _Noreturn void test_skip(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* STATOR_LONG_TESTS=1 asks for as many kills, stops and repetitions as a release wants,
+ * which take longer than ./check may. */
+bool test_long(void);
 
 #define TEST_LIMIT(id, limit_seconds)                                                    \
     static void test_##id(void);                                                         \

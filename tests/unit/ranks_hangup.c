@@ -5,7 +5,11 @@
 #include "ranks.h"
 #include <sys/stat.h>
 
-enum { TIMES = 10, STEPS = 1000000 };
+enum { STEPS = 1000000 };
+
+static int times(void) {
+    return test_long() ? 20 : RANKS_SANITIZED ? 2 : 3;
+}
 
 /* What a run's stdout is: a file of the test's, or a pipe that the test reads. */
 static int reader = -1;
@@ -78,7 +82,8 @@ static void leave_often(int ranks, bool hangup) {
     const char *config = runs_small_config(STEPS, STEPS), *run = in_temp("run");
     const char *whole = in_temp("whole");
     uint64_t random = 0x9e3779b97f4a7c15u + (uint64_t)ranks;
-    for (int i = 0; i < TIMES; i++) {
+    const int often = times();
+    for (int i = 0; i < often; i++) {
         run_and_leave(ranks, config, run, hangup, &random);
         int n = steps_of(run);
         if (!file_exists(arena_printf(mem(), "%s/ckpt/step_%08d", run, n)))

@@ -11,7 +11,11 @@ enum { RANKS = 4 };
 
 /* ---- kill -9 ---- */
 
-enum { STEPS = 40, KILLS = RANKS_SANITIZED ? 5 : 50 };
+enum { STEPS = 40 };
+
+static int kills(void) {
+    return test_long() ? 50 : RANKS_SANITIZED ? 5 : 20;
+}
 
 typedef struct Kills {
     const char *config;
@@ -62,7 +66,7 @@ static int run_and_kill(Kills *k, const char *run) {
     if (k->done % 10) setenv("OMPI_MCA_odls_base_sigkill_timeout", "0", 1);
     else unsetenv("OMPI_MCA_odls_base_sigkill_timeout");
     pid_t rank[RANKS], launch = ranks_start(RANKS, k->config, run, MESH);
-    if (k->done == KILLS) return stator_wait(launch);
+    if (k->done == kills()) return stator_wait(launch);
     int before = steps_of(run), victim = (int)(runs_random(&k->random) % RANKS);
     ranks_wait_start(launch, rank, RANKS);
     wait_for_instant(k, launch, run, before);
@@ -88,7 +92,7 @@ static int run_and_kill(Kills *k, const char *run) {
     return code;
 }
 
-TEST_LIMIT(a_rank_killed_at_50_random_instants, 600) {
+TEST_LIMIT(a_rank_killed_at_random_instants, 600) {
     const char *whole = in_temp("whole");
     Kills k = {.config = runs_small_config(STEPS, 2), .random = 0x9e3779b97f4a7c15u};
     ranks_run(RANKS, k.config, whole, MESH);
@@ -96,7 +100,7 @@ TEST_LIMIT(a_rank_killed_at_50_random_instants, 600) {
     double start = clock_seconds();
     ranks_run(RANKS, k.config, whole, MESH);
     k.run_us = (uint64_t)(1e6 * (clock_seconds() - start));
-    for (int finished = 0; k.done < KILLS || !finished; finished++) {
+    for (int finished = 0; k.done < kills() || !finished; finished++) {
         const char *run = in_temp(arena_printf(mem(), "run%d", finished));
         while (run_and_kill(&k, run))
             k.resumed += strstr(said(), "resumed after") != NULL;
@@ -107,7 +111,7 @@ TEST_LIMIT(a_rank_killed_at_50_random_instants, 600) {
     printf("  %d kills, %d while saving; %d runs went on before; all ranks ended within "
            "%.1f s, %.1f s after launch\n",
            k.done, k.in_save, k.resumed, k.worst_seconds, k.worst_after);
-    EXPECT(k.in_save > KILLS / 10);
+    EXPECT(k.in_save > kills() / 10);
 }
 
 /* ---- signals that save ---- */

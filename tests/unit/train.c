@@ -309,8 +309,9 @@ TEST_LIMIT(a_model_file_that_counts, 120) {
 
 /* ---- stopping and going on ---- */
 
-TEST_LIMIT(killed_at_50_random_instants, 900) {
-    enum { STEPS = 40, KILLS = 50 };
+TEST_LIMIT(killed_at_random_instants, 900) {
+    enum { STEPS = 40 };
+    const int most = test_long() ? 50 : 20;
     const char *config = runs_small_config(STEPS, 2), *whole = in_temp("whole");
     RUN_EXPECT(0, train_words(config, whole, ""));
     double start = clock_seconds();
@@ -319,12 +320,12 @@ TEST_LIMIT(killed_at_50_random_instants, 900) {
     uint64_t run_us = (uint64_t)(1e6 * (clock_seconds() - start));
     uint64_t random = 0x9e3779b97f4a7c15u;
     int kills = 0, finished = 0, resumed = 0;
-    while (kills < KILLS || !finished) {
+    while (kills < most || !finished) {
         const char *run = in_temp(arena_printf(mem(), "run%d", finished));
         int code = -1, killed_here = 0;
         while (code != 0) {
             pid_t pid = stator_start(train_words(config, run, ""));
-            if (kills < KILLS) {
+            if (kills < most) {
                 usleep((useconds_t)(runs_random(&random) % run_us));
                 kill(pid, SIGKILL);
             }
