@@ -143,7 +143,9 @@ static LLVMValueRef map_cast(MapContext *c) {
     if (to == DT_F32) {
         return LLVMBuildSIToFP(e->b, c->in[0], lanes ? emit_vec(e->f32, lanes) : e->f32, "");
     }
-    return LLVMBuildFPToSI(e->b, c->in[0], lanes ? emit_vec(e->i32, lanes) : e->i32, "");
+    /* what does not fit is the nearest that does, NaN is 0, as in the interpreter */
+    LLVMTypeRef types[] = {lanes ? emit_vec(e->i32, lanes) : e->i32, LLVMTypeOf(c->in[0])};
+    return emit_intrinsic(e, "llvm.fptosi.sat", types, 2, c->in, 1);
 }
 
 /* Lanes whose column is the label (a scalar: one label a row). */

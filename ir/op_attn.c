@@ -20,6 +20,7 @@ void infer_attention(Op *op, Type *out) {
     }
     check_rng(op, ATTN_RNG);
     check_dropout(op);
+    if (!isfinite(op_float(op, "scale", 1))) infer_error("scale must be a finite number");
     int64_t zigzag = op_int(op, "zigzag", 0);
     if (zigzag < 0 || zigzag > INT32_MAX ||
         (zigzag && (q->dim[1] % (2 * zigzag) || q->dim[1] != k->dim[1]))) {

@@ -157,6 +157,7 @@ typedef struct Embed {
     const int32_t *ids;
     int64_t n, v, row_bytes;
     bool partial;
+    int64_t bad; /* how many ids are outside, not of a partial table */
 } Embed;
 
 static void embed_rows(void *ctx, int64_t begin, int64_t end, int64_t thread) {
@@ -165,8 +166,7 @@ static void embed_rows(void *ctx, int64_t begin, int64_t end, int64_t thread) {
     for (int64_t i = begin; i < end; i++) {
         int64_t id = e->ids[i];
         if (id < 0 || id >= e->v) {
-            if (!e->partial)
-                die("row %lld of a table of %lld", (long long)id, (long long)e->v);
+            if (!e->partial) __atomic_add_fetch(&e->bad, 1, __ATOMIC_RELAXED);
             memset(e->to + i * e->row_bytes, 0, (size_t)e->row_bytes);
             continue;
         }
@@ -175,10 +175,22 @@ static void embed_rows(void *ctx, int64_t begin, int64_t end, int64_t thread) {
     }
 }
 
+/* By the caller's thread, and the same whatever the number of threads. */
+static _Noreturn void fail_outside(const Embed *e) {
+    int64_t i = 0;
+    while (e->ids[i] >= 0 && e->ids[i] < e->v) i++;
+    fail(EXIT_DATA,
+         "index %lld of a table of %lld rows: indices are 0 to %lld (number %lld of the "
+         "%lld indices; %lld are outside)",
+         (long long)e->ids[i], (long long)e->v, (long long)e->v - 1, (long long)i,
+         (long long)e->n, (long long)e->bad);
+}
+
 void rt_embed(char *to, const char *table, const int32_t *ids, int64_t n, int64_t v,
               int64_t row_bytes, int64_t partial) {
     Embed e = {to, table, ids, n, v, row_bytes, partial != 0};
     run_parts(n, n * row_bytes, embed_rows, &e);
+    if (e.bad) fail_outside(&e);
 }
 
 /* Each thread owns a range of rows of the table and goes through all ids. */
@@ -286,9 +298,9 @@ void rt_rope(float *to, const float *x, const float *table, int64_t batch, int64
 
 void rt_cache_write(char *cache, const char *x, const int32_t *offset, int64_t batch,
                     int64_t rows, int64_t n, int64_t row_bytes) {
-    if (*offset < 0 || *offset + n > rows) {
-        die("rows %d to %lld of a cache of %lld", *offset, (long long)(*offset + n),
-            (long long)rows);
+    if (*offset < 0 || n > rows - *offset) {
+        fail(EXIT_DATA, "rows %d to %lld of a cache of %lld rows", *offset,
+             (long long)*offset + n - 1, (long long)rows);
     }
     for (int64_t b = 0; b < batch; b++) {
         memcpy(cache + (b * rows + *offset) * row_bytes, x + b * n * row_bytes,

@@ -16,7 +16,7 @@ void rt_copy_runs(char *to, const char *from, int64_t rows, int64_t run_bytes,
  * first nkept sizes and strides are those of the result, in its order. */
 void rt_reduce(float *to, const float *from, int64_t nkept, int64_t ngone,
                const int64_t *size, const int64_t *stride, int64_t take_max);
-/* Rows of table[v, row_bytes] by id. An id outside aborts, or is a row of zeros when the
+/* Rows of table[v, row_bytes] by id. An id outside fails with EXIT_DATA, or is a row of zeros when the
  * table is `partial`. */
 void rt_embed(char *to, const char *table, const int32_t *ids, int64_t n, int64_t v,
               int64_t row_bytes, int64_t partial);
@@ -32,7 +32,7 @@ void rt_rope_table(float *to, const int32_t *offset, int64_t t, int64_t half,
                    double base);
 void rt_rope(float *to, const float *x, const float *table, int64_t batch, int64_t t,
              int64_t heads, int64_t half, double sign);
-/* Rows [offset, offset + n) of dimension 1 of cache[batch, rows, row_bytes]; aborts when
+/* Rows [offset, offset + n) of dimension 1 of cache[batch, rows, row_bytes]; EXIT_DATA when
  * they do not fit. */
 void rt_cache_write(char *cache, const char *x, const int32_t *offset, int64_t batch,
                     int64_t rows, int64_t n, int64_t row_bytes);

@@ -4,6 +4,7 @@
  * vector and a block. */
 #include "op_programs.h"
 #include "../../codegen/codegen.h"
+#include "../../runtime/kernels.h"
 
 enum { GUARD = 256 };
 
@@ -210,4 +211,33 @@ TEST(in_place) {
     }
     printf("  %d programs overwrite an operand\n", overwritten);
     EXPECT(overwritten > 60);
+}
+
+/* Numbers that an i32 cannot hold, and NaN, as the interpreter has them. */
+TEST(casts_out_of_range) {
+    static const Sample s[] = {
+        {"cast", NULL, "%x: F[37]",
+         "%s = scale %x {by=1e12} : F[37]\n  %y = cast %s : i32[37]"},
+        {"cast", NULL, "%x: F[37]", "%s = log %x : F[37]\n  %y = cast %s : i32[37]"},
+        {"cast", NULL, "%x: F[1]",
+         "%s = scale %x {by=-1e12} : F[1]\n  %y = cast %s : i32[1]"}};
+    for (int i = 0; i < ARRAY_LEN(s); i++) {
+        EXPECT(run_sample(&s[i], "native", 1, APART));
+        EXPECT(run_sample(&s[i], "x86-64-v3", 2, APART));
+    }
+}
+
+/* Ids come from users' files: no abort, and one answer for any number of threads. */
+TEST(ids_outside_of_a_table) {
+    static int32_t id[5000];
+    static float table[3][8], out[5000][8];
+    int64_t row = sizeof table[0];
+    id[77] = 3, id[4990] = -1;
+    EXPECT_FAIL(rt_embed((char *)out, (char *)table, id, 5000, 3, row, 0), EXIT_DATA,
+                "index 3 of a table of 3 rows: indices are 0 to 2 (number 77 of the 5000 "
+                "indices; 2 are outside)");
+    rt_embed((char *)out, (char *)table, id, 5000, 3, row, 1);
+    int32_t at = INT32_MAX;
+    EXPECT_FAIL(rt_cache_write((char *)out, (char *)table, &at, 1, 3, 2, row), EXIT_DATA,
+                "of a cache of 3 rows");
 }

@@ -566,6 +566,10 @@ TEST(bad_types_fail) {
           "%y, %l = attention %q, %k, %k, %o, %o, %r {scale=1; causal=1} : F[1,1,3,1], "
           "F[1,1,3]"},
          "3 query heads, which 2 key heads do not divide"},
+        {{"attention", NULL, "%q: F[1,1,2,1], %k: F[1,1,2,1], %o: i32[], %r: i32[4]",
+          "%y, %l = attention %q, %k, %k, %o, %o, %r {scale=nan; causal=1} : "
+          "F[1,1,2,1], F[1,1,2]"},
+         "scale must be a finite number"},
         {{"gelu", NULL, "%x: i32[5]", "%y = gelu %x : i32[5]"}, "must be a float type"},
         {{"stack", NULL, "%x: F[2], %y: F[3]", "%z = stack %x, %y {dim=0} : F[2,2]"},
          "operands of different types"},
