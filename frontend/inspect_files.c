@@ -201,7 +201,7 @@ void inspect_metrics(Arena *mem, const char *path) {
     char time[32];
     printf("%s: metrics of a run\n", path);
     for (int i = 0; i < n; i++) {
-        tokens += row[i].tokens;
+        if (__builtin_add_overflow(tokens, row[i].tokens, &tokens)) tokens = INT64_MAX;
         skipped += row[i].skipped;
         seconds += row[i].seconds > 0 ? row[i].seconds : 0;
     }

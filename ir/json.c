@@ -343,6 +343,8 @@ const Json *json_parse(Arena *mem, const char *name, const char *bytes, size_t n
     JsonSource *source = NEW(mem, JsonSource);
     *source = (JsonSource){arena_strdup(mem, name), bytes, (uint32_t)n, code, mem};
     Parser p = {.source = source, .mem = mem, .s = bytes, .n = (uint32_t)n};
+    static const char mark[] = "\xEF\xBB\xBF"; /* some editors begin a file with it */
+    if (n >= 3 && !memcmp(bytes, mark, 3)) p.at = 3;
     skip_space(&p);
     const Json *root = parse_value(&p, NULL, 0);
     skip_space(&p);

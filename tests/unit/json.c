@@ -243,3 +243,13 @@ TEST(golden_config) {
     EXPECT(json_i64(json_need(v, "n_embd"), 1, 1000) == 32);
     EXPECT(json_f64(json_need(v, "layer_norm_epsilon")) == 1e-5);
 }
+
+TEST(a_byte_order_mark_is_passed_over) {
+    Arena *mem = arena_new();
+    static const char text[] = "\xEF\xBB\xBF{\"a\": 7}";
+    const Json *v = json_parse(mem, "t.json", text, sizeof text - 1, 100, EXIT_DATA);
+    EXPECT(json_get_i64(v, "a", 0, 9, 0) == 7);
+    EXPECT_FAIL(json_parse(mem, "t.json", text, 3, 100, EXIT_DATA), EXIT_DATA, "t.json");
+    EXPECT_FAIL(json_parse(mem, "t.json", text + 1, 9, 100, EXIT_DATA), EXIT_DATA, "t.json");
+    arena_free(mem);
+}
