@@ -31,6 +31,9 @@ static void open_data(Train *t) {
 static void choose_steps(Train *t) {
     const Config *cfg = t->job.cfg;
     int64_t most = t->data->steps_available, wanted = cfg->runner_config_max_steps;
+    if (wanted == 0)
+        config_refuse(cfg, "runner_config.max_steps", NULL, "1 or more, or -1 for epochs",
+                      "max_steps is 0: nothing would be trained");
     if (most >= 0) {
         t->steps = wanted >= 0 ? wanted : data_steps(cfg, t->data, t->data->batch);
         if (wanted > most)

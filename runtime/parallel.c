@@ -3,6 +3,7 @@
 #include "../ir/base.h"
 #include "rt.h"
 #include <omp.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
 
@@ -96,9 +97,50 @@ int rt_threads(void) {
     return thread_count;
 }
 
+/* Beyond that a step takes minutes: all wait for each other at every barrier. */
+enum { THREADS_A_CORE = 32 };
+
+static void refuse_many(int threads) {
+    int most = THREADS_A_CORE * rt_cores();
+    if (threads > most)
+        fail(EXIT_CONFIG,
+             "%d threads on %d core%s: at most %d are started, %d a core; use %d "
+             "(context.threads, STATOR_THREADS)",
+             threads, rt_cores(), rt_cores() == 1 ? "" : "s", most, THREADS_A_CORE,
+             rt_cores());
+}
+
+static void *wait_for_end(void *end) {
+    pthread_mutex_lock(end);
+    pthread_mutex_unlock(end);
+    return NULL;
+}
+
+/* libgomp ends the process where the system gives no more threads. So as many are made
+ * here before, which says it with a remedy. */
+static void refuse_unavailable(int threads) {
+    pthread_mutex_t end = PTHREAD_MUTEX_INITIALIZER;
+    Arena *mem = arena_new();
+    pthread_t *made = NEW_ARRAY(mem, pthread_t, (size_t)threads);
+    int n = 1, error = 0; /* this one is there */
+    pthread_mutex_lock(&end);
+    while (n < threads && !(error = pthread_create(&made[n], NULL, wait_for_end, &end)))
+        n++;
+    pthread_mutex_unlock(&end);
+    for (int i = 1; i < n; i++) pthread_join(made[i], NULL);
+    arena_free(mem);
+    if (error)
+        fail(EXIT_MEMORY,
+             "the system gives this process %d of %d threads: %s; use fewer "
+             "(context.threads), or raise the limit (ulimit -u)",
+             n, threads, strerror(error));
+}
+
 void rt_set_threads(int threads) {
     check(threads >= 0 && !inside);
     thread_count = threads ? threads : default_threads();
+    refuse_many(thread_count);
+    refuse_unavailable(thread_count);
     omp_set_dynamic(0);
     omp_set_num_threads(thread_count);
     bind_threads(thread_count);
