@@ -2,6 +2,7 @@
 #include "commands.h"
 #include "config.h"
 #include "launch.h"
+#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -115,6 +116,15 @@ static void fill_standard_files(void) {
     }
 }
 
+/* What was printed has gone out, or the exit code says that it has not. A run has its work
+ * in files, and goes on when nobody reads the terminal any more. */
+static int printed(int code) {
+    bool lost = fflush(stdout) != 0 || ferror(stdout);
+    if (!lost) return code;
+    fprintf(stderr, "stator: error: cannot write to stdout: %s\n", strerror(errno));
+    return code ? code : EXIT_DATA;
+}
+
 int main(int argc, char **argv) {
     fill_standard_files();
     launch_rank_start();
@@ -125,7 +135,7 @@ int main(int argc, char **argv) {
     const char *name = argv[1];
     if (!strcmp(name, "--version") || !strcmp(name, "-V")) {
         puts("stator " STATOR_VERSION);
-        return 0;
+        return printed(0);
     }
     if (!strcmp(name, "--help") || !strcmp(name, "-h")) name = "help";
     const Command *c = command_find(name);
@@ -137,7 +147,8 @@ int main(int argc, char **argv) {
     bool helps = c->run == cmd_train || c->run == cmd_plan; /* others do it themselves */
     if (helps && wants_help(argc - 1, argv + 1)) {
         char *words[] = {"help", (char *)(uintptr_t)c->name};
-        return cmd_help(2, words);
+        return printed(cmd_help(2, words));
     }
-    return c->run(argc - 1, argv + 1);
+    int code = c->run(argc - 1, argv + 1);
+    return c->run == cmd_train || c->run == cmd_launch ? code : printed(code);
 }

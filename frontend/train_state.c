@@ -91,6 +91,17 @@ static void notice_removed(Train *t) {
                t->run_dir, t->ckpt_dir);
 }
 
+/* A save may fail behind the point from which the checkpoint counts. */
+static bool is_there(const Train *t, Arena *mem) {
+    Manifest m;
+    char name[CKPT_NAME_BYTES];
+    ckpt_name(t->step, name);
+    bool good = comm_rank() == 0 &&
+                !manifest_read(mem, path_join(mem, t->ckpt_dir, name), &m) &&
+                m.step == t->step;
+    return comm_max_i64(good);
+}
+
 void train_state_save(Train *t) {
     Arena *mem = arena_new();
     notice_removed(t);
@@ -112,6 +123,10 @@ void train_state_save(Train *t) {
         report_say(t, "saved %s/step_%08lld (%.1f s)", t->ckpt_dir, (long long)t->step,
                    clock_seconds() - start);
         if (why[0]) report_say(t, "note: %s", why);
+    } else if (is_there(t, mem)) {
+        t->saved_step = t->step;
+        report_say(t, "WARNING: saved %s/step_%08lld, but: %s; training goes on",
+                   t->ckpt_dir, (long long)t->step, why);
     } else {
         char last[64] = "there is no older one of this run";
         if (t->saved_step >= 0)

@@ -5,6 +5,7 @@
  * parts of tensors made from their names, so digests before and after a pass agree. */
 #include "passes.h"
 #include "../ir/sample.h"
+#include <errno.h>
 #include <stdlib.h>
 
 static void usage(FILE *to) {
@@ -124,5 +125,7 @@ int main(int argc, char **argv) {
     if (run) run_entries(mem, m);
     else fputs(module_print(mem, m), stdout);
     arena_free(mem);
-    return 0;
+    if (fflush(stdout) == 0 && !ferror(stdout)) return 0;
+    fprintf(stderr, "stator-opt: error: cannot write to stdout: %s\n", strerror(errno));
+    return EXIT_DATA;
 }

@@ -20,7 +20,9 @@ void rt_parallel(int64_t n, RtBody body, void *ctx);
  * STATOR_THREADS when that is set (EXIT_CONFIG when it is no number of threads), else
  * OMP_NUM_THREADS, else the share of rt_share_host or the cores that this process may
  * use. Two or more are bound, each to a core of its own, when there are enough cores that
- * no other rank runs on (unless STATOR_BIND=off). Call it from the main thread, outside of rt_parallel. */
+ * no other rank runs on (unless STATOR_BIND=off). More than 32 a core, or than the system
+ * gives, fail with EXIT_CONFIG and EXIT_MEMORY. Call it from the main thread, outside of
+ * rt_parallel. */
 void rt_set_threads(int threads);
 int rt_threads(void);
 enum { RT_THREADS_MOST = 4096 };

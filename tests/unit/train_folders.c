@@ -205,3 +205,45 @@ TEST_LIMIT(a_log_that_is_a_link_is_not_followed, 60) {
     SAID_EXPECT("logs/rank_0.log: Too many levels of symbolic links");
     EXPECT_STR(file_read(mem(), mine, 100, NULL, EXIT_DATA), "keep");
 }
+
+/* ---- what is small ---- */
+
+TEST_LIMIT(latest_as_a_folder_does_not_hide_the_checkpoint, 60) {
+    const char *run = in_temp("run"), *config = runs_small_config(4, 2);
+    EXPECT(dir_make(path_join(mem(), run, "ckpt/latest/x")) == 0);
+    RUN_EXPECT(0, words(config, run, ""));
+    SAID_EXPECT("ckpt/step_00000004, but: cannot write ");
+    EXPECT(!strstr(said(), "no checkpoint of step"));
+    RUN_EXPECT(0, words(config, run, ""));
+    SAID_EXPECT("resumed after step 4");
+}
+
+static void to_full_disk(void) {
+    int fd = open("/dev/full", O_WRONLY);
+    dup2(fd, 1);
+}
+
+TEST_LIMIT(lost_output_is_an_error, 60) {
+    static const char *const lines[] = {"help", "--version", "train --help",
+                                        "inspect --help", "help optimizer"};
+    for (int i = 0; i < ARRAY_LEN(lines); i++) {
+        driven_prepare = NULL;
+        RUN_EXPECT(0, lines[i]);
+        driven_prepare = to_full_disk;
+        RUN_EXPECT(EXIT_DATA, lines[i]);
+        SAID_EXPECT("cannot write to stdout: No space left on device");
+    }
+    const char *ir = arena_printf(mem(), "%s/ir/mlp.ir", tests_dir());
+    EXPECT(system(arena_printf(mem(), "%s/stator-opt %s > /dev/full 2> %s", BUILD_DIR, ir,
+                               in_temp("output.txt"))) != 0);
+    SAID_EXPECT("cannot write to stdout");
+}
+
+TEST_LIMIT(numbers_of_threads_and_steps, 60) {
+    const char *run = in_temp("run"), *config = runs_small_config(4, 2);
+    RUN_EXPECT(EXIT_CONFIG, words(config, run, "--context.threads 4096"));
+    SAID_EXPECT("4096 threads on ");
+    RUN_EXPECT(EXIT_CONFIG, words(config, run, "--runner_config.max_steps 0 "
+                                               "--lr_schedule.total_steps 8"));
+    SAID_EXPECT("max_steps is 0: nothing would be trained");
+}
