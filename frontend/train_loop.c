@@ -50,10 +50,14 @@ void train_hold_signals(void) {
  * message. */
 #define LOOK_SECONDS 0.2
 enum { LOOK_STEPS_MOST = 1000 };
-static int64_t steps_to_look;
+static int64_t steps_to_look, steps_looked = 1;
+static double looked_at; /* 0: not yet */
 
-static int64_t steps_of(double step_seconds) {
-    double steps = LOOK_SECONDS / MAX(step_seconds, 1e-9);
+/* By what the steps since the last look took, with all that came between them. */
+static int64_t steps_of_look(void) {
+    double now = clock_seconds(), passed = looked_at ? now - looked_at : LOOK_SECONDS;
+    double steps = LOOK_SECONDS * (double)steps_looked / MAX(passed, 1e-9);
+    looked_at = now;
     return (int64_t)MIN(MAX(steps, 1), LOOK_STEPS_MOST);
 }
 
@@ -61,14 +65,15 @@ static int64_t steps_of(double step_seconds) {
  * a second one ends the process at once. A rank that has heard of the signal from others
  * goes on waiting: its own may still be on the way. A pipe that breaks while saving ends
  * nothing. */
-static void take_signal(double step_seconds) {
+static void take_signal(void) {
     if (comm_size() > 1 && steps_to_look-- > 0) return;
     sigset_t set = set_of(true), ends = set_of(false);
     int mine = sigtimedwait(&set, NULL, &(struct timespec){0});
-    int64_t word = MAX(mine, 0) * (int64_t)(LOOK_STEPS_MOST + 1) + LOOK_STEPS_MOST - steps_of(step_seconds);
+    int64_t word = MAX(mine, 0) * (int64_t)(LOOK_STEPS_MOST + 1) + LOOK_STEPS_MOST - steps_of_look();
     word = comm_max_i64(word);
     signalled = (int)(word / (LOOK_STEPS_MOST + 1));
-    steps_to_look = LOOK_STEPS_MOST - word % (LOOK_STEPS_MOST + 1) - 1;
+    steps_looked = LOOK_STEPS_MOST - word % (LOOK_STEPS_MOST + 1);
+    steps_to_look = steps_looked - 1;
     if (mine > 0) pthread_sigmask(SIG_UNBLOCK, &ends, NULL);
 }
 
@@ -257,18 +262,19 @@ static void next_batch(Train *t, Prefetch *batches, DataBatch *batch) {
 
 static int run_steps(Train *t, Prefetch *batches) {
     DataBatch batch;
-    double plotted = clock_seconds(), seconds = LOOK_SECONDS;
-    for (take_signal(seconds); !signalled && t->step < t->steps; take_signal(seconds)) {
+    double plotted = clock_seconds();
+    for (take_signal(); !signalled && t->step < t->steps; take_signal()) {
         double begin = clock_seconds();
         watch_task("step", t->step + 1, true);
+        watch_file(t->data->path);
         next_batch(t, batches, &batch);
+        watch_file(NULL);
         if (t->probe && t->step == t->start_step) {
             dump_first_step(t, &batch);
             begin = clock_seconds();
         }
         double rate = run_step(t, &batch);
-        seconds = clock_seconds() - begin;
-        write_metrics(t, rate, seconds);
+        write_metrics(t, rate, clock_seconds() - begin);
         if (t->skipped_in_a_row) say_skipped(t);
         if (gives_up(t)) return diverged(t);
         if (save_due(t)) train_state_save(t);

@@ -249,6 +249,8 @@ static void add_head(char *text, size_t size, const Verdict *v) {
     add(text, size, "rank %d of %d on %s ", v->rank, comm_size(), comm_host_of(v->rank));
     if (v->stopped)
         add_silent(text, size, v->local);
+    else if (v->local == w.me)
+        add(text, size, "gets no further: %s", slot_of(v->local)->text);
     else if (v->local >= 0)
         add(text, size, "is alive, but the others wait for it: %s",
             slot_of(v->local)->text);
