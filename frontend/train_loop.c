@@ -69,7 +69,8 @@ static void take_signal(void) {
     if (comm_size() > 1 && steps_to_look-- > 0) return;
     sigset_t set = set_of(true), ends = set_of(false);
     int mine = sigtimedwait(&set, NULL, &(struct timespec){0});
-    int64_t word = MAX(mine, 0) * (int64_t)(LOOK_STEPS_MOST + 1) + LOOK_STEPS_MOST - steps_of_look();
+    int64_t word = MAX(mine, 0) * (int64_t)(LOOK_STEPS_MOST + 1);
+    word += LOOK_STEPS_MOST - steps_of_look();
     word = comm_max_i64(word);
     signalled = (int)(word / (LOOK_STEPS_MOST + 1));
     steps_looked = LOOK_STEPS_MOST - word % (LOOK_STEPS_MOST + 1);
