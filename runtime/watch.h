@@ -8,8 +8,9 @@
 #include <stdatomic.h>
 
 /* Told where the user reads it: the rank that the report is about, and the text, of less
- * than WATCH_REPORT_BYTES, without a line end behind it. `ends`: all ranks are ended next, with EXIT_HUNG. Called from the
- * watching thread, while others may hold any lock: it may only write(). */
+ * than WATCH_REPORT_BYTES, without a line end behind it. `ends`: all ranks are ended next,
+ * with EXIT_HUNG. Called from the watching thread, while others may hold any lock: it may
+ * only write(). */
 typedef void (*WatchSay)(int rank, const char *host, const char *text, bool ends);
 
 enum { WATCH_REPORT_BYTES = 2800 };
