@@ -110,7 +110,8 @@ void predict_module(Arena *mem, const Source *s, const Config *cfg, const char *
     PassOptions o = pass_options_default();
     if (cfg->dump_ir[0]) o.dump_dir = cfg->dump_ir;
     CompileOptions co = {.cpu = cfg->context_cpu, .threads = (int)cfg->context_threads};
-    f.program = program_make(mem, m, predict_passes, &o, &co);
+    f.program =
+        program_make(mem, m, arena_printf(mem, "evaluate,%s", predict_passes), &o, &co);
     program_allocate(f.program, NULL, (uint64_t)cfg->context_max_device_memory);
     const char *from = source_load(mem, s, f.program->entry, weight, f.program);
     fprintf(stderr, "model %s: %lld samples of %s\n", from, (long long)f.data->samples,

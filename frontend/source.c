@@ -40,7 +40,11 @@ static void read_state(Arena *mem, Source *s, const char *folder, const Manifest
     const Json *model = json_get(state, "model");
     s->module = json_get_string(state, "module", NULL);
     if (!s->module && (!model || model->kind != JSON_OBJECT))
-        fail(EXIT_CHECKPOINT, "checkpoint %s does not say what model it is of", folder);
+        fail(EXIT_CHECKPOINT,
+             "checkpoint %s does not say what model it is of: it was trained from a "
+             "model.file before checkpoints kept the module; go on training it with its "
+             "configuration, then the next one does",
+             folder);
     char *raw = s->module ? NULL : json_raw(mem, model);
     if (raw) s->spec = model_spec_of_json(mem, name, raw, strlen(raw));
     const Json *data = json_get(state, "data");

@@ -29,7 +29,8 @@ void valid_plan(Train *t, Data *data, int64_t every, int64_t batches) {
     if (zero_gathers_ahead(&o)) o.zero_level = 3; /* as training leaves the parameters */
     CompileOptions co = {.cpu = t->job.cfg->context_cpu,
                          .threads = (int)t->job.cfg->context_threads};
-    v->program = program_make(t->mem, m, forward_passes, &o, &co);
+    const char *passes = arena_printf(t->mem, "evaluate,%s", forward_passes);
+    v->program = program_make(t->mem, m, passes, &o, &co);
     v->batch = data_batch_new(t->mem, data);
 }
 

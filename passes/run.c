@@ -15,9 +15,9 @@ const char train_passes[] =
     "localize,simplify,keep,sink,simplify,bucket,expand,simplify,epilogue,"
     "arrange,fuse,overlap,memplan";
 const char forward_passes[] =
-    "evaluate,simplify,seed,zero,shard,reshard,collect,simplify,localize,simplify,bucket,expand,"
+    "simplify,seed,zero,shard,reshard,collect,simplify,localize,simplify,bucket,expand,"
     "simplify,epilogue,arrange,fuse,overlap,memplan";
-const char predict_passes[] = "evaluate,simplify,place,expand,simplify,epilogue,arrange,fuse,memplan";
+const char predict_passes[] = "simplify,place,expand,simplify,epilogue,arrange,fuse,memplan";
 
 PassOptions pass_options_default(void) {
     return (PassOptions){.micro_batches = 1, .optimizer = "adamw", .beta1 = 0.9,
