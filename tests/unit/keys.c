@@ -82,6 +82,7 @@ static void write_pair(const char *prefix) {
 }
 
 static void write_data(void) {
+    EXPECT(!chdir(temp_dir())); /* where keys have their folders by default */
     Text web = text_new(mem());
     for (int i = 0; i < 60; i++)
         text_add(&web, "{\"text\": \"%.*s\", \"other\": \"no %d\"}\n", 3 + i % 14,
