@@ -92,10 +92,22 @@ static void print_results(const Results *r) {
         fail(EXIT_DATA, "cannot write the results to stdout: %s", strerror(errno));
 }
 
+/* A mean over batches needs whole ones; a line tells what is left out. */
+static bool is_known(const Results *r, const Result *x) {
+    if (x->per_sample || r->samples % r->batch == 0) return true;
+    fprintf(stderr,
+            "note: %%%s is no result of each sample and is left out: %lld samples are no "
+            "multiple of the batch of %lld\n",
+            x->name, (long long)r->samples, (long long)r->batch);
+    return false;
+}
+
 static void write_results(Arena *mem, const Results *r, const char *out) {
     SafeTensor *t = NEW_ARRAY(mem, SafeTensor, (size_t)r->n);
-    for (int i = 0; i < r->n; i++) t[i] = results_tensor(r, i);
-    int error = safetensors_write(out, t, r->n, NULL, NULL);
+    int n = 0;
+    for (int i = 0; i < r->n; i++)
+        if (is_known(r, &r->result[i])) t[n++] = results_tensor(r, i);
+    int error = safetensors_write(out, t, n, NULL, NULL);
     if (error) fail(EXIT_DATA, "cannot write %s: %s", out, strerror(error));
 }
 

@@ -78,8 +78,10 @@ int64_t strategy_bucket_bytes(const Strategy *s, const ModelSpec *spec) {
 /* A user's module has tensors split over tp only where an entry says so. */
 static void note_idle_tensor(Config *cfg, const Strategy *s) {
     if (!cfg->model_file[0] || s->tensor == 1) return;
-    for (int i = 0; i < s->user.n; i++)
-        if (strstr(s->user.items[i], "tp")) return;
+    for (int i = 0; i < s->user.n; i++) {
+        const char *placement = strchr(s->user.items[i], '=');
+        if (placement && strstr(placement, "tp")) return;
+    }
     config_note(cfg, PC "model_parallel",
                 "model_parallel %lld has no effect: no entry of parallel.shard splits a "
                 "value of the model.file over tp, so these ranks compute the same",
