@@ -121,11 +121,22 @@ static void remove_run(void) {
     EXPECT(system(arena_printf(crowd_mem(), "rm -rf '%s' '%s.far'", run, run)) == 0);
 }
 
-static bool kill_at(int rank, int nth, const char *mode) {
+/* A folder with step 1, saved once for all. */
+static void begin_with_step_1(void) {
+    const char *run = run_dir();
+    if (!file_exists(arena_printf(crowd_mem(), "%s.begin", run))) {
+        EXPECT_MPI(4, "", words("save", "3 1"));
+        EXPECT(system(arena_printf(crowd_mem(), "mv '%s' '%s.begin'", run, run)) == 0);
+    }
     remove_run();
-    EXPECT_MPI(4, "", words("save", "3 1"));
+    EXPECT(system(arena_printf(crowd_mem(), "cp -a '%s.begin' '%s'", run, run)) == 0);
+}
+
+static bool kill_at(int rank, int nth, const char *mode) {
+    begin_with_step_1();
     const char *numbers = arena_printf(crowd_mem(), "3 %d %d", rank, nth);
     bool killed = mpi_run(4, "", words(mode, numbers)) != 0;
+    mpi_wait_for_ranks();
     int64_t step = load_alone();
     EXPECT(step == 2 || (killed && step == 1));
     EXPECT(!strstr(listing("/ckpt"), ".tmp "));
@@ -134,6 +145,7 @@ static bool kill_at(int rank, int nth, const char *mode) {
 
 TEST_LIMIT(killed_at_named_instants, 300) {
     int nth = 1;
+    mpi_adopt_ranks();
     while (kill_at(3, nth, "kill")) nth++;
     EXPECT(nth > 3);
     for (nth = 1; kill_at(0, nth, "kill");) nth += 3;
@@ -163,6 +175,7 @@ static pid_t pid_of(int rank) {
 TEST_LIMIT(killed_at_random, 300) {
     uint64_t random = 88172645463325252u;
     int64_t before = 0;
+    mpi_adopt_ranks();
     for (int i = 0; i < 12; i++) {
         remove_run();
         pid_t job = mpi_start(4, "", words(i % 3 ? "loop" : "far-loop", "3"));
@@ -171,6 +184,7 @@ TEST_LIMIT(killed_at_random, 300) {
         usleep((useconds_t)(200000 + random % 400000));
         kill(pid, SIGKILL);
         EXPECT(mpi_wait(job) != 0);
+        mpi_wait_for_ranks();
         int64_t saved = number_in("", "saved"), step = load_alone();
         EXPECT(step > 0 && step >= saved && step <= saved + 1);
         before += step;
