@@ -203,6 +203,22 @@ TEST_LIMIT(two_towers_have_one_curve, 240) {
     one_curve(&examples[2], 0x0f);
 }
 
+/* The classifier's module with the first `from` and then `from2` changed. */
+static const char *classifier_with(const char *from, const char *to, const char *from2,
+                                   const char *to2) {
+    const char *text = file_read(
+        mem(), arena_printf(mem(), "%s/../examples/classifier/mlp.ir", tests_dir()),
+        1 << 16, NULL, EXIT_DATA);
+    const char *pair[2][2] = {{from, to}, {from2, to2}};
+    for (int i = 0; i < 2; i++) {
+        const char *at = strstr(text, pair[i][0]);
+        EXPECT(at != NULL);
+        text = arena_printf(mem(), "%.*s%s%s", (int)(at - text), text, pair[i][1],
+                            at + strlen(pair[i][0]));
+    }
+    return text;
+}
+
 /* ---- going on, and results ---- */
 
 /* Two thirds and then the rest, under another strategy in between for the checkpoint. */
@@ -344,6 +360,33 @@ TEST_LIMIT(dropout_is_for_training, 60) {
     const float *a = read_result(out[0], "probability", SAMPLES * 5);
     const float *b = read_result(out[1], "probability", SAMPLES * 5);
     for (int i = 0; i < SAMPLES * 5; i++) EXPECT_NEAR(a[i], b[i], 1e-6);
+}
+
+/* The mean over batches of a result that is of no sample: over whole batches only. */
+TEST_LIMIT(a_mean_over_batches_needs_whole_ones, 60) {
+    const char *data = make_classes(), *out = in_temp("out.safetensors");
+    write_text(in_temp("mass.ir"),
+               classifier_with("-> (f32[],", "-> (f32[], f32[5],", "  return %loss,",
+                               "  %mass = sum %probability {bc->c} : f32[5]\n"
+                               "  return %loss, %mass,"));
+    ranks_run(1, config_of(&examples[1]), in_temp("run"),
+              words_of(data, 2, arena_printf(mem(), "--model.file %s", in_temp("mass.ir"))));
+    RUN_EXPECT(0, arena_printf(mem(), "predict %s --data %s --out %s", in_temp("run"), data,
+                               out));
+    SAID_EXPECT("%mass is no result of each sample and is left out: 500 samples are no "
+                "multiple of the batch of 32");
+    Safetensors *s = safetensors_open(mem(), out, EXIT_DATA);
+    EXPECT(safetensors_find(s, "probability") && !safetensors_find(s, "mass"));
+    const char *whole = folder("whole");
+    npy_write(path_join(mem(), whole, "x.npy"), "<f8", "(64, 6)", NEW_ARRAY(mem(), double, 64 * 6), 64 * 48);
+    RUN_EXPECT(0, arena_printf(mem(), "predict %s --data %s --out %s", in_temp("run"), whole,
+                               out));
+    s = safetensors_open(mem(), out, EXIT_DATA);
+    const SafeTensor *mass = safetensors_need(s, "mass");
+    double sum = 0;
+    EXPECT(safetensors_count(mass) == 5);
+    for (int c = 0; c < 5; c++) sum += ((const float *)mass->data)[c];
+    EXPECT_NEAR(sum, 32, 1e-4);
 }
 
 /* ---- bad samples ---- */
@@ -503,6 +546,15 @@ TEST(what_does_not_fit_is_refused) {
     SAID_EXPECT("parallel.shard, which places the module's values by name");
     snprintf(words, sizeof words, launch, config_of(&examples[1]), make_classes(),
              in_temp("run"), "--train_steps 1 --lr_schedule.warmup_steps 0");
+    RUN_EXPECT(0, words);
+    SAID_EXPECT("model_parallel 2 has no effect: no entry of parallel.shard");
+    /* an entry for a value whose name has the letters tp in it */
+    write_text(in_temp("named.ir"), classifier_with("%b1:", "%tp_b1:", "%h0, %b1", "%h0, %tp_b1"));
+    snprintf(words, sizeof words, launch, config_of(&examples[1]), make_classes(),
+             in_temp("named"),
+             arena_printf(mem(), "--train_steps 1 --lr_schedule.warmup_steps 0 "
+                                 "--model.file %s --parallel.shard tp_b1=-",
+                          in_temp("named.ir")));
     RUN_EXPECT(0, words);
     SAID_EXPECT("model_parallel 2 has no effect: no entry of parallel.shard");
 }

@@ -46,6 +46,15 @@ TEST_LIMIT(small_configurations, 120) {
     }
 }
 
+static const char *texts(void) {
+    const char *path = in_temp("texts.jsonl");
+    Text t = text_new(mem());
+    for (int i = 0; i < 60; i++)
+        text_add(&t, "{\"text\": \"%d one and %d is %d\"}\n", i, i, 2 * i);
+    write_text(path, t.s);
+    return path;
+}
+
 /* Data of any numbers: the plan does not read them. */
 static void zeros(const char *dir, const char *name, const char *descr, const char *shape,
                   size_t n) {
@@ -80,6 +89,29 @@ TEST_LIMIT(examples_of_own_models, 120) {
     }
 }
 
+/* The large ones, thin: their strategies, layers, vocabulary and source of data, on as many
+ * ranks as they are for. */
+TEST_LIMIT(large_configurations_thin, 240) {
+    const char *prefix = in_temp("tokens");
+    RUN_EXPECT(0, arena_printf(mem(),
+                               "preprocess --input %s --output-prefix %s "
+                               "--tokenizer-type ByteTokenizer",
+                               texts(), prefix));
+    const char *thin = arena_printf(mem(),
+                                    "--dataset_dir %s_text_document "
+                                    "--model.model_config.vocab_size 320 "
+                                    "--model.model_config.seq_length 16 ",
+                                    prefix);
+    same_plan("gpt2_124m", 1,
+              arena_printf(mem(), "%s %s --model.model_config.hidden_size 48 "
+                                  "--model.model_config.eos_token 0",
+                           shipped("configs/gpt2_124m.yaml"), thin));
+    same_plan("gpt2_13b", 32,
+              arena_printf(mem(), "%s %s --model.model_config.hidden_size 80 "
+                                  "--model.model_config.num_layers 2",
+                           shipped("configs/gpt2_13b.yaml"), thin));
+}
+
 /* ---- every source of tokens ---- */
 
 static const char tiny[] =
@@ -87,15 +119,6 @@ static const char tiny[] =
     "--model.model_config.hidden_size 16 --model.model_config.num_layers 2 "
     "--model.model_config.num_heads 2 --model.model_config.eos_token 0 "
     "--model.model_config.dropout_prob 0.1 --batch_size 2 ";
-
-static const char *texts(void) {
-    const char *path = in_temp("texts.jsonl");
-    Text t = text_new(mem());
-    for (int i = 0; i < 60; i++)
-        text_add(&t, "{\"text\": \"%d one and %d is %d\"}\n", i, i, 2 * i);
-    write_text(path, t.s);
-    return path;
-}
 
 static void with_source(const char *type, const char *path, const char *more) {
     const char *words =
