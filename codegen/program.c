@@ -297,7 +297,8 @@ void program_allocate(Program *p, const Program *shared, uint64_t limit_bytes) {
     leave_out_shared(p, shared);
     uint64_t bytes = (uint64_t)p->plan.total_bytes;
     Room room = memory_room("");
-    if (limit_bytes) program_fit(p, 0, limit_bytes, "context.max_device_memory,");
+    if (limit_bytes)
+        program_fit(p, memory_resident_bytes(), limit_bytes, "context.max_device_memory,");
     program_fit(p, 0, room.bytes, room.of);
     size_t mapped = (bytes + 4095) & ~(size_t)4095;
     void *arena = mmap(NULL, MAX(mapped, (size_t)4096), PROT_READ | PROT_WRITE,

@@ -21,6 +21,14 @@ typedef struct Loader {
     bool includes; /* base_config is allowed */
 } Loader;
 
+static _Noreturn void unknown_section(Arena *a, const char *path, Place at) {
+    const char *near = key_nearest_section(a, path);
+    fail_at(EXIT_CONFIG, at,
+            near ? arena_printf(a, "did you mean %s?", near)
+                 : "stator help lists the sections, as does docs/keys.md",
+            "unknown section %.200s", path);
+}
+
 static _Noreturn void unknown_key(Arena *a, const char *path, Place at) {
     const char *near = key_nearest(path);
     bool is_key = near && key_find(near) >= 0;
@@ -73,6 +81,8 @@ static void read_entry(void *context) {
     int k = key_find(path);
     if (k >= 0) {
         layer_set(e->l, k, path, value);
+    } else if (!key_is_section(path) && value->kind == NODE_MAP && !key_foreign(key)) {
+        unknown_section(e->ld->mem, path, e->key->at);
     } else if (!key_is_section(path)) {
         unknown_key(e->ld->mem, path, e->key->at);
     } else if (value->kind == NODE_MAP) {

@@ -116,6 +116,20 @@ const char *key_nearest(const char *path) {
     return near ? near : nearest_last(last_part(path), names, n);
 }
 
+const char *key_nearest_section(Arena *a, const char *path) {
+    const char *names[N_KEYS];
+    int n = 0;
+    for (int i = 0; i < N_KEYS; i++) {
+        for (const char *dot = strchr(key_table[i].path, '.'); dot;
+             dot = strchr(dot + 1, '.')) {
+            size_t length = (size_t)(dot - key_table[i].path);
+            char *name = arena_strndup(a, key_table[i].path, length);
+            if (n < N_KEYS && !(n && !strcmp(names[n - 1], name))) names[n++] = name;
+        }
+    }
+    return nearest_name(path, names, n);
+}
+
 const char *key_kind_name(KeyKind kind) {
     static const char *const names[] = {
         [KIND_BOOL] = "True or False",

@@ -69,6 +69,9 @@ const char *key_foreign(const char *word);
  * what key_foreign says; or NULL. */
 const char *key_nearest(const char *path);
 
+/* The section whose path is like `path`; NULL: none is. */
+const char *key_nearest_section(Arena *a, const char *path);
+
 /* Writes the value of `node` into the field of `cfg`. `name` is the path as the user
  * wrote it. Fails with EXIT_CONFIG at the node for a wrong type or range. */
 void key_store(Arena *a, const Key *key, const char *name, const YamlNode *node,

@@ -15,15 +15,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-uint64_t resident_bytes(void) {
-    unsigned long long all = 0, resident = 0;
-    FILE *f = fopen("/proc/self/statm", "r");
-    if (!f) return 0;
-    if (fscanf(f, "%llu %llu", &all, &resident) != 2) resident = 0;
-    fclose(f);
-    return resident * (uint64_t)sysconf(_SC_PAGESIZE);
-}
-
 void report_say(const Train *t, const char *fmt, ...) {
     char line[4096];
     va_list ap;

@@ -218,7 +218,7 @@ static void allocate(Train *t) {
     uint64_t beside = bytes_beside(t);
     comm_barrier();
     Room room = room_of_rank();
-    t->process_bytes = resident_bytes();
+    t->process_bytes = memory_resident_bytes();
     if (limit)
         program_fit(t->program, beside + t->process_bytes, limit,
                     "context.max_device_memory,");

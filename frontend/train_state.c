@@ -177,9 +177,17 @@ static void first_weights(Train *t) {
     }
 }
 
-/* "optimizer.beta1 was 0.9 and is 0.8" for each key that has another value now. */
-static const char *changes(const Train *t, const Json *s) {
+/* Keys that a longer run of the same experiment changes. */
+static bool is_length(const char *path) {
+    return !strcmp(path, "runner_config.max_steps") ||
+           !strcmp(path, "runner_config.epochs");
+}
+
+/* "optimizer.beta1 was 0.9 and is 0.8" for each key that has another value now; *other:
+ * more than the length of the run differs. */
+static const char *changes(const Train *t, const Json *s, bool *other) {
     Text text = text_new(t->mem);
+    *other = false;
     const Json *config = json_get(s, "config");
     long long steps = json_get_i64(s, "steps", 0, INT64_MAX, 0);
     for (int k = 0; k < N_KEYS && config && config->kind == JSON_OBJECT; k++) {
@@ -187,8 +195,9 @@ static const char *changes(const Train *t, const Json *s) {
         const char *was = json_get_string(config, path, NULL);
         if (!was || !train_key_counts(&key_table[k])) continue;
         const char *is = config_value(t->job.cfg, t->mem, path);
-        if (strcmp(was, is))
-            text_add(&text, "; %s was %.100s and is %.100s", path, was, is);
+        if (!strcmp(was, is)) continue;
+        *other |= !is_length(path);
+        text_add(&text, "; %s was %.100s and is %.100s", path, was, is);
     }
     if (!text.n && steps && steps != t->steps)
         text_add(&text, "; the steps of the run were %lld and are %lld", steps,
@@ -198,11 +207,13 @@ static const char *changes(const Train *t, const Json *s) {
 
 /* A folder that was not chosen may hold another experiment. */
 static void say_changes(const Train *t, const Json *s) {
+    bool other;
+    const char *what = changes(t, s, &other);
     report_say(t,
                "note: the configuration is not the one the checkpoint was saved with; the "
                "new one is used from here on%s",
-               changes(t, s));
-    if (!strcmp(t->job.cfg->resume, "auto") && !config_given(t->job.cfg, "output_dir"))
+               what);
+    if (other && !strcmp(t->job.cfg->resume, "auto") && !config_given(t->job.cfg, "output_dir"))
         report_say(t,
                    "note: output_dir is not given, and %s holds that earlier run: "
                    "--output_dir DIR for a run of its own, --resume never to start anew",

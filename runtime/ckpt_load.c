@@ -133,8 +133,8 @@ static const char *load_folder(Load *l) {
     wrong = crew_agree_wrong(&l->crew, l->mem, fill_tensors(l));
     if (!wrong && l->misfit)
         fail(EXIT_CHECKPOINT,
-             "checkpoint %s is of another model: %s. Use the "
-             "configuration it was trained with, or another folder",
+             "checkpoint %s is of another model: %s. Use the configuration it was trained "
+             "with, another folder (--output_dir DIR), or --resume never to start anew",
              l->folder, l->misfit);
     return wrong;
 }

@@ -106,3 +106,15 @@ Room memory_room(const char *root) {
     for (int i = 0; i < ARRAY_LEN(versions); i++) take_groups(&room, root, &versions[i]);
     return room;
 }
+
+uint64_t memory_resident_bytes(void) {
+    unsigned long long kb, sum = 0;
+    char line[256];
+    FILE *f = fopen("/proc/self/status", "re");
+    while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, "RssAnon: %llu", &kb) == 1 ||
+            sscanf(line, "RssShmem: %llu", &kb) == 1)
+            sum += kb;
+    if (f) fclose(f);
+    return sum * 1024;
+}

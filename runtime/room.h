@@ -1,4 +1,4 @@
-/* room.h - the memory that this process can still get. */
+/* room.h - the memory that this process has and can still get. */
 #ifndef STATOR_ROOM_H
 #define STATOR_ROOM_H
 #include "../ir/base.h"
@@ -13,5 +13,9 @@ typedef struct Room {
  * as free). Reads below `root`, which is "" but in tests. What others take later is not
  * known. */
 Room memory_room(const char *root);
+
+/* What this process has now. Pages of files do not count: the kernel drops them where
+ * memory is short, and how many are there depends on what others have read. */
+uint64_t memory_resident_bytes(void);
 
 #endif

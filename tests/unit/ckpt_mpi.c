@@ -180,6 +180,7 @@ TEST_LIMIT(killed_at_random, 300) {
         remove_run();
         pid_t job = mpi_start(4, "", words(i % 3 ? "loop" : "far-loop", "3"));
         pid_t pid = pid_of(i % 4);
+        while (!number_in("", "saved")) usleep(1000); /* one that it can go on from */
         random ^= random << 13, random ^= random >> 7, random ^= random << 17;
         usleep((useconds_t)(200000 + random % 400000));
         kill(pid, SIGKILL);

@@ -127,7 +127,7 @@ TEST(unknown_keys) {
                 "t.yaml:3:3: error: unknown key runner_config.epoch\n      epoch: 3\n"
                 "      ^\n    hint: did you mean runner_config.epochs?");
     EXPECT_FAIL(parse("paralel_config: {data_parallel: 2}"), EXIT_CONFIG,
-                "unknown key paralel_config");
+                "unknown section paralel_config");
     EXPECT_FAIL(parse("micro_batch_num: 2"), EXIT_CONFIG,
                 "did you mean parallel_config.micro_batch_num?");
     EXPECT_FAIL(parse("runner_config.epochs: 2"), EXIT_CONFIG, "a key with a dot");
@@ -141,6 +141,17 @@ static void expect_hint(const char *flag, const char *hint) {
 
 /* Words of other programs, near misses without a section, and never a key that does
  * nothing. */
+TEST(unknown_sections) {
+    EXPECT_FAIL(parse("runer_config: {max_steps: 3}"), EXIT_CONFIG,
+                "error: unknown section runer_config");
+    EXPECT_FAIL(parse("runer_config: {max_steps: 3}"), EXIT_CONFIG,
+                "did you mean runner_config?");
+    EXPECT_FAIL(parse("model: {modle_config: {n: 3}}"), EXIT_CONFIG,
+                "did you mean model.model_config?");
+    EXPECT_FAIL(parse("nothing_like_it_at_all: {n: 3}"), EXIT_CONFIG,
+                "stator help lists the sections");
+}
+
 TEST(hints) {
     static const char *const pairs[][2] = {
         {"--n_layer", "did you mean model.model_config.num_layers?"},
@@ -196,7 +207,7 @@ TEST(all_errors_at_once) {
     char *words[] = {"--epochs", "x", "--max_stepz", "3", "--batch_size", "4"};
     static const char *const parts[] = {
         ":1:7: error: seed must be a whole number",
-        ":2:1: error: unknown key optimiser",
+        ":2:1: error: unknown section optimiser",
         ":3:29: error: warmup_steps 20 is above total_steps 10",
         ":6:18: error: model.model_config.hidden_size must be a whole number",
         ":8:5: error: unknown key model.model_config.n_layer",

@@ -36,18 +36,6 @@ static const char *large_config(int layers, int batch) {
 
 /* ---- measured ---- */
 
-static int64_t peak_resident(pid_t pid) {
-    char line[256];
-    long long kb = -1;
-    FILE *f = fopen(arena_printf(mem(), "/proc/%d/status", (int)pid), "re");
-    EXPECT(f != NULL);
-    while (fgets(line, sizeof line, f))
-        if (!strncmp(line, "VmHWM:", 6)) kb = atoll(line + 6);
-    fclose(f);
-    EXPECT(kb > 0);
-    return (int64_t)kb * 1024;
-}
-
 static int64_t plan_bytes(const Json *plan, const char *class) {
     return json_i64(json_need(json_need(plan, "memory_bytes"), class), 0, INT64_MAX);
 }
@@ -63,7 +51,7 @@ static const Json *measure(const char *config, const char *words) {
     pid_t rank[2], launch = ranks_start(2, config, run, words);
     ranks_wait_start(launch, rank, 2);
     EXPECT(runs_wait_steps(launch, run, 2));
-    int64_t resident[2] = {peak_resident(rank[0]), peak_resident(rank[1])};
+    int64_t resident[2] = {runs_resident_bytes(rank[0]), runs_resident_bytes(rank[1])};
     kill(rank[0], SIGKILL);
     ranks_end(launch, 128 + SIGKILL, words);
     const Json *plan =

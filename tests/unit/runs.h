@@ -191,6 +191,21 @@ static void runs_expect_same_tensors(const char *a, const char *b, int step) {
     EXPECT(files >= 2);
 }
 
+/* Memory that a process has, without pages of files. */
+static int64_t runs_resident_bytes(pid_t pid) {
+    char line[256];
+    long long kb, sum = 0;
+    FILE *f = fopen(arena_printf(mem(), "/proc/%d/status", (int)pid), "re");
+    EXPECT(f != NULL);
+    while (fgets(line, sizeof line, f))
+        if (sscanf(line, "RssAnon: %lld", &kb) == 1 ||
+            sscanf(line, "RssShmem: %lld", &kb) == 1)
+            sum += kb;
+    fclose(f);
+    EXPECT(sum > 0);
+    return (int64_t)sum * 1024;
+}
+
 /* Waits until the run has n lines of metrics; false: it ended before. */
 static bool runs_wait_steps(pid_t pid, const char *run, int n) {
     const char *path = path_join(mem(), run, "metrics.jsonl");

@@ -177,6 +177,12 @@ TEST_LIMIT(resume_names_what_differs, 120) {
     RUN_EXPECT(0, arena_printf(mem(), "train %s --seed 9", config));
     SAID_EXPECT("seed was 7 and is 9");
     SAID_EXPECT("output_dir is not given, and ./output holds that earlier run");
+    RUN_EXPECT(0, arena_printf(mem(), "train %s --train_steps 8", config));
+    SAID_EXPECT("runner_config.max_steps was 6 and is 8");
+    EXPECT(!strstr(said(), "output_dir is not given"));
+    RUN_EXPECT(EXIT_CHECKPOINT, arena_printf(mem(), "train %s --model.model_config."
+                                                    "num_layers 1", config));
+    SAID_EXPECT("another folder (--output_dir DIR), or --resume never to start anew");
 }
 
 TEST(a_warm_up_longer_than_the_run) {
@@ -399,18 +405,6 @@ static int64_t plan_number(const char *run, const char *key) {
     return json_i64(json_need(read_plan(run), key), 0, INT64_MAX);
 }
 
-static int64_t status_bytes(pid_t pid, const char *key) {
-    char line[256];
-    long long kb = -1;
-    FILE *f = fopen(arena_printf(mem(), "/proc/%d/status", (int)pid), "r");
-    EXPECT(f != NULL);
-    while (fgets(line, sizeof line, f))
-        if (!strncmp(line, key, strlen(key))) kb = atoll(line + strlen(key) + 1);
-    fclose(f);
-    EXPECT(kb > 0);
-    return kb * 1024;
-}
-
 /* A mapping of exactly the planned bytes, rounded up to whole pages or huge ones, all of
  * it resident. */
 static bool has_arena(pid_t pid, int64_t bytes) {
@@ -437,12 +431,12 @@ TEST_LIMIT(memory_is_as_planned, 180) {
 #endif
     const char *run = in_temp("run"), *config = runs_small_config(100000, 0);
     const char *large =
-        arena_printf(mem(), "%s --model.model_config.vocab_size 20011 "
+        arena_printf(mem(), "%s --model.model_config.vocab_size 50021 "
                             "--model.model_config.hidden_size 256 --batch_size 8",
                      runs_pair_words());
     pid_t pid = stator_start(train_words(config, run, large));
     EXPECT(runs_wait_steps(pid, run, 4));
-    int64_t resident = status_bytes(pid, "VmRSS:");
+    int64_t resident = runs_resident_bytes(pid);
     int64_t planned = plan_number(run, "resident_bytes"), sum = 0;
     const Json *memory = json_need(read_plan(run), "memory_bytes");
     int64_t total = json_i64(json_need(memory, "total"), 1, INT64_MAX);
