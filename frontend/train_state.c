@@ -179,8 +179,11 @@ static void first_weights(Train *t) {
 
 /* Keys that a longer run of the same experiment changes. */
 static bool is_length(const char *path) {
-    return !strcmp(path, "runner_config.max_steps") ||
-           !strcmp(path, "runner_config.epochs");
+    static const char *const keys[] = {"runner_config.max_steps", "runner_config.epochs",
+                                       "lr_schedule.total_steps"};
+    for (int i = 0; i < ARRAY_LEN(keys); i++)
+        if (!strcmp(path, keys[i])) return true;
+    return false;
 }
 
 /* "optimizer.beta1 was 0.9 and is 0.8" for each key that has another value now; *other:
