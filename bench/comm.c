@@ -4,9 +4,9 @@
  * reduce_scatter what a member gives, otherwise what it ends up with. GB/s are the bytes
  * that one rank sends over the time of the slowest. */
 #define _GNU_SOURCE
-#include "../runtime/comm_reference.h"
-#include "../runtime/comm_ring.h"
-#include "../runtime/rt.h"
+#include "runtime/comm/comm_reference.h"
+#include "runtime/comm/comm_ring.h"
+#include "runtime/core/rt.h"
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>

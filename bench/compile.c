@@ -3,8 +3,8 @@
  * 12. Each compilation is a process of its own, so that none is helped by an earlier one.
  *     bench_compile [--a.b.c VALUE ...] */
 #define _GNU_SOURCE
-#include "../codegen/codegen.h"
-#include "../frontend/model.h"
+#include "codegen/codegen.h"
+#include "frontend/model/model.h"
 #include <ftw.h>
 #include <stdlib.h>
 #include <sys/mman.h>

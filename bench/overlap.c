@@ -7,12 +7,12 @@
  * seconds of a step (the best and the middle one of the slowest rank) and what of them
  * messages would take by themselves. */
 #define _GNU_SOURCE
-#include "../codegen/codegen.h"
-#include "../frontend/config_state.h"
-#include "../frontend/strategy.h"
-#include "../ir/rng.h"
-#include "../runtime/comm.h"
-#include "../runtime/rt.h"
+#include "codegen/codegen.h"
+#include "frontend/config/config_state.h"
+#include "frontend/model/strategy.h"
+#include "base/rng.h"
+#include "runtime/comm/comm.h"
+#include "runtime/core/rt.h"
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
  * vocabulary trained on the sources. CPU time, so that other programs count little.
  * First: a text met once, with nothing remembered. Steady: as in a long run.
  *     bench_tokenizer [FILE...] */
-#include "../runtime/tokenizer.h"
+#include "runtime/text/tokenizer.h"
 #include <stdlib.h>
 #include <time.h>
 

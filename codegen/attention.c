@@ -2,9 +2,9 @@
  * [dim][queries] times scale * log2(e), so softmax is a power of two; then for each block
  * of keys S = K Q, running maximum and sum per lane, and O[dim][queries] = O * decay +
  * V S, decay being what the larger maximum does to older sums. */
-#include "attention.h"
-#include "attention_parts.h"
-#include "vmath.h"
+#include "codegen/attention.h"
+#include "codegen/attention_parts.h"
+#include "codegen/vmath.h"
 #include <float.h>
 #include <math.h>
 

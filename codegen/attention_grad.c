@@ -4,9 +4,9 @@
  * then dV += P dO,  dK += dS Q,  dQ += dS^T K,  whose operands lie as they are in memory.
  * The factor `scale` enters through the packed dO and delta, log2(e) through the packed
  * Q. */
-#include "attention.h"
-#include "attention_parts.h"
-#include "vmath.h"
+#include "codegen/attention.h"
+#include "codegen/attention_parts.h"
+#include "codegen/vmath.h"
 #include <math.h>
 
 enum {

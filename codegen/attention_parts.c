@@ -1,6 +1,6 @@
 /* attention_parts.c - see attention_parts.h. */
-#include "attention_parts.h"
-#include "vmath.h"
+#include "codegen/attention_parts.h"
+#include "codegen/vmath.h"
 #include <math.h>
 
 /* Multiply-adds below which starting the threads costs more than they gain. */

@@ -1,8 +1,8 @@
 /* attention_parts.h - what attention's forward and backward share; not for others. */
 #ifndef STATOR_ATTENTION_PARTS_H
 #define STATOR_ATTENTION_PARTS_H
-#include "attention.h"
-#include "gemm.h"
+#include "codegen/attention.h"
+#include "codegen/gemm.h"
 
 /* A block of scores is S[keys][queries]: up to bk keys by bq queries, rows of bq values.
  * q_row and kv_row are the distances of neighbouring positions in q and in k, v. Lanes

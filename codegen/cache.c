@@ -3,7 +3,7 @@
  * under another's name would run and give wrong numbers. All files are reached through
  * the folder's descriptor, so that the folder that was checked is the one that is used. */
 #define _GNU_SOURCE
-#include "cache.h"
+#include "codegen/cache.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

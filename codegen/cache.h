@@ -4,7 +4,7 @@
  * else may write to them. A cache that cannot be used is one warning, never a failure. */
 #ifndef STATOR_CACHE_H
 #define STATOR_CACHE_H
-#include "../ir/base.h"
+#include "base/base.h"
 
 enum { CACHE_KEY_CHARS = 33 };
 /* Objects beyond this many bytes in all are removed, those longest unused first. */

@@ -1,7 +1,7 @@
 /* codegen.h - from a module to a program that runs. */
 #ifndef STATOR_CODEGEN_H
 #define STATOR_CODEGEN_H
-#include "../passes/passes.h"
+#include "passes/passes.h"
 
 typedef struct CompileOptions {
     const char *cpu; /* NULL or "native": this host; see target_open */

@@ -5,8 +5,8 @@
  * size 1. So a product is first brought to its plainest form (`Problem`: batch dimensions
  * merged, broadcast ones folded into m or n), then offered as it is, as c' = b' a', and
  * as a loop over the batch, and the first form with a real kernel is kept. */
-#include "dnnl.h"
-#include "../ir/base.h"
+#include "codegen/dnnl.h"
+#include "base/base.h"
 #include <dnnl.h>
 #include <omp.h>
 #include <pthread.h>

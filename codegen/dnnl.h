@@ -2,7 +2,7 @@
  * Works with oneDNN 2.6 and 3.x; both numbers must agree between header and library. */
 #ifndef STATOR_DNNL_H
 #define STATOR_DNNL_H
-#include "../ir/dtype.h"
+#include "base/dtype.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
 /* emit.c - the plain helpers of emit.h: types, arithmetic, memory, calls. */
-#include "emit.h"
+#include "codegen/emit.h"
 
 Emit *emit_new(Arena *mem, const char *module_name, int vl, const char *cpu,
                const char *features) {

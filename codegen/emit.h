@@ -4,7 +4,7 @@
  * are the same bits on every host of the same vector width. */
 #ifndef STATOR_EMIT_H
 #define STATOR_EMIT_H
-#include "../ir/base.h"
+#include "base/base.h"
 #include <llvm-c/Core.h>
 
 /* One module being written. `vl` is the number of f32 lanes: 16, 8 or 4. vf32, vi32 and

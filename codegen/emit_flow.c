@@ -1,5 +1,5 @@
 /* emit_flow.c - loops and conditions of emit.h. */
-#include "emit.h"
+#include "codegen/emit.h"
 #include <llvm-c/DebugInfo.h>
 
 static LLVMBasicBlockRef new_block(Emit *e) {

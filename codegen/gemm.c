@@ -1,7 +1,7 @@
 /* gemm.c - see gemm.h. A tile of C stays in registers while k runs: `rows` broadcasts of
  * A against `vecs` vectors of B. Columns are split into panels of up to max_vecs vectors,
  * rows of a panel into full tiles and a rest. */
-#include "gemm.h"
+#include "codegen/gemm.h"
 
 typedef struct Panel {
     Emit *e;

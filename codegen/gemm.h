@@ -1,7 +1,7 @@
 /* gemm.h - register-blocked f32 matrix products as inline IR, for operands in cache. */
 #ifndef STATOR_GEMM_H
 #define STATOR_GEMM_H
-#include "emit.h"
+#include "codegen/emit.h"
 
 /* What becomes of the values that C holds. */
 typedef enum GemmInit {

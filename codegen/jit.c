@@ -1,6 +1,6 @@
 /* jit.c - compiling modules and linking objects; see jit.h. LLJIT serves as a linker
  * only: compiling goes through our own target machine, so that an object can be kept. */
-#include "jit.h"
+#include "codegen/jit.h"
 #include <llvm-c/Analysis.h>
 #include <llvm-c/Error.h>
 #include <llvm-c/LLJIT.h>

@@ -1,7 +1,7 @@
 /* jit.h - from an LLVM module to an object file in memory, and from that to addresses. */
 #ifndef STATOR_JIT_H
 #define STATOR_JIT_H
-#include "target.h"
+#include "codegen/target.h"
 
 /* The pipeline for code that is already vectorized: see jit.c for the measurements. */
 extern const char *const jit_passes;

@@ -1,28 +1,6 @@
 /* lower.c - functions, calls and loops. */
-#include "lower.h"
-#include "../passes/over.h"
-
-_Noreturn void lower_refuse(const Op *op, const char *why) {
-    fail_op(op, "no code can be generated for %s: %s", optab[op->kind].name, why);
-}
-
-LLVMValueRef lower_pointer(Lower *l, const Value *v) {
-    if (!v->def) return l->arg[v->nth];
-    switch (v->loc.kind) {
-    case LOC_FRAME: return emit_at(l->e, l->e->i8, l->frame, v->loc.at);
-    case LOC_ARG: return l->arg[v->loc.at];
-    case LOC_RET: return l->ret[v->loc.at];
-    default: die("%%%s has no place", v->name);
-    }
-}
-
-LLVMValueRef lower_workspace(Lower *l, const Op *op, int64_t skip_bytes) {
-    return emit_at(l->e, l->e->i8, l->frame, op_int(op, "ws", 0) + skip_bytes);
-}
-
-void lower_rt(Lower *l, const char *name, const LLVMValueRef *args, int n) {
-    emit_call(l->e, name, l->e->void_, args, n);
-}
+#include "codegen/lower.h"
+#include "ir/over.h"
 
 static const char *symbol(Lower *l, const Func *f) {
     return arena_printf(l->mem, "stator.%s", f->name);
@@ -145,7 +123,7 @@ void lower_call(Lower *l, const Op *op) {
 #define MAP(name, ...)       [OP_##name] = NULL,
 #define COMPOSITE(name, ...) [OP_##name] = NULL,
 static void (*const lowering[OP_COUNT])(Lower *, const Op *) = {
-#include "../ir/ops.def"
+#include "ir/ops.def"
 };
 #undef OP
 #undef MAP
@@ -216,3 +194,6 @@ int64_t lower_workspace_bytes(const Op *op, void *lower) {
     if (optab[op->kind].flags & F_COMM) return lower_comm_workspace(op, l);
     return lower_attention_workspace(op, l);
 }
+
+
+

@@ -8,12 +8,12 @@
  *     void stator_entry(products, frame, ptr in[], ptr out[]). */
 #ifndef STATOR_LOWER_H
 #define STATOR_LOWER_H
-#include "../ir/space.h"
-#include "../passes/passes.h"
-#include "dnnl.h"
-#include "emit.h"
-#include "part.h"
-#include "target.h"
+#include "ir/space.h"
+#include "passes/passes.h"
+#include "codegen/dnnl.h"
+#include "codegen/emit.h"
+#include "codegen/part.h"
+#include "codegen/target.h"
 
 typedef struct Product { /* one matrix product of the program */
     const Op *op;
@@ -95,7 +95,7 @@ extern const MapEmitter map_emitter[]; /* by op kind; NULL: not a MAP op */
 #define OP(name, ...) void lower_##name(Lower *l, const Op *op);
 #define MAP(...)
 #define COMPOSITE(...)
-#include "../ir/ops.def"
+#include "ir/ops.def"
 #undef OP
 #undef MAP
 #undef COMPOSITE

@@ -1,6 +1,6 @@
 /* lower_attn.c - attention ops as calls of emitted functions, one per shape. */
-#include "attention.h"
-#include "lower.h"
+#include "codegen/attention.h"
+#include "codegen/lower.h"
 
 static AttnShape attention_shape(const Op *op) {
     const int64_t *q = op->in[ATTN_Q]->ty.dim, *k = op->in[ATTN_K]->ty.dim;

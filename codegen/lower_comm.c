@@ -1,8 +1,8 @@
-/* lower_comm.c - what ranks do together: collectives as calls of runtime/comm.h, and what
+/* lower_comm.c - what ranks do together: collectives as calls of runtime/comm/comm.h, and what
  * depends on which rank this is. Which rank it is, is read when the program runs. */
-#include "../runtime/comm.h"
-#include "../runtime/kernels.h"
-#include "lower.h"
+#include "runtime/comm/comm.h"
+#include "runtime/core/kernels.h"
+#include "codegen/lower.h"
 
 static LLVMValueRef number(Lower *l, int64_t v) {
     return emit_i64(l->e, v);

@@ -8,7 +8,7 @@
  *             sums, column sums, whole sums and stores; a masked tail
  * All values of a vector step are computed before the first store of the step, so that a
  * result may lie over an operand. Partial sums are added in the order of the threads. */
-#include "lower.h"
+#include "codegen/lower.h"
 #include <math.h>
 
 /* Elements below which starting the threads costs more than they gain. */

@@ -1,6 +1,6 @@
 /* lower_map.c - one element of every MAP op, on f32 vectors or scalars. */
-#include "lower.h"
-#include "vmath.h"
+#include "codegen/lower.h"
+#include "codegen/vmath.h"
 #include <math.h>
 
 #define UNARY(name, expr)                                                                \
@@ -251,7 +251,7 @@ static LLVMValueRef map_dropout(MapContext *c) {
 #define MAP(name, ...)       [OP_##name] = map_##name,
 #define COMPOSITE(name, ...) [OP_##name] = NULL,
 const MapEmitter map_emitter[OP_COUNT] = {
-#include "../ir/ops.def"
+#include "ir/ops.def"
 };
 #undef OP
 #undef MAP

@@ -1,5 +1,5 @@
-/* lower_misc.c - ops that move data or build tables: calls of runtime/kernels.c. */
-#include "lower.h"
+/* lower_misc.c - ops that move data or build tables: calls of runtime/core/kernels.c. */
+#include "codegen/lower.h"
 
 static LLVMValueRef number(Lower *l, int64_t v) {
     return emit_i64(l->e, v);

@@ -1,5 +1,5 @@
 /* part.c - see part.h. */
-#include "part.h"
+#include "codegen/part.h"
 
 int64_t part_step(const Part *p, int d) {
     int64_t step = 1;

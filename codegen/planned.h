@@ -1,7 +1,7 @@
 /* planned.h - a module planned as program_make would, without its code: for plans. */
 #ifndef STATOR_PLANNED_H
 #define STATOR_PLANNED_H
-#include "codegen.h"
+#include "codegen/codegen.h"
 
 /* Runs `passes` over m, which must end at level planned; what products and kernels need
  * beside their values is asked of code generation for co->cpu and co->threads (0: all

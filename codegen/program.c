@@ -1,13 +1,13 @@
 /* program.c - compiling a module into a program, its arena, and running it. */
-#include "codegen.h"
-#include "../runtime/agree.h"
-#include "../runtime/comm.h"
-#include "../runtime/kernels.h"
-#include "../runtime/room.h"
-#include "../runtime/rt.h"
-#include "cache.h"
-#include "jit.h"
-#include "lower.h"
+#include "codegen/codegen.h"
+#include "runtime/comm/agree.h"
+#include "runtime/comm/comm.h"
+#include "runtime/core/kernels.h"
+#include "runtime/core/room.h"
+#include "runtime/core/rt.h"
+#include "codegen/cache.h"
+#include "codegen/jit.h"
+#include "codegen/lower.h"
 #include <errno.h>
 #include <sys/mman.h>
 

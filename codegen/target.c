@@ -1,5 +1,5 @@
 /* target.c - the host's CPU, or a smaller one that the user names; see target.h. */
-#include "target.h"
+#include "codegen/target.h"
 #include <llvm-c/Core.h>
 #include <llvm-c/Target.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* target.h - the CPU that code is generated for. */
 #ifndef STATOR_TARGET_H
 #define STATOR_TARGET_H
-#include "../ir/base.h"
+#include "base/base.h"
 #include <llvm-c/Core.h>
 #include <llvm-c/TargetMachine.h>
 

@@ -2,7 +2,7 @@
  * (expf, logf, tanhf); N. Juffa's published minimax fits for erff; 2^x on [-1/2, 1/2] is
  * a minimax fit of the relative error by Remez's algorithm with constant term 1, which
  * leaves 2.6e-9, less than 1/20 ulp. */
-#include "vmath.h"
+#include "codegen/vmath.h"
 #include <math.h>
 
 static LLVMValueRef num(Emit *e, LLVMValueRef like, double v) {

@@ -3,7 +3,7 @@
  * lane by lane. Errors are in units of the last place (ulp) of the f32 result. */
 #ifndef STATOR_VMATH_H
 #define STATOR_VMATH_H
-#include "emit.h"
+#include "codegen/emit.h"
 
 /* <= 2 ulp; rounds into the subnormals, 0 below about -103.97, +inf above 88.72. */
 LLVMValueRef vmath_exp(Emit *e, LLVMValueRef x);

@@ -1,7 +1,7 @@
 /* main.c - the command stator: finds the command's function, and the help. */
-#include "commands.h"
-#include "config.h"
-#include "launch.h"
+#include "frontend/config/commands.h"
+#include "frontend/config/config.h"
+#include "frontend/launch/launch.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>

@@ -1,18 +1,11 @@
 /* build.c - making, moving and copying functions and ops. */
-#include "op_hooks.h"
+#include "ir/op_hooks.h"
 
 Module *module_new(Arena *mem, const char *name) {
     Module *m = NEW(mem, Module);
     m->mem = mem;
     m->name = arena_strdup(mem, name);
     return m;
-}
-
-Func *module_find(const Module *m, const char *name) {
-    for (Func *f = m->first; f; f = f->next) {
-        if (!strcmp(f->name, name)) return f;
-    }
-    return NULL;
 }
 
 Func *func_new(Module *m, const char *name, Role role) {
@@ -120,12 +113,6 @@ static void link_op(Builder *b, Op *op) {
     op->prev = b->before ? b->before->prev : f->last;
     *(op->prev ? &op->prev->next : &f->first) = op;
     *(b->before ? &b->before->prev : &f->last) = op;
-}
-
-void op_remove(Op *op) {
-    *(op->prev ? &op->prev->next : &op->fn->first) = op->next;
-    *(op->next ? &op->next->prev : &op->fn->last) = op->prev;
-    op->prev = op->next = NULL;
 }
 
 static void make_results(Builder *b, Op *op, const Type *ty, int n) {
@@ -270,60 +257,9 @@ Value *op_add_result(Op *op, Type ty) {
     return v;
 }
 
-void func_number(Func *f) {
-    f->nvalues = f->nops = 0;
-    for (int i = 0; i < f->narg; i++) f->arg[i]->id = f->nvalues++;
-    for (Op *op = f->first; op; op = op->next) {
-        op->id = f->nops++;
-        for (int i = 0; i < op->nout; i++) op->out[i]->id = f->nvalues++;
-    }
-}
 
-int value_uses(const Func *f, const Value *v) {
-    int n = 0;
-    for (const Op *op = f->first; op; op = op->next) {
-        for (int i = 0; i < op->nin; i++) n += op->in[i] == v;
-    }
-    for (int i = 0; i < f->nret; i++) n += f->ret[i] == v;
-    return n;
-}
 
-typedef struct Visit { /* one function on the way down from an entry */
-    Func *f;
-    const Op *at; /* its next op to look at */
-} Visit;
 
-/* Depth first without recursion; ids are positions in the module's list. */
-Func **module_order(Arena *mem, const Module *m) {
-    int total = 0, n = 0, depth = 0;
-    for (Func *f = m->first; f; f = f->next) f->order = ORDER_NEW, total++;
-    Func **order = NEW_ARRAY(mem, Func *, (size_t)total + 1);
-    Visit stack[MAX_CALL_DEPTH + 1];
-    for (Func *f = m->first; f; f = f->next) {
-        if (f->order == ORDER_NEW) stack[depth++] = (Visit){f, f->first};
-        f->order = f->order == ORDER_NEW ? ORDER_OPEN : f->order;
-        while (depth) {
-            Visit *v = &stack[depth - 1];
-            while (v->at && !op_attr(v->at, "fn")) v->at = v->at->next;
-            if (!v->at) {
-                v->f->order = ORDER_DONE;
-                order[n++] = v->f;
-                depth--;
-                continue;
-            }
-            Func *callee = op_func(v->at);
-            v->at = v->at->next;
-            if (callee->order == ORDER_DONE) continue;
-            if (callee->order == ORDER_OPEN) {
-                fail(EXIT_CONFIG, "module @%s: @%s calls itself", m->name, callee->name);
-            }
-            if (depth > MAX_CALL_DEPTH) {
-                fail(EXIT_CONFIG, "module @%s: calls nested deeper than %d", m->name,
-                     MAX_CALL_DEPTH);
-            }
-            callee->order = ORDER_OPEN;
-            stack[depth++] = (Visit){callee, callee->first};
-        }
-    }
-    return order;
-}
+
+
+

@@ -4,32 +4,7 @@
  * types column: one character an operand (the last one repeats): f = float, all of one
  * type; i = i32; * = anything. After "->" one a result: a digit = like that operand, i =
  * i32, * = as declared. */
-#include "op_hooks.h"
-#include <pthread.h>
-
-static const Rule *row_rule[OP_COUNT];
-static Arena *row_rule_mem;
-
-static void parse_row_rules(void) {
-    char why[200];
-    row_rule_mem = arena_new();
-    for (int k = 0; k < OP_COUNT; k++) {
-        const char *text = optab[k].rule;
-        if (!text && (optab[k].flags & F_MAP)) {
-            text = optab[k].nin_min == 1 ? "...->..." : "...,...->...";
-        }
-        if (!text) continue;
-        row_rule[k] = rule_parse(row_rule_mem, text, why, sizeof why);
-        if (!row_rule[k]) die("rule of %s: %s", optab[k].name, why);
-    }
-}
-
-const Rule *op_rule(const Op *op) {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, parse_row_rules);
-    const Attr *a = op_attr(op, "rule");
-    return a ? a->rule : row_rule[op->kind];
-}
+#include "ir/op_hooks.h"
 
 static _Thread_local char error_text[512];
 static _Thread_local jmp_buf *error_jump;
@@ -205,3 +180,4 @@ const char *op_infer(Arena *mem, Op *op, const Type *declared, int ndeclared, Ty
     error_jump = outer;
     return NULL;
 }
+

@@ -2,7 +2,7 @@
  * rank by rank within an op, op by op in program order, so that a collective finds the
  * operands of all ranks ready. At level planned the values live where memory planning put
  * them, so a wrong plan gives wrong numbers. */
-#include "ir.h"
+#include "ir/ir.h"
 #include <math.h>
 
 typedef struct Env { /* one call of one function on all ranks */
@@ -12,74 +12,6 @@ typedef struct Env { /* one call of one function on all ranks */
     Tensor ***value; /* [rank][value id] */
     char **frame;    /* [rank]; level planned */
 } Env;
-
-double tensor_get(const Tensor *t, int64_t i) {
-    switch (t->ty.dt) {
-    case DT_F32: return ((const float *)t->data)[i];
-    case DT_F64: return ((const double *)t->data)[i];
-    case DT_I32: return ((const int32_t *)t->data)[i];
-    case DT_I64: return (double)((const int64_t *)t->data)[i];
-    case DT_BF16: {
-        uint32_t bits = (uint32_t)((const uint16_t *)t->data)[i] << 16;
-        float v;
-        memcpy(&v, &bits, 4);
-        return v;
-    }
-    default: die("element type");
-    }
-}
-
-int64_t tensor_get_int(const Tensor *t, int64_t i) {
-    if (t->ty.dt == DT_I64) return ((const int64_t *)t->data)[i];
-    if (t->ty.dt == DT_I32) return ((const int32_t *)t->data)[i];
-    return (int64_t)tensor_get(t, i);
-}
-
-/* Round to nearest even, NaN stays NaN. */
-static uint16_t bf16_of(float v) {
-    uint32_t bits;
-    memcpy(&bits, &v, 4);
-    if (v != v) return 0x7fc0;
-    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
-/* Towards zero; numbers beyond the type become its ends, NaN 0. */
-static int64_t to_integer(double v, int bits) {
-    if (v != v) return 0;
-    int64_t most = INT64_MAX >> (63 - bits);
-    if (v >= ldexp(1, bits)) return most;
-    return v < -ldexp(1, bits) ? -most - 1 : (int64_t)v;
-}
-
-void tensor_set(Tensor *t, int64_t i, double v) {
-    switch (t->ty.dt) {
-    case DT_F32: ((float *)t->data)[i] = (float)v; return;
-    case DT_F64: ((double *)t->data)[i] = v; return;
-    case DT_I32: ((int32_t *)t->data)[i] = (int32_t)to_integer(v, 31); return;
-    case DT_I64: ((int64_t *)t->data)[i] = to_integer(v, 63); return;
-    case DT_BF16: ((uint16_t *)t->data)[i] = bf16_of((float)v); return;
-    default: die("element type");
-    }
-}
-
-Tensor *tensor_new(Arena *mem, const Type *ty) {
-    Tensor *t = NEW(mem, Tensor);
-    t->ty = *ty;
-    t->data = arena_alloc(mem, (size_t)type_bytes(ty) + 64);
-    return t;
-}
-
-int mesh_ranks(const Mesh *m) {
-    int n = 1;
-    for (int a = 0; a < m->naxes; a++) n *= m->axis[a].size;
-    return n;
-}
-
-/* Axis 0 is the outermost: neighbouring ranks differ in the last axis. */
-int mesh_coord(const Mesh *m, int rank, int axis) {
-    for (int a = m->naxes - 1; a > axis; a--) rank /= m->axis[a].size;
-    return rank % m->axis[axis].size;
-}
 
 static bool planned(const Env *e) {
     return e->f->mod->level == LEVEL_PLANNED && e->f->role != ROLE_KERNEL;
@@ -230,3 +162,6 @@ void interp_run(Arena *mem, const Func *f, Tensor ***arg, Tensor ***ret) {
     }
     run_func(f, arg, ret, NULL);
 }
+
+
+

@@ -3,8 +3,8 @@
  * Everything that is known about a kind of op stands in its row of ops.def. */
 #ifndef STATOR_IR_H
 #define STATOR_IR_H
-#include "base.h"
-#include "dtype.h"
+#include "base/base.h"
+#include "base/dtype.h"
 
 enum {
     MAX_RANK = 8,   /* dimensions of a tensor */
@@ -204,7 +204,7 @@ enum OpKind {
 #define OP(name, ...) OP_##name,
 #define MAP(name, ...) OP_##name,
 #define COMPOSITE(name, ...) OP_##name,
-#include "ops.def"
+#include "ir/ops.def"
 #undef OP
 #undef MAP
 #undef COMPOSITE
@@ -308,11 +308,17 @@ Op *op_clone(Builder *b, const Op *op, Value **map /* by value id, filled */);
 /* A copy under a name of its own. */
 Func *func_clone(const Func *f, const char *name, Role role);
 Value *op_add_result(Op *op, Type ty); /* one more result of a call, say */
+
+/* graph.c */
 void func_number(Func *f); /* dense ids for values and ops */
 /* Callees before callers; fails on recursion and on calls nested deeper than
  * MAX_CALL_DEPTH. Returns an array ended by NULL. */
 Func **module_order(Arena *mem, const Module *m);
 int value_uses(const Func *f, const Value *v); /* ops and results that read v */
+bool func_is_entry(const Func *f);
+Op *only_call(const Module *m, const Func *f); /* NULL: there are several, or none */
+void func_remove_dead(Func *f); /* ops whose results nobody reads */
+void module_remove_unused(Module *m); /* functions nobody calls, other than entries */
 
 /* print.c, parse.c, verify.c */
 char *module_print(Arena *mem, const Module *m);
@@ -378,7 +384,7 @@ bool attention_is_grad(const Op *op);
  * heads alone: attribute `of`, or the op's own sizes. Fails with EXIT_CONFIG. */
 Type attention_whole(const Op *op);
 
-/* ---- parts (hooks of op_*.c are called by passes/localize.c) ---- */
+/* ---- parts (hooks of ops/ are called by passes/shard/localize.c) ---- */
 struct Local {
     Builder b;          /* before op */
     Op *op;             /* the op on this rank's parts; a hook edits it */
@@ -389,7 +395,7 @@ struct Local {
 /* Index of the first element of this rank's part of dimension `id`, i32[]. */
 Value *local_first(Local *l, int id);
 
-/* ---- gradients (hooks of op_*.c are called by passes/autodiff.c) ---- */
+/* ---- gradients (hooks of ops/ are called by passes/model/autodiff.c) ---- */
 struct Grad {
     Builder b;
     Value *(*of)(Grad *, Value *v);       /* gradient of a result, NULL: none flows */

@@ -1,5 +1,5 @@
 /* layout.c - see layout.h. */
-#include "layout.h"
+#include "ir/layout.h"
 
 /* ---- from attributes ---- */
 
@@ -41,7 +41,7 @@ Layout layout_of(Arena *mem, const Func *entry, int i) {
     if (text) whole = type_parse(mem, mesh, text);
     else memset(whole.split, 0, sizeof whole.split);
     const char *wrong = layout_make(mem, mesh, &whole, flat, lead ? lead->i : 0, &l);
-    /* the argument may have more padding than its own parts need: see passes/zero.c */
+    /* the argument may have more padding than its own parts need: see passes/shard/zero.c */
     if (!wrong && flat && v->ty.rank)
         l.padded = v->ty.dim[v->ty.rank - 1] * mesh_group_size(mesh, l.flat);
     if (wrong)

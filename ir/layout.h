@@ -4,7 +4,7 @@
  * axes, which is how optimizer shards lie. */
 #ifndef STATOR_LAYOUT_H
 #define STATOR_LAYOUT_H
-#include "ir.h"
+#include "ir/ir.h"
 
 typedef struct Layout {
     const Mesh *mesh;

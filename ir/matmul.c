@@ -1,5 +1,5 @@
 /* matmul.c - see matmul.h. */
-#include "matmul.h"
+#include "ir/matmul.h"
 
 enum { IN_A = 1, IN_B = 2, IN_C = 4 };
 

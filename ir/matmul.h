@@ -4,7 +4,7 @@
  * become one axis. What pass arrange and code generation agree on. */
 #ifndef STATOR_MATMUL_H
 #define STATOR_MATMUL_H
-#include "ir.h"
+#include "ir/ir.h"
 
 enum { MATMUL_MAX_BATCH = 10 }; /* axes beside rows and columns */
 

@@ -2,7 +2,7 @@
  * place, other types by tensor_get and tensor_set. */
 #ifndef STATOR_NUMBER_H
 #define STATOR_NUMBER_H
-#include "ir.h"
+#include "ir/ir.h"
 
 static inline double number_get(const Tensor *t, int64_t i) {
     return t->ty.dt == DT_F32 ? (double)((const float *)t->data)[i] : tensor_get(t, i);

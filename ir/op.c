@@ -1,5 +1,5 @@
-/* op.c - projects ops.def to optab[], attributes, types of tensors. */
-#include "ir.h"
+/* op.c - attributes of ops and of arguments. */
+#include "ir/ir.h"
 #include <stdlib.h>
 
 const char *const role_name[ROLE_COUNT] = {"func", "model", "step", "kernel"};
@@ -12,33 +12,11 @@ const char *const level_name[LEVEL_COUNT] = {"global", "diffed", "sharded",
  * init: normal zeros ones; std, value: of the initial distribution; decay: 1 = weight
  * decay applies; like: the parameter that a state belongs to; hf: name in a Hugging Face
  * file, # = layer; global, flat, lead: which part of which tensor this is (ir/layout.h);
- * zero: level of the optimizer shard (passes/zero.c); rows: of dimension 0, the others
+ * zero: level of the optimizer shard (passes/shard/zero.c); rows: of dimension 0, the others
  * are padding */
 const char arg_spec[] =
     "role:s init:s? std:f? mean:f? decay:i? like:s? hf:s? stacked:i? "
     "global:s? flat:s? lead:i? zero:i? rows:i?";
-
-/* Declares every hook that the rows name. */
-#define OP(name, ...)                                                                    \
-    void ref_##name(const Ref *);
-#define MAP    OP
-#define COMPOSITE OP
-#include "ops.def"
-#undef OP
-#undef MAP
-#undef COMPOSITE
-
-#define OP(...)        ROW(__VA_ARGS__)
-#define MAP(...)       ROW(__VA_ARGS__)
-#define COMPOSITE(...) ROW(__VA_ARGS__)
-#define ROW(name, ...) {#name, __VA_ARGS__, ref_##name},
-#include "op_hooks.h"
-const OpInfo optab[OP_COUNT] = {
-#include "ops.def"
-};
-#undef OP
-#undef MAP
-#undef COMPOSITE
 
 int op_kind(const char *name) {
     for (int k = 0; k < OP_COUNT; k++) {
@@ -47,7 +25,7 @@ int op_kind(const char *name) {
     return -1;
 }
 
-/* Attributes any op may have: how it is spread over the mesh (passes/over.h), and once
+/* Attributes any op may have: how it is spread over the mesh (ir/over.h), and once
  * memory is planned its workspace in the frame. */
 static const char common_spec[] = "over:s? ws:i? ws_bytes:i?";
 
@@ -161,39 +139,23 @@ double arg_float(const Func *f, int i, const char *key, double otherwise) {
     return !a ? otherwise : a->kind == ATTR_INT ? (double)a->i : a->f;
 }
 
-int64_t type_count(const Type *t) {
-    int64_t n = 1;
-    for (int d = 0; d < t->rank; d++) n *= t->dim[d];
-    return n;
-}
-
-int64_t type_bytes(const Type *t) {
-    return type_count(t) * dtype_bytes[t->dt];
-}
-
-bool type_same_shape(const Type *a, const Type *b) {
-    if (a->dt != b->dt || a->rank != b->rank) return false;
-    for (int d = 0; d < a->rank; d++) {
-        if (a->dim[d] != b->dim[d]) return false;
+Op *op_arrival(const Op *op) {
+    if (!op_int(op, "late", 0)) return NULL;
+    for (Op *at = op->next; at; at = at->next) {
+        if (at->kind == OP_arrive && at->in[0] == op->out[0]) return at;
     }
-    return true;
+    return NULL;
 }
 
-bool type_equal(const Type *a, const Type *b) {
-    if (!type_same_shape(a, b) || a->pending != b->pending) return false;
-    for (int d = 0; d < a->rank; d++) {
-        if (a->split[d] != b->split[d]) return false;
+Func *module_find(const Module *m, const char *name) {
+    for (Func *f = m->first; f; f = f->next) {
+        if (!strcmp(f->name, name)) return f;
     }
-    return true;
+    return NULL;
 }
 
-Type type_make(DType dt, int rank, const int64_t *dim) {
-    Type t = {.dt = dt, .rank = rank};
-    check(rank <= MAX_RANK);
-    for (int d = 0; d < rank; d++) t.dim[d] = dim[d];
-    return t;
-}
-
-Type type_scalar(DType dt) {
-    return (Type){.dt = dt};
+void op_remove(Op *op) {
+    *(op->prev ? &op->prev->next : &op->fn->first) = op->next;
+    *(op->next ? &op->next->prev : &op->fn->last) = op->prev;
+    op->prev = op->next = NULL;
 }

@@ -1,10 +1,10 @@
 /* op_hooks.h - prototypes of the hooks that rows of ops.def name;
- * see the op_*.c files. */
+ * see the files of ops/. */
 #ifndef STATOR_OP_HOOKS_H
 #define STATOR_OP_HOOKS_H
-#include "ir.h"
+#include "ir/ir.h"
 
-/* op_linear.c */
+/* ops/linear.c */
 void vjp_dot(Grad *, Op *), vjp_sum(Grad *, Op *), vjp_rearrange(Grad *, Op *);
 void vjp_reshape(Grad *, Op *), vjp_unstack(Grad *, Op *), vjp_stack(Grad *, Op *);
 void vjp_copy(Grad *, Op *), vjp_pad(Grad *, Op *), vjp_unpad(Grad *, Op *);
@@ -16,7 +16,7 @@ void local_max(Local *);
 void infer_reshape(Op *, Type *), infer_unstack(Op *, Type *), infer_stack(Op *, Type *);
 void infer_free(Op *, Type *);
 
-/* op_map.c */
+/* ops/map.c */
 void infer_dropout(Op *, Type *), local_dropout(Local *), local_pick(Local *);
 void local_agree(Local *);
 /* Does dropout of share p keep that element of the step? For references. */
@@ -28,7 +28,7 @@ void vjp_sqrt(Grad *, Op *), vjp_rsqrt(Grad *, Op *), vjp_tanh(Grad *, Op *);
 void vjp_relu(Grad *, Op *), vjp_gelu(Grad *, Op *), vjp_gelu_erf(Grad *, Op *);
 void vjp_fast_gelu(Grad *, Op *), vjp_silu(Grad *, Op *), vjp_dropout(Grad *, Op *);
 
-/* op_norm.c */
+/* ops/norm.c */
 void vjp_layernorm(Grad *, Op *), vjp_rmsnorm(Grad *, Op *), vjp_softmax(Grad *, Op *);
 void vjp_xent(Grad *, Op *);
 void expand_layernorm(Builder *, Op *, Value **),
@@ -39,26 +39,25 @@ void expand_softmax(Builder *, Op *, Value **),
     expand_softmax_grad(Builder *, Op *, Value **);
 void expand_xent(Builder *, Op *, Value **), expand_xent_grad(Builder *, Op *, Value **);
 
-/* op_embed.c */
+/* ops/embed.c */
 void vjp_embed(Grad *, Op *), vjp_rope(Grad *, Op *), infer_rope(Op *, Type *);
 void local_embed(Local *), infer_positions(Op *, Type *);
 void infer_rng_layer(Op *, Type *), infer_rope_table(Op *, Type *);
 
-/* op_attn.c */
+/* ops/attention.c */
 void vjp_attention(Grad *, Op *), vjp_attention_within(Grad *, Op *);
 void infer_attention(Op *, Type *), local_attention(Local *);
 bool dims_attention(const Op *, Dims *);
 /* Attention whose keys go round the ring of these axes; the type of its probabilities. */
-void local_ring(Local *, Axes, const Type *whole);
 
-/* op_optim.c */
+/* ops/optimizer.c */
 void expand_adamw(Builder *, Op *, Value **), expand_adam(Builder *, Op *, Value **);
 void expand_momentum(Builder *, Op *, Value **), expand_sgd(Builder *, Op *, Value **);
 
-/* op_call.c */
+/* ops/call.c */
 void infer_call(Op *, Type *);
 
-/* op_comm.c */
+/* ops/comm.c */
 void infer_all_reduce(Op *, Type *), infer_all_gather(Op *, Type *);
 void infer_reduce_scatter(Op *, Type *), infer_shard(Op *, Type *);
 void infer_all_to_all(Op *, Type *), infer_axis(Op *, Type *);

@@ -1,5 +1,5 @@
 /* print.c - the canonical text of a module; parse.c reads it back. */
-#include "ir.h"
+#include "ir/ir.h"
 #include <stdlib.h>
 
 /* Unique spelling of value names: the first holder of a name keeps

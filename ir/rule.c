@@ -1,5 +1,6 @@
 /* rule.c - dimension rules: parsing, and binding the letters to sizes. */
-#include "ir.h"
+#include "ir/ir.h"
+#include <pthread.h>
 
 static bool fault(char *why, size_t size, const char *message) {
     snprintf(why, size, "%s", message);
@@ -194,6 +195,30 @@ const char *rule_bind(Arena *mem, const Rule *r, int nin, Value **in, int nout,
         if (why) return why;
     }
     return NULL;
+}
+
+static const Rule *row_rule[OP_COUNT];
+static Arena *row_rule_mem;
+
+static void parse_row_rules(void) {
+    char why[200];
+    row_rule_mem = arena_new();
+    for (int k = 0; k < OP_COUNT; k++) {
+        const char *text = optab[k].rule;
+        if (!text && (optab[k].flags & F_MAP)) {
+            text = optab[k].nin_min == 1 ? "...->..." : "...,...->...";
+        }
+        if (!text) continue;
+        row_rule[k] = rule_parse(row_rule_mem, text, why, sizeof why);
+        if (!row_rule[k]) die("rule of %s: %s", optab[k].name, why);
+    }
+}
+
+const Rule *op_rule(const Op *op) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, parse_row_rules);
+    const Attr *a = op_attr(op, "rule");
+    return a ? a->rule : row_rule[op->kind];
 }
 
 bool op_dims(const Op *op, Dims *d) {

@@ -1,7 +1,7 @@
 /* sample.c - see sample.h. */
-#include "sample.h"
-#include "layout.h"
-#include "rng.h"
+#include "ir/sample.h"
+#include "ir/layout.h"
+#include "base/rng.h"
 
 void sample_fill(Tensor *t, const char *name, int64_t limit) {
     uint64_t stream = hash64(name, strlen(name));

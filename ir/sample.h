@@ -2,7 +2,7 @@
  * name and element, so that a module has the same arguments before and after a pass. */
 #ifndef STATOR_SAMPLE_H
 #define STATOR_SAMPLE_H
-#include "ir.h"
+#include "ir/ir.h"
 
 /* Fills a tensor from a name: floats in (-1, 1), integers in [0, limit). */
 void sample_fill(Tensor *t, const char *name, int64_t limit);

@@ -8,7 +8,7 @@
  * phase, e.g. layernorm has three: sum of x; sum of (x - mean)^2; the result. */
 #ifndef STATOR_SPACE_H
 #define STATOR_SPACE_H
-#include "ir.h"
+#include "ir/ir.h"
 
 enum { SPACE_MAX_GROUPS = MAX_RANK, SPACE_BLOCK = 4096 };
 

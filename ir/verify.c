@@ -1,6 +1,6 @@
 /* verify.c - what must hold of a module at its level; run after parsing and after every
  * pass. Errors name the line the op came from. */
-#include "op_hooks.h"
+#include "ir/op_hooks.h"
 
 typedef struct Check {
     const Module *m;

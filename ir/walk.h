@@ -2,7 +2,7 @@
  * offsets of every term. Used by the reference kernels. */
 #ifndef STATOR_WALK_H
 #define STATOR_WALK_H
-#include "ir.h"
+#include "ir/ir.h"
 
 typedef struct Walk {
     int n, nterms;

@@ -3,8 +3,8 @@
  * prints the module, or with -r runs every entry function in the interpreter, on all ranks
  * of its mesh, and prints a digest of each result, its parts taken together. Arguments are
  * parts of tensors made from their names, so digests before and after a pass agree. */
-#include "passes.h"
-#include "../ir/sample.h"
+#include "passes/passes.h"
+#include "ir/sample.h"
 #include <errno.h>
 #include <stdlib.h>
 

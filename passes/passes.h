@@ -3,7 +3,7 @@
  * what it needs of an op it reads from columns of the row. */
 #ifndef STATOR_PASSES_H
 #define STATOR_PASSES_H
-#include "../ir/ir.h"
+#include "ir/ir.h"
 
 /* A placement that somebody asks for; see seed.c. */
 typedef struct Annotation {
@@ -82,10 +82,6 @@ Type zero_type(const Module *m, const PassOptions *o, const Type *flat);
 bool zero_gathers_ahead(const PassOptions *o);
 
 /* simplify.c: for other passes too */
-void func_remove_dead(Func *f);
-void module_remove_unused(Module *m); /* functions nobody calls, other than entries */
-bool func_is_entry(const Func *f);
-Op *only_call(const Module *m, const Func *f); /* NULL: there are several, or none */
 bool attrs_equal(const Attr *a, const Attr *b);
 
 /* memplan.c: the memory of a planned program: arguments and results of its entry, and the
@@ -115,7 +111,7 @@ double op_flops(const Op *op);
 double model_flops(Module *m);
 
 #define PASS(name, from, to, doc) void pass_##name(Module *, const PassOptions *);
-#include "passes.def"
+#include "passes/passes.def"
 #undef PASS
 
 #endif

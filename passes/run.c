@@ -1,10 +1,10 @@
 /* run.c - runs passes by name: the only place that checks levels, verifies, dumps, times. */
-#include "passes.h"
+#include "passes/passes.h"
 #include <errno.h>
 
 #define PASS(name, from, to, doc) {#name, pass_##name, from, to, doc},
 const Pass passtab[] = {
-#include "passes.def"
+#include "passes/passes.def"
 };
 #undef PASS
 const int npasses = ARRAY_LEN(passtab);

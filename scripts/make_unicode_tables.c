@@ -1,8 +1,8 @@
-/* make_unicode_tables.c - writes runtime/unicode_tables.h from the Unicode Character
+/* make_unicode_tables.c - writes runtime/text/unicode_tables.h from the Unicode Character
  * Database, as Debian 12's package unicode-data (15.0.0) has it:
  *     cc -o make_unicode_tables scripts/make_unicode_tables.c
  *     ./make_unicode_tables /usr/share/unicode/extracted/DerivedGeneralCategory.txt \
- *         >runtime/unicode_tables.h
+ *         >runtime/text/unicode_tables.h
  * Ranges are of \p{L} (Lu Ll Lt Lm Lo) and \p{N} (Nd Nl No). */
 #include <stdio.h>
 #include <stdlib.h>

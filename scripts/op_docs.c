@@ -4,7 +4,7 @@
  * between dashes begins a section, one above an empty line introduces it, one above a row
  * says what that op, and those below up to the next comment, do. An op without a sentence
  * is an error. */
-#include "../ir/ir.h"
+#include "ir/ir.h"
 #include <ctype.h>
 #include <stdlib.h>
 

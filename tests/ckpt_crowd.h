@@ -2,7 +2,7 @@
  * several strategies, for tests of checkpoints. */
 #ifndef STATOR_TESTS_CKPT_CROWD_H
 #define STATOR_TESTS_CKPT_CROWD_H
-#include "../runtime/ckpt.h"
+#include "runtime/store/ckpt.h"
 
 static Arena *crowd_mem(void) {
     static Arena *a;

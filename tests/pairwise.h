@@ -2,7 +2,7 @@
  * two factors, and meets them about equally often. Deterministic. */
 #ifndef STATOR_TEST_PAIRWISE_H
 #define STATOR_TEST_PAIRWISE_H
-#include "../ir/rng.h"
+#include "base/rng.h"
 #include "test.h"
 
 enum { PAIR_FACTORS = 16, PAIR_VALUES = 8 };

@@ -1,7 +1,7 @@
 /* plans.h - for tests of plans: the plan of a small model under the keys of one line. */
 #ifndef STATOR_TEST_PLANS_H
 #define STATOR_TEST_PLANS_H
-#include "../frontend/plan.h"
+#include "frontend/plan/plan.h"
 #include "test.h"
 
 /* The small models; a sequence is as long as the model is wide. */

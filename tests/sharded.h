@@ -2,8 +2,8 @@
  * interpreter, against the step of the same module without placements. */
 #ifndef STATOR_TEST_SHARDED_H
 #define STATOR_TEST_SHARDED_H
-#include "../ir/sample.h"
-#include "../passes/passes.h"
+#include "ir/sample.h"
+#include "passes/passes.h"
 #include "test.h"
 
 static const char sharded_whole[] = "simplify,autodiff,simplify,train,simplify,place";

@@ -3,11 +3,11 @@
  * cut by its layouts. */
 #ifndef STATOR_TEST_SIMULATED_H
 #define STATOR_TEST_SIMULATED_H
-#include "../frontend/strategy.h"
-#include "../frontend/weights.h"
-#include "../ir/json.h"
-#include "../ir/layout.h"
-#include "../runtime/safetensors.h"
+#include "frontend/model/strategy.h"
+#include "frontend/model/weights.h"
+#include "base/json.h"
+#include "ir/layout.h"
+#include "runtime/store/safetensors.h"
 #include "test.h"
 
 /* What a golden case is changed by: dropout in place of its own, labels that do not

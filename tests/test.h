@@ -4,7 +4,7 @@
  * takes an optional name filter as its first argument. */
 #ifndef STATOR_TEST_H
 #define STATOR_TEST_H
-#include "../ir/base.h"
+#include "base/base.h"
 #include <math.h>
 #include <stdlib.h>
 

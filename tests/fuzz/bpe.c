@@ -1,7 +1,7 @@
 /* bpe.c - text to ids and back with a small vocabulary: what comes back is the text, with
  * U+FFFD for what is not UTF-8. The first byte: bit 0 allows special tokens, the rest
  * repeats the text, so that long words come up too. */
-#include "../../runtime/bpe.h"
+#include "runtime/text/bpe.h"
 #include <stdlib.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t n);

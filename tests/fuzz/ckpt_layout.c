@@ -1,6 +1,6 @@
 /* Whatever layout.json is accepted, the parts of its ranks lie inside the tensor and
  * inside their files, and together they are the tensor. */
-#include "../../runtime/ckpt_table.h"
+#include "runtime/store/ckpt_table.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

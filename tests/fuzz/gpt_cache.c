@@ -1,6 +1,6 @@
 /* gpt_cache.c - index caches of arbitrary bytes: the frame, and indices behind a good
  * frame. An index that is accepted never leads outside of the split. */
-#include "../../runtime/gpt_index.h"
+#include "runtime/data/gpt_index.h"
 #include <stdlib.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t n);

@@ -1,6 +1,6 @@
 /* idx.c - the .idx reader on arbitrary bytes. The first 4 bytes are the size of the .bin;
  * the rest is the .idx, with or without a good header before it. */
-#include "../../runtime/data.h"
+#include "runtime/data/data.h"
 #include <stdlib.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t n);

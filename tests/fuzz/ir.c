@@ -1,6 +1,6 @@
 /* ir.c - a module from any bytes: read it or refuse it; what was read prints to a text
  * that is read back as the same text. */
-#include "../../ir/ir.h"
+#include "ir/ir.h"
 #include <stdlib.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);

@@ -1,5 +1,5 @@
 /* Whatever parses is written, and reads back as the same text. */
-#include "../../ir/json.h"
+#include "base/json.h"
 #include <stdlib.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);

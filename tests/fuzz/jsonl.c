@@ -2,9 +2,9 @@
  * whatever the strict parser takes, with the same texts; and the same bytes through the
  * reader of files, as JSON and as plain text. */
 #define _GNU_SOURCE
-#include "../../ir/json.h"
-#include "../../runtime/json_line.h"
-#include "../../runtime/text_read.h"
+#include "base/json.h"
+#include "runtime/text/json_line.h"
+#include "runtime/data/text_read.h"
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
 /* Any bytes: a table whose ranks are all seated on good hosts, or a message. */
-#include "../../frontend/rank_table.h"
+#include "frontend/launch/rank_table.h"
 #include <stdlib.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);

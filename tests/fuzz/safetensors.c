@@ -1,6 +1,6 @@
 /* Whatever is accepted has its tensors inside the file, side by side, and writes out to a
  * layout of the same tensors. */
-#include "../../runtime/safetensors.h"
+#include "runtime/store/safetensors.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

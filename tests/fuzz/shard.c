@@ -3,8 +3,8 @@
  * with a sentence, or make a module that holds (the runner verifies after each pass) and
  * reads back as it prints. */
 #define _GNU_SOURCE /* memmem */
-#include "../../ir/rng.h"
-#include "../../passes/passes.h"
+#include "base/rng.h"
+#include "passes/passes.h"
 #include <stdlib.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);

@@ -2,8 +2,8 @@
  * tokenizer.json or vocab.json + merges.txt, bits 1 and 2 put the input inside of files
  * that are good otherwise. A zero byte ends vocab.json's part. What loads must encode
  * every byte and give it back. */
-#include "../../runtime/bpe.h"
-#include "../../runtime/bpe_load.h"
+#include "runtime/text/bpe.h"
+#include "runtime/text/bpe_load.h"
 #include <stdlib.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t n);

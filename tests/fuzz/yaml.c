@@ -1,7 +1,7 @@
 /* yaml.c - a configuration from any bytes: refused with a message, or printed and read
  * back to the same. */
-#include "../../frontend/yaml.h"
-#include "../../frontend/config.h"
+#include "frontend/config/yaml.h"
+#include "frontend/config/config.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -7,7 +7,7 @@
  * With "far-" before it the upper half of the ranks stands in DIR.far: no shared disk. */
 #define _GNU_SOURCE
 #include "../ckpt_crowd.h"
-#include "../../runtime/comm.h"
+#include "runtime/comm/comm.h"
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/resource.h>

@@ -2,7 +2,7 @@
  * compares with what it reckons from the members' inputs, which it can make too.
  *     mpirun -n 6 mpi_collectives 2x3
  * Ends with 1 and a line per difference, or 0 and the number of elements compared. */
-#include "../../runtime/comm.h"
+#include "runtime/comm/comm.h"
 #include <math.h>
 #include <sched.h>
 #include <stdlib.h>

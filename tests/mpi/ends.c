@@ -1,5 +1,5 @@
 /* ends.c - how the ranks of a run come to their end: the first argument says how. */
-#include "../../runtime/comm.h"
+#include "runtime/comm/comm.h"
 #include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>

@@ -3,9 +3,9 @@
  * ranks in one process. Ends with 0 when every result of every rank agrees, run for run
  * the same bits, and all ranks compiled the same text. With `overlap` collectives are
  * late wherever they can be, and run at once, by polls and by the thread. */
-#include "../../codegen/codegen.h"
-#include "../../ir/sample.h"
-#include "../../runtime/comm.h"
+#include "codegen/codegen.h"
+#include "ir/sample.h"
+#include "runtime/comm/comm.h"
 #include <math.h>
 #include <stdlib.h>
 

@@ -1,8 +1,8 @@
 /* attention.c - emitted attention, forward and backward, against the plain formulas in
  * double: odd sizes, grouped heads, key caches, dropout; guard values round all buffers.
  */
-#include "../../codegen/attention.h"
-#include "../../ir/rng.h"
+#include "codegen/attention.h"
+#include "base/rng.h"
 #include "jitted.h"
 
 typedef void (*Forward)(const float *q, const float *k, const float *v,

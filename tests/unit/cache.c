@@ -1,6 +1,6 @@
 /* cache.c - the object cache: what is kept, what is refused, what is removed. */
 #define _GNU_SOURCE
-#include "../../codegen/cache.h"
+#include "codegen/cache.h"
 #include "../test.h"
 #include <dirent.h>
 #include <fcntl.h>

@@ -1,8 +1,8 @@
 /* Checkpoints: what is saved comes back bit for bit; after a kill at any instant, a full
  * disk or a flipped bit the newest good one is loaded, and the damage is told. */
 #define _GNU_SOURCE
-#include "../../runtime/ckpt.h"
-#include "../../runtime/safetensors.h"
+#include "runtime/store/ckpt.h"
+#include "runtime/store/safetensors.h"
 #include "../test.h"
 #include <dirent.h>
 #include <errno.h>

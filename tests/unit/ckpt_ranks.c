@@ -2,8 +2,8 @@
  * mesh finds its elements. One process plays the ranks here; tests/unit/ckpt_mpi.c has
  * real ones. */
 #define _GNU_SOURCE
-#include "../../runtime/ckpt_files.h"
-#include "../../runtime/safetensors.h"
+#include "runtime/store/ckpt_files.h"
+#include "runtime/store/safetensors.h"
 #include "../ckpt_crowd.h"
 #include "../test.h"
 #include <dirent.h>

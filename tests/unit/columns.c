@@ -2,7 +2,7 @@
  * does, for every op by its samples (ops.h) and in double. op_parts.c has the columns
  * rule, dims and local, ops.c vjp and expand, op_codegen.c results over operands in
  * generated code. F_DENSE promises work, which no number shows. */
-#include "../../ir/walk.h"
+#include "ir/walk.h"
 #include "trial.h"
 
 /* ---- one op on given operands ---- */
@@ -62,7 +62,7 @@ static const int row_macro[OP_COUNT] = {
 #define OP(...)        KIND_OP,
 #define MAP(...)       KIND_MAP,
 #define COMPOSITE(...) KIND_COMPOSITE,
-#include "../../ir/ops.def"
+#include "ir/ops.def"
 #undef OP
 #undef MAP
 #undef COMPOSITE

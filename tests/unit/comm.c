@@ -1,7 +1,7 @@
 /* comm.c - the processes of a run and their collectives, on real ranks under mpirun, and
  * the parts of comm.h that a process alone can show. */
-#include "../../runtime/comm.h"
-#include "../../runtime/comm_ring.h"
+#include "runtime/comm/comm.h"
+#include "runtime/comm/comm_ring.h"
 #include "../mpi.h"
 
 #define COLLECTIVES BUILD_DIR "/tests/mpi/mpi_collectives "

@@ -2,8 +2,8 @@
  * models for them. */
 #ifndef STATOR_TESTS_COMMAND_H
 #define STATOR_TESTS_COMMAND_H
-#include "../../frontend/commands.h"
-#include "../../frontend/source.h"
+#include "frontend/config/commands.h"
+#include "frontend/model/source.h"
 #include "../test.h"
 #include <fcntl.h>
 #include <sys/stat.h>

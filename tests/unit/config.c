@@ -1,6 +1,6 @@
 /* config.c - configurations: order of precedence, every key, every refusal. */
-#include "../../frontend/config.h"
-#include "../../frontend/key.h"
+#include "frontend/config/config.h"
+#include "frontend/config/key.h"
 #include "../test.h"
 
 static Config *parse(const char *text) {

@@ -1,7 +1,7 @@
 /* convert.c - the command convert: weights between checkpoints and Hugging Face folders
  * and back, bit for bit. */
 #define _GNU_SOURCE
-#include "../../runtime/safetensors.h"
+#include "runtime/store/safetensors.h"
 #include "command.h"
 #include <math.h>
 

@@ -1,6 +1,6 @@
 /* data.c - sources of batches: order, resume, checks, damage, prefetch. */
-#include "../../runtime/data.h"
-#include "../../runtime/safetensors.h"
+#include "runtime/data/data.h"
+#include "runtime/store/safetensors.h"
 #include "../test.h"
 #include <sys/stat.h>
 #include <unistd.h>

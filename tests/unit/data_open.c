@@ -1,7 +1,7 @@
 /* data_open.c - splits and sizes from the configuration's keys; stator inspect of
  * samples. */
-#include "../../frontend/data_open.h"
-#include "../../ir/json.h"
+#include "frontend/config/data_open.h"
+#include "base/json.h"
 #include "command.h"
 
 #define INSPECT(...) run(inspect_samples, __VA_ARGS__, (char *)NULL)

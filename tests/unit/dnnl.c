@@ -1,5 +1,5 @@
 /* dnnl.c - products of the oneDNN shim against a plain loop in double. */
-#include "../../codegen/dnnl.h"
+#include "codegen/dnnl.h"
 #include "../test.h"
 
 enum { GUARD = 64 };

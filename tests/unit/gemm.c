@@ -1,6 +1,6 @@
 /* gemm.c - emitted matrix products against a double reference: sizes with every kind of
  * rest, both stride orders, constants and run-time sizes, guard values round C. */
-#include "../../codegen/gemm.h"
+#include "codegen/gemm.h"
 #include "jitted.h"
 
 /* c, a, b and scale as seen by the emitted function. */

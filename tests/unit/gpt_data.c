@@ -1,9 +1,9 @@
 /* gpt_data.c - Megatron-LM's data set over files: order and masks, compared with what its
  * own code made; blends; caches. */
-#include "../../ir/json.h"
-#include "../../runtime/data.h"
-#include "../../runtime/data_reader.h"
-#include "../../runtime/gpt_index.h"
+#include "base/json.h"
+#include "runtime/data/data.h"
+#include "runtime/data/data_reader.h"
+#include "runtime/data/gpt_index.h"
 #include "../test.h"
 #include "only_file.h"
 #include "sha256.h"

@@ -1,7 +1,7 @@
 /* gpt_index.c - what Megatron-LM's sample order is made of: the random stream, splits,
  * blends, indices on lengths made here. */
-#include "../../runtime/gpt_index.h"
-#include "../../runtime/mt19937.h"
+#include "runtime/data/gpt_index.h"
+#include "runtime/data/mt19937.h"
 #include "../test.h"
 
 static Arena *mem;

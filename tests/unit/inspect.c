@@ -1,12 +1,12 @@
 /* inspect.c - the command inspect: what it says of sound files, and that it finds what is
  * damaged. */
 #define _GNU_SOURCE
-#include "../../frontend/commands.h"
-#include "../../runtime/ckpt_files.h"
-#include "../../runtime/indexed_write.h"
-#include "../../runtime/metrics.h"
-#include "../../runtime/safetensors.h"
-#include "../../runtime/tokenizer.h"
+#include "frontend/config/commands.h"
+#include "runtime/store/ckpt_files.h"
+#include "runtime/data/indexed_write.h"
+#include "runtime/run/metrics.h"
+#include "runtime/store/safetensors.h"
+#include "runtime/text/tokenizer.h"
 #include "../test.h"
 #include <errno.h>
 #include <fcntl.h>

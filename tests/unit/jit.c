@@ -1,5 +1,5 @@
 /* jit.c - targets, compiling modules, linking objects. */
-#include "../../codegen/jit.h"
+#include "codegen/jit.h"
 #include "../test.h"
 #include <llvm-c/IRReader.h>
 

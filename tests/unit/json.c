@@ -1,5 +1,5 @@
 /* JSON: what is read exactly, what is refused and where, what is written. */
-#include "../../ir/json.h"
+#include "base/json.h"
 #include "../test.h"
 
 static const Json *parse(const char *text) {

@@ -1,5 +1,5 @@
 /* json_line.c - lines of loose JSON: what is taken out, what is refused and where. */
-#include "../../runtime/json_line.h"
+#include "runtime/text/json_line.h"
 #include "../test.h"
 
 static JsonLine line;

@@ -1,9 +1,9 @@
 /* keys.c - no key of the configuration is read in silence: each, set to another value
  * where it could act, changes the plan or what a run leaves behind, or a line names it. */
-#include "../../frontend/config_state.h"
-#include "../../frontend/plan.h"
-#include "../../runtime/indexed_write.h"
-#include "../../runtime/safetensors.h"
+#include "frontend/config/config_state.h"
+#include "frontend/plan/plan.h"
+#include "runtime/data/indexed_write.h"
+#include "runtime/store/safetensors.h"
 #include "runs.h"
 #include <sys/stat.h>
 

@@ -1,7 +1,7 @@
 /* Tests of stator launch without starting anything: who goes where, the line for mpirun,
  * and what is made of the words on its stderr. */
-#include "../../frontend/launch.h"
-#include "../../frontend/launch_parts.h"
+#include "frontend/launch/launch.h"
+#include "frontend/launch/launch_parts.h"
 #include "driven.h"
 #include <sys/stat.h>
 

@@ -1,6 +1,6 @@
 /* Layouts: the parts of all ranks cover a tensor exactly once, and each run says where
  * its elements are, as a slow computation over single elements finds them. */
-#include "../../ir/layout.h"
+#include "ir/layout.h"
 #include "../test.h"
 
 static Mesh mesh_of(int n, const char *const *name, const int *size) {

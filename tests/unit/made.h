@@ -3,8 +3,8 @@
  * reductions, products, views, and loops whose function overwrites what it carries. */
 #ifndef STATOR_TESTS_MADE_H
 #define STATOR_TESTS_MADE_H
-#include "../../ir/base.h"
-#include "../../ir/rng.h"
+#include "base/base.h"
+#include "base/rng.h"
 
 typedef struct Made {
     Text text;

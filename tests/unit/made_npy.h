@@ -1,7 +1,7 @@
 /* made_npy.h - for tests: .npy files as NumPy writes them. */
 #ifndef STATOR_TESTS_MADE_NPY_H
 #define STATOR_TESTS_MADE_NPY_H
-#include "../../ir/base.h"
+#include "base/base.h"
 #include "../test.h"
 
 #pragma GCC diagnostic ignored "-Wunused-function" /* each test uses some of it */

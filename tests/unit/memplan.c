@@ -1,9 +1,9 @@
 /* memplan.c - the checker of memory plans finds spoilt plans, what a plan adds up to, and
  * the size of programs of many layers. */
-#include "../../ir/ir.h"
-#include "../../ir/rng.h"
-#include "../../ir/sample.h"
-#include "../../passes/passes.h"
+#include "ir/ir.h"
+#include "base/rng.h"
+#include "ir/sample.h"
+#include "passes/passes.h"
 #include "../test.h"
 
 static Module *load(Arena *mem, const char *name) {

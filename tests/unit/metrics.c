@@ -1,7 +1,7 @@
 /* metrics.c - metrics.jsonl across resumes and full disks, and the terminal. */
 #define _GNU_SOURCE
-#include "../../runtime/metrics.h"
-#include "../../ir/json.h"
+#include "runtime/run/metrics.h"
+#include "base/json.h"
 #include "../test.h"
 #include <fcntl.h>
 #include <poll.h>

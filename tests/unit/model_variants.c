@@ -1,5 +1,5 @@
 /* Models of configurations: every variant builds and runs; initial weights. */
-#include "../../runtime/rt.h"
+#include "runtime/core/rt.h"
 #include "model_case.h"
 
 /* ---- configurations, and every variant of a model ---- */

@@ -1,7 +1,7 @@
 /* mpi_ir.c - compiled programs of several ranks under mpirun against the interpreter:
  * every file of tests/ir/mpi, and models that the passes spread over a mesh, by
  * tests/mpi/run_ir.c. */
-#include "../../ir/ir.h"
+#include "ir/ir.h"
 #include "../mpi.h"
 #include <dirent.h>
 

@@ -1,8 +1,8 @@
 /* npy.c - NumPy's files, and tensors by name as samples. */
-#include "../../runtime/npy.h"
-#include "../../runtime/data.h"
-#include "../../runtime/element.h"
-#include "../../runtime/safetensors.h"
+#include "runtime/store/npy.h"
+#include "runtime/data/data.h"
+#include "runtime/store/element.h"
+#include "runtime/store/safetensors.h"
 #include "made_npy.h"
 #include <sys/stat.h>
 

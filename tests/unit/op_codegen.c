@@ -3,8 +3,8 @@
  * operand and result, and the sizes of ops.h as well as ones beyond a
  * vector and a block. */
 #include "op_programs.h"
-#include "../../codegen/codegen.h"
-#include "../../runtime/kernels.h"
+#include "codegen/codegen.h"
+#include "runtime/core/kernels.h"
 
 enum { GUARD = 256 };
 

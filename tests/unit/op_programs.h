@@ -2,9 +2,9 @@
 #ifndef STATOR_TESTS_OP_PROGRAMS_H
 #define STATOR_TESTS_OP_PROGRAMS_H
 #include "ops.h"
-#include "../../ir/ir.h"
-#include "../../ir/rng.h"
-#include "../../passes/passes.h"
+#include "ir/ir.h"
+#include "base/rng.h"
+#include "passes/passes.h"
 #include "../test.h"
 
 /* Writes `text` with F as the element type and N* / N/ by the ranks of axis a. */

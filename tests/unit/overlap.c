@@ -1,9 +1,9 @@
 /* overlap.c - collectives beside other work: the program means the same to the bit, and
  * memory in use by messages under way is nobody else's. Modules of tests/ir made into
  * steps of a mesh, every collective as early and as late as can be. */
-#include "../../ir/ir.h"
-#include "../../ir/sample.h"
-#include "../../passes/passes.h"
+#include "ir/ir.h"
+#include "ir/sample.h"
+#include "passes/passes.h"
 #include "../test.h"
 
 static const char to_local[] =

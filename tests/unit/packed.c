@@ -1,9 +1,9 @@
 /* packed.c - several documents in one sequence: with their own positions, attention
  * within each and masked labels, the loss is that of the documents taken one by one. */
 #include "../test.h"
-#include "../../codegen/codegen.h"
-#include "../../frontend/model.h"
-#include "../../ir/sample.h"
+#include "codegen/codegen.h"
+#include "frontend/model/model.h"
+#include "ir/sample.h"
 
 enum { SEQ = 10, FIRST = 4, VOCAB = 13 };
 

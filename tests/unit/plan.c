@@ -1,6 +1,6 @@
 /* Plans against closed forms: what a strategy must cost, in operations and in bytes. */
-#include "../../codegen/planned.h"
-#include "../../ir/json.h"
+#include "codegen/planned.h"
+#include "base/json.h"
 #include "../plans.h"
 #include "driven.h"
 

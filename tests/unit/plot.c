@@ -1,5 +1,5 @@
 /* plot.c - the loss curve: ticks, ranges, gaps, extremes, well-formed output. */
-#include "../../runtime/plot.h"
+#include "runtime/run/plot.h"
 #include "../test.h"
 
 static Arena *mem;

@@ -1,8 +1,8 @@
 /* predict.c - the command predict on the golden models and a small byte model: generation
  * against the training forward, ends, seeds, sources and damage. */
 #define _GNU_SOURCE
-#include "../../frontend/generate.h"
-#include "../../frontend/text.h"
+#include "frontend/tools/generate.h"
+#include "frontend/tools/text.h"
 #include "command.h"
 #include <sys/stat.h>
 #include <sys/wait.h>

@@ -1,9 +1,9 @@
 /* preserve.c - passes keep the meaning of programs: every file of tests/ir and a few
  * hundred made programs, run by the interpreter before and after every pass. A pass that
  * does not reorder sums must keep every bit. */
-#include "../../ir/ir.h"
-#include "../../ir/sample.h"
-#include "../../passes/passes.h"
+#include "ir/ir.h"
+#include "ir/sample.h"
+#include "passes/passes.h"
 #include "../test.h"
 #include "made.h"
 #include <dirent.h>

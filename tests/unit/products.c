@@ -2,7 +2,7 @@
  * 8 dimensions a tensor in any order, sizes of 1, letters in both factors or in one, with
  * none summed or none left, and up to two addends of any of the result's letters, some of
  * which die there or are overwritten by the result. */
-#include "../../codegen/codegen.h"
+#include "codegen/codegen.h"
 #include "op_programs.h"
 
 enum { PROGRAMS = 40, PRODUCTS = 16, LETTERS = 12, MOST_ELEMENTS = 1500 };

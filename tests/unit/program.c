@@ -1,8 +1,8 @@
 /* program.c (test) - compiled programs against the interpreter: every module of tests/ir
  * through the training passes, on both vector widths, with one thread and two. */
 #include "../test.h"
-#include "../../codegen/codegen.h"
-#include "../../ir/sample.h"
+#include "codegen/codegen.h"
+#include "ir/sample.h"
 #include <dirent.h>
 
 static Module *read_module(Arena *mem, const char *path) {

@@ -1,5 +1,5 @@
 /* Tests of RANK_TABLE.json: ranks and their servers, and every way to write it wrong. */
-#include "../../frontend/rank_table.h"
+#include "frontend/launch/rank_table.h"
 #include "../test.h"
 
 static RankTable *table(const char *text) {

@@ -1,7 +1,7 @@
 /* Tests of MPI ranks that do not see the same files: what rank 0 finds holds for all, or
  * all end, and the one with other files says what to copy. Two ranks start in folders of
  * their own, under which the same names lead to other files. */
-#include "../../frontend/commands.h"
+#include "frontend/config/commands.h"
 #include "ranks.h"
 
 static const char *here, *there; /* the folders of rank 0 and rank 1 */

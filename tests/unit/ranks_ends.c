@@ -1,7 +1,7 @@
 /* Tests of how several MPI ranks begin and end together: the same configuration or
  * nothing, one compiler, one end when the run has diverged. */
-#include "../../frontend/commands.h"
-#include "../../runtime/rt.h"
+#include "frontend/config/commands.h"
+#include "runtime/core/rt.h"
 #include "ranks.h"
 
 static int count(const char *text, const char *part) {

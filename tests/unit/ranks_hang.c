@@ -1,6 +1,6 @@
 /* Tests of ranks that hang: one that is stopped at any instant is named and ends the run,
  * or is waited for, and one that goes on in time changes nothing. */
-#include "../../frontend/commands.h"
+#include "frontend/config/commands.h"
 #include "ranks.h"
 
 enum { RANKS = 4 };

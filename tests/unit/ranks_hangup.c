@@ -1,7 +1,7 @@
 /* Tests of runs whose terminal or reader goes away: at any instant they save and end as
  * at SIGTERM, and go on to the bits of a run that was not disturbed; without any of the
  * standard files they train on. */
-#include "../../frontend/commands.h"
+#include "frontend/config/commands.h"
 #include "ranks.h"
 #include <sys/stat.h>
 

@@ -1,6 +1,6 @@
 /* Tests of memory on several ranks: what is resident is what the plan says, and
  * strategies lower weights, states and activations as they should. */
-#include "../../frontend/commands.h"
+#include "frontend/config/commands.h"
 #include "ranks.h"
 #include <sys/stat.h>
 

@@ -1,6 +1,6 @@
 /* Modules of the user (model.file) on tensors by name: the examples train under any
  * strategy with one curve, validate, go on, and their results come back by predict. */
-#include "../../runtime/safetensors.h"
+#include "runtime/store/safetensors.h"
 #include "made_npy.h"
 #include "ranks.h"
 #include <sys/stat.h>

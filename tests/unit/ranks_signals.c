@@ -1,7 +1,7 @@
 /* Tests of runs on several MPI ranks that are ended by signals: kill -9 of one rank at
  * any instant, SIGTERM to launch; what is left goes on to the bits of an undisturbed run.
  */
-#include "../../frontend/commands.h"
+#include "frontend/config/commands.h"
 #include "ranks.h"
 
 enum { RANKS = 4 };

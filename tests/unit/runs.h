@@ -2,9 +2,9 @@
  * have in common. */
 #ifndef STATOR_TESTS_RUNS_H
 #define STATOR_TESTS_RUNS_H
-#include "../../ir/json.h"
-#include "../../runtime/indexed_write.h"
-#include "../../runtime/metrics.h"
+#include "base/json.h"
+#include "runtime/data/indexed_write.h"
+#include "runtime/run/metrics.h"
 #include "driven.h"
 #include <dirent.h>
 

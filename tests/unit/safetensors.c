@@ -1,6 +1,6 @@
 /* safetensors: golden files, lying headers, shards, writing. */
-#include "../../runtime/safetensors.h"
-#include "../../ir/json.h"
+#include "runtime/store/safetensors.h"
+#include "base/json.h"
 #include "../test.h"
 #include <errno.h>
 #include <signal.h>

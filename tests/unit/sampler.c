@@ -1,6 +1,6 @@
 /* sampler.c - which tokens may come next and how likely, and the streamed text. */
-#include "../../frontend/sampler.h"
-#include "../../frontend/text.h"
+#include "frontend/tools/sampler.h"
+#include "frontend/tools/text.h"
 #include "../test.h"
 
 enum { V = 5 };

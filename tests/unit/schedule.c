@@ -1,6 +1,6 @@
 /* schedule.c - learning rates against PyTorch's trajectory and the formulas by hand. */
-#include "../../runtime/schedule.h"
-#include "../../ir/json.h"
+#include "runtime/run/schedule.h"
+#include "base/json.h"
 #include "../test.h"
 
 static void check_golden(Arena *mem, const char *name) {

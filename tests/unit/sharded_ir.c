@@ -2,7 +2,7 @@
  * module without a mesh, whatever the sizes of the axes, the optimizer shard, and the
  * placements themselves. SIM_SEED=n runs one placement of the dice,
  * SIM_DUMP=1 prints it. */
-#include "../../ir/rng.h"
+#include "base/rng.h"
 #include "../sharded.h"
 
 static const char *module_path(Arena *mem, const char *name) {

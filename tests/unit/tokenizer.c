@@ -1,7 +1,7 @@
 /* tokenizer.c - text to ids: GPT-2's BPE against known results, against a plain
  * reference, and back to the text. */
 #include "tokenizer.h"
-#include "../../ir/utf8.h"
+#include "base/utf8.h"
 #include <pthread.h>
 
 /* ---- GPT-2's own ---- */

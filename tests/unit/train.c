@@ -1,7 +1,7 @@
 /* Tests of stator train through the command line: agreement with PyTorch, the run folder,
  * resuming after kill -9 and after signals, memory. */
-#include "../../passes/passes.h"
-#include "../../runtime/safetensors.h"
+#include "passes/passes.h"
+#include "runtime/store/safetensors.h"
 #include "runs.h"
 
 /* ---- agreement with the reference numbers of tests/golden ---- */

@@ -1,6 +1,6 @@
 /* Tests of stator train: the numbers of a step are those of all its sequences, however it
  * is cut into micro-batches. */
-#include "../../runtime/safetensors.h"
+#include "runtime/store/safetensors.h"
 #include "runs.h"
 
 static const char *words_of(const char *config, const char *run, const char *more) {

@@ -1,7 +1,7 @@
 /* Tests of what a configuration's optimizer does: one update of stator train, with the
  * gradient of that step, against the formulas of PyTorch, MindSpore and Megatron-LM
  * written down here. */
-#include "../../runtime/safetensors.h"
+#include "runtime/store/safetensors.h"
 #include "runs.h"
 
 typedef struct Update {

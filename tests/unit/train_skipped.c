@@ -2,7 +2,7 @@
  * has an embedding too large to add up, or an infinite one. The run goes on as if they
  * had not been, over a resume as well, says and counts them, and ends after too many in a
  * row. */
-#include "../../runtime/safetensors.h"
+#include "runtime/store/safetensors.h"
 #include "ranks.h"
 
 enum { STEPS = 20 };

@@ -1,7 +1,7 @@
 /* vmath.c - accuracy of the emitted functions against libm in double, the same bits at
  * every width, and Philox against the vectors that Random123 publishes. */
-#include "../../codegen/vmath.h"
-#include "../../ir/rng.h"
+#include "codegen/vmath.h"
+#include "base/rng.h"
 #include "jitted.h"
 
 typedef LLVMValueRef (*Unary)(Emit *, LLVMValueRef);

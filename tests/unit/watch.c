@@ -1,6 +1,6 @@
 /* Tests of the watching thread in one process: what it says of a file that does not
  * answer, and when it says nothing. */
-#include "../../runtime/watch.h"
+#include "runtime/comm/watch.h"
 #include "../test.h"
 #include <unistd.h>
 

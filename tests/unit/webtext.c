@@ -1,5 +1,5 @@
 /* webtext.c - loose JSON as samples: cutting, padding, what counts in the loss, cache. */
-#include "../../runtime/data.h"
+#include "runtime/data/data.h"
 #include "../test.h"
 #include "only_file.h"
 #include <dirent.h>

@@ -1,5 +1,5 @@
 /* yaml.c - the YAML layer: values, places, sharing, limits. */
-#include "../../frontend/yaml.h"
+#include "frontend/config/yaml.h"
 #include "../test.h"
 
 static YamlNode *parse(const char *text) {

@@ -1,0 +1,401 @@
+/* base.c - arenas, text, failures and files; see base.h. */
+#define XXH_INLINE_ALL
+#include "base/base.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+typedef struct Block {
+    struct Block *next;
+    size_t used, size;
+    _Alignas(64) char bytes[];
+} Block;
+
+struct Arena {
+    Block *top;
+};
+
+enum { BLOCK_BYTES = 64 << 10, ALIGN = 16 };
+
+Arena *arena_new(void) {
+    Arena *a = calloc(1, sizeof(Arena));
+    if (!a) fail(EXIT_MEMORY, "out of memory");
+    return a;
+}
+
+void *arena_alloc(Arena *a, size_t bytes) {
+    if (bytes > PTRDIFF_MAX / 2) die("allocation of %zu bytes", bytes);
+    bytes = (bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1);
+    Block *b = a->top;
+    if (!b || b->size - b->used < bytes) {
+        size_t size = MAX(bytes, (size_t)BLOCK_BYTES);
+        b = aligned_alloc(64, (sizeof(Block) + size + 63) & ~(size_t)63);
+        if (!b) fail(EXIT_MEMORY, "out of memory: %zu bytes wanted", bytes);
+        b->used = 0;
+        b->size = size;
+        b->next = a->top;
+        a->top = b;
+    }
+    void *p = b->bytes + b->used;
+    b->used += bytes;
+    return memset(p, 0, bytes);
+}
+
+void arena_free(Arena *a) {
+    if (!a) return;
+    for (Block *b = a->top, *next; b; b = next) {
+        next = b->next;
+        free(b);
+    }
+    free(a);
+}
+
+size_t array_bytes(size_t n, size_t size) {
+    size_t bytes;
+    if (__builtin_mul_overflow(n, size, &bytes)) die("%zu items of %zu bytes", n, size);
+    return bytes;
+}
+
+void *array_grow(Arena *a, void *items, int n, int *cap, size_t size) {
+    check(n >= 0 && n < (1 << 29));
+    *cap = MAX(8, n * 2);
+    void *grown = arena_alloc(a, array_bytes((size_t)*cap, size));
+    if (n) memcpy(grown, items, (size_t)n * size);
+    return grown;
+}
+
+char *arena_strndup(Arena *a, const char *s, size_t n) {
+    char *copy = arena_alloc(a, n + 1);
+    memcpy(copy, s, n);
+    return copy;
+}
+
+char *arena_strdup(Arena *a, const char *s) {
+    return arena_strndup(a, s, strlen(s));
+}
+
+static char *arena_vprintf(Arena *a, const char *fmt, va_list ap) {
+    va_list again;
+    va_copy(again, ap);
+    int n = vsnprintf(NULL, 0, fmt, ap);
+    check(n >= 0);
+    char *s = arena_alloc(a, (size_t)n + 1);
+    vsnprintf(s, (size_t)n + 1, fmt, again);
+    va_end(again);
+    return s;
+}
+
+char *arena_printf(Arena *a, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    char *s = arena_vprintf(a, fmt, ap);
+    va_end(ap);
+    return s;
+}
+
+Text text_new(Arena *mem) {
+    Text t = {.mem = mem, .s = arena_alloc(mem, 64), .cap = 64};
+    return t;
+}
+
+void text_add_bytes(Text *t, const void *p, size_t n) {
+    if (t->n + n + 1 > t->cap) {
+        size_t cap = MAX(t->cap * 2, t->n + n + 1);
+        char *grown = arena_alloc(t->mem, cap);
+        memcpy(grown, t->s, t->n);
+        t->s = grown;
+        t->cap = cap;
+    }
+    memcpy(t->s + t->n, p, n);
+    t->n += n;
+    t->s[t->n] = 0;
+}
+
+void text_add(Text *t, const char *fmt, ...) {
+    char small[256];
+    va_list ap, again;
+    va_start(ap, fmt);
+    va_copy(again, ap);
+    int n = vsnprintf(small, sizeof small, fmt, ap);
+    va_end(ap);
+    check(n >= 0);
+    if ((size_t)n < sizeof small) {
+        text_add_bytes(t, small, (size_t)n);
+    } else {
+        text_add_bytes(t, arena_vprintf(t->mem, fmt, again), (size_t)n);
+    }
+    va_end(again);
+}
+
+/* Failures. */
+
+void (*exit_hook)(int code);
+bool (*failure_hook)(int code, const char *message);
+static _Thread_local Catch *catch_top;
+static _Thread_local Place failing_at;
+
+void catch_begin(Catch *c) {
+    c->code = 0;
+    c->message[0] = 0;
+    c->outer = catch_top;
+    catch_top = c;
+}
+
+void catch_end(Catch *c) {
+    check(catch_top == c);
+    catch_top = c->outer;
+}
+
+/* U+0080 .. U+009F are control characters too. */
+static bool control_at(const unsigned char *p, bool keep_lines) {
+    if (keep_lines && (*p == '\n' || *p == '\t')) return false;
+    return *p < 0x20 || *p == 0x7F || (p[0] == 0xC2 && p[1] >= 0x80 && p[1] < 0xA0);
+}
+
+char *make_printable(char *text, bool keep_lines) {
+    for (unsigned char *p = (unsigned char *)text; *p; p++)
+        if (control_at(p, keep_lines)) *p = '?';
+    return text;
+}
+
+static _Noreturn void leave(int code, const char *said) {
+    Catch *c = catch_top;
+    char message[sizeof c->message];
+    snprintf(message, sizeof message, "%s", said);
+    make_printable(message, true);
+    if (c) {
+        catch_top = c->outer;
+        c->code = code;
+        c->at = failing_at;
+        failing_at = (Place){0};
+        snprintf(c->message, sizeof c->message, "%s", message);
+        longjmp(c->jump, 1);
+    }
+    if (!failure_hook || !failure_hook(code, message)) fprintf(stderr, "%s\n", message);
+    if (exit_hook) exit_hook(code);
+    exit(code);
+}
+
+_Noreturn void fail_again(int code, const char *message) {
+    leave(code, message);
+}
+
+_Noreturn void fail(int code, const char *fmt, ...) {
+    char message[3072], whole[3200];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(message, sizeof message, fmt, ap);
+    va_end(ap);
+    snprintf(whole, sizeof whole, "stator: error: %s", message);
+    leave(code, whole);
+}
+
+/* The text of line `line`, without its end, cut to fit `out`. */
+static void source_line(const char *text, int line, char *out, size_t size) {
+    while (--line > 0 && text) {
+        text = strchr(text, '\n');
+        if (text) text++;
+    }
+    size_t n = text ? strcspn(text, "\r\n") : 0;
+    n = MIN(n, size - 1);
+    memcpy(out, text ? text : "", n);
+    out[n] = 0;
+}
+
+_Noreturn void fail_at(int code, Place at, const char *hint, const char *fmt, ...) {
+    char message[2048], line[200], whole[4096];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(message, sizeof message, fmt, ap);
+    va_end(ap);
+    const char *file = at.file ? at.file : "input";
+    int n = at.line > 0
+                ? snprintf(whole, sizeof whole, "%.500s:%d:%d: error: %s", file, at.line,
+                           at.col, message)
+                : snprintf(whole, sizeof whole, "%.500s: error: %s", file, message);
+    if (at.text && at.line > 0) {
+        source_line(at.text, at.line, line, sizeof line);
+        int caret = MIN(MAX(at.col - 1, 0), (int)strlen(line));
+        n += snprintf(whole + n, sizeof whole - (size_t)n, "\n    %s\n    %*s^", line,
+                      caret, "");
+    }
+    if (hint) snprintf(whole + n, sizeof whole - (size_t)n, "\n    hint: %.500s", hint);
+    failing_at = at;
+    leave(code, whole);
+}
+
+_Noreturn void die_at(const char *file, int line, const char *fmt, ...) {
+    char message[2048], whole[2560];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(message, sizeof message, fmt, ap);
+    va_end(ap);
+    snprintf(whole, sizeof whole,
+             "stator: internal error at %.200s:%d: %s\nThis is a bug in stator; please "
+             "report it with the command and the last dump (--dump_ir DIR).",
+             file, line, message);
+    if (!failure_hook || !failure_hook(134, whole)) fprintf(stderr, "%s\n", whole);
+    if (exit_hook) exit_hook(134);
+    abort();
+}
+
+/* Edit distance, capped: enough to tell a typo from another word. */
+static int edit_distance(const char *a, const char *b) {
+    int na = (int)strlen(a), nb = (int)strlen(b), row[129];
+    if (na > 128 || nb > 128) return 1000;
+    for (int j = 0; j <= nb; j++) row[j] = j;
+    for (int i = 1; i <= na; i++) {
+        int diagonal = row[0];
+        row[0] = i;
+        for (int j = 1; j <= nb; j++) {
+            int keep = row[j];
+            int replace = diagonal + (a[i - 1] != b[j - 1]);
+            row[j] = MIN(replace, MIN(row[j], row[j - 1]) + 1);
+            diagonal = keep;
+        }
+    }
+    return row[nb];
+}
+
+const char *nearest_name(const char *s, const char *const *names, int n) {
+    const char *best = NULL;
+    int best_distance = MAX(2, (int)strlen(s) / 3) + 1;
+    for (int i = 0; i < n; i++) {
+        int d = edit_distance(s, names[i]);
+        if (d < best_distance) {
+            best_distance = d;
+            best = names[i];
+        }
+    }
+    return best;
+}
+
+/* Files. */
+
+/* A pipe would wait for its writer without end. */
+static int regular_open(const char *path, uint64_t max_bytes, size_t *n, int code) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) fail(code, "cannot open %s: %s", path, strerror(errno));
+    struct stat st;
+    bool known = fstat(fd, &st) == 0;
+    if (known && S_ISREG(st.st_mode) && (uint64_t)st.st_size <= max_bytes) {
+        *n = (size_t)st.st_size;
+        return fd;
+    }
+    close(fd);
+    if (!known) fail(code, "cannot look at %s: %s", path, strerror(errno));
+    if (S_ISDIR(st.st_mode)) fail(code, "%s is a folder, not a file", path);
+    if (!S_ISREG(st.st_mode))
+        fail(code, "%s is no regular file but a pipe or a device: give a file", path);
+    fail(code, "%s has %lld bytes; at most %llu are read", path, (long long)st.st_size,
+         (unsigned long long)max_bytes);
+}
+
+static ssize_t read_part(int fd, char *to, size_t n) {
+    ssize_t got;
+    do got = read(fd, to, n);
+    while (got < 0 && errno == EINTR);
+    return got;
+}
+
+char *file_read(Arena *a, const char *path, uint64_t max_bytes, size_t *size, int code) {
+    size_t n, have = 0;
+    int fd = regular_open(path, max_bytes, &n, code);
+    char *bytes = arena_alloc(a, n + 1);
+    for (ssize_t got; have < n && (got = read_part(fd, bytes + have, n - have)) > 0;)
+        have += (size_t)got;
+    close(fd);
+    if (have != n) fail(code, "%s: read %zu of %zu bytes", path, have, n);
+    if (size) *size = n;
+    return bytes;
+}
+
+char *file_read_to_end(Arena *a, const char *path, uint64_t max_bytes, size_t *size, int code) {
+    enum { PART = 1 << 16 };
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) fail(code, "cannot open %s: %s", path, strerror(errno));
+    char *part = arena_alloc(a, PART);
+    Text all = text_new(a);
+    ssize_t got;
+    while ((got = read_part(fd, part, PART)) > 0 && all.n <= max_bytes)
+        text_add_bytes(&all, part, (size_t)got);
+    int error = got < 0 ? errno : 0;
+    close(fd);
+    if (error) fail(code, "cannot read %s: %s", path, strerror(error));
+    if (all.n > max_bytes)
+        fail(code, "%s has more than the %llu bytes that are read", path,
+             (unsigned long long)max_bytes);
+    *size = all.n;
+    return all.s;
+}
+
+int fd_write(int fd, const void *bytes, size_t n) {
+    const char *p = bytes;
+    while (n) {
+        ssize_t put = write(fd, p, n);
+        if (put < 0 && errno == EINTR) continue;
+        if (put < 0) return errno;
+        p += put;
+        n -= (size_t)put;
+    }
+    return 0;
+}
+
+int file_write_atomic(const char *path, const void *bytes, size_t n) {
+    char tmp[4096];
+    if (snprintf(tmp, sizeof tmp, "%s.tmp", path) >= (int)sizeof tmp) return ENAMETOOLONG;
+    int fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
+    if (fd < 0) return errno;
+    int error = fd_write(fd, bytes, n);
+    if (!error && fsync(fd) != 0) error = errno;
+    if (close(fd) != 0 && !error) error = errno;
+    if (!error && rename(tmp, path) != 0) error = errno;
+    if (error) unlink(tmp);
+    return error;
+}
+
+bool file_exists(const char *path) {
+    return access(path, F_OK) == 0;
+}
+
+int dir_make(const char *path) {
+    char part[4096];
+    if (snprintf(part, sizeof part, "%s", path) >= (int)sizeof part) return ENAMETOOLONG;
+    for (char *p = part + 1;; p++) {
+        char c = *p;
+        if (c != '/' && c != 0) continue;
+        *p = 0;
+        if (mkdir(part, 0755) != 0 && errno != EEXIST) return errno;
+        *p = c;
+        if (!c) break;
+    }
+    struct stat st;
+    if (stat(path, &st) != 0) return errno;
+    return S_ISDIR(st.st_mode) ? 0 : ENOTDIR;
+}
+
+char *path_join(Arena *a, const char *dir, const char *name) {
+    if (name[0] == '/' || !dir[0]) return arena_strdup(a, name);
+    const char *slash = dir[strlen(dir) - 1] == '/' ? "" : "/";
+    return arena_printf(a, "%s%s%s", dir, slash, name);
+}
+
+double clock_seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+uint64_t hash64(const void *p, size_t n) {
+    return XXH3_64bits(p, n);
+}
+
+void hash_hex(const void *p, size_t n, char out[33]) {
+    XXH128_hash_t h = XXH3_128bits(p, n);
+    snprintf(out, 33, "%016llx%016llx", (unsigned long long)h.high64,
+             (unsigned long long)h.low64);
+}

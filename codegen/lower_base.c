@@ -1,0 +1,25 @@
+/* lower_base.c - what the lowering of every op needs. */
+#include "codegen/lower.h"
+#include "ir/over.h"
+
+LLVMValueRef lower_pointer(Lower *l, const Value *v) {
+    if (!v->def) return l->arg[v->nth];
+    switch (v->loc.kind) {
+    case LOC_FRAME: return emit_at(l->e, l->e->i8, l->frame, v->loc.at);
+    case LOC_ARG: return l->arg[v->loc.at];
+    case LOC_RET: return l->ret[v->loc.at];
+    default: die("%%%s has no place", v->name);
+    }
+}
+
+LLVMValueRef lower_workspace(Lower *l, const Op *op, int64_t skip_bytes) {
+    return emit_at(l->e, l->e->i8, l->frame, op_int(op, "ws", 0) + skip_bytes);
+}
+
+void lower_rt(Lower *l, const char *name, const LLVMValueRef *args, int n) {
+    emit_call(l->e, name, l->e->void_, args, n);
+}
+
+_Noreturn void lower_refuse(const Op *op, const char *why) {
+    fail_op(op, "no code can be generated for %s: %s", optab[op->kind].name, why);
+}

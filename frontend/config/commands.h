@@ -1,0 +1,46 @@
+/* commands.h - the commands of stator: main.c's table calls these. Each takes the words
+ * after "stator" (argv[0] is the command's own name) and returns the exit code; user
+ * failures leave through fail() with the codes of base.h. */
+#ifndef STATOR_COMMANDS_H
+#define STATOR_COMMANDS_H
+#include "base/base.h"
+
+/* stator train CONFIG.yaml [--a.b.c VALUE ...]. Exit codes: 0 done; 1 the loss is no
+ * number any more; EXIT_HUNG a rank hangs; EXIT_SIGNALLED stopped by a
+ * signal after a save. */
+int cmd_train(int argc, char **argv);
+/* stator plan CONFIG.yaml [-n RANKS] [--json] [--a.b.c VALUE ...]: what training it would
+ * take. EXIT_MEMORY, behind the plan, when that is above context.max_device_memory. */
+int cmd_plan(int argc, char **argv);
+int cmd_predict(int argc, char **argv);
+int cmd_convert(int argc, char **argv);
+int cmd_tokenizer(int argc, char **argv);
+int cmd_preprocess(int argc, char **argv);
+int cmd_inspect(int argc, char **argv);
+/* stator launch -n N [options] COMMAND ...: the command on several ranks under mpirun.
+ * Its exit code is that of the rank that failed first; 128 + signal for one that was
+ * killed. */
+int cmd_launch(int argc, char **argv);
+/* stator inspect CONFIG.yaml --split train|valid|test [--samples 0,17] [--json] [--a.b.c
+ * VALUE ...]: samples as training sees them, in its order. cmd_inspect calls it. */
+int inspect_samples(int argc, char **argv);
+
+enum { EXIT_DIVERGED = 1, EXIT_SIGNALLED = 75 };
+
+/* Names in a run folder. */
+#define RUN_CHECKPOINTS "ckpt"
+#define RUN_METRICS     "metrics.jsonl"
+#define RUN_MODULE      "model.ir" /* the user's module */
+#define RUN_VALIDATION  "valid.jsonl"
+#define RUN_LOGS        "logs"
+
+/* The state object in a checkpoint's manifest.json, as cmd_train writes it:
+ *   "step"         updates done
+ *   "seed"         of the run
+ *   "config_hash"  of all keys that change what is computed
+ *   "threads"      that computed it: the order of sums depends on their number
+ *   "data"         {"type", "path", "batch", "seq", "shuffle", "next_batch"}
+ *   "model"        the ModelSpec as the object of a Hugging Face config.json, or null for
+ *                  a model.file; predict builds the model from this alone */
+
+#endif

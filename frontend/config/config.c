@@ -1,0 +1,124 @@
+/* config.c - from settings to a Config: defaults, categories, notes, places. */
+#include "frontend/config/config_state.h"
+
+/* False for what a section is given as to turn it off. */
+static bool tree_asks(const YamlNode *value) {
+    static const char *const off[] = {"False", "false", "no", "off", "0", ""};
+    if (value->kind != NODE_TEXT) return value->n > 0;
+    for (int i = 0; i < ARRAY_LEN(off); i++)
+        if (!strcmp(value->text, off[i])) return false;
+    return true;
+}
+
+/* Says or refuses what the category of a given key demands. */
+static void apply_category(Config *cfg, const Config *defaults, int k) {
+    const Key *key = &key_table[k];
+    const Setting *s = &cfg->state->settings[k];
+    Arena *a = cfg->state->mem;
+    if (!s->value || key->cat == CAT_WORKS) return;
+    if (key->kind == KIND_TREE && key->cat == CAT_NOT_YET) {
+        if (!tree_asks(s->value)) return;
+        fail_at(EXIT_CONFIG, s->value->at, NULL, "%s is not there yet: %s; leave it out",
+                s->name, key->why);
+    }
+    if (key->cat == CAT_NO_EFFECT) {
+        config_note(cfg, key->path, "%s has no effect: %s", s->name, key->why);
+        return;
+    }
+    const char *value = key_text(a, key, cfg, false);
+    const char *neutral = key_text(a, key, defaults, false);
+    if (!strcmp(value, neutral)) return;
+    if (key->cat == CAT_MAPPED) {
+        config_note(cfg, key->path, "%s: %s", s->name, key->why);
+    } else if (key->cat == CAT_FIXED) {
+        config_note(cfg, key->path, "%s is %s, not %.100s: %s", s->name, neutral, value,
+                    key->why);
+        key_store_text(a, key, key->def, cfg);
+    } else {
+        fail_at(EXIT_CONFIG, s->value->at, NULL, "%s %.100s is %s: %s; set it to %s",
+                s->name, value, key->cat == CAT_NOT_YET ? "not there yet" : "refused",
+                key->why, neutral[0] ? neutral : "\"\"");
+    }
+}
+
+/* Defaults that one kind of model has otherwise; the kind may come from arch.type. */
+static void apply_model_defaults(Config *cfg) {
+    if (config_given(cfg, "model.arch.type") &&
+        !config_given(cfg, "model.model_config.type"))
+        cfg->model_type = (ModelType)cfg->model_arch_type;
+    for (int i = 0; i < n_key_defaults; i++) {
+        const KeyDefault *d = &key_defaults[i];
+        if (d->model == cfg->model_type && !config_given(cfg, d->path))
+            key_store_text(cfg->state->mem, &key_table[key_find(d->path)], d->def, cfg);
+    }
+}
+
+/* One key on its way into a Config. */
+typedef struct Building {
+    Config *cfg, *defaults;
+    int k;
+} Building;
+
+static void store_value(void *context) {
+    const Building *b = context;
+    const Setting *s = &b->cfg->state->settings[b->k];
+    key_store(b->cfg->state->mem, &key_table[b->k], s->name, s->value, b->cfg);
+}
+
+static void say_category(void *context) {
+    const Building *b = context;
+    apply_category(b->cfg, b->defaults, b->k);
+}
+
+/* A value that fails leaves the default, and the key broken. */
+static void try_key(Building *b, void (*f)(void *)) {
+    ConfigState *s = b->cfg->state;
+    const Key *key = &key_table[b->k];
+    if (s->broken[b->k] || config_try(s, f, b)) return;
+    s->broken[b->k] = true;
+    if (key->kind != KIND_TREE) key_store_text(s->mem, key, key->def, b->cfg);
+}
+
+static Config *build(ConfigState *state) {
+    Building b = {.cfg = NEW(state->mem, Config), .defaults = NEW(state->mem, Config)};
+    b.cfg->state = state;
+    for (b.k = 0; b.k < N_KEYS; b.k++) {
+        const Key *key = &key_table[b.k];
+        if (key->kind == KIND_TREE) continue;
+        key_store_text(state->mem, key, key->def, b.defaults);
+        key_store_text(state->mem, key, key->def, b.cfg);
+        if (state->settings[b.k].value) try_key(&b, store_value);
+    }
+    apply_model_defaults(b.cfg);
+    for (b.k = 0; b.k < N_KEYS; b.k++) try_key(&b, say_category);
+    config_derive(b.cfg);
+    config_check(b.cfg);
+    config_fail_all(state);
+    return b.cfg;
+}
+
+Config *config_load(Arena *a, const char *path, int nflags, char **flags) {
+    ConfigState *state = NEW(a, ConfigState);
+    state->mem = a;
+    if (path) config_read_file(state, path);
+    config_read_flags(state, nflags, flags);
+    return build(state);
+}
+
+Config *config_parse(Arena *a, const char *name, const char *text, size_t n) {
+    ConfigState *state = NEW(a, ConfigState);
+    state->mem = a;
+    config_read_text(state, name, text, n);
+    return build(state);
+}
+
+void config_set_flag(Config *cfg, const char *path, const char *value) {
+    ConfigState *state = NEW(cfg->state->mem, ConfigState);
+    *state = *cfg->state;
+    char *flag = arena_printf(state->mem, "--%s=%s", path, value);
+    config_read_flags(state, 1, &flag);
+    *cfg = *build(state);
+}
+
+
+

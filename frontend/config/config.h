@@ -1,0 +1,74 @@
+/* config.h - the configuration of a command: YAML files and flags, checked against the
+ * one key table in keys.def, as one typed struct.
+ *
+ * A field is named after its path with '_' for '.': parallel_config.micro_batch_num is
+ * cfg->parallel_config_micro_batch_num. Two long sections are shortened:
+ * model.model_config.X is cfg->model_X, callbacks.CheckpointMonitor.X is
+ * cfg->checkpoint_X. Enumerations carry the constants that keys.def lists. */
+#ifndef STATOR_CONFIG_H
+#define STATOR_CONFIG_H
+#include "base/base.h"
+
+typedef struct IntList {
+    const int64_t *items;
+    int n;
+} IntList;
+
+typedef struct TextList {
+    const char *const *items;
+    int n;
+} TextList;
+
+#define ENUM(type, values, ...) typedef enum type { __VA_ARGS__ } type;
+#include "frontend/config/keys.def"
+
+typedef bool KeyBool;
+typedef int64_t KeyInt;
+typedef double KeyFloat;
+typedef const char *KeyText; /* never NULL; "" when nothing is set */
+typedef int64_t KeyMemory;   /* bytes */
+typedef IntList KeyIntList;
+typedef TextList KeyTextList;
+
+typedef struct Config {
+#define KEY(path, field, type, ...)      Key##type field;
+#define KEY_ENUM(path, field, type, ...) type field;
+#include "frontend/config/keys.def"
+    const char **notes; /* one line each: keys without effect, mapped or changed */
+    int n_notes, cap_notes;
+    struct ConfigState *state; /* values as written and where: config_where */
+} Config;
+
+/* Reads the YAML file at `path` (NULL: none) with its base_config files, then the flags
+ * `--a.b.c VALUE`, `--a.b.c=VALUE` (a bare `--a.b.c` sets a boolean), fills defaults and
+ * derived values, and checks every value and combination. Relative paths in values are
+ * kept as written: they count from the working directory; base_config counts from the
+ * including file. Fails with EXIT_CONFIG at the place of the mistake. */
+Config *config_load(Arena *a, const char *path, int nflags, char **flags);
+
+/* The same from a text of n bytes that must not name base files. */
+Config *config_parse(Arena *a, const char *name, const char *text, size_t n);
+
+/* Sets one key as a flag would and derives and checks everything again. */
+void config_set_flag(Config *cfg, const char *path, const char *value);
+
+/* Where the value in force was written; line 0 and file "default" when nowhere. Both
+ * take a path of the table or an alias; an unknown path is our bug. */
+Place config_where(const Config *cfg, const char *path);
+bool config_given(const Config *cfg, const char *path);
+
+/* The value in force as text (an enumeration by its name, memory as "30GB"). */
+const char *config_value(const Config *cfg, Arena *a, const char *path);
+
+/* The merged configuration as YAML: given keys as they are, the rest as comments with
+ * their values. config_load of it gives the same values and the same config_given. */
+void config_print(const Config *cfg, Text *out);
+
+/* Help on the keys of one top-level section ("run" for keys outside of any), or the list
+ * of sections when NULL. False if there is no such section. */
+bool config_help(FILE *out, const char *section);
+
+/* The reference page docs/keys.md, made from the key table. */
+void config_write_docs(FILE *out);
+
+#endif

@@ -1,0 +1,48 @@
+/* config_ask.c - what the rest of the program asks of a configuration, and says of it. */
+#include "frontend/config/config_state.h"
+
+static int known(const char *path) {
+    int k = key_find(path);
+    if (k < 0) die("no key %s in keys.def", path);
+    return k;
+}
+
+bool config_given(const Config *cfg, const char *path) {
+    return cfg->state->settings[known(path)].value != NULL;
+}
+
+Place config_where(const Config *cfg, const char *path) {
+    const YamlNode *value = cfg->state->settings[known(path)].value;
+    return value ? value->at : (Place){.file = "default"};
+}
+
+void config_note(Config *cfg, const char *path, const char *fmt, ...) {
+    char line[1024];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(line, sizeof line, fmt, ap);
+    va_end(ap);
+    Arena *a = cfg->state->mem;
+    Place at = config_where(cfg, path);
+    const char *note = at.line ? arena_printf(a, "%s:%d: %s", at.file, at.line, line)
+                               : arena_strdup(a, line);
+    PUSH(a, cfg->notes, cfg->n_notes, cfg->cap_notes, note);
+}
+
+const char *config_value(const Config *cfg, Arena *a, const char *path) {
+    return key_text(a, &key_table[known(path)], cfg, false);
+}
+
+_Noreturn void config_refuse(const Config *cfg, const char *path, const char *other,
+                             const char *hint, const char *fmt, ...) {
+    char message[1024];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(message, sizeof message, fmt, ap);
+    va_end(ap);
+    Place at = config_where(cfg, path);
+    if (!at.line && other) at = config_where(cfg, other);
+    const bool *broken = cfg->state->broken;
+    cfg->state->follows = broken[known(path)] || (other && broken[known(other)]);
+    fail_at(EXIT_CONFIG, at, hint, "%s", message);
+}

@@ -1,0 +1,378 @@
+/* config_check.c - values that follow from other values, and combinations that make no
+ * sense. Derived fields are those of keys that are not given, so printing the given keys
+ * and reading them back derives the same. */
+#include "frontend/config/config_state.h"
+#include <math.h>
+
+#define MODEL  "model.model_config."
+#define LOADER "train_dataset.data_loader."
+
+static bool given(const Config *cfg, const char *path) {
+    return config_given(cfg, path);
+}
+
+/* Two keys for one thing must agree where both are given. */
+static void check_agree(const Config *cfg, const char *a, const char *b) {
+    if (!given(cfg, a) || !given(cfg, b)) return;
+    Arena *mem = cfg->state->mem;
+    const char *va = config_value(cfg, mem, a), *vb = config_value(cfg, mem, b);
+    if (!strcmp(va, vb)) return;
+    Place at = config_where(cfg, b);
+    config_refuse(cfg, a, b, "keep one of the two", "%s is %s, but %s is %s (%s:%d)",
+                  a, va, b, vb, at.file, at.line);
+}
+
+static void derive_shape(Config *cfg) {
+    Config *c = cfg;
+    if (!c->train_dataset_seq_length)
+        c->train_dataset_seq_length = c->train_dataset_data_loader_seq_length;
+    if (!given(c, MODEL "seq_length") && c->train_dataset_seq_length)
+        c->model_seq_length = c->train_dataset_seq_length;
+    if (!c->train_dataset_seq_length) c->train_dataset_seq_length = c->model_seq_length;
+    if (!c->model_max_position_embeddings)
+        c->model_max_position_embeddings = c->model_seq_length;
+    if (!c->model_n_kv_heads) c->model_n_kv_heads = c->model_num_heads;
+    if (!c->model_ffn_hidden_size) {
+        int64_t gated = c->model_hidden_size * 8 / 3 / 64 * 64;
+        bool use_gated =
+            c->model_hidden_act == ACT_SWIGLU && !given(c, MODEL "expand_ratio");
+        c->model_ffn_hidden_size =
+            use_gated ? MAX(gated, 64)
+                      : llround((double)c->model_hidden_size * c->model_expand_ratio);
+    }
+    if (!given(c, MODEL "eos_token") && c->model_eos_token >= c->model_vocab_size)
+        c->model_eos_token = -1;
+    if (c->model_add_bias_linear && !given(c, MODEL "add_qkv_bias"))
+        c->model_add_qkv_bias = true;
+    if (!given(c, MODEL "hidden_dropout_prob"))
+        c->model_hidden_dropout_prob = c->model_dropout_prob;
+    if (!given(c, MODEL "embedding_init_std"))
+        c->model_embedding_init_std = c->model_initializer_range;
+    if (!given(c, MODEL "output_init_std"))
+        c->model_output_init_std =
+            c->model_initializer_range / sqrt(2.0 * (double)c->model_num_layers);
+}
+
+/* The checkpoint keys come down to two: resume (go on) and init_from (weights only). */
+static void derive_start(Config *cfg) {
+    const char *load = cfg->resume_or_finetune_checkpoint;
+    bool weights_only = cfg->run_mode == RUN_FINETUNE ||
+                        (given(cfg, "resume_training") && !cfg->resume_training);
+    if (!load[0]) return;
+    if (cfg->run_mode == RUN_TRAIN && !weights_only) {
+        if (!given(cfg, "resume")) cfg->resume = load;
+        check_agree(cfg, "resume", "resume_or_finetune_checkpoint");
+    } else {
+        if (!given(cfg, "init_from")) cfg->init_from = load;
+        check_agree(cfg, "init_from", "resume_or_finetune_checkpoint");
+    }
+}
+
+static void derive_run(Config *cfg) {
+    if (!given(cfg, "runner_config.batch_size")) {
+        cfg->runner_config_batch_size = cfg->train_dataset_batch_size;
+    } else if (given(cfg, "train_dataset.batch_size") &&
+               cfg->train_dataset_batch_size != cfg->runner_config_batch_size) {
+        config_note(cfg, "train_dataset.batch_size",
+                    "train_dataset.batch_size is not used: runner_config.batch_size %lld "
+                    "goes before it",
+                    (long long)cfg->runner_config_batch_size);
+    }
+    if (!given(cfg, "parallel_config.micro_batch_num"))
+        cfg->parallel_config_micro_batch_num = cfg->parallel_grad_accumulation_step;
+    if (!given(cfg, "runner_config.log_interval"))
+        cfg->runner_config_log_interval = cfg->callbacks_MFLossMonitor_per_print_times;
+    if (!given(cfg, "dump_ir") && cfg->context_save_graphs)
+        cfg->dump_ir = cfg->context_save_graphs_path;
+    if (!given(cfg, "lr_schedule.learning_rate"))
+        cfg->lr_schedule_learning_rate = cfg->optimizer_learning_rate;
+    const YamlNode *type =
+        cfg->state->settings[key_find("train_dataset.data_loader.type")].value;
+    if (type && !strcmp(type->text, "MindDataset"))
+        config_note(cfg, "train_dataset.data_loader.type",
+                    "type MindDataset is read as MegatronIndexed, a .bin/.idx pair, which "
+                    "stator preprocess makes of text; MindRecord files cannot be read");
+    if (cfg->optimizer_weight_decay_incr_style != WD_CONSTANT &&
+        given(cfg, "optimizer.weight_decay"))
+        config_note(cfg, "optimizer.weight_decay",
+                    "optimizer.weight_decay is not used: it goes from start_weight_decay "
+                    "to end_weight_decay");
+    if (cfg->lr_schedule_type == LR_COSINE_WITH_RESTARTS &&
+        !given(cfg, "lr_schedule.num_cycles"))
+        cfg->lr_schedule_num_cycles = 1;
+    if (cfg->lr_schedule_total_steps < 0 && cfg->runner_config_max_steps >= 0)
+        cfg->lr_schedule_total_steps = cfg->runner_config_max_steps;
+    if (!given(cfg, "lr_schedule.warmup_steps") && cfg->lr_schedule_total_steps > 0)
+        cfg->lr_schedule_warmup_steps =
+            llround(cfg->lr_schedule_warmup_ratio * (double)cfg->lr_schedule_total_steps);
+}
+
+static void derive_all(void *context) {
+    Config *cfg = context;
+    derive_shape(cfg);
+    derive_run(cfg);
+    derive_start(cfg);
+}
+
+void config_derive(Config *cfg) {
+    config_try(cfg->state, derive_all, cfg);
+}
+
+static void check_model_source(const Config *cfg) {
+    if (given(cfg, "model.arch.type") &&
+        (int)cfg->model_arch_type != (int)cfg->model_type)
+        check_agree(cfg, "model.arch.type", MODEL "type");
+    if (!cfg->model_file[0]) return;
+    for (int k = 0; k < N_KEYS; k++) {
+        const char *path = key_table[k].path;
+        bool describes =
+            !strncmp(path, MODEL, strlen(MODEL)) || !strcmp(path, "model.arch.type");
+        if (describes && given(cfg, path))
+            config_refuse(cfg, path, NULL, "keep model.file or model.model_config",
+                          "%s stands beside model.file, which is a whole model", path);
+    }
+}
+
+static void check_heads(const Config *c) {
+    long long h = c->model_hidden_size, heads = c->model_num_heads;
+    if (!c->init_from[0] && h % heads)
+        config_refuse(c, MODEL "num_heads", MODEL "hidden_size",
+                      "hidden_size must be a multiple of num_heads",
+                      "%lld heads do not divide hidden_size %lld", heads, h);
+    if (c->model_position_embedding_type == POSITION_ROPE && !c->init_from[0] &&
+        h / heads % 2)
+        config_refuse(c, MODEL "num_heads", MODEL "hidden_size",
+                      "rotary positions turn pairs of numbers",
+                      "hidden_size / num_heads is %lld, an odd number", h / heads);
+}
+
+static void check_kv_heads(const Config *c) {
+    long long heads = c->model_num_heads, kv = c->model_n_kv_heads;
+    if (!c->init_from[0] && heads % kv)
+        config_refuse(c, MODEL "n_kv_heads", MODEL "num_heads",
+                      "num_heads must be a multiple of n_kv_heads",
+                      "%lld heads of keys and values do not divide %lld heads", kv,
+                      heads);
+}
+
+static void check_width(const Config *c) {
+    if (c->model_ffn_hidden_size < 1)
+        config_refuse(c, MODEL "expand_ratio", MODEL "hidden_size", NULL,
+                      "expand_ratio %g leaves no MLP for hidden_size %lld",
+                      c->model_expand_ratio, (long long)c->model_hidden_size);
+}
+
+static void check_positions(const Config *c) {
+    if (c->model_max_position_embeddings < c->model_seq_length)
+        config_refuse(c, MODEL "max_position_embeddings", MODEL "seq_length", NULL,
+                      "max_position_embeddings %lld is below seq_length %lld",
+                      (long long)c->model_max_position_embeddings,
+                      (long long)c->model_seq_length);
+}
+
+static void check_token(const Config *c, const char *path, int64_t value) {
+    if (!c->init_from[0] && value >= c->model_vocab_size)
+        config_refuse(c, path, MODEL "vocab_size", NULL,
+                      "%s %lld is not below vocab_size %lld", path, (long long)value,
+                      (long long)c->model_vocab_size);
+}
+
+static void check_eos(const Config *c) {
+    check_token(c, MODEL "eos_token", c->model_eos_token);
+}
+
+static void check_bos(const Config *c) {
+    check_token(c, MODEL "bos_token", c->model_bos_token);
+}
+
+static void check_pad(const Config *c) {
+    check_token(c, MODEL "pad_token", c->model_pad_token);
+}
+
+static void check_bias(const Config *c) {
+    if (c->model_add_bias_linear && !c->model_add_qkv_bias)
+        config_refuse(c, MODEL "add_qkv_bias", MODEL "add_bias_linear",
+                      "set add_bias_linear False as well",
+                      "add_qkv_bias False stands beside add_bias_linear True");
+}
+
+static void check_length(const Config *c) {
+    if (c->train_dataset_seq_length != c->model_seq_length)
+        config_refuse(c, "train_dataset.seq_length", MODEL "seq_length", "leave it out",
+                      "train_dataset.seq_length %lld is not the model's seq_length %lld",
+                      (long long)c->train_dataset_seq_length,
+                      (long long)c->model_seq_length);
+}
+
+static void check_loader_length(const Config *c) {
+    if (c->train_dataset_data_loader_seq_length &&
+        c->train_dataset_data_loader_seq_length != c->model_seq_length)
+        config_refuse(c, LOADER "seq_length", MODEL "seq_length", "leave it out",
+                      LOADER "seq_length %lld is not the model's seq_length %lld",
+                      (long long)c->train_dataset_data_loader_seq_length,
+                      (long long)c->model_seq_length);
+}
+
+static void check_batch(const Config *c) {
+    if (c->runner_config_batch_size > INT32_MAX / c->model_seq_length)
+        config_refuse(c, "runner_config.batch_size", "train_dataset.batch_size",
+                      "make it smaller and parallel_config.micro_batch_num larger",
+                      "%lld sequences of %lld tokens in one micro-batch",
+                      (long long)c->runner_config_batch_size,
+                      (long long)c->model_seq_length);
+}
+
+static bool decays(const Config *c) {
+    return c->lr_schedule_type != LR_CONSTANT &&
+           c->lr_schedule_type != LR_CONSTANT_WITH_WARMUP;
+}
+
+static void check_rates(const Config *c) {
+    double lr = c->lr_schedule_learning_rate, end = c->lr_schedule_lr_end;
+    if (decays(c) && lr <= end)
+        config_refuse(c, "lr_schedule.lr_end", "lr_schedule.learning_rate",
+                      "the learning rate goes down from learning_rate to lr_end",
+                      "learning_rate %g is not above lr_end %g", lr, end);
+}
+
+static void check_first_rate(const Config *c) {
+    if (c->lr_schedule_warmup_lr_init > c->lr_schedule_learning_rate)
+        config_refuse(c, "lr_schedule.warmup_lr_init", "lr_schedule.learning_rate", NULL,
+                      "warmup_lr_init %g is above learning_rate %g",
+                      c->lr_schedule_warmup_lr_init, c->lr_schedule_learning_rate);
+}
+
+static void check_ratio(const Config *c) {
+    if (given(c, "lr_schedule.warmup_steps") && c->lr_schedule_warmup_ratio > 0)
+        config_refuse(c, "lr_schedule.warmup_ratio", "lr_schedule.warmup_steps",
+                      "keep one of the two", "warmup_ratio stands beside warmup_steps");
+}
+
+static void check_warmup(const Config *c) {
+    long long warmup = c->lr_schedule_warmup_steps, total = c->lr_schedule_total_steps;
+    if (total >= 0 && warmup > total)
+        config_refuse(c, "lr_schedule.warmup_steps", "lr_schedule.total_steps", NULL,
+                      "warmup_steps %lld is above total_steps %lld", warmup, total);
+}
+
+static void check_wsd(const Config *c) {
+    long long warmup = c->lr_schedule_warmup_steps, total = c->lr_schedule_total_steps;
+    long long decay = c->lr_schedule_wsd_decay_steps;
+    if (c->lr_schedule_type != LR_WSD) return;
+    if (decay < 1)
+        config_refuse(c, "lr_schedule.wsd_decay_steps", "lr_schedule.type", NULL,
+                      "lr_schedule WSD needs wsd_decay_steps");
+    if (total >= 0 && warmup <= total && decay > total - warmup)
+        config_refuse(c, "lr_schedule.wsd_decay_steps", "lr_schedule.total_steps", NULL,
+                      "warmup_steps %lld and wsd_decay_steps %lld are above total_steps "
+                      "%lld",
+                      warmup, decay, total);
+}
+
+static void check_decay(const Config *c) {
+    bool start = c->optimizer_start_weight_decay >= 0;
+    bool end = c->optimizer_end_weight_decay >= 0;
+    if (c->optimizer_weight_decay_incr_style == WD_CONSTANT && (start || end))
+        config_refuse(
+            c, start ? "optimizer.start_weight_decay" : "optimizer.end_weight_decay",
+            "optimizer.weight_decay_incr_style",
+            "weight_decay_incr_style linear or cosine, or weight_decay alone",
+            "the weight decay has %s of its own, but is constant",
+            start ? "a start" : "an end");
+    if (c->optimizer_weight_decay_incr_style != WD_CONSTANT && !(start && end))
+        config_refuse(c, "optimizer.weight_decay_incr_style", NULL,
+                      "give start_weight_decay and end_weight_decay, or constant",
+                      "a weight decay that changes needs a start and an end");
+}
+
+/* What only GPTDataset makes of the ends of documents changes the numbers: never left out
+ * in silence. */
+static void check_documents(const Config *c) {
+    static const char *const keys[] = {LOADER "reset_position_ids",
+                                       LOADER "reset_attention_mask",
+                                       LOADER "eod_mask_loss"};
+    const bool asked[] = {c->train_dataset_data_loader_reset_position_ids,
+                          c->train_dataset_data_loader_reset_attention_mask,
+                          c->train_dataset_data_loader_eod_mask_loss};
+    LoaderType type = c->train_dataset_data_loader_type;
+    for (int i = 0; i < ARRAY_LEN(keys); i++) {
+        if (!asked[i]) continue;
+        if (type != LOADER_GPT_DATASET)
+            config_refuse(c, keys[i], LOADER "type", "type GPTDataset, which takes a "
+                          ".bin/.idx pair",
+                          "%s is for data of type GPTDataset, not of type %s", keys[i],
+                          config_value(c, c->state->mem, LOADER "type"));
+        if (c->model_file[0] && i < 2)
+            config_refuse(c, keys[i], "model.file", "leave it out",
+                          "%s is for a model.model_config: a model.file has no argument "
+                          "for it",
+                          keys[i]);
+    }
+}
+
+static void check_mindrecord(const Config *cfg) {
+    const char *data = cfg->train_dataset_data_loader_dataset_dir;
+    if (strstr(data, ".mindrecord"))
+        config_refuse(cfg, LOADER "dataset_dir", NULL,
+                      "make a .bin/.idx pair from the text: stator preprocess",
+                      "MindRecord files cannot be read");
+}
+
+static void check_mode(const Config *cfg) {
+    if (cfg->run_mode == RUN_EVAL || cfg->run_mode == RUN_EXPORT)
+        config_refuse(cfg, "run_mode", NULL, "train, finetune or predict",
+                      "run_mode %s is not supported yet by this build",
+                      config_value(cfg, cfg->state->mem, "run_mode"));
+    if (cfg->run_mode == RUN_FINETUNE && !cfg->init_from[0])
+        config_refuse(cfg, "run_mode", "init_from", "set init_from or load_checkpoint",
+                      "run_mode finetune needs weights to start from");
+}
+
+static void check_parallel_mode(const Config *cfg) {
+    if (cfg->parallel_parallel_mode >= 2)
+        config_refuse(cfg, "parallel.parallel_mode", NULL, "0 or 1",
+                      "parallel_mode %lld is not supported yet by this build",
+                      (long long)cfg->parallel_parallel_mode);
+}
+
+static void check_resume(const Config *cfg) {
+    if (!cfg->resume[0])
+        config_refuse(cfg, "resume", NULL, "auto, never or a folder", "resume is empty");
+}
+
+static void check_shards(const Config *cfg) {
+    check_agree(cfg, "parallel.enable_parallel_optimizer",
+                "parallel_config.optimizer_shard");
+}
+
+static void check_micro(const Config *cfg) {
+    check_agree(cfg, "parallel.grad_accumulation_step",
+                "parallel_config.micro_batch_num");
+}
+
+/* Each says one thing, so that one mistake hides no other. */
+static void (*const checks[])(const Config *) = {
+    check_model_source, check_heads,      check_kv_heads, check_width,
+    check_positions,    check_eos,        check_bos,      check_pad,
+    check_bias,         check_length,     check_loader_length,
+    check_batch,        check_rates,      check_first_rate,
+    check_ratio,        check_warmup,     check_wsd,      check_decay,
+    check_documents,    check_mindrecord, check_mode,     check_parallel_mode,
+    check_resume,       check_shards,     check_micro};
+
+typedef struct Check {
+    const Config *cfg;
+    int i;
+} Check;
+
+static void run_check(void *context) {
+    const Check *c = context;
+    checks[c->i](c->cfg);
+}
+
+void config_check(Config *cfg) {
+    for (int i = 0; i < ARRAY_LEN(checks); i++) {
+        Check c = {cfg, i};
+        config_try(cfg->state, run_check, &c);
+    }
+}

@@ -1,0 +1,364 @@
+/* config_load.c - files, base files and flags to settings, in the order of precedence. */
+#include "frontend/config/config_state.h"
+#include <limits.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+enum { MAX_INCLUDES = 16, MAX_FILES = 64 };
+
+/* What one file and its base files say. */
+typedef struct Layer {
+    Setting items[N_KEYS];
+    bool seen[N_KEYS];       /* the key's top-level section stands in it */
+    bool replaces_callbacks; /* callbacks is a list: lists replace what was there */
+} Layer;
+
+typedef struct Loader {
+    Arena *mem;
+    ConfigState *state;
+    const char *chain[MAX_INCLUDES]; /* files being read, outermost first */
+    int depth, files;
+    bool includes; /* base_config is allowed */
+} Loader;
+
+static _Noreturn void unknown_section(Arena *a, const char *path, Place at) {
+    const char *near = key_nearest_section(a, path);
+    fail_at(EXIT_CONFIG, at,
+            near ? arena_printf(a, "did you mean %s?", near)
+                 : "stator help lists the sections, as does docs/keys.md",
+            "unknown section %.200s", path);
+}
+
+static _Noreturn void unknown_key(Arena *a, const char *path, Place at) {
+    const char *near = key_nearest(path);
+    bool is_key = near && key_find(near) >= 0;
+    const char *hint = is_key ? arena_printf(a, "did you mean %s?", near)
+                       : near ? near
+                              : "stator help lists all keys, as does docs/keys.md";
+    fail_at(EXIT_CONFIG, at, hint, "unknown key %.200s", path);
+}
+
+/* One key under two names in one file: only with equal values. */
+static void check_twice(const Setting *old, const char *name, const YamlNode *value) {
+    if (!old->set || !old->value) return;
+    if (old->value->kind == NODE_TEXT && value->kind == NODE_TEXT &&
+        !strcmp(old->value->text, value->text))
+        return;
+    fail_at(EXIT_CONFIG, value->at, "keep one of the two",
+            "%s disagrees with %s in line %d: both set the same", name, old->name,
+            old->value->at.line);
+}
+
+static void layer_set(Layer *l, int k, const char *name, const YamlNode *value) {
+    check_twice(&l->items[k], name, value);
+    l->items[k] = (Setting){yaml_is_null(value) ? NULL : value, name, true};
+    l->seen[k] = true;
+}
+
+static void read_section(Loader *ld, Layer *l, const YamlNode *map, const char *prefix,
+                         const char *skip);
+
+/* One entry of a map, or of the list of callbacks. */
+typedef struct Entry {
+    Loader *ld;
+    Layer *l;
+    const YamlNode *key, *value;
+    const char *prefix;
+    bool *had; /* of the callbacks */
+} Entry;
+
+static void read_entry(void *context) {
+    const Entry *e = context;
+    const YamlNode *value = e->value;
+    const char *key = e->key->text, *prefix = e->prefix;
+    if (strchr(key, '.'))
+        fail_at(EXIT_CONFIG, e->key->at,
+                "in a file sections are nested; a.b.c is for the command line",
+                "a key with a dot: %.128s", key);
+    if (!strcmp(prefix, "callbacks") && !strcmp(key, "CheckpointMointor"))
+        key = "CheckpointMonitor";
+    const char *path = prefix[0] ? arena_printf(e->ld->mem, "%s.%s", prefix, key) : key;
+    int k = key_find(path);
+    if (k >= 0) {
+        layer_set(e->l, k, path, value);
+    } else if (!key_is_section(path) && value->kind == NODE_MAP && !key_foreign(key)) {
+        unknown_section(e->ld->mem, path, e->key->at);
+    } else if (!key_is_section(path)) {
+        unknown_key(e->ld->mem, path, e->key->at);
+    } else if (value->kind == NODE_MAP) {
+        read_section(e->ld, e->l, value, path, NULL);
+    } else if (!yaml_is_null(value)) {
+        fail_at(EXIT_CONFIG, value->at, NULL, "%s is a section of keys, not a %s", path,
+                value->kind == NODE_LIST ? "list" : "value");
+    }
+}
+
+/* Reads the map at `prefix`. Goes down only where the key table has sections, so its
+ * depth is that of the table, whatever the input. `skip` is a key to leave out. */
+static void read_section(Loader *ld, Layer *l, const YamlNode *map, const char *prefix,
+                         const char *skip) {
+    for (int i = 0; i < map->n; i++) {
+        Entry e = {ld, l, map->keys[i], map->items[i], prefix, NULL};
+        if (skip && !strcmp(e.key->text, skip)) continue;
+        config_try(ld->state, read_entry, &e);
+    }
+}
+
+static const YamlNode *map_get(const YamlNode *map, const char *key) {
+    for (int i = 0; i < map->n; i++) {
+        if (!strcmp(map->keys[i]->text, key)) return map->items[i];
+    }
+    return NULL;
+}
+
+static const char *const callback_names[] = {"CheckpointMonitor", "MFLossMonitor",
+                                             "SummaryMonitor", "ObsMonitor"};
+
+static void read_callback(void *context) {
+    const Entry *e = context;
+    const YamlNode *item = e->value;
+    const YamlNode *type = item->kind == NODE_MAP ? map_get(item, "type") : NULL;
+    if (!type || type->kind != NODE_TEXT)
+        fail_at(EXIT_CONFIG, item->at, "- type: CheckpointMonitor",
+                "each of the callbacks is a map with a type");
+    bool misspelled = !strcmp(type->text, "CheckpointMointor");
+    const char *name = misspelled ? callback_names[0] : type->text;
+    int j = 0;
+    while (j < ARRAY_LEN(callback_names) && strcmp(name, callback_names[j])) j++;
+    if (j == ARRAY_LEN(callback_names))
+        fail_at(EXIT_CONFIG, type->at,
+                "CheckpointMonitor, MFLossMonitor, SummaryMonitor or ObsMonitor",
+                "unknown callback %.100s", name);
+    if (e->had[j])
+        fail_at(EXIT_CONFIG, type->at, "keep one of the two", "a second %s", name);
+    e->had[j] = true;
+    const char *path = arena_printf(e->ld->mem, "callbacks.%s", name);
+    int k = key_find(path);
+    if (k >= 0) {
+        layer_set(e->l, k, path, item);
+    } else {
+        read_section(e->ld, e->l, item, path, "type");
+    }
+}
+
+/* MindFormers' form: a list of maps, each with a type and that type's keys. */
+static void read_callbacks(Loader *ld, Layer *l, const YamlNode *list) {
+    bool had[ARRAY_LEN(callback_names)] = {false};
+    l->replaces_callbacks = true;
+    for (int i = 0; i < list->n; i++) {
+        Entry e = {ld, l, NULL, list->items[i], "callbacks", had};
+        config_try(ld->state, read_callback, &e);
+    }
+}
+
+/* Marks the keys of every top-level section that stands in the file. */
+static void mark_sections(Layer *l, const YamlNode *root) {
+    for (int i = 0; i < root->n; i++) {
+        const char *name = root->keys[i]->text;
+        size_t n = strlen(name);
+        for (int k = 0; k < N_KEYS; k++) {
+            const char *path = key_table[k].path;
+            if (!strncmp(path, name, n) && (path[n] == '.' || !path[n]))
+                l->seen[k] = true;
+        }
+    }
+}
+
+static bool is_callback(int k) {
+    return !strncmp(key_table[k].path, "callbacks.", 10);
+}
+
+static void load_file(Loader *ld, const char *path, const Place *from, Layer *out);
+
+/* A file's bases one after the other: a section of a later one replaces the whole
+ * section of an earlier one. */
+static void load_bases(Loader *ld, const YamlNode *node, Layer *out) {
+    const YamlNode *const single[] = {node};
+    bool list = node->kind == NODE_LIST;
+    int n = list ? node->n : 1;
+    if (!ld->includes)
+        fail_at(EXIT_CONFIG, node->at, NULL, "base_config is not allowed here");
+    for (int i = 0; i < n; i++) {
+        const YamlNode *name = list ? node->items[i] : single[0];
+        if (name->kind != NODE_TEXT || !name->text[0])
+            fail_at(EXIT_CONFIG, name->at, NULL,
+                    "base_config must be a path or a list "
+                    "of paths");
+        const char *file = ld->chain[ld->depth - 1], *slash = strrchr(file, '/');
+        char *dir = slash ? arena_strndup(ld->mem, file, (size_t)(slash - file)) : "";
+        if (slash == file) dir = "/";
+        Layer *base = NEW(ld->mem, Layer);
+        load_file(ld, path_join(ld->mem, dir, name->text), &name->at, base);
+        for (int k = 0; k < N_KEYS; k++) {
+            if (!base->seen[k]) continue;
+            out->items[k] = base->items[k];
+            out->seen[k] = true;
+        }
+    }
+}
+
+/* The bases, then the file itself over them key by key. */
+static void load_tree(Loader *ld, const YamlNode *root, Layer *out) {
+    if (root->kind != NODE_MAP)
+        fail_at(EXIT_CONFIG, root->at, "section:\n        key: value",
+                "a configuration is a map of sections");
+    const YamlNode *bases = map_get(root, "base_config");
+    const YamlNode *callbacks = map_get(root, "callbacks");
+    bool list = callbacks && callbacks->kind == NODE_LIST;
+    if (bases && !yaml_is_null(bases)) load_bases(ld, bases, out);
+    Layer *own = NEW(ld->mem, Layer);
+    YamlNode *rest = NEW(ld->mem, YamlNode);
+    rest->kind = NODE_MAP;
+    for (int i = 0; i < root->n; i++) {
+        bool special = root->items[i] == bases || (list && root->items[i] == callbacks);
+        const char *key = root->keys[i]->text;
+        if (special && (!strcmp(key, "base_config") || !strcmp(key, "callbacks")))
+            continue;
+        int n = rest->n;
+        PUSH(ld->mem, rest->keys, n, rest->keys_cap, root->keys[i]);
+        PUSH(ld->mem, rest->items, rest->n, rest->cap, root->items[i]);
+    }
+    read_section(ld, own, rest, "", NULL);
+    if (list) read_callbacks(ld, own, callbacks);
+    mark_sections(own, root);
+    for (int k = 0; k < N_KEYS; k++) {
+        bool cleared = own->replaces_callbacks && is_callback(k);
+        if (own->items[k].set || cleared) out->items[k] = own->items[k];
+        out->seen[k] |= own->seen[k];
+    }
+}
+
+static _Noreturn void include_error(const char *path, const Place *from,
+                                    const char *what) {
+    if (from) fail_at(EXIT_CONFIG, *from, NULL, "%.500s: %s", path, what);
+    fail(EXIT_CONFIG, "%.500s: %s", path, what);
+}
+
+/* `from` is where base_config names the file, NULL for the first one. */
+static void load_file(Loader *ld, const char *path, const Place *from, Layer *out) {
+    char real[PATH_MAX];
+    struct stat st;
+    if (!realpath(path, real) || stat(real, &st) != 0)
+        include_error(path, from, "there is no such file");
+    if (!S_ISREG(st.st_mode)) include_error(path, from, "not a file");
+    for (int i = 0; i < ld->depth; i++) {
+        char other[PATH_MAX];
+        if (realpath(ld->chain[i], other) && !strcmp(real, other))
+            include_error(path, from, "base_config comes back to a file being read");
+    }
+    if (ld->depth == MAX_INCLUDES)
+        include_error(path, from, "more than 16 levels of files");
+    if (ld->files++ == MAX_FILES) include_error(path, from, "more than 64 files");
+    size_t n;
+    char *text = file_read(ld->mem, path, YAML_MAX_BYTES, &n, EXIT_CONFIG);
+    const YamlNode *root = yaml_parse(ld->mem, path, text, n);
+    ld->chain[ld->depth++] = path;
+    load_tree(ld, root, out);
+    ld->depth--;
+}
+
+void config_read_file(ConfigState *s, const char *path) {
+    Loader ld = {.mem = s->mem, .state = s, .includes = true};
+    Layer *layer = NEW(s->mem, Layer);
+    load_file(&ld, path, NULL, layer);
+    memcpy(s->settings, layer->items, sizeof s->settings);
+}
+
+void config_read_text(ConfigState *s, const char *name, const char *text, size_t n) {
+    Loader ld = {.mem = s->mem, .state = s};
+    Layer *layer = NEW(s->mem, Layer);
+    load_tree(&ld, yaml_parse(s->mem, name, text, n), layer);
+    memcpy(s->settings, layer->items, sizeof s->settings);
+}
+
+/* Flags. */
+
+/* Value of a flag as a node; lists may be written a,b or [a, b]. */
+static const YamlNode *flag_value(Arena *a, const Key *key, const char *value, Place at) {
+    if (key->kind != KIND_INT_LIST && key->kind != KIND_TEXT_LIST)
+        return yaml_scalar(a, value, at);
+    const char *text = value[0] == '[' ? value : arena_printf(a, "[%s]", value);
+    YamlNode *node = yaml_parse(a, at.file, text, strlen(text));
+    node->at = at;
+    return node;
+}
+
+/* Other programs write --max-steps. */
+static const char *with_underscores(Arena *a, const char *path) {
+    char *out = arena_strdup(a, path);
+    for (char *p = out; *p; p++)
+        if (*p == '-') *p = '_';
+    return out;
+}
+
+static void set_flag(ConfigState *s, const char *path, const char *value, Place at) {
+    static const char wrong[] = "callbacks.CheckpointMointor.";
+    if (!strncmp(path, wrong, sizeof wrong - 1))
+        path = arena_printf(s->mem, "callbacks.CheckpointMonitor.%s",
+                            path + sizeof wrong - 1);
+    int k = key_find(path);
+    if (k < 0) k = key_find(path = with_underscores(s->mem, path));
+    if (k < 0 && key_is_section(path))
+        fail_at(EXIT_CONFIG, at, arena_printf(s->mem, "--%s.KEY VALUE", path),
+                "%s is a section of keys", path);
+    if (k < 0) unknown_key(s->mem, path, at);
+    if (!value && key_table[k].kind == KIND_BOOL) value = "True";
+    if (!value)
+        fail_at(EXIT_CONFIG, at,
+                "in a shell script: \"${ARRAY[@]}\" expands to all words, $ARRAY to one",
+                "--%s has no value", path);
+    if (!value[0])
+        fail_at(EXIT_CONFIG, at, "--KEY=null takes the default",
+                "--%s has an empty value", path);
+    if (!yaml_utf8_valid(value)) fail_at(EXIT_CONFIG, at, NULL, "--%s: not UTF-8", path);
+    at.col = (int)strlen(path) + 4;
+    const YamlNode *node = flag_value(s->mem, &key_table[k], value, at);
+    s->settings[k] = (Setting){yaml_is_null(node) ? NULL : node, path, true};
+}
+
+/* All flags as text, a line each, for messages to quote. */
+static char *flag_lines(Arena *a, int nflags, char **flags) {
+    Text t = text_new(a);
+    for (int i = 0; i < nflags; i++) {
+        bool first = !strncmp(flags[i], "--", 2);
+        if (i) text_add_bytes(&t, first ? "\n" : " ", 1);
+        for (const char *p = flags[i]; *p; p++)
+            text_add_bytes(&t, *p == '\n' || *p == '\r' ? " " : p, 1);
+    }
+    return t.s;
+}
+
+/* The words of a command line, gone through flag by flag. */
+typedef struct Flags {
+    ConfigState *state;
+    char **word;
+    int n, i; /* word i is read next */
+    Place at;
+} Flags;
+
+static void read_flag(void *context) {
+    Flags *f = context;
+    const char *word = f->word[f->i++];
+    const char *next = f->i < f->n ? f->word[f->i] : NULL;
+    if (!strcmp(word, "\\") || (next && !strcmp(next, "\\")))
+        fail_at(EXIT_CONFIG, f->at, "remove the blank after the backslash in the script",
+                "a word that is only a backslash");
+    if (strncmp(word, "--", 2) || !word[2])
+        fail_at(EXIT_CONFIG, f->at, "write --key VALUE or --key=VALUE",
+                "%.200s is not a flag", word);
+    Arena *mem = f->state->mem;
+    const char *equals = strchr(word, '=');
+    char *path = equals ? arena_strndup(mem, word + 2, (size_t)(equals - word - 2))
+                        : arena_strdup(mem, word + 2);
+    const char *value = equals ? equals + 1 : NULL;
+    if (!equals && next && strncmp(next, "--", 2)) value = next, f->i++;
+    set_flag(f->state, path, value, f->at);
+}
+
+void config_read_flags(ConfigState *s, int nflags, char **flags) {
+    Flags f = {s, flags, nflags, 0, {"command line", flag_lines(s->mem, nflags, flags), 0, 1}};
+    while (f.i < nflags) {
+        f.at.line += f.i == 0 || !strncmp(flags[f.i], "--", 2);
+        config_try(s, read_flag, &f);
+    }
+}

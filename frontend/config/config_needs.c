@@ -1,0 +1,86 @@
+/* config_needs.c - keys that act only together with others: the NEEDS rows of keys.def. */
+#include "frontend/config/config_state.h"
+#include "frontend/config/data_open.h"
+
+/* ---- what the rows ask ---- */
+
+static bool several(const Config *c) {
+    return c->parallel_config_data_parallel * c->parallel_config_model_parallel *
+               c->parallel_config_context_parallel >
+           1;
+}
+
+/* Ranks that would hold the same optimizer states. */
+static bool copies(const Config *c) {
+    return c->parallel_config_data_parallel * c->parallel_config_context_parallel > 1;
+}
+
+static bool shards(const Config *c) {
+    bool on = config_given(c, "parallel_config.optimizer_shard")
+                  ? c->parallel_config_optimizer_shard
+                  : c->parallel_enable_parallel_optimizer;
+    ZeroLevel level = c->parallel_parallel_optimizer_config_optimizer_level;
+    return copies(c) && (on || level != ZERO_AUTO);
+}
+
+static bool gathers_ahead(const Config *c) {
+    ZeroLevel level = c->parallel_parallel_optimizer_config_optimizer_level;
+    return shards(c) && level != ZERO_3 && c->parallel_overlap != OVERLAP_OFF;
+}
+
+static bool buckets_given(const Config *c) {
+    return config_given(c, "parallel.bucket_size") ||
+           c->parallel_comm_fusion_allreduce_mode == FUSION_SIZE ||
+           c->parallel_comm_fusion_allgather_mode == FUSION_SIZE ||
+           c->parallel_comm_fusion_reducescatter_mode == FUSION_SIZE;
+}
+
+static bool has_moments(const Config *c) {
+    return c->optimizer_type != OPTIMIZER_SGD && c->optimizer_type != OPTIMIZER_MOMENTUM;
+}
+
+static bool decays(const Config *c) {
+    return c->lr_schedule_type != LR_CONSTANT &&
+           c->lr_schedule_type != LR_CONSTANT_WITH_WARMUP;
+}
+
+/* The samples' order is made from a seed. */
+static bool has_order(const Config *c) {
+    LoaderType type = c->train_dataset_data_loader_type;
+    return type == LOADER_GPT_DATASET || (type != LOADER_TENSOR_BATCHES &&
+                                          c->train_dataset_data_loader_shuffle);
+}
+
+static bool uses_eod(const Config *c) {
+    bool pads = c->train_dataset_data_loader_pad_token >= 0 || c->model_pad_token >= 0;
+    if (c->train_dataset_data_loader_type == LOADER_WEBTEXT) return !pads;
+    return c->train_dataset_data_loader_type == LOADER_GPT_DATASET &&
+           (c->train_dataset_data_loader_reset_position_ids ||
+            c->train_dataset_data_loader_reset_attention_mask ||
+            c->train_dataset_data_loader_eod_mask_loss);
+}
+
+/* ---- the rows ---- */
+
+const char *config_idle(const Config *c, const char *path) {
+#define NEEDS(key, condition, why)                                                       \
+    if (!strcmp(path, key) && !(condition)) return why;
+#include "frontend/config/keys.def"
+    return NULL;
+}
+
+/* A switch that is off asks for nothing. */
+static bool asks(const Config *cfg, const Key *key) {
+    Arena *a = cfg->state->mem;
+    if (!config_given(cfg, key->path)) return false;
+    if (key->kind != KIND_BOOL) return true;
+    return strcmp(config_value(cfg, a, key->path), key->def) != 0;
+}
+
+void config_note_idle(Config *cfg) {
+    for (int k = 0; k < N_KEYS; k++) {
+        const Key *key = &key_table[k];
+        const char *why = asks(cfg, key) ? config_idle(cfg, key->path) : NULL;
+        if (why) config_note(cfg, key->path, "%s has no effect: %s", key->path, why);
+    }
+}

@@ -1,0 +1,177 @@
+/* config_print.c - the configuration as YAML, the key table as help and as a page. */
+#include "frontend/config/config_state.h"
+
+/* Length of the section part of a path with its dot; 0 for a key outside of sections. */
+static size_t section_bytes(const char *path) {
+    const char *dot = strrchr(path, '.');
+    return dot ? (size_t)(dot - path) + 1 : 0;
+}
+
+/* Headers of the sections of `path` that `before` is not in; returns the indentation. */
+static int open_sections(Text *out, const char *before, const char *path) {
+    size_t common = 0, n = section_bytes(path), old = section_bytes(before);
+    for (size_t i = 0; i < MIN(n, old) && path[i] == before[i]; i++) {
+        if (path[i] == '.') common = i + 1;
+    }
+    int level = 0;
+    for (size_t start = 0; start < n; level++) {
+        size_t bytes = strcspn(path + start, ".");
+        if (start >= common)
+            text_add(out, "%*s%.*s:\n", level * 2, "", (int)bytes, path + start);
+        start += bytes + 1;
+    }
+    return level * 2;
+}
+
+void config_print(const Config *cfg, Text *out) {
+    const char *before = "";
+    for (int k = 0; k < N_KEYS; k++) {
+        const Key *key = &key_table[k];
+        bool is_given = cfg->state->settings[k].value != NULL;
+        if (!is_given && (key->kind == KIND_TREE || key->cat != CAT_WORKS)) continue;
+        int indent = open_sections(out, before, key->path);
+        const char *value = key_text(cfg->state->mem, key, cfg, true);
+        text_add(out, "%*s%s%s: ", indent, "", is_given ? "" : "# ",
+                 key->path + section_bytes(key->path));
+        text_add_bytes(out, value, strlen(value));
+        text_add(out, "\n");
+        before = key->path;
+    }
+}
+
+/* Name of the top-level section; "run" for keys outside of sections. */
+static void section_name(const char *path, char name[64]) {
+    size_t n = strcspn(path, ".");
+    if (!path[n]) path = "run", n = 3;
+    check(n < 64);
+    memcpy(name, path, n);
+    name[n] = 0;
+}
+
+static const char *category_text(Arena *a, const Key *key) {
+    switch (key->cat) {
+    case CAT_WORKS:
+        return "works";
+    case CAT_MAPPED:
+        return arena_printf(a, "mapped: %s", key->why);
+    case CAT_FIXED:
+        return arena_printf(a, "always %s: %s", key->def, key->why);
+    case CAT_NO_EFFECT:
+        return arena_printf(a, "no effect: %s", key->why);
+    case CAT_REFUSED:
+        return arena_printf(a, "only %s: %s", key->def, key->why);
+    case CAT_NOT_YET:
+        return arena_printf(a, "not there yet: %s", key->why);
+    }
+    die("category %d", (int)key->cat);
+}
+
+/* "a whole number, at least 1" */
+static const char *values_text(Arena *a, const Key *key) {
+    const char *range = key_range_text(a, key);
+    if (key->kind == KIND_ENUM) return range;
+    return arena_printf(a, "%s%s%s", key_kind_name(key->kind), range[0] ? ", " : "",
+                        range);
+}
+
+static void list_sections(FILE *out) {
+    char name[64], before[64] = "";
+    fputs("Sections of the configuration; any key is a flag: --section.key VALUE\n", out);
+    for (int k = 0; k < N_KEYS; k++) {
+        section_name(key_table[k].path, name);
+        if (strcmp(name, before) && (strcmp(name, "run") || k == 0))
+            fprintf(out, "  %s\n", name);
+        strcpy(before, name);
+    }
+}
+
+bool config_help(FILE *out, const char *section) {
+    char name[64];
+    bool any = false;
+    if (!section) {
+        list_sections(out);
+        return true;
+    }
+    Arena *a = arena_new();
+    for (int k = 0; k < N_KEYS; k++) {
+        const Key *key = &key_table[k];
+        section_name(key->path, name);
+        if (strcmp(name, section)) continue;
+        any = true;
+        fprintf(out, "--%s  (%s)\n    %s\n", key->path, values_text(a, key), key->doc);
+        if (key->def[0]) fprintf(out, "    default %s\n", key->def);
+        if (key->cat != CAT_WORKS) fprintf(out, "    %s\n", category_text(a, key));
+    }
+    arena_free(a);
+    return any;
+}
+
+/* A table cell: '|' would end it. */
+static void write_cell(FILE *out, const char *s) {
+    fputc(' ', out);
+    for (; *s; s++) {
+        if (*s == '|') fputc('\\', out);
+        fputc(*s, out);
+    }
+    fputs(" |", out);
+}
+
+static void write_other_names(FILE *out) {
+    fputs("\n## Other names\n\n| name | key |\n|---|---|\n", out);
+    for (int i = 0; i < n_key_aliases; i++)
+        fprintf(out, "| `%s` | `%s` |\n", key_aliases[i].path, key_aliases[i].target);
+    fputs("\n## Defaults of a LlamaConfig\n\n| key | default |\n|---|---|\n", out);
+    for (int i = 0; i < n_key_defaults; i++)
+        fprintf(out, "| `%s` | %s |\n", key_defaults[i].path, key_defaults[i].def);
+}
+
+static void write_needs(FILE *out) {
+    static const char *const rows[][2] = {
+#define NEEDS(path, condition, why) {path, why},
+#include "frontend/config/keys.def"
+    };
+    fputs("\n## Keys that act only with others\n\n| key | has no effect when |\n|---|---|\n",
+          out);
+    for (int i = 0; i < ARRAY_LEN(rows); i++)
+        fprintf(out, "| `%s` | %s |\n", rows[i][0], rows[i][1]);
+}
+
+static const char page_head[] =
+    "# Configuration keys\n\n"
+    "Every key of a configuration file, and every flag: `--section.key VALUE`.\n"
+    "This page is made from `frontend/config/keys.def`; change it there.\n\n"
+    "A file may name others to start from: `base_config: [a.yaml, b.yaml]`, relative to\n"
+    "itself. Of two base files the later one replaces whole sections of the earlier "
+    "one;\n"
+    "the file itself goes over them key by key; flags go over everything. Lists are\n"
+    "replaced, not joined.\n\n"
+    "The last column says what happens to a key: it *works*; it is *mapped* to another\n"
+    "key; it *always* has one value; it has *no effect* (one line says so); *only* its\n"
+    "default is accepted; or what it asks for is *not there yet*, so that only its default\n"
+    "is accepted. Many keys act only together with others: the table at the end says when\n"
+    "not, and so does a line of a run or a plan in which such a key is given.\n";
+
+void config_write_docs(FILE *out) {
+    char name[64], before[64] = "";
+    Arena *a = arena_new();
+    fputs(page_head, out);
+    for (int k = 0; k < N_KEYS; k++) {
+        const Key *key = &key_table[k];
+        section_name(key->path, name);
+        if (strcmp(name, before))
+            fprintf(out,
+                    "\n## %s\n\n| key | value | default | meaning | state |\n"
+                    "|---|---|---|---|---|\n",
+                    name);
+        strcpy(before, name);
+        fprintf(out, "| `%s` |", key->path);
+        write_cell(out, values_text(a, key));
+        write_cell(out, key->def);
+        write_cell(out, key->doc);
+        write_cell(out, category_text(a, key));
+        fputc('\n', out);
+    }
+    write_needs(out);
+    write_other_names(out);
+    arena_free(a);
+}

@@ -1,0 +1,60 @@
+/* config_state.h - what the files of the configuration share. Inside frontend. */
+#ifndef STATOR_CONFIG_STATE_H
+#define STATOR_CONFIG_STATE_H
+#include "frontend/config/key.h"
+
+/* What files and flags say about one key. An explicit null is set with value NULL: it
+ * takes a base file's value back. */
+typedef struct Setting {
+    const YamlNode *value;
+    const char *name; /* path as written: an alias or the key's own */
+    bool set;
+} Setting;
+
+/* A mistake that was found; others may follow. */
+typedef struct Problem {
+    Place at;
+    const char *message;
+} Problem;
+
+typedef struct ConfigState {
+    Arena *mem;
+    Setting settings[N_KEYS];
+    Problem *problem;
+    int n_problems, cap_problems;
+    bool broken[N_KEYS]; /* has no value of its own because of a problem */
+    bool follows;        /* the failure under way speaks of a broken key: it is none */
+} ConfigState;
+
+/* Calls f(context); false when it failed with EXIT_CONFIG, which becomes a problem of s,
+ * unless it only follows from another one. Other failures go on. */
+bool config_try(ConfigState *s, void (*f)(void *), void *context);
+/* Fails with EXIT_CONFIG and all problems, those of files first; nothing without any. */
+void config_fail_all(const ConfigState *s);
+
+/* Reads a file (config_read_file) or a text that must not name base files, or flags, over
+ * the settings that are there. */
+void config_read_file(ConfigState *s, const char *path);
+void config_read_text(ConfigState *s, const char *name, const char *text, size_t n);
+void config_read_flags(ConfigState *s, int nflags, char **flags);
+
+/* One line for the user about a key; its place is put in front. */
+void config_note(Config *cfg, const char *path, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+/* Ends with EXIT_CONFIG at the value of `path`, or at that of `other` (may be NULL) when
+ * the first is not given. */
+_Noreturn void config_refuse(const Config *cfg, const char *path, const char *other,
+                             const char *hint, const char *fmt, ...)
+    __attribute__((format(printf, 5, 6)));
+
+/* Why a key cannot change anything in this configuration, by the NEEDS rows of keys.def;
+ * NULL: it can. Ranks are those of cfg's strategy, so ask when they are chosen. */
+const char *config_idle(const Config *cfg, const char *path);
+/* A line for every key that is given and is idle. */
+void config_note_idle(Config *cfg);
+
+/* Fills in values that follow from others, then checks combinations (config_check.c). */
+void config_derive(Config *cfg);
+void config_check(Config *cfg);
+
+#endif

@@ -1,0 +1,187 @@
+/* data_open.c - from the configuration's keys to an open source; see data_open.h. */
+#include "frontend/config/data_open.h"
+#include "runtime/data/gpt_index.h"
+#include "frontend/config/config_state.h"
+
+#define LOADER "train_dataset.data_loader."
+
+/* Batches that are ready come in one order, and once. */
+static bool has_splits(const Config *cfg) {
+    return cfg->train_dataset_data_loader_type != LOADER_TENSOR_BATCHES;
+}
+
+const char *data_loader_name(const Config *cfg) {
+    switch (cfg->train_dataset_data_loader_type) {
+    case LOADER_TEXT_FILE:
+        return "TextFile";
+    case LOADER_TENSOR_BATCHES:
+        return "TensorBatches";
+    case LOADER_MEGATRON_INDEXED:
+        return "MegatronIndexed";
+    case LOADER_GPT_DATASET:
+        return "GPTDataset";
+    case LOADER_WEBTEXT:
+        return "WebtextDataset";
+    case LOADER_TENSORS:
+        return "Tensors";
+    }
+    die("data loader %d", (int)cfg->train_dataset_data_loader_type);
+}
+
+const char *data_path_given(const Config *cfg) {
+    TextList paths = cfg->train_dataset_data_loader_data_path;
+    const char *dir = cfg->train_dataset_data_loader_dataset_dir;
+    if (paths.n && dir[0])
+        config_refuse(cfg, LOADER "data_path", NULL, "keep one of the two",
+                      "both data_path and dataset_dir are given");
+    if (paths.n > 1 && cfg->train_dataset_data_loader_type != LOADER_GPT_DATASET)
+        config_refuse(cfg, LOADER "data_path", NULL, "type GPTDataset blends",
+                      "data of type %s has one path", data_loader_name(cfg));
+    return paths.n == 1  ? paths.items[0]
+           : paths.n > 1 ? config_value(cfg, cfg->state->mem, LOADER "data_path")
+                         : dir;
+}
+
+/* The share of each split as one text, which the reader takes apart. */
+static const char *split_text(Arena *mem, const Config *cfg) {
+    TextList parts = cfg->train_dataset_data_loader_split;
+    Text t = text_new(mem);
+    for (int i = 0; i < parts.n; i++)
+        text_add(&t, "%s%s", i ? "," : "", parts.items[i]);
+    return t.s;
+}
+
+static int64_t samples_given(const Config *cfg, DataSplit which) {
+    IntList l = cfg->train_dataset_data_loader_num_samples;
+    if (l.n > 3)
+        config_refuse(cfg, LOADER "num_samples", NULL, "[train, valid, test]",
+                      "num_samples has %d numbers", l.n);
+    if ((int)which >= l.n) return -2; /* not given */
+    if (l.items[which] < -1 || (which == SPLIT_TRAIN && l.items[which] == 0))
+        config_refuse(cfg, LOADER "num_samples", NULL, "-1 is one epoch",
+                      "num_samples %lld", (long long)l.items[which]);
+    return l.items[which];
+}
+
+static int64_t split_samples_given(const Config *cfg, DataSplit which) {
+    bool gpt = cfg->train_dataset_data_loader_type == LOADER_GPT_DATASET;
+    return gpt ? samples_given(cfg, which) : -2;
+}
+
+bool data_has_part(const Config *cfg, DataSplit which) {
+    if (!has_splits(cfg)) return which == SPLIT_TRAIN;
+    Arena *mem = arena_new();
+    char split[256];
+    snprintf(split, sizeof split, "%s", split_text(mem, cfg));
+    arena_free(mem);
+    bool gpt = cfg->train_dataset_data_loader_type == LOADER_GPT_DATASET;
+    int64_t bound[4];
+    gpt_split(split[0] ? split : gpt ? "969,30,1" : "1", (int64_t)1 << 40, bound);
+    return bound[which] < bound[which + 1] && split_samples_given(cfg, which) != 0;
+}
+
+bool data_has_split(const Config *cfg, DataSplit which) {
+    if (which == SPLIT_TRAIN) return true;
+    bool asked = cfg->runner_config_eval_iters > 0;
+    if (split_samples_given(cfg, which) > -2) asked = true;
+    return asked && data_has_part(cfg, which);
+}
+
+static int64_t product(const Config *cfg, int64_t a, int64_t b) {
+    int64_t v;
+    if (__builtin_mul_overflow(a, b, &v))
+        config_refuse(cfg, "runner_config.max_steps", "runner_config.eval_iters", NULL,
+                      "more samples than can be counted");
+    return v;
+}
+
+int64_t data_steps(const Config *cfg, const Data *train, int64_t step_rows) {
+    int64_t most = train->steps_available;
+    if (cfg->train_dataset_data_loader_type != LOADER_GPT_DATASET) return most;
+    int64_t given = samples_given(cfg, SPLIT_TRAIN);
+    return given > 0 ? MIN(MAX(given / step_rows, 1), most) : most;
+}
+
+/* Steps of training when they are not given: those of the train split. */
+static int64_t steps_of_train(const Config *cfg, const DataShape *shape) {
+    Arena *mem = arena_new();
+    DataShape s = *shape;
+    s.rows = s.step_rows;
+    Data *train = data_open_split(mem, cfg, SPLIT_TRAIN, &s);
+    int64_t steps = data_steps(cfg, train, s.step_rows);
+    data_close(train);
+    arena_free(mem);
+    return steps;
+}
+
+/* Samples to ask for; -1: what the epochs have. */
+static int64_t samples_wanted(const Config *cfg, DataSplit which,
+                              const DataShape *shape) {
+    int64_t given = samples_given(cfg, which), steps = shape->steps;
+    int64_t iters = cfg->runner_config_eval_iters;
+    if (given != -2) return given;
+    if (cfg->train_dataset_data_loader_type != LOADER_GPT_DATASET) return -1;
+    if (which == SPLIT_TRAIN)
+        return steps < 0 ? -1 : product(cfg, steps, shape->step_rows);
+    int64_t rounds = 1, every = cfg->runner_config_eval_interval;
+    if (which == SPLIT_VALID && every) {
+        if (steps < 0) steps = steps_of_train(cfg, shape);
+        rounds = steps / every + 1;
+    }
+    return product(cfg, product(cfg, rounds, iters), shape->step_rows);
+}
+
+static void fill_gpt(Arena *mem, const Config *cfg, DataSplit which,
+                     const DataShape *shape, DataGptSpec *g) {
+    TextList paths = cfg->train_dataset_data_loader_data_path;
+    int64_t eod = cfg->train_dataset_data_loader_eod;
+    int64_t pad = cfg->train_dataset_data_loader_pad_token;
+    bool train = which == SPLIT_TRAIN;
+    *g = (DataGptSpec){
+        .paths = paths.items,
+        .n_paths = paths.n,
+        .which = which,
+        .split = split_text(mem, cfg),
+        .samples = samples_wanted(cfg, which, shape),
+        .epochs = train && shape->steps < 0 ? cfg->runner_config_epochs : 1,
+        .cache_path = cfg->train_dataset_data_loader_data_cache_path,
+        .eod = eod >= 0 ? eod : cfg->model_eos_token,
+        .reset_position_ids = cfg->train_dataset_data_loader_reset_position_ids,
+        .reset_attention_mask = cfg->train_dataset_data_loader_reset_attention_mask,
+        .eod_mask_loss = cfg->train_dataset_data_loader_eod_mask_loss,
+        .text_key = cfg->train_dataset_data_loader_text_key,
+        .pad = pad >= 0 ? pad : cfg->model_pad_token,
+        .pad_in_loss = cfg->train_dataset_data_loader_pad_in_loss,
+        .tokenizer_type = cfg->train_dataset_data_loader_tokenizer_type,
+        .vocab_file = cfg->train_dataset_data_loader_vocab_file,
+        .merge_file = cfg->train_dataset_data_loader_merge_file,
+        .tokenizer_file = cfg->train_dataset_data_loader_tokenizer_file};
+}
+
+Data *data_open_split(Arena *mem, const Config *cfg, DataSplit which,
+                      const DataShape *shape) {
+    static const char *const names[] = {"train", "valid", "test"};
+    if (!data_has_split(cfg, which))
+        config_refuse(cfg, LOADER "split", LOADER "type",
+                      has_splits(cfg) ? "a split such as 949,50,1, and eval_iters above 0"
+                                      : "data of another type",
+                      "the data has no samples for %s", names[which]);
+    int64_t seed = cfg->train_dataset_data_loader_seed;
+    DataSpec spec = {.type = data_loader_name(cfg),
+                     .path = data_path_given(cfg),
+                     .batch = shape->rows,
+                     .seq = shape->seq,
+                     .seed = (uint64_t)(seed >= 0 ? seed : cfg->seed),
+                     .shuffle = cfg->train_dataset_data_loader_shuffle,
+                     .vocab = shape->vocab,
+                     .column = shape->column,
+                     .ncolumns = shape->ncolumns};
+    if (has_splits(cfg)) {
+        DataGptSpec *gpt = NEW(mem, DataGptSpec);
+        fill_gpt(mem, cfg, which, shape, gpt);
+        spec.gpt = gpt;
+    }
+    Data *d = data_open(mem, &spec);
+    if (d->note[0]) fprintf(stderr, "note: %s\n", d->note);
+    return d;
+}

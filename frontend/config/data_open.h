@@ -1,0 +1,41 @@
+/* data_open.h - the data that a configuration names: for training, validation and test,
+ * and for a look at it. */
+#ifndef STATOR_DATA_OPEN_H
+#define STATOR_DATA_OPEN_H
+#include "runtime/data/data.h"
+#include "frontend/config/config.h"
+
+/* What the configuration alone does not say. */
+typedef struct DataShape {
+    int64_t rows;      /* sequences that data_batch gives; 0: the file's */
+    int64_t seq;       /* tokens of each; 0: the file's */
+    int64_t vocab;     /* 0: not known */
+    int64_t step_rows; /* sequences of a training step: sizes of the splits count in it */
+    int64_t steps;     /* of training; -1: what the epochs or num_samples have */
+    const DataColumn *column; /* Tensors: what the model takes of a sample */
+    int ncolumns;
+} DataShape;
+
+/* Type of the loader, as data.h names it. */
+const char *data_loader_name(const Config *cfg);
+/* Path of the data as one text for people; "" when none is given. */
+const char *data_path_given(const Config *cfg);
+
+/* True if the data has a valid (or test) split at all: of any type but TensorBatches, with
+ * a share above 0 for it, and eval_iters above 0 or GPTDataset's num_samples that names it. */
+bool data_has_split(const Config *cfg, DataSplit which);
+/* The same whatever eval_iters says. */
+bool data_has_part(const Config *cfg, DataSplit which);
+
+/* Opens one split. GPTDataset's sizes are num_samples, else as in Megatron-LM with
+ * GBS = step_rows: train steps * GBS; valid (steps / eval_interval + 1) * eval_iters *
+ * GBS; test eval_iters * GBS. Says a note of the source (a cache that was rebuilt) on
+ * stderr. Fails as data_open, and with EXIT_CONFIG for a split that is not there. */
+Data *data_open_split(Arena *mem, const Config *cfg, DataSplit which,
+                      const DataShape *shape);
+
+/* Steps that training takes when max_steps is not given, or -1 if the type has no such
+ * count (then epochs decide): num_samples of train, else what the source has. */
+int64_t data_steps(const Config *cfg, const Data *train, int64_t step_rows);
+
+#endif

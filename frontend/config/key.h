@@ -1,0 +1,88 @@
+/* key.h - rows of the key table (keys.def) and values of their types. Inside frontend. */
+#ifndef STATOR_KEY_H
+#define STATOR_KEY_H
+#include "frontend/config/config.h"
+#include "frontend/config/yaml.h"
+
+typedef enum KeyKind {
+    KIND_BOOL,
+    KIND_INT,
+    KIND_FLOAT,
+    KIND_TEXT,
+    KIND_MEMORY,
+    KIND_INT_LIST,
+    KIND_TEXT_LIST,
+    KIND_ENUM,
+    KIND_TREE
+} KeyKind;
+
+typedef enum KeyCategory {
+    CAT_WORKS,
+    CAT_MAPPED,
+    CAT_FIXED,
+    CAT_NO_EFFECT,
+    CAT_REFUSED,
+    CAT_NOT_YET
+} KeyCategory;
+
+typedef struct Key {
+    const char *path;
+    KeyKind kind;
+    size_t offset; /* of the field in Config; unused for KIND_TREE */
+    const char *def;
+    const char *range; /* "LOW..HIGH", or the values of an enumeration */
+    KeyCategory cat;
+    const char *why; /* reason behind a category other than CAT_WORKS */
+    const char *doc;
+} Key;
+
+typedef struct KeyAlias {
+    const char *path, *target;
+} KeyAlias;
+
+typedef struct KeyDefault {
+    ModelType model;
+    const char *path, *def;
+} KeyDefault;
+
+#define KEY(...)      +1
+#define KEY_ENUM(...) +1
+#define KEY_TREE(...) +1
+enum {
+    N_KEYS = 0
+#include "frontend/config/keys.def"
+};
+
+extern const Key key_table[N_KEYS];
+extern const KeyAlias key_aliases[];
+extern const int n_key_aliases;
+extern const KeyDefault key_defaults[];
+extern const int n_key_defaults;
+
+/* Row of a path or alias, or -1. */
+int key_find(const char *path);
+/* True if rows stand below `path`. */
+bool key_is_section(const char *path);
+/* What a word of another program is here: a path, a value, or a sentence; or NULL. */
+const char *key_foreign(const char *word);
+/* The known path or alias that `path` probably means, which is one that does something; or
+ * what key_foreign says; or NULL. */
+const char *key_nearest(const char *path);
+
+/* The section whose path is like `path`; NULL: none is. */
+const char *key_nearest_section(Arena *a, const char *path);
+
+/* Writes the value of `node` into the field of `cfg`. `name` is the path as the user
+ * wrote it. Fails with EXIT_CONFIG at the node for a wrong type or range. */
+void key_store(Arena *a, const Key *key, const char *name, const YamlNode *node,
+               Config *cfg);
+/* The same from text of the table (a default). */
+void key_store_text(Arena *a, const Key *key, const char *text, Config *cfg);
+/* The value in `cfg` as text; with `yaml` such that key_store reads it back. */
+char *key_text(Arena *a, const Key *key, const Config *cfg, bool yaml);
+/* Name of a type for people: "a whole number". */
+const char *key_kind_name(KeyKind kind);
+/* Values of an enumeration or a range, for people: "at least 1", "a, b or c". */
+char *key_range_text(Arena *a, const Key *key);
+
+#endif

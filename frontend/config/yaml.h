@@ -1,0 +1,42 @@
+/* yaml.h - YAML text to a tree of nodes that know their places. */
+#ifndef STATOR_YAML_H
+#define STATOR_YAML_H
+#include "base/base.h"
+
+typedef enum NodeKind { NODE_TEXT, NODE_LIST, NODE_MAP } NodeKind;
+
+/* A scalar, list or map. A node that is an alias is the anchored node itself, so nodes
+ * are shared and never change. */
+typedef struct YamlNode YamlNode;
+struct YamlNode {
+    NodeKind kind;
+    bool quoted; /* scalar in quotes (or tagged !!str): never null or a number */
+    Place at;
+    const char *text; /* scalar: the value, without zero bytes inside */
+    YamlNode **keys;  /* map: scalars, all different */
+    YamlNode **items; /* list and map */
+    int n, cap, keys_cap;
+    int height;   /* levels of lists and maps below and with this one */
+    int64_t size; /* nodes below and with this one, every alias counted in full */
+};
+
+enum { YAML_MAX_BYTES = 1 << 20, YAML_MAX_DEPTH = 64, YAML_MAX_NODES = 100000 };
+
+/* Parses one YAML 1.1 document of n bytes of UTF-8. An empty document is an empty map.
+ * Fails with EXIT_CONFIG at the place for syntax errors, more than the limits above,
+ * equal keys in a map, keys that are no scalars, cyclic aliases, merge keys (<<), tags
+ * other than the core ones, and a second document. */
+YamlNode *yaml_parse(Arena *a, const char *file_name, const char *text, size_t n);
+
+/* A plain scalar made outside of any file (a flag's value). */
+YamlNode *yaml_scalar(Arena *a, const char *value, Place at);
+
+/* null, ~ or nothing, not in quotes. */
+bool yaml_is_null(const YamlNode *node);
+
+/* Adds `s` as a double-quoted scalar that yaml_parse reads back to the same bytes; `s`
+ * must be valid UTF-8 (yaml_utf8_valid). */
+void yaml_quote(Text *out, const char *s);
+bool yaml_utf8_valid(const char *s);
+
+#endif

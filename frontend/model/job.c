@@ -1,0 +1,390 @@
+/* job.c - see job.h. */
+#include "frontend/model/job.h"
+#include "runtime/comm/agree.h"
+#include "runtime/store/safetensors.h"
+#include "frontend/config/config_state.h"
+#include "frontend/config/key.h"
+#include "frontend/model/model_keys.h"
+
+#define MODEL  "model.model_config."
+#define BATCH  "runner_config.batch_size"
+#define LOADER "train_dataset.data_loader."
+
+const ModelSpec *job_spec(const Job *j) {
+    return j->has_spec ? &j->spec : NULL;
+}
+
+const char *job_unit(const Job *j) {
+    return j->ncolumns ? "sample" : "token";
+}
+
+/* ---- which model ---- */
+
+static bool seq_given(const Config *cfg) {
+    return config_given(cfg, MODEL "seq_length") ||
+           config_given(cfg, "train_dataset.seq_length");
+}
+
+/* Beside the YAML file that names it, where there is one of that name. */
+static const char *module_path(const Job *j) {
+    const char *name = j->cfg->model_file;
+    Place at = config_where(j->cfg, "model.file");
+    const char *slash = at.file && at.line ? strrchr(at.file, '/') : NULL;
+    if (name[0] == '/' || !slash) return name;
+    const char *dir = arena_strndup(j->mem, at.file, (size_t)(slash - at.file));
+    const char *beside = path_join(j->mem, dir[0] ? dir : "/", name);
+    return file_exists(beside) ? beside : name;
+}
+
+static void read_module(void *context) {
+    Job *j = context;
+    UserModule *u = &j->module;
+    u->path = module_path(j);
+    u->text = file_read(j->mem, u->path, MODEL_MAX_BYTES, &u->bytes, EXIT_CONFIG);
+    model_parse(j->mem, u->path, u->text, u->bytes);
+}
+
+/* A checkpoint of a model.file brings its module with it. */
+static void take_module(Job *j, bool given) {
+    const char *text = j->source.module;
+    if (given)
+        config_refuse(j->cfg, "init_from", "resume_or_finetune_checkpoint",
+                      "leave model.model_config out",
+                      "%s is of a module of its own, which model.model_config cannot "
+                      "change",
+                      j->source.path);
+    j->module = (UserModule){j->source.path, text, strlen(text)};
+}
+
+/* Dropout that nobody has asked for here. */
+static void note_dropout(Config *cfg, const Source *source) {
+    static const char *const keys[] = {MODEL "dropout_prob", MODEL "hidden_dropout_prob",
+                                       MODEL "attention_probs_dropout_prob"};
+    const ModelSpec *s = &source->spec;
+    const double rate[] = {s->embd_dropout, s->resid_dropout, s->attn_dropout};
+    for (int i = 0; i < ARRAY_LEN(keys); i++) {
+        bool spread = i == 1 && config_given(cfg, keys[0]);
+        if (source->kind != SOURCE_HF || !(rate[i] > 0) || config_given(cfg, keys[i]) ||
+            spread)
+            continue;
+        config_note(cfg, "init_from", "%s is %g, as config.json of %s says; --%s 0 turns "
+                    "it off",
+                    keys[i], rate[i], source->path, keys[i]);
+    }
+}
+
+/* The model of the weights, changed by the keys that may change it. */
+static void take_source(Job *j) {
+    Config *cfg = j->cfg;
+    bool shorter = seq_given(cfg);
+    note_dropout(cfg, &j->source);
+    j->spec = source_spec(&j->source);
+    model_keys_override(cfg, &j->spec, j->source.path);
+    j->seq = shorter ? cfg->model_seq_length : j->spec.max_positions;
+    if (j->seq > j->spec.max_positions)
+        config_refuse(cfg, MODEL "seq_length", "train_dataset.seq_length",
+                      "a shorter one",
+                      "seq_length is %lld, but the model of %s has %lld positions",
+                      (long long)j->seq, j->source.path, (long long)j->spec.max_positions);
+    model_keys_fill(cfg, &j->spec);
+    cfg->model_seq_length = j->seq;
+}
+
+void job_choose_model(Job *j) {
+    Config *cfg = j->cfg;
+    j->has_source = cfg->init_from[0] != 0;
+    j->seq = 1;
+    if (j->has_source) j->source = source_open_shared(j->mem, cfg->init_from);
+    bool given = model_keys_given(cfg);
+    if (cfg->model_file[0]) {
+        agree_look(read_module, j);
+        return;
+    }
+    if (j->has_source && j->source.module) {
+        take_module(j, given);
+        return;
+    }
+    j->has_spec = true;
+    if (!given && !j->has_source)
+        fail(EXIT_CONFIG, "the configuration has no model: give a section "
+                          "model.model_config, a model.file, or --init_from a folder "
+                          "with a config.json");
+    if (j->has_source) {
+        take_source(j);
+        return;
+    }
+    j->spec = model_spec_of_config(cfg);
+    j->seq = cfg->model_seq_length;
+}
+
+/* ---- a user's module ---- */
+
+static Func *user_entry(const Job *j) {
+    return model_entry(
+        model_parse(j->mem, j->module.path, j->module.text, j->module.bytes));
+}
+
+static bool has_role(const Func *f, int i, const char *role) {
+    return !strcmp(arg_str(f, i, "role", ""), role);
+}
+
+/* The arguments that a sample fills: tokens, labels and data. */
+static bool is_sample(const Func *f, int i) {
+    return has_role(f, i, "tokens") || has_role(f, i, "labels") || has_role(f, i, "data");
+}
+
+/* Integers that index a table, or are classes of a loss, must lie inside. */
+static void choose_range(const Func *f, int i, DataColumn *c) {
+    int64_t most = (int64_t)INT32_MAX + 1;
+    bool indexes = false;
+    c->low = INT32_MIN;
+    for (const Op *op = f->first; op; op = op->next) {
+        if (op->nin < 2 || op->in[1] != f->arg[i]) continue;
+        const Type *ty = &op->in[0]->ty;
+        if (op->kind == OP_embed) most = MIN(most, ty->dim[0]), indexes = true;
+        if (op->kind == OP_xent) most = MIN(most, ty->dim[ty->rank - 1]);
+    }
+    if (indexes) c->low = 0;
+    c->high = most;
+}
+
+static DataColumn column_of(const Func *f, int i) {
+    const Type *ty = &f->arg[i]->ty;
+    DataColumn c = {.name = f->arg[i]->name,
+                    .is_float = ty->dt == DT_F32,
+                    .rank = ty->rank - 1,
+                    .count = 1};
+    for (int d = 1; d < ty->rank; d++) c.count *= c.dim[d - 1] = ty->dim[d];
+    if (!c.is_float) choose_range(f, i, &c);
+    return c;
+}
+
+DataColumn *job_columns(Arena *mem, const Func *model, int *n) {
+    DataColumn *column = NEW_ARRAY(mem, DataColumn, (size_t)model->narg + 1);
+    *n = 0;
+    for (int i = 0; i < model->narg; i++)
+        if (is_sample(model, i) && value_uses(model, model->arg[i]))
+            column[(*n)++] = column_of(model, i);
+    return column;
+}
+
+/* A source of tokens fills i32[batch,seq] of the roles tokens and labels. */
+static void check_token_arguments(const Job *j, const Func *f) {
+    int found = 0;
+    for (int i = 0; i < f->narg; i++) {
+        const Type *ty = &f->arg[i]->ty;
+        if (has_role(f, i, "data"))
+            config_refuse(j->cfg, LOADER "type", "model.file",
+                          "train_dataset.data_loader.type Tensors: tensors by the names "
+                          "of the arguments",
+                          "data of type %s cannot fill argument %%%s of role data",
+                          data_loader_name(j->cfg), f->arg[i]->name);
+        if (!is_sample(f, i)) continue;
+        found++;
+        if (ty->dt != DT_I32 || ty->rank != 2)
+            fail(EXIT_CONFIG, "%s: argument %%%s of role %s must be i32[batch, seq]",
+                 j->module.path, f->arg[i]->name, arg_str(f, i, "role", ""));
+    }
+    if (found != 2)
+        fail(EXIT_CONFIG,
+             "%s: @%s does not take tokens and labels, both i32[batch, seq], which text "
+             "gives; or take tensors by name, train_dataset.data_loader.type Tensors",
+             j->module.path, f->name);
+}
+
+static int find_role(const Func *f, const char *role) {
+    for (int i = 0; i < f->narg; i++)
+        if (has_role(f, i, role)) return i;
+    return -1;
+}
+
+/* -1: no column is of an argument of that role. */
+static int column_of_role(const Job *j, const Func *f, const char *role) {
+    int i = find_role(f, role);
+    for (int k = 0; k < j->ncolumns && i >= 0; k++)
+        if (!strcmp(j->column[k].name, f->arg[i]->name)) return k;
+    return -1;
+}
+
+static void user_shape(Job *j) {
+    const Func *f = user_entry(j);
+    bool tensors = j->cfg->train_dataset_data_loader_type == LOADER_TENSORS;
+    if (tensors)
+        j->column = job_columns(j->mem, f, &j->ncolumns);
+    else
+        check_token_arguments(j, f);
+    j->labels = column_of_role(j, f, "labels");
+    if (tensors && j->labels < 0 && find_role(f, "counted") >= 0)
+        fail(EXIT_CONFIG,
+             "%s: @%s has an argument of role counted and reads no labels, which it "
+             "counts",
+             j->module.path, f->name);
+    for (int i = 0; i < f->narg; i++) {
+        if (!is_sample(f, i)) continue;
+        j->batch = f->arg[i]->ty.dim[0];
+        j->seq = tensors ? 1 : f->arg[i]->ty.dim[1];
+    }
+    bool given =
+        config_given(j->cfg, BATCH) || config_given(j->cfg, "train_dataset.batch_size");
+    int64_t asked = j->cfg->runner_config_batch_size * j->strategy.data;
+    if (given && asked != j->batch)
+        config_refuse(j->cfg, BATCH, "train_dataset.batch_size", "leave it out",
+                      "batch_size %lld on %lld replicas is %lld, but %s takes %lld",
+                      (long long)j->cfg->runner_config_batch_size,
+                      (long long)j->strategy.data, (long long)asked, j->module.path,
+                      (long long)j->batch);
+}
+
+/* ---- how large ---- */
+
+/* TensorBatches have their own batch and length, which a plan may not find. */
+static void file_shape(Job *j, bool batch_given, bool seq_given_too) {
+    Config *cfg = j->cfg;
+    const char *path = data_path_given(cfg);
+    if (!path[0] || !file_exists(path)) {
+        config_note(cfg, BATCH,
+                    "a file of TensorBatches has its own batch; %s is not there, so "
+                    "%lld sequences are taken",
+                    path[0] ? path : "it", (long long)j->batch);
+        return;
+    }
+    Safetensors *file = safetensors_open(j->mem, path, EXIT_DATA);
+    const SafeTensor *t = safetensors_need(file, "tokens");
+    if (t->rank == 3 && !batch_given) {
+        if (t->dim[1] % j->micro)
+            config_refuse(cfg, "parallel_config.micro_batch_num", NULL,
+                          "micro_batch_num must divide the batches of the file",
+                          "%s has batches of %lld sequences; %lld micro-batches do not "
+                          "divide them",
+                          path, (long long)t->dim[1], (long long)j->micro);
+        j->batch = t->dim[1] / j->micro;
+    }
+    if (t->rank == 3 && !seq_given_too && t->dim[2] > 1) j->seq = t->dim[2] - 1;
+    safetensors_close(file);
+    bool table = j->spec.positions == POSITION_LEARNED;
+    if (table && j->seq > j->spec.max_positions)
+        fail(EXIT_DATA, "%s has sequences of %lld tokens; the model has %lld positions",
+             path, (long long)j->seq, (long long)j->spec.max_positions);
+}
+
+static void spec_shape(Job *j) {
+    Config *cfg = j->cfg;
+    bool given =
+        config_given(cfg, BATCH) || config_given(cfg, "train_dataset.batch_size");
+    LoaderType type = cfg->train_dataset_data_loader_type;
+    if (type == LOADER_TENSORS)
+        config_refuse(cfg, LOADER "type", NULL,
+                      "TextFile, GPTDataset or another source "
+                      "of tokens",
+                      "data of type Tensors are for a model.file, whose arguments it "
+                      "fills by name");
+    if (cfg->runner_config_batch_size > INT32_MAX / j->strategy.data)
+        config_refuse(cfg, BATCH, NULL, NULL, "%lld sequences on each of %lld replicas",
+                      (long long)cfg->runner_config_batch_size,
+                      (long long)j->strategy.data);
+    j->batch = cfg->runner_config_batch_size * j->strategy.data;
+    if (type == LOADER_TENSOR_BATCHES)
+        file_shape(j, given, config_given(cfg, "train_dataset.seq_length"));
+}
+
+/* What the model takes beside tokens and labels. */
+static void choose_inputs(Job *j) {
+    const Config *cfg = j->cfg;
+    LoaderType type = cfg->train_dataset_data_loader_type;
+    bool packed = type == LOADER_GPT_DATASET;
+    j->shape = (ModelShape){.batch = j->batch, .seq = j->seq};
+    if (!j->has_spec) return;
+    j->shape.own_positions = packed && cfg->train_dataset_data_loader_reset_position_ids;
+    j->shape.documents = packed && cfg->train_dataset_data_loader_reset_attention_mask;
+    j->shape.masked = packed || type == LOADER_WEBTEXT;
+    j->shape.vocab_rows = strategy_vocab(&j->strategy, &j->spec);
+    j->shape.zigzag = j->strategy.ring > 1 ? j->strategy.ring : 0;
+}
+
+/* Rows of the token table (and classes of the loss): no token may lead outside. */
+static int64_t vocabulary(const Job *j) {
+    if (j->has_spec) return j->spec.vocab;
+    const Func *f = user_entry(j);
+    int64_t vocab = 0, classes = INT64_MAX;
+    for (int i = 0; i < f->narg && !j->ncolumns; i++) {
+        DataColumn c = {0};
+        if (!is_sample(f, i)) continue;
+        choose_range(f, i, &c);
+        if (has_role(f, i, "labels"))
+            classes = c.high;
+        else if (c.low == 0)
+            vocab = c.high;
+        else
+            fail(EXIT_CONFIG,
+                 "%s: %%%s must go into an embed op of @%s itself, so that the "
+                 "size of the vocabulary is known",
+                 j->module.path, f->arg[i]->name, f->name);
+    }
+    return MIN(vocab, classes);
+}
+
+/* Bytes of a text mean nothing to a model whose tokens are not bytes. With a smaller
+ * vocabulary each byte is looked at when it is read. */
+static void check_bytes(const Job *j) {
+    const Config *cfg = j->cfg;
+    const char *path = data_path_given(cfg);
+    if (cfg->train_dataset_data_loader_type != LOADER_TEXT_FILE || !path[0]) return;
+    int64_t vocab = vocabulary(j);
+    if (vocab <= 256) return;
+    const char *file = strcmp(path, "embedded") ? path : "TEXT";
+    config_refuse(cfg, LOADER "type", LOADER "dataset_dir",
+                  arena_printf(j->mem,
+                               "stator preprocess --input %.100s --output-prefix data/my "
+                               "--vocab-file vocab.json --merge-file merges.txt "
+                               "--append-eod, then --train_dataset.data_loader.type "
+                               "MegatronIndexed --dataset_dir data/my_text_document; or "
+                               "vocab_size 256",
+                               file),
+                  "TextFile gives bytes as tokens, 0 .. 255, but this model has a "
+                  "vocabulary of %lld",
+                  (long long)vocab);
+}
+
+void job_choose_shape(Job *j) {
+    uint64_t whole;
+    j->micro = j->cfg->parallel_config_micro_batch_num;
+    if (j->has_spec)
+        spec_shape(j);
+    else
+        user_shape(j);
+    if (!mul_size((uint64_t)j->batch, (uint64_t)j->micro, &whole) || whole > INT32_MAX)
+        config_refuse(j->cfg, "parallel_config.micro_batch_num", NULL, NULL,
+                      "%lld micro-batches of %lld sequences", (long long)j->micro,
+                      (long long)j->batch);
+    choose_inputs(j);
+    check_bytes(j);
+}
+
+DataShape job_data_shape(const Job *j, int64_t rows, int64_t steps) {
+    return (DataShape){.rows = rows,
+                       .seq = j->seq,
+                       .vocab = vocabulary(j),
+                       .step_rows = j->batch * j->micro,
+                       .steps = steps,
+                       .column = j->column,
+                       .ncolumns = j->ncolumns};
+}
+
+/* ---- the module ---- */
+
+Module *job_build(const Job *j, ModelUse use, int64_t batch) {
+    ModelShape shape = j->shape;
+    shape.batch = batch;
+    /* the whole batch of a step in one run has as many groups as its micro-batches */
+    if (shape.masked)
+        shape.loss_groups = strategy_loss_groups(j->cfg, &j->strategy) * (batch / j->batch);
+    strategy_check(j->cfg, &j->strategy, job_spec(j), shape);
+    if (j->has_spec) return model_build(j->mem, &j->spec, shape, use);
+    return model_parse(j->mem, j->module.path, j->module.text, j->module.bytes);
+}
+
+Module *job_build_whole(const Job *j) {
+    ModelShape shape = {.batch = 1, .seq = j->seq};
+    if (j->has_spec) return model_build(j->mem, &j->spec, shape, MODEL_TRAIN);
+    return model_parse(j->mem, j->module.path, j->module.text, j->module.bytes);
+}

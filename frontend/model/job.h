@@ -1,0 +1,60 @@
+/* job.h - what a configuration asks to be trained: model, strategy and the shape of a
+ * step. `stator plan` and `stator train` start from the same Job, so that the one plans
+ * what the other runs. */
+#ifndef STATOR_JOB_H
+#define STATOR_JOB_H
+#include "runtime/data/data.h"
+#include "frontend/config/data_open.h"
+#include "frontend/model/source.h"
+#include "frontend/model/strategy.h"
+
+/* A module of the user (model.file), read once. */
+typedef struct UserModule {
+    const char *path; /* NULL: the model is one of model.model_config */
+    const char *text;
+    size_t bytes;
+} UserModule;
+
+typedef struct Job {
+    Arena *mem;
+    Config *cfg;
+    bool has_spec; /* the model is `spec`; false: it is `module` */
+    ModelSpec spec;
+    UserModule module;
+    bool has_source; /* weights from `source` (init_from), else from the seed */
+    Source source;
+    Strategy strategy;
+    /* Micro-batches of a step, each of `batch` samples on all ranks; tokens of a sample,
+     * 1 where samples are no sequences of tokens. */
+    int64_t micro, batch, seq;
+    ModelShape shape;   /* of a micro-batch; inputs beside tokens and labels */
+    double run_flops;   /* model_flops of one micro-batch on all ranks, with the module */
+    DataColumn *column; /* tensors of a sample by name (data of type Tensors) */
+    int ncolumns;
+    int labels; /* the column of role labels; -1: none */
+} Job;
+
+/* Which model: sets has_spec, spec or module, source, and seq where the model decides. A
+ * relative model.file is found beside the YAML file that names it, else from the working
+ * directory. */
+void job_choose_model(Job *j);
+/* How large: micro, batch, seq, shape and columns, for a strategy and a model that are
+ * chosen. Looks at the header of a file that has its own batches (TensorBatches). */
+void job_choose_shape(Job *j);
+/* What the data must have for this job; `rows` sequences at once, `steps` as in
+ * DataShape. */
+DataShape job_data_shape(const Job *j, int64_t rows, int64_t steps);
+
+/* The module at level global, of `batch` samples. A user's module has its own batch. */
+Module *job_build(const Job *j, ModelUse use, int64_t batch);
+/* The same with whole parameters, as files have them. */
+Module *job_build_whole(const Job *j);
+/* What strategies and weights know of the model; NULL: a user's module. */
+const ModelSpec *job_spec(const Job *j);
+/* What data of type Tensors give a user's model: a column for each argument of role
+ * tokens, labels or data that it reads; *n of them. */
+DataColumn *job_columns(Arena *mem, const Func *model, int *n);
+/* "token", or "sample" where samples are no sequences of tokens. */
+const char *job_unit(const Job *j);
+
+#endif

@@ -1,0 +1,451 @@
+/* model.c - the transformer from its blocks. The layer body stands once in @layer and is
+ * called in a loop over the stacked parameters (and caches). */
+#include "frontend/model/model.h"
+#include "frontend/model/model_parts.h"
+#include <math.h>
+
+/* Places of dropout: part of what a random number follows from, so never renumbered. */
+enum { SITE_EMBEDDING, SITE_ATTENTION, SITE_ATTENTION_OUT, SITE_MLP_OUT };
+
+typedef struct Make {
+    const ModelSpec *s;
+    ModelShape shape;
+    ModelUse use;
+    Func *f;
+    Builder b; /* of the function that is being built */
+    int nparam;
+    PartParam param[MODEL_MAX_PARAMS];
+    Value *value[MODEL_MAX_PARAMS]; /* of each parameter in that function */
+    /* of that function; offset: position of the first token, zero: of the first key of
+     * the caches, without caches the same; table: NULL without rope */
+    Value *offset, *zero, *rng, *table;
+    Value *positions, *first; /* with the batch, or NULL; see ModelShape */
+} Make;
+
+static bool draws(const Make *k) {
+    const ModelSpec *s = k->s;
+    return k->use != MODEL_PREDICT &&
+           (s->embd_dropout > 0 || s->attn_dropout > 0 || s->resid_dropout > 0);
+}
+
+/* Name for the result of the next op. */
+static Builder *named(Make *k, const char *name) {
+    k->b.name = name;
+    return &k->b;
+}
+
+static Value *weight(const Make *k, Part part, bool bias) {
+    for (int i = 0; i < k->nparam; i++) {
+        if (k->param[i].part == part && k->param[i].bias == bias) return k->value[i];
+    }
+    return NULL;
+}
+
+/* ---- blocks ---- */
+
+/* x[...c] -> the same shape. */
+static Value *norm(Make *k, Part part, Value *x) {
+    char *attrs = bfmt(&k->b, "eps=%.17g", k->s->norm_eps);
+    Value *scale = weight(k, part, false), *shift = weight(k, part, true);
+    named(k, "norm");
+    if (k->s->norm == NORM_RMS)
+        return build(&k->b, OP_rmsnorm, attrs, x, scale, NULL)->out[0];
+    return build(&k->b, OP_layernorm, attrs, x, scale, shift, NULL)->out[0];
+}
+
+/* x[b,t,in] times the matrix of `part`, plus its bias: [b,t,out]. */
+static Value *linear(Make *k, Part part, Value *x, const char *name) {
+    const char *in, *out;
+    char stored[8];
+    model_part_letters(k->s, part, stored, &in, &out);
+    char *rule = bfmt(&k->b, "bt%s,%s->bt%s", in, stored, out);
+    Value *y = build1(named(k, name), OP_dot, rule, x, weight(k, part, false), NULL);
+    Value *bias = weight(k, part, true);
+    if (!bias) return y;
+    rule = bfmt(&k->b, "bt%s,%s->bt%s", out, out, out);
+    return build1(named(k, name), OP_add, rule, y, bias, NULL);
+}
+
+/* Of x[b,t,c], with its tokens in the order of the shape. */
+static Value *dropout(Make *k, Value *x, double p, int site) {
+    if (p <= 0 || k->use == MODEL_PREDICT) return x;
+    char *attrs = bfmt(&k->b, "p=%.17g; site=%d", p, site);
+    if (k->shape.zigzag)
+        attrs = bfmt(&k->b, "%s; zigzag=%lld", attrs, (long long)k->shape.zigzag);
+    return build1(named(k, "kept"), OP_dropout, attrs, x, k->rng, NULL);
+}
+
+/* x + norm(dropout(y)), the norm where there is one (sandwich). */
+static Value *residual(Make *k, Value *x, Value *y, int site, Part post) {
+    y = dropout(k, y, k->s->resid_dropout, site);
+    if (k->s->sandwich) y = norm(k, post, y);
+    return build1(named(k, "x"), OP_add, NULL, x, y, NULL);
+}
+
+static Value *rotate(Make *k, Value *x, const char *name) {
+    if (!k->table) return x;
+    int kind = k->shape.own_positions ? OP_rope_each : OP_rope;
+    return build1(named(k, name), kind, NULL, x, k->table, NULL);
+}
+
+/* Causal attention of x[b,t,c]. kcache and vcache (both or neither) get this run's keys
+ * and values at rows from the offset, and are what the queries see. */
+static Value *attention(Make *k, Value *x, Value **kcache, Value **vcache) {
+    const ModelSpec *s = k->s;
+    Value *q, *key, *v;
+    if (weight(k, PART_QKV, false)) {
+        Value *qkv = linear(k, PART_QKV, x, "qkv");
+        Op *parts = build_list(&k->b, OP_unstack, "dim=2", 1, &qkv, NULL, 0);
+        q = build_named(&k->b, "q", parts->out[0]);
+        key = build_named(&k->b, "k", parts->out[1]);
+        v = build_named(&k->b, "v", parts->out[2]);
+    } else {
+        q = linear(k, PART_Q, x, "q");
+        key = linear(k, PART_K, x, "k");
+        v = linear(k, PART_V, x, "v");
+    }
+    q = rotate(k, q, "q");
+    key = rotate(k, key, "k");
+    if (*kcache) {
+        *kcache = key = build1(named(k, "kcache"), OP_cache_write, NULL, *kcache, key,
+                               k->offset, NULL);
+        *vcache = v =
+            build1(named(k, "vcache"), OP_cache_write, NULL, *vcache, v, k->offset, NULL);
+    }
+    double p = k->use == MODEL_PREDICT ? 0 : s->attn_dropout;
+    char *attrs = bfmt(&k->b, "scale=%.17g; causal=1", 1 / sqrt((double)s->head_dim));
+    if (p > 0) attrs = bfmt(&k->b, "%s; p=%.17g; site=%d", attrs, p, SITE_ATTENTION);
+    if (k->shape.zigzag)
+        attrs = bfmt(&k->b, "%s; zigzag=%lld", attrs, (long long)k->shape.zigzag);
+    int kind = k->first ? OP_attention_within : OP_attention;
+    Op *o = build(named(k, "o"), kind, attrs, q, key, v, k->offset, k->zero, k->rng,
+                  k->first, NULL);
+    build_named(&k->b, "lse", o->out[1]);
+    return linear(k, PART_OUT, o->out[0], "attn");
+}
+
+static Value *activation(Make *k, Value *x) {
+    static const int kind[MLP_ACTS] = {[MLP_GELU] = OP_gelu,
+                                       [MLP_GELU_ERF] = OP_gelu_erf,
+                                       [MLP_FAST_GELU] = OP_fast_gelu,
+                                       [MLP_RELU] = OP_relu,
+                                       [MLP_SILU] = OP_silu};
+    return build1(named(k, "act"), kind[k->s->act], NULL, x, NULL);
+}
+
+static Value *mlp(Make *k, Value *x) {
+    Value *h = linear(k, k->s->gated ? PART_GATE : PART_UP, x, "h");
+    h = activation(k, h);
+    if (k->s->gated) {
+        Value *up = linear(k, PART_UP, x, "up");
+        h = build1(named(k, "h"), OP_mul, NULL, h, up, NULL);
+    }
+    return linear(k, PART_DOWN, h, "mlp");
+}
+
+/* ---- the layer ---- */
+
+static Type cache_type(const Make *k) {
+    return TYPE(DT_F32, k->shape.batch, k->shape.cache_len, k->s->kv_heads,
+                k->s->head_dim);
+}
+
+/* A row for each position, or each token where they have their own. */
+static Type table_type(const Make *k) {
+    int64_t b = k->shape.batch, t = k->shape.seq, half = k->s->head_dim / 2;
+    return k->shape.own_positions ? TYPE(DT_F32, b, t, half, 2) : TYPE(DT_F32, t, half, 2);
+}
+
+/* @layer(x, parameters, [kcache, vcache], [layer index], offset, [zero], rng, [rope
+ * table], [first])
+ *     -> (x, [kcache, vcache]) */
+static void make_layer(const Make *outer) {
+    Make k = *outer;
+    Func *f = func_new(outer->f->mod, "layer", ROLE_FUNC);
+    Value *index = NULL, *kcache = NULL, *vcache = NULL;
+    k.b = build_at_end(f);
+    Value *x = func_arg(f, "x", TYPE(DT_F32, k.shape.batch, k.shape.seq, k.s->hidden));
+    for (int i = 0; i < k.nparam; i++) {
+        const PartParam *p = &k.param[i];
+        k.value[i] = p->layer ? func_arg(f, p->hf, p->ty) : NULL;
+    }
+    int cache_arg = f->narg;
+    if (k.use == MODEL_PREDICT) {
+        kcache = func_arg(f, "kcache", cache_type(&k));
+        vcache = func_arg(f, "vcache", cache_type(&k));
+    }
+    if (draws(&k)) index = func_arg(f, "index", type_scalar(DT_I32));
+    k.offset = k.zero = func_arg(f, "offset", type_scalar(DT_I32));
+    if (kcache) k.zero = func_arg(f, "zero", type_scalar(DT_I32));
+    k.rng = func_arg(f, "rng", TYPE(DT_I32, RNG_WORDS));
+    if (k.table) k.table = func_arg(f, "table", table_type(&k));
+    if (k.first) k.first = func_arg(f, "first", k.first->ty);
+    if (index) k.rng = build1(named(&k, "rng"), OP_rng_layer, NULL, k.rng, index, NULL);
+    Value *a = attention(&k, norm(&k, PART_NORM1, x), &kcache, &vcache);
+    x = residual(&k, x, a, SITE_ATTENTION_OUT, PART_POST1);
+    x = residual(&k, x, mlp(&k, norm(&k, PART_NORM2, x)), SITE_MLP_OUT, PART_POST2);
+    func_ret(f, x, -1);
+    if (kcache) {
+        func_ret(f, kcache, cache_arg);
+        func_ret(f, vcache, cache_arg + 1);
+    }
+}
+
+static Value *constant_i32(Make *k, const char *name, Type ty) {
+    Type f32 = ty;
+    f32.dt = DT_F32;
+    Value *v = build_as(named(k, name), OP_fill, "value=0", f32, NULL);
+    return build_as(named(k, name), OP_cast, NULL, ty, v, NULL);
+}
+
+/* Runs the layers on x; cache[0..2) are replaced by their new values. */
+static Value *call_layers(Make *k, Value *x, Value *cache[2]) {
+    Value *in[MODEL_MAX_PARAMS + 9];
+    int n = 0;
+    make_layer(k);
+    in[n++] = x;
+    for (int i = 0; i < k->nparam; i++) {
+        if (k->param[i].layer) in[n++] = k->value[i];
+    }
+    for (int i = 0; i < 2 && cache[i]; i++) in[n++] = cache[i];
+    if (draws(k)) {
+        Value *zero = constant_i32(k, "zero", type_scalar(DT_I32));
+        in[n++] = build_as(named(k, "index"), OP_positions, NULL,
+                           TYPE(DT_I32, k->s->layers), zero, NULL);
+    }
+    int each = n - 1;
+    in[n++] = k->offset;
+    if (cache[0]) in[n++] = k->zero;
+    in[n++] = k->rng;
+    if (k->table) in[n++] = k->table;
+    if (k->first) in[n++] = k->first;
+    char *attrs = bfmt(&k->b, "fn=@layer; times=%lld; carry=1; each=%d",
+                       (long long)k->s->layers, each);
+    Op *run = build_list(named(k, "y"), OP_call, attrs, n, in, NULL, 0);
+    for (int i = 0; i < 2 && cache[i]; i++) cache[i] = run->out[1 + i];
+    return run->out[0];
+}
+
+/* ---- the model ---- */
+
+static Value *argument(Make *k, const char *name, const char *attrs, Type ty) {
+    Value *v = func_arg(k->f, name, ty);
+    func_arg_attr(k->f, k->f->narg - 1, attrs);
+    return v;
+}
+
+const char *model_param_name(Arena *mem, const char *hf) {
+    const char *hash = strstr(hf, "#.");
+    return hash ? arena_printf(mem, "%.*s%s", (int)(hash - hf), hf, hash + 2) : hf;
+}
+
+static Type stacked(int64_t n, Type t) {
+    check(t.rank < MAX_RANK);
+    memmove(t.dim + 1, t.dim, (MAX_RANK - 1) * sizeof t.dim[0]);
+    t.dim[0] = n;
+    t.rank++;
+    return t;
+}
+
+static bool pads_vocab(const Make *k) {
+    return k->shape.vocab_rows > k->s->vocab;
+}
+
+/* Logits of padding become so small that softmax gives them nothing: a bias of -1e30. */
+static Value *mask_padding(Make *k, Value *logits) {
+    if (!pads_vocab(k)) return logits;
+    Type ty = TYPE(DT_I32, k->shape.vocab_rows);
+    Value *zero = constant_i32(k, "zero", type_scalar(DT_I32));
+    Value *index = build_as(named(k, "class"), OP_positions, NULL, ty, zero, NULL);
+    Value *vocab = build_as(named(k, "vocab"), OP_fill,
+                            bfmt(&k->b, "value=%lld", (long long)k->s->vocab),
+                            type_scalar(DT_F32), NULL);
+    vocab = build_as(named(k, "vocab"), OP_cast, NULL, type_scalar(DT_I32), vocab, NULL);
+    index = build1(named(k, "padding"), OP_index_from, NULL, index, vocab, NULL);
+    ty.dt = DT_F32;
+    Value *mask = build_as(named(k, "padding"), OP_valid, NULL, ty, index, NULL);
+    mask = build1(named(k, "padding"), OP_scale, "by=-1e30", mask, NULL);
+    return build1(named(k, "logits"), OP_add, "btv,v->btv", logits, mask, NULL);
+}
+
+static void add_params(Make *k) {
+    Arena *mem = k->b.mem;
+    k->nparam = model_params(mem, k->s, k->param);
+    for (int i = 0; i < k->nparam; i++) {
+        PartParam *p = &k->param[i];
+        Type ty = p->layer ? stacked(k->s->layers, p->ty) : p->ty;
+        p->hf = model_param_name(mem, p->hf);
+        if (pads_vocab(k) && (p->part == PART_TOKENS || p->part == PART_HEAD)) {
+            ty.dim[0] = k->shape.vocab_rows;
+            p->attrs =
+                arena_printf(mem, "%s; rows=%lld", p->attrs, (long long)k->s->vocab);
+        }
+        k->value[i] = argument(k, p->hf, p->attrs, ty);
+    }
+}
+
+/* Where the tokens of a sequence stand, i32[t]. */
+static Value *positions(Make *k) {
+    char *attrs =
+        k->shape.zigzag ? bfmt(&k->b, "zigzag=%lld", (long long)k->shape.zigzag) : NULL;
+    return build_as(named(k, "at"), OP_positions, attrs, TYPE(DT_I32, k->shape.seq),
+                    k->offset, NULL);
+}
+
+/* Tokens i32[b,t] -> x[b,t,c]. */
+static Value *embedding(Make *k, Value *tokens) {
+    Value *x = build1(named(k, "x"), OP_embed, NULL, weight(k, PART_TOKENS, false),
+                      tokens, NULL);
+    if (k->s->positions == POSITION_LEARNED) {
+        Value *at = k->positions;
+        if (!at) {
+            at = positions(k);
+        }
+        Value *rows = build1(named(k, "rows"), OP_embed, NULL,
+                             weight(k, PART_POSITIONS, false), at, NULL);
+        const char *rule = k->positions ? NULL : "btc,tc->btc";
+        x = build1(named(k, "x"), OP_add, rule, x, rows, NULL);
+    }
+    return dropout(k, x, k->s->embd_dropout, SITE_EMBEDDING);
+}
+
+static void rope_table(Make *k) {
+    if (k->s->positions != POSITION_ROPE) return;
+    char *attrs = bfmt(&k->b, "base=%.17g", k->s->rope_base);
+    int64_t t = k->shape.seq, d = k->s->head_dim;
+    Type ty = TYPE(DT_F32, t, d / 2, 2);
+    k->table = build_as(named(k, "table"), OP_rope_table, attrs, ty, k->offset, NULL);
+    Value *at = k->positions;
+    if (!at && !k->shape.zigzag) return;
+    if (!at) at = positions(k);
+    Value *rows =
+        build_as(named(k, "table"), OP_reshape, NULL, TYPE(DT_F32, t, d), k->table, NULL);
+    rows = build1(named(k, "table"), OP_embed, NULL, rows, at, NULL);
+    k->table = build_as(named(k, "table"), OP_reshape, NULL, table_type(k), rows, NULL);
+}
+
+static Value *head_weight(Make *k) {
+    return weight(k, k->s->tied ? PART_TOKENS : PART_HEAD, false);
+}
+
+/* max(1, x), of the op that there is: min(-1, -x) turned round. */
+static Value *at_least_one(Make *k, Value *x) {
+    x = build1(&k->b, OP_scale, "by=-1", x, NULL);
+    x = build1(&k->b, OP_atmost, "by=-1", x, NULL);
+    return build1(&k->b, OP_scale, "by=-1", x, NULL);
+}
+
+/* The mean over the groups of the means of their rows that count. */
+static Value *mean_of_means(Make *k, Value *rows, Value *labels) {
+    int64_t n = k->shape.loss_groups, t = k->shape.seq;
+    Type ty = TYPE(DT_F32, n, k->shape.batch / n, t);
+    Value *counts = build_as(named(k, "counts"), OP_valid, NULL, rows->ty, labels, NULL);
+    counts = build_as(named(k, "counts"), OP_reshape, NULL, ty, counts, NULL);
+    rows = build_as(named(k, "rows"), OP_reshape, NULL, ty, rows, NULL);
+    Value *sum = build1(named(k, "sum"), OP_sum, "gbt->g", rows, NULL);
+    Value *count = build1(named(k, "count"), OP_sum, "gbt->g", counts, NULL);
+    Value *means =
+        build1(named(k, "means"), OP_div, NULL, sum, at_least_one(k, count), NULL);
+    sum = build1(named(k, "sum"), OP_sum, "g->_", means, NULL);
+    return build1(named(k, "loss"), OP_scale, bfmt(&k->b, "by=%.17g", 1 / (double)n), sum,
+                  NULL);
+}
+
+static Value *mean_loss(Make *k, Value *rows, Value *labels, Value *counted) {
+    int64_t b = k->shape.batch, t = k->shape.seq;
+    if (k->shape.masked && !counted) return mean_of_means(k, rows, labels);
+    Value *sum = build1(named(k, "sum"), OP_sum, "bt->_", rows, NULL);
+    if (counted) return build1(named(k, "loss"), OP_div, NULL, sum, counted, NULL);
+    char *mean = bfmt(&k->b, "by=%.17g", 1 / ((double)b * (double)t));
+    return build1(named(k, "loss"), OP_scale, mean, sum, NULL);
+}
+
+static void make_train(Make *k) {
+    int64_t b = k->shape.batch, t = k->shape.seq;
+    Value *none[2] = {NULL, NULL}, *counted = NULL;
+    Value *tokens = argument(k, "tokens", "role=\"tokens\"", TYPE(DT_I32, b, t));
+    Value *labels = argument(k, "labels", "role=\"labels\"", TYPE(DT_I32, b, t));
+    if (k->shape.own_positions) {
+        k->positions = argument(k, "positions", "role=\"positions\"", TYPE(DT_I32, b, t));
+    }
+    if (k->shape.documents) {
+        k->first =
+            argument(k, "attends_from", "role=\"attends_from\"", TYPE(DT_I32, b, t));
+    }
+    if (k->shape.masked && !k->shape.loss_groups)
+        counted = argument(k, "counted", "role=\"counted\"", type_scalar(DT_F32));
+    if (draws(k)) k->rng = argument(k, "rng", "role=\"rng\"", TYPE(DT_I32, RNG_WORDS));
+    add_params(k);
+    k->offset = constant_i32(k, "offset", type_scalar(DT_I32));
+    if (!k->rng) k->rng = constant_i32(k, "rng", TYPE(DT_I32, RNG_WORDS));
+    rope_table(k);
+    Value *x = call_layers(k, embedding(k, tokens), none);
+    x = norm(k, PART_NORM_F, x);
+    Value *logits =
+        build1(named(k, "logits"), OP_dot, "btc,vc->btv", x, head_weight(k), NULL);
+    logits = mask_padding(k, logits);
+    named(k, "rows");
+    Value *rows = build(&k->b, OP_xent, NULL, logits, labels, NULL)->out[0];
+    func_ret(k->f, mean_loss(k, rows, labels, counted), -1);
+    if (k->use == MODEL_TRAIN_LOGITS) func_ret(k->f, logits, -1);
+}
+
+static void make_predict(Make *k) {
+    int64_t t = k->shape.seq, c = k->s->hidden;
+    Value *tokens = argument(k, "tokens", "role=\"tokens\"", TYPE(DT_I32, 1, t));
+    k->offset = argument(k, "offset", "role=\"offset\"", type_scalar(DT_I32));
+    Value *last = argument(k, "last", "role=\"last\"", TYPE(DT_I32, 1));
+    int cache_arg = k->f->narg;
+    Type ty = stacked(k->s->layers, cache_type(k));
+    Value *cache[2] = {argument(k, "kcache", "role=\"cache\"", ty),
+                       argument(k, "vcache", "role=\"cache\"", ty)};
+    add_params(k);
+    k->zero = constant_i32(k, "zero", type_scalar(DT_I32));
+    k->rng = constant_i32(k, "rng", TYPE(DT_I32, RNG_WORDS));
+    rope_table(k);
+    Value *x = call_layers(k, embedding(k, tokens), cache);
+    x = build_as(named(k, "x"), OP_reshape, NULL, TYPE(DT_F32, t, c), x, NULL);
+    x = build1(named(k, "row"), OP_embed, NULL, x, last, NULL);
+    x = norm(k, PART_NORM_F, x);
+    func_ret(k->f,
+             build1(named(k, "logits"), OP_dot, "bc,vc->bv", x, head_weight(k), NULL),
+             -1);
+    func_ret(k->f, cache[0], cache_arg);
+    func_ret(k->f, cache[1], cache_arg + 1);
+}
+
+static void check_shape(const ModelSpec *s, ModelShape h, ModelUse use) {
+    if (h.batch < 1 || h.seq < 1 || h.batch > INT32_MAX / h.seq)
+        fail(EXIT_CONFIG,
+             "%lld sequences of %lld tokens in one run: more than %d tokens, or "
+             "none; make the batch smaller",
+             (long long)h.batch, (long long)h.seq, INT32_MAX);
+    int64_t top = use == MODEL_PREDICT ? MAX(h.seq, h.cache_len) : h.seq;
+    if (h.loss_groups && h.batch % h.loss_groups)
+        die("%lld sequences in %lld groups", (long long)h.batch,
+            (long long)h.loss_groups);
+    if (s->positions != POSITION_NONE && top > s->max_positions)
+        fail(EXIT_CONFIG, "a sequence of %lld tokens: the model has %lld positions",
+             (long long)top, (long long)s->max_positions);
+    if (use != MODEL_PREDICT) return;
+    if (h.batch != 1)
+        fail(EXIT_CONFIG, "prediction takes one sequence at a time, not %lld",
+             (long long)h.batch);
+    if (h.cache_len < h.seq || h.cache_len > INT32_MAX)
+        fail(EXIT_CONFIG, "a cache of %lld rows for %lld tokens", (long long)h.cache_len,
+             (long long)h.seq);
+}
+
+Module *model_build(Arena *mem, const ModelSpec *s, ModelShape shape, ModelUse use) {
+    model_spec_check(s);
+    check_shape(s, shape, use);
+    Module *m = module_new(mem, s->family == MODEL_LLAMA ? "llama" : "gpt2");
+    Make k = {.s = s, .shape = shape, .use = use, .f = func_new(m, "model", ROLE_MODEL)};
+    k.b = build_at_end(k.f);
+    if (use == MODEL_PREDICT)
+        make_predict(&k);
+    else
+        make_train(&k);
+    module_verify(m, NULL, NULL);
+    return m;
+}

@@ -1,0 +1,150 @@
+/* model_keys.c - see model_keys.h. */
+#include "frontend/model/model_keys.h"
+#include "frontend/config/config_state.h"
+#include <math.h>
+
+#define MODEL "model.model_config."
+
+/* A field that a key and a ModelSpec have alike. */
+typedef struct KeyField {
+    const char *path;
+    size_t in_config, in_spec, bytes;
+    bool open; /* the weights do not decide it */
+} KeyField;
+
+#define FIELD(key, member, field, open)                                                  \
+    {MODEL key, offsetof(Config, member), offsetof(ModelSpec, field),                    \
+     sizeof(((ModelSpec *)0)->field), open}
+
+static const KeyField fields[] = {
+    FIELD("type", model_type, family, false),
+    FIELD("vocab_size", model_vocab_size, vocab, false),
+    FIELD("hidden_size", model_hidden_size, hidden, false),
+    FIELD("num_layers", model_num_layers, layers, false),
+    FIELD("num_heads", model_num_heads, heads, false),
+    FIELD("n_kv_heads", model_n_kv_heads, kv_heads, false),
+    FIELD("ffn_hidden_size", model_ffn_hidden_size, ffn, false),
+    FIELD("max_position_embeddings", model_max_position_embeddings, max_positions, false),
+    FIELD("normalization", model_normalization, norm, false),
+    FIELD("norm_epsilon", model_norm_epsilon, norm_eps, false),
+    FIELD("position_embedding_type", model_position_embedding_type, positions, false),
+    FIELD("rotary_base", model_rotary_base, rope_base, false),
+    FIELD("tie_word_embeddings", model_tie_word_embeddings, tied, false),
+    FIELD("add_bias_linear", model_add_bias_linear, mlp_bias, false),
+    FIELD("add_qkv_bias", model_add_qkv_bias, qkv_bias, false),
+    FIELD("use_sandwich_norm", model_use_sandwich_norm, sandwich, false),
+    FIELD("dropout_prob", model_dropout_prob, embd_dropout, true),
+    FIELD("hidden_dropout_prob", model_hidden_dropout_prob, resid_dropout, true),
+    FIELD("attention_probs_dropout_prob", model_attention_probs_dropout_prob,
+          attn_dropout, true),
+    FIELD("bos_token", model_bos_token, bos_token, true),
+    FIELD("pad_token", model_pad_token, pad_token, true),
+};
+
+/* Keys that say how a model is used, not what it is, stand beside any model. */
+static bool describes_model(const char *path) {
+    static const char *const uses[] = {MODEL "seq_length",
+                                       MODEL "repetition_penalty",
+                                       MODEL "max_decode_length",
+                                       MODEL "top_k",
+                                       MODEL "top_p",
+                                       MODEL "temperature",
+                                       MODEL "do_sample",
+                                       MODEL "use_past",
+                                       MODEL "use_flash_attention",
+                                       MODEL "batch_size",
+                                       MODEL "checkpoint_name_or_path"};
+    for (int i = 0; i < ARRAY_LEN(uses); i++)
+        if (!strcmp(path, uses[i])) return false;
+    return !strncmp(path, MODEL, strlen(MODEL)) || !strcmp(path, "model.arch.type");
+}
+
+bool model_keys_given(const Config *cfg) {
+    for (int k = 0; k < N_KEYS; k++) {
+        const Key *key = &key_table[k];
+        if (describes_model(key->path) && config_given(cfg, key->path)) return true;
+    }
+    return false;
+}
+
+static const Activation act_of[] = {[MLP_GELU] = ACT_GELU,
+                                    [MLP_GELU_ERF] = ACT_GELU,
+                                    [MLP_FAST_GELU] = ACT_FAST_GELU,
+                                    [MLP_RELU] = ACT_RELU,
+                                    [MLP_SILU] = ACT_SWIGLU};
+
+/* No key says erf-gelu, or a gate with another function. */
+static bool same_act(const ModelSpec *s, Activation act) {
+    return act_of[s->act] == act && s->act != MLP_GELU_ERF &&
+           s->gated == (act == ACT_SWIGLU);
+}
+
+static _Noreturn void contradicts(const Config *cfg, const char *path, const char *from,
+                                  const char *has) {
+    Arena *a = cfg->state->mem;
+    config_refuse(cfg, path, NULL,
+                  "leave it out; or train a new model, without init_from",
+                  "%s is %s, but the weights of %s have %s", path,
+                  config_value(cfg, a, path), from, has);
+}
+
+/* What the loaded model has, as the key would say it. */
+static const char *loaded_value(const Config *cfg, const KeyField *f, const ModelSpec *s) {
+    Arena *a = cfg->state->mem;
+    Config *other = NEW(a, Config);
+    *other = *cfg;
+    memcpy((char *)other + f->in_config, (const char *)s + f->in_spec, f->bytes);
+    return config_value(other, a, f->path);
+}
+
+static bool is_open(const KeyField *f, const ModelSpec *s) {
+    bool table = s->positions == POSITION_LEARNED;
+    return f->open || (!table && !strcmp(f->path, MODEL "max_position_embeddings"));
+}
+
+static void override_tokens(const Config *cfg, ModelSpec *s, const char *from) {
+    static const char *const token[] = {MODEL "eos_token", MODEL "bos_token",
+                                        MODEL "pad_token"};
+    const int64_t value[] = {cfg->model_eos_token, cfg->model_bos_token,
+                             cfg->model_pad_token};
+    for (int i = 0; i < ARRAY_LEN(token); i++)
+        if (config_given(cfg, token[i]) && value[i] >= s->vocab)
+            contradicts(cfg, token[i], from,
+                        arena_printf(cfg->state->mem, "a vocabulary of %lld",
+                                     (long long)s->vocab));
+    if (!config_given(cfg, token[0])) return;
+    s->n_eos = value[0] >= 0;
+    s->eos[0] = value[0];
+}
+
+void model_keys_override(const Config *cfg, ModelSpec *s, const char *from) {
+    bool spread = config_given(cfg, MODEL "dropout_prob"); /* to hidden_dropout_prob */
+    for (int i = 0; i < ARRAY_LEN(fields); i++) {
+        const KeyField *f = &fields[i];
+        const void *asked = (const char *)cfg + f->in_config;
+        bool given = config_given(cfg, f->path);
+        if (!given && !(spread && !strcmp(f->path, MODEL "hidden_dropout_prob"))) continue;
+        if (is_open(f, s)) memcpy((char *)s + f->in_spec, asked, f->bytes);
+        else if (memcmp((char *)s + f->in_spec, asked, f->bytes))
+            contradicts(cfg, f->path, from, loaded_value(cfg, f, s));
+    }
+    if (config_given(cfg, MODEL "hidden_act") && !same_act(s, cfg->model_hidden_act))
+        contradicts(cfg, MODEL "hidden_act", from, "another one");
+    if (config_given(cfg, MODEL "expand_ratio") &&
+        llround((double)s->hidden * cfg->model_expand_ratio) != s->ffn)
+        contradicts(cfg, MODEL "expand_ratio", from,
+                    arena_printf(cfg->state->mem, "an MLP of %lld", (long long)s->ffn));
+    if (config_given(cfg, "model.arch.type") &&
+        (int)cfg->model_arch_type != (int)s->family)
+        contradicts(cfg, "model.arch.type", from, "another architecture");
+    override_tokens(cfg, s, from);
+}
+
+void model_keys_fill(Config *cfg, const ModelSpec *s) {
+    for (int i = 0; i < ARRAY_LEN(fields); i++)
+        memcpy((char *)cfg + fields[i].in_config, (const char *)s + fields[i].in_spec,
+               fields[i].bytes);
+    cfg->model_hidden_act = act_of[s->act];
+    cfg->model_eos_token = s->n_eos ? s->eos[0] : -1;
+    cfg->model_expand_ratio = (double)s->ffn / (double)s->hidden;
+}

@@ -1,0 +1,62 @@
+/* model_parts.h - the weights of a model, one row each, and their types: what model.c
+ * builds with and model_parameters counts. */
+#ifndef STATOR_MODEL_PARTS_H
+#define STATOR_MODEL_PARTS_H
+#include "frontend/model/model.h"
+
+/* PART(constant, GPT-2's name, Llama's name, input letters, output letters, std)
+ * Letters: c hidden, a 3, h heads, g heads of keys and values, d width of a head, f width
+ * of the MLP, v vocabulary, p positions. Without input letters: a norm. The output
+ * letters are those of the bias too. '#' in a name: the layer. */
+#define MODEL_PARTS(PART)                                                                \
+    PART(TOKENS, "wte", "model.embed_tokens", "v", "c", embedding_std)                   \
+    PART(POSITIONS, "wpe", "model.embed_positions", "p", "c", position_std)              \
+    PART(NORM1, "h.#.ln_1", "model.layers.#.input_layernorm", "", "c", block_std)        \
+    PART(QKV, "h.#.attn.c_attn", "model.layers.#.self_attn.qkv_proj", "c", "ahd",        \
+         block_std)                                                                      \
+    PART(Q, "h.#.attn.c_q", "model.layers.#.self_attn.q_proj", "c", "hd", block_std)     \
+    PART(K, "h.#.attn.c_k", "model.layers.#.self_attn.k_proj", "c", "gd", block_std)     \
+    PART(V, "h.#.attn.c_v", "model.layers.#.self_attn.v_proj", "c", "gd", block_std)     \
+    PART(OUT, "h.#.attn.c_proj", "model.layers.#.self_attn.o_proj", "hd", "c",           \
+         output_std)                                                                     \
+    PART(POST1, "h.#.attn.post_norm", "model.layers.#.self_attn.post_norm", "", "c",     \
+         block_std)                                                                      \
+    PART(NORM2, "h.#.ln_2", "model.layers.#.post_attention_layernorm", "", "c",          \
+         block_std)                                                                      \
+    PART(GATE, "h.#.mlp.c_gate", "model.layers.#.mlp.gate_proj", "c", "f", block_std)    \
+    PART(UP, "h.#.mlp.c_fc", "model.layers.#.mlp.up_proj", "c", "f", block_std)          \
+    PART(DOWN, "h.#.mlp.c_proj", "model.layers.#.mlp.down_proj", "f", "c", output_std)   \
+    PART(POST2, "h.#.mlp.post_norm", "model.layers.#.mlp.post_norm", "", "c", block_std) \
+    PART(NORM_F, "ln_f", "model.norm", "", "c", block_std)                               \
+    PART(HEAD, "lm_head", "lm_head", "v", "c", block_std)
+
+typedef enum Part {
+#define PART(id, ...) PART_##id,
+    MODEL_PARTS(PART)
+#undef PART
+    PARTS
+} Part;
+
+/* One parameter. `ty` is the type that the layer body sees; the stacked parameter has the
+ * layers before it. */
+typedef struct PartParam {
+    Part part;
+    bool bias, layer;
+    const char *hf;    /* Hugging Face's name */
+    const char *attrs; /* of the argument */
+    Type ty;
+} PartParam;
+
+enum { MODEL_MAX_PARAMS = 2 * PARTS };
+
+/* The parameters in the order of the model's arguments; returns their number. Names and
+ * attributes go to mem. */
+int model_params(Arena *mem, const ModelSpec *s, PartParam out[MODEL_MAX_PARAMS]);
+/* "h.#.ln_1.weight" -> "h.ln_1.weight": the stacked parameter is one
+ * value of the module. */
+const char *model_param_name(Arena *mem, const char *hf);
+/* Letters of a matrix as it is stored, then where its result's letters are. */
+void model_part_letters(const ModelSpec *s, Part part, char stored[8], const char **in,
+                        const char **out);
+
+#endif

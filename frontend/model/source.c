@@ -1,0 +1,314 @@
+/* source.c - see source.h. */
+#include "frontend/model/source.h"
+#include "base/json.h"
+#include "runtime/store/ckpt_files.h"
+#include "runtime/comm/comm.h"
+#include "frontend/config/commands.h"
+#include <errno.h>
+#include <sys/stat.h>
+
+static bool is_dir(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+static bool has(Arena *mem, const char *dir, const char *name) {
+    return file_exists(path_join(mem, dir, name));
+}
+
+/* Does dir hold finished checkpoints, good or damaged? */
+static bool has_checkpoints(Arena *mem, const char *dir) {
+    CkptEntry *e;
+    int n = 0;
+    if (!is_dir(dir) || ckpt_list(mem, dir, &e, &n) != 0) return false;
+    for (int i = 0; i < n; i++)
+        if (!e[i].tmp) return true;
+    return false;
+}
+
+/* The model and the kind of tokens, as the state in the manifest tells them. */
+static void read_state(Arena *mem, Source *s, const char *folder, const Manifest *m) {
+    const char *name = path_join(mem, folder, "manifest.json");
+    if (m->version > CKPT_VERSION)
+        fail(EXIT_CHECKPOINT,
+             "checkpoint %s has format version %lld; this stator reads "
+             "up to %d: use the newer one that wrote it",
+             folder, (long long)m->version, CKPT_VERSION);
+    const char *text = m->state_json;
+    const Json *state =
+        json_parse(mem, name, text, strlen(text), 16u << 20, EXIT_CHECKPOINT);
+    const Json *model = json_get(state, "model");
+    s->module = json_get_string(state, "module", NULL);
+    if (!s->module && (!model || model->kind != JSON_OBJECT))
+        fail(EXIT_CHECKPOINT,
+             "checkpoint %s does not say what model it is of: it was trained from a "
+             "model.file before checkpoints kept the module; go on training it with its "
+             "configuration, then the next one does",
+             folder);
+    char *raw = s->module ? NULL : json_raw(mem, model);
+    if (raw) s->spec = model_spec_of_json(mem, name, raw, strlen(raw));
+    const Json *data = json_get(state, "data");
+    const char *type = "";
+    if (data && data->kind == JSON_OBJECT) type = json_get_string(data, "type", "");
+    s->bytes = !strcmp(type, "TextFile");
+}
+
+static void read_checkpoint(Arena *mem, Source *s) {
+    Manifest m = {0};
+    const char *wrong = manifest_read(mem, s->path, &m);
+    if (wrong) fail(EXIT_CHECKPOINT, "checkpoint %s is damaged: %s", s->path, wrong);
+    read_state(mem, s, s->path, &m);
+}
+
+/* The model of the newest checkpoint whose manifest can be read. */
+static void read_newest(Arena *mem, Source *s) {
+    CkptEntry *e;
+    int n, error = ckpt_list(mem, s->path, &e, &n);
+    if (error) fail(EXIT_CHECKPOINT, "cannot read %s: %s", s->path, strerror(error));
+    const char *first = NULL;
+    for (int i = 0; i < n; i++) {
+        if (e[i].tmp) continue;
+        const char *folder = path_join(mem, s->path, e[i].name);
+        Manifest m = {0};
+        const char *wrong = manifest_read(mem, folder, &m);
+        if (!wrong) {
+            read_state(mem, s, folder, &m);
+            return;
+        }
+        if (!first) first = arena_printf(mem, "%s: %s", e[i].name, wrong);
+    }
+    fail(EXIT_CHECKPOINT, "none of the checkpoints in %s is good; %s", s->path,
+         first ? first : "there is none");
+}
+
+/* What a folder is; false: nothing known. */
+static bool find_kind(Arena *mem, const char *dir, Source *s) {
+    char *ckpt = path_join(mem, dir, RUN_CHECKPOINTS);
+    s->path = dir;
+    if (has(mem, dir, "manifest.json")) {
+        s->kind = SOURCE_CHECKPOINT;
+    } else if (has_checkpoints(mem, dir)) {
+        s->kind = SOURCE_CHECKPOINTS;
+    } else if (has_checkpoints(mem, ckpt)) {
+        s->kind = SOURCE_CHECKPOINTS;
+        s->path = ckpt;
+    } else if (has(mem, dir, "config.json")) {
+        s->kind = SOURCE_HF;
+    } else {
+        return false;
+    }
+    return true;
+}
+
+/* The folder of weights that a configuration speaks of. */
+static void find_of_config(Arena *mem, const char *path, int nflags, char **flags,
+                           Source *s) {
+    const Config *cfg = config_load(mem, path, nflags, flags);
+    const char *named = cfg->resume_or_finetune_checkpoint;
+    const char *const places[] = {named, cfg->checkpoint_directory, cfg->output_dir,
+                                  cfg->init_from};
+    s->config = path;
+    /* A checkpoint that was named and is not there must not become another one. */
+    int n = named[0] ? 1 : ARRAY_LEN(places);
+    for (int i = 0; i < n; i++)
+        if (is_dir(places[i]) && find_kind(mem, places[i], s)) return;
+    if (named[0])
+        fail(EXIT_CHECKPOINT,
+             "load_checkpoint %s is no checkpoint and no Hugging Face "
+             "folder",
+             named);
+    fail(EXIT_CHECKPOINT,
+         "%s: no weights yet: output_dir %s has no checkpoint; train it "
+         "(stator train %s), or name weights: --load_checkpoint DIR",
+         path, cfg->output_dir, path);
+}
+
+/* A run folder whose checkpoints lie elsewhere, by its config.yaml. */
+static bool find_elsewhere(Arena *mem, const char *dir, Source *s) {
+    char *config = path_join(mem, dir, "config.yaml");
+    if (!file_exists(config)) return false;
+    const Config *cfg = config_load(mem, config, 0, NULL);
+    return cfg->checkpoint_directory[0] && find_kind(mem, cfg->checkpoint_directory, s);
+}
+
+static void find_of_dir(Arena *mem, const char *dir, Source *s) {
+    if (!find_kind(mem, dir, s) && !find_elsewhere(mem, dir, s)) {
+        if (has(mem, dir, "config.yaml"))
+            fail(EXIT_CHECKPOINT,
+                 "the run %s has no checkpoint yet; let stator train save "
+                 "one (callbacks.CheckpointMonitor.save_checkpoint_steps)",
+                 dir);
+        fail(EXIT_CONFIG,
+             "%s holds no model: it wants a run folder (with ckpt), a "
+             "checkpoint (with manifest.json) or a Hugging Face folder (with "
+             "config.json)",
+             dir);
+    }
+    char *config = path_join(mem, dir, "config.yaml");
+    if (file_exists(config)) s->config = config;
+}
+
+Source source_open(Arena *mem, const char *path, int nflags, char **flags) {
+    Source s = {0};
+    struct stat st;
+    if (stat(path, &st) != 0)
+        fail(EXIT_CONFIG,
+             "cannot open %s: %s; give a run folder, a checkpoint, a Hugging "
+             "Face folder or a configuration file",
+             path, strerror(errno));
+    if (S_ISDIR(st.st_mode))
+        find_of_dir(mem, path, &s);
+    else
+        find_of_config(mem, path, nflags, flags, &s);
+    if (s.kind == SOURCE_HF)
+        s.spec = model_spec_of_hf(mem, s.path);
+    else if (s.kind == SOURCE_CHECKPOINT)
+        read_checkpoint(mem, &s);
+    else
+        read_newest(mem, &s);
+    s.bytes |= s.spec.vocab == 256;
+    return s;
+}
+
+/* On rank 0: the failure says who looked. */
+static Source open_for_all(Arena *mem, const char *path) {
+    Catch c;
+    if (CATCH(c)) {
+        Source s = source_open(mem, path, 0, NULL);
+        catch_end(&c);
+        return s;
+    }
+    fail_again(c.code, arena_printf(mem, "%s\n  rank 0 on %s reads it for all ranks",
+                                    c.message, comm_host()));
+}
+
+Source source_open_shared(Arena *mem, const char *path) {
+    bool root = comm_rank() == 0;
+    Source s = {0};
+    if (comm_size() == 1) return source_open(mem, path, 0, NULL);
+    if (root) s = open_for_all(mem, path);
+    s.kind = (SourceKind)comm_max_i64(root ? (int64_t)s.kind : -1);
+    s.bytes = comm_max_i64(s.bytes);
+    s.path = comm_broadcast_text(mem, root ? s.path : "");
+    bool known = comm_max_i64(root && !s.module);
+    const char *model =
+        !root ? "" : known ? model_spec_json(mem, &s.spec, false) : s.module;
+    model = comm_broadcast_text(mem, model);
+    if (known) s.spec = model_spec_of_json(mem, s.path, model, strlen(model));
+    else s.module = model;
+    return s;
+}
+
+ModelSpec source_spec(const Source *s) {
+    if (s->module)
+        fail(EXIT_CHECKPOINT,
+             "%s is of a module of its own (model.file); this needs a GPT-2 or a Llama "
+             "of model.model_config",
+             s->path);
+    return s->spec;
+}
+
+int *source_parameters(Arena *mem, const Func *entry, int *n) {
+    int *list = NEW_ARRAY(mem, int, (size_t)entry->narg);
+    *n = 0;
+    for (int i = 0; i < entry->narg; i++)
+        if (!strcmp(arg_str(entry, i, "role", ""), "param")) list[(*n)++] = i;
+    return list;
+}
+
+CkptTensor *source_tensors(Arena *mem, const Func *entry, WeightAt at, void *context,
+                           int *n) {
+    int *arg = source_parameters(mem, entry, n);
+    CkptTensor *t = NEW_ARRAY(mem, CkptTensor, (size_t)*n);
+    for (int i = 0; i < *n; i++) {
+        const Value *v = entry->arg[arg[i]];
+        t[i] = (CkptTensor){.name = v->name,
+                            .dtype = v->ty.dt,
+                            .rank = v->ty.rank,
+                            .data = at(context, arg[i]),
+                            .file = CKPT_MODEL};
+        memcpy(t[i].dim, v->ty.dim, sizeof t[i].dim);
+    }
+    return t;
+}
+
+typedef struct Parts {
+    const Func *entry;
+    const CkptTensor *t;
+    int n;
+} Parts;
+
+static void take_piece(void *context, int arg, int64_t first, int64_t count,
+                       const float *values) {
+    const Parts *p = context;
+    const CkptTensor *t = p->t;
+    while (t < p->t + p->n && strcmp(t->name, p->entry->arg[arg]->name)) t++;
+    check(t < p->t + p->n);
+    LayoutWalk w = layout_walk(t->layout, comm_rank());
+    while (layout_next(&w)) {
+        int64_t from = MAX(w.global, first), to = MIN(w.global + w.count, first + count);
+        if (from >= to) continue;
+        memcpy((float *)t->data + w.local + from - w.global, values + from - first,
+               (size_t)(to - from) * sizeof(float));
+    }
+}
+
+static void send_piece(void *context, int arg, int64_t first, int64_t count,
+                       const float *values) {
+    comm_broadcast((void *)(uintptr_t)values, (size_t)count * sizeof *values, 0);
+    take_piece(context, arg, first, count, values);
+}
+
+/* What rank 0 sends, in the order of hf_map. */
+static void receive_pieces(const Func *entry, Parts *p) {
+    Arena *mem = arena_new();
+    HfMap map = hf_map(mem, entry);
+    for (int i = 0; i < map.n; i++) {
+        const HfTensor *t = &map.t[i];
+        Arena *scratch = arena_new();
+        size_t bytes = (size_t)t->count * sizeof(float);
+        float *values = arena_alloc(scratch, bytes);
+        comm_broadcast(values, bytes, 0);
+        take_piece(p, t->arg, t->first, t->count, values);
+        arena_free(scratch);
+    }
+    arena_free(mem);
+}
+
+/* From the checkpoint or the newest of the folder; returns its path. */
+static const char *load_checkpoint(Arena *mem, const Source *s, CkptTensor *t, int n) {
+    if (s->kind == SOURCE_CHECKPOINT) {
+        ckpt_load_dir(mem, s->path, t, n, NULL, NULL);
+        return s->path;
+    }
+    Text log = text_new(mem);
+    int64_t step = 0;
+    if (!ckpt_load_latest(mem, s->path, t, n, NULL, &step, &log))
+        fail(EXIT_CHECKPOINT, "the checkpoints in %s are gone", s->path);
+    fputs(log.s, stderr);
+    char name[CKPT_NAME_BYTES];
+    ckpt_name(step, name);
+    return path_join(mem, s->path, name);
+}
+
+const char *source_load_parts(Arena *mem, const Source *s, const Func *entry,
+                              CkptTensor *t, int n) {
+    Parts p = {entry, t, n};
+    if (s->kind != SOURCE_HF) return load_checkpoint(mem, s, t, n);
+    if (comm_rank() == 0)
+        weights_load_hf_pieces(s->path, entry, send_piece, &p);
+    else
+        receive_pieces(entry, &p);
+    return s->path;
+}
+
+const char *source_load(Arena *mem, const Source *s, const Func *entry, WeightAt at,
+                        void *context) {
+    int n;
+    if (s->kind == SOURCE_HF) {
+        weights_load_hf(s->path, entry, at, context);
+        return s->path;
+    }
+    CkptTensor *t = source_tensors(mem, entry, at, context, &n);
+    return load_checkpoint(mem, s, t, n);
+}

@@ -1,0 +1,54 @@
+/* source.h - where a trained model comes from: a run folder, a folder of checkpoints, one
+ * checkpoint, a Hugging Face folder, or the configuration file of a run. */
+#ifndef STATOR_SOURCE_H
+#define STATOR_SOURCE_H
+#include "runtime/store/ckpt.h"
+#include "frontend/model/weights.h"
+
+typedef enum SourceKind {
+    SOURCE_CHECKPOINTS, /* the newest good one of a folder of step_* folders */
+    SOURCE_CHECKPOINT,  /* one folder with a manifest.json */
+    SOURCE_HF           /* config.json and safetensors */
+} SourceKind;
+
+typedef struct Source {
+    SourceKind kind;
+    const char *path;   /* of the folder the weights are in */
+    const char *config; /* YAML file that belongs to it, NULL: none */
+    ModelSpec spec;     /* see source_spec */
+    const char *module; /* text of the module it was trained as (model.file); or NULL */
+    bool bytes; /* tokens are bytes: a vocabulary of 256, or trained on a text file */
+} Source;
+
+/* Looks what `path` is and reads what model it holds; the weights stay where they are. A
+ * configuration file, with flags as config_load takes them (unused for folders), stands
+ * for load_checkpoint, or else the checkpoints in its output_dir, or else init_from.
+ * Fails with EXIT_CONFIG when it is nothing of the kind, with EXIT_CHECKPOINT when the
+ * checkpoint is damaged. */
+Source source_open(Arena *mem, const char *path, int nflags, char **flags);
+
+/* The same for all ranks of a run, of a folder or a configuration without flags: rank 0
+ * looks at its disk and tells the others what it found. */
+Source source_open_shared(Arena *mem, const char *path);
+
+/* The numbers of the model; fails with EXIT_CHECKPOINT when it is a user's module. */
+ModelSpec source_spec(const Source *s);
+
+/* Reads the weights into the parameters of `entry`, which model_build made of s->spec.
+ * Fails with EXIT_CHECKPOINT. Returns the folder they came from; a damaged checkpoint
+ * that was passed over gets a line on stderr. */
+const char *source_load(Arena *mem, const Source *s, const Func *entry, WeightAt at,
+                        void *context);
+/* The same for all ranks of a run, whose programs hold parts: `entry` is that of the
+ * module with whole parameters, `t[n]` the program's parameters with their layouts, found
+ * by name. Rank 0 reads a Hugging Face folder, and sends the others each tensor. */
+const char *source_load_parts(Arena *mem, const Source *s, const Func *entry,
+                              CkptTensor *t, int n);
+
+/* The parameters of a function as tensors of a checkpoint; *n of them. */
+CkptTensor *source_tensors(Arena *mem, const Func *entry, WeightAt at, void *context,
+                           int *n);
+/* The indices of the parameters (arguments of role param) of a function; *n of them. */
+int *source_parameters(Arena *mem, const Func *entry, int *n);
+
+#endif

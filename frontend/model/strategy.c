@@ -1,0 +1,391 @@
+/* strategy.c - see strategy.h. */
+#include "frontend/model/strategy.h"
+#include "frontend/config/config_state.h"
+#include "frontend/model/model_parts.h"
+
+#define PC  "parallel_config."
+
+/* ---- from keys ---- */
+
+static void choose_context(Config *cfg, Strategy *s) {
+    int64_t u = cfg->parallel_config_ulysses_degree_in_cp;
+    switch (cfg->parallel_config_context_parallel_algo) {
+    case CP_ULYSSES:
+        s->ring = 1;
+        break;
+    case CP_RING:
+        s->ring = s->context;
+        break;
+    case CP_HYBRID:
+        if (u <= 1 || u >= s->context || s->context % u)
+            config_refuse(cfg, PC "ulysses_degree_in_cp", PC "context_parallel_algo",
+                          "a divisor of context_parallel above 1 and below it",
+                          "hybrid_cp_algo with context_parallel %lld and "
+                          "ulysses_degree_in_cp %lld",
+                          (long long)s->context, (long long)u);
+        s->ring = s->context / u;
+        return;
+    }
+}
+
+static void choose_zero(Config *cfg, Strategy *s) {
+    bool on = cfg->parallel_config_optimizer_shard;
+    if (!config_given(cfg, PC "optimizer_shard"))
+        on = cfg->parallel_enable_parallel_optimizer;
+    bool gradients = cfg->parallel_parallel_optimizer_config_gradient_accumulation_shard;
+    int levels[] = {
+        [ZERO_AUTO] = gradients ? 2 : 1, [ZERO_1] = 1, [ZERO_2] = 2, [ZERO_3] = 3};
+    ZeroLevel asked = cfg->parallel_parallel_optimizer_config_optimizer_level;
+    if (!on && asked == ZERO_AUTO) return;
+    s->zero_level = levels[asked];
+    s->zero_threshold_bytes =
+        cfg->parallel_parallel_optimizer_config_parallel_optimizer_threshold * 1024;
+    if (s->data * s->context == 1) s->zero_level = 0;
+}
+
+/* parallel.bucket_size before comm_fusion before gradient_aggregation_group. */
+static void choose_buckets(Config *cfg, Strategy *s) {
+    static const char *const mode[] = {"parallel.comm_fusion.allreduce.mode",
+                                       "parallel.comm_fusion.allgather.mode",
+                                       "parallel.comm_fusion.reducescatter.mode"};
+    const FusionMode how[] = {cfg->parallel_comm_fusion_allreduce_mode,
+                              cfg->parallel_comm_fusion_allgather_mode,
+                              cfg->parallel_comm_fusion_reducescatter_mode};
+    const int64_t size[] = {cfg->parallel_comm_fusion_allreduce_config,
+                            cfg->parallel_comm_fusion_allgather_config,
+                            cfg->parallel_comm_fusion_reducescatter_config};
+    int64_t most = 0;
+    bool given = config_given(cfg, "parallel.bucket_size");
+    s->bucket_bytes = cfg->parallel_bucket_size;
+    for (int i = 0; i < ARRAY_LEN(mode); i++) {
+        if (how[i] == FUSION_INDEX)
+            config_refuse(cfg, mode[i], NULL, "mode size with config in MB",
+                          "mode index counts the operators of another program");
+        if (how[i] == FUSION_SIZE) most = MAX(most, size[i]);
+    }
+    if (given) return;
+    if (most) s->bucket_bytes = most << 20;
+    else if (config_given(cfg, PC "gradient_aggregation_group"))
+        s->gradient_groups = cfg->parallel_config_gradient_aggregation_group;
+}
+
+int64_t strategy_bucket_bytes(const Strategy *s, const ModelSpec *spec) {
+    if (!s->gradient_groups || !spec) return s->bucket_bytes;
+    int64_t bytes = model_parameters(spec) / s->tensor * (int64_t)sizeof(float);
+    return bytes / s->gradient_groups + 1;
+}
+
+/* A user's module has tensors split over tp only where an entry says so. */
+static void note_idle_tensor(Config *cfg, const Strategy *s) {
+    if (!cfg->model_file[0] || s->tensor == 1) return;
+    for (int i = 0; i < s->user.n; i++) {
+        const char *placement = strchr(s->user.items[i], '=');
+        if (placement && strstr(placement, "tp")) return;
+    }
+    config_note(cfg, PC "model_parallel",
+                "model_parallel %lld has no effect: no entry of parallel.shard splits a "
+                "value of the model.file over tp, so these ranks compute the same",
+                (long long)s->tensor);
+}
+
+Strategy strategy_of_config(Config *cfg) {
+    Strategy s = {.data = cfg->parallel_config_data_parallel,
+                  .context = cfg->parallel_config_context_parallel,
+                  .tensor = cfg->parallel_config_model_parallel,
+                  .sequence_parallel = cfg->parallel_config_sequence_parallel,
+                  .vocab_parallel = !cfg->parallel_config_vocab_emb_dp,
+                  .zero_axes = "",
+                  .overlap = cfg->parallel_overlap,
+                  .gathers_at_end = !cfg->parallel_overlap_param_gather,
+                  .user = cfg->parallel_shard,
+                  .user_place = config_where(cfg, "parallel.shard")};
+    if (s.data > (1 << 20) / s.context / s.tensor)
+        config_refuse(cfg, PC "data_parallel", PC "model_parallel", NULL,
+                      "more than %d ranks", 1 << 20);
+    if (cfg->parallel_parallel_mode == 0 && s.tensor * s.context > 1 &&
+        config_given(cfg, "parallel.parallel_mode"))
+        config_refuse(cfg, "parallel.parallel_mode", NULL, "parallel_mode 1",
+                      "parallel_mode 0 is data parallel: model_parallel and "
+                      "context_parallel must be 1");
+    if (!cfg->runner_wrapper_calculate_per_token_loss)
+        config_note(cfg, "runner_wrapper.calculate_per_token_loss",
+                    "calculate_per_token_loss False: the loss is the mean of the means "
+                    "of the micro-batches of each replica: a label weighs more where "
+                    "few of its micro-batch count");
+    choose_context(cfg, &s);
+    choose_zero(cfg, &s);
+    choose_buckets(cfg, &s);
+    note_idle_tensor(cfg, &s);
+    s.sequence_parallel &= s.tensor > 1;
+    s.vocab_parallel &= s.tensor > 1;
+    config_note_idle(cfg);
+    if (s.zero_level)
+        s.zero_axes =
+            s.context > 1 && s.ring > 1 && s.ring < s.context ? "dp.cp.up" : "dp.cp";
+    return s;
+}
+
+void strategy_replicate(Config *cfg, int64_t ranks, const char *why) {
+    int64_t others =
+        cfg->parallel_config_model_parallel * cfg->parallel_config_context_parallel;
+    if (config_given(cfg, PC "data_parallel") || ranks % others) return;
+    cfg->parallel_config_data_parallel = ranks / others;
+    if (ranks == others) return;
+    config_note(cfg, PC "data_parallel", "data_parallel is %lld, as %lld %s",
+                (long long)(ranks / others), (long long)ranks, why);
+}
+
+int64_t strategy_ranks(const Strategy *s) {
+    return s->data * s->context * s->tensor;
+}
+
+int64_t strategy_vocab(const Strategy *s, const ModelSpec *spec) {
+    if (!s->vocab_parallel) return spec->vocab;
+    return (spec->vocab + s->tensor - 1) / s->tensor * s->tensor;
+}
+
+int64_t strategy_loss_groups(const Config *cfg, const Strategy *s) {
+    return cfg->runner_wrapper_calculate_per_token_loss ? 0 : s->data;
+}
+
+/* ---- does it fit the model? ---- */
+
+static void divides(const Config *cfg, const char *key, const char *hint,
+                    const char *what, int64_t n, int64_t parts) {
+    if (n % parts == 0) return;
+    config_refuse(cfg, key, NULL, hint, "%s: %lld is not a multiple of %lld", what,
+                  (long long)n, (long long)parts);
+}
+
+/* What these keys split is known of a model.model_config only. */
+static void check_user_module(const Config *cfg, const Strategy *s) {
+    static const char hint[] = "parallel.shard, which places the module's values by name";
+    if (s->ring > 1)
+        config_refuse(cfg, PC "context_parallel_algo", NULL, "ulysses_cp_algo",
+                      "keys that go round a ring need sequences in zigzag order, which "
+                      "a model.file does not say");
+    if (s->sequence_parallel)
+        config_refuse(cfg, PC "sequence_parallel", NULL, hint,
+                      "sequence_parallel places values of a model.model_config, and this "
+                      "is a model.file");
+    if (s->vocab_parallel)
+        config_refuse(cfg, PC "vocab_emb_dp", NULL, hint,
+                      "vocab_emb_dp False places tables of a model.model_config, and this "
+                      "is a model.file");
+}
+
+void strategy_check(const Config *cfg, const Strategy *s, const ModelSpec *spec,
+                    ModelShape shape) {
+    int64_t exchanged = s->context / s->ring;
+    if (!spec) check_user_module(cfg, s);
+    divides(cfg, PC "data_parallel", "a divisor of the batch",
+            "data_parallel cuts the sequences of a micro-batch", shape.batch, s->data);
+    divides(cfg, PC "context_parallel",
+            s->ring > 1 ? "a length that is a multiple of twice context_parallel"
+                        : "a divisor of the length",
+            "context_parallel cuts the tokens of a sequence", shape.seq,
+            s->context * (s->ring > 1 ? 2 : 1));
+    if (s->sequence_parallel)
+        divides(cfg, PC "sequence_parallel", "sequence_parallel False, or another length",
+                "sequence_parallel cuts a rank's tokens once more", shape.seq,
+                s->context * s->tensor);
+    if (!spec && !cfg->runner_wrapper_calculate_per_token_loss)
+        config_refuse(cfg, "runner_wrapper.calculate_per_token_loss", "model.file",
+                      "calculate_per_token_loss True",
+                      "the module of model.file says itself what its loss is");
+    if (!spec) return;
+    divides(cfg, PC "model_parallel", "a divisor of num_heads",
+            "model_parallel cuts the attention heads", spec->heads, s->tensor);
+    if (spec->kv_heads > 1)
+        divides(cfg, PC "model_parallel", "a divisor of n_kv_heads",
+                "model_parallel cuts the heads of keys and values", spec->kv_heads,
+                s->tensor);
+    divides(cfg, PC "model_parallel", "a divisor of the width",
+            "model_parallel cuts the width of the MLP", spec->ffn, s->tensor);
+    if (exchanged > 1)
+        divides(cfg, PC "context_parallel_algo", "megatron_cp_algo, or a smaller degree",
+                "all-to-all exchanges parts of the sequence against heads", spec->heads,
+                exchanged * s->tensor);
+    if (exchanged > 1 && spec->kv_heads > 1)
+        divides(
+            cfg, PC "context_parallel_algo", "megatron_cp_algo, or a smaller degree",
+            "all-to-all exchanges parts of the sequence against heads of keys and values",
+            spec->kv_heads, exchanged * s->tensor);
+}
+
+/* ---- seeds ---- */
+
+typedef struct Seeds {
+    Arena *mem;
+    const Strategy *s;
+    Annotation *list;
+    int n, cap;
+    const char *seq;   /* axes of the sequence: "cp", "cp.up", "-" */
+    const char *heads; /* of heads inside attention */
+} Seeds;
+
+static void add(Seeds *k, Annotation a) {
+    if (k->n == k->cap) {
+        Annotation *old = k->list;
+        k->cap = MAX(64, 2 * k->cap);
+        k->list = NEW_ARRAY(k->mem, Annotation, (size_t)k->cap);
+        if (k->n) memcpy(k->list, old, (size_t)k->n * sizeof *old);
+    }
+    k->list[k->n++] = a;
+}
+
+/* A placement that `key` asks for. */
+static void derive(Seeds *k, const char *pattern, const char *placement, const char *key,
+                   bool optional) {
+    add(k, (Annotation){pattern, placement, key, optional, .derived = true});
+}
+
+/* Axes that split a letter of a parameter's shape (see model_parts.h). */
+static const char *axes_of_letter(const Strategy *s, const ModelSpec *spec, char c) {
+    switch (c) {
+    case 'h':
+    case 'f':
+        return "tp";
+    case 'g':
+        return spec->kv_heads % s->tensor ? "-" : "tp";
+    case 'v':
+        return s->vocab_parallel ? "tp" : "-";
+    default:
+        return "-";
+    }
+}
+
+static void seed_parameters(Seeds *k, const ModelSpec *spec) {
+    PartParam p[MODEL_MAX_PARAMS];
+    int n = model_params(k->mem, spec, p);
+    for (int i = 0; i < n; i++) {
+        const char *in, *out;
+        char stored[8];
+        model_part_letters(spec, p[i].part, stored, &in, &out);
+        Text t = text_new(k->mem);
+        for (const char *c = p[i].bias ? out : stored; *c; c++)
+            text_add(&t, "%s%s", t.n ? "," : "", axes_of_letter(k->s, spec, *c));
+        derive(k, model_param_name(k->mem, p[i].hf), t.s, PC "model_parallel", false);
+    }
+}
+
+/* Samples over dp; of a matrix [samples, tokens] the tokens too. */
+static void seed_data(Seeds *k, const Func *model) {
+    static const char *const roles[] = {"tokens", "labels", "positions", "attends_from",
+                                        "data"};
+    for (int i = 0; i < model->narg; i++) {
+        const char *role = arg_str(model, i, "role", "");
+        int rank = model->arg[i]->ty.rank;
+        for (int r = 0; r < ARRAY_LEN(roles); r++) {
+            if (strcmp(role, roles[r])) continue;
+            bool tokens = strcmp(role, "data") && rank == 2;
+            Text t = text_new(k->mem);
+            text_add(&t, "dp%s", tokens ? "," : "");
+            if (tokens) text_add(&t, "%s", k->seq);
+            for (int d = 1; d < rank && !tokens; d++) text_add(&t, ",-");
+            derive(k, model->arg[i]->name, t.s,
+                   k->s->context > 1 && tokens ? PC "context_parallel" : PC "data_parallel",
+                   false);
+        }
+    }
+}
+
+/* The residual stream, and what is added to it. */
+static void seed_values(Seeds *k) {
+    static const char *const names[] = {"layer/x", "layer/attn", "layer/mlp", "model/x"};
+    const char *seq = k->seq, *key = PC "data_parallel";
+    if (k->s->context > 1) key = PC "context_parallel";
+    if (k->s->sequence_parallel) {
+        key = PC "sequence_parallel";
+        seq = !strcmp(seq, "-") ? "tp" : arena_printf(k->mem, "%s.tp", seq);
+    }
+    for (int i = 0; i < ARRAY_LEN(names); i++)
+        derive(k, names[i], arena_printf(k->mem, "dp,%s,-", seq), key, true);
+    static const char *const inner[] = {"layer/q", "layer/k", "layer/v"};
+    for (int i = 0; i < ARRAY_LEN(inner) && k->heads; i++)
+        derive(k, inner[i], arena_printf(k->mem, "dp,%s,tp,-", k->seq),
+               PC "context_parallel_algo", true);
+    if (k->heads)
+        derive(k, "layer/o",
+               arena_printf(k->mem, "dp,%s,%s,-", k->s->ring > 1 ? "cp" : "-", k->heads),
+               PC "context_parallel_algo", true);
+}
+
+static void seed_user(Seeds *k) {
+    for (int i = 0; i < k->s->user.n; i++) {
+        char *text =
+            arena_strndup(k->mem, k->s->user.items[i], strlen(k->s->user.items[i]));
+        Place at = k->s->user_place;
+        const char *source = arena_printf(k->mem, "%s:%d: parallel.shard, entry %d",
+                                          at.file ? at.file : "?", at.line, i + 1);
+        char *eq = strchr(text, '=');
+        if (!eq)
+            fail(EXIT_CONFIG,
+                 "%s: '%s': write PATTERN=PLACEMENT in quotes, since a comma ends an "
+                 "entry: [\"h.mlp.c_fc.weight=-,tp\"]",
+                 source, text);
+        *eq = 0;
+        add(k, (Annotation){text, eq + 1, source});
+    }
+}
+
+static void add_axis(Mesh *m, const char *name, int64_t size) {
+    m->axis[m->naxes].name = name;
+    m->axis[m->naxes++].size = (int)size;
+}
+
+void strategy_apply(const Strategy *s, const ModelSpec *spec, Module *m, PassOptions *o) {
+    Seeds k = {.mem = m->mem, .s = s, .seq = "-"};
+    if (strategy_ranks(s) == 1 && !s->user.n) return;
+    bool hybrid = s->ring > 1 && s->ring < s->context;
+    add_axis(&m->mesh, "dp", s->data);
+    add_axis(&m->mesh, "cp", hybrid ? s->ring : s->context);
+    if (hybrid) add_axis(&m->mesh, "up", s->context / s->ring);
+    add_axis(&m->mesh, "tp", s->tensor);
+    if (s->context > 1) k.seq = hybrid ? "cp.up" : "cp";
+    if (s->context > s->ring) k.heads = hybrid ? "tp.up" : "tp.cp";
+    seed_data(&k, model_entry(m));
+    if (spec) {
+        seed_parameters(&k, spec);
+        seed_values(&k);
+    }
+    seed_user(&k);
+    o->annotation = k.list;
+    o->nannotations = k.n;
+    o->zero_level = s->zero_level;
+    o->zero_axes = s->zero_axes;
+    o->zero_threshold_bytes = s->zero_threshold_bytes;
+    o->bucket_bytes = strategy_bucket_bytes(s, spec);
+    o->overlap = s->overlap != OVERLAP_OFF;
+    o->gathers_at_end = s->gathers_at_end;
+}
+
+/* Rows of ops.def; AdamWeightDecay is AdamW whose bias corrections are 1. */
+static const char *const optimizer_op[] = {
+    [OPTIMIZER_ADAMW] = "adamw",
+    [OPTIMIZER_ADAM_WEIGHT_DECAY] = "adamw",
+    [OPTIMIZER_FUSED_ADAM_WEIGHT_DECAY] = "adamw",
+    [OPTIMIZER_ADAM] = "adam",
+    [OPTIMIZER_SGD] = "sgd",
+    [OPTIMIZER_MOMENTUM] = "momentum"};
+
+static bool decays_weights(const Config *cfg) {
+    if (cfg->optimizer_weight_decay_incr_style == WD_CONSTANT)
+        return cfg->optimizer_weight_decay > 0;
+    return cfg->optimizer_start_weight_decay > 0 || cfg->optimizer_end_weight_decay > 0;
+}
+
+PassOptions strategy_pass_options(const Config *cfg) {
+    PassOptions o = pass_options_default();
+    o.micro_batches = cfg->parallel_config_micro_batch_num;
+    o.beta1 = cfg->optimizer_beta1;
+    o.beta2 = cfg->optimizer_beta2;
+    o.eps = cfg->optimizer_eps;
+    o.decay_weights = decays_weights(cfg);
+    o.optimizer = optimizer_op[cfg->optimizer_type];
+    o.momentum = cfg->optimizer_momentum;
+    o.clip_norm =
+        cfg->runner_wrapper_use_clip_grad ? cfg->runner_wrapper_max_grad_norm : 0;
+    o.dump_dir = cfg->dump_ir[0] ? cfg->dump_ir : NULL;
+    return o;
+}

@@ -1,0 +1,51 @@
+/* strategy.h - from the keys of parallel and parallel_config to a mesh, placements of a
+ * model's parameters and values, and options of the passes. */
+#ifndef STATOR_STRATEGY_H
+#define STATOR_STRATEGY_H
+#include "passes/passes.h"
+#include "frontend/model/model.h"
+
+/* Axes of the mesh, outermost first: dp replicas, cp parts of the sequence, up the inner
+ * parts of a sequence when both algorithms of context parallelism are combined, tp parts of
+ * matrices and heads. Neighbouring ranks differ in tp. */
+typedef struct Strategy {
+    int64_t data, context, tensor;
+    int64_t ring;    /* parts of a sequence whose keys go round; context / ring are exchanged
+                        against heads (all-to-all) */
+    bool sequence_parallel; /* norms and residuals split over tp too */
+    bool vocab_parallel;    /* embedding and head split over tp */
+    int zero_level;         /* 0..3, see passes/shard/zero.c */
+    int64_t zero_threshold_bytes;
+    int64_t bucket_bytes;    /* operands of one collective, unless gradient_groups says it */
+    int64_t gradient_groups; /* gradients are reduced in so many; 0: bucket_bytes counts */
+    const char *zero_axes; /* "dp.cp" */
+    Overlap overlap;
+    bool gathers_at_end; /* with overlap too */
+    TextList user;         /* parallel.shard: "PATTERN=PLACEMENT" */
+    Place user_place;      /* of it, for messages */
+} Strategy;
+
+/* Fails with EXIT_CONFIG, naming key and remedy, when the numbers do not go together. Adds
+ * a note for every value that was changed or has no effect. */
+Strategy strategy_of_config(Config *cfg);
+/* Ranks that the configuration does not name are replicas: sets data_parallel, with a note
+ * that ends in `why`, when it is not given and the other degrees divide `ranks`. */
+void strategy_replicate(Config *cfg, int64_t ranks, const char *why);
+int64_t strategy_ranks(const Strategy *s);
+/* Rows that tables of the vocabulary have under the strategy: padded so that tp divides. */
+int64_t strategy_vocab(const Strategy *s, const ModelSpec *spec);
+/* Parts of a micro-batch whose losses are means of their own (ModelShape.loss_groups):
+ * the replicas, when runner_wrapper.calculate_per_token_loss is False; 0: none. */
+int64_t strategy_loss_groups(const Config *cfg, const Strategy *s);
+/* Do the numbers fit the model (heads, sequence, batch)? Fails with EXIT_CONFIG. */
+void strategy_check(const Config *cfg, const Strategy *s, const ModelSpec *spec,
+                    ModelShape shape);
+/* bucket_bytes, or what gradient_groups makes of a rank's gradients (spec not NULL). */
+int64_t strategy_bucket_bytes(const Strategy *s, const ModelSpec *spec);
+/* Optimizer, clipping, micro-batches and dumps of the configuration. */
+PassOptions strategy_pass_options(const Config *cfg);
+/* Gives the module its mesh and the passes their seeds. spec NULL: a user's module, whose
+ * data are split by role and whose parameters only the user's annotations place. */
+void strategy_apply(const Strategy *s, const ModelSpec *spec, Module *m, PassOptions *o);
+
+#endif

@@ -1,0 +1,381 @@
+/* weights.c - see weights.h. */
+#include "frontend/model/weights.h"
+#include "base/rng.h"
+#include "runtime/core/rt.h"
+#include "runtime/store/safetensors.h"
+#include <math.h>
+
+/* ---- initial values ---- */
+
+typedef struct InitRun {
+    int64_t local, first, count;
+} InitRun;
+
+typedef struct Init {
+    float *out;
+    InitRun *run; /* elements [first, first + count) go to out[local...] */
+    int64_t nruns;
+    double mean, std;
+    uint64_t seed, stream;
+} Init;
+
+/* Four standard normals out of one Philox block, by Box and Muller's method: one for each
+ * of the elements 4 * block... A value costs a quarter of rng_normal's work, which counts
+ * for 10^8 of them. */
+static void normal_block(const Init *init, int64_t block, float z[4]) {
+    const float turn = 6.28318530717958647693f * 0x1p-32f;
+    uint32_t w[4], ctr[4] = {(uint32_t)block, (uint32_t)(block >> 32),
+                             (uint32_t)init->stream, (uint32_t)(init->stream >> 32)};
+    uint32_t key[2] = {(uint32_t)init->seed, (uint32_t)(init->seed >> 32)};
+    rng_philox(ctr, key, w);
+    for (int i = 0; i < 4; i += 2) {
+        float u = (float)((double)w[i] + 1) * 0x1p-32f; /* in (0, 1]: a finite log */
+        float r = sqrtf(-2 * logf(u)), angle = turn * (float)w[i + 1];
+        z[i] = r * cosf(angle);
+        z[i + 1] = r * sinf(angle);
+    }
+}
+
+static void init_runs(void *context, int64_t begin, int64_t end, int64_t thread) {
+    const Init *init = context;
+    float z[4] = {0};
+    (void)thread;
+    for (int64_t r = begin; r < end; r++) {
+        const InitRun *run = &init->run[r];
+        for (int64_t k = 0; k < run->count; k++) {
+            int64_t at = run->first + k;
+            if (init->std > 0 && (k == 0 || at % 4 == 0)) normal_block(init, at / 4, z);
+            init->out[run->local + k] =
+                (float)(init->mean + init->std * (double)z[at % 4]);
+        }
+    }
+}
+
+/* Runs that are short enough for threads to share them. */
+static void cut_runs(Arena *mem, Init *init, const Layout *l, int rank, int64_t n) {
+    enum { PIECE = 1 << 16 };
+    int64_t cap = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        LayoutWalk w = {.count = n};
+        if (l) w = layout_walk(l, rank);
+        init->nruns = 0;
+        while (l ? layout_next(&w) : w.count > 0) {
+            for (int64_t at = 0; at < w.count; at += PIECE, init->nruns++) {
+                if (pass == 0) continue;
+                init->run[init->nruns] =
+                    (InitRun){w.local + at, w.global + at, MIN(PIECE, w.count - at)};
+            }
+            if (!l) break;
+        }
+        if (pass == 0) cap = init->nruns;
+        if (pass == 0) init->run = NEW_ARRAY(mem, InitRun, (size_t)cap + 1);
+    }
+}
+
+void weights_init(const Func *entry, int i, float *out, uint64_t seed) {
+    weights_init_part(entry, i, NULL, 0, out, seed);
+}
+
+void weights_init_part(const Func *entry, int i, const Layout *layout, int rank,
+                       float *out, uint64_t seed) {
+    Arena *mem = arena_new();
+    const Value *v = entry->arg[i];
+    const char *kind = arg_str(entry, i, "init", "");
+    bool normal = !strcmp(kind, "normal");
+    check(normal || !strcmp(kind, "zeros") || !strcmp(kind, "ones"));
+    check(v->ty.dt == DT_F32);
+    Init init = {.out = out,
+                 .mean = arg_float(entry, i, "mean", !strcmp(kind, "ones") ? 1 : 0),
+                 .std = normal ? arg_float(entry, i, "std", 0.02) : 0,
+                 .seed = seed,
+                 .stream = hash64(v->name, strlen(v->name))};
+    cut_runs(mem, &init, layout, rank, type_count(&v->ty));
+    rt_parallel(init.nruns, init_runs, &init);
+    arena_free(mem);
+}
+
+/* ---- names and shapes ---- */
+
+static bool ends_with(const char *s, const char *end) {
+    size_t n = strlen(s), m = strlen(end);
+    return n >= m && !strcmp(s + n - m, end);
+}
+
+/* Hugging Face's matrices are 2-D where ours keep heads apart: the number of our
+ * dimensions that are its first one. 0: the shape is the same. */
+static int leading_dims(const char *name) {
+    static const struct {
+        const char *end;
+        int n;
+    } known[] = {
+        {"attn.c_attn.weight", 1},      {"attn.c_q.weight", 1},
+        {"attn.c_k.weight", 1},         {"attn.c_v.weight", 1},
+        {"attn.c_proj.weight", 2},      {"self_attn.q_proj.weight", 2},
+        {"self_attn.k_proj.weight", 2}, {"self_attn.v_proj.weight", 2},
+        {"self_attn.o_proj.weight", 1},
+    };
+    for (int i = 0; i < ARRAY_LEN(known); i++) {
+        if (ends_with(name, known[i].end)) return known[i].n;
+    }
+    return 0;
+}
+
+static void hf_shape(HfTensor *t, const Type *ty, bool stacked) {
+    int from = stacked ? 1 : 0, rank = ty->rank - from;
+    int lead = ends_with(t->name, ".bias") ? rank : leading_dims(t->name);
+    t->count = 1;
+    for (int d = 0; d < rank; d++) t->count *= ty->dim[from + d];
+    if (!lead || rank < 2) {
+        t->rank = rank;
+        memcpy(t->dim, ty->dim + from, (size_t)rank * sizeof t->dim[0]);
+        return;
+    }
+    t->rank = lead < rank ? 2 : 1;
+    t->dim[0] = t->dim[1] = 1;
+    for (int d = 0; d < rank; d++) t->dim[d >= lead] *= ty->dim[from + d];
+}
+
+/* Names of modules are the user's: a layer sign without a dimension of layers is a
+ * mistake. */
+static int64_t layers_of(const Func *f, int i, const char *name) {
+    if (!strchr(name, '#')) return 0;
+    if (f->arg[i]->ty.rank < 1)
+        fail(EXIT_CONFIG,
+             "parameter %%%s has the name %s with a layer number, but no "
+             "dimension of layers",
+             f->arg[i]->name, name);
+    return f->arg[i]->ty.dim[0];
+}
+
+static const char *hf_name(const Func *f, int i) {
+    return arg_str(f, i, "hf", f->arg[i]->name);
+}
+
+HfMap hf_map(Arena *mem, const Func *f) {
+    int64_t total = 0;
+    for (int i = 0; i < f->narg; i++) {
+        if (!strcmp(arg_str(f, i, "role", ""), "param"))
+            total += MAX(layers_of(f, i, hf_name(f, i)), 1);
+    }
+    if (total > INT32_MAX / 2) fail(EXIT_CONFIG, "too many layers for a weight file");
+    HfMap map = {.t = NEW_ARRAY(mem, HfTensor, (size_t)total)};
+    for (int i = 0; i < f->narg; i++) {
+        if (strcmp(arg_str(f, i, "role", ""), "param")) continue;
+        const char *name = hf_name(f, i), *hash = strchr(name, '#');
+        int64_t layers = layers_of(f, i, name);
+        for (int64_t l = 0; l < MAX(layers, 1); l++) {
+            HfTensor *t = &map.t[map.n++];
+            t->arg = i;
+            t->layer = hash ? l : -1;
+            t->name = hash ? arena_printf(mem, "%.*s%lld%s", (int)(hash - name), name,
+                                          (long long)l, hash + 1)
+                           : name;
+            hf_shape(t, &f->arg[i]->ty, hash != NULL);
+            t->first = l * t->count;
+        }
+    }
+    return map;
+}
+
+/* ---- in ---- */
+
+typedef struct Load {
+    Arena *mem;
+    Safetensors *file;
+    HfMap map;
+    const SafeTensor **from; /* per tensor of map */
+    bool *used;              /* per tensor of the file */
+    Text problems;
+    int nproblems;
+} Load;
+
+static void problem(Load *l, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void problem(Load *l, const char *fmt, ...) {
+    enum { MOST = 20 };
+    char line[512];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(line, sizeof line, fmt, ap);
+    va_end(ap);
+    if (l->nproblems++ < MOST)
+        text_add(&l->problems, "\n  %s", line);
+    else if (l->nproblems == MOST + 1)
+        text_add(&l->problems, "\n  and more");
+}
+
+static const char *shape_text(Arena *mem, int rank, const int64_t *dim) {
+    Text t = text_new(mem);
+    text_add(&t, "[");
+    for (int d = 0; d < rank; d++)
+        text_add(&t, "%s%lld", d ? "," : "", (long long)dim[d]);
+    text_add(&t, "]");
+    return t.s;
+}
+
+static const SafeTensor *find(const Load *l, const char *name) {
+    const SafeTensor *t = safetensors_find(l->file, name);
+    if (t) return t;
+    return safetensors_find(l->file, arena_printf(l->mem, "transformer.%s", name));
+}
+
+static bool readable(const SafeTensor *t) {
+    return t->dtype == DT_F32 || t->dtype == DT_BF16 || !strcmp(t->type_name, "F16");
+}
+
+static void match(Load *l, int i) {
+    const HfTensor *want = &l->map.t[i];
+    const SafeTensor *t = find(l, want->name);
+    if (!t) {
+        problem(l, "missing: %s %s", want->name,
+                shape_text(l->mem, want->rank, want->dim));
+        return;
+    }
+    l->from[i] = t;
+    l->used[t - l->file->t] = true;
+    bool same = t->rank == want->rank;
+    for (int d = 0; same && d < t->rank; d++) same = t->dim[d] == want->dim[d];
+    if (!same)
+        problem(l, "shape: %s is %s, the model has %s", t->name,
+                shape_text(l->mem, t->rank, t->dim),
+                shape_text(l->mem, want->rank, want->dim));
+    else if (!readable(t))
+        problem(l, "type: %s is %s; F32, F16 and BF16 can be read", t->name,
+                t->type_name);
+}
+
+/* The causal masks that old GPT-2 files carry: "h.3.attn.bias", not
+ * "h.3.attn.c_attn.bias". */
+static bool is_buffer(const char *name) {
+    static const char prefix[] = "transformer.";
+    if (!strncmp(name, prefix, sizeof prefix - 1)) name += sizeof prefix - 1;
+    if (strncmp(name, "h.", 2)) return false;
+    size_t digits = strspn(name + 2, "0123456789");
+    const char *rest = name + 2 + digits;
+    return digits && (!strcmp(rest, ".attn.bias") || !strcmp(rest, ".attn.masked_bias"));
+}
+
+/* A head of its own in the file of a tied model is fine as long as it is the embedding.
+ */
+static bool is_tied_head(Load *l, const SafeTensor *t) {
+    static const char *const tables[] = {"wte.weight", "model.embed_tokens.weight"};
+    const SafeTensor *table = NULL;
+    if (strcmp(t->name, "lm_head.weight")) return false;
+    for (int i = 0; i < ARRAY_LEN(tables) && !table; i++) table = find(l, tables[i]);
+    return table && table->dtype == t->dtype && !strcmp(table->type_name, t->type_name) &&
+           table->rank == t->rank && !memcmp(table->dim, t->dim, sizeof t->dim) &&
+           table->bytes == t->bytes && !memcmp(table->data, t->data, (size_t)t->bytes);
+}
+
+static void check_extra(Load *l, int i) {
+    const SafeTensor *t = &l->file->t[i];
+    if (l->used[i] || is_buffer(t->name) || is_tied_head(l, t)) return;
+    bool head = !strcmp(t->name, "lm_head.weight");
+    problem(l, "extra: %s %s%s", t->name, shape_text(l->mem, t->rank, t->dim),
+            head ? " (the model's head is its embedding, and this is another)" : "");
+}
+
+static void load(Load *l, const char *dir, const Func *entry, WeightAt at,
+                 WeightSink sink, void *context) {
+    Arena *mem = l->mem;
+    l->problems = text_new(mem);
+    l->file = safetensors_open(mem, dir, EXIT_CHECKPOINT);
+    l->map = hf_map(mem, entry);
+    l->from = NEW_ARRAY(mem, const SafeTensor *, (size_t)l->map.n);
+    l->used = NEW_ARRAY(mem, bool, (size_t)l->file->n + 1);
+    for (int i = 0; i < l->map.n; i++) match(l, i);
+    for (int i = 0; i < l->file->n; i++) check_extra(l, i);
+    if (l->nproblems)
+        fail(EXIT_CHECKPOINT, "%s does not fit the model:%s", l->file->name,
+             l->problems.s);
+    for (int i = 0; i < l->map.n; i++) {
+        const HfTensor *t = &l->map.t[i];
+        size_t bytes = (size_t)t->count * sizeof(float);
+        Arena *scratch = arena_new();
+        float *to = at ? at(context, t->arg) + t->first : arena_alloc(scratch, bytes);
+        safetensors_read(l->file, l->from[i], DT_F32, to, bytes);
+        if (sink) sink(context, t->arg, t->first, t->count, to);
+        arena_free(scratch);
+    }
+}
+
+static void load_all(const char *dir, const Func *entry, WeightAt at, WeightSink sink,
+                     void *context) {
+    Arena *mem = arena_new();
+    Load *l = NEW(mem, Load);
+    Catch c;
+    l->mem = mem;
+    if (CATCH(c)) {
+        load(l, dir, entry, at, sink, context);
+        catch_end(&c);
+    }
+    if (l->file) safetensors_close(l->file);
+    arena_free(mem);
+    if (c.code) fail_again(c.code, c.message);
+}
+
+void weights_load_hf(const char *dir, const Func *entry, WeightAt at, void *context) {
+    load_all(dir, entry, at, NULL, context);
+}
+
+void weights_load_hf_pieces(const char *dir, const Func *entry, WeightSink sink,
+                            void *context) {
+    load_all(dir, entry, NULL, sink, context);
+}
+
+/* ---- out ---- */
+
+static void write_text(Arena *mem, const char *dir, const char *name, const char *text) {
+    const char *path = path_join(mem, dir, name);
+    int error = file_write_atomic(path, text, strlen(text));
+    if (error) fail(EXIT_CHECKPOINT, "cannot write %s: %s", path, strerror(error));
+}
+
+static const char *generation_json(Arena *mem, const ModelSpec *s) {
+    Text t = text_new(mem);
+    text_add(&t, "{\n  \"_from_model_config\": true");
+    if (s->bos_token >= 0)
+        text_add(&t, ",\n  \"bos_token_id\": %lld", (long long)s->bos_token);
+    if (s->n_eos == 1) text_add(&t, ",\n  \"eos_token_id\": %lld", (long long)s->eos[0]);
+    for (int i = 0; s->n_eos > 1 && i < s->n_eos; i++)
+        text_add(&t, "%s%lld%s", i ? ", " : ",\n  \"eos_token_id\": [",
+                 (long long)s->eos[i], i == s->n_eos - 1 ? "]" : "");
+    if (s->pad_token >= 0)
+        text_add(&t, ",\n  \"pad_token_id\": %lld", (long long)s->pad_token);
+    text_add(&t, "\n}\n");
+    return t.s;
+}
+
+static void save(Arena *mem, const char *dir, const ModelSpec *s, const Func *entry,
+                 WeightAt at, void *context) {
+    HfMap map = hf_map(mem, entry);
+    SafeTensor *t = NEW_ARRAY(mem, SafeTensor, (size_t)map.n);
+    for (int i = 0; i < map.n; i++) {
+        const HfTensor *h = &map.t[i];
+        t[i] = (SafeTensor){.name = h->name,
+                            .dtype = DT_F32,
+                            .rank = h->rank,
+                            .data = at(context, h->arg) + h->first};
+        memcpy(t[i].dim, h->dim, sizeof h->dim);
+    }
+    int error = dir_make(dir);
+    if (error) fail(EXIT_CHECKPOINT, "cannot make %s: %s", dir, strerror(error));
+    write_text(mem, dir, "config.json", model_spec_json(mem, s, true));
+    write_text(mem, dir, "generation_config.json", generation_json(mem, s));
+    const char *path = path_join(mem, dir, "model.safetensors");
+    error = safetensors_write(path, t, map.n, NULL, NULL);
+    if (error) fail(EXIT_CHECKPOINT, "cannot write %s: %s", path, strerror(error));
+}
+
+void weights_save_hf(const char *dir, const ModelSpec *s, const Func *entry, WeightAt at,
+                     void *context) {
+    const char *why = model_spec_not_hf(s);
+    if (why) fail(EXIT_CONFIG, "this model is none of Hugging Face's classes: %s", why);
+    Arena *mem = arena_new();
+    Catch c;
+    if (CATCH(c)) {
+        save(mem, dir, s, entry, at, context);
+        catch_end(&c);
+    }
+    arena_free(mem);
+    if (c.code) fail_again(c.code, c.message);
+}

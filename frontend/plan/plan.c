@@ -1,0 +1,313 @@
+/* plan.c - reads a planned module: parameters, collectives, flops. See plan.h. */
+#include "frontend/plan/plan.h"
+#include "ir/layout.h"
+
+const char *const plan_part_name[PLAN_PARTS] = {"forward layers", "backward layers",
+                                                "embedding, head and loss", "step"};
+
+/* ---- arithmetic that stops at the largest number: all of it comes from input ---- */
+
+static int64_t times(int64_t a, int64_t b) {
+    int64_t out;
+    return __builtin_mul_overflow(a, b, &out) ? INT64_MAX : out;
+}
+
+static int64_t plus(int64_t a, int64_t b) {
+    int64_t out;
+    return __builtin_add_overflow(a, b, &out) ? INT64_MAX : out;
+}
+
+/* ---- how often a function runs ---- */
+
+/* The model may stand in the step several times, the first and the last micro-batch with
+ * collectives of their own (passes/model/train.c). */
+typedef struct FuncRuns {
+    const Func *f;
+    int64_t runs;        /* in a step */
+    int64_t *model_runs; /* in one run of each model */
+    int64_t micro_runs;  /* the least of them: in every micro-batch */
+    bool in_model, in_layers, backward;
+} FuncRuns;
+
+typedef struct Walk {
+    Plan *p;
+    Arena *mem;
+    FuncRuns *func; /* callers before callees */
+    int n;
+    int nmodels;
+} Walk;
+
+static bool is_model(const Func *f) {
+    for (int i = 0; i < f->narg; i++)
+        if (!strcmp(arg_str(f, i, "role", ""), "dloss")) return true;
+    return false;
+}
+
+/* Autodiff makes @f.fwd and @f.bwd, or @f.bwd.1, of a function @f that the model calls.
+ */
+static bool is_backward(const Func *f) {
+    const char *end = strstr(f->name, ".bwd");
+    return end && (!end[4] || end[4] == '.');
+}
+
+static FuncRuns *find_func(Walk *w, const Func *f) {
+    for (int i = 0; i < w->n; i++)
+        if (w->func[i].f == f) return &w->func[i];
+    die("@%s is called but not in the order of the module", f->name);
+}
+
+static void list_functions(Walk *w, const Module *m) {
+    Func **order = module_order(w->mem, m);
+    int n = 0;
+    while (order[n]) n++;
+    w->func = NEW_ARRAY(w->mem, FuncRuns, (size_t)n + 1);
+    for (int i = n; i-- > 0;) {
+        if (order[i]->role == ROLE_KERNEL) continue;
+        w->func[w->n++].f = order[i];
+        w->nmodels += is_model(order[i]);
+    }
+    for (int i = 0, nth = 0; i < w->n; i++) {
+        FuncRuns *r = &w->func[i];
+        r->model_runs = NEW_ARRAY(w->mem, int64_t, (size_t)w->nmodels + 1);
+        r->in_model = is_model(r->f);
+        if (r->in_model) r->model_runs[nth++] = 1;
+    }
+}
+
+static void count_call(Walk *w, const FuncRuns *caller, const Op *op) {
+    FuncRuns *callee = find_func(w, op_func(op));
+    int64_t repeats = op_int(op, "times", 1);
+    callee->runs = plus(callee->runs, times(caller->runs, repeats));
+    for (int k = 0; k < w->nmodels && caller->in_model; k++) {
+        int64_t more = times(caller->model_runs[k], repeats);
+        callee->model_runs[k] = plus(callee->model_runs[k], more);
+    }
+    callee->in_layers |= caller->in_model;
+    callee->in_model |= caller->in_model;
+    callee->backward |= caller->backward || is_backward(callee->f);
+}
+
+static void count_runs(Walk *w, const Module *m) {
+    list_functions(w, m);
+    find_func(w, w->p->entry)->runs = 1;
+    for (int i = 0; i < w->n; i++) {
+        FuncRuns *caller = &w->func[i];
+        for (const Op *op = caller->f->first; op; op = op->next) {
+            bool calls = op_attr(op, "fn") && op_func(op)->role != ROLE_KERNEL;
+            if (calls) count_call(w, caller, op);
+        }
+        caller->micro_runs = w->nmodels ? INT64_MAX : 0;
+        for (int k = 0; k < w->nmodels; k++) {
+            caller->micro_runs = MIN(caller->micro_runs, caller->model_runs[k]);
+        }
+    }
+}
+
+static PlanPart part_of(const FuncRuns *r) {
+    if (!r->in_model) return PLAN_STEP;
+    if (!r->in_layers) return PLAN_MODEL;
+    return r->backward ? PLAN_BACKWARD : PLAN_FORWARD;
+}
+
+/* ---- collectives ---- */
+
+typedef struct RingCost {
+    int factor;  /* parts of B / n that each of the other ranks costs */
+    bool whole;  /* B itself for each of the other ranks */
+    bool single; /* B once */
+} RingCost;
+
+static const RingCost ring_cost[OP_COUNT] = {
+    [OP_all_reduce] = {.factor = 2},    [OP_reduce_scatter] = {.factor = 1},
+    [OP_all_to_all] = {.factor = 1},    [OP_all_gather] = {.whole = true},
+    [OP_ring_shift] = {.single = true},
+};
+
+int64_t plan_sent_bytes(int kind, int64_t bytes, int n) {
+    const RingCost *c = &ring_cost[kind];
+    if (n <= 1) return 0;
+    if (c->single) return bytes;
+    if (c->whole) return times(bytes, n - 1);
+    check(c->factor);
+    int64_t steps = (int64_t)c->factor * (n - 1);
+    return plus(times(bytes / n, steps), (bytes % n * steps + n - 1) / n);
+}
+
+static PlanComm *comm_row(Walk *w, const FuncRuns *r, const Op *op, const char *axes) {
+    Plan *p = w->p;
+    const char *kind = optab[op->kind].name;
+    for (int i = 0; i < p->ncomm; i++) {
+        PlanComm *c = &p->comm[i];
+        if (c->function == r->f->name && !strcmp(c->kind, kind) && !strcmp(c->axes, axes))
+            return c;
+    }
+    PlanComm c = {.kind = kind,
+                  .axes = axes,
+                  .function = r->f->name,
+                  .part = part_of(r),
+                  .runs = r->runs,
+                  .micro_runs = r->micro_runs};
+    PUSH(w->mem, p->comm, p->ncomm, p->comm_cap, c);
+    return &p->comm[p->ncomm - 1];
+}
+
+static void count_collective(Walk *w, const FuncRuns *r, const Op *op) {
+    const Mesh *mesh = &w->p->m->mesh;
+    const char *text = op_attr(op, "axis")->s;
+    Axes axes;
+    check(mesh_axes_parse(mesh, text, &axes));
+    int n = mesh_group_size(mesh, axes);
+    if (n == 1) return;
+    PlanComm *c = comm_row(w, r, op, text);
+    c->group = n;
+    c->operations++;
+    c->operands += op->nin;
+    for (int i = 0; i < op->nin; i++) {
+        int64_t bytes = type_bytes(&op->in[i]->ty);
+        c->bytes = plus(c->bytes, bytes);
+        c->sent_bytes = plus(c->sent_bytes, plan_sent_bytes(op->kind, bytes, n));
+    }
+}
+
+static PlanTraffic *traffic_row(Walk *w, const PlanComm *c) {
+    Plan *p = w->p;
+    for (int i = 0; i < p->ntraffic; i++)
+        if (!strcmp(p->traffic[i].axes, c->axes)) return &p->traffic[i];
+    int64_t none = w->nmodels ? INT64_MAX : 0; /* the least is wanted */
+    PlanTraffic t = {.axes = c->axes, .group = c->group, .micro_operations = none,
+                     .micro_sent_bytes = none};
+    PUSH(w->mem, p->traffic, p->ntraffic, p->traffic_cap, t);
+    return &p->traffic[p->ntraffic - 1];
+}
+
+/* What one run of model k sends over the axes of t. */
+static void add_model_traffic(Walk *w, PlanTraffic *t, int k) {
+    int64_t operations = 0, sent = 0;
+    for (int i = 0; i < w->p->ncomm; i++) {
+        const PlanComm *c = &w->p->comm[i];
+        if (strcmp(c->axes, t->axes)) continue;
+        int64_t runs = 0;
+        for (int f = 0; f < w->n; f++)
+            if (w->func[f].f->name == c->function) runs = w->func[f].model_runs[k];
+        operations = plus(operations, times(c->operations, runs));
+        sent = plus(sent, times(c->sent_bytes, runs));
+    }
+    t->micro_operations = MIN(t->micro_operations, operations);
+    t->micro_sent_bytes = MIN(t->micro_sent_bytes, sent);
+}
+
+static void add_traffic(Walk *w) {
+    Plan *p = w->p;
+    for (int i = 0; i < p->ncomm; i++) {
+        const PlanComm *c = &p->comm[i];
+        PlanTraffic *t = traffic_row(w, c);
+        t->operations = plus(t->operations, times(c->operations, c->runs));
+        t->sent_bytes = plus(t->sent_bytes, times(c->sent_bytes, c->runs));
+    }
+    for (int i = 0; i < p->ntraffic; i++) {
+        for (int k = 0; k < w->nmodels; k++) add_model_traffic(w, &p->traffic[i], k);
+    }
+}
+
+/* By part, else as they were found; few rows. */
+static void sort_collectives(Plan *p) {
+    for (int i = 1; i < p->ncomm; i++) {
+        PlanComm c = p->comm[i];
+        int at = i;
+        for (; at > 0 && p->comm[at - 1].part > c.part; at--)
+            p->comm[at] = p->comm[at - 1];
+        p->comm[at] = c;
+    }
+}
+
+/* ---- ops ---- */
+
+static void count_ops(Walk *w) {
+    for (int i = 0; i < w->n; i++) {
+        const FuncRuns *r = &w->func[i];
+        for (const Op *op = r->f->first; op && r->runs; op = op->next) {
+            unsigned flags = optab[op->kind].flags;
+            double flops = (double)r->runs * op_flops(op);
+            if (flags & F_COMM) count_collective(w, r, op);
+            if (flags & F_ADDENDS) w->p->matmul_flops += flops;
+            else w->p->attention_flops += flops;
+        }
+    }
+}
+
+/* ---- parameters ---- */
+
+static bool has_role(const Func *f, int i, const char *role) {
+    return !strcmp(arg_str(f, i, "role", ""), role);
+}
+
+static void add_states(const Plan *p, PlanParam *row) {
+    const Func *f = p->entry;
+    for (int i = 0; i < f->narg; i++) {
+        if (!has_role(f, i, "state") || strcmp(arg_str(f, i, "like", ""), row->name))
+            continue;
+        row->state_bytes = plus(row->state_bytes, type_bytes(&f->arg[i]->ty));
+        row->state_axes = arg_str(f, i, "flat", "");
+    }
+}
+
+static void read_parameters(Walk *w) {
+    Plan *p = w->p;
+    const Func *f = p->entry;
+    p->param = NEW_ARRAY(w->mem, PlanParam, (size_t)f->narg + 1);
+    for (int i = 0; i < f->narg; i++) p->nparam += has_role(f, i, "param");
+    for (int i = 0, nth = 0; i < f->narg; i++) {
+        if (!has_role(f, i, "param")) continue;
+        const Value *v = f->arg[i];
+        Layout l = layout_of(w->mem, f, i);
+        PlanParam *row = &p->param[nth];
+        *row = (PlanParam){.name = v->name,
+                           .placement = type_text(w->mem, &p->m->mesh, &l.whole),
+                           .weight_axes = mesh_axes_text(w->mem, &p->m->mesh, l.flat),
+                           .state_axes = "",
+                           .flattened = l.flattened,
+                           .count = type_count(&l.whole),
+                           .rank_count = type_count(&v->ty),
+                           .weight_bytes = type_bytes(&v->ty)};
+        row->gradient_bytes = memory_gradient_bytes(f, i);
+        add_states(p, row);
+        p->parameters = plus(p->parameters, row->count);
+        p->rank_parameters = plus(p->rank_parameters, row->rank_count);
+        nth++;
+    }
+}
+
+/* ---- the whole ---- */
+
+Plan plan_read(Arena *mem, const Func *entry, const Job *job) {
+    Plan p = {.job = job, .m = entry->mod, .entry = entry};
+    Walk w = {.p = &p, .mem = mem};
+    check(p.m->level == LEVEL_PLANNED);
+    p.ranks = mesh_ranks(&p.m->mesh);
+    p.memory = memory_plan(mem, entry);
+    count_runs(&w, p.m);
+    read_parameters(&w);
+    count_ops(&w);
+    sort_collectives(&p);
+    add_traffic(&w);
+    if (job->has_spec)
+        p.parameters = model_parameters(&job->spec); /* without padding */
+    p.flops_per_token = job->run_flops / ((double)job->batch * (double)job->seq);
+    const char *text = module_print(mem, p.m);
+    hash_hex(text, strlen(text), p.hash);
+    return p;
+}
+
+void plan_check_memory(const Plan *p) {
+    int64_t limit = p->job->cfg->context_max_device_memory;
+    if (!limit || p->memory.total_bytes <= limit) return;
+    fail(EXIT_MEMORY,
+         "the plan needs %.1f MB on every rank, more than context.max_device_memory, "
+         "%.1f MB\n"
+         "    hint: more ranks that share weights or tokens (parallel_config), "
+         "optimizer_shard, "
+         "a smaller batch or sequence, more micro-batches "
+         "(parallel_config.micro_batch_num), parallel.overlap_param_gather False, or a "
+         "larger context.max_device_memory",
+         (double)p->memory.total_bytes / 1e6, (double)limit / 1e6);
+}

@@ -1,0 +1,95 @@
+/* plan.h - what a training program does on a rank, read off its planned module:
+ * placements, collectives, memory, work. `stator plan` makes the module for it; `stator
+ * train` has one. All ranks run one program, so one plan is that of every rank.
+ * docs/plan.md describes what is written. */
+#ifndef STATOR_PLAN_H
+#define STATOR_PLAN_H
+#include "frontend/model/job.h"
+
+/* Where in the program something happens. */
+typedef enum PlanPart {
+    PLAN_FORWARD,  /* layers, forward */
+    PLAN_BACKWARD, /* layers, backward */
+    PLAN_MODEL,    /* of the model outside of its layers: embedding, head, loss */
+    PLAN_STEP,     /* outside of the model, once a step: gradients, norm, optimizer */
+    PLAN_PARTS
+} PlanPart;
+extern const char *const plan_part_name[PLAN_PARTS];
+
+/* Collectives of one kind over the same axes in one function, in one run of it. Bytes are
+ * those of one rank, and so are operations: an operation is one collective, whose
+ * operands (several in a bucket) go together. */
+typedef struct PlanComm {
+    const char *kind, *axes, *function; /* "all_reduce", "dp.cp", "layer.fwd" */
+    PlanPart part;
+    int group;          /* ranks that take part */
+    int64_t runs;       /* of the function in a step */
+    int64_t micro_runs; /* in every micro-batch; 0: not in each of them */
+    int64_t operations, operands;
+    int64_t bytes;      /* of the operands */
+    int64_t sent_bytes; /* see plan_sent_bytes */
+} PlanComm;
+
+/* All collectives over the same axes. */
+typedef struct PlanTraffic {
+    const char *axes;
+    int group;
+    int64_t operations, sent_bytes;             /* of a rank in a step */
+    int64_t micro_operations, micro_sent_bytes; /* of the micro-batch that has least */
+} PlanTraffic;
+
+typedef struct PlanParam {
+    const char *name;
+    const char *placement;   /* "f32[12,768,3072:tp]": the global tensor and its splits */
+    const char *weight_axes; /* further axes that cut the flattened weight, "" for none */
+    const char *state_axes;  /* the same of the optimizer's states */
+    bool flattened;          /* stored as one padded row for each part */
+    int64_t count;           /* elements of the global tensor */
+    int64_t rank_count;      /* elements on a rank, with padding */
+    int64_t weight_bytes, gradient_bytes, state_bytes; /* on a rank */
+} PlanParam;
+
+typedef struct Plan {
+    const Job *job; /* what the module alone does not say */
+    const Module *m;
+    const Func *entry;
+    int ranks;
+    PlanParam *param;
+    int nparam;
+    PlanComm *comm; /* by part, then by function in the order of the module */
+    int ncomm, comm_cap;
+    PlanTraffic *traffic; /* as the axes are found in comm */
+    int ntraffic, traffic_cap;
+    MemoryPlan memory;
+    int64_t parameters, rank_parameters; /* of the model; on a rank, with padding */
+    double flops_per_token; /* of the model, docs/performance.md */
+    double matmul_flops;    /* of a rank in a step, counted in its program */
+    double attention_flops; /* the same */
+    char hash[33];          /* of the planned module: ranks of one run have the same */
+} Plan;
+
+/* Of a module at level planned whose entry is a training step. */
+Plan plan_read(Arena *mem, const Func *entry, const Job *job);
+
+/* The plan of a configuration on so many ranks (0: as many as the strategy has; else
+ * data_parallel follows when it is not given, as under `stator launch -n`): builds the
+ * model under its strategy, without data, and without memory for it. Adds notes to cfg.
+ * Fails as `train` does for what does not fit (EXIT_CONFIG), but for the limit of memory.
+ */
+Plan plan_of_config(Arena *mem, Config *cfg, int64_t ranks);
+
+/* Bytes that a rank sends in a group of n ranks for one operand of `bytes` bytes, with
+ * the ring algorithms: all_reduce 2 (n-1)/n B, reduce_scatter and all_to_all (n-1)/n B,
+ * all_gather (n-1) B, ring_shift B. Rounded up. */
+int64_t plan_sent_bytes(int kind, int64_t bytes, int n);
+
+/* Fails with EXIT_MEMORY when the plan is above context.max_device_memory. */
+void plan_check_memory(const Plan *p);
+
+/* For people. `seconds` (0: not said) is what planning took. */
+void plan_print(Arena *mem, const Plan *p, double seconds, Text *out);
+/* For programs: adds the members of a JSON object, without braces around them and without
+ * a comma at the end, each on a line that begins with two spaces. */
+void plan_json(const Plan *p, Text *out);
+
+#endif

@@ -1,0 +1,118 @@
+/* plan_config.c - from a configuration to its planned module, as `stator train` makes it
+ * but without data and without code. */
+#include "codegen/planned.h"
+#include "frontend/config/config_state.h"
+#include "frontend/plan/plan.h"
+
+/* ---- how many ranks ---- */
+
+static void choose_ranks(Config *cfg, int64_t ranks) {
+    static const char key[] = "parallel_config.data_parallel";
+    int64_t others =
+        cfg->parallel_config_model_parallel * cfg->parallel_config_context_parallel;
+    if (!ranks || config_given(cfg, key)) return;
+    if (ranks % others)
+        config_refuse(cfg, "parallel_config.model_parallel",
+                      "parallel_config.context_parallel", NULL,
+                      "%lld ranks are no multiple of model_parallel x context_parallel, "
+                      "%lld",
+                      (long long)ranks, (long long)others);
+    strategy_replicate(cfg, ranks, "ranks are asked for");
+}
+
+static void compare_ranks(const Config *cfg, const Strategy *s, int64_t ranks) {
+    int64_t have = strategy_ranks(s);
+    if (!ranks || ranks == have) return;
+    config_refuse(
+        cfg, "parallel_config.data_parallel", "parallel_config.model_parallel",
+        "leave data_parallel out, or -n with the product",
+        "data_parallel x model_parallel x context_parallel is %lld x %lld x %lld = "
+        "%lld ranks, but -n says %lld",
+        (long long)s->data, (long long)s->tensor, (long long)s->context, (long long)have,
+        (long long)ranks);
+}
+
+/* ---- the module ---- */
+
+/* Values that the strategy changes are lines of the plan. */
+static void note_changes(const Job *j) {
+    if (!j->has_spec || j->shape.vocab_rows <= j->spec.vocab) return;
+    config_note(
+        j->cfg, "parallel_config.vocab_emb_dp",
+        "the vocabulary of %lld is padded to %lld rows, so that model_parallel %lld "
+        "divides it",
+        (long long)j->spec.vocab, (long long)j->shape.vocab_rows,
+        (long long)j->strategy.tensor);
+}
+
+/* An entry of parallel.shard may name axes of one rank, which split nothing. */
+static void note_single_axes(Config *cfg, const Module *m, const Annotation *a) {
+    for (const char *p = a->placement; *p; p += strcspn(p, ","), p += *p == ',') {
+        Axes axes = 0;
+        mesh_axes_parse(&m->mesh, arena_strndup(m->mem, p, strcspn(p, ",")), &axes);
+        for (int i = 0; i < m->mesh.naxes; i++) {
+            if (!(axes >> i & 1) || m->mesh.axis[i].size > 1) continue;
+            config_note(cfg, "parallel.shard",
+                        "parallel.shard '%s=%s': %s has no effect there: it has one rank",
+                        a->pattern, a->placement, m->mesh.axis[i].name);
+        }
+    }
+}
+
+/* How many values `by` takes from the annotations that one key makes. */
+static int replaced_by(const Module *m, const PassOptions *o, const Annotation *by,
+                       const char *key) {
+    int n = 0;
+    for (int i = 0; i < o->nannotations; i++)
+        if (!strcmp(o->annotation[i].source, key))
+            n += seed_replaces(m, by, &o->annotation[i]);
+    return n;
+}
+
+static bool is_first_of_key(const PassOptions *o, int nth) {
+    for (int i = 0; i < nth; i++)
+        if (!strcmp(o->annotation[i].source, o->annotation[nth].source)) return false;
+    return true;
+}
+
+/* Entries of parallel.shard that place what other keys would place otherwise, or not at
+ * all. */
+static void note_entries(Config *cfg, const Module *m, const PassOptions *o) {
+    for (int u = 0; u < o->nannotations; u++) {
+        const Annotation *by = &o->annotation[u];
+        if (by->derived) continue;
+        note_single_axes(cfg, m, by);
+        for (int i = 0; i < o->nannotations; i++) {
+            const char *key = o->annotation[i].source;
+            int n = is_first_of_key(o, i) ? replaced_by(m, o, by, key) : 0;
+            if (n)
+                config_note(cfg, "parallel.shard",
+                            "parallel.shard '%s=%s' replaces the placement that %s gives "
+                            "%d %s",
+                            by->pattern, by->placement, key, n,
+                            n == 1 ? "value" : "values");
+        }
+    }
+}
+
+Plan plan_of_config(Arena *mem, Config *cfg, int64_t ranks) {
+    Job *j = NEW(mem, Job);
+    *j = (Job){.mem = mem, .cfg = cfg};
+    choose_ranks(cfg, ranks);
+    j->strategy = strategy_of_config(cfg);
+    compare_ranks(cfg, &j->strategy, ranks);
+    job_choose_model(j);
+    job_choose_shape(j);
+    Module *m = job_build(j, MODEL_TRAIN, j->batch);
+    Module *model = module_clone(mem, m);
+    note_changes(j);
+    PassOptions o = strategy_pass_options(cfg);
+    j->strategy.bucket_bytes = strategy_bucket_bytes(&j->strategy, job_spec(j));
+    j->strategy.gradient_groups = 0;
+    strategy_apply(&j->strategy, job_spec(j), m, &o);
+    note_entries(cfg, m, &o);
+    CompileOptions co = {.cpu = cfg->context_cpu, .threads = (int)cfg->context_threads};
+    const Func *entry = module_plan(mem, m, train_passes, &o, &co);
+    j->run_flops = model_flops(model);
+    return plan_read(mem, entry, j);
+}

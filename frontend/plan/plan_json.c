@@ -1,0 +1,163 @@
+/* plan_json.c - a plan for programs. docs/plan.md names every key. */
+#include "base/json.h"
+#include "frontend/plan/plan.h"
+
+typedef struct Number {
+    const char *key;
+    int64_t n;
+} Number;
+
+static void add_numbers(Text *s, const char *between, const Number *list, int n) {
+    for (int i = 0; i < n; i++)
+        text_add(s, "%s\"%s\": %lld", between, list[i].key, (long long)list[i].n);
+}
+
+/* ", " and the member. */
+static void add_text(Text *s, const char *key, const char *value) {
+    text_add(s, ", \"%s\": ", key);
+    json_write_string(s, value);
+}
+
+static void add_flag(Text *s, const char *key, bool v) {
+    text_add(s, ", \"%s\": %s", key, v ? "true" : "false");
+}
+
+/* ---- strategy ---- */
+
+static void add_mesh(const Plan *p, Text *s) {
+    const Mesh *m = &p->m->mesh;
+    text_add(s, "  \"plan_hash\": \"%s\",\n", p->hash);
+    text_add(s, "  \"ranks\": %d,\n  \"mesh\": [", p->ranks);
+    for (int a = 0; a < m->naxes; a++) {
+        text_add(s, "%s{\"axis\": ", a ? ", " : "");
+        json_write_string(s, m->axis[a].name);
+        text_add(s, ", \"size\": %d}", m->axis[a].size);
+    }
+    text_add(s, "]");
+}
+
+static void add_strategy(const Strategy *t, Text *s) {
+    text_add(s, ",\n  \"strategy\": {\"data_parallel\": %lld", (long long)t->data);
+    const Number numbers[] = {{"model_parallel", t->tensor},
+                              {"context_parallel", t->context},
+                              {"ring", t->ring},
+                              {"optimizer_level", t->zero_level},
+                              {"bucket_bytes", t->bucket_bytes}};
+    add_numbers(s, ", ", numbers, ARRAY_LEN(numbers));
+    add_flag(s, "sequence_parallel", t->sequence_parallel);
+    add_flag(s, "vocab_parallel", t->vocab_parallel);
+    text_add(s, "}");
+}
+
+/* ---- work and memory ---- */
+
+static void add_work(const Plan *p, Text *s) {
+    const Job *w = p->job;
+    const Number numbers[] = {{"parameters", p->parameters},
+                              {"rank_parameters", p->rank_parameters},
+                              {"batch", w->batch},
+                              {"micro_batches", w->micro},
+                              {"seq", w->seq},
+                              {"sequences_per_step", w->batch * w->micro},
+                              {"tokens_per_step", w->batch * w->micro * w->seq}};
+    add_numbers(s, ",\n  ", numbers, ARRAY_LEN(numbers));
+    text_add(s, ",\n  \"flops_per_token\": ");
+    json_write_double(s, p->flops_per_token);
+    text_add(s, ",\n  \"rank_flops_per_step\": {\"matmul\": ");
+    json_write_double(s, p->matmul_flops);
+    text_add(s, ", \"attention\": ");
+    json_write_double(s, p->attention_flops);
+    text_add(s, "}");
+}
+
+static void add_memory(const Plan *p, Text *s) {
+    text_add(s, ",\n  \"memory_bytes\": {");
+    for (int i = 0; i < MEM_CLASSES; i++)
+        text_add(s, "\"%s\": %lld, ", memory_class_name[i],
+                 (long long)p->memory.class_bytes[i]);
+    text_add(s, "\"total\": %lld}", (long long)p->memory.total_bytes);
+    text_add(s, ",\n  \"memory_limit_bytes\": %lld",
+             (long long)p->job->cfg->context_max_device_memory);
+}
+
+/* ---- tables: a row is a line ---- */
+
+static void add_placement(const Plan *p, Text *s) {
+    text_add(s, ",\n  \"placement\": [");
+    for (int i = 0; i < p->nparam; i++) {
+        const PlanParam *r = &p->param[i];
+        text_add(s, "%s\n    {\"name\": ", i ? "," : "");
+        json_write_string(s, r->name);
+        add_text(s, "global", r->placement);
+        add_flag(s, "flattened", r->flattened);
+        add_text(s, "weight_over", r->weight_axes);
+        add_text(s, "state_over", r->state_axes);
+        const Number numbers[] = {{"count", r->count},
+                                  {"rank_count", r->rank_count},
+                                  {"weight_bytes", r->weight_bytes},
+                                  {"gradient_bytes", r->gradient_bytes},
+                                  {"state_bytes", r->state_bytes}};
+        add_numbers(s, ", ", numbers, ARRAY_LEN(numbers));
+        text_add(s, "}");
+    }
+    text_add(s, "\n  ]");
+}
+
+static void add_collectives(const Plan *p, Text *s) {
+    text_add(s, ",\n  \"collectives\": [");
+    for (int i = 0; i < p->ncomm; i++) {
+        const PlanComm *c = &p->comm[i];
+        text_add(s, "%s\n    {\"part\": ", i ? "," : "");
+        json_write_string(s, plan_part_name[c->part]);
+        add_text(s, "function", c->function);
+        add_text(s, "kind", c->kind);
+        add_text(s, "axes", c->axes);
+        const Number numbers[] = {{"group", c->group},
+                                  {"operations", c->operations},
+                                  {"operands", c->operands},
+                                  {"bytes", c->bytes},
+                                  {"sent_bytes", c->sent_bytes},
+                                  {"runs_per_step", c->runs},
+                                  {"runs_per_micro_batch", c->micro_runs}};
+        add_numbers(s, ", ", numbers, ARRAY_LEN(numbers));
+        text_add(s, "}");
+    }
+    text_add(s, "%s]", p->ncomm ? "\n  " : "");
+}
+
+static void add_traffic(const Plan *p, Text *s) {
+    text_add(s, ",\n  \"traffic\": [");
+    for (int i = 0; i < p->ntraffic; i++) {
+        const PlanTraffic *t = &p->traffic[i];
+        text_add(s, "%s\n    {\"axes\": ", i ? "," : "");
+        json_write_string(s, t->axes);
+        const Number numbers[] = {{"group", t->group},
+                                  {"operations_per_step", t->operations},
+                                  {"sent_bytes_per_step", t->sent_bytes},
+                                  {"operations_per_micro_batch", t->micro_operations},
+                                  {"sent_bytes_per_micro_batch", t->micro_sent_bytes}};
+        add_numbers(s, ", ", numbers, ARRAY_LEN(numbers));
+        text_add(s, "}");
+    }
+    text_add(s, "%s]", p->ntraffic ? "\n  " : "");
+}
+
+static void add_notes(const Config *cfg, Text *s) {
+    text_add(s, ",\n  \"notes\": [");
+    for (int i = 0; i < cfg->n_notes; i++) {
+        text_add(s, "%s\n    ", i ? "," : "");
+        json_write_string(s, cfg->notes[i]);
+    }
+    text_add(s, "%s]", cfg->n_notes ? "\n  " : "");
+}
+
+void plan_json(const Plan *p, Text *out) {
+    add_mesh(p, out);
+    add_strategy(&p->job->strategy, out);
+    add_work(p, out);
+    add_memory(p, out);
+    add_placement(p, out);
+    add_collectives(p, out);
+    add_traffic(p, out);
+    add_notes(p->job->cfg, out);
+}

@@ -1,0 +1,203 @@
+/* plan_text.c - a plan for people. */
+#include "frontend/plan/plan.h"
+
+enum { BAR_CHARS = 40, GROUPS_SHOWN = 3, MEMBERS_SHOWN = 8 };
+
+typedef struct Out {
+    Arena *mem;
+    Text *s;
+    const Plan *p;
+} Out;
+
+/* "123", "4.56 k", "7.8 M" of units of 1000. */
+static const char *human(const Out *o, double v) {
+    static const char *const unit[] = {"", "k", "M", "G", "T", "P", "E", "Z", "Y"};
+    int u = 0;
+    while (v >= 999.5 && u + 1 < ARRAY_LEN(unit)) v /= 1000, u++;
+    if (!u) return arena_printf(o->mem, "%.0f ", v);
+    return arena_printf(o->mem, "%.*f %s", v < 9.995 ? 2 : v < 99.95 ? 1 : 0, v, unit[u]);
+}
+
+static const char *bytes(const Out *o, int64_t n) {
+    return n ? arena_printf(o->mem, "%sB", human(o, (double)n)) : "-";
+}
+
+/* ---- model and work ---- */
+
+static void add_model(const Out *o) {
+    const Job *w = o->p->job;
+    const char *n = human(o, (double)o->p->parameters);
+    const ModelSpec *m = job_spec(w);
+    if (m)
+        text_add(o->s, "model     %s: %lld layers of %lld, %lld heads, vocabulary %lld\n",
+                 m->family == MODEL_LLAMA ? "Llama" : "GPT-2", (long long)m->layers,
+                 (long long)m->hidden, (long long)m->heads, (long long)m->vocab);
+    else
+        text_add(o->s, "model     %s\n", w->module.path);
+    text_add(o->s, "          %lld parameters (%s), %s on a rank\n",
+             (long long)o->p->parameters, n, human(o, (double)o->p->rank_parameters));
+}
+
+static void add_work(const Out *o) {
+    const Job *w = o->p->job;
+    double tokens = (double)w->batch * (double)w->micro * (double)w->seq;
+    double rank = o->p->matmul_flops + o->p->attention_flops;
+    double model = o->p->flops_per_token * tokens;
+    const char *plural = w->micro == 1 ? "" : "es";
+    if (w->ncolumns)
+        text_add(o->s, "step      %lld micro-batch%s of %lld samples: %lld samples\n",
+                 (long long)w->micro, plural, (long long)w->batch,
+                 (long long)(w->batch * w->micro));
+    else
+        text_add(o->s,
+                 "step      %lld micro-batch%s of %lld sequences of %lld tokens: %lld "
+                 "sequences, %s tokens\n",
+                 (long long)w->micro, plural, (long long)w->batch, (long long)w->seq,
+                 (long long)(w->batch * w->micro), human(o, tokens));
+    text_add(o->s, "flops     %sflop a step (%s a %s) for the model\n", human(o, model),
+             human(o, o->p->flops_per_token), job_unit(w));
+    text_add(o->s,
+             "          %sflop a step on a rank: products %s, attention %s; all ranks "
+             "%.2f x the model\n",
+             human(o, rank), human(o, o->p->matmul_flops),
+             human(o, o->p->attention_flops), model > 0 ? rank * o->p->ranks / model : 0);
+}
+
+/* ---- mesh ---- */
+
+static void add_group(const Out *o, Axes axes, int first) {
+    const Mesh *m = &o->p->m->mesh;
+    int n = mesh_group_size(m, axes);
+    text_add(o->s, " {");
+    for (int k = 0; k < MIN(n, MEMBERS_SHOWN); k++)
+        text_add(o->s, "%s%d", k ? " " : "", mesh_group_member(m, first, axes, k));
+    text_add(o->s, "%s}", n > MEMBERS_SHOWN ? " ..." : "");
+}
+
+/* The first ranks of groups are those with coordinate 0 on all of the axes. */
+static void add_groups(const Out *o, const char *name, Axes axes) {
+    const Mesh *m = &o->p->m->mesh;
+    int n = mesh_group_size(m, axes), groups = o->p->ranks / n, shown = 0;
+    text_add(o->s, "  %-8s %5d group%s of %5d", name, groups, groups == 1 ? " " : "s", n);
+    for (int r = 0; r < o->p->ranks && shown < MIN(groups, GROUPS_SHOWN); r++) {
+        if (mesh_group_coord(m, r, axes)) continue;
+        add_group(o, axes, r);
+        shown++;
+    }
+    text_add(o->s, "%s\n", groups > GROUPS_SHOWN ? " ..." : "");
+}
+
+static void add_mesh(const Out *o) {
+    const Mesh *m = &o->p->m->mesh;
+    text_add(o->s, "\nranks     %d", o->p->ranks);
+    for (int a = 0, n = 0; a < m->naxes; a++) {
+        if (m->axis[a].size == 1) continue;
+        text_add(o->s, "%s%s %d", n++ ? " x " : " = ", m->axis[a].name, m->axis[a].size);
+    }
+    text_add(o->s, "%s\n",
+             o->p->ranks == 1 ? "" : ", all with the same program and memory");
+    for (int a = 0; a < m->naxes; a++)
+        if (m->axis[a].size > 1) add_groups(o, m->axis[a].name, (Axes)(1u << a));
+    for (int i = 0; i < o->p->ntraffic; i++) {
+        Axes axes;
+        if (!strchr(o->p->traffic[i].axes, '.')) continue;
+        check(mesh_axes_parse(m, o->p->traffic[i].axes, &axes));
+        add_groups(o, o->p->traffic[i].axes, axes);
+    }
+}
+
+/* ---- memory ---- */
+
+static void add_memory(const Out *o) {
+    const MemoryPlan *plan = &o->p->memory;
+    int64_t total = MAX(plan->total_bytes, 1),
+            limit = o->p->job->cfg->context_max_device_memory;
+    text_add(o->s, "\nmemory    %s on %s", bytes(o, plan->total_bytes),
+             o->p->ranks == 1 ? "the only rank" : "every rank");
+    if (limit)
+        text_add(o->s, ", %.1f %% of context.max_device_memory %s",
+                 100.0 * (double)plan->total_bytes / (double)limit, bytes(o, limit));
+    text_add(o->s, "\n");
+    for (int i = 0; i < MEM_CLASSES; i++) {
+        char bar[BAR_CHARS + 1] = {0};
+        double share = (double)plan->class_bytes[i] / (double)total;
+        int n = (int)(share * BAR_CHARS + 0.5);
+        memset(bar, '#', (size_t)MAX(0, MIN(n, BAR_CHARS)));
+        text_add(o->s, "  %-12s %9s %5.1f %%  %s\n", memory_class_name[i],
+                 bytes(o, plan->class_bytes[i]), 100 * share, bar);
+    }
+}
+
+/* ---- placement ---- */
+
+/* "tp" of `f32[12,768,3072:tp]` is seen there; what flattening adds is said behind it. */
+static const char *over(const Out *o, const PlanParam *r) {
+    if (r->weight_axes[0]) return arena_printf(o->mem, "all over %s", r->weight_axes);
+    if (r->state_axes[0]) return arena_printf(o->mem, "state over %s", r->state_axes);
+    return "";
+}
+
+static void add_placement(const Out *o) {
+    int name = 9, shape = 6;
+    for (int i = 0; i < o->p->nparam; i++) {
+        name = MAX(name, MIN((int)strlen(o->p->param[i].name), 44));
+        shape = MAX(shape, MIN((int)strlen(o->p->param[i].placement), 44));
+    }
+    text_add(o->s, "\nplacement, and bytes on a rank\n  %-*s %-*s %9s %9s %9s\n", name,
+             "parameter", shape, "tensor", "weight", "gradient", "state");
+    for (int i = 0; i < o->p->nparam; i++) {
+        const PlanParam *r = &o->p->param[i];
+        const char *further = over(o, r);
+        text_add(o->s, "  %-*s %-*s %9s %9s %9s%s%s\n", name, r->name, shape,
+                 r->placement, bytes(o, r->weight_bytes), bytes(o, r->gradient_bytes),
+                 bytes(o, r->state_bytes), further[0] ? "  " : "", further);
+    }
+}
+
+/* ---- collectives ---- */
+
+static void add_collectives(const Out *o) {
+    const Plan *p = o->p;
+    if (!p->ncomm) {
+        text_add(o->s, "\ncollectives: none\n");
+        return;
+    }
+    text_add(
+        o->s,
+        "\ncollectives of a rank: tensors and bytes in one run, bytes sent a step\n");
+    for (int i = 0; i < p->ncomm; i++) {
+        const PlanComm *c = &p->comm[i];
+        if (!i || c->function != c[-1].function)
+            text_add(o->s, "  %s (@%s, %lld x a step)\n", plan_part_name[c->part],
+                     c->function, (long long)c->runs);
+        text_add(o->s, "    %4lld %-14s %-8s %4lld tensor%s %9s  sent %9s\n",
+                 (long long)c->operations, c->kind, c->axes, (long long)c->operands,
+                 c->operands == 1 ? " " : "s", bytes(o, c->bytes),
+                 bytes(o, (int64_t)MIN((double)c->sent_bytes * (double)c->runs, 9e18)));
+    }
+    text_add(o->s, "  all, by axes\n");
+    for (int i = 0; i < p->ntraffic; i++) {
+        const PlanTraffic *t = &p->traffic[i];
+        text_add(o->s,
+                 "    %-8s a step %6lld operations %9s sent;  a micro-batch %6lld "
+                 "operations %9s sent\n",
+                 t->axes, (long long)t->operations, bytes(o, t->sent_bytes),
+                 (long long)t->micro_operations, bytes(o, t->micro_sent_bytes));
+    }
+}
+
+void plan_print(Arena *mem, const Plan *p, double seconds, Text *out) {
+    Out o = {mem, out, p};
+    add_model(&o);
+    add_work(&o);
+    add_mesh(&o);
+    add_memory(&o);
+    add_placement(&o);
+    add_collectives(&o);
+    text_add(out, "\n");
+    for (int i = 0; i < p->job->cfg->n_notes; i++)
+        text_add(out, "note: %s\n", p->job->cfg->notes[i]);
+    text_add(out, "plan %s", p->hash);
+    if (seconds > 0) text_add(out, ", made in %.2f s", seconds);
+    text_add(out, "\n");
+}

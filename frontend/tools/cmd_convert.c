@@ -1,0 +1,234 @@
+/* cmd_convert.c - the command convert: weights between stator's checkpoints and Hugging
+ * Face folders. What was written is read again and compared before it says done. */
+#include "base/json.h"
+#include "runtime/store/ckpt_files.h"
+#include "runtime/store/safetensors.h"
+#include "frontend/config/commands.h"
+#include "frontend/model/source.h"
+#include <dirent.h>
+#include <errno.h>
+#include <math.h>
+
+typedef struct Convert {
+    Arena *mem;
+    const char *to, *from, *out;
+    bool force, help;
+    Source source;
+    Func *entry;    /* for names and types of the parameters */
+    float **weight; /* by argument; NULL: no parameter */
+} Convert;
+
+static const char usage_text[] =
+    "stator convert --to hf     RUN|CHECKPOINT OUT_DIR [--force]\n"
+    "stator convert --to stator HF_DIR OUT_DIR [--force]\n\n"
+    "--to hf writes config.json, generation_config.json and model.safetensors as "
+    "Hugging\n"
+    "Face's GPT-2 and Llama have them. --to stator writes a checkpoint of weights "
+    "alone,\n"
+    "for --init_from OUT_DIR and stator predict OUT_DIR. A folder that is not empty is\n"
+    "left alone unless --force is given; then files of the same names are replaced.\n";
+
+static void set_word(const char **field, const char *value, const char *what) {
+    if (*field) fail(EXIT_CONFIG, "%s is given twice: %.100s", what, value);
+    *field = value;
+}
+
+static void read_words(Convert *c, int argc, char **argv) {
+    for (int i = 1; i < argc; i++) {
+        const char *word = argv[i];
+        if (!strcmp(word, "--force")) {
+            c->force = true;
+        } else if (!strcmp(word, "--help") || !strcmp(word, "-h")) {
+            c->help = true;
+        } else if (!strcmp(word, "--to")) {
+            if (i + 1 == argc) fail(EXIT_CONFIG, "--to needs a value: hf or stator");
+            set_word(&c->to, argv[++i], "--to");
+        } else if (!strncmp(word, "--to=", 5)) {
+            set_word(&c->to, word + 5, "--to");
+        } else if (!strncmp(word, "--", 2)) {
+            fail(EXIT_CONFIG, "unknown option %.100s; stator convert --help", word);
+        } else if (!c->from) {
+            c->from = word;
+        } else {
+            set_word(&c->out, word, "the folder to write");
+        }
+    }
+}
+
+static void check_words(const Convert *c) {
+    if (!c->to || (strcmp(c->to, "hf") && strcmp(c->to, "stator")))
+        fail(EXIT_CONFIG, "%s%.100s: write --to hf or --to stator",
+             c->to ? "--to " : "to what", c->to ? c->to : "");
+    if (!c->from || !c->out)
+        fail(EXIT_CONFIG,
+             "convert needs two folders: stator convert --to %s FROM OUT_DIR", c->to);
+}
+
+/* The folder must be missing or empty, or --force given. */
+static void check_out(const Convert *c) {
+    DIR *dir = opendir(c->out);
+    if (!dir && errno == ENOENT) return;
+    if (!dir) fail(EXIT_CONFIG, "cannot write to %s: %s", c->out, strerror(errno));
+    int others = 0;
+    for (struct dirent *e; (e = readdir(dir));)
+        others += strcmp(e->d_name, ".") && strcmp(e->d_name, "..");
+    closedir(dir);
+    if (others && !c->force)
+        fail(EXIT_CONFIG,
+             "%s is not empty; give a new folder, or --force to replace files "
+             "of the same names",
+             c->out);
+}
+
+/* A run's own checkpoints must not get a stranger among them. */
+static void check_no_checkpoints(const Convert *c) {
+    CkptEntry *e;
+    int n;
+    int error = ckpt_list(c->mem, c->out, &e, &n);
+    if (error == ENOENT) return;
+    if (error) fail(EXIT_CHECKPOINT, "cannot read %s: %s", c->out, strerror(error));
+    for (int i = 0; i < n; i++)
+        if (e[i].step > 0)
+            fail(EXIT_CHECKPOINT,
+                 "%s holds the checkpoint %s of a run; give another folder", c->out,
+                 e[i].name);
+}
+
+static float *weight_at(void *context, int arg) {
+    return ((Convert *)context)->weight[arg];
+}
+
+/* They are converted as they are: what is wrong with them was so before. */
+static void warn_not_finite(const Convert *c) {
+    int n, *arg = source_parameters(c->mem, c->entry, &n);
+    for (int i = 0; i < n; i++) {
+        const Value *v = c->entry->arg[arg[i]];
+        const float *w = c->weight[arg[i]];
+        int64_t bad = 0, count = type_count(&v->ty);
+        for (int64_t k = 0; k < count; k++) bad += !isfinite(w[k]);
+        if (bad)
+            fprintf(stderr,
+                    "stator: warning: %s: %lld of the %lld numbers of %s are inf or NaN\n",
+                    c->from, (long long)bad, (long long)count, v->name);
+    }
+}
+
+static const char *load_weights(Convert *c) {
+    ModelShape shape = {.batch = 1, .seq = 1};
+    c->entry = model_entry(model_build(c->mem, &c->source.spec, shape, MODEL_TRAIN));
+    c->weight = NEW_ARRAY(c->mem, float *, (size_t)c->entry->narg);
+    int n, *arg = source_parameters(c->mem, c->entry, &n);
+    for (int i = 0; i < n; i++) {
+        int64_t bytes = type_bytes(&c->entry->arg[arg[i]]->ty);
+        c->weight[arg[i]] = arena_alloc(c->mem, (size_t)bytes);
+    }
+    const char *from = source_load(c->mem, &c->source, c->entry, weight_at, c);
+    warn_not_finite(c);
+    return from;
+}
+
+static void differs(const Convert *c, const char *what) {
+    fail(EXIT_CHECKPOINT, "%s: %s is not what was written to it; is the disk good?",
+         c->out, what);
+}
+
+static void compare(const Convert *c, const Safetensors *st, const char *name,
+                    const float *want, int64_t count) {
+    const SafeTensor *t = safetensors_find(st, name);
+    if (!t || t->dtype != DT_F32 || t->bytes != (uint64_t)count * sizeof(float) ||
+        memcmp(t->data, want, t->bytes))
+        differs(c, name);
+}
+
+/* ---- to Hugging Face ---- */
+
+static void check_hf(Convert *c) {
+    const char *written = model_spec_json(c->mem, &c->source.spec, true);
+    ModelSpec spec = model_spec_of_hf(c->mem, c->out);
+    if (strcmp(written, model_spec_json(c->mem, &spec, true))) differs(c, "config.json");
+    const char *path = path_join(c->mem, c->out, "model.safetensors");
+    Safetensors *st = safetensors_open(c->mem, path, EXIT_CHECKPOINT);
+    HfMap map = hf_map(c->mem, c->entry);
+    if (st->n != map.n) differs(c, "model.safetensors");
+    for (int i = 0; i < map.n; i++) {
+        const HfTensor *t = &map.t[i];
+        compare(c, st, t->name, c->weight[t->arg] + t->first, t->count);
+    }
+    safetensors_close(st);
+}
+
+static void to_hf(Convert *c) {
+    const char *why = model_spec_not_hf(&c->source.spec);
+    if (why) fail(EXIT_CONFIG, "%s is no model of Hugging Face's: %s", c->from, why);
+    const char *folder = load_weights(c);
+    weights_save_hf(c->out, &c->source.spec, c->entry, weight_at, c);
+    check_hf(c);
+    printf(
+        "%s: config.json, generation_config.json and model.safetensors of %s; read back "
+        "and equal\n",
+        c->out, folder);
+}
+
+/* ---- to stator ---- */
+
+static char *state_of(Convert *c) {
+    const Source *s = &c->source;
+    Text t = text_new(c->mem);
+    text_add(&t, "{\"step\": 0, ");
+    if (s->bytes && s->spec.vocab != 256)
+        text_add(&t, "\"data\": {\"type\": \"TextFile\"}, ");
+    text_add(&t, "\"model\": ");
+    const char *model = model_spec_json(c->mem, &s->spec, false);
+    text_add_bytes(&t, model, strlen(model));
+    text_add(&t, "}");
+    return t.s;
+}
+
+static void check_stator(Convert *c, const char *folder, const CkptTensor *t, int n) {
+    Manifest m;
+    const char *wrong = manifest_read(c->mem, folder, &m);
+    if (wrong) differs(c, wrong);
+    const char *path = path_join(c->mem, folder, ckpt_file_name[CKPT_MODEL]);
+    Safetensors *st = safetensors_open(c->mem, path, EXIT_CHECKPOINT);
+    for (int i = 0; i < n; i++) {
+        int64_t count = 1;
+        for (int d = 0; d < t[i].rank; d++) count *= t[i].dim[d];
+        compare(c, st, t[i].name, t[i].data, count);
+    }
+    safetensors_close(st);
+}
+
+static void to_stator(Convert *c) {
+    char why[1024], name[CKPT_NAME_BYTES];
+    check_no_checkpoints(c);
+    const char *from = load_weights(c);
+    int n;
+    CkptTensor *t = source_tensors(c->mem, c->entry, weight_at, c, &n);
+    int error = dir_make(c->out);
+    if (error) fail(EXIT_CHECKPOINT, "cannot make %s: %s", c->out, strerror(error));
+    if (ckpt_save(c->out, 0, t, n, state_of(c), 0, -1, why, sizeof why) != 0)
+        fail(EXIT_CHECKPOINT, "cannot write %s: %s", c->out, why);
+    ckpt_name(0, name);
+    const char *folder = path_join(c->mem, c->out, name);
+    check_stator(c, folder, t, n);
+    printf("%s: weights of %s; read back and equal\n", folder, from);
+}
+
+int cmd_convert(int argc, char **argv) {
+    Convert c = {.mem = arena_new()};
+    read_words(&c, argc, argv);
+    if (c.help) {
+        fputs(usage_text, stdout);
+        return 0;
+    }
+    check_words(&c);
+    check_out(&c);
+    c.source = source_open(c.mem, c.from, 0, NULL);
+    source_spec(&c.source);
+    if (!strcmp(c.to, "hf"))
+        to_hf(&c);
+    else
+        to_stator(&c);
+    arena_free(c.mem);
+    return 0;
+}

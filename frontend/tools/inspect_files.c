@@ -1,0 +1,269 @@
+/* inspect_files.c - see inspect.h: data, weights, metrics, tokenizers. */
+#include "runtime/data/data_reader.h"
+#include "runtime/text/json_line.h"
+#include "runtime/run/metrics.h"
+#include "runtime/store/safetensors.h"
+#include "runtime/text/tokenizer.h"
+#include "frontend/tools/inspect.h"
+#include <math.h>
+
+static bool ends(const char *s, const char *suffix) {
+    size_t n = strlen(s), m = strlen(suffix);
+    return n >= m && !strcmp(s + n - m, suffix);
+}
+
+/* "12.3 MB" */
+static const char *size_text(Arena *mem, uint64_t bytes) {
+    static const char *const unit[] = {"bytes", "kB", "MB", "GB", "TB"};
+    double v = (double)bytes;
+    int u = 0;
+    for (; v >= 1000 && u + 1 < ARRAY_LEN(unit); u++) v /= 1000;
+    return arena_printf(mem, u ? "%.1f %s" : "%.0f %s", v, unit[u]);
+}
+
+/* .bin and .idx */
+
+enum { CODE_F64 = 6, CODE_F32 = 7 };
+static const char *const code_name[] = {"?",   "u8",  "i8",  "i16", "i32",
+                                        "i64", "f64", "f32", "u16"};
+
+static double element(const unsigned char *p, int code) {
+    union {
+        int8_t i8;
+        int16_t i16;
+        uint16_t u16;
+        int32_t i32;
+        int64_t i64;
+        float f32;
+        double f64;
+    } v;
+    static const unsigned char bytes[] = {0, 1, 1, 2, 4, 8, 8, 4, 2};
+    memcpy(&v, p, bytes[code]);
+    switch (code) {
+    case 1:
+        return *p;
+    case 2:
+        return v.i8;
+    case 3:
+        return v.i16;
+    case 4:
+        return v.i32;
+    case 5:
+        return (double)v.i64;
+    case CODE_F64:
+        return v.f64;
+    case CODE_F32:
+        return v.f32;
+    default:
+        return v.u16;
+    }
+}
+
+/* The largest token; fails for one that is none. */
+static int64_t largest_token(const char *bin_name, const FileMap *bin,
+                             const IndexedTable *t, int64_t vocab) {
+    double limit = vocab > 0 ? (double)vocab : 2147483648.0;
+    int64_t largest = -1;
+    for (uint64_t at = 0; at < bin->n; at += (uint64_t)t->token_bytes) {
+        double v = element(bin->bytes + at, t->dtype_code);
+        if (!(v >= 0 && v < limit) || v != floor(v))
+            fail(EXIT_DATA, "%s: offset %llu: token %.10g is outside the vocabulary%s%s",
+                 bin_name, (unsigned long long)at, v, vocab > 0 ? " of --vocab_size" : "",
+                 vocab > 0 ? "" : ": tokens are 0 .. 2^31-1");
+        largest = MAX(largest, (int64_t)v);
+    }
+    return largest;
+}
+
+static void say_indexed(const IndexedTable *t, const FileMap *bin, int64_t largest) {
+    int64_t empty = 0, shortest = INT32_MAX, longest = 0;
+    for (int64_t i = 0; i < t->sequences; i++) {
+        int32_t n;
+        memcpy(&n, t->lengths + 4 * i, sizeof n);
+        shortest = MIN(shortest, n);
+        longest = MAX(longest, n);
+    }
+    for (int64_t i = 0; i < t->documents; i++) {
+        int64_t pair[2];
+        memcpy(pair, t->doc_index + 8 * i, sizeof pair);
+        empty += pair[0] == pair[1];
+    }
+    int64_t tokens = (int64_t)(bin->n / (uint64_t)t->token_bytes);
+    printf("  tokens       %lld, %s\n", (long long)tokens, code_name[t->dtype_code]);
+    printf("  documents    %lld (%lld empty)\n", (long long)t->documents,
+           (long long)empty);
+    printf("  sequences    %lld\n", (long long)t->sequences);
+    if (t->sequences)
+        printf("  lengths      %lld .. %lld, mean %.1f\n", (long long)shortest,
+               (long long)longest, (double)tokens / (double)t->sequences);
+    if (largest >= 0) printf("  largest      token %lld\n", (long long)largest);
+}
+
+/* stator preprocess and Megatron-LM give an empty document no sequence at all. */
+static void refuse_empty(const char *idx_name, const unsigned char *idx,
+                         const IndexedTable *t) {
+    int64_t empty = 0, first = 0;
+    for (int64_t i = t->sequences - 1; i >= 0; i--) {
+        int32_t n;
+        memcpy(&n, t->lengths + 4 * i, sizeof n);
+        if (n == 0) empty++, first = i;
+    }
+    if (!empty) return;
+    fail(EXIT_DATA, "%s: offset %llu: sequence %lld has no token (%lld of %lld have none)",
+         idx_name, (unsigned long long)(t->lengths - idx + 4 * first), (long long)first,
+         (long long)empty, (long long)t->sequences);
+}
+
+void inspect_indexed(Arena *mem, const char *path, int64_t vocab) {
+    bool suffixed = ends(path, ".bin") || ends(path, ".idx");
+    char *stem = arena_strndup(mem, path, strlen(path) - (suffixed ? 4 : 0));
+    char *idx_name = arena_printf(mem, "%s.idx", stem);
+    char *bin_name = arena_printf(mem, "%s.bin", stem);
+    FileMap idx = {0}, bin = {0};
+    file_map(&idx, idx_name);
+    file_map(&bin, bin_name);
+    IndexedTable t = indexed_parse(idx_name, idx.bytes, idx.n, bin.n);
+    int64_t largest = largest_token(bin_name, &bin, &t, vocab);
+    printf("%s.bin/.idx: Megatron-LM's indexed tokens, %s\n", stem,
+           size_text(mem, idx.n + bin.n));
+    say_indexed(&t, &bin, largest);
+    refuse_empty(idx_name, idx.bytes, &t);
+    file_unmap(&idx);
+    file_unmap(&bin);
+}
+
+/* Weights. */
+
+/* One line, whatever a file has for a name. */
+static const char *shown(Arena *mem, const char *name) {
+    return make_printable(arena_strdup(mem, name), false);
+}
+
+void inspect_safetensors(Arena *mem, const char *path) {
+    Safetensors *s = safetensors_open(mem, path, EXIT_CHECKPOINT);
+    uint64_t elements = 0, bytes = 0, bad = 0;
+    const char *first = NULL;
+    printf("%s: safetensors\n", path);
+    for (int i = 0; i < s->n; i++) {
+        const SafeTensor *t = &s->t[i];
+        Text shape = text_new(mem);
+        for (int d = 0; d < t->rank; d++)
+            text_add(&shape, "%s%lld", d ? "," : "", (long long)t->dim[d]);
+        uint64_t wrong = safetensors_not_finite(t);
+        printf("  %-6s [%s] %s", t->type_name, shape.s, shown(mem, t->name));
+        if (wrong) printf("   %llu values are not finite", (unsigned long long)wrong);
+        putchar('\n');
+        elements += (uint64_t)safetensors_count(t);
+        bytes += t->bytes;
+        bad += wrong;
+        if (wrong && !first) first = t->name;
+    }
+    printf("  %d tensors, %llu numbers, %s", s->n, (unsigned long long)elements,
+           size_text(mem, bytes));
+    printf(", %llu not finite\n", (unsigned long long)bad);
+    for (int i = 0; i < s->metadata_n; i++)
+        printf("  %s: %.200s\n", shown(mem, s->metadata_key[i]),
+               shown(mem, s->metadata_value[i]));
+    safetensors_close(s);
+    if (bad)
+        fail(EXIT_CHECKPOINT, "%s: %llu of the numbers are inf or NaN, the first in %.200s",
+             path, (unsigned long long)bad, shown(mem, first));
+}
+
+/* Metrics. */
+
+/* Lines that are no JSON object; *first is the number of the first one. */
+static int64_t count_broken(const char *path, int64_t *first) {
+    FileMap map = {0};
+    JsonLine json = {0};
+    int64_t line = 0, broken = 0;
+    file_map(&map, path);
+    for (uint64_t at = 0; at < map.n;) {
+        const unsigned char *from = map.bytes + at, *end = memchr(from, '\n', map.n - at);
+        size_t n = end ? (size_t)(end - from) : map.n - at;
+        line++;
+        at += n + 1;
+        if (end && json_line_read(&json, (const char *)from, n, NULL, 0)) continue;
+        if (!broken++) *first = line;
+    }
+    buffer_free(&json.text);
+    buffer_free(&json.pieces);
+    file_unmap(&map);
+    return broken;
+}
+
+void inspect_metrics(Arena *mem, const char *path) {
+    int n;
+    int64_t first = 0, broken = count_broken(path, &first), tokens = 0;
+    MetricsRow *row = metrics_read(mem, path, &n);
+    int64_t skipped = 0;
+    double seconds = 0;
+    char time[32];
+    printf("%s: metrics of a run\n", path);
+    for (int i = 0; i < n; i++) {
+        if (__builtin_add_overflow(tokens, row[i].tokens, &tokens)) tokens = INT64_MAX;
+        skipped += row[i].skipped;
+        seconds += row[i].seconds > 0 ? row[i].seconds : 0;
+    }
+    if (n) {
+        printf("  steps        %lld .. %lld\n", (long long)row[0].step,
+               (long long)row[n - 1].step);
+        if (skipped) printf("  skipped      %lld\n", (long long)skipped);
+        printf("  loss         %.4f .. %.4f\n", row[0].loss, row[n - 1].loss);
+        printf("  tokens       %lld in %s\n", (long long)tokens,
+               duration_format(seconds, time));
+    }
+    if (broken)
+        fail(EXIT_DATA,
+             "%s:%lld: the line is broken (%lld in all); a run that goes on "
+             "there takes them out",
+             path, (long long)first, (long long)broken);
+    for (int i = 1; i < n; i++)
+        if (row[i].step <= row[i - 1].step)
+            fail(EXIT_DATA, "%s:%d: step %lld follows step %lld", path, i + 1,
+                 (long long)row[i].step, (long long)row[i - 1].step);
+}
+
+/* Tokenizers. */
+
+/* The file that belongs to `path`, which ends in `suffix`: the same with `other`. */
+static const char *partner(Arena *mem, const char *path, const char *suffix,
+                           const char *other) {
+    size_t n = strlen(path) - strlen(suffix);
+    return arena_printf(mem, "%.*s%s", (int)n, path, other);
+}
+
+static TokenizerSpec tokenizer_spec(Arena *mem, const char *path) {
+    static const struct {
+        const char *vocab, *merges;
+    } pairs[] = {{"vocab.json", "merges.txt"}, {"encoder.json", "vocab.bpe"}};
+    TokenizerSpec spec = {.type = "GPT2BPETokenizer", .tokenizer_file = path};
+    for (int i = 0; i < ARRAY_LEN(pairs); i++) {
+        const char *vocab = NULL, *merges = NULL;
+        if (ends(path, pairs[i].vocab)) {
+            vocab = path;
+            merges = partner(mem, path, pairs[i].vocab, pairs[i].merges);
+        } else if (ends(path, pairs[i].merges)) {
+            vocab = partner(mem, path, pairs[i].merges, pairs[i].vocab);
+            merges = path;
+        }
+        if (!vocab) continue;
+        spec.tokenizer_file = NULL;
+        spec.vocab_file = vocab;
+        spec.merge_file = merges;
+    }
+    return spec;
+}
+
+void inspect_tokenizer(Arena *mem, const char *path) {
+    const char *json = path_join(mem, path, "tokenizer.json");
+    const char *vocab = path_join(mem, path, "vocab.json");
+    const char *file = file_exists(json) ? json : file_exists(vocab) ? vocab : path;
+    TokenizerSpec spec = tokenizer_spec(mem, file);
+    Tokenizer *t = tokenizer_open(mem, &spec);
+    printf("%s: tokenizer\n  %s\n", file, tokenizer_describe(t));
+    printf("  vocabulary   %lld", (long long)tokenizer_vocab(t));
+    if (tokenizer_eod(t) >= 0)
+        printf(", end of document %lld", (long long)tokenizer_eod(t));
+    putchar('\n');
+}

@@ -1,0 +1,228 @@
+/* inspect_samples.c - stator inspect CONFIG.yaml --split S --samples 0,17: the samples of
+ * a configuration's data as training sees them. Sample i is the i-th sequence that a run
+ * from its beginning meets, whatever its batch size and number of ranks. */
+#include "base/json.h"
+#include "frontend/config/commands.h"
+#include "frontend/config/config_state.h"
+#include "frontend/config/data_open.h"
+#include "frontend/model/job.h"
+#include "frontend/train/results.h"
+#include <errno.h>
+#include <stdlib.h>
+
+typedef struct Inspection {
+    const char *config;
+    DataSplit split;
+    int64_t *sample;
+    int n, cap;
+    bool json;
+    char **flags; /* of the configuration */
+    int n_flags, cap_flags;
+} Inspection;
+
+static const char *const split_names[] = {"train", "valid", "test"};
+
+static void parse_split(Inspection *x, const char *word) {
+    for (int i = 0; i < ARRAY_LEN(split_names); i++) {
+        if (strcmp(word, split_names[i])) continue;
+        x->split = (DataSplit)i;
+        return;
+    }
+    fail(EXIT_CONFIG, "--split %.60s: there are train, valid and test", word);
+}
+
+static void parse_samples(Arena *mem, Inspection *x, const char *word) {
+    for (const char *p = word;;) {
+        char *end;
+        errno = 0;
+        long long v = *p >= '0' && *p <= '9' ? strtoll(p, &end, 10) : -1;
+        if (v < 0 || errno || (*end && *end != ',') || x->n == 1 << 20)
+            fail(EXIT_CONFIG, "--samples %.60s: give numbers from 0, such as 0,17,100",
+                 word);
+        PUSH(mem, x->sample, x->n, x->cap, v);
+        if (!*end) return;
+        p = end + 1;
+    }
+}
+
+/* The value of --name in words[*i] or behind it; NULL if it is another word. */
+static const char *option(int argc, char **argv, int *i, const char *name) {
+    size_t n = strlen(name);
+    if (strncmp(argv[*i], name, n)) return NULL;
+    if (argv[*i][n] == '=') return argv[*i] + n + 1;
+    if (argv[*i][n]) return NULL;
+    if (*i + 1 == argc) fail(EXIT_CONFIG, "%s has no value", name);
+    return argv[++*i];
+}
+
+static Inspection parse_words(Arena *mem, int argc, char **argv) {
+    Inspection x = {0};
+    for (int i = 1; i < argc; i++) {
+        const char *v;
+        if ((v = option(argc, argv, &i, "--split"))) {
+            parse_split(&x, v);
+        } else if ((v = option(argc, argv, &i, "--samples"))) {
+            parse_samples(mem, &x, v);
+        } else if (!strcmp(argv[i], "--json")) {
+            x.json = true;
+        } else if (!x.config && strncmp(argv[i], "--", 2)) {
+            x.config = argv[i];
+        } else {
+            PUSH(mem, x.flags, x.n_flags, x.cap_flags, argv[i]);
+            bool valued = !strncmp(argv[i], "--", 2) && !strchr(argv[i], '=');
+            if (valued && i + 1 < argc && strncmp(argv[i + 1], "--", 2))
+                PUSH(mem, x.flags, x.n_flags, x.cap_flags, argv[++i]);
+        }
+    }
+    if (!x.config)
+        fail(EXIT_CONFIG, "stator inspect CONFIG.yaml --split train|valid|test "
+                          "[--samples 0,17,100] [--json]");
+    return x;
+}
+
+/* Tensors are those that the arguments of the model.file name. */
+static Data *open_tensors(Arena *mem, const Inspection *x, Config *cfg) {
+    Job *j = NEW(mem, Job);
+    *j = (Job){.mem = mem, .cfg = cfg, .strategy = strategy_of_config(cfg)};
+    job_choose_model(j);
+    job_choose_shape(j);
+    DataShape shape = job_data_shape(j, 1, cfg->runner_config_max_steps);
+    return data_open_split(mem, cfg, x->split, &shape);
+}
+
+/* One row of data at a time: the order does not depend on the batch size. */
+static Data *open_data(Arena *mem, const Inspection *x) {
+    Config *cfg = config_load(mem, x->config, x->n_flags, x->flags);
+    if (!data_path_given(cfg)[0])
+        config_refuse(cfg, "train_dataset.data_loader.dataset_dir", NULL,
+                      "train_dataset.data_loader.data_path, or dataset_dir",
+                      "the configuration names no data");
+    if (cfg->train_dataset_data_loader_type == LOADER_TENSORS)
+        return open_tensors(mem, x, cfg);
+    bool from_file = cfg->train_dataset_data_loader_type == LOADER_TENSOR_BATCHES;
+    bool vocab_given = config_given(cfg, "model.model_config.vocab_size");
+    DataShape shape = {.rows = from_file ? 0 : 1,
+                       .seq = from_file ? 0 : cfg->model_seq_length,
+                       .vocab = vocab_given ? cfg->model_vocab_size : 0,
+                       .steps = cfg->runner_config_max_steps};
+    if (!mul_size((uint64_t)cfg->runner_config_batch_size,
+                  (uint64_t)cfg->parallel_config_micro_batch_num,
+                  (uint64_t *)&shape.step_rows) ||
+        shape.step_rows > INT32_MAX)
+        config_refuse(cfg, "parallel_config.micro_batch_num", NULL, NULL,
+                      "too many sequences in a step");
+    return data_open_split(mem, cfg, x->split, &shape);
+}
+
+/* ---- output ---- */
+
+static void add_ints(Text *t, const char *name, const int32_t *v, int64_t n) {
+    text_add(t, ", \"%s\": [", name);
+    for (int64_t i = 0; i < n; i++) text_add(t, "%s%d", i ? ", " : "", (int)v[i]);
+    text_add(t, "]");
+}
+
+/* A line for each tensor, or the members of an object. */
+static void add_columns(Text *t, const Data *d, const DataBatch *row, bool json) {
+    for (int k = 0; k < d->ncolumns; k++) {
+        const DataColumn *c = &d->column[k];
+        text_add(t, json ? ", \"%s\": " : "  %-12s ", c->name);
+        numbers_add_json(t, c->is_float, c->rank, c->dim, row->column[k]);
+        if (!json) text_add(t, "\n");
+    }
+}
+
+static void add_json(Text *t, const Data *d, int64_t sample, const DataBatch *row) {
+    text_add(t, "{\"sample\": %lld", (long long)sample);
+    if (d->ncolumns) {
+        add_columns(t, d, row, true);
+        text_add(t, "}");
+        return;
+    }
+    add_ints(t, "tokens", row->tokens, d->seq);
+    add_ints(t, "labels", row->labels, d->seq);
+    add_ints(t, "position_ids", row->positions, d->seq);
+    text_add(t, ", \"loss_mask\": [");
+    for (int64_t i = 0; i < d->seq; i++)
+        text_add(t, "%s%.1f", i ? ", " : "", (double)row->loss_mask[i]);
+    text_add(t, "]");
+    add_ints(t, "attends_from", row->attends_from, d->seq);
+    text_add(t, "}");
+}
+
+static void add_line(Text *t, const char *name, const int32_t *v, int64_t n) {
+    text_add(t, "  %-12s", name);
+    for (int64_t i = 0; i < n; i++) text_add(t, " %d", (int)v[i]);
+    text_add(t, "\n");
+}
+
+static void add_plain(Text *t, const Data *d, int64_t sample, const DataBatch *row) {
+    text_add(t, "sample %lld\n", (long long)sample);
+    if (d->ncolumns) {
+        add_columns(t, d, row, false);
+        return;
+    }
+    add_line(t, "tokens", row->tokens, d->seq);
+    add_line(t, "labels", row->labels, d->seq);
+    add_line(t, "position_ids", row->positions, d->seq);
+    text_add(t, "  %-12s", "loss_mask");
+    for (int64_t i = 0; i < d->seq; i++) text_add(t, " %g", (double)row->loss_mask[i]);
+    text_add(t, "\n");
+    add_line(t, "attends_from", row->attends_from, d->seq);
+}
+
+static DataBatch room_for_row(Arena *mem, const Data *d) {
+    if (d->ncolumns) return data_batch_new(mem, d);
+    size_t n = (size_t)d->seq;
+    return (DataBatch){.tokens = NEW_ARRAY(mem, int32_t, n),
+                       .labels = NEW_ARRAY(mem, int32_t, n),
+                       .positions = NEW_ARRAY(mem, int32_t, n),
+                       .attends_from = NEW_ARRAY(mem, int32_t, n),
+                       .loss_mask = NEW_ARRAY(mem, float, n),
+                       .keep_labels = true};
+}
+
+/* A source with an end has no samples behind it; the others begin their next epoch. */
+static void check_samples(const Inspection *x, const Data *d) {
+    for (int i = 0; i < x->n; i++)
+        if (d->steps_available >= 0 && x->sample[i] >= d->samples)
+            fail(EXIT_CONFIG, "--samples %lld: %s has samples 0 .. %lld",
+                 (long long)x->sample[i], split_names[x->split],
+                 (long long)d->samples - 1);
+}
+
+static void print_samples(Arena *mem, const Inspection *x, const Data *d) {
+    DataBatch row = room_for_row(mem, d);
+    if (x->json)
+        printf("{\"split\": \"%s\", \"samples\": %lld, \"sequence_length\": %lld, "
+               "\"items\": [",
+               split_names[x->split], (long long)d->samples, (long long)d->seq);
+    else
+        printf("%s: %lld samples of %lld %s\n", split_names[x->split],
+               (long long)d->samples, (long long)(d->ncolumns ? d->ncolumns : d->seq),
+               d->ncolumns ? "tensors" : "tokens");
+    for (int i = 0; i < x->n; i++) {
+        Arena *own = arena_new();
+        Text t = text_new(own);
+        data_rows_full(d, x->sample[i] / d->batch, x->sample[i] % d->batch, 1, &row);
+        if (x->json && i) text_add(&t, ",");
+        if (x->json) text_add(&t, "\n");
+        (x->json ? add_json : add_plain)(&t, d, x->sample[i], &row);
+        fwrite(t.s, 1, t.n, stdout);
+        arena_free(own);
+    }
+    if (x->json) puts("]}");
+}
+
+int inspect_samples(int argc, char **argv) {
+    Arena *mem = arena_new();
+    Inspection x = parse_words(mem, argc, argv);
+    Data *d = open_data(mem, &x);
+    check_samples(&x, d);
+    print_samples(mem, &x, d);
+    data_close(d);
+    arena_free(mem);
+    if (fflush(stdout) != 0 || ferror(stdout))
+        fail(EXIT_DATA, "cannot write the samples: %s", strerror(errno));
+    return 0;
+}

@@ -1,0 +1,125 @@
+/* text.c - see text.h. */
+#include "frontend/tools/text.h"
+#include "base/utf8.h"
+
+Tokens tokens_of_bytes(Arena *mem, const char *s, size_t n) {
+    check(n <= TEXT_MAX_PROMPT_BYTES);
+    Tokens t = {NEW_ARRAY(mem, int32_t, n), (int)n, (int)n};
+    for (size_t i = 0; i < n; i++) t.id[i] = (unsigned char)s[i];
+    return t;
+}
+
+static bool is_blank(char c) {
+    return c == ' ' || c == '\t' || c == '\n' || c == '\r';
+}
+
+static _Noreturn void bad_list(const char *list, const char *at, const char *why) {
+    int col = (int)(at - list) + 1;
+    fail(EXIT_CONFIG,
+         "list of tokens, character %d, at '%.20s': %s; write numbers such as "
+         "1,2,3",
+         col, at, why);
+}
+
+Tokens tokens_parse(Arena *mem, const char *list, int64_t vocab) {
+    Tokens t = {0};
+    const char *p = list;
+    while (is_blank(*p)) p++;
+    while (*p) {
+        const char *start = p;
+        int64_t value = 0;
+        if (*p < '0' || *p > '9') bad_list(list, p, "not a number from 0 up");
+        for (; *p >= '0' && *p <= '9'; p++) {
+            value = value * 10 + (*p - '0');
+            if (value >= vocab)
+                fail(EXIT_CONFIG,
+                     "token %.20s is outside of the model's vocabulary, 0..%lld", start,
+                     (long long)vocab - 1);
+        }
+        PUSH(mem, t.id, t.n, t.cap, (int32_t)value);
+        const char *end = p;
+        while (is_blank(*p)) p++;
+        bool comma = *p == ',';
+        if (comma) p++;
+        while (is_blank(*p)) p++;
+        if (!*p && comma) bad_list(list, end, "nothing behind the comma");
+        if (*p && p == end) bad_list(list, p, "not a number from 0 up");
+    }
+    return t;
+}
+
+/* Room behind the longest beginning of `stop` for one incomplete character. */
+enum { CHARACTER_BYTES = 4 };
+
+TextStream *text_stream_new(Arena *mem, FILE *out, const char *stop) {
+    TextStream *s = NEW(mem, TextStream);
+    s->out = out;
+    s->stop = stop && stop[0] ? stop : NULL;
+    s->stop_n = s->stop ? strlen(stop) : 0;
+    if (s->stop_n > TEXT_MAX_STOP_BYTES)
+        fail(EXIT_CONFIG, "the stop text has %zu bytes; at most %d are allowed",
+             s->stop_n, TEXT_MAX_STOP_BYTES);
+    s->held = arena_alloc(mem, s->stop_n + 2 * CHARACTER_BYTES);
+    return s;
+}
+
+/* Do some bytes behind p[n], 1 <= n < 4, complete it to one character? The second byte
+ * of a character has the narrowest choice: one trial for each range of it. */
+static bool may_become_character(const char *p, size_t n) {
+    for (int i = 0; i < 3; i++) {
+        static const char next[3] = {(char)0x80, (char)0x90, (char)0xA0};
+        char trial[CHARACTER_BYTES];
+        memcpy(trial, p, n);
+        memset(trial + n, 0x80, sizeof trial - n);
+        trial[n] = next[i];
+        if (utf8_check(trial, sizeof trial) > (int)n) return true;
+    }
+    return false;
+}
+
+/* Prints the characters of held[0, n) and forgets them; the last may be incomplete, and
+ * then stays unless `all`. */
+static void print_held(TextStream *s, size_t n, bool all) {
+    size_t i = 0;
+    while (i < n) {
+        int size = utf8_check(s->held + i, n - i);
+        size_t left = n - i;
+        if (size == 0 && !all && left < CHARACTER_BYTES &&
+            may_become_character(s->held + i, left))
+            break;
+        if (size)
+            fwrite(s->held + i, 1, (size_t)size, s->out);
+        else
+            fputs("\xEF\xBF\xBD", s->out);
+        i += size ? (size_t)size : 1;
+    }
+    s->held_n -= i;
+    memmove(s->held, s->held + i, s->held_n);
+    if (i) fflush(s->out);
+}
+
+/* Length of the longest end of held that the stop text begins with. */
+static size_t stop_overlap(const TextStream *s) {
+    size_t n = MIN(s->held_n, s->stop_n);
+    while (n && memcmp(s->held + s->held_n - n, s->stop, n)) n--;
+    return n;
+}
+
+bool text_stream_put(TextStream *s, unsigned char byte) {
+    if (s->ended) return false;
+    s->held[s->held_n++] = (char)byte;
+    size_t overlap = s->stop ? stop_overlap(s) : 0;
+    if (s->stop && overlap == s->stop_n) {
+        print_held(s, s->held_n - overlap, true);
+        s->held_n = 0;
+        s->ended = true;
+        return false;
+    }
+    print_held(s, s->held_n - overlap, false);
+    return true;
+}
+
+void text_stream_end(TextStream *s) {
+    if (!s->ended) print_held(s, s->held_n, true);
+    s->ended = true;
+}

@@ -1,0 +1,73 @@
+/* cmd_train.c - stator train: START HERE for a run, in the order of its parts. */
+#include "runtime/comm/comm.h"
+#include "runtime/comm/watch.h"
+#include "frontend/config/commands.h"
+#include "frontend/launch/launch.h"
+#include "frontend/train/train.h"
+#include <unistd.h>
+
+static void open_metrics(Train *t) {
+    if (comm_rank() != 0) return;
+    const char *path = path_join(t->mem, t->run_dir, RUN_METRICS);
+    t->metrics = metrics_open(t->mem, path, t->steps, t->start_step, stdout);
+    metrics_show(t->metrics, t->job.cfg->runner_config_log_interval, t->log,
+                 launch_columns());
+    const char *note = metrics_note(t->metrics);
+    if (note[0]) report_say(t, "WARNING: %s", note);
+    report_read_curve(t);
+}
+
+static void close_metrics(Train *t) {
+    metrics_close(t->metrics);
+    t->metrics = NULL;
+}
+
+static int finish(Train *t) {
+    bool saves = t->job.cfg->checkpoint_save_checkpoint_steps > 0;
+    report_plot(t);
+    if (t->job.cfg->dump[0]) dump_write(t);
+    close_metrics(t);
+    report_end(t);
+    if (!saves || t->saved_step == t->step) return 0;
+    if (comm_rank() == 0)
+        fprintf(stderr, "stator: error: the final weights are not saved (see the warning "
+                    "above)\n");
+    return EXIT_CHECKPOINT;
+}
+
+int cmd_train(int argc, char **argv) {
+    Train t = {.mem = arena_new(), .lock_fd = -1, .ckpt_lock_fd = -1};
+    t.job.mem = t.mem;
+    comm_start();
+    train_hold_signals();
+    watch_start(launch_say_hang);
+    watch_task("start of the run", -1, false);
+    train_plan(&t, argc, argv);
+    report_open(&t);
+    report_header(&t);
+    train_state_start(&t);
+    valid_start(&t);
+    open_metrics(&t);
+    if (t.step >= t.steps)
+        report_say(&t, "all %lld steps are done already%s", (long long)t.steps,
+                   t.step == t.steps ? ""
+                                     : arena_printf(t.mem, ": the checkpoint is of step %lld",
+                                                    (long long)t.step));
+    int code = train_loop(&t);
+    watch_task("end of the run", -1, false);
+    if (code == 0)
+        code = finish(&t);
+    else
+        close_metrics(&t);
+    valid_end(&t);
+    data_close(t.data);
+    if (t.probe) program_free(t.probe);
+    program_free(t.program);
+    if (t.log) fclose(t.log);
+    if (t.lock_fd >= 0) close(t.lock_fd);
+    if (t.ckpt_lock_fd >= 0) close(t.ckpt_lock_fd);
+    arena_free(t.mem);
+    comm_end();
+    watch_stop();
+    return code;
+}

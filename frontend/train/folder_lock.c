@@ -1,0 +1,30 @@
+/* folder_lock.c - see folder_lock.h. */
+#include "frontend/train/folder_lock.h"
+#include "base/base.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { ATTEMPTS = 20, WAIT_MICROSECONDS = 100000 };
+
+bool folder_gone(int fd, const char *path) {
+    struct stat held, there;
+    if (fstat(fd, &held) != 0 || stat(path, &there) != 0) return true;
+    return held.st_dev != there.st_dev || held.st_ino != there.st_ino;
+}
+
+int folder_lock(const char *path, int other, const char *way_out) {
+    if (other >= 0 && !folder_gone(other, path)) return -1;
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) fail(EXIT_DATA, "cannot open the folder %s: %s", path, strerror(errno));
+    for (int i = 0; flock(fd, LOCK_EX | LOCK_NB) != 0; i++) {
+        if (errno != EWOULDBLOCK && errno != EINTR) return fd;
+        if (i == ATTEMPTS)
+            fail(EXIT_CONFIG, "another stator train is writing to %s; give another %s",
+                 path, way_out);
+        usleep(WAIT_MICROSECONDS);
+    }
+    return fd;
+}

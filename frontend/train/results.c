@@ -1,0 +1,87 @@
+/* results.c - see results.h. */
+#include "frontend/train/results.h"
+#include <math.h>
+
+static void check_result(const Func *model, const Result *r) {
+    if (r->per_sample || r->ty.dt == DT_F32) return;
+    fail(EXIT_CONFIG,
+         "@%s: result %%%s is %s and no number of each sample: its first dimension must "
+         "be the batch, or it must be f32, whose mean is taken",
+         model->name, r->name, dtype_name[r->ty.dt]);
+}
+
+static int64_t result_bytes(const Results *r, const Result *x) {
+    int64_t bytes = type_bytes(&x->ty);
+    if (!x->per_sample) return bytes;
+    if (r->samples > TYPE_MAX_BYTES / MAX(bytes, 1))
+        fail(EXIT_MEMORY, "%%%s: the results of %lld samples have more than 2^50 bytes",
+             x->name, (long long)r->samples);
+    return bytes / r->batch * r->samples;
+}
+
+Results *results_new(Arena *mem, const Func *model, int first, int64_t batch,
+                     int64_t samples) {
+    Results *r = NEW(mem, Results);
+    *r = (Results){.batch = batch, .samples = samples};
+    r->result = NEW_ARRAY(mem, Result, (size_t)model->nret);
+    for (int i = first; i < model->nret; i++) {
+        Result *x = &r->result[r->n++];
+        *x = (Result){.name = model->ret[i]->name, .ty = model->ret[i]->ty, .nth = i};
+        x->per_sample = x->ty.rank && x->ty.dim[0] == batch;
+        check_result(model, x);
+        x->data = arena_alloc(mem, (size_t)result_bytes(r, x));
+        memset(x->data, 0, (size_t)result_bytes(r, x));
+    }
+    return r;
+}
+
+void results_take(Results *r, const Program *p, int64_t count) {
+    check(count >= 1 && count <= r->batch && r->seen + count <= r->samples);
+    for (int i = 0; i < r->n; i++) {
+        const Result *x = &r->result[i];
+        int64_t n = type_count(&x->ty), row = type_bytes(&x->ty) / r->batch;
+        const float *from = p->ret[x->nth];
+        float *to = x->data;
+        double share = (double)count / (double)r->samples;
+        if (x->per_sample)
+            memcpy((char *)to + r->seen * row, from, (size_t)(count * row));
+        for (int64_t k = 0; k < n && !x->per_sample; k++)
+            to[k] += (float)(share * (double)from[k]);
+    }
+    r->seen += count;
+}
+
+SafeTensor results_tensor(const Results *r, int i) {
+    const Result *x = &r->result[i];
+    SafeTensor s = {
+        .name = x->name, .dtype = (int)x->ty.dt, .rank = x->ty.rank, .data = x->data};
+    memcpy(s.dim, x->ty.dim, sizeof s.dim);
+    if (x->per_sample) s.dim[0] = r->samples;
+    return s;
+}
+
+static void add_number(Text *t, bool is_float, const void *data, int64_t k) {
+    double v = is_float ? (double)((const float *)data)[k] : 0;
+    if (!is_float)
+        text_add(t, "%d", (int)((const int32_t *)data)[k]);
+    else if (isfinite(v))
+        text_add(t, "%.9g", v);
+    else
+        text_add(t, "null");
+}
+
+void numbers_add_json(Text *t, bool is_float, int rank, const int64_t *dim,
+                      const void *data) {
+    int64_t n = 1;
+    for (int d = 0; d < rank; d++) n *= dim[d];
+    for (int64_t k = 0; k < n; k++) {
+        int64_t list = n; /* numbers of a list at each depth */
+        if (k) text_add(t, ", ");
+        for (int d = 0; d < rank; list /= dim[d++])
+            if (k % list == 0) text_add(t, "[");
+        add_number(t, is_float, data, k);
+        list = n;
+        for (int d = 0; d < rank; list /= dim[d++])
+            if ((k + 1) % list == 0) text_add(t, "]");
+    }
+}

@@ -1,0 +1,38 @@
+/* results.h - the named results of a model (all but its loss), gathered over runs that
+ * each see a part of the samples. */
+#ifndef STATOR_RESULTS_H
+#define STATOR_RESULTS_H
+#include "codegen/codegen.h"
+#include "runtime/store/safetensors.h"
+
+typedef struct Result {
+    const char *name;
+    Type ty;         /* of one run */
+    int nth;         /* which result of the program */
+    bool per_sample; /* dimension 0 is the batch; else the mean over the runs */
+    void *data;      /* [samples, ...] or as in one run */
+} Result;
+
+typedef struct Results {
+    Result *result;
+    int n;
+    int64_t batch, samples, seen;
+} Results;
+
+/* Room for the results of `model` (level global; its names are those of the results) from
+ * number `first` on, over `samples` samples, `batch` in a run. Fails with EXIT_CONFIG for a result that is neither a
+ * number for each sample nor f32. */
+Results *results_new(Arena *mem, const Func *model, int first, int64_t batch,
+                     int64_t samples);
+/* Takes what the program just computed for the next `count` samples, the first rows of
+ * its batch. */
+void results_take(Results *r, const Program *p, int64_t count);
+/* Result i with its whole shape, as a tensor of a file. */
+SafeTensor results_tensor(const Results *r, int i);
+
+/* Adds f32 or i32 numbers as nested lists of their shape (rank 0: one number), f32 with the
+ * nine digits that tell any two apart; what JSON cannot say is null. */
+void numbers_add_json(Text *t, bool is_float, int rank, const int64_t *dim,
+                      const void *data);
+
+#endif

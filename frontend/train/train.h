@@ -1,0 +1,166 @@
+/* train.h - what the files of the command `train` share. The order of a run:
+ * train_plan (configuration, data, program; writes nothing) -> report_open (run folder)
+ * -> train_state_start (memory, weights, resume) -> train_loop -> dump, plot. */
+#ifndef STATOR_TRAIN_H
+#define STATOR_TRAIN_H
+#include "codegen/codegen.h"
+#include "runtime/store/ckpt.h"
+#include "runtime/data/data.h"
+#include "runtime/run/metrics.h"
+#include "runtime/run/schedule.h"
+#include "frontend/model/job.h"
+
+/* The places in the program's memory that the loop reads and writes, beside the batch. */
+typedef struct TrainSlots {
+    int32_t *rng; /* [micro, RNG_WORDS]; NULL: the model draws no random numbers */
+    float *counted; /* see model.h; NULL: the loss does not ask for it */
+    float *lr, *weight_decay, *correction1, *correction2; /* NULL: the step has none */
+    const float *loss, *grad_norm, *good; /* good 0: the step has changed nothing */
+} TrainSlots;
+
+/* Arguments of a program that a batch fills, each with the part that this rank gets. */
+typedef struct FeedSlot {
+    void *to;       /* the argument, elements of 4 bytes */
+    Layout layout;
+    int column;     /* of the batch; -1: one of the arrays of tokens */
+    size_t array;   /* offset of that array in DataBatch */
+    int64_t sample; /* elements of a sample */
+} FeedSlot;
+typedef struct Feed {
+    FeedSlot *slot;
+    int n;
+    int64_t zigzag;
+} Feed;
+
+typedef struct Train {
+    Arena *mem;
+    Job job;
+    const char *run_dir, *ckpt_dir;
+    int threads;
+
+    /* the work */
+    Data *data;
+    int64_t steps; /* of the whole run */
+    Schedule schedule;
+    WeightDecay decay;
+    bool bias_correction;
+    double beta1, beta2;
+
+    /* the program */
+    Program *program;
+    Program *probe; /* results and gradients of the first batch, for --dump; or NULL */
+    struct Results *results; /* of the probe */
+    float **gradient; /* sums over its micro-batches, by parameter; NULL: it has one */
+    TrainSlots at;
+    Feed *feed; /* of program */
+    struct Validation *valid; /* NULL: none */
+    CkptTensor *tensor; /* parameters and optimizer states, where they lie */
+    int ntensor;
+    double flops_per_token, peak_flops; /* of the model; of this machine, 0: not asked */
+    int64_t parameters;
+    uint64_t process_bytes; /* resident before the arena is there */
+
+    /* the run */
+    int64_t step, start_step; /* steps done; done before this process */
+    int64_t skipped;          /* of the steps done: those that were no update */
+    int64_t skipped_in_a_row; /* up to now */
+    int64_t saved_step;       /* newest checkpoint of this run; -1: none */
+    int64_t good_step; /* newest one from which an update was made; -1: none */
+    /* Parameter that had an element inf or NaN before the first step here; NULL: none. */
+    const char *not_finite;
+    char config_hash[33];
+    char data_print[33]; /* on rank 0, see data_fingerprint */
+    int lock_fd, ckpt_lock_fd; /* see folder_lock.h; -1: none */
+    bool folder_gone;          /* said already */
+    FILE *log;
+    Metrics *metrics; /* NULL: not rank 0 */
+    struct CurvePoint *curve; /* of the whole run, on rank 0 */
+    int ncurve, curve_cap;
+} Train;
+
+/* train_setup.c: everything up to a compiled program. Fails before anything is written.
+ */
+void train_plan(Train *t, int argc, char **argv);
+
+/* train_ranks.c: the strategy of the configuration, for as many processes as run. */
+void ranks_choose(Train *t);
+/* Gives a module its mesh and the passes their options, and lays the
+ * mesh over the ranks. */
+void ranks_apply(Train *t, Module *m, PassOptions *o);
+/* These fail, naming the first difference, unless all ranks have the same: build and
+ * environment; configuration; text of the model.file, if there is one; module to compile;
+ * data as far as a run of `steps` steps takes them. Nothing with one rank. */
+void ranks_agree_build(const Train *t);
+void ranks_agree_config(const Train *t);
+void ranks_agree_module_file(const Train *t);
+void ranks_agree_module(const Train *t, const Module *m);
+void ranks_agree_data(const Train *t, const Data *d, int64_t steps);
+/* Hash of batches spread over an epoch, all of a small one; "" where one cannot be made. */
+void data_fingerprint(const Data *d, char hex[33]);
+/* For an allocated program. */
+Feed *feed_make(const Train *t, const Program *p);
+/* This rank's part of the batch, from row `first_row` on, into the
+ * program's arguments. */
+void feed_batch(const Feed *f, const DataBatch *b, int64_t first_row);
+
+/* train_state.c: memory, first weights, checkpoints. */
+void train_state_start(Train *t);
+void train_state_save(Train *t);
+/* Name of a parameter with an element that is inf or NaN on any rank, the same on all
+ * ranks; NULL: all are finite. */
+const char *train_state_not_finite(const Train *t);
+
+/* train_loop.c: the steps. Returns the exit code. */
+int train_loop(Train *t);
+
+/* train_inputs.c: what is made of a step's number and its labels. */
+/* Labels that count of rows [first_row, first_row + rows) of a batch of t's length. */
+int64_t counted_labels(const Train *t, const DataBatch *b, int64_t first_row,
+                       int64_t rows);
+/* The operand of dropout for step `step` (from 1 on) in so many micro-batches:
+ * rng[micro, RNG_WORDS]. */
+void fill_rng(const Train *t, int64_t step, int64_t micro, int32_t *rng);
+
+/* Does a key change what is computed? Those are compared when a run is resumed. */
+struct Key;
+bool train_key_counts(const struct Key *key);
+
+/* train_valid.c: the loss on other data, during training and at its end. The plan opens
+ * nothing on disk and needs t->program; valid_step runs when it is due after a step. */
+void valid_plan(Train *t, Data *data, int64_t every, int64_t batches);
+void valid_start(Train *t); /* drops points behind the resumed step */
+void valid_step(Train *t);
+void valid_end(Train *t);
+
+/* train_points.c: the points of validation in the run folder; for the picture, and anew
+ * up to `last_step` with `more` (or NULL) behind them: 0 or errno. */
+typedef struct ValidPoint {
+    int64_t step;
+    double loss;
+} ValidPoint;
+int valid_points(const Train *t, Arena *mem, double **step, double **loss);
+int valid_points_write(const Train *t, int64_t last_step, const ValidPoint *more);
+
+/* train_dump.c: --dump. */
+void dump_plan(Train *t);
+void dump_first_step(Train *t, const DataBatch *batch);
+void dump_write(Train *t);
+
+/* train_report.c: what the run tells, on the terminal and in the run folder. */
+void report_open(Train *t);
+void report_header(Train *t); /* measures peak_flops */
+/* The loss curve: what an earlier process of the run left, one more point, the picture. */
+void report_read_curve(Train *t);
+void report_point(Train *t, double loss);
+void report_plot(const Train *t);
+void report_end(const Train *t);
+/* A line on the terminal and in logs/rank_0.log. */
+void report_say(const Train *t, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+uint64_t report_ahead_bytes(const Train *t); /* of batches that are read ahead */
+
+/* SIGTERM, SIGINT, SIGUSR1, SIGHUP and SIGPIPE wait from here on, in all threads made later, until
+ * train_loop takes them between two steps. */
+void train_hold_signals(void);
+
+#endif

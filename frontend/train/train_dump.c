@@ -1,0 +1,137 @@
+/* train_dump.c - --dump FILE.safetensors: numbers to compare with other frameworks, under
+ * Hugging Face's names and shapes. A second program, which shares the weights, computes
+ * logits and gradients of the first step's whole batch. */
+#include "runtime/store/safetensors.h"
+#include "frontend/train/results.h"
+#include "frontend/train/train.h"
+#include "frontend/model/weights.h"
+#include <errno.h>
+#include <unistd.h>
+
+static const char probe_passes[] =
+    "simplify,autodiff,simplify,place,expand,simplify,epilogue,arrange,fuse,memplan";
+
+static void check_writable(const Train *t) {
+    const char *path = t->job.cfg->dump, *slash = strrchr(path, '/');
+    size_t n = slash ? (size_t)(slash - path) : 0;
+    const char *dir = slash ? (n ? arena_strndup(t->mem, path, n) : "/") : ".";
+    if (access(dir, W_OK) != 0)
+        fail(EXIT_CONFIG, "dump: cannot write to the folder %s: %s", dir,
+             strerror(errno));
+}
+
+static int count_parameters(const Func *f) {
+    int n = 0;
+    for (int i = 0; i < f->narg; i++) n += !strcmp(arg_str(f, i, "role", ""), "param");
+    return n;
+}
+
+/* Zeros, shaped like the gradients, which are the last results. */
+static float **gradient_sums(Arena *mem, const Func *f) {
+    int n = count_parameters(f);
+    float **sum = NEW_ARRAY(mem, float *, (size_t)n + 1);
+    for (int i = 0; i < n; i++)
+        sum[i] = NEW_ARRAY(mem, float, (size_t)type_count(&f->ret[f->nret - n + i]->ty));
+    return sum;
+}
+
+void dump_plan(Train *t) {
+    check_writable(t);
+    if (strategy_ranks(&t->job.strategy) > 1)
+        fail(EXIT_CONFIG,
+             "dump: logits and gradients are written by runs of one rank; take "
+             "the final weights of several ranks from a checkpoint (stator "
+             "convert)");
+    PassOptions o = pass_options_default();
+    CompileOptions co = {.cpu = t->job.cfg->context_cpu,
+                         .threads = (int)t->job.cfg->context_threads};
+    int64_t samples = t->data->batch, batch = t->job.has_spec ? samples : t->job.batch;
+    Module *m = job_build(&t->job, MODEL_TRAIN_LOGITS, batch);
+    t->results = results_new(t->mem, model_entry(m), 1, batch, samples);
+    t->probe = program_make(t->mem, m, probe_passes, &o, &co);
+    if (batch < samples) t->gradient = gradient_sums(t->mem, t->probe->entry);
+}
+
+static void *probe_slot(const Train *t, const char *role) {
+    int i = program_arg_role(t->probe, role);
+    return i < 0 ? NULL : t->probe->arg[i];
+}
+
+static void add_gradients_up(const Train *t) {
+    const Func *f = t->probe->entry;
+    int n = count_parameters(f);
+    for (int i = 0; i < n; i++) {
+        const float *g = t->probe->ret[f->nret - n + i];
+        int64_t count = type_count(&f->ret[f->nret - n + i]->ty);
+        for (int64_t k = 0; k < count; k++) t->gradient[i][k] += g[k];
+    }
+}
+
+void dump_first_step(Train *t, const DataBatch *batch) {
+    float *dloss = probe_slot(t, "dloss"), *counted = probe_slot(t, "counted");
+    int32_t *rng = probe_slot(t, "rng");
+    const Feed *feed = feed_make(t, t->probe);
+    int64_t each = t->results->batch, runs = t->results->samples / each;
+    if (rng) fill_rng(t, t->start_step + 1, 1, rng);
+    if (counted)
+        *counted = (float)((double)MAX(counted_labels(t, batch, 0, t->data->batch), 1) /
+                           (double)runs);
+    for (int64_t k = 0; k < runs; k++) {
+        feed_batch(feed, batch, k * each);
+        if (rng) rng[RNG_MICRO] = (int32_t)k;
+        *dloss = 1 / (float)runs;
+        program_run(t->probe);
+        results_take(t->results, t->probe, each);
+        if (t->gradient) add_gradients_up(t);
+    }
+}
+
+typedef struct Dump {
+    Arena *mem;
+    SafeTensor *t;
+    int n, cap;
+} Dump;
+
+static void add(Dump *d, const char *prefix, const HfTensor *hf, const float *parameter) {
+    SafeTensor s = {.name = arena_printf(d->mem, "%s.%s", prefix, hf->name),
+                    .dtype = DT_F32,
+                    .rank = hf->rank,
+                    .data = parameter + hf->first};
+    memcpy(s.dim, hf->dim, sizeof s.dim);
+    PUSH(d->mem, d->t, d->n, d->cap, s);
+}
+
+/* The gradient of each parameter is a result, in the order of the parameters, after loss
+ * and further results. */
+static void add_gradients(Dump *d, const Train *t) {
+    const Func *f = t->probe->entry;
+    int *nth = NEW_ARRAY(d->mem, int, (size_t)f->narg), count = 0;
+    for (int i = 0; i < f->narg; i++)
+        nth[i] = strcmp(arg_str(f, i, "role", ""), "param") ? -1 : count++;
+    HfMap map = hf_map(d->mem, f);
+    for (int i = 0; i < map.n; i++) {
+        int k = nth[map.t[i].arg];
+        const float *g = t->gradient ? t->gradient[k] : t->probe->ret[f->nret - count + k];
+        add(d, "grad", &map.t[i], g);
+    }
+}
+
+static void add_results(Dump *d, const Results *r) {
+    for (int i = 0; i < r->n; i++) PUSH(d->mem, d->t, d->n, d->cap, results_tensor(r, i));
+}
+
+void dump_write(Train *t) {
+    Dump d = {.mem = arena_new()};
+    if (t->step > t->start_step) {
+        add_results(&d, t->results);
+        add_gradients(&d, t);
+    }
+    HfMap map = hf_map(d.mem, t->program->entry);
+    for (int i = 0; i < map.n; i++)
+        add(&d, "final", &map.t[i], t->program->arg[map.t[i].arg]);
+    int error = safetensors_write(t->job.cfg->dump, d.t, d.n, NULL, NULL);
+    arena_free(d.mem);
+    if (error)
+        fail(EXIT_CHECKPOINT, "cannot write %s: %s", t->job.cfg->dump, strerror(error));
+    report_say(t, "wrote %s", t->job.cfg->dump);
+}

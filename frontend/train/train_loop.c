@@ -1,0 +1,275 @@
+/* train_loop.c - the steps. Nothing is allocated from one step to the next, but when a
+ * checkpoint is saved or the loss is drawn. */
+#include "base/rng.h"
+#include "runtime/comm/comm.h"
+#include "runtime/comm/watch.h"
+#include "frontend/config/commands.h"
+#include "frontend/train/train.h"
+#include <math.h>
+#include <signal.h>
+
+static int signalled; /* number of the signal that ends the run; 0: none */
+
+/* SIGHUP is a terminal that is gone; SIGPIPE a reader of stdout. */
+static const int stop_signals[] = {SIGTERM, SIGINT, SIGUSR1, SIGHUP, SIGPIPE};
+static bool taken_signal[ARRAY_LEN(stop_signals)];
+
+static sigset_t set_of(bool with_pipe) {
+    sigset_t set;
+    sigemptyset(&set);
+    for (int i = 0; i < ARRAY_LEN(stop_signals); i++)
+        if (taken_signal[i] && (with_pipe || stop_signals[i] != SIGPIPE))
+            sigaddset(&set, stop_signals[i]);
+    return set;
+}
+
+/* What the parent has ignored stays so: SIGHUP under nohup. SIGPIPE is held anyway, so
+ * that a write fails instead. */
+static void choose_signals(void) {
+    for (int i = 0; i < ARRAY_LEN(stop_signals); i++) {
+        struct sigaction act;
+        int sig = stop_signals[i];
+        bool ignored = sigaction(sig, NULL, &act) == 0 && act.sa_handler == SIG_IGN;
+        taken_signal[i] = !ignored;
+    }
+}
+
+/* No handler: oneDNN's f32 kernels use a part of a heap block as their stack, and the
+ * frame of a signal handler would be written before that block. So signals wait, in all
+ * threads made from here on, until the step is done. */
+void train_hold_signals(void) {
+    choose_signals();
+    sigset_t set = set_of(true);
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+    /* A file size limit gives an error that is told, like a full disk. */
+    signal(SIGXFSZ, SIG_IGN);
+}
+
+/* Between two looks at each other's signals ranks do so many steps as take this long, as
+ * far as is known: who hears of one late has saved soon enough, and fast steps cost no
+ * message. */
+#define LOOK_SECONDS 0.2
+enum { LOOK_STEPS_MOST = 1000 };
+static int64_t steps_to_look, steps_looked = 1;
+static double looked_at; /* 0: not yet */
+
+/* By what the steps since the last look took, with all that came between them. */
+static int64_t steps_of_look(void) {
+    double now = clock_seconds(), passed = looked_at ? now - looked_at : LOOK_SECONDS;
+    double steps = LOOK_SECONDS * (double)steps_looked / MAX(passed, 1e-9);
+    looked_at = now;
+    return (int64_t)MIN(MAX(steps, 1), LOOK_STEPS_MOST);
+}
+
+/* Takes a signal that has come to any rank; all take it after the same step. From then on
+ * a second one ends the process at once. A rank that has heard of the signal from others
+ * goes on waiting: its own may still be on the way. A pipe that breaks while saving ends
+ * nothing. */
+static void take_signal(void) {
+    if (comm_size() > 1 && steps_to_look-- > 0) return;
+    sigset_t set = set_of(true), ends = set_of(false);
+    int mine = sigtimedwait(&set, NULL, &(struct timespec){0});
+    int64_t word = MAX(mine, 0) * (int64_t)(LOOK_STEPS_MOST + 1);
+    word += LOOK_STEPS_MOST - steps_of_look();
+    word = comm_max_i64(word);
+    signalled = (int)(word / (LOOK_STEPS_MOST + 1));
+    steps_looked = LOOK_STEPS_MOST - word % (LOOK_STEPS_MOST + 1);
+    steps_to_look = steps_looked - 1;
+    if (mine > 0) pthread_sigmask(SIG_UNBLOCK, &ends, NULL);
+}
+
+/* Every rank has read the labels of the whole step. */
+static void fill_counted(const Train *t, const DataBatch *batch) {
+    int64_t n = counted_labels(t, batch, 0, t->data->batch);
+    *t->at.counted = (float)((double)MAX(n, 1) / (double)t->job.micro);
+}
+
+static void fill_scalars(const Train *t, int64_t update, double rate) {
+    *t->at.lr = (float)rate;
+    double c1 = 1, c2 = 1;
+    if (t->bias_correction) {
+        c1 -= pow(t->beta1, (double)update);
+        c2 -= pow(t->beta2, (double)update);
+    }
+    if (t->at.weight_decay)
+        *t->at.weight_decay = (float)schedule_weight_decay(&t->decay, update);
+    if (t->at.correction1) *t->at.correction1 = (float)c1;
+    if (t->at.correction2) *t->at.correction2 = (float)c2;
+}
+
+/* Data and random numbers go on with every step; schedules and bias corrections with
+ * every update, as in Megatron-LM. */
+static double run_step(Train *t, const DataBatch *batch) {
+    int64_t step = t->step + 1, update = step - t->skipped;
+    double rate = schedule_rate(&t->schedule, update);
+    feed_batch(t->feed, batch, 0);
+    if (t->at.rng) fill_rng(t, step, t->job.micro, t->at.rng);
+    if (t->at.counted) fill_counted(t, batch);
+    fill_scalars(t, update, rate);
+    program_run(t->program);
+    t->step = step;
+    bool skipped = *t->at.good == 0;
+    t->skipped += skipped;
+    t->skipped_in_a_row = skipped ? t->skipped_in_a_row + 1 : 0;
+    if (!skipped) t->good_step = t->saved_step;
+    return rate;
+}
+
+/* As a reader expects it: printf writes the sign of a NaN. */
+static double shown(float v) {
+    return isnan(v) ? (double)NAN : (double)v;
+}
+
+static void write_metrics(Train *t, double rate, double seconds) {
+    double tokens = (double)(t->data->batch * t->job.seq);
+    MetricsRow row = {.step = t->step,
+                      .of_samples = t->job.ncolumns > 0,
+                      .loss = shown(*t->at.loss),
+                      .grad_norm = shown(*t->at.grad_norm),
+                      .skipped = *t->at.good == 0,
+                      .lr = rate,
+                      .tokens = t->data->batch * t->job.seq,
+                      .seconds = seconds,
+                      .tokens_per_second = tokens / MAX(seconds, 1e-9),
+                      .mfu = -1};
+    if (t->peak_flops > 0)
+        row.mfu = row.tokens_per_second * t->flops_per_token / t->peak_flops;
+    if (!t->metrics) return; /* not rank 0 */
+    metrics_write(t->metrics, &row);
+    report_point(t, row.loss);
+}
+
+static void say_skipped(const Train *t) {
+    char most[48] = "";
+    int64_t n = t->job.cfg->runner_config_max_skipped_steps;
+    if (n) snprintf(most, sizeof most, " of at most %lld", (long long)n);
+    report_say(
+        t,
+        "WARNING: step %lld is skipped: loss %g, gradient norm %g; no parameter and "
+        "no optimizer state has changed (skipped in a row: %lld%s)",
+        (long long)t->step, shown(*t->at.loss), shown(*t->at.grad_norm),
+        (long long)t->skipped_in_a_row, most);
+}
+
+static const char *advice(const Train *t, const char *not_finite) {
+    static const char smaller[] = "try a smaller learning rate, a longer warm-up or "
+                                  "clipping (runner_wrapper.max_grad_norm)";
+    if (t->not_finite)
+        return arena_printf(t->mem,
+                            "%s was not finite before the first step: start from "
+                            "other weights",
+                            t->not_finite);
+    if (!not_finite) return smaller;
+    return arena_printf(t->mem, "%s is not finite any more: %s", not_finite, smaller);
+}
+
+/* The newest ones may hold the weights that gave the bad steps. */
+static const char *checkpoints_left(const Train *t) {
+    if (t->saved_step < 0) return "there is no checkpoint";
+    const char *newest = arena_printf(t->mem, "the newest checkpoint is of step %lld",
+                                      (long long)t->saved_step);
+    if (t->good_step < 0 || t->good_step == t->saved_step) return newest;
+    return arena_printf(t->mem,
+                        "%s, the newest from which a step was good of step %lld "
+                        "(--resume %s/step_%08lld)",
+                        newest, (long long)t->good_step, t->ckpt_dir,
+                        (long long)t->good_step);
+}
+
+/* Weights that are not finite are not worth a checkpoint in the place of an older one. */
+static int diverged(Train *t) {
+    const char *bad = train_state_not_finite(t), *why = advice(t, bad);
+    long long in_a_row = (long long)t->skipped_in_a_row;
+    if (!bad && t->saved_step != t->step) train_state_save(t);
+    const char *last = checkpoints_left(t);
+    report_plot(t);
+    report_say(t,
+               "ERROR: the run has diverged: %lld steps in a row were skipped, the "
+               "weights are those of step %lld; %s; %s",
+               in_a_row, (long long)t->step - in_a_row, last, why);
+    if (comm_rank() == 0)
+        fprintf(stderr,
+                "stator: error: loss or gradient norm not finite in %lld steps up "
+                "to step %lld; %s; %s\n",
+                in_a_row, (long long)t->step, last, why);
+    return EXIT_DIVERGED;
+}
+
+static bool gives_up(const Train *t) {
+    int64_t most = t->job.cfg->runner_config_max_skipped_steps;
+    return most && t->skipped_in_a_row >= most;
+}
+
+static bool save_due(const Train *t) {
+    int64_t every = t->job.cfg->checkpoint_save_checkpoint_steps;
+    return every > 0 && (t->step % every == 0 || t->step == t->steps);
+}
+
+static int stopped(Train *t) {
+    if (t->saved_step != t->step) train_state_save(t);
+    report_plot(t);
+    report_say(t,
+               "stopped by signal %d after step %lld; the same command goes on from "
+               "there",
+               signalled, (long long)t->step);
+    return t->saved_step == t->step ? EXIT_SIGNALLED : EXIT_CHECKPOINT;
+}
+
+/* Draws the loss when a minute has gone by, so that its cost never shows. */
+static void plot_sometimes(const Train *t, double *last) {
+    if (clock_seconds() - *last < 60) return;
+    report_plot(t);
+    *last = clock_seconds();
+}
+
+/* Data that fail between two steps leave a good state, which one rank can save. Of several
+ * ranks others may have their batch and go on: all end, from the newest checkpoint on. */
+static void next_batch(Train *t, Prefetch *batches, DataBatch *batch) {
+    Catch c;
+    if (CATCH(c)) {
+        if (!prefetch_next_full(batches, batch)) die("the data ended early");
+        catch_end(&c);
+        return;
+    }
+    bool news = t->step > t->start_step && t->saved_step != t->step;
+    if (comm_size() == 1 && news) train_state_save(t);
+    fail_again(c.code, c.message);
+}
+
+static int run_steps(Train *t, Prefetch *batches) {
+    DataBatch batch;
+    double plotted = clock_seconds();
+    for (take_signal(); !signalled && t->step < t->steps; take_signal()) {
+        double begin = clock_seconds();
+        watch_task("step", t->step + 1, true);
+        watch_file(t->data->path);
+        next_batch(t, batches, &batch);
+        watch_file(NULL);
+        if (t->probe && t->step == t->start_step) {
+            dump_first_step(t, &batch);
+            begin = clock_seconds();
+        }
+        double rate = run_step(t, &batch);
+        write_metrics(t, rate, clock_seconds() - begin);
+        if (t->skipped_in_a_row) say_skipped(t);
+        if (gives_up(t)) return diverged(t);
+        if (save_due(t)) train_state_save(t);
+        watch_task("behind step", t->step, false);
+        valid_step(t);
+        plot_sometimes(t, &plotted);
+    }
+    return signalled && t->step < t->steps ? stopped(t) : 0;
+}
+
+int train_loop(Train *t) {
+    int depth = (int)t->job.cfg->train_dataset_prefetch_size;
+    int64_t steps = MAX(t->steps - t->step, 0); /* a checkpoint may be further */
+    const ModelShape *s = &t->job.shape;
+    bool more = s->own_positions || s->documents;
+    Prefetch *batches = more ? prefetch_start_full(t->data, t->step, steps, depth)
+                             : prefetch_start(t->data, t->step, steps, depth);
+    int code = run_steps(t, batches);
+    prefetch_stop(batches);
+    return code;
+}
+

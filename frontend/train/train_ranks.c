@@ -1,0 +1,262 @@
+/* train_ranks.c - the ranks of a run: the mesh over them, whether they agree, and the
+ * part of a batch that each is fed. */
+#include "runtime/comm/agree.h"
+#include "runtime/comm/comm.h"
+#include "frontend/config/commands.h"
+#include "frontend/config/config_state.h"
+#include "frontend/train/train.h"
+#include <stdlib.h>
+
+/* ---- the mesh ---- */
+
+void ranks_choose(Train *t) {
+    if (comm_size() > 1) strategy_replicate(t->job.cfg, comm_size(), "processes run");
+    t->job.strategy = strategy_of_config(t->job.cfg);
+    int64_t ranks = strategy_ranks(&t->job.strategy);
+    if (ranks == comm_size()) return;
+    config_refuse(
+        t->job.cfg, "parallel_config.data_parallel", "parallel_config.model_parallel",
+        arena_printf(t->mem, "stator launch -n %lld train ..., or another strategy",
+                     (long long)ranks),
+        "data_parallel x model_parallel x context_parallel is %lld x %lld x %lld = "
+        "%lld ranks, but %d process%s",
+        (long long)t->job.strategy.data, (long long)t->job.strategy.tensor,
+        (long long)t->job.strategy.context, (long long)ranks, comm_size(),
+        comm_size() == 1 ? " runs" : "es run");
+}
+
+/* Who runs collectives beside the work of this rank. */
+static void choose_progress(const Train *t) {
+    static const CommProgress ways[] = {[OVERLAP_OFF] = COMM_AT_ONCE,
+                                        [OVERLAP_POLLS] = COMM_POLLS,
+                                        [OVERLAP_THREAD] = COMM_THREAD};
+    Overlap how = t->job.strategy.overlap;
+    CommProgress want = how == OVERLAP_AUTO ? comm_progress_that_pays() : ways[how];
+    CommProgress got = comm_progress(want);
+    if (got == want || comm_size() == 1 || how == OVERLAP_AUTO) return;
+    config_refuse(t->job.cfg, "parallel.overlap", NULL, "polls",
+                  "this MPI library does not let another thread than the main one send");
+}
+
+void ranks_apply(Train *t, Module *m, PassOptions *o) {
+    strategy_apply(&t->job.strategy, job_spec(&t->job), m, o);
+    int size[MAX_AXES];
+    for (int a = 0; a < m->mesh.naxes; a++) size[a] = m->mesh.axis[a].size;
+    if (m->mesh.naxes && comm_size() > 1) comm_mesh(m->mesh.naxes, size);
+    choose_progress(t);
+}
+
+/* ---- agreement ---- */
+
+static const char same_files[] = "start all with the same files and flags";
+
+static char *config_lines(const Train *t) {
+    Text text = text_new(t->mem);
+    for (int k = 0; k < N_KEYS; k++) {
+        const Key *key = &key_table[k];
+        if (key->kind == KIND_TREE) continue;
+        const char *value = config_value(t->job.cfg, t->mem, key->path);
+        text_add(&text, "%s = ", key->path);
+        text_add_bytes(&text, value, strlen(value));
+        text_add(&text, "\n");
+    }
+    return text.s;
+}
+
+void ranks_agree_build(const Train *t) {
+    const char *collectives = getenv("STATOR_COMM");
+    agree_on(t->mem, "build", program_build_id(), "start the same program on all hosts");
+    agree_on(t->mem, "environment",
+             arena_printf(t->mem, "STATOR_COMM=%s", collectives ? collectives : ""),
+             "give all ranks the same variables");
+}
+
+void ranks_agree_config(const Train *t) {
+    agree_on(t->mem, "configuration", config_lines(t), same_files);
+}
+
+typedef struct Look {
+    const Train *t;
+    const Data *d;
+    int64_t steps;
+    const char *found; /* text */
+} Look;
+
+void ranks_agree_module_file(const Train *t) {
+    const UserModule *u = &t->job.module;
+    if (!u->path || comm_size() == 1) return;
+    agree_on_file(t->mem, "model.file",
+                  module_print(t->mem, model_parse(t->mem, u->path, u->text, u->bytes)),
+                  u->path);
+}
+
+void ranks_agree_module(const Train *t, const Module *m) {
+    if (comm_size() == 1) return;
+    agree_on(t->mem, "model", module_print(t->mem, m), same_files);
+}
+
+/* ---- data ---- */
+
+/* The batches of a run are compared as far as they have so many tokens together, which
+ * takes a fraction of a second; of more of them some, spread over the run. */
+enum { COMPARED_TOKENS = 4 << 20, COMPARED_MOST = 4096, COMPARED_LEAST = 2 };
+/* At every start, so it must not be felt. */
+enum { PRINT_TOKENS = 256 << 10 };
+
+static int64_t batch_numbers(const Data *d) {
+    int64_t n = d->ncolumns ? 0 : d->batch * d->seq;
+    for (int c = 0; c < d->ncolumns; c++) n += d->batch * d->column[c].count;
+    return n;
+}
+
+static void add_hash(const Data *d, int64_t step, const char *name, const void *numbers,
+                     int64_t sample, Text *out) {
+    char hex[33];
+    if (!numbers) return;
+    hash_hex(numbers, (size_t)(d->batch * sample) * sizeof(int32_t), hex);
+    text_add(out, "%s: batch %lld is %s\n", name, (long long)step, hex);
+}
+
+/* Files may have the same size and other contents. */
+static void add_batches(Arena *mem, const Data *d, int64_t steps, int64_t tokens,
+                        Text *out) {
+    DataBatch b = data_batch_new(mem, d);
+    int64_t last = MAX(steps, 1) - 1, most = tokens / batch_numbers(d);
+    most = MIN(MIN(MAX(most, COMPARED_LEAST), COMPARED_MOST), last + 1);
+    for (int64_t k = 0; k < most; k++) {
+        double share = (double)k / (double)MAX(most - 1, 1);
+        int64_t step = most == last + 1 ? k : (int64_t)((double)last * share);
+        data_batch_full(d, step, &b);
+        add_hash(d, step, d->path, b.tokens, d->seq, out);
+        for (int c = 0; c < d->ncolumns; c++)
+            add_hash(d, step, d->column[c].name, b.column[c], d->column[c].count, out);
+    }
+}
+
+/* Texts become tokens by these files. */
+static void add_tokenizer(const Train *t, Arena *mem, Text *out) {
+    const DataGptSpec *gpt = t->data->gpt;
+    bool used = t->job.cfg->train_dataset_data_loader_type == LOADER_WEBTEXT;
+    const char *const path[] = {used ? gpt->vocab_file : NULL,
+                                used ? gpt->merge_file : NULL,
+                                used ? gpt->tokenizer_file : NULL};
+    for (int i = 0; i < ARRAY_LEN(path); i++) {
+        char hex[33];
+        size_t n;
+        if (!path[i] || !path[i][0]) continue;
+        const char *bytes = file_read(mem, path[i], 1u << 30, &n, EXIT_DATA);
+        hash_hex(bytes, n, hex);
+        text_add(out, "%s: %zu bytes, %s\n", path[i], n, hex);
+    }
+}
+
+static void look_at_data(void *context) {
+    Look *l = context;
+    const Data *d = l->d;
+    Arena *scratch = arena_new();
+    Text out = text_new(l->t->mem);
+    bool has_batch = d->steps_available > 0 || (d->steps_available < 0 && d->samples > 0);
+    add_tokenizer(l->t, scratch, &out);
+    text_add(&out, "%s: %lld tokens, %lld samples, %lld steps\n", d->path,
+             (long long)d->tokens, (long long)d->samples, (long long)d->steps_available);
+    if (has_batch) add_batches(scratch, d, l->steps, COMPARED_TOKENS, &out);
+    arena_free(scratch);
+    l->found = out.s;
+}
+
+void data_fingerprint(const Data *d, char hex[33]) {
+    Arena *mem = arena_new();
+    Text out = text_new(mem);
+    int64_t epoch = d->steps_available >= 0 ? d->steps_available : d->samples / d->batch;
+    Catch c;
+    hex[0] = 0;
+    if (CATCH(c)) {
+        if (d->samples > 0 && d->steps_available)
+            add_batches(mem, d, epoch, PRINT_TOKENS, &out);
+        catch_end(&c);
+    }
+    if (out.n && !c.code) hash_hex(out.s, out.n, hex);
+    arena_free(mem);
+}
+
+void ranks_agree_data(const Train *t, const Data *d, int64_t steps) {
+    Look l = {.t = t, .d = d, .steps = steps};
+    if (comm_size() == 1) return;
+    agree_look(look_at_data, &l);
+    agree_on_file(t->mem, "data", l.found, d->path);
+}
+
+/* ---- batches ---- */
+
+/* The array of a batch of tokens that a role names; false: another role. */
+static bool array_of_role(const char *role, size_t *array) {
+    static const struct {
+        const char *role;
+        size_t array;
+    } rows[] = {{"tokens", offsetof(DataBatch, tokens)},
+                {"labels", offsetof(DataBatch, labels)},
+                {"positions", offsetof(DataBatch, positions)},
+                {"attends_from", offsetof(DataBatch, attends_from)}};
+    for (int i = 0; i < ARRAY_LEN(rows); i++) {
+        if (strcmp(rows[i].role, role)) continue;
+        *array = rows[i].array;
+        return true;
+    }
+    return false;
+}
+
+static int column_named(const Job *j, const char *name) {
+    for (int k = 0; k < j->ncolumns; k++)
+        if (!strcmp(j->column[k].name, name)) return k;
+    return -1;
+}
+
+Feed *feed_make(const Train *t, const Program *p) {
+    const Job *j = &t->job;
+    Feed *f = NEW(t->mem, Feed);
+    f->zigzag = j->shape.zigzag;
+    f->slot = NEW_ARRAY(t->mem, FeedSlot, (size_t)p->entry->narg);
+    for (int i = 0; i < p->entry->narg; i++) {
+        FeedSlot s = {.to = p->arg[i], .sample = j->seq};
+        s.column = column_named(j, p->entry->arg[i]->name);
+        bool array = array_of_role(arg_str(p->entry, i, "role", ""), &s.array);
+        if (s.column < 0 && (j->ncolumns || !array)) continue;
+        if (s.column >= 0) s.sample = j->column[s.column].count;
+        s.layout = layout_of(t->mem, p->entry, i);
+        f->slot[f->n++] = s;
+    }
+    return f;
+}
+
+/* Elements [first, first + n) of rows of `seq` tokens, in zigzag order. */
+static void copy_zigzag(int64_t zigzag, int64_t seq, int32_t *to, const int32_t *from,
+                        int64_t first, int64_t n) {
+    for (int64_t k = 0; k < n; k++) {
+        int64_t row = (first + k) / seq, at = (first + k) % seq;
+        to[k] = from[row * seq + zigzag_position(at, seq, zigzag)];
+    }
+}
+
+static const int32_t *source_of(const FeedSlot *s, const DataBatch *b) {
+    if (s->column >= 0) return b->column[s->column];
+    const int32_t *array;
+    memcpy(&array, (const char *)b + s->array, sizeof array);
+    return array;
+}
+
+void feed_batch(const Feed *f, const DataBatch *b, int64_t first_row) {
+    for (int k = 0; k < f->n; k++) {
+        const FeedSlot *s = &f->slot[k];
+        const int32_t *from = source_of(s, b);
+        check(from);
+        from += first_row * s->sample;
+        LayoutWalk w = layout_walk(&s->layout, comm_rank());
+        while (layout_next(&w)) {
+            int32_t *to = (int32_t *)s->to + w.local;
+            if (f->zigzag)
+                copy_zigzag(f->zigzag, s->sample, to, from, w.global, w.count);
+            else
+                memcpy(to, from + w.global, (size_t)w.count * sizeof *to);
+        }
+    }
+}

@@ -1,0 +1,293 @@
+/* train_report.c - what a run tells about itself. */
+#include "base/json.h"
+#include "runtime/comm/comm.h"
+#include "runtime/core/peak.h"
+#include "runtime/run/plot.h"
+#include "runtime/core/rt.h"
+#include "frontend/config/commands.h"
+#include "frontend/train/folder_lock.h"
+#include "frontend/launch/launch.h"
+#include "frontend/plan/plan.h"
+#include "frontend/train/train.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+void report_say(const Train *t, const char *fmt, ...) {
+    char line[4096];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(line, sizeof line, fmt, ap);
+    va_end(ap);
+    make_printable(line, true);
+    if (comm_rank() != 0) {
+        /* said by rank 0 */
+    } else if (t->metrics) {
+        metrics_say(t->metrics, "%s", line);
+    } else {
+        puts(line);
+        fflush(stdout);
+    }
+    if (t->log) fprintf(t->log, "%s\n", line);
+}
+
+/* "123", "4.56 k", "7.8 M" of units of 1000. */
+static const char *human(Arena *mem, double v) {
+    static const char *const unit[] = {"", " k", " M", " G", " T", " P"};
+    int u = 0;
+    while (v >= 1000 && u + 1 < ARRAY_LEN(unit)) v /= 1000, u++;
+    return arena_printf(mem, u ? "%.3g%s" : "%.0f%s", v, unit[u]);
+}
+
+/* ---- the run folder ---- */
+
+static void write_file(const Train *t, const char *name, const Text *text) {
+    const char *path = path_join(t->mem, t->run_dir, name);
+    int error = file_write_atomic(path, text->s, text->n);
+    if (error) fail(EXIT_DATA, "cannot write %s: %s", path, strerror(error));
+}
+
+uint64_t report_ahead_bytes(const Train *t) {
+    uint64_t numbers = t->job.ncolumns ? 0 : 2 * (uint64_t)t->job.seq;
+    for (int k = 0; k < t->job.ncolumns; k++)
+        numbers += (uint64_t)t->job.column[k].count;
+    return (uint64_t)(t->job.cfg->train_dataset_prefetch_size + 1) * sizeof(int32_t) *
+           (uint64_t)t->data->batch * numbers;
+}
+
+static void add_plan(Text *s, const MemoryPlan *plan) {
+    text_add(s, "{");
+    for (int i = 0; i < MEM_CLASSES; i++)
+        text_add(s, "\"%s\": %lld, ", memory_class_name[i],
+                 (long long)plan->class_bytes[i]);
+    text_add(s, "\"total\": %lld}", (long long)plan->total_bytes);
+}
+
+/* The memory that this process will have: what it has now, without the arena, plus what
+ * the plan and the data take. */
+static void add_memory(const Train *t, Text *s) {
+    uint64_t resident =
+        t->process_bytes + (uint64_t)t->program->plan.total_bytes + report_ahead_bytes(t);
+    if (t->probe) {
+        text_add(s, ",\n  \"dump_memory_bytes\": ");
+        add_plan(s, &t->probe->plan);
+        resident += (uint64_t)t->probe->plan.total_bytes;
+    }
+    text_add(s, ",\n  \"process_bytes\": %llu,\n  \"batches_ahead_bytes\": %llu",
+             (unsigned long long)t->process_bytes, (unsigned long long)report_ahead_bytes(t));
+    text_add(s, ",\n  \"resident_bytes\": %llu", (unsigned long long)resident);
+}
+
+static void add_lines(Text *s, const char *lines) {
+    bool first = true;
+    for (const char *p = lines; *p;) {
+        size_t n = strcspn(p, "\n");
+        text_add(s, first ? "\n    " : ",\n    ");
+        json_write_bytes(s, p, n);
+        first = false;
+        p += n + (p[n] == '\n');
+    }
+}
+
+static void write_plan(const Train *t) {
+    const Program *p = t->program;
+    Text s = text_new(t->mem);
+    Plan plan = plan_read(t->mem, p->entry, &t->job);
+    text_add(&s, "{\n");
+    plan_json(&plan, &s);
+    text_add(&s, ",\n  \"steps\": %lld,\n  \"threads\": %d", (long long)t->steps,
+             t->threads);
+    add_memory(t, &s);
+    text_add(&s, ",\n  \"passes\": \"%s\",\n  \"pass_seconds\": %.6f", train_passes,
+             p->pass_seconds);
+    text_add(&s, ",\n  \"codegen_seconds\": %.6f,\n  \"from_cache\": %s",
+             p->codegen_seconds, p->cached ? "true" : "false");
+    text_add(&s, ",\n  \"matmuls\": [");
+    add_lines(&s, program_describe(t->mem, p));
+    text_add(&s, "\n  ]\n}\n");
+    write_file(t, "plan.json", &s);
+}
+
+/* The module lies beside the configuration, which names it there, so that the folder can
+ * be moved. */
+static void keep_module(const Train *t) {
+    const UserModule *u = &t->job.module;
+    if (!u->path) return;
+    Text text = text_new(t->mem);
+    text_add_bytes(&text, u->text, u->bytes);
+    write_file(t, RUN_MODULE, &text);
+    if (t->job.cfg->model_file[0])
+        config_set_flag(t->job.cfg, "model.file", RUN_MODULE);
+}
+
+void report_open(Train *t) {
+    const char *logs = path_join(t->mem, t->run_dir, "logs");
+    int error = dir_make(logs);
+    if (error) fail(EXIT_DATA, "cannot make the folder %s: %s", logs, strerror(error));
+    if (comm_rank() == 0) t->lock_fd = folder_lock(t->run_dir, -1, "--output_dir");
+    const char *log = arena_printf(t->mem, "%s/rank_%d.log", logs, comm_rank());
+    /* A folder from elsewhere may have a link or a pipe under this name. */
+    int fd = open(log, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC,
+                  0644);
+    t->log = fd < 0 ? NULL : fdopen(fd, "a");
+    if (!t->log) fail(EXIT_DATA, "cannot write %s: %s", log, strerror(errno));
+    setvbuf(t->log, NULL, _IOLBF, 0);
+    if (comm_rank() == 0 && getenv(LAUNCH_CLOSED_ENV))
+        fprintf(t->log, "note: stdout was closed at the start: what is said is only "
+                        "here\n");
+    launch_redirect_output(t->run_dir, comm_rank());
+    if (comm_rank() != 0) return;
+    keep_module(t);
+    Text config = text_new(t->mem);
+    config_print(t->job.cfg, &config);
+    write_file(t, "config.yaml", &config);
+    write_plan(t);
+}
+
+/* ---- the terminal ---- */
+
+static void say_model(const Train *t) {
+    const char *n = human(t->mem, (double)t->parameters);
+    if (!t->job.has_spec) {
+        report_say(t, "model      %s (%s parameters)", t->job.module.path, n);
+        return;
+    }
+    const ModelSpec *s = &t->job.spec;
+    report_say(t,
+               "model      %s: %lld layers of %lld, %lld heads, vocabulary %lld "
+               "(%s parameters)",
+               s->family == MODEL_LLAMA ? "Llama" : "GPT-2", (long long)s->layers,
+               (long long)s->hidden, (long long)s->heads, (long long)s->vocab, n);
+}
+
+static void say_work(const Train *t) {
+    const Job *j = &t->job;
+    const Data *d = t->data;
+    if (j->ncolumns) {
+        report_say(t, "data       %s: %s samples of %d tensors", d->path,
+                   human(t->mem, (double)d->samples), j->ncolumns);
+        report_say(t, "work       %lld steps of %lld x %lld samples", (long long)t->steps,
+                   (long long)j->micro, (long long)j->batch);
+        return;
+    }
+    report_say(t, "data       %s: %s tokens, %s sequences of %lld", d->path,
+               human(t->mem, (double)d->tokens), human(t->mem, (double)d->samples),
+               (long long)j->seq);
+    report_say(t, "work       %lld steps of %lld x %lld sequences (%s tokens)",
+               (long long)t->steps, (long long)j->micro, (long long)j->batch,
+               human(t->mem, (double)(d->batch * j->seq)));
+}
+
+static void say_memory(const Train *t) {
+    const MemoryPlan *plan = &t->program->plan;
+    Text s = text_new(t->mem);
+    for (int i = 0; i < MEM_CLASSES; i++)
+        text_add(&s, "%s%s %sB", i ? ", " : "", memory_class_name[i],
+                 human(t->mem, (double)plan->class_bytes[i]));
+    report_say(t, "memory     %sB (%s)", human(t->mem, (double)plan->total_bytes), s.s);
+}
+
+/* Ranks that share cores reach the peak by turns. */
+static double share_of_core(const Train *t) {
+    double cores = (double)sysconf(_SC_NPROCESSORS_ONLN);
+    return MIN(1.0, cores / (double)(comm_local_size() * t->threads));
+}
+
+void report_header(Train *t) {
+    const Program *p = t->program;
+    char warning[256];
+    comm_barrier();
+    t->peak_flops = 1e9 * bench_fma_peak(t->threads) * comm_size() * share_of_core(t);
+    if (comm_rank() != 0) return;
+    say_model(t);
+    say_work(t);
+    report_say(t,
+               "machine    %d rank%s of %d threads, measured FMA peak %.1f GFLOP/s: "
+               "mfu is the share "
+               "of it at %s model flops a %s",
+               comm_size(), comm_size() == 1 ? "" : "s", t->threads, t->peak_flops / 1e9,
+               human(t->mem, t->flops_per_token), job_unit(&t->job));
+    say_memory(t);
+    report_say(t, "compiled   passes %.2f s, code %.2f s%s", p->pass_seconds,
+               p->codegen_seconds, p->cached ? " (from the cache)" : "");
+    report_say(t, "run folder %s", t->run_dir);
+    if (t->data->steps_available < 0 && t->data->samples < t->data->batch)
+        report_say(t,
+                   "WARNING: %s has %lld sequences of %lld, a step takes %lld: each step "
+                   "has some of them more than once; give more data or a smaller batch",
+                   t->data->path, (long long)t->data->samples, (long long)t->data->seq,
+                   (long long)t->data->batch);
+    if (rt_bind_warning(warning, sizeof warning)) report_say(t, "WARNING: %s", warning);
+}
+
+void report_end(const Train *t) {
+    if (t->step > t->start_step)
+        report_say(t, "done       %lld steps, final loss %.4f%s", (long long)t->step,
+                   (double)*t->at.loss,
+                   t->skipped
+                       ? arena_printf(t->mem, ", skipped: %lld", (long long)t->skipped)
+                       : "");
+    report_say(t, "loss curve %s/loss.svg", t->run_dir);
+    if (t->saved_step != t->step) return;
+    report_say(t, "checkpoint %s/step_%08lld", t->ckpt_dir, (long long)t->step);
+    report_say(t, "next       stator predict %s --%s", t->run_dir,
+               t->job.has_spec ? "prompt \"...\"" : "data PATH");
+}
+
+/* ---- the loss curve ---- */
+
+typedef struct CurvePoint {
+    int64_t step;
+    double loss;
+} CurvePoint;
+
+void report_point(Train *t, double loss) {
+    CurvePoint p = {t->step, loss};
+    PUSH(t->mem, t->curve, t->ncurve, t->curve_cap, p);
+}
+
+void report_read_curve(Train *t) {
+    Arena *mem = arena_new();
+    int n;
+    const MetricsRow *row = metrics_read(mem, path_join(mem, t->run_dir, RUN_METRICS), &n);
+    for (int i = 0; i < n; i++) {
+        CurvePoint p = {row[i].step, row[i].loss};
+        PUSH(t->mem, t->curve, t->ncurve, t->curve_cap, p);
+    }
+    arena_free(mem);
+}
+
+static int draw(const Train *t, Arena *mem) {
+    int n = t->ncurve;
+    double *x = NEW_ARRAY(mem, double, (size_t)n), *y = NEW_ARRAY(mem, double, (size_t)n);
+    for (int i = 0; i < n; i++) {
+        x[i] = (double)t->curve[i].step;
+        y[i] = t->curve[i].loss;
+    }
+    Plot plot = {.title = "Training loss",
+                 .x_label = "step",
+                 .y_label = "loss",
+                 .train = {x, y, n}};
+    double *vx, *vy;
+    int points = valid_points(t, mem, &vx, &vy);
+    plot.validation = (PlotSeries){vx, vy, points};
+    return n ? plot_write(path_join(mem, t->run_dir, "loss.svg"), &plot) : 0;
+}
+
+void report_plot(const Train *t) {
+    if (comm_rank() != 0) return;
+    Arena *mem = arena_new();
+    Catch c;
+    if (CATCH(c)) {
+        int error = draw(t, mem);
+        if (error)
+            report_say(t, "WARNING: cannot write %s/loss.svg: %s", t->run_dir,
+                       strerror(error));
+        catch_end(&c);
+    } else {
+        report_say(t, "WARNING: the loss is not drawn: %s", c.message);
+    }
+    arena_free(mem);
+}

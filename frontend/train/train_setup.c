@@ -1,0 +1,365 @@
+/* train_setup.c - from the words of the command to a compiled program. */
+#include "runtime/comm/agree.h"
+#include "runtime/comm/comm.h"
+#include "runtime/core/room.h"
+#include "runtime/core/rt.h"
+#include "runtime/comm/watch.h"
+#include "frontend/config/commands.h"
+#include "frontend/config/config_state.h"
+#include "frontend/config/data_open.h"
+#include "frontend/train/train.h"
+#include <math.h>
+
+/* ---- data ---- */
+
+static void open_data(Train *t) {
+    const Job *j = &t->job;
+    if (!data_path_given(j->cfg)[0])
+        config_refuse(
+            j->cfg, "train_dataset.data_loader.dataset_dir", NULL,
+            "--dataset_dir PATH, or --dataset_dir embedded for the text that is "
+            "built in",
+            "train_dataset.data_loader.dataset_dir is empty: there is nothing "
+            "to train on");
+    DataShape shape =
+        job_data_shape(j, j->batch * j->micro, j->cfg->runner_config_max_steps);
+    t->data = data_open_split(t->mem, j->cfg, SPLIT_TRAIN, &shape);
+}
+
+/* ---- steps and schedule ---- */
+
+static void choose_steps(Train *t) {
+    const Config *cfg = t->job.cfg;
+    int64_t most = t->data->steps_available, wanted = cfg->runner_config_max_steps;
+    if (wanted == 0)
+        config_refuse(cfg, "runner_config.max_steps", NULL, "1 or more, or -1 for epochs",
+                      "max_steps is 0: nothing would be trained");
+    if (most >= 0) {
+        t->steps = wanted >= 0 ? wanted : data_steps(cfg, t->data, t->data->batch);
+        if (wanted > most)
+            config_refuse(cfg, "runner_config.max_steps", NULL, NULL,
+                          "max_steps is %lld, but %s has batches for %lld steps",
+                          (long long)wanted, t->data->path, (long long)most);
+        bool once = cfg->train_dataset_data_loader_type == LOADER_TENSOR_BATCHES;
+        if (once && wanted < 0 && cfg->runner_config_epochs > 1)
+            config_refuse(cfg, "runner_config.epochs", NULL, NULL,
+                          "TensorBatches are taken once, in order: epochs must be 1");
+        return;
+    }
+    if (wanted >= 0) {
+        t->steps = wanted;
+        return;
+    }
+    int64_t samples;
+    if (__builtin_mul_overflow(t->data->samples, cfg->runner_config_epochs, &samples))
+        config_refuse(cfg, "runner_config.epochs", NULL, NULL, "too many epochs");
+    t->steps = MAX(samples / t->data->batch, 1);
+}
+
+static ScheduleKind schedule_kind(LrType type) {
+    switch (type) {
+    case LR_COSINE:
+        return SCHEDULE_COSINE;
+    case LR_COSINE_WITH_RESTARTS:
+        return SCHEDULE_COSINE_RESTARTS;
+    case LR_CONSTANT:
+    case LR_CONSTANT_WITH_WARMUP:
+        return SCHEDULE_CONSTANT;
+    case LR_LINEAR:
+        return SCHEDULE_LINEAR;
+    case LR_POLYNOMIAL:
+        return SCHEDULE_POLYNOMIAL;
+    case LR_INVERSE_SQRT:
+        return SCHEDULE_INVERSE_SQRT;
+    case LR_WSD:
+        return SCHEDULE_WSD;
+    }
+    die("schedule %d", (int)type);
+}
+
+static ScheduleDecay wsd_decay(WsdDecay style) {
+    switch (style) {
+    case WSD_LINEAR:
+        return DECAY_LINEAR;
+    case WSD_COSINE:
+        return DECAY_COSINE;
+    case WSD_EXPONENTIAL:
+        return DECAY_EXPONENTIAL;
+    case WSD_MINUS_SQRT:
+        return DECAY_MINUS_SQRT;
+    }
+    die("decay %d", (int)style);
+}
+
+static void choose_schedule(Train *t) {
+    const Config *cfg = t->job.cfg;
+    int64_t total = cfg->lr_schedule_total_steps, warmup = cfg->lr_schedule_warmup_steps;
+    if (total < 0) total = MAX(t->steps, 1);
+    if (!config_given(cfg, "lr_schedule.warmup_steps"))
+        warmup = llround(cfg->lr_schedule_warmup_ratio * (double)total);
+    t->schedule = (Schedule){.kind = schedule_kind(cfg->lr_schedule_type),
+                             .rate = cfg->lr_schedule_learning_rate,
+                             .rate_end = cfg->lr_schedule_lr_end,
+                             .warmup_rate_init = cfg->lr_schedule_warmup_lr_init,
+                             .warmup_adds = true,
+                             .warmup_steps = warmup,
+                             .total_steps = total,
+                             .power = cfg->lr_schedule_power,
+                             .num_cycles = cfg->lr_schedule_num_cycles,
+                             .wsd_decay = wsd_decay(cfg->lr_schedule_wsd_decay_style),
+                             .wsd_decay_steps = cfg->lr_schedule_wsd_decay_steps};
+    schedule_check(&t->schedule);
+    if (warmup > 0 && warmup >= t->steps && t->steps > 0)
+        config_note(t->job.cfg, "lr_schedule.warmup_steps",
+                    "the run of %lld steps ends before its warm-up of %lld steps does",
+                    (long long)t->steps, (long long)warmup);
+}
+
+static void choose_decay(Train *t) {
+    static const DecayStyle style[] = {[WD_CONSTANT] = RAMP_CONSTANT,
+                                       [WD_LINEAR] = RAMP_LINEAR,
+                                       [WD_COSINE] = RAMP_COSINE};
+    const Config *cfg = t->job.cfg;
+    double always = cfg->optimizer_weight_decay;
+    t->decay = (WeightDecay){.style = style[cfg->optimizer_weight_decay_incr_style],
+                             .start = cfg->optimizer_start_weight_decay,
+                             .end = cfg->optimizer_end_weight_decay,
+                             .total_steps = MAX(t->steps, 1)};
+    if (t->decay.style == RAMP_CONSTANT) t->decay.start = t->decay.end = always;
+}
+
+/* ---- optimizer ---- */
+
+/* save_graphs without a folder of its own writes into the run folder. */
+static const char *dump_folder(const Train *t) {
+    const Config *cfg = t->job.cfg;
+    bool named =
+        config_given(cfg, "dump_ir") || config_given(cfg, "context.save_graphs_path");
+    if (comm_rank() != 0) return NULL; /* the same text on all */
+    if (!named && cfg->context_save_graphs) return path_join(t->mem, t->run_dir, "ir");
+    return cfg->dump_ir[0] ? cfg->dump_ir : NULL;
+}
+
+static PassOptions pass_options(Train *t) {
+    const Config *cfg = t->job.cfg;
+    PassOptions o = strategy_pass_options(cfg);
+    o.micro_batches = t->job.micro;
+    o.dump_dir = dump_folder(t);
+    t->beta1 = o.beta1;
+    t->beta2 = o.beta2;
+    t->bias_correction =
+        cfg->optimizer_type == OPTIMIZER_ADAM || cfg->optimizer_type == OPTIMIZER_ADAMW;
+    return o;
+}
+
+/* ---- program ---- */
+
+static void *slot_of_role(Train *t, const char *role, bool needed) {
+    int i = program_arg_role(t->program, role);
+    if (i < 0 && needed) die("the step has no argument of role %s", role);
+    return i < 0 ? NULL : t->program->arg[i];
+}
+
+static void find_slots(Train *t) {
+    Program *p = t->program;
+    t->at.rng = slot_of_role(t, "rng", false);
+    t->at.counted = slot_of_role(t, "counted", false);
+    t->at.lr = slot_of_role(t, "lr", true);
+    t->at.weight_decay = slot_of_role(t, "weight_decay", false);
+    t->at.correction1 = slot_of_role(t, "bias_correction1", false);
+    t->at.correction2 = slot_of_role(t, "bias_correction2", false);
+    check(p->entry->nret >= 3);
+    t->at.loss = p->ret[0];
+    t->at.grad_norm = p->ret[1];
+    t->at.good = p->ret[2];
+}
+
+static void count_parameters(Train *t) {
+    const Func *f = t->program->entry;
+    t->parameters = 0;
+    for (int i = 0; i < f->narg; i++)
+        if (!strcmp(arg_str(f, i, "role", ""), "param")) {
+            Layout l = layout_of(t->mem, f, i);
+            double rows = l.whole.rank ? (double)l.whole.dim[0] : 1;
+            t->parameters += (int64_t)((double)type_count(&l.whole) / rows *
+                                       arg_float(f, i, "rows", rows));
+        }
+}
+
+/* `model`: as it was before the passes; they say better what they cannot take. */
+static void count_flops(Train *t, Module *model) {
+    Job *j = &t->job;
+    j->run_flops = model_flops(model);
+    t->flops_per_token = j->run_flops / ((double)j->batch * (double)j->seq);
+}
+
+/* Bytes of the probe, which shares the program's weights, and of the batches ahead. */
+static uint64_t bytes_beside(const Train *t) {
+    uint64_t probe = t->probe ? (uint64_t)t->probe->plan.total_bytes -
+                                    (uint64_t)t->program->plan.class_bytes[MEM_WEIGHTS]
+                              : 0;
+    return probe + report_ahead_bytes(t);
+}
+
+/* What this rank can have of its host. */
+static Room room_of_rank(void) {
+    Room room = memory_room("");
+    int ranks = comm_local_size();
+    if (ranks == 1 || room.bytes == UINT64_MAX) return room;
+    size_t n = strlen(room.of);
+    room.bytes /= (uint64_t)ranks;
+    snprintf(room.of + n, sizeof room.of - n, ", for each of the %d ranks here,", ranks);
+    return room;
+}
+
+/* All of the process must fit the limits before any of it is there, on any rank. */
+static void allocate(Train *t) {
+    uint64_t limit = (uint64_t)t->job.cfg->context_max_device_memory;
+    uint64_t beside = bytes_beside(t);
+    comm_barrier();
+    Room room = room_of_rank();
+    t->process_bytes = memory_resident_bytes();
+    if (limit)
+        program_fit(t->program, beside + t->process_bytes, limit,
+                    "context.max_device_memory,");
+    program_fit(t->program, beside, room.bytes, room.of);
+    comm_barrier();
+    program_allocate(t->program, NULL, 0);
+    if (t->probe) program_allocate(t->probe, t->program, 0);
+}
+
+static void make_program(Train *t) {
+    const Config *cfg = t->job.cfg;
+    PassOptions o = pass_options(t);
+    CompileOptions co = {.cpu = cfg->context_cpu, .threads = (int)cfg->context_threads};
+    Module *m = job_build(&t->job, MODEL_TRAIN, t->job.batch);
+    Module *model = module_clone(t->mem, m);
+    ranks_apply(t, m, &o);
+    ranks_agree_module(t, m);
+    t->program = program_make(t->mem, m, train_passes, &o, &co);
+    t->threads = t->program->threads;
+    if (cfg->dump[0]) dump_plan(t);
+    count_parameters(t);
+    count_flops(t, model);
+    allocate(t);
+    find_slots(t);
+    t->feed = feed_make(t, t->program);
+}
+
+/* ---- validation ---- */
+
+typedef struct Valid {
+    Train *t;
+    const DataShape *shape;
+    Data *data;
+} Valid;
+
+static void look_at_validation(void *context) {
+    Valid *v = context;
+    v->data = data_open_split(v->t->mem, v->t->job.cfg, SPLIT_VALID, v->shape);
+}
+
+static void plan_validation(Train *t) {
+    const Config *cfg = t->job.cfg;
+    if (!data_has_split(cfg, SPLIT_VALID)) return;
+    DataShape shape = job_data_shape(&t->job, t->data->batch, t->steps);
+    Valid look = {t, &shape, NULL};
+    agree_look(look_at_validation, &look);
+    Data *data = look.data;
+    int64_t there = data->steps_available, batches = cfg->runner_config_eval_iters;
+    if (there < 0) there = data->samples / data->batch;
+    batches = MIN(batches, there);
+    if (batches < 1)
+        config_refuse(cfg, "train_dataset.data_loader.split", "runner_config.eval_iters",
+                      "a larger valid share, or --runner_config.eval_iters 0",
+                      "the valid split has %lld samples, less than one batch of %lld",
+                      (long long)data->samples, (long long)data->batch);
+    ranks_agree_data(t, data, batches);
+    valid_plan(t, data, cfg->runner_config_eval_interval, batches);
+}
+
+/* ---- the whole ---- */
+
+static void hash_config(Train *t) {
+    Text text = text_new(t->mem);
+    for (int k = 0; k < N_KEYS; k++) {
+        const Key *key = &key_table[k];
+        if (!train_key_counts(key)) continue;
+        text_add(&text, "%s=", key->path);
+        const char *value = config_value(t->job.cfg, t->mem, key->path);
+        text_add_bytes(&text, value, strlen(value));
+        text_add(&text, "\n");
+    }
+    if (t->job.module.path)
+        text_add_bytes(&text, t->job.module.text, t->job.module.bytes);
+    text_add(&text, "steps=%lld\n", (long long)t->steps);
+    hash_hex(text.s, text.n, t->config_hash);
+}
+
+typedef struct Words {
+    Train *t;
+    int argc;
+    char **argv;
+} Words;
+
+static void look_at_config(void *context) {
+    const Words *w = context;
+    Train *t = w->t;
+    bool has_file = w->argc > 1 && strncmp(w->argv[1], "--", 2);
+    int skip = has_file ? 2 : 1;
+    if (!has_file && w->argc < 2)
+        fail(EXIT_CONFIG, "stator train needs a configuration: stator train CONFIG.yaml "
+                          "[--a.b.c VALUE ...]");
+    t->job.cfg = config_load(t->mem, has_file ? w->argv[1] : NULL, w->argc - skip,
+                         w->argv + skip);
+    if (t->job.cfg->run_mode == RUN_PREDICT)
+        config_refuse(t->job.cfg, "run_mode", NULL, "stator predict, or run_mode train",
+                      "run_mode is predict, the command is train");
+}
+
+static void say_notes(const Train *t, int first) {
+    for (int i = first; i < t->job.cfg->n_notes && comm_rank() == 0; i++)
+        fprintf(stderr, "note: %s\n", t->job.cfg->notes[i]);
+}
+
+static void load_config(Train *t, int argc, char **argv) {
+    Words words = {t, argc, argv};
+    agree_look(look_at_config, &words);
+    ranks_agree_config(t);
+    watch_set(t->job.cfg->runner_config_hang_seconds,
+              t->job.cfg->runner_config_on_hang == ON_HANG_END);
+    ranks_choose(t);
+    say_notes(t, 0);
+    t->run_dir = t->job.cfg->output_dir[0] ? t->job.cfg->output_dir : ".";
+    t->ckpt_dir = t->job.cfg->checkpoint_directory[0]
+                      ? t->job.cfg->checkpoint_directory
+                      : path_join(t->mem, t->run_dir, RUN_CHECKPOINTS);
+}
+
+/* What the configuration names on this host's disk. */
+static void look_at_work(void *context) {
+    Train *t = context;
+    job_choose_shape(&t->job);
+    open_data(t);
+    choose_steps(t);
+    choose_schedule(t);
+    choose_decay(t);
+    hash_config(t);
+}
+
+void train_plan(Train *t, int argc, char **argv) {
+    ranks_agree_build(t);
+    load_config(t, argc, argv);
+    rt_set_threads((int)t->job.cfg->context_threads);
+    int said = t->job.cfg->n_notes;
+    job_choose_model(&t->job);
+    say_notes(t, said);
+    ranks_agree_module_file(t);
+    said = t->job.cfg->n_notes;
+    agree_look(look_at_work, t);
+    say_notes(t, said);
+    ranks_agree_data(t, t->data, t->steps);
+    make_program(t);
+    plan_validation(t);
+}
+

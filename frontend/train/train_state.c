@@ -1,0 +1,391 @@
+/* train_state.c - what a run knows: weights and optimizer states at the start, and their
+ * checkpoints. Data position, schedule and random numbers follow from the step alone. */
+#include "base/json.h"
+#include "runtime/store/ckpt_files.h"
+#include "runtime/comm/comm.h"
+#include "runtime/comm/watch.h"
+#include "frontend/config/commands.h"
+#include "frontend/train/folder_lock.h"
+#include "frontend/config/key.h"
+#include "frontend/train/train.h"
+#include <errno.h>
+#include <math.h>
+#include <unistd.h>
+
+enum { MAX_ASIDE = 10000 };
+
+/* ---- what is saved ---- */
+
+static void list_tensors(Train *t) {
+    const Func *f = t->program->entry;
+    t->tensor = NEW_ARRAY(t->mem, CkptTensor, (size_t)f->narg);
+    for (int i = 0; i < f->narg; i++) {
+        const char *role = arg_str(f, i, "role", "");
+        bool state = !strcmp(role, "state");
+        if (!state && strcmp(role, "param")) continue;
+        Layout *l = NEW(t->mem, Layout);
+        *l = layout_of(t->mem, f, i);
+        CkptTensor *c = &t->tensor[t->ntensor++];
+        *c = (CkptTensor){.name = f->arg[i]->name,
+                          .dtype = l->whole.dt,
+                          .rank = l->whole.rank,
+                          .data = t->program->arg[i],
+                          .file = state ? CKPT_OPTIMIZER : CKPT_MODEL,
+                          .layout = comm_size() > 1 ? l : NULL};
+        memcpy(c->dim, l->whole.dim, sizeof c->dim);
+        c->dim[0] = (int64_t)arg_float(f, i, "rows", (double)c->dim[0]);
+    }
+}
+
+/* The values that count, so that a resumed run can say which are others. */
+static void add_config(const Train *t, Arena *mem, Text *s) {
+    text_add(s, ",\"steps\":%lld,\"config\":{", (long long)t->steps);
+    bool first = true;
+    for (int k = 0; k < N_KEYS; k++) {
+        const Key *key = &key_table[k];
+        if (!train_key_counts(key)) continue;
+        text_add(s, first ? "" : ",");
+        json_write_string(s, key->path);
+        text_add(s, ":");
+        json_write_string(s, config_value(t->job.cfg, mem, key->path));
+        first = false;
+    }
+    text_add(s, "}");
+}
+
+static char *state_json(const Train *t, Arena *mem) {
+    Text s = text_new(mem);
+    text_add(&s, "{\"step\":%lld,\"seed\":%lld,\"config_hash\":\"%s\",\"threads\":%d",
+             (long long)t->step, (long long)t->job.cfg->seed, t->config_hash, t->threads);
+    text_add(&s, ",\"skipped_steps\":%lld,\"skipped_in_a_row\":%lld",
+             (long long)t->skipped, (long long)t->skipped_in_a_row);
+    text_add(&s, ",\"good_checkpoint\":%lld", (long long)t->good_step);
+    add_config(t, mem, &s);
+    text_add(&s, ",\"data\":{\"type\":");
+    json_write_string(&s, config_value(t->job.cfg, mem, "train_dataset.data_loader.type"));
+    text_add(&s, ",\"path\":");
+    json_write_string(&s, t->data->path);
+    text_add(&s, ",\"batch\":%lld,\"seq\":%lld,\"tokens\":%lld,\"shuffle\":%s",
+             (long long)t->data->batch, (long long)t->data->seq,
+             (long long)t->data->tokens, t->data->shuffle ? "true" : "false");
+    text_add(&s, ",\"fingerprint\":\"%s\"", t->data_print);
+    text_add(&s, ",\"next_batch\":%lld},\"model\":", (long long)t->step);
+    const Job *j = &t->job;
+    const char *model = j->has_spec ? model_spec_json(mem, &j->spec, false) : "null";
+    text_add_bytes(&s, model, strlen(model));
+    if (!j->has_spec) {
+        text_add(&s, ",\"module\":");
+        json_write_bytes(&s, j->module.text, j->module.bytes);
+    }
+    text_add(&s, "}");
+    return s.s;
+}
+
+/* Work must not get lost: the checkpoints go to the folder that is made anew. */
+static void notice_removed(Train *t) {
+    if (t->lock_fd < 0 || t->folder_gone || !folder_gone(t->lock_fd, t->run_dir)) return;
+    t->folder_gone = true;
+    report_say(t,
+               "WARNING: the run folder %s was removed or moved while training: metrics "
+               "and logs from here on are lost; checkpoints go to %s, made anew",
+               t->run_dir, t->ckpt_dir);
+}
+
+/* A save may fail behind the point from which the checkpoint counts. */
+static bool is_there(const Train *t, Arena *mem) {
+    Manifest m;
+    char name[CKPT_NAME_BYTES];
+    ckpt_name(t->step, name);
+    bool good = comm_rank() == 0 &&
+                !manifest_read(mem, path_join(mem, t->ckpt_dir, name), &m) &&
+                m.step == t->step;
+    return comm_max_i64(good);
+}
+
+void train_state_save(Train *t) {
+    Arena *mem = arena_new();
+    notice_removed(t);
+    char why[1024] = "";
+    double start = clock_seconds();
+    watch_task("saving the checkpoint of step", t->step, false);
+    int error = comm_rank() == 0 ? dir_make(t->ckpt_dir) : 0;
+    error = (int)comm_max_i64(error);
+    if (error) {
+        snprintf(why, sizeof why, "cannot make the folder %s: %s", t->ckpt_dir,
+                 strerror(error));
+    } else {
+        error = ckpt_save(t->ckpt_dir, t->step, t->tensor, t->ntensor, state_json(t, mem),
+                          (int)t->job.cfg->checkpoint_keep_checkpoint_max, t->good_step, why,
+                          sizeof why);
+    }
+    if (!error) {
+        t->saved_step = t->step;
+        report_say(t, "saved %s/step_%08lld (%.1f s)", t->ckpt_dir, (long long)t->step,
+                   clock_seconds() - start);
+        if (why[0]) report_say(t, "note: %s", why);
+    } else if (is_there(t, mem)) {
+        t->saved_step = t->step;
+        report_say(t, "WARNING: saved %s/step_%08lld, but: %s; training goes on",
+                   t->ckpt_dir, (long long)t->step, why);
+    } else {
+        char last[64] = "there is no older one of this run";
+        if (t->saved_step >= 0)
+            snprintf(last, sizeof last, "the last good one is of step %lld",
+                     (long long)t->saved_step);
+        report_say(t, "WARNING: no checkpoint of step %lld: %s; %s; training goes on",
+                   (long long)t->step, why, last);
+    }
+    arena_free(mem);
+}
+
+/* ---- the start ---- */
+
+static float *weight_at(void *context, int arg) {
+    return ((Program *)context)->arg[arg];
+}
+
+static int count_parameters(const Train *t) {
+    int n = 0;
+    for (int i = 0; i < t->ntensor; i++) n += t->tensor[i].file == CKPT_MODEL;
+    return n;
+}
+
+/* Parameters stand before the states that belong to them. */
+static void load_source(Train *t) {
+    const char *from;
+    if (comm_size() == 1) {
+        from = source_load(t->mem, &t->job.source, t->program->entry, weight_at, t->program);
+    } else {
+        Func *whole = model_entry(job_build_whole(&t->job));
+        from =
+            source_load_parts(t->mem, &t->job.source, whole, t->tensor, count_parameters(t));
+    }
+    report_say(t, "weights from %s", from);
+}
+
+static void first_weights(Train *t) {
+    const Func *f = t->program->entry;
+    if (t->job.has_source) {
+        load_source(t);
+        return;
+    }
+    for (int i = 0; i < f->narg; i++) {
+        if (strcmp(arg_str(f, i, "role", ""), "param")) continue;
+        Layout l = layout_of(t->mem, f, i);
+        weights_init_part(f, i, &l, comm_rank(), t->program->arg[i],
+                          (uint64_t)t->job.cfg->seed);
+    }
+}
+
+/* Keys that a longer run of the same experiment changes. */
+static bool is_length(const char *path) {
+    static const char *const keys[] = {"runner_config.max_steps", "runner_config.epochs",
+                                       "lr_schedule.total_steps"};
+    for (int i = 0; i < ARRAY_LEN(keys); i++)
+        if (!strcmp(path, keys[i])) return true;
+    return false;
+}
+
+/* "optimizer.beta1 was 0.9 and is 0.8" for each key that has another value now; *other:
+ * more than the length of the run differs. */
+static const char *changes(const Train *t, const Json *s, bool *other) {
+    Text text = text_new(t->mem);
+    *other = false;
+    const Json *config = json_get(s, "config");
+    long long steps = json_get_i64(s, "steps", 0, INT64_MAX, 0);
+    for (int k = 0; k < N_KEYS && config && config->kind == JSON_OBJECT; k++) {
+        const char *path = key_table[k].path;
+        const char *was = json_get_string(config, path, NULL);
+        if (!was || !train_key_counts(&key_table[k])) continue;
+        const char *is = config_value(t->job.cfg, t->mem, path);
+        if (!strcmp(was, is)) continue;
+        *other |= !is_length(path);
+        text_add(&text, "; %s was %.100s and is %.100s", path, was, is);
+    }
+    if (!text.n && steps && steps != t->steps)
+        text_add(&text, "; the steps of the run were %lld and are %lld", steps,
+                 (long long)t->steps);
+    return text.s;
+}
+
+/* A folder that was not chosen may hold another experiment. */
+static void say_changes(const Train *t, const Json *s) {
+    bool other;
+    const char *what = changes(t, s, &other);
+    report_say(t,
+               "note: the configuration is not the one the checkpoint was saved with; the "
+               "new one is used from here on%s",
+               what);
+    if (other && !strcmp(t->job.cfg->resume, "auto") && !config_given(t->job.cfg, "output_dir"))
+        report_say(t,
+                   "note: output_dir is not given, and %s holds that earlier run: "
+                   "--output_dir DIR for a run of its own, --resume never to start anew",
+                   t->run_dir);
+}
+
+/* Says what differs from the run that is gone on with: then the bits differ too. */
+static void compare_state(const Train *t, const Json *s) {
+    int64_t threads = json_get_i64(s, "threads", 0, INT32_MAX, 0);
+    const char *hash = json_get_string(s, "config_hash", "");
+    int64_t tokens = json_get_i64(json_get(s, "data"), "tokens", 0, INT64_MAX, 0);
+    const char *print = json_get_string(json_get(s, "data"), "fingerprint", "");
+    if (threads && threads != t->threads)
+        report_say(t,
+                   "note: saved with %lld threads, resumed with %d: the order of sums, "
+                   "and so the last bits, will differ",
+                   (long long)threads, t->threads);
+    if (hash[0] && strcmp(hash, t->config_hash))
+        say_changes(t, s);
+    else if (tokens && tokens != t->data->tokens)
+        report_say(t,
+                   "note: %s had %lld tokens when the checkpoint was saved and has "
+                   "%lld now",
+                   t->data->path, (long long)tokens, (long long)t->data->tokens);
+    else if (print[0] && t->data_print[0] && strcmp(print, t->data_print))
+        report_say(t,
+                   "WARNING: %s has the size it had when the checkpoint was saved, but "
+                   "other content; the run goes on with what is there now",
+                   t->data->path);
+}
+
+/* Schedule and bias corrections count updates. A run that ended at its limit of skipped
+ * steps gets as many tries again. */
+static void restore_counts(Train *t, const Json *s) {
+    int64_t most = t->job.cfg->runner_config_max_skipped_steps;
+    t->skipped = json_get_i64(s, "skipped_steps", 0, t->step, 0);
+    t->skipped_in_a_row = json_get_i64(s, "skipped_in_a_row", 0, t->skipped, 0);
+    if (most && t->skipped_in_a_row >= most) t->skipped_in_a_row = 0;
+    t->good_step = json_get_i64(s, "good_checkpoint", -1, t->step, -1);
+}
+
+/* Warnings about damaged checkpoints, a line each. */
+static void say_lines(const Train *t, char *lines) {
+    char *save = NULL;
+    for (char *line = strtok_r(lines, "\n", &save); line;
+         line = strtok_r(NULL, "\n", &save))
+        report_say(t, "WARNING: %s", line);
+}
+
+static bool load_latest(Train *t, const char *dir, char **state) {
+    Text damaged = text_new(t->mem);
+    bool found =
+        ckpt_load_latest(t->mem, dir, t->tensor, t->ntensor, state, &t->step, &damaged);
+    say_lines(t, damaged.s);
+    return found;
+}
+
+/* `resume` names a checkpoint, a run folder or a folder of checkpoints; as rank 0 sees
+ * it, the others may not see it at all. */
+static void load_named(Train *t, const char *path, char **state) {
+    bool one = comm_rank() == 0 && file_exists(path_join(t->mem, path, "manifest.json"));
+    if (comm_max_i64(one)) {
+        ckpt_load_dir(t->mem, path, t->tensor, t->ntensor, state, &t->step);
+        return;
+    }
+    if (load_latest(t, path_join(t->mem, path, RUN_CHECKPOINTS), state)) return;
+    if (load_latest(t, path, state)) return;
+    fail(EXIT_CHECKPOINT, "resume: there is no checkpoint in %s", path);
+}
+
+static bool resume(Train *t) {
+    const char *how = t->job.cfg->resume;
+    char *state = NULL;
+    t->step = 0;
+    if (!strcmp(how, "never")) return false;
+    if (!strcmp(how, "auto")) {
+        if (!load_latest(t, t->ckpt_dir, &state)) return false;
+    } else {
+        load_named(t, how, &state);
+    }
+    report_say(t, "resumed after step %lld", (long long)t->step);
+    if (t->job.has_source)
+        report_say(t, "note: init_from is not used: a checkpoint is there");
+    size_t n = strlen(state);
+    const Json *s = json_parse(t->mem, "state of the checkpoint", state, n,
+                               (uint64_t)n + 1, EXIT_CHECKPOINT);
+    restore_counts(t, s);
+    compare_state(t, s);
+    return true;
+}
+
+/* ---- checkpoints of another run in the same folder ---- */
+
+/* A folder that cannot be made is said when it is saved to. */
+static void lock_checkpoints(Train *t) {
+    if (comm_rank() != 0) return;
+    if (t->ckpt_lock_fd >= 0) close(t->ckpt_lock_fd);
+    t->ckpt_lock_fd = -1;
+    if (t->job.cfg->checkpoint_save_checkpoint_steps > 0) dir_make(t->ckpt_dir);
+    if (!file_exists(t->ckpt_dir)) return;
+    t->ckpt_lock_fd =
+        folder_lock(t->ckpt_dir, t->lock_fd, "--callbacks.CheckpointMonitor.directory");
+}
+
+static void move_aside(const Train *t, const char *path) {
+    for (int i = 1; i < MAX_ASIDE; i++) {
+        const char *to = arena_printf(t->mem, "%s.before-%d", path, i);
+        if (file_exists(to)) continue;
+        if (rename(path, to) != 0)
+            fail(EXIT_CHECKPOINT, "cannot move %s to %s: %s", path, to, strerror(errno));
+        report_say(t, "note: %s of an earlier run is now %s", path, to);
+        return;
+    }
+    fail(EXIT_CHECKPOINT, "%s has too many earlier copies; remove some", path);
+}
+
+/* Checkpoints above the step that this run starts from would be taken for newer ones at
+ * the next start. They are the user's: moved, not deleted. */
+static void clear_later(Train *t) {
+    CkptEntry *entry;
+    int n;
+    bool later = false;
+    if (!strcmp(t->job.cfg->resume, "auto") || comm_rank() != 0) return;
+    if (ckpt_list(t->mem, t->ckpt_dir, &entry, &n) != 0) return;
+    for (int i = 0; i < n; i++) later |= !entry[i].tmp && entry[i].step > t->step;
+    if (!later) return;
+    move_aside(t, t->ckpt_dir);
+    lock_checkpoints(t); /* of the folder that is made in its place */
+    const char *metrics = path_join(t->mem, t->run_dir, RUN_METRICS);
+    if (t->step == 0 && file_exists(metrics)) move_aside(t, metrics);
+}
+
+static bool is_finite(const float *x, int64_t n) {
+    for (int64_t i = 0; i < n; i++)
+        if (!isfinite(x[i])) return false;
+    return true;
+}
+
+const char *train_state_not_finite(const Train *t) {
+    const Func *f = t->program->entry;
+    int64_t from_end = 0; /* of the first one */
+    for (int i = 0; i < f->narg && !from_end; i++) {
+        if (strcmp(arg_str(f, i, "role", ""), "param")) continue;
+        if (!is_finite(t->program->arg[i], type_count(&f->arg[i]->ty)))
+            from_end = f->narg - i;
+    }
+    from_end = comm_max_i64(from_end);
+    return from_end ? f->arg[f->narg - from_end]->name : NULL;
+}
+
+static void look_at_weights(Train *t) {
+    t->not_finite = train_state_not_finite(t);
+    if (t->not_finite)
+        report_say(t,
+                   "WARNING: %s has elements that are inf or NaN before the first step",
+                   t->not_finite);
+}
+
+void train_state_start(Train *t) {
+    list_tensors(t);
+    lock_checkpoints(t);
+    if (comm_rank() == 0) data_fingerprint(t->data, t->data_print);
+    t->saved_step = t->good_step = -1;
+    if (resume(t))
+        t->saved_step = t->step;
+    else
+        first_weights(t);
+    t->start_step = t->step;
+    look_at_weights(t);
+    clear_later(t);
+    comm_barrier();
+}

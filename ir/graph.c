@@ -1,0 +1,122 @@
+/* graph.c - a module as a graph: numbers, uses, the order of its functions. */
+#include "ir/ir.h"
+
+void func_number(Func *f) {
+    f->nvalues = f->nops = 0;
+    for (int i = 0; i < f->narg; i++) f->arg[i]->id = f->nvalues++;
+    for (Op *op = f->first; op; op = op->next) {
+        op->id = f->nops++;
+        for (int i = 0; i < op->nout; i++) op->out[i]->id = f->nvalues++;
+    }
+}
+
+int value_uses(const Func *f, const Value *v) {
+    int n = 0;
+    for (const Op *op = f->first; op; op = op->next) {
+        for (int i = 0; i < op->nin; i++) n += op->in[i] == v;
+    }
+    for (int i = 0; i < f->nret; i++) n += f->ret[i] == v;
+    return n;
+}
+
+typedef struct Visit { /* one function on the way down from an entry */
+    Func *f;
+    const Op *at; /* its next op to look at */
+} Visit;
+
+/* Depth first without recursion; ids are positions in the module's list. */
+Func **module_order(Arena *mem, const Module *m) {
+    int total = 0, n = 0, depth = 0;
+    for (Func *f = m->first; f; f = f->next) f->order = ORDER_NEW, total++;
+    Func **order = NEW_ARRAY(mem, Func *, (size_t)total + 1);
+    Visit stack[MAX_CALL_DEPTH + 1];
+    for (Func *f = m->first; f; f = f->next) {
+        if (f->order == ORDER_NEW) stack[depth++] = (Visit){f, f->first};
+        f->order = f->order == ORDER_NEW ? ORDER_OPEN : f->order;
+        while (depth) {
+            Visit *v = &stack[depth - 1];
+            while (v->at && !op_attr(v->at, "fn")) v->at = v->at->next;
+            if (!v->at) {
+                v->f->order = ORDER_DONE;
+                order[n++] = v->f;
+                depth--;
+                continue;
+            }
+            Func *callee = op_func(v->at);
+            v->at = v->at->next;
+            if (callee->order == ORDER_DONE) continue;
+            if (callee->order == ORDER_OPEN) {
+                fail(EXIT_CONFIG, "module @%s: @%s calls itself", m->name, callee->name);
+            }
+            if (depth > MAX_CALL_DEPTH) {
+                fail(EXIT_CONFIG, "module @%s: calls nested deeper than %d", m->name,
+                     MAX_CALL_DEPTH);
+            }
+            callee->order = ORDER_OPEN;
+            stack[depth++] = (Visit){callee, callee->first};
+        }
+    }
+    return order;
+}
+
+bool func_is_entry(const Func *f) {
+    return f->role == ROLE_MODEL || f->role == ROLE_STEP;
+}
+
+static void mark_live(bool *live, const Value *v) {
+    live[v->id] = true;
+}
+
+void func_remove_dead(Func *f) {
+    func_number(f);
+    Arena *mem = arena_new();
+    bool *live = NEW_ARRAY(mem, bool, (size_t)f->nvalues + 1);
+    for (int i = 0; i < f->nret; i++) mark_live(live, f->ret[i]);
+    for (Op *op = f->last, *prev; op; op = prev) {
+        prev = op->prev;
+        bool used = false;
+        for (int i = 0; i < op->nout; i++) used |= live[op->out[i]->id];
+        if (!used) {
+            op_remove(op);
+            continue;
+        }
+        for (int i = 0; i < op->nin; i++) mark_live(live, op->in[i]);
+    }
+    arena_free(mem);
+}
+
+void module_remove_unused(Module *m) {
+    Arena *mem = arena_new();
+    Func **order = module_order(mem, m);
+    int n = 0;
+    while (order[n]) n++;
+    bool *used = NEW_ARRAY(mem, bool, (size_t)n + 1);
+    bool entries = false;
+    for (int i = 0; i < n; i++) entries |= func_is_entry(order[i]);
+    for (int i = n - 1; i >= 0; i--) {
+        if (!entries || func_is_entry(order[i])) used[i] = true;
+        for (Op *op = order[i]->first; op && used[i]; op = op->next) {
+            if (!op_attr(op, "fn")) continue;
+            for (int k = 0; k < i; k++) used[k] |= order[k] == op_func(op);
+        }
+    }
+    for (Func **at = &m->first; *at;) {
+        int k = 0;
+        while (order[k] != *at) k++;
+        if (used[k]) at = &(*at)->next;
+        else *at = (*at)->next;
+    }
+    arena_free(mem);
+}
+
+Op *only_call(const Module *m, const Func *f) {
+    Op *found = NULL;
+    for (Func *g = m->first; g; g = g->next) {
+        for (Op *op = g->first; op; op = op->next) {
+            if (!op_attr(op, "fn") || op_func(op) != f) continue;
+            if (found) return NULL;
+            found = op;
+        }
+    }
+    return found;
+}

@@ -1,0 +1,274 @@
+/* op_attn.c - attention and the KV cache. */
+#include "ir/op_hooks.h"
+#include "ir/number.h"
+#include <math.h>
+
+bool attention_is_within(const Op *op) {
+    return op->kind == OP_attention_within || op->kind == OP_attention_within_grad;
+}
+
+bool attention_is_grad(const Op *op) {
+    return op->kind == OP_attention_grad || op->kind == OP_attention_within_grad;
+}
+
+void infer_attention(Op *op, Type *out) {
+    const Type *q = &op->in[ATTN_Q]->ty, *k = &op->in[ATTN_K]->ty;
+    (void)out;
+    if (q->dim[2] % k->dim[2]) {
+        infer_error("%lld query heads, which %lld key heads do not divide",
+                    (long long)q->dim[2], (long long)k->dim[2]);
+    }
+    check_rng(op, ATTN_RNG);
+    check_dropout(op);
+    if (!isfinite(op_float(op, "scale", 1))) infer_error("scale must be a finite number");
+    int64_t zigzag = op_int(op, "zigzag", 0);
+    if (zigzag < 0 || zigzag > INT32_MAX ||
+        (zigzag && (q->dim[1] % (2 * zigzag) || q->dim[1] != k->dim[1]))) {
+        infer_error("zigzag=%lld needs as many queries as keys, a multiple of twice that",
+                    (long long)zigzag);
+    }
+}
+
+Type attention_whole(const Op *op) {
+    const int64_t *q = op->in[ATTN_Q]->ty.dim;
+    const Attr *of = op_attr(op, "of");
+    if (!of) return TYPE(DT_F32, q[0], q[2], q[1], op->in[ATTN_K]->ty.dim[1]);
+    const Mesh *mesh = &op->fn->mod->mesh;
+    Type whole = type_parse(op->fn->mod->mem, mesh, of->s), heads = whole;
+    Type local = TYPE(DT_F32, q[0], q[2]);
+    heads.rank = 2;
+    if (whole.rank == 4 && !whole.split[2] && !whole.split[3] &&
+        part_fits(mesh, &heads, &local))
+        return whole;
+    fail(EXIT_CONFIG,
+         "@%s: %%%s: of=\"%s\" must be the type of the whole probabilities, [batch, "
+         "heads, queries, keys], split in batch and heads alone as here",
+         op->fn->name, op->out[0]->name, of->s);
+}
+
+typedef struct Attn { /* sizes and accessors of one attention op */
+    int64_t b, tq, h, d, tk, g, q_at, k_at, zigzag;
+    double scale, p;
+    bool causal;
+    int64_t site;
+    const Tensor *rng, *first;   /* first: position of each query's first key, or NULL */
+    const Tensor *o, *lse, *d_o; /* gradients: results and what comes back */
+    const Mesh *mesh; /* dropout: the part of the probabilities of this rank */
+    int rank;
+    Type whole;
+} Attn;
+
+static Attn attn_of(const Ref *r) {
+    const Op *op = r->op;
+    const int64_t *q = r->in[ATTN_Q]->ty.dim, *k = r->in[ATTN_K]->ty.dim;
+    Attn a = {.b = q[0], .tq = q[1], .h = q[2], .d = q[3], .tk = k[1], .g = k[2],
+              .q_at = tensor_get_int(r->in[ATTN_Q_AT], 0),
+              .k_at = tensor_get_int(r->in[ATTN_K_AT], 0),
+              .zigzag = op_int(op, "zigzag", 0), .scale = op_float(op, "scale", 1),
+              .p = op_float(op, "p", 0), .causal = op_int(op, "causal", 0) != 0,
+              .site = op_int(op, "site", 0), .rng = r->in[ATTN_RNG],
+              .first = attention_is_within(op) ? r->in[ATTN_FIRST] : NULL,
+              .mesh = r->mesh, .rank = r->rank};
+    Tensor **last = r->in + op->nin - 3;
+    if (attention_is_grad(op)) a.o = last[0], a.lse = last[1], a.d_o = last[2];
+    if (a.p > 0) a.whole = attention_whole(op);
+    return a;
+}
+
+static int64_t q_index(const Attn *a, int64_t b, int64_t i, int64_t h) {
+    return ((b * a->tq + i) * a->h + h) * a->d;
+}
+
+static int64_t k_index(const Attn *a, int64_t b, int64_t j, int64_t h) {
+    return ((b * a->tk + j) * a->g + h / (a->h / a->g)) * a->d;
+}
+
+static int64_t q_position(const Attn *a, int64_t i) {
+    return a->q_at + zigzag_position(i, a->tq, a->zigzag);
+}
+
+static int64_t k_position(const Attn *a, int64_t j) {
+    return a->k_at + zigzag_position(j, a->tk, a->zigzag);
+}
+
+static int64_t first_of(const Attn *a, int64_t b, int64_t i) {
+    return a->first ? tensor_get_int(a->first, b * a->tq + i) : INT64_MIN;
+}
+
+/* Keys [*from, to) contain those that query i sees; in zigzag order others too. */
+static int64_t keys_of(const Attn *a, int64_t b, int64_t i, int64_t *from) {
+    *from = 0;
+    if (a->zigzag > 1) return a->tk;
+    if (a->first) *from = MAX(0, first_of(a, b, i) - a->k_at);
+    if (!a->causal) return a->tk;
+    return MIN(a->tk, a->q_at - a->k_at + i + 1);
+}
+
+static bool sees(const Attn *a, int64_t b, int64_t i, int64_t j) {
+    int64_t key = k_position(a, j);
+    return key >= first_of(a, b, i) && (!a->causal || key <= q_position(a, i));
+}
+
+/* Where the module is not cut yet, a query that lies before its own first key is wrong
+ * data; on a rank, its keys may be elsewhere. */
+static void check_first(const Ref *r, const Attn *a, int64_t b, int64_t i) {
+    if (!a->first || r->op->fn->mod->level != LEVEL_GLOBAL) return;
+    int64_t first = first_of(a, b, i);
+    if (first >= 0 && (!a->causal || first <= q_position(a, i))) return;
+    fail(EXIT_DATA, "query %lld sees keys from %lld on, which leaves it none",
+         (long long)i, (long long)first);
+}
+
+static double score(const Ref *r, const Attn *a, int64_t b, int64_t h, int64_t i,
+                    int64_t j) {
+    double s = 0;
+    if (!sees(a, b, i, j)) return -INFINITY;
+    int64_t q0 = q_index(a, b, i, h), k0 = k_index(a, b, j, h);
+    for (int64_t c = 0; c < a->d; c++) {
+        s += number_get(r->in[ATTN_Q], q0 + c) * number_get(r->in[ATTN_K], k0 + c);
+    }
+    return s * a->scale;
+}
+
+/* What dropout does to probability (b, h, i, j): 0 or 1/(1-p). */
+static double keep(const Attn *a, int64_t b, int64_t h, int64_t i, int64_t j) {
+    if (a->p <= 0) return 1;
+    Type heads = a->whole; /* of batch and heads */
+    heads.rank = 2;
+    int64_t tq = a->whole.dim[2], tk = a->whole.dim[3];
+    int64_t at = part_element(a->mesh, a->rank, &heads, b * a->h + h);
+    at = (at * tq + q_position(a, i)) * tk + k_position(a, j);
+    at += tensor_get_int(a->rng, RNG_MICRO) * type_count(&a->whole);
+    return dropout_keeps(a->rng, a->p, a->site, at) ? 1 / (1 - a->p) : 0;
+}
+
+/* o, e: scratch for a row of the result and for one number a key */
+static void attend_row(const Ref *r, const Attn *a, int64_t b, int64_t h, int64_t i,
+                       double *o, double *e) {
+    int64_t from, n = keys_of(a, b, i, &from);
+    double top = -INFINITY, sum = 0;
+    check_first(r, a, b, i);
+    for (int64_t j = from; j < n; j++) top = fmax(top, e[j] = score(r, a, b, h, i, j));
+    for (int64_t j = from; j < n; j++) sum += e[j] = exp(e[j] - top);
+    for (int64_t c = 0; c < a->d; c++) o[c] = 0;
+    for (int64_t j = from; j < n && top > -INFINITY; j++) {
+        double p = e[j] / sum * keep(a, b, h, i, j);
+        for (int64_t c = 0; c < a->d; c++) {
+            o[c] += p * number_get(r->in[2], k_index(a, b, j, h) + c);
+        }
+    }
+    int64_t q0 = q_index(a, b, i, h);
+    for (int64_t c = 0; c < a->d; c++) number_set(r->out[0], q0 + c, o[c]);
+    number_set(r->out[1], (b * a->tq + i) * a->h + h,
+               top == -INFINITY ? (double)NO_KEYS : top + log(sum));
+}
+
+void ref_attention(const Ref *r) {
+    Attn a = attn_of(r);
+    Arena *mem = arena_new();
+    double *o = NEW_ARRAY(mem, double, (size_t)a.d);
+    double *e = NEW_ARRAY(mem, double, (size_t)a.tk);
+    for (int64_t b = 0; b < a.b; b++) {
+        for (int64_t h = 0; h < a.h; h++) {
+            for (int64_t i = 0; i < a.tq; i++) attend_row(r, &a, b, h, i, o, e);
+        }
+    }
+    arena_free(mem);
+}
+
+static void accumulate(Tensor *t, int64_t at, double v) {
+    number_set(t, at, number_get(t, at) + v);
+}
+
+/* dv_j += p do; ds = p (keep do.v_j - do.o); dq += ds k scale; dk_j += ds q scale */
+static void attend_row_grad(const Ref *r, const Attn *a, int64_t b, int64_t h,
+                            int64_t i) {
+    int64_t q0 = q_index(a, b, i, h);
+    double delta = 0, lse = number_get(a->lse, (b * a->tq + i) * a->h + h);
+    for (int64_t c = 0; c < a->d; c++) {
+        delta += number_get(a->d_o, q0 + c) * number_get(a->o, q0 + c);
+    }
+    int64_t from, n = keys_of(a, b, i, &from);
+    for (int64_t j = from; j < n; j++) {
+        int64_t k0 = k_index(a, b, j, h);
+        double p = exp(score(r, a, b, h, i, j) - lse), kept = keep(a, b, h, i, j), dp = 0;
+        for (int64_t c = 0; c < a->d; c++) {
+            double d_o = number_get(a->d_o, q0 + c);
+            dp += d_o * number_get(r->in[2], k0 + c);
+            accumulate(r->out[2], k0 + c, p * kept * d_o);
+        }
+        double ds = p * (kept * dp - delta) * a->scale;
+        for (int64_t c = 0; c < a->d; c++) {
+            accumulate(r->out[0], q0 + c, ds * number_get(r->in[1], k0 + c));
+            accumulate(r->out[1], k0 + c, ds * number_get(r->in[0], q0 + c));
+        }
+    }
+}
+
+void ref_attention_grad(const Ref *r) {
+    Attn a = attn_of(r);
+    for (int k = 0; k < 3; k++) {
+        for (int64_t i = 0, n = type_count(&r->out[k]->ty); i < n; i++) {
+            number_set(r->out[k], i, 0);
+        }
+    }
+    for (int64_t b = 0; b < a.b; b++) {
+        for (int64_t h = 0; h < a.h; h++) {
+            for (int64_t i = 0; i < a.tq; i++) attend_row_grad(r, &a, b, h, i);
+        }
+    }
+}
+
+void ref_attention_within(const Ref *r) {
+    ref_attention(r);
+}
+
+void ref_attention_within_grad(const Ref *r) {
+    ref_attention_grad(r);
+}
+
+/* The gradient op of `kind` takes all operands, the two results and what comes back. */
+static void vjp_by_kind(Grad *g, Op *op, int kind) {
+    Value *dy = g->of(g, op->out[0]), *in[MAX_TERMS];
+    if (!dy) return;
+    char *attrs = bfmt(&g->b, "scale=%.17g; causal=%d; p=%.17g; site=%lld",
+                       op_float(op, "scale", 1), (int)op_int(op, "causal", 0),
+                       op_float(op, "p", 0), (long long)op_int(op, "site", 0));
+    memcpy(in, op->in, (size_t)op->nin * sizeof(Value *));
+    in[op->nin] = op->out[0];
+    in[op->nin + 1] = op->out[1];
+    in[op->nin + 2] = dy;
+    Op *grad = build_list(&g->b, kind, attrs, op->nin + 3, in, NULL, 0);
+    int64_t zigzag = op_int(op, "zigzag", 0);
+    if (zigzag) op_set_int(grad, "zigzag", zigzag);
+    for (int i = 0; i < 3; i++) {
+        if (g->wants(g, op->in[i])) g->add(g, op->in[i], grad->out[i]);
+    }
+}
+
+void vjp_attention(Grad *g, Op *op) {
+    vjp_by_kind(g, op, OP_attention_grad);
+}
+
+void vjp_attention_within(Grad *g, Op *op) {
+    vjp_by_kind(g, op, OP_attention_within_grad);
+}
+
+void ref_cache_write(const Ref *r) {
+    const int64_t *cache = r->in[0]->ty.dim, *x = r->in[1]->ty.dim;
+    int64_t row = cache[2] * cache[3], at = tensor_get_int(r->in[2], 0);
+    if (at < 0 || at + x[1] > cache[1]) {
+        fail(EXIT_DATA, "rows %lld to %lld of a cache of %lld rows", (long long)at,
+             (long long)(at + x[1] - 1), (long long)cache[1]);
+    }
+    if (r->out[0]->data != r->in[0]->data) {
+        memmove(r->out[0]->data, r->in[0]->data, (size_t)type_bytes(&r->in[0]->ty));
+    }
+    for (int64_t b = 0; b < cache[0]; b++) {
+        for (int64_t i = 0; i < x[1] * row; i++) {
+            number_set(r->out[0], (b * cache[1] + at) * row + i,
+                       number_get(r->in[1], b * x[1] * row + i));
+        }
+    }
+}
+

@@ -1,0 +1,155 @@
+/* op_embed.c - tables and positions: embed, positions, rope. */
+#include "ir/op_hooks.h"
+#include "ir/number.h"
+#include <math.h>
+
+/* Element i of the indices; it must be a row of a table of `rows`, or, when that is a
+ * part of the table only, is -1. */
+static int64_t row_of(const Ref *r, const Tensor *ids, int64_t i, int64_t rows) {
+    int64_t id = tensor_get_int(ids, i);
+    if (op_int(r->op, "partial", 0) && (id < 0 || id >= rows)) return -1;
+    if (id < 0 || id >= rows) {
+        fail(EXIT_DATA, "index %lld of a table of %lld rows: indices are 0 to %lld",
+             (long long)id, (long long)rows, (long long)rows - 1);
+    }
+    return id;
+}
+
+void ref_embed(const Ref *r) {
+    int64_t v = r->in[0]->ty.dim[0], c = r->in[0]->ty.dim[1];
+    for (int64_t i = 0, n = type_count(&r->in[1]->ty); i < n; i++) {
+        int64_t id = row_of(r, r->in[1], i, v);
+        for (int64_t j = 0; j < c; j++) {
+            number_set(r->out[0], i * c + j,
+                       id < 0 ? 0 : number_get(r->in[0], id * c + j));
+        }
+    }
+}
+
+void ref_embed_grad(const Ref *r) {
+    int64_t c = r->out[0]->ty.dim[1], n = type_count(&r->out[0]->ty);
+    for (int64_t i = 0; i < n; i++) number_set(r->out[0], i, 0);
+    n = type_count(&r->in[0]->ty);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t id = row_of(r, r->in[0], i, r->out[0]->ty.dim[0]);
+        for (int64_t j = 0; j < c && id >= 0; j++) {
+            number_set(r->out[0], id * c + j, number_get(r->out[0], id * c + j) +
+                                                  number_get(r->in[1], i * c + j));
+        }
+    }
+}
+
+void vjp_embed(Grad *g, Op *op) {
+    Value *dy = g->of(g, op->out[0]);
+    if (!dy || !g->wants(g, op->in[0])) return;
+    const char *attrs = op_int(op, "partial", 0) ? "partial=1" : NULL;
+    g->add(g, op->in[0],
+           build_as(&g->b, OP_embed_grad, attrs, op->in[0]->ty, op->in[1], dy, NULL));
+}
+
+/* With a part of the table, indices count from its first row. */
+void local_embed(Local *l) {
+    bool grad = l->op->kind == OP_embed_grad;
+    int table = grad ? l->d->nin : 0, ids = grad ? 0 : 1, rows = l->d->term[table][0];
+    if (!l->split[rows]) return;
+    op_set_int(l->op, "partial", 1);
+    l->op->in[ids] = build1(&l->b, OP_index_from, NULL, l->op->in[ids],
+                            local_first(l, rows), NULL);
+}
+
+int64_t zigzag_position(int64_t i, int64_t t, int64_t n) {
+    if (n <= 1) return i;
+    int64_t part = t / (2 * n), at = i / part;
+    return (at % 2 ? 2 * n - 1 - at / 2 : at / 2) * part + i % part;
+}
+
+void infer_positions(Op *op, Type *out) {
+    int64_t n = op_int(op, "zigzag", 0);
+    if (n < 0 || n > INT32_MAX || (n && out[0].dim[0] % (2 * n))) {
+        infer_error("zigzag=%lld needs a multiple of twice that many rows", (long long)n);
+    }
+}
+
+void ref_positions(const Ref *r) {
+    int64_t n = type_count(&r->out[0]->ty), zigzag = op_int(r->op, "zigzag", 0);
+    for (int64_t i = 0; i < n; i++) {
+        number_set(r->out[0], i,
+                   (double)(tensor_get_int(r->in[0], 0) + zigzag_position(i, n, zigzag)));
+    }
+}
+
+void ref_rng_layer(const Ref *r) {
+    for (int i = 0; i < RNG_WORDS; i++) {
+        bool layer = i == RNG_LAYER;
+        number_set(r->out[0], i, number_get(r->in[layer], layer ? 0 : i));
+    }
+}
+
+void infer_rng_layer(Op *op, Type *out) {
+    (void)out;
+    check_rng(op, 0);
+}
+
+void infer_rope_table(Op *op, Type *out) {
+    (void)op;
+    if (out[0].dim[2] != 2) {
+        infer_error("the result must be [t,d/2,2]: pairs of cos and sin");
+    }
+}
+
+/* angle(t, i) = (offset + t) * base^(-2i/d), d = 2 * dim[1] (arXiv 2104.09864) */
+void ref_rope_table(const Ref *r) {
+    int64_t t = r->out[0]->ty.dim[0], half = r->out[0]->ty.dim[1];
+    double base = op_float(r->op, "base", 10000);
+    for (int64_t i = 0; i < t; i++) {
+        for (int64_t k = 0; k < half; k++) {
+            double angle = (double)(tensor_get_int(r->in[0], 0) + i) *
+                           pow(base, -(double)k / (double)half);
+            number_set(r->out[0], 2 * (i * half + k), cos(angle));
+            number_set(r->out[0], 2 * (i * half + k) + 1, sin(angle));
+        }
+    }
+}
+
+void infer_rope(Op *op, Type *out) {
+    const Type *x = &op->in[0]->ty, *table = &op->in[1]->ty;
+    (void)out;
+    const int64_t *pairs = table->dim + table->rank - 2;
+    if (x->dim[3] != 2 * pairs[0] || pairs[1] != 2) {
+        infer_error("the last dimensions of the table must be [%lld,2]",
+                    (long long)x->dim[3] / 2);
+    }
+}
+
+/* Pairs (i, i + d/2) are turned by the angle of the table, or back if inverse. */
+void ref_rope(const Ref *r) {
+    const int64_t *dim = r->in[0]->ty.dim;
+    int64_t half = dim[3] / 2, rows = type_count(&r->in[1]->ty) / (2 * half);
+    double sign = op_int(r->op, "inverse", 0) ? -1 : 1;
+    for (int64_t row = 0; row < dim[0] * dim[1] * dim[2]; row++) {
+        int64_t t = row / dim[2] % rows;
+        for (int64_t k = 0; k < half; k++) {
+            double c = number_get(r->in[1], 2 * (t * half + k));
+            double s = sign * number_get(r->in[1], 2 * (t * half + k) + 1);
+            double x = number_get(r->in[0], row * dim[3] + k);
+            double y = number_get(r->in[0], row * dim[3] + half + k);
+            number_set(r->out[0], row * dim[3] + k, x * c - y * s);
+            number_set(r->out[0], row * dim[3] + half + k, y * c + x * s);
+        }
+    }
+}
+
+void ref_rope_each(const Ref *r) {
+    ref_rope(r);
+}
+
+void vjp_rope(Grad *g, Op *op) {
+    Value *dy = g->of(g, op->out[0]);
+    if (dy && g->wants(g, op->in[1])) {
+        fail(EXIT_CONFIG, "@%s: no gradient flows into the table of rope (%%%s)",
+             op->fn->name, op->in[1]->name);
+    }
+    if (!dy || !g->wants(g, op->in[0])) return;
+    const char *attrs = op_int(op, "inverse", 0) ? "inverse=0" : "inverse=1";
+    g->add(g, op->in[0], build1(&g->b, op->kind, attrs, dy, op->in[1], NULL));
+}

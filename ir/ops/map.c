@@ -1,0 +1,380 @@
+/* op_map.c - elementwise ops: their meaning on one element, and their gradients. */
+#include "ir/op_hooks.h"
+#include "ir/number.h"
+#include "base/rng.h"
+#include "ir/walk.h"
+#include <math.h>
+
+static bool same_letters(const Dims *d, int i, int k) {
+    return d->rank[i] == d->rank[k] &&
+           !memcmp(d->term[i], d->term[k], (size_t)d->rank[i]);
+}
+
+/* out = f(a, b) with the broadcasting of the rule; f sees the op for its attributes. */
+static void map2(const Ref *r, double (*f)(double, double)) {
+    Dims d;
+    check(op_dims(r->op, &d));
+    if (same_letters(&d, 0, 2) && same_letters(&d, 1, 2)) {
+        for (int64_t i = 0, n = type_count(&r->out[0]->ty); i < n; i++) {
+            number_set(r->out[0], i, f(number_get(r->in[0], i), number_get(r->in[1], i)));
+        }
+        return;
+    }
+    Walk w = walk_over(&d, (1u << d.n) - 1);
+    do {
+        number_set(
+            r->out[0], w.offset[2],
+            f(number_get(r->in[0], w.offset[0]), number_get(r->in[1], w.offset[1])));
+    } while (walk_next(&w));
+}
+
+static void map1(const Ref *r, double (*f)(double)) {
+    for (int64_t i = 0, n = type_count(&r->out[0]->ty); i < n; i++) {
+        number_set(r->out[0], i, f(number_get(r->in[0], i)));
+    }
+}
+
+#define REF2(name, expr)                                                                 \
+    static double scalar_##name(double x, double y) {                                    \
+        return expr;                                                                     \
+    }                                                                                    \
+    void ref_##name(const Ref *r) {                                                      \
+        map2(r, scalar_##name);                                                          \
+    }
+#define REF1(name, expr)                                                                 \
+    static double scalar_##name(double x) {                                              \
+        return expr;                                                                     \
+    }                                                                                    \
+    void ref_##name(const Ref *r) {                                                      \
+        map1(r, scalar_##name);                                                          \
+    }
+
+static double sigmoid(double x) {
+    return 1 / (1 + exp(-x));
+}
+
+/* GELU by tanh, as GPT-2 has it (Hendrycks and Gimpel, arXiv 1606.08415). */
+static double gelu(double x) {
+    return 0.5 * x * (1 + tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x)));
+}
+
+static double gelu_slope(double x) {
+    double t = tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x));
+    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * 0.79788456080286535588 *
+                               (1 + 3 * 0.044715 * x * x);
+}
+
+static double gelu_erf_slope(double x) {
+    return 0.5 * (1 + erf(x * 0.70710678118654752440)) +
+           x * 0.39894228040143267794 * exp(-0.5 * x * x);
+}
+
+REF2(add, x + y)
+REF2(sub, x - y)
+REF2(log_add, fmax(x, y) + log1p(exp(-fabs(x - y))))
+REF2(mul, x * y)
+REF2(div, x / y)
+REF1(exp, exp(x))
+REF1(log, log(x))
+REF1(sqrt, sqrt(x))
+REF1(rsqrt, 1 / sqrt(x))
+REF1(tanh, tanh(x))
+REF1(relu, x > 0 ? x : 0)
+REF1(gelu, gelu(x))
+REF1(gelu_erf, 0.5 * x * (1 + erf(x * 0.70710678118654752440)))
+REF1(fast_gelu, x * sigmoid(1.702 * x))
+REF1(silu, x * sigmoid(x))
+REF1(cast, x)
+REF1(valid, x >= 0 ? 1 : 0)
+REF1(finite, isfinite(x) ? 1 : 0)
+REF1(agree, x)
+/* gradients: x, then the gradient of the result */
+REF2(relu_grad, x > 0 ? y : 0)
+REF2(gelu_grad, y * gelu_slope(x))
+REF2(gelu_erf_grad, y * gelu_erf_slope(x))
+REF2(fast_gelu_grad, y * sigmoid(1.702 * x) * (1 + 1.702 * x * (1 - sigmoid(1.702 * x))))
+REF2(silu_grad, y * sigmoid(x) * (1 + x * (1 - sigmoid(x))))
+
+void ref_scale(const Ref *r) {
+    double by = op_float(r->op, "by", 1);
+    for (int64_t i = 0, n = type_count(&r->out[0]->ty); i < n; i++) {
+        number_set(r->out[0], i, by * number_get(r->in[0], i));
+    }
+}
+
+void ref_offset(const Ref *r) {
+    double by = op_float(r->op, "by", 0);
+    for (int64_t i = 0, n = type_count(&r->out[0]->ty); i < n; i++) {
+        number_set(r->out[0], i, by + number_get(r->in[0], i));
+    }
+}
+
+void ref_atmost(const Ref *r) {
+    double by = op_float(r->op, "by", 0);
+    for (int64_t i = 0, n = type_count(&r->out[0]->ty); i < n; i++) {
+        double x = number_get(r->in[0], i);
+        number_set(r->out[0], i, x > by ? by : x);
+    }
+}
+
+/* Copied, since even a NaN keeps its bits. */
+void ref_select(const Ref *r) {
+    const Tensor *from = r->in[number_get(r->in[0], 0) != 0 ? 1 : 2];
+    memmove(r->out[0]->data, from->data, (size_t)type_bytes(&r->out[0]->ty));
+}
+
+void ref_pick(const Ref *r) {
+    const Type *t = &r->out[0]->ty;
+    int64_t v = t->dim[t->rank - 1];
+    for (int64_t i = 0, n = type_count(t); i < n; i++) {
+        bool here = tensor_get_int(r->in[1], i / v) == i % v;
+        number_set(r->out[0], i, here ? number_get(r->in[0], i) : 0);
+    }
+}
+
+void ref_onehot(const Ref *r) {
+    const Type *t = &r->out[0]->ty;
+    int64_t v = t->dim[t->rank - 1];
+    for (int64_t i = 0, n = type_count(t); i < n; i++) {
+        number_set(r->out[0], i, tensor_get_int(r->in[0], i / v) == i % v);
+    }
+}
+
+void infer_dropout(Op *op, Type *out) {
+    check_rng(op, 1);
+    check_dropout(op);
+    int64_t n = op_int(op, "zigzag", 0);
+    bool part = op_attr(op, "of") != NULL; /* then it is for the whole to fit */
+    if (n < 0 || n > INT32_MAX || (n && out[0].rank < 2) ||
+        (n && !part && out[0].dim[1] % (2 * n))) {
+        infer_error("zigzag=%lld needs a multiple of twice that in dimension 1",
+                    (long long)n);
+    }
+}
+
+/* Number in the step's whole tensor of element i of this rank's part: dimension 1 counts
+ * by true positions, and every micro-batch goes on where the one before it ended. */
+static int64_t dropout_element(const Ref *r, const Type *whole, int64_t i) {
+    int64_t at = part_element(r->mesh, r->rank, whole, i), step = 1;
+    int64_t zigzag = op_int(r->op, "zigzag", 0);
+    for (int d = 2; d < whole->rank; d++) step *= whole->dim[d];
+    if (zigzag > 1) {
+        int64_t t = whole->dim[1], row = at / step % t;
+        at += (zigzag_position(row, t, zigzag) - row) * step;
+    }
+    return tensor_get_int(r->in[1], RNG_MICRO) * type_count(whole) + at;
+}
+
+Type dropout_whole(const Op *op) {
+    const Mesh *mesh = &op->fn->mod->mesh;
+    const Attr *of = op_attr(op, "of");
+    int64_t zigzag = op_int(op, "zigzag", 0);
+    Type whole = op->out[0]->ty;
+    memset(whole.split, 0, sizeof whole.split);
+    if (!of) return whole;
+    whole = type_parse(op->fn->mod->mem, mesh, of->s);
+    bool even = zigzag <= 1 || (whole.rank > 1 && whole.dim[1] % (2 * zigzag) == 0);
+    if (even && part_fits(mesh, &whole, &op->out[0]->ty)) return whole;
+    fail(EXIT_CONFIG,
+         "@%s: %%%s: of=\"%s\" must be the type of the whole tensor, of which this is a "
+         "part%s",
+         op->fn->name, op->out[0]->name, of->s,
+         even ? "" : ", with a multiple of twice `zigzag` in dimension 1");
+}
+
+void ref_dropout(const Ref *r) {
+    double p = op_float(r->op, "p", 0);
+    Type whole = dropout_whole(r->op);
+    for (int64_t i = 0, n = type_count(&r->out[0]->ty); i < n; i++) {
+        int64_t at = dropout_element(r, &whole, i);
+        bool keep = dropout_keeps(r->in[1], p, op_int(r->op, "site", 0), at);
+        number_set(r->out[0], i, keep ? number_get(r->in[0], i) * (1 / (1 - p)) : 0);
+    }
+}
+
+bool dropout_keeps(const Tensor *rng, double p, int64_t site, int64_t element) {
+    uint64_t at = (uint64_t)element;
+    uint32_t word[4], key[2] = {(uint32_t)tensor_get_int(rng, RNG_KEY),
+                                (uint32_t)tensor_get_int(rng, RNG_KEY + 1)};
+    uint32_t counter[4] = {(uint32_t)at, (uint32_t)(at >> 32), (uint32_t)site,
+                           (uint32_t)tensor_get_int(rng, RNG_LAYER)};
+    rng_philox(counter, key, word);
+    return word[0] >= (uint32_t)(p * 4294967296.0);
+}
+
+/* The mask of a part is the part of the whole mask. */
+void local_dropout(Local *l) {
+    const Value *x = l->whole->out[0];
+    Axes any = 0;
+    for (int i = 0; i < x->ty.rank; i++) any |= x->ty.split[i];
+    if (any) op_set_str(l->op, "of", type_text(l->b.mem, &l->op->fn->mod->mesh, &x->ty));
+}
+
+static Value *negative(Builder *b, Value *v) {
+    return build1(b, OP_scale, "by=-1", v, NULL);
+}
+
+/* The least of the copies is less the most of their negatives. */
+void local_agree(Local *l) {
+    const Mesh *m = &l->op->fn->mod->mesh;
+    Axes all = 0;
+    for (int a = 0; a < m->naxes; a++) all |= (Axes)((m->axis[a].size > 1) << a);
+    if (!all) return;
+    char *attrs = bfmt(&l->b, "axis=\"%s\"; of=max", mesh_axes_text(l->b.mem, m, all));
+    Value *most = build1(&l->b, OP_all_reduce, attrs, negative(&l->b, l->op->in[0]), NULL);
+    l->op->in[0] = negative(&l->b, most);
+}
+
+/* Labels count from the first class of this rank's part. */
+void local_pick(Local *l) {
+    int label = l->op->nin - 1, last = l->whole->out[0]->ty.rank - 1;
+    int classes = l->d->term[l->d->nin][last];
+    if (!l->split[classes]) return;
+    l->op->in[label] = build1(&l->b, OP_index_from, NULL, l->op->in[label],
+                              local_first(l, classes), NULL);
+}
+
+/* ---- gradients ---- */
+
+/* Adds `value`, shaped like the result, to operand i, summed over what i lacks. */
+static void add_to(Grad *g, Op *op, int i, Value *value) {
+    const Rule *r = op_rule(op);
+    g->add(g, op->in[i], sum_to(&g->b, value, &r->term[op->nin], &r->term[i]));
+}
+
+/* a (shaped like the result) op b (shaped like operand i) -> shaped like the result */
+static Value *with_operand(Grad *g, Op *op, int kind, Value *a, int i) {
+    const Rule *r = op_rule(op);
+    const Term *out = &r->term[op->nin], *in = &r->term[i];
+    return build1(&g->b, kind, RULE_TEXT(&g->b, out, in, out), a, op->in[i], NULL);
+}
+
+void vjp_add(Grad *g, Op *op) {
+    Value *gout = g->of(g, op->out[0]);
+    for (int i = 0; gout && i < 2; i++) {
+        if (g->wants(g, op->in[i])) add_to(g, op, i, gout);
+    }
+}
+
+void vjp_sub(Grad *g, Op *op) {
+    Value *gout = g->of(g, op->out[0]);
+    if (!gout) return;
+    if (g->wants(g, op->in[0])) add_to(g, op, 0, gout);
+    if (g->wants(g, op->in[1])) {
+        add_to(g, op, 1, build1(&g->b, OP_scale, "by=-1", gout, NULL));
+    }
+}
+
+void vjp_mul(Grad *g, Op *op) {
+    Value *gout = g->of(g, op->out[0]);
+    for (int i = 0; gout && i < 2; i++) {
+        if (g->wants(g, op->in[i]))
+            add_to(g, op, i, with_operand(g, op, OP_mul, gout, 1 - i));
+    }
+}
+
+/* d(a/b) = g/b, -g (a/b)/b */
+void vjp_div(Grad *g, Op *op) {
+    Value *gout = g->of(g, op->out[0]);
+    if (!gout) return;
+    Value *ga = with_operand(g, op, OP_div, gout, 1);
+    if (g->wants(g, op->in[0])) add_to(g, op, 0, ga);
+    if (g->wants(g, op->in[1])) {
+        Value *gb = build1(&g->b, OP_mul, NULL, ga, op->out[0], NULL);
+        add_to(g, op, 1, build1(&g->b, OP_scale, "by=-1", gb, NULL));
+    }
+}
+
+void vjp_scale(Grad *g, Op *op) {
+    Value *gout = g->of(g, op->out[0]);
+    if (!gout || !g->wants(g, op->in[0])) return;
+    char *attrs = bfmt(&g->b, "by=%.17g", op_float(op, "by", 1));
+    g->add(g, op->in[0], build1(&g->b, OP_scale, attrs, gout, NULL));
+}
+
+void vjp_offset(Grad *g, Op *op) {
+    Value *gout = g->of(g, op->out[0]);
+    if (gout && g->wants(g, op->in[0])) g->add(g, op->in[0], gout);
+}
+
+void vjp_cast(Grad *g, Op *op) {
+    Value *gout = g->of(g, op->out[0]);
+    if (!gout || !g->wants(g, op->in[0]) || !dtype_is_float(op->in[0]->ty.dt)) return;
+    g->add(g, op->in[0], build_as(&g->b, OP_cast, NULL, op->in[0]->ty, gout, NULL));
+}
+
+void vjp_dropout(Grad *g, Op *op) {
+    Value *gout = g->of(g, op->out[0]);
+    if (!gout || !g->wants(g, op->in[0])) return;
+    char *attrs = bfmt(&g->b, "p=%.17g; site=%lld", op_float(op, "p", 0),
+                       (long long)op_int(op, "site", 0));
+    int64_t zigzag = op_int(op, "zigzag", 0);
+    if (zigzag) attrs = bfmt(&g->b, "%s; zigzag=%lld", attrs, (long long)zigzag);
+    g->add(g, op->in[0], build1(&g->b, OP_dropout, attrs, gout, op->in[1], NULL));
+}
+
+/* For f with slope made from the result y: adds `slope_of(y) * g`. */
+void vjp_exp(Grad *g, Op *op) {
+    Value *gout = g->of(g, op->out[0]);
+    if (!gout || !g->wants(g, op->in[0])) return;
+    g->add(g, op->in[0], build1(&g->b, OP_mul, NULL, gout, op->out[0], NULL));
+}
+
+void vjp_log(Grad *g, Op *op) {
+    Value *gout = g->of(g, op->out[0]);
+    if (!gout || !g->wants(g, op->in[0])) return;
+    g->add(g, op->in[0], build1(&g->b, OP_div, NULL, gout, op->in[0], NULL));
+}
+
+void vjp_sqrt(Grad *g, Op *op) {
+    Value *gout = g->of(g, op->out[0]);
+    if (!gout || !g->wants(g, op->in[0])) return;
+    Value *half = build1(&g->b, OP_scale, "by=0.5", gout, NULL);
+    g->add(g, op->in[0], build1(&g->b, OP_div, NULL, half, op->out[0], NULL));
+}
+
+/* y = x^-1/2, dy = -1/2 y^3 */
+void vjp_rsqrt(Grad *g, Op *op) {
+    Value *gout = g->of(g, op->out[0]), *y = op->out[0];
+    if (!gout || !g->wants(g, op->in[0])) return;
+    Value *cube =
+        build1(&g->b, OP_mul, NULL, build1(&g->b, OP_mul, NULL, y, y, NULL), y, NULL);
+    Value *slope = build1(&g->b, OP_scale, "by=-0.5", cube, NULL);
+    g->add(g, op->in[0], build1(&g->b, OP_mul, NULL, gout, slope, NULL));
+}
+
+/* dy = 1 - y^2 */
+void vjp_tanh(Grad *g, Op *op) {
+    Value *gout = g->of(g, op->out[0]), *y = op->out[0];
+    if (!gout || !g->wants(g, op->in[0])) return;
+    Value *gy2 =
+        build1(&g->b, OP_mul, NULL, gout, build1(&g->b, OP_mul, NULL, y, y, NULL), NULL);
+    g->add(g, op->in[0], build1(&g->b, OP_sub, NULL, gout, gy2, NULL));
+}
+
+/* Activations whose slope is an op of its own: kind(x, g). */
+static void vjp_by(Grad *g, Op *op, int kind) {
+    Value *gout = g->of(g, op->out[0]);
+    if (!gout || !g->wants(g, op->in[0])) return;
+    g->add(g, op->in[0], build1(&g->b, kind, NULL, op->in[0], gout, NULL));
+}
+
+void vjp_relu(Grad *g, Op *op) {
+    vjp_by(g, op, OP_relu_grad);
+}
+
+void vjp_gelu(Grad *g, Op *op) {
+    vjp_by(g, op, OP_gelu_grad);
+}
+
+void vjp_gelu_erf(Grad *g, Op *op) {
+    vjp_by(g, op, OP_gelu_erf_grad);
+}
+
+void vjp_fast_gelu(Grad *g, Op *op) {
+    vjp_by(g, op, OP_fast_gelu_grad);
+}
+
+void vjp_silu(Grad *g, Op *op) {
+    vjp_by(g, op, OP_silu_grad);
+}

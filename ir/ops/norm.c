@@ -1,0 +1,292 @@
+/* op_norm.c - rows over the last dimension: layernorm, rmsnorm, softmax, cross entropy.
+ * They are composites: `expand` writes them with primitive ops, which the fuser puts into
+ * one kernel; the reference kernels are written apart from that. */
+#include "ir/op_hooks.h"
+#include "ir/number.h"
+#include <math.h>
+
+static int64_t row_length(const Tensor *t) {
+    return t->ty.dim[t->ty.rank - 1];
+}
+
+void ref_layernorm(const Ref *r) {
+    int64_t c = row_length(r->in[0]), rows = type_count(&r->in[0]->ty) / c;
+    double eps = op_float(r->op, "eps", 0);
+    for (int64_t i = 0; i < rows; i++) {
+        double mean = 0, var = 0;
+        for (int64_t j = 0; j < c; j++)
+            mean += number_get(r->in[0], i * c + j) / (double)c;
+        for (int64_t j = 0; j < c; j++) {
+            double x = number_get(r->in[0], i * c + j) - mean;
+            var += x * x / (double)c;
+        }
+        double rstd = 1 / sqrt(var + eps);
+        for (int64_t j = 0; j < c; j++) {
+            double x = (number_get(r->in[0], i * c + j) - mean) * rstd;
+            number_set(r->out[0], i * c + j,
+                       x * number_get(r->in[1], j) + number_get(r->in[2], j));
+        }
+        number_set(r->out[1], i, mean);
+        number_set(r->out[2], i, rstd);
+    }
+}
+
+/* dx = rstd (dy g - mean(dy g) - xhat mean(dy g xhat)); dg = sum dy xhat; db = sum dy */
+void ref_layernorm_grad(const Ref *r) {
+    int64_t c = row_length(r->in[0]), rows = type_count(&r->in[0]->ty) / c;
+    for (int64_t j = 0; j < c; j++) {
+        double dg = 0, db = 0;
+        for (int64_t i = 0; i < rows; i++) {
+            double xhat = (number_get(r->in[0], i * c + j) - number_get(r->in[2], i)) *
+                          number_get(r->in[3], i);
+            dg += number_get(r->in[4], i * c + j) * xhat;
+            db += number_get(r->in[4], i * c + j);
+        }
+        number_set(r->out[1], j, dg);
+        number_set(r->out[2], j, db);
+    }
+    for (int64_t i = 0; i < rows; i++) {
+        double mean = number_get(r->in[2], i), rstd = number_get(r->in[3], i);
+        double c1 = 0, c2 = 0;
+        for (int64_t j = 0; j < c; j++) {
+            double dyg = number_get(r->in[4], i * c + j) * number_get(r->in[1], j);
+            c1 += dyg / (double)c;
+            c2 += dyg * (number_get(r->in[0], i * c + j) - mean) * rstd / (double)c;
+        }
+        for (int64_t j = 0; j < c; j++) {
+            double dyg = number_get(r->in[4], i * c + j) * number_get(r->in[1], j);
+            double xhat = (number_get(r->in[0], i * c + j) - mean) * rstd;
+            number_set(r->out[0], i * c + j, rstd * (dyg - c1 - xhat * c2));
+        }
+    }
+}
+
+void vjp_layernorm(Grad *g, Op *op) {
+    Value *dy = g->of(g, op->out[0]);
+    if (!dy) return;
+    Op *grad = build(&g->b, OP_layernorm_grad, NULL, op->in[0], op->in[1], op->out[1],
+                     op->out[2], dy, NULL);
+    for (int i = 0; i < 3; i++) {
+        if (g->wants(g, op->in[i])) g->add(g, op->in[i], grad->out[i]);
+    }
+}
+
+/* Shorthands for rows x[...,c], row values [...] and columns [c]. */
+static Value *row_row(Builder *b, int kind, Value *x, Value *row) {
+    return build1(b, kind, "...c,...->...c", x, row, NULL);
+}
+
+static Value *row_col(Builder *b, int kind, Value *x, Value *col) {
+    return build1(b, kind, "...c,c->...c", x, col, NULL);
+}
+
+static Value *row_mean(Builder *b, Value *x) {
+    Value *sum = build1(b, OP_sum, "...c->...", x, NULL);
+    char *attrs = bfmt(b, "by=%.17g", 1.0 / (double)x->ty.dim[x->ty.rank - 1]);
+    return build1(b, OP_scale, attrs, sum, NULL);
+}
+
+static Value *times(Builder *b, Value *x, Value *y) {
+    return build1(b, OP_mul, NULL, x, y, NULL);
+}
+
+void expand_layernorm(Builder *b, Op *op, Value **out) {
+    Value *x = op->in[0];
+    out[1] = row_mean(b, x);
+    Value *centred = row_row(b, OP_sub, x, out[1]);
+    Value *var = row_mean(b, times(b, centred, centred));
+    char *eps = bfmt(b, "by=%.17g", op_float(op, "eps", 0));
+    out[2] = build1(b, OP_rsqrt, NULL, build1(b, OP_offset, eps, var, NULL), NULL);
+    Value *xhat = row_row(b, OP_mul, centred, out[2]);
+    out[0] = row_col(b, OP_add, row_col(b, OP_mul, xhat, op->in[1]), op->in[2]);
+}
+
+void expand_layernorm_grad(Builder *b, Op *op, Value **out) {
+    Value *x = op->in[0], *gain = op->in[1], *mean = op->in[2], *rstd = op->in[3];
+    Value *dy = op->in[4];
+    Value *xhat = row_row(b, OP_mul, row_row(b, OP_sub, x, mean), rstd);
+    Value *dyg = row_col(b, OP_mul, dy, gain);
+    Value *c1 = row_mean(b, dyg), *c2 = row_mean(b, times(b, dyg, xhat));
+    Value *t = row_row(b, OP_sub, dyg, c1);
+    t = build1(b, OP_sub, NULL, t, row_row(b, OP_mul, xhat, c2), NULL);
+    out[0] = row_row(b, OP_mul, t, rstd);
+    out[1] = build1(b, OP_sum, "...c->c", times(b, dy, xhat), NULL);
+    out[2] = build1(b, OP_sum, "...c->c", dy, NULL);
+}
+
+void ref_rmsnorm(const Ref *r) {
+    int64_t c = row_length(r->in[0]), rows = type_count(&r->in[0]->ty) / c;
+    for (int64_t i = 0; i < rows; i++) {
+        double square = 0;
+        for (int64_t j = 0; j < c; j++) {
+            double x = number_get(r->in[0], i * c + j);
+            square += x * x / (double)c;
+        }
+        double rstd = 1 / sqrt(square + op_float(r->op, "eps", 0));
+        for (int64_t j = 0; j < c; j++) {
+            number_set(r->out[0], i * c + j,
+                       number_get(r->in[0], i * c + j) * rstd * number_get(r->in[1], j));
+        }
+        number_set(r->out[1], i, rstd);
+    }
+}
+
+/* dx = rstd (dy g - xhat mean(dy g xhat)); dg = sum dy xhat; xhat = x rstd */
+void ref_rmsnorm_grad(const Ref *r) {
+    int64_t c = row_length(r->in[0]), rows = type_count(&r->in[0]->ty) / c;
+    for (int64_t j = 0; j < c; j++) {
+        double dg = 0;
+        for (int64_t i = 0; i < rows; i++) {
+            dg += number_get(r->in[3], i * c + j) * number_get(r->in[0], i * c + j) *
+                  number_get(r->in[2], i);
+        }
+        number_set(r->out[1], j, dg);
+    }
+    for (int64_t i = 0; i < rows; i++) {
+        double rstd = number_get(r->in[2], i), c2 = 0;
+        for (int64_t j = 0; j < c; j++) {
+            c2 += number_get(r->in[3], i * c + j) * number_get(r->in[1], j) *
+                  number_get(r->in[0], i * c + j) * rstd / (double)c;
+        }
+        for (int64_t j = 0; j < c; j++) {
+            double dyg = number_get(r->in[3], i * c + j) * number_get(r->in[1], j);
+            number_set(r->out[0], i * c + j,
+                       rstd * (dyg - number_get(r->in[0], i * c + j) * rstd * c2));
+        }
+    }
+}
+
+void vjp_rmsnorm(Grad *g, Op *op) {
+    Value *dy = g->of(g, op->out[0]);
+    if (!dy) return;
+    Op *grad =
+        build(&g->b, OP_rmsnorm_grad, NULL, op->in[0], op->in[1], op->out[1], dy, NULL);
+    for (int i = 0; i < 2; i++) {
+        if (g->wants(g, op->in[i])) g->add(g, op->in[i], grad->out[i]);
+    }
+}
+
+void expand_rmsnorm(Builder *b, Op *op, Value **out) {
+    Value *x = op->in[0], *square = row_mean(b, times(b, x, x));
+    char *eps = bfmt(b, "by=%.17g", op_float(op, "eps", 0));
+    out[1] = build1(b, OP_rsqrt, NULL, build1(b, OP_offset, eps, square, NULL), NULL);
+    out[0] = row_col(b, OP_mul, row_row(b, OP_mul, x, out[1]), op->in[1]);
+}
+
+void expand_rmsnorm_grad(Builder *b, Op *op, Value **out) {
+    Value *xhat = row_row(b, OP_mul, op->in[0], op->in[2]), *dy = op->in[3];
+    Value *dyg = row_col(b, OP_mul, dy, op->in[1]);
+    Value *c2 = row_mean(b, times(b, dyg, xhat));
+    Value *t = build1(b, OP_sub, NULL, dyg, row_row(b, OP_mul, xhat, c2), NULL);
+    out[0] = row_row(b, OP_mul, t, op->in[2]);
+    out[1] = build1(b, OP_sum, "...c->c", times(b, dy, xhat), NULL);
+}
+
+void ref_softmax(const Ref *r) {
+    int64_t c = row_length(r->in[0]), rows = type_count(&r->in[0]->ty) / c;
+    for (int64_t i = 0; i < rows; i++) {
+        double top = -INFINITY, sum = 0;
+        for (int64_t j = 0; j < c; j++) top = fmax(top, number_get(r->in[0], i * c + j));
+        for (int64_t j = 0; j < c; j++) sum += exp(number_get(r->in[0], i * c + j) - top);
+        for (int64_t j = 0; j < c; j++) {
+            number_set(r->out[0], i * c + j,
+                       exp(number_get(r->in[0], i * c + j) - top) / sum);
+        }
+    }
+}
+
+/* y (dy - sum y dy), from the result y */
+void ref_softmax_grad(const Ref *r) {
+    int64_t c = row_length(r->in[0]), rows = type_count(&r->in[0]->ty) / c;
+    for (int64_t i = 0; i < rows; i++) {
+        double sum = 0;
+        for (int64_t j = i * c; j < i * c + c; j++) {
+            sum += number_get(r->in[0], j) * number_get(r->in[1], j);
+        }
+        for (int64_t j = i * c; j < i * c + c; j++) {
+            number_set(r->out[0], j,
+                       number_get(r->in[0], j) * (number_get(r->in[1], j) - sum));
+        }
+    }
+}
+
+void vjp_softmax(Grad *g, Op *op) {
+    Value *dy = g->of(g, op->out[0]);
+    if (!dy || !g->wants(g, op->in[0])) return;
+    g->add(g, op->in[0], build1(&g->b, OP_softmax_grad, NULL, op->out[0], dy, NULL));
+}
+
+void expand_softmax(Builder *b, Op *op, Value **out) {
+    Value *top = build1(b, OP_max, "...c->...", op->in[0], NULL);
+    Value *e = build1(b, OP_exp, NULL, row_row(b, OP_sub, op->in[0], top), NULL);
+    out[0] = row_row(b, OP_div, e, build1(b, OP_sum, "...c->...", e, NULL));
+}
+
+void expand_softmax_grad(Builder *b, Op *op, Value **out) {
+    Value *y = op->in[0], *dy = op->in[1];
+    Value *sum = build1(b, OP_sum, "...c->...", times(b, y, dy), NULL);
+    out[0] = times(b, y, row_row(b, OP_sub, dy, sum));
+}
+
+void ref_xent(const Ref *r) {
+    int64_t v = row_length(r->in[0]), rows = type_count(&r->in[0]->ty) / v;
+    for (int64_t i = 0; i < rows; i++) {
+        double top = -INFINITY, sum = 0;
+        for (int64_t j = 0; j < v; j++) top = fmax(top, number_get(r->in[0], i * v + j));
+        for (int64_t j = 0; j < v; j++) sum += exp(number_get(r->in[0], i * v + j) - top);
+        double lse = log(sum) + top;
+        int64_t label = tensor_get_int(r->in[1], i);
+        if (label >= v) {
+            fail(EXIT_DATA, "label %lld of %lld classes", (long long)label, (long long)v);
+        }
+        double loss = label < 0 ? 0 : lse - number_get(r->in[0], i * v + label);
+        number_set(r->out[0], i, loss);
+        number_set(r->out[1], i, lse);
+    }
+}
+
+/* dloss (softmax(x) - onehot), from log sum exp */
+void ref_xent_grad(const Ref *r) {
+    int64_t v = row_length(r->in[0]), n = type_count(&r->in[0]->ty);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t label = tensor_get_int(r->in[1], i / v);
+        double p = exp(number_get(r->in[0], i) - number_get(r->in[2], i / v));
+        double d = label < 0 ? 0 : (p - (label == i % v)) * number_get(r->in[3], i / v);
+        number_set(r->out[0], i, d);
+    }
+}
+
+void vjp_xent(Grad *g, Op *op) {
+    Value *dloss = g->of(g, op->out[0]);
+    if (!dloss || !g->wants(g, op->in[0])) return;
+    g->add(
+        g, op->in[0],
+        build1(&g->b, OP_xent_grad, NULL, op->in[0], op->in[1], op->out[1], dloss, NULL));
+}
+
+/* 1 where the label counts, shaped like `like` without its last dimension */
+static Value *label_weight(Builder *b, Value *labels, Value *like) {
+    Type t = labels->ty;
+    t.dt = like->ty.dt;
+    return build_as(b, OP_valid, NULL, t, labels, NULL);
+}
+
+void expand_xent(Builder *b, Op *op, Value **out) {
+    Value *x = op->in[0], *labels = op->in[1];
+    Value *top = build1(b, OP_max, "...c->...", x, NULL);
+    Value *e = build1(b, OP_exp, NULL, row_row(b, OP_sub, x, top), NULL);
+    Value *sum = build1(b, OP_sum, "...c->...", e, NULL);
+    out[1] = build1(b, OP_add, NULL, build1(b, OP_log, NULL, sum, NULL), top, NULL);
+    Value *picked =
+        build1(b, OP_sum, "...c->...", build1(b, OP_pick, NULL, x, labels, NULL), NULL);
+    Value *loss = build1(b, OP_sub, NULL, out[1], picked, NULL);
+    out[0] = times(b, loss, label_weight(b, labels, x));
+}
+
+void expand_xent_grad(Builder *b, Op *op, Value **out) {
+    Value *x = op->in[0], *labels = op->in[1];
+    Value *p = build1(b, OP_exp, NULL, row_row(b, OP_sub, x, op->in[2]), NULL);
+    Value *one = build_as(b, OP_onehot, NULL, x->ty, labels, NULL);
+    Value *weight = times(b, op->in[3], label_weight(b, labels, x));
+    out[0] = row_row(b, OP_mul, build1(b, OP_sub, NULL, p, one, NULL), weight);
+}

@@ -1,0 +1,306 @@
+/* over.c - see over.h. */
+#include "ir/over.h"
+#include <stdlib.h>
+
+static const Mesh *mesh_of(const Op *op) {
+    return &op->fn->mod->mesh;
+}
+
+Over over_none(const Op *op) {
+    Over o = {0};
+    o.has_dims = op_placement_dims(op, &o.d);
+    return o;
+}
+
+static const Type *term_type(const Op *op, const Over *o, int term) {
+    return term < o->d.nin ? &op->in[term]->ty : &op->out[term - o->d.nin]->ty;
+}
+
+int over_leader(const Dims *d, int id) {
+    for (int k = 0; k < d->n; k++) {
+        if (d->tied[k] == id) return k;
+    }
+    return id;
+}
+
+int over_dim(const Over *o, int term, int id) {
+    for (int k = 0; k < o->d.rank[term]; k++) {
+        if (over_leader(&o->d, o->d.term[term][k]) == id) return k;
+    }
+    return -1;
+}
+
+/* ---- text ---- */
+
+static int find_id(const Dims *d, const char *name, size_t n) {
+    if (n > 1 && name[0] == '#') {
+        int id = atoi(name + 1);
+        return id < d->n ? id : -1;
+    }
+    for (int id = 0; n == 1 && id < d->n; id++) {
+        if (d->letter[id] == name[0] && name[0] != '.') return id;
+    }
+    return -1;
+}
+
+Over over_read(const Op *op) {
+    Over o = over_none(op);
+    const Attr *a = op_attr(op, "over");
+    Axes used = 0;
+    for (const char *p = a ? a->s : ""; *p;) {
+        size_t n = strcspn(p, " "), colon = strcspn(p, ":");
+        char axes[64];
+        bool pending = *p == '+';
+        int id = pending || colon >= n ? -1 : find_id(&o.d, p, colon);
+        const char *from = pending ? p + 1 : p + colon + 1;
+        if ((!pending && id < 0) || p + n - from >= (ptrdiff_t)sizeof axes) {
+            fail_op(op, "over=\"%s\" does not fit the dimensions of %s", a->s,
+                    optab[op->kind].name);
+        }
+        snprintf(axes, sizeof axes, "%.*s", (int)(p + n - from), from);
+        Axes bits;
+        if (!mesh_axes_parse(mesh_of(op), axes, &bits)) {
+            fail_op(op, "over=\"%s\": no mesh axis '%s'", a->s, axes);
+        }
+        if (used & bits & (Axes)~AXES_REVERSED || (!pending && !over_fits(op, &o, id, bits)))
+            fail_op(op,
+                    "over=\"%s\": %s cannot be split so: an axis stands there once, and "
+                    "sizes are multiples of its ranks",
+                    a->s, optab[op->kind].name);
+        used |= bits;
+        if (pending)
+            o.passes |= bits;
+        else
+            o.split[id] |= bits;
+        for (int k = 0; !pending && k < o.d.n; k++) {
+            if (over_leader(&o.d, k) == id && k != id && over_fits(op, &o, k, bits)) {
+                o.split[k] |= bits;
+            }
+        }
+        p += n;
+        p += strspn(p, " ");
+    }
+    return o;
+}
+
+void over_write(Op *op, const Over *o) {
+    Arena *mem = op->fn->mod->mem;
+    Text t = text_new(mem);
+    for (int id = 0; id < o->d.n; id++) {
+        if (!o->split[id] || over_leader(&o->d, id) != id) continue;
+        char letter[16];
+        snprintf(letter, sizeof letter, o->d.letter[id] == '.' ? "#%d" : "%c",
+                 o->d.letter[id] == '.' ? id : o->d.letter[id]);
+        text_add(&t, "%s%s:%s", t.n ? " " : "", letter,
+                 mesh_axes_text(mem, mesh_of(op), o->split[id]));
+    }
+    if (o->passes) {
+        text_add(&t, "%s+%s", t.n ? " " : "",
+                 mesh_axes_text(mem, mesh_of(op), o->passes));
+    }
+    over_drop(op); /* a copied op has that of the other */
+    if (t.n) op_set_str(op, "over", t.s);
+}
+
+void over_drop(Op *op) {
+    for (Attr **at = &op->attr; *at; at = &(*at)->next) {
+        if (strcmp((*at)->key, "over")) continue;
+        *at = (*at)->next;
+        return;
+    }
+}
+
+/* ---- splitting ---- */
+
+bool over_fits(const Op *op, const Over *o, int id, Axes axes) {
+    int n = mesh_group_size(mesh_of(op), axes);
+    if (o->d.whole[id] || (o->d.most[id] && n > o->d.most[id])) return false;
+    for (int term = 0; term < o->d.nin + o->d.nout; term++) {
+        const Type *t = term_type(op, o, term);
+        for (int k = 0; k < o->d.rank[term]; k++) {
+            if (o->d.term[term][k] == id && t->dim[k] % n) return false;
+        }
+    }
+    int tied = o->d.tied[id];
+    if (tied < 0 || over_fits(op, o, tied, axes)) return true;
+    return o->d.size[tied] == 1; /* one group for all: every rank has it */
+}
+
+void over_add(const Op *op, Over *o, int id, int axis) {
+    Axes bit = (Axes)(1u << axis);
+    o->split[id] |= bit;
+    int tied = o->d.tied[id];
+    if (tied >= 0 && o->d.size[tied] > 1 && over_fits(op, o, tied, o->split[id])) {
+        o->split[tied] |= bit;
+    }
+}
+
+static void place_term(const Over *o, int term, Type *t) {
+    memset(t->split, 0, sizeof t->split);
+    t->open = 0;
+    t->open_sum = false;
+    t->pending = 0;
+    for (int k = 0; o->has_dims && k < o->d.rank[term]; k++) {
+        t->split[k] = o->split[o->d.term[term][k]];
+    }
+}
+
+Type over_operand(const Op *op, const Over *o, int i) {
+    Type t = op->in[i]->ty;
+    Axes pending = t.pending;
+    place_term(o, i, &t);
+    /* a sum goes through the operand that has it, or through both of a sum */
+    if (optab[op->kind].flags & F_PLUS) pending = o->passes;
+    if (dtype_is_float(t.dt)) t.pending = o->passes & pending;
+    /* what is added to a partial sum counts once only: it is a partial sum too */
+    if ((optab[op->kind].flags & F_ADDENDS) && i >= 2) t.pending |= over_summed(op, o, 0);
+    return t;
+}
+
+Axes over_summed(const Op *op, const Over *o, int i) {
+    Axes all = 0, kept = AXES_REVERSED;
+    if (!o->has_dims) return 0;
+    int term = o->d.nin + i;
+    for (int id = 0; id < o->d.n; id++) all |= o->split[id];
+    for (int k = 0; k < o->d.rank[term]; k++) kept |= o->split[o->d.term[term][k]];
+    (void)op;
+    return all & ~kept;
+}
+
+Type over_result(const Op *op, const Over *o, int i) {
+    Type t = op->out[i]->ty;
+    unsigned flags = optab[op->kind].flags;
+    place_term(o, o->d.nin + i, &t);
+    bool finished = (flags & F_REDUCE) && !(flags & F_LINEAR); /* a max: see local_max */
+    t.pending = finished ? 0 : over_summed(op, o, i);
+    if (dtype_is_float(t.dt)) t.pending |= o->passes;
+    return t;
+}
+
+/* ---- calls ---- */
+
+Type call_operand(const Op *op, int i) {
+    const Func *f = op_func(op);
+    int64_t carry = op_int(op, "carry", 0), each = op_int(op, "each", 0);
+    bool sliced = op_attr(op, "times") && i >= carry && i < carry + each;
+    return sliced ? type_stack(&f->arg[i]->ty, op_int(op, "times", 1)) : f->arg[i]->ty;
+}
+
+Type call_result(const Op *op, int i) {
+    const Func *f = op_func(op);
+    int carry = (int)op_int(op, "carry", 0), alias = i < carry ? i : f->alias[i];
+    Type ty = alias >= 0 ? f->arg[alias]->ty : f->ret[i]->ty;
+    return op_attr(op, "times") && i >= carry ? type_stack(&ty, op_int(op, "times", 1))
+                                              : ty;
+}
+
+/* ---- types ---- */
+
+Type type_slice(const Type *t) {
+    Type s = *t;
+    s.rank--;
+    memmove(s.dim, t->dim + 1, sizeof(int64_t) * (MAX_RANK - 1));
+    memmove(s.split, t->split + 1, sizeof(Axes) * (MAX_RANK - 1));
+    s.open = (uint8_t)(t->open >> 1);
+    return s;
+}
+
+Type type_stack(const Type *slice, int64_t n) {
+    Type s = *slice;
+    check(s.rank < MAX_RANK);
+    memmove(s.dim + 1, slice->dim, sizeof(int64_t) * (MAX_RANK - 1));
+    memmove(s.split + 1, slice->split, sizeof(Axes) * (MAX_RANK - 1));
+    s.dim[0] = n;
+    s.split[0] = 0;
+    s.open = (uint8_t)(slice->open << 1);
+    s.rank++;
+    return s;
+}
+
+bool type_same_placement(const Type *a, const Type *b) {
+    return a->rank == b->rank && a->pending == b->pending &&
+           !memcmp(a->split, b->split, sizeof(Axes) * (size_t)a->rank);
+}
+
+bool type_is_split(const Type *t) {
+    Axes any = 0;
+    for (int d = 0; d < t->rank; d++) any |= t->split[d];
+    return any != 0;
+}
+
+enum { MOST_FREE_OPS = 8 };
+
+static bool made_from_nothing(const Value *v, int depth) {
+    const Op *op = v->def;
+    if (!op || !(optab[op->kind].flags & F_MAP) || depth == MOST_FREE_OPS) return false;
+    for (int i = 0; i < op->nin; i++) {
+        const Value *x = op->in[i];
+        if (x->ty.rank == 0 && !x->ty.pending) continue;
+        if (optab[op->kind].local || !made_from_nothing(x, depth + 1)) return false;
+    }
+    return v->ty.rank > 0 || op->nin == 0;
+}
+
+bool value_is_free(const Value *v, bool *zero) {
+    const Attr *a = v->def && v->def->nin == 0 ? op_attr(v->def, "value") : NULL;
+    *zero = a && a->f == 0;
+    return made_from_nothing(v, 0);
+}
+
+static void drop_axes(Type *t, Axes single) {
+    for (int d = 0; d < t->rank; d++)
+        t->split[d] = axes_normal(t->split[d] & (Axes)~single);
+    t->pending &= (Axes)~single;
+}
+
+/* The axes from the outermost on; how many. */
+static int axes_in_order(Axes a, Axes *list) {
+    int n = 0;
+    for (int i = 0; i < MAX_AXES; i++) {
+        int axis = a & AXES_REVERSED ? MAX_AXES - 1 - i : i;
+        if (a >> axis & 1) list[n++] = (Axes)(1u << axis);
+    }
+    return n;
+}
+
+bool axes_agree(Axes a, Axes b) {
+    Axes in_a[MAX_AXES], in_b[MAX_AXES];
+    int n = MIN(axes_in_order(a, in_a), axes_in_order(b, in_b));
+    return n == 0 || !memcmp(in_a, in_b, (size_t)n * sizeof(Axes));
+}
+
+Axes splitting_axes(const Mesh *m, Axes axes) {
+    for (int a = 0; a < m->naxes; a++) {
+        if (m->axis[a].size == 1) axes &= (Axes) ~(1u << a);
+    }
+    return axes_normal(axes);
+}
+
+double type_part_bytes(const Mesh *m, const Type *t) {
+    double n = (double)type_bytes(t);
+    for (int d = 0; d < t->rank; d++) n /= mesh_group_size(m, t->split[d]);
+    return n;
+}
+
+void drop_single_axes(Module *m) {
+    Axes all = (Axes)((1u << m->mesh.naxes) - 1);
+    Axes single = all & (Axes)~splitting_axes(&m->mesh, all);
+    for (Func *f = m->first; f && single; f = f->next) {
+        for (int i = 0; i < f->narg; i++) drop_axes(&f->arg[i]->ty, single);
+        for (Op *op = f->first; op; op = op->next) {
+            for (int i = 0; i < op->nout; i++) drop_axes(&op->out[i]->ty, single);
+        }
+    }
+}
+
+void fail_op(const Op *op, const char *fmt, ...) {
+    const Module *m = op->fn->mod;
+    char message[2048];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(message, sizeof message, fmt, ap);
+    va_end(ap);
+    if (!op->line || !m->file) fail(EXIT_CONFIG, "@%s: %s", op->fn->name, message);
+    Place at = {m->file, m->text, op->line, 3};
+    fail_at(EXIT_CONFIG, at, NULL, "@%s: %s", op->fn->name, message);
+}

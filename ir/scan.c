@@ -1,0 +1,249 @@
+/* scan.c - see scan.h. */
+#include "ir/scan.h"
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+
+Place scan_at(const Scanner *ps) {
+    return (Place){ps->file, ps->text, ps->line, (int)(ps->p - ps->line_start) + 1};
+}
+
+void scan_space(Scanner *ps) {
+    while (ps->p < ps->end) {
+        if (*ps->p == '#') {
+            while (ps->p < ps->end && *ps->p != '\n') ps->p++;
+        } else if (*ps->p == '\n') {
+            ps->line++;
+            ps->line_start = ++ps->p;
+        } else if (*ps->p == ' ' || *ps->p == '\t' || *ps->p == '\r') {
+            ps->p++;
+        } else {
+            return;
+        }
+    }
+}
+
+bool scan_peek(Scanner *ps, const char *token) {
+    scan_space(ps);
+    size_t n = strlen(token);
+    return (size_t)(ps->end - ps->p) >= n && !memcmp(ps->p, token, n);
+}
+
+bool scan_accept(Scanner *ps, const char *token) {
+    if (!scan_peek(ps, token)) return false;
+    ps->p += strlen(token);
+    return true;
+}
+
+void scan_expect(Scanner *ps, const char *token) {
+    if (!scan_accept(ps, token)) syntax(ps, NULL, "expected '%s' here", token);
+}
+
+static bool scan_id_char(int c) {
+    return isalnum(c) || c == '_' || c == '.' || c == '#';
+}
+
+/* [A-Za-z_#][A-Za-z0-9_.#]*, in names of values also digits first */
+const char *scan_id(Scanner *ps, const char *what) {
+    scan_space(ps);
+    const char *from = ps->p;
+    while (ps->p < ps->end && scan_id_char((unsigned char)*ps->p)) ps->p++;
+    if (ps->p == from) syntax(ps, NULL, "expected %s here", what);
+    if (ps->p - from > 200) syntax(ps, NULL, "a name has at most 200 characters");
+    return arena_strndup(ps->mem, from, (size_t)(ps->p - from));
+}
+
+int64_t scan_int(Scanner *ps) {
+    scan_space(ps);
+    char *stop;
+    errno = 0;
+    long long v = strtoll(ps->p, &stop, 10);
+    if (stop == ps->p || errno || stop > ps->end)
+        syntax(ps, NULL, "expected an integer here");
+    ps->p = stop;
+    return v;
+}
+
+static double scan_float(Scanner *ps) {
+    scan_space(ps);
+    char *stop;
+    double v = strtod(ps->p, &stop);
+    if (stop == ps->p || stop > ps->end) syntax(ps, NULL, "expected a number here");
+    ps->p = stop;
+    return v;
+}
+
+static const char *scan_string(Scanner *ps) {
+    scan_expect(ps, "\"");
+    Text t = text_new(ps->mem);
+    while (ps->p < ps->end && *ps->p != '"' && *ps->p != '\n') {
+        if (*ps->p == '\\' && ps->p + 1 < ps->end && ps->p[1] != '\n') ps->p++;
+        text_add_bytes(&t, ps->p++, 1);
+    }
+    if (ps->p >= ps->end || *ps->p != '"') syntax(ps, NULL, "a string ends with '\"'");
+    ps->p++;
+    return t.s;
+}
+
+static int find_axis(Scanner *ps, const char *name) {
+    for (int a = 0; a < ps->m->mesh.naxes; a++) {
+        if (!strcmp(ps->m->mesh.axis[a].name, name)) return a;
+    }
+    syntax(ps, "axes stand in the first line: module @name mesh(dp=2, tp=2) ...",
+           "mesh axis '%s' not found", name);
+}
+
+/* id {"." id}; axis names have no dots themselves */
+static Axes scan_axes(Scanner *ps, Axes taken) {
+    Axes axes = 0;
+    int last = -1, falls = 0, rises = 0;
+    do {
+        scan_space(ps);
+        const char *from = ps->p;
+        while (ps->p < ps->end && (isalnum((unsigned char)*ps->p) || *ps->p == '_'))
+            ps->p++;
+        char *name = arena_strndup(ps->mem, from, (size_t)(ps->p - from));
+        int a = find_axis(ps, name);
+        Axes bit = (Axes)(1u << a);
+        falls |= last > a;
+        rises |= last >= 0 && last < a;
+        last = a;
+        if ((axes | taken) & bit) {
+            syntax(ps, NULL, "mesh axis '%s' is used twice in one type", name);
+        }
+        axes |= bit;
+    } while (ps->p < ps->end && *ps->p == '.' && ps->p++);
+    if (falls && rises) {
+        syntax(ps, NULL,
+               "axes of a dimension stand in the order of the mesh or its reverse");
+    }
+    return falls ? axes | AXES_REVERSED : axes;
+}
+
+Type scan_type(Scanner *ps) {
+    Type t = {0};
+    scan_space(ps);
+    const char *from = ps->p;
+    while (ps->p < ps->end && isalnum((unsigned char)*ps->p)) ps->p++;
+    char *name = arena_strndup(ps->mem, from, (size_t)(ps->p - from));
+    while (t.dt < DT_COUNT && strcmp(dtype_name[t.dt], name)) t.dt++;
+    if (t.dt == DT_COUNT) {
+        ps->p = from;
+        syntax(ps, "element types are f32 f64 bf16 i32 i64", "unknown type '%s'", name);
+    }
+    scan_expect(ps, "[");
+    Axes used = 0;
+    uint64_t bytes = dtype_bytes[t.dt];
+    while (!scan_peek(ps, "]")) {
+        if (t.rank) scan_expect(ps, ",");
+        if (t.rank == MAX_RANK)
+            syntax(ps, NULL, "a tensor has at most %d dimensions", MAX_RANK);
+        int64_t size = scan_int(ps);
+        if (size < 1) syntax(ps, NULL, "a dimension is at least 1");
+        if (!mul_size(bytes, (uint64_t)size, &bytes) || bytes > TYPE_MAX_BYTES) {
+            syntax(ps, NULL, "a tensor of more than 2^50 bytes");
+        }
+        t.dim[t.rank] = size;
+        if (scan_accept(ps, ":")) {
+            if (scan_accept(ps, "?")) t.open |= (uint8_t)(1u << t.rank);
+            else used |= (t.split[t.rank] = scan_axes(ps, used)) & (Axes)~AXES_REVERSED;
+        }
+        t.rank++;
+    }
+    scan_expect(ps, "]");
+    if (ps->p < ps->end && *ps->p == '+') {
+        ps->p++;
+        if (scan_accept(ps, "?")) t.open_sum = true;
+        else t.pending = scan_axes(ps, used) & (Axes)~AXES_REVERSED;
+    }
+    return t;
+}
+
+Loc scan_loc(Scanner *ps) {
+    Loc loc = {0};
+    if (ps->p >= ps->end || *ps->p != '@') return loc;
+    ps->p++;
+    loc.kind = scan_accept(ps, "a") ? LOC_ARG : scan_accept(ps, "r") ? LOC_RET : LOC_FRAME;
+    loc.at = scan_int(ps);
+    return loc;
+}
+
+/* ---- attributes ---- */
+
+static const Rule *scan_rule(Scanner *ps) {
+    const char *from = ps->p;
+    while (ps->p < ps->end && *ps->p != ';' && *ps->p != '}' && *ps->p != '\n') ps->p++;
+    char *text = arena_strndup(ps->mem, from, (size_t)(ps->p - from));
+    for (size_t n = strlen(text); n && text[n - 1] == ' ';) text[--n] = 0;
+    char why[200];
+    const Rule *r = rule_parse(ps->mem, text, why, sizeof why);
+    if (!r) {
+        ps->p = from;
+        syntax(ps, "for example {mk,kn->mn}", "%s", why);
+    }
+    return r;
+}
+
+static Attr *scan_attr(Scanner *ps, const char *spec, const char *owner) {
+    Attr *a = NEW(ps->mem, Attr);
+    scan_space(ps);
+    const char *from = ps->p;
+    while (ps->p < ps->end && (isalnum((unsigned char)*ps->p) || *ps->p == '_')) ps->p++;
+    char *key = arena_strndup(ps->mem, from, (size_t)(ps->p - from));
+    if (!scan_accept(ps, "=")) {
+        ps->p = from;
+        key = "rule";
+    }
+    bool optional;
+    if (!attr_spec_find(spec, key, &a->kind, &optional)) {
+        ps->p = from;
+        syntax(ps, NULL, "%s has no attribute '%s'; it has: %s", owner, key,
+               *spec ? spec : "none");
+    }
+    a->key = key;
+    scan_space(ps);
+    switch (a->kind) {
+    case ATTR_INT: a->i = scan_int(ps); break;
+    case ATTR_FLOAT: a->f = scan_float(ps); break;
+    case ATTR_STR:
+        a->s = scan_peek(ps, "\"") ? scan_string(ps) : scan_id(ps, "a string");
+        break;
+    case ATTR_RULE: a->rule = scan_rule(ps); break;
+    case ATTR_FUNC: scan_expect(ps, "@"); a->s = scan_id(ps, "a function"); break;
+    }
+    return a;
+}
+
+/* attr {";" attr}, kept in the order of the spec */
+Attr *scan_attrs(Scanner *ps, const char *spec, const char *owner) {
+    Attr *first = NULL;
+    do {
+        if (scan_peek(ps, "}")) break;
+        Attr *a = scan_attr(ps, spec, owner), **at = &first;
+        if (attr_find(first, a->key)) {
+            syntax(ps, NULL, "attribute '%s' stands twice", a->key);
+        }
+        while (*at) at = &(*at)->next;
+        *at = a;
+    } while (scan_accept(ps, ";"));
+    return first;
+}
+
+const Attr *attrs_parse(Arena *mem, const char *spec, const char *text) {
+    Scanner ps = {.mem = mem, .file = "attributes", .text = text, .p = text,
+                 .end = text + strlen(text), .line = 1, .line_start = text};
+    const Attr *a = scan_attrs(&ps, spec, "this op");
+    scan_space(&ps);
+    if (ps.p != ps.end) die("attributes '%s'", text);
+    return a;
+}
+
+Type type_parse(Arena *mem, const Mesh *m, const char *text) {
+    Module probe = {.mem = mem, .mesh = *m};
+    Scanner ps = {.mem = mem, .file = "type", .text = text, .p = text,
+                 .end = text + strlen(text), .line = 1, .line_start = text, .m = &probe};
+    Type t = scan_type(&ps);
+    scan_space(&ps);
+    if (ps.p != ps.end) syntax(&ps, NULL, "text behind a type");
+    return t;
+}

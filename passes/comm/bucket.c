@@ -1,0 +1,146 @@
+/* bucket.c - makes collectives of one kind one op with several operands (a bucket), which
+ * costs its latency once. Level local. The later one comes up to the first when its operands
+ * are there; else the first goes down to it when nobody has used its result yet.
+ *     %a2 = all_reduce %a {axis="dp"}; %b2 = all_reduce %b {axis="dp"}
+ *     -> %a2, %b2 = all_reduce %a, %b {axis="dp"}
+ * With `overlap` only where that costs no more waiting than a message's latency: a bucket
+ * starts when its last operand is there and is waited for when its first result is used. */
+#include "passes/passes.h"
+#include "passes/comm/work.h"
+
+/* The dimension an attribute names, counted from the end: so tensors of different ranks can
+ * share it. */
+static int64_t from_end(const Op *op, const Attr *a) {
+    return strcmp(a->key, "dim") || a->i < 0 ? a->i : a->i - op->in[0]->ty.rank;
+}
+
+static bool same_attrs(const Op *x, const Op *y) {
+    const Attr *a = x->attr, *b = y->attr;
+    for (; a && b; a = a->next, b = b->next) {
+        if (strcmp(a->key, b->key) || a->kind != b->kind) return false;
+        if (from_end(x, a) != from_end(y, b)) return false;
+        if (a->s && strcmp(a->s, b->s)) return false;
+    }
+    return !a && !b;
+}
+
+static int64_t operand_bytes(const Op *op) {
+    int64_t n = 0;
+    for (int i = 0; i < op->nin; i++) n += type_bytes(&op->in[i]->ty);
+    return n;
+}
+
+/* Are the operands of b made before a? Ids are those of func_number. */
+static bool ready_at(const Op *b, const Op *a) {
+    for (int i = 0; i < b->nin; i++) {
+        if (b->in[i]->def && b->in[i]->def->id >= a->id) return false;
+    }
+    return true;
+}
+
+static bool used_before(const Op *a, const Op *b) {
+    for (const Op *op = a->next; op != b; op = op->next) {
+        for (int i = 0; i < op->nin; i++) {
+            if (op->in[i]->def == a) return true;
+        }
+    }
+    return false;
+}
+
+static bool feeds(const Op *a, const Op *b) {
+    for (int i = 0; i < b->nin; i++) {
+        if (b->in[i]->def == a) return true;
+    }
+    return false;
+}
+
+static Op *merge(Op *a, Op *b, Op *before) {
+    Func *f = a->fn;
+    Builder at = build_before(before);
+    int n = a->nin + b->nin;
+    Value **in = NEW_ARRAY(f->mod->mem, Value *, (size_t)n);
+    memcpy(in, a->in, (size_t)a->nin * sizeof *in);
+    memcpy(in + a->nin, b->in, (size_t)b->nin * sizeof *in);
+    Op *both = NEW(f->mod->mem, Op);
+    *both = *a;
+    both->nout = n;
+    both->out = NEW_ARRAY(f->mod->mem, Value *, (size_t)n);
+    memcpy(both->out, a->out, (size_t)a->nout * sizeof *both->out);
+    memcpy(both->out + a->nout, b->out, (size_t)b->nout * sizeof *both->out);
+    Op *made = op_again(&at, both, in);
+    const Attr *dim = op_attr(a, "dim");
+    if (dim && a->in[0]->ty.rank != b->in[0]->ty.rank) op_set_int(made, "dim", from_end(a, dim));
+    made->nin = n;
+    made->in = in;
+    for (int i = 0; i < n; i++) func_replace(f, both->out[i], made->out[i]);
+    op_remove(a);
+    op_remove(b);
+    return made;
+}
+
+typedef struct Bucket {
+    Arena *mem;
+    const Work *known; /* NULL: no overlap */
+    int64_t room_bytes;
+} Bucket;
+
+/* How much of sending them is hidden behind the work between ready and use. */
+static double hidden(double work, int n, const Op *const *op) {
+    return MIN(work, work_to_send(n, op));
+}
+
+/* Would one message instead of two be waited for longer? */
+static bool better_apart(const Bucket *k, const Op *a, const Op *b) {
+    if (!k->known) return false;
+    const Op *both[] = {a, b};
+    Window x = window_of(k->mem, k->known, a), y = window_of(k->mem, k->known, b);
+    const Op *ready = x.ready && (!y.ready || x.ready->id > y.ready->id) ? x.ready : y.ready;
+    const Op *use = x.use && (!y.use || x.use->id < y.use->id) ? x.use : y.use;
+    double apart = hidden(x.work, 1, &both[0]) + hidden(y.work, 1, &both[1]);
+    double joined = hidden(work_between(k->known, a->fn, ready, use), 2, both);
+    return joined < apart - work_to_send(0, NULL);
+}
+
+/* The next collective that can join `a`, and where they meet; NULL: none. */
+static Op *partner(Op *a, const Bucket *k, Op **before) {
+    for (Op *b = a->next; b; b = b->next) {
+        if (b->kind != a->kind || !same_attrs(a, b)) continue;
+        bool fits = operand_bytes(b) <= k->room_bytes - operand_bytes(a);
+        if (!fits || a->nin + b->nin > MAX_BUCKET || better_apart(k, a, b)) continue;
+        if (ready_at(b, a)) {
+            *before = a;
+            return b;
+        }
+        if (!feeds(a, b) && !used_before(a, b)) {
+            *before = b;
+            return b;
+        }
+    }
+    return NULL;
+}
+
+static void bucket_func(Func *f, const Bucket *k) {
+    for (Op *op = f->first; op; op = op->next) {
+        if (!(optab[op->kind].flags & F_COMM)) continue;
+        for (;;) {
+            Op *before, *b;
+            func_number(f);
+            b = partner(op, k, &before);
+            if (!b) break;
+            op = merge(op, b, before);
+        }
+    }
+}
+
+void pass_bucket(Module *m, const PassOptions *o) {
+    Arena *mem = arena_new();
+    Func **order = module_order(mem, m);
+    Work *known = NULL;
+    for (int i = 0; order[i]; i++) {
+        Bucket k = {.mem = mem, .room_bytes = o->bucket_bytes};
+        if (o->overlap) known = work_add(mem, known, order[i]);
+        k.known = known;
+        bucket_func(order[i], &k);
+    }
+    arena_free(mem);
+}

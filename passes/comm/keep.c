@@ -1,0 +1,77 @@
+/* keep.c - what one call exchanged is handed to the next as it is then, rather than
+ * exchanged there again. Level local.
+ *     @f: %y = all_to_all %q; ...; return %q          @g(%q): %y = all_to_all %q; ...
+ *     -> @f: ...; return %y                           @g(%y): ...
+ * where @f's result goes to @g alone, as does the backward of a layer with what forward
+ * saved. Only where the result takes no more memory: a gather is done again. */
+#include "passes/passes.h"
+
+/* The only use of the argument, a collective that makes it no larger; or NULL. */
+static Op *exchange_of(const Func *f, const Value *arg) {
+    if (value_uses(f, arg) != 1) return NULL;
+    for (Op *op = f->first; op; op = op->next) {
+        if (!op->nin || op->in[0] != arg) continue;
+        bool fits = op->nin == 1 && op->nout == 1 && (optab[op->kind].flags & F_COMM);
+        return fits && type_bytes(&op->out[0]->ty) <= type_bytes(&arg->ty) ? op : NULL;
+    }
+    return NULL;
+}
+
+static Value *same_exchange(const Func *f, const Value *v, const Op *like) {
+    for (const Op *op = f->first; op; op = op->next) {
+        bool same = op->kind == like->kind && op->nin == 1 && op->in[0] == v;
+        if (same && attrs_equal(op->attr, like->attr)) return op->out[0];
+    }
+    return NULL;
+}
+
+/* Is operand i the stack of what the runs of `from` made, of which each run of `to` sees the
+ * one of the same number? Or are both plain calls? */
+static bool run_by_run(const Op *from, int j, const Op *to, int i) {
+    bool loops = op_attr(from, "times") != NULL;
+    if (loops != (op_attr(to, "times") != NULL)) return false;
+    if (!loops) return true;
+    int64_t carry = op_int(to, "carry", 0);
+    return op_int(from, "times", 1) == op_int(to, "times", 1) &&
+           j >= op_int(from, "carry", 0) && i >= carry && i < carry + op_int(to, "each", 0);
+}
+
+static void set_slices(Value *v, const Type *slice, const Op *call) {
+    int64_t times = op_int(call, "times", 1);
+    bool loop = op_attr(call, "times") != NULL;
+    v->ty = *slice;
+    if (!loop) return;
+    v->ty.rank++;
+    v->ty.dim[0] = times;
+    for (int d = 0; d < slice->rank; d++) v->ty.dim[d + 1] = slice->dim[d];
+}
+
+static void visit(Module *m, Op *to, int i) {
+    Value *v = to->in[i];
+    Op *from = v->def;
+    if (!from || !op_attr(from, "fn") || value_uses(to->fn, v) != 1) return;
+    Func *f = op_func(from), *g = op_func(to);
+    int j = v->nth;
+    if (f == g || f->role == ROLE_KERNEL || f->alias[j] >= 0) return;
+    if (func_is_entry(f) || func_is_entry(g)) return;
+    if (!run_by_run(from, j, to, i) || only_call(m, f) != from || only_call(m, g) != to) return;
+    Op *again = exchange_of(g, g->arg[i]);
+    Value *made = again ? same_exchange(f, f->ret[j], again) : NULL;
+    if (!made) return;
+    f->ret[j] = made;
+    set_slices(v, &made->ty, from);
+    g->arg[i]->ty = made->ty;
+    g->arg[i]->name = v->name = made->name;
+    func_replace(g, again->out[0], g->arg[i]);
+    op_remove(again);
+}
+
+void pass_keep(Module *m, const PassOptions *o) {
+    (void)o;
+    for (Func *f = m->first; f; f = f->next) {
+        for (Op *op = f->first; op; op = op->next) {
+            bool call = op_attr(op, "fn") && op_func(op)->role != ROLE_KERNEL;
+            for (int i = 0; call && i < op->nin; i++) visit(m, op, i);
+        }
+    }
+}

@@ -1,0 +1,141 @@
+/* overlap.c - starts collectives as soon as their operands are there and waits for them
+ * when their results are needed. Level fused; only where there is work in between.
+ *     %w = dot %h, %d; %x = ...; %s = reduce_scatter %w; return %x, %s
+ *     -> %w = dot %h, %d; %s = reduce_scatter %w {late=1}; %x = ...;
+ *        %t = arrive %s, %w; return %x, %t
+ * Collectives run in the order of the text, which is the same on every rank; nothing
+ * stays under way when a function returns. Run one after the other, the program means the
+ * same, to the bit. */
+#include "passes/passes.h"
+#include "passes/comm/work.h"
+
+typedef struct Overlap {
+    Arena *mem;
+    Func *f;
+    const Work *known;
+    bool always; /* whether it pays or not */
+} Overlap;
+
+/* Collectives that are waited for at once go first. */
+static Op *behind_urgent(const Overlap *o, const Op *op, const Window *w) {
+    Op *after = w->ready;
+    for (;;) {
+        Op *at = after ? after->next : o->f->first;
+        bool idle = at && (optab[at->kind].flags & (F_COMM | F_VIEW));
+        if (!idle || at == w->use || at == op || op_int(at, "late", 0)) return after;
+        after = at;
+    }
+}
+
+/* The op behind which it starts (NULL: the start of the function). What gives more memory
+ * than it takes starts as early as it can; else as late as hides it. */
+static Op *start_after(const Overlap *o, const Op *op, const Window *w) {
+    int64_t in = 0, out = 0;
+    double enough = 2 * work_to_send(1, &op), work = 0;
+    for (int i = 0; i < op->nin; i++) in += type_bytes(&op->in[i]->ty);
+    for (int i = 0; i < op->nout; i++) out += type_bytes(&op->out[i]->ty);
+    if (out <= in) return w->ready;
+    for (Op *at = w->use ? w->use->prev : o->f->last; at != w->ready; at = at->prev) {
+        if (window_moves(w, op, at)) continue;
+        work += work_of(o->known, at);
+        if (work >= enough) return at->prev;
+    }
+    return behind_urgent(o, op, w);
+}
+
+static void move_behind(Func *f, Op *op, Op *after) {
+    if (op == after || op->prev == after) return;
+    if (op->prev) op->prev->next = op->next;
+    else f->first = op->next;
+    if (op->next) op->next->prev = op->prev;
+    else f->last = op->prev;
+    op->prev = after;
+    op->next = after ? after->next : f->first;
+    if (op->next) op->next->prev = op;
+    else f->last = op;
+    if (after) after->next = op;
+    else f->first = op;
+}
+
+static void add_arrival(Overlap *o, Op *op, const Window *w) {
+    int n = op->nin;
+    Builder b = w->use ? build_before(w->use) : build_at_end(o->f);
+    Value **in = NEW_ARRAY(o->f->mod->mem, Value *, (size_t)(op->nout + n));
+    Type *out = NEW_ARRAY(o->mem, Type, (size_t)op->nout);
+    memcpy(in, op->out, (size_t)op->nout * sizeof *in);
+    memcpy(in + op->nout, op->in, (size_t)n * sizeof *in);
+    for (int i = 0; i < op->nout; i++) out[i] = op->out[i]->ty;
+    Op *at = build_list(&b, OP_arrive, NULL, op->nout + n, in, out, op->nout);
+    for (int i = 0; i < op->nout; i++) {
+        at->out[i]->name = op->out[i]->name;
+        func_replace(o->f, op->out[i], at->out[i]);
+        at->in[i] = op->out[i];
+    }
+    Op *last = at;
+    for (int i = 0; i < w->nmoved; i++, last = last->next) {
+        move_behind(o->f, w->moved[i], last);
+    }
+}
+
+static void hoist(Overlap *o, Op *op) {
+    func_number(o->f);
+    Window w = window_of(o->mem, o->known, op);
+    if (work_between(o->known, o->f, w.ready, op) > 0) move_behind(o->f, op, w.ready);
+}
+
+/* What makes the operands comes up to where it can be made: gradients of weights before
+ * those of activations, say. */
+static void hoist_operands(Overlap *o, const Op *op) {
+    for (int i = 0; i < op->nin; i++) {
+        Op *made = op->in[i]->def, *views[8];
+        int n = 0;
+        while (made && (optab[made->kind].flags & F_VIEW) && made->nin == 1 &&
+               n < ARRAY_LEN(views)) {
+            views[n++] = made;
+            made = made->in[0]->def;
+        }
+        if (!made || (optab[made->kind].flags & (F_COMM | F_VIEW))) continue;
+        hoist(o, made);
+        while (n > 0) hoist(o, views[--n]);
+    }
+}
+
+static void visit(Overlap *o, Op *op) {
+    func_number(o->f);
+    Window w = window_of(o->mem, o->known, op);
+    if (w.work < work_to_send(1, (const Op *const *)&op)) {
+        hoist_operands(o, op);
+        func_number(o->f);
+        w = window_of(o->mem, o->known, op);
+    }
+    double worth = o->always ? 0 : work_to_send(1, (const Op *const *)&op) / 4;
+    if (w.work <= worth) return;
+    move_behind(o->f, op, start_after(o, op, &w));
+    add_arrival(o, op, &w);
+    op_set_int(op, "late", 1);
+}
+
+static void overlap_func(Arena *mem, Func *f, const Work *known, bool always) {
+    Overlap o = {.mem = mem, .f = f, .known = known, .always = always};
+    Op **list = NEW_ARRAY(mem, Op *, (size_t)f->nops + 1);
+    int n = 0;
+    for (Op *op = f->first; op; op = op->next) {
+        bool late = op_int(op, "late", 0);
+        if ((optab[op->kind].flags & F_COMM) && !late) list[n++] = op;
+    }
+    for (int i = 0; i < n; i++) visit(&o, list[i]);
+}
+
+void pass_overlap(Module *m, const PassOptions *o) {
+    if (!o->overlap) return;
+    Arena *mem = arena_new();
+    Func **order = module_order(mem, m);
+    Work *known = NULL;
+    for (int i = 0; order[i]; i++) {
+        if (order[i]->role == ROLE_KERNEL) continue;
+        func_number(order[i]);
+        overlap_func(mem, order[i], known, o->overlap > 1);
+        known = work_add(mem, known, order[i]);
+    }
+    arena_free(mem);
+}

@@ -1,0 +1,287 @@
+/* sink.c - moves ops into the functions beside whose work they can go on. Level local.
+ *     %g = call %x {fn=@f}; %s = add %acc, %g          a sum over micro-batches
+ *     -> %s = call %x, %acc {fn=@f}    where @f makes the sum, over the buffer of %acc
+ *     %dw = call ... {fn=@layer.bwd; times=12; ...}; %r = reduce_scatter %dw
+ *     -> the collective of a layer stands in @layer.bwd, beside the rest of backward
+ *     %w = all_gather %part; %y = call %x, %w {fn=@layer; times=12; carry=1; each=1}
+ *     -> @layer gathers its own weights, and hands them out if they are needed again
+ * In a loop the op must do the same to every slice of dimension 0. Sums always move, so
+ * that a product can add to them; collectives where `overlap` asks for it, if a slice is
+ * worth a message. A function with several calls is copied for the one. */
+#include "passes/passes.h"
+#include "passes/comm/work.h"
+
+/* Of functions: a step has a few; a text with calls of calls could want any number. */
+enum { MAX_COPIES = 256 };
+
+typedef struct Sink {
+    Module *m;
+    int overlap; /* as in PassOptions */
+    int copies;
+} Sink;
+
+static bool is_loop(const Op *call) {
+    return op_attr(call, "times") != NULL;
+}
+
+static int first_each(const Op *call) {
+    return (int)op_int(call, "carry", 0);
+}
+
+static int end_each(const Op *call) {
+    return first_each(call) + (int)op_int(call, "each", 0);
+}
+
+static bool is_function_call(const Op *op) {
+    return op_attr(op, "fn") && op_func(op)->role != ROLE_KERNEL;
+}
+
+static bool is_own(const Sink *s, const Op *call) {
+    const Func *f = op_func(call);
+    return !func_is_entry(f) && only_call(s->m, f) == call;
+}
+
+static bool moves(const Sink *s, const Op *op, const Op *call) {
+    unsigned flags = optab[op->kind].flags;
+    if (op->nout != 1) return false;
+    if (s->copies == MAX_COPIES && !is_own(s, call)) return false;
+    if (!(flags & F_COMM)) return (flags & F_PLUS) != 0;
+    int64_t in = type_bytes(&op->in[0]->ty), out = type_bytes(&op->out[0]->ty);
+    int64_t bytes = MAX(in, out) / op_int(call, "times", 1);
+    bool worth = s->overlap > 1 || work_fills_message(bytes);
+    return s->overlap && op->nin == 1 && worth;
+}
+
+/* Attributes that number a dimension. */
+static const char *const dim_keys[] = {"dim", "split", "join"};
+
+/* Does the op do the same to each slice of dimension 0? */
+static bool acts_on_slices(const Op *op) {
+    for (int k = 0; k < ARRAY_LEN(dim_keys); k++) {
+        const Attr *a = op_attr(op, dim_keys[k]);
+        if (a && (a->i == 0 || a->i == -op->in[0]->ty.rank)) return false;
+    }
+    if (optab[op->kind].flags & F_COMM) return true;
+    for (int i = 0; i < op->nin; i++) {
+        if (!type_same_shape(&op->in[i]->ty, &op->out[0]->ty)) return false;
+    }
+    return (optab[op->kind].flags & F_MAP) && !op_attr(op, "rule");
+}
+
+/* Of one slice of dimension 0; without placement, as types are at level local. */
+static Type slice_of(const Type *t) {
+    Type s = *t;
+    s.rank--;
+    for (int d = 0; d < s.rank; d++) s.dim[d] = t->dim[d + 1];
+    return s;
+}
+
+/* The op on one slice (loops) or as it is. */
+static Op *op_inside(Builder *b, const Op *op, Value **in, bool sliced) {
+    Op *copy = op_again(b, op, in);
+    if (sliced) copy->out[0]->ty = slice_of(&op->out[0]->ty);
+    for (int k = 0; sliced && k < ARRAY_LEN(dim_keys); k++) {
+        const Attr *a = op_attr(copy, dim_keys[k]);
+        if (a && a->i > 0) op_set_int(copy, dim_keys[k], a->i - 1);
+    }
+    return copy;
+}
+
+/* The callee, of which this is the only call from now on. An entry keeps its arguments. */
+static Func *own_callee(Sink *s, Op *call) {
+    Func *f = op_func(call);
+    if (is_own(s, call)) return f;
+    Func *copy = func_clone(f, f->name, ROLE_FUNC);
+    s->copies++;
+    op_set_func(call, copy);
+    return copy;
+}
+
+/* Room for one more operand and argument at `at`. */
+static Value *add_operand(Op *call, Func *callee, int at, Value *v, Type ty) {
+    Arena *mem = callee->mod->mem;
+    Value **in = NEW_ARRAY(mem, Value *, (size_t)call->nin + 1);
+    memcpy(in, call->in, (size_t)at * sizeof *in);
+    in[at] = v;
+    memcpy(in + at + 1, call->in + at, (size_t)(call->nin - at) * sizeof *in);
+    call->in = in;
+    call->nin++;
+    return func_arg_at(callee, at, v->name, ty);
+}
+
+/* One more operand of which every run sees its slice, or the whole of a plain call. */
+static Value *add_each(Op *call, Func *callee, Value *v, const Type *slice) {
+    int at = is_loop(call) ? end_each(call) : call->nin;
+    if (is_loop(call)) op_set_int(call, "each", op_int(call, "each", 0) + 1);
+    return add_operand(call, callee, at, v, *slice);
+}
+
+/* ---- behind a call ---- */
+
+/* The one op that reads result j of the call, if it alone does. */
+static Op *only_reader(const Op *call, int j) {
+    const Func *f = call->fn;
+    if (value_uses(f, call->out[j]) != 1) return NULL;
+    for (Op *op = call->next; op; op = op->next) {
+        for (int i = 0; i < op->nin; i++) {
+            if (op->in[i] == call->out[j]) return op;
+        }
+    }
+    return NULL;
+}
+
+static bool is_before(const Value *v, const Op *call) {
+    return !v->def || v->def->id < call->id;
+}
+
+/* May the result of `op` take the buffer of its operand v, which nobody else reads? */
+static bool gives_buffer(const Op *op, const Value *v) {
+    const Func *f = op->fn;
+    if (!type_same_shape(&v->ty, &op->out[0]->ty) || value_uses(f, v) != 1) return false;
+    if (v->def) return true;
+    for (int i = 0; i < f->nret; i++) {
+        if (f->ret[i] == op->out[0] && f->alias[i] == v->nth) return true;
+    }
+    return false;
+}
+
+static bool can_go_up(const Sink *s, const Op *call, int j, const Op *op) {
+    const Func *callee = op_func(call);
+    if (!op || !moves(s, op, call) || (is_loop(call) && j < first_each(call))) return false;
+    if (is_loop(call) && !acts_on_slices(op)) return false;
+    for (int i = 0; i < op->nin; i++) {
+        if (op->in[i] != call->out[j] && !is_before(op->in[i], call)) return false;
+    }
+    return callee->alias[j] < 0 || op->nin == 1;
+}
+
+/* Behind the op that makes v. */
+static Builder build_behind(Func *f, const Value *v) {
+    Op *next = v->def ? v->def->next : f->first;
+    return next ? build_before(next) : build_at_end(f);
+}
+
+/* `op`, which reads result j of the call, is done by the callee. */
+static void go_up(Sink *s, Op *call, int j, Op *op) {
+    Func *callee = own_callee(s, call), *f = call->fn;
+    Value *in[2], *inner = callee->ret[j];
+    Builder b = build_behind(callee, inner);
+    int alias = callee->alias[j];
+    bool sliced = is_loop(call);
+    check(op->nin <= ARRAY_LEN(in));
+    for (int i = 0; i < op->nin; i++) {
+        Value *v = op->in[i];
+        if (v == call->out[j]) {
+            in[i] = inner;
+            continue;
+        }
+        bool gives = gives_buffer(op, v);
+        in[i] = add_each(call, callee, v, &inner->ty);
+        if (alias < 0 && gives) alias = in[i]->nth;
+    }
+    Op *made = op_inside(&b, op, in, sliced);
+    made->out[0]->name = op->out[0]->name;
+    if (alias >= 0 && !type_same_shape(&callee->arg[alias]->ty, &made->out[0]->ty)) alias = -1;
+    callee->ret[j] = made->out[0];
+    callee->alias[j] = alias;
+    call->out[j]->ty = op->out[0]->ty;
+    call->out[j]->name = op->out[0]->name;
+    func_replace(f, op->out[0], call->out[j]);
+    op_remove(op);
+}
+
+/* ---- before a call ---- */
+
+static int uses_in(const Op *op, const Value *v, int *operand) {
+    int n = 0;
+    for (int i = 0; i < op->nin; i++) {
+        if (op->in[i] == v) n++, *operand = i;
+    }
+    return n;
+}
+
+/* Of a collective that could start with its function and takes memory when it does: the
+ * first op that reads the result, if it is a call that can do it itself. */
+static Op *call_below(const Op *op, int *operand) {
+    const Value *v = op->out[0];
+    if (op->in[0]->def || type_bytes(&op->in[0]->ty) >= type_bytes(&v->ty)) return NULL;
+    for (Op *at = op->next; at; at = at->next) {
+        int n = uses_in(at, v, operand);
+        if (!n) continue;
+        if (n > 1 || !is_function_call(at)) return NULL;
+        if (!is_loop(at)) return at;
+        bool each = *operand >= first_each(at) && *operand < end_each(at);
+        return each && acts_on_slices(op) ? at : NULL;
+    }
+    return NULL;
+}
+
+static bool is_overwritten(const Func *callee, int arg) {
+    for (int i = 0; i < callee->nret; i++) {
+        if (callee->alias[i] == arg) return true;
+    }
+    return false;
+}
+
+static void go_down(Sink *s, Op *op, Op *call, int operand) {
+    Func *callee = own_callee(s, call), *f = op->fn;
+    Value *arg = callee->arg[operand], *v = op->out[0];
+    Type ty = is_loop(call) ? slice_of(&op->in[0]->ty) : op->in[0]->ty;
+    Value *fresh = NEW(s->m->mem, Value); /* stands in for the old uses */
+    *fresh = *arg;
+    func_replace(callee, arg, fresh);
+    arg->ty = ty;
+    Builder b = callee->first ? build_before(callee->first) : build_at_end(callee);
+    Op *made = op_inside(&b, op, &arg, is_loop(call));
+    made->out[0]->name = v->name;
+    func_replace(callee, fresh, made->out[0]);
+    call->in[operand] = op->in[0];
+    if (value_uses(f, v)) {
+        func_ret(callee, made->out[0], -1);
+        Value *out = op_add_result(call, v->ty);
+        out->name = v->name;
+        func_replace(f, v, out);
+    }
+    op_remove(op);
+}
+
+/* ---- the module ---- */
+
+static bool one_move(Sink *s, Func *f) {
+    func_number(f);
+    for (Op *op = f->first; op; op = op->next) {
+        int operand;
+        if (is_function_call(op)) {
+            for (int j = 0; j < op->nout; j++) {
+                Op *reader = only_reader(op, j);
+                if (!can_go_up(s, op, j, reader)) continue;
+                go_up(s, op, j, reader);
+                return true;
+            }
+        } else if ((optab[op->kind].flags & F_COMM) && op->nout == 1) {
+            Op *call = call_below(op, &operand);
+            if (!call || !moves(s, op, call)) continue;
+            if (is_overwritten(op_func(call), operand)) continue;
+            go_down(s, op, call, operand);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Callees first: what can move in a function has moved when it is copied for one of its
+ * calls, so copies do not multiply what is still to be moved. */
+void pass_sink(Module *m, const PassOptions *o) {
+    Sink s = {.m = m, .overlap = o->overlap};
+    bool moved;
+    do {
+        Arena *mem = arena_new();
+        Func **order = module_order(mem, m);
+        moved = false;
+        for (int i = 0; order[i]; i++) {
+            while (order[i]->role != ROLE_KERNEL && one_move(&s, order[i])) moved = true;
+        }
+        arena_free(mem);
+    } while (moved);
+    module_remove_unused(m);
+}

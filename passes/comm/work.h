@@ -1,0 +1,37 @@
+/* work.h - for passes that decide what is sent when. */
+#ifndef STATOR_WORK_H
+#define STATOR_WORK_H
+#include "ir/ir.h"
+
+/* The work of functions that are called: a list, the newest first. */
+typedef struct Work {
+    const Func *f;
+    double total;
+    struct Work *next;
+} Work;
+/* Adds f, whose callees must be in the list. */
+Work *work_add(Arena *mem, Work *known, const Func *f);
+/* Of an op, runs of a loop counted: at least 1, but 0 for collectives and views. */
+double work_of(const Work *known, const Op *op);
+/* What could be done while these collectives are on their way, as one message. */
+double work_to_send(int n, const Op *const *op);
+
+/* Is a message of so many bytes more than its latency, so that it may go by itself? */
+bool work_fills_message(int64_t bytes);
+
+/* Where a collective may stand: behind `ready` (NULL: from the start on), and `use` is the
+ * first op that needs its results (NULL: none before the end). Views and moves of results
+ * do not count, they can wait too. Ids must be those of func_number. */
+typedef struct Window {
+    Op *ready, *use;
+    Op **moved; /* those views and moves */
+    int nmoved, moved_cap;
+    double work; /* from ready to use */
+} Window;
+Window window_of(Arena *mem, const Work *known, const Op *op);
+/* Is `at` the collective itself, or one of those views and moves? */
+bool window_moves(const Window *w, const Op *op, const Op *at);
+/* Work of the ops behind `ready` and before `use`. */
+double work_between(const Work *known, const Func *f, const Op *ready, const Op *use);
+
+#endif

@@ -1,0 +1,121 @@
+/* epilogue.c - a sum behind a product goes into the product, when the row of the product
+ * takes addends. Level local.
+ *     %y = dot %x, %w {mk,kn->mn}; %z = add %y, %b {mn,n->mn}
+ *  -> %z = dot %x, %w, %b {mk,kn,n->mn}
+ * Only addends that cost nothing to add there: those with fewer dimensions (a bias), and
+ * accumulators, full tensors whose buffer the result can take over. */
+#include "passes/passes.h"
+
+/* Spells `t` (a term of the sum's rule) in the letters of the product's result. */
+static bool respell(const Rule *sum, const Term *t, const Rule *product, int rank,
+                    Text *text) {
+    const Term *from = &sum->term[sum->nin], *to = &product->term[product->nin];
+    if (from->n == 1 && from->letter[0] == '.') { /* same shape: the same letters */
+        if (t->n != 1) return false;
+        text_add(text, "%.*s", to->n, to->letter);
+        return !memchr(to->letter, '.', (size_t)to->n);
+    }
+    if (from->n != rank || to->n != rank) return false;
+    for (int k = 0; k < t->n; k++) {
+        const char *at = memchr(from->letter, t->letter[k], (size_t)from->n);
+        if (!at || t->letter[k] == '.') return false;
+        text_add(text, "%c", to->letter[at - from->letter]);
+    }
+    return true;
+}
+
+/* An accumulator: a full tensor read only here, so the result may take its buffer. */
+static bool is_accumulator(const Func *f, const Value *v) {
+    if (value_uses(f, v) != 1) return false;
+    if (v->def) return true;
+    for (int i = 0; i < f->nret; i++) {
+        if (f->alias[i] == v->nth) return true;
+    }
+    return false;
+}
+
+/* Does the product already have an addend of this sort? It takes one of each. */
+static bool has_addend(const Op *op, bool full) {
+    for (int i = 2; i < op->nin; i++) {
+        if ((op->in[i]->ty.rank == op->out[0]->ty.rank) == full) return true;
+    }
+    return false;
+}
+
+/* The product that v is a view of, through values that nobody else reads; or v. */
+static Value *product_behind(const Func *f, Value *v) {
+    Value *at = v;
+    while (at->def && (optab[at->def->kind].flags & F_VIEW) && at->def->nin == 1 &&
+           value_uses(f, at) == 1) {
+        at = at->def->in[0];
+    }
+    bool product = at->def && (optab[at->def->kind].flags & F_ADDENDS);
+    return product && value_uses(f, at) == 1 ? at : v;
+}
+
+/* A sum with a product in another shape is made in the product's:
+ *     %z = add %acc, (reshape %y)  ->  %z = reshape (add (reshape %acc), %y) */
+static Op *in_shape_of_product(Func *f, Op *sum) {
+    for (int i = 0; i < 2; i++) {
+        Value *product = product_behind(f, sum->in[i]), *addend = sum->in[1 - i];
+        bool alike = type_same_shape(&sum->in[i]->ty, &addend->ty);
+        if (product == sum->in[i] || !alike || op_attr(sum, "rule")) continue;
+        if (!is_accumulator(f, addend)) continue;
+        Builder b = build_before(sum);
+        b.name = addend->name;
+        addend = build_as(&b, OP_reshape, NULL, product->ty, addend, NULL);
+        Value *made = build1(&b, sum->kind, NULL, addend, product, NULL);
+        Value *back = build_as(&b, OP_reshape, NULL, sum->out[0]->ty, made, NULL);
+        made->name = back->name = sum->out[0]->name;
+        func_replace(f, sum->out[0], back);
+        op_remove(sum);
+        func_remove_dead(f);
+        return made->def;
+    }
+    return sum;
+}
+
+/* The addend may stand anywhere before the sum; the product moves down to the sum. */
+static bool try_merge(Func *f, Op *sum) {
+    for (int i = 0; i < 2; i++) {
+        Value *product = sum->in[i], *addend = sum->in[1 - i];
+        Op *op = product->def;
+        if (!op || !(optab[op->kind].flags & F_ADDENDS) || product == addend) continue;
+        if (op->nin >= optab[op->kind].nin_max || value_uses(f, product) != 1) continue;
+        if (!type_same_shape(&product->ty, &sum->out[0]->ty)) continue;
+        bool full = addend->ty.rank == product->ty.rank;
+        if (full && !is_accumulator(f, addend)) continue;
+        if (has_addend(op, full)) continue;
+        const Rule *r = op_rule(op), *s = op_rule(sum);
+        Text text = text_new(f->mod->mem);
+        for (int k = 0; k < r->nin; k++) {
+            text_add(&text, "%.*s,", r->term[k].n, r->term[k].letter);
+        }
+        if (memchr(text.s, '.', text.n)) continue;
+        if (!respell(s, &s->term[1 - i], r, product->ty.rank, &text)) continue;
+        text_add(&text, "->%.*s", r->term[r->nin].n, r->term[r->nin].letter);
+        Value *in[MAX_TERMS];
+        memcpy(in, op->in, (size_t)op->nin * sizeof(Value *));
+        in[op->nin] = addend;
+        Builder b = build_before(sum);
+        Value *v = build_list(&b, op->kind, text.s, op->nin + 1, in, NULL, 0)->out[0];
+        v->name = sum->out[0]->name;
+        v->def->line = op->line;
+        func_replace(f, sum->out[0], v);
+        op_remove(sum);
+        op_remove(op);
+        return true;
+    }
+    return false;
+}
+
+void pass_epilogue(Module *m, const PassOptions *o) {
+    (void)o;
+    for (Func *f = m->first; f; f = f->next) {
+        for (Op *op = f->first, *next; op; op = next) {
+            next = op->next;
+            if (!(optab[op->kind].flags & F_PLUS)) continue;
+            try_merge(f, in_shape_of_product(f, op));
+        }
+    }
+}

@@ -1,0 +1,343 @@
+/* memplan.c - a place in memory for every value. Level fused -> planned.
+ *
+ * Each function has a frame; the frame of a callee lies in the workspace of the call.
+ * Values that a function returns live where the caller says (@r0), values that overwrite
+ * an argument in its buffer (@a2), all others in the frame (@128). Values tied together
+ * (views, results written over a dying operand) share one buffer; buffers whose lives do
+ * not meet share bytes. Where a value cannot live in the place it must, a copy is made. */
+#include "passes/passes.h"
+#include "ir/matmul.h"
+#include "ir/space.h"
+#include <stdlib.h>
+
+enum { FRAME_ALIGN = 64 };
+
+typedef struct Buffer {
+    int nth; /* decides between equals: the plan is the same on every rank */
+    int64_t bytes, offset;
+    int first, last; /* op ids, inclusive; last = nops for results */
+    Loc fixed;       /* LOC_ARG, LOC_RET or LOC_NONE: in the frame */
+    Op *workspace_of;
+} Buffer;
+
+typedef struct MemPlan {
+    Arena *mem;
+    Func *f;
+    const PassOptions *o;
+    int *parent;     /* by value id: union-find of values that share a buffer */
+    int *first, *last;
+    Loc *fixed;      /* by root */
+} MemPlan;
+
+static int64_t align_up(int64_t n) {
+    return (n + FRAME_ALIGN - 1) & ~(int64_t)(FRAME_ALIGN - 1);
+}
+
+static int root(MemPlan *p, int id) {
+    while (p->parent[id] != id) id = p->parent[id] = p->parent[p->parent[id]];
+    return id;
+}
+
+/* Numbers the function and computes each value's life. */
+static void lives(MemPlan *p) {
+    Func *f = p->f;
+    func_number(f);
+    size_t n = (size_t)f->nvalues;
+    p->parent = NEW_ARRAY(p->mem, int, n);
+    p->first = NEW_ARRAY(p->mem, int, n);
+    p->last = NEW_ARRAY(p->mem, int, n);
+    p->fixed = NEW_ARRAY(p->mem, Loc, n);
+    for (int i = 0; i < f->nvalues; i++) {
+        p->parent[i] = i;
+        p->first[i] = p->last[i] = -1;
+    }
+    for (int i = 0; i < f->narg; i++) p->fixed[f->arg[i]->id] = (Loc){LOC_ARG, i};
+    for (Op *op = f->first; op; op = op->next) {
+        for (int i = 0; i < op->nin; i++) p->last[op->in[i]->id] = op->id;
+        for (int i = 0; i < op->nout; i++) {
+            p->first[op->out[i]->id] = p->last[op->out[i]->id] = op->id;
+        }
+    }
+    for (int i = 0; i < f->nret; i++) p->last[f->ret[i]->id] = f->nops;
+}
+
+/* Both must not be bound to different places. The life of the whole is kept at the root. */
+static bool join(MemPlan *p, const Value *a, const Value *b) {
+    int x = root(p, a->id), y = root(p, b->id);
+    if (x == y) return true;
+    if (p->fixed[x].kind && p->fixed[y].kind) return false;
+    if (p->fixed[y].kind) p->fixed[x] = p->fixed[y];
+    p->parent[y] = x;
+    p->first[x] = MIN(p->first[x], p->first[y]);
+    p->last[x] = MAX(p->last[x], p->last[y]);
+    return true;
+}
+
+static bool fix(MemPlan *p, const Value *v, Loc where) {
+    int x = root(p, v->id);
+    if (p->fixed[x].kind) return false;
+    p->fixed[x] = where;
+    return true;
+}
+
+static bool addend_like_result(const Op *op, int i) {
+    Dims d;
+    return op_dims(op, &d) && matmul_like_result(&d, i);
+}
+
+/* Is result j of op allowed to be written over operand i? */
+static bool may_overwrite(MemPlan *p, const Op *op, int i, int j) {
+    const Func *callee = op_attr(op, "fn") ? op_func(op) : NULL;
+    if (callee) {
+        return callee->role == ROLE_KERNEL && space_inplace(p->mem, callee, i, j);
+    }
+    if (optab[op->kind].flags & F_ADDENDS) {
+        return j == 0 && i >= 2 && addend_like_result(op, i);
+    }
+    if (!(optab[op->kind].flags & F_INPLACE)) return false;
+    return i == j && (i == 0 || (optab[op->kind].flags & F_COMM));
+}
+
+/* When op is done: a late collective at its arrive. */
+static const Op *end_of(const Op *op) {
+    const Op *arrival = op_arrival(op);
+    return arrival ? arrival : op;
+}
+
+/* Does nobody read v's buffer once op has begun, but op itself (and only once)? */
+static bool dies_at(MemPlan *p, const Value *v, const Op *op) {
+    int x = root(p, v->id);
+    const Op *end = end_of(op);
+    if (p->last[x] != end->id) return false;
+    for (const Op *at = op; at != end; at = at->next) {
+        for (int i = 0; i < at->nin && at != op; i++) {
+            if (root(p, at->in[i]->id) == x) return false;
+        }
+    }
+    for (int i = 0, n = 0; i < op->nin; i++) {
+        if (root(p, op->in[i]->id) == x && ++n > 1) return false;
+    }
+    return true;
+}
+
+/* The value in whose buffer v is a view. */
+static const Value *viewed(const Value *v) {
+    while (v->def && (optab[v->def->kind].flags & F_VIEW)) v = v->def->in[v->nth];
+    return v;
+}
+
+/* May value `v` take over the buffer of argument `arg`, i.e. is the argument read no later
+ * than the op that makes v, which may overwrite it? */
+static bool can_take_argument(MemPlan *p, const Value *v, const Value *arg) {
+    const Value *made = viewed(v);
+    const Op *op = made->def;
+    int x = root(p, arg->id), from = p->first[root(p, v->id)];
+    if (!op || p->last[x] > from) return false;
+    if (p->last[x] < from) return true;
+    if (op->id != from) return false;
+    for (int i = 0; i < op->nin; i++) {
+        if (root(p, op->in[i]->id) == x && dies_at(p, op->in[i], op)) {
+            return may_overwrite(p, op, i, made->nth);
+        }
+    }
+    return false;
+}
+
+static Value *insert_copy(Func *f, Op *before, Value *v) {
+    Builder b = before ? build_before(before) : build_at_end(f);
+    b.name = v->name;
+    return build1(&b, OP_copy, NULL, v, NULL);
+}
+
+/* ---- first: copies, until everything fits where it must ---- */
+
+static void join_views(MemPlan *p) {
+    for (Op *op = p->f->first; op; op = op->next) {
+        if (!(optab[op->kind].flags & F_VIEW)) continue;
+        for (int i = 0; i < op->nout; i++) join(p, op->in[i], op->out[i]);
+    }
+}
+
+/* Is v a result that overwrites the argument `arg`? */
+static bool returned_over(const Func *f, const Value *v, const Value *arg) {
+    for (int i = 0; i < f->nret; i++) {
+        if (f->ret[i] == v && f->alias[i] >= 0 && f->arg[f->alias[i]] == arg) return true;
+    }
+    return false;
+}
+
+/* Results of callees that overwrite an operand share its buffer here. */
+static bool join_call_aliases(MemPlan *p) {
+    for (Op *op = p->f->first; op; op = op->next) {
+        const Func *callee = op_attr(op, "fn") ? op_func(op) : NULL;
+        for (int j = 0; callee && j < op->nout; j++) {
+            int i = callee->alias[j];
+            if (i < 0 || callee->role == ROLE_KERNEL) continue;
+            bool own = p->fixed[root(p, op->in[i]->id)].kind != LOC_ARG ||
+                       returned_over(p->f, op->out[j], op->in[i]);
+            if (own && dies_at(p, op->in[i], op) && join(p, op->in[i], op->out[j])) continue;
+            op->in[i] = insert_copy(p->f, op, op->in[i]);
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Is result i, or what it is a view of, the argument that it overwrites? */
+static bool in_place_already(MemPlan *p, int i) {
+    const Func *f = p->f;
+    int a = f->alias[i];
+    return a >= 0 && root(p, f->ret[i]->id) == root(p, f->arg[a]->id);
+}
+
+/* Results that lie in the buffer of some other argument are copied out first, so that the
+ * argument can be overwritten behind that (two arguments may change places). */
+static bool results_leave_arguments(MemPlan *p) {
+    Func *f = p->f;
+    for (int i = 0; i < f->nret; i++) {
+        if (p->fixed[root(p, f->ret[i]->id)].kind != LOC_ARG || in_place_already(p, i)) {
+            continue;
+        }
+        f->ret[i] = insert_copy(f, NULL, f->ret[i]);
+        return false;
+    }
+    return true;
+}
+
+static bool place_results(MemPlan *p) {
+    Func *f = p->f;
+    if (!results_leave_arguments(p)) return false;
+    for (int i = 0; i < f->nret; i++) {
+        Value *v = f->ret[i];
+        Loc where = {LOC_RET, i};
+        bool good = true;
+        if (in_place_already(p, i)) continue;
+        if (f->alias[i] >= 0) {
+            where = (Loc){LOC_ARG, f->alias[i]};
+            good = can_take_argument(p, v, f->arg[f->alias[i]]);
+        }
+        if (good && fix(p, v, where)) continue;
+        f->ret[i] = insert_copy(f, NULL, v);
+        return false;
+    }
+    return true;
+}
+
+/* Operands that die under a result of their size give it their buffer. */
+static void reuse_dying(MemPlan *p) {
+    for (Op *op = p->f->first; op; op = op->next) {
+        for (int j = 0; j < op->nout; j++) {
+            int y = root(p, op->out[j]->id);
+            if (p->first[y] != op->id || p->fixed[y].kind == LOC_ARG) continue;
+            for (int i = 0; i < op->nin; i++) {
+                int x = root(p, op->in[i]->id);
+                if (x == y || p->fixed[x].kind || !dies_at(p, op->in[i], op)) continue;
+                if (type_bytes(&op->in[i]->ty) != type_bytes(&op->out[j]->ty)) continue;
+                if (may_overwrite(p, op, i, j) && join(p, op->in[i], op->out[j])) break;
+            }
+        }
+    }
+}
+
+/* ---- then: offsets ---- */
+
+static int by_size(const void *a, const void *b) {
+    const Buffer *x = *(Buffer *const *)a, *y = *(Buffer *const *)b;
+    if (x->bytes != y->bytes) return x->bytes < y->bytes ? 1 : -1;
+    return x->first != y->first ? (x->first < y->first ? -1 : 1) : x->nth - y->nth;
+}
+
+static int by_offset(const void *a, const void *b) {
+    const Buffer *x = *(Buffer *const *)a, *y = *(Buffer *const *)b;
+    return x->offset < y->offset ? -1 : x->offset > y->offset;
+}
+
+/* Lowest offset where `b` overlaps no placed buffer that lives at the same time. */
+static int64_t lowest_place(Arena *mem, Buffer **placed, int n, const Buffer *b) {
+    Buffer **near = NEW_ARRAY(mem, Buffer *, (size_t)n + 1);
+    int count = 0;
+    for (int i = 0; i < n; i++) {
+        if (placed[i]->first <= b->last && b->first <= placed[i]->last) near[count++] = placed[i];
+    }
+    qsort(near, (size_t)count, sizeof *near, by_offset);
+    int64_t at = 0;
+    for (int i = 0; i < count; i++) {
+        if (near[i]->offset >= at + b->bytes) break;
+        at = MAX(at, near[i]->offset + near[i]->bytes);
+    }
+    return at;
+}
+
+/* Workspace of an op: what codegen asks for, and for calls the frame of the callee. */
+static int64_t workspace(MemPlan *p, const Op *op) {
+    const Func *callee = op_attr(op, "fn") ? op_func(op) : NULL;
+    int64_t bytes = callee && callee->role != ROLE_KERNEL ? callee->frame_bytes : 0;
+    if (p->o->workspace_bytes) {
+        bytes = align_up(bytes) + p->o->workspace_bytes(op, p->o->workspace_ctx);
+    }
+    return bytes;
+}
+
+static void place_frame(MemPlan *p) {
+    Func *f = p->f;
+    Buffer **all = NEW_ARRAY(p->mem, Buffer *, (size_t)(f->nvalues + f->nops));
+    Buffer **of = NEW_ARRAY(p->mem, Buffer *, (size_t)f->nvalues);
+    int n = 0;
+    for (Op *op = f->first; op; op = op->next) {
+        for (int i = 0; i < op->nout; i++) {
+            int x = root(p, op->out[i]->id);
+            if (of[x] || p->fixed[x].kind) continue;
+            Buffer *b = all[n++] = of[x] = NEW(p->mem, Buffer);
+            *b = (Buffer){.nth = n, .bytes = align_up(type_bytes(&op->out[i]->ty)),
+                          .first = p->first[x], .last = p->last[x]};
+        }
+        int64_t bytes = workspace(p, op);
+        if (!bytes) continue;
+        Buffer *b = all[n++] = NEW(p->mem, Buffer);
+        *b = (Buffer){.nth = n, .bytes = align_up(bytes), .first = op->id,
+                      .last = end_of(op)->id, .workspace_of = op};
+        op_set_int(op, "ws_bytes", bytes);
+    }
+    qsort(all, (size_t)n, sizeof *all, by_size);
+    f->frame_bytes = 0;
+    for (int i = 0; i < n; i++) {
+        all[i]->offset = lowest_place(p->mem, all, i, all[i]);
+        if (all[i]->offset > TYPE_MAX_BYTES) {
+            fail(EXIT_MEMORY, "@%s needs more than 2^50 bytes of memory", f->name);
+        }
+        f->frame_bytes = MAX(f->frame_bytes, all[i]->offset + all[i]->bytes);
+        if (all[i]->workspace_of) op_set_int(all[i]->workspace_of, "ws", all[i]->offset);
+    }
+    for (Op *op = f->first; op; op = op->next) {
+        for (int i = 0; i < op->nout; i++) {
+            int x = root(p, op->out[i]->id);
+            op->out[i]->loc = p->fixed[x].kind ? p->fixed[x] : (Loc){LOC_FRAME, of[x]->offset};
+        }
+    }
+}
+
+static void plan_func(Func *f, const PassOptions *o) {
+    MemPlan p = {.f = f, .o = o};
+    bool settled;
+    do {
+        arena_free(p.mem);
+        p.mem = arena_new();
+        lives(&p);
+        join_views(&p);
+        settled = join_call_aliases(&p) && place_results(&p);
+    } while (!settled);
+    reuse_dying(&p);
+    place_frame(&p);
+    arena_free(p.mem);
+}
+
+void pass_memplan(Module *m, const PassOptions *o) {
+    Arena *mem = arena_new();
+    Func **order = module_order(mem, m);
+    for (int i = 0; order[i]; i++) {
+        if (order[i]->role != ROLE_KERNEL) plan_func(order[i], o);
+    }
+    const char *why = memplan_check(mem, m);
+    if (why) die("memory plan: %s", why);
+    arena_free(mem);
+}

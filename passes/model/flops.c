@@ -1,0 +1,73 @@
+/* flops.c - how much a model multiplies, read off its gradient: what autodiff wrote is
+ * what has to be computed, once for every run of a loop. */
+#include "passes/passes.h"
+
+/* The letters of float operands and results; of two tied ones (heads and their groups)
+ * the one that the other follows. */
+static uint32_t letters_of(const Op *op, const Dims *d) {
+    uint32_t mask = 0;
+    for (int i = 0; i < op->nin; i++) {
+        if (dtype_is_float(op->in[i]->ty.dt)) mask |= dims_mask(d, i);
+    }
+    for (int i = 0; i < op->nout; i++) mask |= dims_mask(d, d->nin + i);
+    for (int id = 0; id < d->n; id++) {
+        if (d->tied[id] >= 0) mask &= ~(1u << d->tied[id]);
+    }
+    return mask;
+}
+
+double op_flops(const Op *op) {
+    int products = flag_products(optab[op->kind].flags);
+    Dims d;
+    if (!products || !op_dims(op, &d)) return 0;
+    double n = 2.0 * products;
+    uint32_t letters = letters_of(op, &d);
+    for (int id = 0; id < d.n; id++) {
+        if (letters >> id & 1) n *= (double)d.size[id];
+    }
+    return op_int(op, "causal", 0) ? n / 2 : n;
+}
+
+/* Of one run of functions, callees before callers. */
+typedef struct Counted {
+    Func **f;
+    double *flops;
+} Counted;
+
+static double flops_of_function(const Counted *c, int n) {
+    double sum = 0;
+    for (const Op *op = c->f[n]->first; op; op = op->next) {
+        sum += op_flops(op);
+        if (!op_attr(op, "fn")) continue;
+        int callee = 0;
+        while (c->f[callee] != op_func(op)) callee++;
+        sum += (double)op_int(op, "times", 1) * c->flops[callee];
+    }
+    return sum;
+}
+
+/* Autodiff gives the gradient function of a model the argument of role dloss. */
+static bool is_gradient(const Func *f) {
+    for (int i = 0; i < f->narg; i++) {
+        if (!strcmp(arg_str(f, i, "role", ""), "dloss")) return true;
+    }
+    return false;
+}
+
+double model_flops(Module *m) {
+    PassOptions o = pass_options_default();
+    if (m->level == LEVEL_GLOBAL) passes_run(m, "simplify,autodiff,simplify", &o);
+    check(m->level == LEVEL_DIFFED);
+    Arena *mem = arena_new();
+    Counted c = {.f = module_order(mem, m)};
+    int n = 0;
+    while (c.f[n]) n++;
+    c.flops = NEW_ARRAY(mem, double, (size_t)n + 1);
+    double flops = 0;
+    for (int i = 0; i < n; i++) {
+        c.flops[i] = flops_of_function(&c, i);
+        if (is_gradient(c.f[i])) flops = c.flops[i];
+    }
+    arena_free(mem);
+    return flops;
+}

@@ -1,0 +1,135 @@
+/* simplify.c - dead code, common subexpressions, arithmetic of constants. Any level up to
+ * local; leaves the level as it is.
+ *     %a = fill {value=0}; %b = add %x, %a     ->     %x */
+#include "passes/passes.h"
+
+/* ---- common subexpressions ---- */
+
+bool attrs_equal(const Attr *a, const Attr *b) {
+    for (; a && b; a = a->next, b = b->next) {
+        if (strcmp(a->key, b->key) || a->kind != b->kind || a->i != b->i) return false;
+        if (memcmp(&a->f, &b->f, sizeof a->f)) return false; /* -0 is not 0 */
+        if (a->s && strcmp(a->s, b->s)) return false;
+        if (a->rule && strcmp(a->rule->text, b->rule->text)) return false;
+    }
+    return !a && !b;
+}
+
+static bool same_work(const Op *a, const Op *b) {
+    if (a->kind != b->kind || a->nin != b->nin || a->nout != b->nout) return false;
+    for (int i = 0; i < a->nin; i++) {
+        if (a->in[i] != b->in[i]) return false;
+    }
+    for (int i = 0; i < a->nout; i++) {
+        if (!type_equal(&a->out[i]->ty, &b->out[i]->ty)) return false;
+    }
+    return attrs_equal(a->attr, b->attr);
+}
+
+static uint64_t work_hash(const Op *op) {
+    uint64_t h = (uint64_t)op->kind * 0x9e3779b97f4a7c15u;
+    for (int i = 0; i < op->nin; i++) h = (h ^ (uint64_t)op->in[i]->id) * 0x100000001b3u;
+    return h;
+}
+
+static void common_subexpressions(Func *f) {
+    func_number(f);
+    Arena *mem = arena_new();
+    int cap = 2 * f->nops + 1;
+    Op **slot = NEW_ARRAY(mem, Op *, (size_t)cap);
+    for (Op *op = f->first, *next; op; op = next) {
+        next = op->next;
+        int at = (int)(work_hash(op) % (uint64_t)cap);
+        while (slot[at] && !same_work(slot[at], op)) at = (at + 1) % cap;
+        if (!slot[at]) {
+            slot[at] = op;
+            continue;
+        }
+        for (int i = 0; i < op->nout; i++) func_replace(f, op->out[i], slot[at]->out[i]);
+        op_remove(op);
+    }
+    arena_free(mem);
+}
+
+/* ---- arithmetic ---- */
+
+/* The constant that a value is filled with. */
+static bool constant(const Value *v, double *c) {
+    const Attr *a = v->def && v->def->nin == 0 ? op_attr(v->def, "value") : NULL;
+    if (a) *c = a->f;
+    return a != NULL;
+}
+
+/* Does a move by rule keep all elements in their order (only dimensions of one element
+ * change places)? */
+static bool keeps_order(const Op *op) {
+    const Type *in = &op->in[0]->ty, *out = &op->out[0]->ty;
+    const Rule *r = op_rule(op);
+    if (!(optab[op->kind].flags & F_MOVE) || !op_attr(op, "rule") ||
+        type_count(in) != type_count(out)) {
+        return false;
+    }
+    int at = 0;
+    for (int k = 0; k < r->term[0].n; k++) {
+        if (r->term[0].letter[k] == '.') return false;
+        if (in->dim[k] == 1) continue;
+        while (at < out->rank && out->dim[at] == 1) at++;
+        if (at == out->rank || r->term[1].letter[at++] != r->term[0].letter[k]) return false;
+    }
+    return true;
+}
+
+/* Such a move is a view. */
+static void moves_to_views(Func *f) {
+    for (Op *op = f->first, *next; op; op = next) {
+        next = op->next;
+        if (op->nin != 1 || !keeps_order(op)) continue;
+        Builder b = build_before(op);
+        b.name = op->out[0]->name;
+        Value *view = build_placed(&b, OP_reshape, NULL, op->out[0]->ty, op->in[0]);
+        func_replace(f, op->out[0], view);
+        op_remove(op);
+    }
+}
+
+/* A value that an op only hands on, or NULL: x + 0, 0 + x, x scaled by 1. */
+static Value *handed_on(const Op *op) {
+    double c;
+    if (!op->nin || !op->nout) return NULL;
+    if (optab[op->kind].flags & F_PLUS) {
+        for (int i = 0; i < 2; i++) {
+            if (constant(op->in[i], &c) && c == 0 &&
+                type_equal(&op->in[1 - i]->ty, &op->out[0]->ty)) {
+                return op->in[1 - i];
+            }
+        }
+    }
+    bool same = type_equal(&op->in[0]->ty, &op->out[0]->ty);
+    if (op->nin == 1 && (optab[op->kind].flags & F_VIEW) && same) return op->in[0];
+    const Attr *by = op_attr(op, "by");
+    if (by && (optab[op->kind].flags & F_LINEAR) && by->f == 1) return op->in[0];
+    return NULL;
+}
+
+static void arithmetic(Func *f) {
+    for (Op *op = f->first, *next; op; op = next) {
+        next = op->next;
+        Value *v = handed_on(op);
+        if (!v) continue;
+        func_replace(f, op->out[0], v);
+        op_remove(op);
+    }
+}
+
+void pass_simplify(Module *m, const PassOptions *o) {
+    (void)o;
+    module_remove_unused(m);
+    for (Func *f = m->first; f; f = f->next) {
+        arithmetic(f);
+        if (m->level >= LEVEL_LOCAL) moves_to_views(f);
+        common_subexpressions(f);
+        func_remove_dead(f);
+    }
+    module_remove_unused(m);
+}
+

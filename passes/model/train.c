@@ -1,0 +1,381 @@
+/* train.c - the training step around the gradients of a model. Level diffed.
+ *     @m.grad(data..., params..., %dloss) -> (loss, more..., gradients...)
+ * becomes
+ *     @step(data..., params..., scalars..., states...)
+ *         -> (loss, grad_norm, good, params=..., states=...)
+ * good is 1 where loss and norm are finite on all ranks, else 0: then parameters and states
+ * keep their bits, whatever the optimizer.
+ * With n micro-batches the data arrive stacked and a loop sums loss and gradients. With
+ * `overlap` the first micro-batch stands by itself when it gathers parameters beside its
+ * work, the last one when the sums are finished beside its. */
+#include "ir/over.h"
+#include "passes/passes.h"
+
+/* A row of ops.def whose operands are p, g, the states, then the scalars of the step. */
+typedef struct Optimizer {
+    const char *name;
+    int nstates;
+    const char *state[2]; /* beginnings of their names */
+    bool corrected;       /* it takes bias corrections */
+} Optimizer;
+
+static const Optimizer optimizers[] = {{"adamw", 2, {"m", "v"}, true},
+                                       {"adam", 2, {"m", "v"}, true},
+                                       {"momentum", 1, {"momentum"}, false},
+                                       {"sgd", 0, {NULL}, false}};
+
+typedef struct Train {
+    Module *m;
+    const PassOptions *o;
+    Func *grad, *step;
+    Builder b;
+    int nparam, *param;   /* indices of the parameters among grad's arguments */
+    Value **value;        /* per argument of grad: its value in @step */
+    Value **held;         /* per parameter: the argument of @step */
+    Value **sum;          /* loss, then the gradient of each parameter */
+    const Optimizer *optimizer;
+    Value *scalar[5]; /* operands of the optimizer behind the states */
+    int nscalars;
+    Value *good;
+} Train;
+
+static const char *role_of(const Func *f, int i) {
+    return arg_str(f, i, "role", "data");
+}
+
+/* Arguments that hold one micro-batch: their data differ from run to run. */
+static bool is_batch(const Func *f, int i) {
+    static const char *const batch[] = {"tokens", "labels", "data", "rng", "positions",
+                                        "attends_from"};
+    for (int k = 0; k < ARRAY_LEN(batch); k++) {
+        if (!strcmp(role_of(f, i), batch[k])) return true;
+    }
+    return false;
+}
+
+static bool is_role(const Func *f, int i, const char *role) {
+    return !strcmp(role_of(f, i), role);
+}
+
+static Func *find_grad(const Module *m) {
+    for (Func *f = m->first; f; f = f->next) {
+        if (f->role == ROLE_MODEL && f->narg && is_role(f, f->narg - 1, "dloss")) return f;
+    }
+    fail(EXIT_CONFIG, "module @%s has no gradients: run autodiff first", m->name);
+}
+
+/* Sums of the only micro-batch are finished beside backward (pass sink), so gradients are
+ * held in parts, as at level 2: the memory plan must know. */
+static void tell_early_sharding(Train *t, int arg) {
+    bool early = t->o->overlap && t->o->micro_batches <= 1;
+    if (!early || arg_float(t->step, arg, "zero", 0) != 1) return;
+    func_arg_set(t->step, arg, &(Attr){.key = "zero", .kind = ATTR_INT, .i = 2});
+}
+
+static void step_arguments(Train *t) {
+    const Func *g = t->grad;
+    Arena *mem = t->m->mem;
+    t->value = NEW_ARRAY(mem, Value *, (size_t)g->narg);
+    t->param = NEW_ARRAY(mem, int, (size_t)g->narg);
+    t->held = NEW_ARRAY(mem, Value *, (size_t)g->narg);
+    for (int i = 0; i < g->narg - 1; i++) {
+        Type ty = g->arg[i]->ty;
+        if (is_batch(g, i) && t->o->micro_batches > 1) {
+            if (ty.rank == MAX_RANK) {
+                fail(EXIT_CONFIG, "%%%s: with micro-batches an argument has at most %d "
+                                  "dimensions", g->arg[i]->name, MAX_RANK - 1);
+            }
+            if (type_bytes(&ty) > TYPE_MAX_BYTES / t->o->micro_batches) {
+                fail(EXIT_MEMORY, "%%%s: %lld micro-batches have more than 2^50 bytes",
+                     g->arg[i]->name, (long long)t->o->micro_batches);
+            }
+            memmove(ty.dim + 1, ty.dim, sizeof(int64_t) * (MAX_RANK - 1));
+            memmove(ty.split + 1, ty.split, sizeof(Axes) * (MAX_RANK - 1));
+            ty.dim[0] = t->o->micro_batches;
+            ty.split[0] = 0;
+            ty.rank++;
+        }
+        bool parted = attr_find(g->arg_attr[i], "zero") && zero_gathers_ahead(t->o);
+        Type held = parted ? zero_type(t->m, t->o, &ty) : ty;
+        Value *arg = t->value[i] = func_arg(t->step, g->arg[i]->name, held);
+        t->step->arg_attr[t->step->narg - 1] = g->arg_attr[i];
+        if (parted) t->value[i] = build_placed(&t->b, OP_reshard, NULL, ty, arg);
+        tell_early_sharding(t, t->step->narg - 1);
+        if (!is_role(g, i, "param")) continue;
+        t->held[t->nparam] = arg;
+        t->param[t->nparam++] = i;
+    }
+}
+
+/* The rates, the norm and the state are f32, so all that meets them must be. */
+static void refuse_types(const Train *t) {
+    const Func *g = t->grad;
+    if (g->ret[0]->ty.dt != DT_F32) {
+        fail(EXIT_CONFIG, "@%s: the loss is %s, training wants f32: write cast", g->name,
+             dtype_name[g->ret[0]->ty.dt]);
+    }
+    for (int k = 0; k < t->nparam; k++) {
+        const Value *p = g->arg[t->param[k]];
+        if (p->ty.dt == DT_F32) continue;
+        fail(EXIT_CONFIG, "parameter %%%s is %s; parameters that are trained are f32, cast "
+                          "them where they are used", p->name, dtype_name[p->ty.dt]);
+    }
+}
+
+static Value *scalar_arg(Train *t, const char *role) {
+    Value *v = func_arg(t->step, role, type_scalar(DT_F32));
+    func_arg_attr(t->step, t->step->narg - 1, arena_printf(t->m->mem, "role=%s", role));
+    return v;
+}
+
+static Value *constant(Train *t, double v) {
+    return build_as(&t->b, OP_fill, bfmt(&t->b, "value=%.17g", v), type_scalar(DT_F32), NULL);
+}
+
+static int first_gradient(const Train *t) {
+    return t->grad->nret - t->nparam;
+}
+
+/* @micro(sums..., batch..., others...) -> sums: one run of the model, added up in place. */
+static Func *make_micro(Train *t) {
+    const Func *g = t->grad;
+    Func *f = func_new_unique(t->m, "micro", ROLE_FUNC);
+    Value **in = NEW_ARRAY(t->m->mem, Value *, (size_t)g->narg);
+    Value **sum = NEW_ARRAY(t->m->mem, Value *, (size_t)t->nparam + 1);
+    sum[0] = func_arg(f, "loss_sum", g->ret[0]->ty);
+    for (int k = 0; k < t->nparam; k++) { /* placed as what comes in */
+        const Value *p = g->arg[t->param[k]];
+        sum[k + 1] = func_arg(f, arena_printf(t->m->mem, "sum.%s", p->name),
+                              type_make(p->ty.dt, p->ty.rank, p->ty.dim));
+    }
+    for (int pass = 0; pass < 2; pass++) {
+        for (int i = 0; i < g->narg; i++) {
+            if (is_batch(g, i) != (pass == 0)) continue;
+            in[i] = func_arg(f, g->arg[i]->name, g->arg[i]->ty);
+        }
+    }
+    Builder b = build_at_end(f);
+    Op *run = build_list(&b, OP_call, bfmt(&b, "fn=@%s", g->name), g->narg, in, NULL, 0);
+    func_ret(f, build1(&b, OP_add, NULL, sum[0], run->out[0], NULL), 0);
+    for (int k = 0; k < t->nparam; k++) {
+        Value *grad = run->out[first_gradient(t) + k];
+        func_ret(f, build1(&b, OP_add, NULL, sum[k + 1], grad, NULL), k + 1);
+    }
+    return f;
+}
+
+/* Micro-batches [first, first + n) of a batch argument, stacked; with stack=false the one. */
+static Value *batches(Train *t, int i, int64_t first, int64_t n, bool stack) {
+    Value *all = t->value[i];
+    int64_t total = MAX(t->o->micro_batches, 1);
+    if (total == 1 || (stack && n == total)) return all;
+    char *attrs = bfmt(&t->b, "dim=0; first=%lld; size=%lld", (long long)first, (long long)n);
+    Value *some = build1(&t->b, OP_slice, attrs, all, NULL);
+    if (!stack) some = build_placed(&t->b, OP_reshape, NULL, t->grad->arg[i]->ty, some);
+    return build_named(&t->b, all->name, some);
+}
+
+/* The model on micro-batch k; its loss and gradients are added to the sums. */
+static void run_once(Train *t, int64_t k) {
+    const Func *g = t->grad;
+    Value **in = NEW_ARRAY(t->m->mem, Value *, (size_t)g->narg);
+    for (int i = 0; i < g->narg; i++) {
+        in[i] = is_batch(g, i) ? batches(t, i, k, 1, false) : t->value[i];
+    }
+    Op *run = build_list(&t->b, OP_call, bfmt(&t->b, "fn=@%s", g->name), g->narg, in, NULL, 0);
+    for (int j = 0; j <= t->nparam; j++) {
+        Value *v = run->out[j ? first_gradient(t) + j - 1 : 0];
+        t->sum[j] = t->sum[j] ? build1(&t->b, OP_add, NULL, t->sum[j], v, NULL) : v;
+    }
+}
+
+/* A loop over micro-batches [first, first + n). */
+static void run_loop(Train *t, int64_t first, int64_t times) {
+    const Func *g = t->grad;
+    Func *micro = make_micro(t);
+    Value **in = NEW_ARRAY(t->m->mem, Value *, (size_t)micro->narg);
+    int n = 0, each = 0;
+    for (; n <= t->nparam; n++) {
+        const Type *ty = &micro->arg[n]->ty;
+        in[n] = t->sum[n] ? t->sum[n] : build_as(&t->b, OP_fill, "value=0", *ty, NULL);
+    }
+    for (int pass = 0; pass < 2; pass++) {
+        for (int i = 0; i < g->narg; i++) {
+            if (is_batch(g, i) != (pass == 0)) continue;
+            in[n++] = pass == 0 ? batches(t, i, first, times, true) : t->value[i];
+            each += pass == 0;
+        }
+    }
+    char *attrs = bfmt(&t->b, "fn=@%s; times=%lld; carry=%d; each=%d", micro->name,
+                       (long long)times, t->nparam + 1, each);
+    Op *run = build_list(&t->b, OP_call, attrs, n, in, NULL, 0);
+    for (int k = 0; k <= t->nparam; k++) t->sum[k] = run->out[k];
+}
+
+/* Is there a gradient whose sum over copies is left for the end of the step? */
+static bool sums_at_end(const Train *t) {
+    bool split = false;
+    for (int i = 0; i < t->grad->narg; i++) {
+        split |= is_batch(t->grad, i) && type_is_split(&t->grad->arg[i]->ty);
+    }
+    return split && t->o->zero_level <= 1;
+}
+
+static void run_micro_batches(Train *t, int64_t n) {
+    bool first = zero_gathers_ahead(t->o) || n == 1;
+    bool last = n > 1 && t->o->overlap && sums_at_end(t);
+    if (first) run_once(t, 0);
+    int64_t middle = n - first - last;
+    if (middle > 0) run_loop(t, first, middle);
+    if (last) run_once(t, n - 1);
+    if (n == 1) return;
+    t->sum[0] = build1(&t->b, OP_scale, bfmt(&t->b, "by=%.17g", 1.0 / (double)n), t->sum[0],
+                       NULL);
+}
+
+/* Square root of the sum of squares of all gradients. */
+static Value *global_norm(Train *t) {
+    Value *total = NULL;
+    for (int k = 0; k < t->nparam; k++) {
+        Value *square = build1(&t->b, OP_mul, NULL, t->sum[k + 1], t->sum[k + 1], NULL);
+        Value *sum = build1(&t->b, OP_sum, "...->_", square, NULL);
+        total = total ? build1(&t->b, OP_add, NULL, total, sum, NULL) : sum;
+    }
+    return build_named(&t->b, "grad_norm", build1(&t->b, OP_sqrt, NULL, total, NULL));
+}
+
+/* min(1, clip / (norm + 1e-6)), as PyTorch and Megatron-LM clip. */
+static Value *clip_factor(Train *t, Value *norm) {
+    if (t->o->clip_norm <= 0) {
+        return constant(t, 1);
+    }
+    Value *top = constant(t, t->o->clip_norm);
+    Value *bottom = build1(&t->b, OP_offset, "by=1e-06", norm, NULL);
+    Value *ratio = build1(&t->b, OP_div, NULL, top, bottom, NULL);
+    return build_named(&t->b, "clip", build1(&t->b, OP_atmost, "by=1", ratio, NULL));
+}
+
+static bool is_sharded(const Train *t, const Value *param) {
+    return attr_find(t->step->arg_attr[param->nth], "zero") != NULL;
+}
+
+static Value *state_arg(Train *t, const char *prefix, const Value *param) {
+    Arena *mem = t->m->mem;
+    const char *name = arena_printf(mem, "%s.%s", prefix, param->name);
+    bool sharded = is_sharded(t, param);
+    Value *v = func_arg(t->step, name, sharded ? zero_type(t->m, t->o, &param->ty) : param->ty);
+    int i = t->step->narg - 1;
+    func_arg_attr(t->step, i, arena_printf(mem, "role=state; like=\"%s\"", param->name));
+    for (const Attr *a = t->step->arg_attr[param->nth]; a; a = a->next) {
+        bool layout = !strcmp(a->key, "global") || !strcmp(a->key, "lead");
+        if (layout || !strcmp(a->key, "rows")) func_arg_set(t->step, i, a);
+    }
+    return v;
+}
+
+/* Gradients are summed over the copies once, here at the latest, and stay with the rank that
+ * updates them. */
+static void shard_gradients(Train *t) {
+    for (int k = 0; k < t->nparam; k++) {
+        const Value *p = t->held[k];
+        if (!is_sharded(t, p)) continue;
+        Type want = zero_type(t->m, t->o, &p->ty);
+        t->sum[k + 1] = build_placed(&t->b, OP_reshard, NULL, want, t->sum[k + 1]);
+    }
+}
+
+static bool decays(const Train *t, int k) {
+    return t->o->decay_weights && arg_float(t->grad, t->param[k], "decay", 0) != 0;
+}
+
+static void add_scalar(Train *t, Value *v) {
+    t->scalar[t->nscalars++] = v;
+}
+
+static void scalar_arguments(Train *t) {
+    bool any = false;
+    for (int k = 0; k < t->nparam; k++) any |= decays(t, k);
+    add_scalar(t, scalar_arg(t, "lr"));
+    add_scalar(t, any ? scalar_arg(t, "weight_decay") : constant(t, 0));
+    if (!t->optimizer->corrected) return;
+    add_scalar(t, scalar_arg(t, "bias_correction1"));
+    add_scalar(t, scalar_arg(t, "bias_correction2"));
+}
+
+/* Attributes of the optimizer's row, as the options have them. */
+static char *optimizer_attrs(Train *t, int k) {
+    const PassOptions *o = t->o;
+    const char *spec = optab[op_kind(t->optimizer->name)].attrs;
+    const struct {
+        const char *key;
+        double value;
+    } all[] = {{"beta1", o->beta1}, {"beta2", o->beta2}, {"eps", o->eps},
+               {"momentum", o->momentum}};
+    char *text = bfmt(&t->b, decays(t, k) ? "decay=1" : "");
+    for (int i = 0; i < ARRAY_LEN(all); i++) {
+        AttrKind kind;
+        bool optional;
+        if (!attr_spec_find(spec, all[i].key, &kind, &optional)) continue;
+        const char *before = text[0] ? "; " : "";
+        text = bfmt(&t->b, "%s%s%s=%.17g", text, before, all[i].key, all[i].value);
+    }
+    return text;
+}
+
+/* 1, or 0 on every rank where one has a loss or a norm that is no number. */
+static Value *is_good(Train *t, Value *norm) {
+    Value *loss = build1(&t->b, OP_finite, NULL, t->sum[0], NULL);
+    Value *both = build1(&t->b, OP_mul, NULL, loss,
+                         build1(&t->b, OP_finite, NULL, norm, NULL), NULL);
+    return build_named(&t->b, "good", build1(&t->b, OP_agree, NULL, both, NULL));
+}
+
+/* Results over parameter k and its states: the new ones where the step is good. */
+static void update(Train *t, int k) {
+    Value *in[MAX_TERMS] = {t->held[k], t->sum[k + 1]};
+    int n = 2;
+    for (int i = 0; i < t->optimizer->nstates; i++)
+        in[n++] = state_arg(t, t->optimizer->state[i], t->held[k]);
+    for (int i = 0; i < t->nscalars; i++) in[n++] = t->scalar[i];
+    Op *op = build_list(&t->b, op_kind(t->optimizer->name), optimizer_attrs(t, k), n, in,
+                        NULL, 0);
+    for (int i = 0; i < op->nout; i++) {
+        Value *old = op->in[i ? i + 1 : 0];
+        Value *v = build1(&t->b, OP_select, NULL, t->good, op->out[i], old, NULL);
+        func_ret(t->step, build_named(&t->b, bfmt(&t->b, "new.%s", old->name), v), old->nth);
+    }
+}
+
+static const Optimizer *find_optimizer(const char *name) {
+    for (int i = 0; i < ARRAY_LEN(optimizers); i++)
+        if (!strcmp(name, optimizers[i].name)) return &optimizers[i];
+    fail(EXIT_CONFIG, "unknown optimizer '%s'; there are adamw, adam, momentum and sgd", name);
+}
+
+void pass_train(Module *m, const PassOptions *o) {
+    if (o->micro_batches > MAX_TIMES) {
+        fail(EXIT_CONFIG, "%lld micro-batches; at most %d", (long long)o->micro_batches,
+             MAX_TIMES);
+    }
+    Train t = {.m = m, .o = o, .optimizer = find_optimizer(o->optimizer)};
+    t.grad = find_grad(m);
+    t.step = func_new_unique(m, "step", ROLE_STEP);
+    t.b = build_at_end(t.step);
+    step_arguments(&t);
+    if (!t.nparam) fail(EXIT_CONFIG, "@%s has no parameter to train", t.grad->name);
+    refuse_types(&t);
+    t.sum = NEW_ARRAY(m->mem, Value *, (size_t)t.nparam + 1);
+    scalar_arguments(&t);
+    int64_t n = MAX(o->micro_batches, 1);
+    t.value[t.grad->narg - 1] = constant(&t, 1.0 / (double)n);
+    run_micro_batches(&t, n);
+    shard_gradients(&t);
+    Value *norm = global_norm(&t);
+    add_scalar(&t, clip_factor(&t, norm));
+    t.good = is_good(&t, norm);
+    func_ret(t.step, t.sum[0], -1);
+    func_ret(t.step, norm, -1);
+    func_ret(t.step, t.good, -1);
+    for (int k = 0; k < t.nparam; k++) update(&t, k);
+    t.grad->role = ROLE_FUNC;
+}

@@ -1,0 +1,307 @@
+/* collect.c - the cheapest collectives for every reshard. Level sharded.
+ *     %y2 = reshard %y : ...   ->   a chain of reshards of one step each, with the step
+ * in the attributes: {how="reduce_scatter"; axis="tp"; dim=1} A shortest path over
+ * placements: bytes that a rank sends by the ring algorithms, and a little per collective
+ * for its latency. */
+#include "ir/over.h"
+#include "passes/passes.h"
+#include <math.h>
+
+enum {
+    MAX_STATES = 20000,
+    SLOTS = 1 << 16, /* of the table of states, more than MAX_STATES */
+    MAX_STEPS = 2 * (MAX_RANK + 1) + MAX_RANK * (MAX_RANK + 1), /* with one set of axes */
+    LATENCY_BYTES = 4096
+};
+
+typedef struct State {
+    Type ty;
+    double cost, sent_bytes; /* to get here */
+    int from;                /* state before; -1: the start */
+    const char *how;
+    Axes axis;
+    int dim, to;
+} State;
+
+typedef struct Search {
+    const Mesh *mesh;
+    State *state;
+    int n, max;
+    double *cost; /* by state, as there; INFINITY: done */
+    int *slot;    /* by hash of a placement: state + 1; NULL: few states, no table */
+    bool full;    /* a placement found no room */
+    Axes axes;    /* that matter */
+} Search;
+
+static Search search_new(Arena *mem, const Mesh *m) {
+    return (Search){.mesh = m,
+                    .state = NEW_ARRAY(mem, State, MAX_STATES),
+                    .max = MAX_STATES,
+                    .cost = NEW_ARRAY(mem, double, MAX_STATES),
+                    .slot = NEW_ARRAY(mem, int, SLOTS)};
+}
+
+/* The state with a placement, or s->n; *slot: where the table has it, or may. */
+static int find_state(const Search *s, const Type *ty, int **slot) {
+    Axes key[MAX_RANK + 1];
+    int i = 0;
+    while (!s->slot && i < s->n && !type_same_placement(&s->state[i].ty, ty)) i++;
+    if (!s->slot) return i;
+    memcpy(key, ty->split, sizeof ty->split);
+    key[MAX_RANK] = ty->pending;
+    for (uint64_t h = hash64(key, sizeof key);; h++) {
+        *slot = &s->slot[h % SLOTS];
+        if (!**slot) return s->n;
+        if (type_same_placement(&s->state[**slot - 1].ty, ty)) return **slot - 1;
+    }
+}
+
+/* sent_bytes: by a rank; extra: what else speaks against the step, in bytes too. */
+static void reach(Search *s, int from, const State *step, double sent_bytes,
+                  double extra) {
+    double cost = s->state[from].cost + sent_bytes + extra;
+    int *slot = NULL, i = find_state(s, &step->ty, &slot);
+    if (i == s->n && s->n == s->max) {
+        s->full = true;
+        return;
+    }
+    if (i == s->n)
+        s->n++;
+    else if (s->state[i].cost <= cost)
+        return;
+    s->state[i] = *step;
+    s->state[i].cost = cost;
+    s->state[i].sent_bytes = s->state[from].sent_bytes + sent_bytes;
+    s->state[i].from = from;
+    if (slot) *slot = i + 1;
+    if (s->cost) s->cost[i] = cost;
+}
+
+static bool single(Axes a) {
+    return !(a & (a - 1));
+}
+
+/* Axes split a dimension in an order: the inner ones come and go first. `more` inside
+ * `there`, or 0 when no order has it there. */
+static Axes inside(Axes there, Axes more) {
+    Axes bits = there & (Axes)~AXES_REVERSED;
+    bool reversed = there & AXES_REVERSED;
+    if (!bits) return more;
+    if ((more & -more) > bits && !reversed) return there | more;
+    if (single(more) && more < (bits & -bits) && (reversed || single(bits))) {
+        return bits | more | AXES_REVERSED;
+    }
+    return 0;
+}
+
+/* What is left of `there` without its innermost axes `less`; *legal: they are that. */
+static Axes outside(Axes there, Axes less, bool *legal) {
+    Axes rest = axes_normal(there & (Axes)~less);
+    *legal = (there & less) == less && inside(rest, less) == there;
+    return rest;
+}
+
+/* Splits dimension d of t over more axes, inside those that it has; false: it cannot. */
+static bool cut(const Search *s, Type *t, int d, Axes more) {
+    Axes axes = inside(t->split[d], more);
+    if (!axes || t->dim[d] % mesh_group_size(s->mesh, axes)) return false;
+    t->split[d] = axes;
+    return true;
+}
+
+static void steps_of_sum(Search *s, int at, Axes set) {
+    State base = s->state[at];
+    double n = mesh_group_size(s->mesh, set), bytes = type_part_bytes(s->mesh, &base.ty);
+    State step = base;
+    step.axis = set;
+    step.dim = step.to = -1;
+    step.ty.pending &= (Axes)~set;
+    step.how = "all_reduce";
+    reach(s, at, &step, 2 * (n - 1) / n * bytes, 2 * LATENCY_BYTES);
+    step.how = "reduce_scatter";
+    for (int d = 0; d < base.ty.rank; d++) {
+        if (!cut(s, &step.ty, d, set)) continue;
+        step.dim = d;
+        reach(s, at, &step, (n - 1) / n * bytes, LATENCY_BYTES);
+        step.ty.split[d] = base.ty.split[d];
+    }
+}
+
+static void steps_of_split(Search *s, int at, Axes set, int d) {
+    State base = s->state[at];
+    double n = mesh_group_size(s->mesh, set), bytes = type_part_bytes(s->mesh, &base.ty);
+    State step = base;
+    bool legal;
+    step.axis = set;
+    step.dim = d;
+    step.to = -1;
+    step.ty.split[d] = outside(base.ty.split[d], set, &legal);
+    if (!legal) return;
+    step.how = "all_gather";
+    reach(s, at, &step, (n - 1) * bytes, LATENCY_BYTES);
+    step.how = "all_to_all";
+    for (int to = 0; to < base.ty.rank; to++) {
+        if (to == d || !cut(s, &step.ty, to, set)) continue;
+        step.to = to;
+        reach(s, at, &step, (n - 1) / n * bytes, LATENCY_BYTES);
+        step.ty.split[to] = base.ty.split[to];
+    }
+}
+
+static void steps_of_whole(Search *s, int at, Axes set, Axes pending_at_end) {
+    State base = s->state[at], step = base;
+    step.axis = set;
+    step.how = "shard";
+    step.to = -1;
+    for (int d = 0; d < base.ty.rank; d++) {
+        if (!cut(s, &step.ty, d, set)) continue;
+        step.dim = d;
+        reach(s, at, &step, 0, 1);
+        step.ty.split[d] = base.ty.split[d];
+    }
+    if ((pending_at_end & set) != set) return;
+    step.how = "on_first";
+    step.dim = -1;
+    step.ty.pending |= set;
+    reach(s, at, &step, 0, 1);
+}
+
+static void steps_with(Search *s, int at, Axes axes, Axes pending_at_end) {
+    Type t = s->state[at].ty;
+    Axes used = t.pending;
+    if ((t.pending & axes) == axes) steps_of_sum(s, at, axes);
+    for (int d = 0; d < t.rank; d++) {
+        used |= t.split[d];
+        if (t.split[d] & axes) steps_of_split(s, at, axes, d);
+    }
+    if (!(used & axes)) steps_of_whole(s, at, axes, pending_at_end);
+}
+
+static void steps(Search *s, int at, Axes pending_at_end) {
+    for (unsigned set = 1; set < 1u << s->mesh->naxes; set++) {
+        if (!(set & ~s->axes)) steps_with(s, at, (Axes)set, pending_at_end);
+    }
+}
+
+bool reshard_is_step(const Op *op) {
+    State state[MAX_STEPS + 1] = {{.ty = op->in[0]->ty, .from = -1}};
+    const Mesh *m = &op->fn->mod->mesh;
+    const Attr *how = op_attr(op, "how"), *axis = op_attr(op, "axis");
+    const Type *goal = &op->out[0]->ty;
+    Search s = {.mesh = m, .state = state, .n = 1, .max = ARRAY_LEN(state)};
+    Axes axes = 0;
+    if (!how || !axis || !mesh_axes_parse(m, axis->s, &axes)) return false;
+    if (!axes || axes & AXES_REVERSED) return false;
+    steps_with(&s, 0, axes, goal->pending);
+    for (int i = 1; i < s.n; i++) {
+        const State *step = &state[i];
+        if (type_same_placement(&step->ty, goal) && !strcmp(step->how, how->s) &&
+            step->dim == op_int(op, "dim", -1) && step->to == op_int(op, "to", -1))
+            return true;
+    }
+    return false;
+}
+
+static Axes all_axes(const Type *t) {
+    Axes a = t->pending;
+    for (int d = 0; d < t->rank; d++) a |= t->split[d] & (Axes)~AXES_REVERSED;
+    return a;
+}
+
+static int cheapest(const Search *s) {
+    int best = 0;
+    for (int i = 1; i < s->n; i++) {
+        if (s->cost[i] < s->cost[best]) best = i;
+    }
+    return best;
+}
+
+/* Index of the state with the placement `goal`; everything cheaper is settled. */
+static int search(Search *s, const Type *start, const Type *goal) {
+    int *slot;
+    memset(s->slot, 0, SLOTS * sizeof *s->slot);
+    s->n = 0;
+    s->full = false;
+    s->axes = all_axes(start) | all_axes(goal);
+    find_state(s, start, &slot);
+    s->state[s->n++] = (State){.ty = *start, .from = -1};
+    *slot = s->n;
+    s->cost[0] = 0;
+    for (;;) {
+        int best = cheapest(s);
+        if (s->cost[best] == INFINITY) return -1;
+        if (type_same_placement(&s->state[best].ty, goal)) return best;
+        s->cost[best] = INFINITY;
+        steps(s, best, goal->pending);
+    }
+}
+
+int64_t reshard_sent_bytes(const Mesh *m, const Type *from, const Type *to) {
+    Arena *mem = arena_new();
+    Search s = search_new(mem, m);
+    int at = search(&s, from, to);
+    int64_t bytes = at < 0 ? -1 : llround(s.state[at].sent_bytes);
+    if (at < 0 && s.full && !from->pending && !to->pending)
+        bytes = llround((double)type_bytes(from) - type_part_bytes(m, from));
+    arena_free(mem);
+    return bytes;
+}
+
+static Value *emit_path(Builder *b, Search *s, int at, Value *v) {
+    const State *step = &s->state[at];
+    if (step->from < 0) return v;
+    int path[64], n = 0; /* at most one step an axis and direction */
+    for (int i = at; s->state[i].from >= 0; i = s->state[i].from) {
+        check(n < ARRAY_LEN(path));
+        path[n++] = i;
+    }
+    while (n--) {
+        step = &s->state[path[n]];
+        Text attrs = text_new(b->mem);
+        text_add(&attrs, "how=\"%s\"; axis=\"%s\"", step->how,
+                 mesh_axes_text(b->mem, s->mesh, step->axis));
+        if (step->dim >= 0) text_add(&attrs, "; dim=%d", step->dim);
+        if (step->to >= 0) text_add(&attrs, "; to=%d", step->to);
+        b->name = v->name;
+        v = build_placed(b, OP_reshard, attrs.s, step->ty, v);
+    }
+    return v;
+}
+
+static void collect_one(Op *op, Search *s) {
+    Func *f = op->fn;
+    const Mesh *m = &f->mod->mesh;
+    Type from = op->in[0]->ty, to = op->out[0]->ty;
+    int at = search(s, &from, &to);
+    if (at < 0) {
+        fail_op(op, "no collectives bring %%%s from %s to %s: %s", op->in[0]->name,
+                type_text(f->mod->mem, m, &from), type_text(f->mod->mem, m, &to),
+                s->full ? "too many placements lie between them; write one on the way"
+                        : "the sizes do not divide");
+    }
+    Builder b = build_before(op);
+    func_replace(f, op->out[0], emit_path(&b, s, at, op->in[0]));
+    op_remove(op);
+}
+
+static void collect_all(Module *m, Search *s) {
+    for (Func *f = m->first; f; f = f->next) {
+        for (Op *op = f->first, *next; op; op = next) {
+            next = op->next;
+            if (op->kind == OP_reshard && !op_attr(op, "how")) collect_one(op, s);
+        }
+    }
+}
+
+void pass_collect(Module *m, const PassOptions *o) {
+    (void)o;
+    Arena *mem = arena_new();
+    Search s = search_new(mem, &m->mesh);
+    Catch c;
+    if (CATCH(c)) {
+        collect_all(m, &s);
+        catch_end(&c);
+    }
+    arena_free(mem);
+    if (c.code) fail_again(c.code, c.message);
+}

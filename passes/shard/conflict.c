@@ -1,0 +1,133 @@
+/* conflict.c - see conflict.h. */
+#include "passes/shard/conflict.h"
+
+/* ---- who asked? ---- */
+
+/* Autodiff makes functions of functions: layer.fwd, net.grad.1. */
+static bool is_of_function(const Annotation *a, const char *func, const char *name) {
+    char base[256];
+    if (strlen(func) >= sizeof base) return false;
+    memcpy(base, func, strlen(func) + 1);
+    for (;;) {
+        if (annotation_is_about(a, base, name)) return true;
+        char *dot = strrchr(base, '.');
+        if (!dot) return false;
+        *dot = 0;
+    }
+}
+
+/* The gradient of a model has the model's arguments, and so has the step. */
+static bool is_gradient(const Func *f) {
+    return f->narg && !strcmp(arg_str(f, f->narg - 1, "role", ""), "dloss");
+}
+
+static bool stands_for(const Annotation *a, const Claim *c, const char *name) {
+    bool argument = !c->v->def && func_is_entry(c->f);
+    if (is_of_function(a, c->f->name, name)) return true;
+    if (argument && annotation_is_about(a, NULL, name)) return true;
+    for (const Func *f = c->f->mod->first; argument && f; f = f->next)
+        if (is_gradient(f) && is_of_function(a, f->name, name)) return true;
+    return false;
+}
+
+static const Annotation *find_annotation(const PassOptions *o, const Claim *c,
+                                         const char *name) {
+    for (int i = o->nannotations; i-- > 0;)
+        if (stands_for(&o->annotation[i], c, name)) return &o->annotation[i];
+    return NULL;
+}
+
+/* "parallel.shard, entry 2, 'h.w=-,tp'": where the user finds what to change. */
+static const char *source_of(const PassOptions *o, const Claim *c) {
+    static const char *const prefix[] = {"d.", "acc.", "sum."}; /* see autodiff, train */
+    Arena *mem = c->f->mod->mem;
+    const Annotation *a = find_annotation(o, c, c->v->name);
+    for (int i = 0; !a && i < ARRAY_LEN(prefix); i++) {
+        size_t n = strlen(prefix[i]);
+        if (!strncmp(c->v->name, prefix[i], n)) a = find_annotation(o, c, c->v->name + n);
+    }
+    if (a && a->derived) return a->source;
+    if (a) return arena_printf(mem, "%s '%s=%s'", a->source, a->pattern, a->placement);
+    bool follows = !c->v->def && func_is_entry(c->f) &&
+                   !strcmp(arg_str(c->f, c->v->nth, "role", ""), "param");
+    return follows ? "its type, or how it is used" : "its type in the module";
+}
+
+static const char *claim_text(const Meeting *at, const Claim *c) {
+    const Module *m = c->f->mod;
+    bool near = c->f == at->f || (!c->v->def && func_is_entry(c->f));
+    const char *of = near ? "" : arena_printf(m->mem, " of @%s", c->f->name);
+    return arena_printf(m->mem, "%%%s%s is %s (%s)", c->v->name, of,
+                        type_text(m->mem, &m->mesh, &c->ty), source_of(at->o, c));
+}
+
+/* ---- what is at stake? ---- */
+
+/* The type with dimension d over those axes, and no other; d < 0: none. */
+static Type moved(const Type *ty, int d, Axes axes) {
+    Type t = *ty;
+    for (int k = 0; k < t.rank; k++)
+        t.split[k] = axes_normal(t.split[k] & (Axes) ~(axes & (Axes)~AXES_REVERSED));
+    if (d >= 0) t.split[d] = axes;
+    return t;
+}
+
+static int64_t bytes_to(const Mesh *m, const Side *s, const Type *to) {
+    for (int d = 0; d < to->rank; d++)
+        if (to->dim[d] % mesh_group_size(m, to->split[d])) return -1;
+    return reshard_sent_bytes(m, &s->ty, to);
+}
+
+/* The cheaper way to bring one of two values where the other one wants it. */
+static const char *stake_text(const Module *m, const Side *a, const Type *a_to,
+                              const Side *b, const Type *b_to) {
+    int64_t of_a = bytes_to(&m->mesh, a, a_to), of_b = bytes_to(&m->mesh, b, b_to);
+    if (of_a < 0 && of_b < 0) return "No collectives bring them together";
+    bool first = of_b < 0 || (of_a >= 0 && of_a < of_b);
+    return arena_printf(
+        m->mem, "Bringing %%%s from %s to %s would move %lld bytes a rank and run",
+        first ? a->name : b->name, type_text(m->mem, &m->mesh, first ? &a->ty : &b->ty),
+        type_text(m->mem, &m->mesh, first ? a_to : b_to),
+        (long long)(first ? of_a : of_b));
+}
+
+/* ---- refusing ---- */
+
+static _Noreturn void refuse(const Meeting *at, const char *message) {
+    if (at->op) fail_op(at->op, "%s", message);
+    fail(EXIT_CONFIG, "@%s: %s", at->f->name, message);
+}
+
+Side sides_meet(const Meeting *at, char letter, const Side *a, const Side *b) {
+    const Module *m = at->f->mod;
+    Axes of_a = side_axes(a), of_b = side_axes(b);
+    if (axes_agree(of_a, of_b)) {
+        bool more = mesh_group_size(&m->mesh, of_b) > mesh_group_size(&m->mesh, of_a);
+        return more || !of_a ? *b : *a;
+    }
+    Type a_to = moved(&a->ty, a->dim, of_b), b_to = moved(&b->ty, b->dim, of_a);
+    const char *which =
+        letter ? arena_printf(m->mem, "dimension %c", letter) : "one dimension";
+    refuse(at,
+           arena_printf(m->mem,
+                        "%s meets two placements of %s, over %s and over %s: %s and %s. "
+                        "%s; write the same axes there in both, or leave it whole in one",
+                        at->what, which, mesh_axes_text(m->mem, &m->mesh, of_a),
+                        mesh_axes_text(m->mem, &m->mesh, of_b), claim_text(at, a->by),
+                        claim_text(at, b->by), stake_text(m, a, &a_to, b, &b_to)));
+}
+
+_Noreturn void refuse_axis(const Meeting *at, int axis, const Side *a, int a_there,
+                           const Side *b, int b_there) {
+    const Module *m = at->f->mod;
+    Axes bit = (Axes)(1u << axis);
+    Type a_to = moved(&a->ty, -1, bit), b_to = moved(&b->ty, -1, bit);
+    if (a_there >= 0) a_to.split[a_there] |= bit;
+    if (b_there >= 0) b_to.split[b_there] |= bit;
+    refuse(at,
+           arena_printf(m->mem,
+                        "%s meets two placements over %s: %s and %s. %s; split the same "
+                        "dimension in both, or leave one of them whole",
+                        at->what, m->mesh.axis[axis].name, claim_text(at, a->by),
+                        claim_text(at, b->by), stake_text(m, a, &a_to, b, &b_to)));
+}

@@ -1,0 +1,73 @@
+/* placed.c - is a module at level sharded ready to become the program of one rank? What
+ * the passes make is. A text that somebody wrote, or a list of passes without reshard or
+ * collect, may not be: it would give numbers of nothing. */
+#include "ir/over.h"
+#include "passes/passes.h"
+
+static const char *shown(const Func *f, const Type *ty) {
+    return type_text(f->mod->mem, &f->mod->mesh, ty);
+}
+
+static void expect(const Op *op, const Value *v, const Type *want, const char *what) {
+    if (type_same_placement(&v->ty, want)) return;
+    fail_op(op, "%s: %s %%%s is %s, but must be %s here: run pass reshard before localize",
+            optab[op->kind].name, what, v->name, shown(op->fn, &v->ty),
+            shown(op->fn, want));
+}
+
+static void expect_op(const Op *op) {
+    Over o = over_read(op);
+    bool zero;
+    for (int i = 0; i < op->nin; i++) {
+        Type want = over_operand(op, &o, i);
+        expect(op, op->in[i], &want, "operand");
+    }
+    for (int i = 0; i < op->nout; i++) {
+        Type gives = over_result(op, &o, i);
+        if (!value_is_free(op->out[i], &zero)) expect(op, op->out[i], &gives, "result");
+    }
+}
+
+/* What a function hands back over an argument, or to the next run, lies like that. */
+static void expect_back(const Func *f, int ret, int arg) {
+    const Value *v = f->ret[ret], *a = f->arg[arg];
+    if (type_same_placement(&v->ty, &a->ty)) return;
+    fail(EXIT_CONFIG,
+         "@%s: result %%%s is %s, but the argument %%%s, which it follows, is %s: run pass "
+         "reshard before localize",
+         f->name, v->name, shown(f, &v->ty), a->name, shown(f, &a->ty));
+}
+
+static void expect_call(const Op *op) {
+    int carry = op_attr(op, "times") ? (int)op_int(op, "carry", 0) : 0;
+    for (int i = 0; i < carry; i++) expect_back(op_func(op), i, i);
+    for (int i = 0; i < op->nin; i++) {
+        Type want = call_operand(op, i);
+        expect(op, op->in[i], &want, "operand");
+    }
+    for (int i = 0; i < op->nout; i++) {
+        Type gives = call_result(op, i);
+        expect(op, op->out[i], &gives, "result");
+    }
+}
+
+static void expect_step(const Op *op) {
+    if (reshard_is_step(op)) return;
+    fail_op(op,
+            "reshard of %%%s from %s to %s is not one collective as its attributes say: "
+            "leave how, axis, dim and to out and run pass collect before localize",
+            op->in[0]->name, shown(op->fn, &op->in[0]->ty),
+            shown(op->fn, &op->out[0]->ty));
+}
+
+void check_placed(const Module *m) {
+    for (const Func *f = m->first; f; f = f->next) {
+        for (const Op *op = f->first; op; op = op->next) {
+            if (op->kind == OP_reshard) expect_step(op);
+            else if (op_attr(op, "fn")) expect_call(op);
+            else expect_op(op);
+        }
+        for (int i = 0; i < f->nret; i++)
+            if (f->alias[i] >= 0) expect_back(f, i, f->alias[i]);
+    }
+}

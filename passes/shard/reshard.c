@@ -1,0 +1,131 @@
+/* reshard.c - makes every mismatch of placements an op. Level sharded.
+ *     %y : f32[8:dp,64]+tp used where f32[8:dp,64:tp] is wanted
+ *     -> %y2 = reshard %y : f32[8:dp,64:tp]
+ * A constant is made again in the wanted placement instead. One reshard serves all uses.
+ */
+#include "ir/over.h"
+#include "passes/passes.h"
+
+/* Carried arguments of a loop body: what it hands back must lie alike. */
+static int carried(const Module *m, const Func *f) {
+    int most = 0;
+    for (const Func *g = m->first; g; g = g->next) {
+        for (const Op *op = g->first; op; op = op->next) {
+            if (op_attr(op, "fn") && op_func(op) == f && op_attr(op, "times")) {
+                most = MAX(most, (int)op_int(op, "carry", 0));
+            }
+        }
+    }
+    return most;
+}
+
+static Type wanted(const Op *op, const Over *o, int i) {
+    return op_attr(op, "fn") ? call_operand(op, i) : over_operand(op, o, i);
+}
+
+/* An earlier reshard of v to this placement. */
+static Value *made_before(Func *f, const Value *v, const Type *ty, const Op *stop) {
+    for (Op *op = f->first; op && op != stop; op = op->next) {
+        if (op->kind == OP_reshard && op->in[0] == v && !op_attr(op, "how") &&
+            type_same_placement(&op->out[0]->ty, ty)) {
+            return op->out[0];
+        }
+    }
+    return NULL;
+}
+
+static Value *brought(Func *f, Op *before, Value *v, const Type *ty);
+
+/* Does the result have a dimension that no operand has? Then every rank can make its part
+ * of it. */
+static bool makes_dimension(const Op *op) {
+    Over o = over_none(op);
+    uint32_t given = 0;
+    if (!(optab[op->kind].flags & F_MAP) || !o.has_dims || op->nout != 1) return false;
+    for (int i = 0; i < op->nin; i++) given |= dims_mask(&o.d, i);
+    return op->nin && (dims_mask(&o.d, op->nin) & ~given) != 0;
+}
+
+/* A constant, a map of constants, or what makes_dimension, made again with the splits of
+ * `want`. */
+static Value *made_again(Builder *b, const Op *op, const Type *want) {
+    Value **in = NEW_ARRAY(b->mem, Value *, (size_t)op->nin + 1);
+    Over o = over_none(op);
+    for (int k = 0; k < want->rank; k++) o.split[o.d.term[op->nin][k]] = want->split[k];
+    for (int i = 0; i < op->nin; i++) {
+        Type x = over_operand(op, &o, i);
+        bool there = type_same_placement(&x, &op->in[i]->ty) || !op->in[i]->ty.rank;
+        in[i] = there ? op->in[i] : brought(b->fn, b->before, op->in[i], &x);
+    }
+    Op *made = op_again(b, op, in);
+    made->out[0]->ty = *want;
+    over_write(made, &o);
+    return made->out[0];
+}
+
+static Value *brought(Func *f, Op *before, Value *v, const Type *ty) {
+    bool zero;
+    Type want = *ty;
+    want.dt = v->ty.dt;
+    Builder b = before ? build_before(before) : build_at_end(f);
+    if (value_is_free(v, &zero) && (zero || !want.pending))
+        return made_again(&b, v->def, &want);
+    if (v->def && !want.pending && makes_dimension(v->def))
+        return made_again(&b, v->def, &want);
+    b.name = v->name;
+    Value *old = made_before(f, v, &want, before);
+    return old ? old : build_placed(&b, OP_reshard, NULL, want, v);
+}
+
+/* A result whose annotation is not what the op gives. */
+static void bring_results(Op *op, const Over *o) {
+    Func *f = op->fn;
+    bool call = op_attr(op, "fn") != NULL;
+    for (int i = 0; i < op->nout; i++) {
+        Type gives = call ? call_result(op, i) : over_result(op, o, i),
+             want = op->out[i]->ty;
+        bool zero;
+        if (type_same_placement(&gives, &want) || value_is_free(op->out[i], &zero))
+            continue;
+        Builder b = build_before(op);
+        b.before = op->next;
+        b.name = op->out[i]->name;
+        Value *to = build_placed(&b, OP_reshard, NULL, want, op->out[i]);
+        func_replace(f, op->out[i], to);
+        to->def->in[0] = op->out[i];
+        op->out[i]->ty = gives;
+    }
+}
+
+static void reshard_func(Module *m, Func *f) {
+    int carry = carried(m, f);
+    for (Op *op = f->first, *next; op; op = next) {
+        next = op->next;
+        bool call = op_attr(op, "fn") != NULL;
+        Over o = {0};
+        if (!call) o = over_read(op);
+        if (op->kind == OP_reshard) continue;
+        for (int i = 0; i < op->nin; i++) {
+            Type want = wanted(op, &o, i);
+            if (type_same_placement(&want, &op->in[i]->ty)) continue;
+            op->in[i] = brought(f, op, op->in[i], &want);
+        }
+        bring_results(op, &o);
+    }
+    for (int i = 0; i < f->nret; i++) {
+        int alias = i < carry ? i : f->alias[i];
+        Type want = f->ret[i]->ty;
+        if (alias >= 0)
+            want = f->arg[alias]->ty;
+        else if (func_is_entry(f))
+            memset(want.split, 0, sizeof want.split), want.pending = 0;
+        if (!type_same_placement(&want, &f->ret[i]->ty)) {
+            f->ret[i] = brought(f, NULL, f->ret[i], &want);
+        }
+    }
+}
+
+void pass_reshard(Module *m, const PassOptions *o) {
+    (void)o;
+    for (Func *f = m->first; f; f = f->next) reshard_func(m, f);
+}

@@ -1,0 +1,233 @@
+/* seed.c - writes the placements that a strategy or a user asks for on arguments and
+ * named values. Level global. An annotation is a pattern and a placement:
+ *     "h.mlp.c_fc.weight"  "-,tp"      an argument of the model
+ *     "layer/x"            "dp,cp.tp,-" a value of function @layer
+ * `*` stands for any letters; one entry a dimension, `-` for whole; the dimension of
+ * stacked layers may be left out. What the user says of a value replaces what the
+ * strategy says; two of the user's that say different things of one value are refused.
+ * Parameters that nobody placed follow from their use. */
+#include "ir/over.h"
+#include "passes/passes.h"
+
+static bool glob(const char *p, const char *end, const char *s) {
+    const char *star = NULL, *back = NULL;
+    while (*s) {
+        if (p < end && *p == '*')
+            star = p++, back = s;
+        else if (p < end && *p == *s)
+            p++, s++;
+        else if (star)
+            p = star + 1, s = ++back;
+        else
+            return false;
+    }
+    while (p < end && *p == '*') p++;
+    return p == end;
+}
+
+bool annotation_is_about(const Annotation *a, const char *func, const char *name) {
+    const char *slash = strchr(a->pattern, '/');
+    const char *value = slash ? slash + 1 : a->pattern;
+    if (!slash != !func || (slash && !glob(a->pattern, slash, func))) return false;
+    return glob(value, value + strlen(value), name);
+}
+
+static Func *model_of(const Module *m) {
+    for (Func *f = m->first; f; f = f->next) {
+        if (f->role == ROLE_MODEL) return f;
+    }
+    fail(EXIT_CONFIG, "module @%s has no model: write func @name:model(...)", m->name);
+}
+
+static int entries(const char *text) {
+    int n = 1;
+    for (; *text; text++) n += *text == ',';
+    return n;
+}
+
+/* What is wrong with an annotation, at the op that makes the value if it has a line. */
+static _Noreturn void refuse(const Annotation *a, const Value *v, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+static _Noreturn void refuse(const Annotation *a, const Value *v, const char *fmt, ...) {
+    char message[1024];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(message, sizeof message, fmt, ap);
+    va_end(ap);
+    if (v->def) fail_op(v->def, "%s: %s", a->source, message);
+    fail(EXIT_CONFIG, "%s: %s", a->source, message);
+}
+
+static Axes parse_axes(const Module *m, const Annotation *a, const Value *v,
+                       const char *word) {
+    Axes axes = 0;
+    if (!strcmp(word, "-") || mesh_axes_parse(&m->mesh, word, &axes)) return axes;
+    refuse(a, v, "'%s': '%s' is not '-' nor made of the axes %s", a->placement, word,
+           mesh_axes_text(m->mem, &m->mesh, (Axes)((1u << m->mesh.naxes) - 1)));
+}
+
+/* The type of the value as the annotation places it; fails where it cannot. */
+static Type placed_by(const Module *m, const Annotation *a, const char *where,
+                      const Value *v) {
+    int n = entries(a->placement), d = v->ty.rank - n;
+    Axes used = 0;
+    Type ty = v->ty;
+    if (d < 0 || d > 1 || !v->ty.rank) {
+        refuse(
+            a, v,
+            "'%s' has %d entr%s, but %%%s of @%s has %d dimensions: write one for each "
+            "(the first may be left out), '-' where it is whole",
+            a->placement, n, n == 1 ? "y" : "ies", v->name, where, v->ty.rank);
+    }
+    memset(ty.split, 0, sizeof ty.split);
+    for (const char *p = a->placement; *p; d++) {
+        size_t len = strcspn(p, ",");
+        char *word = arena_strndup(m->mem, p, len);
+        Axes axes = parse_axes(m, a, v, word);
+        if (used & axes & (Axes)~AXES_REVERSED)
+            refuse(a, v,
+                   "'%s' uses an axis twice; an axis can split one dimension of a tensor",
+                   a->placement);
+        used |= axes;
+        ty.split[d] = splitting_axes(&m->mesh, axes);
+        int parts = mesh_group_size(&m->mesh, ty.split[d]);
+        if (ty.dim[d] % parts)
+            refuse(a, v,
+                   "dimension %d of %%%s is %lld, which %d parts (%s) do not divide", d,
+                   v->name, (long long)ty.dim[d], parts, word);
+        p += len;
+        p += *p == ',';
+    }
+    return ty;
+}
+
+/* ---- the values that an annotation is about ---- */
+
+typedef struct Match {
+    const Func *f;
+    Value *v;
+} Match;
+
+typedef struct Matches {
+    Arena *mem;
+    Match *items;
+    int n, cap;
+} Matches;
+
+static bool is_about(const Annotation *a, const Func *f, const Value *v) {
+    if (annotation_is_about(a, f->name, v->name)) return true;
+    return !v->def && f->role == ROLE_MODEL && annotation_is_about(a, NULL, v->name);
+}
+
+static void match(Matches *all, const Annotation *a, const Func *f, Value *v) {
+    Match one = {f, v};
+    if (is_about(a, f, v)) PUSH(all->mem, all->items, all->n, all->cap, one);
+}
+
+static Matches matches_of(const Module *m, const Annotation *a) {
+    Matches all = {.mem = m->mem};
+    for (const Func *f = m->first; f; f = f->next) {
+        for (int i = 0; i < f->narg; i++) match(&all, a, f, f->arg[i]);
+        for (const Op *op = f->first; op; op = op->next)
+            for (int i = 0; i < op->nout; i++) match(&all, a, f, op->out[i]);
+    }
+    return all;
+}
+
+static void refuse_unmatched(const Module *m, const Annotation *a) {
+    Func *f = model_of(m);
+    const char **names = NEW_ARRAY(m->mem, const char *, (size_t)f->narg + 1);
+    for (int i = 0; i < f->narg; i++) names[i] = f->arg[i]->name;
+    const char *near = nearest_name(a->pattern, names, f->narg);
+    fail(EXIT_CONFIG, "%s: nothing is called '%s'%s%s", a->source, a->pattern,
+         near ? "; did you mean " : "; values of a function are written function/value",
+         near ? near : "");
+}
+
+/* Two of the user's annotations, or two of the strategy's, say different things. */
+static void refuse_both(const Module *m, const PassOptions *o, int nth, const Match *at,
+                        const Type *ty) {
+    const Annotation *a = &o->annotation[nth];
+    for (int i = 0; i < nth; i++) {
+        const Annotation *b = &o->annotation[i];
+        if (a->derived != b->derived || !is_about(b, at->f, at->v)) continue;
+        Type other = placed_by(m, b, at->f->name, at->v);
+        if (type_same_placement(&other, ty)) continue;
+        refuse(
+            a, at->v,
+            "'%s=%s' places %%%s of @%s in another way than %s: '%s=%s'; write one entry "
+            "for it, or patterns that do not meet",
+            a->pattern, a->placement, at->v->name, at->f->name, b->source, b->pattern,
+            b->placement);
+    }
+}
+
+static void place(const Module *m, const PassOptions *o, int nth) {
+    const Annotation *a = &o->annotation[nth];
+    Matches all = matches_of(m, a);
+    if (!all.n && !a->optional) refuse_unmatched(m, a);
+    for (int i = 0; i < all.n; i++) {
+        Match *at = &all.items[i];
+        Type ty = placed_by(m, a, at->f->name, at->v);
+        refuse_both(m, o, nth, at, &ty);
+        at->v->ty = ty;
+    }
+}
+
+int seed_replaces(const Module *m, const Annotation *by, const Annotation *old) {
+    Matches all = matches_of(m, by);
+    int n = 0;
+    for (int i = 0; i < all.n; i++) {
+        const Match *at = &all.items[i];
+        if (by->derived || !old->derived || !is_about(old, at->f, at->v)) continue;
+        Type was = placed_by(m, old, at->f->name, at->v);
+        Type is = placed_by(m, by, at->f->name, at->v);
+        n += !type_same_placement(&was, &is);
+    }
+    return n;
+}
+
+/* The placement of an argument that is handed to a function is that of the function's
+ * argument. */
+static void hand_on(Func *f) {
+    for (Op *op = f->first; op; op = op->next) {
+        if (!op_attr(op, "fn")) continue;
+        Func *callee = op_func(op);
+        int64_t carry = op_int(op, "carry", 0), each = op_int(op, "each", 0);
+        for (int i = 0; i < op->nin; i++) {
+            const Value *v = op->in[i];
+            bool sliced = op_attr(op, "times") && i >= carry && i < carry + each;
+            if (v->def || !type_is_split(&v->ty) || type_is_split(&callee->arg[i]->ty))
+                continue;
+            Type ty = sliced ? type_slice(&v->ty) : v->ty;
+            memcpy(callee->arg[i]->ty.split, ty.split, sizeof ty.split);
+        }
+        hand_on(callee);
+    }
+}
+
+/* Parameters without a placement of their own, nor an annotation that leaves them whole.
+ */
+static void place_open(Module *m, const PassOptions *o) {
+    Func *f = model_of(m);
+    bool *open = NEW_ARRAY(m->mem, bool, (size_t)f->narg + 1), any = false;
+    for (int i = 0; i < f->narg; i++) {
+        open[i] =
+            !strcmp(arg_str(f, i, "role", ""), "param") && !type_is_split(&f->arg[i]->ty);
+        for (int k = 0; k < o->nannotations && open[i]; k++) {
+            open[i] = !is_about(&o->annotation[k], f, f->arg[i]);
+        }
+        any |= open[i];
+    }
+    if (any) follow_uses(m, f, open);
+}
+
+void pass_seed(Module *m, const PassOptions *o) {
+    drop_single_axes(m);
+    if (mesh_ranks(&m->mesh) == 1 && !o->nannotations) return;
+    for (int derived = 1; derived >= 0; derived--)
+        for (int i = 0; i < o->nannotations; i++)
+            if (o->annotation[i].derived == derived) place(m, o, i);
+    place_open(m, o);
+    hand_on(model_of(m));
+}

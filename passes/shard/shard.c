@@ -1,0 +1,370 @@
+/* shard.c - propagates placements through the training step. Level diffed -> sharded.
+ *
+ * Seeds are the placements that types already carry: of arguments (every argument of the
+ * entry is placed, without axes = whole on every rank) and of named values. From there a
+ * walk in program order decides for each op and mesh axis which dimension of its rule the
+ * axis splits: that of an annotated parameter before that of an annotated result before
+ * that of any operand, and among equals the one that moves the fewest bytes. A dimension
+ * that the result lacks leaves a pending sum, which linear ops hand on. Nothing is moved
+ * here: pass reshard makes the mismatches explicit. */
+#include "passes/shard/shard.h"
+
+/* What speaks for a dimension: an operand that is split so, a result that is wanted so, a
+ * parameter that lies so. */
+enum { FOLLOWS = 1, RESULT = 2, PARAMETER = 3 };
+
+static Places *places_of(Shard *s, Func *f) {
+    for (Places *p = s->all; p; p = p->next) {
+        if (p->f == f) return p;
+    }
+    Places *p = NEW(s->mem, Places);
+    func_number(f);
+    p->f = f;
+    p->at = NEW_ARRAY(s->mem, Placed, (size_t)f->nvalues + 1);
+    p->over = NEW_ARRAY(s->mem, Over, (size_t)f->nops + 1);
+    for (int i = 0; i < f->narg; i++) take_seed(s, p, f->arg[i]);
+    for (Op *op = f->first; op; op = op->next) {
+        for (int i = 0; i < op->nout; i++) take_seed(s, p, op->out[i]);
+    }
+    p->next = s->all;
+    return s->all = p;
+}
+
+/* The operands with the placements known so far stand in the values themselves while an
+ * op is looked at, so that over.c sees them. */
+static void show_operands(Places *p, Op *op) {
+    for (int i = 0; i < op->nin; i++) op->in[i]->ty = place(p, op->in[i])->ty;
+}
+
+/* ---- one op, one axis ---- */
+
+static void bid(Bids *b, const Over *o, int term, const Type *t, int axis, int strength) {
+    for (int k = 0; k < o->d.rank[term]; k++) {
+        if (!(t->split[k] >> axis & 1)) continue;
+        int id = over_leader(&o->d, o->d.term[term][k]);
+        if (b->strength[id] >= strength) continue;
+        b->strength[id] = strength;
+        b->term[id] = term;
+    }
+}
+
+/* Bytes a rank sends when the axis splits `id`: operands that have it elsewhere are
+ * exchanged or gathered, results that lack the dimension are sums. */
+static double moved_bytes(const Op *op, const Over *o, int id, int axis) {
+    const Mesh *m = &op->fn->mod->mesh;
+    double bytes = 0, n = m->axis[axis].size;
+    for (int i = 0; i < op->nin; i++) {
+        const Type *t = &op->in[i]->ty;
+        for (int k = 0; k < o->d.rank[i]; k++) {
+            if (!(t->split[k] >> axis & 1) || over_leader(&o->d, o->d.term[i][k]) == id)
+                continue;
+            bytes +=
+                type_part_bytes(m, t) * (over_dim(o, i, id) >= 0 ? (n - 1) / n : n - 1);
+        }
+    }
+    for (int i = 0; i < op->nout; i++) {
+        Type t = over_result(op, o, i);
+        if (over_dim(o, o->d.nin + i, id) >= 0 || !dtype_is_float(t.dt)) continue;
+        bytes += type_part_bytes(m, &t) * (n - 1) / n;
+    }
+    return bytes;
+}
+
+/* Can a sum over the axis that is pending in operands go on into the results? */
+static bool hands_on(Places *p, const Op *op, int axis) {
+    int floats = 0, pending = 0, free_zero = 0;
+    int64_t bytes = 0, out = 0;
+    for (int i = 0; i < op->nin; i++) {
+        const Placed *x = place(p, op->in[i]);
+        bool zero;
+        if (!dtype_is_float(x->ty.dt)) continue;
+        floats++;
+        if (is_free(p, op->in[i], &zero)) {
+            free_zero += zero;
+        } else if (x->ty.pending >> axis & 1) {
+            pending++;
+            bytes += type_bytes(&x->ty);
+        }
+    }
+    for (int i = 0; i < op->nout; i++) {
+        if (!dtype_is_float(op->out[i]->ty.dt)) return false;
+        out += type_bytes(&op->out[i]->ty);
+    }
+    if (!pending) return false;
+    if (optab[op->kind].flags & F_PLUS) {
+        return pending + free_zero == floats || op->out[0]->ty.rank == 0;
+    }
+    if (optab[op->kind].flags & F_MOVE) return true;
+    if (!(optab[op->kind].flags & F_LINEAR) || out > bytes) return false;
+    if (optab[op->kind].flags & F_ADDENDS) return op->nin == 2 && pending == 1;
+    return pending == floats;
+}
+
+/* A gradient within a function only tends to lie like its value; one that the function
+ * hands back shall. */
+static int wish(const Places *p, const Placed *y, const Value *v) {
+    if (!y->seed.open_sum) return RESULT;
+    for (int i = 0; i < p->f->nret; i++) {
+        if (p->f->ret[i] == v) return RESULT;
+    }
+    return FOLLOWS;
+}
+
+/* Which dimension does the axis split? -1: none. */
+static int choose(Shard *s, Places *p, Op *op, Over *o, int axis) {
+    Bids b = {0};
+    bool zero;
+    for (int i = 0; i < op->nin; i++) {
+        if (is_free(p, op->in[i], &zero)) continue;
+        const Placed *x = place(p, op->in[i]);
+        bid(&b, o, i, &x->ty, axis, x->strength);
+    }
+    for (int i = 0; i < op->nout; i++) {
+        const Placed *y = place(p, op->out[i]);
+        if (annotated(y))
+            bid(&b, o, o->d.nin + i, &y->seed, axis, wish(p, y, op->out[i]));
+    }
+    refuse_two_dimensions(s, p, op, o, &b, axis);
+    Axes bit = (Axes)(1u << axis);
+    for (int strength = PARAMETER; strength > 0; strength--) {
+        int best = -1;
+        double least = 0;
+        for (int id = 0; id < o->d.n; id++) {
+            if (b.strength[id] != strength) continue;
+            if (o->d.whole[id] && optab[op->kind].expand) s->expand = op;
+            if (!over_fits(op, o, id, o->split[id] | bit)) continue;
+            double bytes = moved_bytes(op, o, id, axis);
+            if (best < 0 || bytes < least) best = id, least = bytes;
+        }
+        if (best >= 0) return best;
+    }
+    return -1;
+}
+
+static Axes all_splits(const Type *t) {
+    Axes a = 0;
+    for (int d = 0; d < t->rank; d++) a |= t->split[d];
+    return a;
+}
+
+/* Several axes on a dimension stand as an operand or annotation has them. */
+static void keep_order(Places *p, const Op *op, Over *o) {
+    for (int term = 0; o->has_dims && term < op->nin + op->nout; term++) {
+        const Type *t = term < op->nin ? &place(p, op->in[term])->ty
+                                       : &place(p, op->out[term - op->nin])->seed;
+        for (int k = 0; k < o->d.rank[term]; k++) {
+            Axes *at = &o->split[o->d.term[term][k]];
+            if (t->split[k] == (*at | AXES_REVERSED)) *at = t->split[k];
+        }
+    }
+}
+
+static void decide(Shard *s, Places *p, Op *op) {
+    Over *o = &p->over[op->id];
+    Side asked[MAX_DIMS] = {0};
+    *o = over_none(op);
+    show_operands(p, op);
+    ask(s, p, op, o, asked);
+    for (int a = 0; o->has_dims && a < s->m->mesh.naxes; a++) {
+        if (s->m->mesh.axis[a].size == 1) continue;
+        int id = choose(s, p, op, o, a);
+        if (s->expand) return;
+        if (id >= 0)
+            over_add(op, o, id, a);
+        else if (hands_on(p, op, a))
+            o->passes |= (Axes)(1u << a);
+    }
+    keep_order(p, op, o);
+    int strength = 0;
+    for (int i = 0; i < op->nin; i++) strength |= type_is_split(&op->in[i]->ty);
+    for (int i = 0; i < op->nout; i++) {
+        Placed *y = place(p, op->out[i]);
+        Type gives = over_result(op, o, i);
+        bool said = annotated(y) || op->kind == OP_reshard; /* which may say: whole */
+        y->ty = said ? y->seed : gives;
+        if (!said) credit(y, o, i, asked);
+        if (y->ty.open_sum) y->ty.pending = gives.pending & (Axes)~all_splits(&y->ty);
+        y->ty.open_sum = false;
+        y->strength = annotated(y) || strength ? FOLLOWS : 0;
+        /* a parameter in another shape is as hard to move */
+        if ((optab[op->kind].flags & F_MOVE) && op->nin == 1) {
+            y->strength = MAX(y->strength, place(p, op->in[0])->strength);
+        }
+    }
+}
+
+/* ---- functions ---- */
+
+static void walk(Shard *s, Places *p);
+
+static Call call_of(Op *op) {
+    bool loop = op_attr(op, "times") != NULL;
+    return (Call){op,
+                  op_func(op),
+                  loop,
+                  loop ? (int)op_int(op, "carry", 0) : 0,
+                  loop ? (int)op_int(op, "each", 0) : 0,
+                  op_int(op, "times", 1)};
+}
+
+/* What an argument of the callee gets from the operand. Sums are finished before, but for
+ * one that a loop goes on adding to. */
+static void place_argument(Places *p, Places *callee, const Call *c, int i) {
+    const Placed *x = place(p, c->op->in[i]);
+    Placed *y = place(callee, c->f->arg[i]);
+    bool zero, sliced = c->loop && i >= c->carry && i < c->carry + c->each;
+    y->open = i < c->carry && is_free(p, c->op->in[i], &zero) && zero;
+    if (annotated(y) && !y->open) {
+        y->ty = y->seed;
+        y->strength = MAX(x->strength, FOLLOWS);
+        return;
+    }
+    y->ty = sliced ? type_slice(&x->ty) : x->ty;
+    if (i >= c->carry || c->f->alias[i] != i) y->ty.pending = 0;
+    y->strength = x->strength;
+}
+
+/* Carried constants take the placement that comes back; true: one changed. */
+static bool settle_carried(Places *callee, const Call *c) {
+    bool changed = false;
+    for (int i = 0; i < c->carry; i++) {
+        Placed *arg = place(callee, c->f->arg[i]), *ret = place(callee, c->f->ret[i]);
+        if (!arg->open || ret == arg) continue;
+        arg->open = false;
+        arg->ty = ret->ty;
+        arg->strength = ret->strength;
+        changed = true;
+    }
+    return changed;
+}
+
+/* The placement in which result i leaves the function. */
+static Type leaves_as(Places *callee, const Call *c, int i) {
+    int alias = i < c->carry ? i : c->f->alias[i];
+    if (alias >= 0) return place(callee, c->f->arg[alias])->ty;
+    return place(callee, c->f->ret[i])->ty;
+}
+
+static void enter(Shard *s, Places *p, Op *op) {
+    Call c = call_of(op);
+    Places *callee = places_of(s, c.f);
+    if (!callee->owner || callee->owner == op) {
+        callee->owner = op;
+        for (int i = 0; i < op->nin; i++) place_argument(p, callee, &c, i);
+        for (int i = 0; i < op->nin; i++) meet_argument(s, p, callee, &c, i);
+        walk(s, callee);
+        for (int again = 0; !s->expand && again < c.carry && settle_carried(callee, &c);
+             again++) {
+            walk(s, callee);
+        }
+        if (!s->expand) meet_returns(s, callee, c.carry);
+    } else {
+        for (int i = 0; i < op->nin; i++) meet_argument(s, p, callee, &c, i);
+    }
+    for (int i = 0; i < op->nout && !s->expand; i++) {
+        Placed *y = place(p, op->out[i]);
+        y->ty = leaves_as(callee, &c, i);
+        if (c.loop && i >= c.carry) y->ty = type_stack(&y->ty, c.times);
+        if (annotated(y) && !y->seed.open_sum) y->ty = y->seed;
+        y->strength = place(callee, c.f->ret[i])->strength;
+        meet_result(s, p, callee, &c, i);
+    }
+}
+
+static void walk(Shard *s, Places *p) {
+    for (Op *op = p->f->first; op && !s->expand; op = op->next) {
+        if (op_attr(op, "fn"))
+            enter(s, p, op);
+        else
+            decide(s, p, op);
+    }
+}
+
+/* ---- the module ---- */
+
+static void start(Places *p) {
+    Func *f = p->f;
+    for (int i = 0; i < f->narg; i++) {
+        Placed *x = place(p, f->arg[i]);
+        const char *role = arg_str(f, i, "role", "data");
+        bool kept = !strcmp(role, "param") || !strcmp(role, "state");
+        x->ty = x->seed;
+        x->strength = !annotated(x) ? 0 : kept ? PARAMETER : FOLLOWS;
+    }
+}
+
+static void restore(Shard *s) {
+    for (Places *p = s->all; p; p = p->next) {
+        for (int i = 0; i < p->f->narg; i++)
+            p->f->arg[i]->ty = place(p, p->f->arg[i])->seed;
+        for (Op *op = p->f->first; op; op = op->next) {
+            for (int i = 0; i < op->nout; i++)
+                op->out[i]->ty = place(p, op->out[i])->seed;
+        }
+    }
+}
+
+static void write_down(Shard *s) {
+    for (Places *p = s->all; p; p = p->next) {
+        for (int i = 0; i < p->f->narg; i++)
+            p->f->arg[i]->ty = place(p, p->f->arg[i])->ty;
+        for (Op *op = p->f->first; op; op = op->next) {
+            for (int i = 0; i < op->nout; i++) op->out[i]->ty = place(p, op->out[i])->ty;
+        }
+        for (Op *op = p->f->first; op; op = op->next) {
+            if (!op_attr(op, "fn")) over_write(op, &p->over[op->id]);
+        }
+    }
+}
+
+/* The inner dimension of a composite is split: its parts carry the sums. */
+static void expand_one(Op *op) {
+    Func *f = op->fn;
+    Builder b = build_before(op);
+    Value **out = NEW_ARRAY(f->mod->mem, Value *, (size_t)op->nout + 1);
+    optab[op->kind].expand(&b, op, out);
+    for (int i = 0; i < op->nout; i++) {
+        if (!value_uses(f, op->out[i])) continue;
+        check(out[i]);
+        out[i]->name = op->out[i]->name;
+        memcpy(out[i]->ty.split, op->out[i]->ty.split, sizeof out[i]->ty.split);
+        func_replace(f, op->out[i], out[i]);
+    }
+    op_remove(op);
+    func_remove_dead(f);
+}
+
+static bool try_entry(Shard *s, Func *entry) {
+    Places *p = places_of(s, entry);
+    start(p);
+    walk(s, p);
+    if (s->expand) {
+        restore(s);
+        expand_one(s->expand);
+        return false;
+    }
+    meet_returns(s, p, 0);
+    write_down(s);
+    return true;
+}
+
+/* One attempt in memory of its own; false: a composite was expanded. */
+static bool attempt(Module *m, Func *entry, const PassOptions *o) {
+    Shard s = {.m = m, .o = o, .mem = arena_new()};
+    Catch c;
+    volatile bool done = false;
+    if (CATCH(c)) {
+        done = try_entry(&s, entry);
+        catch_end(&c);
+    }
+    arena_free(s.mem);
+    if (c.code) fail_again(c.code, c.message);
+    return done;
+}
+
+void pass_shard(Module *m, const PassOptions *o) {
+    drop_single_axes(m);
+    for (Func *f = m->first; f; f = f->next) {
+        while (func_is_entry(f) && !attempt(m, f, o)) continue;
+    }
+}

@@ -1,0 +1,150 @@
+/* zero.c - prepares parameters whose optimizer state, gradient or weights are sharded
+ * over the ranks that would hold copies (ZeRO, arXiv 1910.02054). Level global.
+ *
+ * Such a parameter is stored flattened: [L, 96, 32:tp] becomes [L, T:tp, n], one row for
+ * each part over tp, padded with zeros so that the copies divide it whatever their
+ * number. The function that uses it starts with unpad, reshape, rearrange, reshape back
+ * to the matrix, which cost nothing on a rank when there is no padding; at level 3 the
+ * parts are gathered before that. What is then split over the copies follows from the
+ * level: 1 the states (see train.c), 2 the gradient too (see autodiff.c), 3 the parameter
+ * itself. Attribute `global` keeps its shape, `zero` the level. */
+#include "ir/over.h"
+#include "passes/passes.h"
+
+static bool is_param(const Func *f, int i) {
+    return !strcmp(arg_str(f, i, "role", ""), "param");
+}
+
+/* Is the parameter a stack of slices, one a run of a loop, and nothing else? Then *call
+ * and *operand say which. */
+static bool is_stack(const Module *m, const Func *f, const Value *v, Op **call,
+                     int *operand) {
+    if (value_uses(f, v) != 1) return false;
+    for (Op *op = f->first; op; op = op->next) {
+        for (int i = 0; i < op->nin; i++) {
+            if (op->in[i] != v) continue;
+            int64_t carry = op_int(op, "carry", 0), each = op_int(op, "each", 0);
+            *call = op;
+            *operand = i;
+            return op_attr(op, "times") && i >= carry && i < carry + each &&
+                   only_call(m, op_func(op)) == op;
+        }
+    }
+    return false;
+}
+
+/* Dimension that is split, or -1; -2: several. */
+static int split_dim(const Type *t) {
+    int d = -1;
+    for (int k = 0; k < t->rank; k++) {
+        if (t->split[k]) d = d == -1 ? k : -2;
+    }
+    return d;
+}
+
+/* One slice [boxes, padded] -> the matrix of type `ty`. */
+static Value *unflatten(Builder *b, Value *v, const Type *ty, int parts,
+                        const char *name) {
+    int64_t n = type_count(ty) / parts;
+    int d = split_dim(ty);
+    Type gathered = v->ty;
+    gathered.split[1] = 0;
+    if (v->ty.split[1]) v = build_placed(b, OP_reshard, NULL, gathered, v);
+    Type flat = TYPE(ty->dt, parts, n);
+    if (v->ty.dim[1] != n) v = build_as(b, OP_unpad, NULL, flat, v, NULL);
+    if (d < 0) return build_named(b, name, build_placed(b, OP_reshape, NULL, *ty, v));
+    /* [parts, before..., size / parts, after...] */
+    Type inner = {.dt = ty->dt, .rank = ty->rank + 1};
+    inner.dim[0] = parts;
+    for (int k = 0; k < ty->rank; k++)
+        inner.dim[k + 1] = ty->dim[k] / (k == d ? parts : 1);
+    v = build_as(b, OP_reshape, NULL, inner, v, NULL);
+    char from[MAX_RANK + 2], to[MAX_RANK + 2];
+    int at = 0;
+    for (int k = 0; k <= ty->rank; k++) from[k] = (char)('a' + k);
+    for (int k = 0; k < ty->rank; k++) {
+        if (k == d) to[at++] = 'a';
+        to[at++] = (char)('b' + k);
+    }
+    from[ty->rank + 1] = to[at] = 0;
+    if (d) v = build1(b, OP_rearrange, bfmt(b, "%s->%s", from, to), v, NULL);
+    return build_named(b, name, build_placed(b, OP_reshape, NULL, *ty, v));
+}
+
+static void use_flat(Func *f, Value *arg, const Type *matrix_type, const Type *slice,
+                     int parts) {
+    Builder b = f->first ? build_before(f->first) : build_at_end(f);
+    Value *fresh = NEW(f->mod->mem, Value); /* stands in for the old uses */
+    *fresh = *arg;
+    func_replace(f, arg, fresh);
+    arg->ty = *slice;
+    Value *matrix = unflatten(&b, arg, matrix_type, parts, arg->name);
+    func_replace(f, fresh, matrix);
+}
+
+static void set_int(Func *f, int i, const char *key, int64_t v) {
+    func_arg_set(f, i, &(Attr){.key = key, .kind = ATTR_INT, .i = v});
+}
+
+static void flatten(Module *m, Func *f, int i, const PassOptions *o, Axes copies) {
+    Value *v = f->arg[i];
+    Op *call = NULL;
+    int operand = 0, lead = is_stack(m, f, v, &call, &operand);
+    Type one = lead ? type_slice(&v->ty) : v->ty;
+    int d = split_dim(&one);
+    int64_t bytes = type_bytes(&one);
+    if (lead && v->ty.split[0]) return; /* its layers lie on several ranks as they are */
+    if (d == -2 || !dtype_is_float(one.dt) || bytes < o->zero_threshold_bytes) return;
+    copies &= (Axes) ~(d >= 0 ? one.split[d] : 0);
+    int ranks = mesh_group_size(&m->mesh, copies);
+    int parts = d >= 0 ? mesh_group_size(&m->mesh, one.split[d]) : 1;
+    int64_t n = type_count(&one) / parts, padded = (n + ranks - 1) / ranks * ranks;
+    if (ranks == 1) return;
+    Type flat = TYPE(one.dt, parts, padded);
+    flat.split[0] = d >= 0 ? one.split[d] : 0;
+    if (o->zero_level >= 3) flat.split[1] = copies;
+    Attr global = {
+        .key = "global", .kind = ATTR_STR, .s = type_text(m->mem, &m->mesh, &v->ty)};
+    if (lead) {
+        Func *body = op_func(call);
+        use_flat(body, body->arg[operand], &one, &flat, parts);
+        set_int(body, operand, "zero", o->zero_level);
+        v->ty = type_stack(&flat, v->ty.dim[0]);
+    } else {
+        use_flat(f, v, &one, &flat, parts);
+    }
+    func_arg_set(f, i, &global);
+    set_int(f, i, "lead", lead);
+    set_int(f, i, "zero", o->zero_level);
+}
+
+void pass_zero(Module *m, const PassOptions *o) {
+    Axes copies = 0;
+    if (!o->zero_level) return;
+    if (!mesh_axes_parse(&m->mesh, o->zero_axes, &copies)) {
+        fail(EXIT_CONFIG, "optimizer shard over '%s': not axes of the mesh",
+             o->zero_axes);
+    }
+    copies = splitting_axes(&m->mesh, copies);
+    for (Func *f = m->first; f; f = f->next) {
+        for (int i = 0; f->role == ROLE_MODEL && i < f->narg; i++) {
+            if (is_param(f, i)) flatten(m, f, i, o, copies);
+        }
+    }
+}
+
+/* The type with its last dimension split over the copies: of the states of a flattened
+ * parameter, and of its gradient. */
+Type zero_type(const Module *m, const PassOptions *o, const Type *flat) {
+    Type t = *flat;
+    Axes copies = 0;
+    mesh_axes_parse(&m->mesh, o->zero_axes, &copies);
+    copies = splitting_axes(&m->mesh, copies);
+    for (int d = 0; d < t.rank - 1; d++) copies &= (Axes)~t.split[d];
+    t.split[t.rank - 1] = copies;
+    return t;
+}
+
+bool zero_gathers_ahead(const PassOptions *o) {
+    return o->overlap && !o->gathers_at_end && (o->zero_level == 1 || o->zero_level == 2);
+}

@@ -1,0 +1,85 @@
+/* agree.c - see agree.h. */
+#include "runtime/comm/agree.h"
+#include "runtime/comm/comm.h"
+
+enum { SHOWN_BYTES = 300, HOST_BYTES = 256 };
+
+/* The first line that differs between two texts, from both; false: none does. */
+static bool first_difference(Arena *mem, const char *a, const char *b, char **la,
+                             char **lb) {
+    while (*a || *b) {
+        size_t n = strcspn(a, "\n"), m = strcspn(b, "\n");
+        if (n != m || memcmp(a, b, n)) {
+            *la = arena_strndup(mem, a, MIN(n, (size_t)SHOWN_BYTES));
+            *lb = arena_strndup(mem, b, MIN(m, (size_t)SHOWN_BYTES));
+            return true;
+        }
+        a += n + (a[n] == '\n');
+        b += m + (b[m] == '\n');
+    }
+    return false;
+}
+
+/* What to do on this rank's host about a file that is as it should be on another. */
+static const char *copy_remedy(Arena *mem, const char *path, const char *good_host) {
+    if (!strcmp(good_host, comm_host()))
+        return "start all ranks in the same folder and with the same files";
+    return arena_printf(mem, "copy %s from host %s to the same path on host %s", path,
+                        good_host, comm_host());
+}
+
+/* path NULL: `remedy` says what to do. */
+static void agree(Arena *mem, const char *what, const char *text, const char *remedy,
+                  const char *path) {
+    char mine[33], *here, *there;
+    if (comm_size() == 1) return;
+    hash_hex(text, strlen(text), mine);
+    bool differs = strcmp(mine, comm_broadcast_text(mem, mine)) != 0;
+    if (!comm_max_i64(differs)) return;
+    const char *first = comm_broadcast_text(mem, text);
+    const char *host = comm_broadcast_text(mem, comm_host());
+    if (first_difference(mem, text, first, &here, &there))
+        fail(EXIT_CONFIG,
+             "ranks disagree on the %s: rank %d on %s has '%s', rank 0 has '%s'; %s",
+             what, comm_rank(), comm_host(), here, there,
+             path ? copy_remedy(mem, path, host) : remedy);
+    comm_barrier(); /* the rank that differs ends the others */
+    fail(EXIT_CONFIG, "ranks disagree on the %s", what);
+}
+
+void agree_on(Arena *mem, const char *what, const char *text, const char *remedy) {
+    agree(mem, what, text, remedy, NULL);
+}
+
+void agree_on_file(Arena *mem, const char *what, const char *text, const char *path) {
+    agree(mem, what, text, NULL, path);
+}
+
+/* Some rank has failed. `good` is the first that has not; INT64_MAX: there is none. */
+static _Noreturn void end_look(Arena *mem, const Catch *c, int64_t good) {
+    char host[HOST_BYTES] = "";
+    if (good == INT64_MAX) fail_again(c->code, c->message);
+    snprintf(host, sizeof host, "%s", comm_host());
+    comm_broadcast(host, sizeof host, (int)good);
+    if (c->code)
+        fail_again(c->code,
+                   arena_printf(mem, "%s\n  rank %lld on %s has no such failure: %s",
+                                c->message, (long long)good, host,
+                                copy_remedy(mem, "what is named here", host)));
+    comm_barrier(); /* the rank that fails ends the others */
+    fail(EXIT_CONFIG, "another rank has failed");
+}
+
+void agree_look(void (*look)(void *), void *context) {
+    Catch c;
+    if (comm_size() == 1) {
+        look(context);
+        return;
+    }
+    if (CATCH(c)) {
+        look(context);
+        catch_end(&c);
+    }
+    int64_t good = comm_min_i64(c.code ? INT64_MAX : comm_rank());
+    if (comm_max_i64(c.code)) end_look(arena_new(), &c, good);
+}

@@ -1,0 +1,122 @@
+/* comm.h - the processes of a run and what they say to each other. comm_mpi.c is the one
+ * file that knows MPI. Ranks stand on a mesh (ir/ir.h): axis 0 is the outermost,
+ * neighbouring ranks differ in the last axis. A group are the ranks that differ in a set
+ * of axes only, in the order of their ranks; group member k is the k-th of them. */
+#ifndef STATOR_COMM_H
+#define STATOR_COMM_H
+#include "base/base.h"
+#include "base/dtype.h"
+
+enum { COMM_MAX_AXES = 8 };
+
+/* ---- the processes ---- */
+
+/* Joins the processes that mpirun or srun started; alone when nobody did (then MPI is
+ * never initialised). Call once, before threads are made; from then on a failure of one
+ * rank ends all of them (exit_hook). Fails with EXIT_CONFIG when the launcher speaks
+ * another PMI than this MPI, naming the remedy. */
+void comm_start(void);
+int comm_rank(void), comm_size(void);
+/* Rank among the processes of this host, their number, and the host's name. */
+int comm_local_rank(void), comm_local_size(void);
+const char *comm_host(void);
+/* Name of the host of any rank. */
+const char *comm_host_of(int rank);
+/* Orderly end on all ranks; nothing when alone. */
+void comm_end(void);
+/* Ends all ranks at once with this exit code. */
+_Noreturn void comm_abort(int code);
+/* The same from another thread, whatever the others are in: no lock is waited for. */
+_Noreturn void comm_abort_beside(int code);
+
+/* Lays the mesh over the processes: sizes of its axes, product == comm_size(). Each rank
+ * by itself; may be called again. */
+void comm_mesh(int naxes, const int *size);
+int comm_coord(int axis);
+
+/* ---- for control: all ranks, small data ---- */
+
+void comm_barrier(void);
+void comm_broadcast(void *data, size_t bytes, int root); /* any size */
+int64_t comm_max_i64(int64_t v), comm_min_i64(int64_t v);
+/* Rank 0's text on all ranks, in mem. */
+char *comm_broadcast_text(Arena *mem, const char *text);
+/* Every rank's `bytes` bytes, one after the other, in mem (on all ranks). */
+void *comm_gather(Arena *mem, const void *mine, size_t bytes);
+/* From one rank to another, any size, which both know; return when the memory may be used
+ * again. Messages between two ranks arrive in the order they were sent. */
+void comm_send_bytes(int to, const void *data, size_t bytes);
+void comm_receive_bytes(int from, void *data, size_t bytes);
+
+/* ---- collectives of compiled programs ---- */
+
+/* One operand of a collective and its result: the longer one is seen as
+ * [before, n * each, after] around the dimension that is cut or joined over n members.
+ * Elements are f32 or i32 where they are reduced, of any type where they only move.
+ * all_reduce and ring_shift: [before = 1, each = 1, after = elements]. */
+typedef struct CommPart {
+    const void *from;
+    void *to; /* all_reduce, and a group of one: may be `from` */
+    int64_t before, each, after;
+    int64_t join_before, join_each, join_after; /* all_to_all: the joined side */
+    DType dtype;
+} CommPart;
+typedef enum CommKind {
+    COMM_ALL_REDUCE, /* to = sum of all members' from */
+    COMM_ALL_REDUCE_MAX,
+    COMM_REDUCE_SCATTER, /* to[before, each, after] = sum of members' from[:, mine, :] */
+    COMM_ALL_GATHER,     /* to[:, member k, :] = member k's from[before, each, after] */
+    COMM_ALL_TO_ALL,     /* from [before, n*each, after]: piece k goes to member k; what
+                            member k sends becomes piece k of
+                            to [join_before, n*join_each, join_after] */
+    COMM_RING_SHIFT,     /* to = from of member k-1 (mod n) */
+    COMM_KINDS
+} CommKind;
+
+/* Bytes of staging memory that a collective needs (from the memory plan, so that nothing
+ * is allocated inside a step): a few MiB at most, whatever the payload, except that tiny
+ * payloads take their size times the members. part[].from and .to are not looked at. */
+int64_t comm_workspace_bytes(CommKind kind, int members, const CommPart *part, int n);
+/* Runs one collective over the n parts as one message stream, in the group of `axes` (bit
+ * a = axis a). Every member calls it, with parts of the same shapes; two groups that
+ * share two ranks are called in the same order on both. The order of every sum is fixed
+ * by the members' numbers: same bits each run, and for all_reduce the same bits on every
+ * member. A group of one copies. Blocks; the calling thread does the work. The
+ * environment variable STATOR_COMM=mpi has MPI's own collectives do it, for comparison
+ * (their sums have an order of their own). */
+void comm_run(CommKind kind, unsigned axes, const CommPart *part, int n, void *workspace);
+
+/* Where the next collective stands in a program, for reports of ranks that wait in it; the
+ * text must stay until it is done. */
+void comm_label(const char *label);
+
+/* Such collectives beside other work: comm_begin returns a ticket, comm_wait returns when
+ * that one is done (0: it is already). Until then its parts, workspace and memory are in
+ * use. Collectives run in the order of these calls, comm_run included, which waits for all
+ * that were begun. All of it from the thread that called comm_start, which may call
+ * nothing else of comm.h while a collective is under way. */
+typedef enum CommProgress {
+    COMM_AT_ONCE, /* by comm_begin, before it returns */
+    COMM_POLLS,   /* by comm_poll, as far as they get without waiting, and by comm_wait */
+    COMM_THREAD,  /* by a thread of its own */
+} CommProgress;
+/* Says who runs them from now on, which may be COMM_AT_ONCE instead: with one rank, or no
+ * thread where MPI does not allow it. */
+CommProgress comm_progress(CommProgress how);
+int64_t comm_begin(CommKind kind, unsigned axes, const CommPart *part, int n,
+                   void *workspace);
+void comm_wait(int64_t ticket);
+/* Cheap while nothing is under way, and nothing but with COMM_POLLS. */
+void comm_poll(void);
+/* Who should, by what was measured (docs/communication.md). All ranks may differ. */
+CommProgress comm_progress_that_pays(void);
+
+/* Seconds spent inside comm_run since the start and bytes sent by this rank, for reports.
+ * STATOR_COMM=mpi counts the bytes that comm_run would have sent. */
+typedef struct CommStats {
+    double seconds;
+    int64_t calls, sent_bytes;
+} CommStats;
+CommStats comm_stats(CommKind kind);
+
+#endif

@@ -1,0 +1,53 @@
+/* comm_link.h - between the files comm*.c: the processes, groups of them, and messages
+ * between two ranks. Only comm_mpi.c knows how a message travels. */
+#ifndef STATOR_COMM_LINK_H
+#define STATOR_COMM_LINK_H
+#include "runtime/comm/comm.h"
+
+enum { COMM_HOST_BYTES = 64 };
+typedef struct CommWorld {
+    int rank, size;
+    int local_rank, local_size;
+    int local_cores; /* that the processes of this host may use together */
+    char host[256];
+    char (*hosts)[COMM_HOST_BYTES]; /* of all ranks, cut off; NULL: alone */
+} CommWorld;
+extern CommWorld comm_world; /* filled by comm_start */
+
+/* The ranks that differ from this one in some axes only. */
+typedef struct Group {
+    unsigned axes; /* those of more than one coordinate */
+    int n, me;     /* members; this rank's number among them */
+    int naxes;
+    int size[COMM_MAX_AXES], stride[COMM_MAX_AXES]; /* of those axes, outermost first */
+    int first;                                      /* rank of member 0 */
+} Group;
+Group comm_group(unsigned axes);
+int group_rank(const Group *g, int member);
+
+/* Messages of at most LINK_MAX_BYTES, several at once, each in a slot of the caller's
+ * choice that must be free; link_wait frees it (and returns at once when it is). Between
+ * two ranks they arrive in the order of their sends. A send may wait for its receive:
+ * post receives first. Empty messages are not sent. */
+enum { LINK_SLOTS = 64, LINK_MAX_BYTES = 1 << 30 };
+void link_receive(int slot, int rank, void *to, int64_t bytes);
+void link_send(int slot, int rank, const void *from, int64_t bytes);
+void link_wait(int slot);
+/* What link_wait does between polls: nothing; give the core to who wants it; sleep, when
+ * another thread has work for the core; leave the stack of comm_fiber.h, for the program
+ * to go on. May be changed while it waits. */
+typedef enum LinkIdle { LINK_SPINS, LINK_YIELDS, LINK_NAPS, LINK_LEAVES } LinkIdle;
+void link_when_idle(LinkIdle how);
+
+/* May another thread than the one of comm_start send and receive, one at a time? */
+bool link_allows_threads(void);
+
+/* MPI's collectives on contiguous memory, at most LINK_MAX_BYTES per member. */
+typedef enum LinkSum { LINK_SUM, LINK_MAX } LinkSum;
+void link_all_reduce(const Group *g, void *data, int64_t count, DType dtype, LinkSum how);
+void link_reduce_scatter(const Group *g, const void *from, void *to, int64_t count_each,
+                         DType dtype);
+void link_all_gather(const Group *g, const void *from, void *to, int64_t bytes_each);
+void link_all_to_all(const Group *g, const void *from, void *to, int64_t bytes_each);
+
+#endif

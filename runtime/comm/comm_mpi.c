@@ -1,0 +1,523 @@
+/* comm_mpi.c - processes and messages by MPI; no other file includes mpi.h. MPI is called
+ * from the thread that called comm_start, or instead from the one of comm_queue.c, never
+ * from two at a time. Every call is checked: a failure is
+ * reported with its name, rank and host, and ends all ranks. */
+#define _GNU_SOURCE
+#include "runtime/comm/comm_fiber.h"
+#include "runtime/comm/comm_link.h"
+#include "runtime/core/rt.h"
+#include "runtime/comm/watch.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <mpi.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { TAG_CONTROL = 1, TAG_LINK = 2, EXIT_NETWORK = 1, MAX_GROUPS = 64 };
+
+static MPI_Comm world; /* a copy of MPI_COMM_WORLD: nobody else's messages */
+static bool started;
+static int thread_level; /* that MPI grants */
+
+static _Noreturn void call_failed(int rc, const char *call) {
+    char text[MPI_MAX_ERROR_STRING + 1] = "";
+    int n = 0;
+    if (MPI_Error_string(rc, text, &n) != MPI_SUCCESS) n = 0;
+    text[n] = 0;
+    fprintf(stderr, "stator: error: %s failed on rank %d (host %s): %s\n", call,
+            comm_world.rank, comm_world.host, text);
+    comm_abort(EXIT_NETWORK);
+}
+
+#define CALL(name, ...)                                                                  \
+    do {                                                                                 \
+        int rc_ = name(__VA_ARGS__);                                                     \
+        if (rc_ != MPI_SUCCESS) call_failed(rc_, #name);                                 \
+    } while (0)
+
+/* ---- start and end ---- */
+
+static int64_t env_number(const char *name, int64_t otherwise) {
+    const char *s = getenv(name);
+    char *end;
+    if (!s || !*s) return otherwise;
+    errno = 0;
+    long long v = strtoll(s, &end, 10);
+    return errno || *end || v < 0 ? otherwise : v;
+}
+
+/* Tasks of the Slurm step that this process is one of; 0: of none. The scripts of sbatch
+ * and salloc count as steps with reserved numbers. */
+static int64_t slurm_tasks(void) {
+    const int64_t reserved = 0xfffffff0;
+    if (!getenv("SLURM_PROCID")) return 0;
+    if (env_number("SLURM_STEP_ID", reserved) >= reserved) return 0;
+    return env_number("SLURM_STEP_NUM_TASKS", env_number("SLURM_NTASKS", 0));
+}
+
+static _Noreturn void fail_launcher(int64_t tasks) {
+    fail(EXIT_CONFIG,
+         "%lld processes were started, but they do not see each other: the launcher and "
+         "this MPI library speak different protocols. With Slurm write srun --mpi=pmix, "
+         "or mpirun inside the allocation; elsewhere use the mpirun of this MPI library "
+         "(Open MPI), or stator launch",
+         (long long)tasks);
+}
+
+/* True when a launcher started this process. *tasks: how many, 0 if unknown. */
+static bool launched(int64_t *tasks) {
+    int64_t slurm = slurm_tasks();
+    if ((*tasks = env_number("OMPI_COMM_WORLD_SIZE", 0))) return true;
+    *tasks = slurm;
+    if (getenv("PMIX_RANK")) return true;
+    *tasks = env_number("PMI_SIZE", slurm);
+    if (getenv("PMI_RANK") || getenv("PMI_SIZE")) return *tasks != 1;
+    if (slurm > 1) fail_launcher(slurm);
+    return false;
+}
+
+static void end_others(int code) {
+    comm_abort(code);
+}
+
+/* Segments of a collective go to other hosts without an answer of the receiver first (Open
+ * MPI's own limit is 64 KiB): nobody has to look at the network for them to leave. What
+ * the user says counts more. */
+static void send_segments_at_once(void) {
+    setenv("OMPI_MCA_btl_tcp_eager_limit", "270336", 0); /* 256 KiB and its header */
+}
+
+/* Where ranks are more than cores, MPI's own waiting gives up the core too. What mpirun or
+ * the user says counts more. */
+static void yield_when_crowded(void) {
+    int64_t ranks = env_number("OMPI_COMM_WORLD_LOCAL_SIZE", 1);
+    if (ranks > sysconf(_SC_NPROCESSORS_ONLN))
+        setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
+}
+
+/* Ranks of one host talk through its memory (ob1, with vader); asking every network card
+ * first whether it would rather (cm) takes a quarter of a second of each start. What the
+ * user says counts more. */
+static void ask_no_network_for_one_host(void) {
+    int64_t local = env_number("OMPI_COMM_WORLD_LOCAL_SIZE", 0);
+    if (local > 0 && local == env_number("OMPI_COMM_WORLD_SIZE", 0))
+        setenv("OMPI_MCA_pml", "ob1", 0);
+}
+
+/* The cores that the processes of this host may use, each counted once; does any belong to
+ * two? */
+static int shared_cores(MPI_Comm local, bool *overlap) {
+    cpu_set_t mine, all;
+    if (sched_getaffinity(0, sizeof mine, &mine) != 0) {
+        CPU_ZERO(&mine);
+        for (int i = 0; i < sysconf(_SC_NPROCESSORS_ONLN) && i < CPU_SETSIZE; i++) {
+            CPU_SET(i, &mine);
+        }
+    }
+    CALL(MPI_Allreduce, &mine, &all, sizeof all, MPI_BYTE, MPI_BOR, local);
+    int mine_n = MAX(1, CPU_COUNT(&mine)), sum, cores = MAX(1, CPU_COUNT(&all));
+    CALL(MPI_Allreduce, &mine_n, &sum, 1, MPI_INT, MPI_SUM, local);
+    *overlap = sum > cores;
+    return cores;
+}
+
+/* A rank's threads: its host's cores over the ranks there, the least of all hosts, since
+ * all run one code; no more than it may use. */
+static void share_threads(bool overlap) {
+    int mine = MAX(1, comm_world.local_cores / comm_world.local_size), least;
+    mine = MIN(mine, rt_cores());
+    CALL(MPI_Allreduce, &mine, &least, 1, MPI_INT, MPI_MIN, world);
+    rt_share_host(least, overlap);
+}
+
+/* Memory under a name that only these ranks know, and only until all have it. */
+static void *map_shared(const char *name, size_t bytes, bool makes) {
+    int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | (makes ? O_CREAT | O_EXCL : 0);
+    int fd = open(name, flags, 0600);
+    if (fd < 0) return NULL;
+    void *p = MAP_FAILED;
+    if (!makes || ftruncate(fd, (off_t)bytes) == 0)
+        p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    return p == MAP_FAILED ? NULL : p;
+}
+
+/* All ranks of the host, or none. */
+static void share_board(MPI_Comm local) {
+    char name[64];
+    uint64_t word[2] = {0};
+    int there, all, me = comm_world.local_rank;
+    size_t bytes = watch_board_bytes(comm_world.local_size);
+    if (comm_world.local_size == 1) return;
+    if (getrandom(word, sizeof word, 0) != sizeof word) word[0] = (uint64_t)getpid();
+    CALL(MPI_Bcast, word, sizeof word, MPI_BYTE, 0, local);
+    snprintf(name, sizeof name, "/dev/shm/stator-%016llx%016llx",
+             (unsigned long long)word[0], (unsigned long long)word[1]);
+    void *board = me == 0 ? map_shared(name, bytes, true) : NULL;
+    CALL(MPI_Barrier, local);
+    if (me > 0) board = map_shared(name, bytes, false);
+    there = board != NULL;
+    CALL(MPI_Allreduce, &there, &all, 1, MPI_INT, MPI_MIN, local);
+    if (me == 0) unlink(name);
+    if (!all && board) munmap(board, bytes);
+    watch_board(all ? board : NULL, me, comm_world.local_size);
+}
+
+static void tell_hosts(void) {
+    char mine[COMM_HOST_BYTES];
+    snprintf(mine, sizeof mine, "%.*s", COMM_HOST_BYTES - 1, comm_world.host);
+    comm_world.hosts = calloc((size_t)comm_world.size, sizeof mine);
+    if (!comm_world.hosts) die("no memory for %d names of hosts", comm_world.size);
+    CALL(MPI_Allgather, mine, sizeof mine, MPI_BYTE, comm_world.hosts, sizeof mine,
+         MPI_BYTE, world);
+}
+
+static void look_at_host(void) {
+    MPI_Comm local;
+    CALL(MPI_Comm_split_type, world, MPI_COMM_TYPE_SHARED, comm_world.rank, MPI_INFO_NULL,
+         &local);
+    CALL(MPI_Comm_rank, local, &comm_world.local_rank);
+    CALL(MPI_Comm_size, local, &comm_world.local_size);
+    bool overlap;
+    comm_world.local_cores = shared_cores(local, &overlap);
+    share_threads(overlap);
+    share_board(local);
+    tell_hosts();
+    CALL(MPI_Comm_free, &local);
+}
+
+void comm_start(void) {
+    int64_t tasks;
+    int provided;
+    check(!started);
+    if (gethostname(comm_world.host, sizeof comm_world.host - 1) != 0) {
+        snprintf(comm_world.host, sizeof comm_world.host, "localhost");
+    }
+    comm_world.local_cores = (int)MAX(1, sysconf(_SC_NPROCESSORS_ONLN));
+    if (!launched(&tasks)) return;
+    send_segments_at_once();
+    yield_when_crowded();
+    ask_no_network_for_one_host();
+    sigset_t all, before; /* MPI's helper threads take no signals meant for this one */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    CALL(MPI_Init_thread, NULL, NULL, MPI_THREAD_SERIALIZED, &provided);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    started = true;
+    CALL(MPI_Comm_set_errhandler, MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    CALL(MPI_Comm_set_errhandler, MPI_COMM_SELF, MPI_ERRORS_RETURN);
+    if (provided < MPI_THREAD_FUNNELED) {
+        fail(EXIT_CONFIG,
+             "this MPI library does not allow threads beside it; use one built "
+             "with MPI_THREAD_FUNNELED or more");
+    }
+    thread_level = provided;
+    CALL(MPI_Comm_dup, MPI_COMM_WORLD, &world); /* error handler too */
+    CALL(MPI_Comm_rank, world, &comm_world.rank);
+    CALL(MPI_Comm_size, world, &comm_world.size);
+    if (comm_world.size == 1 && tasks > 1) fail_launcher(tasks);
+    look_at_host();
+    if (comm_world.size > 1) exit_hook = end_others;
+}
+
+bool link_allows_threads(void) {
+    return started && thread_level >= MPI_THREAD_SERIALIZED;
+}
+
+void comm_end(void) {
+    if (!started) return;
+    comm_progress(COMM_AT_ONCE);
+    fflush(NULL);
+    exit_hook = NULL;
+    CALL(MPI_Finalize);
+    started = false;
+    watch_stop();
+    free(comm_world.hosts);
+    comm_world.hosts = NULL;
+}
+
+_Noreturn void comm_abort(int code) {
+    int up = 0, down = 0;
+    fflush(NULL);
+    MPI_Initialized(&up);
+    MPI_Finalized(&down);
+    if (up && !down) MPI_Abort(MPI_COMM_WORLD, code);
+    _exit(code);
+}
+
+/* The alarm ends this process should MPI wait for its other thread. */
+_Noreturn void comm_abort_beside(int code) {
+    const int most_seconds = 3;
+    int down = 0;
+    alarm(most_seconds);
+    MPI_Finalized(&down);
+    if (started && !down) MPI_Abort(MPI_COMM_WORLD, code);
+    _exit(code);
+}
+
+/* ---- control ---- */
+
+static void begin_watch(const char *op, int waits, int peer) {
+    WATCH_PUT(beside, false);
+    WATCH_PUT(op, op);
+    watch_wait(waits, peer);
+}
+
+static void end_watch(void) {
+    WATCH_PUT(op, NULL);
+    watch_go_on();
+}
+
+enum { CHUNK_BYTES = 256 << 20 };
+
+/* Between two polls of a control operation. The others may be at something long, reading
+ * files or compiling: after a while their cores are left to them. */
+static void pause_since(double start) {
+    const double soon_seconds = 0.02;
+    const struct timespec nap = {.tv_nsec = 200000};
+    if (clock_seconds() - start < soon_seconds) sched_yield();
+    else nanosleep(&nap, NULL);
+}
+
+/* All ranks are here when it returns: what follows transfers and does not wait. */
+static void meet(void) {
+    MPI_Request request;
+    double start = clock_seconds();
+    CALL(MPI_Ibarrier, world, &request);
+    for (int done = 0;;) {
+        CALL(MPI_Test, &request, &done, MPI_STATUS_IGNORE);
+        if (done) return;
+        pause_since(start);
+    }
+}
+
+void comm_barrier(void) {
+    if (!started) return;
+    begin_watch("a barrier", WATCH_FOR_ALL, -1);
+    meet();
+    end_watch();
+}
+
+void comm_broadcast(void *data, size_t bytes, int root) {
+    check(root >= 0 && root < comm_world.size);
+    if (!started) return;
+    begin_watch("a broadcast", WATCH_FOR_ALL, -1);
+    meet();
+    for (size_t at = 0; at < bytes; at += CHUNK_BYTES) {
+        int n = (int)MIN(bytes - at, (size_t)CHUNK_BYTES);
+        CALL(MPI_Bcast, (char *)data + at, n, MPI_BYTE, root, world);
+        watch_progress();
+    }
+    end_watch();
+}
+
+static int64_t reduced_i64(int64_t v, MPI_Op op) {
+    if (!started) return v;
+    begin_watch("an agreement", WATCH_FOR_ALL, -1);
+    meet();
+    CALL(MPI_Allreduce, MPI_IN_PLACE, &v, 1, MPI_INT64_T, op, world);
+    end_watch();
+    return v;
+}
+
+int64_t comm_max_i64(int64_t v) {
+    return reduced_i64(v, MPI_MAX);
+}
+
+int64_t comm_min_i64(int64_t v) {
+    return reduced_i64(v, MPI_MIN);
+}
+
+char *comm_broadcast_text(Arena *mem, const char *text) {
+    uint64_t n = comm_world.rank == 0 ? strlen(text) : 0;
+    comm_broadcast(&n, sizeof n, 0);
+    char *copy = arena_alloc(mem, n + 1);
+    if (comm_world.rank == 0) memcpy(copy, text, n);
+    comm_broadcast(copy, n, 0);
+    return copy;
+}
+
+void *comm_gather(Arena *mem, const void *mine, size_t bytes) {
+    check(bytes <= LINK_MAX_BYTES);
+    char *all = arena_alloc(mem, array_bytes((size_t)comm_world.size, bytes));
+    if (!started) return bytes ? memcpy(all, mine, bytes) : all;
+    begin_watch("a gather", WATCH_FOR_ALL, -1);
+    meet();
+    CALL(MPI_Allgather, mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, world);
+    end_watch();
+    return all;
+}
+
+static void check_other(int rank) {
+    check(started && rank >= 0 && rank < comm_world.size && rank != comm_world.rank);
+}
+
+void comm_send_bytes(int to, const void *data, size_t bytes) {
+    check_other(to);
+    begin_watch("a send", WATCH_FOR_RANK, to);
+    for (size_t at = 0; at < bytes; at += CHUNK_BYTES) {
+        int n = (int)MIN(bytes - at, (size_t)CHUNK_BYTES);
+        CALL(MPI_Send, (const char *)data + at, n, MPI_BYTE, to, TAG_CONTROL, world);
+        watch_progress();
+    }
+    end_watch();
+}
+
+static void await_message(int from) {
+    double start = clock_seconds();
+    for (int there = 0;;) {
+        CALL(MPI_Iprobe, from, TAG_CONTROL, world, &there, MPI_STATUS_IGNORE);
+        if (there) return;
+        pause_since(start);
+    }
+}
+
+void comm_receive_bytes(int from, void *data, size_t bytes) {
+    check_other(from);
+    begin_watch("a receive", WATCH_FOR_RANK, from);
+    if (bytes) await_message(from);
+    for (size_t at = 0; at < bytes; at += CHUNK_BYTES) {
+        int n = (int)MIN(bytes - at, (size_t)CHUNK_BYTES), got;
+        MPI_Status status;
+        CALL(MPI_Recv, (char *)data + at, n, MPI_BYTE, from, TAG_CONTROL, world, &status);
+        CALL(MPI_Get_count, &status, MPI_BYTE, &got);
+        if (got != n) die("rank %d sent %d bytes where %d were expected", from, got, n);
+        watch_progress();
+    }
+    end_watch();
+}
+
+/* ---- messages ---- */
+
+static struct Slot {
+    MPI_Request request;
+    bool busy, receives;
+    int rank, bytes;
+} slots[LINK_SLOTS];
+static _Atomic LinkIdle when_idle;
+
+void link_when_idle(LinkIdle how) {
+    when_idle = how;
+}
+
+static void idle(void) {
+    const struct timespec nap = {.tv_nsec = 50000};
+    LinkIdle how = when_idle;
+    if (how == LINK_NAPS) nanosleep(&nap, NULL);
+    else if (how == LINK_YIELDS) sched_yield();
+    else if (how == LINK_LEAVES) fiber_leave();
+}
+
+static struct Slot *take_slot(int slot, int rank, int64_t bytes, bool receives) {
+    check(slot >= 0 && slot < LINK_SLOTS && !slots[slot].busy);
+    check(bytes >= 0 && bytes <= LINK_MAX_BYTES);
+    slots[slot] = (struct Slot){.receives = receives, .rank = rank, .bytes = (int)bytes};
+    slots[slot].busy = bytes > 0;
+    return &slots[slot];
+}
+
+void link_receive(int slot, int rank, void *to, int64_t bytes) {
+    struct Slot *s = take_slot(slot, rank, bytes, true);
+    if (!s->busy) return;
+    CALL(MPI_Irecv, to, s->bytes, MPI_BYTE, rank, TAG_LINK, world, &s->request);
+}
+
+void link_send(int slot, int rank, const void *from, int64_t bytes) {
+    struct Slot *s = take_slot(slot, rank, bytes, false);
+    if (!s->busy) return;
+    CALL(MPI_Isend, from, s->bytes, MPI_BYTE, rank, TAG_LINK, world, &s->request);
+}
+
+/* Members that run different collectives are our mistake, not the network's. */
+static void expect_fit(const struct Slot *s, int rc) {
+    int class = MPI_SUCCESS;
+    if (rc == MPI_SUCCESS) return;
+    if (MPI_Error_class(rc, &class) == MPI_SUCCESS && class == MPI_ERR_TRUNCATE) {
+        die("rank %d sent more to rank %d in a collective than the %d bytes expected",
+            s->rank, comm_world.rank, s->bytes);
+    }
+    call_failed(rc, "MPI_Test");
+}
+
+void link_wait(int slot) {
+    check(slot >= 0 && slot < LINK_SLOTS);
+    struct Slot *s = &slots[slot];
+    if (!s->busy) return;
+    MPI_Status status;
+    for (int done = 0;;) {
+        expect_fit(s, MPI_Test(&s->request, &done, &status));
+        if (done) break;
+        watch_wait(WATCH_FOR_RANK, s->rank);
+        idle();
+    }
+    watch_go_on();
+    s->busy = false;
+    if (!s->receives) return;
+    int got;
+    CALL(MPI_Get_count, &status, MPI_BYTE, &got);
+    if (got != s->bytes) {
+        die("rank %d sent %d bytes to rank %d in a collective, where %d were expected",
+            s->rank, got, comm_world.rank, s->bytes);
+    }
+}
+
+/* ---- MPI's collectives ---- */
+
+static struct {
+    Group group;
+    MPI_Comm comm;
+} groups[MAX_GROUPS];
+static int ngroups;
+
+/* Made by the members alone, when they first need it. */
+static MPI_Comm comm_of(const Group *g) {
+    for (int i = 0; i < ngroups; i++) {
+        if (!memcmp(&groups[i].group, g, sizeof *g)) return groups[i].comm;
+    }
+    check(ngroups < MAX_GROUPS);
+    Arena *mem = arena_new();
+    int *rank = NEW_ARRAY(mem, int, (size_t)g->n);
+    for (int k = 0; k < g->n; k++) rank[k] = group_rank(g, k);
+    MPI_Group all, some;
+    CALL(MPI_Comm_group, world, &all);
+    CALL(MPI_Group_incl, all, g->n, rank, &some);
+    CALL(MPI_Comm_create_group, world, some, (int)g->axes, &groups[ngroups].comm);
+    CALL(MPI_Group_free, &some);
+    CALL(MPI_Group_free, &all);
+    arena_free(mem);
+    groups[ngroups].group = *g;
+    return groups[ngroups++].comm;
+}
+
+static MPI_Datatype type_of(DType t) {
+    check(t == DT_F32 || t == DT_I32);
+    return t == DT_F32 ? MPI_FLOAT : MPI_INT32_T;
+}
+
+void link_all_reduce(const Group *g, void *data, int64_t count, DType dtype,
+                     LinkSum how) {
+    CALL(MPI_Allreduce, MPI_IN_PLACE, data, (int)count, type_of(dtype),
+         how == LINK_MAX ? MPI_MAX : MPI_SUM, comm_of(g));
+}
+
+void link_reduce_scatter(const Group *g, const void *from, void *to, int64_t count_each,
+                         DType dtype) {
+    CALL(MPI_Reduce_scatter_block, from, to, (int)count_each, type_of(dtype), MPI_SUM,
+         comm_of(g));
+}
+
+void link_all_gather(const Group *g, const void *from, void *to, int64_t bytes_each) {
+    CALL(MPI_Allgather, from, (int)bytes_each, MPI_BYTE, to, (int)bytes_each, MPI_BYTE,
+         comm_of(g));
+}
+
+void link_all_to_all(const Group *g, const void *from, void *to, int64_t bytes_each) {
+    CALL(MPI_Alltoall, from, (int)bytes_each, MPI_BYTE, to, (int)bytes_each, MPI_BYTE,
+         comm_of(g));
+}

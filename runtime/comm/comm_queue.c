@@ -1,0 +1,170 @@
+/* comm_queue.c - collectives beside other work. One thread begins them and waits for
+ * them; another runs them, or the same one on a stack of its own, which it enters when it
+ * polls and leaves where it would wait; in the order they were begun. Who wants to run one
+ * by itself waits until the queue is empty. So every rank runs its collectives in the
+ * order of its program, which is the same on all, and one thread at a time is inside MPI.
+ */
+#define _GNU_SOURCE
+#include "runtime/comm/comm_queue.h"
+#include "runtime/comm/comm_fiber.h"
+#include "runtime/core/rt.h"
+#include "runtime/comm/watch.h"
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+
+enum { QUEUE_LENGTH = 64 };
+
+typedef struct Request {
+    CommKind kind;
+    unsigned axes;
+    const CommPart *part;
+    int n;
+    void *workspace;
+    const char *label;
+} Request;
+
+/* Tickets count from 1; a request is in queue[ticket % QUEUE_LENGTH] until it is done. */
+static struct {
+    Request queue[QUEUE_LENGTH];
+    atomic_llong begun, done, wanted; /* wanted: somebody waits for that one */
+    bool stop; /* under lock */
+    pthread_mutex_t lock;
+    pthread_cond_t work, ended;
+    pthread_t thread;
+    CommProgress how;
+} q = {.lock = PTHREAD_MUTEX_INITIALIZER,
+       .work = PTHREAD_COND_INITIALIZER,
+       .ended = PTHREAD_COND_INITIALIZER};
+
+/* Has this host a core for the thread of each of its ranks? */
+static bool core_is_free(void) {
+    int64_t busy = (int64_t)comm_world.local_size * (rt_threads() + 1);
+    return busy <= comm_world.local_cores;
+}
+
+static void run_request(int64_t ticket) {
+    const Request *r = &q.queue[ticket % QUEUE_LENGTH];
+    comm_run_now(r->kind, r->axes, r->part, r->n, r->workspace, r->label);
+}
+
+/* ---- by polls ---- */
+
+/* On the stack of its own: leaves in the middle of a collective (LINK_LEAVES), when there
+ * is none, and behind the one that is waited for. */
+static void run_polled(void) {
+    for (;;) {
+        while (q.done == q.begun) fiber_leave();
+        run_request(q.done + 1);
+        q.done++;
+        if (q.done == q.wanted) fiber_leave();
+    }
+}
+
+void comm_poll(void) {
+    if (q.how != COMM_POLLS || q.done == q.begun) return;
+    link_when_idle(LINK_LEAVES);
+    WATCH_PUT(beside, true);
+    fiber_enter();
+}
+
+/* ---- by a thread ---- */
+
+static void *run_beside(void *unused) {
+    (void)unused;
+    rt_unbind_thread();
+    for (int64_t ticket = 1;; ticket++) {
+        pthread_mutex_lock(&q.lock);
+        while (q.begun < ticket && !q.stop) pthread_cond_wait(&q.work, &q.lock);
+        bool over = q.begun < ticket;
+        pthread_mutex_unlock(&q.lock);
+        if (over) return NULL;
+        bool beside = q.wanted < ticket && !core_is_free();
+        link_when_idle(beside ? LINK_NAPS : comm_idle());
+        WATCH_PUT(beside, q.wanted < ticket);
+        run_request(ticket);
+        pthread_mutex_lock(&q.lock);
+        q.done = ticket;
+        pthread_cond_signal(&q.ended);
+        pthread_mutex_unlock(&q.lock);
+    }
+}
+
+static void begin_thread(void) {
+    sigset_t all, before; /* signals are meant for the main thread */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    q.stop = false;
+    if (pthread_create(&q.thread, NULL, run_beside, NULL) != 0) {
+        fail(EXIT_CONFIG, "no thread can be started for communication: this user has too "
+                          "many; write parallel.overlap off");
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+static void end_thread(void) {
+    pthread_mutex_lock(&q.lock);
+    q.stop = true;
+    pthread_cond_signal(&q.work);
+    pthread_mutex_unlock(&q.lock);
+    pthread_join(q.thread, NULL);
+}
+
+/* ---- either ---- */
+
+/* Within a host moving bytes takes a core; between hosts something else moves them. */
+CommProgress comm_progress_that_pays(void) {
+    bool hosts = comm_world.local_size < comm_world.size;
+    if (link_allows_threads() && (hosts || core_is_free())) return COMM_THREAD;
+    return hosts ? COMM_POLLS : COMM_AT_ONCE;
+}
+
+CommProgress comm_progress(CommProgress how) {
+    if (comm_world.size == 1) how = COMM_AT_ONCE;
+    if (how == COMM_THREAD && !link_allows_threads()) how = COMM_AT_ONCE;
+    if (how == q.how) return how;
+    comm_drain();
+    if (q.how == COMM_THREAD) end_thread();
+    q.begun = q.done = q.wanted = 0;
+    if (how == COMM_THREAD) begin_thread();
+    if (how == COMM_POLLS) fiber_make(run_polled);
+    return q.how = how;
+}
+
+void comm_wait(int64_t ticket) {
+    if (!ticket || q.done >= ticket) return;
+    q.wanted = ticket;
+    link_when_idle(comm_idle()); /* the core is the message's now */
+    WATCH_PUT(beside, false);
+    if (q.how == COMM_POLLS) {
+        while (q.done < ticket) fiber_enter();
+        return;
+    }
+    pthread_mutex_lock(&q.lock);
+    while (q.done < ticket) pthread_cond_wait(&q.ended, &q.lock);
+    pthread_mutex_unlock(&q.lock);
+}
+
+void comm_drain(void) {
+    if (q.how != COMM_AT_ONCE) comm_wait(q.begun);
+}
+
+int64_t comm_begin(CommKind kind, unsigned axes, const CommPart *part, int n,
+                   void *workspace) {
+    if (q.how == COMM_AT_ONCE) {
+        link_when_idle(comm_idle());
+        comm_run_now(kind, axes, part, n, workspace, comm_take_label());
+        return 0;
+    }
+    int64_t ticket = q.begun + 1;
+    const char *label = comm_take_label();
+    if (ticket > QUEUE_LENGTH) comm_wait(ticket - QUEUE_LENGTH);
+    q.queue[ticket % QUEUE_LENGTH] = (Request){kind, axes, part, n, workspace, label};
+    pthread_mutex_lock(&q.lock);
+    q.begun = ticket;
+    pthread_cond_signal(&q.work);
+    pthread_mutex_unlock(&q.lock);
+    comm_poll();
+    return ticket;
+}

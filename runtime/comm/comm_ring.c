@@ -1,0 +1,207 @@
+/* comm_ring.c - reduce-scatter, all-gather, their sequence all-reduce, all-to-all and
+ * ring shift. A payload is cut into segments; each goes through the steps of its
+ * collective in a lane of its own, and the lanes take turns, so that one's message
+ * travels while another's sum is made. All members post their messages in the same order,
+ * so one tag is enough. */
+#include "runtime/comm/comm_ring.h"
+
+enum {
+    LANES = 4,
+    SEGMENT_BYTES = 256 << 10, /* at most */
+    SEGMENT_LEAST = 16 << 10,  /* unless the piece is smaller */
+    ALIGN_BYTES = 64,
+};
+
+const KindInfo comm_kind_info[COMM_KINDS] = {
+    [COMM_ALL_REDUCE] = {SIDE_FROM, SIDE_TO, .sliced = true, .reduces = true,
+                         .gathers = true},
+    [COMM_ALL_REDUCE_MAX] = {SIDE_FROM, SIDE_TO, .sliced = true, .reduces = true,
+                             .max = true, .gathers = true},
+    [COMM_REDUCE_SCATTER] = {SIDE_FROM_CUT, SIDE_TO, .reduces = true},
+    [COMM_ALL_GATHER] = {SIDE_FROM, SIDE_TO_CUT, .gathers = true},
+    [COMM_ALL_TO_ALL] = {SIDE_FROM_CUT, SIDE_TO_JOIN, .exchanges = true},
+    [COMM_RING_SHIFT] = {SIDE_FROM, SIDE_TO},
+};
+
+/* ---- how the payload is cut ---- */
+
+typedef struct Cut {
+    int64_t segment_bytes, items; /* an item goes through `steps` steps */
+    int steps, lanes;
+} Cut;
+
+static int64_t round_up(int64_t n, int64_t to) {
+    return (n + to - 1) / to * to;
+}
+
+static Cut cut_of(const KindInfo *k, const Stream *from) {
+    int n = from->members;
+    int64_t piece = from->slice_bytes ? from->slice_bytes : from->total_bytes;
+    int64_t segment = MAX(SEGMENT_LEAST, MIN(piece / LANES, SEGMENT_BYTES));
+    Cut c = {.segment_bytes = round_up(MIN(segment, MAX(piece, 1)), ALIGN_BYTES)};
+    int rounds = k->reduces + k->gathers;
+    c.steps = k->exchanges || !rounds ? 1 : rounds * (n - 1);
+    c.items = from->total_bytes ? (piece + c.segment_bytes - 1) / c.segment_bytes : 0;
+    if (k->exchanges) c.items *= n - 1;
+    c.lanes = (int)MIN(c.items, LANES);
+    return c;
+}
+
+int64_t ring_workspace_bytes(CommKind kind, int members, const CommPart *part, int n) {
+    const KindInfo *k = &comm_kind_info[kind];
+    Stream from = stream_new(k->from, part, n, members, k->sliced);
+    Cut c = cut_of(k, &from);
+    return 2 * c.lanes * c.segment_bytes;
+}
+
+/* ---- steps ---- */
+
+typedef struct Step {
+    int to, from;               /* members */
+    int send_piece, take_piece; /* what goes there and what comes from here */
+    bool carry;                 /* sends what the step before has made */
+    bool add, store;            /* adds own elements to what comes; puts it into `to` */
+} Step;
+
+static Step step_of(const KindInfo *k, const Group *g, int64_t item, int step) {
+    int n = g->n, me = g->me, last = n - 1;
+    Step s = {.to = (me + 1) % n, .from = (me + last) % n, .store = true};
+    if (k->exchanges) {
+        int distance = 1 + (int)(item % last);
+        s.to = s.send_piece = (me + distance) % n;
+        s.from = s.take_piece = (me + n - distance) % n;
+    } else if (k->reduces && step < last) {
+        s.send_piece = (me + n - 1 - step) % n;
+        s.take_piece = (s.send_piece + last) % n;
+        s.carry = step > 0;
+        s.add = true;
+        s.store = step == last - 1;
+    } else if (k->gathers) {
+        int turn = k->reduces ? step - last : step;
+        s.send_piece = (me + n - turn) % n;
+        s.take_piece = (s.send_piece + last) % n;
+        s.carry = step > 0;
+    }
+    return s;
+}
+
+/* ---- lanes ---- */
+
+typedef struct Lane {
+    int64_t item;
+    int step;
+    Step now;
+    char *hold, *fresh; /* what goes, what comes; where no place in the parts serves */
+    char *carried;      /* what the last step has made */
+    char *landing;      /* where what comes arrives */
+    int64_t offset, take_bytes;
+} Lane;
+
+typedef struct Ring {
+    const KindInfo *kind;
+    const Group *group;
+    Stream from, to;
+    Cut cut;
+    Lane lane[LANES];
+    int64_t sent_bytes;
+} Ring;
+
+static int64_t bytes_here(const Ring *r, int piece, int64_t offset) {
+    int64_t left = stream_piece_bytes(&r->from, piece) - offset;
+    return MAX(0, MIN(left, r->cut.segment_bytes));
+}
+
+/* Starts the messages of the lane's step. */
+static void lane_post(Ring *r, int i) {
+    Lane *l = &r->lane[i];
+    Step s = l->now = step_of(r->kind, r->group, l->item, l->step);
+    int64_t segment = r->kind->exchanges ? l->item / (r->group->n - 1) : l->item;
+    l->offset = segment * r->cut.segment_bytes;
+    int64_t send_bytes = bytes_here(r, s.send_piece, l->offset);
+    l->take_bytes = bytes_here(r, s.take_piece, l->offset);
+    l->landing = NULL;
+    if (s.store && !s.add) {
+        l->landing = stream_place(&r->to, s.take_piece, l->offset, l->take_bytes);
+    }
+    if (!l->landing) l->landing = l->fresh;
+    link_receive(i, group_rank(r->group, s.from), l->landing, l->take_bytes);
+    char *out = l->carried;
+    if (!s.carry) out = stream_place(&r->from, s.send_piece, l->offset, send_bytes);
+    if (!out) {
+        out = l->hold;
+        stream_read(&r->from, s.send_piece, l->offset, send_bytes, out);
+    }
+    link_send(LANES + i, group_rank(r->group, s.to), out, send_bytes);
+    r->sent_bytes += send_bytes;
+}
+
+/* Waits for what comes and puts it where it belongs. */
+static void lane_take(Ring *r, int i) {
+    Lane *l = &r->lane[i];
+    Step s = l->now;
+    char *place = NULL;
+    link_wait(i);
+    if (s.store) place = stream_place(&r->to, s.take_piece, l->offset, l->take_bytes);
+    if (s.add) {
+        char *out = place ? place : l->fresh;
+        stream_combine(&r->from, s.take_piece, l->offset, l->take_bytes, r->kind->max,
+                       l->fresh, out);
+        l->landing = out;
+    }
+    if (s.store && !place) {
+        stream_write(&r->to, s.take_piece, l->offset, l->take_bytes, l->landing);
+    }
+    link_wait(LANES + i);
+    l->carried = l->landing;
+    if (l->landing == l->fresh) {
+        l->fresh = l->hold;
+        l->hold = l->landing;
+    }
+}
+
+/* To the next step, or item; false when the lane has none left. */
+static bool lane_advance(Ring *r, int i) {
+    Lane *l = &r->lane[i];
+    if (++l->step < r->cut.steps) return true;
+    l->step = 0;
+    l->item += r->cut.lanes;
+    return l->item < r->cut.items;
+}
+
+/* What this member keeps of its own. */
+static void keep_own(const Ring *r, void *buffer) {
+    int me = r->group->me;
+    for (int64_t at = 0, n; (n = bytes_here(r, me, at)) > 0; at += n) {
+        char *to = stream_place(&r->to, me, at, n);
+        char *from = stream_place(&r->from, me, at, n);
+        if (to && to == from) continue;
+        if (!from) stream_read(&r->from, me, at, n, from = to ? to : buffer);
+        if (to && to != from) memmove(to, from, (size_t)n);
+        if (!to) stream_write(&r->to, me, at, n, from);
+    }
+}
+
+int64_t ring_run(CommKind kind, const Group *g, const CommPart *part, int n,
+                 void *workspace) {
+    const KindInfo *k = &comm_kind_info[kind];
+    Ring r = {.kind = k, .group = g};
+    r.from = stream_new(k->from, part, n, g->n, k->sliced);
+    r.to = stream_new(k->to, part, n, g->n, k->sliced);
+    r.cut = cut_of(k, &r.from);
+    bool keeps = kind == COMM_ALL_GATHER || kind == COMM_ALL_TO_ALL;
+    if (keeps && r.cut.lanes) keep_own(&r, workspace);
+    for (int i = 0; i < r.cut.lanes; i++) {
+        r.lane[i] = (Lane){.item = i};
+        r.lane[i].hold = (char *)workspace + 2 * i * r.cut.segment_bytes;
+        r.lane[i].fresh = r.lane[i].hold + r.cut.segment_bytes;
+        lane_post(&r, i);
+    }
+    bool done[LANES] = {false};
+    for (int active = r.cut.lanes, i = 0; active; i = (i + 1) % r.cut.lanes) {
+        if (done[i]) continue;
+        lane_take(&r, i);
+        if (lane_advance(&r, i)) lane_post(&r, i);
+        else done[i] = true, active--;
+    }
+    return r.sent_bytes;
+}

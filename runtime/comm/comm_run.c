@@ -1,0 +1,180 @@
+/* comm_run.c - runs a collective: which way it goes, and what it took. */
+#include "runtime/comm/comm_queue.h"
+#include "runtime/comm/comm_reference.h"
+#include "runtime/comm/comm_ring.h"
+#include "runtime/core/rt.h"
+#include "runtime/comm/watch.h"
+#include <stdlib.h>
+
+enum {
+    SMALL_BYTES = 64 << 10, /* of all members together: everybody gets everything */
+    ALIGN_BYTES = 64,
+};
+
+static CommStats stats[COMM_KINDS];
+
+/* ---- small payloads: few messages rather than few bytes ---- */
+
+/* What one member gives, or 0 where the ring does it. */
+static int64_t small_bytes(CommKind kind, int members, const CommPart *part, int n) {
+    const KindInfo *k = &comm_kind_info[kind];
+    if (!k->reduces && !k->gathers) return 0;
+    if (members == 2 && !(k->reduces && k->gathers)) return 0; /* one step either way */
+    Stream from = stream_new(k->from, part, n, members, false);
+    int pieces = kind == COMM_REDUCE_SCATTER ? members : 1;
+    if (from.total_bytes > SMALL_BYTES / members / pieces) return 0;
+    return from.total_bytes * pieces;
+}
+
+static int64_t slot_bytes(int64_t small) {
+    return (small + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
+}
+
+/* Member (me + j) % n's slot becomes slot j, given this one's in slot 0: in every round
+ * twice as many. Returns the bytes sent. */
+static int64_t share_slots(const Group *g, char *slots, int64_t slot) {
+    int64_t sent = 0;
+    for (int have = 1; have < g->n; have *= 2) {
+        int64_t bytes = MIN(have, g->n - have) * slot;
+        link_receive(0, group_rank(g, (g->me + have) % g->n), slots + have * slot, bytes);
+        link_send(1, group_rank(g, (g->me + g->n - have) % g->n), slots, bytes);
+        link_wait(0);
+        link_wait(1);
+        sent += bytes;
+    }
+    return sent;
+}
+
+/* Sums in the order of the members. */
+static int64_t small_run(CommKind kind, const Group *g, const CommPart *part, int n,
+                         int64_t small, char *slots) {
+    const KindInfo *k = &comm_kind_info[kind];
+    Stream from = stream_new(k->from, part, n, g->n, false);
+    Stream to = stream_new(k->to, part, n, g->n, false);
+    int64_t piece = from.total_bytes, slot = slot_bytes(small), skip = 0;
+    for (int64_t at = 0, i = 0; at < small; at += piece, i++) {
+        stream_read(&from, (int)i, 0, piece, slots + at);
+    }
+    int64_t sent = share_slots(g, slots, slot);
+    char *first = slots + (g->n - g->me) % g->n * slot;
+    if (kind == COMM_REDUCE_SCATTER) skip = g->me * piece;
+    for (int m = 0; m < g->n; m++) {
+        char *theirs = slots + (m - g->me + g->n) % g->n * slot;
+        if (!k->reduces)
+            stream_write(&to, m, 0, piece, theirs);
+        else if (m)
+            stream_accumulate(&to, 0, 0, piece, k->max, first + skip, theirs + skip);
+    }
+    if (k->reduces) stream_write(&to, 0, 0, piece, first + skip);
+    return sent;
+}
+
+/* ---- all of them ---- */
+
+static bool use_mpi(void) {
+    static int known = -1;
+    if (known >= 0) return known;
+    const char *set = getenv("STATOR_COMM");
+    if (set && *set && strcmp(set, "mpi") && strcmp(set, "ring")) {
+        fail(EXIT_CONFIG,
+             "STATOR_COMM=%s: write ring (the default), or mpi for MPI's own "
+             "collectives",
+             set);
+    }
+    known = set && !strcmp(set, "mpi");
+    return known;
+}
+
+static void copy_parts(CommKind kind, const CommPart *part, int n) {
+    const KindInfo *k = &comm_kind_info[kind];
+    for (int i = 0; i < n; i++) {
+        Stream one = stream_new(k->from, &part[i], 1, 1, false);
+        if (!one.total_bytes || part[i].to == part[i].from) continue;
+        memmove(part[i].to, part[i].from, (size_t)one.total_bytes);
+    }
+}
+
+int64_t comm_workspace_bytes(CommKind kind, int members, const CommPart *part, int n) {
+    check(kind >= 0 && kind < COMM_KINDS && members > 0 && n >= 0);
+    if (members == 1) return 0;
+    int64_t small = small_bytes(kind, members, part, n);
+    int64_t bytes = small ? members * slot_bytes(small)
+                          : ring_workspace_bytes(kind, members, part, n);
+    return MAX(bytes, reference_workspace_bytes(members));
+}
+
+LinkIdle comm_idle(void) {
+    int64_t busy = (int64_t)comm_world.local_size * rt_threads();
+    return busy > comm_world.local_cores ? LINK_YIELDS : LINK_SPINS;
+}
+
+static const char *next_label;
+
+void comm_label(const char *label) {
+    next_label = label;
+}
+
+const char *comm_take_label(void) {
+    const char *label = next_label;
+    next_label = NULL;
+    return label;
+}
+
+void comm_run(CommKind kind, unsigned axes, const CommPart *part, int n,
+              void *workspace) {
+    comm_drain();
+    link_when_idle(comm_idle());
+    WATCH_PUT(beside, false);
+    comm_run_now(kind, axes, part, n, workspace, comm_take_label());
+}
+
+/* What a rank that waits in it is said to wait in. */
+static void begin_watch(CommKind kind, int64_t bytes, const char *label) {
+    static const char *const name[COMM_KINDS] = {
+        [COMM_ALL_REDUCE] = "all_reduce",         [COMM_ALL_REDUCE_MAX] = "all_reduce max",
+        [COMM_REDUCE_SCATTER] = "reduce_scatter", [COMM_ALL_GATHER] = "all_gather",
+        [COMM_ALL_TO_ALL] = "all_to_all",         [COMM_RING_SHIFT] = "ring_shift"};
+    WATCH_PUT(op, name[kind]);
+    WATCH_PUT(label, label);
+    WATCH_PUT(bytes, bytes);
+}
+
+static void end_watch(void) {
+    WATCH_PUT(label, NULL);
+    WATCH_PUT(op, NULL);
+    WATCH_PUT(bytes, -1);
+    watch_go_on();
+}
+
+void comm_run_now(CommKind kind, unsigned axes, const CommPart *part, int n,
+                  void *workspace, const char *label) {
+    double start = clock_seconds();
+    Group g = comm_group(axes);
+    check(kind >= 0 && kind < COMM_KINDS && n >= 0);
+    int64_t sent = 0;
+    if (g.n == 1) {
+        copy_parts(kind, part, n);
+    } else {
+        int64_t small = small_bytes(kind, g.n, part, n);
+        begin_watch(kind, stream_new(comm_kind_info[kind].from, part, n, g.n, false)
+                              .total_bytes, label);
+        if (use_mpi()) {
+            watch_wait(WATCH_FOR_ALL, -1);
+            int64_t bytes = comm_workspace_bytes(kind, g.n, part, n);
+            sent = reference_run(kind, &g, part, n, workspace, bytes);
+        } else if (small) {
+            sent = small_run(kind, &g, part, n, small, workspace);
+        } else {
+            sent = ring_run(kind, &g, part, n, workspace);
+        }
+        end_watch();
+    }
+    stats[kind].calls++;
+    stats[kind].sent_bytes += sent;
+    stats[kind].seconds += clock_seconds() - start;
+}
+
+CommStats comm_stats(CommKind kind) {
+    check(kind >= 0 && kind < COMM_KINDS);
+    return stats[kind];
+}

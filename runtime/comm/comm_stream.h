@@ -1,0 +1,45 @@
+/* comm_stream.h - the bytes of a collective as streams: what lies in rows here and there
+ * in memory goes over the wire one after the other. */
+#ifndef STATOR_COMM_STREAM_H
+#define STATOR_COMM_STREAM_H
+#include "runtime/comm/comm.h"
+
+/* How the memory of a part is seen. */
+typedef enum Side {
+    SIDE_FROM,     /* all of `from` */
+    SIDE_FROM_CUT, /* from[:, piece, :] of [before, n * each, after] */
+    SIDE_TO,
+    SIDE_TO_CUT,
+    SIDE_TO_JOIN, /* to[:, piece, :] of [join_before, n * join_each, join_after] */
+    SIDES
+} Side;
+
+/* One side of all parts. A piece of it is a stream of piece_bytes: of all_reduce the
+ * piece is a range of the whole (the last ones may be shorter), otherwise one of each
+ * part. */
+typedef struct Stream {
+    Side side;
+    const CommPart *part;
+    int n, members;
+    int64_t slice_bytes; /* all_reduce: of a piece; 0: a piece is one of each part */
+    int64_t total_bytes; /* of all of it; without slices, of one piece */
+} Stream;
+Stream stream_new(Side side, const CommPart *part, int n, int members, bool sliced);
+/* Bytes of this piece: slices at the end may be short or empty. */
+int64_t stream_piece_bytes(const Stream *s, int piece);
+
+/* Where bytes [offset, offset + bytes) of a piece lie, if in one stretch; else NULL. */
+char *stream_place(const Stream *s, int piece, int64_t offset, int64_t bytes);
+/* Copies those bytes from the rows, or into them. */
+void stream_read(const Stream *s, int piece, int64_t offset, int64_t bytes, void *to);
+void stream_write(const Stream *s, int piece, int64_t offset, int64_t bytes,
+                  const void *from);
+/* out = sum (or maximum) of `first` and the stream, in this order; 4-byte elements. out
+ * may be `first` or the stream's place itself. */
+void stream_combine(const Stream *s, int piece, int64_t offset, int64_t bytes, bool max,
+                    const void *first, void *out);
+/* out = out and `more`, elements as those of the stream at this place. */
+void stream_accumulate(const Stream *s, int piece, int64_t offset, int64_t bytes,
+                       bool max, void *out, const void *more);
+
+#endif

@@ -1,0 +1,65 @@
+/* kernels_comm.c - what generated code calls to talk to other ranks; see kernels.h. */
+#include "runtime/core/kernels.h"
+#include "runtime/comm/comm.h"
+
+int64_t rt_coord(int64_t axis) {
+    return comm_coord((int)axis);
+}
+
+static int64_t align_up(int64_t n) {
+    return (n + 63) & ~(int64_t)63;
+}
+
+/* The workspace: addresses, parts, a ticket, staging. */
+static int64_t parts_at(int64_t n) {
+    return align_up(n * 2 * (int64_t)sizeof(void *));
+}
+
+static int64_t ticket_at(int64_t n) {
+    return parts_at(n) + align_up(n * (int64_t)sizeof(CommPart));
+}
+
+int64_t rt_collective_bytes(int64_t n) {
+    return ticket_at(n) + align_up((int64_t)sizeof(int64_t));
+}
+
+static CommPart *make_parts(int64_t n, const int64_t *shape, void *ws) {
+    void **address = ws;
+    CommPart *part = (void *)((char *)ws + parts_at(n));
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t *v = shape + i * RT_PART_NUMBERS;
+        part[i] = (CommPart){.from = address[2 * i], .to = address[2 * i + 1],
+                             .before = v[0], .each = v[1], .after = v[2],
+                             .join_before = v[3], .join_each = v[4], .join_after = v[5],
+                             .dtype = (DType)v[6]};
+    }
+    return part;
+}
+
+/* Behind the numbers of the parts stands where the op is, as text. */
+static void label(int64_t n, const int64_t *shape) {
+    comm_label((const char *)(shape + n * RT_PART_NUMBERS));
+}
+
+void rt_collective(int64_t kind, int64_t axes, int64_t n, const int64_t *shape, void *ws) {
+    label(n, shape);
+    comm_run((CommKind)kind, (unsigned)axes, make_parts(n, shape, ws), (int)n,
+             (char *)ws + rt_collective_bytes(n));
+}
+
+void rt_collective_begin(int64_t kind, int64_t axes, int64_t n, const int64_t *shape,
+                         void *ws) {
+    int64_t *ticket = (void *)((char *)ws + ticket_at(n));
+    label(n, shape);
+    *ticket = comm_begin((CommKind)kind, (unsigned)axes, make_parts(n, shape, ws), (int)n,
+                         (char *)ws + rt_collective_bytes(n));
+}
+
+void rt_poll(void) {
+    comm_poll();
+}
+
+void rt_collective_wait(int64_t n, const void *ws) {
+    const int64_t *ticket = (const void *)((const char *)ws + ticket_at(n));
+    comm_wait(*ticket);
+}

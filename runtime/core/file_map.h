@@ -1,0 +1,14 @@
+/* file_map.h - files mapped for reading, with a guard against their being cut short. */
+#ifndef STATOR_FILE_MAP_H
+#define STATOR_FILE_MAP_H
+#include "base/base.h"
+
+/* A missing, unreadable or irregular one file is an EXIT_DATA. */
+typedef struct FileMap {
+    const unsigned char *bytes;
+    uint64_t n;
+} FileMap;
+void file_map(FileMap *map, const char *path);
+void file_unmap(FileMap *map);
+
+#endif

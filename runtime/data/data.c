@@ -1,0 +1,225 @@
+/* data.c - order of samples and making of batches; see data.h. */
+#include "runtime/data/data.h"
+#include "runtime/data/data_reader.h"
+#include "runtime/data/gpt_index.h"
+#include "runtime/core/map_guard.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Tokens of one batch: far above any use, far below any overflow. */
+#define BATCH_TOKENS_MAX ((uint64_t)1 << 40)
+
+static const DataReader *const readers[] = {&data_text, &data_indexed, &data_tensors,
+                                          &data_gpt,  &data_webtext, &data_columns};
+
+static const DataReader *reader_named(const char *type) {
+    const char *names[ARRAY_LEN(readers)];
+    for (int i = 0; i < ARRAY_LEN(readers); i++) {
+        names[i] = readers[i]->type;
+        if (!strcmp(names[i], type)) return readers[i];
+    }
+    const char *near = nearest_name(type, names, ARRAY_LEN(readers));
+    fail(EXIT_CONFIG,
+         "data of type '%s' is not known%s%s%s; there are TextFile (text), "
+         "MegatronIndexed and GPTDataset (.bin/.idx), WebtextDataset (loose JSON), "
+         "TensorBatches (safetensors) and Tensors (safetensors or .npy)",
+         type, near ? ": did you mean '" : "", near ? near : "", near ? "'?" : "");
+}
+
+static void spec_check(const DataSpec *s, const DataReader *r) {
+    bool needs_more = r == &data_gpt || r == &data_webtext;
+    if (needs_more && (!s->gpt || s->gpt->samples < -1 || s->gpt->epochs < 1))
+        die("data of type %s without its DataGptSpec", s->type);
+    if ((r->row != NULL) != (s->ncolumns > 0))
+        die("data of type %s with %d columns", s->type, s->ncolumns);
+    if (!(s->path && s->path[0]) && !(r == &data_gpt && s->gpt->n_paths))
+        fail(EXIT_CONFIG, "data of type %s needs a path", s->type);
+    int64_t least = r->shapes_from_file ? 0 : 1;
+    if (s->batch < least || s->seq < least)
+        fail(EXIT_CONFIG,
+             "batch size %lld and sequence length %lld: data of type %s needs both to be "
+             "%lld or more",
+             (long long)s->batch, (long long)s->seq, s->type, (long long)least);
+    uint64_t tokens;
+    if (!mul_size((uint64_t)s->batch, (uint64_t)s->seq, &tokens) ||
+        tokens > BATCH_TOKENS_MAX || (uint64_t)s->seq > BATCH_TOKENS_MAX ||
+        (uint64_t)s->batch > BATCH_TOKENS_MAX)
+        fail(EXIT_CONFIG, "a batch of %lld sequences of %lld tokens is too large",
+             (long long)s->batch, (long long)s->seq);
+    if (s->vocab < 0 || s->vocab > (int64_t)INT32_MAX + 1)
+        fail(EXIT_CONFIG, "a vocabulary of %lld: it must be 1 .. 2^31, or 0 for unknown",
+             (long long)s->vocab);
+}
+
+/* ", split valid" where there are splits. */
+static const char *part_name(const Data *d) {
+    static const char *const names[] = {", split train", ", split valid", ", split test"};
+    return d->gpt && d->gpt->split && d->gpt->split[0] ? names[d->gpt->which] : "";
+}
+
+Data *data_open(Arena *mem, const DataSpec *spec) {
+    const DataReader *r = reader_named(spec->type ? spec->type : "");
+    spec_check(spec, r);
+    Data *d = NEW(mem, Data);
+    *d = (Data){.batch = spec->batch,
+                .seq = spec->seq,
+                .steps_available = -1,
+                .vocab = spec->vocab,
+                .seed = spec->seed,
+                .shuffle = spec->shuffle,
+                .path = arena_strdup(mem, spec->path ? spec->path : ""),
+                .column = spec->column,
+                .ncolumns = spec->ncolumns,
+                .reader = r};
+    if (spec->gpt) {
+        d->gpt = NEW(mem, DataGptSpec);
+        *d->gpt = *spec->gpt;
+    }
+    Catch c;
+    if (CATCH(c)) {
+        r->open(mem, d);
+        if (!d->samples) d->samples = d->tokens > 0 ? (d->tokens - 1) / d->seq : 0;
+        if (d->samples < 1)
+            fail(EXIT_DATA,
+                 "%s%s holds %lld tokens; a sequence of %lld needs %lld: give a shorter "
+                 "seq_length or more data",
+                 d->path, part_name(d), (long long)d->tokens, (long long)d->seq, (long long)d->seq + 1);
+        catch_end(&c);
+    } else {
+        r->close(d);
+        fail_again(c.code, c.message);
+    }
+    return d;
+}
+
+void data_close(Data *d) {
+    if (d) d->reader->close(d);
+}
+
+/* Finalizer of SplitMix64 (Steele, Lea, Flood 2014): every input bit moves every output
+ * bit. */
+static uint64_t mix(uint64_t x) {
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return x ^ x >> 31;
+}
+
+int64_t data_permute(uint64_t seed, int64_t epoch, int64_t i, int64_t n) {
+    check(i >= 0 && i < n && n <= (int64_t)1 << 62);
+    enum { ROUNDS = 8 };
+    int half = 1;
+    while ((uint64_t)1 << 2 * half < (uint64_t)n) half++;
+    uint64_t mask = ((uint64_t)1 << half) - 1, key[ROUNDS];
+    uint64_t base = mix(seed + 0x9e3779b97f4a7c15u) ^ mix((uint64_t)epoch);
+    for (int r = 0; r < ROUNDS; r++)
+        key[r] = mix(base + (uint64_t)(r + 1) * 0x9e3779b97f4a7c15u);
+    uint64_t x = (uint64_t)i;
+    do {
+        uint64_t left = x >> half, right = x & mask;
+        for (int r = 0; r < ROUNDS; r++) {
+            uint64_t old = right;
+            right = left ^ (mix(right + key[r]) & mask);
+            left = old;
+        }
+        x = left << half | right;
+    } while (x >= (uint64_t)n); /* at most 4 in 1 on average: the network covers < 4n */
+    return (int64_t)x;
+}
+
+/* Sample number `at` of the endless stream. */
+static int64_t sample_at(const Data *d, int64_t at) {
+    int64_t epoch = at / d->samples, i = at % d->samples;
+    return d->shuffle ? data_permute(d->seed, epoch, i, d->samples) : i;
+}
+
+static void fill_row(const Data *d, int64_t sample, const DataBatch *row) {
+    size_t seq = (size_t)d->seq;
+    d->reader->read(d, sample, 0, d->seq, row->tokens);
+    if (row->labels) {
+        memcpy(row->labels, row->tokens + 1, (seq - 1) * sizeof(int32_t));
+        d->reader->read(d, sample, d->seq, 1, row->labels + seq - 1);
+    }
+    for (size_t i = 0; row->positions && i < seq; i++) row->positions[i] = (int32_t)i;
+    for (size_t i = 0; row->loss_mask && i < seq; i++) row->loss_mask[i] = 1;
+    if (row->attends_from) memset(row->attends_from, 0, seq * sizeof(int32_t));
+    if (d->reader->mask) d->reader->mask(d, sample, row);
+}
+
+static void fill_rows(const Data *d, int64_t first, int64_t rows, const DataBatch *out) {
+    for (int64_t r = 0; r < rows; r++) {
+        if (d->ncolumns) {
+            d->reader->row(d, sample_at(d, first + r), r, out->column);
+            continue;
+        }
+        size_t at = (size_t)r * (size_t)d->seq;
+        DataBatch row = {.tokens = out->tokens + at, .keep_labels = out->keep_labels};
+        if (out->labels) row.labels = out->labels + at;
+        if (out->positions) row.positions = out->positions + at;
+        if (out->attends_from) row.attends_from = out->attends_from + at;
+        if (out->loss_mask) row.loss_mask = out->loss_mask + at;
+        fill_row(d, sample_at(d, first + r), &row);
+    }
+}
+
+typedef struct Rows {
+    const Data *d;
+    int64_t first, n;
+    const DataBatch *out;
+} Rows;
+
+static void read_rows(void *context) {
+    const Rows *r = context;
+    fill_rows(r->d, r->first, r->n, r->out);
+}
+
+void data_rows_full(const Data *d, int64_t step, int64_t first_row, int64_t rows,
+                    const DataBatch *out) {
+    check(step >= 0 && first_row >= 0 && rows >= 0 && rows <= d->batch - first_row);
+    if (d->steps_available >= 0 && step >= d->steps_available)
+        fail(EXIT_DATA,
+             "%s holds %lld batches; batch %lld was asked for: train at most %lld steps "
+             "on it",
+             d->path, (long long)d->steps_available, (long long)step + 1,
+             (long long)d->steps_available);
+    int64_t first;
+    if (__builtin_mul_overflow(step, d->batch, &first) || first > INT64_MAX - d->batch)
+        die("step %lld of batch %lld", (long long)step, (long long)d->batch);
+    Rows work = {d, first + first_row, rows, out};
+    map_guard(read_rows, &work);
+}
+
+void data_batch_full(const Data *d, int64_t step, const DataBatch *out) {
+    data_rows_full(d, step, 0, d->batch, out);
+}
+
+DataBatch data_batch_new(Arena *mem, const Data *d) {
+    size_t n = (size_t)(d->batch * d->seq);
+    DataBatch b = {0};
+    if (!d->ncolumns) {
+        b.tokens = NEW_ARRAY(mem, int32_t, n);
+        b.labels = NEW_ARRAY(mem, int32_t, n);
+        b.positions = NEW_ARRAY(mem, int32_t, n);
+        b.attends_from = NEW_ARRAY(mem, int32_t, n);
+        return b;
+    }
+    b.column = NEW_ARRAY(mem, void *, (size_t)d->ncolumns);
+    for (int k = 0; k < d->ncolumns; k++)
+        b.column[k] = NEW_ARRAY(mem, int32_t, n * (size_t)d->column[k].count);
+    return b;
+}
+
+void data_rows(const Data *d, int64_t step, int64_t first_row, int64_t rows,
+               int32_t *tokens, int32_t *labels) {
+    DataBatch out = {.tokens = tokens, .labels = labels};
+    data_rows_full(d, step, first_row, rows, &out);
+}
+
+void data_batch(const Data *d, int64_t step, int32_t *tokens, int32_t *labels) {
+    data_rows(d, step, 0, d->batch, tokens, labels);
+}
+
+
+

@@ -1,0 +1,169 @@
+/* data.h - where token batches come from: text, indexed token files, ready tensors. */
+#ifndef STATOR_DATA_H
+#define STATOR_DATA_H
+#include "base/base.h"
+
+/* What to read.
+ * "TextFile": `path` is a file, a folder (all regular files below it, sorted by name,
+ *     links not followed) or "embedded"; a token is a byte. A split is a stretch of bytes.
+ * "MegatronIndexed": `path` with or without .bin/.idx names a pair of files. A split is
+ *     some documents that stand side by side.
+ * "GPTDataset": Megatron-LM's data set of one split of one .bin/.idx pair or a blend of
+ *     them; see DataGptSpec. The order is Megatron's: `seed` its random seed, `shuffle`
+ *     does not apply, and there are no batches beyond the samples asked for.
+ * "WebtextDataset": `path` is loose JSON (an object with a text on each line); a sample
+ *     is one text, cut or padded to seq tokens; see DataGptSpec.
+ * "TensorBatches": `path` is a safetensors file with tensor `tokens`, int32 or int64
+ *     [steps, batch, seq+1]; batches come in file order, `shuffle` does not apply.
+ * "Tensors": `path` is a safetensors file, or a folder of .npy files, with a tensor
+ *     [samples, ...] for each column of the spec; a sample is slice i of each, seq is 1
+ *     and there are no tokens.
+ * `gpt` has the split of any type but TensorBatches; NULL: everything is train.
+ * batch 0 and seq 0 are taken from the file (TensorBatches alone).
+ * vocab 0: the size is not known; tokens are only checked to be 0 .. 2^31-1. */
+typedef enum DataSplit { SPLIT_TRAIN, SPLIT_VALID, SPLIT_TEST } DataSplit;
+
+/* The split, and what GPTDataset and WebtextDataset need beside the rest.
+ * A blend is the words of `paths`: "w1 p1 w2 p2 ..." (weights and what they belong to) or
+ * "p1 p2 ..."; one item with blanks that is no file itself is taken apart. With weights
+ * `samples` must be given; without, sources count by their sizes. */
+typedef struct DataGptSpec {
+    const char *const *paths; /* GPTDataset; n_paths 0: DataSpec.path alone */
+    int n_paths;
+    DataSplit which;
+    const char *split; /* "949,50,1"; "": all is train, of GPTDataset "969, 30, 1" as
+                          Megatron-LM has it */
+    int64_t samples;        /* asked for; -1: what `epochs` passes hold */
+    int64_t epochs;         /* at least 1 */
+    const char *cache_path; /* folder for indices and tokens; "": see the readers */
+    int64_t eod;            /* token that ends a document; -1: none */
+    bool reset_position_ids, reset_attention_mask, eod_mask_loss;
+    /* WebtextDataset: */
+    const char *text_key;   /* "" is "text" */
+    int64_t pad;            /* token that fills up; -1: eod */
+    bool pad_in_loss;       /* the model learns to go on padding */
+    const char *tokenizer_type, *vocab_file, *merge_file, *tokenizer_file; /* or NULL */
+} DataGptSpec;
+
+/* What a source of type Tensors gives for each sample under one name, row-major. */
+typedef struct DataColumn {
+    const char *name;
+    bool is_float; /* elements are f32, else i32 */
+    int rank;
+    int64_t dim[8], count; /* of a sample: dimensions and their product */
+    int64_t low, high;     /* an integer is low .. high - 1; high 0: up to 2^31 - 1 */
+} DataColumn;
+
+typedef struct DataSpec {
+    const char *type;
+    const char *path;
+    int64_t batch, seq;
+    uint64_t seed;
+    bool shuffle;
+    int64_t vocab;
+    const DataGptSpec *gpt; /* NULL: no split */
+    const DataColumn *column; /* Tensors; they must stay as long as the source */
+    int ncolumns;
+} DataSpec;
+
+/* An open source. It does not change after data_open: several threads may read it. */
+typedef struct Data {
+    int64_t batch, seq;
+    int64_t samples;         /* sequences in one epoch; GPTDataset: in all */
+    int64_t steps_available; /* TensorBatches, GPTDataset: batches there; -1: endless */
+    int64_t tokens;          /* in the source, in all */
+    int64_t vocab;
+    uint64_t seed;
+    bool shuffle;
+    const char *path;
+    const struct DataReader *reader;
+    void *state; /* of the reader */
+    DataGptSpec *gpt; /* a copy; its texts are those of data_open's caller */
+    const DataColumn *column;
+    int ncolumns;
+    char note[512]; /* one line for the user (a cache that was rebuilt), or "" */
+} Data;
+
+/* Opens and checks a source; everything lives in the arena but file mappings, which
+ * data_close gives back. The texts of spec->gpt must stay as long as the source. Fails
+ * with EXIT_CONFIG for a wrong spec and EXIT_DATA for a file that is missing, damaged or
+ * shorter than one sequence; then nothing is left open. */
+Data *data_open(Arena *mem, const DataSpec *spec);
+void data_close(Data *d);
+
+/* Batch number `step` (from 0): inputs and labels, each [batch, seq] row by row; a label
+ * is the token after its input. A pure function of spec and step: row r is sample number
+ * step*batch + r of an endless stream; each epoch of the stream holds every sample once,
+ * in an order of its own that depends on seed and epoch alone (or in file order without
+ * shuffle). An epoch's last samples are not dropped: a batch may span two epochs.
+ * Fails with EXIT_DATA for a token outside the vocabulary (file, document, offset) and
+ * for a step that TensorBatches does not have. Allocates nothing. */
+void data_batch(const Data *d, int64_t step, int32_t *tokens, int32_t *labels);
+
+/* The same for rows [first_row, first_row + rows) of the batch, as [rows, seq]. */
+void data_rows(const Data *d, int64_t step, int64_t first_row, int64_t rows,
+               int32_t *tokens, int32_t *labels);
+
+/* All that a batch has, each [batch, seq]. `tokens` must be there; the others are NULL
+ * where they are not wanted. A source of columns fills `column` and nothing else.
+ *   positions     position id; begins anew behind the end of a document with
+ *                 reset_position_ids, else 0 .. seq - 1
+ *   attends_from  first position that this one attends to: 0, or with
+ *                 reset_attention_mask the first one of its document
+ *   loss_mask     0 where the label does not count (eod_mask_loss, padding), else 1
+ * A label that does not count is -1, unless keep_labels: so a step that knows only labels
+ * leaves it out as well. */
+typedef struct DataBatch {
+    int32_t *tokens, *labels, *positions, *attends_from;
+    float *loss_mask;
+    bool keep_labels;
+    void **column; /* [ncolumns], each [batch, count] elements of 4 bytes */
+} DataBatch;
+void data_batch_full(const Data *d, int64_t step, const DataBatch *out);
+void data_rows_full(const Data *d, int64_t step, int64_t first_row, int64_t rows,
+                    const DataBatch *out);
+
+/* Room for all that a batch has. */
+DataBatch data_batch_new(Arena *mem, const Data *d);
+
+/* Place of item i in the order of `epoch`: a bijection on 0 .. n-1, computed from the
+ * arguments alone (Feistel network on the next power of 4, walked back into range). */
+int64_t data_permute(uint64_t seed, int64_t epoch, int64_t i, int64_t n);
+
+/* Header and tables of an .idx file in memory. The pointers lead into `bytes` and are not
+ * aligned: read them with memcpy. */
+typedef struct IndexedTable {
+    int token_bytes, dtype_code;
+    int64_t sequences, documents;
+    const unsigned char *lengths;   /* i32 [sequences] */
+    const unsigned char *pointers;  /* i64 [sequences], byte offsets in the .bin */
+    const unsigned char *doc_index; /* i64 [documents + 1], sequence numbers */
+} IndexedTable;
+
+/* Reads and checks an .idx of `n` bytes that belongs to a .bin of `bin_bytes`. Layout and
+ * meaning: Megatron-LM's indexed_dataset.py; every offset, length and count is checked.
+ * `name` is the .idx path for messages. Fails with EXIT_DATA: file, offset, what. */
+IndexedTable indexed_parse(const char *name, const void *bytes, uint64_t n,
+                           uint64_t bin_bytes);
+
+/* A thread that makes batches ahead of the trainer. `steps` -1: without end; depth is
+ * the number of batches made ahead, at least 1. Allocates here, never in between. */
+typedef struct Prefetch Prefetch;
+Prefetch *prefetch_start(const Data *d, int64_t first_step, int64_t steps, int depth);
+/* Waits for the next batch; the pointers are valid until the next call. False when all
+ * steps were handed out. A failure of data_batch ends this call the same way, after the
+ * good batches before it; prefetch_stop is due then too. */
+bool prefetch_next(Prefetch *p, const int32_t **tokens, const int32_t **labels);
+/* The same with positions, attends_from and loss_mask (which prefetch_next leaves out);
+ * the arrays are for reading. */
+Prefetch *prefetch_start_full(const Data *d, int64_t first_step, int64_t steps,
+                              int depth);
+bool prefetch_next_full(Prefetch *p, DataBatch *out);
+void prefetch_stop(Prefetch *p);
+
+/* The corpus in the program itself, from the project's sources and docs; made by the
+ * build. */
+extern const unsigned char embedded_corpus[];
+extern const size_t embedded_corpus_bytes;
+
+#endif

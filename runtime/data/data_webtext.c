@@ -1,0 +1,309 @@
+/* data_webtext.c - texts of loose JSON, one sample each: cut or padded to seq tokens,
+ * tokenized once and kept in a cache (beside the file if no folder is given).
+ *
+ * After the WebtextDataset of Colossal-AI's GPT examples: a text has the tokens that its
+ * tokenizer gives, no end mark is added, and behind a short text stands the pad token.
+ * There each row is as long as the longest text at most; here always seq. A label counts
+ * when it is a token of the text, with pad_in_loss as there when it is any token of the
+ * row. A text without a label that counts is left out.
+ *
+ * Data of the cache: i64 texts, i64 begin [texts + 1], i32 tokens [begin[texts]]. */
+#include "runtime/data/data_reader.h"
+#include "runtime/data/gpt_index.h"
+#include "runtime/text/tokenizer.h"
+#include "base/json.h"
+
+enum { LINE_BYTES_MAX = 1 << 28 };
+
+/* Bytes that grow: a block twice as large, the old one given back at once. */
+typedef struct Growing {
+    Arena *mem;
+    char *bytes;
+    size_t n, cap;
+} Growing;
+
+typedef struct WebText {
+    FileMap json, held;
+    Growing begin, tokens;
+    Arena *line_mem;
+    TokenizerCache *words;
+    int64_t texts, first; /* in the file; the first one of the split */
+    const char *begin_at, *token_at; /* tables, maybe unaligned */
+    int64_t pad;
+    bool pad_in_loss;
+} WebText;
+
+static void growing_add(Growing *g, const void *p, size_t n) {
+    if (g->n + n > g->cap) {
+        size_t cap = MAX(g->n + n, MAX(g->cap * 2, (size_t)1 << 16));
+        Arena *mem = arena_new(), *old = g->mem;
+        g->mem = old ? old : mem;
+        char *bytes = arena_alloc(mem, cap);
+        if (g->n) memcpy(bytes, g->bytes, g->n);
+        if (old) arena_free(old);
+        *g = (Growing){mem, bytes, g->n, cap};
+    }
+    memcpy(g->bytes + g->n, p, n);
+    g->n += n;
+}
+
+static void growing_free(Growing *g) {
+    arena_free(g->mem);
+    *g = (Growing){0};
+}
+
+static int64_t i64_at(const char *p, int64_t i) {
+    int64_t v;
+    memcpy(&v, p + 8 * i, sizeof v);
+    return v;
+}
+
+/* ---- tokenizing ---- */
+
+static TokenizerSpec tokenizer_of(const DataGptSpec *gpt) {
+    TokenizerSpec s = {gpt->tokenizer_type, gpt->vocab_file, gpt->merge_file,
+                       gpt->tokenizer_file};
+    const char **word[] = {&s.type, &s.vocab_file, &s.merge_file, &s.tokenizer_file};
+    for (int i = 0; i < ARRAY_LEN(word); i++)
+        if (*word[i] && !**word[i]) *word[i] = NULL;
+    return s;
+}
+
+/* Fails at the line of the file, which the JSON reader does not know. */
+static const Json *parse_line(WebText *w, const Data *d, int64_t line, const char *text,
+                              size_t n) {
+    char name[512];
+    snprintf(name, sizeof name, "%.400s, line %lld", d->path, (long long)line);
+    const Json *v = json_parse(w->line_mem, arena_strdup(w->line_mem, name), text, n,
+                               LINE_BYTES_MAX, EXIT_DATA);
+    const char *key = d->gpt->text_key && d->gpt->text_key[0] ? d->gpt->text_key : "text";
+    json_want(v, JSON_OBJECT);
+    v = json_need(v, key);
+    json_want(v, JSON_STRING);
+    return v;
+}
+
+static void add_text(WebText *w, const Data *d, const Tokenizer *t, const Json *text,
+                     int32_t *room) {
+    size_t seq = (size_t)d->seq;
+    size_t n = tokenizer_encode(t, w->words, text->s, text->length, false, room, seq,
+                                NULL);
+    n = MIN(n, seq);
+    if (n < 2 && !d->gpt->pad_in_loss) return;
+    growing_add(&w->tokens, room, n * sizeof *room);
+    int64_t end = (int64_t)(w->tokens.n / sizeof *room);
+    growing_add(&w->begin, &end, sizeof end);
+    w->texts++;
+}
+
+static void tokenize(Arena *mem, const Data *d, WebText *w) {
+    TokenizerSpec spec = tokenizer_of(d->gpt);
+    const Tokenizer *t = tokenizer_open(mem, &spec);
+    int32_t *room = NEW_ARRAY(mem, int32_t, (size_t)d->seq);
+    int64_t zero = 0, line = 0;
+    w->words = tokenizer_cache_new();
+    growing_add(&w->begin, &zero, sizeof zero);
+    const char *p = (const char *)w->json.bytes, *end = p + w->json.n;
+    while (p && p < end) {
+        const char *stop = memchr(p, '\n', (size_t)(end - p));
+        if (!stop) stop = end;
+        size_t n = (size_t)(stop - p), blank = 0;
+        while (blank < n && memchr(" \t\r", p[blank], 3)) blank++;
+        line++;
+        if (blank < n) {
+            w->line_mem = arena_new();
+            add_text(w, d, t, parse_line(w, d, line, p, n), room);
+            arena_free(w->line_mem);
+            w->line_mem = NULL;
+        }
+        p = stop + 1;
+    }
+}
+
+/* ---- the cache ---- */
+
+static uint64_t hash_of_file(const char *path) {
+    FileMap map;
+    if (!path) return 0;
+    file_map(&map, path);
+    uint64_t hash = hash64(map.bytes, map.n);
+    file_unmap(&map);
+    return hash;
+}
+
+static char *cache_path(Arena *mem, const Data *d, const WebText *w, char key[33]) {
+    const DataGptSpec *gpt = d->gpt;
+    TokenizerSpec spec = tokenizer_of(gpt);
+    Text t = text_new(mem);
+    text_add(&t, "webtext 1\nfile %016llx\nseq %lld\nkey %s\npad_in_loss %d\n",
+             (unsigned long long)hash64(w->json.bytes, w->json.n), (long long)d->seq,
+             gpt->text_key ? gpt->text_key : "", gpt->pad_in_loss);
+    text_add(&t, "tokenizer %s %016llx %016llx %016llx\n", spec.type ? spec.type : "",
+             (unsigned long long)hash_of_file(spec.vocab_file),
+             (unsigned long long)hash_of_file(spec.merge_file),
+             (unsigned long long)hash_of_file(spec.tokenizer_file));
+    hash_hex(t.s, t.n, key);
+    const char *slash = strrchr(d->path, '/'), *dir = gpt->cache_path;
+    if (!dir || !dir[0])
+        dir = slash == d->path ? "/"
+              : slash ? arena_strndup(mem, d->path, (size_t)(slash - d->path))
+                      : ".";
+    const char *name =
+        arena_printf(mem, "gpt_webtext_%lld_%s.cache", (long long)d->seq, key);
+    return path_join(mem, dir, name);
+}
+
+/* Points into the data of a cache; false if it is not what it should be. */
+static bool use_data(WebText *w, const Data *d, const char *bytes, uint64_t n) {
+    if (n < 16) return false;
+    int64_t texts = i64_at(bytes, 0);
+    if (texts < 0 || (uint64_t)texts > (n - 16) / 8) return false;
+    const char *begin = bytes + 8;
+    uint64_t room = (n - 16 - 8 * (uint64_t)texts) / 4;
+    if (i64_at(begin, 0) != 0) return false;
+    for (int64_t i = 0; i < texts; i++) {
+        int64_t from = i64_at(begin, i), to = i64_at(begin, i + 1);
+        if (to < from || to - from > d->seq || (uint64_t)to > room) return false;
+    }
+    if (n != 16 + 8 * (uint64_t)texts + 4 * (uint64_t)i64_at(begin, texts)) return false;
+    w->texts = texts;
+    w->begin_at = begin;
+    w->token_at = begin + 8 * (texts + 1);
+    return true;
+}
+
+static bool map_quietly(FileMap *map, const char *path, char why[256]) {
+    Catch c;
+    if (!CATCH(c)) {
+        snprintf(why, 256, "%.250s", c.message);
+        return false;
+    }
+    file_map(map, path);
+    catch_end(&c);
+    return true;
+}
+
+static bool read_cache(WebText *w, Data *d, const char *path, const char key[33]) {
+    char text[256];
+    const char *why = text;
+    if (!file_exists(path)) return false;
+    if (map_quietly(&w->held, path, text)) {
+        int64_t n = cache_check(w->held.bytes, w->held.n, key, &why);
+        if (n >= 0 &&
+            use_data(w, d, (const char *)w->held.bytes + CACHE_FRAME, (uint64_t)n))
+            return true;
+        if (n >= 0) why = "it is damaged: a text leads outside of the tokens";
+        file_unmap(&w->held);
+    }
+    snprintf(d->note, sizeof d->note, "token cache %.200s is built anew: %.250s", path,
+             why);
+    return false;
+}
+
+static void build(Arena *mem, WebText *w, Data *d, const char *path,
+                  const char key[33]) {
+    tokenize(mem, d, w);
+    uint64_t n = 8 + (uint64_t)w->begin.n + (uint64_t)w->tokens.n;
+    char *data = cache_buffer(mem, n);
+    memcpy(data, &w->texts, 8);
+    memcpy(data + 8, w->begin.bytes, w->begin.n);
+    if (w->tokens.n) memcpy(data + 8 + w->begin.n, w->tokens.bytes, w->tokens.n);
+    growing_free(&w->begin);
+    growing_free(&w->tokens);
+    check(use_data(w, d, data, n));
+    int error = d->gpt->cache_path && d->gpt->cache_path[0] ? dir_make(d->gpt->cache_path)
+                                                             : 0;
+    if (!error) error = cache_write(path, key, data, n);
+    if (error)
+        snprintf(d->note, sizeof d->note,
+                 "the token cache %.300s cannot be written (%s): going on without", path,
+                 strerror(error));
+}
+
+/* ---- the source ---- */
+
+static void check_pad(const Data *d, WebText *w) {
+    const DataGptSpec *gpt = d->gpt;
+    if (gpt->reset_position_ids || gpt->reset_attention_mask || gpt->eod_mask_loss)
+        fail(EXIT_CONFIG, "WebtextDataset has one text in a sample: reset_position_ids, "
+                          "reset_attention_mask and eod_mask_loss do not apply");
+    w->pad = gpt->pad >= 0 ? gpt->pad : gpt->eod;
+    w->pad_in_loss = gpt->pad_in_loss;
+    if (w->pad < 0 || w->pad >= data_token_limit(d))
+        fail(EXIT_CONFIG,
+             "WebtextDataset needs a pad_token below the vocabulary of %lld; it is %lld",
+             (long long)data_token_limit(d), (long long)w->pad);
+}
+
+static void webtext_open(Arena *mem, Data *d) {
+    WebText *w = NEW(mem, WebText);
+    char key[33];
+    d->state = w;
+    check_pad(d, w);
+    file_map(&w->json, d->path);
+    const char *path = cache_path(mem, d, w, key);
+    if (!read_cache(w, d, path, key)) build(mem, w, d, path, key);
+    file_unmap(&w->json);
+    const char *split = d->gpt->split && d->gpt->split[0] ? d->gpt->split : "1";
+    int64_t bound[4];
+    gpt_split(split, w->texts, bound);
+    w->first = bound[d->gpt->which];
+    d->samples = bound[d->gpt->which + 1] - w->first;
+    d->tokens = i64_at(w->begin_at, w->texts);
+    if (d->samples < 1)
+        fail(EXIT_DATA, "%s: split \"%s\" leaves no text for %s; it has %lld in all",
+             d->path, split,
+             d->gpt->which == SPLIT_TRAIN   ? "train"
+             : d->gpt->which == SPLIT_VALID ? "valid"
+                                            : "test",
+             (long long)w->texts);
+}
+
+static int64_t length_of(const WebText *w, int64_t text) {
+    return i64_at(w->begin_at, text + 1) - i64_at(w->begin_at, text);
+}
+
+static void webtext_read(const Data *d, int64_t sample, int64_t from, int64_t n,
+                         int32_t *out) {
+    const WebText *w = d->state;
+    int64_t text = w->first + sample, length = length_of(w, text);
+    const char *tokens = w->token_at + 4 * i64_at(w->begin_at, text);
+    int64_t limit = data_token_limit(d);
+    for (int64_t i = 0; i < n; i++) {
+        int32_t token = (int32_t)w->pad;
+        if (from + i < length) memcpy(&token, tokens + 4 * (from + i), sizeof token);
+        if (token < 0 || token >= limit) {
+            char place[64], what[16];
+            snprintf(place, sizeof place, "text %lld, token %lld", (long long)text,
+                     (long long)(from + i));
+            snprintf(what, sizeof what, "%d", token);
+            data_fail_token(d, d->path, place, what);
+        }
+        out[i] = token;
+    }
+}
+
+static void webtext_mask(const Data *d, int64_t sample, const DataBatch *row) {
+    const WebText *w = d->state;
+    int64_t counted = w->pad_in_loss ? d->seq : length_of(w, w->first + sample);
+    for (int64_t i = MAX(counted - 1, 0); i < d->seq; i++) {
+        if (row->loss_mask) row->loss_mask[i] = 0;
+        if (row->labels && !row->keep_labels) row->labels[i] = -1;
+    }
+}
+
+static void webtext_close(Data *d) {
+    WebText *w = d->state;
+    if (!w) return;
+    file_unmap(&w->json);
+    file_unmap(&w->held);
+    growing_free(&w->begin);
+    growing_free(&w->tokens);
+    arena_free(w->line_mem);
+    w->line_mem = NULL;
+    if (w->words) tokenizer_cache_free(w->words);
+    w->words = NULL;
+}
+
+const DataReader data_webtext = {"WebtextDataset", false,         webtext_open,
+                                 webtext_read,     webtext_close, webtext_mask};

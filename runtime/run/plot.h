@@ -1,0 +1,30 @@
+/* plot.h - the loss curve as a picture. */
+#ifndef STATOR_PLOT_H
+#define STATOR_PLOT_H
+#include "base/base.h"
+
+/* Points in order of x. y that is not finite leaves a gap. */
+typedef struct PlotSeries {
+    const double *x, *y;
+    int n;
+} PlotSeries;
+
+typedef struct Plot {
+    const char *title, *x_label, *y_label;
+    PlotSeries train;      /* drawn thin, and smoothed on top when it has 20 points */
+    PlotSeries validation; /* n 0: none; drawn as dots with a line */
+} Plot;
+
+/* A self-contained SVG (no scripts, fonts or links) that follows the reader's light or
+ * dark theme. Long series are thinned to what the width can show, extremes kept. */
+Text plot_svg(Arena *mem, const Plot *plot);
+
+/* Writes plot_svg to a file, whole or not at all. Returns 0 or an errno value. */
+int plot_write(const char *path, const Plot *plot);
+
+/* Round ticks for an axis from lo to hi: *first + k * *step, about `want` of them; *first
+ * is the smallest multiple of *step that is not below lo, *step is 1, 2 or 5 times a
+ * power of ten. lo < hi, both finite. */
+void plot_ticks(double lo, double hi, int want, double *first, double *step);
+
+#endif

@@ -1,0 +1,243 @@
+/* ckpt_fill.c - see ckpt_fill.h. Each rank reads what it holds from the files that hold
+ * it; every file is hashed by one of the ranks in the same pass, and the verdict comes at
+ * the end of it. */
+#include "runtime/store/ckpt_fill.h"
+
+const char *load_table_name(const Load *l, int kind) {
+    return l->m.version == CKPT_WHOLE ? ckpt_file_name[kind] : CKPT_LAYOUT;
+}
+
+/* ---- runs ---- */
+
+static int64_t row_count(const CkptRow *row) {
+    int64_t n = 1;
+    for (int d = 0; d < row->rank; d++) n *= row->dim[d];
+    return n;
+}
+
+static uint64_t row_element(const CkptRow *row) {
+    return dtype_bytes[row->dtype];
+}
+
+/* Of a row, what one of this run's ranks needs of what one that saved it wrote. */
+static Overlap overlap_row(const Load *l, int i, int saved_rank, int rank) {
+    const CkptRow *row = &l->table.row[i];
+    return overlap_of(&row->layout, saved_rank, &l->layout[i], rank, row_count(row));
+}
+
+/* Elements of a wanted row that a rank holds, without padding. */
+static int64_t elements_held(const Load *l, int i, int rank) {
+    int64_t limit = row_count(&l->table.row[i]), n = 0;
+    for (LayoutWalk w = layout_walk(&l->layout[i], rank); layout_next(&w);)
+        n += MAX(MIN(w.global + w.count, limit) - w.global, 0);
+    return n;
+}
+
+/* Bytes of all wanted tensors that a rank holds, without padding. */
+static uint64_t needed_bytes(const Load *l, int rank) {
+    uint64_t all = 0;
+    for (int i = 0; i < l->table.n; i++) {
+        if (!l->target[i]) continue;
+        all += (uint64_t)elements_held(l, i, rank) * row_element(&l->table.row[i]);
+    }
+    return all;
+}
+
+/* Did that rank write rows of this file that are wanted here? */
+static bool needs_file(const Load *l, const CkptFile *f) {
+    for (int i = 0; i < l->table.n; i++) {
+        const CkptRow *row = &l->table.row[i];
+        if (row->kind != f->kind || !l->target[i]) continue;
+        if (!ckpt_writes(row, f->rank)) continue;
+        Overlap o = overlap_row(l, i, f->rank, l->crew.rank);
+        if (overlap_next(&o)) return true;
+    }
+    return false;
+}
+
+static void clear_padding(const Load *l) {
+    for (int i = 0; i < l->table.n; i++) {
+        if (!l->target[i]) continue;
+        int64_t all = layout_local_count(&l->layout[i]);
+        if (elements_held(l, i, l->crew.rank) < all)
+            memset(l->target[i]->data, 0,
+                   (size_t)all * (size_t)row_element(&l->table.row[i]));
+    }
+}
+
+/* ---- files ---- */
+
+static const char *not_as_said(const Load *l, const CkptFile *f, const char *name) {
+    return arena_printf(l->mem, "%s: tensor '%s' is not what %s says", f->name, name,
+                        load_table_name(l, f->kind));
+}
+
+/* The tensors of a file in the order they lie there. */
+static const char *fill_from(Load *l, CkptStream *s, const Safetensors *st,
+                             uint64_t *filled) {
+    for (int k = 0; k < st->n; k++) {
+        const CkptRow *row = table_find(&l->table, s->file->kind, st->t[k].name);
+        if (!row) return not_as_said(l, s->file, st->t[k].name);
+        int i = (int)(row - l->table.row);
+        if (!l->target[i]) continue;
+        const SafeTensor *t = table_part(row, s->file->rank, st);
+        if (!t) return not_as_said(l, s->file, row->name);
+        uint64_t base = st->header_bytes + t->offset, each = row_element(row);
+        Overlap o = overlap_row(l, i, s->file->rank, l->crew.rank);
+        while (overlap_next(&o)) {
+            char *to = (char *)l->target[i]->data + (uint64_t)o.b_at * each;
+            const char *wrong = stream_seek(s, base + (uint64_t)o.a_at * each);
+            if (!wrong) wrong = stream_pull(s, to, (uint64_t)o.count * each);
+            if (wrong) return wrong;
+            *filled += (uint64_t)o.count * each;
+        }
+    }
+    return NULL;
+}
+
+/* The sentence outlives the arena that a file was read with. */
+static const char *close_file(Load *l, CkptStream *s, const char *wrong) {
+    stream_close(s);
+    if (wrong) wrong = arena_strdup(l->mem, wrong);
+    arena_free(s->mem);
+    return wrong;
+}
+
+static const char *load_file(Load *l, const CkptFile *f, bool verify, uint64_t *filled) {
+    CkptStream s;
+    Safetensors *st = NULL;
+    const char *wrong = stream_open(&s, arena_new(), l->folder, f, verify);
+    if (!wrong) wrong = stream_header(&s, &st);
+    if (!wrong && !l->misfit) wrong = fill_from(l, &s, st, filled);
+    if (!wrong) wrong = stream_check(&s);
+    return close_file(l, &s, wrong);
+}
+
+/* The ranks that see the folder hash each file once among them. */
+static bool verifies(const Load *l, int file) {
+    int near = 0, mine = 0;
+    if (l->crew.alone) return true;
+    for (int r = 0; r < l->crew.ranks; r++) {
+        if (r == l->crew.rank) mine = near;
+        near += !l->crew.far[r];
+    }
+    return file % near == mine;
+}
+
+static const char *not_all(const Load *l) {
+    return arena_printf(l->mem, "%s: a file of some rank is missing",
+                        l->m.version == CKPT_WHOLE ? "manifest.json" : CKPT_LAYOUT);
+}
+
+static const char *load_files(Load *l) {
+    uint64_t filled = 0;
+    if (!l->misfit) clear_padding(l);
+    for (int i = 0; i < l->m.nfiles; i++) {
+        const CkptFile *f = &l->m.file[i];
+        if (f->rank < 0 || !l->want[f->kind]) continue;
+        bool verify = verifies(l, i);
+        if (!verify && (l->misfit || !needs_file(l, f))) continue;
+        const char *wrong = load_file(l, f, verify, &filled);
+        if (wrong) return wrong;
+    }
+    bool all = l->misfit || filled == needed_bytes(l, l->crew.rank);
+    return all ? NULL : not_all(l);
+}
+
+/* ---- ranks without the folder ---- */
+
+/* One row of a file for a far rank; zeros from the point on where something is wrong.
+ * st NULL: only zeros. */
+static const char *serve_row(Load *l, int i, int rank, CkptStream *s,
+                             const Safetensors *st, Pipe *to, char *chunk) {
+    const CkptRow *row = &l->table.row[i];
+    const SafeTensor *t = st ? table_part(row, s->file->rank, st) : NULL;
+    const char *wrong = t ? NULL : not_as_said(l, s->file, row->name);
+    uint64_t each = row_element(row), base = t ? st->header_bytes + t->offset : 0;
+    Overlap o = overlap_row(l, i, s->file->rank, rank);
+    while (overlap_next(&o)) {
+        uint64_t left = (uint64_t)o.count * each;
+        if (!wrong) wrong = stream_seek(s, base + (uint64_t)o.a_at * each);
+        for (uint64_t part; left; left -= part) {
+            part = MIN(left, CKPT_CHUNK_BYTES);
+            if (!wrong) wrong = stream_pull(s, chunk, part);
+            pipe_put(to, wrong ? NULL : chunk, part);
+        }
+    }
+    return wrong;
+}
+
+/* One file's part for a far rank. Both sides go through the same runs. */
+static const char *serve_file(Load *l, const CkptFile *f, int rank, Pipe *to) {
+    CkptStream s;
+    Safetensors *st = NULL;
+    const char *wrong = stream_open(&s, arena_new(), l->folder, f, false);
+    char *chunk = arena_alloc(s.mem, CKPT_CHUNK_BYTES);
+    if (!wrong) wrong = stream_header(&s, &st);
+    for (int i = 0; i < l->table.n; i++) {
+        const CkptRow *row = &l->table.row[i];
+        if (row->kind != f->kind || !ckpt_writes(row, f->rank)) continue;
+        const char *here = serve_row(l, i, rank, &s, wrong ? NULL : st, to, chunk);
+        if (!wrong) wrong = here;
+    }
+    return close_file(l, &s, wrong);
+}
+
+static void take_file(Load *l, const CkptFile *f, Pipe *from) {
+    for (int i = 0; i < l->table.n; i++) {
+        const CkptRow *row = &l->table.row[i];
+        if (row->kind != f->kind || !ckpt_writes(row, f->rank)) continue;
+        Overlap o = overlap_row(l, i, f->rank, l->crew.rank);
+        while (overlap_next(&o)) {
+            uint64_t each = row_element(row);
+            char *to = (char *)l->target[i]->data + (uint64_t)o.b_at * each;
+            pipe_take(from, to, (uint64_t)o.count * each);
+        }
+    }
+}
+
+static const char *serve(Load *l, int rank) {
+    const char *wrong = NULL;
+    uint64_t total = needed_bytes(l, rank);
+    bool giving = l->crew.rank == 0;
+    Pipe pipe = pipe_of(l->mem, giving ? rank : 0, total);
+    if (!giving) clear_padding(l);
+    for (int i = 0; i < l->m.nfiles; i++) {
+        const CkptFile *f = &l->m.file[i];
+        if (f->rank < 0 || !l->want[f->kind]) continue;
+        if (!giving) {
+            take_file(l, f, &pipe);
+            continue;
+        }
+        const char *here = serve_file(l, f, rank, &pipe);
+        if (!wrong) wrong = here;
+    }
+    if (pipe.done == total) return wrong;
+    /* Both know that something is missing; what was promised must still arrive. */
+    if (giving) {
+        pipe_put(&pipe, NULL, total - pipe.done);
+    } else {
+        char *nowhere = arena_alloc(l->mem, CKPT_CHUNK_BYTES);
+        while (pipe.done < total)
+            pipe_take(&pipe, nowhere, MIN(total - pipe.done, CKPT_CHUNK_BYTES));
+    }
+    return wrong ? wrong : not_all(l);
+}
+
+static const char *serve_far(Load *l) {
+    const char *wrong = NULL;
+    for (int r = 1; r < l->crew.ranks; r++) {
+        if (!l->crew.far[r] || (l->crew.rank != 0 && l->crew.rank != r)) continue;
+        const char *here = serve(l, r);
+        if (!wrong) wrong = here;
+    }
+    return wrong;
+}
+
+const char *fill_tensors(Load *l) {
+    bool far = !l->crew.alone && l->crew.far[l->crew.rank];
+    const char *wrong = far ? NULL : load_files(l);
+    if (!l->crew.nfar || l->misfit) return wrong;
+    const char *here = serve_far(l);
+    return wrong ? wrong : here;
+}

@@ -1,0 +1,279 @@
+/* ckpt_load.c - loading checkpoints: which one, whether it fits the model; see ckpt.h. */
+#define _GNU_SOURCE
+#include "runtime/store/ckpt_fill.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define MAX_LAYOUT (256u << 20)
+
+/* ---- does it fit the model? ---- */
+
+static const char *shape_text(Arena *mem, const char *type, int rank,
+                              const int64_t *dim) {
+    Text t = text_new(mem);
+    text_add(&t, "%s[", type);
+    for (int i = 0; i < rank; i++)
+        text_add(&t, "%s%lld", i ? "," : "", (long long)dim[i]);
+    text_add(&t, "]");
+    return t.s;
+}
+
+static bool same_shape(const CkptRow *a, const CkptTensor *b) {
+    return a->dtype == (int)b->dtype && a->rank == b->rank &&
+           !memcmp(a->dim, b->dim, (size_t)a->rank * sizeof a->dim[0]);
+}
+
+/* Sets the target of each row, or l->misfit at the first difference. */
+static void match_kind(Load *l, int kind) {
+    const char *file = load_table_name(l, kind);
+    for (int i = 0; i < l->n; i++) {
+        CkptTensor *t = &l->t[i];
+        if (t->file != kind) continue;
+        const CkptRow *row = table_find(&l->table, kind, t->name);
+        if (!row) {
+            l->misfit = arena_printf(l->mem, "%s has no tensor '%s', which the model has",
+                                     file, t->name);
+            return;
+        }
+        if (!same_shape(row, t)) {
+            l->misfit = arena_printf(
+                l->mem, "tensor '%s' is %s in %s and %s in the model", t->name,
+                shape_text(l->mem, row->type_name, row->rank, row->dim), file,
+                shape_text(l->mem, dtype_name[t->dtype], t->rank, t->dim));
+            return;
+        }
+        check(!l->target[row - l->table.row]);
+        l->target[row - l->table.row] = t;
+        l->layout[row - l->table.row] = ckpt_layout(t, l->mesh);
+    }
+    for (int i = 0; i < l->table.n; i++) {
+        const CkptRow *row = &l->table.row[i];
+        if (l->target[i] || row->kind != kind) continue;
+        l->misfit =
+            arena_printf(l->mem, "%s has a tensor '%s' (%s), which the model has not",
+                         file, row->name,
+                         shape_text(l->mem, row->type_name, row->rank, row->dim));
+        return;
+    }
+}
+
+static void match(Load *l) {
+    l->target = NEW_ARRAY(l->mem, CkptTensor *, (size_t)l->table.n);
+    l->layout = NEW_ARRAY(l->mem, Layout, (size_t)l->table.n);
+    for (int kind = 0; kind < CKPT_FILES; kind++)
+        if (l->want[kind] && !l->misfit) match_kind(l, kind);
+}
+
+/* ---- one checkpoint ---- */
+
+/* On rank 0: the text of layout.json, or what the headers of whole files say. */
+static const char *read_table(Load *l, const char **text) {
+    Arena *mem = arena_new();
+    Safetensors *st[CKPT_FILES] = {NULL};
+    const char *wrong = NULL;
+    for (int i = 0; i < l->m.nfiles && !wrong; i++) {
+        const CkptFile *f = &l->m.file[i];
+        if (f->rank >= 0 && (l->m.version != CKPT_WHOLE || !l->want[f->kind])) continue;
+        CkptStream s;
+        wrong = stream_open(&s, mem, l->folder, f, f->rank < 0);
+        if (!wrong && f->rank < 0 && f->bytes > MAX_LAYOUT)
+            wrong = CKPT_LAYOUT " is too large";
+        if (!wrong && f->rank < 0) {
+            char *all = arena_alloc(l->mem, f->bytes + 1);
+            wrong = stream_pull(&s, all, f->bytes);
+            if (!wrong) wrong = stream_check(&s);
+            *text = all;
+        } else if (!wrong) {
+            wrong = stream_header(&s, &st[f->kind]);
+        }
+        stream_close(&s);
+    }
+    if (!wrong && l->m.version == CKPT_WHOLE)
+        *text = table_text_of_files(l->mem, (const Safetensors *const *)st).s;
+    if (wrong) wrong = arena_strdup(l->mem, wrong);
+    arena_free(mem);
+    return wrong;
+}
+
+/* The manifest and the table, as rank 0 finds them, on all ranks. */
+static const char *read_head(Load *l) {
+    const char *text = "", *wrong = NULL;
+    bool root = l->crew.alone || l->crew.rank == 0;
+    if (root) wrong = manifest_fetch(l->mem, l->folder, &text);
+    wrong = crew_agree_wrong(&l->crew, l->mem, wrong);
+    if (wrong) return wrong;
+    const char *mine = "";
+    text = crew_share(&l->crew, l->mem, text);
+    wrong = manifest_parse(l->mem, text, &l->m);
+    if (wrong || l->m.version > CKPT_VERSION) return wrong;
+    bool seen = root;
+    if (!root && !manifest_fetch(l->mem, l->folder, &mine)) seen = !strcmp(mine, text);
+    crew_ask_far(&l->crew, l->mem, seen);
+    text = "";
+    if (root) wrong = manifest_sizes(l->mem, l->folder, &l->m);
+    if (root && !wrong) wrong = read_table(l, &text);
+    wrong = crew_agree_wrong(&l->crew, l->mem, wrong);
+    if (wrong) return wrong;
+    return table_parse(l->mem, crew_share(&l->crew, l->mem, text), &l->table);
+}
+
+/* NULL or what is damaged; fails when the checkpoint is good but not for this model. On
+ * all ranks the same. */
+static const char *load_folder(Load *l) {
+    const char *wrong = read_head(l);
+    if (wrong) return wrong;
+    if (l->m.version > CKPT_VERSION)
+        fail(EXIT_CHECKPOINT,
+             "checkpoint %s has format version %lld; this stator reads up "
+             "to %d: use the newer one that wrote it",
+             l->folder, (long long)l->m.version, CKPT_VERSION);
+    match(l);
+    wrong = crew_agree_wrong(&l->crew, l->mem, fill_tensors(l));
+    if (!wrong && l->misfit)
+        fail(EXIT_CHECKPOINT,
+             "checkpoint %s is of another model: %s. Use the configuration it was trained "
+             "with, another folder (--output_dir DIR), or --resume never to start anew",
+             l->folder, l->misfit);
+    return wrong;
+}
+
+static Load load_of(Arena *mem, const char *folder, Crew crew, CkptTensor *t, int n) {
+    Load l = {.mem = mem, .folder = folder, .crew = crew, .t = t, .n = n};
+    l.want[CKPT_MODEL] = true;
+    for (int i = 0; i < n; i++) {
+        check(t[i].file >= 0 && t[i].file < CKPT_FILES);
+        l.want[t[i].file] = true;
+    }
+    l.mesh = ckpt_mesh(t, n);
+    check(!l.mesh || crew.rank < mesh_ranks(l.mesh));
+    return l;
+}
+
+static void hand_out(const Load *l, char **state_json, int64_t *step) {
+    if (state_json) *state_json = arena_strdup(l->mem, l->m.state_json);
+    if (step) *step = l->m.step;
+}
+
+static void load_one(Load *l, char **state_json, int64_t *step) {
+    const char *wrong = load_folder(l);
+    if (wrong)
+        fail(EXIT_CHECKPOINT, "checkpoint %s cannot be used: %s", l->folder, wrong);
+    hand_out(l, state_json, step);
+}
+
+void ckpt_load_dir(Arena *mem, const char *folder, CkptTensor *t, int n,
+                   char **state_json, int64_t *step) {
+    Load l = load_of(mem, folder, crew_of_comm(), t, n);
+    load_one(&l, state_json, step);
+}
+
+void ckpt_load_rank(Arena *mem, const char *folder, int rank, CkptTensor *t, int n) {
+    Load l = load_of(mem, folder, crew_alone(rank, 1), t, n);
+    load_one(&l, NULL, NULL);
+}
+
+/* ---- the newest ---- */
+
+static void remove_leftovers(const char *dir, const CkptEntry *e, int n) {
+    int dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (dir_fd < 0) return;
+    /* One that cannot be removed does no harm: loading never looks at it. */
+    for (int i = 0; i < n; i++)
+        if (e[i].tmp) ckpt_remove(dir_fd, e[i].name);
+    close(dir_fd);
+}
+
+typedef struct Steps {
+    int error; /* of listing the folder */
+    int n;
+    int64_t *step;  /* finished checkpoints, newest first */
+    int64_t newest; /* that any rank sees; -1: none */
+    int seen_by;
+} Steps;
+
+/* Rank 0's list on all ranks. */
+static void share_steps(Steps *s, Arena *mem, const Crew *crew) {
+    Text text = text_new(mem);
+    text_add(&text, "%d", s->error);
+    for (int i = 0; i < s->n; i++) text_add(&text, " %lld", (long long)s->step[i]);
+    const int64_t *newest = crew_gather(crew, mem, &s->newest, sizeof s->newest);
+    for (int r = 0; r < crew->ranks; r++) {
+        if (newest[r] <= s->newest) continue;
+        s->newest = newest[r];
+        s->seen_by = r;
+    }
+    const char *shared = crew_share(crew, mem, text.s);
+    char *p;
+    s->error = (int)strtol(shared, &p, 10);
+    s->step = NEW_ARRAY(mem, int64_t, strlen(p));
+    for (s->n = 0; *p;) s->step[s->n++] = strtoll(p, &p, 10);
+}
+
+static Steps list_steps(Arena *mem, const char *dir, const Crew *crew) {
+    CkptEntry *e;
+    int n;
+    Steps s = {.newest = -1, .seen_by = crew->rank};
+    s.error = ckpt_list(mem, dir, &e, &n);
+    if (crew->rank == 0 && !s.error) remove_leftovers(dir, e, n);
+    s.step = NEW_ARRAY(mem, int64_t, (size_t)n);
+    for (int i = 0; i < n; i++)
+        if (!e[i].tmp) s.step[s.n++] = e[i].step;
+    if (s.n) s.newest = s.step[0];
+    if (!crew->alone) share_steps(&s, mem, crew);
+    return s;
+}
+
+/* The newest good one; false and what is damaged in each. */
+static bool load_newest(Load *l, const char *dir, const Steps *s, Text *damaged,
+                        Text *log) {
+    for (int i = 0; i < s->n; i++) {
+        char name[CKPT_NAME_BYTES];
+        ckpt_name(s->step[i], name);
+        Load one = *l;
+        one.folder = path_join(l->mem, dir, name);
+        const char *wrong = load_folder(&one);
+        if (!wrong && one.m.step != s->step[i]) wrong = "the manifest is of another step";
+        if (!wrong) {
+            *l = one;
+            return true;
+        }
+        text_add(damaged, "\n  %s: %s", name, wrong);
+        if (log) text_add(log, "checkpoint %s/%s is damaged: %s\n", dir, name, wrong);
+    }
+    return false;
+}
+
+static void say_far(const Load *l, Text *log) {
+    if (l->crew.nfar && log)
+        text_add(log,
+                 "%d of %d ranks (the first: rank %d on %s) do not see %s of rank 0 and "
+                 "get what they hold from it\n",
+                 l->crew.nfar, l->crew.ranks, l->crew.first_far, l->crew.far_host,
+                 l->folder);
+}
+
+bool ckpt_load_latest(Arena *mem, const char *dir, CkptTensor *t, int n,
+                      char **state_json, int64_t *step, Text *log) {
+    Load l = load_of(mem, dir, crew_of_comm(), t, n);
+    Steps s = list_steps(mem, dir, &l.crew);
+    if (s.error && s.error != ENOENT)
+        fail(EXIT_CHECKPOINT, "cannot read the folder %s: %s", dir, strerror(s.error));
+    if (s.n == 0 && s.newest >= 0)
+        fail(EXIT_CHECKPOINT,
+             "rank 0 sees no checkpoint in %s, but rank %d sees one of step %lld: copy "
+             "that folder to the host of rank 0, or start with resume: never",
+             dir, s.seen_by, (long long)s.newest);
+    if (s.n == 0) return false;
+    if (s.newest > s.step[0] && log)
+        text_add(log, "rank %d sees a checkpoint of step %lld in %s; rank 0, which "
+                      "decides, sees none above step %lld\n",
+                 s.seen_by, (long long)s.newest, dir, (long long)s.step[0]);
+    Text damaged = text_new(mem);
+    if (!load_newest(&l, dir, &s, &damaged, log))
+        fail(EXIT_CHECKPOINT, "none of the checkpoints in %s is good:%s", dir, damaged.s);
+    say_far(&l, log);
+    hand_out(&l, state_json, step);
+    return true;
+}

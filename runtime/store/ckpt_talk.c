@@ -1,0 +1,106 @@
+/* ckpt_talk.c - see ckpt_talk.h. */
+#include "runtime/store/ckpt_talk.h"
+#include "runtime/comm/comm.h"
+
+Crew crew_alone(int rank, int ranks) {
+    return (Crew){.rank = rank, .ranks = ranks, .alone = true};
+}
+
+Crew crew_of_comm(void) {
+    return (Crew){.rank = comm_rank(), .ranks = comm_size(), .alone = comm_size() == 1};
+}
+
+int crew_agree(const Crew *c, int error, char *why, size_t why_size) {
+    struct {
+        int error;
+        char why[1024];
+    } said = {0};
+    if (c->alone) return error;
+    int64_t first = comm_min_i64(error ? c->rank : INT64_MAX);
+    if (first == INT64_MAX) return 0;
+    said.error = error;
+    if (first == c->rank && first == 0)
+        snprintf(said.why, sizeof said.why, "%s", why);
+    else if (first == c->rank)
+        snprintf(said.why, sizeof said.why, "rank %d on %.200s: %.700s", c->rank,
+                 comm_host(), why);
+    comm_broadcast(&said, sizeof said, (int)first);
+    snprintf(why, why_size, "%s", said.why);
+    return said.error;
+}
+
+const char *crew_agree_wrong(const Crew *c, Arena *mem, const char *wrong) {
+    char why[1024];
+    if (c->alone) return wrong;
+    snprintf(why, sizeof why, "%.1000s", wrong ? wrong : "");
+    return crew_agree(c, wrong != NULL, why, sizeof why) ? arena_strdup(mem, why) : NULL;
+}
+
+const char *crew_share(const Crew *c, Arena *mem, const char *text) {
+    return c->alone ? text : comm_broadcast_text(mem, text);
+}
+
+const void *crew_gather(const Crew *c, Arena *mem, const void *mine, size_t bytes) {
+    check(!c->alone);
+    return comm_gather(mem, mine, bytes);
+}
+
+void crew_ask_far(Crew *c, Arena *mem, bool i_see) {
+    typedef struct Answer {
+        bool far;
+        char host[256];
+    } Answer;
+    Answer mine = {.far = !i_see};
+    c->far = NEW_ARRAY(mem, bool, (size_t)c->ranks);
+    if (c->alone) return;
+    snprintf(mine.host, sizeof mine.host, "%s", comm_host());
+    const Answer *all = comm_gather(mem, &mine, sizeof mine);
+    for (int r = 0; r < c->ranks; r++) {
+        c->far[r] = all[r].far;
+        if (!all[r].far) continue;
+        if (!c->nfar++) {
+            c->first_far = r;
+            c->far_host = all[r].host;
+        }
+    }
+}
+
+Pipe pipe_of(Arena *mem, int peer, uint64_t total) {
+    return (Pipe){.peer = peer, .total = total,
+                  .chunk = arena_alloc(mem, CKPT_CHUNK_BYTES)};
+}
+
+void pipe_put(Pipe *p, const void *bytes, uint64_t n) {
+    check(n <= p->total - p->done);
+    for (const char *from = bytes; n;) {
+        size_t part = (size_t)MIN(n, CKPT_CHUNK_BYTES - p->used);
+        if (from)
+            memcpy(p->chunk + p->used, from, part);
+        else
+            memset(p->chunk + p->used, 0, part);
+        if (from) from += part;
+        p->used += part;
+        p->done += part;
+        n -= part;
+        if (p->used < CKPT_CHUNK_BYTES && p->done < p->total) continue;
+        comm_send_bytes(p->peer, p->chunk, p->used);
+        p->used = 0;
+    }
+}
+
+void pipe_take(Pipe *p, void *bytes, uint64_t n) {
+    check(n <= p->total - p->done);
+    for (char *to = bytes; n;) {
+        if (p->used == p->have) {
+            p->have = (size_t)MIN(CKPT_CHUNK_BYTES, p->total - p->done);
+            p->used = 0;
+            comm_receive_bytes(p->peer, p->chunk, p->have);
+        }
+        size_t part = (size_t)MIN(n, p->have - p->used);
+        memcpy(to, p->chunk + p->used, part);
+        to += part;
+        p->used += part;
+        p->done += part;
+        n -= part;
+    }
+}

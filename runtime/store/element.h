@@ -1,0 +1,26 @@
+/* element.h - numbers as files hold them: of any plain type, little-endian, not aligned. */
+#ifndef STATOR_ELEMENT_H
+#define STATOR_ELEMENT_H
+#include "base/base.h"
+
+typedef enum ElementKind {
+    ELEMENT_FLOAT,
+    ELEMENT_BF16,
+    ELEMENT_INT,
+    ELEMENT_UINT
+} ElementKind;
+
+typedef struct ElementType {
+    ElementKind kind;
+    int bytes;
+} ElementType;
+
+/* By safetensors' name ("F16", "BOOL"); false for one that is no plain number. */
+bool element_type_named(const char *name, ElementType *out);
+/* The number at p as f32, rounded to it where it has more digits. */
+float element_f32(ElementType t, const void *p);
+/* The same of an integer; false for floats, and for what i64 cannot hold. */
+bool element_i64(ElementType t, const void *p, int64_t *out);
+float element_half(uint16_t bits);
+
+#endif

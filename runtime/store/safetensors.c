@@ -1,0 +1,480 @@
+/* safetensors.c - reading safetensors; see safetensors.h. Writing is
+ * safetensors_write.c. The rules are those of the reference implementation
+ * (huggingface/safetensors, safetensors/src/tensor.rs); deliberate differences: rank
+ * above 8 and names with a zero byte are refused, duplicate keys always are. */
+#include "runtime/store/safetensors.h"
+#include "runtime/core/map_guard.h"
+#include "base/json.h"
+#include "runtime/store/element.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MAX_HEADER    100000000u
+#define MAX_INDEX     (256u << 20)
+#define MAX_SHARDS    10000
+#define NEAREST_LIMIT 4096
+
+typedef struct SafeMap {
+    void *bytes;
+    size_t n;
+    struct SafeMap *next;
+} SafeMap;
+
+typedef struct FileType {
+    const char *name;
+    int bits, dtype;
+} FileType;
+
+static const FileType types[] = {
+    {"F32", 32, DT_F32},    {"F64", 64, DT_F64}, {"BF16", 16, DT_BF16},
+    {"I32", 32, DT_I32},    {"I64", 64, DT_I64}, {"F16", 16, -1},
+    {"BOOL", 8, -1},        {"U8", 8, -1},       {"I8", 8, -1},
+    {"I16", 16, -1},        {"U16", 16, -1},     {"U32", 32, -1},
+    {"U64", 64, -1},        {"C64", 64, -1},     {"F8_E5M2", 8, -1},
+    {"F8_E4M3", 8, -1},     {"F8_E8M0", 8, -1},  {"F8_E4M3FNUZ", 8, -1},
+    {"F8_E5M2FNUZ", 8, -1}, {"F4", 4, -1},       {"F6_E2M3", 6, -1},
+    {"F6_E3M2", 6, -1},
+};
+
+/* The header. */
+
+typedef struct Reader {
+    Arena *mem;
+    const char *name;
+    Safetensors *s;
+    const uint8_t *data; /* the data part, NULL when it is not in memory */
+    uint64_t data_bytes;
+} Reader;
+
+static bool key_is(const Json *v, const char *key) {
+    return v->key_length == strlen(key) && !memcmp(v->key, key, v->key_length);
+}
+
+static const char *plain_string(const Json *v) {
+    return v && v->kind == JSON_STRING && strlen(v->s) == v->length ? v->s : NULL;
+}
+
+/* A non-negative integer, written as one. */
+static bool natural(const Json *v, uint64_t *out) {
+    if (v->kind == JSON_UINT)
+        *out = v->u;
+    else if (v->kind == JSON_INT && v->i >= 0)
+        *out = (uint64_t)v->i;
+    else
+        return false;
+    return true;
+}
+
+static const char *read_type(Arena *mem, const Json *v, SafeTensor *t, int *bits) {
+    const char *name = plain_string(v);
+    if (!name) return "has no dtype that is a string";
+    for (int i = 0; i < ARRAY_LEN(types); i++) {
+        if (strcmp(types[i].name, name)) continue;
+        t->type_name = types[i].name;
+        t->dtype = types[i].dtype;
+        *bits = types[i].bits;
+        return NULL;
+    }
+    return arena_printf(mem, "has dtype '%.40s', which is none of the format", name);
+}
+
+static const char *read_shape(const Json *v, int bits, SafeTensor *t) {
+    if (!v || v->kind != JSON_ARRAY) return "has no shape that is a list";
+    if (v->n > SAFETENSORS_MAX_RANK) return "has more than 8 dimensions";
+    uint64_t total = 1;
+    for (const Json *e = v->first; e; e = e->next) {
+        uint64_t d;
+        if (!natural(e, &d) || d > INT64_MAX)
+            return "has a dimension that is no integer from 0 to 2^63-1";
+        if (!mul_size(total, d, &total)) return "has a shape whose product overflows";
+        t->dim[t->rank++] = (int64_t)d;
+    }
+    if (!mul_size(total, (uint64_t)bits, &total))
+        return "has a shape whose size in bits overflows";
+    if (total % 8) return "does not end at a whole byte";
+    t->bytes = total / 8;
+    return NULL;
+}
+
+static const char *read_offsets(const Json *v, uint64_t data_bytes, SafeTensor *t) {
+    uint64_t begin, end;
+    if (!v || v->kind != JSON_ARRAY || v->n != 2 || !natural(v->first, &begin) ||
+        !natural(v->first->next, &end))
+        return "has no data_offsets [begin, end]";
+    if (end < begin || end > data_bytes) return "has data_offsets outside of the file";
+    if (end - begin != t->bytes)
+        return "has data_offsets that do not fit its shape and dtype";
+    t->offset = begin;
+    return NULL;
+}
+
+static const char *read_tensor(const Reader *r, const Json *v, SafeTensor *t) {
+    int bits = 0;
+    if (strlen(v->key) != v->key_length) return "has a zero byte in its name";
+    t->name = v->key;
+    if (v->kind != JSON_OBJECT) return "is not described by an object";
+    const char *wrong = read_type(r->mem, json_get(v, "dtype"), t, &bits);
+    if (!wrong) wrong = read_shape(json_get(v, "shape"), bits, t);
+    if (!wrong) wrong = read_offsets(json_get(v, "data_offsets"), r->data_bytes, t);
+    return wrong;
+}
+
+static const char *read_metadata(const Reader *r, const Json *v) {
+    Safetensors *s = r->s;
+    if (v->kind != JSON_OBJECT) return "__metadata__ is not an object";
+    s->metadata_key = NEW_ARRAY(r->mem, const char *, (size_t)v->n);
+    s->metadata_value = NEW_ARRAY(r->mem, const char *, (size_t)v->n);
+    for (const Json *e = v->first; e; e = e->next) {
+        if (e->kind != JSON_STRING) return "__metadata__ has a value that is no string";
+        s->metadata_key[s->metadata_n] = e->key;
+        s->metadata_value[s->metadata_n++] = e->s;
+    }
+    return NULL;
+}
+
+static int compare_offsets(const void *a, const void *b) {
+    const SafeTensor *x = a, *y = b;
+    if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;
+    if (x->bytes != y->bytes) return x->bytes < y->bytes ? -1 : 1;
+    return strcmp(x->name, y->name);
+}
+
+static int compare_names(const void *a, const void *b) {
+    return strcmp((*(const SafeTensor *const *)a)->name,
+                  (*(const SafeTensor *const *)b)->name);
+}
+
+static void index_names(Arena *mem, Safetensors *s) {
+    s->by_name = NEW_ARRAY(mem, const SafeTensor *, (size_t)s->n);
+    for (int i = 0; i < s->n; i++) s->by_name[i] = &s->t[i];
+    if (s->n > 1) qsort(s->by_name, (size_t)s->n, sizeof *s->by_name, compare_names);
+}
+
+/* Every byte of the data part belongs to exactly one tensor. */
+static const char *check_cover(const Reader *r) {
+    uint64_t at = 0;
+    for (int i = 0; i < r->s->n; i++) {
+        const SafeTensor *t = &r->s->t[i];
+        if (t->offset != at)
+            return arena_printf(r->mem,
+                                "tensor '%.200s' begins at %llu where %llu is due "
+                                "(a hole or an overlap)",
+                                t->name, (unsigned long long)t->offset,
+                                (unsigned long long)at);
+        at += t->bytes;
+    }
+    if (at == r->data_bytes) return NULL;
+    return arena_printf(r->mem, "the tensors have %llu bytes, the file has %llu for them",
+                        (unsigned long long)at, (unsigned long long)r->data_bytes);
+}
+
+static const char *read_header(Reader *r, const Json *root) {
+    Safetensors *s = r->s;
+    if (root->kind != JSON_OBJECT) return "the header is not a JSON object";
+    s->t = NEW_ARRAY(r->mem, SafeTensor, (size_t)root->n);
+    for (const Json *v = root->first; v; v = v->next) {
+        const char *wrong;
+        if (key_is(v, "__metadata__")) {
+            wrong = read_metadata(r, v);
+            if (wrong) return wrong;
+            continue;
+        }
+        wrong = read_tensor(r, v, &s->t[s->n++]);
+        if (wrong) return arena_printf(r->mem, "tensor '%.200s' %s", v->key, wrong);
+    }
+    if (s->n > 1) qsort(s->t, (size_t)s->n, sizeof *s->t, compare_offsets);
+    const char *wrong = check_cover(r);
+    if (wrong) return wrong;
+    for (int i = 0; i < s->n; i++)
+        s->t[i].data = r->data ? r->data + s->t[i].offset : NULL;
+    index_names(r->mem, s);
+    return NULL;
+}
+
+/* The JSON parser fails; here a failure is an answer. */
+static const Json *try_json(Arena *mem, const char *name, const char *bytes, size_t n,
+                            const char **wrong) {
+    Catch c;
+    if (CATCH(c)) {
+        const Json *v = json_parse(mem, name, bytes, n, MAX_HEADER, EXIT_CHECKPOINT);
+        catch_end(&c);
+        return v;
+    }
+    *wrong = arena_printf(mem, "the header is not good JSON: %.1000s", c.message);
+    return NULL;
+}
+
+const char *safetensors_try(Arena *mem, const char *name, const void *bytes, size_t have,
+                            uint64_t file_bytes, Safetensors **out) {
+    uint64_t header = 0;
+    if (file_bytes < 8 || have < 8)
+        return "shorter than 8 bytes, so this is no safetensors file (or it was cut off)";
+    for (int i = 7; i >= 0; i--) header = header << 8 | ((const uint8_t *)bytes)[i];
+    if (header > MAX_HEADER)
+        return arena_printf(mem,
+                            "the header's length says %llu; at most %u are allowed, so "
+                            "this is no safetensors file",
+                            (unsigned long long)header, MAX_HEADER);
+    if (8 + header > file_bytes || 8 + header > have)
+        return "the header reaches beyond the end of the file (was it cut off?)";
+    Safetensors *s = NEW(mem, Safetensors);
+    s->name = arena_strdup(mem, name);
+    s->header_bytes = 8 + header;
+    s->code = EXIT_CHECKPOINT;
+    const char *wrong = NULL;
+    const Json *root = try_json(mem, name, (const char *)bytes + 8, header, &wrong);
+    const uint8_t *data = (const uint8_t *)bytes + s->header_bytes;
+    Reader r = {mem, name, s, have == file_bytes ? data : NULL,
+                file_bytes - s->header_bytes};
+    if (!wrong) wrong = read_header(&r, root);
+    if (!wrong) *out = s;
+    return wrong;
+}
+
+Safetensors *safetensors_parse(Arena *mem, const char *name, const void *bytes,
+                               size_t n) {
+    Safetensors *s = NULL;
+    const char *wrong = safetensors_try(mem, name, bytes, n, n, &s);
+    if (wrong) fail(EXIT_CHECKPOINT, "%s: %s", name, wrong);
+    return s;
+}
+
+/* Files and folders. */
+
+static const char *map_file(Arena *mem, const char *path, SafeMap *m) {
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) return arena_printf(mem, "cannot open: %s", strerror(errno));
+    const char *wrong = NULL;
+    if (fstat(fd, &st) != 0)
+        wrong = strerror(errno);
+    else if (!S_ISREG(st.st_mode))
+        wrong = "not a regular file";
+    else if (st.st_size < 8)
+        wrong = "shorter than 8 bytes, so this is no safetensors file";
+    if (!wrong) {
+        m->n = (size_t)st.st_size;
+        m->bytes = mmap(NULL, m->n, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (m->bytes == MAP_FAILED) wrong = strerror(errno);
+        if (!wrong) map_note(m->bytes, m->n, path);
+    }
+    close(fd);
+    return wrong;
+}
+
+static void unmap_file(const SafeMap *m) {
+    map_forget(m->bytes);
+    munmap(m->bytes, m->n);
+}
+
+static const char *open_file(Arena *mem, const char *path, Safetensors **s) {
+    SafeMap *m = NEW(mem, SafeMap);
+    const char *wrong = map_file(mem, path, m);
+    if (wrong) return wrong;
+    wrong = safetensors_try(mem, path, m->bytes, m->n, m->n, s);
+    if (wrong)
+        unmap_file(m);
+    else
+        (*s)->maps = m;
+    return wrong;
+}
+
+void safetensors_close(Safetensors *s) {
+    for (SafeMap *m = s->maps; m; m = m->next) unmap_file(m);
+    s->maps = NULL;
+    for (int i = 0; i < s->n; i++) s->t[i].data = NULL;
+}
+
+static bool plain_basename(const char *name) {
+    return name && name[0] && name[0] != '.' && !strchr(name, '/') && strlen(name) < 256;
+}
+
+static int compare_shards(const void *a, const void *b) {
+    const Json *x = *(const Json *const *)a, *y = *(const Json *const *)b;
+    return strcmp(x->s, y->s);
+}
+
+/* Adds the tensors that entries e[n] of the weight map, all naming one shard, list. */
+static const char *add_shard(Arena *mem, const char *folder, const Json **e, int n,
+                             Safetensors *all) {
+    Safetensors *shard = NULL;
+    const char *wrong = open_file(mem, path_join(mem, folder, e[0]->s), &shard);
+    if (wrong) return arena_printf(mem, "shard %s: %s", e[0]->s, wrong);
+    shard->maps->next = all->maps;
+    all->maps = shard->maps;
+    for (int i = 0; i < n; i++) {
+        const SafeTensor *t = safetensors_find(shard, e[i]->key);
+        if (!t || strlen(e[i]->key) != e[i]->key_length)
+            return arena_printf(mem,
+                                "tensor '%.200s' is not in shard %s, where the index "
+                                "says it is",
+                                e[i]->key, e[0]->s);
+        all->t[all->n++] = *t;
+    }
+    return NULL;
+}
+
+static const char *add_shards(Arena *mem, const char *folder, const Json *map,
+                              Safetensors *all) {
+    const Json **e = NEW_ARRAY(mem, const Json *, (size_t)map->n);
+    int n = 0, shards = 0;
+    for (const Json *v = map->first; v; v = v->next) {
+        if (!plain_basename(plain_string(v)))
+            return arena_printf(mem,
+                                "'%.200s' must name a file in the same folder, "
+                                "without '/'",
+                                v->key);
+        e[n++] = v;
+    }
+    if (n > 1) qsort(e, (size_t)n, sizeof *e, compare_shards);
+    all->t = NEW_ARRAY(mem, SafeTensor, (size_t)n);
+    for (int i = 0, end; i < n; i = end) {
+        for (end = i + 1; end < n && !strcmp(e[end]->s, e[i]->s);) end++;
+        if (++shards > MAX_SHARDS) return "more than 10000 shards";
+        const char *wrong = add_shard(mem, folder, e + i, end - i, all);
+        if (wrong) return wrong;
+    }
+    index_names(mem, all);
+    return NULL;
+}
+
+static Safetensors *open_index(Arena *mem, const char *path, int code) {
+    const Json *root = json_read(mem, path, MAX_INDEX, code);
+    const Json *map = json_need(root, "weight_map");
+    json_want(map, JSON_OBJECT);
+    const char *slash = strrchr(path, '/');
+    const char *folder =
+        slash ? arena_strndup(mem, path, (size_t)(slash - path + 1)) : ".";
+    Safetensors *all = NEW(mem, Safetensors);
+    all->name = arena_strdup(mem, path);
+    const char *wrong = add_shards(mem, folder, map, all);
+    if (wrong) {
+        all->n = 0;
+        safetensors_close(all);
+        fail(code, "%s: %s", path, wrong);
+    }
+    return all;
+}
+
+static bool ends_with(const char *s, const char *end) {
+    size_t n = strlen(s), m = strlen(end);
+    return n >= m && !strcmp(s + n - m, end);
+}
+
+Safetensors *safetensors_open(Arena *mem, const char *path, int code) {
+    struct stat st;
+    Safetensors *s = NULL;
+    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
+        const char *index = path_join(mem, path, "model.safetensors.index.json");
+        const char *single = path_join(mem, path, "model.safetensors");
+        if (!file_exists(index) && !file_exists(single))
+            fail(code, "%s has no model.safetensors and no model.safetensors.index.json",
+                 path);
+        path = file_exists(index) ? index : single;
+    }
+    if (ends_with(path, ".index.json")) {
+        s = open_index(mem, path, code);
+    } else {
+        const char *wrong = open_file(mem, path, &s);
+        if (wrong) fail(code, "%s: %s", path, wrong);
+    }
+    s->code = code;
+    return s;
+}
+
+/* Tensors. */
+
+const SafeTensor *safetensors_find(const Safetensors *s, const char *name) {
+    int low = 0, high = s->n;
+    while (low < high) {
+        int mid = low + (high - low) / 2, order = strcmp(s->by_name[mid]->name, name);
+        if (order == 0) return s->by_name[mid];
+        if (order < 0)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return NULL;
+}
+
+const SafeTensor *safetensors_need(const Safetensors *s, const char *name) {
+    const SafeTensor *t = safetensors_find(s, name);
+    if (t) return t;
+    const char *names[NEAREST_LIMIT];
+    int n = MIN(s->n, NEAREST_LIMIT);
+    for (int i = 0; i < n; i++) names[i] = s->t[i].name;
+    const char *near = nearest_name(name, names, n);
+    if (near)
+        fail(s->code, "%s has no tensor '%s'; the nearest is '%s'", s->name, name, near);
+    fail(s->code, "%s has no tensor '%s' (it has %d others)", s->name, name, s->n);
+}
+
+int64_t safetensors_count(const SafeTensor *t) {
+    int64_t count = 1;
+    for (int i = 0; i < t->rank; i++)
+        if (__builtin_mul_overflow(count, t->dim[i], &count)) die("unchecked shape");
+    return count;
+}
+
+/* The exponent of inf and NaN is all ones. */
+typedef struct FloatType {
+    const char *name;
+    size_t bytes;
+    uint64_t exponent;
+} FloatType;
+
+static const FloatType *float_type(const char *name) {
+    static const FloatType row[] = {{"F32", 4, 0x7F800000},
+                                    {"BF16", 2, 0x7F80},
+                                    {"F16", 2, 0x7C00},
+                                    {"F64", 8, (uint64_t)0x7FF << 52}};
+    for (int i = 0; i < ARRAY_LEN(row); i++)
+        if (!strcmp(row[i].name, name)) return &row[i];
+    return NULL;
+}
+
+uint64_t safetensors_not_finite(const SafeTensor *t) {
+    const FloatType *f = float_type(t->type_name);
+    uint64_t bad = 0;
+    for (uint64_t at = 0; f && at < t->bytes; at += f->bytes) {
+        uint64_t v = 0;
+        memcpy(&v, (const char *)t->data + at, f->bytes);
+        bad += (v & f->exponent) == f->exponent;
+    }
+    return bad;
+}
+
+static void widen(const SafeTensor *t, bool half, float *out) {
+    const uint8_t *p = t->data;
+    int64_t n = safetensors_count(t);
+    for (int64_t i = 0; i < n; i++) {
+        uint16_t h;
+        memcpy(&h, p + 2 * i, 2);
+        uint32_t bits = (uint32_t)h << 16;
+        if (half)
+            out[i] = element_half(h);
+        else
+            memcpy(out + i, &bits, 4);
+    }
+}
+
+void safetensors_read(const Safetensors *s, const SafeTensor *t, DType as, void *out,
+                      size_t out_bytes) {
+    bool half = !strcmp(t->type_name, "F16");
+    bool widens = as == DT_F32 && (half || t->dtype == DT_BF16);
+    if (t->dtype != (int)as && !widens)
+        fail(s->code, "%s: tensor '%s' has type %s and cannot be read as %s", s->name,
+             t->name, t->type_name, dtype_name[as]);
+    uint64_t bytes = widens ? t->bytes * 2 : t->bytes;
+    if (bytes != out_bytes)
+        die("tensor '%s' has %llu bytes, not %zu", t->name, (unsigned long long)bytes,
+            out_bytes);
+    if (widens)
+        widen(t, half, out);
+    else if (bytes)
+        memcpy(out, t->data, bytes);
+}

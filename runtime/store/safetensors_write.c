@@ -1,0 +1,169 @@
+/* safetensors_write.c - writing safetensors; see safetensors.h. */
+#define _GNU_SOURCE
+#include "base/json.h"
+#include "runtime/store/safetensors.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define WRITE_CHUNK (8u << 20)
+
+static const char *const type_names[DT_COUNT] = {[DT_F32] = "F32",
+                                                 [DT_F64] = "F64",
+                                                 [DT_BF16] = "BF16",
+                                                 [DT_I32] = "I32",
+                                                 [DT_I64] = "I64"};
+
+static bool tensor_bytes(const SafeTensor *t, uint64_t *bytes) {
+    if (t->dtype < 0 || t->dtype >= DT_COUNT) return false;
+    if (t->rank < 0 || t->rank > SAFETENSORS_MAX_RANK) return false;
+    *bytes = dtype_bytes[t->dtype];
+    for (int i = 0; i < t->rank; i++)
+        if (t->dim[i] < 0 || !mul_size(*bytes, (uint64_t)t->dim[i], bytes)) return false;
+    return true;
+}
+
+typedef struct Slot {
+    const SafeTensor *t;
+    int index;
+} Slot;
+
+static int compare_slots(const void *a, const void *b) {
+    const Slot *x = a, *y = b;
+    int xb = dtype_bytes[x->t->dtype], yb = dtype_bytes[y->t->dtype];
+    return xb != yb ? yb - xb : strcmp(x->t->name, y->t->name);
+}
+
+static int compare_slot_names(const void *a, const void *b) {
+    return strcmp(((const Slot *)a)->t->name, ((const Slot *)b)->t->name);
+}
+
+/* Slots in file order; false when a name comes twice or is the reserved one. */
+static bool sort_slots(Slot *slot, const SafeTensor *t, int n) {
+    for (int i = 0; i < n; i++) slot[i] = (Slot){&t[i], i};
+    if (n > 1) qsort(slot, (size_t)n, sizeof *slot, compare_slot_names);
+    for (int i = 0; i < n; i++) {
+        if (!strcmp(slot[i].t->name, "__metadata__")) return false;
+        if (i && !strcmp(slot[i].t->name, slot[i - 1].t->name)) return false;
+    }
+    if (n > 1) qsort(slot, (size_t)n, sizeof *slot, compare_slots);
+    return true;
+}
+
+static void add_entry(Text *json, const SafeTensor *t, uint64_t begin, uint64_t end) {
+    text_add(json, ",");
+    json_write_string(json, t->name);
+    text_add(json, ":{\"dtype\":\"%s\",\"shape\":[", type_names[t->dtype]);
+    for (int d = 0; d < t->rank; d++)
+        text_add(json, "%s%lld", d ? "," : "", (long long)t->dim[d]);
+    text_add(json, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)begin,
+             (unsigned long long)end);
+}
+
+int safetensors_layout(Arena *mem, const SafeTensor *t, int n, Text *header, int **order,
+                       uint64_t *file_bytes) {
+    uint64_t at = 0;
+    for (int i = 0; i < n; i++) {
+        uint64_t bytes;
+        if (!tensor_bytes(&t[i], &bytes)) return EINVAL;
+    }
+    Slot *slot = NEW_ARRAY(mem, Slot, (size_t)n);
+    if (!sort_slots(slot, t, n)) return EINVAL;
+    Text json = text_new(mem);
+    text_add(&json, "{\"__metadata__\":{\"format\":\"pt\"}");
+    *order = NEW_ARRAY(mem, int, (size_t)n);
+    for (int i = 0; i < n; i++) {
+        uint64_t bytes = 0, end;
+        (*order)[i] = slot[i].index;
+        check(tensor_bytes(slot[i].t, &bytes));
+        if (!add_size(at, bytes, &end)) return EINVAL;
+        add_entry(&json, slot[i].t, at, end);
+        at = end;
+    }
+    text_add(&json, "}");
+    while (json.n % 8) text_add(&json, " ");
+    uint8_t length[8];
+    for (int i = 0; i < 8; i++) length[i] = (uint8_t)((uint64_t)json.n >> (8 * i));
+    *header = text_new(mem);
+    text_add_bytes(header, length, 8);
+    text_add_bytes(header, json.s, json.n);
+    if (!add_size(at, header->n, file_bytes) || *file_bytes > INT64_MAX) return EINVAL;
+    return 0;
+}
+
+static int put_bytes(int fd, const char *p, uint64_t n) {
+    while (n) {
+        ssize_t put = write(fd, p, (size_t)MIN(n, WRITE_CHUNK));
+        if (put < 0 && errno == EINTR) continue;
+        if (put < 0) return errno;
+        p += put;
+        n -= (uint64_t)put;
+    }
+    return 0;
+}
+
+/* Finds a full disk before anything is written; where the file system cannot reserve,
+ * write() finds it. */
+static int reserve(int fd, uint64_t bytes) {
+    int error;
+    do error = fallocate(fd, 0, 0, (off_t)bytes) == 0 ? 0 : errno;
+    while (error == EINTR);
+    return error == EOPNOTSUPP || error == ENOSYS ? 0 : error;
+}
+
+static int write_file(int fd, const Text *header, const SafeTensor *t, const int *order,
+                      int n, uint64_t file_bytes, SafeSource source, void *context) {
+    int error = reserve(fd, file_bytes);
+    if (!error) error = put_bytes(fd, header->s, header->n);
+    for (int i = 0; i < n && !error; i++) {
+        uint64_t bytes = 0;
+        check(tensor_bytes(&t[order[i]], &bytes));
+        const void *data = source ? source(context, order[i]) : t[order[i]].data;
+        error = !data && bytes ? EIO : put_bytes(fd, data, bytes);
+    }
+    if (!error && fsync(fd) != 0) error = errno;
+    return error;
+}
+
+static int sync_folder_of(const char *path) {
+    char folder[4096];
+    const char *slash = strrchr(path, '/');
+    size_t n = slash ? (size_t)(slash - path) + 1 : 1;
+    if (n >= sizeof folder) return ENAMETOOLONG;
+    memcpy(folder, slash ? path : ".", n);
+    folder[n] = 0;
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return errno;
+    int error = fsync(fd) == 0 ? 0 : errno;
+    close(fd);
+    return error;
+}
+
+static int write_atomic(Arena *mem, const char *path, const SafeTensor *t, int n,
+                        SafeSource source, void *context) {
+    Text header;
+    int *order;
+    uint64_t file_bytes;
+    int error = safetensors_layout(mem, t, n, &header, &order, &file_bytes);
+    if (error) return error;
+    const char *tmp = arena_printf(mem, "%s.tmp", path);
+    int fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
+    if (fd < 0) return errno;
+    error = write_file(fd, &header, t, order, n, file_bytes, source, context);
+    if (close(fd) != 0 && !error) error = errno;
+    if (!error && rename(tmp, path) != 0) error = errno;
+    if (error) {
+        unlink(tmp);
+        return error;
+    }
+    return sync_folder_of(path);
+}
+
+int safetensors_write(const char *path, const SafeTensor *t, int n, SafeSource source,
+                      void *context) {
+    Arena *mem = arena_new();
+    int error = write_atomic(mem, path, t, n, source, context);
+    arena_free(mem);
+    return error;
+}

@@ -1,0 +1,14 @@
+/* bpe_load.h - how tokenizer files write bytes as characters. */
+#ifndef STATOR_BPE_LOAD_H
+#define STATOR_BPE_LOAD_H
+#include "base/base.h"
+
+/* Bytes in the order of GPT-2's vocabulary: id i < 256 is byte gpt2_byte(i). First come
+ * the 188 that print and stand for themselves, then the others, as U+0100 and up. */
+int gpt2_byte(int i);
+/* s[n] as UTF-8 of the characters that stand for its bytes, zero-terminated. */
+char *bytes_to_chars(Arena *mem, const char *s, size_t n, size_t *out_n);
+/* The reverse; false when a character stands for no byte. out has room for n bytes. */
+bool chars_to_bytes(const char *s, size_t n, char *out, size_t *out_n);
+
+#endif

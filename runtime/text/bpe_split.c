@@ -1,0 +1,176 @@
+/* bpe_split.c - text to pre-tokens by GPT-2's rule, by hand: what the regular expression
+ * of bpe.h gives, without one. Also the repair of invalid UTF-8. */
+#include "base/utf8.h"
+#include "runtime/text/bpe.h"
+#include "runtime/text/unicode_tables.h"
+
+/* What `\s` is to Python and Rust: exactly these 25. */
+static const UnicodeRange spaces[] = {
+    {0x09, 0x0D},     {0x20, 0x20},     {0x85, 0x85},     {0xA0, 0xA0},
+    {0x1680, 0x1680}, {0x2000, 0x200A}, {0x2028, 0x2029}, {0x202F, 0x202F},
+    {0x205F, 0x205F}, {0x3000, 0x3000},
+};
+
+static bool in_ranges(const UnicodeRange *r, int n, uint32_t c) {
+    int low = 0;
+    while (n > 0) {
+        int half = n / 2;
+        if (c > r[low + half].last) {
+            low += half + 1;
+            n -= half + 1;
+        } else if (c < r[low + half].first) {
+            n = half;
+        } else {
+            return true;
+        }
+    }
+    return false;
+}
+
+CharClass bpe_class(uint32_t c) {
+    if (in_ranges(unicode_letters, ARRAY_LEN(unicode_letters), c)) return CHAR_LETTER;
+    if (in_ranges(unicode_numbers, ARRAY_LEN(unicode_numbers), c)) return CHAR_NUMBER;
+    if (in_ranges(spaces, ARRAY_LEN(spaces), c)) return CHAR_SPACE;
+    return CHAR_OTHER;
+}
+
+static void fill_ranges(uint8_t *bmp, const UnicodeRange *r, int n, CharClass class) {
+    for (int i = 0; i < n && r[i].first < BMP_SIZE; i++) {
+        uint32_t last = MIN(r[i].last, (uint32_t)BMP_SIZE - 1);
+        memset(bmp + r[i].first, class, last - r[i].first + 1);
+    }
+}
+
+void bpe_fill_classes(uint8_t bmp[BMP_SIZE]) {
+    memset(bmp, CHAR_OTHER, BMP_SIZE);
+    fill_ranges(bmp, unicode_letters, ARRAY_LEN(unicode_letters), CHAR_LETTER);
+    fill_ranges(bmp, unicode_numbers, ARRAY_LEN(unicode_numbers), CHAR_NUMBER);
+    fill_ranges(bmp, spaces, ARRAY_LEN(spaces), CHAR_SPACE);
+}
+
+/* Class and bytes of the character at p, of valid UTF-8. */
+static CharClass class_at(const uint8_t *bmp, const char *p, int *size) {
+    const unsigned char *s = (const unsigned char *)p;
+    if (s[0] < 0x80) {
+        *size = 1;
+        return bmp[s[0]];
+    }
+    if (s[0] < 0xE0) {
+        *size = 2;
+        return bmp[(s[0] & 0x1Fu) << 6 | (s[1] & 0x3Fu)];
+    }
+    if (s[0] < 0xF0) {
+        *size = 3;
+        return bmp[(s[0] & 0x0Fu) << 12 | (s[1] & 0x3Fu) << 6 | (s[2] & 0x3Fu)];
+    }
+    *size = 4;
+    return bpe_class((s[0] & 0x07u) << 18 | (s[1] & 0x3Fu) << 12 | (s[2] & 0x3Fu) << 6 |
+                     (s[3] & 0x3Fu));
+}
+
+static const char *run_end(const uint8_t *bmp, const char *p, const char *end,
+                           CharClass class) {
+    while (p < end) {
+        unsigned char c = (unsigned char)*p;
+        if (c < 0x80) {
+            if (bmp[c] != class) return p;
+            p++;
+        } else {
+            int size;
+            if (class_at(bmp, p, &size) != class) return p;
+            p += size;
+        }
+    }
+    return p;
+}
+
+/* Bytes of 's 't 'm 'd 're 've 'll at p, or 0. */
+static int contraction(const char *p, const char *end) {
+    if (end - p < 2) return 0;
+    char a = p[1];
+    if (a == 's' || a == 't' || a == 'm' || a == 'd') return 2;
+    if (end - p < 3) return 0;
+    char b = p[2];
+    return (b == 'e' && (a == 'r' || a == 'v')) || (a == 'l' && b == 'l') ? 3 : 0;
+}
+
+/* All of a run of spaces at the end of the text; else all but its last character, which
+ * may belong to the next word, unless it is the only one. */
+static const char *spaces_end(const uint8_t *bmp, const char *p, const char *end) {
+    const char *next = p, *last = p;
+    while (next < end) {
+        int size;
+        if (class_at(bmp, next, &size) != CHAR_SPACE) return last > p ? last : next;
+        last = next;
+        next += size;
+    }
+    return end;
+}
+
+const char *bpe_word_end(const uint8_t bmp[BMP_SIZE], const char *p, const char *end) {
+    int size;
+    CharClass class = class_at(bmp, p, &size);
+    if (class == CHAR_SPACE) {
+        if (*p != ' ' || end - p < 2) return spaces_end(bmp, p, end);
+        int next;
+        class = class_at(bmp, p + 1, &next);
+        if (class == CHAR_SPACE) return spaces_end(bmp, p, end);
+        size = 1 + next;
+    } else if (*p == '\'') {
+        int n = contraction(p, end);
+        if (n) return p + n;
+    }
+    return run_end(bmp, p + size, end, class);
+}
+
+/* ---- UTF-8 ---- */
+
+static size_t ascii_run(const char *s, size_t n) {
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        uint64_t eight;
+        memcpy(&eight, s + i, sizeof eight);
+        if (eight & 0x8080808080808080u) break;
+    }
+    while (i < n && (unsigned char)s[i] < 0x80) i++;
+    return i;
+}
+
+bool bpe_utf8_valid(const char *s, size_t n) {
+    for (size_t i = ascii_run(s, n); i < n;) {
+        int size = utf8_check(s + i, n - i);
+        if (!size) return false;
+        i += (size_t)size;
+        if (i < n && (unsigned char)s[i] < 0x80) i += ascii_run(s + i, n - i);
+    }
+    return true;
+}
+
+/* Bytes of the longest beginning of a character that invalid s[n] begins with, at least
+ * 1. Behind two bytes of one, any further continuation bytes will do. */
+static size_t maximal_part(const char *s, size_t n) {
+    for (size_t part = MIN(n, (size_t)3); part > 1; part--) {
+        char trial[4] = {0, 0, (char)0x80, (char)0x80};
+        memcpy(trial, s, part);
+        if (utf8_check(trial, sizeof trial) > (int)part) return part;
+    }
+    return 1;
+}
+
+size_t bpe_utf8_replace(const char *s, size_t n, char *out, uint64_t *bad) {
+    size_t made = 0;
+    for (size_t i = 0; i < n;) {
+        size_t size = (size_t)utf8_check(s + i, n - i), put = size;
+        const char *from = s + i;
+        if (!size) {
+            size = maximal_part(s + i, n - i);
+            from = "\xEF\xBF\xBD";
+            put = 3;
+            ++*bad;
+        }
+        if (out) memcpy(out + made, from, put);
+        made += put;
+        i += size;
+    }
+    return made;
+}

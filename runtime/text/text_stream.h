@@ -1,0 +1,21 @@
+/* text_stream.h - the bytes of one file, decompressed on the way when its name ends in
+ * .gz (gzip, RFC 1952, members one after another) or .zst (zstd frames, RFC 8878). */
+#ifndef STATOR_TEXT_STREAM_H
+#define STATOR_TEXT_STREAM_H
+#include "base/base.h"
+
+typedef struct TextStream TextStream;
+
+/* Fails with EXIT_DATA when the file cannot be opened. */
+TextStream *text_stream_open(const char *path);
+/* Up to `size` bytes to out; 0 is the end. Fails with EXIT_DATA for a read error and for
+ * damaged or truncated compressed data, naming the offset in the file. */
+size_t text_stream_read(TextStream *s, void *out, size_t size);
+/* Bytes of the file read so far. */
+uint64_t text_stream_offset(const TextStream *s);
+void text_stream_close(TextStream *s);
+
+/* Length of `path` without .gz, .zst or .zstd. */
+size_t text_stream_stem(const char *path);
+
+#endif

@@ -1,0 +1,78 @@
+/* tokenizer.h - text to token ids and back: GPT-2's byte-level BPE, or bytes; and the
+ * training of a new BPE. */
+#ifndef STATOR_TOKENIZER_H
+#define STATOR_TOKENIZER_H
+#include "base/base.h"
+
+typedef struct Tokenizer Tokenizer;
+typedef struct TokenizerCache TokenizerCache;
+
+/* Where a tokenizer comes from; fields that do not apply are NULL.
+ *   "GPT2BPETokenizer"  vocab_file + merge_file (vocab.json and merges.txt, or
+ *                       encoder.json and vocab.bpe), or tokenizer_file (tokenizer.json)
+ *   "ByteTokenizer"     no file: id = byte, vocab 256, no special token, eod -1
+ * type NULL means GPT2BPETokenizer. */
+typedef struct TokenizerSpec {
+    const char *type, *vocab_file, *merge_file, *tokenizer_file;
+} TokenizerSpec;
+
+enum { TOKENIZER_MAX_FILE_BYTES = 64 << 20, TOKENIZER_MAX_TEXT_BYTES = 1 << 30 };
+
+/* Opens it; it lives as long as `mem`, and any number of threads may use it at once.
+ * Fails with EXIT_CONFIG for a spec that names no tokenizer, and EXIT_DATA, with file and
+ * line, for files that are damaged, disagree, or ask for what is not built in. */
+Tokenizer *tokenizer_open(Arena *mem, const TokenizerSpec *spec);
+/* The same from bytes in memory; the names are for messages. vocab.json + merges.txt: */
+Tokenizer *tokenizer_of_vocab(Arena *mem, const char *vocab_name, const char *vocab,
+                              size_t vocab_bytes, const char *merges_name,
+                              const char *merges, size_t merges_bytes);
+Tokenizer *tokenizer_of_json(Arena *mem, const char *name, const char *json, size_t n);
+
+int64_t tokenizer_vocab(const Tokenizer *t); /* ids are 0..vocab-1 */
+int64_t tokenizer_eod(const Tokenizer *t);   /* id of <|endoftext|>, -1: none */
+/* One line for people: kind, vocabulary, merges, special tokens. */
+const char *tokenizer_describe(const Tokenizer *t);
+/* Bytes of one id, in [0, vocab); they need not be whole characters. */
+const char *tokenizer_token(const Tokenizer *t, int32_t id, size_t *n);
+
+/* What one thread keeps between texts: words it has seen (about 2 MB, never more) and
+ * room to work in. Free it with tokenizer_cache_free. */
+TokenizerCache *tokenizer_cache_new(void);
+void tokenizer_cache_free(TokenizerCache *c);
+
+/* Ids of text[n]. Returns how many ids the text has and writes the first `cap` of them.
+ * cap >= n is always enough for valid UTF-8 (and for bytes); for any input
+ * cap >= tokenizer_max_tokens(t, n) is. Special tokens are found only with
+ * allow_special; otherwise their text is text like any other. BPE sees each maximal
+ * invalid part of UTF-8 as one U+FFFD (Unicode 15, 3.9, as in Python's errors="replace")
+ * and adds their number to *bad_utf8 (may be NULL). A cache serves one thread and one
+ * tokenizer at a time; it empties itself when it meets another tokenizer.
+ * Fails with EXIT_DATA above TOKENIZER_MAX_TEXT_BYTES. */
+size_t tokenizer_encode(const Tokenizer *t, TokenizerCache *c, const char *text, size_t n,
+                        bool allow_special, int32_t *out, size_t cap, uint64_t *bad_utf8);
+size_t tokenizer_max_tokens(const Tokenizer *t, size_t n);
+
+/* Bytes of ids[n], special tokens as their text. Returns how many bytes there are and
+ * writes the first `cap`; no zero byte is added. Fails with EXIT_DATA for an id outside
+ * of the vocabulary, naming its position. */
+size_t tokenizer_decode(const Tokenizer *t, const int32_t *ids, size_t n, char *out,
+                        size_t cap);
+
+/* Training: feed texts, then make the tokenizer. Ids are the 256 bytes in GPT-2's order,
+ * then the merges, then <|endoftext|>. Each merge takes the pair that occurs most often;
+ * among equals the one with the lower left id, then the lower right id. So the same texts
+ * give the same tokenizer. Words of more than TRAIN_MAX_WORD_BYTES count in parts. */
+typedef struct TokenizerTrainer TokenizerTrainer;
+enum { TRAIN_MAX_WORD_BYTES = 1024, TRAIN_MIN_VOCAB = 257, TRAIN_MAX_VOCAB = 1 << 20 };
+TokenizerTrainer *tokenizer_trainer_new(Arena *mem);
+void tokenizer_trainer_add(TokenizerTrainer *tr, const char *text, size_t n,
+                           uint64_t *bad_utf8);
+/* vocab_size counts everything. The result is smaller when no pair occurs twice any
+ * more. Fails with EXIT_CONFIG for a vocab_size out of bounds. */
+Tokenizer *tokenizer_train(TokenizerTrainer *tr, int64_t vocab_size);
+
+/* Writes vocab.json, merges.txt and tokenizer.json of a BPE to `dir`, made if missing;
+ * each file whole or not at all. Fails with EXIT_DATA when it cannot. */
+void tokenizer_write(const Tokenizer *t, const char *dir);
+
+#endif

@@ -1,0 +1,213 @@
+/* The rooms of the house: a file includes what stands in its own room or in one before
+ * it, and no two files need each other. docs/design.md says what each room is for. */
+#include "../test.h"
+#include <fts.h>
+#include <stdlib.h>
+
+/* In the order in which they may know each other. */
+static const char *const rooms[] = {
+    "base",
+    "ir",
+    "ir/ops",
+    "passes",
+    "passes/shard",
+    "passes/model",
+    "passes/comm",
+    "passes/lower",
+    "runtime/core",
+    "runtime/comm",
+    "runtime/store",
+    "runtime/text",
+    "runtime/data",
+    "runtime/run",
+    "codegen",
+    "frontend/config",
+    "frontend/model",
+    "frontend/plan",
+    "frontend/launch",
+    "frontend/train",
+    "frontend/tools",
+    "frontend",
+};
+
+/* Tables that name everything of one kind: of ops, of passes. */
+static const char *const tables[] = {"ir/optab.c", "passes/run.c"};
+
+static Arena *mem(void) {
+    static Arena *a;
+    if (!a) a = arena_new();
+    return a;
+}
+
+static bool ends_with(const char *s, const char *end) {
+    size_t n = strlen(s), m = strlen(end);
+    return n >= m && !strcmp(s + n - m, end);
+}
+
+/* Number of the room that a path from the root stands in; -1: in none. */
+static int room_of(const char *path) {
+    const char *slash = strrchr(path, '/');
+    size_t n = slash ? (size_t)(slash - path) : 0;
+    for (int r = 0; r < ARRAY_LEN(rooms); r++)
+        if (strlen(rooms[r]) == n && !strncmp(rooms[r], path, n)) return r;
+    return -1;
+}
+
+/* Calls `f` with the path from `root` of each file below root/dir. */
+static void each_file(const char *root, const char *dir,
+                      void (*f)(const char *root, const char *path)) {
+    char *roots[] = {path_join(mem(), root, dir), NULL};
+    FTS *fts = fts_open(roots, FTS_PHYSICAL, NULL);
+    EXPECT(fts != NULL);
+    for (FTSENT *e; (e = fts_read(fts));)
+        if (e->fts_info == FTS_F) f(root, e->fts_path + strlen(root) + 1);
+    fts_close(fts);
+}
+
+/* ---- includes ---- */
+
+static int nincludes;
+
+static void check_includes(const char *root, const char *path) {
+    if (!ends_with(path, ".c") && !ends_with(path, ".h") && !ends_with(path, ".def"))
+        return;
+    int room = room_of(path);
+    if (room < 0) test_fail(__FILE__, __LINE__, "%s stands in no room", path);
+    char *text = file_read(mem(), path_join(mem(), root, path), 1 << 22, NULL, EXIT_DATA);
+    for (char *line = text; (line = strstr(line, "#include \"")); line++) {
+        char *name = line + strlen("#include \"");
+        const char *other = arena_strndup(mem(), name, strcspn(name, "\""));
+        int there = room_of(other);
+        nincludes++;
+        if (there < 0 || there > room)
+            test_fail(__FILE__, __LINE__, "%s includes %s, which %s", path, other,
+                      there < 0 ? "is no path of a room" : "stands in a later room");
+    }
+}
+
+TEST(includes_point_one_way) {
+    static const char *const tops[] = {"base",    "ir",      "passes",
+                                       "runtime", "codegen", "frontend"};
+    const char *root = path_join(mem(), tests_dir(), "..");
+    for (int i = 0; i < ARRAY_LEN(tops); i++) each_file(root, tops[i], check_includes);
+    printf("  %d includes\n", nincludes);
+    EXPECT(nincludes > 500);
+}
+
+/* ---- symbols ---- */
+
+enum { MAX_FILES = 1024 };
+
+typedef struct Symbol {
+    const char *name;
+    int file;
+} Symbol;
+
+static const char *file_name[MAX_FILES];
+static int nfiles;
+static Symbol *defined, *used;
+static int ndefined, defined_cap, nused, used_cap;
+
+/* "BUILD/CMakeFiles/stator_ir.dir/ir/op.c.o" -> "ir/op.c"; NULL: no source of ours. */
+static const char *source_of(const char *object) {
+    const char *dir = strstr(object, ".dir/");
+    if (!dir || !ends_with(object, ".c.o")) return NULL;
+    const char *source = arena_strndup(mem(), dir + 5, strlen(dir + 5) - 2);
+    bool there = file_exists(arena_printf(mem(), "%s/../%s", tests_dir(), source));
+    return room_of(source) >= 0 && there ? source : NULL;
+}
+
+static char last_object[8192];
+
+/* A line of `nm -A -P`: "object: name kind ...", objects one after the other. */
+static void take_symbol(char *line) {
+    char *name = strstr(line, ": "), *kind = name ? strchr(name + 2, ' ') : NULL;
+    if (!kind) return;
+    *name = *kind = 0;
+    if (strcmp(last_object, line)) {
+        snprintf(last_object, sizeof last_object, "%s", line);
+        EXPECT(nfiles < MAX_FILES);
+        file_name[nfiles++] = source_of(line);
+    }
+    if (!file_name[nfiles - 1]) return;
+    Symbol s = {arena_strdup(mem(), name + 2), nfiles - 1};
+    if (kind[1] == 'U')
+        PUSH(mem(), used, nused, used_cap, s);
+    else if (strchr("TDBRVWC", kind[1]))
+        PUSH(mem(), defined, ndefined, defined_cap, s);
+}
+
+static void read_objects(void) {
+    char line[8192];
+    FILE *nm = popen("find " BUILD_DIR "/CMakeFiles -path '*/stator_*.dir/*.c.o' | "
+                     "xargs nm -A -P",
+                     "r");
+    while (nm && fgets(line, sizeof line, nm)) take_symbol(line);
+    EXPECT(nm && pclose(nm) == 0);
+}
+
+static int by_name(const void *a, const void *b) {
+    return strcmp(((const Symbol *)a)->name, ((const Symbol *)b)->name);
+}
+
+static bool is_table(int file) {
+    for (int i = 0; i < ARRAY_LEN(tables); i++)
+        if (!strcmp(file_name[file], tables[i])) return true;
+    return false;
+}
+
+static bool needs[MAX_FILES][MAX_FILES];
+
+static void link_files(void) {
+    qsort(defined, (size_t)ndefined, sizeof *defined, by_name);
+    for (int i = 0; i < nused; i++) {
+        const Symbol *s =
+            bsearch(&used[i], defined, (size_t)ndefined, sizeof *s, by_name);
+        if (!s || s->file == used[i].file || is_table(used[i].file)) continue;
+        int from = used[i].file, to = s->file;
+        needs[from][to] = true;
+        if (room_of(file_name[to]) > room_of(file_name[from]))
+            test_fail(__FILE__, __LINE__,
+                      "%s calls %s of %s, which stands in a later room", file_name[from],
+                      s->name, file_name[to]);
+    }
+}
+
+/* Takes away files that need none of those left or that none of them needs: what stays
+ * is in circles, or between two. */
+static int circles(bool *left) {
+    int n = nfiles;
+    for (bool more = true; more;) {
+        more = false;
+        for (int f = 0; f < nfiles; f++) {
+            bool needs_some = false, is_needed = false;
+            for (int k = 0; k < nfiles; k++) {
+                needs_some |= left[k] && needs[f][k];
+                is_needed |= left[k] && needs[k][f];
+            }
+            if (!left[f] || (needs_some && is_needed)) continue;
+            left[f] = false;
+            more = true;
+            n--;
+        }
+    }
+    return n;
+}
+
+TEST(no_two_files_need_each_other) {
+    bool left[MAX_FILES];
+    read_objects();
+    printf("  %d files, %d symbols\n", nfiles, ndefined);
+    EXPECT(nfiles > 150 && ndefined > 500);
+    link_files();
+    for (int f = 0; f < nfiles; f++) left[f] = true;
+    if (!circles(left)) return;
+    for (int f = 0; f < nfiles; f++) {
+        if (!left[f]) continue;
+        fprintf(stderr, "%s needs", file_name[f]);
+        for (int k = 0; k < nfiles; k++)
+            if (left[k] && needs[f][k]) fprintf(stderr, " %s", file_name[k]);
+        fprintf(stderr, "\n");
+    }
+    test_fail(__FILE__, __LINE__, "files need each other in a circle");
+}
