@@ -314,7 +314,8 @@ char *file_read(Arena *a, const char *path, uint64_t max_bytes, size_t *size, in
     return bytes;
 }
 
-char *file_read_to_end(Arena *a, const char *path, uint64_t max_bytes, size_t *size, int code) {
+char *file_read_to_end(Arena *a, const char *path, uint64_t max_bytes, size_t *size,
+                       int code) {
     enum { PART = 1 << 16 };
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) fail(code, "cannot open %s: %s", path, strerror(errno));

@@ -11,8 +11,8 @@
 #include <string.h>
 
 #define ARRAY_LEN(a) ((int)(sizeof(a) / sizeof((a)[0])))
-#define MIN(a, b) ((a) < (b) ? (a) : (b))
-#define MAX(a, b) ((a) > (b) ? (a) : (b))
+#define MIN(a, b)    ((a) < (b) ? (a) : (b))
+#define MAX(a, b)    ((a) > (b) ? (a) : (b))
 
 /* Memory by lifetime: everything in an arena goes at once. Blocks come zeroed and
  * 64-byte aligned at the start, 16-byte aligned each. Never returns NULL. */
@@ -23,7 +23,7 @@ void arena_free(Arena *a);
 char *arena_strdup(Arena *a, const char *s);
 char *arena_strndup(Arena *a, const char *s, size_t n);
 char *arena_printf(Arena *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-#define NEW(arena, T) ((T *)arena_alloc((arena), sizeof(T)))
+#define NEW(arena, T)          ((T *)arena_alloc((arena), sizeof(T)))
 #define NEW_ARRAY(arena, T, n) ((T *)arena_alloc((arena), array_bytes((n), sizeof(T))))
 size_t array_bytes(size_t n, size_t size); /* n * size, dies on overflow */
 
@@ -120,7 +120,8 @@ const char *nearest_name(const char *s, const char *const *names, int n);
  * end) or is larger than max_bytes. */
 char *file_read(Arena *a, const char *path, uint64_t max_bytes, size_t *size, int code);
 /* The same of anything that can be read to an end: a pipe, /dev/stdin. */
-char *file_read_to_end(Arena *a, const char *path, uint64_t max_bytes, size_t *size, int code);
+char *file_read_to_end(Arena *a, const char *path, uint64_t max_bytes, size_t *size,
+                       int code);
 /* Writes all n bytes; returns 0 or an errno value. */
 int fd_write(int fd, const void *bytes, size_t n);
 /* Writes path.tmp, syncs it, renames it to path. Returns 0 or an errno value; on an
@@ -131,8 +132,8 @@ bool file_exists(const char *path);
 int dir_make(const char *path);
 char *path_join(Arena *a, const char *dir, const char *name);
 
-double clock_seconds(void); /* monotonic */
-uint64_t hash64(const void *p, size_t n); /* XXH3 */
+double clock_seconds(void);                           /* monotonic */
+uint64_t hash64(const void *p, size_t n);             /* XXH3 */
 void hash_hex(const void *p, size_t n, char out[33]); /* XXH3-128 as 32 hex digits */
 
 #endif

@@ -7,10 +7,10 @@
  * seconds of a step (the best and the middle one of the slowest rank) and what of them
  * messages would take by themselves. */
 #define _GNU_SOURCE
+#include "base/rng.h"
 #include "codegen/codegen.h"
 #include "frontend/config/config_state.h"
 #include "frontend/model/strategy.h"
-#include "base/rng.h"
 #include "runtime/comm/comm.h"
 #include "runtime/core/rt.h"
 #include <errno.h>
@@ -30,10 +30,22 @@ static const struct {
                   {"thread", true, COMM_THREAD}};
 
 static const char *const defaults[] = {
-    "--model.model_config.num_layers", "4", "--model.model_config.vocab_size", "4096",
-    "--model.model_config.seq_length", "256", "--runner_config.batch_size", "2",
-    "--parallel_config.micro_batch_num", "1", "--context.threads", "1",
-    "--model.model_config.eos_token", "0", "--parallel.enable_parallel_optimizer", "True",
+    "--model.model_config.num_layers",
+    "4",
+    "--model.model_config.vocab_size",
+    "4096",
+    "--model.model_config.seq_length",
+    "256",
+    "--runner_config.batch_size",
+    "2",
+    "--parallel_config.micro_batch_num",
+    "1",
+    "--context.threads",
+    "1",
+    "--model.model_config.eos_token",
+    "0",
+    "--parallel.enable_parallel_optimizer",
+    "True",
 };
 
 static void fill(const Program *p) {
@@ -43,9 +55,12 @@ static void fill(const Program *p) {
         if (!strcmp(role, "state")) continue; /* zero */
         for (int64_t k = 0, n = type_count(ty); k < n; k++) {
             double u = rng_uniform(1, (uint64_t)i, (uint64_t)k);
-            if (ty->dt == DT_I32) ((int32_t *)p->arg[i])[k] = (int32_t)(1000 * u);
-            else if (ty->rank == 0) ((float *)p->arg[i])[k] = 1e-4f + (float)(i % 2);
-            else ((float *)p->arg[i])[k] = (float)(0.04 * (u - 0.5));
+            if (ty->dt == DT_I32)
+                ((int32_t *)p->arg[i])[k] = (int32_t)(1000 * u);
+            else if (ty->rank == 0)
+                ((float *)p->arg[i])[k] = 1e-4f + (float)(i % 2);
+            else
+                ((float *)p->arg[i])[k] = (float)(0.04 * (u - 0.5));
         }
     }
 }
@@ -115,7 +130,8 @@ static Config *configure(Arena *mem, int argc, char **argv) {
     char **args = NULL, *ranks = arena_printf(mem, "%d", comm_size());
     int n = 0, cap = 0;
     bool given = false;
-    for (int i = 0; i < ARRAY_LEN(defaults); i++) PUSH(mem, args, n, cap, (char *)defaults[i]);
+    for (int i = 0; i < ARRAY_LEN(defaults); i++)
+        PUSH(mem, args, n, cap, (char *)defaults[i]);
     for (int i = 1; i < argc; i++) given |= !strncmp(argv[i], "--parallel_config.", 18);
     if (!given) {
         PUSH(mem, args, n, cap, (char *)"--parallel_config.data_parallel");
@@ -148,9 +164,11 @@ int main(int argc, char **argv) {
     }
     for (int k = 0; k < MODES && comm_rank() == 0; k++) {
         qsort(seconds[k], ROUNDS, sizeof seconds[k][0], by_value);
-        printf("%-10s %.3f s a step, the middle one %.3f; inside messages %.3f s; ratio %.2f; "
-               "loss %.6g; %.1f MB\n", modes[k].name, seconds[k][0], seconds[k][ROUNDS / 2],
-               sent[k], seconds[0][ROUNDS / 2] / seconds[k][ROUNDS / 2], (double)loss[k],
+        printf("%-10s %.3f s a step, the middle one %.3f; inside messages %.3f s; ratio "
+               "%.2f; "
+               "loss %.6g; %.1f MB\n",
+               modes[k].name, seconds[k][0], seconds[k][ROUNDS / 2], sent[k],
+               seconds[0][ROUNDS / 2] / seconds[k][ROUNDS / 2], (double)loss[k],
                1e-6 * (double)program[k]->plan.total_bytes);
     }
     comm_progress(COMM_AT_ONCE);

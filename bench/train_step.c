@@ -4,9 +4,9 @@
  * Keys of a configuration change the shape, e.g. --model.model_config.num_layers 2,
  * --runner_config.batch_size 1, --context.threads 1; --runner_config.max_steps is the
  * number of timed steps (2), after one that warms up. */
+#include "base/rng.h"
 #include "codegen/codegen.h"
 #include "frontend/model/weights.h"
-#include "base/rng.h"
 #include "runtime/core/peak.h"
 #include <math.h>
 #include <stdlib.h>

@@ -20,10 +20,10 @@ typedef struct Program {
     Module *m;
     Func *entry;
     MemoryPlan plan;
-    void *arena;          /* NULL before program_allocate */
-    void **arg, **ret;    /* addresses of the entry's arguments and results */
+    void *arena;       /* NULL before program_allocate */
+    void **arg, **ret; /* addresses of the entry's arguments and results */
     int threads;
-    bool cached;          /* the object came from the cache */
+    bool cached;                          /* the object came from the cache */
     double pass_seconds, codegen_seconds; /* spent in program_make */
     struct ProgramCode *code;
 } Program;

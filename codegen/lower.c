@@ -33,7 +33,8 @@ static int64_t call_workspace(const Op *op, Lower *l) {
 }
 
 static void call_kernel(Lower *l, const Op *op) {
-    LLVMValueRef *args = NEW_ARRAY(l->mem, LLVMValueRef, (size_t)(op->nin + op->nout + 1));
+    LLVMValueRef *args =
+        NEW_ARRAY(l->mem, LLVMValueRef, (size_t)(op->nin + op->nout + 1));
     int n = 0;
     for (int i = 0; i < op->nin; i++) args[n++] = lower_pointer(l, op->in[i]);
     for (int i = 0; i < op->nout; i++) args[n++] = lower_pointer(l, op->out[i]);
@@ -72,7 +73,8 @@ static LLVMValueRef carry_target(Lower *l, const Op *op, const Func *callee, int
 static void call_once(Lower *l, const Op *op, Run *r) {
     const Func *callee = op_func(op);
     int carry = (int)op_int(op, "carry", 0), each = (int)op_int(op, "each", 0), n = 0;
-    LLVMValueRef *args = NEW_ARRAY(l->mem, LLVMValueRef, (size_t)(op->nin + op->nout + 2));
+    LLVMValueRef *args =
+        NEW_ARRAY(l->mem, LLVMValueRef, (size_t)(op->nin + op->nout + 2));
     int64_t skip = align_up(callee->frame_bytes);
     args[n++] = l->products;
     args[n++] = lower_workspace(l, op, 0);
@@ -88,7 +90,8 @@ static void call_once(Lower *l, const Op *op, Run *r) {
         if (i < carry) {
             args[n++] = r->carry_out[i] = carry_target(l, op, callee, i, &skip, r);
         } else {
-            args[n++] = slice(l, lower_pointer(l, op->out[i]), &callee->ret[i]->ty, r->at);
+            args[n++] =
+                slice(l, lower_pointer(l, op->out[i]), &callee->ret[i]->ty, r->at);
         }
     }
     emit_call(l->e, symbol(l, callee), l->e->void_, args, n);
@@ -102,9 +105,13 @@ static void call_loop(Lower *l, const Op *op) {
     LLVMValueRef init[LOOP_CARRY_MAX], out[LOOP_CARRY_MAX];
     for (int i = 0; i < carry; i++) init[i] = lower_pointer(l, op->in[i]);
     Loop loop;
-    loop_begin(l->e, &loop, LLVMConstInt(i64, 0, 0), emit_i64(l->e, times), 1, carry, init);
-    Run r = {.run = loop.i, .at = loop.i, .last = emit_i64(l->e, times - 1),
-             .carry = loop.carry, .carry_out = out};
+    loop_begin(l->e, &loop, LLVMConstInt(i64, 0, 0), emit_i64(l->e, times), 1, carry,
+               init);
+    Run r = {.run = loop.i,
+             .at = loop.i,
+             .last = emit_i64(l->e, times - 1),
+             .carry = loop.carry,
+             .carry_out = out};
     if (op_int(op, "reverse", 0)) r.at = emit_sub(l->e, r.last, loop.i);
     call_once(l, op, &r);
     loop_end(l->e, &loop, carry ? out : NULL);
@@ -112,9 +119,12 @@ static void call_loop(Lower *l, const Op *op) {
 
 void lower_call(Lower *l, const Op *op) {
     Run r = {0};
-    if (op_func(op)->role == ROLE_KERNEL) call_kernel(l, op);
-    else if (op_attr(op, "times")) call_loop(l, op);
-    else call_once(l, op, &r);
+    if (op_func(op)->role == ROLE_KERNEL)
+        call_kernel(l, op);
+    else if (op_attr(op, "times"))
+        call_loop(l, op);
+    else
+        call_once(l, op, &r);
 }
 
 /* ---- functions ---- */
@@ -178,8 +188,10 @@ void lower_module(Lower *l, const Func *entry) {
     Func **order = module_order(l->mem, l->m);
     lower_find_beside(l, order);
     for (int i = 0; order[i]; i++) {
-        if (order[i]->role == ROLE_KERNEL) lower_kernel(l, order[i]);
-        else lower_func(l, order[i]);
+        if (order[i]->role == ROLE_KERNEL)
+            lower_kernel(l, order[i]);
+        else
+            lower_func(l, order[i]);
     }
     lower_entry(l, entry);
 }
@@ -194,6 +206,3 @@ int64_t lower_workspace_bytes(const Op *op, void *lower) {
     if (optab[op->kind].flags & F_COMM) return lower_comm_workspace(op, l);
     return lower_attention_workspace(op, l);
 }
-
-
-

@@ -8,12 +8,12 @@
  *     void stator_entry(products, frame, ptr in[], ptr out[]). */
 #ifndef STATOR_LOWER_H
 #define STATOR_LOWER_H
-#include "ir/space.h"
-#include "passes/passes.h"
 #include "codegen/dnnl.h"
 #include "codegen/emit.h"
 #include "codegen/part.h"
 #include "codegen/target.h"
+#include "ir/space.h"
+#include "passes/passes.h"
 
 typedef struct Product { /* one matrix product of the program */
     const Op *op;
@@ -36,7 +36,7 @@ typedef struct Lower {
     int nbeside, beside_cap;
     /* the function being lowered */
     const Func *f;
-    int under_way; /* collectives at this place in it */
+    int under_way;                            /* collectives at this place in it */
     LLVMValueRef products, frame, *arg, *ret; /* pointers of the function */
 } Lower;
 
@@ -55,8 +55,8 @@ int lower_product(Lower *l, const Op *op); /* index in the table; makes it if it
 /* lower_misc.c: a constant array of n i64 in the module. */
 LLVMValueRef lower_numbers(Lower *l, int n, LLVMValueRef *item);
 /* to = from, contiguous f32 or i32, `from` with strides by dimension of `to`. */
-void lower_spread(Lower *l, LLVMValueRef to, LLVMValueRef from, int rank, const int64_t *size,
-                  const int64_t *stride);
+void lower_spread(Lower *l, LLVMValueRef to, LLVMValueRef from, int rank,
+                  const int64_t *size, const int64_t *stride);
 
 /* lower_attn.c: 0 for ops that are no attention. */
 int64_t lower_attention_workspace(const Op *op, const Lower *l);
@@ -77,15 +77,15 @@ int64_t kernel_workspace_bytes(Arena *mem, const Func *kernel, int threads, int 
 typedef struct MapContext {
     Emit *e;
     const Op *op;
-    LLVMValueRef *in;    /* values; pointers for operands that are tables */
-    LLVMValueRef column; /* i32 vector: index in the last dimension */
+    LLVMValueRef *in;     /* values; pointers for operands that are tables */
+    LLVMValueRef column;  /* i32 vector: index in the last dimension */
     LLVMValueRef element; /* i64 scalar: index of the first lane in the tensor; NULL where
                              the op has one number a row */
     LLVMValueRef row;     /* i64 scalar: index of the first element of the row */
     int64_t inner;        /* elements of a row */
     /* of dropout: where its elements stand in the step's tensor */
-    const Part *part;     /* NULL: this is the whole tensor, in order */
-    LLVMValueRef base;    /* of its first element; with a part, part_base included */
+    const Part *part;       /* NULL: this is the whole tensor, in order */
+    LLVMValueRef base;      /* of its first element; with a part, part_base included */
     LLVMValueRef first_row; /* part_first_row; NULL without a part */
 } MapContext;
 typedef LLVMValueRef (*MapEmitter)(MapContext *);

@@ -4,10 +4,16 @@
 
 static AttnShape attention_shape(const Op *op) {
     const int64_t *q = op->in[ATTN_Q]->ty.dim, *k = op->in[ATTN_K]->ty.dim;
-    if (op_int(op, "zigzag", 0) > 1) lower_refuse(op, "zigzag order is for pass localize");
+    if (op_int(op, "zigzag", 0) > 1)
+        lower_refuse(op, "zigzag order is for pass localize");
     if (op->in[ATTN_Q]->ty.dt != DT_F32) lower_refuse(op, "its operands must be f32");
-    return (AttnShape){.batch = q[0], .tq = q[1], .tk = k[1], .heads = q[2], .kv_heads = k[2],
-                       .dim = q[3], .scale = op_float(op, "scale", 1),
+    return (AttnShape){.batch = q[0],
+                       .tq = q[1],
+                       .tk = k[1],
+                       .heads = q[2],
+                       .kv_heads = k[2],
+                       .dim = q[3],
+                       .scale = op_float(op, "scale", 1),
                        .causal = op_int(op, "causal", 0) != 0,
                        .dropout = op_float(op, "p", 0),
                        .site = (uint32_t)op_int(op, "site", 0),
@@ -31,8 +37,10 @@ static const char *attention_function(Lower *l, const Op *op, bool grad) {
     char *name = arena_printf(l->mem, "stator.attention.%d", l->nattention++);
     LLVMValueRef fn = l->e->fn;
     LLVMBasicBlockRef block = LLVMGetInsertBlock(l->e->b);
-    if (grad) attention_grad_emit(l->e, name, &s);
-    else attention_emit(l->e, name, &s);
+    if (grad)
+        attention_grad_emit(l->e, name, &s);
+    else
+        attention_emit(l->e, name, &s);
     l->e->fn = fn;
     LLVMPositionBuilderAtEnd(l->e->b, block);
     return name;

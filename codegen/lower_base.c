@@ -5,10 +5,14 @@
 LLVMValueRef lower_pointer(Lower *l, const Value *v) {
     if (!v->def) return l->arg[v->nth];
     switch (v->loc.kind) {
-    case LOC_FRAME: return emit_at(l->e, l->e->i8, l->frame, v->loc.at);
-    case LOC_ARG: return l->arg[v->loc.at];
-    case LOC_RET: return l->ret[v->loc.at];
-    default: die("%%%s has no place", v->name);
+    case LOC_FRAME:
+        return emit_at(l->e, l->e->i8, l->frame, v->loc.at);
+    case LOC_ARG:
+        return l->arg[v->loc.at];
+    case LOC_RET:
+        return l->ret[v->loc.at];
+    default:
+        die("%%%s has no place", v->name);
     }
 }
 

@@ -1,8 +1,8 @@
 /* lower_comm.c - what ranks do together: collectives as calls of runtime/comm/comm.h, and what
  * depends on which rank this is. Which rank it is, is read when the program runs. */
+#include "codegen/lower.h"
 #include "runtime/comm/comm.h"
 #include "runtime/core/kernels.h"
-#include "codegen/lower.h"
 
 static LLVMValueRef number(Lower *l, int64_t v) {
     return emit_i64(l->e, v);
@@ -31,7 +31,7 @@ static int dim_of(const Op *op, int i, const char *key) {
 
 static CommKind kind_of(const Op *op) {
     static const CommKind kind[OP_COUNT] = {
-        [OP_all_reduce] = COMM_ALL_REDUCE, [OP_all_gather] = COMM_ALL_GATHER,
+        [OP_all_reduce] = COMM_ALL_REDUCE,         [OP_all_gather] = COMM_ALL_GATHER,
         [OP_reduce_scatter] = COMM_REDUCE_SCATTER, [OP_all_to_all] = COMM_ALL_TO_ALL,
         [OP_ring_shift] = COMM_RING_SHIFT,
     };
@@ -89,8 +89,7 @@ int64_t lower_comm_workspace(const Op *op, Lower *l) {
 static int64_t *label_of(Lower *l, const Op *op, int *n) {
     char text[RT_LABEL_BYTES] = "";
     snprintf(text, sizeof text, "of @%s (%%%s over %s)", op->fn->name,
-             op->out[0]->name ? op->out[0]->name : "",
-             op_attr(op, "axis")->s);
+             op->out[0]->name ? op->out[0]->name : "", op_attr(op, "axis")->s);
     *n = (int)(strlen(text) / sizeof(int64_t)) + 1;
     int64_t *v = NEW_ARRAY(l->mem, int64_t, (size_t)*n);
     memcpy(v, text, strlen(text));
@@ -107,8 +106,9 @@ static LLVMValueRef shapes(Lower *l, const Op *op, const CommPart *part) {
     for (int k = 0; k < nlabel; k++) item[n * RT_PART_NUMBERS + k] = number(l, label[k]);
     for (int i = 0; i < n; i++) {
         const CommPart *p = &part[i];
-        int64_t v[RT_PART_NUMBERS] = {p->before, p->each, p->after, p->join_before,
-                                      p->join_each, p->join_after, p->dtype};
+        int64_t v[RT_PART_NUMBERS] = {p->before,      p->each,      p->after,
+                                      p->join_before, p->join_each, p->join_after,
+                                      p->dtype};
         for (int k = 0; k < RT_PART_NUMBERS; k++) {
             item[i * RT_PART_NUMBERS + k] = number(l, v[k]);
         }
@@ -120,7 +120,8 @@ static void collective(Lower *l, const Op *op) {
     Emit *e = l->e;
     if (members_of(op) == 1) { /* nobody to talk to */
         for (int i = 0; i < op->nin; i++) {
-            LLVMValueRef copy[] = {lower_pointer(l, op->out[i]), lower_pointer(l, op->in[i]),
+            LLVMValueRef copy[] = {lower_pointer(l, op->out[i]),
+                                   lower_pointer(l, op->in[i]),
                                    number(l, type_bytes(&op->in[i]->ty))};
             lower_rt(l, "rt_copy", copy, ARRAY_LEN(copy));
         }
@@ -128,11 +129,13 @@ static void collective(Lower *l, const Op *op) {
     }
     LLVMValueRef ws = lower_workspace(l, op, 0);
     for (int i = 0; i < op->nin; i++) {
-        emit_store(e, lower_pointer(l, op->in[i]), emit_at(e, e->ptr, ws, 2 * i), NULL, 8);
-        emit_store(e, lower_pointer(l, op->out[i]), emit_at(e, e->ptr, ws, 2 * i + 1), NULL, 8);
+        emit_store(e, lower_pointer(l, op->in[i]), emit_at(e, e->ptr, ws, 2 * i), NULL,
+                   8);
+        emit_store(e, lower_pointer(l, op->out[i]), emit_at(e, e->ptr, ws, 2 * i + 1),
+                   NULL, 8);
     }
-    LLVMValueRef args[] = {number(l, kind_of(op)), number(l, axes_of(op)), number(l, op->nin),
-                           shapes(l, op, comm_parts(l, op)), ws};
+    LLVMValueRef args[] = {number(l, kind_of(op)), number(l, axes_of(op)),
+                           number(l, op->nin), shapes(l, op, comm_parts(l, op)), ws};
     bool late = op_int(op, "late", 0);
     lower_rt(l, late ? "rt_collective_begin" : "rt_collective", args, ARRAY_LEN(args));
 }
@@ -228,8 +231,10 @@ void lower_shard(Lower *l, const Op *op) {
     LLVMValueRef skip = emit_mul(l->e, coord_of(l, op), number(l, out->dim[d] * run));
     LLVMValueRef args[] = {lower_pointer(l, op->out[0]),
                            emit_gep(l->e, l->e->i8, lower_pointer(l, op->in[0]), skip),
-                           number(l, rows), number(l, out->dim[d] * run),
-                           number(l, out->dim[d] * run), number(l, in->dim[d] * run)};
+                           number(l, rows),
+                           number(l, out->dim[d] * run),
+                           number(l, out->dim[d] * run),
+                           number(l, in->dim[d] * run)};
     lower_rt(l, "rt_copy_runs", args, ARRAY_LEN(args));
 }
 

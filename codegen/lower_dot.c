@@ -1,6 +1,6 @@
 /* lower_dot.c - products as oneDNN matmuls, of the matrices that ir/matmul.h finds. */
-#include "ir/matmul.h"
 #include "codegen/lower.h"
+#include "ir/matmul.h"
 
 /* Multiply-adds below which starting the threads costs more than they gain. */
 enum { SMALL_PRODUCT = 1 << 18 };

@@ -27,7 +27,7 @@ typedef struct Kernel {
     /* by op, of dropout; see MapContext */
     Part **part;
     LLVMValueRef *part_base, *part_first_row;
-    LLVMValueRef base;    /* first element of the block within the row */
+    LLVMValueRef base; /* first element of the block within the row */
     LLVMValueRef row;
 } Kernel;
 
@@ -87,13 +87,16 @@ static void compute_row(Kernel *k, int nth) {
     LLVMValueRef in[MAX_TERMS];
     for (int i = 0; i < op->nin; i++) in[i] = row_number(k, op->in[i]);
     MapContext c = {.e = k->e, .op = op, .in = in};
-    if (!map_emitter[op->kind]) k->number[index_of(k, op->out[0])] = in[0];
-    else k->number[index_of(k, op->out[0])] = map_emitter[op->kind](&c);
+    if (!map_emitter[op->kind])
+        k->number[index_of(k, op->out[0])] = in[0];
+    else
+        k->number[index_of(k, op->out[0])] = map_emitter[op->kind](&c);
 }
 
 /* Adds to lane 0 of a whole sum's partial. */
 static void add_row_to_all(Kernel *k, int nth) {
-    LLVMValueRef at = emit_at(k->e, k->e->i8, k->partial, partial_offset(&k->s, nth, NULL));
+    LLVMValueRef at =
+        emit_at(k->e, k->e->i8, k->partial, partial_offset(&k->s, nth, NULL));
     LLVMValueRef sum = emit_load(k->e, k->e->f32, at, NULL, 4);
     sum = emit_fadd(k->e, sum, row_number(k, k->s.op[nth]->in[0]));
     emit_store(k->e, sum, at, NULL, 4);
@@ -123,8 +126,8 @@ static void row_phase(Kernel *k, int phase) {
 typedef enum RootKind { ROOT_ROW, ROOT_COL, ROOT_ALL, ROOT_STORE } RootKind;
 typedef struct Root {
     RootKind kind;
-    int op;   /* of the reduction */
-    Value *v; /* what is reduced or stored */
+    int op;    /* of the reduction */
+    Value *v;  /* what is reduced or stored */
     int carry; /* accumulator, or -1 */
 } Root;
 
@@ -160,7 +163,8 @@ static Phase phase_of(Kernel *k, int phase) {
     for (int i = 0; i < p.n; i++) want[index_of(k, p.root[i].v)] = true;
     for (int i = s->nops - 1; i >= 0; i--) {
         const SpaceValue *out = space_value(s, s->op[i]->out[0]);
-        if (!want[out - s->value] || s->reduce[i] != REDUCE_NONE || !has_inner(k, out)) continue;
+        if (!want[out - s->value] || s->reduce[i] != REDUCE_NONE || !has_inner(k, out))
+            continue;
         p.needed[i] = true;
         for (int j = 0; j < s->op[i]->nin; j++) want[index_of(k, s->op[i]->in[j])] = true;
     }
@@ -217,9 +221,15 @@ static void vector_step(Kernel *k, const Phase *p, LLVMValueRef j, LLVMValueRef 
         const Op *op = k->s.op[i];
         LLVMValueRef in[MAX_TERMS], out;
         for (int t = 0; t < op->nin; t++) in[t] = lanes(k, op->in[t], j, mask);
-        MapContext c = {.e = k->e, .op = op, .in = in, .column = columns(k, j),
-                        .element = element, .row = row, .inner = k->s.inner,
-                        .part = k->part[i], .base = k->part_base[i],
+        MapContext c = {.e = k->e,
+                        .op = op,
+                        .in = in,
+                        .column = columns(k, j),
+                        .element = element,
+                        .row = row,
+                        .inner = k->s.inner,
+                        .part = k->part[i],
+                        .base = k->part_base[i],
                         .first_row = k->part_first_row[i]};
         out = map_emitter[op->kind] ? map_emitter[op->kind](&c) : in[0];
         if (!emit_lanes(out)) out = emit_splat(k->e, out);
@@ -232,7 +242,8 @@ static void vector_step(Kernel *k, const Phase *p, LLVMValueRef j, LLVMValueRef 
         if (r->carry >= 0) accs[r->carry] = accumulate(k, r, accs[r->carry], v[i], mask);
         if (r->kind == ROOT_COL) add_to_column(k, r, v[i], j, mask);
         if (r->kind == ROOT_STORE) {
-            LLVMValueRef at = emit_gep(k->e, element_type(k, r->v), k->start[index_of(k, r->v)], j);
+            LLVMValueRef at =
+                emit_gep(k->e, element_type(k, r->v), k->start[index_of(k, r->v)], j);
             emit_store(k->e, v[i], at, mask, 4);
         }
     }
@@ -265,12 +276,15 @@ static void vector_phase(Kernel *k, int phase, LLVMValueRef length) {
         if (r->kind == ROOT_ROW) {
             bool sum = optab[k->s.op[r->op]->kind].flags & F_LINEAR;
             k->number[index_of(k, k->s.op[r->op]->out[0])] =
-                sum ? emit_reduce_add(e, accs[r->carry]) : emit_reduce_max(e, accs[r->carry]);
+                sum ? emit_reduce_add(e, accs[r->carry])
+                    : emit_reduce_max(e, accs[r->carry]);
         }
         if (r->kind == ROOT_ALL) {
-            LLVMValueRef at = emit_at(e, e->i8, k->partial, partial_offset(&k->s, r->op, NULL));
-            emit_store(e, emit_fadd(e, emit_load(e, e->vf32, at, NULL, 4), accs[r->carry]), at,
-                       NULL, 4);
+            LLVMValueRef at =
+                emit_at(e, e->i8, k->partial, partial_offset(&k->s, r->op, NULL));
+            emit_store(e,
+                       emit_fadd(e, emit_load(e, e->vf32, at, NULL, 4), accs[r->carry]),
+                       at, NULL, 4);
         }
     }
 }
@@ -363,12 +377,15 @@ static LLVMValueRef emit_body(Kernel *k, const char *name) {
     for (int i = 0; i < f->narg + f->nret; i++) {
         const Value *v = i < f->narg ? f->arg[i] : f->ret[i - f->narg];
         if (!space_value(&k->s, v)) continue;
-        pointer[index_of(k, v)] = emit_load(e, e->ptr, emit_at(e, e->ptr, ctx, i), NULL, 8);
+        pointer[index_of(k, v)] =
+            emit_load(e, e->ptr, emit_at(e, e->ptr, ctx, i), NULL, 8);
     }
-    LLVMValueRef ws = emit_load(e, e->ptr, emit_at(e, e->ptr, ctx, f->narg + f->nret), NULL, 8);
+    LLVMValueRef ws =
+        emit_load(e, e->ptr, emit_at(e, e->ptr, ctx, f->narg + f->nret), NULL, 8);
     int64_t bytes;
     partial_offset(&k->s, 0, &bytes);
-    k->partial = emit_gep(e, e->i8, ws, emit_mul(e, emit_param(e, 3), emit_i64(e, bytes)));
+    k->partial =
+        emit_gep(e, e->i8, ws, emit_mul(e, emit_param(e, 3), emit_i64(e, bytes)));
     find_parts(k, pointer);
     Loop items;
     loop_begin(e, &items, emit_param(e, 1), emit_param(e, 2), 1, 0, NULL);
@@ -394,7 +411,8 @@ static void add_columns(Kernel *k, LLVMValueRef ws, int64_t offset, int64_t byte
         LLVMValueRef sum = NULL;
         for (int t = 0; t < k->l->threads; t++) {
             LLVMValueRef part = emit_at(e, e->i8, ws, offset + t * bytes);
-            LLVMValueRef v = emit_load(e, e->vf32, emit_gep(e, e->f32, part, l.i), mask, 4);
+            LLVMValueRef v =
+                emit_load(e, e->vf32, emit_gep(e, e->f32, part, l.i), mask, 4);
             sum = sum ? emit_fadd(e, sum, v) : v;
         }
         emit_store(e, sum, emit_gep(e, e->f32, out, l.i), mask, 4);
@@ -407,7 +425,8 @@ static void add_all(Kernel *k, LLVMValueRef ws, int64_t offset, int64_t bytes,
     Emit *e = k->e;
     LLVMValueRef sum = NULL;
     for (int t = 0; t < k->l->threads; t++) {
-        LLVMValueRef v = emit_load(e, e->vf32, emit_at(e, e->i8, ws, offset + t * bytes), NULL, 4);
+        LLVMValueRef v =
+            emit_load(e, e->vf32, emit_at(e, e->i8, ws, offset + t * bytes), NULL, 4);
         sum = sum ? emit_fadd(e, sum, v) : v;
     }
     emit_store(e, emit_reduce_add(e, sum), out, NULL, 4);
@@ -421,8 +440,10 @@ static void finish_sums(Kernel *k, LLVMValueRef ws, int64_t bytes) {
         int op = 0;
         while (k->s.op[op]->out[0] != v->v) op++;
         int64_t offset = partial_offset(&k->s, op, NULL);
-        if (k->s.reduce[op] == REDUCE_COL) add_columns(k, ws, offset, bytes, out);
-        else add_all(k, ws, offset, bytes, out);
+        if (k->s.reduce[op] == REDUCE_COL)
+            add_columns(k, ws, offset, bytes, out);
+        else
+            add_all(k, ws, offset, bytes, out);
     }
 }
 
@@ -437,7 +458,8 @@ void lower_kernel(Lower *l, const Func *f) {
     int nparams = f->narg + f->nret + 1;
     LLVMTypeRef *params = NEW_ARRAY(l->mem, LLVMTypeRef, (size_t)nparams);
     for (int i = 0; i < nparams; i++) params[i] = e->ptr;
-    emit_func(e, arena_printf(l->mem, "stator.%s", f->name), e->void_, params, nparams, true);
+    emit_func(e, arena_printf(l->mem, "stator.%s", f->name), e->void_, params, nparams,
+              true);
     LLVMValueRef ctx = emit_alloca(e, 8 * nparams), ws = emit_param(e, nparams - 1);
     for (int i = 0; i < nparams; i++) {
         emit_store(e, emit_param(e, i), emit_at(e, e->ptr, ctx, i), NULL, 8);
@@ -445,7 +467,8 @@ void lower_kernel(Lower *l, const Func *f) {
     int64_t bytes;
     partial_offset(&k.s, 0, &bytes);
     if (bytes) {
-        LLVMBuildMemSet(e->b, ws, LLVMConstInt(e->i8, 0, 0), emit_i64(e, bytes * l->threads), 64);
+        LLVMBuildMemSet(e->b, ws, LLVMConstInt(e->i8, 0, 0),
+                        emit_i64(e, bytes * l->threads), 64);
     }
     int64_t items = k.s.rows * k.s.blocks;
     if (k.s.rows * k.s.inner < SMALL_KERNEL) {

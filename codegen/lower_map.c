@@ -75,7 +75,8 @@ static LLVMValueRef normal_cdf(Emit *e, LLVMValueRef x) {
 
 static LLVMValueRef gelu_erf_grad(Emit *e, LLVMValueRef x, LLVMValueRef y) {
     LLVMValueRef square = emit_fmul(e, emit_fmul(e, x, x), num(e, x, -0.5));
-    LLVMValueRef density = emit_fmul(e, vmath_exp(e, square), num(e, x, 0.39894228040143267794));
+    LLVMValueRef density =
+        emit_fmul(e, vmath_exp(e, square), num(e, x, 0.39894228040143267794));
     return emit_fmul(e, y, emit_fma(e, x, density, normal_cdf(e, x)));
 }
 
@@ -141,10 +142,12 @@ static LLVMValueRef map_cast(MapContext *c) {
     int lanes = emit_lanes(c->in[0]);
     if (from == to) return c->in[0];
     if (to == DT_F32) {
-        return LLVMBuildSIToFP(e->b, c->in[0], lanes ? emit_vec(e->f32, lanes) : e->f32, "");
+        return LLVMBuildSIToFP(e->b, c->in[0], lanes ? emit_vec(e->f32, lanes) : e->f32,
+                               "");
     }
     /* what does not fit is the nearest that does, NaN is 0, as in the interpreter */
-    LLVMTypeRef types[] = {lanes ? emit_vec(e->i32, lanes) : e->i32, LLVMTypeOf(c->in[0])};
+    LLVMTypeRef types[] = {lanes ? emit_vec(e->i32, lanes) : e->i32,
+                           LLVMTypeOf(c->in[0])};
     return emit_intrinsic(e, "llvm.fptosi.sat", types, 2, c->in, 1);
 }
 
@@ -152,7 +155,8 @@ static LLVMValueRef map_cast(MapContext *c) {
 static LLVMValueRef at_label(MapContext *c, LLVMValueRef label) {
     const Type *t = &c->op->out[0]->ty;
     if (t->dim[t->rank - 1] == 1) { /* one column: the space does not count it */
-        return LLVMBuildICmp(c->e->b, LLVMIntEQ, label, emit_i32_like(c->e, label, 0), "");
+        return LLVMBuildICmp(c->e->b, LLVMIntEQ, label, emit_i32_like(c->e, label, 0),
+                             "");
     }
     if (!emit_lanes(label)) label = emit_splat_n(c->e, label, emit_lanes(c->column));
     return LLVMBuildICmp(c->e->b, LLVMIntEQ, c->column, label, "");
@@ -220,8 +224,8 @@ static LLVMValueRef lane_elements(MapContext *c) {
     Emit *e = c->e;
     LLVMValueRef lane = LLVMBuildZExt(e->b, emit_iota(e), emit_vec(e->i64, e->vl), "");
     if (!c->element) lower_refuse(c->op, "one number a row of a larger kernel");
-    LLVMValueRef at = c->part ? lanes_of_part(c, lane)
-                              : emit_add(e, emit_splat(e, c->element), lane);
+    LLVMValueRef at =
+        c->part ? lanes_of_part(c, lane) : emit_add(e, emit_splat(e, c->element), lane);
     return emit_add(e, at, emit_splat(e, c->base));
 }
 

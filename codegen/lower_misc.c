@@ -27,10 +27,14 @@ static void need_f32(const Op *op, const Value *v) {
 }
 
 /* to = from, read with the given strides (by dimension of `to`). */
-void lower_spread(Lower *l, LLVMValueRef to, LLVMValueRef from, int rank, const int64_t *size,
-                  const int64_t *stride) {
-    LLVMValueRef args[] = {to, from, number(l, rank), numbers(l, rank, size),
-                           numbers(l, rank, stride), number(l, 4)};
+void lower_spread(Lower *l, LLVMValueRef to, LLVMValueRef from, int rank,
+                  const int64_t *size, const int64_t *stride) {
+    LLVMValueRef args[] = {to,
+                           from,
+                           number(l, rank),
+                           numbers(l, rank, size),
+                           numbers(l, rank, stride),
+                           number(l, 4)};
     lower_rt(l, "rt_spread", args, ARRAY_LEN(args));
 }
 
@@ -60,8 +64,9 @@ static void lower_reduce(Lower *l, const Op *op, bool take_max) {
         stride[n++] = from[id];
     }
     LLVMValueRef args[] = {lower_pointer(l, op->out[0]), lower_pointer(l, op->in[0]),
-                           number(l, d.rank[1]), number(l, n - d.rank[1]),
-                           numbers(l, n, size), numbers(l, n, stride), number(l, take_max)};
+                           number(l, d.rank[1]),         number(l, n - d.rank[1]),
+                           numbers(l, n, size),          numbers(l, n, stride),
+                           number(l, take_max)};
     lower_rt(l, "rt_reduce", args, ARRAY_LEN(args));
 }
 
@@ -76,7 +81,8 @@ void lower_max(Lower *l, const Op *op) {
 void lower_rearrange(Lower *l, const Op *op) {
     Dims d;
     check(op_dims(op, &d));
-    if (dtype_bytes[op->in[0]->ty.dt] != 4) lower_refuse(op, "elements must have 4 bytes");
+    if (dtype_bytes[op->in[0]->ty.dt] != 4)
+        lower_refuse(op, "elements must have 4 bytes");
     int64_t from[MAX_DIMS], stride[MAX_RANK];
     strides(&d, 0, from);
     for (int k = 0; k < d.rank[1]; k++) stride[k] = from[d.term[1][k]];
@@ -121,8 +127,12 @@ static void copy_part(Lower *l, const Op *op, const Value *whole, int i, bool ou
     int64_t step = run * whole->ty.dim[dim];
     LLVMValueRef at = emit_at(l->e, l->e->i8, lower_pointer(l, whole), i * run);
     LLVMValueRef part = lower_pointer(l, out ? op->out[i] : op->in[i]);
-    LLVMValueRef args[] = {out ? part : at, out ? at : part, number(l, rows), number(l, run),
-                           number(l, out ? run : step), number(l, out ? step : run)};
+    LLVMValueRef args[] = {out ? part : at,
+                           out ? at : part,
+                           number(l, rows),
+                           number(l, run),
+                           number(l, out ? run : step),
+                           number(l, out ? step : run)};
     lower_rt(l, "rt_copy_runs", args, ARRAY_LEN(args));
 }
 
@@ -134,8 +144,11 @@ void lower_slice(Lower *l, const Op *op) {
     for (int k = (int)dim + 1; k < in->rank; k++) run *= in->dim[k];
     LLVMValueRef from = emit_at(l->e, l->e->i8, lower_pointer(l, op->in[0]),
                                 op_int(op, "first", 0) * run);
-    LLVMValueRef args[] = {lower_pointer(l, op->out[0]), from, number(l, rows),
-                           number(l, size * run), number(l, size * run),
+    LLVMValueRef args[] = {lower_pointer(l, op->out[0]),
+                           from,
+                           number(l, rows),
+                           number(l, size * run),
+                           number(l, size * run),
                            number(l, in->dim[dim] * run)};
     lower_rt(l, "rt_copy_runs", args, ARRAY_LEN(args));
 }
@@ -150,9 +163,11 @@ void lower_stack(Lower *l, const Op *op) {
 
 void lower_embed(Lower *l, const Op *op) {
     const Type *table = &op->in[0]->ty;
-    LLVMValueRef args[] = {lower_pointer(l, op->out[0]), lower_pointer(l, op->in[0]),
+    LLVMValueRef args[] = {lower_pointer(l, op->out[0]),
+                           lower_pointer(l, op->in[0]),
                            lower_pointer(l, op->in[1]),
-                           number(l, type_count(&op->in[1]->ty)), number(l, table->dim[0]),
+                           number(l, type_count(&op->in[1]->ty)),
+                           number(l, table->dim[0]),
                            number(l, table->dim[1] * dtype_bytes[table->dt]),
                            number(l, op_int(op, "partial", 0))};
     lower_rt(l, "rt_embed", args, ARRAY_LEN(args));
@@ -161,10 +176,10 @@ void lower_embed(Lower *l, const Op *op) {
 void lower_embed_grad(Lower *l, const Op *op) {
     need_f32(op, op->in[1]);
     const Type *table = &op->out[0]->ty;
-    LLVMValueRef args[] = {lower_pointer(l, op->out[0]), lower_pointer(l, op->in[0]),
-                           lower_pointer(l, op->in[1]),
-                           number(l, type_count(&op->in[0]->ty)), number(l, table->dim[0]),
-                           number(l, table->dim[1])};
+    LLVMValueRef args[] = {
+        lower_pointer(l, op->out[0]), lower_pointer(l, op->in[0]),
+        lower_pointer(l, op->in[1]),  number(l, type_count(&op->in[0]->ty)),
+        number(l, table->dim[0]),     number(l, table->dim[1])};
     lower_rt(l, "rt_embed_grad", args, ARRAY_LEN(args));
 }
 
@@ -197,9 +212,14 @@ void lower_rope(Lower *l, const Op *op) {
     int64_t half = dim[3] / 2;
     int64_t rows = type_count(&op->in[1]->ty) / (2 * half);
     LLVMValueRef sign = LLVMConstReal(l->e->f64, op_int(op, "inverse", 0) ? -1 : 1);
-    LLVMValueRef args[] = {lower_pointer(l, op->out[0]), lower_pointer(l, op->in[0]),
-                           lower_pointer(l, op->in[1]), number(l, dim[0] * dim[1] / rows),
-                           number(l, rows), number(l, dim[2]), number(l, half), sign};
+    LLVMValueRef args[] = {lower_pointer(l, op->out[0]),
+                           lower_pointer(l, op->in[0]),
+                           lower_pointer(l, op->in[1]),
+                           number(l, dim[0] * dim[1] / rows),
+                           number(l, rows),
+                           number(l, dim[2]),
+                           number(l, half),
+                           sign};
     lower_rt(l, "rt_rope", args, ARRAY_LEN(args));
 }
 
@@ -213,8 +233,12 @@ void lower_cache_write(Lower *l, const Op *op) {
     LLVMValueRef to = lower_pointer(l, op->out[0]), from = lower_pointer(l, op->in[0]);
     LLVMValueRef copy[] = {to, from, number(l, type_bytes(cache))};
     lower_rt(l, "rt_copy", copy, 3); /* nothing when they are the same buffer */
-    LLVMValueRef args[] = {to, lower_pointer(l, op->in[1]), lower_pointer(l, op->in[2]),
-                           number(l, cache->dim[0]), number(l, cache->dim[1]),
-                           number(l, x->dim[1]), number(l, row)};
+    LLVMValueRef args[] = {to,
+                           lower_pointer(l, op->in[1]),
+                           lower_pointer(l, op->in[2]),
+                           number(l, cache->dim[0]),
+                           number(l, cache->dim[1]),
+                           number(l, x->dim[1]),
+                           number(l, row)};
     lower_rt(l, "rt_cache_write", args, ARRAY_LEN(args));
 }

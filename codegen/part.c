@@ -21,8 +21,10 @@ Part part_of(const Mesh *mesh, const Type *whole, int64_t zigzag) {
     for (int d = 0; d < whole->rank; d++) {
         int64_t size = local_size(mesh, whole, d);
         bool apart = is_zigzag(&p, d) || is_zigzag(&p, d - 1);
-        if (d && size == whole->dim[d] && !apart) p.size[p.ngroups - 1] *= size;
-        else p.size[p.ngroups++] = size;
+        if (d && size == whole->dim[d] && !apart)
+            p.size[p.ngroups - 1] *= size;
+        else
+            p.size[p.ngroups++] = size;
         p.step[p.ngroups - 1] = part_step(&p, d);
         if (is_zigzag(&p, d)) p.zigzag_group = p.ngroups - 1;
     }

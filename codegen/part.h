@@ -2,8 +2,8 @@
  * What a rank is, is read when the program runs: the code is the same on all ranks. */
 #ifndef STATOR_PART_H
 #define STATOR_PART_H
-#include "ir/ir.h"
 #include "codegen/emit.h"
+#include "ir/ir.h"
 
 /* The part of `whole` (a global type with its splits) as groups of dimensions: element i
  * of the part, written as one index a group, is element base + sum of index * step of the

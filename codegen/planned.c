@@ -1,7 +1,7 @@
 /* planned.c - see planned.h. */
 #include "codegen/planned.h"
-#include "runtime/core/rt.h"
 #include "codegen/lower.h"
+#include "runtime/core/rt.h"
 
 static Func *entry_of(const Module *m) {
     for (Func *f = m->first; f; f = f->next) {

@@ -1,13 +1,13 @@
 /* program.c - compiling a module into a program, its arena, and running it. */
+#include "codegen/cache.h"
 #include "codegen/codegen.h"
+#include "codegen/jit.h"
+#include "codegen/lower.h"
 #include "runtime/comm/agree.h"
 #include "runtime/comm/comm.h"
 #include "runtime/core/kernels.h"
 #include "runtime/core/room.h"
 #include "runtime/core/rt.h"
-#include "codegen/cache.h"
-#include "codegen/jit.h"
-#include "codegen/lower.h"
 #include <errno.h>
 #include <sys/mman.h>
 
@@ -71,11 +71,13 @@ static Func *find_entry(const Module *m) {
     Func *entry = NULL;
     for (Func *f = m->first; f; f = f->next) {
         if (!func_is_entry(f)) continue;
-        if (entry) fail(EXIT_CONFIG, "module @%s has two entries, @%s and @%s", m->name,
-                        entry->name, f->name);
+        if (entry)
+            fail(EXIT_CONFIG, "module @%s has two entries, @%s and @%s", m->name,
+                 entry->name, f->name);
         entry = f;
     }
-    if (!entry) fail(EXIT_CONFIG, "module @%s has no function of role model or step", m->name);
+    if (!entry)
+        fail(EXIT_CONFIG, "module @%s has no function of role model or step", m->name);
     return entry;
 }
 
@@ -89,12 +91,15 @@ static char *cache_text(Arena *mem, const Program *p, const struct ProgramCode *
 }
 
 static void report(const CompileOptions *co, const char *what, double start) {
-    if (co->verbose) fprintf(stderr, "%-10s %8.2f ms\n", what, 1e3 * (clock_seconds() - start));
+    if (co->verbose)
+        fprintf(stderr, "%-10s %8.2f ms\n", what, 1e3 * (clock_seconds() - start));
 }
 
-static Jit *link_object(struct ProgramCode *code, const void *bytes, size_t n, bool must) {
+static Jit *link_object(struct ProgramCode *code, const void *bytes, size_t n,
+                        bool must) {
     char why[400];
-    Jit *j = jit_load(code->target, bytes, n, symbols, ARRAY_LEN(symbols), why, sizeof why);
+    Jit *j =
+        jit_load(code->target, bytes, n, symbols, ARRAY_LEN(symbols), why, sizeof why);
     if (!j && must) die("linking generated code: %s", why);
     return j;
 }
@@ -111,9 +116,11 @@ static void compare_targets(Arena *mem, const struct ProgramCode *code) {
     bool differs = strcmp(first, mine.s) != 0;
     if (!comm_max_i64(differs)) return;
     if (differs)
-        fail(EXIT_CONFIG, "rank %d on %s has another CPU than rank 0: set context.cpu to one "
-                          "whose instructions all have, such as x86-64-v3\n    here    %s\n"
-                          "    rank 0  %s", comm_rank(), comm_host(), mine.s, first);
+        fail(EXIT_CONFIG,
+             "rank %d on %s has another CPU than rank 0: set context.cpu to one "
+             "whose instructions all have, such as x86-64-v3\n    here    %s\n"
+             "    rank 0  %s",
+             comm_rank(), comm_host(), mine.s, first);
     comm_barrier(); /* the rank that differs ends the others */
     fail(EXIT_CONFIG, "the ranks have different CPUs");
 }
@@ -141,9 +148,10 @@ static void generate(Arena *mem, Program *p, const CompileOptions *co) {
     if (comm_size() > 1) compare_targets(mem, code);
     char *text = cache_text(mem, p, code);
     /* The object has the places of the plan and the shares of the threads in it. */
-    agree_on(mem, "program", text,
-             "give all ranks as many cores, or the number in context.threads, and the same "
-             "files");
+    agree_on(
+        mem, "program", text,
+        "give all ranks as many cores, or the number in context.threads, and the same "
+        "files");
     if (comm_rank() > 0) {
         receive(mem, p);
         return;
@@ -159,7 +167,8 @@ static void generate(Arena *mem, Program *p, const CompileOptions *co) {
     }
     double start = clock_seconds();
     Target *t = code->target;
-    Emit *e = code->lower.e = emit_new(mem, p->m->name, target_lanes(t), t->cpu, t->features);
+    Emit *e = code->lower.e =
+        emit_new(mem, p->m->name, target_lanes(t), t->cpu, t->features);
     lower_module(&code->lower, p->entry);
     report(co, "lower", start);
     start = clock_seconds();
@@ -184,16 +193,19 @@ Program *program_make(Arena *mem, Module *m, const char *passes, const PassOptio
     CompileOptions options_of_code = *co;
     options_of_code.no_cache |= co->profile; /* the table of ops is made with the code */
     code->target = target_open(co->cpu);
-    code->lower = (Lower){.mem = mem, .m = m, .threads = p->threads,
-                          .vl = target_lanes(code->target), .profile = co->profile};
+    code->lower = (Lower){.mem = mem,
+                          .m = m,
+                          .threads = p->threads,
+                          .vl = target_lanes(code->target),
+                          .profile = co->profile};
     PassOptions options = *po;
     options.workspace_bytes = lower_workspace_bytes;
     options.workspace_ctx = &code->lower;
     options.verbose |= co->verbose;
     passes_run(m, passes, &options);
     if (m->level != LEVEL_PLANNED) {
-        fail(EXIT_CONFIG, "passes '%s' end at level %s; a program needs memplan last", passes,
-             level_name[m->level]);
+        fail(EXIT_CONFIG, "passes '%s' end at level %s; a program needs memplan last",
+             passes, level_name[m->level]);
     }
     p->entry = find_entry(m);
     p->plan = memory_plan(mem, p->entry);
@@ -218,11 +230,12 @@ _Noreturn static void refuse_memory(const Program *p, const char *why) {
         n += (size_t)snprintf(sizes + n, sizeof sizes - n, "%s %s %.1f MB", c ? "," : "",
                               memory_class_name[c], (double)p->plan.class_bytes[c] / 1e6);
     }
-    fail(EXIT_MEMORY,
-         "the plan needs %.1f MB, %s:%s\n    hint: a smaller batch or sequence, more "
-         "micro-batches (parallel_config.micro_batch_num), more ranks that share it, or a "
-         "larger context.max_device_memory or limit of the system",
-         (double)p->plan.total_bytes / 1e6, why, sizes);
+    fail(
+        EXIT_MEMORY,
+        "the plan needs %.1f MB, %s:%s\n    hint: a smaller batch or sequence, more "
+        "micro-batches (parallel_config.micro_batch_num), more ranks that share it, or a "
+        "larger context.max_device_memory or limit of the system",
+        (double)p->plan.total_bytes / 1e6, why, sizes);
 }
 
 void program_fit(const Program *p, uint64_t beside_bytes, uint64_t limit_bytes,
@@ -279,7 +292,8 @@ static void place(Program *p, const Program *shared, void *arena) {
     for (int i = 0; i < p->entry->narg; i++) {
         int other;
         bool elsewhere = is_shared(p, i, shared, &other);
-        p->arg[i] = elsewhere ? shared->arg[other] : (char *)arena + p->plan.arg_offset[i];
+        p->arg[i] =
+            elsewhere ? shared->arg[other] : (char *)arena + p->plan.arg_offset[i];
     }
     for (int i = 0; i < p->entry->nret; i++) {
         int a = p->entry->alias[i];
@@ -298,7 +312,8 @@ void program_allocate(Program *p, const Program *shared, uint64_t limit_bytes) {
     uint64_t bytes = (uint64_t)p->plan.total_bytes;
     Room room = memory_room("");
     if (limit_bytes)
-        program_fit(p, memory_resident_bytes(), limit_bytes, "context.max_device_memory,");
+        program_fit(p, memory_resident_bytes(), limit_bytes,
+                    "context.max_device_memory,");
     program_fit(p, 0, room.bytes, room.of);
     size_t mapped = (bytes + 4095) & ~(size_t)4095;
     void *arena = mmap(NULL, MAX(mapped, (size_t)4096), PROT_READ | PROT_WRITE,
@@ -343,7 +358,8 @@ void program_free(Program *p) {
     struct ProgramCode *code = p->code;
     if (code->mapped_bytes) munmap(p->arena, code->mapped_bytes);
     if (code->jit) jit_free(code->jit);
-    for (int i = 0; i < code->lower.nproducts; i++) dnnl_matmul_free(code->lower.product[i].matmul);
+    for (int i = 0; i < code->lower.nproducts; i++)
+        dnnl_matmul_free(code->lower.product[i].matmul);
     target_close(code->target);
     p->arena = NULL;
 }
@@ -356,7 +372,8 @@ const char *program_profile(Arena *mem, const Program *p) {
     for (int n = 0; n < l->nticked; n++) { /* the next one below `above` */
         int best = -1;
         for (int i = 0; i < l->nticked; i++) {
-            if (tick_seconds[i] < above && (best < 0 || tick_seconds[i] > tick_seconds[best])) {
+            if (tick_seconds[i] < above &&
+                (best < 0 || tick_seconds[i] > tick_seconds[best])) {
                 best = i;
             }
         }
@@ -375,8 +392,9 @@ const char *program_describe(Arena *mem, const Program *p) {
     Text t = text_new(mem);
     for (int i = 0; i < p->code->lower.nproducts; i++) {
         const Product *product = &p->code->lower.product[i];
-        text_add(&t, "@%s %%%s {%s} %s\n", product->op->fn->name, product->op->out[0]->name,
-                 op_rule(product->op)->text, dnnl_matmul_impl(product->matmul));
+        text_add(&t, "@%s %%%s {%s} %s\n", product->op->fn->name,
+                 product->op->out[0]->name, op_rule(product->op)->text,
+                 dnnl_matmul_impl(product->matmul));
     }
     return t.s;
 }

@@ -256,10 +256,3 @@ Value *op_add_result(Op *op, Type ty) {
     op->out = append_pointer(mem, op->out, op->nout++, v);
     return v;
 }
-
-
-
-
-
-
-

@@ -103,8 +103,10 @@ void module_remove_unused(Module *m) {
     for (Func **at = &m->first; *at;) {
         int k = 0;
         while (order[k] != *at) k++;
-        if (used[k]) at = &(*at)->next;
-        else *at = (*at)->next;
+        if (used[k])
+            at = &(*at)->next;
+        else
+            *at = (*at)->next;
     }
     arena_free(mem);
 }

@@ -180,4 +180,3 @@ const char *op_infer(Arena *mem, Op *op, const Type *declared, int ndeclared, Ty
     error_jump = outer;
     return NULL;
 }
-

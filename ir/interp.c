@@ -76,8 +76,10 @@ static void run_call(Env *e, const Op *op) {
             }
             for (int i = 0; i < op->nout; i++) {
                 Tensor *out = e->value[r][op->out[i]->id];
-                if (i < carry) ret[r][i] = tensor_new(e->mem, &out->ty);
-                else ret[r][i] = loop ? slice(e->mem, out, at) : out;
+                if (i < carry)
+                    ret[r][i] = tensor_new(e->mem, &out->ty);
+                else
+                    ret[r][i] = loop ? slice(e->mem, out, at) : out;
                 int a = callee->alias[i];
                 if (in_place && a >= 0) ret[r][i] = arg[r][a];
             }
@@ -162,6 +164,3 @@ void interp_run(Arena *mem, const Func *f, Tensor ***arg, Tensor ***ret) {
     }
     run_func(f, arg, ret, NULL);
 }
-
-
-

@@ -123,8 +123,8 @@ struct Func {
     Value **ret;
     int *alias; /* per result: the argument whose buffer it overwrites, or -1 */
     Op *first, *last;
-    int nvalues, nops;       /* set by func_number() */
-    int64_t frame_bytes;     /* level planned */
+    int nvalues, nops;                                /* set by func_number() */
+    int64_t frame_bytes;                              /* level planned */
     enum { ORDER_NEW, ORDER_OPEN, ORDER_DONE } order; /* of module_order() */
     Func *next;
     Module *mod;
@@ -154,13 +154,13 @@ struct Module {
 /* ---- the op table (op.c projects ops.def) ---- */
 
 enum OpFlag {
-    F_LINEAR = 1,   /* the result of a sum is the sum of the results, in all float operands
+    F_LINEAR = 1, /* the result of a sum is the sum of the results, in all float operands
                        together (of a product: in one factor with the addends), so sums
                        over ranks may be done later; not said of ops that know ranks */
-    F_MAP = 2,      /* elementwise by its rule: one scalar function per element */
-    F_REDUCE = 4,   /* sum or max over the letters that the result lacks */
-    F_VIEW = 8,     /* the result is the operand's buffer under another shape */
-    F_COMM = 16,    /* talks to other ranks */
+    F_MAP = 2,    /* elementwise by its rule: one scalar function per element */
+    F_REDUCE = 4, /* sum or max over the letters that the result lacks */
+    F_VIEW = 8,   /* the result is the operand's buffer under another shape */
+    F_COMM = 16,  /* talks to other ranks */
     F_INPLACE = 32, /* result 0 may overwrite operand 0 when that dies here; of
                        collectives each result its operand */
     F_ADDENDS = 64, /* operands after the second are added to the result */
@@ -192,17 +192,17 @@ typedef struct OpInfo {
     const char *types;          /* operand and result element types, see infer.c */
     const char *attrs; /* "eps:f p:f?": i, f, s, r (rule), F (func); ? optional */
     unsigned flags;
-    void (*vjp)(Grad *, Op *); /* NULL: no gradient flows through it */
-    void (*infer)(Op *, Type *out);  /* result types where the rule does not give them */
+    void (*vjp)(Grad *, Op *);      /* NULL: no gradient flows through it */
+    void (*infer)(Op *, Type *out); /* result types where the rule does not give them */
     void (*expand)(Builder *, Op *, Value **out); /* composite: in terms of primitives */
     bool (*dims)(const Op *, Dims *); /* corresponding dimensions of an op without rule */
-    void (*local)(Local *);          /* see localize in passes/ */
-    void (*ref)(const Ref *);        /* plain C meaning */
+    void (*local)(Local *);           /* see localize in passes/ */
+    void (*ref)(const Ref *);         /* plain C meaning */
 } OpInfo;
 
 enum OpKind {
-#define OP(name, ...) OP_##name,
-#define MAP(name, ...) OP_##name,
+#define OP(name, ...)        OP_##name,
+#define MAP(name, ...)       OP_##name,
 #define COMPOSITE(name, ...) OP_##name,
 #include "ir/ops.def"
 #undef OP
@@ -221,7 +221,7 @@ Func *op_func(const Op *op); /* the function a `call` names; never NULL */
 /* The `arrive` that waits for a collective with late=1; NULL: there
  * is none, or late=0. */
 Op *op_arrival(const Op *op);
-const Rule *op_rule(const Op *op); /* the row's rule or the attribute; NULL: none */
+const Rule *op_rule(const Op *op);       /* the row's rule or the attribute; NULL: none */
 void op_set_attr(Op *op, const Attr *a); /* copies; replaces one of the same key */
 void op_set_int(Op *op, const char *key, int64_t i);
 void op_set_float(Op *op, const char *key, double f);
@@ -237,8 +237,8 @@ const char *arg_str(const Func *f, int i, const char *key, const char *otherwise
 double arg_float(const Func *f, int i, const char *key, double otherwise);
 int64_t type_count(const Type *t); /* elements */
 int64_t type_bytes(const Type *t);
-bool type_equal(const Type *a, const Type *b);       /* with placement */
-bool type_same_shape(const Type *a, const Type *b);  /* element type and sizes */
+bool type_equal(const Type *a, const Type *b);      /* with placement */
+bool type_same_shape(const Type *a, const Type *b); /* element type and sizes */
 Type type_make(DType dt, int rank, const int64_t *dim);
 #define TYPE(dt, ...)                                                                    \
     type_make((dt), ARRAY_LEN(((int64_t[]){__VA_ARGS__})), (int64_t[]){__VA_ARGS__})
@@ -249,11 +249,11 @@ Type type_scalar(DType dt);
 struct Dims {
     int n;
     int64_t size[MAX_DIMS];
-    char letter[MAX_DIMS];        /* '.' for those of "..." */
-    bool whole[MAX_DIMS];         /* must not be split */
-    int nin, nout;                /* terms bound */
-    int8_t tied[MAX_DIMS];        /* split when that id is split; -1: none */
-    int64_t most[MAX_DIMS];       /* parts it may be split in; 0: any number */
+    char letter[MAX_DIMS];            /* '.' for those of "..." */
+    bool whole[MAX_DIMS];             /* must not be split */
+    int nin, nout;                    /* terms bound */
+    int8_t tied[MAX_DIMS];            /* split when that id is split; -1: none */
+    int64_t most[MAX_DIMS];           /* parts it may be split in; 0: any number */
     int8_t term[MAX_TERMS][MAX_RANK]; /* operands, then results: dimension ids */
     int rank[MAX_TERMS];
 };
@@ -278,13 +278,13 @@ struct Builder {
 };
 Module *module_new(Arena *mem, const char *name);
 Func *module_find(const Module *m, const char *name);
-Func *func_new(Module *m, const char *name, Role role); /* appended */
-Func *func_new_unique(Module *m, const char *name, Role role); /* name, name.1, ... */
-Value *func_arg(Func *f, const char *name, Type ty); /* appends an argument */
+Func *func_new(Module *m, const char *name, Role role);         /* appended */
+Func *func_new_unique(Module *m, const char *name, Role role);  /* name, name.1, ... */
+Value *func_arg(Func *f, const char *name, Type ty);            /* appends an argument */
 Value *func_arg_at(Func *f, int at, const char *name, Type ty); /* before argument `at` */
 void func_arg_attr(Func *f, int i, const char *attrs); /* "role=param; std=0.02" */
 void func_arg_set(Func *f, int i, const Attr *a); /* adds or replaces one attribute */
-int func_ret(Func *f, Value *v, int alias_arg); /* appends a result */
+int func_ret(Func *f, Value *v, int alias_arg);   /* appends a result */
 Builder build_at_end(Func *f);
 Builder build_before(Op *op);
 /* Makes an op; attrs is attribute text without braces or NULL; operands end with NULL.
@@ -317,14 +317,14 @@ Func **module_order(Arena *mem, const Module *m);
 int value_uses(const Func *f, const Value *v); /* ops and results that read v */
 bool func_is_entry(const Func *f);
 Op *only_call(const Module *m, const Func *f); /* NULL: there are several, or none */
-void func_remove_dead(Func *f); /* ops whose results nobody reads */
+void func_remove_dead(Func *f);                /* ops whose results nobody reads */
 void module_remove_unused(Module *m); /* functions nobody calls, other than entries */
 
 /* print.c, parse.c, verify.c */
 char *module_print(Arena *mem, const Module *m);
 void type_print(Text *t, const Mesh *mesh, const Type *ty);
 Module *module_parse(Arena *mem, const char *file, const char *text, size_t n);
-Module *module_clone(Arena *mem, const Module *m); /* through the text */
+Module *module_clone(Arena *mem, const Module *m);            /* through the text */
 Type type_parse(Arena *mem, const Mesh *m, const char *text); /* "f32[8:dp,4]"; fails */
 const char *type_text(Arena *mem, const Mesh *m, const Type *ty);
 const Attr *attrs_parse(Arena *mem, const char *spec, const char *text); /* dies */
@@ -339,9 +339,9 @@ struct Tensor {
 struct Ref { /* what a reference kernel sees */
     const Op *op;
     Tensor **in, **out;
-    int rank;             /* of the mesh, in [0, nranks) */
+    int rank; /* of the mesh, in [0, nranks) */
     const Mesh *mesh;
-    Tensor ***peers;      /* operands of every rank; F_COMM only */
+    Tensor ***peers; /* operands of every rank; F_COMM only */
 };
 double tensor_get(const Tensor *t, int64_t i);
 void tensor_set(Tensor *t, int64_t i, double v);
@@ -350,7 +350,7 @@ Tensor *tensor_new(Arena *mem, const Type *ty);
 int mesh_ranks(const Mesh *m);
 int mesh_coord(const Mesh *m, int rank, int axis);
 bool mesh_axes_parse(const Mesh *m, const char *names, Axes *axes); /* "dp.cp", "" */
-const char *mesh_axes_text(Arena *mem, const Mesh *m, Axes axes); /* "dp.cp" */
+const char *mesh_axes_text(Arena *mem, const Mesh *m, Axes axes);   /* "dp.cp" */
 int mesh_group_size(const Mesh *m, Axes axes);
 /* A rank's number among those that differ from it in `axes` only, and its k-th member. */
 int mesh_group_coord(const Mesh *m, int rank, Axes axes);
@@ -386,11 +386,11 @@ Type attention_whole(const Op *op);
 
 /* ---- parts (hooks of ops/ are called by passes/shard/localize.c) ---- */
 struct Local {
-    Builder b;          /* before op */
-    Op *op;             /* the op on this rank's parts; a hook edits it */
-    const Dims *d;      /* of the whole op */
-    const Axes *split;  /* by dimension id: axes that cut it */
-    const Op *whole;    /* the op with global sizes and placements */
+    Builder b;         /* before op */
+    Op *op;            /* the op on this rank's parts; a hook edits it */
+    const Dims *d;     /* of the whole op */
+    const Axes *split; /* by dimension id: axes that cut it */
+    const Op *whole;   /* the op with global sizes and placements */
 };
 /* Index of the first element of this rank's part of dimension `id`, i32[]. */
 Value *local_first(Local *l, int id);
@@ -398,9 +398,9 @@ Value *local_first(Local *l, int id);
 /* ---- gradients (hooks of ops/ are called by passes/model/autodiff.c) ---- */
 struct Grad {
     Builder b;
-    Value *(*of)(Grad *, Value *v);       /* gradient of a result, NULL: none flows */
+    Value *(*of)(Grad *, Value *v);          /* gradient of a result, NULL: none flows */
     void (*add)(Grad *, Value *v, Value *g); /* adds g to the gradient of an operand */
-    bool (*wants)(Grad *, Value *v);      /* does anybody need the gradient of v? */
+    bool (*wants)(Grad *, Value *v);         /* does anybody need the gradient of v? */
 };
 
 #endif

@@ -38,8 +38,10 @@ Layout layout_of(Arena *mem, const Func *entry, int i) {
     const char *flat = arg_str(entry, i, "flat", NULL);
     Layout l;
     Type whole = v->ty;
-    if (text) whole = type_parse(mem, mesh, text);
-    else memset(whole.split, 0, sizeof whole.split);
+    if (text)
+        whole = type_parse(mem, mesh, text);
+    else
+        memset(whole.split, 0, sizeof whole.split);
     const char *wrong = layout_make(mem, mesh, &whole, flat, lead ? lead->i : 0, &l);
     /* the argument may have more padding than its own parts need: see passes/shard/zero.c */
     if (!wrong && flat && v->ty.rank)

@@ -38,7 +38,7 @@ typedef struct LayoutWalk {
     const Layout *l;
     int rank;
     int64_t first[MAX_RANK], size[MAX_RANK]; /* the box; private, down to `more` */
-    int64_t row;       /* elements of a box that stay consecutive */
+    int64_t row;                             /* elements of a box that stay consecutive */
     int64_t box, part; /* elements of a box and of a part, per lead index */
     int64_t begin, end, at, lead_at;
     bool more;

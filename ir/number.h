@@ -9,8 +9,10 @@ static inline double number_get(const Tensor *t, int64_t i) {
 }
 
 static inline void number_set(Tensor *t, int64_t i, double v) {
-    if (t->ty.dt == DT_F32) ((float *)t->data)[i] = (float)v;
-    else tensor_set(t, i, v);
+    if (t->ty.dt == DT_F32)
+        ((float *)t->data)[i] = (float)v;
+    else
+        tensor_set(t, i, v);
 }
 
 #endif

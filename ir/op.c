@@ -14,9 +14,8 @@ const char *const level_name[LEVEL_COUNT] = {"global", "diffed", "sharded",
  * file, # = layer; global, flat, lead: which part of which tensor this is (ir/layout.h);
  * zero: level of the optimizer shard (passes/shard/zero.c); rows: of dimension 0, the others
  * are padding */
-const char arg_spec[] =
-    "role:s init:s? std:f? mean:f? decay:i? like:s? hf:s? stacked:i? "
-    "global:s? flat:s? lead:i? zero:i? rows:i?";
+const char arg_spec[] = "role:s init:s? std:f? mean:f? decay:i? like:s? hf:s? stacked:i? "
+                        "global:s? flat:s? lead:i? zero:i? rows:i?";
 
 int op_kind(const char *name) {
     for (int k = 0; k < OP_COUNT; k++) {
@@ -31,8 +30,7 @@ static const char common_spec[] = "over:s? ws:i? ws_bytes:i?";
 
 bool attr_spec_find(const char *spec, const char *key, AttrKind *kind, bool *optional) {
     size_t n = strlen(key);
-    if (spec && spec != common_spec &&
-        attr_spec_find(common_spec, key, kind, optional)) {
+    if (spec && spec != common_spec && attr_spec_find(common_spec, key, kind, optional)) {
         return true;
     }
     for (const char *p = spec; p && *p; p += strcspn(p, " "), p += *p == ' ') {

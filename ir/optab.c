@@ -3,10 +3,9 @@
 #include "ir/ir.h"
 
 /* Declares every hook that the rows name. */
-#define OP(name, ...)                                                                    \
-    void ref_##name(const Ref *);
-#define MAP    OP
-#define COMPOSITE OP
+#define OP(name, ...) void ref_##name(const Ref *);
+#define MAP           OP
+#define COMPOSITE     OP
 #include "ir/ops.def"
 #undef OP
 #undef MAP

@@ -62,7 +62,8 @@ Over over_read(const Op *op) {
         if (!mesh_axes_parse(mesh_of(op), axes, &bits)) {
             fail_op(op, "over=\"%s\": no mesh axis '%s'", a->s, axes);
         }
-        if (used & bits & (Axes)~AXES_REVERSED || (!pending && !over_fits(op, &o, id, bits)))
+        if (used & bits & (Axes)~AXES_REVERSED ||
+            (!pending && !over_fits(op, &o, id, bits)))
             fail_op(op,
                     "over=\"%s\": %s cannot be split so: an axis stands there once, and "
                     "sizes are multiples of its ranks",

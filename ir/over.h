@@ -8,7 +8,7 @@
 #include "ir/ir.h"
 
 typedef struct Over {
-    bool has_dims;  /* false: the op has no known dimensions; nothing is split */
+    bool has_dims; /* false: the op has no known dimensions; nothing is split */
     Dims d;
     Axes split[MAX_DIMS]; /* by dimension id; ids that are tied have their leader's */
     Axes passes;          /* axes whose pending sums go through */

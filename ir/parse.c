@@ -83,7 +83,8 @@ static int parse_ret_types(Scanner *ps, Type *types, const char **alias) {
     return n;
 }
 
-static void parse_op(Scanner *ps, Func *f, Value **list, const char **names, Type *types) {
+static void parse_op(Scanner *ps, Func *f, Value **list, const char **names,
+                     Type *types) {
     Op *op = NEW(ps->mem, Op);
     int nout = 0, ntypes = 0;
     scan_space(ps);
@@ -246,8 +247,13 @@ Module *module_parse(Arena *mem, const char *file, const char *text, size_t n) {
     }
     if (memchr(text, 0, n)) fail(EXIT_CONFIG, "%s: a zero byte in the text", file);
     char *copy = arena_strndup(mem, text, n); /* strtod needs the terminator */
-    Scanner ps = {.mem = mem, .file = file, .text = copy, .p = copy, .end = copy + n,
-                 .line = 1, .line_start = copy};
+    Scanner ps = {.mem = mem,
+                  .file = file,
+                  .text = copy,
+                  .p = copy,
+                  .end = copy + n,
+                  .line = 1,
+                  .line_start = copy};
     Value **list = NEW_ARRAY(mem, Value *, MAX_LIST);
     const char **names = NEW_ARRAY(mem, const char *, MAX_LIST);
     Type *types = NEW_ARRAY(mem, Type, MAX_LIST);

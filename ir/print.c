@@ -142,7 +142,10 @@ static void print_func(Text *t, const Module *m, Func *f) {
     if (f->role != ROLE_FUNC) text_add(t, ":%s", role_name[f->role]);
     text_add(t, "(");
     for (int i = 0; i < f->narg; i++) {
-        text_add(t, "%s%s%%%s: ", i ? "," : "", wide ? "\n    " : i ? " " : "",
+        text_add(t, "%s%s%%%s: ", i ? "," : "",
+                 wide ? "\n    "
+                 : i  ? " "
+                      : "",
                  n.spelling[f->arg[i]->id]);
         type_print(t, &m->mesh, &f->arg[i]->ty);
         print_attrs(t, f->arg_attr[i]);

@@ -145,8 +145,8 @@ static const char *bind_term(Arena *mem, const Rule *r, const Term *t, const Typ
         int count = c == '.' ? extra : 1;
         for (int j = 0; j < count; j++, at++) {
             bool known = c == '.' ? *nrest >= 0 : letter_id(d, c) >= 0;
-            int id = !known ? new_dim(d, c, ty->dim[at],
-                                      c != '.' && (r->whole >> (c - 'a') & 1))
+            int id = !known     ? new_dim(d, c, ty->dim[at],
+                                          c != '.' && (r->whole >> (c - 'a') & 1))
                      : c == '.' ? rest[j]
                                 : letter_id(d, c);
             if (id < 0) return "the rule has too many dimensions";

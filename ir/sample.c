@@ -1,7 +1,7 @@
 /* sample.c - see sample.h. */
 #include "ir/sample.h"
-#include "ir/layout.h"
 #include "base/rng.h"
+#include "ir/layout.h"
 
 void sample_fill(Tensor *t, const char *name, int64_t limit) {
     uint64_t stream = hash64(name, strlen(name));
@@ -18,8 +18,13 @@ static bool fixed_role(const Func *f, int i, double *v) {
     static const struct {
         const char *role;
         double value;
-    } fixed[] = {{"lr", 0.01}, {"bias_correction1", 0.1}, {"bias_correction2", 0.05},
-                 {"weight_decay", 0.1}, {"dloss", 1}, {"counted", 5}, {"offset", 0},
+    } fixed[] = {{"lr", 0.01},
+                 {"bias_correction1", 0.1},
+                 {"bias_correction2", 0.05},
+                 {"weight_decay", 0.1},
+                 {"dloss", 1},
+                 {"counted", 5},
+                 {"offset", 0},
                  {"last", 0}};
     const char *role = arg_str(f, i, "role", "");
     for (int k = 0; k < ARRAY_LEN(fixed); k++) {
@@ -127,8 +132,10 @@ static void move_elements(const Spread *s, int rank, void *whole, void *part, bo
     int64_t bytes = s->l.padded * dtype_bytes[s->l.whole.dt];
     int64_t leads = s->l.lead ? s->l.whole.dim[0] : 1;
     if (!s->cut) {
-        if (back) layout_gather(&s->l, rank, part, whole);
-        else layout_scatter(&s->l, rank, whole, part);
+        if (back)
+            layout_gather(&s->l, rank, part, whole);
+        else
+            layout_scatter(&s->l, rank, whole, part);
         return;
     }
     Arena *mem = arena_new();
@@ -177,8 +184,10 @@ Tensor *sample_together(Arena *mem, const Func *f, Tensor ***ret, int i) {
     int n = mesh_ranks(&f->mod->mesh);
     Spread s = {.boxes = 1};
     const Type *ty = &f->ret[i]->ty;
-    if (f->alias[i] >= 0) s = spread_of(mem, f, f->alias[i]);
-    else s.l = (Layout){&f->mod->mesh, type_make(ty->dt, ty->rank, ty->dim)};
+    if (f->alias[i] >= 0)
+        s = spread_of(mem, f, f->alias[i]);
+    else
+        s.l = (Layout){&f->mod->mesh, type_make(ty->dt, ty->rank, ty->dim)};
     Tensor *all = tensor_new(mem, &s.l.whole);
     for (int r = 0; r < n; r++) move_elements(&s, r, all->data, ret[r][i]->data, true);
     for (int r = 0; r < n; r++) {

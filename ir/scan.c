@@ -145,16 +145,20 @@ Type scan_type(Scanner *ps) {
         }
         t.dim[t.rank] = size;
         if (scan_accept(ps, ":")) {
-            if (scan_accept(ps, "?")) t.open |= (uint8_t)(1u << t.rank);
-            else used |= (t.split[t.rank] = scan_axes(ps, used)) & (Axes)~AXES_REVERSED;
+            if (scan_accept(ps, "?"))
+                t.open |= (uint8_t)(1u << t.rank);
+            else
+                used |= (t.split[t.rank] = scan_axes(ps, used)) & (Axes)~AXES_REVERSED;
         }
         t.rank++;
     }
     scan_expect(ps, "]");
     if (ps->p < ps->end && *ps->p == '+') {
         ps->p++;
-        if (scan_accept(ps, "?")) t.open_sum = true;
-        else t.pending = scan_axes(ps, used) & (Axes)~AXES_REVERSED;
+        if (scan_accept(ps, "?"))
+            t.open_sum = true;
+        else
+            t.pending = scan_axes(ps, used) & (Axes)~AXES_REVERSED;
     }
     return t;
 }
@@ -163,7 +167,9 @@ Loc scan_loc(Scanner *ps) {
     Loc loc = {0};
     if (ps->p >= ps->end || *ps->p != '@') return loc;
     ps->p++;
-    loc.kind = scan_accept(ps, "a") ? LOC_ARG : scan_accept(ps, "r") ? LOC_RET : LOC_FRAME;
+    loc.kind = scan_accept(ps, "a")   ? LOC_ARG
+               : scan_accept(ps, "r") ? LOC_RET
+                                      : LOC_FRAME;
     loc.at = scan_int(ps);
     return loc;
 }
@@ -203,13 +209,22 @@ static Attr *scan_attr(Scanner *ps, const char *spec, const char *owner) {
     a->key = key;
     scan_space(ps);
     switch (a->kind) {
-    case ATTR_INT: a->i = scan_int(ps); break;
-    case ATTR_FLOAT: a->f = scan_float(ps); break;
+    case ATTR_INT:
+        a->i = scan_int(ps);
+        break;
+    case ATTR_FLOAT:
+        a->f = scan_float(ps);
+        break;
     case ATTR_STR:
         a->s = scan_peek(ps, "\"") ? scan_string(ps) : scan_id(ps, "a string");
         break;
-    case ATTR_RULE: a->rule = scan_rule(ps); break;
-    case ATTR_FUNC: scan_expect(ps, "@"); a->s = scan_id(ps, "a function"); break;
+    case ATTR_RULE:
+        a->rule = scan_rule(ps);
+        break;
+    case ATTR_FUNC:
+        scan_expect(ps, "@");
+        a->s = scan_id(ps, "a function");
+        break;
     }
     return a;
 }
@@ -230,8 +245,13 @@ Attr *scan_attrs(Scanner *ps, const char *spec, const char *owner) {
 }
 
 const Attr *attrs_parse(Arena *mem, const char *spec, const char *text) {
-    Scanner ps = {.mem = mem, .file = "attributes", .text = text, .p = text,
-                 .end = text + strlen(text), .line = 1, .line_start = text};
+    Scanner ps = {.mem = mem,
+                  .file = "attributes",
+                  .text = text,
+                  .p = text,
+                  .end = text + strlen(text),
+                  .line = 1,
+                  .line_start = text};
     const Attr *a = scan_attrs(&ps, spec, "this op");
     scan_space(&ps);
     if (ps.p != ps.end) die("attributes '%s'", text);
@@ -240,8 +260,14 @@ const Attr *attrs_parse(Arena *mem, const char *spec, const char *text) {
 
 Type type_parse(Arena *mem, const Mesh *m, const char *text) {
     Module probe = {.mem = mem, .mesh = *m};
-    Scanner ps = {.mem = mem, .file = "type", .text = text, .p = text,
-                 .end = text + strlen(text), .line = 1, .line_start = text, .m = &probe};
+    Scanner ps = {.mem = mem,
+                  .file = "type",
+                  .text = text,
+                  .p = text,
+                  .end = text + strlen(text),
+                  .line = 1,
+                  .line_start = text,
+                  .m = &probe};
     Type t = scan_type(&ps);
     scan_space(&ps);
     if (ps.p != ps.end) syntax(&ps, NULL, "text behind a type");

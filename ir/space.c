@@ -5,7 +5,7 @@
 typedef struct Ties {
     Arena *mem;
     Space *s;
-    int *parent;  /* node = value index * MAX_RANK + dimension */
+    int *parent;                /* node = value index * MAX_RANK + dimension */
     int order[MAX_RANK], ndims; /* classes of the largest value, in its order */
 } Ties;
 
@@ -97,7 +97,7 @@ static const char *mask_value(Ties *t, int at) {
 
 static const char *tie_all(Ties *t) {
     Space *s = t->s;
-    t->parent = NEW_ARRAY(t->mem, int, (size_t)s->nvalues * MAX_RANK);
+    t->parent = NEW_ARRAY(t->mem, int, (size_t)s->nvalues *MAX_RANK);
     for (int i = 0; i < s->nvalues * MAX_RANK; i++) t->parent[i] = i;
     for (int k = 0; k < s->nops; k++) tie_op(t, s->op[k]);
     int full = 0;

@@ -23,17 +23,17 @@ typedef struct SpaceValue {
     Value *v;
     uint32_t mask; /* groups it has; bit ngroups-1 is inner */
     int phase;
-    bool made;     /* by an op of the kernel */
-    bool at_end;   /* result of a column or whole reduction */
-    bool table;    /* an operand with dimensions of its own, read whole: no place in
+    bool made;   /* by an op of the kernel */
+    bool at_end; /* result of a column or whole reduction */
+    bool table;  /* an operand with dimensions of its own, read whole: no place in
                       the space */
 } SpaceValue;
 
 typedef struct Space {
     int nops;
     Op **op;
-    ReduceKind *reduce; /* per op */
-    int ngroups;        /* 0: everything is a scalar */
+    ReduceKind *reduce;             /* per op */
+    int ngroups;                    /* 0: everything is a scalar */
     int64_t size[SPACE_MAX_GROUPS]; /* the last one is inner */
     int64_t inner, rows;
     int nvalues, nphases;

@@ -4,17 +4,22 @@
 
 double tensor_get(const Tensor *t, int64_t i) {
     switch (t->ty.dt) {
-    case DT_F32: return ((const float *)t->data)[i];
-    case DT_F64: return ((const double *)t->data)[i];
-    case DT_I32: return ((const int32_t *)t->data)[i];
-    case DT_I64: return (double)((const int64_t *)t->data)[i];
+    case DT_F32:
+        return ((const float *)t->data)[i];
+    case DT_F64:
+        return ((const double *)t->data)[i];
+    case DT_I32:
+        return ((const int32_t *)t->data)[i];
+    case DT_I64:
+        return (double)((const int64_t *)t->data)[i];
     case DT_BF16: {
         uint32_t bits = (uint32_t)((const uint16_t *)t->data)[i] << 16;
         float v;
         memcpy(&v, &bits, 4);
         return v;
     }
-    default: die("element type");
+    default:
+        die("element type");
     }
 }
 
@@ -42,12 +47,23 @@ static int64_t to_integer(double v, int bits) {
 
 void tensor_set(Tensor *t, int64_t i, double v) {
     switch (t->ty.dt) {
-    case DT_F32: ((float *)t->data)[i] = (float)v; return;
-    case DT_F64: ((double *)t->data)[i] = v; return;
-    case DT_I32: ((int32_t *)t->data)[i] = (int32_t)to_integer(v, 31); return;
-    case DT_I64: ((int64_t *)t->data)[i] = to_integer(v, 63); return;
-    case DT_BF16: ((uint16_t *)t->data)[i] = bf16_of((float)v); return;
-    default: die("element type");
+    case DT_F32:
+        ((float *)t->data)[i] = (float)v;
+        return;
+    case DT_F64:
+        ((double *)t->data)[i] = v;
+        return;
+    case DT_I32:
+        ((int32_t *)t->data)[i] = (int32_t)to_integer(v, 31);
+        return;
+    case DT_I64:
+        ((int64_t *)t->data)[i] = to_integer(v, 63);
+        return;
+    case DT_BF16:
+        ((uint16_t *)t->data)[i] = bf16_of((float)v);
+        return;
+    default:
+        die("element type");
     }
 }
 

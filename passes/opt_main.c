@@ -3,17 +3,22 @@
  * prints the module, or with -r runs every entry function in the interpreter, on all ranks
  * of its mesh, and prints a digest of each result, its parts taken together. Arguments are
  * parts of tensors made from their names, so digests before and after a pass agree. */
-#include "passes/passes.h"
 #include "ir/sample.h"
+#include "passes/passes.h"
 #include <errno.h>
 #include <stdlib.h>
 
 static void usage(FILE *to) {
-    fprintf(to, "usage: stator-opt [-p pass,pass...] [-r] [-o KEY=VALUE] [-s PATTERN=PLACEMENT] "
-                "[--dump_ir DIR] [--time] FILE.ir\n\npasses, in the order of a training program:\n");
-    for (int i = 0; i < npasses; i++) fprintf(to, "  %-10s %s\n", passtab[i].name, passtab[i].doc);
+    fprintf(
+        to,
+        "usage: stator-opt [-p pass,pass...] [-r] [-o KEY=VALUE] [-s PATTERN=PLACEMENT] "
+        "[--dump_ir DIR] [--time] FILE.ir\n\npasses, in the order of a training "
+        "program:\n");
+    for (int i = 0; i < npasses; i++)
+        fprintf(to, "  %-10s %s\n", passtab[i].name, passtab[i].doc);
     fprintf(to, "\noptions of passes (-o): micro_batches, optimizer, beta1, beta2, eps, "
-                "decay_weights (0, 1), momentum, clip_norm, zero (0..3), zero_axes, zero_threshold_bytes, "
+                "decay_weights (0, 1), momentum, clip_norm, zero (0..3), zero_axes, "
+                "zero_threshold_bytes, "
                 "bucket_bytes, overlap (0..2)\n");
 }
 
@@ -24,8 +29,11 @@ static void set_option(PassOptions *o, const char *text) {
     struct {
         const char *name;
         double *at;
-    } number[] = {{"beta1", &o->beta1}, {"beta2", &o->beta2}, {"eps", &o->eps},
-                  {"momentum", &o->momentum}, {"clip_norm", &o->clip_norm}};
+    } number[] = {{"beta1", &o->beta1},
+                  {"beta2", &o->beta2},
+                  {"eps", &o->eps},
+                  {"momentum", &o->momentum},
+                  {"clip_norm", &o->clip_norm}};
     size_t n = (size_t)(eq - text);
     for (int i = 0; i < ARRAY_LEN(number); i++) {
         if (strlen(number[i].name) == n && !strncmp(text, number[i].name, n)) {
@@ -42,13 +50,20 @@ static void set_option(PassOptions *o, const char *text) {
         return;
     }
     if (!(v >= 0 && v <= 1e15)) fail(EXIT_CONFIG, "%s: a number from 0 to 1e15", text);
-    if (!strncmp(text, "micro_batches=", 14)) o->micro_batches = (int64_t)v;
-    else if (!strncmp(text, "bucket_bytes=", 13)) o->bucket_bytes = (int64_t)v;
-    else if (!strncmp(text, "overlap=", 8) && v <= 2) o->overlap = (int)v;
-    else if (!strncmp(text, "decay_weights=", 14) && v <= 1) o->decay_weights = v != 0;
-    else if (!strncmp(text, "zero=", 5) && v <= 3) o->zero_level = (int)v;
-    else if (!strncmp(text, "zero_threshold_bytes=", 21)) o->zero_threshold_bytes = (int64_t)v;
-    else fail(EXIT_CONFIG, "unknown option or value: %s", text);
+    if (!strncmp(text, "micro_batches=", 14))
+        o->micro_batches = (int64_t)v;
+    else if (!strncmp(text, "bucket_bytes=", 13))
+        o->bucket_bytes = (int64_t)v;
+    else if (!strncmp(text, "overlap=", 8) && v <= 2)
+        o->overlap = (int)v;
+    else if (!strncmp(text, "decay_weights=", 14) && v <= 1)
+        o->decay_weights = v != 0;
+    else if (!strncmp(text, "zero=", 5) && v <= 3)
+        o->zero_level = (int)v;
+    else if (!strncmp(text, "zero_threshold_bytes=", 21))
+        o->zero_threshold_bytes = (int64_t)v;
+    else
+        fail(EXIT_CONFIG, "unknown option or value: %s", text);
 }
 
 enum { MAX_ANNOTATIONS = 256 };
@@ -101,13 +116,20 @@ int main(int argc, char **argv) {
             usage(stdout);
             return 0;
         }
-        if (!strcmp(a, "-r")) run = true;
-        else if (!strcmp(a, "--time")) o.verbose = true;
-        else if (!strcmp(a, "-p") && value) names = value, i++;
-        else if (!strcmp(a, "-o") && value) set_option(&o, value), i++;
-        else if (!strcmp(a, "-s") && value) add_annotation(&o, argv[++i]);
-        else if (!strcmp(a, "--dump_ir") && value) o.dump_dir = value, i++;
-        else if (a[0] != '-' && !file) file = a;
+        if (!strcmp(a, "-r"))
+            run = true;
+        else if (!strcmp(a, "--time"))
+            o.verbose = true;
+        else if (!strcmp(a, "-p") && value)
+            names = value, i++;
+        else if (!strcmp(a, "-o") && value)
+            set_option(&o, value), i++;
+        else if (!strcmp(a, "-s") && value)
+            add_annotation(&o, argv[++i]);
+        else if (!strcmp(a, "--dump_ir") && value)
+            o.dump_dir = value, i++;
+        else if (a[0] != '-' && !file)
+            file = a;
         else {
             usage(stderr);
             return EXIT_CONFIG;
@@ -122,8 +144,10 @@ int main(int argc, char **argv) {
     char *text = file_read(mem, file, 64 << 20, &n, EXIT_CONFIG);
     Module *m = module_parse(mem, file, text, n);
     passes_run(m, names, &o);
-    if (run) run_entries(mem, m);
-    else fputs(module_print(mem, m), stdout);
+    if (run)
+        run_entries(mem, m);
+    else
+        fputs(module_print(mem, m), stdout);
     arena_free(mem);
     if (fflush(stdout) == 0 && !ferror(stdout)) return 0;
     fprintf(stderr, "stator-opt: error: cannot write to stdout: %s\n", strerror(errno));

@@ -10,7 +10,7 @@ typedef struct Annotation {
     const char *pattern, *placement;
     const char *source; /* for messages: "parallel.shard, entry 2" */
     bool optional;      /* it may match nothing */
-    bool derived;       /* from a strategy: what the user says of the same value replaces it */
+    bool derived; /* from a strategy: what the user says of the same value replaces it */
 } Annotation;
 
 enum { MAX_BUCKET = 512 }; /* operands of one collective */
@@ -37,7 +37,7 @@ typedef struct PassOptions {
     const char *optimizer; /* "adamw", "adam", "momentum" or "sgd" */
     double beta1, beta2, eps, momentum;
     bool decay_weights; /* the step takes the weight decay as an argument */
-    double clip_norm;  /* 0 = no clipping */
+    double clip_norm;   /* 0 = no clipping */
     /* memplan: bytes of workspace an op needs; NULL = none does */
     int64_t (*workspace_bytes)(const Op *op, void *ctx);
     void *workspace_ctx;
@@ -86,11 +86,19 @@ bool attrs_equal(const Attr *a, const Attr *b);
 
 /* memplan.c: the memory of a planned program: arguments and results of its entry, and the
  * frame. Offsets in bytes from the start of one arena. */
-typedef enum MemoryClass { MEM_WEIGHTS, MEM_OPTIMIZER, MEM_GRADIENTS, MEM_ACTIVATIONS,
-                           MEM_WORKSPACE, MEM_DATA, MEM_CLASSES } MemoryClass;
+typedef enum MemoryClass {
+    MEM_WEIGHTS,
+    MEM_OPTIMIZER,
+    MEM_GRADIENTS,
+    MEM_ACTIVATIONS,
+    MEM_WORKSPACE,
+    MEM_DATA,
+    MEM_CLASSES
+} MemoryClass;
 extern const char *const memory_class_name[MEM_CLASSES];
 typedef struct MemoryPlan {
-    int64_t *arg_offset, *ret_offset; /* a result that overwrites an argument has its place */
+    int64_t *arg_offset,
+        *ret_offset; /* a result that overwrites an argument has its place */
     int64_t frame_offset, total_bytes;
     int64_t class_bytes[MEM_CLASSES]; /* sums to total_bytes */
 } MemoryPlan;

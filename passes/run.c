@@ -17,11 +17,16 @@ const char train_passes[] =
 const char forward_passes[] =
     "simplify,seed,zero,shard,reshard,collect,simplify,localize,simplify,bucket,expand,"
     "simplify,epilogue,arrange,fuse,overlap,memplan";
-const char predict_passes[] = "simplify,place,expand,simplify,epilogue,arrange,fuse,memplan";
+const char predict_passes[] =
+    "simplify,place,expand,simplify,epilogue,arrange,fuse,memplan";
 
 PassOptions pass_options_default(void) {
-    return (PassOptions){.micro_batches = 1, .optimizer = "adamw", .beta1 = 0.9,
-                         .beta2 = 0.95, .eps = 1e-8, .zero_axes = ""};
+    return (PassOptions){.micro_batches = 1,
+                         .optimizer = "adamw",
+                         .beta1 = 0.9,
+                         .beta2 = 0.95,
+                         .eps = 1e-8,
+                         .zero_axes = ""};
 }
 
 const Pass *pass_find(const char *name) {
@@ -79,7 +84,8 @@ void passes_run(Module *m, const char *names, const PassOptions *o) {
     int nth = 0;
     for (const char *p = names; *p; nth++) {
         size_t n = strcspn(p, ",");
-        if (n == 0 || n >= sizeof name) fail(EXIT_CONFIG, "a list of passes such as a,b,c");
+        if (n == 0 || n >= sizeof name)
+            fail(EXIT_CONFIG, "a list of passes such as a,b,c");
         memcpy(name, p, n);
         name[n] = 0;
         run_one(m, name, o, nth + 1);

@@ -40,7 +40,8 @@ static const struct {
     {F_PLUS, "plus", "the sum of its two operands"},
     {F_DENSE, "dense", "its work is the product of all its letters, at least"},
     {F_COMM, "communicates", "talks to other ranks (from level local on)"},
-    {F_RANDOM, "random", "drops a share `p` of its elements at random, in training alone"},
+    {F_RANDOM, "random",
+     "drops a share `p` of its elements at random, in training alone"},
     {F_RANK, "by rank", "differs from rank to rank by itself (from level local on)"},
 };
 

@@ -13,10 +13,10 @@ static const char sharded_local[] = "simplify,seed,zero,autodiff,simplify,train,
 
 typedef struct Sharded {
     Arena *mem;
-    Func *whole, *part;         /* the two steps */
+    Func *whole, *part; /* the two steps */
     int ranks, collectives;
-    Tensor ***warg, ***wret;    /* [0][i] */
-    Tensor ***arg, ***ret;      /* [rank][i] */
+    Tensor ***warg, ***wret; /* [0][i] */
+    Tensor ***arg, ***ret;   /* [rank][i] */
 } Sharded;
 
 /* The module of a file, its axes of the mesh given new sizes. */

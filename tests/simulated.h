@@ -3,9 +3,9 @@
  * cut by its layouts. */
 #ifndef STATOR_TEST_SIMULATED_H
 #define STATOR_TEST_SIMULATED_H
+#include "base/json.h"
 #include "frontend/model/strategy.h"
 #include "frontend/model/weights.h"
-#include "base/json.h"
 #include "ir/layout.h"
 #include "runtime/store/safetensors.h"
 #include "test.h"
@@ -48,9 +48,11 @@ static inline PassOptions sim_options(const Simulated *s) {
 
 static inline ModelShape sim_shape(const Simulated *s) {
     int64_t ring = s->strategy.ring;
-    return (ModelShape){.batch = s->batch / s->micro, .seq = s->seq,
+    return (ModelShape){.batch = s->batch / s->micro,
+                        .seq = s->seq,
                         .vocab_rows = strategy_vocab(&s->strategy, &s->spec),
-                        .zigzag = ring > 1 ? ring : 0, .masked = s->change.masked,
+                        .zigzag = ring > 1 ? ring : 0,
+                        .masked = s->change.masked,
                         .own_positions = s->change.documents,
                         .documents = s->change.documents};
 }
@@ -71,8 +73,7 @@ static inline float *sim_weight_at(void *context, int arg) {
 /* Cuts a whole tensor into the arguments of all ranks. */
 static inline void sim_scatter(Simulated *s, int i, const void *whole) {
     Layout l = layout_of(s->mem, s->entry, i);
-    for (int r = 0; r < s->ranks; r++)
-        layout_scatter(&l, r, whole, s->arg[r][i]->data);
+    for (int r = 0; r < s->ranks; r++) layout_scatter(&l, r, whole, s->arg[r][i]->data);
 }
 
 static inline int sim_find(const Func *f, const char *name) {
@@ -112,8 +113,11 @@ static inline void sim_load_weights(Simulated *s, Module *whole) {
 
 static inline Simulated sim_open(Arena *mem, const char *name, Strategy strategy,
                                  int64_t micro, SimChange change, const char *passes) {
-    Simulated s = {.mem = mem, .folder = sim_folder(mem, name), .strategy = strategy,
-                   .change = change, .micro = micro};
+    Simulated s = {.mem = mem,
+                   .folder = sim_folder(mem, name),
+                   .strategy = strategy,
+                   .change = change,
+                   .micro = micro};
     sim_read_case(&s);
     s.spec = model_spec_of_hf(mem, s.folder);
     s.spec.embd_dropout = change.embd_dropout;

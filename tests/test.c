@@ -96,7 +96,8 @@ int main(int argc, char **argv) {
         skipped += code == CHILD_SKIPPED;
         failed += code != 0 && code != CHILD_SKIPPED;
         printf("%-4s %s (%.1f s)\n", word, t->name, clock_seconds() - start);
-        if (code == -SIGALRM) printf("     ran longer than %d s\n", t->seconds);
+        if (code == -SIGALRM)
+            printf("     ran longer than %d s\n", t->seconds);
         else if (code < 0)
             printf("     ended by signal %d (%s)\n", -code, strsignal(-code));
         else if (code && code != CHILD_FAILED && code != CHILD_SKIPPED)

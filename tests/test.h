@@ -45,7 +45,7 @@ bool test_long(void);
 #define EXPECT_NEAR(a, b, tol)                                                           \
     do {                                                                                 \
         double a_ = (a), b_ = (b);                                                       \
-        if (!(fabs(a_ - b_) <= (tol) * fmax(1, fabs(b_))))                               \
+        if (!(fabs(a_ - b_) <= (tol)*fmax(1, fabs(b_))))                                 \
             test_fail(__FILE__, __LINE__, "%s = %.9g, wanted %.9g", #a, a_, b_);         \
     } while (0)
 /* Runs `call`; it must end in a user failure with this code whose message has `part`. */

@@ -119,6 +119,3 @@ void config_set_flag(Config *cfg, const char *path, const char *value) {
     config_read_flags(state, 1, &flag);
     *cfg = *build(state);
 }
-
-
-

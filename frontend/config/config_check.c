@@ -18,8 +18,8 @@ static void check_agree(const Config *cfg, const char *a, const char *b) {
     const char *va = config_value(cfg, mem, a), *vb = config_value(cfg, mem, b);
     if (!strcmp(va, vb)) return;
     Place at = config_where(cfg, b);
-    config_refuse(cfg, a, b, "keep one of the two", "%s is %s, but %s is %s (%s:%d)",
-                  a, va, b, vb, at.file, at.line);
+    config_refuse(cfg, a, b, "keep one of the two", "%s is %s, but %s is %s (%s:%d)", a,
+                  va, b, vb, at.file, at.line);
 }
 
 static void derive_shape(Config *cfg) {
@@ -89,9 +89,10 @@ static void derive_run(Config *cfg) {
     const YamlNode *type =
         cfg->state->settings[key_find("train_dataset.data_loader.type")].value;
     if (type && !strcmp(type->text, "MindDataset"))
-        config_note(cfg, "train_dataset.data_loader.type",
-                    "type MindDataset is read as MegatronIndexed, a .bin/.idx pair, which "
-                    "stator preprocess makes of text; MindRecord files cannot be read");
+        config_note(
+            cfg, "train_dataset.data_loader.type",
+            "type MindDataset is read as MegatronIndexed, a .bin/.idx pair, which "
+            "stator preprocess makes of text; MindRecord files cannot be read");
     if (cfg->optimizer_weight_decay_incr_style != WD_CONSTANT &&
         given(cfg, "optimizer.weight_decay"))
         config_note(cfg, "optimizer.weight_decay",
@@ -298,7 +299,8 @@ static void check_documents(const Config *c) {
     for (int i = 0; i < ARRAY_LEN(keys); i++) {
         if (!asked[i]) continue;
         if (type != LOADER_GPT_DATASET)
-            config_refuse(c, keys[i], LOADER "type", "type GPTDataset, which takes a "
+            config_refuse(c, keys[i], LOADER "type",
+                          "type GPTDataset, which takes a "
                           ".bin/.idx pair",
                           "%s is for data of type GPTDataset, not of type %s", keys[i],
                           config_value(c, c->state->mem, LOADER "type"));
@@ -352,13 +354,13 @@ static void check_micro(const Config *cfg) {
 
 /* Each says one thing, so that one mistake hides no other. */
 static void (*const checks[])(const Config *) = {
-    check_model_source, check_heads,      check_kv_heads, check_width,
-    check_positions,    check_eos,        check_bos,      check_pad,
-    check_bias,         check_length,     check_loader_length,
-    check_batch,        check_rates,      check_first_rate,
-    check_ratio,        check_warmup,     check_wsd,      check_decay,
-    check_documents,    check_mindrecord, check_mode,     check_parallel_mode,
-    check_resume,       check_shards,     check_micro};
+    check_model_source, check_heads,         check_kv_heads,      check_width,
+    check_positions,    check_eos,           check_bos,           check_pad,
+    check_bias,         check_length,        check_loader_length, check_batch,
+    check_rates,        check_first_rate,    check_ratio,         check_warmup,
+    check_wsd,          check_decay,         check_documents,     check_mindrecord,
+    check_mode,         check_parallel_mode, check_resume,        check_shards,
+    check_micro};
 
 typedef struct Check {
     const Config *cfg;

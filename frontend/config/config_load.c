@@ -356,7 +356,8 @@ static void read_flag(void *context) {
 }
 
 void config_read_flags(ConfigState *s, int nflags, char **flags) {
-    Flags f = {s, flags, nflags, 0, {"command line", flag_lines(s->mem, nflags, flags), 0, 1}};
+    Flags f = {
+        s, flags, nflags, 0, {"command line", flag_lines(s->mem, nflags, flags), 0, 1}};
     while (f.i < nflags) {
         f.at.line += f.i == 0 || !strncmp(flags[f.i], "--", 2);
         config_try(s, read_flag, &f);

@@ -47,8 +47,8 @@ static bool decays(const Config *c) {
 /* The samples' order is made from a seed. */
 static bool has_order(const Config *c) {
     LoaderType type = c->train_dataset_data_loader_type;
-    return type == LOADER_GPT_DATASET || (type != LOADER_TENSOR_BATCHES &&
-                                          c->train_dataset_data_loader_shuffle);
+    return type == LOADER_GPT_DATASET ||
+           (type != LOADER_TENSOR_BATCHES && c->train_dataset_data_loader_shuffle);
 }
 
 static bool uses_eod(const Config *c) {

@@ -130,7 +130,8 @@ static void write_needs(FILE *out) {
 #define NEEDS(path, condition, why) {path, why},
 #include "frontend/config/keys.def"
     };
-    fputs("\n## Keys that act only with others\n\n| key | has no effect when |\n|---|---|\n",
+    fputs("\n## Keys that act only with others\n\n| key | has no effect when "
+          "|\n|---|---|\n",
           out);
     for (int i = 0; i < ARRAY_LEN(rows); i++)
         fprintf(out, "| `%s` | %s |\n", rows[i][0], rows[i][1]);
@@ -147,8 +148,10 @@ static const char page_head[] =
     "replaced, not joined.\n\n"
     "The last column says what happens to a key: it *works*; it is *mapped* to another\n"
     "key; it *always* has one value; it has *no effect* (one line says so); *only* its\n"
-    "default is accepted; or what it asks for is *not there yet*, so that only its default\n"
-    "is accepted. Many keys act only together with others: the table at the end says when\n"
+    "default is accepted; or what it asks for is *not there yet*, so that only its "
+    "default\n"
+    "is accepted. Many keys act only together with others: the table at the end says "
+    "when\n"
     "not, and so does a line of a run or a plan in which such a key is given.\n";
 
 void config_write_docs(FILE *out) {

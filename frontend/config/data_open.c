@@ -1,7 +1,7 @@
 /* data_open.c - from the configuration's keys to an open source; see data_open.h. */
 #include "frontend/config/data_open.h"
-#include "runtime/data/gpt_index.h"
 #include "frontend/config/config_state.h"
+#include "runtime/data/gpt_index.h"
 
 #define LOADER "train_dataset.data_loader."
 
@@ -46,8 +46,7 @@ const char *data_path_given(const Config *cfg) {
 static const char *split_text(Arena *mem, const Config *cfg) {
     TextList parts = cfg->train_dataset_data_loader_split;
     Text t = text_new(mem);
-    for (int i = 0; i < parts.n; i++)
-        text_add(&t, "%s%s", i ? "," : "", parts.items[i]);
+    for (int i = 0; i < parts.n; i++) text_add(&t, "%s%s", i ? "," : "", parts.items[i]);
     return t.s;
 }
 

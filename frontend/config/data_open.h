@@ -2,8 +2,8 @@
  * and for a look at it. */
 #ifndef STATOR_DATA_OPEN_H
 #define STATOR_DATA_OPEN_H
-#include "runtime/data/data.h"
 #include "frontend/config/config.h"
+#include "runtime/data/data.h"
 
 /* What the configuration alone does not say. */
 typedef struct DataShape {

@@ -36,7 +36,7 @@ typedef struct Run {
     struct pollfd *fd;
     char out[OUT_BYTES]; /* from FD_STDOUT; no more than a pipe takes at once */
     size_t out_n, out_at;
-    int *rank_of;      /* by place in fd */
+    int *rank_of; /* by place in fd */
     int nfd;
     bool ended; /* mpirun */
     bool deaf;  /* nobody reads our stdout */

@@ -1,10 +1,10 @@
 /* job.c - see job.h. */
 #include "frontend/model/job.h"
-#include "runtime/comm/agree.h"
-#include "runtime/store/safetensors.h"
 #include "frontend/config/config_state.h"
 #include "frontend/config/key.h"
 #include "frontend/model/model_keys.h"
+#include "runtime/comm/agree.h"
+#include "runtime/store/safetensors.h"
 
 #define MODEL  "model.model_config."
 #define BATCH  "runner_config.batch_size"
@@ -67,7 +67,8 @@ static void note_dropout(Config *cfg, const Source *source) {
         if (source->kind != SOURCE_HF || !(rate[i] > 0) || config_given(cfg, keys[i]) ||
             spread)
             continue;
-        config_note(cfg, "init_from", "%s is %g, as config.json of %s says; --%s 0 turns "
+        config_note(cfg, "init_from",
+                    "%s is %g, as config.json of %s says; --%s 0 turns "
                     "it off",
                     keys[i], rate[i], source->path, keys[i]);
     }
@@ -82,10 +83,10 @@ static void take_source(Job *j) {
     model_keys_override(cfg, &j->spec, j->source.path);
     j->seq = shorter ? cfg->model_seq_length : j->spec.max_positions;
     if (j->seq > j->spec.max_positions)
-        config_refuse(cfg, MODEL "seq_length", "train_dataset.seq_length",
-                      "a shorter one",
-                      "seq_length is %lld, but the model of %s has %lld positions",
-                      (long long)j->seq, j->source.path, (long long)j->spec.max_positions);
+        config_refuse(
+            cfg, MODEL "seq_length", "train_dataset.seq_length", "a shorter one",
+            "seq_length is %lld, but the model of %s has %lld positions",
+            (long long)j->seq, j->source.path, (long long)j->spec.max_positions);
     model_keys_fill(cfg, &j->spec);
     cfg->model_seq_length = j->seq;
 }
@@ -377,7 +378,8 @@ Module *job_build(const Job *j, ModelUse use, int64_t batch) {
     shape.batch = batch;
     /* the whole batch of a step in one run has as many groups as its micro-batches */
     if (shape.masked)
-        shape.loss_groups = strategy_loss_groups(j->cfg, &j->strategy) * (batch / j->batch);
+        shape.loss_groups =
+            strategy_loss_groups(j->cfg, &j->strategy) * (batch / j->batch);
     strategy_check(j->cfg, &j->strategy, job_spec(j), shape);
     if (j->has_spec) return model_build(j->mem, &j->spec, shape, use);
     return model_parse(j->mem, j->module.path, j->module.text, j->module.bytes);

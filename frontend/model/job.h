@@ -3,10 +3,10 @@
  * what the other runs. */
 #ifndef STATOR_JOB_H
 #define STATOR_JOB_H
-#include "runtime/data/data.h"
 #include "frontend/config/data_open.h"
 #include "frontend/model/source.h"
 #include "frontend/model/strategy.h"
+#include "runtime/data/data.h"
 
 /* A module of the user (model.file), read once. */
 typedef struct UserModule {

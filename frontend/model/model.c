@@ -153,7 +153,8 @@ static Type cache_type(const Make *k) {
 /* A row for each position, or each token where they have their own. */
 static Type table_type(const Make *k) {
     int64_t b = k->shape.batch, t = k->shape.seq, half = k->s->head_dim / 2;
-    return k->shape.own_positions ? TYPE(DT_F32, b, t, half, 2) : TYPE(DT_F32, t, half, 2);
+    return k->shape.own_positions ? TYPE(DT_F32, b, t, half, 2)
+                                  : TYPE(DT_F32, t, half, 2);
 }
 
 /* @layer(x, parameters, [kcache, vcache], [layer index], offset, [zero], rng, [rope

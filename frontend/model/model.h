@@ -1,8 +1,8 @@
 /* model.h - from a model's plain numbers (ModelSpec) to a module of the IR. */
 #ifndef STATOR_MODEL_H
 #define STATOR_MODEL_H
-#include "ir/ir.h"
 #include "frontend/config/config.h"
+#include "ir/ir.h"
 
 /* The function between the two matrices of the MLP. gelu is the tanh form (gelu_new in
  * Hugging Face), fast_gelu x * sigmoid(1.702 x) (quick_gelu there). */
@@ -30,13 +30,13 @@ typedef struct ModelSpec {
     PositionType positions;
     double rope_base;
     bool qkv_bias, out_bias, mlp_bias;
-    bool tied; /* the head is the embedding */
+    bool tied;     /* the head is the embedding */
     bool sandwich; /* norms behind attention and MLP, weights first attn_post, mlp_post */
     double attn_post, mlp_post;
     double embd_dropout, attn_dropout, resid_dropout;
     double embedding_std, position_std, block_std, output_std; /* of initial weights;
         output: the two projections back into the residual stream of a layer */
-    int64_t bos_token, pad_token; /* -1: none */
+    int64_t bos_token, pad_token;                              /* -1: none */
     int n_eos;
     int64_t eos[MODEL_MAX_EOS];
 } ModelSpec;
@@ -68,7 +68,7 @@ typedef struct ModelShape {
     int64_t vocab_rows; /* of the tables of the vocabulary, so that ranks can split them
                            evenly; 0: as many as the vocabulary. Padding takes no part in
                            the loss */
-    int64_t zigzag; /* tokens stand in zigzag order over so many ranks (op positions);
+    int64_t zigzag;     /* tokens stand in zigzag order over so many ranks (op positions);
                        0: no */
     bool masked;        /* the loss is the mean over the rows whose label is not -1 */
     int64_t loss_groups; /* masked: 0: the mean over the step, by the argument of role

@@ -13,8 +13,10 @@ typedef struct KeyField {
 } KeyField;
 
 #define FIELD(key, member, field, open)                                                  \
-    {MODEL key, offsetof(Config, member), offsetof(ModelSpec, field),                    \
-     sizeof(((ModelSpec *)0)->field), open}
+    {                                                                                    \
+        MODEL key, offsetof(Config, member), offsetof(ModelSpec, field),                 \
+            sizeof(((ModelSpec *)0)->field), open                                        \
+    }
 
 static const KeyField fields[] = {
     FIELD("type", model_type, family, false),
@@ -89,7 +91,8 @@ static _Noreturn void contradicts(const Config *cfg, const char *path, const cha
 }
 
 /* What the loaded model has, as the key would say it. */
-static const char *loaded_value(const Config *cfg, const KeyField *f, const ModelSpec *s) {
+static const char *loaded_value(const Config *cfg, const KeyField *f,
+                                const ModelSpec *s) {
     Arena *a = cfg->state->mem;
     Config *other = NEW(a, Config);
     *other = *cfg;
@@ -123,8 +126,10 @@ void model_keys_override(const Config *cfg, ModelSpec *s, const char *from) {
         const KeyField *f = &fields[i];
         const void *asked = (const char *)cfg + f->in_config;
         bool given = config_given(cfg, f->path);
-        if (!given && !(spread && !strcmp(f->path, MODEL "hidden_dropout_prob"))) continue;
-        if (is_open(f, s)) memcpy((char *)s + f->in_spec, asked, f->bytes);
+        if (!given && !(spread && !strcmp(f->path, MODEL "hidden_dropout_prob")))
+            continue;
+        if (is_open(f, s))
+            memcpy((char *)s + f->in_spec, asked, f->bytes);
         else if (memcmp((char *)s + f->in_spec, asked, f->bytes))
             contradicts(cfg, f->path, from, loaded_value(cfg, f, s));
     }

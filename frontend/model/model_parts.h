@@ -34,7 +34,7 @@ typedef enum Part {
 #define PART(id, ...) PART_##id,
     MODEL_PARTS(PART)
 #undef PART
-    PARTS
+        PARTS
 } Part;
 
 /* One parameter. `ty` is the type that the layer body sees; the stacked parameter has the

@@ -1,9 +1,9 @@
 /* source.c - see source.h. */
 #include "frontend/model/source.h"
 #include "base/json.h"
-#include "runtime/store/ckpt_files.h"
-#include "runtime/comm/comm.h"
 #include "frontend/config/commands.h"
+#include "runtime/comm/comm.h"
+#include "runtime/store/ckpt_files.h"
 #include <errno.h>
 #include <sys/stat.h>
 
@@ -191,11 +191,14 @@ Source source_open_shared(Arena *mem, const char *path) {
     s.bytes = comm_max_i64(s.bytes);
     s.path = comm_broadcast_text(mem, root ? s.path : "");
     bool known = comm_max_i64(root && !s.module);
-    const char *model =
-        !root ? "" : known ? model_spec_json(mem, &s.spec, false) : s.module;
+    const char *model = !root   ? ""
+                        : known ? model_spec_json(mem, &s.spec, false)
+                                : s.module;
     model = comm_broadcast_text(mem, model);
-    if (known) s.spec = model_spec_of_json(mem, s.path, model, strlen(model));
-    else s.module = model;
+    if (known)
+        s.spec = model_spec_of_json(mem, s.path, model, strlen(model));
+    else
+        s.module = model;
     return s;
 }
 

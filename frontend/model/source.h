@@ -2,8 +2,8 @@
  * checkpoint, a Hugging Face folder, or the configuration file of a run. */
 #ifndef STATOR_SOURCE_H
 #define STATOR_SOURCE_H
-#include "runtime/store/ckpt.h"
 #include "frontend/model/weights.h"
+#include "runtime/store/ckpt.h"
 
 typedef enum SourceKind {
     SOURCE_CHECKPOINTS, /* the newest good one of a folder of step_* folders */

@@ -3,7 +3,7 @@
 #include "frontend/config/config_state.h"
 #include "frontend/model/model_parts.h"
 
-#define PC  "parallel_config."
+#define PC "parallel_config."
 
 /* ---- from keys ---- */
 
@@ -64,7 +64,8 @@ static void choose_buckets(Config *cfg, Strategy *s) {
         if (how[i] == FUSION_SIZE) most = MAX(most, size[i]);
     }
     if (given) return;
-    if (most) s->bucket_bytes = most << 20;
+    if (most)
+        s->bucket_bytes = most << 20;
     else if (config_given(cfg, PC "gradient_aggregation_group"))
         s->gradient_groups = cfg->parallel_config_gradient_aggregation_group;
 }
@@ -169,9 +170,10 @@ static void check_user_module(const Config *cfg, const Strategy *s) {
                       "sequence_parallel places values of a model.model_config, and this "
                       "is a model.file");
     if (s->vocab_parallel)
-        config_refuse(cfg, PC "vocab_emb_dp", NULL, hint,
-                      "vocab_emb_dp False places tables of a model.model_config, and this "
-                      "is a model.file");
+        config_refuse(
+            cfg, PC "vocab_emb_dp", NULL, hint,
+            "vocab_emb_dp False places tables of a model.model_config, and this "
+            "is a model.file");
 }
 
 void strategy_check(const Config *cfg, const Strategy *s, const ModelSpec *spec,
@@ -284,7 +286,8 @@ static void seed_data(Seeds *k, const Func *model) {
             if (tokens) text_add(&t, "%s", k->seq);
             for (int d = 1; d < rank && !tokens; d++) text_add(&t, ",-");
             derive(k, model->arg[i]->name, t.s,
-                   k->s->context > 1 && tokens ? PC "context_parallel" : PC "data_parallel",
+                   k->s->context > 1 && tokens ? PC "context_parallel"
+                                               : PC "data_parallel",
                    false);
         }
     }
@@ -361,13 +364,12 @@ void strategy_apply(const Strategy *s, const ModelSpec *spec, Module *m, PassOpt
 }
 
 /* Rows of ops.def; AdamWeightDecay is AdamW whose bias corrections are 1. */
-static const char *const optimizer_op[] = {
-    [OPTIMIZER_ADAMW] = "adamw",
-    [OPTIMIZER_ADAM_WEIGHT_DECAY] = "adamw",
-    [OPTIMIZER_FUSED_ADAM_WEIGHT_DECAY] = "adamw",
-    [OPTIMIZER_ADAM] = "adam",
-    [OPTIMIZER_SGD] = "sgd",
-    [OPTIMIZER_MOMENTUM] = "momentum"};
+static const char *const optimizer_op[] = {[OPTIMIZER_ADAMW] = "adamw",
+                                           [OPTIMIZER_ADAM_WEIGHT_DECAY] = "adamw",
+                                           [OPTIMIZER_FUSED_ADAM_WEIGHT_DECAY] = "adamw",
+                                           [OPTIMIZER_ADAM] = "adam",
+                                           [OPTIMIZER_SGD] = "sgd",
+                                           [OPTIMIZER_MOMENTUM] = "momentum"};
 
 static bool decays_weights(const Config *cfg) {
     if (cfg->optimizer_weight_decay_incr_style == WD_CONSTANT)

@@ -2,27 +2,28 @@
  * model's parameters and values, and options of the passes. */
 #ifndef STATOR_STRATEGY_H
 #define STATOR_STRATEGY_H
-#include "passes/passes.h"
 #include "frontend/model/model.h"
+#include "passes/passes.h"
 
 /* Axes of the mesh, outermost first: dp replicas, cp parts of the sequence, up the inner
  * parts of a sequence when both algorithms of context parallelism are combined, tp parts of
  * matrices and heads. Neighbouring ranks differ in tp. */
 typedef struct Strategy {
     int64_t data, context, tensor;
-    int64_t ring;    /* parts of a sequence whose keys go round; context / ring are exchanged
+    int64_t ring; /* parts of a sequence whose keys go round; context / ring are exchanged
                         against heads (all-to-all) */
     bool sequence_parallel; /* norms and residuals split over tp too */
     bool vocab_parallel;    /* embedding and head split over tp */
     int zero_level;         /* 0..3, see passes/shard/zero.c */
     int64_t zero_threshold_bytes;
-    int64_t bucket_bytes;    /* operands of one collective, unless gradient_groups says it */
-    int64_t gradient_groups; /* gradients are reduced in so many; 0: bucket_bytes counts */
+    int64_t bucket_bytes; /* operands of one collective, unless gradient_groups says it */
+    int64_t
+        gradient_groups;   /* gradients are reduced in so many; 0: bucket_bytes counts */
     const char *zero_axes; /* "dp.cp" */
     Overlap overlap;
     bool gathers_at_end; /* with overlap too */
-    TextList user;         /* parallel.shard: "PATTERN=PLACEMENT" */
-    Place user_place;      /* of it, for messages */
+    TextList user;       /* parallel.shard: "PATTERN=PLACEMENT" */
+    Place user_place;    /* of it, for messages */
 } Strategy;
 
 /* Fails with EXIT_CONFIG, naming key and remedy, when the numbers do not go together. Adds

@@ -3,8 +3,8 @@
  * parameters' attributes: the model, its gradient, the training step. */
 #ifndef STATOR_WEIGHTS_H
 #define STATOR_WEIGHTS_H
-#include "ir/layout.h"
 #include "frontend/model/model.h"
+#include "ir/layout.h"
 
 /* Where argument `arg` of the entry function lies: f32, row-major, of its type's size. */
 typedef float *(*WeightAt)(void *context, int arg);

@@ -174,7 +174,9 @@ static PlanTraffic *traffic_row(Walk *w, const PlanComm *c) {
     for (int i = 0; i < p->ntraffic; i++)
         if (!strcmp(p->traffic[i].axes, c->axes)) return &p->traffic[i];
     int64_t none = w->nmodels ? INT64_MAX : 0; /* the least is wanted */
-    PlanTraffic t = {.axes = c->axes, .group = c->group, .micro_operations = none,
+    PlanTraffic t = {.axes = c->axes,
+                     .group = c->group,
+                     .micro_operations = none,
                      .micro_sent_bytes = none};
     PUSH(w->mem, p->traffic, p->ntraffic, p->traffic_cap, t);
     return &p->traffic[p->ntraffic - 1];
@@ -229,8 +231,10 @@ static void count_ops(Walk *w) {
             unsigned flags = optab[op->kind].flags;
             double flops = (double)r->runs * op_flops(op);
             if (flags & F_COMM) count_collective(w, r, op);
-            if (flags & F_ADDENDS) w->p->matmul_flops += flops;
-            else w->p->attention_flops += flops;
+            if (flags & F_ADDENDS)
+                w->p->matmul_flops += flops;
+            else
+                w->p->attention_flops += flops;
         }
     }
 }
@@ -290,8 +294,7 @@ Plan plan_read(Arena *mem, const Func *entry, const Job *job) {
     count_ops(&w);
     sort_collectives(&p);
     add_traffic(&w);
-    if (job->has_spec)
-        p.parameters = model_parameters(&job->spec); /* without padding */
+    if (job->has_spec) p.parameters = model_parameters(&job->spec); /* without padding */
     p.flops_per_token = job->run_flops / ((double)job->batch * (double)job->seq);
     const char *text = module_print(mem, p.m);
     hash_hex(text, strlen(text), p.hash);

@@ -1,10 +1,10 @@
 /* cmd_convert.c - the command convert: weights between stator's checkpoints and Hugging
  * Face folders. What was written is read again and compared before it says done. */
 #include "base/json.h"
-#include "runtime/store/ckpt_files.h"
-#include "runtime/store/safetensors.h"
 #include "frontend/config/commands.h"
 #include "frontend/model/source.h"
+#include "runtime/store/ckpt_files.h"
+#include "runtime/store/safetensors.h"
 #include <dirent.h>
 #include <errno.h>
 #include <math.h>
@@ -107,9 +107,10 @@ static void warn_not_finite(const Convert *c) {
         int64_t bad = 0, count = type_count(&v->ty);
         for (int64_t k = 0; k < count; k++) bad += !isfinite(w[k]);
         if (bad)
-            fprintf(stderr,
-                    "stator: warning: %s: %lld of the %lld numbers of %s are inf or NaN\n",
-                    c->from, (long long)bad, (long long)count, v->name);
+            fprintf(
+                stderr,
+                "stator: warning: %s: %lld of the %lld numbers of %s are inf or NaN\n",
+                c->from, (long long)bad, (long long)count, v->name);
     }
 }
 

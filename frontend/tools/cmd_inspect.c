@@ -2,9 +2,9 @@
  * are in inspect_ckpt.c, the other files in inspect_files.c, samples of a configuration
  * in inspect_samples.c. */
 #include "base/json.h"
-#include "runtime/store/ckpt_files.h"
 #include "frontend/config/commands.h"
 #include "frontend/tools/inspect.h"
+#include "runtime/store/ckpt_files.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/stat.h>

@@ -1,11 +1,11 @@
 /* cmd_predict.c - the command predict: options and prompt in, text out. */
 #include "frontend/config/commands.h"
 #include "frontend/config/config.h"
-#include "frontend/tools/generate.h"
 #include "frontend/config/key.h"
+#include "frontend/model/source.h"
+#include "frontend/tools/generate.h"
 #include "frontend/tools/predict_module.h"
 #include "frontend/tools/sampler.h"
-#include "frontend/model/source.h"
 #include "frontend/tools/text.h"
 
 typedef struct Options {
@@ -40,8 +40,9 @@ static const OptionRow option_table[] = {
     TEXT_OPTION("prompt_tokens", prompt_tokens, "1,2,3  the same as token numbers"),
     TEXT_OPTION("max_new_tokens", max_new, "N  stop after N tokens"),
     TEXT_OPTION("stop", stop, "TEXT    stop where this text would come"),
-    TEXT_OPTION("data", data,
-                "PATH    model.file: the samples, a safetensors file or a folder of .npy"),
+    TEXT_OPTION(
+        "data", data,
+        "PATH    model.file: the samples, a safetensors file or a folder of .npy"),
     TEXT_OPTION("out", out, "FILE     model.file: results as safetensors, not as JSON"),
     SWITCH("greedy", greedy, "       always the best token"),
     SWITCH("tokens", tokens, "       print token numbers instead of text"),
@@ -61,13 +62,14 @@ static const OptionRow option_table[] = {
 };
 
 static void usage(FILE *out) {
-    fputs("stator predict RUN|CHECKPOINT|HF_DIR|CONFIG.yaml [OPTION ...]\n\n"
-          "Generates text with the newest good checkpoint of a run folder, a checkpoint, "
-          "a\n"
-          "Hugging Face folder, or the run of a configuration file. Of a model.file: its\n"
-          "results, but for the loss, on the samples of --data, a JSON object a "
-          "sample.\n\n",
-          out);
+    fputs(
+        "stator predict RUN|CHECKPOINT|HF_DIR|CONFIG.yaml [OPTION ...]\n\n"
+        "Generates text with the newest good checkpoint of a run folder, a checkpoint, "
+        "a\n"
+        "Hugging Face folder, or the run of a configuration file. Of a model.file: its\n"
+        "results, but for the loss, on the samples of --data, a JSON object a "
+        "sample.\n\n",
+        out);
     for (int i = 0; i < ARRAY_LEN(option_table); i++)
         fprintf(out, "  --%s %s\n", option_table[i].name, option_table[i].doc);
     fputs(
@@ -181,8 +183,9 @@ static void check_kind(const Options *o, const Source *s) {
              "the module's arguments)",
              s->path);
     if (!s->module && (o->data || o->out))
-        fail(EXIT_CONFIG, "--%s is for a module of its own (model.file); %s holds a "
-                          "language model: give --prompt TEXT",
+        fail(EXIT_CONFIG,
+             "--%s is for a module of its own (model.file); %s holds a "
+             "language model: give --prompt TEXT",
              o->data ? "data" : "out", s->path);
 }
 
@@ -212,7 +215,8 @@ static Tokens read_prompt(Arena *mem, const Options *o, const Source *s) {
         const char *text = o->prompt;
         size_t n = text ? strlen(text) : 0;
         if (!text)
-            text = file_read_to_end(mem, o->prompt_file, TEXT_MAX_PROMPT_BYTES, &n, EXIT_DATA);
+            text = file_read_to_end(mem, o->prompt_file, TEXT_MAX_PROMPT_BYTES, &n,
+                                    EXIT_DATA);
         if (n > TEXT_MAX_PROMPT_BYTES) fail(EXIT_CONFIG, "the prompt is above 64 MiB");
         t = tokens_of_bytes(mem, text, n);
     }
@@ -358,8 +362,8 @@ static void report_start(const Source *s, const char *folder, const Generator *g
     fprintf(stderr,
             "model %s: %.2f M parameters, vocabulary %lld, context %lld; ready in "
             "%.2f s%s, %d threads\n",
-            folder, 1e-6 * (double)model_parameters(&s->spec),
-            (long long)s->spec.vocab, (long long)s->spec.max_positions, seconds,
+            folder, 1e-6 * (double)model_parameters(&s->spec), (long long)s->spec.vocab,
+            (long long)s->spec.max_positions, seconds,
             g->token->cached ? " (from the cache)" : "", g->token->threads);
 }
 

@@ -1,9 +1,9 @@
 /* cmd_preprocess.c - the command preprocess: the flags of Megatron-LM's
  * preprocess_data.py, what it says while it works, and the end of it. */
-#include "runtime/data/data_reader.h"
-#include "runtime/run/metrics.h"
-#include "runtime/data/preprocess.h"
 #include "frontend/config/commands.h"
+#include "runtime/data/data_reader.h"
+#include "runtime/data/preprocess.h"
+#include "runtime/run/metrics.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>

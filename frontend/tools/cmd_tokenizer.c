@@ -1,8 +1,8 @@
 /* cmd_tokenizer.c - the command tokenizer: trains a BPE on one's own text, and shows what
  * a tokenizer makes of a text. */
-#include "runtime/text/tokenizer.h"
 #include "frontend/config/commands.h"
 #include "frontend/tools/text.h"
+#include "runtime/text/tokenizer.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>

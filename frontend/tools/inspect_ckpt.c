@@ -1,8 +1,8 @@
 /* inspect_ckpt.c - see inspect.h: checkpoints. */
 #include "base/json.h"
-#include "runtime/store/ckpt_table.h"
-#include "runtime/data/data_reader.h"
 #include "frontend/tools/inspect.h"
+#include "runtime/data/data_reader.h"
+#include "runtime/store/ckpt_table.h"
 
 /* A checkpoint as it is looked at. Sentences about what is wrong are in the arena. */
 typedef struct Look {
@@ -21,8 +21,8 @@ static const char *file_differs(Look *l, const CkptFile *f, const Safetensors *s
     for (int k = 0; k < s->n; k++, l->parts++) {
         const CkptRow *row = table_find(&l->table, f->kind, s->t[k].name);
         if (!row || !table_part(row, f->rank, s))
-            return arena_printf(l->mem, "%s: tensor '%.200s' is not what " CKPT_LAYOUT
-                                        " says",
+            return arena_printf(l->mem,
+                                "%s: tensor '%.200s' is not what " CKPT_LAYOUT " says",
                                 f->name, s->t[k].name);
     }
     return NULL;
@@ -38,13 +38,12 @@ static const char *numbers_wrong(Look *l, const CkptFile *f, const Safetensors *
         if (!tensors++) first = &s->t[k], bad = here;
     }
     if (!tensors) return NULL;
-    return arena_printf(l->mem,
-                        "%s: %llu of the %lld numbers of %.200s are inf or NaN%s", f->name,
-                        (unsigned long long)bad, (long long)safetensors_count(first),
-                        first->name,
-                        tensors == 1 ? ""
-                                     : arena_printf(l->mem, ", and some of %d more tensors",
-                                                    tensors - 1));
+    return arena_printf(
+        l->mem, "%s: %llu of the %lld numbers of %.200s are inf or NaN%s", f->name,
+        (unsigned long long)bad, (long long)safetensors_count(first), first->name,
+        tensors == 1
+            ? ""
+            : arena_printf(l->mem, ", and some of %d more tensors", tensors - 1));
 }
 
 static const char *tensors_wrong(Look *l, const CkptFile *f, const FileMap *map) {
@@ -86,9 +85,9 @@ static const char *parts_missing(const Look *l) {
     for (int i = 0; i < l->table.n; i++)
         want += mesh_ranks(&l->table.mesh) / layout_copies(&l->table.row[i].layout);
     if (l->m.version == CKPT_WHOLE || want == l->parts) return NULL;
-    return arena_printf(l->mem,
-                        CKPT_LAYOUT " has %lld parts of tensors, the other files have %lld",
-                        (long long)want, (long long)l->parts);
+    return arena_printf(
+        l->mem, CKPT_LAYOUT " has %lld parts of tensors, the other files have %lld",
+        (long long)want, (long long)l->parts);
 }
 
 static const char *checkpoint_wrong(Look *l) {
@@ -144,7 +143,8 @@ void inspect_checkpoints(Arena *mem, const char *folder) {
         const char *wrong = "unfinished; it does no harm";
         if (!e[i].tmp) {
             wrong = checkpoint_wrong(&l);
-            if (!wrong && l.m.step != e[i].step) wrong = "the manifest is of another step";
+            if (!wrong && l.m.step != e[i].step)
+                wrong = "the manifest is of another step";
             if (wrong) text_add(&all, "\n  %s: %s", e[i].name, wrong);
             damaged += wrong != NULL;
         }

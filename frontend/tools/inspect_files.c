@@ -1,10 +1,10 @@
 /* inspect_files.c - see inspect.h: data, weights, metrics, tokenizers. */
+#include "frontend/tools/inspect.h"
 #include "runtime/data/data_reader.h"
-#include "runtime/text/json_line.h"
 #include "runtime/run/metrics.h"
 #include "runtime/store/safetensors.h"
+#include "runtime/text/json_line.h"
 #include "runtime/text/tokenizer.h"
-#include "frontend/tools/inspect.h"
 #include <math.h>
 
 static bool ends(const char *s, const char *suffix) {
@@ -109,8 +109,9 @@ static void refuse_empty(const char *idx_name, const unsigned char *idx,
         if (n == 0) empty++, first = i;
     }
     if (!empty) return;
-    fail(EXIT_DATA, "%s: offset %llu: sequence %lld has no token (%lld of %lld have none)",
-         idx_name, (unsigned long long)(t->lengths - idx + 4 * first), (long long)first,
+    fail(EXIT_DATA,
+         "%s: offset %llu: sequence %lld has no token (%lld of %lld have none)", idx_name,
+         (unsigned long long)(t->lengths - idx + 4 * first), (long long)first,
          (long long)empty, (long long)t->sequences);
 }
 
@@ -166,8 +167,9 @@ void inspect_safetensors(Arena *mem, const char *path) {
                shown(mem, s->metadata_value[i]));
     safetensors_close(s);
     if (bad)
-        fail(EXIT_CHECKPOINT, "%s: %llu of the numbers are inf or NaN, the first in %.200s",
-             path, (unsigned long long)bad, shown(mem, first));
+        fail(EXIT_CHECKPOINT,
+             "%s: %llu of the numbers are inf or NaN, the first in %.200s", path,
+             (unsigned long long)bad, shown(mem, first));
 }
 
 /* Metrics. */

@@ -1,9 +1,9 @@
 /* predict_module.c - see predict_module.h. */
 #include "frontend/tools/predict_module.h"
 #include "base/json.h"
-#include "runtime/data/data.h"
 #include "frontend/model/job.h"
 #include "frontend/train/results.h"
+#include "runtime/data/data.h"
 #include <errno.h>
 
 typedef struct Forward {

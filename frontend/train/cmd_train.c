@@ -1,9 +1,9 @@
 /* cmd_train.c - stator train: START HERE for a run, in the order of its parts. */
-#include "runtime/comm/comm.h"
-#include "runtime/comm/watch.h"
 #include "frontend/config/commands.h"
 #include "frontend/launch/launch.h"
 #include "frontend/train/train.h"
+#include "runtime/comm/comm.h"
+#include "runtime/comm/watch.h"
 #include <unistd.h>
 
 static void open_metrics(Train *t) {
@@ -31,7 +31,7 @@ static int finish(Train *t) {
     if (!saves || t->saved_step == t->step) return 0;
     if (comm_rank() == 0)
         fprintf(stderr, "stator: error: the final weights are not saved (see the warning "
-                    "above)\n");
+                        "above)\n");
     return EXIT_CHECKPOINT;
 }
 
@@ -50,9 +50,10 @@ int cmd_train(int argc, char **argv) {
     open_metrics(&t);
     if (t.step >= t.steps)
         report_say(&t, "all %lld steps are done already%s", (long long)t.steps,
-                   t.step == t.steps ? ""
-                                     : arena_printf(t.mem, ": the checkpoint is of step %lld",
-                                                    (long long)t.step));
+                   t.step == t.steps
+                       ? ""
+                       : arena_printf(t.mem, ": the checkpoint is of step %lld",
+                                      (long long)t.step));
     int code = train_loop(&t);
     watch_task("end of the run", -1, false);
     if (code == 0)

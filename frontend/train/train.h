@@ -4,15 +4,15 @@
 #ifndef STATOR_TRAIN_H
 #define STATOR_TRAIN_H
 #include "codegen/codegen.h"
-#include "runtime/store/ckpt.h"
+#include "frontend/model/job.h"
 #include "runtime/data/data.h"
 #include "runtime/run/metrics.h"
 #include "runtime/run/schedule.h"
-#include "frontend/model/job.h"
+#include "runtime/store/ckpt.h"
 
 /* The places in the program's memory that the loop reads and writes, beside the batch. */
 typedef struct TrainSlots {
-    int32_t *rng; /* [micro, RNG_WORDS]; NULL: the model draws no random numbers */
+    int32_t *rng;   /* [micro, RNG_WORDS]; NULL: the model draws no random numbers */
     float *counted; /* see model.h; NULL: the loss does not ask for it */
     float *lr, *weight_decay, *correction1, *correction2; /* NULL: the step has none */
     const float *loss, *grad_norm, *good; /* good 0: the step has changed nothing */
@@ -20,7 +20,7 @@ typedef struct TrainSlots {
 
 /* Arguments of a program that a batch fills, each with the part that this rank gets. */
 typedef struct FeedSlot {
-    void *to;       /* the argument, elements of 4 bytes */
+    void *to; /* the argument, elements of 4 bytes */
     Layout layout;
     int column;     /* of the batch; -1: one of the arrays of tokens */
     size_t array;   /* offset of that array in DataBatch */
@@ -52,9 +52,9 @@ typedef struct Train {
     struct Results *results; /* of the probe */
     float **gradient; /* sums over its micro-batches, by parameter; NULL: it has one */
     TrainSlots at;
-    Feed *feed; /* of program */
+    Feed *feed;               /* of program */
     struct Validation *valid; /* NULL: none */
-    CkptTensor *tensor; /* parameters and optimizer states, where they lie */
+    CkptTensor *tensor;       /* parameters and optimizer states, where they lie */
     int ntensor;
     double flops_per_token, peak_flops; /* of the model; of this machine, 0: not asked */
     int64_t parameters;
@@ -65,15 +65,15 @@ typedef struct Train {
     int64_t skipped;          /* of the steps done: those that were no update */
     int64_t skipped_in_a_row; /* up to now */
     int64_t saved_step;       /* newest checkpoint of this run; -1: none */
-    int64_t good_step; /* newest one from which an update was made; -1: none */
+    int64_t good_step;        /* newest one from which an update was made; -1: none */
     /* Parameter that had an element inf or NaN before the first step here; NULL: none. */
     const char *not_finite;
     char config_hash[33];
-    char data_print[33]; /* on rank 0, see data_fingerprint */
+    char data_print[33];       /* on rank 0, see data_fingerprint */
     int lock_fd, ckpt_lock_fd; /* see folder_lock.h; -1: none */
     bool folder_gone;          /* said already */
     FILE *log;
-    Metrics *metrics; /* NULL: not rank 0 */
+    Metrics *metrics;         /* NULL: not rank 0 */
     struct CurvePoint *curve; /* of the whole run, on rank 0 */
     int ncurve, curve_cap;
 } Train;

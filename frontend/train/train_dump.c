@@ -1,10 +1,10 @@
 /* train_dump.c - --dump FILE.safetensors: numbers to compare with other frameworks, under
  * Hugging Face's names and shapes. A second program, which shares the weights, computes
  * logits and gradients of the first step's whole batch. */
-#include "runtime/store/safetensors.h"
+#include "frontend/model/weights.h"
 #include "frontend/train/results.h"
 #include "frontend/train/train.h"
-#include "frontend/model/weights.h"
+#include "runtime/store/safetensors.h"
 #include <errno.h>
 #include <unistd.h>
 
@@ -111,7 +111,8 @@ static void add_gradients(Dump *d, const Train *t) {
     HfMap map = hf_map(d->mem, f);
     for (int i = 0; i < map.n; i++) {
         int k = nth[map.t[i].arg];
-        const float *g = t->gradient ? t->gradient[k] : t->probe->ret[f->nret - count + k];
+        const float *g =
+            t->gradient ? t->gradient[k] : t->probe->ret[f->nret - count + k];
         add(d, "grad", &map.t[i], g);
     }
 }

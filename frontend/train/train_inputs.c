@@ -37,13 +37,11 @@ bool train_key_counts(const Key *key) {
                                         "train_dataset.",
                                         "seed",
                                         "parallel_config.micro_batch_num"};
-    static const char *const but[] = {"runner_config.log_interval", "model.file",
-                                      "runner_config.max_skipped_steps",
-                                      "runner_config.hang_seconds",
-                                      "runner_config.on_hang",
-                                      "train_dataset.data_loader.data_cache_path",
-                                      "runner_config.eval_interval",
-                                      "runner_config.eval_iters"};
+    static const char *const but[] = {
+        "runner_config.log_interval",      "model.file",
+        "runner_config.max_skipped_steps", "runner_config.hang_seconds",
+        "runner_config.on_hang",           "train_dataset.data_loader.data_cache_path",
+        "runner_config.eval_interval",     "runner_config.eval_iters"};
     bool counts = key->kind != KIND_TREE && key->cat != CAT_NO_EFFECT, named = false;
     for (int i = 0; i < ARRAY_LEN(parts); i++)
         named |= !strncmp(key->path, parts[i], strlen(parts[i]));

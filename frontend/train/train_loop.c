@@ -1,10 +1,10 @@
 /* train_loop.c - the steps. Nothing is allocated from one step to the next, but when a
  * checkpoint is saved or the loss is drawn. */
 #include "base/rng.h"
-#include "runtime/comm/comm.h"
-#include "runtime/comm/watch.h"
 #include "frontend/config/commands.h"
 #include "frontend/train/train.h"
+#include "runtime/comm/comm.h"
+#include "runtime/comm/watch.h"
 #include <math.h>
 #include <signal.h>
 
@@ -272,4 +272,3 @@ int train_loop(Train *t) {
     prefetch_stop(batches);
     return code;
 }
-

@@ -1,10 +1,10 @@
 /* train_ranks.c - the ranks of a run: the mesh over them, whether they agree, and the
  * part of a batch that each is fed. */
-#include "runtime/comm/agree.h"
-#include "runtime/comm/comm.h"
 #include "frontend/config/commands.h"
 #include "frontend/config/config_state.h"
 #include "frontend/train/train.h"
+#include "runtime/comm/agree.h"
+#include "runtime/comm/comm.h"
 #include <stdlib.h>
 
 /* ---- the mesh ---- */

@@ -1,14 +1,14 @@
 /* train_report.c - what a run tells about itself. */
 #include "base/json.h"
-#include "runtime/comm/comm.h"
-#include "runtime/core/peak.h"
-#include "runtime/run/plot.h"
-#include "runtime/core/rt.h"
 #include "frontend/config/commands.h"
-#include "frontend/train/folder_lock.h"
 #include "frontend/launch/launch.h"
 #include "frontend/plan/plan.h"
+#include "frontend/train/folder_lock.h"
 #include "frontend/train/train.h"
+#include "runtime/comm/comm.h"
+#include "runtime/core/peak.h"
+#include "runtime/core/rt.h"
+#include "runtime/run/plot.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -51,8 +51,7 @@ static void write_file(const Train *t, const char *name, const Text *text) {
 
 uint64_t report_ahead_bytes(const Train *t) {
     uint64_t numbers = t->job.ncolumns ? 0 : 2 * (uint64_t)t->job.seq;
-    for (int k = 0; k < t->job.ncolumns; k++)
-        numbers += (uint64_t)t->job.column[k].count;
+    for (int k = 0; k < t->job.ncolumns; k++) numbers += (uint64_t)t->job.column[k].count;
     return (uint64_t)(t->job.cfg->train_dataset_prefetch_size + 1) * sizeof(int32_t) *
            (uint64_t)t->data->batch * numbers;
 }
@@ -76,7 +75,8 @@ static void add_memory(const Train *t, Text *s) {
         resident += (uint64_t)t->probe->plan.total_bytes;
     }
     text_add(s, ",\n  \"process_bytes\": %llu,\n  \"batches_ahead_bytes\": %llu",
-             (unsigned long long)t->process_bytes, (unsigned long long)report_ahead_bytes(t));
+             (unsigned long long)t->process_bytes,
+             (unsigned long long)report_ahead_bytes(t));
     text_add(s, ",\n  \"resident_bytes\": %llu", (unsigned long long)resident);
 }
 
@@ -118,8 +118,7 @@ static void keep_module(const Train *t) {
     Text text = text_new(t->mem);
     text_add_bytes(&text, u->text, u->bytes);
     write_file(t, RUN_MODULE, &text);
-    if (t->job.cfg->model_file[0])
-        config_set_flag(t->job.cfg, "model.file", RUN_MODULE);
+    if (t->job.cfg->model_file[0]) config_set_flag(t->job.cfg, "model.file", RUN_MODULE);
 }
 
 void report_open(Train *t) {
@@ -129,8 +128,8 @@ void report_open(Train *t) {
     if (comm_rank() == 0) t->lock_fd = folder_lock(t->run_dir, -1, "--output_dir");
     const char *log = arena_printf(t->mem, "%s/rank_%d.log", logs, comm_rank());
     /* A folder from elsewhere may have a link or a pipe under this name. */
-    int fd = open(log, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC,
-                  0644);
+    int fd = open(
+        log, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644);
     t->log = fd < 0 ? NULL : fdopen(fd, "a");
     if (!t->log) fail(EXIT_DATA, "cannot write %s: %s", log, strerror(errno));
     setvbuf(t->log, NULL, _IOLBF, 0);
@@ -251,7 +250,8 @@ void report_point(Train *t, double loss) {
 void report_read_curve(Train *t) {
     Arena *mem = arena_new();
     int n;
-    const MetricsRow *row = metrics_read(mem, path_join(mem, t->run_dir, RUN_METRICS), &n);
+    const MetricsRow *row =
+        metrics_read(mem, path_join(mem, t->run_dir, RUN_METRICS), &n);
     for (int i = 0; i < n; i++) {
         CurvePoint p = {row[i].step, row[i].loss};
         PUSH(t->mem, t->curve, t->ncurve, t->curve_cap, p);

@@ -1,13 +1,13 @@
 /* train_setup.c - from the words of the command to a compiled program. */
-#include "runtime/comm/agree.h"
-#include "runtime/comm/comm.h"
-#include "runtime/core/room.h"
-#include "runtime/core/rt.h"
-#include "runtime/comm/watch.h"
 #include "frontend/config/commands.h"
 #include "frontend/config/config_state.h"
 #include "frontend/config/data_open.h"
 #include "frontend/train/train.h"
+#include "runtime/comm/agree.h"
+#include "runtime/comm/comm.h"
+#include "runtime/comm/watch.h"
+#include "runtime/core/room.h"
+#include "runtime/core/rt.h"
 #include <math.h>
 
 /* ---- data ---- */
@@ -310,8 +310,8 @@ static void look_at_config(void *context) {
     if (!has_file && w->argc < 2)
         fail(EXIT_CONFIG, "stator train needs a configuration: stator train CONFIG.yaml "
                           "[--a.b.c VALUE ...]");
-    t->job.cfg = config_load(t->mem, has_file ? w->argv[1] : NULL, w->argc - skip,
-                         w->argv + skip);
+    t->job.cfg =
+        config_load(t->mem, has_file ? w->argv[1] : NULL, w->argc - skip, w->argv + skip);
     if (t->job.cfg->run_mode == RUN_PREDICT)
         config_refuse(t->job.cfg, "run_mode", NULL, "stator predict, or run_mode train",
                       "run_mode is predict, the command is train");
@@ -362,4 +362,3 @@ void train_plan(Train *t, int argc, char **argv) {
     make_program(t);
     plan_validation(t);
 }
-

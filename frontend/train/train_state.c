@@ -1,13 +1,13 @@
 /* train_state.c - what a run knows: weights and optimizer states at the start, and their
  * checkpoints. Data position, schedule and random numbers follow from the step alone. */
 #include "base/json.h"
-#include "runtime/store/ckpt_files.h"
+#include "frontend/config/commands.h"
+#include "frontend/config/key.h"
+#include "frontend/train/folder_lock.h"
+#include "frontend/train/train.h"
 #include "runtime/comm/comm.h"
 #include "runtime/comm/watch.h"
-#include "frontend/config/commands.h"
-#include "frontend/train/folder_lock.h"
-#include "frontend/config/key.h"
-#include "frontend/train/train.h"
+#include "runtime/store/ckpt_files.h"
 #include <errno.h>
 #include <math.h>
 #include <unistd.h>
@@ -62,7 +62,8 @@ static char *state_json(const Train *t, Arena *mem) {
     text_add(&s, ",\"good_checkpoint\":%lld", (long long)t->good_step);
     add_config(t, mem, &s);
     text_add(&s, ",\"data\":{\"type\":");
-    json_write_string(&s, config_value(t->job.cfg, mem, "train_dataset.data_loader.type"));
+    json_write_string(&s,
+                      config_value(t->job.cfg, mem, "train_dataset.data_loader.type"));
     text_add(&s, ",\"path\":");
     json_write_string(&s, t->data->path);
     text_add(&s, ",\"batch\":%lld,\"seq\":%lld,\"tokens\":%lld,\"shuffle\":%s",
@@ -115,8 +116,8 @@ void train_state_save(Train *t) {
                  strerror(error));
     } else {
         error = ckpt_save(t->ckpt_dir, t->step, t->tensor, t->ntensor, state_json(t, mem),
-                          (int)t->job.cfg->checkpoint_keep_checkpoint_max, t->good_step, why,
-                          sizeof why);
+                          (int)t->job.cfg->checkpoint_keep_checkpoint_max, t->good_step,
+                          why, sizeof why);
     }
     if (!error) {
         t->saved_step = t->step;
@@ -154,11 +155,12 @@ static int count_parameters(const Train *t) {
 static void load_source(Train *t) {
     const char *from;
     if (comm_size() == 1) {
-        from = source_load(t->mem, &t->job.source, t->program->entry, weight_at, t->program);
+        from =
+            source_load(t->mem, &t->job.source, t->program->entry, weight_at, t->program);
     } else {
         Func *whole = model_entry(job_build_whole(&t->job));
-        from =
-            source_load_parts(t->mem, &t->job.source, whole, t->tensor, count_parameters(t));
+        from = source_load_parts(t->mem, &t->job.source, whole, t->tensor,
+                                 count_parameters(t));
     }
     report_say(t, "weights from %s", from);
 }
@@ -212,11 +214,13 @@ static const char *changes(const Train *t, const Json *s, bool *other) {
 static void say_changes(const Train *t, const Json *s) {
     bool other;
     const char *what = changes(t, s, &other);
-    report_say(t,
-               "note: the configuration is not the one the checkpoint was saved with; the "
-               "new one is used from here on%s",
-               what);
-    if (other && !strcmp(t->job.cfg->resume, "auto") && !config_given(t->job.cfg, "output_dir"))
+    report_say(
+        t,
+        "note: the configuration is not the one the checkpoint was saved with; the "
+        "new one is used from here on%s",
+        what);
+    if (other && !strcmp(t->job.cfg->resume, "auto") &&
+        !config_given(t->job.cfg, "output_dir"))
         report_say(t,
                    "note: output_dir is not given, and %s holds that earlier run: "
                    "--output_dir DIR for a run of its own, --resume never to start anew",

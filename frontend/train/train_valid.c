@@ -2,9 +2,9 @@
  * shares the weights of the training program and works in its memory, over the first
  * batches of other data; every time the same ones. Points go to valid.jsonl in the run
  * folder, one JSON object a line. */
-#include "runtime/comm/comm.h"
 #include "frontend/config/commands.h"
 #include "frontend/train/train.h"
+#include "runtime/comm/comm.h"
 #include <math.h>
 
 typedef struct Validation {
@@ -81,7 +81,8 @@ void valid_step(Train *t) {
     ValidPoint p = {t->step, mean_loss(t, v)};
     char perplexity[48] = "";
     if (!t->job.ncolumns)
-        snprintf(perplexity, sizeof perplexity, ", perplexity %.2f", exp(MIN(20, p.loss)));
+        snprintf(perplexity, sizeof perplexity, ", perplexity %.2f",
+                 exp(MIN(20, p.loss)));
     report_say(t, "validation at step %lld: loss %.4f%s (%lld batches, %.1f s)",
                (long long)t->step, p.loss, perplexity, (long long)v->batches,
                clock_seconds() - start);
@@ -93,4 +94,3 @@ void valid_end(Train *t) {
     program_free(t->valid->program);
     data_close(t->valid->data);
 }
-

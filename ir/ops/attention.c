@@ -1,6 +1,6 @@
 /* op_attn.c - attention and the KV cache. */
-#include "ir/op_hooks.h"
 #include "ir/number.h"
+#include "ir/op_hooks.h"
 #include <math.h>
 
 bool attention_is_within(const Op *op) {
@@ -53,7 +53,7 @@ typedef struct Attn { /* sizes and accessors of one attention op */
     int64_t site;
     const Tensor *rng, *first;   /* first: position of each query's first key, or NULL */
     const Tensor *o, *lse, *d_o; /* gradients: results and what comes back */
-    const Mesh *mesh; /* dropout: the part of the probabilities of this rank */
+    const Mesh *mesh;            /* dropout: the part of the probabilities of this rank */
     int rank;
     Type whole;
 } Attn;
@@ -61,14 +61,23 @@ typedef struct Attn { /* sizes and accessors of one attention op */
 static Attn attn_of(const Ref *r) {
     const Op *op = r->op;
     const int64_t *q = r->in[ATTN_Q]->ty.dim, *k = r->in[ATTN_K]->ty.dim;
-    Attn a = {.b = q[0], .tq = q[1], .h = q[2], .d = q[3], .tk = k[1], .g = k[2],
+    Attn a = {.b = q[0],
+              .tq = q[1],
+              .h = q[2],
+              .d = q[3],
+              .tk = k[1],
+              .g = k[2],
               .q_at = tensor_get_int(r->in[ATTN_Q_AT], 0),
               .k_at = tensor_get_int(r->in[ATTN_K_AT], 0),
-              .zigzag = op_int(op, "zigzag", 0), .scale = op_float(op, "scale", 1),
-              .p = op_float(op, "p", 0), .causal = op_int(op, "causal", 0) != 0,
-              .site = op_int(op, "site", 0), .rng = r->in[ATTN_RNG],
+              .zigzag = op_int(op, "zigzag", 0),
+              .scale = op_float(op, "scale", 1),
+              .p = op_float(op, "p", 0),
+              .causal = op_int(op, "causal", 0) != 0,
+              .site = op_int(op, "site", 0),
+              .rng = r->in[ATTN_RNG],
               .first = attention_is_within(op) ? r->in[ATTN_FIRST] : NULL,
-              .mesh = r->mesh, .rank = r->rank};
+              .mesh = r->mesh,
+              .rank = r->rank};
     Tensor **last = r->in + op->nin - 3;
     if (attention_is_grad(op)) a.o = last[0], a.lse = last[1], a.d_o = last[2];
     if (a.p > 0) a.whole = attention_whole(op);
@@ -271,4 +280,3 @@ void ref_cache_write(const Ref *r) {
         }
     }
 }
-

@@ -55,7 +55,8 @@ void infer_call(Op *op, Type *out) {
         if (a >= 0 && !same) {
             infer_error("in a loop result %d of @%s cannot overwrite %%%s: a carried "
                         "result overwrites what it is carried from, a stacked one a "
-                        "stacked operand", i, f->name, f->arg[a]->name);
+                        "stacked operand",
+                        i, f->name, f->arg[a]->name);
         }
     }
     op->nout = f->nret;

@@ -243,6 +243,3 @@ Value *local_first(Local *l, int id) {
                        mesh_axes_text(l->b.mem, m, l->split[id]), (long long)part);
     return build1(&l->b, OP_coord, attrs, NULL);
 }
-
-
-

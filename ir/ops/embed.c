@@ -1,6 +1,6 @@
 /* op_embed.c - tables and positions: embed, positions, rope. */
-#include "ir/op_hooks.h"
 #include "ir/number.h"
+#include "ir/op_hooks.h"
 #include <math.h>
 
 /* Element i of the indices; it must be a row of a table of `rows`, or, when that is a
@@ -33,8 +33,9 @@ void ref_embed_grad(const Ref *r) {
     for (int64_t i = 0; i < n; i++) {
         int64_t id = row_of(r, r->in[0], i, r->out[0]->ty.dim[0]);
         for (int64_t j = 0; j < c && id >= 0; j++) {
-            number_set(r->out[0], id * c + j, number_get(r->out[0], id * c + j) +
-                                                  number_get(r->in[1], i * c + j));
+            number_set(r->out[0], id * c + j,
+                       number_get(r->out[0], id * c + j) +
+                           number_get(r->in[1], i * c + j));
         }
     }
 }
@@ -53,8 +54,8 @@ void local_embed(Local *l) {
     int table = grad ? l->d->nin : 0, ids = grad ? 0 : 1, rows = l->d->term[table][0];
     if (!l->split[rows]) return;
     op_set_int(l->op, "partial", 1);
-    l->op->in[ids] = build1(&l->b, OP_index_from, NULL, l->op->in[ids],
-                            local_first(l, rows), NULL);
+    l->op->in[ids] =
+        build1(&l->b, OP_index_from, NULL, l->op->in[ids], local_first(l, rows), NULL);
 }
 
 int64_t zigzag_position(int64_t i, int64_t t, int64_t n) {

@@ -1,6 +1,6 @@
 /* op_linear.c - products, sums and constants: dot, sum, max, fill. */
-#include "ir/op_hooks.h"
 #include "ir/number.h"
+#include "ir/op_hooks.h"
 #include "ir/walk.h"
 #include <math.h>
 

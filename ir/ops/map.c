@@ -1,7 +1,7 @@
 /* op_map.c - elementwise ops: their meaning on one element, and their gradients. */
-#include "ir/op_hooks.h"
-#include "ir/number.h"
 #include "base/rng.h"
+#include "ir/number.h"
+#include "ir/op_hooks.h"
 #include "ir/walk.h"
 #include <math.h>
 
@@ -60,8 +60,8 @@ static double gelu(double x) {
 
 static double gelu_slope(double x) {
     double t = tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x));
-    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * 0.79788456080286535588 *
-                               (1 + 3 * 0.044715 * x * x);
+    return 0.5 * (1 + t) +
+           0.5 * x * (1 - t * t) * 0.79788456080286535588 * (1 + 3 * 0.044715 * x * x);
 }
 
 static double gelu_erf_slope(double x) {
@@ -72,7 +72,7 @@ static double gelu_erf_slope(double x) {
 REF2(add, x + y)
 REF2(sub, x - y)
 REF2(log_add, fmax(x, y) + log1p(exp(-fabs(x - y))))
-REF2(mul, x * y)
+REF2(mul, x *y)
 REF2(div, x / y)
 REF1(exp, exp(x))
 REF1(log, log(x))
@@ -82,18 +82,18 @@ REF1(tanh, tanh(x))
 REF1(relu, x > 0 ? x : 0)
 REF1(gelu, gelu(x))
 REF1(gelu_erf, 0.5 * x * (1 + erf(x * 0.70710678118654752440)))
-REF1(fast_gelu, x * sigmoid(1.702 * x))
-REF1(silu, x * sigmoid(x))
+REF1(fast_gelu, x *sigmoid(1.702 * x))
+REF1(silu, x *sigmoid(x))
 REF1(cast, x)
 REF1(valid, x >= 0 ? 1 : 0)
 REF1(finite, isfinite(x) ? 1 : 0)
 REF1(agree, x)
 /* gradients: x, then the gradient of the result */
 REF2(relu_grad, x > 0 ? y : 0)
-REF2(gelu_grad, y * gelu_slope(x))
-REF2(gelu_erf_grad, y * gelu_erf_slope(x))
-REF2(fast_gelu_grad, y * sigmoid(1.702 * x) * (1 + 1.702 * x * (1 - sigmoid(1.702 * x))))
-REF2(silu_grad, y * sigmoid(x) * (1 + x * (1 - sigmoid(x))))
+REF2(gelu_grad, y *gelu_slope(x))
+REF2(gelu_erf_grad, y *gelu_erf_slope(x))
+REF2(fast_gelu_grad, y *sigmoid(1.702 * x) * (1 + 1.702 * x * (1 - sigmoid(1.702 * x))))
+REF2(silu_grad, y *sigmoid(x) * (1 + x * (1 - sigmoid(x))))
 
 void ref_scale(const Ref *r) {
     double by = op_float(r->op, "by", 1);
@@ -221,7 +221,8 @@ void local_agree(Local *l) {
     for (int a = 0; a < m->naxes; a++) all |= (Axes)((m->axis[a].size > 1) << a);
     if (!all) return;
     char *attrs = bfmt(&l->b, "axis=\"%s\"; of=max", mesh_axes_text(l->b.mem, m, all));
-    Value *most = build1(&l->b, OP_all_reduce, attrs, negative(&l->b, l->op->in[0]), NULL);
+    Value *most =
+        build1(&l->b, OP_all_reduce, attrs, negative(&l->b, l->op->in[0]), NULL);
     l->op->in[0] = negative(&l->b, most);
 }
 

@@ -5,8 +5,8 @@
  *     -> %a2, %b2 = all_reduce %a, %b {axis="dp"}
  * With `overlap` only where that costs no more waiting than a message's latency: a bucket
  * starts when its last operand is there and is waited for when its first result is used. */
-#include "passes/passes.h"
 #include "passes/comm/work.h"
+#include "passes/passes.h"
 
 /* The dimension an attribute names, counted from the end: so tensors of different ranks can
  * share it. */
@@ -69,7 +69,8 @@ static Op *merge(Op *a, Op *b, Op *before) {
     memcpy(both->out + a->nout, b->out, (size_t)b->nout * sizeof *both->out);
     Op *made = op_again(&at, both, in);
     const Attr *dim = op_attr(a, "dim");
-    if (dim && a->in[0]->ty.rank != b->in[0]->ty.rank) op_set_int(made, "dim", from_end(a, dim));
+    if (dim && a->in[0]->ty.rank != b->in[0]->ty.rank)
+        op_set_int(made, "dim", from_end(a, dim));
     made->nin = n;
     made->in = in;
     for (int i = 0; i < n; i++) func_replace(f, both->out[i], made->out[i]);
@@ -94,7 +95,8 @@ static bool better_apart(const Bucket *k, const Op *a, const Op *b) {
     if (!k->known) return false;
     const Op *both[] = {a, b};
     Window x = window_of(k->mem, k->known, a), y = window_of(k->mem, k->known, b);
-    const Op *ready = x.ready && (!y.ready || x.ready->id > y.ready->id) ? x.ready : y.ready;
+    const Op *ready =
+        x.ready && (!y.ready || x.ready->id > y.ready->id) ? x.ready : y.ready;
     const Op *use = x.use && (!y.use || x.use->id < y.use->id) ? x.use : y.use;
     double apart = hidden(x.work, 1, &both[0]) + hidden(y.work, 1, &both[1]);
     double joined = hidden(work_between(k->known, a->fn, ready, use), 2, both);

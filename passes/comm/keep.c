@@ -33,7 +33,8 @@ static bool run_by_run(const Op *from, int j, const Op *to, int i) {
     if (!loops) return true;
     int64_t carry = op_int(to, "carry", 0);
     return op_int(from, "times", 1) == op_int(to, "times", 1) &&
-           j >= op_int(from, "carry", 0) && i >= carry && i < carry + op_int(to, "each", 0);
+           j >= op_int(from, "carry", 0) && i >= carry &&
+           i < carry + op_int(to, "each", 0);
 }
 
 static void set_slices(Value *v, const Type *slice, const Op *call) {
@@ -54,7 +55,8 @@ static void visit(Module *m, Op *to, int i) {
     int j = v->nth;
     if (f == g || f->role == ROLE_KERNEL || f->alias[j] >= 0) return;
     if (func_is_entry(f) || func_is_entry(g)) return;
-    if (!run_by_run(from, j, to, i) || only_call(m, f) != from || only_call(m, g) != to) return;
+    if (!run_by_run(from, j, to, i) || only_call(m, f) != from || only_call(m, g) != to)
+        return;
     Op *again = exchange_of(g, g->arg[i]);
     Value *made = again ? same_exchange(f, f->ret[j], again) : NULL;
     if (!made) return;

@@ -6,8 +6,8 @@
  * Collectives run in the order of the text, which is the same on every rank; nothing
  * stays under way when a function returns. Run one after the other, the program means the
  * same, to the bit. */
-#include "passes/passes.h"
 #include "passes/comm/work.h"
+#include "passes/passes.h"
 
 typedef struct Overlap {
     Arena *mem;
@@ -45,16 +45,24 @@ static Op *start_after(const Overlap *o, const Op *op, const Window *w) {
 
 static void move_behind(Func *f, Op *op, Op *after) {
     if (op == after || op->prev == after) return;
-    if (op->prev) op->prev->next = op->next;
-    else f->first = op->next;
-    if (op->next) op->next->prev = op->prev;
-    else f->last = op->prev;
+    if (op->prev)
+        op->prev->next = op->next;
+    else
+        f->first = op->next;
+    if (op->next)
+        op->next->prev = op->prev;
+    else
+        f->last = op->prev;
     op->prev = after;
     op->next = after ? after->next : f->first;
-    if (op->next) op->next->prev = op;
-    else f->last = op;
-    if (after) after->next = op;
-    else f->first = op;
+    if (op->next)
+        op->next->prev = op;
+    else
+        f->last = op;
+    if (after)
+        after->next = op;
+    else
+        f->first = op;
 }
 
 static void add_arrival(Overlap *o, Op *op, const Window *w) {

@@ -8,8 +8,8 @@
  * In a loop the op must do the same to every slice of dimension 0. Sums always move, so
  * that a product can add to them; collectives where `overlap` asks for it, if a slice is
  * worth a message. A function with several calls is copied for the one. */
-#include "passes/passes.h"
 #include "passes/comm/work.h"
+#include "passes/passes.h"
 
 /* Of functions: a step has a few; a text with calls of calls could want any number. */
 enum { MAX_COPIES = 256 };
@@ -147,7 +147,8 @@ static bool gives_buffer(const Op *op, const Value *v) {
 
 static bool can_go_up(const Sink *s, const Op *call, int j, const Op *op) {
     const Func *callee = op_func(call);
-    if (!op || !moves(s, op, call) || (is_loop(call) && j < first_each(call))) return false;
+    if (!op || !moves(s, op, call) || (is_loop(call) && j < first_each(call)))
+        return false;
     if (is_loop(call) && !acts_on_slices(op)) return false;
     for (int i = 0; i < op->nin; i++) {
         if (op->in[i] != call->out[j] && !is_before(op->in[i], call)) return false;
@@ -181,7 +182,8 @@ static void go_up(Sink *s, Op *call, int j, Op *op) {
     }
     Op *made = op_inside(&b, op, in, sliced);
     made->out[0]->name = op->out[0]->name;
-    if (alias >= 0 && !type_same_shape(&callee->arg[alias]->ty, &made->out[0]->ty)) alias = -1;
+    if (alias >= 0 && !type_same_shape(&callee->arg[alias]->ty, &made->out[0]->ty))
+        alias = -1;
     callee->ret[j] = made->out[0];
     callee->alias[j] = alias;
     call->out[j]->ty = op->out[0]->ty;

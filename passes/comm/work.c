@@ -30,7 +30,8 @@ double work_of(const Work *w, const Op *op) {
     if (flags & (F_COMM | F_VIEW)) return 0;
     if (callee && callee->role != ROLE_KERNEL) {
         for (const Work *at = w; at; at = at->next) {
-            if (at->f == callee) return MIN(most, at->total * (double)op_int(op, "times", 1));
+            if (at->f == callee)
+                return MIN(most, at->total * (double)op_int(op, "times", 1));
         }
     }
     return MIN(most, 1 + (flags & F_DENSE ? dense(op) : 0));
@@ -48,7 +49,8 @@ Work *work_add(Arena *mem, Work *known, const Func *f) {
 double work_to_send(int n, const Op *const *op) {
     double work = PER_MESSAGE;
     for (int i = 0; i < n; i++) {
-        int64_t in = bytes_of(op[i]->nin, op[i]->in), out = bytes_of(op[i]->nout, op[i]->out);
+        int64_t in = bytes_of(op[i]->nin, op[i]->in),
+                out = bytes_of(op[i]->nout, op[i]->out);
         work += (double)MAX(in, out) * PER_BYTE_SENT;
     }
     return work;
@@ -102,8 +104,10 @@ Window window_of(Arena *mem, const Work *known, const Op *op) {
     for (Op *at = op->next; at && !w.use; at = at->next) {
         if (!follows(&w, op, at)) continue;
         bool waits = (optab[at->kind].flags & (F_VIEW | F_MOVE)) && at->nout == at->nin;
-        if (waits) PUSH(mem, w.moved, w.nmoved, w.moved_cap, at);
-        else w.use = at;
+        if (waits)
+            PUSH(mem, w.moved, w.nmoved, w.moved_cap, at);
+        else
+            w.use = at;
     }
     w.work = work_between(known, op->fn, w.ready, w.use);
     for (int i = 0; i < w.nmoved; i++) w.work -= work_of(known, w.moved[i]);

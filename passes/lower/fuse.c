@@ -6,8 +6,8 @@
  * so makes them one, when they fit one iteration space (ir/space.h) and nothing outside has
  * used their results yet: the kernel stands where its last op stood. Equal kernels are one
  * function. */
-#include "passes/passes.h"
 #include "ir/space.h"
+#include "passes/passes.h"
 
 enum {
     SIBLING_REACH = 24, /* how many ops back a group with a common operand may end */
@@ -22,9 +22,9 @@ typedef struct Group {
 typedef struct Fuse {
     Module *m;
     Func *f;
-    Arena *mem;   /* of this function */
-    Group **of;   /* by op id */
-    Op **order;   /* by op id */
+    Arena *mem; /* of this function */
+    Group **of; /* by op id */
+    Op **order; /* by op id */
     int nkernels, next_id;
 } Fuse;
 
@@ -97,7 +97,8 @@ static int choose_groups(Fuse *fu, Op *op, Group **set) {
     for (int id = op->id - 1; id >= 0; id--) {
         for (int i = 0; i < op->nin; i++) {
             const Op *def = op->in[i]->def;
-            if (def && def->id == id && fu->of[id]) add_if_fits(fu, fu->of[id], set, &n, op);
+            if (def && def->id == id && fu->of[id])
+                add_if_fits(fu, fu->of[id], set, &n, op);
         }
     }
     for (int id = op->id - 1; !n && id >= MAX(0, op->id - SIBLING_REACH); id--) {
@@ -161,7 +162,8 @@ static const char *kernel_text(Arena *mem, Func *k) {
 static Func *find_equal(Fuse *fu, Func *k) {
     const char *text = kernel_text(fu->mem, k);
     for (Func *f = fu->m->first; f; f = f->next) {
-        if (f == k || f->role != ROLE_KERNEL || f->narg != k->narg || f->nret != k->nret) {
+        if (f == k || f->role != ROLE_KERNEL || f->narg != k->narg ||
+            f->nret != k->nret) {
             continue;
         }
         if (!strcmp(kernel_text(fu->mem, f), text)) return f;
@@ -204,10 +206,13 @@ static void outline(Fuse *fu, Group *g) {
         }
     }
     Func *equal = find_equal(fu, k);
-    if (equal != k) drop_func(fu->m, k);
-    else fu->nkernels++;
+    if (equal != k)
+        drop_func(fu->m, k);
+    else
+        fu->nkernels++;
     Builder at = build_before(g->op[g->n - 1]);
-    Op *call = build_list(&at, OP_call, bfmt(&at, "fn=@%s", equal->name), nin, in, NULL, 0);
+    Op *call =
+        build_list(&at, OP_call, bfmt(&at, "fn=@%s", equal->name), nin, in, NULL, 0);
     call->id = fu->next_id++; /* in no group */
     for (int i = 0; i < nout; i++) {
         call->out[i]->name = out[i]->name;

@@ -3,8 +3,8 @@
  * The check knows only locations and who reads what when: for every two values of a
  * function whose bytes meet, one must be dead before the other is made, or they are the
  * same bytes on purpose (a view, a result over an operand that is not read again). */
-#include "passes/passes.h"
 #include "ir/space.h"
+#include "passes/passes.h"
 
 const char *const memory_class_name[MEM_CLASSES] = {
     "weights", "optimizer", "gradients", "activations", "workspace", "data"};
@@ -12,8 +12,8 @@ const char *const memory_class_name[MEM_CLASSES] = {
 typedef struct Span { /* bytes of one value or workspace, and when they are in use */
     int space;        /* 0 = frame, else a buffer of the caller */
     int64_t from, to;
-    int born, dies;   /* op ids */
-    const Value *v;   /* NULL: workspace */
+    int born, dies; /* op ids */
+    const Value *v; /* NULL: workspace */
 } Span;
 
 static int space_number(const Func *f, Loc loc) {
@@ -26,8 +26,11 @@ static int space_number(const Func *f, Loc loc) {
 static Span value_span(const Func *f, const Value *v) {
     Loc loc = v->def ? v->loc : (Loc){LOC_ARG, v->nth};
     int64_t from = loc.kind == LOC_FRAME ? loc.at : 0;
-    Span s = {.space = space_number(f, loc), .from = from, .to = from + type_bytes(&v->ty),
-              .born = v->def ? v->def->id : -1, .v = v};
+    Span s = {.space = space_number(f, loc),
+              .from = from,
+              .to = from + type_bytes(&v->ty),
+              .born = v->def ? v->def->id : -1,
+              .v = v};
     s.dies = s.born;
     for (const Op *op = f->first; op; op = op->next) {
         for (int i = 0; i < op->nin; i++) {
@@ -89,7 +92,8 @@ static bool overwrite_allowed(Arena *mem, const Span *a, const Span *b) {
         return reads == 1 && at >= 2 && added_in_order(op, at);
     }
     bool bucket = optab[op->kind].flags & F_COMM;
-    return (optab[op->kind].flags & F_INPLACE) && reads == 1 && at == (bucket ? b->v->nth : 0);
+    return (optab[op->kind].flags & F_INPLACE) && reads == 1 &&
+           at == (bucket ? b->v->nth : 0);
 }
 
 static bool may_meet(Arena *mem, const Span *a, const Span *b) {
@@ -146,14 +150,16 @@ static const char *check_flight(Arena *mem, const Func *f) {
     for (const Op *op = f->first; op; op = op->next) {
         const Op *arrival = op_arrival(op);
         if (!op_int(op, "late", 0)) continue;
-        if (!arrival) return arena_printf(mem, "@%s: %s never arrives", f->name,
-                                          optab[op->kind].name);
+        if (!arrival)
+            return arena_printf(mem, "@%s: %s never arrives", f->name,
+                                optab[op->kind].name);
         for (int i = 0; i < op->nin + op->nout; i++) {
             const Value *v = i < op->nout ? op->out[i] : op->in[i - op->nout];
             bool kept = false;
             for (int k = 0; k < arrival->nin; k++) kept |= arrival->in[k] == v;
-            if (!kept) return arena_printf(mem, "@%s: %%%s is not kept until it arrives",
-                                           f->name, v->name);
+            if (!kept)
+                return arena_printf(mem, "@%s: %%%s is not kept until it arrives",
+                                    f->name, v->name);
             if (i >= op->nout || value_uses(f, v) == 1) continue;
             return arena_printf(mem, "@%s: %%%s is used in flight", f->name, v->name);
         }
@@ -192,7 +198,8 @@ static const char *check_func(Arena *mem, Func *f) {
         bool over = loc.kind == LOC_ARG && loc.at == f->alias[i];
         bool handed = !f->ret[i]->def && f->ret[i]->nth == f->alias[i];
         if (!own && !over && !handed) {
-            return arena_printf(mem, "@%s: result %d is not where the caller looks", f->name, i);
+            return arena_printf(mem, "@%s: result %d is not where the caller looks",
+                                f->name, i);
         }
     }
     return NULL;
@@ -223,7 +230,8 @@ int64_t memory_gradient_bytes(const Func *entry, int param) {
     const Value *p = entry->arg[param];
     int level = (int)arg_float(entry, param, "zero", 0);
     for (int i = 0; i < entry->narg && level >= 2; i++) {
-        if (!strcmp(arg_str(entry, i, "like", ""), p->name)) return type_bytes(&entry->arg[i]->ty);
+        if (!strcmp(arg_str(entry, i, "like", ""), p->name))
+            return type_bytes(&entry->arg[i]->ty);
     }
     Axes axes = 0; /* over which the parameter itself lies in parts */
     check(mesh_axes_parse(&entry->mod->mesh, arg_str(entry, param, "flat", ""), &axes));

@@ -5,9 +5,9 @@
  * an argument in its buffer (@a2), all others in the frame (@128). Values tied together
  * (views, results written over a dying operand) share one buffer; buffers whose lives do
  * not meet share bytes. Where a value cannot live in the place it must, a copy is made. */
-#include "passes/passes.h"
 #include "ir/matmul.h"
 #include "ir/space.h"
+#include "passes/passes.h"
 #include <stdlib.h>
 
 enum { FRAME_ALIGN = 64 };
@@ -24,9 +24,9 @@ typedef struct MemPlan {
     Arena *mem;
     Func *f;
     const PassOptions *o;
-    int *parent;     /* by value id: union-find of values that share a buffer */
+    int *parent; /* by value id: union-find of values that share a buffer */
     int *first, *last;
-    Loc *fixed;      /* by root */
+    Loc *fixed; /* by root */
 } MemPlan;
 
 static int64_t align_up(int64_t n) {
@@ -175,7 +175,8 @@ static bool join_call_aliases(MemPlan *p) {
             if (i < 0 || callee->role == ROLE_KERNEL) continue;
             bool own = p->fixed[root(p, op->in[i]->id)].kind != LOC_ARG ||
                        returned_over(p->f, op->out[j], op->in[i]);
-            if (own && dies_at(p, op->in[i], op) && join(p, op->in[i], op->out[j])) continue;
+            if (own && dies_at(p, op->in[i], op) && join(p, op->in[i], op->out[j]))
+                continue;
             op->in[i] = insert_copy(p->f, op, op->in[i]);
             return false;
         }
@@ -257,7 +258,8 @@ static int64_t lowest_place(Arena *mem, Buffer **placed, int n, const Buffer *b)
     Buffer **near = NEW_ARRAY(mem, Buffer *, (size_t)n + 1);
     int count = 0;
     for (int i = 0; i < n; i++) {
-        if (placed[i]->first <= b->last && b->first <= placed[i]->last) near[count++] = placed[i];
+        if (placed[i]->first <= b->last && b->first <= placed[i]->last)
+            near[count++] = placed[i];
     }
     qsort(near, (size_t)count, sizeof *near, by_offset);
     int64_t at = 0;
@@ -288,14 +290,19 @@ static void place_frame(MemPlan *p) {
             int x = root(p, op->out[i]->id);
             if (of[x] || p->fixed[x].kind) continue;
             Buffer *b = all[n++] = of[x] = NEW(p->mem, Buffer);
-            *b = (Buffer){.nth = n, .bytes = align_up(type_bytes(&op->out[i]->ty)),
-                          .first = p->first[x], .last = p->last[x]};
+            *b = (Buffer){.nth = n,
+                          .bytes = align_up(type_bytes(&op->out[i]->ty)),
+                          .first = p->first[x],
+                          .last = p->last[x]};
         }
         int64_t bytes = workspace(p, op);
         if (!bytes) continue;
         Buffer *b = all[n++] = NEW(p->mem, Buffer);
-        *b = (Buffer){.nth = n, .bytes = align_up(bytes), .first = op->id,
-                      .last = end_of(op)->id, .workspace_of = op};
+        *b = (Buffer){.nth = n,
+                      .bytes = align_up(bytes),
+                      .first = op->id,
+                      .last = end_of(op)->id,
+                      .workspace_of = op};
         op_set_int(op, "ws_bytes", bytes);
     }
     qsort(all, (size_t)n, sizeof *all, by_size);
@@ -311,7 +318,8 @@ static void place_frame(MemPlan *p) {
     for (Op *op = f->first; op; op = op->next) {
         for (int i = 0; i < op->nout; i++) {
             int x = root(p, op->out[i]->id);
-            op->out[i]->loc = p->fixed[x].kind ? p->fixed[x] : (Loc){LOC_FRAME, of[x]->offset};
+            op->out[i]->loc =
+                p->fixed[x].kind ? p->fixed[x] : (Loc){LOC_FRAME, of[x]->offset};
         }
     }
 }

@@ -23,11 +23,11 @@ typedef struct Pair { /* @f.fwd and @f.bwd for one pattern of use */
 } Pair;
 
 typedef struct Diff { /* gradient of one function body */
-    Grad g; /* first: hooks get a Grad * */
+    Grad g;           /* first: hooks get a Grad * */
     Module *m;
     Func *f;
-    bool *active;   /* by id: depends on an argument that wants a gradient */
-    Value **grad;   /* by id: its gradient so far */
+    bool *active; /* by id: depends on an argument that wants a gradient */
+    Value **grad; /* by id: its gradient so far */
     int nvalues;
     Pair **pairs;
     const PassOptions *o;
@@ -71,7 +71,8 @@ static Value *zeros(Builder *b, const Type *ty) {
  * linear one without it would lose the gradient. */
 static void refuse_unknown(const Op *op) {
     const OpInfo *row = &optab[op->kind];
-    if (!(row->flags & F_LINEAR) || row->vjp || !dtype_is_float(op->out[0]->ty.dt)) return;
+    if (!(row->flags & F_LINEAR) || row->vjp || !dtype_is_float(op->out[0]->ty.dt))
+        return;
     fail_op(op, "no gradient flows through %s (%%%s); write it with other ops", row->name,
             op->out[0]->name);
 }
@@ -95,9 +96,10 @@ static void diff_call(Diff *d, Op *op);
 static void refuse_further_results(const Diff *d, const Op *op) {
     for (int i = 1; i < op->nout && optab[op->kind].nout > 1; i++) {
         if (!d->grad[op->out[i]->id]) continue;
-        fail(EXIT_CONFIG, "@%s: no gradient flows through result %d of %s (%%%s); make the "
-                          "loss from other values", d->f->name, i,
-             optab[op->kind].name, op->out[i]->name);
+        fail(EXIT_CONFIG,
+             "@%s: no gradient flows through result %d of %s (%%%s); make the "
+             "loss from other values",
+             d->f->name, i, optab[op->kind].name, op->out[i]->name);
     }
 }
 
@@ -111,8 +113,10 @@ static void diff_body(Diff *d, Op *last_forward) {
         for (int i = 0; i < op->nin; i++) wanted |= grad_wants(&d->g, op->in[i]);
         if (!any || !wanted) continue;
         refuse_further_results(d, op);
-        if (op_attr(op, "fn")) diff_call(d, op);
-        else if (optab[op->kind].vjp) optab[op->kind].vjp(&d->g, op);
+        if (op_attr(op, "fn"))
+            diff_call(d, op);
+        else if (optab[op->kind].vjp)
+            optab[op->kind].vjp(&d->g, op);
     }
 }
 
@@ -169,8 +173,10 @@ static void remake_moves(Pair *p, Op *last) {
 static void place_gradient(const PassOptions *o, const Func *f, int i, Value *grad) {
     if (!grad || !grad->def) return;
     const Type *ty = &f->arg[i]->ty;
-    if (arg_float(f, i, "zero", 0) >= 2) grad->ty = zero_type(f->mod, o, ty);
-    else lie_like(grad, ty);
+    if (arg_float(f, i, "zero", 0) >= 2)
+        grad->ty = zero_type(f->mod, o, ty);
+    else
+        lie_like(grad, ty);
 }
 
 /* In fwd: forward ops up to `last`, then backward ops. Lists the forward values that
@@ -190,8 +196,10 @@ static Value **collect_saved(Module *m, Pair *p, Op *last, Value **grads, int nc
             if (!v || seen[v->id] || (v->def && v->def->id > last_id)) continue;
             if (!v->def && v->nth >= first_cot) continue;
             seen[v->id] = true;
-            if (!v->def && !is_carry(p, v->nth)) p->saved_arg[p->nsaved_arg++] = v->nth;
-            else saved[n++] = v;
+            if (!v->def && !is_carry(p, v->nth))
+                p->saved_arg[p->nsaved_arg++] = v->nth;
+            else
+                saved[n++] = v;
         }
         if (!op) break;
     }
@@ -240,7 +248,9 @@ static void bwd_results(Pair *p, Func *bwd, Value **grads, Value **acc) {
             if (!p->wants[i]) continue;
             int mine = is_carry(p, i) ? 0 : acc[i] ? 1 : 2;
             if (mine != group) continue;
-            Value *v = grads[i] ? grads[i] : acc[i] ? acc[i] : zeros(&b, &p->f->arg[i]->ty);
+            Value *v = grads[i] ? grads[i]
+                       : acc[i] ? acc[i]
+                                : zeros(&b, &p->f->arg[i]->ty);
             if (acc[i] && grads[i]) v = build1(&b, OP_add, NULL, acc[i], grads[i], NULL);
             func_ret(bwd, v, acc[i] ? acc[i]->nth : -1);
         }
@@ -284,7 +294,8 @@ static Pair *pair_make(Diff *caller, Pair want) {
     int ncot = 0;
     for (int i = 0; i < p->f->nret; i++) {
         if (!p->cot[i]) continue;
-        cot[i] = func_arg(w, arena_printf(m->mem, "d.%s", w->ret[i]->name), w->ret[i]->ty);
+        cot[i] =
+            func_arg(w, arena_printf(m->mem, "d.%s", w->ret[i]->name), w->ret[i]->ty);
         ncot++;
     }
     Diff d = diff_begin(m, w, caller->pairs, caller->o);
@@ -314,8 +325,10 @@ static bool same_flags(const bool *a, const bool *b, int n) {
 }
 
 static Pair *pair_for(Diff *d, Op *op) {
-    Pair want = {.f = op_func(op), .loop = op_attr(op, "times") != NULL,
-                 .carry = (int)op_int(op, "carry", 0), .each = (int)op_int(op, "each", 0)};
+    Pair want = {.f = op_func(op),
+                 .loop = op_attr(op, "times") != NULL,
+                 .carry = (int)op_int(op, "carry", 0),
+                 .each = (int)op_int(op, "each", 0)};
     bool *wants = NEW_ARRAY(d->m->mem, bool, (size_t)op->nin);
     bool *cot = NEW_ARRAY(d->m->mem, bool, (size_t)op->nout);
     for (int i = 0; i < op->nin; i++) {
@@ -420,12 +433,14 @@ static Func *find_model(const Module *m) {
     Func *model = NULL;
     for (Func *f = m->first; f; f = f->next) {
         if (f->role != ROLE_MODEL) continue;
-        if (model) fail(EXIT_CONFIG, "module @%s has two models, @%s and @%s", m->name,
-                        model->name, f->name);
+        if (model)
+            fail(EXIT_CONFIG, "module @%s has two models, @%s and @%s", m->name,
+                 model->name, f->name);
         model = f;
     }
     if (!model) {
-        fail(EXIT_CONFIG, "module @%s has no model: write func @name:model(...)", m->name);
+        fail(EXIT_CONFIG, "module @%s has no model: write func @name:model(...)",
+             m->name);
     }
     DType loss = model->nret ? model->ret[0]->ty.dt : DT_COUNT;
     if ((loss != DT_F32 && loss != DT_F64) || model->ret[0]->ty.rank) {

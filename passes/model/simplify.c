@@ -74,7 +74,8 @@ static bool keeps_order(const Op *op) {
         if (r->term[0].letter[k] == '.') return false;
         if (in->dim[k] == 1) continue;
         while (at < out->rank && out->dim[at] == 1) at++;
-        if (at == out->rank || r->term[1].letter[at++] != r->term[0].letter[k]) return false;
+        if (at == out->rank || r->term[1].letter[at++] != r->term[0].letter[k])
+            return false;
     }
     return true;
 }
@@ -132,4 +133,3 @@ void pass_simplify(Module *m, const PassOptions *o) {
     }
     module_remove_unused(m);
 }
-

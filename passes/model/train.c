@@ -29,10 +29,10 @@ typedef struct Train {
     const PassOptions *o;
     Func *grad, *step;
     Builder b;
-    int nparam, *param;   /* indices of the parameters among grad's arguments */
-    Value **value;        /* per argument of grad: its value in @step */
-    Value **held;         /* per parameter: the argument of @step */
-    Value **sum;          /* loss, then the gradient of each parameter */
+    int nparam, *param; /* indices of the parameters among grad's arguments */
+    Value **value;      /* per argument of grad: its value in @step */
+    Value **held;       /* per parameter: the argument of @step */
+    Value **sum;        /* loss, then the gradient of each parameter */
     const Optimizer *optimizer;
     Value *scalar[5]; /* operands of the optimizer behind the states */
     int nscalars;
@@ -45,8 +45,8 @@ static const char *role_of(const Func *f, int i) {
 
 /* Arguments that hold one micro-batch: their data differ from run to run. */
 static bool is_batch(const Func *f, int i) {
-    static const char *const batch[] = {"tokens", "labels", "data", "rng", "positions",
-                                        "attends_from"};
+    static const char *const batch[] = {"tokens", "labels",    "data",
+                                        "rng",    "positions", "attends_from"};
     for (int k = 0; k < ARRAY_LEN(batch); k++) {
         if (!strcmp(role_of(f, i), batch[k])) return true;
     }
@@ -59,7 +59,8 @@ static bool is_role(const Func *f, int i, const char *role) {
 
 static Func *find_grad(const Module *m) {
     for (Func *f = m->first; f; f = f->next) {
-        if (f->role == ROLE_MODEL && f->narg && is_role(f, f->narg - 1, "dloss")) return f;
+        if (f->role == ROLE_MODEL && f->narg && is_role(f, f->narg - 1, "dloss"))
+            return f;
     }
     fail(EXIT_CONFIG, "module @%s has no gradients: run autodiff first", m->name);
 }
@@ -82,8 +83,10 @@ static void step_arguments(Train *t) {
         Type ty = g->arg[i]->ty;
         if (is_batch(g, i) && t->o->micro_batches > 1) {
             if (ty.rank == MAX_RANK) {
-                fail(EXIT_CONFIG, "%%%s: with micro-batches an argument has at most %d "
-                                  "dimensions", g->arg[i]->name, MAX_RANK - 1);
+                fail(EXIT_CONFIG,
+                     "%%%s: with micro-batches an argument has at most %d "
+                     "dimensions",
+                     g->arg[i]->name, MAX_RANK - 1);
             }
             if (type_bytes(&ty) > TYPE_MAX_BYTES / t->o->micro_batches) {
                 fail(EXIT_MEMORY, "%%%s: %lld micro-batches have more than 2^50 bytes",
@@ -117,8 +120,10 @@ static void refuse_types(const Train *t) {
     for (int k = 0; k < t->nparam; k++) {
         const Value *p = g->arg[t->param[k]];
         if (p->ty.dt == DT_F32) continue;
-        fail(EXIT_CONFIG, "parameter %%%s is %s; parameters that are trained are f32, cast "
-                          "them where they are used", p->name, dtype_name[p->ty.dt]);
+        fail(EXIT_CONFIG,
+             "parameter %%%s is %s; parameters that are trained are f32, cast "
+             "them where they are used",
+             p->name, dtype_name[p->ty.dt]);
     }
 }
 
@@ -129,7 +134,8 @@ static Value *scalar_arg(Train *t, const char *role) {
 }
 
 static Value *constant(Train *t, double v) {
-    return build_as(&t->b, OP_fill, bfmt(&t->b, "value=%.17g", v), type_scalar(DT_F32), NULL);
+    return build_as(&t->b, OP_fill, bfmt(&t->b, "value=%.17g", v), type_scalar(DT_F32),
+                    NULL);
 }
 
 static int first_gradient(const Train *t) {
@@ -169,7 +175,8 @@ static Value *batches(Train *t, int i, int64_t first, int64_t n, bool stack) {
     Value *all = t->value[i];
     int64_t total = MAX(t->o->micro_batches, 1);
     if (total == 1 || (stack && n == total)) return all;
-    char *attrs = bfmt(&t->b, "dim=0; first=%lld; size=%lld", (long long)first, (long long)n);
+    char *attrs =
+        bfmt(&t->b, "dim=0; first=%lld; size=%lld", (long long)first, (long long)n);
     Value *some = build1(&t->b, OP_slice, attrs, all, NULL);
     if (!stack) some = build_placed(&t->b, OP_reshape, NULL, t->grad->arg[i]->ty, some);
     return build_named(&t->b, all->name, some);
@@ -182,7 +189,8 @@ static void run_once(Train *t, int64_t k) {
     for (int i = 0; i < g->narg; i++) {
         in[i] = is_batch(g, i) ? batches(t, i, k, 1, false) : t->value[i];
     }
-    Op *run = build_list(&t->b, OP_call, bfmt(&t->b, "fn=@%s", g->name), g->narg, in, NULL, 0);
+    Op *run =
+        build_list(&t->b, OP_call, bfmt(&t->b, "fn=@%s", g->name), g->narg, in, NULL, 0);
     for (int j = 0; j <= t->nparam; j++) {
         Value *v = run->out[j ? first_gradient(t) + j - 1 : 0];
         t->sum[j] = t->sum[j] ? build1(&t->b, OP_add, NULL, t->sum[j], v, NULL) : v;
@@ -229,8 +237,8 @@ static void run_micro_batches(Train *t, int64_t n) {
     if (middle > 0) run_loop(t, first, middle);
     if (last) run_once(t, n - 1);
     if (n == 1) return;
-    t->sum[0] = build1(&t->b, OP_scale, bfmt(&t->b, "by=%.17g", 1.0 / (double)n), t->sum[0],
-                       NULL);
+    t->sum[0] = build1(&t->b, OP_scale, bfmt(&t->b, "by=%.17g", 1.0 / (double)n),
+                       t->sum[0], NULL);
 }
 
 /* Square root of the sum of squares of all gradients. */
@@ -263,7 +271,8 @@ static Value *state_arg(Train *t, const char *prefix, const Value *param) {
     Arena *mem = t->m->mem;
     const char *name = arena_printf(mem, "%s.%s", prefix, param->name);
     bool sharded = is_sharded(t, param);
-    Value *v = func_arg(t->step, name, sharded ? zero_type(t->m, t->o, &param->ty) : param->ty);
+    Value *v =
+        func_arg(t->step, name, sharded ? zero_type(t->m, t->o, &param->ty) : param->ty);
     int i = t->step->narg - 1;
     func_arg_attr(t->step, i, arena_printf(mem, "role=state; like=\"%s\"", param->name));
     for (const Attr *a = t->step->arg_attr[param->nth]; a; a = a->next) {
@@ -309,7 +318,9 @@ static char *optimizer_attrs(Train *t, int k) {
     const struct {
         const char *key;
         double value;
-    } all[] = {{"beta1", o->beta1}, {"beta2", o->beta2}, {"eps", o->eps},
+    } all[] = {{"beta1", o->beta1},
+               {"beta2", o->beta2},
+               {"eps", o->eps},
                {"momentum", o->momentum}};
     char *text = bfmt(&t->b, decays(t, k) ? "decay=1" : "");
     for (int i = 0; i < ARRAY_LEN(all); i++) {
@@ -342,14 +353,16 @@ static void update(Train *t, int k) {
     for (int i = 0; i < op->nout; i++) {
         Value *old = op->in[i ? i + 1 : 0];
         Value *v = build1(&t->b, OP_select, NULL, t->good, op->out[i], old, NULL);
-        func_ret(t->step, build_named(&t->b, bfmt(&t->b, "new.%s", old->name), v), old->nth);
+        func_ret(t->step, build_named(&t->b, bfmt(&t->b, "new.%s", old->name), v),
+                 old->nth);
     }
 }
 
 static const Optimizer *find_optimizer(const char *name) {
     for (int i = 0; i < ARRAY_LEN(optimizers); i++)
         if (!strcmp(name, optimizers[i].name)) return &optimizers[i];
-    fail(EXIT_CONFIG, "unknown optimizer '%s'; there are adamw, adam, momentum and sgd", name);
+    fail(EXIT_CONFIG, "unknown optimizer '%s'; there are adamw, adam, momentum and sgd",
+         name);
 }
 
 void pass_train(Module *m, const PassOptions *o) {

@@ -8,8 +8,9 @@ static void refuse_placement(const Module *m, const Func *f, const Value *v) {
     if (!placed) return;
     Text t = text_new(m->mem);
     type_print(&t, &m->mesh, &v->ty);
-    fail(EXIT_CONFIG, "@%s: %%%s has the placement %s; programs of several ranks need the "
-                      "sharding passes, which this build does not have",
+    fail(EXIT_CONFIG,
+         "@%s: %%%s has the placement %s; programs of several ranks need the "
+         "sharding passes, which this build does not have",
          f->name, v->name, t.s);
 }
 

@@ -10,9 +10,9 @@ static const char *shown(const Func *f, const Type *ty) {
 
 static void expect(const Op *op, const Value *v, const Type *want, const char *what) {
     if (type_same_placement(&v->ty, want)) return;
-    fail_op(op, "%s: %s %%%s is %s, but must be %s here: run pass reshard before localize",
-            optab[op->kind].name, what, v->name, shown(op->fn, &v->ty),
-            shown(op->fn, want));
+    fail_op(
+        op, "%s: %s %%%s is %s, but must be %s here: run pass reshard before localize",
+        optab[op->kind].name, what, v->name, shown(op->fn, &v->ty), shown(op->fn, want));
 }
 
 static void expect_op(const Op *op) {
@@ -33,7 +33,8 @@ static void expect_back(const Func *f, int ret, int arg) {
     const Value *v = f->ret[ret], *a = f->arg[arg];
     if (type_same_placement(&v->ty, &a->ty)) return;
     fail(EXIT_CONFIG,
-         "@%s: result %%%s is %s, but the argument %%%s, which it follows, is %s: run pass "
+         "@%s: result %%%s is %s, but the argument %%%s, which it follows, is %s: run "
+         "pass "
          "reshard before localize",
          f->name, v->name, shown(f, &v->ty), a->name, shown(f, &a->ty));
 }
@@ -63,9 +64,12 @@ static void expect_step(const Op *op) {
 void check_placed(const Module *m) {
     for (const Func *f = m->first; f; f = f->next) {
         for (const Op *op = f->first; op; op = op->next) {
-            if (op->kind == OP_reshard) expect_step(op);
-            else if (op_attr(op, "fn")) expect_call(op);
-            else expect_op(op);
+            if (op->kind == OP_reshard)
+                expect_step(op);
+            else if (op_attr(op, "fn"))
+                expect_call(op);
+            else
+                expect_op(op);
         }
         for (int i = 0; i < f->nret; i++)
             if (f->alias[i] >= 0) expect_back(f, i, f->alias[i]);

@@ -5,8 +5,8 @@
 #define _GNU_SOURCE
 #include "runtime/comm/comm_fiber.h"
 #include "runtime/comm/comm_link.h"
-#include "runtime/core/rt.h"
 #include "runtime/comm/watch.h"
+#include "runtime/core/rt.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <mpi.h>
@@ -281,8 +281,10 @@ enum { CHUNK_BYTES = 256 << 20 };
 static void pause_since(double start) {
     const double soon_seconds = 0.02;
     const struct timespec nap = {.tv_nsec = 200000};
-    if (clock_seconds() - start < soon_seconds) sched_yield();
-    else nanosleep(&nap, NULL);
+    if (clock_seconds() - start < soon_seconds)
+        sched_yield();
+    else
+        nanosleep(&nap, NULL);
 }
 
 /* All ranks are here when it returns: what follows transfers and does not wait. */
@@ -409,9 +411,12 @@ void link_when_idle(LinkIdle how) {
 static void idle(void) {
     const struct timespec nap = {.tv_nsec = 50000};
     LinkIdle how = when_idle;
-    if (how == LINK_NAPS) nanosleep(&nap, NULL);
-    else if (how == LINK_YIELDS) sched_yield();
-    else if (how == LINK_LEAVES) fiber_leave();
+    if (how == LINK_NAPS)
+        nanosleep(&nap, NULL);
+    else if (how == LINK_YIELDS)
+        sched_yield();
+    else if (how == LINK_LEAVES)
+        fiber_leave();
 }
 
 static struct Slot *take_slot(int slot, int rank, int64_t bytes, bool receives) {

@@ -7,8 +7,8 @@
 #define _GNU_SOURCE
 #include "runtime/comm/comm_queue.h"
 #include "runtime/comm/comm_fiber.h"
-#include "runtime/core/rt.h"
 #include "runtime/comm/watch.h"
+#include "runtime/core/rt.h"
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -29,7 +29,7 @@ typedef struct Request {
 static struct {
     Request queue[QUEUE_LENGTH];
     atomic_llong begun, done, wanted; /* wanted: somebody waits for that one */
-    bool stop; /* under lock */
+    bool stop;                        /* under lock */
     pthread_mutex_t lock;
     pthread_cond_t work, ended;
     pthread_t thread;

@@ -200,8 +200,10 @@ int64_t ring_run(CommKind kind, const Group *g, const CommPart *part, int n,
     for (int active = r.cut.lanes, i = 0; active; i = (i + 1) % r.cut.lanes) {
         if (done[i]) continue;
         lane_take(&r, i);
-        if (lane_advance(&r, i)) lane_post(&r, i);
-        else done[i] = true, active--;
+        if (lane_advance(&r, i))
+            lane_post(&r, i);
+        else
+            done[i] = true, active--;
     }
     return r.sent_bytes;
 }

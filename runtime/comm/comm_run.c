@@ -2,8 +2,8 @@
 #include "runtime/comm/comm_queue.h"
 #include "runtime/comm/comm_reference.h"
 #include "runtime/comm/comm_ring.h"
-#include "runtime/core/rt.h"
 #include "runtime/comm/watch.h"
+#include "runtime/core/rt.h"
 #include <stdlib.h>
 
 enum {
@@ -130,10 +130,12 @@ void comm_run(CommKind kind, unsigned axes, const CommPart *part, int n,
 
 /* What a rank that waits in it is said to wait in. */
 static void begin_watch(CommKind kind, int64_t bytes, const char *label) {
-    static const char *const name[COMM_KINDS] = {
-        [COMM_ALL_REDUCE] = "all_reduce",         [COMM_ALL_REDUCE_MAX] = "all_reduce max",
-        [COMM_REDUCE_SCATTER] = "reduce_scatter", [COMM_ALL_GATHER] = "all_gather",
-        [COMM_ALL_TO_ALL] = "all_to_all",         [COMM_RING_SHIFT] = "ring_shift"};
+    static const char *const name[COMM_KINDS] = {[COMM_ALL_REDUCE] = "all_reduce",
+                                                 [COMM_ALL_REDUCE_MAX] = "all_reduce max",
+                                                 [COMM_REDUCE_SCATTER] = "reduce_scatter",
+                                                 [COMM_ALL_GATHER] = "all_gather",
+                                                 [COMM_ALL_TO_ALL] = "all_to_all",
+                                                 [COMM_RING_SHIFT] = "ring_shift"};
     WATCH_PUT(op, name[kind]);
     WATCH_PUT(label, label);
     WATCH_PUT(bytes, bytes);
@@ -156,8 +158,9 @@ void comm_run_now(CommKind kind, unsigned axes, const CommPart *part, int n,
         copy_parts(kind, part, n);
     } else {
         int64_t small = small_bytes(kind, g.n, part, n);
-        begin_watch(kind, stream_new(comm_kind_info[kind].from, part, n, g.n, false)
-                              .total_bytes, label);
+        begin_watch(
+            kind, stream_new(comm_kind_info[kind].from, part, n, g.n, false).total_bytes,
+            label);
         if (use_mpi()) {
             watch_wait(WATCH_FOR_ALL, -1);
             int64_t bytes = comm_workspace_bytes(kind, g.n, part, n);

@@ -178,8 +178,10 @@ static void combine(DType dtype, void *out, const void *a, const void *b, int64_
                     bool max) {
     check(dtype == DT_F32 || dtype == DT_I32);
     check(bytes % 4 == 0);
-    if (dtype == DT_F32) combine_f32(out, a, b, bytes / 4, max);
-    else combine_i32(out, a, b, bytes / 4, max);
+    if (dtype == DT_F32)
+        combine_f32(out, a, b, bytes / 4, max);
+    else
+        combine_i32(out, a, b, bytes / 4, max);
 }
 
 void stream_combine(const Stream *s, int piece, int64_t offset, int64_t bytes, bool max,

@@ -1,6 +1,6 @@
 /* kernels_comm.c - what generated code calls to talk to other ranks; see kernels.h. */
-#include "runtime/core/kernels.h"
 #include "runtime/comm/comm.h"
+#include "runtime/core/kernels.h"
 
 int64_t rt_coord(int64_t axis) {
     return comm_coord((int)axis);
@@ -28,9 +28,14 @@ static CommPart *make_parts(int64_t n, const int64_t *shape, void *ws) {
     CommPart *part = (void *)((char *)ws + parts_at(n));
     for (int64_t i = 0; i < n; i++) {
         const int64_t *v = shape + i * RT_PART_NUMBERS;
-        part[i] = (CommPart){.from = address[2 * i], .to = address[2 * i + 1],
-                             .before = v[0], .each = v[1], .after = v[2],
-                             .join_before = v[3], .join_each = v[4], .join_after = v[5],
+        part[i] = (CommPart){.from = address[2 * i],
+                             .to = address[2 * i + 1],
+                             .before = v[0],
+                             .each = v[1],
+                             .after = v[2],
+                             .join_before = v[3],
+                             .join_each = v[4],
+                             .join_after = v[5],
                              .dtype = (DType)v[6]};
     }
     return part;
@@ -41,7 +46,8 @@ static void label(int64_t n, const int64_t *shape) {
     comm_label((const char *)(shape + n * RT_PART_NUMBERS));
 }
 
-void rt_collective(int64_t kind, int64_t axes, int64_t n, const int64_t *shape, void *ws) {
+void rt_collective(int64_t kind, int64_t axes, int64_t n, const int64_t *shape,
+                   void *ws) {
     label(n, shape);
     comm_run((CommKind)kind, (unsigned)axes, make_parts(n, shape, ws), (int)n,
              (char *)ws + rt_collective_bytes(n));

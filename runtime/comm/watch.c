@@ -314,7 +314,8 @@ static void plan_next_report(void) {
 /* Publishes what this rank does; false: nothing is waited for. */
 static bool look_at_self(double passed, char *text, size_t size) {
     Slot *s = slot_of(w.me);
-    int waits = WATCH_GET(beside) ? WATCH_WORKS : WATCH_GET(waits), peer = WATCH_GET(peer);
+    int waits = WATCH_GET(beside) ? WATCH_WORKS : WATCH_GET(waits),
+        peer = WATCH_GET(peer);
     long long progress = WATCH_GET(progress);
     bool moved = progress != w.progress, stands = describe(text, size, waits, peer);
     w.progress = progress;

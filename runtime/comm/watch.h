@@ -37,7 +37,7 @@ enum { WATCH_WORKS, WATCH_FOR_RANK, WATCH_FOR_ALL };
 typedef struct WatchState {
     atomic_llong progress; /* counted on by whatever gets done */
     atomic_int waits, peer;
-    atomic_bool beside; /* who waits is not the one who computes */
+    atomic_bool beside;          /* who waits is not the one who computes */
     _Atomic(const char *) op;    /* that is waited in, or NULL */
     _Atomic(const char *) label; /* where it stands in the program, or NULL */
     atomic_llong bytes;          /* of its operands; -1: unknown */

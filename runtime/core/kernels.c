@@ -9,8 +9,10 @@ enum { COPY_DIMS = 12, COPY_CHUNK_BYTES = 1 << 16, SMALL_BYTES = 1 << 15 };
 
 /* On the calling thread alone when starting the others costs more than they gain. */
 static void run_parts(int64_t n, int64_t bytes, RtBody body, void *ctx) {
-    if (bytes < SMALL_BYTES) body(ctx, 0, n, 0);
-    else rt_parallel(n, body, ctx);
+    if (bytes < SMALL_BYTES)
+        body(ctx, 0, n, 0);
+    else
+        rt_parallel(n, body, ctx);
 }
 
 typedef struct Copy {
@@ -137,7 +139,11 @@ static void reduce_rows(void *ctx, int64_t begin, int64_t end, int64_t thread) {
 
 void rt_reduce(float *to, const float *from, int64_t nkept, int64_t ngone,
                const int64_t *size, const int64_t *stride, int64_t take_max) {
-    Reduce r = {.to = to, .from = from, .nkept = MAX(nkept, 1), .ngone = ngone, .gone = 1,
+    Reduce r = {.to = to,
+                .from = from,
+                .nkept = MAX(nkept, 1),
+                .ngone = ngone,
+                .gone = 1,
                 .take_max = take_max != 0};
     check(nkept + ngone < COPY_DIMS);
     r.size[0] = 1; /* a scalar result is a row of one */
@@ -145,8 +151,10 @@ void rt_reduce(float *to, const float *from, int64_t nkept, int64_t ngone,
     for (int64_t d = 0; d < nkept + ngone; d++) {
         r.size[d + shift] = size[d];
         r.stride[d + shift] = stride[d];
-        if (d >= nkept) r.gone *= size[d];
-        else if (d + 1 < nkept) rows *= size[d];
+        if (d >= nkept)
+            r.gone *= size[d];
+        else if (d + 1 < nkept)
+            rows *= size[d];
     }
     run_parts(rows, rows * r.size[r.nkept - 1] * r.gone * 4, reduce_rows, &r);
 }
@@ -246,8 +254,10 @@ void rt_index_from(int32_t *to, const int32_t *from, const int32_t *base, int64_
 }
 
 void rt_on_first(char *to, const char *from, int64_t bytes, int64_t coord) {
-    if (coord) memset(to, 0, (size_t)bytes);
-    else rt_copy(to, from, bytes);
+    if (coord)
+        memset(to, 0, (size_t)bytes);
+    else
+        rt_copy(to, from, bytes);
 }
 
 void rt_rng_layer(int32_t *to, const int32_t *rng, const int32_t *layer) {

@@ -87,8 +87,10 @@ static void bind_threads(int threads) {
                 !(off && !strcmp(off, "off"));
 #pragma omp parallel num_threads(threads)
     {
-        if (bind) bind_thread(omp_get_thread_num());
-        else rt_unbind_thread();
+        if (bind)
+            bind_thread(omp_get_thread_num());
+        else
+            rt_unbind_thread();
     }
 }
 

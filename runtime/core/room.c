@@ -47,9 +47,15 @@ typedef struct Version {
 } Version;
 
 static const Version versions[] = {
-    {":memory:", {"/sys/fs/cgroup/memory", NULL}, "memory.limit_in_bytes",
-     "memory.usage_in_bytes", "total_inactive_file"},
-    {"::", {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"}, "memory.max", "memory.current",
+    {":memory:",
+     {"/sys/fs/cgroup/memory", NULL},
+     "memory.limit_in_bytes",
+     "memory.usage_in_bytes",
+     "total_inactive_file"},
+    {"::",
+     {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"},
+     "memory.max",
+     "memory.current",
      "inactive_file"},
 };
 

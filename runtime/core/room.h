@@ -5,7 +5,8 @@
 
 typedef struct Room {
     uint64_t bytes; /* UINT64_MAX: nobody says */
-    char of[512];   /* whose: "this machine has free", "cgroup /a (limit 1000.0 MB) leaves" */
+    char of
+        [512]; /* whose: "this machine has free", "cgroup /a (limit 1000.0 MB) leaves" */
 } Room;
 
 /* The least of what the machine has free and what the limits of the cgroup of this process

@@ -1,8 +1,8 @@
 /* data.c - order of samples and making of batches; see data.h. */
 #include "runtime/data/data.h"
+#include "runtime/core/map_guard.h"
 #include "runtime/data/data_reader.h"
 #include "runtime/data/gpt_index.h"
-#include "runtime/core/map_guard.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -13,7 +13,7 @@
 #define BATCH_TOKENS_MAX ((uint64_t)1 << 40)
 
 static const DataReader *const readers[] = {&data_text, &data_indexed, &data_tensors,
-                                          &data_gpt,  &data_webtext, &data_columns};
+                                            &data_gpt,  &data_webtext, &data_columns};
 
 static const DataReader *reader_named(const char *type) {
     const char *names[ARRAY_LEN(readers)];
@@ -86,7 +86,8 @@ Data *data_open(Arena *mem, const DataSpec *spec) {
             fail(EXIT_DATA,
                  "%s%s holds %lld tokens; a sequence of %lld needs %lld: give a shorter "
                  "seq_length or more data",
-                 d->path, part_name(d), (long long)d->tokens, (long long)d->seq, (long long)d->seq + 1);
+                 d->path, part_name(d), (long long)d->tokens, (long long)d->seq,
+                 (long long)d->seq + 1);
         catch_end(&c);
     } else {
         r->close(d);
@@ -220,6 +221,3 @@ void data_rows(const Data *d, int64_t step, int64_t first_row, int64_t rows,
 void data_batch(const Data *d, int64_t step, int32_t *tokens, int32_t *labels) {
     data_rows(d, step, 0, d->batch, tokens, labels);
 }
-
-
-

@@ -31,7 +31,7 @@ typedef struct DataGptSpec {
     const char *const *paths; /* GPTDataset; n_paths 0: DataSpec.path alone */
     int n_paths;
     DataSplit which;
-    const char *split; /* "949,50,1"; "": all is train, of GPTDataset "969, 30, 1" as
+    const char *split;      /* "949,50,1"; "": all is train, of GPTDataset "969, 30, 1" as
                           Megatron-LM has it */
     int64_t samples;        /* asked for; -1: what `epochs` passes hold */
     int64_t epochs;         /* at least 1 */
@@ -39,9 +39,9 @@ typedef struct DataGptSpec {
     int64_t eod;            /* token that ends a document; -1: none */
     bool reset_position_ids, reset_attention_mask, eod_mask_loss;
     /* WebtextDataset: */
-    const char *text_key;   /* "" is "text" */
-    int64_t pad;            /* token that fills up; -1: eod */
-    bool pad_in_loss;       /* the model learns to go on padding */
+    const char *text_key; /* "" is "text" */
+    int64_t pad;          /* token that fills up; -1: eod */
+    bool pad_in_loss;     /* the model learns to go on padding */
     const char *tokenizer_type, *vocab_file, *merge_file, *tokenizer_file; /* or NULL */
 } DataGptSpec;
 
@@ -61,7 +61,7 @@ typedef struct DataSpec {
     uint64_t seed;
     bool shuffle;
     int64_t vocab;
-    const DataGptSpec *gpt; /* NULL: no split */
+    const DataGptSpec *gpt;   /* NULL: no split */
     const DataColumn *column; /* Tensors; they must stay as long as the source */
     int ncolumns;
 } DataSpec;
@@ -77,7 +77,7 @@ typedef struct Data {
     bool shuffle;
     const char *path;
     const struct DataReader *reader;
-    void *state; /* of the reader */
+    void *state;      /* of the reader */
     DataGptSpec *gpt; /* a copy; its texts are those of data_open's caller */
     const DataColumn *column;
     int ncolumns;

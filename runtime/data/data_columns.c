@@ -2,8 +2,8 @@
  * (NAME.npy). Each is [samples, dimensions of one sample]; a sample is slice i of each.
  */
 #include "runtime/data/data_reader.h"
-#include "runtime/store/element.h"
 #include "runtime/data/gpt_index.h"
+#include "runtime/store/element.h"
 #include "runtime/store/npy.h"
 #include "runtime/store/safetensors.h"
 #include <sys/stat.h>

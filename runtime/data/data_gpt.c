@@ -68,9 +68,8 @@ static void choose_sources(Arena *mem, Data *d, GptState *g) {
     int numbers = 0;
     for (int i = 0; i < n; i += 2) numbers += n % 2 == 0 && is_number(words[i], &v);
     if (numbers && numbers != n / 2)
-        fail(EXIT_CONFIG,
-             "data_path: some sources have weights and some have not; write "
-             "\"weight path weight path ...\" or paths alone");
+        fail(EXIT_CONFIG, "data_path: some sources have weights and some have not; write "
+                          "\"weight path weight path ...\" or paths alone");
     g->weighted = numbers > 0;
     g->n = g->weighted ? n / 2 : n;
     if (g->n > SOURCES_MAX)
@@ -202,8 +201,7 @@ static void gpt_open(Arena *mem, Data *d) {
         fail(EXIT_CONFIG, "seed %llu: a GPTDataset's seed is 0 .. 4294967295",
              (unsigned long long)d->seed);
     if (gpt->samples > (int64_t)UINT32_MAX - 2)
-        fail(EXIT_CONFIG, "num_samples %lld: at most 2^32 - 3",
-             (long long)gpt->samples);
+        fail(EXIT_CONFIG, "num_samples %lld: at most 2^32 - 3", (long long)gpt->samples);
     bool needs_eod =
         gpt->reset_position_ids || gpt->reset_attention_mask || gpt->eod_mask_loss;
     if (needs_eod && gpt->eod < 0)
@@ -241,8 +239,9 @@ static void gpt_read(const Data *d, int64_t sample, int64_t from, int64_t n,
     int64_t place = x->sample[2 * own], offset = x->sample[2 * own + 1] + from;
     while (n > 0) {
         if (place >= x->documents)
-            fail(EXIT_DATA, "%s: sample %lld leads beyond the data: remove its index "
-                            "cache",
+            fail(EXIT_DATA,
+                 "%s: sample %lld leads beyond the data: remove its index "
+                 "cache",
                  s->spec.name, (long long)sample);
         int64_t sequence = x->document[place++];
         int64_t length = length_at(s, sequence);

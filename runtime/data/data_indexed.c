@@ -157,8 +157,8 @@ typedef struct IndexedSource {
 static int64_t document_begin(const IndexedFile *x, int64_t i) {
     const IndexedTable *t = &x->table;
     int64_t sequence = i64_at(t->doc_index, i);
-    int64_t byte = sequence < t->sequences ? i64_at(t->pointers, sequence)
-                                           : (int64_t)x->bin.n;
+    int64_t byte =
+        sequence < t->sequences ? i64_at(t->pointers, sequence) : (int64_t)x->bin.n;
     return byte / t->token_bytes;
 }
 
@@ -268,5 +268,5 @@ static void indexed_close(Data *d) {
     if (s) indexed_file_close(&s->file);
 }
 
-const DataReader data_indexed = {"MegatronIndexed", false, indexed_open, indexed_read,
-                                 indexed_close, NULL};
+const DataReader data_indexed = {"MegatronIndexed", false,         indexed_open,
+                                 indexed_read,      indexed_close, NULL};

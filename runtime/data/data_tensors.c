@@ -79,5 +79,5 @@ static void tensors_close(Data *d) {
     if (x) x->file = NULL;
 }
 
-const DataReader data_tensors = {"TensorBatches", true, tensors_open, tensors_read,
-                                 tensors_close, NULL};
+const DataReader data_tensors = {"TensorBatches", true,          tensors_open,
+                                 tensors_read,    tensors_close, NULL};

@@ -158,5 +158,4 @@ static void text_close(Data *d) {
     if (t) file_unmap(&t->map);
 }
 
-const DataReader data_text = {"TextFile", false,      text_open,
-                              text_read,  text_close, NULL};
+const DataReader data_text = {"TextFile", false, text_open, text_read, text_close, NULL};

@@ -8,10 +8,10 @@
  * row. A text without a label that counts is left out.
  *
  * Data of the cache: i64 texts, i64 begin [texts + 1], i32 tokens [begin[texts]]. */
+#include "base/json.h"
 #include "runtime/data/data_reader.h"
 #include "runtime/data/gpt_index.h"
 #include "runtime/text/tokenizer.h"
-#include "base/json.h"
 
 enum { LINE_BYTES_MAX = 1 << 28 };
 
@@ -27,7 +27,7 @@ typedef struct WebText {
     Growing begin, tokens;
     Arena *line_mem;
     TokenizerCache *words;
-    int64_t texts, first; /* in the file; the first one of the split */
+    int64_t texts, first;            /* in the file; the first one of the split */
     const char *begin_at, *token_at; /* tables, maybe unaligned */
     int64_t pad;
     bool pad_in_loss;
@@ -86,8 +86,8 @@ static const Json *parse_line(WebText *w, const Data *d, int64_t line, const cha
 static void add_text(WebText *w, const Data *d, const Tokenizer *t, const Json *text,
                      int32_t *room) {
     size_t seq = (size_t)d->seq;
-    size_t n = tokenizer_encode(t, w->words, text->s, text->length, false, room, seq,
-                                NULL);
+    size_t n =
+        tokenizer_encode(t, w->words, text->s, text->length, false, room, seq, NULL);
     n = MIN(n, seq);
     if (n < 2 && !d->gpt->pad_in_loss) return;
     growing_add(&w->tokens, room, n * sizeof *room);
@@ -146,8 +146,8 @@ static char *cache_path(Arena *mem, const Data *d, const WebText *w, char key[33
     const char *slash = strrchr(d->path, '/'), *dir = gpt->cache_path;
     if (!dir || !dir[0])
         dir = slash == d->path ? "/"
-              : slash ? arena_strndup(mem, d->path, (size_t)(slash - d->path))
-                      : ".";
+              : slash          ? arena_strndup(mem, d->path, (size_t)(slash - d->path))
+                               : ".";
     const char *name =
         arena_printf(mem, "gpt_webtext_%lld_%s.cache", (long long)d->seq, key);
     return path_join(mem, dir, name);
@@ -200,8 +200,7 @@ static bool read_cache(WebText *w, Data *d, const char *path, const char key[33]
     return false;
 }
 
-static void build(Arena *mem, WebText *w, Data *d, const char *path,
-                  const char key[33]) {
+static void build(Arena *mem, WebText *w, Data *d, const char *path, const char key[33]) {
     tokenize(mem, d, w);
     uint64_t n = 8 + (uint64_t)w->begin.n + (uint64_t)w->tokens.n;
     char *data = cache_buffer(mem, n);
@@ -211,8 +210,8 @@ static void build(Arena *mem, WebText *w, Data *d, const char *path,
     growing_free(&w->begin);
     growing_free(&w->tokens);
     check(use_data(w, d, data, n));
-    int error = d->gpt->cache_path && d->gpt->cache_path[0] ? dir_make(d->gpt->cache_path)
-                                                             : 0;
+    int error =
+        d->gpt->cache_path && d->gpt->cache_path[0] ? dir_make(d->gpt->cache_path) : 0;
     if (!error) error = cache_write(path, key, data, n);
     if (error)
         snprintf(d->note, sizeof d->note,

@@ -15,7 +15,7 @@ enum { HEAD_BYTES = 32 };
 typedef struct Counts {
     int64_t per_epoch; /* documents */
     int64_t documents, samples, epochs, tokens;
-    bool separate;       /* the last epoch is shuffled by itself */
+    bool separate;          /* the last epoch is shuffled by itself */
     int64_t samples_before; /* of the last epoch, when separate */
 } Counts;
 
@@ -239,8 +239,9 @@ void gpt_index_cached(Arena *mem, const GptIndexSpec *spec, const char *cache,
     int error = dir_make(cache);
     if (!error) error = cache_write(path, key, data, n);
     if (error)
-        snprintf(note, 512, "the index cache %.300s cannot be written (%s): going on "
-                            "without",
+        snprintf(note, 512,
+                 "the index cache %.300s cannot be written (%s): going on "
+                 "without",
                  path, strerror(error));
 }
 

@@ -36,7 +36,7 @@ typedef struct Pipeline {
     size_t flight_bytes;
     bool ended, stop, interrupted;
     int failed; /* exit code of the first failure */
-    char message[sizeof ((Catch *)0)->message];
+    char message[sizeof((Catch *)0)->message];
     pthread_mutex_t lock;
     pthread_cond_t changed_filled, changed_encoded, changed_written;
     pthread_t thread[PREPROCESS_MAX_WORKERS + 1];

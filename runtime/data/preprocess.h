@@ -4,8 +4,8 @@
 #ifndef STATOR_PREPROCESS_H
 #define STATOR_PREPROCESS_H
 #include "runtime/data/indexed_write.h"
-#include "runtime/text/json_line.h"
 #include "runtime/data/text_read.h"
+#include "runtime/text/json_line.h"
 #include "runtime/text/tokenizer.h"
 #include <signal.h>
 

@@ -154,18 +154,19 @@ MetricsRow *metrics_read(Arena *mem, const char *path, int *n) {
 }
 
 /* Keeps the damaged file under another name. */
-static void keep_damaged(Metrics *m, Arena *mem, const char *bytes, size_t size, int lines,
-                         int first) {
+static void keep_damaged(Metrics *m, Arena *mem, const char *bytes, size_t size,
+                         int lines, int first) {
     enum { MOST = 1000 };
     const char *aside = NULL;
     for (int i = 1; i < MOST && (!aside || file_exists(aside)); i++)
         aside = arena_printf(mem, "%s.damaged-%d", m->path, i);
     int error = file_write_atomic(aside, bytes, size);
     if (error) fail(EXIT_DATA, "cannot write %s: %s", aside, strerror(error));
-    snprintf(m->note, sizeof m->note,
-             "%.300s:%d: the line is broken or out of order; %d such lines are taken out, "
-             "the file as it was is %.300s",
-             m->path, first, lines, aside);
+    snprintf(
+        m->note, sizeof m->note,
+        "%.300s:%d: the line is broken or out of order; %d such lines are taken out, "
+        "the file as it was is %.300s",
+        m->path, first, lines, aside);
 }
 
 /* Takes out what a run that goes on after `resumed` writes again or cannot use. */

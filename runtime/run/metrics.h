@@ -6,10 +6,10 @@
 typedef struct MetricsRow {
     int64_t step; /* from 1 */
     double loss, grad_norm, lr;
-    bool skipped;   /* loss or norm were not finite on some rank, and nothing changed */
+    bool skipped;    /* loss or norm were not finite on some rank, and nothing changed */
     bool of_samples; /* the model reads no tokens: its samples stand for them */
     int64_t tokens;  /* of this step, all ranks */
-    double seconds; /* of this step */
+    double seconds;  /* of this step */
     double tokens_per_second; /* all ranks */
     double mfu;               /* 0..1 of the peak; negative: not known */
 } MetricsRow;

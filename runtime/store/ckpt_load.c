@@ -51,10 +51,9 @@ static void match_kind(Load *l, int kind) {
     for (int i = 0; i < l->table.n; i++) {
         const CkptRow *row = &l->table.row[i];
         if (l->target[i] || row->kind != kind) continue;
-        l->misfit =
-            arena_printf(l->mem, "%s has a tensor '%s' (%s), which the model has not",
-                         file, row->name,
-                         shape_text(l->mem, row->type_name, row->rank, row->dim));
+        l->misfit = arena_printf(
+            l->mem, "%s has a tensor '%s' (%s), which the model has not", file, row->name,
+            shape_text(l->mem, row->type_name, row->rank, row->dim));
         return;
     }
 }
@@ -132,10 +131,11 @@ static const char *load_folder(Load *l) {
     match(l);
     wrong = crew_agree_wrong(&l->crew, l->mem, fill_tensors(l));
     if (!wrong && l->misfit)
-        fail(EXIT_CHECKPOINT,
-             "checkpoint %s is of another model: %s. Use the configuration it was trained "
-             "with, another folder (--output_dir DIR), or --resume never to start anew",
-             l->folder, l->misfit);
+        fail(
+            EXIT_CHECKPOINT,
+            "checkpoint %s is of another model: %s. Use the configuration it was trained "
+            "with, another folder (--output_dir DIR), or --resume never to start anew",
+            l->folder, l->misfit);
     return wrong;
 }
 
@@ -267,8 +267,9 @@ bool ckpt_load_latest(Arena *mem, const char *dir, CkptTensor *t, int n,
              dir, s.seen_by, (long long)s.newest);
     if (s.n == 0) return false;
     if (s.newest > s.step[0] && log)
-        text_add(log, "rank %d sees a checkpoint of step %lld in %s; rank 0, which "
-                      "decides, sees none above step %lld\n",
+        text_add(log,
+                 "rank %d sees a checkpoint of step %lld in %s; rank 0, which "
+                 "decides, sees none above step %lld\n",
                  s.seen_by, (long long)s.newest, dir, (long long)s.step[0]);
     Text damaged = text_new(mem);
     if (!load_newest(&l, dir, &s, &damaged, log))

@@ -3,15 +3,14 @@
  * makes the folder and gives it its name; each rank writes its own files into it. */
 #define _GNU_SOURCE
 #include "base/json.h"
-#include "runtime/store/ckpt_shard.h"
 #include "runtime/comm/watch.h"
+#include "runtime/store/ckpt_shard.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
 
 typedef struct Save {
     Arena *mem;
@@ -65,8 +64,8 @@ static int check_state(Save *s, const char *state_json) {
 
 static int plan_shard(Save *s, int rank, const CkptTensor *t) {
     Shard *shard = &s->shard[s->nshards++];
-    const ShardFile *bad = shard_plan(s->mem, shard, s->manifest.version, rank, t, s->n,
-                                      s->copy);
+    const ShardFile *bad =
+        shard_plan(s->mem, shard, s->manifest.version, rank, t, s->n, s->copy);
     if (!bad) return 0;
     snprintf(s->why, s->why_size, "%s: two tensors of one name, or a bad shape",
              bad->as.name);
@@ -227,11 +226,10 @@ static int write_files(Save *s) {
 static void gather_files(Save *s) {
     if (s->crew.alone) return;
     size_t each = sizeof(CkptFile) * CKPT_FILES;
-    const CkptFile *all = crew_gather(&s->crew, s->mem,
-                                      &s->file[s->crew.rank * CKPT_FILES], each);
+    const CkptFile *all =
+        crew_gather(&s->crew, s->mem, &s->file[s->crew.rank * CKPT_FILES], each);
     for (int r = 1; r < s->crew.ranks; r++)
-        if (!s->crew.far[r])
-            memcpy(&s->file[r * CKPT_FILES], &all[r * CKPT_FILES], each);
+        if (!s->crew.far[r]) memcpy(&s->file[r * CKPT_FILES], &all[r * CKPT_FILES], each);
 }
 
 static int write_manifest(Save *s) {
@@ -396,8 +394,13 @@ int ckpt_save(const char *dir, int64_t step, const CkptTensor *t, int n,
               const char *state_json, int keep, int64_t spare, char *why,
               size_t why_size) {
     check(step >= 0 && n >= 0 && keep >= 0 && why_size > 0);
-    Save s = {.dir = dir, .crew = crew_of_comm(), .t = &t, .n = n,
-              .played = 1, .manifest = {.step = step}, .why = why,
+    Save s = {.dir = dir,
+              .crew = crew_of_comm(),
+              .t = &t,
+              .n = n,
+              .played = 1,
+              .manifest = {.step = step},
+              .why = why,
               .why_size = why_size};
     return save_as(s, state_json, keep, spare);
 }
@@ -405,8 +408,13 @@ int ckpt_save(const char *dir, int64_t step, const CkptTensor *t, int n,
 int ckpt_save_ranks(const char *dir, int64_t step, int ranks, const CkptTensor *const *t,
                     int n, const char *state_json, char *why, size_t why_size) {
     check(step >= 0 && n >= 0 && ranks > 0 && why_size > 0);
-    Save s = {.dir = dir, .crew = crew_alone(0, ranks), .t = t, .n = n,
-              .played = ranks, .manifest = {.step = step}, .why = why,
+    Save s = {.dir = dir,
+              .crew = crew_alone(0, ranks),
+              .t = t,
+              .n = n,
+              .played = ranks,
+              .manifest = {.step = step},
+              .why = why,
               .why_size = why_size};
     return save_as(s, state_json, 0, -1);
 }

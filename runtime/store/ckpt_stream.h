@@ -9,11 +9,11 @@ typedef struct CkptStream {
     Arena *mem;
     const CkptFile *file;
     int fd;
-    bool verify;   /* every byte is read and hashed */
-    uint64_t at;   /* of the next byte that is handed out */
+    bool verify; /* every byte is read and hashed */
+    uint64_t at; /* of the next byte that is handed out */
     char *buffer;
     size_t used, have;
-    void *hash;    /* of the bytes read, when verifying */
+    void *hash; /* of the bytes read, when verifying */
 } CkptStream;
 
 const char *stream_open(CkptStream *s, Arena *mem, const char *folder,

@@ -121,8 +121,8 @@ static void add_row(Text *t, const char *name, int kind, const char *type_name, 
                     const int64_t *dim) {
     text_add(t, "%s\n{\"name\": ", t->s[t->n - 1] == '[' ? "" : ",");
     json_write_string(t, name);
-    text_add(t, ", \"file\": \"%s\", \"dtype\": ",
-             kind == CKPT_MODEL ? "model" : "optimizer");
+    text_add(
+        t, ", \"file\": \"%s\", \"dtype\": ", kind == CKPT_MODEL ? "model" : "optimizer");
     json_write_string(t, type_name);
     text_add(t, ", \"shape\": [");
     for (int d = 0; d < rank; d++)
@@ -196,9 +196,8 @@ static void parse_layout(Arena *mem, const Json *j, const Mesh *mesh, CkptRow *r
     r->layout = whole_layout(mesh, r->dtype, r->rank, r->dim);
     if (!whole) return;
     Type ty = type_parse(mem, mesh, json_string(whole));
-    const char *wrong =
-        layout_make(mem, mesh, &ty, flat ? json_string(flat) : NULL,
-                    json_get_i64(j, "lead", 0, MAX_RANK, 0), &r->layout);
+    const char *wrong = layout_make(mem, mesh, &ty, flat ? json_string(flat) : NULL,
+                                    json_get_i64(j, "lead", 0, MAX_RANK, 0), &r->layout);
     if (!wrong && !shape_fits(&ty, r->dtype, r->rank, r->dim))
         wrong = "it is not of the tensor's shape";
     if (wrong) json_fail(whole, NULL, "layout of '%.200s': %s", r->name, wrong);
@@ -234,8 +233,8 @@ static int compare_rows(const void *a, const void *b) {
 }
 
 static void parse_table(Arena *mem, const char *text, CkptTable *table) {
-    const Json *root = json_parse(mem, CKPT_LAYOUT, text, strlen(text), MAX_TABLE,
-                                  EXIT_CHECKPOINT);
+    const Json *root =
+        json_parse(mem, CKPT_LAYOUT, text, strlen(text), MAX_TABLE, EXIT_CHECKPOINT);
     const Json *list = json_need(root, "tensors");
     json_want(list, JSON_ARRAY);
     parse_mesh(mem, json_need(root, "mesh"), &table->mesh);
@@ -278,8 +277,8 @@ const SafeTensor *table_part(const CkptRow *row, int rank, const Safetensors *st
 
 Overlap overlap_of(const Layout *a, int rank_a, const Layout *b, int rank_b,
                    int64_t limit) {
-    return (Overlap){.a = layout_walk(a, rank_a), .b = layout_walk(b, rank_b),
-                     .limit = limit};
+    return (Overlap){
+        .a = layout_walk(a, rank_a), .b = layout_walk(b, rank_b), .limit = limit};
 }
 
 /* The next part of a walk's run when the present one is used up. */

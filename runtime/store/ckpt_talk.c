@@ -66,8 +66,8 @@ void crew_ask_far(Crew *c, Arena *mem, bool i_see) {
 }
 
 Pipe pipe_of(Arena *mem, int peer, uint64_t total) {
-    return (Pipe){.peer = peer, .total = total,
-                  .chunk = arena_alloc(mem, CKPT_CHUNK_BYTES)};
+    return (Pipe){
+        .peer = peer, .total = total, .chunk = arena_alloc(mem, CKPT_CHUNK_BYTES)};
 }
 
 void pipe_put(Pipe *p, const void *bytes, uint64_t n) {

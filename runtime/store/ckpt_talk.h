@@ -8,8 +8,8 @@ enum { CKPT_CHUNK_BYTES = 1 << 20 };
 
 typedef struct Crew {
     int rank, ranks;
-    bool alone;   /* nobody to talk to */
-    bool *far;    /* by rank: does not see rank 0's folder; NULL: not asked yet */
+    bool alone; /* nobody to talk to */
+    bool *far;  /* by rank: does not see rank 0's folder; NULL: not asked yet */
     int nfar, first_far;
     const char *far_host;
 } Crew;

@@ -3,8 +3,8 @@
  * (huggingface/safetensors, safetensors/src/tensor.rs); deliberate differences: rank
  * above 8 and names with a zero byte are refused, duplicate keys always are. */
 #include "runtime/store/safetensors.h"
-#include "runtime/core/map_guard.h"
 #include "base/json.h"
+#include "runtime/core/map_guard.h"
 #include "runtime/store/element.h"
 #include <errno.h>
 #include <fcntl.h>

@@ -3,8 +3,8 @@
  * pair has a rank. Frequent short words are remembered. */
 #define _GNU_SOURCE
 #include "runtime/text/bpe.h"
-#include <stdlib.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 
 uint64_t tokenizer_next_serial(void) {
     static _Atomic uint64_t last;

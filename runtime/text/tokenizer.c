@@ -176,4 +176,3 @@ void tokenizer_write(const Tokenizer *t, const char *dir) {
     write_file(mem, dir, "tokenizer.json", &json);
     arena_free(mem);
 }
-

@@ -3,8 +3,8 @@
  * reader of files, as JSON and as plain text. */
 #define _GNU_SOURCE
 #include "base/json.h"
-#include "runtime/text/json_line.h"
 #include "runtime/data/text_read.h"
+#include "runtime/text/json_line.h"
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>

@@ -338,12 +338,14 @@ static void beside_other_work(unsigned axes, CommProgress how) {
         unsigned group = i % 3 ? axes : 0;
         CommKind kind = COMM_ALL_REDUCE;
         data[i] = comm_rank() + 1000 * i;
-        part[i] = (CommPart){&data[i], &data[i], .before = 1, .each = 1, .after = 1,
-                             .dtype = DT_I32};
+        part[i] = (CommPart){&data[i],  &data[i],   .before = 1,
+                             .each = 1, .after = 1, .dtype = DT_I32};
         int64_t need = comm_workspace_bytes(kind, members_of(group).n, &part[i], 1);
         expect(need <= (int64_t)sizeof space[i], "workspace");
-        if (i == WAITS) comm_run(kind, group, &part[i], 1, space[i]);
-        else ticket[i] = comm_begin(kind, group, &part[i], 1, space[i]);
+        if (i == WAITS)
+            comm_run(kind, group, &part[i], 1, space[i]);
+        else
+            ticket[i] = comm_begin(kind, group, &part[i], 1, space[i]);
         if (i % 5 == 0) comm_poll();
     }
     for (int i = 0; i < N; i++) {

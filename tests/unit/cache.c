@@ -196,7 +196,8 @@ TEST(temporary_files_of_others_stay) {
     key_of("k", key);
     cache_put(key, "first", 5);
     for (int i = 0; i < 100; i++)
-        write_file(arena_printf(a, "%s/tmp-%ld-%d", folder, (long)getpid(), i), "half", 4);
+        write_file(arena_printf(a, "%s/tmp-%ld-%d", folder, (long)getpid(), i), "half",
+                   4);
     cache_put(key, "good", 4);
     expect_object(key, "good", 4);
     for (int i = 0; i < 100; i++)

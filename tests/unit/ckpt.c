@@ -2,8 +2,8 @@
  * disk or a flipped bit the newest good one is loaded, and the damage is told. */
 #define _GNU_SOURCE
 #include "runtime/store/ckpt.h"
-#include "runtime/store/safetensors.h"
 #include "../test.h"
+#include "runtime/store/safetensors.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -185,7 +185,8 @@ TEST(saves_a_step_again) {
     Model *m = model_new();
     char why[256];
     model_fill(m, 77);
-    EXPECT(ckpt_save(dir, 5, m->t, SMALL, "{\"consumed\": 1}", 0, -1, why, sizeof why) == 0);
+    EXPECT(ckpt_save(dir, 5, m->t, SMALL, "{\"consumed\": 1}", 0, -1, why, sizeof why) ==
+           0);
     save_ok(dir, 5, SMALL, 1);
     EXPECT_STR(listing(dir), "latest step_00000005 ");
     EXPECT(load(dir, SMALL, NULL) == 5);

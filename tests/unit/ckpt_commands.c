@@ -1,8 +1,8 @@
 /* The commands take a checkpoint that ranks saved in parts like one of whole tensors. */
 #define _GNU_SOURCE
+#include "command.h"
 #include "runtime/store/ckpt_files.h"
 #include "runtime/store/safetensors.h"
-#include "command.h"
 
 enum { RANKS = 4 };
 

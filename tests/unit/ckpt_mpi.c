@@ -97,9 +97,9 @@ TEST_LIMIT(no_shared_disk, 120) {
 TEST_LIMIT(no_shared_disk_and_damage, 120) {
     EXPECT_MPI(4, "", words("save", "3 1"));
     EXPECT_MPI(4, "", words("save", "3 2"));
-    const char *path =
-        path_join(crowd_mem(), run_dir(), "ckpt/step_00000002/optimizer.rank_00003"
-                                          ".safetensors");
+    const char *path = path_join(crowd_mem(), run_dir(),
+                                 "ckpt/step_00000002/optimizer.rank_00003"
+                                 ".safetensors");
     int fd = open(path, O_RDWR);
     EXPECT(fd >= 0 && pwrite(fd, "damage", 6, 100000) == 6 && close(fd) == 0);
     EXPECT_MPI(4, "", words("far-load", "2 1"));

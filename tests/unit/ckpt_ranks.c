@@ -2,10 +2,10 @@
  * mesh finds its elements. One process plays the ranks here; tests/unit/ckpt_mpi.c has
  * real ones. */
 #define _GNU_SOURCE
-#include "runtime/store/ckpt_files.h"
-#include "runtime/store/safetensors.h"
 #include "../ckpt_crowd.h"
 #include "../test.h"
+#include "runtime/store/ckpt_files.h"
+#include "runtime/store/safetensors.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -177,8 +177,8 @@ TEST_LIMIT(every_byte_flipped, 200) {
             flip(path, at);
             expect_rank(c, 0, 1, SMALL);
             if (step != 1 || !strstr(log.s, e[f]->d_name))
-                test_fail(__FILE__, __LINE__, "%s byte %lld: step %lld, %s",
-                          e[f]->d_name, (long long)at, (long long)step, log.s);
+                test_fail(__FILE__, __LINE__, "%s byte %lld: step %lld, %s", e[f]->d_name,
+                          (long long)at, (long long)step, log.s);
             arena_free(a);
         }
         EXPECT(rename(path, arena_printf(mem(), "%s.x", path)) == 0);

@@ -1,8 +1,8 @@
 /* comm.c - the processes of a run and their collectives, on real ranks under mpirun, and
  * the parts of comm.h that a process alone can show. */
 #include "runtime/comm/comm.h"
-#include "runtime/comm/comm_ring.h"
 #include "../mpi.h"
+#include "runtime/comm/comm_ring.h"
 
 #define COLLECTIVES BUILD_DIR "/tests/mpi/mpi_collectives "
 #define ENDS        BUILD_DIR "/tests/mpi/mpi_ends "

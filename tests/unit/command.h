@@ -2,9 +2,9 @@
  * models for them. */
 #ifndef STATOR_TESTS_COMMAND_H
 #define STATOR_TESTS_COMMAND_H
+#include "../test.h"
 #include "frontend/config/commands.h"
 #include "frontend/model/source.h"
-#include "../test.h"
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>

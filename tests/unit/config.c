@@ -1,7 +1,7 @@
 /* config.c - configurations: order of precedence, every key, every refusal. */
 #include "frontend/config/config.h"
-#include "frontend/config/key.h"
 #include "../test.h"
+#include "frontend/config/key.h"
 
 static Config *parse(const char *text) {
     return config_parse(arena_new(), "t.yaml", text, strlen(text));
@@ -193,17 +193,18 @@ static int count(const char *text, const char *part) {
 
 /* In the order of the file, flags last; nothing about what follows from a broken value. */
 TEST(all_errors_at_once) {
-    char *path = write_file("wrong.yaml", "seed: many\n"
-                                          "optimiser: {beta1: 0.5}\n"
-                                          "lr_schedule: {warmup_steps: 20, total_steps: 10}\n"
-                                          "model:\n"
-                                          "  model_config:\n"
-                                          "    hidden_size: wide\n"
-                                          "    num_heads: 7\n"
-                                          "    n_layer: 2\n"
-                                          "callbacks:\n"
-                                          "  - {type: Unknown}\n"
-                                          "recompute_config: {recompute: True}\n");
+    char *path =
+        write_file("wrong.yaml", "seed: many\n"
+                                 "optimiser: {beta1: 0.5}\n"
+                                 "lr_schedule: {warmup_steps: 20, total_steps: 10}\n"
+                                 "model:\n"
+                                 "  model_config:\n"
+                                 "    hidden_size: wide\n"
+                                 "    num_heads: 7\n"
+                                 "    n_layer: 2\n"
+                                 "callbacks:\n"
+                                 "  - {type: Unknown}\n"
+                                 "recompute_config: {recompute: True}\n");
     char *words[] = {"--epochs", "x", "--max_stepz", "3", "--batch_size", "4"};
     static const char *const parts[] = {
         ":1:7: error: seed must be a whole number",
@@ -224,7 +225,8 @@ TEST(all_errors_at_once) {
     const char *at = c.message;
     for (int i = 0; i < ARRAY_LEN(parts); i++) {
         const char *next = strstr(at, parts[i]);
-        if (!next) test_fail(__FILE__, __LINE__, "no '%s' in order in\n%s", parts[i], c.message);
+        if (!next)
+            test_fail(__FILE__, __LINE__, "no '%s' in order in\n%s", parts[i], c.message);
         at = next;
     }
     if (count(c.message, "error: ") != ARRAY_LEN(parts))
@@ -268,10 +270,9 @@ TEST(categories) {
     EXPECT(has_note(cfg, "trainer has no effect"));
     EXPECT(cfg->n_notes == 6);
     expect_round_trip(cfg);
-    EXPECT_FAIL(
-        parse("parallel_config:\n  pipeline_stage: 4\n"), EXIT_CONFIG,
-        "t.yaml:2:19: error: parallel_config.pipeline_stage 4 is not there yet: "
-        "pipelines; set it to 1");
+    EXPECT_FAIL(parse("parallel_config:\n  pipeline_stage: 4\n"), EXIT_CONFIG,
+                "t.yaml:2:19: error: parallel_config.pipeline_stage 4 is not there yet: "
+                "pipelines; set it to 1");
     EXPECT_FAIL(parse("recompute_config: {recompute: True}"), EXIT_CONFIG,
                 "recompute_config.recompute True is not there yet: recomputation: all "
                 "activations are kept; set it to False");
@@ -544,7 +545,8 @@ TEST(every_row_can_be_set_and_read_back) {
         if (key->cat == CAT_REFUSED || key->cat == CAT_NOT_YET) {
             bool tree = key->kind == KIND_TREE;
             EXPECT_FAIL(FLAGS(flag), EXIT_CONFIG,
-                        key->cat == CAT_REFUSED ? " is refused: " : " is not there yet: ");
+                        key->cat == CAT_REFUSED ? " is refused: "
+                                                : " is not there yet: ");
             EXPECT_FAIL(FLAGS(flag), EXIT_CONFIG, key->path);
             refused++;
             if (tree) continue;

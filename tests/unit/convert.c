@@ -1,8 +1,8 @@
 /* convert.c - the command convert: weights between checkpoints and Hugging Face folders
  * and back, bit for bit. */
 #define _GNU_SOURCE
-#include "runtime/store/safetensors.h"
 #include "command.h"
+#include "runtime/store/safetensors.h"
 #include <math.h>
 
 static void check_same_tensors(const char *a, const char *b) {

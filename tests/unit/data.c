@@ -1,7 +1,7 @@
 /* data.c - sources of batches: order, resume, checks, damage, prefetch. */
 #include "runtime/data/data.h"
-#include "runtime/store/safetensors.h"
 #include "../test.h"
+#include "runtime/store/safetensors.h"
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -314,7 +314,8 @@ TEST(indexed_types) {
                       5,
                       0,
                       false,
-                      0, NULL};
+                      0,
+                      NULL};
         Data *d = data_open(mem, &s);
         int32_t tokens[5], labels[5];
         EXPECT(d->samples == 2 && d->tokens == 12);
@@ -330,9 +331,14 @@ TEST(indexed_types) {
 TEST(indexed_bad_tokens) {
     int32_t i32[12] = {0, 1, 2, 3, 4, 5, 6, 7, 50257, 9, 10, 11}, tokens[5], labels[5];
     put_pair(4, i32, 4);
-    DataSpec s = {
-        "MegatronIndexed", path_join(mem, temp_dir(), "pair"), 1, 5, 0, false, 50257,
-        NULL};
+    DataSpec s = {"MegatronIndexed",
+                  path_join(mem, temp_dir(), "pair"),
+                  1,
+                  5,
+                  0,
+                  false,
+                  50257,
+                  NULL};
     EXPECT_FAIL(data_batch(data_open(mem, &s), 1, tokens, labels), EXIT_DATA,
                 "pair.bin: document 1, offset 32: token 50257 is outside the vocabulary "
                 "of 50257 (0 .. 50256)");

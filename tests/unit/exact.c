@@ -7,9 +7,9 @@
  *     module ...
  * or instead of EXPECT one line `# ERROR line:col text` (0:0: no place in the file).
  * STATOR_BLESS=1 writes what comes out into the files; read the diff. */
+#include "../test.h"
 #include "ir/ir.h"
 #include "passes/passes.h"
-#include "../test.h"
 #include <dirent.h>
 
 static const char expect_mark[] = "# EXPECT\n", error_mark[] = "# ERROR ";

@@ -1,9 +1,9 @@
 /* flops.c - the flops of a model against numbers worked out by hand: a product of m x k
  * and k x n is 2 m n k, and backward has one more for each factor that a parameter is
  * behind. */
+#include "../plans.h"
 #include "frontend/model/model.h"
 #include "passes/passes.h"
-#include "../plans.h"
 
 static Module *module_of(Arena *mem, const char *name) {
     size_t n;

@@ -1,11 +1,11 @@
 /* gpt_data.c - Megatron-LM's data set over files: order and masks, compared with what its
  * own code made; blends; caches. */
+#include "../test.h"
 #include "base/json.h"
+#include "only_file.h"
 #include "runtime/data/data.h"
 #include "runtime/data/data_reader.h"
 #include "runtime/data/gpt_index.h"
-#include "../test.h"
-#include "only_file.h"
 #include "sha256.h"
 #include <sys/stat.h>
 #include <unistd.h>
@@ -301,11 +301,8 @@ typedef struct Cached {
 
 /* Opens with the cache: the same samples whatever lies there; the note has `part`. */
 static void expect_cached(const Cached *c, const char *part) {
-    DataGptSpec gpt = {.split = "1",
-                       .samples = 40,
-                       .epochs = 1,
-                       .eod = -1,
-                       .cache_path = c->dir};
+    DataGptSpec gpt = {
+        .split = "1", .samples = 40, .epochs = 1, .eod = -1, .cache_path = c->dir};
     Data *d = open_gpt(c->pair, &gpt, 2, 4, 7);
     int32_t tokens[8], labels[8];
     data_batch(d, 3, tokens, labels);

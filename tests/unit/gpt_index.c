@@ -1,8 +1,8 @@
 /* gpt_index.c - what Megatron-LM's sample order is made of: the random stream, splits,
  * blends, indices on lengths made here. */
 #include "runtime/data/gpt_index.h"
-#include "runtime/data/mt19937.h"
 #include "../test.h"
+#include "runtime/data/mt19937.h"
 
 static Arena *mem;
 

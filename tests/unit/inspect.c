@@ -1,13 +1,13 @@
 /* inspect.c - the command inspect: what it says of sound files, and that it finds what is
  * damaged. */
 #define _GNU_SOURCE
+#include "../test.h"
 #include "frontend/config/commands.h"
-#include "runtime/store/ckpt_files.h"
 #include "runtime/data/indexed_write.h"
 #include "runtime/run/metrics.h"
+#include "runtime/store/ckpt_files.h"
 #include "runtime/store/safetensors.h"
 #include "runtime/text/tokenizer.h"
-#include "../test.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>

@@ -1,9 +1,9 @@
 /* jitted.h - for tests of emitters: from an Emit to callable functions. */
 #ifndef STATOR_JITTED_H
 #define STATOR_JITTED_H
+#include "../test.h"
 #include "codegen/emit.h"
 #include "codegen/jit.h"
-#include "../test.h"
 
 /* The target with this many lanes, or skips the test where the CPU has none. */
 static inline Target *target_of_lanes(int vl) {

@@ -250,6 +250,7 @@ TEST(a_byte_order_mark_is_passed_over) {
     const Json *v = json_parse(mem, "t.json", text, sizeof text - 1, 100, EXIT_DATA);
     EXPECT(json_get_i64(v, "a", 0, 9, 0) == 7);
     EXPECT_FAIL(json_parse(mem, "t.json", text, 3, 100, EXIT_DATA), EXIT_DATA, "t.json");
-    EXPECT_FAIL(json_parse(mem, "t.json", text + 1, 9, 100, EXIT_DATA), EXIT_DATA, "t.json");
+    EXPECT_FAIL(json_parse(mem, "t.json", text + 1, 9, 100, EXIT_DATA), EXIT_DATA,
+                "t.json");
     arena_free(mem);
 }

@@ -2,9 +2,9 @@
  * where it could act, changes the plan or what a run leaves behind, or a line names it. */
 #include "frontend/config/config_state.h"
 #include "frontend/plan/plan.h"
+#include "runs.h"
 #include "runtime/data/indexed_write.h"
 #include "runtime/store/safetensors.h"
-#include "runs.h"
 #include <sys/stat.h>
 
 /* ---- configurations to set keys in ---- */
@@ -33,17 +33,21 @@ static const char *const base_yaml[BASES] = {
     [INDEXED] = MODEL("GPT2Config") RUN DATA("type: MindDataset, dataset_dir: %s/pair"),
     [PACKED] = MODEL("GPT2Config") RUN DATA("type: GPTDataset, data_path: %s/pair,\n"
                                             "  split: '8,2', eod: 3"),
-    [WEB] = MODEL("GPT2Config") RUN DATA("type: WebtextDataset, dataset_dir: %s/web.jsonl,\n"
-                                         "  tokenizer_type: ByteTokenizer, eod: 3"),
+    [WEB] =
+        MODEL("GPT2Config") RUN DATA("type: WebtextDataset, dataset_dir: %s/web.jsonl,\n"
+                                     "  tokenizer_type: ByteTokenizer, eod: 3"),
     [READY] = MODEL("GPT2Config") RUN DATA("type: TensorBatches,\n"
                                            "  dataset_dir: %s/ready.safetensors"),
     [RANKS] = "model: {model_config: {hidden_size: 64, num_heads: 8, seq_length: 64,\n"
-              "  num_layers: 2, vocab_size: 256}}\n" DATA("dataset_dir: %s/text.txt")
-              "parallel_config:\n"
-              "  {data_parallel: 2, model_parallel: 2, context_parallel: 2}\n",
+              "  num_layers: 2, vocab_size: 256}}\n" DATA(
+                  "dataset_dir: %s/text.txt") "parallel_config:\n"
+                                              "  {data_parallel: 2, model_parallel: 2, "
+                                              "context_parallel: 2}\n",
     [SHARDS] = "model: {model_config: {hidden_size: 256, num_layers: 4, num_heads: 8,\n"
-               "  seq_length: 64}}\n" DATA("data_path: ''") "parallel_config:\n"
-               "  {data_parallel: 4, optimizer_shard: True, model_parallel: 2}\n",
+               "  seq_length: 64}}\n" DATA(
+                   "data_path: ''") "parallel_config:\n"
+                                    "  {data_parallel: 4, optimizer_shard: True, "
+                                    "model_parallel: 2}\n",
 };
 
 static bool is_planned(Base b) {
@@ -70,7 +74,8 @@ static void write_pair(const char *prefix) {
     for (int i = 0; i < 60; i++) {
         length[i] = 12 + i * 5 % 14;
         sequences[i] = 1;
-        for (int t = 1; t < length[i]; t++) tokens[n++] = (uint16_t)(4 + (i * 3 + t) % 250);
+        for (int t = 1; t < length[i]; t++)
+            tokens[n++] = (uint16_t)(4 + (i * 3 + t) % 250);
         tokens[n++] = 3;
     }
     IndexedPart part = {tokens, (size_t)n * 2, length, 60, sequences, 60};
@@ -143,8 +148,10 @@ static const char *case_words(const Case *c, bool key) {
                            key ? arena_printf(mem(), " --%s=%s", c->path, c->value) : ""};
     for (int i = 0; i < 2; i++)
         for (const char *p = parts[i]; *p; p++) {
-            if (p[0] == '%' && p[1] == 's') text_add(&t, "%s", dir), p++;
-            else text_add_bytes(&t, p, 1);
+            if (p[0] == '%' && p[1] == 's')
+                text_add(&t, "%s", dir), p++;
+            else
+                text_add_bytes(&t, p, 1);
         }
     return t.s;
 }
@@ -218,10 +225,10 @@ static const char *observed(const Case *c, bool key) {
     EXPECT(!mkdir(dir, 0700));
     const char *words = case_words(c, key);
     bool predicts = is_predict(c);
-    int exit_code = stator_wait(stator_start(
-        predicts ? words
-                 : arena_printf(mem(), "train %s --output_dir %s %s", base_file(c->base),
-                                run, words)));
+    int exit_code = stator_wait(
+        stator_start(predicts ? words
+                              : arena_printf(mem(), "train %s --output_dir %s %s",
+                                             base_file(c->base), run, words)));
     if (predicts) return arena_printf(mem(), "%d %s", exit_code, said());
     text_add(&t, "exit code %d\n", exit_code);
     add_metrics(&t, run);
@@ -229,8 +236,8 @@ static const char *observed(const Case *c, bool key) {
     const char *plan = text_of(path_join(mem(), run, "plan.json"));
     add_lines_with(&t, plan, "\"threads\"");
     add_lines_with(&t, plan, "batches_ahead");
-    const char *state = text_of(
-        path_join(mem(), run, "ckpt/step_00000003/manifest.json"));
+    const char *state =
+        text_of(path_join(mem(), run, "ckpt/step_00000003/manifest.json"));
     add_lines_with(&t, state, "xxh3");
     add_lines_with(&t, state, "token_id");
     add_files(&t, dir);
@@ -284,8 +291,8 @@ static int failed;
 static void expect_case(const Case *c) {
     if (acts_or_says(c)) return;
     failed++;
-    fprintf(stderr, "  %s=%s with %s on base %d changes nothing and nothing is said\n", c->path,
-           c->value, c->with ? c->with : "nothing else", (int)c->base);
+    fprintf(stderr, "  %s=%s with %s on base %d changes nothing and nothing is said\n",
+            c->path, c->value, c->with ? c->with : "nothing else", (int)c->base);
 }
 
 /* Keys of what happens when a rank hangs, which takes one that does. */
@@ -297,8 +304,8 @@ static const struct {
 static bool is_tested_elsewhere(const char *path) {
     for (int i = 0; i < ARRAY_LEN(elsewhere); i++) {
         if (strcmp(elsewhere[i].path, path)) continue;
-        const char *file = arena_printf(mem(), "%s/unit/%s.c", tests_dir(),
-                                        elsewhere[i].test);
+        const char *file =
+            arena_printf(mem(), "%s/unit/%s.c", tests_dir(), elsewhere[i].test);
         EXPECT(strstr(text_of(file), strrchr(path, '.') + 1) != NULL);
         return true;
     }

@@ -1,8 +1,8 @@
 /* Tests of stator launch without starting anything: who goes where, the line for mpirun,
  * and what is made of the words on its stderr. */
 #include "frontend/launch/launch.h"
-#include "frontend/launch/launch_parts.h"
 #include "driven.h"
+#include "frontend/launch/launch_parts.h"
 #include <sys/stat.h>
 
 /* A machine of 8 cores called here, not root. */

@@ -1,9 +1,9 @@
 /* Tests of stator launch with real ranks: this program is its own rank when
  * STATOR_TEST_RANK names one of the roles below. */
 #define _GNU_SOURCE
+#include "driven.h"
 #include "frontend/config/commands.h"
 #include "frontend/launch/launch.h"
-#include "driven.h"
 #include <dirent.h>
 #include <sys/stat.h>
 

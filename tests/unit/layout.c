@@ -78,11 +78,18 @@ static int runs_of(const Layout *l, int rank) {
 }
 
 TEST(boxes) {
-    static const char *const whole[] = {
-        "f32[]",       "f32[7]",        "f32[12:dp.cp.tp]",    "bf16[1,1,6:cp]",
-        "f32[4:tp,5]", "f32[5,4:tp]",   "f32[3,6:cp,5]",       "f32[8:dp,12:cp.tp]",
-        "i64[5,3]",    "f32[6:cp,4:tp]", "f32[4:dp,9:cp,2:tp]",
-        "f32[2,6:dp.cp,3,4:tp,1]"};
+    static const char *const whole[] = {"f32[]",
+                                        "f32[7]",
+                                        "f32[12:dp.cp.tp]",
+                                        "bf16[1,1,6:cp]",
+                                        "f32[4:tp,5]",
+                                        "f32[5,4:tp]",
+                                        "f32[3,6:cp,5]",
+                                        "f32[8:dp,12:cp.tp]",
+                                        "i64[5,3]",
+                                        "f32[6:cp,4:tp]",
+                                        "f32[4:dp,9:cp,2:tp]",
+                                        "f32[2,6:dp.cp,3,4:tp,1]"};
     Arena *mem = arena_new();
     for (int i = 0; i < ARRAY_LEN(whole); i++) {
         Layout l = make(mem, mesh3(), whole[i], NULL, 0);
@@ -114,12 +121,18 @@ TEST(flattened) {
     static const struct {
         const char *whole, *flat;
         int lead;
-    } c[] = {{"f32[4,32,96:tp]", "dp.cp", 1}, {"f32[3,5,7]", "dp.cp.tp", 1},
-             {"f32[3,5,7]", "dp.cp.tp", 0},   {"f32[5,14:tp]", "dp.cp", 0},
-             {"f32[]", "dp.cp.tp", 0},        {"f32[4]", "dp.cp.tp", 1},
-             {"f32[3,5,7]", "", 1},           {"f32[5,6:cp,3]", "", 0},
-             {"f32[4:dp,5,6:cp]", "tp", 1},   {"f32[2,1]", "cp", 0},
-             {"f32[1]", "dp", 0},             {"f32[6,10:tp,3]", "cp", 1}};
+    } c[] = {{"f32[4,32,96:tp]", "dp.cp", 1},
+             {"f32[3,5,7]", "dp.cp.tp", 1},
+             {"f32[3,5,7]", "dp.cp.tp", 0},
+             {"f32[5,14:tp]", "dp.cp", 0},
+             {"f32[]", "dp.cp.tp", 0},
+             {"f32[4]", "dp.cp.tp", 1},
+             {"f32[3,5,7]", "", 1},
+             {"f32[5,6:cp,3]", "", 0},
+             {"f32[4:dp,5,6:cp]", "tp", 1},
+             {"f32[2,1]", "cp", 0},
+             {"f32[1]", "dp", 0},
+             {"f32[6,10:tp,3]", "cp", 1}};
     Arena *mem = arena_new();
     for (int i = 0; i < ARRAY_LEN(c); i++) {
         Layout l = make(mem, mesh3(), c[i].whole, c[i].flat, c[i].lead);
@@ -168,8 +181,9 @@ TEST(random_layouts) {
 /* The layout of argument i of a program that has nothing but arguments. */
 static Layout of(Arena *mem, const char *local, const char *attrs) {
     Text t = text_new(mem);
-    text_add(&t, "module @m mesh(dp=2, cp=3, tp=2) level(local)\n"
-                 "func @f:step(%%x: %s {role=\"state\"%s}) -> (%s) {\n  return %%x\n}\n",
+    text_add(&t,
+             "module @m mesh(dp=2, cp=3, tp=2) level(local)\n"
+             "func @f:step(%%x: %s {role=\"state\"%s}) -> (%s) {\n  return %%x\n}\n",
              local, attrs, local);
     Module *m = module_parse(mem, "test", t.s, t.n);
     return layout_of(mem, module_find(m, "f"), 0);

@@ -1,8 +1,8 @@
 /* made_npy.h - for tests: .npy files as NumPy writes them. */
 #ifndef STATOR_TESTS_MADE_NPY_H
 #define STATOR_TESTS_MADE_NPY_H
-#include "base/base.h"
 #include "../test.h"
+#include "base/base.h"
 
 #pragma GCC diagnostic ignored "-Wunused-function" /* each test uses some of it */
 

@@ -1,10 +1,10 @@
 /* memplan.c - the checker of memory plans finds spoilt plans, what a plan adds up to, and
  * the size of programs of many layers. */
-#include "ir/ir.h"
+#include "../test.h"
 #include "base/rng.h"
+#include "ir/ir.h"
 #include "ir/sample.h"
 #include "passes/passes.h"
-#include "../test.h"
 
 static Module *load(Arena *mem, const char *name) {
     size_t n;

@@ -1,8 +1,8 @@
 /* metrics.c - metrics.jsonl across resumes and full disks, and the terminal. */
 #define _GNU_SOURCE
 #include "runtime/run/metrics.h"
-#include "base/json.h"
 #include "../test.h"
+#include "base/json.h"
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>

@@ -2,13 +2,13 @@
  * the golden cases. */
 #ifndef STATOR_TESTS_MODEL_CASE_H
 #define STATOR_TESTS_MODEL_CASE_H
+#include "../test.h"
+#include "base/json.h"
 #include "frontend/model/model.h"
 #include "frontend/model/weights.h"
-#include "base/json.h"
 #include "ir/sample.h"
 #include "passes/passes.h"
 #include "runtime/store/safetensors.h"
-#include "../test.h"
 
 #pragma GCC diagnostic ignored "-Wunused-function" /* each test uses some of it */
 

@@ -1,6 +1,6 @@
 /* Models of configurations: every variant builds and runs; initial weights. */
-#include "runtime/core/rt.h"
 #include "model_case.h"
+#include "runtime/core/rt.h"
 
 /* ---- configurations, and every variant of a model ---- */
 

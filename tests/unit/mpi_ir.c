@@ -1,8 +1,8 @@
 /* mpi_ir.c - compiled programs of several ranks under mpirun against the interpreter:
  * every file of tests/ir/mpi, and models that the passes spread over a mesh, by
  * tests/mpi/run_ir.c. */
-#include "ir/ir.h"
 #include "../mpi.h"
+#include "ir/ir.h"
 #include <dirent.h>
 
 static int ranks_of(Arena *mem, const char *path) {
@@ -27,7 +27,7 @@ static void check_folder(int threads, const char *cpu) {
     DIR *d = opendir(folder);
     EXPECT(d);
     int files = 0;
-    for (struct dirent *e; (e = readdir(d)); ) {
+    for (struct dirent *e; (e = readdir(d));) {
         size_t n = strlen(e->d_name);
         if (n < 4 || strcmp(e->d_name + n - 3, ".ir")) continue;
         check_file(path_join(mem, folder, e->d_name), threads, cpu);

@@ -1,9 +1,9 @@
 /* npy.c - NumPy's files, and tensors by name as samples. */
 #include "runtime/store/npy.h"
+#include "made_npy.h"
 #include "runtime/data/data.h"
 #include "runtime/store/element.h"
 #include "runtime/store/safetensors.h"
-#include "made_npy.h"
 #include <sys/stat.h>
 
 static const char *wrong(Arena *mem, const char *dictionary, size_t bytes) {

@@ -2,8 +2,8 @@
  * ops.h on both vector widths, with one thread and with two, guard bytes round every
  * operand and result, and the sizes of ops.h as well as ones beyond a
  * vector and a block. */
-#include "op_programs.h"
 #include "codegen/codegen.h"
+#include "op_programs.h"
 #include "runtime/core/kernels.h"
 
 enum { GUARD = 256 };
@@ -115,8 +115,9 @@ static bool run_sample(const Sample *s, const char *cpu, int threads, Operands h
     Tensor ***arg = make_arguments(mem, entry(m)), ***ret = run(mem, entry(m), arg);
     PassOptions po = pass_options_default();
     CompileOptions co = {.cpu = cpu, .threads = threads, .no_cache = true};
-    const char *passes = on_mesh(s) ? "expand,epilogue,arrange,fuse,memplan"
-                                    : "place,expand,simplify,epilogue,arrange,fuse,memplan";
+    const char *passes = on_mesh(s)
+                             ? "expand,epilogue,arrange,fuse,memplan"
+                             : "place,expand,simplify,epilogue,arrange,fuse,memplan";
     Catch c;
     Program *p = NULL;
     if (CATCH(c)) {

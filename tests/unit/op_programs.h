@@ -1,11 +1,11 @@
 /* op_programs.h - programs, arguments and runs of the samples of ops.h. */
 #ifndef STATOR_TESTS_OP_PROGRAMS_H
 #define STATOR_TESTS_OP_PROGRAMS_H
-#include "ops.h"
-#include "ir/ir.h"
-#include "base/rng.h"
-#include "passes/passes.h"
 #include "../test.h"
+#include "base/rng.h"
+#include "ir/ir.h"
+#include "ops.h"
+#include "passes/passes.h"
 
 /* Writes `text` with F as the element type and N* / N/ by the ranks of axis a. */
 static inline void spell(Text *t, const char *text, const char *type, int ranks) {
@@ -24,7 +24,7 @@ static inline void spell(Text *t, const char *text, const char *type, int ranks)
 }
 
 static inline Module *sample_module(Arena *mem, const Sample *s, const char *type,
-                             const char *mesh, int ranks, const char *level) {
+                                    const char *mesh, int ranks, const char *level) {
     Text t = text_new(mem);
     text_add(&t, "module @t mesh(%s) level(%s)\n", mesh, level);
     if (s->more) spell(&t, s->more, type, ranks);
@@ -96,8 +96,10 @@ static inline void fill_argument(Tensor *t, const char *name, int rank) {
         if (starts(name, "later")) x = 4;
         if (starts(name, "back")) x = -2;
         if (starts(name, "lost")) x = -1000;
-        if (starts(name, "far_back")) x = -70;
-        else if (starts(name, "far")) x = INT32_MAX;
+        if (starts(name, "far_back"))
+            x = -70;
+        else if (starts(name, "far"))
+            x = INT32_MAX;
         if (starts(name, "rng")) x = words[i];
         if (starts(name, "zero")) x = 0;
         if (starts(name, "first"))

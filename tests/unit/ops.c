@@ -256,7 +256,8 @@ static double comm_element(const Op *op, Tensor ***arg, int rank, int nth,
     int64_t at[MAX_RANK], dim = in && in->rank ? dim_of(op, nth, "dim") : 0;
     memcpy(at, out_at, sizeof at);
     switch (op->kind) {
-    case OP_all_reduce: return reduced(op, arg, rank, nth, at);
+    case OP_all_reduce:
+        return reduced(op, arg, rank, nth, at);
     case OP_all_gather: {
         int c = (int)(at[dim] / in->dim[dim]);
         at[dim] %= in->dim[dim];
@@ -279,9 +280,12 @@ static double comm_element(const Op *op, Tensor ***arg, int rank, int nth,
     case OP_ring_shift:
         return tensor_get(arg[peer(op, rank, mine ? mine - 1 : n - 1)][nth],
                           element(in, at));
-    case OP_on_first: return mine ? 0 : tensor_get(arg[rank][nth], element(in, at));
-    case OP_coord: return (double)mine * (double)op_int(op, "by", 0);
-    default: test_fail(__FILE__, __LINE__, "no computation of %s", optab[op->kind].name);
+    case OP_on_first:
+        return mine ? 0 : tensor_get(arg[rank][nth], element(in, at));
+    case OP_coord:
+        return (double)mine * (double)op_int(op, "by", 0);
+    default:
+        test_fail(__FILE__, __LINE__, "no computation of %s", optab[op->kind].name);
     }
 }
 
@@ -321,12 +325,18 @@ static void check_comm(const Sample *sample, const CommMesh *c) {
 
 TEST(collectives) {
     static const CommMesh meshes[] = {
-        {"a=1", "a", 1},           {"a=2", "a", 2},
-        {"a=3", "a", 3},           {"a=4", "a", 4},
-        {"a=2, b=2", "a", 2},      {"a=3, b=2", "a", 3},
-        {"a=2, b=2, c=3", "a", 2}, {"a=2, b=3, c=2", "b", 3},
-        {"a=2, b=3", "a.b", 6},    {"a=2, b=2, c=3", "a.c", 6},
-        {"a=2, b=2, c=3", "b.c", 6}, {"a=3, b=1, c=2, d=2", "b.c.d", 4},
+        {"a=1", "a", 1},
+        {"a=2", "a", 2},
+        {"a=3", "a", 3},
+        {"a=4", "a", 4},
+        {"a=2, b=2", "a", 2},
+        {"a=3, b=2", "a", 3},
+        {"a=2, b=2, c=3", "a", 2},
+        {"a=2, b=3, c=2", "b", 3},
+        {"a=2, b=3", "a.b", 6},
+        {"a=2, b=2, c=3", "a.c", 6},
+        {"a=2, b=2, c=3", "b.c", 6},
+        {"a=3, b=1, c=2, d=2", "b.c.d", 4},
         {"a=2, b=3, c=2", "a.b.c", 12},
     };
     int checked = 0;
@@ -463,8 +473,7 @@ static void check_zigzag(const Sample *s) {
 TEST(zigzag_attention) {
     static const Sample plain = {
         "attention", NULL, ATTN_AT("%zero", "1,12,2,3", "1,12,1,3"),
-        ATTN_OUT_AT("%zero", "scale=0.7; causal=1; p=0.4; site=2", "1,12,2,3",
-                    "1,12,2")};
+        ATTN_OUT_AT("%zero", "scale=0.7; causal=1; p=0.4; site=2", "1,12,2,3", "1,12,2")};
     static const Sample within = {
         "attention_within", NULL,
         ATTN_AT("%zero", "1,12,2,3", "1,12,1,3") ", %first: i32[1,12]",

@@ -1,7 +1,7 @@
 /* opt.c - the program stator-opt: what -r prints of a module is the same before and after
  * its tensors are split, flattened and made local. */
-#include "ir/sample.h"
 #include "../test.h"
+#include "ir/sample.h"
 
 /* What the program prints for a module of tests/ir, given a mesh. */
 static char *run_opt(Arena *mem, const char *name, const char *mesh,

@@ -1,15 +1,16 @@
 /* overlap.c - collectives beside other work: the program means the same to the bit, and
  * memory in use by messages under way is nobody else's. Modules of tests/ir made into
  * steps of a mesh, every collective as early and as late as can be. */
+#include "../test.h"
 #include "ir/ir.h"
 #include "ir/sample.h"
 #include "passes/passes.h"
-#include "../test.h"
 
 static const char to_local[] =
     "simplify,seed,zero,autodiff,simplify,train,simplify,shard,reshard,collect,simplify,"
     "localize,simplify";
-static const char to_fused[] = ",keep,sink,simplify,bucket,expand,simplify,epilogue,arrange,fuse";
+static const char to_fused[] =
+    ",keep,sink,simplify,bucket,expand,simplify,epilogue,arrange,fuse";
 
 static const struct {
     const char *file, *mesh;
@@ -125,13 +126,17 @@ TEST_LIMIT(copies_do_not_multiply, 20) {
     text_add(&t, "module @t mesh() level(local)\n"
                  "func @f0(%%x: f32[4]) -> (f32[4]) {\n  return %%x\n}\n");
     for (int k = 1; k < DEPTH; k++) {
-        text_add(&t, "func @f%d(%%x: f32[4]) -> (f32[4]) {\n"
-                     "  %%a = call %%x {fn=@f%d} : f32[4]\n  %%s = add %%x, %%a : f32[4]\n"
-                     "  %%b = call %%s {fn=@f%d} : f32[4]\n  %%t = add %%x, %%b : f32[4]\n"
-                     "  return %%t\n}\n", k, k - 1, k - 1);
+        text_add(&t,
+                 "func @f%d(%%x: f32[4]) -> (f32[4]) {\n"
+                 "  %%a = call %%x {fn=@f%d} : f32[4]\n  %%s = add %%x, %%a : f32[4]\n"
+                 "  %%b = call %%s {fn=@f%d} : f32[4]\n  %%t = add %%x, %%b : f32[4]\n"
+                 "  return %%t\n}\n",
+                 k, k - 1, k - 1);
     }
-    text_add(&t, "func @main:step(%%x: f32[4]) -> (f32[4]) {\n"
-                 "  %%y = call %%x {fn=@f%d} : f32[4]\n  return %%y\n}\n", DEPTH - 1);
+    text_add(&t,
+             "func @main:step(%%x: f32[4]) -> (f32[4]) {\n"
+             "  %%y = call %%x {fn=@f%d} : f32[4]\n  return %%y\n}\n",
+             DEPTH - 1);
     Module *m = module_parse(mem, "deep.ir", t.s, t.n);
     PassOptions o = pass_options_default();
     passes_run(m, "sink", &o);
@@ -166,8 +171,9 @@ static bool in_frame(const Value *v) {
 static int spoil(Arena *mem, const Module *m, Func *f, Op *late, Op *op) {
     int spoilt = 0;
     for (int k = 0; k <= late->nin + late->nout; k++) {
-        const Value *v = k < late->nin ? late->in[k]
-                         : k < late->nin + late->nout ? late->out[k - late->nin] : NULL;
+        const Value *v = k < late->nin                ? late->in[k]
+                         : k < late->nin + late->nout ? late->out[k - late->nin]
+                                                      : NULL;
         int64_t at = v ? v->loc.at : op_int(late, "ws", 0);
         if (v && !in_frame(v)) continue;
         for (int i = 0; i < op->nout; i++) {
@@ -211,14 +217,13 @@ TEST_LIMIT(memory_in_flight, 120) {
  * arrival that is not there. */
 TEST(checker_wants_arrivals) {
     Arena *mem = arena_new();
-    static const char text[] =
-        "module @t mesh(a=2) level(fused)\n"
-        "func @f:step(%x: f32[64]) -> (f32[64], f32[64]) {\n"
-        "  %b = copy %x : f32[64]\n"
-        "  %s = all_reduce %b {axis=\"a\"; late=1} : f32[64]\n"
-        "  %c = copy %x : f32[64]\n"
-        "  %t = arrive %s, %b : f32[64]\n"
-        "  return %c, %t\n}\n";
+    static const char text[] = "module @t mesh(a=2) level(fused)\n"
+                               "func @f:step(%x: f32[64]) -> (f32[64], f32[64]) {\n"
+                               "  %b = copy %x : f32[64]\n"
+                               "  %s = all_reduce %b {axis=\"a\"; late=1} : f32[64]\n"
+                               "  %c = copy %x : f32[64]\n"
+                               "  %t = arrive %s, %b : f32[64]\n"
+                               "  return %c, %t\n}\n";
     Module *m = module_parse(mem, "t", text, sizeof text - 1);
     PassOptions o = pass_options_default();
     passes_run(m, "memplan", &o);

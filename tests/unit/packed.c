@@ -108,8 +108,8 @@ static void packed_equals_apart(ModelType family) {
         positions[i] = i < FIRST ? i : i - FIRST;
         first[i] = i < FIRST ? 0 : FIRST;
     }
-    ModelShape shape = {.batch = 1, .seq = SEQ, .own_positions = true, .documents = true,
-                        .masked = true};
+    ModelShape shape = {
+        .batch = 1, .seq = SEQ, .own_positions = true, .documents = true, .masked = true};
     for (int compiled = 0; compiled < 2; compiled++) {
         Module *m = model_build(mem, &s, shape, MODEL_TRAIN);
         double both = loss_of(mem, m, tokens, labels, positions, first, compiled);

@@ -1,8 +1,8 @@
 /* parallel.c - the split of rt_parallel, its threads, and the measured peak. */
 #define _GNU_SOURCE
+#include "../test.h"
 #include "runtime/core/peak.h"
 #include "runtime/core/rt.h"
-#include "../test.h"
 #include <sched.h>
 #include <unistd.h>
 

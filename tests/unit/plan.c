@@ -1,7 +1,7 @@
 /* Plans against closed forms: what a strategy must cost, in operations and in bytes. */
-#include "codegen/planned.h"
-#include "base/json.h"
 #include "../plans.h"
+#include "base/json.h"
+#include "codegen/planned.h"
 #include "driven.h"
 
 enum {
@@ -59,8 +59,7 @@ TEST(a_row_parallel_matmul_is_one_all_reduce) {
     o.nannotations = ARRAY_LEN(place);
     CompileOptions co = {.threads = 1};
     const Func *entry = module_plan(mem, m, train_passes, &o, &co);
-    Job job = {
-        .cfg = plan_config(mem, plan_gpt2, ""), .micro = 1, .batch = 8, .seq = 1};
+    Job job = {.cfg = plan_config(mem, plan_gpt2, ""), .micro = 1, .batch = 8, .seq = 1};
     Plan p = plan_read(mem, entry, &job);
     EXPECT(plan_operations(&p, PLAN_MODEL) == 1);
     expect_comm(&p, PLAN_MODEL, "all_reduce", "tp", 1, 8 * 3 * F32, 8 * 3 * F32);
@@ -437,8 +436,9 @@ TEST(train_has_the_same_plan) {
     const char *path = path_join(mem(), run, "plan.json");
     const char *hash =
         json_string(json_need(json_read(mem(), path, 1 << 24, EXIT_DATA), "plan_hash"));
-    RUN_EXPECT(0, arena_printf(mem(), "plan %s --train_dataset.data_loader.type TextFile "
-                                      "--model.model_config.vocab_size 256",
+    RUN_EXPECT(0, arena_printf(mem(),
+                               "plan %s --train_dataset.data_loader.type TextFile "
+                               "--model.model_config.vocab_size 256",
                                config));
     SAID_EXPECT(hash);
 }

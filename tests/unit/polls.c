@@ -1,7 +1,7 @@
 /* polls.c - where generated code polls: behind work that can run while a collective is
  * under way, and nowhere else. */
-#include "codegen/lower.h"
 #include "../test.h"
+#include "codegen/lower.h"
 
 /* @deep runs within the collective of @step, through @middle; @aside before it. %small is
  * no work, %view no code. */

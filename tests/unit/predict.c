@@ -1,9 +1,9 @@
 /* predict.c - the command predict on the golden models and a small byte model: generation
  * against the training forward, ends, seeds, sources and damage. */
 #define _GNU_SOURCE
+#include "command.h"
 #include "frontend/tools/generate.h"
 #include "frontend/tools/text.h"
-#include "command.h"
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -324,8 +324,8 @@ TEST(of_a_run_folder_model_and_choices_alone) {
                                     "context: {max_device_memory: 100KB}\n"
                                     "model: {model_config: {do_sample: False}}\n",
                                     ir, dir));
-    char *want = arena_strdup(mem, PREDICT(golden("gpt2_tiny"), "--greedy",
-                                           "--prompt_tokens", "4,5"));
+    char *want = arena_strdup(
+        mem, PREDICT(golden("gpt2_tiny"), "--greedy", "--prompt_tokens", "4,5"));
     EXPECT_STR(PREDICT(dir, "--prompt_tokens", "4,5"), want);
     worked();
     EXPECT(!file_exists(ir) && !file_exists(temp("run/out")));

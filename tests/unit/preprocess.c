@@ -1,10 +1,10 @@
 /* preprocess.c - the command preprocess: the very bytes it writes, whatever the workers
  * and the packing of the input, and what it leaves when something goes wrong. */
 #define _GNU_SOURCE
+#include "../test.h"
 #include "frontend/config/commands.h"
 #include "runtime/data/data.h"
 #include "runtime/text/tokenizer.h"
-#include "../test.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>

@@ -1,11 +1,11 @@
 /* preserve.c - passes keep the meaning of programs: every file of tests/ir and a few
  * hundred made programs, run by the interpreter before and after every pass. A pass that
  * does not reorder sums must keep every bit. */
+#include "../test.h"
 #include "ir/ir.h"
 #include "ir/sample.h"
-#include "passes/passes.h"
-#include "../test.h"
 #include "made.h"
+#include "passes/passes.h"
 #include <dirent.h>
 
 static const double rounding = 2e-5; /* of f32 sums in another order */
@@ -329,7 +329,7 @@ static void check_alone(const char *file, const Module *m, const PassOptions *o)
     for (int i = 0; i < npasses; i++) {
         const Pass *p = &passtab[i];
         bool model_only = !strcmp(p->name, "autodiff") && !can_train(m);
-        bool composites = !strcmp(p->name, "fuse"); /* wants expand before */
+        bool composites = !strcmp(p->name, "fuse");  /* wants expand before */
         bool changes = !strcmp(p->name, "evaluate"); /* what it is for */
         if (!(p->from >> m->level & 1) || model_only || composites || changes) continue;
         check_sequence(file, m, p->name, o);

@@ -27,8 +27,8 @@ static pid_t ranks_start(int ranks, const char *config, const char *run,
     if (!mpi_available()) test_skip("there is no mpirun");
     driven_prepare = mpi_environment;
     const char *launch = ranks > 1 ? arena_printf(mem(), "launch -n %d ", ranks) : "";
-    return stator_start(arena_printf(mem(), "%strain %s --output_dir %s %s", launch,
-                                     config, run, more));
+    return stator_start(
+        arena_printf(mem(), "%strain %s --output_dir %s %s", launch, config, run, more));
 }
 
 static void ranks_end(pid_t pid, int want, const char *what) {
@@ -45,10 +45,10 @@ static void ranks_run(int ranks, const char *config, const char *run, const char
 
 /* Two ranks under plain mpirun, each with words of its own; the exit code. */
 static int ranks_pair(const char *flags0, const char *words0, const char *flags1,
-                    const char *words1) {
+                      const char *words1) {
     const char *first = arena_printf(mem(), "%s train %s", stator_program(), words0);
-    const char *second = arena_printf(mem(), ": -n 1 %s %s train %s", flags1,
-                                      stator_program(), words1);
+    const char *second =
+        arena_printf(mem(), ": -n 1 %s %s train %s", flags1, stator_program(), words1);
     return mpi_run(1, flags0, arena_printf(mem(), "%s %s", first, second));
 }
 

@@ -94,8 +94,7 @@ TEST_LIMIT(weights_that_rank_0_has_not, 120) {
     expect_refused(EXIT_CONFIG,
                    arena_printf(mem(), "%s --output_dir run --init_from w",
                                 runs_golden_config("gpt2_tiny")),
-                   "cannot open w: No such file",
-                   "\n  rank 0 on ");
+                   "cannot open w: No such file", "\n  rank 0 on ");
 }
 
 TEST_LIMIT(a_named_checkpoint_that_rank_0_alone_sees, 120) {

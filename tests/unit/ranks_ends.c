@@ -1,8 +1,8 @@
 /* Tests of how several MPI ranks begin and end together: the same configuration or
  * nothing, one compiler, one end when the run has diverged. */
 #include "frontend/config/commands.h"
-#include "runtime/core/rt.h"
 #include "ranks.h"
+#include "runtime/core/rt.h"
 
 static int count(const char *text, const char *part) {
     int n = 0;
@@ -74,10 +74,10 @@ TEST(rank_0_compiles_for_all) {
                                      "--parallel_config.model_parallel 2");
     for (int again = 0; again < 2; again++) {
         int code = ranks_pair(arena_printf(mem(), "-x STATOR_CACHE=%s", cache[0]), words,
-                            arena_printf(mem(), "-x STATOR_CACHE=%s", cache[1]), words);
+                              arena_printf(mem(), "-x STATOR_CACHE=%s", cache[1]), words);
         if (code) test_fail(__FILE__, __LINE__, "exit code %d:\n%s", code, mpi_said());
-        const Json *plan = json_read(mem(), path_join(mem(), run, "plan.json"), 1 << 20,
-                                     EXIT_DATA);
+        const Json *plan =
+            json_read(mem(), path_join(mem(), run, "plan.json"), 1 << 20, EXIT_DATA);
         double seconds = json_f64(json_need(plan, "codegen_seconds"));
         printf("  code on two ranks in %.3f s%s\n", seconds, again ? " (cached)" : "");
         EXPECT((strstr(mpi_said(), "(from the cache)") != NULL) == (again == 1));
@@ -90,12 +90,13 @@ TEST(rank_0_compiles_for_all) {
 
 TEST_LIMIT(divergence_ends_all_ranks_after_the_same_step, 120) {
     const char *config = runs_small_config(200, 10), *run = in_temp("run");
-    pid_t launch = ranks_start(4, config, run,
-                               "--parallel_config.data_parallel 2 "
-                               "--parallel_config.model_parallel 2 " ZERO_LEVEL(2)
-                               "--runner_wrapper.use_clip_grad False "
-                               "--optimizer.type SGD --lr_schedule.learning_rate 1000 "
-                               "--optimizer.weight_decay 900");
+    pid_t launch =
+        ranks_start(4, config, run,
+                    "--parallel_config.data_parallel 2 "
+                    "--parallel_config.model_parallel 2 " ZERO_LEVEL(
+                        2) "--runner_wrapper.use_clip_grad False "
+                           "--optimizer.type SGD --lr_schedule.learning_rate 1000 "
+                           "--optimizer.weight_decay 900");
     ranks_end(launch, EXIT_DIVERGED, "a huge learning rate");
     int n;
     const MetricsRow *row = runs_metrics(run, &n);
@@ -127,13 +128,13 @@ TEST(no_bar_in_a_file) {
 
 static int threads_under(const char *flags) {
     const char *run = in_temp("run");
-    const char *words = arena_printf(mem(), "%s train %s --output_dir %s", stator_program(),
-                                     runs_small_config(4, 4), run);
+    const char *words = arena_printf(mem(), "%s train %s --output_dir %s",
+                                     stator_program(), runs_small_config(4, 4), run);
     unsetenv("STATOR_THREADS");
     unsetenv("OMP_NUM_THREADS");
     EXPECT_MPI(2, flags, words);
-    const Json *plan = json_read(mem(), path_join(mem(), run, "plan.json"), 1 << 20,
-                                 EXIT_DATA);
+    const Json *plan =
+        json_read(mem(), path_join(mem(), run, "plan.json"), 1 << 20, EXIT_DATA);
     remove_all(run);
     return (int)json_f64(json_need(plan, "threads"));
 }

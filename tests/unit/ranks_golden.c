@@ -185,8 +185,8 @@ TEST_LIMIT(messages_in_layers, 180) {
     static const struct {
         int level, micro;
         const char *way;
-    } runs[] = {{0, 3, "thread"}, {0, 1, "polls"}, {1, 1, "thread"}, {1, 3, "polls"},
-                {2, 3, "thread"}, {3, 3, "polls"}};
+    } runs[] = {{0, 3, "thread"}, {0, 1, "polls"},  {1, 1, "thread"},
+                {1, 3, "polls"},  {2, 3, "thread"}, {3, 3, "polls"}};
     static const char *const zero[] = {"", ZERO_LEVEL(1), ZERO_LEVEL(2), ZERO_LEVEL(3)};
     static const char large[] = "--model.model_config.hidden_size 128 "
                                 "--model.model_config.intermediate_size 256 ";
@@ -235,10 +235,10 @@ static double validated(const char *config, int ranks, const char *words) {
 
 /* It reads the parameters as training leaves them, in parts or whole. */
 TEST_LIMIT(validation_as_one, 180) {
-    static const char *const levels[] = {ZERO_LEVEL(1), ZERO_LEVEL(2), ZERO_LEVEL(3),
-                                         ZERO_LEVEL(1) "--parallel.overlap off ",
-                                         ZERO_LEVEL(2)
-                                         "--parallel.overlap_param_gather False "};
+    static const char *const levels[] = {
+        ZERO_LEVEL(1), ZERO_LEVEL(2), ZERO_LEVEL(3),
+        ZERO_LEVEL(1) "--parallel.overlap off ",
+        ZERO_LEVEL(2) "--parallel.overlap_param_gather False "};
     const char *config = in_temp("web.yaml"), *data = in_temp("web.jsonl");
     Text t = text_new(mem());
     for (int i = 0; i < 60; i++) {
@@ -250,11 +250,13 @@ TEST_LIMIT(validation_as_one, 180) {
     EXPECT(one > 1 && one < 6);
     for (int i = 0; i < ARRAY_LEN(levels); i++) {
         double loss = validated(config, 2,
-                                arena_printf(mem(), "%s--batch_size 2 "
+                                arena_printf(mem(),
+                                             "%s--batch_size 2 "
                                              "--parallel_config.data_parallel 2 "
                                              "--parallel_config.micro_batch_num 2",
                                              levels[i]));
         if (fabs(loss - one) > 1.5e-4)
-            test_fail(__FILE__, __LINE__, "%s: %.4f, one rank %.4f", levels[i], loss, one);
+            test_fail(__FILE__, __LINE__, "%s: %.4f, one rank %.4f", levels[i], loss,
+                      one);
     }
 }

@@ -30,8 +30,9 @@ static const char *hang_words(double seconds, const char *more) {
 static double said_after(pid_t launch, const char *head, double at) {
     for (;; usleep(20000)) {
         siginfo_t info = {0};
-        bool ended = waitid(P_PID, (id_t)launch, &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
-                     info.si_pid == launch;
+        bool ended =
+            waitid(P_PID, (id_t)launch, &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+            info.si_pid == launch;
         if (strstr(said(), head)) return clock_seconds() - at;
         if (ended) return INFINITY;
     }
@@ -57,9 +58,10 @@ static bool stop_one(int i, uint64_t *random, double *worst) {
     int code = stator_wait(launch);
     ranks_expect_gone(rank, RANKS, 20);
     *worst = fmax(*worst, seconds);
-    const char *state = arena_printf(mem(), "process %d is stopped by a signal",
-                                     (int)rank[victim]);
-    if (code != EXIT_HUNG || seconds > deadline + 5 || !strstr(said(), state) || !strstr(said(), "  all ranks were ended"))
+    const char *state =
+        arena_printf(mem(), "process %d is stopped by a signal", (int)rank[victim]);
+    if (code != EXIT_HUNG || seconds > deadline + 5 || !strstr(said(), state) ||
+        !strstr(said(), "  all ranks were ended"))
         test_fail(__FILE__, __LINE__, "rank %d stopped: exit code %d after %.1f s:\n%s",
                   victim, code, seconds, said());
     remove_all(run);

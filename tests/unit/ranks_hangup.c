@@ -66,9 +66,11 @@ static void run_and_leave(int ranks, const char *config, const char *run, bool h
     if (!hangup) close(ends[1]);
     reader = -1;
     double until = 0;
-    for (uint64_t wait = runs_random(random) % 60000; !until || clock_seconds() < until;) {
+    for (uint64_t wait = runs_random(random) % 60000;
+         !until || clock_seconds() < until;) {
         if (!hangup) drain_some(ends[0]);
-        if (!until && size_of(run) > before) until = clock_seconds() + 1e-6 * (double)wait;
+        if (!until && size_of(run) > before)
+            until = clock_seconds() + 1e-6 * (double)wait;
         usleep(1000);
     }
     if (hangup)

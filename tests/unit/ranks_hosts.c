@@ -146,8 +146,8 @@ TEST_LIMIT(files_that_one_of_two_hosts_has, 120) {
     const char *data = path_join(mem(), disk, "text");
     Host h[HOSTS];
     start_hosts(h, disk);
-    EXPECT(shell(arena_printf(mem(), "cp -r %s %s", runs_golden("gpt2_tiny"),
-                              on(&h[0], w))));
+    EXPECT(shell(
+        arena_printf(mem(), "cp -r %s %s", runs_golden("gpt2_tiny"), on(&h[0], w))));
     expect_train(0, h, config, run, arena_printf(mem(), MESH "--init_from %s", w));
     ranks_expect_curve("gpt2_tiny", on(&h[0], run), "weights of one host");
     config = runs_small_config(4, 4);

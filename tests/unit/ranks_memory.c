@@ -81,7 +81,8 @@ TEST_LIMIT(resident_as_planned_states_as_split, 180) {
         {ZERO_LEVEL(2), 4 + 12 / 2.0},
         {ZERO_LEVEL(3), 16 / 2.0},
         {"--parallel_config.model_parallel 2 --parallel_config.vocab_emb_dp False "
-         "--parallel_config.sequence_parallel True", 16 / 2.0},
+         "--parallel_config.sequence_parallel True",
+         16 / 2.0},
     };
     if (RANKS_SANITIZED) test_skip("the sanitizer's own memory is not in the plan");
     const char *config = large_config(8, 1);
@@ -127,15 +128,17 @@ TEST_LIMIT(activations_of_a_layer, 120) {
         {4, "--parallel_config.model_parallel 4 --parallel_config.sequence_parallel True",
          16 / 4.0},
         {2, "--parallel_config.context_parallel 2", 16 / 2.0},
-        {4, "--parallel_config.context_parallel 4 "
-            "--parallel_config.context_parallel_algo megatron_cp_algo", 16 / 4.0},
+        {4,
+         "--parallel_config.context_parallel 4 "
+         "--parallel_config.context_parallel_algo megatron_cp_algo",
+         16 / 4.0},
     };
     const char *shallow = large_config(4, 8), *deep = large_config(8, 8);
     for (int i = 0; i < ARRAY_LEN(cases); i++) {
-        int64_t a = plan_bytes(plan_of(shallow, cases[i].ranks, cases[i].words),
-                               "activations");
-        int64_t b = plan_bytes(plan_of(deep, cases[i].ranks, cases[i].words),
-                               "activations");
+        int64_t a =
+            plan_bytes(plan_of(shallow, cases[i].ranks, cases[i].words), "activations");
+        int64_t b =
+            plan_bytes(plan_of(deep, cases[i].ranks, cases[i].words), "activations");
         double values = (double)(b - a) / 4 / (4.0 * 8 * SEQ * HIDDEN);
         printf("  %.2f values, wanted %.2f: %s\n", values, cases[i].values,
                cases[i].words);
@@ -199,5 +202,6 @@ TEST_LIMIT(a_cgroup_bounds_the_plan, 120) {
     if (large != EXIT_MEMORY || !strstr(words, "(limit 1000.0 MB) leaves") ||
         !strstr(words, "activations"))
         test_fail(__FILE__, __LINE__, "exit code %d of 1.2 GB:\n%s", large, words);
-    if (small) test_fail(__FILE__, __LINE__, "exit code %d of 0.8 GB:\n%s", small, said());
+    if (small)
+        test_fail(__FILE__, __LINE__, "exit code %d of 0.8 GB:\n%s", small, said());
 }

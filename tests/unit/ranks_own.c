@@ -1,8 +1,8 @@
 /* Modules of the user (model.file) on tensors by name: the examples train under any
  * strategy with one curve, validate, go on, and their results come back by predict. */
-#include "runtime/store/safetensors.h"
 #include "made_npy.h"
 #include "ranks.h"
+#include "runtime/store/safetensors.h"
 #include <sys/stat.h>
 
 enum { SAMPLES = 500, STEPS = 24 };
@@ -369,18 +369,20 @@ TEST_LIMIT(a_mean_over_batches_needs_whole_ones, 60) {
                classifier_with("-> (f32[],", "-> (f32[], f32[5],", "  return %loss,",
                                "  %mass = sum %probability {bc->c} : f32[5]\n"
                                "  return %loss, %mass,"));
-    ranks_run(1, config_of(&examples[1]), in_temp("run"),
-              words_of(data, 2, arena_printf(mem(), "--model.file %s", in_temp("mass.ir"))));
-    RUN_EXPECT(0, arena_printf(mem(), "predict %s --data %s --out %s", in_temp("run"), data,
-                               out));
+    ranks_run(
+        1, config_of(&examples[1]), in_temp("run"),
+        words_of(data, 2, arena_printf(mem(), "--model.file %s", in_temp("mass.ir"))));
+    RUN_EXPECT(0, arena_printf(mem(), "predict %s --data %s --out %s", in_temp("run"),
+                               data, out));
     SAID_EXPECT("%mass is no result of each sample and is left out: 500 samples are no "
                 "multiple of the batch of 32");
     Safetensors *s = safetensors_open(mem(), out, EXIT_DATA);
     EXPECT(safetensors_find(s, "probability") && !safetensors_find(s, "mass"));
     const char *whole = folder("whole");
-    npy_write(path_join(mem(), whole, "x.npy"), "<f8", "(64, 6)", NEW_ARRAY(mem(), double, 64 * 6), 64 * 48);
-    RUN_EXPECT(0, arena_printf(mem(), "predict %s --data %s --out %s", in_temp("run"), whole,
-                               out));
+    npy_write(path_join(mem(), whole, "x.npy"), "<f8", "(64, 6)",
+              NEW_ARRAY(mem(), double, 64 * 6), 64 * 48);
+    RUN_EXPECT(0, arena_printf(mem(), "predict %s --data %s --out %s", in_temp("run"),
+                               whole, out));
     s = safetensors_open(mem(), out, EXIT_DATA);
     const SafeTensor *mass = safetensors_need(s, "mass");
     double sum = 0;
@@ -549,11 +551,13 @@ TEST(what_does_not_fit_is_refused) {
     RUN_EXPECT(0, words);
     SAID_EXPECT("model_parallel 2 has no effect: no entry of parallel.shard");
     /* an entry for a value whose name has the letters tp in it */
-    write_text(in_temp("named.ir"), classifier_with("%b1:", "%tp_b1:", "%h0, %b1", "%h0, %tp_b1"));
+    write_text(in_temp("named.ir"),
+               classifier_with("%b1:", "%tp_b1:", "%h0, %b1", "%h0, %tp_b1"));
     snprintf(words, sizeof words, launch, config_of(&examples[1]), make_classes(),
              in_temp("named"),
-             arena_printf(mem(), "--train_steps 1 --lr_schedule.warmup_steps 0 "
-                                 "--model.file %s --parallel.shard tp_b1=-",
+             arena_printf(mem(),
+                          "--train_steps 1 --lr_schedule.warmup_steps 0 "
+                          "--model.file %s --parallel.shard tp_b1=-",
                           in_temp("named.ir")));
     RUN_EXPECT(0, words);
     SAID_EXPECT("model_parallel 2 has no effect: no entry of parallel.shard");

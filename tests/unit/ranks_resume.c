@@ -45,9 +45,9 @@ TEST_LIMIT(resume_gpt2_under_other_strategies, 120) {
 
 /* Two heads of keys: no tp 4. Saved with split states and a split vocabulary. */
 TEST_LIMIT(resume_llama_under_other_strategies, 120) {
-    resume_under_others("llama_tiny", HALF_WAY "--parallel_config.vocab_emb_dp False "
-                                               "--parallel_config.sequence_parallel True "
-                                      ZERO_LEVEL(1));
+    resume_under_others("llama_tiny", HALF_WAY
+                        "--parallel_config.vocab_emb_dp False "
+                        "--parallel_config.sequence_parallel True " ZERO_LEVEL(1));
 }
 
 static void resume_under_same(int ranks, const char *words) {

@@ -63,8 +63,10 @@ static void wait_for_instant(Kills *k, pid_t launch, const char *run, int before
 static int run_and_kill(Kills *k, const char *run) {
     /* mpirun gives the other ranks this much time to follow SIGTERM, which waits until
      * the next step and so is in vain. With less of it more kills fit in. */
-    if (k->done % 10) setenv("OMPI_MCA_odls_base_sigkill_timeout", "0", 1);
-    else unsetenv("OMPI_MCA_odls_base_sigkill_timeout");
+    if (k->done % 10)
+        setenv("OMPI_MCA_odls_base_sigkill_timeout", "0", 1);
+    else
+        unsetenv("OMPI_MCA_odls_base_sigkill_timeout");
     pid_t rank[RANKS], launch = ranks_start(RANKS, k->config, run, MESH);
     if (k->done == kills()) return stator_wait(launch);
     int before = steps_of(run), victim = (int)(runs_random(&k->random) % RANKS);
@@ -83,8 +85,9 @@ static int run_and_kill(Kills *k, const char *run) {
     k->in_save += saving;
     /* Killed in the same instant, others may be taken for the first. */
     bool alone = k->done++ % 10 == 0;
-    const char *head = alone ? arena_printf(mem(), "stator: rank %d of %d on ", victim, RANKS)
-                             : "stator: rank ";
+    const char *head =
+        alone ? arena_printf(mem(), "stator: rank %d of %d on ", victim, RANKS)
+              : "stator: rank ";
     const char *block = strstr(said(), head), *end = "  the other ranks were ended\n";
     if (code != 128 + SIGKILL || seconds > 10 || !block ||
         !strstr(block, "killed by signal 9 (SIGKILL)") || strlen(block) < strlen(end) ||

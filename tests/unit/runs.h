@@ -3,9 +3,9 @@
 #ifndef STATOR_TESTS_RUNS_H
 #define STATOR_TESTS_RUNS_H
 #include "base/json.h"
+#include "driven.h"
 #include "runtime/data/indexed_write.h"
 #include "runtime/run/metrics.h"
-#include "driven.h"
 #include <dirent.h>
 
 #pragma GCC diagnostic ignored "-Wunused-function" /* each test uses some of it */
@@ -95,7 +95,8 @@ static const char *runs_pair_words(void) {
     const char *prefix = in_temp("tokens");
     int32_t length = TOKENS, one = 1;
     uint64_t random = 88172645463325252u;
-    for (int i = 0; i < TOKENS; i++) tokens[i] = (uint16_t)(runs_random(&random) >> 40 & 255);
+    for (int i = 0; i < TOKENS; i++)
+        tokens[i] = (uint16_t)(runs_random(&random) >> 40 & 255);
     IndexedPart part = {tokens, sizeof tokens, &length, 1, &one, 1};
     IndexedWriter *w = indexed_write_open(mem(), prefix, 256);
     indexed_write_add(w, &part);

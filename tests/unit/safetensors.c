@@ -1,7 +1,7 @@
 /* safetensors: golden files, lying headers, shards, writing. */
 #include "runtime/store/safetensors.h"
-#include "base/json.h"
 #include "../test.h"
+#include "base/json.h"
 #include <errno.h>
 #include <signal.h>
 #include <sys/resource.h>

@@ -1,7 +1,7 @@
 /* sampler.c - which tokens may come next and how likely, and the streamed text. */
 #include "frontend/tools/sampler.h"
-#include "frontend/tools/text.h"
 #include "../test.h"
+#include "frontend/tools/text.h"
 
 enum { V = 5 };
 

@@ -1,7 +1,7 @@
 /* schedule.c - learning rates against PyTorch's trajectory and the formulas by hand. */
 #include "runtime/run/schedule.h"
-#include "base/json.h"
 #include "../test.h"
+#include "base/json.h"
 
 static void check_golden(Arena *mem, const char *name) {
     char *path = arena_printf(mem, "%s/golden/%s/trajectory.json", shared_dir(), name);

@@ -2,8 +2,8 @@
  * module without a mesh, whatever the sizes of the axes, the optimizer shard, and the
  * placements themselves. SIM_SEED=n runs one placement of the dice,
  * SIM_DUMP=1 prints it. */
-#include "base/rng.h"
 #include "../sharded.h"
+#include "base/rng.h"
 
 static const char *module_path(Arena *mem, const char *name) {
     return arena_printf(mem, "%s/ir/mesh/%s", tests_dir(), name);
@@ -95,7 +95,7 @@ typedef struct Dice {
     uint64_t seed, thrown;
 } Dice;
 
-static int throw(Dice *d, int sides) {
+static int throw(Dice * d, int sides) {
     return (int)(rng_uniform(d->seed, 1, d->thrown++) * sides);
 }
 

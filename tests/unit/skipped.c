@@ -2,9 +2,9 @@
  * single copies of a value leave the bits of every parameter and state alone, on every
  * rank, whatever the strategy and the optimizer; the next step is as if they had never
  * been. All ranks simulated in planned memory, and generated code on one rank. */
-#include "codegen/codegen.h"
 #include "../sharded.h"
 #include "../simulated.h"
+#include "codegen/codegen.h"
 
 static const char *const optimizers[] = {"adamw", "adam", "momentum", "sgd"};
 

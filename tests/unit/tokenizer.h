@@ -1,9 +1,9 @@
 /* tokenizer.h - for tests: small tokenizers, GPT-2's, and encoding into an arena. */
 #ifndef STATOR_TESTS_TOKENIZER_H
 #define STATOR_TESTS_TOKENIZER_H
+#include "../test.h"
 #include "base/json.h"
 #include "runtime/text/bpe.h"
-#include "../test.h"
 
 typedef struct Ids {
     int32_t *id;

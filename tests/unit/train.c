@@ -1,8 +1,8 @@
 /* Tests of stator train through the command line: agreement with PyTorch, the run folder,
  * resuming after kill -9 and after signals, memory. */
 #include "passes/passes.h"
-#include "runtime/store/safetensors.h"
 #include "runs.h"
+#include "runtime/store/safetensors.h"
 
 /* ---- agreement with the reference numbers of tests/golden ---- */
 
@@ -133,8 +133,8 @@ TEST_LIMIT(validation_on_a_part_of_a_text, 60) {
                               "--eval_iters 2 --lr_schedule.learning_rate 1e-2"));
     SAID_EXPECT("validation at step 4: loss ");
     SAID_EXPECT("(2 batches, ");
-    const char *points = file_read(mem(), path_join(mem(), run, "valid.jsonl"), 1 << 16,
-                                   NULL, EXIT_DATA);
+    const char *points =
+        file_read(mem(), path_join(mem(), run, "valid.jsonl"), 1 << 16, NULL, EXIT_DATA);
     double loss[2] = {0};
     for (int i = 0; i < 2; i++) {
         static const char mark[] = "\"valid_loss\": ";
@@ -165,11 +165,12 @@ TEST_LIMIT(init_from_a_checkpoint, 120) {
 TEST_LIMIT(resume_names_what_differs, 120) {
     const char *config = runs_small_config(6, 3), *run = in_temp("run");
     RUN_EXPECT(0, train_words(config, run, ""));
-    RUN_EXPECT(0, train_words(config, run,
-                              "--runner_config.max_steps 8 --optimizer.beta1 0.8"));
+    RUN_EXPECT(
+        0, train_words(config, run, "--runner_config.max_steps 8 --optimizer.beta1 0.8"));
     SAID_EXPECT("runner_config.max_steps was 6 and is 8");
     SAID_EXPECT("optimizer.beta1 was 0.9 and is 0.8");
-    EXPECT(!strstr(said(), "optimizer.beta2 was") && !strstr(said(), "output_dir is not"));
+    EXPECT(!strstr(said(), "optimizer.beta2 was") &&
+           !strstr(said(), "output_dir is not"));
     RUN_EXPECT(0, train_words(config, run, "--runner_config.max_steps 4"));
     SAID_EXPECT("all 4 steps are done already: the checkpoint is of step 8");
     EXPECT(!chdir(temp_dir()));
@@ -180,15 +181,18 @@ TEST_LIMIT(resume_names_what_differs, 120) {
     RUN_EXPECT(0, arena_printf(mem(), "train %s --train_steps 8", config));
     SAID_EXPECT("runner_config.max_steps was 6 and is 8");
     EXPECT(!strstr(said(), "output_dir is not given"));
-    RUN_EXPECT(EXIT_CHECKPOINT, arena_printf(mem(), "train %s --model.model_config."
-                                                    "num_layers 1", config));
+    RUN_EXPECT(EXIT_CHECKPOINT, arena_printf(mem(),
+                                             "train %s --model.model_config."
+                                             "num_layers 1",
+                                             config));
     SAID_EXPECT("another folder (--output_dir DIR), or --resume never to start anew");
 }
 
 TEST(a_warm_up_longer_than_the_run) {
     const char *config = runs_small_config(4, 0), *run = in_temp("run");
-    RUN_EXPECT(0, train_words(config, run, "--lr_schedule.warmup_steps 100 "
-                                           "--lr_schedule.total_steps 1000"));
+    RUN_EXPECT(0, train_words(config, run,
+                              "--lr_schedule.warmup_steps 100 "
+                              "--lr_schedule.total_steps 1000"));
     SAID_EXPECT("the run of 4 steps ends before its warm-up of 100 steps does");
     RUN_EXPECT(0, train_words(config, run, "--resume never"));
     EXPECT(!strstr(said(), "before its warm-up"));
@@ -227,18 +231,22 @@ TEST_LIMIT(dropout_and_length_beside_init_from, 120) {
     const char *hf = in_temp("hf");
     remove_all(hf);
     EXPECT(!system(arena_printf(mem(), "cp -r %s %s", runs_golden("gpt2_tiny"), hf)));
-    EXPECT(!system(arena_printf(mem(), "sed -i 's/\"attn_pdrop\": 0.0/\"attn_pdrop\": 0.25/' "
-                                       "%s/config.json", hf)));
-    const char *words = arena_printf(
-        mem(), "train --init_from %s --dataset_dir %s --runner_config.max_steps 1 "
-               "--model.model_config.seq_length 8 --output_dir %s ",
-        hf, runs_text(), in_temp("short"));
+    EXPECT(!system(arena_printf(mem(),
+                                "sed -i 's/\"attn_pdrop\": 0.0/\"attn_pdrop\": 0.25/' "
+                                "%s/config.json",
+                                hf)));
+    const char *words =
+        arena_printf(mem(),
+                     "train --init_from %s --dataset_dir %s --runner_config.max_steps 1 "
+                     "--model.model_config.seq_length 8 --output_dir %s ",
+                     hf, runs_text(), in_temp("short"));
     RUN_EXPECT(EXIT_DATA, words); /* of 96 tokens, bytes below 96 alone */
     SAID_EXPECT("attention_probs_dropout_prob is 0.25, as config.json of ");
     SAID_EXPECT("is outside the vocabulary of 96");
     const char *digits = in_temp("digits.txt");
-    write_text(digits, "12 34 56 78 12 34 56 78 12 34 56 78 12 34 56 78 12 34 56 78 12 34 "
-                       "12 34 56 78 12 34 56 78 12 34 56 78 12 34 56 78 12 34 56 78 12 34");
+    write_text(digits,
+               "12 34 56 78 12 34 56 78 12 34 56 78 12 34 56 78 12 34 56 78 12 34 "
+               "12 34 56 78 12 34 56 78 12 34 56 78 12 34 56 78 12 34 56 78 12 34");
     RUN_EXPECT(0, arena_printf(mem(), "%s --dataset_dir %s", words, digits));
     SAID_EXPECT("sequences of 8\n");
 }
@@ -431,8 +439,9 @@ TEST_LIMIT(memory_is_as_planned, 180) {
 #endif
     const char *run = in_temp("run"), *config = runs_small_config(100000, 0);
     const char *large =
-        arena_printf(mem(), "%s --model.model_config.vocab_size 50021 "
-                            "--model.model_config.hidden_size 256 --batch_size 8",
+        arena_printf(mem(),
+                     "%s --model.model_config.vocab_size 50021 "
+                     "--model.model_config.hidden_size 256 --batch_size 8",
                      runs_pair_words());
     pid_t pid = stator_start(train_words(config, run, large));
     EXPECT(runs_wait_steps(pid, run, 4));

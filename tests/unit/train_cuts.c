@@ -1,7 +1,7 @@
 /* Tests of stator train: the numbers of a step are those of all its sequences, however it
  * is cut into micro-batches. */
-#include "runtime/store/safetensors.h"
 #include "runs.h"
+#include "runtime/store/safetensors.h"
 
 static const char *words_of(const char *config, const char *run, const char *more) {
     return arena_printf(mem(), "train %s --output_dir %s %s", config, run, more);

@@ -1,8 +1,8 @@
 /* Tests of stator train with bad input: each ends with its exit code and a message that
  * says what is wrong, and leaves nothing half-written. */
+#include "driven.h"
 #include "runtime/run/metrics.h"
 #include "runtime/store/safetensors.h"
-#include "driven.h"
 #include <sys/mount.h>
 #include <sys/resource.h>
 

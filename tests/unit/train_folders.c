@@ -26,8 +26,9 @@ TEST_LIMIT(one_folder_of_checkpoints_for_two_runs_is_refused, 120) {
     RUN_EXPECT(EXIT_CONFIG, words(config, in_temp("other"), both));
     SAID_EXPECT("another stator train is writing to");
     SAID_EXPECT("/both; give another --callbacks.CheckpointMonitor.directory");
-    RUN_EXPECT(EXIT_CONFIG, words(config, in_temp("other"),
-                                  checkpoints_in(path_join(mem(), run, "ckpt/../../both"))));
+    RUN_EXPECT(EXIT_CONFIG,
+               words(config, in_temp("other"),
+                     checkpoints_in(path_join(mem(), run, "ckpt/../../both"))));
     kill_and_wait(pid);
 }
 
@@ -53,8 +54,8 @@ TEST_LIMIT(a_folder_made_anew_is_locked, 120) {
     const char *both = checkpoints_in(in_temp("both")), *run = in_temp("run");
     RUN_EXPECT(0, words(runs_small_config(4, 2), in_temp("before"), both));
     const char *config = runs_small_config(100000, 50000);
-    pid_t pid = stator_start(words(config, run,
-                                   arena_printf(mem(), "%s --resume never", both)));
+    pid_t pid =
+        stator_start(words(config, run, arena_printf(mem(), "%s --resume never", both)));
     EXPECT(runs_wait_steps(pid, run, 1));
     EXPECT(file_exists(in_temp("both.before-1/step_00000004")));
     RUN_EXPECT(EXIT_CONFIG, words(config, in_temp("other"), both));
@@ -76,13 +77,15 @@ TEST_LIMIT(one_folder_of_checkpoints_for_two_runs_of_ranks, 180) {
 /* ---- data that change under a run ---- */
 
 /* The steps up to the last good batch are saved; returns the number of the last. */
-static int ends_for_data(const char *run, const char *words_after, void (*spoil)(const char *)) {
+static int ends_for_data(const char *run, const char *words_after,
+                         void (*spoil)(const char *)) {
     const char *config = runs_small_config(100000, 50000);
     pid_t pid = stator_start(words(config, run, words_after));
     EXPECT(runs_wait_steps(pid, run, 3));
     spoil(in_temp("text.txt"));
     int code = stator_wait(pid), n = 0;
-    if (code != EXIT_DATA) test_fail(__FILE__, __LINE__, "exit code %d:\n%s", code, said());
+    if (code != EXIT_DATA)
+        test_fail(__FILE__, __LINE__, "exit code %d:\n%s", code, said());
     runs_metrics(run, &n);
     EXPECT(n >= 3);
     SAID_EXPECT(arena_printf(mem(), "saved %s/ckpt/step_%08d", run, n));
@@ -113,7 +116,8 @@ TEST_LIMIT(a_text_that_is_cut_short_while_training, 120) {
 }
 
 TEST_LIMIT(a_token_that_goes_bad_while_training, 120) {
-    ends_for_data(in_temp("run"), "--model.model_config.vocab_size 128", write_other_bytes);
+    ends_for_data(in_temp("run"), "--model.model_config.vocab_size 128",
+                  write_other_bytes);
     SAID_EXPECT("token 200 (a byte) is outside the vocabulary of 128");
 }
 
@@ -243,7 +247,8 @@ TEST_LIMIT(numbers_of_threads_and_steps, 60) {
     const char *run = in_temp("run"), *config = runs_small_config(4, 2);
     RUN_EXPECT(EXIT_CONFIG, words(config, run, "--context.threads 4096"));
     SAID_EXPECT("4096 threads on ");
-    RUN_EXPECT(EXIT_CONFIG, words(config, run, "--runner_config.max_steps 0 "
-                                               "--lr_schedule.total_steps 8"));
+    RUN_EXPECT(EXIT_CONFIG, words(config, run,
+                                  "--runner_config.max_steps 0 "
+                                  "--lr_schedule.total_steps 8"));
     SAID_EXPECT("max_steps is 0: nothing would be trained");
 }

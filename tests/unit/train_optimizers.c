@@ -1,8 +1,8 @@
 /* Tests of what a configuration's optimizer does: one update of stator train, with the
  * gradient of that step, against the formulas of PyTorch, MindSpore and Megatron-LM
  * written down here. */
-#include "runtime/store/safetensors.h"
 #include "runs.h"
+#include "runtime/store/safetensors.h"
 
 typedef struct Update {
     const char *type, *more; /* optimizer.type, further words */

@@ -103,12 +103,14 @@ TEST_LIMIT(large_configurations_thin, 240) {
                                     "--model.model_config.seq_length 16 ",
                                     prefix);
     same_plan("gpt2_124m", 1,
-              arena_printf(mem(), "%s %s --model.model_config.hidden_size 48 "
-                                  "--model.model_config.eos_token 0",
+              arena_printf(mem(),
+                           "%s %s --model.model_config.hidden_size 48 "
+                           "--model.model_config.eos_token 0",
                            shipped("configs/gpt2_124m.yaml"), thin));
     same_plan("gpt2_13b", 32,
-              arena_printf(mem(), "%s %s --model.model_config.hidden_size 80 "
-                                  "--model.model_config.num_layers 2",
+              arena_printf(mem(),
+                           "%s %s --model.model_config.hidden_size 80 "
+                           "--model.model_config.num_layers 2",
                            shipped("configs/gpt2_13b.yaml"), thin));
 }
 

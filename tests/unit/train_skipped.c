@@ -2,8 +2,8 @@
  * has an embedding too large to add up, or an infinite one. The run goes on as if they
  * had not been, over a resume as well, says and counts them, and ends after too many in a
  * row. */
-#include "runtime/store/safetensors.h"
 #include "ranks.h"
+#include "runtime/store/safetensors.h"
 
 enum { STEPS = 20 };
 
@@ -217,7 +217,8 @@ TEST_LIMIT(a_good_checkpoint_is_kept, 240) {
                          "--callbacks.CheckpointMonitor.save_checkpoint_steps 1 "
                          "--callbacks.CheckpointMonitor.keep_checkpoint_max %s",
                          rows[i].max);
-        RUN_EXPECT(0, words(config, run, arena_printf(mem(), "%s --runner_config.max_steps 6", more)));
+        RUN_EXPECT(0, words(config, run,
+                            arena_printf(mem(), "%s --runner_config.max_steps 6", more)));
         RUN_EXPECT(0, words(config, run, more));
         EXPECT_STR(steps_kept(run), rows[i].kept);
     }

@@ -1,7 +1,7 @@
 /* webtext.c - loose JSON as samples: cutting, padding, what counts in the loss, cache. */
-#include "runtime/data/data.h"
 #include "../test.h"
 #include "only_file.h"
+#include "runtime/data/data.h"
 #include <dirent.h>
 #include <sys/stat.h>
 #include <unistd.h>
