@@ -51,8 +51,7 @@ static const char *const defaults[] = {
 static void fill(const Program *p) {
     for (int i = 0; i < p->entry->narg; i++) {
         const Type *ty = &p->entry->arg[i]->ty;
-        const char *role = arg_str(p->entry, i, "role", "");
-        if (!strcmp(role, "state")) continue; /* zero */
+        if (arg_role(p->entry, i) == ARG_state) continue; /* zero */
         for (int64_t k = 0, n = type_count(ty); k < n; k++) {
             double u = rng_uniform(1, (uint64_t)i, (uint64_t)k);
             if (ty->dt == DT_I32)

@@ -51,7 +51,7 @@ void program_allocate(Program *p, const Program *shared, uint64_t limit_bytes);
 void program_borrow(Program *p, const Program *shared);
 /* Index of an entry argument by name or by role; -1: none. */
 int program_arg_named(const Program *p, const char *name);
-int program_arg_role(const Program *p, const char *role);
+int program_arg_role(const Program *p, ArgRole role);
 void program_run(Program *p);
 void program_free(Program *p);
 /* Seconds per op since program_make, the largest first, as a table; empty without

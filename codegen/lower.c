@@ -28,7 +28,8 @@ static int64_t call_workspace(const Op *op, Lower *l) {
         return kernel_workspace_bytes(l->mem, callee, l->threads, l->vl);
     }
     int64_t bytes = 0;
-    for (int i = 0; i < op_int(op, "carry", 0); i++) bytes += carry_bytes(op, callee, i);
+    for (int i = 0, n = call_of(op).carry; i < n; i++)
+        bytes += carry_bytes(op, callee, i);
     return bytes;
 }
 
@@ -71,23 +72,24 @@ static LLVMValueRef carry_target(Lower *l, const Op *op, const Func *callee, int
 }
 
 static void call_once(Lower *l, const Op *op, Run *r) {
-    const Func *callee = op_func(op);
-    int carry = (int)op_int(op, "carry", 0), each = (int)op_int(op, "each", 0), n = 0;
+    const Call c = call_of(op);
+    const Func *callee = c.f;
+    int n = 0;
     LLVMValueRef *args =
         NEW_ARRAY(l->mem, LLVMValueRef, (size_t)(op->nin + op->nout + 2));
     int64_t skip = align_up(callee->frame_bytes);
     args[n++] = l->products;
     args[n++] = lower_workspace(l, op, 0);
     for (int i = 0; i < op->nin; i++) {
-        if (i < carry) {
+        if (i < c.carry) {
             args[n++] = r->carry[i];
         } else {
             args[n++] = slice(l, lower_pointer(l, op->in[i]), &callee->arg[i]->ty,
-                              i < carry + each ? r->at : NULL);
+                              call_slices(&c, i) ? r->at : NULL);
         }
     }
     for (int i = 0; i < op->nout; i++) {
-        if (i < carry) {
+        if (i < c.carry) {
             args[n++] = r->carry_out[i] = carry_target(l, op, callee, i, &skip, r);
         } else {
             args[n++] =
@@ -98,30 +100,29 @@ static void call_once(Lower *l, const Op *op, Run *r) {
 }
 
 static void call_loop(Lower *l, const Op *op) {
-    int64_t times = op_int(op, "times", 1);
-    int carry = (int)op_int(op, "carry", 0);
+    const Call c = call_of(op);
     LLVMTypeRef i64 = l->e->i64;
-    if (carry > LOOP_CARRY_MAX) lower_refuse(op, "too many carried values");
+    if (c.carry > LOOP_CARRY_MAX) lower_refuse(op, "too many carried values");
     LLVMValueRef init[LOOP_CARRY_MAX], out[LOOP_CARRY_MAX];
-    for (int i = 0; i < carry; i++) init[i] = lower_pointer(l, op->in[i]);
+    for (int i = 0; i < c.carry; i++) init[i] = lower_pointer(l, op->in[i]);
     Loop loop;
-    loop_begin(l->e, &loop, LLVMConstInt(i64, 0, 0), emit_i64(l->e, times), 1, carry,
+    loop_begin(l->e, &loop, LLVMConstInt(i64, 0, 0), emit_i64(l->e, c.times), 1, c.carry,
                init);
     Run r = {.run = loop.i,
              .at = loop.i,
-             .last = emit_i64(l->e, times - 1),
+             .last = emit_i64(l->e, c.times - 1),
              .carry = loop.carry,
              .carry_out = out};
-    if (op_int(op, "reverse", 0)) r.at = emit_sub(l->e, r.last, loop.i);
+    if (c.reverse) r.at = emit_sub(l->e, r.last, loop.i);
     call_once(l, op, &r);
-    loop_end(l->e, &loop, carry ? out : NULL);
+    loop_end(l->e, &loop, c.carry ? out : NULL);
 }
 
 void lower_call(Lower *l, const Op *op) {
     Run r = {0};
     if (op_func(op)->role == ROLE_KERNEL)
         call_kernel(l, op);
-    else if (op_attr(op, "times"))
+    else if (call_of(op).loop)
         call_loop(l, op);
     else
         call_once(l, op, &r);
@@ -198,7 +199,7 @@ void lower_module(Lower *l, const Func *entry) {
 
 int64_t lower_workspace_bytes(const Op *op, void *lower) {
     Lower *l = lower;
-    if (op_attr(op, "fn")) return call_workspace(op, l);
+    if (op_is_call(op)) return call_workspace(op, l);
     if (op->kind == OP_dot) {
         int i = lower_product(l, op); /* may move the table */
         return (int64_t)dnnl_matmul_scratch_bytes(l->product[i].matmul);

@@ -194,7 +194,7 @@ void lower_find_beside(Lower *l, Func **order) {
         int under_way = is_beside(l, order[n]);
         for (const Op *op = order[n]->first; op; op = op->next) {
             under_way = under_way_behind(op, under_way);
-            if (!under_way || !op_attr(op, "fn") || is_beside(l, op_func(op))) continue;
+            if (!under_way || !op_is_call(op) || is_beside(l, op_func(op))) continue;
             PUSH(l->mem, l->beside, l->nbeside, l->beside_cap, op_func(op));
         }
     }

@@ -253,9 +253,9 @@ void program_fit(const Program *p, uint64_t beside_bytes, uint64_t limit_bytes,
 }
 
 static bool is_shared(const Program *p, int i, const Program *shared, int *other) {
-    const char *role = arg_str(p->entry, i, "role", "");
+    ArgRole role = arg_role(p->entry, i);
     *other = shared ? program_arg_named(shared, p->entry->arg[i]->name) : -1;
-    return *other >= 0 && (!strcmp(role, "param") || !strcmp(role, "cache")) &&
+    return *other >= 0 && (role == ARG_param || role == ARG_cache) &&
            type_same_shape(&p->entry->arg[i]->ty, &shared->entry->arg[*other]->ty);
 }
 
@@ -267,7 +267,7 @@ static void leave_out_shared(Program *p, const Program *shared) {
         p->plan.arg_offset[i] -= removed;
         if (!is_shared(p, i, shared, &other)) continue;
         int64_t bytes = (type_bytes(&p->entry->arg[i]->ty) + 63) & ~(int64_t)63;
-        bool param = !strcmp(arg_str(p->entry, i, "role", ""), "param");
+        bool param = arg_role(p->entry, i) == ARG_param;
         p->plan.class_bytes[param ? MEM_WEIGHTS : MEM_DATA] -= bytes;
         removed += bytes;
     }
@@ -341,11 +341,8 @@ int program_arg_named(const Program *p, const char *name) {
     return -1;
 }
 
-int program_arg_role(const Program *p, const char *role) {
-    for (int i = 0; i < p->entry->narg; i++) {
-        if (!strcmp(arg_str(p->entry, i, "role", ""), role)) return i;
-    }
-    return -1;
+int program_arg_role(const Program *p, ArgRole role) {
+    return func_arg_role(p->entry, role);
 }
 
 void program_run(Program *p) {
@@ -380,10 +377,10 @@ const char *program_profile(Arena *mem, const Program *p) {
         if (best < 0) break;
         above = tick_seconds[best];
         const Op *op = l->ticked[best];
-        const Attr *fn = op_attr(op, "fn");
+        const Func *f = op_callee(op);
         text_add(&t, "%8.3f s %5.1f %%  @%s %%%s = %s%s%s\n", above, 100 * above / total,
                  op->fn->name, op->nout ? op->out[0]->name : "", optab[op->kind].name,
-                 fn ? " @" : "", fn ? fn->s : "");
+                 f ? " @" : "", f ? f->name : "");
     }
     return t.s;
 }

@@ -143,7 +143,7 @@ Op *build_list(Builder *b, int kind, const char *attrs, int nin, Value **in,
         const Attr *a = attrs_parse(b->mem, optab[kind].attrs, attrs);
         for (; a; a = a->next) op_set_attr(op, a);
     }
-    const Func *callee = op_attr(op, "fn") ? op_func(op) : NULL;
+    const Func *callee = op_callee(op);
     int cap = MAX(MAX_TERMS, MAX(ndeclared, callee ? callee->nret : 0)), nout = 0;
     Type *out = NEW_ARRAY(b->mem, Type, (size_t)cap);
     const char *why = op_infer(b->mem, op, declared, ndeclared, out, &nout);

@@ -35,7 +35,7 @@ Func **module_order(Arena *mem, const Module *m) {
         f->order = f->order == ORDER_NEW ? ORDER_OPEN : f->order;
         while (depth) {
             Visit *v = &stack[depth - 1];
-            while (v->at && !op_attr(v->at, "fn")) v->at = v->at->next;
+            while (v->at && !op_is_call(v->at)) v->at = v->at->next;
             if (!v->at) {
                 v->f->order = ORDER_DONE;
                 order[n++] = v->f;
@@ -96,7 +96,7 @@ void module_remove_unused(Module *m) {
     for (int i = n - 1; i >= 0; i--) {
         if (!entries || func_is_entry(order[i])) used[i] = true;
         for (Op *op = order[i]->first; op && used[i]; op = op->next) {
-            if (!op_attr(op, "fn")) continue;
+            if (!op_is_call(op)) continue;
             for (int k = 0; k < i; k++) used[k] |= order[k] == op_func(op);
         }
     }
@@ -115,7 +115,7 @@ Op *only_call(const Module *m, const Func *f) {
     Op *found = NULL;
     for (Func *g = m->first; g; g = g->next) {
         for (Op *op = g->first; op; op = op->next) {
-            if (!op_attr(op, "fn") || op_func(op) != f) continue;
+            if (!op_is_call(op) || op_func(op) != f) continue;
             if (found) return NULL;
             found = op;
         }

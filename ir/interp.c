@@ -52,11 +52,8 @@ static void tensor_copy(Tensor *to, const Tensor *from) {
 
 /* One call op on all ranks; loops as ops.def describes. */
 static void run_call(Env *e, const Op *op) {
-    const Func *callee = op_func(op);
-    bool loop = op_attr(op, "times") != NULL;
-    int64_t times = op_int(op, "times", 1);
-    int carry = loop ? (int)op_int(op, "carry", 0) : 0;
-    int each = loop ? (int)op_int(op, "each", 0) : 0;
+    const Call c = call_of(op);
+    const Func *callee = c.f;
     int n = e->nranks;
     bool in_place = planned(e) && callee->role != ROLE_KERNEL;
     Tensor ***arg = NEW_ARRAY(e->mem, Tensor **, (size_t)n);
@@ -68,29 +65,29 @@ static void run_call(Env *e, const Op *op) {
         for (int i = 0; i < op->nin; i++) arg[r][i] = e->value[r][op->in[i]->id];
         if (in_place) frame[r] = e->frame[r] + op_int(op, "ws", 0);
     }
-    for (int64_t k = 0; k < times; k++) {
-        int64_t at = op_int(op, "reverse", 0) ? times - 1 - k : k;
+    for (int64_t k = 0; k < c.times; k++) {
+        int64_t at = c.reverse ? c.times - 1 - k : k;
         for (int r = 0; r < n; r++) {
-            for (int i = carry; i < carry + each; i++) {
+            for (int i = c.carry; i < c.carry + c.each; i++) {
                 arg[r][i] = slice(e->mem, e->value[r][op->in[i]->id], at);
             }
             for (int i = 0; i < op->nout; i++) {
                 Tensor *out = e->value[r][op->out[i]->id];
-                if (i < carry)
+                if (i < c.carry)
                     ret[r][i] = tensor_new(e->mem, &out->ty);
                 else
-                    ret[r][i] = loop ? slice(e->mem, out, at) : out;
+                    ret[r][i] = c.loop ? slice(e->mem, out, at) : out;
                 int a = callee->alias[i];
                 if (in_place && a >= 0) ret[r][i] = arg[r][a];
             }
         }
         run_func(callee, arg, ret, in_place ? frame : NULL);
         for (int r = 0; r < n; r++) {
-            for (int i = 0; i < carry; i++) arg[r][i] = ret[r][i];
+            for (int i = 0; i < c.carry; i++) arg[r][i] = ret[r][i];
         }
     }
     for (int r = 0; r < n; r++) {
-        for (int i = 0; i < carry; i++)
+        for (int i = 0; i < c.carry; i++)
             tensor_copy(e->value[r][op->out[i]->id], arg[r][i]);
     }
 }
@@ -100,7 +97,7 @@ void ref_call(const Ref *r) {
 }
 
 static void run_op(Env *e, const Op *op) {
-    if (op->kind == OP_call) {
+    if (op_is_call(op)) {
         run_call(e, op);
         return;
     }

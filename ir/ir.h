@@ -168,6 +168,9 @@ enum OpFlag {
     F_MOVE = 512,   /* the result has the operand's elements in other places, all or some,
                        each once, and zeros */
     F_RANK = 256,   /* differs from rank to rank by itself */
+    F_CALL = 1024,  /* runs a function; see Call */
+    F_FILL = 4096,  /* attribute `value` in every element */
+    F_SCALE = 8192, /* its operand times the attribute `by` */
     F_RANDOM = 2048, /* drops a share `p` at random, in training; with p = 0 nothing, and
                        one that is F_MAP too is then its first operand */
     F_DENSE = 15 << 16, /* matrix products over all its letters; how many: PRODUCTS */
@@ -217,7 +220,26 @@ int op_kind(const char *name); /* -1: no such op */
 const Attr *op_attr(const Op *op, const char *key); /* NULL: absent */
 int64_t op_int(const Op *op, const char *key, int64_t otherwise);
 double op_float(const Op *op, const char *key, double otherwise);
-Func *op_func(const Op *op); /* the function a `call` names; never NULL */
+/* Has its row that flag? */
+static inline bool op_has(const Op *op, unsigned flag) {
+    return optab[op->kind].flags & flag;
+}
+bool op_is_call(const Op *op);
+Func *op_func(const Op *op);   /* the function a `call` names; never NULL */
+Func *op_callee(const Op *op); /* the same, NULL of what is no call */
+/* A verified call as numbers. Operands: `carry` values handed from run to run, `each` of
+ * which run i gets slice i of dimension 0, then what is the same for all runs. Results:
+ * the carried ones, then (in a loop) stacks of a slice a run. */
+typedef struct Call {
+    const Op *op;
+    Func *f;
+    bool loop; /* it has `times`; else one run, nothing carried or sliced */
+    int carry, each;
+    int64_t times;
+    bool reverse; /* the last slice first */
+} Call;
+Call call_of(const Op *op);
+bool call_slices(const Call *c, int i); /* is operand i one of which runs get slices? */
 /* The `arrive` that waits for a collective with late=1; NULL: there
  * is none, or late=0. */
 Op *op_arrival(const Op *op);
@@ -233,6 +255,19 @@ Attr *attr_copy(Arena *mem, const Attr *list);
 /* Looks `key` up in a spec such as "eps:f p:f?". */
 bool attr_spec_find(const char *spec, const char *key, AttrKind *kind, bool *optional);
 extern const char arg_spec[]; /* the attributes that function arguments may have */
+/* The attribute `role` of an argument: ARG_tokens, ...; roles.def. */
+typedef enum ArgRole {
+    ARG_none,
+#define ARG(name, ...) ARG_##name,
+#include "ir/roles.def"
+#undef ARG
+    ARG_ROLES
+} ArgRole;
+extern const char *const arg_role_name[ARG_ROLES];
+ArgRole arg_role(const Func *f, int i); /* ARG_none: none, or none that is known */
+int func_arg_role(const Func *f, ArgRole role); /* the first of that role; -1 */
+/* Does it hold a micro-batch, so that it differs from run to run? One without a role does. */
+bool arg_is_batch(const Func *f, int i);
 const char *arg_str(const Func *f, int i, const char *key, const char *otherwise);
 double arg_float(const Func *f, int i, const char *key, double otherwise);
 int64_t type_count(const Type *t); /* elements */

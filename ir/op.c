@@ -6,9 +6,7 @@ const char *const role_name[ROLE_COUNT] = {"func", "model", "step", "kernel"};
 const char *const level_name[LEVEL_COUNT] = {"global", "diffed", "sharded",
                                              "local",  "fused",  "planned"};
 
-/* role: data tokens labels positions attends_from counted param state rng lr weight_decay
- * bias_correction1 bias_correction2 offset last cache dloss (what the runtime binds the
- * argument to);
+/* role: roles.def;
  * init: normal zeros ones; std, value: of the initial distribution; decay: 1 = weight
  * decay applies; like: the parameter that a state belongs to; hf: name in a Hugging Face
  * file, # = layer; global, flat, lead: which part of which tensor this is (ir/layout.h);
@@ -75,11 +73,33 @@ double op_float(const Op *op, const char *key, double otherwise) {
     return a ? a->f : otherwise;
 }
 
+bool op_is_call(const Op *op) {
+    return optab[op->kind].flags & F_CALL;
+}
+
 Func *op_func(const Op *op) {
     const Attr *a = op_attr(op, "fn");
     Func *f = a ? module_find(op->fn->mod, a->s) : NULL;
     if (!f) die("%s without a function", optab[op->kind].name);
     return f;
+}
+
+Func *op_callee(const Op *op) {
+    return op_is_call(op) ? op_func(op) : NULL;
+}
+
+Call call_of(const Op *op) {
+    return (Call){.op = op,
+                  .f = op_func(op),
+                  .loop = op_attr(op, "times") != NULL,
+                  .carry = (int)op_int(op, "carry", 0),
+                  .each = (int)op_int(op, "each", 0),
+                  .times = op_int(op, "times", 1),
+                  .reverse = op_int(op, "reverse", 0) != 0};
+}
+
+bool call_slices(const Call *c, int i) {
+    return i >= c->carry && i < c->carry + c->each;
 }
 
 /* Position of a key in the spec, so that attributes print in one order. */
@@ -125,6 +145,37 @@ void op_set_func(Op *op, const Func *callee) {
 
 void op_set_rule(Op *op, const Rule *rule) {
     op_set_attr(op, &(Attr){.key = "rule", .kind = ATTR_RULE, .rule = rule});
+}
+
+const char *const arg_role_name[ARG_ROLES] = {
+    "none",
+#define ARG(name, ...) #name,
+#include "ir/roles.def"
+#undef ARG
+};
+
+static const bool role_of_batch[ARG_ROLES] = {
+    true,
+#define ARG(name, batch, ...) batch,
+#include "ir/roles.def"
+#undef ARG
+};
+
+ArgRole arg_role(const Func *f, int i) {
+    const char *name = arg_str(f, i, "role", NULL);
+    for (int r = ARG_none + 1; name && r < ARG_ROLES; r++)
+        if (!strcmp(arg_role_name[r], name)) return (ArgRole)r;
+    return ARG_none;
+}
+
+int func_arg_role(const Func *f, ArgRole role) {
+    for (int i = 0; i < f->narg; i++)
+        if (arg_role(f, i) == role) return i;
+    return -1;
+}
+
+bool arg_is_batch(const Func *f, int i) {
+    return role_of_batch[arg_role(f, i)];
 }
 
 const char *arg_str(const Func *f, int i, const char *key, const char *otherwise) {

@@ -14,7 +14,7 @@
 #define OP(...)        ROW(__VA_ARGS__)
 #define MAP(...)       ROW(__VA_ARGS__)
 #define COMPOSITE(...) ROW(__VA_ARGS__)
-#define ROW(name, ...) {#name, __VA_ARGS__, ref_##name},
+#define ROW(name, ...) {#name, __VA_ARGS__, .ref = ref_##name},
 #include "ir/op_hooks.h"
 const OpInfo optab[OP_COUNT] = {
 #include "ir/ops.def"

@@ -181,18 +181,16 @@ Type over_result(const Op *op, const Over *o, int i) {
 /* ---- calls ---- */
 
 Type call_operand(const Op *op, int i) {
-    const Func *f = op_func(op);
-    int64_t carry = op_int(op, "carry", 0), each = op_int(op, "each", 0);
-    bool sliced = op_attr(op, "times") && i >= carry && i < carry + each;
-    return sliced ? type_stack(&f->arg[i]->ty, op_int(op, "times", 1)) : f->arg[i]->ty;
+    const Call c = call_of(op);
+    const Type *ty = &c.f->arg[i]->ty;
+    return call_slices(&c, i) ? type_stack(ty, c.times) : *ty;
 }
 
 Type call_result(const Op *op, int i) {
-    const Func *f = op_func(op);
-    int carry = (int)op_int(op, "carry", 0), alias = i < carry ? i : f->alias[i];
-    Type ty = alias >= 0 ? f->arg[alias]->ty : f->ret[i]->ty;
-    return op_attr(op, "times") && i >= carry ? type_stack(&ty, op_int(op, "times", 1))
-                                              : ty;
+    const Call c = call_of(op);
+    int alias = i < c.carry ? i : c.f->alias[i];
+    Type ty = alias >= 0 ? c.f->arg[alias]->ty : c.f->ret[i]->ty;
+    return c.loop && i >= c.carry ? type_stack(&ty, c.times) : ty;
 }
 
 /* ---- types ---- */
@@ -243,8 +241,7 @@ static bool made_from_nothing(const Value *v, int depth) {
 }
 
 bool value_is_free(const Value *v, bool *zero) {
-    const Attr *a = v->def && v->def->nin == 0 ? op_attr(v->def, "value") : NULL;
-    *zero = a && a->f == 0;
+    *zero = v->def && op_has(v->def, F_FILL) && op_float(v->def, "value", 1) == 0;
     return made_from_nothing(v, 0);
 }
 

@@ -16,20 +16,20 @@ void sample_fill(Tensor *t, const char *name, int64_t limit) {
 /* Roles that steer a program rather than feed it have fixed values. */
 static bool fixed_role(const Func *f, int i, double *v) {
     static const struct {
-        const char *role;
+        ArgRole role;
         double value;
-    } fixed[] = {{"lr", 0.01},
-                 {"bias_correction1", 0.1},
-                 {"bias_correction2", 0.05},
-                 {"weight_decay", 0.1},
-                 {"dloss", 1},
-                 {"counted", 5},
-                 {"offset", 0},
-                 {"last", 0}};
-    const char *role = arg_str(f, i, "role", "");
+    } fixed[] = {{ARG_lr, 0.01},
+                 {ARG_bias_correction1, 0.1},
+                 {ARG_bias_correction2, 0.05},
+                 {ARG_weight_decay, 0.1},
+                 {ARG_dloss, 1},
+                 {ARG_counted, 5},
+                 {ARG_offset, 0},
+                 {ARG_last, 0}};
+    ArgRole role = arg_role(f, i);
     for (int k = 0; k < ARRAY_LEN(fixed); k++) {
         *v = fixed[k].value;
-        if (!strcmp(role, fixed[k].role)) return true;
+        if (role == fixed[k].role) return true;
     }
     return false;
 }

@@ -115,7 +115,7 @@ static void check_loc(const Check *c, const Value *v) {
 
 static void check_workspace(const Check *c) {
     int64_t bytes = op_int(c->op, "ws_bytes", 0);
-    const Func *callee = op_attr(c->op, "fn") ? op_func(c->op) : NULL;
+    const Func *callee = op_callee(c->op);
     if (c->m->level < LEVEL_PLANNED) return;
     check_in_frame(c, op_int(c->op, "ws", 0), bytes, "the workspace");
     if (callee && callee->frame_bytes > bytes) {
@@ -228,7 +228,9 @@ void module_verify(const Module *m, const char *file, const char *text) {
             const Attr *fn = op_attr(op, "fn");
             c.f = f;
             c.op = op;
-            if (fn && !module_find(m, fn->s)) bad(&c, "function @%s not found", fn->s);
+            if (!op_is_call(op)) continue;
+            if (!fn) bad(&c, "attribute 'fn' is missing");
+            if (!module_find(m, fn->s)) bad(&c, "function @%s not found", fn->s);
         }
     }
     module_order(mem, m);

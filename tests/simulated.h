@@ -106,7 +106,7 @@ static inline void sim_load_weights(Simulated *s, Module *whole) {
     SimWeights w = {s->mem, NEW_ARRAY(s->mem, float *, (size_t)f->narg), f};
     weights_load_hf(s->folder, f, sim_weight_at, &w);
     for (int i = 0; i < f->narg; i++) {
-        if (strcmp(arg_str(f, i, "role", ""), "param")) continue;
+        if (arg_role(f, i) != ARG_param) continue;
         sim_scatter(s, sim_find(s->entry, f->arg[i]->name), w.at[i]);
     }
 }
@@ -147,7 +147,7 @@ static inline Simulated sim_open(Arena *mem, const char *name, Strategy strategy
 /* The key of dropout: any two numbers, other ones each step. */
 static inline void sim_feed_rng(Simulated *s, int64_t step) {
     for (int i = 0; i < s->entry->narg; i++) {
-        if (strcmp(arg_str(s->entry, i, "role", ""), "rng")) continue;
+        if (arg_role(s->entry, i) != ARG_rng) continue;
         for (int r = 0; r < s->ranks; r++) {
             for (int64_t k = 0; k < s->micro; k++) {
                 tensor_set(s->arg[r][i], RNG_WORDS * k, (double)(step + 1));

@@ -125,13 +125,10 @@ static Func *user_entry(const Job *j) {
         model_parse(j->mem, j->module.path, j->module.text, j->module.bytes));
 }
 
-static bool has_role(const Func *f, int i, const char *role) {
-    return !strcmp(arg_str(f, i, "role", ""), role);
-}
-
 /* The arguments that a sample fills: tokens, labels and data. */
 static bool is_sample(const Func *f, int i) {
-    return has_role(f, i, "tokens") || has_role(f, i, "labels") || has_role(f, i, "data");
+    ArgRole role = arg_role(f, i);
+    return role == ARG_tokens || role == ARG_labels || role == ARG_data;
 }
 
 /* Integers that index a table, or are classes of a loss, must lie inside. */
@@ -174,7 +171,7 @@ static void check_token_arguments(const Job *j, const Func *f) {
     int found = 0;
     for (int i = 0; i < f->narg; i++) {
         const Type *ty = &f->arg[i]->ty;
-        if (has_role(f, i, "data"))
+        if (arg_role(f, i) == ARG_data)
             config_refuse(j->cfg, LOADER "type", "model.file",
                           "train_dataset.data_loader.type Tensors: tensors by the names "
                           "of the arguments",
@@ -193,15 +190,9 @@ static void check_token_arguments(const Job *j, const Func *f) {
              j->module.path, f->name);
 }
 
-static int find_role(const Func *f, const char *role) {
-    for (int i = 0; i < f->narg; i++)
-        if (has_role(f, i, role)) return i;
-    return -1;
-}
-
 /* -1: no column is of an argument of that role. */
-static int column_of_role(const Job *j, const Func *f, const char *role) {
-    int i = find_role(f, role);
+static int column_of_role(const Job *j, const Func *f, ArgRole role) {
+    int i = func_arg_role(f, role);
     for (int k = 0; k < j->ncolumns && i >= 0; k++)
         if (!strcmp(j->column[k].name, f->arg[i]->name)) return k;
     return -1;
@@ -214,8 +205,8 @@ static void user_shape(Job *j) {
         j->column = job_columns(j->mem, f, &j->ncolumns);
     else
         check_token_arguments(j, f);
-    j->labels = column_of_role(j, f, "labels");
-    if (tensors && j->labels < 0 && find_role(f, "counted") >= 0)
+    j->labels = column_of_role(j, f, ARG_labels);
+    if (tensors && j->labels < 0 && func_arg_role(f, ARG_counted) >= 0)
         fail(EXIT_CONFIG,
              "%s: @%s has an argument of role counted and reads no labels, which it "
              "counts",
@@ -311,7 +302,7 @@ static int64_t vocabulary(const Job *j) {
         DataColumn c = {0};
         if (!is_sample(f, i)) continue;
         choose_range(f, i, &c);
-        if (has_role(f, i, "labels"))
+        if (arg_role(f, i) == ARG_labels)
             classes = c.high;
         else if (c.low == 0)
             vocab = c.high;

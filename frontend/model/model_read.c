@@ -1,21 +1,15 @@
 /* model_read.c - the user's own module (model.file): what training needs of it. */
 #include "frontend/model/model.h"
 
-static bool role_is(const Func *f, int i, const char *role) {
-    return !strcmp(arg_str(f, i, "role", ""), role);
-}
-
-static int count_role(const Func *f, const char *role) {
+static int count_role(const Func *f, ArgRole role) {
     int n = 0;
-    for (int i = 0; i < f->narg; i++) n += role_is(f, i, role);
+    for (int i = 0; i < f->narg; i++) n += arg_role(f, i) == role;
     return n;
 }
 
-static const Value *arg_of_role(const Func *f, const char *role) {
-    for (int i = 0; i < f->narg; i++) {
-        if (role_is(f, i, role)) return f->arg[i];
-    }
-    return NULL;
+static const Value *arg_of_role(const Func *f, ArgRole role) {
+    int i = func_arg_role(f, role);
+    return i < 0 ? NULL : f->arg[i];
 }
 
 static void check_param(const char *path, const Func *f, int i) {
@@ -35,29 +29,29 @@ static void check_param(const char *path, const Func *f, int i) {
 }
 
 static void check_arguments(const char *path, const Func *f) {
-    static const char *const roles[] = {"tokens", "labels", "counted",
-                                        "data",   "param",  "rng"};
+    static const ArgRole roles[] = {ARG_tokens, ARG_labels, ARG_counted,
+                                    ARG_data,   ARG_param,  ARG_rng};
     for (int i = 0; i < f->narg; i++) {
         const char *role = arg_str(f, i, "role", "");
         bool known = false;
-        for (int k = 0; k < ARRAY_LEN(roles); k++) known |= !strcmp(role, roles[k]);
+        for (int k = 0; k < ARRAY_LEN(roles); k++) known |= arg_role(f, i) == roles[k];
         if (!known)
             fail(EXIT_CONFIG,
                  "%s: argument %%%s of @%s has %s%s; a model to train has the "
                  "roles tokens, labels, counted, data, param and rng",
                  path, f->arg[i]->name, f->name, *role ? "role " : "no role", role);
-        if (!strcmp(role, "param")) check_param(path, f, i);
+        if (arg_role(f, i) == ARG_param) check_param(path, f, i);
     }
 }
 
 /* Dimension 0 of what a sample fills counts the samples of a micro-batch. */
 static void check_samples(const char *path, const Func *f) {
-    static const char *const roles[] = {"tokens", "labels", "data"};
+    static const ArgRole roles[] = {ARG_tokens, ARG_labels, ARG_data};
     const Value *first = NULL;
     for (int i = 0; i < f->narg; i++) {
         bool sample = false;
         const Value *v = f->arg[i];
-        for (int k = 0; k < ARRAY_LEN(roles); k++) sample |= role_is(f, i, roles[k]);
+        for (int k = 0; k < ARRAY_LEN(roles); k++) sample |= arg_role(f, i) == roles[k];
         if (!sample) continue;
         if (!v->ty.rank || (v->ty.dt != DT_F32 && v->ty.dt != DT_I32))
             fail(EXIT_CONFIG,
@@ -79,26 +73,27 @@ static void check_samples(const char *path, const Func *f) {
 }
 
 static void check_tokens(const char *path, const Func *f) {
-    const Value *rng = arg_of_role(f, "rng");
-    if (arg_of_role(f, "tokens") && !arg_of_role(f, "labels"))
+    const Value *rng = arg_of_role(f, ARG_rng);
+    if (arg_of_role(f, ARG_tokens) && !arg_of_role(f, ARG_labels))
         fail(EXIT_CONFIG, "%s: @%s has tokens, but no argument of role labels", path,
              f->name);
     Type key = TYPE(DT_I32, RNG_WORDS);
     if (rng && !type_same_shape(&rng->ty, &key))
         fail(EXIT_CONFIG, "%s: %%%s of @%s must be i32[%d]", path, rng->name, f->name,
              RNG_WORDS);
-    const Value *counted = arg_of_role(f, "counted");
+    const Value *counted = arg_of_role(f, ARG_counted);
     Type scalar = type_scalar(DT_F32);
-    if (counted && (!arg_of_role(f, "labels") || !type_same_shape(&counted->ty, &scalar)))
+    if (counted &&
+        (!arg_of_role(f, ARG_labels) || !type_same_shape(&counted->ty, &scalar)))
         fail(EXIT_CONFIG,
              "%s: %%%s of @%s must be f32[], beside an argument of role labels: it is "
              "filled with the labels that count",
              path, counted->name, f->name);
-    static const char *const single[] = {"tokens", "labels", "counted", "rng"};
+    static const ArgRole single[] = {ARG_tokens, ARG_labels, ARG_counted, ARG_rng};
     for (int i = 0; i < ARRAY_LEN(single); i++) {
         if (count_role(f, single[i]) > 1)
             fail(EXIT_CONFIG, "%s: @%s has several arguments of role %s", path, f->name,
-                 single[i]);
+                 arg_role_name[single[i]]);
     }
 }
 
@@ -107,7 +102,7 @@ static void check_model(const char *path, const Func *f) {
     check_arguments(path, f);
     check_samples(path, f);
     check_tokens(path, f);
-    if (!count_role(f, "param"))
+    if (!count_role(f, ARG_param))
         fail(EXIT_CONFIG, "%s: @%s has no argument of role param: nothing to train", path,
              f->name);
     if (f->nret < 1 || !type_same_shape(&f->ret[0]->ty, &scalar))

@@ -215,7 +215,7 @@ int *source_parameters(Arena *mem, const Func *entry, int *n) {
     int *list = NEW_ARRAY(mem, int, (size_t)entry->narg);
     *n = 0;
     for (int i = 0; i < entry->narg; i++)
-        if (!strcmp(arg_str(entry, i, "role", ""), "param")) list[(*n)++] = i;
+        if (arg_role(entry, i) == ARG_param) list[(*n)++] = i;
     return list;
 }
 

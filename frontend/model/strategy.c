@@ -273,14 +273,14 @@ static void seed_parameters(Seeds *k, const ModelSpec *spec) {
 
 /* Samples over dp; of a matrix [samples, tokens] the tokens too. */
 static void seed_data(Seeds *k, const Func *model) {
-    static const char *const roles[] = {"tokens", "labels", "positions", "attends_from",
-                                        "data"};
+    static const ArgRole roles[] = {ARG_tokens, ARG_labels, ARG_positions,
+                                    ARG_attends_from, ARG_data};
     for (int i = 0; i < model->narg; i++) {
-        const char *role = arg_str(model, i, "role", "");
+        ArgRole role = arg_role(model, i);
         int rank = model->arg[i]->ty.rank;
         for (int r = 0; r < ARRAY_LEN(roles); r++) {
-            if (strcmp(role, roles[r])) continue;
-            bool tokens = strcmp(role, "data") && rank == 2;
+            if (role != roles[r]) continue;
+            bool tokens = role != ARG_data && rank == 2;
             Text t = text_new(k->mem);
             text_add(&t, "dp%s", tokens ? "," : "");
             if (tokens) text_add(&t, "%s", k->seq);

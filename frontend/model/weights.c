@@ -154,13 +154,12 @@ static const char *hf_name(const Func *f, int i) {
 HfMap hf_map(Arena *mem, const Func *f) {
     int64_t total = 0;
     for (int i = 0; i < f->narg; i++) {
-        if (!strcmp(arg_str(f, i, "role", ""), "param"))
-            total += MAX(layers_of(f, i, hf_name(f, i)), 1);
+        if (arg_role(f, i) == ARG_param) total += MAX(layers_of(f, i, hf_name(f, i)), 1);
     }
     if (total > INT32_MAX / 2) fail(EXIT_CONFIG, "too many layers for a weight file");
     HfMap map = {.t = NEW_ARRAY(mem, HfTensor, (size_t)total)};
     for (int i = 0; i < f->narg; i++) {
-        if (strcmp(arg_str(f, i, "role", ""), "param")) continue;
+        if (arg_role(f, i) != ARG_param) continue;
         const char *name = hf_name(f, i), *hash = strchr(name, '#');
         int64_t layers = layers_of(f, i, name);
         for (int64_t l = 0; l < MAX(layers, 1); l++) {

@@ -38,9 +38,7 @@ typedef struct Walk {
 } Walk;
 
 static bool is_model(const Func *f) {
-    for (int i = 0; i < f->narg; i++)
-        if (!strcmp(arg_str(f, i, "role", ""), "dloss")) return true;
-    return false;
+    return func_arg_role(f, ARG_dloss) >= 0;
 }
 
 /* Autodiff makes @f.fwd and @f.bwd, or @f.bwd.1, of a function @f that the model calls.
@@ -76,7 +74,7 @@ static void list_functions(Walk *w, const Module *m) {
 
 static void count_call(Walk *w, const FuncRuns *caller, const Op *op) {
     FuncRuns *callee = find_func(w, op_func(op));
-    int64_t repeats = op_int(op, "times", 1);
+    int64_t repeats = call_of(op).times;
     callee->runs = plus(callee->runs, times(caller->runs, repeats));
     for (int k = 0; k < w->nmodels && caller->in_model; k++) {
         int64_t more = times(caller->model_runs[k], repeats);
@@ -93,7 +91,7 @@ static void count_runs(Walk *w, const Module *m) {
     for (int i = 0; i < w->n; i++) {
         FuncRuns *caller = &w->func[i];
         for (const Op *op = caller->f->first; op; op = op->next) {
-            bool calls = op_attr(op, "fn") && op_func(op)->role != ROLE_KERNEL;
+            bool calls = op_is_call(op) && op_func(op)->role != ROLE_KERNEL;
             if (calls) count_call(w, caller, op);
         }
         caller->micro_runs = w->nmodels ? INT64_MAX : 0;
@@ -241,14 +239,10 @@ static void count_ops(Walk *w) {
 
 /* ---- parameters ---- */
 
-static bool has_role(const Func *f, int i, const char *role) {
-    return !strcmp(arg_str(f, i, "role", ""), role);
-}
-
 static void add_states(const Plan *p, PlanParam *row) {
     const Func *f = p->entry;
     for (int i = 0; i < f->narg; i++) {
-        if (!has_role(f, i, "state") || strcmp(arg_str(f, i, "like", ""), row->name))
+        if (arg_role(f, i) != ARG_state || strcmp(arg_str(f, i, "like", ""), row->name))
             continue;
         row->state_bytes = plus(row->state_bytes, type_bytes(&f->arg[i]->ty));
         row->state_axes = arg_str(f, i, "flat", "");
@@ -259,9 +253,9 @@ static void read_parameters(Walk *w) {
     Plan *p = w->p;
     const Func *f = p->entry;
     p->param = NEW_ARRAY(w->mem, PlanParam, (size_t)f->narg + 1);
-    for (int i = 0; i < f->narg; i++) p->nparam += has_role(f, i, "param");
+    for (int i = 0; i < f->narg; i++) p->nparam += arg_role(f, i) == ARG_param;
     for (int i = 0, nth = 0; i < f->narg; i++) {
-        if (!has_role(f, i, "param")) continue;
+        if (arg_role(f, i) != ARG_param) continue;
         const Value *v = f->arg[i];
         Layout l = layout_of(w->mem, f, i);
         PlanParam *row = &p->param[nth];

@@ -32,8 +32,8 @@ static Program *make(Arena *mem, const ModelSpec *s, int64_t rows, int64_t cache
 static int64_t shared_bytes(const Program *p) {
     int64_t bytes = 0;
     for (int i = 0; i < p->entry->narg; i++) {
-        const char *role = arg_str(p->entry, i, "role", "");
-        if (!strcmp(role, "param") || !strcmp(role, "cache"))
+        ArgRole role = arg_role(p->entry, i);
+        if (role == ARG_param || role == ARG_cache)
             bytes += (type_bytes(&p->entry->arg[i]->ty) + 63) & ~(int64_t)63;
     }
     return bytes;
@@ -80,18 +80,18 @@ float *generator_weight(void *generator, int arg) {
     return g->owner->arg[arg];
 }
 
-static int32_t *words(const Program *p, const char *role) {
+static int32_t *words(const Program *p, ArgRole role) {
     int i = program_arg_role(p, role);
-    if (i < 0) die("the program has no argument of role %s", role);
+    if (i < 0) die("the program has no argument of role %s", arg_role_name[role]);
     return p->arg[i];
 }
 
 static const float *run(Generator *g, Program *p, const int32_t *tokens, int64_t n,
                         int64_t rows) {
-    int32_t *to = words(p, "tokens");
+    int32_t *to = words(p, ARG_tokens);
     for (int64_t i = 0; i < rows; i++) to[i] = i < n ? tokens[i] : 0;
-    *words(p, "offset") = (int32_t)g->n;
-    *words(p, "last") = (int32_t)(n - 1);
+    *words(p, ARG_offset) = (int32_t)g->n;
+    *words(p, ARG_last) = (int32_t)(n - 1);
     program_run(p);
     g->n += n;
     return p->ret[0];

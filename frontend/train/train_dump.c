@@ -22,7 +22,7 @@ static void check_writable(const Train *t) {
 
 static int count_parameters(const Func *f) {
     int n = 0;
-    for (int i = 0; i < f->narg; i++) n += !strcmp(arg_str(f, i, "role", ""), "param");
+    for (int i = 0; i < f->narg; i++) n += arg_role(f, i) == ARG_param;
     return n;
 }
 
@@ -52,7 +52,7 @@ void dump_plan(Train *t) {
     if (batch < samples) t->gradient = gradient_sums(t->mem, t->probe->entry);
 }
 
-static void *probe_slot(const Train *t, const char *role) {
+static void *probe_slot(const Train *t, ArgRole role) {
     int i = program_arg_role(t->probe, role);
     return i < 0 ? NULL : t->probe->arg[i];
 }
@@ -68,8 +68,8 @@ static void add_gradients_up(const Train *t) {
 }
 
 void dump_first_step(Train *t, const DataBatch *batch) {
-    float *dloss = probe_slot(t, "dloss"), *counted = probe_slot(t, "counted");
-    int32_t *rng = probe_slot(t, "rng");
+    float *dloss = probe_slot(t, ARG_dloss), *counted = probe_slot(t, ARG_counted);
+    int32_t *rng = probe_slot(t, ARG_rng);
     const Feed *feed = feed_make(t, t->probe);
     int64_t each = t->results->batch, runs = t->results->samples / each;
     if (rng) fill_rng(t, t->start_step + 1, 1, rng);
@@ -106,8 +106,7 @@ static void add(Dump *d, const char *prefix, const HfTensor *hf, const float *pa
 static void add_gradients(Dump *d, const Train *t) {
     const Func *f = t->probe->entry;
     int *nth = NEW_ARRAY(d->mem, int, (size_t)f->narg), count = 0;
-    for (int i = 0; i < f->narg; i++)
-        nth[i] = strcmp(arg_str(f, i, "role", ""), "param") ? -1 : count++;
+    for (int i = 0; i < f->narg; i++) nth[i] = arg_role(f, i) != ARG_param ? -1 : count++;
     HfMap map = hf_map(d->mem, f);
     for (int i = 0; i < map.n; i++) {
         int k = nth[map.t[i].arg];

@@ -189,16 +189,16 @@ void ranks_agree_data(const Train *t, const Data *d, int64_t steps) {
 /* ---- batches ---- */
 
 /* The array of a batch of tokens that a role names; false: another role. */
-static bool array_of_role(const char *role, size_t *array) {
+static bool array_of_role(ArgRole role, size_t *array) {
     static const struct {
-        const char *role;
+        ArgRole role;
         size_t array;
-    } rows[] = {{"tokens", offsetof(DataBatch, tokens)},
-                {"labels", offsetof(DataBatch, labels)},
-                {"positions", offsetof(DataBatch, positions)},
-                {"attends_from", offsetof(DataBatch, attends_from)}};
+    } rows[] = {{ARG_tokens, offsetof(DataBatch, tokens)},
+                {ARG_labels, offsetof(DataBatch, labels)},
+                {ARG_positions, offsetof(DataBatch, positions)},
+                {ARG_attends_from, offsetof(DataBatch, attends_from)}};
     for (int i = 0; i < ARRAY_LEN(rows); i++) {
-        if (strcmp(rows[i].role, role)) continue;
+        if (rows[i].role != role) continue;
         *array = rows[i].array;
         return true;
     }
@@ -219,7 +219,7 @@ Feed *feed_make(const Train *t, const Program *p) {
     for (int i = 0; i < p->entry->narg; i++) {
         FeedSlot s = {.to = p->arg[i], .sample = j->seq};
         s.column = column_named(j, p->entry->arg[i]->name);
-        bool array = array_of_role(arg_str(p->entry, i, "role", ""), &s.array);
+        bool array = array_of_role(arg_role(p->entry, i), &s.array);
         if (s.column < 0 && (j->ncolumns || !array)) continue;
         if (s.column >= 0) s.sample = j->column[s.column].count;
         s.layout = layout_of(t->mem, p->entry, i);

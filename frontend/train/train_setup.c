@@ -154,20 +154,20 @@ static PassOptions pass_options(Train *t) {
 
 /* ---- program ---- */
 
-static void *slot_of_role(Train *t, const char *role, bool needed) {
+static void *slot_of_role(Train *t, ArgRole role, bool needed) {
     int i = program_arg_role(t->program, role);
-    if (i < 0 && needed) die("the step has no argument of role %s", role);
+    if (i < 0 && needed) die("the step has no argument of role %s", arg_role_name[role]);
     return i < 0 ? NULL : t->program->arg[i];
 }
 
 static void find_slots(Train *t) {
     Program *p = t->program;
-    t->at.rng = slot_of_role(t, "rng", false);
-    t->at.counted = slot_of_role(t, "counted", false);
-    t->at.lr = slot_of_role(t, "lr", true);
-    t->at.weight_decay = slot_of_role(t, "weight_decay", false);
-    t->at.correction1 = slot_of_role(t, "bias_correction1", false);
-    t->at.correction2 = slot_of_role(t, "bias_correction2", false);
+    t->at.rng = slot_of_role(t, ARG_rng, false);
+    t->at.counted = slot_of_role(t, ARG_counted, false);
+    t->at.lr = slot_of_role(t, ARG_lr, true);
+    t->at.weight_decay = slot_of_role(t, ARG_weight_decay, false);
+    t->at.correction1 = slot_of_role(t, ARG_bias_correction1, false);
+    t->at.correction2 = slot_of_role(t, ARG_bias_correction2, false);
     check(p->entry->nret >= 3);
     t->at.loss = p->ret[0];
     t->at.grad_norm = p->ret[1];
@@ -178,7 +178,7 @@ static void count_parameters(Train *t) {
     const Func *f = t->program->entry;
     t->parameters = 0;
     for (int i = 0; i < f->narg; i++)
-        if (!strcmp(arg_str(f, i, "role", ""), "param")) {
+        if (arg_role(f, i) == ARG_param) {
             Layout l = layout_of(t->mem, f, i);
             double rows = l.whole.rank ? (double)l.whole.dim[0] : 1;
             t->parameters += (int64_t)((double)type_count(&l.whole) / rows *

@@ -20,9 +20,8 @@ static void list_tensors(Train *t) {
     const Func *f = t->program->entry;
     t->tensor = NEW_ARRAY(t->mem, CkptTensor, (size_t)f->narg);
     for (int i = 0; i < f->narg; i++) {
-        const char *role = arg_str(f, i, "role", "");
-        bool state = !strcmp(role, "state");
-        if (!state && strcmp(role, "param")) continue;
+        bool state = arg_role(f, i) == ARG_state;
+        if (!state && arg_role(f, i) != ARG_param) continue;
         Layout *l = NEW(t->mem, Layout);
         *l = layout_of(t->mem, f, i);
         CkptTensor *c = &t->tensor[t->ntensor++];
@@ -172,7 +171,7 @@ static void first_weights(Train *t) {
         return;
     }
     for (int i = 0; i < f->narg; i++) {
-        if (strcmp(arg_str(f, i, "role", ""), "param")) continue;
+        if (arg_role(f, i) != ARG_param) continue;
         Layout l = layout_of(t->mem, f, i);
         weights_init_part(f, i, &l, comm_rank(), t->program->arg[i],
                           (uint64_t)t->job.cfg->seed);
@@ -363,7 +362,7 @@ const char *train_state_not_finite(const Train *t) {
     const Func *f = t->program->entry;
     int64_t from_end = 0; /* of the first one */
     for (int i = 0; i < f->narg && !from_end; i++) {
-        if (strcmp(arg_str(f, i, "role", ""), "param")) continue;
+        if (arg_role(f, i) != ARG_param) continue;
         if (!is_finite(t->program->arg[i], type_count(&f->arg[i]->ty)))
             from_end = f->narg - i;
     }

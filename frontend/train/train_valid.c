@@ -67,7 +67,7 @@ void valid_start(Train *t) {
     if (!t->valid) return;
     program_borrow(t->valid->program, t->program);
     t->valid->feed = feed_make(t, t->valid->program);
-    int counted = program_arg_role(t->valid->program, "counted");
+    int counted = program_arg_role(t->valid->program, ARG_counted);
     if (counted >= 0) t->valid->counted = t->valid->program->arg[counted];
     write_points(t, t->start_step, NULL);
 }

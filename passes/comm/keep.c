@@ -28,29 +28,24 @@ static Value *same_exchange(const Func *f, const Value *v, const Op *like) {
 /* Is operand i the stack of what the runs of `from` made, of which each run of `to` sees the
  * one of the same number? Or are both plain calls? */
 static bool run_by_run(const Op *from, int j, const Op *to, int i) {
-    bool loops = op_attr(from, "times") != NULL;
-    if (loops != (op_attr(to, "times") != NULL)) return false;
-    if (!loops) return true;
-    int64_t carry = op_int(to, "carry", 0);
-    return op_int(from, "times", 1) == op_int(to, "times", 1) &&
-           j >= op_int(from, "carry", 0) && i >= carry &&
-           i < carry + op_int(to, "each", 0);
+    const Call a = call_of(from), b = call_of(to);
+    if (a.loop != b.loop) return false;
+    return !a.loop || (a.times == b.times && j >= a.carry && call_slices(&b, i));
 }
 
 static void set_slices(Value *v, const Type *slice, const Op *call) {
-    int64_t times = op_int(call, "times", 1);
-    bool loop = op_attr(call, "times") != NULL;
+    const Call c = call_of(call);
     v->ty = *slice;
-    if (!loop) return;
+    if (!c.loop) return;
     v->ty.rank++;
-    v->ty.dim[0] = times;
+    v->ty.dim[0] = c.times;
     for (int d = 0; d < slice->rank; d++) v->ty.dim[d + 1] = slice->dim[d];
 }
 
 static void visit(Module *m, Op *to, int i) {
     Value *v = to->in[i];
     Op *from = v->def;
-    if (!from || !op_attr(from, "fn") || value_uses(to->fn, v) != 1) return;
+    if (!from || !op_is_call(from) || value_uses(to->fn, v) != 1) return;
     Func *f = op_func(from), *g = op_func(to);
     int j = v->nth;
     if (f == g || f->role == ROLE_KERNEL || f->alias[j] >= 0) return;
@@ -72,7 +67,7 @@ void pass_keep(Module *m, const PassOptions *o) {
     (void)o;
     for (Func *f = m->first; f; f = f->next) {
         for (Op *op = f->first; op; op = op->next) {
-            bool call = op_attr(op, "fn") && op_func(op)->role != ROLE_KERNEL;
+            bool call = op_is_call(op) && op_func(op)->role != ROLE_KERNEL;
             for (int i = 0; call && i < op->nin; i++) visit(m, op, i);
         }
     }

@@ -21,19 +21,20 @@ typedef struct Sink {
 } Sink;
 
 static bool is_loop(const Op *call) {
-    return op_attr(call, "times") != NULL;
+    return call_of(call).loop;
 }
 
 static int first_each(const Op *call) {
-    return (int)op_int(call, "carry", 0);
+    return call_of(call).carry;
 }
 
 static int end_each(const Op *call) {
-    return first_each(call) + (int)op_int(call, "each", 0);
+    const Call c = call_of(call);
+    return c.carry + c.each;
 }
 
 static bool is_function_call(const Op *op) {
-    return op_attr(op, "fn") && op_func(op)->role != ROLE_KERNEL;
+    return op_is_call(op) && op_func(op)->role != ROLE_KERNEL;
 }
 
 static bool is_own(const Sink *s, const Op *call) {
@@ -47,7 +48,7 @@ static bool moves(const Sink *s, const Op *op, const Op *call) {
     if (s->copies == MAX_COPIES && !is_own(s, call)) return false;
     if (!(flags & F_COMM)) return (flags & F_PLUS) != 0;
     int64_t in = type_bytes(&op->in[0]->ty), out = type_bytes(&op->out[0]->ty);
-    int64_t bytes = MAX(in, out) / op_int(call, "times", 1);
+    int64_t bytes = MAX(in, out) / call_of(call).times;
     bool worth = s->overlap > 1 || work_fills_message(bytes);
     return s->overlap && op->nin == 1 && worth;
 }
@@ -112,7 +113,7 @@ static Value *add_operand(Op *call, Func *callee, int at, Value *v, Type ty) {
 /* One more operand of which every run sees its slice, or the whole of a plain call. */
 static Value *add_each(Op *call, Func *callee, Value *v, const Type *slice) {
     int at = is_loop(call) ? end_each(call) : call->nin;
-    if (is_loop(call)) op_set_int(call, "each", op_int(call, "each", 0) + 1);
+    if (is_loop(call)) op_set_int(call, "each", call_of(call).each + 1);
     return add_operand(call, callee, at, v, *slice);
 }
 

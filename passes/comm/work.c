@@ -26,12 +26,11 @@ static double dense(const Op *op) {
 /* Work of functions is reckoned callees first and kept by the callee. */
 double work_of(const Work *w, const Op *op) {
     unsigned flags = optab[op->kind].flags;
-    const Func *callee = op_attr(op, "fn") ? op_func(op) : NULL;
+    const Func *callee = op_callee(op);
     if (flags & (F_COMM | F_VIEW)) return 0;
     if (callee && callee->role != ROLE_KERNEL) {
         for (const Work *at = w; at; at = at->next) {
-            if (at->f == callee)
-                return MIN(most, at->total * (double)op_int(op, "times", 1));
+            if (at->f == callee) return MIN(most, at->total * (double)call_of(op).times);
         }
     }
     return MIN(most, 1 + (flags & F_DENSE ? dense(op) : 0));

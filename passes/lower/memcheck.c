@@ -77,7 +77,7 @@ static bool added_in_order(const Op *op, int i) {
 static bool overwrite_allowed(Arena *mem, const Span *a, const Span *b) {
     const Op *op = b->v ? b->v->def : NULL;
     if (!op || !a->v || a->from != b->from || !last_reader(a, op)) return false;
-    const Func *callee = op_attr(op, "fn") ? op_func(op) : NULL;
+    const Func *callee = op_callee(op);
     int reads = 0, at = -1;
     for (int i = 0; i < op->nin; i++) {
         if (viewed(op->in[i]) == viewed(a->v)) reads++;
@@ -131,7 +131,7 @@ static bool same_place(const Func *f, const Value *a, const Value *b) {
 /* What a callee writes over an operand is found there; a view has its operand's bytes. */
 static const char *check_shared(Arena *mem, const Func *f) {
     for (const Op *op = f->first; op; op = op->next) {
-        const Func *callee = op_attr(op, "fn") ? op_func(op) : NULL;
+        const Func *callee = op_callee(op);
         bool view = optab[op->kind].flags & F_VIEW;
         for (int i = 0; i < op->nout; i++) {
             bool shares = callee && callee->role != ROLE_KERNEL;
@@ -220,9 +220,9 @@ const char *memplan_check(Arena *mem, const Module *m) {
 /* ---- sums ---- */
 
 static MemoryClass class_of_arg(const Func *f, int i) {
-    const char *role = arg_str(f, i, "role", "data");
-    if (!strcmp(role, "param")) return MEM_WEIGHTS;
-    if (!strcmp(role, "state")) return MEM_OPTIMIZER;
+    ArgRole role = arg_role(f, i);
+    if (role == ARG_param) return MEM_WEIGHTS;
+    if (role == ARG_state) return MEM_OPTIMIZER;
     return MEM_DATA;
 }
 
@@ -256,7 +256,7 @@ static int64_t workspace_bytes(const Module *m) {
     int64_t most = 0;
     for (const Func *f = m->first; f; f = f->next) {
         for (const Op *op = f->first; op; op = op->next) {
-            const Func *callee = op_attr(op, "fn") ? op_func(op) : NULL;
+            const Func *callee = op_callee(op);
             int64_t bytes = op_int(op, "ws_bytes", 0);
             if (callee && callee->role != ROLE_KERNEL) bytes -= callee->frame_bytes;
             most = MAX(most, bytes);

@@ -87,7 +87,7 @@ static bool addend_like_result(const Op *op, int i) {
 
 /* Is result j of op allowed to be written over operand i? */
 static bool may_overwrite(MemPlan *p, const Op *op, int i, int j) {
-    const Func *callee = op_attr(op, "fn") ? op_func(op) : NULL;
+    const Func *callee = op_callee(op);
     if (callee) {
         return callee->role == ROLE_KERNEL && space_inplace(p->mem, callee, i, j);
     }
@@ -169,7 +169,7 @@ static bool returned_over(const Func *f, const Value *v, const Value *arg) {
 /* Results of callees that overwrite an operand share its buffer here. */
 static bool join_call_aliases(MemPlan *p) {
     for (Op *op = p->f->first; op; op = op->next) {
-        const Func *callee = op_attr(op, "fn") ? op_func(op) : NULL;
+        const Func *callee = op_callee(op);
         for (int j = 0; callee && j < op->nout; j++) {
             int i = callee->alias[j];
             if (i < 0 || callee->role == ROLE_KERNEL) continue;
@@ -272,7 +272,7 @@ static int64_t lowest_place(Arena *mem, Buffer **placed, int n, const Buffer *b)
 
 /* Workspace of an op: what codegen asks for, and for calls the frame of the callee. */
 static int64_t workspace(MemPlan *p, const Op *op) {
-    const Func *callee = op_attr(op, "fn") ? op_func(op) : NULL;
+    const Func *callee = op_callee(op);
     int64_t bytes = callee && callee->role != ROLE_KERNEL ? callee->frame_bytes : 0;
     if (p->o->workspace_bytes) {
         bytes = align_up(bytes) + p->o->workspace_bytes(op, p->o->workspace_ctx);

@@ -82,7 +82,7 @@ static void mark_active(Diff *d) {
         bool any = false;
         for (int i = 0; i < op->nin; i++) any |= d->active[op->in[i]->id];
         if (any) refuse_unknown(op);
-        if (!any || (!optab[op->kind].vjp && !op_attr(op, "fn"))) continue;
+        if (!any || (!optab[op->kind].vjp && !op_is_call(op))) continue;
         for (int i = 0; i < op->nout; i++) {
             d->active[op->out[i]->id] = dtype_is_float(op->out[i]->ty.dt);
         }
@@ -113,7 +113,7 @@ static void diff_body(Diff *d, Op *last_forward) {
         for (int i = 0; i < op->nin; i++) wanted |= grad_wants(&d->g, op->in[i]);
         if (!any || !wanted) continue;
         refuse_further_results(d, op);
-        if (op_attr(op, "fn"))
+        if (op_is_call(op))
             diff_call(d, op);
         else if (optab[op->kind].vjp)
             optab[op->kind].vjp(&d->g, op);
@@ -325,10 +325,8 @@ static bool same_flags(const bool *a, const bool *b, int n) {
 }
 
 static Pair *pair_for(Diff *d, Op *op) {
-    Pair want = {.f = op_func(op),
-                 .loop = op_attr(op, "times") != NULL,
-                 .carry = (int)op_int(op, "carry", 0),
-                 .each = (int)op_int(op, "each", 0)};
+    const Call c = call_of(op);
+    Pair want = {.f = c.f, .loop = c.loop, .carry = c.carry, .each = c.each};
     bool *wants = NEW_ARRAY(d->m->mem, bool, (size_t)op->nin);
     bool *cot = NEW_ARRAY(d->m->mem, bool, (size_t)op->nout);
     for (int i = 0; i < op->nin; i++) {
@@ -354,12 +352,12 @@ static Pair *pair_for(Diff *d, Op *op) {
 /* Replaces the call by one of @f.fwd; the first results keep their ids. */
 static Op *call_forward(Diff *d, Op *op, const Pair *p) {
     Builder b = build_before(op);
+    const Call c = call_of(op);
     Text attrs = text_new(d->m->mem);
     text_add(&attrs, "fn=@%s", p->fwd->name);
     if (p->loop) {
-        text_add(&attrs, "; times=%lld; carry=%d; each=%d%s",
-                 (long long)op_int(op, "times", 1), p->carry, p->each,
-                 op_int(op, "reverse", 0) ? "; reverse=1" : "");
+        text_add(&attrs, "; times=%lld; carry=%d; each=%d%s", (long long)c.times,
+                 p->carry, p->each, c.reverse ? "; reverse=1" : "");
     }
     Op *fwd = build_list(&b, op->kind, attrs.s, op->nin, op->in, NULL, 0);
     for (int i = 0; i < fwd->nout; i++) {
@@ -376,6 +374,7 @@ static void diff_call(Diff *d, Op *op) {
     const Pair *p = pair_for(d, op);
     Func *f = (Func *)p->f;
     Op *fwd = call_forward(d, op, p);
+    const Call forward = call_of(fwd);
     Builder *b = &d->g.b;
     Value **in = NEW_ARRAY(d->m->mem, Value *, (size_t)p->bwd->narg);
     int n = 0, carry = 0, each = 0;
@@ -406,9 +405,8 @@ static void diff_call(Diff *d, Op *op) {
     Text attrs = text_new(d->m->mem);
     text_add(&attrs, "fn=@%s", p->bwd->name);
     if (p->loop) {
-        text_add(&attrs, "; times=%lld; carry=%d; each=%d%s",
-                 (long long)op_int(fwd, "times", 1), carry, each,
-                 op_int(fwd, "reverse", 0) ? "" : "; reverse=1");
+        text_add(&attrs, "; times=%lld; carry=%d; each=%d%s", (long long)forward.times,
+                 carry, each, forward.reverse ? "" : "; reverse=1");
     }
     Op *bwd = build_list(b, fwd->kind, attrs.s, n, in, NULL, 0);
     int k = 0;
@@ -426,7 +424,7 @@ static void diff_call(Diff *d, Op *op) {
 /* ---- the model ---- */
 
 static bool is_param(const Func *f, int i) {
-    return !strcmp(arg_str(f, i, "role", ""), "param");
+    return arg_role(f, i) == ARG_param;
 }
 
 static Func *find_model(const Module *m) {

@@ -38,20 +38,17 @@ static double flops_of_function(const Counted *c, int n) {
     double sum = 0;
     for (const Op *op = c->f[n]->first; op; op = op->next) {
         sum += op_flops(op);
-        if (!op_attr(op, "fn")) continue;
+        if (!op_is_call(op)) continue;
         int callee = 0;
         while (c->f[callee] != op_func(op)) callee++;
-        sum += (double)op_int(op, "times", 1) * c->flops[callee];
+        sum += (double)call_of(op).times * c->flops[callee];
     }
     return sum;
 }
 
 /* Autodiff gives the gradient function of a model the argument of role dloss. */
 static bool is_gradient(const Func *f) {
-    for (int i = 0; i < f->narg; i++) {
-        if (!strcmp(arg_str(f, i, "role", ""), "dloss")) return true;
-    }
-    return false;
+    return func_arg_role(f, ARG_dloss) >= 0;
 }
 
 double model_flops(Module *m) {

@@ -55,7 +55,7 @@ static void common_subexpressions(Func *f) {
 
 /* The constant that a value is filled with. */
 static bool constant(const Value *v, double *c) {
-    const Attr *a = v->def && v->def->nin == 0 ? op_attr(v->def, "value") : NULL;
+    const Attr *a = v->def && op_has(v->def, F_FILL) ? op_attr(v->def, "value") : NULL;
     if (a) *c = a->f;
     return a != NULL;
 }
@@ -107,8 +107,7 @@ static Value *handed_on(const Op *op) {
     }
     bool same = type_equal(&op->in[0]->ty, &op->out[0]->ty);
     if (op->nin == 1 && (optab[op->kind].flags & F_VIEW) && same) return op->in[0];
-    const Attr *by = op_attr(op, "by");
-    if (by && (optab[op->kind].flags & F_LINEAR) && by->f == 1) return op->in[0];
+    if (op_has(op, F_SCALE) && op_float(op, "by", 0) == 1) return op->in[0];
     return NULL;
 }
 

@@ -39,27 +39,9 @@ typedef struct Train {
     Value *good;
 } Train;
 
-static const char *role_of(const Func *f, int i) {
-    return arg_str(f, i, "role", "data");
-}
-
-/* Arguments that hold one micro-batch: their data differ from run to run. */
-static bool is_batch(const Func *f, int i) {
-    static const char *const batch[] = {"tokens", "labels",    "data",
-                                        "rng",    "positions", "attends_from"};
-    for (int k = 0; k < ARRAY_LEN(batch); k++) {
-        if (!strcmp(role_of(f, i), batch[k])) return true;
-    }
-    return false;
-}
-
-static bool is_role(const Func *f, int i, const char *role) {
-    return !strcmp(role_of(f, i), role);
-}
-
 static Func *find_grad(const Module *m) {
     for (Func *f = m->first; f; f = f->next) {
-        if (f->role == ROLE_MODEL && f->narg && is_role(f, f->narg - 1, "dloss"))
+        if (f->role == ROLE_MODEL && f->narg && arg_role(f, f->narg - 1) == ARG_dloss)
             return f;
     }
     fail(EXIT_CONFIG, "module @%s has no gradients: run autodiff first", m->name);
@@ -81,7 +63,7 @@ static void step_arguments(Train *t) {
     t->held = NEW_ARRAY(mem, Value *, (size_t)g->narg);
     for (int i = 0; i < g->narg - 1; i++) {
         Type ty = g->arg[i]->ty;
-        if (is_batch(g, i) && t->o->micro_batches > 1) {
+        if (arg_is_batch(g, i) && t->o->micro_batches > 1) {
             if (ty.rank == MAX_RANK) {
                 fail(EXIT_CONFIG,
                      "%%%s: with micro-batches an argument has at most %d "
@@ -104,7 +86,7 @@ static void step_arguments(Train *t) {
         t->step->arg_attr[t->step->narg - 1] = g->arg_attr[i];
         if (parted) t->value[i] = build_placed(&t->b, OP_reshard, NULL, ty, arg);
         tell_early_sharding(t, t->step->narg - 1);
-        if (!is_role(g, i, "param")) continue;
+        if (arg_role(g, i) != ARG_param) continue;
         t->held[t->nparam] = arg;
         t->param[t->nparam++] = i;
     }
@@ -156,7 +138,7 @@ static Func *make_micro(Train *t) {
     }
     for (int pass = 0; pass < 2; pass++) {
         for (int i = 0; i < g->narg; i++) {
-            if (is_batch(g, i) != (pass == 0)) continue;
+            if (arg_is_batch(g, i) != (pass == 0)) continue;
             in[i] = func_arg(f, g->arg[i]->name, g->arg[i]->ty);
         }
     }
@@ -187,7 +169,7 @@ static void run_once(Train *t, int64_t k) {
     const Func *g = t->grad;
     Value **in = NEW_ARRAY(t->m->mem, Value *, (size_t)g->narg);
     for (int i = 0; i < g->narg; i++) {
-        in[i] = is_batch(g, i) ? batches(t, i, k, 1, false) : t->value[i];
+        in[i] = arg_is_batch(g, i) ? batches(t, i, k, 1, false) : t->value[i];
     }
     Op *run =
         build_list(&t->b, OP_call, bfmt(&t->b, "fn=@%s", g->name), g->narg, in, NULL, 0);
@@ -209,7 +191,7 @@ static void run_loop(Train *t, int64_t first, int64_t times) {
     }
     for (int pass = 0; pass < 2; pass++) {
         for (int i = 0; i < g->narg; i++) {
-            if (is_batch(g, i) != (pass == 0)) continue;
+            if (arg_is_batch(g, i) != (pass == 0)) continue;
             in[n++] = pass == 0 ? batches(t, i, first, times, true) : t->value[i];
             each += pass == 0;
         }
@@ -224,7 +206,7 @@ static void run_loop(Train *t, int64_t first, int64_t times) {
 static bool sums_at_end(const Train *t) {
     bool split = false;
     for (int i = 0; i < t->grad->narg; i++) {
-        split |= is_batch(t->grad, i) && type_is_split(&t->grad->arg[i]->ty);
+        split |= arg_is_batch(t->grad, i) && type_is_split(&t->grad->arg[i]->ty);
     }
     return split && t->o->zero_level <= 1;
 }

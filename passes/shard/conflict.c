@@ -18,7 +18,7 @@ static bool is_of_function(const Annotation *a, const char *func, const char *na
 
 /* The gradient of a model has the model's arguments, and so has the step. */
 static bool is_gradient(const Func *f) {
-    return f->narg && !strcmp(arg_str(f, f->narg - 1, "role", ""), "dloss");
+    return f->narg && arg_role(f, f->narg - 1) == ARG_dloss;
 }
 
 static bool stands_for(const Annotation *a, const Claim *c, const char *name) {
@@ -48,8 +48,8 @@ static const char *source_of(const PassOptions *o, const Claim *c) {
     }
     if (a && a->derived) return a->source;
     if (a) return arena_printf(mem, "%s '%s=%s'", a->source, a->pattern, a->placement);
-    bool follows = !c->v->def && func_is_entry(c->f) &&
-                   !strcmp(arg_str(c->f, c->v->nth, "role", ""), "param");
+    bool follows =
+        !c->v->def && func_is_entry(c->f) && arg_role(c->f, c->v->nth) == ARG_param;
     return follows ? "its type, or how it is used" : "its type in the module";
 }
 

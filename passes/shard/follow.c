@@ -127,30 +127,27 @@ static void through_border(Follow *w, Known *k, const Value *v, Known *inner,
 }
 
 static void through_call(Follow *w, Known *k, Op *op, Axes bit) {
-    Func *f = op_func(op);
+    const Call c = call_of(op);
+    Func *f = c.f;
     Known *inner = known(w, f);
-    bool loop = op_attr(op, "times") != NULL;
-    int carry = (int)op_int(op, "carry", 0), each = (int)op_int(op, "each", 0);
-    for (int i = 0; i < op->nin; i++) {
-        bool sliced = loop && i >= carry && i < carry + each;
-        through_border(w, k, op->in[i], inner, f->arg[i], sliced, bit);
-    }
+    for (int i = 0; i < op->nin; i++)
+        through_border(w, k, op->in[i], inner, f->arg[i], call_slices(&c, i), bit);
     for (int i = 0; i < op->nout; i++) {
-        through_border(w, k, op->out[i], inner, f->ret[i], loop && i >= carry, bit);
-        if (i < carry) through_border(w, k, op->out[i], inner, f->arg[i], false, bit);
+        through_border(w, k, op->out[i], inner, f->ret[i], c.loop && i >= c.carry, bit);
+        if (i < c.carry) through_border(w, k, op->out[i], inner, f->arg[i], false, bit);
     }
 }
 
 static void one_round(Follow *w, Axes bit) {
     for (Known *k = w->all; k; k = k->next) {
         for (Op *op = k->f->first; op; op = op->next) {
-            if (op_attr(op, "fn"))
+            if (op_is_call(op))
                 through_call(w, k, op, bit);
             else
                 through_op(w, k, op, bit);
         }
         for (Op *op = k->f->last; op; op = op->prev) {
-            if (op_attr(op, "fn"))
+            if (op_is_call(op))
                 through_call(w, k, op, bit);
             else
                 through_op(w, k, op, bit);

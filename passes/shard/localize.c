@@ -86,7 +86,7 @@ static void localize_func(Module *m, Func *f) {
     Localize l = {&m->mesh, f, NEW_ARRAY(mem, Value, (size_t)f->nvalues + 1)};
     Over *over = NEW_ARRAY(mem, Over, (size_t)f->nops + 1);
     for (Op *op = f->first; op; op = op->next) {
-        if (op->kind != OP_reshard && !op_attr(op, "fn")) over[op->id] = over_read(op);
+        if (op->kind != OP_reshard && !op_is_call(op)) over[op->id] = over_read(op);
         for (int i = 0; i < op->nout; i++) l.whole[op->out[i]->id] = *op->out[i];
     }
     for (int i = 0; i < f->narg; i++) l.whole[f->arg[i]->id] = *f->arg[i];

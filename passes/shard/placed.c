@@ -40,8 +40,8 @@ static void expect_back(const Func *f, int ret, int arg) {
 }
 
 static void expect_call(const Op *op) {
-    int carry = op_attr(op, "times") ? (int)op_int(op, "carry", 0) : 0;
-    for (int i = 0; i < carry; i++) expect_back(op_func(op), i, i);
+    const Call c = call_of(op);
+    for (int i = 0; i < c.carry; i++) expect_back(op_func(op), i, i);
     for (int i = 0; i < op->nin; i++) {
         Type want = call_operand(op, i);
         expect(op, op->in[i], &want, "operand");
@@ -66,7 +66,7 @@ void check_placed(const Module *m) {
         for (const Op *op = f->first; op; op = op->next) {
             if (op->kind == OP_reshard)
                 expect_step(op);
-            else if (op_attr(op, "fn"))
+            else if (op_is_call(op))
                 expect_call(op);
             else
                 expect_op(op);

@@ -11,16 +11,14 @@ static int carried(const Module *m, const Func *f) {
     int most = 0;
     for (const Func *g = m->first; g; g = g->next) {
         for (const Op *op = g->first; op; op = op->next) {
-            if (op_attr(op, "fn") && op_func(op) == f && op_attr(op, "times")) {
-                most = MAX(most, (int)op_int(op, "carry", 0));
-            }
+            if (op_callee(op) == f) most = MAX(most, call_of(op).carry);
         }
     }
     return most;
 }
 
 static Type wanted(const Op *op, const Over *o, int i) {
-    return op_attr(op, "fn") ? call_operand(op, i) : over_operand(op, o, i);
+    return op_is_call(op) ? call_operand(op, i) : over_operand(op, o, i);
 }
 
 /* An earlier reshard of v to this placement. */
@@ -80,7 +78,7 @@ static Value *brought(Func *f, Op *before, Value *v, const Type *ty) {
 /* A result whose annotation is not what the op gives. */
 static void bring_results(Op *op, const Over *o) {
     Func *f = op->fn;
-    bool call = op_attr(op, "fn") != NULL;
+    bool call = op_is_call(op);
     for (int i = 0; i < op->nout; i++) {
         Type gives = call ? call_result(op, i) : over_result(op, o, i),
              want = op->out[i]->ty;
@@ -101,7 +99,7 @@ static void reshard_func(Module *m, Func *f) {
     int carry = carried(m, f);
     for (Op *op = f->first, *next; op; op = next) {
         next = op->next;
-        bool call = op_attr(op, "fn") != NULL;
+        bool call = op_is_call(op);
         Over o = {0};
         if (!call) o = over_read(op);
         if (op->kind == OP_reshard) continue;

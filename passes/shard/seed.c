@@ -191,12 +191,12 @@ int seed_replaces(const Module *m, const Annotation *by, const Annotation *old) 
  * argument. */
 static void hand_on(Func *f) {
     for (Op *op = f->first; op; op = op->next) {
-        if (!op_attr(op, "fn")) continue;
-        Func *callee = op_func(op);
-        int64_t carry = op_int(op, "carry", 0), each = op_int(op, "each", 0);
+        if (!op_is_call(op)) continue;
+        const Call c = call_of(op);
+        Func *callee = c.f;
         for (int i = 0; i < op->nin; i++) {
             const Value *v = op->in[i];
-            bool sliced = op_attr(op, "times") && i >= carry && i < carry + each;
+            bool sliced = call_slices(&c, i);
             if (v->def || !type_is_split(&v->ty) || type_is_split(&callee->arg[i]->ty))
                 continue;
             Type ty = sliced ? type_slice(&v->ty) : v->ty;
@@ -212,8 +212,7 @@ static void place_open(Module *m, const PassOptions *o) {
     Func *f = model_of(m);
     bool *open = NEW_ARRAY(m->mem, bool, (size_t)f->narg + 1), any = false;
     for (int i = 0; i < f->narg; i++) {
-        open[i] =
-            !strcmp(arg_str(f, i, "role", ""), "param") && !type_is_split(&f->arg[i]->ty);
+        open[i] = arg_role(f, i) == ARG_param && !type_is_split(&f->arg[i]->ty);
         for (int k = 0; k < o->nannotations && open[i]; k++) {
             open[i] = !is_about(&o->annotation[k], f, f->arg[i]);
         }

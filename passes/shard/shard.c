@@ -197,22 +197,12 @@ static void decide(Shard *s, Places *p, Op *op) {
 
 static void walk(Shard *s, Places *p);
 
-static Call call_of(Op *op) {
-    bool loop = op_attr(op, "times") != NULL;
-    return (Call){op,
-                  op_func(op),
-                  loop,
-                  loop ? (int)op_int(op, "carry", 0) : 0,
-                  loop ? (int)op_int(op, "each", 0) : 0,
-                  op_int(op, "times", 1)};
-}
-
 /* What an argument of the callee gets from the operand. Sums are finished before, but for
  * one that a loop goes on adding to. */
 static void place_argument(Places *p, Places *callee, const Call *c, int i) {
     const Placed *x = place(p, c->op->in[i]);
     Placed *y = place(callee, c->f->arg[i]);
-    bool zero, sliced = c->loop && i >= c->carry && i < c->carry + c->each;
+    bool zero, sliced = call_slices(c, i);
     y->open = i < c->carry && is_free(p, c->op->in[i], &zero) && zero;
     if (annotated(y) && !y->open) {
         y->ty = y->seed;
@@ -273,7 +263,7 @@ static void enter(Shard *s, Places *p, Op *op) {
 
 static void walk(Shard *s, Places *p) {
     for (Op *op = p->f->first; op && !s->expand; op = op->next) {
-        if (op_attr(op, "fn"))
+        if (op_is_call(op))
             enter(s, p, op);
         else
             decide(s, p, op);
@@ -286,8 +276,8 @@ static void start(Places *p) {
     Func *f = p->f;
     for (int i = 0; i < f->narg; i++) {
         Placed *x = place(p, f->arg[i]);
-        const char *role = arg_str(f, i, "role", "data");
-        bool kept = !strcmp(role, "param") || !strcmp(role, "state");
+        ArgRole role = arg_role(f, i);
+        bool kept = role == ARG_param || role == ARG_state;
         x->ty = x->seed;
         x->strength = !annotated(x) ? 0 : kept ? PARAMETER : FOLLOWS;
     }
@@ -312,7 +302,7 @@ static void write_down(Shard *s) {
             for (int i = 0; i < op->nout; i++) op->out[i]->ty = place(p, op->out[i])->ty;
         }
         for (Op *op = p->f->first; op; op = op->next) {
-            if (!op_attr(op, "fn")) over_write(op, &p->over[op->id]);
+            if (!op_is_call(op)) over_write(op, &p->over[op->id]);
         }
     }
 }

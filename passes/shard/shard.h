@@ -34,14 +34,6 @@ typedef struct Bids { /* what speaks for splitting a dimension over one axis */
     int term[MAX_DIMS]; /* whose */
 } Bids;
 
-typedef struct Call {
-    Op *op;
-    Func *f;
-    bool loop;
-    int carry, each;
-    int64_t times;
-} Call;
-
 static inline Placed *place(Places *p, const Value *v) {
     return &p->at[v->id];
 }

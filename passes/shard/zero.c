@@ -12,7 +12,7 @@
 #include "passes/passes.h"
 
 static bool is_param(const Func *f, int i) {
-    return !strcmp(arg_str(f, i, "role", ""), "param");
+    return arg_role(f, i) == ARG_param;
 }
 
 /* Is the parameter a stack of slices, one a run of a loop, and nothing else? Then *call
@@ -23,11 +23,11 @@ static bool is_stack(const Module *m, const Func *f, const Value *v, Op **call,
     for (Op *op = f->first; op; op = op->next) {
         for (int i = 0; i < op->nin; i++) {
             if (op->in[i] != v) continue;
-            int64_t carry = op_int(op, "carry", 0), each = op_int(op, "each", 0);
             *call = op;
             *operand = i;
-            return op_attr(op, "times") && i >= carry && i < carry + each &&
-                   only_call(m, op_func(op)) == op;
+            if (!op_is_call(op)) return false;
+            const Call c = call_of(op);
+            return call_slices(&c, i) && only_call(m, c.f) == op;
         }
     }
     return false;

@@ -231,7 +231,7 @@ TEST(classes_add_up) {
     EXPECT(sum == p.total_bytes);
     EXPECT(p.frame_offset + f->frame_bytes == p.total_bytes);
     for (int i = 0; i < f->narg; i++) {
-        if (strcmp(arg_str(f, i, "role", ""), "param")) continue;
+        if (arg_role(f, i) != ARG_param) continue;
         weights += (type_bytes(&f->arg[i]->ty) + 63) / 64 * 64;
     }
     EXPECT(p.class_bytes[MEM_WEIGHTS] == weights);

@@ -44,7 +44,7 @@ static float *weight_at(void *context, int arg) {
 }
 
 static bool is_param(const Func *f, int i) {
-    return !strcmp(arg_str(f, i, "role", ""), "param");
+    return arg_role(f, i) == ARG_param;
 }
 
 static void init_params(Run *r, uint64_t seed) {

@@ -114,7 +114,7 @@ static void check_gradient(const Sample *s) {
     Tensor **ret = run(mem, grad, arg)[0];
     int nth = 1;
     for (int i = 0; i < operands; i++) {
-        if (strcmp(arg_str(model, i, "role", ""), "param")) continue;
+        if (arg_role(model, i) != ARG_param) continue;
         Tensor *t = arg[0][i], *g = ret[nth++];
         for (int64_t k = 0, n = type_count(&t->ty); k < n; k++) {
             double x = tensor_get(t, k), h = 1e-4;

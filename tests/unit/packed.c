@@ -53,7 +53,7 @@ static void set_ints(const Func *f, Tensor **arg, const char *role, const int32_
 static void set_counted(const Func *f, Tensor **arg, const int32_t *labels) {
     double n = 0;
     for (int i = 0; i < f->narg; i++) {
-        if (strcmp(arg_str(f, i, "role", ""), "counted")) continue;
+        if (arg_role(f, i) != ARG_counted) continue;
         for (int k = 0; k < SEQ; k++) n += labels[k] >= 0;
         tensor_set(arg[i], 0, n);
     }

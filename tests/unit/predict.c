@@ -27,7 +27,7 @@ static const Tensor *forward_scores(Arena *mem, const char *dir, const ModelSpec
     f.ret = NEW_ARRAY(mem, Tensor *, (size_t)f.entry->nret);
     for (int i = 0; i < f.entry->narg; i++) {
         f.arg[i] = tensor_new(mem, &f.entry->arg[i]->ty);
-        if (strcmp(arg_str(f.entry, i, "role", ""), "tokens")) continue;
+        if (arg_role(f.entry, i) != ARG_tokens) continue;
         for (int t = 0; t < text.n; t++) tensor_set(f.arg[i], t, text.id[t]);
     }
     for (int i = 0; i < f.entry->nret; i++)

@@ -108,7 +108,7 @@ static void check_slopes(const char *what, const Func *model, const Func *grad) 
     Tensor **arg = sample_arguments(mem, grad)[0], **ret = run_on(mem, grad, arg);
     int nth = model->nret;
     for (int i = 0; i < model->narg; i++) {
-        if (strcmp(arg_str(model, i, "role", ""), "param")) continue;
+        if (arg_role(model, i) != ARG_param) continue;
         Tensor *g = ret[nth++];
         int64_t n = type_count(&arg[i]->ty), at[] = {0, n / 2, n - 1};
         for (int k = 0; k < 3; k++) {
@@ -173,7 +173,7 @@ static Step hand_gradients(Arena *mem, const Func *grad, Tensor **step_arg,
     s.param = NEW_ARRAY(mem, int, (size_t)grad->narg);
     s.gradient = NEW_ARRAY(mem, double *, (size_t)grad->narg);
     for (int i = 0; i < grad->narg; i++) {
-        if (strcmp(arg_str(grad, i, "role", ""), "param")) continue;
+        if (arg_role(grad, i) != ARG_param) continue;
         s.gradient[s.nparam] =
             NEW_ARRAY(mem, double, (size_t)type_count(&grad->arg[i]->ty));
         s.param[s.nparam++] = i;

@@ -59,8 +59,7 @@ static bool is_trainable(const Module *m) {
         if (f->role != ROLE_MODEL || m->level != LEVEL_GLOBAL || mesh_ranks(&m->mesh) > 1)
             continue;
         bool param = false;
-        for (int i = 0; i < f->narg; i++)
-            param |= !strcmp(arg_str(f, i, "role", ""), "param");
+        for (int i = 0; i < f->narg; i++) param |= arg_role(f, i) == ARG_param;
         return param && f->nret && f->ret[0]->ty.rank == 0 && f->ret[0]->ty.dt == DT_F32;
     }
     return false;

@@ -365,7 +365,7 @@ static int poison_program(Program *p, Tensor **arg, const char *poisoned,
 static void odd_bits(Tensor **arg, const Func *f) {
     static const uint32_t bits[] = {0x7fa00001, 0xffc12345, 0x00000001, 0x80000000};
     for (int i = 0; i < f->narg; i++)
-        if (!strcmp(arg_str(f, i, "role", ""), "state"))
+        if (arg_role(f, i) == ARG_state)
             for (int64_t k = 0, n = type_count(&arg[i]->ty); k < MIN(n, 4); k++)
                 memcpy((float *)arg[i]->data + k, &bits[k], 4);
 }
