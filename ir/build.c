@@ -83,6 +83,11 @@ int func_ret(Func *f, Value *v, int alias_arg) {
     return f->nret++;
 }
 
+void func_made_of(Func *f, const Func *of, FuncPart part) {
+    f->made_of = of->made_of ? of->made_of : of->name;
+    f->part = part == PART_WHOLE ? of->part : part;
+}
+
 Builder build_at_end(Func *f) {
     return (Builder){.fn = f, .mem = f->mod->mem};
 }
@@ -219,7 +224,10 @@ Op *op_again(Builder *b, const Op *op, Value **in) {
     Type *ty = NEW_ARRAY(b->mem, Type, (size_t)op->nout);
     for (int i = 0; i < op->nout; i++) ty[i] = op->out[i]->ty;
     make_results(b, copy, ty, op->nout);
-    for (int i = 0; i < op->nout; i++) copy->out[i]->name = op->out[i]->name;
+    for (int i = 0; i < op->nout; i++) {
+        copy->out[i]->name = op->out[i]->name;
+        copy->out[i]->grad_of = op->out[i]->grad_of;
+    }
     return copy;
 }
 
@@ -238,10 +246,13 @@ Func *func_clone(const Func *f, const char *name, Role role) {
     Module *m = f->mod;
     func_number((Func *)f);
     Func *copy = func_new_unique(m, name, role);
+    copy->made_of = f->made_of;
+    copy->part = f->part;
     Value **map = NEW_ARRAY(m->mem, Value *, (size_t)f->nvalues);
     for (int i = 0; i < f->narg; i++) {
         map[f->arg[i]->id] = func_arg(copy, f->arg[i]->name, f->arg[i]->ty);
         copy->arg_attr[i] = f->arg_attr[i];
+        copy->arg[i]->grad_of = f->arg[i]->grad_of;
     }
     Builder b = build_at_end(copy);
     for (const Op *op = f->first; op; op = op->next) op_clone(&b, op, map);

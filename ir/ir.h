@@ -98,6 +98,8 @@ struct Value {
     int nth; /* which result, or which argument */
     int id;  /* dense in its function after func_number() */
     Loc loc;
+    const char *grad_of; /* name of the value that this is a gradient of (or adds such up);
+                            NULL: none is known */
 };
 
 struct Op {
@@ -114,9 +116,14 @@ struct Op {
 typedef enum Role { ROLE_FUNC, ROLE_MODEL, ROLE_STEP, ROLE_KERNEL, ROLE_COUNT } Role;
 extern const char *const role_name[ROLE_COUNT];
 
+/* What of a function another one is that autodiff made of it. */
+typedef enum FuncPart { PART_WHOLE, PART_FORWARD, PART_BACKWARD } FuncPart;
+
 struct Func {
     const char *name;
     Role role;
+    const char *made_of; /* name of the function that it was made of; NULL: of none */
+    FuncPart part;
     int narg, nret;
     Value **arg;
     Attr **arg_attr; /* per argument: role, init, ... (see arg_spec in op.c) */
@@ -320,6 +327,7 @@ Value *func_arg_at(Func *f, int at, const char *name, Type ty); /* before argume
 void func_arg_attr(Func *f, int i, const char *attrs); /* "role=param; std=0.02" */
 void func_arg_set(Func *f, int i, const Attr *a); /* adds or replaces one attribute */
 int func_ret(Func *f, Value *v, int alias_arg);   /* appends a result */
+void func_made_of(Func *f, const Func *of, FuncPart part);
 Builder build_at_end(Func *f);
 Builder build_before(Op *op);
 /* Makes an op; attrs is attribute text without braces or NULL; operands end with NULL.

@@ -41,13 +41,6 @@ static bool is_model(const Func *f) {
     return func_arg_role(f, ARG_dloss) >= 0;
 }
 
-/* Autodiff makes @f.fwd and @f.bwd, or @f.bwd.1, of a function @f that the model calls.
- */
-static bool is_backward(const Func *f) {
-    const char *end = strstr(f->name, ".bwd");
-    return end && (!end[4] || end[4] == '.');
-}
-
 static FuncRuns *find_func(Walk *w, const Func *f) {
     for (int i = 0; i < w->n; i++)
         if (w->func[i].f == f) return &w->func[i];
@@ -82,7 +75,7 @@ static void count_call(Walk *w, const FuncRuns *caller, const Op *op) {
     }
     callee->in_layers |= caller->in_model;
     callee->in_model |= caller->in_model;
-    callee->backward |= caller->backward || is_backward(callee->f);
+    callee->backward |= caller->backward || callee->f->part == PART_BACKWARD;
 }
 
 static void count_runs(Walk *w, const Module *m) {

@@ -9,6 +9,20 @@
 #include "ir/over.h"
 #include "passes/passes.h"
 
+/* What @f.bwd is given; those up to SLICED_INPUT are cut into slices by a loop's runs. */
+typedef enum InputKind {
+    CARRIED_INPUT, /* the gradient of result i, which a loop carries back */
+    SUM_INPUT,     /* what is added up for argument i, which all runs see */
+    RESULT_INPUT,  /* the gradient of result i */
+    SAVED_INPUT,   /* value i of those that forward saved */
+    SLICED_INPUT,  /* argument i of forward, of which each run sees a slice */
+    SHARED_INPUT   /* argument i of forward */
+} InputKind;
+typedef struct Input {
+    InputKind kind;
+    int i;
+} Input;
+
 typedef struct Pair { /* @f.fwd and @f.bwd for one pattern of use */
     const Func *f;
     bool loop;
@@ -19,6 +33,10 @@ typedef struct Pair { /* @f.fwd and @f.bwd for one pattern of use */
     /* what backward reads: arguments of f, or extra results of fwd (from f->nret on) */
     int *saved_arg, nsaved_arg;
     int nsaved;
+    Input *input; /* operands of the backward call, in their order */
+    int ninput;
+    int *output; /* its results: gradients of these arguments of f */
+    int noutput;
     struct Pair *next;
 } Pair;
 
@@ -52,6 +70,12 @@ static void lie_like(Value *grad, const Type *ty) {
     grad->ty.open_sum = true;
 }
 
+/* "d.x" for x, and the like. */
+static void call_gradient(Arena *mem, Value *v, const char *prefix, const Value *of) {
+    v->name = arena_printf(mem, "%s.%s", prefix, of->name);
+    v->grad_of = of->name;
+}
+
 static void grad_add(Grad *g, Value *v, Value *more) {
     Diff *d = (Diff *)g;
     check(grad_wants(g, v) && type_same_shape(&v->ty, &more->ty));
@@ -59,7 +83,7 @@ static void grad_add(Grad *g, Value *v, Value *more) {
     if (more->def) lie_like(more, &v->ty);
     *at = *at ? build1(&g->b, OP_add, NULL, *at, more, NULL) : more;
     if (!(*at)->def) return;
-    (*at)->name = arena_printf(d->m->mem, "d.%s", v->name);
+    call_gradient(d->m->mem, *at, "d", v);
     lie_like(*at, &v->ty);
 }
 
@@ -207,53 +231,78 @@ static Value **collect_saved(Module *m, Pair *p, Op *last, Value **grads, int nc
     return saved;
 }
 
-/* The arguments of @f.bwd in the order the backward call gives them; map is by value id
- * of fwd. acc[i] gets the accumulator of argument i (loops, invariants). */
-static void bwd_arguments(Pair *p, Func *bwd, Value **cot, Value **saved, Value **map,
-                          Value **acc) {
-    const Func *f = p->f, *w = p->fwd;
-    for (int i = 0; i < f->nret; i++) {
-        if (cot[i] && p->loop && i < p->carry) {
-            map[cot[i]->id] = func_arg(bwd, cot[i]->name, cot[i]->ty);
-        }
-    }
-    for (int i = 0; i < f->narg && p->loop; i++) {
-        if (!p->wants[i] || is_carry(p, i) || is_each(p, i)) continue;
-        acc[i] = func_arg(bwd, arena_printf(bwd->mod->mem, "acc.%s", f->arg[i]->name),
-                          f->arg[i]->ty);
-    }
-    for (int i = 0; i < f->nret; i++) {
-        if (cot[i] && !(p->loop && i < p->carry)) {
-            map[cot[i]->id] = func_arg(bwd, cot[i]->name, cot[i]->ty);
-        }
-    }
-    for (int i = 0; i < p->nsaved; i++) {
-        map[saved[i]->id] = func_arg(bwd, saved[i]->name, saved[i]->ty);
-    }
-    for (int pass = 0; pass < 2; pass++) { /* sliced arguments first, then invariants */
-        for (int k = 0; k < p->nsaved_arg; k++) {
-            int i = p->saved_arg[k];
-            if (is_each(p, i) == (pass == 0)) {
-                map[w->arg[i]->id] = func_arg(bwd, w->arg[i]->name, w->arg[i]->ty);
-            }
+static void add_input(Pair *p, InputKind kind, int i) {
+    p->input[p->ninput++] = (Input){kind, i};
+}
+
+static bool is_sum(const Pair *p, int i) {
+    return p->loop && !is_carry(p, i) && !is_each(p, i);
+}
+
+/* In the order of a call: carried, of which runs see slices, the same for all runs. */
+static void list_inputs(Arena *mem, Pair *p) {
+    const Func *f = p->f;
+    p->input = NEW_ARRAY(mem, Input, (size_t)(f->nret + 2 * f->narg + p->nsaved));
+    for (int i = 0; i < f->nret; i++)
+        if (p->cot[i] && p->loop && i < p->carry) add_input(p, CARRIED_INPUT, i);
+    for (int i = 0; i < f->narg; i++)
+        if (p->wants[i] && is_sum(p, i)) add_input(p, SUM_INPUT, i);
+    for (int i = 0; i < f->nret; i++)
+        if (p->cot[i] && !(p->loop && i < p->carry)) add_input(p, RESULT_INPUT, i);
+    for (int i = 0; i < p->nsaved; i++) add_input(p, SAVED_INPUT, i);
+    for (int k = 0; k < p->nsaved_arg; k++)
+        if (is_each(p, p->saved_arg[k])) add_input(p, SLICED_INPUT, p->saved_arg[k]);
+    for (int k = 0; k < p->nsaved_arg; k++)
+        if (!is_each(p, p->saved_arg[k])) add_input(p, SHARED_INPUT, p->saved_arg[k]);
+}
+
+/* Carried gradients, sums, then those of slices. */
+static void list_outputs(Arena *mem, Pair *p) {
+    p->output = NEW_ARRAY(mem, int, (size_t)p->f->narg);
+    for (int group = 0; group < 3; group++) {
+        for (int i = 0; i < p->f->narg; i++) {
+            int mine = is_carry(p, i) ? 0 : is_sum(p, i) ? 1 : 2;
+            if (p->wants[i] && mine == group) p->output[p->noutput++] = i;
         }
     }
 }
 
-/* Results: gradients of carried arguments, accumulators, then the rest. */
+/* An argument that gets such a value. */
+static Value *argument_like(Func *f, const Value *v) {
+    Value *arg = func_arg(f, v->name, v->ty);
+    arg->grad_of = v->grad_of;
+    return arg;
+}
+
+/* The arguments of @f.bwd; map is by value id of fwd. acc[i] gets the sum so far of
+ * argument i. */
+static void bwd_arguments(Pair *p, Func *bwd, Value **cot, Value **saved, Value **map,
+                          Value **acc) {
+    for (int k = 0; k < p->ninput; k++) {
+        const int i = p->input[k].i;
+        Value *arg = p->fwd->arg[i];
+        switch (p->input[k].kind) {
+        case SUM_INPUT:
+            acc[i] = func_arg(bwd, "acc", p->f->arg[i]->ty);
+            call_gradient(bwd->mod->mem, acc[i], "acc", p->f->arg[i]);
+            continue;
+        case CARRIED_INPUT:
+        case RESULT_INPUT: arg = cot[i]; break;
+        case SAVED_INPUT: arg = saved[i]; break;
+        case SLICED_INPUT:
+        case SHARED_INPUT: break;
+        }
+        map[arg->id] = argument_like(bwd, arg);
+    }
+}
+
 static void bwd_results(Pair *p, Func *bwd, Value **grads, Value **acc) {
     Builder b = build_at_end(bwd);
-    for (int group = 0; group < 3; group++) {
-        for (int i = 0; i < p->f->narg; i++) {
-            if (!p->wants[i]) continue;
-            int mine = is_carry(p, i) ? 0 : acc[i] ? 1 : 2;
-            if (mine != group) continue;
-            Value *v = grads[i] ? grads[i]
-                       : acc[i] ? acc[i]
-                                : zeros(&b, &p->f->arg[i]->ty);
-            if (acc[i] && grads[i]) v = build1(&b, OP_add, NULL, acc[i], grads[i], NULL);
-            func_ret(bwd, v, acc[i] ? acc[i]->nth : -1);
-        }
+    for (int k = 0; k < p->noutput; k++) {
+        int i = p->output[k];
+        Value *v = grads[i] ? grads[i] : acc[i] ? acc[i] : zeros(&b, &p->f->arg[i]->ty);
+        if (acc[i] && grads[i]) v = build1(&b, OP_add, NULL, acc[i], grads[i], NULL);
+        func_ret(bwd, v, acc[i] ? acc[i]->nth : -1);
     }
 }
 
@@ -263,7 +312,10 @@ static void split(Module *m, Pair *p, Op *last, Value **cot, int ncot, Value **g
     Func *w = p->fwd;
     remake_moves(p, last);
     Value **saved = collect_saved(m, p, last, grads, ncot);
+    list_inputs(m->mem, p);
+    list_outputs(m->mem, p);
     p->bwd = func_new_unique(m, arena_printf(m->mem, "%s.bwd", p->f->name), ROLE_FUNC);
+    func_made_of(p->bwd, p->f, PART_BACKWARD);
     Value **map = NEW_ARRAY(m->mem, Value *, (size_t)w->nvalues);
     Value **acc = NEW_ARRAY(m->mem, Value *, (size_t)p->f->narg);
     bwd_arguments(p, p->bwd, cot, saved, map, acc);
@@ -290,12 +342,12 @@ static Pair *pair_make(Diff *caller, Pair want) {
     *p = want;
     p->fwd = func_clone(p->f, arena_printf(m->mem, "%s.fwd", p->f->name), ROLE_FUNC);
     Func *w = p->fwd;
+    func_made_of(w, p->f, PART_FORWARD);
     Value **cot = NEW_ARRAY(m->mem, Value *, (size_t)p->f->nret);
     int ncot = 0;
     for (int i = 0; i < p->f->nret; i++) {
         if (!p->cot[i]) continue;
-        cot[i] =
-            func_arg(w, arena_printf(m->mem, "d.%s", w->ret[i]->name), w->ret[i]->ty);
+        cot[i] = func_arg(w, "d", w->ret[i]->ty);
         ncot++;
     }
     Diff d = diff_begin(m, w, caller->pairs, caller->o);
@@ -305,7 +357,7 @@ static Pair *pair_make(Diff *caller, Pair want) {
         if (cot[i] && d.active[w->ret[i]->id]) grad_add(&d.g, w->ret[i], cot[i]);
     }
     for (int i = 0; i < p->f->nret; i++) {
-        if (cot[i]) cot[i]->name = arena_printf(m->mem, "d.%s", w->ret[i]->name);
+        if (cot[i]) call_gradient(m->mem, cot[i], "d", w->ret[i]);
     }
     int nforward = w->nops; /* a call is replaced by a call, so the count stays */
     diff_body(&d, w->last);
@@ -370,37 +422,33 @@ static Op *call_forward(Diff *d, Op *op, const Pair *p) {
     return fwd;
 }
 
+/* The operand that the backward call gives for one of its inputs. */
+static Value *operand_for(Diff *d, const Pair *p, const Op *fwd, Input in) {
+    Value *g = NULL;
+    switch (in.kind) {
+    case CARRIED_INPUT:
+        g = d->grad[fwd->out[in.i]->id];
+        return g ? g : zeros(&d->g.b, &fwd->out[in.i]->ty);
+    case SUM_INPUT: return zeros(&d->g.b, &fwd->in[in.i]->ty);
+    case RESULT_INPUT: return d->grad[fwd->out[in.i]->id];
+    case SAVED_INPUT: return fwd->out[p->f->nret + in.i];
+    case SLICED_INPUT:
+    case SHARED_INPUT: break;
+    }
+    return fwd->in[in.i];
+}
+
 static void diff_call(Diff *d, Op *op) {
     const Pair *p = pair_for(d, op);
-    Func *f = (Func *)p->f;
     Op *fwd = call_forward(d, op, p);
     const Call forward = call_of(fwd);
-    Builder *b = &d->g.b;
-    Value **in = NEW_ARRAY(d->m->mem, Value *, (size_t)p->bwd->narg);
-    int n = 0, carry = 0, each = 0;
-    for (int i = 0; i < f->nret; i++) { /* carried gradients */
-        if (!p->cot[i] || !(p->loop && i < p->carry)) continue;
-        Value *g = d->grad[fwd->out[i]->id];
-        in[n++] = g ? g : zeros(b, &fwd->out[i]->ty);
-        carry++;
-    }
-    for (int i = 0; i < f->narg && p->loop; i++) { /* accumulators */
-        if (!p->wants[i] || is_carry(p, i) || is_each(p, i)) continue;
-        in[n++] = zeros(b, &fwd->in[i]->ty);
-        carry++;
-    }
-    for (int i = 0; i < f->nret; i++) {
-        if (!p->cot[i] || (p->loop && i < p->carry)) continue;
-        in[n++] = d->grad[fwd->out[i]->id];
-        each++;
-    }
-    for (int i = 0; i < p->nsaved; i++, each++) in[n++] = fwd->out[f->nret + i];
-    for (int pass = 0; pass < 2; pass++) {
-        for (int k = 0; k < p->nsaved_arg; k++) {
-            if (is_each(p, p->saved_arg[k]) != (pass == 0)) continue;
-            in[n++] = fwd->in[p->saved_arg[k]];
-            each += pass == 0;
-        }
+    Value **in = NEW_ARRAY(d->m->mem, Value *, (size_t)p->ninput + 1);
+    int carry = 0, each = 0;
+    for (int k = 0; k < p->ninput; k++) {
+        InputKind kind = p->input[k].kind;
+        in[k] = operand_for(d, p, fwd, p->input[k]);
+        carry += kind <= SUM_INPUT;
+        each += kind > SUM_INPUT && kind <= SLICED_INPUT;
     }
     Text attrs = text_new(d->m->mem);
     text_add(&attrs, "fn=@%s", p->bwd->name);
@@ -408,16 +456,10 @@ static void diff_call(Diff *d, Op *op) {
         text_add(&attrs, "; times=%lld; carry=%d; each=%d%s", (long long)forward.times,
                  carry, each, forward.reverse ? "" : "; reverse=1");
     }
-    Op *bwd = build_list(b, fwd->kind, attrs.s, n, in, NULL, 0);
-    int k = 0;
-    for (int group = 0; group < 3; group++) {
-        for (int i = 0; i < f->narg; i++) {
-            if (!p->wants[i]) continue;
-            bool acc = p->loop && !is_carry(p, i) && !is_each(p, i);
-            if ((is_carry(p, i) ? 0 : acc ? 1 : 2) != group) continue;
-            Value *g = bwd->out[k++];
-            if (grad_wants(&d->g, fwd->in[i])) grad_add(&d->g, fwd->in[i], g);
-        }
+    Op *bwd = build_list(&d->g.b, fwd->kind, attrs.s, p->ninput, in, NULL, 0);
+    for (int k = 0; k < p->noutput; k++) {
+        Value *of = fwd->in[p->output[k]];
+        if (grad_wants(&d->g, of)) grad_add(&d->g, of, bwd->out[k]);
     }
 }
 
@@ -452,6 +494,7 @@ void pass_autodiff(Module *m, const PassOptions *o) {
     Func *model = find_model(m);
     Pair *pairs = NULL;
     Func *g = func_clone(model, arena_printf(m->mem, "%s.grad", model->name), ROLE_MODEL);
+    func_made_of(g, model, PART_WHOLE);
     Value *dloss = func_arg(g, "dloss", g->ret[0]->ty);
     func_arg_attr(g, g->narg - 1, "role=dloss");
     Diff d = diff_begin(m, g, &pairs, o);

@@ -135,6 +135,7 @@ static Func *make_micro(Train *t) {
         const Value *p = g->arg[t->param[k]];
         sum[k + 1] = func_arg(f, arena_printf(t->m->mem, "sum.%s", p->name),
                               type_make(p->ty.dt, p->ty.rank, p->ty.dim));
+        sum[k + 1]->grad_of = p->name;
     }
     for (int pass = 0; pass < 2; pass++) {
         for (int i = 0; i < g->narg; i++) {

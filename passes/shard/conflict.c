@@ -3,30 +3,19 @@
 
 /* ---- who asked? ---- */
 
-/* Autodiff makes functions of functions: layer.fwd, net.grad.1. */
-static bool is_of_function(const Annotation *a, const char *func, const char *name) {
-    char base[256];
-    if (strlen(func) >= sizeof base) return false;
-    memcpy(base, func, strlen(func) + 1);
-    for (;;) {
-        if (annotation_is_about(a, base, name)) return true;
-        char *dot = strrchr(base, '.');
-        if (!dot) return false;
-        *dot = 0;
-    }
-}
-
-/* The gradient of a model has the model's arguments, and so has the step. */
-static bool is_gradient(const Func *f) {
-    return f->narg && arg_role(f, f->narg - 1) == ARG_dloss;
+/* Of a function, or of one that autodiff made of it. */
+static bool is_of_function(const Annotation *a, const Func *f, const char *name) {
+    return annotation_is_about(a, f->name, name) ||
+           (f->made_of && annotation_is_about(a, f->made_of, name));
 }
 
 static bool stands_for(const Annotation *a, const Claim *c, const char *name) {
     bool argument = !c->v->def && func_is_entry(c->f);
-    if (is_of_function(a, c->f->name, name)) return true;
+    if (is_of_function(a, c->f, name)) return true;
     if (argument && annotation_is_about(a, NULL, name)) return true;
+    /* the gradient of a model has the model's arguments, and so has the step */
     for (const Func *f = c->f->mod->first; argument && f; f = f->next)
-        if (is_gradient(f) && is_of_function(a, f->name, name)) return true;
+        if (func_arg_role(f, ARG_dloss) >= 0 && is_of_function(a, f, name)) return true;
     return false;
 }
 
@@ -39,13 +28,9 @@ static const Annotation *find_annotation(const PassOptions *o, const Claim *c,
 
 /* "parallel.shard, entry 2, 'h.w=-,tp'": where the user finds what to change. */
 static const char *source_of(const PassOptions *o, const Claim *c) {
-    static const char *const prefix[] = {"d.", "acc.", "sum."}; /* see autodiff, train */
     Arena *mem = c->f->mod->mem;
     const Annotation *a = find_annotation(o, c, c->v->name);
-    for (int i = 0; !a && i < ARRAY_LEN(prefix); i++) {
-        size_t n = strlen(prefix[i]);
-        if (!strncmp(c->v->name, prefix[i], n)) a = find_annotation(o, c, c->v->name + n);
-    }
+    if (!a && c->v->grad_of) a = find_annotation(o, c, c->v->grad_of);
     if (a && a->derived) return a->source;
     if (a) return arena_printf(mem, "%s '%s=%s'", a->source, a->pattern, a->placement);
     bool follows =
