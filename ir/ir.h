@@ -65,13 +65,25 @@ typedef struct Rule {
     const char *text;     /* canonical spelling */
 } Rule;
 
-typedef enum AttrKind { ATTR_INT, ATTR_FLOAT, ATTR_STR, ATTR_RULE, ATTR_FUNC } AttrKind;
+/* The letter of each in the rows: ifsrFdato (op.c). */
+typedef enum AttrKind {
+    ATTR_INT,
+    ATTR_FLOAT,
+    ATTR_STR,
+    ATTR_RULE,
+    ATTR_FUNC,
+    ATTR_DIM,  /* i: number of a dimension of operand 0, from the end when below 0 */
+    ATTR_AXES, /* s: axes of the mesh, "dp.cp" */
+    ATTR_TYPE, /* s: a type, "f32[8:dp,4]" */
+    ATTR_OP    /* s: name of an op */
+} AttrKind;
+extern const char attr_kind_letter[];
 typedef struct Attr {
     const char *key;
     AttrKind kind;
     int64_t i;
     double f;
-    const char *s; /* ATTR_STR, ATTR_FUNC (name without @) */
+    const char *s; /* ATTR_STR, ATTR_FUNC (name without @), ATTR_AXES, ATTR_TYPE, ATTR_OP */
     const Rule *rule;
     struct Attr *next; /* sorted as the op row lists them */
 } Attr;
@@ -200,7 +212,7 @@ typedef struct OpInfo {
     int nin_min, nin_max, nout; /* nout -1: by infer */
     const char *rule;           /* NULL: attribute `rule`, or none (infer) */
     const char *types;          /* operand and result element types, see infer.c */
-    const char *attrs; /* "eps:f p:f?": i, f, s, r (rule), F (func); ? optional */
+    const char *attrs; /* "eps:f p:f?": letters of AttrKind; ? optional */
     unsigned flags;
     void (*vjp)(Grad *, Op *);      /* NULL: no gradient flows through it */
     void (*infer)(Op *, Type *out); /* result types where the rule does not give them */
@@ -259,6 +271,7 @@ void op_set_func(Op *op, const Func *callee);
 void op_set_rule(Op *op, const Rule *rule);
 const Attr *attr_find(const Attr *list, const char *key);
 Attr *attr_copy(Arena *mem, const Attr *list);
+bool attr_is_int(const Attr *a); /* ATTR_INT, ATTR_DIM */
 /* Looks `key` up in a spec such as "eps:f p:f?". */
 bool attr_spec_find(const char *spec, const char *key, AttrKind *kind, bool *optional);
 extern const char arg_spec[]; /* the attributes that function arguments may have */

@@ -13,7 +13,7 @@ const char *const level_name[LEVEL_COUNT] = {"global", "diffed", "sharded",
  * zero: level of the optimizer shard (passes/shard/zero.c); rows: of dimension 0, the others
  * are padding */
 const char arg_spec[] = "role:s init:s? std:f? mean:f? decay:i? like:s? hf:s? stacked:i? "
-                        "global:s? flat:s? lead:i? zero:i? rows:i?";
+                        "global:t? flat:a? lead:i? zero:i? rows:i?";
 
 int op_kind(const char *name) {
     for (int k = 0; k < OP_COUNT; k++) {
@@ -26,6 +26,12 @@ int op_kind(const char *name) {
  * memory is planned its workspace in the frame. */
 static const char common_spec[] = "over:s? ws:i? ws_bytes:i?";
 
+const char attr_kind_letter[] = "ifsrFdato";
+
+bool attr_is_int(const Attr *a) {
+    return a->kind == ATTR_INT || a->kind == ATTR_DIM;
+}
+
 bool attr_spec_find(const char *spec, const char *key, AttrKind *kind, bool *optional) {
     size_t n = strlen(key);
     if (spec && spec != common_spec && attr_spec_find(common_spec, key, kind, optional)) {
@@ -33,8 +39,7 @@ bool attr_spec_find(const char *spec, const char *key, AttrKind *kind, bool *opt
     }
     for (const char *p = spec; p && *p; p += strcspn(p, " "), p += *p == ' ') {
         if (strncmp(p, key, n) || p[n] != ':') continue;
-        const char *kinds = "ifsrF";
-        *kind = (AttrKind)(strchr(kinds, p[n + 1]) - kinds);
+        *kind = (AttrKind)(strchr(attr_kind_letter, p[n + 1]) - attr_kind_letter);
         *optional = p[n + 2] == '?';
         return true;
     }
@@ -127,8 +132,15 @@ void op_set_attr(Op *op, const Attr *a) {
     *at = copy;
 }
 
+static AttrKind kind_of(const Op *op, const char *key) {
+    AttrKind kind;
+    bool optional;
+    check(attr_spec_find(optab[op->kind].attrs, key, &kind, &optional));
+    return kind;
+}
+
 void op_set_int(Op *op, const char *key, int64_t i) {
-    op_set_attr(op, &(Attr){.key = key, .kind = ATTR_INT, .i = i});
+    op_set_attr(op, &(Attr){.key = key, .kind = kind_of(op, key), .i = i});
 }
 
 void op_set_float(Op *op, const char *key, double f) {
@@ -136,7 +148,7 @@ void op_set_float(Op *op, const char *key, double f) {
 }
 
 void op_set_str(Op *op, const char *key, const char *s) {
-    op_set_attr(op, &(Attr){.key = key, .kind = ATTR_STR, .s = s});
+    op_set_attr(op, &(Attr){.key = key, .kind = kind_of(op, key), .s = s});
 }
 
 void op_set_func(Op *op, const Func *callee) {
@@ -185,7 +197,7 @@ const char *arg_str(const Func *f, int i, const char *key, const char *otherwise
 
 double arg_float(const Func *f, int i, const char *key, double otherwise) {
     const Attr *a = attr_find(f->arg_attr[i], key);
-    return !a ? otherwise : a->kind == ATTR_INT ? (double)a->i : a->f;
+    return !a ? otherwise : attr_is_int(a) ? (double)a->i : a->f;
 }
 
 Op *op_arrival(const Op *op) {

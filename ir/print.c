@@ -109,10 +109,10 @@ static void print_attrs(Text *t, const Attr *a) {
             continue;
         }
         text_add(t, "%s=", a->key);
-        if (a->kind == ATTR_INT) text_add(t, "%lld", (long long)a->i);
-        if (a->kind == ATTR_FLOAT) print_float(t, a->f);
-        if (a->kind == ATTR_STR) print_string(t, a->s);
-        if (a->kind == ATTR_FUNC) text_add(t, "@%s", a->s);
+        if (attr_is_int(a)) text_add(t, "%lld", (long long)a->i);
+        else if (a->kind == ATTR_FLOAT) print_float(t, a->f);
+        else if (a->kind == ATTR_FUNC) text_add(t, "@%s", a->s);
+        else print_string(t, a->s);
     }
     text_add(t, "}");
 }

@@ -210,12 +210,16 @@ static Attr *scan_attr(Scanner *ps, const char *spec, const char *owner) {
     scan_space(ps);
     switch (a->kind) {
     case ATTR_INT:
+    case ATTR_DIM:
         a->i = scan_int(ps);
         break;
     case ATTR_FLOAT:
         a->f = scan_float(ps);
         break;
     case ATTR_STR:
+    case ATTR_AXES:
+    case ATTR_TYPE:
+    case ATTR_OP:
         a->s = scan_peek(ps, "\"") ? scan_string(ps) : scan_id(ps, "a string");
         break;
     case ATTR_RULE:

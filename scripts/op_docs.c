@@ -45,7 +45,8 @@ static const struct {
     {F_RANK, "by rank", "differs from rank to rank by itself (from level local on)"},
 };
 
-static const char *const kind_text[] = {"integer", "number", "text", "rule", "function"};
+static const char *const kind_text[] = {"integer",  "number", "text", "rule", "function",
+                                        "dimension", "axes",   "type", "op"};
 
 /* ---- cells ---- */
 
@@ -100,13 +101,12 @@ static void write_result_types(const char *types) {
 }
 
 static void write_attributes(const OpInfo *op) {
-    static const char kinds[] = "ifsrF";
     int n = 0;
     for (const char *p = op->attrs; *p; p += strcspn(p, " "), p += *p == ' ') {
         int key = (int)strcspn(p, ":");
         bool optional = p[key + 2] == '?';
         printf("%s%s`%.*s` %s%s", n++ ? ", " : "", optional ? "[" : "", key, p,
-               kind_text[strchr(kinds, p[key + 1]) - kinds], optional ? "]" : "");
+               kind_text[strchr(attr_kind_letter, p[key + 1]) - attr_kind_letter], optional ? "]" : "");
     }
 }
 

@@ -11,7 +11,7 @@
 /* The dimension an attribute names, counted from the end: so tensors of different ranks can
  * share it. */
 static int64_t from_end(const Op *op, const Attr *a) {
-    return strcmp(a->key, "dim") || a->i < 0 ? a->i : a->i - op->in[0]->ty.rank;
+    return a->kind != ATTR_DIM || a->i < 0 ? a->i : a->i - op->in[0]->ty.rank;
 }
 
 static bool same_attrs(const Op *x, const Op *y) {
@@ -68,9 +68,9 @@ static Op *merge(Op *a, Op *b, Op *before) {
     memcpy(both->out, a->out, (size_t)a->nout * sizeof *both->out);
     memcpy(both->out + a->nout, b->out, (size_t)b->nout * sizeof *both->out);
     Op *made = op_again(&at, both, in);
-    const Attr *dim = op_attr(a, "dim");
-    if (dim && a->in[0]->ty.rank != b->in[0]->ty.rank)
-        op_set_int(made, "dim", from_end(a, dim));
+    for (Attr *d = made->attr; d; d = d->next)
+        if (d->kind == ATTR_DIM && a->in[0]->ty.rank != b->in[0]->ty.rank)
+            d->i = from_end(a, d);
     made->nin = n;
     made->in = in;
     for (int i = 0; i < n; i++) func_replace(f, both->out[i], made->out[i]);

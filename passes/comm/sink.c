@@ -53,15 +53,11 @@ static bool moves(const Sink *s, const Op *op, const Op *call) {
     return s->overlap && op->nin == 1 && worth;
 }
 
-/* Attributes that number a dimension. */
-static const char *const dim_keys[] = {"dim", "split", "join"};
-
 /* Does the op do the same to each slice of dimension 0? */
 static bool acts_on_slices(const Op *op) {
-    for (int k = 0; k < ARRAY_LEN(dim_keys); k++) {
-        const Attr *a = op_attr(op, dim_keys[k]);
-        if (a && (a->i == 0 || a->i == -op->in[0]->ty.rank)) return false;
-    }
+    for (const Attr *a = op->attr; a; a = a->next)
+        if (a->kind == ATTR_DIM && (a->i == 0 || a->i == -op->in[0]->ty.rank))
+            return false;
     if (optab[op->kind].flags & F_COMM) return true;
     for (int i = 0; i < op->nin; i++) {
         if (!type_same_shape(&op->in[i]->ty, &op->out[0]->ty)) return false;
@@ -81,10 +77,8 @@ static Type slice_of(const Type *t) {
 static Op *op_inside(Builder *b, const Op *op, Value **in, bool sliced) {
     Op *copy = op_again(b, op, in);
     if (sliced) copy->out[0]->ty = slice_of(&op->out[0]->ty);
-    for (int k = 0; sliced && k < ARRAY_LEN(dim_keys); k++) {
-        const Attr *a = op_attr(copy, dim_keys[k]);
-        if (a && a->i > 0) op_set_int(copy, dim_keys[k], a->i - 1);
-    }
+    for (Attr *a = copy->attr; sliced && a; a = a->next)
+        if (a->kind == ATTR_DIM && a->i > 0) a->i--;
     return copy;
 }
 

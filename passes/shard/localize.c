@@ -67,12 +67,14 @@ static void tell_layout(const Localize *l, int i) {
     Func *f = l->f;
     const Type *whole = &l->whole[f->arg[i]->id].ty;
     Arena *mem = f->mod->mem;
-    Attr a = {.kind = ATTR_STR};
+    Attr a = {0};
     if (attr_find(f->arg_attr[i], "lead")) { /* flattened: `global` is there already */
         a.key = "flat";
+        a.kind = ATTR_AXES;
         a.s = mesh_axes_text(mem, l->mesh, whole->split[whole->rank - 1]);
     } else if (type_is_split(whole)) {
         a.key = "global";
+        a.kind = ATTR_TYPE;
         a.s = type_text(mem, l->mesh, whole);
     } else {
         return;

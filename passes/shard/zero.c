@@ -104,7 +104,7 @@ static void flatten(Module *m, Func *f, int i, const PassOptions *o, Axes copies
     flat.split[0] = d >= 0 ? one.split[d] : 0;
     if (o->zero_level >= 3) flat.split[1] = copies;
     Attr global = {
-        .key = "global", .kind = ATTR_STR, .s = type_text(m->mem, &m->mesh, &v->ty)};
+        .key = "global", .kind = ATTR_TYPE, .s = type_text(m->mem, &m->mesh, &v->ty)};
     if (lead) {
         Func *body = op_func(call);
         use_flat(body, body->arg[operand], &one, &flat, parts);
