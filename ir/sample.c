@@ -58,7 +58,7 @@ static void fill_argument(Tensor *t, const Func *f, int i, int rank, int64_t lim
     }
     snprintf(name, sizeof name, "%s/%d", f->arg[i]->name, rank);
     sample_fill(t, name, limit);
-    bool square = !strncmp(f->arg[i]->name, "v.", 2); /* second moments */
+    bool square = arg_role(f, i) == ARG_state; /* a second moment is never below 0 */
     for (int64_t k = 0; square && k < n; k++)
         tensor_set(t, k, tensor_get(t, k) * tensor_get(t, k));
 }

@@ -18,7 +18,7 @@ typedef struct State {
     Type ty;
     double cost, sent_bytes; /* to get here */
     int from;                /* state before; -1: the start */
-    const char *how;
+    int how; /* the op that does it */
     Axes axis;
     int dim, to;
 } State;
@@ -116,9 +116,9 @@ static void steps_of_sum(Search *s, int at, Axes set) {
     step.axis = set;
     step.dim = step.to = -1;
     step.ty.pending &= (Axes)~set;
-    step.how = "all_reduce";
+    step.how = OP_all_reduce;
     reach(s, at, &step, 2 * (n - 1) / n * bytes, 2 * LATENCY_BYTES);
-    step.how = "reduce_scatter";
+    step.how = OP_reduce_scatter;
     for (int d = 0; d < base.ty.rank; d++) {
         if (!cut(s, &step.ty, d, set)) continue;
         step.dim = d;
@@ -137,9 +137,9 @@ static void steps_of_split(Search *s, int at, Axes set, int d) {
     step.to = -1;
     step.ty.split[d] = outside(base.ty.split[d], set, &legal);
     if (!legal) return;
-    step.how = "all_gather";
+    step.how = OP_all_gather;
     reach(s, at, &step, (n - 1) * bytes, LATENCY_BYTES);
-    step.how = "all_to_all";
+    step.how = OP_all_to_all;
     for (int to = 0; to < base.ty.rank; to++) {
         if (to == d || !cut(s, &step.ty, to, set)) continue;
         step.to = to;
@@ -151,7 +151,7 @@ static void steps_of_split(Search *s, int at, Axes set, int d) {
 static void steps_of_whole(Search *s, int at, Axes set, Axes pending_at_end) {
     State base = s->state[at], step = base;
     step.axis = set;
-    step.how = "shard";
+    step.how = OP_shard;
     step.to = -1;
     for (int d = 0; d < base.ty.rank; d++) {
         if (!cut(s, &step.ty, d, set)) continue;
@@ -160,7 +160,7 @@ static void steps_of_whole(Search *s, int at, Axes set, Axes pending_at_end) {
         step.ty.split[d] = base.ty.split[d];
     }
     if ((pending_at_end & set) != set) return;
-    step.how = "on_first";
+    step.how = OP_on_first;
     step.dim = -1;
     step.ty.pending |= set;
     reach(s, at, &step, 0, 1);
@@ -195,7 +195,7 @@ bool reshard_is_step(const Op *op) {
     steps_with(&s, 0, axes, goal->pending);
     for (int i = 1; i < s.n; i++) {
         const State *step = &state[i];
-        if (type_same_placement(&step->ty, goal) && !strcmp(step->how, how->s) &&
+        if (type_same_placement(&step->ty, goal) && step->how == op_kind(how->s) &&
             step->dim == op_int(op, "dim", -1) && step->to == op_int(op, "to", -1))
             return true;
     }
@@ -258,7 +258,7 @@ static Value *emit_path(Builder *b, Search *s, int at, Value *v) {
     while (n--) {
         step = &s->state[path[n]];
         Text attrs = text_new(b->mem);
-        text_add(&attrs, "how=\"%s\"; axis=\"%s\"", step->how,
+        text_add(&attrs, "how=\"%s\"; axis=\"%s\"", optab[step->how].name,
                  mesh_axes_text(b->mem, s->mesh, step->axis));
         if (step->dim >= 0) text_add(&attrs, "; dim=%d", step->dim);
         if (step->to >= 0) text_add(&attrs, "; to=%d", step->to);

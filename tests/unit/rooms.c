@@ -211,3 +211,56 @@ TEST(no_two_files_need_each_other) {
     }
     test_fail(__FILE__, __LINE__, "files need each other in a circle");
 }
+
+/* ---- knowledge is data ---- */
+
+/* Comparisons of texts in passes and in the lowering of ops: of all that there are, those
+ * of text against text as such (an attribute's value, an option's word), none of which asks
+ * what an op, a value or a function is called to know what it is. */
+static const char *const of_text[] = {
+    "layout || !strcmp(a->key, \"rows\")",       /* train: attributes that are copied */
+    "bool layout = !strcmp(a->key, \"global\")", /* the same */
+    "!strcmp(name, optimizers[i].name)",         /* train: an option */
+    "strcmp(a->key, b->key) || a->kind != b->kind", /* simplify, bucket: equal attributes */
+    "a->s && strcmp(a->s, b->s)",                   /* the same */
+    "strcmp(a->rule->text, b->rule->text)",         /* the same */
+    "!strcmp(word, \"-\")",                         /* seed: the user's placement */
+    "arg_str(entry, i, \"like\", \"\"), p->name",   /* memcheck: refers to an argument */
+    "strcmp(kernel_text(fu->mem, f), text)",        /* fuse: equal kernels */
+    "!strcmp(of->s, \"max\")",                      /* lower_comm: an attribute's value */
+};
+
+static int ncompared;
+
+static void check_no_spelling(const char *root, const char *path) {
+    bool lowers = !strncmp(path, "codegen/", 8) && strncmp(path, "codegen/lower", 13);
+    if (!ends_with(path, ".c") || lowers || !strcmp(path, "passes/opt_main.c") ||
+        !strcmp(path, "passes/run.c"))
+        return;
+    char *save = NULL;
+    char *text = file_read(mem(), path_join(mem(), root, path), 1 << 22, NULL, EXIT_DATA);
+    for (char *line = strtok_r(text, "\n", &save); line;
+         line = strtok_r(NULL, "\n", &save)) {
+        if (!strstr(line, "strcmp(") && !strstr(line, "strncmp(") &&
+            !strstr(line, "strstr("))
+            continue;
+        bool known = false;
+        for (int i = 0; i < ARRAY_LEN(of_text); i++)
+            known |= strstr(line, of_text[i]) != NULL;
+        if (!known)
+            test_fail(
+                __FILE__, __LINE__,
+                "%s compares texts:\n%s\nWhat an op, a value, a function or an argument "
+                "is stands in flags, ArgRole, grad_of and made_of",
+                path, line);
+        ncompared++;
+    }
+}
+
+TEST(passes_ask_for_data_not_for_names) {
+    const char *root = path_join(mem(), tests_dir(), "..");
+    each_file(root, "passes", check_no_spelling);
+    each_file(root, "codegen", check_no_spelling);
+    printf("  %d comparisons of texts as such\n", ncompared);
+    EXPECT(ncompared >= 5);
+}
