@@ -188,7 +188,7 @@ static inline void crowd_fill(Crowd *c, int64_t step) {
 }
 
 /* Number of the first of n tensors of a rank that is not as at `step`; -1: all are. */
-static int crowd_differs(const Crowd *c, int rank, int64_t step, int n) {
+static inline int crowd_differs(const Crowd *c, int rank, int64_t step, int n) {
     for (int i = 0; i < n; i++) {
         size_t bytes;
         const char *part = part_of(c, rank, i, step, &bytes);
