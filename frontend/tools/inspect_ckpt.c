@@ -57,6 +57,7 @@ static const char *tensors_wrong(Look *l, const CkptFile *f, const FileMap *map)
 /* ---- files ---- */
 
 static const char *table_wrong(Look *l, const FileMap *map) {
+    if (map->n && memchr(map->bytes, 0, map->n)) return CKPT_LAYOUT " has a zero byte";
     return table_parse(l->mem, arena_strndup(l->mem, (const char *)map->bytes, map->n),
                        &l->table);
 }

@@ -80,7 +80,10 @@ static void parse_files(Arena *mem, const Json *list, Manifest *m) {
             json_fail(f, NULL, "another file than expected");
         m->nfiles++;
         to->bytes = (uint64_t)json_i64(json_need(f, "size"), 0, INT64_MAX);
-        snprintf(to->xxh3, sizeof to->xxh3, "%s", json_string(json_need(f, "xxh3")));
+        const Json *sum = json_need(f, "xxh3");
+        if (strlen(json_string(sum)) != sizeof to->xxh3 - 1)
+            json_fail(sum, NULL, "a checksum has 32 digits");
+        memcpy(to->xxh3, sum->s, sizeof to->xxh3);
     }
     if (m->version == CKPT_WHOLE && m->nfiles != CKPT_FILES)
         json_fail(list, NULL, "%d files, not %d", m->nfiles, CKPT_FILES);

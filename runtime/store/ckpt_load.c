@@ -83,6 +83,7 @@ static const char *read_table(Load *l, const char **text) {
             char *all = arena_alloc(l->mem, f->bytes + 1);
             wrong = stream_pull(&s, all, f->bytes);
             if (!wrong) wrong = stream_check(&s);
+            if (!wrong && strlen(all) != f->bytes) wrong = CKPT_LAYOUT " has a zero byte";
             *text = all;
         } else if (!wrong) {
             wrong = stream_header(&s, &st[f->kind]);

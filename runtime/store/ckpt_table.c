@@ -184,7 +184,11 @@ static void parse_mesh(Arena *mem, const Json *list, Mesh *m) {
     if (list->n > MAX_AXES) json_fail(list, NULL, "more than %d axes", MAX_AXES);
     for (const Json *a = list->first; a; a = a->next) {
         int size = (int)json_i64(json_need(a, "size"), 1, MAX_RANKS);
-        m->axis[m->naxes].name = arena_strdup(mem, json_string(json_need(a, "axis")));
+        const char *name = json_string(json_need(a, "axis"));
+        for (int i = 0; i < m->naxes; i++)
+            if (!strcmp(m->axis[i].name, name))
+                json_fail(a, NULL, "the axis '%.100s' is there twice", name);
+        m->axis[m->naxes].name = arena_strdup(mem, name);
         m->axis[m->naxes++].size = size;
         ranks *= size;
         if (ranks > MAX_RANKS) json_fail(list, NULL, "more than %d ranks", MAX_RANKS);
@@ -206,8 +210,10 @@ static void parse_layout(Arena *mem, const Json *j, const Mesh *mesh, CkptRow *r
 static void parse_row(Arena *mem, const Json *j, const Mesh *mesh, CkptRow *r) {
     uint64_t count = 8;
     r->name = arena_strdup(mem, json_string(json_need(j, "name")));
-    const char *file = json_string(json_need(j, "file"));
-    r->kind = strcmp(file, "model") ? CKPT_OPTIMIZER : CKPT_MODEL;
+    const Json *file = json_need(j, "file");
+    r->kind = strcmp(json_string(file), "model") ? CKPT_OPTIMIZER : CKPT_MODEL;
+    if (r->kind == CKPT_OPTIMIZER && strcmp(file->s, "optimizer"))
+        json_fail(file, NULL, "'file' is model or optimizer");
     r->type_name = arena_strdup(mem, json_string(json_need(j, "dtype")));
     r->dtype = -1;
     for (int i = 0; i < DT_COUNT; i++)

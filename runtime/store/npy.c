@@ -34,6 +34,7 @@ static bool take_word(Header *h, char *out, size_t size) {
     return true;
 }
 
+/* Python knows no number like 03. */
 static bool take_number(Header *h, int64_t *out) {
     skip_blanks(h);
     const char *from = h->at;
@@ -42,18 +43,23 @@ static bool take_number(Header *h, int64_t *out) {
         if (__builtin_mul_overflow(*out, 10, out) ||
             __builtin_add_overflow(*out, *h->at - '0', out))
             return false;
-    return h->at > from;
+    return h->at > from && (*from != '0' || h->at == from + 1);
 }
 
+/* (3) is a number to Python; the tuple is (3,). */
 static const char *take_shape(Header *h, Npy *x) {
     static const char wrong[] = "its shape is no tuple of numbers";
+    bool comma = false;
     if (!take(h, '(')) return wrong;
     while (!take(h, ')')) {
         if (x->rank == NPY_MAX_RANK) return "it has more than 8 dimensions";
         if (!take_number(h, &x->dim[x->rank++])) return wrong;
-        if (!take(h, ',') && !(h->at < h->end && *h->at == ')')) return wrong;
+        if (take(h, ','))
+            comma = true;
+        else if (h->at >= h->end || *h->at != ')')
+            return wrong;
     }
-    return NULL;
+    return x->rank == 1 && !comma ? wrong : NULL;
 }
 
 static const char *read_type(Arena *mem, const char *descr, Npy *x) {
@@ -111,7 +117,8 @@ static const char *read_header(Arena *mem, Header h, Npy *x) {
         if (wrong) return wrong;
         if (!take(&h, ',') && !(h.at < h.end && *h.at == '}')) return broken;
     }
-    return seen == 7 ? NULL : broken;
+    skip_blanks(&h);
+    return seen == 7 && h.at == h.end ? NULL : broken;
 }
 
 const char *npy_parse(Arena *mem, const void *bytes, uint64_t n, Npy *out) {
@@ -119,7 +126,7 @@ const char *npy_parse(Arena *mem, const void *bytes, uint64_t n, Npy *out) {
     *out = (Npy){0};
     if (n < 10 || memcmp(p, magic, sizeof magic)) return "it is no .npy file";
     int length_bytes = p[6] == 1 ? 2 : 4;
-    if (p[6] < 1 || p[6] > 3 || n < 8u + (unsigned)length_bytes)
+    if (p[6] < 1 || p[6] > 3 || p[7] != 0 || n < 8u + (unsigned)length_bytes)
         return "it is of a version of .npy that is not known";
     uint64_t header = 0, first;
     for (int i = length_bytes - 1; i >= 0; i--) header = header << 8 | p[8 + i];

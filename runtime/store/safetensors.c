@@ -221,6 +221,8 @@ const char *safetensors_try(Arena *mem, const char *name, const void *bytes, siz
                             (unsigned long long)header, MAX_HEADER);
     if (8 + header > file_bytes || 8 + header > have)
         return "the header reaches beyond the end of the file (was it cut off?)";
+    if (header && ((const uint8_t *)bytes)[8] == 0xEF)
+        return "the header begins with a byte order mark; it must be JSON alone";
     Safetensors *s = NEW(mem, Safetensors);
     s->name = arena_strdup(mem, name);
     s->header_bytes = 8 + header;

@@ -197,13 +197,17 @@ TEST_LIMIT(every_byte_flipped, 200) {
 
 /* ---- a layout.json that lies, with sums that are right ---- */
 
-static void write_sealed(const char *folder, Manifest *m, const char *layout) {
-    EXPECT(file_write_atomic(path_join(mem(), folder, CKPT_LAYOUT), layout,
-                             strlen(layout)) == 0);
-    m->file[0].bytes = strlen(layout);
-    hash_hex(layout, strlen(layout), m->file[0].xxh3);
+static void write_sealed_bytes(const char *folder, Manifest *m, const char *layout,
+                               size_t n) {
+    EXPECT(file_write_atomic(path_join(mem(), folder, CKPT_LAYOUT), layout, n) == 0);
+    m->file[0].bytes = n;
+    hash_hex(layout, n, m->file[0].xxh3);
     Text t = manifest_text(mem(), m);
     EXPECT(file_write_atomic(path_join(mem(), folder, "manifest.json"), t.s, t.n) == 0);
+}
+
+static void write_sealed(const char *folder, Manifest *m, const char *layout) {
+    write_sealed_bytes(folder, m, layout, strlen(layout));
 }
 
 static char *replaced(const char *text, const char *from, const char *to) {
@@ -227,7 +231,8 @@ TEST(lying_layouts) {
         {"\"shape\": [3, 4, 12]", "\"shape\": [0, 1125899906842624, 1125899906842624]",
          "too large"},
         {"\"name\": \"qkv\"", "\"name\": \"wte\"", "two tensors 'wte'"},
-        {"\"axis\": \"tp\"", "\"axis\": \"dp\"", ""},
+        {"\"axis\": \"tp\"", "\"axis\": \"dp\"", "'dp' is there twice"},
+        {"\"file\": \"model\"", "\"file\": \"Model\"", "model or optimizer"},
         {"\"flat\": \"dp\"", "\"flat\": \"tp\"", "axis of flat splits a dimension"},
         {"\"lead\": 0", "\"lead\": 9", ""},
         {"\"copy\": 1", "\"copy\": 2", "copy"},
@@ -254,11 +259,14 @@ TEST(lying_layouts) {
                       k.message);
         }
     }
+    Crowd *c = crowd_new(&strategies[0]);
+    write_sealed_bytes(folder_of(1), &m, good, n + 1);
+    EXPECT_FAIL(ckpt_load_rank(mem(), folder_of(1), 0, c->t[0], SMALL), EXIT_CHECKPOINT,
+                "a zero byte");
     /* A file fewer in the manifest. */
     write_sealed(folder_of(1), &m, good);
     m.nfiles--;
     write_sealed(folder_of(1), &m, good);
-    Crowd *c = crowd_new(&strategies[0]);
     EXPECT_FAIL(ckpt_load_rank(mem(), folder_of(1), 0, c->t[0], SMALL), EXIT_CHECKPOINT,
                 "a file of some rank is missing");
 }

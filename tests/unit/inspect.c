@@ -217,6 +217,24 @@ static void seal_again(Arena *mem, const char *folder, const char *name) {
     put_text(path_join(mem, folder, "manifest.json"), sealed.s);
 }
 
+TEST(inspect_a_checksum_with_more_digits) {
+    Arena *mem = arena_new();
+    char *dir = temp("ckpt"), *folder = temp("ckpt/step_00000005"), seal[33];
+    const char *path = path_join(mem, folder, "manifest.json"), *text;
+    EXPECT(dir_make(dir) == 0);
+    save_parts(mem, dir);
+    EXPECT(!manifest_fetch(mem, folder, &text));
+    const char *end = strstr(text, "\"}"), *last = strstr(text, "\"xxh3\": \"");
+    while (strstr(last + 1, "\"xxh3\": \"")) last = strstr(last + 1, "\"xxh3\": \"");
+    Text longer = text_new(mem);
+    text_add(&longer, "%.*s0%.*s", (int)(end - text), text, (int)(last - end), end);
+    hash_hex(longer.s, longer.n, seal);
+    text_add(&longer, "\"xxh3\": \"%s\"\n}\n", seal);
+    put_text(path, longer.s);
+    inspect(folder);
+    says(EXIT_CHECKPOINT, "a checksum has 32 digits");
+}
+
 /* With checksums that are right. */
 TEST(inspect_a_layout_of_nothing) {
     Arena *mem = arena_new();

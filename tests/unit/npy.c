@@ -52,9 +52,22 @@ TEST(what_is_no_plain_array_is_refused_with_what_to_do) {
     expect_wrong(HEAD("'<f8'", "False", "(99999999999999999999,)"), 8, "no tuple");
     expect_wrong(HEAD("'<f8'", "False", "(1,1,1,1,1,1,1,1,1)"), 8, "8 dimensions");
     expect_wrong(HEAD("'<f8'", "False", "(-1,)"), 8, "no tuple");
+    expect_wrong(HEAD("'<f8'", "False", "(1)"), 8, "no tuple");
+    expect_wrong(HEAD("'<f8'", "False", "(01,)"), 8, "no tuple");
+    expect_wrong(HEAD("'<f8'", "False", "(1,)") "}", 8, "no NumPy dictionary");
     expect_wrong("{'descr': '<f4', 'shape': (2,), }", 8, "no NumPy dictionary");
     expect_wrong("{'descr': '<f4', 'descr': '<f4'}", 8, "no NumPy dictionary");
     expect_wrong("nothing", 8, "no NumPy dictionary");
+}
+
+TEST(versions_that_there_are_not) {
+    Arena *mem = arena_new();
+    Text t = npy_bytes(mem, HEAD("'|u1'", "False", "(1,)"), "x", 1);
+    Npy x;
+    EXPECT(!npy_parse(mem, t.s, t.n, &x));
+    t.s[7] = 1;
+    EXPECT(strstr(npy_parse(mem, t.s, t.n, &x), "a version"));
+    arena_free(mem);
 }
 
 /* Every cut of a good file is refused; nothing beyond the end is read (sanitizers). */

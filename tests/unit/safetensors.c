@@ -90,6 +90,7 @@ TEST(lying_headers) {
     refuse("[]", 0, "not a JSON object");
     refuse("{", 0, "not good JSON");
     refuse("", 0, "not good JSON");
+    refuse("\xEF\xBB\xBF{}", 0, "byte order mark");
     refuse("{\"__metadata__\":{\"a\":1}}", 0, "no string");
     refuse("{\"__metadata__\":[]}", 0, "not an object");
     refuse("{\"x\\u0000\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}}", 0,
