@@ -138,16 +138,17 @@ def read_pair(vocab, merges, texts, limits):
     v = parse_json(vocab, limits)
     need(isinstance(v, dict), "vocab")
     ids = read_vocab(v, len(v), limits)
+    lines = merges.split(b"\n")
+    if lines[-1] == b"":
+        lines.pop()
+    if lines and lines[0].startswith(b"#version"):
+        lines.pop(0)
+    if b"\r" in merges:
+        limits.append("carriage return")
     try:
-        lines = merges.decode().split("\n")
+        lines = [line.decode() for line in lines]
     except UnicodeDecodeError:
         raise Bad("merges are no UTF-8") from None
-    if lines[-1] == "":
-        lines.pop()
-    if lines and lines[0].startswith("#version"):
-        lines.pop(0)
-    if any("\r" in line for line in lines):
-        limits.append("carriage return")
     pairs = [split_merge(line.removesuffix("\r")) for line in lines]
     made = add_merges(pairs, ids)
     rest = {t: i for t, i in ids.items() if t not in made}

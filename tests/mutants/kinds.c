@@ -66,10 +66,18 @@ void read_indexed(Arena *mem, const char *path, const char *more, Text *out) {
 /* Samples as training sees them; more: the folder of the index cache, or nothing. */
 void read_gpt(Arena *mem, const char *path, const char *more, Text *out) {
     enum { SEQ = 6, SEED = 77, SAMPLES = 25 };
-    DataGptSpec gpt = {.which = SPLIT_TRAIN, .split = "1", .samples = SAMPLES, .epochs = 1,
-                       .cache_path = more, .eod = -1};
-    DataSpec spec = {.type = "GPTDataset", .path = path, .batch = 1, .seq = SEQ,
-                     .seed = SEED, .gpt = &gpt};
+    DataGptSpec gpt = {.which = SPLIT_TRAIN,
+                       .split = "1",
+                       .samples = SAMPLES,
+                       .epochs = 1,
+                       .cache_path = more,
+                       .eod = -1};
+    DataSpec spec = {.type = "GPTDataset",
+                     .path = path,
+                     .batch = 1,
+                     .seq = SEQ,
+                     .seed = SEED,
+                     .gpt = &gpt};
     Data *d = data_open(mem, &spec);
     int32_t tokens[SEQ], labels[SEQ];
     for (int64_t i = 0; i < d->steps_available; i++) {

@@ -25,8 +25,11 @@ static void add_rows(Arena *mem, const CkptTable *table, Tensors *all) {
         bytes += size;
         if (bytes > MOST_BYTES) fail(EXIT_CHECKPOINT, "no model has such tensors here");
         CkptTensor *t = &all->t[all->n++];
-        *t = (CkptTensor){.name = r->name, .dtype = (DType)r->dtype, .rank = r->rank,
-                          .data = arena_alloc(mem, size), .file = r->kind};
+        *t = (CkptTensor){.name = r->name,
+                          .dtype = (DType)r->dtype,
+                          .rank = r->rank,
+                          .data = arena_alloc(mem, size),
+                          .file = r->kind};
         memcpy(t->dim, r->dim, sizeof t->dim);
     }
 }

@@ -145,7 +145,12 @@ class Run:
     def mutant(self, number):
         kind = self.turn[number % len(self.turn)]
         rng = random.Random(f"{self.seed} {kind.name} {number}")
-        self.one(kind, number, kind.mutant(rng))
+        try:
+            self.one(kind, number, kind.mutant(rng))
+        except Exception:
+            print(f"FAIL {kind.name}, seed {self.seed}, mutant {number}: cannot be judged",
+                  flush=True)
+            raise
 
     def goods(self):
         for kind in self.all:

@@ -234,7 +234,7 @@ def in_words(rng, text, words):
     for _ in range(rng.choice((1, 1, 2, 3))):
         way = rng.randrange(8)
         if way < 5:
-            p = words_of(text)
+            p = words_of(text) or [b""]
             at = [i for i, w in enumerate(p) if w.strip()] or [0]
             i = rng.choice(at)
             old = p[i]

@@ -1,12 +1,10 @@
 /* read.c - reads files that may be damaged, for mutants.py, each in a process of its own
  * with a limit of time and memory.
  *
- * From stdin come lines KIND<tab>PATH<tab>MORE. For each, one line goes to stdout and then
- * the bytes it counts:
- *     ok BYTES              what was read, see kinds*.c
- *     refused CODE BYTES    the message; CODE is the exit code
- *     signal NUMBER BYTES   all that was printed: a sanitizer's report, an assertion
- */
+ * From stdin come lines KIND<tab>PATH<tab>MORE. For each, one line goes to stdout and
+ * then as many bytes as it ends with: `ok BYTES` and what was read (see kinds*.c),
+ * `refused CODE BYTES` and the message (CODE is the exit code), or `signal NUMBER BYTES`
+ * and all that was printed, such as a sanitizer's report. */
 #define _GNU_SOURCE
 #include "read.h"
 #include <signal.h>
@@ -38,7 +36,8 @@ static const struct {
 
 void put_shape(Text *out, int rank, const int64_t *dim) {
     text_add(out, " [");
-    for (int d = 0; d < rank; d++) text_add(out, "%s%lld", d ? "," : "", (long long)dim[d]);
+    for (int d = 0; d < rank; d++)
+        text_add(out, "%s%lld", d ? "," : "", (long long)dim[d]);
     text_add(out, "]");
 }
 
@@ -73,7 +72,8 @@ static void limit_memory(void) {
 }
 
 /* What was read goes out behind all that was printed: its size is in the last 8 bytes. */
-static _Noreturn void run(ReadKind read_kind, const char *path, const char *more, int to) {
+static _Noreturn void run(ReadKind read_kind, const char *path, const char *more,
+                          int to) {
     dup2(to, STDOUT_FILENO);
     dup2(to, STDERR_FILENO);
     setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});

@@ -1,5 +1,5 @@
-/* read.h - what the reader of mutants does with one file of each kind: read it through the
- * product's own functions, and write what was read in a form that another reader can
+/* read.h - what the reader of mutants does with one file of each kind: read it through
+ * the product's own functions, and write what was read in a form that another reader can
  * write too. See read.c. */
 #ifndef STATOR_TESTS_MUTANTS_READ_H
 #define STATOR_TESTS_MUTANTS_READ_H
