@@ -308,11 +308,18 @@ def change_pair(rng, idx, data):
         size = len(data) // max(sum(lengths), 1)
         pointers = [size * sum(lengths[:i]) for i in range(len(lengths))]
         return join_idx(code, lengths, pointers, ends), data
-    if way == 4: # one field of the tables
-        b = bytearray(idx)
-        at = rng.randrange(34, len(b) - 7)
-        b[at:at + 8] = (rng.choice(mutate.EDGES) % 2**64).to_bytes(8, "little")
-        return bytes(b), data
+    if way in (4, 5): # one entry of a table: a near number, or one at an edge
+        code, lengths, ends, _ = readers.indexed(idx, data, [])
+        size = len(data) // max(sum(lengths), 1)
+        tables = [list(lengths), [size * sum(lengths[:i]) for i in range(len(lengths))],
+                  list(ends)]
+        table = rng.choice([t for t in tables if t])
+        i = rng.randrange(len(table))
+        table[i] += rng.choice((-1, 1, 2, size, -size, rng.choice(mutate.EDGES[:14])))
+        if rng.random() < 0.2:
+            rng.shuffle(table)
+        tables[0] = [(n + 2**31) % 2**32 - 2**31 for n in tables[0]]
+        return join_idx(code, *tables), data
     return mutate.in_bytes(rng, idx), data
 
 

@@ -54,7 +54,7 @@ void put_sum(Text *out, const void *bytes, size_t n) {
 /* ---- the process of one file ---- */
 
 /* No destructors and no search for leaks: the arenas are meant to go with the process. */
-static void leave(int code) {
+static _Noreturn void leave(int code) {
     fflush(NULL);
     _exit(code);
 }
