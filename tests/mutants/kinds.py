@@ -593,7 +593,8 @@ class Ir(OneFile):
                 text = change_ir(rng, text)
             return {self.file: text}
         words = mutate.words_of(rng.choice(self.texts)) + [
-            b"%", b"->", b"{", b"}", b"0", b"-1", b"1e30", b"f64", b"bf16", b"i32", b"nan"]
+            b"%", b"->", b"{", b"}", b"0", b"-1", b"1e30", b"f64", b"bf16", b"i32", b"nan",
+            b"[1,1,1,1,1,1,1,1,"]
         b = mutate.in_words(rng, text, words)
         return {self.file: mutate.in_bytes(rng, b) if rng.random() < 0.1 else b}
 
@@ -612,9 +613,10 @@ class Vocabulary(Kind):
 
     def prepare(self, work):
         space = bpe.CHARS[32]
-        pairs = [("t", "h"), ("th", "e"), (space, "the"), ("a", "t"), (space, "c"),
-                 ("h", "e"), (space, space), ("1", "2"), (space + "c", "at"), ("the", "y"),
-                 ("\u00c3", "\u00a9")]
+        # (t, h) and (h, e), (s, a) and (a, t) meet in words: their order matters
+        pairs = [("t", "h"), ("h", "e"), ("s", "a"), ("a", "t"), ("th", "e"),
+                 (space, "the"), (space, "c"), (space, space), ("1", "2"),
+                 (space + "c", "at"), ("the", "y"), ("\u00c3", "\u00a9")]
         vocab = {c: i for i, c in enumerate(bpe.CHARS[b] for b in range(256))}
         for left, right in pairs:
             vocab[left + right] = len(vocab)
