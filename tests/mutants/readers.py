@@ -241,7 +241,7 @@ def read_npy(b, limits):
     need(8 + wide + n <= len(b), "header cut off")
     try:
         text = b[8 + wide:8 + wide + n].decode("utf-8" if b[6] == 3 else "latin-1")
-        v = ast.literal_eval(text.lstrip(" \t\r\n"))
+        v = ast.literal_eval(text.strip(" \t\r\n"))
     except Exception as e:  # literal_eval raises many
         raise Bad(f"no dictionary: {e}") from None
     if not NPY_PLAIN.fullmatch(text) or text[0] != "{":
