@@ -83,7 +83,8 @@ typedef struct Attr {
     AttrKind kind;
     int64_t i;
     double f;
-    const char *s; /* ATTR_STR, ATTR_FUNC (name without @), ATTR_AXES, ATTR_TYPE, ATTR_OP */
+    const char
+        *s; /* ATTR_STR, ATTR_FUNC (name without @), ATTR_AXES, ATTR_TYPE, ATTR_OP */
     const Rule *rule;
     struct Attr *next; /* sorted as the op row lists them */
 } Attr;
@@ -110,7 +111,8 @@ struct Value {
     int nth; /* which result, or which argument */
     int id;  /* dense in its function after func_number() */
     Loc loc;
-    const char *grad_of; /* name of the value that this is a gradient of (or adds such up);
+    const char
+        *grad_of; /* name of the value that this is a gradient of (or adds such up);
                             NULL: none is known */
 };
 
@@ -212,7 +214,7 @@ typedef struct OpInfo {
     int nin_min, nin_max, nout; /* nout -1: by infer */
     const char *rule;           /* NULL: attribute `rule`, or none (infer) */
     const char *types;          /* operand and result element types, see infer.c */
-    const char *attrs; /* "eps:f p:f?": letters of AttrKind; ? optional */
+    const char *attrs;          /* "eps:f p:f?": letters of AttrKind; ? optional */
     unsigned flags;
     void (*vjp)(Grad *, Op *);      /* NULL: no gradient flows through it */
     void (*infer)(Op *, Type *out); /* result types where the rule does not give them */

@@ -109,10 +109,14 @@ static void print_attrs(Text *t, const Attr *a) {
             continue;
         }
         text_add(t, "%s=", a->key);
-        if (attr_is_int(a)) text_add(t, "%lld", (long long)a->i);
-        else if (a->kind == ATTR_FLOAT) print_float(t, a->f);
-        else if (a->kind == ATTR_FUNC) text_add(t, "@%s", a->s);
-        else print_string(t, a->s);
+        if (attr_is_int(a))
+            text_add(t, "%lld", (long long)a->i);
+        else if (a->kind == ATTR_FLOAT)
+            print_float(t, a->f);
+        else if (a->kind == ATTR_FUNC)
+            text_add(t, "@%s", a->s);
+        else
+            print_string(t, a->s);
     }
     text_add(t, "}");
 }

@@ -45,7 +45,7 @@ static const struct {
     {F_RANK, "by rank", "differs from rank to rank by itself (from level local on)"},
 };
 
-static const char *const kind_text[] = {"integer",  "number", "text", "rule", "function",
+static const char *const kind_text[] = {"integer",   "number", "text", "rule", "function",
                                         "dimension", "axes",   "type", "op"};
 
 /* ---- cells ---- */
@@ -106,7 +106,8 @@ static void write_attributes(const OpInfo *op) {
         int key = (int)strcspn(p, ":");
         bool optional = p[key + 2] == '?';
         printf("%s%s`%.*s` %s%s", n++ ? ", " : "", optional ? "[" : "", key, p,
-               kind_text[strchr(attr_kind_letter, p[key + 1]) - attr_kind_letter], optional ? "]" : "");
+               kind_text[strchr(attr_kind_letter, p[key + 1]) - attr_kind_letter],
+               optional ? "]" : "");
     }
 }
 

@@ -287,10 +287,15 @@ static void bwd_arguments(Pair *p, Func *bwd, Value **cot, Value **saved, Value 
             call_gradient(bwd->mod->mem, acc[i], "acc", p->f->arg[i]);
             continue;
         case CARRIED_INPUT:
-        case RESULT_INPUT: arg = cot[i]; break;
-        case SAVED_INPUT: arg = saved[i]; break;
+        case RESULT_INPUT:
+            arg = cot[i];
+            break;
+        case SAVED_INPUT:
+            arg = saved[i];
+            break;
         case SLICED_INPUT:
-        case SHARED_INPUT: break;
+        case SHARED_INPUT:
+            break;
         }
         map[arg->id] = argument_like(bwd, arg);
     }
@@ -429,11 +434,15 @@ static Value *operand_for(Diff *d, const Pair *p, const Op *fwd, Input in) {
     case CARRIED_INPUT:
         g = d->grad[fwd->out[in.i]->id];
         return g ? g : zeros(&d->g.b, &fwd->out[in.i]->ty);
-    case SUM_INPUT: return zeros(&d->g.b, &fwd->in[in.i]->ty);
-    case RESULT_INPUT: return d->grad[fwd->out[in.i]->id];
-    case SAVED_INPUT: return fwd->out[p->f->nret + in.i];
+    case SUM_INPUT:
+        return zeros(&d->g.b, &fwd->in[in.i]->ty);
+    case RESULT_INPUT:
+        return d->grad[fwd->out[in.i]->id];
+    case SAVED_INPUT:
+        return fwd->out[p->f->nret + in.i];
     case SLICED_INPUT:
-    case SHARED_INPUT: break;
+    case SHARED_INPUT:
+        break;
     }
     return fwd->in[in.i];
 }

@@ -18,7 +18,7 @@ typedef struct State {
     Type ty;
     double cost, sent_bytes; /* to get here */
     int from;                /* state before; -1: the start */
-    int how; /* the op that does it */
+    int how;                 /* the op that does it */
     Axes axis;
     int dim, to;
 } State;

@@ -12,8 +12,9 @@ enum { CHAINS = 12, LOOPS = 1 << 14, MIN_SLICES = 20 };
 #define EACH(OP, R)                                                                      \
     OP(R, "0")                                                                           \
     OP(R, "1")                                                                           \
-    OP(R, "2") OP(R, "3") OP(R, "4") OP(R, "5") OP(R, "6") OP(R, "7") OP(R, "8")         \
-        OP(R, "9") OP(R, "10") OP(R, "11")
+    OP(R, "2")                                                                           \
+    OP(R, "3") OP(R, "4") OP(R, "5") OP(R, "6") OP(R, "7") OP(R, "8") OP(R, "9")         \
+        OP(R, "10") OP(R, "11")
 #define CLEAR(R, i)     "vxorps %%xmm" i ", %%xmm" i ", %%xmm" i "\n\t"
 #define FMA(R, i)       "vfmadd132ps %%" R "12, %%" R "13, %%" R i "\n\t"
 #define CLEAR_SSE(R, i) "xorps %%xmm" i ", %%xmm" i "\n\t"

@@ -1,14 +1,14 @@
 /* kinds.c - data, tables, tokenizers and configurations; see read.h. */
 #define _GNU_SOURCE
-#include "../../codegen/cache.h"
-#include "../../frontend/config.h"
-#include "../../frontend/rank_table.h"
-#include "../../runtime/data_reader.h"
-#include "../../runtime/metrics.h"
-#include "../../runtime/npy.h"
-#include "../../runtime/safetensors.h"
-#include "../../runtime/tokenizer.h"
+#include "codegen/cache.h"
+#include "frontend/config/config.h"
+#include "frontend/launch/rank_table.h"
 #include "read.h"
+#include "runtime/data/data_reader.h"
+#include "runtime/run/metrics.h"
+#include "runtime/store/npy.h"
+#include "runtime/store/safetensors.h"
+#include "runtime/text/tokenizer.h"
 #include <math.h>
 #include <stdlib.h>
 

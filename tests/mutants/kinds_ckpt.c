@@ -1,9 +1,9 @@
 /* kinds_ckpt.c - checkpoints; see read.h. */
-#include "../../frontend/inspect.h"
-#include "../../runtime/ckpt_files.h"
-#include "../../runtime/ckpt_table.h"
 #include "../ckpt_crowd.h"
+#include "frontend/tools/inspect.h"
 #include "read.h"
+#include "runtime/store/ckpt_files.h"
+#include "runtime/store/ckpt_table.h"
 
 enum { MOST_BYTES = 64 << 20 };
 

@@ -1,5 +1,5 @@
 /* kinds_hf.c - Hugging Face folders: config.json and weights; see read.h. */
-#include "../../frontend/weights.h"
+#include "frontend/model/weights.h"
 #include "read.h"
 
 enum { MOST_ELEMENTS = 16 << 20 };

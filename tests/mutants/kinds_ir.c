@@ -1,7 +1,7 @@
 /* kinds_ir.c - textual IR; see read.h. Here the second opinion is the program's own: what
  * is printed reads back as itself, and passes keep what the interpreter computes. */
-#include "../../ir/sample.h"
-#include "../../passes/passes.h"
+#include "ir/sample.h"
+#include "passes/passes.h"
 #include "read.h"
 #include <math.h>
 

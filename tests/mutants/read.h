@@ -3,7 +3,7 @@
  * write too. See read.c. */
 #ifndef STATOR_TESTS_MUTANTS_READ_H
 #define STATOR_TESTS_MUTANTS_READ_H
-#include "../../ir/base.h"
+#include "base/base.h"
 
 /* Writes to out what it read at `path`, or fails as the product does. What else it needs
  * (a folder, keys) is in `more`. */
