@@ -2,13 +2,14 @@
  *     mpirun -n 4 bench_comm
  * or on 2 of this host, started by itself, when run alone. Payload: of all_reduce and
  * reduce_scatter what a member gives, otherwise what it ends up with. GB/s are the bytes
- * that one rank sends over the time of the slowest. */
+ * that one rank sends over the time of the slowest; of MPI's they are reckoned with the
+ * bytes that ours sends. Both must have the same results. */
 #define _GNU_SOURCE
-#include "runtime/comm/comm_reference.h"
-#include "runtime/comm/comm_ring.h"
+#include "runtime/comm/comm_link.h"
 #include "runtime/core/rt.h"
 #include <errno.h>
 #include <math.h>
+#include <mpi.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -29,27 +30,67 @@ static char *memory_of(int64_t bytes) {
 
 typedef struct Bench {
     CommKind kind;
-    CommPart part;
+    CommPart part; /* of one row: pieces of `each` floats, one after the other */
+    int64_t from_count, to_count;
     void *workspace;
-    int64_t workspace_bytes;
-    Group group;
 } Bench;
 
-static int64_t run_ring(const Bench *b) {
-    int64_t sent = comm_stats(b->kind).sent_bytes;
-    comm_run(b->kind, b->group.axes, &b->part, 1, b->workspace);
-    return comm_stats(b->kind).sent_bytes - sent;
+static void run_ours(const Bench *b) {
+    comm_run(b->kind, 1, &b->part, 1, b->workspace);
 }
 
-static int64_t run_mpi(const Bench *b) {
-    return reference_run(b->kind, &b->group, &b->part, 1, b->workspace,
-                         b->workspace_bytes);
+/* ---- MPI's own ---- */
+
+static int mpi_all_reduce(const CommPart *p, int each) {
+    return MPI_Allreduce(p->from, p->to, each, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+}
+
+static int mpi_reduce_scatter(const CommPart *p, int each) {
+    return MPI_Reduce_scatter_block(p->from, p->to, each, MPI_FLOAT, MPI_SUM,
+                                    MPI_COMM_WORLD);
+}
+
+static int mpi_all_gather(const CommPart *p, int each) {
+    return MPI_Allgather(p->from, each, MPI_FLOAT, p->to, each, MPI_FLOAT,
+                         MPI_COMM_WORLD);
+}
+
+static int mpi_all_to_all(const CommPart *p, int each) {
+    return MPI_Alltoall(p->from, each, MPI_FLOAT, p->to, each, MPI_FLOAT, MPI_COMM_WORLD);
+}
+
+static int mpi_ring_shift(const CommPart *p, int each) {
+    int n = comm_size(), right = (comm_rank() + 1) % n, left = (comm_rank() + n - 1) % n;
+    return MPI_Sendrecv(p->from, each, MPI_FLOAT, right, 0, p->to, each, MPI_FLOAT, left,
+                        0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+}
+
+static int (*const mpi_of[COMM_KINDS])(const CommPart *p, int each) = {
+    [COMM_ALL_REDUCE] = mpi_all_reduce, [COMM_REDUCE_SCATTER] = mpi_reduce_scatter,
+    [COMM_ALL_GATHER] = mpi_all_gather, [COMM_ALL_TO_ALL] = mpi_all_to_all,
+    [COMM_RING_SHIFT] = mpi_ring_shift,
+};
+
+static void run_mpi(const Bench *b) {
+    if (mpi_of[b->kind](&b->part, (int)b->part.each) != MPI_SUCCESS)
+        die("MPI's %s failed", kind_name[b->kind]);
+}
+
+/* ---- both ---- */
+
+/* The hash of what it makes of numbers whose sums are exact in any order. */
+static uint64_t result_of(const Bench *b, void (*run)(const Bench *b)) {
+    float *from = (void *)(uintptr_t)b->part.from;
+    for (int64_t i = 0; i < b->from_count; i++)
+        from[i] = (float)((i * 7 + 31 * comm_rank()) % 1000);
+    memset(b->part.to, 0, (size_t)b->to_count * sizeof(float));
+    run(b);
+    return hash64(b->part.to, (size_t)b->to_count * sizeof(float));
 }
 
 /* Seconds of the slowest rank: the best mean of a few rounds. */
-static double seconds_of(const Bench *b, int64_t (*run)(const Bench *b), int64_t *sent) {
+static double seconds_of(const Bench *b, void (*run)(const Bench *b)) {
     double best = INFINITY, once;
-    *sent = run(b);
     comm_barrier();
     once = clock_seconds();
     run(b);
@@ -67,30 +108,36 @@ static double seconds_of(const Bench *b, int64_t (*run)(const Bench *b), int64_t
 
 static double bench(CommKind kind, int64_t bytes) {
     int n = comm_size();
-    int64_t count = MAX(1, bytes / 4), sent;
+    int64_t count = MAX(1, bytes / 4);
     bool cut = kind != COMM_ALL_REDUCE && kind != COMM_RING_SHIFT;
     if (cut) count = MAX(1, count / n);
-    Bench b = {.kind = kind, .group = comm_group(1)};
+    Bench b = {.kind = kind};
     b.part = (CommPart){.before = 1, .each = count, .after = 1, .dtype = DT_F32};
     b.part.join_before = b.part.join_after = 1;
     b.part.join_each = count;
     int64_t whole = count * 4 * (cut ? n : 1);
+    b.from_count = kind == COMM_ALL_GATHER ? count : whole / 4;
+    b.to_count = kind == COMM_REDUCE_SCATTER ? count : whole / 4;
     b.part.from = memory_of(whole);
     b.part.to = memory_of(whole);
-    b.workspace_bytes = comm_workspace_bytes(kind, n, &b.part, 1);
-    b.workspace = memory_of(b.workspace_bytes + 1);
-    double ours = seconds_of(&b, run_ring, &sent);
-    int64_t sent_mpi;
-    double mpi = seconds_of(&b, run_mpi, &sent_mpi);
+    int64_t workspace_bytes = comm_workspace_bytes(kind, n, &b.part, 1) + 1;
+    b.workspace = memory_of(workspace_bytes);
+    int64_t sent = comm_stats(kind).sent_bytes;
+    uint64_t result = result_of(&b, run_ours);
+    sent = comm_stats(kind).sent_bytes - sent;
+    if (result_of(&b, run_mpi) != result)
+        die("%s of %lld bytes: MPI's result is another", kind_name[kind],
+            (long long)whole);
+    double ours = seconds_of(&b, run_ours), mpi = seconds_of(&b, run_mpi);
     if (comm_rank() == 0) {
         printf("  %-15s %10lld B  %10.1f us  %6.2f GB/s   MPI %10.1f us  %6.2f GB/s\n",
                kind_name[kind], (long long)whole, 1e6 * ours, 1e-9 * (double)sent / ours,
-               1e6 * mpi, 1e-9 * (double)sent_mpi / mpi);
+               1e6 * mpi, 1e-9 * (double)sent / mpi);
         fflush(stdout);
     }
     munmap((void *)(uintptr_t)b.part.from, (size_t)whole);
     munmap(b.part.to, (size_t)whole);
-    munmap(b.workspace, (size_t)b.workspace_bytes + 1);
+    munmap(b.workspace, (size_t)workspace_bytes);
     return mpi / ours;
 }
 

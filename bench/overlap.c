@@ -1,7 +1,7 @@
 /* overlap.c - what collectives beside other work save: one GPT-2 of four layers, trained
  * on the ranks of mpirun (2 of this host, started by itself, when run alone) without
- * overlap, and the program with it, which runs its collectives at once, by polls and by the
- * thread, a step of each in turn.
+ * overlap, and the program with it, which runs its collectives at once and by the thread, a
+ * step of each in turn.
  *     bench_overlap [--a.b.c VALUE ...]
  * Any key of a configuration; by default dp = ranks, level 2, one thread a rank. Prints
  * seconds of a step (the best and the middle one of the slowest rank) and what of them
@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { ROUNDS = 9, MODES = 4 };
+enum { ROUNDS = 9, MODES = 3 };
 
 static const struct {
     const char *name;
@@ -26,7 +26,6 @@ static const struct {
     CommProgress progress;
 } modes[MODES] = {{"off", false, COMM_AT_ONCE},
                   {"at once", true, COMM_AT_ONCE},
-                  {"polls", true, COMM_POLLS},
                   {"thread", true, COMM_THREAD}};
 
 static const char *const defaults[] = {

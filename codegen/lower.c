@@ -151,8 +151,6 @@ static void lower_func(Lower *l, const Func *f) {
     Emit *e = l->e;
     int n = 2 + f->narg + f->nret;
     emit_func(e, symbol(l, f), e->void_, pointers(l, n), n, true);
-    l->f = f;
-    l->under_way = 0;
     l->products = emit_param(e, 0);
     l->frame = emit_param(e, 1);
     l->arg = NEW_ARRAY(l->mem, LLVMValueRef, (size_t)f->narg);
@@ -162,7 +160,6 @@ static void lower_func(Lower *l, const Func *f) {
     for (const Op *op = f->first; op; op = op->next) {
         if (!lowering[op->kind]) die("%s reached code generation", optab[op->kind].name);
         lowering[op->kind](l, op);
-        lower_poll(l, op);
         if (l->profile) tick(l, op);
     }
     emit_ret(e, NULL);
@@ -187,7 +184,6 @@ static void lower_entry(Lower *l, const Func *f) {
 
 void lower_module(Lower *l, const Func *entry) {
     Func **order = module_order(l->mem, l->m);
-    lower_find_beside(l, order);
     for (int i = 0; order[i]; i++) {
         if (order[i]->role == ROLE_KERNEL)
             lower_kernel(l, order[i]);

@@ -31,12 +31,7 @@ typedef struct Lower {
     const Op **ticked;
     int nticked, ticked_cap;
     bool profile;
-    /* functions that may run while a collective is under way in who calls them */
-    const Func **beside;
-    int nbeside, beside_cap;
     /* the function being lowered */
-    const Func *f;
-    int under_way;                            /* collectives at this place in it */
     LLVMValueRef products, frame, *arg, *ret; /* pointers of the function */
 } Lower;
 
@@ -63,11 +58,6 @@ int64_t lower_attention_workspace(const Op *op, const Lower *l);
 
 /* lower_comm.c: 0 in groups of one. */
 int64_t lower_comm_workspace(const Op *op, Lower *l);
-/* Fills l->beside; `order` has callees before their callers and ends with NULL. */
-void lower_find_beside(Lower *l, Func **order);
-/* Behind the code of op, in the order of the function: a poll of the collectives under
- * way, if there are any and op was work. */
-void lower_poll(Lower *l, const Op *op);
 
 /* lower_kernel.c */
 void lower_kernel(Lower *l, const Func *kernel);

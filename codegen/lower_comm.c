@@ -173,49 +173,6 @@ void lower_reshard(Lower *l, const Op *op) {
     lower_refuse(op, "pass collect makes collectives of it");
 }
 
-/* ---- polls ---- */
-
-/* Collectives under way behind op, of those before it. */
-static int under_way_behind(const Op *op, int before) {
-    return before + (op_arrival(op) != NULL) - (op->kind == OP_arrive);
-}
-
-static bool is_beside(const Lower *l, const Func *f) {
-    for (int i = 0; i < l->nbeside; i++) {
-        if (l->beside[i] == f) return true;
-    }
-    return false;
-}
-
-void lower_find_beside(Lower *l, Func **order) {
-    int n = 0;
-    while (order[n]) n++;
-    while (n-- > 0) {
-        int under_way = is_beside(l, order[n]);
-        for (const Op *op = order[n]->first; op; op = op->next) {
-            under_way = under_way_behind(op, under_way);
-            if (!under_way || !op_is_call(op) || is_beside(l, op_func(op))) continue;
-            PUSH(l->mem, l->beside, l->nbeside, l->beside_cap, op_func(op));
-        }
-    }
-}
-
-/* What takes longer than a poll of a message that is not there. */
-static bool is_work(const Op *op) {
-    const int64_t least_bytes = 64 << 10;
-    int64_t bytes = 0;
-    if (optab[op->kind].flags & (F_VIEW | F_COMM) || op->kind == OP_arrive) return false;
-    for (int i = 0; i < op->nin; i++) bytes += type_bytes(&op->in[i]->ty);
-    for (int i = 0; i < op->nout; i++) bytes += type_bytes(&op->out[i]->ty);
-    return bytes >= least_bytes;
-}
-
-void lower_poll(Lower *l, const Op *op) {
-    l->under_way = under_way_behind(op, l->under_way);
-    if (!is_work(op) || (!l->under_way && !is_beside(l, l->f))) return;
-    lower_rt(l, "rt_poll", NULL, 0);
-}
-
 /* ---- this rank's part ---- */
 
 static LLVMValueRef coord_of(Lower *l, const Op *op) {

@@ -64,7 +64,6 @@ static const JitSymbol symbols[] = {
     {"rt_collective", (void *)rt_collective},
     {"rt_collective_begin", (void *)rt_collective_begin},
     {"rt_collective_wait", (void *)rt_collective_wait},
-    {"rt_poll", (void *)rt_poll},
 };
 
 static Func *find_entry(const Module *m) {

@@ -5,7 +5,6 @@
 #include "frontend/train/train.h"
 #include "runtime/comm/agree.h"
 #include "runtime/comm/comm.h"
-#include <stdlib.h>
 
 /* ---- the mesh ---- */
 
@@ -27,14 +26,13 @@ void ranks_choose(Train *t) {
 
 /* Who runs collectives beside the work of this rank. */
 static void choose_progress(const Train *t) {
-    static const CommProgress ways[] = {[OVERLAP_OFF] = COMM_AT_ONCE,
-                                        [OVERLAP_POLLS] = COMM_POLLS,
-                                        [OVERLAP_THREAD] = COMM_THREAD};
+    static const CommProgress ways[] = {
+        [OVERLAP_OFF] = COMM_AT_ONCE, [OVERLAP_THREAD] = COMM_THREAD};
     Overlap how = t->job.strategy.overlap;
     CommProgress want = how == OVERLAP_AUTO ? comm_progress_that_pays() : ways[how];
     CommProgress got = comm_progress(want);
     if (got == want || comm_size() == 1 || how == OVERLAP_AUTO) return;
-    config_refuse(t->job.cfg, "parallel.overlap", NULL, "polls",
+    config_refuse(t->job.cfg, "parallel.overlap", NULL, "auto",
                   "this MPI library does not let another thread than the main one send");
 }
 
@@ -64,11 +62,7 @@ static char *config_lines(const Train *t) {
 }
 
 void ranks_agree_build(const Train *t) {
-    const char *collectives = getenv("STATOR_COMM");
     agree_on(t->mem, "build", program_build_id(), "start the same program on all hosts");
-    agree_on(t->mem, "environment",
-             arena_printf(t->mem, "STATOR_COMM=%s", collectives ? collectives : ""),
-             "give all ranks the same variables");
 }
 
 void ranks_agree_config(const Train *t) {

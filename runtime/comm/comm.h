@@ -26,8 +26,6 @@ const char *comm_host_of(int rank);
 void comm_end(void);
 /* Ends all ranks at once with this exit code. */
 _Noreturn void comm_abort(int code);
-/* The same from another thread, whatever the others are in: no lock is waited for. */
-_Noreturn void comm_abort_beside(int code);
 
 /* Lays the mesh over the processes: sizes of its axes, product == comm_size(). Each rank
  * by itself; may be called again. */
@@ -81,9 +79,7 @@ int64_t comm_workspace_bytes(CommKind kind, int members, const CommPart *part, i
  * a = axis a). Every member calls it, with parts of the same shapes; two groups that
  * share two ranks are called in the same order on both. The order of every sum is fixed
  * by the members' numbers: same bits each run, and for all_reduce the same bits on every
- * member. A group of one copies. Blocks; the calling thread does the work. The
- * environment variable STATOR_COMM=mpi has MPI's own collectives do it, for comparison
- * (their sums have an order of their own). */
+ * member. A group of one copies. Blocks; the calling thread does the work. */
 void comm_run(CommKind kind, unsigned axes, const CommPart *part, int n, void *workspace);
 
 /* Where the next collective stands in a program, for reports of ranks that wait in it; the
@@ -97,7 +93,6 @@ void comm_label(const char *label);
  * nothing else of comm.h while a collective is under way. */
 typedef enum CommProgress {
     COMM_AT_ONCE, /* by comm_begin, before it returns */
-    COMM_POLLS,   /* by comm_poll, as far as they get without waiting, and by comm_wait */
     COMM_THREAD,  /* by a thread of its own */
 } CommProgress;
 /* Says who runs them from now on, which may be COMM_AT_ONCE instead: with one rank, or no
@@ -106,13 +101,10 @@ CommProgress comm_progress(CommProgress how);
 int64_t comm_begin(CommKind kind, unsigned axes, const CommPart *part, int n,
                    void *workspace);
 void comm_wait(int64_t ticket);
-/* Cheap while nothing is under way, and nothing but with COMM_POLLS. */
-void comm_poll(void);
 /* Who should, by what was measured (docs/communication.md). All ranks may differ. */
 CommProgress comm_progress_that_pays(void);
 
-/* Seconds spent inside comm_run since the start and bytes sent by this rank, for reports.
- * STATOR_COMM=mpi counts the bytes that comm_run would have sent. */
+/* Seconds spent inside comm_run since the start and bytes sent by this rank, for reports. */
 typedef struct CommStats {
     double seconds;
     int64_t calls, sent_bytes;

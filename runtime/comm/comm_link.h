@@ -34,20 +34,14 @@ void link_receive(int slot, int rank, void *to, int64_t bytes);
 void link_send(int slot, int rank, const void *from, int64_t bytes);
 void link_wait(int slot);
 /* What link_wait does between polls: nothing; give the core to who wants it; sleep, when
- * another thread has work for the core; leave the stack of comm_fiber.h, for the program
- * to go on. May be changed while it waits. */
-typedef enum LinkIdle { LINK_SPINS, LINK_YIELDS, LINK_NAPS, LINK_LEAVES } LinkIdle;
+ * another thread has work for the core. May be changed while it waits. */
+typedef enum LinkIdle { LINK_SPINS, LINK_YIELDS, LINK_NAPS } LinkIdle;
 void link_when_idle(LinkIdle how);
 
 /* May another thread than the one of comm_start send and receive, one at a time? */
 bool link_allows_threads(void);
 
-/* MPI's collectives on contiguous memory, at most LINK_MAX_BYTES per member. */
-typedef enum LinkSum { LINK_SUM, LINK_MAX } LinkSum;
-void link_all_reduce(const Group *g, void *data, int64_t count, DType dtype, LinkSum how);
-void link_reduce_scatter(const Group *g, const void *from, void *to, int64_t count_each,
-                         DType dtype);
-void link_all_gather(const Group *g, const void *from, void *to, int64_t bytes_each);
-void link_all_to_all(const Group *g, const void *from, void *to, int64_t bytes_each);
+/* What comm_end does once nothing is under way any more. */
+void link_end(void);
 
 #endif

@@ -1,9 +1,8 @@
-/* comm_mpi.c - processes and messages by MPI; no other file includes mpi.h. MPI is called
- * from the thread that called comm_start, or instead from the one of comm_queue.c, never
- * from two at a time. Every call is checked: a failure is
- * reported with its name, rank and host, and ends all ranks. */
+/* comm_mpi.c - processes and messages by MPI, which no other file of runtime knows. MPI
+ * is called from the thread that called comm_start, or instead from the one of
+ * comm_queue.c, never from two at a time. Every call is checked: a failure is reported
+ * with its name, rank and host, and ends all ranks. */
 #define _GNU_SOURCE
-#include "runtime/comm/comm_fiber.h"
 #include "runtime/comm/comm_link.h"
 #include "runtime/comm/watch.h"
 #include "runtime/core/rt.h"
@@ -19,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TAG_CONTROL = 1, TAG_LINK = 2, EXIT_NETWORK = 1, MAX_GROUPS = 64 };
+enum { TAG_CONTROL = 1, TAG_LINK = 2, EXIT_NETWORK = 1 };
 
 static MPI_Comm world; /* a copy of MPI_COMM_WORLD: nobody else's messages */
 static bool started;
@@ -84,6 +83,17 @@ static bool launched(int64_t *tasks) {
 
 static void end_others(int code) {
     comm_abort(code);
+}
+
+/* From the watching thread, whatever the others are in: no lock is waited for. The alarm
+ * ends this process should MPI wait for its other thread. */
+static void end_from_watch(int code) {
+    const int most_seconds = 3;
+    int down = 0;
+    alarm(most_seconds);
+    MPI_Finalized(&down);
+    if (started && !down) MPI_Abort(MPI_COMM_WORLD, code);
+    _exit(code);
 }
 
 /* Segments of a collective go to other hosts without an answer of the receiver first (Open
@@ -223,6 +233,7 @@ void comm_start(void) {
     CALL(MPI_Comm_size, world, &comm_world.size);
     if (comm_world.size == 1 && tasks > 1) fail_launcher(tasks);
     look_at_host();
+    watch_ends_by(end_from_watch);
     if (comm_world.size > 1) exit_hook = end_others;
 }
 
@@ -230,9 +241,8 @@ bool link_allows_threads(void) {
     return started && thread_level >= MPI_THREAD_SERIALIZED;
 }
 
-void comm_end(void) {
+void link_end(void) {
     if (!started) return;
-    comm_progress(COMM_AT_ONCE);
     fflush(NULL);
     exit_hook = NULL;
     CALL(MPI_Finalize);
@@ -248,16 +258,6 @@ _Noreturn void comm_abort(int code) {
     MPI_Initialized(&up);
     MPI_Finalized(&down);
     if (up && !down) MPI_Abort(MPI_COMM_WORLD, code);
-    _exit(code);
-}
-
-/* The alarm ends this process should MPI wait for its other thread. */
-_Noreturn void comm_abort_beside(int code) {
-    const int most_seconds = 3;
-    int down = 0;
-    alarm(most_seconds);
-    MPI_Finalized(&down);
-    if (started && !down) MPI_Abort(MPI_COMM_WORLD, code);
     _exit(code);
 }
 
@@ -415,8 +415,6 @@ static void idle(void) {
         nanosleep(&nap, NULL);
     else if (how == LINK_YIELDS)
         sched_yield();
-    else if (how == LINK_LEAVES)
-        fiber_leave();
 }
 
 static struct Slot *take_slot(int slot, int rank, int64_t bytes, bool receives) {
@@ -470,59 +468,4 @@ void link_wait(int slot) {
         die("rank %d sent %d bytes to rank %d in a collective, where %d were expected",
             s->rank, got, comm_world.rank, s->bytes);
     }
-}
-
-/* ---- MPI's collectives ---- */
-
-static struct {
-    Group group;
-    MPI_Comm comm;
-} groups[MAX_GROUPS];
-static int ngroups;
-
-/* Made by the members alone, when they first need it. */
-static MPI_Comm comm_of(const Group *g) {
-    for (int i = 0; i < ngroups; i++) {
-        if (!memcmp(&groups[i].group, g, sizeof *g)) return groups[i].comm;
-    }
-    check(ngroups < MAX_GROUPS);
-    Arena *mem = arena_new();
-    int *rank = NEW_ARRAY(mem, int, (size_t)g->n);
-    for (int k = 0; k < g->n; k++) rank[k] = group_rank(g, k);
-    MPI_Group all, some;
-    CALL(MPI_Comm_group, world, &all);
-    CALL(MPI_Group_incl, all, g->n, rank, &some);
-    CALL(MPI_Comm_create_group, world, some, (int)g->axes, &groups[ngroups].comm);
-    CALL(MPI_Group_free, &some);
-    CALL(MPI_Group_free, &all);
-    arena_free(mem);
-    groups[ngroups].group = *g;
-    return groups[ngroups++].comm;
-}
-
-static MPI_Datatype type_of(DType t) {
-    check(t == DT_F32 || t == DT_I32);
-    return t == DT_F32 ? MPI_FLOAT : MPI_INT32_T;
-}
-
-void link_all_reduce(const Group *g, void *data, int64_t count, DType dtype,
-                     LinkSum how) {
-    CALL(MPI_Allreduce, MPI_IN_PLACE, data, (int)count, type_of(dtype),
-         how == LINK_MAX ? MPI_MAX : MPI_SUM, comm_of(g));
-}
-
-void link_reduce_scatter(const Group *g, const void *from, void *to, int64_t count_each,
-                         DType dtype) {
-    CALL(MPI_Reduce_scatter_block, from, to, (int)count_each, type_of(dtype), MPI_SUM,
-         comm_of(g));
-}
-
-void link_all_gather(const Group *g, const void *from, void *to, int64_t bytes_each) {
-    CALL(MPI_Allgather, from, (int)bytes_each, MPI_BYTE, to, (int)bytes_each, MPI_BYTE,
-         comm_of(g));
-}
-
-void link_all_to_all(const Group *g, const void *from, void *to, int64_t bytes_each) {
-    CALL(MPI_Alltoall, from, (int)bytes_each, MPI_BYTE, to, (int)bytes_each, MPI_BYTE,
-         comm_of(g));
 }

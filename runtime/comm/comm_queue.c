@@ -1,16 +1,13 @@
 /* comm_queue.c - collectives beside other work. One thread begins them and waits for
- * them; another runs them, or the same one on a stack of its own, which it enters when it
- * polls and leaves where it would wait; in the order they were begun. Who wants to run one
- * by itself waits until the queue is empty. So every rank runs its collectives in the
- * order of its program, which is the same on all, and one thread at a time is inside MPI.
- */
+ * them; another runs them, in the order they were begun. Who wants to run one by itself
+ * waits until the queue is empty. So every rank runs its collectives in the order of its
+ * program, which is the same on all, and one thread at a time is inside MPI. */
 #define _GNU_SOURCE
-#include "runtime/comm/comm_queue.h"
-#include "runtime/comm/comm_fiber.h"
+#include "runtime/comm/comm_link.h"
+#include "runtime/comm/comm_run.h"
 #include "runtime/comm/watch.h"
 #include "runtime/core/rt.h"
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 
@@ -44,32 +41,26 @@ static bool core_is_free(void) {
     return busy <= comm_world.local_cores;
 }
 
-static void run_request(int64_t ticket) {
-    const Request *r = &q.queue[ticket % QUEUE_LENGTH];
-    comm_run_now(r->kind, r->axes, r->part, r->n, r->workspace, r->label);
+/* How a thread waits that has nothing else to do, given what the cores have to run. */
+static LinkIdle idle_alone(void) {
+    int64_t busy = (int64_t)comm_world.local_size * rt_threads();
+    return busy > comm_world.local_cores ? LINK_YIELDS : LINK_SPINS;
 }
 
-/* ---- by polls ---- */
+static const char *next_label;
 
-/* On the stack of its own: leaves in the middle of a collective (LINK_LEAVES), when there
- * is none, and behind the one that is waited for. */
-static void run_polled(void) {
-    for (;;) {
-        while (q.done == q.begun) fiber_leave();
-        run_request(q.done + 1);
-        q.done++;
-        if (q.done == q.wanted) fiber_leave();
-    }
+void comm_label(const char *label) {
+    next_label = label;
 }
 
-void comm_poll(void) {
-    if (q.how != COMM_POLLS || q.done == q.begun) return;
-    link_when_idle(LINK_LEAVES);
-    WATCH_PUT(beside, true);
-    fiber_enter();
+/* The text of the last comm_label, once; else NULL. */
+static const char *take_label(void) {
+    const char *label = next_label;
+    next_label = NULL;
+    return label;
 }
 
-/* ---- by a thread ---- */
+/* ---- the thread ---- */
 
 static void *run_beside(void *unused) {
     (void)unused;
@@ -81,9 +72,10 @@ static void *run_beside(void *unused) {
         pthread_mutex_unlock(&q.lock);
         if (over) return NULL;
         bool beside = q.wanted < ticket && !core_is_free();
-        link_when_idle(beside ? LINK_NAPS : comm_idle());
+        const Request *r = &q.queue[ticket % QUEUE_LENGTH];
+        link_when_idle(beside ? LINK_NAPS : idle_alone());
         WATCH_PUT(beside, q.wanted < ticket);
-        run_request(ticket);
+        comm_run_now(r->kind, r->axes, r->part, r->n, r->workspace, r->label);
         pthread_mutex_lock(&q.lock);
         q.done = ticket;
         pthread_cond_signal(&q.ended);
@@ -111,60 +103,69 @@ static void end_thread(void) {
     pthread_join(q.thread, NULL);
 }
 
-/* ---- either ---- */
+/* ---- what the program calls ---- */
 
 /* Within a host moving bytes takes a core; between hosts something else moves them. */
 CommProgress comm_progress_that_pays(void) {
     bool hosts = comm_world.local_size < comm_world.size;
-    if (link_allows_threads() && (hosts || core_is_free())) return COMM_THREAD;
-    return hosts ? COMM_POLLS : COMM_AT_ONCE;
+    bool pays = link_allows_threads() && (hosts || core_is_free());
+    return pays ? COMM_THREAD : COMM_AT_ONCE;
+}
+
+/* Returns when every collective that was begun is done: then no other thread is inside
+ * MPI, nor touches the statistics. */
+static void drain(void) {
+    comm_wait(q.begun);
 }
 
 CommProgress comm_progress(CommProgress how) {
     if (comm_world.size == 1) how = COMM_AT_ONCE;
     if (how == COMM_THREAD && !link_allows_threads()) how = COMM_AT_ONCE;
     if (how == q.how) return how;
-    comm_drain();
+    drain();
     if (q.how == COMM_THREAD) end_thread();
     q.begun = q.done = q.wanted = 0;
     if (how == COMM_THREAD) begin_thread();
-    if (how == COMM_POLLS) fiber_make(run_polled);
     return q.how = how;
 }
 
 void comm_wait(int64_t ticket) {
     if (!ticket || q.done >= ticket) return;
     q.wanted = ticket;
-    link_when_idle(comm_idle()); /* the core is the message's now */
+    link_when_idle(idle_alone()); /* the core is the message's now */
     WATCH_PUT(beside, false);
-    if (q.how == COMM_POLLS) {
-        while (q.done < ticket) fiber_enter();
-        return;
-    }
     pthread_mutex_lock(&q.lock);
     while (q.done < ticket) pthread_cond_wait(&q.ended, &q.lock);
     pthread_mutex_unlock(&q.lock);
 }
 
-void comm_drain(void) {
-    if (q.how != COMM_AT_ONCE) comm_wait(q.begun);
+void comm_run(CommKind kind, unsigned axes, const CommPart *part, int n,
+              void *workspace) {
+    drain();
+    link_when_idle(idle_alone());
+    WATCH_PUT(beside, false);
+    comm_run_now(kind, axes, part, n, workspace, take_label());
+}
+
+void comm_end(void) {
+    comm_progress(COMM_AT_ONCE);
+    link_end();
 }
 
 int64_t comm_begin(CommKind kind, unsigned axes, const CommPart *part, int n,
                    void *workspace) {
     if (q.how == COMM_AT_ONCE) {
-        link_when_idle(comm_idle());
-        comm_run_now(kind, axes, part, n, workspace, comm_take_label());
+        link_when_idle(idle_alone());
+        comm_run_now(kind, axes, part, n, workspace, take_label());
         return 0;
     }
     int64_t ticket = q.begun + 1;
-    const char *label = comm_take_label();
+    const char *label = take_label();
     if (ticket > QUEUE_LENGTH) comm_wait(ticket - QUEUE_LENGTH);
     q.queue[ticket % QUEUE_LENGTH] = (Request){kind, axes, part, n, workspace, label};
     pthread_mutex_lock(&q.lock);
     q.begun = ticket;
     pthread_cond_signal(&q.work);
     pthread_mutex_unlock(&q.lock);
-    comm_poll();
     return ticket;
 }

@@ -1,14 +1,12 @@
 /* comm_run.c - runs a collective: which way it goes, and what it took. */
-#include "runtime/comm/comm_queue.h"
-#include "runtime/comm/comm_reference.h"
+#include "runtime/comm/comm_run.h"
 #include "runtime/comm/comm_ring.h"
 #include "runtime/comm/watch.h"
-#include "runtime/core/rt.h"
-#include <stdlib.h>
 
 enum {
     SMALL_BYTES = 64 << 10, /* of all members together: everybody gets everything */
     ALIGN_BYTES = 64,
+    MEMBER_BYTES = 128, /* staging of a member at least: one plan for all tiny payloads */
 };
 
 static CommStats stats[COMM_KINDS];
@@ -71,20 +69,6 @@ static int64_t small_run(CommKind kind, const Group *g, const CommPart *part, in
 
 /* ---- all of them ---- */
 
-static bool use_mpi(void) {
-    static int known = -1;
-    if (known >= 0) return known;
-    const char *set = getenv("STATOR_COMM");
-    if (set && *set && strcmp(set, "mpi") && strcmp(set, "ring")) {
-        fail(EXIT_CONFIG,
-             "STATOR_COMM=%s: write ring (the default), or mpi for MPI's own "
-             "collectives",
-             set);
-    }
-    known = set && !strcmp(set, "mpi");
-    return known;
-}
-
 static void copy_parts(CommKind kind, const CommPart *part, int n) {
     const KindInfo *k = &comm_kind_info[kind];
     for (int i = 0; i < n; i++) {
@@ -100,32 +84,7 @@ int64_t comm_workspace_bytes(CommKind kind, int members, const CommPart *part, i
     int64_t small = small_bytes(kind, members, part, n);
     int64_t bytes = small ? members * slot_bytes(small)
                           : ring_workspace_bytes(kind, members, part, n);
-    return MAX(bytes, reference_workspace_bytes(members));
-}
-
-LinkIdle comm_idle(void) {
-    int64_t busy = (int64_t)comm_world.local_size * rt_threads();
-    return busy > comm_world.local_cores ? LINK_YIELDS : LINK_SPINS;
-}
-
-static const char *next_label;
-
-void comm_label(const char *label) {
-    next_label = label;
-}
-
-const char *comm_take_label(void) {
-    const char *label = next_label;
-    next_label = NULL;
-    return label;
-}
-
-void comm_run(CommKind kind, unsigned axes, const CommPart *part, int n,
-              void *workspace) {
-    comm_drain();
-    link_when_idle(comm_idle());
-    WATCH_PUT(beside, false);
-    comm_run_now(kind, axes, part, n, workspace, comm_take_label());
+    return MAX(bytes, (int64_t)members * MEMBER_BYTES);
 }
 
 /* What a rank that waits in it is said to wait in. */
@@ -161,15 +120,8 @@ void comm_run_now(CommKind kind, unsigned axes, const CommPart *part, int n,
         begin_watch(
             kind, stream_new(comm_kind_info[kind].from, part, n, g.n, false).total_bytes,
             label);
-        if (use_mpi()) {
-            watch_wait(WATCH_FOR_ALL, -1);
-            int64_t bytes = comm_workspace_bytes(kind, g.n, part, n);
-            sent = reference_run(kind, &g, part, n, workspace, bytes);
-        } else if (small) {
-            sent = small_run(kind, &g, part, n, small, workspace);
-        } else {
-            sent = ring_run(kind, &g, part, n, workspace);
-        }
+        sent = small ? small_run(kind, &g, part, n, small, workspace)
+                     : ring_run(kind, &g, part, n, workspace);
         end_watch();
     }
     stats[kind].calls++;

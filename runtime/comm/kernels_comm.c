@@ -61,10 +61,6 @@ void rt_collective_begin(int64_t kind, int64_t axes, int64_t n, const int64_t *s
                          (char *)ws + rt_collective_bytes(n));
 }
 
-void rt_poll(void) {
-    comm_poll();
-}
-
 void rt_collective_wait(int64_t n, const void *ws) {
     const int64_t *ticket = (const void *)((const char *)ws + ticket_at(n));
     comm_wait(*ticket);

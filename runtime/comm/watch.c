@@ -43,6 +43,7 @@ static struct {
     Slot alone_slot[1];
     Seen *seen;
     WatchSay say;
+    void (*end_all)(int code);
     pthread_t thread;
     bool running;
     _Atomic double seconds; /* 0: nothing is reported */
@@ -57,7 +58,11 @@ static struct {
     long long progress;
     double still, next_report;
     bool spoke, told;
-} w = {.n = 1, .seconds = 60, .ends = true, .lock = PTHREAD_MUTEX_INITIALIZER};
+} w = {.n = 1,
+       .seconds = 60,
+       .ends = true,
+       .end_all = _exit,
+       .lock = PTHREAD_MUTEX_INITIALIZER};
 
 size_t watch_board_bytes(int local_size) {
     return sizeof(Board) + array_bytes((size_t)local_size, sizeof(Slot));
@@ -271,7 +276,7 @@ static void speak(double limit) {
     int rank = v.rank < 0 ? comm_rank() : v.rank;
     w.say(rank, comm_host_of(rank), text, ends);
     w.spoke = true;
-    if (ends) comm_abort_beside(EXIT_HUNG);
+    if (ends) w.end_all(EXIT_HUNG);
 }
 
 /* This rank's own line, into its log. */
@@ -389,6 +394,10 @@ static bool start_thread(void) {
     bool made = pthread_create(&w.thread, NULL, watch, NULL) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return made;
+}
+
+void watch_ends_by(void (*end_all)(int code)) {
+    w.end_all = end_all;
 }
 
 void watch_start(WatchSay say) {

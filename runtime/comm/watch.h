@@ -33,6 +33,9 @@ void watch_file(const char *path);
 
 /* ---- for comm*.c ---- */
 
+/* How the thread ends all ranks; without, it ends this process. */
+void watch_ends_by(void (*end_all)(int code));
+
 enum { WATCH_WORKS, WATCH_FOR_RANK, WATCH_FOR_ALL };
 typedef struct WatchState {
     atomic_llong progress; /* counted on by whatever gets done */

@@ -58,7 +58,5 @@ int64_t rt_collective_bytes(int64_t n);
 void rt_collective_begin(int64_t kind, int64_t axes, int64_t n, const int64_t *shape,
                          void *ws);
 void rt_collective_wait(int64_t n, const void *ws);
-/* Lets the collectives that were begun go on, as far as they get without waiting. */
-void rt_poll(void);
 
 #endif

@@ -4,7 +4,6 @@
  * Ends with 1 and a line per difference, or 0 and the number of elements compared. */
 #include "runtime/comm/comm.h"
 #include <math.h>
-#include <sched.h>
 #include <stdlib.h>
 
 enum { MAX_PARTS = 8, GUARD = 64 };
@@ -221,23 +220,17 @@ static uint64_t run_once(CommKind kind, unsigned axes, const Case *c, bool in_pl
     return h;
 }
 
-/* MPI's own collectives promise no order, and their maximum may lose NaN. */
-static bool promised(void) {
-    const char *set = getenv("STATOR_COMM");
-    return !set || strcmp(set, "mpi");
-}
-
 /* Same bits again, and of all_reduce on every member. */
 static void expect_bits(CommKind kind, unsigned axes, uint64_t first, uint64_t second,
                         const char *where) {
     Arena *mem = arena_new();
     uint64_t *all = comm_gather(mem, &first, sizeof first);
-    if (promised() && first != second) {
+    if (first != second) {
         fprintf(stderr, "%s, rank %d: other bits when repeated\n", where, comm_rank());
         differences++;
     }
     bool same = kind == COMM_ALL_REDUCE || kind == COMM_ALL_REDUCE_MAX;
-    for (int r = 0; promised() && same && r < comm_size(); r++) {
+    for (int r = 0; same && r < comm_size(); r++) {
         if (!same_group(r, comm_rank(), axes) || all[r] == first) continue;
         fprintf(stderr, "%s: rank %d and %d differ\n", where, comm_rank(), r);
         differences++;
@@ -272,7 +265,7 @@ static void special_values(unsigned axes) {
     for (CommKind k = COMM_ALL_REDUCE; k <= COMM_ALL_REDUCE_MAX; k++) {
         expect(comm_workspace_bytes(k, m.n, &p, 1) <= (int64_t)sizeof space, "workspace");
         comm_run(k, axes, &p, 1, space);
-        expect(!promised() || (isnan(some[0]) && isnan(some[1])), "NaN stays");
+        expect(isnan(some[0]) && isnan(some[1]), "NaN stays");
         expect(some[2] == -INFINITY, "infinity stays");
         some[0] = m.me == m.n - 1 ? NAN : 1;
         some[1] = m.me == 0 ? NAN : 1;
@@ -291,7 +284,7 @@ static void order_of_small_sums(unsigned axes) {
     CommPart p = {&mine, &mine, .before = 1, .each = 1, .after = 1, .dtype = DT_F32};
     char space[1 << 14];
     comm_run(COMM_ALL_REDUCE, axes, &p, 1, space);
-    expect(!promised() || mine == sum, "a small sum is in the order of the members");
+    expect(mine == sum, "a small sum is in the order of the members");
 }
 
 static void wide_elements(unsigned axes) {
@@ -346,7 +339,6 @@ static void beside_other_work(unsigned axes, CommProgress how) {
             comm_run(kind, group, &part[i], 1, space[i]);
         else
             ticket[i] = comm_begin(kind, group, &part[i], 1, space[i]);
-        if (i % 5 == 0) comm_poll();
     }
     for (int i = 0; i < N; i++) {
         Members m = members_of(i % 3 ? axes : 0);
@@ -356,38 +348,6 @@ static void beside_other_work(unsigned axes, CommProgress how) {
         expect(data[i] == want, "a sum beside other work");
     }
     expect(comm_progress(COMM_AT_ONCE) == COMM_AT_ONCE, "nobody else runs collectives");
-}
-
-/* A large one and a small one arrive without anybody waiting, when all ranks poll. */
-static void polled_only(unsigned axes) {
-    enum { N = 300000 };
-    static float from[N];
-    float *to = malloc(N * sizeof *to);
-    int32_t one = 1;
-    Members m = members_of(axes);
-    CommPart large = {from, to, .before = 1, .each = 1, .after = N, .dtype = DT_F32};
-    CommPart small = {&one, &one, .before = 1, .each = 1, .after = 1, .dtype = DT_I32};
-    void *space[2];
-    for (int i = 0; i < 2; i++) {
-        const CommPart *p = i ? &small : &large;
-        space[i] = malloc((size_t)comm_workspace_bytes(COMM_ALL_REDUCE, m.n, p, 1) + 1);
-    }
-    for (int i = 0; i < N; i++) from[i] = (float)(i % 1000);
-    comm_progress(COMM_POLLS);
-    comm_begin(COMM_ALL_REDUCE, axes, &large, 1, space[0]);
-    int64_t last = comm_begin(COMM_ALL_REDUCE, axes, &small, 1, space[1]);
-    double start = clock_seconds();
-    while (one != m.n && clock_seconds() - start < 60) {
-        comm_poll();
-        sched_yield();
-    }
-    expect(one == m.n, "polls alone bring a collective to its end");
-    for (int i = 0; i < N; i++)
-        if (to[i] != (float)(i % 1000 * m.n)) differences++;
-    comm_wait(last);
-    comm_progress(COMM_AT_ONCE);
-    for (int i = 0; i < 2; i++) free(space[i]);
-    free(to);
 }
 
 /* ---- control ---- */
@@ -464,7 +424,6 @@ int main(int argc, char **argv) {
         for (CommProgress how = COMM_AT_ONCE; how <= COMM_THREAD; how++) {
             beside_other_work(axes, how);
         }
-        polled_only(axes);
     }
     int64_t bad = comm_max_i64(differences);
     if (comm_rank() == 0) printf("%lld compared\n", (long long)compared);

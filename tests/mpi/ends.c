@@ -54,8 +54,8 @@ static void other_sizes(int64_t most, CommProgress how) {
     comm_mesh(1, &size);
     void *space = malloc((size_t)comm_workspace_bytes(COMM_ALL_REDUCE, size, &p, 1));
     comm_progress(how);
-    comm_begin(COMM_ALL_REDUCE, 1, &p, 1, space);
-    for (;;) comm_poll();
+    comm_wait(comm_begin(COMM_ALL_REDUCE, 1, &p, 1, space));
+    wait_forever();
 }
 
 static void other_small_sizes(void) {
@@ -64,10 +64,6 @@ static void other_small_sizes(void) {
 
 static void other_large_sizes(void) {
     other_sizes(1 << 20, COMM_AT_ONCE);
-}
-
-static void polled_sizes(void) {
-    other_sizes(1 << 20, COMM_POLLS);
 }
 
 static void sizes_of_thread(void) {
@@ -89,8 +85,7 @@ static const struct {
     {"catch", caught_failure},    {"die", our_failure},
     {"abort", abort_all},         {"killed", killed},
     {"small", other_small_sizes}, {"large", other_large_sizes},
-    {"message", wrong_message},   {"polled", polled_sizes},
-    {"thread", sizes_of_thread},
+    {"message", wrong_message},   {"thread", sizes_of_thread},
 };
 
 int main(int argc, char **argv) {

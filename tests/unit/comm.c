@@ -45,22 +45,6 @@ TEST(over_sockets) {
     EXPECT_MPI(4, "--mca btl tcp,self --mca btl_tcp_if_include lo", COLLECTIVES "4");
 }
 
-TEST(mpi_collectives) {
-    EXPECT_MPI(4, "-x STATOR_COMM=mpi", COLLECTIVES "2x2");
-    EXPECT_MPI(3, "-x STATOR_COMM=mpi", COLLECTIVES "3");
-}
-
-TEST(unknown_collectives) {
-    EXPECT(mpi_run(2, "-x STATOR_COMM=fast", COLLECTIVES "2") == EXIT_CONFIG);
-    EXPECT(strstr(mpi_said(), "write ring"));
-}
-
-/* A user's failure ends all ranks from the stack of polls as from any other. */
-TEST(a_failure_while_polling) {
-    EXPECT(mpi_run(2, "-x STATOR_COMM=fast", ENDS "polled") == EXIT_CONFIG);
-    EXPECT(strstr(mpi_said(), "write ring"));
-}
-
 TEST(one_rank) {
     EXPECT_MPI(1, "", COLLECTIVES "1");
     EXPECT(mpi_run_alone(COLLECTIVES "1") == 0);
@@ -104,7 +88,6 @@ TEST(a_killed_rank_ends_all) {
 TEST(disagreeing_sizes_are_reported) {
     expect_end("small", 134, "in a collective");
     expect_end("large", 134, "in a collective");
-    expect_end("polled", 134, "in a collective");
     expect_end("thread", 134, "in a collective");
     expect_end("message", 134, "rank 1 sent 32 bytes where 64 were expected");
 }

@@ -114,6 +114,11 @@ TEST(wrong_values) {
     EXPECT_FAIL(parse("optimizer: {eps: {a: 1}}"), EXIT_CONFIG, "not a section");
     EXPECT_FAIL(parse("optimizer: 3"), EXIT_CONFIG, "optimizer is a section of keys");
     EXPECT_FAIL(parse("optimizer: {type: AdamV}"), EXIT_CONFIG, "did you mean AdamW?");
+    EXPECT_FAIL(parse("parallel: {overlap: polls}"), EXIT_CONFIG,
+                "parallel.overlap must be auto, off or thread, not \"polls\"\n"
+                "    parallel: {overlap: polls}\n"
+                "                        ^\n"
+                "    hint: did you mean auto?");
     EXPECT_FAIL(parse("context: {max_device_memory: 30}"), EXIT_CONFIG, "such as 30GB");
     EXPECT_FAIL(parse("context: {max_device_memory: 9999999999TB}"), EXIT_CONFIG, "30GB");
     EXPECT_FAIL(parse("runner_wrapper: {use_clip_grad: 1}"), EXIT_CONFIG,

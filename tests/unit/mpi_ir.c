@@ -100,8 +100,8 @@ TEST(steps_made_by_passes) {
     arena_free(mem);
 }
 
-/* Messages beside the rest, by polls and by a thread: results as of the interpreter, the
- * same bits as at once. */
+/* Messages beside the rest, by a thread: results as of the interpreter, the same bits as
+ * at once. */
 TEST(beside_other_work) {
     also = "overlap";
     check_folder(1, "native");

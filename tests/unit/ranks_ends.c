@@ -50,12 +50,6 @@ TEST(another_number_of_threads) {
                      "has 'threads 2', rank 0 has 'threads 1'; ");
 }
 
-/* The collectives of a rank would wait for others than theirs. */
-TEST(another_variable_that_collectives_follow) {
-    refuse_variables("", "-x STATOR_COMM=mpi",
-                     "has 'STATOR_COMM=mpi', rank 0 has 'STATOR_COMM='; ");
-}
-
 /* ---- one compiler ---- */
 
 static int entries(const char *folder) {

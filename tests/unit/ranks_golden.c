@@ -163,7 +163,7 @@ TEST_LIMIT(three_five_and_seven_replicas, 180) {
 
 /* The losses of 20 steps on two ranks; whoever runs the collectives, the same bits. */
 TEST_LIMIT(whoever_runs_collectives, 180) {
-    static const char *const ways[] = {"off", "polls", "thread"};
+    static const char *const ways[] = {"off", "thread"};
     const char *config = runs_golden_config("gpt2_tiny");
     const MetricsRow *first = NULL;
     for (int k = 0; k < ARRAY_LEN(ways); k++) {
@@ -185,8 +185,8 @@ TEST_LIMIT(messages_in_layers, 180) {
     static const struct {
         int level, micro;
         const char *way;
-    } runs[] = {{0, 3, "thread"}, {0, 1, "polls"},  {1, 1, "thread"},
-                {1, 3, "polls"},  {2, 3, "thread"}, {3, 3, "polls"}};
+    } runs[] = {{0, 3, "thread"}, {0, 1, "auto"},   {1, 1, "thread"},
+                {1, 3, "auto"},   {2, 3, "thread"}, {3, 3, "auto"}};
     static const char *const zero[] = {"", ZERO_LEVEL(1), ZERO_LEVEL(2), ZERO_LEVEL(3)};
     static const char large[] = "--model.model_config.hidden_size 128 "
                                 "--model.model_config.intermediate_size 256 ";
