@@ -74,10 +74,9 @@ char *json_raw(Arena *mem, const Json *v);
 
 /* Writer. Strings come quoted and escaped, bytes that are not UTF-8 become U+FFFD.
  * Doubles are the shortest of %.15g, %.16g, %.17g that reads back the same; NaN and
- * infinities become null. json_write writes a tree without spaces. */
+ * infinities become null. */
 void json_write_string(Text *t, const char *s);
 void json_write_bytes(Text *t, const char *s, size_t n);
 void json_write_double(Text *t, double d);
-void json_write(Text *t, const Json *v);
 
 #endif

@@ -1,7 +1,6 @@
 /* json_write.c - the JSON writer; see json.h. */
 #include "base/json.h"
 #include "base/utf8.h"
-#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -53,64 +52,4 @@ void json_write_double(Text *t, double d) {
         if (strtod(buffer, NULL) == d) break;
     }
     text_add_bytes(t, buffer, strlen(buffer));
-}
-
-static void write_scalar(Text *t, const Json *v) {
-    switch (v->kind) {
-    case JSON_NULL:
-        text_add(t, "null");
-        break;
-    case JSON_BOOL:
-        text_add(t, v->b ? "true" : "false");
-        break;
-    case JSON_INT:
-        text_add(t, "%" PRId64, v->i);
-        break;
-    case JSON_UINT:
-        text_add(t, "%" PRIu64, v->u);
-        break;
-    case JSON_DOUBLE:
-        json_write_double(t, v->d);
-        break;
-    case JSON_STRING:
-        json_write_bytes(t, v->s, v->length);
-        break;
-    default:
-        die("no scalar: kind %d", v->kind);
-    }
-}
-
-void json_write(Text *t, const Json *v) {
-    const Json *open[65]; /* containers around v; the parser allows 64 */
-    int depth = 0;
-    for (;;) {
-        if (v->key && depth) {
-            json_write_bytes(t, v->key, v->key_length);
-            text_add_bytes(t, ":", 1);
-        }
-        bool container = v->kind >= JSON_ARRAY;
-        if (container) {
-            text_add_bytes(t, v->kind == JSON_OBJECT ? "{" : "[", 1);
-            check(depth < ARRAY_LEN(open));
-            open[depth++] = v;
-            if (v->first) {
-                v = v->first;
-                continue;
-            }
-        } else {
-            write_scalar(t, v);
-        }
-        /* Close what ends here; then go on with the next sibling. */
-        if (container) {
-            text_add_bytes(t, v->kind == JSON_OBJECT ? "}" : "]", 1);
-            depth--;
-        }
-        while (depth && !v->next) {
-            v = open[--depth];
-            text_add_bytes(t, v->kind == JSON_OBJECT ? "}" : "]", 1);
-        }
-        if (!depth) return;
-        text_add_bytes(t, ",", 1);
-        v = v->next;
-    }
 }

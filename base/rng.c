@@ -1,6 +1,5 @@
 /* rng.c - see rng.h. */
 #include "base/rng.h"
-#include <math.h>
 
 void rng_philox(const uint32_t ctr[4], const uint32_t key[2], uint32_t out[4]) {
     uint32_t c0 = ctr[0], c1 = ctr[1], c2 = ctr[2], c3 = ctr[3];
@@ -35,12 +34,4 @@ double rng_uniform(uint64_t seed, uint64_t stream, uint64_t index) {
     uint32_t w[4];
     words(seed, stream, index, w);
     return unit(w[0], w[1]);
-}
-
-double rng_normal(uint64_t seed, uint64_t stream, uint64_t index) {
-    const double two_pi = 6.28318530717958647693;
-    uint32_t w[4];
-    words(seed, stream, index, w);
-    double u = 1 - unit(w[0], w[1]); /* in (0, 1]: the log is finite */
-    return sqrt(-2 * log(u)) * cos(two_pi * unit(w[2], w[3]));
 }

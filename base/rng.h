@@ -8,7 +8,5 @@
 void rng_philox(const uint32_t ctr[4], const uint32_t key[2], uint32_t out[4]);
 /* Uniform in [0, 1), 53 bits. */
 double rng_uniform(uint64_t seed, uint64_t stream, uint64_t index);
-/* Standard normal, by Box and Muller's method in double. */
-double rng_normal(uint64_t seed, uint64_t stream, uint64_t index);
 
 #endif

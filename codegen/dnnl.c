@@ -59,13 +59,6 @@ static void engine_open(void) {
     }
 }
 
-const char *dnnl_library(void) {
-    static char text[48];
-    const dnnl_version_t *v = dnnl_version();
-    snprintf(text, sizeof text, "oneDNN %d.%d.%d", v->major, v->minor, v->patch);
-    return text;
-}
-
 /* From the caller's descriptors to a Problem. */
 
 static bool reject(char *why, size_t size, const char *what) {

@@ -44,7 +44,4 @@ void dnnl_matmul_run(DnnlMatmul *m, const void *a, const void *b, const void *bi
                      void *c, void *scratch);
 void dnnl_matmul_free(DnnlMatmul *m);
 
-/* "oneDNN 2.6.3", of the library at run time; static storage. */
-const char *dnnl_library(void);
-
 #endif

@@ -71,14 +71,6 @@ LLVMValueRef emit_param(Emit *e, int i) {
     return LLVMGetParam(e->fn, (unsigned)i);
 }
 
-void emit_noalias(Emit *e, int param) {
-    enum_attribute(e, e->fn, (LLVMAttributeIndex)param + 1, "noalias");
-}
-
-void emit_readonly(Emit *e, int param) {
-    enum_attribute(e, e->fn, (LLVMAttributeIndex)param + 1, "readonly");
-}
-
 void emit_ret(Emit *e, LLVMValueRef value) {
     if (value) {
         LLVMBuildRet(e->b, value);

@@ -33,10 +33,6 @@ void emit_free(Emit *e);
 LLVMValueRef emit_func(Emit *e, const char *name, LLVMTypeRef ret,
                        const LLVMTypeRef *params, int n, bool internal);
 LLVMValueRef emit_param(Emit *e, int i);
-/* Attributes of a parameter; for noalias the caller vouches that no other pointer of the
- * function reaches the same memory. */
-void emit_noalias(Emit *e, int param);
-void emit_readonly(Emit *e, int param);
 void emit_ret(Emit *e, LLVMValueRef value);
 
 LLVMValueRef emit_i64(Emit *e, int64_t v);
@@ -117,15 +113,12 @@ void loop_begin(Emit *e, Loop *l, LLVMValueRef lo, LLVMValueRef hi, int64_t step
                 int ncarry, const LLVMValueRef *init);
 void loop_end(Emit *e, Loop *l, const LLVMValueRef *next);
 
-/* if (cond) { ... } [else { ... }]; results through memory, or by if_join: the value of
- * the then-branch (when it ended) and of the else-branch, after if_end. */
+/* if (cond) { ... } [else { ... }]; results through memory. */
 typedef struct If {
-    LLVMBasicBlockRef then_end, else_, else_end, after;
+    LLVMBasicBlockRef then_end, else_, after;
 } If;
 void if_begin(Emit *e, If *s, LLVMValueRef cond);
 void if_else(Emit *e, If *s);
 void if_end(Emit *e, If *s);
-/* Directly after if_end; without an else, when_else is a value from before if_begin. */
-LLVMValueRef if_join(Emit *e, If *s, LLVMValueRef when_then, LLVMValueRef when_else);
 
 #endif

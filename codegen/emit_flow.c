@@ -87,15 +87,8 @@ void if_else(Emit *e, If *s) {
 
 void if_end(Emit *e, If *s) {
     if (!s->then_end) if_else(e, s);
-    s->else_end = LLVMGetInsertBlock(e->b);
+    LLVMBasicBlockRef else_end = LLVMGetInsertBlock(e->b);
     LLVMBuildBr(e->b, s->after);
-    LLVMMoveBasicBlockAfter(s->after, s->else_end);
+    LLVMMoveBasicBlockAfter(s->after, else_end);
     LLVMPositionBuilderAtEnd(e->b, s->after);
-}
-
-LLVMValueRef if_join(Emit *e, If *s, LLVMValueRef when_then, LLVMValueRef when_else) {
-    LLVMValueRef phi = LLVMBuildPhi(e->b, LLVMTypeOf(when_then), "");
-    LLVMAddIncoming(phi, &when_then, &s->then_end, 1);
-    LLVMAddIncoming(phi, &when_else, &s->else_end, 1);
-    return phi;
 }

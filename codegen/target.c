@@ -95,7 +95,6 @@ Target *target_open(const char *cpu_override) {
                 has(t->features, "+avx512dq") && has(t->features, "+avx512bw");
     bool half = has(t->features, "+avx2") && has(t->features, "+fma");
     t->lanes = wide ? 16 : half ? 8 : 4;
-    t->bf16_dot = wide && has(t->features, "+avx512bf16");
     machine_open(t);
     return t;
 }

@@ -8,8 +8,7 @@
 /* The strings live as long as the target. `features` is what LLVM takes ("+avx2,..."). */
 typedef struct Target {
     char *triple, *cpu, *features, *layout;
-    int lanes;     /* f32 values in one vector register that is worth using: 16, 8 or 4 */
-    bool bf16_dot; /* has AVX512_BF16's dot product */
+    int lanes; /* f32 values in one vector register that is worth using: 16, 8 or 4 */
     LLVMTargetMachineRef machine;
 } Target;
 

@@ -61,7 +61,6 @@ const Pass *pass_find(const char *name);
 /* run.c: checks the level, runs, verifies, dumps, times. Names separated by commas; an
  * unknown name or a wrong level fails with EXIT_CONFIG. */
 void passes_run(Module *m, const char *names, const PassOptions *o);
-double pass_seconds(const char *name); /* of the last run */
 /* What `stator train` and `stator predict` run. */
 extern const char train_passes[], predict_passes[];
 extern const char forward_passes[]; /* of a model under a strategy, without gradients */

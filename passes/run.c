@@ -8,7 +8,6 @@ const Pass passtab[] = {
 };
 #undef PASS
 const int npasses = ARRAY_LEN(passtab);
-static double seconds[ARRAY_LEN(passtab)];
 
 const char train_passes[] =
     "simplify,seed,zero,autodiff,simplify,train,simplify,shard,reshard,collect,simplify,"
@@ -34,11 +33,6 @@ const Pass *pass_find(const char *name) {
         if (!strcmp(passtab[i].name, name)) return &passtab[i];
     }
     return NULL;
-}
-
-double pass_seconds(const char *name) {
-    const Pass *p = pass_find(name);
-    return p ? seconds[p - passtab] : 0;
 }
 
 static void dump(const Module *m, const PassOptions *o, int nth, const char *name) {
@@ -67,7 +61,7 @@ static void run_one(Module *m, const char *name, const PassOptions *o, int nth) 
     double start = clock_seconds();
     p->run(m, o);
     if (p->to >= 0) m->level = (Level)p->to;
-    seconds[p - passtab] = clock_seconds() - start;
+    double seconds = clock_seconds() - start;
     if (o->dump_dir) dump(m, o, nth, name);
     Catch c;
     if (CATCH(c)) {
@@ -76,7 +70,7 @@ static void run_one(Module *m, const char *name, const PassOptions *o, int nth) 
     } else {
         die("after pass %s: %s", name, c.message);
     }
-    if (o->verbose) fprintf(stderr, "%-10s %8.2f ms\n", name, 1e3 * seconds[p - passtab]);
+    if (o->verbose) fprintf(stderr, "%-10s %8.2f ms\n", name, 1e3 * seconds);
 }
 
 void passes_run(Module *m, const char *names, const PassOptions *o) {

@@ -20,8 +20,7 @@ typedef struct Init {
 } Init;
 
 /* Four standard normals out of one Philox block, by Box and Muller's method: one for each
- * of the elements 4 * block... A value costs a quarter of rng_normal's work, which counts
- * for 10^8 of them. */
+ * of the elements 4 * block... There are 10^8 of them. */
 static void normal_block(const Init *init, int64_t block, float z[4]) {
     const float turn = 6.28318530717958647693f * 0x1p-32f;
     uint32_t w[4], ctr[4] = {(uint32_t)block, (uint32_t)(block >> 32),

@@ -227,7 +227,7 @@ static void plot_sometimes(const Train *t, double *last) {
 static void next_batch(Train *t, Prefetch *batches, DataBatch *batch) {
     Catch c;
     if (CATCH(c)) {
-        if (!prefetch_next_full(batches, batch)) die("the data ended early");
+        if (!prefetch_next(batches, batch)) die("the data ended early");
         catch_end(&c);
         return;
     }

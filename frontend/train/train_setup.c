@@ -101,7 +101,6 @@ static void choose_schedule(Train *t) {
                              .rate = cfg->lr_schedule_learning_rate,
                              .rate_end = cfg->lr_schedule_lr_end,
                              .warmup_rate_init = cfg->lr_schedule_warmup_lr_init,
-                             .warmup_adds = true,
                              .warmup_steps = warmup,
                              .total_steps = total,
                              .power = cfg->lr_schedule_power,

@@ -17,10 +17,6 @@ int comm_size(void) {
     return comm_world.size;
 }
 
-int comm_local_rank(void) {
-    return comm_world.local_rank;
-}
-
 int comm_local_size(void) {
     return comm_world.local_size;
 }

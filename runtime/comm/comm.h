@@ -17,8 +17,8 @@ enum { COMM_MAX_AXES = 8 };
  * another PMI than this MPI, naming the remedy. */
 void comm_start(void);
 int comm_rank(void), comm_size(void);
-/* Rank among the processes of this host, their number, and the host's name. */
-int comm_local_rank(void), comm_local_size(void);
+/* Number of the processes of this host, and the host's name. */
+int comm_local_size(void);
 const char *comm_host(void);
 /* Name of the host of any rank. */
 const char *comm_host_of(int rank);

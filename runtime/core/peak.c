@@ -2,7 +2,6 @@
 #include "runtime/core/peak.h"
 #include "base/base.h"
 #include <omp.h>
-#include <stdlib.h>
 
 /* An FMA has a latency of 4 to 5 cycles and two of them start per cycle: ten independent
  * chains or more keep the units full. x = x/2 + 1 converges, so nothing overflows. It is
@@ -74,25 +73,4 @@ double bench_fma_peak(int threads) {
         best = MIN(best, seconds);
     }
     return flops * threads / best * 1e-9;
-}
-
-double bench_triad(int threads) {
-    check(threads >= 1);
-    const int64_t n = 8 << 20;
-    size_t bytes = (size_t)n * sizeof(float);
-    float *a = aligned_alloc(64, bytes), *b = aligned_alloc(64, bytes);
-    float *c = aligned_alloc(64, bytes);
-    double best = 1e30;
-    for (int pass = 0; a && b && c && pass < 8; pass++) {
-        double start = clock_seconds();
-#pragma omp parallel for schedule(static) num_threads(threads)
-        for (int64_t i = 0; i < n; i++) {
-            if (pass == 0) b[i] = 1, c[i] = 2; /* each thread touches its pages first */
-            a[i] = b[i] + 3.0f * c[i];
-        }
-        if (pass > 0) best = MIN(best, clock_seconds() - start);
-    }
-    bool ok = a && b && c;
-    free(a), free(b), free(c);
-    return ok ? 3.0 * (double)bytes / best * 1e-9 : 0;
 }

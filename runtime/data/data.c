@@ -212,12 +212,7 @@ DataBatch data_batch_new(Arena *mem, const Data *d) {
     return b;
 }
 
-void data_rows(const Data *d, int64_t step, int64_t first_row, int64_t rows,
-               int32_t *tokens, int32_t *labels) {
-    DataBatch out = {.tokens = tokens, .labels = labels};
-    data_rows_full(d, step, first_row, rows, &out);
-}
-
 void data_batch(const Data *d, int64_t step, int32_t *tokens, int32_t *labels) {
-    data_rows(d, step, 0, d->batch, tokens, labels);
+    DataBatch out = {.tokens = tokens, .labels = labels};
+    data_batch_full(d, step, &out);
 }

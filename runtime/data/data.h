@@ -100,10 +100,6 @@ void data_close(Data *d);
  * for a step that TensorBatches does not have. Allocates nothing. */
 void data_batch(const Data *d, int64_t step, int32_t *tokens, int32_t *labels);
 
-/* The same for rows [first_row, first_row + rows) of the batch, as [rows, seq]. */
-void data_rows(const Data *d, int64_t step, int64_t first_row, int64_t rows,
-               int32_t *tokens, int32_t *labels);
-
 /* All that a batch has, each [batch, seq]. `tokens` must be there; the others are NULL
  * where they are not wanted. A source of columns fills `column` and nothing else.
  *   positions     position id; begins anew behind the end of a document with
@@ -120,6 +116,7 @@ typedef struct DataBatch {
     void **column; /* [ncolumns], each [batch, count] elements of 4 bytes */
 } DataBatch;
 void data_batch_full(const Data *d, int64_t step, const DataBatch *out);
+/* The same for rows [first_row, first_row + rows) of the batch, as [rows, seq]. */
 void data_rows_full(const Data *d, int64_t step, int64_t first_row, int64_t rows,
                     const DataBatch *out);
 
@@ -150,15 +147,13 @@ IndexedTable indexed_parse(const char *name, const void *bytes, uint64_t n,
  * the number of batches made ahead, at least 1. Allocates here, never in between. */
 typedef struct Prefetch Prefetch;
 Prefetch *prefetch_start(const Data *d, int64_t first_step, int64_t steps, int depth);
-/* Waits for the next batch; the pointers are valid until the next call. False when all
- * steps were handed out. A failure of data_batch ends this call the same way, after the
- * good batches before it; prefetch_stop is due then too. */
-bool prefetch_next(Prefetch *p, const int32_t **tokens, const int32_t **labels);
-/* The same with positions, attends_from and loss_mask (which prefetch_next leaves out);
- * the arrays are for reading. */
+/* The same with positions, attends_from and loss_mask, which prefetch_start leaves out. */
 Prefetch *prefetch_start_full(const Data *d, int64_t first_step, int64_t steps,
                               int depth);
-bool prefetch_next_full(Prefetch *p, DataBatch *out);
+/* Waits for the next batch; its arrays are for reading, until the next call. False when
+ * all steps were handed out. A failure of data_batch ends this call the same way, after
+ * the good batches before it; prefetch_stop is due then too. */
+bool prefetch_next(Prefetch *p, DataBatch *out);
 void prefetch_stop(Prefetch *p);
 
 /* The corpus in the program itself, from the project's sources and docs; made by the

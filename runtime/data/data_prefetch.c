@@ -150,7 +150,7 @@ Prefetch *prefetch_start_full(const Data *d, int64_t first_step, int64_t steps,
     return start(d, first_step, steps, depth, sample_numbers(d, 5));
 }
 
-bool prefetch_next_full(Prefetch *p, DataBatch *out) {
+bool prefetch_next(Prefetch *p, DataBatch *out) {
     pthread_mutex_lock(&p->lock);
     p->freed = p->taken;
     pthread_cond_signal(&p->freed_one);
@@ -163,14 +163,6 @@ bool prefetch_next_full(Prefetch *p, DataBatch *out) {
     pthread_mutex_unlock(&p->lock);
     if (!have && p->failure.code) fail_again(p->failure.code, p->failure.message);
     return have;
-}
-
-bool prefetch_next(Prefetch *p, const int32_t **tokens, const int32_t **labels) {
-    DataBatch batch;
-    if (!prefetch_next_full(p, &batch)) return false;
-    *tokens = batch.tokens;
-    *labels = batch.labels;
-    return true;
 }
 
 void prefetch_stop(Prefetch *p) {

@@ -5,8 +5,6 @@
 const char *const schedule_name[SCHEDULE_COUNT] = {
     "constant",   "linear",       "cosine", "cosine_with_restarts",
     "polynomial", "inverse_sqrt", "wsd"};
-const char *const decay_name[DECAY_COUNT] = {"linear", "cosine", "exponential",
-                                             "minus_sqrt"};
 
 static const double PI = 3.14159265358979323846;
 
@@ -37,8 +35,7 @@ double schedule_rate(const Schedule *s, int64_t step) {
     check(step >= 1);
     int64_t clock = step - 1, warm = s->warmup_steps;
     if (clock < warm) {
-        double rise = s->warmup_adds ? s->rate : s->rate - s->warmup_rate_init;
-        return s->warmup_rate_init + rise * (double)clock / (double)warm;
+        return s->warmup_rate_init + s->rate * (double)clock / (double)warm;
     }
     if (s->kind == SCHEDULE_CONSTANT) return s->rate;
     if (clock > s->total_steps) clock = s->total_steps;

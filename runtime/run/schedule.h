@@ -23,16 +23,14 @@ typedef enum ScheduleDecay {
 } ScheduleDecay;
 
 /* "constant", "linear", "cosine", "cosine_with_restarts", "polynomial", "inverse_sqrt",
- * "wsd" and "linear", "cosine", "exponential", "minus_sqrt". */
+ * "wsd". */
 extern const char *const schedule_name[SCHEDULE_COUNT];
-extern const char *const decay_name[DECAY_COUNT];
 
 typedef struct Schedule {
     ScheduleKind kind;
     double rate, rate_end;   /* peak, and where the decay ends */
-    double warmup_rate_init; /* rate at clock 0 of the warm-up */
-    bool warmup_adds;        /* warm-up init + rate*x as in MindFormers, instead of
-                                init + (rate - init)*x as in Megatron-LM */
+    double warmup_rate_init; /* at clock 0 of the warm-up, which adds rate * x to it as in
+                                MindFormers */
     int64_t warmup_steps;    /* 0: no warm-up */
     int64_t total_steps;     /* clock at which the decay ends; unused by constant */
     double power;            /* polynomial */

@@ -62,12 +62,6 @@ static bool map_chars(const int16_t byte_of[CHARS], const char *s, size_t n, cha
     return true;
 }
 
-bool chars_to_bytes(const char *s, size_t n, char *out, size_t *out_n) {
-    int16_t byte_of[CHARS];
-    fill_byte_of(byte_of);
-    return map_chars(byte_of, s, n, out, out_n);
-}
-
 /* ---- the vocabulary ---- */
 
 typedef struct Loader {

@@ -8,7 +8,5 @@
 int gpt2_byte(int i);
 /* s[n] as UTF-8 of the characters that stand for its bytes, zero-terminated. */
 char *bytes_to_chars(Arena *mem, const char *s, size_t n, size_t *out_n);
-/* The reverse; false when a character stands for no byte. out has room for n bytes. */
-bool chars_to_bytes(const char *s, size_t n, char *out, size_t *out_n);
 
 #endif

@@ -104,7 +104,7 @@ TEST(order_depends_on_consumed_samples_only) {
         data_batch(large, s, a, labels);
         for (int i = 0; i < 3; i++) data_batch(small, 3 * s + i, b + 8 * i, labels);
         EXPECT(!memcmp(a, b, sizeof a));
-        data_rows(large, s, 3, 2, rows, labels);
+        data_rows_full(large, s, 3, 2, &(DataBatch){.tokens = rows, .labels = labels});
         EXPECT(!memcmp(rows, a + 12, sizeof rows));
     }
     DataSpec other = {"TextFile", path, 6, 4, 8, true, 256, NULL};
@@ -480,15 +480,15 @@ TEST(prefetch_gives_the_same_batches) {
     int32_t tokens[12], labels[12];
     for (int depth = 1; depth <= 8; depth += 7) {
         Prefetch *p = prefetch_start(d, 5, 200, depth);
-        const int32_t *t, *l;
+        DataBatch b;
         for (int64_t step = 5; step < 205; step++) {
-            EXPECT(prefetch_next(p, &t, &l));
+            EXPECT(prefetch_next(p, &b));
             if (step % 50 == 0) usleep(2000); /* lets the thread fill every slot */
             data_batch(d, step, tokens, labels);
-            EXPECT(!memcmp(t, tokens, sizeof tokens) &&
-                   !memcmp(l, labels, sizeof labels));
+            EXPECT(!memcmp(b.tokens, tokens, sizeof tokens) &&
+                   !memcmp(b.labels, labels, sizeof labels));
         }
-        EXPECT(!prefetch_next(p, &t, &l) && !prefetch_next(p, &t, &l));
+        EXPECT(!prefetch_next(p, &b) && !prefetch_next(p, &b));
         prefetch_stop(p);
     }
     prefetch_stop(prefetch_start(d, 0, -1, 4)); /* while it waits for room */
@@ -500,12 +500,12 @@ TEST(prefetch_hands_failures_over) {
     DataSpec s = {"TextFile", path, 1, 10, 0, false, 35, NULL};
     Data *d = data_open(mem, &s);
     Prefetch *p = prefetch_start(d, 0, -1, 2);
-    const int32_t *t, *l;
-    for (int i = 0; i < 3; i++) EXPECT(prefetch_next(p, &t, &l) && t[0] == 10 * i);
+    DataBatch b;
+    for (int i = 0; i < 3; i++) EXPECT(prefetch_next(p, &b) && b.tokens[0] == 10 * i);
     for (int twice = 0; twice < 2; twice++) {
         Catch c;
         if (CATCH(c)) {
-            prefetch_next(p, &t, &l);
+            prefetch_next(p, &b);
             catch_end(&c);
             EXPECT(!"the failure was lost");
         }

@@ -1,6 +1,7 @@
 /* dnnl.c - products of the oneDNN shim against a plain loop in double. */
 #include "codegen/dnnl.h"
 #include "../test.h"
+#include <dnnl.h>
 
 enum { GUARD = 64 };
 
@@ -290,7 +291,7 @@ TEST_LIMIT(large, 300) {
 }
 
 TEST(large_products_use_gemm) {
-    if (strncmp(dnnl_library(), "oneDNN 2.", 9)) test_skip("the rule is for oneDNN 2");
+    if (dnnl_version()->major != 2) test_skip("the rule is for oneDNN 2");
     Case t = product(DT_F32, DT_F32, 256, 256, 256, 0, 0);
     char why[256];
     for (int small = 0; small < 2; small++) {

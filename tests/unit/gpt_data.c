@@ -169,14 +169,14 @@ TEST(prefetch_carries_everything) {
     Prefetch *p = prefetch_start_full(d, 1, 6, 2);
     for (int64_t step = 1; step <= 6; step++) {
         data_batch_full(d, step, &want);
-        EXPECT(prefetch_next_full(p, &have));
+        EXPECT(prefetch_next(p, &have));
         EXPECT(!memcmp(have.tokens, tokens, sizeof tokens));
         EXPECT(!memcmp(have.labels, labels, sizeof labels));
         EXPECT(!memcmp(have.positions, positions, sizeof positions));
         EXPECT(!memcmp(have.attends_from, from, sizeof from));
         EXPECT(!memcmp(have.loss_mask, mask, sizeof mask));
     }
-    EXPECT(!prefetch_next_full(p, &have));
+    EXPECT(!prefetch_next(p, &have));
     prefetch_stop(p);
     data_close(d);
 }

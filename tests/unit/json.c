@@ -6,12 +6,6 @@ static const Json *parse(const char *text) {
     return json_parse(arena_new(), "t.json", text, strlen(text), 1 << 20, EXIT_DATA);
 }
 
-static const char *again(const char *text) {
-    Text t = text_new(arena_new());
-    json_write(&t, parse(text));
-    return t.s;
-}
-
 TEST(values) {
     const Json *v =
         parse(" {\"a\": [1, -2, true, false, null], \"b\": {\"c\": \"x\"}} \n");
@@ -135,7 +129,9 @@ static const char *nested(char *out, size_t depth) {
 
 TEST(limits) {
     char deep[131];
-    EXPECT_STR(again(nested(deep, 64)), deep);
+    int depth = 1;
+    for (const Json *v = parse(nested(deep, 64)); v->first; v = v->first) depth++;
+    EXPECT(depth == 64);
     EXPECT_FAIL(parse(nested(deep, 65)), EXIT_DATA,
                 "t.json:1:65: error: nested deeper than 64");
     EXPECT_FAIL(json_parse(arena_new(), "big", "[1]", 3, 2, EXIT_DATA), EXIT_DATA,
@@ -190,20 +186,14 @@ TEST(getters) {
 }
 
 TEST(writer) {
-    EXPECT_STR(
-        again(" {\"a\" : [ ] , \"b\":{ }, \"c\":[[1],[2,{\"d\":-0.0}]],\"e\":null} "),
-        "{\"a\":[],\"b\":{},\"c\":[[1],[2,{\"d\":-0}]],\"e\":null}");
-    EXPECT_STR(again("\"\\u0001\\n\\t\\\"\\\\\\u007f\\u0000\xE2\x82\xAC\""),
-               "\"\\u0001\\n\\t\\\"\\\\\\u007f\\u0000\xE2\x82\xAC\"");
-    EXPECT_STR(again("[true,false,18446744073709551615,-9223372036854775808]"),
-               "[true,false,18446744073709551615,-9223372036854775808]");
+    static const char text[] = "\"\\u0001\\n\\t\\\"\\\\\\u007f\\u0000\xE2\x82\xAC\"";
+    const Json *v = parse(text);
     Text t = text_new(arena_new());
+    json_write_bytes(&t, v->s, v->length);
+    EXPECT_STR(t.s, text);
+    t = text_new(arena_new());
     json_write_string(&t, "a\xFFz\xE2\x82");
     EXPECT_STR(t.s, "\"a\xEF\xBF\xBDz\xEF\xBF\xBD\xEF\xBF\xBD\"");
-    const Json *v = parse("{\"a\":[1,2],\"b\":3}");
-    t = text_new(arena_new());
-    json_write(&t, json_get(v, "a")); /* a part only, without its key or siblings */
-    EXPECT_STR(t.s, "[1,2]");
 }
 
 TEST(doubles_round_trip) {

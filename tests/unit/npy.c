@@ -212,11 +212,11 @@ TEST(read_ahead) {
     Prefetch *p = prefetch_start(d, 2, 9, 3);
     for (int step = 2; step < 11; step++) {
         data_batch_full(d, step, &want);
-        EXPECT(prefetch_next_full(p, &have));
+        EXPECT(prefetch_next(p, &have));
         EXPECT(!memcmp(have.column[0], want.column[0], 4 * 6 * sizeof(float)));
         EXPECT(!memcmp(have.column[1], want.column[1], 4 * sizeof(int32_t)));
     }
-    EXPECT(!prefetch_next_full(p, &have));
+    EXPECT(!prefetch_next(p, &have));
     prefetch_stop(p);
     data_close(d);
     arena_free(mem);

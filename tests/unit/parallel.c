@@ -175,6 +175,4 @@ TEST(peak_is_plausible) {
     EXPECT(clock_seconds() - start < 5);
     /* One core of any x86-64 in use: between an emulator's figure and 8 GHz times 64. */
     EXPECT(fma > 0.5 && fma < 600);
-    double triad = bench_triad(1);
-    EXPECT(triad > 0.1 && triad < 1000);
 }

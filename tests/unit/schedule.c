@@ -59,8 +59,6 @@ TEST(warmup) {
     Schedule s = base(SCHEDULE_CONSTANT);
     RATES(&s, 0, 0.25, 0.5, 0.75, 1, 1, 1);
     s.warmup_rate_init = 0.2;
-    RATES(&s, 0.2, 0.4, 0.6, 0.8, 1, 1);
-    s.warmup_adds = true;
     RATES(&s, 0.2, 0.45, 0.7, 0.95, 1, 1);
     s.warmup_steps = 0;
     RATES(&s, 1, 1);
