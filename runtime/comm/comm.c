@@ -58,7 +58,6 @@ Group comm_group(unsigned axes) {
     check(axes >> mesh.naxes == 0);
     for (int a = 0; a < mesh.naxes; a++) {
         if (!(axes >> a & 1) || mesh.size[a] == 1) continue;
-        g.axes |= 1u << a;
         g.size[g.naxes] = mesh.size[a];
         g.stride[g.naxes++] = mesh.stride[a];
         g.me = g.me * mesh.size[a] + mesh.coord[a];

@@ -16,11 +16,10 @@ extern CommWorld comm_world; /* filled by comm_start */
 
 /* The ranks that differ from this one in some axes only. */
 typedef struct Group {
-    unsigned axes; /* those of more than one coordinate */
-    int n, me;     /* members; this rank's number among them */
-    int naxes;
-    int size[COMM_MAX_AXES], stride[COMM_MAX_AXES]; /* of those axes, outermost first */
-    int first;                                      /* rank of member 0 */
+    int n, me; /* members; this rank's number among them */
+    int naxes; /* of more than one coordinate, outermost first */
+    int size[COMM_MAX_AXES], stride[COMM_MAX_AXES];
+    int first; /* rank of member 0 */
 } Group;
 Group comm_group(unsigned axes);
 int group_rank(const Group *g, int member);

@@ -2,7 +2,7 @@
  * was stopped itself has not waited meanwhile. */
 #define _GNU_SOURCE
 #include "runtime/comm/watch.h"
-#include "runtime/comm/comm_link.h"
+#include "runtime/comm/comm.h"
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
