@@ -29,11 +29,12 @@ Arena *arena_new(void) {
 
 void *arena_alloc(Arena *a, size_t bytes) {
     if (bytes > PTRDIFF_MAX / 2) die("allocation of %zu bytes", bytes);
-    bytes = (bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1);
+    bytes = (size_t)round_up((int64_t)bytes, ALIGN);
     Block *b = a->top;
     if (!b || b->size - b->used < bytes) {
         size_t size = MAX(bytes, (size_t)BLOCK_BYTES);
-        b = aligned_alloc(64, (sizeof(Block) + size + 63) & ~(size_t)63);
+        b = aligned_alloc(BUFFER_ALIGN_BYTES,
+                          (size_t)align_up((int64_t)(sizeof(Block) + size)));
         if (!b) fail(EXIT_MEMORY, "out of memory: %zu bytes wanted", bytes);
         b->used = 0;
         b->size = size;
@@ -399,4 +400,20 @@ void hash_hex(const void *p, size_t n, char out[33]) {
     XXH128_hash_t h = XXH3_128bits(p, n);
     snprintf(out, 33, "%016llx%016llx", (unsigned long long)h.high64,
              (unsigned long long)h.low64);
+}
+
+bool ends_with(const char *s, const char *end) {
+    size_t n = strlen(s), m = strlen(end);
+    return n >= m && !strcmp(s + n - m, end);
+}
+
+Human human(double v, const char *unit) {
+    static const char *const prefix[] = {"", "k", "M", "G", "T", "P", "E", "Z", "Y"};
+    Human h;
+    int p = 0;
+    while (v >= 999.5 && p + 1 < ARRAY_LEN(prefix)) v /= 1000, p++;
+    int decimals = !p || v >= 99.95 ? 0 : v >= 9.995 ? 1 : 2;
+    const char *space = p || *unit ? " " : "";
+    snprintf(h.s, sizeof h.s, "%.*f%s%s%s", decimals, v, space, prefix[p], unit);
+    return h;
 }

@@ -54,6 +54,25 @@ static inline bool add_size(uint64_t a, uint64_t b, uint64_t *out) {
     return !__builtin_add_overflow(a, b, out);
 }
 
+/* n up to a whole number of `to`s, both at least 0 and far from overflow. */
+static inline int64_t round_up(int64_t n, int64_t to) {
+    return (n + to - 1) / to * to;
+}
+/* What starts at a buffer's beginning is aligned for vectors and cache lines. */
+enum { BUFFER_ALIGN_BYTES = 64 };
+static inline int64_t align_up(int64_t bytes) {
+    return round_up(bytes, BUFFER_ALIGN_BYTES);
+}
+
+bool ends_with(const char *s, const char *end);
+
+/* A number for people, three digits and a prefix of 1000s: "123", "4.56 k", "78.9 MB".
+ * The one form for counts (unit "") and bytes; printf("%s", human(n, "B").s). */
+typedef struct Human {
+    char s[32];
+} Human;
+Human human(double v, const char *unit);
+
 /* The user's failures: a message that says what to do, and a documented exit code. */
 enum { EXIT_CONFIG = 2, EXIT_DATA = 3, EXIT_CHECKPOINT = 4, EXIT_MEMORY = 5 };
 enum { EXIT_HUNG = 6 }; /* a rank got no further, and the others were ended */

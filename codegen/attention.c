@@ -34,12 +34,12 @@ static Scratch scratch_of(const AttnShape *s, int64_t bq) {
     x.max = x.s + ATTN_BLOCK_KEYS * bq;
     x.sum = x.max + bq;
     x.decay = x.sum + bq;
-    x.floats = (x.decay + bq + 63) / 64 * 64;
+    x.floats = align_up(x.decay + bq);
     return x;
 }
 
 static int64_t grad_floats(const AttnShape *s, int64_t bq) {
-    return (bq * (2 * s->dim + 2 * ATTN_BLOCK_KEYS + 2) + 63) / 64 * 64;
+    return align_up(bq * (2 * s->dim + 2 * ATTN_BLOCK_KEYS + 2));
 }
 
 size_t attention_workspace_bytes(const AttnShape *s, bool grad, int threads, int vl) {

@@ -39,7 +39,7 @@ static Scratch scratch_of(const Attn *a) {
     x.ds = x.s + a->bk * a->bq;
     x.delta = x.ds + a->bk * a->bq;
     x.lse = x.delta + a->bq;
-    x.floats = (x.lse + a->bq + 63) / 64 * 64;
+    x.floats = align_up(x.lse + a->bq);
     return x;
 }
 

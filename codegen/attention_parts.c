@@ -7,7 +7,7 @@
 enum { BLOCK_QUERIES = 64, SMALL_ATTENTION = 1 << 18 };
 
 int64_t attn_block_queries(const AttnShape *s, int vl) {
-    int64_t lanes = (MIN(s->tq, BLOCK_QUERIES) + vl - 1) / vl * vl;
+    int64_t lanes = round_up(MIN(s->tq, BLOCK_QUERIES), vl);
     return MIN(lanes, (int64_t)MAX(BLOCK_QUERIES, vl));
 }
 

@@ -14,10 +14,6 @@ static LLVMTypeRef *pointers(Lower *l, int n) {
 
 /* ---- calls ---- */
 
-static int64_t align_up(int64_t n) {
-    return (n + 63) & ~(int64_t)63;
-}
-
 static int64_t carry_bytes(const Op *op, const Func *callee, int i) {
     return callee->alias[i] >= 0 ? 0 : align_up(type_bytes(&op->out[i]->ty));
 }

@@ -47,7 +47,7 @@ static int64_t partial_offset(const Space *s, int op, int64_t *bytes) {
     int64_t at = 0, mine = 0;
     for (int k = 0; k < s->nops; k++) {
         if (k == op) mine = at;
-        if (s->reduce[k] == REDUCE_COL) at += (s->inner * 4 + 63) & ~(int64_t)63;
+        if (s->reduce[k] == REDUCE_COL) at += align_up(s->inner * 4);
         if (s->reduce[k] == REDUCE_ALL) at += 64;
     }
     if (bytes) *bytes = at;

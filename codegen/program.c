@@ -265,7 +265,7 @@ static void leave_out_shared(Program *p, const Program *shared) {
     for (int i = 0; i < p->entry->narg; i++) {
         p->plan.arg_offset[i] -= removed;
         if (!is_shared(p, i, shared, &other)) continue;
-        int64_t bytes = (type_bytes(&p->entry->arg[i]->ty) + 63) & ~(int64_t)63;
+        int64_t bytes = align_up(type_bytes(&p->entry->arg[i]->ty));
         bool param = arg_role(p->entry, i) == ARG_param;
         p->plan.class_bytes[param ? MEM_WEIGHTS : MEM_DATA] -= bytes;
         removed += bytes;
@@ -314,7 +314,7 @@ void program_allocate(Program *p, const Program *shared, uint64_t limit_bytes) {
         program_fit(p, memory_resident_bytes(), limit_bytes,
                     "context.max_device_memory,");
     program_fit(p, 0, room.bytes, room.of);
-    size_t mapped = (bytes + 4095) & ~(size_t)4095;
+    size_t mapped = (size_t)round_up((int64_t)bytes, 4096);
     void *arena = mmap(NULL, MAX(mapped, (size_t)4096), PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (arena == MAP_FAILED) refuse_memory(p, strerror(errno));

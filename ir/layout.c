@@ -26,7 +26,7 @@ const char *layout_make(Arena *mem, const Mesh *mesh, const Type *whole, const c
         return arena_printf(mem, "flat \"%.200s\" names no axes of the mesh", flat);
     if (used & l->flat) return "an axis of flat splits a dimension too";
     int64_t parts = mesh_group_size(mesh, l->flat);
-    l->padded = (box + parts - 1) / parts * parts;
+    l->padded = round_up(box, parts);
     return NULL;
 }
 

@@ -304,9 +304,7 @@ ModelSpec model_spec_of_json(Arena *mem, const char *name, const char *text, siz
 }
 
 ModelSpec model_spec_of_hf(Arena *mem, const char *dir) {
-    size_t n = strlen(dir);
-    bool file = n >= 5 && !strcmp(dir + n - 5, ".json");
-    const char *path = file ? dir : path_join(mem, dir, "config.json");
+    const char *path = ends_with(dir, ".json") ? dir : path_join(mem, dir, "config.json");
     return read_root(json_read(mem, path, CONFIG_JSON_MAX_BYTES, EXIT_CONFIG));
 }
 

@@ -142,7 +142,7 @@ int64_t strategy_ranks(const Strategy *s) {
 
 int64_t strategy_vocab(const Strategy *s, const ModelSpec *spec) {
     if (!s->vocab_parallel) return spec->vocab;
-    return (spec->vocab + s->tensor - 1) / s->tensor * s->tensor;
+    return round_up(spec->vocab, s->tensor);
 }
 
 int64_t strategy_loss_groups(const Config *cfg, const Strategy *s) {

@@ -95,11 +95,6 @@ void weights_init_part(const Func *entry, int i, const Layout *layout, int rank,
 
 /* ---- names and shapes ---- */
 
-static bool ends_with(const char *s, const char *end) {
-    size_t n = strlen(s), m = strlen(end);
-    return n >= m && !strcmp(s + n - m, end);
-}
-
 /* Hugging Face's matrices are 2-D where ours keep heads apart: the number of our
  * dimensions that are its first one. 0: the shape is the same. */
 static int leading_dims(const char *name) {

@@ -9,24 +9,14 @@ typedef struct Out {
     const Plan *p;
 } Out;
 
-/* "123", "4.56 k", "7.8 M" of units of 1000. */
-static const char *human(const Out *o, double v) {
-    static const char *const unit[] = {"", "k", "M", "G", "T", "P", "E", "Z", "Y"};
-    int u = 0;
-    while (v >= 999.5 && u + 1 < ARRAY_LEN(unit)) v /= 1000, u++;
-    if (!u) return arena_printf(o->mem, "%.0f ", v);
-    return arena_printf(o->mem, "%.*f %s", v < 9.995 ? 2 : v < 99.95 ? 1 : 0, v, unit[u]);
-}
-
 static const char *bytes(const Out *o, int64_t n) {
-    return n ? arena_printf(o->mem, "%sB", human(o, (double)n)) : "-";
+    return n ? arena_strdup(o->mem, human((double)n, "B").s) : "-";
 }
 
 /* ---- model and work ---- */
 
 static void add_model(const Out *o) {
     const Job *w = o->p->job;
-    const char *n = human(o, (double)o->p->parameters);
     const ModelSpec *m = job_spec(w);
     if (m)
         text_add(o->s, "model     %s: %lld layers of %lld, %lld heads, vocabulary %lld\n",
@@ -35,7 +25,8 @@ static void add_model(const Out *o) {
     else
         text_add(o->s, "model     %s\n", w->module.path);
     text_add(o->s, "          %lld parameters (%s), %s on a rank\n",
-             (long long)o->p->parameters, n, human(o, (double)o->p->rank_parameters));
+             (long long)o->p->parameters, human((double)o->p->parameters, "").s,
+             human((double)o->p->rank_parameters, "").s);
 }
 
 static void add_work(const Out *o) {
@@ -53,14 +44,15 @@ static void add_work(const Out *o) {
                  "step      %lld micro-batch%s of %lld sequences of %lld tokens: %lld "
                  "sequences, %s tokens\n",
                  (long long)w->micro, plural, (long long)w->batch, (long long)w->seq,
-                 (long long)(w->batch * w->micro), human(o, tokens));
-    text_add(o->s, "flops     %sflop a step (%s a %s) for the model\n", human(o, model),
-             human(o, o->p->flops_per_token), job_unit(w));
+                 (long long)(w->batch * w->micro), human(tokens, "").s);
+    text_add(o->s, "flops     %s a step (%s a %s) for the model\n",
+             human(model, "flop").s, human(o->p->flops_per_token, "").s, job_unit(w));
     text_add(o->s,
-             "          %sflop a step on a rank: products %s, attention %s; all ranks "
+             "          %s a step on a rank: products %s, attention %s; all ranks "
              "%.2f x the model\n",
-             human(o, rank), human(o, o->p->matmul_flops),
-             human(o, o->p->attention_flops), model > 0 ? rank * o->p->ranks / model : 0);
+             human(rank, "flop").s, human(o->p->matmul_flops, "").s,
+             human(o->p->attention_flops, "").s,
+             model > 0 ? rank * o->p->ranks / model : 0);
 }
 
 /* ---- mesh ---- */

@@ -26,11 +26,6 @@ static bool is_dir(const char *path) {
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-static bool ends(const char *s, const char *suffix) {
-    size_t n = strlen(s), m = strlen(suffix);
-    return n >= m && !strcmp(s + n - m, suffix);
-}
-
 static bool has(Arena *mem, const char *dir, const char *name) {
     return file_exists(path_join(mem, dir, name));
 }
@@ -83,22 +78,22 @@ static bool inspect_path(Arena *mem, const char *path, int64_t vocab) {
     static const char *const tokenizers[] = {"tokenizer.json", "vocab.json", "merges.txt",
                                              "encoder.json", "vocab.bpe"};
     if (is_dir(path)) return inspect_folder(mem, path);
-    if (ends(path, ".idx") || ends(path, ".bin") ||
+    if (ends_with(path, ".idx") || ends_with(path, ".bin") ||
         (!file_exists(path) && file_exists(arena_printf(mem, "%s.idx", path)))) {
         inspect_indexed(mem, path, vocab);
         return true;
     }
     if (!file_exists(path)) fail(EXIT_DATA, "cannot open %s: %s", path, strerror(ENOENT));
-    if (ends(path, ".safetensors") || ends(path, ".safetensors.index.json")) {
+    if (ends_with(path, ".safetensors") || ends_with(path, ".safetensors.index.json")) {
         inspect_safetensors(mem, path);
         return true;
     }
-    if (ends(path, "metrics.jsonl")) {
+    if (ends_with(path, "metrics.jsonl")) {
         inspect_metrics(mem, path);
         return true;
     }
     for (int i = 0; i < ARRAY_LEN(tokenizers); i++) {
-        if (!ends(path, tokenizers[i])) continue;
+        if (!ends_with(path, tokenizers[i])) continue;
         inspect_tokenizer(mem, path);
         return true;
     }
@@ -136,7 +131,7 @@ int cmd_inspect(int argc, char **argv) {
         }
     }
     for (int i = 1; i < argc; i++)
-        if (ends(argv[i], ".yaml") || ends(argv[i], ".yml"))
+        if (ends_with(argv[i], ".yaml") || ends_with(argv[i], ".yml"))
             return inspect_samples(argc, argv);
     int64_t vocab = 0;
     const char *path = read_words(argc, argv, &vocab);

@@ -142,8 +142,8 @@ static int train(Options *o) {
                 "stator: note: no pair occurs twice any more; the vocabulary has %lld "
                 "ids, not %lld\n",
                 (long long)tokenizer_vocab(t), (long long)vocab_size);
-    printf("%s: %s; trained on %.1f MB in %.1f s\n", o->output, tokenizer_describe(t),
-           (double)bytes / 1e6, clock_seconds() - start);
+    printf("%s: %s; trained on %s in %.1f s\n", o->output, tokenizer_describe(t),
+           human((double)bytes, "B").s, clock_seconds() - start);
     return 0;
 }
 

@@ -7,7 +7,7 @@ int64_t generator_rows(int64_t n, int64_t most) {
     check(n > 0 && n <= most);
     int64_t rows = 1;
     while (rows < n && rows < FINE_ROWS) rows *= 2;
-    if (rows < n) rows = (n + FINE_ROWS - 1) / FINE_ROWS * FINE_ROWS;
+    if (rows < n) rows = round_up(n, FINE_ROWS);
     return MIN(rows, most);
 }
 
@@ -34,7 +34,7 @@ static int64_t shared_bytes(const Program *p) {
     for (int i = 0; i < p->entry->narg; i++) {
         ArgRole role = arg_role(p->entry, i);
         if (role == ARG_param || role == ARG_cache)
-            bytes += (type_bytes(&p->entry->arg[i]->ty) + 63) & ~(int64_t)63;
+            bytes += align_up(type_bytes(&p->entry->arg[i]->ty));
     }
     return bytes;
 }

@@ -7,20 +7,6 @@
 #include "runtime/text/tokenizer.h"
 #include <math.h>
 
-static bool ends(const char *s, const char *suffix) {
-    size_t n = strlen(s), m = strlen(suffix);
-    return n >= m && !strcmp(s + n - m, suffix);
-}
-
-/* "12.3 MB" */
-static const char *size_text(Arena *mem, uint64_t bytes) {
-    static const char *const unit[] = {"bytes", "kB", "MB", "GB", "TB"};
-    double v = (double)bytes;
-    int u = 0;
-    for (; v >= 1000 && u + 1 < ARRAY_LEN(unit); u++) v /= 1000;
-    return arena_printf(mem, u ? "%.1f %s" : "%.0f %s", v, unit[u]);
-}
-
 /* .bin and .idx */
 
 enum { CODE_F64 = 6, CODE_F32 = 7 };
@@ -116,7 +102,7 @@ static void refuse_empty(const char *idx_name, const unsigned char *idx,
 }
 
 void inspect_indexed(Arena *mem, const char *path, int64_t vocab) {
-    bool suffixed = ends(path, ".bin") || ends(path, ".idx");
+    bool suffixed = ends_with(path, ".bin") || ends_with(path, ".idx");
     char *stem = arena_strndup(mem, path, strlen(path) - (suffixed ? 4 : 0));
     char *idx_name = arena_printf(mem, "%s.idx", stem);
     char *bin_name = arena_printf(mem, "%s.bin", stem);
@@ -126,7 +112,7 @@ void inspect_indexed(Arena *mem, const char *path, int64_t vocab) {
     IndexedTable t = indexed_parse(idx_name, idx.bytes, idx.n, bin.n);
     int64_t largest = largest_token(bin_name, &bin, &t, vocab);
     printf("%s.bin/.idx: Megatron-LM's indexed tokens, %s\n", stem,
-           size_text(mem, idx.n + bin.n));
+           human((double)(idx.n + bin.n), "B").s);
     say_indexed(&t, &bin, largest);
     refuse_empty(idx_name, idx.bytes, &t);
     file_unmap(&idx);
@@ -160,7 +146,7 @@ void inspect_safetensors(Arena *mem, const char *path) {
         if (wrong && !first) first = t->name;
     }
     printf("  %d tensors, %llu numbers, %s", s->n, (unsigned long long)elements,
-           size_text(mem, bytes));
+           human((double)bytes, "B").s);
     printf(", %llu not finite\n", (unsigned long long)bad);
     for (int i = 0; i < s->metadata_n; i++)
         printf("  %s: %.200s\n", shown(mem, s->metadata_key[i]),
@@ -242,10 +228,10 @@ static TokenizerSpec tokenizer_spec(Arena *mem, const char *path) {
     TokenizerSpec spec = {.type = "GPT2BPETokenizer", .tokenizer_file = path};
     for (int i = 0; i < ARRAY_LEN(pairs); i++) {
         const char *vocab = NULL, *merges = NULL;
-        if (ends(path, pairs[i].vocab)) {
+        if (ends_with(path, pairs[i].vocab)) {
             vocab = path;
             merges = partner(mem, path, pairs[i].vocab, pairs[i].merges);
-        } else if (ends(path, pairs[i].merges)) {
+        } else if (ends_with(path, pairs[i].merges)) {
             vocab = partner(mem, path, pairs[i].merges, pairs[i].vocab);
             merges = path;
         }

@@ -33,14 +33,6 @@ void report_say(const Train *t, const char *fmt, ...) {
     if (t->log) fprintf(t->log, "%s\n", line);
 }
 
-/* "123", "4.56 k", "7.8 M" of units of 1000. */
-static const char *human(Arena *mem, double v) {
-    static const char *const unit[] = {"", " k", " M", " G", " T", " P"};
-    int u = 0;
-    while (v >= 1000 && u + 1 < ARRAY_LEN(unit)) v /= 1000, u++;
-    return arena_printf(mem, u ? "%.3g%s" : "%.0f%s", v, unit[u]);
-}
-
 /* ---- the run folder ---- */
 
 static void write_file(const Train *t, const char *name, const Text *text) {
@@ -148,7 +140,7 @@ void report_open(Train *t) {
 /* ---- the terminal ---- */
 
 static void say_model(const Train *t) {
-    const char *n = human(t->mem, (double)t->parameters);
+    const char *n = arena_strdup(t->mem, human((double)t->parameters, "").s);
     if (!t->job.has_spec) {
         report_say(t, "model      %s (%s parameters)", t->job.module.path, n);
         return;
@@ -166,26 +158,26 @@ static void say_work(const Train *t) {
     const Data *d = t->data;
     if (j->ncolumns) {
         report_say(t, "data       %s: %s samples of %d tensors", d->path,
-                   human(t->mem, (double)d->samples), j->ncolumns);
+                   human((double)d->samples, "").s, j->ncolumns);
         report_say(t, "work       %lld steps of %lld x %lld samples", (long long)t->steps,
                    (long long)j->micro, (long long)j->batch);
         return;
     }
     report_say(t, "data       %s: %s tokens, %s sequences of %lld", d->path,
-               human(t->mem, (double)d->tokens), human(t->mem, (double)d->samples),
+               human((double)d->tokens, "").s, human((double)d->samples, "").s,
                (long long)j->seq);
     report_say(t, "work       %lld steps of %lld x %lld sequences (%s tokens)",
                (long long)t->steps, (long long)j->micro, (long long)j->batch,
-               human(t->mem, (double)(d->batch * j->seq)));
+               human((double)(d->batch * j->seq), "").s);
 }
 
 static void say_memory(const Train *t) {
     const MemoryPlan *plan = &t->program->plan;
     Text s = text_new(t->mem);
     for (int i = 0; i < MEM_CLASSES; i++)
-        text_add(&s, "%s%s %sB", i ? ", " : "", memory_class_name[i],
-                 human(t->mem, (double)plan->class_bytes[i]));
-    report_say(t, "memory     %sB (%s)", human(t->mem, (double)plan->total_bytes), s.s);
+        text_add(&s, "%s%s %s", i ? ", " : "", memory_class_name[i],
+                 human((double)plan->class_bytes[i], "B").s);
+    report_say(t, "memory     %s (%s)", human((double)plan->total_bytes, "B").s, s.s);
 }
 
 /* Ranks that share cores reach the peak by turns. */
@@ -203,11 +195,12 @@ void report_header(Train *t) {
     say_model(t);
     say_work(t);
     report_say(t,
-               "machine    %d rank%s of %d threads, measured FMA peak %.1f GFLOP/s: "
+               "machine    %d rank%s of %d threads, measured FMA peak %s: "
                "mfu is the share "
                "of it at %s model flops a %s",
-               comm_size(), comm_size() == 1 ? "" : "s", t->threads, t->peak_flops / 1e9,
-               human(t->mem, t->flops_per_token), job_unit(&t->job));
+               comm_size(), comm_size() == 1 ? "" : "s", t->threads,
+               human(t->peak_flops, "FLOP/s").s, human(t->flops_per_token, "").s,
+               job_unit(&t->job));
     say_memory(t);
     report_say(t, "compiled   passes %.2f s, code %.2f s%s", p->pass_seconds,
                p->codegen_seconds, p->cached ? " (from the cache)" : "");

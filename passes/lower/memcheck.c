@@ -271,7 +271,7 @@ MemoryPlan memory_plan(Arena *mem, const Func *entry) {
     p.ret_offset = NEW_ARRAY(mem, int64_t, (size_t)entry->nret + 1);
     int64_t at = 0;
     for (int i = 0; i < entry->narg; i++) {
-        int64_t bytes = (type_bytes(&entry->arg[i]->ty) + 63) & ~(int64_t)63;
+        int64_t bytes = align_up(type_bytes(&entry->arg[i]->ty));
         p.arg_offset[i] = at;
         p.class_bytes[class_of_arg(entry, i)] += bytes;
         at += bytes;
@@ -281,7 +281,7 @@ MemoryPlan memory_plan(Arena *mem, const Func *entry) {
             p.ret_offset[i] = p.arg_offset[entry->alias[i]];
             continue;
         }
-        int64_t bytes = (type_bytes(&entry->ret[i]->ty) + 63) & ~(int64_t)63;
+        int64_t bytes = align_up(type_bytes(&entry->ret[i]->ty));
         p.ret_offset[i] = at;
         p.class_bytes[MEM_DATA] += bytes;
         at += bytes;

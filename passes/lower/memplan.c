@@ -10,8 +10,6 @@
 #include "passes/passes.h"
 #include <stdlib.h>
 
-enum { FRAME_ALIGN = 64 };
-
 typedef struct Buffer {
     int nth; /* decides between equals: the plan is the same on every rank */
     int64_t bytes, offset;
@@ -28,10 +26,6 @@ typedef struct MemPlan {
     int *first, *last;
     Loc *fixed; /* by root */
 } MemPlan;
-
-static int64_t align_up(int64_t n) {
-    return (n + FRAME_ALIGN - 1) & ~(int64_t)(FRAME_ALIGN - 1);
-}
 
 static int root(MemPlan *p, int id) {
     while (p->parent[id] != id) id = p->parent[id] = p->parent[p->parent[id]];

@@ -98,7 +98,7 @@ static void flatten(Module *m, Func *f, int i, const PassOptions *o, Axes copies
     copies &= (Axes) ~(d >= 0 ? one.split[d] : 0);
     int ranks = mesh_group_size(&m->mesh, copies);
     int parts = d >= 0 ? mesh_group_size(&m->mesh, one.split[d]) : 1;
-    int64_t n = type_count(&one) / parts, padded = (n + ranks - 1) / ranks * ranks;
+    int64_t n = type_count(&one) / parts, padded = round_up(n, ranks);
     if (ranks == 1) return;
     Type flat = TYPE(one.dt, parts, padded);
     flat.split[0] = d >= 0 ? one.split[d] : 0;

@@ -9,7 +9,6 @@ enum {
     LANES = 4,
     SEGMENT_BYTES = 256 << 10, /* at most */
     SEGMENT_LEAST = 16 << 10,  /* unless the piece is smaller */
-    ALIGN_BYTES = 64,
 };
 
 const KindInfo comm_kind_info[COMM_KINDS] = {
@@ -30,15 +29,11 @@ typedef struct Cut {
     int steps, lanes;
 } Cut;
 
-static int64_t round_up(int64_t n, int64_t to) {
-    return (n + to - 1) / to * to;
-}
-
 static Cut cut_of(const KindInfo *k, const Stream *from) {
     int n = from->members;
     int64_t piece = from->slice_bytes ? from->slice_bytes : from->total_bytes;
     int64_t segment = MAX(SEGMENT_LEAST, MIN(piece / LANES, SEGMENT_BYTES));
-    Cut c = {.segment_bytes = round_up(MIN(segment, MAX(piece, 1)), ALIGN_BYTES)};
+    Cut c = {.segment_bytes = align_up(MIN(segment, MAX(piece, 1)))};
     int rounds = k->reduces + k->gathers;
     c.steps = k->exchanges || !rounds ? 1 : rounds * (n - 1);
     c.items = from->total_bytes ? (piece + c.segment_bytes - 1) / c.segment_bytes : 0;

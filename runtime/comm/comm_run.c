@@ -5,7 +5,6 @@
 
 enum {
     SMALL_BYTES = 64 << 10, /* of all members together: everybody gets everything */
-    ALIGN_BYTES = 64,
     MEMBER_BYTES = 128, /* staging of a member at least: one plan for all tiny payloads */
 };
 
@@ -22,10 +21,6 @@ static int64_t small_bytes(CommKind kind, int members, const CommPart *part, int
     int pieces = kind == COMM_REDUCE_SCATTER ? members : 1;
     if (from.total_bytes > SMALL_BYTES / members / pieces) return 0;
     return from.total_bytes * pieces;
-}
-
-static int64_t slot_bytes(int64_t small) {
-    return (small + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
 }
 
 /* Member (me + j) % n's slot becomes slot j, given this one's in slot 0: in every round
@@ -49,7 +44,7 @@ static int64_t small_run(CommKind kind, const Group *g, const CommPart *part, in
     const KindInfo *k = &comm_kind_info[kind];
     Stream from = stream_new(k->from, part, n, g->n, false);
     Stream to = stream_new(k->to, part, n, g->n, false);
-    int64_t piece = from.total_bytes, slot = slot_bytes(small), skip = 0;
+    int64_t piece = from.total_bytes, slot = align_up(small), skip = 0;
     for (int64_t at = 0, i = 0; at < small; at += piece, i++) {
         stream_read(&from, (int)i, 0, piece, slots + at);
     }
@@ -82,8 +77,8 @@ int64_t comm_workspace_bytes(CommKind kind, int members, const CommPart *part, i
     check(kind >= 0 && kind < COMM_KINDS && members > 0 && n >= 0);
     if (members == 1) return 0;
     int64_t small = small_bytes(kind, members, part, n);
-    int64_t bytes = small ? members * slot_bytes(small)
-                          : ring_workspace_bytes(kind, members, part, n);
+    int64_t bytes =
+        small ? members * align_up(small) : ring_workspace_bytes(kind, members, part, n);
     return MAX(bytes, (int64_t)members * MEMBER_BYTES);
 }
 

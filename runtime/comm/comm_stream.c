@@ -49,7 +49,6 @@ static int64_t part_bytes(const CommPart *p) {
 }
 
 Stream stream_new(Side side, const CommPart *part, int n, int members, bool sliced) {
-    enum { ALIGN = 64 };
     Stream s = {side, part, n, members};
     for (int i = 0; i < n; i++) {
         int64_t bytes = part_bytes(&part[i]);
@@ -63,7 +62,7 @@ Stream stream_new(Side side, const CommPart *part, int n, int members, bool slic
     }
     if (!sliced) return s;
     int64_t slice = s.total_bytes / members + (s.total_bytes % members != 0);
-    s.slice_bytes = MAX(1, (slice + ALIGN - 1) / ALIGN) * ALIGN;
+    s.slice_bytes = align_up(MAX(slice, 1));
     return s;
 }
 

@@ -6,10 +6,6 @@ int64_t rt_coord(int64_t axis) {
     return comm_coord((int)axis);
 }
 
-static int64_t align_up(int64_t n) {
-    return (n + 63) & ~(int64_t)63;
-}
-
 /* The workspace: addresses, parts, a ticket, staging. */
 static int64_t parts_at(int64_t n) {
     return align_up(n * 2 * (int64_t)sizeof(void *));

@@ -132,8 +132,7 @@ IndexedTable indexed_parse(const char *name, const void *bytes, uint64_t n,
 
 void indexed_file_open(Arena *mem, IndexedFile *x, const char *path) {
     size_t n = strlen(path);
-    bool suffixed =
-        n > 4 && (!strcmp(path + n - 4, ".bin") || !strcmp(path + n - 4, ".idx"));
+    bool suffixed = n > 4 && (ends_with(path, ".bin") || ends_with(path, ".idx"));
     char *stem = arena_strndup(mem, path, suffixed ? n - 4 : n);
     x->idx_path = arena_printf(mem, "%s.idx", stem);
     x->bin_path = arena_printf(mem, "%s.bin", stem);

@@ -176,7 +176,7 @@ static bool parse_name(const char *name, CkptEntry *e) {
     size_t n = strlen(name);
     if (n >= sizeof e->name || strncmp(name, "step_", 5)) return false;
     memcpy(e->name, name, n + 1);
-    e->tmp = n > 4 && !strcmp(name + n - 4, ".tmp");
+    e->tmp = ends_with(name, ".tmp");
     size_t end = n - (e->tmp ? 4 : 0);
     if (end < 13 || end > 23) return false;
     e->step = 0;

@@ -15,7 +15,7 @@ enum { BUFFER_BYTES = 256 << 10, READ_BYTES = 1 << 20 };
 static XXH3_state_t *aligned_state(Arena *mem) {
     enum { ALIGN = _Alignof(XXH3_state_t) };
     uintptr_t at = (uintptr_t)arena_alloc(mem, sizeof(XXH3_state_t) + ALIGN);
-    return (XXH3_state_t *)((at + ALIGN - 1) / ALIGN * ALIGN);
+    return (XXH3_state_t *)(round_up((int64_t)at, ALIGN));
 }
 
 const char *stream_open(CkptStream *s, Arena *mem, const char *folder,

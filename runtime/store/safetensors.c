@@ -362,11 +362,6 @@ static Safetensors *open_index(Arena *mem, const char *path, int code) {
     return all;
 }
 
-static bool ends_with(const char *s, const char *end) {
-    size_t n = strlen(s), m = strlen(end);
-    return n >= m && !strcmp(s + n - m, end);
-}
-
 Safetensors *safetensors_open(Arena *mem, const char *path, int code) {
     struct stat st;
     Safetensors *s = NULL;

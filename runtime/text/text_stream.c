@@ -28,15 +28,10 @@ struct TextStream {
     ZSTD_DStream *zstd;
 };
 
-static bool ends(const char *path, const char *suffix) {
-    size_t n = strlen(path), m = strlen(suffix);
-    return n > m && !strcmp(path + n - m, suffix);
-}
-
 size_t text_stream_stem(const char *path) {
     static const char *const suffix[] = {".gz", ".zst", ".zstd"};
     for (int i = 0; i < ARRAY_LEN(suffix); i++)
-        if (ends(path, suffix[i])) return strlen(path) - strlen(suffix[i]);
+        if (ends_with(path, suffix[i])) return strlen(path) - strlen(suffix[i]);
     return strlen(path);
 }
 
@@ -51,9 +46,9 @@ TextStream *text_stream_open(const char *path) {
         arena_free(mem);
         fail(EXIT_DATA, "cannot open %s: %s", path, strerror(error));
     }
-    s->packing = ends(path, ".gz")                           ? GZIP
-                 : ends(path, ".zst") || ends(path, ".zstd") ? ZSTD
-                                                             : PLAIN;
+    s->packing = ends_with(path, ".gz")                                ? GZIP
+                 : ends_with(path, ".zst") || ends_with(path, ".zstd") ? ZSTD
+                                                                       : PLAIN;
     if (s->packing != PLAIN) s->input = arena_alloc(mem, INPUT_BYTES);
     if (s->packing == GZIP) s->z_open = inflateInit2(&s->z, 15 + 16) == Z_OK;
     if (s->packing == ZSTD) s->zstd = ZSTD_createDStream();

@@ -124,7 +124,7 @@ TEST(inspect_weights) {
     EXPECT(safetensors_write(path, &t, 1, NULL, NULL) == 0);
     inspect(path);
     says(EXIT_CHECKPOINT, "  F32    [2,3] w   2 values are not finite\n");
-    says(EXIT_CHECKPOINT, "  1 tensors, 6 numbers, 24 bytes, 2 not finite\n");
+    says(EXIT_CHECKPOINT, "  1 tensors, 6 numbers, 24 B, 2 not finite\n");
     says(EXIT_CHECKPOINT, "2 of the numbers are inf or NaN, the first in w");
     EXPECT(!strstr(said, "sound"));
     w[2] = w[4] = 0;

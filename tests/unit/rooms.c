@@ -39,11 +39,6 @@ static Arena *mem(void) {
     return a;
 }
 
-static bool ends_with(const char *s, const char *end) {
-    size_t n = strlen(s), m = strlen(end);
-    return n >= m && !strcmp(s + n - m, end);
-}
-
 /* Number of the room that a path from the root stands in; -1: in none. */
 static int room_of(const char *path) {
     const char *slash = strrchr(path, '/');

@@ -1,0 +1,43 @@
+/* base.c - small things that all stand on: numbers for people, sizes rounded up. */
+#include "base/base.h"
+#include "../test.h"
+#include <math.h>
+
+TEST(numbers_for_people) {
+    static const struct {
+        double v;
+        const char *unit, *want;
+    } cases[] = {
+        {0, "", "0"},
+        {0, "B", "0 B"},
+        {999, "", "999"},
+        {999.4, "", "999"},
+        {999.5, "", "1.00 k"},
+        {1000, "B", "1.00 kB"},
+        {9994, "", "9.99 k"},
+        {9996, "", "10.0 k"},
+        {99940, "", "99.9 k"},
+        {99960, "", "100 k"},
+        {999499, "", "999 k"},
+        {999500, "", "1.00 M"},
+        {4.56e9, "B", "4.56 GB"},
+        {1.5e12, "flop", "1.50 Tflop"},
+        {2e24, "", "2.00 Y"},
+        {5e27, "", "5000 Y"},
+    };
+    for (int i = 0; i < ARRAY_LEN(cases); i++)
+        EXPECT_STR(human(cases[i].v, cases[i].unit).s, cases[i].want);
+    EXPECT(strlen(human(1.7e308, "B").s) < sizeof(Human)); /* cut, not run over */
+}
+
+TEST(sizes_rounded_up) {
+    EXPECT(round_up(0, 3) == 0 && round_up(1, 3) == 3 && round_up(3, 3) == 3);
+    EXPECT(round_up(INT64_MAX / 2, 1) == INT64_MAX / 2);
+    EXPECT(align_up(0) == 0 && align_up(1) == 64 && align_up(64) == 64);
+    EXPECT(align_up(65) == 128);
+}
+
+TEST(ends_of_names) {
+    EXPECT(ends_with("a.gz", ".gz") && ends_with(".gz", ".gz") && ends_with("a", ""));
+    EXPECT(!ends_with("gz", ".gz") && !ends_with("a.gz.", ".gz") && !ends_with("", "a"));
+}
