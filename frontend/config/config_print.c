@@ -25,7 +25,10 @@ static int open_sections(Text *out, const char *before, const char *path) {
 
 void config_print(const Config *cfg, Text *out) {
     const char *before = "";
-    for (int k = 0; k < N_KEYS; k++) {
+    int order[N_KEYS];
+    key_order(order);
+    for (int i = 0; i < N_KEYS; i++) {
+        int k = order[i];
         const Key *key = &key_table[k];
         bool is_given = cfg->state->settings[k].value != NULL;
         if (!is_given && (key->kind == KIND_TREE || key->cat != CAT_WORKS)) continue;
@@ -76,9 +79,11 @@ static const char *values_text(Arena *a, const Key *key) {
 
 static void list_sections(FILE *out) {
     char name[64], before[64] = "";
+    int order[N_KEYS];
+    key_order(order);
     fputs("Sections of the configuration; any key is a flag: --section.key VALUE\n", out);
     for (int k = 0; k < N_KEYS; k++) {
-        section_name(key_table[k].path, name);
+        section_name(key_table[order[k]].path, name);
         if (strcmp(name, before) && (strcmp(name, "run") || k == 0))
             fprintf(out, "  %s\n", name);
         strcpy(before, name);
@@ -140,40 +145,62 @@ static void write_needs(FILE *out) {
 static const char page_head[] =
     "# Configuration keys\n\n"
     "Every key of a configuration file, and every flag: `--section.key VALUE`.\n"
-    "This page is made from `frontend/config/keys.def`; change it there.\n\n"
+    "This page is made from `frontend/config/keys.def` and `keys_elsewhere.def`; change "
+    "it "
+    "there.\n\n"
     "A file may name others to start from: `base_config: [a.yaml, b.yaml]`, relative to\n"
     "itself. Of two base files the later one replaces whole sections of the earlier "
     "one;\n"
     "the file itself goes over them key by key; flags go over everything. Lists are\n"
     "replaced, not joined.\n\n"
     "The last column says what happens to a key: it *works*; it is *mapped* to another\n"
-    "key; it *always* has one value; it has *no effect* (one line says so); *only* its\n"
-    "default is accepted; or what it asks for is *not there yet*, so that only its "
-    "default\n"
-    "is accepted. Many keys act only together with others: the table at the end says "
-    "when\n"
-    "not, and so does a line of a run or a plan in which such a key is given.\n";
+    "key; or it *always* has one value. Keys of MindFormers that change nothing here "
+    "have\n"
+    "a table of their own behind the sections. Many keys act only together with others: "
+    "a\n"
+    "further table says when not, and so does a line of a run or a plan in which such a "
+    "key\n"
+    "is given.\n";
+
+static const char elsewhere_head[] =
+    "\n## Keys that change nothing here\n\n"
+    "They are known, so that a configuration written for MindFormers is read. A key has "
+    "*no\n"
+    "effect* (one line says so); or *only* its default is accepted; or what it asks for "
+    "is\n"
+    "*not there yet*, so that only its default is accepted.\n";
+
+static void write_columns(FILE *out) {
+    fputs("\n| key | value | default | meaning | state |\n|---|---|---|---|---|\n", out);
+}
+
+static void write_row(FILE *out, Arena *a, const Key *key) {
+    fprintf(out, "| `%s` |", key->path);
+    write_cell(out, values_text(a, key));
+    write_cell(out, key->def);
+    write_cell(out, key->doc);
+    write_cell(out, category_text(a, key));
+    fputc('\n', out);
+}
 
 void config_write_docs(FILE *out) {
     char name[64], before[64] = "";
     Arena *a = arena_new();
     fputs(page_head, out);
     for (int k = 0; k < N_KEYS; k++) {
-        const Key *key = &key_table[k];
-        section_name(key->path, name);
-        if (strcmp(name, before))
-            fprintf(out,
-                    "\n## %s\n\n| key | value | default | meaning | state |\n"
-                    "|---|---|---|---|---|\n",
-                    name);
+        if (!key_acts(&key_table[k])) continue;
+        section_name(key_table[k].path, name);
+        if (strcmp(name, before)) {
+            fprintf(out, "\n## %s\n", name);
+            write_columns(out);
+        }
         strcpy(before, name);
-        fprintf(out, "| `%s` |", key->path);
-        write_cell(out, values_text(a, key));
-        write_cell(out, key->def);
-        write_cell(out, key->doc);
-        write_cell(out, category_text(a, key));
-        fputc('\n', out);
+        write_row(out, a, &key_table[k]);
     }
+    fputs(elsewhere_head, out);
+    write_columns(out);
+    for (int k = 0; k < N_KEYS; k++)
+        if (!key_acts(&key_table[k])) write_row(out, a, &key_table[k]);
     write_needs(out);
     write_other_names(out);
     arena_free(a);

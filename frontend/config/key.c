@@ -83,9 +83,40 @@ const char *key_foreign(const char *word) {
     return NULL;
 }
 
-static bool does_nothing(const char *path) {
-    KeyCategory cat = key_table[key_find(path)].cat;
-    return cat == CAT_NO_EFFECT || cat == CAT_REFUSED || cat == CAT_NOT_YET;
+bool key_acts(const Key *key) {
+    return key->cat != CAT_NO_EFFECT && key->cat != CAT_REFUSED &&
+           key->cat != CAT_NOT_YET;
+}
+
+static bool acts(const char *path) {
+    return key_acts(&key_table[key_find(path)]);
+}
+
+/* Is no row above `k` in the section of its path's first `bytes`? */
+static bool is_first_of(int k, size_t bytes) {
+    for (int i = 0; i < k; i++)
+        if (!strncmp(key_table[i].path, key_table[k].path, bytes)) return false;
+    return true;
+}
+
+/* Adds the rows whose paths begin with `section`, of so many bytes; returns their number. */
+static int add_section(const char *section, size_t bytes, int *order) {
+    int n = 0;
+    for (int k = 0; k < N_KEYS; k++) {
+        const char *path = key_table[k].path;
+        if (strncmp(path, section, bytes)) continue;
+        const char *dot = strchr(path + bytes, '.');
+        size_t inner = dot ? (size_t)(dot - path) + 1 : 0;
+        if (!dot)
+            order[n++] = k;
+        else if (is_first_of(k, inner))
+            n += add_section(path, inner, order + n);
+    }
+    return n;
+}
+
+void key_order(int order[N_KEYS]) {
+    check(add_section("", 0, order) == N_KEYS);
 }
 
 /* The name whose last part is like `word`, which has no section. */
@@ -104,9 +135,9 @@ const char *key_nearest(const char *path) {
     int n = 0;
     if (foreign) return foreign;
     for (int i = 0; i < N_KEYS; i++)
-        if (!does_nothing(key_table[i].path)) names[n++] = key_table[i].path;
+        if (acts(key_table[i].path)) names[n++] = key_table[i].path;
     for (int i = 0; i < n_key_aliases; i++)
-        if (!does_nothing(key_aliases[i].path)) names[n++] = key_aliases[i].path;
+        if (acts(key_aliases[i].path)) names[n++] = key_aliases[i].path;
     for (int i = 0; i < n; i++) { /* the right word in the wrong section */
         if (strcmp(path, names[i]) && !strcmp(last_part(path), last_part(names[i])) &&
             strcmp(last_part(path), "type"))

@@ -61,6 +61,11 @@ extern const int n_key_defaults;
 
 /* Row of a path or alias, or -1. */
 int key_find(const char *path);
+/* False of a row of keys_elsewhere.def: the key changes nothing, whatever is given. */
+bool key_acts(const Key *key);
+/* All rows, in such an order that those of a section, of a section in it too, stand
+ * together: in the order of the table, and sections by their first row. */
+void key_order(int order[N_KEYS]);
 /* True if rows stand below `path`. */
 bool key_is_section(const char *path);
 /* What a word of another program is here: a path, a value, or a sentence; or NULL. */

@@ -602,6 +602,17 @@ TEST(table_is_sound) {
     }
 }
 
+/* keys_elsewhere.def has the rows that only say no, and no others. */
+TEST(keys_that_say_no_stand_apart) {
+    int acting = 0;
+    while (acting < N_KEYS && key_acts(&key_table[acting])) acting++;
+    EXPECT(acting > 100 && acting < N_KEYS);
+    for (int k = acting; k < N_KEYS; k++)
+        if (key_acts(&key_table[k]))
+            test_fail(__FILE__, __LINE__, "%s stands in keys_elsewhere.def",
+                      key_table[k].path);
+}
+
 TEST(help_and_page) {
     char *text = NULL, *page = NULL;
     size_t n, page_bytes;
