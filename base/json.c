@@ -1,5 +1,6 @@
 /* json.c - the JSON parser and its getters; see json.h. The writer is json_write.c. */
 #include "base/json.h"
+#include "base/json_scan.h"
 #include "base/utf8.h"
 #include <math.h>
 #include <stdlib.h>
@@ -16,8 +17,7 @@ typedef struct JsonSource {
 typedef struct Parser {
     const JsonSource *source;
     Arena *mem;
-    const char *s;
-    uint32_t n, at;
+    JsonScan in;
     int values, depth;
     Json
         *open[MAX_DEPTH]; /* arrays and objects around the place, and their last member */
@@ -40,9 +40,13 @@ static Place place_of(const JsonSource *f, uint32_t at) {
     return p;
 }
 
-static _Noreturn void bad(const Parser *p, uint32_t at, const char *hint,
+static _Noreturn void bad(const Parser *p, size_t at, const char *hint,
                           const char *what) {
-    fail_at(p->source->code, place_of(p->source, at), hint, "%s", what);
+    fail_at(p->source->code, place_of(p->source, (uint32_t)at), hint, "%s", what);
+}
+
+static _Noreturn void scan_failed(const Parser *p) {
+    bad(p, p->in.wrong_at, p->in.hint, p->in.wrong);
 }
 
 Place json_place(const Json *v) {
@@ -60,117 +64,52 @@ _Noreturn void json_fail(const Json *v, const char *hint, const char *fmt, ...) 
 
 /* Strings. */
 
-static int hex4(const Parser *p, uint32_t at) {
-    int value = 0;
-    if (p->n - at < 4) return -1;
-    for (uint32_t i = at; i < at + 4; i++) {
-        int c = (unsigned char)p->s[i], digit;
-        if (c >= '0' && c <= '9')
-            digit = c - '0';
-        else if ((c | 32) >= 'a' && (c | 32) <= 'f')
-            digit = (c | 32) - 'a' + 10;
-        else
-            return -1;
-        value = value * 16 + digit;
-    }
-    return value;
-}
-
-/* \uXXXX with p->at behind the 'u'; a pair of surrogates makes one character. */
-static int unicode_escape(Parser *p, char *out) {
-    uint32_t start = p->at - 2;
-    int c = hex4(p, p->at);
-    if (c < 0) bad(p, start, NULL, "\\u needs four hexadecimal digits");
-    p->at += 4;
-    if (c >= 0xDC00 && c <= 0xDFFF)
-        bad(p, start, NULL, "low surrogate without a high one");
-    if (c >= 0xD800 && c <= 0xDBFF) {
-        bool pair = p->n - p->at >= 6 && p->s[p->at] == '\\' && p->s[p->at + 1] == 'u';
-        int low = pair ? hex4(p, p->at + 2) : -1;
-        if (low < 0xDC00 || low > 0xDFFF)
-            bad(p, start, NULL, "high surrogate without a low one");
-        p->at += 6;
-        c = 0x10000 + ((c - 0xD800) << 10) + (low - 0xDC00);
-    }
-    return utf8_put((uint32_t)c, out);
-}
-
 static int escape(Parser *p, char *out) {
-    static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
-    if (p->n - p->at < 2) bad(p, p->at, NULL, "the text ends inside a string");
-    char c = p->s[p->at + 1];
-    p->at += 2;
-    if (c == 'u') return unicode_escape(p, out);
-    const char *found = c ? strchr(from, c) : NULL;
-    if (!found)
-        bad(p, p->at - 2, "one of \\\" \\\\ \\/ \\b \\f \\n \\r \\t \\uXXXX",
-            "unknown escape in a string");
-    *out = to[found - from];
-    return 1;
+    size_t start = p->in.at;
+    JsonLone lone = JSON_LONE_NONE;
+    int size = json_scan_escape(&p->in, out, &lone);
+    if (!size) scan_failed(p);
+    if (lone)
+        bad(p, start, NULL,
+            lone == JSON_LONE_LOW ? "low surrogate without a high one"
+                                  : "high surrogate without a low one");
+    return size;
 }
 
-/* Length of the source of the string at p->at without its quotes, for the allocation;
+/* Length of the source of the string at p->in.at without its quotes, for the allocation;
  * what it decodes to is never longer. */
 static uint32_t string_span(const Parser *p) {
-    uint32_t i = p->at + 1;
-    while (i < p->n && p->s[i] != '"') i += p->s[i] == '\\' ? 2 : 1;
-    if (i >= p->n) bad(p, p->at, NULL, "string without a closing quote");
-    return i - p->at - 1;
+    size_t i = p->in.at + 1;
+    while (i < p->in.n && p->in.s[i] != '"') i += p->in.s[i] == '\\' ? 2 : 1;
+    if (i >= p->in.n) bad(p, p->in.at, NULL, "string without a closing quote");
+    return (uint32_t)(i - p->in.at - 1);
 }
 
 static const char *parse_string(Parser *p, uint32_t *length) {
     char *out = arena_alloc(p->mem, (size_t)string_span(p) + 1);
     uint32_t n = 0;
-    p->at++;
-    while (p->s[p->at] != '"') {
-        unsigned char c = (unsigned char)p->s[p->at];
+    p->in.at++;
+    while (p->in.s[p->in.at] != '"') {
+        unsigned char c = (unsigned char)p->in.s[p->in.at];
         if (c == '\\') {
             n += (uint32_t)escape(p, out + n);
             continue;
         }
         if (c < 0x20)
-            bad(p, p->at, "write it as an escape, \\n or \\u0001",
+            bad(p, p->in.at, "write it as an escape, \\n or \\u0001",
                 "control character in a string");
-        int size = c < 0x80 ? 1 : utf8_check(p->s + p->at, p->n - p->at);
-        if (!size) bad(p, p->at, "save the file as UTF-8", "the text is not UTF-8");
-        memcpy(out + n, p->s + p->at, (size_t)size);
+        int size = c < 0x80 ? 1 : utf8_check(p->in.s + p->in.at, p->in.n - p->in.at);
+        if (!size) bad(p, p->in.at, "save the file as UTF-8", "the text is not UTF-8");
+        memcpy(out + n, p->in.s + p->in.at, (size_t)size);
         n += (uint32_t)size;
-        p->at += (uint32_t)size;
+        p->in.at += (size_t)size;
     }
-    p->at++;
+    p->in.at++;
     *length = n;
     return out;
 }
 
 /* Numbers and words. */
-
-static uint32_t digits(const Parser *p, uint32_t at) {
-    while (at < p->n && p->s[at] >= '0' && p->s[at] <= '9') at++;
-    return at;
-}
-
-/* End of the number at p->at by the grammar of RFC 8259, section 6. */
-static uint32_t number_end(const Parser *p, bool *whole) {
-    uint32_t start = p->at + (p->s[p->at] == '-'), at = digits(p, start);
-    *whole = true;
-    if (at == start) bad(p, p->at, NULL, "digit expected");
-    if (p->s[start] == '0' && at > start + 1)
-        bad(p, p->at, "drop the leading zeros", "number with a leading zero");
-    if (at < p->n && p->s[at] == '.') {
-        uint32_t from = at + 1;
-        at = digits(p, from);
-        if (at == from) bad(p, at, NULL, "digit expected behind the point");
-        *whole = false;
-    }
-    if (at < p->n && (p->s[at] | 32) == 'e') {
-        uint32_t from = at + 1;
-        if (from < p->n && (p->s[from] == '+' || p->s[from] == '-')) from++;
-        at = digits(p, from);
-        if (at == from) bad(p, at, NULL, "digit expected in the exponent");
-        *whole = false;
-    }
-    return at;
-}
 
 /* The integer text[n] exactly, as int64 or else uint64; false when it fits neither. */
 static bool exact_integer(const char *text, uint32_t n, Json *v) {
@@ -196,34 +135,20 @@ static bool exact_integer(const char *text, uint32_t n, Json *v) {
 static void parse_number(Parser *p, Json *v) {
     char text[MAX_NUMBER + 1];
     bool whole;
-    uint32_t end = number_end(p, &whole), n = end - p->at;
-    if (n > MAX_NUMBER) bad(p, p->at, NULL, "number of more than 1024 characters");
-    memcpy(text, p->s + p->at, n);
+    size_t start = p->in.at;
+    if (!json_scan_number(&p->in, &whole)) scan_failed(p);
+    uint32_t n = (uint32_t)(p->in.at - start);
+    if (n > MAX_NUMBER) bad(p, start, NULL, "number of more than 1024 characters");
+    memcpy(text, p->in.s + start, n);
     text[n] = 0;
     if (!whole || !exact_integer(text, n, v)) {
         v->kind = JSON_DOUBLE;
         v->d = strtod(text, NULL);
-        if (!isfinite(v->d)) bad(p, p->at, NULL, "number too large for a double");
+        if (!isfinite(v->d)) bad(p, start, NULL, "number too large for a double");
     }
-    p->at = end;
-}
-
-static bool parse_word(Parser *p, const char *word) {
-    size_t n = strlen(word);
-    if (p->n - p->at < n || memcmp(p->s + p->at, word, n)) return false;
-    p->at += (uint32_t)n;
-    return true;
 }
 
 /* Structure. */
-
-static void skip_space(Parser *p) {
-    while (p->at < p->n) {
-        char c = p->s[p->at];
-        if (c != ' ' && c != '\t' && c != '\n' && c != '\r') break;
-        p->at++;
-    }
-}
 
 static int compare_keys(const char *a, uint32_t an, const char *b, uint32_t bn) {
     if (an != bn) return an < bn ? -1 : 1;
@@ -251,10 +176,10 @@ static void close_object(Parser *p, Json *v) {
 
 /* Adds a new value to the innermost open array or object. */
 static Json *add_value(Parser *p, const char *key, uint32_t key_length) {
-    if (p->values++ >= MAX_VALUES) bad(p, p->at, NULL, "more than 4194304 values");
+    if (p->values++ >= MAX_VALUES) bad(p, p->in.at, NULL, "more than 4194304 values");
     Json *v = NEW(p->mem, Json);
     v->source = p->source;
-    v->begin = p->at;
+    v->begin = (uint32_t)p->in.at;
     v->key = key;
     v->key_length = key_length;
     if (p->depth == 0) return v;
@@ -271,12 +196,13 @@ static Json *add_value(Parser *p, const char *key, uint32_t key_length) {
 /* One value; of an array or object only the opening bracket. */
 static Json *parse_value(Parser *p, const char *key, uint32_t key_length) {
     Json *v = add_value(p, key, key_length);
-    if (p->at == p->n) bad(p, p->at, NULL, "the text ends where a value is expected");
-    char c = p->s[p->at];
+    if (p->in.at == p->in.n)
+        bad(p, p->in.at, NULL, "the text ends where a value is expected");
+    char c = p->in.s[p->in.at];
     if (c == '{' || c == '[') {
-        if (p->depth == MAX_DEPTH) bad(p, p->at, NULL, "nested deeper than 64");
+        if (p->depth == MAX_DEPTH) bad(p, p->in.at, NULL, "nested deeper than 64");
         v->kind = c == '{' ? JSON_OBJECT : JSON_ARRAY;
-        p->at++;
+        p->in.at++;
         p->last[p->depth] = NULL;
         p->open[p->depth++] = v;
         return v;
@@ -286,29 +212,31 @@ static Json *parse_value(Parser *p, const char *key, uint32_t key_length) {
         v->s = parse_string(p, &v->length);
     } else if (c == '-' || (c >= '0' && c <= '9')) {
         parse_number(p, v);
-    } else if (parse_word(p, "true")) {
+    } else if (json_scan_word(&p->in, "true")) {
         v->kind = JSON_BOOL;
         v->b = true;
-    } else if (parse_word(p, "false")) {
+    } else if (json_scan_word(&p->in, "false")) {
         v->kind = JSON_BOOL;
-    } else if (!parse_word(p, "null")) {
-        bad(p, p->at, "a value is {...}, [...], \"text\", a number, true, false or null",
+    } else if (!json_scan_word(&p->in, "null")) {
+        bad(p, p->in.at,
+            "a value is {...}, [...], \"text\", a number, true, false or null",
             "value expected");
     }
-    v->end = p->at;
+    v->end = (uint32_t)p->in.at;
     return v;
 }
 
 /* `"key" :` in front of a member. */
 static const char *parse_key(Parser *p, uint32_t *length) {
-    if (p->at == p->n || p->s[p->at] != '"')
-        bad(p, p->at, "keys stand in double quotes, and no comma behind the last member",
+    if (!json_scan_is(&p->in, '"'))
+        bad(p, p->in.at,
+            "keys stand in double quotes, and no comma behind the last member",
             "key expected");
     const char *key = parse_string(p, length);
-    skip_space(p);
-    if (p->at == p->n || p->s[p->at] != ':') bad(p, p->at, NULL, "':' expected");
-    p->at++;
-    skip_space(p);
+    json_scan_space(&p->in);
+    if (!json_scan_is(&p->in, ':')) bad(p, p->in.at, NULL, "':' expected");
+    p->in.at++;
+    json_scan_space(&p->in);
     return key;
 }
 
@@ -316,19 +244,20 @@ static void parse_member(Parser *p, bool first) {
     Json *parent = p->open[p->depth - 1];
     bool object = parent->kind == JSON_OBJECT;
     char close = object ? '}' : ']';
-    if (p->at < p->n && p->s[p->at] == close) {
-        p->at++;
-        parent->end = p->at;
+    if (json_scan_is(&p->in, close)) {
+        p->in.at++;
+        parent->end = (uint32_t)p->in.at;
         if (object) close_object(p, parent);
         p->depth--;
         return;
     }
     if (!first) {
-        if (p->at == p->n) bad(p, parent->begin, NULL, "never closed");
-        if (p->s[p->at] != ',')
-            bad(p, p->at, NULL, object ? "',' or '}' expected" : "',' or ']' expected");
-        p->at++;
-        skip_space(p);
+        if (p->in.at == p->in.n) bad(p, parent->begin, NULL, "never closed");
+        if (p->in.s[p->in.at] != ',')
+            bad(p, p->in.at, NULL,
+                object ? "',' or '}' expected" : "',' or ']' expected");
+        p->in.at++;
+        json_scan_space(&p->in);
     }
     uint32_t key_length = 0;
     const char *key = object ? parse_key(p, &key_length) : NULL;
@@ -342,17 +271,18 @@ const Json *json_parse(Arena *mem, const char *name, const char *bytes, size_t n
              (unsigned long long)MIN(max_bytes, ((uint64_t)1 << 31) - 1));
     JsonSource *source = NEW(mem, JsonSource);
     *source = (JsonSource){arena_strdup(mem, name), bytes, (uint32_t)n, code, mem};
-    Parser p = {.source = source, .mem = mem, .s = bytes, .n = (uint32_t)n};
+    Parser p = {.source = source, .mem = mem, .in = {.s = bytes, .n = n}};
     static const char mark[] = "\xEF\xBB\xBF"; /* some editors begin a file with it */
-    if (n >= 3 && !memcmp(bytes, mark, 3)) p.at = 3;
-    skip_space(&p);
+    if (n >= 3 && !memcmp(bytes, mark, 3)) p.in.at = 3;
+    json_scan_space(&p.in);
     const Json *root = parse_value(&p, NULL, 0);
-    skip_space(&p);
+    json_scan_space(&p.in);
     while (p.depth) {
         parse_member(&p, p.last[p.depth - 1] == NULL);
-        skip_space(&p);
+        json_scan_space(&p.in);
     }
-    if (p.at != p.n) bad(&p, p.at, NULL, "something follows the end of the value");
+    if (p.in.at != p.in.n)
+        bad(&p, p.in.at, NULL, "something follows the end of the value");
     return root;
 }
 

@@ -5,8 +5,23 @@
 #include <errno.h>
 #include <math.h>
 
+enum { MAX_LINE_BYTES = 1 << 10 };
+
 static const char *points_path(const Train *t, Arena *mem) {
     return path_join(mem, t->run_dir, RUN_VALIDATION);
+}
+
+/* False: no point, such as half a line of a run that was killed. */
+static bool read_point(Arena *mem, const char *path, const char *line, size_t n,
+                       ValidPoint *out) {
+    Catch c;
+    if (!CATCH(c)) return false;
+    const Json *v = json_parse(mem, path, line, n, MAX_LINE_BYTES, EXIT_DATA);
+    out->step = json_i64(json_need(v, "step"), 0, INT64_MAX);
+    const Json *loss = json_need(v, "valid_loss");
+    out->loss = loss->kind == JSON_NULL ? NAN : json_f64(loss);
+    catch_end(&c);
+    return true;
 }
 
 static int read_points(const Train *t, Arena *mem, ValidPoint **out) {
@@ -19,12 +34,8 @@ static int read_points(const Train *t, Arena *mem, ValidPoint **out) {
         for (char *line = text, *end; *line; line = end) {
             end = line + strcspn(line, "\n");
             ValidPoint point;
-            long long step;
-            if (sscanf(line, "{\"step\": %lld, \"valid_loss\": %lf", &step,
-                       &point.loss) == 2) {
-                point.step = step;
+            if (read_point(mem, path, line, (size_t)(end - line), &point))
                 PUSH(mem, p, n, cap, point);
-            }
             end += *end == '\n';
         }
     }
@@ -32,10 +43,17 @@ static int read_points(const Train *t, Arena *mem, ValidPoint **out) {
     return n;
 }
 
+/* JSON has no word for what is not finite. */
+static const char *number(Arena *mem, double v) {
+    return isfinite(v) ? arena_printf(mem, "%.10g", v) : "null";
+}
+
 static void add_point(const Train *t, Text *text, const ValidPoint *p) {
-    text_add(text, "{\"step\": %lld, \"valid_loss\": %.10g", (long long)p->step, p->loss);
+    text_add(text, "{\"step\": %lld, \"valid_loss\": %s", (long long)p->step,
+             number(text->mem, p->loss));
     if (!t->job.ncolumns)
-        text_add(text, ", \"valid_perplexity\": %.10g", exp(MIN(20, p->loss)));
+        text_add(text, ", \"valid_perplexity\": %s",
+                 number(text->mem, exp(p->loss > 20 ? 20 : p->loss)));
     text_add(text, "}\n");
 }
 
