@@ -1,6 +1,7 @@
 /* main.c - the command stator: finds the command's function, and the help. */
 #include "frontend/config/commands.h"
 #include "frontend/config/config.h"
+#include "frontend/config/options_print.h"
 #include "frontend/launch/launch.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -12,93 +13,69 @@
 #endif
 
 static int cmd_help(int argc, char **argv);
+static int cmd_completion(int argc, char **argv);
 
-typedef struct Command {
-    const char *name;
-    int (*run)(int argc, char **argv);
-    const char *line; /* of the list of commands */
-    const char *help; /* what follows the command's usage */
-} Command;
-
-static const Command commands[] = {
-    {"train", cmd_train, "train CONFIG.yaml [--a.b.c VALUE ...]   compile and train",
-     "Trains the model of a configuration file. Every key is also a flag;\n"
-     "stator help SECTION lists the keys of a section.\n"
-     "  --init_from DIR        start from a Hugging Face folder or a checkpoint; "
-     "without\n"
-     "                         a model section its config.json defines the model\n"
-     "  --output_dir DIR       the run folder: config.yaml, plan.json, metrics.jsonl,\n"
-     "                         loss.svg, logs, ckpt\n"
-     "  --resume auto|never|DIR  auto goes on from the newest good checkpoint\n"
-     "  --dump FILE.safetensors  logits and gradients of the first step, final weights\n"
-     "  --dump_ir DIR          the program after every pass\n"
-     "SIGTERM, SIGINT, SIGHUP, SIGUSR1 and a stdout that nobody reads any more end it\n"
-     "after the running step with a checkpoint.\n"
-     "Exit codes: 0 done, 1 diverged, 2 configuration, 3 data, 4 checkpoint, 5 memory,\n"
-     "6 a rank hangs, 75 stopped by a signal.\n"},
-    {"plan", cmd_plan, "plan CONFIG.yaml [-n RANKS] [--a.b.c VALUE ...]  what it takes",
-     "Says what training would take, on any number of ranks, without them, their memory\n"
-     "or the data: where every parameter lies, the collectives of a step and their\n"
-     "bytes, the memory of a rank, parameters and flops. Takes the keys of train, and\n"
-     "  -n RANKS   so many ranks: data_parallel follows when it is not given\n"
-     "  --json     the plan for programs, as train writes it to plan.json\n"
-     "Exit codes: 0 done, 2 configuration, 5 above context.max_device_memory.\n"},
-    {"predict", cmd_predict, "predict RUN|CHECKPOINT|HF_DIR --prompt TEXT  generate text",
-     "stator predict --help lists its options.\n"},
-    {"convert", cmd_convert, "convert --to hf|stator FROM TO          weights in and out",
-     "--to hf writes config.json and model.safetensors of a run or a checkpoint;\n"
-     "--to stator makes a checkpoint of weights from a Hugging Face folder.\n"},
-    {"preprocess", cmd_preprocess,
-     "preprocess --input F... --output-prefix P  text to ids",
-     "stator preprocess --help lists its options.\n"},
-    {"inspect", cmd_inspect,
-     "inspect FILE|CONFIG.yaml               what it holds; sound?",
-     "stator inspect --help says what can be looked at.\n"},
-    {"tokenizer", cmd_tokenizer, "tokenizer train|encode|decode ...        text and ids",
-     "stator tokenizer --help lists its options.\n"},
-    {"launch", cmd_launch, "launch -n N COMMAND ...                 it on several ranks",
-     "stator launch --help lists its options.\n"},
-    {"help", cmd_help, "help [COMMAND|SECTION]                  this list, or more", ""},
+static int (*const command_run[N_COMMANDS])(int argc, char **argv) = {
+#define COMMAND(name, ...) cmd_##name,
+#include "frontend/config/commands.def"
 };
 
 static void usage(FILE *out) {
     fputs("stator compiles a GPT-style model into one native program and trains it.\n\n"
           "usage:\n",
           out);
-    for (int i = 0; i < ARRAY_LEN(commands); i++)
-        fprintf(out, "  stator %s\n", commands[i].line);
+    options_list(out);
     fputs("  stator --version\n\n", out);
 }
 
-static const Command *command_find(const char *name) {
-    for (int i = 0; i < ARRAY_LEN(commands); i++)
-        if (!strcmp(commands[i].name, name)) return &commands[i];
-    return NULL;
+static int command_find(const char *name) {
+    for (int c = 0; c < N_COMMANDS; c++)
+        if (!strcmp(command_table[c].name, name)) return c;
+    return -1;
 }
 
 static const char *command_near(const char *name) {
-    const char *names[ARRAY_LEN(commands)];
-    for (int i = 0; i < ARRAY_LEN(commands); i++) names[i] = commands[i].name;
-    return nearest_name(name, names, ARRAY_LEN(commands));
+    const char *names[N_COMMANDS];
+    for (int c = 0; c < N_COMMANDS; c++) names[c] = command_table[c].name;
+    return nearest_name(name, names, N_COMMANDS);
+}
+
+static void help_on(const char *word) {
+    int c = command_find(word);
+    if (c >= 0)
+        options_usage(stdout, (CommandId)c);
+    else if (!config_help(stdout, word))
+        fail(EXIT_CONFIG,
+             "no command and no section of the configuration is called '%.100s'; "
+             "stator help lists both",
+             word);
 }
 
 static int cmd_help(int argc, char **argv) {
-    if (argc < 2) {
+    Arena *mem = arena_new();
+    const Options *o = options_read(mem, COMMAND_help, argc, argv);
+    if (o && option_given(o, "--man")) {
+        options_man(stdout, STATOR_VERSION);
+    } else if (o && o->nwords) {
+        help_on(o->word[0]);
+    } else if (o) {
         usage(stdout);
         config_help(stdout, NULL);
         fputs("\nstator help SECTION lists the keys of a section.\n", stdout);
-        return 0;
     }
-    const Command *c = command_find(argv[1]);
-    if (c) {
-        fprintf(stdout, "stator %s\n\n%s", c->line, c->help);
-        return 0;
-    }
-    if (config_help(stdout, argv[1])) return 0;
-    fail(EXIT_CONFIG,
-         "no command and no section of the configuration is called '%.100s'; "
-         "stator help lists both",
-         argv[1]);
+    arena_free(mem);
+    return 0;
+}
+
+static int cmd_completion(int argc, char **argv) {
+    Arena *mem = arena_new();
+    const Options *o = options_read(mem, COMMAND_completion, argc, argv);
+    const char *shell = o && o->nwords ? o->word[0] : "";
+    if (o && strcmp(shell, "bash") && strcmp(shell, "zsh"))
+        fail(EXIT_CONFIG, "stator completion %.50s: write bash or zsh", shell);
+    if (o) options_completion(stdout, !strcmp(shell, "zsh"));
+    arena_free(mem);
+    return 0;
 }
 
 static bool wants_help(int argc, char **argv) {
@@ -138,17 +115,16 @@ int main(int argc, char **argv) {
         return printed(0);
     }
     if (!strcmp(name, "--help") || !strcmp(name, "-h")) name = "help";
-    const Command *c = command_find(name);
-    if (!c) {
+    int c = command_find(name);
+    if (c < 0) {
         const char *near = command_near(name);
         fail(EXIT_CONFIG, "unknown command '%.100s'%s%s%s; stator help lists all", name,
              near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
     }
-    bool helps = c->run == cmd_train || c->run == cmd_plan; /* others do it themselves */
-    if (helps && wants_help(argc - 1, argv + 1)) {
-        char *words[] = {"help", (char *)(uintptr_t)c->name};
-        return printed(cmd_help(2, words));
+    if (c == COMMAND_train && wants_help(argc - 1, argv + 1)) {
+        options_usage(stdout, COMMAND_train); /* before there are ranks */
+        return printed(0);
     }
-    int code = c->run(argc - 1, argv + 1);
-    return c->run == cmd_train || c->run == cmd_launch ? code : printed(code);
+    int code = command_run[c](argc - 1, argv + 1);
+    return c == COMMAND_train || c == COMMAND_launch ? code : printed(code);
 }

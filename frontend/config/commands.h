@@ -21,10 +21,6 @@ int cmd_inspect(int argc, char **argv);
  * Its exit code is that of the rank that failed first; 128 + signal for one that was
  * killed. */
 int cmd_launch(int argc, char **argv);
-/* stator inspect CONFIG.yaml --split train|valid|test [--samples 0,17] [--json] [--a.b.c
- * VALUE ...]: samples as training sees them, in its order. cmd_inspect calls it. */
-int inspect_samples(int argc, char **argv);
-
 enum { EXIT_DIVERGED = 1, EXIT_SIGNALLED = 75 };
 
 /* Names in a run folder. */

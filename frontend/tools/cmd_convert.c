@@ -2,6 +2,7 @@
  * Face folders. What was written is read again and compared before it says done. */
 #include "base/json.h"
 #include "frontend/config/commands.h"
+#include "frontend/config/options.h"
 #include "frontend/model/source.h"
 #include "runtime/store/ckpt_files.h"
 #include "runtime/store/safetensors.h"
@@ -11,58 +12,12 @@
 
 typedef struct Convert {
     Arena *mem;
-    const char *to, *from, *out;
-    bool force, help;
+    const char *from, *out;
+    bool force;
     Source source;
     Func *entry;    /* for names and types of the parameters */
     float **weight; /* by argument; NULL: no parameter */
 } Convert;
-
-static const char usage_text[] =
-    "stator convert --to hf     RUN|CHECKPOINT OUT_DIR [--force]\n"
-    "stator convert --to stator HF_DIR OUT_DIR [--force]\n\n"
-    "--to hf writes config.json, generation_config.json and model.safetensors as "
-    "Hugging\n"
-    "Face's GPT-2 and Llama have them. --to stator writes a checkpoint of weights "
-    "alone,\n"
-    "for --init_from OUT_DIR and stator predict OUT_DIR. A folder that is not empty is\n"
-    "left alone unless --force is given; then files of the same names are replaced.\n";
-
-static void set_word(const char **field, const char *value, const char *what) {
-    if (*field) fail(EXIT_CONFIG, "%s is given twice: %.100s", what, value);
-    *field = value;
-}
-
-static void read_words(Convert *c, int argc, char **argv) {
-    for (int i = 1; i < argc; i++) {
-        const char *word = argv[i];
-        if (!strcmp(word, "--force")) {
-            c->force = true;
-        } else if (!strcmp(word, "--help") || !strcmp(word, "-h")) {
-            c->help = true;
-        } else if (!strcmp(word, "--to")) {
-            if (i + 1 == argc) fail(EXIT_CONFIG, "--to needs a value: hf or stator");
-            set_word(&c->to, argv[++i], "--to");
-        } else if (!strncmp(word, "--to=", 5)) {
-            set_word(&c->to, word + 5, "--to");
-        } else if (!strncmp(word, "--", 2)) {
-            fail(EXIT_CONFIG, "unknown option %.100s; stator convert --help", word);
-        } else if (!c->from) {
-            c->from = word;
-        } else {
-            set_word(&c->out, word, "the folder to write");
-        }
-    }
-}
-
-static void check_words(const Convert *c) {
-    if (!c->to || (strcmp(c->to, "hf") && strcmp(c->to, "stator")))
-        fail(EXIT_CONFIG, "%s%.100s: write --to hf or --to stator",
-             c->to ? "--to " : "to what", c->to ? c->to : "");
-    if (!c->from || !c->out)
-        fail(EXIT_CONFIG,
-             "convert needs two folders: stator convert --to %s FROM OUT_DIR", c->to);
-}
 
 /* The folder must be missing or empty, or --force given. */
 static void check_out(const Convert *c) {
@@ -217,16 +172,22 @@ static void to_stator(Convert *c) {
 
 int cmd_convert(int argc, char **argv) {
     Convert c = {.mem = arena_new()};
-    read_words(&c, argc, argv);
-    if (c.help) {
-        fputs(usage_text, stdout);
-        return 0;
-    }
-    check_words(&c);
+    const Options *o = options_read(c.mem, COMMAND_convert, argc, argv);
+    if (!o) return 0;
+    bool hf = option_choice(o, "--to", 0) == 0;
+    if (!option_given(o, "--to"))
+        fail(EXIT_CONFIG, "to what: write --to hf or --to stator");
+    if (o->nwords < 2)
+        fail(EXIT_CONFIG,
+             "convert needs two folders: stator convert --to %s FROM OUT_DIR",
+             option_text(o, "--to"));
+    c.from = o->word[0];
+    c.out = o->word[1];
+    c.force = option_given(o, "--force");
     check_out(&c);
     c.source = source_open(c.mem, c.from, 0, NULL);
     source_spec(&c.source);
-    if (!strcmp(c.to, "hf"))
+    if (hf)
         to_hf(&c);
     else
         to_stator(&c);

@@ -6,20 +6,7 @@
 #include "frontend/tools/inspect.h"
 #include "runtime/store/ckpt_files.h"
 #include <errno.h>
-#include <stdlib.h>
 #include <sys/stat.h>
-
-static const char usage_text[] =
-    "stator inspect FILE|FOLDER [--vocab_size N]\n"
-    "stator inspect CONFIG.yaml --split train|valid|test --samples 0,17,100 [--json]\n\n"
-    "Says what it holds, and whether it is sound:\n"
-    "  P.bin, P.idx or P       tokens of stator preprocess or Megatron-LM; every token\n"
-    "                          is read, with --vocab_size N it must be below N\n"
-    "  *.safetensors, *.safetensors.index.json, a Hugging Face folder\n"
-    "  a checkpoint, a folder of checkpoints, a run folder: checksums of all files\n"
-    "  tokenizer.json, vocab.json, merges.txt, or a folder with them\n"
-    "  metrics.jsonl\n"
-    "Exit codes: 0 sound, 2 not known what it is, 3 data or 4 weights are damaged.\n";
 
 static bool is_dir(const char *path) {
     struct stat st;
@@ -100,45 +87,38 @@ static bool inspect_path(Arena *mem, const char *path, int64_t vocab) {
     return false;
 }
 
-static const char *read_words(int argc, char **argv, int64_t *vocab) {
-    const char *path = NULL;
-    for (int i = 1; i < argc; i++) {
-        const char *word = argv[i];
-        if (!strcmp(word, "--vocab_size") || !strcmp(word, "--vocab-size")) {
-            char *end = NULL;
-            errno = 0;
-            if (i + 1 < argc) *vocab = strtoll(argv[++i], &end, 10);
-            if (!end || *end || errno || *vocab < 1 || *vocab > INT32_MAX)
-                fail(EXIT_CONFIG, "%s needs a whole number, 1 .. %d", word, INT32_MAX);
-        } else if (!strncmp(word, "--", 2)) {
-            fail(EXIT_CONFIG, "unknown option %.100s; stator inspect --help", word);
-        } else if (path) {
-            fail(EXIT_CONFIG, "one path at a time: %.200s", word);
-        } else {
-            path = word;
-        }
-    }
-    if (!path || !path[0])
-        fail(EXIT_CONFIG, "inspect needs a path; stator inspect --help");
-    return path;
+static bool is_config(const char *path) {
+    return ends_with(path, ".yaml") || ends_with(path, ".yml");
+}
+
+/* Options of samples are not for files. */
+static void check_options(const Options *o) {
+    static const char *const of_samples[] = {"--split", "--samples", "--json"};
+    for (int i = 0; i < ARRAY_LEN(of_samples); i++)
+        if (option_given(o, of_samples[i]))
+            fail(EXIT_CONFIG, "%s is for samples: stator inspect CONFIG.yaml %s ...",
+                 of_samples[i], of_samples[i]);
+    if (o->nflags)
+        fail(EXIT_CONFIG, "unknown option %.100s; stator help inspect", o->flag[0]);
 }
 
 int cmd_inspect(int argc, char **argv) {
-    for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
-            fputs(usage_text, stdout);
-            return 0;
-        }
-    }
-    for (int i = 1; i < argc; i++)
-        if (ends_with(argv[i], ".yaml") || ends_with(argv[i], ".yml"))
-            return inspect_samples(argc, argv);
-    int64_t vocab = 0;
-    const char *path = read_words(argc, argv, &vocab);
     Arena *mem = arena_new();
-    if (!inspect_path(mem, path, vocab))
+    const Options *o = options_read(mem, COMMAND_inspect, argc, argv);
+    if (!o) return 0;
+    if (!o->nwords || !o->word[0][0])
+        fail(EXIT_CONFIG, "inspect needs a path: stator inspect FILE|FOLDER, or stator "
+                          "inspect CONFIG.yaml --split train; stator help inspect");
+    const char *path = o->word[0];
+    if (is_config(path)) {
+        inspect_samples(o);
+        arena_free(mem);
+        return 0;
+    }
+    check_options(o);
+    if (!inspect_path(mem, path, option_int(o, "--vocab_size", 0)))
         fail(EXIT_CONFIG,
-             "%s: not known what this is; stator inspect --help lists what "
+             "%s: not known what this is; stator help inspect lists what "
              "can be looked at",
              path);
     printf("%s: sound\n", path);

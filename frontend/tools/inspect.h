@@ -3,8 +3,10 @@
  * data, tokenizers and metrics, EXIT_CHECKPOINT for weights. */
 #ifndef STATOR_INSPECT_H
 #define STATOR_INSPECT_H
-#include "base/base.h"
+#include "frontend/config/options.h"
 
+/* Samples of a configuration's data as training sees them. */
+void inspect_samples(const Options *o);
 /* `path` names the pair with or without .bin/.idx. Every token is read; with vocab > 0
  * each must be below it. */
 void inspect_indexed(Arena *mem, const char *path, int64_t vocab);

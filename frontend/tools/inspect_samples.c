@@ -6,30 +6,20 @@
 #include "frontend/config/config_state.h"
 #include "frontend/config/data_open.h"
 #include "frontend/model/job.h"
+#include "frontend/tools/inspect.h"
 #include "frontend/train/results.h"
 #include <errno.h>
 #include <stdlib.h>
 
 typedef struct Inspection {
-    const char *config;
+    const Options *o;
     DataSplit split;
     int64_t *sample;
     int n, cap;
     bool json;
-    char **flags; /* of the configuration */
-    int n_flags, cap_flags;
 } Inspection;
 
 static const char *const split_names[] = {"train", "valid", "test"};
-
-static void parse_split(Inspection *x, const char *word) {
-    for (int i = 0; i < ARRAY_LEN(split_names); i++) {
-        if (strcmp(word, split_names[i])) continue;
-        x->split = (DataSplit)i;
-        return;
-    }
-    fail(EXIT_CONFIG, "--split %.60s: there are train, valid and test", word);
-}
 
 static void parse_samples(Arena *mem, Inspection *x, const char *word) {
     for (const char *p = word;;) {
@@ -45,38 +35,17 @@ static void parse_samples(Arena *mem, Inspection *x, const char *word) {
     }
 }
 
-/* The value of --name in words[*i] or behind it; NULL if it is another word. */
-static const char *option(int argc, char **argv, int *i, const char *name) {
-    size_t n = strlen(name);
-    if (strncmp(argv[*i], name, n)) return NULL;
-    if (argv[*i][n] == '=') return argv[*i] + n + 1;
-    if (argv[*i][n]) return NULL;
-    if (*i + 1 == argc) fail(EXIT_CONFIG, "%s has no value", name);
-    return argv[++*i];
-}
-
-static Inspection parse_words(Arena *mem, int argc, char **argv) {
-    Inspection x = {0};
-    for (int i = 1; i < argc; i++) {
-        const char *v;
-        if ((v = option(argc, argv, &i, "--split"))) {
-            parse_split(&x, v);
-        } else if ((v = option(argc, argv, &i, "--samples"))) {
-            parse_samples(mem, &x, v);
-        } else if (!strcmp(argv[i], "--json")) {
-            x.json = true;
-        } else if (!x.config && strncmp(argv[i], "--", 2)) {
-            x.config = argv[i];
-        } else {
-            PUSH(mem, x.flags, x.n_flags, x.cap_flags, argv[i]);
-            bool valued = !strncmp(argv[i], "--", 2) && !strchr(argv[i], '=');
-            if (valued && i + 1 < argc && strncmp(argv[i + 1], "--", 2))
-                PUSH(mem, x.flags, x.n_flags, x.cap_flags, argv[++i]);
-        }
-    }
-    if (!x.config)
-        fail(EXIT_CONFIG, "stator inspect CONFIG.yaml --split train|valid|test "
-                          "[--samples 0,17,100] [--json]");
+static Inspection inspection_of(Arena *mem, const Options *o) {
+    Inspection x = {.o = o,
+                    .split = (DataSplit)option_choice(o, "--split", 0),
+                    .json = option_given(o, "--json")};
+    const char *samples = option_text(o, "--samples");
+    if (samples) parse_samples(mem, &x, samples);
+    if (option_given(o, "--vocab_size"))
+        fail(EXIT_CONFIG,
+             "--vocab_size is for files of tokens; %s has its own, "
+             "model.model_config.vocab_size",
+             o->word[0]);
     return x;
 }
 
@@ -92,7 +61,7 @@ static Data *open_tensors(Arena *mem, const Inspection *x, Config *cfg) {
 
 /* One row of data at a time: the order does not depend on the batch size. */
 static Data *open_data(Arena *mem, const Inspection *x) {
-    Config *cfg = config_load(mem, x->config, x->n_flags, x->flags);
+    Config *cfg = config_load(mem, x->o->word[0], x->o->nflags, x->o->flag);
     if (!data_path_given(cfg)[0])
         config_refuse(cfg, "train_dataset.data_loader.dataset_dir", NULL,
                       "train_dataset.data_loader.data_path, or dataset_dir",
@@ -214,9 +183,9 @@ static void print_samples(Arena *mem, const Inspection *x, const Data *d) {
     if (x->json) puts("]}");
 }
 
-int inspect_samples(int argc, char **argv) {
+void inspect_samples(const Options *o) {
     Arena *mem = arena_new();
-    Inspection x = parse_words(mem, argc, argv);
+    Inspection x = inspection_of(mem, o);
     Data *d = open_data(mem, &x);
     check_samples(&x, d);
     print_samples(mem, &x, d);
@@ -224,5 +193,4 @@ int inspect_samples(int argc, char **argv) {
     arena_free(mem);
     if (fflush(stdout) != 0 || ferror(stdout))
         fail(EXIT_DATA, "cannot write the samples: %s", strerror(errno));
-    return 0;
 }

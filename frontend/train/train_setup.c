@@ -2,6 +2,7 @@
 #include "frontend/config/commands.h"
 #include "frontend/config/config_state.h"
 #include "frontend/config/data_open.h"
+#include "frontend/config/options.h"
 #include "frontend/train/train.h"
 #include "runtime/comm/agree.h"
 #include "runtime/comm/comm.h"
@@ -304,13 +305,11 @@ typedef struct Words {
 static void look_at_config(void *context) {
     const Words *w = context;
     Train *t = w->t;
-    bool has_file = w->argc > 1 && strncmp(w->argv[1], "--", 2);
-    int skip = has_file ? 2 : 1;
-    if (!has_file && w->argc < 2)
+    const Options *o = options_read(t->mem, COMMAND_train, w->argc, w->argv);
+    if (!o || (!o->nwords && !o->nflags))
         fail(EXIT_CONFIG, "stator train needs a configuration: stator train CONFIG.yaml "
                           "[--a.b.c VALUE ...]");
-    t->job.cfg =
-        config_load(t->mem, has_file ? w->argv[1] : NULL, w->argc - skip, w->argv + skip);
+    t->job.cfg = config_load(t->mem, o->nwords ? o->word[0] : NULL, o->nflags, o->flag);
     if (t->job.cfg->run_mode == RUN_PREDICT)
         config_refuse(t->job.cfg, "run_mode", NULL, "stator predict, or run_mode train",
                       "run_mode is predict, the command is train");

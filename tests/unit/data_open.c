@@ -4,7 +4,7 @@
 #include "base/json.h"
 #include "command.h"
 
-#define INSPECT(...) run(inspect_samples, __VA_ARGS__, (char *)NULL)
+#define INSPECT(...) run(cmd_inspect, __VA_ARGS__, (char *)NULL)
 
 static Arena *mem;
 
@@ -201,11 +201,11 @@ TEST(inspect_refuses) {
     INSPECT(yaml, "--split", "valid");
     refused(EXIT_CONFIG, "no samples for valid");
     INSPECT(yaml, "--split", "dev");
-    refused(EXIT_CONFIG, "there are train, valid and test");
+    refused(EXIT_CONFIG, "--split dev: write train, valid or test");
     INSPECT(yaml, "--split", "train", "--samples", "1,-2");
     refused(EXIT_CONFIG, "give numbers from 0");
     INSPECT(yaml, "--samples");
-    refused(EXIT_CONFIG, "--samples has no value");
+    refused(EXIT_CONFIG, "--samples needs a value");
     INSPECT("--json");
     refused(EXIT_CONFIG, "stator inspect CONFIG.yaml");
     write_text(yaml, "model: {model_config: {seq_length: 4}}\n");

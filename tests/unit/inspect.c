@@ -104,7 +104,7 @@ TEST(inspect_pairs) {
     sound("token 300");
     words[3] = "30x";
     inspect_words(4, words);
-    says(EXIT_CONFIG, "--vocab_size needs a whole number");
+    says(EXIT_CONFIG, "--vocab_size 30x: write a whole number from 1");
     damage(temp("p.idx"), 36, false);
     inspect(p);
     says(EXIT_DATA, "p.idx: offset 34: sequence 0 of");
@@ -130,7 +130,7 @@ TEST(inspect_weights) {
     w[2] = w[4] = 0;
     EXPECT(safetensors_write(path, &t, 1, NULL, NULL) == 0);
     inspect(path);
-    sound("1 tensors, 6 numbers, 24 bytes, 0 not finite\n");
+    sound("1 tensors, 6 numbers, 24 B, 0 not finite\n");
     inspect(temp_dir()); /* as a folder of Hugging Face's */
     sound("[2,3] w");
     struct stat st;

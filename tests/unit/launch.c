@@ -372,7 +372,7 @@ TEST(options_that_make_no_sense) {
     REFUSED("-n 2", "what to launch?");
     REFUSED("train c.yaml", "how many ranks?");
     REFUSED("--hostfile h train c.yaml", "how many ranks?");
-    REFUSED("-n 0 train c.yaml", "-n 0: write a number from 1");
+    REFUSED("-n 0 train c.yaml", "-n 0: write a whole number from 1");
     REFUSED("-n 2x train c.yaml", "-n 2x");
     REFUSED("-n", "-n needs a value");
     REFUSED("-n 2 --timeout 0 train c.yaml", "--timeout 0");

@@ -111,7 +111,7 @@ TEST(lengths) {
     PREDICT(dir, "--prompt_tokens", "1,2", "--max_decode_length", "2");
     refused(EXIT_CONFIG, "write --max_new_tokens");
     PREDICT(dir, "--prompt_tokens", "1,2", "--max_new_tokens", "0");
-    refused(EXIT_CONFIG, "whole number from 1 up");
+    refused(EXIT_CONFIG, "whole number from 1 to");
     Text full = text_new(arena_new());
     for (int i = 0; i < 32; i++) text_add(&full, "3 ");
     PREDICT(dir, "--prompt_tokens", full.s);

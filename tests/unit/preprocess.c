@@ -386,9 +386,9 @@ TEST(preprocess_words) {
     RUN("--input", in, "--output-prefix", p, BYTES, "\\");
     refused(EXIT_CONFIG, "lone backslash");
     RUN("--input", in, "--output-prefix", p, BYTES, "--workers");
-    refused(EXIT_CONFIG, "--workers has no value");
+    refused(EXIT_CONFIG, "--workers needs a value");
     RUN("--input", in, "--output-prefix", p, BYTES, "--workers", "0");
-    refused(EXIT_CONFIG, "1 .. 256");
+    refused(EXIT_CONFIG, "from 1 to 256");
     RUN("--input", in, "--output-prefix", p, BYTES, "--append-eod");
     refused(EXIT_CONFIG, "no <|endoftext|>");
     RUN("--input", in, "--output-prefix", p, BYTES, "--split-sentences");

@@ -1,0 +1,333 @@
+/* options.c - see options.h. */
+#include "frontend/config/options.h"
+#include "frontend/config/key.h"
+#include "frontend/config/options_print.h"
+#include <ctype.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+
+#define KEYS  COMMAND_KEYS
+#define FIRST COMMAND_FIRST
+const CommandRow command_table[N_COMMANDS] = {
+#define COMMAND(name, flags, max_words, usage, line, text, end)                          \
+    {#name, flags, max_words, usage, line, text, end},
+#include "frontend/config/commands.def"
+};
+#undef KEYS
+#undef FIRST
+
+const OptionRow option_table[] = {
+#define OPTION(command, names, kind, value, low, high, help)                             \
+    {COMMAND_##command, names, OPTION_##kind, value, low, high, NULL, help},
+#define KEY_OPTION(command, names, value, key, help)                                     \
+    {COMMAND_##command, names, OPTION_KEY, value, 0, 0, key, help},
+#include "frontend/config/commands.def"
+};
+const int n_options = ARRAY_LEN(option_table);
+
+/* ---- rows ---- */
+
+const char *option_next_name(const char **at, char name[64]) {
+    size_t n = strcspn(*at, " ");
+    if (!n) return NULL;
+    check(n < 64);
+    memcpy(name, *at, n);
+    name[n] = 0;
+    *at += n + ((*at)[n] == ' ');
+    return name;
+}
+
+/* name[n] is a row's, but for '-' and '_'. */
+static bool same_name(const char *row, const char *name, size_t n) {
+    if (strlen(row) != n) return false;
+    for (size_t i = 0; i < n; i++)
+        if (row[i] != name[i] && !(strchr("-_", row[i]) && strchr("-_", name[i])))
+            return false;
+    return true;
+}
+
+static int row_find(CommandId command, const char *name, size_t n) {
+    char one[64];
+    for (int r = 0; r < n_options; r++) {
+        const char *at = option_table[r].names;
+        if (option_table[r].command != command) continue;
+        while (option_next_name(&at, one))
+            if (same_name(one, name, n)) return r;
+    }
+    return -1;
+}
+
+static int row_of(CommandId command, const char *name) {
+    int r = row_find(command, name, strlen(name));
+    if (r < 0) die("%s has no option %s", command_table[command].name, name);
+    return r;
+}
+
+bool option_has_key(CommandId command, const char *key) {
+    for (int r = 0; r < n_options; r++)
+        if (option_table[r].command == command && option_table[r].key &&
+            !strcmp(option_table[r].key, key))
+            return true;
+    return false;
+}
+
+static bool takes_value(const OptionRow *row) {
+    return row->value[0] != 0;
+}
+
+/* ---- values ---- */
+
+static int64_t check_int(const OptionRow *row, const char *said_as, const char *text) {
+    char *end;
+    errno = 0;
+    long long n = strtoll(text, &end, 10);
+    bool good = !errno && end != text && !*end && n >= row->low && n <= row->high;
+    if (!good && row->high == INT64_MAX)
+        fail(EXIT_CONFIG, "%s %.100s: write a whole number from %lld up", said_as, text,
+             (long long)row->low);
+    if (!good)
+        fail(EXIT_CONFIG, "%s %.100s: write a whole number from %lld to %lld", said_as,
+             text, (long long)row->low, (long long)row->high);
+    return n;
+}
+
+static double check_number(const OptionRow *row, const char *said_as, const char *text) {
+    char *end;
+    double v = strtod(text, &end);
+    if (end == text || *end || !(v > (double)row->low) || v > (double)row->high)
+        fail(EXIT_CONFIG, "%s %.100s: write a number above %lld and up to %lld", said_as,
+             text, (long long)row->low, (long long)row->high);
+    return v;
+}
+
+static int check_choice(const OptionRow *row, const char *said_as, const char *text) {
+    int i = 0;
+    for (const char *s = row->value;; s++, i++) {
+        size_t n = strcspn(s, "|");
+        if (strlen(text) == n && !memcmp(s, text, n)) return i;
+        s += n;
+        if (!*s) break;
+    }
+    char all[256];
+    snprintf(all, sizeof all, "%s", row->value);
+    for (char *p = all; (p = strchr(p, '|'));) {
+        bool last = !strchr(p + 1, '|');
+        size_t n = strlen(p + 1);
+        const char *joint = last ? " or " : ", ";
+        if (p + strlen(joint) + n + 1 >= all + sizeof all) break;
+        memmove(p + strlen(joint), p + 1, n + 1);
+        memcpy(p, joint, strlen(joint));
+    }
+    fail(EXIT_CONFIG, "%s %.60s: write %s", said_as, text, all);
+}
+
+/* Wrong values are said when the words are read, in their order. */
+static void check_value(const OptionRow *row, const char *name, const char *text) {
+    if (row->kind == OPTION_INT) check_int(row, name, text);
+    if (row->kind == OPTION_NUMBER) check_number(row, name, text);
+    if (row->kind == OPTION_CHOICE) check_choice(row, name, text);
+    if (row->kind == OPTION_LAST && (!*text || *text == '-'))
+        fail(EXIT_CONFIG, "%s needs a program", name);
+}
+
+/* ---- words ---- */
+
+typedef struct Reader {
+    Options *o;
+    const CommandRow *command;
+    int argc, at; /* argv[at] is read next */
+    char **argv;
+    int cap_words, cap_flags;
+    bool ended; /* nothing that follows is an option */
+} Reader;
+
+static bool is_backslash(const char *word) {
+    return !strcmp(word, "\\") || !strcmp(word, "\\ ");
+}
+
+/* Has the command an option of one dash? Else "-x" is a word as others. */
+static bool has_short(CommandId command) {
+    for (int r = 0; r < n_options; r++)
+        if (option_table[r].command == command && option_table[r].names[1] != '-')
+            return true;
+    return false;
+}
+
+static bool is_option(const Reader *x, const char *word) {
+    if (!strncmp(word, "--", 2)) return isalpha((unsigned char)word[2]);
+    return word[0] == '-' && isalpha((unsigned char)word[1]) && has_short(x->o->command);
+}
+
+static bool is_end_of_values(const Reader *x, const char *word) {
+    return is_option(x, word) || !strcmp(word, "--") || is_backslash(word);
+}
+
+static const char *next_value(Reader *x, const OptionRow *row, const char *name) {
+    const char *next = x->at < x->argc ? x->argv[x->at] : NULL;
+    if (!next || is_end_of_values(x, next))
+        fail(EXIT_CONFIG, "%s needs a value: %s %s%s", name, name, row->value,
+             next ? "; one that looks like an option is written behind a ="
+                  : " (was a bash array expanded without [@]?)");
+    x->at++;
+    return next;
+}
+
+static void add_value(Reader *x, int r, const char *value) {
+    OptionValues *v = &x->o->value[r];
+    PUSH(x->o->mem, v->s, v->n, v->cap, value);
+}
+
+static void add_flag(Reader *x, const char *path, const char *value) {
+    Options *o = x->o;
+    char *flag = value ? arena_printf(o->mem, "--%s=%s", path, value)
+                       : arena_printf(o->mem, "--%s", path);
+    PUSH(o->mem, o->flag, o->nflags, x->cap_flags, flag);
+}
+
+/* A list goes up to the next option, or to the backslash of a broken line. */
+static void read_list(Reader *x, int r, const char *name, const char *inside) {
+    add_value(x, r, inside ? inside : next_value(x, &option_table[r], name));
+    while (!inside && x->at < x->argc && !is_end_of_values(x, x->argv[x->at]))
+        add_value(x, r, x->argv[x->at++]);
+}
+
+static void read_row(Reader *x, int r, const char *name, const char *inside) {
+    const OptionRow *row = &option_table[r];
+    if (row->kind == OPTION_REFUSED) fail(EXIT_CONFIG, "%s %s", name, row->help);
+    if (row->kind == OPTION_LIST) {
+        read_list(x, r, name, inside);
+        return;
+    }
+    if (inside && !takes_value(row)) fail(EXIT_CONFIG, "%s takes no value", name);
+    const char *value = inside             ? inside
+                        : takes_value(row) ? next_value(x, row, name)
+                                           : "";
+    if (row->kind == OPTION_KEY) {
+        add_flag(x, row->key, value);
+        return;
+    }
+    if (row->kind == OPTION_IDLE) {
+        fprintf(stderr, "note: %s has no effect: %s\n", name, row->help);
+        return;
+    }
+    if (x->o->value[r].n && takes_value(row))
+        fail(EXIT_CONFIG, "%s is given twice; keep one", name);
+    check_value(row, name, value);
+    add_value(x, r, value);
+    if (row->kind == OPTION_LAST) x->ended = true;
+}
+
+static _Noreturn void unknown(const Reader *x, const char *name) {
+    const char *names[256];
+    char one[64];
+    int n = 0;
+    for (int r = 0; r < n_options; r++) {
+        const char *at = option_table[r].names;
+        if (option_table[r].command != x->o->command) continue;
+        while (option_next_name(&at, one) && n < ARRAY_LEN(names))
+            names[n++] = arena_strdup(x->o->mem, one);
+    }
+    const char *near = nearest_name(name, names, n);
+    fail(EXIT_CONFIG,
+         "unknown option %.100s of stator %s%s%s%s; stator help %s lists all%s", name,
+         x->command->name, near ? ": did you mean " : "", near ? near : "",
+         near ? "?" : "", x->command->name,
+         x->command->flags & COMMAND_FIRST
+             ? "; options of what is started stand behind its name"
+             : "");
+}
+
+/* The option of the word just read. */
+static void read_option(Reader *x, const char *word) {
+    const char *equals = strchr(word, '=');
+    size_t n = equals ? (size_t)(equals - word) : strlen(word);
+    char *name = arena_strndup(x->o->mem, word, n);
+    int r = row_find(x->o->command, name, n);
+    if (r >= 0) {
+        char first[64];
+        const char *at = option_table[r].names;
+        bool other = strchr(at, ' ') != NULL; /* said as it was written */
+        read_row(x, r, other ? name : option_next_name(&at, first),
+                 equals ? equals + 1 : NULL);
+        return;
+    }
+    if (!(x->command->flags & COMMAND_KEYS) || strncmp(word, "--", 2)) unknown(x, name);
+    const char *value = equals ? equals + 1 : NULL;
+    const char *next = x->at < x->argc ? x->argv[x->at] : NULL;
+    if (!equals && next && strncmp(next, "--", 2) && !is_backslash(next))
+        value = next, x->at++;
+    add_flag(x, name + 2, value);
+}
+
+static void read_word(Reader *x, char *word) {
+    Options *o = x->o;
+    if (is_backslash(word) && !x->ended)
+        fail(EXIT_CONFIG, "a word of the command is a lone backslash: take away the "
+                          "blank behind the \\ at the end of the line");
+    if (o->nwords == x->command->max_words)
+        fail(EXIT_CONFIG, "'%.200s' is one word too many; stator help %s", word,
+             x->command->name);
+    PUSH(o->mem, o->word, o->nwords, x->cap_words, word);
+    x->ended |= (x->command->flags & COMMAND_FIRST) != 0;
+}
+
+Options *options_read(Arena *mem, CommandId command, int argc, char **argv) {
+    Options *o = NEW(mem, Options);
+    *o = (Options){.mem = mem, .command = command};
+    o->value = NEW_ARRAY(mem, OptionValues, (size_t)n_options);
+    Reader x = {o, &command_table[command], argc, 1, argv, 0, 0, false};
+    while (x.at < argc) {
+        char *word = argv[x.at++];
+        if (!x.ended && (!strcmp(word, "--help") || !strcmp(word, "-h"))) {
+            options_usage(stdout, command);
+            return NULL;
+        }
+        if (!x.ended && !strcmp(word, "--"))
+            x.ended = true;
+        else if (!x.ended && is_option(&x, word))
+            read_option(&x, word);
+        else
+            read_word(&x, word);
+    }
+    return o;
+}
+
+/* ---- what was given ---- */
+
+bool option_given(const Options *o, const char *name) {
+    return o->value[row_of(o->command, name)].n > 0;
+}
+
+const char *option_text(const Options *o, const char *name) {
+    int r = row_of(o->command, name);
+    return o->value[r].n ? o->value[r].s[0] : NULL;
+}
+
+const char **option_list(const Options *o, const char *name, int *n) {
+    int r = row_of(o->command, name);
+    *n = o->value[r].n;
+    return o->value[r].s;
+}
+
+int64_t option_int(const Options *o, const char *name, int64_t otherwise) {
+    const char *text = option_text(o, name);
+    return text ? option_int_of(o->command, name, name, text) : otherwise;
+}
+
+int64_t option_int_of(CommandId command, const char *name, const char *said_as,
+                      const char *text) {
+    return check_int(&option_table[row_of(command, name)], said_as, text);
+}
+
+double option_number(const Options *o, const char *name, double otherwise) {
+    const char *text = option_text(o, name);
+    const OptionRow *row = &option_table[row_of(o->command, name)];
+    return text ? check_number(row, name, text) : otherwise;
+}
+
+int option_choice(const Options *o, const char *name, int otherwise) {
+    const char *text = option_text(o, name);
+    const OptionRow *row = &option_table[row_of(o->command, name)];
+    return text ? check_choice(row, name, text) : otherwise;
+}
