@@ -17,17 +17,20 @@
  *   {"rank": 1, "host": "a", "pid": 1234}                       it has started
  *   {"rank": 1, "host": "a", "log": "runs/a/logs/rank_1.log"}   where the rank logs
  *   {"rank": 1, "host": "a", "code": 3, "message": "..."}       why it ends
- *   {"rank": 1, "host": "a", "signal": 11}                      it crashes
- *   {"rank": 1, "host": "a", "code": 6, "hung": "..."}          another rank says so of it */
+ *   {"rank": 1, "host": "a", "code": 6, "hung": "..."}          another rank says so of it
+ *   {"rank": 1, "host": "a", "signal": 9}                       its guard: it was killed
+ *   {"rank": 1, "host": "a", "code": 3}                         its guard: it has ended */
 #define LAUNCH_REPORT_MARK "stator-report: "
 
 enum {
     LAUNCH_MESSAGE_BYTES = 1400
 }; /* of a report: the line stays below a pipe's 4096 */
 
-/* Call first in main(). Under stator launch, fail() and die() are reported to it instead
- * of being printed, crashes are reported too, and stdout and stderr of the ranks above 0
- * are kept back until launch_redirect_output. */
+/* Call first in main(), while there is one thread. Under stator launch the process becomes
+ * the guard of the rank, which is a child of it and the only one to return from here: how
+ * the rank ends is reported before mpirun knows. fail() and die() are reported to launch
+ * instead of being printed, and stdout and stderr of the ranks above 0 are kept back until
+ * launch_redirect_output. */
 void launch_rank_start(void);
 
 /* Sends stdout and stderr of a rank above 0 to the end of RUN_DIR/logs/rank_N.log, what

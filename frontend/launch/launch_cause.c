@@ -10,26 +10,14 @@
 
 enum { LOG_TAIL_BYTES = 1200, LOG_TAIL_LINES = 8 };
 
-/* What came first. mpirun's sight of a killed process counts more than reports of others:
- * those are about its silence. */
-static Failure root_cause(const LaunchReport *r, int status) {
-    Failure f = r->seen;
+/* What came first; rank -1: no rank is known to have failed. A rank that was killed counts
+ * more than reports of others: those may be about its silence. */
+static Failure root_cause(const LaunchReport *r) {
     for (int i = 0; i < r->nfailure; i++)
         if (r->failure[i].hung) return r->failure[i];
-    int signal = WIFEXITED(status) ? WEXITSTATUS(status) - 128 : 0;
-    if (f.rank < 0 && !r->nfailure && r->gone >= 0 && sigabbrev_np(signal))
-        return (Failure){.rank = r->gone, .signal = signal};
-    if (r->nfailure && !(f.rank >= 0 && f.signal)) {
-        return r->failure[0];
-    }
     for (int i = 0; i < r->nfailure; i++)
-        if (r->failure[i].rank == f.rank) {
-            signal = f.signal;
-            f = r->failure[i];
-            f.signal = signal;
-            break;
-        }
-    return f;
+        if (r->failure[i].signal && !r->failure[i].message) return r->failure[i];
+    return r->nfailure ? r->failure[0] : (Failure){.rank = -1};
 }
 
 static void say_memory(LaunchReport *r, const Failure *f, int64_t kills, bool here) {
@@ -156,14 +144,6 @@ static void say_how(LaunchReport *r, const Failure *f) {
     fputc('\n', r->out);
 }
 
-/* Where a rank stood, by its own words, mpirun's, or the placement; NULL: unknown. */
-static const char *host_of(const LaunchReport *r, const Failure *f) {
-    const Placement *p = r->place;
-    if (f->host) return f->host;
-    if (p->hosts) return p->host[p->host_of[f->rank]];
-    return r->machine->nodes == 1 ? r->machine->host : NULL;
-}
-
 /* The message says which rank it is, and where. */
 static void say_hung(LaunchReport *r, const Failure *f) {
     fprintf(r->out, "stator: %s\n", f->message);
@@ -173,7 +153,7 @@ static void say_hung(LaunchReport *r, const Failure *f) {
 }
 
 static void say_block(LaunchReport *r, const Failure *f, int64_t kills) {
-    const char *host = host_of(r, f);
+    const char *host = f->host;
     if (f->hung) {
         say_hung(r, f);
         return;
@@ -196,40 +176,37 @@ static int exit_code(const Failure *f, int status) {
     return 128 + f->signal;
 }
 
-/* No rank is known to have failed, and still mpirun did not end well. */
+/* No rank is known to have failed, and still mpirun did not end well: what it said is
+ * above. Without a rank that started it is its way of starting them that is wrong. */
 static int say_mpirun(LaunchReport *r, int status) {
-    if (r->lost_host) {
+    bool killed = WIFSIGNALED(status);
+    int code = killed ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    const char *signal = sigabbrev_np(code - 128);
+    if (r->lost_host)
         fprintf(r->out,
                 "stator: host %s is gone: its machine, its network or its mpirun "
                 "daemon ended\n",
                 r->lost_host);
-    } else if (WIFSIGNALED(status)) {
-        const char *name = sigabbrev_np(WTERMSIG(status));
-        fprintf(r->out, "stator: mpirun was killed by signal %d (SIG%s)\n",
-                WTERMSIG(status), name ? name : "?");
-    } else if (!r->words_passed && sigabbrev_np(WEXITSTATUS(status) - 128)) {
+    else if (signal)
+        fprintf(r->out, "stator: %s was killed by signal %d (SIG%s)%s\n",
+                killed ? "mpirun" : "a rank", code - 128, signal,
+                killed ? "" : "; nobody said which");
+    else
         fprintf(r->out,
-                "stator: a rank was killed by signal %d (SIG%s); mpirun did not say "
-                "which\n",
-                WEXITSTATUS(status) - 128, sigabbrev_np(WEXITSTATUS(status) - 128));
-    } else {
-        fprintf(r->out,
-                "stator: error: mpirun ended with exit code %d; what it said is "
-                "above\n",
-                WEXITSTATUS(status));
-        if (r->words_passed) return EXIT_CONFIG;
-    }
+                "stator: error: mpirun ended with exit code %d; what it said is above\n",
+                code);
+    if (!signal && !r->lost_host && !r->started && !r->program) return EXIT_CONFIG;
     fprintf(r->out, "  all ranks were ended\n");
-    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    return code;
 }
 
 int launch_report_end(LaunchReport *r, int status, int64_t oom_kills, int stopped) {
     launch_report_flush(r);
-    Failure f = root_cause(r, status);
+    Failure f = root_cause(r);
     int code = exit_code(&f, status);
     if (code == 0) return 0;
     /* train said itself why all of its ranks end together */
-    bool together = code == EXIT_SIGNALLED || (code == EXIT_DIVERGED && f.rank >= 0);
+    bool together = code == EXIT_SIGNALLED || (code == EXIT_DIVERGED && r->started);
     if (together && !f.message && !r->program) return code;
     if (stopped && !f.message && (f.rank < 0 || f.signal)) {
         fprintf(r->out, "stator: stopped by SIG%s\n", sigabbrev_np(stopped));

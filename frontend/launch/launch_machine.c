@@ -84,6 +84,17 @@ static int stdout_columns(void) {
     return known ? w.ws_col : 80;
 }
 
+/* "mpirun (Open MPI) 4.1.4" */
+static int mpi_major(void) {
+    static const char name[] = "(Open MPI) ";
+    char line[256];
+    FILE *f = popen("mpirun --version 2>/dev/null", "re");
+    const char *found = f && fgets(line, sizeof line, f) ? strstr(line, name) : NULL;
+    long n = found ? strtol(found + strlen(name), NULL, 10) : 0;
+    if (f) pclose(f);
+    return n > 0 && n < 100 ? (int)n : 0;
+}
+
 Machine machine_find(Arena *mem) {
     cpu_set_t mask;
     char host[256] = "", self[4096];
@@ -93,6 +104,7 @@ Machine machine_find(Arena *mem) {
         m.narrowed = mask_narrowed(&mask);
     }
     m.columns = stdout_columns();
+    m.mpi_major = mpi_major();
     m.no_cma = memory_reads_forbidden();
     if (gethostname(host, sizeof host - 1)) snprintf(host, sizeof host, "localhost");
     m.host = arena_strdup(mem, host);

@@ -24,6 +24,7 @@ typedef struct Machine {
     bool narrowed; /* fewer than its container allows: taskset or a batch step */
     bool root;
     int columns;      /* of the terminal that stdout is; 0: it is none */
+    int mpi_major;    /* of Open MPI; 0: unknown, taken as 4 */
     bool no_cma;      /* a process may not read another's memory */
     const char *host; /* its name */
     const char *self; /* this program */
@@ -82,11 +83,6 @@ LaunchReport *launch_report_new(Arena *mem, FILE *out, const Placement *p,
 void launch_report_take(LaunchReport *r, const char *bytes, size_t n);
 /* Nothing came for a while: lets go of what is held back of an unfinished line. */
 void launch_report_idle(LaunchReport *r);
-/* The next process of a rank on this machine that has started; false: no other yet. */
-bool launch_report_started(LaunchReport *r, int *rank, int *pid);
-/* This rank's process has ended; the first one is remembered, should mpirun not say which
- * was killed. */
-void launch_report_gone(LaunchReport *r, int rank);
 /* A rank has said that it fails: soon all must have ended. */
 bool launch_report_fatal(const LaunchReport *r);
 /* mpirun has ended with this status of waitpid; oom_kills: of this machine during the

@@ -4,11 +4,30 @@
 #include "frontend/launch/launch_parts.h"
 #include <stdlib.h>
 
+/* What Open MPI 5 calls otherwise; it starts ranks with PRRTE, which has settings of its
+ * own (docs.open-mpi.org, mpirun(1); docs.prrte.org). */
+typedef struct Dialect {
+    const char *rankfile_option, *rankfile; /* before the file's name */
+    bool lists_hosts;                       /* a rankfile brings none by itself */
+    const char *crowded_option;             /* or NULL: a word of --map-by */
+    const char *no_cma, *no_cma_value;      /* ranks do not read each other's memory */
+    const char *ssh_option, *ssh_args;
+    const char *users_args, *users_agent; /* the same in the environment */
+} Dialect;
+
+static const Dialect dialects[] = {
+    {"--rankfile", "", false, "--oversubscribe", "btl_vader_single_copy_mechanism",
+     "none", "--mca", "plm_rsh_args", "OMPI_MCA_plm_rsh_args", "OMPI_MCA_plm_rsh_agent"},
+    {"--map-by", "rankfile:file=", true, NULL, "smsc", "^cma", "--prtemca",
+     "plm_ssh_args", "PRTE_MCA_plm_ssh_args", "PRTE_MCA_plm_ssh_agent"},
+};
+
 typedef struct Planner {
     Arena *mem;
     const LaunchOptions *o;
     const Machine *m;
     const Placement *p;
+    const Dialect *words;
     LaunchPlan *plan;
     int cap;
     bool bound;    /* each rank on cores of its own, by mpirun */
@@ -80,30 +99,58 @@ static void plan_seats(Planner *l) {
     l->plan->seats = t.s;
 }
 
+/* "a:2,b:1": hosts and how many ranks each gets. */
+static const char *host_list(const Planner *l) {
+    const Placement *p = l->p;
+    int *ranks = NEW_ARRAY(l->mem, int, (size_t)p->hosts);
+    for (int r = 0; r < p->ranks; r++) ranks[p->host_of[r]]++;
+    Text t = text_new(l->mem);
+    for (int i = 0; i < p->hosts; i++)
+        if (ranks[i]) text_add(&t, "%s%s:%d", t.n ? "," : "", p->host[i], ranks[i]);
+    return t.s;
+}
+
+static void add_rankfile(Planner *l, const char *seats) {
+    if (l->words->lists_hosts) {
+        add(l, "--host");
+        add(l, host_list(l));
+    }
+    add(l, l->words->rankfile_option);
+    add(l, arena_printf(l->mem, "%s%s", l->words->rankfile, seats));
+}
+
+static void add_unbound(Planner *l, const char *seats) {
+    bool crowded = l->p->crowded || l->p->most > l->m->cores;
+    const char *option = l->words->crowded_option;
+    const char *word = crowded && !option ? ":oversubscribe" : "";
+    if (l->p->hosts) {
+        add(l, "--hostfile");
+        add(l, seats);
+    }
+    if (l->p->hosts || *word) {
+        add(l, "--map-by");
+        add(l, arena_printf(l->mem, "%s%s", l->p->hosts ? "seq" : "", word));
+    }
+    if (crowded && option) add(l, option);
+    add(l, "--bind-to");
+    add(l, "none");
+}
+
 static void add_placement(Planner *l, const char *dir) {
     const char *seats = path_join(l->mem, dir, LAUNCH_SEATS);
     if (l->p->hosts) plan_seats(l);
     if (l->bound && l->p->hosts) {
-        add(l, "--rankfile");
-        add(l, seats);
+        add_rankfile(l, seats);
     } else if (l->bound) {
         add(l, "--map-by");
         add(l, arena_printf(l->mem, "slot:PE=%d", l->plan->threads));
         add(l, "--bind-to");
         add(l, "core");
     } else {
-        if (l->p->hosts) {
-            add(l, "--hostfile");
-            add(l, seats);
-            add(l, "--map-by");
-            add(l, "seq");
-        }
-        if (l->p->crowded || l->p->most > l->m->cores) add(l, "--oversubscribe");
-        add(l, "--bind-to");
-        add(l, "none");
+        add_unbound(l, seats);
     }
     if (l->crowded) add_mca(l, "mpi_yield_when_idle", "1");
-    if (l->m->no_cma) add_mca(l, "btl_vader_single_copy_mechanism", "none");
+    if (l->m->no_cma) add_mca(l, l->words->no_cma, l->words->no_cma_value);
 }
 
 static bool is_variable(const char *setting, const char *name) {
@@ -122,8 +169,10 @@ static bool any_set(char **env, const char *first, const char *second) {
 static void add_ssh(Planner *l, char **env) {
     bool far = false;
     for (int i = 0; i < l->p->hosts; i++) far |= strcmp(l->p->host[i], l->m->host) != 0;
-    if (far && !any_set(env, "OMPI_MCA_plm_rsh_args", "OMPI_MCA_plm_rsh_agent"))
-        add_mca(l, "plm_rsh_args", "-o ConnectTimeout=10 -o BatchMode=yes");
+    if (!far || any_set(env, l->words->users_args, l->words->users_agent)) return;
+    add(l, l->words->ssh_option);
+    add(l, l->words->ssh_args);
+    add(l, "-o ConnectTimeout=10 -o BatchMode=yes");
 }
 
 /* The user's own STATOR_* go along, by name; ours with their values. */
@@ -146,6 +195,7 @@ static void add_environment(Planner *l, const char *dir, char **env) {
 LaunchPlan *launch_plan(Arena *mem, const LaunchOptions *o, const Machine *m,
                         const Placement *p, const char *dir, char **user_env) {
     Planner l = {.mem = mem, .o = o, .m = m, .p = p, .plan = NEW(mem, LaunchPlan)};
+    l.words = &dialects[m->mpi_major >= 5];
     plan_threads(&l);
     add(&l, "mpirun");
     if (m->root) add(&l, "--allow-run-as-root");

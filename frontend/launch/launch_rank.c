@@ -8,6 +8,8 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static struct {
@@ -45,37 +47,54 @@ static Text report_begin(Arena *mem) {
     return t;
 }
 
-/* ---- crashes ---- */
+/* ---- the guard ---- */
 
-static const int crashes[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
-static struct sigaction before[ARRAY_LEN(crashes)];
-static char crash_line[512]; /* up to the number of the signal: a handler cannot print */
-static size_t crash_bytes;
-
-static void say_crash(int sig) {
-    char *p = crash_line + crash_bytes;
-    if (sig >= 10) *p++ = (char)('0' + sig / 10);
-    *p++ = (char)('0' + sig % 10);
-    *p++ = '}';
-    *p++ = '\n';
-    int fd = self.terminal_fd >= 0 ? self.terminal_fd : STDERR_FILENO;
-    ssize_t put = write(fd, crash_line, (size_t)(p - crash_line));
-    (void)put;
-    for (int i = 0; i < ARRAY_LEN(crashes); i++) sigaction(crashes[i], &before[i], NULL);
-    raise(sig); /* comes once this handler has returned */
+static void guard_say(const char *what, int number) {
+    Arena *mem = arena_new();
+    Text t = report_begin(mem);
+    text_add(&t, ", \"%s\": %d}\n", what, number);
+    say(&t);
+    arena_free(mem);
 }
 
-/* mpirun does not always say which rank crashed: the rank says it itself, and crashes. */
-static void report_crashes(Arena *mem) {
-    static char stack[64 << 10];
-    stack_t own = {.ss_sp = stack, .ss_size = sizeof stack};
-    struct sigaction act = {.sa_handler = say_crash, .sa_flags = SA_ONSTACK};
-    Text t = report_begin(mem);
-    text_add(&t, ", \"signal\": ");
-    if (t.n + 8 > sizeof crash_line || sigaltstack(&own, NULL)) return;
-    memcpy(crash_line, t.s, t.n);
-    crash_bytes = t.n;
-    for (int i = 0; i < ARRAY_LEN(crashes); i++) sigaction(crashes[i], &act, &before[i]);
+/* Waits for the rank, and passes signals on to it. */
+static int guard_wait(pid_t rank, const sigset_t *signals, bool *told_to_end) {
+    for (;;) {
+        int status, sig = sigwaitinfo(signals, NULL);
+        if (sig > 0 && sig != SIGCHLD) {
+            *told_to_end |= sig != SIGUSR1;
+            kill(rank, sig);
+        }
+        if (waitpid(rank, &status, WNOHANG) == rank) return status;
+    }
+}
+
+/* The process that mpirun started only waits for the rank, its child: so who died, and of
+ * what, is reported before mpirun can know and end the others, on every host and whatever
+ * killed the rank. What mpirun ends is no failure of its own. The rank has a group of its
+ * own: mpirun may signal whole groups, and no signal should come twice. */
+static void guard_rank(void) {
+    static const int passed[] = {SIGTERM, SIGINT,  SIGHUP, SIGQUIT,
+                                 SIGUSR1, SIGUSR2, SIGCHLD};
+    sigset_t signals, old;
+    sigemptyset(&signals);
+    for (int i = 0; i < ARRAY_LEN(passed); i++) sigaddset(&signals, passed[i]);
+    sigprocmask(SIG_BLOCK, &signals, &old);
+    pid_t guard = getpid(), rank = fork();
+    if (rank < 0) die("fork: %s", strerror(errno));
+    if (rank == 0) {
+        setpgid(0, 0);
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (getppid() != guard) _exit(128 + SIGKILL);
+        sigprocmask(SIG_SETMASK, &old, NULL);
+        return;
+    }
+    bool told_to_end = false;
+    int status = guard_wait(rank, &signals, &told_to_end);
+    bool killed = WIFSIGNALED(status);
+    int number = killed ? WTERMSIG(status) : WEXITSTATUS(status);
+    if (number && !told_to_end) guard_say(killed ? "signal" : "code", number);
+    _exit(killed ? 128 + number : number);
 }
 
 /* ---- failures ---- */
@@ -153,12 +172,8 @@ void launch_rank_start(void) {
     if (gethostname(self.host, sizeof self.host - 1)) snprintf(self.host, 2, "?");
     if (!self.launched) return;
     failure_hook = rank_failed;
-    Arena *mem = arena_new();
-    Text t = report_begin(mem);
-    text_add(&t, ", \"pid\": %d}\n", (int)getpid());
-    say(&t);
-    report_crashes(mem);
-    arena_free(mem);
+    guard_rank();
+    guard_say("pid", (int)getpid());
     self.kept_fd = rank ? keep_file(dir, rank) : -1;
     if (self.kept_fd >= 0) output_to(self.kept_fd);
 }

@@ -1,5 +1,6 @@
-/* launch_report.c - reads what comes out of mpirun's stderr: lines of ranks go on,
- * reports of ranks and mpirun's own words about a failure are kept. */
+/* launch_report.c - reads what comes out of mpirun's stderr: lines go on, reports of ranks
+ * are kept. Who failed is known from the reports alone; mpirun's words about it, framed by
+ * dashes behind the first report, are left out whatever they are. */
 #define _GNU_SOURCE
 #include "frontend/launch/launch_report.h"
 #include "base/json.h"
@@ -18,20 +19,8 @@ LaunchReport *launch_report_new(Arena *mem, FILE *out, const Placement *p,
     r->ranks = p->ranks;
     r->dir = dir;
     r->program = program;
-    r->seen.rank = r->gone = -1;
     r->log = NEW_ARRAY(mem, const char *, (size_t)r->ranks);
     return r;
-}
-
-bool launch_report_started(LaunchReport *r, int *rank, int *pid) {
-    if (r->taken == r->nstarted) return false;
-    *rank = r->started[r->taken].rank;
-    *pid = r->started[r->taken++].pid;
-    return true;
-}
-
-void launch_report_gone(LaunchReport *r, int rank) {
-    if (r->gone < 0) r->gone = rank;
 }
 
 bool launch_report_fatal(const LaunchReport *r) {
@@ -45,18 +34,18 @@ static void pass(LaunchReport *r, const char *bytes, size_t n) {
 
 /* ---- reports of ranks ---- */
 
+/* What the guard of a rank says is news unless the rank has said why itself. */
 static void take_failure(LaunchReport *r, int rank, const char *host, const Json *v) {
-    const Json *signal = json_get(v, "signal");
-    Failure f = {.rank = rank, .host = host};
-    if (signal) {
+    const Json *signal = json_get(v, "signal"), *hung = json_get(v, "hung");
+    const Json *message = hung ? hung : json_get(v, "message");
+    Failure f = {.rank = rank, .host = host, .hung = hung != NULL};
+    if (signal)
         f.signal = (int)json_i64(signal, 1, 64);
-    } else {
+    else
         f.code = (int)json_i64(json_need(v, "code"), 1, 255);
-        f.hung = json_get(v, "hung") != NULL;
-        f.message = json_string(json_need(v, f.hung ? "hung" : "message"));
-    }
-    for (int i = 0; i < r->nfailure && signal; i++)
-        if (r->failure[i].rank == rank) { /* it has said why */
+    if (message) f.message = json_string(message);
+    for (int i = 0; i < r->nfailure && !message; i++)
+        if (r->failure[i].rank == rank) {
             r->failure[i].signal = f.signal;
             return;
         }
@@ -67,11 +56,8 @@ static void take_failure(LaunchReport *r, int rank, const char *host, const Json
 static void take_object(LaunchReport *r, const Json *v) {
     int rank = (int)json_i64(json_need(v, "rank"), 0, r->ranks - 1);
     const char *host = json_get_string(v, "host", ""), *log;
-    const Json *pid = json_get(v, "pid");
-    if (pid) {
-        Started s = {rank, (int)json_i64(pid, 1, INT32_MAX)};
-        if (!strcmp(host, r->machine->host) && r->nstarted < r->ranks)
-            PUSH(r->mem, r->started, r->nstarted, r->started_cap, s);
+    if (json_get(v, "pid")) {
+        r->started = true;
     } else if ((log = json_get_string(v, "log", NULL))) {
         if (!r->log[rank]) r->log[rank] = log;
     } else {
@@ -101,71 +87,22 @@ static bool is_frame(const char *s, size_t n) {
     return n == 74 && strspn(s, "-") >= n;
 }
 
-static const char *after(const char *text, const char *words) {
-    const char *p = strstr(text, words);
-    return p ? p + strlen(words) : NULL;
-}
-
 static const char *word_after(LaunchReport *r, const char *text, const char *words) {
-    const char *p = after(text, words);
+    const char *p = strstr(text, words);
+    if (p) p += strlen(words);
     size_t n = p ? strcspn(p, " \n\t") : 0;
     while (n && p[n - 1] == '.') n--;
     return n ? arena_strndup(r->mem, p, n) : NULL;
 }
 
-static bool rank_valid(const LaunchReport *r, int rank) {
-    return rank >= 0 && rank < r->ranks;
-}
-
-/* "mpirun noticed that process rank 2 with PID 0 on node a exited on signal 9 (Killed)."
- */
-static bool take_signal(LaunchReport *r, const char *text) {
-    const char *rank = after(text, "noticed that process rank ");
-    const char *number = after(text, "exited on signal ");
-    if (!rank || !number) return false;
-    Failure f = {.rank = atoi(rank),
-                 .signal = atoi(number),
-                 .host = word_after(r, text, " on node ")};
-    if (r->seen.rank < 0 && rank_valid(r, f.rank) && f.signal > 0 && f.signal < 128)
-        r->seen = f;
-    return true;
-}
-
-/* "... The first process to do so was: Process name: [[1234,1],2]  Exit code:    3" */
-static bool take_exit(LaunchReport *r, const char *text) {
-    const char *name = after(text, "Process name:"), *code = after(text, "Exit code:");
-    const char *rank = name ? strstr(name, "],") : NULL;
-    if (!strstr(text, "exited with non-zero status") || !rank || !code) return false;
-    Failure f = {.rank = atoi(rank + 2), .code = atoi(code)};
-    if (r->seen.rank < 0 && rank_valid(r, f.rank) && f.code > 0 && f.code < 256)
-        r->seen = f;
-    return true;
-}
-
-static bool take_abort(LaunchReport *r, const char *text) {
-    const char *rank = after(text, "MPI_ABORT was invoked on rank ");
-    const char *code = after(text, "with errorcode ");
-    if (!rank || !code) return false;
-    Failure f = {.rank = atoi(rank), .code = atoi(code)};
-    if (r->seen.rank < 0 && rank_valid(r, f.rank) && f.code > 0 && f.code < 256)
-        r->seen = f;
-    return true;
-}
-
-static bool take_lost_host(LaunchReport *r, const char *text) {
-    if (!strstr(text, "lost communication with a remote daemon")) return false;
-    const char *remote = after(text, "Remote daemon:");
+/* Nobody but mpirun can know that a whole host is gone. Open MPI 4 and 5 have the same
+ * words for it. */
+static bool take_lost_host(LaunchReport *r) {
+    if (!strstr(r->held, "lost communication with a remote daemon")) return false;
+    const char *remote = strstr(r->held, "Remote daemon:");
     if (!r->lost_host && remote) r->lost_host = word_after(r, remote, " on node ");
-    return true;
+    return r->lost_host != NULL;
 }
-
-static bool take_epilogue(LaunchReport *r, const char *text) {
-    (void)r;
-    return strstr(text, "Primary job") && strstr(text, "terminated normally, but");
-}
-
-static bool (*const frame_takers[])(LaunchReport *, const char *) = {
-    take_signal, take_exit, take_abort, take_lost_host, take_epilogue};
 
 static void let_go(LaunchReport *r) {
     pass(r, r->held, r->held_n);
@@ -173,23 +110,18 @@ static void let_go(LaunchReport *r) {
     r->holding = false;
 }
 
-/* The frame is complete: one of those that a failure brings, or words for the user. */
+/* The frame is complete: about the failure that is known, or words for the user. */
 static void frame_end(LaunchReport *r) {
     r->held[r->held_n] = 0;
-    bool taken = false;
-    for (int i = 0; i < ARRAY_LEN(frame_takers) && !taken; i++)
-        taken = frame_takers[i](r, r->held);
-    r->words_passed = r->words_passed || !taken;
-    if (taken) r->held_n = 0;
+    if (take_lost_host(r) || r->nfailure) r->held_n = 0;
     let_go(r);
 }
 
-/* Lines of mpirun outside of frames that say nothing new. */
+/* mpirun's lines that say nothing new to the user. */
 static bool is_chatter(const char *line) {
     static const char *const said[] = {
-        " sent help message help-mpi", "Set MCA parameter \"orte_base_help_aggregate\"",
-        "mpirun: Forwarding signal ",  "(some possibly by mpirun during cleanup)",
-        "total processes killed",      "total process killed"};
+        " sent help message help-", "Set MCA parameter \"orte_base_help_aggregate\"",
+        "mpirun: Forwarding signal ", "prterun: Forwarding signal "};
     for (int i = 0; i < ARRAY_LEN(said); i++)
         if (strstr(line, said[i])) return true;
     return false;

@@ -17,10 +17,6 @@ typedef struct Failure {
     bool hung;           /* said by another rank */
 } Failure;
 
-typedef struct Started {
-    int rank, pid;
-} Started;
-
 struct LaunchReport {
     Arena *mem;
     FILE *out;
@@ -36,13 +32,9 @@ struct LaunchReport {
     bool holding;
     Failure *failure;
     int nfailure, failure_cap;
-    Failure seen; /* the first end that mpirun saw; rank -1: none */
-    Started *started;
-    int nstarted, started_cap, taken; /* taken: by launch_report_started */
-    int gone;              /* the rank whose process ended first; -1: unknown */
+    bool started;          /* a rank has come as far as to say so */
     const char *lost_host; /* whose daemon went away, or NULL */
     const char **log;      /* by rank, or NULL */
-    bool words_passed;     /* mpirun said something else in a frame, and it was printed */
 };
 
 /* What is still held back goes on its way: nothing more comes. */

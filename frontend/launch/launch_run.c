@@ -13,7 +13,6 @@
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -25,19 +24,17 @@ extern char **environ;
 static const double end_seconds = 5, save_seconds = 60, orphan_seconds = 1,
                     idle_seconds = 0.3;
 enum { POLL_MS = 100, MAX_PROCESSES = 1 << 20, OUT_BYTES = 4096 };
-/* Of Run.fd: signals, what mpirun writes, our stdout, then processes of ranks here. */
-enum { FD_SIGNALS, FD_STDERR, FD_STDOUT, FD_OUR_STDOUT, FD_RANKS };
+/* Of Run.fd: signals, what mpirun writes, our stdout. */
+enum { FD_SIGNALS, FD_STDERR, FD_STDOUT, FD_OUR_STDOUT, FDS };
 
 typedef struct Run {
     Arena *mem;
     const LaunchOptions *o;
     LaunchReport *report;
     pid_t mpirun;
-    struct pollfd *fd;
+    struct pollfd fd[FDS];
     char out[OUT_BYTES]; /* from FD_STDOUT; no more than a pipe takes at once */
     size_t out_n, out_at;
-    int *rank_of; /* by place in fd */
-    int nfd;
     bool ended; /* mpirun */
     bool deaf;  /* nobody reads our stdout */
     int status;
@@ -190,30 +187,10 @@ static void take_signals(Run *r) {
     }
 }
 
-/* Ranks of this machine are watched themselves: at their start mpirun may miss which of
- * them is killed. */
-static void watch_started(Run *r) {
-    for (int rank, pid; launch_report_started(r->report, &rank, &pid);) {
-        int fd = (int)syscall(SYS_pidfd_open, pid, 0);
-        if (fd < 0 && errno == ESRCH) launch_report_gone(r->report, rank);
-        if (fd < 0) continue; /* an old kernel, or too many ranks */
-        r->rank_of[r->nfd] = rank;
-        r->fd[r->nfd++] = (struct pollfd){fd, POLLIN, 0};
-    }
-}
-
 static void close_fd(struct pollfd *p) {
     if (p->fd >= 0) close(p->fd);
     p->fd = -1; /* poll passes over it */
     p->revents = 0;
-}
-
-static void take_ends(Run *r) {
-    for (int i = FD_RANKS; i < r->nfd; i++) {
-        if (!r->fd[i].revents) continue;
-        launch_report_gone(r->report, r->rank_of[i]);
-        close_fd(&r->fd[i]);
-    }
 }
 
 static void take_stderr(Run *r) {
@@ -288,13 +265,11 @@ static void look_at_clock(Run *r) {
 static void watch(Run *r) {
     while (!r->ended || r->fd[FD_STDERR].fd >= 0 || r->fd[FD_STDOUT].fd >= 0 ||
            still_read(r) || signal_descendants(0)) {
-        int ready = poll(r->fd, (nfds_t)r->nfd, POLL_MS);
+        int ready = poll(r->fd, FDS, POLL_MS);
         if (ready < 0 && errno != EINTR) die("poll: %s", strerror(errno));
         if (ready > 0) {
-            take_ends(r);
             take_stderr(r);
             copy_stdout(r);
-            watch_started(r);
         }
         take_signals(r);
         look_at_clock(r);
@@ -378,9 +353,6 @@ int launch_run(Arena *mem, const LaunchOptions *o, const Machine *m, const Place
     if (plan->warning) fprintf(stderr, "stator: warning: %s\n", plan->warning);
     double now = clock_seconds();
     Run r = {.mem = mem, .o = o, .kill_at = INFINITY, .leave_at = INFINITY, .heard = now};
-    r.nfd = FD_RANKS;
-    r.fd = NEW_ARRAY(mem, struct pollfd, (size_t)p->ranks + FD_RANKS);
-    r.rank_of = NEW_ARRAY(mem, int, (size_t)p->ranks + FD_RANKS);
     r.fd[FD_SIGNALS].events = r.fd[FD_STDERR].events = r.fd[FD_STDOUT].events = POLLIN;
     r.fd[FD_OUR_STDOUT] = (struct pollfd){-1, POLLOUT, 0};
     r.timeout_at = o->timeout_seconds > 0 ? now + o->timeout_seconds : INFINITY;

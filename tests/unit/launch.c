@@ -72,6 +72,20 @@ TEST(ranks_of_an_allocation_of_nodes) {
                "mpirun -n 8 --map-by slot:PE=4 --bind-to core " ENV("4") END);
 }
 
+/* Open MPI 5 has other words for some of it. */
+TEST(the_line_for_open_mpi_5) {
+    Machine m = eight();
+    m.mpi_major = 5;
+    EXPECT_STR(line(4, 0, &m),
+               "mpirun -n 4 --map-by slot:PE=2 --bind-to core " ENV("2") END);
+    EXPECT_STR(line(9, 0, &m),
+               "mpirun -n 9 --map-by :oversubscribe --bind-to none --mca "
+               "mpi_yield_when_idle 1 " ENV("1") " -x STATOR_BIND=off" END);
+    m.no_cma = m.narrowed = true;
+    EXPECT_STR(line(1, 0, &m),
+               "mpirun -n 1 --bind-to none --mca smsc '^cma' " ENV("8") END);
+}
+
 TEST(words_for_a_shell) {
     Machine m = eight();
     char *command[] = {"it's", "a b", "", "$x"};
@@ -120,6 +134,24 @@ TEST(hosts_in_the_order_of_their_lines) {
     EXPECT_STR(p->seats, "rank 0=b slot=0-3\nrank 1=b slot=4-7\nrank 2=here slot=0-3\n");
     EXPECT_STR(shell_line(mem(), p), "mpirun -n 3 --rankfile DIR/seats " SSH ENV(
                                          "4") " -x STATOR_REPORT_DIR=DIR p");
+}
+
+TEST(hosts_for_open_mpi_5) {
+    static char *own[] = {"PRTE_MCA_plm_ssh_agent=x", NULL};
+    Machine m = eight();
+    m.mpi_major = 5;
+    LaunchPlan *p = plan_on("b slots=2\nhere slots=1\nc\n", 3, 0, &m);
+    EXPECT_STR(p->seats, "rank 0=b slot=0-3\nrank 1=b slot=4-7\nrank 2=here slot=0-3\n");
+    EXPECT_STR(shell_line(mem(), p),
+               "mpirun -n 3 --host b:2,here:1 --map-by rankfile:file=DIR/seats --prtemca "
+               "plm_ssh_args '-o ConnectTimeout=10 -o BatchMode=yes' " ENV(
+                   "4") " -x STATOR_REPORT_DIR=DIR p");
+    p = plan_on("a slots=1\nb slots=2\n", 5, 0, &m);
+    EXPECT(strstr(shell_line(mem(), p), "mpirun -n 5 --hostfile DIR/seats --map-by "
+                                        "seq:oversubscribe --bind-to none --mca "));
+    write_text(in_temp("hosts"), "b\n");
+    LaunchOptions o = {.ranks = 1, .hostfile = in_temp("hosts"), .program = "p"};
+    EXPECT(!strstr(shell_line(mem(), plan_of(&o, &m, own)), "plm_ssh_args"));
 }
 
 /* The user's way to other hosts stays; ranks of this machine need none. */
@@ -214,8 +246,10 @@ static void hear(const char *words, size_t step, int exit_code, int64_t oom_kill
 #define FRAME                                                                            \
     "--------------------------------------------------------------------------\n"
 #define NOTICED(rank, signal)                                                            \
-    FRAME "mpirun noticed that process rank " rank " with PID 0 on node here exited on " \
-          "signal " signal " (Killed).\n" FRAME
+    LAUNCH_REPORT_MARK "{\"rank\": " rank ", \"host\": \"here\", \"signal\": " signal    \
+                       "}\n" FRAME "mpirun noticed that process rank " rank              \
+                       " with PID 0 on node here exited on "                             \
+                       "signal " signal " (Killed).\n" FRAME
 #define REPORT(rank, code, message)                                                      \
     LAUNCH_REPORT_MARK "{\"rank\": " rank ", \"host\": \"b\", \"code\": " code           \
                        ", \"message\": \"" message "\"}\n"
@@ -287,6 +321,28 @@ TEST(a_rank_that_says_that_it_crashes) {
     EXPECT(result == 134);
 }
 
+/* Whatever mpirun says of a failure that is known, in whatever words. */
+TEST(mpiruns_words_on_a_known_failure_are_left_out) {
+    hear(REPORT("1", "3", "no data") FRAME "prterun: proc 1 went away\n" FRAME, 9, 3, 0,
+         0);
+    EXPECT(!strstr(heard, "went away") && result == 3);
+    hear(FRAME "a word of advice\n" FRAME REPORT("1", "3", "no data"), 9, 3, 0, 0);
+    EXPECT(strstr(heard, "a word of advice") && result == 3);
+}
+
+/* Its guard says how a rank ended that said nothing. */
+TEST(a_rank_that_ends_without_a_word) {
+    const char *end = LAUNCH_REPORT_MARK "{\"rank\": 2, \"host\": \"b\", \"code\": 9}\n";
+    hear(end, 9, 9, 0, 0);
+    EXPECT_STR(heard, "stator: rank 2 of 4 on b ended with exit code 9\n"
+                      "  the other ranks were ended\n");
+    hear(arena_printf(mem(), "%s%s", REPORT("2", "9", "why"), end), 9, 9, 0, 0);
+    EXPECT_STR(heard, "stator: rank 2 of 4 on b ended with exit code 9\n  why\n"
+                      "  the other ranks were ended\n");
+    hear(LAUNCH_REPORT_MARK "{\"rank\": 0, \"host\": \"b\", \"pid\": 7}\n", 9, 7, 0, 0);
+    EXPECT(strstr(heard, "mpirun ended with exit code 7") && result == 7);
+}
+
 TEST(a_killed_rank_that_mpirun_does_not_name) {
     hear("", 1, 137, 0, 0);
     EXPECT(strstr(heard, "a rank was killed by signal 9 (SIGKILL)"));
@@ -321,7 +377,8 @@ TEST(mpiruns_other_words_are_shown) {
 }
 
 TEST(ends_that_are_no_failures) {
-    const char *words = FRAME
+    const char *words = LAUNCH_REPORT_MARK
+        "{\"rank\": 1, \"host\": \"here\", \"code\": 75}\n" FRAME
         "mpirun detected that one or more processes exited with non-zero status, "
         "thus causing\nthe job to be terminated. The first process to do so was:\n\n"
         "  Process name: [[18968,1],1]\n  Exit code:    75\n" FRAME;

@@ -78,9 +78,8 @@ static pid_t ranks_parent(pid_t pid) {
     return parent;
 }
 
-/* The rank that mpirun gave a process; -1: none. */
-static int ranks_number(pid_t pid) {
-    static const char name[] = "OMPI_COMM_WORLD_RANK=";
+/* A number in the environment of a process; -1: none. */
+static int ranks_setting(pid_t pid, const char *name) {
     static char text[1 << 16];
     FILE *f = fopen(arena_printf(mem(), "/proc/%d/environ", (int)pid), "re");
     if (!f) return -1;
@@ -88,22 +87,36 @@ static int ranks_number(pid_t pid) {
     fclose(f);
     text[n] = 0;
     for (const char *s = text; s < text + n; s += strlen(s) + 1)
-        if (!strncmp(s, name, sizeof name - 1)) return atoi(s + sizeof name - 1);
+        if (!strncmp(s, name, strlen(name))) return atoi(s + strlen(name));
     return -1;
 }
 
-/* Puts the processes of the ranks below `launch` into pid[rank]; how many there are. */
+/* The rank that mpirun gave a process; -1: none. */
+static int ranks_number(pid_t pid) {
+    return ranks_setting(pid, "OMPI_COMM_WORLD_RANK=");
+}
+
+/* How far a process is below `launch`; -1: it is not. */
+static int ranks_below(pid_t launch, pid_t pid) {
+    for (int depth = 0; pid > 1 && depth < 8; depth++, pid = ranks_parent(pid))
+        if (pid == launch) return depth;
+    return -1;
+}
+
+/* Puts the processes of the ranks below `launch` into pid[rank]; how many there are. Under
+ * stator launch each is the child of its guard. */
 static int ranks_find(pid_t launch, pid_t *pid, int ranks) {
     DIR *d = opendir("/proc");
     int found = 0;
     memset(pid, 0, (size_t)ranks * sizeof *pid);
     for (struct dirent *e; d && (e = readdir(d));) {
-        pid_t p = (pid_t)atoi(e->d_name), parent = p > 0 ? ranks_parent(p) : -1;
-        if (parent <= 1 || ranks_parent(parent) != launch) continue;
-        int rank = ranks_number(p);
-        if (rank < 0 || rank >= ranks || pid[rank]) continue;
+        pid_t p = (pid_t)atoi(e->d_name);
+        int rank = p > 0 && ranks_below(launch, p) > 1 ? ranks_number(p) : -1;
+        if (rank < 0 || rank >= ranks) continue;
+        bool launched = ranks_setting(p, "STATOR_REPORT_DIR=") >= 0;
+        if (launched && ranks_number(ranks_parent(p)) != rank) continue; /* the guard */
+        found += !pid[rank];
         pid[rank] = p;
-        found++;
     }
     if (d) closedir(d);
     return found;
