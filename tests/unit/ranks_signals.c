@@ -83,11 +83,8 @@ static int run_and_kill(Kills *k, const char *run) {
     k->worst_after = fmax(k->worst_after, seconds - left);
     k->worst_seconds = fmax(k->worst_seconds, seconds);
     k->in_save += saving;
-    /* Killed in the same instant, others may be taken for the first. */
-    bool alone = k->done++ % 10 == 0;
-    const char *head =
-        alone ? arena_printf(mem(), "stator: rank %d of %d on ", victim, RANKS)
-              : "stator: rank ";
+    k->done++;
+    const char *head = arena_printf(mem(), "stator: rank %d of %d on ", victim, RANKS);
     const char *block = strstr(said(), head), *end = "  the other ranks were ended\n";
     if (code != 128 + SIGKILL || seconds > 10 || !block ||
         !strstr(block, "killed by signal 9 (SIGKILL)") || strlen(block) < strlen(end) ||
