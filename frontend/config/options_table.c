@@ -1,5 +1,6 @@
 /* options_table.c - the commands and their options as data; see options.h. */
 #include "frontend/config/options.h"
+#include <limits.h>
 
 #define KEYS  COMMAND_KEYS
 #define FIRST COMMAND_FIRST

@@ -293,7 +293,7 @@ TEST_LIMIT(sgd_holds_no_state, 120) {
     const char *config = runs_small_config(12, 6), *run = in_temp("run");
     const char *whole = in_temp("whole"), *sgd = "--optimizer.type SGD";
     RUN_EXPECT(0, words(config, whole, sgd));
-    SAID_EXPECT("optimizer 0B");
+    SAID_EXPECT("optimizer 0 B");
     RUN_EXPECT(0, words(config, run,
                         arena_printf(mem(),
                                      "%s --runner_config.max_steps 6 "
