@@ -1,25 +1,21 @@
-/* test.c - the harness behind test.h. */
+/* test.c - what tests call; see test.h. test_main.c chooses and runs them. */
 #define _GNU_SOURCE
 #include "test.h"
-#include <ftw.h>
-#include <signal.h>
-#include <sys/wait.h>
+#include "test_run.h"
+#include <sys/stat.h>
 #include <unistd.h>
 
-enum { CHILD_FAILED = 101, CHILD_SKIPPED = 102 };
-
-static TestCase *tests;
-static char temp_path[256];
-
-bool test_long(void) {
-    const char *set = getenv("STATOR_LONG_TESTS");
+static bool set_to_1(const char *variable) {
+    const char *set = getenv(variable);
     return set && !strcmp(set, "1");
 }
 
-void test_register(TestCase *t) {
-    TestCase **end = &tests;
-    while (*end) end = &(*end)->next;
-    *end = t;
+bool test_long(void) {
+    return set_to_1("STATOR_LONG_TESTS");
+}
+
+bool test_bless(void) {
+    return set_to_1("STATOR_BLESS");
 }
 
 _Noreturn void test_fail(const char *file, int line, const char *fmt, ...) {
@@ -29,7 +25,7 @@ _Noreturn void test_fail(const char *file, int line, const char *fmt, ...) {
     vfprintf(stderr, fmt, ap);
     fputc('\n', stderr);
     va_end(ap);
-    _exit(CHILD_FAILED);
+    _exit(TEST_FAILED);
 }
 
 _Noreturn void test_skip(const char *fmt, ...) {
@@ -40,7 +36,7 @@ _Noreturn void test_skip(const char *fmt, ...) {
     putchar('\n');
     va_end(ap);
     fflush(stdout);
-    _exit(CHILD_SKIPPED);
+    _exit(TEST_SKIPPED);
 }
 
 const char *shared_dir(void) {
@@ -54,55 +50,16 @@ const char *tests_dir(void) {
     return TESTS_DIR;
 }
 
+/* The folder of the case that this process runs, not made before it is asked for. */
+static char temp_path[256];
+
+void test_set_temp(const char *path) {
+    snprintf(temp_path, sizeof temp_path, "%s", path);
+}
+
 const char *temp_dir(void) {
-    if (!temp_path[0]) {
-        const char *base = getenv("TMPDIR");
-        snprintf(temp_path, sizeof temp_path, "%.200s/stator-test-XXXXXX",
-                 base ? base : "/tmp");
-        if (!mkdtemp(temp_path)) test_fail(__FILE__, __LINE__, "mkdtemp failed");
-    }
+    struct stat st;
+    if (stat(temp_path, &st) != 0 && mkdir(temp_path, 0700) != 0)
+        test_fail(__FILE__, __LINE__, "cannot make the folder '%s'", temp_path);
     return temp_path;
-}
-
-static int remove_entry(const char *path, const struct stat *st, int flag,
-                        struct FTW *f) {
-    (void)st, (void)flag, (void)f;
-    return remove(path);
-}
-
-static void run_child(TestCase *t) {
-    alarm((unsigned)t->seconds);
-    t->run();
-    if (temp_path[0]) nftw(temp_path, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
-    fflush(NULL);
-    _exit(0);
-}
-
-int main(int argc, char **argv) {
-    const char *filter = argc > 1 ? argv[1] : "";
-    const char *program = strrchr(argv[0], '/') ? strrchr(argv[0], '/') + 1 : argv[0];
-    int passed = 0, failed = 0, skipped = 0;
-    for (TestCase *t = tests; t; t = t->next) {
-        if (!strstr(t->name, filter)) continue;
-        double start = clock_seconds();
-        fflush(NULL);
-        pid_t pid = fork();
-        if (pid == 0) run_child(t);
-        int status = 0;
-        waitpid(pid, &status, 0);
-        int code = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
-        const char *word = code == 0 ? "ok" : code == CHILD_SKIPPED ? "skip" : "FAIL";
-        passed += code == 0;
-        skipped += code == CHILD_SKIPPED;
-        failed += code != 0 && code != CHILD_SKIPPED;
-        printf("%-4s %s (%.1f s)\n", word, t->name, clock_seconds() - start);
-        if (code == -SIGALRM)
-            printf("     ran longer than %d s\n", t->seconds);
-        else if (code < 0)
-            printf("     ended by signal %d (%s)\n", -code, strsignal(-code));
-        else if (code && code != CHILD_FAILED && code != CHILD_SKIPPED)
-            printf("     ended with exit code %d\n", code);
-    }
-    printf("%s: %d passed, %d failed, %d skipped\n", program, passed, failed, skipped);
-    return failed != 0;
 }

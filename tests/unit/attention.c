@@ -235,10 +235,12 @@ static void odd_sizes(int vl) {
     }
 }
 
+TEST_LABEL_OF(odd_sizes_16, SLOW);
 TEST_LIMIT(odd_sizes_16, 300) {
     odd_sizes(16);
 }
 
+TEST_LABEL_OF(odd_sizes_8, SLOW);
 TEST_LIMIT(odd_sizes_8, 300) {
     odd_sizes(8);
 }

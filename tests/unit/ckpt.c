@@ -433,6 +433,7 @@ TEST(killed_at_every_named_instant) {
     }
 }
 
+TEST_LABEL_OF(killed_at_random, SLOW);
 TEST_LIMIT(killed_at_random, 300) {
     const char *dir = in(temp_dir(), "k");
     volatile int64_t *saved =

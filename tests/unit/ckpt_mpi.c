@@ -5,6 +5,8 @@
 #include "../mpi.h"
 #include <dirent.h>
 
+TEST_LABEL(RANKS);
+
 #define PROGRAM BUILD_DIR "/tests/mpi/mpi_ckpt"
 
 static const char *run_dir(void) {

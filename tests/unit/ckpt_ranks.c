@@ -46,6 +46,7 @@ static const char *folder_of(int64_t step) {
 
 /* ---- tests ---- */
 
+TEST_LABEL_OF(saved_under_any_loaded_under_any, SLOW);
 TEST(saved_under_any_loaded_under_any) {
     for (int from = 0; from < STRATEGIES; from++) {
         crowd_save(temp_dir(), from, from, TENSORS);
@@ -155,6 +156,7 @@ static void flip(const char *path, int64_t at) {
     EXPECT(pwrite(fd, &b, 1, at) == 1 && close(fd) == 0);
 }
 
+TEST_LABEL_OF(every_byte_flipped, SLOW);
 /* Every bit of every file counts: the one before is used, and the file is named. */
 TEST_LIMIT(every_byte_flipped, 200) {
     crowd_save(temp_dir(), 2, 1, SMALL);

@@ -4,6 +4,8 @@
 #include "../mpi.h"
 #include "runtime/comm/comm_ring.h"
 
+TEST_LABEL(RANKS);
+
 #define COLLECTIVES BUILD_DIR "/tests/mpi/mpi_collectives "
 #define ENDS        BUILD_DIR "/tests/mpi/mpi_ends "
 /* Sends that wait for their receives, as messages between hosts do: no buffer hides that

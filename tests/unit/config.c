@@ -631,8 +631,7 @@ TEST(help_and_page) {
     size_t committed;
     const char *path = path_join(a, tests_dir(), "../docs/keys.md");
     const char *have = file_read(a, path, 1 << 20, &committed, EXIT_DATA);
-    const char *bless = getenv("STATOR_BLESS");
-    if (bless && !strcmp(bless, "1"))
+    if (test_bless())
         EXPECT(file_write_atomic(path, page, page_bytes) == 0);
     else if (committed != page_bytes || memcmp(have, page, page_bytes))
         test_fail(__FILE__, __LINE__,

@@ -6,7 +6,8 @@
  *     # EXPECT
  *     module ...
  * or instead of EXPECT one line `# ERROR line:col text` (0:0: no place in the file).
- * STATOR_BLESS=1 writes what comes out into the files; read the diff. */
+ * Each file is a test, PASS/NAME. STATOR_BLESS=1 writes what comes out into the files; read
+ * the diff. */
 #include "../test.h"
 #include "ir/ir.h"
 #include "passes/passes.h"
@@ -147,8 +148,7 @@ static void check_case(const char *path) {
     Arena *mem = arena_new();
     Case c = read_case(mem, path);
     char *got = outcome(&c);
-    const char *bless = getenv("STATOR_BLESS");
-    if (bless && !strcmp(bless, "1")) {
+    if (test_bless()) {
         Text t = text_new(mem);
         text_add_bytes(&t, c.text, c.input_bytes);
         text_add_bytes(&t, got, strlen(got));
@@ -159,28 +159,37 @@ static void check_case(const char *path) {
     arena_free(mem);
 }
 
-/* Runs every case of tests/passes/NAME; returns how many there are. */
-static int check_folder(const char *name) {
-    Arena *mem = arena_new();
+/* Calls `take`, when there is one, with every file of tests/passes/NAME; how many. */
+static int each_case(const char *name, void (*take)(const char *name, const char *path)) {
+    Arena *mem = arena_new(); /* stays: tests have names from it */
     char *dir = arena_printf(mem, "%s/passes/%s", tests_dir(), name);
     DIR *d = opendir(dir);
-    if (!d) test_fail(__FILE__, __LINE__, "no folder %s", dir);
     int n = 0;
-    for (struct dirent *e; (e = readdir(d));) {
+    for (struct dirent *e; d && (e = readdir(d));) {
         size_t length = strlen(e->d_name);
         if (length < 3 || strcmp(e->d_name + length - 3, ".ir")) continue;
-        check_case(path_join(mem, dir, e->d_name));
+        const char *path = path_join(mem, dir, e->d_name);
+        if (take)
+            take(arena_printf(mem, "%s/%.*s", name, (int)length - 3, e->d_name), path);
         n++;
     }
-    closedir(d);
-    arena_free(mem);
+    if (d) closedir(d);
     return n;
+}
+
+static void add_case(const char *name, const char *path) {
+    test_add(name, check_case, path);
+}
+
+TEST_MADE(cases) {
+    for (int i = 0; i < npasses; i++) each_case(passtab[i].name, add_case);
+    each_case("parse", add_case);
 }
 
 /* A pass that is added to passes.def without cases fails here. */
 TEST(every_pass) {
     for (int i = 0; i < npasses; i++) {
-        int n = check_folder(passtab[i].name);
+        int n = each_case(passtab[i].name, NULL);
         if (n < 3) {
             test_fail(__FILE__, __LINE__, "pass %s has %d exact cases, wants 3",
                       passtab[i].name, n);
@@ -190,5 +199,5 @@ TEST(every_pass) {
 
 /* Errors of the parser and of the verifier, without any pass. */
 TEST(text_errors) {
-    EXPECT(check_folder("parse") >= 12);
+    EXPECT(each_case("parse", NULL) >= 12);
 }

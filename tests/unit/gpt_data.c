@@ -323,6 +323,7 @@ static Cached make_cached(void) {
     return c;
 }
 
+TEST_LABEL_OF(cache_is_used_and_repaired, SLOW);
 TEST(cache_is_used_and_repaired) {
     Cached c = make_cached();
     expect_cached(&c, "");

@@ -192,6 +192,7 @@ TEST(too_many) {
     EXPECT_FAIL(gpt_index_build(mem, &s, &x), EXIT_CONFIG, "ask for fewer");
 }
 
+TEST_LABEL_OF(ten_million_documents, SLOW);
 TEST_LIMIT(ten_million_documents, 120) {
     mem = arena_new();
     int64_t n = 10000000;

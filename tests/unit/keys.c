@@ -7,6 +7,9 @@
 #include "runtime/store/safetensors.h"
 #include <sys/stat.h>
 
+TEST_LABEL(RANKS);
+TEST_LABEL(RELEASED);
+
 /* ---- configurations to set keys in ---- */
 
 #define MODEL(type)                                                                      \

@@ -7,6 +7,9 @@
 #include <dirent.h>
 #include <sys/stat.h>
 
+TEST_LABEL(RANKS);
+TEST_LABEL(RELEASED);
+
 /* ---- ranks ---- */
 
 static int my_rank(void) {

@@ -5,6 +5,8 @@
 #include "ir/ir.h"
 #include <dirent.h>
 
+TEST_LABEL(RANKS);
+
 static int ranks_of(Arena *mem, const char *path) {
     size_t n;
     char *text = file_read(mem, path, 1 << 20, &n, EXIT_DATA);

@@ -6,6 +6,8 @@
 #include "op_programs.h"
 #include "runtime/core/kernels.h"
 
+TEST_LABEL(SLOW);
+
 enum { GUARD = 256 };
 
 /* The sample with its last dimension 5 (7) made 37 (9001). */

@@ -45,9 +45,9 @@ static const char *steady(Arena *mem, const Plan *p) {
 static void check_golden(const Golden *g) {
     Arena *mem = arena_new();
     Plan p = plan_of(mem, g->model, g->keys);
-    const char *got = steady(mem, &p), *bless = getenv("STATOR_BLESS");
+    const char *got = steady(mem, &p);
     const char *path = arena_printf(mem, "%s/golden_plans/%s.json", tests_dir(), g->name);
-    if (bless && !strcmp(bless, "1")) {
+    if (test_bless()) {
         EXPECT(file_write_atomic(path, got, strlen(got)) == 0);
     } else {
         size_t n;

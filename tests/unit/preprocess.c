@@ -556,6 +556,7 @@ static double peak_mb(char **words) {
     return (double)use.ru_maxrss * 1024 / 1e6;
 }
 
+TEST_LABEL_OF(preprocess_large_input_in_little_memory, SLOW);
 TEST_LIMIT(preprocess_large_input_in_little_memory, 600) {
 #ifdef __SANITIZE_ADDRESS__
     test_skip("the address sanitizer has memory of its own");

@@ -415,6 +415,7 @@ TEST_LIMIT(train_pipeline_sgd, 180) {
     each_file(visit_sgd);
 }
 
+TEST_LABEL_OF(made_programs, SLOW);
 TEST_LIMIT(made_programs, 120) {
     PassOptions o = pass_options_default();
     for (uint64_t seed = 1; seed <= 400; seed++) {

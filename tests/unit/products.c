@@ -5,6 +5,8 @@
 #include "codegen/codegen.h"
 #include "op_programs.h"
 
+TEST_LABEL(SLOW);
+
 enum { PROGRAMS = 40, PRODUCTS = 16, LETTERS = 12, MOST_ELEMENTS = 1500 };
 
 typedef struct MadeTerm {

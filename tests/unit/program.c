@@ -5,6 +5,8 @@
 #include "ir/sample.h"
 #include <dirent.h>
 
+TEST_LABEL(SLOW);
+
 static Module *read_module(Arena *mem, const char *path) {
     size_t n;
     char *text = file_read(mem, path, 1 << 20, &n, EXIT_DATA);

@@ -4,6 +4,9 @@
 #include "frontend/config/commands.h"
 #include "ranks.h"
 
+TEST_LABEL(RANKS);
+TEST_LABEL(RELEASED);
+
 static const char *here, *there; /* the folders of rank 0 and rank 1 */
 
 static void make_folders(void) {

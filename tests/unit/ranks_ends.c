@@ -4,6 +4,9 @@
 #include "ranks.h"
 #include "runtime/core/rt.h"
 
+TEST_LABEL(RANKS);
+TEST_LABEL(RELEASED);
+
 static int count(const char *text, const char *part) {
     int n = 0;
     while ((text = strstr(text, part))) n++, text += strlen(part);

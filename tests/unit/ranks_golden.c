@@ -2,6 +2,9 @@
 #include "../pairwise.h"
 #include "ranks.h"
 
+TEST_LABEL(RANKS);
+TEST_LABEL(RELEASED);
+
 enum { MODEL, DP, TP, CP, ALGORITHM, SP, VOCAB, ZERO, MICRO, FACTORS };
 enum { ULYSSES, RING, HYBRID };
 

@@ -3,6 +3,9 @@
 #include "frontend/config/commands.h"
 #include "ranks.h"
 
+TEST_LABEL(RANKS);
+TEST_LABEL(RELEASED);
+
 enum { RANKS = 4 };
 
 /* 50 by hand, as docs/launch.md tells of. */

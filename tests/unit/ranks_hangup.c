@@ -5,6 +5,9 @@
 #include "ranks.h"
 #include <sys/stat.h>
 
+TEST_LABEL(RANKS);
+TEST_LABEL(RELEASED);
+
 enum { STEPS = 1000000 };
 
 static int times(void) {

@@ -6,6 +6,9 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 
+TEST_LABEL(RANKS);
+TEST_LABEL(RELEASED);
+
 enum { HOSTS = 2, RANKS = 4 };
 
 typedef struct Host {

@@ -4,6 +4,9 @@
 #include "ranks.h"
 #include <sys/stat.h>
 
+TEST_LABEL(RANKS);
+TEST_LABEL(RELEASED);
+
 enum { HIDDEN = 512, SEQ = 128, VOCAB = 8192 };
 
 static const char large_yaml[] =

@@ -5,6 +5,9 @@
 #include "runtime/store/safetensors.h"
 #include <sys/stat.h>
 
+TEST_LABEL(RANKS);
+TEST_LABEL(RELEASED);
+
 enum { SAMPLES = 500, STEPS = 24 };
 
 static double uniform(uint64_t *state) {

@@ -2,6 +2,8 @@
  * same curve, under the same one with the same bits. */
 #include "ranks.h"
 
+TEST_LABEL(RANKS);
+
 /* ---- under another strategy ---- */
 
 #define HALF_WAY                                                                         \

@@ -3,6 +3,9 @@
  * micro-batch. */
 #include "ranks.h"
 
+TEST_LABEL(RANKS);
+TEST_LABEL(RELEASED);
+
 /* Documents of 1 to 20 tokens, each ended by token 0; the path of the pair. */
 static const char *make_documents(void) {
     enum { DOCS = 120, VERSION = 1 };

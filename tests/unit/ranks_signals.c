@@ -4,6 +4,9 @@
 #include "frontend/config/commands.h"
 #include "ranks.h"
 
+TEST_LABEL(RANKS);
+TEST_LABEL(RELEASED);
+
 enum { RANKS = 4 };
 
 #define MESH                                                                             \

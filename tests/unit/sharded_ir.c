@@ -174,6 +174,7 @@ static void dice(const char *name, double tolerance) {
     EXPECT(only || ran == THROWS);
 }
 
+TEST_LABEL_OF(dice_small_modules, SLOW);
 TEST(dice_small_modules) {
     static const char *const names[] = {"mlp.ir", "classify.ir", "two_towers.ir",
                                         "reverse.ir", "dropout.ir"};
@@ -185,10 +186,12 @@ TEST(dice_mixed_types) {
     dice("mixed.ir", 1e-2);
 }
 
+TEST_LABEL_OF(dice_gpt, SLOW);
 TEST(dice_gpt) {
     dice("tiny_gpt.ir", 1e-5);
 }
 
+TEST_LABEL_OF(dice_llama, SLOW);
 TEST(dice_llama) {
     dice("llama_tiny.ir", 1e-5);
 }

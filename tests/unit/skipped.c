@@ -185,9 +185,11 @@ static void mesh_of(int dp, int tp) {
 TEST_LIMIT(five_copies, 180) {
     mesh_of(5, 1);
 }
+TEST_LABEL_OF(two_copies_of_two_parts, SLOW);
 TEST_LIMIT(two_copies_of_two_parts, 180) {
     mesh_of(2, 2);
 }
+TEST_LABEL_OF(four_parts, SLOW);
 TEST_LIMIT(four_parts, 180) {
     mesh_of(1, 4);
 }
@@ -309,6 +311,7 @@ static void golden_run(const Strategy *strategy, int64_t micro) {
     arena_free(mem);
 }
 
+TEST_LABEL_OF(golden_run_with_bad_steps, SLOW);
 TEST_LIMIT(golden_run_with_bad_steps, 180) {
     for (int i = 0; i < ARRAY_LEN(strategies); i++) golden_run(&strategies[i], 1 + i % 2);
 }

@@ -10,6 +10,8 @@
 #include "../simulated.h"
 #include <malloc.h>
 
+TEST_LABEL(RELEASED);
+
 static const char to_local[] =
     "simplify,seed,zero,autodiff,simplify,train,simplify,shard,"
     "reshard,collect,simplify,localize,simplify,keep,sink,simplify";
@@ -310,26 +312,32 @@ static void run_wide(int part) {
     arena_free(mem);
 }
 
+TEST_LABEL_OF(golden_first_half, SLOW);
 TEST_LIMIT(golden_first_half, 120) {
     run_golden(0, 2);
 }
 
+TEST_LABEL_OF(golden_second_half, SLOW);
 TEST_LIMIT(golden_second_half, 120) {
     run_golden(1, 2);
 }
 
+TEST_LABEL_OF(wide_first_part, SLOW);
 TEST_LIMIT(wide_first_part, 120) {
     run_wide(0);
 }
 
+TEST_LABEL_OF(wide_second_part, SLOW);
 TEST_LIMIT(wide_second_part, 120) {
     run_wide(1);
 }
 
+TEST_LABEL_OF(wide_third_part, SLOW);
 TEST_LIMIT(wide_third_part, 120) {
     run_wide(2);
 }
 
+TEST_LABEL_OF(wide_fourth_part, SLOW);
 TEST_LIMIT(wide_fourth_part, 120) {
     run_wide(3);
 }

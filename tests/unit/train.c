@@ -4,6 +4,8 @@
 #include "runs.h"
 #include "runtime/store/safetensors.h"
 
+TEST_LABEL(RANKS);
+
 /* ---- agreement with the reference numbers of tests/golden ---- */
 
 /* The key third of c_attn.bias has gradient 0: rounding noise moves it. Elements there

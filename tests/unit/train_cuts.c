@@ -3,6 +3,8 @@
 #include "runs.h"
 #include "runtime/store/safetensors.h"
 
+TEST_LABEL(RANKS);
+
 static const char *words_of(const char *config, const char *run, const char *more) {
     return arena_printf(mem(), "train %s --output_dir %s %s", config, run, more);
 }

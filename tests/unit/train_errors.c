@@ -6,6 +6,8 @@
 #include <sys/mount.h>
 #include <sys/resource.h>
 
+TEST_LABEL(RANKS);
+
 static const char base_yaml[] = "seed: 7\n"
                                 "model:\n"
                                 "  model_config:\n"

@@ -3,6 +3,9 @@
 #include "ranks.h"
 #include <sys/stat.h>
 
+TEST_LABEL(RANKS);
+TEST_LABEL(RELEASED);
+
 static const char *words(const char *config, const char *run, const char *more) {
     return arena_printf(mem(), "train %s --output_dir %s %s", config, run, more);
 }

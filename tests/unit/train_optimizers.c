@@ -4,6 +4,8 @@
 #include "runs.h"
 #include "runtime/store/safetensors.h"
 
+TEST_LABEL(RANKS);
+
 typedef struct Update {
     const char *type, *more; /* optimizer.type, further words */
     double decay;            /* that the first update must use */

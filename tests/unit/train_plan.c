@@ -4,6 +4,9 @@
 #include "ranks.h"
 #include <sys/stat.h>
 
+TEST_LABEL(RANKS);
+TEST_LABEL(RELEASED);
+
 static const char *hash_of(const Json *plan) {
     return json_string(json_need(plan, "plan_hash"));
 }

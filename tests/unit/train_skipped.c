@@ -5,6 +5,8 @@
 #include "ranks.h"
 #include "runtime/store/safetensors.h"
 
+TEST_LABEL(RANKS);
+
 enum { STEPS = 20 };
 
 /* ---- data and weights ---- */

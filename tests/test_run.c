@@ -1,0 +1,280 @@
+/* test_run.c - the scheduler of stator-test; see test_run.h. */
+#define _GNU_SOURCE
+#include "test_run.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Later than its own alarm, for a test that does not hear it. */
+enum { GRACE_SECONDS = 15 };
+enum { MAX_WORDS_BYTES = 1 << 26 };
+
+typedef struct Running {
+    TestJob *job; /* NULL: this place is free */
+    pid_t pid;
+    double start;
+    int number; /* of its files below Run.folder */
+    bool killed;
+} Running;
+
+typedef struct Run {
+    Arena *mem;
+    const char *folder; /* of all tests of this run */
+    TestJob **queue;    /* jobs that have not started are not NULL */
+    int njobs, started, at_once, nrunning;
+    Running *running; /* at_once + 1 places */
+    sigset_t signals, before;
+    TestTally tally;
+    Text failures;
+} Run;
+
+/* ---- order ---- */
+
+static bool is_alone(const TestCase *t) {
+    return t->labels & LABEL_ALONE;
+}
+
+/* What it took the last time, else a guess from its labels. */
+static double expected_seconds(const TestJob *j) {
+    static const double ranks = 8, slow = 4, fast = 0.1;
+    if (j->seconds > 0) return j->seconds;
+    if (j->test->labels & LABEL_RANKS) return ranks;
+    return j->test->labels & LABEL_SLOW ? slow : fast;
+}
+
+/* The longest first, so that the last to end began early; at the end those that run by
+ * themselves. */
+static int by_order(const void *a, const void *b) {
+    const TestJob *x = *(TestJob *const *)a, *y = *(TestJob *const *)b;
+    double longer = expected_seconds(y) - expected_seconds(x);
+    if (is_alone(x->test) != is_alone(y->test)) return is_alone(x->test) ? 1 : -1;
+    if (longer != 0) return longer > 0 ? 1 : -1;
+    return x < y ? -1 : x > y;
+}
+
+/* May it start beside those that run? Processes of ranks wait for each other half of the
+ * time, so one test of them more than asked for keeps the cores busy. */
+static bool may_start(const Run *r, const TestCase *t) {
+    int places = r->at_once;
+    for (int i = 0; i <= r->at_once; i++)
+        if (r->running[i].job && is_alone(r->running[i].job->test)) return false;
+    if (is_alone(t)) return r->nrunning == 0;
+    if (t->labels & LABEL_RANKS && r->at_once > 1) places++;
+    return r->nrunning < places;
+}
+
+static TestJob *next_job(Run *r) {
+    for (int i = 0; i < r->njobs; i++) {
+        TestJob *j = r->queue[i];
+        if (!j || !may_start(r, j->test)) continue;
+        r->queue[i] = NULL;
+        return j;
+    }
+    return NULL;
+}
+
+/* ---- one test ---- */
+
+static char *words_path(const Run *r, int number) {
+    return arena_printf(r->mem, "%s/%d.txt", r->folder, number);
+}
+
+static char *temp_path(const Run *r, int number) {
+    return arena_printf(r->mem, "%s/%d", r->folder, number);
+}
+
+static void start(Run *r, TestJob *j) {
+    Running *place = r->running;
+    while (place->job) place++;
+    *place = (Running){j, 0, clock_seconds(), r->started++, false};
+    const char *words = words_path(r, place->number);
+    test_set_temp(temp_path(r, place->number));
+    fflush(NULL);
+    place->pid = fork();
+    check(place->pid >= 0);
+    r->nrunning++;
+    if (place->pid) return;
+    int in = open("/dev/null", O_RDONLY);
+    int out = open(words, O_WRONLY | O_CREAT | O_APPEND, 0600);
+    check(in >= 0 && out >= 0 && dup2(in, 0) == 0 && dup2(out, 1) == 1 &&
+          dup2(out, 2) == 2);
+    close(in);
+    close(out);
+    sigprocmask(SIG_SETMASK, &r->before, NULL);
+    test_run_here(j->test);
+}
+
+static int remove_entry(const char *path, const struct stat *st, int flag,
+                        struct FTW *f) {
+    (void)st, (void)flag, (void)f;
+    (void)remove(path);
+    return 0;
+}
+
+static void remove_tree(const char *path) {
+    nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+/* How it ended besides by its own words; "": no other way. */
+static char *explain(Arena *mem, const Running *place, int code) {
+    if (code == -SIGALRM || place->killed)
+        return arena_printf(mem, "     ran longer than %d s\n",
+                            place->job->test->seconds);
+    if (code < 0)
+        return arena_printf(mem, "     ended by signal %d (%s)\n", -code,
+                            strsignal(-code));
+    if (code && code != TEST_FAILED && code != TEST_SKIPPED)
+        return arena_printf(mem, "     ended with exit code %d\n", code);
+    return "";
+}
+
+static void ended(Run *r, Running *place, int status) {
+    int code = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+    bool skipped = code == TEST_SKIPPED, failed = code != 0 && !skipped;
+    TestJob *j = place->job;
+    j->seconds = clock_seconds() - place->start;
+    Arena *mem = arena_new();
+    char *said =
+        file_read(mem, words_path(r, place->number), MAX_WORDS_BYTES, NULL, EXIT_DATA);
+    size_t n = strlen(said);
+    char *all =
+        arena_printf(mem, "%-4s %s.%s (%.1f s)\n%s%s%s",
+                     failed    ? "FAIL"
+                     : skipped ? "skip"
+                               : "ok",
+                     j->test->file, j->test->name, j->seconds, said,
+                     n && said[n - 1] != '\n' ? "\n" : "", explain(mem, place, code));
+    fputs(all, stdout);
+    fflush(stdout);
+    if (failed) text_add(&r->failures, "%s", all);
+    arena_free(mem);
+    r->tally.failed += failed;
+    r->tally.skipped += skipped;
+    r->tally.passed += !failed && !skipped;
+    unlink(words_path(r, place->number));
+    remove_tree(temp_path(r, place->number));
+    place->job = NULL;
+    r->nrunning--;
+}
+
+/* ---- all of them ---- */
+
+static void reap(Run *r) {
+    int status;
+    for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;)
+        for (int i = 0; i <= r->at_once; i++)
+            if (r->running[i].job && r->running[i].pid == pid)
+                ended(r, &r->running[i], status);
+}
+
+static void kill_overdue(Run *r) {
+    for (int i = 0; i <= r->at_once; i++) {
+        Running *p = &r->running[i];
+        if (!p->job || p->killed) continue;
+        if (clock_seconds() - p->start < p->job->test->seconds + GRACE_SECONDS) continue;
+        kill(p->pid, SIGKILL);
+        p->killed = true;
+    }
+}
+
+/* Asked to end: so are the tests, and nothing is left behind. */
+static _Noreturn void give_up(Run *r, int signal_number) {
+    for (int i = 0; i <= r->at_once; i++)
+        if (r->running[i].job) kill(r->running[i].pid, SIGTERM);
+    while (wait(NULL) > 0) continue;
+    remove_tree(r->folder);
+    fprintf(stderr, "stator-test: ended by signal %d\n", signal_number);
+    exit(128 + signal_number);
+}
+
+/* Until a test ends, or for a second. */
+static void wait_for_something(Run *r) {
+    struct timespec second = {1, 0};
+    int got = sigtimedwait(&r->signals, NULL, &second);
+    if (got > 0 && got != SIGCHLD) give_up(r, got);
+    reap(r);
+    kill_overdue(r);
+}
+
+static void make_folder(Run *r) {
+    const char *base = getenv("TMPDIR");
+    char *folder = arena_printf(r->mem, "%.200s/stator-test-XXXXXX",
+                                base && *base == '/' ? base : "/tmp");
+    if (!mkdtemp(folder)) fail(1, "cannot make %s: %s", folder, strerror(errno));
+    r->folder = folder;
+}
+
+static void block_signals(Run *r) {
+    static const int awaited[] = {SIGCHLD, SIGINT, SIGTERM, SIGHUP};
+    sigemptyset(&r->signals);
+    for (int i = 0; i < ARRAY_LEN(awaited); i++) {
+        struct sigaction now;
+        sigaction(awaited[i], NULL, &now);
+        if (now.sa_handler != SIG_IGN) sigaddset(&r->signals, awaited[i]);
+    }
+    sigprocmask(SIG_BLOCK, &r->signals, &r->before);
+}
+
+TestTally test_run(TestJob **jobs, int njobs, int at_once) {
+    Run r = {.mem = arena_new(), .queue = jobs, .njobs = njobs, .at_once = at_once};
+    r.failures = text_new(r.mem);
+    r.running = NEW_ARRAY(r.mem, Running, (size_t)at_once + 1);
+    qsort(r.queue, (size_t)njobs, sizeof *r.queue, by_order);
+    make_folder(&r);
+    block_signals(&r);
+    for (;;) {
+        for (TestJob *j; (j = next_job(&r));) start(&r, j);
+        if (!r.nrunning) break;
+        wait_for_something(&r);
+    }
+    sigprocmask(SIG_SETMASK, &r.before, NULL);
+    remove_tree(r.folder);
+    if (r.tally.failed) printf("\nwhat failed:\n%s", r.failures.s);
+    TestTally tally = r.tally;
+    arena_free(r.mem);
+    return tally;
+}
+
+/* ---- memory between runs: lines "FILE.CASE SECONDS" ---- */
+
+int test_job_order(const void *a, const void *b) {
+    const TestCase *x = ((const TestJob *)a)->test, *y = ((const TestJob *)b)->test;
+    int order = strcmp(x->file, y->file);
+    return order ? order : strcmp(x->name, y->name);
+}
+
+static void recall_line(TestJob *jobs, int njobs, char *line) {
+    char *dot = strchr(line, '.'), *blank = strchr(line, ' ');
+    if (!dot || !blank || dot > blank) return;
+    *dot = *blank = 0;
+    TestCase test = {.file = line, .name = dot + 1};
+    TestJob key = {.test = &test};
+    TestJob *found = bsearch(&key, jobs, (size_t)njobs, sizeof *jobs, test_job_order);
+    if (found) found->seconds = atof(blank + 1);
+}
+
+void test_recall(const char *path, TestJob *jobs, int njobs) {
+    if (!file_exists(path)) return;
+    Arena *mem = arena_new();
+    char *text = file_read(mem, path, MAX_WORDS_BYTES, NULL, EXIT_DATA), *save = NULL;
+    for (char *line = strtok_r(text, "\n", &save); line;
+         line = strtok_r(NULL, "\n", &save))
+        recall_line(jobs, njobs, line);
+    arena_free(mem);
+}
+
+void test_remember(const char *path, const TestJob *jobs, int njobs) {
+    Arena *mem = arena_new();
+    Text text = text_new(mem);
+    for (int i = 0; i < njobs; i++)
+        if (jobs[i].seconds > 0)
+            text_add(&text, "%s.%s %.2f\n", jobs[i].test->file, jobs[i].test->name,
+                     jobs[i].seconds);
+    int error = file_write_atomic(path, text.s, text.n);
+    if (error) fprintf(stderr, "cannot write %s: %s\n", path, strerror(error));
+    arena_free(mem);
+}
