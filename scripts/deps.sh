@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that are missing: what the build needs, and with the
-# argument `check` what the fuzz targets and tests/mutants need too. Says what it installs;
-# does nothing, and needs no rights, when all of them are there.
+# argument `check` what fuzzing, tests/mutants and scripts/style.sh need too. Says what it installs; does
+# nothing, and needs no rights, when all of them are there.
 set -eu
 
 packages="gcc libc6-dev make cmake llvm-19-dev libdnnl-dev libyaml-dev libxxhash-dev zlib1g-dev libzstd-dev libopenmpi-dev openmpi-bin"
-[ "${1:-}" != check ] || packages="$packages clang-19 libclang-rt-19-dev python3"
+[ "${1:-}" != check ] || packages="$packages clang-19 libclang-rt-19-dev clang-format-14 shellcheck python3"
 
 missing=""
 for package in $packages; do

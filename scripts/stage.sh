@@ -1,5 +1,7 @@
+# shellcheck shell=bash
 # For quickstart and check: stages with a line of progress each. Sourced, not run; wants
 # $log_dir to exist.
+: "${log_dir:?is the folder of the logs}"
 
 # A line that the next one overwrites; only on a terminal.
 progress() {

@@ -145,6 +145,10 @@ static Wanted read_words(int argc, char **argv) {
     w.used = NEW_ARRAY(mem(), bool, (size_t)argc);
     for (int i = 1; i < argc; i++) {
         const char *word = argv[i];
+        if (!strcmp(word, "--help")) {
+            printf("%s", usage);
+            exit(0);
+        }
         if (!strcmp(word, "--list"))
             w.list = true;
         else if (!strcmp(word, "--label"))
