@@ -78,7 +78,7 @@ static pid_t mpi_start_words(char *words) {
 /* Exit code, or minus the signal. */
 static int mpi_wait(pid_t pid) {
     int status = 0;
-    EXPECT(waitpid(pid, &status, 0) == pid);
+    EXPECT_INT(waitpid(pid, &status, 0), pid);
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 

@@ -93,9 +93,10 @@ _Noreturn void test_again(const char *variable, const char *value);
     do {                                                                                 \
         if (!(cond)) test_fail(__FILE__, __LINE__, "expected: %s", #cond);               \
     } while (0)
-/* Whole numbers: both are shown when they differ. */
+/* Whole numbers, which no other type passes for: both are shown when they differ. */
 #define EXPECT_INT(a, b)                                                                 \
     do {                                                                                 \
+        (void)sizeof((a) & (b));                                                         \
         long long a_ = (long long)(a), b_ = (long long)(b);                              \
         if (a_ != b_)                                                                    \
             test_fail(__FILE__, __LINE__, "%s = %lld, wanted %lld (%s)", #a, a_, b_,     \
@@ -106,6 +107,13 @@ _Noreturn void test_again(const char *variable, const char *value);
         const char *a_ = (a), *b_ = (b);                                                 \
         if (strcmp(a_, b_))                                                              \
             test_fail(__FILE__, __LINE__, "got\n%s\nwanted\n%s", a_, b_);                \
+    } while (0)
+/* `part` stands somewhere in `text`. */
+#define EXPECT_PART(text, part)                                                          \
+    do {                                                                                 \
+        const char *a_ = (text), *b_ = (part);                                           \
+        if (!strstr(a_, b_))                                                             \
+            test_fail(__FILE__, __LINE__, "wanted '%s' in %s:\n%s", b_, #text, a_);      \
     } while (0)
 /* |a - b| <= tol * max(1, |b|) */
 #define EXPECT_NEAR(a, b, tol)                                                           \

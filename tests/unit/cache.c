@@ -86,7 +86,7 @@ TEST(damage_is_a_miss) {
     cache_put(key, object, sizeof object);
     size_t n;
     char *path = path_of(a, key), *whole = file_read(a, path, 1 << 20, &n, 1);
-    EXPECT(n == 80 + sizeof object);
+    EXPECT_INT(n, 80 + sizeof object);
     for (size_t i = 0; i < n; i++) {
         whole[i] ^= 0x10;
         write_file(path, whole, n);
@@ -99,10 +99,10 @@ TEST(damage_is_a_miss) {
         expect_object(key, NULL, 0);
         EXPECT(!file_exists(path));
     }
-    EXPECT(times_said(a, "compiling again") == (int)(2 * n));
+    EXPECT_INT(times_said(a, "compiling again"), (int)(2 * n));
     write_file(path, whole, n);
     expect_object(key, object, sizeof object);
-    EXPECT(times_said(a, "warning") == (int)(2 * n));
+    EXPECT_INT(times_said(a, "warning"), (int)(2 * n));
     arena_free(a);
 }
 
@@ -161,7 +161,7 @@ TEST(the_object_of_another_key_is_a_miss) {
     cache_put(key, "good", 4);
     EXPECT(link(path_of(a, key), path_of(a, other)) == 0);
     expect_object(other, NULL, 0);
-    EXPECT(times_said(a, "it is the object of another key; compiling again") == 1);
+    EXPECT_INT(times_said(a, "it is the object of another key; compiling again"), 1);
     EXPECT(!file_exists(path_of(a, other)));
     expect_object(key, "good", 4);
     arena_free(a);
@@ -180,7 +180,7 @@ TEST(a_file_that_others_may_write_is_a_miss) {
         expect_object(key, NULL, 0);
         EXPECT(!file_exists(path_of(a, key)));
     }
-    EXPECT(times_said(a, "others may write to it; compiling again") == 3);
+    EXPECT_INT(times_said(a, "others may write to it; compiling again"), 3);
     cache_put(key, "good", 4);
     EXPECT(chmod(path_of(a, key), 0644) == 0);
     expect_object(key, "good", 4);
@@ -217,7 +217,7 @@ TEST(unsafe_or_missing_folder_warns_once) {
         expect_object(key, NULL, 0);
         cache_put(key, "evil", 4);
     }
-    EXPECT(times_said(a, "others may write to it") == 1);
+    EXPECT_INT(times_said(a, "others may write to it"), 1);
     EXPECT(chmod(folder, 0700) == 0);
     expect_object(key, "good", 4);
     char *file = arena_printf(a, "%s/file", temp_dir());
@@ -228,7 +228,7 @@ TEST(unsafe_or_missing_folder_warns_once) {
     setenv("STATOR_CACHE", "/proc/stator", 1);
     cache_put(key, "x", 1);
     expect_object(key, NULL, 0);
-    EXPECT(times_said(a, "warning") == 1);
+    EXPECT_INT(times_said(a, "warning"), 1);
     arena_free(a);
 }
 
@@ -240,9 +240,9 @@ TEST(another_users_folder) {
     catch_stderr();
     key_of("k", key);
     cache_put(key, "x", 1);
-    EXPECT(chown(folder, 65534, 65534) == 0);
+    EXPECT_INT(chown(folder, 65534, 65534), 0);
     expect_object(key, NULL, 0);
-    EXPECT(times_said(a, "belongs to another user") == 1);
+    EXPECT_INT(times_said(a, "belongs to another user"), 1);
     arena_free(a);
 }
 
@@ -316,18 +316,18 @@ TEST(writers_at_once) {
         size_t n = 0;
         char *got = cache_get(a, key, &n);
         EXPECT(got && n == BYTES);
-        for (int i = 1; i < BYTES; i++) EXPECT(got[i] == got[0]);
+        for (int i = 1; i < BYTES; i++) EXPECT_INT(got[i], got[0]);
         int status;
         while (waitpid(-1, &status, WNOHANG) > 0) {
-            EXPECT(status == 0);
+            EXPECT_INT(status, 0);
             running--;
         }
     }
-    EXPECT(times_said(a, "warning") == 0);
+    EXPECT_INT(times_said(a, "warning"), 0);
     int files = 0;
     DIR *d = opendir(folder);
     for (struct dirent *e; (e = readdir(d));) files += e->d_name[0] != '.';
     closedir(d);
-    EXPECT(files == 1);
+    EXPECT_INT(files, 1);
     arena_free(a);
 }

@@ -35,7 +35,7 @@ static int64_t load_alone(void) {
     Text log = text_new(crowd_mem());
     const char *dir = path_join(crowd_mem(), run_dir(), "ckpt");
     if (ckpt_load_latest(crowd_mem(), dir, c->t[0], TENSORS, NULL, &step, &log))
-        EXPECT(crowd_differs(c, 0, step, TENSORS) == -1);
+        EXPECT_INT(crowd_differs(c, 0, step, TENSORS), -1);
     EXPECT_STR(log.s, "");
     return step;
 }
@@ -48,7 +48,7 @@ static void said(const char *part) {
 TEST_LIMIT(four_ranks_any_strategy, 120) {
     EXPECT_MPI(4, "", words("any", ""));
     said("16 pairs");
-    EXPECT(load_alone() == 4);
+    EXPECT_INT(load_alone(), 4);
     EXPECT_STR(listing("/ckpt"), "latest step_00000003 step_00000004 ");
 }
 
@@ -57,7 +57,7 @@ TEST_LIMIT(other_numbers_of_ranks, 120) {
     EXPECT_MPI(5, "", words("load", "5 1"));
     EXPECT_MPI(5, "", words("save", "5 2"));
     EXPECT_MPI(4, "", words("load", "2 2"));
-    EXPECT(load_alone() == 2);
+    EXPECT_INT(load_alone(), 2);
 }
 
 TEST_LIMIT(one_rank_fails, 120) {
@@ -69,7 +69,7 @@ TEST_LIMIT(one_rank_fails, 120) {
         if (rank) said(arena_printf(crowd_mem(), ": rank %d on ", rank));
         said("optimizer.rank_0000");
         EXPECT_STR(listing("/ckpt"), "latest step_00000001 ");
-        EXPECT(load_alone() == 1);
+        EXPECT_INT(load_alone(), 1);
     }
 }
 
@@ -83,7 +83,7 @@ TEST_LIMIT(no_shared_disk, 120) {
                "model.rank_00001.safetensors optimizer.rank_00000.safetensors "
                "optimizer.rank_00001.safetensors optimizer.rank_00002.safetensors "
                "optimizer.rank_00003.safetensors ");
-    EXPECT(load_alone() == 1);
+    EXPECT_INT(load_alone(), 1);
     EXPECT_MPI(4, "", words("far-load", "2 1"));
     said("2 of 4 ranks (the first: rank 2 on ");
     EXPECT_MPI(4, "", words("far-any", ""));
@@ -92,7 +92,7 @@ TEST_LIMIT(no_shared_disk, 120) {
     /* A rank of another host cannot write what rank 0 has to. */
     EXPECT_MPI(4, "", words("far-small", "3 0"));
     said(arena_printf(crowd_mem(), "error %d: ", EFBIG));
-    EXPECT(load_alone() == 4);
+    EXPECT_INT(load_alone(), 4);
 }
 
 /* A file damaged on disk: the far ranks too take the one before. */
@@ -120,7 +120,7 @@ TEST_LIMIT(rank_0_sees_none, 60) {
 
 static void remove_run(void) {
     const char *run = run_dir();
-    EXPECT(system(arena_printf(crowd_mem(), "rm -rf '%s' '%s.far'", run, run)) == 0);
+    EXPECT_INT(system(arena_printf(crowd_mem(), "rm -rf '%s' '%s.far'", run, run)), 0);
 }
 
 /* A folder with step 1, saved once for all. */
@@ -128,10 +128,10 @@ static void begin_with_step_1(void) {
     const char *run = run_dir();
     if (!file_exists(arena_printf(crowd_mem(), "%s.begin", run))) {
         EXPECT_MPI(4, "", words("save", "3 1"));
-        EXPECT(system(arena_printf(crowd_mem(), "mv '%s' '%s.begin'", run, run)) == 0);
+        EXPECT_INT(system(arena_printf(crowd_mem(), "mv '%s' '%s.begin'", run, run)), 0);
     }
     remove_run();
-    EXPECT(system(arena_printf(crowd_mem(), "cp -a '%s.begin' '%s'", run, run)) == 0);
+    EXPECT_INT(system(arena_printf(crowd_mem(), "cp -a '%s.begin' '%s'", run, run)), 0);
 }
 
 static bool kill_at(int rank, int nth, const char *mode) {

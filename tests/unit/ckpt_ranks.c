@@ -111,8 +111,8 @@ TEST(copies_share_the_writing) {
         least = MIN(least, bytes);
         most = MAX(most, bytes);
     }
-    for (int i = 0; i < SMALL; i++) EXPECT(times[i] == 1);
-    EXPECT(most == 3 * 4 * 12 * 4); /* the largest tensor alone */
+    for (int i = 0; i < SMALL; i++) EXPECT_INT(times[i], 1);
+    EXPECT_INT(most, 3 * 4 * 12 * 4); /* the largest tensor alone */
     EXPECT(least > most * 9 / 10);
     crowd_save(temp_dir(), 7, 2, SMALL);
     const char *first = path_join(mem(), folder_of(1), CKPT_LAYOUT);
@@ -132,7 +132,7 @@ TEST(model_only) {
     int64_t step;
     EXPECT(ckpt_load_latest(mem(), temp_dir(), c->t[0], 3, &state, &step, NULL));
     expect_rank(c, 0, 7, 3);
-    EXPECT(step == 7);
+    EXPECT_INT(step, 7);
     EXPECT_STR(state, "{\"a\": 1}");
 }
 
@@ -187,14 +187,14 @@ TEST_LIMIT(every_byte_flipped, 200) {
         Crowd *c = crowd_new(&strategies[0]);
         int64_t step = 0;
         EXPECT(ckpt_load_latest(mem(), temp_dir(), c->t[0], SMALL, NULL, &step, NULL));
-        EXPECT(step == 1);
+        EXPECT_INT(step, 1);
         EXPECT(rename(arena_printf(mem(), "%s.x", path), path) == 0);
     }
-    EXPECT(files == 10);
+    EXPECT_INT(files, 10);
     Crowd *c = crowd_new(&strategies[0]);
     int64_t step = 0;
     EXPECT(ckpt_load_latest(mem(), temp_dir(), c->t[0], SMALL, NULL, &step, NULL));
-    EXPECT(step == 2);
+    EXPECT_INT(step, 2);
 }
 
 /* ---- a layout.json that lies, with sums that are right ---- */
@@ -205,7 +205,7 @@ static void write_sealed_bytes(const char *folder, Manifest *m, const char *layo
     m->file[0].bytes = n;
     hash_hex(layout, n, m->file[0].xxh3);
     Text t = manifest_text(mem(), m);
-    EXPECT(file_write_atomic(path_join(mem(), folder, "manifest.json"), t.s, t.n) == 0);
+    EXPECT_INT(file_write_atomic(path_join(mem(), folder, "manifest.json"), t.s, t.n), 0);
 }
 
 static void write_sealed(const char *folder, Manifest *m, const char *layout) {

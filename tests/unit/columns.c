@@ -246,7 +246,7 @@ TEST(reductions_are_sums_or_maxima) {
 static void expect_sum_of_two(const Trial *t) {
     Tensor **in = operands(t, 0), *out = apply(t, in)[0];
     double *want = NEW_ARRAY(t->mem, double, (size_t)type_count(&out->ty));
-    EXPECT(t->op->nin == 2);
+    EXPECT_INT(t->op->nin, 2);
     Walk w = walk_over(&t->d, (1u << t->d.n) - 1);
     do {
         want[w.offset[2]] =
@@ -285,7 +285,7 @@ TEST(addends) {
 static void expect_move(const Trial *t) {
     Tensor **in = operands(t, 0);
     int64_t n = type_count(&in[0]->ty);
-    EXPECT(t->op->nin == 1);
+    EXPECT_INT(t->op->nin, 1);
     for (int64_t k = 0; k < n; k++) tensor_set(in[0], k, (double)(k + 1));
     Tensor *out = apply(t, in)[0];
     bool *seen = NEW_ARRAY(t->mem, bool, (size_t)n + 1);

@@ -91,7 +91,7 @@ static char *temp(const char *name) {
 }
 
 static void write_text(const char *path, const char *text) {
-    EXPECT(file_write_atomic(path, text, strlen(text)) == 0);
+    EXPECT_INT(file_write_atomic(path, text, strlen(text)), 0);
 }
 
 typedef struct Weights {

@@ -15,7 +15,7 @@ static Config *flags(int n, char **words) {
 static char *write_file(const char *name, const char *text) {
     Arena *a = arena_new();
     char *path = path_join(a, temp_dir(), name);
-    EXPECT(file_write_atomic(path, text, strlen(text)) == 0);
+    EXPECT_INT(file_write_atomic(path, text, strlen(text)), 0);
     return path;
 }
 
@@ -63,7 +63,7 @@ TEST(defaults) {
     EXPECT_NEAR(cfg->model_output_init_std, 0.02 / sqrt(24), 1e-15);
     EXPECT_STR(cfg->output_dir, "./output");
     EXPECT_STR(cfg->resume, "auto");
-    EXPECT(cfg->n_notes == 0);
+    EXPECT_INT(cfg->n_notes, 0);
     EXPECT_STR(config_where(cfg, "seed").file, "default");
     expect_round_trip(cfg);
 }
@@ -73,7 +73,7 @@ TEST(llama_defaults) {
                         "    hidden_size: 512\n    num_heads: 8\n");
     EXPECT(cfg->model_normalization == NORM_RMS && !cfg->model_tie_word_embeddings);
     EXPECT(cfg->model_hidden_act == ACT_SWIGLU && !cfg->model_add_bias_linear);
-    EXPECT(cfg->model_position_embedding_type == POSITION_ROPE);
+    EXPECT_INT(cfg->model_position_embedding_type, POSITION_ROPE);
     EXPECT(cfg->model_ffn_hidden_size == 1344 && cfg->model_eos_token == -1);
     cfg = parse("model: {arch: {type: LlamaForCausalLM}, model_config: "
                 "{tie_word_embeddings: yes, expand_ratio: 4}}");
@@ -176,8 +176,8 @@ TEST(hints) {
     for (int i = 0; i < ARRAY_LEN(pairs); i++) expect_hint(pairs[i][0], pairs[i][1]);
     EXPECT_FAIL(parse("lr_schedule: {type: CosineWithWarmUpLR}"), EXIT_CONFIG,
                 "did you mean cosine?");
-    EXPECT(FLAGS("--runner-config.max-steps", "7")->runner_config_max_steps == 7);
-    EXPECT(FLAGS("--train-iters=7")->runner_config_max_steps == 7);
+    EXPECT_INT(FLAGS("--runner-config.max-steps", "7")->runner_config_max_steps, 7);
+    EXPECT_INT(FLAGS("--train-iters=7")->runner_config_max_steps, 7);
     EXPECT_FAIL(FLAGS("--seed="), EXIT_CONFIG, "--seed has an empty value");
     EXPECT_FAIL(FLAGS("--init_from", ""), EXIT_CONFIG, "--init_from has an empty value");
     for (int k = 0; k < N_KEYS; k++) {
@@ -226,7 +226,7 @@ TEST(all_errors_at_once) {
         config_load(arena_new(), path, ARRAY_LEN(words), words);
         catch_end(&c);
     }
-    EXPECT(c.code == EXIT_CONFIG);
+    EXPECT_INT(c.code, EXIT_CONFIG);
     const char *at = c.message;
     for (int i = 0; i < ARRAY_LEN(parts); i++) {
         const char *next = strstr(at, parts[i]);
@@ -240,7 +240,7 @@ TEST(all_errors_at_once) {
 
 TEST(two_names_for_one_key) {
     Config *cfg = parse("model: {model_config: {embedding_size: 96, hidden_size: 96}}");
-    EXPECT(cfg->model_hidden_size == 96);
+    EXPECT_INT(cfg->model_hidden_size, 96);
     EXPECT_FAIL(parse("model:\n  model_config:\n    embedding_size: 96\n"
                       "    hidden_size: 48\n"),
                 EXIT_CONFIG,
@@ -263,8 +263,8 @@ TEST(categories) {
                         "parallel_config: {data_parallel: 1, micro_batch_num: 4}\n"
                         "trainer: {type: x, anything: [1, {a: b}]}\n");
     EXPECT(cfg->context_device_target == DEVICE_CPU && cfg->context_mode == 0);
-    EXPECT(cfg->model_param_init_type == FLOAT_32);
-    EXPECT(cfg->parallel_config_micro_batch_num == 4);
+    EXPECT_INT(cfg->model_param_init_type, FLOAT_32);
+    EXPECT_INT(cfg->parallel_config_micro_batch_num, 4);
     EXPECT(
         has_note(cfg, "t.yaml:2: context.device_target is CPU, not Ascend: runs on CPU"));
     EXPECT(has_note(cfg, "t.yaml:3: context.mode is 0, not 1"));
@@ -273,7 +273,7 @@ TEST(categories) {
                          "recomputed"));
     EXPECT(has_note(cfg, "param_init_type is float32, not bfloat16"));
     EXPECT(has_note(cfg, "trainer has no effect"));
-    EXPECT(cfg->n_notes == 6);
+    EXPECT_INT(cfg->n_notes, 6);
     expect_round_trip(cfg);
     EXPECT_FAIL(parse("parallel_config:\n  pipeline_stage: 4\n"), EXIT_CONFIG,
                 "t.yaml:2:19: error: parallel_config.pipeline_stage 4 is not there yet: "
@@ -369,15 +369,16 @@ TEST(override_order) {
                      "optimizer: {beta2: 0.7}\n"
                      "callbacks:\n  - type: CheckpointMointor\n    prefix: main\n");
     Config *cfg = load(path);
-    EXPECT(cfg->seed == 1);
-    EXPECT(cfg->runner_config_epochs == 21);
-    EXPECT(cfg->runner_config_batch_size == 8); /* two.yaml replaced the whole section */
+    EXPECT_INT(cfg->seed, 1);
+    EXPECT_INT(cfg->runner_config_epochs, 21);
+    EXPECT_INT(cfg->runner_config_batch_size,
+               8); /* two.yaml replaced the whole section */
     EXPECT(cfg->optimizer_beta1 == 0.5 && cfg->optimizer_beta2 == 0.7);
     EXPECT_STR(cfg->checkpoint_prefix, "main");
-    EXPECT(cfg->checkpoint_keep_checkpoint_max == 5); /* the list was replaced */
+    EXPECT_INT(cfg->checkpoint_keep_checkpoint_max, 5); /* the list was replaced */
     Place at = config_where(cfg, "optimizer.beta2");
     EXPECT(at.line == 2 && strstr(at.file, "main.yaml"));
-    EXPECT(strstr(config_where(cfg, "runner_config.epochs").file, "two.yaml"));
+    EXPECT_PART(config_where(cfg, "runner_config.epochs").file, "two.yaml");
     expect_round_trip(cfg);
     char *words[] = {"--optimizer.beta2", "0.8", "--epochs=31",
                      "--callbacks.CheckpointMointor.prefix", "flag"};
@@ -386,7 +387,7 @@ TEST(override_order) {
     EXPECT_STR(cfg->checkpoint_prefix, "flag");
     at = config_where(cfg, "epochs");
     EXPECT_STR(at.file, "command line");
-    EXPECT(at.line == 2);
+    EXPECT_INT(at.line, 2);
     path = write_file("null.yaml", "base_config: one.yaml\noptimizer: {beta1: null}\n");
     EXPECT(load(path)->optimizer_beta1 == 0.9); /* null takes the value back */
 }
@@ -406,7 +407,7 @@ TEST(include_failures) {
         snprintf(text, sizeof text, "base_config: c%d.yaml\n", i + 1);
         write_file(name, text);
     }
-    EXPECT(load(write_file("c17.yaml", "seed: 2\n"))->seed == 2);
+    EXPECT_INT(load(write_file("c17.yaml", "seed: 2\n"))->seed, 2);
     EXPECT_FAIL(load(path_join(arena_new(), temp_dir(), "c0.yaml")), EXIT_CONFIG,
                 "more than 16 levels");
     Text t = text_new(arena_new());
@@ -429,7 +430,7 @@ TEST(flags_of_every_form) {
     EXPECT_STR(cfg->resume, "never");
     EXPECT_STR(cfg->init_from, "hf");
     EXPECT_STR(cfg->dump, "d.safetensors");
-    EXPECT(cfg->train_dataset_input_columns.n == 2);
+    EXPECT_INT(cfg->train_dataset_input_columns.n, 2);
     EXPECT_STR(cfg->train_dataset_input_columns.items[1], "y");
     EXPECT(cfg->context_save_graphs && cfg->resume_training);
     EXPECT(!cfg->runner_wrapper_use_clip_grad && cfg->runner_config_max_steps == -1);
@@ -455,7 +456,7 @@ TEST(set_flag) {
     Config *cfg = parse("optimizer: {beta1: 0.5}\n");
     config_set_flag(cfg, "train_steps", "7");
     EXPECT(cfg->runner_config_max_steps == 7 && cfg->optimizer_beta1 == 0.5);
-    EXPECT(cfg->lr_schedule_total_steps == 7);
+    EXPECT_INT(cfg->lr_schedule_total_steps, 7);
     EXPECT(config_given(cfg, "runner_config.max_steps"));
     EXPECT_FAIL(config_set_flag(cfg, "seed", "x"), EXIT_CONFIG, "--seed=x");
     EXPECT(cfg->seed == 0 && !config_given(cfg, "seed"));
@@ -467,9 +468,9 @@ TEST(callbacks) {
                         "  - type: CheckpointMointor\n    directory: ck\n"
                         "    save_checkpoint_steps: 50\n    keep_checkpoint_max: 2\n"
                         "    integrated_save: False\n  - type: ObsMonitor\n");
-    EXPECT(cfg->runner_config_log_interval == 10);
-    EXPECT(cfg->checkpoint_save_checkpoint_steps == 50);
-    EXPECT(cfg->checkpoint_keep_checkpoint_max == 2);
+    EXPECT_INT(cfg->runner_config_log_interval, 10);
+    EXPECT_INT(cfg->checkpoint_save_checkpoint_steps, 50);
+    EXPECT_INT(cfg->checkpoint_keep_checkpoint_max, 2);
     EXPECT_STR(cfg->checkpoint_directory, "ck");
     EXPECT(has_note(cfg, "t.yaml:11: callbacks.ObsMonitor has no effect"));
     expect_round_trip(cfg);
@@ -489,9 +490,9 @@ TEST(aliases_of_shipped_configs) {
               "  input_columns: [\"input_ids\"]\n  batch_size: 3\n"
               "train_dataset_task:\n  type: CausalLanguageModelDataset\n"
               "  dataset_config: *train_dataset\n");
-    EXPECT(cfg->train_dataset_data_loader_type == LOADER_MEGATRON_INDEXED);
+    EXPECT_INT(cfg->train_dataset_data_loader_type, LOADER_MEGATRON_INDEXED);
     EXPECT(has_note(cfg, "type MindDataset is read as MegatronIndexed"));
-    EXPECT(cfg->runner_config_batch_size == 3);
+    EXPECT_INT(cfg->runner_config_batch_size, 3);
     expect_round_trip(cfg);
 }
 
@@ -556,7 +557,7 @@ TEST(every_row_can_be_set_and_read_back) {
             refused++;
             if (tree) continue;
             char *neutral = arena_printf(a, "--%s=%s", key->path, key->def);
-            EXPECT(FLAGS(neutral)->n_notes == 0);
+            EXPECT_INT(FLAGS(neutral)->n_notes, 0);
             continue;
         }
         bool ramp = !strcmp(key->path, "optimizer.weight_decay_incr_style");
@@ -592,7 +593,7 @@ TEST(table_is_sound) {
     for (int i = 0; i < n_key_defaults; i++) EXPECT(key_find(key_defaults[i].path) >= 0);
     for (int k = 0; k < N_KEYS; k++) {
         const Key *key = &key_table[k];
-        EXPECT(key_find(key->path) == k); /* each path once, hidden by no alias */
+        EXPECT_INT(key_find(key->path), k); /* each path once, hidden by no alias */
         EXPECT(key->doc[0] && (key->cat == CAT_WORKS) == !key->why[0]);
         EXPECT(!key_is_section(key->path));
         const char *dots = strstr(key->range, "..");
@@ -621,9 +622,9 @@ TEST(help_and_page) {
            config_help(f, "run"));
     EXPECT(!config_help(f, "nothing"));
     fclose(f);
-    EXPECT(strstr(text, "  parallel_config\n"));
-    EXPECT(strstr(text, "--lr_schedule.warmup_steps  (a whole number, 0 to"));
-    EXPECT(strstr(text, "--run_mode  (train, finetune, predict"));
+    EXPECT_PART(text, "  parallel_config\n");
+    EXPECT_PART(text, "--lr_schedule.warmup_steps  (a whole number, 0 to");
+    EXPECT_PART(text, "--run_mode  (train, finetune, predict");
     f = open_memstream(&page, &page_bytes);
     config_write_docs(f);
     fclose(f);
@@ -632,7 +633,7 @@ TEST(help_and_page) {
     const char *path = path_join(a, tests_dir(), "../docs/keys.md");
     const char *have = file_read(a, path, 1 << 20, &committed, EXIT_DATA);
     if (test_bless())
-        EXPECT(file_write_atomic(path, page, page_bytes) == 0);
+        EXPECT_INT(file_write_atomic(path, page, page_bytes), 0);
     else if (committed != page_bytes || memcmp(have, page, page_bytes))
         test_fail(__FILE__, __LINE__,
                   "docs/keys.md is not what keys.def says; STATOR_BLESS=1 writes it");
@@ -645,10 +646,10 @@ TEST(shipped_configurations) {
         Arena *a = arena_new();
         Config *cfg =
             load(arena_printf(a, "%s/../configs/%s.yaml", tests_dir(), names[i]));
-        EXPECT(cfg->n_notes == 0);
+        EXPECT_INT(cfg->n_notes, 0);
         EXPECT(cfg->model_hidden_size == hidden[i] && cfg->seed == 1);
         EXPECT(cfg->optimizer_weight_decay == 0.1 && cfg->optimizer_eps == 1e-8);
-        EXPECT(cfg->checkpoint_keep_checkpoint_max == 3);
+        EXPECT_INT(cfg->checkpoint_keep_checkpoint_max, 3);
         expect_round_trip(cfg);
     }
 }

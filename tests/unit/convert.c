@@ -13,7 +13,7 @@ static void check_same_tensors(const char *a, const char *b) {
     for (int i = 0; i < x->n; i++) {
         const SafeTensor *t = safetensors_find(y, x->t[i].name);
         EXPECT(t && t->bytes == x->t[i].bytes && t->rank == x->t[i].rank);
-        for (int d = 0; d < t->rank; d++) EXPECT(t->dim[d] == x->t[i].dim[d]);
+        for (int d = 0; d < t->rank; d++) EXPECT_INT(t->dim[d], x->t[i].dim[d]);
         EXPECT(!memcmp(t->data, x->t[i].data, t->bytes));
     }
     safetensors_close(x);
@@ -70,7 +70,7 @@ TEST(refusals_of_convert) {
     CONVERT("--to", "hf", temp("nothing"), out);
     refused(EXIT_CONFIG, "No such file");
     EXPECT(!file_exists(out));
-    EXPECT(dir_make(out) == 0);
+    EXPECT_INT(dir_make(out), 0);
     write_text(path_join(arena_new(), out, "mine.txt"), "keep");
     CONVERT("--to", "stator", dir, out);
     refused(EXIT_CONFIG, "is not empty");
@@ -79,7 +79,7 @@ TEST(refusals_of_convert) {
     EXPECT(file_exists(path_join(arena_new(), out, "mine.txt")));
     CONVERT("--to", "stator", dir, out, "--force");
     worked();
-    EXPECT(dir_make(path_join(arena_new(), run_dir, "step_00000003")) == 0);
+    EXPECT_INT(dir_make(path_join(arena_new(), run_dir, "step_00000003")), 0);
     CONVERT("--to", "stator", dir, run_dir, "--force");
     refused(EXIT_CHECKPOINT, "holds the checkpoint step_00000003");
 }
@@ -88,17 +88,18 @@ TEST(numbers_that_are_not_finite_are_told) {
     Arena *mem = arena_new();
     char *dir = temp("bad");
     const char *from = path_join(mem, golden("gpt2_tiny"), "model.safetensors");
-    EXPECT(dir_make(dir) == 0);
-    EXPECT(system(arena_printf(mem, "cp %s/config.json %s", golden("gpt2_tiny"), dir)) ==
-           0);
+    EXPECT_INT(dir_make(dir), 0);
+    EXPECT_INT(
+        system(arena_printf(mem, "cp %s/config.json %s", golden("gpt2_tiny"), dir)), 0);
     Safetensors *st = safetensors_open(mem, from, EXIT_DATA);
     SafeTensor *t = (SafeTensor *)(uintptr_t)safetensors_need(st, "ln_f.bias");
     float *w = arena_alloc(mem, t->bytes);
     memcpy(w, t->data, t->bytes);
     w[0] = NAN, w[3] = INFINITY;
     t->data = w;
-    EXPECT(safetensors_write(path_join(mem, dir, "model.safetensors"), st->t, st->n, NULL,
-                             NULL) == 0);
+    EXPECT_INT(safetensors_write(path_join(mem, dir, "model.safetensors"), st->t, st->n,
+                                 NULL, NULL),
+               0);
     CONVERT("--to", "stator", dir, temp("out"));
     worked();
     if (!strstr(message, "/bad: 2 of the 32 numbers of "))
@@ -118,8 +119,8 @@ TEST(models_that_hugging_face_has_not) {
     char why[256], *dir = temp("sandwich"), *out = temp("sandwich_hf");
     char *state =
         arena_printf(mem, "{\"model\": %s}", model_spec_json(mem, &spec, false));
-    EXPECT(dir_make(dir) == 0);
-    EXPECT(ckpt_save(dir, 4, t, n, state, 0, -1, why, sizeof why) == 0);
+    EXPECT_INT(dir_make(dir), 0);
+    EXPECT_INT(ckpt_save(dir, 4, t, n, state, 0, -1, why, sizeof why), 0);
     CONVERT("--to", "hf", dir, out);
     refused(EXIT_CONFIG, "no model of Hugging Face's");
     EXPECT(!file_exists(out));
@@ -127,7 +128,7 @@ TEST(models_that_hugging_face_has_not) {
     worked();
     EXPECT(!strncmp(printed, "a", 1));
     state = "{\"model\": null}";
-    EXPECT(ckpt_save(dir, 5, t, n, state, 0, -1, why, sizeof why) == 0);
+    EXPECT_INT(ckpt_save(dir, 5, t, n, state, 0, -1, why, sizeof why), 0);
     PREDICT(dir, "--prompt", "a");
     refused(EXIT_CHECKPOINT, "model.file");
     arena_free(mem);

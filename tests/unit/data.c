@@ -13,7 +13,7 @@ static Arena *mem;
 static char *put_file(const char *name, const void *bytes, size_t n) {
     if (!mem) mem = arena_new();
     char *path = path_join(mem, temp_dir(), name);
-    EXPECT(file_write_atomic(path, bytes, n) == 0);
+    EXPECT_INT(file_write_atomic(path, bytes, n), 0);
     return path;
 }
 
@@ -48,7 +48,7 @@ TEST(permute_is_a_bijection) {
 TEST(permute_is_pinned) {
     static const int64_t want[] = {914, 654, 980, 255, 220, 971, 131, 475};
     for (int i = 0; i < ARRAY_LEN(want); i++)
-        EXPECT(data_permute(1234, 2, i, 1000) == want[i]);
+        EXPECT_INT(data_permute(1234, 2, i, 1000), want[i]);
 }
 
 TEST(permute_spreads_evenly) {
@@ -83,7 +83,7 @@ TEST(every_epoch_has_every_sample_once) {
             for (int r = 0; r < 3; r++) {
                 int sample = tokens[4 * r] / 4;
                 EXPECT(tokens[4 * r] % 4 == 0 && !seen[sample]);
-                EXPECT(labels[4 * r + 3] == tokens[4 * r] + 4);
+                EXPECT_INT(labels[4 * r + 3], tokens[4 * r] + 4);
                 seen[sample] = 1;
                 if (epoch == 0)
                     first_epoch[3 * s + r] = sample;
@@ -117,7 +117,7 @@ TEST(order_depends_on_consumed_samples_only) {
 TEST(text_folder_and_embedded) {
     if (!mem) mem = arena_new();
     char *sub = path_join(mem, temp_dir(), "text/b");
-    EXPECT(dir_make(sub) == 0);
+    EXPECT_INT(dir_make(sub), 0);
     put_file("text/c", "gh", 2);
     put_file("text/b/x", "def", 3);
     put_file("text/b/empty", "", 0);
@@ -155,7 +155,7 @@ TEST(wrong_specs) {
     s.batch = 1;
     EXPECT_FAIL(data_open(mem, &s), EXIT_DATA, "a sequence of 256 needs 257");
     s.seq = 255;
-    EXPECT(data_open(mem, &s)->samples == 1);
+    EXPECT_INT(data_open(mem, &s)->samples, 1);
     s.vocab = -1;
     EXPECT_FAIL(data_open(mem, &s), EXIT_CONFIG, "a vocabulary of -1");
     s.vocab = 256;
@@ -173,7 +173,7 @@ static char *put_tensor(const char *file, const char *name, DType type, int rank
     SafeTensor t = {.name = name, .dtype = (int)type, .rank = rank, .data = data};
     memcpy(t.dim, dim, (size_t)rank * sizeof *dim);
     char *path = path_join(mem, temp_dir(), file);
-    EXPECT(safetensors_write(path, &t, 1, NULL, NULL) == 0);
+    EXPECT_INT(safetensors_write(path, &t, 1, NULL, NULL), 0);
     return path;
 }
 
@@ -240,7 +240,7 @@ TEST(golden_tensor_batches) {
     char *path = path_join(mem, shared_dir(), "golden/gpt2_tiny/expected.safetensors");
     DataSpec s = {"TensorBatches", path, 8, 16, 0, true, 96, NULL};
     Data *d = data_open(mem, &s);
-    EXPECT(d->steps_available == 20);
+    EXPECT_INT(d->steps_available, 20);
     int32_t tokens[128], labels[128];
     for (int64_t i = 0; i < 20; i++) {
         data_batch(d, i, tokens, labels);
@@ -321,8 +321,8 @@ TEST(indexed_types) {
         EXPECT(d->samples == 2 && d->tokens == 12);
         data_batch(d, 1, tokens, labels);
         for (int i = 0; i < 5; i++) {
-            EXPECT(tokens[i] == cases[c].first + (5 + i) * cases[c].step);
-            EXPECT(labels[i] == cases[c].first + (6 + i) * cases[c].step);
+            EXPECT_INT(tokens[i], cases[c].first + (5 + i) * cases[c].step);
+            EXPECT_INT(labels[i], cases[c].first + (6 + i) * cases[c].step);
         }
         data_close(d);
     }
@@ -509,7 +509,7 @@ TEST(prefetch_hands_failures_over) {
             catch_end(&c);
             EXPECT(!"the failure was lost");
         }
-        EXPECT(c.code == EXIT_DATA);
+        EXPECT_INT(c.code, EXIT_DATA);
         EXPECT_STR(
             c.message,
             arena_printf(mem,

@@ -45,7 +45,7 @@ static int64_t samples_of(const Config *cfg, DataSplit which, int64_t steps) {
     Data *d = data_open_split(mem, cfg, which, &shape);
     int64_t asked = d->gpt->samples;
     EXPECT(asked < 0 || d->samples >= asked);
-    EXPECT(d->steps_available == d->samples / 2);
+    EXPECT_INT(d->steps_available, d->samples / 2);
     data_close(d);
     return asked;
 }
@@ -57,19 +57,19 @@ TEST(sizes_follow_from_the_steps) {
                                 "    split: 80,10,10",
                                 make_pair());
     Config *cfg = config(loader, "eval_interval: 10\neval_iters: 3\nepochs: 2");
-    EXPECT(samples_of(cfg, SPLIT_TRAIN, 35) == 70);
-    EXPECT(samples_of(cfg, SPLIT_VALID, 35) == (3 + 1) * 3 * 2);
-    EXPECT(samples_of(cfg, SPLIT_TEST, 35) == 3 * 2);
+    EXPECT_INT(samples_of(cfg, SPLIT_TRAIN, 35), 70);
+    EXPECT_INT(samples_of(cfg, SPLIT_VALID, 35), (3 + 1) * 3 * 2);
+    EXPECT_INT(samples_of(cfg, SPLIT_TEST, 35), 3 * 2);
     /* no steps: two epochs of 32 documents, (2 * 800 - 1) / 4 samples, 199 steps */
     DataShape shape = {.rows = 2, .seq = 4, .step_rows = 2, .steps = -1};
     Data *d = data_open_split(mem, cfg, SPLIT_TRAIN, &shape);
     EXPECT(d->samples == 399 && data_steps(cfg, d, 2) == 199);
-    EXPECT(samples_of(cfg, SPLIT_VALID, -1) == (19 + 1) * 3 * 2);
+    EXPECT_INT(samples_of(cfg, SPLIT_VALID, -1), (19 + 1) * 3 * 2);
     data_close(d);
     cfg = config(arena_printf(mem, "%s\n    num_samples: [50, 8]", loader), "");
-    EXPECT(samples_of(cfg, SPLIT_TRAIN, -1) == 50);
-    EXPECT(samples_of(cfg, SPLIT_VALID, -1) == 8);
-    EXPECT(samples_of(cfg, SPLIT_TEST, -1) == 200);
+    EXPECT_INT(samples_of(cfg, SPLIT_TRAIN, -1), 50);
+    EXPECT_INT(samples_of(cfg, SPLIT_VALID, -1), 8);
+    EXPECT_INT(samples_of(cfg, SPLIT_TEST, -1), 200);
     d = data_open_split(mem, cfg, SPLIT_TRAIN, &shape);
     EXPECT(d->samples == 199 && data_steps(cfg, d, 2) == 25);
     data_close(d);
@@ -106,7 +106,7 @@ static void expect_part(const char *loader, DataSplit which, int first, int last
     Data *d = data_open_split(mem, cfg, which, &shape);
     int32_t tokens[4], labels[4];
     data_batch(d, 0, tokens, labels);
-    EXPECT(tokens[0] == first);
+    EXPECT_INT(tokens[0], first);
     data_batch(d, d->samples - 1, tokens, labels);
     EXPECT(labels[3] == last && (d->tokens - 1) % 4 == 0);
     data_close(d);
@@ -160,9 +160,9 @@ TEST(inspect_shows_what_training_sees) {
     INSPECT(yaml, "--split", "train", "--samples=7,0", "--json");
     worked();
     const Json *v = json_parse(a, "out", printed, strlen(printed), 1 << 20, EXIT_DATA);
-    EXPECT(json_i64(json_need(v, "samples"), 0, 1 << 20) == 249);
+    EXPECT_INT(json_i64(json_need(v, "samples"), 0, 1 << 20), 249);
     const Json *items = json_need(v, "items");
-    EXPECT(items->n == 2);
+    EXPECT_INT(items->n, 2);
     size_t n;
     char *text = file_read(a, yaml, 1 << 16, &n, EXIT_CONFIG);
     Config *cfg = config_parse(mem, "c.yaml", text, n);
@@ -171,20 +171,20 @@ TEST(inspect_shows_what_training_sees) {
     int32_t tokens[32], labels[32];
     data_batch(d, 0, tokens, labels);
     const Json *item = items->first;
-    EXPECT(json_i64(json_need(item, "sample"), 0, 99) == 7);
+    EXPECT_INT(json_i64(json_need(item, "sample"), 0, 99), 7);
     const Json *t = json_need(item, "tokens")->first;
     const Json *l = json_need(item, "labels")->first;
     for (int i = 0; i < 4; i++, t = t->next, l = l->next) {
-        EXPECT(json_i64(t, 0, 1 << 20) == tokens[28 + i]);
-        EXPECT(json_i64(l, 0, 1 << 20) == labels[28 + i]);
+        EXPECT_INT(json_i64(t, 0, 1 << 20), tokens[28 + i]);
+        EXPECT_INT(json_i64(l, 0, 1 << 20), labels[28 + i]);
     }
-    EXPECT(json_need(item, "position_ids")->n == 4);
-    EXPECT(json_need(item, "loss_mask")->n == 4);
-    EXPECT(json_need(item, "attends_from")->n == 4);
+    EXPECT_INT(json_need(item, "position_ids")->n, 4);
+    EXPECT_INT(json_need(item, "loss_mask")->n, 4);
+    EXPECT_INT(json_need(item, "attends_from")->n, 4);
     data_close(d);
     INSPECT(yaml, "--split", "train", "--samples", "0", "--runner_config.batch_size=3");
     worked();
-    EXPECT(strstr(printed, "train: 249 samples of 4 tokens\nsample 0\n  tokens "));
+    EXPECT_PART(printed, "train: 249 samples of 4 tokens\nsample 0\n  tokens ");
 }
 
 TEST(inspect_refuses) {

@@ -152,7 +152,7 @@ static void run_case(const Case *t, const char *label) {
             put(&holes, o, got);
         } while (next(&t->c, at));
         EXPECT(memcmp(expected, c.all, whole) == 0);
-        for (int i = 0; i < 64; i++) EXPECT(scratch[scratch_bytes + (size_t)i] == 0x5a);
+        for (int i = 0; i < 64; i++) EXPECT_INT(scratch[scratch_bytes + (size_t)i], 0x5a);
         expect_guards(&a);
         expect_guards(&b);
     }

@@ -67,7 +67,7 @@ static inline pid_t stator_start(const char *words) {
 /* Exit code, or minus the signal. */
 static inline int stator_wait(pid_t pid) {
     int status = 0;
-    EXPECT(waitpid(pid, &status, 0) == pid);
+    EXPECT_INT(waitpid(pid, &status, 0), pid);
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
@@ -90,11 +90,11 @@ static inline const char *said(void) {
     } while (0)
 
 static inline void write_text(const char *path, const char *text) {
-    EXPECT(file_write_atomic(path, text, strlen(text)) == 0);
+    EXPECT_INT(file_write_atomic(path, text, strlen(text)), 0);
 }
 
 static inline void remove_all(const char *path) {
-    EXPECT(system(arena_printf(mem(), "rm -rf '%s'", path)) == 0);
+    EXPECT_INT(system(arena_printf(mem(), "rm -rf '%s'", path)), 0);
 }
 
 /* Two files hold the same bytes. */

@@ -20,7 +20,7 @@ TEST(loop_carries_and_runs_zero_times) {
     emit_ret(e, emit_add(e, emit_mul(e, l.carry[0], emit_i64(e, 1000)), l.carry[1]));
     int64_t (*f)(int64_t, int64_t) = (int64_t(*)(int64_t, int64_t))one(e, t, "f");
     EXPECT(f(0, 10) == 18004 && f(2, 3) == 2001 && f(5, 5) == 0 && f(7, -7) == 0);
-    EXPECT(f(0, 9) == 9003);
+    EXPECT_INT(f(0, 9), 9003);
 }
 
 TEST(conditions) {
@@ -111,5 +111,5 @@ TEST(calls_named_functions) {
     emit_ret(e, emit_add(e, emit_call(e, "twice", e->i64, &x, 1), emit_i64(e, 1)));
     int64_t (*f)(int64_t) =
         (int64_t(*)(int64_t))jit_lookup(emit_finish(e, t, &symbol, 1), "f");
-    EXPECT(f(20) == 41);
+    EXPECT_INT(f(20), 41);
 }

@@ -152,7 +152,7 @@ static void check_case(const char *path) {
         Text t = text_new(mem);
         text_add_bytes(&t, c.text, c.input_bytes);
         text_add_bytes(&t, got, strlen(got));
-        EXPECT(file_write_atomic(path, t.s, t.n) == 0);
+        EXPECT_INT(file_write_atomic(path, t.s, t.n), 0);
     } else if (strcmp(got, c.expected)) {
         test_fail(__FILE__, __LINE__, "%s: got\n%s\nwanted\n%s", path, got, c.expected);
     }

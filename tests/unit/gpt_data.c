@@ -119,7 +119,7 @@ TEST(order_of_megatron) {
             checked++;
         }
     }
-    EXPECT(checked == 6);
+    EXPECT_INT(checked, 6);
 }
 
 TEST(masks_of_megatron) {
@@ -150,7 +150,7 @@ TEST(masks_of_megatron) {
         EXPECT(!memcmp(only, labels, sizeof only));
         data_close(d);
     }
-    EXPECT(checked == 4);
+    EXPECT_INT(checked, 4);
 }
 
 TEST(prefetch_carries_everything) {
@@ -245,16 +245,16 @@ TEST(blend_of_files) {
     const char *text = arena_printf(mem, "3 %s 1 %s", a, b);
     gpt.paths = &text, gpt.n_paths = 1;
     d = open_gpt(NULL, &gpt, 1, 4, 7);
-    EXPECT(d->samples == 40);
+    EXPECT_INT(d->samples, 40);
     data_close(d);
     const char *both[] = {a, b};
     gpt.paths = both, gpt.n_paths = 2, gpt.samples = -1;
     d = open_gpt(NULL, &gpt, 1, 4, 7);
-    EXPECT(d->samples == 39 + 19);
+    EXPECT_INT(d->samples, 39 + 19);
     data_close(d);
     gpt.samples = 30;
     d = open_gpt(NULL, &gpt, 1, 4, 7);
-    EXPECT(d->samples == 30);
+    EXPECT_INT(d->samples, 30);
     data_close(d);
 }
 

@@ -13,10 +13,10 @@ static Arena *mem;
 TEST(mt19937_known_words) {
     Mt19937 m;
     mt19937_seed(&m, 5489);
-    EXPECT(mt19937_next(&m) == 3499211612u);
-    EXPECT(mt19937_next(&m) == 581869302u);
+    EXPECT_INT(mt19937_next(&m), 3499211612u);
+    EXPECT_INT(mt19937_next(&m), 581869302u);
     for (int i = 2; i < 9999; i++) mt19937_next(&m);
-    EXPECT(mt19937_next(&m) == 4123659995u);
+    EXPECT_INT(mt19937_next(&m), 4123659995u);
 }
 
 /* numpy.random.RandomState(1234): shuffle(arange(10)); RandomState(0): arange(16) */
@@ -43,8 +43,8 @@ TEST(interval_of_two_words) {
     Mt19937 a, b;
     mt19937_seed(&a, 7);
     mt19937_seed(&b, 7);
-    EXPECT(mt19937_interval(&a, 0) == 0);
-    EXPECT(mt19937_interval(&a, UINT32_MAX) == mt19937_next(&b));
+    EXPECT_INT(mt19937_interval(&a, 0), 0);
+    EXPECT_INT(mt19937_interval(&a, UINT32_MAX), mt19937_next(&b));
     uint64_t high = mt19937_next(&b), low = mt19937_next(&b);
     EXPECT(mt19937_interval(&a, UINT64_MAX) == (high << 32 | low));
     for (int i = 0; i < 1000; i++) EXPECT(mt19937_interval(&a, 4) <= 4);
@@ -82,13 +82,13 @@ TEST(blends) {
     uint32_t sample[10], count[3] = {0};
     gpt_blend(weight, 3, 10, source, sample);
     for (int i = 0; i < 10; i++) {
-        EXPECT(source[i] == want[i]);
+        EXPECT_INT(source[i], want[i]);
         EXPECT(sample[i] == count[source[i]]++);
     }
     static const int64_t size[] = {1, 5, 2};
     static const int16_t all[] = {1, 2, 0, 1, 1, 2, 1, 1};
     gpt_blend_all(size, 3, 8, source, sample);
-    for (int i = 0; i < 8; i++) EXPECT(source[i] == all[i]);
+    for (int i = 0; i < 8; i++) EXPECT_INT(source[i], all[i]);
 }
 
 /* ---- indices on lengths made here ---- */
@@ -108,10 +108,10 @@ static void expect_sound(const GptIndexSpec *s, const GptIndex *x) {
         for (; place < x->sample[2 * i + 2]; place++, offset = 0)
             n += length[x->document[place]] - offset;
         n += x->sample[2 * i + 3] - offset;
-        EXPECT(n == s->seq);
+        EXPECT_INT(n, s->seq);
         EXPECT(x->shuffle[i] < x->samples && !seen[x->shuffle[i]]++);
     }
-    EXPECT(x->documents == x->epochs * (s->end - s->first));
+    EXPECT_INT(x->documents, x->epochs * (s->end - s->first));
 }
 
 TEST(one_document) {
@@ -168,7 +168,7 @@ TEST(last_epoch_apart) {
     EXPECT(x.epochs == 2 && x.samples == 199);
     int sum = 0;
     for (int i = 0; i < 10; i++) sum += x.document[i];
-    EXPECT(sum == 45);
+    EXPECT_INT(sum, 45);
     for (int i = 0; i < 99; i++) EXPECT(x.shuffle[i] < 99);
     expect_sound(&s, &x);
     s.samples = 99 + 79;

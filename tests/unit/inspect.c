@@ -66,15 +66,15 @@ static void damage(const char *path, off_t at, bool cut) {
     if (cut) {
         EXPECT(ftruncate(fd, at) == 0);
     } else {
-        EXPECT(pread(fd, &byte, 1, at) == 1);
+        EXPECT_INT(pread(fd, &byte, 1, at), 1);
         byte ^= 0x41;
-        EXPECT(pwrite(fd, &byte, 1, at) == 1);
+        EXPECT_INT(pwrite(fd, &byte, 1, at), 1);
     }
     close(fd);
 }
 
 static void put_text(const char *path, const char *text) {
-    EXPECT(file_write_atomic(path, text, strlen(text)) == 0);
+    EXPECT_INT(file_write_atomic(path, text, strlen(text)), 0);
 }
 
 static void make_pair(const char *prefix) {
@@ -121,14 +121,14 @@ TEST(inspect_weights) {
     float w[6] = {1, 2, NAN, 4, INFINITY, 6};
     SafeTensor t = {.name = "w", .dtype = DT_F32, .rank = 2, .dim = {2, 3}, .data = w};
     char *path = temp("model.safetensors");
-    EXPECT(safetensors_write(path, &t, 1, NULL, NULL) == 0);
+    EXPECT_INT(safetensors_write(path, &t, 1, NULL, NULL), 0);
     inspect(path);
     says(EXIT_CHECKPOINT, "  F32    [2,3] w   2 values are not finite\n");
     says(EXIT_CHECKPOINT, "  1 tensors, 6 numbers, 24 B, 2 not finite\n");
     says(EXIT_CHECKPOINT, "2 of the numbers are inf or NaN, the first in w");
     EXPECT(!strstr(said, "sound"));
     w[2] = w[4] = 0;
-    EXPECT(safetensors_write(path, &t, 1, NULL, NULL) == 0);
+    EXPECT_INT(safetensors_write(path, &t, 1, NULL, NULL), 0);
     inspect(path);
     sound("1 tensors, 6 numbers, 24 B, 0 not finite\n");
     inspect(temp_dir()); /* as a folder of Hugging Face's */
@@ -145,7 +145,7 @@ TEST(inspect_names_of_control_characters) {
     float w[2] = {1, NAN};
     const char *name = "w\033[2J\nx: sound\xC2\x9B\x7F";
     SafeTensor t = {.name = name, .dtype = DT_F32, .rank = 1, .dim = {2}, .data = w};
-    EXPECT(safetensors_write(temp("x.safetensors"), &t, 1, NULL, NULL) == 0);
+    EXPECT_INT(safetensors_write(temp("x.safetensors"), &t, 1, NULL, NULL), 0);
     inspect(temp("x.safetensors"));
     says(EXIT_CHECKPOINT, "[2] w?[2J?x: sound?");
     says(EXIT_CHECKPOINT, "the first in w?[2J?x: sound?");
@@ -157,7 +157,7 @@ static void save_numbers(const char *dir, int64_t step, float last) {
     CkptTensor t[] = {{"w", DT_F32, 1, {4}, w, CKPT_MODEL},
                       {"w.m", DT_F32, 1, {4}, m, CKPT_OPTIMIZER}};
     char why[256];
-    EXPECT(ckpt_save(dir, step, t, 2, "{\"seed\": 42}", 0, -1, why, sizeof why) == 0);
+    EXPECT_INT(ckpt_save(dir, step, t, 2, "{\"seed\": 42}", 0, -1, why, sizeof why), 0);
 }
 
 static void save(const char *dir, int64_t step) {
@@ -167,7 +167,7 @@ static void save(const char *dir, int64_t step) {
 /* Weights that no step can use are not sound, whatever their checksums say. */
 TEST(inspect_checkpoints_that_are_not_finite) {
     char *dir = temp("ckpt");
-    EXPECT(dir_make(dir) == 0);
+    EXPECT_INT(dir_make(dir), 0);
     save(dir, 5);
     save_numbers(dir, 10, NAN);
     inspect(temp("ckpt/step_00000010"));
@@ -180,7 +180,7 @@ TEST(inspect_checkpoints_that_are_not_finite) {
 
 TEST(inspect_a_checkpoint_without_manifest) {
     char *dir = temp("ckpt");
-    EXPECT(dir_make(dir) == 0);
+    EXPECT_INT(dir_make(dir), 0);
     save(dir, 5);
     EXPECT(unlink(temp("ckpt/step_00000005/manifest.json")) == 0);
     inspect(temp("ckpt/step_00000005"));
@@ -198,7 +198,7 @@ static void save_parts(Arena *mem, const char *dir) {
                       {"w.m", DT_F32, 1, {4}, m, CKPT_OPTIMIZER, &l}};
     const CkptTensor *of_rank[] = {t, t};
     char why[256];
-    EXPECT(ckpt_save_ranks(dir, 5, 2, of_rank, 2, "{}", why, sizeof why) == 0);
+    EXPECT_INT(ckpt_save_ranks(dir, 5, 2, of_rank, 2, "{}", why, sizeof why), 0);
 }
 
 /* The manifest with the checksum that the file has now, sealed again. */
@@ -240,7 +240,7 @@ TEST(inspect_a_layout_of_nothing) {
     Arena *mem = arena_new();
     char *dir = temp("ckpt"), *folder = temp("ckpt/step_00000005");
     char *layout = path_join(mem, folder, "layout.json");
-    EXPECT(dir_make(dir) == 0);
+    EXPECT_INT(dir_make(dir), 0);
     save_parts(mem, dir);
     inspect(folder);
     sound("which rank wrote what");
@@ -278,7 +278,7 @@ TEST(inspect_sequences_without_tokens) {
 
 TEST(inspect_checkpoints) {
     char *dir = temp("run/ckpt");
-    EXPECT(dir_make(dir) == 0);
+    EXPECT_INT(dir_make(dir), 0);
     save(dir, 5);
     save(dir, 10);
     inspect(temp("run/ckpt/step_00000010"));
@@ -354,7 +354,7 @@ TEST(inspect_unknown) {
     says(EXIT_CONFIG, "not known what this is");
     inspect(temp("gone.safetensors"));
     says(EXIT_DATA, "cannot open");
-    EXPECT(dir_make(temp("empty")) == 0);
+    EXPECT_INT(dir_make(temp("empty")), 0);
     inspect(temp("empty"));
     says(EXIT_CONFIG, "not known what this is");
     char *none[] = {"inspect", NULL};

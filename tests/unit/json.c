@@ -12,11 +12,11 @@ TEST(values) {
     EXPECT(v->kind == JSON_OBJECT && v->n == 2);
     const Json *a = json_need(v, "a");
     EXPECT(a->kind == JSON_ARRAY && a->n == 5 && !strcmp(a->key, "a"));
-    EXPECT(json_i64(a->first, 0, 10) == 1);
-    EXPECT(json_i64(a->first->next, -10, 10) == -2);
+    EXPECT_INT(json_i64(a->first, 0, 10), 1);
+    EXPECT_INT(json_i64(a->first->next, -10, 10), -2);
     EXPECT(json_bool(a->first->next->next));
     EXPECT(!json_bool(a->first->next->next->next));
-    EXPECT(a->first->next->next->next->next->kind == JSON_NULL);
+    EXPECT_INT(a->first->next->next->next->next->kind, JSON_NULL);
     EXPECT_STR(json_string(json_get(json_get(v, "b"), "c")), "x");
     EXPECT(json_get(v, "z") == NULL && json_get(a, "b") == NULL);
     EXPECT_STR(json_raw(arena_new(), a), "[1, -2, true, false, null]");
@@ -40,7 +40,7 @@ TEST(exact_numbers) {
     EXPECT(json_f64(e) == 1.5);
     EXPECT_FAIL(json_i64(e, 0, 9), EXIT_DATA, "a number where an integer is expected");
     e = e->next;
-    EXPECT(json_i64(e, 0, 10000) == 10000);
+    EXPECT_INT(json_i64(e, 0, 10000), 10000);
     e = e->next;
     EXPECT(e->kind == JSON_INT && e->i == 0 && json_f64(e) == 0);
 }
@@ -117,7 +117,7 @@ static void refuse_prefix(const char *text, size_t n) {
 TEST(every_prefix_is_refused) {
     const char *text = "{\"k\\u00e9\": [1.5e3, {\"x\": \"\xE2\x82\xAC\"}, true, null]}";
     for (size_t n = 0; n < strlen(text); n++) refuse_prefix(text, n);
-    EXPECT(parse(text)->n == 1);
+    EXPECT_INT(parse(text)->n, 1);
 }
 
 static const char *nested(char *out, size_t depth) {
@@ -158,7 +158,7 @@ TEST(large_object) {
     char key[16];
     for (int i = 0; i < 50000; i++) {
         snprintf(key, sizeof key, "key%d", i);
-        EXPECT(json_i64(json_need(v, key), i, i) == i);
+        EXPECT_INT(json_i64(json_need(v, key), i, i), i);
     }
     EXPECT(!json_get(v, "key50000"));
     t.n = good;
@@ -171,7 +171,7 @@ TEST(getters) {
     const Json *v =
         parse("{\"n\": 5,\n  \"s\": \"x\", \"f\": 2.5, \"b\": true, \"z\": null}");
     EXPECT(json_get_i64(v, "n", 0, 9, 7) == 5 && json_get_i64(v, "m", 0, 9, 7) == 7);
-    EXPECT(json_get_i64(v, "z", 0, 9, 7) == 7);
+    EXPECT_INT(json_get_i64(v, "z", 0, 9, 7), 7);
     EXPECT(json_get_f64(v, "f", 0) == 2.5 && json_get_f64(v, "n", 0) == 5);
     EXPECT(json_get_bool(v, "b", false) && !json_get_bool(v, "q", false));
     EXPECT_STR(json_get_string(v, "s", "d"), "x");
@@ -230,7 +230,7 @@ TEST(golden_config) {
     const char *path = path_join(mem, shared_dir(), "golden/gpt2_tiny/config.json");
     const Json *v = json_read(mem, path, 1 << 20, EXIT_CONFIG);
     EXPECT_STR(json_string(json_need(v, "model_type")), "gpt2");
-    EXPECT(json_i64(json_need(v, "n_embd"), 1, 1000) == 32);
+    EXPECT_INT(json_i64(json_need(v, "n_embd"), 1, 1000), 32);
     EXPECT(json_f64(json_need(v, "layer_norm_epsilon")) == 1e-5);
 }
 
@@ -238,7 +238,7 @@ TEST(a_byte_order_mark_is_passed_over) {
     Arena *mem = arena_new();
     static const char text[] = "\xEF\xBB\xBF{\"a\": 7}";
     const Json *v = json_parse(mem, "t.json", text, sizeof text - 1, 100, EXIT_DATA);
-    EXPECT(json_get_i64(v, "a", 0, 9, 0) == 7);
+    EXPECT_INT(json_get_i64(v, "a", 0, 9, 0), 7);
     EXPECT_FAIL(json_parse(mem, "t.json", text, 3, 100, EXIT_DATA), EXIT_DATA, "t.json");
     EXPECT_FAIL(json_parse(mem, "t.json", text + 1, 9, 100, EXIT_DATA), EXIT_DATA,
                 "t.json");

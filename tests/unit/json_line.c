@@ -12,7 +12,7 @@ static bool read_keys(const char *text, const char *key, const char *other) {
 /* The only piece of key k must be `want`. */
 static void expect_text(int k, const char *want, size_t want_n) {
     size_t n;
-    EXPECT(line.key[k].n == 1);
+    EXPECT_INT(line.key[k].n, 1);
     const char *s = json_line_piece(&line, k, 0, &n);
     EXPECT(n == want_n && !memcmp(s, want, n));
 }
@@ -48,32 +48,32 @@ TEST(json_line_escapes) {
     expect_text(0, "a\0b", 3);
     EXPECT(read_keys("{\"t\":\"\\ud83d\\ude00\"}", "t", NULL));
     expect_text(0, "\xF0\x9F\x98\x80", 4);
-    EXPECT(line.surrogates == 0);
+    EXPECT_INT(line.surrogates, 0);
     EXPECT(read_keys("{\"t\":\"\\ud83d-\\ude00\\ud83d\\ud83d\\ude00\"}", "t", NULL));
     expect_text(0, "\xEF\xBF\xBD-\xEF\xBF\xBD\xEF\xBF\xBD\xF0\x9F\x98\x80", 14);
-    EXPECT(line.surrogates == 3);
+    EXPECT_INT(line.surrogates, 3);
     EXPECT(read_keys("{\"other\":\"\\ud83d\",\"t\":\"bytes \xFF\"}", "t", NULL));
     expect_text(0, "bytes \xFF", 7);
-    EXPECT(line.surrogates == 3); /* what nobody wants counts nothing */
+    EXPECT_INT(line.surrogates, 3); /* what nobody wants counts nothing */
 }
 
 TEST(json_line_arrays) {
     size_t n;
     EXPECT(read_keys("{\"t\":[\"one\", \"\",\"three\"]}", "t", NULL));
-    EXPECT(line.key[0].n == 3);
+    EXPECT_INT(line.key[0].n, 3);
     EXPECT(!memcmp(json_line_piece(&line, 0, 2, &n), "three", 5) && n == 5);
     json_line_piece(&line, 0, 1, &n);
-    EXPECT(n == 0);
+    EXPECT_INT(n, 0);
     EXPECT(read_keys("{\"t\":[]}", "t", NULL) && line.key[0].n == 0);
     refused("{\"t\":[\"a\",1]}", "its array must hold strings alone", 10);
-    EXPECT(line.wrong_key == 0);
+    EXPECT_INT(line.wrong_key, 0);
 }
 
 TEST(json_line_refused) {
     refused("", "an object {...} expected", 0);
     refused("[1]", "an object {...} expected", 0);
     refused("{\"a\":1}", "the line does not have it", 0);
-    EXPECT(line.wrong_key == 0);
+    EXPECT_INT(line.wrong_key, 0);
     refused("{\"t\":5}", "its value is no string", 5);
     refused("{\"t\":\"x\"", "the line ends inside its object", 8);
     refused("{\"t\":\"x", "string without a closing quote", 5);

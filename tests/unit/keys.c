@@ -309,7 +309,7 @@ static bool is_tested_elsewhere(const char *path) {
         if (strcmp(elsewhere[i].path, path)) continue;
         const char *file =
             arena_printf(mem(), "%s/unit/%s.c", tests_dir(), elsewhere[i].test);
-        EXPECT(strstr(text_of(file), strrchr(path, '.') + 1) != NULL);
+        EXPECT_PART(text_of(file), strrchr(path, '.') + 1);
         return true;
     }
     return false;

@@ -22,7 +22,7 @@ static void leave_pid(const char *name) {
     const char *dir = getenv("STATOR_TEST_DIR");
     char *path = arena_printf(mem(), "%s/%s.%d", dir, name, my_rank());
     char *text = arena_printf(mem(), "%d", (int)getpid());
-    EXPECT(file_write_atomic(path, text, strlen(text)) == 0);
+    EXPECT_INT(file_write_atomic(path, text, strlen(text)), 0);
 }
 
 static void log_in_run_folder(void) {
@@ -164,7 +164,7 @@ static pid_t child_of(pid_t parent) {
     FILE *f = fopen(path, "r");
     int child = 0;
     if (!f) test_skip("the kernel does not list the children of a process");
-    EXPECT(fscanf(f, "%d", &child) == 1);
+    EXPECT_INT(fscanf(f, "%d", &child), 1);
     fclose(f);
     return child;
 }
@@ -193,7 +193,7 @@ TEST(a_rank_that_fails) {
     EXPECT(says("  stator: error: parallel_config.data_parallel is odd\n  so it is\n"));
     EXPECT(says("  key: parallel_config.data_parallel\n"));
     EXPECT(says("/logs/rank_1.log\n"));
-    EXPECT(strstr(rank_log(1), "parallel_config.data_parallel is odd"));
+    EXPECT_PART(rank_log(1), "parallel_config.data_parallel is odd");
     const char *end = "  the other ranks were ended\n";
     EXPECT_STR(said() + strlen(said()) - strlen(end), end);
     EXPECT(!says("mpirun detected") && is_clean());
@@ -312,7 +312,7 @@ TEST(a_killed_launch_leaves_nothing_for_long) {
     pid_t other = start("sleep", "-n 2 --timeout 4");
     EXPECT(pid_of("pid", 0) > 0 && folders() == 1);
     ends(start("fine", "-n 2"), 0);
-    EXPECT(folders() == 1);
+    EXPECT_INT(folders(), 1);
     ends(other, 128 + SIGTERM);
     EXPECT(is_clean());
 }

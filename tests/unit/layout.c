@@ -110,11 +110,11 @@ TEST(order_of_axes) {
 TEST(runs_are_as_long_as_they_can_be) {
     Arena *mem = arena_new();
     Layout rows = make(mem, mesh3(), "f32[8:tp,5,3]", NULL, 0);
-    EXPECT(runs_of(&rows, 3) == 1);
+    EXPECT_INT(runs_of(&rows, 3), 1);
     Layout columns = make(mem, mesh3(), "f32[5,8:tp,3]", NULL, 0);
-    EXPECT(runs_of(&columns, 3) == 5);
+    EXPECT_INT(runs_of(&columns, 3), 5);
     Layout same = make(mem, mesh3(), "f32[5,8,3]", NULL, 0);
-    EXPECT(runs_of(&same, 3) == 1);
+    EXPECT_INT(runs_of(&same, 3), 1);
 }
 
 TEST(flattened) {
@@ -147,7 +147,7 @@ TEST(padding) {
     /* 35 = 5 * 6 + 5: the last of the six has one element of padding per layer. */
     int64_t held = 0;
     for (LayoutWalk w = layout_walk(&l, 11); layout_next(&w);) held += w.count;
-    EXPECT(held == 15);
+    EXPECT_INT(held, 15);
     /* More parts than elements: the last ones hold nothing. */
     Layout few = make(mem, mesh3(), "f32[2]", "dp.cp", 0);
     EXPECT(few.padded == 6 && runs_of(&few, 0) == 1 && runs_of(&few, 11) == 0);

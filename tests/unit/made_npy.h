@@ -31,7 +31,7 @@ static void npy_write(const char *path, const char *descr, const char *shape,
                                     "%s, }",
                                     descr, shape),
                        data, n);
-    EXPECT(file_write_atomic(path, t.s, t.n) == 0);
+    EXPECT_INT(file_write_atomic(path, t.s, t.n), 0);
     arena_free(mem);
 }
 

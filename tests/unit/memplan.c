@@ -228,16 +228,16 @@ TEST(classes_add_up) {
         EXPECT(p.class_bytes[k] >= 0);
         sum += p.class_bytes[k];
     }
-    EXPECT(sum == p.total_bytes);
-    EXPECT(p.frame_offset + f->frame_bytes == p.total_bytes);
+    EXPECT_INT(sum, p.total_bytes);
+    EXPECT_INT(p.frame_offset + f->frame_bytes, p.total_bytes);
     for (int i = 0; i < f->narg; i++) {
         if (arg_role(f, i) != ARG_param) continue;
         weights += (type_bytes(&f->arg[i]->ty) + 63) / 64 * 64;
     }
-    EXPECT(p.class_bytes[MEM_WEIGHTS] == weights);
-    EXPECT(p.class_bytes[MEM_OPTIMIZER] == 2 * weights); /* AdamW: m and v */
+    EXPECT_INT(p.class_bytes[MEM_WEIGHTS], weights);
+    EXPECT_INT(p.class_bytes[MEM_OPTIMIZER], 2 * weights); /* AdamW: m and v */
     for (int i = 0; i < f->nret; i++) {
-        if (f->alias[i] >= 0) EXPECT(p.ret_offset[i] == p.arg_offset[f->alias[i]]);
+        if (f->alias[i] >= 0) EXPECT_INT(p.ret_offset[i], p.arg_offset[f->alias[i]]);
     }
     arena_free(mem);
 }

@@ -40,7 +40,7 @@ static void write_steps(const char *path, int64_t resumed, int64_t last) {
 static void expect_steps(const char *path, int want) {
     int n;
     MetricsRow *rows = metrics_read(mem, path, &n);
-    EXPECT(n == want);
+    EXPECT_INT(n, want);
     for (int i = 0; i < n; i++) {
         char got[512], wanted[512];
         metrics_format(&rows[i], got, sizeof got);
@@ -72,7 +72,7 @@ TEST(line_format) {
     char line[512];
     MetricsRow r = row_of(12);
     r.loss = 4.689100196330612;
-    EXPECT(metrics_format(&r, line, sizeof line) == (int)strlen(line));
+    EXPECT_INT(metrics_format(&r, line, sizeof line), (int)strlen(line));
     EXPECT_STR(line,
                "{\"step\":12,\"loss\":4.689100196,\"grad_norm\":1.3628,\"lr\":0.00075,"
                "\"tokens\":128,\"seconds\":0.5,\"tokens_per_second\":256,"
@@ -94,7 +94,7 @@ TEST(line_format) {
         -1.234567891234e-300;
     metrics_format(&wide, line, sizeof line);
     mem = arena_new();
-    EXPECT(json_parse(mem, "line", line, strlen(line), 1000, EXIT_DATA)->n == 8);
+    EXPECT_INT(json_parse(mem, "line", line, strlen(line), 1000, EXIT_DATA)->n, 8);
 }
 
 TEST(values_survive) {
@@ -135,7 +135,7 @@ TEST(resume_after_a_cut_at_any_byte) {
     size_t size;
     char *text = file_read(mem, path, 1 << 20, &size, EXIT_DATA);
     for (size_t n = 0; n <= size; n++) {
-        EXPECT(file_write_atomic(path, text, n) == 0);
+        EXPECT_INT(file_write_atomic(path, text, n), 0);
         int whole = 0;
         for (size_t i = 0; i < n; i++) whole += text[i] == '\n';
         write_steps(path, whole, whole);
@@ -154,13 +154,13 @@ TEST(a_damaged_file_is_kept_aside) {
         size_t size, n;
         char *text = file_read(mem, path, 1 << 20, &size, EXIT_DATA);
         text[size - 5] = 1; /* within the last line */
-        EXPECT(file_write_atomic(path, text, size) == 0);
+        EXPECT_INT(file_write_atomic(path, text, size), 0);
         Metrics *m = metrics_open(mem, path, 9, 3 - i, NULL);
-        EXPECT(strstr(metrics_note(m), arena_printf(mem, "m.jsonl:%d: the line", 3 - i)));
-        EXPECT(strstr(metrics_note(m), aside[i]));
+        EXPECT_PART(metrics_note(m), arena_printf(mem, "m.jsonl:%d: the line", 3 - i));
+        EXPECT_PART(metrics_note(m), aside[i]);
         metrics_close(m);
         EXPECT(!memcmp(file_read(mem, aside[i], 1 << 20, &n, EXIT_DATA), text, size));
-        EXPECT(n == size);
+        EXPECT_INT(n, size);
         m = metrics_open(mem, path, 9, 2 - i, NULL);
         EXPECT_STR(metrics_note(m), "");
         metrics_close(m);
@@ -179,14 +179,14 @@ TEST(resume_drops_broken_lines) {
     text_add_bytes(&t, "\0\0\0\n{\"step\":2}\n{\"step\":-5,\"loss\":1}\n[]\n\n", 40);
     text_add_bytes(&t, text, (size_t)(second - text)); /* step 1 again */
     text_add_bytes(&t, second, size - (size_t)(second - text));
-    EXPECT(file_write_atomic(path, t.s, t.n) == 0);
+    EXPECT_INT(file_write_atomic(path, t.s, t.n), 0);
     write_steps(path, 3, 4);
     expect_steps(path, 4);
 }
 
 TEST(files_refused) {
     char *path = new_path("m.jsonl");
-    EXPECT(file_write_atomic(path, "dear diary\n", 11) == 0);
+    EXPECT_INT(file_write_atomic(path, "dear diary\n", 11), 0);
     EXPECT_FAIL(metrics_open(mem, path, 1, 0, NULL), EXIT_DATA, "holds no metrics");
     char *link = new_path("link"), *missing = new_path("none/m.jsonl");
     EXPECT(symlink(new_path("target"), link) == 0);

@@ -13,7 +13,7 @@ static void forward_agrees(const char *name) {
     EXPECT(fabs(tensor_get(r.ret[0][0], 0) - loss) <= 1e-6 * loss);
     int64_t n;
     float *logits = case_floats(&c, "logits", &n);
-    EXPECT(n == type_count(&r.ret[0][1]->ty));
+    EXPECT_INT(n, type_count(&r.ret[0][1]->ty));
     expect_near("logits", r.ret[0][1]->data, logits, n);
     safetensors_close(c.expected);
     arena_free(mem);
@@ -26,7 +26,7 @@ TEST_LIMIT(golden_forward, 300) {
 static void gradient_agrees(Case *c, const HfTensor *t, const float *got) {
     int64_t n;
     float *want = case_floats(c, arena_printf(c->mem, "grad.%s", t->name), &n);
-    EXPECT(n == t->count);
+    EXPECT_INT(n, t->count);
     size_t len = strlen(t->name);
     if (len > 11 && !strcmp(t->name + len - 11, "c_attn.bias")) {
         expect_near(t->name, got, want, n / 3);
@@ -57,7 +57,7 @@ static void gradients_agree(const char *name) {
     }
     EXPECT(first == r.f->nret && tensors == map.n);
     Safetensors *weights = safetensors_open(mem, c.dir, EXIT_DATA);
-    EXPECT(tensors == weights->n);
+    EXPECT_INT(tensors, weights->n);
     safetensors_close(weights);
     safetensors_close(c.expected);
     arena_free(mem);

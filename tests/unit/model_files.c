@@ -7,7 +7,7 @@
 static void same_tensors(Arena *mem, const char *dir_a, const char *dir_b) {
     Safetensors *a = safetensors_open(mem, dir_a, EXIT_DATA);
     Safetensors *b = safetensors_open(mem, dir_b, EXIT_DATA);
-    EXPECT(a->n == b->n);
+    EXPECT_INT(a->n, b->n);
     for (int i = 0; i < a->n; i++) {
         const SafeTensor *t = &a->t[i], *u = safetensors_need(b, t->name);
         EXPECT(t->dtype == u->dtype && t->rank == u->rank && t->bytes == u->bytes);
@@ -181,12 +181,12 @@ TEST(hugging_face_names_and_shapes) {
     Module *m = model_build(mem, &c.spec, (ModelShape){1, 2, 0}, MODEL_TRAIN);
     HfMap map = hf_map(mem, model_entry(m));
     Safetensors *file = safetensors_open(mem, c.dir, EXIT_DATA);
-    EXPECT(map.n == file->n);
+    EXPECT_INT(map.n, file->n);
     for (int i = 0; i < map.n; i++) {
         const SafeTensor *t = safetensors_need(file, map.t[i].name);
         EXPECT(t->rank == map.t[i].rank && safetensors_count(t) == map.t[i].count);
-        for (int d = 0; d < t->rank; d++) EXPECT(t->dim[d] == map.t[i].dim[d]);
-        EXPECT(map.t[i].first == MAX(map.t[i].layer, 0) * map.t[i].count);
+        for (int d = 0; d < t->rank; d++) EXPECT_INT(t->dim[d], map.t[i].dim[d]);
+        EXPECT_INT(map.t[i].first, MAX(map.t[i].layer, 0) * map.t[i].count);
     }
     safetensors_close(file);
     safetensors_close(c.expected);

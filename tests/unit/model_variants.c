@@ -55,7 +55,7 @@ static double variant_loss(Arena *mem, const ModelSpec *s) {
     for (int i = 0; i < f->narg; i++) {
         if (is_param(f, i)) total += type_count(&f->arg[i]->ty);
     }
-    EXPECT(total == model_parameters(s));
+    EXPECT_INT(total, model_parameters(s));
     Run r = run_new(mem, m, "model");
     init_params(&r, 7);
     run(&r);
@@ -175,7 +175,7 @@ TEST(parameter_count) {
     ModelSpec s =
         spec_of(mem, "{\"model_type\":\"gpt2\",\"vocab_size\":50257,\"n_embd\":768,"
                      "\"n_positions\":1024,\"n_layer\":12,\"n_head\":12}");
-    EXPECT(model_parameters(&s) == 124439808);
+    EXPECT_INT(model_parameters(&s), 124439808);
     arena_free(mem);
 }
 

@@ -162,7 +162,7 @@ static int sample_of(const DataBatch *b, int r) {
     const float *x = (const float *)b->column[0] + 6 * r;
     int s = (int)x[0] / 100;
     for (int i = 0; i < 6; i++) EXPECT(x[i] == (float)(100 * s + i));
-    EXPECT(((const int32_t *)b->column[1])[r] == s % 5);
+    EXPECT_INT(((const int32_t *)b->column[1])[r], s % 5);
     return s;
 }
 
@@ -180,7 +180,7 @@ TEST(an_epoch_has_every_sample_once) {
             moved += s != (4 * step + r) % SAMPLES;
         }
     }
-    for (int s = 0; s < SAMPLES; s++) EXPECT(seen[s] == 2);
+    for (int s = 0; s < SAMPLES; s++) EXPECT_INT(seen[s], 2);
     EXPECT(moved > 5);
     data_close(d);
     arena_free(mem);
@@ -194,9 +194,9 @@ TEST(splits_share_no_sample) {
     EXPECT(train->samples == 6 && valid->samples == 4);
     DataBatch b = data_batch_new(mem, train);
     data_batch_full(train, 0, &b);
-    for (int r = 0; r < 4; r++) EXPECT(sample_of(&b, r) == r);
+    for (int r = 0; r < 4; r++) EXPECT_INT(sample_of(&b, r), r);
     data_batch_full(valid, 0, &b);
-    for (int r = 0; r < 4; r++) EXPECT(sample_of(&b, r) == 6 + r);
+    for (int r = 0; r < 4; r++) EXPECT_INT(sample_of(&b, r), 6 + r);
     EXPECT_FAIL(open_columns(mem, dir, false, "60,40,0", SPLIT_TEST), EXIT_DATA,
                 "leaves no sample for test");
     data_close(train);
@@ -236,14 +236,14 @@ TEST(one_safetensors_file_is_the_same) {
         {.name = "y", .dtype = DT_I32, .rank = 1, .dim = {SAMPLES}, .data = y},
         {.name = "other", .dtype = DT_I32, .rank = 1, .dim = {SAMPLES}, .data = y},
         {.name = "x", .dtype = DT_F32, .rank = 3, .dim = {SAMPLES, 2, 3}, .data = x}};
-    EXPECT(safetensors_write(file, t, ARRAY_LEN(t), NULL, NULL) == 0);
+    EXPECT_INT(safetensors_write(file, t, ARRAY_LEN(t), NULL, NULL), 0);
     Data *a = open_columns(mem, dir, true, NULL, SPLIT_TRAIN);
     Data *b = open_columns(mem, file, true, NULL, SPLIT_TRAIN);
     DataBatch one = data_batch_new(mem, a), two = data_batch_new(mem, b);
     for (int step = 0; step < 4; step++) {
         data_batch_full(a, step, &one);
         data_batch_full(b, step, &two);
-        for (int r = 0; r < 4; r++) EXPECT(sample_of(&one, r) == sample_of(&two, r));
+        for (int r = 0; r < 4; r++) EXPECT_INT(sample_of(&one, r), sample_of(&two, r));
     }
     data_close(a);
     data_close(b);

@@ -127,7 +127,7 @@ static bool run_sample(const Sample *s, const char *cpu, int threads, Operands h
         program_allocate(p, NULL, 0);
         catch_end(&c);
     } else {
-        EXPECT(c.code == EXIT_CONFIG);
+        EXPECT_INT(c.code, EXIT_CONFIG);
         EXPECT(strstr(s->body, "f64") || strstr(s->body, "reshard") ||
                (strstr(s->body, "zigzag=2") && starts(s->kind, "attention")));
         arena_free(mem);

@@ -46,7 +46,7 @@ TEST(tables_without_sentences) {
         Arena *mem = arena_new();
         int status;
         char *path = path_join(mem, temp_dir(), "bad.def");
-        EXPECT(file_write_atomic(path, bad[i].text, strlen(bad[i].text)) == 0);
+        EXPECT_INT(file_write_atomic(path, bad[i].text, strlen(bad[i].text)), 0);
         char *said = page_of(mem, path, &status);
         if (status != 1 || !strstr(said, bad[i].message))
             test_fail(__FILE__, __LINE__, "case %d: status %d,\n%s", i, status, said);

@@ -134,7 +134,7 @@ static void check_gradient(const Sample *s) {
                       tensor_get(g, k), want);
         }
     }
-    EXPECT(nth == grad->nret);
+    EXPECT_INT(nth, grad->nret);
     arena_free(mem);
 }
 
@@ -302,7 +302,7 @@ static void check_comm(const Sample *sample, const CommMesh *c) {
     Func *f = entry(m);
     const Op *op = f->last;
     return_results(f);
-    EXPECT(group_size(op) == c->ranks);
+    EXPECT_INT(group_size(op), c->ranks);
     Tensor ***arg = make_arguments(mem, f), ***ret = run(mem, f, arg);
     for (int r = 0; r < mesh_ranks(&m->mesh) * op->nout; r++) {
         int nth = r % op->nout, rank = r / op->nout;

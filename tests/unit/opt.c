@@ -14,12 +14,12 @@ static char *run_opt(Arena *mem, const char *name, const char *mesh,
     text = arena_printf(mem, "%.*s mesh(%s)%s", (int)(at - text), text, mesh,
                         strchr(at, ')') + 1);
     path = path_join(mem, temp_dir(), "given.ir");
-    EXPECT(file_write_atomic(path, text, strlen(text)) == 0);
+    EXPECT_INT(file_write_atomic(path, text, strlen(text)), 0);
     FILE *p =
         popen(arena_printf(mem, "%s/stator-opt -r %s %s", BUILD_DIR, options, path), "r");
     EXPECT(p);
     n = fread(out, 1, (1 << 16) - 1, p);
-    EXPECT(pclose(p) == 0);
+    EXPECT_INT(pclose(p), 0);
     out[n] = 0;
     return out;
 }
@@ -31,10 +31,10 @@ static void expect_same_digests(const char *a, const char *b) {
         double sum[2], square[2];
         int which[2];
         static const char form[] = "@step result %d: sum %lf, sum of squares %lf";
-        EXPECT(sscanf(a, form, &which[0], &sum[0], &square[0]) == 3);
+        EXPECT_INT(sscanf(a, form, &which[0], &sum[0], &square[0]), 3);
         if (sscanf(b, form, &which[1], &sum[1], &square[1]) != 3)
             test_fail(__FILE__, __LINE__, "line %d is\n%s", lines + 1, b);
-        EXPECT(which[0] == which[1]);
+        EXPECT_INT(which[0], which[1]);
         EXPECT_NEAR(sum[1], sum[0], 1e-5);
         EXPECT_NEAR(square[1], square[0], 1e-5);
     }
@@ -77,11 +77,11 @@ TEST(results_of_ranks) {
         "  %n = coord {axis=\"a\"; by=3} : i32[]\n"
         "  %s = all_reduce %n {axis=\"a\"} : i32[]\n  return %n, %s\n}\n";
     char *path = path_join(mem, temp_dir(), "ranks.ir"), out[512];
-    EXPECT(file_write_atomic(path, text, strlen(text)) == 0);
+    EXPECT_INT(file_write_atomic(path, text, strlen(text)), 0);
     FILE *p = popen(arena_printf(mem, "%s/stator-opt -r %s", BUILD_DIR, path), "r");
     EXPECT(p);
     out[fread(out, 1, sizeof out - 1, p)] = 0;
-    EXPECT(pclose(p) == 0);
+    EXPECT_INT(pclose(p), 0);
     EXPECT_STR(out, "@f rank 0 result 0: sum 0, sum of squares 0\n"
                     "@f rank 1 result 0: sum 3, sum of squares 9\n"
                     "@f result 1: sum 3, sum of squares 9\n");

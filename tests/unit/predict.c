@@ -60,7 +60,7 @@ static void check_greedy(const char *name, int n) {
     worked();
     text_add(&list, ",%s", got);
     Tokens text = tokens_parse(mem, list.s, spec.vocab);
-    EXPECT(text.n == context);
+    EXPECT_INT(text.n, context);
     const Tensor *scores = forward_scores(mem, dir, &spec, text);
     for (int i = n; i < context; i++) {
         double best = best_score(scores, i - 1, spec.vocab);
@@ -91,7 +91,7 @@ TEST(rows_of_programs) {
     EXPECT(generator_rows(1, 1000) == 1 && generator_rows(2, 1000) == 2);
     EXPECT(generator_rows(5, 1000) == 8 && generator_rows(33, 1000) == 64);
     EXPECT(generator_rows(64, 1000) == 64 && generator_rows(65, 1000) == 128);
-    EXPECT(generator_rows(129, 1000) == 192);
+    EXPECT_INT(generator_rows(129, 1000), 192);
     EXPECT(generator_rows(5, 6) == 6 && generator_rows(990, 1000) == 1000);
 }
 
@@ -107,7 +107,7 @@ TEST(lengths) {
     EXPECT(strstr(message, "stops after 30") && strstr(message, "new: 30 tokens"));
     PREDICT(dir, "--greedy", "--prompt_tokens", "1,2", "--max_decode_length", "6");
     worked();
-    EXPECT(strstr(message, "new: 4 tokens"));
+    EXPECT_PART(message, "new: 4 tokens");
     PREDICT(dir, "--prompt_tokens", "1,2", "--max_decode_length", "2");
     refused(EXIT_CONFIG, "write --max_new_tokens");
     PREDICT(dir, "--prompt_tokens", "1,2", "--max_new_tokens", "0");
@@ -126,7 +126,7 @@ TEST(end_token_ends) {
     worked();
     Tokens two = tokens_parse(mem, printed, 96);
     EXPECT(two.n == 2 && two.id[0] != two.id[1]);
-    EXPECT(dir_make(dir) == 0);
+    EXPECT_INT(dir_make(dir), 0);
     char *text = file_read(mem, path_join(mem, golden("llama_tiny"), "config.json"), 4096,
                            NULL, EXIT_DATA);
     write_text(
@@ -138,7 +138,7 @@ TEST(end_token_ends) {
     worked();
     snprintf(first, sizeof first, "%d\n", two.id[0]);
     EXPECT_STR(printed, first);
-    EXPECT(strstr(message, "ended by end token"));
+    EXPECT_PART(message, "ended by end token");
     arena_free(mem);
 }
 
@@ -231,7 +231,7 @@ TEST(text_of_bytes) {
     PREDICT(dir, all[0], all[1], all[2], all[3], all[4], all[5], "--tokens");
     worked();
     Tokens t = tokens_parse(mem, printed, 256);
-    EXPECT(t.n == 90);
+    EXPECT_INT(t.n, 90);
     EXPECT_STR(PREDICT(dir, all[0], all[1], all[2], all[3], all[4], all[5]),
                text_of(mem, "a\xC3\xA4", t.id, t.n));
     EXPECT_STR(PREDICT(dir, all[0], all[1], all[2], all[3], "--no_prompt",
@@ -253,7 +253,7 @@ TEST(text_of_bytes) {
     }
     EXPECT_STR(PREDICT(dir, all[0], all[1], all[2], all[3], "--prompt_file", pipe),
                text_of(mem, "a\xC3\xA4", t.id, t.n));
-    EXPECT(waitpid(writer, NULL, 0) == writer);
+    EXPECT_INT(waitpid(writer, NULL, 0), writer);
     int at = 5; /* stops before the first letter behind some tokens */
     while (at < t.n && (t.id[at] < 'A' || t.id[at] > 'z')) at++;
     EXPECT(at < t.n);
@@ -263,7 +263,7 @@ TEST(text_of_bytes) {
     EXPECT_STR(
         PREDICT(dir, all[0], all[1], all[2], all[3], all[4], all[5], "--stop", stop),
         text_of(mem, "a\xC3\xA4", t.id, first));
-    EXPECT(strstr(message, "ended by stop text"));
+    EXPECT_PART(message, "ended by stop text");
     PREDICT(dir, "--prompt", "");
     refused(EXIT_CONFIG, "the prompt is empty");
     PREDICT(dir, "--prompt_file", temp("no.txt"));
@@ -276,12 +276,12 @@ TEST(text_of_bytes) {
 static void copy_file(const char *from, const char *to) {
     size_t n;
     char *bytes = file_read(arena_new(), from, 1 << 20, &n, EXIT_DATA);
-    EXPECT(file_write_atomic(to, bytes, n) == 0);
+    EXPECT_INT(file_write_atomic(to, bytes, n), 0);
 }
 
 static void copy_checkpoint(const char *from, const char *to) {
     const char *files[] = {"manifest.json", "model.safetensors", "optimizer.safetensors"};
-    EXPECT(dir_make(to) == 0);
+    EXPECT_INT(dir_make(to), 0);
     for (int i = 0; i < ARRAY_LEN(files); i++)
         copy_file(path_join(arena_new(), from, files[i]),
                   path_join(arena_new(), to, files[i]));
@@ -292,7 +292,7 @@ TEST(run_folder_with_its_configuration) {
     PREDICT(golden("gpt2_tiny"), "--greedy", "--prompt_tokens", "4,5");
     worked();
     want = arena_strdup(arena_new(), printed);
-    EXPECT(dir_make(dir) == 0);
+    EXPECT_INT(dir_make(dir), 0);
     write_text(config, "model: {model_config: {do_sample: False}}\n");
     PREDICT(dir, "--prompt_tokens", "4,5");
     refused(EXIT_CHECKPOINT, "has no checkpoint yet");
@@ -316,7 +316,7 @@ TEST(run_folder_with_its_configuration) {
 TEST(of_a_run_folder_model_and_choices_alone) {
     Arena *mem = arena_new();
     char *dir = temp("run"), *config = temp("run/config.yaml"), *ir = temp("ir");
-    EXPECT(dir_make(dir) == 0);
+    EXPECT_INT(dir_make(dir), 0);
     CONVERT("--to", "stator", golden("gpt2_tiny"), temp("run/ckpt"));
     worked();
     write_text(config, arena_printf(mem,
@@ -345,7 +345,7 @@ TEST(damaged_checkpoints) {
     want = arena_strdup(arena_new(), printed);
     copy_checkpoint(good, bad); /* its manifest is of step 0 */
     EXPECT_STR(PREDICT(temp("ck"), "--greedy", "--prompt_tokens", "4,5"), want);
-    EXPECT(strstr(message, "step_00000007 is damaged"));
+    EXPECT_PART(message, "step_00000007 is damaged");
     EXPECT(strstr(message, "model ") && strstr(message, "ck/step_00000000:"));
     EXPECT(truncate(path_join(arena_new(), good, "model.safetensors"), 1000) == 0);
     PREDICT(temp("ck"), "--greedy", "--prompt_tokens", "4,5");

@@ -76,7 +76,7 @@ static void refused(int want, const char *part) {
 }
 
 static void put(const char *path, const void *bytes, size_t n) {
-    EXPECT(file_write_atomic(path, bytes, n) == 0);
+    EXPECT_INT(file_write_atomic(path, bytes, n), 0);
 }
 
 static char *put_text(const char *name, const char *text) {
@@ -122,7 +122,7 @@ static char *shown(const char *prefix) {
     char *idx = get(cat(prefix, ".idx"), &n), *bin = get(cat(prefix, ".bin"), &m);
     IndexedTable t = indexed_parse(prefix, idx, n, m);
     Text out = text_new(mem);
-    EXPECT(t.token_bytes == 2);
+    EXPECT_INT(t.token_bytes, 2);
     for (int64_t d = 0, s = 0, at = 0; d < t.documents; d++) {
         int64_t end;
         memcpy(&end, t.doc_index + 8 * (d + 1), 8);
@@ -144,7 +144,7 @@ static void put_gz(const char *path, const char *bytes, size_t n, int members) {
                to = n * (size_t)(i + 1) / (size_t)members;
         gzFile f = gzopen(path, i ? "ab" : "wb");
         EXPECT(f && gzwrite(f, bytes + from, (unsigned)(to - from)) == (int)(to - from));
-        EXPECT(gzclose(f) == Z_OK);
+        EXPECT_INT(gzclose(f), Z_OK);
     }
 }
 
@@ -422,7 +422,7 @@ TEST(preprocess_full_disk) {
     if (access("/dev/full", W_OK) == 0) {
         EXPECT(symlink("/dev/full", temp("f_text_document.bin.tmp")) == 0);
         RUN("--input", old, "--output-prefix", temp("f"), BYTES);
-        EXPECT(code == EXIT_DATA); /* links are not followed */
+        EXPECT_INT(code, EXIT_DATA); /* links are not followed */
     }
 }
 
@@ -502,7 +502,7 @@ TEST(preprocess_stopped) {
         at += (size_t)got;
     }
     close(fd);
-    EXPECT(waitpid(pid, &status, 0) == pid);
+    EXPECT_INT(waitpid(pid, &status, 0), pid);
     EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == EXIT_SIGNALLED);
     nothing_left(p);
 }
@@ -565,8 +565,8 @@ TEST_LIMIT(preprocess_large_input_in_little_memory, 600) {
     char *text = made_lines(&n), *file = trained("tok", text, n / 8);
     gzFile f = gzopen(temp("large.jsonl.gz"), "wb1");
     size_t rounds = bytes / n + 1;
-    for (size_t i = 0; i < rounds; i++) EXPECT(gzwrite(f, text, (unsigned)n) == (int)n);
-    EXPECT(gzclose(f) == Z_OK);
+    for (size_t i = 0; i < rounds; i++) EXPECT_INT(gzwrite(f, text, (unsigned)n), (int)n);
+    EXPECT_INT(gzclose(f), Z_OK);
     char *words[] = {"--input",
                      temp("large.jsonl.gz"),
                      "--output-prefix",
@@ -586,5 +586,5 @@ TEST_LIMIT(preprocess_large_input_in_little_memory, 600) {
     EXPECT(stat(temp("p_text_document.bin"), &st) == 0);
     b = (size_t)st.st_size;
     IndexedTable t = indexed_parse("large", idx, m, b);
-    EXPECT(t.documents == (int64_t)rounds * 4000);
+    EXPECT_INT(t.documents, (int64_t)rounds * 4000);
 }

@@ -120,7 +120,7 @@ static void check_slopes(const char *what, const Func *model, const Func *grad) 
                         tensor_get(g, at[k]), slope, 1e-6);
         }
     }
-    EXPECT(nth == grad->nret);
+    EXPECT_INT(nth, grad->nret);
     arena_free(mem);
 }
 
@@ -129,7 +129,7 @@ static void check_slopes(const char *what, const Func *model, const Func *grad) 
 static void check_autodiff(const char *what, const Module *before, const Module *after) {
     Arena *mem = arena_new();
     Func *f = entry(before), *g = entry(after);
-    EXPECT(g->narg == f->narg + 1);
+    EXPECT_INT(g->narg, f->narg + 1);
     Tensor **arg = sample_arguments(mem, g)[0];
     Tensor **a = run_on(mem, f, arg), **b = run_on(mem, g, arg);
     for (int i = 0; i < f->nret; i++) {
@@ -262,14 +262,14 @@ static void check_train(const char *what, const Module *before, const Module *af
     a.c1 = next_scalar(step, arg, &first, "bias_correction1", 1);
     a.c2 = next_scalar(step, arg, &first, "bias_correction2", 1);
     EXPECT((a.c1 != 1) == (states == 2));
-    EXPECT(step->narg == first + states * s.nparam);
-    EXPECT(step->nret == 3 + (1 + states) * s.nparam);
+    EXPECT_INT(step->narg, first + states * s.nparam);
+    EXPECT_INT(step->nret, 3 + (1 + states) * s.nparam);
     for (int p = 0; p < s.nparam; p++) {
         int state = first + states * p, out = 3 + (1 + states) * p;
         double decay = arg_float(grad, s.param[p], "decay", 0) != 0 ? a.decay : 0;
-        EXPECT(step->alias[out] == s.param[p]);
+        EXPECT_INT(step->alias[out], s.param[p]);
         for (int i = 0; i < states; i++) {
-            EXPECT(step->alias[out + 1 + i] == state + i);
+            EXPECT_INT(step->alias[out + 1 + i], state + i);
             EXPECT_STR(arg_str(step, state + i, "like", ""), step->arg[s.param[p]]->name);
         }
         for (int64_t k = 0, n = type_count(&arg[s.param[p]]->ty); k < n; k++) {

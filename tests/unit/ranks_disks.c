@@ -43,7 +43,7 @@ static const char other_folder[] = "start all ranks in the same folder";
 /* ---- weights ---- */
 
 static void copy(const char *from, const char *to) {
-    EXPECT(system(arena_printf(mem(), "cp -r '%s' '%s'", from, to)) == 0);
+    EXPECT_INT(system(arena_printf(mem(), "cp -r '%s' '%s'", from, to)), 0);
 }
 
 /* A Hugging Face folder on rank 0's disk; on rank 1's nothing, other weights of the same
@@ -59,9 +59,9 @@ static void begin_from_rank_0(const char *strategy, const char *otherwise) {
         size_t n;
         char *bytes = file_read(mem(), file, 1 << 24, &n, EXIT_DATA);
         memset(bytes + n / 2, 0, n / 4);
-        EXPECT(file_write_atomic(file, bytes, n) == 0);
+        EXPECT_INT(file_write_atomic(file, bytes, n), 0);
     } else if (!strcmp(otherwise, "no model")) {
-        EXPECT(dir_make(w) == 0);
+        EXPECT_INT(dir_make(w), 0);
         write_text(path_join(mem(), w, "manifest.json"), "{}");
     }
     expect_trained(words, "weights from w");
@@ -182,7 +182,7 @@ TEST(a_text_that_one_rank_has_not) {
 TEST(a_folder_and_a_file_of_the_same_text) {
     make_folders();
     const char *folder = path_join(mem(), there, "data");
-    EXPECT(dir_make(folder) == 0);
+    EXPECT_INT(dir_make(folder), 0);
     copy(runs_text(), path_join(mem(), here, "data"));
     copy(runs_text(), folder);
     expect_trained(text_words(), "done       4 steps");
@@ -230,7 +230,7 @@ TEST(another_tokenizer) {
                                text, here));
     const char *file = path_join(mem(), here, "tok/tokenizer.json");
     const char *json = file_read(mem(), file, 1 << 20, NULL, EXIT_DATA);
-    EXPECT(dir_make(path_join(mem(), there, "tok")) == 0);
+    EXPECT_INT(dir_make(path_join(mem(), there, "tok")), 0);
     write_text(path_join(mem(), there, "tok/tokenizer.json"),
                arena_printf(mem(), "%s\n", json));
     expect_refused(EXIT_CONFIG,

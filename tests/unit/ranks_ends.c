@@ -101,11 +101,11 @@ TEST_LIMIT(divergence_ends_all_ranks_after_the_same_step, 120) {
     for (int i = n - 10; i < n; i++) EXPECT(row[i].skipped);
     EXPECT(file_exists(arena_printf(mem(), "%s/ckpt/step_%08d", run, n)));
     EXPECT(file_exists(path_join(mem(), run, "loss.svg")));
-    EXPECT(count(said(), "stator: error: ") == 1);
+    EXPECT_INT(count(said(), "stator: error: "), 1);
     SAID_EXPECT(arena_printf(mem(), "not finite in 10 steps up to step %d; ", n));
     for (int r = 0; r < 4; r++) {
-        EXPECT(count(ranks_log(run, r), "ERROR: the run has diverged") == 1);
-        EXPECT(count(ranks_log(run, r), "is skipped: ") == 10);
+        EXPECT_INT(count(ranks_log(run, r), "ERROR: the run has diverged"), 1);
+        EXPECT_INT(count(ranks_log(run, r), "is skipped: "), 10);
     }
 }
 
@@ -116,9 +116,9 @@ TEST(no_bar_in_a_file) {
     const char *config = runs_small_config(10, 10), *run = in_temp("run");
     ranks_run(2, config, run, "--runner_config.log_interval 3");
     EXPECT(count(said(), "\033") == 0 && count(said(), "\r") == 0);
-    EXPECT(count(said(), "\nstep ") == 4);
-    EXPECT(count(ranks_log(run, 0), "\nstep ") == 4);
-    EXPECT(count(ranks_log(run, 0), "\nstep 10/10 | loss ") == 1);
+    EXPECT_INT(count(said(), "\nstep "), 4);
+    EXPECT_INT(count(ranks_log(run, 0), "\nstep "), 4);
+    EXPECT_INT(count(ranks_log(run, 0), "\nstep 10/10 | loss "), 1);
 }
 
 /* ---- threads ---- */
@@ -139,9 +139,9 @@ static int threads_under(const char *flags) {
 /* Ranks of a host that nobody gave cores share them; who says a number gets it. */
 TEST(threads_of_plain_mpirun) {
     int cores = rt_cores();
-    EXPECT(threads_under("") == MAX(1, cores / 2));
-    EXPECT(threads_under("-x OMP_NUM_THREADS=3,1") == 3);
-    EXPECT(threads_under("-x OMP_NUM_THREADS=3 -x STATOR_THREADS=2") == 2);
+    EXPECT_INT(threads_under(""), MAX(1, cores / 2));
+    EXPECT_INT(threads_under("-x OMP_NUM_THREADS=3,1"), 3);
+    EXPECT_INT(threads_under("-x OMP_NUM_THREADS=3 -x STATOR_THREADS=2"), 2);
 }
 
 TEST(a_number_of_threads_that_is_none) {

@@ -86,7 +86,7 @@ TEST(pairs_of_the_matrix) {
     for (int n = 0; n < EVERY_PAIR; n++) EXPECT(pairing_next(&p) != NULL);
     printf("  %d of %d valid combinations meet %d of %d pairs\n", EVERY_PAIR, p.nvalid,
            p.nmet, p.npossible);
-    EXPECT(p.nmet == p.npossible);
+    EXPECT_INT(p.nmet, p.npossible);
 }
 
 TEST_LIMIT(matrix_first_part, 180) {
@@ -176,7 +176,7 @@ TEST_LIMIT(whoever_runs_collectives, 180) {
                   arena_printf(mem(), "--parallel.overlap %s " ZERO_LEVEL(3), ways[k]));
         ranks_expect_curve("gpt2_tiny", run, ways[k]);
         const MetricsRow *row = runs_metrics(run, &n);
-        EXPECT(n == 20);
+        EXPECT_INT(n, 20);
         if (!first) first = row;
         for (int i = 0; i < n; i++) EXPECT(row[i].loss == first[i].loss);
     }

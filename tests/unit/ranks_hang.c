@@ -81,8 +81,10 @@ TEST_LIMIT(a_rank_stopped_at_random_instants_is_named, 900) {
     EXPECT(in_save >= n / 4);
 }
 
+TEST_LABEL_OF(ranks_of_plain_mpirun_say_it_themselves, ALONE);
 /* Every rank's line is in its log: what it waits in, and for whom; one of them waits for
- * the stopped one itself, others may wait for that one. */
+ * the stopped one itself, others may wait for that one. All must get to write it in the
+ * second before one of them ends the run. */
 TEST_LIMIT(ranks_of_plain_mpirun_say_it_themselves, 60) {
     const char *run = in_temp("run"), *words;
     words = arena_printf(mem(), "%s train %s --output_dir %s %s", stator_program(),
@@ -92,10 +94,10 @@ TEST_LIMIT(ranks_of_plain_mpirun_say_it_themselves, 60) {
         usleep(5000);
     EXPECT(runs_wait_steps(mpirun, run, 5));
     kill(rank[3], SIGSTOP);
-    EXPECT(mpi_wait(mpirun) == EXIT_HUNG);
+    EXPECT_INT(mpi_wait(mpirun), EXIT_HUNG);
     ranks_expect_gone(rank, RANKS, 5);
-    EXPECT(strstr(mpi_said(), "stator: error: rank 3 of 4 on "));
-    EXPECT(strstr(mpi_said(), "all ranks are ended (runner_config.on_hang)"));
+    EXPECT_PART(mpi_said(), "stator: error: rank 3 of 4 on ");
+    EXPECT_PART(mpi_said(), "all ranks are ended (runner_config.on_hang)");
     int for_it = 0;
     for (int r = 1; r < 3; r++) {
         const char *log = ranks_log(run, r);

@@ -104,7 +104,7 @@ static void expect_train(int want, const Host *h, const char *config, const char
 static void start_hosts(Host *h, const char *disk) {
     if (!mpi_available()) test_skip("there is no mpirun");
     if (!shell("ip -V && nsenter -V")) test_skip("there is no ip, or no nsenter");
-    EXPECT(dir_make(disk) == 0);
+    EXPECT_INT(dir_make(disk), 0);
     for (int i = 0; i < HOSTS; i++) h[i] = host_start(i, disk);
     connect_hosts(h);
     setenv("TMPDIR", disk, 1);
@@ -129,13 +129,13 @@ TEST_LIMIT(two_hosts_without_a_shared_disk_train_and_resume, 120) {
     expect_train(0, h, config, whole, MESH "--lr_schedule.total_steps 12");
     expect_train(0, h, config, run,
                  MESH "--lr_schedule.total_steps 12 --runner_config.max_steps 6");
-    EXPECT(strstr(mpi_said(), "rank 2 on host1) do not see"));
+    EXPECT_PART(mpi_said(), "rank 2 on host1) do not see");
     EXPECT(file_exists(on(&h[0], path_join(mem(), run, first))));
     EXPECT(!file_exists(on(&h[1], path_join(mem(), run, first))));
     EXPECT(!file_exists(on(&h[0], path_join(mem(), run, other))));
     EXPECT(file_exists(on(&h[1], path_join(mem(), run, other))));
     expect_train(0, h, config, run, MESH "--lr_schedule.total_steps 12");
-    EXPECT(strstr(mpi_said(), "resumed after step 6"));
+    EXPECT_PART(mpi_said(), "resumed after step 6");
     runs_expect_same_losses(on(&h[0], whole), on(&h[0], run), 12);
     runs_expect_same_tensors(on(&h[0], whole), on(&h[0], run), 12);
     end_hosts(h);
@@ -161,13 +161,13 @@ TEST_LIMIT(files_that_one_of_two_hosts_has, 120) {
                                              "host1");
     write_text(on(&h[0], data), text);
     expect_train(EXIT_DATA, h, config, run, words);
-    EXPECT(strstr(mpi_said(), arena_printf(mem(), "copy what is named here %s", remedy)));
+    EXPECT_PART(mpi_said(), arena_printf(mem(), "copy what is named here %s", remedy));
     text[strlen(text) / 2] = '#';
     text[strlen(text) / 3] = '#';
     write_text(on(&h[1], data), text);
     expect_train(EXIT_CONFIG, h, config, run,
                  arena_printf(mem(), "%s --runner_config.max_steps 200", words));
-    EXPECT(strstr(mpi_said(), arena_printf(mem(), "copy %s %s", data, remedy)));
+    EXPECT_PART(mpi_said(), arena_printf(mem(), "copy %s %s", data, remedy));
     EXPECT(!file_exists(on(&h[0], run)) && !file_exists(on(&h[1], run)));
     end_hosts(h);
 }

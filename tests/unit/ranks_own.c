@@ -45,7 +45,7 @@ static const char *make_sequences(void) {
         {.name = "kind", .dtype = DT_I32, .rank = 1, .dim = {SAMPLES}, .data = kind},
         {.name = "x", .dtype = DT_F32, .rank = 3, .dim = {SAMPLES, 12, 4}, .data = x}};
     const char *path = in_temp("sequences.safetensors");
-    EXPECT(safetensors_write(path, t, 2, NULL, NULL) == 0);
+    EXPECT_INT(safetensors_write(path, t, 2, NULL, NULL), 0);
     return path;
 }
 
@@ -133,7 +133,7 @@ static double worst_difference(const char *a, const char *b, int steps) {
         double p = atof(va += 13), q = atof(vb += 13);
         worst = fmax(worst, fabs(p - q) / fabs(p));
     }
-    EXPECT(points == steps / 8);
+    EXPECT_INT(points, steps / 8);
     return worst;
 }
 
@@ -302,7 +302,7 @@ TEST_LIMIT(predict_prints_a_line_a_sample, 60) {
     EXPECT(line != NULL);
     const Json *v =
         json_parse(mem(), "line", line, strcspn(line, "\n"), 1 << 16, EXIT_DATA);
-    EXPECT(json_need(v, "probability")->n == 5);
+    EXPECT_INT(json_need(v, "probability")->n, 5);
     RUN_EXPECT(EXIT_CONFIG, arena_printf(mem(), "predict %s", run));
     SAID_EXPECT("give its samples, --data PATH");
     RUN_EXPECT(EXIT_CONFIG, arena_printf(mem(), "predict %s --prompt x", run));
@@ -389,7 +389,7 @@ TEST_LIMIT(a_mean_over_batches_needs_whole_ones, 60) {
     s = safetensors_open(mem(), out, EXIT_DATA);
     const SafeTensor *mass = safetensors_need(s, "mass");
     double sum = 0;
-    EXPECT(safetensors_count(mass) == 5);
+    EXPECT_INT(safetensors_count(mass), 5);
     for (int c = 0; c < 5; c++) sum += ((const float *)mass->data)[c];
     EXPECT_NEAR(sum, 32, 1e-4);
 }
@@ -407,7 +407,7 @@ static void spoil(const char *dir) {
         size_t sample = (size_t)(41 * i + 7) % (SAMPLES * 4 / 5);
         memcpy(bytes + n - (SAMPLES - sample) * 12 + 4 * (i % 3), &bad[i % 4], 4);
     }
-    EXPECT(file_write_atomic(path, bytes, n) == 0);
+    EXPECT_INT(file_write_atomic(path, bytes, n), 0);
 }
 
 /* Steps that such a sample meets are skipped on all ranks, and the run goes on: one and
@@ -420,7 +420,7 @@ TEST_LIMIT(bad_samples_skip_their_steps, 120) {
     ranks_run(1, config_of(e), alone, words_of(data, STEPS, batches));
     int n, skipped = 0, by_gradient = 0;
     const MetricsRow *row = runs_metrics(alone, &n);
-    EXPECT(n == STEPS);
+    EXPECT_INT(n, STEPS);
     for (int i = 0; i < n; i++) {
         skipped += row[i].skipped;
         by_gradient += row[i].skipped && isfinite(row[i].loss);
@@ -435,7 +435,7 @@ TEST_LIMIT(bad_samples_skip_their_steps, 120) {
         ranks_run(i ? 4 : 2, config_of(e), run,
                   words_of(data, STEPS, arena_printf(mem(), "%s%s", batches, words)));
         const MetricsRow *other = runs_metrics(run, &n);
-        EXPECT(n == STEPS);
+        EXPECT_INT(n, STEPS);
         for (int k = 0; k < n; k++) {
             EXPECT(other[k].skipped == row[k].skipped && other[k].lr == row[k].lr);
             if (!row[k].skipped)
@@ -454,7 +454,7 @@ TEST(inspect_shows_the_tensors_of_a_sample) {
     const char *text = said();
     const Json *v = json_parse(mem(), "samples", text, strlen(text), 1 << 20, EXIT_DATA);
     const Json *item = json_need(v, "items")->first;
-    EXPECT(json_i64(json_need(v, "samples"), 0, 1000) == SAMPLES / 5);
+    EXPECT_INT(json_i64(json_need(v, "samples"), 0, 1000), SAMPLES / 5);
     EXPECT(json_need(item, "x")->n == 6 && json_need(v, "items")->n == 2);
     int64_t label = json_i64(json_need(item, "labels"), 0, 4);
     EXPECT(label >= 0);

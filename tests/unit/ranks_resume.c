@@ -21,7 +21,7 @@ static const struct {
 };
 
 static void copy_run(const char *from, const char *to) {
-    EXPECT(system(arena_printf(mem(), "cp -r '%s' '%s'", from, to)) == 0);
+    EXPECT_INT(system(arena_printf(mem(), "cp -r '%s' '%s'", from, to)), 0);
 }
 
 /* Ten steps on 2 x 2 ranks, ten more under each other strategy. */

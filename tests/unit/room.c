@@ -6,7 +6,7 @@ static void put(const char *name, const char *text) {
     const char *path = in_temp(name);
     char *dir = arena_strdup(mem(), path);
     *strrchr(dir, '/') = 0;
-    EXPECT(dir_make(dir) == 0);
+    EXPECT_INT(dir_make(dir), 0);
     write_text(path, text);
 }
 

@@ -42,13 +42,13 @@ TEST(reads) {
     int32_t got[2];
     safetensors_read(s, b, DT_I32, got, sizeof got);
     EXPECT(got[0] == 0x07060504 && got[1] == 0x0b0a0908);
-    EXPECT(safetensors_need(s, "z")->bytes == 0);
+    EXPECT_INT(safetensors_need(s, "z")->bytes, 0);
     EXPECT(!safetensors_find(s, "c"));
     EXPECT_FAIL(safetensors_need(s, "bb"), EXIT_CHECKPOINT,
                 "no tensor 'bb'; the nearest");
     EXPECT_FAIL(safetensors_read(s, b, DT_F32, got, 8), EXIT_CHECKPOINT,
                 "type I32 and cannot be read as f32");
-    EXPECT(parse("{}", 0)->n == 0);
+    EXPECT_INT(parse("{}", 0)->n, 0);
 }
 
 static void refuse(const char *header, size_t data_bytes, const char *part) {
@@ -62,7 +62,7 @@ static void refuse(const char *header, size_t data_bytes, const char *part) {
     "\"y\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":" offsets_y "}}"
 
 TEST(lying_headers) {
-    EXPECT(parse(ONE("F32", "[2]", "[0,8]"), 8)->n == 1);
+    EXPECT_INT(parse(ONE("F32", "[2]", "[0,8]"), 8)->n, 1);
     refuse(ONE("F32", "[2]", "[0,8]"), 7, "outside of the file");
     refuse(ONE("F32", "[2]", "[0,8]"), 9, "have 8 bytes, the file has 9");
     refuse(ONE("F32", "[3]", "[0,8]"), 8, "do not fit its shape");
@@ -80,7 +80,7 @@ TEST(lying_headers) {
     refuse(ONE("F32", "[4611686018427387904]", "[0,0]"), 0, "size in bits overflows");
     refuse(ONE("F32", "[9223372036854775808]", "[0,0]"), 0, "dimension that is no");
     refuse(ONE("F4", "[3]", "[0,1]"), 1, "whole byte");
-    EXPECT(parse(ONE("F4", "[4]", "[0,2]"), 2)->t[0].dtype == -1);
+    EXPECT_INT(parse(ONE("F4", "[4]", "[0,2]"), 2)->t[0].dtype, -1);
     refuse(ONE("F12", "[2]", "[0,8]"), 8, "dtype 'F12'");
     refuse(ONE("f32", "[2]", "[0,8]"), 8, "dtype 'f32'");
     refuse("{\"x\":{\"shape\":[2],\"data_offsets\":[0,8]}}", 8, "no dtype");
@@ -100,7 +100,7 @@ TEST(lying_headers) {
 }
 
 TEST(overlaps_holes_and_duplicates) {
-    EXPECT(parse(TWO("[4,8]", "[0,4]"), 8)->n == 2);
+    EXPECT_INT(parse(TWO("[4,8]", "[0,4]"), 8)->n, 2);
     refuse(TWO("[0,4]", "[0,4]"), 4, "begins at 0 where 4 is due");
     refuse(TWO("[0,4]", "[2,6]"), 6, "begins at 2 where 4 is due");
     refuse(TWO("[0,4]", "[5,9]"), 9, "begins at 5 where 4 is due");
@@ -139,7 +139,7 @@ TEST(half_floats) {
     uint8_t *p = image(ONE("F16", "[65536]", "[0,131072]"), sizeof bytes, &n);
     memcpy(p + n - sizeof bytes, bytes, sizeof bytes);
     Safetensors *s = safetensors_parse(arena_new(), "h", p, n);
-    EXPECT(s->t[0].dtype == -1);
+    EXPECT_INT(s->t[0].dtype, -1);
     safetensors_read(s, s->t, DT_F32, out, sizeof out);
     for (int i = 0; i < 1 << 16; i++) {
         int e = i >> 10 & 31, m = i & 1023;
@@ -158,7 +158,7 @@ TEST(half_floats) {
     safetensors_read(s, s->t, DT_F32, out, 8);
     uint32_t bits;
     memcpy(&bits, out + 1, 4);
-    EXPECT(bits == 0x03020000);
+    EXPECT_INT(bits, 0x03020000);
     s = parse(ONE("U16", "[2]", "[0,4]"), 4);
     EXPECT_FAIL(safetensors_read(s, s->t, DT_F32, out, 8), EXIT_CHECKPOINT, "U16");
 }
@@ -180,9 +180,9 @@ TEST(golden) {
         Safetensors *e = safetensors_open(
             mem, path_join(mem, folder, "expected.safetensors"), EXIT_DATA);
         /* Without __metadata__. */
-        EXPECT(s->n == cases[i].tensors - s->metadata_n);
-        EXPECT(e->n == cases[i].expected - e->metadata_n);
-        EXPECT(safetensors_need(e, "tokens")->dtype == DT_I64);
+        EXPECT_INT(s->n, cases[i].tensors - s->metadata_n);
+        EXPECT_INT(e->n, cases[i].expected - e->metadata_n);
+        EXPECT_INT(safetensors_need(e, "tokens")->dtype, DT_I64);
         double sum = 0;
         for (int k = 0; k < s->n; k++) {
             float *f = NEW_ARRAY(mem, float, s->t[k].bytes / 4);
@@ -217,7 +217,7 @@ static const void *one_by_one(void *context, int i) {
 TEST(writes) {
     Arena *mem = arena_new();
     const char *path = path_join(mem, temp_dir(), "out.safetensors");
-    EXPECT(safetensors_write(path, sample, 5, NULL, NULL) == 0);
+    EXPECT_INT(safetensors_write(path, sample, 5, NULL, NULL), 0);
     size_t n, again;
     char *bytes = file_read(mem, path, 1 << 20, &n, EXIT_DATA);
     uint64_t length;
@@ -225,7 +225,7 @@ TEST(writes) {
     EXPECT(length % 8 == 0 && bytes[8] == '{');
     EXPECT(!strncmp(bytes + 8, "{\"__metadata__\":{\"format\":\"pt\"},\"ids\":", 38));
     Safetensors *s = safetensors_open(mem, path, EXIT_DATA);
-    EXPECT(s->n == 5);
+    EXPECT_INT(s->n, 5);
     static const char *const order[] = {"ids", "empty", "scalar", "w", "h\"\xC3\xA9"};
     for (int i = 0; i < 5; i++) EXPECT_STR(s->t[i].name, order[i]);
     float got[6];
@@ -233,38 +233,38 @@ TEST(writes) {
     EXPECT(!memcmp(got, weights, sizeof got));
     safetensors_read(s, safetensors_need(s, "h\"\xC3\xA9"), DT_F32, got, 12);
     EXPECT(got[0] == 1 && got[1] == 2 && got[2] == 3);
-    EXPECT(((uintptr_t)safetensors_need(s, "ids")->data & 7) == 0);
+    EXPECT_INT((uintptr_t)safetensors_need(s, "ids")->data & 7, 0);
     int calls = 0;
-    EXPECT(safetensors_write(path, sample, 5, one_by_one, &calls) == 0);
-    EXPECT(calls == 5);
+    EXPECT_INT(safetensors_write(path, sample, 5, one_by_one, &calls), 0);
+    EXPECT_INT(calls, 5);
     char *streamed = file_read(mem, path, 1 << 20, &again, EXIT_DATA);
     EXPECT(again == n && !memcmp(streamed, bytes, n));
     EXPECT(!file_exists(arena_printf(mem, "%s.tmp", path)));
-    EXPECT(safetensors_write(path, NULL, 0, NULL, NULL) == 0);
-    EXPECT(safetensors_open(mem, path, EXIT_DATA)->n == 0);
+    EXPECT_INT(safetensors_write(path, NULL, 0, NULL, NULL), 0);
+    EXPECT_INT(safetensors_open(mem, path, EXIT_DATA)->n, 0);
 }
 
 TEST(write_errors) {
     Arena *mem = arena_new();
     const char *path = path_join(mem, temp_dir(), "out.safetensors");
     SafeTensor bad[2] = {sample[0], sample[0]};
-    EXPECT(safetensors_write(path, bad, 2, NULL, NULL) == EINVAL);
+    EXPECT_INT(safetensors_write(path, bad, 2, NULL, NULL), EINVAL);
     bad[1].name = "__metadata__";
-    EXPECT(safetensors_write(path, bad, 2, NULL, NULL) == EINVAL);
+    EXPECT_INT(safetensors_write(path, bad, 2, NULL, NULL), EINVAL);
     bad[1] = (SafeTensor){.name = "v", .rank = 2, .dim = {INT64_MAX, 4}};
-    EXPECT(safetensors_write(path, bad, 2, NULL, NULL) == EINVAL);
+    EXPECT_INT(safetensors_write(path, bad, 2, NULL, NULL), EINVAL);
     bad[1].dim[0] = -1;
-    EXPECT(safetensors_write(path, bad, 2, NULL, NULL) == EINVAL);
-    EXPECT(safetensors_write("/no/such/folder/x", sample, 5, NULL, NULL) == ENOENT);
+    EXPECT_INT(safetensors_write(path, bad, 2, NULL, NULL), EINVAL);
+    EXPECT_INT(safetensors_write("/no/such/folder/x", sample, 5, NULL, NULL), ENOENT);
     EXPECT(!file_exists(path));
     /* A full disk: the old file stays, nothing is left behind. */
-    EXPECT(safetensors_write(path, sample, 2, NULL, NULL) == 0);
+    EXPECT_INT(safetensors_write(path, sample, 2, NULL, NULL), 0);
     signal(SIGXFSZ, SIG_IGN);
     struct rlimit limit = {300, 300};
     EXPECT(setrlimit(RLIMIT_FSIZE, &limit) == 0);
-    EXPECT(safetensors_write(path, sample, 5, NULL, NULL) == EFBIG);
+    EXPECT_INT(safetensors_write(path, sample, 5, NULL, NULL), EFBIG);
     EXPECT(!file_exists(arena_printf(mem, "%s.tmp", path)));
-    EXPECT(safetensors_open(mem, path, EXIT_DATA)->n == 2);
+    EXPECT_INT(safetensors_open(mem, path, EXIT_DATA)->n, 2);
 }
 
 /* Shards. */
@@ -273,7 +273,7 @@ static const char *write_index(Arena *mem, const char *map) {
     char *text =
         arena_printf(mem, "{\"metadata\":{\"total_size\":1},\"weight_map\":%s}", map);
     const char *path = path_join(mem, temp_dir(), "model.safetensors.index.json");
-    EXPECT(file_write_atomic(path, text, strlen(text)) == 0);
+    EXPECT_INT(file_write_atomic(path, text, strlen(text)), 0);
     return path;
 }
 
@@ -293,7 +293,7 @@ TEST(shards) {
                               NULL, NULL));
     write_index(mem, "{\"ids\":\"b.safetensors\",\"w\":\"a.safetensors\"}");
     Safetensors *s = safetensors_open(mem, temp_dir(), EXIT_DATA);
-    EXPECT(s->n == 2);
+    EXPECT_INT(s->n, 2);
     float got[6];
     int64_t got_ids[2];
     safetensors_read(s, safetensors_need(s, "w"), DT_F32, got, sizeof got);
@@ -316,7 +316,7 @@ TEST(open_errors) {
     EXPECT_FAIL(safetensors_open(mem, "/no/file.safetensors", EXIT_DATA), EXIT_DATA,
                 "/no/file.safetensors: cannot open: No such file");
     const char *path = path_join(mem, temp_dir(), "x.safetensors");
-    EXPECT(file_write_atomic(path, "", 0) == 0);
+    EXPECT_INT(file_write_atomic(path, "", 0), 0);
     EXPECT_FAIL(safetensors_open(mem, path, EXIT_DATA), EXIT_DATA,
                 "shorter than 8 bytes");
     EXPECT_FAIL(safetensors_open(mem, "/dev/null", EXIT_DATA), EXIT_DATA, "regular");

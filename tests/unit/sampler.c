@@ -28,9 +28,9 @@ TEST(all_tokens) {
     int ids[V];
     double p[V];
     scores(x);
-    EXPECT(candidates(plain(), x, V, ids, p) == V);
+    EXPECT_INT(candidates(plain(), x, V, ids, p), V);
     for (int i = 0; i < V; i++) {
-        EXPECT(ids[i] == i);
+        EXPECT_INT(ids[i], i);
         EXPECT_NEAR(p[i], weights_8[i] / 8, 1e-7);
     }
 }
@@ -42,11 +42,11 @@ TEST(temperature) {
     scores(x);
     Sampling s = plain();
     s.temperature = 0.5; /* squares the weights: 1 16 .25 4 .25 of 21.5 */
-    EXPECT(candidates(s, x, V, ids, p) == V);
+    EXPECT_INT(candidates(s, x, V, ids, p), V);
     EXPECT_NEAR(p[1], 16 / 21.5, 1e-7);
     EXPECT_NEAR(p[2], 0.25 / 21.5, 1e-7);
     s.temperature = 1e-300;
-    EXPECT(candidates(s, x, V, ids, p) == V);
+    EXPECT_INT(candidates(s, x, V, ids, p), V);
     EXPECT(p[1] == 1 && p[0] == 0);
 }
 
@@ -57,13 +57,13 @@ TEST(top_k_renormalises) {
     scores(x);
     Sampling s = plain();
     s.top_k = 3;
-    EXPECT(candidates(s, x, V, ids, p) == 3);
+    EXPECT_INT(candidates(s, x, V, ids, p), 3);
     EXPECT(ids[0] == 1 && ids[1] == 3 && ids[2] == 0);
     EXPECT_NEAR(p[0], 4.0 / 7, 1e-7);
     EXPECT_NEAR(p[1], 2.0 / 7, 1e-7);
     EXPECT_NEAR(p[2], 1.0 / 7, 1e-7);
     s.top_k = 100;
-    EXPECT(candidates(s, x, V, ids, p) == V);
+    EXPECT_INT(candidates(s, x, V, ids, p), V);
 }
 
 TEST(top_p_is_the_smallest_set) {
@@ -73,13 +73,13 @@ TEST(top_p_is_the_smallest_set) {
     scores(x);
     Sampling s = plain();
     s.top_p = 0.74; /* 4/8 + 2/8 = 0.75 reach it */
-    EXPECT(candidates(s, x, V, ids, p) == 2);
+    EXPECT_INT(candidates(s, x, V, ids, p), 2);
     EXPECT(ids[0] == 1 && ids[1] == 3);
     EXPECT_NEAR(p[0], 2.0 / 3, 1e-7);
     s.top_p = 0.76;
-    EXPECT(candidates(s, x, V, ids, p) == 3);
+    EXPECT_INT(candidates(s, x, V, ids, p), 3);
     s.top_p = 1e-6;
-    EXPECT(candidates(s, x, V, ids, p) == 1);
+    EXPECT_INT(candidates(s, x, V, ids, p), 1);
     EXPECT(ids[0] == 1 && p[0] == 1);
 }
 
@@ -91,9 +91,9 @@ TEST(top_p_counts_within_top_k) {
     Sampling s = plain();
     s.top_k = 3;    /* 4/7 2/7 1/7 */
     s.top_p = 0.85; /* 6/7 = 0.857: of all tokens it would take three */
-    EXPECT(candidates(s, x, V, ids, p) == 2);
+    EXPECT_INT(candidates(s, x, V, ids, p), 2);
     s.top_p = 0.86;
-    EXPECT(candidates(s, x, V, ids, p) == 3);
+    EXPECT_INT(candidates(s, x, V, ids, p), 3);
 }
 
 TEST(ties_go_to_lower_ids) {
@@ -102,7 +102,7 @@ TEST(ties_go_to_lower_ids) {
     double p[6];
     Sampling s = plain();
     s.top_k = 3;
-    EXPECT(candidates(s, x, 6, ids, p) == 3);
+    EXPECT_INT(candidates(s, x, 6, ids, p), 3);
     EXPECT(ids[0] == 1 && ids[1] == 2 && ids[2] == 4);
     s.greedy = true;
     EXPECT(candidates(s, x, 6, ids, p) == 1 && ids[0] == 1 && p[0] == 1);
@@ -118,7 +118,7 @@ TEST(penalty_of_seen_tokens) {
     Sampler *sampler = sampler_new(mem, &s, 3);
     sampler_seen(sampler, 0);
     sampler_seen(sampler, 1);
-    EXPECT(sampler_candidates(sampler, x, ids, p) == 3);
+    EXPECT_INT(sampler_candidates(sampler, x, ids, p), 3);
     double sum = 2 * exp(1) + exp(-2);
     EXPECT_NEAR(p[0], exp(1) / sum, 1e-12);
     EXPECT_NEAR(p[1], exp(-2) / sum, 1e-12);
@@ -155,7 +155,7 @@ TEST(same_seed_same_tokens) {
     int differ = 0, first[100];
     for (int i = 0; i < 100; i++) first[i] = sampler_next(a, x, i);
     for (int i = 99; i >= 0; i--) { /* no state between the draws */
-        EXPECT(sampler_next(b, x, i) == first[i]);
+        EXPECT_INT(sampler_next(b, x, i), first[i]);
         differ += sampler_next(c, x, i) != first[i];
     }
     EXPECT(differ > 20);
@@ -215,7 +215,7 @@ TEST(large_vocabulary) {
     s.top_p = 0.9;
     int n = candidates(s, x, LARGE, ids, p);
     /* Weights fall by exp(-0.001) a rank: 1 - exp(-0.001 n) = 0.9 (1 - exp(-50.257)). */
-    EXPECT(n == 2303);
+    EXPECT_INT(n, 2303);
     for (int i = 1; i < n; i++) EXPECT(x[ids[i]] < x[ids[i - 1]]);
     arena_free(mem);
 }
@@ -292,7 +292,7 @@ TEST(token_lists) {
     Arena *mem = arena_new();
     Tokens t = tokens_parse(mem, " 1, 22,3 4\n", 23);
     EXPECT(t.n == 4 && t.id[0] == 1 && t.id[1] == 22 && t.id[2] == 3 && t.id[3] == 4);
-    EXPECT(tokens_parse(mem, "", 5).n == 0);
+    EXPECT_INT(tokens_parse(mem, "", 5).n, 0);
     EXPECT_FAIL(tokens_parse(mem, "1,23", 23), EXIT_CONFIG, "outside of the model's");
     EXPECT_FAIL(tokens_parse(mem, "99999999999999999999", 23), EXIT_CONFIG, "0..22");
     EXPECT_FAIL(tokens_parse(mem, "-1", 23), EXIT_CONFIG, "character 1");

@@ -21,7 +21,7 @@ static void check_golden(Arena *mem, const char *name) {
         EXPECT(fabs(got - want) <= 1e-15 * s.rate);
         steps++;
     }
-    EXPECT(steps == 20);
+    EXPECT_INT(steps, 20);
 }
 
 TEST(golden_rates) {

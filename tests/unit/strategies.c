@@ -179,9 +179,10 @@ TEST_LIMIT(one, 300) {
     const char *text = getenv("SIM");
     char name[64];
     if (text) {
-        EXPECT(sscanf(text, "%63s %d %d %d %d %d %d %d %d %d %d %d %d", name, &c.dp,
-                      &c.tp, &c.cp, &c.ring, &c.sp, &c.vocab, &c.zero, &c.micro,
-                      &c.beside, &c.dropout, &c.masked, &c.documents) == 13);
+        EXPECT_INT(sscanf(text, "%63s %d %d %d %d %d %d %d %d %d %d %d %d", name, &c.dp,
+                          &c.tp, &c.cp, &c.ring, &c.sp, &c.vocab, &c.zero, &c.micro,
+                          &c.beside, &c.dropout, &c.masked, &c.documents),
+                   13);
         c.name = name;
     }
     bool plain = !c.dropout && !c.masked && !c.documents;

@@ -33,7 +33,7 @@ TEST(golden_ids) {
         EXPECT(end);
         check_line(t, p, (size_t)(end - p));
     }
-    EXPECT(lines == 600);
+    EXPECT_INT(lines, 600);
     arena_free(mem);
 }
 
@@ -47,7 +47,7 @@ TEST(golden_count) {
     EXPECT_STR(tokenizer_describe(t),
                "byte-level BPE, 50257 ids, 50000 merges, 1 special, <|endoftext|>");
     Ids ids = encode(mem, t, text, n, false);
-    EXPECT(ids.n == 338025);
+    EXPECT_INT(ids.n, 338025);
     char *s = decode(mem, t, ids, &back);
     EXPECT(back == n && !memcmp(s, text, n));
     arena_free(mem);
@@ -104,11 +104,11 @@ TEST(character_classes) {
     bpe_fill_classes(bmp);
     for (uint32_t c = 0; c < 0x110000; c++) {
         count[bpe_class(c)]++;
-        if (c < BMP_SIZE) EXPECT(bmp[c] == bpe_class(c));
+        if (c < BMP_SIZE) EXPECT_INT(bmp[c], bpe_class(c));
     }
-    EXPECT(count[CHAR_LETTER] == 1831 + 2233 + 31 + 397 + 131612);
-    EXPECT(count[CHAR_NUMBER] == 680 + 236 + 915);
-    EXPECT(count[CHAR_SPACE] == 25);
+    EXPECT_INT(count[CHAR_LETTER], 1831 + 2233 + 31 + 397 + 131612);
+    EXPECT_INT(count[CHAR_NUMBER], 680 + 236 + 915);
+    EXPECT_INT(count[CHAR_SPACE], 25);
     EXPECT(bpe_class(0x1E030) == CHAR_LETTER && bpe_class(0x11F50) == CHAR_NUMBER);
     arena_free(mem);
 }
@@ -149,7 +149,7 @@ TEST(invalid_utf8) {
         size_t n;
         Ids ids = encode(mem, t, cases[i].in, strlen(cases[i].in), false);
         EXPECT_STR(decode(mem, t, ids, &n), cases[i].out);
-        EXPECT(ids.bad == cases[i].bad);
+        EXPECT_INT(ids.bad, cases[i].bad);
     }
     arena_free(mem);
 }
@@ -353,9 +353,9 @@ TEST(room_for_ids) {
         free(id);
     }
     char text[8] = "unused!";
-    EXPECT(tokenizer_decode(t, all.id, all.n, text, 3) == strlen(story));
+    EXPECT_INT(tokenizer_decode(t, all.id, all.n, text, 3), strlen(story));
     EXPECT(!memcmp(text, "Theses" + 0, 3) && text[3] == 's');
-    EXPECT(tokenizer_encode(t, shared_cache(), NULL, 0, true, NULL, 0, NULL) == 0);
+    EXPECT_INT(tokenizer_encode(t, shared_cache(), NULL, 0, true, NULL, 0, NULL), 0);
     arena_free(mem);
 }
 
@@ -363,7 +363,7 @@ TEST(ids_out_of_the_vocabulary) {
     Arena *mem = arena_new();
     Tokenizer *t = small_tokenizer(mem);
     int32_t ids[] = {1, 280}, negative = -1;
-    EXPECT(tokenizer_vocab(t) == 280);
+    EXPECT_INT(tokenizer_vocab(t), 280);
     EXPECT_FAIL(tokenizer_decode(t, ids, 2, NULL, 0), EXIT_DATA,
                 "id 280 at position 1 is outside of the vocabulary, 0..279");
     EXPECT_FAIL(tokenizer_decode(t, &negative, 1, NULL, 0), EXIT_DATA,
@@ -424,7 +424,7 @@ TEST(special_tokens) {
     Arena *mem = arena_new();
     Tokenizer *t = small_tokenizer(mem);
     int32_t eod = (int32_t)tokenizer_eod(t);
-    EXPECT(eod == 279);
+    EXPECT_INT(eod, 279);
     Ids as_text = encode(mem, t, text, strlen(text), false);
     Ids allowed = encode(mem, t, text, strlen(text), true);
     int in_text = 0, found = 0;
@@ -436,7 +436,7 @@ TEST(special_tokens) {
     EXPECT_STR(decode(mem, t, allowed, &n), text);
     Ids alone = encode(mem, t, "cat", 3, false);
     EXPECT(!memcmp(allowed.id, alone.id, alone.n * sizeof *alone.id));
-    EXPECT(allowed.id[alone.n] == eod);
+    EXPECT_INT(allowed.id[alone.n], eod);
     arena_free(mem);
 }
 

@@ -29,7 +29,7 @@ static Ids encode(Arena *mem, const Tokenizer *t, const char *s, size_t n, bool 
 static inline char *decode(Arena *mem, const Tokenizer *t, Ids ids, size_t *n) {
     *n = tokenizer_decode(t, ids.id, ids.n, NULL, 0);
     char *s = arena_alloc(mem, *n + 1);
-    EXPECT(tokenizer_decode(t, ids.id, ids.n, s, *n) == *n);
+    EXPECT_INT(tokenizer_decode(t, ids.id, ids.n, s, *n), *n);
     return s;
 }
 

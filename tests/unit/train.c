@@ -19,7 +19,7 @@ static double relative_error(const Safetensors *a, const Safetensors *b,
     const SafeTensor *x = safetensors_need(a, name), *y = safetensors_need(b, name);
     int64_t n = safetensors_count(y);
     EXPECT(safetensors_count(x) == n && x->rank == y->rank);
-    for (int i = 0; i < y->rank; i++) EXPECT(x->dim[i] == y->dim[i]);
+    for (int i = 0; i < y->rank; i++) EXPECT_INT(x->dim[i], y->dim[i]);
     double difference = 0, norm = 0;
     for (int64_t i = 0; i < n; i++) {
         float u, v;
@@ -36,7 +36,7 @@ static void expect_dump(const char *folder, const char *dump) {
     Safetensors *want = safetensors_open(
         mem(), path_join(mem(), folder, "expected.safetensors"), EXIT_DATA);
     Safetensors *got = safetensors_open(mem(), dump, EXIT_DATA);
-    EXPECT(got->n == want->n - 1); /* all but `tokens` */
+    EXPECT_INT(got->n, want->n - 1); /* all but `tokens` */
     for (int i = 0; i < want->n; i++) {
         const char *name = want->t[i].name;
         if (!strcmp(name, "tokens")) continue;
@@ -103,7 +103,7 @@ TEST_LIMIT(run_folder_and_learning, 120) {
     const MetricsRow *row = runs_metrics(run, &n);
     EXPECT(n == 40 && row[39].step == 40);
     EXPECT(row[0].loss > 5 && row[39].loss < row[0].loss - 0.5);
-    EXPECT(row[0].tokens == 2 * 2 * 16);
+    EXPECT_INT(row[0].tokens, 2 * 2 * 16);
     /* The merged configuration runs again, to the same numbers. */
     const char *again = in_temp("again");
     RUN_EXPECT(0, train_words(path_join(mem(), run, "config.yaml"), again, ""));
@@ -273,7 +273,7 @@ static const char *text_model_words(const char *file, const char *run, int32_t m
     SafeTensor t = {
         .name = "tokens", .dtype = DT_I32, .rank = 3, .dim = {8, 2, 6}, .data = tokens};
     const char *data = in_temp("tokens.safetensors");
-    EXPECT(safetensors_write(data, &t, 1, NULL, NULL) == 0);
+    EXPECT_INT(safetensors_write(data, &t, 1, NULL, NULL), 0);
     return arena_printf(mem(),
                         "train --model.file %s/ir/%s --output_dir %s --dump %s "
                         "--train_dataset.data_loader.type TensorBatches "
@@ -286,12 +286,12 @@ TEST_LIMIT(a_model_file, 120) {
     RUN_EXPECT(0, text_model_words("tiny_gpt.ir", run, 10));
     int n;
     const MetricsRow *row = runs_metrics(run, &n);
-    EXPECT(n == 8);
+    EXPECT_INT(n, 8);
     EXPECT_NEAR(row[0].loss, log(11), 0.02);
     EXPECT(row[7].loss < row[0].loss - 0.05);
     Safetensors *dump = safetensors_open(mem(), in_temp("dump.safetensors"), EXIT_DATA);
-    EXPECT(safetensors_count(safetensors_need(dump, "grad.wqkv")) == 3 * 8 * 3 * 2 * 4);
-    EXPECT(safetensors_count(safetensors_need(dump, "final.wte")) == 11 * 8);
+    EXPECT_INT(safetensors_count(safetensors_need(dump, "grad.wqkv")), 3 * 8 * 3 * 2 * 4);
+    EXPECT_INT(safetensors_count(safetensors_need(dump, "final.wte")), 11 * 8);
     /* A token that the table has not, and models that are no language models. */
     RUN_EXPECT(EXIT_DATA, text_model_words("tiny_gpt.ir", in_temp("run2"), 11));
     SAID_EXPECT("outside the vocabulary of 11");
@@ -402,7 +402,7 @@ TEST_LIMIT(a_second_run_in_the_folder_is_refused, 120) {
     RUN_EXPECT(EXIT_CONFIG, train_words(config, run, ""));
     SAID_EXPECT("another stator train");
     kill(pid, SIGKILL);
-    EXPECT(stator_wait(pid) == -SIGKILL);
+    EXPECT_INT(stator_wait(pid), -SIGKILL);
 }
 
 /* ---- memory ---- */
@@ -456,7 +456,7 @@ TEST_LIMIT(memory_is_as_planned, 180) {
     bool arena = has_arena(pid, total);
     kill(pid, SIGKILL);
     stator_wait(pid);
-    EXPECT(sum == total);
+    EXPECT_INT(sum, total);
     EXPECT(arena);
     EXPECT(total > 100 << 20);
     double ratio = (double)resident / (double)planned;

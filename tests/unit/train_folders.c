@@ -16,7 +16,7 @@ static const char *checkpoints_in(const char *folder) {
 
 static void kill_and_wait(pid_t pid) {
     kill(pid, SIGKILL);
-    EXPECT(stator_wait(pid) == -SIGKILL);
+    EXPECT_INT(stator_wait(pid), -SIGKILL);
 }
 
 /* ---- one run at a time ---- */
@@ -106,7 +106,7 @@ static void write_other_bytes(const char *path) {
     int fd = open(path, O_WRONLY);
     EXPECT(fd >= 0);
     for (int i = 0; i < 2; i++)
-        EXPECT(pwrite(fd, bytes, sizeof bytes, i * 4000) == (ssize_t)sizeof bytes);
+        EXPECT_INT(pwrite(fd, bytes, sizeof bytes, i * 4000), (ssize_t)sizeof bytes);
     close(fd);
 }
 
@@ -195,8 +195,9 @@ TEST_LIMIT(pipes_in_the_place_of_files, 60) {
     RUN_EXPECT(EXIT_DATA, arena_printf(mem(), "inspect %s", pipe));
     SAID_EXPECT("tokenizer.json is no regular file but a pipe or a device");
     RUN_EXPECT(EXIT_CONFIG, words(pipe, in_temp("run"), ""));
-    EXPECT(system(arena_printf(mem(), "cp %s/config.json %s", runs_golden("gpt2_tiny"),
-                               weights)) == 0);
+    EXPECT_INT(system(arena_printf(mem(), "cp %s/config.json %s",
+                                   runs_golden("gpt2_tiny"), weights)),
+               0);
     EXPECT(mkfifo(path_join(mem(), weights, "model.safetensors"), 0600) == 0);
     RUN_EXPECT(EXIT_CHECKPOINT, arena_printf(mem(), "inspect %s", weights));
     SAID_EXPECT("not a regular file");
@@ -206,7 +207,7 @@ TEST_LIMIT(pipes_in_the_place_of_files, 60) {
 TEST_LIMIT(a_log_that_is_a_link_is_not_followed, 60) {
     const char *run = in_temp("run"), *mine = in_temp("mine.txt");
     write_text(mine, "keep");
-    EXPECT(dir_make(path_join(mem(), run, "logs")) == 0);
+    EXPECT_INT(dir_make(path_join(mem(), run, "logs")), 0);
     EXPECT(symlink(mine, path_join(mem(), run, "logs/rank_0.log")) == 0);
     RUN_EXPECT(EXIT_DATA, words(runs_small_config(4, 2), run, ""));
     SAID_EXPECT("logs/rank_0.log: Too many levels of symbolic links");
@@ -217,7 +218,7 @@ TEST_LIMIT(a_log_that_is_a_link_is_not_followed, 60) {
 
 TEST_LIMIT(latest_as_a_folder_does_not_hide_the_checkpoint, 60) {
     const char *run = in_temp("run"), *config = runs_small_config(4, 2);
-    EXPECT(dir_make(path_join(mem(), run, "ckpt/latest/x")) == 0);
+    EXPECT_INT(dir_make(path_join(mem(), run, "ckpt/latest/x")), 0);
     RUN_EXPECT(0, words(config, run, ""));
     SAID_EXPECT("ckpt/step_00000004, but: cannot write ");
     EXPECT(!strstr(said(), "no checkpoint of step"));

@@ -129,7 +129,7 @@ TEST_LIMIT(cosine_with_restarts, 120) {
                                    runs_small_config(12, 0), run, cases[k].words));
         int n;
         const MetricsRow *row = runs_metrics(run, &n);
-        EXPECT(n == 12);
+        EXPECT_INT(n, 12);
         for (int i = 0; i < 12; i++) {
             double x = (i - 3) / 9.0, wave = fmod(cases[k].cycles * x, 1);
             double want = i < 3 ? 1e-3 * i / 3 : 0.5e-3 * (1 + cos(M_PI * wave));

@@ -22,8 +22,8 @@ static const Bad infinite = {"llama_tiny", "model.embed_tokens.weight", INFINITY
 /* A folder with the weights of the case, but for that row. */
 static const char *write_weights(const Bad *bad) {
     const char *from = runs_golden(bad->model), *to = in_temp("weights");
-    EXPECT(dir_make(to) == 0);
-    EXPECT(system(arena_printf(mem(), "cp %s/config.json %s", from, to)) == 0);
+    EXPECT_INT(dir_make(to), 0);
+    EXPECT_INT(system(arena_printf(mem(), "cp %s/config.json %s", from, to)), 0);
     Safetensors *file =
         safetensors_open(mem(), path_join(mem(), from, "model.safetensors"), EXIT_DATA);
     for (int i = 0; i < file->n; i++) {
@@ -35,8 +35,9 @@ static const char *write_weights(const Bad *bad) {
         for (size_t k = 0; k < width; k++) table[(rows - 1) * width + k] = bad->value;
         t->data = table;
     }
-    EXPECT(safetensors_write(path_join(mem(), to, "model.safetensors"), file->t, file->n,
-                             NULL, NULL) == 0);
+    EXPECT_INT(safetensors_write(path_join(mem(), to, "model.safetensors"), file->t,
+                                 file->n, NULL, NULL),
+               0);
     return to;
 }
 
@@ -61,7 +62,7 @@ static const char *write_batches(const Bad *bad, const char *steps) {
     SafeTensor out = {.name = "tokens", .dtype = DT_I32, .rank = 3, .data = token};
     out.dim[0] = n, out.dim[1] = t->dim[1], out.dim[2] = t->dim[2];
     const char *path = in_temp(arena_printf(mem(), "batches%s.safetensors", steps));
-    EXPECT(safetensors_write(path, &out, 1, NULL, NULL) == 0);
+    EXPECT_INT(safetensors_write(path, &out, 1, NULL, NULL), 0);
     return path;
 }
 
@@ -101,7 +102,7 @@ static const char *steady(const MetricsRow *row, int64_t step) {
 static void expect_same_rows(const char *a, const char *b) {
     int na, nb;
     const MetricsRow *x = runs_metrics(a, &na), *y = runs_metrics(b, &nb);
-    EXPECT(na == nb);
+    EXPECT_INT(na, nb);
     for (int i = 0; i < na; i++) EXPECT_STR(steady(&x[i], i + 1), steady(&y[i], i + 1));
 }
 
@@ -109,7 +110,7 @@ static void expect_same_rows(const char *a, const char *b) {
 static const MetricsRow *expect_skipped(const char *run, const char *steps) {
     int n;
     const MetricsRow *row = runs_metrics(run, &n);
-    EXPECT(n == (int)strlen(steps));
+    EXPECT_INT(n, (int)strlen(steps));
     for (int i = 0; i < n; i++)
         if (row[i].skipped != (steps[i] == 'b') ||
             isfinite(row[i].loss) == row[i].skipped)
@@ -138,15 +139,17 @@ TEST_LIMIT(good_steps_are_those_of_a_run_without_the_bad, 120) {
     RUN_EXPECT(0, words(config_of(&large, good), without,
                         "--optimizer.end_weight_decay 0.14")); /* as much a step */
     const MetricsRow *b = runs_metrics(without, &n);
-    EXPECT(n == 14);
+    EXPECT_INT(n, 14);
     for (int i = 0; i < STEPS; i++) {
         if (mixed[i] == 'b') continue;
         EXPECT_STR(steady(&a[i], k + 1), steady(&b[k], k + 1));
         k++;
     }
-    EXPECT(k == n);
-    EXPECT(system(arena_printf(mem(), "cp -r %s/ckpt/step_00000014 %s/ckpt/step_00000020",
-                               without, without)) == 0);
+    EXPECT_INT(k, n);
+    EXPECT_INT(
+        system(arena_printf(mem(), "cp -r %s/ckpt/step_00000014 %s/ckpt/step_00000020",
+                            without, without)),
+        0);
     runs_expect_same_tensors(with, without, STEPS);
 }
 
@@ -285,7 +288,7 @@ TEST_LIMIT(four_ranks_skip_together, 240) {
             if (!a[i].skipped) EXPECT(fabs(a[i].loss - b[i].loss) <= 1e-5 * a[i].loss);
         }
         for (int r = 0; r < 4; r++)
-            EXPECT(strstr(ranks_log(run, r), "WARNING: step 12 is skipped: "));
+            EXPECT_PART(ranks_log(run, r), "WARNING: step 12 is skipped: ");
     }
 }
 
@@ -302,7 +305,7 @@ TEST_LIMIT(sgd_holds_no_state, 120) {
                                      "--lr_schedule.total_steps 12",
                                      sgd)));
     const char *file = path_join(mem(), run, "ckpt/step_00000006/optimizer.safetensors");
-    EXPECT(safetensors_open(mem(), file, EXIT_DATA)->n == 0);
+    EXPECT_INT(safetensors_open(mem(), file, EXIT_DATA)->n, 0);
     RUN_EXPECT(0, words(config, run, sgd));
     SAID_EXPECT("resumed after step 6");
     runs_expect_same_losses(whole, run, 12);

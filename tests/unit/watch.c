@@ -30,8 +30,8 @@ TEST(a_file_that_does_not_answer) {
     usleep(300000);
     watch_stop();
     EXPECT(nsaid >= 2 && !ended);
-    EXPECT(strstr(said[0], "gets no further: in the file ckpt/step_00000012.tmp "
-                           "(saving the checkpoint of step 12)"));
+    EXPECT_PART(said[0], "gets no further: in the file ckpt/step_00000012.tmp "
+                         "(saving the checkpoint of step 12)");
     EXPECT_STR(said[nsaid - 1], "the run goes on");
 }
 
@@ -40,14 +40,14 @@ TEST(a_file_that_gets_on) {
     watch_file("a");
     for (int i = 0; i < 40; i++, usleep(20000)) watch_progress();
     watch_stop();
-    EXPECT(nsaid == 0);
+    EXPECT_INT(nsaid, 0);
 }
 
 TEST(work_is_no_waiting) {
     start(0.2);
     usleep(700000);
     watch_stop();
-    EXPECT(nsaid == 0);
+    EXPECT_INT(nsaid, 0);
 }
 
 TEST(nothing_is_said_with_0_seconds) {
@@ -55,5 +55,5 @@ TEST(nothing_is_said_with_0_seconds) {
     watch_file("a");
     usleep(700000);
     watch_stop();
-    EXPECT(nsaid == 0);
+    EXPECT_INT(nsaid, 0);
 }

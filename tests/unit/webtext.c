@@ -74,7 +74,7 @@ TEST(padding_in_the_loss) {
     DataGptSpec gpt = plain();
     gpt.pad_in_loss = true;
     Data *d = open_web(path, &gpt, 5);
-    EXPECT(d->samples == 5);
+    EXPECT_INT(d->samples, 5);
     expect_row(d, 1, "ab...", "b...!");
     expect_row(d, 2, ".....", "....!");
     expect_row(d, 3, "x....", "....!");
@@ -87,7 +87,7 @@ TEST(parts_of_a_split) {
     gpt.split = "2,1,0";
     gpt.which = SPLIT_VALID;
     Data *d = open_web(path, &gpt, 8);
-    EXPECT(d->samples == 1);
+    EXPECT_INT(d->samples, 1);
     expect_row(d, 0, "abcde...", "bcde!!!!");
     data_close(d);
     gpt.which = SPLIT_TEST;
@@ -167,7 +167,7 @@ TEST(cache_lies_beside_the_file) {
     for (struct dirent *e; (e = readdir(list));)
         files += !strncmp(e->d_name, "gpt_webtext_5_", 14);
     closedir(list);
-    EXPECT(files == 1);
+    EXPECT_INT(files, 1);
 }
 
 TEST(gpt2_tokens) {

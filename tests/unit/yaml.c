@@ -21,18 +21,19 @@ TEST(tree_and_places) {
 }
 
 TEST(empty_is_a_map) {
-    EXPECT(parse("")->kind == NODE_MAP);
-    EXPECT(parse("# only words\n")->n == 0);
-    EXPECT(parse("---\n...\n")->n == 0);
-    EXPECT(parse("\xef\xbb\xbf"
-                 "a: 1\n")
-               ->n == 1);
+    EXPECT_INT(parse("")->kind, NODE_MAP);
+    EXPECT_INT(parse("# only words\n")->n, 0);
+    EXPECT_INT(parse("---\n...\n")->n, 0);
+    EXPECT_INT(parse("\xef\xbb\xbf"
+                     "a: 1\n")
+                   ->n,
+               1);
 }
 
 TEST(aliases_share) {
     YamlNode *root = parse("a: &x {b: 1}\nc: *x\n");
     EXPECT(root->items[0] == root->items[1]);
-    EXPECT(root->height == 2);
+    EXPECT_INT(root->height, 2);
 }
 
 TEST(errors_name_the_place) {
@@ -75,7 +76,7 @@ TEST(limits) {
     memset(deep, '[', 64);
     memset(deep + 64, ']', 64);
     deep[128] = 0;
-    EXPECT(parse(deep)->height == 64);
+    EXPECT_INT(parse(deep)->height, 64);
     memset(deep, '[', 65);
     deep[65] = 0;
     EXPECT_FAIL(parse(deep), EXIT_CONFIG, "more than 64 levels");
