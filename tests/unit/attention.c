@@ -314,6 +314,7 @@ static void key_cache(int vl, int64_t tq) {
     check_all(&d);
 }
 
+TEST_LABEL_OF(key_cache_16, SLOW);
 TEST_LIMIT(key_cache_16, 300) {
     key_cache(16, 1);
     key_cache(16, 5);

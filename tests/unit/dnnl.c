@@ -208,15 +208,18 @@ static void all_shapes(DType in, DType out) {
             }
 }
 
+TEST_LABEL_OF(f32, SLOW);
 TEST_LIMIT(f32, 300) {
     all_shapes(DT_F32, DT_F32);
 }
 
+TEST_LABEL_OF(bf16_to_f32, SLOW);
 TEST_LIMIT(bf16_to_f32, 300) {
     if (!bf16_works()) test_skip("no AVX-512: oneDNN has no bf16 product here");
     all_shapes(DT_BF16, DT_F32);
 }
 
+TEST_LABEL_OF(bf16_to_bf16, SLOW);
 TEST_LIMIT(bf16_to_bf16, 300) {
     if (!bf16_works()) test_skip("no AVX-512: oneDNN has no bf16 product here");
     all_shapes(DT_BF16, DT_BF16);
@@ -277,6 +280,7 @@ TEST(activations_times_one_weight) {
     run_case(&t, "weight");
 }
 
+TEST_LABEL_OF(large, SLOW);
 /* Large enough for the kernels that are chosen for large products only. */
 /* Large enough for the kernel that is chosen for large f32 products only. */
 TEST_LIMIT(large, 300) {

@@ -182,6 +182,7 @@ static void mesh_of(int dp, int tp) {
     printf("  %d bad steps, nothing changed\n", n);
 }
 
+TEST_LABEL_OF(five_copies, SLOW);
 TEST_LIMIT(five_copies, 180) {
     mesh_of(5, 1);
 }
@@ -393,6 +394,7 @@ static void compiled(const char *name, int64_t micro, const char *optimizer,
     arena_free(mem);
 }
 
+TEST_LABEL_OF(generated_code, SLOW);
 TEST_LIMIT(generated_code, 120) {
     static const char *const cpus[] = {"native", "x86-64-v3"};
     for (int k = 0; k < 16; k++)

@@ -152,6 +152,7 @@ static double check_as_one(const Combination *c) {
     return expect_curve(c, &got, reference(c));
 }
 
+TEST_LABEL_OF(references_differ, SLOW);
 /* Each of what a reference is made of changes it, and without all it is PyTorch's. */
 TEST(references_differ) {
     static const Combination way[] = {
@@ -266,6 +267,7 @@ static void expect_all_met(Pairing *p, int count, const char *what) {
     EXPECT(n == count && (p->nmet == p->npossible || !EVERY_PAIR));
 }
 
+TEST_LABEL_OF(every_pair_is_met, SLOW);
 TEST(every_pair_is_met) {
     Arena *mem = arena_new();
     Pairing golden = golden_pairs(mem), wide = wide_pairs(mem);

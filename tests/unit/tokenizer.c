@@ -203,6 +203,7 @@ static size_t random_string(uint64_t *state, char *s) {
     return n;
 }
 
+TEST_LABEL_OF(random_round_trip, SLOW);
 TEST_LIMIT(random_round_trip, 300) {
     Arena *keep = arena_new();
     Tokenizer *t = small_tokenizer(keep);
