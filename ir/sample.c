@@ -58,9 +58,10 @@ static void fill_argument(Tensor *t, const Func *f, int i, int rank, int64_t lim
     }
     snprintf(name, sizeof name, "%s/%d", f->arg[i]->name, rank);
     sample_fill(t, name, limit);
-    bool square = arg_role(f, i) == ARG_state; /* a second moment is never below 0 */
-    for (int64_t k = 0; square && k < n; k++)
-        tensor_set(t, k, tensor_get(t, k) * tensor_get(t, k));
+    /* states may be second moments: above 0, and not so near that roots magnify rounding */
+    bool state = arg_role(f, i) == ARG_state;
+    for (int64_t k = 0; state && k < n; k++)
+        tensor_set(t, k, 0.01 + tensor_get(t, k) * tensor_get(t, k));
 }
 
 static Tensor ***new_arguments(Arena *mem, const Func *f) {

@@ -330,6 +330,21 @@ TEST(inspect_metrics) {
     says(EXIT_DATA, "metrics.jsonl:3: the line is broken (1 in all)");
 }
 
+/* Numbers of tokens whose sum has no room. */
+TEST(inspect_metrics_beyond_all_numbers) {
+    const char *path = temp("metrics.jsonl");
+    Text t = text_new(arena_new());
+    for (int step = 1; step <= 2; step++)
+        text_add(&t,
+                 "{\"step\":%d,\"loss\":1,\"grad_norm\":1,\"lr\":1,\"tokens\":%lld,"
+                 "\"seconds\":1}\n",
+                 step, (long long)INT64_MAX - 5);
+    put_text(path, t.s);
+    inspect(path);
+    sound("  steps        1 .. 2\n  loss         1.0000 .. 1.0000\n"
+          "  tokens       9223372036854775807 in 0:00:02\n");
+}
+
 TEST(inspect_tokenizers) {
     static const char text[] = "a text of some words, and some words again";
     Arena *mem = arena_new();

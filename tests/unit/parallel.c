@@ -3,7 +3,9 @@
 #include "../test.h"
 #include "runtime/core/peak.h"
 #include "runtime/core/rt.h"
+#include <pthread.h>
 #include <sched.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 TEST_LABEL(ALONE);
@@ -168,4 +170,19 @@ TEST(peak_is_plausible) {
     EXPECT(clock_seconds() - start < 5);
     /* One core of any x86-64 in use: between an emulator's figure and 8 GHz times 64. */
     EXPECT(fma > 0.5 && fma < 600);
+}
+
+/* Instead of the thread library's own words: what the system refused, and the remedy. */
+TEST(threads_that_the_system_does_not_give) {
+#ifdef __SANITIZE_ADDRESS__
+    test_skip("the sanitizer needs all of the address space");
+#endif
+    struct rlimit limit = {512 << 20, 512 << 20}; /* bytes of address space */
+    struct rlimit stack = {256 << 20, RLIM_INFINITY};
+    EXPECT(setrlimit(RLIMIT_STACK, &stack) == 0 && setrlimit(RLIMIT_AS, &limit) == 0);
+    pthread_attr_t attr;
+    pthread_attr_init(&attr);
+    pthread_attr_setstacksize(&attr, 256 << 20);
+    pthread_setattr_default_np(&attr);
+    EXPECT_FAIL(rt_set_threads(4), EXIT_MEMORY, "the system gives this process");
 }

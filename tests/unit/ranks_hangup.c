@@ -54,42 +54,45 @@ static void drain_some(int fd) {
     (void)n;
 }
 
-/* Begins or goes on, and is left alone some time after its first new step. */
-static void run_and_leave(int ranks, const char *config, const char *run, bool hangup,
+enum { BROKEN_PIPE = 0 }; /* instead of the number of a signal */
+
+/* Begins or goes on, and gets the signal, or is left alone by who reads what it prints,
+ * some time after its first new step. */
+static void run_and_leave(int ranks, const char *config, const char *run, int number,
                           uint64_t *random) {
     int ends[2] = {-1, -1};
     long before = size_of(run);
-    if (!hangup) {
+    if (number == BROKEN_PIPE) {
         EXPECT(pipe(ends) == 0);
         fcntl(ends[0], F_SETFD, FD_CLOEXEC);
         fcntl(ends[0], F_SETFL, O_NONBLOCK);
         reader = ends[1];
     }
     pid_t pid = start(ranks, config, run, "--runner_config.log_interval 10");
-    if (!hangup) close(ends[1]);
+    if (number == BROKEN_PIPE) close(ends[1]);
     reader = -1;
     double until = 0;
     for (uint64_t wait = runs_random(random) % 60000;
          !until || clock_seconds() < until;) {
-        if (!hangup) drain_some(ends[0]);
+        if (number == BROKEN_PIPE) drain_some(ends[0]);
         if (!until && size_of(run) > before)
             until = clock_seconds() + 1e-6 * (double)wait;
         usleep(1000);
     }
-    if (hangup)
-        kill(pid, SIGHUP);
-    else
+    if (number == BROKEN_PIPE)
         close(ends[0]);
-    ranks_end(pid, EXIT_SIGNALLED, hangup ? "after SIGHUP" : "nobody reads stdout");
+    else
+        kill(pid, number);
+    ranks_end(pid, EXIT_SIGNALLED, number ? strsignal(number) : "nobody reads stdout");
 }
 
-static void leave_often(int ranks, bool hangup) {
+static void leave_often(int ranks, int number) {
     const char *config = runs_small_config(STEPS, STEPS), *run = in_temp("run");
     const char *whole = in_temp("whole");
     uint64_t random = 0x9e3779b97f4a7c15u + (uint64_t)ranks;
     const int often = times();
     for (int i = 0; i < often; i++) {
-        run_and_leave(ranks, config, run, hangup, &random);
+        run_and_leave(ranks, config, run, number, &random);
         int n = steps_of(run);
         if (!file_exists(arena_printf(mem(), "%s/ckpt/step_%08d", run, n)))
             test_fail(__FILE__, __LINE__, "step %d is not saved:\n%s", n, said());
@@ -104,19 +107,27 @@ static void leave_often(int ranks, bool hangup) {
 }
 
 TEST_LIMIT(sighup_of_one_rank, 60) {
-    leave_often(1, true);
+    leave_often(1, SIGHUP);
 }
 
 TEST_LIMIT(broken_pipe_of_one_rank, 60) {
-    leave_often(1, false);
+    leave_often(1, BROKEN_PIPE);
+}
+
+TEST_LIMIT(sigterm_of_one_rank, 60) {
+    leave_often(1, SIGTERM);
+}
+
+TEST_LIMIT(sigterm_of_launch, 120) {
+    leave_often(2, SIGTERM);
 }
 
 TEST_LIMIT(sighup_of_launch, 120) {
-    leave_often(2, true);
+    leave_often(2, SIGHUP);
 }
 
 TEST_LIMIT(broken_pipe_of_launch, 120) {
-    leave_often(2, false);
+    leave_often(2, BROKEN_PIPE);
     EXPECT(!strstr(said(), "mpirun"));
 }
 
