@@ -65,7 +65,10 @@ static void print_plan(Arena *mem, const LaunchOptions *o, const Machine *m,
 int cmd_launch(int argc, char **argv) {
     Arena *mem = arena_new();
     const Options *given = options_read(mem, COMMAND_launch, argc, argv);
-    if (!given) return 0;
+    if (!given) {
+        arena_free(mem);
+        return 0;
+    }
     LaunchOptions o = options_of(given);
     check_options(&o);
     Machine m = machine_find(mem);

@@ -8,7 +8,10 @@ int cmd_plan(int argc, char **argv) {
     double start = clock_seconds();
     Arena *mem = arena_new();
     const Options *o = options_read(mem, COMMAND_plan, argc, argv);
-    if (!o) return 0;
+    if (!o) {
+        arena_free(mem);
+        return 0;
+    }
     if (argc < 2)
         fail(EXIT_CONFIG, "stator plan needs a configuration: stator plan CONFIG.yaml "
                           "[-n RANKS] [--json] [--a.b.c VALUE ...]");

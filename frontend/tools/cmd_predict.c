@@ -269,7 +269,10 @@ static const Config *load_config(Arena *mem, const Options *o, const Source *s) 
 int cmd_predict(int argc, char **argv) {
     Arena *mem = arena_new();
     const Options *o = options_read(mem, COMMAND_predict, argc, argv);
-    if (!o) return 0;
+    if (!o) {
+        arena_free(mem);
+        return 0;
+    }
     if (!o->nwords)
         fail(EXIT_CONFIG,
              "stator predict needs a run folder, a checkpoint, a Hugging Face "

@@ -204,7 +204,10 @@ static void clean_up(Run *r) {
 int cmd_preprocess(int argc, char **argv) {
     Arena *mem = arena_new();
     const Options *given = options_read(mem, COMMAND_preprocess, argc, argv);
-    if (!given) return 0;
+    if (!given) {
+        arena_free(mem);
+        return 0;
+    }
     Work *o = NEW(mem, Work);
     *o = work_of(mem, given);
     Run *r = NEW(mem, Run);

@@ -120,7 +120,10 @@ static int decode(const Options *o) {
 int cmd_tokenizer(int argc, char **argv) {
     Arena *mem = arena_new();
     const Options *o = options_read(mem, COMMAND_tokenizer, argc, argv);
-    if (!o) return 0;
+    if (!o) {
+        arena_free(mem);
+        return 0;
+    }
     int code = 0;
     const char *what = o->nwords ? o->word[0] : "";
     bool trains = !strcmp(what, "train");

@@ -161,7 +161,8 @@ static void check_case(const char *path) {
 
 /* Calls `take`, when there is one, with every file of tests/passes/NAME; how many. */
 static int each_case(const char *name, void (*take)(const char *name, const char *path)) {
-    Arena *mem = arena_new(); /* stays: tests have names from it */
+    static Arena *mem; /* stays: tests have names from it */
+    if (!mem) mem = arena_new();
     char *dir = arena_printf(mem, "%s/passes/%s", tests_dir(), name);
     DIR *d = opendir(dir);
     int n = 0;

@@ -460,6 +460,14 @@ TEST(help_of_launch) {
     RUN_EXPECT(0, "help launch");
 }
 
+TEST(help_of_every_command) {
+    static const char *const commands[] = {"train",     "plan",       "predict",
+                                           "convert",   "preprocess", "inspect",
+                                           "tokenizer", "launch"};
+    for (int i = 0; i < ARRAY_LEN(commands); i++)
+        RUN_EXPECT(0, arena_printf(mem(), "%s --help", commands[i]));
+}
+
 /* ---- run_distribute.sh ---- */
 
 /* Runs the script with these words behind CONFIG; the program it finds prints its words.
