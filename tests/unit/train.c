@@ -340,9 +340,16 @@ TEST_LIMIT(killed_at_random_instants, 900) {
         const char *run = in_temp(arena_printf(mem(), "run%d", finished));
         int code = -1, killed_here = 0;
         while (code != 0) {
+            int done = 0;
+            if (file_exists(path_join(mem(), run, "metrics.jsonl")))
+                runs_metrics(run, &done);
             pid_t pid = stator_start(train_words(config, run, ""));
-            if (kills < most) {
-                usleep((useconds_t)(runs_random(&random) % run_us));
+            if (kills < most) { /* anywhere, or some steps further than it came before */
+                uint64_t wait = runs_random(&random);
+                if (kills % 2 == 0)
+                    usleep((useconds_t)(wait % run_us));
+                else if (runs_wait_steps(pid, run, done + 3))
+                    usleep(wait % 3000);
                 kill(pid, SIGKILL);
             }
             code = stator_wait(pid);
