@@ -49,6 +49,14 @@ static Value *parse_use(Scanner *ps) {
     return v;
 }
 
+/* `at` is where the attributes begin. */
+static void check_role(const Scanner *at, const Func *f, int i) {
+    const char *role = arg_str(f, i, "role", NULL);
+    if (role && arg_role(f, i) == ARG_none)
+        syntax(at, nearest_name(role, arg_role_name + 1, ARG_ROLES - 1),
+               "unknown role '%s' of an argument; docs/ops.md lists them", role);
+}
+
 static void parse_params(Scanner *ps, Func *f) {
     scan_expect(ps, "(");
     while (!scan_peek(ps, ")")) {
@@ -60,7 +68,9 @@ static void parse_params(Scanner *ps, Func *f) {
         Value *v = func_arg(f, name, ty);
         define(ps, v);
         if (scan_accept(ps, "{")) {
+            Scanner at = *ps;
             f->arg_attr[f->narg - 1] = scan_attrs(ps, arg_spec, "an argument");
+            check_role(&at, f, f->narg - 1);
             scan_expect(ps, "}");
         }
     }

@@ -42,6 +42,9 @@ static const struct {
     {F_COMM, "communicates", "talks to other ranks (from level local on)"},
     {F_RANDOM, "random",
      "drops a share `p` of its elements at random, in training alone"},
+    {F_FILL, "constant", "`value` in every element"},
+    {F_SCALE, "scaling", "its operand times `by`"},
+    {F_CALL, "call", "runs a function"},
     {F_RANK, "by rank", "differs from rank to rank by itself (from level local on)"},
 };
 
@@ -219,6 +222,14 @@ static void read_line(Page *p, const char *line, size_t n) {
     if (!n) introduce(p);
 }
 
+static void write_roles(void) {
+    printf("\n## Roles of arguments\n\nWhat the attribute `role` binds an argument of an "
+           "entry to (`ir/roles.def`).\n\n| role | argument |\n|---|---|\n");
+#define ARG(name, batch, meaning) printf("| `%s` | %s |\n", #name, meaning);
+#include "ir/roles.def"
+#undef ARG
+}
+
 static void write_page(Page *p, const char *text) {
     fputs(page_head, stdout);
     printf("- **flags**: *composite*: written with other ops before code is made;\n"
@@ -237,6 +248,7 @@ static void write_page(Page *p, const char *text) {
         at += strcspn(at, "\n");
         at += *at == '\n';
     }
+    write_roles();
     if (p->rows != OP_COUNT) stop(p, "not every row of optab is here: build again");
 }
 

@@ -97,6 +97,11 @@ static pid_t mpi_start(int ranks, const char *flags, const char *command) {
                      ranks, flags, command));
 }
 
+/* The same, and waits: its exit code. */
+static int mpi_run(int ranks, const char *flags, const char *command) {
+    return mpi_wait(mpi_start(ranks, flags, command));
+}
+
 /* Ranks that outlive their mpirun are ours from now on, so that mpi_wait_for_ranks sees
  * them end: until then they may hold locks and write. */
 static void mpi_adopt_ranks(void) {
@@ -105,11 +110,6 @@ static void mpi_adopt_ranks(void) {
 
 static void mpi_wait_for_ranks(void) {
     while (wait(NULL) > 0) continue;
-}
-
-/* The same, and waits: its exit code. */
-static int mpi_run(int ranks, const char *flags, const char *command) {
-    return mpi_wait(mpi_start(ranks, flags, command));
 }
 
 #define EXPECT_MPI(ranks, flags, command)                                                \

@@ -272,8 +272,8 @@ void test_remember(const char *path, const TestJob *jobs, int njobs) {
     Text text = text_new(mem);
     for (int i = 0; i < njobs; i++)
         if (jobs[i].seconds > 0)
-            text_add(&text, "%s.%s %.2f\n", jobs[i].test->file, jobs[i].test->name,
-                     jobs[i].seconds);
+            text_add(&text, "%s.%s %.3f\n", jobs[i].test->file, jobs[i].test->name,
+                     MAX(jobs[i].seconds, 0.001)); /* 0 is not known */
     int error = file_write_atomic(path, text.s, text.n);
     if (error) fprintf(stderr, "cannot write %s: %s\n", path, strerror(error));
     arena_free(mem);

@@ -48,7 +48,7 @@ static int each(unsigned flags, void (*test)(const Trial *)) {
         unsigned has = optab[op_kind(samples[i].kind)].flags;
         Arena *mem = arena_new();
         Trial t = trial_new(mem, &samples[i]);
-        bool alone = !(has & F_COMM) && !op_attr(t.op, "fn");
+        bool alone = !(has & F_COMM) && !op_is_call(t.op);
         if (alone && (!flags || (has & flags))) test(&t), n++;
         arena_free(mem);
     }
@@ -77,6 +77,8 @@ TEST(rows_are_consistent) {
                     !(has & F_LINEAR && has & (F_COMM | F_RANK)) &&
                     (!(has & (F_MOVE | F_PLUS)) || has & F_LINEAR) &&
                     (!(has & (F_MOVE | F_MAP | F_REDUCE | F_PLUS)) || row->nout == 1) &&
+                    (!(has & F_FILL) || row->nin_max == 0) &&
+                    (!(has & F_SCALE) || row->nin_max == 1) &&
                     (!(has & F_DENSE) || row->rule || strstr(row->attrs, "rule:r"));
         if (!good)
             test_fail(__FILE__, __LINE__, "the row of %s contradicts itself", row->name);
@@ -153,7 +155,7 @@ TEST(linear_ops_say_so) {
     for (int i = 0; i < ARRAY_LEN(samples); i++) {
         Arena *mem = arena_new();
         Trial t = trial_new(mem, &samples[i]);
-        bool asked = !(t.row->flags & (F_COMM | F_RANK)) && !op_attr(t.op, "fn") &&
+        bool asked = !(t.row->flags & (F_COMM | F_RANK)) && !op_is_call(t.op) &&
                      float_operands(t.op) && makes_floats(t.op);
         if (asked && is_linear(&t)) linear[t.op->kind] = true;
         if (asked && !is_linear(&t)) bent[t.op->kind] = true;
@@ -257,6 +259,38 @@ static void expect_sum_of_two(const Trial *t) {
 
 TEST(plus) {
     EXPECT(each(F_PLUS, expect_sum_of_two) > 5);
+}
+
+static void expect_fill(const Trial *t) {
+    Tensor *out = apply(t, operands(t, 0))[0];
+    int64_t n = type_count(&out->ty);
+    double *want = NEW_ARRAY(t->mem, double, (size_t)n);
+    for (int64_t k = 0; k < n; k++) want[k] = op_float(t->op, "value", NAN);
+    expect_result(t, out, want, "the value");
+}
+
+static void expect_scaled(const Trial *t) {
+    Tensor **in = operands(t, 0), *out = apply(t, in)[0];
+    int64_t n = type_count(&out->ty);
+    double *want = NEW_ARRAY(t->mem, double, (size_t)n);
+    for (int64_t k = 0; k < n; k++)
+        want[k] = op_float(t->op, "by", NAN) * tensor_get(in[0], k);
+    expect_result(t, out, want, "the operand, scaled,");
+}
+
+TEST(constants_and_scaling) {
+    EXPECT(each(F_FILL, expect_fill) > 0);
+    EXPECT(each(F_SCALE, expect_scaled) > 0);
+}
+
+/* Who runs a function says so, and nobody else. */
+TEST(calls) {
+    for (int k = 0; k < OP_COUNT; k++) {
+        bool names = strstr(optab[k].attrs, "fn:F") != NULL;
+        if (names != !!(optab[k].flags & F_CALL))
+            test_fail(__FILE__, __LINE__, "%s: F_CALL and the attribute fn go together",
+                      optab[k].name);
+    }
 }
 
 static void expect_addends(const Trial *t) {
