@@ -213,3 +213,18 @@ void lower_index_from(Lower *l, const Op *op) {
                            number(l, type_count(&op->in[0]->ty))};
     lower_rt(l, "rt_index_from", args, ARRAY_LEN(args));
 }
+
+/* ---- other stages ---- */
+
+void lower_send(Lower *l, const Op *op) {
+    (void)l;
+    lower_refuse(op, "not yet");
+}
+
+void lower_sent(Lower *l, const Op *op) {
+    lower_send(l, op);
+}
+
+void lower_receive(Lower *l, const Op *op) {
+    lower_send(l, op);
+}

@@ -60,6 +60,19 @@ Value *func_arg_at(Func *f, int at, const char *name, Type ty) {
     return v;
 }
 
+void func_drop_arg(Func *f, int i) {
+    for (int k = 0; k < f->nret; k++) {
+        check(f->alias[k] != i);
+        f->alias[k] -= f->alias[k] > i;
+    }
+    f->narg--;
+    for (int k = i; k < f->narg; k++) {
+        f->arg[k] = f->arg[k + 1];
+        f->arg_attr[k] = f->arg_attr[k + 1];
+        f->arg[k]->nth = k;
+    }
+}
+
 void func_arg_attr(Func *f, int i, const char *attrs) {
     f->arg_attr[i] = attr_copy(f->mod->mem, attrs_parse(f->mod->mem, arg_spec, attrs));
 }
@@ -248,6 +261,8 @@ Func *func_clone(const Func *f, const char *name, Role role) {
     Func *copy = func_new_unique(m, name, role);
     copy->made_of = f->made_of;
     copy->part = f->part;
+    copy->task = f->task;
+    copy->chunk = f->chunk;
     Value **map = NEW_ARRAY(m->mem, Value *, (size_t)f->nvalues);
     for (int i = 0; i < f->narg; i++) {
         map[f->arg[i]->id] = func_arg(copy, f->arg[i]->name, f->arg[i]->ty);

@@ -63,6 +63,12 @@ bool func_is_entry(const Func *f) {
     return f->role == ROLE_MODEL || f->role == ROLE_STEP;
 }
 
+Func *module_stage(const Module *m, int stage) {
+    for (Func *f = m->first; f; f = f->next)
+        if (func_is_entry(f) && f->stage == stage) return f;
+    return NULL;
+}
+
 static void mark_live(bool *live, const Value *v) {
     live[v->id] = true;
 }
@@ -74,7 +80,7 @@ void func_remove_dead(Func *f) {
     for (int i = 0; i < f->nret; i++) mark_live(live, f->ret[i]);
     for (Op *op = f->last, *prev; op; op = prev) {
         prev = op->prev;
-        bool used = false;
+        bool used = op_has(op, F_EFFECT);
         for (int i = 0; i < op->nout; i++) used |= live[op->out[i]->id];
         if (!used) {
             op_remove(op);

@@ -5,8 +5,21 @@
 #include "ir/ir.h"
 #include <math.h>
 
+/* Messages between stages that are on their way: what was sent, of every rank. */
+typedef struct Message {
+    int from, to;
+    int64_t number;
+    Tensor **tensor; /* [rank] */
+    struct Message *next;
+} Message;
+typedef struct Post {
+    Arena *mem;
+    Message *first;
+} Post;
+
 typedef struct Env { /* one call of one function on all ranks */
     Arena *mem;
+    Post *post; /* of an entry in a module with stages */
     const Func *f;
     int nranks;
     Tensor ***value; /* [rank][value id] */
@@ -96,6 +109,59 @@ void ref_call(const Ref *r) {
     die("%s is run by the interpreter itself", optab[r->op->kind].name);
 }
 
+/* ---- stages ---- */
+
+void ref_send(const Ref *r) {
+    die("%s is run by the interpreter itself", optab[r->op->kind].name);
+}
+
+void ref_receive(const Ref *r) {
+    ref_send(r);
+}
+
+void ref_sent(const Ref *r) {
+    ref_send(r);
+}
+
+static void send(Env *e, const Op *op) {
+    Message *m = NEW(e->post->mem, Message);
+    *m = (Message){.from = e->f->stage,
+                   .to = (int)op_int(op, "to", 0),
+                   .number = op_int(op, "message", 0),
+                   .next = e->post->first};
+    m->tensor = NEW_ARRAY(e->post->mem, Tensor *, (size_t)e->nranks);
+    for (int r = 0; r < e->nranks; r++) {
+        m->tensor[r] = tensor_new(e->post->mem, &op->in[0]->ty);
+        tensor_copy(m->tensor[r], e->value[r][op->in[0]->id]);
+    }
+    e->post->first = m;
+}
+
+/* false: it has not been sent yet. */
+static bool receive(Env *e, const Op *op) {
+    for (Message **at = &e->post->first; *at; at = &(*at)->next) {
+        Message *m = *at;
+        if (m->to != e->f->stage || m->from != op_int(op, "from", -1) ||
+            m->number != op_int(op, "message", -1))
+            continue;
+        for (int r = 0; r < e->nranks; r++) {
+            check(type_same_shape(&m->tensor[r]->ty, &op->out[0]->ty));
+            tensor_copy(e->value[r][op->out[0]->id], m->tensor[r]);
+        }
+        *at = m->next;
+        return true;
+    }
+    return false;
+}
+
+/* false: it must wait for another stage. */
+static bool run_effect(Env *e, const Op *op) {
+    if (!e->post) die("%s outside of a module with stages", optab[op->kind].name);
+    if (!op->nin) return receive(e, op);
+    if (op->nout) send(e, op);
+    return true;
+}
+
 static void run_op(Env *e, const Op *op) {
     if (op_is_call(op)) {
         run_call(e, op);
@@ -122,7 +188,7 @@ static void run_op(Env *e, const Op *op) {
 }
 
 /* ret[rank][i] are allocated; frame[rank] may be NULL: then frames are made here. */
-static void run_func(const Func *f, Tensor ***arg, Tensor ***ret, char **frame) {
+static Env enter(const Func *f, Tensor ***arg, Tensor ***ret, char **frame) {
     Env e = {.mem = arena_new(), .f = f, .nranks = mesh_ranks(&f->mod->mesh)};
     e.value = NEW_ARRAY(e.mem, Tensor **, (size_t)e.nranks);
     e.frame = frame ? frame : NEW_ARRAY(e.mem, char *, (size_t)e.nranks);
@@ -141,23 +207,87 @@ static void run_func(const Func *f, Tensor ***arg, Tensor ***ret, char **frame) 
             }
         }
     }
-    for (const Op *op = f->first; op; op = op->next) run_op(&e, op);
-    for (int r = 0; r < e.nranks; r++) {
-        for (int i = 0; i < f->nret; i++)
-            tensor_copy(ret[r][i], e.value[r][f->ret[i]->id]);
-    }
-    arena_free(e.mem);
+    return e;
 }
 
-void interp_run(Arena *mem, const Func *f, Tensor ***arg, Tensor ***ret) {
-    int n = mesh_ranks(&f->mod->mesh);
-    for (Func *g = f->mod->first; g; g = g->next) func_number(g);
+static void leave(Env *e, Tensor ***ret) {
+    for (int r = 0; r < e->nranks; r++) {
+        for (int i = 0; i < e->f->nret; i++)
+            tensor_copy(ret[r][i], e->value[r][e->f->ret[i]->id]);
+    }
+    arena_free(e->mem);
+}
+
+static void run_func(const Func *f, Tensor ***arg, Tensor ***ret, char **frame) {
+    Env e = enter(f, arg, ret, frame);
+    for (const Op *op = f->first; op; op = op->next) run_op(&e, op);
+    leave(&e, ret);
+}
+
+static void make_results(Arena *mem, const Func *f, Tensor ***arg, Tensor ***ret) {
     bool in_place = f->mod->level == LEVEL_PLANNED;
-    for (int r = 0; r < n; r++) {
+    for (int r = 0; r < mesh_ranks(&f->mod->mesh); r++) {
         for (int i = 0; i < f->nret; i++) {
             int a = in_place ? f->alias[i] : -1;
             ret[r][i] = a >= 0 ? arg[r][a] : tensor_new(mem, &f->ret[i]->ty);
         }
     }
+}
+
+void interp_run(Arena *mem, const Func *f, Tensor ***arg, Tensor ***ret) {
+    for (Func *g = f->mod->first; g; g = g->next) func_number(g);
+    make_results(mem, f, arg, ret);
     run_func(f, arg, ret, NULL);
+}
+
+/* Runs ops of a stage until one waits; false: that was the first. */
+static bool go_on(Env *e, const Op **at) {
+    const Op *begin = *at;
+    for (; *at; *at = (*at)->next) {
+        if (!op_has(*at, F_EFFECT))
+            run_op(e, *at);
+        else if (!run_effect(e, *at))
+            break;
+    }
+    return *at != begin;
+}
+
+static const char *say_stuck(Arena *mem, const Op *const *at, int n) {
+    Text t = text_new(mem);
+    for (int s = 0; s < n; s++) {
+        if (!at[s]) continue;
+        text_add(&t, "%sstage %d waits for message %lld of stage %lld (%%%s)",
+                 t.n ? ", " : "", s, (long long)op_int(at[s], "message", 0),
+                 (long long)op_int(at[s], "from", 0), at[s]->out[0]->name);
+    }
+    return t.s;
+}
+
+const char *interp_run_stages(Arena *mem, const Module *m, Tensor ****arg,
+                              Tensor ****ret) {
+    int n = MAX(m->stages, 1);
+    Post post = {.mem = arena_new()};
+    Env *e = NEW_ARRAY(mem, Env, (size_t)n);
+    const Op **at = NEW_ARRAY(mem, const Op *, (size_t)n);
+    for (Func *f = m->first; f; f = f->next) func_number(f);
+    for (int s = 0; s < n; s++) {
+        const Func *f = module_stage(m, s);
+        check(f);
+        make_results(mem, f, arg[s], ret[s]);
+        e[s] = enter(f, arg[s], ret[s], NULL);
+        e[s].post = &post;
+        at[s] = f->first;
+    }
+    bool moved = true, waits = true;
+    while (moved && waits) {
+        moved = waits = false;
+        for (int s = 0; s < n; s++) {
+            if (at[s]) moved |= go_on(&e[s], &at[s]);
+            waits |= at[s] != NULL;
+        }
+    }
+    const char *stuck = waits ? say_stuck(mem, at, n) : NULL;
+    for (int s = 0; s < n; s++) leave(&e[s], ret[s]);
+    arena_free(post.mem);
+    return stuck;
 }

@@ -14,6 +14,8 @@ enum {
     MAX_FUNCS = 4096,
     MAX_CALL_DEPTH = 64,
     MAX_TIMES = 1 << 20, /* runs of one call */
+    MAX_STAGES = 1024,   /* of a pipeline */
+    MAX_CHUNKS = 4096,   /* of the model in a pipeline */
 };
 #define TYPE_MAX_BYTES ((int64_t)1 << 50)
 
@@ -133,11 +135,27 @@ extern const char *const role_name[ROLE_COUNT];
 /* What of a function another one is that autodiff made of it. */
 typedef enum FuncPart { PART_WHOLE, PART_FORWARD, PART_BACKWARD } FuncPart;
 
+/* What a rank of a pipeline does with a micro-batch at a time: run a chunk of the model
+ * forward (F) or backward (B), or of backward what the chunk before waits for (I) and the
+ * gradients of weights (W). The letters are those of schedules in text. */
+typedef enum TaskKind {
+    TASK_NONE,
+    TASK_FORWARD,
+    TASK_BACKWARD,
+    TASK_INPUTS,
+    TASK_WEIGHTS,
+    TASK_KINDS
+} TaskKind;
+extern const char task_letter[TASK_KINDS + 1];
+
 struct Func {
     const char *name;
     Role role;
     const char *made_of; /* name of the function that it was made of; NULL: of none */
     FuncPart part;
+    TaskKind task; /* task(3F): it is this of chunk 3 */
+    int chunk;
+    int stage; /* of a step in a module with several stages: whose it is */
     int narg, nret;
     Value **arg;
     Attr **arg_attr; /* per argument: role, init, ... (see arg_spec in op.c) */
@@ -165,7 +183,8 @@ extern const char *const level_name[LEVEL_COUNT];
 struct Module {
     Arena *mem;
     const char *name;
-    Mesh mesh;
+    Mesh mesh;   /* of one stage */
+    int stages;  /* ranks of different stages run different steps; 0: there is one stage */
     Level level;
     Func *first;
     /* That it was parsed from, for places of failures; NULL: none. */
@@ -194,6 +213,8 @@ enum OpFlag {
     F_SCALE = 8192, /* its operand times the attribute `by` */
     F_RANDOM = 2048, /* drops a share `p` at random, in training; with p = 0 nothing, and
                        one that is F_MAP too is then its first operand */
+    F_EFFECT = 1 << 20, /* it does something besides making its results: neither dropped nor
+                           done once for two */
     F_DENSE = 15 << 16, /* matrix products over all its letters; how many: PRODUCTS */
 };
 /* In the flags of a row: n matrix products, those not counted that a gradient makes again. */
@@ -339,6 +360,7 @@ Func *func_new(Module *m, const char *name, Role role);         /* appended */
 Func *func_new_unique(Module *m, const char *name, Role role);  /* name, name.1, ... */
 Value *func_arg(Func *f, const char *name, Type ty);            /* appends an argument */
 Value *func_arg_at(Func *f, int at, const char *name, Type ty); /* before argument `at` */
+void func_drop_arg(Func *f, int i); /* that nobody reads and no result overwrites */
 void func_arg_attr(Func *f, int i, const char *attrs); /* "role=param; std=0.02" */
 void func_arg_set(Func *f, int i, const Attr *a); /* adds or replaces one attribute */
 int func_ret(Func *f, Value *v, int alias_arg);   /* appends a result */
@@ -417,6 +439,12 @@ int mesh_group_member(const Mesh *m, int rank, Axes axes, int k);
  * level planned the values really live in the planned frames, and a result that
  * overwrites an argument is that argument. */
 void interp_run(Arena *mem, const Func *f, Tensor ***arg, Tensor ***ret);
+/* Runs the steps of all stages, which send each other messages: arg[stage][rank][i], by
+ * stage the entry of that stage. Each goes on until it waits for a message that has not
+ * been sent. Returns NULL, or where all wait for each other. */
+const char *interp_run_stages(Arena *mem, const Module *m, Tensor ****arg, Tensor ****ret);
+/* The step of a stage; NULL: the module has none. With one stage the only entry. */
+Func *module_stage(const Module *m, int stage);
 
 /* Words of the operand rng of ops with dropout, i32[RNG_WORDS]: the key of the step, the
  * same for all its micro-batches; the layer; the number of the micro-batch. */

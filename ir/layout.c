@@ -5,7 +5,10 @@
 
 const char *layout_make(Arena *mem, const Mesh *mesh, const Type *whole, const char *flat,
                         int64_t lead, Layout *l) {
-    *l = (Layout){.mesh = mesh, .whole = *whole, .flattened = flat != NULL};
+    *l = (Layout){.mesh = mesh,
+                  .whole = *whole,
+                  .flattened = flat != NULL,
+                  .stage = -1};
     Axes used = 0;
     int64_t box = 1;
     if (whole->pending || whole->open) return "its placement is not decided";
@@ -30,6 +33,17 @@ const char *layout_make(Arena *mem, const Mesh *mesh, const Type *whole, const c
     return NULL;
 }
 
+const char *layout_rows(Layout *l, int64_t first, int64_t rows) {
+    const Type *t = &l->whole;
+    if (!t->rank || first < 0 || rows < 1 || first > t->dim[0] - rows)
+        return "it has not these rows";
+    if (t->split[0] || (l->flattened && !l->lead))
+        return "an axis splits its rows, so it cannot be some of them";
+    l->first = first;
+    l->rows = rows;
+    return NULL;
+}
+
 Layout layout_of(Arena *mem, const Func *entry, int i) {
     const Mesh *mesh = &entry->mod->mesh;
     const Value *v = entry->arg[i];
@@ -46,6 +60,11 @@ Layout layout_of(Arena *mem, const Func *entry, int i) {
     /* the argument may have more padding than its own parts need: see passes/shard/zero.c */
     if (!wrong && flat && v->ty.rank)
         l.padded = v->ty.dim[v->ty.rank - 1] * mesh_group_size(mesh, l.flat);
+    const Attr *first = attr_find(entry->arg_attr[i], "first");
+    const Attr *stage = attr_find(entry->arg_attr[i], "stage");
+    if (!wrong && first)
+        wrong = layout_rows(&l, first->i, v->ty.rank ? v->ty.dim[0] : 0);
+    if (stage) l.stage = (int)stage->i;
     if (wrong)
         fail(EXIT_CONFIG, "argument %%%s, global \"%s\": %s", v->name,
              type_text(mem, mesh, &whole), wrong);
@@ -59,6 +78,7 @@ Layout layout_of(Arena *mem, const Func *entry, int i) {
 /* ---- what it means ---- */
 
 static int64_t box_size(const Layout *l, int d) {
+    if (!d && l->rows) return l->rows;
     return l->whole.dim[d] / mesh_group_size(l->mesh, l->whole.split[d]);
 }
 
@@ -87,9 +107,11 @@ LayoutWalk layout_walk(const Layout *l, int rank) {
     const Type *t = &l->whole;
     LayoutWalk w = {.l = l, .rank = rank, .row = 1, .box = 1};
     bool whole = true; /* all dimensions from d on */
+    if (l->stage >= 0 && rank / mesh_ranks(l->mesh) != l->stage) return w;
     for (int d = t->rank - 1; d >= 0; d--) {
         w.size[d] = box_size(l, d);
         w.first[d] = mesh_group_coord(l->mesh, rank, t->split[d]) * w.size[d];
+        if (!d) w.first[d] += l->first;
         if (d < l->lead) break;
         w.box *= w.size[d];
         if (whole) w.row *= w.size[d];

@@ -12,6 +12,9 @@ typedef struct Layout {
     Axes flat;      /* axes that cut the flattened box, outermost = lowest bit */
     bool flattened; /* the argument is [lead..., boxes, padded] instead of a box */
     int lead;       /* dimensions kept in front when flattened: 0 or 1 */
+    int stage;      /* whose ranks hold it; -1: those of every stage */
+    int64_t first, rows; /* rows of dimension 0 that it has; rows = 0: all. No axis splits
+                            them unless it has all */
     int64_t padded; /* elements of a flattened box per lead index, over all parts */
 } Layout;
 
@@ -20,10 +23,12 @@ typedef struct Layout {
  * as "dp.cp", "" for none) and `lead`; without them the argument is the whole tensor on
  * every rank. Fails with EXIT_CONFIG when they contradict the mesh or the argument. */
 Layout layout_of(Arena *mem, const Func *entry, int i);
-/* The same from its parts; flat NULL: boxes as they are. Returns NULL and *l, or a
- * sentence on what is wrong. The mesh must stay. */
+/* The same from its parts, with all rows and on every stage; flat NULL: boxes as they are.
+ * Returns NULL and *l, or a sentence on what is wrong. The mesh must stay. */
 const char *layout_make(Arena *mem, const Mesh *mesh, const Type *whole, const char *flat,
                         int64_t lead, Layout *l);
+/* Cuts it down to rows [first, first + rows); NULL, or what is wrong. */
+const char *layout_rows(Layout *l, int64_t first, int64_t rows);
 /* Elements this rank's argument has, with padding. */
 int64_t layout_local_count(const Layout *l);
 /* Ranks along axes that cut nothing hold the same elements: how many of them, and which

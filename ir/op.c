@@ -2,6 +2,7 @@
 #include "ir/ir.h"
 #include <stdlib.h>
 
+const char task_letter[TASK_KINDS + 1] = " FBIW";
 const char *const role_name[ROLE_COUNT] = {"func", "model", "step", "kernel"};
 const char *const level_name[LEVEL_COUNT] = {"global", "diffed", "sharded",
                                              "local",  "fused",  "planned"};
@@ -13,7 +14,8 @@ const char *const level_name[LEVEL_COUNT] = {"global", "diffed", "sharded",
  * zero: level of the optimizer shard (passes/shard/zero.c); rows: of dimension 0, the others
  * are padding */
 const char arg_spec[] = "role:s init:s? std:f? mean:f? decay:i? like:s? hf:s? stacked:i? "
-                        "global:t? flat:a? lead:i? zero:i? rows:i?";
+                        "global:t? flat:a? lead:i? zero:i? rows:i? "
+                        "tensor:s? first:i? same:s? stage:i?";
 
 int op_kind(const char *name) {
     for (int k = 0; k < OP_COUNT; k++) {

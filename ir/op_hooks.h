@@ -62,6 +62,7 @@ void infer_all_reduce(Op *, Type *), infer_all_gather(Op *, Type *);
 void infer_reduce_scatter(Op *, Type *), infer_shard(Op *, Type *);
 void infer_all_to_all(Op *, Type *), infer_axis(Op *, Type *);
 void infer_arrive(Op *, Type *);
+void infer_send(Op *, Type *), infer_sent(Op *, Type *);
 
 /* Reports that an op's operands do not fit (for infer hooks): unwinds to the caller of
  * op_infer, which adds the place. */

@@ -156,6 +156,21 @@ static void parse_op(Scanner *ps, Func *f, Value **list, const char **names,
     f->last = op;
 }
 
+/* task(3F): chunk 3, forward. */
+static void parse_task(Scanner *ps, Func *f) {
+    if (!scan_accept(ps, "task")) return;
+    scan_expect(ps, "(");
+    int64_t chunk = scan_int(ps);
+    if (chunk < 0 || chunk >= MAX_CHUNKS)
+        syntax(ps, NULL, "chunks are numbered from 0 to %d", MAX_CHUNKS - 1);
+    const char *word = scan_id(ps, "F, B, I or W");
+    const char *letter = word[1] ? NULL : strchr(task_letter + 1, word[0]);
+    if (!letter) syntax(ps, NULL, "a task is F, B, I or W, not '%s'", word);
+    f->chunk = (int)chunk;
+    f->task = (TaskKind)(letter - task_letter);
+    scan_expect(ps, ")");
+}
+
 static void parse_func(Scanner *ps, Value **list, const char **names, Type *types) {
     scan_expect(ps, "@");
     const char *name = scan_id(ps, "the name of a function");
@@ -181,6 +196,16 @@ static void parse_func(Scanner *ps, Value **list, const char **names, Type *type
     const char **alias = NEW_ARRAY(ps->mem, const char *, (size_t)nret);
     if (nret) memcpy(ret_types, types, (size_t)nret * sizeof(Type));
     if (nret) memcpy(alias, names, (size_t)nret * sizeof(char *));
+    parse_task(ps, f);
+    if (scan_accept(ps, "stage")) {
+        scan_expect(ps, "(");
+        int64_t stage = scan_int(ps);
+        if (stage < 0 || stage >= ps->m->stages || role != ROLE_STEP)
+            syntax(ps, NULL, "stage is said of a step, and below the module's stages(%d)",
+                   ps->m->stages);
+        f->stage = (int)stage;
+        scan_expect(ps, ")");
+    }
     if (scan_accept(ps, "frame")) {
         scan_expect(ps, "(");
         f->frame_bytes = scan_int(ps);
@@ -238,6 +263,14 @@ static void parse_header(Scanner *ps) {
         mesh->axis[mesh->naxes++].size = (int)size;
     }
     scan_expect(ps, ")");
+    if (scan_accept(ps, "stages")) {
+        scan_expect(ps, "(");
+        int64_t stages = scan_int(ps);
+        if (stages < 1 || stages > MAX_STAGES)
+            syntax(ps, NULL, "a module has 1 to %d stages", MAX_STAGES);
+        ps->m->stages = (int)stages;
+        scan_expect(ps, ")");
+    }
     scan_expect(ps, "level");
     scan_expect(ps, "(");
     const char *word = scan_id(ps, "a level");

@@ -161,6 +161,8 @@ static void print_func(Text *t, const Module *m, Func *f) {
         if (f->alias[i] >= 0) text_add(t, "=%%%s", n.spelling[f->arg[f->alias[i]]->id]);
     }
     text_add(t, ")");
+    if (f->task) text_add(t, " task(%d%c)", f->chunk, task_letter[f->task]);
+    if (m->stages && f->role == ROLE_STEP) text_add(t, " stage(%d)", f->stage);
     if (f->frame_bytes) text_add(t, " frame(%lld)", (long long)f->frame_bytes);
     text_add(t, " {\n");
     for (Op *op = f->first; op; op = op->next) print_op(t, m, &n, op);
@@ -178,7 +180,9 @@ char *module_print(Arena *mem, const Module *m) {
         text_add(&t, "%s%s=%d", a ? ", " : "", m->mesh.axis[a].name,
                  m->mesh.axis[a].size);
     }
-    text_add(&t, ") level(%s)\n", level_name[m->level]);
+    text_add(&t, ")");
+    if (m->stages) text_add(&t, " stages(%d)", m->stages);
+    text_add(&t, " level(%s)\n", level_name[m->level]);
     for (Func *f = m->first; f; f = f->next) {
         text_add(&t, "\n");
         print_func(&t, m, f);

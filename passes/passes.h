@@ -32,6 +32,9 @@ typedef struct PassOptions {
     /* with overlap: levels 1 and 2 gather parameters behind the update all the same, which
      * takes less memory than beside the next forward */
     bool gathers_at_end;
+    /* cut, train, pipeline: stages; NULL: there is one */
+    const struct PipeSchedule *schedule;
+    const int64_t *chunk_layers; /* by chunk of the schedule */
     /* train */
     int64_t micro_batches; /* runs of the model a step; 0 = 1 */
     const char *optimizer; /* "adamw", "adam", "momentum" or "sgd" */
@@ -79,6 +82,9 @@ Type zero_type(const Module *m, const PassOptions *o, const Type *flat);
  * the first forward gathers them beside its work? A program without gradients that is to
  * read them takes them as level 3. */
 bool zero_gathers_ahead(const PassOptions *o);
+
+/* cut.c: layers of the model, which are the runs of its loops. */
+int64_t module_layers(const Module *m);
 
 /* simplify.c: for other passes too */
 bool attrs_equal(const Attr *a, const Attr *b);

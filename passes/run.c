@@ -10,8 +10,8 @@ const Pass passtab[] = {
 const int npasses = ARRAY_LEN(passtab);
 
 const char train_passes[] =
-    "simplify,seed,zero,autodiff,simplify,train,simplify,shard,reshard,collect,simplify,"
-    "localize,simplify,keep,sink,simplify,bucket,expand,simplify,epilogue,"
+    "simplify,seed,zero,cut,autodiff,simplify,train,simplify,shard,reshard,collect,"
+    "simplify,localize,simplify,keep,sink,simplify,pipeline,simplify,bucket,expand,simplify,epilogue,"
     "arrange,fuse,overlap,memplan";
 const char forward_passes[] =
     "simplify,seed,zero,shard,reshard,collect,simplify,localize,simplify,bucket,expand,"

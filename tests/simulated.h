@@ -25,9 +25,11 @@ typedef struct Simulated {
     SimChange change;
     int64_t micro, steps;
     Module *m;
-    Func *entry;
-    int ranks;
+    Func *entry; /* of `stage`, and so are arg and ret */
+    int ranks;   /* of a stage */
     Tensor ***arg, ***ret;
+    int stage, stages;
+    Tensor ****args, ****rets; /* by stage */
     const int64_t *tokens; /* [steps, batch, seq + 1] */
     int64_t batch, seq;
     const Json *trajectory;
@@ -70,10 +72,18 @@ static inline float *sim_weight_at(void *context, int arg) {
     return w->at[arg];
 }
 
-/* Cuts a whole tensor into the arguments of all ranks. */
+/* Cuts a whole tensor into the arguments of all ranks of the stage. */
 static inline void sim_scatter(Simulated *s, int i, const void *whole) {
     Layout l = layout_of(s->mem, s->entry, i);
-    for (int r = 0; r < s->ranks; r++) layout_scatter(&l, r, whole, s->arg[r][i]->data);
+    for (int r = 0; r < s->ranks; r++)
+        layout_scatter(&l, s->stage * s->ranks + r, whole, s->arg[r][i]->data);
+}
+
+static inline void sim_turn_to(Simulated *s, int stage) {
+    s->stage = stage;
+    s->entry = module_stage(s->m, stage);
+    s->arg = s->args[stage];
+    s->ret = s->rets[stage];
 }
 
 static inline int sim_find(const Func *f, const char *name) {
@@ -82,9 +92,12 @@ static inline int sim_find(const Func *f, const char *name) {
     test_fail(__FILE__, __LINE__, "@%s has no argument %s", f->name, name);
 }
 
-static inline int sim_role(const Func *f, const char *role) {
+/* -1: a stage needs none. */
+static inline int sim_role(const Simulated *s, const char *role) {
+    const Func *f = s->entry;
     for (int i = 0; i < f->narg; i++)
         if (!strcmp(arg_str(f, i, "role", ""), role)) return i;
+    if (s->stages > 1) return -1;
     test_fail(__FILE__, __LINE__, "@%s has no argument of role %s", f->name, role);
 }
 
@@ -105,10 +118,25 @@ static inline void sim_load_weights(Simulated *s, Module *whole) {
     Func *f = model_entry(whole);
     SimWeights w = {s->mem, NEW_ARRAY(s->mem, float *, (size_t)f->narg), f};
     weights_load_hf(s->folder, f, sim_weight_at, &w);
-    for (int i = 0; i < f->narg; i++) {
-        if (arg_role(f, i) != ARG_param) continue;
-        sim_scatter(s, sim_find(s->entry, f->arg[i]->name), w.at[i]);
+    for (int i = 0; i < s->entry->narg; i++) {
+        if (arg_role(s->entry, i) != ARG_param) continue;
+        const char *name = arg_str(s->entry, i, "tensor", s->entry->arg[i]->name);
+        sim_scatter(s, i, w.at[sim_find(f, name)]);
     }
+}
+
+static inline void sim_open_stage(Simulated *s, int stage) {
+    s->args[stage] = NEW_ARRAY(s->mem, Tensor **, (size_t)s->ranks);
+    s->rets[stage] = NEW_ARRAY(s->mem, Tensor **, (size_t)s->ranks);
+    sim_turn_to(s, stage);
+    EXPECT(s->entry && s->entry->role == ROLE_STEP);
+    for (int r = 0; r < s->ranks; r++) {
+        s->arg[r] = NEW_ARRAY(s->mem, Tensor *, (size_t)s->entry->narg + 1);
+        s->ret[r] = NEW_ARRAY(s->mem, Tensor *, (size_t)s->entry->nret + 1);
+        for (int i = 0; i < s->entry->narg; i++)
+            s->arg[r][i] = tensor_new(s->mem, &s->entry->arg[i]->ty);
+    }
+    sim_load_weights(s, model_build(s->mem, &s->spec, sim_shape(s), MODEL_TRAIN));
 }
 
 static inline Simulated sim_open(Arena *mem, const char *name, Strategy strategy,
@@ -128,19 +156,11 @@ static inline Simulated sim_open(Arena *mem, const char *name, Strategy strategy
     strategy_apply(&s.strategy, &s.spec, s.m, &o);
     if (o.overlap) o.overlap = 2; /* the models are small: wherever there is any work */
     passes_run(s.m, passes, &o);
-    for (Func *f = s.m->first; f; f = f->next)
-        if (f->role == ROLE_STEP) s.entry = f;
-    EXPECT(s.entry);
+    s.stages = MAX(s.m->stages, 1);
     s.ranks = mesh_ranks(&s.m->mesh);
-    s.arg = NEW_ARRAY(mem, Tensor **, (size_t)s.ranks);
-    s.ret = NEW_ARRAY(mem, Tensor **, (size_t)s.ranks);
-    for (int r = 0; r < s.ranks; r++) {
-        s.arg[r] = NEW_ARRAY(mem, Tensor *, (size_t)s.entry->narg);
-        s.ret[r] = NEW_ARRAY(mem, Tensor *, (size_t)s.entry->nret);
-        for (int i = 0; i < s.entry->narg; i++)
-            s.arg[r][i] = tensor_new(mem, &s.entry->arg[i]->ty);
-    }
-    sim_load_weights(&s, model_build(mem, &s.spec, sim_shape(&s), MODEL_TRAIN));
+    s.args = NEW_ARRAY(mem, Tensor ***, (size_t)s.stages);
+    s.rets = NEW_ARRAY(mem, Tensor ***, (size_t)s.stages);
+    for (int k = 0; k < s.stages; k++) sim_open_stage(&s, k);
     return s;
 }
 
@@ -159,8 +179,8 @@ static inline void sim_feed_rng(Simulated *s, int64_t step) {
 }
 
 static inline void sim_set(Simulated *s, const char *role, double v) {
-    int i = sim_role(s->entry, role);
-    for (int r = 0; r < s->ranks; r++) tensor_set(s->arg[r][i], 0, v);
+    int i = sim_role(s, role);
+    for (int r = 0; r < s->ranks && i >= 0; r++) tensor_set(s->arg[r][i], 0, v);
 }
 
 enum { SIM_TOKENS, SIM_LABELS, SIM_POSITIONS, SIM_ATTENDS_FROM, SIM_INPUTS };
@@ -196,34 +216,48 @@ static inline void sim_feed(Simulated *s, int64_t step) {
         in[SIM_ATTENDS_FROM][k] = (int32_t)first;
     }
     for (int i = 0; i < (s->change.documents ? SIM_INPUTS : SIM_POSITIONS); i++)
-        sim_scatter(s, sim_role(s->entry, role[i]), in[i]);
+        if (sim_role(s, role[i]) >= 0) sim_scatter(s, sim_role(s, role[i]), in[i]);
     if (s->change.masked) sim_set(s, "counted", (double)counted / (double)s->micro);
     sim_feed_rng(s, step);
     arena_free(mem);
 }
 
-/* One step; loss and norm must be the same on all ranks. Results that overwrite arguments
- * become them. */
-static inline void sim_step(Simulated *s, int64_t step, double lr, double *loss,
-                            double *norm) {
-    Arena *mem = arena_new();
+static inline void sim_feed_step(Simulated *s, int64_t step, double lr) {
     sim_feed(s, step);
     sim_set(s, "lr", lr);
     sim_set(s, "weight_decay", 0.1);
     sim_set(s, "bias_correction1", 1 - pow(0.9, (double)step + 1));
     sim_set(s, "bias_correction2", 1 - pow(0.95, (double)step + 1));
-    interp_run(mem, s->entry, s->arg, s->ret);
-    *loss = tensor_get(s->ret[0][0], 0);
-    *norm = tensor_get(s->ret[0][1], 0);
+}
+
+/* Results that overwrite arguments become them. */
+static inline void sim_take_results(Simulated *s, double loss, double norm) {
     for (int r = 0; r < s->ranks; r++) {
-        EXPECT(tensor_get(s->ret[r][0], 0) == *loss &&
-               tensor_get(s->ret[r][1], 0) == *norm);
+        EXPECT(tensor_get(s->ret[r][0], 0) == loss && tensor_get(s->ret[r][1], 0) == norm);
         for (int i = 0; i < s->entry->nret; i++) {
             int a = s->entry->alias[i];
             if (a < 0 || s->ret[r][i] == s->arg[r][a]) continue;
             memcpy(s->arg[r][a]->data, s->ret[r][i]->data,
                    (size_t)type_bytes(&s->entry->ret[i]->ty));
         }
+    }
+}
+
+/* One step; loss and norm must be the same on all ranks. */
+static inline void sim_step(Simulated *s, int64_t step, double lr, double *loss,
+                            double *norm) {
+    Arena *mem = arena_new();
+    for (int k = 0; k < s->stages; k++) {
+        sim_turn_to(s, k);
+        sim_feed_step(s, step, lr);
+    }
+    const char *stuck = interp_run_stages(mem, s->m, s->args, s->rets);
+    if (stuck) test_fail(__FILE__, __LINE__, "%s", stuck);
+    *loss = tensor_get(s->rets[0][0][0], 0);
+    *norm = tensor_get(s->rets[0][0][1], 0);
+    for (int k = 0; k < s->stages; k++) {
+        sim_turn_to(s, k);
+        sim_take_results(s, *loss, *norm);
     }
     arena_free(mem);
 }

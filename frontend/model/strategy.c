@@ -2,6 +2,7 @@
 #include "frontend/model/strategy.h"
 #include "frontend/config/config_state.h"
 #include "frontend/model/model_parts.h"
+#include "passes/pipe/schedule.h"
 
 #define PC "parallel_config."
 
@@ -137,7 +138,7 @@ void strategy_replicate(Config *cfg, int64_t ranks, const char *why) {
 }
 
 int64_t strategy_ranks(const Strategy *s) {
-    return s->data * s->context * s->tensor;
+    return s->data * s->context * s->tensor * MAX(s->stages, 1);
 }
 
 int64_t strategy_vocab(const Strategy *s, const ModelSpec *spec) {
@@ -337,8 +338,26 @@ static void add_axis(Mesh *m, const char *name, int64_t size) {
     m->axis[m->naxes++].size = (int)size;
 }
 
+/* As evenly as it goes: the first chunks have one layer more. */
+static const int64_t *even_layers(Arena *mem, int64_t layers, int64_t chunks) {
+    int64_t *n = NEW_ARRAY(mem, int64_t, (size_t)chunks);
+    for (int64_t c = 0; c < chunks; c++)
+        n[c] = layers / chunks + (c < layers % chunks);
+    return n;
+}
+
+static void apply_stages(const Strategy *s, Module *m, PassOptions *o) {
+    int64_t chunks = s->stages * MAX(s->chunks, 1);
+    if (s->stages <= 1) return;
+    o->schedule = schedule_make(m->mem, s->schedule ? s->schedule : "1f1b",
+                                (int)s->stages, (int)chunks, (int)o->micro_batches);
+    o->chunk_layers =
+        s->layers ? s->layers : even_layers(m->mem, module_layers(m), chunks);
+}
+
 void strategy_apply(const Strategy *s, const ModelSpec *spec, Module *m, PassOptions *o) {
     Seeds k = {.mem = m->mem, .s = s, .seq = "-"};
+    apply_stages(s, m, o);
     if (strategy_ranks(s) == 1 && !s->user.n) return;
     bool hybrid = s->ring > 1 && s->ring < s->context;
     add_axis(&m->mesh, "dp", s->data);

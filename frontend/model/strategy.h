@@ -12,6 +12,10 @@ typedef struct Strategy {
     int64_t data, context, tensor;
     int64_t ring; /* parts of a sequence whose keys go round; context / ring are exchanged
                         against heads (all-to-all) */
+    int64_t stages; /* of the pipeline; each has `chunks` parts of the model */
+    int64_t chunks;
+    const char *schedule;  /* see passes/pipe/schedule.h */
+    const int64_t *layers; /* by chunk in the order of the model; NULL: evenly */
     bool sequence_parallel; /* norms and residuals split over tp too */
     bool vocab_parallel;    /* embedding and head split over tp */
     int zero_level;         /* 0..3, see passes/shard/zero.c */

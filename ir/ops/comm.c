@@ -94,6 +94,19 @@ void infer_arrive(Op *op, Type *out) {
     for (int i = 0; i < op->nout; i++) out[i] = op->in[i]->ty;
 }
 
+void infer_send(Op *op, Type *out) {
+    out[0] = type_scalar(DT_I32);
+    op->nout = 1;
+}
+
+void infer_sent(Op *op, Type *out) {
+    const Op *from = op->in[0]->def;
+    (void)out;
+    if (!from || !op_has(from, F_EFFECT) || from->nin != 1 || from->in[0] != op->in[1])
+        infer_error("operand 0 is no send of operand 1");
+    op->nout = 0;
+}
+
 void infer_shard(Op *op, Type *out) {
     out[0] = op->in[0]->ty;
     divide(&out[0], dim_of(op, 0, "dim"), members(op));

@@ -321,6 +321,8 @@ static void split(Module *m, Pair *p, Op *last, Value **cot, int ncot, Value **g
     list_outputs(m->mem, p);
     p->bwd = func_new_unique(m, arena_printf(m->mem, "%s.bwd", p->f->name), ROLE_FUNC);
     func_made_of(p->bwd, p->f, PART_BACKWARD);
+    p->bwd->task = p->f->task ? TASK_BACKWARD : TASK_NONE;
+    p->bwd->chunk = p->f->chunk;
     Value **map = NEW_ARRAY(m->mem, Value *, (size_t)w->nvalues);
     Value **acc = NEW_ARRAY(m->mem, Value *, (size_t)p->f->narg);
     bwd_arguments(p, p->bwd, cot, saved, map, acc);

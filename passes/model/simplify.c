@@ -39,6 +39,7 @@ static void common_subexpressions(Func *f) {
     Op **slot = NEW_ARRAY(mem, Op *, (size_t)cap);
     for (Op *op = f->first, *next; op; op = next) {
         next = op->next;
+        if (op_has(op, F_EFFECT)) continue;
         int at = (int)(work_hash(op) % (uint64_t)cap);
         while (slot[at] && !same_work(slot[at], op)) at = (at + 1) % cap;
         if (!slot[at]) {

@@ -10,6 +10,7 @@
  * work, the last one when the sums are finished beside its. */
 #include "ir/over.h"
 #include "passes/passes.h"
+#include "passes/pipe/schedule.h"
 
 /* A row of ops.def whose operands are p, g, the states, then the scalars of the step. */
 typedef struct Optimizer {
@@ -32,6 +33,7 @@ typedef struct Train {
     int nparam, *param; /* indices of the parameters among grad's arguments */
     Value **value;      /* per argument of grad: its value in @step */
     Value **held;       /* per parameter: the argument of @step */
+    int *same; /* per parameter: the one that it is another name of (pass cut); -1: none */
     Value **sum;        /* loss, then the gradient of each parameter */
     const Optimizer *optimizer;
     Value *scalar[5]; /* operands of the optimizer behind the states */
@@ -55,14 +57,31 @@ static void tell_early_sharding(Train *t, int arg) {
     func_arg_set(t->step, arg, &(Attr){.key = "zero", .kind = ATTR_INT, .i = 2});
 }
 
+/* A parameter that another stage reads too is one argument of the step. */
+static bool take_same(Train *t, int i) {
+    const Func *g = t->grad;
+    const char *name = arg_str(g, i, "same", NULL);
+    if (!name) return false;
+    int k = 0;
+    while (k < t->nparam && strcmp(g->arg[t->param[k]]->name, name)) k++;
+    check(k < t->nparam);
+    t->value[i] = t->value[t->param[k]];
+    t->held[t->nparam] = t->held[k];
+    t->same[t->nparam] = k;
+    t->param[t->nparam++] = i;
+    return true;
+}
+
 static void step_arguments(Train *t) {
     const Func *g = t->grad;
     Arena *mem = t->m->mem;
     t->value = NEW_ARRAY(mem, Value *, (size_t)g->narg);
     t->param = NEW_ARRAY(mem, int, (size_t)g->narg);
     t->held = NEW_ARRAY(mem, Value *, (size_t)g->narg);
+    t->same = NEW_ARRAY(mem, int, (size_t)g->narg);
     for (int i = 0; i < g->narg - 1; i++) {
         Type ty = g->arg[i]->ty;
+        if (take_same(t, i)) continue;
         if (arg_is_batch(g, i) && t->o->micro_batches > 1) {
             if (ty.rank == MAX_RANK) {
                 fail(EXIT_CONFIG,
@@ -88,6 +107,7 @@ static void step_arguments(Train *t) {
         tell_early_sharding(t, t->step->narg - 1);
         if (arg_role(g, i) != ARG_param) continue;
         t->held[t->nparam] = arg;
+        t->same[t->nparam] = -1;
         t->param[t->nparam++] = i;
     }
 }
@@ -224,13 +244,32 @@ static void run_micro_batches(Train *t, int64_t n) {
                        t->sum[0], NULL);
 }
 
-/* Square root of the sum of squares of all gradients. */
-static Value *global_norm(Train *t) {
+static int64_t stage_of(const Train *t, int k) {
+    const Attr *a = attr_find(t->grad->arg_attr[t->param[k]], "stage");
+    return a ? a->i : 0;
+}
+
+/* Sum of squares of the gradients of a stage's parameters; NULL: it has none. */
+static Value *squares(Train *t, int64_t stage) {
     Value *total = NULL;
     for (int k = 0; k < t->nparam; k++) {
+        if (stage_of(t, k) != stage || t->same[k] >= 0) continue;
         Value *square = build1(&t->b, OP_mul, NULL, t->sum[k + 1], t->sum[k + 1], NULL);
         Value *sum = build1(&t->b, OP_sum, "...->_", square, NULL);
         total = total ? build1(&t->b, OP_add, NULL, total, sum, NULL) : sum;
+    }
+    return total;
+}
+
+/* Square root of the sum of squares of all gradients. */
+static Value *global_norm(Train *t) {
+    Value *total = NULL;
+    int stages = t->o->schedule ? t->o->schedule->stages : 1;
+    for (int s = 0; s < stages; s++) {
+        Value *sum = squares(t, s);
+        total = total && sum ? build1(&t->b, OP_add, NULL, total, sum, NULL)
+                : total      ? total
+                             : sum;
     }
     return build_named(&t->b, "grad_norm", build1(&t->b, OP_sqrt, NULL, total, NULL));
 }
@@ -260,8 +299,15 @@ static Value *state_arg(Train *t, const char *prefix, const Value *param) {
     func_arg_attr(t->step, i, arena_printf(mem, "role=state; like=\"%s\"", param->name));
     for (const Attr *a = t->step->arg_attr[param->nth]; a; a = a->next) {
         bool layout = !strcmp(a->key, "global") || !strcmp(a->key, "lead");
-        if (layout || !strcmp(a->key, "rows")) func_arg_set(t->step, i, a);
+        bool part = !strcmp(a->key, "first") || !strcmp(a->key, "stage");
+        if (layout || part || !strcmp(a->key, "rows")) func_arg_set(t->step, i, a);
     }
+    const char *tensor = arg_str(t->step, param->nth, "tensor", NULL);
+    if (tensor)
+        func_arg_set(t->step, i,
+                     &(Attr){.key = "tensor",
+                             .kind = ATTR_STR,
+                             .s = arena_printf(mem, "%s.%s", prefix, tensor)});
     return v;
 }
 
@@ -273,6 +319,17 @@ static void shard_gradients(Train *t) {
         if (!is_sharded(t, p)) continue;
         Type want = zero_type(t->m, t->o, &p->ty);
         t->sum[k + 1] = build_placed(&t->b, OP_reshard, NULL, want, t->sum[k + 1]);
+    }
+}
+
+/* The gradient of a parameter that several stages read is the sum of theirs. */
+static void add_same(Train *t) {
+    for (int k = 0; k < t->nparam; k++) {
+        int of = t->same[k];
+        if (of < 0) continue;
+        Value *sum =
+            build1(&t->b, OP_add, NULL, t->sum[of + 1], t->sum[k + 1], NULL);
+        t->sum[of + 1] = build_named(&t->b, t->sum[of + 1]->name, sum);
     }
 }
 
@@ -366,12 +423,14 @@ void pass_train(Module *m, const PassOptions *o) {
     t.value[t.grad->narg - 1] = constant(&t, 1.0 / (double)n);
     run_micro_batches(&t, n);
     shard_gradients(&t);
+    add_same(&t);
     Value *norm = global_norm(&t);
     add_scalar(&t, clip_factor(&t, norm));
     t.good = is_good(&t, norm);
     func_ret(t.step, t.sum[0], -1);
     func_ret(t.step, norm, -1);
     func_ret(t.step, t.good, -1);
-    for (int k = 0; k < t.nparam; k++) update(&t, k);
+    for (int k = 0; k < t.nparam; k++)
+        if (t.same[k] < 0) update(&t, k);
     t.grad->role = ROLE_FUNC;
 }

@@ -65,13 +65,19 @@ static void localize_op(Localize *l, Op *op, const Over *o, Arena *mem) {
 /* What the runtime must know of an argument: the tensor that it is a part of. */
 static void tell_layout(const Localize *l, int i) {
     Func *f = l->f;
-    const Type *whole = &l->whole[f->arg[i]->id].ty;
+    Type rows, *whole = &l->whole[f->arg[i]->id].ty;
     Arena *mem = f->mod->mem;
     Attr a = {0};
     if (attr_find(f->arg_attr[i], "lead")) { /* flattened: `global` is there already */
         a.key = "flat";
         a.kind = ATTR_AXES;
         a.s = mesh_axes_text(mem, l->mesh, whole->split[whole->rank - 1]);
+    } else if (attr_find(f->arg_attr[i], "first")) { /* some rows of that */
+        rows = type_parse(mem, l->mesh, arg_str(f, i, "global", NULL));
+        memcpy(rows.split, whole->split, sizeof rows.split);
+        a.key = "global";
+        a.kind = ATTR_TYPE;
+        a.s = type_text(mem, l->mesh, &rows);
     } else if (type_is_split(whole)) {
         a.key = "global";
         a.kind = ATTR_TYPE;

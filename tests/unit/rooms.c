@@ -10,6 +10,7 @@ static const char *const rooms[] = {
     "ir",
     "ir/ops",
     "passes",
+    "passes/pipe",
     "passes/shard",
     "passes/model",
     "passes/comm",

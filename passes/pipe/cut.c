@@ -1,0 +1,381 @@
+/* cut.c - cuts the model into the chunks of a pipeline. Level global.
+ *     %x = embed ...; %y = call %x, %w {fn=@layer; times=12; carry=1; each=1}; %loss = ...
+ *     -> %x = call %tokens, %table, %w {fn=@chunk.0}          with layers 0 to 5
+ *        %loss = call %x, %labels, %w#6 {fn=@chunk.1}         with layers 6 to 11
+ * A layer is a run of a loop. Ops between loops go with the layers before them, those before
+ * the first with chunk 0. What can be made again from data and constants, and views of
+ * parameters, is made in each chunk that reads it. A stacked parameter becomes one argument
+ * for each chunk: `tensor` is its name and `first` its first row there. A parameter that
+ * chunks of several stages read is an argument for each of them; `same` names that of the
+ * first stage, and pass train adds their gradients up. The module means what it meant. */
+#include "ir/over.h"
+#include "passes/passes.h"
+#include "passes/pipe/schedule.h"
+
+typedef struct Piece { /* of a loop: its ops follow each other in the model */
+    const Op *op;
+    int chunk;
+} Piece;
+
+typedef struct Cut {
+    Module *m;
+    const PassOptions *o;
+    Func *f;
+    Arena *mem;
+    int chunks;
+    int64_t *end; /* by chunk: number of layers up to its end */
+    Piece *piece;
+    int npieces, piece_cap;
+    int *chunk_of; /* by op id; -1: made in every chunk that reads it */
+    Func **body;   /* by chunk */
+    Value ***in;   /* by chunk: the operands of its call, values of the model */
+    Value **now;   /* by value id of the model: its value behind the calls */
+} Cut;
+
+static Func *find_model(const Module *m) {
+    for (Func *f = m->first; f; f = f->next)
+        if (f->role == ROLE_MODEL) return f;
+    fail(EXIT_CONFIG, "module @%s has no model to cut", m->name);
+}
+
+/* ---- loops ---- */
+
+static bool is_loop(const Op *op) {
+    return op_is_call(op) && call_of(op).loop;
+}
+
+static int64_t count_layers(const Func *f) {
+    int64_t n = 0;
+    for (const Op *op = f->first; op; op = op->next)
+        if (is_loop(op)) n += call_of(op).times;
+    return n;
+}
+
+int64_t module_layers(const Module *m) {
+    return count_layers(find_model(m));
+}
+
+static void read_layers(Cut *k) {
+    int64_t n = 0, there = count_layers(k->f);
+    k->chunks = k->o->schedule->chunks;
+    k->end = NEW_ARRAY(k->mem, int64_t, (size_t)k->chunks);
+    for (int c = 0; c < k->chunks; c++) k->end[c] = n += k->o->chunk_layers[c];
+    if (n != there)
+        fail(EXIT_CONFIG,
+             "the stages have %lld layers together, the model has %lld (runs of the loops "
+             "of @%s)",
+             (long long)n, (long long)there, k->f->name);
+}
+
+static void set_int(Func *f, int i, const char *key, int64_t v) {
+    func_arg_set(f, i, &(Attr){.key = key, .kind = ATTR_INT, .i = v});
+}
+
+static void set_text(Func *f, int i, const char *key, AttrKind kind, const char *s) {
+    func_arg_set(f, i, &(Attr){.key = key, .kind = kind, .s = s});
+}
+
+/* Rows [first, first + n) of a stacked parameter, as an argument before `at`. */
+static Value *argument_piece(Cut *k, const Value *v, int at, int64_t first, int64_t n) {
+    Func *f = k->f;
+    Type ty = v->ty;
+    ty.dim[0] = n;
+    const Attr *attrs = f->arg_attr[v->nth];
+    const char *name = arena_printf(k->m->mem, "%s#%lld", v->name, (long long)first);
+    Value *arg = func_arg_at(f, at, first ? name : v->name, ty);
+    f->arg_attr[at] = attr_copy(k->m->mem, attrs);
+    if (!attr_find(attrs, "global"))
+        set_text(f, at, "global", ATTR_TYPE, type_text(k->m->mem, &k->m->mesh, &v->ty));
+    set_text(f, at, "tensor", ATTR_STR, v->name);
+    set_int(f, at, "first", first);
+    return arg;
+}
+
+static Value *slice_piece(Builder *b, Value *v, int64_t first, int64_t n) {
+    char *attrs = bfmt(b, "dim=0; first=%lld; size=%lld", (long long)first, (long long)n);
+    b->name = v->name;
+    return build1(b, OP_slice, attrs, v, NULL);
+}
+
+static bool is_param(const Func *f, const Value *v) {
+    return !v->def && arg_role(f, v->nth) == ARG_param;
+}
+
+static Value *operand_piece(Cut *k, Builder *b, const Call *c, int i, int64_t first,
+                            int64_t n) {
+    Value *v = c->op->in[i];
+    if (!is_param(k->f, v) || value_uses(k->f, v) != 1)
+        return slice_piece(b, v, first, n);
+    if (v->ty.split[0])
+        fail(EXIT_CONFIG,
+             "%%%s: its layers are split over axes of the mesh, so stages cannot have some "
+             "of them each",
+             v->name);
+    return argument_piece(k, v, v->nth, first, n);
+}
+
+static void add_piece(Cut *k, const Op *op, int chunk) {
+    Piece p = {op, chunk};
+    PUSH(k->mem, k->piece, k->npieces, k->piece_cap, p);
+}
+
+static void refuse_loop(const Call *c) {
+    if (c->reverse || c->op->nout > c->carry)
+        fail_op(c->op,
+                "this loop cannot be cut into stages: it %s; a loop over layers hands on "
+                "what it carries, and nothing else",
+                c->reverse ? "runs in reverse" : "also gives a slice a run");
+}
+
+/* Layers [from, to) of the loop become a call of their own before it. */
+static Op *cut_piece(Cut *k, const Call *c, Value **carried, int64_t from, int64_t to) {
+    Builder b = build_before((Op *)c->op);
+    Value **in = NEW_ARRAY(k->mem, Value *, (size_t)c->op->nin);
+    for (int i = 0; i < c->op->nin; i++) {
+        bool each = call_slices(c, i);
+        in[i] = i < c->carry ? carried[i]
+                : each       ? operand_piece(k, &b, c, i, from, to - from)
+                             : c->op->in[i];
+    }
+    Op *op = op_again(&b, c->op, in);
+    op_set_int(op, "times", to - from);
+    for (int i = 0; i < c->carry; i++) carried[i] = op->out[i];
+    return op;
+}
+
+static void drop_unused_pieces(Func *f, Value **old, int n) {
+    for (int i = n - 1; i >= 0; i--)
+        if (!old[i]->def && !value_uses(f, old[i])) func_drop_arg(f, old[i]->nth);
+}
+
+/* `at`: layers before this loop. */
+static void cut_loop(Cut *k, Op *op, int64_t at) {
+    const Call c = call_of(op);
+    int chunk = 0;
+    while (k->end[chunk] <= at) chunk++;
+    if (k->end[chunk] >= at + c.times) {
+        add_piece(k, op, chunk);
+        return;
+    }
+    refuse_loop(&c);
+    Value **carried = NEW_ARRAY(k->mem, Value *, (size_t)op->nin);
+    memcpy(carried, op->in, (size_t)c.carry * sizeof *carried);
+    for (int64_t from = 0; from < c.times; chunk++) {
+        int64_t to = MIN(k->end[chunk] - at, c.times);
+        if (to > from) add_piece(k, cut_piece(k, &c, carried, from, to), chunk);
+        from = to;
+    }
+    for (int i = 0; i < c.carry; i++) func_replace(k->f, op->out[i], carried[i]);
+    Value **old = NEW_ARRAY(k->mem, Value *, (size_t)op->nin);
+    int n = 0;
+    for (int i = c.carry; i < c.carry + c.each; i++)
+        if (is_param(k->f, op->in[i])) old[n++] = op->in[i];
+    op_remove(op);
+    drop_unused_pieces(k->f, old, n);
+}
+
+static void cut_loops(Cut *k) {
+    int64_t at = 0;
+    for (Op *op = k->f->first, *next; op; op = next) {
+        next = op->next;
+        if (!is_loop(op)) continue;
+        int64_t times = call_of(op).times;
+        cut_loop(k, op, at);
+        at += times;
+    }
+}
+
+/* ---- which op is in which chunk ---- */
+
+/* Can every chunk make it for itself: from data and constants, or as another view of a
+ * parameter? `again` is by value id. */
+static bool is_made_again(const Func *f, const Op *op, const bool *again) {
+    if (op_is_call(op) || op_has(op, F_EFFECT)) return false;
+    bool view = op->nin == 1 && (op_has(op, F_MOVE | F_VIEW));
+    for (int i = 0; i < op->nin; i++) {
+        const Value *v = op->in[i];
+        bool given = !v->def && (view || arg_role(f, v->nth) != ARG_param);
+        if (!given && !(v->def && again[v->id])) return false;
+    }
+    return true;
+}
+
+/* Of a view of a parameter only views are made again. */
+static bool views_param(const Func *f, const Op *op, const bool *views) {
+    for (int i = 0; i < op->nin; i++)
+        if (is_param(f, op->in[i]) || views[op->in[i]->id]) return true;
+    return false;
+}
+
+static void assign_chunks(Cut *k) {
+    Func *f = k->f;
+    func_number(f);
+    bool *again = NEW_ARRAY(k->mem, bool, (size_t)f->nvalues + 1);
+    bool *views = NEW_ARRAY(k->mem, bool, (size_t)f->nvalues + 1);
+    k->chunk_of = NEW_ARRAY(k->mem, int, (size_t)f->nops + 1);
+    int chunk = 0, piece = 0;
+    for (const Op *op = f->first; op; op = op->next) {
+        if (piece < k->npieces && k->piece[piece].op == op)
+            chunk = k->piece[piece++].chunk;
+        bool moves = op->nin == 1 && op_has(op, F_MOVE | F_VIEW);
+        bool param = views_param(f, op, views);
+        bool free = is_made_again(f, op, again) && (!param || moves);
+        k->chunk_of[op->id] = free ? -1 : chunk;
+        for (int i = 0; i < op->nout && free; i++) {
+            again[op->out[i]->id] = true;
+            views[op->out[i]->id] = param;
+        }
+    }
+}
+
+/* ---- chunks ---- */
+
+/* By op id: is it in chunk c, or made again there? `results`: it also makes what the model
+ * returns. */
+static bool *ops_of(Cut *k, int c, bool results) {
+    const Func *f = k->f;
+    bool *read = NEW_ARRAY(k->mem, bool, (size_t)f->nvalues + 1);
+    bool *mine = NEW_ARRAY(k->mem, bool, (size_t)f->nops + 1);
+    for (int i = 0; i < f->nret && results; i++) read[f->ret[i]->id] = true;
+    for (const Op *op = f->last; op; op = op->prev) {
+        bool wanted = false;
+        for (int i = 0; i < op->nout; i++) wanted |= read[op->out[i]->id];
+        int of = k->chunk_of[op->id];
+        mine[op->id] = of == c || (of < 0 && wanted);
+        for (int i = 0; i < op->nin && mine[op->id]; i++) read[op->in[i]->id] = true;
+    }
+    return mine;
+}
+
+/* Is the value of chunk c read in another one, or returned by the model? */
+static bool leaves(const Cut *k, const Value *v, int c) {
+    const Func *f = k->f;
+    for (const Op *op = v->def->next; op; op = op->next)
+        for (int i = 0; i < op->nin; i++)
+            if (op->in[i] == v && k->chunk_of[op->id] != c) return true;
+    for (int i = 0; i < f->nret; i++)
+        if (f->ret[i] == v) return true;
+    return false;
+}
+
+static Value *chunk_argument(Cut *k, int c, Value *v) {
+    Func *body = k->body[c];
+    k->in[c][body->narg] = v;
+    return func_arg(body, v->name, v->ty);
+}
+
+static void fill_chunk(Cut *k, int c, Value **result, int *nresults) {
+    Func *f = k->f, *body = k->body[c];
+    bool last = c == k->chunks - 1;
+    bool *mine = ops_of(k, c, last);
+    Value **map = NEW_ARRAY(k->mem, Value *, (size_t)f->nvalues + 1);
+    k->in[c] = NEW_ARRAY(k->mem, Value *, (size_t)f->nvalues + 1);
+    Builder b = build_at_end(body);
+    for (const Op *op = f->first; op; op = op->next) {
+        if (!mine[op->id]) continue;
+        for (int i = 0; i < op->nin; i++) {
+            Value *v = op->in[i];
+            if (!map[v->id]) map[v->id] = chunk_argument(k, c, v);
+        }
+        op_clone(&b, op, map);
+    }
+    *nresults = 0;
+    for (const Op *op = f->first; op; op = op->next) {
+        bool again = last && k->chunk_of[op->id] < 0 && mine[op->id];
+        for (int i = 0; i < op->nout; i++) {
+            Value *v = op->out[i];
+            bool out = k->chunk_of[op->id] == c ? leaves(k, v, c) : false;
+            for (int r = 0; r < f->nret && again; r++) out |= f->ret[r] == v;
+            if (!out) continue;
+            func_ret(body, map[v->id], -1);
+            result[(*nresults)++] = v;
+        }
+    }
+}
+
+/* The argument by which a stage has the parameter. */
+static Value *argument_of_stage(Cut *k, Value *v, int stage) {
+    Func *f = k->f;
+    const Attr *owner = attr_find(f->arg_attr[v->nth], "stage");
+    if (!owner) set_int(f, v->nth, "stage", stage);
+    if (!owner || owner->i == stage) return v;
+    for (int i = 0; i < f->narg; i++) {
+        const Attr *a = attr_find(f->arg_attr[i], "stage");
+        if (a && a->i == stage && !strcmp(arg_str(f, i, "same", ""), v->name))
+            return f->arg[i];
+    }
+    const char *name = arena_printf(k->m->mem, "%s#stage%d", v->name, stage);
+    const Attr *attrs = f->arg_attr[v->nth];
+    Value *copy = func_arg(f, name, v->ty);
+    f->arg_attr[copy->nth] = attr_copy(k->m->mem, attrs);
+    set_text(f, copy->nth, "same", ATTR_STR, v->name);
+    set_int(f, copy->nth, "stage", stage);
+    return copy;
+}
+
+static void call_chunk(Cut *k, int c, Value **result, int nresults) {
+    Func *f = k->f, *body = k->body[c];
+    Builder b = build_at_end(f);
+    int stage = k->o->schedule->stage_of[c];
+    for (int i = 0; i < body->narg; i++) {
+        Value *v = k->in[c][i];
+        k->in[c][i] = v->def            ? k->now[v->id]
+                      : is_param(f, v) ? argument_of_stage(k, v, stage)
+                                       : v;
+    }
+    char *attrs = bfmt(&b, "fn=@%s", body->name);
+    Op *call = build_list(&b, OP_call, attrs, body->narg, k->in[c], NULL, 0);
+    for (int i = 0; i < nresults; i++) {
+        k->now[result[i]->id] = call->out[i];
+        call->out[i]->name = result[i]->name;
+        call->out[i]->ty = result[i]->ty;
+    }
+}
+
+/* The ops that were there up to `last` are in the chunks now. */
+static void replace_body(Cut *k, Op *last) {
+    Func *f = k->f;
+    for (int i = 0; i < f->nret; i++)
+        if (f->ret[i]->def) f->ret[i] = k->now[f->ret[i]->id];
+    for (Op *op = last, *prev; op; op = prev) {
+        prev = op->prev;
+        op_remove(op);
+    }
+}
+
+static void make_chunks(Cut *k) {
+    Func *f = k->f;
+    Op *last = f->last;
+    Value **result = NEW_ARRAY(k->mem, Value *, (size_t)f->nvalues + 1);
+    k->now = NEW_ARRAY(k->mem, Value *, (size_t)f->nvalues + 1);
+    k->body = NEW_ARRAY(k->mem, Func *, (size_t)k->chunks);
+    k->in = NEW_ARRAY(k->mem, Value **, (size_t)k->chunks);
+    Value ***results = NEW_ARRAY(k->mem, Value **, (size_t)k->chunks);
+    int *n = NEW_ARRAY(k->mem, int, (size_t)k->chunks);
+    for (int c = 0; c < k->chunks; c++) {
+        const char *name = arena_printf(k->m->mem, "chunk.%d", c);
+        k->body[c] = func_new_unique(k->m, name, ROLE_FUNC);
+        k->body[c]->task = TASK_FORWARD;
+        k->body[c]->chunk = c;
+        fill_chunk(k, c, result, &n[c]);
+        results[c] = NEW_ARRAY(k->mem, Value *, (size_t)n[c] + 1);
+        memcpy(results[c], result, (size_t)n[c] * sizeof *result);
+    }
+    for (int c = 0; c < k->chunks; c++) call_chunk(k, c, results[c], n[c]);
+    replace_body(k, last);
+}
+
+void pass_cut(Module *m, const PassOptions *o) {
+    if (!o->schedule) return;
+    Cut k = {.m = m, .o = o, .f = find_model(m), .mem = arena_new()};
+    Catch c;
+    if (CATCH(c)) {
+        read_layers(&k);
+        cut_loops(&k);
+        assign_chunks(&k);
+        make_chunks(&k);
+        catch_end(&c);
+    }
+    arena_free(k.mem);
+    if (c.code) fail_again(c.code, c.message);
+}

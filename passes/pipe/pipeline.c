@@ -1,0 +1,554 @@
+/* pipeline.c - a step for each stage from the step of all. Level local.
+ *     @step: a loop over micro-batches of  %y = call %x {fn=@chunk.0.fwd}
+ *                                          %loss = call %y {fn=@chunk.1.fwd} ...
+ *     -> @step.0:step stage(0): call @chunk.0.fwd for micro-batch 0; send %y {to=1}; ...
+ *        @step.1:step stage(1): %y = receive {from=0}; call @chunk.1.fwd; ...
+ * First calls that lead to chunks are written out, a loop run by run, so that every task is
+ * a call in the step itself. Then each op is given a stage: a task that of its chunk; any
+ * other op that of its operands (of the most bytes, if they differ); what needs only data
+ * and constants is made by every stage that reads it. Last the stages are gone through
+ * together, each in the order of its schedule, always the one that can begin first: what an
+ * op of another stage reads is sent as soon as it is made, and received where it is read
+ * first. The wait for a message that was sent comes, before the next one that the stage
+ * sends, as soon as it has been received in that order of all stages: so no stage can wait
+ * for a message whose sender waits for it, however little MPI buffers.
+ * Messages between two stages are numbered by what they carry. */
+#include "ir/over.h"
+#include "passes/passes.h"
+#include "passes/pipe/schedule.h"
+
+typedef struct Sent { /* a message that is not yet waited for */
+    Value *token, *value;
+    int to;
+    int64_t message;
+    bool received;
+    struct Sent *next;
+} Sent;
+
+typedef struct Stage {
+    Func *f;
+    Builder b;
+    Value **map;   /* by value id of the flat step: its value here */
+    bool *emitted; /* by op id */
+    int next;      /* task of its list */
+    Op *rest;      /* behind the tasks: the next op of the flat step to look at */
+    double now;    /* unit time, for the order */
+    Sent *sent;    /* oldest first */
+} Stage;
+
+typedef struct Edge { /* a value that a stage gets from the one that makes it */
+    int to;
+    int64_t message;
+    Sent *sent; /* NULL: not made yet */
+    double at;
+    struct Edge *next;
+} Edge;
+
+typedef struct Pipe {
+    Module *m;
+    const PassOptions *o;
+    const PipeSchedule *s;
+    Arena *mem;
+    Func *flat;
+    int *op_stage, *value_stage; /* by id; ANYWHERE */
+    Op **task;                   /* by task_index; NULL: nothing to do */
+    bool *is_task;               /* by op id */
+    Edge **edge;                 /* by value id */
+    Op ***reader;                /* by value id: ops that read it, ended by NULL */
+    Stage *stage;
+    int64_t *messages; /* by pair of stages: how many so far */
+    struct Need *need; /* scratch of collect */
+} Pipe;
+
+enum { ANYWHERE = -1 };
+
+static size_t task_index(const Pipe *p, Task t) {
+    size_t chunk = (size_t)t.chunk * TASK_KINDS + (size_t)t.kind;
+    return chunk * (size_t)p->s->micro + (size_t)t.micro;
+}
+
+/* ---- the flat step ---- */
+
+/* Does the function, or one it calls, run a chunk? */
+static bool leads_to_tasks(const Func *f) {
+    for (const Op *op = f->first; op; op = op->next) {
+        const Func *callee = op_callee(op);
+        if (callee && (callee->task || leads_to_tasks(callee))) return true;
+    }
+    return false;
+}
+
+/* Slice `at` of a stacked value. */
+static Value *slice_of(Builder *b, Value *v, int64_t at, const Type *slice) {
+    b->name = v->name;
+    Value *one = build1(b, OP_slice, bfmt(b, "dim=0; first=%lld; size=1", (long long)at),
+                        v, NULL);
+    b->name = v->name;
+    return build_as(b, OP_reshape, NULL, *slice, one, NULL);
+}
+
+static void write_out(Pipe *p, Builder *b, const Func *f, Value **arg, Value **ret);
+
+static void write_out_call(Pipe *p, Builder *b, const Op *op, Value **map) {
+    const Call c = call_of(op);
+    Value **arg = NEW_ARRAY(p->mem, Value *, (size_t)op->nin + 1);
+    Value **ret = NEW_ARRAY(p->mem, Value *, (size_t)op->nout + 1);
+    if (op->nout > c.carry && c.loop)
+        fail_op(op, "a loop that runs the chunks of a pipeline cannot give a slice a run");
+    for (int i = 0; i < op->nin; i++) arg[i] = map[op->in[i]->id];
+    for (int64_t k = 0; k < c.times; k++) {
+        for (int i = c.carry; i < c.carry + c.each; i++)
+            arg[i] = slice_of(b, map[op->in[i]->id], c.reverse ? c.times - 1 - k : k,
+                              &c.f->arg[i]->ty);
+        write_out(p, b, c.f, arg, ret);
+        memcpy(arg, ret, (size_t)c.carry * sizeof *arg);
+    }
+    for (int i = 0; i < op->nout; i++) map[op->out[i]->id] = ret[i];
+}
+
+/* Appends the ops of f on these arguments. Calls are nested at most MAX_CALL_DEPTH deep. */
+static void write_out(Pipe *p, Builder *b, const Func *f, Value **arg, Value **ret) {
+    Value **map = NEW_ARRAY(p->mem, Value *, (size_t)f->nvalues + 1);
+    for (int i = 0; i < f->narg; i++) map[f->arg[i]->id] = arg[i];
+    for (const Op *op = f->first; op; op = op->next) {
+        const Func *callee = op_callee(op);
+        if (callee && !callee->task && leads_to_tasks(callee))
+            write_out_call(p, b, op, map);
+        else
+            op_clone(b, op, map);
+    }
+    for (int i = 0; i < f->nret; i++) ret[i] = map[f->ret[i]->id];
+}
+
+static void make_flat(Pipe *p, const Func *step) {
+    Func *f = p->flat = func_new_unique(p->m, step->name, ROLE_FUNC);
+    Value **arg = NEW_ARRAY(p->mem, Value *, (size_t)step->narg + 1);
+    Value **ret = NEW_ARRAY(p->mem, Value *, (size_t)step->nret + 1);
+    for (Func *g = p->m->first; g; g = g->next) func_number(g);
+    for (int i = 0; i < step->narg; i++) {
+        arg[i] = func_arg(f, step->arg[i]->name, step->arg[i]->ty);
+        f->arg_attr[i] = step->arg_attr[i];
+    }
+    Builder b = build_at_end(f);
+    write_out(p, &b, step, arg, ret);
+    for (int i = 0; i < step->nret; i++) func_ret(f, ret[i], step->alias[i]);
+    func_remove_dead(f);
+    func_number(f);
+}
+
+/* ---- who does what ---- */
+
+static void find_tasks(Pipe *p) {
+    const PipeSchedule *s = p->s;
+    size_t chunks = (size_t)s->chunks * TASK_KINDS;
+    int *count = NEW_ARRAY(p->mem, int, chunks);
+    p->task = NEW_ARRAY(p->mem, Op *, chunks * (size_t)s->micro);
+    p->is_task = NEW_ARRAY(p->mem, bool, (size_t)p->flat->nops + 1);
+    for (Op *op = p->flat->first; op; op = op->next) {
+        const Func *f = op_callee(op);
+        if (!f || !f->task) continue;
+        Task t = {f->task, f->chunk, 0};
+        if (f->chunk >= s->chunks)
+            fail_op(op, "chunk %d; the schedule has %d", f->chunk, s->chunks);
+        t.micro = count[f->chunk * TASK_KINDS + (int)f->task]++;
+        if (t.micro >= s->micro)
+            fail_op(op, "chunk %d runs more often than on the %d micro-batches of the "
+                        "schedule",
+                    f->chunk, s->micro);
+        p->task[task_index(p, t)] = op;
+        p->is_task[op->id] = true;
+    }
+}
+
+static int argument_stage(const Func *f, int i) {
+    const Attr *a = attr_find(f->arg_attr[i], "stage");
+    return a ? (int)a->i : ANYWHERE;
+}
+
+/* That of the operands with the most bytes; of equals the first. */
+static int operand_stage(const Pipe *p, const Op *op) {
+    int64_t most = -1;
+    int stage = ANYWHERE;
+    for (int i = 0; i < op->nin; i++) {
+        int at = p->value_stage[op->in[i]->id];
+        int64_t bytes = 0;
+        for (int k = i; k < op->nin; k++)
+            if (p->value_stage[op->in[k]->id] == at) bytes += type_bytes(&op->in[k]->ty);
+        if (at == ANYWHERE || bytes <= most) continue;
+        most = bytes;
+        stage = at;
+    }
+    return stage;
+}
+
+static void choose_stages(Pipe *p) {
+    Func *f = p->flat;
+    p->op_stage = NEW_ARRAY(p->mem, int, (size_t)f->nops + 1);
+    p->value_stage = NEW_ARRAY(p->mem, int, (size_t)f->nvalues + 1);
+    for (int i = 0; i < f->narg; i++)
+        p->value_stage[f->arg[i]->id] = argument_stage(f, i);
+    for (const Op *op = f->first; op; op = op->next) {
+        int stage = p->is_task[op->id] ? p->s->stage_of[op_func(op)->chunk]
+                                       : operand_stage(p, op);
+        p->op_stage[op->id] = stage;
+        for (int i = 0; i < op->nout; i++) p->value_stage[op->out[i]->id] = stage;
+    }
+}
+
+static void add_edge(Pipe *p, const Value *v, int to) {
+    int from = p->value_stage[v->id];
+    if (from == ANYWHERE || from == to || to == ANYWHERE) return;
+    for (const Edge *e = p->edge[v->id]; e; e = e->next)
+        if (e->to == to) return;
+    Edge *e = NEW(p->mem, Edge);
+    *e = (Edge){.to = to, .next = p->edge[v->id]};
+    e->message = p->messages[from * p->s->stages + to]++;
+    p->edge[v->id] = e;
+}
+
+/* Results over arguments belong to the argument's stage, others to all. */
+static void add_edges(Pipe *p) {
+    const Func *f = p->flat;
+    int stages = p->s->stages;
+    p->edge = NEW_ARRAY(p->mem, Edge *, (size_t)f->nvalues + 1);
+    p->messages = NEW_ARRAY(p->mem, int64_t, (size_t)stages * (size_t)stages);
+    for (const Op *op = f->first; op; op = op->next)
+        for (int i = 0; i < op->nin; i++) add_edge(p, op->in[i], p->op_stage[op->id]);
+    for (int i = 0; i < f->nret; i++) {
+        int owner = f->alias[i] >= 0 ? argument_stage(f, f->alias[i]) : ANYWHERE;
+        for (int k = 0; k < stages; k++)
+            if (owner == ANYWHERE || owner == k) add_edge(p, f->ret[i], k);
+    }
+}
+
+static void list_readers(Pipe *p) {
+    const Func *f = p->flat;
+    int *n = NEW_ARRAY(p->mem, int, (size_t)f->nvalues + 1);
+    p->reader = NEW_ARRAY(p->mem, Op **, (size_t)f->nvalues + 1);
+    for (const Op *op = f->first; op; op = op->next)
+        for (int i = 0; i < op->nin; i++) n[op->in[i]->id]++;
+    for (int i = 0; i < f->nvalues; i++)
+        p->reader[i] = NEW_ARRAY(p->mem, Op *, (size_t)n[i] + 1);
+    memset(n, 0, (size_t)f->nvalues * sizeof *n);
+    for (Op *op = f->first; op; op = op->next)
+        for (int i = 0; i < op->nin; i++)
+            p->reader[op->in[i]->id][n[op->in[i]->id]++] = op;
+}
+
+/* ---- the ops of a stage ---- */
+
+static Edge *edge_to(const Pipe *p, const Value *v, int stage) {
+    Edge *e = p->edge[v->id];
+    while (e && e->to != stage) e = e->next;
+    return e;
+}
+
+/* Waits, before it sends again, for what the others have received by now. */
+static void await_sent(Stage *s, bool all) {
+    for (Sent **at = &s->sent; *at;) {
+        Sent *m = *at;
+        if (!m->received && !all) {
+            at = &m->next;
+            continue;
+        }
+        build(&s->b, OP_sent,
+              bfmt(&s->b, "to=%d; message=%lld", m->to, (long long)m->message), m->token,
+              m->value, NULL);
+        *at = m->next;
+    }
+}
+
+static void send_value(Pipe *p, int from, const Value *v) {
+    Stage *s = &p->stage[from];
+    for (Edge *e = p->edge[v->id]; e; e = e->next) {
+        await_sent(s, false);
+        Sent *m = e->sent = NEW(p->mem, Sent), **end = &s->sent;
+        *m = (Sent){.value = s->map[v->id], .to = e->to, .message = e->message};
+        s->b.name = "sending";
+        m->token = build1(
+            &s->b, OP_send,
+            bfmt(&s->b, "to=%d; message=%lld", e->to, (long long)e->message), m->value,
+            NULL);
+        e->at = s->now;
+        while (*end) end = &(*end)->next;
+        *end = m;
+    }
+}
+
+static void receive_value(Pipe *p, int stage, const Value *v) {
+    Stage *s = &p->stage[stage];
+    Edge *e = edge_to(p, v, stage);
+    check(e && e->sent);
+    e->sent->received = true;
+    s->b.name = v->name;
+    char *attrs = bfmt(&s->b, "from=%d; message=%lld", p->value_stage[v->id],
+                       (long long)e->message);
+    s->map[v->id] = build_as(&s->b, OP_receive, attrs, v->ty, NULL);
+    s->map[v->id]->grad_of = v->grad_of;
+    s->now = MAX(s->now, e->at);
+}
+
+static void emit(Pipe *p, int stage, Op *op) {
+    Stage *s = &p->stage[stage];
+    op_clone(&s->b, op, s->map);
+    s->emitted[op->id] = true;
+    for (int i = 0; i < op->nout && p->op_stage[op->id] == stage; i++)
+        send_value(p, stage, op->out[i]);
+}
+
+/* What must be done for an op: other ops of the stage in their order and it itself, and
+ * values to receive. `why` (or NULL): a value that is not there yet. */
+typedef struct Need {
+    Op **list;
+    const Value **foreign;
+    int n, nforeign;
+    const Value *why;
+    double at; /* when all of it is there */
+    Op **stack; /* scratch */
+    int *operand, *seen, nth;
+} Need;
+
+static void need_op(Need *n, Op *op, int *depth) {
+    n->seen[op->id] = n->nth;
+    n->operand[*depth] = 0;
+    n->stack[(*depth)++] = op;
+}
+
+/* Operand v of an op that is needed; false: it is not there yet. */
+static bool need_value(Pipe *p, int stage, const Value *v, int *depth) {
+    Need *n = p->need;
+    int from = p->value_stage[v->id];
+    if (p->stage[stage].map[v->id]) return true;
+    if (from != ANYWHERE && from != stage) {
+        const Edge *e = edge_to(p, v, stage);
+        n->foreign[n->nforeign++] = v;
+        if (e && e->sent) n->at = MAX(n->at, e->at);
+        return e && e->sent;
+    }
+    if (n->seen[v->def->id] == n->nth) return true;
+    if (p->is_task[v->def->id]) return false;
+    need_op(n, v->def, depth);
+    return true;
+}
+
+static bool collect(Pipe *p, int stage, Op *first) {
+    Need *n = p->need;
+    int depth = 0;
+    n->n = n->nforeign = 0;
+    n->nth++;
+    n->at = p->stage[stage].now;
+    n->why = NULL;
+    need_op(n, first, &depth);
+    while (depth) {
+        Op *op = n->stack[depth - 1];
+        int i = n->operand[depth - 1]++;
+        if (i == op->nin) {
+            n->list[n->n++] = op;
+            depth--;
+        } else if (!need_value(p, stage, op->in[i], &depth)) {
+            n->why = op->in[i];
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool all_here(const Stage *s, const Op *op) {
+    for (int i = 0; i < op->nin; i++)
+        if (!s->map[op->in[i]->id]) return false;
+    return true;
+}
+
+/* Sums and the like are made as soon as they can be: that frees what they read. */
+static void emit_followers(Pipe *p, int stage, Op **list, int n) {
+    Stage *s = &p->stage[stage];
+    for (int k = 0; k < n; k++)
+        for (int i = 0; i < list[k]->nout; i++)
+            for (Op **r = p->reader[list[k]->out[i]->id]; *r; r++) {
+                Op *op = *r;
+                if (p->op_stage[op->id] != stage || p->is_task[op->id]) continue;
+                if (s->emitted[op->id] || !all_here(s, op)) continue;
+                emit(p, stage, op);
+                list[n++] = op;
+            }
+}
+
+static void emit_needed(Pipe *p, int stage, double seconds) {
+    Need *n = p->need;
+    Stage *s = &p->stage[stage];
+    for (int i = 0; i < n->nforeign; i++)
+        if (!s->map[n->foreign[i]->id]) receive_value(p, stage, n->foreign[i]);
+    s->now = n->at + seconds;
+    for (int i = 0; i < n->n; i++) emit(p, stage, n->list[i]);
+    emit_followers(p, stage, n->list, n->n);
+}
+
+/* ---- all stages together ---- */
+
+static Task *task_at(const Pipe *p, int stage) {
+    Stage *s = &p->stage[stage];
+    const TaskList *l = &p->s->stage[stage];
+    while (s->next < l->n && !p->task[task_index(p, l->task[s->next])]) s->next++;
+    return s->next < l->n ? &l->task[s->next] : NULL;
+}
+
+/* What the stage does next; NULL: all is done but its results. */
+static Op *op_at(const Pipe *p, int stage) {
+    Stage *s = &p->stage[stage];
+    const Task *t = task_at(p, stage);
+    if (t) return p->task[task_index(p, *t)];
+    while (s->rest && (p->op_stage[s->rest->id] != stage || s->emitted[s->rest->id]))
+        s->rest = s->rest->next;
+    return s->rest;
+}
+
+/* The stage that can go on first; -1: none can. */
+static int next_stage(Pipe *p, bool *waits) {
+    int best = -1;
+    double at = 0;
+    *waits = false;
+    for (int k = 0; k < p->s->stages; k++) {
+        Op *op = op_at(p, k);
+        if (!op) continue;
+        *waits = true;
+        if (!collect(p, k, op) || (best >= 0 && p->need->at >= at)) continue;
+        best = k;
+        at = p->need->at;
+    }
+    return best;
+}
+
+static const char *stage_waits(Pipe *p, int k) {
+    const Task *t = task_at(p, k);
+    Op *op = op_at(p, k);
+    if (!op || collect(p, k, op)) return "";
+    const Value *v = p->need->why;
+    const Func *f = v->def ? op_callee(v->def) : NULL;
+    const char *what = t ? task_text(p->mem, *t) : optab[op->kind].name;
+    for (int i = 0; f && i < p->s->micro; i++) {
+        Task made = {f->task, f->chunk, i};
+        if (f->task && p->task[task_index(p, made)] == v->def)
+            return arena_printf(p->mem, "\n    stage %d: %s waits for %s of stage %d", k,
+                                what, task_text(p->mem, made),
+                                p->s->stage_of[made.chunk]);
+    }
+    return arena_printf(p->mem, "\n    stage %d: %s waits for %%%s", k, what, v->name);
+}
+
+static _Noreturn void refuse_stuck(Pipe *p) {
+    Text t = text_new(p->mem);
+    for (int k = 0; k < p->s->stages; k++) text_add(&t, "%s", stage_waits(p, k));
+    fail(EXIT_CONFIG, "schedule %s: its stages wait for each other for ever%s", p->s->name,
+         t.s);
+}
+
+static void run_stages(Pipe *p) {
+    static const double seconds[TASK_KINDS] = {
+        [TASK_FORWARD] = 1, [TASK_BACKWARD] = 2, [TASK_INPUTS] = 1, [TASK_WEIGHTS] = 1};
+    bool waits;
+    for (int k; (k = next_stage(p, &waits)) >= 0;) {
+        const Task *t = task_at(p, k);
+        check(collect(p, k, op_at(p, k)));
+        p->stage[k].next += t != NULL;
+        emit_needed(p, k, t ? seconds[t->kind] : 0);
+    }
+    if (waits) refuse_stuck(p);
+}
+
+/* ---- the steps ---- */
+
+static void begin_stage(Pipe *p, const Func *step, int k) {
+    Stage *s = &p->stage[k];
+    const Func *flat = p->flat;
+    s->f = func_new_unique(
+        p->m, arena_printf(p->m->mem, "%s.%d", step->name, k), ROLE_STEP);
+    s->f->stage = k;
+    s->b = build_at_end(s->f);
+    s->rest = flat->first;
+    s->map = NEW_ARRAY(p->mem, Value *, (size_t)flat->nvalues + 1);
+    s->emitted = NEW_ARRAY(p->mem, bool, (size_t)flat->nops + 1);
+    for (int i = 0; i < flat->narg; i++) {
+        int owner = argument_stage(flat, i);
+        if (owner != k && owner != ANYWHERE) continue;
+        s->map[flat->arg[i]->id] = func_arg(s->f, flat->arg[i]->name, flat->arg[i]->ty);
+        s->f->arg_attr[s->f->narg - 1] = flat->arg_attr[i];
+    }
+    for (int i = 0; i < flat->narg; i++)
+        if (argument_stage(flat, i) == k) send_value(p, k, flat->arg[i]);
+}
+
+static Value *result_of(Pipe *p, int k, Value *v) {
+    Stage *s = &p->stage[k];
+    int from = p->value_stage[v->id];
+    if (s->map[v->id]) return s->map[v->id];
+    if (from != ANYWHERE && from != k)
+        receive_value(p, k, v);
+    else if (collect(p, k, v->def))
+        emit_needed(p, k, 0);
+    check(s->map[v->id]);
+    return s->map[v->id];
+}
+
+static void end_stage(Pipe *p, int k) {
+    Stage *s = &p->stage[k];
+    const Func *flat = p->flat;
+    for (int i = 0; i < flat->nret; i++) {
+        int a = flat->alias[i], owner = a >= 0 ? argument_stage(flat, a) : ANYWHERE;
+        if (owner != k && owner != ANYWHERE) continue;
+        Value *v = result_of(p, k, flat->ret[i]);
+        func_ret(s->f, v, a >= 0 ? s->map[flat->arg[a]->id]->nth : -1);
+    }
+    await_sent(s, true);
+    for (int i = s->f->narg - 1; i >= 0; i--) {
+        bool owned = argument_stage(s->f, i) == k;
+        if (!owned && !value_uses(s->f, s->f->arg[i])) func_drop_arg(s->f, i);
+    }
+}
+
+static void make_scratch(Pipe *p) {
+    Need *n = p->need = NEW(p->mem, Need);
+    size_t ops = (size_t)p->flat->nops + 1;
+    n->list = NEW_ARRAY(p->mem, Op *, ops);
+    n->stack = NEW_ARRAY(p->mem, Op *, ops);
+    n->operand = NEW_ARRAY(p->mem, int, ops);
+    n->seen = NEW_ARRAY(p->mem, int, ops);
+    size_t reads = 1;
+    for (const Op *op = p->flat->first; op; op = op->next) reads += (size_t)op->nin;
+    n->foreign = NEW_ARRAY(p->mem, const Value *, reads);
+}
+
+static void make_steps(Pipe *p, Func *step) {
+    make_flat(p, step);
+    find_tasks(p);
+    choose_stages(p);
+    add_edges(p);
+    list_readers(p);
+    make_scratch(p);
+    p->stage = NEW_ARRAY(p->mem, Stage, (size_t)p->s->stages);
+    p->m->stages = p->s->stages;
+    for (int k = 0; k < p->s->stages; k++) begin_stage(p, step, k);
+    run_stages(p);
+    for (int k = 0; k < p->s->stages; k++) end_stage(p, k);
+    step->role = p->flat->role = ROLE_FUNC; /* nobody calls them */
+    module_remove_unused(p->m);
+}
+
+void pass_pipeline(Module *m, const PassOptions *o) {
+    if (!o->schedule) return;
+    Pipe p = {.m = m, .o = o, .s = o->schedule, .mem = arena_new()};
+    Func *step = m->first;
+    while (step && step->role != ROLE_STEP) step = step->next;
+    if (!step) fail(EXIT_CONFIG, "module @%s has no step to make a pipeline of", m->name);
+    if (!schedule_is_ascending(p.s))
+        fail(EXIT_CONFIG,
+             "schedule %s: a chunk must go through the micro-batches in their order, forward "
+             "and backward: another order is not there yet",
+             p.s->name);
+    Catch c;
+    if (CATCH(c)) {
+        make_steps(&p, step);
+        catch_end(&c);
+    }
+    arena_free(p.mem);
+    if (c.code) fail_again(c.code, c.message);
+}

@@ -1,0 +1,323 @@
+/* schedule.c - see schedule.h. The orders are those of the papers and programs named at each
+ * generator. */
+#include "passes/pipe/schedule.h"
+#include <ctype.h>
+#include <stdlib.h>
+
+static void add(PipeSchedule *s, int stage, TaskKind kind, int chunk, int micro) {
+    TaskList *l = &s->stage[stage];
+    l->task[l->n++] = (Task){kind, chunk, micro};
+}
+
+static PipeSchedule *schedule_new(Arena *mem, const char *name, int stages, int chunks,
+                                  int micro, int tasks) {
+    PipeSchedule *s = NEW(mem, PipeSchedule);
+    *s = (PipeSchedule){.stages = stages, .chunks = chunks, .micro = micro, .name = name};
+    s->stage_of = NEW_ARRAY(mem, int, (size_t)chunks);
+    s->stage = NEW_ARRAY(mem, TaskList, (size_t)stages);
+    for (int c = 0; c < chunks; c++) s->stage_of[c] = c % stages;
+    for (int k = 0; k < stages; k++)
+        s->stage[k].task = NEW_ARRAY(mem, Task, (size_t)tasks + 1);
+    return s;
+}
+
+/* ---- generators ---- */
+
+/* Micro-batch and chunk of the k-th forward (or backward) of a stage: groups of as many
+ * micro-batches as there are stages go through its chunks one after the other. */
+static void interleaved_task(PipeSchedule *s, int stage, TaskKind kind, int k) {
+    int p = s->stages, v = s->chunks / p;
+    int nth = k % (p * v) / p, micro = k / (p * v) * p + k % p;
+    int local = kind == TASK_FORWARD ? nth : v - 1 - nth;
+    add(s, stage, kind, local * p + stage, micro);
+}
+
+/* Forward until the pipe is full, then one forward and one backward in turn: PipeDream-Flush
+ * (arXiv 2006.09503); with several chunks a stage the interleaved order of Megatron-LM (arXiv
+ * 2104.04473, schedules.py). */
+static void make_1f1b(PipeSchedule *s) {
+    int p = s->stages, v = s->chunks / p, all = s->micro * v;
+    for (int k = 0; k < p; k++) {
+        int warm = v == 1 ? p - 1 - k : 2 * (p - 1 - k) + (v - 1) * p;
+        warm = MIN(warm, all);
+        for (int i = 0; i < warm; i++) interleaved_task(s, k, TASK_FORWARD, i);
+        for (int i = warm; i < all; i++) {
+            interleaved_task(s, k, TASK_FORWARD, i);
+            interleaved_task(s, k, TASK_BACKWARD, i - warm);
+        }
+        for (int i = all - warm; i < all; i++)
+            interleaved_task(s, k, TASK_BACKWARD, i);
+    }
+}
+
+/* All forward, then all backward, a chunk at a time: GPipe (arXiv 1811.06965); with several
+ * chunks a stage breadth-first (arXiv 2211.05953). */
+static void make_all_forward(PipeSchedule *s) {
+    for (int k = 0; k < s->stages; k++) {
+        for (int c = k; c < s->chunks; c += s->stages)
+            for (int m = 0; m < s->micro; m++) add(s, k, TASK_FORWARD, c, m);
+        for (int c = s->chunks - s->stages + k; c >= 0; c -= s->stages)
+            for (int m = 0; m < s->micro; m++) add(s, k, TASK_BACKWARD, c, m);
+    }
+}
+
+static const struct {
+    const char *name;
+    void (*make)(PipeSchedule *);
+    bool interleaves; /* takes several chunks a stage */
+} generators[] = {{"1f1b", make_1f1b, true},
+                  {"gpipe", make_all_forward, false},
+                  {"breadth_first", make_all_forward, true}};
+
+const char *const schedule_names[] = {"1f1b", "gpipe", "breadth_first", NULL};
+
+PipeSchedule *schedule_make(Arena *mem, const char *name, int stages, int chunks,
+                            int micro) {
+    int k = 0;
+    check(stages > 0 && chunks % stages == 0 && micro > 0);
+    while (k < ARRAY_LEN(generators) && strcmp(generators[k].name, name)) k++;
+    if (k == ARRAY_LEN(generators))
+        fail(EXIT_CONFIG, "unknown schedule '%s'; there are 1f1b, gpipe, breadth_first",
+             name);
+    int v = chunks / stages;
+    if (v > 1 && !generators[k].interleaves)
+        fail(EXIT_CONFIG,
+             "schedule %s takes one chunk of layers a stage, not %d: 1f1b and "
+             "breadth_first take several",
+             name, v);
+    if (v > 1 && generators[k].make == make_1f1b && micro % stages)
+        fail(EXIT_CONFIG,
+             "1f1b with %d chunks a stage goes in groups of %d micro-batches, one for "
+             "each stage: %d is not a multiple of that",
+             v, stages, micro);
+    PipeSchedule *s = schedule_new(mem, name, stages, chunks, micro, 2 * micro * v);
+    generators[k].make(s);
+    return s;
+}
+
+/* ---- text ---- */
+
+const char *task_text(Arena *mem, Task t) {
+    return arena_printf(mem, "%d%c%d", t.chunk, task_letter[t.kind], t.micro);
+}
+
+void schedule_print(const PipeSchedule *s, Text *out) {
+    for (int k = 0; k < s->stages; k++) {
+        const TaskList *l = &s->stage[k];
+        for (int i = 0; i < l->n; i++)
+            text_add(out, "%s%d%c%d", i ? "," : "", l->task[i].chunk,
+                     task_letter[l->task[i].kind], l->task[i].micro);
+        text_add(out, "\n");
+    }
+}
+
+typedef struct Cells {
+    const char *file, *text, *p, *line_start;
+    int line;
+} Cells;
+
+static _Noreturn void bad_cell(const Cells *c, const char *at, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+static _Noreturn void bad_cell(const Cells *c, const char *at, const char *fmt, ...) {
+    char message[400];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(message, sizeof message, fmt, ap);
+    va_end(ap);
+    Place where = {c->file, c->text, c->line, (int)(at - c->line_start) + 1};
+    fail_at(EXIT_CONFIG, where,
+            "a row is a stage, a cell such as 0F3 a task: chunk, F, B, I or W, micro-batch",
+            "%s", message);
+}
+
+static int cell_number(Cells *c, int limit, const char *what) {
+    const char *at = c->p;
+    int64_t n = 0;
+    if (!isdigit((unsigned char)*c->p)) bad_cell(c, at, "a %s is missing", what);
+    while (isdigit((unsigned char)*c->p) && n <= limit) n = 10 * n + (*c->p++ - '0');
+    if (n >= limit) bad_cell(c, at, "%s %lld is above %d", what, (long long)n, limit - 1);
+    return (int)n;
+}
+
+static Task parse_cell(Cells *c, int micro) {
+    Task t = {.chunk = cell_number(c, MAX_CHUNKS, "chunk")};
+    const char *letter = *c->p ? strchr(task_letter + 1, *c->p) : NULL;
+    if (!letter) bad_cell(c, c->p, "a task is F, B, I or W");
+    t.kind = (TaskKind)(letter - task_letter);
+    c->p++;
+    t.micro = cell_number(c, micro, "micro-batch");
+    if (*c->p && !strchr(", \t\r\n", *c->p)) bad_cell(c, c->p, "a cell ends with a comma");
+    return t;
+}
+
+/* What has been read of each chunk and micro-batch. */
+typedef struct Seen {
+    bool kind[TASK_KINDS];
+} Seen;
+
+static void note_task(Cells *c, const char *at, PipeSchedule *s, Seen *seen, int stage,
+                      Task t) {
+    Seen *k = &seen[(size_t)t.chunk * (size_t)s->micro + (size_t)t.micro];
+    int *owner = &s->stage_of[t.chunk];
+    if (*owner >= 0 && *owner != stage)
+        bad_cell(c, at, "chunk %d is on stage %d already", t.chunk, *owner);
+    *owner = stage;
+    bool halves = t.kind == TASK_INPUTS || t.kind == TASK_WEIGHTS;
+    if (k->kind[t.kind] || (t.kind == TASK_BACKWARD && k->kind[TASK_INPUTS]) ||
+        (halves && k->kind[TASK_BACKWARD]))
+        bad_cell(c, at, "this task is there twice");
+    if (t.kind != TASK_FORWARD && !k->kind[TASK_FORWARD])
+        bad_cell(c, at, "chunk %d has not run forward on micro-batch %d", t.chunk,
+                 t.micro);
+    if (t.kind == TASK_WEIGHTS && !k->kind[TASK_INPUTS])
+        bad_cell(c, at, "W of a task comes after its I");
+    k->kind[t.kind] = true;
+}
+
+static void check_complete(Cells *c, const PipeSchedule *s, const Seen *seen) {
+    for (int chunk = 0; chunk < s->chunks; chunk++)
+        for (int m = 0; m < s->micro; m++) {
+            const bool *k = seen[(size_t)chunk * (size_t)s->micro + (size_t)m].kind;
+            bool done = k[TASK_FORWARD] && (k[TASK_BACKWARD] ||
+                                            (k[TASK_INPUTS] && k[TASK_WEIGHTS]));
+            if (!done)
+                bad_cell(c, c->p,
+                         "chunk %d never runs %s on micro-batch %d (there are %d "
+                         "micro-batches)",
+                         chunk, k[TASK_FORWARD] ? "backward" : "forward", m, s->micro);
+        }
+}
+
+PipeSchedule *schedule_parse(Arena *mem, const char *file, const char *text, int micro) {
+    Cells c = {file, text, text, text, 1};
+    int rows = 0, cells = 1;
+    for (const char *p = text; *p; p++) {
+        cells += *p == ',' || *p == '\n';
+        rows += *p == '\n' || !p[1];
+    }
+    if (!rows || rows > MAX_STAGES)
+        bad_cell(&c, text, "a schedule has 1 to %d rows", MAX_STAGES);
+    PipeSchedule *s = schedule_new(mem, file, rows, MAX_CHUNKS, micro, cells);
+    Seen *seen = NEW_ARRAY(mem, Seen, (size_t)MAX_CHUNKS * (size_t)micro);
+    for (int k = 0; k < MAX_CHUNKS; k++) s->stage_of[k] = -1;
+    s->stages = s->chunks = 0;
+    while (*c.p) {
+        if (*c.p == '\n') {
+            s->stages += s->stage[s->stages].n > 0;
+            c.line++;
+            c.line_start = ++c.p;
+        } else if (strchr(", \t\r", *c.p)) {
+            c.p++;
+        } else {
+            const char *at = c.p;
+            Task t = parse_cell(&c, micro);
+            note_task(&c, at, s, seen, s->stages, t);
+            add(s, s->stages, t.kind, t.chunk, t.micro);
+            s->chunks = MAX(s->chunks, t.chunk + 1);
+        }
+    }
+    if (s->stage[s->stages].n > 0) s->stages++;
+    if (!s->stages) bad_cell(&c, text, "a schedule without a task");
+    check_complete(&c, s, seen);
+    return s;
+}
+
+/* ---- what it means ---- */
+
+bool schedule_is_ascending(const PipeSchedule *s) {
+    for (int k = 0; k < s->stages; k++)
+        for (int i = 0; i < s->stage[k].n; i++) {
+            Task t = s->stage[k].task[i];
+            for (int j = i - 1; j >= 0; j--) {
+                Task u = s->stage[k].task[j];
+                if (u.kind != t.kind || u.chunk != t.chunk) continue;
+                if (u.micro > t.micro) return false;
+                break;
+            }
+        }
+    return true;
+}
+
+int schedule_in_flight(const PipeSchedule *s, int stage) {
+    int now = 0, most = 0;
+    for (int i = 0; i < s->stage[stage].n; i++) {
+        TaskKind kind = s->stage[stage].task[i].kind;
+        now += kind == TASK_FORWARD;
+        most = MAX(most, now);
+        now -= kind == TASK_BACKWARD || kind == TASK_WEIGHTS;
+    }
+    return most;
+}
+
+/* ---- time ---- */
+
+typedef struct Clock {
+    const PipeSchedule *s;
+    double *forward, *backward; /* by chunk and micro-batch: when it was done; -1: not yet */
+    int *next;                  /* by stage: the task it is at */
+    double *free;               /* by stage: when it can begin that */
+} Clock;
+
+static double *done_at(Clock *c, double *of, int chunk, int micro) {
+    return &of[(size_t)chunk * (size_t)c->s->micro + (size_t)micro];
+}
+
+/* When what the task needs is there; -1: not yet. */
+static double ready(Clock *c, Task t) {
+    bool first = t.chunk == 0, last = t.chunk == c->s->chunks - 1;
+    if (t.kind == TASK_FORWARD)
+        return first ? 0 : *done_at(c, c->forward, t.chunk - 1, t.micro);
+    if (t.kind == TASK_WEIGHTS) return *done_at(c, c->backward, t.chunk, t.micro);
+    return last ? *done_at(c, c->forward, t.chunk, t.micro)
+                : *done_at(c, c->backward, t.chunk + 1, t.micro);
+}
+
+static bool advance(Clock *c, int stage, const TaskSeconds *seconds, double **begin) {
+    const TaskList *l = &c->s->stage[stage];
+    bool moved = false;
+    for (; c->next[stage] < l->n; c->next[stage]++) {
+        Task t = l->task[c->next[stage]];
+        double at = ready(c, t);
+        if (at < 0) break;
+        at = MAX(at, c->free[stage]);
+        if (begin) begin[stage][c->next[stage]] = at;
+        c->free[stage] = at + seconds->kind[t.kind];
+        if (t.kind == TASK_FORWARD)
+            *done_at(c, c->forward, t.chunk, t.micro) = c->free[stage];
+        else if (t.kind != TASK_WEIGHTS)
+            *done_at(c, c->backward, t.chunk, t.micro) = c->free[stage];
+        moved = true;
+    }
+    return moved;
+}
+
+double schedule_seconds(Arena *mem, const PipeSchedule *s, const TaskSeconds *t,
+                        double **begin) {
+    size_t n = (size_t)s->chunks * (size_t)s->micro;
+    Clock c = {.s = s,
+               .forward = NEW_ARRAY(mem, double, n),
+               .backward = NEW_ARRAY(mem, double, n),
+               .next = NEW_ARRAY(mem, int, (size_t)s->stages),
+               .free = NEW_ARRAY(mem, double, (size_t)s->stages)};
+    for (size_t i = 0; i < n; i++) c.forward[i] = c.backward[i] = -1;
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (int k = 0; k < s->stages; k++) moved |= advance(&c, k, t, begin);
+    }
+    double end = 0;
+    for (int k = 0; k < s->stages; k++) {
+        if (c.next[k] < s->stage[k].n) return 0;
+        end = MAX(end, c.free[k]);
+    }
+    return end;
+}
+
+double schedule_bubble(const PipeSchedule *s, const TaskSeconds *t) {
+    Arena *mem = arena_new();
+    double all = schedule_seconds(mem, s, t, NULL), busy = 0;
+    for (int k = 0; k < s->stages; k++)
+        for (int i = 0; i < s->stage[k].n; i++)
+            busy += t->kind[s->stage[k].task[i].kind];
+    arena_free(mem);
+    return all > 0 ? 1 - busy / (all * s->stages) : 0;
+}

@@ -1,0 +1,59 @@
+/* schedule.h - in what order the stages of a pipeline work: for each stage a list of tasks,
+ * one chunk of the model on one micro-batch each. Plain data, without the IR.
+ *
+ * As text, a row a stage and a cell a task: `0F3` is chunk 0 forward on micro-batch 3, B its
+ * backward, I and W the two halves of that (gradients of inputs, of weights). So
+ * torch.distributed.pipelining and zero-bubble schedules write them; empty cells are idle
+ * time and mean nothing here. */
+#ifndef STATOR_SCHEDULE_TEXT_H
+#define STATOR_SCHEDULE_TEXT_H
+#include "ir/ir.h"
+
+typedef struct Task {
+    TaskKind kind;
+    int chunk, micro;
+} Task;
+
+typedef struct TaskList {
+    Task *task;
+    int n;
+} TaskList;
+
+typedef struct PipeSchedule {
+    int stages, chunks, micro;
+    int *stage_of;   /* by chunk */
+    TaskList *stage; /* what each does, in order */
+    const char *name;
+} PipeSchedule;
+
+/* Names of generators, ended by NULL. */
+extern const char *const schedule_names[];
+/* A schedule by its name: `chunks` is stages times the virtual stages of each, chunk c is on
+ * stage c mod stages. Fails with EXIT_CONFIG when the numbers do not go together. */
+PipeSchedule *schedule_make(Arena *mem, const char *name, int stages, int chunks,
+                            int micro);
+/* From its text, which is `micro` micro-batches; `file` is for messages. Fails at the cell
+ * that is wrong with EXIT_CONFIG: unknown, twice, missing, a chunk on two stages, backward
+ * before forward. */
+PipeSchedule *schedule_parse(Arena *mem, const char *file, const char *text, int micro);
+void schedule_print(const PipeSchedule *s, Text *out);
+/* "3F7" */
+const char *task_text(Arena *mem, Task t);
+/* Does every stage go through the micro-batches of each kind of task and chunk in their
+ * order? */
+bool schedule_is_ascending(const PipeSchedule *s);
+/* Micro-batches whose activations a stage has at most at a time: forward done, backward (or
+ * its last half) not. With several chunks on the stage, of all of them together. */
+int schedule_in_flight(const PipeSchedule *s, int stage);
+
+/* Unit times of each kind of task, and how long the whole takes: every task begins when its
+ * stage is free and what it needs is there (messages take no time). Returns the seconds from
+ * the first to the last; begin[stage][i] (or NULL) when each began. 0: it never ends. */
+typedef struct TaskSeconds {
+    double kind[TASK_KINDS];
+} TaskSeconds;
+double schedule_seconds(Arena *mem, const PipeSchedule *s, const TaskSeconds *t,
+                        double **begin);
+/* Share of the time that stages are idle, with these times. */
+double schedule_bubble(const PipeSchedule *s, const TaskSeconds *t);
+#endif
