@@ -172,7 +172,7 @@ int main(int argc, char **argv) {
     if (comm_size() == 1 && !getenv("BENCH_COMM_STARTED")) start_ranks(argv[0]);
     int size = comm_size();
     rt_set_threads(1);
-    comm_mesh(1, &size);
+    comm_mesh(1, 1, &size);
     if (comm_rank() == 0) {
         printf("%d ranks, %d of them on %s, which has %d cores for them\n", size,
                comm_local_size(), comm_host(), comm_world.local_cores);

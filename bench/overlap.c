@@ -81,7 +81,7 @@ static Program *make(Arena *mem, Config *cfg, int mode, int64_t *batch) {
     CompileOptions co = {.cpu = cfg->context_cpu, .threads = (int)cfg->context_threads};
     int size[MAX_AXES];
     for (int a = 0; a < m->mesh.naxes; a++) size[a] = m->mesh.axis[a].size;
-    comm_mesh(m->mesh.naxes, size);
+    comm_mesh(1, m->mesh.naxes, size);
     Program *p = program_make(mem, m, train_passes, &po, &co);
     program_allocate(p, NULL, 0);
     fill(p);

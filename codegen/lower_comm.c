@@ -216,15 +216,47 @@ void lower_index_from(Lower *l, const Op *op) {
 
 /* ---- other stages ---- */
 
+/* Where the op is, for reports, as a constant of the module. */
+static LLVMValueRef message_label(Lower *l, const Op *op, const Value *v) {
+    char text[RT_LABEL_BYTES] = "";
+    bool in = op_attr(op, "from") != NULL;
+    snprintf(text, sizeof text, "of @%s (%%%s %s stage %lld, message %lld)", op->fn->name,
+             v->name, in ? "from" : "to", (long long)op_int(op, in ? "from" : "to", 0),
+             (long long)op_int(op, "message", 0));
+    LLVMValueRef item[RT_LABEL_BYTES / sizeof(int64_t) + 1];
+    int64_t word[ARRAY_LEN(item)] = {0};
+    int n = (int)(strlen(text) / sizeof(int64_t)) + 1;
+    memcpy(word, text, strlen(text));
+    for (int k = 0; k < n; k++) item[k] = number(l, word[k]);
+    return lower_numbers(l, n, item);
+}
+
+static LLVMValueRef message_bytes(Lower *l, const Op *op, const Value *v) {
+    if (type_bytes(&v->ty) > COMM_MESSAGE_BYTES)
+        lower_refuse(op, "a message has at most 1 GiB: more micro-batches make it smaller");
+    return number(l, type_bytes(&v->ty));
+}
+
 void lower_send(Lower *l, const Op *op) {
-    (void)l;
-    lower_refuse(op, "not yet");
+    LLVMValueRef args[] = {lower_pointer(l, op->out[0]),
+                           number(l, op_int(op, "to", 0)),
+                           number(l, op_int(op, "message", 0)),
+                           lower_pointer(l, op->in[0]),
+                           message_bytes(l, op, op->in[0]),
+                           message_label(l, op, op->in[0])};
+    lower_rt(l, "rt_send", args, ARRAY_LEN(args));
 }
 
 void lower_sent(Lower *l, const Op *op) {
-    lower_send(l, op);
+    LLVMValueRef args[] = {lower_pointer(l, op->in[0]), message_label(l, op, op->in[1])};
+    lower_rt(l, "rt_sent", args, ARRAY_LEN(args));
 }
 
 void lower_receive(Lower *l, const Op *op) {
-    lower_send(l, op);
+    LLVMValueRef args[] = {number(l, op_int(op, "from", 0)),
+                           number(l, op_int(op, "message", 0)),
+                           lower_pointer(l, op->out[0]),
+                           message_bytes(l, op, op->out[0]),
+                           message_label(l, op, op->out[0])};
+    lower_rt(l, "rt_receive", args, ARRAY_LEN(args));
 }

@@ -64,6 +64,9 @@ static const JitSymbol symbols[] = {
     {"rt_collective", (void *)rt_collective},
     {"rt_collective_begin", (void *)rt_collective_begin},
     {"rt_collective_wait", (void *)rt_collective_wait},
+    {"rt_send", (void *)rt_send},
+    {"rt_sent", (void *)rt_sent},
+    {"rt_receive", (void *)rt_receive},
 };
 
 static Func *find_entry(const Module *m) {
@@ -124,21 +127,23 @@ static void compare_targets(Arena *mem, const struct ProgramCode *code) {
     fail(EXIT_CONFIG, "the ranks have different CPUs");
 }
 
-/* Rank 0 compiles, or has compiled before; the others link its object. */
+/* The first rank of a stage compiles, or has compiled before; the others of the stage link
+ * its object. */
+static bool compiles(void) {
+    return comm_rank() == comm_stage_first();
+}
+
 static void receive(Arena *mem, Program *p) {
-    uint64_t n = 0;
-    comm_broadcast(&n, sizeof n, 0);
-    void *bytes = arena_alloc(mem, (size_t)n);
-    comm_broadcast(bytes, (size_t)n, 0);
-    p->code->jit = link_object(p->code, bytes, (size_t)n, true);
+    size_t n = 0;
+    void *bytes = comm_stage_bytes(mem, NULL, &n);
+    p->code->jit = link_object(p->code, bytes, n, true);
     p->cached = true;
 }
 
 static void send_object(const void *bytes, size_t size) {
-    uint64_t n = size;
-    if (comm_size() == 1) return;
-    comm_broadcast(&n, sizeof n, 0);
-    comm_broadcast((void *)(uintptr_t)bytes, size, 0);
+    Arena *mem = arena_new(); /* for those of other stages */
+    if (comm_size() > 1) comm_stage_bytes(mem, bytes, &size);
+    arena_free(mem);
 }
 
 static void generate(Arena *mem, Program *p, const CompileOptions *co) {
@@ -147,11 +152,11 @@ static void generate(Arena *mem, Program *p, const CompileOptions *co) {
     if (comm_size() > 1) compare_targets(mem, code);
     char *text = cache_text(mem, p, code);
     /* The object has the places of the plan and the shares of the threads in it. */
-    agree_on(
+    agree_in_stage(
         mem, "program", text,
         "give all ranks as many cores, or the number in context.threads, and the same "
         "files");
-    if (comm_rank() > 0) {
+    if (!compiles()) {
         receive(mem, p);
         return;
     }
@@ -201,6 +206,7 @@ Program *program_make(Arena *mem, Module *m, const char *passes, const PassOptio
     options.workspace_bytes = lower_workspace_bytes;
     options.workspace_ctx = &code->lower;
     options.verbose |= co->verbose;
+    if (options.schedule) options.stage = comm_stage();
     passes_run(m, passes, &options);
     if (m->level != LEVEL_PLANNED) {
         fail(EXIT_CONFIG, "passes '%s' end at level %s; a program needs memplan last",

@@ -35,6 +35,7 @@ typedef struct PassOptions {
     /* cut, train, pipeline: stages; NULL: there is one */
     const struct PipeSchedule *schedule;
     const int64_t *chunk_layers; /* by chunk of the schedule */
+    int stage; /* pass stage: the one whose step is wanted; -1: all */
     /* train */
     int64_t micro_batches; /* runs of the model a step; 0 = 1 */
     const char *optimizer; /* "adamw", "adam", "momentum" or "sgd" */

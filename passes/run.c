@@ -11,7 +11,7 @@ const int npasses = ARRAY_LEN(passtab);
 
 const char train_passes[] =
     "simplify,seed,zero,cut,autodiff,simplify,train,simplify,shard,reshard,collect,"
-    "simplify,localize,simplify,keep,sink,simplify,pipeline,simplify,bucket,expand,simplify,epilogue,"
+    "simplify,localize,simplify,keep,sink,simplify,pipeline,stage,simplify,bucket,expand,simplify,epilogue,"
     "arrange,fuse,overlap,memplan";
 const char forward_passes[] =
     "simplify,seed,zero,shard,reshard,collect,simplify,localize,simplify,bucket,expand,"
@@ -20,7 +20,8 @@ const char predict_passes[] =
     "simplify,place,expand,simplify,epilogue,arrange,fuse,memplan";
 
 PassOptions pass_options_default(void) {
-    return (PassOptions){.micro_batches = 1,
+    return (PassOptions){.stage = -1,
+                         .micro_batches = 1,
                          .optimizer = "adamw",
                          .beta1 = 0.9,
                          .beta2 = 0.95,

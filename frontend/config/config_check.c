@@ -80,6 +80,8 @@ static void derive_run(Config *cfg) {
     }
     if (!given(cfg, "parallel_config.micro_batch_num"))
         cfg->parallel_config_micro_batch_num = cfg->parallel_grad_accumulation_step;
+    if (!given(cfg, "parallel_config.pipeline_stage"))
+        cfg->parallel_config_pipeline_stage = cfg->parallel_pipeline_stages;
     if (!given(cfg, "runner_config.log_interval"))
         cfg->runner_config_log_interval = cfg->callbacks_MFLossMonitor_per_print_times;
     if (!given(cfg, "dump_ir") && cfg->context_save_graphs)
@@ -350,6 +352,7 @@ static void check_shards(const Config *cfg) {
 static void check_micro(const Config *cfg) {
     check_agree(cfg, "parallel.grad_accumulation_step",
                 "parallel_config.micro_batch_num");
+    check_agree(cfg, "parallel.pipeline_stages", "parallel_config.pipeline_stage");
 }
 
 /* Each says one thing, so that one mistake hides no other. */

@@ -6,8 +6,13 @@
 
 static bool several(const Config *c) {
     return c->parallel_config_data_parallel * c->parallel_config_model_parallel *
-               c->parallel_config_context_parallel >
+               c->parallel_config_context_parallel *
+               c->parallel_config_pipeline_stage >
            1;
+}
+
+static bool staged(const Config *c) {
+    return c->parallel_config_pipeline_stage > 1;
 }
 
 /* Ranks that would hold the same optimizer states. */

@@ -94,6 +94,11 @@ Strategy strategy_of_config(Config *cfg) {
     Strategy s = {.data = cfg->parallel_config_data_parallel,
                   .context = cfg->parallel_config_context_parallel,
                   .tensor = cfg->parallel_config_model_parallel,
+                  .stages = cfg->parallel_config_pipeline_stage,
+                  .chunks = cfg->parallel_config_pp_interleave_num,
+                  .schedule = cfg->parallel_pipeline_config_pipeline_scheduler,
+                  .offset = cfg->parallel_config_offset,
+                  .offset_place = config_where(cfg, PC "offset"),
                   .sequence_parallel = cfg->parallel_config_sequence_parallel,
                   .vocab_parallel = !cfg->parallel_config_vocab_emb_dp,
                   .zero_axes = "",
@@ -101,7 +106,7 @@ Strategy strategy_of_config(Config *cfg) {
                   .gathers_at_end = !cfg->parallel_overlap_param_gather,
                   .user = cfg->parallel_shard,
                   .user_place = config_where(cfg, "parallel.shard")};
-    if (s.data > (1 << 20) / s.context / s.tensor)
+    if (s.data > (1 << 20) / s.context / s.tensor / s.stages)
         config_refuse(cfg, PC "data_parallel", PC "model_parallel", NULL,
                       "more than %d ranks", 1 << 20);
     if (cfg->parallel_parallel_mode == 0 && s.tensor * s.context > 1 &&
@@ -129,7 +134,8 @@ Strategy strategy_of_config(Config *cfg) {
 
 void strategy_replicate(Config *cfg, int64_t ranks, const char *why) {
     int64_t others =
-        cfg->parallel_config_model_parallel * cfg->parallel_config_context_parallel;
+        cfg->parallel_config_model_parallel * cfg->parallel_config_context_parallel *
+        cfg->parallel_config_pipeline_stage;
     if (config_given(cfg, PC "data_parallel") || ranks % others) return;
     cfg->parallel_config_data_parallel = ranks / others;
     if (ranks == others) return;
@@ -338,27 +344,62 @@ static void add_axis(Mesh *m, const char *name, int64_t size) {
     m->axis[m->naxes++].size = (int)size;
 }
 
-/* As evenly as it goes: the first chunks have one layer more. */
-static const int64_t *even_layers(Arena *mem, int64_t layers, int64_t chunks) {
-    int64_t *n = NEW_ARRAY(mem, int64_t, (size_t)chunks);
-    for (int64_t c = 0; c < chunks; c++)
-        n[c] = layers / chunks + (c < layers % chunks);
+/* As evenly as it goes, the first chunks with one layer more; or by the offsets. */
+static const int64_t *layers_of_chunks(const Strategy *s, Arena *mem, int64_t layers,
+                                       int64_t chunks) {
+    int64_t *n = NEW_ARRAY(mem, int64_t, (size_t)chunks), sum = 0;
+    bool given = s->offset.n > 0;
+    if (layers < chunks)
+        fail(EXIT_CONFIG,
+             "%lld layers cannot be cut into %lld chunks: parallel_config.pipeline_stage "
+             "%lld x pp_interleave_num %lld",
+             (long long)layers, (long long)chunks, (long long)s->stages,
+             (long long)MAX(s->chunks, 1));
+    if (given && s->offset.n != chunks)
+        fail_at(EXIT_CONFIG, s->offset_place, "one number a chunk, in the order of the model",
+                "offset has %d entries for %lld chunks", s->offset.n, (long long)chunks);
+    for (int64_t c = 0; c < chunks; c++) {
+        n[c] = layers / chunks + (given ? s->offset.items[c] : c < layers % chunks);
+        sum += n[c];
+        if (n[c] < 0)
+            fail_at(EXIT_CONFIG, s->offset_place, NULL,
+                    "offset %lld leaves chunk %lld without layers",
+                    (long long)s->offset.items[c], (long long)c);
+    }
+    if (sum != layers)
+        fail_at(EXIT_CONFIG, s->offset_place,
+                "the offsets add up to what is left over when the layers are divided",
+                "with these offsets the chunks have %lld layers, the model has %lld",
+                (long long)sum, (long long)layers);
     return n;
 }
 
 static void apply_stages(const Strategy *s, Module *m, PassOptions *o) {
     int64_t chunks = s->stages * MAX(s->chunks, 1);
+    const char *name = s->schedule ? s->schedule : "1f1b";
     if (s->stages <= 1) return;
-    o->schedule = schedule_make(m->mem, s->schedule ? s->schedule : "1f1b",
-                                (int)s->stages, (int)chunks, (int)o->micro_batches);
-    o->chunk_layers =
-        s->layers ? s->layers : even_layers(m->mem, module_layers(m), chunks);
+    if (ends_with(name, ".csv")) {
+        size_t n;
+        const char *text = file_read(m->mem, name, SCHEDULE_MAX_BYTES, &n, EXIT_CONFIG);
+        PipeSchedule *p = schedule_parse(m->mem, name, text, (int)o->micro_batches);
+        if (p->stages != s->stages || p->chunks != chunks)
+            fail(EXIT_CONFIG,
+                 "%s has %d stages and %d chunks; parallel_config.pipeline_stage x "
+                 "pp_interleave_num is %lld x %lld",
+                 name, p->stages, p->chunks, (long long)s->stages,
+                 (long long)MAX(s->chunks, 1));
+        o->schedule = p;
+    } else {
+        o->schedule = schedule_make(m->mem, name, (int)s->stages, (int)chunks,
+                                    (int)o->micro_batches);
+    }
+    o->chunk_layers = layers_of_chunks(s, m->mem, module_layers(m), chunks);
 }
 
 void strategy_apply(const Strategy *s, const ModelSpec *spec, Module *m, PassOptions *o) {
     Seeds k = {.mem = m->mem, .s = s, .seq = "-"};
     apply_stages(s, m, o);
-    if (strategy_ranks(s) == 1 && !s->user.n) return;
+    if (s->data * s->context * s->tensor == 1 && !s->user.n) return;
     bool hybrid = s->ring > 1 && s->ring < s->context;
     add_axis(&m->mesh, "dp", s->data);
     add_axis(&m->mesh, "cp", hybrid ? s->ring : s->context);

@@ -8,6 +8,8 @@
 /* Axes of the mesh, outermost first: dp replicas, cp parts of the sequence, up the inner
  * parts of a sequence when both algorithms of context parallelism are combined, tp parts of
  * matrices and heads. Neighbouring ranks differ in tp. */
+#define SCHEDULE_MAX_BYTES (64u << 20)
+
 typedef struct Strategy {
     int64_t data, context, tensor;
     int64_t ring; /* parts of a sequence whose keys go round; context / ring are exchanged
@@ -15,7 +17,8 @@ typedef struct Strategy {
     int64_t stages; /* of the pipeline; each has `chunks` parts of the model */
     int64_t chunks;
     const char *schedule;  /* see passes/pipe/schedule.h */
-    const int64_t *layers; /* by chunk in the order of the model; NULL: evenly */
+    IntList offset; /* layers more than even, by chunk in the order of the model */
+    Place offset_place; /* of it, for messages */
     bool sequence_parallel; /* norms and residuals split over tp too */
     bool vocab_parallel;    /* embedding and head split over tp */
     int zero_level;         /* 0..3, see passes/shard/zero.c */

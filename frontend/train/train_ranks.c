@@ -17,10 +17,11 @@ void ranks_choose(Train *t) {
         t->job.cfg, "parallel_config.data_parallel", "parallel_config.model_parallel",
         arena_printf(t->mem, "stator launch -n %lld train ..., or another strategy",
                      (long long)ranks),
-        "data_parallel x model_parallel x context_parallel is %lld x %lld x %lld = "
-        "%lld ranks, but %d process%s",
+        "data_parallel x model_parallel x context_parallel x pipeline_stage is %lld x %lld "
+        "x %lld x %lld = %lld ranks, but %d process%s",
         (long long)t->job.strategy.data, (long long)t->job.strategy.tensor,
-        (long long)t->job.strategy.context, (long long)ranks, comm_size(),
+        (long long)t->job.strategy.context, (long long)t->job.strategy.stages,
+        (long long)ranks, comm_size(),
         comm_size() == 1 ? " runs" : "es run");
 }
 
@@ -40,7 +41,9 @@ void ranks_apply(Train *t, Module *m, PassOptions *o) {
     strategy_apply(&t->job.strategy, job_spec(&t->job), m, o);
     int size[MAX_AXES];
     for (int a = 0; a < m->mesh.naxes; a++) size[a] = m->mesh.axis[a].size;
-    if (m->mesh.naxes && comm_size() > 1) comm_mesh(m->mesh.naxes, size);
+    int stages = (int)MAX(t->job.strategy.stages, 1);
+    if (comm_size() > 1 && (m->mesh.naxes || stages > 1))
+        comm_mesh(stages, m->mesh.naxes, size);
     choose_progress(t);
 }
 

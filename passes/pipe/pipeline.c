@@ -121,7 +121,7 @@ static void write_out(Pipe *p, Builder *b, const Func *f, Value **arg, Value **r
 }
 
 static void make_flat(Pipe *p, const Func *step) {
-    Func *f = p->flat = func_new_unique(p->m, step->name, ROLE_FUNC);
+    Func *f = p->flat = func_new_unique(p->m, "flat", ROLE_FUNC);
     Value **arg = NEW_ARRAY(p->mem, Value *, (size_t)step->narg + 1);
     Value **ret = NEW_ARRAY(p->mem, Value *, (size_t)step->nret + 1);
     for (Func *g = p->m->first; g; g = g->next) func_number(g);

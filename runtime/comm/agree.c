@@ -51,6 +51,22 @@ void agree_on(Arena *mem, const char *what, const char *text, const char *remedy
     agree(mem, what, text, remedy, NULL);
 }
 
+void agree_in_stage(Arena *mem, const char *what, const char *text, const char *remedy) {
+    char *here, *there;
+    if (comm_size() == 1) return;
+    const char *first = comm_stage_text(mem, text);
+    bool differs = strcmp(text, first) != 0;
+    if (!comm_max_i64(differs)) return;
+    if (first_difference(mem, text, first, &here, &there))
+        fail(EXIT_CONFIG,
+             "ranks of stage %d disagree on the %s: rank %d on %s has '%s', rank %d has "
+             "'%s'; %s",
+             comm_stage(), what, comm_rank(), comm_host(), here, comm_stage_first(), there,
+             remedy);
+    comm_barrier(); /* the rank that differs ends the others */
+    fail(EXIT_CONFIG, "ranks disagree on the %s", what);
+}
+
 void agree_on_file(Arena *mem, const char *what, const char *text, const char *path) {
     agree(mem, what, text, NULL, path);
 }

@@ -10,6 +10,8 @@
  * text than rank 0 says which line is the first to differ: "ranks disagree on the WHAT:
  * rank 1 on HOST has 'threads 2', rank 0 has 'threads 1'; REMEDY". */
 void agree_on(Arena *mem, const char *what, const char *text, const char *remedy);
+/* The same of what the ranks of a stage have: with that of the first of them. */
+void agree_in_stage(Arena *mem, const char *what, const char *text, const char *remedy);
 /* The same of what was read from `path`: the remedy is to copy it to the other host. */
 void agree_on_file(Arena *mem, const char *what, const char *text, const char *path);
 

@@ -5,7 +5,7 @@ CommWorld comm_world = {
     .size = 1, .local_size = 1, .local_cores = 1, .host = "localhost"};
 
 static struct {
-    int naxes;
+    int naxes, ranks; /* of a stage; 0: no mesh yet */
     int size[COMM_MAX_AXES], stride[COMM_MAX_AXES], coord[COMM_MAX_AXES];
 } mesh;
 
@@ -30,7 +30,25 @@ const char *comm_host_of(int rank) {
     return comm_world.hosts ? comm_world.hosts[rank] : comm_world.host;
 }
 
-void comm_mesh(int naxes, const int *size) {
+int comm_stage_ranks(void) {
+    return mesh.ranks ? mesh.ranks : comm_world.size;
+}
+
+int comm_stage(void) {
+    return comm_world.rank / comm_stage_ranks();
+}
+
+int comm_rank_of_stage(int stage) {
+    int ranks = comm_stage_ranks();
+    check(stage >= 0 && stage < comm_world.size / ranks);
+    return stage * ranks + comm_world.rank % ranks;
+}
+
+int comm_stage_first(void) {
+    return comm_stage() * comm_stage_ranks();
+}
+
+void comm_mesh(int stages, int naxes, const int *size) {
     int64_t ranks = 1;
     check(naxes >= 0 && naxes <= COMM_MAX_AXES);
     for (int a = 0; a < naxes; a++) {
@@ -38,8 +56,9 @@ void comm_mesh(int naxes, const int *size) {
         ranks *= size[a];
         check(ranks <= comm_world.size);
     }
-    check(ranks == comm_world.size);
+    check(stages > 0 && ranks * stages == comm_world.size);
     mesh.naxes = naxes;
+    mesh.ranks = (int)ranks;
     for (int a = naxes - 1, stride = 1; a >= 0; a--) {
         mesh.size[a] = size[a];
         mesh.stride[a] = stride;

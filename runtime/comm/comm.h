@@ -7,7 +7,7 @@
 #include "base/base.h"
 #include "base/dtype.h"
 
-enum { COMM_MAX_AXES = 8 };
+enum { COMM_MAX_AXES = 8, COMM_MESSAGE_BYTES = 1 << 30 };
 
 /* ---- the processes ---- */
 
@@ -27,10 +27,16 @@ void comm_end(void);
 /* Ends all ranks at once with this exit code. */
 _Noreturn void comm_abort(int code);
 
-/* Lays the mesh over the processes: sizes of its axes, product == comm_size(). Each rank
- * by itself; may be called again. */
-void comm_mesh(int naxes, const int *size);
+/* Lays the mesh over the processes, once for each stage of a pipeline: stage s has the
+ * ranks from s times the product of the sizes on; all together are comm_size(). Each rank by
+ * itself; may be called again. */
+void comm_mesh(int stages, int naxes, const int *size);
 int comm_coord(int axis);
+int comm_stage(void); /* of this rank; 0 before comm_mesh */
+/* The rank of a stage with this rank's coordinates. */
+int comm_rank_of_stage(int stage);
+/* Ranks of this rank's stage: the first of them, and how many. */
+int comm_stage_first(void), comm_stage_ranks(void);
 
 /* ---- for control: all ranks, small data ---- */
 
@@ -39,6 +45,9 @@ void comm_broadcast(void *data, size_t bytes, int root); /* any size */
 int64_t comm_max_i64(int64_t v), comm_min_i64(int64_t v);
 /* Rank 0's text on all ranks, in mem. */
 char *comm_broadcast_text(Arena *mem, const char *text);
+/* What the first rank of this rank's stage has, in mem, and its size; a text of it. */
+void *comm_stage_bytes(Arena *mem, const void *data, size_t *bytes);
+char *comm_stage_text(Arena *mem, const char *text);
 /* Every rank's `bytes` bytes, one after the other, in mem (on all ranks). */
 void *comm_gather(Arena *mem, const void *mine, size_t bytes);
 /* From one rank to another, any size, which both know; return when the memory may be used
@@ -103,6 +112,15 @@ int64_t comm_begin(CommKind kind, unsigned axes, const CommPart *part, int n,
 void comm_wait(int64_t ticket);
 /* Who should, by what was measured (docs/communication.md). All ranks may differ. */
 CommProgress comm_progress_that_pays(void);
+
+/* Messages between the ranks of two stages that have the same coordinates, told apart by
+ * their number; several of one number arrive in the order they were sent. comm_send returns
+ * at once with a ticket of comm_sent, which returns when the data may be written again;
+ * comm_receive when they are there. Calls keep the order of comm_begin and comm_run, so a
+ * message does not overtake a collective. */
+int64_t comm_send(int stage, int64_t message, const void *data, int64_t bytes);
+void comm_sent(int64_t ticket);
+void comm_receive(int stage, int64_t message, void *to, int64_t bytes);
 
 /* Seconds spent inside comm_run since the start and bytes sent by this rank, for reports. */
 typedef struct CommStats {

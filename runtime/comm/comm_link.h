@@ -32,6 +32,14 @@ enum { LINK_SLOTS = 64, LINK_MAX_BYTES = 1 << 30 };
 void link_receive(int slot, int rank, void *to, int64_t bytes);
 void link_send(int slot, int rank, const void *from, int64_t bytes);
 void link_wait(int slot);
+/* Messages of compiled programs between stages: those of one number arrive in their order,
+ * others in any. A post is a slot of its own kind, in [0, posts) after link_posts(posts),
+ * which may only grow and only while nothing is in flight. link_unpost waits until its data
+ * may be written again. */
+void link_posts(int posts);
+void link_post(int post, int rank, int64_t message, const void *data, int64_t bytes);
+void link_unpost(int post);
+void link_take(int rank, int64_t message, void *to, int64_t bytes);
 /* What link_wait does between polls: nothing; give the core to who wants it; sleep, when
  * another thread has work for the core. May be changed while it waits. */
 typedef enum LinkIdle { LINK_SPINS, LINK_YIELDS, LINK_NAPS } LinkIdle;

@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TAG_CONTROL = 1, TAG_LINK = 2, EXIT_NETWORK = 1 };
+enum { TAG_CONTROL = 1, TAG_LINK = 2, TAG_STAGE = 3, EXIT_NETWORK = 1 };
 
 static MPI_Comm world; /* a copy of MPI_COMM_WORLD: nobody else's messages */
 static bool started;
@@ -345,6 +345,27 @@ char *comm_broadcast_text(Arena *mem, const char *text) {
     return copy;
 }
 
+void *comm_stage_bytes(Arena *mem, const void *data, size_t *bytes) {
+    int ranks = comm_stage_ranks(), first = comm_stage_first();
+    void *mine = NULL;
+    for (int root = 0; root < comm_world.size; root += ranks) {
+        uint64_t n = *bytes;
+        comm_broadcast(&n, sizeof n, root);
+        void *all = root == comm_world.rank ? (void *)(uintptr_t)data
+                                            : arena_alloc(mem, n + 1);
+        comm_broadcast(all, n, root);
+        if (root != first) continue;
+        mine = all;
+        *bytes = n;
+    }
+    return mine;
+}
+
+char *comm_stage_text(Arena *mem, const char *text) {
+    size_t n = strlen(text) + 1;
+    return comm_stage_bytes(mem, text, &n);
+}
+
 void *comm_gather(Arena *mem, const void *mine, size_t bytes) {
     check(bytes <= LINK_MAX_BYTES);
     char *all = arena_alloc(mem, array_bytes((size_t)comm_world.size, bytes));
@@ -468,4 +489,59 @@ void link_wait(int slot) {
         die("rank %d sent %d bytes to rank %d in a collective, where %d were expected",
             s->rank, got, comm_world.rank, s->bytes);
     }
+}
+
+/* ---- messages between stages ---- */
+
+static struct Post {
+    MPI_Request request;
+    int rank;
+} *posts;
+static int nposts;
+
+void link_posts(int n) {
+    struct Post *more = realloc(posts, (size_t)n * sizeof *posts);
+    if (!more) die("no memory for %d messages at once", n);
+    posts = more;
+    nposts = n;
+}
+
+/* MPI promises 32,767 tags; one that comes round again is told apart by its order. */
+static int tag_of(int64_t message) {
+    return TAG_STAGE + (int)(message % (32000 - TAG_STAGE));
+}
+
+void link_post(int post, int rank, int64_t message, const void *data, int64_t bytes) {
+    check(post >= 0 && post < nposts && bytes <= LINK_MAX_BYTES);
+    posts[post].rank = rank;
+    CALL(MPI_Isend, data, (int)bytes, MPI_BYTE, rank, tag_of(message), world,
+         &posts[post].request);
+}
+
+static void wait_request(MPI_Request *request, int rank, MPI_Status *status) {
+    for (int done = 0;;) {
+        CALL(MPI_Test, request, &done, status);
+        if (done) break;
+        watch_wait(WATCH_FOR_RANK, rank);
+        idle();
+    }
+    watch_go_on();
+}
+
+void link_unpost(int post) {
+    check(post >= 0 && post < nposts);
+    wait_request(&posts[post].request, posts[post].rank, MPI_STATUS_IGNORE);
+}
+
+void link_take(int rank, int64_t message, void *to, int64_t bytes) {
+    MPI_Request request;
+    MPI_Status status;
+    int got;
+    check(bytes <= LINK_MAX_BYTES);
+    CALL(MPI_Irecv, to, (int)bytes, MPI_BYTE, rank, tag_of(message), world, &request);
+    wait_request(&request, rank, &status);
+    CALL(MPI_Get_count, &status, MPI_BYTE, &got);
+    if (got != bytes)
+        die("rank %d sent %d bytes as message %lld, where %lld were expected", rank, got,
+            (long long)message, (long long)bytes);
 }

@@ -9,18 +9,58 @@
 #include "runtime/core/rt.h"
 #include <pthread.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <stdatomic.h>
 
 enum { QUEUE_LENGTH = 64 };
 
 typedef struct Request {
+    void (*run)(const struct Request *);
+    const char *label;
+    /* a collective */
     CommKind kind;
     unsigned axes;
     const CommPart *part;
     int n;
     void *workspace;
-    const char *label;
+    /* a message */
+    int post, rank;
+    int64_t message, bytes;
+    void *data;
 } Request;
+
+static void run_collective(const Request *r) {
+    comm_run_now(r->kind, r->axes, r->part, r->n, r->workspace, r->label);
+}
+
+/* What a rank that waits in it is said to wait in. */
+static void watch_message(const char *what, const Request *r) {
+    WATCH_PUT(op, what);
+    WATCH_PUT(label, r->label);
+    WATCH_PUT(bytes, r->bytes);
+}
+
+static void end_watch_message(void) {
+    WATCH_PUT(label, NULL);
+    WATCH_PUT(op, NULL);
+    WATCH_PUT(bytes, -1);
+}
+
+static void run_send(const Request *r) {
+    link_post(r->post, r->rank, r->message, r->data, r->bytes);
+}
+
+static void run_sent(const Request *r) {
+    watch_message("send", r);
+    link_unpost(r->post);
+    end_watch_message();
+}
+
+static void run_receive(const Request *r) {
+    watch_message("receive", r);
+    link_take(r->rank, r->message, r->data, r->bytes);
+    end_watch_message();
+}
 
 /* Tickets count from 1; a request is in queue[ticket % QUEUE_LENGTH] until it is done. */
 static struct {
@@ -75,7 +115,7 @@ static void *run_beside(void *unused) {
         const Request *r = &q.queue[ticket % QUEUE_LENGTH];
         link_when_idle(beside ? LINK_NAPS : idle_alone());
         WATCH_PUT(beside, q.wanted < ticket);
-        comm_run_now(r->kind, r->axes, r->part, r->n, r->workspace, r->label);
+        r->run(r);
         pthread_mutex_lock(&q.lock);
         q.done = ticket;
         pthread_cond_signal(&q.ended);
@@ -152,20 +192,77 @@ void comm_end(void) {
     link_end();
 }
 
-int64_t comm_begin(CommKind kind, unsigned axes, const CommPart *part, int n,
-                   void *workspace) {
+/* Returns the ticket, or 0: it is done. */
+static int64_t begin(Request r) {
+    r.label = take_label();
     if (q.how == COMM_AT_ONCE) {
         link_when_idle(idle_alone());
-        comm_run_now(kind, axes, part, n, workspace, take_label());
+        r.run(&r);
         return 0;
     }
     int64_t ticket = q.begun + 1;
-    const char *label = take_label();
     if (ticket > QUEUE_LENGTH) comm_wait(ticket - QUEUE_LENGTH);
-    q.queue[ticket % QUEUE_LENGTH] = (Request){kind, axes, part, n, workspace, label};
+    q.queue[ticket % QUEUE_LENGTH] = r;
     pthread_mutex_lock(&q.lock);
     q.begun = ticket;
     pthread_cond_signal(&q.work);
     pthread_mutex_unlock(&q.lock);
     return ticket;
+}
+
+int64_t comm_begin(CommKind kind, unsigned axes, const CommPart *part, int n,
+                   void *workspace) {
+    return begin((Request){.run = run_collective,
+                           .kind = kind,
+                           .axes = axes,
+                           .part = part,
+                           .n = n,
+                           .workspace = workspace});
+}
+
+/* ---- messages between stages ---- */
+
+static bool *post_taken;
+static int nposts;
+
+static int take_post(void) {
+    int i = 0;
+    while (i < nposts && post_taken[i]) i++;
+    if (i == nposts) {
+        drain();
+        int more = MAX(64, 2 * nposts);
+        bool *taken = realloc(post_taken, (size_t)more);
+        if (!taken) die("no memory for %d messages at once", more);
+        memset(taken + nposts, 0, (size_t)(more - nposts));
+        post_taken = taken;
+        nposts = more;
+        link_posts(more);
+    }
+    post_taken[i] = true;
+    return i;
+}
+
+int64_t comm_send(int stage, int64_t message, const void *data, int64_t bytes) {
+    int post = take_post();
+    begin((Request){.run = run_send,
+                    .post = post,
+                    .rank = comm_rank_of_stage(stage),
+                    .message = message,
+                    .data = (void *)(uintptr_t)data,
+                    .bytes = bytes});
+    return post;
+}
+
+void comm_sent(int64_t post) {
+    check(post >= 0 && post < nposts && post_taken[post]);
+    comm_wait(begin((Request){.run = run_sent, .post = (int)post}));
+    post_taken[post] = false;
+}
+
+void comm_receive(int stage, int64_t message, void *to, int64_t bytes) {
+    comm_wait(begin((Request){.run = run_receive,
+                              .rank = comm_rank_of_stage(stage),
+                              .message = message,
+                              .data = to,
+                              .bytes = bytes}));
 }

@@ -61,3 +61,20 @@ void rt_collective_wait(int64_t n, const void *ws) {
     const int64_t *ticket = (const void *)((const char *)ws + ticket_at(n));
     comm_wait(*ticket);
 }
+
+void rt_send(int32_t *ticket, int64_t stage, int64_t message, const void *data,
+             int64_t bytes, const int64_t *where) {
+    comm_label((const char *)where);
+    *ticket = (int32_t)comm_send((int)stage, message, data, bytes);
+}
+
+void rt_sent(const int32_t *ticket, const int64_t *where) {
+    comm_label((const char *)where);
+    comm_sent(*ticket);
+}
+
+void rt_receive(int64_t stage, int64_t message, void *to, int64_t bytes,
+                const int64_t *where) {
+    comm_label((const char *)where);
+    comm_receive((int)stage, message, to, bytes);
+}

@@ -59,4 +59,11 @@ void rt_collective_begin(int64_t kind, int64_t axes, int64_t n, const int64_t *s
                          void *ws);
 void rt_collective_wait(int64_t n, const void *ws);
 
+/* Messages between stages; see comm.h. `label` is text: where the op is. */
+void rt_send(int32_t *ticket, int64_t stage, int64_t message, const void *data,
+             int64_t bytes, const int64_t *label);
+void rt_sent(const int32_t *ticket, const int64_t *label);
+void rt_receive(int64_t stage, int64_t message, void *to, int64_t bytes,
+                const int64_t *label);
+
 #endif

@@ -408,7 +408,7 @@ int main(int argc, char **argv) {
         if (naxes == COMM_MAX_AXES) fail(EXIT_CONFIG, "too many axes");
         axis_size[naxes++] = (int)strtol(rest, &rest, 10);
     }
-    comm_mesh(naxes, axis_size);
+    comm_mesh(1, naxes, axis_size);
     coordinates();
     control();
     large_message();

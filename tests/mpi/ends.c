@@ -51,7 +51,7 @@ static void other_sizes(int64_t most, CommProgress how) {
     float *data = calloc((size_t)most, sizeof *data);
     CommPart p = {data, data, .before = 1, .each = 1, .after = n, .dtype = DT_F32};
     int size = comm_size();
-    comm_mesh(1, &size);
+    comm_mesh(1, 1, &size);
     void *space = malloc((size_t)comm_workspace_bytes(COMM_ALL_REDUCE, size, &p, 1));
     comm_progress(how);
     comm_wait(comm_begin(COMM_ALL_REDUCE, 1, &p, 1, space));

@@ -25,7 +25,7 @@ static void lay_mesh(const Mesh *mesh) {
         fail(EXIT_CONFIG, "the mesh has %d ranks, there are %d", mesh_ranks(mesh),
              comm_size());
     }
-    comm_mesh(mesh->naxes, size);
+    comm_mesh(1, mesh->naxes, size);
     for (int a = 0; a < mesh->naxes; a++) {
         check(comm_coord(a) == mesh_coord(mesh, comm_rank(), a));
     }

@@ -1,0 +1,9 @@
+/* stage.c - keeps the step of one stage, and what it calls. Level local. */
+#include "passes/passes.h"
+
+void pass_stage(Module *m, const PassOptions *o) {
+    if (!m->stages || o->stage < 0) return;
+    for (Func *f = m->first; f; f = f->next)
+        if (f->role == ROLE_STEP && f->stage != o->stage) f->role = ROLE_FUNC;
+    module_remove_unused(m);
+}
