@@ -19,6 +19,10 @@ typedef struct CompileOptions {
 typedef struct Program {
     Module *m;
     Func *entry;
+    int stages; /* of the pipeline; entry is that of this rank's stage */
+    /* By stage: its entry. Of other stages than this rank's only the arguments count, of
+     * level local. */
+    Func **step;
     MemoryPlan plan;
     void *arena;       /* NULL before program_allocate */
     void **arg, **ret; /* addresses of the entry's arguments and results */

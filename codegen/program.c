@@ -3,6 +3,7 @@
 #include "codegen/codegen.h"
 #include "codegen/jit.h"
 #include "codegen/lower.h"
+#include "passes/pipe/schedule.h"
 #include "runtime/comm/agree.h"
 #include "runtime/comm/comm.h"
 #include "runtime/core/kernels.h"
@@ -206,6 +207,8 @@ Program *program_make(Arena *mem, Module *m, const char *passes, const PassOptio
     options.workspace_bytes = lower_workspace_bytes;
     options.workspace_ctx = &code->lower;
     options.verbose |= co->verbose;
+    p->stages = options.schedule ? options.schedule->stages : 1;
+    p->step = options.steps = NEW_ARRAY(mem, Func *, (size_t)p->stages);
     if (options.schedule) options.stage = comm_stage();
     passes_run(m, passes, &options);
     if (m->level != LEVEL_PLANNED) {
@@ -213,6 +216,7 @@ Program *program_make(Arena *mem, Module *m, const char *passes, const PassOptio
              passes, level_name[m->level]);
     }
     p->entry = find_entry(m);
+    p->step[p->entry->stage] = p->entry;
     p->plan = memory_plan(mem, p->entry);
     p->arg = NEW_ARRAY(mem, void *, (size_t)p->entry->narg + 1);
     p->ret = NEW_ARRAY(mem, void *, (size_t)p->entry->nret + 1);

@@ -65,6 +65,7 @@ Layout layout_of(Arena *mem, const Func *entry, int i) {
     if (!wrong && first)
         wrong = layout_rows(&l, first->i, v->ty.rank ? v->ty.dim[0] : 0);
     if (stage) l.stage = (int)stage->i;
+    l.stages = entry->mod->stages;
     if (wrong)
         fail(EXIT_CONFIG, "argument %%%s, global \"%s\": %s", v->name,
              type_text(mem, mesh, &whole), wrong);
@@ -95,6 +96,14 @@ static Axes copying(const Layout *l) {
     return all & ~cut;
 }
 
+int layout_ranks(const Layout *l) {
+    return mesh_ranks(l->mesh) * MAX(l->stages, 1);
+}
+
+bool layout_holds(const Layout *l, int rank) {
+    return l->stages <= 1 || l->stage < 0 || rank / mesh_ranks(l->mesh) == l->stage;
+}
+
 int layout_copies(const Layout *l) {
     return mesh_group_size(l->mesh, copying(l));
 }
@@ -107,7 +116,7 @@ LayoutWalk layout_walk(const Layout *l, int rank) {
     const Type *t = &l->whole;
     LayoutWalk w = {.l = l, .rank = rank, .row = 1, .box = 1};
     bool whole = true; /* all dimensions from d on */
-    if (l->stage >= 0 && rank / mesh_ranks(l->mesh) != l->stage) return w;
+    if (!layout_holds(l, rank)) return w;
     for (int d = t->rank - 1; d >= 0; d--) {
         w.size[d] = box_size(l, d);
         w.first[d] = mesh_group_coord(l->mesh, rank, t->split[d]) * w.size[d];

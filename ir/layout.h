@@ -12,6 +12,8 @@ typedef struct Layout {
     Axes flat;      /* axes that cut the flattened box, outermost = lowest bit */
     bool flattened; /* the argument is [lead..., boxes, padded] instead of a box */
     int lead;       /* dimensions kept in front when flattened: 0 or 1 */
+    int stages;     /* of the pipeline; 0: one. Stage s has ranks [s, s + 1) x those of
+                       the mesh */
     int stage;      /* whose ranks hold it; -1: those of every stage */
     int64_t first, rows; /* rows of dimension 0 that it has; rows = 0: all. No axis splits
                             them unless it has all */
@@ -31,6 +33,9 @@ const char *layout_make(Arena *mem, const Mesh *mesh, const Type *whole, const c
 const char *layout_rows(Layout *l, int64_t first, int64_t rows);
 /* Elements this rank's argument has, with padding. */
 int64_t layout_local_count(const Layout *l);
+/* All ranks, of all stages; does this one hold any of it? */
+int layout_ranks(const Layout *l);
+bool layout_holds(const Layout *l, int rank);
 /* Ranks along axes that cut nothing hold the same elements: how many of them, and which
  * of these copies, from 0 on, is that of `rank`. */
 int layout_copies(const Layout *l);

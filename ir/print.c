@@ -162,7 +162,7 @@ static void print_func(Text *t, const Module *m, Func *f) {
     }
     text_add(t, ")");
     if (f->task) text_add(t, " task(%d%c)", f->chunk, task_letter[f->task]);
-    if (m->stages && f->role == ROLE_STEP) text_add(t, " stage(%d)", f->stage);
+    if (m->stages && func_is_entry(f)) text_add(t, " stage(%d)", f->stage);
     if (f->frame_bytes) text_add(t, " frame(%lld)", (long long)f->frame_bytes);
     text_add(t, " {\n");
     for (Op *op = f->first; op; op = op->next) print_op(t, m, &n, op);

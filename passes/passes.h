@@ -36,6 +36,8 @@ typedef struct PassOptions {
     const struct PipeSchedule *schedule;
     const int64_t *chunk_layers; /* by chunk of the schedule */
     int stage; /* pass stage: the one whose step is wanted; -1: all */
+    Func **steps; /* where not NULL pass stage leaves all of them here, those that are not
+                     wanted for their arguments alone */
     /* train */
     int64_t micro_batches; /* runs of the model a step; 0 = 1 */
     const char *optimizer; /* "adamw", "adam", "momentum" or "sgd" */

@@ -14,7 +14,8 @@ const char train_passes[] =
     "simplify,localize,simplify,keep,sink,simplify,pipeline,stage,simplify,bucket,expand,simplify,epilogue,"
     "arrange,fuse,overlap,memplan";
 const char forward_passes[] =
-    "simplify,seed,zero,shard,reshard,collect,simplify,localize,simplify,bucket,expand,"
+    "simplify,seed,zero,cut,shard,reshard,collect,simplify,localize,simplify,pipeline,"
+    "stage,simplify,bucket,expand,"
     "simplify,epilogue,arrange,fuse,overlap,memplan";
 const char predict_passes[] =
     "simplify,place,expand,simplify,epilogue,arrange,fuse,memplan";

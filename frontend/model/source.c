@@ -241,12 +241,8 @@ typedef struct Parts {
     int n;
 } Parts;
 
-static void take_piece(void *context, int arg, int64_t first, int64_t count,
-                       const float *values) {
-    const Parts *p = context;
-    const CkptTensor *t = p->t;
-    while (t < p->t + p->n && strcmp(t->name, p->entry->arg[arg]->name)) t++;
-    check(t < p->t + p->n);
+static void take_rows(const CkptTensor *t, int64_t first, int64_t count,
+                      const float *values) {
     LayoutWalk w = layout_walk(t->layout, comm_rank());
     while (layout_next(&w)) {
         int64_t from = MAX(w.global, first), to = MIN(w.global + w.count, first + count);
@@ -254,6 +250,19 @@ static void take_piece(void *context, int arg, int64_t first, int64_t count,
         memcpy((float *)t->data + w.local + from - w.global, values + from - first,
                (size_t)(to - from) * sizeof(float));
     }
+}
+
+static void take_piece(void *context, int arg, int64_t first, int64_t count,
+                       const float *values) {
+    const Parts *p = context;
+    bool found = false;
+    for (const CkptTensor *t = p->t; t < p->t + p->n; t++) {
+        const char *name = t->tensor ? t->tensor : t->name;
+        if (strcmp(name, p->entry->arg[arg]->name)) continue;
+        found = true;
+        take_rows(t, first, count, values);
+    }
+    check(found);
 }
 
 static void send_piece(void *context, int arg, int64_t first, int64_t count,

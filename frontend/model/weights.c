@@ -83,11 +83,12 @@ void weights_init_part(const Func *entry, int i, const Layout *layout, int rank,
     bool normal = !strcmp(kind, "normal");
     check(normal || !strcmp(kind, "zeros") || !strcmp(kind, "ones"));
     check(v->ty.dt == DT_F32);
+    const char *tensor = arg_str(entry, i, "tensor", v->name);
     Init init = {.out = out,
                  .mean = arg_float(entry, i, "mean", !strcmp(kind, "ones") ? 1 : 0),
                  .std = normal ? arg_float(entry, i, "std", 0.02) : 0,
                  .seed = seed,
-                 .stream = hash64(v->name, strlen(v->name))};
+                 .stream = hash64(tensor, strlen(tensor))};
     cut_runs(mem, &init, layout, rank, type_count(&v->ty));
     rt_parallel(init.nruns, init_runs, &init);
     arena_free(mem);

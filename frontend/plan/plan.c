@@ -60,8 +60,8 @@ static void list_functions(Walk *w, const Module *m) {
     for (int i = 0, nth = 0; i < w->n; i++) {
         FuncRuns *r = &w->func[i];
         r->model_runs = NEW_ARRAY(w->mem, int64_t, (size_t)w->nmodels + 1);
-        r->in_model = is_model(r->f);
-        if (r->in_model) r->model_runs[nth++] = 1;
+        r->in_model = is_model(r->f) || r->f->task;
+        if (is_model(r->f)) r->model_runs[nth++] = 1;
     }
 }
 
@@ -76,6 +76,7 @@ static void count_call(Walk *w, const FuncRuns *caller, const Op *op) {
     callee->in_layers |= caller->in_model;
     callee->in_model |= caller->in_model;
     callee->backward |= caller->backward || callee->f->part == PART_BACKWARD;
+    callee->in_layers &= !callee->f->task;
 }
 
 static void count_runs(Walk *w, const Module *m) {

@@ -85,7 +85,7 @@ static void fill_counted(const Train *t, const DataBatch *batch) {
 }
 
 static void fill_scalars(const Train *t, int64_t update, double rate) {
-    *t->at.lr = (float)rate;
+    if (t->at.lr) *t->at.lr = (float)rate; /* a stage may have no parameters */
     double c1 = 1, c2 = 1;
     if (t->bias_correction) {
         c1 -= pow(t->beta1, (double)update);

@@ -164,7 +164,7 @@ static void find_slots(Train *t) {
     Program *p = t->program;
     t->at.rng = slot_of_role(t, ARG_rng, false);
     t->at.counted = slot_of_role(t, ARG_counted, false);
-    t->at.lr = slot_of_role(t, ARG_lr, true);
+    t->at.lr = slot_of_role(t, ARG_lr, t->program->stages == 1);
     t->at.weight_decay = slot_of_role(t, ARG_weight_decay, false);
     t->at.correction1 = slot_of_role(t, ARG_bias_correction1, false);
     t->at.correction2 = slot_of_role(t, ARG_bias_correction2, false);
@@ -174,15 +174,15 @@ static void find_slots(Train *t) {
     t->at.good = p->ret[2];
 }
 
-static void count_parameters(Train *t) {
-    const Func *f = t->program->entry;
+/* `f`: the model before the passes. */
+static void count_parameters(Train *t, const Func *f) {
     t->parameters = 0;
     for (int i = 0; i < f->narg; i++)
         if (arg_role(f, i) == ARG_param) {
-            Layout l = layout_of(t->mem, f, i);
-            double rows = l.whole.rank ? (double)l.whole.dim[0] : 1;
-            t->parameters += (int64_t)((double)type_count(&l.whole) / rows *
-                                       arg_float(f, i, "rows", rows));
+            const Type *ty = &f->arg[i]->ty;
+            double rows = ty->rank ? (double)ty->dim[0] : 1;
+            t->parameters +=
+                (int64_t)((double)type_count(ty) / rows * arg_float(f, i, "rows", rows));
         }
 }
 
@@ -239,7 +239,7 @@ static void make_program(Train *t) {
     t->program = program_make(t->mem, m, train_passes, &o, &co);
     t->threads = t->program->threads;
     if (cfg->dump[0]) dump_plan(t);
-    count_parameters(t);
+    count_parameters(t, model_entry(model));
     count_flops(t, model);
     allocate(t);
     find_slots(t);

@@ -16,24 +16,41 @@ enum { MAX_ASIDE = 10000 };
 
 /* ---- what is saved ---- */
 
+static void list_tensor(Train *t, const Func *f, int i) {
+    const Program *p = t->program;
+    bool mine = f == p->entry;
+    Layout *l = NEW(t->mem, Layout);
+    *l = layout_of(t->mem, f, i);
+    CkptTensor *c = &t->tensor[t->ntensor++];
+    *c = (CkptTensor){.name = f->arg[i]->name,
+                      .tensor = arg_str(f, i, "tensor", NULL),
+                      .dtype = l->whole.dt,
+                      .rank = l->whole.rank,
+                      .data = mine ? p->arg[i] : NULL,
+                      .file = arg_role(f, i) == ARG_state ? CKPT_OPTIMIZER : CKPT_MODEL,
+                      .layout = comm_size() > 1 ? l : NULL};
+    memcpy(c->dim, l->whole.dim, sizeof c->dim);
+    c->dim[0] = (int64_t)arg_float(f, i, "rows", (double)c->dim[0]);
+}
+
+/* Parameters, then states, of all stages. What every stage has is listed once. */
 static void list_tensors(Train *t) {
-    const Func *f = t->program->entry;
-    t->tensor = NEW_ARRAY(t->mem, CkptTensor, (size_t)f->narg);
-    for (int i = 0; i < f->narg; i++) {
-        bool state = arg_role(f, i) == ARG_state;
-        if (!state && arg_role(f, i) != ARG_param) continue;
-        Layout *l = NEW(t->mem, Layout);
-        *l = layout_of(t->mem, f, i);
-        CkptTensor *c = &t->tensor[t->ntensor++];
-        *c = (CkptTensor){.name = f->arg[i]->name,
-                          .dtype = l->whole.dt,
-                          .rank = l->whole.rank,
-                          .data = t->program->arg[i],
-                          .file = state ? CKPT_OPTIMIZER : CKPT_MODEL,
-                          .layout = comm_size() > 1 ? l : NULL};
-        memcpy(c->dim, l->whole.dim, sizeof c->dim);
-        c->dim[0] = (int64_t)arg_float(f, i, "rows", (double)c->dim[0]);
-    }
+    const Program *p = t->program;
+    int total = 0;
+    for (int s = 0; s < p->stages; s++) total += p->step[s]->narg;
+    t->tensor = NEW_ARRAY(t->mem, CkptTensor, (size_t)total);
+    for (int states = 0; states < 2; states++)
+        for (int s = 0; s < p->stages; s++)
+            for (int i = 0; i < p->step[s]->narg; i++) {
+                const Func *f = p->step[s];
+                bool own = attr_find(f->arg_attr[i], "stage") || p->stages == 1;
+                if (arg_role(f, i) != (states ? ARG_state : ARG_param)) continue;
+                if (own)
+                    list_tensor(t, f, i);
+                else if (s == 0)
+                    list_tensor(t, p->entry,
+                                program_arg_named(p, f->arg[i]->name));
+            }
 }
 
 /* The values that count, so that a resumed run can say which are others. */
@@ -359,15 +376,18 @@ static bool is_finite(const float *x, int64_t n) {
 }
 
 const char *train_state_not_finite(const Train *t) {
-    const Func *f = t->program->entry;
     int64_t from_end = 0; /* of the first one */
-    for (int i = 0; i < f->narg && !from_end; i++) {
-        if (arg_role(f, i) != ARG_param) continue;
-        if (!is_finite(t->program->arg[i], type_count(&f->arg[i]->ty)))
-            from_end = f->narg - i;
+    for (int i = 0; i < t->ntensor && !from_end; i++) {
+        const CkptTensor *c = &t->tensor[i];
+        if (c->file != CKPT_MODEL || !c->data) continue;
+        int64_t n = c->layout ? layout_local_count(c->layout) : 1;
+        for (int d = 0; !c->layout && d < c->rank; d++) n *= c->dim[d];
+        if (!is_finite(c->data, n)) from_end = t->ntensor - i;
     }
     from_end = comm_max_i64(from_end);
-    return from_end ? f->arg[f->narg - from_end]->name : NULL;
+    if (!from_end) return NULL;
+    const CkptTensor *c = &t->tensor[t->ntensor - from_end];
+    return c->tensor ? c->tensor : c->name;
 }
 
 static void look_at_weights(Train *t) {

@@ -4,6 +4,7 @@
  * folder, one JSON object a line. */
 #include "frontend/config/commands.h"
 #include "frontend/train/train.h"
+#include "passes/pipe/schedule.h"
 #include "runtime/comm/comm.h"
 #include <math.h>
 
@@ -21,7 +22,9 @@ void valid_plan(Train *t, Data *data, int64_t every, int64_t batches) {
     *v = (Validation){.data = data, .every = every, .batches = batches};
     Module *m = job_build(&t->job, MODEL_TRAIN, t->job.batch);
     PassOptions o = pass_options_default();
+    o.micro_batches = t->job.micro; /* of the schedule that training has */
     ranks_apply(t, m, &o);
+    if (o.schedule) o.schedule = schedule_forward(t->mem, o.schedule);
     if (zero_gathers_ahead(&o)) o.zero_level = 3; /* as training leaves the parameters */
     CompileOptions co = {.cpu = t->job.cfg->context_cpu,
                          .threads = (int)t->job.cfg->context_threads};

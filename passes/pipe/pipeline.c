@@ -120,18 +120,32 @@ static void write_out(Pipe *p, Builder *b, const Func *f, Value **arg, Value **r
     for (int i = 0; i < f->nret; i++) ret[i] = map[f->ret[i]->id];
 }
 
+/* The argument that argument i is another name of, for a stage that reads it too; NULL: it
+ * is one of its own. */
+static Value *argument_again(const Func *step, int i, Value **arg) {
+    const char *name = arg_str(step, i, "same", NULL);
+    for (int k = 0; k < i && name; k++)
+        if (!strcmp(step->arg[k]->name, name)) return arg[k];
+    return NULL;
+}
+
 static void make_flat(Pipe *p, const Func *step) {
     Func *f = p->flat = func_new_unique(p->m, "flat", ROLE_FUNC);
     Value **arg = NEW_ARRAY(p->mem, Value *, (size_t)step->narg + 1);
     Value **ret = NEW_ARRAY(p->mem, Value *, (size_t)step->nret + 1);
     for (Func *g = p->m->first; g; g = g->next) func_number(g);
     for (int i = 0; i < step->narg; i++) {
+        arg[i] = argument_again(step, i, arg);
+        if (arg[i]) continue;
         arg[i] = func_arg(f, step->arg[i]->name, step->arg[i]->ty);
-        f->arg_attr[i] = step->arg_attr[i];
+        f->arg_attr[f->narg - 1] = step->arg_attr[i];
     }
     Builder b = build_at_end(f);
     write_out(p, &b, step, arg, ret);
-    for (int i = 0; i < step->nret; i++) func_ret(f, ret[i], step->alias[i]);
+    for (int i = 0; i < step->nret; i++) {
+        int a = step->alias[i];
+        func_ret(f, ret[i], a < 0 ? -1 : arg[a]->nth);
+    }
     func_remove_dead(f);
     func_number(f);
 }
@@ -461,7 +475,7 @@ static void begin_stage(Pipe *p, const Func *step, int k) {
     Stage *s = &p->stage[k];
     const Func *flat = p->flat;
     s->f = func_new_unique(
-        p->m, arena_printf(p->m->mem, "%s.%d", step->name, k), ROLE_STEP);
+        p->m, arena_printf(p->m->mem, "%s.%d", step->name, k), step->role);
     s->f->stage = k;
     s->b = build_at_end(s->f);
     s->rest = flat->first;
@@ -537,8 +551,8 @@ void pass_pipeline(Module *m, const PassOptions *o) {
     if (!o->schedule) return;
     Pipe p = {.m = m, .o = o, .s = o->schedule, .mem = arena_new()};
     Func *step = m->first;
-    while (step && step->role != ROLE_STEP) step = step->next;
-    if (!step) fail(EXIT_CONFIG, "module @%s has no step to make a pipeline of", m->name);
+    while (step && !func_is_entry(step)) step = step->next;
+    if (!step) fail(EXIT_CONFIG, "module @%s has no entry to make a pipeline of", m->name);
     if (!schedule_is_ascending(p.s))
         fail(EXIT_CONFIG,
              "schedule %s: a chunk must go through the micro-batches in their order, forward "

@@ -61,6 +61,14 @@ static void make_all_forward(PipeSchedule *s) {
     }
 }
 
+PipeSchedule *schedule_forward(Arena *mem, const PipeSchedule *like) {
+    PipeSchedule *s = schedule_new(mem, "forward", like->stages, like->chunks, 1,
+                                   like->chunks);
+    memcpy(s->stage_of, like->stage_of, (size_t)like->chunks * sizeof(int));
+    for (int c = 0; c < s->chunks; c++) add(s, s->stage_of[c], TASK_FORWARD, c, 0);
+    return s;
+}
+
 static const struct {
     const char *name;
     void (*make)(PipeSchedule *);

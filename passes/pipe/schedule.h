@@ -32,6 +32,8 @@ extern const char *const schedule_names[];
  * stage c mod stages. Fails with EXIT_CONFIG when the numbers do not go together. */
 PipeSchedule *schedule_make(Arena *mem, const char *name, int stages, int chunks,
                             int micro);
+/* One micro-batch forward through the chunks of such a schedule, as validation does. */
+PipeSchedule *schedule_forward(Arena *mem, const PipeSchedule *like);
 /* From its text, which is `micro` micro-batches; `file` is for messages. Fails at the cell
  * that is wrong with EXIT_CONFIG: unknown, twice, missing, a chunk on two stages, backward
  * before forward. */

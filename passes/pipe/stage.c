@@ -3,7 +3,10 @@
 
 void pass_stage(Module *m, const PassOptions *o) {
     if (!m->stages || o->stage < 0) return;
-    for (Func *f = m->first; f; f = f->next)
-        if (f->role == ROLE_STEP && f->stage != o->stage) f->role = ROLE_FUNC;
+    for (Func *f = m->first; f; f = f->next) {
+        if (!func_is_entry(f)) continue;
+        if (o->steps) o->steps[f->stage] = f;
+        if (f->stage != o->stage) f->role = ROLE_FUNC;
+    }
     module_remove_unused(m);
 }

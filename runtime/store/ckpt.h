@@ -6,6 +6,8 @@
  * Checkpoints hold global tensors. When ranks hold parts of them, each writes its own
  * model.rank_00002.safetensors and optimizer.rank_00002.safetensors, and layout.json says
  * what part of what each is; any other mesh, or one process, can load that again.
+ * Ranks of the stages of a pipeline hold rows of a tensor each: parts with a name each, and
+ * t[] has those of all stages on all ranks, data NULL where another stage has them.
  * Saving and loading are collective: all ranks call them with the same tensors (but their
  * own data), and all get the same answer. */
 #ifndef STATOR_CKPT_H
@@ -25,8 +27,11 @@ typedef struct CkptTensor {
     int file;       /* CKPT_MODEL or CKPT_OPTIMIZER */
     /* NULL: the whole tensor is on every rank. layout->whole has the sizes of dim, except
      * that its first may be larger: rows past dim[0] are padding and not looked at. The
-     * mesh is the same for all tensors and has comm_size() ranks. */
+     * mesh is the same for all tensors and has comm_size() ranks over all stages. */
     const Layout *layout;
+    /* The tensor of which layout has some rows; others have the rest by other names. NULL:
+     * that of `name`. */
+    const char *tensor;
 } CkptTensor;
 
 /* Saves t[n] and rank 0's JSON object state_json (NULL is {}) as dir/step_%08d, then

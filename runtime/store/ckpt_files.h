@@ -4,12 +4,12 @@
 #define STATOR_CKPT_FILES_H
 #include "runtime/store/ckpt.h"
 
-enum { CKPT_VERSION = 3, CKPT_NAME_BYTES = 48 };
+enum { CKPT_VERSION = 4, CKPT_NAME_BYTES = 48 };
 
 /* Version 1: model.safetensors and optimizer.safetensors with whole tensors.
  * Version 2: layout.json (ckpt_table.h), then what each rank wrote, copies by the first.
  * Version 3: the same, and layout.json says of each tensor which copy was written. */
-enum { CKPT_WHOLE = 1, CKPT_PARTS = 2, CKPT_SHARED = 3 };
+enum { CKPT_WHOLE = 1, CKPT_PARTS = 2, CKPT_SHARED = 3, CKPT_STAGES = 4 };
 #define CKPT_LAYOUT "layout.json"
 
 extern const char *const ckpt_file_name[CKPT_FILES];

@@ -19,16 +19,40 @@ static uint64_t row_element(const CkptRow *row) {
     return dtype_bytes[row->dtype];
 }
 
-/* Of a row, what one of this run's ranks needs of what one that saved it wrote. */
-static Overlap overlap_row(const Load *l, int i, int saved_rank, int rank) {
+/* Of a row, what one of this run's ranks needs for w of what one that saved it wrote. */
+static Overlap overlap_row(const Load *l, int i, const Wanted *w, int saved_rank,
+                           int rank) {
     const CkptRow *row = &l->table.row[i];
-    return overlap_of(&row->layout, saved_rank, &l->layout[i], rank, row_count(row));
+    return overlap_of(&row->layout, saved_rank, &w->layout, rank, row_count(row));
 }
 
-/* Elements of a wanted row that a rank holds, without padding. */
-static int64_t elements_held(const Load *l, int i, int rank) {
-    int64_t limit = row_count(&l->table.row[i]), n = 0;
-    for (LayoutWalk w = layout_walk(&l->layout[i], rank); layout_next(&w);)
+/* All runs that a rank needs of a row, for everything that is wanted of its tensor. */
+typedef struct RowOverlap {
+    const Load *l;
+    int row, saved_rank, rank, next;
+    Overlap o;
+} RowOverlap;
+
+static RowOverlap row_overlap(const Load *l, int row, int saved_rank, int rank) {
+    return (RowOverlap){.l = l, .row = row, .saved_rank = saved_rank, .rank = rank};
+}
+
+/* Whose the next run is, which is in r->o; NULL: there is none. */
+static const Wanted *row_overlap_next(RowOverlap *r) {
+    const RowTarget *target = &r->l->target[r->row];
+    for (;;) {
+        if (r->next && overlap_next(&r->o)) return &target->wanted[r->next - 1];
+        if (r->next == target->n) return NULL;
+        const Wanted *w = &target->wanted[r->next++];
+        r->o = overlap_row(r->l, r->row, w, r->saved_rank, r->rank);
+    }
+}
+
+/* Elements that a rank holds, without padding. */
+static int64_t elements_held(const Wanted *wanted, int rank) {
+    int64_t limit = 1, n = 0;
+    for (int d = 0; d < wanted->t->rank; d++) limit *= wanted->t->dim[d];
+    for (LayoutWalk w = layout_walk(&wanted->layout, rank); layout_next(&w);)
         n += MAX(MIN(w.global + w.count, limit) - w.global, 0);
     return n;
 }
@@ -36,10 +60,9 @@ static int64_t elements_held(const Load *l, int i, int rank) {
 /* Bytes of all wanted tensors that a rank holds, without padding. */
 static uint64_t needed_bytes(const Load *l, int rank) {
     uint64_t all = 0;
-    for (int i = 0; i < l->table.n; i++) {
-        if (!l->target[i]) continue;
-        all += (uint64_t)elements_held(l, i, rank) * row_element(&l->table.row[i]);
-    }
+    for (int i = 0; i < l->n; i++)
+        all += (uint64_t)elements_held(&l->wanted[i], rank) *
+               dtype_bytes[l->wanted[i].t->dtype];
     return all;
 }
 
@@ -47,21 +70,23 @@ static uint64_t needed_bytes(const Load *l, int rank) {
 static bool needs_file(const Load *l, const CkptFile *f) {
     for (int i = 0; i < l->table.n; i++) {
         const CkptRow *row = &l->table.row[i];
-        if (row->kind != f->kind || !l->target[i]) continue;
-        if (!ckpt_writes(row, f->rank)) continue;
-        Overlap o = overlap_row(l, i, f->rank, l->crew.rank);
-        if (overlap_next(&o)) return true;
+        if (row->kind != f->kind || !ckpt_writes(row, f->rank)) continue;
+        for (int k = 0; k < l->target[i].n; k++) {
+            Overlap o =
+                overlap_row(l, i, &l->target[i].wanted[k], f->rank, l->crew.rank);
+            if (overlap_next(&o)) return true;
+        }
     }
     return false;
 }
 
 static void clear_padding(const Load *l) {
-    for (int i = 0; i < l->table.n; i++) {
-        if (!l->target[i]) continue;
-        int64_t all = layout_local_count(&l->layout[i]);
-        if (elements_held(l, i, l->crew.rank) < all)
-            memset(l->target[i]->data, 0,
-                   (size_t)all * (size_t)row_element(&l->table.row[i]));
+    for (int i = 0; i < l->n; i++) {
+        const Wanted *w = &l->wanted[i];
+        int64_t all = layout_local_count(&w->layout);
+        if (!layout_holds(&w->layout, l->crew.rank)) continue;
+        if (elements_held(w, l->crew.rank) < all)
+            memset(w->t->data, 0, (size_t)all * dtype_bytes[w->t->dtype]);
     }
 }
 
@@ -79,17 +104,18 @@ static const char *fill_from(Load *l, CkptStream *s, const Safetensors *st,
         const CkptRow *row = table_find(&l->table, s->file->kind, st->t[k].name);
         if (!row) return not_as_said(l, s->file, st->t[k].name);
         int i = (int)(row - l->table.row);
-        if (!l->target[i]) continue;
+        if (!l->target[i].n) continue;
         const SafeTensor *t = table_part(row, s->file->rank, st);
         if (!t) return not_as_said(l, s->file, row->name);
         uint64_t base = st->header_bytes + t->offset, each = row_element(row);
-        Overlap o = overlap_row(l, i, s->file->rank, l->crew.rank);
-        while (overlap_next(&o)) {
-            char *to = (char *)l->target[i]->data + (uint64_t)o.b_at * each;
-            const char *wrong = stream_seek(s, base + (uint64_t)o.a_at * each);
-            if (!wrong) wrong = stream_pull(s, to, (uint64_t)o.count * each);
+        const Wanted *w;
+        RowOverlap all = row_overlap(l, i, s->file->rank, l->crew.rank);
+        while ((w = row_overlap_next(&all))) {
+            char *to = (char *)w->t->data + (uint64_t)all.o.b_at * each;
+            const char *wrong = stream_seek(s, base + (uint64_t)all.o.a_at * each);
+            if (!wrong) wrong = stream_pull(s, to, (uint64_t)all.o.count * each);
             if (wrong) return wrong;
-            *filled += (uint64_t)o.count * each;
+            *filled += (uint64_t)all.o.count * each;
         }
     }
     return NULL;
@@ -154,10 +180,10 @@ static const char *serve_row(Load *l, int i, int rank, CkptStream *s,
     const SafeTensor *t = st ? table_part(row, s->file->rank, st) : NULL;
     const char *wrong = t ? NULL : not_as_said(l, s->file, row->name);
     uint64_t each = row_element(row), base = t ? st->header_bytes + t->offset : 0;
-    Overlap o = overlap_row(l, i, s->file->rank, rank);
-    while (overlap_next(&o)) {
-        uint64_t left = (uint64_t)o.count * each;
-        if (!wrong) wrong = stream_seek(s, base + (uint64_t)o.a_at * each);
+    RowOverlap all = row_overlap(l, i, s->file->rank, rank);
+    while (row_overlap_next(&all)) {
+        uint64_t left = (uint64_t)all.o.count * each;
+        if (!wrong) wrong = stream_seek(s, base + (uint64_t)all.o.a_at * each);
         for (uint64_t part; left; left -= part) {
             part = MIN(left, CKPT_CHUNK_BYTES);
             if (!wrong) wrong = stream_pull(s, chunk, part);
@@ -187,11 +213,12 @@ static void take_file(Load *l, const CkptFile *f, Pipe *from) {
     for (int i = 0; i < l->table.n; i++) {
         const CkptRow *row = &l->table.row[i];
         if (row->kind != f->kind || !ckpt_writes(row, f->rank)) continue;
-        Overlap o = overlap_row(l, i, f->rank, l->crew.rank);
-        while (overlap_next(&o)) {
+        const Wanted *w;
+        RowOverlap all = row_overlap(l, i, f->rank, l->crew.rank);
+        while ((w = row_overlap_next(&all))) {
             uint64_t each = row_element(row);
-            char *to = (char *)l->target[i]->data + (uint64_t)o.b_at * each;
-            pipe_take(from, to, (uint64_t)o.count * each);
+            char *to = (char *)w->t->data + (uint64_t)all.o.b_at * each;
+            pipe_take(from, to, (uint64_t)all.o.count * each);
         }
     }
 }

@@ -6,6 +6,19 @@
 #include "runtime/store/ckpt_table.h"
 #include "runtime/store/ckpt_talk.h"
 
+/* A tensor that is loaded, or some rows of one. */
+typedef struct Wanted {
+    CkptTensor *t;
+    Layout layout; /* on this run's ranks */
+    bool found;    /* the table has it */
+} Wanted;
+
+/* What is wanted of the tensor that a row of the table has some of. */
+typedef struct RowTarget {
+    Wanted *wanted;
+    int n;
+} RowTarget;
+
 typedef struct Load {
     Arena *mem;
     const char *folder;
@@ -15,8 +28,8 @@ typedef struct Load {
     const Mesh *mesh;
     Manifest m;
     CkptTable table;
-    CkptTensor **target; /* by row of the table; NULL: not wanted */
-    Layout *layout;      /* of the target, on this run's ranks; by row */
+    Wanted *wanted;    /* [n], by file and tensor */
+    RowTarget *target; /* by row of the table */
     bool want[CKPT_FILES];
     const char *misfit; /* the first difference to the model: no damage */
 } Load;

@@ -25,44 +25,86 @@ static bool same_shape(const CkptRow *a, const CkptTensor *b) {
            !memcmp(a->dim, b->dim, (size_t)a->rank * sizeof a->dim[0]);
 }
 
-/* Sets the target of each row, or l->misfit at the first difference. */
-static void match_kind(Load *l, int kind) {
-    const char *file = load_table_name(l, kind);
-    for (int i = 0; i < l->n; i++) {
-        CkptTensor *t = &l->t[i];
-        if (t->file != kind) continue;
-        const CkptRow *row = table_find(&l->table, kind, t->name);
-        if (!row) {
-            l->misfit = arena_printf(l->mem, "%s has no tensor '%s', which the model has",
-                                     file, t->name);
+static const char *tensor_of(const CkptTensor *t) {
+    return t->tensor ? t->tensor : t->name;
+}
+
+/* Rows of one tensor in their order: streams are read forward only. */
+static int compare_wanted(const void *a, const void *b) {
+    const Wanted *x = a, *y = b;
+    if (x->t->file != y->t->file) return x->t->file - y->t->file;
+    int c = strcmp(tensor_of(x->t), tensor_of(y->t));
+    if (c || x->layout.first == y->layout.first) return c;
+    return x->layout.first < y->layout.first ? -1 : 1;
+}
+
+/* The first of what is wanted of a tensor; n: how many. */
+static Wanted *find_wanted(const Load *l, const CkptRow *row, int *n) {
+    int low = 0, high = l->n;
+    while (low < high) {
+        int mid = (low + high) / 2;
+        const CkptTensor *t = l->wanted[mid].t;
+        int c = t->file != row->kind ? t->file - row->kind
+                                     : strcmp(tensor_of(t), row->tensor);
+        if (c < 0)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    for (*n = 0; low + *n < l->n; ++*n) {
+        const CkptTensor *t = l->wanted[low + *n].t;
+        if (t->file != row->kind || strcmp(tensor_of(t), row->tensor)) break;
+    }
+    return &l->wanted[low];
+}
+
+/* Sets what is wanted of each row, or l->misfit at the first difference. */
+static void match_rows(Load *l) {
+    for (int i = 0; i < l->table.n; i++) {
+        const CkptRow *row = &l->table.row[i];
+        RowTarget *target = &l->target[i];
+        if (!l->want[row->kind]) continue;
+        target->wanted = find_wanted(l, row, &target->n);
+        if (!target->n) {
+            l->misfit = arena_printf(
+                l->mem, "%s has a tensor '%s' (%s), which the model has not",
+                load_table_name(l, row->kind), row->tensor,
+                shape_text(l->mem, row->type_name, row->rank, row->dim));
             return;
         }
-        if (!same_shape(row, t)) {
+        for (int k = 0; k < target->n; k++) {
+            const CkptTensor *t = target->wanted[k].t;
+            target->wanted[k].found = true;
+            if (same_shape(row, t)) continue;
             l->misfit = arena_printf(
-                l->mem, "tensor '%s' is %s in %s and %s in the model", t->name,
-                shape_text(l->mem, row->type_name, row->rank, row->dim), file,
+                l->mem, "tensor '%s' is %s in %s and %s in the model", row->tensor,
+                shape_text(l->mem, row->type_name, row->rank, row->dim),
+                load_table_name(l, row->kind),
                 shape_text(l->mem, dtype_name[t->dtype], t->rank, t->dim));
             return;
         }
-        check(!l->target[row - l->table.row]);
-        l->target[row - l->table.row] = t;
-        l->layout[row - l->table.row] = ckpt_layout(t, l->mesh);
-    }
-    for (int i = 0; i < l->table.n; i++) {
-        const CkptRow *row = &l->table.row[i];
-        if (l->target[i] || row->kind != kind) continue;
-        l->misfit = arena_printf(
-            l->mem, "%s has a tensor '%s' (%s), which the model has not", file, row->name,
-            shape_text(l->mem, row->type_name, row->rank, row->dim));
-        return;
     }
 }
 
+/* In the order of the model. */
+static void match_wanted(Load *l) {
+    const CkptTensor *first = NULL;
+    for (int i = 0; i < l->n; i++)
+        if (!l->wanted[i].found && (!first || l->wanted[i].t < first))
+            first = l->wanted[i].t;
+    if (first)
+        l->misfit = arena_printf(l->mem, "%s has no tensor '%s', which the model has",
+                                 load_table_name(l, first->file), tensor_of(first));
+}
+
 static void match(Load *l) {
-    l->target = NEW_ARRAY(l->mem, CkptTensor *, (size_t)l->table.n);
-    l->layout = NEW_ARRAY(l->mem, Layout, (size_t)l->table.n);
-    for (int kind = 0; kind < CKPT_FILES; kind++)
-        if (l->want[kind] && !l->misfit) match_kind(l, kind);
+    l->target = NEW_ARRAY(l->mem, RowTarget, (size_t)l->table.n + 1);
+    l->wanted = NEW_ARRAY(l->mem, Wanted, (size_t)l->n + 1);
+    for (int i = 0; i < l->n; i++)
+        l->wanted[i] = (Wanted){&l->t[i], ckpt_layout(&l->t[i], l->mesh), false};
+    if (l->n > 1) qsort(l->wanted, (size_t)l->n, sizeof *l->wanted, compare_wanted);
+    match_rows(l);
+    if (!l->misfit) match_wanted(l);
 }
 
 /* ---- one checkpoint ---- */
@@ -148,7 +190,7 @@ static Load load_of(Arena *mem, const char *folder, Crew crew, CkptTensor *t, in
         l.want[t[i].file] = true;
     }
     l.mesh = ckpt_mesh(t, n);
-    check(!l.mesh || crew.rank < mesh_ranks(l.mesh));
+    check(!l.mesh || crew.rank < mesh_ranks(l.mesh) * ckpt_stages(t, n));
     return l;
 }
 

@@ -85,8 +85,11 @@ static int plan_own(Save *s) {
 static int plan(Save *s) {
     const CkptTensor *t = s->t[0];
     const Mesh *mesh = ckpt_mesh(t, s->n);
-    check(!mesh || mesh_ranks(mesh) == s->crew.ranks);
-    s->manifest.version = ckpt_all_whole(t, s->n) ? CKPT_WHOLE : CKPT_PARTS;
+    int stages = ckpt_stages(t, s->n);
+    check(!mesh || mesh_ranks(mesh) * stages == s->crew.ranks);
+    s->manifest.version = ckpt_all_whole(t, s->n) ? CKPT_WHOLE
+                          : stages > 1            ? CKPT_STAGES
+                                                  : CKPT_PARTS;
     s->table = table_text(s->mem, t, s->n, NULL);
     s->shard = NEW_ARRAY(s->mem, Shard, (size_t)s->crew.ranks);
     s->file = NEW_ARRAY(s->mem, CkptFile, (size_t)s->crew.ranks * CKPT_FILES);
@@ -151,7 +154,7 @@ static int share_copies(Save *s) {
     s->copy = ckpt_share(s->mem, s->t[0], s->n);
     for (int i = 0; i < s->n; i++) shared |= s->copy[i] > 0;
     if (!shared) return 0;
-    s->manifest.version = CKPT_SHARED;
+    if (s->manifest.version != CKPT_STAGES) s->manifest.version = CKPT_SHARED;
     s->table = table_text(s->mem, s->t[0], s->n, s->copy);
     return plan_own(s);
 }

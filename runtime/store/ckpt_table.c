@@ -43,7 +43,15 @@ static Axes cutting(const Layout *l) {
     return cut;
 }
 
+int ckpt_stages(const CkptTensor *t, int n) {
+    int stages = 1;
+    for (int i = 0; i < n; i++)
+        if (t[i].layout) stages = MAX(stages, t[i].layout->stages);
+    return stages;
+}
+
 bool ckpt_all_whole(const CkptTensor *t, int n) {
+    if (ckpt_stages(t, n) > 1) return false;
     for (int i = 0; i < n; i++)
         if (t[i].layout && mesh_group_size(t[i].layout->mesh, cutting(t[i].layout)) > 1)
             return false;
@@ -52,13 +60,16 @@ bool ckpt_all_whole(const CkptTensor *t, int n) {
 
 bool ckpt_writes(const CkptRow *row, int rank) {
     const Layout *l = &row->layout;
-    return rank < mesh_ranks(l->mesh) && layout_copy(l, rank) == row->copy;
+    int ranks = mesh_ranks(l->mesh), stage = l->stages > 1 ? MAX(l->stage, 0) : 0;
+    return rank / ranks == stage && layout_copy(l, rank) == row->copy;
 }
 
 int ckpt_part_shape(const Layout *l, int64_t dim[SAFETENSORS_MAX_RANK]) {
     int n = l->flattened ? l->lead : l->whole.rank;
     for (int d = 0; d < n; d++)
-        dim[d] = l->whole.dim[d] / mesh_group_size(l->mesh, l->whole.split[d]);
+        dim[d] = !d && l->rows ? l->rows
+                               : l->whole.dim[d] /
+                                     mesh_group_size(l->mesh, l->whole.split[d]);
     if (l->flattened) dim[n++] = l->padded / mesh_group_size(l->mesh, l->flat);
     return n;
 }
@@ -84,6 +95,7 @@ static int best_copy(const Layout *l, const uint64_t *load, int ranks,
     int copies = layout_copies(l), best = 0;
     memset(busiest, 0, (size_t)copies * sizeof *busiest);
     for (int r = 0; r < ranks; r++) {
+        if (!layout_holds(l, r)) continue;
         uint64_t *b = &busiest[layout_copy(l, r)];
         *b = MAX(*b, load[r]);
     }
@@ -94,7 +106,7 @@ static int best_copy(const Layout *l, const uint64_t *load, int ranks,
 
 int *ckpt_share(Arena *mem, const CkptTensor *t, int n) {
     const Mesh *mesh = ckpt_mesh(t, n);
-    int ranks = mesh ? mesh_ranks(mesh) : 1;
+    int ranks = (mesh ? mesh_ranks(mesh) : 1) * ckpt_stages(t, n);
     int *copy = NEW_ARRAY(mem, int, (size_t)n);
     Piece *piece = NEW_ARRAY(mem, Piece, (size_t)n);
     uint64_t *load = NEW_ARRAY(mem, uint64_t, (size_t)ranks);
@@ -110,7 +122,7 @@ int *ckpt_share(Arena *mem, const CkptTensor *t, int n) {
         int best = best_copy(l, load, ranks, busiest);
         copy[piece[i].tensor] = best;
         for (int r = 0; r < ranks; r++)
-            if (layout_copy(l, r) == best) load[r] += piece[i].bytes;
+            if (layout_holds(l, r) && layout_copy(l, r) == best) load[r] += piece[i].bytes;
     }
     return copy;
 }
@@ -139,8 +151,24 @@ static void add_layout(Text *t, const Layout *l) {
     text_add(t, ", \"lead\": %d", l->lead);
 }
 
-static void add_mesh(Text *t, const Mesh *m) {
-    text_add(t, "{\n\"mesh\": [");
+/* Rows of a tensor that the ranks of one stage hold. */
+static void add_stage(Text *t, const CkptTensor *c) {
+    const Layout *l = c->layout;
+    if (!l || l->stages <= 1) return;
+    if (c->tensor) {
+        text_add(t, ", \"tensor\": ");
+        json_write_string(t, c->tensor);
+    }
+    if (l->rows)
+        text_add(t, ", \"first\": %lld, \"rows\": %lld", (long long)l->first,
+                 (long long)l->rows);
+    if (l->stage >= 0) text_add(t, ", \"stage\": %d", l->stage);
+}
+
+static void add_mesh(Text *t, const Mesh *m, int stages) {
+    text_add(t, "{\n");
+    if (stages > 1) text_add(t, "\"stages\": %d,\n", stages);
+    text_add(t, "\"mesh\": [");
     for (int a = 0; m && a < m->naxes; a++) {
         text_add(t, "%s{\"axis\": ", a ? ", " : "");
         json_write_string(t, m->axis[a].name);
@@ -151,10 +179,11 @@ static void add_mesh(Text *t, const Mesh *m) {
 
 Text table_text(Arena *mem, const CkptTensor *t, int n, const int *copy) {
     Text text = text_new(mem);
-    add_mesh(&text, ckpt_mesh(t, n));
+    add_mesh(&text, ckpt_mesh(t, n), ckpt_stages(t, n));
     for (int i = 0; i < n; i++) {
         add_row(&text, t[i].name, t[i].file, dtype_name[t[i].dtype], t[i].rank, t[i].dim);
         if (t[i].layout) add_layout(&text, t[i].layout);
+        add_stage(&text, &t[i]);
         if (copy && copy[i]) text_add(&text, ", \"copy\": %d", copy[i]);
         text_add(&text, "}");
     }
@@ -164,7 +193,7 @@ Text table_text(Arena *mem, const CkptTensor *t, int n, const int *copy) {
 
 Text table_text_of_files(Arena *mem, const Safetensors *const st[CKPT_FILES]) {
     Text text = text_new(mem);
-    add_mesh(&text, NULL);
+    add_mesh(&text, NULL, 1);
     for (int kind = 0; kind < CKPT_FILES; kind++)
         for (int i = 0; st[kind] && i < st[kind]->n; i++) {
             const SafeTensor *t = &st[kind]->t[i];
@@ -195,7 +224,7 @@ static void parse_mesh(Arena *mem, const Json *list, Mesh *m) {
     }
 }
 
-static void parse_layout(Arena *mem, const Json *j, const Mesh *mesh, CkptRow *r) {
+static void parse_whole(Arena *mem, const Json *j, const Mesh *mesh, CkptRow *r) {
     const Json *whole = json_get(j, "whole"), *flat = json_get(j, "flat");
     r->layout = whole_layout(mesh, r->dtype, r->rank, r->dim);
     if (!whole) return;
@@ -207,7 +236,19 @@ static void parse_layout(Arena *mem, const Json *j, const Mesh *mesh, CkptRow *r
     if (wrong) json_fail(whole, NULL, "layout of '%.200s': %s", r->name, wrong);
 }
 
-static void parse_row(Arena *mem, const Json *j, const Mesh *mesh, CkptRow *r) {
+static void parse_layout(Arena *mem, const Json *j, const CkptTable *table, CkptRow *r) {
+    const Json *first = json_get(j, "first");
+    parse_whole(mem, j, &table->mesh, r);
+    r->tensor = arena_strdup(mem, json_get_string(j, "tensor", r->name));
+    r->layout.stages = table->stages;
+    r->layout.stage = (int)json_get_i64(j, "stage", 0, table->stages - 1, -1);
+    if (!first) return;
+    const char *wrong = layout_rows(&r->layout, json_i64(first, 0, TYPE_MAX_BYTES),
+                                    json_get_i64(j, "rows", 1, TYPE_MAX_BYTES, 1));
+    if (wrong) json_fail(first, NULL, "rows of '%.200s': %s", r->name, wrong);
+}
+
+static void parse_row(Arena *mem, const Json *j, const CkptTable *table, CkptRow *r) {
     uint64_t count = 8;
     r->name = arena_strdup(mem, json_string(json_need(j, "name")));
     const Json *file = json_need(j, "file");
@@ -229,7 +270,7 @@ static void parse_row(Arena *mem, const Json *j, const Mesh *mesh, CkptRow *r) {
             json_fail(shape, NULL, "a tensor too large");
         r->rank++;
     }
-    parse_layout(mem, j, mesh, r);
+    parse_layout(mem, j, table, r);
     r->copy = (int)json_get_i64(j, "copy", 0, layout_copies(&r->layout) - 1, 0);
 }
 
@@ -244,9 +285,11 @@ static void parse_table(Arena *mem, const char *text, CkptTable *table) {
     const Json *list = json_need(root, "tensors");
     json_want(list, JSON_ARRAY);
     parse_mesh(mem, json_need(root, "mesh"), &table->mesh);
+    table->stages =
+        (int)json_get_i64(root, "stages", 1, MAX_RANKS / mesh_ranks(&table->mesh), 1);
     table->row = NEW_ARRAY(mem, CkptRow, (size_t)list->n);
     for (const Json *j = list->first; j; j = j->next)
-        parse_row(mem, j, &table->mesh, &table->row[table->n++]);
+        parse_row(mem, j, table, &table->row[table->n++]);
     if (table->n > 1)
         qsort(table->row, (size_t)table->n, sizeof *table->row, compare_rows);
     for (int i = 1; i < table->n; i++)

@@ -7,6 +7,7 @@
 
 typedef struct CkptRow {
     const char *name;
+    const char *tensor; /* of which it has the rows of its layout; mostly `name` */
     int kind;              /* CKPT_MODEL or CKPT_OPTIMIZER */
     int dtype;             /* a DType, or -1 when it is not one of ours */
     const char *type_name; /* for messages */
@@ -17,7 +18,8 @@ typedef struct CkptRow {
 } CkptRow;
 
 typedef struct CkptTable {
-    Mesh mesh; /* of the ranks that saved; the rows' layouts point here */
+    Mesh mesh;  /* of the ranks that saved; the rows' layouts point here */
+    int stages; /* each of which had such a mesh */
     int n;
     CkptRow *row; /* by kind, then name */
 } CkptTable;
@@ -28,6 +30,7 @@ bool ckpt_all_whole(const CkptTensor *t, int n);
  * it contradicts the tensor's shape. */
 Layout ckpt_layout(const CkptTensor *t, const Mesh *mesh);
 const Mesh *ckpt_mesh(const CkptTensor *t, int n); /* that of the layouts, or NULL */
+int ckpt_stages(const CkptTensor *t, int n);       /* at least 1 */
 /* Did `rank` write a part of it? A mesh of no axes has rank 0 only. */
 bool ckpt_writes(const CkptRow *row, int rank);
 /* Which copy of each tensor is to be written, so that the bytes that ranks write are as
