@@ -102,6 +102,7 @@ Feed *feed_make(const Train *t, const Program *p);
 /* This rank's part of the batch, from row `first_row` on, into the
  * program's arguments. */
 void feed_batch(const Feed *f, const DataBatch *b, int64_t first_row);
+void feed_zeros(const Feed *f);
 
 /* train_state.c: memory, first weights, checkpoints. */
 void train_state_start(Train *t);
@@ -112,6 +113,17 @@ const char *train_state_not_finite(const Train *t);
 
 /* train_loop.c: the steps. Returns the exit code. */
 int train_loop(Train *t);
+
+/* train_fault.c: data that fail while the run goes on; see fault.h. */
+/* Has a step been made here that no checkpoint has? */
+bool train_has_news(const Train *t);
+/* feed_batch, or zeros where there is no batch. */
+void train_feed(const Feed *f, const DataBatch *b, int64_t first_row);
+/* program_run; not on one rank whose data have failed. */
+void train_run(Program *p);
+/* On all ranks: where the data of any have failed, ends them all with the failure, with
+ * what the steps up to t->step made saved. `possible`, the same on all: they may have. */
+void train_end_if_data_failed(Train *t, bool possible);
 
 /* train_inputs.c: what is made of a step's number and its labels. */
 /* Labels that count of rows [first_row, first_row + rows) of a batch of t's length. */

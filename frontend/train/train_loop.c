@@ -5,6 +5,7 @@
 #include "frontend/train/train.h"
 #include "runtime/comm/comm.h"
 #include "runtime/comm/watch.h"
+#include "runtime/core/fault.h"
 #include <math.h>
 #include <signal.h>
 
@@ -98,15 +99,17 @@ static void fill_scalars(const Train *t, int64_t update, double rate) {
 }
 
 /* Data and random numbers go on with every step; schedules and bias corrections with
- * every update, as in Megatron-LM. */
+ * every update, as in Megatron-LM. No batch: this rank takes part in a step that changes
+ * nothing. */
 static double run_step(Train *t, const DataBatch *batch) {
     int64_t step = t->step + 1, update = step - t->skipped;
     double rate = schedule_rate(&t->schedule, update);
-    feed_batch(t->feed, batch, 0);
+    train_feed(t->feed, batch, 0);
     if (t->at.rng) fill_rng(t, step, t->job.micro, t->at.rng);
-    if (t->at.counted) fill_counted(t, batch);
+    if (t->at.counted && batch) fill_counted(t, batch);
     fill_scalars(t, update, rate);
-    program_run(t->program);
+    train_run(t->program);
+    train_end_if_data_failed(t, *t->at.good == 0);
     t->step = step;
     bool skipped = *t->at.good == 0;
     t->skipped += skipped;
@@ -222,18 +225,17 @@ static void plot_sometimes(const Train *t, double *last) {
     *last = clock_seconds();
 }
 
-/* Data that fail between two steps leave a good state, which one rank can save. Of several
- * ranks others may have their batch and go on: all end, from the newest checkpoint on. */
-static void next_batch(Train *t, Prefetch *batches, DataBatch *batch) {
+/* False: there is none, because data have failed (train_fault.c). */
+static bool next_batch(Train *t, Prefetch *batches, DataBatch *batch) {
     Catch c;
     if (CATCH(c)) {
         if (!prefetch_next(batches, batch)) die("the data ended early");
         catch_end(&c);
-        return;
+        return true;
     }
-    bool news = t->step > t->start_step && t->saved_step != t->step;
-    if (comm_size() == 1 && news) train_state_save(t);
-    fail_again(c.code, c.message);
+    if (!train_has_news(t)) fail_again(c.code, c.message);
+    fault_keep(c.code, c.message);
+    return false;
 }
 
 static int run_steps(Train *t, Prefetch *batches) {
@@ -243,13 +245,13 @@ static int run_steps(Train *t, Prefetch *batches) {
         double begin = clock_seconds();
         watch_task("step", t->step + 1, true);
         watch_file(t->data->path);
-        next_batch(t, batches, &batch);
+        bool there = next_batch(t, batches, &batch);
         watch_file(NULL);
         if (t->probe && t->step == t->start_step) {
             dump_first_step(t, &batch);
             begin = clock_seconds();
         }
-        double rate = run_step(t, &batch);
+        double rate = run_step(t, there ? &batch : NULL);
         write_metrics(t, rate, clock_seconds() - begin);
         if (t->skipped_in_a_row) say_skipped(t);
         if (gives_up(t)) return diverged(t);
@@ -268,7 +270,9 @@ int train_loop(Train *t) {
     bool more = s->own_positions || s->documents;
     Prefetch *batches = more ? prefetch_start_full(t->data, t->step, steps, depth)
                              : prefetch_start(t->data, t->step, steps, depth);
+    fault_go_on(comm_size() > 1);
     int code = run_steps(t, batches);
+    fault_go_on(false);
     prefetch_stop(batches);
     return code;
 }

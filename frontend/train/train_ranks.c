@@ -257,3 +257,12 @@ void feed_batch(const Feed *f, const DataBatch *b, int64_t first_row) {
         }
     }
 }
+
+/* Nothing is outside of a table at 0. */
+void feed_zeros(const Feed *f) {
+    for (int k = 0; k < f->n; k++) {
+        LayoutWalk w = layout_walk(&f->slot[k].layout, comm_rank());
+        int32_t *to = f->slot[k].to;
+        while (layout_next(&w)) memset(to + w.local, 0, (size_t)w.count * sizeof *to);
+    }
+}

@@ -6,6 +6,7 @@
 #include "frontend/train/train.h"
 #include "passes/pipe/schedule.h"
 #include "runtime/comm/comm.h"
+#include "runtime/core/fault.h"
 #include <math.h>
 
 typedef struct Validation {
@@ -42,16 +43,28 @@ static double run_weight(const Train *t, const Validation *v, int64_t row) {
     return (double)n;
 }
 
+/* False: it cannot be read (train_fault.c). */
+static bool read_batch(const Validation *v, int64_t k, const DataBatch *to) {
+    Catch c;
+    if (CATCH(c)) {
+        data_batch_full(v->data, k, to);
+        catch_end(&c);
+        return true;
+    }
+    fault_keep(c.code, c.message);
+    return false;
+}
+
 /* Mean over the counted labels of the first batches, as training counts its loss; 0 when
- * there are none. */
-static double mean_loss(const Train *t, const Validation *v) {
+ * there are none. Of nothing when data fail. */
+static double mean_loss(const Train *t, Validation *v) {
     double sum = 0, weights = 0;
     for (int64_t k = 0; k < v->batches; k++) {
-        data_batch_full(v->data, k, &v->batch);
+        bool there = read_batch(v, k, &v->batch);
         for (int64_t row = 0; row < v->data->batch; row += t->job.batch) {
             double weight = run_weight(t, v, row);
-            feed_batch(v->feed, &v->batch, row);
-            program_run(v->program);
+            train_feed(v->feed, there ? &v->batch : NULL, row);
+            train_run(v->program);
             sum += weight * (double)*(const float *)v->program->ret[0];
             weights += weight;
         }
@@ -82,6 +95,7 @@ void valid_step(Train *t) {
     if (!due && t->step != t->steps) return;
     double start = clock_seconds();
     ValidPoint p = {t->step, mean_loss(t, v)};
+    train_end_if_data_failed(t, true);
     char perplexity[48] = "";
     if (!t->job.ncolumns)
         snprintf(perplexity, sizeof perplexity, ", perplexity %.2f",

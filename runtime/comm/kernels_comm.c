@@ -1,5 +1,6 @@
 /* kernels_comm.c - what generated code calls to talk to other ranks; see kernels.h. */
 #include "runtime/comm/comm.h"
+#include "runtime/core/fault.h"
 #include "runtime/core/kernels.h"
 
 int64_t rt_coord(int64_t axis) {
@@ -19,9 +20,18 @@ int64_t rt_collective_bytes(int64_t n) {
     return ticket_at(n) + align_up((int64_t)sizeof(int64_t));
 }
 
-static CommPart *make_parts(int64_t n, const int64_t *shape, void *ws) {
+/* Op `agree` is less the most of the negatives of a number of each rank: with a 0 among
+ * them it is 0, and the step changes nothing. So other maxima of it do not matter. */
+static void vote_against(CommPart *part) {
+    static const float no;
+    if (part->dtype == DT_F32 && part->before * part->each * part->after == 1)
+        part->from = &no;
+}
+
+static CommPart *make_parts(int64_t kind, int64_t n, const int64_t *shape, void *ws) {
     void **address = ws;
     CommPart *part = (void *)((char *)ws + parts_at(n));
+    bool against = kind == COMM_ALL_REDUCE_MAX && fault_kept(NULL);
     for (int64_t i = 0; i < n; i++) {
         const int64_t *v = shape + i * RT_PART_NUMBERS;
         part[i] = (CommPart){.from = address[2 * i],
@@ -33,6 +43,7 @@ static CommPart *make_parts(int64_t n, const int64_t *shape, void *ws) {
                              .join_each = v[4],
                              .join_after = v[5],
                              .dtype = (DType)v[6]};
+        if (against) vote_against(&part[i]);
     }
     return part;
 }
@@ -45,7 +56,7 @@ static void label(int64_t n, const int64_t *shape) {
 void rt_collective(int64_t kind, int64_t axes, int64_t n, const int64_t *shape,
                    void *ws) {
     label(n, shape);
-    comm_run((CommKind)kind, (unsigned)axes, make_parts(n, shape, ws), (int)n,
+    comm_run((CommKind)kind, (unsigned)axes, make_parts(kind, n, shape, ws), (int)n,
              (char *)ws + rt_collective_bytes(n));
 }
 
@@ -53,8 +64,8 @@ void rt_collective_begin(int64_t kind, int64_t axes, int64_t n, const int64_t *s
                          void *ws) {
     int64_t *ticket = (void *)((char *)ws + ticket_at(n));
     label(n, shape);
-    *ticket = comm_begin((CommKind)kind, (unsigned)axes, make_parts(n, shape, ws), (int)n,
-                         (char *)ws + rt_collective_bytes(n));
+    *ticket = comm_begin((CommKind)kind, (unsigned)axes, make_parts(kind, n, shape, ws),
+                         (int)n, (char *)ws + rt_collective_bytes(n));
 }
 
 void rt_collective_wait(int64_t n, const void *ws) {

@@ -2,6 +2,7 @@
  * the number of threads. */
 #include "runtime/core/kernels.h"
 #include "ir/ir.h"
+#include "runtime/core/fault.h"
 #include "runtime/core/rt.h"
 #include <math.h>
 
@@ -184,21 +185,21 @@ static void embed_rows(void *ctx, int64_t begin, int64_t end, int64_t thread) {
 }
 
 /* By the caller's thread, and the same whatever the number of threads. */
-static _Noreturn void fail_outside(const Embed *e) {
+static void raise_outside(const Embed *e) {
     int64_t i = 0;
     while (e->ids[i] >= 0 && e->ids[i] < e->v) i++;
-    fail(EXIT_DATA,
-         "index %lld of a table of %lld rows: indices are 0 to %lld (number %lld of the "
-         "%lld indices; %lld are outside)",
-         (long long)e->ids[i], (long long)e->v, (long long)e->v - 1, (long long)i,
-         (long long)e->n, (long long)e->bad);
+    fault_raise(EXIT_DATA,
+                "index %lld of a table of %lld rows: indices are 0 to %lld (number %lld "
+                "of the %lld indices; %lld are outside)",
+                (long long)e->ids[i], (long long)e->v, (long long)e->v - 1, (long long)i,
+                (long long)e->n, (long long)e->bad);
 }
 
 void rt_embed(char *to, const char *table, const int32_t *ids, int64_t n, int64_t v,
               int64_t row_bytes, int64_t partial) {
     Embed e = {to, table, ids, n, v, row_bytes, partial != 0};
     run_parts(n, n * row_bytes, embed_rows, &e);
-    if (e.bad) fail_outside(&e);
+    if (e.bad) raise_outside(&e);
 }
 
 /* Each thread owns a range of rows of the table and goes through all ids. */

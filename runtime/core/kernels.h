@@ -16,8 +16,8 @@ void rt_copy_runs(char *to, const char *from, int64_t rows, int64_t run_bytes,
  * first nkept sizes and strides are those of the result, in its order. */
 void rt_reduce(float *to, const float *from, int64_t nkept, int64_t ngone,
                const int64_t *size, const int64_t *stride, int64_t take_max);
-/* Rows of table[v, row_bytes] by id. An id outside fails with EXIT_DATA, or is a row of zeros when the
- * table is `partial`. */
+/* Rows of table[v, row_bytes] by id. An id outside is a row of zeros, and raises EXIT_DATA
+ * (fault.h) unless the table is `partial`. */
 void rt_embed(char *to, const char *table, const int32_t *ids, int64_t n, int64_t v,
               int64_t row_bytes, int64_t partial);
 /* to[v, c] = 0, then to[ids[i]] += dy[i]; in the order of i whatever the threads. Ids

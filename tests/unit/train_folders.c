@@ -1,6 +1,7 @@
 /* Tests of the folders that stator train writes to: who may write there, and what it finds
  * and leaves there. */
 #include "ranks.h"
+#include "runtime/store/safetensors.h"
 #include <sys/stat.h>
 
 TEST_LABEL(RANKS);
@@ -124,14 +125,153 @@ TEST_LIMIT(a_token_that_goes_bad_while_training, 120) {
     SAID_EXPECT("token 200 (a byte) is outside the vocabulary of 128");
 }
 
-/* All end, on each with the same code. */
-TEST_LIMIT(a_text_that_is_cut_short_under_two_ranks, 120) {
-    const char *config = runs_small_config(100000, 50000), *run = in_temp("run");
-    pid_t pid = ranks_start(2, config, run, "");
+/* What `folder/text.txt` was before it was spoiled. */
+static void text_as_it_was(const char *folder) {
+    const char *good = runs_text();
+    EXPECT_INT(system(arena_printf(mem(),
+                                   "cp %s %s/text.txt.new && mv %s/text.txt.new "
+                                   "%s/text.txt",
+                                   good, folder, folder, folder)),
+               0);
+}
+
+static const char *rest_words(const char *more, int steps) {
+    return arena_printf(
+        mem(), "%s --runner_config.max_steps %d --lr_schedule.total_steps 100000", more,
+        steps);
+}
+
+#define DP2_TP2                                                                          \
+    "--parallel_config.data_parallel 2 --parallel_config.model_parallel 2 " ZERO_LEVEL(1)
+#define DP4_ZERO3 "--parallel_config.data_parallel 4 " ZERO_LEVEL(3)
+
+/* All ranks save the state of the last step with data, and go on to the bits of a run
+ * that was not disturbed. */
+static void saves_for_data(int ranks, const char *more, void (*spoil)(const char *)) {
+    const char *run = in_temp("run"), *whole = in_temp("whole");
+    const char *config = runs_small_config(100000, 50000);
+    pid_t pid = ranks_start(ranks, config, run, more);
+    int n;
     EXPECT(runs_wait_steps(pid, run, 3));
-    cut_short(in_temp("text.txt"));
-    ranks_end(pid, EXIT_DATA, "a text cut short");
-    SAID_EXPECT("text.txt was cut short, or cannot be read any more");
+    spoil(in_temp("text.txt"));
+    ranks_end(pid, EXIT_DATA, "bad data");
+    runs_metrics(run, &n);
+    SAID_EXPECT(arena_printf(mem(), "saved %s/ckpt/step_%08d", run, n));
+    text_as_it_was(temp_dir());
+    ranks_run(ranks, config, run, rest_words(more, n + 3));
+    SAID_EXPECT(arena_printf(mem(), "resumed after step %d", n));
+    ranks_run(ranks, config, whole, rest_words(more, n + 3));
+    runs_expect_same_losses(whole, run, n + 3);
+    runs_expect_same_tensors(whole, run, n + 3);
+    remove_all(run);
+    remove_all(whole);
+}
+
+TEST_LIMIT(a_text_that_is_cut_short_under_ranks, 240) {
+    saves_for_data(2, "", cut_short);
+    saves_for_data(4, DP2_TP2, cut_short);
+    saves_for_data(4, DP4_ZERO3, cut_short);
+}
+
+TEST_LIMIT(a_token_that_goes_bad_under_ranks, 120) {
+    saves_for_data(2, "--model.model_config.vocab_size 128", write_other_bytes);
+}
+
+/* Rank 1 alone has no data any more; the other has its batch. */
+TEST_LIMIT(a_text_that_is_cut_short_for_one_rank, 180) {
+    const char *config = runs_small_config(100000, 50000), *run = in_temp("run");
+    const char *here = in_temp("here"), *there = in_temp("there");
+    EXPECT(dir_make(here) == 0 && dir_make(there) == 0);
+    text_as_it_was(here);
+    text_as_it_was(there);
+    const char *command =
+        arena_printf(mem(), "%s train %s --output_dir %s --dataset_dir text.txt",
+                     stator_program(), config, run);
+    mpi_adopt_ranks();
+    pid_t pid =
+        mpi_start(1, arena_printf(mem(), "-wdir %s", here),
+                  arena_printf(mem(), "%s : -n 1 -wdir %s %s", command, there, command));
+    EXPECT(runs_wait_steps(pid, run, 3));
+    cut_short(path_join(mem(), there, "text.txt"));
+    int code = mpi_wait(pid), n;
+    mpi_wait_for_ranks();
+    runs_metrics(run, &n);
+    const char *saved = arena_printf(mem(), "saved %s/ckpt/step_%08d", run, n);
+    if (code != EXIT_DATA || !strstr(mpi_said(), saved) ||
+        !strstr(mpi_said(), "text.txt was cut short"))
+        test_fail(__FILE__, __LINE__, "exit code %d, wanted '%s':\n%s", code, saved,
+                  mpi_said());
+    ranks_run(2, config, run, rest_words("", n + 3));
+    SAID_EXPECT(arena_printf(mem(), "resumed after step %d", n));
+}
+
+/* The last twentieth of the text, which validation alone reads. */
+static void spoil_validation(const char *path) {
+    char bytes[200];
+    memset(bytes, 0xC8, sizeof bytes);
+    size_t n;
+    file_read(mem(), path, 1 << 20, &n, EXIT_DATA);
+    int fd = open(path, O_WRONLY);
+    EXPECT(fd >= 0);
+    EXPECT_INT(pwrite(fd, bytes, sizeof bytes, (off_t)(n - sizeof bytes)), sizeof bytes);
+    close(fd);
+}
+
+TEST_LIMIT(validation_that_goes_bad_while_training, 240) {
+    static const char more[] = "--model.model_config.vocab_size 128 --eval_interval 50 "
+                               "--train_dataset.data_loader.split 95,5,0 --eval_iters 4";
+    for (int ranks = 1; ranks <= 2; ranks++)
+        saves_for_data(ranks, more, spoil_validation);
+}
+
+/* ids[40] is outside of the table, which the step finds: the table is not in @net. */
+static const char *module_with_a_table(void) {
+    enum { SAMPLES = 400 };
+    static int32_t ids[SAMPLES];
+    static float y[SAMPLES][2];
+    uint64_t random = 88172645463325252u;
+    for (int i = 0; i < SAMPLES; i++) {
+        ids[i] = (int32_t)(runs_random(&random) >> 40 & 7);
+        y[i][0] = y[i][1] = (float)ids[i] / 7;
+    }
+    ids[40] = 8;
+    SafeTensor t[] = {
+        {.name = "ids", .dtype = DT_I32, .rank = 1, .dim = {SAMPLES}, .data = ids},
+        {.name = "y", .dtype = DT_F32, .rank = 2, .dim = {SAMPLES, 2}, .data = y}};
+    const char *data = in_temp("rows.safetensors"), *ir = in_temp("table.ir");
+    EXPECT_INT(safetensors_write(data, t, 2, NULL, NULL), 0);
+    write_text(ir, "module @table mesh() level(global)\n"
+                   "func @row(%t: f32[8,2], %ids: i32[4]) -> (f32[4,2]) {\n"
+                   "  %x = embed %t, %ids : f32[4,2]\n"
+                   "  return %x\n}\n"
+                   "func @net:model(\n"
+                   "    %ids: i32[4] {role=\"data\"},\n"
+                   "    %y: f32[4,2] {role=\"data\"},\n"
+                   "    %t: f32[8,2] {role=\"param\"; init=\"normal\"; std=1.0}) "
+                   "-> (f32[]) {\n"
+                   "  %x = call %t, %ids {fn=@row} : f32[4,2]\n"
+                   "  %d = sub %x, %y : f32[4,2]\n"
+                   "  %d2 = mul %d, %d : f32[4,2]\n"
+                   "  %loss = sum %d2 {bc->_} : f32[]\n"
+                   "  return %loss\n}\n");
+    return arena_printf(mem(),
+                        "--model.file %s --dataset_dir %s "
+                        "--train_dataset.data_loader.type Tensors --threads 1 "
+                        "--runner_config.max_steps 100",
+                        ir, data);
+}
+
+TEST_LIMIT(an_index_outside_of_a_table_while_training, 120) {
+    const char *more = module_with_a_table();
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        const char *run = in_temp(arena_printf(mem(), "run%d", ranks));
+        int n;
+        ranks_end(ranks_start(ranks, "", run, more), EXIT_DATA, "an index outside");
+        SAID_EXPECT("index 8 of a table of 8 rows");
+        runs_metrics(run, &n);
+        EXPECT(n > 0);
+        SAID_EXPECT(arena_printf(mem(), "saved %s/ckpt/step_%08d", run, n));
+    }
 }
 
 static void change_a_byte(const char *path) {
