@@ -41,6 +41,10 @@ void job_choose_model(Job *j);
 /* How large: micro, batch, seq, shape and columns, for a strategy and a model that are
  * chosen. Looks at the header of a file that has its own batches (TensorBatches). */
 void job_choose_shape(Job *j);
+/* Does the model read more of a batch than tokens and labels, or columns? */
+bool job_full_batches(const Job *j);
+/* Memory of the batches that a run reads ahead; INT64_MAX / 2 when there are more. */
+int64_t job_ahead_bytes(const Job *j);
 /* What the data must have for this job; `rows` sequences at once, `steps` as in
  * DataShape. */
 DataShape job_data_shape(const Job *j, int64_t rows, int64_t steps);

@@ -277,6 +277,7 @@ Plan plan_read(Arena *mem, const Func *entry, const Job *job) {
     check(p.m->level == LEVEL_PLANNED);
     p.ranks = mesh_ranks(&p.m->mesh);
     p.memory = memory_plan(mem, entry);
+    p.ahead_bytes = job_ahead_bytes(job);
     count_runs(&w, p.m);
     read_parameters(&w);
     count_ops(&w);
@@ -291,14 +292,15 @@ Plan plan_read(Arena *mem, const Func *entry, const Job *job) {
 
 void plan_check_memory(const Plan *p) {
     int64_t limit = p->job->cfg->context_max_device_memory;
-    if (!limit || p->memory.total_bytes <= limit) return;
+    int64_t beside = PLAN_PROCESS_BYTES + p->ahead_bytes;
+    if (!limit || p->memory.total_bytes <= limit - beside) return;
     fail(EXIT_MEMORY,
-         "the plan needs %.1f MB on every rank, more than context.max_device_memory, "
-         "%.1f MB\n"
+         "the plan needs %.1f MB on every rank, and the process %.1f MB besides, more "
+         "than context.max_device_memory, %.1f MB\n"
          "    hint: more ranks that share weights or tokens (parallel_config), "
          "optimizer_shard, "
          "a smaller batch or sequence, more micro-batches "
          "(parallel_config.micro_batch_num), parallel.overlap_param_gather False, or a "
          "larger context.max_device_memory",
-         (double)p->memory.total_bytes / 1e6, (double)limit / 1e6);
+         (double)p->memory.total_bytes / 1e6, (double)beside / 1e6, (double)limit / 1e6);
 }

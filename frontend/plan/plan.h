@@ -61,6 +61,7 @@ typedef struct Plan {
     PlanTraffic *traffic; /* as the axes are found in comm */
     int ntraffic, traffic_cap;
     MemoryPlan memory;
+    int64_t ahead_bytes; /* of batches that are read ahead, beside the plan */
     int64_t parameters, rank_parameters; /* of the model; on a rank, with padding */
     double flops_per_token;              /* of the model, docs/performance.md */
     double matmul_flops;                 /* of a rank in a step, counted in its program */
@@ -83,7 +84,12 @@ Plan plan_of_config(Arena *mem, Config *cfg, int64_t ranks);
  * all_gather (n-1) B, ring_shift B. Rounded up. */
 int64_t plan_sent_bytes(int kind, int64_t bytes, int n);
 
-/* Fails with EXIT_MEMORY when the plan is above context.max_device_memory. */
+/* Memory of a process beside its plan and the batches: what libraries, MPI, the compiler
+ * and the data source keep. Measured 12 to 33 MB; more is stated, so that `plan` and
+ * `train` compare the same sum with context.max_device_memory. */
+enum { PLAN_PROCESS_BYTES = 48000000 };
+/* Fails with EXIT_MEMORY when the plan with that and the batches is above
+ * context.max_device_memory. */
 void plan_check_memory(const Plan *p);
 
 /* For people. `seconds` (0: not said) is what planning took. */

@@ -106,9 +106,10 @@ static void add_memory(const Out *o) {
             limit = o->p->job->cfg->context_max_device_memory;
     text_add(o->s, "\nmemory    %s on %s", bytes(o, plan->total_bytes),
              o->p->ranks == 1 ? "the only rank" : "every rank");
+    int64_t all = plan->total_bytes + PLAN_PROCESS_BYTES + o->p->ahead_bytes;
     if (limit)
-        text_add(o->s, ", %.1f %% of context.max_device_memory %s",
-                 100.0 * (double)plan->total_bytes / (double)limit, bytes(o, limit));
+        text_add(o->s, "; %s with the process, %.1f %% of context.max_device_memory %s",
+                 bytes(o, all), 100.0 * (double)all / (double)limit, bytes(o, limit));
     text_add(o->s, "\n");
     for (int i = 0; i < MEM_CLASSES; i++) {
         char bar[BAR_CHARS + 1] = {0};
@@ -118,6 +119,16 @@ static void add_memory(const Out *o) {
         text_add(o->s, "  %-12s %9s %5.1f %%  %s\n", memory_class_name[i],
                  bytes(o, plan->class_bytes[i]), 100 * share, bar);
     }
+}
+
+/* What the limit is compared with besides. */
+static void add_beside(const Out *o) {
+    if (!o->p->job->cfg->context_max_device_memory) return;
+    text_add(o->s,
+             "  %-12s %9s besides: libraries, MPI, compiler, data source (stated)\n",
+             "process", bytes(o, PLAN_PROCESS_BYTES));
+    text_add(o->s, "  %-12s %9s besides: read ahead\n", "batches",
+             bytes(o, o->p->ahead_bytes));
 }
 
 /* ---- placement ---- */
@@ -184,6 +195,7 @@ void plan_print(Arena *mem, const Plan *p, double seconds, Text *out) {
     add_work(&o);
     add_mesh(&o);
     add_memory(&o);
+    add_beside(&o);
     add_placement(&o);
     add_collectives(&o);
     text_add(out, "\n");

@@ -169,7 +169,6 @@ void report_end(const Train *t);
 /* A line on the terminal and in logs/rank_0.log. */
 void report_say(const Train *t, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
-uint64_t report_ahead_bytes(const Train *t); /* of batches that are read ahead */
 
 /* SIGTERM, SIGINT, SIGUSR1, SIGHUP and SIGPIPE wait from here on, in all threads made later, until
  * train_loop takes them between two steps. */

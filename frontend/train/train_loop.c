@@ -266,10 +266,9 @@ static int run_steps(Train *t, Prefetch *batches) {
 int train_loop(Train *t) {
     int depth = (int)t->job.cfg->train_dataset_prefetch_size;
     int64_t steps = MAX(t->steps - t->step, 0); /* a checkpoint may be further */
-    const ModelShape *s = &t->job.shape;
-    bool more = s->own_positions || s->documents;
-    Prefetch *batches = more ? prefetch_start_full(t->data, t->step, steps, depth)
-                             : prefetch_start(t->data, t->step, steps, depth);
+    Prefetch *batches = job_full_batches(&t->job)
+                            ? prefetch_start_full(t->data, t->step, steps, depth)
+                            : prefetch_start(t->data, t->step, steps, depth);
     fault_go_on(comm_size() > 1);
     int code = run_steps(t, batches);
     fault_go_on(false);

@@ -41,13 +41,6 @@ static void write_file(const Train *t, const char *name, const Text *text) {
     if (error) fail(EXIT_DATA, "cannot write %s: %s", path, strerror(error));
 }
 
-uint64_t report_ahead_bytes(const Train *t) {
-    uint64_t numbers = t->job.ncolumns ? 0 : 2 * (uint64_t)t->job.seq;
-    for (int k = 0; k < t->job.ncolumns; k++) numbers += (uint64_t)t->job.column[k].count;
-    return (uint64_t)(t->job.cfg->train_dataset_prefetch_size + 1) * sizeof(int32_t) *
-           (uint64_t)t->data->batch * numbers;
-}
-
 static void add_plan(Text *s, const MemoryPlan *plan) {
     text_add(s, "{");
     for (int i = 0; i < MEM_CLASSES; i++)
@@ -59,16 +52,15 @@ static void add_plan(Text *s, const MemoryPlan *plan) {
 /* The memory that this process will have: what it has now, without the arena, plus what
  * the plan and the data take. */
 static void add_memory(const Train *t, Text *s) {
-    uint64_t resident =
-        t->process_bytes + (uint64_t)t->program->plan.total_bytes + report_ahead_bytes(t);
+    uint64_t resident = t->process_bytes + (uint64_t)t->program->plan.total_bytes +
+                        (uint64_t)job_ahead_bytes(&t->job);
     if (t->probe) {
         text_add(s, ",\n  \"dump_memory_bytes\": ");
         add_plan(s, &t->probe->plan);
         resident += (uint64_t)t->probe->plan.total_bytes;
     }
-    text_add(s, ",\n  \"process_bytes\": %llu,\n  \"batches_ahead_bytes\": %llu",
-             (unsigned long long)t->process_bytes,
-             (unsigned long long)report_ahead_bytes(t));
+    text_add(s, ",\n  \"process_bytes\": %llu,\n  \"batches_ahead_bytes\": %lld",
+             (unsigned long long)t->process_bytes, (long long)job_ahead_bytes(&t->job));
     text_add(s, ",\n  \"resident_bytes\": %llu", (unsigned long long)resident);
 }
 

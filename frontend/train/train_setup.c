@@ -3,6 +3,7 @@
 #include "frontend/config/config_state.h"
 #include "frontend/config/data_open.h"
 #include "frontend/config/options.h"
+#include "frontend/plan/plan.h"
 #include "frontend/train/train.h"
 #include "runtime/comm/agree.h"
 #include "runtime/comm/comm.h"
@@ -198,7 +199,7 @@ static uint64_t bytes_beside(const Train *t) {
     uint64_t probe = t->probe ? (uint64_t)t->probe->plan.total_bytes -
                                     (uint64_t)t->program->plan.class_bytes[MEM_WEIGHTS]
                               : 0;
-    return probe + report_ahead_bytes(t);
+    return probe + (uint64_t)job_ahead_bytes(&t->job);
 }
 
 /* What this rank can have of its host. */
@@ -212,7 +213,8 @@ static Room room_of_rank(void) {
     return room;
 }
 
-/* All of the process must fit the limits before any of it is there, on any rank. */
+/* All of the process must fit the limits before any of it is there, on any rank. The limit
+ * of the configuration is compared with what `stator plan` says, or with more. */
 static void allocate(Train *t) {
     uint64_t limit = (uint64_t)t->job.cfg->context_max_device_memory;
     uint64_t beside = bytes_beside(t);
@@ -220,7 +222,7 @@ static void allocate(Train *t) {
     Room room = room_of_rank();
     t->process_bytes = memory_resident_bytes();
     if (limit)
-        program_fit(t->program, beside + t->process_bytes, limit,
+        program_fit(t->program, beside + MAX(t->process_bytes, PLAN_PROCESS_BYTES), limit,
                     "context.max_device_memory,");
     program_fit(t->program, beside, room.bytes, room.of);
     comm_barrier();

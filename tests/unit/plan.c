@@ -387,6 +387,13 @@ TEST(a_plan_above_the_limit_is_refused) {
     Arena *mem = arena_new();
     Plan p = plan_of(mem, plan_gpt2, "context.max_device_memory 20MB");
     EXPECT_FAIL(plan_check_memory(&p), EXIT_MEMORY, "context.max_device_memory");
+    int64_t all = p.memory.total_bytes + PLAN_PROCESS_BYTES + p.ahead_bytes;
+    p = plan_of(mem, plan_gpt2,
+                arena_printf(mem, "context.max_device_memory %lldB", (long long)all));
+    plan_check_memory(&p);
+    p = plan_of(mem, plan_gpt2,
+                arena_printf(mem, "context.max_device_memory %lldB", (long long)all - 1));
+    EXPECT_FAIL(plan_check_memory(&p), EXIT_MEMORY, "MB besides, more than");
     p = plan_of(mem, plan_gpt2, "context.max_device_memory 20GB");
     plan_check_memory(&p);
     p = plan_of(mem, plan_gpt2, "");
@@ -410,6 +417,9 @@ TEST(the_command_prints_and_then_refuses) {
     SAID_EXPECT("2 all_reduce");
     SAID_EXPECT("f32[4,256,1024:tp]");
     SAID_EXPECT("more than context.max_device_memory");
+    SAID_EXPECT("\n  process        48.0 MB besides: libraries, MPI");
+    RUN_EXPECT(0, arena_printf(mem(), "plan %s", config_file()));
+    EXPECT(!strstr(said(), "besides"));
     RUN_EXPECT(EXIT_CONFIG, arena_printf(mem(), "plan %s -n 0", config_file()));
     RUN_EXPECT(EXIT_CONFIG, "plan");
 }

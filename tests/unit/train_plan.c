@@ -1,5 +1,6 @@
 /* The plan of a configuration is the plan of its run: `stator plan` and `stator train`
- * make one program, whatever the model, the source of the data and the strategy. */
+ * make one program, whatever the model, the source of the data and the strategy, and
+ * compare the same bytes with context.max_device_memory. */
 #include "made_npy.h"
 #include "ranks.h"
 #include <sys/stat.h>
@@ -11,17 +12,38 @@ static const char *hash_of(const Json *plan) {
     return json_string(json_need(plan, "plan_hash"));
 }
 
-/* The command's words are the same but for what a run alone needs. */
-static void same_plan(const char *what, int ranks, const char *words) {
-    const char *run = in_temp("run");
-    RUN_EXPECT(0, arena_printf(mem(), "plan %s --json -n %d --threads 1", words, ranks));
+static int64_t bytes_in(const Json *plan, const char *object, const char *name) {
+    return json_i64(json_need(json_need(plan, object), name), 1, INT64_MAX);
+}
+
+static const char *limit_words(int64_t bytes) {
+    return arena_printf(mem(), "--context.max_device_memory %lldB", (long long)bytes);
+}
+
+/* Planned under a limit that is far away, which shows what is compared with it. */
+static const Json *plan_under_limit(int ranks, const char *words, int64_t *compared) {
+    RUN_EXPECT(0, arena_printf(mem(), "plan %s --json -n %d --threads 1 %s", words, ranks,
+                               limit_words((int64_t)1 << 50)));
     const char *text = strchr(said(), '{');
     EXPECT(text != NULL);
-    const char *planned =
-        hash_of(json_parse(mem(), "plan", text, strlen(text), 1 << 24, EXIT_DATA));
+    const Json *plan = json_parse(mem(), "plan", text, strlen(text), 1 << 24, EXIT_DATA);
+    *compared = bytes_in(plan, "memory_bytes", "total") +
+                bytes_in(plan, "beside_bytes", "process") +
+                bytes_in(plan, "beside_bytes", "batches_ahead");
+    return plan;
+}
+
+static const char one_step[] = "--train_steps 1 --threads 1 --eval_iters 0 "
+                               "--callbacks.CheckpointMonitor.save_checkpoint_steps 0";
+
+/* The command's words are the same but for what a run alone needs. The run has not a byte
+ * more than the plan asks for. */
+static void same_plan(const char *what, int ranks, const char *words) {
+    const char *run = in_temp("run");
+    int64_t compared;
+    const char *planned = hash_of(plan_under_limit(ranks, words, &compared));
     ranks_run(ranks, words, run,
-              "--train_steps 1 --threads 1 --eval_iters 0 "
-              "--callbacks.CheckpointMonitor.save_checkpoint_steps 0");
+              arena_printf(mem(), "%s %s", one_step, limit_words(compared)));
     const char *path = path_join(mem(), run, "plan.json");
     const char *made = hash_of(json_read(mem(), path, 1 << 24, EXIT_DATA));
     if (strcmp(planned, made))
@@ -32,6 +54,28 @@ static void same_plan(const char *what, int ranks, const char *words) {
 
 static const char *shipped(const char *name) {
     return arena_printf(mem(), "%s/../%s", tests_dir(), name);
+}
+
+/* A byte less than planned is refused by both. */
+static void both_refuse(int ranks, const char *words) {
+    int64_t compared;
+    plan_under_limit(ranks, words, &compared);
+    const char *less = limit_words(compared - 1);
+    RUN_EXPECT(EXIT_MEMORY,
+               arena_printf(mem(), "plan %s -n %d --threads 1 %s", words, ranks, less));
+    SAID_EXPECT("MB besides, more than context.max_device_memory");
+    ranks_end(ranks_start(ranks, words, in_temp("run"),
+                          arena_printf(mem(), "%s %s", one_step, less)),
+              EXIT_MEMORY, less);
+    SAID_EXPECT("MB besides, more than context.max_device_memory");
+    RUN_EXPECT(0, arena_printf(mem(), "plan %s -n %d --threads 1 %s", words, ranks,
+                               limit_words(compared)));
+}
+
+TEST_LIMIT(a_byte_less_than_planned, 120) {
+    const char *config = shipped("configs/gpt2-tiny.yaml");
+    both_refuse(1, config);
+    both_refuse(2, config);
 }
 
 /* ---- what is shipped ---- */
