@@ -1,8 +1,11 @@
 /* Tests of runs whose terminal or reader goes away: at any instant they save and end as
  * at SIGTERM, and go on to the bits of a run that was not disturbed; without any of the
  * standard files they train on. */
+#define _GNU_SOURCE
 #include "frontend/config/commands.h"
 #include "ranks.h"
+#include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 
 TEST_LABEL(RANKS);
@@ -17,6 +20,15 @@ static int times(void) {
 /* What a run's stdout is: a file of the test's, or a pipe that the test reads. */
 static int reader = -1;
 static bool ignores_hangup, closes_all;
+static const char *terminal; /* that a run is the first process of; or NULL */
+
+static void take_terminal(void) {
+    setsid();
+    int fd = open(terminal, O_RDWR);
+    ioctl(fd, TIOCSCTTY, 0);
+    for (int to = 0; to <= 2; to++) dup2(fd, to);
+    if (fd > 2) close(fd);
+}
 
 static void prepare(void) {
     mpi_environment();
@@ -25,6 +37,7 @@ static void prepare(void) {
         dup2(reader, STDOUT_FILENO);
         close(reader);
     }
+    if (terminal) take_terminal();
     for (int fd = 0; closes_all && fd <= 2; fd++) close(fd);
 }
 
@@ -54,36 +67,54 @@ static void drain_some(int fd) {
     (void)n;
 }
 
-enum { BROKEN_PIPE = 0 }; /* instead of the number of a signal */
+enum { BROKEN_PIPE = 0, CLOSED_TERMINAL = -1 }; /* instead of the number of a signal */
+
+/* What the run prints to, for start; the end that the test reads, or -1. */
+static int open_reader(int number) {
+    int ends[2] = {-1, -1};
+    if (number > 0) return -1;
+    if (number == BROKEN_PIPE) {
+        EXPECT(pipe(ends) == 0);
+    } else {
+        ends[0] = posix_openpt(O_RDWR | O_NOCTTY);
+        if (ends[0] < 0 || grantpt(ends[0]) || unlockpt(ends[0]))
+            test_skip("no pseudo-terminal");
+        terminal = arena_strdup(mem(), ptsname(ends[0]));
+    }
+    fcntl(ends[0], F_SETFD, FD_CLOEXEC);
+    fcntl(ends[0], F_SETFL, O_NONBLOCK);
+    reader = ends[1];
+    return ends[0];
+}
+
+static void forget_reader(void) {
+    if (reader >= 0) close(reader);
+    reader = -1;
+    terminal = NULL;
+}
 
 /* Begins or goes on, and gets the signal, or is left alone by who reads what it prints,
  * some time after its first new step. */
 static void run_and_leave(int ranks, const char *config, const char *run, int number,
                           uint64_t *random) {
-    int ends[2] = {-1, -1};
     long before = size_of(run);
-    if (number == BROKEN_PIPE) {
-        EXPECT(pipe(ends) == 0);
-        fcntl(ends[0], F_SETFD, FD_CLOEXEC);
-        fcntl(ends[0], F_SETFL, O_NONBLOCK);
-        reader = ends[1];
-    }
+    int from = open_reader(number);
     pid_t pid = start(ranks, config, run, "--runner_config.log_interval 10");
-    if (number == BROKEN_PIPE) close(ends[1]);
-    reader = -1;
+    forget_reader();
     double until = 0;
     for (uint64_t wait = runs_random(random) % 60000;
          !until || clock_seconds() < until;) {
-        if (number == BROKEN_PIPE) drain_some(ends[0]);
+        if (from >= 0) drain_some(from);
         if (!until && size_of(run) > before)
             until = clock_seconds() + 1e-6 * (double)wait;
         usleep(1000);
     }
-    if (number == BROKEN_PIPE)
-        close(ends[0]);
+    if (from >= 0)
+        close(from);
     else
         kill(pid, number);
-    ranks_end(pid, EXIT_SIGNALLED, number ? strsignal(number) : "nobody reads stdout");
+    ranks_end(pid, EXIT_SIGNALLED,
+              number > 0 ? strsignal(number) : "nobody reads stdout");
 }
 
 static void leave_often(int ranks, int number) {
@@ -129,6 +160,15 @@ TEST_LIMIT(sighup_of_launch, 120) {
 TEST_LIMIT(broken_pipe_of_launch, 120) {
     leave_often(2, BROKEN_PIPE);
     EXPECT(!strstr(said(), "mpirun"));
+}
+
+/* The kernel sends SIGHUP to the first process of the terminal alone. */
+TEST_LIMIT(closed_terminal_of_one_rank, 60) {
+    leave_often(1, CLOSED_TERMINAL);
+}
+
+TEST_LIMIT(closed_terminal_of_launch, 120) {
+    leave_often(2, CLOSED_TERMINAL);
 }
 
 /* As nohup starts it. */

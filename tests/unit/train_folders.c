@@ -1,5 +1,6 @@
 /* Tests of the folders that stator train writes to: who may write there, and what it finds
  * and leaves there. */
+#include "frontend/config/commands.h"
 #include "ranks.h"
 #include "runtime/store/safetensors.h"
 #include <sys/stat.h>
@@ -324,6 +325,20 @@ TEST_LIMIT(a_run_folder_removed_while_training, 120) {
     kill(pid, SIGTERM);
     stator_wait(pid);
     EXPECT(file_exists(path_join(mem(), run, "ckpt/latest")));
+}
+
+/* The curve is drawn from what the run remembers: the file is not read again. */
+TEST_LIMIT(metrics_removed_while_training, 120) {
+    const char *config = runs_small_config(100000, 50000), *run = in_temp("run");
+    pid_t pid = stator_start(words(config, run, ""));
+    EXPECT(runs_wait_steps(pid, run, 5));
+    EXPECT(unlink(path_join(mem(), run, "metrics.jsonl")) == 0);
+    kill(pid, SIGTERM);
+    EXPECT_INT(stator_wait(pid), EXIT_SIGNALLED);
+    size_t n;
+    const char *svg =
+        file_read(mem(), path_join(mem(), run, "loss.svg"), 1 << 24, &n, EXIT_DATA);
+    EXPECT_PART(svg, "class=\"line ");
 }
 
 /* ---- what is no file ---- */
