@@ -251,8 +251,10 @@ static void check_ratio(const Config *c) {
                       "keep one of the two", "warmup_ratio stands beside warmup_steps");
 }
 
+/* A run of no steps is refused as such, by train. */
 static void check_warmup(const Config *c) {
     long long warmup = c->lr_schedule_warmup_steps, total = c->lr_schedule_total_steps;
+    if (c->runner_config_max_steps == 0) return;
     if (total >= 0 && warmup > total)
         config_refuse(c, "lr_schedule.warmup_steps", "lr_schedule.total_steps", NULL,
                       "warmup_steps %lld is above total_steps %lld", warmup, total);

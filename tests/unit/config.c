@@ -144,8 +144,6 @@ static void expect_hint(const char *flag, const char *hint) {
     EXPECT_FAIL(FLAGS((char *)(uintptr_t)flag, "1"), EXIT_CONFIG, hint);
 }
 
-/* Words of other programs, near misses without a section, and never a key that does
- * nothing. */
 TEST(unknown_sections) {
     EXPECT_FAIL(parse("runer_config: {max_steps: 3}"), EXIT_CONFIG,
                 "error: unknown section runer_config");
@@ -157,6 +155,8 @@ TEST(unknown_sections) {
                 "stator help lists the sections");
 }
 
+/* Words of other programs, near misses without a section, and never a key that does
+ * nothing. */
 TEST(hints) {
     static const char *const pairs[][2] = {
         {"--n_layer", "did you mean model.model_config.num_layers?"},

@@ -157,6 +157,7 @@ static const char *group; /* a cgroup of the test's own */
 static const char *procs; /* its file of processes */
 
 static void enter_group(void) {
+    mpi_environment();
     const char *pid = arena_printf(mem(), "%d\n", (int)getpid());
     int fd = open(procs, O_WRONLY | O_CLOEXEC);
     if (fd < 0 || write(fd, pid, strlen(pid)) != (ssize_t)strlen(pid)) _exit(99);
@@ -186,10 +187,11 @@ static void make_group(const char *limit) {
     test_skip("no cgroup can be made here");
 }
 
-static int run_in_group(const char *config, const char *run) {
+static int run_in_group(const char *launch, const char *config, const char *run) {
     driven_prepare = enter_group;
-    return stator_wait(stator_start(arena_printf(
-        mem(), "train %s --output_dir %s --runner_config.max_steps 1", config, run)));
+    return stator_wait(stator_start(
+        arena_printf(mem(), "%strain %s --output_dir %s --runner_config.max_steps 1",
+                     launch, config, run)));
 }
 
 /* Refused before anything is allocated, not killed by the kernel. */
@@ -197,9 +199,9 @@ TEST_LIMIT(a_cgroup_bounds_the_plan, 120) {
     if (RANKS_SANITIZED) test_skip("the sanitizer's own memory is not in the plan");
     const char *run = in_temp("run");
     make_group("1000000000");
-    int large = run_in_group(large_config(2, 68), run);
+    int large = run_in_group("", large_config(2, 68), run);
     const char *words = arena_strdup(mem(), said());
-    int small = run_in_group(large_config(2, 40), run);
+    int small = run_in_group("", large_config(2, 40), run);
     rmdir(group);
     if (large == 99) test_skip("no process can be put into a cgroup here");
     if (large != EXIT_MEMORY || !strstr(words, "(limit 1000.0 MB) leaves") ||
@@ -207,4 +209,16 @@ TEST_LIMIT(a_cgroup_bounds_the_plan, 120) {
         test_fail(__FILE__, __LINE__, "exit code %d of 1.2 GB:\n%s", large, words);
     if (small)
         test_fail(__FILE__, __LINE__, "exit code %d of 0.8 GB:\n%s", small, said());
+}
+
+/* Two ranks have half of it each. */
+TEST_LIMIT(a_cgroup_bounds_the_ranks_of_a_host_together, 120) {
+    if (RANKS_SANITIZED) test_skip("the sanitizer's own memory is not in the plan");
+    if (!mpi_available()) test_skip("there is no mpirun");
+    make_group("1000000000");
+    int code = run_in_group("launch -n 2 ", large_config(2, 40), in_temp("run"));
+    rmdir(group);
+    if (code == 99) test_skip("no process can be put into a cgroup here");
+    EXPECT_INT(code, EXIT_MEMORY);
+    SAID_EXPECT("(limit 1000.0 MB) leaves, for each of the 2 ranks here,");
 }

@@ -410,4 +410,6 @@ TEST_LIMIT(numbers_of_threads_and_steps, 60) {
                                   "--runner_config.max_steps 0 "
                                   "--lr_schedule.total_steps 8"));
     SAID_EXPECT("max_steps is 0: nothing would be trained");
+    RUN_EXPECT(EXIT_CONFIG, words(config, run, "--runner_config.max_steps 0"));
+    SAID_EXPECT("max_steps is 0: nothing would be trained");
 }
