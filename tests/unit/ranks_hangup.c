@@ -163,11 +163,11 @@ TEST_LIMIT(broken_pipe_of_launch, 120) {
 }
 
 /* The kernel sends SIGHUP to the first process of the terminal alone. */
-TEST_LIMIT(closed_terminal_of_one_rank, 60) {
+TEST_LIMIT(closed_terminal_of_one_rank, 120) {
     leave_often(1, CLOSED_TERMINAL);
 }
 
-TEST_LIMIT(closed_terminal_of_launch, 120) {
+TEST_LIMIT(closed_terminal_of_launch, 240) {
     leave_often(2, CLOSED_TERMINAL);
 }
 
