@@ -309,6 +309,8 @@ typedef enum ArgRole {
 extern const char *const arg_role_name[ARG_ROLES];
 ArgRole arg_role(const Func *f, int i); /* ARG_none: none, or none that is known */
 int func_arg_role(const Func *f, ArgRole role); /* the first of that role; -1 */
+/* The argument that argument i is another name of (attribute `same`); -1: of none. */
+int func_arg_same(const Func *f, int i);
 /* Does it hold a micro-batch, so that it differs from run to run? One without a role does. */
 bool arg_is_batch(const Func *f, int i);
 const char *arg_str(const Func *f, int i, const char *key, const char *otherwise);

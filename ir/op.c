@@ -188,6 +188,13 @@ int func_arg_role(const Func *f, ArgRole role) {
     return -1;
 }
 
+int func_arg_same(const Func *f, int i) {
+    const char *name = arg_str(f, i, "same", NULL);
+    for (int k = 0; k < f->narg && name; k++)
+        if (k != i && !strcmp(f->arg[k]->name, name)) return k;
+    return -1;
+}
+
 bool arg_is_batch(const Func *f, int i) {
     return role_of_batch[arg_role(f, i)];
 }

@@ -60,10 +60,9 @@ static void tell_early_sharding(Train *t, int arg) {
 /* A parameter that another stage reads too is one argument of the step. */
 static bool take_same(Train *t, int i) {
     const Func *g = t->grad;
-    const char *name = arg_str(g, i, "same", NULL);
-    if (!name) return false;
-    int k = 0;
-    while (k < t->nparam && strcmp(g->arg[t->param[k]]->name, name)) k++;
+    int of = func_arg_same(g, i), k = 0;
+    if (of < 0) return false;
+    while (k < t->nparam && t->param[k] != of) k++;
     check(k < t->nparam);
     t->value[i] = t->value[t->param[k]];
     t->held[t->nparam] = t->held[k];
@@ -297,11 +296,10 @@ static Value *state_arg(Train *t, const char *prefix, const Value *param) {
         func_arg(t->step, name, sharded ? zero_type(t->m, t->o, &param->ty) : param->ty);
     int i = t->step->narg - 1;
     func_arg_attr(t->step, i, arena_printf(mem, "role=state; like=\"%s\"", param->name));
-    for (const Attr *a = t->step->arg_attr[param->nth]; a; a = a->next) {
-        bool layout = !strcmp(a->key, "global") || !strcmp(a->key, "lead");
-        bool part = !strcmp(a->key, "first") || !strcmp(a->key, "stage");
-        if (layout || part || !strcmp(a->key, "rows")) func_arg_set(t->step, i, a);
-    }
+    static const char *const layout[] = {"global", "lead", "rows", "first", "stage"};
+    for (const Attr *a = t->step->arg_attr[param->nth]; a; a = a->next)
+        for (int k = 0; k < ARRAY_LEN(layout); k++)
+            if (!strcmp(a->key, layout[k])) func_arg_set(t->step, i, a);
     const char *tensor = arg_str(t->step, param->nth, "tensor", NULL);
     if (tensor)
         func_arg_set(t->step, i,

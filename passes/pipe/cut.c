@@ -301,8 +301,7 @@ static Value *argument_of_stage(Cut *k, Value *v, int stage) {
     if (!owner || owner->i == stage) return v;
     for (int i = 0; i < f->narg; i++) {
         const Attr *a = attr_find(f->arg_attr[i], "stage");
-        if (a && a->i == stage && !strcmp(arg_str(f, i, "same", ""), v->name))
-            return f->arg[i];
+        if (a && a->i == stage && func_arg_same(f, i) == v->nth) return f->arg[i];
     }
     const char *name = arena_printf(k->m->mem, "%s#stage%d", v->name, stage);
     const Attr *attrs = f->arg_attr[v->nth];

@@ -123,10 +123,8 @@ static void write_out(Pipe *p, Builder *b, const Func *f, Value **arg, Value **r
 /* The argument that argument i is another name of, for a stage that reads it too; NULL: it
  * is one of its own. */
 static Value *argument_again(const Func *step, int i, Value **arg) {
-    const char *name = arg_str(step, i, "same", NULL);
-    for (int k = 0; k < i && name; k++)
-        if (!strcmp(step->arg[k]->name, name)) return arg[k];
-    return NULL;
+    int of = func_arg_same(step, i);
+    return of >= 0 && of < i ? arg[of] : NULL;
 }
 
 static void make_flat(Pipe *p, const Func *step) {

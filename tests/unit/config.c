@@ -166,7 +166,7 @@ TEST(hints) {
         {"--tensor-model-parallel-size", "did you mean parallel_config.model_parallel?"},
         {"--micro-batch-size", "did you mean runner_config.batch_size?"},
         {"--global-batch-size", "times parallel_config.micro_batch_num is the batch"},
-        {"--pipeline-model-parallel-size", "there are no pipelines yet"},
+        {"--pipeline-model-parallel-size", "parallel_config.pipeline_stage"},
         {"--hidden-size", "did you mean model.model_config.hidden_size?"},
         {"--num-layers", "did you mean model.model_config.num_layers?"},
         {"--max_stepz", "did you mean runner_config.max_steps?"},
@@ -275,9 +275,9 @@ TEST(categories) {
     EXPECT(has_note(cfg, "trainer has no effect"));
     EXPECT_INT(cfg->n_notes, 6);
     expect_round_trip(cfg);
-    EXPECT_FAIL(parse("parallel_config:\n  pipeline_stage: 4\n"), EXIT_CONFIG,
-                "t.yaml:2:19: error: parallel_config.pipeline_stage 4 is not there yet: "
-                "pipelines; set it to 1");
+    EXPECT_FAIL(parse("parallel_config:\n  expert_parallel: 4\n"), EXIT_CONFIG,
+                "t.yaml:2:20: error: parallel_config.expert_parallel 4 is not there yet: "
+                "mixtures of experts; set it to 1");
     EXPECT_FAIL(parse("recompute_config: {recompute: True}"), EXIT_CONFIG,
                 "recompute_config.recompute True is not there yet: recomputation: all "
                 "activations are kept; set it to False");
@@ -286,7 +286,8 @@ TEST(categories) {
     EXPECT_FAIL(parse("train_dataset: {data_loader: {eod_mask_loss: True}}"), EXIT_CONFIG,
                 "is for data of type GPTDataset, not of type TextFile");
     EXPECT_FAIL(parse("moe_config: {expert_num: 8}"), EXIT_CONFIG, "set it to 1");
-    EXPECT_FAIL(parse("parallel_config: {offset: [1, -1]}"), EXIT_CONFIG, "set it to []");
+    EXPECT_FAIL(parse("recompute_config: {select_recompute: [a]}"), EXIT_CONFIG,
+                "set it to []");
 }
 
 TEST(wrong_combinations) {

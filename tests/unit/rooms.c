@@ -214,8 +214,7 @@ TEST(no_two_files_need_each_other) {
  * of text against text as such (an attribute's value, an option's word), none of which asks
  * what an op, a value or a function is called to know what it is. */
 static const char *const of_text[] = {
-    "layout || !strcmp(a->key, \"rows\")",       /* train: attributes that are copied */
-    "bool layout = !strcmp(a->key, \"global\")", /* the same */
+    "!strcmp(a->key, layout[k])",                /* train: attributes that are copied */
     "!strcmp(name, optimizers[i].name)",         /* train: an option */
     "strcmp(a->key, b->key) || a->kind != b->kind", /* simplify, bucket: equal attributes */
     "a->s && strcmp(a->s, b->s)",                   /* the same */
@@ -223,6 +222,7 @@ static const char *const of_text[] = {
     "!strcmp(word, \"-\")",                         /* seed: the user's placement */
     "arg_str(entry, i, \"like\", \"\"), p->name",   /* memcheck: refers to an argument */
     "strcmp(kernel_text(fu->mem, f), text)",        /* fuse: equal kernels */
+    "strcmp(generators[k].name, name)",             /* schedule: what a user writes */
     "!strcmp(of->s, \"max\")",                      /* lower_comm: an attribute's value */
 };
 
