@@ -286,8 +286,6 @@ TEST(categories) {
     EXPECT_FAIL(parse("train_dataset: {data_loader: {eod_mask_loss: True}}"), EXIT_CONFIG,
                 "is for data of type GPTDataset, not of type TextFile");
     EXPECT_FAIL(parse("moe_config: {expert_num: 8}"), EXIT_CONFIG, "set it to 1");
-    EXPECT_FAIL(parse("recompute_config: {select_recompute: [a]}"), EXIT_CONFIG,
-                "set it to []");
 }
 
 TEST(wrong_combinations) {
