@@ -233,17 +233,16 @@ static LLVMValueRef message_label(Lower *l, const Op *op, const Value *v) {
 
 static LLVMValueRef message_bytes(Lower *l, const Op *op, const Value *v) {
     if (type_bytes(&v->ty) > COMM_MESSAGE_BYTES)
-        lower_refuse(op, "a message has at most 1 GiB: more micro-batches make it smaller");
+        lower_refuse(op,
+                     "a message has at most 1 GiB: more micro-batches make it smaller");
     return number(l, type_bytes(&v->ty));
 }
 
 void lower_send(Lower *l, const Op *op) {
-    LLVMValueRef args[] = {lower_pointer(l, op->out[0]),
-                           number(l, op_int(op, "to", 0)),
-                           number(l, op_int(op, "message", 0)),
-                           lower_pointer(l, op->in[0]),
-                           message_bytes(l, op, op->in[0]),
-                           message_label(l, op, op->in[0])};
+    LLVMValueRef args[] = {
+        lower_pointer(l, op->out[0]),        number(l, op_int(op, "to", 0)),
+        number(l, op_int(op, "message", 0)), lower_pointer(l, op->in[0]),
+        message_bytes(l, op, op->in[0]),     message_label(l, op, op->in[0])};
     lower_rt(l, "rt_send", args, ARRAY_LEN(args));
 }
 
@@ -255,8 +254,7 @@ void lower_sent(Lower *l, const Op *op) {
 void lower_receive(Lower *l, const Op *op) {
     LLVMValueRef args[] = {number(l, op_int(op, "from", 0)),
                            number(l, op_int(op, "message", 0)),
-                           lower_pointer(l, op->out[0]),
-                           message_bytes(l, op, op->out[0]),
+                           lower_pointer(l, op->out[0]), message_bytes(l, op, op->out[0]),
                            message_label(l, op, op->out[0])};
     lower_rt(l, "rt_receive", args, ARRAY_LEN(args));
 }

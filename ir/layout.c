@@ -5,10 +5,7 @@
 
 const char *layout_make(Arena *mem, const Mesh *mesh, const Type *whole, const char *flat,
                         int64_t lead, Layout *l) {
-    *l = (Layout){.mesh = mesh,
-                  .whole = *whole,
-                  .flattened = flat != NULL,
-                  .stage = -1};
+    *l = (Layout){.mesh = mesh, .whole = *whole, .flattened = flat != NULL, .stage = -1};
     Axes used = 0;
     int64_t box = 1;
     if (whole->pending || whole->open) return "its placement is not decided";
@@ -62,8 +59,7 @@ Layout layout_of(Arena *mem, const Func *entry, int i) {
         l.padded = v->ty.dim[v->ty.rank - 1] * mesh_group_size(mesh, l.flat);
     const Attr *first = attr_find(entry->arg_attr[i], "first");
     const Attr *stage = attr_find(entry->arg_attr[i], "stage");
-    if (!wrong && first)
-        wrong = layout_rows(&l, first->i, v->ty.rank ? v->ty.dim[0] : 0);
+    if (!wrong && first) wrong = layout_rows(&l, first->i, v->ty.rank ? v->ty.dim[0] : 0);
     if (stage) l.stage = (int)stage->i;
     l.stages = entry->mod->stages;
     if (wrong)

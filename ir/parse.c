@@ -201,7 +201,8 @@ static void parse_func(Scanner *ps, Value **list, const char **names, Type *type
         scan_expect(ps, "(");
         int64_t stage = scan_int(ps);
         if (stage < 0 || stage >= ps->m->stages || !func_is_entry(f))
-            syntax(ps, NULL, "stage is said of an entry, and below the module's stages(%d)",
+            syntax(ps, NULL,
+                   "stage is said of an entry, and below the module's stages(%d)",
                    ps->m->stages);
         f->stage = (int)stage;
         scan_expect(ps, ")");

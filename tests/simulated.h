@@ -30,7 +30,7 @@ typedef struct Simulated {
     Tensor ***arg, ***ret;
     int stage, stages;
     Tensor ****args, ****rets; /* by stage */
-    const int64_t *tokens; /* [steps, batch, seq + 1] */
+    const int64_t *tokens;     /* [steps, batch, seq + 1] */
     int64_t batch, seq;
     const Json *trajectory;
 } Simulated;
@@ -233,7 +233,8 @@ static inline void sim_feed_step(Simulated *s, int64_t step, double lr) {
 /* Results that overwrite arguments become them. */
 static inline void sim_take_results(Simulated *s, double loss, double norm) {
     for (int r = 0; r < s->ranks; r++) {
-        EXPECT(tensor_get(s->ret[r][0], 0) == loss && tensor_get(s->ret[r][1], 0) == norm);
+        EXPECT(tensor_get(s->ret[r][0], 0) == loss &&
+               tensor_get(s->ret[r][1], 0) == norm);
         for (int i = 0; i < s->entry->nret; i++) {
             int a = s->entry->alias[i];
             if (a < 0 || s->ret[r][i] == s->arg[r][a]) continue;

@@ -133,9 +133,9 @@ Strategy strategy_of_config(Config *cfg) {
 }
 
 void strategy_replicate(Config *cfg, int64_t ranks, const char *why) {
-    int64_t others =
-        cfg->parallel_config_model_parallel * cfg->parallel_config_context_parallel *
-        cfg->parallel_config_pipeline_stage;
+    int64_t others = cfg->parallel_config_model_parallel *
+                     cfg->parallel_config_context_parallel *
+                     cfg->parallel_config_pipeline_stage;
     if (config_given(cfg, PC "data_parallel") || ranks % others) return;
     cfg->parallel_config_data_parallel = ranks / others;
     if (ranks == others) return;
@@ -356,7 +356,8 @@ static const int64_t *layers_of_chunks(const Strategy *s, Arena *mem, int64_t la
              (long long)layers, (long long)chunks, (long long)s->stages,
              (long long)MAX(s->chunks, 1));
     if (given && s->offset.n != chunks)
-        fail_at(EXIT_CONFIG, s->offset_place, "one number a chunk, in the order of the model",
+        fail_at(EXIT_CONFIG, s->offset_place,
+                "one number a chunk, in the order of the model",
                 "offset has %d entries for %lld chunks", s->offset.n, (long long)chunks);
     for (int64_t c = 0; c < chunks; c++) {
         n[c] = layers / chunks + (given ? s->offset.items[c] : c < layers % chunks);

@@ -75,7 +75,8 @@ static void count_call(Walk *w, const FuncRuns *caller, const Op *op) {
     }
     callee->in_layers |= caller->in_model;
     callee->in_model |= caller->in_model;
-    callee->backward |= caller->backward || callee->f->part == PART_BACKWARD;
+    callee->backward |= caller->backward || callee->f->part == PART_BACKWARD ||
+                        callee->f->task > TASK_FORWARD;
     callee->in_layers &= !callee->f->task;
 }
 
@@ -231,6 +232,23 @@ static void count_ops(Walk *w) {
     }
 }
 
+/* Messages of the entry to other stages. */
+static void count_messages(Walk *w) {
+    Plan *p = w->p;
+    int stages = MAX(p->m->stages, 1);
+    p->messages = NEW_ARRAY(w->mem, PlanMessages, (size_t)stages);
+    for (const Op *op = p->entry->first; op; op = op->next) {
+        const Attr *to = op_has(op, F_EFFECT) && op->nout ? op_attr(op, "to") : NULL;
+        int k = 0;
+        if (!to) continue;
+        while (k < p->nmessages && p->messages[k].to != to->i) k++;
+        if (k == p->nmessages)
+            p->messages[p->nmessages++] = (PlanMessages){.to = (int)to->i};
+        p->messages[k].messages++;
+        p->messages[k].bytes = plus(p->messages[k].bytes, type_bytes(&op->in[0]->ty));
+    }
+}
+
 /* ---- parameters ---- */
 
 static void add_states(const Plan *p, PlanParam *row) {
@@ -276,11 +294,13 @@ Plan plan_read(Arena *mem, const Func *entry, const Job *job) {
     Walk w = {.p = &p, .mem = mem};
     check(p.m->level == LEVEL_PLANNED);
     p.ranks = mesh_ranks(&p.m->mesh);
+    p.stage = entry->stage;
     p.memory = memory_plan(mem, entry);
     p.ahead_bytes = job_ahead_bytes(job);
     count_runs(&w, p.m);
     read_parameters(&w);
     count_ops(&w);
+    count_messages(&w);
     sort_collectives(&p);
     add_traffic(&w);
     if (job->has_spec) p.parameters = model_parameters(&job->spec); /* without padding */

@@ -5,6 +5,7 @@
 #ifndef STATOR_PLAN_H
 #define STATOR_PLAN_H
 #include "frontend/model/job.h"
+#include "passes/pipe/schedule.h"
 
 /* Where in the program something happens. */
 typedef enum PlanPart {
@@ -49,7 +50,26 @@ typedef struct PlanParam {
     int64_t weight_bytes, gradient_bytes, state_bytes; /* on a rank */
 } PlanParam;
 
+/* Messages that a stage sends another one. */
+typedef struct PlanMessages {
+    int to;
+    int64_t messages, bytes; /* of a rank in a step */
+} PlanMessages;
+
+/* What all stages of a pipeline are to each other. */
+typedef struct PlanPipe {
+    const PipeSchedule *schedule;
+    const int64_t *layers;       /* by chunk */
+    struct Plan *stage;          /* [schedule->stages] */
+    double (*flops)[TASK_KINDS]; /* of a rank, by chunk: of a task */
+    char hash[33];               /* of the hashes of all */
+} PlanPipe;
+
 typedef struct Plan {
+    const PlanPipe *pipe; /* NULL: there is one stage */
+    int stage;            /* that this is the plan of */
+    PlanMessages *messages;
+    int nmessages;
     const Job *job; /* what the module alone does not say */
     const Module *m;
     const Func *entry;
@@ -68,6 +88,13 @@ typedef struct Plan {
     double attention_flops;              /* the same */
     char hash[33]; /* of the planned module: ranks of one run have the same */
 } Plan;
+
+/* Hash of the plans of all stages from theirs, each 33 bytes. */
+void plan_join_hashes(const char *hash, int n, char all[33]);
+/* Share of the time in which stages wait for each other, by the flops of their tasks. */
+double plan_bubble(const PlanPipe *p);
+/* The tasks of all stages over time, `columns` wide. */
+void plan_draw(const PlanPipe *p, int columns, Text *out);
 
 /* Of a module at level planned whose entry is a training step. */
 Plan plan_read(Arena *mem, const Func *entry, const Job *job);

@@ -8,14 +8,15 @@
 
 static void choose_ranks(Config *cfg, int64_t ranks) {
     static const char key[] = "parallel_config.data_parallel";
-    int64_t others =
-        cfg->parallel_config_model_parallel * cfg->parallel_config_context_parallel;
+    int64_t others = cfg->parallel_config_model_parallel *
+                     cfg->parallel_config_context_parallel *
+                     cfg->parallel_config_pipeline_stage;
     if (!ranks || config_given(cfg, key)) return;
     if (ranks % others)
         config_refuse(cfg, "parallel_config.model_parallel",
                       "parallel_config.context_parallel", NULL,
-                      "%lld ranks are no multiple of model_parallel x context_parallel, "
-                      "%lld",
+                      "%lld ranks are no multiple of model_parallel x context_parallel x "
+                      "pipeline_stage, %lld",
                       (long long)ranks, (long long)others);
     strategy_replicate(cfg, ranks, "ranks are asked for");
 }
@@ -23,13 +24,13 @@ static void choose_ranks(Config *cfg, int64_t ranks) {
 static void compare_ranks(const Config *cfg, const Strategy *s, int64_t ranks) {
     int64_t have = strategy_ranks(s);
     if (!ranks || ranks == have) return;
-    config_refuse(
-        cfg, "parallel_config.data_parallel", "parallel_config.model_parallel",
-        "leave data_parallel out, or -n with the product",
-        "data_parallel x model_parallel x context_parallel is %lld x %lld x %lld = "
-        "%lld ranks, but -n says %lld",
-        (long long)s->data, (long long)s->tensor, (long long)s->context, (long long)have,
-        (long long)ranks);
+    config_refuse(cfg, "parallel_config.data_parallel", "parallel_config.model_parallel",
+                  "leave data_parallel out, or -n with the product",
+                  "data_parallel x model_parallel x context_parallel x pipeline_stage is "
+                  "%lld x %lld "
+                  "x %lld x %lld = %lld ranks, but -n says %lld",
+                  (long long)s->data, (long long)s->tensor, (long long)s->context,
+                  (long long)s->stages, (long long)have, (long long)ranks);
 }
 
 /* ---- the module ---- */
@@ -95,6 +96,57 @@ static void note_entries(Config *cfg, const Module *m, const PassOptions *o) {
     }
 }
 
+/* The plan of one stage. `notes`: what the strategy changes is to be said. */
+static Plan plan_stage(Arena *mem, Job *j, int stage, bool notes, PassOptions *o) {
+    Config *cfg = j->cfg;
+    Module *m = job_build(j, MODEL_TRAIN, j->batch);
+    *o = strategy_pass_options(cfg);
+    strategy_apply(&j->strategy, job_spec(j), m, o);
+    o->stage = stage;
+    if (stage) o->dump_dir = NULL; /* that of stage 0 has all up to where they part */
+    if (notes) note_entries(cfg, m, o);
+    CompileOptions co = {.cpu = cfg->context_cpu, .threads = (int)cfg->context_threads};
+    return plan_read(mem, module_plan(mem, m, train_passes, o, &co), j);
+}
+
+/* Flops of a rank in a function and what it calls. Calls are nested at most MAX_CALL_DEPTH
+ * deep. */
+static double func_flops(const Func *f) {
+    double flops = 0;
+    for (const Op *op = f->first; op; op = op->next) {
+        bool calls = op_is_call(op) && op_func(op)->role != ROLE_KERNEL;
+        flops +=
+            calls ? (double)call_of(op).times * func_flops(op_func(op)) : op_flops(op);
+    }
+    return flops;
+}
+
+static void read_task_flops(PlanPipe *pipe, const Plan *p) {
+    for (const Func *f = p->m->first; f; f = f->next)
+        if (f->task) pipe->flops[f->chunk][f->task] = func_flops(f);
+}
+
+static Plan plan_stages(Arena *mem, Job *j) {
+    PlanPipe *pipe = NEW(mem, PlanPipe);
+    int stages = (int)j->strategy.stages;
+    char *hash = NEW_ARRAY(mem, char, (size_t)stages * 33);
+    pipe->stage = NEW_ARRAY(mem, Plan, (size_t)stages);
+    for (int k = 0; k < stages; k++) {
+        PassOptions o;
+        pipe->stage[k] = plan_stage(mem, j, k, k == 0, &o);
+        pipe->schedule = o.schedule;
+        pipe->layers = o.chunk_layers;
+        if (!pipe->flops)
+            pipe->flops =
+                arena_alloc(mem, (size_t)o.schedule->chunks * sizeof *pipe->flops);
+        read_task_flops(pipe, &pipe->stage[k]);
+        memcpy(hash + 33 * k, pipe->stage[k].hash, 33);
+        pipe->stage[k].pipe = pipe;
+    }
+    plan_join_hashes(hash, stages, pipe->hash);
+    return pipe->stage[0];
+}
+
 Plan plan_of_config(Arena *mem, Config *cfg, int64_t ranks) {
     Job *j = NEW(mem, Job);
     *j = (Job){.mem = mem, .cfg = cfg};
@@ -103,16 +155,10 @@ Plan plan_of_config(Arena *mem, Config *cfg, int64_t ranks) {
     compare_ranks(cfg, &j->strategy, ranks);
     job_choose_model(j);
     job_choose_shape(j);
-    Module *m = job_build(j, MODEL_TRAIN, j->batch);
-    Module *model = module_clone(mem, m);
     note_changes(j);
-    PassOptions o = strategy_pass_options(cfg);
     j->strategy.bucket_bytes = strategy_bucket_bytes(&j->strategy, job_spec(j));
     j->strategy.gradient_groups = 0;
-    strategy_apply(&j->strategy, job_spec(j), m, &o);
-    note_entries(cfg, m, &o);
-    CompileOptions co = {.cpu = cfg->context_cpu, .threads = (int)cfg->context_threads};
-    const Func *entry = module_plan(mem, m, train_passes, &o, &co);
-    j->run_flops = model_flops(model);
-    return plan_read(mem, entry, j);
+    j->run_flops = model_flops(job_build(j, MODEL_TRAIN, j->batch));
+    PassOptions o;
+    return j->strategy.stages > 1 ? plan_stages(mem, j) : plan_stage(mem, j, 0, true, &o);
 }

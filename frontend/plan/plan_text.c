@@ -81,13 +81,17 @@ static void add_groups(const Out *o, const char *name, Axes axes) {
 
 static void add_mesh(const Out *o) {
     const Mesh *m = &o->p->m->mesh;
-    text_add(o->s, "\nranks     %d", o->p->ranks);
-    for (int a = 0, n = 0; a < m->naxes; a++) {
+    int stages = o->p->pipe ? o->p->pipe->schedule->stages : 1;
+    text_add(o->s, "\nranks     %d", o->p->ranks * stages);
+    if (o->p->pipe) text_add(o->s, " = pp %d", stages);
+    for (int a = 0, n = stages > 1; a < m->naxes; a++) {
         if (m->axis[a].size == 1) continue;
         text_add(o->s, "%s%s %d", n++ ? " x " : " = ", m->axis[a].name, m->axis[a].size);
     }
     text_add(o->s, "%s\n",
-             o->p->ranks == 1 ? "" : ", all with the same program and memory");
+             o->p->ranks == 1 ? ""
+             : o->p->pipe     ? ", of a stage, all with the same program and memory"
+                              : ", all with the same program and memory");
     for (int a = 0; a < m->naxes; a++)
         if (m->axis[a].size > 1) add_groups(o, m->axis[a].name, (Axes)(1u << a));
     for (int i = 0; i < o->p->ntraffic; i++) {
@@ -189,19 +193,69 @@ static void add_collectives(const Out *o) {
     }
 }
 
+/* ---- pipeline ---- */
+
+static int64_t layers_of_stage(const PlanPipe *p, int stage) {
+    int64_t n = 0;
+    for (int c = 0; c < p->schedule->chunks; c++)
+        if (p->schedule->stage_of[c] == stage) n += p->layers[c];
+    return n;
+}
+
+static void add_stages(const Out *o) {
+    const PlanPipe *pipe = o->p->pipe;
+    const PipeSchedule *s = pipe->schedule;
+    text_add(o->s,
+             "\npipeline  %d stages of %d ranks, %d chunk%s of layers, %d micro-batches, "
+             "schedule %s\n  stage  layers  parameters  in flight    memory   weights "
+             "optimizer gradients activations      sends\n",
+             s->stages, o->p->ranks, s->chunks, s->chunks == 1 ? "" : "s", s->micro,
+             s->name);
+    for (int k = 0; k < s->stages; k++) {
+        const Plan *p = &pipe->stage[k];
+        const int64_t *by = p->memory.class_bytes;
+        int64_t sent = 0;
+        for (int i = 0; i < p->nmessages; i++) sent += p->messages[i].bytes;
+        text_add(o->s, "  %5d %7lld %11s %10d %9s", k,
+                 (long long)layers_of_stage(pipe, k),
+                 human((double)p->rank_parameters, "").s, schedule_in_flight(s, k),
+                 bytes(o, p->memory.total_bytes));
+        text_add(o->s, " %9s %9s %9s %11s %10s\n", bytes(o, by[MEM_WEIGHTS]),
+                 bytes(o, by[MEM_OPTIMIZER]), bytes(o, by[MEM_GRADIENTS]),
+                 bytes(o, by[MEM_ACTIVATIONS]), bytes(o, sent));
+    }
+    text_add(o->s, "  bubble %.1f %% of the time, by the flops of the tasks alone\n",
+             100 * plan_bubble(pipe));
+    plan_draw(pipe, 64, o->s);
+}
+
+static void add_stage(const Out *o) {
+    const Plan *p = o->p;
+    if (p->pipe) text_add(o->s, "\n-- stage %d --\n", p->stage);
+    add_memory(o);
+    add_beside(o);
+    add_placement(o);
+    add_collectives(o);
+    for (int i = 0; i < p->nmessages; i++)
+        text_add(o->s, "  to stage %-4d a step %6lld messages   %9s sent\n",
+                 p->messages[i].to, (long long)p->messages[i].messages,
+                 bytes(o, p->messages[i].bytes));
+}
+
 void plan_print(Arena *mem, const Plan *p, double seconds, Text *out) {
     Out o = {mem, out, p};
     add_model(&o);
     add_work(&o);
     add_mesh(&o);
-    add_memory(&o);
-    add_beside(&o);
-    add_placement(&o);
-    add_collectives(&o);
+    if (p->pipe) add_stages(&o);
+    for (int k = 0; k < (p->pipe ? p->pipe->schedule->stages : 1); k++) {
+        Out stage = {mem, out, p->pipe ? &p->pipe->stage[k] : p};
+        add_stage(&stage);
+    }
     text_add(out, "\n");
     for (int i = 0; i < p->job->cfg->n_notes; i++)
         text_add(out, "note: %s\n", p->job->cfg->notes[i]);
-    text_add(out, "plan %s", p->hash);
+    text_add(out, "plan %s", p->pipe ? p->pipe->hash : p->hash);
     if (seconds > 0) text_add(out, ", made in %.2f s", seconds);
     text_add(out, "\n");
 }

@@ -17,12 +17,12 @@ void ranks_choose(Train *t) {
         t->job.cfg, "parallel_config.data_parallel", "parallel_config.model_parallel",
         arena_printf(t->mem, "stator launch -n %lld train ..., or another strategy",
                      (long long)ranks),
-        "data_parallel x model_parallel x context_parallel x pipeline_stage is %lld x %lld "
+        "data_parallel x model_parallel x context_parallel x pipeline_stage is %lld x "
+        "%lld "
         "x %lld x %lld = %lld ranks, but %d process%s",
         (long long)t->job.strategy.data, (long long)t->job.strategy.tensor,
         (long long)t->job.strategy.context, (long long)t->job.strategy.stages,
-        (long long)ranks, comm_size(),
-        comm_size() == 1 ? " runs" : "es run");
+        (long long)ranks, comm_size(), comm_size() == 1 ? " runs" : "es run");
 }
 
 /* Who runs collectives beside the work of this rank. */

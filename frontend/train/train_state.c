@@ -48,8 +48,7 @@ static void list_tensors(Train *t) {
                 if (own)
                     list_tensor(t, f, i);
                 else if (s == 0)
-                    list_tensor(t, p->entry,
-                                program_arg_named(p, f->arg[i]->name));
+                    list_tensor(t, p->entry, program_arg_named(p, f->arg[i]->name));
             }
 }
 

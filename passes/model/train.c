@@ -33,8 +33,9 @@ typedef struct Train {
     int nparam, *param; /* indices of the parameters among grad's arguments */
     Value **value;      /* per argument of grad: its value in @step */
     Value **held;       /* per parameter: the argument of @step */
-    int *same; /* per parameter: the one that it is another name of (pass cut); -1: none */
-    Value **sum;        /* loss, then the gradient of each parameter */
+    int *
+        same; /* per parameter: the one that it is another name of (pass cut); -1: none */
+    Value **sum; /* loss, then the gradient of each parameter */
     const Optimizer *optimizer;
     Value *scalar[5]; /* operands of the optimizer behind the states */
     int nscalars;
@@ -325,8 +326,7 @@ static void add_same(Train *t) {
     for (int k = 0; k < t->nparam; k++) {
         int of = t->same[k];
         if (of < 0) continue;
-        Value *sum =
-            build1(&t->b, OP_add, NULL, t->sum[of + 1], t->sum[k + 1], NULL);
+        Value *sum = build1(&t->b, OP_add, NULL, t->sum[of + 1], t->sum[k + 1], NULL);
         t->sum[of + 1] = build_named(&t->b, t->sum[of + 1]->name, sum);
     }
 }

@@ -61,10 +61,11 @@ static void read_layers(Cut *k) {
     k->end = NEW_ARRAY(k->mem, int64_t, (size_t)k->chunks);
     for (int c = 0; c < k->chunks; c++) k->end[c] = n += k->o->chunk_layers[c];
     if (n != there)
-        fail(EXIT_CONFIG,
-             "the stages have %lld layers together, the model has %lld (runs of the loops "
-             "of @%s)",
-             (long long)n, (long long)there, k->f->name);
+        fail(
+            EXIT_CONFIG,
+            "the stages have %lld layers together, the model has %lld (runs of the loops "
+            "of @%s)",
+            (long long)n, (long long)there, k->f->name);
 }
 
 static void set_int(Func *f, int i, const char *key, int64_t v) {
@@ -108,7 +109,8 @@ static Value *operand_piece(Cut *k, Builder *b, const Call *c, int i, int64_t fi
         return slice_piece(b, v, first, n);
     if (v->ty.split[0])
         fail(EXIT_CONFIG,
-             "%%%s: its layers are split over axes of the mesh, so stages cannot have some "
+             "%%%s: its layers are split over axes of the mesh, so stages cannot have "
+             "some "
              "of them each",
              v->name);
     return argument_piece(k, v, v->nth, first, n);
@@ -318,7 +320,7 @@ static void call_chunk(Cut *k, int c, Value **result, int nresults) {
     int stage = k->o->schedule->stage_of[c];
     for (int i = 0; i < body->narg; i++) {
         Value *v = k->in[c][i];
-        k->in[c][i] = v->def            ? k->now[v->id]
+        k->in[c][i] = v->def           ? k->now[v->id]
                       : is_param(f, v) ? argument_of_stage(k, v, stage)
                                        : v;
     }

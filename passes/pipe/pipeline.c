@@ -81,8 +81,8 @@ static bool leads_to_tasks(const Func *f) {
 /* Slice `at` of a stacked value. */
 static Value *slice_of(Builder *b, Value *v, int64_t at, const Type *slice) {
     b->name = v->name;
-    Value *one = build1(b, OP_slice, bfmt(b, "dim=0; first=%lld; size=1", (long long)at),
-                        v, NULL);
+    Value *one =
+        build1(b, OP_slice, bfmt(b, "dim=0; first=%lld; size=1", (long long)at), v, NULL);
     b->name = v->name;
     return build_as(b, OP_reshape, NULL, *slice, one, NULL);
 }
@@ -94,7 +94,8 @@ static void write_out_call(Pipe *p, Builder *b, const Op *op, Value **map) {
     Value **arg = NEW_ARRAY(p->mem, Value *, (size_t)op->nin + 1);
     Value **ret = NEW_ARRAY(p->mem, Value *, (size_t)op->nout + 1);
     if (op->nout > c.carry && c.loop)
-        fail_op(op, "a loop that runs the chunks of a pipeline cannot give a slice a run");
+        fail_op(op,
+                "a loop that runs the chunks of a pipeline cannot give a slice a run");
     for (int i = 0; i < op->nin; i++) arg[i] = map[op->in[i]->id];
     for (int64_t k = 0; k < c.times; k++) {
         for (int i = c.carry; i < c.carry + c.each; i++)
@@ -164,8 +165,9 @@ static void find_tasks(Pipe *p) {
             fail_op(op, "chunk %d; the schedule has %d", f->chunk, s->chunks);
         t.micro = count[f->chunk * TASK_KINDS + (int)f->task]++;
         if (t.micro >= s->micro)
-            fail_op(op, "chunk %d runs more often than on the %d micro-batches of the "
-                        "schedule",
+            fail_op(op,
+                    "chunk %d runs more often than on the %d micro-batches of the "
+                    "schedule",
                     f->chunk, s->micro);
         p->task[task_index(p, t)] = op;
         p->is_task[op->id] = true;
@@ -277,10 +279,10 @@ static void send_value(Pipe *p, int from, const Value *v) {
         Sent *m = e->sent = NEW(p->mem, Sent), **end = &s->sent;
         *m = (Sent){.value = s->map[v->id], .to = e->to, .message = e->message};
         s->b.name = "sending";
-        m->token = build1(
-            &s->b, OP_send,
-            bfmt(&s->b, "to=%d; message=%lld", e->to, (long long)e->message), m->value,
-            NULL);
+        m->token =
+            build1(&s->b, OP_send,
+                   bfmt(&s->b, "to=%d; message=%lld", e->to, (long long)e->message),
+                   m->value, NULL);
         e->at = s->now;
         while (*end) end = &(*end)->next;
         *end = m;
@@ -315,7 +317,7 @@ typedef struct Need {
     const Value **foreign;
     int n, nforeign;
     const Value *why;
-    double at; /* when all of it is there */
+    double at;  /* when all of it is there */
     Op **stack; /* scratch */
     int *operand, *seen, nth;
 } Need;
@@ -450,8 +452,8 @@ static const char *stage_waits(Pipe *p, int k) {
 static _Noreturn void refuse_stuck(Pipe *p) {
     Text t = text_new(p->mem);
     for (int k = 0; k < p->s->stages; k++) text_add(&t, "%s", stage_waits(p, k));
-    fail(EXIT_CONFIG, "schedule %s: its stages wait for each other for ever%s", p->s->name,
-         t.s);
+    fail(EXIT_CONFIG, "schedule %s: its stages wait for each other for ever%s",
+         p->s->name, t.s);
 }
 
 static void run_stages(Pipe *p) {
@@ -472,8 +474,8 @@ static void run_stages(Pipe *p) {
 static void begin_stage(Pipe *p, const Func *step, int k) {
     Stage *s = &p->stage[k];
     const Func *flat = p->flat;
-    s->f = func_new_unique(
-        p->m, arena_printf(p->m->mem, "%s.%d", step->name, k), step->role);
+    s->f = func_new_unique(p->m, arena_printf(p->m->mem, "%s.%d", step->name, k),
+                           step->role);
     s->f->stage = k;
     s->b = build_at_end(s->f);
     s->rest = flat->first;
@@ -550,10 +552,12 @@ void pass_pipeline(Module *m, const PassOptions *o) {
     Pipe p = {.m = m, .o = o, .s = o->schedule, .mem = arena_new()};
     Func *step = m->first;
     while (step && !func_is_entry(step)) step = step->next;
-    if (!step) fail(EXIT_CONFIG, "module @%s has no entry to make a pipeline of", m->name);
+    if (!step)
+        fail(EXIT_CONFIG, "module @%s has no entry to make a pipeline of", m->name);
     if (!schedule_is_ascending(p.s))
         fail(EXIT_CONFIG,
-             "schedule %s: a chunk must go through the micro-batches in their order, forward "
+             "schedule %s: a chunk must go through the micro-batches in their order, "
+             "forward "
              "and backward: another order is not there yet",
              p.s->name);
     Catch c;

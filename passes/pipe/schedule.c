@@ -45,8 +45,7 @@ static void make_1f1b(PipeSchedule *s) {
             interleaved_task(s, k, TASK_FORWARD, i);
             interleaved_task(s, k, TASK_BACKWARD, i - warm);
         }
-        for (int i = all - warm; i < all; i++)
-            interleaved_task(s, k, TASK_BACKWARD, i);
+        for (int i = all - warm; i < all; i++) interleaved_task(s, k, TASK_BACKWARD, i);
     }
 }
 
@@ -62,8 +61,8 @@ static void make_all_forward(PipeSchedule *s) {
 }
 
 PipeSchedule *schedule_forward(Arena *mem, const PipeSchedule *like) {
-    PipeSchedule *s = schedule_new(mem, "forward", like->stages, like->chunks, 1,
-                                   like->chunks);
+    PipeSchedule *s =
+        schedule_new(mem, "forward", like->stages, like->chunks, 1, like->chunks);
     memcpy(s->stage_of, like->stage_of, (size_t)like->chunks * sizeof(int));
     for (int c = 0; c < s->chunks; c++) add(s, s->stage_of[c], TASK_FORWARD, c, 0);
     return s;
@@ -133,9 +132,10 @@ static _Noreturn void bad_cell(const Cells *c, const char *at, const char *fmt, 
     vsnprintf(message, sizeof message, fmt, ap);
     va_end(ap);
     Place where = {c->file, c->text, c->line, (int)(at - c->line_start) + 1};
-    fail_at(EXIT_CONFIG, where,
-            "a row is a stage, a cell such as 0F3 a task: chunk, F, B, I or W, micro-batch",
-            "%s", message);
+    fail_at(
+        EXIT_CONFIG, where,
+        "a row is a stage, a cell such as 0F3 a task: chunk, F, B, I or W, micro-batch",
+        "%s", message);
 }
 
 static int cell_number(Cells *c, int limit, const char *what) {
@@ -154,7 +154,8 @@ static Task parse_cell(Cells *c, int micro) {
     t.kind = (TaskKind)(letter - task_letter);
     c->p++;
     t.micro = cell_number(c, micro, "micro-batch");
-    if (*c->p && !strchr(", \t\r\n", *c->p)) bad_cell(c, c->p, "a cell ends with a comma");
+    if (*c->p && !strchr(", \t\r\n", *c->p))
+        bad_cell(c, c->p, "a cell ends with a comma");
     return t;
 }
 
@@ -186,8 +187,8 @@ static void check_complete(Cells *c, const PipeSchedule *s, const Seen *seen) {
     for (int chunk = 0; chunk < s->chunks; chunk++)
         for (int m = 0; m < s->micro; m++) {
             const bool *k = seen[(size_t)chunk * (size_t)s->micro + (size_t)m].kind;
-            bool done = k[TASK_FORWARD] && (k[TASK_BACKWARD] ||
-                                            (k[TASK_INPUTS] && k[TASK_WEIGHTS]));
+            bool done = k[TASK_FORWARD] &&
+                        (k[TASK_BACKWARD] || (k[TASK_INPUTS] && k[TASK_WEIGHTS]));
             if (!done)
                 bad_cell(c, c->p,
                          "chunk %d never runs %s on micro-batch %d (there are %d "
@@ -261,9 +262,10 @@ int schedule_in_flight(const PipeSchedule *s, int stage) {
 
 typedef struct Clock {
     const PipeSchedule *s;
-    double *forward, *backward; /* by chunk and micro-batch: when it was done; -1: not yet */
-    int *next;                  /* by stage: the task it is at */
-    double *free;               /* by stage: when it can begin that */
+    double *forward,
+        *backward; /* by chunk and micro-batch: when it was done; -1: not yet */
+    int *next;     /* by stage: the task it is at */
+    double *free;  /* by stage: when it can begin that */
 } Clock;
 
 static double *done_at(Clock *c, double *of, int chunk, int micro) {
@@ -280,6 +282,10 @@ static double ready(Clock *c, Task t) {
                 : *done_at(c, c->backward, t.chunk + 1, t.micro);
 }
 
+double task_seconds(const TaskSeconds *t, Task task) {
+    return t->chunk ? t->chunk[task.chunk][task.kind] : t->kind[task.kind];
+}
+
 static bool advance(Clock *c, int stage, const TaskSeconds *seconds, double **begin) {
     const TaskList *l = &c->s->stage[stage];
     bool moved = false;
@@ -289,7 +295,7 @@ static bool advance(Clock *c, int stage, const TaskSeconds *seconds, double **be
         if (at < 0) break;
         at = MAX(at, c->free[stage]);
         if (begin) begin[stage][c->next[stage]] = at;
-        c->free[stage] = at + seconds->kind[t.kind];
+        c->free[stage] = at + task_seconds(seconds, t);
         if (t.kind == TASK_FORWARD)
             *done_at(c, c->forward, t.chunk, t.micro) = c->free[stage];
         else if (t.kind != TASK_WEIGHTS)
@@ -325,7 +331,7 @@ double schedule_bubble(const PipeSchedule *s, const TaskSeconds *t) {
     double all = schedule_seconds(mem, s, t, NULL), busy = 0;
     for (int k = 0; k < s->stages; k++)
         for (int i = 0; i < s->stage[k].n; i++)
-            busy += t->kind[s->stage[k].task[i].kind];
+            busy += task_seconds(t, s->stage[k].task[i]);
     arena_free(mem);
     return all > 0 ? 1 - busy / (all * s->stages) : 0;
 }

@@ -53,7 +53,10 @@ int schedule_in_flight(const PipeSchedule *s, int stage);
  * the first to the last; begin[stage][i] (or NULL) when each began. 0: it never ends. */
 typedef struct TaskSeconds {
     double kind[TASK_KINDS];
+    const double (
+        *chunk)[TASK_KINDS]; /* by chunk, in place of them; NULL: all are alike */
 } TaskSeconds;
+double task_seconds(const TaskSeconds *t, Task task);
 double schedule_seconds(Arena *mem, const PipeSchedule *s, const TaskSeconds *t,
                         double **begin);
 /* Share of the time that stages are idle, with these times. */

@@ -61,8 +61,8 @@ void agree_in_stage(Arena *mem, const char *what, const char *text, const char *
         fail(EXIT_CONFIG,
              "ranks of stage %d disagree on the %s: rank %d on %s has '%s', rank %d has "
              "'%s'; %s",
-             comm_stage(), what, comm_rank(), comm_host(), here, comm_stage_first(), there,
-             remedy);
+             comm_stage(), what, comm_rank(), comm_host(), here, comm_stage_first(),
+             there, remedy);
     comm_barrier(); /* the rank that differs ends the others */
     fail(EXIT_CONFIG, "ranks disagree on the %s", what);
 }

@@ -351,8 +351,8 @@ void *comm_stage_bytes(Arena *mem, const void *data, size_t *bytes) {
     for (int root = 0; root < comm_world.size; root += ranks) {
         uint64_t n = *bytes;
         comm_broadcast(&n, sizeof n, root);
-        void *all = root == comm_world.rank ? (void *)(uintptr_t)data
-                                            : arena_alloc(mem, n + 1);
+        void *all =
+            root == comm_world.rank ? (void *)(uintptr_t)data : arena_alloc(mem, n + 1);
         comm_broadcast(all, n, root);
         if (root != first) continue;
         mine = all;
@@ -496,7 +496,7 @@ void link_wait(int slot) {
 static struct Post {
     MPI_Request request;
     int rank;
-} *posts;
+} * posts;
 static int nposts;
 
 void link_posts(int n) {

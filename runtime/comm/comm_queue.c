@@ -9,8 +9,8 @@
 #include "runtime/core/rt.h"
 #include <pthread.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 
 enum { QUEUE_LENGTH = 64 };
 

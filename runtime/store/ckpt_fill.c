@@ -72,8 +72,7 @@ static bool needs_file(const Load *l, const CkptFile *f) {
         const CkptRow *row = &l->table.row[i];
         if (row->kind != f->kind || !ckpt_writes(row, f->rank)) continue;
         for (int k = 0; k < l->target[i].n; k++) {
-            Overlap o =
-                overlap_row(l, i, &l->target[i].wanted[k], f->rank, l->crew.rank);
+            Overlap o = overlap_row(l, i, &l->target[i].wanted[k], f->rank, l->crew.rank);
             if (overlap_next(&o)) return true;
         }
     }

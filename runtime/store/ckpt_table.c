@@ -67,9 +67,9 @@ bool ckpt_writes(const CkptRow *row, int rank) {
 int ckpt_part_shape(const Layout *l, int64_t dim[SAFETENSORS_MAX_RANK]) {
     int n = l->flattened ? l->lead : l->whole.rank;
     for (int d = 0; d < n; d++)
-        dim[d] = !d && l->rows ? l->rows
-                               : l->whole.dim[d] /
-                                     mesh_group_size(l->mesh, l->whole.split[d]);
+        dim[d] = !d && l->rows
+                     ? l->rows
+                     : l->whole.dim[d] / mesh_group_size(l->mesh, l->whole.split[d]);
     if (l->flattened) dim[n++] = l->padded / mesh_group_size(l->mesh, l->flat);
     return n;
 }
@@ -122,7 +122,8 @@ int *ckpt_share(Arena *mem, const CkptTensor *t, int n) {
         int best = best_copy(l, load, ranks, busiest);
         copy[piece[i].tensor] = best;
         for (int r = 0; r < ranks; r++)
-            if (layout_holds(l, r) && layout_copy(l, r) == best) load[r] += piece[i].bytes;
+            if (layout_holds(l, r) && layout_copy(l, r) == best)
+                load[r] += piece[i].bytes;
     }
     return copy;
 }

@@ -38,9 +38,13 @@ static void expect_golden(const Way *w, int steps) {
         sim_step(&s, i, json_f64(json_need(at, "lr")), &loss, &norm);
         worst = fmax(worst, fabs(loss - want) / want);
         if (!(fabs(loss - want) <= 1e-5 * want))
-            test_fail(__FILE__, __LINE__, "loss of step %d is %.9g, wanted %.9g", i + 1, loss, want);
+            test_fail(__FILE__, __LINE__, "loss of step %d is %.9g, wanted %.9g", i + 1,
+                      loss, want);
     }
-    printf("  %s pp=%d x %d %s dp=%d tp=%d cp=%d zero=%d micro=%d: worst relative loss %.2g\n", w->name, w->stages, w->chunks, w->schedule, w->dp, w->tp, w->cp, w->zero, w->micro, worst);
+    printf("  %s pp=%d x %d %s dp=%d tp=%d cp=%d zero=%d micro=%d: worst relative loss "
+           "%.2g\n",
+           w->name, w->stages, w->chunks, w->schedule, w->dp, w->tp, w->cp, w->zero,
+           w->micro, worst);
     arena_free(mem);
 }
 
@@ -49,7 +53,10 @@ TEST(one) {
     const char *text = getenv("PIPE");
     char name[64], schedule[64];
     if (text) {
-        EXPECT_INT(sscanf(text, "%63s %d %d %63s %d %d %d %d %d %d %d %d", name, &w.stages, &w.chunks, schedule, &w.dp, &w.tp, &w.cp, &w.zero, &w.micro, &w.beside, &w.vocab, &w.sp), 12);
+        EXPECT_INT(sscanf(text, "%63s %d %d %63s %d %d %d %d %d %d %d %d", name,
+                          &w.stages, &w.chunks, schedule, &w.dp, &w.tp, &w.cp, &w.zero,
+                          &w.micro, &w.beside, &w.vocab, &w.sp),
+                   12);
         w.name = name;
         w.schedule = schedule;
     }
