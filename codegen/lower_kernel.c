@@ -473,10 +473,9 @@ void lower_kernel(Lower *l, const Func *f) {
     int64_t items = k.s.rows * k.s.blocks;
     if (k.s.rows * k.s.inner < SMALL_KERNEL) {
         LLVMValueRef args[] = {ctx, emit_i64(e, 0), emit_i64(e, items), emit_i64(e, 0)};
-        lower_rt(l, arena_printf(l->mem, "stator.%s.body", f->name), args, 4);
+        emit_call(e, arena_printf(l->mem, "stator.%s.body", f->name), args, 4);
     } else {
-        LLVMValueRef args[] = {emit_i64(e, items), body, ctx};
-        lower_rt(l, "rt_parallel", args, 3);
+        CALL_RT(l->e, rt_parallel, emit_i64(e, items), body, ctx);
     }
     finish_sums(&k, ws, bytes);
     emit_ret(e, NULL);
