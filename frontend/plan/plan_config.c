@@ -113,6 +113,6 @@ Plan plan_of_config(Arena *mem, Config *cfg, int64_t ranks) {
     note_entries(cfg, m, &o);
     CompileOptions co = {.cpu = cfg->context_cpu, .threads = (int)cfg->context_threads};
     const Func *entry = module_plan(mem, m, train_passes, &o, &co);
-    j->run_flops = model_flops(model);
+    job_count_flops(j, model);
     return plan_read(mem, entry, j);
 }
