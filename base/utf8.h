@@ -5,6 +5,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* The byte behind a lead byte of two or more: some leads allow fewer. */
+static inline int utf8_second_fits(unsigned char lead, unsigned char second) {
+    unsigned char low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
+    unsigned char high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
+    return second >= low && second <= high;
+}
+
 /* Bytes (1..4) of the valid sequence that s[n] begins with, or 0. */
 static inline int utf8_check(const char *s, size_t n) {
     const unsigned char *p = (const unsigned char *)s;
@@ -12,9 +19,7 @@ static inline int utf8_check(const char *s, size_t n) {
     if (p[0] < 0x80) return 1;
     int size = p[0] >= 0xF0 ? 4 : p[0] >= 0xE0 ? 3 : 2;
     if (p[0] < 0xC2 || p[0] > 0xF4 || n < (size_t)size) return 0;
-    unsigned char low = p[0] == 0xE0 ? 0xA0 : p[0] == 0xF0 ? 0x90 : 0x80;
-    unsigned char high = p[0] == 0xED ? 0x9F : p[0] == 0xF4 ? 0x8F : 0xBF;
-    if (p[1] < low || p[1] > high) return 0;
+    if (!utf8_second_fits(p[0], p[1])) return 0;
     for (int i = 2; i < size; i++)
         if ((p[i] & 0xC0) != 0x80) return 0;
     return size;

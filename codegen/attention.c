@@ -187,11 +187,55 @@ static void finish_emit(const Attn *a) {
     emit_ret(e, NULL);
 }
 
+/* One block of queries of one head, on its way over the keys. */
+typedef struct Block {
+    LLVMValueRef work, q, k, v;
+    LLVMValueRef packed, scores, decay; /* in work */
+    LLVMValueRef rng, number;           /* number: NULL without dropout */
+    LLVMValueRef ahead;
+    AttnQueries queries;
+} Block;
+
+/* The block's queries stand at element q_at of their tensor, the keys at kv_at. */
+static Block block_of(const Attn *a, LLVMValueRef ctx, LLVMValueRef work,
+                      LLVMValueRef q_at, LLVMValueRef kv_at) {
+    Emit *e = a->e;
+    Scratch x = scratch_of(&a->s, a->bq);
+    Block b = {.work = work};
+    b.k = attn_f32(a, attn_slot(a, ctx, SLOT_K), kv_at);
+    b.v = attn_f32(a, attn_slot(a, ctx, SLOT_V), kv_at);
+    b.q = attn_f32(a, attn_slot(a, ctx, SLOT_Q), q_at);
+    b.packed = emit_at(e, e->f32, work, x.packed);
+    b.scores = emit_at(e, e->f32, work, x.s);
+    b.decay = emit_at(e, e->f32, work, x.decay);
+    return b;
+}
+
+/* One block of `keys` keys, the first of them `from`. */
+static void keys_emit(const Attn *a, const Block *b, LLVMValueRef from,
+                      LLVMValueRef keys) {
+    Emit *e = a->e;
+    Scratch x = scratch_of(&a->s, a->bq);
+    LLVMValueRef at = emit_mul(e, from, emit_i64(e, a->kv_row));
+    LLVMValueRef ahead = emit_add(e, b->ahead, from);
+    attn_block_scores(a, attn_f32(a, b->k, at), b->packed, b->scores, keys, ahead, from,
+                      &b->queries);
+    LLVMValueRef soft[] = {b->scores, keys, emit_at(e, e->f32, b->work, x.max),
+                           emit_at(e, e->f32, b->work, x.sum), b->decay};
+    attn_call(a, "softmax", soft, 5);
+    if (b->number) {
+        LLVMValueRef drop[] = {b->scores, keys, b->rng, emit_add(e, b->number, from)};
+        attn_call(a, "drop", drop, 4);
+    }
+    LLVMValueRef values[] = {attn_f32(a, b->v, at), b->scores,
+                             emit_at(e, e->f32, b->work, x.out), b->decay, keys};
+    attn_call(a, "values", values, 5);
+}
+
 /* name.queries(ctx, work, bh, block): one block of queries of one head. */
 static void queries_emit(const Attn *a) {
     Emit *e = a->e;
     const AttnShape *s = &a->s;
-    Scratch x = scratch_of(s, a->bq);
     attn_func(a, "queries", "ppii");
     LLVMValueRef ctx = emit_param(e, 0), work = emit_param(e, 1);
     AttnPlace place = attn_place(a, ctx, SLOT_Q_AT, SLOT_K_AT);
@@ -206,36 +250,19 @@ static void queries_emit(const Attn *a) {
     LLVMValueRef q_at = emit_mul(e, row, emit_i64(e, s->dim));
     LLVMValueRef kv_at = emit_mul(e, b, emit_i64(e, s->tk * s->kv_heads));
     kv_at = emit_mul(e, emit_add(e, kv_at, group), emit_i64(e, s->dim));
-    LLVMValueRef k = attn_f32(a, attn_slot(a, ctx, SLOT_K), kv_at);
-    LLVMValueRef v = attn_f32(a, attn_slot(a, ctx, SLOT_V), kv_at);
-    LLVMValueRef q = attn_f32(a, attn_slot(a, ctx, SLOT_Q), q_at);
-    LLVMValueRef packed = emit_at(e, e->f32, work, x.packed);
-    LLVMValueRef scores = emit_at(e, e->f32, work, x.s);
-    LLVMValueRef decay = emit_at(e, e->f32, work, x.decay);
-    LLVMValueRef pack[] = {q, packed, rows, emit_f32(e, s->scale * M_LOG2E)};
+    Block at = block_of(a, ctx, work, q_at, kv_at);
+    LLVMValueRef pack[] = {at.q, at.packed, rows, emit_f32(e, s->scale * M_LOG2E)};
     attn_call(a, "pack", pack, 4);
     attn_call(a, "start", &work, 1);
     LLVMValueRef all = attn_keys(a, &place, i0, rows);
-    AttnQueries block = attn_queries(a, ctx, SLOT_FIRST, &place, b, i0, rows);
-    LLVMValueRef rng = attn_slot(a, ctx, SLOT_RNG);
-    LLVMValueRef number = s->dropout > 0 ? attn_number(a, rng, &place, b, h, i0) : NULL;
-    LLVMValueRef before = attn_ahead(a, &place, i0);
+    at.queries = attn_queries(a, ctx, SLOT_FIRST, &place, b, i0, rows);
+    at.rng = attn_slot(a, ctx, SLOT_RNG);
+    if (s->dropout > 0) at.number = attn_number(a, at.rng, &place, b, h, i0);
+    at.ahead = attn_ahead(a, &place, i0);
     Loop l;
     loop_begin(e, &l, emit_i64(e, 0), all, a->bk, 0, NULL);
     LLVMValueRef keys = emit_imin(e, emit_sub(e, all, l.i), emit_i64(e, a->bk));
-    LLVMValueRef at = emit_mul(e, l.i, emit_i64(e, a->kv_row));
-    LLVMValueRef ahead = emit_add(e, before, l.i);
-    attn_block_scores(a, attn_f32(a, k, at), packed, scores, keys, ahead, l.i, &block);
-    LLVMValueRef soft[] = {scores, keys, emit_at(e, e->f32, work, x.max),
-                           emit_at(e, e->f32, work, x.sum), decay};
-    attn_call(a, "softmax", soft, 5);
-    if (s->dropout > 0) {
-        LLVMValueRef drop[] = {scores, keys, rng, emit_add(e, number, l.i)};
-        attn_call(a, "drop", drop, 4);
-    }
-    LLVMValueRef values[] = {attn_f32(a, v, at), scores, emit_at(e, e->f32, work, x.out),
-                             decay, keys};
-    attn_call(a, "values", values, 5);
+    keys_emit(a, &at, l.i, keys);
     loop_end(e, &l, NULL);
     LLVMValueRef finish[] = {work, attn_f32(a, attn_slot(a, ctx, SLOT_O), q_at),
                              attn_f32(a, attn_slot(a, ctx, SLOT_LSE), row), rows};

@@ -188,6 +188,18 @@ static void pair_emit(const Attn *a, const Block *b, LLVMValueRef work, LLVMValu
     attn_call(a, "sums", (LLVMValueRef[]){ds, k, b->dq, b->rows, keys}, 5);
 }
 
+/* Queries stand at element `at` of their tensors, keys at `kv`. */
+static void set_tensors(const Attn *a, Block *b, LLVMValueRef ctx, LLVMValueRef at,
+                        LLVMValueRef kv) {
+    b->q = attn_f32(a, attn_slot(a, ctx, SLOT_Q), at);
+    b->do_ = attn_f32(a, attn_slot(a, ctx, SLOT_DO), at);
+    b->dq = attn_f32(a, attn_slot(a, ctx, SLOT_DQ), at);
+    b->k = attn_f32(a, attn_slot(a, ctx, SLOT_K), kv);
+    b->v = attn_f32(a, attn_slot(a, ctx, SLOT_V), kv);
+    b->dk = attn_f32(a, attn_slot(a, ctx, SLOT_DK), kv);
+    b->dv = attn_f32(a, attn_slot(a, ctx, SLOT_DV), kv);
+}
+
 /* name.queries(ctx, work, b, h, block, kv): one block of queries of head h; kv is
  * where this head's keys start in k, v, dk, dv. */
 static void queries_emit(const Attn *a) {
@@ -209,13 +221,7 @@ static void queries_emit(const Attn *a) {
     b.index =
         s->dropout > 0 ? attn_number(a, b.rng, &place, batch, h, i0) : emit_i64(e, 0);
     b.ahead = attn_ahead(a, &place, i0);
-    b.q = attn_f32(a, attn_slot(a, ctx, SLOT_Q), at);
-    b.do_ = attn_f32(a, attn_slot(a, ctx, SLOT_DO), at);
-    b.dq = attn_f32(a, attn_slot(a, ctx, SLOT_DQ), at);
-    b.k = attn_f32(a, attn_slot(a, ctx, SLOT_K), kv);
-    b.v = attn_f32(a, attn_slot(a, ctx, SLOT_V), kv);
-    b.dk = attn_f32(a, attn_slot(a, ctx, SLOT_DK), kv);
-    b.dv = attn_f32(a, attn_slot(a, ctx, SLOT_DV), kv);
+    set_tensors(a, &b, ctx, at, kv);
     LLVMValueRef o = attn_f32(a, attn_slot(a, ctx, SLOT_O), at);
     LLVMValueRef lse = attn_f32(a, attn_slot(a, ctx, SLOT_LSE), row);
     attn_call(a, "delta", (LLVMValueRef[]){b.do_, o, lse, work, rows}, 5);

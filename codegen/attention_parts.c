@@ -1,5 +1,6 @@
 /* attention_parts.c - see attention_parts.h. */
 #include "codegen/attention_parts.h"
+#include "codegen/rt_call.h"
 #include "codegen/vmath.h"
 #include <math.h>
 
@@ -52,7 +53,7 @@ void attn_func(const Attn *a, const char *part, const char *sig) {
 
 void attn_call(const Attn *a, const char *part, const LLVMValueRef *args, int n) {
     Emit *e = a->e;
-    emit_call(e, arena_printf(e->mem, "%s.%s", a->name, part), e->void_, args, n);
+    emit_call(e, arena_printf(e->mem, "%s.%s", a->name, part), args, n);
 }
 
 LLVMValueRef attn_entry(const Attn *a, int n, int64_t items) {
@@ -71,10 +72,9 @@ LLVMValueRef attn_entry(const Attn *a, int n, int64_t items) {
     double work = (double)(s->batch * s->heads * s->tq) * (double)(s->tk * s->dim);
     if (work < SMALL_ATTENTION) {
         LLVMValueRef args[] = {ctx, emit_i64(e, 0), emit_i64(e, items), emit_i64(e, 0)};
-        emit_call(e, part, e->void_, args, 4);
+        emit_call(e, part, args, 4);
     } else {
-        LLVMValueRef args[] = {emit_i64(e, items), fn_part, ctx};
-        emit_call(e, "rt_parallel", e->void_, args, 3);
+        CALL_RT(e, rt_parallel, emit_i64(e, items), fn_part, ctx);
     }
     emit_ret(e, NULL);
     return fn;

@@ -105,19 +105,42 @@ static bool types_are_known(const Problem *p) {
     return p->bias_dtype == DT_BF16 && in == DT_BF16;
 }
 
+/* NULL, or what is wrong with the shapes. */
+static const char *shape_problem(const DnnlDesc *a, const DnnlDesc *b,
+                                 const DnnlDesc *bias, const DnnlDesc *c) {
+    if (!desc_is_sane(a) || !desc_is_sane(b) || !desc_is_sane(c))
+        return "dimensions and strides must be positive and fit memory";
+    int rank = c->rank, i = rank - 2, j = rank - 1;
+    if (rank < 2 || a->rank != rank || b->rank != rank)
+        return "a, b and c must have the same rank, 2 or more";
+    if (a->dim[i] != c->dim[i] || b->dim[j] != c->dim[j] || a->dim[j] != b->dim[i])
+        return "the shapes are not [m,k] [k,n] -> [m,n]";
+    if (bias && !bias_is_sane(bias, c))
+        return "a bias must be [n], contiguous, after leading ones";
+    return NULL;
+}
+
+/* Takes leading dimension d; false: that of a or b is neither c's nor 1. */
+static bool add_batch(Problem *p, const DnnlDesc *a, const DnnlDesc *b, const DnnlDesc *c,
+                      int d) {
+    int64_t n = c->dim[d];
+    if ((a->dim[d] != n && a->dim[d] != 1) || (b->dim[d] != n && b->dim[d] != 1))
+        return false;
+    if (n == 1) return true;
+    int t = p->nbatch++;
+    p->batch[t] = n;
+    p->a.batch[t] = a->dim[d] == 1 ? 0 : a->stride[d];
+    p->b.batch[t] = b->dim[d] == 1 ? 0 : b->stride[d];
+    p->c.batch[t] = c->stride[d];
+    return true;
+}
+
 static bool problem_make(Problem *p, const DnnlDesc *a, const DnnlDesc *b,
                          const DnnlDesc *bias, const DnnlDesc *c, char *why,
                          size_t size) {
-    if (!desc_is_sane(a) || !desc_is_sane(b) || !desc_is_sane(c))
-        return reject(why, size,
-                      "dimensions and strides must be positive and fit memory");
-    int rank = c->rank, i = rank - 2, j = rank - 1;
-    if (rank < 2 || a->rank != rank || b->rank != rank)
-        return reject(why, size, "a, b and c must have the same rank, 2 or more");
-    if (a->dim[i] != c->dim[i] || b->dim[j] != c->dim[j] || a->dim[j] != b->dim[i])
-        return reject(why, size, "the shapes are not [m,k] [k,n] -> [m,n]");
-    if (bias && !bias_is_sane(bias, c))
-        return reject(why, size, "a bias must be [n], contiguous, after leading ones");
+    const char *wrong = shape_problem(a, b, bias, c);
+    if (wrong) return reject(why, size, wrong);
+    int i = c->rank - 2, j = c->rank - 1;
     p->m = c->dim[i], p->n = c->dim[j], p->k = a->dim[j];
     p->a.dtype = a->dtype, p->b.dtype = b->dtype, p->c.dtype = c->dtype;
     p->bias = bias != NULL;
@@ -128,17 +151,9 @@ static bool problem_make(Problem *p, const DnnlDesc *a, const DnnlDesc *b,
     matrix_set(&p->a, p->m, p->k, a->stride[i], a->stride[j]);
     matrix_set(&p->b, p->k, p->n, b->stride[i], b->stride[j]);
     matrix_set(&p->c, p->m, p->n, c->stride[i], c->stride[j]);
-    for (int d = 0; d < rank - 2; d++) {
-        int64_t n = c->dim[d];
-        if ((a->dim[d] != n && a->dim[d] != 1) || (b->dim[d] != n && b->dim[d] != 1))
+    for (int d = 0; d < i; d++)
+        if (!add_batch(p, a, b, c, d))
             return reject(why, size, "a leading dimension of a and b must be c's or 1");
-        if (n == 1) continue;
-        int t = p->nbatch++;
-        p->batch[t] = n;
-        p->a.batch[t] = a->dim[d] == 1 ? 0 : a->stride[d];
-        p->b.batch[t] = b->dim[d] == 1 ? 0 : b->stride[d];
-        p->c.batch[t] = c->stride[d];
-    }
     return true;
 }
 
@@ -165,30 +180,39 @@ static void batch_merge(Problem *p) {
     }
 }
 
+/* Batch t of x is as many more rows (columns) of one matrix. */
+static bool rows_follow(const Matrix *x, int t, int64_t rows) {
+    return rows > 1 && x->batch[t] == rows * x->row;
+}
+
+static bool columns_follow(const Matrix *x, int t, int64_t columns) {
+    return columns > 1 && x->batch[t] == columns * x->col;
+}
+
+/* Batch t of x is a row each of one matrix. */
+static bool is_single_row(const Matrix *x, int t, int64_t columns) {
+    return x->col == 1 && x->batch[t] >= columns;
+}
+
 /* [batch, m, k] times one [k, n] is [batch m, k] times it, if the rows follow each other;
  * the same for one a and columns of b. */
 static void batch_fold(Problem *p) {
-    while (p->nbatch > 0) {
+    for (; p->nbatch > 0; p->nbatch--) {
         int t = p->nbatch - 1;
-        int64_t n = p->batch[t];
         Matrix *a = &p->a, *b = &p->b, *c = &p->c;
-        bool rows = b->batch[t] == 0 && p->m > 1 && a->batch[t] == p->m * a->row &&
-                    c->batch[t] == p->m * c->row;
-        bool single_rows = b->batch[t] == 0 && p->m == 1 && a->col == 1 && c->col == 1;
-        bool columns = !p->bias && a->batch[t] == 0 && p->n > 1 &&
-                       b->batch[t] == p->n * b->col && c->batch[t] == p->n * c->col;
-        if (rows) {
-            p->m *= n;
-        } else if (single_rows && a->batch[t] >= p->k && c->batch[t] >= p->n) {
-            p->m = n;
+        bool one_a = !p->bias && a->batch[t] == 0, one_b = b->batch[t] == 0;
+        bool single = p->m == 1 && is_single_row(a, t, p->k) && is_single_row(c, t, p->n);
+        if (one_b && rows_follow(a, t, p->m) && rows_follow(c, t, p->m)) {
+            p->m *= p->batch[t];
+        } else if (one_b && single) {
+            p->m = p->batch[t];
             a->row = a->batch[t];
             c->row = c->batch[t];
-        } else if (columns) {
-            p->n *= n;
+        } else if (one_a && columns_follow(b, t, p->n) && columns_follow(c, t, p->n)) {
+            p->n *= p->batch[t];
         } else {
             return;
         }
-        p->nbatch--;
     }
 }
 
@@ -367,6 +391,12 @@ static const char *kernel_name(dnnl_primitive_desc_t pd) {
     return name ? name : "none";
 }
 
+/* bias: NULL without one. */
+static bool problem_md(const Problem *p, Md *a, Md *b, Md *bias, Md *c) {
+    return matrix_md(a, p, &p->a, p->m, p->k) && matrix_md(b, p, &p->b, p->k, p->n) &&
+           matrix_md(c, p, &p->c, p->m, p->n) && (!bias || bias_md(bias, p));
+}
+
 /* Tries one form, with a kernel whose name starts with `kind` ("" for the first that
  * oneDNN offers). On false, m->impl has a name: a reference kernel's, or "none". */
 static bool form_try(DnnlMatmul *m, const Problem *p, const char *kind) {
@@ -374,9 +404,7 @@ static bool form_try(DnnlMatmul *m, const Problem *p, const char *kind) {
     dnnl_primitive_desc_t pd = NULL;
     Walk walk = {0};
     dnnl_primitive_attr_t attr = attr_make(p->accumulate);
-    bool ok = attr && matrix_md(&a, p, &p->a, p->m, p->k) &&
-              matrix_md(&b, p, &p->b, p->k, p->n) &&
-              matrix_md(&c, p, &p->c, p->m, p->n) && (!with || bias_md(&bias, p)) &&
+    bool ok = attr && problem_md(p, &a, &b, with, &c) &&
               matmul_desc(&pd, &a, &b, with, &c, attr, &walk);
     while (ok && strncmp(kernel_name(pd), kind, strlen(kind)) != 0)
         ok = next_kernel(&pd, &walk);

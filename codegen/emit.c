@@ -90,16 +90,26 @@ LLVMValueRef emit_extern(Emit *e, const char *name, LLVMTypeRef ret,
     return fn;
 }
 
-LLVMValueRef emit_call(Emit *e, const char *name, LLVMTypeRef ret,
-                       const LLVMValueRef *args, int n) {
-    LLVMTypeRef *types = NEW_ARRAY(e->mem, LLVMTypeRef, (size_t)n);
-    LLVMValueRef *values = NEW_ARRAY(e->mem, LLVMValueRef, (size_t)n);
-    for (int i = 0; i < n; i++) {
-        types[i] = LLVMTypeOf(args[i]);
-        values[i] = args[i];
-    }
-    LLVMValueRef fn = emit_extern(e, name, ret, types, n);
+static void check_arguments(Emit *e, const char *name, LLVMTypeRef type,
+                            const LLVMValueRef *args, int n) {
+    int nparams = (int)LLVMCountParamTypes(type);
+    if (n != nparams) die("%s takes %d arguments, not %d", name, nparams, n);
+    LLVMTypeRef *param = NEW_ARRAY(e->mem, LLVMTypeRef, (size_t)n);
+    LLVMGetParamTypes(type, param);
+    for (int i = 0; i < n; i++)
+        if (LLVMTypeOf(args[i]) != param[i])
+            die("argument %d of %s is %s, not %s", i + 1, name,
+                LLVMPrintTypeToString(param[i]),
+                LLVMPrintTypeToString(LLVMTypeOf(args[i])));
+}
+
+LLVMValueRef emit_call(Emit *e, const char *name, const LLVMValueRef *args, int n) {
+    LLVMValueRef fn = LLVMGetNamedFunction(e->mod, name);
+    if (!fn) die("%s is called before it is declared", name);
     LLVMTypeRef type = LLVMGlobalGetValueType(fn);
+    check_arguments(e, name, type, args, n);
+    LLVMValueRef *values = NEW_ARRAY(e->mem, LLVMValueRef, (size_t)n);
+    for (int i = 0; i < n; i++) values[i] = args[i];
     return LLVMBuildCall2(e->b, type, fn, values, (unsigned)n, "");
 }
 

@@ -87,9 +87,9 @@ LLVMValueRef emit_alloca(Emit *e, int64_t bytes);
 LLVMValueRef emit_reduce_add(Emit *e, LLVMValueRef v);
 LLVMValueRef emit_reduce_max(Emit *e, LLVMValueRef v);
 
-/* Calls the external (or already emitted) C function `name`. */
-LLVMValueRef emit_call(Emit *e, const char *name, LLVMTypeRef ret,
-                       const LLVMValueRef *args, int n);
+/* Calls a function of the module that is written or declared already; dies when number or
+ * types of the arguments are not those of it. */
+LLVMValueRef emit_call(Emit *e, const char *name, const LLVMValueRef *args, int n);
 /* The function as a value; declared when it is not there yet. */
 LLVMValueRef emit_extern(Emit *e, const char *name, LLVMTypeRef ret,
                          const LLVMTypeRef *params, int n);

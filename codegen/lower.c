@@ -36,7 +36,7 @@ static void call_kernel(Lower *l, const Op *op) {
     for (int i = 0; i < op->nin; i++) args[n++] = lower_pointer(l, op->in[i]);
     for (int i = 0; i < op->nout; i++) args[n++] = lower_pointer(l, op->out[i]);
     args[n++] = lower_workspace(l, op, 0);
-    emit_call(l->e, symbol(l, op_func(op)), l->e->void_, args, n);
+    emit_call(l->e, symbol(l, op_func(op)), args, n);
 }
 
 /* Pointers for one run: `at` is the slice (NULL outside loops), `run` its number. */
@@ -92,7 +92,7 @@ static void call_once(Lower *l, const Op *op, Run *r) {
                 slice(l, lower_pointer(l, op->out[i]), &callee->ret[i]->ty, r->at);
         }
     }
-    emit_call(l->e, symbol(l, callee), l->e->void_, args, n);
+    emit_call(l->e, symbol(l, callee), args, n);
 }
 
 static void call_loop(Lower *l, const Op *op) {
@@ -140,7 +140,7 @@ static void (*const lowering[OP_COUNT])(Lower *, const Op *) = {
 static void tick(Lower *l, const Op *op) {
     LLVMValueRef number = emit_i64(l->e, l->nticked);
     PUSH(l->mem, l->ticked, l->nticked, l->ticked_cap, op);
-    lower_rt(l, "rt_tick", &number, 1);
+    CALL_RT(l->e, rt_tick, number);
 }
 
 static void lower_func(Lower *l, const Func *f) {
@@ -174,7 +174,7 @@ static void lower_entry(Lower *l, const Func *f) {
         LLVMValueRef at = emit_at(e, e->ptr, table, i < f->narg ? i : i - f->narg);
         args[n++] = emit_load(e, e->ptr, at, NULL, 8);
     }
-    emit_call(e, symbol(l, f), e->void_, args, n);
+    emit_call(e, symbol(l, f), args, n);
     emit_ret(e, NULL);
 }
 

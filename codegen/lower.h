@@ -11,6 +11,7 @@
 #include "codegen/dnnl.h"
 #include "codegen/emit.h"
 #include "codegen/part.h"
+#include "codegen/rt_call.h"
 #include "codegen/target.h"
 #include "ir/space.h"
 #include "passes/passes.h"
@@ -38,8 +39,6 @@ typedef struct Lower {
 /* lower.c */
 LLVMValueRef lower_pointer(Lower *l, const Value *v); /* where a value lives */
 LLVMValueRef lower_workspace(Lower *l, const Op *op, int64_t skip_bytes);
-/* Calls a runtime function that returns nothing. */
-void lower_rt(Lower *l, const char *name, const LLVMValueRef *args, int n);
 void lower_module(Lower *l, const Func *entry);
 /* Bytes of workspace that codegen needs for op besides the frame of a callee. */
 int64_t lower_workspace_bytes(const Op *op, void *lower);

@@ -53,7 +53,7 @@ static void forward(Lower *l, const Op *op) {
     for (int i = 0; i < 2; i++) args[n++] = lower_pointer(l, op->out[i]);
     args[n++] = lower_workspace(l, op, 0);
     if (attention_is_within(op)) args[n++] = lower_pointer(l, op->in[ATTN_FIRST]);
-    lower_rt(l, attention_function(l, op, false), args, n);
+    emit_call(l->e, attention_function(l, op, false), args, n);
 }
 
 /* Results of forward and what comes back stand before the places here. */
@@ -66,7 +66,7 @@ static void backward(Lower *l, const Op *op) {
     for (int i = 0; i < 3; i++) args[n++] = lower_pointer(l, op->out[i]);
     args[n++] = lower_workspace(l, op, 0);
     if (attention_is_within(op)) args[n++] = lower_pointer(l, op->in[ATTN_FIRST]);
-    lower_rt(l, attention_function(l, op, true), args, n);
+    emit_call(l->e, attention_function(l, op, true), args, n);
 }
 
 void lower_attention(Lower *l, const Op *op) {

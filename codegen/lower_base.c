@@ -20,10 +20,6 @@ LLVMValueRef lower_workspace(Lower *l, const Op *op, int64_t skip_bytes) {
     return emit_at(l->e, l->e->i8, l->frame, op_int(op, "ws", 0) + skip_bytes);
 }
 
-void lower_rt(Lower *l, const char *name, const LLVMValueRef *args, int n) {
-    emit_call(l->e, name, l->e->void_, args, n);
-}
-
 _Noreturn void lower_refuse(const Op *op, const char *why) {
     fail_op(op, "no code can be generated for %s: %s", optab[op->kind].name, why);
 }

@@ -2,7 +2,7 @@
  * depends on which rank this is. Which rank it is, is read when the program runs. */
 #include "codegen/lower.h"
 #include "runtime/comm/comm.h"
-#include "runtime/core/kernels.h"
+#include "runtime/core/rt.h"
 
 static LLVMValueRef number(Lower *l, int64_t v) {
     return emit_i64(l->e, v);
@@ -120,10 +120,8 @@ static void collective(Lower *l, const Op *op) {
     Emit *e = l->e;
     if (members_of(op) == 1) { /* nobody to talk to */
         for (int i = 0; i < op->nin; i++) {
-            LLVMValueRef copy[] = {lower_pointer(l, op->out[i]),
-                                   lower_pointer(l, op->in[i]),
-                                   number(l, type_bytes(&op->in[i]->ty))};
-            lower_rt(l, "rt_copy", copy, ARRAY_LEN(copy));
+            CALL_RT(l->e, rt_copy, lower_pointer(l, op->out[i]),
+                    lower_pointer(l, op->in[i]), number(l, type_bytes(&op->in[i]->ty)));
         }
         return;
     }
@@ -137,15 +135,16 @@ static void collective(Lower *l, const Op *op) {
     LLVMValueRef args[] = {number(l, kind_of(op)), number(l, axes_of(op)),
                            number(l, op->nin), shapes(l, op, comm_parts(l, op)), ws};
     bool late = op_int(op, "late", 0);
-    lower_rt(l, late ? "rt_collective_begin" : "rt_collective", args, ARRAY_LEN(args));
+    rt_call(e, late ? CALL_rt_collective_begin : CALL_rt_collective, args,
+            ARRAY_LEN(args));
 }
 
 /* The workspace of a collective that was begun holds its ticket. */
 void lower_arrive(Lower *l, const Op *op) {
     const Op *begun = op->in[0]->def;
     if (!begun || !op_int(begun, "late", 0) || members_of(begun) == 1) return;
-    LLVMValueRef args[] = {number(l, begun->nin), lower_workspace(l, begun, 0)};
-    lower_rt(l, "rt_collective_wait", args, ARRAY_LEN(args));
+    CALL_RT(l->e, rt_collective_wait, number(l, begun->nin),
+            lower_workspace(l, begun, 0));
 }
 
 void lower_all_reduce(Lower *l, const Op *op) {
@@ -186,19 +185,15 @@ void lower_shard(Lower *l, const Op *op) {
     around(in, d, &rows, &run);
     run *= dtype_bytes[in->dt];
     LLVMValueRef skip = emit_mul(l->e, coord_of(l, op), number(l, out->dim[d] * run));
-    LLVMValueRef args[] = {lower_pointer(l, op->out[0]),
-                           emit_gep(l->e, l->e->i8, lower_pointer(l, op->in[0]), skip),
-                           number(l, rows),
-                           number(l, out->dim[d] * run),
-                           number(l, out->dim[d] * run),
-                           number(l, in->dim[d] * run)};
-    lower_rt(l, "rt_copy_runs", args, ARRAY_LEN(args));
+    CALL_RT(l->e, rt_copy_runs, lower_pointer(l, op->out[0]),
+            emit_gep(l->e, l->e->i8, lower_pointer(l, op->in[0]), skip), number(l, rows),
+            number(l, out->dim[d] * run), number(l, out->dim[d] * run),
+            number(l, in->dim[d] * run));
 }
 
 void lower_on_first(Lower *l, const Op *op) {
-    LLVMValueRef args[] = {lower_pointer(l, op->out[0]), lower_pointer(l, op->in[0]),
-                           number(l, type_bytes(&op->in[0]->ty)), coord_of(l, op)};
-    lower_rt(l, "rt_on_first", args, ARRAY_LEN(args));
+    CALL_RT(l->e, rt_on_first, lower_pointer(l, op->out[0]), lower_pointer(l, op->in[0]),
+            number(l, type_bytes(&op->in[0]->ty)), coord_of(l, op));
 }
 
 void lower_coord(Lower *l, const Op *op) {
@@ -208,10 +203,9 @@ void lower_coord(Lower *l, const Op *op) {
 }
 
 void lower_index_from(Lower *l, const Op *op) {
-    LLVMValueRef args[] = {lower_pointer(l, op->out[0]), lower_pointer(l, op->in[0]),
-                           lower_pointer(l, op->in[1]),
-                           number(l, type_count(&op->in[0]->ty))};
-    lower_rt(l, "rt_index_from", args, ARRAY_LEN(args));
+    CALL_RT(l->e, rt_index_from, lower_pointer(l, op->out[0]),
+            lower_pointer(l, op->in[0]), lower_pointer(l, op->in[1]),
+            number(l, type_count(&op->in[0]->ty)));
 }
 
 /* ---- other stages ---- */
@@ -239,22 +233,17 @@ static LLVMValueRef message_bytes(Lower *l, const Op *op, const Value *v) {
 }
 
 void lower_send(Lower *l, const Op *op) {
-    LLVMValueRef args[] = {
-        lower_pointer(l, op->out[0]),        number(l, op_int(op, "to", 0)),
-        number(l, op_int(op, "message", 0)), lower_pointer(l, op->in[0]),
-        message_bytes(l, op, op->in[0]),     message_label(l, op, op->in[0])};
-    lower_rt(l, "rt_send", args, ARRAY_LEN(args));
+    CALL_RT(l->e, rt_send, lower_pointer(l, op->out[0]), number(l, op_int(op, "to", 0)),
+            number(l, op_int(op, "message", 0)), lower_pointer(l, op->in[0]),
+            message_bytes(l, op, op->in[0]), message_label(l, op, op->in[0]));
 }
 
 void lower_sent(Lower *l, const Op *op) {
-    LLVMValueRef args[] = {lower_pointer(l, op->in[0]), message_label(l, op, op->in[1])};
-    lower_rt(l, "rt_sent", args, ARRAY_LEN(args));
+    CALL_RT(l->e, rt_sent, lower_pointer(l, op->in[0]), message_label(l, op, op->in[1]));
 }
 
 void lower_receive(Lower *l, const Op *op) {
-    LLVMValueRef args[] = {number(l, op_int(op, "from", 0)),
-                           number(l, op_int(op, "message", 0)),
-                           lower_pointer(l, op->out[0]), message_bytes(l, op, op->out[0]),
-                           message_label(l, op, op->out[0])};
-    lower_rt(l, "rt_receive", args, ARRAY_LEN(args));
+    CALL_RT(l->e, rt_receive, number(l, op_int(op, "from", 0)),
+            number(l, op_int(op, "message", 0)), lower_pointer(l, op->out[0]),
+            message_bytes(l, op, op->out[0]), message_label(l, op, op->out[0]));
 }

@@ -83,12 +83,8 @@ void lower_dot(Lower *l, const Op *op) {
                 : op->out[0]->loc.kind == LOC_ARG && op->out[0]->loc.at == v->nth;
         if (!same) lower_spread(l, c, from, op->out[0]->ty.rank, size, stride);
     }
-    LLVMValueRef args[] = {l->products,
-                           emit_i64(l->e, index),
-                           lower_pointer(l, op->in[0]),
-                           lower_pointer(l, op->in[1]),
-                           s.bias >= 0 ? lower_pointer(l, op->in[s.bias]) : none,
-                           c,
-                           lower_workspace(l, op, 0)};
-    lower_rt(l, "rt_product", args, ARRAY_LEN(args));
+    CALL_RT(l->e, rt_product, l->products, emit_i64(l->e, index),
+            lower_pointer(l, op->in[0]), lower_pointer(l, op->in[1]),
+            s.bias >= 0 ? lower_pointer(l, op->in[s.bias]) : none, c,
+            lower_workspace(l, op, 0));
 }

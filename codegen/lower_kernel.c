@@ -137,36 +137,40 @@ typedef struct Phase {
     bool *needed; /* by op */
 } Phase;
 
-static Phase phase_of(Kernel *k, int phase) {
+/* Reductions and stores of the phase. */
+static void add_roots(Kernel *k, Phase *p, int phase) {
+    static const RootKind root_kind[] = {
+        [REDUCE_ROW] = ROOT_ROW, [REDUCE_COL] = ROOT_COL, [REDUCE_ALL] = ROOT_ALL};
     const Space *s = &k->s;
-    Phase p = {.root = NEW_ARRAY(k->mem, Root, (size_t)(s->nops + k->f->nret))};
-    p.needed = NEW_ARRAY(k->mem, bool, (size_t)s->nops);
-    bool *want = NEW_ARRAY(k->mem, bool, (size_t)s->nvalues);
     for (int i = 0; i < s->nops; i++) {
         ReduceKind kind = s->reduce[i];
         if (kind == REDUCE_NONE) continue;
         const SpaceValue *in = space_value(s, s->op[i]->in[0]);
         if (!has_inner(k, in) || in->phase != phase) continue;
-        Root r = {kind == REDUCE_ROW   ? ROOT_ROW
-                  : kind == REDUCE_COL ? ROOT_COL
-                                       : ROOT_ALL,
-                  i, in->v, kind == REDUCE_COL ? -1 : p.naccs};
-        p.naccs += kind != REDUCE_COL;
-        p.root[p.n++] = r;
+        int carry = kind == REDUCE_COL ? -1 : p->naccs++;
+        p->root[p->n++] = (Root){root_kind[kind], i, in->v, carry};
     }
     for (int i = 0; i < k->f->nret; i++) {
         const SpaceValue *v = space_value(s, k->f->ret[i]);
-        if (has_inner(k, v) && !v->at_end && v->phase == phase) {
-            p.root[p.n++] = (Root){ROOT_STORE, i, v->v, -1};
-        }
+        if (has_inner(k, v) && !v->at_end && v->phase == phase)
+            p->root[p->n++] = (Root){ROOT_STORE, i, v->v, -1};
     }
+}
+
+static Phase phase_of(Kernel *k, int phase) {
+    const Space *s = &k->s;
+    Phase p = {.root = NEW_ARRAY(k->mem, Root, (size_t)(s->nops + k->f->nret)),
+               .needed = NEW_ARRAY(k->mem, bool, (size_t)s->nops)};
+    bool *want = NEW_ARRAY(k->mem, bool, (size_t)s->nvalues);
+    add_roots(k, &p, phase);
     for (int i = 0; i < p.n; i++) want[index_of(k, p.root[i].v)] = true;
     for (int i = s->nops - 1; i >= 0; i--) {
-        const SpaceValue *out = space_value(s, s->op[i]->out[0]);
-        if (!want[out - s->value] || s->reduce[i] != REDUCE_NONE || !has_inner(k, out))
-            continue;
-        p.needed[i] = true;
-        for (int j = 0; j < s->op[i]->nin; j++) want[index_of(k, s->op[i]->in[j])] = true;
+        const Op *op = s->op[i];
+        const SpaceValue *out = space_value(s, op->out[0]);
+        p.needed[i] =
+            want[out - s->value] && s->reduce[i] == REDUCE_NONE && has_inner(k, out);
+        for (int j = 0; p.needed[i] && j < op->nin; j++)
+            want[index_of(k, op->in[j])] = true;
     }
     return p;
 }
@@ -473,10 +477,9 @@ void lower_kernel(Lower *l, const Func *f) {
     int64_t items = k.s.rows * k.s.blocks;
     if (k.s.rows * k.s.inner < SMALL_KERNEL) {
         LLVMValueRef args[] = {ctx, emit_i64(e, 0), emit_i64(e, items), emit_i64(e, 0)};
-        lower_rt(l, arena_printf(l->mem, "stator.%s.body", f->name), args, 4);
+        emit_call(e, arena_printf(l->mem, "stator.%s.body", f->name), args, 4);
     } else {
-        LLVMValueRef args[] = {emit_i64(e, items), body, ctx};
-        lower_rt(l, "rt_parallel", args, 3);
+        CALL_RT(l->e, rt_parallel, emit_i64(e, items), body, ctx);
     }
     finish_sums(&k, ws, bytes);
     emit_ret(e, NULL);

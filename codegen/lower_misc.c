@@ -29,13 +29,8 @@ static void need_f32(const Op *op, const Value *v) {
 /* to = from, read with the given strides (by dimension of `to`). */
 void lower_spread(Lower *l, LLVMValueRef to, LLVMValueRef from, int rank,
                   const int64_t *size, const int64_t *stride) {
-    LLVMValueRef args[] = {to,
-                           from,
-                           number(l, rank),
-                           numbers(l, rank, size),
-                           numbers(l, rank, stride),
-                           number(l, 4)};
-    lower_rt(l, "rt_spread", args, ARRAY_LEN(args));
+    CALL_RT(l->e, rt_spread, to, from, number(l, rank), numbers(l, rank, size),
+            numbers(l, rank, stride), number(l, 4));
 }
 
 static void strides(const Dims *d, int term, int64_t *stride) {
@@ -63,11 +58,9 @@ static void lower_reduce(Lower *l, const Op *op, bool take_max) {
         size[n] = d.size[id];
         stride[n++] = from[id];
     }
-    LLVMValueRef args[] = {lower_pointer(l, op->out[0]), lower_pointer(l, op->in[0]),
-                           number(l, d.rank[1]),         number(l, n - d.rank[1]),
-                           numbers(l, n, size),          numbers(l, n, stride),
-                           number(l, take_max)};
-    lower_rt(l, "rt_reduce", args, ARRAY_LEN(args));
+    CALL_RT(l->e, rt_reduce, lower_pointer(l, op->out[0]), lower_pointer(l, op->in[0]),
+            number(l, d.rank[1]), number(l, n - d.rank[1]), numbers(l, n, size),
+            numbers(l, n, stride), number(l, take_max));
 }
 
 void lower_sum(Lower *l, const Op *op) {
@@ -95,9 +88,8 @@ void lower_reshape(Lower *l, const Op *op) {
 }
 
 void lower_copy(Lower *l, const Op *op) {
-    LLVMValueRef args[] = {lower_pointer(l, op->out[0]), lower_pointer(l, op->in[0]),
-                           number(l, type_bytes(&op->in[0]->ty))};
-    lower_rt(l, "rt_copy", args, ARRAY_LEN(args));
+    CALL_RT(l->e, rt_copy, lower_pointer(l, op->out[0]), lower_pointer(l, op->in[0]),
+            number(l, type_bytes(&op->in[0]->ty)));
 }
 
 /* Rows of the last dimension, cut or filled up with zeros. */
@@ -105,10 +97,9 @@ static void fit_rows(Lower *l, const Op *op) {
     const Type *in = &op->in[0]->ty, *out = &op->out[0]->ty;
     int64_t from = in->dim[in->rank - 1], to = out->dim[out->rank - 1];
     int64_t size = dtype_bytes[in->dt];
-    LLVMValueRef args[] = {lower_pointer(l, op->out[0]), lower_pointer(l, op->in[0]),
-                           number(l, type_count(in) / from), number(l, to * size),
-                           number(l, from * size)};
-    lower_rt(l, "rt_fit_rows", args, ARRAY_LEN(args));
+    CALL_RT(l->e, rt_fit_rows, lower_pointer(l, op->out[0]), lower_pointer(l, op->in[0]),
+            number(l, type_count(in) / from), number(l, to * size),
+            number(l, from * size));
 }
 
 void lower_pad(Lower *l, const Op *op) {
@@ -127,13 +118,8 @@ static void copy_part(Lower *l, const Op *op, const Value *whole, int i, bool ou
     int64_t step = run * whole->ty.dim[dim];
     LLVMValueRef at = emit_at(l->e, l->e->i8, lower_pointer(l, whole), i * run);
     LLVMValueRef part = lower_pointer(l, out ? op->out[i] : op->in[i]);
-    LLVMValueRef args[] = {out ? part : at,
-                           out ? at : part,
-                           number(l, rows),
-                           number(l, run),
-                           number(l, out ? run : step),
-                           number(l, out ? step : run)};
-    lower_rt(l, "rt_copy_runs", args, ARRAY_LEN(args));
+    CALL_RT(l->e, rt_copy_runs, out ? part : at, out ? at : part, number(l, rows),
+            number(l, run), number(l, out ? run : step), number(l, out ? step : run));
 }
 
 void lower_slice(Lower *l, const Op *op) {
@@ -144,13 +130,8 @@ void lower_slice(Lower *l, const Op *op) {
     for (int k = (int)dim + 1; k < in->rank; k++) run *= in->dim[k];
     LLVMValueRef from = emit_at(l->e, l->e->i8, lower_pointer(l, op->in[0]),
                                 op_int(op, "first", 0) * run);
-    LLVMValueRef args[] = {lower_pointer(l, op->out[0]),
-                           from,
-                           number(l, rows),
-                           number(l, size * run),
-                           number(l, size * run),
-                           number(l, in->dim[dim] * run)};
-    lower_rt(l, "rt_copy_runs", args, ARRAY_LEN(args));
+    CALL_RT(l->e, rt_copy_runs, lower_pointer(l, op->out[0]), from, number(l, rows),
+            number(l, size * run), number(l, size * run), number(l, in->dim[dim] * run));
 }
 
 void lower_unstack(Lower *l, const Op *op) {
@@ -163,46 +144,37 @@ void lower_stack(Lower *l, const Op *op) {
 
 void lower_embed(Lower *l, const Op *op) {
     const Type *table = &op->in[0]->ty;
-    LLVMValueRef args[] = {lower_pointer(l, op->out[0]),
-                           lower_pointer(l, op->in[0]),
-                           lower_pointer(l, op->in[1]),
-                           number(l, type_count(&op->in[1]->ty)),
-                           number(l, table->dim[0]),
-                           number(l, table->dim[1] * dtype_bytes[table->dt]),
-                           number(l, op_int(op, "partial", 0))};
-    lower_rt(l, "rt_embed", args, ARRAY_LEN(args));
+    CALL_RT(l->e, rt_embed, lower_pointer(l, op->out[0]), lower_pointer(l, op->in[0]),
+            lower_pointer(l, op->in[1]), number(l, type_count(&op->in[1]->ty)),
+            number(l, table->dim[0]), number(l, table->dim[1] * dtype_bytes[table->dt]),
+            number(l, op_int(op, "partial", 0)));
 }
 
 void lower_embed_grad(Lower *l, const Op *op) {
     need_f32(op, op->in[1]);
     const Type *table = &op->out[0]->ty;
-    LLVMValueRef args[] = {
-        lower_pointer(l, op->out[0]), lower_pointer(l, op->in[0]),
-        lower_pointer(l, op->in[1]),  number(l, type_count(&op->in[0]->ty)),
-        number(l, table->dim[0]),     number(l, table->dim[1])};
-    lower_rt(l, "rt_embed_grad", args, ARRAY_LEN(args));
+    CALL_RT(l->e, rt_embed_grad, lower_pointer(l, op->out[0]),
+            lower_pointer(l, op->in[0]), lower_pointer(l, op->in[1]),
+            number(l, type_count(&op->in[0]->ty)), number(l, table->dim[0]),
+            number(l, table->dim[1]));
 }
 
 void lower_positions(Lower *l, const Op *op) {
-    LLVMValueRef args[] = {lower_pointer(l, op->out[0]), lower_pointer(l, op->in[0]),
-                           number(l, op->out[0]->ty.dim[0]),
-                           number(l, op_int(op, "zigzag", 0))};
-    lower_rt(l, "rt_positions", args, ARRAY_LEN(args));
+    CALL_RT(l->e, rt_positions, lower_pointer(l, op->out[0]), lower_pointer(l, op->in[0]),
+            number(l, op->out[0]->ty.dim[0]), number(l, op_int(op, "zigzag", 0)));
 }
 
 void lower_rng_layer(Lower *l, const Op *op) {
-    LLVMValueRef args[] = {lower_pointer(l, op->out[0]), lower_pointer(l, op->in[0]),
-                           lower_pointer(l, op->in[1])};
-    lower_rt(l, "rt_rng_layer", args, ARRAY_LEN(args));
+    CALL_RT(l->e, rt_rng_layer, lower_pointer(l, op->out[0]), lower_pointer(l, op->in[0]),
+            lower_pointer(l, op->in[1]));
 }
 
 void lower_rope_table(Lower *l, const Op *op) {
     need_f32(op, op->out[0]);
     LLVMValueRef base = LLVMConstReal(l->e->f64, op_float(op, "base", 10000));
-    LLVMValueRef args[] = {lower_pointer(l, op->out[0]), lower_pointer(l, op->in[0]),
-                           number(l, op->out[0]->ty.dim[0]),
-                           number(l, op->out[0]->ty.dim[1]), base};
-    lower_rt(l, "rt_rope_table", args, ARRAY_LEN(args));
+    CALL_RT(l->e, rt_rope_table, lower_pointer(l, op->out[0]),
+            lower_pointer(l, op->in[0]), number(l, op->out[0]->ty.dim[0]),
+            number(l, op->out[0]->ty.dim[1]), base);
 }
 
 /* The table has a row per position, or per token. */
@@ -212,15 +184,9 @@ void lower_rope(Lower *l, const Op *op) {
     int64_t half = dim[3] / 2;
     int64_t rows = type_count(&op->in[1]->ty) / (2 * half);
     LLVMValueRef sign = LLVMConstReal(l->e->f64, op_int(op, "inverse", 0) ? -1 : 1);
-    LLVMValueRef args[] = {lower_pointer(l, op->out[0]),
-                           lower_pointer(l, op->in[0]),
-                           lower_pointer(l, op->in[1]),
-                           number(l, dim[0] * dim[1] / rows),
-                           number(l, rows),
-                           number(l, dim[2]),
-                           number(l, half),
-                           sign};
-    lower_rt(l, "rt_rope", args, ARRAY_LEN(args));
+    CALL_RT(l->e, rt_rope, lower_pointer(l, op->out[0]), lower_pointer(l, op->in[0]),
+            lower_pointer(l, op->in[1]), number(l, dim[0] * dim[1] / rows),
+            number(l, rows), number(l, dim[2]), number(l, half), sign);
 }
 
 void lower_rope_each(Lower *l, const Op *op) {
@@ -231,14 +197,9 @@ void lower_cache_write(Lower *l, const Op *op) {
     const Type *cache = &op->in[0]->ty, *x = &op->in[1]->ty;
     int64_t row = cache->dim[2] * cache->dim[3] * dtype_bytes[cache->dt];
     LLVMValueRef to = lower_pointer(l, op->out[0]), from = lower_pointer(l, op->in[0]);
-    LLVMValueRef copy[] = {to, from, number(l, type_bytes(cache))};
-    lower_rt(l, "rt_copy", copy, 3); /* nothing when they are the same buffer */
-    LLVMValueRef args[] = {to,
-                           lower_pointer(l, op->in[1]),
-                           lower_pointer(l, op->in[2]),
-                           number(l, cache->dim[0]),
-                           number(l, cache->dim[1]),
-                           number(l, x->dim[1]),
-                           number(l, row)};
-    lower_rt(l, "rt_cache_write", args, ARRAY_LEN(args));
+    CALL_RT(l->e, rt_copy, to, from,
+            number(l, type_bytes(cache))); /* nothing when they are the same buffer */
+    CALL_RT(l->e, rt_cache_write, to, lower_pointer(l, op->in[1]),
+            lower_pointer(l, op->in[2]), number(l, cache->dim[0]),
+            number(l, cache->dim[1]), number(l, x->dim[1]), number(l, row));
 }

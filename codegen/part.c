@@ -1,5 +1,6 @@
 /* part.c - see part.h. */
 #include "codegen/part.h"
+#include "codegen/rt_call.h"
 
 int64_t part_step(const Part *p, int d) {
     int64_t step = 1;
@@ -41,8 +42,7 @@ LLVMValueRef part_coord(Emit *e, const Mesh *mesh, Axes axes) {
     for (int k = 0; k < mesh->naxes; k++) {
         int a = axes & AXES_REVERSED ? mesh->naxes - 1 - k : k;
         if (!(axes >> a & 1) || mesh->axis[a].size == 1) continue;
-        LLVMValueRef axis = emit_i64(e, a);
-        LLVMValueRef mine = emit_call(e, "rt_coord", e->i64, &axis, 1);
+        LLVMValueRef mine = CALL_RT(e, rt_coord, emit_i64(e, a));
         c = emit_add(e, emit_mul(e, c, emit_i64(e, mesh->axis[a].size)), mine);
     }
     return c;

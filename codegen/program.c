@@ -6,7 +6,6 @@
 #include "passes/pipe/schedule.h"
 #include "runtime/comm/agree.h"
 #include "runtime/comm/comm.h"
-#include "runtime/core/kernels.h"
 #include "runtime/core/room.h"
 #include "runtime/core/rt.h"
 #include <errno.h>
@@ -28,15 +27,16 @@ struct ProgramCode {
 };
 
 /* What generated code calls for a matrix product. */
-static void rt_product(Product *products, int64_t index, const void *a, const void *b,
-                       const void *bias, void *c, void *scratch) {
-    dnnl_matmul_run(products[index].matmul, a, b, bias, c, scratch);
+void rt_product(const void *products, int64_t index, const void *a, const void *b,
+                const void *bias, void *c, void *scratch) {
+    const Product *product = products;
+    dnnl_matmul_run(product[index].matmul, a, b, bias, c, scratch);
 }
 
 /* Seconds by op number of the one program that is profiled. */
 static double *tick_seconds, last_tick;
 
-static void rt_tick(int64_t number) {
+void rt_tick(int64_t number) {
     double now = clock_seconds();
     tick_seconds[number] += now - last_tick;
     last_tick = now;
@@ -44,30 +44,8 @@ static void rt_tick(int64_t number) {
 
 /* The only functions of this process that generated code can reach. */
 static const JitSymbol symbols[] = {
-    {"rt_product", (void *)rt_product},
-    {"rt_tick", (void *)rt_tick},
-    {"rt_parallel", (void *)rt_parallel},
-    {"rt_spread", (void *)rt_spread},
-    {"rt_copy", (void *)rt_copy},
-    {"rt_copy_runs", (void *)rt_copy_runs},
-    {"rt_reduce", (void *)rt_reduce},
-    {"rt_embed", (void *)rt_embed},
-    {"rt_embed_grad", (void *)rt_embed_grad},
-    {"rt_positions", (void *)rt_positions},
-    {"rt_rng_layer", (void *)rt_rng_layer},
-    {"rt_rope_table", (void *)rt_rope_table},
-    {"rt_rope", (void *)rt_rope},
-    {"rt_cache_write", (void *)rt_cache_write},
-    {"rt_fit_rows", (void *)rt_fit_rows},
-    {"rt_index_from", (void *)rt_index_from},
-    {"rt_on_first", (void *)rt_on_first},
-    {"rt_coord", (void *)rt_coord},
-    {"rt_collective", (void *)rt_collective},
-    {"rt_collective_begin", (void *)rt_collective_begin},
-    {"rt_collective_wait", (void *)rt_collective_wait},
-    {"rt_send", (void *)rt_send},
-    {"rt_sent", (void *)rt_sent},
-    {"rt_receive", (void *)rt_receive},
+#define RT(result, name, params, what) {#name, (void *)name},
+#include "runtime/core/rt.def"
 };
 
 static Func *find_entry(const Module *m) {

@@ -75,6 +75,13 @@ static void machine_open(Target *t) {
     LLVMDisposeTargetData(layout);
 }
 
+static int lanes_of(const char *features) {
+    bool wide = has(features, "+avx512f") && has(features, "+avx512vl") &&
+                has(features, "+avx512dq") && has(features, "+avx512bw");
+    bool half = has(features, "+avx2") && has(features, "+fma");
+    return wide ? 16 : half ? 8 : 4;
+}
+
 Target *target_open(const char *cpu_override) {
     if (LLVMInitializeNativeTarget() || LLVMInitializeNativeAsmPrinter())
         die("this LLVM has no code generator for its own host");
@@ -91,10 +98,7 @@ Target *target_open(const char *cpu_override) {
     LLVMDisposeMessage(cpu);
     LLVMDisposeMessage(features);
     LLVMDisposeMessage(triple);
-    bool wide = has(t->features, "+avx512f") && has(t->features, "+avx512vl") &&
-                has(t->features, "+avx512dq") && has(t->features, "+avx512bw");
-    bool half = has(t->features, "+avx2") && has(t->features, "+fma");
-    t->lanes = wide ? 16 : half ? 8 : 4;
+    t->lanes = lanes_of(t->features);
     machine_open(t);
     return t;
 }

@@ -54,6 +54,40 @@ static DType result_type(const Op *op, int i, const Type *declared, int ndeclare
     return declared[i].dt;
 }
 
+static bool term_has(const Term *t, char letter) {
+    return memchr(t->letter, letter, (size_t)t->n) != NULL;
+}
+
+/* Does one of the first n operands have the letter? */
+static bool in_some(const Rule *r, int n, char letter) {
+    for (int i = 0; i < n; i++)
+        if (term_has(&r->term[i], letter)) return true;
+    return false;
+}
+
+/* Gives `out` the dimensions bound to the letter; how many there are. */
+static int add_bound(Type *out, int i, const Dims *d, char letter) {
+    int found = 0;
+    for (int id = 0; id < d->n; id++) {
+        if (d->letter[id] != letter) continue;
+        if (out->rank >= MAX_RANK) infer_error("result %d has too many dimensions", i);
+        out->dim[out->rank++] = d->size[id];
+        found++;
+    }
+    return found;
+}
+
+/* Gives `out` the next `count` dimensions of the declared type. */
+static void add_declared(Type *out, int i, const Type *declared, int count,
+                         const Rule *r) {
+    for (int j = 0; j < count; j++) {
+        if (out->rank >= MIN(declared->rank, MAX_RANK))
+            infer_error("result %d has too few dimensions for the rule %s", i, r->text);
+        out->dim[out->rank] = declared->dim[out->rank];
+        out->rank++;
+    }
+}
+
 /* Shapes of results from the bound letters; letters that only results have take their
  * size from the declared type. */
 static void infer_by_rule(Arena *mem, Op *op, const Type *declared, int ndeclared,
@@ -62,37 +96,17 @@ static void infer_by_rule(Arena *mem, Op *op, const Type *declared, int ndeclare
     Dims d;
     const char *why = rule_bind(mem, r, op->nin, op->in, 0, NULL, &d);
     if (why) infer_error("%s", why);
+    bool rest_known = in_some(r, r->nin, '.');
     *nout = r->nout;
     for (int i = 0; i < r->nout; i++) {
         const Term *t = &r->term[r->nin + i];
         out[i] = (Type){.dt = result_type(op, i, declared, ndeclared)};
         for (int k = 0; k < t->n; k++) {
-            char c = t->letter[k];
-            int found = 0;
-            for (int id = 0; id < d.n; id++) {
-                if (d.letter[id] != c) continue;
-                if (out[i].rank >= MAX_RANK)
-                    infer_error("result %d has too many dimensions", i);
-                out[i].dim[out[i].rank++] = d.size[id];
-                found++;
-            }
-            bool rest_known = false;
-            for (int j = 0; j < r->nin; j++) {
-                if (c == '.' && memchr(r->term[j].letter, '.', (size_t)r->term[j].n)) {
-                    rest_known = true;
-                }
-            }
-            if (found || rest_known) continue;
+            bool rest = t->letter[k] == '.';
+            if (add_bound(&out[i], i, &d, t->letter[k]) || (rest && rest_known)) continue;
             if (i >= ndeclared) infer_error("the type of result %d must be given", i);
-            int count = c == '.' ? declared[i].rank - (t->n - 1) : 1;
-            for (int j = 0; j < count; j++) {
-                if (out[i].rank >= MIN(declared[i].rank, MAX_RANK)) {
-                    infer_error("result %d has too few dimensions for the rule %s", i,
-                                r->text);
-                }
-                out[i].dim[out[i].rank] = declared[i].dim[out[i].rank];
-                out[i].rank++;
-            }
+            int count = rest ? declared[i].rank - (t->n - 1) : 1;
+            add_declared(&out[i], i, &declared[i], count, r);
         }
     }
 }
@@ -108,34 +122,26 @@ void check_dropout(const Op *op) {
     if (site < 0 || site > UINT32_MAX) infer_error("site must be in 0..2^32-1");
 }
 
-static bool term_has(const Term *t, char letter) {
-    return memchr(t->letter, letter, (size_t)t->n) != NULL;
-}
-
 /* What a rule attribute must be beyond spelling. Results are made of letters of operands,
  * those of a product of letters of its factors; maps and moves use each letter in the
  * result; what a product sums over stands in both factors (else its gradient had no size),
  * and its addends have letters of the result. */
 static void check_rule_letters(const Op *op, const Rule *r) {
     unsigned flags = optab[op->kind].flags;
+    bool addends = flags & F_ADDENDS;
     const Term *out = &r->term[r->nin];
     if (r->nout != 1) infer_error("the rule %s must have one result", r->text);
-    for (int k = 0; k < out->n; k++) {
-        bool found = false;
-        int n = flags & F_ADDENDS ? MIN(r->nin, 2) : r->nin;
-        for (int i = 0; i < n; i++) found |= term_has(&r->term[i], out->letter[k]);
-        if (found) continue;
-        infer_error("'%c' of the result is in no %s", out->letter[k],
-                    flags & F_ADDENDS ? "factor" : "operand");
-    }
+    for (int k = 0; k < out->n; k++)
+        if (!in_some(r, addends ? MIN(r->nin, 2) : r->nin, out->letter[k]))
+            infer_error("'%c' of the result is in no %s", out->letter[k],
+                        addends ? "factor" : "operand");
     for (int i = 0; i < r->nin && !(flags & F_REDUCE); i++) {
+        const Term *other = addends && i < 2 ? &r->term[1 - i] : NULL;
         for (int k = 0; k < r->term[i].n; k++) {
             char c = r->term[i].letter[k];
-            bool summed = (flags & F_ADDENDS) && i < 2 && term_has(&r->term[1 - i], c);
-            if (term_has(out, c) || summed) continue;
+            if (term_has(out, c) || (other && term_has(other, c))) continue;
             infer_error("'%c' of operand %d must stand in %s", c, i,
-                        (flags & F_ADDENDS) && i < 2 ? "the other factor or the result"
-                                                     : "the result");
+                        other ? "the other factor or the result" : "the result");
         }
     }
 }

@@ -63,46 +63,58 @@ static void tensor_copy(Tensor *to, const Tensor *from) {
         memmove(to->data, from->data, (size_t)type_bytes(&to->ty));
 }
 
+/* Operands and results of a call by rank; at level planned the callee's frames too. */
+typedef struct Frames {
+    Tensor ***arg, ***ret;
+    char **frame; /* NULL: results are where tensor_new put them */
+} Frames;
+
+static Frames open_frames(Env *e, const Op *op) {
+    size_t n = (size_t)e->nranks;
+    Frames s = {.arg = NEW_ARRAY(e->mem, Tensor **, n),
+                .ret = NEW_ARRAY(e->mem, Tensor **, n)};
+    if (planned(e) && op_func(op)->role != ROLE_KERNEL)
+        s.frame = NEW_ARRAY(e->mem, char *, n);
+    for (int r = 0; r < e->nranks; r++) {
+        s.arg[r] = NEW_ARRAY(e->mem, Tensor *, (size_t)op->nin);
+        s.ret[r] = NEW_ARRAY(e->mem, Tensor *, (size_t)op->nout);
+        for (int i = 0; i < op->nin; i++) s.arg[r][i] = e->value[r][op->in[i]->id];
+        if (s.frame) s.frame[r] = e->frame[r] + op_int(op, "ws", 0);
+    }
+    return s;
+}
+
+/* What one run of a call reads and writes on a rank; `at` is its slice. */
+static void set_run(Env *e, const Call *c, Frames *s, int rank, int64_t at) {
+    Tensor **arg = s->arg[rank], **ret = s->ret[rank], **value = e->value[rank];
+    for (int i = c->carry; i < c->carry + c->each; i++)
+        arg[i] = slice(e->mem, value[c->op->in[i]->id], at);
+    for (int i = 0; i < c->op->nout; i++) {
+        Tensor *out = value[c->op->out[i]->id];
+        int a = c->f->alias[i];
+        if (s->frame && a >= 0)
+            ret[i] = arg[a];
+        else if (i < c->carry)
+            ret[i] = tensor_new(e->mem, &out->ty);
+        else
+            ret[i] = c->loop ? slice(e->mem, out, at) : out;
+    }
+}
+
 /* One call op on all ranks; loops as ops.def describes. */
 static void run_call(Env *e, const Op *op) {
     const Call c = call_of(op);
-    const Func *callee = c.f;
-    int n = e->nranks;
-    bool in_place = planned(e) && callee->role != ROLE_KERNEL;
-    Tensor ***arg = NEW_ARRAY(e->mem, Tensor **, (size_t)n);
-    Tensor ***ret = NEW_ARRAY(e->mem, Tensor **, (size_t)n);
-    char **frame = NEW_ARRAY(e->mem, char *, (size_t)n);
-    for (int r = 0; r < n; r++) {
-        arg[r] = NEW_ARRAY(e->mem, Tensor *, (size_t)op->nin);
-        ret[r] = NEW_ARRAY(e->mem, Tensor *, (size_t)op->nout);
-        for (int i = 0; i < op->nin; i++) arg[r][i] = e->value[r][op->in[i]->id];
-        if (in_place) frame[r] = e->frame[r] + op_int(op, "ws", 0);
-    }
+    Frames s = open_frames(e, op);
     for (int64_t k = 0; k < c.times; k++) {
         int64_t at = c.reverse ? c.times - 1 - k : k;
-        for (int r = 0; r < n; r++) {
-            for (int i = c.carry; i < c.carry + c.each; i++) {
-                arg[r][i] = slice(e->mem, e->value[r][op->in[i]->id], at);
-            }
-            for (int i = 0; i < op->nout; i++) {
-                Tensor *out = e->value[r][op->out[i]->id];
-                if (i < c.carry)
-                    ret[r][i] = tensor_new(e->mem, &out->ty);
-                else
-                    ret[r][i] = c.loop ? slice(e->mem, out, at) : out;
-                int a = callee->alias[i];
-                if (in_place && a >= 0) ret[r][i] = arg[r][a];
-            }
-        }
-        run_func(callee, arg, ret, in_place ? frame : NULL);
-        for (int r = 0; r < n; r++) {
-            for (int i = 0; i < c.carry; i++) arg[r][i] = ret[r][i];
-        }
+        for (int r = 0; r < e->nranks; r++) set_run(e, &c, &s, r, at);
+        run_func(c.f, s.arg, s.ret, s.frame);
+        for (int r = 0; r < e->nranks; r++)
+            for (int i = 0; i < c.carry; i++) s.arg[r][i] = s.ret[r][i];
     }
-    for (int r = 0; r < n; r++) {
+    for (int r = 0; r < e->nranks; r++)
         for (int i = 0; i < c.carry; i++)
-            tensor_copy(e->value[r][op->out[i]->id], arg[r][i]);
-    }
+            tensor_copy(e->value[r][op->out[i]->id], s.arg[r][i]);
 }
 
 void ref_call(const Ref *r) {

@@ -43,43 +43,49 @@ static int find_id(const Dims *d, const char *name, size_t n) {
     return -1;
 }
 
+/* One word of the text, "d:dp" or "+tp": *id is the dimension, -1 for a pending sum. */
+static Axes read_split(const Op *op, const Over *o, const char *text, const char *word,
+                       size_t n, int *id) {
+    bool pending = *word == '+';
+    size_t colon = strcspn(word, ":"), from = pending ? 1 : colon + 1;
+    char axes[64];
+    Axes bits;
+    *id = pending || colon >= n ? -1 : find_id(&o->d, word, colon);
+    if ((!pending && *id < 0) || n - from >= sizeof axes)
+        fail_op(op, "over=\"%s\" does not fit the dimensions of %s", text,
+                optab[op->kind].name);
+    snprintf(axes, sizeof axes, "%.*s", (int)(n - from), word + from);
+    if (!mesh_axes_parse(mesh_of(op), axes, &bits))
+        fail_op(op, "over=\"%s\": no mesh axis '%s'", text, axes);
+    return bits;
+}
+
+/* What is tied to a dimension is split along with it, where it can be. */
+static void split_tied(const Op *op, Over *o, int id, Axes bits) {
+    for (int k = 0; k < o->d.n; k++) {
+        if (over_leader(&o->d, k) == id && k != id && over_fits(op, o, k, bits))
+            o->split[k] |= bits;
+    }
+}
+
 Over over_read(const Op *op) {
     Over o = over_none(op);
     const Attr *a = op_attr(op, "over");
     Axes used = 0;
-    for (const char *p = a ? a->s : ""; *p;) {
-        size_t n = strcspn(p, " "), colon = strcspn(p, ":");
-        char axes[64];
-        bool pending = *p == '+';
-        int id = pending || colon >= n ? -1 : find_id(&o.d, p, colon);
-        const char *from = pending ? p + 1 : p + colon + 1;
-        if ((!pending && id < 0) || p + n - from >= (ptrdiff_t)sizeof axes) {
-            fail_op(op, "over=\"%s\" does not fit the dimensions of %s", a->s,
-                    optab[op->kind].name);
-        }
-        snprintf(axes, sizeof axes, "%.*s", (int)(p + n - from), from);
-        Axes bits;
-        if (!mesh_axes_parse(mesh_of(op), axes, &bits)) {
-            fail_op(op, "over=\"%s\": no mesh axis '%s'", a->s, axes);
-        }
-        if (used & bits & (Axes)~AXES_REVERSED ||
-            (!pending && !over_fits(op, &o, id, bits)))
+    for (const char *p = a ? a->s : ""; *p; p += strspn(p, " ")) {
+        size_t n = strcspn(p, " ");
+        int id;
+        Axes bits = read_split(op, &o, a->s, p, n, &id);
+        bool again = used & bits & (Axes)~AXES_REVERSED;
+        if (again || (id >= 0 && !over_fits(op, &o, id, bits)))
             fail_op(op,
                     "over=\"%s\": %s cannot be split so: an axis stands there once, and "
                     "sizes are multiples of its ranks",
                     a->s, optab[op->kind].name);
         used |= bits;
-        if (pending)
-            o.passes |= bits;
-        else
-            o.split[id] |= bits;
-        for (int k = 0; !pending && k < o.d.n; k++) {
-            if (over_leader(&o.d, k) == id && k != id && over_fits(op, &o, k, bits)) {
-                o.split[k] |= bits;
-            }
-        }
+        *(id < 0 ? &o.passes : &o.split[id]) |= bits;
+        if (id >= 0) split_tied(op, &o, id, bits);
         p += n;
-        p += strspn(p, " ");
     }
     return o;
 }

@@ -77,83 +77,126 @@ static void parse_params(Scanner *ps, Func *f) {
     scan_expect(ps, ")");
 }
 
+/* Room for what is read of one thing before it is known how much it is. */
+typedef struct Lists {
+    Value *value[MAX_LIST];
+    const char *name[MAX_LIST];
+    Type type[MAX_LIST];
+    Loc loc[MAX_LIST];
+} Lists;
+
 /* The result types of a header: kept for the check against `return`. */
-static int parse_ret_types(Scanner *ps, Type *types, const char **alias) {
+static int parse_ret_types(Scanner *ps, Lists *l) {
     int n = 0;
     scan_expect(ps, "->");
     scan_expect(ps, "(");
     while (!scan_peek(ps, ")")) {
         if (n) scan_expect(ps, ",");
         if (n == MAX_LIST) syntax(ps, NULL, "more than %d results", MAX_LIST);
-        types[n] = scan_type(ps);
-        alias[n] = scan_accept(ps, "=") ? parse_value_name(ps) : NULL;
+        l->type[n] = scan_type(ps);
+        l->name[n] = scan_accept(ps, "=") ? parse_value_name(ps) : NULL;
         n++;
     }
     scan_expect(ps, ")");
     return n;
 }
 
-static void parse_op(Scanner *ps, Func *f, Value **list, const char **names,
-                     Type *types) {
-    Op *op = NEW(ps->mem, Op);
-    int nout = 0, ntypes = 0;
+static int parse_result_names(Scanner *ps, Lists *l) {
+    int n = 0;
+    if (!scan_peek(ps, "%")) return 0;
+    do {
+        if (n == MAX_LIST) syntax(ps, NULL, "more than %d results", MAX_LIST);
+        l->name[n++] = parse_value_name(ps);
+    } while (scan_accept(ps, ","));
+    scan_expect(ps, "=");
+    return n;
+}
+
+static int parse_kind(Scanner *ps) {
     scan_space(ps);
-    op->line = ps->line;
-    Loc *locs = NULL;
-    if (scan_peek(ps, "%")) {
-        do {
-            if (nout == MAX_LIST) syntax(ps, NULL, "more than %d results", MAX_LIST);
-            names[nout++] = parse_value_name(ps);
-        } while (scan_accept(ps, ","));
-        scan_expect(ps, "=");
-    }
-    Place at_name = (scan_space(ps), scan_at(ps));
-    const char *name = scan_id(ps, "an op");
-    op->kind = op_kind(name);
-    if (op->kind < 0) {
-        const char *all[OP_COUNT];
-        for (int k = 0; k < OP_COUNT; k++) all[k] = optab[k].name;
-        const char *near = nearest_name(name, all, OP_COUNT);
-        fail_at(EXIT_CONFIG, at_name,
-                near ? arena_printf(ps->mem, "did you mean %s?", near) : NULL,
-                "unknown op '%s'", name);
-    }
+    Place at = scan_at(ps);
+    const char *name = scan_id(ps, "an op"), *all[OP_COUNT];
+    int kind = op_kind(name);
+    if (kind >= 0) return kind;
+    for (int k = 0; k < OP_COUNT; k++) all[k] = optab[k].name;
+    const char *near = nearest_name(name, all, OP_COUNT);
+    fail_at(EXIT_CONFIG, at,
+            near ? arena_printf(ps->mem, "did you mean %s?", near) : NULL,
+            "unknown op '%s'", name);
+}
+
+static void parse_operands(Scanner *ps, Op *op, Lists *l) {
     if (scan_peek(ps, "%")) {
         do {
             if (op->nin == MAX_LIST) syntax(ps, NULL, "more than %d operands", MAX_LIST);
-            list[op->nin++] = parse_use(ps);
+            l->value[op->nin++] = parse_use(ps);
         } while (scan_accept(ps, ","));
     }
     op->in = NEW_ARRAY(ps->mem, Value *, (size_t)op->nin);
-    memcpy(op->in, list, (size_t)op->nin * sizeof(Value *));
-    op->fn = f;
-    if (scan_accept(ps, "{")) {
-        Attr *a = scan_attrs(ps, optab[op->kind].attrs, name);
-        for (; a; a = a->next) op_set_attr(op, a);
-        scan_expect(ps, "}");
-    }
-    locs = NEW_ARRAY(ps->mem, Loc, (size_t)nout);
+    memcpy(op->in, l->value, (size_t)op->nin * sizeof(Value *));
+}
+
+static void parse_op_attrs(Scanner *ps, Op *op) {
+    const OpInfo *row = &optab[op->kind];
+    if (!scan_accept(ps, "{")) return;
+    for (Attr *a = scan_attrs(ps, row->attrs, row->name); a; a = a->next)
+        op_set_attr(op, a);
+    scan_expect(ps, "}");
+}
+
+/* Types and locations of `nout` results, and the values. */
+static void parse_results(Scanner *ps, Op *op, int nout, Lists *l) {
+    int n = 0;
     if (nout) {
         scan_expect(ps, ":");
         do {
-            if (ntypes == nout) syntax(ps, NULL, "more types than results");
-            types[ntypes] = scan_type(ps);
-            locs[ntypes] = scan_loc(ps);
-            ntypes++;
+            if (n == nout) syntax(ps, NULL, "more types than results");
+            l->type[n] = scan_type(ps);
+            l->loc[n++] = scan_loc(ps);
         } while (scan_accept(ps, ","));
     }
-    if (ntypes != nout) syntax(ps, NULL, "%d results but %d types", nout, ntypes);
+    if (n != nout) syntax(ps, NULL, "%d results but %d types", nout, n);
     op->nout = nout;
     op->out = NEW_ARRAY(ps->mem, Value *, (size_t)nout);
     for (int i = 0; i < nout; i++) {
         Value *v = op->out[i] = NEW(ps->mem, Value);
         *v = (Value){
-            .name = names[i], .ty = types[i], .def = op, .nth = i, .loc = locs[i]};
+            .name = l->name[i], .ty = l->type[i], .def = op, .nth = i, .loc = l->loc[i]};
         define(ps, v);
     }
+}
+
+static void parse_op(Scanner *ps, Func *f, Lists *l) {
+    Op *op = NEW(ps->mem, Op);
+    op->fn = f;
+    scan_space(ps);
+    op->line = ps->line;
+    int nout = parse_result_names(ps, l);
+    op->kind = parse_kind(ps);
+    parse_operands(ps, op, l);
+    parse_op_attrs(ps, op);
+    parse_results(ps, op, nout, l);
     op->prev = f->last;
     *(f->last ? &f->last->next : &f->first) = op;
     f->last = op;
+}
+
+/* Number of the word that stands here, `n`: not there. */
+static int parse_word(Scanner *ps, const char *what, const char *const *words, int n,
+                      const char **word) {
+    int i = 0;
+    *word = scan_id(ps, what);
+    while (i < n && strcmp(words[i], *word)) i++;
+    return i;
+}
+
+static Role parse_role(Scanner *ps) {
+    const char *word;
+    if (!scan_accept(ps, ":")) return ROLE_FUNC;
+    int role = parse_word(ps, "a role", role_name, ROLE_COUNT, &word);
+    if (role == ROLE_COUNT)
+        syntax(ps, "roles are func model step kernel", "unknown role '%s'", word);
+    return (Role)role;
 }
 
 /* task(3F): chunk 3, forward. */
@@ -171,71 +214,76 @@ static void parse_task(Scanner *ps, Func *f) {
     scan_expect(ps, ")");
 }
 
-static void parse_func(Scanner *ps, Value **list, const char **names, Type *types) {
+static void parse_stage(Scanner *ps, Func *f) {
+    if (!scan_accept(ps, "stage")) return;
+    scan_expect(ps, "(");
+    int64_t stage = scan_int(ps);
+    if (stage < 0 || stage >= ps->m->stages || !func_is_entry(f))
+        syntax(ps, NULL, "stage is said of an entry, and below the module's stages(%d)",
+               ps->m->stages);
+    f->stage = (int)stage;
+    scan_expect(ps, ")");
+}
+
+static void parse_frame(Scanner *ps, Func *f) {
+    if (!scan_accept(ps, "frame")) return;
+    scan_expect(ps, "(");
+    f->frame_bytes = scan_int(ps);
+    if (f->frame_bytes < 0 || f->frame_bytes > (int64_t)1 << 50)
+        syntax(ps, NULL, "a frame has 0 to 2^50 bytes");
+    scan_expect(ps, ")");
+}
+
+/* Result i behind `return`, against the header: its type, and what it overwrites. */
+static void parse_return(Scanner *ps, Func *f, int i, const Type *ty, const char *alias) {
+    if (i) scan_expect(ps, ",");
+    Value *v = parse_use(ps), *arg = NULL;
+    if (!type_equal(&v->ty, ty))
+        syntax(ps, NULL, "result %d has another type than the header says", i);
+    if (alias) {
+        arg = *value_slot(ps, alias);
+        if (!arg || arg->def) syntax(ps, NULL, "=%%%s is no argument", alias);
+    }
+    func_ret(f, v, arg ? arg->nth : -1);
+}
+
+static void parse_func(Scanner *ps, Lists *l) {
     scan_expect(ps, "@");
     const char *name = scan_id(ps, "the name of a function");
     if (module_find(ps->m, name)) syntax(ps, NULL, "function @%s is defined twice", name);
-    Role role = ROLE_FUNC;
-    if (scan_accept(ps, ":")) {
-        const char *word = scan_id(ps, "a role");
-        role = 0;
-        while (role < ROLE_COUNT && strcmp(role_name[role], word)) role++;
-        if (role == ROLE_COUNT) {
-            syntax(ps, "roles are func model step kernel", "unknown role '%s'", word);
-        }
-    }
-    if (++ps->nfuncs > MAX_FUNCS) {
+    Role role = parse_role(ps);
+    if (++ps->nfuncs > MAX_FUNCS)
         syntax(ps, NULL, "a module has at most %d functions", MAX_FUNCS);
-    }
     Func *f = func_new(ps->m, name, role);
     ps->slot = NULL;
     ps->nslots = ps->nvalues = 0;
     parse_params(ps, f);
-    int nret = parse_ret_types(ps, types, names);
-    Type *ret_types = NEW_ARRAY(ps->mem, Type, (size_t)nret);
+    int nret = parse_ret_types(ps, l);
+    Type *type = NEW_ARRAY(ps->mem, Type, (size_t)nret);
     const char **alias = NEW_ARRAY(ps->mem, const char *, (size_t)nret);
-    if (nret) memcpy(ret_types, types, (size_t)nret * sizeof(Type));
-    if (nret) memcpy(alias, names, (size_t)nret * sizeof(char *));
+    memcpy(type, l->type, (size_t)nret * sizeof(Type));
+    memcpy(alias, l->name, (size_t)nret * sizeof(char *));
     parse_task(ps, f);
-    if (scan_accept(ps, "stage")) {
-        scan_expect(ps, "(");
-        int64_t stage = scan_int(ps);
-        if (stage < 0 || stage >= ps->m->stages || !func_is_entry(f))
-            syntax(ps, NULL,
-                   "stage is said of an entry, and below the module's stages(%d)",
-                   ps->m->stages);
-        f->stage = (int)stage;
-        scan_expect(ps, ")");
-    }
-    if (scan_accept(ps, "frame")) {
-        scan_expect(ps, "(");
-        f->frame_bytes = scan_int(ps);
-        if (f->frame_bytes < 0 || f->frame_bytes > (int64_t)1 << 50) {
-            syntax(ps, NULL, "a frame has 0 to 2^50 bytes");
-        }
-        scan_expect(ps, ")");
-    }
+    parse_stage(ps, f);
+    parse_frame(ps, f);
     scan_expect(ps, "{");
     while (!scan_accept(ps, "return")) {
         if (scan_peek(ps, "}") || ps->p >= ps->end)
             syntax(ps, NULL, "a function ends with return");
-        parse_op(ps, f, list, names, types);
+        parse_op(ps, f, l);
     }
-    for (int i = 0; i < nret; i++) {
-        if (i) scan_expect(ps, ",");
-        Value *v = parse_use(ps);
-        if (!type_equal(&v->ty, &ret_types[i])) {
-            syntax(ps, NULL, "result %d has another type than the header says", i);
-        }
-        int a = -1;
-        if (alias[i]) {
-            Value *arg = *value_slot(ps, alias[i]);
-            if (!arg || arg->def) syntax(ps, NULL, "=%%%s is no argument", alias[i]);
-            a = arg->nth;
-        }
-        func_ret(f, v, a);
-    }
+    for (int i = 0; i < nret; i++) parse_return(ps, f, i, &type[i], alias[i]);
     scan_expect(ps, "}");
+}
+
+static void parse_stages(Scanner *ps) {
+    if (!scan_accept(ps, "stages")) return;
+    scan_expect(ps, "(");
+    int64_t stages = scan_int(ps);
+    if (stages < 1 || stages > MAX_STAGES)
+        syntax(ps, NULL, "a module has 1 to %d stages", MAX_STAGES);
+    ps->m->stages = (int)stages;
+    scan_expect(ps, ")");
 }
 
 static void parse_header(Scanner *ps) {
@@ -264,23 +312,14 @@ static void parse_header(Scanner *ps) {
         mesh->axis[mesh->naxes++].size = (int)size;
     }
     scan_expect(ps, ")");
-    if (scan_accept(ps, "stages")) {
-        scan_expect(ps, "(");
-        int64_t stages = scan_int(ps);
-        if (stages < 1 || stages > MAX_STAGES)
-            syntax(ps, NULL, "a module has 1 to %d stages", MAX_STAGES);
-        ps->m->stages = (int)stages;
-        scan_expect(ps, ")");
-    }
+    parse_stages(ps);
     scan_expect(ps, "level");
     scan_expect(ps, "(");
-    const char *word = scan_id(ps, "a level");
-    while (ps->m->level < LEVEL_COUNT && strcmp(level_name[ps->m->level], word))
-        ps->m->level++;
-    if (ps->m->level == LEVEL_COUNT) {
+    const char *word;
+    ps->m->level = (Level)parse_word(ps, "a level", level_name, LEVEL_COUNT, &word);
+    if (ps->m->level == LEVEL_COUNT)
         syntax(ps, "levels are global diffed sharded local fused planned",
                "unknown level '%s'", word);
-    }
     scan_expect(ps, ")");
 }
 
@@ -298,13 +337,11 @@ Module *module_parse(Arena *mem, const char *file, const char *text, size_t n) {
                   .end = copy + n,
                   .line = 1,
                   .line_start = copy};
-    Value **list = NEW_ARRAY(mem, Value *, MAX_LIST);
-    const char **names = NEW_ARRAY(mem, const char *, MAX_LIST);
-    Type *types = NEW_ARRAY(mem, Type, MAX_LIST);
     parse_header(&ps);
     ps.m->file = arena_strdup(mem, file);
     ps.m->text = copy;
-    while (scan_accept(&ps, "func")) parse_func(&ps, list, names, types);
+    Lists *lists = NEW(mem, Lists);
+    while (scan_accept(&ps, "func")) parse_func(&ps, lists);
     scan_space(&ps);
     if (ps.p != ps.end) syntax(&ps, NULL, "expected 'func' here");
     module_verify(ps.m, file, copy);

@@ -7,27 +7,34 @@ static bool fault(char *why, size_t size, const char *message) {
     return false;
 }
 
-/* One term up to ',' or '->' or the end. A letter may stand once in a term. */
+/* A letter, or '.' for "...", may stand once in a term. */
+static bool add_letter(Term *t, char letter, char *why, size_t size) {
+    if (memchr(t->letter, letter, (size_t)t->n))
+        return fault(why, size,
+                     letter == '.' ? "'...' twice in one term"
+                                   : "a letter stands twice in one term");
+    if (t->n >= MAX_RANK) return fault(why, size, "a term has too many letters");
+    t->letter[t->n++] = letter;
+    return true;
+}
+
+static bool is_letter(char c) {
+    return c >= 'a' && c <= 'z';
+}
+
+/* One term up to ',' or '->' or the end. */
 static bool parse_term(Rule *r, Term *t, const char **at, char *why, size_t size) {
     const char *p = *at;
     t->n = 0;
     for (; *p && *p != ',' && *p != ';' && strncmp(p, "->", 2); p++) {
+        bool rest = !strncmp(p, "...", 3);
+        char last = t->n ? t->letter[t->n - 1] : 0;
         if (*p == ' ' || (*p == '_' && t->n == 0)) continue;
-        if (!strncmp(p, "...", 3)) {
-            if (memchr(t->letter, '.', (size_t)t->n)) {
-                return fault(why, size, "'...' twice in one term");
-            }
-            if (t->n >= MAX_RANK) return fault(why, size, "a term has too many letters");
-            t->letter[t->n++] = '.';
-            p += 2;
-        } else if (*p >= 'a' && *p <= 'z') {
-            if (memchr(t->letter, *p, (size_t)t->n)) {
-                return fault(why, size, "a letter stands twice in one term");
-            }
-            if (t->n >= MAX_RANK) return fault(why, size, "a term has too many letters");
-            t->letter[t->n++] = *p;
-        } else if (*p == '!' && t->n && t->letter[t->n - 1] != '.') {
-            r->whole |= 1u << (t->letter[t->n - 1] - 'a');
+        if (rest || is_letter(*p)) {
+            if (!add_letter(t, *p, why, size)) return false;
+            if (rest) p += 2;
+        } else if (*p == '!' && is_letter(last)) {
+            r->whole |= 1u << (last - 'a');
         } else {
             return fault(why, size, "a rule has letters a-z, '...', '!', ',' and '->'");
         }
@@ -57,8 +64,7 @@ static bool parse_side(Rule *r, int base, int *n, const char **at, char *why,
 static bool parse_ties(Rule *r, const char **at, char *why, size_t size) {
     for (const char *p = *at; *p == ';'; *at = p) {
         p += strspn(p, "; ");
-        bool good =
-            p[0] >= 'a' && p[0] <= 'z' && p[1] == '~' && p[2] >= 'a' && p[2] <= 'z';
+        bool good = is_letter(p[0]) && p[1] == '~' && is_letter(p[2]);
         if (!good) return fault(why, size, "behind ';' stand tied letters such as g~h");
         r->tied[p[2] - 'a'] = p[0];
         p += 3;
@@ -126,75 +132,90 @@ static int new_dim(Dims *d, char letter, int64_t size, bool whole) {
     return d->n++;
 }
 
-/* Binds one term to a tensor's sizes. rest[0..*nrest) are the ids of "..."; -1 = not yet
- * known. */
-static const char *bind_term(Arena *mem, const Rule *r, const Term *t, const Type *ty,
-                             const char *who, int nth, Dims *d, int8_t *rest, int *nrest,
-                             int slot) {
+/* A binding under way. rest[0..nrest) are the ids of "..."; nrest -1 = not yet known. */
+typedef struct Binding {
+    Arena *mem;
+    const Rule *r;
+    Dims *d;
+    int8_t rest[MAX_RANK];
+    int nrest;
+} Binding;
+
+/* The id of dimension j of what the letter stands for; made at its first place. */
+static int id_of(Binding *b, char c, int j, int64_t size) {
+    bool known = c == '.' ? b->nrest >= 0 : letter_id(b->d, c) >= 0;
+    if (known) return c == '.' ? b->rest[j] : letter_id(b->d, c);
+    return new_dim(b->d, c, size, c != '.' && (b->r->whole >> (c - 'a') & 1));
+}
+
+/* Dimensions of the tensor that "..." of the term stands for; *why: they do not fit. */
+static int rest_of(const Binding *b, const Term *t, const Type *ty, const char *who,
+                   int nth, const char **why) {
     bool has_rest = memchr(t->letter, '.', (size_t)t->n) != NULL;
-    int letters = t->n - has_rest, extra = ty->rank - letters, at = 0;
-    if (extra < 0 || (extra > 0 && !has_rest) ||
-        (has_rest && *nrest >= 0 && extra != *nrest)) {
-        return arena_printf(mem, "%s %d has %d dimensions, the rule %s wants %s%d", who,
-                            nth, ty->rank, r->text,
-                            has_rest && *nrest < 0 ? "at least " : "",
-                            letters + (has_rest && *nrest > 0 ? *nrest : 0));
-    }
+    bool known = !has_rest || b->nrest >= 0;
+    int letters = t->n - has_rest, extra = ty->rank - letters;
+    int want = has_rest && known ? b->nrest : 0;
+    if (extra < 0 || (known && extra != want))
+        *why = arena_printf(b->mem, "%s %d has %d dimensions, the rule %s wants %s%d",
+                            who, nth, ty->rank, b->r->text, known ? "" : "at least ",
+                            letters + want);
+    return extra;
+}
+
+/* Binds one term to a tensor's sizes. */
+static const char *bind_term(Binding *b, int slot, const Type *ty, const char *who,
+                             int nth) {
+    const Term *t = &b->r->term[slot];
+    const char *why = NULL;
+    int extra = rest_of(b, t, ty, who, nth, &why), at = 0;
+    if (why) return why;
     for (int k = 0; k < t->n; k++) {
         char c = t->letter[k];
         int count = c == '.' ? extra : 1;
         for (int j = 0; j < count; j++, at++) {
-            bool known = c == '.' ? *nrest >= 0 : letter_id(d, c) >= 0;
-            int id = !known     ? new_dim(d, c, ty->dim[at],
-                                          c != '.' && (r->whole >> (c - 'a') & 1))
-                     : c == '.' ? rest[j]
-                                : letter_id(d, c);
+            int id = id_of(b, c, j, ty->dim[at]);
             if (id < 0) return "the rule has too many dimensions";
-            if (c == '.') rest[j] = (int8_t)id;
-            if (d->size[id] != ty->dim[at]) {
-                return arena_printf(
-                    mem, "%s %d: dimension %d is %lld, but '%c' of %s is %lld", who, nth,
-                    at, (long long)ty->dim[at], c, r->text, (long long)d->size[id]);
-            }
-            d->term[slot][at] = (int8_t)id;
+            if (c == '.') b->rest[j] = (int8_t)id;
+            if (b->d->size[id] != ty->dim[at])
+                return arena_printf(b->mem,
+                                    "%s %d: dimension %d is %lld, but '%c' of %s is %lld",
+                                    who, nth, at, (long long)ty->dim[at], c, b->r->text,
+                                    (long long)b->d->size[id]);
+            b->d->term[slot][at] = (int8_t)id;
         }
-        if (c == '.') *nrest = extra;
+        if (c == '.') b->nrest = extra;
     }
-    d->rank[slot] = ty->rank;
+    b->d->rank[slot] = ty->rank;
+    return NULL;
+}
+
+/* Binds all operands, or all results, to terms from `base` on. */
+static const char *bind_side(Binding *b, int base, int n, int want, Value **v,
+                             const char *who) {
+    if (n != want)
+        return arena_printf(b->mem, "%d %ss, but the rule %s has %d", n, who, b->r->text,
+                            want);
+    for (int i = 0; i < n; i++) {
+        const char *why = bind_term(b, base + i, &v[i]->ty, who, i);
+        if (why) return why;
+    }
     return NULL;
 }
 
 const char *rule_bind(Arena *mem, const Rule *r, int nin, Value **in, int nout,
                       Value **out, Dims *d) {
+    Binding b = {.mem = mem, .r = r, .d = d, .nrest = -1};
     memset(d, 0, sizeof *d);
-    int8_t rest[MAX_RANK];
-    int nrest = -1;
-    if (nin != r->nin) {
-        return arena_printf(mem, "%d operands, but the rule %s has %d", nin, r->text,
-                            r->nin);
-    }
+    const char *why = bind_side(&b, 0, nin, r->nin, in, "operand");
+    if (why) return why;
     d->nin = nin;
-    for (int i = 0; i < nin; i++) {
-        const char *why =
-            bind_term(mem, r, &r->term[i], &in[i]->ty, "operand", i, d, rest, &nrest, i);
-        if (why) return why;
-    }
     for (int k = 0; k < ARRAY_LEN(r->tied); k++) {
         int id = letter_id(d, (char)('a' + k));
         if (r->tied[k] && id >= 0) d->tied[id] = (int8_t)letter_id(d, r->tied[k]);
     }
     if (!out) return NULL;
-    if (nout != r->nout) {
-        return arena_printf(mem, "%d results, but the rule %s has %d", nout, r->text,
-                            r->nout);
-    }
     d->nout = nout;
-    for (int i = 0; i < nout; i++) {
-        const char *why = bind_term(mem, r, &r->term[nin + i], &out[i]->ty, "result", i,
-                                    d, rest, &nrest, nin + i);
-        if (why) return why;
-    }
-    return NULL;
+    return bind_side(&b, nin, nout, r->nout, out, "result");
 }
 
 static const Rule *row_rule[OP_COUNT];

@@ -85,6 +85,13 @@ static const char *scan_string(Scanner *ps) {
     return t.s;
 }
 
+/* Letters, digits and '_', as far as they go. */
+static char *scan_word(Scanner *ps) {
+    const char *from = ps->p;
+    while (ps->p < ps->end && (isalnum((unsigned char)*ps->p) || *ps->p == '_')) ps->p++;
+    return arena_strndup(ps->mem, from, (size_t)(ps->p - from));
+}
+
 static int find_axis(Scanner *ps, const char *name) {
     for (int a = 0; a < ps->m->mesh.naxes; a++) {
         if (!strcmp(ps->m->mesh.axis[a].name, name)) return a;
@@ -99,10 +106,7 @@ static Axes scan_axes(Scanner *ps, Axes taken) {
     int last = -1, falls = 0, rises = 0;
     do {
         scan_space(ps);
-        const char *from = ps->p;
-        while (ps->p < ps->end && (isalnum((unsigned char)*ps->p) || *ps->p == '_'))
-            ps->p++;
-        char *name = arena_strndup(ps->mem, from, (size_t)(ps->p - from));
+        const char *name = scan_word(ps);
         int a = find_axis(ps, name);
         Axes bit = (Axes)(1u << a);
         falls |= last > a;
@@ -120,46 +124,47 @@ static Axes scan_axes(Scanner *ps, Axes taken) {
     return falls ? axes | AXES_REVERSED : axes;
 }
 
-Type scan_type(Scanner *ps) {
-    Type t = {0};
+static DType scan_dtype(Scanner *ps) {
     scan_space(ps);
     const char *from = ps->p;
-    while (ps->p < ps->end && isalnum((unsigned char)*ps->p)) ps->p++;
-    char *name = arena_strndup(ps->mem, from, (size_t)(ps->p - from));
-    while (t.dt < DT_COUNT && strcmp(dtype_name[t.dt], name)) t.dt++;
-    if (t.dt == DT_COUNT) {
-        ps->p = from;
-        syntax(ps, "element types are f32 f64 bf16 i32 i64", "unknown type '%s'", name);
-    }
-    scan_expect(ps, "[");
+    DType dt = 0;
+    const char *name = scan_word(ps);
+    while (dt < DT_COUNT && strcmp(dtype_name[dt], name)) dt++;
+    if (dt < DT_COUNT) return dt;
+    ps->p = from;
+    syntax(ps, "element types are f32 f64 bf16 i32 i64", "unknown type '%s'", name);
+}
+
+/* The next size, with its axes; *used and *bytes grow. */
+static void scan_dim(Scanner *ps, Type *t, Axes *used, uint64_t *bytes) {
+    if (t->rank) scan_expect(ps, ",");
+    if (t->rank == MAX_RANK)
+        syntax(ps, NULL, "a tensor has at most %d dimensions", MAX_RANK);
+    int d = t->rank++;
+    t->dim[d] = scan_int(ps);
+    if (t->dim[d] < 1) syntax(ps, NULL, "a dimension is at least 1");
+    if (!mul_size(*bytes, (uint64_t)t->dim[d], bytes) || *bytes > TYPE_MAX_BYTES)
+        syntax(ps, NULL, "a tensor of more than 2^50 bytes");
+    if (!scan_accept(ps, ":")) return;
+    if (scan_accept(ps, "?"))
+        t->open |= (uint8_t)(1u << d);
+    else
+        *used |= (t->split[d] = scan_axes(ps, *used)) & (Axes)~AXES_REVERSED;
+}
+
+Type scan_type(Scanner *ps) {
+    Type t = {.dt = scan_dtype(ps)};
     Axes used = 0;
     uint64_t bytes = dtype_bytes[t.dt];
-    while (!scan_peek(ps, "]")) {
-        if (t.rank) scan_expect(ps, ",");
-        if (t.rank == MAX_RANK)
-            syntax(ps, NULL, "a tensor has at most %d dimensions", MAX_RANK);
-        int64_t size = scan_int(ps);
-        if (size < 1) syntax(ps, NULL, "a dimension is at least 1");
-        if (!mul_size(bytes, (uint64_t)size, &bytes) || bytes > TYPE_MAX_BYTES) {
-            syntax(ps, NULL, "a tensor of more than 2^50 bytes");
-        }
-        t.dim[t.rank] = size;
-        if (scan_accept(ps, ":")) {
-            if (scan_accept(ps, "?"))
-                t.open |= (uint8_t)(1u << t.rank);
-            else
-                used |= (t.split[t.rank] = scan_axes(ps, used)) & (Axes)~AXES_REVERSED;
-        }
-        t.rank++;
-    }
+    scan_expect(ps, "[");
+    while (!scan_peek(ps, "]")) scan_dim(ps, &t, &used, &bytes);
     scan_expect(ps, "]");
-    if (ps->p < ps->end && *ps->p == '+') {
-        ps->p++;
-        if (scan_accept(ps, "?"))
-            t.open_sum = true;
-        else
-            t.pending = scan_axes(ps, used) & (Axes)~AXES_REVERSED;
-    }
+    if (ps->p >= ps->end || *ps->p != '+') return t;
+    ps->p++;
+    if (scan_accept(ps, "?"))
+        t.open_sum = true;
+    else
+        t.pending = scan_axes(ps, used) & (Axes)~AXES_REVERSED;
     return t;
 }
 
@@ -190,23 +195,7 @@ static const Rule *scan_rule(Scanner *ps) {
     return r;
 }
 
-static Attr *scan_attr(Scanner *ps, const char *spec, const char *owner) {
-    Attr *a = NEW(ps->mem, Attr);
-    scan_space(ps);
-    const char *from = ps->p;
-    while (ps->p < ps->end && (isalnum((unsigned char)*ps->p) || *ps->p == '_')) ps->p++;
-    char *key = arena_strndup(ps->mem, from, (size_t)(ps->p - from));
-    if (!scan_accept(ps, "=")) {
-        ps->p = from;
-        key = "rule";
-    }
-    bool optional;
-    if (!attr_spec_find(spec, key, &a->kind, &optional)) {
-        ps->p = from;
-        syntax(ps, NULL, "%s has no attribute '%s'; it has: %s", owner, key,
-               *spec ? spec : "none");
-    }
-    a->key = key;
+static void scan_value(Scanner *ps, Attr *a) {
     scan_space(ps);
     switch (a->kind) {
     case ATTR_INT:
@@ -230,6 +219,24 @@ static Attr *scan_attr(Scanner *ps, const char *spec, const char *owner) {
         a->s = scan_id(ps, "a function");
         break;
     }
+}
+
+static Attr *scan_attr(Scanner *ps, const char *spec, const char *owner) {
+    Attr *a = NEW(ps->mem, Attr);
+    bool optional;
+    scan_space(ps);
+    const char *from = ps->p;
+    a->key = scan_word(ps);
+    if (!scan_accept(ps, "=")) { /* a rule has no key */
+        ps->p = from;
+        a->key = "rule";
+    }
+    if (!attr_spec_find(spec, a->key, &a->kind, &optional)) {
+        ps->p = from;
+        syntax(ps, NULL, "%s has no attribute '%s'; it has: %s", owner, a->key,
+               *spec ? spec : "none");
+    }
+    scan_value(ps, a);
     return a;
 }
 

@@ -147,45 +147,54 @@ static void collapse(Space *s) {
     for (int g = 0; g + 1 < kept; g++) s->rows *= size[g];
 }
 
-static const char *classify(Space *s, int k) {
-    Op *op = s->op[k];
-    uint32_t inner = space_inner_bit(s), full = space_full(s), outer = full & ~inner;
-    SpaceValue *out = space_value(s, op->out[0]);
+/* The phase in which op k has its operands, -1: it never has in a row pass. */
+static int operand_phase(const Space *s, const Op *op) {
     int phase = 0;
     for (int i = 0; i < op->nin; i++) {
-        SpaceValue *in = space_value(s, op->in[i]);
-        if (in->at_end) return "it reads a sum that is ready only at the end";
+        const SpaceValue *in = space_value(s, op->in[i]);
+        if (in->at_end) return -1;
         phase = MAX(phase, in->phase);
     }
+    return phase;
+}
+
+/* Results that keep what the op reads are whole rows, or a number for each. */
+static const char *check_results(const Space *s, const Op *op) {
+    uint32_t full = space_full(s), outer = full & ~space_inner_bit(s);
+    for (int i = 0; i < op->nout; i++) {
+        uint32_t m = space_value(s, op->out[i])->mask;
+        if (m != full && (m != outer || !outer))
+            return "a value with only some of the rows' dimensions";
+    }
+    return NULL;
+}
+
+/* A reduction of `from` over `gone`; REDUCE_NONE: over anything else than can be done. */
+static ReduceKind reduction(const Space *s, const Op *op, uint32_t from, uint32_t gone) {
+    uint32_t inner = space_inner_bit(s), full = space_full(s), outer = full & ~inner;
+    uint32_t left = space_value(s, op->out[0])->mask;
+    if (gone == inner && outer && left == outer) return REDUCE_ROW;
+    if (!(optab[op->kind].flags & F_LINEAR)) return REDUCE_NONE;
+    if (outer && gone == outer && from == full) return REDUCE_COL;
+    bool all = from == full || (from == outer && outer);
+    return all && !left ? REDUCE_ALL : REDUCE_NONE;
+}
+
+static const char *classify(Space *s, int k) {
+    Op *op = s->op[k];
+    SpaceValue *out = space_value(s, op->out[0]);
+    int phase = operand_phase(s, op);
+    if (phase < 0) return "it reads a sum that is ready only at the end";
     for (int i = 0; i < op->nout; i++) space_value(s, op->out[i])->phase = phase;
     uint32_t from = op->nin ? space_value(s, op->in[0])->mask : out->mask;
     uint32_t gone = optab[op->kind].flags & F_REDUCE ? from & ~out->mask : 0;
-    s->reduce[k] = REDUCE_NONE;
-    if (!gone) {
-        for (int i = 0; i < op->nout; i++) {
-            uint32_t m = space_value(s, op->out[i])->mask;
-            bool row = m == outer && outer;
-            if (m != full && !row)
-                return "a value with only some of the rows' dimensions";
-        }
-        return NULL;
-    }
-    bool sum = optab[op->kind].flags & F_LINEAR;
-    if (gone == inner && outer && out->mask == outer) {
-        s->reduce[k] = REDUCE_ROW;
-        out->phase = phase + 1;
-        return NULL;
-    }
-    out->at_end = true;
-    if (sum && outer && gone == outer && from == full) {
-        s->reduce[k] = REDUCE_COL;
-        return NULL;
-    }
-    if (sum && out->mask == 0 && (from == full || (from == outer && outer))) {
-        s->reduce[k] = REDUCE_ALL;
-        return NULL;
-    }
-    return "a reduction over only some of the rows' dimensions";
+    if (!gone) return check_results(s, op);
+    s->reduce[k] = reduction(s, op, from, gone);
+    if (s->reduce[k] == REDUCE_NONE)
+        return "a reduction over only some of the rows' dimensions";
+    out->at_end = s->reduce[k] != REDUCE_ROW;
+    out->phase += s->reduce[k] == REDUCE_ROW;
+    return NULL;
 }
 
 static void choose_blocks(Space *s) {

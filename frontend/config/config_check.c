@@ -22,8 +22,14 @@ static void check_agree(const Config *cfg, const char *a, const char *b) {
                   va, b, vb, at.file, at.line);
 }
 
-static void derive_shape(Config *cfg) {
-    Config *c = cfg;
+static int64_t ffn_size(const Config *c) {
+    int64_t gated = c->model_hidden_size * 8 / 3 / 64 * 64;
+    if (c->model_hidden_act == ACT_SWIGLU && !given(c, MODEL "expand_ratio"))
+        return MAX(gated, 64);
+    return llround((double)c->model_hidden_size * c->model_expand_ratio);
+}
+
+static void derive_shape(Config *c) {
     if (!c->train_dataset_seq_length)
         c->train_dataset_seq_length = c->train_dataset_data_loader_seq_length;
     if (!given(c, MODEL "seq_length") && c->train_dataset_seq_length)
@@ -32,14 +38,7 @@ static void derive_shape(Config *cfg) {
     if (!c->model_max_position_embeddings)
         c->model_max_position_embeddings = c->model_seq_length;
     if (!c->model_n_kv_heads) c->model_n_kv_heads = c->model_num_heads;
-    if (!c->model_ffn_hidden_size) {
-        int64_t gated = c->model_hidden_size * 8 / 3 / 64 * 64;
-        bool use_gated =
-            c->model_hidden_act == ACT_SWIGLU && !given(c, MODEL "expand_ratio");
-        c->model_ffn_hidden_size =
-            use_gated ? MAX(gated, 64)
-                      : llround((double)c->model_hidden_size * c->model_expand_ratio);
-    }
+    if (!c->model_ffn_hidden_size) c->model_ffn_hidden_size = ffn_size(c);
     if (!given(c, MODEL "eos_token") && c->model_eos_token >= c->model_vocab_size)
         c->model_eos_token = -1;
     if (c->model_add_bias_linear && !given(c, MODEL "add_qkv_bias"))
@@ -68,26 +67,22 @@ static void derive_start(Config *cfg) {
     }
 }
 
-static void derive_run(Config *cfg) {
-    if (!given(cfg, "runner_config.batch_size")) {
+static void derive_batch(Config *cfg) {
+    if (!given(cfg, "runner_config.batch_size"))
         cfg->runner_config_batch_size = cfg->train_dataset_batch_size;
-    } else if (given(cfg, "train_dataset.batch_size") &&
-               cfg->train_dataset_batch_size != cfg->runner_config_batch_size) {
+    else if (given(cfg, "train_dataset.batch_size") &&
+             cfg->train_dataset_batch_size != cfg->runner_config_batch_size)
         config_note(cfg, "train_dataset.batch_size",
                     "train_dataset.batch_size is not used: runner_config.batch_size %lld "
                     "goes before it",
                     (long long)cfg->runner_config_batch_size);
-    }
     if (!given(cfg, "parallel_config.micro_batch_num"))
         cfg->parallel_config_micro_batch_num = cfg->parallel_grad_accumulation_step;
     if (!given(cfg, "parallel_config.pipeline_stage"))
         cfg->parallel_config_pipeline_stage = cfg->parallel_pipeline_stages;
-    if (!given(cfg, "runner_config.log_interval"))
-        cfg->runner_config_log_interval = cfg->callbacks_MFLossMonitor_per_print_times;
-    if (!given(cfg, "dump_ir") && cfg->context_save_graphs)
-        cfg->dump_ir = cfg->context_save_graphs_path;
-    if (!given(cfg, "lr_schedule.learning_rate"))
-        cfg->lr_schedule_learning_rate = cfg->optimizer_learning_rate;
+}
+
+static void note_meanings(Config *cfg) {
     const YamlNode *type =
         cfg->state->settings[key_find("train_dataset.data_loader.type")].value;
     if (type && !strcmp(type->text, "MindDataset"))
@@ -100,6 +95,11 @@ static void derive_run(Config *cfg) {
         config_note(cfg, "optimizer.weight_decay",
                     "optimizer.weight_decay is not used: it goes from start_weight_decay "
                     "to end_weight_decay");
+}
+
+static void derive_schedule(Config *cfg) {
+    if (!given(cfg, "lr_schedule.learning_rate"))
+        cfg->lr_schedule_learning_rate = cfg->optimizer_learning_rate;
     if (cfg->lr_schedule_type == LR_COSINE_WITH_RESTARTS &&
         !given(cfg, "lr_schedule.num_cycles"))
         cfg->lr_schedule_num_cycles = 1;
@@ -108,6 +108,16 @@ static void derive_run(Config *cfg) {
     if (!given(cfg, "lr_schedule.warmup_steps") && cfg->lr_schedule_total_steps > 0)
         cfg->lr_schedule_warmup_steps =
             llround(cfg->lr_schedule_warmup_ratio * (double)cfg->lr_schedule_total_steps);
+}
+
+static void derive_run(Config *cfg) {
+    derive_batch(cfg);
+    if (!given(cfg, "runner_config.log_interval"))
+        cfg->runner_config_log_interval = cfg->callbacks_MFLossMonitor_per_print_times;
+    if (!given(cfg, "dump_ir") && cfg->context_save_graphs)
+        cfg->dump_ir = cfg->context_save_graphs_path;
+    note_meanings(cfg);
+    derive_schedule(cfg);
 }
 
 static void derive_all(void *context) {

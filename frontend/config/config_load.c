@@ -197,6 +197,20 @@ static void load_bases(Loader *ld, const YamlNode *node, Layer *out) {
     }
 }
 
+/* Without the entries that are read in another way: bases, and callbacks as a list. */
+static YamlNode *plain_sections(Loader *ld, const YamlNode *root, bool list) {
+    YamlNode *rest = NEW(ld->mem, YamlNode);
+    rest->kind = NODE_MAP;
+    for (int i = 0; i < root->n; i++) {
+        const char *key = root->keys[i]->text;
+        if (!strcmp(key, "base_config") || (list && !strcmp(key, "callbacks"))) continue;
+        int n = rest->n;
+        PUSH(ld->mem, rest->keys, n, rest->keys_cap, root->keys[i]);
+        PUSH(ld->mem, rest->items, rest->n, rest->cap, root->items[i]);
+    }
+    return rest;
+}
+
 /* The bases, then the file itself over them key by key. */
 static void load_tree(Loader *ld, const YamlNode *root, Layer *out) {
     if (root->kind != NODE_MAP)
@@ -207,18 +221,7 @@ static void load_tree(Loader *ld, const YamlNode *root, Layer *out) {
     bool list = callbacks && callbacks->kind == NODE_LIST;
     if (bases && !yaml_is_null(bases)) load_bases(ld, bases, out);
     Layer *own = NEW(ld->mem, Layer);
-    YamlNode *rest = NEW(ld->mem, YamlNode);
-    rest->kind = NODE_MAP;
-    for (int i = 0; i < root->n; i++) {
-        bool special = root->items[i] == bases || (list && root->items[i] == callbacks);
-        const char *key = root->keys[i]->text;
-        if (special && (!strcmp(key, "base_config") || !strcmp(key, "callbacks")))
-            continue;
-        int n = rest->n;
-        PUSH(ld->mem, rest->keys, n, rest->keys_cap, root->keys[i]);
-        PUSH(ld->mem, rest->items, rest->n, rest->cap, root->items[i]);
-    }
-    read_section(ld, own, rest, "", NULL);
+    read_section(ld, own, plain_sections(ld, root, list), "", NULL);
     if (list) read_callbacks(ld, own, callbacks);
     mark_sections(own, root);
     for (int k = 0; k < N_KEYS; k++) {

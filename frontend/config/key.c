@@ -256,29 +256,55 @@ static void check_range(const Key *key, const char *name, const YamlNode *node,
             node->text);
 }
 
+/* A number on its way from the text to `out`. */
+typedef struct Digits {
+    const char *s;
+    char *out;
+    size_t n;
+} Digits;
+
+enum { NUMBER_CHARS = 64, NUMBER_MOST = 60 };
+
+static void take_char(Digits *d) {
+    d->out[d->n++] = *d->s++;
+}
+
+static void take_sign(Digits *d) {
+    if (*d->s == '+' || *d->s == '-') take_char(d);
+}
+
+static bool at_digit(const Digits *d) {
+    return *d->s >= '0' && *d->s <= '9' && d->n < NUMBER_MOST;
+}
+
+/* Takes digits; how many. */
+static int take_digits(Digits *d) {
+    int taken = 0;
+    for (; at_digit(d); taken++) take_char(d);
+    return taken;
+}
+
 /* [+-] digits [. digits] [e [+-] digits], '_' between digits left out as in YAML 1.1,
  * into out[]. False for anything else; *whole tells that only digits stood there. */
-static bool number_syntax(const char *s, char out[64], bool *whole) {
-    size_t n = 0, digits = 0;
+static bool number_syntax(const char *s, char out[NUMBER_CHARS], bool *whole) {
+    Digits d = {.s = s, .out = out};
     *whole = true;
-    if (*s == '+' || *s == '-') out[n++] = *s++;
-    for (; n < 60 && ((*s >= '0' && *s <= '9') || (*s == '_' && digits)); s++) {
-        if (*s != '_') out[n++] = *s, digits++;
-    }
-    if (*s == '.') {
+    take_sign(&d);
+    int digits = take_digits(&d);
+    for (; *d.s == '_' && digits && d.n < NUMBER_MOST; digits += take_digits(&d)) d.s++;
+    if (*d.s == '.') {
         *whole = false;
-        out[n++] = *s++;
-        for (; n < 60 && *s >= '0' && *s <= '9'; s++) out[n++] = *s, digits++;
+        take_char(&d);
+        digits += take_digits(&d);
     }
-    if ((*s == 'e' || *s == 'E') && digits && n < 50) {
+    if ((*d.s == 'e' || *d.s == 'E') && digits && d.n < NUMBER_MOST - 10) {
         *whole = false;
-        out[n++] = *s++;
-        if (*s == '+' || *s == '-') out[n++] = *s++;
-        if (*s < '0' || *s > '9') return false;
-        for (; n < 60 && *s >= '0' && *s <= '9'; s++) out[n++] = *s;
+        take_char(&d);
+        take_sign(&d);
+        if (!take_digits(&d)) return false;
     }
-    out[n] = 0;
-    return !*s && digits > 0;
+    out[d.n] = 0;
+    return !*d.s && digits > 0;
 }
 
 static bool parse_float(const char *s, double *v) {
@@ -400,56 +426,52 @@ static int store_enum(const Key *key, const char *name, const YamlNode *node) {
             name, range, node->text);
 }
 
+/* Of the kinds that are one word; any text is good for the others. */
+static bool parse_word(KeyKind kind, const char *text, void *field) {
+    switch (kind) {
+    case KIND_BOOL:
+        return parse_bool(text, field);
+    case KIND_INT:
+        return parse_int(text, field);
+    case KIND_FLOAT:
+        return parse_float(text, field);
+    case KIND_MEMORY:
+        return parse_memory(text, field);
+    default:
+        return true;
+    }
+}
+
+static bool is_list(const Key *key) {
+    return key->kind == KIND_INT_LIST || key->kind == KIND_TEXT_LIST;
+}
+
 void key_store(Arena *a, const Key *key, const char *name, const YamlNode *node,
                Config *cfg) {
     void *field = (char *)cfg + key->offset;
-    bool list = key->kind == KIND_INT_LIST || key->kind == KIND_TEXT_LIST;
     if (key->kind == KIND_TREE) return;
-    if (node->kind == NODE_MAP || (node->kind == NODE_LIST && !list))
+    bool one = node->kind == NODE_TEXT;
+    if (node->kind == NODE_MAP || (!one && !is_list(key)) ||
+        (one && !parse_word(key->kind, node->text, field)))
         wrong_type(key, name, node);
-    bool good = true;
-    switch (key->kind) {
-    case KIND_BOOL:
-        good = parse_bool(node->text, field);
-        break;
-    case KIND_INT:
-        good = parse_int(node->text, field);
-        break;
-    case KIND_FLOAT:
-        good = parse_float(node->text, field);
-        break;
-    case KIND_MEMORY:
-        good = parse_memory(node->text, field);
-        break;
-    case KIND_TEXT:
-        *(KeyText *)field = node->text;
-        break;
-    case KIND_INT_LIST:
-        *(IntList *)field = store_int_list(a, key, name, node);
-        break;
-    case KIND_TEXT_LIST:
-        *(TextList *)field = store_text_list(a, key, name, node);
-        break;
-    case KIND_ENUM: {
-        int value = store_enum(key, name, node);
-        memcpy(field, &value, sizeof value); /* an enum type is an int in size */
-        break;
-    }
-    case KIND_TREE:
-        break;
-    }
-    if (!good) wrong_type(key, name, node);
     if (key->kind == KIND_INT) check_range(key, name, node, (double)*(int64_t *)field);
     if (key->kind == KIND_FLOAT) check_range(key, name, node, *(double *)field);
+    if (key->kind == KIND_TEXT) *(KeyText *)field = node->text;
+    if (key->kind == KIND_INT_LIST)
+        *(IntList *)field = store_int_list(a, key, name, node);
+    if (key->kind == KIND_TEXT_LIST)
+        *(TextList *)field = store_text_list(a, key, name, node);
+    if (key->kind != KIND_ENUM) return;
+    int value = store_enum(key, name, node);
+    memcpy(field, &value, sizeof value); /* an enum type is an int in size */
 }
 
 _Static_assert(sizeof(Activation) == sizeof(int), "key_store writes enums as int");
 
 void key_store_text(Arena *a, const Key *key, const char *text, Config *cfg) {
-    bool list = key->kind == KIND_INT_LIST || key->kind == KIND_TEXT_LIST;
     Place at = {.file = "default"};
-    YamlNode *node =
-        list ? yaml_parse(a, "default", text, strlen(text)) : yaml_scalar(a, text, at);
+    YamlNode *node = is_list(key) ? yaml_parse(a, "default", text, strlen(text))
+                                  : yaml_scalar(a, text, at);
     key_store(a, key, key->path, node, cfg);
 }
 
@@ -477,9 +499,28 @@ static void add_text(Text *t, const char *s, bool yaml) {
     }
 }
 
+static char *ints_text(Arena *a, const IntList *l) {
+    Text t = text_new(a);
+    for (int i = 0; i < l->n; i++)
+        text_add(&t, "%s%lld", i ? ", " : "[", (long long)l->items[i]);
+    text_add(&t, l->n ? "]" : "[]");
+    return t.s;
+}
+
+static char *texts_text(Arena *a, const TextList *l, bool yaml) {
+    Text t = text_new(a);
+    for (int i = 0; i < l->n; i++) {
+        text_add(&t, i ? ", " : "[");
+        add_text(&t, l->items[i], yaml);
+    }
+    text_add(&t, l->n ? "]" : "[]");
+    return t.s;
+}
+
 char *key_text(Arena *a, const Key *key, const Config *cfg, bool yaml) {
     const void *field = (const char *)cfg + key->offset;
     Text t = text_new(a);
+    int value;
     switch (key->kind) {
     case KIND_BOOL:
         return *(const bool *)field ? "True" : "False";
@@ -493,30 +534,14 @@ char *key_text(Arena *a, const Key *key, const Config *cfg, bool yaml) {
         return "{}";
     case KIND_TEXT:
         add_text(&t, *(const KeyText *)field, yaml);
-        break;
-    case KIND_ENUM: {
-        int value;
+        return t.s;
+    case KIND_ENUM:
         memcpy(&value, field, sizeof value);
         return enum_name(a, key->range, value);
-    }
-    case KIND_INT_LIST: {
-        const IntList *l = field;
-        text_add(&t, "[");
-        for (int i = 0; i < l->n; i++)
-            text_add(&t, "%s%lld", i ? ", " : "", (long long)l->items[i]);
-        text_add(&t, "]");
-        break;
-    }
-    case KIND_TEXT_LIST: {
-        const TextList *l = field;
-        text_add(&t, "[");
-        for (int i = 0; i < l->n; i++) {
-            if (i) text_add(&t, ", ");
-            add_text(&t, l->items[i], yaml);
-        }
-        text_add(&t, "]");
-        break;
-    }
+    case KIND_INT_LIST:
+        return ints_text(a, field);
+    case KIND_TEXT_LIST:
+        return texts_text(a, field, yaml);
     }
     return t.s;
 }

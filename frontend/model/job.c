@@ -397,6 +397,10 @@ Module *job_build(const Job *j, ModelUse use, int64_t batch) {
     return model_parse(j->mem, j->module.path, j->module.text, j->module.bytes);
 }
 
+void job_count_flops(Job *j, Module *model) {
+    j->flops_per_token = model_flops(model) / ((double)j->batch * (double)j->seq);
+}
+
 Module *job_build_whole(const Job *j) {
     ModelShape shape = {.batch = 1, .seq = j->seq};
     if (j->has_spec) return model_build(j->mem, &j->spec, shape, MODEL_TRAIN);

@@ -27,9 +27,9 @@ typedef struct Job {
     /* Micro-batches of a step, each of `batch` samples on all ranks; tokens of a sample,
      * 1 where samples are no sequences of tokens. */
     int64_t micro, batch, seq;
-    ModelShape shape;   /* of a micro-batch; inputs beside tokens and labels */
-    double run_flops;   /* model_flops of one micro-batch on all ranks, with the module */
-    DataColumn *column; /* tensors of a sample by name (data of type Tensors) */
+    ModelShape shape;       /* of a micro-batch; inputs beside tokens and labels */
+    double flops_per_token; /* of the model, docs/performance.md; job_count_flops */
+    DataColumn *column;     /* tensors of a sample by name (data of type Tensors) */
     int ncolumns;
     int labels; /* the column of role labels; -1: none */
 } Job;
@@ -53,6 +53,8 @@ DataShape job_data_shape(const Job *j, int64_t rows, int64_t steps);
 Module *job_build(const Job *j, ModelUse use, int64_t batch);
 /* The same with whole parameters, as files have them. */
 Module *job_build_whole(const Job *j);
+/* Sets flops_per_token. `model`: as job_build gives it, before the passes; it is changed. */
+void job_count_flops(Job *j, Module *model);
 /* What strategies and weights know of the model; NULL: a user's module. */
 const ModelSpec *job_spec(const Job *j);
 /* What data of type Tensors give a user's model: a column for each argument of role

@@ -310,23 +310,27 @@ ModelSpec model_spec_of_hf(Arena *mem, const char *dir) {
 
 /* ---- to config.json ---- */
 
-const char *model_spec_not_hf(const ModelSpec *s) {
-    bool llama = s->family == MODEL_LLAMA;
-    if (s->sandwich) return "norms behind attention and MLP (use_sandwich_norm)";
-    if (s->norm != (llama ? NORM_RMS : NORM_LAYER))
-        return llama ? "LayerNorm in a Llama" : "RMSNorm in a GPT-2";
-    if (s->positions != (llama ? POSITION_ROPE : POSITION_LEARNED))
-        return llama ? "a Llama without rotary positions"
-                     : "a GPT-2 without learned positions";
-    if (s->gated != llama)
-        return llama ? "a Llama without gated MLP" : "a GPT-2 with gated MLP";
-    if (llama)
-        return s->qkv_bias != s->out_bias ? "a Llama with biases on q, k, v alone" : NULL;
+static const char *not_llama(const ModelSpec *s) {
+    if (s->norm != NORM_RMS) return "LayerNorm in a Llama";
+    if (s->positions != POSITION_ROPE) return "a Llama without rotary positions";
+    if (!s->gated) return "a Llama without gated MLP";
+    return s->qkv_bias != s->out_bias ? "a Llama with biases on q, k, v alone" : NULL;
+}
+
+static const char *not_gpt2(const ModelSpec *s) {
+    if (s->norm != NORM_LAYER) return "RMSNorm in a GPT-2";
+    if (s->positions != POSITION_LEARNED) return "a GPT-2 without learned positions";
+    if (s->gated) return "a GPT-2 with gated MLP";
     if (!s->qkv_bias || !s->out_bias || !s->mlp_bias) return "a GPT-2 without biases";
     if (s->kv_heads != s->heads) return "a GPT-2 with fewer heads of keys and values";
     if (s->heads * s->head_dim != s->hidden)
         return "a GPT-2 whose heads together are not as wide as the model";
     return NULL;
+}
+
+const char *model_spec_not_hf(const ModelSpec *s) {
+    if (s->sandwich) return "norms behind attention and MLP (use_sandwich_norm)";
+    return s->family == MODEL_LLAMA ? not_llama(s) : not_gpt2(s);
 }
 
 static void put_int(Text *t, const char *key, int64_t v) {

@@ -70,7 +70,7 @@ static void act_of_config(ModelSpec *s, Activation act) {
     }
 }
 
-ModelSpec model_spec_of_config(const Config *c) {
+static void check_config(const Config *c) {
     if (c->model_file[0])
         fail(EXIT_CONFIG,
              "model.file %s is a module of its own, not a model.model_config",
@@ -79,6 +79,10 @@ ModelSpec model_spec_of_config(const Config *c) {
         fail(EXIT_CONFIG,
              "model.model_config.num_heads %lld does not divide hidden_size %lld",
              (long long)c->model_num_heads, (long long)c->model_hidden_size);
+}
+
+ModelSpec model_spec_of_config(const Config *c) {
+    check_config(c);
     ModelSpec s = {.family = c->model_type,
                    .vocab = c->model_vocab_size,
                    .hidden = c->model_hidden_size,

@@ -304,7 +304,6 @@ Plan plan_read(Arena *mem, const Func *entry, const Job *job) {
     sort_collectives(&p);
     add_traffic(&w);
     if (job->has_spec) p.parameters = model_parameters(&job->spec); /* without padding */
-    p.flops_per_token = job->run_flops / ((double)job->batch * (double)job->seq);
     const char *text = module_print(mem, p.m);
     hash_hex(text, strlen(text), p.hash);
     return p;

@@ -83,7 +83,6 @@ typedef struct Plan {
     MemoryPlan memory;
     int64_t ahead_bytes; /* of batches that are read ahead, beside the plan */
     int64_t parameters, rank_parameters; /* of the model; on a rank, with padding */
-    double flops_per_token;              /* of the model, docs/performance.md */
     double matmul_flops;                 /* of a rank in a step, counted in its program */
     double attention_flops;              /* the same */
     char hash[33]; /* of the planned module: ranks of one run have the same */

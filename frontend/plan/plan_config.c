@@ -158,7 +158,7 @@ Plan plan_of_config(Arena *mem, Config *cfg, int64_t ranks) {
     note_changes(j);
     j->strategy.bucket_bytes = strategy_bucket_bytes(&j->strategy, job_spec(j));
     j->strategy.gradient_groups = 0;
-    j->run_flops = model_flops(job_build(j, MODEL_TRAIN, j->batch));
+    job_count_flops(j, job_build(j, MODEL_TRAIN, j->batch));
     PassOptions o;
     return j->strategy.stages > 1 ? plan_stages(mem, j) : plan_stage(mem, j, 0, true, &o);
 }

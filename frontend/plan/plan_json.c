@@ -62,7 +62,7 @@ static void add_work(const Plan *p, Text *s) {
                               {"tokens_per_step", w->batch * w->micro * w->seq}};
     add_numbers(s, ",\n  ", numbers, ARRAY_LEN(numbers));
     text_add(s, ",\n  \"flops_per_token\": ");
-    json_write_double(s, p->flops_per_token);
+    json_write_double(s, w->flops_per_token);
     text_add(s, ",\n  \"rank_flops_per_step\": {\"matmul\": ");
     json_write_double(s, p->matmul_flops);
     text_add(s, ", \"attention\": ");

@@ -33,7 +33,7 @@ static void add_work(const Out *o) {
     const Job *w = o->p->job;
     double tokens = (double)w->batch * (double)w->micro * (double)w->seq;
     double rank = o->p->matmul_flops + o->p->attention_flops;
-    double model = o->p->flops_per_token * tokens;
+    double model = w->flops_per_token * tokens;
     const char *plural = w->micro == 1 ? "" : "es";
     if (w->ncolumns)
         text_add(o->s, "step      %lld micro-batch%s of %lld samples: %lld samples\n",
@@ -46,7 +46,7 @@ static void add_work(const Out *o) {
                  (long long)w->micro, plural, (long long)w->batch, (long long)w->seq,
                  (long long)(w->batch * w->micro), human(tokens, "").s);
     text_add(o->s, "flops     %s a step (%s a %s) for the model\n",
-             human(model, "flop").s, human(o->p->flops_per_token, "").s, job_unit(w));
+             human(model, "flop").s, human(w->flops_per_token, "").s, job_unit(w));
     text_add(o->s,
              "          %s a step on a rank: products %s, attention %s; all ranks "
              "%.2f x the model\n",

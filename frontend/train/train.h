@@ -56,7 +56,7 @@ typedef struct Train {
     struct Validation *valid; /* NULL: none */
     CkptTensor *tensor;       /* parameters and optimizer states, where they lie */
     int ntensor;
-    double flops_per_token, peak_flops; /* of the model; of this machine, 0: not asked */
+    double peak_flops; /* of this machine, 0: not asked */
     int64_t parameters;
     uint64_t process_bytes; /* resident before the arena is there */
 

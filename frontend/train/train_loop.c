@@ -136,7 +136,7 @@ static void write_metrics(Train *t, double rate, double seconds) {
                       .tokens_per_second = tokens / MAX(seconds, 1e-9),
                       .mfu = -1};
     if (t->peak_flops > 0)
-        row.mfu = row.tokens_per_second * t->flops_per_token / t->peak_flops;
+        row.mfu = row.tokens_per_second * t->job.flops_per_token / t->peak_flops;
     if (!t->metrics) return; /* not rank 0 */
     metrics_write(t->metrics, &row);
     report_point(t, row.loss);

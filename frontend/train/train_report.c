@@ -191,7 +191,7 @@ void report_header(Train *t) {
                "mfu is the share "
                "of it at %s model flops a %s",
                comm_size(), comm_size() == 1 ? "" : "s", t->threads,
-               human(t->peak_flops, "FLOP/s").s, human(t->flops_per_token, "").s,
+               human(t->peak_flops, "FLOP/s").s, human(t->job.flops_per_token, "").s,
                job_unit(&t->job));
     say_memory(t);
     report_say(t, "compiled   passes %.2f s, code %.2f s%s", p->pass_seconds,

@@ -187,13 +187,6 @@ static void count_parameters(Train *t, const Func *f) {
         }
 }
 
-/* `model`: as it was before the passes; they say better what they cannot take. */
-static void count_flops(Train *t, Module *model) {
-    Job *j = &t->job;
-    j->run_flops = model_flops(model);
-    t->flops_per_token = j->run_flops / ((double)j->batch * (double)j->seq);
-}
-
 /* Bytes of the probe, which shares the program's weights, and of the batches ahead. */
 static uint64_t bytes_beside(const Train *t) {
     uint64_t probe = t->probe ? (uint64_t)t->probe->plan.total_bytes -
@@ -242,7 +235,7 @@ static void make_program(Train *t) {
     t->threads = t->program->threads;
     if (cfg->dump[0]) dump_plan(t);
     count_parameters(t, model_entry(model));
-    count_flops(t, model);
+    job_count_flops(&t->job, model); /* last: the passes say better what they refuse */
     allocate(t);
     find_slots(t);
     t->feed = feed_make(t, t->program);

@@ -13,51 +13,53 @@ static Type stacked(int64_t n, const Type *t) {
     return s;
 }
 
-void infer_call(Op *op, Type *out) {
-    const Func *f = op_func(op);
-    bool loop = op_attr(op, "times") != NULL;
+/* Numbers of the attributes, which call_of takes for verified. */
+static void check_counts(const Op *op, const Func *f) {
     int64_t times = op_int(op, "times", 1), carry = op_int(op, "carry", 0);
     int64_t each = op_int(op, "each", 0);
-    if (op->nin != f->narg) {
+    if (op->nin != f->narg)
         infer_error("%d operands, @%s takes %d", op->nin, f->name, f->narg);
-    }
-    if (!loop && (carry || each)) infer_error("carry and each need times");
+    if (!op_attr(op, "times") && (carry || each))
+        infer_error("carry and each need times");
     if (times > MAX_TIMES) infer_error("times is at most %d", MAX_TIMES);
-    if (times < 1 || carry < 0 || each < 0 || carry > f->nret || carry > op->nin ||
-        each > op->nin - carry) {
+    bool some = times >= 1 && carry >= 0 && each >= 0;
+    if (!some || carry > MIN(f->nret, op->nin) || each > op->nin - carry)
         infer_error("times, carry and each don't fit @%s", f->name);
-    }
-    for (int i = 0; i < op->nin; i++) {
-        Type want = f->arg[i]->ty;
-        if (i >= carry && i < carry + each) want = stacked(times, &want);
-        if (!type_same_shape(&want, &op->in[i]->ty)) {
-            infer_error("operand %d (%%%s) does not fit argument %%%s of @%s", i,
-                        op->in[i]->name, f->arg[i]->name, f->name);
-        }
-    }
-    for (int i = 0; i < f->nret; i++) {
-        out[i] = f->ret[i]->ty;
-        if (loop && i >= carry) {
-            if (type_bytes(&out[i]) > TYPE_MAX_BYTES / times) {
-                fail(EXIT_MEMORY,
-                     "call of @%s: result %d of %lld runs has more than 2^50 bytes",
-                     f->name, i, (long long)times);
-            }
-            out[i] = stacked(times, &out[i]);
-        }
-        if (i < carry && !type_same_shape(&f->ret[i]->ty, &f->arg[i]->ty)) {
-            infer_error("carried value %d changes its type in @%s", i, f->name);
-        }
-    }
-    for (int i = 0; loop && i < f->nret; i++) {
-        int a = f->alias[i];
-        bool same = i < carry ? a == i : a >= carry && a < carry + each;
-        if (a >= 0 && !same) {
-            infer_error("in a loop result %d of @%s cannot overwrite %%%s: a carried "
-                        "result overwrites what it is carried from, a stacked one a "
-                        "stacked operand",
-                        i, f->name, f->arg[a]->name);
-        }
-    }
+}
+
+static void check_operand(const Call *c, int i) {
+    const Value *arg = c->f->arg[i], *v = c->op->in[i];
+    Type want = call_slices(c, i) ? stacked(c->times, &arg->ty) : arg->ty;
+    if (!type_same_shape(&want, &v->ty))
+        infer_error("operand %d (%%%s) does not fit argument %%%s of @%s", i, v->name,
+                    arg->name, c->f->name);
+}
+
+static Type result_of(const Call *c, int i) {
+    const Type *t = &c->f->ret[i]->ty;
+    if (i < c->carry && !type_same_shape(t, &c->f->arg[i]->ty))
+        infer_error("carried value %d changes its type in @%s", i, c->f->name);
+    if (!c->loop || i < c->carry) return *t;
+    if (type_bytes(t) > TYPE_MAX_BYTES / c->times)
+        fail(EXIT_MEMORY, "call of @%s: result %d of %lld runs has more than 2^50 bytes",
+             c->f->name, i, (long long)c->times);
+    return stacked(c->times, t);
+}
+
+static void check_alias(const Call *c, int i) {
+    int a = c->f->alias[i];
+    if (a < 0 || (i < c->carry ? a == i : call_slices(c, a))) return;
+    infer_error("in a loop result %d of @%s cannot overwrite %%%s: a carried result "
+                "overwrites what it is carried from, a stacked one a stacked operand",
+                i, c->f->name, c->f->arg[a]->name);
+}
+
+void infer_call(Op *op, Type *out) {
+    const Func *f = op_func(op);
+    check_counts(op, f);
+    const Call c = call_of(op);
+    for (int i = 0; i < op->nin; i++) check_operand(&c, i);
+    for (int i = 0; i < f->nret; i++) out[i] = result_of(&c, i);
+    for (int i = 0; c.loop && i < f->nret; i++) check_alias(&c, i);
     op->nout = f->nret;
 }

@@ -143,10 +143,23 @@ static int64_t divisor(int64_t a, int64_t b) {
     return a;
 }
 
+/* Dimensions from[k] to at[k] of either side have equal products; lead: the first of more
+ * than one element, -1: none. Gives each its id: the leads share the part that can be
+ * split on both sides. */
+static void pair_group(Dims *d, const Type *const t[2], const int from[2],
+                       const int at[2], const int lead[2]) {
+    for (int k = 0; k < 2; k++)
+        for (int i = from[k]; i < at[k]; i++)
+            if (i != lead[k]) set_id(d, k, i, add_id(d, t[k]->dim[i], true));
+    if (lead[0] < 0 || lead[1] < 0) return;
+    int id = add_id(d, divisor(t[0]->dim[lead[0]], t[1]->dim[lead[1]]), false);
+    for (int k = 0; k < 2; k++) set_id(d, k, lead[k], id);
+}
+
 /* Groups of dimensions with equal products correspond; parts of a group's first dimension
  * (of more than one element) are parts of the other side's: the rest is inside them. */
 bool dims_reshape(const Op *op, Dims *d) {
-    const Type *t[2] = {&op->in[0]->ty, &op->out[0]->ty};
+    const Type *const t[2] = {&op->in[0]->ty, &op->out[0]->ty};
     int at[2] = {0, 0};
     d->nin = d->nout = 1;
     d->rank[0] = t[0]->rank;
@@ -164,14 +177,7 @@ bool dims_reshape(const Op *op, Dims *d) {
             int k = product[0] < product[1] ? 0 : 1;
             product[k] *= t[k]->dim[at[k]++];
         }
-        for (int k = 0; k < 2; k++) {
-            for (int i = from[k]; i < at[k]; i++) {
-                if (i != lead[k]) set_id(d, k, i, add_id(d, t[k]->dim[i], true));
-            }
-        }
-        if (lead[0] < 0 || lead[1] < 0) continue;
-        int id = add_id(d, divisor(t[0]->dim[lead[0]], t[1]->dim[lead[1]]), false);
-        for (int k = 0; k < 2; k++) set_id(d, k, lead[k], id);
+        pair_group(d, t, from, at, lead);
     }
     return true;
 }

@@ -180,6 +180,16 @@ static void drop_func(Module *m, const Func *f) {
     }
 }
 
+/* The kernel, or the one there is that does the same. */
+static Func *kept_kernel(Fuse *fu, Func *k) {
+    Func *equal = find_equal(fu, k);
+    if (equal != k)
+        drop_func(fu->m, k);
+    else
+        fu->nkernels++;
+    return equal;
+}
+
 static void outline(Fuse *fu, Group *g) {
     Arena *mem = fu->m->mem;
     Func *k = func_new_unique(fu->m, arena_printf(mem, "k%d", fu->nkernels), ROLE_KERNEL);
@@ -205,14 +215,9 @@ static void outline(Fuse *fu, Group *g) {
             func_ret(k, map[op->out[j]->id], -1);
         }
     }
-    Func *equal = find_equal(fu, k);
-    if (equal != k)
-        drop_func(fu->m, k);
-    else
-        fu->nkernels++;
+    k = kept_kernel(fu, k);
     Builder at = build_before(g->op[g->n - 1]);
-    Op *call =
-        build_list(&at, OP_call, bfmt(&at, "fn=@%s", equal->name), nin, in, NULL, 0);
+    Op *call = build_list(&at, OP_call, bfmt(&at, "fn=@%s", k->name), nin, in, NULL, 0);
     call->id = fu->next_id++; /* in no group */
     for (int i = 0; i < nout; i++) {
         call->out[i]->name = out[i]->name;

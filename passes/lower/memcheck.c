@@ -73,27 +73,32 @@ static bool added_in_order(const Op *op, int i) {
     return true;
 }
 
+/* Does the function that an op calls put result `nth` over operand `at`? */
+static bool callee_overwrites(Arena *mem, const Func *callee, int at, int nth) {
+    if (callee->role == ROLE_KERNEL) return space_inplace(mem, callee, at, nth);
+    return callee->alias[nth] == at;
+}
+
+static bool op_overwrites(const Op *op, int at, int nth) {
+    unsigned flags = optab[op->kind].flags;
+    if (flags & F_ADDENDS) return at >= 2 && added_in_order(op, at);
+    return (flags & F_INPLACE) && at == (flags & F_COMM ? nth : 0);
+}
+
 /* b is made by an op that reads a for the last time: may it be the same bytes? */
 static bool overwrite_allowed(Arena *mem, const Span *a, const Span *b) {
     const Op *op = b->v ? b->v->def : NULL;
     if (!op || !a->v || a->from != b->from || !last_reader(a, op)) return false;
+    if (optab[op->kind].flags & F_VIEW) return true;
     const Func *callee = op_callee(op);
     int reads = 0, at = -1;
     for (int i = 0; i < op->nin; i++) {
         if (viewed(op->in[i]) == viewed(a->v)) reads++;
         if (op->in[i] == a->v) at = i;
     }
-    if (callee && callee->role == ROLE_KERNEL) {
-        return reads == 1 && space_inplace(mem, callee, at, b->v->nth);
-    }
-    if (callee) return reads == 1 && callee->alias[b->v->nth] == at;
-    if (optab[op->kind].flags & F_VIEW) return true;
-    if (optab[op->kind].flags & F_ADDENDS) {
-        return reads == 1 && at >= 2 && added_in_order(op, at);
-    }
-    bool bucket = optab[op->kind].flags & F_COMM;
-    return (optab[op->kind].flags & F_INPLACE) && reads == 1 &&
-           at == (bucket ? b->v->nth : 0);
+    if (reads != 1 || at < 0) return false;
+    return callee ? callee_overwrites(mem, callee, at, b->v->nth)
+                  : op_overwrites(op, at, b->v->nth);
 }
 
 static bool may_meet(Arena *mem, const Span *a, const Span *b) {
@@ -167,40 +172,50 @@ static const char *check_flight(Arena *mem, const Func *f) {
     return NULL;
 }
 
-static const char *check_func(Arena *mem, Func *f) {
-    func_number(f);
+/* All values of a numbered function and the workspaces of its ops; *n of them. */
+static Span *list_spans(Arena *mem, const Func *f, int *n) {
     Span *span = NEW_ARRAY(mem, Span, (size_t)(f->nvalues + f->nops));
-    int n = 0;
-    for (int i = 0; i < f->narg; i++) span[n++] = value_span(f, f->arg[i]);
+    *n = 0;
+    for (int i = 0; i < f->narg; i++) span[(*n)++] = value_span(f, f->arg[i]);
     for (const Op *op = f->first; op; op = op->next) {
-        for (int i = 0; i < op->nout; i++) span[n++] = value_span(f, op->out[i]);
+        for (int i = 0; i < op->nout; i++) span[(*n)++] = value_span(f, op->out[i]);
         int64_t bytes = op_int(op, "ws_bytes", 0), at = op_int(op, "ws", 0);
         const Op *arrival = op_arrival(op);
         int done = arrival ? arrival->id : op->id;
-        if (bytes) span[n++] = (Span){0, at, at + bytes, op->id, done, NULL};
+        if (bytes) span[(*n)++] = (Span){0, at, at + bytes, op->id, done, NULL};
     }
+    return span;
+}
+
+static const char *span_name(const Span *s) {
+    return s->v ? s->v->name : "workspace";
+}
+
+static const char *check_spans(Arena *mem, const Func *f) {
+    int n;
+    const Span *span = list_spans(mem, f, &n);
     for (int i = 0; i < n; i++) {
-        bool frame = span[i].space == 0;
-        if (frame && (span[i].from < 0 || span[i].to > f->frame_bytes)) {
+        const Span *s = &span[i];
+        if (s->space == 0 && (s->from < 0 || s->to > f->frame_bytes))
             return arena_printf(mem, "@%s: %%%s lies outside the frame", f->name,
-                                span[i].v ? span[i].v->name : "workspace");
-        }
-        for (int j = 0; j < i; j++) {
-            if (may_meet(mem, &span[i], &span[j])) continue;
-            return arena_printf(mem, "@%s: %%%s and %%%s live in the same bytes", f->name,
-                                span[j].v ? span[j].v->name : "workspace",
-                                span[i].v ? span[i].v->name : "workspace");
-        }
+                                span_name(s));
+        for (int j = 0; j < i; j++)
+            if (!may_meet(mem, s, &span[j]))
+                return arena_printf(mem, "@%s: %%%s and %%%s live in the same bytes",
+                                    f->name, span_name(&span[j]), span_name(s));
     }
+    return NULL;
+}
+
+static const char *check_results(Arena *mem, const Func *f) {
     for (int i = 0; i < f->nret; i++) {
-        Loc loc = f->ret[i]->def ? f->ret[i]->loc : (Loc){LOC_NONE, 0};
-        bool own = loc.kind == LOC_RET && loc.at == i && f->alias[i] < 0;
-        bool over = loc.kind == LOC_ARG && loc.at == f->alias[i];
-        bool handed = !f->ret[i]->def && f->ret[i]->nth == f->alias[i];
-        if (!own && !over && !handed) {
+        const Value *v = f->ret[i];
+        bool own = v->loc.kind == LOC_RET && v->loc.at == i && f->alias[i] < 0;
+        bool over = v->loc.kind == LOC_ARG && v->loc.at == f->alias[i];
+        bool good = v->def ? own || over : v->nth == f->alias[i];
+        if (!good)
             return arena_printf(mem, "@%s: result %d is not where the caller looks",
                                 f->name, i);
-        }
     }
     return NULL;
 }
@@ -209,7 +224,9 @@ const char *memplan_check(Arena *mem, const Module *m) {
     for (Func *f = m->first; f; f = f->next) {
         if (f->role == ROLE_KERNEL) continue;
         const char *why = check_flight(mem, f);
-        if (!why) why = check_func(mem, f);
+        func_number(f);
+        if (!why) why = check_spans(mem, f);
+        if (!why) why = check_results(mem, f);
         if (!why) why = check_arguments(mem, f);
         if (!why) why = check_shared(mem, f);
         if (why) return why;

@@ -274,40 +274,47 @@ static int64_t workspace(MemPlan *p, const Op *op) {
     return bytes;
 }
 
-static void place_frame(MemPlan *p) {
+/* Buffers of the frame, values' by root in `of` too; *n of them. */
+static Buffer **make_buffers(MemPlan *p, Buffer **of, int *n) {
     Func *f = p->f;
     Buffer **all = NEW_ARRAY(p->mem, Buffer *, (size_t)(f->nvalues + f->nops));
-    Buffer **of = NEW_ARRAY(p->mem, Buffer *, (size_t)f->nvalues);
-    int n = 0;
     for (Op *op = f->first; op; op = op->next) {
         for (int i = 0; i < op->nout; i++) {
             int x = root(p, op->out[i]->id);
             if (of[x] || p->fixed[x].kind) continue;
-            Buffer *b = all[n++] = of[x] = NEW(p->mem, Buffer);
-            *b = (Buffer){.nth = n,
+            Buffer *b = all[(*n)++] = of[x] = NEW(p->mem, Buffer);
+            *b = (Buffer){.nth = *n,
                           .bytes = align_up(type_bytes(&op->out[i]->ty)),
                           .first = p->first[x],
                           .last = p->last[x]};
         }
         int64_t bytes = workspace(p, op);
         if (!bytes) continue;
-        Buffer *b = all[n++] = NEW(p->mem, Buffer);
-        *b = (Buffer){.nth = n,
+        Buffer *b = all[(*n)++] = NEW(p->mem, Buffer);
+        *b = (Buffer){.nth = *n,
                       .bytes = align_up(bytes),
                       .first = op->id,
                       .last = end_of(op)->id,
                       .workspace_of = op};
         op_set_int(op, "ws_bytes", bytes);
     }
+    return all;
+}
+
+static void place_frame(MemPlan *p) {
+    Func *f = p->f;
+    Buffer **of = NEW_ARRAY(p->mem, Buffer *, (size_t)f->nvalues);
+    int n = 0;
+    Buffer **all = make_buffers(p, of, &n);
     qsort(all, (size_t)n, sizeof *all, by_size);
     f->frame_bytes = 0;
     for (int i = 0; i < n; i++) {
-        all[i]->offset = lowest_place(p->mem, all, i, all[i]);
-        if (all[i]->offset > TYPE_MAX_BYTES) {
+        Buffer *b = all[i];
+        b->offset = lowest_place(p->mem, all, i, b);
+        if (b->offset > TYPE_MAX_BYTES)
             fail(EXIT_MEMORY, "@%s needs more than 2^50 bytes of memory", f->name);
-        }
-        f->frame_bytes = MAX(f->frame_bytes, all[i]->offset + all[i]->bytes);
-        if (all[i]->workspace_of) op_set_int(all[i]->workspace_of, "ws", all[i]->offset);
+        f->frame_bytes = MAX(f->frame_bytes, b->offset + b->bytes);
+        if (b->workspace_of) op_set_int(b->workspace_of, "ws", b->offset);
     }
     for (Op *op = f->first; op; op = op->next) {
         for (int i = 0; i < op->nout; i++) {

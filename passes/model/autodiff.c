@@ -203,6 +203,11 @@ static void place_gradient(const PassOptions *o, const Func *f, int i, Value *gr
         lie_like(grad, ty);
 }
 
+/* Is it there when forward, whose ops end with `last_id`, is done? */
+static bool is_forward(const Value *v, int last_id, int first_cot) {
+    return v && (v->def ? v->def->id <= last_id : v->nth < first_cot);
+}
+
 /* In fwd: forward ops up to `last`, then backward ops. Lists the forward values that
  * backward reads: arguments that the caller still has by index, the rest as new results. */
 static Value **collect_saved(Module *m, Pair *p, Op *last, Value **grads, int ncot) {
@@ -217,8 +222,7 @@ static Value **collect_saved(Module *m, Pair *p, Op *last, Value **grads, int nc
         int count = op ? op->nin : p->f->narg;
         for (int i = 0; i < count; i++) {
             Value *v = op ? op->in[i] : grads[i];
-            if (!v || seen[v->id] || (v->def && v->def->id > last_id)) continue;
-            if (!v->def && v->nth >= first_cot) continue;
+            if (!is_forward(v, last_id, first_cot) || seen[v->id]) continue;
             seen[v->id] = true;
             if (!v->def && !is_carry(p, v->nth))
                 p->saved_arg[p->nsaved_arg++] = v->nth;
@@ -231,29 +235,44 @@ static Value **collect_saved(Module *m, Pair *p, Op *last, Value **grads, int nc
     return saved;
 }
 
-static void add_input(Pair *p, InputKind kind, int i) {
-    p->input[p->ninput++] = (Input){kind, i};
-}
-
 static bool is_sum(const Pair *p, int i) {
     return p->loop && !is_carry(p, i) && !is_each(p, i);
+}
+
+/* Is there an input of this kind for number i, of a result, an argument, a saved value or
+ * a saved argument? */
+static bool has_input(const Pair *p, InputKind kind, int i) {
+    bool carried = p->loop && i < p->carry;
+    switch (kind) {
+    case CARRIED_INPUT:
+        return p->cot[i] && carried;
+    case SUM_INPUT:
+        return p->wants[i] && is_sum(p, i);
+    case RESULT_INPUT:
+        return p->cot[i] && !carried;
+    case SAVED_INPUT:
+        return true;
+    case SLICED_INPUT:
+        return is_each(p, p->saved_arg[i]);
+    case SHARED_INPUT:
+        return !is_each(p, p->saved_arg[i]);
+    }
+    return false;
 }
 
 /* In the order of a call: carried, of which runs see slices, the same for all runs. */
 static void list_inputs(Arena *mem, Pair *p) {
     const Func *f = p->f;
+    const int most[] = {[CARRIED_INPUT] = f->nret,      [SUM_INPUT] = f->narg,
+                        [RESULT_INPUT] = f->nret,       [SAVED_INPUT] = p->nsaved,
+                        [SLICED_INPUT] = p->nsaved_arg, [SHARED_INPUT] = p->nsaved_arg};
     p->input = NEW_ARRAY(mem, Input, (size_t)(f->nret + 2 * f->narg + p->nsaved));
-    for (int i = 0; i < f->nret; i++)
-        if (p->cot[i] && p->loop && i < p->carry) add_input(p, CARRIED_INPUT, i);
-    for (int i = 0; i < f->narg; i++)
-        if (p->wants[i] && is_sum(p, i)) add_input(p, SUM_INPUT, i);
-    for (int i = 0; i < f->nret; i++)
-        if (p->cot[i] && !(p->loop && i < p->carry)) add_input(p, RESULT_INPUT, i);
-    for (int i = 0; i < p->nsaved; i++) add_input(p, SAVED_INPUT, i);
-    for (int k = 0; k < p->nsaved_arg; k++)
-        if (is_each(p, p->saved_arg[k])) add_input(p, SLICED_INPUT, p->saved_arg[k]);
-    for (int k = 0; k < p->nsaved_arg; k++)
-        if (!is_each(p, p->saved_arg[k])) add_input(p, SHARED_INPUT, p->saved_arg[k]);
+    for (InputKind kind = 0; kind < ARRAY_LEN(most); kind++) {
+        for (int i = 0; i < most[kind]; i++) {
+            int of = kind >= SLICED_INPUT ? p->saved_arg[i] : i;
+            if (has_input(p, kind, i)) p->input[p->ninput++] = (Input){kind, of};
+        }
+    }
 }
 
 /* Carried gradients, sums, then those of slices. */

@@ -159,6 +159,21 @@ static void keep_order(Places *p, const Op *op, Over *o) {
     }
 }
 
+static void place_result(Places *p, Op *op, int i, bool follows, const Side *asked) {
+    const Over *o = &p->over[op->id];
+    Placed *y = place(p, op->out[i]);
+    Type gives = over_result(op, o, i);
+    bool said = annotated(y) || op->kind == OP_reshard; /* which may say: whole */
+    y->ty = said ? y->seed : gives;
+    if (!said) credit(y, o, i, asked);
+    if (y->ty.open_sum) y->ty.pending = gives.pending & (Axes)~all_splits(&y->ty);
+    y->ty.open_sum = false;
+    y->strength = annotated(y) || follows ? FOLLOWS : 0;
+    /* a parameter in another shape is as hard to move */
+    if ((optab[op->kind].flags & F_MOVE) && op->nin == 1)
+        y->strength = MAX(y->strength, place(p, op->in[0])->strength);
+}
+
 static void decide(Shard *s, Places *p, Op *op) {
     Over *o = &p->over[op->id];
     Side asked[MAX_DIMS] = {0};
@@ -175,22 +190,9 @@ static void decide(Shard *s, Places *p, Op *op) {
             o->passes |= (Axes)(1u << a);
     }
     keep_order(p, op, o);
-    int strength = 0;
-    for (int i = 0; i < op->nin; i++) strength |= type_is_split(&op->in[i]->ty);
-    for (int i = 0; i < op->nout; i++) {
-        Placed *y = place(p, op->out[i]);
-        Type gives = over_result(op, o, i);
-        bool said = annotated(y) || op->kind == OP_reshard; /* which may say: whole */
-        y->ty = said ? y->seed : gives;
-        if (!said) credit(y, o, i, asked);
-        if (y->ty.open_sum) y->ty.pending = gives.pending & (Axes)~all_splits(&y->ty);
-        y->ty.open_sum = false;
-        y->strength = annotated(y) || strength ? FOLLOWS : 0;
-        /* a parameter in another shape is as hard to move */
-        if ((optab[op->kind].flags & F_MOVE) && op->nin == 1) {
-            y->strength = MAX(y->strength, place(p, op->in[0])->strength);
-        }
-    }
+    bool follows = false;
+    for (int i = 0; i < op->nin; i++) follows |= type_is_split(&op->in[i]->ty);
+    for (int i = 0; i < op->nout; i++) place_result(p, op, i, follows, asked);
 }
 
 /* ---- functions ---- */
@@ -235,19 +237,24 @@ static Type leaves_as(Places *callee, const Call *c, int i) {
     return place(callee, c->f->ret[i])->ty;
 }
 
+/* The first call of a function decides how it is placed. */
+static void enter_first(Shard *s, Places *p, Places *callee, const Call *c) {
+    for (int i = 0; i < c->op->nin; i++) place_argument(p, callee, c, i);
+    for (int i = 0; i < c->op->nin; i++) meet_argument(s, p, callee, c, i);
+    walk(s, callee);
+    for (int again = 0; !s->expand && again < c->carry && settle_carried(callee, c);
+         again++) {
+        walk(s, callee);
+    }
+    if (!s->expand) meet_returns(s, callee, c->carry);
+}
+
 static void enter(Shard *s, Places *p, Op *op) {
     Call c = call_of(op);
     Places *callee = places_of(s, c.f);
     if (!callee->owner || callee->owner == op) {
         callee->owner = op;
-        for (int i = 0; i < op->nin; i++) place_argument(p, callee, &c, i);
-        for (int i = 0; i < op->nin; i++) meet_argument(s, p, callee, &c, i);
-        walk(s, callee);
-        for (int again = 0; !s->expand && again < c.carry && settle_carried(callee, &c);
-             again++) {
-            walk(s, callee);
-        }
-        if (!s->expand) meet_returns(s, callee, c.carry);
+        enter_first(s, p, callee, &c);
     } else {
         for (int i = 0; i < op->nin; i++) meet_argument(s, p, callee, &c, i);
     }

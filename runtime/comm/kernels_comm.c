@@ -1,7 +1,7 @@
-/* kernels_comm.c - what generated code calls to talk to other ranks; see kernels.h. */
+/* kernels_comm.c - what generated code calls to talk to other ranks; see rt.def. */
 #include "runtime/comm/comm.h"
 #include "runtime/core/fault.h"
-#include "runtime/core/kernels.h"
+#include "runtime/core/rt.h"
 
 int64_t rt_coord(int64_t axis) {
     return comm_coord((int)axis);

@@ -1,6 +1,5 @@
-/* kernels.c - see kernels.h. Work is split by rt_parallel, so results do not depend on
+/* kernels.c - see rt.def. Work is split by rt_parallel, so results do not depend on
  * the number of threads. */
-#include "runtime/core/kernels.h"
 #include "ir/ir.h"
 #include "runtime/core/fault.h"
 #include "runtime/core/rt.h"

@@ -1,4 +1,4 @@
-/* rt.h - what generated code calls, and the threads it runs on. */
+/* rt.h - what generated code calls (rt.def), and the threads it runs on. */
 #ifndef STATOR_RT_H
 #define STATOR_RT_H
 #include <stdbool.h>
@@ -7,14 +7,27 @@
 
 typedef void (*RtBody)(void *ctx, int64_t begin, int64_t end, int64_t thread);
 
-/* Splits 0..n over the threads: with T = rt_threads(), part t is [n*t/T, n*(t+1)/T) and
- * body(ctx, part begin, part end, t) runs once for every part that is not empty. The
- * split depends on n and T alone, so the same program gives the same bits. Returns when
- * all parts are done. n <= 1 or T == 1 is one call on the calling thread, as thread 0; a
- * call from inside a part is one call too, with that part's thread number (so that
- * scratch memory by thread number is never shared). The pool is libgomp's, as is
- * oneDNN's. */
-void rt_parallel(int64_t n, RtBody body, void *ctx);
+/* rt_parallel splits 0..n over the threads: with T = rt_threads(), part t is
+ * [n*t/T, n*(t+1)/T) and body(ctx, part begin, part end, t) runs once for every part that
+ * is not empty. The split depends on n and T alone, so the same program gives the same
+ * bits. Returns when all parts are done. n <= 1 or T == 1 is one call on the calling
+ * thread, as thread 0; a call from inside a part is one call too, with that part's thread
+ * number (so that scratch memory by thread number is never shared). The pool is libgomp's,
+ * as is oneDNN's.
+ *
+ * rt_collective: shape has for each part before, each, after, join_before, join_each,
+ * join_after and the element type; behind them a text that says where the op stands, ended
+ * by a zero. ws begins with n pairs of addresses (from, to); rt_collective_bytes(n) bytes
+ * of it are for this call, the staging memory of comm_workspace_bytes lies behind them. */
+#define PTR(type, name)                type *name
+#define FUNC(type, name)               type name
+#define I64(name)                      int64_t name
+#define F64(name)                      double name
+#define RT(result, name, params, what) result name params;
+#include "runtime/core/rt.def"
+
+enum { RT_PART_NUMBERS = 7, RT_LABEL_BYTES = 160 };
+int64_t rt_collective_bytes(int64_t n);
 
 /* Threads for rt_parallel, and for oneDNN when called from this thread. 0 means
  * STATOR_THREADS when that is set (EXIT_CONFIG when it is no number of threads), else

@@ -29,6 +29,19 @@ static const DataReader *reader_named(const char *type) {
          type, near ? ": did you mean '" : "", near ? near : "", near ? "'?" : "");
 }
 
+static void check_batch(const DataSpec *s, const DataReader *r) {
+    int64_t least = r->shapes_from_file ? 0 : 1;
+    if (s->batch < least || s->seq < least)
+        fail(EXIT_CONFIG,
+             "batch size %lld and sequence length %lld: data of type %s needs both to be "
+             "%lld or more",
+             (long long)s->batch, (long long)s->seq, s->type, (long long)least);
+    uint64_t batch = (uint64_t)s->batch, seq = (uint64_t)s->seq, tokens;
+    if (!mul_size(batch, seq, &tokens) || MAX(tokens, MAX(batch, seq)) > BATCH_TOKENS_MAX)
+        fail(EXIT_CONFIG, "a batch of %lld sequences of %lld tokens is too large",
+             (long long)s->batch, (long long)s->seq);
+}
+
 static void spec_check(const DataSpec *s, const DataReader *r) {
     bool needs_more = r == &data_gpt || r == &data_webtext;
     if (needs_more && (!s->gpt || s->gpt->samples < -1 || s->gpt->epochs < 1))
@@ -37,18 +50,7 @@ static void spec_check(const DataSpec *s, const DataReader *r) {
         die("data of type %s with %d columns", s->type, s->ncolumns);
     if (!(s->path && s->path[0]) && !(r == &data_gpt && s->gpt->n_paths))
         fail(EXIT_CONFIG, "data of type %s needs a path", s->type);
-    int64_t least = r->shapes_from_file ? 0 : 1;
-    if (s->batch < least || s->seq < least)
-        fail(EXIT_CONFIG,
-             "batch size %lld and sequence length %lld: data of type %s needs both to be "
-             "%lld or more",
-             (long long)s->batch, (long long)s->seq, s->type, (long long)least);
-    uint64_t tokens;
-    if (!mul_size((uint64_t)s->batch, (uint64_t)s->seq, &tokens) ||
-        tokens > BATCH_TOKENS_MAX || (uint64_t)s->seq > BATCH_TOKENS_MAX ||
-        (uint64_t)s->batch > BATCH_TOKENS_MAX)
-        fail(EXIT_CONFIG, "a batch of %lld sequences of %lld tokens is too large",
-             (long long)s->batch, (long long)s->seq);
+    check_batch(s, r);
     if (s->vocab < 0 || s->vocab > (int64_t)INT32_MAX + 1)
         fail(EXIT_CONFIG, "a vocabulary of %lld: it must be 1 .. 2^31, or 0 for unknown",
              (long long)s->vocab);

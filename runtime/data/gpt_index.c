@@ -40,21 +40,41 @@ static _Noreturn void fail_too_many(const GptIndexSpec *s) {
          s->name, (long long)s->samples, (long long)s->seq, (long long)s->epochs);
 }
 
-static Counts count_all(const GptIndexSpec *s) {
-    check(s->first >= 0 && s->first <= s->end && s->seq >= 1 && s->samples >= -1);
-    Counts c = {.per_epoch = s->end - s->first};
-    for (int64_t i = s->first; i < s->end; i++) c.tokens += length_of(s, i);
-    c.epochs = MAX(s->epochs, 1);
-    if (c.tokens < 1)
+static _Noreturn void fail_too_few(const GptIndexSpec *s, const Counts *c) {
+    if (c->tokens < 1)
         fail(EXIT_DATA,
              "%s: documents %lld .. %lld of this split hold no tokens; give it a larger "
              "part, or data",
              s->name, (long long)s->first, (long long)s->end);
-    if (s->samples >= 0) {
-        int64_t wanted = tokens_wanted(s);
-        if (wanted < 0) fail_too_many(s);
-        c.epochs = wanted / c.tokens + (wanted % c.tokens != 0);
-    }
+    fail(EXIT_DATA,
+         "%s: documents %lld .. %lld of this split hold %lld tokens; a sample of %lld "
+         "needs %lld: give a shorter seq_length or more data",
+         s->name, (long long)s->first, (long long)s->end, (long long)c->tokens,
+         (long long)s->seq, (long long)s->seq + 1);
+}
+
+/* A last epoch of which little is taken is shuffled for itself; `all` tokens of all. */
+static void divide_last_epoch(const GptIndexSpec *s, Counts *c, int64_t all) {
+    c->samples_before = (all - c->tokens - 1) / s->seq;
+    int64_t last = s->samples - c->samples_before;
+    double whole = (double)((c->tokens - 1) / s->seq);
+    c->separate = last < (int64_t)(0.80 * whole);
+}
+
+/* As many as the samples need, of `tokens` tokens each. */
+static int64_t epochs_of(const GptIndexSpec *s, int64_t tokens) {
+    if (s->samples < 0) return MAX(s->epochs, 1);
+    int64_t wanted = tokens_wanted(s);
+    if (wanted < 0) fail_too_many(s);
+    return wanted / tokens + (wanted % tokens != 0);
+}
+
+static Counts count_all(const GptIndexSpec *s) {
+    check(s->first >= 0 && s->first <= s->end && s->seq >= 1 && s->samples >= -1);
+    Counts c = {.per_epoch = s->end - s->first};
+    for (int64_t i = s->first; i < s->end; i++) c.tokens += length_of(s, i);
+    if (c.tokens < 1) fail_too_few(s, &c);
+    c.epochs = epochs_of(s, c.tokens);
     int64_t all;
     if (__builtin_mul_overflow(c.epochs, c.tokens, &all) ||
         __builtin_mul_overflow(c.epochs, c.per_epoch, &c.documents) ||
@@ -62,18 +82,8 @@ static Counts count_all(const GptIndexSpec *s) {
         fail_too_many(s);
     c.samples = (all - 1) / s->seq;
     if (c.samples > (int64_t)UINT32_MAX - 2) fail_too_many(s);
-    if (c.samples < 1)
-        fail(EXIT_DATA,
-             "%s: documents %lld .. %lld of this split hold %lld tokens; a sample of "
-             "%lld needs %lld: give a shorter seq_length or more data",
-             s->name, (long long)s->first, (long long)s->end, (long long)c.tokens,
-             (long long)s->seq, (long long)s->seq + 1);
-    if (s->samples >= 0 && c.epochs > 1) {
-        c.samples_before = (all - c.tokens - 1) / s->seq;
-        int64_t last = s->samples - c.samples_before;
-        double whole = (double)((c.tokens - 1) / s->seq);
-        c.separate = last < (int64_t)(0.80 * whole);
-    }
+    if (c.samples < 1) fail_too_few(s, &c);
+    if (s->samples >= 0 && c.epochs > 1) divide_last_epoch(s, &c, all);
     return c;
 }
 
@@ -158,6 +168,23 @@ void gpt_index_build(Arena *mem, const GptIndexSpec *spec, GptIndex *out) {
     point_into(build_data(mem, spec, &n), out);
 }
 
+/* Do all entries lead to documents of the split, tokens of them, and samples? */
+static bool entries_are_inside(const GptIndex *x, const GptIndexSpec *spec) {
+    int64_t before = 0;
+    for (int64_t i = 0; i < x->documents; i++)
+        if (x->document[i] < spec->first || x->document[i] >= spec->end) return false;
+    for (int64_t i = 0; i <= x->samples; i++) {
+        int64_t place = x->sample[2 * i], offset = x->sample[2 * i + 1];
+        if (place < before || place >= x->documents || offset < 0 ||
+            offset >= length_of(spec, x->document[place]))
+            return false;
+        before = place;
+    }
+    for (int64_t i = 0; i < x->samples; i++)
+        if (x->shuffle[i] >= x->samples) return false;
+    return true;
+}
+
 bool gpt_index_parse(const void *bytes, uint64_t n, const GptIndexSpec *spec,
                      GptIndex *out) {
     if (n < HEAD_BYTES) return false;
@@ -168,18 +195,7 @@ bool gpt_index_parse(const void *bytes, uint64_t n, const GptIndexSpec *spec,
         n != data_bytes(head[0], head[1]))
         return false;
     point_into(bytes, &x);
-    for (int64_t i = 0; i < x.documents; i++)
-        if (x.document[i] < spec->first || x.document[i] >= spec->end) return false;
-    int64_t before = 0;
-    for (int64_t i = 0; i <= x.samples; i++) {
-        int64_t place = x.sample[2 * i], offset = x.sample[2 * i + 1];
-        if (place < before || place >= x.documents || offset < 0 ||
-            offset >= length_of(spec, x.document[place]))
-            return false;
-        before = place;
-    }
-    for (int64_t i = 0; i < x.samples; i++)
-        if (x.shuffle[i] >= x.samples) return false;
+    if (!entries_are_inside(&x, spec)) return false;
     *out = x;
     return true;
 }

@@ -169,6 +169,25 @@ static void keep_damaged(Metrics *m, Arena *mem, const char *bytes, size_t size,
         m->path, first, lines, aside);
 }
 
+/* What is to stay, to `keep`; the number of good rows, and that of damaged lines, of which
+ * number `first` is the first. A last line without its end is no damage. */
+static int cut_lines(Lines *l, int64_t resumed, Text *keep, int *rows, int *first) {
+    MetricsRow row;
+    int64_t last = 0;
+    int damaged = 0, line = 0;
+    for (bool good; lines_next(l, &row, &good);) {
+        *rows += good;
+        line++;
+        bool unfinished = l->line + l->n == l->end;
+        if (good ? row.step <= last : !unfinished)
+            if (!damaged++) *first = line;
+        if (!good || row.step <= last || row.step > resumed) continue;
+        text_add_bytes(keep, l->line, l->n + 1);
+        last = row.step;
+    }
+    return damaged;
+}
+
 /* Takes out what a run that goes on after `resumed` writes again or cannot use. */
 static void file_cut(Metrics *m, int64_t resumed) {
     const char *path = m->path;
@@ -183,19 +202,8 @@ static void file_cut(Metrics *m, int64_t resumed) {
     const char *bytes = file_read(mem, path, FILE_BYTES_MAX, &size, EXIT_DATA);
     Lines l = {.at = bytes, .end = bytes + size};
     Text keep = text_new(mem);
-    MetricsRow row;
-    int rows = 0, damaged = 0, first = 0, line = 0;
-    int64_t last = 0;
-    for (bool good; lines_next(&l, &row, &good);) {
-        rows += good;
-        line++;
-        bool unfinished = l.at == l.end && bytes[size - 1] != '\n';
-        if (good ? row.step <= last : !unfinished)
-            if (!damaged++) first = line;
-        if (!good || row.step <= last || row.step > resumed) continue;
-        text_add_bytes(&keep, l.line, l.n + 1);
-        last = row.step;
-    }
+    int rows = 0, first = 0;
+    int damaged = cut_lines(&l, resumed, &keep, &rows, &first);
     arena_free(l.scratch);
     if (size && !rows && memchr(bytes, '\n', size))
         fail(EXIT_DATA, "%s holds no metrics; move it away or give another run folder",

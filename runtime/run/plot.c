@@ -234,12 +234,34 @@ static const char *named_value(Arena *mem, const char *name, const PlotSeries *s
     return name;
 }
 
+/* The lines and their keys. */
+static void add_series(Arena *mem, Text *t, const Plot *plot, const Axis *x,
+                       const Axis *y) {
+    const PlotSeries *train = &plot->train, *valid = &plot->validation;
+    double key = LEFT;
+    bool smooth = train->n >= SMOOTH_FROM;
+    if (train->n) {
+        const char *class = smooth ? "raw" : "smooth";
+        add_line(t, train, class, x, y);
+        key = add_key(t, key, class, named_value(mem, "training", train));
+    }
+    if (smooth) {
+        PlotSeries s = smoothed(mem, train);
+        add_line(t, &s, "smooth", x, y);
+        key = add_key(t, key, "smooth", named_value(mem, "smoothed", &s));
+    }
+    if (valid->n) {
+        add_line(t, valid, "valid", x, y);
+        add_dots(t, valid, x, y);
+        add_key(t, key, "valid", named_value(mem, "validation", valid));
+    }
+}
+
 Text plot_svg(Arena *mem, const Plot *plot) {
     Text t = text_new(mem);
     double xs[2] = {INFINITY, -INFINITY}, ys[2] = {INFINITY, -INFINITY};
-    const PlotSeries *train = &plot->train, *valid = &plot->validation;
-    range_add(train, xs, ys);
-    range_add(valid, xs, ys);
+    range_add(&plot->train, xs, ys);
+    range_add(&plot->validation, xs, ys);
     Axis x = axis_over(xs, 0, 8), y = axis_over(ys, 0.05, 6);
     text_add(&t,
              "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" "
@@ -255,23 +277,7 @@ Text plot_svg(Arena *mem, const Plot *plot) {
     text_add(&t, "<g transform=\"translate(18 %d) rotate(-90)\">", TOP + PLOT_H / 2);
     add_text(&t, 0, 0, "text-anchor=\"middle\"", plot->y_label ? plot->y_label : "loss");
     text_add(&t, "</g>\n");
-    double key = LEFT;
-    bool smooth = train->n >= SMOOTH_FROM;
-    if (train->n) {
-        add_line(&t, train, smooth ? "raw" : "smooth", &x, &y);
-        key = add_key(&t, key, smooth ? "raw" : "smooth",
-                      named_value(mem, "training", train));
-    }
-    if (smooth) {
-        PlotSeries s = smoothed(mem, train);
-        add_line(&t, &s, "smooth", &x, &y);
-        key = add_key(&t, key, "smooth", named_value(mem, "smoothed", &s));
-    }
-    if (valid->n) {
-        add_line(&t, valid, "valid", &x, &y);
-        add_dots(&t, valid, &x, &y);
-        add_key(&t, key, "valid", named_value(mem, "validation", valid));
-    }
+    add_series(mem, &t, plot, &x, &y);
     text_add(&t, "</svg>\n");
     return t;
 }

@@ -109,30 +109,35 @@ static void match(Load *l) {
 
 /* ---- one checkpoint ---- */
 
+static const char *read_layout(Load *l, CkptStream *s, uint64_t bytes,
+                               const char **text) {
+    if (bytes > MAX_LAYOUT) return CKPT_LAYOUT " is too large";
+    char *all = arena_alloc(l->mem, bytes + 1);
+    const char *wrong = stream_pull(s, all, bytes);
+    if (!wrong) wrong = stream_check(s);
+    if (!wrong && strlen(all) != bytes) wrong = CKPT_LAYOUT " has a zero byte";
+    *text = all;
+    return wrong;
+}
+
 /* On rank 0: the text of layout.json, or what the headers of whole files say. */
 static const char *read_table(Load *l, const char **text) {
     Arena *mem = arena_new();
     Safetensors *st[CKPT_FILES] = {NULL};
     const char *wrong = NULL;
+    bool whole = l->m.version == CKPT_WHOLE;
     for (int i = 0; i < l->m.nfiles && !wrong; i++) {
         const CkptFile *f = &l->m.file[i];
-        if (f->rank >= 0 && (l->m.version != CKPT_WHOLE || !l->want[f->kind])) continue;
+        bool layout = f->rank < 0;
+        if (!layout && !(whole && l->want[f->kind])) continue;
         CkptStream s;
-        wrong = stream_open(&s, mem, l->folder, f, f->rank < 0);
-        if (!wrong && f->rank < 0 && f->bytes > MAX_LAYOUT)
-            wrong = CKPT_LAYOUT " is too large";
-        if (!wrong && f->rank < 0) {
-            char *all = arena_alloc(l->mem, f->bytes + 1);
-            wrong = stream_pull(&s, all, f->bytes);
-            if (!wrong) wrong = stream_check(&s);
-            if (!wrong && strlen(all) != f->bytes) wrong = CKPT_LAYOUT " has a zero byte";
-            *text = all;
-        } else if (!wrong) {
-            wrong = stream_header(&s, &st[f->kind]);
-        }
+        wrong = stream_open(&s, mem, l->folder, f, layout);
+        if (!wrong)
+            wrong = layout ? read_layout(l, &s, f->bytes, text)
+                           : stream_header(&s, &st[f->kind]);
         stream_close(&s);
     }
-    if (!wrong && l->m.version == CKPT_WHOLE)
+    if (!wrong && whole)
         *text = table_text_of_files(l->mem, (const Safetensors *const *)st).s;
     if (wrong) wrong = arena_strdup(l->mem, wrong);
     arena_free(mem);

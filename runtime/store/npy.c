@@ -47,9 +47,10 @@ static bool take_number(Header *h, int64_t *out) {
 }
 
 /* (3) is a number to Python; the tuple is (3,). */
-static const char *take_shape(Header *h, Npy *x) {
+static const char *take_shape(Arena *mem, Header *h, Npy *x) {
     static const char wrong[] = "its shape is no tuple of numbers";
     bool comma = false;
+    (void)mem;
     if (!take(h, '(')) return wrong;
     while (!take(h, ')')) {
         if (x->rank == NPY_MAX_RANK) return "it has more than 8 dimensions";
@@ -62,31 +63,38 @@ static const char *take_shape(Header *h, Npy *x) {
     return x->rank == 1 && !comma ? wrong : NULL;
 }
 
-static const char *read_type(Arena *mem, const char *descr, Npy *x) {
-    size_t n = strlen(descr);
-    char order = n ? descr[0] : 0, kind = n > 1 ? descr[1] : 0;
-    int bytes = n == 3 ? descr[2] - '0' : 0;
-    bool known = (kind == 'f' && (bytes == 2 || bytes == 4 || bytes == 8)) ||
-                 (kind == 'b' && bytes == 1) ||
-                 ((kind == 'i' || kind == 'u') &&
-                  (bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8));
-    if (known && bytes > 1 && order == '>')
+/* Is there an element type of this letter and size? */
+static bool is_type(char kind, char bytes) {
+    const char *sizes = kind == 'f'                  ? "248"
+                        : kind == 'b'                ? "1"
+                        : kind == 'i' || kind == 'u' ? "1248"
+                                                     : "";
+    return bytes && strchr(sizes, bytes);
+}
+
+static const char *take_type(Arena *mem, Header *h, Npy *x) {
+    char descr[32] = "";
+    if (!take_word(h, descr, sizeof descr)) return "its elements are records";
+    char order = descr[0], kind = descr[0] ? descr[1] : 0;
+    bool known = strlen(descr) == 3 && is_type(kind, descr[2]);
+    if (known && descr[2] > '1' && order == '>')
         return arena_printf(mem,
                             "its elements are big-endian (%s): save it with "
-                            "array.astype('<%c%d')",
-                            descr, kind, bytes);
+                            "array.astype('<%s')",
+                            descr, descr + 1);
     if (!known || !strchr("<|=", order))
         return arena_printf(mem,
                             "its elements are of type '%s'; save it as float32, "
                             "int32 or another type of plain numbers",
                             descr);
     x->kind = kind;
-    x->element_bytes = bytes;
+    x->element_bytes = descr[2] - '0';
     return NULL;
 }
 
-static const char *take_flag(Header *h) {
+static const char *take_flag(Arena *mem, Header *h, Npy *x) {
     static const char no[] = "False";
+    (void)mem, (void)x;
     skip_blanks(h);
     size_t n = sizeof no - 1;
     if ((size_t)(h->end - h->at) < n || memcmp(h->at, no, n))
@@ -95,30 +103,29 @@ static const char *take_flag(Header *h) {
     return NULL;
 }
 
+/* What stands in a header, each once; NULL, or what is wrong with it. */
+static const struct {
+    const char *key;
+    const char *(*take)(Arena *mem, Header *h, Npy *x);
+} entries[] = {{"descr", take_type}, {"fortran_order", take_flag}, {"shape", take_shape}};
+
 static const char *read_header(Arena *mem, Header h, Npy *x) {
     static const char broken[] = "its header is no NumPy dictionary";
     unsigned seen = 0;
     if (!take(&h, '{')) return broken;
     while (!take(&h, '}')) {
-        char key[32], descr[32];
-        const char *wrong = broken;
+        char key[32];
+        int which = 0;
         if (!take_word(&h, key, sizeof key) || !take(&h, ':')) return broken;
-        int which = !strcmp(key, "descr")           ? 0
-                    : !strcmp(key, "fortran_order") ? 1
-                    : !strcmp(key, "shape")         ? 2
-                                                    : -1;
-        if (which < 0 || seen >> which & 1) return broken;
+        while (which < ARRAY_LEN(entries) && strcmp(key, entries[which].key)) which++;
+        if (which == ARRAY_LEN(entries) || seen >> which & 1) return broken;
         seen |= 1u << which;
-        if (which == 0)
-            wrong = take_word(&h, descr, sizeof descr) ? read_type(mem, descr, x)
-                                                       : "its elements are records";
-        if (which == 1) wrong = take_flag(&h);
-        if (which == 2) wrong = take_shape(&h, x);
+        const char *wrong = entries[which].take(mem, &h, x);
         if (wrong) return wrong;
         if (!take(&h, ',') && !(h.at < h.end && *h.at == '}')) return broken;
     }
     skip_blanks(&h);
-    return seen == 7 && h.at == h.end ? NULL : broken;
+    return seen == (1u << ARRAY_LEN(entries)) - 1 && h.at == h.end ? NULL : broken;
 }
 
 const char *npy_parse(Arena *mem, const void *bytes, uint64_t n, Npy *out) {

@@ -108,7 +108,8 @@ TEST(calls_named_functions) {
     JitSymbol symbol = {"twice", (void *)twice};
     emit_func(e, "f", e->i64, &e->i64, 1, false);
     LLVMValueRef x = emit_param(e, 0);
-    emit_ret(e, emit_add(e, emit_call(e, "twice", e->i64, &x, 1), emit_i64(e, 1)));
+    emit_extern(e, "twice", e->i64, &e->i64, 1);
+    emit_ret(e, emit_add(e, emit_call(e, "twice", &x, 1), emit_i64(e, 1)));
     int64_t (*f)(int64_t) =
         (int64_t(*)(int64_t))jit_lookup(emit_finish(e, t, &symbol, 1), "f");
     EXPECT_INT(f(20), 41);

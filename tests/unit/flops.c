@@ -90,6 +90,6 @@ TEST(llama_with_groups) {
     double attention = 2.0 * PLAN_C * PLAN_C + 2.0 * PLAN_C * PLAN_C / 2;
     double layer = attention + 3.0 * PLAN_C * PLAN_F;
     double weights = PLAN_L * layer + PLAN_V * PLAN_C;
-    EXPECT(p.flops_per_token == 6 * weights + 6.0 * PLAN_L * PLAN_T * PLAN_C);
+    EXPECT(p.job->flops_per_token == 6 * weights + 6.0 * PLAN_L * PLAN_T * PLAN_C);
     arena_free(mem);
 }

@@ -4,7 +4,7 @@
  * vector and a block. */
 #include "codegen/codegen.h"
 #include "op_programs.h"
-#include "runtime/core/kernels.h"
+#include "runtime/core/rt.h"
 
 TEST_LABEL(SLOW);
 

@@ -319,7 +319,7 @@ TEST(flops_of_a_rank_are_those_of_the_model_shared) {
         EXPECT_NEAR(p.matmul_flops * p.ranks, 6 * weights * tokens, 1e-12);
         EXPECT_NEAR(p.attention_flops * p.ranks, 6.0 * PLAN_L * PLAN_T * PLAN_C * tokens,
                     1e-12);
-        double model = p.flops_per_token * tokens;
+        double model = p.job->flops_per_token * tokens;
         EXPECT_NEAR(model, (p.matmul_flops + p.attention_flops) * p.ranks, 1e-12);
     }
 }

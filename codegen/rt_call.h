@@ -1,0 +1,19 @@
+/* rt_call.h - calls of runtime functions from generated code, held against rt.def. */
+#ifndef STATOR_RT_CALL_H
+#define STATOR_RT_CALL_H
+#include "codegen/emit.h"
+
+typedef enum RtCall {
+#define RT(result, name, params, what) CALL_##name,
+#include "runtime/core/rt.def"
+    RT_CALLS
+} RtCall;
+
+/* CALL_RT(e, rt_copy, to, from, bytes): calls it; the result, of those that have one. */
+#define CALL_RT(e, name, ...)                                                            \
+    rt_call(e, CALL_##name, (LLVMValueRef[]){__VA_ARGS__},                               \
+            (int)(sizeof((LLVMValueRef[]){__VA_ARGS__}) / sizeof(LLVMValueRef)))
+/* Arguments of another number or of other types than the row's are our bug: dies. */
+LLVMValueRef rt_call(Emit *e, RtCall which, const LLVMValueRef *args, int n);
+
+#endif
