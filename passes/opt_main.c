@@ -6,7 +6,6 @@
 #include "ir/sample.h"
 #include "passes/passes.h"
 #include <errno.h>
-#include <stdlib.h>
 
 static void usage(FILE *to) {
     fprintf(
@@ -16,54 +15,9 @@ static void usage(FILE *to) {
         "program:\n");
     for (int i = 0; i < npasses; i++)
         fprintf(to, "  %-10s %s\n", passtab[i].name, passtab[i].doc);
-    fprintf(to, "\noptions of passes (-o): micro_batches, optimizer, beta1, beta2, eps, "
-                "decay_weights (0, 1), momentum, clip_norm, zero (0..3), zero_axes, "
-                "zero_threshold_bytes, "
-                "bucket_bytes, overlap (0..2)\n");
-}
-
-static void set_option(PassOptions *o, const char *text) {
-    const char *eq = strchr(text, '=');
-    if (!eq) fail(EXIT_CONFIG, "-o wants KEY=VALUE, got '%s'", text);
-    double v = strtod(eq + 1, NULL);
-    struct {
-        const char *name;
-        double *at;
-    } number[] = {{"beta1", &o->beta1},
-                  {"beta2", &o->beta2},
-                  {"eps", &o->eps},
-                  {"momentum", &o->momentum},
-                  {"clip_norm", &o->clip_norm}};
-    size_t n = (size_t)(eq - text);
-    for (int i = 0; i < ARRAY_LEN(number); i++) {
-        if (strlen(number[i].name) == n && !strncmp(text, number[i].name, n)) {
-            *number[i].at = v;
-            return;
-        }
-    }
-    if (!strncmp(text, "optimizer=", 10)) {
-        o->optimizer = eq + 1;
-        return;
-    }
-    if (!strncmp(text, "zero_axes=", 10)) {
-        o->zero_axes = eq + 1;
-        return;
-    }
-    if (!(v >= 0 && v <= 1e15)) fail(EXIT_CONFIG, "%s: a number from 0 to 1e15", text);
-    if (!strncmp(text, "micro_batches=", 14))
-        o->micro_batches = (int64_t)v;
-    else if (!strncmp(text, "bucket_bytes=", 13))
-        o->bucket_bytes = (int64_t)v;
-    else if (!strncmp(text, "overlap=", 8) && v <= 2)
-        o->overlap = (int)v;
-    else if (!strncmp(text, "decay_weights=", 14) && v <= 1)
-        o->decay_weights = v != 0;
-    else if (!strncmp(text, "zero=", 5) && v <= 3)
-        o->zero_level = (int)v;
-    else if (!strncmp(text, "zero_threshold_bytes=", 21))
-        o->zero_threshold_bytes = (int64_t)v;
-    else
-        fail(EXIT_CONFIG, "unknown option or value: %s", text);
+    fprintf(to, "\noptions of passes (-o): ");
+    pass_options_print(to);
+    fputc('\n', to);
 }
 
 enum { MAX_ANNOTATIONS = 256 };
@@ -123,7 +77,7 @@ int main(int argc, char **argv) {
         else if (!strcmp(a, "-p") && value)
             names = value, i++;
         else if (!strcmp(a, "-o") && value)
-            set_option(&o, value), i++;
+            pass_option_set(&o, value), i++;
         else if (!strcmp(a, "-s") && value)
             add_annotation(&o, argv[++i]);
         else if (!strcmp(a, "--dump_ir") && value)
