@@ -20,8 +20,9 @@ static LLVMValueRef num(Emit *e, LLVMValueRef like, double v) {
     return emit_f32_like(e, like, v);
 }
 
+/* A number of the op; spelt otherwise than in the row it is NaN. */
 static LLVMValueRef attribute(MapContext *c, const char *key) {
-    return num(c->e, c->in[0], op_float(c->op, key, 0));
+    return num(c->e, c->in[0], op_float(c->op, key, NAN));
 }
 
 static LLVMValueRef greater(Emit *e, LLVMValueRef x, LLVMValueRef y) {

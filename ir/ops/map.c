@@ -1,4 +1,4 @@
-/* op_map.c - elementwise ops: their meaning on one element, and their gradients. */
+/* map.c - elementwise ops: their meaning on one element, and their gradients. */
 #include "base/rng.h"
 #include "ir/number.h"
 #include "ir/op_hooks.h"
@@ -49,6 +49,16 @@ static void map1(const Ref *r, double (*f)(double)) {
         map1(r, scalar_##name);                                                          \
     }
 
+/* With a number of the op, which expr has as a; spelt otherwise than in the row it is NaN. */
+#define REF1_BY(name, key, expr)                                                         \
+    void ref_##name(const Ref *r) {                                                      \
+        double a = op_float(r->op, key, NAN);                                            \
+        for (int64_t i = 0, n = type_count(&r->out[0]->ty); i < n; i++) {                \
+            double x = number_get(r->in[0], i);                                          \
+            number_set(r->out[0], i, expr);                                              \
+        }                                                                                \
+    }
+
 static double sigmoid(double x) {
     return 1 / (1 + exp(-x));
 }
@@ -74,6 +84,9 @@ REF2(sub, x - y)
 REF2(log_add, fmax(x, y) + log1p(exp(-fabs(x - y))))
 REF2(mul, x *y)
 REF2(div, x / y)
+REF1_BY(scale, "by", a *x)
+REF1_BY(offset, "by", a + x)
+REF1_BY(atmost, "by", x > a ? a : x)
 REF1(exp, exp(x))
 REF1(log, log(x))
 REF1(sqrt, sqrt(x))
@@ -94,28 +107,6 @@ REF2(gelu_grad, y *gelu_slope(x))
 REF2(gelu_erf_grad, y *gelu_erf_slope(x))
 REF2(fast_gelu_grad, y *sigmoid(1.702 * x) * (1 + 1.702 * x * (1 - sigmoid(1.702 * x))))
 REF2(silu_grad, y *sigmoid(x) * (1 + x * (1 - sigmoid(x))))
-
-void ref_scale(const Ref *r) {
-    double by = op_float(r->op, "by", 1);
-    for (int64_t i = 0, n = type_count(&r->out[0]->ty); i < n; i++) {
-        number_set(r->out[0], i, by * number_get(r->in[0], i));
-    }
-}
-
-void ref_offset(const Ref *r) {
-    double by = op_float(r->op, "by", 0);
-    for (int64_t i = 0, n = type_count(&r->out[0]->ty); i < n; i++) {
-        number_set(r->out[0], i, by + number_get(r->in[0], i));
-    }
-}
-
-void ref_atmost(const Ref *r) {
-    double by = op_float(r->op, "by", 0);
-    for (int64_t i = 0, n = type_count(&r->out[0]->ty); i < n; i++) {
-        double x = number_get(r->in[0], i);
-        number_set(r->out[0], i, x > by ? by : x);
-    }
-}
 
 /* Copied, since even a NaN keeps its bits. */
 void ref_select(const Ref *r) {
