@@ -34,6 +34,10 @@ static LLVMValueRef relu(Emit *e, LLVMValueRef x, LLVMValueRef y) {
     return emit_select(e, greater(e, x, zero), y, zero);
 }
 
+static LLVMValueRef softcap(Emit *e, LLVMValueRef x, LLVMValueRef cap) {
+    return emit_fmul(e, cap, vmath_tanh(e, emit_fdiv(e, x, cap)));
+}
+
 /* the larger one plus log(1 + exp(-|x - y|)) */
 static LLVMValueRef log_add(Emit *e, LLVMValueRef x, LLVMValueRef y) {
     LLVMValueRef apart = emit_fneg(e, emit_fabs(e, emit_fsub(e, x, y)));
@@ -114,6 +118,7 @@ UNARY(log, vmath_log(e, x))
 UNARY(sqrt, vmath_sqrt(e, x))
 UNARY(rsqrt, vmath_rsqrt(e, x))
 UNARY(tanh, vmath_tanh(e, x))
+UNARY(softcap, softcap(e, x, attribute(c, "cap")))
 UNARY(relu, relu(e, x, x))
 BINARY(relu_grad, relu(e, x, y))
 UNARY(gelu, gelu(e, x))

@@ -92,6 +92,7 @@ REF1(log, log(x))
 REF1(sqrt, sqrt(x))
 REF1(rsqrt, 1 / sqrt(x))
 REF1(tanh, tanh(x))
+REF1_BY(softcap, "cap", a *tanh(x / a))
 REF1(relu, x > 0 ? x : 0)
 REF1(gelu, gelu(x))
 REF1(gelu_erf, 0.5 * x * (1 + erf(x * 0.70710678118654752440)))
@@ -226,6 +227,12 @@ void local_pick(Local *l) {
                               local_first(l, classes), NULL);
 }
 
+void infer_softcap(Op *op, Type *out) {
+    (void)out;
+    double cap = op_float(op, "cap", NAN);
+    if (!(cap >= 1e-30 && cap <= 1e30)) infer_error("cap must be in 1e-30..1e30");
+}
+
 /* ---- gradients ---- */
 
 /* Adds `value`, shaped like the result, to operand i, summed over what i lacks. */
@@ -342,6 +349,17 @@ void vjp_tanh(Grad *g, Op *op) {
     Value *gy2 =
         build1(&g->b, OP_mul, NULL, gout, build1(&g->b, OP_mul, NULL, y, y, NULL), NULL);
     g->add(g, op->in[0], build1(&g->b, OP_sub, NULL, gout, gy2, NULL));
+}
+
+/* dy = 1 - (y/cap)^2 */
+void vjp_softcap(Grad *g, Op *op) {
+    Value *gout = g->of(g, op->out[0]);
+    if (!gout || !g->wants(g, op->in[0])) return;
+    char *attrs = bfmt(&g->b, "by=%.17g", 1 / op_float(op, "cap", NAN));
+    Value *share = build1(&g->b, OP_scale, attrs, op->out[0], NULL);
+    Value *square = build1(&g->b, OP_mul, NULL, share, share, NULL);
+    Value *less = build1(&g->b, OP_mul, NULL, gout, square, NULL);
+    g->add(g, op->in[0], build1(&g->b, OP_sub, NULL, gout, less, NULL));
 }
 
 /* Activations whose slope is an op of its own: kind(x, g). */
