@@ -20,8 +20,9 @@ static LLVMValueRef num(Emit *e, LLVMValueRef like, double v) {
     return emit_f32_like(e, like, v);
 }
 
+/* A number of the op; spelt otherwise than in the row it is NaN. */
 static LLVMValueRef attribute(MapContext *c, const char *key) {
-    return num(c->e, c->in[0], op_float(c->op, key, 0));
+    return num(c->e, c->in[0], op_float(c->op, key, NAN));
 }
 
 static LLVMValueRef greater(Emit *e, LLVMValueRef x, LLVMValueRef y) {
@@ -31,6 +32,10 @@ static LLVMValueRef greater(Emit *e, LLVMValueRef x, LLVMValueRef y) {
 static LLVMValueRef relu(Emit *e, LLVMValueRef x, LLVMValueRef y) {
     LLVMValueRef zero = num(e, x, 0);
     return emit_select(e, greater(e, x, zero), y, zero);
+}
+
+static LLVMValueRef softcap(Emit *e, LLVMValueRef x, LLVMValueRef cap) {
+    return emit_fmul(e, cap, vmath_tanh(e, emit_fdiv(e, x, cap)));
 }
 
 /* the larger one plus log(1 + exp(-|x - y|)) */
@@ -113,6 +118,7 @@ UNARY(log, vmath_log(e, x))
 UNARY(sqrt, vmath_sqrt(e, x))
 UNARY(rsqrt, vmath_rsqrt(e, x))
 UNARY(tanh, vmath_tanh(e, x))
+UNARY(softcap, softcap(e, x, attribute(c, "cap")))
 UNARY(relu, relu(e, x, x))
 BINARY(relu_grad, relu(e, x, y))
 UNARY(gelu, gelu(e, x))

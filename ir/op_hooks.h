@@ -25,6 +25,7 @@ void vjp_add(Grad *, Op *), vjp_sub(Grad *, Op *), vjp_mul(Grad *, Op *);
 void vjp_div(Grad *, Op *), vjp_scale(Grad *, Op *), vjp_offset(Grad *, Op *);
 void vjp_cast(Grad *, Op *), vjp_exp(Grad *, Op *), vjp_log(Grad *, Op *);
 void vjp_sqrt(Grad *, Op *), vjp_rsqrt(Grad *, Op *), vjp_tanh(Grad *, Op *);
+void vjp_softcap(Grad *, Op *), infer_softcap(Op *, Type *);
 void vjp_relu(Grad *, Op *), vjp_gelu(Grad *, Op *), vjp_gelu_erf(Grad *, Op *);
 void vjp_fast_gelu(Grad *, Op *), vjp_silu(Grad *, Op *), vjp_dropout(Grad *, Op *);
 

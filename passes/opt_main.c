@@ -6,7 +6,6 @@
 #include "ir/sample.h"
 #include "passes/passes.h"
 #include <errno.h>
-#include <stdlib.h>
 
 static void usage(FILE *to) {
     fprintf(
@@ -16,70 +15,9 @@ static void usage(FILE *to) {
         "program:\n");
     for (int i = 0; i < npasses; i++)
         fprintf(to, "  %-10s %s\n", passtab[i].name, passtab[i].doc);
-    fprintf(to, "\noptions of passes (-o): micro_batches, optimizer, beta1, beta2, eps, "
-                "decay_weights (0, 1), momentum, clip_norm, zero (0..3), zero_axes, "
-                "zero_threshold_bytes, "
-                "bucket_bytes, overlap (0..2)\n");
-}
-
-/* An option of the passes: where it goes, and the most a whole number may be. */
-typedef struct Option {
-    const char *name;
-    double *number;
-    const char **text;
-    int64_t *count;
-    int *level;
-    bool *flag;
-    double most;
-} Option;
-
-static const double most_count = 1e15;
-
-/* `text` begins with the name; NULL: there is no such option. */
-static const Option *find_option(const Option *option, int n, const char *text) {
-    for (int i = 0; i < n; i++) {
-        size_t length = strlen(option[i].name);
-        if (!strncmp(option[i].name, text, length) && text[length] == '=')
-            return &option[i];
-    }
-    return NULL;
-}
-
-static void set_count(const Option *option, const char *text, double v) {
-    if (!(v >= 0 && v <= most_count))
-        fail(EXIT_CONFIG, "%s: a number from 0 to 1e15", text);
-    if (!option || v > option->most)
-        fail(EXIT_CONFIG, "unknown option or value: %s", text);
-    if (option->count) *option->count = (int64_t)v;
-    if (option->level) *option->level = (int)v;
-    if (option->flag) *option->flag = v != 0;
-}
-
-static void set_option(PassOptions *o, const char *text) {
-    const Option options[] = {
-        {"beta1", .number = &o->beta1},
-        {"beta2", .number = &o->beta2},
-        {"eps", .number = &o->eps},
-        {"momentum", .number = &o->momentum},
-        {"clip_norm", .number = &o->clip_norm},
-        {"optimizer", .text = &o->optimizer},
-        {"zero_axes", .text = &o->zero_axes},
-        {"micro_batches", .count = &o->micro_batches, .most = most_count},
-        {"bucket_bytes", .count = &o->bucket_bytes, .most = most_count},
-        {"zero_threshold_bytes", .count = &o->zero_threshold_bytes, .most = most_count},
-        {"overlap", .level = &o->overlap, .most = 2},
-        {"zero", .level = &o->zero_level, .most = 3},
-        {"decay_weights", .flag = &o->decay_weights, .most = 1}};
-    const char *eq = strchr(text, '=');
-    if (!eq) fail(EXIT_CONFIG, "-o wants KEY=VALUE, got '%s'", text);
-    const Option *option = find_option(options, ARRAY_LEN(options), text);
-    double v = strtod(eq + 1, NULL);
-    if (option && option->number)
-        *option->number = v;
-    else if (option && option->text)
-        *option->text = eq + 1;
-    else
-        set_count(option, text, v);
+    fprintf(to, "\noptions of passes (-o): ");
+    pass_options_print(to);
+    fputc('\n', to);
 }
 
 enum { MAX_ANNOTATIONS = 256 };
@@ -122,63 +60,45 @@ static void run_entries(Arena *mem, const Module *m) {
     }
 }
 
-typedef struct Command {
-    const char *passes, *file;
-    bool run;
-    PassOptions o;
-} Command;
-
-/* Takes `word`, or both; how many, 0: neither is known. `value` is NULL behind the last. */
-static int take(Command *c, const char *word, char *value) {
-    bool option = word[0] == '-';
-    if (!strcmp(word, "-r"))
-        c->run = true;
-    else if (!strcmp(word, "--time"))
-        c->o.verbose = true;
-    else if (!option && !c->file)
-        c->file = word;
-    else if (!option || !value)
-        return 0;
-    else if (!strcmp(word, "-p"))
-        return c->passes = value, 2;
-    else if (!strcmp(word, "-o"))
-        return set_option(&c->o, value), 2;
-    else if (!strcmp(word, "-s"))
-        return add_annotation(&c->o, value), 2;
-    else if (!strcmp(word, "--dump_ir"))
-        return c->o.dump_dir = value, 2;
-    else
-        return 0;
-    return 1;
-}
-
-static bool is_help(const char *word) {
-    return !strcmp(word, "-h") || !strcmp(word, "--help");
-}
-
 int main(int argc, char **argv) {
-    Command c = {.passes = "", .o = pass_options_default()};
-    for (int i = 1, n; i < argc; i += n) {
-        if (is_help(argv[i])) {
+    const char *names = "", *file = NULL;
+    bool run = false;
+    PassOptions o = pass_options_default();
+    for (int i = 1; i < argc; i++) {
+        const char *a = argv[i], *value = i + 1 < argc ? argv[i + 1] : NULL;
+        if (!strcmp(a, "-h") || !strcmp(a, "--help")) {
             usage(stdout);
             return 0;
         }
-        n = take(&c, argv[i], argv[i + 1]);
-        if (!n) {
+        if (!strcmp(a, "-r"))
+            run = true;
+        else if (!strcmp(a, "--time"))
+            o.verbose = true;
+        else if (!strcmp(a, "-p") && value)
+            names = value, i++;
+        else if (!strcmp(a, "-o") && value)
+            pass_option_set(&o, value), i++;
+        else if (!strcmp(a, "-s") && value)
+            add_annotation(&o, argv[++i]);
+        else if (!strcmp(a, "--dump_ir") && value)
+            o.dump_dir = value, i++;
+        else if (a[0] != '-' && !file)
+            file = a;
+        else {
             usage(stderr);
             return EXIT_CONFIG;
         }
     }
-    if (!c.file) {
+    if (!file) {
         usage(stderr);
         return EXIT_CONFIG;
     }
     Arena *mem = arena_new();
     size_t n;
-    char *text = file_read(mem, c.file, 64 << 20, &n, EXIT_CONFIG);
-    Module *m = module_parse(mem, c.file, text, n);
-    passes_run(m, c.passes, &c.o);
-    if (c.run)
+    char *text = file_read(mem, file, 64 << 20, &n, EXIT_CONFIG);
+    Module *m = module_parse(mem, file, text, n);
+    passes_run(m, names, &o);
+    if (run)
         run_entries(mem, m);
     else
         fputs(module_print(mem, m), stdout);

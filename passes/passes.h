@@ -52,6 +52,10 @@ typedef struct PassOptions {
     bool verbose;         /* time of every pass to stderr */
 } PassOptions;
 PassOptions pass_options_default(void);
+/* options.c: sets one by its name, "micro_batches=2"; the text stays. Fails with
+ * EXIT_CONFIG. */
+void pass_option_set(PassOptions *o, const char *text);
+void pass_options_print(FILE *to); /* all of them, on a line */
 
 typedef struct Pass {
     const char *name;

@@ -47,6 +47,15 @@ static void dump(const Module *m, const PassOptions *o, int nth, const char *nam
     arena_free(mem);
 }
 
+/* "global or diffed" */
+static const char *levels_text(Arena *mem, unsigned levels) {
+    Text t = text_new(mem);
+    for (int i = 0; levels >> i; i++) {
+        if (levels >> i & 1) text_add(&t, "%s%s", t.n ? " or " : "", level_name[i]);
+    }
+    return t.s;
+}
+
 static void run_one(Module *m, const char *name, const PassOptions *o, int nth) {
     const Pass *p = pass_find(name);
     if (!p) {
@@ -57,8 +66,8 @@ static void run_one(Module *m, const char *name, const PassOptions *o, int nth) 
              near ? near : "");
     }
     if (!(p->from >> m->level & 1)) {
-        fail(EXIT_CONFIG, "pass %s does not take a module at level %s", name,
-             level_name[m->level]);
+        fail(EXIT_CONFIG, "pass %s does not take a module at level %s; it takes %s", name,
+             level_name[m->level], levels_text(m->mem, p->from));
     }
     double start = clock_seconds();
     p->run(m, o);

@@ -39,6 +39,20 @@ _Noreturn void test_skip(const char *fmt, ...) {
     _exit(TEST_SKIPPED);
 }
 
+static char *now_at;
+
+void test_set_at(char *at) {
+    now_at = at;
+}
+
+void test_at(const char *fmt, ...) {
+    if (!now_at) return;
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(now_at, TEST_AT_BYTES, fmt, ap);
+    va_end(ap);
+}
+
 const char *shared_dir(void) {
     static char path[1024];
     const char *set = getenv("STATOR_SHARED");

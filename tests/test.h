@@ -50,6 +50,9 @@ void test_add(const char *name, void (*run_of)(const char *what), const char *wh
 _Noreturn void test_fail(const char *file, int line, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 _Noreturn void test_skip(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* What the test does now, which is told when it ends by a signal or an exit, or takes too
+ * long: its own words are not to be had then. */
+void test_at(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* STATOR_LONG_TESTS=1 asks for as many kills, stops and repetitions as a release wants,
  * which take longer than ./check may. */
 bool test_long(void);

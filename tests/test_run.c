@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <ftw.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -19,6 +20,7 @@ typedef struct Running {
     double start;
     int number; /* of its files below Run.folder */
     bool killed;
+    char *at; /* shared with it */
 } Running;
 
 typedef struct Run {
@@ -90,7 +92,8 @@ static char *temp_path(const Run *r, int number) {
 static void start(Run *r, TestJob *j) {
     Running *place = r->running;
     while (place->job) place++;
-    *place = (Running){j, 0, clock_seconds(), r->started++, false};
+    *place = (Running){j, 0, clock_seconds(), r->started++, false, place->at};
+    place->at[0] = 0;
     const char *words = words_path(r, place->number);
     test_set_temp(temp_path(r, place->number));
     fflush(NULL);
@@ -105,6 +108,7 @@ static void start(Run *r, TestJob *j) {
     close(in);
     close(out);
     sigprocmask(SIG_SETMASK, &r->before, NULL);
+    test_set_at(place->at);
     test_run_here(j->test);
 }
 
@@ -119,17 +123,20 @@ static void remove_tree(const char *path) {
     nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-/* How it ended besides by its own words; "": no other way. */
+/* How it ended besides by its own words, and at what; "": no other way. */
 static char *explain(Arena *mem, const Running *place, int code) {
+    const char *how;
     if (code == -SIGALRM || place->killed)
-        return arena_printf(mem, "     ran longer than %d s\n",
-                            place->job->test->seconds);
-    if (code < 0)
-        return arena_printf(mem, "     ended by signal %d (%s)\n", -code,
-                            strsignal(-code));
-    if (code && code != TEST_FAILED && code != TEST_SKIPPED)
-        return arena_printf(mem, "     ended with exit code %d\n", code);
-    return "";
+        how = arena_printf(mem, "ran longer than %d s", place->job->test->seconds);
+    else if (code < 0)
+        how = arena_printf(mem, "ended by signal %d (%s)", -code, strsignal(-code));
+    else if (code && code != TEST_FAILED && code != TEST_SKIPPED)
+        how = arena_printf(mem, "ended with exit code %d", code);
+    else
+        return "";
+    place->at[TEST_AT_BYTES - 1] = 0;
+    return arena_printf(mem, "     %s%s%s\n", how, place->at[0] ? ", at: " : "",
+                        place->at);
 }
 
 static void ended(Run *r, Running *place, int status) {
@@ -219,10 +226,19 @@ static void block_signals(Run *r) {
     sigprocmask(SIG_BLOCK, &r->signals, &r->before);
 }
 
+/* Zeros that child processes share. */
+static char *shared_bytes(size_t bytes) {
+    void *at =
+        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    check(at != MAP_FAILED);
+    return at;
+}
+
 TestTally test_run(TestJob **jobs, int njobs, int at_once) {
     Run r = {.mem = arena_new(), .queue = jobs, .njobs = njobs, .at_once = at_once};
     r.failures = text_new(r.mem);
     r.running = NEW_ARRAY(r.mem, Running, (size_t)at_once + 1);
+    for (int i = 0; i <= at_once; i++) r.running[i].at = shared_bytes(TEST_AT_BYTES);
     qsort(r.queue, (size_t)njobs, sizeof *r.queue, by_order);
     make_folder(&r);
     block_signals(&r);

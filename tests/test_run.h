@@ -9,6 +9,10 @@ enum { TEST_FAILED = 101, TEST_SKIPPED = 102 }; /* exit codes of a test's proces
 /* Where temp_dir() makes the folder of the case that this process runs. */
 void test_set_temp(const char *path);
 
+/* Where test_at() writes, seen by the process that waits for this one. */
+enum { TEST_AT_BYTES = 512 };
+void test_set_at(char *at);
+
 /* Runs the test in this process and ends it. */
 _Noreturn void test_run_here(const TestCase *t);
 

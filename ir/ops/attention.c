@@ -1,4 +1,4 @@
-/* op_attn.c - attention and the KV cache. */
+/* attention.c - attention and the KV cache. */
 #include "ir/number.h"
 #include "ir/op_hooks.h"
 #include <math.h>

@@ -1,4 +1,4 @@
-/* op_call.c - calling a function, once or in a loop. */
+/* call.c - calling a function, once or in a loop. */
 #include "ir/op_hooks.h"
 
 /* Type of `n` stacked copies of t. */

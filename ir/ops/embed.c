@@ -1,4 +1,4 @@
-/* op_embed.c - tables and positions: embed, positions, rope. */
+/* embed.c - tables and positions: embed, positions, rope. */
 #include "ir/number.h"
 #include "ir/op_hooks.h"
 #include <math.h>

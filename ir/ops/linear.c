@@ -1,4 +1,4 @@
-/* op_linear.c - products, sums and constants: dot, sum, max, fill. */
+/* linear.c - products, sums and constants: dot, sum, max, fill. */
 #include "ir/number.h"
 #include "ir/op_hooks.h"
 #include "ir/walk.h"

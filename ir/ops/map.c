@@ -1,4 +1,4 @@
-/* op_map.c - elementwise ops: their meaning on one element, and their gradients. */
+/* map.c - elementwise ops: their meaning on one element, and their gradients. */
 #include "base/rng.h"
 #include "ir/number.h"
 #include "ir/op_hooks.h"
@@ -49,6 +49,16 @@ static void map1(const Ref *r, double (*f)(double)) {
         map1(r, scalar_##name);                                                          \
     }
 
+/* With a number of the op, which expr has as a; spelt otherwise than in the row it is NaN. */
+#define REF1_BY(name, key, expr)                                                         \
+    void ref_##name(const Ref *r) {                                                      \
+        double a = op_float(r->op, key, NAN);                                            \
+        for (int64_t i = 0, n = type_count(&r->out[0]->ty); i < n; i++) {                \
+            double x = number_get(r->in[0], i);                                          \
+            number_set(r->out[0], i, expr);                                              \
+        }                                                                                \
+    }
+
 static double sigmoid(double x) {
     return 1 / (1 + exp(-x));
 }
@@ -74,11 +84,15 @@ REF2(sub, x - y)
 REF2(log_add, fmax(x, y) + log1p(exp(-fabs(x - y))))
 REF2(mul, x *y)
 REF2(div, x / y)
+REF1_BY(scale, "by", a *x)
+REF1_BY(offset, "by", a + x)
+REF1_BY(atmost, "by", x > a ? a : x)
 REF1(exp, exp(x))
 REF1(log, log(x))
 REF1(sqrt, sqrt(x))
 REF1(rsqrt, 1 / sqrt(x))
 REF1(tanh, tanh(x))
+REF1_BY(softcap, "cap", a *tanh(x / a))
 REF1(relu, x > 0 ? x : 0)
 REF1(gelu, gelu(x))
 REF1(gelu_erf, 0.5 * x * (1 + erf(x * 0.70710678118654752440)))
@@ -94,28 +108,6 @@ REF2(gelu_grad, y *gelu_slope(x))
 REF2(gelu_erf_grad, y *gelu_erf_slope(x))
 REF2(fast_gelu_grad, y *sigmoid(1.702 * x) * (1 + 1.702 * x * (1 - sigmoid(1.702 * x))))
 REF2(silu_grad, y *sigmoid(x) * (1 + x * (1 - sigmoid(x))))
-
-void ref_scale(const Ref *r) {
-    double by = op_float(r->op, "by", 1);
-    for (int64_t i = 0, n = type_count(&r->out[0]->ty); i < n; i++) {
-        number_set(r->out[0], i, by * number_get(r->in[0], i));
-    }
-}
-
-void ref_offset(const Ref *r) {
-    double by = op_float(r->op, "by", 0);
-    for (int64_t i = 0, n = type_count(&r->out[0]->ty); i < n; i++) {
-        number_set(r->out[0], i, by + number_get(r->in[0], i));
-    }
-}
-
-void ref_atmost(const Ref *r) {
-    double by = op_float(r->op, "by", 0);
-    for (int64_t i = 0, n = type_count(&r->out[0]->ty); i < n; i++) {
-        double x = number_get(r->in[0], i);
-        number_set(r->out[0], i, x > by ? by : x);
-    }
-}
 
 /* Copied, since even a NaN keeps its bits. */
 void ref_select(const Ref *r) {
@@ -235,6 +227,12 @@ void local_pick(Local *l) {
                               local_first(l, classes), NULL);
 }
 
+void infer_softcap(Op *op, Type *out) {
+    (void)out;
+    double cap = op_float(op, "cap", NAN);
+    if (!(cap >= 1e-30 && cap <= 1e30)) infer_error("cap must be in 1e-30..1e30");
+}
+
 /* ---- gradients ---- */
 
 /* Adds `value`, shaped like the result, to operand i, summed over what i lacks. */
@@ -351,6 +349,17 @@ void vjp_tanh(Grad *g, Op *op) {
     Value *gy2 =
         build1(&g->b, OP_mul, NULL, gout, build1(&g->b, OP_mul, NULL, y, y, NULL), NULL);
     g->add(g, op->in[0], build1(&g->b, OP_sub, NULL, gout, gy2, NULL));
+}
+
+/* dy = 1 - (y/cap)^2 */
+void vjp_softcap(Grad *g, Op *op) {
+    Value *gout = g->of(g, op->out[0]);
+    if (!gout || !g->wants(g, op->in[0])) return;
+    char *attrs = bfmt(&g->b, "by=%.17g", 1 / op_float(op, "cap", NAN));
+    Value *share = build1(&g->b, OP_scale, attrs, op->out[0], NULL);
+    Value *square = build1(&g->b, OP_mul, NULL, share, share, NULL);
+    Value *less = build1(&g->b, OP_mul, NULL, gout, square, NULL);
+    g->add(g, op->in[0], build1(&g->b, OP_sub, NULL, gout, less, NULL));
 }
 
 /* Activations whose slope is an op of its own: kind(x, g). */

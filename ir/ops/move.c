@@ -1,4 +1,4 @@
-/* op_move.c - the same elements in other places: rearrange, reshape, copy, pad, unpad,
+/* move.c - the same elements in other places: rearrange, reshape, copy, pad, unpad,
  * slice, unstack, stack; and which dimensions of those without a rule correspond. */
 #include "ir/op_hooks.h"
 #include "ir/walk.h"

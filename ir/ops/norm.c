@@ -1,4 +1,4 @@
-/* op_norm.c - rows over the last dimension: layernorm, rmsnorm, softmax, cross entropy.
+/* norm.c - rows over the last dimension: layernorm, rmsnorm, softmax, cross entropy.
  * They are composites: `expand` writes them with primitive ops, which the fuser puts into
  * one kernel; the reference kernels are written apart from that. */
 #include "ir/number.h"

@@ -1,4 +1,4 @@
-/* op_optim.c - optimizers, elementwise over parameter, gradient and state. The gradient
+/* optimizer.c - optimizers, elementwise over parameter, gradient and state. The gradient
  * is multiplied with the factor of clipping first; the bias corrections are 1 - beta^t,
  * or 1 for none. */
 #include "ir/number.h"

@@ -1,4 +1,4 @@
-/* op_ring.c - attention whose keys go round a ring of ranks (arXiv 2310.01889), in zigzag
+/* ring.c - attention whose keys go round a ring of ranks (arXiv 2310.01889), in zigzag
  * order: rank c of n holds the chunks c and 2n-1-c of queries, keys and values, so that
  * causal work is even. Built of ordinary ops when the op becomes local:
  *     block: both chunks of queries against the two chunks of keys that are here

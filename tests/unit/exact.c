@@ -27,41 +27,6 @@ typedef struct Case {
     Annotation annotation[MAX_ANNOTATIONS];
 } Case;
 
-static void set_option(Case *c, const char *text) {
-    struct {
-        const char *name;
-        double *at;
-    } number[] = {{"beta1=", &c->options.beta1},
-                  {"beta2=", &c->options.beta2},
-                  {"eps=", &c->options.eps},
-                  {"momentum=", &c->options.momentum},
-                  {"clip_norm=", &c->options.clip_norm}};
-    for (int i = 0; i < ARRAY_LEN(number); i++) {
-        size_t n = strlen(number[i].name);
-        if (strncmp(text, number[i].name, n)) continue;
-        *number[i].at = atof(text + n);
-        return;
-    }
-    if (!strncmp(text, "micro_batches=", 14))
-        c->options.micro_batches = atoi(text + 14);
-    else if (!strncmp(text, "decay_weights=", 14))
-        c->options.decay_weights = atoi(text + 14);
-    else if (!strncmp(text, "optimizer=", 10))
-        c->options.optimizer = text + 10;
-    else if (!strncmp(text, "zero=", 5))
-        c->options.zero_level = atoi(text + 5);
-    else if (!strncmp(text, "zero_axes=", 10))
-        c->options.zero_axes = text + 10;
-    else if (!strncmp(text, "zero_threshold_bytes=", 21))
-        c->options.zero_threshold_bytes = atoi(text + 21);
-    else if (!strncmp(text, "overlap=", 8))
-        c->options.overlap = atoi(text + 8);
-    else if (!strncmp(text, "bucket_bytes=", 13))
-        c->options.bucket_bytes = atoi(text + 13);
-    else
-        test_fail(__FILE__, __LINE__, "%s: unknown option %s", c->path, text);
-}
-
 /* PATTERN=PLACEMENT */
 static void add_annotation(Case *c, char *text) {
     char *eq = strrchr(text, '=');
@@ -85,7 +50,7 @@ static void parse_command(Case *c) {
         else if (flag && !strcmp(flag, "-p"))
             c->passes = word;
         else if (flag && !strcmp(flag, "-o"))
-            set_option(c, word);
+            pass_option_set(&c->options, word);
         else if (flag && !strcmp(flag, "-s"))
             add_annotation(c, word);
         else
@@ -192,8 +157,10 @@ TEST(every_pass) {
     for (int i = 0; i < npasses; i++) {
         int n = each_case(passtab[i].name, NULL);
         if (n < 3) {
-            test_fail(__FILE__, __LINE__, "pass %s has %d exact cases, wants 3",
-                      passtab[i].name, n);
+            test_fail(__FILE__, __LINE__,
+                      "pass %s has %d exact cases, wants 3: tests/passes/%s/NAME.ir, see "
+                      "docs/add-a-pass.md",
+                      passtab[i].name, n, passtab[i].name);
         }
     }
 }

@@ -25,6 +25,7 @@ static inline void spell(Text *t, const char *text, const char *type, int ranks)
 
 static inline Module *sample_module(Arena *mem, const Sample *s, const char *type,
                                     const char *mesh, int ranks, const char *level) {
+    test_at("sample %s {%s}", s->kind, s->body);
     Text t = text_new(mem);
     text_add(&t, "module @t mesh(%s) level(%s)\n", mesh, level);
     if (s->more) spell(&t, s->more, type, ranks);

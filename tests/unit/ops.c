@@ -579,6 +579,10 @@ TEST(bad_types_fail) {
           "%y, %l = attention %q, %k, %k, %o, %o, %r {scale=nan; causal=1} : "
           "F[1,1,2,1], F[1,1,2]"},
          "scale must be a finite number"},
+        {{"softcap", NULL, "%x: F[5]", "%y = softcap %x {cap=0} : F[5]"},
+         "cap must be in 1e-30..1e30"},
+        {{"softcap", NULL, "%x: F[5]", "%y = softcap %x {cap=nan} : F[5]"},
+         "cap must be in 1e-30..1e30"},
         {{"gelu", NULL, "%x: i32[5]", "%y = gelu %x : i32[5]"}, "must be a float type"},
         {{"stack", NULL, "%x: F[2], %y: F[3]", "%z = stack %x, %y {dim=0} : F[2,2]"},
          "operands of different types"},

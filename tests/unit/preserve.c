@@ -306,6 +306,7 @@ static void check_sequence(const char *file, const Module *start, const char *na
         p += *p == ',';
         char *what = arena_printf(mem, "%s, pass %s of %s (%s, %lld micro-batches)", file,
                                   name, names, o->optimizer, (long long)o->micro_batches);
+        test_at("%s", what);
         Module *after = module_clone(mem, before);
         passes_run(after, name, o);
         check_round_trip(what, after);
