@@ -1,7 +1,8 @@
 /* train_fault.c - data that fail while the run goes on: nothing that was trained is lost.
  * Of several ranks some may have their batch and be in the step already. So the one that
  * has none takes part with zeros and votes against the step (fault.h); then all know, as
- * they all know of a bad step, ask each other, save and end. A good step costs nothing. */
+ * they all know of a bad step, ask each other, save and end. A good step costs nothing.
+ * Of a pipeline only the ranks of one stage vote; there all ask before each step. */
 #include "frontend/train/train.h"
 #include "runtime/comm/comm.h"
 #include "runtime/core/fault.h"
@@ -20,7 +21,11 @@ void train_feed(const Feed *f, const DataBatch *b, int64_t first_row) {
 /* Ops read data before anything is updated, so one rank just leaves the program. */
 void train_run(Program *p) {
     Catch c;
-    if (comm_size() == 1 && fault_kept(NULL)) return;
+    if (comm_size() > 1) {
+        program_run(p);
+        return;
+    }
+    if (fault_kept(NULL)) return;
     if (CATCH(c)) {
         program_run(p);
         catch_end(&c);

@@ -104,6 +104,7 @@ static void fill_scalars(const Train *t, int64_t update, double rate) {
 static double run_step(Train *t, const DataBatch *batch) {
     int64_t step = t->step + 1, update = step - t->skipped;
     double rate = schedule_rate(&t->schedule, update);
+    if (t->program->stages > 1) train_end_if_data_failed(t, true);
     train_feed(t->feed, batch, 0);
     if (t->at.rng) fill_rng(t, step, t->job.micro, t->at.rng);
     if (t->at.counted && batch) fill_counted(t, batch);
@@ -269,7 +270,7 @@ int train_loop(Train *t) {
     Prefetch *batches = job_full_batches(&t->job)
                             ? prefetch_start_full(t->data, t->step, steps, depth)
                             : prefetch_start(t->data, t->step, steps, depth);
-    fault_go_on(comm_size() > 1);
+    fault_go_on(comm_size() > 1 && t->program->stages == 1);
     int code = run_steps(t, batches);
     fault_go_on(false);
     prefetch_stop(batches);

@@ -172,6 +172,7 @@ TEST_LIMIT(a_text_that_is_cut_short_under_ranks, 240) {
     saves_for_data(2, "", cut_short);
     saves_for_data(4, DP2_TP2, cut_short);
     saves_for_data(4, DP4_ZERO3, cut_short);
+    saves_for_data(2, "--parallel_config.pipeline_stage 2", cut_short);
 }
 
 TEST_LIMIT(a_token_that_goes_bad_under_ranks, 120) {
