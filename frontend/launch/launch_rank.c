@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -43,10 +44,14 @@ static int rank_of_environment(void) {
     return rank;
 }
 
+/* Waits until mpirun has read it: Open MPI 5 ends a rank that calls MPI_Abort, or has
+ * ended, without looking for its last words. */
 static void say(const Text *t) {
-    int fd = self.terminal_fd >= 0 ? self.terminal_fd : STDERR_FILENO;
-    ssize_t put = write(fd, t->s, t->n);
-    (void)put; /* nobody is left to be told */
+    int fd = self.terminal_fd >= 0 ? self.terminal_fd : STDERR_FILENO, unread = 0;
+    double until = clock_seconds() + 1;
+    if (write(fd, t->s, t->n) < 0) return; /* nobody is left to be told */
+    while (ioctl(fd, FIONREAD, &unread) == 0 && unread > 0 && clock_seconds() < until)
+        usleep(1000);
 }
 
 static const char *log_of(Arena *mem, int rank) {

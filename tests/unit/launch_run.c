@@ -364,6 +364,7 @@ TEST(ranks_of_two_hosts_in_order) {
     write_text(in_temp("hosts"), "hostb slots=1\nhosta slots=1\n");
     EXPECT(chmod(in_temp("agent"), 0755) == 0);
     setenv("OMPI_MCA_plm_rsh_agent", in_temp("agent"), 1);
+    setenv("PRTE_MCA_plm_ssh_agent", in_temp("agent"), 1);
     const char *options = arena_printf(mem(), "-n 2 --hostfile %s", in_temp("hosts"));
     ends(start("fail", options), EXIT_DATA);
     EXPECT(says("stator: rank 1 of 2 on hosta ended with exit code 3\n"));
