@@ -177,11 +177,11 @@ static void bind_rank(void) {
     int local = number_of("OMPI_COMM_WORLD_LOCAL_RANK");
     int ranks = number_of("OMPI_COMM_WORLD_LOCAL_SIZE"), threads = rt_threads_asked();
     const char *off = getenv("STATOR_BIND");
-    if (local < 0 || ranks <= local || !threads || (off && !strcmp(off, "off"))) return;
-    if ((int64_t)ranks * threads <= machine_cores())
-        machine_bind(local * threads, threads);
-    else
+    if (local < 0 || ranks <= local || !threads) return;
+    if ((int64_t)ranks * threads > machine_cores())
         setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
+    else if (!off || strcmp(off, "off"))
+        machine_bind(local * threads, threads);
 }
 
 void launch_rank_start(void) {
