@@ -281,12 +281,8 @@ const char **option_list(const Options *o, const char *name, int *n) {
 
 int64_t option_int(const Options *o, const char *name, int64_t otherwise) {
     const char *text = option_text(o, name);
-    return text ? option_int_of(o->command, name, name, text) : otherwise;
-}
-
-int64_t option_int_of(CommandId command, const char *name, const char *said_as,
-                      const char *text) {
-    return check_int(&option_table[row_of(command, name)], said_as, text);
+    const OptionRow *row = &option_table[row_of(o->command, name)];
+    return text ? check_int(row, name, text) : otherwise;
 }
 
 double option_number(const Options *o, const char *name, double otherwise) {

@@ -75,9 +75,6 @@ int64_t option_int(const Options *o, const char *name, int64_t otherwise);
 double option_number(const Options *o, const char *name, double otherwise);
 /* Number of the value among those of the row. */
 int option_choice(const Options *o, const char *name, int otherwise);
-/* `text`, which stands for the option elsewhere (in the environment, say), checked as it. */
-int64_t option_int_of(CommandId command, const char *name, const char *said_as,
-                      const char *text);
 
 /* Does a key of the configuration have a row of the command? */
 bool option_has_key(CommandId command, const char *key);

@@ -1,7 +1,7 @@
 /* launch_parts.h - what the files of the command `launch` share. The order of a run:
  * options (cmd_launch.c) -> placement (launch_place.c) -> the line for mpirun
- * (launch_plan.c) -> run and watch (launch_run.c), with what was said on stderr read by
- * launch_report.c and judged by launch_cause.c. */
+ * (launch_plan.c) -> run and watch (launch_run.c), with what was said on stderr read and
+ * judged by launch_report.c. */
 #ifndef STATOR_LAUNCH_PARTS_H
 #define STATOR_LAUNCH_PARTS_H
 #include "base/base.h"
@@ -19,67 +19,56 @@ typedef struct LaunchOptions {
 
 /* This machine, as far as it decides how ranks are started. */
 typedef struct Machine {
-    int cores;     /* physical ones that this process may use */
-    int nodes;     /* of the batch system's allocation; 1: none */
-    bool narrowed; /* fewer than its container allows: taskset or a batch step */
+    int cores; /* physical ones that this process may use */
+    int nodes; /* of the batch system's allocation; 1: none */
     bool root;
     int columns;      /* of the terminal that stdout is; 0: it is none */
-    int mpi_major;    /* of Open MPI; 0: unknown, taken as 4 */
+    int mpi_major;    /* of Open MPI; 0: there is none */
     bool no_cma;      /* a process may not read another's memory */
     const char *host; /* its name */
     const char *self; /* this program */
 } Machine;
 Machine machine_find(Arena *mem);
-/* Is this name or IPv4 address this machine's? */
-bool machine_is(const Machine *m, const char *host);
+/* Physical cores that this process may use, numbered from 0. */
+int machine_cores(void);
+/* This process may use n of them from now on, `first` and those behind it. */
+void machine_bind(int first, int n);
 /* Processes that the kernel has killed for lack of memory since it started; -1: unknown.
  */
 int64_t machine_oom_kills(void);
 
-/* Rank r is number slot_of[r] of the ranks on host[host_of[r]]. hosts == 0: this machine,
- * or the batch system's allocation, in mpirun's own order. */
 typedef struct Placement {
-    int ranks, hosts, most; /* most: ranks of one host */
-    const char **host;
-    int *host_of, *slot_of;
-    bool local;   /* some rank is on this machine */
-    bool crowded; /* more ranks than the hostfile has slots */
-    int slots;    /* of the hostfile; 0: none given */
+    int ranks, most;   /* most: ranks of one host, as far as their names tell */
+    const char **host; /* by rank; NULL: this machine or the batch system's allocation,
+                        * as mpirun finds it */
+    int slots;         /* of the hosts; where ranks are more, they go round again */
 } Placement;
 
-/* Seats the ranks of -n, --hostfile or --rank-table. Names of this machine become its own
- * name, as mpirun knows it. Fails with EXIT_CONFIG. */
+/* Seats the ranks of -n, --hostfile or --rank-table. Fails with EXIT_CONFIG. A hostfile
+ * has lines "NAME [slots=N]" and '#' comments; a host without slots has one for each core
+ * of this machine. */
 Placement *placement_make(Arena *mem, const LaunchOptions *o, const Machine *m);
-/* The hosts of a hostfile's text: a line "NAME [slots=N]", '#' comments; a line
- * without slots has one for each core. Ranks fill the slots in the order of the lines,
- * then go round again. */
-Placement *placement_of_hostfile(Arena *mem, const char *name, const char *text,
-                                 int ranks, const Machine *m);
 
 /* What mpirun is started with. */
 typedef struct LaunchPlan {
     const char **argv; /* NULL ends it */
     int argc;
-    const char *seats;   /* text of the file that seats the ranks, or NULL */
-    int threads;         /* of a rank */
     const char *warning; /* or NULL */
 } LaunchPlan;
 
-/* `dir` is the folder of reports, where the file of seats will be too; user_env are this
- * process's environment strings, whose STATOR_* the ranks get. */
+/* user_env are this process's environment strings, whose STATOR_* the ranks get. */
 LaunchPlan *launch_plan(Arena *mem, const LaunchOptions *o, const Machine *m,
-                        const Placement *p, const char *dir, char **user_env);
-#define LAUNCH_SEATS "seats"
+                        const Placement *p, char **user_env);
 /* The line for a shell, with quotes where needed. */
 char *shell_line(Arena *mem, const LaunchPlan *plan);
 
 /* ---- what is said on mpirun's stderr ---- */
 
 typedef struct LaunchReport LaunchReport;
-/* Lines that are not for us go on to `out`; dir is the folder of early logs; program: it
- * is none of stator's. */
-LaunchReport *launch_report_new(Arena *mem, FILE *out, const Placement *p,
-                                const Machine *m, const char *dir, bool program);
+/* Of so many ranks, started by this host. Lines that are not for us go on to `out`;
+ * program: the ranks are none of stator's. */
+LaunchReport *launch_report_new(Arena *mem, FILE *out, int ranks, const char *host,
+                                bool program);
 void launch_report_take(LaunchReport *r, const char *bytes, size_t n);
 /* Nothing came for a while: lets go of what is held back of an unfinished line. */
 void launch_report_idle(LaunchReport *r);
@@ -91,6 +80,7 @@ bool launch_report_fatal(const LaunchReport *r);
 int launch_report_end(LaunchReport *r, int status, int64_t oom_kills, int stopped);
 
 /* Starts the plan and watches it to its end; returns the exit code. */
-int launch_run(Arena *mem, const LaunchOptions *o, const Machine *m, const Placement *p);
+int launch_run(Arena *mem, const LaunchOptions *o, const Machine *m, const Placement *p,
+               const LaunchPlan *plan);
 
 #endif

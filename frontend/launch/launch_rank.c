@@ -3,58 +3,99 @@
 #include "base/json.h"
 #include "frontend/config/commands.h"
 #include "frontend/launch/launch.h"
+#include "frontend/launch/launch_parts.h"
+#include "runtime/core/rt.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+/* With the letters of a message and the name of a log a report stays below a pipe's 4096
+ * bytes, and so is not torn apart. */
+enum { MESSAGE_BYTES = 1400, LOGS_BYTES = 1000, TAIL_BYTES = 1200, TAIL_LINES = 8 };
+
 static struct {
     int rank;
-    bool launched;   /* by stator launch */
     int terminal_fd; /* stderr as it was; -1: stderr is still that */
     int kept_fd;     /* what was said before the log is known; -1: nothing is kept */
     char host[256];
-} self = {.rank = 0, .terminal_fd = -1, .kept_fd = -1};
+    char *
+        logs; /* under launch: the folder of logs, which the guard sees too; "" at first */
+} self = {.terminal_fd = -1, .kept_fd = -1};
+
+static int number_of(const char *name) {
+    const char *s = getenv(name);
+    char *end;
+    long n = s ? strtol(s, &end, 10) : -1;
+    return s && end != s && !*end && n >= 0 && n < 1 << 24 ? (int)n : -1;
+}
 
 /* Number of this process by what mpirun, srun and their kin set; -1: started alone. */
 static int rank_of_environment(void) {
     static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK",
                                         "SLURM_PROCID"};
-    for (int i = 0; i < ARRAY_LEN(names); i++) {
-        const char *s = getenv(names[i]);
-        char *end;
-        long n = s ? strtol(s, &end, 10) : -1;
-        if (s && end != s && !*end && n >= 0 && n < 1 << 24) return (int)n;
-    }
-    return -1;
+    int rank = -1;
+    for (int i = 0; i < ARRAY_LEN(names) && rank < 0; i++) rank = number_of(names[i]);
+    return rank;
 }
 
-/* One write: a line below PIPE_BUF is not torn apart. */
+/* Waits until mpirun has read it: Open MPI 5 ends a rank that calls MPI_Abort, or has
+ * ended, without looking for its last words. */
 static void say(const Text *t) {
-    int fd = self.terminal_fd >= 0 ? self.terminal_fd : STDERR_FILENO;
-    ssize_t put = write(fd, t->s, t->n);
-    (void)put; /* nobody is left to be told */
+    int fd = self.terminal_fd >= 0 ? self.terminal_fd : STDERR_FILENO, unread = 0;
+    double until = clock_seconds() + 1;
+    if (write(fd, t->s, t->n) < 0) return; /* nobody is left to be told */
+    while (ioctl(fd, FIONREAD, &unread) == 0 && unread > 0 && clock_seconds() < until)
+        usleep(1000);
 }
 
-static Text report_begin(Arena *mem) {
+static const char *log_of(Arena *mem, int rank) {
+    return *self.logs ? arena_printf(mem, "%s/rank_%d.log", self.logs, rank) : NULL;
+}
+
+/* {"rank": R, WHAT: NUMBER, "host": H, KEY: TEXT, "log": ...}; text may be NULL. */
+static void report(int rank, const char *host, const char *what, int number,
+                   const char *key, const char *text, size_t text_bytes) {
+    Arena *mem = arena_new();
     Text t = text_new(mem);
-    text_add(&t, LAUNCH_REPORT_MARK "{\"rank\": %d, \"host\": ", self.rank);
-    json_write_string(&t, self.host);
-    return t;
+    text_add(&t, LAUNCH_REPORT_MARK "{\"rank\": %d, \"%s\": %d, \"host\": ", rank, what,
+             number);
+    json_write_string(&t, host);
+    if (text) {
+        text_add(&t, ", \"%s\": ", key);
+        json_write_bytes(&t, text, text_bytes);
+    }
+    const char *log = log_of(mem, rank);
+    if (log) {
+        text_add(&t, ", \"log\": ");
+        json_write_string(&t, log);
+    }
+    text_add(&t, "}\n");
+    say(&t);
+    arena_free(mem);
 }
 
 /* ---- the guard ---- */
 
-static void guard_say(const char *what, int number) {
+/* The last lines of the log, or of what was kept before there was one. */
+static const char *last_words(char *part) {
     Arena *mem = arena_new();
-    Text t = report_begin(mem);
-    text_add(&t, ", \"%s\": %d}\n", what, number);
-    say(&t);
+    const char *log = log_of(mem, self.rank);
+    int fd = log ? open(log, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : self.kept_fd;
+    off_t size = fd >= 0 ? lseek(fd, 0, SEEK_END) : 0, from = MAX(0, size - TAIL_BYTES);
+    ssize_t n = fd >= 0 ? pread(fd, part, TAIL_BYTES, from) : 0;
+    part[MAX(n, 0)] = 0;
+    char *start = from ? part + strcspn(part, "\n") : part;
+    int lines = 0;
+    for (char *s = part + MAX(n - 1, 0); s > start; s--)
+        if (*s == '\n' && s[1] && ++lines == TAIL_LINES) start = s + 1;
     arena_free(mem);
+    return make_printable(start + (*start == '\n'), true);
 }
 
 /* Waits for the rank, and passes signals on to it. */
@@ -93,65 +134,16 @@ static void guard_rank(void) {
     int status = guard_wait(rank, &signals, &told_to_end);
     bool killed = WIFSIGNALED(status);
     int number = killed ? WTERMSIG(status) : WEXITSTATUS(status);
-    if (number && !told_to_end) guard_say(killed ? "signal" : "code", number);
+    char part[TAIL_BYTES + 1];
+    if (number && !told_to_end) {
+        const char *said = last_words(part);
+        report(self.rank, self.host, killed ? "signal" : "code", number, "said", said,
+               strlen(said));
+    }
     _exit(killed ? 128 + number : number);
 }
 
-/* ---- failures ---- */
-
-static bool rank_failed(int code, const char *message) {
-    Arena *mem = arena_new();
-    bool at_terminal = self.terminal_fd < 0;
-    Text t;
-    if (self.launched) {
-        t = report_begin(mem);
-        text_add(&t, ", \"code\": %d, \"message\": ", code);
-        json_write_bytes(&t, message, MIN(strlen(message), (size_t)LAUNCH_MESSAGE_BYTES));
-        text_add(&t, "}\n");
-    } else {
-        t = text_new(mem);
-        text_add(&t, "rank %d on %s: %s\n", self.rank, self.host, message);
-    }
-    fflush(NULL);
-    say(&t);
-    arena_free(mem);
-    return at_terminal; /* else it is printed once more, into the log */
-}
-
-int launch_columns(void) {
-    const char *s = getenv(LAUNCH_COLUMNS_ENV);
-    if (rank_of_environment() < 0) return -1;
-    long n = self.launched && s ? strtol(s, NULL, 10) : 0;
-    return n > 0 && n < 10000 ? (int)n : 0;
-}
-
-/* No fflush, and no words but this one write: the main thread may hold every lock. */
-void launch_say_hang(int rank, const char *host, const char *text, bool ends) {
-    Arena *mem = arena_new();
-    Text t = text_new(mem);
-    if (self.launched && ends) {
-        text_add(&t, LAUNCH_REPORT_MARK "{\"rank\": %d, \"host\": ", rank);
-        json_write_string(&t, host);
-        text_add(&t, ", \"code\": %d, \"hung\": ", EXIT_HUNG);
-        json_write_bytes(&t, text, strlen(text));
-        text_add(&t, "}\n");
-    } else {
-        text_add(&t, "stator: %s: %s\n%s", ends ? "error" : "warning", text,
-                 ends ? "  all ranks are ended (runner_config.on_hang)\n" : "");
-    }
-    say(&t);
-    arena_free(mem);
-}
-
-/* A file for early output: where stator launch can read it, or without a name. */
-static int keep_file(const char *dir, int rank) {
-    char path[4096];
-    int n = snprintf(path, sizeof path, "%s/rank_%d.log", dir, rank);
-    int fd = n < (int)sizeof path
-                 ? open(path, O_RDWR | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0600)
-                 : -1;
-    return fd >= 0 ? fd : memfd_create("stator-early-output", MFD_CLOEXEC);
-}
+/* ---- start ---- */
 
 static void output_to(int fd) {
     fflush(NULL);
@@ -163,59 +155,90 @@ static void output_to(int fd) {
     setvbuf(stdout, NULL, _IOLBF, BUFSIZ);
 }
 
+static bool rank_failed(int code, const char *message) {
+    bool at_terminal = self.terminal_fd < 0;
+    fflush(NULL);
+    if (self.logs) {
+        report(self.rank, self.host, "code", code, "message", message,
+               strnlen(message, MESSAGE_BYTES));
+    } else {
+        Arena *mem = arena_new();
+        Text t = text_new(mem);
+        text_add(&t, "rank %d on %s: %s\n", self.rank, self.host, message);
+        say(&t);
+        arena_free(mem);
+    }
+    return at_terminal; /* else it is printed once more, into the log */
+}
+
+/* This rank's part of the host's cores, when each rank of the host can have as many as it
+ * has threads. Otherwise ranks that wait give up their core. */
+static void bind_rank(void) {
+    int local = number_of("OMPI_COMM_WORLD_LOCAL_RANK");
+    int ranks = number_of("OMPI_COMM_WORLD_LOCAL_SIZE"), threads = rt_threads_asked();
+    const char *off = getenv("STATOR_BIND");
+    if (local < 0 || ranks <= local || !threads) return;
+    if ((int64_t)ranks * threads > machine_cores())
+        setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
+    else if (!off || strcmp(off, "off"))
+        machine_bind(local * threads, threads);
+}
+
 void launch_rank_start(void) {
     int rank = rank_of_environment();
-    const char *dir = getenv(LAUNCH_REPORT_ENV);
     if (rank < 0) return;
     self.rank = rank;
-    self.launched = dir != NULL;
     if (gethostname(self.host, sizeof self.host - 1)) snprintf(self.host, 2, "?");
-    if (!self.launched) return;
+    if (!getenv(LAUNCH_ENV)) return;
+    self.logs =
+        mmap(NULL, LOGS_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (self.logs == MAP_FAILED) die("mmap: %s", strerror(errno));
+    self.kept_fd = rank ? memfd_create("stator-early-output", MFD_CLOEXEC) : -1;
     failure_hook = rank_failed;
     guard_rank();
-    guard_say("pid", (int)getpid());
-    self.kept_fd = rank ? keep_file(dir, rank) : -1;
+    bind_rank();
+    report(rank, self.host, "pid", (int)getpid(), NULL, NULL, 0);
     if (self.kept_fd >= 0) output_to(self.kept_fd);
+}
+
+/* ---- while it runs ---- */
+
+int launch_columns(void) {
+    if (rank_of_environment() < 0) return -1;
+    return self.logs ? MAX(0, number_of(LAUNCH_COLUMNS_ENV)) : 0;
+}
+
+/* No fflush, and no words but this one write: the main thread may hold every lock. */
+void launch_say_hang(int rank, const char *host, const char *text, bool ends) {
+    if (self.logs && ends) {
+        report(rank, host, "code", EXIT_HUNG, "hung", text, strlen(text));
+        return;
+    }
+    Arena *mem = arena_new();
+    Text t = text_new(mem);
+    text_add(&t, "stator: %s: %s\n%s", ends ? "error" : "warning", text,
+             ends ? "  all ranks are ended (runner_config.on_hang)\n" : "");
+    say(&t);
+    arena_free(mem);
 }
 
 static void copy_kept(int to) {
     char part[8192];
     off_t at = 0;
-    for (ssize_t n; (n = pread(self.kept_fd, part, sizeof part, at)) > 0; at += n) {
-        ssize_t put = write(to, part, (size_t)n);
-        if (put != n) break; /* a full disk: the run itself will say so */
-    }
+    for (ssize_t n; (n = pread(self.kept_fd, part, sizeof part, at)) > 0; at += n)
+        if (fd_write(to, part, (size_t)n)) break; /* a full disk: the run will say so */
     close(self.kept_fd);
     self.kept_fd = -1;
 }
 
-void launch_redirect_output(const char *run_dir, int rank) {
+void launch_redirect_output(const char *logs, int rank, int fd) {
+    self.rank = MAX(rank, 0);
+    char *whole = self.logs ? realpath(logs, NULL) : NULL;
+    if (whole && strlen(whole) < LOGS_BYTES) strcpy(self.logs, whole);
+    free(whole);
     if (rank <= 0) return;
-    Arena *mem = arena_new();
-    const char *dir = path_join(mem, run_dir, RUN_LOGS);
-    const char *path = arena_printf(mem, "%s/rank_%d.log", dir, rank);
-    int error = dir_make(dir);
-    int fd =
-        error ? -1
-              : open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0644);
-    if (fd < 0)
-        fail(EXIT_CONFIG,
-             "rank %d cannot write its log %s: %s; choose another output_dir", rank, path,
-             strerror(error ? error : errno));
-    self.rank = rank;
     fflush(NULL);
     if (self.kept_fd >= 0) copy_kept(fd);
     output_to(fd);
-    close(fd);
     failure_hook = rank_failed;
-    char *whole = self.launched ? realpath(path, NULL) : NULL;
-    if (whole && strlen(whole) < LAUNCH_MESSAGE_BYTES) {
-        Text t = report_begin(mem);
-        text_add(&t, ", \"log\": ");
-        json_write_string(&t, whole);
-        text_add(&t, "}\n");
-        say(&t);
-    }
-    free(whole);
-    arena_free(mem);
 }

@@ -1,25 +1,49 @@
 /* launch_report.c - reads what comes out of mpirun's stderr: lines go on, reports of ranks
- * are kept. Who failed is known from the reports alone; mpirun's words about it, framed by
- * dashes behind the first report, are left out whatever they are. */
+ * are kept. At the end, which failure came first, and the one block that says so. Who
+ * failed is known from the reports alone; what else is said behind the first of them,
+ * mpirun's words about it above all, is left out. */
 #define _GNU_SOURCE
-#include "frontend/launch/launch_report.h"
 #include "base/json.h"
+#include "frontend/config/commands.h"
+#include "frontend/config/key.h"
 #include "frontend/launch/launch.h"
+#include "frontend/launch/launch_parts.h"
+#include <ctype.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 
-enum { MAX_FAILURES = 256 }; /* reports kept; the first one counts */
+enum { LINE_BYTES = 16384, MAX_FAILURES = 256 }; /* reports kept; the first one counts */
 
-LaunchReport *launch_report_new(Arena *mem, FILE *out, const Placement *p,
-                                const Machine *m, const char *dir, bool program) {
+typedef struct Failure {
+    int rank;
+    int code, signal;                        /* 0: none */
+    const char *host, *log, *message, *said; /* NULL: not known */
+    bool hung;                               /* message is another rank's */
+} Failure;
+
+struct LaunchReport {
+    Arena *mem;
+    FILE *out;
+    int ranks;
+    const char *host; /* this machine */
+    bool program;     /* no ranks of stator: nothing of theirs is known */
+    char line[LINE_BYTES];
+    size_t n;
+    Failure failure[MAX_FAILURES];
+    int nfailure;
+    bool started;          /* a rank has come as far as to say so */
+    bool losing;           /* mpirun has said that a daemon went away */
+    const char *lost_host; /* whose, or NULL */
+};
+
+LaunchReport *launch_report_new(Arena *mem, FILE *out, int ranks, const char *host,
+                                bool program) {
     LaunchReport *r = NEW(mem, LaunchReport);
     r->mem = mem;
     r->out = out;
-    r->place = p;
-    r->machine = m;
-    r->ranks = p->ranks;
-    r->dir = dir;
+    r->ranks = ranks;
+    r->host = host;
     r->program = program;
-    r->log = NEW_ARRAY(mem, const char *, (size_t)r->ranks);
     return r;
 }
 
@@ -27,162 +51,264 @@ bool launch_report_fatal(const LaunchReport *r) {
     return r->nfailure > 0;
 }
 
+/* ---- lines ---- */
+
 static void pass(LaunchReport *r, const char *bytes, size_t n) {
     fwrite(bytes, 1, n, r->out);
     fflush(r->out);
 }
 
-/* ---- reports of ranks ---- */
-
 /* What the guard of a rank says is news unless the rank has said why itself. */
-static void take_failure(LaunchReport *r, int rank, const char *host, const Json *v) {
-    const Json *signal = json_get(v, "signal"), *hung = json_get(v, "hung");
-    const Json *message = hung ? hung : json_get(v, "message");
-    Failure f = {.rank = rank, .host = host, .hung = hung != NULL};
+static void take_failure(LaunchReport *r, int rank, const Json *v) {
+    const Json *signal = json_get(v, "signal");
+    Failure f = {.rank = rank,
+                 .host = json_get_string(v, "host", NULL),
+                 .log = json_get_string(v, "log", NULL),
+                 .said = json_get_string(v, "said", NULL),
+                 .message = json_get_string(v, "message", NULL),
+                 .hung = json_get(v, "hung") != NULL};
+    if (f.hung) f.message = json_get_string(v, "hung", NULL);
     if (signal)
         f.signal = (int)json_i64(signal, 1, 64);
     else
         f.code = (int)json_i64(json_need(v, "code"), 1, 255);
-    if (message) f.message = json_string(message);
-    for (int i = 0; i < r->nfailure && !message; i++)
+    for (int i = 0; i < r->nfailure && !f.message; i++)
         if (r->failure[i].rank == rank) {
             r->failure[i].signal = f.signal;
             return;
         }
-    if (r->nfailure < MAX_FAILURES)
-        PUSH(r->mem, r->failure, r->nfailure, r->failure_cap, f);
-}
-
-static void take_object(LaunchReport *r, const Json *v) {
-    int rank = (int)json_i64(json_need(v, "rank"), 0, r->ranks - 1);
-    const char *host = json_get_string(v, "host", ""), *log;
-    if (json_get(v, "pid")) {
-        r->started = true;
-    } else if ((log = json_get_string(v, "log", NULL))) {
-        if (!r->log[rank]) r->log[rank] = log;
-    } else {
-        take_failure(r, rank, *host ? host : NULL, v);
-    }
+    r->failure[r->nfailure++] = f;
 }
 
 /* False when the text is no report: somebody else printed the mark. A run has few
  * reports, but a broken rank may repeat itself: no more are parsed than could be kept. */
 static bool take_report(LaunchReport *r, const char *text, size_t n) {
-    if (r->nfailure >= MAX_FAILURES) return true;
+    if (r->nfailure == MAX_FAILURES) return true;
     Catch c;
-    if (CATCH(c)) {
-        const char *copy = arena_strndup(r->mem, text, n);
-        take_object(r,
-                    json_parse(r->mem, "report", copy, n, REPORT_LINE_BYTES, EXIT_DATA));
-        catch_end(&c);
-        return true;
-    }
-    return false;
-}
-
-/* ---- mpirun's own words ---- */
-
-/* A frame is 74 dashes above and below. */
-static bool is_frame(const char *s, size_t n) {
-    return n == 74 && strspn(s, "-") >= n;
-}
-
-static const char *word_after(LaunchReport *r, const char *text, const char *words) {
-    const char *p = strstr(text, words);
-    if (p) p += strlen(words);
-    size_t n = p ? strcspn(p, " \n\t") : 0;
-    while (n && p[n - 1] == '.') n--;
-    return n ? arena_strndup(r->mem, p, n) : NULL;
+    if (!CATCH(c)) return false;
+    const char *copy = arena_strndup(r->mem, text, n);
+    const Json *v = json_parse(r->mem, "report", copy, n, LINE_BYTES, EXIT_DATA);
+    int rank = (int)json_i64(json_need(v, "rank"), 0, r->ranks - 1);
+    if (json_get(v, "pid"))
+        r->started = true;
+    else
+        take_failure(r, rank, v);
+    catch_end(&c);
+    return true;
 }
 
 /* Nobody but mpirun can know that a whole host is gone. Open MPI 4 and 5 have the same
  * words for it. */
-static bool take_lost_host(LaunchReport *r) {
-    if (!strstr(r->held, "lost communication with a remote daemon")) return false;
-    const char *remote = strstr(r->held, "Remote daemon:");
-    if (!r->lost_host && remote) r->lost_host = word_after(r, remote, " on node ");
-    return r->lost_host != NULL;
-}
-
-static void let_go(LaunchReport *r) {
-    pass(r, r->held, r->held_n);
-    r->held_n = 0;
-    r->holding = false;
-}
-
-/* The frame is complete: about the failure that is known, or words for the user. */
-static void frame_end(LaunchReport *r) {
-    r->held[r->held_n] = 0;
-    if (take_lost_host(r) || r->nfailure) r->held_n = 0;
-    let_go(r);
+static void look_for_lost_host(LaunchReport *r, const char *line) {
+    static const char on_node[] = " on node ";
+    if (strstr(line, "lost communication with a remote daemon")) r->losing = true;
+    const char *name = r->losing ? strstr(line, "Remote daemon:") : NULL;
+    if (!name || !(name = strstr(name, on_node)) || r->lost_host) return;
+    name += strlen(on_node);
+    r->lost_host = arena_strndup(r->mem, name, strcspn(name, " \n\t"));
 }
 
 /* mpirun's lines that say nothing new to the user. */
 static bool is_chatter(const char *line) {
-    static const char *const said[] = {
-        " sent help message help-", "Set MCA parameter \"orte_base_help_aggregate\"",
-        "mpirun: Forwarding signal ", "prterun: Forwarding signal "};
-    for (int i = 0; i < ARRAY_LEN(said); i++)
-        if (strstr(line, said[i])) return true;
-    return false;
+    return strstr(line, ": Forwarding signal ") ||
+           strstr(line, " sent help message help-");
 }
 
-static void hold(LaunchReport *r, const char *line, size_t n) {
-    if (r->held_n + n + 1 > REPORT_HELD_BYTES) let_go(r);
-    if (n + 1 > REPORT_HELD_BYTES) {
-        pass(r, line, n);
-        return;
-    }
-    memcpy(r->held + r->held_n, line, n);
-    r->held_n += n;
-    r->holding = true;
-}
-
-/* ---- lines ---- */
-
-/* r->line[n] holds a line with its end. */
+/* r->line[n] holds a line with its end, or as much of it as there is room for. */
 static void take_line(LaunchReport *r) {
-    char *line = r->line;
-    size_t n = r->n;
+    const char *line = r->line;
+    size_t n = r->n, mark_bytes = strlen(LAUNCH_REPORT_MARK);
     r->n = 0;
-    line[n] = 0;
-    size_t bare = n && line[n - 1] == '\n' ? n - 1 : n;
-    char *mark = memmem(line, n, LAUNCH_REPORT_MARK, strlen(LAUNCH_REPORT_MARK));
-    if (mark) {
-        char *text = mark + strlen(LAUNCH_REPORT_MARK);
-        if (take_report(r, text, (size_t)(line + bare - text))) {
-            if (mark > line) pass(r, line, (size_t)(mark - line));
-            return;
-        }
-    }
-    if (is_frame(line, bare)) {
-        bool ends = r->holding;
-        hold(r, line, n);
-        if (ends) frame_end(r);
-    } else if (r->holding) {
-        hold(r, line, n);
-    } else if (!is_chatter(line)) {
-        pass(r, line, n);
-    }
+    r->line[n] = 0;
+    const char *mark = memmem(line, n, LAUNCH_REPORT_MARK, mark_bytes);
+    size_t before = mark ? (size_t)(mark - line) : n;
+    size_t end = n && line[n - 1] == '\n' ? n - 1 : n;
+    if (mark && !take_report(r, mark + mark_bytes, end - before - mark_bytes)) before = n;
+    look_for_lost_host(r, line);
+    if (!r->nfailure && !is_chatter(line)) pass(r, line, before);
 }
 
 void launch_report_take(LaunchReport *r, const char *bytes, size_t n) {
     for (size_t i = 0; i < n; i++) {
         r->line[r->n++] = bytes[i];
-        if (bytes[i] == '\n' || r->n == REPORT_LINE_BYTES - 1) take_line(r);
+        if (bytes[i] == '\n' || r->n == LINE_BYTES - 1) take_line(r);
     }
 }
 
 void launch_report_idle(LaunchReport *r) {
-    if (r->holding) let_go(r);
-    if (r->n && !memmem(r->line, r->n, LAUNCH_REPORT_MARK, strlen(LAUNCH_REPORT_MARK)) &&
-        strspn(r->line, "-") < r->n) {
-        pass(r, r->line, r->n);
-        r->n = 0;
+    if (r->nfailure ||
+        memmem(r->line, r->n, LAUNCH_REPORT_MARK, strlen(LAUNCH_REPORT_MARK)))
+        return;
+    pass(r, r->line, r->n);
+    r->n = 0;
+}
+
+/* ---- the block ---- */
+
+/* What came first, or NULL. A rank that was killed counts more than reports of others:
+ * those may be about its silence. */
+static const Failure *root_cause(const LaunchReport *r) {
+    for (int i = 0; i < r->nfailure; i++)
+        if (r->failure[i].hung) return &r->failure[i];
+    for (int i = 0; i < r->nfailure; i++)
+        if (r->failure[i].signal && !r->failure[i].message) return &r->failure[i];
+    return r->nfailure ? &r->failure[0] : NULL;
+}
+
+static void indented(FILE *out, const char *text, const char *margin) {
+    while (text && *text) {
+        size_t n = strcspn(text, "\n");
+        fprintf(out, "%s%.*s\n", margin, (int)n, text);
+        text += n + (text[n] == '\n');
     }
 }
 
-void launch_report_flush(LaunchReport *r) {
+static bool in_word(char c) {
+    return isalnum((unsigned char)c) || c == '_';
+}
+
+static bool names(const char *message, const char *path) {
+    for (const char *s = message; (s = strstr(s, path)); s++)
+        if ((s == message || !in_word(s[-1])) && !in_word(s[strlen(path)])) return true;
+    return false;
+}
+
+/* The key of the configuration and the value of the program (%name) in a message, each in
+ * a line of its own. The longest path that is a key counts. */
+static void say_names(LaunchReport *r, const char *message) {
+    const char *key = "", *op = strchr(message, '%');
+    while (op && !in_word(op[1])) op = strchr(op + 1, '%');
+    size_t n = op ? 1 : 0;
+    while (op && (in_word(op[n]) || (op[n] == '.' && in_word(op[n + 1])))) n++;
+    if (op) fprintf(r->out, "  op: %.*s\n", (int)n, op);
+    for (int i = 0; i < N_KEYS; i++) {
+        const char *path = key_table[i].path;
+        if (strlen(path) > strlen(key) && strchr(path, '.') && names(message, path))
+            key = path;
+    }
+    if (*key) fprintf(r->out, "  key: %s\n", key);
+}
+
+/* kills: of this machine's kernel for lack of memory, during the run; -1: unknown. */
+static void say_memory(LaunchReport *r, int64_t kills) {
+    if (kills > 0)
+        fprintf(r->out,
+                "  the kernel killed %lld process%s of this machine during the run for "
+                "lack of memory:\n  more ranks, a smaller batch or optimizer shards need "
+                "less on each\n",
+                (long long)kills, kills == 1 ? "" : "es");
+    else
+        fputs(kills == 0
+                  ? "  the kernel killed nothing for lack of memory: somebody sent "
+                    "the signal\n"
+                  : "  if nobody sent the signal, the kernel may have, for lack of "
+                    "memory: see dmesg there\n",
+              r->out);
+}
+
+/* Other ranks that failed too: those who say the same by number, the others in a line. */
+static void say_others(LaunchReport *r, const Failure *f) {
+    enum { SHOWN = 3 };
+    int same = 0, others = 0;
+    for (int i = 0; i < r->nfailure; i++) {
+        const Failure *g = &r->failure[i];
+        if (g->rank == f->rank || !g->message) continue;
+        if (f->message && !strcmp(g->message, f->message))
+            same++;
+        else if (others++ < SHOWN)
+            fprintf(r->out, "  later, rank %d: %.*s\n", g->rank,
+                    (int)MIN(strcspn(g->message, "\n"), 200), g->message);
+    }
+    if (others > SHOWN) fprintf(r->out, "  and %d more\n", others - SHOWN);
+    if (same)
+        fprintf(r->out, "  %d other rank%s said the same\n", same, same == 1 ? "" : "s");
+}
+
+static const char *signal_name(LaunchReport *r, int number) {
+    const char *name = sigabbrev_np(number);
+    return name ? arena_printf(r->mem, "SIG%s", name) : "unknown";
+}
+
+static const char *how(LaunchReport *r, const Failure *f) {
+    if (f->signal)
+        return arena_printf(r->mem, "killed by signal %d (%s)", f->signal,
+                            signal_name(r, f->signal));
+    if (f->code == 134 && f->message) return "stopped itself";
+    return arena_printf(r->mem, "ended with exit code %d", f->code);
+}
+
+static void say_block(LaunchReport *r, const Failure *f, int64_t kills) {
+    fprintf(r->out, "stator: rank %d of %d%s%s %s\n", f->rank, r->ranks,
+            f->host ? " on " : "", f->host ? f->host : "", how(r, f));
+    if (f->message) {
+        indented(r->out, f->message, "  ");
+        say_names(r, f->message);
+    }
+    bool here = f->host && !strcmp(f->host, r->host);
+    if (f->signal == SIGKILL) say_memory(r, here ? kills : -1);
+    if (f->log) fprintf(r->out, "  log: %s\n", f->log);
+    if (f->said && *f->said && !f->message) {
+        fprintf(r->out, "  it said last:\n");
+        indented(r->out, f->said, "    | ");
+    }
+    say_others(r, f);
+    if (r->ranks > 1) fprintf(r->out, "  the other ranks were ended\n");
+}
+
+/* The message says which rank it is, and where. */
+static void say_hung(LaunchReport *r, const Failure *f) {
+    fprintf(r->out, "stator: %s\n", f->message);
+    if (f->log) fprintf(r->out, "  log: %s\n", f->log);
+    fprintf(r->out, "  all ranks were ended (runner_config.on_hang)\n");
+}
+
+/* No rank is known to have failed, and still mpirun did not end well: what it said is
+ * above. Without a rank that started it is its way of starting them that is wrong. */
+static int say_mpirun(LaunchReport *r, bool killed, int code) {
+    bool signal = code > 128 && sigabbrev_np(code - 128);
+    if (r->lost_host)
+        fprintf(r->out,
+                "stator: host %s is gone: its machine, its network or its mpirun "
+                "daemon ended\n",
+                r->lost_host);
+    else if (signal)
+        fprintf(r->out, "stator: %s was killed by signal %d (%s)%s\n",
+                killed ? "mpirun" : "a rank", code - 128, signal_name(r, code - 128),
+                killed ? "" : "; nobody said which");
+    else
+        fprintf(r->out,
+                "stator: error: mpirun ended with exit code %d; what it said is above\n",
+                code);
+    if (!signal && !r->lost_host && !r->started && !r->program) return EXIT_CONFIG;
+    fprintf(r->out, "  all ranks were ended\n");
+    return code;
+}
+
+static int end_code(LaunchReport *r, const Failure *f, int status, int64_t oom_kills,
+                    int stopped) {
+    bool killed = WIFSIGNALED(status);
+    int code = killed ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    if (f) code = f->message || !f->signal ? f->code : 128 + f->signal;
+    if (code == 0) return 0;
+    /* train said itself why all of its ranks end together */
+    bool together = code == EXIT_SIGNALLED || (code == EXIT_DIVERGED && r->started);
+    bool told = f && f->message;
+    if (together && !told && !r->program) return code;
+    if (stopped && !told && (!f || f->signal)) {
+        fprintf(r->out, "stator: stopped by %s\n", signal_name(r, stopped));
+        return 128 + stopped;
+    }
+    if (!f) return say_mpirun(r, killed, code);
+    if (f->hung)
+        say_hung(r, f);
+    else
+        say_block(r, f, oom_kills);
+    return code;
+}
+
+int launch_report_end(LaunchReport *r, int status, int64_t oom_kills, int stopped) {
     if (r->n) take_line(r);
-    if (r->holding) let_go(r);
+    int code = end_code(r, root_cause(r), status, oom_kills, stopped);
+    fflush(r->out);
+    return code;
 }

@@ -6,18 +6,15 @@
 
 enum { RANK_TABLE_MAX_BYTES = 64 << 20, MAX_RANKS = 65536, MAX_HOST_BYTES = 255 };
 
-/* Server server[server_of[r]] runs rank r; device_of[r] is its number there. */
 typedef struct RankTable {
-    int ranks, servers;
-    const char **server; /* host names or IPv4 addresses, in the order of the file */
-    int *server_of, *device_of; /* by rank */
+    int ranks;
+    const char **host; /* by rank: a host name or an IPv4 address */
 } RankTable;
 
 /* Reads a table. Fails with EXIT_CONFIG, the place and what to write there, unless:
  * version is "1.0", status is "completed", server_count is the number of servers, every
- * server stands there once and has a device, rank_ids are 0..n-1 each once, and
- * device_ids of a server are different. Numbers may be strings, as the tools write them.
- */
+ * server has a device, and rank_ids are 0..n-1 each once. Numbers may be strings, as the
+ * tools write them. */
 RankTable *rank_table_read(Arena *mem, const char *path);
 /* The same for bytes[n]; `name` is the file named in messages. */
 RankTable *rank_table_parse(Arena *mem, const char *name, const char *bytes, size_t n);

@@ -120,7 +120,7 @@ void report_open(Train *t) {
     if (comm_rank() == 0 && getenv(LAUNCH_CLOSED_ENV))
         fprintf(t->log, "note: stdout was closed at the start: what is said is only "
                         "here\n");
-    launch_redirect_output(t->run_dir, comm_rank());
+    launch_redirect_output(logs, comm_rank(), fd);
     if (comm_rank() != 0) return;
     keep_module(t);
     Text config = text_new(t->mem);

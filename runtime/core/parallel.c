@@ -61,9 +61,7 @@ void rt_share_host(int threads, bool same_cores) {
     shares_cores = same_cores;
 }
 
-/* Threads of a process that asks for no number: STATOR_THREADS, which launch sets; the
- * first number of OMP_NUM_THREADS; its share of the host, or a thread a core. */
-static int default_threads(void) {
+int rt_threads_asked(void) {
     static const char *const names[] = {"STATOR_THREADS", "OMP_NUM_THREADS"};
     for (int i = 0; i < ARRAY_LEN(names); i++) {
         const char *set = getenv(names[i]);
@@ -76,7 +74,13 @@ static int default_threads(void) {
             fail(EXIT_CONFIG, "STATOR_THREADS=%.100s: write a number from 1 to %d", set,
                  RT_THREADS_MOST);
     }
-    return share_threads ? share_threads : rt_cores();
+    return 0;
+}
+
+/* Of a process that asks for no number: its share of the host, or a thread a core. */
+static int default_threads(void) {
+    int asked = rt_threads_asked();
+    return asked ? asked : share_threads ? share_threads : rt_cores();
 }
 
 /* Each thread on a core of its own: two on one core wait for each other at every barrier,

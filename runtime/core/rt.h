@@ -38,6 +38,9 @@ int64_t rt_collective_bytes(int64_t n);
  * rt_parallel. */
 void rt_set_threads(int threads);
 int rt_threads(void);
+/* What STATOR_THREADS, or else the first number of OMP_NUM_THREADS, asks for; 0: neither
+ * does. Fails as rt_set_threads does. */
+int rt_threads_asked(void);
 enum { RT_THREADS_MOST = 4096 };
 /* Other ranks of a run are on this host: threads of each, unless something else is said;
  * do they run on the same cores? */

@@ -92,9 +92,7 @@ void read_gpt(Arena *mem, const char *path, const char *more, Text *out) {
 void read_rank_table(Arena *mem, const char *path, const char *more, Text *out) {
     (void)more;
     const RankTable *t = rank_table_read(mem, path);
-    for (int i = 0; i < t->servers; i++) text_add(out, "%s ", t->server[i]);
-    for (int r = 0; r < t->ranks; r++)
-        text_add(out, "%d:%d ", t->server_of[r], t->device_of[r]);
+    for (int r = 0; r < t->ranks; r++) text_add(out, "%s ", t->host[r]);
 }
 
 static void put_number(Text *out, double v) {

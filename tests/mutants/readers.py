@@ -429,22 +429,17 @@ def read_rank_table(b, limits):
     need(isinstance(servers, list), "server_list")
     count = table_number(member(root, "server_count"), 1, 65536, limits)
     need(count == len(servers), "server_count")
-    names, ranks = [], {}
-    for s, server in enumerate(servers):
+    ranks = {}
+    for server in servers:
         name, devices = text_in(member(server, "server_id"), limits), member(server, "device")
         need(re.fullmatch(r"[A-Za-z0-9._][A-Za-z0-9._-]{0,254}", name), "name")
-        need(isinstance(devices, list) and devices and name not in names, "server")
-        names.append(name)
-        taken = set()
+        need(isinstance(devices, list) and devices, "server")
         for d in devices:
             rank = table_number(member(d, "rank_id"), 0, 65535, limits)
-            device = table_number(member(d, "device_id"), 0, 65535, limits)
-            need(rank not in ranks and device not in taken, "twice")
-            taken.add(device)
-            ranks[rank] = (s, device)
+            need(rank not in ranks, "twice")
+            ranks[rank] = name
     need(sorted(ranks) == list(range(len(ranks))), "ranks")
-    return (" ".join(names) + " " +
-            "".join(f"{s}:{d} " for _, (s, d) in sorted(ranks.items())))
+    return "".join(f"{name} " for _, name in sorted(ranks.items()))
 
 
 # ---- metrics.jsonl ----

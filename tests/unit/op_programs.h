@@ -130,4 +130,9 @@ static inline Tensor ***run(Arena *mem, const Func *f, Tensor ***arg) {
     return ret;
 }
 
+/* Equal, or both not numbers, or within tol * max(1, |b|). */
+static inline bool near(double a, double b, double tol) {
+    return a == b || (a != a && b != b) || fabs(a - b) <= tol * fmax(1, fabs(b));
+}
+
 #endif

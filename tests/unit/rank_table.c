@@ -28,36 +28,28 @@ TEST(ranks_of_two_servers) {
                         DEVICE("\"0\"", "\"0\"") "," DEVICE(
                             "\"1\"", "\"1\"")) "," SERVER("node-b.cluster",
                                                           DEVICE("\"4\"", "\"2\""))));
-    EXPECT(t->ranks == 3 && t->servers == 2);
-    EXPECT_STR(t->server[t->server_of[0]], "10.155.111.140");
-    EXPECT_STR(t->server[t->server_of[1]], "10.155.111.140");
-    EXPECT_STR(t->server[t->server_of[2]], "node-b.cluster");
-    EXPECT(t->device_of[0] == 0 && t->device_of[1] == 1 && t->device_of[2] == 4);
+    EXPECT_INT(t->ranks, 3);
+    EXPECT_STR(t->host[0], "10.155.111.140");
+    EXPECT_STR(t->host[1], "10.155.111.140");
+    EXPECT_STR(t->host[2], "node-b.cluster");
 }
 
 TEST(ranks_count_not_the_order_of_the_file) {
     RankTable *t =
         table(around("2", SERVER("b", DEVICE("0", "2") "," DEVICE("1", "0")) "," SERVER(
                               "a", DEVICE("0", "1"))));
-    EXPECT_STR(t->server[t->server_of[0]], "b");
-    EXPECT_STR(t->server[t->server_of[1]], "a");
-    EXPECT_STR(t->server[t->server_of[2]], "b");
-    EXPECT(t->device_of[0] == 1 && t->device_of[2] == 0);
+    EXPECT_STR(t->host[0], "b");
+    EXPECT_STR(t->host[1], "a");
+    EXPECT_STR(t->host[2], "b");
 }
 
 TEST(ranks_that_do_not_count_up) {
     REFUSED("1", SERVER("a", DEVICE("0", "0") "," DEVICE("1", "2")),
-            "rank_id 2 in a table of 2 devices");
-    REFUSED("1", SERVER("a", DEVICE("0", "1")), "rank_id 1 in a table of 1 devices");
+            "no rank_id is 1 in a table of 2 devices");
+    REFUSED("1", SERVER("a", DEVICE("0", "1")),
+            "no rank_id is 0 in a table of 1 devices");
     REFUSED("2", SERVER("a", DEVICE("0", "0")) "," SERVER("b", DEVICE("0", "0")),
             "rank_id 0 stands there twice (servers a and b)");
-}
-
-TEST(devices_and_servers_that_repeat) {
-    REFUSED("1", SERVER("a", DEVICE("3", "0") "," DEVICE("3", "1")),
-            "device_id 3 of server a stands there twice (ranks 0 and 1)");
-    REFUSED("2", SERVER("a", DEVICE("0", "0")) "," SERVER("a", DEVICE("1", "1")),
-            "server a stands there twice");
 }
 
 TEST(a_count_that_is_wrong) {
@@ -72,7 +64,7 @@ TEST(numbers_that_are_none) {
     REFUSED("1", SERVER("a", DEVICE("0", "\"-1\"")), "rank_id");
     REFUSED("1", SERVER("a", DEVICE("0", "\"\"")), "rank_id");
     REFUSED("1", SERVER("a", DEVICE("0", "99999999999999999999")), "rank_id");
-    REFUSED("1", SERVER("a", DEVICE("\"70000\"", "0")), "device_id");
+    REFUSED("1", SERVER("a", DEVICE("0", "\"70000\"")), "rank_id");
 }
 
 TEST(host_names_that_would_be_options_or_words) {
@@ -95,8 +87,7 @@ TEST(a_table_that_is_not_finished) {
 TEST(more_ranks_than_any_run_has) {
     Text t = text_new(arena_new());
     for (int i = 0; i <= MAX_RANKS; i++)
-        text_add(&t, "%s{\"device_id\": %d, \"rank_id\": %d}", i ? ", " : "",
-                 i % MAX_RANKS, i % MAX_RANKS);
+        text_add(&t, "%s{\"device_id\": %d, \"rank_id\": %d}", i ? ", " : "", i, i);
     EXPECT_FAIL(table(around("1", arena_printf(t.mem, SERVER("a", "%s"), t.s))),
-                EXIT_CONFIG, "more than 65536 ranks");
+                EXIT_CONFIG, "between 0 and 65535");
 }

@@ -113,7 +113,7 @@ static int ranks_find(pid_t launch, pid_t *pid, int ranks) {
         pid_t p = (pid_t)atoi(e->d_name);
         int rank = p > 0 && ranks_below(launch, p) > 1 ? ranks_number(p) : -1;
         if (rank < 0 || rank >= ranks) continue;
-        bool launched = ranks_setting(p, "STATOR_REPORT_DIR=") >= 0;
+        bool launched = ranks_setting(p, "STATOR_LAUNCHED=") >= 0;
         if (launched && ranks_number(ranks_parent(p)) != rank) continue; /* the guard */
         found += !pid[rank];
         pid[rank] = p;

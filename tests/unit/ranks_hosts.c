@@ -73,6 +73,7 @@ static void connect_hosts(const Host *h) {
     write_text(in_temp("agent"), agent.s);
     EXPECT(chmod(in_temp("agent"), 0755) == 0);
     setenv("OMPI_MCA_plm_rsh_agent", in_temp("agent"), 1);
+    setenv("PRTE_MCA_plm_ssh_agent", in_temp("agent"), 1);
     setenv("OMPI_MCA_btl", "tcp,self", 1);
 }
 
