@@ -5,7 +5,7 @@
 #ifndef STATOR_ATTENTION_H
 #define STATOR_ATTENTION_H
 #include "codegen/emit.h"
-#include "codegen/part.h"
+#include "codegen/rank_part.h"
 
 /* q, o: f32 [batch, tq, heads, dim]; k, v: f32 [batch, tk, kv_heads, dim]; lse: f32
  * [batch, tq, heads], the log of the sum of exp(scale * q k); all contiguous. Head h uses

@@ -10,10 +10,10 @@
 #define STATOR_LOWER_H
 #include "codegen/dnnl.h"
 #include "codegen/emit.h"
-#include "codegen/part.h"
+#include "codegen/rank_part.h"
 #include "codegen/rt_call.h"
 #include "codegen/target.h"
-#include "ir/space.h"
+#include "ir/iteration_space.h"
 #include "passes/passes.h"
 
 typedef struct Product { /* one matrix product of the program */

@@ -1,6 +1,6 @@
 /* lower_base.c - what the lowering of every op needs. */
 #include "codegen/lower.h"
-#include "ir/over.h"
+#include "ir/placement.h"
 
 LLVMValueRef lower_pointer(Lower *l, const Value *v) {
     if (!v->def) return l->arg[v->nth];

@@ -6,7 +6,7 @@
 #include "passes/pipe/schedule.h"
 #include "runtime/comm/agree.h"
 #include "runtime/comm/comm.h"
-#include "runtime/core/room.h"
+#include "runtime/core/free_memory.h"
 #include "runtime/core/rt.h"
 #include <errno.h>
 #include <sys/mman.h>

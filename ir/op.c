@@ -24,7 +24,7 @@ int op_kind(const char *name) {
     return -1;
 }
 
-/* Attributes any op may have: how it is spread over the mesh (ir/over.h), and once
+/* Attributes any op may have: how it is spread over the mesh (ir/placement.h), and once
  * memory is planned its workspace in the frame. */
 static const char common_spec[] = "over:s? ws:i? ws_bytes:i?";
 

@@ -81,7 +81,7 @@ bool annotation_is_about(const Annotation *a, const char *func, const char *name
 /* How many values annotation `by` of the user places that annotation `old` of the strategy
  * would have placed in another way. Takes a module that pass seed would take. */
 int seed_replaces(const Module *m, const Annotation *by, const Annotation *old);
-/* follow.c: places the arguments of the model that are open, as their uses are placed. */
+/* propagate_params.c: places the arguments of the model that are open, as their uses are placed. */
 void follow_uses(Module *m, Func *model, const bool *open);
 /* zero.c: the type of a state (or gradient) of a flattened parameter. */
 Type zero_type(const Module *m, const PassOptions *o, const Type *flat);

@@ -8,7 +8,7 @@
 #include "runtime/comm/agree.h"
 #include "runtime/comm/comm.h"
 #include "runtime/comm/watch.h"
-#include "runtime/core/room.h"
+#include "runtime/core/free_memory.h"
 #include "runtime/core/rt.h"
 #include <math.h>
 

@@ -1,6 +1,6 @@
 /* attention.c - attention and the KV cache. */
-#include "ir/number.h"
 #include "ir/op_hooks.h"
+#include "ir/tensor_fast.h"
 #include <math.h>
 
 bool attention_is_within(const Op *op) {

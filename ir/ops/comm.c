@@ -1,6 +1,6 @@
 /* comm.c - what ranks do together, over an axis of the mesh or several. */
-#include "ir/number.h"
 #include "ir/op_hooks.h"
+#include "ir/tensor_fast.h"
 #include <stdlib.h>
 
 static Axes axes_of(const Op *op) {

@@ -1,6 +1,6 @@
 /* embed.c - tables and positions: embed, positions, rope. */
-#include "ir/number.h"
 #include "ir/op_hooks.h"
+#include "ir/tensor_fast.h"
 #include <math.h>
 
 /* Element i of the indices; it must be a row of a table of `rows`, or, when that is a

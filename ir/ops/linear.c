@@ -1,6 +1,6 @@
 /* linear.c - products, sums and constants: dot, sum, max, fill. */
-#include "ir/number.h"
 #include "ir/op_hooks.h"
+#include "ir/tensor_fast.h"
 #include "ir/walk.h"
 #include <math.h>
 

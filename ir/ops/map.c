@@ -1,7 +1,7 @@
 /* map.c - elementwise ops: their meaning on one element, and their gradients. */
 #include "base/rng.h"
-#include "ir/number.h"
 #include "ir/op_hooks.h"
+#include "ir/tensor_fast.h"
 #include "ir/walk.h"
 #include <math.h>
 

@@ -1,8 +1,8 @@
 /* norm.c - rows over the last dimension: layernorm, rmsnorm, softmax, cross entropy.
  * They are composites: `expand` writes them with primitive ops, which the fuser puts into
  * one kernel; the reference kernels are written apart from that. */
-#include "ir/number.h"
 #include "ir/op_hooks.h"
+#include "ir/tensor_fast.h"
 #include <math.h>
 
 static int64_t row_length(const Tensor *t) {

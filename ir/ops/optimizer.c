@@ -1,8 +1,8 @@
 /* optimizer.c - optimizers, elementwise over parameter, gradient and state. The gradient
  * is multiplied with the factor of clipping first; the bias corrections are 1 - beta^t,
  * or 1 for none. */
-#include "ir/number.h"
 #include "ir/op_hooks.h"
+#include "ir/tensor_fast.h"
 #include <math.h>
 
 /* ---- meaning ---- */

@@ -5,7 +5,7 @@
  *     -> %a2, %b2 = all_reduce %a, %b {axis="dp"}
  * With `overlap` only where that costs no more waiting than a message's latency: a bucket
  * starts when its last operand is there and is waited for when its first result is used. */
-#include "passes/comm/work.h"
+#include "passes/comm/cost.h"
 #include "passes/passes.h"
 
 /* The dimension an attribute names, counted from the end: so tensors of different ranks can

@@ -6,7 +6,7 @@
  * Collectives run in the order of the text, which is the same on every rank; nothing
  * stays under way when a function returns. Run one after the other, the program means the
  * same, to the bit. */
-#include "passes/comm/work.h"
+#include "passes/comm/cost.h"
 #include "passes/passes.h"
 
 typedef struct Overlap {

@@ -8,7 +8,7 @@
  * In a loop the op must do the same to every slice of dimension 0. Sums always move, so
  * that a product can add to them; collectives where `overlap` asks for it, if a slice is
  * worth a message. A function with several calls is copied for the one. */
-#include "passes/comm/work.h"
+#include "passes/comm/cost.h"
 #include "passes/passes.h"
 
 /* Of functions: a step has a few; a text with calls of calls could want any number. */

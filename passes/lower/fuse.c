@@ -3,10 +3,10 @@
  *     %a = mul %x, %y; %b = sum %a {mn->m}; %c = gelu %a
  *  -> %b, %c = call %x, %y {fn=@k0}
  * An op joins the groups that make its operands (else one that reads the same tensor), and
- * so makes them one, when they fit one iteration space (ir/space.h) and nothing outside has
+ * so makes them one, when they fit one iteration space (ir/iteration_space.h) and nothing outside has
  * used their results yet: the kernel stands where its last op stood. Equal kernels are one
  * function. */
-#include "ir/space.h"
+#include "ir/iteration_space.h"
 #include "passes/passes.h"
 
 enum {

@@ -3,7 +3,7 @@
  * The check knows only locations and who reads what when: for every two values of a
  * function whose bytes meet, one must be dead before the other is made, or they are the
  * same bytes on purpose (a view, a result over an operand that is not read again). */
-#include "ir/space.h"
+#include "ir/iteration_space.h"
 #include "passes/passes.h"
 
 const char *const memory_class_name[MEM_CLASSES] = {

@@ -5,8 +5,8 @@
  * an argument in its buffer (@a2), all others in the frame (@128). Values tied together
  * (views, results written over a dying operand) share one buffer; buffers whose lives do
  * not meet share bytes. Where a value cannot live in the place it must, a copy is made. */
+#include "ir/iteration_space.h"
 #include "ir/matmul.h"
-#include "ir/space.h"
 #include "passes/passes.h"
 #include <stdlib.h>
 

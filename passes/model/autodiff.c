@@ -6,7 +6,7 @@
  * @f.bwd. In a loop those values come stacked, and the backward loop runs in reverse:
  *     call %x, %w {fn=@f; times=n; carry=1; each=1}
  *     call %dy, %saved, %w {fn=@f.bwd; times=n; carry=1; each=2; reverse=1} */
-#include "ir/over.h"
+#include "ir/placement.h"
 #include "passes/passes.h"
 
 /* What @f.bwd is given; those up to SLICED_INPUT are cut into slices by a loop's runs. */

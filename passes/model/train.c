@@ -8,7 +8,7 @@
  * With n micro-batches the data arrive stacked and a loop sums loss and gradients. With
  * `overlap` the first micro-batch stands by itself when it gathers parameters beside its
  * work, the last one when the sums are finished beside its. */
-#include "ir/over.h"
+#include "ir/placement.h"
 #include "passes/passes.h"
 #include "passes/pipe/schedule.h"
 

@@ -8,7 +8,7 @@
  * for each chunk: `tensor` is its name and `first` its first row there. A parameter that
  * chunks of several stages read is an argument for each of them; `same` names that of the
  * first stage, and pass train adds their gradients up. The module means what it meant. */
-#include "ir/over.h"
+#include "ir/placement.h"
 #include "passes/passes.h"
 #include "passes/pipe/schedule.h"
 

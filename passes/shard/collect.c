@@ -3,7 +3,7 @@
  * in the attributes: {how="reduce_scatter"; axis="tp"; dim=1} A shortest path over
  * placements: bytes that a rank sends by the ring algorithms, and a little per collective
  * for its latency. */
-#include "ir/over.h"
+#include "ir/placement.h"
 #include "passes/passes.h"
 #include <math.h>
 

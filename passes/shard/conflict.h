@@ -3,7 +3,7 @@
  * docs/design.md, "Several ranks". */
 #ifndef STATOR_CONFLICT_H
 #define STATOR_CONFLICT_H
-#include "ir/over.h"
+#include "ir/placement.h"
 #include "passes/passes.h"
 
 /* An annotated value; values that are placed by it point to it, by dimension. */

@@ -2,7 +2,7 @@
  * rank's part, one-step reshards become collectives, and ops that count elements learn
  * where their part begins (hook `local` of their row). The text is the same for every
  * rank. */
-#include "ir/over.h"
+#include "ir/placement.h"
 #include "passes/passes.h"
 
 static Type local_type(const Mesh *m, const Type *whole) {

@@ -3,7 +3,7 @@
  *     -> %y2 = reshard %y : f32[8:dp,64:tp]
  * A constant is made again in the wanted placement instead. One reshard serves all uses.
  */
-#include "ir/over.h"
+#include "ir/placement.h"
 #include "passes/passes.h"
 
 /* Carried arguments of a loop body: what it hands back must lie alike. */

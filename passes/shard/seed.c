@@ -6,7 +6,7 @@
  * stacked layers may be left out. What the user says of a value replaces what the
  * strategy says; two of the user's that say different things of one value are refused.
  * Parameters that nobody placed follow from their use. */
-#include "ir/over.h"
+#include "ir/placement.h"
 #include "passes/passes.h"
 
 static bool glob(const char *p, const char *end, const char *s) {

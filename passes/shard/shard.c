@@ -31,7 +31,7 @@ static Places *places_of(Shard *s, Func *f) {
 }
 
 /* The operands with the placements known so far stand in the values themselves while an
- * op is looked at, so that over.c sees them. */
+ * op is looked at, so that placement.c sees them. */
 static void show_operands(Places *p, Op *op) {
     for (int i = 0; i < op->nin; i++) op->in[i]->ty = place(p, op->in[i])->ty;
 }

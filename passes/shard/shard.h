@@ -1,5 +1,5 @@
 /* shard.h - what pass shard (shard.c) knows of every value while it decides, and who
- * asked for it (claim.c), for the messages of placements that contradict each other. */
+ * asked for it (trace_seeds.c), for the messages of placements that contradict each other. */
 #ifndef STATOR_SHARD_H
 #define STATOR_SHARD_H
 #include "passes/shard/conflict.h"

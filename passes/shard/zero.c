@@ -8,7 +8,7 @@
  * parts are gathered before that. What is then split over the copies follows from the
  * level: 1 the states (see train.c), 2 the gradient too (see autodiff.c), 3 the parameter
  * itself. Attribute `global` keeps its shape, `zero` the level. */
-#include "ir/over.h"
+#include "ir/placement.h"
 #include "passes/passes.h"
 
 static bool is_param(const Func *f, int i) {

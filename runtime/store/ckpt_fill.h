@@ -2,9 +2,9 @@
  * ranks wrote them; see ckpt.h and ckpt_load.c. */
 #ifndef STATOR_CKPT_FILL_H
 #define STATOR_CKPT_FILL_H
+#include "runtime/store/ckpt_comm.h"
 #include "runtime/store/ckpt_stream.h"
 #include "runtime/store/ckpt_table.h"
-#include "runtime/store/ckpt_talk.h"
 
 /* A tensor that is loaded, or some rows of one. */
 typedef struct Wanted {

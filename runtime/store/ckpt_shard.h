@@ -2,8 +2,8 @@
  * Functions that return int: 0 or an errno value. */
 #ifndef STATOR_CKPT_SHARD_H
 #define STATOR_CKPT_SHARD_H
+#include "runtime/store/ckpt_comm.h"
 #include "runtime/store/ckpt_table.h"
-#include "runtime/store/ckpt_talk.h"
 
 typedef struct ShardFile {
     CkptFile as; /* name; once written also bytes and xxh3 */

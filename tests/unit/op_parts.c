@@ -2,7 +2,7 @@
  * several ranks, for every op by its samples (ops.h) and in double: each dimension that
  * may be split in as many parts as it has, two of them at once, operands that are sums
  * over ranks. The results of all ranks together are those of the whole. */
-#include "ir/over.h"
+#include "ir/placement.h"
 #include "trial.h"
 
 /* ---- parts ---- */

@@ -1,6 +1,6 @@
-/* work.h - for passes that decide what is sent when. */
-#ifndef STATOR_WORK_H
-#define STATOR_WORK_H
+/* cost.h - for passes that decide what is sent when. */
+#ifndef STATOR_COST_H
+#define STATOR_COST_H
 #include "ir/ir.h"
 
 /* The work of functions that are called: a list, the newest first. */

@@ -1,7 +1,7 @@
-/* number.h - elements of tensors as the reference kernels read and write them: f32 in
+/* tensor_fast.h - elements of tensors as the reference kernels read and write them: f32 in
  * place, other types by tensor_get and tensor_set. */
-#ifndef STATOR_NUMBER_H
-#define STATOR_NUMBER_H
+#ifndef STATOR_TENSOR_FAST_H
+#define STATOR_TENSOR_FAST_H
 #include "ir/ir.h"
 
 static inline double number_get(const Tensor *t, int64_t i) {

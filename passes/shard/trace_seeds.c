@@ -1,4 +1,4 @@
-/* claim.c - who asked for the placements that pass shard gives, and where two of them
+/* trace_seeds.c - who asked for the placements that pass shard gives, and where two of them
  * meet that contradict each other. See conflict.h for the messages, docs/design.md for
  * the rule. */
 #include "passes/shard/shard.h"

@@ -1,7 +1,7 @@
-/* placed.c - is a module at level sharded ready to become the program of one rank? What
+/* check_placement.c - is a module at level sharded ready to become the program of one rank? What
  * the passes make is. A text that somebody wrote, or a list of passes without reshard or
  * collect, may not be: it would give numbers of nothing. */
-#include "ir/over.h"
+#include "ir/placement.h"
 #include "passes/passes.h"
 
 static const char *shown(const Func *f, const Type *ty) {

@@ -1,5 +1,5 @@
 /* Tests of the memory that is left: what cgroups and the machine say, below a folder. */
-#include "runtime/core/room.h"
+#include "runtime/core/free_memory.h"
 #include "driven.h"
 
 static void put(const char *name, const char *text) {

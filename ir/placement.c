@@ -1,5 +1,5 @@
-/* over.c - see over.h. */
-#include "ir/over.h"
+/* placement.c - see placement.h. */
+#include "ir/placement.h"
 #include <stdlib.h>
 
 static const Mesh *mesh_of(const Op *op) {

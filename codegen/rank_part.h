@@ -1,7 +1,7 @@
-/* part.h - where the elements of a rank's part of a tensor stand in the whole tensor.
+/* rank_part.h - where the elements of a rank's part of a tensor stand in the whole tensor.
  * What a rank is, is read when the program runs: the code is the same on all ranks. */
-#ifndef STATOR_PART_H
-#define STATOR_PART_H
+#ifndef STATOR_RANK_PART_H
+#define STATOR_RANK_PART_H
 #include "codegen/emit.h"
 #include "ir/ir.h"
 

@@ -1,5 +1,5 @@
-/* ckpt_talk.c - see ckpt_talk.h. */
-#include "runtime/store/ckpt_talk.h"
+/* ckpt_comm.c - see ckpt_comm.h. */
+#include "runtime/store/ckpt_comm.h"
 #include "runtime/comm/comm.h"
 
 Crew crew_alone(int rank, int ranks) {

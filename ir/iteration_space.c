@@ -1,6 +1,6 @@
-/* space.c - see space.h. Dimensions of values that ops of the kernel tie together are one
+/* iteration_space.c - see iteration_space.h. Dimensions of values that ops of the kernel tie together are one
  * dimension of the space (union-find); sizes of 1 do not count. */
-#include "ir/space.h"
+#include "ir/iteration_space.h"
 
 typedef struct Ties {
     Arena *mem;

@@ -1,8 +1,8 @@
-/* work.c - how much there is to do in an op, roughly, so that what is sent can be hidden
+/* cost.c - how much there is to do in an op, roughly, so that what is sent can be hidden
  * behind it. The unit is a multiplication with its addition, of a core that makes 25
  * thousand million of them a second and sends 2 GB/s. Products count: what only moves
  * through memory competes with messages for it, and counts as next to nothing. */
-#include "passes/comm/work.h"
+#include "passes/comm/cost.h"
 
 enum { PER_BYTE_SENT = 12, PER_MESSAGE = 500000 };
 static const double most = 1e18;

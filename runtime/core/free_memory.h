@@ -1,6 +1,6 @@
-/* room.h - the memory that this process has and can still get. */
-#ifndef STATOR_ROOM_H
-#define STATOR_ROOM_H
+/* free_memory.h - the memory that this process has and can still get. */
+#ifndef STATOR_FREE_MEMORY_H
+#define STATOR_FREE_MEMORY_H
 #include "base/base.h"
 
 typedef struct Room {

@@ -1,8 +1,8 @@
-/* follow.c - parameters that nobody placed follow from their use: the placements that are
+/* propagate_params.c - parameters that nobody placed follow from their use: the placements that are
  * known are propagated through the dimension rules, forwards and backwards, to a fixed
  * point. Level global; called by pass seed. Where an op has an axis on two dimensions the
  * axis stops there: that is a matter for pass shard, which counts bytes. */
-#include "ir/over.h"
+#include "ir/placement.h"
 #include "passes/passes.h"
 
 enum { MOST_ROUNDS = 1000 };

@@ -1,7 +1,7 @@
-/* ckpt_talk.h - what the ranks say to each other while they save and load a checkpoint.
+/* ckpt_comm.h - what the ranks say to each other while they save and load a checkpoint.
  * With one rank, and when one process plays a rank, nothing is said. See ckpt.h. */
-#ifndef STATOR_CKPT_TALK_H
-#define STATOR_CKPT_TALK_H
+#ifndef STATOR_CKPT_COMM_H
+#define STATOR_CKPT_COMM_H
 #include "base/base.h"
 
 enum { CKPT_CHUNK_BYTES = 1 << 20 };

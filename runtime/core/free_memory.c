@@ -1,5 +1,5 @@
-/* room.c - see room.h. */
-#include "runtime/core/room.h"
+/* free_memory.c - see free_memory.h. */
+#include "runtime/core/free_memory.h"
 #include <errno.h>
 #include <stdlib.h>
 

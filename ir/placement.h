@@ -1,10 +1,10 @@
-/* over.h - how an op is spread over the ranks: which mesh axes split which dimension of its
+/* placement.h - how an op is spread over the ranks: which mesh axes split which dimension of its
  * rule. Pass shard decides it and writes it down as the attribute `over` of the op, e.g.
  *     %y = dot %x, %w {bth,hc->btc; over="b:dp t:cp h:tp"} : f32[8:dp,16:cp,32]+tp
  * Dimensions without a letter are called by their number (#0). "+tp" says that a sum over
  * tp that is pending in the operands goes on into the results. */
-#ifndef STATOR_OVER_H
-#define STATOR_OVER_H
+#ifndef STATOR_PLACEMENT_H
+#define STATOR_PLACEMENT_H
 #include "ir/ir.h"
 
 typedef struct Over {
@@ -41,7 +41,7 @@ int64_t reshard_sent_bytes(const Mesh *m, const Type *from, const Type *to);
 /* Is a reshard one collective, as its attributes say? (collect.c) */
 bool reshard_is_step(const Op *op);
 /* Fails with EXIT_CONFIG where an operand lies in another way than its op or callee takes
- * it, or a reshard is no single step: what localize needs. (placed.c) */
+ * it, or a reshard is no single step: what localize needs. (check_placement.c) */
 void check_placed(const Module *m);
 
 /* Types of slices and stacks: the placement without and with dimension 0. */

@@ -1,5 +1,5 @@
-/* part.c - see part.h. */
-#include "codegen/part.h"
+/* rank_part.c - see rank_part.h. */
+#include "codegen/rank_part.h"
 #include "codegen/rt_call.h"
 
 int64_t part_step(const Part *p, int d) {

@@ -1,4 +1,4 @@
-/* space.h - the iteration space of a kernel function: which loops its elementwise ops and
+/* iteration_space.h - the iteration space of a kernel function: which loops its elementwise ops and
  * reductions can share. Used by fuse (may these ops be one kernel?), by memplan (may a
  * result overwrite an operand?) and by codegen (which loops to emit?).
  *
@@ -6,8 +6,8 @@
  * has or lacks together taken as one. A value that lacks `inner` is one number a row. A
  * row may be gone over several times (phases): a sum over inner is known only after its
  * phase, e.g. layernorm has three: sum of x; sum of (x - mean)^2; the result. */
-#ifndef STATOR_SPACE_H
-#define STATOR_SPACE_H
+#ifndef STATOR_ITERATION_SPACE_H
+#define STATOR_ITERATION_SPACE_H
 #include "ir/ir.h"
 
 enum { SPACE_MAX_GROUPS = MAX_RANK, SPACE_BLOCK = 4096 };
