@@ -16,6 +16,10 @@ static const struct {
     double most;
 } table[] = {
     {"micro_batches", WHOLE, offsetof(PassOptions, micro_batches), any},
+    {"schedule", WORD, offsetof(PassOptions, schedule_name), 0},
+    {"stages", SMALL, offsetof(PassOptions, stages), MAX_STAGES},
+    {"stage_chunks", SMALL, offsetof(PassOptions, stage_chunks), MAX_STAGES},
+    {"stage", SMALL, offsetof(PassOptions, stage), MAX_STAGES - 1},
     {"optimizer", WORD, offsetof(PassOptions, optimizer), 0},
     {"beta1", NUMBER, offsetof(PassOptions, beta1), 1},
     {"beta2", NUMBER, offsetof(PassOptions, beta2), 1},

@@ -32,9 +32,12 @@ typedef struct PassOptions {
     /* with overlap: levels 1 and 2 gather parameters behind the update all the same, which
      * takes less memory than beside the next forward */
     bool gathers_at_end;
-    /* cut, train, pipeline: stages; NULL: there is one */
+    /* cut, train, pipeline: a schedule (passes/pipe/schedule.h), or its name with the number
+     * of stages and of chunks on each; neither: there is one stage */
     const struct PipeSchedule *schedule;
-    const int64_t *chunk_layers; /* by chunk of the schedule */
+    const char *schedule_name;
+    int stages, stage_chunks;
+    const int64_t *chunk_layers; /* by chunk of the schedule; NULL: evenly */
     int stage; /* pass stage: the one whose step is wanted; -1: all */
     Func **steps; /* where not NULL pass stage leaves all of them here, those that are not
                      wanted for their arguments alone */

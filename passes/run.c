@@ -22,6 +22,9 @@ const char predict_passes[] =
 
 PassOptions pass_options_default(void) {
     return (PassOptions){.stage = -1,
+                         .stages = 1,
+                         .stage_chunks = 1,
+                         .schedule_name = "1f1b",
                          .micro_batches = 1,
                          .optimizer = "adamw",
                          .beta1 = 0.9,

@@ -20,6 +20,7 @@ typedef struct Piece { /* of a loop: its ops follow each other in the model */
 typedef struct Cut {
     Module *m;
     const PassOptions *o;
+    const PipeSchedule *schedule;
     Func *f;
     Arena *mem;
     int chunks;
@@ -57,9 +58,12 @@ int64_t module_layers(const Module *m) {
 
 static void read_layers(Cut *k) {
     int64_t n = 0, there = count_layers(k->f);
-    k->chunks = k->o->schedule->chunks;
+    k->chunks = k->schedule->chunks;
     k->end = NEW_ARRAY(k->mem, int64_t, (size_t)k->chunks);
-    for (int c = 0; c < k->chunks; c++) k->end[c] = n += k->o->chunk_layers[c];
+    const int64_t *layers = k->o->chunk_layers
+                                ? k->o->chunk_layers
+                                : schedule_even_layers(k->mem, there, k->chunks);
+    for (int c = 0; c < k->chunks; c++) k->end[c] = n += layers[c];
     if (n != there)
         fail(
             EXIT_CONFIG,
@@ -317,7 +321,7 @@ static Value *argument_of_stage(Cut *k, Value *v, int stage) {
 static void call_chunk(Cut *k, int c, Value **result, int nresults) {
     Func *f = k->f, *body = k->body[c];
     Builder b = build_at_end(f);
-    int stage = k->o->schedule->stage_of[c];
+    int stage = k->schedule->stage_of[c];
     for (int i = 0; i < body->narg; i++) {
         Value *v = k->in[c][i];
         k->in[c][i] = v->def           ? k->now[v->id]
@@ -367,9 +371,11 @@ static void make_chunks(Cut *k) {
 }
 
 void pass_cut(Module *m, const PassOptions *o) {
-    if (!o->schedule) return;
-    Cut k = {.m = m, .o = o, .f = find_model(m), .mem = arena_new()};
+    Cut k = {.m = m, .o = o, .schedule = schedule_of_options(m->mem, o)};
     Catch c;
+    if (!k.schedule) return;
+    k.f = find_model(m);
+    k.mem = arena_new();
     if (CATCH(c)) {
         read_layers(&k);
         cut_loops(&k);

@@ -548,8 +548,8 @@ static void make_steps(Pipe *p, Func *step) {
 }
 
 void pass_pipeline(Module *m, const PassOptions *o) {
-    if (!o->schedule) return;
-    Pipe p = {.m = m, .o = o, .s = o->schedule, .mem = arena_new()};
+    Pipe p = {.m = m, .o = o, .s = schedule_of_options(m->mem, o)};
+    if (!p.s) return;
     Func *step = m->first;
     while (step && !func_is_entry(step)) step = step->next;
     if (!step)
@@ -561,6 +561,7 @@ void pass_pipeline(Module *m, const PassOptions *o) {
              "and backward: another order is not there yet",
              p.s->name);
     Catch c;
+    p.mem = arena_new();
     if (CATCH(c)) {
         make_steps(&p, step);
         catch_end(&c);

@@ -1,6 +1,7 @@
 /* schedule.c - see schedule.h. The orders are those of the papers and programs named at each
  * generator. */
 #include "passes/pipe/schedule.h"
+#include "passes/passes.h"
 #include <ctype.h>
 #include <stdlib.h>
 
@@ -100,6 +101,21 @@ PipeSchedule *schedule_make(Arena *mem, const char *name, int stages, int chunks
     PipeSchedule *s = schedule_new(mem, name, stages, chunks, micro, 2 * micro * v);
     generators[k].make(s);
     return s;
+}
+
+const PipeSchedule *schedule_of_options(Arena *mem, const PassOptions *o) {
+    if (o->schedule || o->stages <= 1) return o->schedule;
+    int chunks = o->stages * MAX(o->stage_chunks, 1);
+    if (chunks > MAX_CHUNKS)
+        fail(EXIT_CONFIG, "%d chunks; at most %d", chunks, MAX_CHUNKS);
+    return schedule_make(mem, o->schedule_name, o->stages, chunks,
+                         (int)MAX(o->micro_batches, 1));
+}
+
+const int64_t *schedule_even_layers(Arena *mem, int64_t layers, int chunks) {
+    int64_t *n = NEW_ARRAY(mem, int64_t, (size_t)chunks);
+    for (int c = 0; c < chunks; c++) n[c] = layers / chunks + (c < layers % chunks);
+    return n;
 }
 
 /* ---- text ---- */

@@ -32,6 +32,11 @@ extern const char *const schedule_names[];
  * stage c mod stages. Fails with EXIT_CONFIG when the numbers do not go together. */
 PipeSchedule *schedule_make(Arena *mem, const char *name, int stages, int chunks,
                             int micro);
+/* That of the options; NULL: there is one stage. */
+struct PassOptions;
+const PipeSchedule *schedule_of_options(Arena *mem, const struct PassOptions *o);
+/* As evenly as it goes: the first chunks have one layer more. */
+const int64_t *schedule_even_layers(Arena *mem, int64_t layers, int chunks);
 /* One micro-batch forward through the chunks of such a schedule, as validation does. */
 PipeSchedule *schedule_forward(Arena *mem, const PipeSchedule *like);
 /* From its text, which is `micro` micro-batches; `file` is for messages. Fails at the cell
