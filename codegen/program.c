@@ -165,6 +165,24 @@ static void generate(Arena *mem, Program *p, const CompileOptions *co) {
     code->lower.e = NULL;
 }
 
+/* From the module to its planned entry. */
+static void plan_module(Arena *mem, Program *p, const char *passes, const PassOptions *po,
+                        bool verbose) {
+    PassOptions options = *po;
+    options.workspace_bytes = lower_workspace_bytes;
+    options.workspace_ctx = &p->code->lower;
+    options.verbose |= verbose;
+    p->stages = options.schedule ? options.schedule->stages : 1;
+    p->step = options.steps = NEW_ARRAY(mem, Func *, (size_t)p->stages);
+    if (options.schedule) options.stage = comm_stage();
+    passes_run(p->m, passes, &options);
+    if (p->m->level != LEVEL_PLANNED)
+        fail(EXIT_CONFIG, "passes '%s' end at level %s; a program needs memplan last",
+             passes, level_name[p->m->level]);
+    p->entry = find_entry(p->m);
+    p->step[p->entry->stage] = p->entry;
+}
+
 Program *program_make(Arena *mem, Module *m, const char *passes, const PassOptions *po,
                       const CompileOptions *co) {
     Program *p = NEW(mem, Program);
@@ -181,20 +199,7 @@ Program *program_make(Arena *mem, Module *m, const char *passes, const PassOptio
                           .threads = p->threads,
                           .vl = target_lanes(code->target),
                           .profile = co->profile};
-    PassOptions options = *po;
-    options.workspace_bytes = lower_workspace_bytes;
-    options.workspace_ctx = &code->lower;
-    options.verbose |= co->verbose;
-    p->stages = options.schedule ? options.schedule->stages : 1;
-    p->step = options.steps = NEW_ARRAY(mem, Func *, (size_t)p->stages);
-    if (options.schedule) options.stage = comm_stage();
-    passes_run(m, passes, &options);
-    if (m->level != LEVEL_PLANNED) {
-        fail(EXIT_CONFIG, "passes '%s' end at level %s; a program needs memplan last",
-             passes, level_name[m->level]);
-    }
-    p->entry = find_entry(m);
-    p->step[p->entry->stage] = p->entry;
+    plan_module(mem, p, passes, po, co->verbose);
     p->plan = memory_plan(mem, p->entry);
     p->arg = NEW_ARRAY(mem, void *, (size_t)p->entry->narg + 1);
     p->ret = NEW_ARRAY(mem, void *, (size_t)p->entry->nret + 1);

@@ -139,22 +139,24 @@ static void print_op(Text *t, const Module *m, const Names *n, const Op *op) {
     text_add(t, "\n");
 }
 
-static void print_func(Text *t, const Module *m, Func *f) {
-    Names n = name_all(t->mem, f);
-    bool wide = f->narg > 4;
-    text_add(t, "func @%s", f->name);
-    if (f->role != ROLE_FUNC) text_add(t, ":%s", role_name[f->role]);
+static void print_params(Text *t, const Module *m, const Func *f, const Names *n) {
+    const char *gap = f->narg > 4 ? "\n    " : " ";
     text_add(t, "(");
     for (int i = 0; i < f->narg; i++) {
-        text_add(t, "%s%s%%%s: ", i ? "," : "",
-                 wide ? "\n    "
-                 : i  ? " "
-                      : "",
-                 n.spelling[f->arg[i]->id]);
+        text_add(t, "%s%s%%%s: ", i ? "," : "", i || f->narg > 4 ? gap : "",
+                 n->spelling[f->arg[i]->id]);
         type_print(t, &m->mesh, &f->arg[i]->ty);
         print_attrs(t, f->arg_attr[i]);
     }
-    text_add(t, ") -> (");
+    text_add(t, ")");
+}
+
+static void print_func(Text *t, const Module *m, Func *f) {
+    Names n = name_all(t->mem, f);
+    text_add(t, "func @%s", f->name);
+    if (f->role != ROLE_FUNC) text_add(t, ":%s", role_name[f->role]);
+    print_params(t, m, f, &n);
+    text_add(t, " -> (");
     for (int i = 0; i < f->nret; i++) {
         if (i) text_add(t, ", ");
         type_print(t, &m->mesh, &f->ret[i]->ty);

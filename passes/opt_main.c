@@ -60,45 +60,63 @@ static void run_entries(Arena *mem, const Module *m) {
     }
 }
 
+typedef struct Command {
+    const char *passes, *file;
+    bool run;
+    PassOptions o;
+} Command;
+
+/* Takes `word`, or both; how many, 0: neither is known. `value` is NULL behind the last. */
+static int take(Command *c, const char *word, char *value) {
+    bool option = word[0] == '-';
+    if (!strcmp(word, "-r"))
+        c->run = true;
+    else if (!strcmp(word, "--time"))
+        c->o.verbose = true;
+    else if (!option && !c->file)
+        c->file = word;
+    else if (!option || !value)
+        return 0;
+    else if (!strcmp(word, "-p"))
+        return c->passes = value, 2;
+    else if (!strcmp(word, "-o"))
+        return pass_option_set(&c->o, value), 2;
+    else if (!strcmp(word, "-s"))
+        return add_annotation(&c->o, value), 2;
+    else if (!strcmp(word, "--dump_ir"))
+        return c->o.dump_dir = value, 2;
+    else
+        return 0;
+    return 1;
+}
+
+static bool is_help(const char *word) {
+    return !strcmp(word, "-h") || !strcmp(word, "--help");
+}
+
 int main(int argc, char **argv) {
-    const char *names = "", *file = NULL;
-    bool run = false;
-    PassOptions o = pass_options_default();
-    for (int i = 1; i < argc; i++) {
-        const char *a = argv[i], *value = i + 1 < argc ? argv[i + 1] : NULL;
-        if (!strcmp(a, "-h") || !strcmp(a, "--help")) {
+    Command c = {.passes = "", .o = pass_options_default()};
+    for (int i = 1, n; i < argc; i += n) {
+        if (is_help(argv[i])) {
             usage(stdout);
             return 0;
         }
-        if (!strcmp(a, "-r"))
-            run = true;
-        else if (!strcmp(a, "--time"))
-            o.verbose = true;
-        else if (!strcmp(a, "-p") && value)
-            names = value, i++;
-        else if (!strcmp(a, "-o") && value)
-            pass_option_set(&o, value), i++;
-        else if (!strcmp(a, "-s") && value)
-            add_annotation(&o, argv[++i]);
-        else if (!strcmp(a, "--dump_ir") && value)
-            o.dump_dir = value, i++;
-        else if (a[0] != '-' && !file)
-            file = a;
-        else {
+        n = take(&c, argv[i], argv[i + 1]);
+        if (!n) {
             usage(stderr);
             return EXIT_CONFIG;
         }
     }
-    if (!file) {
+    if (!c.file) {
         usage(stderr);
         return EXIT_CONFIG;
     }
     Arena *mem = arena_new();
     size_t n;
-    char *text = file_read(mem, file, 64 << 20, &n, EXIT_CONFIG);
-    Module *m = module_parse(mem, file, text, n);
-    passes_run(m, names, &o);
-    if (run)
+    char *text = file_read(mem, c.file, 64 << 20, &n, EXIT_CONFIG);
+    Module *m = module_parse(mem, c.file, text, n);
+    passes_run(m, c.passes, &c.o);
+    if (c.run)
         run_entries(mem, m);
     else
         fputs(module_print(mem, m), stdout);

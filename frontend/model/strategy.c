@@ -90,6 +90,17 @@ static void note_idle_tensor(Config *cfg, const Strategy *s) {
                 (long long)s->tensor);
 }
 
+static void check_mesh(Config *cfg, const Strategy *s) {
+    if (s->data > (1 << 20) / s->context / s->tensor / s->stages)
+        config_refuse(cfg, PC "data_parallel", PC "model_parallel", NULL,
+                      "more than %d ranks", 1 << 20);
+    if (cfg->parallel_parallel_mode == 0 && s->tensor * s->context > 1 &&
+        config_given(cfg, "parallel.parallel_mode"))
+        config_refuse(cfg, "parallel.parallel_mode", NULL, "parallel_mode 1",
+                      "parallel_mode 0 is data parallel: model_parallel and "
+                      "context_parallel must be 1");
+}
+
 Strategy strategy_of_config(Config *cfg) {
     Strategy s = {.data = cfg->parallel_config_data_parallel,
                   .context = cfg->parallel_config_context_parallel,
@@ -106,14 +117,7 @@ Strategy strategy_of_config(Config *cfg) {
                   .gathers_at_end = !cfg->parallel_overlap_param_gather,
                   .user = cfg->parallel_shard,
                   .user_place = config_where(cfg, "parallel.shard")};
-    if (s.data > (1 << 20) / s.context / s.tensor / s.stages)
-        config_refuse(cfg, PC "data_parallel", PC "model_parallel", NULL,
-                      "more than %d ranks", 1 << 20);
-    if (cfg->parallel_parallel_mode == 0 && s.tensor * s.context > 1 &&
-        config_given(cfg, "parallel.parallel_mode"))
-        config_refuse(cfg, "parallel.parallel_mode", NULL, "parallel_mode 1",
-                      "parallel_mode 0 is data parallel: model_parallel and "
-                      "context_parallel must be 1");
+    check_mesh(cfg, &s);
     if (!cfg->runner_wrapper_calculate_per_token_loss)
         config_note(cfg, "runner_wrapper.calculate_per_token_loss",
                     "calculate_per_token_loss False: the loss is the mean of the means "
