@@ -66,7 +66,7 @@ static void seat(Placement *p, Host *host, int rank, int at) {
 
 /* ---- hostfile ---- */
 
-static int parse_slots(const char *value, Place at) {
+static int parse_slots(const char *value, SourcePos at) {
     size_t digits = strspn(value, "0123456789");
     long n = digits >= 1 && digits <= 6 && !value[digits] ? strtol(value, NULL, 10) : 0;
     if (n < 1 || n > MAX_SLOTS)
@@ -76,7 +76,7 @@ static int parse_slots(const char *value, Place at) {
 }
 
 /* One line, without its comment; false when it is blank. */
-static bool parse_line(Arena *mem, char *line, Place at, int default_slots,
+static bool parse_line(Arena *mem, char *line, SourcePos at, int default_slots,
                        const Machine *m, Host *out) {
     char *save = NULL, *name = strtok_r(line, " \t\r", &save);
     if (!name) return false;
@@ -102,7 +102,7 @@ Placement *placement_of_hostfile(Arena *mem, const char *name, const char *text,
         size_t length = strcspn(s, "\n");
         char *line = arena_strndup(mem, s, length);
         line[strcspn(line, "#")] = 0;
-        Place at = {.file = name, .text = text, .line = number, .col = 1};
+        SourcePos at = {.file = name, .text = text, .line = number, .col = 1};
         Host h;
         if (parse_line(mem, line, at, MIN(m->cores, MAX_SLOTS), m, &h)) {
             if (n == MAX_RANKS)
