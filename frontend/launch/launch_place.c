@@ -88,7 +88,7 @@ static bool parse_line(Arena *mem, char *line, SourcePos at, int default_slots,
     for (char *w; (w = strtok_r(NULL, " \t\r", &save));) {
         if (strncmp(w, "slots=", 6))
             fail_at(EXIT_CONFIG, at, "write NAME slots=N",
-                    "'%.100s' is not understood behind a host's name", w);
+                    "'%.100s' is not understood after a host's name", w);
         out->slots = parse_slots(w + 6, at);
     }
     return true;

@@ -88,8 +88,8 @@ static void check_names(Reader *r) {
     qsort(r->server_at, (size_t)r->t->servers, sizeof *r->server_at, by_name);
     for (int i = 1; i < r->t->servers; i++)
         if (!strcmp(r->server_at[i - 1]->s, r->server_at[i]->s))
-            json_fail(r->server_at[i], "list all devices of a server in one place",
-                      "server %s stands there twice", r->server_at[i]->s);
+            json_fail(r->server_at[i], "list all devices of a server in one entry",
+                      "server %s is there twice", r->server_at[i]->s);
 }
 
 static void check_devices(Reader *r) {
@@ -98,7 +98,7 @@ static void check_devices(Reader *r) {
         const Seat *a = &r->seat[i - 1], *b = &r->seat[i];
         if (a->server == b->server && a->device == b->device)
             json_fail(b->at, "number the devices of a server 0, 1, 2, ...",
-                      "device_id %d of server %s stands there twice (ranks %d and %d)",
+                      "device_id %d of server %s is there twice (ranks %d and %d)",
                       b->device, r->t->server[b->server], a->rank, b->rank);
     }
 }
@@ -116,7 +116,7 @@ static void seat_ranks(Reader *r) {
         if (s->rank >= r->n)
             json_fail(s->at, hint, "rank_id %d in a table of %d devices", s->rank, r->n);
         if (of[s->rank])
-            json_fail(s->at, hint, "rank_id %d stands there twice (servers %s and %s)",
+            json_fail(s->at, hint, "rank_id %d is there twice (servers %s and %s)",
                       s->rank, t->server[of[s->rank]->server], t->server[s->server]);
         of[s->rank] = s;
         t->server_of[s->rank] = s->server;

@@ -50,14 +50,14 @@ TEST(ranks_that_do_not_count_up) {
             "rank_id 2 in a table of 2 devices");
     REFUSED("1", SERVER("a", DEVICE("0", "1")), "rank_id 1 in a table of 1 devices");
     REFUSED("2", SERVER("a", DEVICE("0", "0")) "," SERVER("b", DEVICE("0", "0")),
-            "rank_id 0 stands there twice (servers a and b)");
+            "rank_id 0 is there twice (servers a and b)");
 }
 
 TEST(devices_and_servers_that_repeat) {
     REFUSED("1", SERVER("a", DEVICE("3", "0") "," DEVICE("3", "1")),
-            "device_id 3 of server a stands there twice (ranks 0 and 1)");
+            "device_id 3 of server a is there twice (ranks 0 and 1)");
     REFUSED("2", SERVER("a", DEVICE("0", "0")) "," SERVER("a", DEVICE("1", "1")),
-            "server a stands there twice");
+            "server a is there twice");
 }
 
 TEST(a_count_that_is_wrong) {
