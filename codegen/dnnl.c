@@ -147,7 +147,7 @@ static bool problem_make(Problem *p, const DnnlDesc *a, const DnnlDesc *b,
     if (bias) p->bias_dtype = bias->dtype;
     if (!types_are_known(p))
         return reject(why, size,
-                      "a product takes f32 (into f32) or bf16 (into f32, bf16)");
+                      "a matmul takes f32 (into f32) or bf16 (into f32, bf16)");
     matrix_set(&p->a, p->m, p->k, a->stride[i], a->stride[j]);
     matrix_set(&p->b, p->k, p->n, b->stride[i], b->stride[j]);
     matrix_set(&p->c, p->m, p->n, c->stride[i], c->stride[j]);
@@ -163,7 +163,7 @@ static bool joins(const Matrix *x, int t, int64_t inner) {
     return x->batch[t] == x->batch[t + 1] * inner;
 }
 
-/* Makes one batch dimension of neighbours that lie one inside the other everywhere. */
+/* Joins neighbouring batch dimensions whose strides make them one in every tensor. */
 static void batch_merge(Problem *p) {
     for (int t = p->nbatch - 2; t >= 0; t--) {
         int64_t inner = p->batch[t + 1];
@@ -376,9 +376,9 @@ static void objects_drop(DnnlMatmul *m) {
 /* Large f32 products run faster in oneDNN 2.6's classic gemm than in its first choice
  * (brgemm), which reads b in place. Best of several runs by dnnl_sgemm, 2 cores, AVX-512,
  * peak 316 GFLOP/s: 4096 x 3072 x 768 at 252 instead of 131, its weight gradient at 237
- * instead of 127; others of GPT-2's gain 5 to 40 %; products of about 2^25 lie within
- * 15 % either way, which was also the noise. Of oneDNN 3 nothing is known: it chooses.
- * A fixed rule, not a trial: the same program gives the same bits. */
+ * instead of 127; others of GPT-2's gain 5 to 40 %; matmuls of about 2^25 are within 15 %
+ * either way, which was also the noise. Of oneDNN 3 nothing is known: it chooses. A fixed
+ * rule, not a trial: the same program gives the same bits. */
 static bool prefers_gemm(const Problem *p) {
     return DNNL_VERSION_MAJOR < 3 && p->a.dtype == DT_F32 && p->nbatch == 0 &&
            p->m >= 32 && p->n >= 32 && p->k >= 32 &&
@@ -452,8 +452,7 @@ static void no_kernel(const Problem *p, const DnnlMatmul *m, char *why, size_t s
         hint = "; with a bias c must be row-major";
     else if (p->a.dtype == DT_BF16)
         hint = "; bf16 needs a CPU with AVX-512";
-    snprintf(why, size,
-             "oneDNN has no fast product for %s %lld x %lld x %lld (only %s)%s",
+    snprintf(why, size, "oneDNN has no fast matmul for %s %lld x %lld x %lld (only %s)%s",
              dtype_name[p->a.dtype], (long long)p->m, (long long)p->n, (long long)p->k,
              m->impl, hint);
 }

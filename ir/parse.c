@@ -114,7 +114,7 @@ static int parse_result_names(Scanner *ps, Lists *l) {
 
 static int parse_kind(Scanner *ps) {
     scan_space(ps);
-    Place at = scan_at(ps);
+    SourcePos at = scan_at(ps);
     const char *name = scan_id(ps, "an op"), *all[OP_COUNT];
     int kind = op_kind(name);
     if (kind >= 0) return kind;
@@ -242,7 +242,7 @@ static void parse_return(Scanner *ps, Func *f, int i, const Type *ty, const char
         syntax(ps, NULL, "result %d has another type than the header says", i);
     if (alias) {
         arg = *value_slot(ps, alias);
-        if (!arg || arg->def) syntax(ps, NULL, "=%%%s is no argument", alias);
+        if (!arg || arg->def) syntax(ps, NULL, "=%%%s is not an argument", alias);
     }
     func_ret(f, v, arg ? arg->nth : -1);
 }
@@ -301,7 +301,7 @@ static void parse_header(Scanner *ps) {
         const char *name = scan_id(ps, "the name of an axis");
         for (int a = 0; a < mesh->naxes; a++) {
             if (strcmp(mesh->axis[a].name, name)) continue;
-            syntax(ps, NULL, "mesh axis '%s' stands twice", name);
+            syntax(ps, NULL, "mesh axis '%s' is there twice", name);
         }
         scan_expect(ps, "=");
         int64_t size = scan_int(ps);

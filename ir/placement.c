@@ -79,7 +79,7 @@ Over over_read(const Op *op) {
         bool again = used & bits & (Axes)~AXES_REVERSED;
         if (again || (id >= 0 && !over_fits(op, &o, id, bits)))
             fail_op(op,
-                    "over=\"%s\": %s cannot be split so: an axis stands there once, and "
+                    "over=\"%s\": %s cannot be split so: each axis is there once, and "
                     "sizes are multiples of its ranks",
                     a->s, optab[op->kind].name);
         used |= bits;
@@ -305,6 +305,6 @@ void fail_op(const Op *op, const char *fmt, ...) {
     vsnprintf(message, sizeof message, fmt, ap);
     va_end(ap);
     if (!op->line || !m->file) fail(EXIT_CONFIG, "@%s: %s", op->fn->name, message);
-    Place at = {m->file, m->text, op->line, 3};
+    SourcePos at = {m->file, m->text, op->line, 3};
     fail_at(EXIT_CONFIG, at, NULL, "@%s: %s", op->fn->name, message);
 }

@@ -1,5 +1,5 @@
-/* verify.c - what must hold of a module at its level; run after parsing and after every
- * pass. Errors name the line the op came from. */
+/* verify.c - what must be true of a module at its level; run after parsing and after
+ * every pass. Errors name the line that the op came from. */
 #include "ir/op_hooks.h"
 
 typedef struct Check {
@@ -18,7 +18,7 @@ static _Noreturn void bad(const Check *c, const char *fmt, ...) {
     va_start(ap, fmt);
     vsnprintf(message, sizeof message, fmt, ap);
     va_end(ap);
-    Place at = {c->file ? c->file : c->m->name, c->text, c->op ? c->op->line : 0, 3};
+    SourcePos at = {c->file ? c->file : c->m->name, c->text, c->op ? c->op->line : 0, 3};
     fail_at(EXIT_CONFIG, at, NULL, "@%s: %s%s%s", c->f->name,
             c->op ? optab[c->op->kind].name : "", c->op ? ": " : "", message);
 }
@@ -78,24 +78,24 @@ static void check_placement(const Check *c, const Value *v) {
     if (c->m->level >= LEVEL_LOCAL && (used || v->ty.pending)) {
         bad(c, "%%%s has a placement at level %s", v->name, level_name[c->m->level]);
     }
-    bool placed = v->loc.kind != LOC_NONE;
+    bool located = v->loc.kind != LOC_NONE;
     bool wanted = c->m->level == LEVEL_PLANNED && v->def && c->f->role != ROLE_KERNEL;
-    if (placed != wanted) {
-        bad(c, "%%%s %s a place in memory at level %s", v->name, placed ? "has" : "lacks",
-            level_name[c->m->level]);
+    if (located != wanted) {
+        bad(c, "%%%s %s a location in memory at level %s", v->name,
+            located ? "has" : "lacks", level_name[c->m->level]);
     }
 }
 
-/* Bytes [at, at + bytes) must lie in the frame. */
+/* Bytes [at, at + bytes) must be in the frame. */
 static void check_in_frame(const Check *c, int64_t at, int64_t bytes, const char *what) {
     int64_t room = c->f->frame_bytes;
     if (at < 0 || bytes < 0 || bytes > room || at > room - bytes) {
-        bad(c, "%s lies outside the frame of %lld bytes", what, (long long)room);
+        bad(c, "%s is outside the frame of %lld bytes", what, (long long)room);
     }
 }
 
-/* A place a text may give must at least be one: whether values that live at the same time
- * meet there is what memplan_check tells. */
+/* A location in a text must be within its memory; whether values that live at the same
+ * time overlap is for memplan_check to say. */
 static void check_loc(const Check *c, const Value *v) {
     int64_t bytes = type_bytes(&v->ty), at = v->loc.at, room = 0;
     if (v->loc.kind == LOC_NONE) return;
@@ -108,7 +108,7 @@ static void check_loc(const Check *c, const Value *v) {
         room = type_bytes(arg ? &c->f->arg[at]->ty : &c->f->ret[at]->ty);
     }
     if (bytes > room) {
-        bad(c, "%%%s lies in %s %lld, which has %lld bytes", v->name,
+        bad(c, "%%%s is in %s %lld, which has %lld bytes", v->name,
             arg ? "argument" : "result", (long long)at, (long long)room);
     }
 }
@@ -158,7 +158,7 @@ static void check_late(const Check *c) {
     }
     for (int i = 0; i < op->nout; i++) {
         if (value_uses(c->f, op->out[i]) == 1) continue;
-        bad(c, "%%%s is used besides its arrive", op->out[i]->name);
+        bad(c, "%%%s is used by more than its arrive", op->out[i]->name);
     }
 }
 

@@ -159,7 +159,7 @@ static void stop(const Page *p, const char *what) {
     exit(1);
 }
 
-/* The words of the comment that begins at *at, which moves behind it. */
+/* The words of the comment that begins at *at, which moves past it. */
 static char *read_comment(Page *p, const char **at) {
     const char *from = *at + 2, *end = strstr(from, "*/");
     if (!end) stop(p, "a comment without end");
@@ -199,7 +199,7 @@ static void add_row(Page *p, const char *name) {
         p->first = optab[kind].name;
         p->comment = NULL;
     }
-    if (!p->sentence || !p->started) stop(p, "an op wants a comment above its row");
+    if (!p->sentence || !p->started) stop(p, "an op needs a comment above its row");
     if (!p->table)
         printf("\n| op | operands | rule | types | attributes | flags | meaning |\n"
                "|---|---|---|---|---|---|---|\n");

@@ -285,7 +285,7 @@ static int take_digits(Digits *d) {
 }
 
 /* [+-] digits [. digits] [e [+-] digits], '_' between digits left out as in YAML 1.1,
- * into out[]. False for anything else; *whole tells that only digits stood there. */
+ * into out[]. False for anything else; *whole: there were only digits. */
 static bool number_syntax(const char *s, char out[NUMBER_CHARS], bool *whole) {
     Digits d = {.s = s, .out = out};
     *whole = true;
@@ -469,7 +469,7 @@ void key_store(Arena *a, const Key *key, const char *name, const YamlNode *node,
 _Static_assert(sizeof(Activation) == sizeof(int), "key_store writes enums as int");
 
 void key_store_text(Arena *a, const Key *key, const char *text, Config *cfg) {
-    Place at = {.file = "default"};
+    SourcePos at = {.file = "default"};
     YamlNode *node = is_list(key) ? yaml_parse(a, "default", text, strlen(text))
                                   : yaml_scalar(a, text, at);
     key_store(a, key, key->path, node, cfg);

@@ -1,4 +1,4 @@
-/* yaml.h - YAML text to a tree of nodes that know their places. */
+/* yaml.h - YAML text to a tree of nodes that know their positions. */
 #ifndef STATOR_YAML_H
 #define STATOR_YAML_H
 #include "base/base.h"
@@ -11,7 +11,7 @@ typedef struct YamlNode YamlNode;
 struct YamlNode {
     NodeKind kind;
     bool quoted; /* scalar in quotes (or tagged !!str): never null or a number */
-    Place at;
+    SourcePos at;
     const char *text; /* scalar: the value, without zero bytes inside */
     YamlNode **keys;  /* map: scalars, all different */
     YamlNode **items; /* list and map */
@@ -23,13 +23,13 @@ struct YamlNode {
 enum { YAML_MAX_BYTES = 1 << 20, YAML_MAX_DEPTH = 64, YAML_MAX_NODES = 100000 };
 
 /* Parses one YAML 1.1 document of n bytes of UTF-8. An empty document is an empty map.
- * Fails with EXIT_CONFIG at the place for syntax errors, more than the limits above,
+ * Fails with EXIT_CONFIG at the position of syntax errors, more than the limits above,
  * equal keys in a map, keys that are no scalars, cyclic aliases, merge keys (<<), tags
  * other than the core ones, and a second document. */
 YamlNode *yaml_parse(Arena *a, const char *file_name, const char *text, size_t n);
 
 /* A plain scalar made outside of any file (a flag's value). */
-YamlNode *yaml_scalar(Arena *a, const char *value, Place at);
+YamlNode *yaml_scalar(Arena *a, const char *value, SourcePos at);
 
 /* null, ~ or nothing, not in quotes. */
 bool yaml_is_null(const YamlNode *node);

@@ -27,18 +27,18 @@ typedef struct Job {
     /* Micro-batches of a step, each of `batch` samples on all ranks; tokens of a sample,
      * 1 where samples are no sequences of tokens. */
     int64_t micro, batch, seq;
-    ModelShape shape;       /* of a micro-batch; inputs beside tokens and labels */
+    ModelShape shape;       /* of a micro-batch; inputs besides tokens and labels */
     double flops_per_token; /* of the model, docs/performance.md; job_count_flops */
     DataColumn *column;     /* tensors of a sample by name (data of type Tensors) */
     int ncolumns;
     int labels; /* the column of role labels; -1: none */
 } Job;
 
-/* Which model: sets has_spec, spec or module, source, and seq where the model decides. A
- * relative model.file is found beside the YAML file that names it, else from the working
- * directory. */
+/* Chooses the model: sets has_spec, spec or module, source, and seq where the model
+ * decides. A relative model.file is looked for next to the YAML file that names it, then
+ * in the working directory. */
 void job_choose_model(Job *j);
-/* How large: micro, batch, seq, shape and columns, for a strategy and a model that are
+/* Chooses the sizes: micro, batch, seq, shape and columns, once strategy and model are
  * chosen. Looks at the header of a file that has its own batches (TensorBatches). */
 void job_choose_shape(Job *j);
 /* Does the model read more of a batch than tokens and labels, or columns? */

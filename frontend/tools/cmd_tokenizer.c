@@ -18,9 +18,10 @@ static TokenizerSpec spec_of(const Options *o) {
 
 static void warn_bad(uint64_t bad) {
     if (bad)
-        fprintf(stderr,
-                "stator: warning: %llu places are not valid UTF-8 and count as U+FFFD\n",
-                (unsigned long long)bad);
+        fprintf(
+            stderr,
+            "stator: warning: %llu sequences are not valid UTF-8 and count as U+FFFD\n",
+            (unsigned long long)bad);
 }
 
 /* ---- train ---- */
@@ -70,7 +71,7 @@ static void read_input(Text *text) {
     }
 }
 
-/* The words behind "encode" or "decode", a space between; without any, the input. */
+/* The words after "encode" or "decode", joined by spaces; without any, the input. */
 static Text input_text(const Options *o) {
     Text text = text_new(o->mem);
     for (int i = 1; i < o->nwords; i++)

@@ -1,10 +1,12 @@
-/* bucket.c - makes collectives of one kind one op with several operands (a bucket), which
- * costs its latency once. Level local. The later one comes up to the first when its operands
- * are there; else the first goes down to it when nobody has used its result yet.
+/* bucket.c - joins collectives of one kind into one op with several operands (a bucket),
+ * so that their latency is paid once. Level local. The later one moves up to the first if
+ * its operands are there already; else the first moves down to it if nothing has used its
+ * result yet.
  *     %a2 = all_reduce %a {axis="dp"}; %b2 = all_reduce %b {axis="dp"}
  *     -> %a2, %b2 = all_reduce %a, %b {axis="dp"}
- * With `overlap` only where that costs no more waiting than a message's latency: a bucket
- * starts when its last operand is there and is waited for when its first result is used. */
+ * With `overlap` this is done only where it costs no more waiting than the latency of a
+ * message: a bucket starts when its last operand is there, and its first use waits for
+ * all of it. */
 #include "passes/comm/cost.h"
 #include "passes/passes.h"
 
@@ -81,13 +83,13 @@ static Op *merge(Op *a, Op *b, Op *before) {
 
 typedef struct Bucket {
     Arena *mem;
-    const Work *known; /* NULL: no overlap */
+    const Cost *known; /* NULL: no overlap */
     int64_t room_bytes;
 } Bucket;
 
 /* How much of sending them is hidden behind the work between ready and use. */
 static double hidden(double work, int n, const Op *const *op) {
-    return MIN(work, work_to_send(n, op));
+    return MIN(work, cost_to_send(n, op));
 }
 
 /* Would one message instead of two be waited for longer? */
@@ -99,8 +101,8 @@ static bool better_apart(const Bucket *k, const Op *a, const Op *b) {
         x.ready && (!y.ready || x.ready->id > y.ready->id) ? x.ready : y.ready;
     const Op *use = x.use && (!y.use || x.use->id < y.use->id) ? x.use : y.use;
     double apart = hidden(x.work, 1, &both[0]) + hidden(y.work, 1, &both[1]);
-    double joined = hidden(work_between(k->known, a->fn, ready, use), 2, both);
-    return joined < apart - work_to_send(0, NULL);
+    double joined = hidden(cost_between(k->known, a->fn, ready, use), 2, both);
+    return joined < apart - cost_to_send(0, NULL);
 }
 
 /* The next collective that can join `a`, and where they meet; NULL: none. */
@@ -137,10 +139,10 @@ static void bucket_func(Func *f, const Bucket *k) {
 void pass_bucket(Module *m, const PassOptions *o) {
     Arena *mem = arena_new();
     Func **order = module_order(mem, m);
-    Work *known = NULL;
+    Cost *known = NULL;
     for (int i = 0; order[i]; i++) {
         Bucket k = {.mem = mem, .room_bytes = o->bucket_bytes};
-        if (o->overlap) known = work_add(mem, known, order[i]);
+        if (o->overlap) known = cost_add(mem, known, order[i]);
         k.known = known;
         bucket_func(order[i], &k);
     }

@@ -1,8 +1,9 @@
 /* memcheck.c - the independent check of a memory plan, and what a plan adds up to.
  *
- * The check knows only locations and who reads what when: for every two values of a
- * function whose bytes meet, one must be dead before the other is made, or they are the
- * same bytes on purpose (a view, a result over an operand that is not read again). */
+ * The check knows only the locations, and which op reads which value: of every two values
+ * of a function whose bytes overlap, one must be dead before the other is made, unless
+ * they share the bytes on purpose (a view, a result over an operand that is not read
+ * again). */
 #include "ir/iteration_space.h"
 #include "passes/passes.h"
 
@@ -121,14 +122,15 @@ static const char *check_arguments(Arena *mem, const Func *f) {
             bool allowed = v->loc.kind != LOC_ARG || (!of->def && of->nth == v->loc.at);
             for (int k = 0; k < f->nret; k++) allowed |= f->alias[k] == v->loc.at;
             if (allowed) continue;
-            return arena_printf(mem, "@%s: %%%s is written over an argument that stays",
-                                f->name, v->name);
+            return arena_printf(
+                mem, "@%s: %%%s overwrites an argument that must stay as it is", f->name,
+                v->name);
         }
     }
     return NULL;
 }
 
-static bool same_place(const Func *f, const Value *a, const Value *b) {
+static bool same_location(const Func *f, const Value *a, const Value *b) {
     Span x = value_span(f, a), y = value_span(f, b);
     return x.space == y.space && x.from == y.from;
 }
@@ -141,8 +143,8 @@ static const char *check_shared(Arena *mem, const Func *f) {
         for (int i = 0; i < op->nout; i++) {
             bool shares = callee && callee->role != ROLE_KERNEL;
             int a = shares ? callee->alias[i] : view ? i : -1;
-            if (a < 0 || same_place(f, op->in[a], op->out[i])) continue;
-            return arena_printf(mem, "@%s: %%%s is not in the place of %%%s", f->name,
+            if (a < 0 || same_location(f, op->in[a], op->out[i])) continue;
+            return arena_printf(mem, "@%s: %%%s is not at the location of %%%s", f->name,
                                 op->out[i]->name, op->in[a]->name);
         }
     }
@@ -197,7 +199,7 @@ static const char *check_spans(Arena *mem, const Func *f) {
     for (int i = 0; i < n; i++) {
         const Span *s = &span[i];
         if (s->space == 0 && (s->from < 0 || s->to > f->frame_bytes))
-            return arena_printf(mem, "@%s: %%%s lies outside the frame", f->name,
+            return arena_printf(mem, "@%s: %%%s is outside the frame", f->name,
                                 span_name(s));
         for (int j = 0; j < i; j++)
             if (!may_meet(mem, s, &span[j]))
@@ -250,7 +252,7 @@ int64_t memory_gradient_bytes(const Func *entry, int param) {
         if (!strcmp(arg_str(entry, i, "like", ""), p->name))
             return type_bytes(&entry->arg[i]->ty);
     }
-    Axes axes = 0; /* over which the parameter itself lies in parts */
+    Axes axes = 0; /* over which the parameter itself is split */
     check(mesh_axes_parse(&entry->mod->mesh, arg_str(entry, param, "flat", ""), &axes));
     return type_bytes(&p->ty) * mesh_group_size(&entry->mod->mesh, axes);
 }

@@ -1,10 +1,11 @@
-/* memplan.c - a place in memory for every value. Level fused -> planned.
+/* memplan.c - a location in memory for every value. Level fused -> planned.
  *
- * Each function has a frame; the frame of a callee lies in the workspace of the call.
+ * Each function has a frame; the frame of a callee is in the workspace of the call.
  * Values that a function returns live where the caller says (@r0), values that overwrite
  * an argument in its buffer (@a2), all others in the frame (@128). Values tied together
- * (views, results written over a dying operand) share one buffer; buffers whose lives do
- * not meet share bytes. Where a value cannot live in the place it must, a copy is made. */
+ * (views, results that overwrite an operand nothing reads again) share one buffer;
+ * buffers that are not live at the same time share bytes. Where a value cannot be at the
+ * location where it must be, a copy is made. */
 #include "ir/iteration_space.h"
 #include "ir/matmul.h"
 #include "passes/passes.h"
@@ -55,7 +56,8 @@ static void lives(MemPlan *p) {
     for (int i = 0; i < f->nret; i++) p->last[f->ret[i]->id] = f->nops;
 }
 
-/* Both must not be bound to different places. The life of the whole is kept at the root. */
+/* Both must not be bound to different locations. The lifetime of the set is kept at the
+ * root. */
 static bool join(MemPlan *p, const Value *a, const Value *b) {
     int x = root(p, a->id), y = root(p, b->id);
     if (x == y) return true;
@@ -185,8 +187,8 @@ static bool in_place_already(MemPlan *p, int i) {
     return a >= 0 && root(p, f->ret[i]->id) == root(p, f->arg[a]->id);
 }
 
-/* Results that lie in the buffer of some other argument are copied out first, so that the
- * argument can be overwritten behind that (two arguments may change places). */
+/* Results that are in the buffer of some other argument are copied out first, so that the
+ * argument can be overwritten after that (two arguments may be exchanged). */
 static bool results_leave_arguments(MemPlan *p) {
     Func *f = p->f;
     for (int i = 0; i < f->nret; i++) {
@@ -199,7 +201,7 @@ static bool results_leave_arguments(MemPlan *p) {
     return true;
 }
 
-static bool place_results(MemPlan *p) {
+static bool assign_results(MemPlan *p) {
     Func *f = p->f;
     if (!results_leave_arguments(p)) return false;
     for (int i = 0; i < f->nret; i++) {
@@ -247,13 +249,13 @@ static int by_offset(const void *a, const void *b) {
     return x->offset < y->offset ? -1 : x->offset > y->offset;
 }
 
-/* Lowest offset where `b` overlaps no placed buffer that lives at the same time. */
-static int64_t lowest_place(Arena *mem, Buffer **placed, int n, const Buffer *b) {
+/* Lowest offset where `b` overlaps no assigned buffer that is live at the same time. */
+static int64_t lowest_offset(Arena *mem, Buffer **assigned, int n, const Buffer *b) {
     Buffer **near = NEW_ARRAY(mem, Buffer *, (size_t)n + 1);
     int count = 0;
     for (int i = 0; i < n; i++) {
-        if (placed[i]->first <= b->last && b->first <= placed[i]->last)
-            near[count++] = placed[i];
+        if (assigned[i]->first <= b->last && b->first <= assigned[i]->last)
+            near[count++] = assigned[i];
     }
     qsort(near, (size_t)count, sizeof *near, by_offset);
     int64_t at = 0;
@@ -301,7 +303,7 @@ static Buffer **make_buffers(MemPlan *p, Buffer **of, int *n) {
     return all;
 }
 
-static void place_frame(MemPlan *p) {
+static void assign_offsets(MemPlan *p) {
     Func *f = p->f;
     Buffer **of = NEW_ARRAY(p->mem, Buffer *, (size_t)f->nvalues);
     int n = 0;
@@ -310,7 +312,7 @@ static void place_frame(MemPlan *p) {
     f->frame_bytes = 0;
     for (int i = 0; i < n; i++) {
         Buffer *b = all[i];
-        b->offset = lowest_place(p->mem, all, i, b);
+        b->offset = lowest_offset(p->mem, all, i, b);
         if (b->offset > TYPE_MAX_BYTES)
             fail(EXIT_MEMORY, "@%s needs more than 2^50 bytes of memory", f->name);
         f->frame_bytes = MAX(f->frame_bytes, b->offset + b->bytes);
@@ -333,10 +335,10 @@ static void plan_func(Func *f, const PassOptions *o) {
         p.mem = arena_new();
         lives(&p);
         join_views(&p);
-        settled = join_call_aliases(&p) && place_results(&p);
+        settled = join_call_aliases(&p) && assign_results(&p);
     } while (!settled);
     reuse_dying(&p);
-    place_frame(&p);
+    assign_offsets(&p);
     arena_free(p.mem);
 }
 

@@ -1,5 +1,5 @@
-/* watch.c - see watch.h. Seconds are counted by the thread's own rounds: a process that
- * was stopped itself has not waited meanwhile. */
+/* watch.c - see watch.h. Seconds are counted in rounds of the thread, so that time in
+ * which this process itself was stopped does not count as waiting. */
 #define _GNU_SOURCE
 #include "runtime/comm/watch.h"
 #include "runtime/comm/comm.h"
@@ -247,8 +247,7 @@ static Verdict judge(double limit) {
 
 static void add_head(char *text, size_t size, const Verdict *v) {
     if (v->rank < 0) {
-        add(text, size, "every rank of %s waits for others: none gets further",
-            comm_host());
+        add(text, size, "every rank of %s waits for others: none can go on", comm_host());
         return;
     }
     add(text, size, "rank %d of %d on %s ", v->rank, comm_size(), comm_host_of(v->rank));

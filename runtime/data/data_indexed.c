@@ -2,8 +2,8 @@
  *
  * What order is promised: sequences in file order make one token stream; sample i is the
  * seq + 1 tokens from i * seq on, and samples are shuffled as data_permute says. A split
- * is some documents that stand side by side: no sample goes across its ends.
- * Megatron's own samples, cut from shuffled documents, are the type GPTDataset. */
+ * is some consecutive documents: no sample goes across its ends. Megatron's own samples,
+ * cut from shuffled documents, are the type GPTDataset. */
 #include "runtime/data/data_reader.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "tables are little-endian");
@@ -58,7 +58,7 @@ static void check_sequences(const char *name, const unsigned char *p,
         uint64_t bytes = (uint64_t)length * (uint64_t)t->token_bytes;
         if (bytes > bin_bytes - end)
             BAD(t->lengths - p + 4 * i,
-                "sequence %lld of %lld tokens ends behind the .bin of %llu bytes",
+                "sequence %lld of %lld tokens ends beyond the .bin of %llu bytes",
                 (long long)i, (long long)length, (unsigned long long)bin_bytes);
         end += bytes;
     }
@@ -83,7 +83,7 @@ static void check_documents(const char *name, const unsigned char *p,
     }
 }
 
-/* Marks of another modality (images) may stand behind the tables, one byte a sequence. */
+/* Marks of another modality (images) may follow the tables, one byte a sequence. */
 static void check_modes(const char *name, const unsigned char *p, uint64_t begin,
                         uint64_t n) {
     for (uint64_t i = begin; i < n; i++)
@@ -152,7 +152,8 @@ typedef struct IndexedSource {
     int64_t first; /* token */
 } IndexedSource;
 
-/* The token that document i begins with; behind the last one, the number of tokens. */
+/* The token that document i begins with; for the one after the last, the number of
+ * tokens. */
 static int64_t document_begin(const IndexedFile *x, int64_t i) {
     const IndexedTable *t = &x->table;
     int64_t sequence = i64_at(t->doc_index, i);
@@ -227,8 +228,8 @@ static _Noreturn void fail_at_token(const Data *d, const IndexedFile *x, int64_t
     int64_t offset = at * t->token_bytes;
     int64_t sequence = last_not_above(t->pointers, t->sequences, offset);
     int64_t document = last_not_above(t->doc_index, t->documents, sequence);
-    char place[96], token[32];
-    snprintf(place, sizeof place, "document %lld, offset %lld", (long long)document,
+    char where[96], token[32];
+    snprintf(where, sizeof where, "document %lld, offset %lld", (long long)document,
              (long long)offset);
     const unsigned char *p = x->bin.bytes + offset;
     float f32;
@@ -241,7 +242,7 @@ static _Noreturn void fail_at_token(const Data *d, const IndexedFile *x, int64_t
         snprintf(token, sizeof token, "%g", f64);
     else
         snprintf(token, sizeof token, "%lld", (long long)token_at(p, t->dtype_code));
-    data_fail_token(d, x->bin_path, place, token);
+    data_fail_token(d, x->bin_path, where, token);
 }
 
 void indexed_file_read(const Data *d, const IndexedFile *x, int64_t at, int64_t n,

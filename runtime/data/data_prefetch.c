@@ -4,7 +4,7 @@
 #include <pthread.h>
 #include <signal.h>
 
-/* Batches are counted from 0 within the run; batch i lies in slot i % slots. The trainer
+/* Batches are counted from 0 within the run; batch i is in slot i % slots. The trainer
  * holds batch taken - 1 until it asks for the next one, so `slots` is depth + 1. */
 struct Prefetch {
     Arena *mem;
@@ -79,8 +79,8 @@ static int thread_start(Prefetch *p) {
     return error;
 }
 
-/* Where the columns of each slot lie. */
-static void place_columns(Prefetch *p) {
+/* Assigns the memory of the columns of each slot. */
+static void assign_columns(Prefetch *p) {
     size_t n = (size_t)p->data->ncolumns;
     if (!n) return;
     p->column = NEW_ARRAY(p->mem, void *, n *(size_t)p->slots);
@@ -131,7 +131,7 @@ static Prefetch *start(const Data *d, int64_t first_step, int64_t steps, int dep
     p->slots = (int64_t)depth + 1;
     p->first_step = first_step;
     p->steps = steps;
-    place_columns(p);
+    assign_columns(p);
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->made_one, NULL);
     pthread_cond_init(&p->freed_one, NULL);

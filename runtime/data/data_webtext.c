@@ -1,11 +1,11 @@
 /* data_webtext.c - texts of loose JSON, one sample each: cut or padded to seq tokens,
- * tokenized once and kept in a cache (beside the file if no folder is given).
+ * tokenized once and kept in a cache (next to the file if no folder is given).
  *
  * After the WebtextDataset of Colossal-AI's GPT examples: a text has the tokens that its
- * tokenizer gives, no end mark is added, and behind a short text stands the pad token.
- * There each row is as long as the longest text at most; here always seq. A label counts
- * when it is a token of the text, with pad_in_loss as there when it is any token of the
- * row. A text without a label that counts is left out.
+ * tokenizer gives, no end mark is added, and a short text is filled up with the pad
+ * token. There each row is as long as the longest text at most; here always seq. A label
+ * counts when it is a token of the text, with pad_in_loss as there when it is any token
+ * of the row. A text without a label that counts is left out.
  *
  * Data of the cache: i64 texts, i64 begin [texts + 1], i32 tokens [begin[texts]]. */
 #include "base/json.h"
@@ -192,10 +192,10 @@ static bool read_cache(WebText *w, Data *d, const char *path, const char key[33]
         if (n >= 0 &&
             use_data(w, d, (const char *)w->held.bytes + CACHE_FRAME, (uint64_t)n))
             return true;
-        if (n >= 0) why = "it is damaged: a text leads outside of the tokens";
+        if (n >= 0) why = "it is damaged: a text points outside of the tokens";
         file_unmap(&w->held);
     }
-    snprintf(d->note, sizeof d->note, "token cache %.200s is built anew: %.250s", path,
+    snprintf(d->note, sizeof d->note, "token cache %.200s is built again: %.250s", path,
              why);
     return false;
 }
@@ -272,11 +272,11 @@ static void webtext_read(const Data *d, int64_t sample, int64_t from, int64_t n,
         int32_t token = (int32_t)w->pad;
         if (from + i < length) memcpy(&token, tokens + 4 * (from + i), sizeof token);
         if (token < 0 || token >= limit) {
-            char place[64], what[16];
-            snprintf(place, sizeof place, "text %lld, token %lld", (long long)text,
+            char where[64], what[16];
+            snprintf(where, sizeof where, "text %lld, token %lld", (long long)text,
                      (long long)(from + i));
             snprintf(what, sizeof what, "%d", token);
-            data_fail_token(d, d->path, place, what);
+            data_fail_token(d, d->path, where, what);
         }
         out[i] = token;
     }

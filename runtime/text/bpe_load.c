@@ -15,7 +15,7 @@ enum {
 
 /* ---- bytes as characters ---- */
 
-/* 33-126, 161-172 and 174-255 stand for themselves. */
+/* 33-126, 161-172 and 174-255 are written as themselves. */
 static bool prints(int byte) {
     return (byte >= 33 && byte <= 126) || (byte >= 161 && byte != 173);
 }
@@ -124,12 +124,12 @@ static void start(Loader *l, const Json *vocab, int64_t extra) {
 
 typedef struct MergePlace {
     const Json *json; /* or NULL: */
-    Place line;
+    SourcePos line;
 } MergePlace;
 
 static _Noreturn void merge_fail(const MergePlace *at, const char *what, const char *s) {
     static const char hint[] = "the merges and the vocabulary must belong together; "
-                               "merges stand in the order of training";
+                               "merges are in the order of training";
     if (at->json) json_fail(at->json, hint, "%s '%.100s'", what, s);
     fail_at(EXIT_DATA, at->line, hint, "%s '%.100s'", what, s);
 }
@@ -203,7 +203,7 @@ static void read_merges(Loader *l, const char *name, const char *text, size_t n)
 /* Elements are "left right" or ["left", "right"]. */
 static void read_merges_json(Loader *l, const Json *merges) {
     json_want(merges, JSON_ARRAY);
-    merges_start(l, json_place(merges).file, (size_t)merges->n);
+    merges_start(l, json_pos(merges).file, (size_t)merges->n);
     for (const Json *v = merges->first; v; v = v->next) {
         MergePlace at = {.json = v};
         if (v->kind == JSON_STRING) {

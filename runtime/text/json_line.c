@@ -1,5 +1,5 @@
-/* json_line.c - see json_line.h. One pass over the line; objects and arrays that are open
- * are bits, so depth costs no stack. */
+/* json_line.c - see json_line.h. One pass over the line; open objects and arrays are
+ * bits, so depth costs no stack. */
 #include "runtime/text/json_line.h"
 #include "base/json_scan.h"
 
@@ -128,7 +128,7 @@ static bool skip_value(Line *l) {
             if (closed) continue;
         }
         if (l->in.at == l->in.n)
-            return bad(l, l->in.at, "the line ends where a value is due");
+            return bad(l, l->in.at, "the line ends where a value is expected");
         char c = l->in.s[l->in.at];
         first = c == '{' || c == '[';
         if (first ? !open_bracket(l) : !read_scalar(l)) return false;
@@ -159,7 +159,7 @@ static bool read_strings(Line *l, int k) {
 static bool read_wanted(Line *l, int k) {
     JsonLine *j = l->out;
     if (l->in.at == l->in.n)
-        return bad(l, l->in.at, "the line ends where a value is due");
+        return bad(l, l->in.at, "the line ends where a value is expected");
     size_t first = pieces_of(j);
     char c = l->in.s[l->in.at];
     if (c != '"' && c != '[') {
@@ -173,7 +173,7 @@ static bool read_wanted(Line *l, int k) {
     return true;
 }
 
-/* The key at l->in.at and the ':' behind it; *k which of keys it is, or -1. */
+/* The key at l->in.at and the ':' after it; *k which of keys it is, or -1. */
 static bool read_key(Line *l, const char *const *keys, int nkeys, int *k) {
     JsonLine *j = l->out;
     size_t start = l->in.at, n;
