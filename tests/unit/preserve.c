@@ -400,6 +400,58 @@ TEST(each_pass_alone) {
     each_file(visit_alone);
 }
 
+/* ---- passes that have something to preserve ---- */
+
+/* These change nothing in programs of one rank; sharded_ir, overlap and pipeline have
+ * others. */
+static const char *const for_ranks[] = {"seed",    "zero",    "cut",    "shard",
+                                        "reshard", "collect", "keep",   "pipeline",
+                                        "stage",   "bucket",  "overlap"};
+
+static bool changed[64]; /* by pass */
+
+static void visit_changes(const char *file, const Module *m) {
+    if (!can_train(m)) return;
+    test_at("%s", file);
+    Arena *mem = arena_new();
+    Module *now = module_clone(mem, m);
+    PassOptions o = pass_options_default();
+    o.micro_batches = 2;
+    char *names = arena_strdup(mem, train_passes);
+    char *before = module_print(mem, now);
+    for (char *name = strtok(names, ","); name; name = strtok(NULL, ",")) {
+        passes_run(now, name, &o);
+        char *after = module_print(mem, now);
+        /* the first line has the level */
+        if (strcmp(strchr(before, '\n'), strchr(after, '\n')))
+            changed[pass_find(name) - passtab] = true;
+        before = after;
+    }
+    arena_free(mem);
+}
+
+/* Else the other tests of this file hold nothing against it. */
+TEST(training_passes_change_something) {
+    EXPECT(npasses <= ARRAY_LEN(changed));
+    each_file(visit_changes);
+    for (int i = 0; i < npasses; i++) {
+        const char *name = passtab[i].name;
+        size_t n = strlen(name);
+        bool runs = false, excused = false;
+        for (const char *p = train_passes; *p; p += strcspn(p, ","), p += *p == ',')
+            runs |= strcspn(p, ",") == n && !strncmp(p, name, n);
+        for (int k = 0; k < ARRAY_LEN(for_ranks); k++)
+            excused |= !strcmp(for_ranks[k], name);
+        if (runs && !excused && !changed[i])
+            test_fail(__FILE__, __LINE__,
+                      "pass %s changes no file of tests/ir: add one that has what it "
+                      "looks for",
+                      name);
+        if (excused && changed[i])
+            test_fail(__FILE__, __LINE__, "pass %s needs not stand in for_ranks", name);
+    }
+}
+
 TEST(predict_pipeline) {
     each_file(visit_predict);
 }
