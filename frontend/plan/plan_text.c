@@ -29,10 +29,21 @@ static void add_model(const Out *o) {
              human((double)o->p->rank_parameters, "").s);
 }
 
+static double rank_flops(const Plan *p) {
+    return p->matmul_flops + p->attention_flops;
+}
+
+/* Of all ranks of all stages. */
+static double all_flops(const Plan *p) {
+    double flops = p->pipe ? 0 : rank_flops(p);
+    for (int k = 0; p->pipe && k < p->pipe->schedule->stages; k++)
+        flops += rank_flops(&p->pipe->stage[k]);
+    return flops * p->ranks;
+}
+
 static void add_work(const Out *o) {
     const Job *w = o->p->job;
     double tokens = (double)w->batch * (double)w->micro * (double)w->seq;
-    double rank = o->p->matmul_flops + o->p->attention_flops;
     double model = w->flops_per_token * tokens;
     const char *plural = w->micro == 1 ? "" : "es";
     if (w->ncolumns)
@@ -48,11 +59,11 @@ static void add_work(const Out *o) {
     text_add(o->s, "flops     %s a step (%s a %s) for the model\n",
              human(model, "flop").s, human(w->flops_per_token, "").s, job_unit(w));
     text_add(o->s,
-             "          %s a step on a rank: products %s, attention %s; all ranks "
+             "          %s a step on a rank%s: products %s, attention %s; all ranks "
              "%.2f x the model\n",
-             human(rank, "flop").s, human(o->p->matmul_flops, "").s,
-             human(o->p->attention_flops, "").s,
-             model > 0 ? rank * o->p->ranks / model : 0);
+             human(rank_flops(o->p), "flop").s, o->p->pipe ? " of stage 0" : "",
+             human(o->p->matmul_flops, "").s, human(o->p->attention_flops, "").s,
+             model > 0 ? all_flops(o->p) / model : 0);
 }
 
 /* ---- mesh ---- */
