@@ -101,7 +101,7 @@ static void add_mesh(const Out *o) {
     }
     text_add(o->s, "%s\n",
              o->p->ranks == 1 ? ""
-             : o->p->pipe     ? ", of a stage, all with the same program and memory"
+             : o->p->pipe     ? "; the ranks of a stage have the same program and memory"
                               : ", all with the same program and memory");
     for (int a = 0; a < m->naxes; a++)
         if (m->axis[a].size > 1) add_groups(o, m->axis[a].name, (Axes)(1u << a));
