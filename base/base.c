@@ -137,7 +137,7 @@ void text_add(Text *t, const char *fmt, ...) {
 void (*exit_hook)(int code);
 bool (*failure_hook)(int code, const char *message);
 static _Thread_local Catch *catch_top;
-static _Thread_local Place failing_at;
+static _Thread_local SourcePos failing_at;
 
 void catch_begin(Catch *c) {
     c->code = 0;
@@ -172,7 +172,7 @@ static _Noreturn void leave(int code, const char *said) {
         catch_top = c->outer;
         c->code = code;
         c->at = failing_at;
-        failing_at = (Place){0};
+        failing_at = (SourcePos){0};
         snprintf(c->message, sizeof c->message, "%s", message);
         longjmp(c->jump, 1);
     }
@@ -207,7 +207,7 @@ static void source_line(const char *text, int line, char *out, size_t size) {
     out[n] = 0;
 }
 
-_Noreturn void fail_at(int code, Place at, const char *hint, const char *fmt, ...) {
+_Noreturn void fail_at(int code, SourcePos at, const char *hint, const char *fmt, ...) {
     char message[2048], line[200], whole[4096];
     va_list ap;
     va_start(ap, fmt);

@@ -79,17 +79,17 @@ enum { EXIT_HUNG = 6 }; /* a rank got no further, and the others were ended */
 
 /* A place in an input text. `text` is the whole source (for the quoted line) or NULL;
  * line and col count from 1; line 0 means the file as a whole. */
-typedef struct Place {
+typedef struct SourcePos {
     const char *file;
     const char *text;
     int line, col;
-} Place;
+} SourcePos;
 
 /* Ends the command with `code` (or unwinds to the innermost Catch). fail_at prints
  * file:line:col, the line with a caret, and `hint` (may be NULL):
  * what to write instead. */
 _Noreturn void fail(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-_Noreturn void fail_at(int code, Place at, const char *hint, const char *fmt, ...)
+_Noreturn void fail_at(int code, SourcePos at, const char *hint, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 
 /* Writes '?' over what a terminal would obey instead of show: names come from files.
@@ -117,7 +117,7 @@ typedef struct Catch {
     jmp_buf jump;
     int code;
     char message[8192];
-    Place at; /* of fail_at; zeros of fail */
+    SourcePos at; /* of fail_at; zeros of fail */
     struct Catch *outer;
 } Catch;
 void catch_begin(Catch *c);

@@ -26,8 +26,8 @@ typedef struct Parser {
 
 /* Messages. */
 
-static Place place_of(const JsonSource *f, uint32_t at) {
-    Place p = {f->name, NULL, 1, 1};
+static SourcePos pos_of(const JsonSource *f, uint32_t at) {
+    SourcePos p = {f->name, NULL, 1, 1};
     uint32_t line_start = 0;
     for (uint32_t i = 0; i < at && i < f->n; i++) {
         if (f->bytes[i] != '\n') continue;
@@ -42,15 +42,15 @@ static Place place_of(const JsonSource *f, uint32_t at) {
 
 static _Noreturn void bad(const Parser *p, size_t at, const char *hint,
                           const char *what) {
-    fail_at(p->source->code, place_of(p->source, (uint32_t)at), hint, "%s", what);
+    fail_at(p->source->code, pos_of(p->source, (uint32_t)at), hint, "%s", what);
 }
 
 static _Noreturn void scan_failed(const Parser *p) {
     bad(p, p->in.wrong_at, p->in.hint, p->in.wrong);
 }
 
-Place json_place(const Json *v) {
-    return place_of(v->source, v->begin);
+SourcePos json_pos(const Json *v) {
+    return pos_of(v->source, v->begin);
 }
 
 _Noreturn void json_fail(const Json *v, const char *hint, const char *fmt, ...) {
@@ -59,7 +59,7 @@ _Noreturn void json_fail(const Json *v, const char *hint, const char *fmt, ...) 
     va_start(ap, fmt);
     vsnprintf(message, sizeof message, fmt, ap);
     va_end(ap);
-    fail_at(v->source->code, json_place(v), hint, "%s", message);
+    fail_at(v->source->code, json_pos(v), hint, "%s", message);
 }
 
 /* Strings. */

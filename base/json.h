@@ -66,7 +66,7 @@ bool json_get_bool(const Json *v, const char *key, bool otherwise);
 const char *json_get_string(const Json *v, const char *key, const char *otherwise);
 
 /* Where v stands in its source, and a failure that points there. */
-Place json_place(const Json *v);
+SourcePos json_pos(const Json *v);
 _Noreturn void json_fail(const Json *v, const char *hint, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 /* The source bytes of v, copied, zero-terminated. */

@@ -238,7 +238,7 @@ static void queries_emit(const Attn *a) {
     const AttnShape *s = &a->s;
     attn_func(a, "queries", "ppii");
     LLVMValueRef ctx = emit_param(e, 0), work = emit_param(e, 1);
-    AttnPlace place = attn_place(a, ctx, SLOT_Q_AT, SLOT_K_AT);
+    AttnOrigin origin = attn_origin(a, ctx, SLOT_Q_AT, SLOT_K_AT);
     LLVMValueRef bh = emit_param(e, 2), heads = emit_i64(e, s->heads);
     LLVMValueRef b = emit_div(e, bh, heads), h = emit_rem(e, bh, heads);
     LLVMValueRef group = emit_div(e, h, emit_i64(e, s->heads / s->kv_heads));
@@ -254,11 +254,11 @@ static void queries_emit(const Attn *a) {
     LLVMValueRef pack[] = {at.q, at.packed, rows, emit_f32(e, s->scale * M_LOG2E)};
     attn_call(a, "pack", pack, 4);
     attn_call(a, "start", &work, 1);
-    LLVMValueRef all = attn_keys(a, &place, i0, rows);
-    at.queries = attn_queries(a, ctx, SLOT_FIRST, &place, b, i0, rows);
+    LLVMValueRef all = attn_keys(a, &origin, i0, rows);
+    at.queries = attn_queries(a, ctx, SLOT_FIRST, &origin, b, i0, rows);
     at.rng = attn_slot(a, ctx, SLOT_RNG);
-    if (s->dropout > 0) at.number = attn_number(a, at.rng, &place, b, h, i0);
-    at.ahead = attn_ahead(a, &place, i0);
+    if (s->dropout > 0) at.number = attn_number(a, at.rng, &origin, b, h, i0);
+    at.ahead = attn_ahead(a, &origin, i0);
     Loop l;
     loop_begin(e, &l, emit_i64(e, 0), all, a->bk, 0, NULL);
     LLVMValueRef keys = emit_imin(e, emit_sub(e, all, l.i), emit_i64(e, a->bk));

@@ -209,7 +209,7 @@ static void queries_emit(const Attn *a) {
     attn_func(a, "queries", "ppiiii");
     LLVMValueRef ctx = emit_param(e, 0), work = emit_param(e, 1);
     LLVMValueRef batch = emit_param(e, 2), h = emit_param(e, 3), kv = emit_param(e, 5);
-    AttnPlace place = attn_place(a, ctx, SLOT_Q_AT, SLOT_K_AT);
+    AttnOrigin origin = attn_origin(a, ctx, SLOT_Q_AT, SLOT_K_AT);
     LLVMValueRef heads = emit_i64(e, s->heads), tq = emit_i64(e, s->tq);
     LLVMValueRef i0 = emit_mul(e, emit_param(e, 4), emit_i64(e, a->bq));
     LLVMValueRef rows = emit_imin(e, emit_sub(e, tq, i0), emit_i64(e, a->bq));
@@ -217,10 +217,10 @@ static void queries_emit(const Attn *a) {
     row = emit_add(e, emit_mul(e, row, heads), h);
     LLVMValueRef at = emit_mul(e, row, emit_i64(e, s->dim));
     Block b = {.rows = rows, .rng = attn_slot(a, ctx, SLOT_RNG)};
-    b.queries = attn_queries(a, ctx, SLOT_FIRST, &place, batch, i0, rows);
+    b.queries = attn_queries(a, ctx, SLOT_FIRST, &origin, batch, i0, rows);
     b.index =
-        s->dropout > 0 ? attn_number(a, b.rng, &place, batch, h, i0) : emit_i64(e, 0);
-    b.ahead = attn_ahead(a, &place, i0);
+        s->dropout > 0 ? attn_number(a, b.rng, &origin, batch, h, i0) : emit_i64(e, 0);
+    b.ahead = attn_ahead(a, &origin, i0);
     set_tensors(a, &b, ctx, at, kv);
     LLVMValueRef o = attn_f32(a, attn_slot(a, ctx, SLOT_O), at);
     LLVMValueRef lse = attn_f32(a, attn_slot(a, ctx, SLOT_LSE), row);
@@ -232,7 +232,7 @@ static void queries_emit(const Attn *a) {
     attn_call(a, "pack", pack_q, 4);
     attn_call(a, "pack", pack_do, 4);
     attn_call(a, "clear_q", (LLVMValueRef[]){b.dq, rows}, 2);
-    LLVMValueRef all = attn_keys(a, &place, i0, rows);
+    LLVMValueRef all = attn_keys(a, &origin, i0, rows);
     Loop l;
     loop_begin(e, &l, emit_i64(e, 0), all, a->bk, 0, NULL);
     LLVMValueRef keys = emit_imin(e, emit_sub(e, all, l.i), emit_i64(e, a->bk));

@@ -227,10 +227,10 @@ LLVMValueRef attn_keep(const Attn *a, LLVMValueRef rng, LLVMValueRef index) {
     return LLVMBuildICmp(e->b, LLVMIntUGE, drawn, limit, "");
 }
 
-AttnPlace attn_place(const Attn *a, LLVMValueRef ctx, int q_slot, int k_slot) {
+AttnOrigin attn_origin(const Attn *a, LLVMValueRef ctx, int q_slot, int k_slot) {
     Emit *e = a->e;
     bool wanted = a->s.causal || a->s.within || a->s.dropout > 0;
-    AttnPlace at = {emit_i64(e, 0), emit_i64(e, 0)};
+    AttnOrigin at = {emit_i64(e, 0), emit_i64(e, 0)};
     if (!wanted) return at;
     at.q = emit_load(e, e->i32, attn_slot(a, ctx, q_slot), NULL, 4);
     at.q = LLVMBuildSExt(e->b, at.q, e->i64, "");
@@ -239,7 +239,7 @@ AttnPlace attn_place(const Attn *a, LLVMValueRef ctx, int q_slot, int k_slot) {
     return at;
 }
 
-LLVMValueRef attn_number(const Attn *a, LLVMValueRef rng, const AttnPlace *at,
+LLVMValueRef attn_number(const Attn *a, LLVMValueRef rng, const AttnOrigin *at,
                          LLVMValueRef b, LLVMValueRef h, LLVMValueRef i0) {
     Emit *e = a->e;
     const Part *p = &a->part;
@@ -253,11 +253,11 @@ LLVMValueRef attn_number(const Attn *a, LLVMValueRef rng, const AttnPlace *at,
     return number;
 }
 
-LLVMValueRef attn_ahead(const Attn *a, const AttnPlace *at, LLVMValueRef i0) {
+LLVMValueRef attn_ahead(const Attn *a, const AttnOrigin *at, LLVMValueRef i0) {
     return emit_sub(a->e, at->k, emit_add(a->e, at->q, i0));
 }
 
-LLVMValueRef attn_keys(const Attn *a, const AttnPlace *at, LLVMValueRef i0,
+LLVMValueRef attn_keys(const Attn *a, const AttnOrigin *at, LLVMValueRef i0,
                        LLVMValueRef rows) {
     Emit *e = a->e;
     LLVMValueRef all = emit_i64(e, a->s.tk);
@@ -287,7 +287,7 @@ void attn_within_emit(const Attn *a) {
     emit_ret(e, NULL);
 }
 
-AttnQueries attn_queries(const Attn *a, LLVMValueRef ctx, int slot, const AttnPlace *at,
+AttnQueries attn_queries(const Attn *a, LLVMValueRef ctx, int slot, const AttnOrigin *at,
                          LLVMValueRef b, LLVMValueRef i0, LLVMValueRef rows) {
     AttnQueries q = {NULL, rows, at->k};
     if (!a->s.within) return q;

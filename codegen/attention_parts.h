@@ -45,19 +45,19 @@ void attn_mask_emit(const Attn *a);
 LLVMValueRef attn_keep(const Attn *a, LLVMValueRef rng, LLVMValueRef index);
 
 /* Where the first query and the first key stand, i64. */
-typedef struct AttnPlace {
+typedef struct AttnOrigin {
     LLVMValueRef q, k;
-} AttnPlace;
+} AttnOrigin;
 /* From the pointers in two slots; not read when nothing asks for positions. */
-AttnPlace attn_place(const Attn *a, LLVMValueRef ctx, int q_slot, int k_slot);
+AttnOrigin attn_origin(const Attn *a, LLVMValueRef ctx, int q_slot, int k_slot);
 /* Number in the step of the probability of key 0 for query i0 of head h of sequence b. */
-LLVMValueRef attn_number(const Attn *a, LLVMValueRef rng, const AttnPlace *at,
+LLVMValueRef attn_number(const Attn *a, LLVMValueRef rng, const AttnOrigin *at,
                          LLVMValueRef b, LLVMValueRef h, LLVMValueRef i0);
 /* How many keys the block of queries from i0 sees; none when not positive. */
-LLVMValueRef attn_keys(const Attn *a, const AttnPlace *at, LLVMValueRef i0,
+LLVMValueRef attn_keys(const Attn *a, const AttnOrigin *at, LLVMValueRef i0,
                        LLVMValueRef rows);
 /* How far key 0 lies ahead of query i0, for attn_block_scores; may be negative. */
-LLVMValueRef attn_ahead(const Attn *a, const AttnPlace *at, LLVMValueRef i0);
+LLVMValueRef attn_ahead(const Attn *a, const AttnOrigin *at, LLVMValueRef i0);
 /* name.within(s, keys, first, at, rows): row r, lane l is set to -inf where position
  * at + r lies before first[l]. */
 void attn_within_emit(const Attn *a);
@@ -67,7 +67,7 @@ typedef struct AttnQueries {
     LLVMValueRef first, rows, k_at;
 } AttnQueries;
 /* &first[b, i0] from slot `slot`, or NULL. */
-AttnQueries attn_queries(const Attn *a, LLVMValueRef ctx, int slot, const AttnPlace *at,
+AttnQueries attn_queries(const Attn *a, LLVMValueRef ctx, int slot, const AttnOrigin *at,
                          LLVMValueRef b, LLVMValueRef i0, LLVMValueRef rows);
 /* Scores of one block of keys from j0 on, masked where it crosses the diagonal or the
  * start of a document. */

@@ -48,7 +48,7 @@ void program_fit(const Program *p, uint64_t beside_bytes, uint64_t limit_bytes,
  * of equal name, type and role param or cache are used instead of own ones; then those
  * have no bytes here. Fails with EXIT_MEMORY, naming the classes and sizes of the plan,
  * when plan.total_bytes and what the process has are more than limit_bytes (0 = no limit),
- * or memory_room has not that much. */
+ * or memory_left has not that much. */
 void program_allocate(Program *p, const Program *shared, uint64_t limit_bytes);
 /* The same within the frame of `shared`, whose contents are lost: for a program that runs
  * between two runs of the other and gets all its other arguments anew each time. Takes

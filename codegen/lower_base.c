@@ -12,7 +12,7 @@ LLVMValueRef lower_pointer(Lower *l, const Value *v) {
     case LOC_RET:
         return l->ret[v->loc.at];
     default:
-        die("%%%s has no place", v->name);
+        die("%%%s has no location", v->name);
     }
 }
 

@@ -278,7 +278,7 @@ static int64_t bytes_without_shared(const Program *p, const Program *shared) {
 }
 
 /* Puts arguments, results and frame where they belong in the arena. */
-static void place(Program *p, const Program *shared, void *arena) {
+static void assign_addresses(Program *p, const Program *shared, void *arena) {
     p->arena = arena;
     p->code->frame = (char *)arena + p->plan.frame_offset;
     for (int i = 0; i < p->entry->narg; i++) {
@@ -302,11 +302,11 @@ static void touch(void *ctx, int64_t begin, int64_t end, int64_t thread) {
 void program_allocate(Program *p, const Program *shared, uint64_t limit_bytes) {
     leave_out_shared(p, shared);
     uint64_t bytes = (uint64_t)p->plan.total_bytes;
-    Room room = memory_room("");
+    FreeMemory left = memory_left("");
     if (limit_bytes)
         program_fit(p, memory_resident_bytes(), limit_bytes,
                     "context.max_device_memory,");
-    program_fit(p, 0, room.bytes, room.of);
+    program_fit(p, 0, left.bytes, left.of);
     size_t mapped = (size_t)round_up((int64_t)bytes, 4096);
     void *arena = mmap(NULL, MAX(mapped, (size_t)4096), PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -314,7 +314,7 @@ void program_allocate(Program *p, const Program *shared, uint64_t limit_bytes) {
     madvise(arena, mapped, MADV_HUGEPAGE);
     rt_parallel((int64_t)(mapped >> 12), touch, arena);
     p->code->mapped_bytes = MAX(mapped, (size_t)4096);
-    place(p, shared, arena);
+    assign_addresses(p, shared, arena);
 }
 
 void program_borrow(Program *p, const Program *shared) {
@@ -323,7 +323,7 @@ void program_borrow(Program *p, const Program *shared) {
         return;
     }
     leave_out_shared(p, shared);
-    place(p, shared, shared->code->frame);
+    assign_addresses(p, shared, shared->code->frame);
 }
 
 int program_arg_named(const Program *p, const char *name) {

@@ -30,7 +30,7 @@ static bool planned(const Env *e) {
     return e->f->mod->level == LEVEL_PLANNED && e->f->role != ROLE_KERNEL;
 }
 
-static Tensor *place_value(Env *e, int rank, const Value *v, Tensor **arg, Tensor **ret) {
+static Tensor *bind_value(Env *e, int rank, const Value *v, Tensor **arg, Tensor **ret) {
     if (!planned(e)) return tensor_new(e->mem, &v->ty);
     Tensor *t = NEW(e->mem, Tensor);
     t->ty = v->ty;
@@ -215,7 +215,7 @@ static Env enter(const Func *f, Tensor ***arg, Tensor ***ret, char **frame) {
         for (const Op *op = f->first; op; op = op->next) {
             for (int i = 0; i < op->nout; i++) {
                 e.value[r][op->out[i]->id] =
-                    place_value(&e, r, op->out[i], arg[r], ret[r]);
+                    bind_value(&e, r, op->out[i], arg[r], ret[r]);
             }
         }
     }

@@ -110,20 +110,20 @@ bool call_slices(const Call *c, int i) {
 }
 
 /* Position of a key in the spec, so that attributes print in one order. */
-static size_t attr_place(const char *spec, const char *key) {
+static size_t attr_index(const char *spec, const char *key) {
     char probe[64];
     snprintf(probe, sizeof probe, "%s:", key);
     const char *p = spec ? strstr(spec, probe) : NULL;
     while (p && p != spec && p[-1] != ' ') p = strstr(p + 1, probe);
     if (p) return (size_t)(p - spec);
-    return spec == common_spec ? 100000 : 10000 + attr_place(common_spec, key);
+    return spec == common_spec ? 100000 : 10000 + attr_index(common_spec, key);
 }
 
 void op_set_attr(Op *op, const Attr *a) {
     const char *spec = optab[op->kind].attrs;
     Attr *copy = attr_copy(op->fn->mod->mem, a), **at = &op->attr;
     copy->next = NULL;
-    while (*at && attr_place(spec, (*at)->key) < attr_place(spec, a->key)) {
+    while (*at && attr_index(spec, (*at)->key) < attr_index(spec, a->key)) {
         at = &(*at)->next;
     }
     if (*at && !strcmp((*at)->key, a->key)) {

@@ -114,7 +114,7 @@ static int parse_result_names(Scanner *ps, Lists *l) {
 
 static int parse_kind(Scanner *ps) {
     scan_space(ps);
-    Place at = scan_at(ps);
+    SourcePos at = scan_at(ps);
     const char *name = scan_id(ps, "an op"), *all[OP_COUNT];
     int kind = op_kind(name);
     if (kind >= 0) return kind;

@@ -4,8 +4,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
-Place scan_at(const Scanner *ps) {
-    return (Place){ps->file, ps->text, ps->line, (int)(ps->p - ps->line_start) + 1};
+SourcePos scan_at(const Scanner *ps) {
+    return (SourcePos){ps->file, ps->text, ps->line, (int)(ps->p - ps->line_start) + 1};
 }
 
 void scan_space(Scanner *ps) {

@@ -16,7 +16,7 @@ typedef struct Scanner {
     int nfuncs;
 } Scanner;
 
-Place scan_at(const Scanner *ps);
+SourcePos scan_at(const Scanner *ps);
 #define syntax(ps, hint, ...) fail_at(EXIT_CONFIG, scan_at(ps), hint, __VA_ARGS__)
 
 void scan_space(Scanner *ps); /* white space and comments */

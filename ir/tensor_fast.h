@@ -4,11 +4,11 @@
 #define STATOR_TENSOR_FAST_H
 #include "ir/ir.h"
 
-static inline double number_get(const Tensor *t, int64_t i) {
+static inline double tensor_get_fast(const Tensor *t, int64_t i) {
     return t->ty.dt == DT_F32 ? (double)((const float *)t->data)[i] : tensor_get(t, i);
 }
 
-static inline void number_set(Tensor *t, int64_t i, double v) {
+static inline void tensor_set_fast(Tensor *t, int64_t i, double v) {
     if (t->ty.dt == DT_F32)
         ((float *)t->data)[i] = (float)v;
     else

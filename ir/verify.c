@@ -18,7 +18,7 @@ static _Noreturn void bad(const Check *c, const char *fmt, ...) {
     va_start(ap, fmt);
     vsnprintf(message, sizeof message, fmt, ap);
     va_end(ap);
-    Place at = {c->file ? c->file : c->m->name, c->text, c->op ? c->op->line : 0, 3};
+    SourcePos at = {c->file ? c->file : c->m->name, c->text, c->op ? c->op->line : 0, 3};
     fail_at(EXIT_CONFIG, at, NULL, "@%s: %s%s%s", c->f->name,
             c->op ? optab[c->op->kind].name : "", c->op ? ": " : "", message);
 }
@@ -78,11 +78,11 @@ static void check_placement(const Check *c, const Value *v) {
     if (c->m->level >= LEVEL_LOCAL && (used || v->ty.pending)) {
         bad(c, "%%%s has a placement at level %s", v->name, level_name[c->m->level]);
     }
-    bool placed = v->loc.kind != LOC_NONE;
+    bool located = v->loc.kind != LOC_NONE;
     bool wanted = c->m->level == LEVEL_PLANNED && v->def && c->f->role != ROLE_KERNEL;
-    if (placed != wanted) {
-        bad(c, "%%%s %s a place in memory at level %s", v->name, placed ? "has" : "lacks",
-            level_name[c->m->level]);
+    if (located != wanted) {
+        bad(c, "%%%s %s a place in memory at level %s", v->name,
+            located ? "has" : "lacks", level_name[c->m->level]);
     }
 }
 

@@ -54,7 +54,7 @@ void config_set_flag(Config *cfg, const char *path, const char *value);
 
 /* Where the value in force was written; line 0 and file "default" when nowhere. Both
  * take a path of the table or an alias; an unknown path is our bug. */
-Place config_where(const Config *cfg, const char *path);
+SourcePos config_where(const Config *cfg, const char *path);
 bool config_given(const Config *cfg, const char *path);
 
 /* The value in force as text (an enumeration by its name, memory as "30GB"). */

@@ -17,7 +17,7 @@ static void check_agree(const Config *cfg, const char *a, const char *b) {
     Arena *mem = cfg->state->mem;
     const char *va = config_value(cfg, mem, a), *vb = config_value(cfg, mem, b);
     if (!strcmp(va, vb)) return;
-    Place at = config_where(cfg, b);
+    SourcePos at = config_where(cfg, b);
     config_refuse(cfg, a, b, "keep one of the two", "%s is %s, but %s is %s (%s:%d)", a,
                   va, b, vb, at.file, at.line);
 }

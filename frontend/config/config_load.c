@@ -21,7 +21,7 @@ typedef struct Loader {
     bool includes; /* base_config is allowed */
 } Loader;
 
-static _Noreturn void unknown_section(Arena *a, const char *path, Place at) {
+static _Noreturn void unknown_section(Arena *a, const char *path, SourcePos at) {
     const char *near = key_nearest_section(a, path);
     fail_at(EXIT_CONFIG, at,
             near ? arena_printf(a, "did you mean %s?", near)
@@ -29,7 +29,7 @@ static _Noreturn void unknown_section(Arena *a, const char *path, Place at) {
             "unknown section %.200s", path);
 }
 
-static _Noreturn void unknown_key(Arena *a, const char *path, Place at) {
+static _Noreturn void unknown_key(Arena *a, const char *path, SourcePos at) {
     const char *near = key_nearest(path);
     bool is_key = near && key_find(near) >= 0;
     const char *hint = is_key ? arena_printf(a, "did you mean %s?", near)
@@ -168,7 +168,7 @@ static bool is_callback(int k) {
     return !strncmp(key_table[k].path, "callbacks.", 10);
 }
 
-static void load_file(Loader *ld, const char *path, const Place *from, Layer *out);
+static void load_file(Loader *ld, const char *path, const SourcePos *from, Layer *out);
 
 /* A file's bases one after the other: a section of a later one replaces the whole
  * section of an earlier one. */
@@ -231,14 +231,14 @@ static void load_tree(Loader *ld, const YamlNode *root, Layer *out) {
     }
 }
 
-static _Noreturn void include_error(const char *path, const Place *from,
+static _Noreturn void include_error(const char *path, const SourcePos *from,
                                     const char *what) {
     if (from) fail_at(EXIT_CONFIG, *from, NULL, "%.500s: %s", path, what);
     fail(EXIT_CONFIG, "%.500s: %s", path, what);
 }
 
 /* `from` is where base_config names the file, NULL for the first one. */
-static void load_file(Loader *ld, const char *path, const Place *from, Layer *out) {
+static void load_file(Loader *ld, const char *path, const SourcePos *from, Layer *out) {
     char real[PATH_MAX];
     struct stat st;
     if (!realpath(path, real) || stat(real, &st) != 0)
@@ -277,7 +277,8 @@ void config_read_text(ConfigState *s, const char *name, const char *text, size_t
 /* Flags. */
 
 /* Value of a flag as a node; lists may be written a,b or [a, b]. */
-static const YamlNode *flag_value(Arena *a, const Key *key, const char *value, Place at) {
+static const YamlNode *flag_value(Arena *a, const Key *key, const char *value,
+                                  SourcePos at) {
     if (key->kind != KIND_INT_LIST && key->kind != KIND_TEXT_LIST)
         return yaml_scalar(a, value, at);
     const char *text = value[0] == '[' ? value : arena_printf(a, "[%s]", value);
@@ -294,7 +295,7 @@ static const char *with_underscores(Arena *a, const char *path) {
     return out;
 }
 
-static void set_flag(ConfigState *s, const char *path, const char *value, Place at) {
+static void set_flag(ConfigState *s, const char *path, const char *value, SourcePos at) {
     static const char wrong[] = "callbacks.CheckpointMointor.";
     if (!strncmp(path, wrong, sizeof wrong - 1))
         path = arena_printf(s->mem, "callbacks.CheckpointMonitor.%s",
@@ -336,7 +337,7 @@ typedef struct Flags {
     ConfigState *state;
     char **word;
     int n, i; /* word i is read next */
-    Place at;
+    SourcePos at;
 } Flags;
 
 static void read_flag(void *context) {

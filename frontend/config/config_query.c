@@ -11,9 +11,9 @@ bool config_given(const Config *cfg, const char *path) {
     return cfg->state->settings[known(path)].value != NULL;
 }
 
-Place config_where(const Config *cfg, const char *path) {
+SourcePos config_where(const Config *cfg, const char *path) {
     const YamlNode *value = cfg->state->settings[known(path)].value;
-    return value ? value->at : (Place){.file = "default"};
+    return value ? value->at : (SourcePos){.file = "default"};
 }
 
 void config_note(Config *cfg, const char *path, const char *fmt, ...) {
@@ -23,7 +23,7 @@ void config_note(Config *cfg, const char *path, const char *fmt, ...) {
     vsnprintf(line, sizeof line, fmt, ap);
     va_end(ap);
     Arena *a = cfg->state->mem;
-    Place at = config_where(cfg, path);
+    SourcePos at = config_where(cfg, path);
     const char *note = at.line ? arena_printf(a, "%s:%d: %s", at.file, at.line, line)
                                : arena_strdup(a, line);
     PUSH(a, cfg->notes, cfg->n_notes, cfg->cap_notes, note);
@@ -40,7 +40,7 @@ _Noreturn void config_refuse(const Config *cfg, const char *path, const char *ot
     va_start(ap, fmt);
     vsnprintf(message, sizeof message, fmt, ap);
     va_end(ap);
-    Place at = config_where(cfg, path);
+    SourcePos at = config_where(cfg, path);
     if (!at.line && other) at = config_where(cfg, other);
     const bool *broken = cfg->state->broken;
     cfg->state->follows = broken[known(path)] || (other && broken[known(other)]);

@@ -13,7 +13,7 @@ typedef struct Setting {
 
 /* A mistake that was found; others may follow. */
 typedef struct Problem {
-    Place at;
+    SourcePos at;
     const char *message;
 } Problem;
 

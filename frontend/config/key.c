@@ -469,7 +469,7 @@ void key_store(Arena *a, const Key *key, const char *name, const YamlNode *node,
 _Static_assert(sizeof(Activation) == sizeof(int), "key_store writes enums as int");
 
 void key_store_text(Arena *a, const Key *key, const char *text, Config *cfg) {
-    Place at = {.file = "default"};
+    SourcePos at = {.file = "default"};
     YamlNode *node = is_list(key) ? yaml_parse(a, "default", text, strlen(text))
                                   : yaml_scalar(a, text, at);
     key_store(a, key, key->path, node, cfg);

@@ -26,23 +26,23 @@ typedef struct Builder {
     int64_t nodes;
     int documents;
     YamlNode *root;
-    Place at; /* of the failure; message is set with it */
+    SourcePos at; /* of the failure; message is set with it */
     const char *message, *hint;
 } Builder;
 
-static Place place(const Builder *b, yaml_mark_t mark) {
-    return (Place){b->file, b->text, (int)mark.line + 1, (int)mark.column + 1};
+static SourcePos pos_of(const Builder *b, yaml_mark_t mark) {
+    return (SourcePos){b->file, b->text, (int)mark.line + 1, (int)mark.column + 1};
 }
 
 /* Failures are kept until libyaml's memory is given back. */
-static void refuse(Builder *b, Place at, const char *hint, const char *message) {
+static void refuse(Builder *b, SourcePos at, const char *hint, const char *message) {
     if (b->message) return;
     b->at = at;
     b->hint = hint;
     b->message = message;
 }
 
-static YamlNode *node_new(Builder *b, NodeKind kind, Place at) {
+static YamlNode *node_new(Builder *b, NodeKind kind, SourcePos at) {
     YamlNode *node = NEW(b->mem, YamlNode);
     node->kind = kind;
     node->at = at;
@@ -52,7 +52,7 @@ static YamlNode *node_new(Builder *b, NodeKind kind, Place at) {
     return node;
 }
 
-static void count_nodes(Builder *b, int64_t n, Place at) {
+static void count_nodes(Builder *b, int64_t n, SourcePos at) {
     b->nodes += n;
     if (b->nodes > YAML_MAX_NODES)
         refuse(b, at, "a configuration has some hundred values",
@@ -60,7 +60,7 @@ static void count_nodes(Builder *b, int64_t n, Place at) {
 }
 
 /* Makes `node`, complete or not, a child of the innermost open list or map. */
-static void attach(Builder *b, YamlNode *node, Place at) {
+static void attach(Builder *b, YamlNode *node, SourcePos at) {
     if (!b->depth) {
         b->root = node;
         return;
@@ -108,12 +108,12 @@ static bool tag_is_core(const char *tag, const char *const *names) {
 }
 
 static void check_tag(Builder *b, const yaml_char_t *tag, const char *const *names,
-                      Place at) {
+                      SourcePos at) {
     if (tag && !tag_is_core((const char *)tag, names))
         refuse(b, at, "leave the tag out", "this tag is not supported");
 }
 
-static void on_scalar(Builder *b, const yaml_event_t *e, Place at) {
+static void on_scalar(Builder *b, const yaml_event_t *e, SourcePos at) {
     static const char *const tags[] = {"str", "int", "float", "bool", "null", NULL};
     const char *value = (const char *)e->data.scalar.value;
     const char *tag = (const char *)e->data.scalar.tag;
@@ -129,7 +129,7 @@ static void on_scalar(Builder *b, const yaml_event_t *e, Place at) {
     attach(b, node, at);
 }
 
-static void on_alias(Builder *b, const yaml_event_t *e, Place at) {
+static void on_alias(Builder *b, const yaml_event_t *e, SourcePos at) {
     const char *name = (const char *)e->data.alias.anchor;
     int i = b->n_anchors - 1;
     while (i >= 0 && strcmp(b->anchors[i].name, name)) i--;
@@ -145,7 +145,7 @@ static void on_alias(Builder *b, const yaml_event_t *e, Place at) {
     }
 }
 
-static void on_start(Builder *b, NodeKind kind, const yaml_char_t *anchor, Place at) {
+static void on_start(Builder *b, NodeKind kind, const yaml_char_t *anchor, SourcePos at) {
     if (b->depth == YAML_MAX_DEPTH) {
         refuse(b, at, NULL, "more than 64 levels");
         return;
@@ -194,7 +194,7 @@ static void on_end(Builder *b) {
 static void on_event(Builder *b, const yaml_event_t *e) {
     static const char *const list_tags[] = {"seq", NULL}, *const map_tags[] = {"map",
                                                                                NULL};
-    Place at = place(b, e->start_mark);
+    SourcePos at = pos_of(b, e->start_mark);
     switch (e->type) {
     case YAML_DOCUMENT_START_EVENT:
         if (b->documents++)
@@ -226,7 +226,7 @@ static void on_event(Builder *b, const yaml_event_t *e) {
 
 /* libyaml's own errors; those of its reader know an offset but no line. */
 static void parser_error(Builder *b, const yaml_parser_t *p) {
-    Place at = place(b, p->problem_mark);
+    SourcePos at = pos_of(b, p->problem_mark);
     if (p->error == YAML_READER_ERROR) {
         at.line = at.col = 1;
         for (size_t i = 0; i < p->problem_offset && b->text[i]; i++) {
@@ -267,10 +267,10 @@ YamlNode *yaml_parse(Arena *a, const char *file_name, const char *text, size_t n
     if (out_of_memory) fail(EXIT_MEMORY, "out of memory reading %s", file_name);
     if (b->message) fail_at(EXIT_CONFIG, b->at, b->hint, "%s", b->message);
     if (b->root && !(b->root->kind == NODE_TEXT && yaml_is_null(b->root))) return b->root;
-    return node_new(b, NODE_MAP, (Place){b->file, b->text, 1, 1});
+    return node_new(b, NODE_MAP, (SourcePos){b->file, b->text, 1, 1});
 }
 
-YamlNode *yaml_scalar(Arena *a, const char *value, Place at) {
+YamlNode *yaml_scalar(Arena *a, const char *value, SourcePos at) {
     YamlNode *node = NEW(a, YamlNode);
     *node = (YamlNode){.kind = NODE_TEXT, .at = at, .size = 1};
     node->text = arena_strdup(a, value);

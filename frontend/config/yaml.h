@@ -11,7 +11,7 @@ typedef struct YamlNode YamlNode;
 struct YamlNode {
     NodeKind kind;
     bool quoted; /* scalar in quotes (or tagged !!str): never null or a number */
-    Place at;
+    SourcePos at;
     const char *text; /* scalar: the value, without zero bytes inside */
     YamlNode **keys;  /* map: scalars, all different */
     YamlNode **items; /* list and map */
@@ -29,7 +29,7 @@ enum { YAML_MAX_BYTES = 1 << 20, YAML_MAX_DEPTH = 64, YAML_MAX_NODES = 100000 };
 YamlNode *yaml_parse(Arena *a, const char *file_name, const char *text, size_t n);
 
 /* A plain scalar made outside of any file (a flag's value). */
-YamlNode *yaml_scalar(Arena *a, const char *value, Place at);
+YamlNode *yaml_scalar(Arena *a, const char *value, SourcePos at);
 
 /* null, ~ or nothing, not in quotes. */
 bool yaml_is_null(const YamlNode *node);

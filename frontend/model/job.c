@@ -28,7 +28,7 @@ static bool seq_given(const Config *cfg) {
 /* Beside the YAML file that names it, where there is one of that name. */
 static const char *module_path(const Job *j) {
     const char *name = j->cfg->model_file;
-    Place at = config_where(j->cfg, "model.file");
+    SourcePos at = config_where(j->cfg, "model.file");
     const char *slash = at.file && at.line ? strrchr(at.file, '/') : NULL;
     if (name[0] == '/' || !slash) return name;
     const char *dir = arena_strndup(j->mem, at.file, (size_t)(slash - at.file));

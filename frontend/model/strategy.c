@@ -109,7 +109,7 @@ Strategy strategy_of_config(Config *cfg) {
                   .chunks = cfg->parallel_config_pp_interleave_num,
                   .schedule = cfg->parallel_pipeline_config_pipeline_scheduler,
                   .offset = cfg->parallel_config_offset,
-                  .offset_place = config_where(cfg, PC "offset"),
+                  .offset_pos = config_where(cfg, PC "offset"),
                   .sequence_parallel = cfg->parallel_config_sequence_parallel,
                   .vocab_parallel = !cfg->parallel_config_vocab_emb_dp,
                   .zero_axes = "",
@@ -329,7 +329,7 @@ static void seed_user(Seeds *k) {
     for (int i = 0; i < k->s->user.n; i++) {
         char *text =
             arena_strndup(k->mem, k->s->user.items[i], strlen(k->s->user.items[i]));
-        Place at = k->s->user_place;
+        SourcePos at = k->s->user_pos;
         const char *source = arena_printf(k->mem, "%s:%d: parallel.shard, entry %d",
                                           at.file ? at.file : "?", at.line, i + 1);
         char *eq = strchr(text, '=');
@@ -360,19 +360,19 @@ static const int64_t *layers_of_chunks(const Strategy *s, Arena *mem, int64_t la
              (long long)layers, (long long)chunks, (long long)s->stages,
              (long long)MAX(s->chunks, 1));
     if (given && s->offset.n != chunks)
-        fail_at(EXIT_CONFIG, s->offset_place,
+        fail_at(EXIT_CONFIG, s->offset_pos,
                 "one number a chunk, in the order of the model",
                 "offset has %d entries for %lld chunks", s->offset.n, (long long)chunks);
     for (int64_t c = 0; c < chunks; c++) {
         n[c] = layers / chunks + (given ? s->offset.items[c] : c < layers % chunks);
         sum += n[c];
         if (n[c] < 0)
-            fail_at(EXIT_CONFIG, s->offset_place, NULL,
+            fail_at(EXIT_CONFIG, s->offset_pos, NULL,
                     "offset %lld leaves chunk %lld without layers",
                     (long long)s->offset.items[c], (long long)c);
     }
     if (sum != layers)
-        fail_at(EXIT_CONFIG, s->offset_place,
+        fail_at(EXIT_CONFIG, s->offset_pos,
                 "the offsets add up to what is left over when the layers are divided",
                 "with these offsets the chunks have %lld layers, the model has %lld",
                 (long long)sum, (long long)layers);

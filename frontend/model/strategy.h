@@ -18,7 +18,7 @@ typedef struct Strategy {
     int64_t chunks;
     const char *schedule;  /* see passes/pipe/schedule.h */
     IntList offset; /* layers more than even, by chunk in the order of the model */
-    Place offset_place; /* of it, for messages */
+    SourcePos offset_pos; /* of it, for messages */
     bool sequence_parallel; /* norms and residuals split over tp too */
     bool vocab_parallel;    /* embedding and head split over tp */
     int zero_level;         /* 0..3, see passes/shard/zero.c */
@@ -30,7 +30,7 @@ typedef struct Strategy {
     Overlap overlap;
     bool gathers_at_end; /* with overlap too */
     TextList user;       /* parallel.shard: "PATTERN=PLACEMENT" */
-    Place user_place;    /* of it, for messages */
+    SourcePos user_pos;    /* of it, for messages */
 } Strategy;
 
 /* Fails with EXIT_CONFIG, naming key and remedy, when the numbers do not go together. Adds

@@ -196,14 +196,14 @@ static uint64_t bytes_beside(const Train *t) {
 }
 
 /* What this rank can have of its host. */
-static Room room_of_rank(void) {
-    Room room = memory_room("");
+static FreeMemory memory_of_rank(void) {
+    FreeMemory left = memory_left("");
     int ranks = comm_local_size();
-    if (ranks == 1 || room.bytes == UINT64_MAX) return room;
-    size_t n = strlen(room.of);
-    room.bytes /= (uint64_t)ranks;
-    snprintf(room.of + n, sizeof room.of - n, ", for each of the %d ranks here,", ranks);
-    return room;
+    if (ranks == 1 || left.bytes == UINT64_MAX) return left;
+    size_t n = strlen(left.of);
+    left.bytes /= (uint64_t)ranks;
+    snprintf(left.of + n, sizeof left.of - n, ", for each of the %d ranks here,", ranks);
+    return left;
 }
 
 /* All of the process must fit the limits before any of it is there, on any rank. The limit
@@ -212,12 +212,12 @@ static void allocate(Train *t) {
     uint64_t limit = (uint64_t)t->job.cfg->context_max_device_memory;
     uint64_t beside = bytes_beside(t);
     comm_barrier();
-    Room room = room_of_rank();
+    FreeMemory left = memory_of_rank();
     t->process_bytes = memory_resident_bytes();
     if (limit)
         program_fit(t->program, beside + MAX(t->process_bytes, PLAN_PROCESS_BYTES), limit,
                     "context.max_device_memory,");
-    program_fit(t->program, beside, room.bytes, room.of);
+    program_fit(t->program, beside, left.bytes, left.of);
     comm_barrier();
     program_allocate(t->program, NULL, 0);
     if (t->probe) program_allocate(t->probe, t->program, 0);

@@ -134,7 +134,8 @@ static double score(const Ref *r, const Attn *a, int64_t b, int64_t h, int64_t i
     if (!sees(a, b, i, j)) return -INFINITY;
     int64_t q0 = q_index(a, b, i, h), k0 = k_index(a, b, j, h);
     for (int64_t c = 0; c < a->d; c++) {
-        s += number_get(r->in[ATTN_Q], q0 + c) * number_get(r->in[ATTN_K], k0 + c);
+        s += tensor_get_fast(r->in[ATTN_Q], q0 + c) *
+             tensor_get_fast(r->in[ATTN_K], k0 + c);
     }
     return s * a->scale;
 }
@@ -163,13 +164,13 @@ static void attend_row(const Ref *r, const Attn *a, int64_t b, int64_t h, int64_
     for (int64_t j = from; j < n && top > -INFINITY; j++) {
         double p = e[j] / sum * keep(a, b, h, i, j);
         for (int64_t c = 0; c < a->d; c++) {
-            o[c] += p * number_get(r->in[2], k_index(a, b, j, h) + c);
+            o[c] += p * tensor_get_fast(r->in[2], k_index(a, b, j, h) + c);
         }
     }
     int64_t q0 = q_index(a, b, i, h);
-    for (int64_t c = 0; c < a->d; c++) number_set(r->out[0], q0 + c, o[c]);
-    number_set(r->out[1], (b * a->tq + i) * a->h + h,
-               top == -INFINITY ? (double)NO_KEYS : top + log(sum));
+    for (int64_t c = 0; c < a->d; c++) tensor_set_fast(r->out[0], q0 + c, o[c]);
+    tensor_set_fast(r->out[1], (b * a->tq + i) * a->h + h,
+                    top == -INFINITY ? (double)NO_KEYS : top + log(sum));
 }
 
 void ref_attention(const Ref *r) {
@@ -186,30 +187,30 @@ void ref_attention(const Ref *r) {
 }
 
 static void accumulate(Tensor *t, int64_t at, double v) {
-    number_set(t, at, number_get(t, at) + v);
+    tensor_set_fast(t, at, tensor_get_fast(t, at) + v);
 }
 
 /* dv_j += p do; ds = p (keep do.v_j - do.o); dq += ds k scale; dk_j += ds q scale */
 static void attend_row_grad(const Ref *r, const Attn *a, int64_t b, int64_t h,
                             int64_t i) {
     int64_t q0 = q_index(a, b, i, h);
-    double delta = 0, lse = number_get(a->lse, (b * a->tq + i) * a->h + h);
+    double delta = 0, lse = tensor_get_fast(a->lse, (b * a->tq + i) * a->h + h);
     for (int64_t c = 0; c < a->d; c++) {
-        delta += number_get(a->d_o, q0 + c) * number_get(a->o, q0 + c);
+        delta += tensor_get_fast(a->d_o, q0 + c) * tensor_get_fast(a->o, q0 + c);
     }
     int64_t from, n = keys_of(a, b, i, &from);
     for (int64_t j = from; j < n; j++) {
         int64_t k0 = k_index(a, b, j, h);
         double p = exp(score(r, a, b, h, i, j) - lse), kept = keep(a, b, h, i, j), dp = 0;
         for (int64_t c = 0; c < a->d; c++) {
-            double d_o = number_get(a->d_o, q0 + c);
-            dp += d_o * number_get(r->in[2], k0 + c);
+            double d_o = tensor_get_fast(a->d_o, q0 + c);
+            dp += d_o * tensor_get_fast(r->in[2], k0 + c);
             accumulate(r->out[2], k0 + c, p * kept * d_o);
         }
         double ds = p * (kept * dp - delta) * a->scale;
         for (int64_t c = 0; c < a->d; c++) {
-            accumulate(r->out[0], q0 + c, ds * number_get(r->in[1], k0 + c));
-            accumulate(r->out[1], k0 + c, ds * number_get(r->in[0], q0 + c));
+            accumulate(r->out[0], q0 + c, ds * tensor_get_fast(r->in[1], k0 + c));
+            accumulate(r->out[1], k0 + c, ds * tensor_get_fast(r->in[0], q0 + c));
         }
     }
 }
@@ -218,7 +219,7 @@ void ref_attention_grad(const Ref *r) {
     Attn a = attn_of(r);
     for (int k = 0; k < 3; k++) {
         for (int64_t i = 0, n = type_count(&r->out[k]->ty); i < n; i++) {
-            number_set(r->out[k], i, 0);
+            tensor_set_fast(r->out[k], i, 0);
         }
     }
     for (int64_t b = 0; b < a.b; b++) {
@@ -275,8 +276,8 @@ void ref_cache_write(const Ref *r) {
     }
     for (int64_t b = 0; b < cache[0]; b++) {
         for (int64_t i = 0; i < x[1] * row; i++) {
-            number_set(r->out[0], (b * cache[1] + at) * row + i,
-                       number_get(r->in[1], b * x[1] * row + i));
+            tensor_set_fast(r->out[0], (b * cache[1] + at) * row + i,
+                            tensor_get_fast(r->in[1], b * x[1] * row + i));
         }
     }
 }

@@ -141,12 +141,12 @@ void ref_all_reduce(const Ref *r) {
     for (int i = 0; i < r->op->nin; i++) {
         for (int k = 0; k < ranks; k++) from[k] = from_member(r, k, i);
         for (int64_t at = 0, n = type_count(&r->out[i]->ty); at < n; at++) {
-            double all = number_get(from[0], at);
+            double all = tensor_get_fast(from[0], at);
             for (int k = 1; k < ranks; k++) {
-                double v = number_get(from[k], at);
+                double v = tensor_get_fast(from[k], at);
                 all = !max ? all + v : v > all || v != v ? v : all;
             }
-            number_set(r->out[i], at, all);
+            tensor_set_fast(r->out[i], at, all);
         }
     }
     arena_free(mem);
@@ -198,9 +198,9 @@ void ref_reduce_scatter(const Ref *r) {
         double *sum = NEW_ARRAY(mem, double, (size_t)n);
         for (int k = 0; k < members(r->op); k++) {
             copy_rows(piece, 0, from_member(r, k, i), coord_of(r) * part, part, d);
-            for (int64_t at = 0; at < n; at++) sum[at] += number_get(piece, at);
+            for (int64_t at = 0; at < n; at++) sum[at] += tensor_get_fast(piece, at);
         }
-        for (int64_t at = 0; at < n; at++) number_set(r->out[i], at, sum[at]);
+        for (int64_t at = 0; at < n; at++) tensor_set_fast(r->out[i], at, sum[at]);
     }
     arena_free(mem);
 }
@@ -234,18 +234,18 @@ void ref_ring_shift(const Ref *r) {
 void ref_on_first(const Ref *r) {
     bool first = coord_of(r) == 0;
     for (int64_t i = 0, n = type_count(&r->out[0]->ty); i < n; i++) {
-        number_set(r->out[0], i, first ? number_get(r->in[0], i) : 0);
+        tensor_set_fast(r->out[0], i, first ? tensor_get_fast(r->in[0], i) : 0);
     }
 }
 
 void ref_coord(const Ref *r) {
-    number_set(r->out[0], 0, (double)(coord_of(r) * op_int(r->op, "by", 1)));
+    tensor_set_fast(r->out[0], 0, (double)(coord_of(r) * op_int(r->op, "by", 1)));
 }
 
 void ref_index_from(const Ref *r) {
     int64_t base = tensor_get_int(r->in[1], 0);
     for (int64_t i = 0, n = type_count(&r->out[0]->ty); i < n; i++) {
-        number_set(r->out[0], i, (double)(tensor_get_int(r->in[0], i) - base));
+        tensor_set_fast(r->out[0], i, (double)(tensor_get_int(r->in[0], i) - base));
     }
 }
 

@@ -20,22 +20,22 @@ void ref_embed(const Ref *r) {
     for (int64_t i = 0, n = type_count(&r->in[1]->ty); i < n; i++) {
         int64_t id = row_of(r, r->in[1], i, v);
         for (int64_t j = 0; j < c; j++) {
-            number_set(r->out[0], i * c + j,
-                       id < 0 ? 0 : number_get(r->in[0], id * c + j));
+            tensor_set_fast(r->out[0], i * c + j,
+                            id < 0 ? 0 : tensor_get_fast(r->in[0], id * c + j));
         }
     }
 }
 
 void ref_embed_grad(const Ref *r) {
     int64_t c = r->out[0]->ty.dim[1], n = type_count(&r->out[0]->ty);
-    for (int64_t i = 0; i < n; i++) number_set(r->out[0], i, 0);
+    for (int64_t i = 0; i < n; i++) tensor_set_fast(r->out[0], i, 0);
     n = type_count(&r->in[0]->ty);
     for (int64_t i = 0; i < n; i++) {
         int64_t id = row_of(r, r->in[0], i, r->out[0]->ty.dim[0]);
         for (int64_t j = 0; j < c && id >= 0; j++) {
-            number_set(r->out[0], id * c + j,
-                       number_get(r->out[0], id * c + j) +
-                           number_get(r->in[1], i * c + j));
+            tensor_set_fast(r->out[0], id * c + j,
+                            tensor_get_fast(r->out[0], id * c + j) +
+                                tensor_get_fast(r->in[1], i * c + j));
         }
     }
 }
@@ -74,15 +74,16 @@ void infer_positions(Op *op, Type *out) {
 void ref_positions(const Ref *r) {
     int64_t n = type_count(&r->out[0]->ty), zigzag = op_int(r->op, "zigzag", 0);
     for (int64_t i = 0; i < n; i++) {
-        number_set(r->out[0], i,
-                   (double)(tensor_get_int(r->in[0], 0) + zigzag_position(i, n, zigzag)));
+        tensor_set_fast(
+            r->out[0], i,
+            (double)(tensor_get_int(r->in[0], 0) + zigzag_position(i, n, zigzag)));
     }
 }
 
 void ref_rng_layer(const Ref *r) {
     for (int i = 0; i < RNG_WORDS; i++) {
         bool layer = i == RNG_LAYER;
-        number_set(r->out[0], i, number_get(r->in[layer], layer ? 0 : i));
+        tensor_set_fast(r->out[0], i, tensor_get_fast(r->in[layer], layer ? 0 : i));
     }
 }
 
@@ -106,8 +107,8 @@ void ref_rope_table(const Ref *r) {
         for (int64_t k = 0; k < half; k++) {
             double angle = (double)(tensor_get_int(r->in[0], 0) + i) *
                            pow(base, -(double)k / (double)half);
-            number_set(r->out[0], 2 * (i * half + k), cos(angle));
-            number_set(r->out[0], 2 * (i * half + k) + 1, sin(angle));
+            tensor_set_fast(r->out[0], 2 * (i * half + k), cos(angle));
+            tensor_set_fast(r->out[0], 2 * (i * half + k) + 1, sin(angle));
         }
     }
 }
@@ -130,12 +131,12 @@ void ref_rope(const Ref *r) {
     for (int64_t row = 0; row < dim[0] * dim[1] * dim[2]; row++) {
         int64_t t = row / dim[2] % rows;
         for (int64_t k = 0; k < half; k++) {
-            double c = number_get(r->in[1], 2 * (t * half + k));
-            double s = sign * number_get(r->in[1], 2 * (t * half + k) + 1);
-            double x = number_get(r->in[0], row * dim[3] + k);
-            double y = number_get(r->in[0], row * dim[3] + half + k);
-            number_set(r->out[0], row * dim[3] + k, x * c - y * s);
-            number_set(r->out[0], row * dim[3] + half + k, y * c + x * s);
+            double c = tensor_get_fast(r->in[1], 2 * (t * half + k));
+            double s = sign * tensor_get_fast(r->in[1], 2 * (t * half + k) + 1);
+            double x = tensor_get_fast(r->in[0], row * dim[3] + k);
+            double y = tensor_get_fast(r->in[0], row * dim[3] + half + k);
+            tensor_set_fast(r->out[0], row * dim[3] + k, x * c - y * s);
+            tensor_set_fast(r->out[0], row * dim[3] + half + k, y * c + x * s);
         }
     }
 }

@@ -38,7 +38,7 @@ static void gather_doubles(double *to, const Tensor *t, int64_t base, const int6
     for (int64_t i = 0; i < rows; i++, to += cols) {
         for (int64_t j = 0; j < cols; j++) {
             int64_t at = row[i] + col[j];
-            to[j] = f ? (double)f[at] : number_get(t, base + at);
+            to[j] = f ? (double)f[at] : tensor_get_fast(t, base + at);
         }
     }
 }
@@ -91,9 +91,9 @@ static void product_result(const Product *p, int64_t n) {
         for (int64_t j = 0; j < p->cols; j++) {
             double sum = p->out[i * p->cols + j];
             for (int t = 2; t < last; t++) {
-                sum += number_get(r->in[t], offset_of(p, t, n, i, j));
+                sum += tensor_get_fast(r->in[t], offset_of(p, t, n, i, j));
             }
-            number_set(r->out[0], offset_of(p, last, n, i, j), sum);
+            tensor_set_fast(r->out[0], offset_of(p, last, n, i, j), sum);
         }
     }
 }
@@ -156,9 +156,9 @@ static void reduce(const Ref *r, double start, double (*step)(double, double)) {
     do {
         double v = start;
         do {
-            v = step(v, number_get(r->in[0], outer.offset[0] + inner.offset[0]));
+            v = step(v, tensor_get_fast(r->in[0], outer.offset[0] + inner.offset[0]));
         } while (walk_next(&inner));
-        number_set(r->out[0], outer.offset[1], v);
+        tensor_set_fast(r->out[0], outer.offset[1], v);
     } while (walk_next(&outer));
 }
 
@@ -210,5 +210,5 @@ void local_max(Local *l) {
 void ref_fill(const Ref *r) {
     double v = op_float(r->op, "value", 0);
     for (int64_t i = 0, n = type_count(&r->out[0]->ty); i < n; i++)
-        number_set(r->out[0], i, v);
+        tensor_set_fast(r->out[0], i, v);
 }

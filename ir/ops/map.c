@@ -16,21 +16,23 @@ static void map2(const Ref *r, double (*f)(double, double)) {
     check(op_dims(r->op, &d));
     if (same_letters(&d, 0, 2) && same_letters(&d, 1, 2)) {
         for (int64_t i = 0, n = type_count(&r->out[0]->ty); i < n; i++) {
-            number_set(r->out[0], i, f(number_get(r->in[0], i), number_get(r->in[1], i)));
+            tensor_set_fast(
+                r->out[0], i,
+                f(tensor_get_fast(r->in[0], i), tensor_get_fast(r->in[1], i)));
         }
         return;
     }
     Walk w = walk_over(&d, (1u << d.n) - 1);
     do {
-        number_set(
-            r->out[0], w.offset[2],
-            f(number_get(r->in[0], w.offset[0]), number_get(r->in[1], w.offset[1])));
+        tensor_set_fast(r->out[0], w.offset[2],
+                        f(tensor_get_fast(r->in[0], w.offset[0]),
+                          tensor_get_fast(r->in[1], w.offset[1])));
     } while (walk_next(&w));
 }
 
 static void map1(const Ref *r, double (*f)(double)) {
     for (int64_t i = 0, n = type_count(&r->out[0]->ty); i < n; i++) {
-        number_set(r->out[0], i, f(number_get(r->in[0], i)));
+        tensor_set_fast(r->out[0], i, f(tensor_get_fast(r->in[0], i)));
     }
 }
 
@@ -54,8 +56,8 @@ static void map1(const Ref *r, double (*f)(double)) {
     void ref_##name(const Ref *r) {                                                      \
         double a = op_float(r->op, key, NAN);                                            \
         for (int64_t i = 0, n = type_count(&r->out[0]->ty); i < n; i++) {                \
-            double x = number_get(r->in[0], i);                                          \
-            number_set(r->out[0], i, expr);                                              \
+            double x = tensor_get_fast(r->in[0], i);                                     \
+            tensor_set_fast(r->out[0], i, expr);                                         \
         }                                                                                \
     }
 
@@ -111,7 +113,7 @@ REF2(silu_grad, y *sigmoid(x) * (1 + x * (1 - sigmoid(x))))
 
 /* Copied, since even a NaN keeps its bits. */
 void ref_select(const Ref *r) {
-    const Tensor *from = r->in[number_get(r->in[0], 0) != 0 ? 1 : 2];
+    const Tensor *from = r->in[tensor_get_fast(r->in[0], 0) != 0 ? 1 : 2];
     memmove(r->out[0]->data, from->data, (size_t)type_bytes(&r->out[0]->ty));
 }
 
@@ -120,7 +122,7 @@ void ref_pick(const Ref *r) {
     int64_t v = t->dim[t->rank - 1];
     for (int64_t i = 0, n = type_count(t); i < n; i++) {
         bool here = tensor_get_int(r->in[1], i / v) == i % v;
-        number_set(r->out[0], i, here ? number_get(r->in[0], i) : 0);
+        tensor_set_fast(r->out[0], i, here ? tensor_get_fast(r->in[0], i) : 0);
     }
 }
 
@@ -128,7 +130,7 @@ void ref_onehot(const Ref *r) {
     const Type *t = &r->out[0]->ty;
     int64_t v = t->dim[t->rank - 1];
     for (int64_t i = 0, n = type_count(t); i < n; i++) {
-        number_set(r->out[0], i, tensor_get_int(r->in[0], i / v) == i % v);
+        tensor_set_fast(r->out[0], i, tensor_get_int(r->in[0], i / v) == i % v);
     }
 }
 
@@ -180,7 +182,8 @@ void ref_dropout(const Ref *r) {
     for (int64_t i = 0, n = type_count(&r->out[0]->ty); i < n; i++) {
         int64_t at = dropout_element(r, &whole, i);
         bool keep = dropout_keeps(r->in[1], p, op_int(r->op, "site", 0), at);
-        number_set(r->out[0], i, keep ? number_get(r->in[0], i) * (1 / (1 - p)) : 0);
+        tensor_set_fast(r->out[0], i,
+                        keep ? tensor_get_fast(r->in[0], i) * (1 / (1 - p)) : 0);
     }
 }
 

@@ -15,19 +15,20 @@ void ref_layernorm(const Ref *r) {
     for (int64_t i = 0; i < rows; i++) {
         double mean = 0, var = 0;
         for (int64_t j = 0; j < c; j++)
-            mean += number_get(r->in[0], i * c + j) / (double)c;
+            mean += tensor_get_fast(r->in[0], i * c + j) / (double)c;
         for (int64_t j = 0; j < c; j++) {
-            double x = number_get(r->in[0], i * c + j) - mean;
+            double x = tensor_get_fast(r->in[0], i * c + j) - mean;
             var += x * x / (double)c;
         }
         double rstd = 1 / sqrt(var + eps);
         for (int64_t j = 0; j < c; j++) {
-            double x = (number_get(r->in[0], i * c + j) - mean) * rstd;
-            number_set(r->out[0], i * c + j,
-                       x * number_get(r->in[1], j) + number_get(r->in[2], j));
+            double x = (tensor_get_fast(r->in[0], i * c + j) - mean) * rstd;
+            tensor_set_fast(r->out[0], i * c + j,
+                            x * tensor_get_fast(r->in[1], j) +
+                                tensor_get_fast(r->in[2], j));
         }
-        number_set(r->out[1], i, mean);
-        number_set(r->out[2], i, rstd);
+        tensor_set_fast(r->out[1], i, mean);
+        tensor_set_fast(r->out[2], i, rstd);
     }
 }
 
@@ -37,26 +38,29 @@ void ref_layernorm_grad(const Ref *r) {
     for (int64_t j = 0; j < c; j++) {
         double dg = 0, db = 0;
         for (int64_t i = 0; i < rows; i++) {
-            double xhat = (number_get(r->in[0], i * c + j) - number_get(r->in[2], i)) *
-                          number_get(r->in[3], i);
-            dg += number_get(r->in[4], i * c + j) * xhat;
-            db += number_get(r->in[4], i * c + j);
+            double xhat =
+                (tensor_get_fast(r->in[0], i * c + j) - tensor_get_fast(r->in[2], i)) *
+                tensor_get_fast(r->in[3], i);
+            dg += tensor_get_fast(r->in[4], i * c + j) * xhat;
+            db += tensor_get_fast(r->in[4], i * c + j);
         }
-        number_set(r->out[1], j, dg);
-        number_set(r->out[2], j, db);
+        tensor_set_fast(r->out[1], j, dg);
+        tensor_set_fast(r->out[2], j, db);
     }
     for (int64_t i = 0; i < rows; i++) {
-        double mean = number_get(r->in[2], i), rstd = number_get(r->in[3], i);
+        double mean = tensor_get_fast(r->in[2], i), rstd = tensor_get_fast(r->in[3], i);
         double c1 = 0, c2 = 0;
         for (int64_t j = 0; j < c; j++) {
-            double dyg = number_get(r->in[4], i * c + j) * number_get(r->in[1], j);
+            double dyg =
+                tensor_get_fast(r->in[4], i * c + j) * tensor_get_fast(r->in[1], j);
             c1 += dyg / (double)c;
-            c2 += dyg * (number_get(r->in[0], i * c + j) - mean) * rstd / (double)c;
+            c2 += dyg * (tensor_get_fast(r->in[0], i * c + j) - mean) * rstd / (double)c;
         }
         for (int64_t j = 0; j < c; j++) {
-            double dyg = number_get(r->in[4], i * c + j) * number_get(r->in[1], j);
-            double xhat = (number_get(r->in[0], i * c + j) - mean) * rstd;
-            number_set(r->out[0], i * c + j, rstd * (dyg - c1 - xhat * c2));
+            double dyg =
+                tensor_get_fast(r->in[4], i * c + j) * tensor_get_fast(r->in[1], j);
+            double xhat = (tensor_get_fast(r->in[0], i * c + j) - mean) * rstd;
+            tensor_set_fast(r->out[0], i * c + j, rstd * (dyg - c1 - xhat * c2));
         }
     }
 }
@@ -119,15 +123,16 @@ void ref_rmsnorm(const Ref *r) {
     for (int64_t i = 0; i < rows; i++) {
         double square = 0;
         for (int64_t j = 0; j < c; j++) {
-            double x = number_get(r->in[0], i * c + j);
+            double x = tensor_get_fast(r->in[0], i * c + j);
             square += x * x / (double)c;
         }
         double rstd = 1 / sqrt(square + op_float(r->op, "eps", 0));
         for (int64_t j = 0; j < c; j++) {
-            number_set(r->out[0], i * c + j,
-                       number_get(r->in[0], i * c + j) * rstd * number_get(r->in[1], j));
+            tensor_set_fast(r->out[0], i * c + j,
+                            tensor_get_fast(r->in[0], i * c + j) * rstd *
+                                tensor_get_fast(r->in[1], j));
         }
-        number_set(r->out[1], i, rstd);
+        tensor_set_fast(r->out[1], i, rstd);
     }
 }
 
@@ -137,21 +142,23 @@ void ref_rmsnorm_grad(const Ref *r) {
     for (int64_t j = 0; j < c; j++) {
         double dg = 0;
         for (int64_t i = 0; i < rows; i++) {
-            dg += number_get(r->in[3], i * c + j) * number_get(r->in[0], i * c + j) *
-                  number_get(r->in[2], i);
+            dg += tensor_get_fast(r->in[3], i * c + j) *
+                  tensor_get_fast(r->in[0], i * c + j) * tensor_get_fast(r->in[2], i);
         }
-        number_set(r->out[1], j, dg);
+        tensor_set_fast(r->out[1], j, dg);
     }
     for (int64_t i = 0; i < rows; i++) {
-        double rstd = number_get(r->in[2], i), c2 = 0;
+        double rstd = tensor_get_fast(r->in[2], i), c2 = 0;
         for (int64_t j = 0; j < c; j++) {
-            c2 += number_get(r->in[3], i * c + j) * number_get(r->in[1], j) *
-                  number_get(r->in[0], i * c + j) * rstd / (double)c;
+            c2 += tensor_get_fast(r->in[3], i * c + j) * tensor_get_fast(r->in[1], j) *
+                  tensor_get_fast(r->in[0], i * c + j) * rstd / (double)c;
         }
         for (int64_t j = 0; j < c; j++) {
-            double dyg = number_get(r->in[3], i * c + j) * number_get(r->in[1], j);
-            number_set(r->out[0], i * c + j,
-                       rstd * (dyg - number_get(r->in[0], i * c + j) * rstd * c2));
+            double dyg =
+                tensor_get_fast(r->in[3], i * c + j) * tensor_get_fast(r->in[1], j);
+            tensor_set_fast(r->out[0], i * c + j,
+                            rstd *
+                                (dyg - tensor_get_fast(r->in[0], i * c + j) * rstd * c2));
         }
     }
 }
@@ -186,11 +193,13 @@ void ref_softmax(const Ref *r) {
     int64_t c = row_length(r->in[0]), rows = type_count(&r->in[0]->ty) / c;
     for (int64_t i = 0; i < rows; i++) {
         double top = -INFINITY, sum = 0;
-        for (int64_t j = 0; j < c; j++) top = fmax(top, number_get(r->in[0], i * c + j));
-        for (int64_t j = 0; j < c; j++) sum += exp(number_get(r->in[0], i * c + j) - top);
+        for (int64_t j = 0; j < c; j++)
+            top = fmax(top, tensor_get_fast(r->in[0], i * c + j));
+        for (int64_t j = 0; j < c; j++)
+            sum += exp(tensor_get_fast(r->in[0], i * c + j) - top);
         for (int64_t j = 0; j < c; j++) {
-            number_set(r->out[0], i * c + j,
-                       exp(number_get(r->in[0], i * c + j) - top) / sum);
+            tensor_set_fast(r->out[0], i * c + j,
+                            exp(tensor_get_fast(r->in[0], i * c + j) - top) / sum);
         }
     }
 }
@@ -201,11 +210,12 @@ void ref_softmax_grad(const Ref *r) {
     for (int64_t i = 0; i < rows; i++) {
         double sum = 0;
         for (int64_t j = i * c; j < i * c + c; j++) {
-            sum += number_get(r->in[0], j) * number_get(r->in[1], j);
+            sum += tensor_get_fast(r->in[0], j) * tensor_get_fast(r->in[1], j);
         }
         for (int64_t j = i * c; j < i * c + c; j++) {
-            number_set(r->out[0], j,
-                       number_get(r->in[0], j) * (number_get(r->in[1], j) - sum));
+            tensor_set_fast(r->out[0], j,
+                            tensor_get_fast(r->in[0], j) *
+                                (tensor_get_fast(r->in[1], j) - sum));
         }
     }
 }
@@ -232,16 +242,18 @@ void ref_xent(const Ref *r) {
     int64_t v = row_length(r->in[0]), rows = type_count(&r->in[0]->ty) / v;
     for (int64_t i = 0; i < rows; i++) {
         double top = -INFINITY, sum = 0;
-        for (int64_t j = 0; j < v; j++) top = fmax(top, number_get(r->in[0], i * v + j));
-        for (int64_t j = 0; j < v; j++) sum += exp(number_get(r->in[0], i * v + j) - top);
+        for (int64_t j = 0; j < v; j++)
+            top = fmax(top, tensor_get_fast(r->in[0], i * v + j));
+        for (int64_t j = 0; j < v; j++)
+            sum += exp(tensor_get_fast(r->in[0], i * v + j) - top);
         double lse = log(sum) + top;
         int64_t label = tensor_get_int(r->in[1], i);
         if (label >= v) {
             fail(EXIT_DATA, "label %lld of %lld classes", (long long)label, (long long)v);
         }
-        double loss = label < 0 ? 0 : lse - number_get(r->in[0], i * v + label);
-        number_set(r->out[0], i, loss);
-        number_set(r->out[1], i, lse);
+        double loss = label < 0 ? 0 : lse - tensor_get_fast(r->in[0], i * v + label);
+        tensor_set_fast(r->out[0], i, loss);
+        tensor_set_fast(r->out[1], i, lse);
     }
 }
 
@@ -250,9 +262,10 @@ void ref_xent_grad(const Ref *r) {
     int64_t v = row_length(r->in[0]), n = type_count(&r->in[0]->ty);
     for (int64_t i = 0; i < n; i++) {
         int64_t label = tensor_get_int(r->in[1], i / v);
-        double p = exp(number_get(r->in[0], i) - number_get(r->in[2], i / v));
-        double d = label < 0 ? 0 : (p - (label == i % v)) * number_get(r->in[3], i / v);
-        number_set(r->out[0], i, d);
+        double p = exp(tensor_get_fast(r->in[0], i) - tensor_get_fast(r->in[2], i / v));
+        double d =
+            label < 0 ? 0 : (p - (label == i % v)) * tensor_get_fast(r->in[3], i / v);
+        tensor_set_fast(r->out[0], i, d);
     }
 }
 

@@ -11,19 +11,19 @@
  * PyTorch Adam, MindSpore nn.Adam), or past them (arXiv 1711.05101: AdamW). */
 static void ref_either_adam(const Ref *r, bool coupled) {
     double b1 = op_float(r->op, "beta1", 0), b2 = op_float(r->op, "beta2", 0);
-    double eps = op_float(r->op, "eps", 0), rate = number_get(r->in[4], 0);
-    double decay = op_int(r->op, "decay", 0) ? number_get(r->in[5], 0) : 0;
-    double c1 = number_get(r->in[6], 0), c2 = number_get(r->in[7], 0);
-    double clip = number_get(r->in[8], 0), before = coupled ? decay : 0;
+    double eps = op_float(r->op, "eps", 0), rate = tensor_get_fast(r->in[4], 0);
+    double decay = op_int(r->op, "decay", 0) ? tensor_get_fast(r->in[5], 0) : 0;
+    double c1 = tensor_get_fast(r->in[6], 0), c2 = tensor_get_fast(r->in[7], 0);
+    double clip = tensor_get_fast(r->in[8], 0), before = coupled ? decay : 0;
     for (int64_t i = 0, n = type_count(&r->out[0]->ty); i < n; i++) {
-        double p = number_get(r->in[0], i);
-        double g = number_get(r->in[1], i) * clip + before * p;
-        double m = b1 * number_get(r->in[2], i) + (1 - b1) * g;
-        double v = b2 * number_get(r->in[3], i) + (1 - b2) * g * g;
+        double p = tensor_get_fast(r->in[0], i);
+        double g = tensor_get_fast(r->in[1], i) * clip + before * p;
+        double m = b1 * tensor_get_fast(r->in[2], i) + (1 - b1) * g;
+        double v = b2 * tensor_get_fast(r->in[3], i) + (1 - b2) * g * g;
         double step = m / c1 / (sqrt(v / c2) + eps) + (decay - before) * p;
-        number_set(r->out[0], i, p - rate * step);
-        number_set(r->out[1], i, m);
-        number_set(r->out[2], i, v);
+        tensor_set_fast(r->out[0], i, p - rate * step);
+        tensor_set_fast(r->out[1], i, m);
+        tensor_set_fast(r->out[2], i, v);
     }
 }
 
@@ -38,24 +38,24 @@ void ref_adam(const Ref *r) {
 /* As PyTorch's SGD: p -= rate * buffer, where buffer = momentum * buffer + g + decay * p.
  * Operands p, g, buffer, rate, decay, clip factor. */
 void ref_momentum(const Ref *r) {
-    double momentum = op_float(r->op, "momentum", 0), rate = number_get(r->in[3], 0);
-    double decay = op_int(r->op, "decay", 0) ? number_get(r->in[4], 0) : 0;
-    double clip = number_get(r->in[5], 0);
+    double momentum = op_float(r->op, "momentum", 0), rate = tensor_get_fast(r->in[3], 0);
+    double decay = op_int(r->op, "decay", 0) ? tensor_get_fast(r->in[4], 0) : 0;
+    double clip = tensor_get_fast(r->in[5], 0);
     for (int64_t i = 0, n = type_count(&r->out[0]->ty); i < n; i++) {
-        double p = number_get(r->in[0], i);
-        double buffer = momentum * number_get(r->in[2], i) +
-                        number_get(r->in[1], i) * clip + decay * p;
-        number_set(r->out[0], i, p - rate * buffer);
-        number_set(r->out[1], i, buffer);
+        double p = tensor_get_fast(r->in[0], i);
+        double buffer = momentum * tensor_get_fast(r->in[2], i) +
+                        tensor_get_fast(r->in[1], i) * clip + decay * p;
+        tensor_set_fast(r->out[0], i, p - rate * buffer);
+        tensor_set_fast(r->out[1], i, buffer);
     }
 }
 
 void ref_sgd(const Ref *r) {
-    double decay = op_int(r->op, "decay", 0) ? number_get(r->in[3], 0) : 0;
-    double rate = number_get(r->in[2], 0), clip = number_get(r->in[4], 0);
+    double decay = op_int(r->op, "decay", 0) ? tensor_get_fast(r->in[3], 0) : 0;
+    double rate = tensor_get_fast(r->in[2], 0), clip = tensor_get_fast(r->in[4], 0);
     for (int64_t i = 0, n = type_count(&r->out[0]->ty); i < n; i++) {
-        double p = number_get(r->in[0], i), g = number_get(r->in[1], i) * clip;
-        number_set(r->out[0], i, p - rate * (g + decay * p));
+        double p = tensor_get_fast(r->in[0], i), g = tensor_get_fast(r->in[1], i) * clip;
+        tensor_set_fast(r->out[0], i, p - rate * (g + decay * p));
     }
 }
 

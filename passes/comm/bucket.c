@@ -81,13 +81,13 @@ static Op *merge(Op *a, Op *b, Op *before) {
 
 typedef struct Bucket {
     Arena *mem;
-    const Work *known; /* NULL: no overlap */
+    const Cost *known; /* NULL: no overlap */
     int64_t room_bytes;
 } Bucket;
 
 /* How much of sending them is hidden behind the work between ready and use. */
 static double hidden(double work, int n, const Op *const *op) {
-    return MIN(work, work_to_send(n, op));
+    return MIN(work, cost_to_send(n, op));
 }
 
 /* Would one message instead of two be waited for longer? */
@@ -99,8 +99,8 @@ static bool better_apart(const Bucket *k, const Op *a, const Op *b) {
         x.ready && (!y.ready || x.ready->id > y.ready->id) ? x.ready : y.ready;
     const Op *use = x.use && (!y.use || x.use->id < y.use->id) ? x.use : y.use;
     double apart = hidden(x.work, 1, &both[0]) + hidden(y.work, 1, &both[1]);
-    double joined = hidden(work_between(k->known, a->fn, ready, use), 2, both);
-    return joined < apart - work_to_send(0, NULL);
+    double joined = hidden(cost_between(k->known, a->fn, ready, use), 2, both);
+    return joined < apart - cost_to_send(0, NULL);
 }
 
 /* The next collective that can join `a`, and where they meet; NULL: none. */
@@ -137,10 +137,10 @@ static void bucket_func(Func *f, const Bucket *k) {
 void pass_bucket(Module *m, const PassOptions *o) {
     Arena *mem = arena_new();
     Func **order = module_order(mem, m);
-    Work *known = NULL;
+    Cost *known = NULL;
     for (int i = 0; order[i]; i++) {
         Bucket k = {.mem = mem, .room_bytes = o->bucket_bytes};
-        if (o->overlap) known = work_add(mem, known, order[i]);
+        if (o->overlap) known = cost_add(mem, known, order[i]);
         k.known = known;
         bucket_func(order[i], &k);
     }

@@ -24,28 +24,28 @@ static double dense(const Op *op) {
 }
 
 /* Work of functions is reckoned callees first and kept by the callee. */
-double work_of(const Work *w, const Op *op) {
+double cost_of(const Cost *w, const Op *op) {
     unsigned flags = optab[op->kind].flags;
     const Func *callee = op_callee(op);
     if (flags & (F_COMM | F_VIEW)) return 0;
     if (callee && callee->role != ROLE_KERNEL) {
-        for (const Work *at = w; at; at = at->next) {
+        for (const Cost *at = w; at; at = at->next) {
             if (at->f == callee) return MIN(most, at->total * (double)call_of(op).times);
         }
     }
     return MIN(most, 1 + (flags & F_DENSE ? dense(op) : 0));
 }
 
-Work *work_add(Arena *mem, Work *known, const Func *f) {
-    Work *w = NEW(mem, Work);
-    *w = (Work){.f = f, .next = known};
+Cost *cost_add(Arena *mem, Cost *known, const Func *f) {
+    Cost *w = NEW(mem, Cost);
+    *w = (Cost){.f = f, .next = known};
     for (const Op *op = f->first; op; op = op->next) {
-        w->total = MIN(most, w->total + work_of(known, op));
+        w->total = MIN(most, w->total + cost_of(known, op));
     }
     return w;
 }
 
-double work_to_send(int n, const Op *const *op) {
+double cost_to_send(int n, const Op *const *op) {
     double work = PER_MESSAGE;
     for (int i = 0; i < n; i++) {
         int64_t in = bytes_of(op[i]->nin, op[i]->in),
@@ -55,15 +55,15 @@ double work_to_send(int n, const Op *const *op) {
     return work;
 }
 
-bool work_fills_message(int64_t bytes) {
+bool fills_message(int64_t bytes) {
     return (double)bytes * PER_BYTE_SENT >= PER_MESSAGE;
 }
 
-double work_between(const Work *known, const Func *f, const Op *ready, const Op *use) {
+double cost_between(const Cost *known, const Func *f, const Op *ready, const Op *use) {
     double work = 0;
     if (ready && use && ready->id >= use->id) return 0;
     for (const Op *at = ready ? ready->next : f->first; at != use; at = at->next) {
-        work += work_of(known, at);
+        work += cost_of(known, at);
     }
     return work;
 }
@@ -98,7 +98,7 @@ bool window_moves(const Window *w, const Op *op, const Op *at) {
     return yes;
 }
 
-Window window_of(Arena *mem, const Work *known, const Op *op) {
+Window window_of(Arena *mem, const Cost *known, const Op *op) {
     Window w = {.ready = last_operand(op)};
     for (Op *at = op->next; at && !w.use; at = at->next) {
         if (!follows(&w, op, at)) continue;
@@ -108,7 +108,7 @@ Window window_of(Arena *mem, const Work *known, const Op *op) {
         else
             w.use = at;
     }
-    w.work = work_between(known, op->fn, w.ready, w.use);
-    for (int i = 0; i < w.nmoved; i++) w.work -= work_of(known, w.moved[i]);
+    w.work = cost_between(known, op->fn, w.ready, w.use);
+    for (int i = 0; i < w.nmoved; i++) w.work -= cost_of(known, w.moved[i]);
     return w;
 }

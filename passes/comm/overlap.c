@@ -12,7 +12,7 @@
 typedef struct Overlap {
     Arena *mem;
     Func *f;
-    const Work *known;
+    const Cost *known;
     bool always; /* whether it pays or not */
 } Overlap;
 
@@ -31,13 +31,13 @@ static Op *behind_urgent(const Overlap *o, const Op *op, const Window *w) {
  * than it takes starts as early as it can; else as late as hides it. */
 static Op *start_after(const Overlap *o, const Op *op, const Window *w) {
     int64_t in = 0, out = 0;
-    double enough = 2 * work_to_send(1, &op), work = 0;
+    double enough = 2 * cost_to_send(1, &op), work = 0;
     for (int i = 0; i < op->nin; i++) in += type_bytes(&op->in[i]->ty);
     for (int i = 0; i < op->nout; i++) out += type_bytes(&op->out[i]->ty);
     if (out <= in) return w->ready;
     for (Op *at = w->use ? w->use->prev : o->f->last; at != w->ready; at = at->prev) {
         if (window_moves(w, op, at)) continue;
-        work += work_of(o->known, at);
+        work += cost_of(o->known, at);
         if (work >= enough) return at->prev;
     }
     return behind_urgent(o, op, w);
@@ -88,7 +88,7 @@ static void add_arrival(Overlap *o, Op *op, const Window *w) {
 static void hoist(Overlap *o, Op *op) {
     func_number(o->f);
     Window w = window_of(o->mem, o->known, op);
-    if (work_between(o->known, o->f, w.ready, op) > 0) move_behind(o->f, op, w.ready);
+    if (cost_between(o->known, o->f, w.ready, op) > 0) move_behind(o->f, op, w.ready);
 }
 
 /* What makes the operands comes up to where it can be made: gradients of weights before
@@ -111,19 +111,19 @@ static void hoist_operands(Overlap *o, const Op *op) {
 static void visit(Overlap *o, Op *op) {
     func_number(o->f);
     Window w = window_of(o->mem, o->known, op);
-    if (w.work < work_to_send(1, (const Op *const *)&op)) {
+    if (w.work < cost_to_send(1, (const Op *const *)&op)) {
         hoist_operands(o, op);
         func_number(o->f);
         w = window_of(o->mem, o->known, op);
     }
-    double worth = o->always ? 0 : work_to_send(1, (const Op *const *)&op) / 4;
+    double worth = o->always ? 0 : cost_to_send(1, (const Op *const *)&op) / 4;
     if (w.work <= worth) return;
     move_behind(o->f, op, start_after(o, op, &w));
     add_arrival(o, op, &w);
     op_set_int(op, "late", 1);
 }
 
-static void overlap_func(Arena *mem, Func *f, const Work *known, bool always) {
+static void overlap_func(Arena *mem, Func *f, const Cost *known, bool always) {
     Overlap o = {.mem = mem, .f = f, .known = known, .always = always};
     Op **list = NEW_ARRAY(mem, Op *, (size_t)f->nops + 1);
     int n = 0;
@@ -138,12 +138,12 @@ void pass_overlap(Module *m, const PassOptions *o) {
     if (!o->overlap) return;
     Arena *mem = arena_new();
     Func **order = module_order(mem, m);
-    Work *known = NULL;
+    Cost *known = NULL;
     for (int i = 0; order[i]; i++) {
         if (order[i]->role == ROLE_KERNEL) continue;
         func_number(order[i]);
         overlap_func(mem, order[i], known, o->overlap > 1);
-        known = work_add(mem, known, order[i]);
+        known = cost_add(mem, known, order[i]);
     }
     arena_free(mem);
 }

@@ -49,7 +49,7 @@ static bool moves(const Sink *s, const Op *op, const Op *call) {
     if (!(flags & F_COMM)) return (flags & F_PLUS) != 0;
     int64_t in = type_bytes(&op->in[0]->ty), out = type_bytes(&op->out[0]->ty);
     int64_t bytes = MAX(in, out) / call_of(call).times;
-    bool worth = s->overlap > 1 || work_fills_message(bytes);
+    bool worth = s->overlap > 1 || fills_message(bytes);
     return s->overlap && op->nin == 1 && worth;
 }
 

@@ -128,7 +128,7 @@ static const char *check_arguments(Arena *mem, const Func *f) {
     return NULL;
 }
 
-static bool same_place(const Func *f, const Value *a, const Value *b) {
+static bool same_location(const Func *f, const Value *a, const Value *b) {
     Span x = value_span(f, a), y = value_span(f, b);
     return x.space == y.space && x.from == y.from;
 }
@@ -141,7 +141,7 @@ static const char *check_shared(Arena *mem, const Func *f) {
         for (int i = 0; i < op->nout; i++) {
             bool shares = callee && callee->role != ROLE_KERNEL;
             int a = shares ? callee->alias[i] : view ? i : -1;
-            if (a < 0 || same_place(f, op->in[a], op->out[i])) continue;
+            if (a < 0 || same_location(f, op->in[a], op->out[i])) continue;
             return arena_printf(mem, "@%s: %%%s is not in the place of %%%s", f->name,
                                 op->out[i]->name, op->in[a]->name);
         }

@@ -199,7 +199,7 @@ static bool results_leave_arguments(MemPlan *p) {
     return true;
 }
 
-static bool place_results(MemPlan *p) {
+static bool assign_results(MemPlan *p) {
     Func *f = p->f;
     if (!results_leave_arguments(p)) return false;
     for (int i = 0; i < f->nret; i++) {
@@ -248,12 +248,12 @@ static int by_offset(const void *a, const void *b) {
 }
 
 /* Lowest offset where `b` overlaps no placed buffer that lives at the same time. */
-static int64_t lowest_place(Arena *mem, Buffer **placed, int n, const Buffer *b) {
+static int64_t lowest_offset(Arena *mem, Buffer **assigned, int n, const Buffer *b) {
     Buffer **near = NEW_ARRAY(mem, Buffer *, (size_t)n + 1);
     int count = 0;
     for (int i = 0; i < n; i++) {
-        if (placed[i]->first <= b->last && b->first <= placed[i]->last)
-            near[count++] = placed[i];
+        if (assigned[i]->first <= b->last && b->first <= assigned[i]->last)
+            near[count++] = assigned[i];
     }
     qsort(near, (size_t)count, sizeof *near, by_offset);
     int64_t at = 0;
@@ -301,7 +301,7 @@ static Buffer **make_buffers(MemPlan *p, Buffer **of, int *n) {
     return all;
 }
 
-static void place_frame(MemPlan *p) {
+static void assign_offsets(MemPlan *p) {
     Func *f = p->f;
     Buffer **of = NEW_ARRAY(p->mem, Buffer *, (size_t)f->nvalues);
     int n = 0;
@@ -310,7 +310,7 @@ static void place_frame(MemPlan *p) {
     f->frame_bytes = 0;
     for (int i = 0; i < n; i++) {
         Buffer *b = all[i];
-        b->offset = lowest_place(p->mem, all, i, b);
+        b->offset = lowest_offset(p->mem, all, i, b);
         if (b->offset > TYPE_MAX_BYTES)
             fail(EXIT_MEMORY, "@%s needs more than 2^50 bytes of memory", f->name);
         f->frame_bytes = MAX(f->frame_bytes, b->offset + b->bytes);
@@ -333,10 +333,10 @@ static void plan_func(Func *f, const PassOptions *o) {
         p.mem = arena_new();
         lives(&p);
         join_views(&p);
-        settled = join_call_aliases(&p) && place_results(&p);
+        settled = join_call_aliases(&p) && assign_results(&p);
     } while (!settled);
     reuse_dying(&p);
-    place_frame(&p);
+    assign_offsets(&p);
     arena_free(p.mem);
 }
 

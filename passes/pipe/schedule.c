@@ -147,7 +147,7 @@ static _Noreturn void bad_cell(const Cells *c, const char *at, const char *fmt, 
     va_start(ap, fmt);
     vsnprintf(message, sizeof message, fmt, ap);
     va_end(ap);
-    Place where = {c->file, c->text, c->line, (int)(at - c->line_start) + 1};
+    SourcePos where = {c->file, c->text, c->line, (int)(at - c->line_start) + 1};
     fail_at(
         EXIT_CONFIG, where,
         "a row is a stage, a cell such as 0F3 a task: chunk, F, B, I or W, micro-batch",

@@ -9,7 +9,7 @@ static bool is_of_function(const Annotation *a, const Func *f, const char *name)
            (f->made_of && annotation_is_about(a, f->made_of, name));
 }
 
-static bool stands_for(const Annotation *a, const Claim *c, const char *name) {
+static bool stands_for(const Annotation *a, const Seed *c, const char *name) {
     bool argument = !c->v->def && func_is_entry(c->f);
     if (is_of_function(a, c->f, name)) return true;
     if (argument && annotation_is_about(a, NULL, name)) return true;
@@ -19,7 +19,7 @@ static bool stands_for(const Annotation *a, const Claim *c, const char *name) {
     return false;
 }
 
-static const Annotation *find_annotation(const PassOptions *o, const Claim *c,
+static const Annotation *find_annotation(const PassOptions *o, const Seed *c,
                                          const char *name) {
     for (int i = o->nannotations; i-- > 0;)
         if (stands_for(&o->annotation[i], c, name)) return &o->annotation[i];
@@ -27,7 +27,7 @@ static const Annotation *find_annotation(const PassOptions *o, const Claim *c,
 }
 
 /* "parallel.shard, entry 2, 'h.w=-,tp'": where the user finds what to change. */
-static const char *source_of(const PassOptions *o, const Claim *c) {
+static const char *source_of(const PassOptions *o, const Seed *c) {
     Arena *mem = c->f->mod->mem;
     const Annotation *a = find_annotation(o, c, c->v->name);
     if (!a && c->v->grad_of) a = find_annotation(o, c, c->v->grad_of);
@@ -38,7 +38,7 @@ static const char *source_of(const PassOptions *o, const Claim *c) {
     return follows ? "its type, or how it is used" : "its type in the module";
 }
 
-static const char *claim_text(const Meeting *at, const Claim *c) {
+static const char *seed_text(const Meeting *at, const Seed *c) {
     const Module *m = c->f->mod;
     bool near = c->f == at->f || (!c->v->def && func_is_entry(c->f));
     const char *of = near ? "" : arena_printf(m->mem, " of @%s", c->f->name);
@@ -57,15 +57,15 @@ static Type moved(const Type *ty, int d, Axes axes) {
     return t;
 }
 
-static int64_t bytes_to(const Mesh *m, const Side *s, const Type *to) {
+static int64_t bytes_to(const Mesh *m, const SeededDim *s, const Type *to) {
     for (int d = 0; d < to->rank; d++)
         if (to->dim[d] % mesh_group_size(m, to->split[d])) return -1;
     return reshard_sent_bytes(m, &s->ty, to);
 }
 
 /* The cheaper way to bring one of two values where the other one wants it. */
-static const char *stake_text(const Module *m, const Side *a, const Type *a_to,
-                              const Side *b, const Type *b_to) {
+static const char *stake_text(const Module *m, const SeededDim *a, const Type *a_to,
+                              const SeededDim *b, const Type *b_to) {
     int64_t of_a = bytes_to(&m->mesh, a, a_to), of_b = bytes_to(&m->mesh, b, b_to);
     if (of_a < 0 && of_b < 0) return "No collectives bring them together";
     bool first = of_b < 0 || (of_a >= 0 && of_a < of_b);
@@ -83,9 +83,10 @@ static _Noreturn void refuse(const Meeting *at, const char *message) {
     fail(EXIT_CONFIG, "@%s: %s", at->f->name, message);
 }
 
-Side sides_meet(const Meeting *at, char letter, const Side *a, const Side *b) {
+SeededDim seeds_meet(const Meeting *at, char letter, const SeededDim *a,
+                     const SeededDim *b) {
     const Module *m = at->f->mod;
-    Axes of_a = side_axes(a), of_b = side_axes(b);
+    Axes of_a = seeded_axes(a), of_b = seeded_axes(b);
     if (axes_agree(of_a, of_b)) {
         bool more = mesh_group_size(&m->mesh, of_b) > mesh_group_size(&m->mesh, of_a);
         return more || !of_a ? *b : *a;
@@ -98,12 +99,12 @@ Side sides_meet(const Meeting *at, char letter, const Side *a, const Side *b) {
                         "%s meets two placements of %s, over %s and over %s: %s and %s. "
                         "%s; write the same axes there in both, or leave it whole in one",
                         at->what, which, mesh_axes_text(m->mem, &m->mesh, of_a),
-                        mesh_axes_text(m->mem, &m->mesh, of_b), claim_text(at, a->by),
-                        claim_text(at, b->by), stake_text(m, a, &a_to, b, &b_to)));
+                        mesh_axes_text(m->mem, &m->mesh, of_b), seed_text(at, a->by),
+                        seed_text(at, b->by), stake_text(m, a, &a_to, b, &b_to)));
 }
 
-_Noreturn void refuse_axis(const Meeting *at, int axis, const Side *a, int a_there,
-                           const Side *b, int b_there) {
+_Noreturn void refuse_axis(const Meeting *at, int axis, const SeededDim *a, int a_there,
+                           const SeededDim *b, int b_there) {
     const Module *m = at->f->mod;
     Axes bit = (Axes)(1u << axis);
     Type a_to = moved(&a->ty, -1, bit), b_to = moved(&b->ty, -1, bit);
@@ -113,6 +114,6 @@ _Noreturn void refuse_axis(const Meeting *at, int axis, const Side *a, int a_the
            arena_printf(m->mem,
                         "%s meets two placements over %s: %s and %s. %s; split the same "
                         "dimension in both, or leave one of them whole",
-                        at->what, m->mesh.axis[axis].name, claim_text(at, a->by),
-                        claim_text(at, b->by), stake_text(m, a, &a_to, b, &b_to)));
+                        at->what, m->mesh.axis[axis].name, seed_text(at, a->by),
+                        seed_text(at, b->by), stake_text(m, a, &a_to, b, &b_to)));
 }

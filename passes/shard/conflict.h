@@ -7,21 +7,21 @@
 #include "passes/passes.h"
 
 /* An annotated value; values that are placed by it point to it, by dimension. */
-typedef struct Claim {
+typedef struct Seed {
     const Value *v;
     const Func *f;
     Type ty; /* as it is annotated */
-} Claim;
+} Seed;
 
 /* One dimension of a value, split because a claim says so. */
-typedef struct Side {
-    const Claim *by;  /* NULL: nobody asks */
+typedef struct SeededDim {
+    const Seed *by;   /* NULL: nobody asks */
     Type ty;          /* of the value, which need not be the one of the claim */
     const char *name; /* of the value */
     int dim;
-} Side;
+} SeededDim;
 
-static inline Axes side_axes(const Side *s) {
+static inline Axes seeded_axes(const SeededDim *s) {
     return s->by ? s->ty.split[s->dim] : 0;
 }
 
@@ -35,11 +35,12 @@ typedef struct Meeting {
 
 /* Both sides stand for one dimension (`letter` of the rule, 0 without one). Fails with
  * EXIT_CONFIG when their axes do not agree; else the side with more axes. */
-Side sides_meet(const Meeting *at, char letter, const Side *a, const Side *b);
+SeededDim seeds_meet(const Meeting *at, char letter, const SeededDim *a,
+                     const SeededDim *b);
 /* One axis on two dimensions of an elementwise op. a_there: the dimension of a that
  * corresponds to the one of b that is split, -1: there is none; b_there the same of b.
  * Fails with EXIT_CONFIG. */
-_Noreturn void refuse_axis(const Meeting *at, int axis, const Side *a, int a_there,
-                           const Side *b, int b_there);
+_Noreturn void refuse_axis(const Meeting *at, int axis, const SeededDim *a, int a_there,
+                           const SeededDim *b, int b_there);
 
 #endif

@@ -13,11 +13,11 @@
  * parameter that lies so. */
 enum { FOLLOWS = 1, RESULT = 2, PARAMETER = 3 };
 
-static Places *places_of(Shard *s, Func *f) {
-    for (Places *p = s->all; p; p = p->next) {
+static FuncPlacements *placements_of(Shard *s, Func *f) {
+    for (FuncPlacements *p = s->all; p; p = p->next) {
         if (p->f == f) return p;
     }
-    Places *p = NEW(s->mem, Places);
+    FuncPlacements *p = NEW(s->mem, FuncPlacements);
     func_number(f);
     p->f = f;
     p->at = NEW_ARRAY(s->mem, Placed, (size_t)f->nvalues + 1);
@@ -32,18 +32,19 @@ static Places *places_of(Shard *s, Func *f) {
 
 /* The operands with the placements known so far stand in the values themselves while an
  * op is looked at, so that placement.c sees them. */
-static void show_operands(Places *p, Op *op) {
-    for (int i = 0; i < op->nin; i++) op->in[i]->ty = place(p, op->in[i])->ty;
+static void show_operands(FuncPlacements *p, Op *op) {
+    for (int i = 0; i < op->nin; i++) op->in[i]->ty = placed(p, op->in[i])->ty;
 }
 
 /* ---- one op, one axis ---- */
 
-static void bid(Bids *b, const Over *o, int term, const Type *t, int axis, int strength) {
+static void vote(Votes *b, const Over *o, int term, const Type *t, int axis,
+                 int priority) {
     for (int k = 0; k < o->d.rank[term]; k++) {
         if (!(t->split[k] >> axis & 1)) continue;
         int id = over_leader(&o->d, o->d.term[term][k]);
-        if (b->strength[id] >= strength) continue;
-        b->strength[id] = strength;
+        if (b->priority[id] >= priority) continue;
+        b->priority[id] = priority;
         b->term[id] = term;
     }
 }
@@ -71,11 +72,11 @@ static double moved_bytes(const Op *op, const Over *o, int id, int axis) {
 }
 
 /* Can a sum over the axis that is pending in operands go on into the results? */
-static bool hands_on(Places *p, const Op *op, int axis) {
+static bool hands_on(FuncPlacements *p, const Op *op, int axis) {
     int floats = 0, pending = 0, free_zero = 0;
     int64_t bytes = 0, out = 0;
     for (int i = 0; i < op->nin; i++) {
-        const Placed *x = place(p, op->in[i]);
+        const Placed *x = placed(p, op->in[i]);
         bool zero;
         if (!dtype_is_float(x->ty.dt)) continue;
         floats++;
@@ -102,7 +103,7 @@ static bool hands_on(Places *p, const Op *op, int axis) {
 
 /* A gradient within a function only tends to lie like its value; one that the function
  * hands back shall. */
-static int wish(const Places *p, const Placed *y, const Value *v) {
+static int result_priority(const FuncPlacements *p, const Placed *y, const Value *v) {
     if (!y->seed.open_sum) return RESULT;
     for (int i = 0; i < p->f->nret; i++) {
         if (p->f->ret[i] == v) return RESULT;
@@ -111,26 +112,26 @@ static int wish(const Places *p, const Placed *y, const Value *v) {
 }
 
 /* Which dimension does the axis split? -1: none. */
-static int choose(Shard *s, Places *p, Op *op, Over *o, int axis) {
-    Bids b = {0};
+static int choose(Shard *s, FuncPlacements *p, Op *op, Over *o, int axis) {
+    Votes b = {0};
     bool zero;
     for (int i = 0; i < op->nin; i++) {
         if (is_free(p, op->in[i], &zero)) continue;
-        const Placed *x = place(p, op->in[i]);
-        bid(&b, o, i, &x->ty, axis, x->strength);
+        const Placed *x = placed(p, op->in[i]);
+        vote(&b, o, i, &x->ty, axis, x->priority);
     }
     for (int i = 0; i < op->nout; i++) {
-        const Placed *y = place(p, op->out[i]);
+        const Placed *y = placed(p, op->out[i]);
         if (annotated(y))
-            bid(&b, o, o->d.nin + i, &y->seed, axis, wish(p, y, op->out[i]));
+            vote(&b, o, o->d.nin + i, &y->seed, axis, result_priority(p, y, op->out[i]));
     }
     refuse_two_dimensions(s, p, op, o, &b, axis);
     Axes bit = (Axes)(1u << axis);
-    for (int strength = PARAMETER; strength > 0; strength--) {
+    for (int priority = PARAMETER; priority > 0; priority--) {
         int best = -1;
         double least = 0;
         for (int id = 0; id < o->d.n; id++) {
-            if (b.strength[id] != strength) continue;
+            if (b.priority[id] != priority) continue;
             if (o->d.whole[id] && optab[op->kind].expand) s->expand = op;
             if (!over_fits(op, o, id, o->split[id] | bit)) continue;
             double bytes = moved_bytes(op, o, id, axis);
@@ -148,10 +149,10 @@ static Axes all_splits(const Type *t) {
 }
 
 /* Several axes on a dimension stand as an operand or annotation has them. */
-static void keep_order(Places *p, const Op *op, Over *o) {
+static void keep_order(FuncPlacements *p, const Op *op, Over *o) {
     for (int term = 0; o->has_dims && term < op->nin + op->nout; term++) {
-        const Type *t = term < op->nin ? &place(p, op->in[term])->ty
-                                       : &place(p, op->out[term - op->nin])->seed;
+        const Type *t = term < op->nin ? &placed(p, op->in[term])->ty
+                                       : &placed(p, op->out[term - op->nin])->seed;
         for (int k = 0; k < o->d.rank[term]; k++) {
             Axes *at = &o->split[o->d.term[term][k]];
             if (t->split[k] == (*at | AXES_REVERSED)) *at = t->split[k];
@@ -159,27 +160,28 @@ static void keep_order(Places *p, const Op *op, Over *o) {
     }
 }
 
-static void place_result(Places *p, Op *op, int i, bool follows, const Side *asked) {
+static void place_result(FuncPlacements *p, Op *op, int i, bool follows,
+                         const SeededDim *asked) {
     const Over *o = &p->over[op->id];
-    Placed *y = place(p, op->out[i]);
+    Placed *y = placed(p, op->out[i]);
     Type gives = over_result(op, o, i);
     bool said = annotated(y) || op->kind == OP_reshard; /* which may say: whole */
     y->ty = said ? y->seed : gives;
-    if (!said) credit(y, o, i, asked);
+    if (!said) trace_result(y, o, i, asked);
     if (y->ty.open_sum) y->ty.pending = gives.pending & (Axes)~all_splits(&y->ty);
     y->ty.open_sum = false;
-    y->strength = annotated(y) || follows ? FOLLOWS : 0;
+    y->priority = annotated(y) || follows ? FOLLOWS : 0;
     /* a parameter in another shape is as hard to move */
     if ((optab[op->kind].flags & F_MOVE) && op->nin == 1)
-        y->strength = MAX(y->strength, place(p, op->in[0])->strength);
+        y->priority = MAX(y->priority, placed(p, op->in[0])->priority);
 }
 
-static void decide(Shard *s, Places *p, Op *op) {
+static void decide(Shard *s, FuncPlacements *p, Op *op) {
     Over *o = &p->over[op->id];
-    Side asked[MAX_DIMS] = {0};
+    SeededDim asked[MAX_DIMS] = {0};
     *o = over_none(op);
     show_operands(p, op);
-    ask(s, p, op, o, asked);
+    trace_operands(s, p, op, o, asked);
     for (int a = 0; o->has_dims && a < s->m->mesh.naxes; a++) {
         if (s->m->mesh.axis[a].size == 1) continue;
         int id = choose(s, p, op, o, a);
@@ -197,48 +199,50 @@ static void decide(Shard *s, Places *p, Op *op) {
 
 /* ---- functions ---- */
 
-static void walk(Shard *s, Places *p);
+static void walk(Shard *s, FuncPlacements *p);
 
 /* What an argument of the callee gets from the operand. Sums are finished before, but for
  * one that a loop goes on adding to. */
-static void place_argument(Places *p, Places *callee, const Call *c, int i) {
-    const Placed *x = place(p, c->op->in[i]);
-    Placed *y = place(callee, c->f->arg[i]);
+static void place_argument(FuncPlacements *p, FuncPlacements *callee, const Call *c,
+                           int i) {
+    const Placed *x = placed(p, c->op->in[i]);
+    Placed *y = placed(callee, c->f->arg[i]);
     bool zero, sliced = call_slices(c, i);
     y->open = i < c->carry && is_free(p, c->op->in[i], &zero) && zero;
     if (annotated(y) && !y->open) {
         y->ty = y->seed;
-        y->strength = MAX(x->strength, FOLLOWS);
+        y->priority = MAX(x->priority, FOLLOWS);
         return;
     }
     y->ty = sliced ? type_slice(&x->ty) : x->ty;
     if (i >= c->carry || c->f->alias[i] != i) y->ty.pending = 0;
-    y->strength = x->strength;
+    y->priority = x->priority;
 }
 
 /* Carried constants take the placement that comes back; true: one changed. */
-static bool settle_carried(Places *callee, const Call *c) {
+static bool settle_carried(FuncPlacements *callee, const Call *c) {
     bool changed = false;
     for (int i = 0; i < c->carry; i++) {
-        Placed *arg = place(callee, c->f->arg[i]), *ret = place(callee, c->f->ret[i]);
+        Placed *arg = placed(callee, c->f->arg[i]), *ret = placed(callee, c->f->ret[i]);
         if (!arg->open || ret == arg) continue;
         arg->open = false;
         arg->ty = ret->ty;
-        arg->strength = ret->strength;
+        arg->priority = ret->priority;
         changed = true;
     }
     return changed;
 }
 
 /* The placement in which result i leaves the function. */
-static Type leaves_as(Places *callee, const Call *c, int i) {
+static Type leaves_as(FuncPlacements *callee, const Call *c, int i) {
     int alias = i < c->carry ? i : c->f->alias[i];
-    if (alias >= 0) return place(callee, c->f->arg[alias])->ty;
-    return place(callee, c->f->ret[i])->ty;
+    if (alias >= 0) return placed(callee, c->f->arg[alias])->ty;
+    return placed(callee, c->f->ret[i])->ty;
 }
 
 /* The first call of a function decides how it is placed. */
-static void enter_first(Shard *s, Places *p, Places *callee, const Call *c) {
+static void enter_first(Shard *s, FuncPlacements *p, FuncPlacements *callee,
+                        const Call *c) {
     for (int i = 0; i < c->op->nin; i++) place_argument(p, callee, c, i);
     for (int i = 0; i < c->op->nin; i++) meet_argument(s, p, callee, c, i);
     walk(s, callee);
@@ -249,9 +253,9 @@ static void enter_first(Shard *s, Places *p, Places *callee, const Call *c) {
     if (!s->expand) meet_returns(s, callee, c->carry);
 }
 
-static void enter(Shard *s, Places *p, Op *op) {
+static void enter(Shard *s, FuncPlacements *p, Op *op) {
     Call c = call_of(op);
-    Places *callee = places_of(s, c.f);
+    FuncPlacements *callee = placements_of(s, c.f);
     if (!callee->owner || callee->owner == op) {
         callee->owner = op;
         enter_first(s, p, callee, &c);
@@ -259,16 +263,16 @@ static void enter(Shard *s, Places *p, Op *op) {
         for (int i = 0; i < op->nin; i++) meet_argument(s, p, callee, &c, i);
     }
     for (int i = 0; i < op->nout && !s->expand; i++) {
-        Placed *y = place(p, op->out[i]);
+        Placed *y = placed(p, op->out[i]);
         y->ty = leaves_as(callee, &c, i);
         if (c.loop && i >= c.carry) y->ty = type_stack(&y->ty, c.times);
         if (annotated(y) && !y->seed.open_sum) y->ty = y->seed;
-        y->strength = place(callee, c.f->ret[i])->strength;
+        y->priority = placed(callee, c.f->ret[i])->priority;
         meet_result(s, p, callee, &c, i);
     }
 }
 
-static void walk(Shard *s, Places *p) {
+static void walk(Shard *s, FuncPlacements *p) {
     for (Op *op = p->f->first; op && !s->expand; op = op->next) {
         if (op_is_call(op))
             enter(s, p, op);
@@ -279,34 +283,34 @@ static void walk(Shard *s, Places *p) {
 
 /* ---- the module ---- */
 
-static void start(Places *p) {
+static void start(FuncPlacements *p) {
     Func *f = p->f;
     for (int i = 0; i < f->narg; i++) {
-        Placed *x = place(p, f->arg[i]);
+        Placed *x = placed(p, f->arg[i]);
         ArgRole role = arg_role(f, i);
         bool kept = role == ARG_param || role == ARG_state;
         x->ty = x->seed;
-        x->strength = !annotated(x) ? 0 : kept ? PARAMETER : FOLLOWS;
+        x->priority = !annotated(x) ? 0 : kept ? PARAMETER : FOLLOWS;
     }
 }
 
 static void restore(Shard *s) {
-    for (Places *p = s->all; p; p = p->next) {
+    for (FuncPlacements *p = s->all; p; p = p->next) {
         for (int i = 0; i < p->f->narg; i++)
-            p->f->arg[i]->ty = place(p, p->f->arg[i])->seed;
+            p->f->arg[i]->ty = placed(p, p->f->arg[i])->seed;
         for (Op *op = p->f->first; op; op = op->next) {
             for (int i = 0; i < op->nout; i++)
-                op->out[i]->ty = place(p, op->out[i])->seed;
+                op->out[i]->ty = placed(p, op->out[i])->seed;
         }
     }
 }
 
 static void write_down(Shard *s) {
-    for (Places *p = s->all; p; p = p->next) {
+    for (FuncPlacements *p = s->all; p; p = p->next) {
         for (int i = 0; i < p->f->narg; i++)
-            p->f->arg[i]->ty = place(p, p->f->arg[i])->ty;
+            p->f->arg[i]->ty = placed(p, p->f->arg[i])->ty;
         for (Op *op = p->f->first; op; op = op->next) {
-            for (int i = 0; i < op->nout; i++) op->out[i]->ty = place(p, op->out[i])->ty;
+            for (int i = 0; i < op->nout; i++) op->out[i]->ty = placed(p, op->out[i])->ty;
         }
         for (Op *op = p->f->first; op; op = op->next) {
             if (!op_is_call(op)) over_write(op, &p->over[op->id]);
@@ -332,7 +336,7 @@ static void expand_one(Op *op) {
 }
 
 static bool try_entry(Shard *s, Func *entry) {
-    Places *p = places_of(s, entry);
+    FuncPlacements *p = placements_of(s, entry);
     start(p);
     walk(s, p);
     if (s->expand) {

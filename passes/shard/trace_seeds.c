@@ -4,12 +4,12 @@
 #include "passes/shard/shard.h"
 
 /* A gradient lies like its value for want of a better place: nobody asks for it. */
-void take_seed(Shard *s, Places *p, const Value *v) {
+void take_seed(Shard *s, FuncPlacements *p, const Value *v) {
     Placed *x = &p->at[v->id];
     x->seed = v->ty;
     if (!type_is_split(&v->ty) || v->ty.open_sum) return;
-    Claim *c = NEW(s->mem, Claim);
-    *c = (Claim){v, p->f, v->ty};
+    Seed *c = NEW(s->mem, Seed);
+    *c = (Seed){v, p->f, v->ty};
     x->own = c;
     for (int k = 0; k < v->ty.rank; k++) x->by[k] = v->ty.split[k] ? c : NULL;
 }
@@ -20,34 +20,34 @@ static const Value *term_value(const Op *op, int term) {
     return term < op->nin ? op->in[term] : op->out[term - op->nin];
 }
 
-static Placed *term_place(Places *p, const Op *op, int term) {
-    return place(p, term_value(op, term));
+static Placed *term_placed(FuncPlacements *p, const Op *op, int term) {
+    return placed(p, term_value(op, term));
 }
 
 /* What is asked for dimension k of a term: of a result only what its annotation says, of
  * an operand what placed it, near or far. */
-static Side side_of(Places *p, const Op *op, int term, int k) {
-    const Placed *x = term_place(p, op, term);
+static SeededDim seeded_dim(FuncPlacements *p, const Op *op, int term, int k) {
+    const Placed *x = term_placed(p, op, term);
     bool result = term >= op->nin;
-    const Claim *by = result && !x->own ? NULL : x->by[k];
-    return (Side){by, result ? x->seed : x->ty, term_value(op, term)->name, k};
+    const Seed *by = result && !x->own ? NULL : x->by[k];
+    return (SeededDim){by, result ? x->seed : x->ty, term_value(op, term)->name, k};
 }
 
 /* One axis on two dimensions is a matter of cost, but for an elementwise op whose
  * operands are annotated themselves: there one element needs one element. */
-void refuse_two_dimensions(Shard *s, Places *p, const Op *op, const Over *o,
-                           const Bids *b, int axis) {
+void refuse_two_dimensions(Shard *s, FuncPlacements *p, const Op *op, const Over *o,
+                           const Votes *b, int axis) {
     int first = -1;
     if (!(optab[op->kind].flags & F_MAP)) return;
     for (int id = 0; id < o->d.n; id++) {
-        if (!b->strength[id] || !term_place(p, op, b->term[id])->own) continue;
+        if (!b->priority[id] || !term_placed(p, op, b->term[id])->own) continue;
         if (first < 0) {
             first = id;
             continue;
         }
         int t = b->term[first], u = b->term[id];
-        Side v = side_of(p, op, t, over_dim(o, t, first));
-        Side w = side_of(p, op, u, over_dim(o, u, id));
+        SeededDim v = seeded_dim(p, op, t, over_dim(o, t, first));
+        SeededDim w = seeded_dim(p, op, u, over_dim(o, u, id));
         refuse_axis(&(Meeting){s->o, p->f, op, optab[op->kind].name}, axis, &v,
                     over_dim(o, t, id), &w, over_dim(o, u, first));
     }
@@ -55,32 +55,33 @@ void refuse_two_dimensions(Shard *s, Places *p, const Op *op, const Over *o,
 
 /* Two orders of axes on one letter are a conflict, but for a reshard, and for a view,
  * which may take several dimensions as one. */
-void ask(Shard *s, Places *p, const Op *op, const Over *o, Side *asked) {
+void trace_operands(Shard *s, FuncPlacements *p, const Op *op, const Over *o,
+                    SeededDim *asked) {
     Meeting at = {s->o, p->f, op, optab[op->kind].name};
     bool zero, view = optab[op->kind].flags & F_VIEW;
     if (op->kind == OP_reshard) return;
     for (int term = 0; o->has_dims && term < op->nin + op->nout; term++) {
         if (term < op->nin && is_free(p, op->in[term], &zero)) continue;
         for (int k = 0; k < o->d.rank[term]; k++) {
-            Side side = side_of(p, op, term, k);
+            SeededDim seeded = seeded_dim(p, op, term, k);
             int id = over_leader(&o->d, o->d.term[term][k]);
             char letter = o->d.letter[id] == '.' ? 0 : o->d.letter[id];
-            if (!side.by) continue;
+            if (!seeded.by) continue;
             if (!view)
-                asked[id] = sides_meet(&at, letter, &asked[id], &side);
+                asked[id] = seeds_meet(&at, letter, &asked[id], &seeded);
             else if (!asked[id].by)
-                asked[id] = side;
+                asked[id] = seeded;
         }
     }
 }
 
-void credit(Placed *y, const Over *o, int nth, const Side *asked) {
+void trace_result(Placed *y, const Over *o, int nth, const SeededDim *asked) {
     for (int k = 0; k < y->ty.rank; k++) {
         int term = o->d.nin + nth;
         y->by[k] = NULL;
         if (!o->has_dims || !y->ty.split[k]) continue;
-        const Side *side = &asked[over_leader(&o->d, o->d.term[term][k])];
-        if (axes_agree(y->ty.split[k], side_axes(side))) y->by[k] = side->by;
+        const SeededDim *seeded = &asked[over_leader(&o->d, o->d.term[term][k])];
+        if (axes_agree(y->ty.split[k], seeded_axes(seeded))) y->by[k] = seeded->by;
     }
 }
 
@@ -88,21 +89,22 @@ void credit(Placed *y, const Over *o, int nth, const Side *asked) {
 
 static void meet(Shard *s, const Func *f, const Op *op, const char *what, const Placed *x,
                  const Value *v, int d, const Placed *y, const Value *w, int e) {
-    Side a = {x->by[d], x->ty, v->name, d}, b = {y->by[e], y->ty, w->name, e};
-    sides_meet(&(Meeting){s->o, f, op, what}, 0, &a, &b);
+    SeededDim a = {x->by[d], x->ty, v->name, d}, b = {y->by[e], y->ty, w->name, e};
+    seeds_meet(&(Meeting){s->o, f, op, what}, 0, &a, &b);
 }
 
 /* An argument and its operand are one tensor. What the operand asks for the argument of
  * the call that placed it asks too, unless that has an annotation of its own. */
-void meet_argument(Shard *s, Places *p, Places *callee, const Call *c, int i) {
+void meet_argument(Shard *s, FuncPlacements *p, FuncPlacements *callee, const Call *c,
+                   int i) {
     const Value *v = c->op->in[i], *w = c->f->arg[i];
-    const Placed *x = place(p, v);
-    Placed *y = place(callee, w);
+    const Placed *x = placed(p, v);
+    Placed *y = placed(callee, w);
     bool zero, owner = callee->owner == c->op;
     int slice = c->loop && i >= c->carry && i < c->carry + c->each;
     bool anywhere = is_free(p, v, &zero) || y->open;
     for (int d = 0; d < y->ty.rank; d++) {
-        const Claim *by = anywhere ? NULL : x->by[d + slice];
+        const Seed *by = anywhere ? NULL : x->by[d + slice];
         bool same = x->ty.split[d + slice] == y->ty.split[d];
         if (owner) y->by[d] = y->own && y->ty.split[d] ? y->own : NULL;
         if (!by) continue;
@@ -112,7 +114,7 @@ void meet_argument(Shard *s, Places *p, Places *callee, const Call *c, int i) {
 }
 
 /* What is handed back lies like the argument that it overwrites or is in the next run. */
-void meet_returns(Shard *s, Places *p, int carry) {
+void meet_returns(Shard *s, FuncPlacements *p, int carry) {
     for (int i = 0; i < p->f->nret; i++) {
         int alias = i < carry ? i : p->f->alias[i];
         if (alias < 0) continue;
@@ -120,18 +122,19 @@ void meet_returns(Shard *s, Places *p, int carry) {
         const char *what =
             i < carry ? "the next run" : "the argument that a result overwrites";
         for (int d = 0; d < v->ty.rank; d++)
-            meet(s, p->f, v->def, what, place(p, v), v, d, place(p, w), w, d);
+            meet(s, p->f, v->def, what, placed(p, v), v, d, placed(p, w), w, d);
     }
 }
 
 /* The result of a call, and what it is in the callee. */
-void meet_result(Shard *s, Places *p, Places *callee, const Call *c, int i) {
+void meet_result(Shard *s, FuncPlacements *p, FuncPlacements *callee, const Call *c,
+                 int i) {
     int alias = i < c->carry ? i : c->f->alias[i], stacked = c->loop && i >= c->carry;
     const Value *w = alias >= 0 ? c->f->arg[alias] : c->f->ret[i], *v = c->op->out[i];
-    const Placed *x = place(callee, w);
-    Placed *y = place(p, v);
+    const Placed *x = placed(callee, w);
+    Placed *y = placed(p, v);
     for (int d = 0; d < y->ty.rank; d++) {
-        const Claim *by = d >= stacked ? x->by[d - stacked] : NULL;
+        const Seed *by = d >= stacked ? x->by[d - stacked] : NULL;
         if (!y->own)
             y->by[d] = y->seed.open_sum || !y->ty.split[d] ? NULL : by;
         else if (d >= stacked)

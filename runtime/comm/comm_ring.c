@@ -116,12 +116,12 @@ static void lane_post(Ring *r, int i) {
     l->take_bytes = bytes_here(r, s.take_piece, l->offset);
     l->landing = NULL;
     if (s.store && !s.add) {
-        l->landing = stream_place(&r->to, s.take_piece, l->offset, l->take_bytes);
+        l->landing = stream_pointer(&r->to, s.take_piece, l->offset, l->take_bytes);
     }
     if (!l->landing) l->landing = l->fresh;
     link_receive(i, group_rank(r->group, s.from), l->landing, l->take_bytes);
     char *out = l->carried;
-    if (!s.carry) out = stream_place(&r->from, s.send_piece, l->offset, send_bytes);
+    if (!s.carry) out = stream_pointer(&r->from, s.send_piece, l->offset, send_bytes);
     if (!out) {
         out = l->hold;
         stream_read(&r->from, s.send_piece, l->offset, send_bytes, out);
@@ -134,16 +134,16 @@ static void lane_post(Ring *r, int i) {
 static void lane_take(Ring *r, int i) {
     Lane *l = &r->lane[i];
     Step s = l->now;
-    char *place = NULL;
+    char *dest = NULL;
     link_wait(i);
-    if (s.store) place = stream_place(&r->to, s.take_piece, l->offset, l->take_bytes);
+    if (s.store) dest = stream_pointer(&r->to, s.take_piece, l->offset, l->take_bytes);
     if (s.add) {
-        char *out = place ? place : l->fresh;
+        char *out = dest ? dest : l->fresh;
         stream_combine(&r->from, s.take_piece, l->offset, l->take_bytes, r->kind->max,
                        l->fresh, out);
         l->landing = out;
     }
-    if (s.store && !place) {
+    if (s.store && !dest) {
         stream_write(&r->to, s.take_piece, l->offset, l->take_bytes, l->landing);
     }
     link_wait(LANES + i);
@@ -167,8 +167,8 @@ static bool lane_advance(Ring *r, int i) {
 static void keep_own(const Ring *r, void *buffer) {
     int me = r->group->me;
     for (int64_t at = 0, n; (n = bytes_here(r, me, at)) > 0; at += n) {
-        char *to = stream_place(&r->to, me, at, n);
-        char *from = stream_place(&r->from, me, at, n);
+        char *to = stream_pointer(&r->to, me, at, n);
+        char *from = stream_pointer(&r->from, me, at, n);
         if (to && to == from) continue;
         if (!from) stream_read(&r->from, me, at, n, from = to ? to : buffer);
         if (to && to != from) memmove(to, from, (size_t)n);

@@ -118,7 +118,7 @@ static bool walk_next(Walk *w, Run *run) {
     return true;
 }
 
-char *stream_place(const Stream *s, int piece, int64_t offset, int64_t bytes) {
+char *stream_pointer(const Stream *s, int piece, int64_t offset, int64_t bytes) {
     Walk w = walk_start(s, piece, offset, bytes);
     Run run;
     return walk_next(&w, &run) && run.bytes == bytes ? run.at : NULL;

@@ -29,7 +29,7 @@ Stream stream_new(Side side, const CommPart *part, int n, int members, bool slic
 int64_t stream_piece_bytes(const Stream *s, int piece);
 
 /* Where bytes [offset, offset + bytes) of a piece lie, if in one stretch; else NULL. */
-char *stream_place(const Stream *s, int piece, int64_t offset, int64_t bytes);
+char *stream_pointer(const Stream *s, int piece, int64_t offset, int64_t bytes);
 /* Copies those bytes from the rows, or into them. */
 void stream_read(const Stream *s, int piece, int64_t offset, int64_t bytes, void *to);
 void stream_write(const Stream *s, int piece, int64_t offset, int64_t bytes,

@@ -76,7 +76,8 @@ static bool find_group(const char *root, const Version *v, char *path, size_t si
     return found;
 }
 
-static void take_level(Room *room, const Version *v, const char *dir, const char *group) {
+static void take_level(FreeMemory *least, const Version *v, const char *dir,
+                       const char *group) {
     char stat[PATH_BYTES];
     uint64_t limit = read_number(dir, v->limit, UINT64_MAX);
     uint64_t used = read_number(dir, v->usage, 0);
@@ -85,21 +86,21 @@ static void take_level(Room *room, const Version *v, const char *dir, const char
     uint64_t dropped = find_number(stat, v->inactive, 0);
     used -= MIN(used, dropped);
     uint64_t left = limit - MIN(limit, used);
-    if (left >= room->bytes) return;
-    room->bytes = left;
-    snprintf(room->of, sizeof room->of, "cgroup %.300s (limit %.1f MB) leaves",
+    if (left >= least->bytes) return;
+    least->bytes = left;
+    snprintf(least->of, sizeof least->of, "cgroup %.300s (limit %.1f MB) leaves",
              *group ? group : "/", (double)limit / 1e6);
 }
 
 /* From the group up to the mount; a container may show the groups above its own as "/". */
-static void take_groups(Room *room, const char *root, const Version *v) {
+static void take_groups(FreeMemory *least, const char *root, const Version *v) {
     char group[PATH_BYTES / 2], dir[PATH_BYTES];
     for (int i = 0; i < ARRAY_LEN(v->mount) && v->mount[i]; i++) {
         if (!find_group(root, v, group, sizeof group)) return;
         if (!strcmp(group, "/")) group[0] = 0;
         for (bool more = true; more;) {
             int n = snprintf(dir, sizeof dir, "%s%s%s", root, v->mount[i], group);
-            if (n < (int)sizeof dir) take_level(room, v, dir, group);
+            if (n < (int)sizeof dir) take_level(least, v, dir, group);
             char *slash = strrchr(group, '/');
             more = slash != NULL;
             if (slash) *slash = 0;
@@ -107,10 +108,10 @@ static void take_groups(Room *room, const char *root, const Version *v) {
     }
 }
 
-Room memory_room(const char *root) {
-    Room room = {.bytes = machine_bytes(root), .of = "this machine has free"};
-    for (int i = 0; i < ARRAY_LEN(versions); i++) take_groups(&room, root, &versions[i]);
-    return room;
+FreeMemory memory_left(const char *root) {
+    FreeMemory left = {.bytes = machine_bytes(root), .of = "this machine has free"};
+    for (int i = 0; i < ARRAY_LEN(versions); i++) take_groups(&left, root, &versions[i]);
+    return left;
 }
 
 uint64_t memory_resident_bytes(void) {

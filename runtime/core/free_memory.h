@@ -3,17 +3,17 @@
 #define STATOR_FREE_MEMORY_H
 #include "base/base.h"
 
-typedef struct Room {
+typedef struct FreeMemory {
     uint64_t bytes; /* UINT64_MAX: nobody says */
     char of
         [512]; /* whose: "this machine has free", "cgroup /a (limit 1000.0 MB) leaves" */
-} Room;
+} FreeMemory;
 
 /* The least of what the machine has free and what the limits of the cgroup of this process
  * and of those around it leave (version 1 and 2; file pages that the kernel can drop count
  * as free). Reads below `root`, which is "" but in tests. What others take later is not
  * known. */
-Room memory_room(const char *root);
+FreeMemory memory_left(const char *root);
 
 /* What this process has now. Pages of files do not count: the kernel drops them where
  * memory is short, and how many are there depends on what others have read. */

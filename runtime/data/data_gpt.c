@@ -236,14 +236,14 @@ static void gpt_read(const Data *d, int64_t sample, int64_t from, int64_t n,
     const GptSource *s = &g->source[g->which ? g->which[sample] : 0];
     const GptIndex *x = &s->index;
     int64_t own = x->shuffle[g->sample ? g->sample[sample] : sample];
-    int64_t place = x->sample[2 * own], offset = x->sample[2 * own + 1] + from;
+    int64_t nth = x->sample[2 * own], offset = x->sample[2 * own + 1] + from;
     while (n > 0) {
-        if (place >= x->documents)
+        if (nth >= x->documents)
             fail(EXIT_DATA,
                  "%s: sample %lld leads beyond the data: remove its index "
                  "cache",
                  s->spec.name, (long long)sample);
-        int64_t sequence = x->document[place++];
+        int64_t sequence = x->document[nth++];
         int64_t length = length_at(s, sequence);
         if (offset >= length) {
             offset -= length;

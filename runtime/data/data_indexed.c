@@ -227,8 +227,8 @@ static _Noreturn void fail_at_token(const Data *d, const IndexedFile *x, int64_t
     int64_t offset = at * t->token_bytes;
     int64_t sequence = last_not_above(t->pointers, t->sequences, offset);
     int64_t document = last_not_above(t->doc_index, t->documents, sequence);
-    char place[96], token[32];
-    snprintf(place, sizeof place, "document %lld, offset %lld", (long long)document,
+    char where[96], token[32];
+    snprintf(where, sizeof where, "document %lld, offset %lld", (long long)document,
              (long long)offset);
     const unsigned char *p = x->bin.bytes + offset;
     float f32;
@@ -241,7 +241,7 @@ static _Noreturn void fail_at_token(const Data *d, const IndexedFile *x, int64_t
         snprintf(token, sizeof token, "%g", f64);
     else
         snprintf(token, sizeof token, "%lld", (long long)token_at(p, t->dtype_code));
-    data_fail_token(d, x->bin_path, place, token);
+    data_fail_token(d, x->bin_path, where, token);
 }
 
 void indexed_file_read(const Data *d, const IndexedFile *x, int64_t at, int64_t n,

@@ -80,7 +80,7 @@ static int thread_start(Prefetch *p) {
 }
 
 /* Where the columns of each slot lie. */
-static void place_columns(Prefetch *p) {
+static void assign_columns(Prefetch *p) {
     size_t n = (size_t)p->data->ncolumns;
     if (!n) return;
     p->column = NEW_ARRAY(p->mem, void *, n *(size_t)p->slots);
@@ -131,7 +131,7 @@ static Prefetch *start(const Data *d, int64_t first_step, int64_t steps, int dep
     p->slots = (int64_t)depth + 1;
     p->first_step = first_step;
     p->steps = steps;
-    place_columns(p);
+    assign_columns(p);
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->made_one, NULL);
     pthread_cond_init(&p->freed_one, NULL);

@@ -2,12 +2,12 @@
 #include "runtime/data/data_reader.h"
 #include "runtime/data/gpt_index.h"
 
-_Noreturn void data_fail_token(const Data *d, const char *file, const char *place,
+_Noreturn void data_fail_token(const Data *d, const char *file, const char *where,
                                const char *token) {
     fail(EXIT_DATA,
          "%s: %s: token %s is outside the vocabulary of %lld (0 .. %lld); "
          "give the vocab_size that the data was made with",
-         file, place, token, (long long)data_token_limit(d),
+         file, where, token, (long long)data_token_limit(d),
          (long long)data_token_limit(d) - 1);
 }
 

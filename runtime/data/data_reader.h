@@ -46,8 +46,8 @@ static inline int64_t data_token_limit(const Data *d) {
     return d->vocab > 0 ? d->vocab : (int64_t)INT32_MAX + 1;
 }
 
-/* The failure for a token outside the vocabulary; `place` says where in the file. */
-_Noreturn void data_fail_token(const Data *d, const char *file, const char *place,
+/* The failure for a token outside the vocabulary; `where` says where in the file. */
+_Noreturn void data_fail_token(const Data *d, const char *file, const char *where,
                                const char *token);
 
 #endif

@@ -46,12 +46,12 @@ static void tensors_open(Arena *mem, Data *d) {
 
 static _Noreturn void fail_at_token(const Data *d, int64_t sample, int64_t at,
                                     int64_t token) {
-    char place[128], text[32];
-    snprintf(place, sizeof place, "tokens[%lld, %lld, %lld]",
+    char where[128], text[32];
+    snprintf(where, sizeof where, "tokens[%lld, %lld, %lld]",
              (long long)(sample / d->batch), (long long)(sample % d->batch),
              (long long)at);
     snprintf(text, sizeof text, "%lld", (long long)token);
-    data_fail_token(d, d->path, place, text);
+    data_fail_token(d, d->path, where, text);
 }
 
 static void tensors_read(const Data *d, int64_t sample, int64_t from, int64_t n,

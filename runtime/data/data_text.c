@@ -145,11 +145,11 @@ static void text_read(const Data *d, int64_t sample, int64_t from, int64_t n,
         out[i] = t->bytes[at + (uint64_t)i];
         if (out[i] < limit) continue;
         const TextPart *part = part_of(t, at + (uint64_t)i);
-        char place[64], token[16];
-        snprintf(place, sizeof place, "offset %llu",
+        char where[64], token[16];
+        snprintf(where, sizeof where, "offset %llu",
                  (unsigned long long)(at + (uint64_t)i - part->begin));
         snprintf(token, sizeof token, "%d (a byte)", (int)out[i]);
-        data_fail_token(d, part->path, place, token);
+        data_fail_token(d, part->path, where, token);
     }
 }
 

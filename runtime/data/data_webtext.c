@@ -272,11 +272,11 @@ static void webtext_read(const Data *d, int64_t sample, int64_t from, int64_t n,
         int32_t token = (int32_t)w->pad;
         if (from + i < length) memcpy(&token, tokens + 4 * (from + i), sizeof token);
         if (token < 0 || token >= limit) {
-            char place[64], what[16];
-            snprintf(place, sizeof place, "text %lld, token %lld", (long long)text,
+            char where[64], what[16];
+            snprintf(where, sizeof where, "text %lld, token %lld", (long long)text,
                      (long long)(from + i));
             snprintf(what, sizeof what, "%d", token);
-            data_fail_token(d, d->path, place, what);
+            data_fail_token(d, d->path, where, what);
         }
         out[i] = token;
     }

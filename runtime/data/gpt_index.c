@@ -112,20 +112,20 @@ static void fill_documents(const GptIndexSpec *s, const Counts *c, Mt19937 *m,
  * is a label once. */
 static void fill_samples(const GptIndexSpec *s, const Counts *c, const int32_t *document,
                          int32_t *sample) {
-    int64_t place = 0, offset = 0;
+    int64_t nth = 0, offset = 0;
     sample[0] = sample[1] = 0;
     for (int64_t i = 1; i <= c->samples; i++) {
         int64_t remaining = s->seq + 1;
         for (;;) {
-            check(place < c->documents);
-            int64_t here = length_of(s, document[place]) - offset;
+            check(nth < c->documents);
+            int64_t here = length_of(s, document[nth]) - offset;
             if (here >= remaining) break;
             remaining -= here;
             offset = 0;
-            place++;
+            nth++;
         }
         offset += remaining - 1;
-        sample[2 * i] = (int32_t)place;
+        sample[2 * i] = (int32_t)nth;
         sample[2 * i + 1] = (int32_t)offset;
     }
 }
@@ -174,11 +174,11 @@ static bool entries_are_inside(const GptIndex *x, const GptIndexSpec *spec) {
     for (int64_t i = 0; i < x->documents; i++)
         if (x->document[i] < spec->first || x->document[i] >= spec->end) return false;
     for (int64_t i = 0; i <= x->samples; i++) {
-        int64_t place = x->sample[2 * i], offset = x->sample[2 * i + 1];
-        if (place < before || place >= x->documents || offset < 0 ||
-            offset >= length_of(spec, x->document[place]))
+        int64_t nth = x->sample[2 * i], offset = x->sample[2 * i + 1];
+        if (nth < before || nth >= x->documents || offset < 0 ||
+            offset >= length_of(spec, x->document[nth]))
             return false;
-        before = place;
+        before = nth;
     }
     for (int64_t i = 0; i < x->samples; i++)
         if (x->shuffle[i] >= x->samples) return false;

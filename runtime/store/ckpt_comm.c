@@ -2,15 +2,16 @@
 #include "runtime/store/ckpt_comm.h"
 #include "runtime/comm/comm.h"
 
-Crew crew_alone(int rank, int ranks) {
-    return (Crew){.rank = rank, .ranks = ranks, .alone = true};
+CkptGroup group_alone(int rank, int ranks) {
+    return (CkptGroup){.rank = rank, .ranks = ranks, .alone = true};
 }
 
-Crew crew_of_comm(void) {
-    return (Crew){.rank = comm_rank(), .ranks = comm_size(), .alone = comm_size() == 1};
+CkptGroup group_of_comm(void) {
+    return (CkptGroup){
+        .rank = comm_rank(), .ranks = comm_size(), .alone = comm_size() == 1};
 }
 
-int crew_agree(const Crew *c, int error, char *why, size_t why_size) {
+int group_agree(const CkptGroup *c, int error, char *why, size_t why_size) {
     struct {
         int error;
         char why[1024];
@@ -29,38 +30,38 @@ int crew_agree(const Crew *c, int error, char *why, size_t why_size) {
     return said.error;
 }
 
-const char *crew_agree_wrong(const Crew *c, Arena *mem, const char *wrong) {
+const char *group_agree_wrong(const CkptGroup *c, Arena *mem, const char *wrong) {
     char why[1024];
     if (c->alone) return wrong;
     snprintf(why, sizeof why, "%.1000s", wrong ? wrong : "");
-    return crew_agree(c, wrong != NULL, why, sizeof why) ? arena_strdup(mem, why) : NULL;
+    return group_agree(c, wrong != NULL, why, sizeof why) ? arena_strdup(mem, why) : NULL;
 }
 
-const char *crew_share(const Crew *c, Arena *mem, const char *text) {
+const char *group_share(const CkptGroup *c, Arena *mem, const char *text) {
     return c->alone ? text : comm_broadcast_text(mem, text);
 }
 
-const void *crew_gather(const Crew *c, Arena *mem, const void *mine, size_t bytes) {
+const void *group_gather(const CkptGroup *c, Arena *mem, const void *mine, size_t bytes) {
     check(!c->alone);
     return comm_gather(mem, mine, bytes);
 }
 
-void crew_ask_far(Crew *c, Arena *mem, bool i_see) {
+void group_find_remote(CkptGroup *c, Arena *mem, bool i_see) {
     typedef struct Answer {
-        bool far;
+        bool remote;
         char host[256];
     } Answer;
-    Answer mine = {.far = !i_see};
-    c->far = NEW_ARRAY(mem, bool, (size_t)c->ranks);
+    Answer mine = {.remote = !i_see};
+    c->remote = NEW_ARRAY(mem, bool, (size_t)c->ranks);
     if (c->alone) return;
     snprintf(mine.host, sizeof mine.host, "%s", comm_host());
     const Answer *all = comm_gather(mem, &mine, sizeof mine);
     for (int r = 0; r < c->ranks; r++) {
-        c->far[r] = all[r].far;
-        if (!all[r].far) continue;
-        if (!c->nfar++) {
-            c->first_far = r;
-            c->far_host = all[r].host;
+        c->remote[r] = all[r].remote;
+        if (!all[r].remote) continue;
+        if (!c->nremote++) {
+            c->first_remote = r;
+            c->remote_host = all[r].host;
         }
     }
 }

@@ -6,28 +6,28 @@
 
 enum { CKPT_CHUNK_BYTES = 1 << 20 };
 
-typedef struct Crew {
+typedef struct CkptGroup {
     int rank, ranks;
-    bool alone; /* nobody to talk to */
-    bool *far;  /* by rank: does not see rank 0's folder; NULL: not asked yet */
-    int nfar, first_far;
-    const char *far_host;
-} Crew;
-Crew crew_of_comm(void);
-Crew crew_alone(int rank, int ranks);
+    bool alone;   /* nobody to talk to */
+    bool *remote; /* by rank: does not see rank 0's folder; NULL: not asked yet */
+    int nremote, first_remote;
+    const char *remote_host;
+} CkptGroup;
+CkptGroup group_of_comm(void);
+CkptGroup group_alone(int rank, int ranks);
 
 /* On all ranks 0, or the error and sentence of the first rank that has one. */
-int crew_agree(const Crew *c, int error, char *why, size_t why_size);
+int group_agree(const CkptGroup *c, int error, char *why, size_t why_size);
 /* The same of sentences (NULL: nothing wrong), in mem. */
-const char *crew_agree_wrong(const Crew *c, Arena *mem, const char *wrong);
+const char *group_agree_wrong(const CkptGroup *c, Arena *mem, const char *wrong);
 /* Rank 0's text on all ranks. */
-const char *crew_share(const Crew *c, Arena *mem, const char *text);
+const char *group_share(const CkptGroup *c, Arena *mem, const char *text);
 /* Every rank's bytes; not alone. */
-const void *crew_gather(const Crew *c, Arena *mem, const void *mine, size_t bytes);
-/* Fills far, nfar, ...: every rank says whether it sees what rank 0 does. */
-void crew_ask_far(Crew *c, Arena *mem, bool i_see);
+const void *group_gather(const CkptGroup *c, Arena *mem, const void *mine, size_t bytes);
+/* Fills remote, nremote, ...: every rank says whether it sees what rank 0 does. */
+void group_find_remote(CkptGroup *c, Arena *mem, bool i_see);
 
-/* A stream of bytes between rank 0 and a far rank, in chunks. Both know `total`. */
+/* A stream of bytes between rank 0 and a remote rank, in chunks. Both know `total`. */
 typedef struct Pipe {
     int peer;
     uint64_t total, done; /* bytes put or taken */

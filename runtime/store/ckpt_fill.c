@@ -72,7 +72,8 @@ static bool needs_file(const Load *l, const CkptFile *f) {
         const CkptRow *row = &l->table.row[i];
         if (row->kind != f->kind || !ckpt_writes(row, f->rank)) continue;
         for (int k = 0; k < l->target[i].n; k++) {
-            Overlap o = overlap_row(l, i, &l->target[i].wanted[k], f->rank, l->crew.rank);
+            Overlap o =
+                overlap_row(l, i, &l->target[i].wanted[k], f->rank, l->group.rank);
             if (overlap_next(&o)) return true;
         }
     }
@@ -83,8 +84,8 @@ static void clear_padding(const Load *l) {
     for (int i = 0; i < l->n; i++) {
         const Wanted *w = &l->wanted[i];
         int64_t all = layout_local_count(&w->layout);
-        if (!layout_holds(&w->layout, l->crew.rank)) continue;
-        if (elements_held(w, l->crew.rank) < all)
+        if (!layout_holds(&w->layout, l->group.rank)) continue;
+        if (elements_held(w, l->group.rank) < all)
             memset(w->t->data, 0, (size_t)all * dtype_bytes[w->t->dtype]);
     }
 }
@@ -108,7 +109,7 @@ static const char *fill_from(Load *l, CkptStream *s, const Safetensors *st,
         if (!t) return not_as_said(l, s->file, row->name);
         uint64_t base = st->header_bytes + t->offset, each = row_element(row);
         const Wanted *w;
-        RowOverlap all = row_overlap(l, i, s->file->rank, l->crew.rank);
+        RowOverlap all = row_overlap(l, i, s->file->rank, l->group.rank);
         while ((w = row_overlap_next(&all))) {
             char *to = (char *)w->t->data + (uint64_t)all.o.b_at * each;
             const char *wrong = stream_seek(s, base + (uint64_t)all.o.a_at * each);
@@ -141,10 +142,10 @@ static const char *load_file(Load *l, const CkptFile *f, bool verify, uint64_t *
 /* The ranks that see the folder hash each file once among them. */
 static bool verifies(const Load *l, int file) {
     int near = 0, mine = 0;
-    if (l->crew.alone) return true;
-    for (int r = 0; r < l->crew.ranks; r++) {
-        if (r == l->crew.rank) mine = near;
-        near += !l->crew.far[r];
+    if (l->group.alone) return true;
+    for (int r = 0; r < l->group.ranks; r++) {
+        if (r == l->group.rank) mine = near;
+        near += !l->group.remote[r];
     }
     return file % near == mine;
 }
@@ -165,13 +166,13 @@ static const char *load_files(Load *l) {
         const char *wrong = load_file(l, f, verify, &filled);
         if (wrong) return wrong;
     }
-    bool all = l->misfit || filled == needed_bytes(l, l->crew.rank);
+    bool all = l->misfit || filled == needed_bytes(l, l->group.rank);
     return all ? NULL : not_all(l);
 }
 
 /* ---- ranks without the folder ---- */
 
-/* One row of a file for a far rank; zeros from the point on where something is wrong.
+/* One row of a file for a remote rank; zeros from the point on where something is wrong.
  * st NULL: only zeros. */
 static const char *serve_row(Load *l, int i, int rank, CkptStream *s,
                              const Safetensors *st, Pipe *to, char *chunk) {
@@ -192,7 +193,7 @@ static const char *serve_row(Load *l, int i, int rank, CkptStream *s,
     return wrong;
 }
 
-/* One file's part for a far rank. Both sides go through the same runs. */
+/* One file's part for a remote rank. Both sides go through the same runs. */
 static const char *serve_file(Load *l, const CkptFile *f, int rank, Pipe *to) {
     CkptStream s;
     Safetensors *st = NULL;
@@ -213,7 +214,7 @@ static void take_file(Load *l, const CkptFile *f, Pipe *from) {
         const CkptRow *row = &l->table.row[i];
         if (row->kind != f->kind || !ckpt_writes(row, f->rank)) continue;
         const Wanted *w;
-        RowOverlap all = row_overlap(l, i, f->rank, l->crew.rank);
+        RowOverlap all = row_overlap(l, i, f->rank, l->group.rank);
         while ((w = row_overlap_next(&all))) {
             uint64_t each = row_element(row);
             char *to = (char *)w->t->data + (uint64_t)all.o.b_at * each;
@@ -225,7 +226,7 @@ static void take_file(Load *l, const CkptFile *f, Pipe *from) {
 static const char *serve(Load *l, int rank) {
     const char *wrong = NULL;
     uint64_t total = needed_bytes(l, rank);
-    bool giving = l->crew.rank == 0;
+    bool giving = l->group.rank == 0;
     Pipe pipe = pipe_of(l->mem, giving ? rank : 0, total);
     if (!giving) clear_padding(l);
     for (int i = 0; i < l->m.nfiles; i++) {
@@ -252,8 +253,8 @@ static const char *serve(Load *l, int rank) {
 
 static const char *serve_far(Load *l) {
     const char *wrong = NULL;
-    for (int r = 1; r < l->crew.ranks; r++) {
-        if (!l->crew.far[r] || (l->crew.rank != 0 && l->crew.rank != r)) continue;
+    for (int r = 1; r < l->group.ranks; r++) {
+        if (!l->group.remote[r] || (l->group.rank != 0 && l->group.rank != r)) continue;
         const char *here = serve(l, r);
         if (!wrong) wrong = here;
     }
@@ -261,9 +262,9 @@ static const char *serve_far(Load *l) {
 }
 
 const char *fill_tensors(Load *l) {
-    bool far = !l->crew.alone && l->crew.far[l->crew.rank];
-    const char *wrong = far ? NULL : load_files(l);
-    if (!l->crew.nfar || l->misfit) return wrong;
+    bool remote = !l->group.alone && l->group.remote[l->group.rank];
+    const char *wrong = remote ? NULL : load_files(l);
+    if (!l->group.nremote || l->misfit) return wrong;
     const char *here = serve_far(l);
     return wrong ? wrong : here;
 }

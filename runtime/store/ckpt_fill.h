@@ -22,7 +22,7 @@ typedef struct RowTarget {
 typedef struct Load {
     Arena *mem;
     const char *folder;
-    Crew crew;
+    CkptGroup group;
     CkptTensor *t;
     int n;
     const Mesh *mesh;

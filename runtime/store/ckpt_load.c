@@ -147,23 +147,23 @@ static const char *read_table(Load *l, const char **text) {
 /* The manifest and the table, as rank 0 finds them, on all ranks. */
 static const char *read_head(Load *l) {
     const char *text = "", *wrong = NULL;
-    bool root = l->crew.alone || l->crew.rank == 0;
+    bool root = l->group.alone || l->group.rank == 0;
     if (root) wrong = manifest_fetch(l->mem, l->folder, &text);
-    wrong = crew_agree_wrong(&l->crew, l->mem, wrong);
+    wrong = group_agree_wrong(&l->group, l->mem, wrong);
     if (wrong) return wrong;
     const char *mine = "";
-    text = crew_share(&l->crew, l->mem, text);
+    text = group_share(&l->group, l->mem, text);
     wrong = manifest_parse(l->mem, text, &l->m);
     if (wrong || l->m.version > CKPT_VERSION) return wrong;
     bool seen = root;
     if (!root && !manifest_fetch(l->mem, l->folder, &mine)) seen = !strcmp(mine, text);
-    crew_ask_far(&l->crew, l->mem, seen);
+    group_find_remote(&l->group, l->mem, seen);
     text = "";
     if (root) wrong = manifest_sizes(l->mem, l->folder, &l->m);
     if (root && !wrong) wrong = read_table(l, &text);
-    wrong = crew_agree_wrong(&l->crew, l->mem, wrong);
+    wrong = group_agree_wrong(&l->group, l->mem, wrong);
     if (wrong) return wrong;
-    return table_parse(l->mem, crew_share(&l->crew, l->mem, text), &l->table);
+    return table_parse(l->mem, group_share(&l->group, l->mem, text), &l->table);
 }
 
 /* NULL or what is damaged; fails when the checkpoint is good but not for this model. On
@@ -177,7 +177,7 @@ static const char *load_folder(Load *l) {
              "to %d: use the newer one that wrote it",
              l->folder, (long long)l->m.version, CKPT_VERSION);
     match(l);
-    wrong = crew_agree_wrong(&l->crew, l->mem, fill_tensors(l));
+    wrong = group_agree_wrong(&l->group, l->mem, fill_tensors(l));
     if (!wrong && l->misfit)
         fail(
             EXIT_CHECKPOINT,
@@ -187,15 +187,16 @@ static const char *load_folder(Load *l) {
     return wrong;
 }
 
-static Load load_of(Arena *mem, const char *folder, Crew crew, CkptTensor *t, int n) {
-    Load l = {.mem = mem, .folder = folder, .crew = crew, .t = t, .n = n};
+static Load load_of(Arena *mem, const char *folder, CkptGroup group, CkptTensor *t,
+                    int n) {
+    Load l = {.mem = mem, .folder = folder, .group = group, .t = t, .n = n};
     l.want[CKPT_MODEL] = true;
     for (int i = 0; i < n; i++) {
         check(t[i].file >= 0 && t[i].file < CKPT_FILES);
         l.want[t[i].file] = true;
     }
     l.mesh = ckpt_mesh(t, n);
-    check(!l.mesh || crew.rank < mesh_ranks(l.mesh) * ckpt_stages(t, n));
+    check(!l.mesh || group.rank < mesh_ranks(l.mesh) * ckpt_stages(t, n));
     return l;
 }
 
@@ -213,12 +214,12 @@ static void load_one(Load *l, char **state_json, int64_t *step) {
 
 void ckpt_load_dir(Arena *mem, const char *folder, CkptTensor *t, int n,
                    char **state_json, int64_t *step) {
-    Load l = load_of(mem, folder, crew_of_comm(), t, n);
+    Load l = load_of(mem, folder, group_of_comm(), t, n);
     load_one(&l, state_json, step);
 }
 
 void ckpt_load_rank(Arena *mem, const char *folder, int rank, CkptTensor *t, int n) {
-    Load l = load_of(mem, folder, crew_alone(rank, 1), t, n);
+    Load l = load_of(mem, folder, group_alone(rank, 1), t, n);
     load_one(&l, NULL, NULL);
 }
 
@@ -242,34 +243,34 @@ typedef struct Steps {
 } Steps;
 
 /* Rank 0's list on all ranks. */
-static void share_steps(Steps *s, Arena *mem, const Crew *crew) {
+static void share_steps(Steps *s, Arena *mem, const CkptGroup *group) {
     Text text = text_new(mem);
     text_add(&text, "%d", s->error);
     for (int i = 0; i < s->n; i++) text_add(&text, " %lld", (long long)s->step[i]);
-    const int64_t *newest = crew_gather(crew, mem, &s->newest, sizeof s->newest);
-    for (int r = 0; r < crew->ranks; r++) {
+    const int64_t *newest = group_gather(group, mem, &s->newest, sizeof s->newest);
+    for (int r = 0; r < group->ranks; r++) {
         if (newest[r] <= s->newest) continue;
         s->newest = newest[r];
         s->seen_by = r;
     }
-    const char *shared = crew_share(crew, mem, text.s);
+    const char *shared = group_share(group, mem, text.s);
     char *p;
     s->error = (int)strtol(shared, &p, 10);
     s->step = NEW_ARRAY(mem, int64_t, strlen(p));
     for (s->n = 0; *p;) s->step[s->n++] = strtoll(p, &p, 10);
 }
 
-static Steps list_steps(Arena *mem, const char *dir, const Crew *crew) {
+static Steps list_steps(Arena *mem, const char *dir, const CkptGroup *group) {
     CkptEntry *e;
     int n;
-    Steps s = {.newest = -1, .seen_by = crew->rank};
+    Steps s = {.newest = -1, .seen_by = group->rank};
     s.error = ckpt_list(mem, dir, &e, &n);
-    if (crew->rank == 0 && !s.error) remove_leftovers(dir, e, n);
+    if (group->rank == 0 && !s.error) remove_leftovers(dir, e, n);
     s.step = NEW_ARRAY(mem, int64_t, (size_t)n);
     for (int i = 0; i < n; i++)
         if (!e[i].tmp) s.step[s.n++] = e[i].step;
     if (s.n) s.newest = s.step[0];
-    if (!crew->alone) share_steps(&s, mem, crew);
+    if (!group->alone) share_steps(&s, mem, group);
     return s;
 }
 
@@ -294,18 +295,18 @@ static bool load_newest(Load *l, const char *dir, const Steps *s, Text *damaged,
 }
 
 static void say_far(const Load *l, Text *log) {
-    if (l->crew.nfar && log)
+    if (l->group.nremote && log)
         text_add(log,
                  "%d of %d ranks (the first: rank %d on %s) do not see %s of rank 0 and "
                  "get what they hold from it\n",
-                 l->crew.nfar, l->crew.ranks, l->crew.first_far, l->crew.far_host,
-                 l->folder);
+                 l->group.nremote, l->group.ranks, l->group.first_remote,
+                 l->group.remote_host, l->folder);
 }
 
 bool ckpt_load_latest(Arena *mem, const char *dir, CkptTensor *t, int n,
                       char **state_json, int64_t *step, Text *log) {
-    Load l = load_of(mem, dir, crew_of_comm(), t, n);
-    Steps s = list_steps(mem, dir, &l.crew);
+    Load l = load_of(mem, dir, group_of_comm(), t, n);
+    Steps s = list_steps(mem, dir, &l.group);
     if (s.error && s.error != ENOENT)
         fail(EXIT_CHECKPOINT, "cannot read the folder %s: %s", dir, strerror(s.error));
     if (s.n == 0 && s.newest >= 0)

@@ -18,13 +18,13 @@ typedef struct Save {
     char name[CKPT_NAME_BYTES], tmp[CKPT_NAME_BYTES + 4];
     char token[CKPT_NAME_BYTES]; /* file in tmp by which ranks know that they see it */
     int dir_fd, tmp_fd;
-    Crew crew;
+    CkptGroup group;
     const CkptTensor *const *t; /* [1], or [ranks] when one process plays all */
     int n, played;
     const int *copy; /* of each tensor, that is written; NULL: the first */
     Text table;
     Manifest manifest;
-    Shard *shard; /* [nshards]; those of far ranks come last */
+    Shard *shard; /* [nshards]; those of remote ranks come last */
     int nshards;
     CkptFile *file; /* [ranks][CKPT_FILES] as written; no name: none */
     char *why;
@@ -38,11 +38,11 @@ static int give_up(Save *s, int error, const char *doing, const char *name) {
 }
 
 static bool is_root(const Save *s) {
-    return s->crew.rank == 0;
+    return s->group.rank == 0;
 }
 
 static int agree(Save *s, int error) {
-    return crew_agree(&s->crew, error, s->why, s->why_size);
+    return group_agree(&s->group, error, s->why, s->why_size);
 }
 
 /* Everything that can be wrong with the arguments, before the disk is touched. */
@@ -77,7 +77,7 @@ static int plan_own(Save *s) {
     int error = 0;
     s->nshards = 0;
     for (int r = 0; r < s->played && !error; r++)
-        error = plan_shard(s, s->played > 1 ? r : s->crew.rank, s->t[r]);
+        error = plan_shard(s, s->played > 1 ? r : s->group.rank, s->t[r]);
     return error;
 }
 
@@ -86,16 +86,16 @@ static int plan(Save *s) {
     const CkptTensor *t = s->t[0];
     const Mesh *mesh = ckpt_mesh(t, s->n);
     int stages = ckpt_stages(t, s->n);
-    check(!mesh || mesh_ranks(mesh) * stages == s->crew.ranks);
+    check(!mesh || mesh_ranks(mesh) * stages == s->group.ranks);
     s->manifest.version = ckpt_all_whole(t, s->n) ? CKPT_WHOLE
                           : stages > 1            ? CKPT_STAGES
                                                   : CKPT_PARTS;
     s->table = table_text(s->mem, t, s->n, NULL);
-    s->shard = NEW_ARRAY(s->mem, Shard, (size_t)s->crew.ranks);
-    s->file = NEW_ARRAY(s->mem, CkptFile, (size_t)s->crew.ranks * CKPT_FILES);
+    s->shard = NEW_ARRAY(s->mem, Shard, (size_t)s->group.ranks);
+    s->file = NEW_ARRAY(s->mem, CkptFile, (size_t)s->group.ranks * CKPT_FILES);
     char mine[33];
     hash_hex(s->table.s, s->table.n, mine);
-    if (strcmp(mine, crew_share(&s->crew, s->mem, mine))) {
+    if (strcmp(mine, group_share(&s->group, s->mem, mine))) {
         snprintf(s->why, s->why_size, "it has other tensors to save than rank 0");
         return EINVAL;
     }
@@ -161,16 +161,16 @@ static int share_copies(Save *s) {
 
 /* Which ranks write into rank 0's folder themselves? The others' files rank 0 writes. */
 static int share_out(Save *s) {
-    if (s->crew.alone) return share_copies(s);
-    const char *token = crew_share(&s->crew, s->mem, s->token);
+    if (s->group.alone) return share_copies(s);
+    const char *token = group_share(&s->group, s->mem, s->token);
     snprintf(s->token, sizeof s->token, "%s", token);
-    crew_ask_far(&s->crew, s->mem, is_root(s) || see_folder(s));
-    int error = s->crew.nfar ? 0 : share_copies(s);
+    group_find_remote(&s->group, s->mem, is_root(s) || see_folder(s));
+    int error = s->group.nremote ? 0 : share_copies(s);
     if (error || !is_root(s)) return error;
     if (unlinkat(s->tmp_fd, s->token, 0) != 0)
         return give_up(s, errno, "delete", s->token);
-    for (int r = 1; r < s->crew.ranks; r++) {
-        error = s->crew.far[r] ? plan_shard(s, r, s->t[0]) : 0;
+    for (int r = 1; r < s->group.ranks; r++) {
+        error = s->group.remote[r] ? plan_shard(s, r, s->t[0]) : 0;
         if (error) return error;
     }
     return 0;
@@ -179,7 +179,7 @@ static int share_out(Save *s) {
 /* The files. */
 
 static bool is_far(const Save *s, const Shard *shard) {
-    return !s->crew.alone && s->crew.far[shard->rank];
+    return !s->group.alone && s->group.remote[shard->rank];
 }
 
 /* Reserves the room of all files before the first is written. */
@@ -194,7 +194,7 @@ static int create_files(Save *s) {
     return 0;
 }
 
-/* The first failure stays; data of a far rank are taken in any case. */
+/* The first failure stays; data of a remote rank are taken in any case. */
 static void write_shard(Save *s, Shard *shard, int *error) {
     Pipe pipe, *from = NULL;
     char *chunk = NULL;
@@ -212,7 +212,7 @@ static void write_shard(Save *s, Shard *shard, int *error) {
     }
 }
 
-/* A far rank sends; all others write, and rank 0 then what the far ones send. */
+/* A remote rank sends; all others write, and rank 0 then what the remote ones send. */
 static int write_files(Save *s) {
     int error = 0;
     if (!is_root(s) && s->tmp_fd < 0) {
@@ -227,17 +227,18 @@ static int write_files(Save *s) {
 }
 
 static void gather_files(Save *s) {
-    if (s->crew.alone) return;
+    if (s->group.alone) return;
     size_t each = sizeof(CkptFile) * CKPT_FILES;
     const CkptFile *all =
-        crew_gather(&s->crew, s->mem, &s->file[s->crew.rank * CKPT_FILES], each);
-    for (int r = 1; r < s->crew.ranks; r++)
-        if (!s->crew.far[r]) memcpy(&s->file[r * CKPT_FILES], &all[r * CKPT_FILES], each);
+        group_gather(&s->group, s->mem, &s->file[s->group.rank * CKPT_FILES], each);
+    for (int r = 1; r < s->group.ranks; r++)
+        if (!s->group.remote[r])
+            memcpy(&s->file[r * CKPT_FILES], &all[r * CKPT_FILES], each);
 }
 
 static int write_manifest(Save *s) {
     Manifest *m = &s->manifest;
-    int most = s->crew.ranks * CKPT_FILES, error;
+    int most = s->group.ranks * CKPT_FILES, error;
     m->file = NEW_ARRAY(s->mem, CkptFile, (size_t)most + 1);
     if (m->version != CKPT_WHOLE) {
         CkptFile *f = &m->file[m->nfiles++];
@@ -322,7 +323,7 @@ static int delete_older(Save *s, int keep, int64_t spare) {
 static int make_on_root(Save *s) {
     if (!is_root(s)) return 0;
     int error = make_folder(s);
-    return error || s->crew.alone ? error : make_token(s);
+    return error || s->group.alone ? error : make_token(s);
 }
 
 static int finish_on_root(Save *s) {
@@ -373,12 +374,12 @@ static int save(Save *s, const char *state_json, int keep, int64_t spare) {
 }
 
 static void say_far(const Save *s) {
-    if (s->crew.nfar)
+    if (s->group.nremote)
         snprintf(s->why, s->why_size,
                  "%d of %d ranks (the first: rank %d on %.200s) do not see %s of rank 0, "
                  "which writes what they hold; it needs the disk for all",
-                 s->crew.nfar, s->crew.ranks, s->crew.first_far, s->crew.far_host,
-                 s->dir);
+                 s->group.nremote, s->group.ranks, s->group.first_remote,
+                 s->group.remote_host, s->dir);
 }
 
 static int save_as(Save s, const char *state_json, int keep, int64_t spare) {
@@ -398,7 +399,7 @@ int ckpt_save(const char *dir, int64_t step, const CkptTensor *t, int n,
               size_t why_size) {
     check(step >= 0 && n >= 0 && keep >= 0 && why_size > 0);
     Save s = {.dir = dir,
-              .crew = crew_of_comm(),
+              .group = group_of_comm(),
               .t = &t,
               .n = n,
               .played = 1,
@@ -412,7 +413,7 @@ int ckpt_save_ranks(const char *dir, int64_t step, int ranks, const CkptTensor *
                     int n, const char *state_json, char *why, size_t why_size) {
     check(step >= 0 && n >= 0 && ranks > 0 && why_size > 0);
     Save s = {.dir = dir,
-              .crew = crew_alone(0, ranks),
+              .group = group_alone(0, ranks),
               .t = t,
               .n = n,
               .played = ranks,

@@ -124,7 +124,7 @@ static void start(Loader *l, const Json *vocab, int64_t extra) {
 
 typedef struct MergePlace {
     const Json *json; /* or NULL: */
-    Place line;
+    SourcePos line;
 } MergePlace;
 
 static _Noreturn void merge_fail(const MergePlace *at, const char *what, const char *s) {
@@ -203,7 +203,7 @@ static void read_merges(Loader *l, const char *name, const char *text, size_t n)
 /* Elements are "left right" or ["left", "right"]. */
 static void read_merges_json(Loader *l, const Json *merges) {
     json_want(merges, JSON_ARRAY);
-    merges_start(l, json_place(merges).file, (size_t)merges->n);
+    merges_start(l, json_pos(merges).file, (size_t)merges->n);
     for (const Json *v = merges->first; v; v = v->next) {
         MergePlace at = {.json = v};
         if (v->kind == JSON_STRING) {

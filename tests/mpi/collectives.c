@@ -86,7 +86,7 @@ static double value(DType t, int rank, int part, int64_t i) {
 
 /* ---- what the result must be ---- */
 
-/* Place in [before, n * each, after] of element q of piece k. */
+/* SourcePos in [before, n * each, after] of element q of piece k. */
 static int64_t in_whole(int64_t each, int64_t after, int n, int k, int64_t q) {
     int64_t row = each * after;
     return q / row * row * n + k * row + q % row;

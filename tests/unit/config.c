@@ -323,7 +323,7 @@ TEST(override_order) {
     EXPECT(cfg->optimizer_beta1 == 0.5 && cfg->optimizer_beta2 == 0.7);
     EXPECT_STR(cfg->checkpoint_prefix, "main");
     EXPECT_INT(cfg->checkpoint_keep_checkpoint_max, 5); /* the list was replaced */
-    Place at = config_where(cfg, "optimizer.beta2");
+    SourcePos at = config_where(cfg, "optimizer.beta2");
     EXPECT(at.line == 2 && strstr(at.file, "main.yaml"));
     EXPECT_PART(config_where(cfg, "runner_config.epochs").file, "two.yaml");
     expect_round_trip(cfg);

@@ -11,10 +11,10 @@ static void put(const char *name, const char *text) {
 }
 
 static void expect_room(uint64_t bytes, const char *of) {
-    Room room = memory_room(temp_dir());
-    if (room.bytes != bytes || !strstr(room.of, of))
+    FreeMemory left = memory_left(temp_dir());
+    if (left.bytes != bytes || !strstr(left.of, of))
         test_fail(__FILE__, __LINE__, "%llu bytes of '%s', wanted %llu of '%s'",
-                  (unsigned long long)room.bytes, room.of, (unsigned long long)bytes, of);
+                  (unsigned long long)left.bytes, left.of, (unsigned long long)bytes, of);
 }
 
 TEST(nobody_says) {

@@ -128,8 +128,8 @@ static Func *draw_func(const Module *m, uint64_t *state) {
 
 /* Some other place for the value: of another value, an argument, a result, or anywhere.
  */
-static Loc draw_place(const Func *f, const Value *v, Value **all, int n,
-                      uint64_t *state) {
+static Loc draw_location(const Func *f, const Value *v, Value **all, int n,
+                         uint64_t *state) {
     int64_t bytes = type_bytes(&v->ty);
     int k = draw(state, 4);
     if (k == 0 && f->narg) {
@@ -163,7 +163,7 @@ static void check_sound(const char *name, const char *passes, int micro_batches)
         if (n) {
             Value *v = all[draw(&state, n)];
             Loc old = v->loc;
-            v->loc = draw_place(g, v, all, n, &state);
+            v->loc = draw_location(g, v, all, n, &state);
             bool ok = memplan_check(scratch, m) == NULL;
             if (ok && !same_results(scratch, f, want[0])) {
                 test_fail(__FILE__, __LINE__,

@@ -6,7 +6,7 @@ static YamlNode *parse(const char *text) {
     return yaml_parse(arena_new(), "t.yaml", text, strlen(text));
 }
 
-TEST(tree_and_places) {
+TEST(tree_and_positions) {
     YamlNode *root = parse("a: 1\nb:\n  c: [x, 'y']\n  d: ~\n");
     EXPECT(root->kind == NODE_MAP && root->n == 2);
     EXPECT_STR(root->keys[1]->text, "b");
@@ -36,7 +36,7 @@ TEST(aliases_share) {
     EXPECT_INT(root->height, 2);
 }
 
-TEST(errors_name_the_place) {
+TEST(errors_name_the_position) {
     EXPECT_FAIL(parse("a: 1\nb: 2\na: 3\n"), EXIT_CONFIG,
                 "t.yaml:3:1: error: key 'a' stands already in line 1");
     EXPECT_FAIL(parse("a: [1, 2\nb: 3\n"), EXIT_CONFIG, "t.yaml:2:");
