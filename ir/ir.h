@@ -74,7 +74,7 @@ typedef enum AttrKind {
     ATTR_STR,
     ATTR_RULE,
     ATTR_FUNC,
-    ATTR_DIM,  /* i: number of a dimension of operand 0, from the end when below 0 */
+    ATTR_DIM,  /* i: number of a dimension; of collectives from the end when below 0 */
     ATTR_AXES, /* s: axes of the mesh, "dp.cp" */
     ATTR_TYPE, /* s: a type, "f32[8:dp,4]" */
     ATTR_OP    /* s: name of an op */
@@ -298,6 +298,7 @@ bool attr_is_int(const Attr *a); /* ATTR_INT, ATTR_DIM */
 /* Looks `key` up in a spec such as "eps:f p:f?". */
 bool attr_spec_find(const char *spec, const char *key, AttrKind *kind, bool *optional);
 extern const char arg_spec[]; /* the attributes that function arguments may have */
+extern const char common_attr_spec[]; /* those that any op may have */
 /* The attribute `role` of an argument: ARG_tokens, ...; roles.def. */
 typedef enum ArgRole {
     ARG_none,

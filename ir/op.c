@@ -7,13 +7,8 @@ const char *const role_name[ROLE_COUNT] = {"func", "model", "step", "kernel"};
 const char *const level_name[LEVEL_COUNT] = {"global", "diffed", "sharded",
                                              "local",  "fused",  "planned"};
 
-/* role: roles.def;
- * init: normal zeros ones; std, value: of the initial distribution; decay: 1 = weight
- * decay applies; like: the parameter that a state belongs to; hf: name in a Hugging Face
- * file, # = layer; global, flat, lead: which part of which tensor this is (ir/layout.h);
- * zero: level of the optimizer shard (passes/shard/zero.c); rows: of dimension 0, the others
- * are padding */
-const char arg_spec[] = "role:s init:s? std:f? mean:f? decay:i? like:s? hf:s? stacked:i? "
+/* docs/ir.md says what each of them means. */
+const char arg_spec[] = "role:s init:s? std:f? mean:f? decay:i? like:s? hf:s? "
                         "global:t? flat:a? lead:i? zero:i? rows:i? "
                         "tensor:s? first:i? same:s? stage:i?";
 
@@ -24,9 +19,9 @@ int op_kind(const char *name) {
     return -1;
 }
 
-/* Attributes any op may have: how it is spread over the mesh (ir/placement.h), and once
- * memory is planned its workspace in the frame. */
-static const char common_spec[] = "over:s? ws:i? ws_bytes:i?";
+/* How the op is spread over the mesh (ir/placement.h); once memory is planned, its
+ * workspace in the frame. */
+const char common_attr_spec[] = "over:s? ws:i? ws_bytes:i?";
 
 const char attr_kind_letter[] = "ifsrFdato";
 
@@ -36,7 +31,8 @@ bool attr_is_int(const Attr *a) {
 
 bool attr_spec_find(const char *spec, const char *key, AttrKind *kind, bool *optional) {
     size_t n = strlen(key);
-    if (spec && spec != common_spec && attr_spec_find(common_spec, key, kind, optional)) {
+    if (spec && spec != common_attr_spec &&
+        attr_spec_find(common_attr_spec, key, kind, optional)) {
         return true;
     }
     for (const char *p = spec; p && *p; p += strcspn(p, " "), p += *p == ' ') {
@@ -116,7 +112,7 @@ static size_t attr_index(const char *spec, const char *key) {
     const char *p = spec ? strstr(spec, probe) : NULL;
     while (p && p != spec && p[-1] != ' ') p = strstr(p + 1, probe);
     if (p) return (size_t)(p - spec);
-    return spec == common_spec ? 100000 : 10000 + attr_index(common_spec, key);
+    return spec == common_attr_spec ? 100000 : 10000 + attr_index(common_attr_spec, key);
 }
 
 void op_set_attr(Op *op, const Attr *a) {
