@@ -291,7 +291,7 @@ static int regular_open(const char *path, uint64_t max_bytes, size_t *n, int cod
     if (!known) fail(code, "cannot look at %s: %s", path, strerror(errno));
     if (S_ISDIR(st.st_mode)) fail(code, "%s is a folder, not a file", path);
     if (!S_ISREG(st.st_mode))
-        fail(code, "%s is no regular file but a pipe or a device: give a file", path);
+        fail(code, "%s is not a regular file but a pipe or a device: give a file", path);
     fail(code, "%s has %lld bytes; at most %llu are read", path, (long long)st.st_size,
          (unsigned long long)max_bytes);
 }

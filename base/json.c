@@ -230,7 +230,7 @@ static Json *parse_value(Parser *p, const char *key, uint32_t key_length) {
 static const char *parse_key(Parser *p, uint32_t *length) {
     if (!json_scan_is(&p->in, '"'))
         bad(p, p->in.at,
-            "keys stand in double quotes, and no comma behind the last member",
+            "keys are in double quotes, and no comma follows the last member",
             "key expected");
     const char *key = parse_string(p, length);
     json_scan_space(&p->in);

@@ -71,7 +71,7 @@ bool json_scan_number(JsonScan *j, bool *whole) {
         size_t from = at + 1;
         at = digits(j, from);
         if (at == from)
-            return json_scan_wrong(j, at, "digit expected behind the point", NULL);
+            return json_scan_wrong(j, at, "digit expected after the point", NULL);
         *whole = false;
     }
     if (at < j->n && (j->s[at] | 32) == 'e') {

@@ -147,7 +147,7 @@ static bool problem_make(Problem *p, const DnnlDesc *a, const DnnlDesc *b,
     if (bias) p->bias_dtype = bias->dtype;
     if (!types_are_known(p))
         return reject(why, size,
-                      "a product takes f32 (into f32) or bf16 (into f32, bf16)");
+                      "a matmul takes f32 (into f32) or bf16 (into f32, bf16)");
     matrix_set(&p->a, p->m, p->k, a->stride[i], a->stride[j]);
     matrix_set(&p->b, p->k, p->n, b->stride[i], b->stride[j]);
     matrix_set(&p->c, p->m, p->n, c->stride[i], c->stride[j]);
@@ -452,8 +452,7 @@ static void no_kernel(const Problem *p, const DnnlMatmul *m, char *why, size_t s
         hint = "; with a bias c must be row-major";
     else if (p->a.dtype == DT_BF16)
         hint = "; bf16 needs a CPU with AVX-512";
-    snprintf(why, size,
-             "oneDNN has no fast product for %s %lld x %lld x %lld (only %s)%s",
+    snprintf(why, size, "oneDNN has no fast matmul for %s %lld x %lld x %lld (only %s)%s",
              dtype_name[p->a.dtype], (long long)p->m, (long long)p->n, (long long)p->k,
              m->impl, hint);
 }

@@ -24,7 +24,7 @@ typedef struct Visit { /* one function on the way down from an entry */
     const Op *at; /* its next op to look at */
 } Visit;
 
-/* Depth first without recursion; ids are positions in the module's list. */
+/* Depth first, with a stack of its own; Func.order says where the search is. */
 Func **module_order(Arena *mem, const Module *m) {
     int total = 0, n = 0, depth = 0;
     for (Func *f = m->first; f; f = f->next) f->order = ORDER_NEW, total++;

@@ -1,6 +1,6 @@
 /* ir.h - START HERE: the tensor IR. A Module holds Funcs; a Func holds Ops in program
  * order; an Op reads and makes Values; a Value has a Type with its placement on a mesh.
- * Everything that is known about a kind of op stands in its row of ops.def. */
+ * Everything that is known about a kind of op is in its row of ops.def. */
 #ifndef STATOR_IR_H
 #define STATOR_IR_H
 #include "base/base.h"
@@ -40,15 +40,15 @@ typedef struct Mesh {
 } Mesh;
 
 /* A tensor type: `f32[8:dp,64]+tp` is 8 x 64 floats, dimension 0 split over axis dp, a
- * sum over tp still pending. Sizes are global at level
- * global..sharded, local afterwards. */
+ * partial sum over axis tp. Sizes are those of the whole tensor up to level sharded, those
+ * of one rank's part from level local on. */
 typedef struct Type {
     DType dt;
     int rank;
     int64_t dim[MAX_RANK];
     Axes split[MAX_RANK]; /* axes that split a dimension */
-    Axes pending;         /* axes over which a sum is still to be done */
-    uint8_t open;         /* bit d: propagation may still place dimension d (`8:?`) */
+    Axes pending;         /* axes over which it is a partial sum */
+    uint8_t open;         /* bit d: dimension d is marked `:?`; no pass reads it */
     bool open_sum;        /* the splits are decided, pending sums are not (`+?`) */
 } Type;
 
@@ -67,7 +67,7 @@ typedef struct Rule {
     const char *text;     /* canonical spelling */
 } Rule;
 
-/* The letter of each in the rows: ifsrFdato (op.c). */
+/* Rows of ops.def write a letter for each, ifsrFdato in this order (op.c). */
 typedef enum AttrKind {
     ATTR_INT,
     ATTR_FLOAT,
@@ -113,9 +113,8 @@ struct Value {
     int nth; /* which result, or which argument */
     int id;  /* dense in its function after func_number() */
     Loc loc;
-    const char
-        *grad_of; /* name of the value that this is a gradient of (or adds such up);
-                            NULL: none is known */
+    const char *grad_of; /* name of the value whose gradient this is, or a sum of such;
+                            NULL: of none that is known */
 };
 
 struct Op {
@@ -132,7 +131,7 @@ struct Op {
 typedef enum Role { ROLE_FUNC, ROLE_MODEL, ROLE_STEP, ROLE_KERNEL, ROLE_COUNT } Role;
 extern const char *const role_name[ROLE_COUNT];
 
-/* What of a function another one is that autodiff made of it. */
+/* What autodiff made a function to be: all of the one it was made of, or a pass of it. */
 typedef enum FuncPart { PART_WHOLE, PART_FORWARD, PART_BACKWARD } FuncPart;
 
 /* What a rank of a pipeline does with a micro-batch at a time: run a chunk of the model
@@ -175,7 +174,7 @@ typedef enum Level {
     LEVEL_SHARDED, /* every type placed */
     LEVEL_LOCAL,   /* local shapes, explicit collectives */
     LEVEL_FUSED,   /* primitive ops only, grouped into kernel functions */
-    LEVEL_PLANNED, /* every value has a place in memory */
+    LEVEL_PLANNED, /* every value has a location in memory */
     LEVEL_COUNT
 } Level;
 extern const char *const level_name[LEVEL_COUNT];
@@ -183,41 +182,41 @@ extern const char *const level_name[LEVEL_COUNT];
 struct Module {
     Arena *mem;
     const char *name;
-    Mesh mesh;   /* of one stage */
-    int stages;  /* ranks of different stages run different steps; 0: there is one stage */
+    Mesh mesh;  /* of one stage */
+    int stages; /* ranks of different stages run different steps; 0: there is one stage */
     Level level;
     Func *first;
-    /* That it was parsed from, for places of failures; NULL: none. */
+    /* What it was parsed from, for the positions in messages; NULL: from no text. */
     const char *file, *text;
 };
 
-/* ---- the op table (op.c projects ops.def) ---- */
+/* ---- the op table (optab.c makes it of ops.def) ---- */
 
 enum OpFlag {
-    F_LINEAR = 1, /* the result of a sum is the sum of the results, in all float operands
-                       together (of a product: in one factor with the addends), so sums
-                       over ranks may be done later; not said of ops that know ranks */
+    F_LINEAR = 1, /* f(x + y) = f(x) + f(y), in all float operands together (of a matmul:
+                       in one factor together with the addends), so partial sums may be
+                       added up later; not for ops that know ranks */
     F_MAP = 2,    /* elementwise by its rule: one scalar function per element */
     F_REDUCE = 4, /* sum or max over the letters that the result lacks */
     F_VIEW = 8,   /* the result is the operand's buffer under another shape */
     F_COMM = 16,  /* talks to other ranks */
-    F_INPLACE = 32, /* result 0 may overwrite operand 0 when that dies here; of
-                       collectives each result its operand */
-    F_ADDENDS = 64, /* operands after the second are added to the result */
-    F_PLUS = 128,   /* the sum of its two operands */
-    F_MOVE = 512,   /* the result has the operand's elements in other places, all or some,
-                       each once, and zeros */
-    F_RANK = 256,   /* differs from rank to rank by itself */
-    F_CALL = 1024,  /* runs a function; see Call */
-    F_FILL = 4096,  /* attribute `value` in every element */
-    F_SCALE = 8192, /* its operand times the attribute `by` */
-    F_RANDOM = 2048, /* drops a share `p` at random, in training; with p = 0 nothing, and
-                       one that is F_MAP too is then its first operand */
-    F_EFFECT = 1 << 20, /* it does something besides making its results: neither dropped nor
-                           done once for two */
-    F_DENSE = 15 << 16, /* matrix products over all its letters; how many: PRODUCTS */
+    F_INPLACE = 32,  /* result 0 may overwrite operand 0 when nothing reads that any more;
+                       of collectives each result its operand */
+    F_ADDENDS = 64,  /* operands after the second are added to the result */
+    F_PLUS = 128,    /* the sum of its two operands */
+    F_MOVE = 512,    /* each element of the result is one of the operand's or zero, and no
+                       element of the operand is there twice */
+    F_RANK = 256,    /* differs from rank to rank without communication */
+    F_CALL = 1024,   /* runs a function; see Call */
+    F_FILL = 4096,   /* attribute `value` in every element */
+    F_SCALE = 8192,  /* its operand times the attribute `by` */
+    F_RANDOM = 2048, /* drops a share `p` at random, in training only. With p = 0 it drops
+                       nothing; the result of one that is F_MAP is then operand 0 */
+    F_EFFECT = 1 << 20, /* it does something besides making its results, so it is neither
+                           removed nor merged with an equal one */
+    F_DENSE = 15 << 16, /* matmuls over all its letters; how many: PRODUCTS */
 };
-/* In the flags of a row: n matrix products, those not counted that a gradient makes again. */
+/* In the flags of a row: n matmuls, without those that a gradient computes a second time. */
 #define PRODUCTS(n) ((unsigned)(n) << 16)
 static inline int flag_products(unsigned flags) {
     return (int)((flags & F_DENSE) >> 16);
@@ -262,16 +261,17 @@ int op_kind(const char *name); /* -1: no such op */
 const Attr *op_attr(const Op *op, const char *key); /* NULL: absent */
 int64_t op_int(const Op *op, const char *key, int64_t otherwise);
 double op_float(const Op *op, const char *key, double otherwise);
-/* Has its row that flag? */
+/* Does its row have that flag? */
 static inline bool op_has(const Op *op, unsigned flag) {
     return optab[op->kind].flags & flag;
 }
 bool op_is_call(const Op *op);
 Func *op_func(const Op *op);   /* the function a `call` names; never NULL */
 Func *op_callee(const Op *op); /* the same, NULL of what is no call */
-/* A verified call as numbers. Operands: `carry` values handed from run to run, `each` of
- * which run i gets slice i of dimension 0, then what is the same for all runs. Results:
- * the carried ones, then (in a loop) stacks of a slice a run. */
+/* A verified call as numbers. Operands: first `carry` values that each run hands to the
+ * next, then `each` stacks of which run i gets slice i of dimension 0, then those that are
+ * the same for all runs. Results: the carried values of the last run, then (in a loop)
+ * stacks with a slice of each run. */
 typedef struct Call {
     const Op *op;
     Func *f;
@@ -282,10 +282,9 @@ typedef struct Call {
 } Call;
 Call call_of(const Op *op);
 bool call_slices(const Call *c, int i); /* is operand i one of which runs get slices? */
-/* The `arrive` that waits for a collective with late=1; NULL: there
- * is none, or late=0. */
+/* The `arrive` that waits for a collective with late=1; NULL: there is none, or late=0. */
 Op *op_arrival(const Op *op);
-const Rule *op_rule(const Op *op);       /* the row's rule or the attribute; NULL: none */
+const Rule *op_rule(const Op *op); /* the attribute, or the row's rule; NULL: none */
 void op_set_attr(Op *op, const Attr *a); /* copies; replaces one of the same key */
 void op_set_int(Op *op, const char *key, int64_t i);
 void op_set_float(Op *op, const char *key, double f);
@@ -316,6 +315,7 @@ int func_arg_same(const Func *f, int i);
 bool arg_is_batch(const Func *f, int i);
 const char *arg_str(const Func *f, int i, const char *key, const char *otherwise);
 double arg_float(const Func *f, int i, const char *key, double otherwise);
+/* type.c */
 int64_t type_count(const Type *t); /* elements */
 int64_t type_bytes(const Type *t);
 bool type_equal(const Type *a, const Type *b);      /* with placement */
@@ -339,14 +339,14 @@ struct Dims {
     int rank[MAX_TERMS];
 };
 const Rule *rule_parse(Arena *mem, const char *text, char *why, size_t why_size);
-/* NULL when the operands fit the rule, else a sentence. `out` may be NULL: then letters
- * that only results have are refused; else sizes are checked against the results too. */
+/* NULL when the operands fit the rule, and the results unless `out` is NULL; else a
+ * sentence on what does not. */
 const char *rule_bind(Arena *mem, const Rule *r, int nin, Value **in, int nout,
                       Value **out, Dims *d);
 bool op_dims(const Op *op, Dims *d); /* false: the op has no rule */
-/* The same with the row's `dims` hook for ops without rule. Dimensions of one id are
- * split alike; their sizes may differ (size is then one that every
- * legal split divides). */
+/* The same for ops without a rule too, by the `dims` hook of the row. Dimensions of one id
+ * are split alike. Their sizes may differ; `size` is then one that every legal split
+ * divides. */
 bool op_placement_dims(const Op *op, Dims *d);
 uint32_t dims_mask(const Dims *d, int term); /* set of dimension ids a term has */
 
@@ -370,9 +370,9 @@ int func_ret(Func *f, Value *v, int alias_arg);   /* appends a result */
 void func_made_of(Func *f, const Func *of, FuncPart part);
 Builder build_at_end(Func *f);
 Builder build_before(Op *op);
-/* Makes an op; attrs is attribute text without braces or NULL; operands end with NULL.
- * Result types follow from the row; ops whose results are free take
- * them from build_as. */
+/* Makes an op; attrs is attribute text without braces, or NULL; the list of operands ends
+ * with NULL. Result types follow from the row; build_as declares them where the row leaves
+ * them open. */
 Op *build(Builder *b, int kind, const char *attrs, ...);
 Op *build_list(Builder *b, int kind, const char *attrs, int nin, Value **in,
                const Type *out /* or NULL */, int nout);
@@ -403,7 +403,7 @@ Op *only_call(const Module *m, const Func *f); /* NULL: there are several, or no
 void func_remove_dead(Func *f);                /* ops whose results nobody reads */
 void module_remove_unused(Module *m); /* functions nobody calls, other than entries */
 
-/* print.c, parse.c, verify.c */
+/* print.c, parse.c, scan.c, verify.c */
 char *module_print(Arena *mem, const Module *m);
 void type_print(Text *t, const Mesh *mesh, const Type *ty);
 Module *module_parse(Arena *mem, const char *file, const char *text, size_t n);
@@ -435,7 +435,8 @@ int mesh_coord(const Mesh *m, int rank, int axis);
 bool mesh_axes_parse(const Mesh *m, const char *names, Axes *axes); /* "dp.cp", "" */
 const char *mesh_axes_text(Arena *mem, const Mesh *m, Axes axes);   /* "dp.cp" */
 int mesh_group_size(const Mesh *m, Axes axes);
-/* A rank's number among those that differ from it in `axes` only, and its k-th member. */
+/* A rank's number in its group, those that differ from it in `axes` only; and the k-th
+ * member of that group. */
 int mesh_group_coord(const Mesh *m, int rank, Axes axes);
 int mesh_group_member(const Mesh *m, int rank, Axes axes, int k);
 /* Runs function `f` on every rank: arg[rank][i], ret[rank][i] (allocated in mem). At
@@ -445,27 +446,27 @@ void interp_run(Arena *mem, const Func *f, Tensor ***arg, Tensor ***ret);
 /* Runs the steps of all stages, which send each other messages: arg[stage][rank][i], by
  * stage the entry of that stage. Each goes on until it waits for a message that has not
  * been sent. Returns NULL, or where all wait for each other. */
-const char *interp_run_stages(Arena *mem, const Module *m, Tensor ****arg, Tensor ****ret);
+const char *interp_run_stages(Arena *mem, const Module *m, Tensor ****arg,
+                              Tensor ****ret);
 /* The step of a stage; NULL: the module has none. With one stage the only entry. */
 Func *module_stage(const Module *m, int stage);
 
 /* Words of the operand rng of ops with dropout, i32[RNG_WORDS]: the key of the step, the
  * same for all its micro-batches; the layer; the number of the micro-batch. */
 enum { RNG_KEY, RNG_LAYER = 2, RNG_MICRO, RNG_WORDS };
-/* Number in the whole tensor (a global type with its splits) of
- * element i of rank's part. */
+/* Number in the whole tensor (a global type with its splits) of element i of a rank's
+ * part. */
 int64_t part_element(const Mesh *m, int rank, const Type *whole, int64_t i);
 /* Is `local` the type that a rank has of `whole`? */
 bool part_fits(const Mesh *mesh, const Type *whole, const Type *local);
-/* Position of row i of t rows in zigzag order over n ranks (see
- * `positions`); n = 0: i. */
+/* Position of row i of t rows in zigzag order over n ranks (see `positions`); n = 0: i. */
 int64_t zigzag_position(int64_t i, int64_t t, int64_t n);
 #define NO_KEYS (-1e30f) /* log sum exp of a query that sees no key */
-/* Type of the whole tensor that a dropout works on: attribute `of`, or all it has. Fails
- * with EXIT_CONFIG when the op is no part of it. */
+/* Type of the whole tensor that a dropout works on: attribute `of`, or the type of its
+ * operand. Fails with EXIT_CONFIG when the operand is no part of it. */
 Type dropout_whole(const Op *op);
-/* Operands of the attention ops; ATTN_FIRST only of those within documents. Gradients
- * have o, lse and do behind them. */
+/* Operands of the attention ops; ATTN_FIRST only of those within documents. Gradients have
+ * o, lse and do after them. */
 enum { ATTN_Q, ATTN_K, ATTN_V, ATTN_Q_AT, ATTN_K_AT, ATTN_RNG, ATTN_FIRST };
 bool attention_is_within(const Op *op);
 bool attention_is_grad(const Op *op);

@@ -10,7 +10,7 @@ const char *layout_make(Arena *mem, const Mesh *mesh, const Type *whole, const c
     int64_t box = 1;
     if (whole->pending || whole->open) return "its placement is not decided";
     if (lead < 0 || lead > 1 || lead > whole->rank) return "lead must be 0 or 1";
-    if (lead && !flat) return "lead is there without flat";
+    if (lead && !flat) return "lead needs flat";
     l->lead = (int)lead;
     for (int d = 0; d < whole->rank; d++) {
         int parts = mesh_group_size(mesh, whole->split[d]);

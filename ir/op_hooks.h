@@ -1,10 +1,9 @@
-/* op_hooks.h - prototypes of the hooks that rows of ops.def name;
- * see the files of ops/. */
+/* op_hooks.h - prototypes of the hooks that rows of ops.def name; ir/ops/ has them. */
 #ifndef STATOR_OP_HOOKS_H
 #define STATOR_OP_HOOKS_H
 #include "ir/ir.h"
 
-/* ops/linear.c */
+/* ops/linear.c, ops/move.c */
 void vjp_dot(Grad *, Op *), vjp_sum(Grad *, Op *), vjp_rearrange(Grad *, Op *);
 void vjp_reshape(Grad *, Op *), vjp_unstack(Grad *, Op *), vjp_stack(Grad *, Op *);
 void vjp_copy(Grad *, Op *), vjp_pad(Grad *, Op *), vjp_unpad(Grad *, Op *);
@@ -45,11 +44,10 @@ void vjp_embed(Grad *, Op *), vjp_rope(Grad *, Op *), infer_rope(Op *, Type *);
 void local_embed(Local *), infer_positions(Op *, Type *);
 void infer_rng_layer(Op *, Type *), infer_rope_table(Op *, Type *);
 
-/* ops/attention.c */
+/* ops/attention.c, ops/ring.c */
 void vjp_attention(Grad *, Op *), vjp_attention_within(Grad *, Op *);
 void infer_attention(Op *, Type *), local_attention(Local *);
 bool dims_attention(const Op *, Dims *);
-/* Attention whose keys go round the ring of these axes; the type of its probabilities. */
 
 /* ops/optimizer.c */
 void expand_adamw(Builder *, Op *, Value **), expand_adam(Builder *, Op *, Value **);
@@ -65,14 +63,14 @@ void infer_all_to_all(Op *, Type *), infer_axis(Op *, Type *);
 void infer_arrive(Op *, Type *);
 void infer_send(Op *, Type *), infer_sent(Op *, Type *);
 
-/* Reports that an op's operands do not fit (for infer hooks): unwinds to the caller of
- * op_infer, which adds the place. */
+/* infer.c. Reports that an op's operands do not fit (for infer hooks): unwinds to op_infer,
+ * whose caller adds the source position. */
 _Noreturn void infer_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-/* For infer hooks, in infer.c: operand i must be an rng, i32[4]; attribute p, a share of
- * elements to drop, must be in [0, 1) and `site` in 32 bits. */
+/* For infer hooks: operand i must be an rng, i32[4]; attribute p, the share of elements to
+ * drop, must be in [0, 1) and `site` must fit 32 bits. */
 void check_rng(const Op *op, int i), check_dropout(const Op *op);
-/* Result types of an op from its row. `declared` (may be NULL) gives types that are free
- * and is what the results must equal otherwise. Returns NULL or a sentence. */
+/* Result types of an op from its row. `declared` gives the element types and sizes that the
+ * row leaves open; it may be NULL. Returns NULL, or a sentence on what does not fit. */
 const char *op_infer(Arena *mem, Op *op, const Type *declared, int ndeclared, Type *out,
                      int *nout);
 

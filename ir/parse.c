@@ -301,7 +301,7 @@ static void parse_header(Scanner *ps) {
         const char *name = scan_id(ps, "the name of an axis");
         for (int a = 0; a < mesh->naxes; a++) {
             if (strcmp(mesh->axis[a].name, name)) continue;
-            syntax(ps, NULL, "mesh axis '%s' stands twice", name);
+            syntax(ps, NULL, "mesh axis '%s' is there twice", name);
         }
         scan_expect(ps, "=");
         int64_t size = scan_int(ps);

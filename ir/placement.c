@@ -79,7 +79,7 @@ Over over_read(const Op *op) {
         bool again = used & bits & (Axes)~AXES_REVERSED;
         if (again || (id >= 0 && !over_fits(op, &o, id, bits)))
             fail_op(op,
-                    "over=\"%s\": %s cannot be split so: an axis stands there once, and "
+                    "over=\"%s\": %s cannot be split so: each axis is there once, and "
                     "sizes are multiples of its ranks",
                     a->s, optab[op->kind].name);
         used |= bits;

@@ -43,7 +43,6 @@ static bool scan_id_char(int c) {
     return isalnum(c) || c == '_' || c == '.' || c == '#';
 }
 
-/* [A-Za-z_#][A-Za-z0-9_.#]*, in names of values also digits first */
 const char *scan_id(Scanner *ps, const char *what) {
     scan_space(ps);
     const char *from = ps->p;
@@ -96,11 +95,11 @@ static int find_axis(Scanner *ps, const char *name) {
     for (int a = 0; a < ps->m->mesh.naxes; a++) {
         if (!strcmp(ps->m->mesh.axis[a].name, name)) return a;
     }
-    syntax(ps, "axes stand in the first line: module @name mesh(dp=2, tp=2) ...",
+    syntax(ps, "the first line names the axes: module @name mesh(dp=2, tp=2) ...",
            "mesh axis '%s' not found", name);
 }
 
-/* id {"." id}; axis names have no dots themselves */
+/* name {"." name}; a dot is not part of an axis' name here */
 static Axes scan_axes(Scanner *ps, Axes taken) {
     Axes axes = 0;
     int last = -1, falls = 0, rises = 0;
@@ -119,7 +118,7 @@ static Axes scan_axes(Scanner *ps, Axes taken) {
     } while (ps->p < ps->end && *ps->p == '.' && ps->p++);
     if (falls && rises) {
         syntax(ps, NULL,
-               "axes of a dimension stand in the order of the mesh or its reverse");
+               "axes of a dimension are in the order of the mesh or its reverse");
     }
     return falls ? axes | AXES_REVERSED : axes;
 }
@@ -247,7 +246,7 @@ Attr *scan_attrs(Scanner *ps, const char *spec, const char *owner) {
         if (scan_peek(ps, "}")) break;
         Attr *a = scan_attr(ps, spec, owner), **at = &first;
         if (attr_find(first, a->key)) {
-            syntax(ps, NULL, "attribute '%s' stands twice", a->key);
+            syntax(ps, NULL, "attribute '%s' is given twice", a->key);
         }
         while (*at) at = &(*at)->next;
         *at = a;
@@ -281,6 +280,6 @@ Type type_parse(Arena *mem, const Mesh *m, const char *text) {
                   .m = &probe};
     Type t = scan_type(&ps);
     scan_space(&ps);
-    if (ps.p != ps.end) syntax(&ps, NULL, "text behind a type");
+    if (ps.p != ps.end) syntax(&ps, NULL, "text after a type");
     return t;
 }

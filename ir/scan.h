@@ -1,5 +1,5 @@
-/* scan.h - the words of the IR's text: names, numbers, types, attributes. What they add up
- * to is parse.c's. A fault ends in fail_at with EXIT_CONFIG. */
+/* scan.h - the words of the IR's text: names, numbers, types, attributes. parse.c makes
+ * functions and modules of them. Faults end in fail_at with EXIT_CONFIG. */
 #ifndef STATOR_SCAN_H
 #define STATOR_SCAN_H
 #include "ir/ir.h"
@@ -23,7 +23,7 @@ void scan_space(Scanner *ps); /* white space and comments */
 bool scan_peek(Scanner *ps, const char *token);
 bool scan_accept(Scanner *ps, const char *token); /* true: it was there and is read */
 void scan_expect(Scanner *ps, const char *token);
-/* [A-Za-z_#][A-Za-z0-9_.#]*, in names of values also digits first. */
+/* [A-Za-z0-9_.#]+ */
 const char *scan_id(Scanner *ps, const char *what);
 int64_t scan_int(Scanner *ps);
 Type scan_type(Scanner *ps);

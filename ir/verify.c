@@ -81,7 +81,7 @@ static void check_placement(const Check *c, const Value *v) {
     bool located = v->loc.kind != LOC_NONE;
     bool wanted = c->m->level == LEVEL_PLANNED && v->def && c->f->role != ROLE_KERNEL;
     if (located != wanted) {
-        bad(c, "%%%s %s a place in memory at level %s", v->name,
+        bad(c, "%%%s %s a location in memory at level %s", v->name,
             located ? "has" : "lacks", level_name[c->m->level]);
     }
 }
@@ -90,7 +90,7 @@ static void check_placement(const Check *c, const Value *v) {
 static void check_in_frame(const Check *c, int64_t at, int64_t bytes, const char *what) {
     int64_t room = c->f->frame_bytes;
     if (at < 0 || bytes < 0 || bytes > room || at > room - bytes) {
-        bad(c, "%s lies outside the frame of %lld bytes", what, (long long)room);
+        bad(c, "%s is outside the frame of %lld bytes", what, (long long)room);
     }
 }
 
@@ -108,7 +108,7 @@ static void check_loc(const Check *c, const Value *v) {
         room = type_bytes(arg ? &c->f->arg[at]->ty : &c->f->ret[at]->ty);
     }
     if (bytes > room) {
-        bad(c, "%%%s lies in %s %lld, which has %lld bytes", v->name,
+        bad(c, "%%%s is in %s %lld, which has %lld bytes", v->name,
             arg ? "argument" : "result", (long long)at, (long long)room);
     }
 }
@@ -158,7 +158,7 @@ static void check_late(const Check *c) {
     }
     for (int i = 0; i < op->nout; i++) {
         if (value_uses(c->f, op->out[i]) == 1) continue;
-        bad(c, "%%%s is used besides its arrive", op->out[i]->name);
+        bad(c, "%%%s is used by more than its arrive", op->out[i]->name);
     }
 }
 

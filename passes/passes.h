@@ -5,7 +5,7 @@
 #define STATOR_PASSES_H
 #include "ir/ir.h"
 
-/* A placement that somebody asks for; see seed.c. */
+/* A seed and its author: a placement that the user or a strategy asks for; see seed.c. */
 typedef struct Annotation {
     const char *pattern, *placement;
     const char *source; /* for messages: "parallel.shard, entry 2" */
@@ -19,18 +19,18 @@ typedef struct PassOptions {
     /* seed */
     const Annotation *annotation;
     int nannotations;
-    /* zero: what is sharded over the copies of a parameter: 0 nothing, 1 optimizer state,
-     * 2 gradients too, 3 weights too; parameters below the threshold (of one layer) are
-     * left alone */
+    /* zero: what is sharded over the replicas of a parameter: 0 nothing, 1 optimizer state,
+     * 2 gradients too, 3 weights too. Parameters with fewer bytes a layer than the threshold
+     * are not sharded */
     int zero_level;
     const char *zero_axes; /* "dp.cp" */
     int64_t zero_threshold_bytes;
     int64_t bucket_bytes; /* bucket: operands of one collective; 0 = one each */
-    /* bucket, overlap: collectives beside other work: 0 never, 1 where it pays, 2 wherever
-     * there is any work (for tests) */
+    /* bucket, overlap: collectives run concurrently with compute: 0 never, 1 where it pays,
+     * 2 wherever there is anything to compute (for tests) */
     int overlap;
-    /* with overlap: levels 1 and 2 gather parameters behind the update all the same, which
-     * takes less memory than beside the next forward */
+    /* with overlap: levels 1 and 2 gather parameters right after the update nevertheless,
+     * which takes less memory than gathering them during the next forward */
     bool gathers_at_end;
     /* cut, train, pipeline: a schedule (passes/pipe/schedule.h), or its name with the number
      * of stages and of chunks on each; neither: there is one stage */
@@ -81,16 +81,17 @@ extern const char forward_passes[]; /* of a model under a strategy, without grad
 /* seed.c: is the annotation about that value of function `func`, or (NULL) about that
  * argument of the model? */
 bool annotation_is_about(const Annotation *a, const char *func, const char *name);
-/* How many values annotation `by` of the user places that annotation `old` of the strategy
- * would have placed in another way. Takes a module that pass seed would take. */
+/* For how many values annotation `by` of the user replaces another placement that annotation
+ * `old` of the strategy asks for. Takes a module that pass seed would take. */
 int seed_replaces(const Module *m, const Annotation *by, const Annotation *old);
-/* propagate_params.c: places the arguments of the model that are open, as their uses are placed. */
+/* propagate_params.c: gives arguments of the model that are open the placement of their
+ * uses. */
 void follow_uses(Module *m, Func *model, const bool *open);
 /* zero.c: the type of a state (or gradient) of a flattened parameter. */
 Type zero_type(const Module *m, const PassOptions *o, const Type *flat);
-/* Do the parameters of levels 1 and 2 lie in parts between steps, as at level 3, so that
- * the first forward gathers them beside its work? A program without gradients that is to
- * read them takes them as level 3. */
+/* Are the parameters of levels 1 and 2 stored in parts between steps, as at level 3, so that
+ * the first forward gathers them while it computes? A program without gradients that reads
+ * the same parameters must take them as level 3. */
 bool zero_gathers_ahead(const PassOptions *o);
 
 /* cut.c: layers of the model, which are the runs of its loops. */
@@ -99,7 +100,7 @@ int64_t module_layers(const Module *m);
 /* simplify.c: for other passes too */
 bool attrs_equal(const Attr *a, const Attr *b);
 
-/* memplan.c: the memory of a planned program: arguments and results of its entry, and the
+/* memcheck.c: the memory of a planned program: arguments and results of its entry, and the
  * frame. Offsets in bytes from the start of one arena. */
 typedef enum MemoryClass {
     MEM_WEIGHTS,
@@ -113,24 +114,25 @@ typedef enum MemoryClass {
 extern const char *const memory_class_name[MEM_CLASSES];
 typedef struct MemoryPlan {
     int64_t *arg_offset,
-        *ret_offset; /* a result that overwrites an argument has its place */
+        *ret_offset; /* a result that overwrites an argument has its offset */
     int64_t frame_offset, total_bytes;
     int64_t class_bytes[MEM_CLASSES]; /* sums to total_bytes */
 } MemoryPlan;
 MemoryPlan memory_plan(Arena *mem, const Func *entry);
 /* Bytes that a step adds up for the gradient of parameter `param` of the entry. */
 int64_t memory_gradient_bytes(const Func *entry, int param);
-/* Proves anew, from the locations alone, that no two live values overlap and that every
- * value which shares memory may. NULL: sound; else a sentence. */
+/* Proves, from the locations alone, that no two live values overlap and that values share
+ * memory only where they may. NULL: sound; else a sentence on what is wrong. */
 const char *memplan_check(Arena *mem, const Module *m);
 
-/* flops.c: floating-point operations of the matrix products of an op: 2 for each element of
- * their space, half of it for causal attention. What backward makes again does not count. */
+/* flops.c: floating-point operations of the matmuls of an op: 2 for each element of their
+ * iteration space, half of that for causal attention. What backward computes again does not
+ * count. */
 double op_flops(const Op *op);
-/* Those of one run of the model, forward and backward, on all ranks: the products of the
- * forward pass, and for each as many again as operands whose gradient a parameter needs.
- * Takes a module at level global, which is made `diffed` (a module that cannot be trained
- * fails as in pass autodiff), or one as pass autodiff leaves it. */
+/* Those of one run of the model, forward and backward, on all ranks: each matmul of the
+ * forward pass counts once, and once more for each of its operands whose gradient some
+ * parameter needs. Takes a module at level global, which is then made `diffed` (one that
+ * cannot be trained fails as in pass autodiff), or one that pass autodiff has made. */
 double model_flops(Module *m);
 
 #define PASS(name, from, to, doc) void pass_##name(Module *, const PassOptions *);

@@ -199,7 +199,7 @@ static void add_row(Page *p, const char *name) {
         p->first = optab[kind].name;
         p->comment = NULL;
     }
-    if (!p->sentence || !p->started) stop(p, "an op wants a comment above its row");
+    if (!p->sentence || !p->started) stop(p, "an op needs a comment above its row");
     if (!p->table)
         printf("\n| op | operands | rule | types | attributes | flags | meaning |\n"
                "|---|---|---|---|---|---|---|\n");

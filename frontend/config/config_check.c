@@ -74,7 +74,7 @@ static void derive_batch(Config *cfg) {
              cfg->train_dataset_batch_size != cfg->runner_config_batch_size)
         config_note(cfg, "train_dataset.batch_size",
                     "train_dataset.batch_size is not used: runner_config.batch_size %lld "
-                    "goes before it",
+                    "takes precedence",
                     (long long)cfg->runner_config_batch_size);
     if (!given(cfg, "parallel_config.micro_batch_num"))
         cfg->parallel_config_micro_batch_num = cfg->parallel_grad_accumulation_step;
@@ -142,7 +142,8 @@ static void check_model_source(const Config *cfg) {
             !strncmp(path, MODEL, strlen(MODEL)) || !strcmp(path, "model.arch.type");
         if (describes && given(cfg, path))
             config_refuse(cfg, path, NULL, "keep model.file or model.model_config",
-                          "%s stands beside model.file, which is a whole model", path);
+                          "%s is given together with model.file, which is a whole model",
+                          path);
     }
 }
 
@@ -206,7 +207,7 @@ static void check_bias(const Config *c) {
     if (c->model_add_bias_linear && !c->model_add_qkv_bias)
         config_refuse(c, MODEL "add_qkv_bias", MODEL "add_bias_linear",
                       "set add_bias_linear False as well",
-                      "add_qkv_bias False stands beside add_bias_linear True");
+                      "add_qkv_bias False is given together with add_bias_linear True");
 }
 
 static void check_length(const Config *c) {
@@ -258,7 +259,8 @@ static void check_first_rate(const Config *c) {
 static void check_ratio(const Config *c) {
     if (given(c, "lr_schedule.warmup_steps") && c->lr_schedule_warmup_ratio > 0)
         config_refuse(c, "lr_schedule.warmup_ratio", "lr_schedule.warmup_steps",
-                      "keep one of the two", "warmup_ratio stands beside warmup_steps");
+                      "keep one of the two",
+                      "warmup_ratio is given together with warmup_steps");
 }
 
 /* A run of no steps is refused as such, by train. */

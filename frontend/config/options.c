@@ -136,7 +136,7 @@ static const char *next_value(Reader *x, const OptionRow *row, const char *name)
     const char *next = x->at < x->argc ? x->argv[x->at] : NULL;
     if (!next || is_end_of_values(x, next))
         fail(EXIT_CONFIG, "%s needs a value: %s %s%s", name, name, row->value,
-             next ? "; one that looks like an option is written behind a ="
+             next ? "; one that looks like an option is written after a ="
                   : " (was a bash array expanded without [@]?)");
     x->at++;
     return next;
@@ -203,7 +203,7 @@ static _Noreturn void unknown(const Reader *x, const char *name) {
          x->command->name, near ? ": did you mean " : "", near ? near : "",
          near ? "?" : "", x->command->name,
          x->command->flags & COMMAND_FIRST
-             ? "; options of what is started stand behind its name"
+             ? "; options of the command that is started come after its name"
              : "");
 }
 
@@ -232,8 +232,8 @@ static void read_option(Reader *x, const char *word) {
 static void read_word(Reader *x, char *word) {
     Options *o = x->o;
     if (is_backslash(word) && !x->ended)
-        fail(EXIT_CONFIG, "a word of the command is a lone backslash: take away the "
-                          "blank behind the \\ at the end of the line");
+        fail(EXIT_CONFIG, "a word of the command is a lone backslash: remove the "
+                          "blank after the \\ at the end of the line");
     if (o->nwords == x->command->max_words)
         fail(EXIT_CONFIG, "'%.200s' is one word too many; stator help %s", word,
              x->command->name);

@@ -134,9 +134,9 @@ static void on_alias(Builder *b, const yaml_event_t *e, SourcePos at) {
     int i = b->n_anchors - 1;
     while (i >= 0 && strcmp(b->anchors[i].name, name)) i--;
     if (i < 0) {
-        refuse(b, at, "an anchor stands before its aliases: &name", "unknown alias");
+        refuse(b, at, "an anchor comes before its aliases: &name", "unknown alias");
     } else if (b->anchors[i].open) {
-        refuse(b, at, NULL, "this alias stands inside of what it repeats");
+        refuse(b, at, NULL, "this alias is inside of what it repeats");
     } else if (b->depth + b->anchors[i].node->height > YAML_MAX_DEPTH) {
         refuse(b, at, NULL, "more than 64 levels");
     } else {
@@ -174,7 +174,7 @@ static void check_keys_differ(Builder *b, const YamlNode *map) {
     for (int i = 1; i < map->n; i++) {
         if (strcmp(sorted[i - 1]->text, sorted[i]->text)) continue;
         refuse(b, sorted[i]->at, "keep one of the two",
-               arena_printf(b->mem, "key '%s' stands already in line %d", sorted[i]->text,
+               arena_printf(b->mem, "key '%s' is already in line %d", sorted[i]->text,
                             sorted[i - 1]->at.line));
         return;
     }

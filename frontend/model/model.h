@@ -31,7 +31,7 @@ typedef struct ModelSpec {
     double rope_base;
     bool qkv_bias, out_bias, mlp_bias;
     bool tied;     /* the head is the embedding */
-    bool sandwich; /* norms behind attention and MLP, weights first attn_post, mlp_post */
+    bool sandwich; /* norms after attention and MLP, weights first attn_post, mlp_post */
     double attn_post, mlp_post;
     double embd_dropout, attn_dropout, resid_dropout;
     double embedding_std, position_std, block_std, output_std; /* of initial weights;

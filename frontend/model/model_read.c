@@ -86,7 +86,8 @@ static void check_tokens(const char *path, const Func *f) {
     if (counted &&
         (!arg_of_role(f, ARG_labels) || !type_same_shape(&counted->ty, &scalar)))
         fail(EXIT_CONFIG,
-             "%s: %%%s of @%s must be f32[], beside an argument of role labels: it is "
+             "%s: %%%s of @%s must be f32[], together with an argument of role labels: "
+             "it is "
              "filled with the labels that count",
              path, counted->name, f->name);
     static const ArgRole single[] = {ARG_tokens, ARG_labels, ARG_counted, ARG_rng};

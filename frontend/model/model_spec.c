@@ -18,8 +18,8 @@ static void check_number(const char *name, double value, double low, double high
 static void check_numbers(const ModelSpec *s) {
     check_number("norm epsilon", s->norm_eps, 1e-30, 1);
     check_number("rotary base", s->rope_base, 1, 1e12);
-    check_number("first scale of the norm behind attention", s->attn_post, 0, 1);
-    check_number("first scale of the norm behind the MLP", s->mlp_post, 0, 1);
+    check_number("first scale of the norm after attention", s->attn_post, 0, 1);
+    check_number("first scale of the norm after the MLP", s->mlp_post, 0, 1);
     check_number("embedding dropout", s->embd_dropout, 0, 0.999);
     check_number("attention dropout", s->attn_dropout, 0, 0.999);
     check_number("residual dropout", s->resid_dropout, 0, 0.999);

@@ -139,7 +139,7 @@ static void find_of_dir(Arena *mem, const char *dir, Source *s) {
                  "one (callbacks.CheckpointMonitor.save_checkpoint_steps)",
                  dir);
         fail(EXIT_CONFIG,
-             "%s holds no model: it wants a run folder (with ckpt), a "
+             "%s holds no model: give a run folder (with ckpt), a "
              "checkpoint (with manifest.json) or a Hugging Face folder (with "
              "config.json)",
              dir);

@@ -145,7 +145,7 @@ static void say_end(const Run *r) {
         fprintf(stderr, "warning: %llu broken lines were left out\n",
                 (unsigned long long)n->bad_lines);
     if (n->bad_utf8)
-        fprintf(stderr, "warning: %llu places were not UTF-8 and became U+FFFD\n",
+        fprintf(stderr, "warning: %llu sequences were not UTF-8 and became U+FFFD\n",
                 (unsigned long long)n->bad_utf8);
     if (n->surrogates)
         fprintf(stderr, "warning: %llu lone surrogates became U+FFFD\n",

@@ -18,9 +18,10 @@ static TokenizerSpec spec_of(const Options *o) {
 
 static void warn_bad(uint64_t bad) {
     if (bad)
-        fprintf(stderr,
-                "stator: warning: %llu places are not valid UTF-8 and count as U+FFFD\n",
-                (unsigned long long)bad);
+        fprintf(
+            stderr,
+            "stator: warning: %llu sequences are not valid UTF-8 and count as U+FFFD\n",
+            (unsigned long long)bad);
 }
 
 /* ---- train ---- */

@@ -48,7 +48,7 @@ static void allocate(Generator *g, uint64_t limit) {
     uint64_t more = (uint64_t)(g->token->plan.total_bytes - shared_bytes(g->token));
     if (limit && more >= limit)
         fail(EXIT_MEMORY,
-             "one token takes %llu bytes beside weights and caches, which is "
+             "one token takes %llu bytes besides weights and caches, which is "
              "above context.max_device_memory %llu",
              (unsigned long long)more, (unsigned long long)limit);
     program_allocate(g->prompt, NULL, limit ? limit - more : 0);

@@ -19,7 +19,7 @@ static Func *without_loss(Module *m, const char *path) {
     Func *f = model_entry(m);
     if (f->nret < 2)
         fail(EXIT_CONFIG,
-             "%s: @%s returns its loss alone; return what is to be predicted behind it",
+             "%s: @%s returns its loss alone; return what is to be predicted after it",
              path, f->name);
     f->ret++, f->alias++, f->nret--;
     PassOptions o = pass_options_default();
@@ -37,7 +37,7 @@ static Data *open_samples(Arena *mem, const Func *f, const char *path) {
     DataSpec spec = {.type = "Tensors", .path = path, .seq = 1};
     spec.column = job_columns(mem, f, &spec.ncolumns);
     if (!spec.ncolumns)
-        fail(EXIT_CONFIG, "@%s: no result beside the loss reads a sample", f->name);
+        fail(EXIT_CONFIG, "@%s: no result besides the loss reads a sample", f->name);
     spec.batch = batch_of(f, &spec.column[0]);
     return data_open(mem, &spec);
 }

@@ -42,7 +42,7 @@ Tokens tokens_parse(Arena *mem, const char *list, int64_t vocab) {
         bool comma = *p == ',';
         if (comma) p++;
         while (is_blank(*p)) p++;
-        if (!*p && comma) bad_list(list, end, "nothing behind the comma");
+        if (!*p && comma) bad_list(list, end, "nothing after the comma");
         if (*p && p == end) bad_list(list, p, "not a number from 0 up");
     }
     return t;

@@ -10,7 +10,7 @@ static Axes axes_of(const Op *op) {
         infer_error("mesh axis '%s' not found", a ? a->s : "");
     }
     if ((axes & AXES_REVERSED) && (optab[op->kind].flags & F_COMM)) {
-        infer_error("axes of a collective stand in the order of the mesh, not %s", a->s);
+        infer_error("axes of a collective are in the order of the mesh, not %s", a->s);
     }
     return axes;
 }

@@ -10,7 +10,7 @@ static bool same_letters(const Dims *d, int i, int k) {
            !memcmp(d->term[i], d->term[k], (size_t)d->rank[i]);
 }
 
-/* out = f(a, b) with the broadcasting of the rule; f sees the op for its attributes. */
+/* out = f(a, b), with the broadcasting of the rule. */
 static void map2(const Ref *r, double (*f)(double, double)) {
     Dims d;
     check(op_dims(r->op, &d));
@@ -315,7 +315,7 @@ void vjp_dropout(Grad *g, Op *op) {
     g->add(g, op->in[0], build1(&g->b, OP_dropout, attrs, gout, op->in[1], NULL));
 }
 
-/* For f with slope made from the result y: adds `slope_of(y) * g`. */
+/* The slope of exp is its result. */
 void vjp_exp(Grad *g, Op *op) {
     Value *gout = g->of(g, op->out[0]);
     if (!gout || !g->wants(g, op->in[0])) return;

@@ -295,7 +295,7 @@ void vjp_unstack(Grad *g, Op *op) {
 void infer_stack(Op *op, Type *out) {
     const Type *t = &op->in[0]->ty;
     int64_t dim = op_int(op, "dim", -1);
-    if (dim < 0 || dim > t->rank) infer_error("dim is not a place between dimensions");
+    if (dim < 0 || dim > t->rank) infer_error("dim is not a position between dimensions");
     if (t->rank >= MAX_RANK) infer_error("more than %d dimensions", MAX_RANK);
     for (int i = 1; i < op->nin; i++) {
         if (!type_same_shape(t, &op->in[i]->ty))

@@ -121,8 +121,9 @@ static const char *check_arguments(Arena *mem, const Func *f) {
             bool allowed = v->loc.kind != LOC_ARG || (!of->def && of->nth == v->loc.at);
             for (int k = 0; k < f->nret; k++) allowed |= f->alias[k] == v->loc.at;
             if (allowed) continue;
-            return arena_printf(mem, "@%s: %%%s is written over an argument that stays",
-                                f->name, v->name);
+            return arena_printf(
+                mem, "@%s: %%%s overwrites an argument that must stay as it is", f->name,
+                v->name);
         }
     }
     return NULL;
@@ -142,7 +143,7 @@ static const char *check_shared(Arena *mem, const Func *f) {
             bool shares = callee && callee->role != ROLE_KERNEL;
             int a = shares ? callee->alias[i] : view ? i : -1;
             if (a < 0 || same_location(f, op->in[a], op->out[i])) continue;
-            return arena_printf(mem, "@%s: %%%s is not in the place of %%%s", f->name,
+            return arena_printf(mem, "@%s: %%%s is not at the location of %%%s", f->name,
                                 op->out[i]->name, op->in[a]->name);
         }
     }

@@ -116,7 +116,7 @@ static void step_arguments(Train *t) {
 static void refuse_types(const Train *t) {
     const Func *g = t->grad;
     if (g->ret[0]->ty.dt != DT_F32) {
-        fail(EXIT_CONFIG, "@%s: the loss is %s, training wants f32: write cast", g->name,
+        fail(EXIT_CONFIG, "@%s: the loss is %s, training needs f32: write cast", g->name,
              dtype_name[g->ret[0]->ty.dt]);
     }
     for (int k = 0; k < t->nparam; k++) {

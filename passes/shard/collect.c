@@ -276,7 +276,8 @@ static void collect_one(Op *op, Search *s) {
     if (at < 0) {
         fail_op(op, "no collectives bring %%%s from %s to %s: %s", op->in[0]->name,
                 type_text(f->mod->mem, m, &from), type_text(f->mod->mem, m, &to),
-                s->full ? "too many placements lie between them; write one on the way"
+                s->full ? "too many placements are between them; write a reshard to one "
+                          "of them first"
                         : "the sizes do not divide");
     }
     Builder b = build_before(op);

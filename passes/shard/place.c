@@ -1,5 +1,5 @@
-/* place.c - a module on a mesh of one rank is its own local program.
- *     level global or diffed -> local; fails when a type carries a placement. */
+/* place.c - a module without placements is the local program of each rank as it is. Level
+ * global or diffed -> local; fails when a type has a placement. */
 #include "passes/passes.h"
 
 static void refuse_placement(const Module *m, const Func *f, const Value *v) {
@@ -9,8 +9,8 @@ static void refuse_placement(const Module *m, const Func *f, const Value *v) {
     Text t = text_new(m->mem);
     type_print(&t, &m->mesh, &v->ty);
     fail(EXIT_CONFIG,
-         "@%s: %%%s has the placement %s; programs of several ranks need the "
-         "sharding passes, which this build does not have",
+         "@%s: %%%s has the placement %s; pass place takes modules without placements: "
+         "run seed, shard, reshard, collect and localize instead",
          f->name, v->name, t.s);
 }
 

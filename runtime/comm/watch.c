@@ -247,8 +247,7 @@ static Verdict judge(double limit) {
 
 static void add_head(char *text, size_t size, const Verdict *v) {
     if (v->rank < 0) {
-        add(text, size, "every rank of %s waits for others: none gets further",
-            comm_host());
+        add(text, size, "every rank of %s waits for others: none can go on", comm_host());
         return;
     }
     add(text, size, "rank %d of %d on %s ", v->rank, comm_size(), comm_host_of(v->rank));

@@ -115,8 +115,8 @@ static int64_t offset_at(int64_t index, int64_t n, const int64_t *size,
     return offset;
 }
 
-/* A row of the last kept dimension at a time, summed over all
- * combinations of the others. */
+/* Rows of the last kept dimension: the sum, or maximum, over all dimensions that are
+ * reduced. */
 static void reduce_rows(void *ctx, int64_t begin, int64_t end, int64_t thread) {
     Reduce *r = ctx;
     (void)thread;

@@ -52,7 +52,8 @@ static void open_tensor(const Data *d, Safetensors *file, const char *name,
     s->file = d->path;
     s->type_name = t->type_name;
     if (!element_type_named(t->type_name, &s->type))
-        fail(EXIT_DATA, "%s: tensor '%s' has type %s, which is no plain number", d->path,
+        fail(EXIT_DATA,
+             "%s: tensor '%s' has type %s, which is not a type of plain numbers", d->path,
              name, t->type_name);
     s->rank = t->rank;
     s->data = t->data;

@@ -240,7 +240,7 @@ static void gpt_read(const Data *d, int64_t sample, int64_t from, int64_t n,
     while (n > 0) {
         if (nth >= x->documents)
             fail(EXIT_DATA,
-                 "%s: sample %lld leads beyond the data: remove its index "
+                 "%s: sample %lld points beyond the data: remove its index "
                  "cache",
                  s->spec.name, (long long)sample);
         int64_t sequence = x->document[nth++];

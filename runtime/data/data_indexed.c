@@ -58,7 +58,7 @@ static void check_sequences(const char *name, const unsigned char *p,
         uint64_t bytes = (uint64_t)length * (uint64_t)t->token_bytes;
         if (bytes > bin_bytes - end)
             BAD(t->lengths - p + 4 * i,
-                "sequence %lld of %lld tokens ends behind the .bin of %llu bytes",
+                "sequence %lld of %lld tokens ends beyond the .bin of %llu bytes",
                 (long long)i, (long long)length, (unsigned long long)bin_bytes);
         end += bytes;
     }

@@ -192,10 +192,10 @@ static bool read_cache(WebText *w, Data *d, const char *path, const char key[33]
         if (n >= 0 &&
             use_data(w, d, (const char *)w->held.bytes + CACHE_FRAME, (uint64_t)n))
             return true;
-        if (n >= 0) why = "it is damaged: a text leads outside of the tokens";
+        if (n >= 0) why = "it is damaged: a text points outside of the tokens";
         file_unmap(&w->held);
     }
-    snprintf(d->note, sizeof d->note, "token cache %.200s is built anew: %.250s", path,
+    snprintf(d->note, sizeof d->note, "token cache %.200s is built again: %.250s", path,
              why);
     return false;
 }

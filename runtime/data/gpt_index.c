@@ -233,10 +233,10 @@ static bool read_cache(const char *path, const char key[33], const GptIndexSpec 
         int64_t n = cache_check(held->bytes, held->n, key, &why);
         if (n >= 0 && gpt_index_parse(held->bytes + CACHE_FRAME, (uint64_t)n, s, out))
             return true;
-        if (n >= 0) why = "it is damaged: an index leads outside of the data";
+        if (n >= 0) why = "it is damaged: an index points outside of the data";
         file_unmap(held);
     }
-    snprintf(note, 512, "index cache %.200s is built anew: %.250s", path, why);
+    snprintf(note, 512, "index cache %.200s is built again: %.250s", path, why);
     return false;
 }
 

@@ -46,7 +46,7 @@ static bool is_plain(const char *path, TextFormat format) {
         if (ends(path, n, plain[i])) return true;
     fail(EXIT_CONFIG,
          "%s: the name does not tell what it is (.jsonl, .json and .ndjson are loose "
-         "JSON, .txt, .text and .md plain text, with or without .gz or .zst behind): "
+         "JSON, .txt, .text and .md plain text, with or without .gz or .zst at the end): "
          "add --input-format json or --input-format text",
          path);
 }

@@ -15,7 +15,7 @@ typedef struct ElementType {
     int bytes;
 } ElementType;
 
-/* By safetensors' name ("F16", "BOOL"); false for one that is no plain number. */
+/* By safetensors' name ("F16", "BOOL"); false for one that is not a type of plain numbers. */
 bool element_type_named(const char *name, ElementType *out);
 /* The number at p as f32, rounded to it where it has more digits. */
 float element_f32(ElementType t, const void *p);

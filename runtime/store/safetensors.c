@@ -161,7 +161,7 @@ static const char *check_cover(const Reader *r) {
         const SafeTensor *t = &r->s->t[i];
         if (t->offset != at)
             return arena_printf(r->mem,
-                                "tensor '%.200s' begins at %llu where %llu is due "
+                                "tensor '%.200s' begins at %llu where %llu is expected "
                                 "(a hole or an overlap)",
                                 t->name, (unsigned long long)t->offset,
                                 (unsigned long long)at);
@@ -204,7 +204,7 @@ static const Json *try_json(Arena *mem, const char *name, const char *bytes, siz
         catch_end(&c);
         return v;
     }
-    *wrong = arena_printf(mem, "the header is not good JSON: %.1000s", c.message);
+    *wrong = arena_printf(mem, "the header is not valid JSON: %.1000s", c.message);
     return NULL;
 }
 

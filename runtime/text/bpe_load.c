@@ -129,7 +129,7 @@ typedef struct MergePlace {
 
 static _Noreturn void merge_fail(const MergePlace *at, const char *what, const char *s) {
     static const char hint[] = "the merges and the vocabulary must belong together; "
-                               "merges stand in the order of training";
+                               "merges are in the order of training";
     if (at->json) json_fail(at->json, hint, "%s '%.100s'", what, s);
     fail_at(EXIT_DATA, at->line, hint, "%s '%.100s'", what, s);
 }

@@ -128,7 +128,7 @@ static bool skip_value(Line *l) {
             if (closed) continue;
         }
         if (l->in.at == l->in.n)
-            return bad(l, l->in.at, "the line ends where a value is due");
+            return bad(l, l->in.at, "the line ends where a value is expected");
         char c = l->in.s[l->in.at];
         first = c == '{' || c == '[';
         if (first ? !open_bracket(l) : !read_scalar(l)) return false;
@@ -159,7 +159,7 @@ static bool read_strings(Line *l, int k) {
 static bool read_wanted(Line *l, int k) {
     JsonLine *j = l->out;
     if (l->in.at == l->in.n)
-        return bad(l, l->in.at, "the line ends where a value is due");
+        return bad(l, l->in.at, "the line ends where a value is expected");
     size_t first = pieces_of(j);
     char c = l->in.s[l->in.at];
     if (c != '"' && c != '[') {

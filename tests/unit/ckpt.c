@@ -311,7 +311,7 @@ TEST(bad_arguments) {
     const char *dir = in(temp_dir(), "c");
     EXPECT_INT(ckpt_save(dir, 1, m->t, ALL, "{\"a\":NaN}", 0, -1, why, sizeof why),
                EINVAL);
-    EXPECT_PART(why, "state to save is no good JSON");
+    EXPECT_PART(why, "state to save is not valid JSON");
     EXPECT_INT(ckpt_save(dir, 1, m->t, ALL, "[]", 0, -1, why, sizeof why), EINVAL);
     m->t[1].file = CKPT_MODEL;
     EXPECT_INT(ckpt_save(dir, 1, m->t, ALL, "{}", 0, -1, why, sizeof why), EINVAL);

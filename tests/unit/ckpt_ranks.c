@@ -143,9 +143,9 @@ TEST(another_model) {
     EXPECT_FAIL(ckpt_load_rank(mem(), folder_of(1), 0, c->t[0], SMALL), EXIT_CHECKPOINT,
                 "'qkv' is f32[3,4,12] in layout.json and f32[3,5,12] in the model");
     c = crowd_new(&strategies[0]);
-    EXPECT_FAIL(ckpt_load_rank(mem(), folder_of(1), 0, c->t[0] + 1, SMALL - 1),
-                EXIT_CHECKPOINT,
-                "layout.json has a tensor 'wte' (f32[10,6]), which the model has not");
+    EXPECT_FAIL(
+        ckpt_load_rank(mem(), folder_of(1), 0, c->t[0] + 1, SMALL - 1), EXIT_CHECKPOINT,
+        "layout.json has a tensor 'wte' (f32[10,6]), which the model does not have");
 }
 
 static void flip(const char *path, int64_t at) {

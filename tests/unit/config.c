@@ -248,7 +248,7 @@ TEST(wrong_combinations) {
     EXPECT_FAIL(parse("lr_schedule: {warmup_steps: 20}\ntrain_steps: 10\n"), EXIT_CONFIG,
                 "warmup_steps 20 is above total_steps 10");
     EXPECT_FAIL(parse("lr_schedule: {warmup_steps: 20, warmup_ratio: 0.1}"), EXIT_CONFIG,
-                "beside warmup_steps");
+                "together with warmup_steps");
     EXPECT_FAIL(parse("lr_schedule: {type: WSD}"), EXIT_CONFIG, "needs wsd_decay_steps");
     EXPECT_FAIL(parse("lr_schedule: {type: WSD, wsd_decay_steps: 8, warmup_steps: 3, "
                       "total_steps: 10}"),
@@ -273,8 +273,8 @@ TEST(wrong_combinations) {
                 EXIT_CONFIG, "an odd number");
     EXPECT_FAIL(parse("model:\n  file: a.ir\n  model_config:\n    num_layers: 2\n"),
                 EXIT_CONFIG,
-                "t.yaml:4:17: error: model.model_config.num_layers stands "
-                "beside model.file");
+                "t.yaml:4:17: error: model.model_config.num_layers is given "
+                "together with model.file");
     EXPECT_FAIL(parse("model: {model_config: {eos_token: 50257}}"), EXIT_CONFIG,
                 "is not below vocab_size 50257");
     EXPECT_FAIL(parse("model: {model_config: {max_position_embeddings: 8}}"), EXIT_CONFIG,

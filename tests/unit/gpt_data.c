@@ -339,13 +339,13 @@ TEST(cache_is_used_and_repaired) {
         memcpy(bad, good, n);
         bad[at] ^= 0x10;
         EXPECT(!file_write_atomic(path, bad, n));
-        expect_cached(&c, "is built anew");
+        expect_cached(&c, "is built again");
     }
     for (size_t size = 0; size <= n + 1; size += size < 80 ? 1 : 37) {
         if (size == n) continue;
         memcpy(bad, good, n);
         EXPECT(!file_write_atomic(path, bad, size));
-        expect_cached(&c, "is built anew");
+        expect_cached(&c, "is built again");
     }
     char *again = file_read(mem, path, 1 << 20, &n, EXIT_DATA);
     EXPECT(!memcmp(again, good, n));
@@ -364,7 +364,7 @@ TEST(cache_of_other_data) {
     EXPECT(!cache_write(path, other, data, 64));
     expect_cached(&c, "made from other data");
     EXPECT(!cache_write(path, key, data, 64)); /* right frame, wrong content */
-    expect_cached(&c, "leads outside");
+    expect_cached(&c, "points outside");
     expect_cached(&c, "");
     EXPECT(!unlink(path) && !mkdir(path, 0700));
     expect_cached(&c, "cannot be written"); /* built, but nowhere to go */

@@ -78,7 +78,7 @@ TEST(refused) {
         {"01", "leading zero"},
         {"-", "digit expected"},
         {"+1", "value expected"},
-        {"1.", "digit expected behind the point"},
+        {"1.", "digit expected after the point"},
         {".5", "value expected"},
         {"1e", "digit expected in the exponent"},
         {"1e999", "too large"},

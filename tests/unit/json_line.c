@@ -85,10 +85,10 @@ TEST(json_line_refused) {
     refused("{\"t\":\"x\",}", "key expected", 9);
     refused("{\"a\":[1,],\"t\":\"x\"}", "nothing follows the comma", 8);
     refused("{\"a\":01,\"t\":\"x\"}", "number with a leading zero", 5);
-    refused("{\"a\":1.,\"t\":\"x\"}", "digit expected behind the point", 7);
+    refused("{\"a\":1.,\"t\":\"x\"}", "digit expected after the point", 7);
     refused("{\"a\":tru,\"t\":\"x\"}", "value expected", 5);
     refused("{\"a\" 1}", "':' expected", 5);
-    refused("{\"a\":", "the line ends where a value is due", 5);
+    refused("{\"a\":", "the line ends where a value is expected", 5);
     refused("{\"a\":[1 2]}", "',' or ']' expected", 8);
     refused("{\"a\":{\"b\":1", "the line ends inside an object or array", 11);
 }

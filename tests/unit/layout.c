@@ -220,7 +220,7 @@ TEST(contradictions) {
         {"f32[1,3]", "; global=\"f32[6]\"; flat=\"pp\"", "names no axes"},
         {"f32[1,3]", "; global=\"f32[6]\"; flat=\"tp\"; lead=2", "lead must be 0 or 1"},
         {"f32[]", "; global=\"f32[]\"; flat=\"tp\"; lead=1", "lead must be 0 or 1"},
-        {"f32[6]", "; global=\"f32[6]\"; lead=1", "lead is there without flat"}};
+        {"f32[6]", "; global=\"f32[6]\"; lead=1", "lead needs flat"}};
     for (int i = 0; i < ARRAY_LEN(c); i++)
         EXPECT_FAIL(of(mem, c[i].local, c[i].attrs), EXIT_CONFIG, c[i].part);
 }

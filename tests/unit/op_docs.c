@@ -33,10 +33,10 @@ TEST(tables_without_sentences) {
     static const struct {
         const char *text, *message;
     } bad[] = {
-        {"/* ---- A ---- */\n\nOP(dot, 2)\n", ":3: an op wants a comment"},
+        {"/* ---- A ---- */\n\nOP(dot, 2)\n", ":3: an op needs a comment"},
         {"/* ---- A ---- */\n\n/* a\n * b */\n\nOP(dot, 2)\n",
-         ":6: an op wants a comment"},
-        {"/* a */\nOP(dot, 2)\n", ":2: an op wants a comment"},
+         ":6: an op needs a comment"},
+        {"/* a */\nOP(dot, 2)\n", ":2: an op needs a comment"},
         {"/* ---- A ---- */\n/* a */\nOP(none, 2)\n", ":3: a row that optab lacks"},
         {"/* ---- A */\n", ":1: a section is"},
         {"\n/* A\n", ":2: a comment without end"},

@@ -49,7 +49,7 @@ TEST(ranks_that_do_not_count_up) {
     REFUSED("1", SERVER("a", DEVICE("0", "1")),
             "no rank_id is 0 in a table of 1 devices");
     REFUSED("2", SERVER("a", DEVICE("0", "0")) "," SERVER("b", DEVICE("0", "0")),
-            "rank_id 0 stands there twice (servers a and b)");
+            "rank_id 0 is there twice (servers a and b)");
 }
 
 TEST(a_count_that_is_wrong) {

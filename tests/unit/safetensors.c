@@ -67,7 +67,7 @@ TEST(lying_headers) {
     refuse(ONE("F32", "[2]", "[0,8]"), 9, "have 8 bytes, the file has 9");
     refuse(ONE("F32", "[3]", "[0,8]"), 8, "do not fit its shape");
     refuse(ONE("F32", "[2]", "[8,0]"), 8, "outside of the file");
-    refuse(ONE("F32", "[2]", "[1,9]"), 9, "begins at 1 where 0 is due");
+    refuse(ONE("F32", "[2]", "[1,9]"), 9, "begins at 1 where 0 is expected");
     refuse(ONE("F32", "[2]", "[0,18446744073709551615]"), 8, "outside of the file");
     refuse(ONE("F32", "[2]", "[-1,7]"), 8, "data_offsets [begin, end]");
     refuse(ONE("F32", "[2]", "[0,8.0]"), 8, "data_offsets [begin, end]");
@@ -101,9 +101,9 @@ TEST(lying_headers) {
 
 TEST(overlaps_holes_and_duplicates) {
     EXPECT_INT(parse(TWO("[4,8]", "[0,4]"), 8)->n, 2);
-    refuse(TWO("[0,4]", "[0,4]"), 4, "begins at 0 where 4 is due");
-    refuse(TWO("[0,4]", "[2,6]"), 6, "begins at 2 where 4 is due");
-    refuse(TWO("[0,4]", "[5,9]"), 9, "begins at 5 where 4 is due");
+    refuse(TWO("[0,4]", "[0,4]"), 4, "begins at 0 where 4 is expected");
+    refuse(TWO("[0,4]", "[2,6]"), 6, "begins at 2 where 4 is expected");
+    refuse(TWO("[0,4]", "[5,9]"), 9, "begins at 5 where 4 is expected");
     refuse("{\"x\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]},"
            "\"x\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}}",
            0, "'x' is there twice");

@@ -297,7 +297,7 @@ TEST(token_lists) {
     EXPECT_FAIL(tokens_parse(mem, "99999999999999999999", 23), EXIT_CONFIG, "0..22");
     EXPECT_FAIL(tokens_parse(mem, "-1", 23), EXIT_CONFIG, "character 1");
     EXPECT_FAIL(tokens_parse(mem, "1,,2", 23), EXIT_CONFIG, "character 3");
-    EXPECT_FAIL(tokens_parse(mem, "1,", 23), EXIT_CONFIG, "behind the comma");
+    EXPECT_FAIL(tokens_parse(mem, "1,", 23), EXIT_CONFIG, "after the comma");
     EXPECT_FAIL(tokens_parse(mem, "1;2", 23), EXIT_CONFIG, "character 2");
     t = tokens_of_bytes(mem,
                         "\xFF"

@@ -380,7 +380,7 @@ TEST(command_trains_and_encodes) {
     EXPECT(!file_write_atomic(path_join(mem, temp_dir(), "b"), "\xFF the the", 9));
     int code =
         command(out, sizeof out, "$S train --input a b --vocab_size 270 --output out");
-    EXPECT(code == 0 && strstr(out, "1 places are not valid UTF-8"));
+    EXPECT(code == 0 && strstr(out, "1 sequences are not valid UTF-8"));
     EXPECT_PART(out, "out: byte-level BPE, 270 ids, 13 merges, 1 special");
     EXPECT_INT(command(out, sizeof out, "$S encode %s the the", files), 0);
     char *ids = arena_strdup(mem, out);

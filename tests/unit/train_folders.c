@@ -349,7 +349,7 @@ TEST_LIMIT(pipes_in_the_place_of_files, 60) {
     const char *pipe = in_temp("tokenizer.json"), *weights = in_temp("hf");
     EXPECT(mkfifo(pipe, 0600) == 0 && dir_make(weights) == 0);
     RUN_EXPECT(EXIT_DATA, arena_printf(mem(), "inspect %s", pipe));
-    SAID_EXPECT("tokenizer.json is no regular file but a pipe or a device");
+    SAID_EXPECT("tokenizer.json is not a regular file but a pipe or a device");
     RUN_EXPECT(EXIT_CONFIG, words(pipe, in_temp("run"), ""));
     EXPECT_INT(system(arena_printf(mem(), "cp %s/config.json %s",
                                    runs_golden("gpt2_tiny"), weights)),

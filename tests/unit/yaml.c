@@ -38,7 +38,7 @@ TEST(aliases_share) {
 
 TEST(errors_name_the_position) {
     EXPECT_FAIL(parse("a: 1\nb: 2\na: 3\n"), EXIT_CONFIG,
-                "t.yaml:3:1: error: key 'a' stands already in line 1");
+                "t.yaml:3:1: error: key 'a' is already in line 1");
     EXPECT_FAIL(parse("a: [1, 2\nb: 3\n"), EXIT_CONFIG, "t.yaml:2:");
     EXPECT_FAIL(parse("a: *x\n"), EXIT_CONFIG, "t.yaml:1:4: error: unknown alias");
     EXPECT_FAIL(parse("a: &x [*x]\n"), EXIT_CONFIG, "inside of what it repeats");
