@@ -88,8 +88,8 @@ TEST(lying_headers) {
     refuse("{\"x\":{\"dtype\":\"F32\",\"shape\":[2]}}", 8, "no data_offsets");
     refuse("{\"x\":7}", 8, "not described by an object");
     refuse("[]", 0, "not a JSON object");
-    refuse("{", 0, "not good JSON");
-    refuse("", 0, "not good JSON");
+    refuse("{", 0, "not valid JSON");
+    refuse("", 0, "not valid JSON");
     refuse("\xEF\xBB\xBF{}", 0, "byte order mark");
     refuse("{\"__metadata__\":{\"a\":1}}", 0, "no string");
     refuse("{\"__metadata__\":[]}", 0, "not an object");
