@@ -1,5 +1,5 @@
-/* base.h - what every part stands on: arenas, strings, growable arrays, checked
- * arithmetic, and the two kinds of failure (the user's and ours). */
+/* base.h - what every part uses: arenas, strings, growable arrays, checked arithmetic,
+ * and the two kinds of failure (the user's and ours). */
 #ifndef STATOR_BASE_H
 #define STATOR_BASE_H
 #include <setjmp.h>
@@ -14,8 +14,8 @@
 #define MIN(a, b)    ((a) < (b) ? (a) : (b))
 #define MAX(a, b)    ((a) > (b) ? (a) : (b))
 
-/* Memory by lifetime: everything in an arena goes at once. Blocks come zeroed and
- * 64-byte aligned at the start, 16-byte aligned each. Never returns NULL. */
+/* Memory by lifetime: everything in an arena is freed at once. Memory comes zeroed and
+ * 16-byte aligned, the first piece of each block 64-byte aligned. Never returns NULL. */
 typedef struct Arena Arena;
 Arena *arena_new(void);
 void *arena_alloc(Arena *a, size_t bytes);
@@ -54,11 +54,11 @@ static inline bool add_size(uint64_t a, uint64_t b, uint64_t *out) {
     return !__builtin_add_overflow(a, b, out);
 }
 
-/* n up to a whole number of `to`s, both at least 0 and far from overflow. */
+/* n rounded up to a multiple of `to`; both are at least 0 and far from overflow. */
 static inline int64_t round_up(int64_t n, int64_t to) {
     return (n + to - 1) / to * to;
 }
-/* What starts at a buffer's beginning is aligned for vectors and cache lines. */
+/* Buffers start aligned for vectors and cache lines. */
 enum { BUFFER_ALIGN_BYTES = 64 };
 static inline int64_t align_up(int64_t bytes) {
     return round_up(bytes, BUFFER_ALIGN_BYTES);
@@ -75,9 +75,9 @@ Human human(double v, const char *unit);
 
 /* The user's failures: a message that says what to do, and a documented exit code. */
 enum { EXIT_CONFIG = 2, EXIT_DATA = 3, EXIT_CHECKPOINT = 4, EXIT_MEMORY = 5 };
-enum { EXIT_HUNG = 6 }; /* a rank got no further, and the others were ended */
+enum { EXIT_HUNG = 6 }; /* a rank could not go on, and the others were ended */
 
-/* A place in an input text. `text` is the whole source (for the quoted line) or NULL;
+/* A position in an input text. `text` is the whole source (for the quoted line) or NULL;
  * line and col count from 1; line 0 means the file as a whole. */
 typedef struct SourcePos {
     const char *file;
@@ -92,12 +92,12 @@ _Noreturn void fail(int code, const char *fmt, ...) __attribute__((format(printf
 _Noreturn void fail_at(int code, SourcePos at, const char *hint, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* Writes '?' over what a terminal would obey instead of show: names come from files.
- * Messages of failures are made so (lines are kept there: they have several). Returns
- * text. */
+/* Replaces what a terminal would obey instead of show by '?', since names come from
+ * files. Messages of failures go through this, with keep_lines because they have several
+ * lines. Returns text. */
 char *make_printable(char *text, bool keep_lines);
 
-/* Goes on with a failure that was caught, with its whole message. */
+/* Fails again with a failure that was caught; `message` is the whole of it. */
 _Noreturn void fail_again(int code, const char *message);
 
 /* Our failures: prints file:line of the source and aborts. Never unwinds. */
@@ -117,7 +117,7 @@ typedef struct Catch {
     jmp_buf jump;
     int code;
     char message[8192];
-    SourcePos at; /* of fail_at; zeros of fail */
+    SourcePos at; /* set by fail_at; zeros after fail */
     struct Catch *outer;
 } Catch;
 void catch_begin(Catch *c);
@@ -127,8 +127,8 @@ void catch_end(Catch *c);
 /* Called once before the process ends by fail() or die(); the runtime of several ranks
  * hooks in here to end the others. */
 extern void (*exit_hook)(int code);
-/* Told of such an end before exit_hook, with the whole message. True: the message goes
- * where the user reads it, and is not printed. */
+/* Called before exit_hook with the whole message. True: it has delivered the message to
+ * where the user reads it, so it is not printed. */
 extern bool (*failure_hook)(int code, const char *message);
 
 /* The name in names[n] nearest to `s` by edit distance, or NULL if none is near. */

@@ -19,8 +19,8 @@ typedef struct Parser {
     Arena *mem;
     JsonScan in;
     int values, depth;
-    Json
-        *open[MAX_DEPTH]; /* arrays and objects around the place, and their last member */
+    Json *open
+        [MAX_DEPTH]; /* arrays and objects around the position, and their last member */
     Json *last[MAX_DEPTH];
 } Parser;
 

@@ -1,5 +1,5 @@
 /* json.h - JSON (RFC 8259): a strict parser into an arena tree, getters that fail with a
- * place and a reason, and a writer on Text. */
+ * position and a reason, and a writer on Text. */
 #ifndef STATOR_JSON_H
 #define STATOR_JSON_H
 #include "base/base.h"
@@ -65,7 +65,7 @@ double json_get_f64(const Json *v, const char *key, double otherwise);
 bool json_get_bool(const Json *v, const char *key, bool otherwise);
 const char *json_get_string(const Json *v, const char *key, const char *otherwise);
 
-/* Where v stands in its source, and a failure that points there. */
+/* The position of v in its source, and a failure that points there. */
 SourcePos json_pos(const Json *v);
 _Noreturn void json_fail(const Json *v, const char *hint, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));

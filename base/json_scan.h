@@ -1,6 +1,6 @@
-/* json_scan.h - the words of JSON, for both who read it: the tree of json.h, and the lines
- * of texts of runtime/text/json_line.h, which take millions of lines without a tree and
- * are as lenient as Python. What encloses what is their own affair. */
+/* json_scan.h - the tokens of JSON, for both of its readers: the tree of json.h, and
+ * runtime/text/json_line.h, which reads millions of lines without a tree and is as
+ * lenient as Python. Each keeps track of nesting itself. */
 #ifndef STATOR_JSON_SCAN_H
 #define STATOR_JSON_SCAN_H
 #include "base/base.h"
@@ -8,7 +8,8 @@
 typedef struct JsonScan {
     const char *s;
     size_t n, at;
-    /* Of the last function that said no: where, what, and what to write (or NULL). */
+    /* Of the last function that failed: where, what is wrong, and what to write (or
+     * NULL). */
     size_t wrong_at;
     const char *wrong, *hint;
 } JsonScan;
@@ -34,7 +35,7 @@ static inline void json_scan_space(JsonScan *j) {
     }
 }
 
-/* Steps over `word` if it stands here. */
+/* Steps over `word` if it comes next. */
 static inline bool json_scan_word(JsonScan *j, const char *word) {
     size_t n = strlen(word);
     if (j->n - j->at < n || memcmp(j->s + j->at, word, n)) return false;
@@ -42,8 +43,8 @@ static inline bool json_scan_word(JsonScan *j, const char *word) {
     return true;
 }
 
-/* Where the run of a string's characters from here on that stand for themselves ends: at
- * a quote, a backslash, a control character or the end. */
+/* The end of the characters of a string that need no decoding: a quote, a backslash, a
+ * control character or the end of the text. */
 static inline size_t json_scan_plain(const JsonScan *j) {
     size_t at = j->at;
     while (at < j->n) {
@@ -54,13 +55,13 @@ static inline size_t json_scan_plain(const JsonScan *j) {
     return at;
 }
 
-/* Steps over the escape that stands here and writes what it means to out, up to 4 bytes;
- * returns how many, 0: it is none. Half a pair of surrogates becomes U+FFFD, with its kind
- * in *lone, which nothing else touches. */
+/* Steps over the escape that comes next and writes what it means to out, up to 4 bytes;
+ * returns how many; 0: it is not valid. A lone surrogate becomes U+FFFD and its kind is
+ * in *lone, which is not changed otherwise. */
 typedef enum JsonLone { JSON_LONE_NONE, JSON_LONE_HIGH, JSON_LONE_LOW } JsonLone;
 int json_scan_escape(JsonScan *j, char *out, JsonLone *lone);
 
-/* Steps over the number that stands here, by RFC 8259, section 6. *whole: it has neither
+/* Steps over the number that comes next, by RFC 8259, section 6. *whole: it has neither
  * point nor exponent. */
 bool json_scan_number(JsonScan *j, bool *whole);
 

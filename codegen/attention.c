@@ -271,7 +271,7 @@ static void queries_emit(const Attn *a) {
 }
 
 /* An item is a pair of query blocks of one head, one from each end: under a causal mask
- * every pair then has the same work. The middle block of an odd number stands alone. */
+ * every pair then has the same work. With an odd number the middle block is alone. */
 static void body_emit(const Attn *a, int64_t pairs) {
     Emit *e = a->e;
     int64_t floats = scratch_of(&a->s, a->bq).floats;

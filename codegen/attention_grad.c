@@ -1,9 +1,9 @@
 /* attention_grad.c - attention backward; see attention.h. For each block of queries, Q
  * and dO are packed like in the forward part; for each block of keys, with lanes of
  * queries:  P = exp2(K Q - lse),  dP = V dO,  dS = P (dP - delta),  delta = dO o, and
- * then dV += P dO,  dK += dS Q,  dQ += dS^T K,  whose operands lie as they are in memory.
- * The factor `scale` enters through the packed dO and delta, log2(e) through the packed
- * Q. */
+ * then dV += P dO,  dK += dS Q,  dQ += dS^T K,  whose operands are used as they are in
+ * memory. The factor `scale` enters through the packed dO and delta, log2(e) through the
+ * packed Q. */
 #include "codegen/attention.h"
 #include "codegen/attention_parts.h"
 #include "codegen/vmath.h"
@@ -43,7 +43,7 @@ static Scratch scratch_of(const Attn *a) {
     return x;
 }
 
-/* name.PART(ptr, rows): clears `rows` rows of dim values that lie `stride` apart. */
+/* name.PART(ptr, rows): clears `rows` rows of dim values, `stride` apart. */
 static void clear_emit(const Attn *a, const char *part, int64_t stride) {
     Emit *e = a->e;
     int64_t dim = a->s.dim;

@@ -44,11 +44,11 @@ void attn_mask_emit(const Attn *a);
  * the first lane; rng is read through the pointer. */
 LLVMValueRef attn_keep(const Attn *a, LLVMValueRef rng, LLVMValueRef index);
 
-/* Where the first query and the first key stand, i64. */
+/* Positions of the first query and the first key, i64. */
 typedef struct AttnOrigin {
     LLVMValueRef q, k;
 } AttnOrigin;
-/* From the pointers in two slots; not read when nothing asks for positions. */
+/* Read through the pointers in two slots; 0 when nothing needs positions. */
 AttnOrigin attn_origin(const Attn *a, LLVMValueRef ctx, int q_slot, int k_slot);
 /* Number in the step of the probability of key 0 for query i0 of head h of sequence b. */
 LLVMValueRef attn_number(const Attn *a, LLVMValueRef rng, const AttnOrigin *at,
@@ -56,10 +56,11 @@ LLVMValueRef attn_number(const Attn *a, LLVMValueRef rng, const AttnOrigin *at,
 /* How many keys the block of queries from i0 sees; none when not positive. */
 LLVMValueRef attn_keys(const Attn *a, const AttnOrigin *at, LLVMValueRef i0,
                        LLVMValueRef rows);
-/* How far key 0 lies ahead of query i0, for attn_block_scores; may be negative. */
+/* By how many positions key 0 is ahead of query i0, for attn_block_scores; may be
+ * negative. */
 LLVMValueRef attn_ahead(const Attn *a, const AttnOrigin *at, LLVMValueRef i0);
-/* name.within(s, keys, first, at, rows): row r, lane l is set to -inf where position
- * at + r lies before first[l]. */
+/* name.within(s, keys, first, at, rows): row r, lane l is set to -inf where position at +
+ * r is before first[l]. */
 void attn_within_emit(const Attn *a);
 /* A block of queries within its sequence: the positions of their first keys (NULL unless
  * `within`), how many queries there are, and the position of key 0. */

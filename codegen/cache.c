@@ -1,7 +1,7 @@
 /* cache.c - the folder of compiled objects; see cache.h. A file is a Header and the
- * object; its name is the key and ".o". The key is in the header too: an object that lies
- * under another's name would run and give wrong numbers. All files are reached through
- * the folder's descriptor, so that the folder that was checked is the one that is used. */
+ * object; its name is the key and ".o". The key is in the header too: an object under the
+ * wrong name would run and give wrong numbers. All files are reached through the folder's
+ * descriptor, so that the folder that was checked is the one that is used. */
 #define _GNU_SOURCE
 #include "codegen/cache.h"
 #include <dirent.h>
@@ -199,8 +199,8 @@ static char *file_bytes(Arena *mem, const char *key, const void *object, size_t 
     return file;
 }
 
-/* Writes under a name of this call alone, then renames. No fsync: what a power cut
- * leaves behind fails its checksum and is compiled again. */
+/* Writes under a name of this call alone, then renames. No fsync: what a power cut leaves
+ * fails its checksum and is compiled again. */
 static int object_write(int folder, const char *key, const void *object, size_t n) {
     char tmp[TMP_CHARS], name[HEX + 3];
     int fd = temporary_open(folder, tmp);

@@ -1,7 +1,7 @@
-/* cache.h - compiled objects kept between runs, in a folder of the user.
- * $STATOR_CACHE, or $XDG_CACHE_HOME/stator, or ~/.cache/stator; STATOR_CACHE=off turns it
- * off. What lies there gets executed: folder and file must belong to the user, and nobody
- * else may write to them. A cache that cannot be used is one warning, never a failure. */
+/* cache.h - compiled objects kept between runs, in a folder of the user. $STATOR_CACHE,
+ * or $XDG_CACHE_HOME/stator, or ~/.cache/stator; STATOR_CACHE=off turns it off. What is
+ * in it gets executed: folder and file must belong to the user, and nobody else may write
+ * to them. A cache that cannot be used causes one warning, never a failure. */
 #ifndef STATOR_CACHE_H
 #define STATOR_CACHE_H
 #include "base/base.h"

@@ -163,7 +163,7 @@ static bool joins(const Matrix *x, int t, int64_t inner) {
     return x->batch[t] == x->batch[t + 1] * inner;
 }
 
-/* Makes one batch dimension of neighbours that lie one inside the other everywhere. */
+/* Joins neighbouring batch dimensions whose strides make them one in every tensor. */
 static void batch_merge(Problem *p) {
     for (int t = p->nbatch - 2; t >= 0; t--) {
         int64_t inner = p->batch[t + 1];
@@ -376,9 +376,9 @@ static void objects_drop(DnnlMatmul *m) {
 /* Large f32 products run faster in oneDNN 2.6's classic gemm than in its first choice
  * (brgemm), which reads b in place. Best of several runs by dnnl_sgemm, 2 cores, AVX-512,
  * peak 316 GFLOP/s: 4096 x 3072 x 768 at 252 instead of 131, its weight gradient at 237
- * instead of 127; others of GPT-2's gain 5 to 40 %; products of about 2^25 lie within
- * 15 % either way, which was also the noise. Of oneDNN 3 nothing is known: it chooses.
- * A fixed rule, not a trial: the same program gives the same bits. */
+ * instead of 127; others of GPT-2's gain 5 to 40 %; matmuls of about 2^25 are within 15 %
+ * either way, which was also the noise. Of oneDNN 3 nothing is known: it chooses. A fixed
+ * rule, not a trial: the same program gives the same bits. */
 static bool prefers_gemm(const Problem *p) {
     return DNNL_VERSION_MAJOR < 3 && p->a.dtype == DT_F32 && p->nbatch == 0 &&
            p->m >= 32 && p->n >= 32 && p->k >= 32 &&

@@ -27,7 +27,7 @@ Emit *emit_new(Arena *mem, const char *module_name, int vl, const char *cpu,
  * owns the context as well. */
 void emit_free(Emit *e);
 
-/* Starts a function with an entry block; the builder stands in it. The attributes fix
+/* Starts a function with an entry block; the builder is at its end. The attributes fix
  * the target, the vector width and nounwind. A function declared before by a call is
  * completed. End it with emit_ret(e, NULL) or emit_ret(e, value). */
 LLVMValueRef emit_func(Emit *e, const char *name, LLVMTypeRef ret,

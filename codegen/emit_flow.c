@@ -20,8 +20,8 @@ static void keep_rolled(Emit *e, LLVMValueRef branch) {
     LLVMSetMetadata(branch, kind, LLVMMetadataAsValue(e->ctx, node));
 }
 
-/* The test stands at the end of the body (with one before the first turn, unless lo < hi
- * is known), so no pass needs to turn the loop round. */
+/* The test is at the end of the body (with one before the first turn, unless lo < hi is
+ * known), so no pass needs to turn the loop round. */
 void loop_begin(Emit *e, Loop *l, LLVMValueRef lo, LLVMValueRef hi, int64_t step,
                 int ncarry, const LLVMValueRef *init) {
     check(step > 0 && ncarry >= 0 && ncarry <= LOOP_CARRY_MAX);

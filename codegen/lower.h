@@ -72,7 +72,7 @@ typedef struct MapContext {
                              the op has one number a row */
     LLVMValueRef row;     /* i64 scalar: index of the first element of the row */
     int64_t inner;        /* elements of a row */
-    /* of dropout: where its elements stand in the step's tensor */
+    /* of dropout: where its elements are in the step's tensor */
     const Part *part;       /* NULL: this is the whole tensor, in order */
     LLVMValueRef base;      /* of its first element; with a part, part_base included */
     LLVMValueRef first_row; /* part_first_row; NULL without a part */

@@ -56,7 +56,7 @@ static void forward(Lower *l, const Op *op) {
     emit_call(l->e, attention_function(l, op, false), args, n);
 }
 
-/* Results of forward and what comes back stand before the places here. */
+/* Forward's results and their gradients come before the operands listed here. */
 static void backward(Lower *l, const Op *op) {
     LLVMValueRef args[14];
     int n = 0;

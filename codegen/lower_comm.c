@@ -1,5 +1,5 @@
-/* lower_comm.c - what ranks do together: collectives as calls of runtime/comm/comm.h, and what
- * depends on which rank this is. Which rank it is, is read when the program runs. */
+/* lower_comm.c - collectives as calls of runtime/comm/comm.h, and ops that depend on the
+ * rank, which is read when the program runs. */
 #include "codegen/lower.h"
 #include "runtime/comm/comm.h"
 #include "runtime/core/rt.h"
@@ -39,7 +39,7 @@ static CommKind kind_of(const Op *op) {
     return of && !strcmp(of->s, "max") ? COMM_ALL_REDUCE_MAX : kind[op->kind];
 }
 
-/* Sizes before and behind dimension d. */
+/* Sizes before and after dimension d. */
 static void around(const Type *t, int d, int64_t *before, int64_t *after) {
     *before = *after = 1;
     for (int k = 0; k < d; k++) *before *= t->dim[k];
@@ -84,8 +84,8 @@ int64_t lower_comm_workspace(const Op *op, Lower *l) {
     return rt_collective_bytes(op->nin) + staging;
 }
 
-/* Where an op stands, for reports: numbers of eight bytes of text each, ended by a zero.
- */
+/* Where an op is in the program, for reports: numbers of eight bytes of text each, ended
+ * by a zero. */
 static int64_t *label_of(Lower *l, const Op *op, int *n) {
     char text[RT_LABEL_BYTES] = "";
     snprintf(text, sizeof text, "of @%s (%%%s over %s)", op->fn->name,

@@ -1,4 +1,4 @@
-/* lower_dot.c - products as oneDNN matmuls, of the matrices that ir/matmul.h finds. */
+/* lower_dot.c - `dot` as oneDNN matmuls, of the matrices that ir/matmul.h finds. */
 #include "codegen/lower.h"
 #include "ir/matmul.h"
 

@@ -7,7 +7,7 @@
  *             for each phase: numbers of the row; a vector loop over inner that feeds row
  *             sums, column sums, whole sums and stores; a masked tail
  * All values of a vector step are computed before the first store of the step, so that a
- * result may lie over an operand. Partial sums are added in the order of the threads. */
+ * result may overwrite an operand. Partial sums are added in the order of the threads. */
 #include "codegen/lower.h"
 #include <math.h>
 
@@ -346,7 +346,8 @@ static void emit_item(Kernel *k, LLVMValueRef item, LLVMValueRef *pointer) {
     }
 }
 
-/* Where op number i, a dropout, stands in the step's tensor. `rng` points to its key. */
+/* Where the elements of op number i, a dropout, are in the step's tensor. `rng` points to
+ * its key. */
 static void find_part(Kernel *k, int i, LLVMValueRef rng) {
     const Op *op = k->s.op[i];
     int64_t zigzag = op_int(op, "zigzag", 0);

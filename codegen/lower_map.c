@@ -199,8 +199,9 @@ static LLVMValueRef map_valid(MapContext *c) {
     return to_float(c->e, bit, float_like(c->e, c->in[0]));
 }
 
-/* Where the lanes of a vector from element c->element of a part on stand in the whole, less
- * the base; a vector lies within a row of the kernel. Runs of `run` elements are adjacent. */
+/* Where the lanes of a vector from element c->element of a part on are in the whole
+ * tensor, less the base; a vector is within a row of the kernel. Runs of `run` elements
+ * are adjacent. */
 static LLVMValueRef lanes_of_part(MapContext *c, LLVMValueRef lane) {
     Emit *e = c->e;
     int64_t run = c->part->size[c->part->ngroups - 1];

@@ -1,5 +1,6 @@
-/* rank_part.h - where the elements of a rank's part of a tensor stand in the whole tensor.
- * What a rank is, is read when the program runs: the code is the same on all ranks. */
+/* rank_part.h - where the elements of a rank's part of a tensor are in the whole tensor.
+ * The coordinates of the rank are read when the program runs: the code is the same on all
+ * ranks. */
 #ifndef STATOR_RANK_PART_H
 #define STATOR_RANK_PART_H
 #include "codegen/emit.h"
@@ -8,14 +9,14 @@
 /* The part of `whole` (a global type with its splits) as groups of dimensions: element i
  * of the part, written as one index a group, is element base + sum of index * step of the
  * whole. The last step is 1. With zigzag = n, dimension 1 is a group of its own whose
- * index counts from part_first_row in the order of `positions`, and stands for a true
- * position. */
+ * index counts from part_first_row in the order of `positions`, and is translated to a
+ * true position. */
 typedef struct Part {
     const Mesh *mesh;
     Type whole;
     int ngroups; /* at least 1 */
     int64_t size[MAX_RANK + 1], step[MAX_RANK + 1];
-    int64_t zigzag; /* at most 1: dimension 1 stands in order */
+    int64_t zigzag; /* at most 1: dimension 1 is in plain order */
     int zigzag_group;
 } Part;
 

@@ -17,7 +17,7 @@ static const struct {
     {"x86-64-v4", V4}, {"skylake-avx512", V4},
 };
 
-/* "+avx2" stands in the list "...,+avx2,..." as a whole word. */
+/* Is "+avx2" in the list "...,+avx2,..." as a whole word? */
 static bool has_feature(const char *list, const char *word, size_t n) {
     for (const char *p = list; (p = strstr(p, "+")); p++)
         if (strncmp(p, word, n) == 0 && (p[n] == ',' || p[n] == 0)) return true;

@@ -123,9 +123,9 @@ void check_dropout(const Op *op) {
 }
 
 /* What a rule attribute must be beyond spelling. Results are made of letters of operands,
- * those of a product of letters of its factors; maps and moves use each letter in the
- * result; what a product sums over stands in both factors (else its gradient had no size),
- * and its addends have letters of the result. */
+ * those of a matmul of letters of its factors; maps and moves use each letter in the
+ * result; what a matmul sums over is in both factors (else its gradient would have no
+ * size), and its addends have letters of the result. */
 static void check_rule_letters(const Op *op, const Rule *r) {
     unsigned flags = optab[op->kind].flags;
     bool addends = flags & F_ADDENDS;

@@ -2,10 +2,11 @@
  * reductions can share. Used by fuse (may these ops be one kernel?), by memplan (may a
  * result overwrite an operand?) and by codegen (which loops to emit?).
  *
- * The space is rows x inner: the dimensions of the largest value, those that every value
- * has or lacks together taken as one. A value that lacks `inner` is one number a row. A
- * row may be gone over several times (phases): a sum over inner is known only after its
- * phase, e.g. layernorm has three: sum of x; sum of (x - mean)^2; the result. */
+ * The space is rows x inner: the dimensions of the largest value, where dimensions that
+ * every value either has or lacks together count as one. A value that lacks `inner` is
+ * one number per row. A loop may go over a row several times (phases): a sum over inner
+ * is known only after its phase. Layernorm has three: sum of x; sum of (x - mean)^2; the
+ * result. */
 #ifndef STATOR_ITERATION_SPACE_H
 #define STATOR_ITERATION_SPACE_H
 #include "ir/ir.h"
@@ -25,8 +26,8 @@ typedef struct SpaceValue {
     int phase;
     bool made;   /* by an op of the kernel */
     bool at_end; /* result of a column or whole reduction */
-    bool table;  /* an operand with dimensions of its own, read whole: no place in
-                      the space */
+    bool table;  /* an operand with dimensions of its own, read whole: not part of the
+                  * space */
 } SpaceValue;
 
 typedef struct Space {
@@ -52,7 +53,7 @@ static inline uint32_t space_inner_bit(const Space *s) {
 static inline uint32_t space_full(const Space *s) {
     return (1u << s->ngroups) - 1;
 }
-/* May result `ret` of the kernel be written over argument `arg`? */
+/* May result `ret` of the kernel overwrite argument `arg`? */
 bool space_inplace(Arena *mem, const Func *kernel, int arg, int ret);
 
 #endif

@@ -1,6 +1,6 @@
-/* mesh.c - ranks as points of a mesh, their groups, and which part of a tensor a rank has.
- * A rank's group are the ranks that differ from it in some axes only, in the order of their
- * numbers. */
+/* mesh.c - ranks as points of a mesh, their groups, and which part of a tensor a rank
+ * has. A rank's group is made of the ranks that differ from it in some axes only, in the
+ * order of their numbers. */
 #include "ir/ir.h"
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
 /* optab.c - the op table: a row of ops.def as data. It names the hooks of all ops, so it
- * is the one file that everything else of the IR may lie above and below of. */
+ * is left out of the order of rooms. */
 #include "ir/ir.h"
 
 /* Declares every hook that the rows name. */

@@ -72,7 +72,7 @@ static bool parse_ties(Rule *r, const char **at, char *why, size_t size) {
     return true;
 }
 
-/* The canonical text: `!` at a letter's first place only, `_` for a scalar. */
+/* The canonical text: `!` at the first occurrence of a letter only, `_` for a scalar. */
 static void spell(Arena *mem, Rule *r) {
     Text t = text_new(mem);
     uint32_t seen = 0;

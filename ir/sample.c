@@ -88,7 +88,7 @@ Tensor ***sample_arguments(Arena *mem, const Func *f) {
 /* ---- parts of one whole ---- */
 
 /* What every rank has of a tensor: its part. Before level local that is all of it, of a
- * flattened one all boxes, one behind the other. */
+ * flattened one all boxes, one after the other. */
 typedef struct Spread {
     Layout l;
     Axes cut;  /* axes that make the boxes; 0: a rank has one box */
@@ -171,7 +171,7 @@ Tensor ***sample_parts(Arena *mem, const Func *f) {
     return arg;
 }
 
-/* Is what a rank has what the whole has at its place? */
+/* Does a rank have the same elements as the whole tensor? */
 static bool agrees(Arena *mem, const Spread *s, int rank, Tensor *whole,
                    const Tensor *part) {
     Tensor *mine = tensor_new(mem, &whole->ty);

@@ -1,5 +1,6 @@
-/* sample.h - numbers to run a function on when nobody gives any: a function of argument
- * name and element, so that a module has the same arguments before and after a pass. */
+/* sample.h - numbers to run a function on when there are no inputs: each depends on the
+ * name of the argument and the element only, so that a module has the same arguments
+ * before and after a pass. */
 #ifndef STATOR_SAMPLE_H
 #define STATOR_SAMPLE_H
 #include "ir/ir.h"
@@ -15,9 +16,9 @@ Tensor ***sample_arguments(Arena *mem, const Func *f);
 Tensor ***sample_parts(Arena *mem, const Func *f);
 /* ret[rank], for interp_run to fill. */
 Tensor ***sample_results(Arena *mem, const Func *f);
-/* Result i of an entry as one tensor: of one that overwrites an argument the parts, which
- * lie as the argument does; any other is whole on every rank. NULL where ranks have
- * different bits of one element. */
+/* Result i of an entry as one tensor: for one that overwrites an argument from its parts,
+ * which are those of the argument; any other is whole on every rank. NULL where ranks
+ * have different bits for one element. */
 Tensor *sample_together(Arena *mem, const Func *f, Tensor ***ret, int i);
 
 #endif

@@ -1,5 +1,5 @@
-/* verify.c - what must hold of a module at its level; run after parsing and after every
- * pass. Errors name the line the op came from. */
+/* verify.c - what must be true of a module at its level; run after parsing and after
+ * every pass. Errors name the line that the op came from. */
 #include "ir/op_hooks.h"
 
 typedef struct Check {
@@ -86,7 +86,7 @@ static void check_placement(const Check *c, const Value *v) {
     }
 }
 
-/* Bytes [at, at + bytes) must lie in the frame. */
+/* Bytes [at, at + bytes) must be in the frame. */
 static void check_in_frame(const Check *c, int64_t at, int64_t bytes, const char *what) {
     int64_t room = c->f->frame_bytes;
     if (at < 0 || bytes < 0 || bytes > room || at > room - bytes) {
@@ -94,8 +94,8 @@ static void check_in_frame(const Check *c, int64_t at, int64_t bytes, const char
     }
 }
 
-/* A place a text may give must at least be one: whether values that live at the same time
- * meet there is what memplan_check tells. */
+/* A location in a text must be within its memory; whether values that live at the same
+ * time overlap is for memplan_check to say. */
 static void check_loc(const Check *c, const Value *v) {
     int64_t bytes = type_bytes(&v->ty), at = v->loc.at, room = 0;
     if (v->loc.kind == LOC_NONE) return;

@@ -1,5 +1,5 @@
-/* walk.h - visiting all index combinations of some dimensions of a rule, with the element
- * offsets of every term. Used by the reference kernels. */
+/* walk.h - a walk over all combinations of indices of some dimensions of a rule, with the
+ * element offsets of every term. Used by the reference kernels. */
 #ifndef STATOR_WALK_H
 #define STATOR_WALK_H
 #include "ir/ir.h"

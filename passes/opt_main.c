@@ -1,8 +1,9 @@
 /* opt_main.c - stator-opt: passes on textual IR.
  *     stator-opt [-p pass,pass] [-r] [--dump_ir DIR] [--time] FILE.ir
- * prints the module, or with -r runs every entry function in the interpreter, on all ranks
- * of its mesh, and prints a digest of each result, its parts taken together. Arguments are
- * parts of tensors made from their names, so digests before and after a pass agree. */
+ * prints the module, or with -r runs every entry function in the interpreter, on all
+ * ranks of its mesh, and prints a digest of each result, put together from its parts.
+ * Arguments are parts of tensors made from their names, so digests before and after a
+ * pass agree. */
 #include "ir/sample.h"
 #include "passes/passes.h"
 #include <errno.h>
@@ -34,7 +35,7 @@ static void add_annotation(PassOptions *o, char *text) {
     o->annotation = annotation;
 }
 
-/* One line for a result, however it lies; one a rank where they differ. */
+/* One line for a result, whatever its placement; one per rank where they differ. */
 static void print_digest(const Func *f, const char *rank, int i, const Tensor *t) {
     double sum = 0, square = 0;
     for (int64_t k = 0, n = type_count(&t->ty); k < n; k++) {

@@ -1,4 +1,5 @@
-/* run.c - runs passes by name: the only place that checks levels, verifies, dumps, times. */
+/* run.c - runs passes by name; this file alone checks levels, verifies, dumps and
+ * times. */
 #include "passes/passes.h"
 #include <errno.h>
 

@@ -118,7 +118,7 @@ static bool sees(const Attn *a, int64_t b, int64_t i, int64_t j) {
     return key >= first_of(a, b, i) && (!a->causal || key <= q_position(a, i));
 }
 
-/* Where the module is not cut yet, a query that lies before its own first key is wrong
+/* Where the module is not split yet, a query that is before its own first key is wrong
  * data; on a rank, its keys may be elsewhere. */
 static void check_first(const Ref *r, const Attn *a, int64_t b, int64_t i) {
     if (!a->first || r->op->fn->mod->level != LEVEL_GLOBAL) return;

@@ -1,4 +1,5 @@
-/* comm.c - what ranks do together, over an axis of the mesh or several. */
+/* comm.c - collectives over one axis of the mesh or several, messages, and ops that
+ * depend on the rank. */
 #include "ir/op_hooks.h"
 #include "ir/tensor_fast.h"
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* linear.c - products, sums and constants: dot, sum, max, fill. */
+/* linear.c - matmuls, sums and constants: dot, sum, max, fill. */
 #include "ir/op_hooks.h"
 #include "ir/tensor_fast.h"
 #include "ir/walk.h"

@@ -1,5 +1,5 @@
-/* move.c - the same elements in other places: rearrange, reshape, copy, pad, unpad,
- * slice, unstack, stack; and which dimensions of those without a rule correspond. */
+/* move.c - ops that move elements: rearrange, reshape, copy, pad, unpad, slice, unstack,
+ * stack; and which dimensions of those without a rule correspond. */
 #include "ir/op_hooks.h"
 #include "ir/walk.h"
 

@@ -1,6 +1,6 @@
-/* norm.c - rows over the last dimension: layernorm, rmsnorm, softmax, cross entropy.
- * They are composites: `expand` writes them with primitive ops, which the fuser puts into
- * one kernel; the reference kernels are written apart from that. */
+/* norm.c - rows over the last dimension: layernorm, rmsnorm, softmax, cross entropy. They
+ * are composites: `expand` writes them with primitive ops, which pass fuse puts into one
+ * kernel. The reference kernels are written independently of that. */
 #include "ir/op_hooks.h"
 #include "ir/tensor_fast.h"
 #include <math.h>

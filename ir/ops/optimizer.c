@@ -1,6 +1,6 @@
 /* optimizer.c - optimizers, elementwise over parameter, gradient and state. The gradient
- * is multiplied with the factor of clipping first; the bias corrections are 1 - beta^t,
- * or 1 for none. */
+ * is multiplied by the clipping factor first. The bias corrections are 1 - beta^t, or 1
+ * for none. */
 #include "ir/op_hooks.h"
 #include "ir/tensor_fast.h"
 #include <math.h>

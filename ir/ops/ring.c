@@ -1,11 +1,13 @@
 /* ring.c - attention whose keys go round a ring of ranks (arXiv 2310.01889), in zigzag
  * order: rank c of n holds the chunks c and 2n-1-c of queries, keys and values, so that
- * causal work is even. Built of ordinary ops when the op becomes local:
- *     block: both chunks of queries against the two chunks of keys that are here
+ * causal attention is the same work for each rank. Built of ordinary ops when the op
+ * becomes local:
+ *     block: both chunks of queries against the two chunks of keys that this rank has
  *     step:  what the previous rank had comes here; block
  *     out =  block of our own keys, then n - 1 steps
- * The parts of a row of probabilities meet through their log sum exp. In backward the
- * gradients of keys and values travel with them and end where they began. */
+ * The parts of a row of probabilities are combined through their log sum exp. In backward
+ * the gradients of keys and values travel with them and end on the rank where they
+ * began. */
 #include "ir/op_hooks.h"
 
 enum { CHUNKS = 2, MOST = 24 };
@@ -66,7 +68,7 @@ static void chunk_starts(const Ring *r, Builder *b, Value *at, Value **start) {
     start[1] = build1(b, OP_index_from, NULL, top, coordinate(r, b, r->rows), NULL);
 }
 
-/* ---- functions: arguments in groups, by their places in one array ---- */
+/* ---- functions: arguments in groups, by their indices in one array ---- */
 
 static Func *function(const Ring *r, const char *name, int n, Value **like, Value **arg) {
     Func *f = func_new_unique(r->m, name, ROLE_FUNC);
@@ -289,7 +291,7 @@ bool dims_attention(const Op *op, Dims *d) {
     return true;
 }
 
-/* Queries of this rank's part begin later; probabilities are dropped by their place in
+/* Queries of this rank's part begin later; probabilities are dropped by their position in
  * the whole. */
 void local_attention(Local *l) {
     const Dims *d = l->d;

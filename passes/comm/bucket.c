@@ -1,10 +1,12 @@
-/* bucket.c - makes collectives of one kind one op with several operands (a bucket), which
- * costs its latency once. Level local. The later one comes up to the first when its operands
- * are there; else the first goes down to it when nobody has used its result yet.
+/* bucket.c - joins collectives of one kind into one op with several operands (a bucket),
+ * so that their latency is paid once. Level local. The later one moves up to the first if
+ * its operands are there already; else the first moves down to it if nothing has used its
+ * result yet.
  *     %a2 = all_reduce %a {axis="dp"}; %b2 = all_reduce %b {axis="dp"}
  *     -> %a2, %b2 = all_reduce %a, %b {axis="dp"}
- * With `overlap` only where that costs no more waiting than a message's latency: a bucket
- * starts when its last operand is there and is waited for when its first result is used. */
+ * With `overlap` this is done only where it costs no more waiting than the latency of a
+ * message: a bucket starts when its last operand is there, and its first use waits for
+ * all of it. */
 #include "passes/comm/cost.h"
 #include "passes/passes.h"
 

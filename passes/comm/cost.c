@@ -1,7 +1,7 @@
-/* cost.c - how much there is to do in an op, roughly, so that what is sent can be hidden
- * behind it. The unit is a multiplication with its addition, of a core that makes 25
- * thousand million of them a second and sends 2 GB/s. Products count: what only moves
- * through memory competes with messages for it, and counts as next to nothing. */
+/* cost.c - roughly how long ops and messages take, to decide which messages compute can
+ * hide. The unit is the time of one multiplication and addition on a core that does 25
+ * thousand million of them a second and sends 2 GB/s. Only matmuls count: ops that only
+ * move memory compete with messages for it and count as next to nothing. */
 #include "passes/comm/cost.h"
 
 enum { PER_BYTE_SENT = 12, PER_MESSAGE = 500000 };
@@ -23,7 +23,7 @@ static double dense(const Op *op) {
     return n;
 }
 
-/* Work of functions is reckoned callees first and kept by the callee. */
+/* The cost of functions is computed callees first and looked up here. */
 double cost_of(const Cost *w, const Op *op) {
     unsigned flags = optab[op->kind].flags;
     const Func *callee = op_callee(op);

@@ -1,9 +1,10 @@
-/* keep.c - what one call exchanged is handed to the next as it is then, rather than
- * exchanged there again. Level local.
+/* keep.c - what one call exchanged is handed to the next call in its exchanged form, so
+ * that it is not exchanged again there. Level local.
  *     @f: %y = all_to_all %q; ...; return %q          @g(%q): %y = all_to_all %q; ...
  *     -> @f: ...; return %y                           @g(%y): ...
- * where @f's result goes to @g alone, as does the backward of a layer with what forward
- * saved. Only where the result takes no more memory: a gather is done again. */
+ * where @f's result is used by @g only, such as what the forward of a layer saves for its
+ * backward. Only where the exchanged form takes no more memory: a gather is done
+ * again. */
 #include "passes/passes.h"
 
 /* The only use of the argument, a collective that makes it no larger; or NULL. */

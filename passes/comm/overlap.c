@@ -3,9 +3,9 @@
  *     %w = dot %h, %d; %x = ...; %s = reduce_scatter %w; return %x, %s
  *     -> %w = dot %h, %d; %s = reduce_scatter %w {late=1}; %x = ...;
  *        %t = arrive %s, %w; return %x, %t
- * Collectives run in the order of the text, which is the same on every rank; nothing
- * stays under way when a function returns. Run one after the other, the program means the
- * same, to the bit. */
+ * Collectives run in the order of the text, which is the same on every rank. None is in
+ * flight when a function returns. The results are those of the program without overlap,
+ * to the bit. */
 #include "passes/comm/cost.h"
 #include "passes/passes.h"
 
@@ -27,7 +27,7 @@ static Op *behind_urgent(const Overlap *o, const Op *op, const Window *w) {
     }
 }
 
-/* The op behind which it starts (NULL: the start of the function). What gives more memory
+/* The op after which it starts (NULL: the start of the function). What gives more memory
  * than it takes starts as early as it can; else as late as hides it. */
 static Op *start_after(const Overlap *o, const Op *op, const Window *w) {
     int64_t in = 0, out = 0;

@@ -1,13 +1,14 @@
-/* sink.c - moves ops into the functions beside whose work they can go on. Level local.
+/* sink.c - moves ops into functions, to run concurrently with what the function computes.
+ * Level local.
  *     %g = call %x {fn=@f}; %s = add %acc, %g          a sum over micro-batches
- *     -> %s = call %x, %acc {fn=@f}    where @f makes the sum, over the buffer of %acc
+ *     -> %s = call %x, %acc {fn=@f}        where @f makes the sum, in the buffer of %acc
  *     %dw = call ... {fn=@layer.bwd; times=12; ...}; %r = reduce_scatter %dw
- *     -> the collective of a layer stands in @layer.bwd, beside the rest of backward
+ *     -> the collective of a layer is in @layer.bwd, concurrent with the rest of backward
  *     %w = all_gather %part; %y = call %x, %w {fn=@layer; times=12; carry=1; each=1}
  *     -> @layer gathers its own weights, and hands them out if they are needed again
  * In a loop the op must do the same to every slice of dimension 0. Sums always move, so
- * that a product can add to them; collectives where `overlap` asks for it, if a slice is
- * worth a message. A function with several calls is copied for the one. */
+ * that a matmul can add to them; collectives move where `overlap` says so, if a slice is
+ * worth a message. If the function has other calls, this call gets a copy of it. */
 #include "passes/comm/cost.h"
 #include "passes/passes.h"
 
@@ -111,7 +112,7 @@ static Value *add_each(Op *call, Func *callee, Value *v, const Type *slice) {
     return add_operand(call, callee, at, v, *slice);
 }
 
-/* ---- behind a call ---- */
+/* ---- after a call ---- */
 
 /* The one op that reads result j of the call, if it alone does. */
 static Op *only_reader(const Op *call, int j) {
@@ -224,7 +225,7 @@ static void go_down(Sink *s, Op *op, Op *call, int operand) {
     Func *callee = own_callee(s, call), *f = op->fn;
     Value *arg = callee->arg[operand], *v = op->out[0];
     Type ty = is_loop(call) ? slice_of(&op->in[0]->ty) : op->in[0]->ty;
-    Value *fresh = NEW(s->m->mem, Value); /* stands in for the old uses */
+    Value *fresh = NEW(s->m->mem, Value); /* replaces the value in its old uses */
     *fresh = *arg;
     func_replace(callee, arg, fresh);
     arg->ty = ty;

@@ -1,12 +1,12 @@
-/* arrange.c - orders of dimensions that code generation takes. Level local. Products whose
- * letters are no matrices as they stand get a factor, or the result, in another order,
- * whichever moves the fewest bytes; elementwise ops get operands in the order of the
+/* arrange.c - orders of dimensions that code generation takes. Level local. Matmuls whose
+ * factors are no matrices by their strides get a factor, or the result, in another order,
+ * whichever moves the fewest bytes. Elementwise ops get operands in the order of the
  * result.
  *     %d = dot %x, %g {tbh,btv->hv}
  *  -> %g.1 = rearrange %g {btv->tbv}; %d = dot %x, %g.1 {tbh,tbv->hv}
- * Addends that the product has no room for are added behind it, and so are all of a
- * product that makes its result in another order. ir/matmul.h says what is a matrix, and
- * code generation makes of it the same ones. */
+ * Addends that a matmul cannot take are added after it, and so are all addends of a
+ * matmul that makes its result in another order. ir/matmul.h says what is a matrix, here
+ * and in code generation. */
 #include "ir/matmul.h"
 #include "passes/passes.h"
 

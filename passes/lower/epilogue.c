@@ -1,9 +1,9 @@
-/* epilogue.c - a sum behind a product goes into the product, when the row of the product
+/* epilogue.c - an addition after a matmul becomes an addend of the matmul, if its row
  * takes addends. Level local.
  *     %y = dot %x, %w {mk,kn->mn}; %z = add %y, %b {mn,n->mn}
  *  -> %z = dot %x, %w, %b {mk,kn,n->mn}
- * Only addends that cost nothing to add there: those with fewer dimensions (a bias), and
- * accumulators, full tensors whose buffer the result can take over. */
+ * Only addends that cost nothing there: those with fewer dimensions (a bias), and
+ * accumulators, full tensors whose buffer the result can overwrite. */
 #include "passes/passes.h"
 
 /* Spells `t` (a term of the sum's rule) in the letters of the product's result. */
@@ -75,7 +75,7 @@ static Op *in_shape_of_product(Func *f, Op *sum) {
     return sum;
 }
 
-/* The addend may stand anywhere before the sum; the product moves down to the sum. */
+/* The addend may be anywhere before the sum; the matmul moves down to the sum. */
 static bool try_merge(Func *f, Op *sum) {
     for (int i = 0; i < 2; i++) {
         Value *product = sum->in[i], *addend = sum->in[1 - i];

@@ -2,10 +2,10 @@
  * fused.
  *     %a = mul %x, %y; %b = sum %a {mn->m}; %c = gelu %a
  *  -> %b, %c = call %x, %y {fn=@k0}
- * An op joins the groups that make its operands (else one that reads the same tensor), and
- * so makes them one, when they fit one iteration space (ir/iteration_space.h) and nothing outside has
- * used their results yet: the kernel stands where its last op stood. Equal kernels are one
- * function. */
+ * An op joins the groups that make its operands (or else one that reads the same tensor)
+ * into one group, if they fit one iteration space (ir/iteration_space.h) and nothing
+ * outside has used their results yet: the kernel takes the position of its last op. Equal
+ * kernels are one function. */
 #include "ir/iteration_space.h"
 #include "passes/passes.h"
 
@@ -60,7 +60,7 @@ static bool read_outside(const Fuse *fu, Group **set, int n, const Op *op) {
     return false;
 }
 
-/* Can the groups and `op` be one kernel where `op` stands? */
+/* Can the groups and `op` be one kernel at the position of `op`? */
 static bool fits(Fuse *fu, Group **set, int n, Op *op) {
     int total = 1;
     for (int k = 0; k < n; k++) total += set[k]->n;

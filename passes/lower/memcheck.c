@@ -1,8 +1,9 @@
 /* memcheck.c - the independent check of a memory plan, and what a plan adds up to.
  *
- * The check knows only locations and who reads what when: for every two values of a
- * function whose bytes meet, one must be dead before the other is made, or they are the
- * same bytes on purpose (a view, a result over an operand that is not read again). */
+ * The check knows only the locations, and which op reads which value: of every two values
+ * of a function whose bytes overlap, one must be dead before the other is made, unless
+ * they share the bytes on purpose (a view, a result over an operand that is not read
+ * again). */
 #include "ir/iteration_space.h"
 #include "passes/passes.h"
 
@@ -251,7 +252,7 @@ int64_t memory_gradient_bytes(const Func *entry, int param) {
         if (!strcmp(arg_str(entry, i, "like", ""), p->name))
             return type_bytes(&entry->arg[i]->ty);
     }
-    Axes axes = 0; /* over which the parameter itself lies in parts */
+    Axes axes = 0; /* over which the parameter itself is split */
     check(mesh_axes_parse(&entry->mod->mesh, arg_str(entry, param, "flat", ""), &axes));
     return type_bytes(&p->ty) * mesh_group_size(&entry->mod->mesh, axes);
 }

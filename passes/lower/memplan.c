@@ -1,10 +1,11 @@
-/* memplan.c - a place in memory for every value. Level fused -> planned.
+/* memplan.c - a location in memory for every value. Level fused -> planned.
  *
- * Each function has a frame; the frame of a callee lies in the workspace of the call.
+ * Each function has a frame; the frame of a callee is in the workspace of the call.
  * Values that a function returns live where the caller says (@r0), values that overwrite
  * an argument in its buffer (@a2), all others in the frame (@128). Values tied together
- * (views, results written over a dying operand) share one buffer; buffers whose lives do
- * not meet share bytes. Where a value cannot live in the place it must, a copy is made. */
+ * (views, results that overwrite an operand nothing reads again) share one buffer;
+ * buffers that are not live at the same time share bytes. Where a value cannot be at the
+ * location where it must be, a copy is made. */
 #include "ir/iteration_space.h"
 #include "ir/matmul.h"
 #include "passes/passes.h"
@@ -55,7 +56,8 @@ static void lives(MemPlan *p) {
     for (int i = 0; i < f->nret; i++) p->last[f->ret[i]->id] = f->nops;
 }
 
-/* Both must not be bound to different places. The life of the whole is kept at the root. */
+/* Both must not be bound to different locations. The lifetime of the set is kept at the
+ * root. */
 static bool join(MemPlan *p, const Value *a, const Value *b) {
     int x = root(p, a->id), y = root(p, b->id);
     if (x == y) return true;
@@ -185,8 +187,8 @@ static bool in_place_already(MemPlan *p, int i) {
     return a >= 0 && root(p, f->ret[i]->id) == root(p, f->arg[a]->id);
 }
 
-/* Results that lie in the buffer of some other argument are copied out first, so that the
- * argument can be overwritten behind that (two arguments may change places). */
+/* Results that are in the buffer of some other argument are copied out first, so that the
+ * argument can be overwritten after that (two arguments may be exchanged). */
 static bool results_leave_arguments(MemPlan *p) {
     Func *f = p->f;
     for (int i = 0; i < f->nret; i++) {
@@ -247,7 +249,7 @@ static int by_offset(const void *a, const void *b) {
     return x->offset < y->offset ? -1 : x->offset > y->offset;
 }
 
-/* Lowest offset where `b` overlaps no placed buffer that lives at the same time. */
+/* Lowest offset where `b` overlaps no assigned buffer that is live at the same time. */
 static int64_t lowest_offset(Arena *mem, Buffer **assigned, int n, const Buffer *b) {
     Buffer **near = NEW_ARRAY(mem, Buffer *, (size_t)n + 1);
     int count = 0;

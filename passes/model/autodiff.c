@@ -163,7 +163,7 @@ static bool is_carry(const Pair *p, int arg) {
     return p->loop && arg < p->carry;
 }
 
-/* Is v an argument that no run changes, only with its elements in other places? */
+/* Is v an argument that no run changes, only with its elements moved? */
 static bool is_moved_argument(const Pair *p, const Value *v) {
     while (v->def && (optab[v->def->kind].flags & F_MOVE)) v = v->def->in[0];
     return !v->def && v->nth < p->f->narg && !is_carry(p, v->nth);
@@ -193,7 +193,8 @@ static void remake_moves(Pair *p, Op *last) {
     }
 }
 
-/* A gradient lies like its parameter, or is sharded over the copies of it at once. */
+/* A gradient has the placement of its parameter, or is sharded over its replicas at
+ * once. */
 static void place_gradient(const PassOptions *o, const Func *f, int i, Value *grad) {
     if (!grad || !grad->def) return;
     const Type *ty = &f->arg[i]->ty;

@@ -1,5 +1,5 @@
-/* evaluate.c - a model as it is used, not as it is trained: what drops elements at random
- * drops none. Level global. */
+/* evaluate.c - turns a model for training into one for prediction: ops that drop elements
+ * at random drop none. Level global. */
 #include "passes/passes.h"
 
 static void drop_nothing(Op *op) {

@@ -1,5 +1,5 @@
-/* flops.c - how much a model multiplies, read off its gradient: what autodiff wrote is
- * what has to be computed, once for every run of a loop. */
+/* flops.c - the flops of a model, counted in its gradient function, which contains all
+ * that has to be computed; ops in a loop count once for every run. */
 #include "passes/passes.h"
 
 /* The letters of float operands and results; of two tied ones (heads and their groups)

@@ -62,7 +62,7 @@ static bool constant(const Value *v, double *c) {
 }
 
 /* Does a move by rule keep all elements in their order (only dimensions of one element
- * change places)? */
+ * are moved)? */
 static bool keeps_order(const Op *op) {
     const Type *in = &op->in[0]->ty, *out = &op->out[0]->ty;
     const Rule *r = op_rule(op);

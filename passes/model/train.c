@@ -3,11 +3,11 @@
  * becomes
  *     @step(data..., params..., scalars..., states...)
  *         -> (loss, grad_norm, good, params=..., states=...)
- * good is 1 where loss and norm are finite on all ranks, else 0: then parameters and states
- * keep their bits, whatever the optimizer.
- * With n micro-batches the data arrive stacked and a loop sums loss and gradients. With
- * `overlap` the first micro-batch stands by itself when it gathers parameters beside its
- * work, the last one when the sums are finished beside its. */
+ * good is 1 where loss and norm are finite on all ranks, else 0: then parameters and
+ * states stay as they are, whatever the optimizer. With n micro-batches the data arrive
+ * stacked and a loop sums loss and gradients. With `overlap` the first micro-batch is
+ * outside of the loop if it gathers parameters while it computes, and the last one if the
+ * sums over ranks are finished while it computes. */
 #include "ir/placement.h"
 #include "passes/passes.h"
 #include "passes/pipe/schedule.h"
@@ -37,7 +37,7 @@ typedef struct Train {
         same; /* per parameter: the one that it is another name of (pass cut); -1: none */
     Value **sum; /* loss, then the gradient of each parameter */
     const Optimizer *optimizer;
-    Value *scalar[5]; /* operands of the optimizer behind the states */
+    Value *scalar[5]; /* operands of the optimizer after the states */
     int nscalars;
     Value *good;
 } Train;
@@ -50,7 +50,7 @@ static Func *find_grad(const Module *m) {
     fail(EXIT_CONFIG, "module @%s has no gradients: run autodiff first", m->name);
 }
 
-/* Sums of the only micro-batch are finished beside backward (pass sink), so gradients are
+/* Sums of the only micro-batch are finished during backward (pass sink), so gradients are
  * held in parts, as at level 2: the memory plan must know. */
 static void tell_early_sharding(Train *t, int arg) {
     bool early = t->o->overlap && t->o->micro_batches <= 1;

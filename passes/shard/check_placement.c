@@ -1,6 +1,6 @@
-/* check_placement.c - is a module at level sharded ready to become the program of one rank? What
- * the passes make is. A text that somebody wrote, or a list of passes without reshard or
- * collect, may not be: it would give numbers of nothing. */
+/* check_placement.c - is a module at level sharded ready for pass localize? What the
+ * passes make is. A text written by hand, or made by a list of passes without reshard or
+ * collect, may not be and would give wrong numbers. */
 #include "ir/placement.h"
 #include "passes/passes.h"
 
@@ -28,7 +28,8 @@ static void expect_op(const Op *op) {
     }
 }
 
-/* What a function hands back over an argument, or to the next run, lies like that. */
+/* What a function returns over an argument, or to the next run, has the placement of that
+ * argument. */
 static void expect_back(const Func *f, int ret, int arg) {
     const Value *v = f->ret[ret], *a = f->arg[arg];
     if (type_same_placement(&v->ty, &a->ty)) return;

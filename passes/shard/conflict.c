@@ -63,7 +63,7 @@ static int64_t bytes_to(const Mesh *m, const SeededDim *s, const Type *to) {
     return reshard_sent_bytes(m, &s->ty, to);
 }
 
-/* The cheaper way to bring one of two values where the other one wants it. */
+/* The cheaper way to bring one of two values to the placement of the other. */
 static const char *stake_text(const Module *m, const SeededDim *a, const Type *a_to,
                               const SeededDim *b, const Type *b_to) {
     int64_t of_a = bytes_to(&m->mesh, a, a_to), of_b = bytes_to(&m->mesh, b, b_to);

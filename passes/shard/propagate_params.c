@@ -1,7 +1,7 @@
-/* propagate_params.c - parameters that nobody placed follow from their use: the placements that are
- * known are propagated through the dimension rules, forwards and backwards, to a fixed
- * point. Level global; called by pass seed. Where an op has an axis on two dimensions the
- * axis stops there: that is a matter for pass shard, which counts bytes. */
+/* propagate_params.c - parameters without a seed get their placement from their uses:
+ * known placements are propagated through the dimension rules, forwards and backwards, to
+ * a fixed point. Level global; called by pass seed. Where an op has an axis on two
+ * dimensions the axis is not propagated: pass shard decides there, by bytes. */
 #include "ir/placement.h"
 #include "passes/passes.h"
 
@@ -82,7 +82,7 @@ static void adopt_order(Follow *w, Axes *a, Axes reversed) {
     w->changed = true;
 }
 
-/* Several axes on a dimension stand in the same order on all values that have it. */
+/* Several axes on a dimension are in the same order on all values that have it. */
 static void keep_order(Follow *w, Known *k, const Op *op, const Dims *d, int id) {
     Axes reversed = 0;
     for (int term = 0; term < op->nin + op->nout; term++) {

@@ -1,8 +1,8 @@
 /* reshard.c - makes every mismatch of placements an op. Level sharded.
- *     %y : f32[8:dp,64]+tp used where f32[8:dp,64:tp] is wanted
+ *     %y : f32[8:dp,64]+tp used where f32[8:dp,64:tp] is needed
  *     -> %y2 = reshard %y : f32[8:dp,64:tp]
- * A constant is made again in the wanted placement instead. One reshard serves all uses.
- */
+ * A constant is made again with the placement needed instead. One reshard serves all
+ * uses. */
 #include "ir/placement.h"
 #include "passes/passes.h"
 

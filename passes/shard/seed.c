@@ -3,9 +3,9 @@
  *     "h.mlp.c_fc.weight"  "-,tp"      an argument of the model
  *     "layer/x"            "dp,cp.tp,-" a value of function @layer
  * `*` stands for any letters; one entry a dimension, `-` for whole; the dimension of
- * stacked layers may be left out. What the user says of a value replaces what the
- * strategy says; two of the user's that say different things of one value are refused.
- * Parameters that nobody placed follow from their use. */
+ * stacked layers may be left out. The user's annotation of a value replaces the
+ * strategy's; two of the user's that contradict each other on a value are refused.
+ * Parameters without an annotation get their placement from their uses. */
 #include "ir/placement.h"
 #include "passes/passes.h"
 

@@ -1,16 +1,16 @@
 /* shard.c - propagates placements through the training step. Level diffed -> sharded.
  *
- * Seeds are the placements that types already carry: of arguments (every argument of the
- * entry is placed, without axes = whole on every rank) and of named values. From there a
- * walk in program order decides for each op and mesh axis which dimension of its rule the
- * axis splits: that of an annotated parameter before that of an annotated result before
- * that of any operand, and among equals the one that moves the fewest bytes. A dimension
- * that the result lacks leaves a pending sum, which linear ops hand on. Nothing is moved
- * here: pass reshard makes the mismatches explicit. */
+ * Seeds are the placements that types already have: those of arguments (every argument of
+ * the entry is placed, without axes = whole on every rank) and of named values. From
+ * there a walk in program order decides for each op and mesh axis which dimension of its
+ * rule the axis splits: that of a parameter with a seed before that of a result with a
+ * seed before that of any operand, and among equals the one that moves the fewest bytes.
+ * A dimension that the result lacks leaves a partial sum, which linear ops pass on.
+ * Nothing is moved here: pass reshard makes the mismatches explicit. */
 #include "passes/shard/shard.h"
 
-/* What speaks for a dimension: an operand that is split so, a result that is wanted so, a
- * parameter that lies so. */
+/* Priorities of a dimension: an operand is split so, a result has a seed for it, a
+ * parameter is stored so. */
 enum { FOLLOWS = 1, RESULT = 2, PARAMETER = 3 };
 
 static FuncPlacements *placements_of(Shard *s, Func *f) {
@@ -30,8 +30,8 @@ static FuncPlacements *placements_of(Shard *s, Func *f) {
     return s->all = p;
 }
 
-/* The operands with the placements known so far stand in the values themselves while an
- * op is looked at, so that placement.c sees them. */
+/* Writes the placements of operands that are known so far into their types while an op is
+ * decided, so that placement.c sees them. */
 static void show_operands(FuncPlacements *p, Op *op) {
     for (int i = 0; i < op->nin; i++) op->in[i]->ty = placed(p, op->in[i])->ty;
 }
@@ -71,7 +71,7 @@ static double moved_bytes(const Op *op, const Over *o, int id, int axis) {
     return bytes;
 }
 
-/* Can a sum over the axis that is pending in operands go on into the results? */
+/* Can a partial sum of operands over the axis go on into the results? */
 static bool hands_on(FuncPlacements *p, const Op *op, int axis) {
     int floats = 0, pending = 0, free_zero = 0;
     int64_t bytes = 0, out = 0;
@@ -101,8 +101,8 @@ static bool hands_on(FuncPlacements *p, const Op *op, int axis) {
     return pending == floats;
 }
 
-/* A gradient within a function only tends to lie like its value; one that the function
- * hands back shall. */
+/* A gradient within a function has the placement of its value only if nothing else
+ * decides; one that the function returns has it like a seed. */
 static int result_priority(const FuncPlacements *p, const Placed *y, const Value *v) {
     if (!y->seed.open_sum) return RESULT;
     for (int i = 0; i < p->f->nret; i++) {
@@ -148,7 +148,7 @@ static Axes all_splits(const Type *t) {
     return a;
 }
 
-/* Several axes on a dimension stand as an operand or annotation has them. */
+/* Several axes on a dimension keep the order that an operand or seed has. */
 static void keep_order(FuncPlacements *p, const Op *op, Over *o) {
     for (int term = 0; o->has_dims && term < op->nin + op->nout; term++) {
         const Type *t = term < op->nin ? &placed(p, op->in[term])->ty

@@ -1,16 +1,16 @@
-/* shard.h - what pass shard (shard.c) knows of every value while it decides, and who
- * asked for it (trace_seeds.c), for the messages of placements that contradict each other. */
+/* shard.h - what pass shard (shard.c) knows of every value while it decides, and which
+ * seeds its placement comes from (trace_seeds.c), for messages about contradictions. */
 #ifndef STATOR_SHARD_H
 #define STATOR_SHARD_H
 #include "passes/shard/conflict.h"
 
 typedef struct Placed {
     Type ty;                  /* with its placement */
-    Type seed;                /* what the module said; split nowhere = it said nothing */
+    Type seed;                /* that of the module; split nowhere: there is none */
     int priority;             /* of the placement */
     bool open;                /* a carried constant: any placement will do */
-    const Seed *own;          /* the seed as an annotation that counts in conflicts */
-    const Seed *by[MAX_RANK]; /* who asked for the split of a dimension */
+    const Seed *own;          /* its seed, if it counts in conflicts */
+    const Seed *by[MAX_RANK]; /* the seed that a dimension's split comes from */
 } Placed;
 
 typedef struct FuncPlacements { /* of one function */
@@ -29,7 +29,7 @@ typedef struct Shard {
     Op *expand; /* a composite that must be split inside: expand it and start again */
 } Shard;
 
-typedef struct Votes { /* what speaks for splitting a dimension over one axis */
+typedef struct Votes { /* for splitting a dimension over one axis */
     int priority[MAX_DIMS];
     int term[MAX_DIMS]; /* whose */
 } Votes;
@@ -48,19 +48,19 @@ static inline bool is_free(FuncPlacements *p, const Value *v, bool *zero) {
     return value_is_free(v, zero);
 }
 
-/* Notes what the module says of a value, and that it asks for that. */
+/* Notes the seed of a value, if it has one. */
 void take_seed(Shard *s, FuncPlacements *p, const Value *v);
-/* Do two terms of the op ask for different axes on one letter? Fails then; else asked
- * [MAX_DIMS] gets, by dimension id, the side that asks for the most axes. */
+/* Fails if seeds ask for different axes on one letter of the op. Else asked[MAX_DIMS]
+ * gets, by dimension id, the seeded dimension with the most axes. */
 void trace_operands(Shard *s, FuncPlacements *p, const Op *op, const Over *o,
                     SeededDim *asked);
-/* Fails when an elementwise op is asked for an axis on two dimensions. */
+/* Fails when seeds ask for an axis on two dimensions of an elementwise op. */
 void refuse_two_dimensions(Shard *s, FuncPlacements *p, const Op *op, const Over *o,
                            const Votes *b, int axis);
-/* Whoever asked for the axes that split the op asked for those of result nth, y. */
+/* Result nth, y, of an op gets the seeds that asked for the axes that split the op. */
 void trace_result(Placed *y, const Over *o, int nth, const SeededDim *asked);
-/* The same where a tensor goes into a function (argument i, already placed), out of it
- * (result i), and from its end to its next run or over an argument. */
+/* The same where a tensor is passed into a function (argument i, already placed), out of
+ * it (result i), and from its end to its next run or over an argument. */
 void meet_argument(Shard *s, FuncPlacements *p, FuncPlacements *callee, const Call *c,
                    int i);
 void meet_result(Shard *s, FuncPlacements *p, FuncPlacements *callee, const Call *c,

@@ -1,9 +1,9 @@
-/* trace_seeds.c - who asked for the placements that pass shard gives, and where two of them
+/* trace_seeds.c - which seeds the placements of pass shard come from, and where two seeds
  * meet that contradict each other. See conflict.h for the messages, docs/design.md for
  * the rule. */
 #include "passes/shard/shard.h"
 
-/* A gradient lies like its value for want of a better place: nobody asks for it. */
+/* A gradient that has the placement of its value has no seed: nobody asked for it. */
 void take_seed(Shard *s, FuncPlacements *p, const Value *v) {
     Placed *x = &p->at[v->id];
     x->seed = v->ty;
@@ -24,8 +24,8 @@ static Placed *term_placed(FuncPlacements *p, const Op *op, int term) {
     return placed(p, term_value(op, term));
 }
 
-/* What is asked for dimension k of a term: of a result only what its annotation says, of
- * an operand what placed it, near or far. */
+/* What seeds ask for dimension k of a term: for a result only its own, for an operand
+ * those that its placement comes from. */
 static SeededDim seeded_dim(FuncPlacements *p, const Op *op, int term, int k) {
     const Placed *x = term_placed(p, op, term);
     bool result = term >= op->nin;
@@ -33,8 +33,9 @@ static SeededDim seeded_dim(FuncPlacements *p, const Op *op, int term, int k) {
     return (SeededDim){by, result ? x->seed : x->ty, term_value(op, term)->name, k};
 }
 
-/* One axis on two dimensions is a matter of cost, but for an elementwise op whose
- * operands are annotated themselves: there one element needs one element. */
+/* One axis on two dimensions is a matter of cost, except for an elementwise op whose
+ * operands have seeds themselves: there each element needs the one at the same
+ * position. */
 void refuse_two_dimensions(Shard *s, FuncPlacements *p, const Op *op, const Over *o,
                            const Votes *b, int axis) {
     int first = -1;
@@ -93,8 +94,8 @@ static void meet(Shard *s, const Func *f, const Op *op, const char *what, const 
     seeds_meet(&(Meeting){s->o, f, op, what}, 0, &a, &b);
 }
 
-/* An argument and its operand are one tensor. What the operand asks for the argument of
- * the call that placed it asks too, unless that has an annotation of its own. */
+/* An argument and its operand are one tensor. In the call that placed it, an argument
+ * without a seed of its own gets the seeds of the operand. */
 void meet_argument(Shard *s, FuncPlacements *p, FuncPlacements *callee, const Call *c,
                    int i) {
     const Value *v = c->op->in[i], *w = c->f->arg[i];
@@ -113,7 +114,8 @@ void meet_argument(Shard *s, FuncPlacements *p, FuncPlacements *callee, const Ca
     }
 }
 
-/* What is handed back lies like the argument that it overwrites or is in the next run. */
+/* What is returned has the placement of the argument that it overwrites, or that it is in
+ * the next run. */
 void meet_returns(Shard *s, FuncPlacements *p, int carry) {
     for (int i = 0; i < p->f->nret; i++) {
         int alias = i < carry ? i : p->f->alias[i];

@@ -1,13 +1,13 @@
 /* zero.c - prepares parameters whose optimizer state, gradient or weights are sharded
- * over the ranks that would hold copies (ZeRO, arXiv 1910.02054). Level global.
+ * over the ranks that would hold replicas (ZeRO, arXiv 1910.02054). Level global.
  *
  * Such a parameter is stored flattened: [L, 96, 32:tp] becomes [L, T:tp, n], one row for
- * each part over tp, padded with zeros so that the copies divide it whatever their
- * number. The function that uses it starts with unpad, reshape, rearrange, reshape back
- * to the matrix, which cost nothing on a rank when there is no padding; at level 3 the
- * parts are gathered before that. What is then split over the copies follows from the
- * level: 1 the states (see train.c), 2 the gradient too (see autodiff.c), 3 the parameter
- * itself. Attribute `global` keeps its shape, `zero` the level. */
+ * each part over tp, padded with zeros so that any number of replicas divides it. The
+ * function that uses it starts with unpad, reshape, rearrange, reshape back to the
+ * matrix, which cost nothing on a rank when there is no padding; at level 3 the parts are
+ * gathered before that. What is then split over the replicas follows from the level: 1
+ * the states (see train.c), 2 the gradient too (see autodiff.c), 3 the parameter itself.
+ * Attribute `global` has its shape, `zero` the level. */
 #include "ir/placement.h"
 #include "passes/passes.h"
 
@@ -74,7 +74,7 @@ static Value *unflatten(Builder *b, Value *v, const Type *ty, int parts,
 static void use_flat(Func *f, Value *arg, const Type *matrix_type, const Type *slice,
                      int parts) {
     Builder b = f->first ? build_before(f->first) : build_at_end(f);
-    Value *fresh = NEW(f->mod->mem, Value); /* stands in for the old uses */
+    Value *fresh = NEW(f->mod->mem, Value); /* replaces the value in its old uses */
     *fresh = *arg;
     func_replace(f, arg, fresh);
     arg->ty = *slice;
@@ -93,7 +93,7 @@ static void flatten(Module *m, Func *f, int i, const PassOptions *o, Axes copies
     Type one = lead ? type_slice(&v->ty) : v->ty;
     int d = split_dim(&one);
     int64_t bytes = type_bytes(&one);
-    if (lead && v->ty.split[0]) return; /* its layers lie on several ranks as they are */
+    if (lead && v->ty.split[0]) return; /* its layers are on several ranks already */
     if (d == -2 || !dtype_is_float(one.dt) || bytes < o->zero_threshold_bytes) return;
     copies &= (Axes) ~(d >= 0 ? one.split[d] : 0);
     int ranks = mesh_group_size(&m->mesh, copies);
