@@ -1,9 +1,9 @@
-/* comm.c - what collectives take, beside MPI's own, on the ranks of mpirun:
+/* comm.c - how long collectives take, compared with MPI's own, on the ranks of mpirun:
  *     mpirun -n 4 bench_comm
- * or on 2 of this host, started by itself, when run alone. Payload: of all_reduce and
+ * or on 2 of this host, started by itself, when run alone. Payload: for all_reduce and
  * reduce_scatter what a member gives, otherwise what it ends up with. GB/s are the bytes
- * that one rank sends over the time of the slowest; of MPI's they are reckoned with the
- * bytes that ours sends. Both must have the same results. */
+ * that one rank sends divided by the time of the slowest; for MPI's too they are computed
+ * from the bytes that ours sends. Both must have the same results. */
 #define _GNU_SOURCE
 #include "runtime/comm/comm_link.h"
 #include "runtime/core/rt.h"

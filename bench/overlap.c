@@ -1,11 +1,11 @@
-/* overlap.c - what collectives beside other work save: one GPT-2 of four layers, trained
- * on the ranks of mpirun (2 of this host, started by itself, when run alone) without
- * overlap, and the program with it, which runs its collectives at once and by the thread, a
- * step of each in turn.
+/* overlap.c - what collectives save that run concurrently with compute: one GPT-2 of four
+ * layers, trained on the ranks of mpirun (2 of this host, started by itself, when run
+ * alone) without overlap, and the program with it, with its collectives run at once and
+ * run by the thread, a step of each in turn.
  *     bench_overlap [--a.b.c VALUE ...]
  * Any key of a configuration; by default dp = ranks, level 2, one thread a rank. Prints
- * seconds of a step (the best and the middle one of the slowest rank) and what of them
- * messages would take by themselves. */
+ * the seconds of a step (best and median of the slowest rank) and how many of them
+ * messages would take on their own. */
 #define _GNU_SOURCE
 #include "base/rng.h"
 #include "codegen/codegen.h"

@@ -1,7 +1,7 @@
 /* tokenizer.c - how fast text becomes ids on one core: the project's own sources (code
  * and English), and where they are, tinyshakespeare and GPT-2's vocabulary; otherwise a
  * vocabulary trained on the sources. CPU time, so that other programs count little.
- * First: a text met once, with nothing remembered. Steady: as in a long run.
+ * First: a text seen once, with no words remembered. Steady: as in a long run.
  *     bench_tokenizer [FILE...] */
 #include "runtime/text/tokenizer.h"
 #include <stdlib.h>

@@ -118,7 +118,7 @@ static LLVMValueRef shapes(Lower *l, const Op *op, const CommPart *part) {
 
 static void collective(Lower *l, const Op *op) {
     Emit *e = l->e;
-    if (members_of(op) == 1) { /* nobody to talk to */
+    if (members_of(op) == 1) { /* there are no other ranks */
         for (int i = 0; i < op->nin; i++) {
             CALL_RT(l->e, rt_copy, lower_pointer(l, op->out[i]),
                     lower_pointer(l, op->in[i]), number(l, type_bytes(&op->in[i]->ty)));

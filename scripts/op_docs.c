@@ -159,7 +159,7 @@ static void stop(const Page *p, const char *what) {
     exit(1);
 }
 
-/* The words of the comment that begins at *at, which moves behind it. */
+/* The words of the comment that begins at *at, which moves past it. */
 static char *read_comment(Page *p, const char **at) {
     const char *from = *at + 2, *end = strstr(from, "*/");
     if (!end) stop(p, "a comment without end");

@@ -5,12 +5,13 @@
 #define STATOR_COMMANDS_H
 #include "base/base.h"
 
-/* stator train CONFIG.yaml [--a.b.c VALUE ...]. Exit codes: 0 done; 1 the loss is no
- * number any more; EXIT_HUNG a rank hangs; EXIT_SIGNALLED stopped by a
- * signal after a save. */
+/* stator train CONFIG.yaml [--a.b.c VALUE ...]. Exit codes: 0 done; 1 the loss is not a
+ * number any more; EXIT_HUNG a rank hangs; EXIT_SIGNALLED stopped by a signal after a
+ * save. */
 int cmd_train(int argc, char **argv);
 /* stator plan CONFIG.yaml [-n RANKS] [--json] [--a.b.c VALUE ...]: what training it would
- * take. EXIT_MEMORY, behind the plan, when that is above context.max_device_memory. */
+ * cost. EXIT_MEMORY, after the plan, when that needs more than
+ * context.max_device_memory. */
 int cmd_plan(int argc, char **argv);
 int cmd_predict(int argc, char **argv);
 int cmd_convert(int argc, char **argv);

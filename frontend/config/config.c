@@ -1,4 +1,4 @@
-/* config.c - from settings to a Config: defaults, categories, notes, places. */
+/* config.c - from settings to a Config: defaults, categories, notes, positions. */
 #include "frontend/config/config_state.h"
 
 /* False for what a section is given as to turn it off. */

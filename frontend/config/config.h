@@ -43,7 +43,7 @@ typedef struct Config {
  * `--a.b.c VALUE`, `--a.b.c=VALUE` (a bare `--a.b.c` sets a boolean), fills defaults and
  * derived values, and checks every value and combination. Relative paths in values are
  * kept as written: they count from the working directory; base_config counts from the
- * including file. Fails with EXIT_CONFIG at the place of the mistake. */
+ * including file. Fails with EXIT_CONFIG at the position of the mistake. */
 Config *config_load(Arena *a, const char *path, int nflags, char **flags);
 
 /* The same from a text of n bytes that must not name base files. */
@@ -52,12 +52,12 @@ Config *config_parse(Arena *a, const char *name, const char *text, size_t n);
 /* Sets one key as a flag would and derives and checks everything again. */
 void config_set_flag(Config *cfg, const char *path, const char *value);
 
-/* Where the value in force was written; line 0 and file "default" when nowhere. Both
+/* Where the value that applies was written; line 0 and file "default" when nowhere. Both
  * take a path of the table or an alias; an unknown path is our bug. */
 SourcePos config_where(const Config *cfg, const char *path);
 bool config_given(const Config *cfg, const char *path);
 
-/* The value in force as text (an enumeration by its name, memory as "30GB"). */
+/* The value that applies, as text (an enumeration by its name, memory as "30GB"). */
 const char *config_value(const Config *cfg, Arena *a, const char *path);
 
 /* The merged configuration as YAML: given keys as they are, the rest as comments with

@@ -9,7 +9,7 @@ enum { MAX_INCLUDES = 16, MAX_FILES = 64 };
 /* What one file and its base files say. */
 typedef struct Layer {
     Setting items[N_KEYS];
-    bool seen[N_KEYS];       /* the key's top-level section stands in it */
+    bool seen[N_KEYS];       /* the key's top-level section is in it */
     bool replaces_callbacks; /* callbacks is a list: lists replace what was there */
 } Layer;
 
@@ -151,7 +151,7 @@ static void read_callbacks(Loader *ld, Layer *l, const YamlNode *list) {
     }
 }
 
-/* Marks the keys of every top-level section that stands in the file. */
+/* Marks the keys of every top-level section that is in the file. */
 static void mark_sections(Layer *l, const YamlNode *root) {
     for (int i = 0; i < root->n; i++) {
         const char *name = root->keys[i]->text;

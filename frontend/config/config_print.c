@@ -156,7 +156,7 @@ static const char page_head[] =
     "The last column says what happens to a key: it *works*; it is *mapped* to another\n"
     "key; or it *always* has one value. Keys of MindFormers that change nothing here "
     "have\n"
-    "a table of their own behind the sections. Many keys act only together with others: "
+    "a table of their own after the sections. Many keys act only together with others: "
     "a\n"
     "further table says when not, and so does a line of a run or a plan in which such a "
     "key\n"

@@ -36,7 +36,7 @@ static bool stands_before(const ConfigState *s, const Problem *a, const Problem 
     return a->at.col < b->at.col;
 }
 
-/* Few, so by insertion; equal places stay as they were found. */
+/* Few, so by insertion; equal positions stay in the order they were found. */
 static Problem *sorted(const ConfigState *s) {
     Problem *list = NEW_ARRAY(s->mem, Problem, (size_t)s->n_problems);
     for (int i = 0; i < s->n_problems; i++) {

@@ -1,4 +1,4 @@
-/* config_query.c - what the rest of the program asks of a configuration, and says of it. */
+/* config_query.c - queries on a configuration, and messages about it. */
 #include "frontend/config/config_state.h"
 
 static int known(const char *path) {

@@ -3,8 +3,8 @@
 #define STATOR_CONFIG_STATE_H
 #include "frontend/config/key.h"
 
-/* What files and flags say about one key. An explicit null is set with value NULL: it
- * takes a base file's value back. */
+/* What files and flags say about one key. An explicit null is a setting with value NULL:
+ * it undoes the value of a base file. */
 typedef struct Setting {
     const YamlNode *value;
     const char *name; /* path as written: an alias or the key's own */
@@ -23,7 +23,7 @@ typedef struct ConfigState {
     Problem *problem;
     int n_problems, cap_problems;
     bool broken[N_KEYS]; /* has no value of its own because of a problem */
-    bool follows;        /* the failure under way speaks of a broken key: it is none */
+    bool follows;        /* from a key that is broken already: does not count */
 } ConfigState;
 
 /* Calls f(context); false when it failed with EXIT_CONFIG, which becomes a problem of s,
@@ -38,7 +38,7 @@ void config_read_file(ConfigState *s, const char *path);
 void config_read_text(ConfigState *s, const char *name, const char *text, size_t n);
 void config_read_flags(ConfigState *s, int nflags, char **flags);
 
-/* One line for the user about a key; its place is put in front. */
+/* One line for the user about a key; its position is put in front. */
 void config_note(Config *cfg, const char *path, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 /* Ends with EXIT_CONFIG at the value of `path`, or at that of `other` (may be NULL) when

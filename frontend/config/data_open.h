@@ -27,9 +27,9 @@ bool data_has_split(const Config *cfg, DataSplit which);
 /* The same whatever eval_iters says. */
 bool data_has_part(const Config *cfg, DataSplit which);
 
-/* Opens one split. GPTDataset's sizes are num_samples, else as in Megatron-LM with
- * GBS = step_rows: train steps * GBS; valid (steps / eval_interval + 1) * eval_iters *
- * GBS; test eval_iters * GBS. Says a note of the source (a cache that was rebuilt) on
+/* Opens one split. GPTDataset's sizes are num_samples, else as in Megatron-LM with GBS =
+ * step_rows: train steps * GBS; valid (steps / eval_interval + 1) * eval_iters * GBS;
+ * test eval_iters * GBS. Prints a note of the source (a cache that was rebuilt) to
  * stderr. Fails as data_open, and with EXIT_CONFIG for a split that is not there. */
 Data *data_open_split(Arena *mem, const Config *cfg, DataSplit which,
                       const DataShape *shape);

@@ -32,7 +32,7 @@ typedef struct Key {
     const char *def;
     const char *range; /* "LOW..HIGH", or the values of an enumeration */
     KeyCategory cat;
-    const char *why; /* reason behind a category other than CAT_WORKS */
+    const char *why; /* reason of a category other than CAT_WORKS */
     const char *doc;
 } Key;
 
@@ -63,10 +63,10 @@ extern const int n_key_defaults;
 int key_find(const char *path);
 /* False of a row of keys_elsewhere.def: the key changes nothing, whatever is given. */
 bool key_acts(const Key *key);
-/* All rows, in such an order that those of a section, of a section in it too, stand
- * together: in the order of the table, and sections by their first row. */
+/* All rows, ordered so that those of a section are together, and so are those of a
+ * section in it: in the order of the table, sections by their first row. */
 void key_order(int order[N_KEYS]);
-/* True if rows stand below `path`. */
+/* True if there are rows below `path`. */
 bool key_is_section(const char *path);
 /* What a word of another program is here: a path, a value, or a sentence; or NULL. */
 const char *key_foreign(const char *word);

@@ -1,6 +1,6 @@
-/* options.h - the words of a command, read by the table commands.def. An option is written
- * --name VALUE or --name=VALUE, '-' and '_' alike, at most once; options and other words
- * may stand in any order, and behind "--" nothing is an option. */
+/* options.h - the words of a command, read by the table commands.def. An option is
+ * written --name VALUE or --name=VALUE, '-' and '_' alike, at most once; options and
+ * other words may be in any order, and after "--" nothing is an option. */
 #ifndef STATOR_OPTIONS_H
 #define STATOR_OPTIONS_H
 #include "base/base.h"
@@ -78,7 +78,7 @@ int option_choice(const Options *o, const char *name, int otherwise);
 
 /* Does a key of the configuration have a row of the command? */
 bool option_has_key(CommandId command, const char *key);
-/* The next of the blank-separated names of a row; NULL behind the last. *at begins as the
+/* The next of the blank-separated names of a row; NULL after the last. *at starts as the
  * row's names. */
 const char *option_next_name(const char **at, char name[64]);
 

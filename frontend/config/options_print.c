@@ -124,7 +124,7 @@ static const char completion_head[] =
     "    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]}\n"
     "    local command=${COMP_WORDS[1]} words= keys= i\n";
 
-/* Behind launch and its options stands a command with options of its own. */
+/* After launch and its options comes a command with options of its own. */
 static void completion_launched(FILE *out) {
     fputs("    [ \"$command\" = launch ] && for ((i = 2; i < COMP_CWORD; i++)); do\n"
           "        case ${COMP_WORDS[i]} in\n        ",
@@ -155,7 +155,7 @@ static void completion_commands(FILE *out) {
     fputs("' keys=; fi\n", out);
 }
 
-/* What may stand behind an option whose values are known. */
+/* The values of an option, where they are known. */
 static void completion_values(FILE *out) {
     char name[64];
     fputs("    case $before in\n", out);

@@ -1,4 +1,4 @@
-/* yaml.h - YAML text to a tree of nodes that know their places. */
+/* yaml.h - YAML text to a tree of nodes that know their positions. */
 #ifndef STATOR_YAML_H
 #define STATOR_YAML_H
 #include "base/base.h"
@@ -23,7 +23,7 @@ struct YamlNode {
 enum { YAML_MAX_BYTES = 1 << 20, YAML_MAX_DEPTH = 64, YAML_MAX_NODES = 100000 };
 
 /* Parses one YAML 1.1 document of n bytes of UTF-8. An empty document is an empty map.
- * Fails with EXIT_CONFIG at the place for syntax errors, more than the limits above,
+ * Fails with EXIT_CONFIG at the position of syntax errors, more than the limits above,
  * equal keys in a map, keys that are no scalars, cyclic aliases, merge keys (<<), tags
  * other than the core ones, and a second document. */
 YamlNode *yaml_parse(Arena *a, const char *file_name, const char *text, size_t n);

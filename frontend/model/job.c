@@ -131,7 +131,7 @@ static bool is_sample(const Func *f, int i) {
     return role == ARG_tokens || role == ARG_labels || role == ARG_data;
 }
 
-/* Integers that index a table, or are classes of a loss, must lie inside. */
+/* Integers that index a table, or are classes of a loss, must be inside. */
 static void choose_range(const Func *f, int i, DataColumn *c) {
     int64_t most = (int64_t)INT32_MAX + 1;
     bool indexes = false;
@@ -279,7 +279,7 @@ static void spec_shape(Job *j) {
         file_shape(j, given, config_given(cfg, "train_dataset.seq_length"));
 }
 
-/* What the model takes beside tokens and labels. */
+/* What the model takes besides tokens and labels. */
 static void choose_inputs(Job *j) {
     const Config *cfg = j->cfg;
     LoaderType type = cfg->train_dataset_data_loader_type;

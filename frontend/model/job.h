@@ -34,11 +34,11 @@ typedef struct Job {
     int labels; /* the column of role labels; -1: none */
 } Job;
 
-/* Which model: sets has_spec, spec or module, source, and seq where the model decides. A
- * relative model.file is found beside the YAML file that names it, else from the working
- * directory. */
+/* Chooses the model: sets has_spec, spec or module, source, and seq where the model
+ * decides. A relative model.file is looked for next to the YAML file that names it, then
+ * in the working directory. */
 void job_choose_model(Job *j);
-/* How large: micro, batch, seq, shape and columns, for a strategy and a model that are
+/* Chooses the sizes: micro, batch, seq, shape and columns, once strategy and model are
  * chosen. Looks at the header of a file that has its own batches (TensorBatches). */
 void job_choose_shape(Job *j);
 /* Does the model read more of a batch than tokens and labels, or columns? */

@@ -1,4 +1,4 @@
-/* model.c - the transformer from its blocks. The layer body stands once in @layer and is
+/* model.c - the transformer from its blocks. The body of a layer is @layer, which is
  * called in a loop over the stacked parameters (and caches). */
 #include "frontend/model/model.h"
 #include "frontend/model/model_parts.h"
@@ -285,7 +285,7 @@ static void add_params(Make *k) {
     }
 }
 
-/* Where the tokens of a sequence stand, i32[t]. */
+/* Positions of the tokens of a sequence, i32[t]. */
 static Value *positions(Make *k) {
     char *attrs =
         k->shape.zigzag ? bfmt(&k->b, "zigzag=%lld", (long long)k->shape.zigzag) : NULL;

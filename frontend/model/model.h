@@ -65,12 +65,12 @@ typedef struct ModelShape {
     /* training on packed documents: */
     bool own_positions; /* positions come with the batch, i32[B,T], not 0, 1, 2, ... */
     bool documents; /* so does attends_from, i32[B,T]: the first key a query may see */
-    int64_t vocab_rows; /* of the tables of the vocabulary, so that ranks can split them
+    int64_t vocab_rows;  /* of the tables of the vocabulary, so that ranks can split them
                            evenly; 0: as many as the vocabulary. Padding takes no part in
                            the loss */
-    int64_t zigzag;     /* tokens stand in zigzag order over so many ranks (op positions);
-                       0: no */
-    bool masked;        /* the loss is the mean over the rows whose label is not -1 */
+    int64_t zigzag;      /* tokens are in zigzag order over so many ranks (op positions);
+                         * 0: no */
+    bool masked;         /* the loss is the mean over the rows whose label is not -1 */
     int64_t loss_groups; /* masked: 0: the mean over the step, by the argument of role
                             counted; else the mean of the means of so many equal parts of
                             the batch, which needs none */

@@ -43,7 +43,7 @@ static const KeyField fields[] = {
     FIELD("pad_token", model_pad_token, pad_token, true),
 };
 
-/* Keys that say how a model is used, not what it is, stand beside any model. */
+/* Keys that say how a model is used, not what it is, may be given with any model. */
 static bool describes_model(const char *path) {
     static const char *const uses[] = {MODEL "seq_length",
                                        MODEL "repetition_penalty",

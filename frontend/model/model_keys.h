@@ -1,4 +1,5 @@
-/* model_keys.h - keys of model.model_config beside a model that is loaded (init_from). */
+/* model_keys.h - keys of model.model_config given with a model that is loaded
+ * (init_from). */
 #ifndef STATOR_MODEL_KEYS_H
 #define STATOR_MODEL_KEYS_H
 #include "frontend/config/config.h"

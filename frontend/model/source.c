@@ -123,7 +123,7 @@ static void find_of_config(Arena *mem, const char *path, int nflags, char **flag
          path, cfg->output_dir, path);
 }
 
-/* A run folder whose checkpoints lie elsewhere, by its config.yaml. */
+/* A run folder whose checkpoints are elsewhere, by its config.yaml. */
 static bool find_elsewhere(Arena *mem, const char *dir, Source *s) {
     char *config = path_join(mem, dir, "config.yaml");
     if (!file_exists(config)) return false;

@@ -6,7 +6,8 @@
 #include "frontend/model/model.h"
 #include "ir/layout.h"
 
-/* Where argument `arg` of the entry function lies: f32, row-major, of its type's size. */
+/* The memory of argument `arg` of the entry function: f32, row-major, of its type's
+ * size. */
 typedef float *(*WeightAt)(void *context, int arg);
 
 /* Fills parameter i by its attributes init (normal, zeros, ones), std and mean. Element k

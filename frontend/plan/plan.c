@@ -19,7 +19,7 @@ static int64_t plus(int64_t a, int64_t b) {
 
 /* ---- how often a function runs ---- */
 
-/* The model may stand in the step several times, the first and the last micro-batch with
+/* The model may be in the step several times, the first and the last micro-batch with
  * collectives of their own (passes/model/train.c). */
 typedef struct FuncRuns {
     const Func *f;

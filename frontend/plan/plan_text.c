@@ -137,7 +137,7 @@ static void add_beside(const Out *o) {
 
 /* ---- placement ---- */
 
-/* "tp" of `f32[12,768,3072:tp]` is seen there; what flattening adds is said behind it. */
+/* "tp" of `f32[12,768,3072:tp]` is seen there; what flattening adds is said after it. */
 static const char *over(const Out *o, const PlanParam *r) {
     if (r->weight_axes[0]) return arena_printf(o->mem, "all over %s", r->weight_axes);
     if (r->state_axes[0]) return arena_printf(o->mem, "state over %s", r->state_axes);

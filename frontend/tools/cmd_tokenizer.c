@@ -71,7 +71,7 @@ static void read_input(Text *text) {
     }
 }
 
-/* The words behind "encode" or "decode", a space between; without any, the input. */
+/* The words after "encode" or "decode", joined by spaces; without any, the input. */
 static Text input_text(const Options *o) {
     Text text = text_new(o->mem);
     for (int i = 1; i < o->nwords; i++)

@@ -17,8 +17,8 @@ void inspect_checkpoint(Arena *mem, const char *folder);
 /* All checkpoints of a folder, newest first; each damaged one is named. */
 void inspect_checkpoints(Arena *mem, const char *folder);
 void inspect_metrics(Arena *mem, const char *path);
-/* tokenizer.json, vocab.json or merges.txt (the other one beside it), with any prefix, or
- * a folder with them. */
+/* tokenizer.json, vocab.json or merges.txt (the other one next to it), with any prefix,
+ * or a folder with them. */
 void inspect_tokenizer(Arena *mem, const char *path);
 
 #endif

@@ -151,7 +151,7 @@ static DataBatch room_for_row(Arena *mem, const Data *d) {
                        .keep_labels = true};
 }
 
-/* A source with an end has no samples behind it; the others begin their next epoch. */
+/* A source with an end has no samples beyond it; the others begin their next epoch. */
 static void check_samples(const Inspection *x, const Data *d) {
     for (int i = 0; i < x->n; i++)
         if (d->steps_available >= 0 && x->sample[i] >= d->samples)

@@ -56,7 +56,7 @@ static void feed(const Forward *f) {
     }
 }
 
-/* The last batch begins anew with the first samples; these are not taken. */
+/* The last batch is filled up with the first samples; their results are not taken. */
 static void run_all(const Forward *f) {
     const Data *d = f->data;
     for (int64_t k = 0; k * d->batch < d->samples; k++) {

@@ -8,7 +8,7 @@ typedef struct Sampling {
     double temperature;        /* divides the scores; 0 is greedy */
     int64_t top_k;             /* keep the k best; 0: all */
     double top_p;              /* keep the best with this much probability; 1: all */
-    double repetition_penalty; /* for tokens that stand already; 1: none */
+    double repetition_penalty; /* for tokens that are in the text already; 1: none */
     uint64_t seed;
 } Sampling;
 
@@ -18,7 +18,7 @@ typedef struct Sampler Sampler;
  * 0 < top_p <= 1, repetition_penalty in 0.01..100. */
 Sampler *sampler_new(Arena *mem, const Sampling *s, int vocab);
 
-/* Tells that `token` stands in the text, for the penalty. */
+/* Notes that `token` is in the text, for the penalty. */
 void sampler_seen(Sampler *s, int token);
 
 /* The tokens that may come next, in ids[vocab], and their probabilities in p[vocab],

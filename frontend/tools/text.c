@@ -48,7 +48,7 @@ Tokens tokens_parse(Arena *mem, const char *list, int64_t vocab) {
     return t;
 }
 
-/* Room behind the longest beginning of `stop` for one incomplete character. */
+/* Room after the longest beginning of `stop` for one incomplete character. */
 enum { CHARACTER_BYTES = 4 };
 
 TextStream *text_stream_new(Arena *mem, FILE *out, const char *stop) {
@@ -63,8 +63,8 @@ TextStream *text_stream_new(Arena *mem, FILE *out, const char *stop) {
     return s;
 }
 
-/* Do some bytes behind p[n], 1 <= n < 4, complete it to one character? The second byte
- * of a character has the narrowest choice: one trial for each range of it. */
+/* Can bytes after p[n], 1 <= n < 4, complete it to one character? The second byte of a
+ * character has the narrowest choice: one trial for each range of it. */
 static bool may_become_character(const char *p, size_t n) {
     for (int i = 0; i < 3; i++) {
         static const char next[3] = {(char)0x80, (char)0x90, (char)0xA0};

@@ -1,5 +1,5 @@
 /* folder_lock.h - folders that one run at a time writes to. The lock is flock on the
- * folder itself: a killed process holds it no longer, and nothing is left behind. */
+ * folder itself: a killed process no longer holds it, and nothing is left over. */
 #ifndef STATOR_FOLDER_LOCK_H
 #define STATOR_FOLDER_LOCK_H
 #include <stdbool.h>

@@ -10,7 +10,8 @@
 #include "runtime/run/schedule.h"
 #include "runtime/store/ckpt.h"
 
-/* The places in the program's memory that the loop reads and writes, beside the batch. */
+/* Pointers into the program's memory that the loop reads and writes, besides the
+ * batch. */
 typedef struct TrainSlots {
     int32_t *rng;   /* [micro, RNG_WORDS]; NULL: the model draws no random numbers */
     float *counted; /* see model.h; NULL: the loss does not ask for it */
@@ -54,7 +55,7 @@ typedef struct Train {
     TrainSlots at;
     Feed *feed;               /* of program */
     struct Validation *valid; /* NULL: none */
-    CkptTensor *tensor;       /* parameters and optimizer states, where they lie */
+    CkptTensor *tensor; /* parameters and optimizer states in the program's memory */
     int ntensor;
     double peak_flops; /* of this machine, 0: not asked */
     int64_t parameters;
@@ -140,12 +141,12 @@ bool train_key_counts(const struct Key *key);
 /* train_valid.c: the loss on other data, during training and at its end. The plan opens
  * nothing on disk and needs t->program; valid_step runs when it is due after a step. */
 void valid_plan(Train *t, Data *data, int64_t every, int64_t batches);
-void valid_start(Train *t); /* drops points behind the resumed step */
+void valid_start(Train *t); /* drops points after the resumed step */
 void valid_step(Train *t);
 void valid_end(Train *t);
 
-/* train_points.c: the points of validation in the run folder; for the picture, and anew
- * up to `last_step` with `more` (or NULL) behind them: 0 or errno. */
+/* train_points.c: the points of validation in the run folder; for the picture, and
+ * rewritten up to `last_step` with `more` (or NULL) after them: 0 or errno. */
 typedef struct ValidPoint {
     int64_t step;
     double loss;

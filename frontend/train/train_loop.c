@@ -180,7 +180,7 @@ static const char *checkpoints_left(const Train *t) {
                         (long long)t->good_step);
 }
 
-/* Weights that are not finite are not worth a checkpoint in the place of an older one. */
+/* Weights that are not finite are not worth a checkpoint that replaces an older one. */
 static int diverged(Train *t) {
     const char *bad = train_state_not_finite(t), *why = advice(t, bad);
     long long in_a_row = (long long)t->skipped_in_a_row;

@@ -25,7 +25,7 @@ void ranks_choose(Train *t) {
         (long long)ranks, comm_size(), comm_size() == 1 ? " runs" : "es run");
 }
 
-/* Who runs collectives beside the work of this rank. */
+/* Who runs asynchronous collectives on this rank. */
 static void choose_progress(const Train *t) {
     static const CommProgress ways[] = {
         [OVERLAP_OFF] = COMM_AT_ONCE, [OVERLAP_THREAD] = COMM_THREAD};

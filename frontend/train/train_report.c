@@ -94,7 +94,7 @@ static void write_plan(const Train *t) {
     write_file(t, "plan.json", &s);
 }
 
-/* The module lies beside the configuration, which names it there, so that the folder can
+/* The module is next to the configuration, which names it there, so that the folder can
  * be moved. */
 static void keep_module(const Train *t) {
     const UserModule *u = &t->job.module;

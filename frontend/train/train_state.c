@@ -1,5 +1,6 @@
-/* train_state.c - what a run knows: weights and optimizer states at the start, and their
- * checkpoints. Data position, schedule and random numbers follow from the step alone. */
+/* train_state.c - the state of a run: weights and optimizer states at the start, and
+ * their checkpoints. Data position, schedule and random numbers follow from the step
+ * alone. */
 #include "base/json.h"
 #include "frontend/config/commands.h"
 #include "frontend/config/key.h"
@@ -97,7 +98,7 @@ static char *state_json(const Train *t, Arena *mem) {
     return s.s;
 }
 
-/* Work must not get lost: the checkpoints go to the folder that is made anew. */
+/* Work must not get lost: the checkpoints go to a new folder at the same path. */
 static void notice_removed(Train *t) {
     if (t->lock_fd < 0 || t->folder_gone || !folder_gone(t->lock_fd, t->run_dir)) return;
     t->folder_gone = true;
@@ -107,7 +108,7 @@ static void notice_removed(Train *t) {
                t->run_dir, t->ckpt_dir);
 }
 
-/* A save may fail behind the point from which the checkpoint counts. */
+/* A save may fail after the point from which the checkpoint counts. */
 static bool is_there(const Train *t, Arena *mem) {
     Manifest m;
     char name[CKPT_NAME_BYTES];
@@ -166,7 +167,7 @@ static int count_parameters(const Train *t) {
     return n;
 }
 
-/* Parameters stand before the states that belong to them. */
+/* Parameters come before the states that belong to them. */
 static void load_source(Train *t) {
     const char *from;
     if (comm_size() == 1) {

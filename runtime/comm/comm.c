@@ -1,4 +1,4 @@
-/* comm.c - who the processes are, and how the mesh lies over them. */
+/* comm.c - the processes of a run, and the mesh over them. */
 #include "runtime/comm/comm_link.h"
 
 CommWorld comm_world = {

@@ -1,7 +1,7 @@
-/* comm_mpi.c - processes and messages by MPI, which no other file of runtime knows. MPI
- * is called from the thread that called comm_start, or instead from the one of
- * comm_queue.c, never from two at a time. Every call is checked: a failure is reported
- * with its name, rank and host, and ends all ranks. */
+/* comm_mpi.c - processes and messages by MPI, which no other file of runtime uses. MPI is
+ * called from the thread that called comm_start, or instead from the one of comm_queue.c,
+ * never from two at a time. Every call is checked: a failure is reported with its name,
+ * rank and host, and ends all ranks. */
 #define _GNU_SOURCE
 #include "runtime/comm/comm_link.h"
 #include "runtime/comm/watch.h"

@@ -1,6 +1,6 @@
-/* comm_queue.c - collectives beside other work. One thread begins them and waits for
- * them; another runs them, in the order they were begun. Who wants to run one by itself
- * waits until the queue is empty. So every rank runs its collectives in the order of its
+/* comm_queue.c - asynchronous collectives. One thread begins them and waits for them;
+ * another runs them, in the order they were begun. A blocking collective first waits
+ * until the queue is empty. So every rank runs its collectives in the order of its
  * program, which is the same on all, and one thread at a time is inside MPI. */
 #define _GNU_SOURCE
 #include "runtime/comm/comm_link.h"

@@ -1,8 +1,8 @@
 /* comm_ring.c - reduce-scatter, all-gather, their sequence all-reduce, all-to-all and
  * ring shift. A payload is cut into segments; each goes through the steps of its
- * collective in a lane of its own, and the lanes take turns, so that one's message
- * travels while another's sum is made. All members post their messages in the same order,
- * so one tag is enough. */
+ * collective in a lane of its own, and the lanes take turns, so that one's message is in
+ * flight while another's sum is computed. All members post their messages in the same
+ * order, so one tag is enough. */
 #include "runtime/comm/comm_ring.h"
 
 enum {
@@ -86,9 +86,9 @@ typedef struct Lane {
     int64_t item;
     int step;
     Step now;
-    char *hold, *fresh; /* what goes, what comes; where no place in the parts serves */
-    char *carried;      /* what the last step has made */
-    char *landing;      /* where what comes arrives */
+    char *hold, *fresh; /* sent, received, where the parts do not serve */
+    char *carried;      /* result of the last step */
+    char *landing;      /* receives the message */
     int64_t offset, take_bytes;
 } Lane;
 

@@ -10,7 +10,7 @@ typedef struct KindInfo {
     bool sliced; /* pieces are ranges of the whole payload */
     bool reduces, max;
     bool gathers;   /* pieces go around until everybody has all */
-    bool exchanges; /* every pair of members by itself */
+    bool exchanges; /* each pair of members exchanges on its own */
 } KindInfo;
 extern const KindInfo comm_kind_info[COMM_KINDS];
 

@@ -1,4 +1,4 @@
-/* comm_run.c - runs a collective: which way it goes, and what it took. */
+/* comm_run.c - runs a collective: chooses the algorithm and measures the time. */
 #include "runtime/comm/comm_run.h"
 #include "runtime/comm/comm_ring.h"
 #include "runtime/comm/watch.h"

@@ -1,10 +1,10 @@
-/* comm_stream.h - the bytes of a collective as streams: what lies in rows here and there
- * in memory goes over the wire one after the other. */
+/* comm_stream.h - the bytes of a collective as streams: rows that are scattered in memory
+ * are sent as one sequence of bytes. */
 #ifndef STATOR_COMM_STREAM_H
 #define STATOR_COMM_STREAM_H
 #include "runtime/comm/comm.h"
 
-/* How the memory of a part is seen. */
+/* Which memory of a part, and how it is cut. */
 typedef enum Side {
     SIDE_FROM,     /* all of `from` */
     SIDE_FROM_CUT, /* from[:, piece, :] of [before, n * each, after] */
@@ -28,17 +28,19 @@ Stream stream_new(Side side, const CommPart *part, int n, int members, bool slic
 /* Bytes of this piece: slices at the end may be short or empty. */
 int64_t stream_piece_bytes(const Stream *s, int piece);
 
-/* Where bytes [offset, offset + bytes) of a piece lie, if in one stretch; else NULL. */
+/* Pointer to bytes [offset, offset + bytes) of a piece if they are contiguous; else
+ * NULL. */
 char *stream_pointer(const Stream *s, int piece, int64_t offset, int64_t bytes);
 /* Copies those bytes from the rows, or into them. */
 void stream_read(const Stream *s, int piece, int64_t offset, int64_t bytes, void *to);
 void stream_write(const Stream *s, int piece, int64_t offset, int64_t bytes,
                   const void *from);
 /* out = sum (or maximum) of `first` and the stream, in this order; 4-byte elements. out
- * may be `first` or the stream's place itself. */
+ * may be `first` or the stream's own memory. */
 void stream_combine(const Stream *s, int piece, int64_t offset, int64_t bytes, bool max,
                     const void *first, void *out);
-/* out = out and `more`, elements as those of the stream at this place. */
+/* out = sum (or maximum) of out and `more`, elements of the stream's type at this
+ * offset. */
 void stream_accumulate(const Stream *s, int piece, int64_t offset, int64_t bytes,
                        bool max, void *out, const void *more);
 

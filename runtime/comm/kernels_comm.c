@@ -48,7 +48,7 @@ static CommPart *make_parts(int64_t kind, int64_t n, const int64_t *shape, void 
     return part;
 }
 
-/* Behind the numbers of the parts stands where the op is, as text. */
+/* The numbers of the parts are followed by a text that says where the op is. */
 static void label(int64_t n, const int64_t *shape) {
     comm_label((const char *)(shape + n * RT_PART_NUMBERS));
 }

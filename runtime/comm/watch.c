@@ -1,5 +1,5 @@
-/* watch.c - see watch.h. Seconds are counted by the thread's own rounds: a process that
- * was stopped itself has not waited meanwhile. */
+/* watch.c - see watch.h. Seconds are counted in rounds of the thread, so that time in
+ * which this process itself was stopped does not count as waiting. */
 #define _GNU_SOURCE
 #include "runtime/comm/watch.h"
 #include "runtime/comm/comm.h"

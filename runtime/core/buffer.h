@@ -1,5 +1,6 @@
-/* buffer.h - bytes that grow and are given back: for work that goes on and on, where an
- * arena would only ever grow. Each buffer has an arena of its own. */
+/* buffer.h - a growable buffer whose memory is freed when it is replaced: for
+ * long-running work, where an arena would only ever grow. Each buffer has an arena of its
+ * own. */
 #ifndef STATOR_BUFFER_H
 #define STATOR_BUFFER_H
 #include "base/base.h"
@@ -10,7 +11,7 @@ typedef struct Buffer {
     size_t n, cap; /* bytes in use, bytes there are */
 } Buffer;
 
-/* Room for `more` bytes behind the n in use, which stay; never NULL. Fails with
+/* Makes room for `more` bytes after the n in use, which stay; never NULL. Fails with
  * EXIT_MEMORY. */
 static inline char *buffer_room(Buffer *b, size_t more) {
     check(more < PTRDIFF_MAX / 4 && b->n < PTRDIFF_MAX / 4);

@@ -18,7 +18,7 @@ static uint64_t read_number(const char *dir, const char *name, uint64_t otherwis
     return end == line || errno || line[0] == '-' ? otherwise : v;
 }
 
-/* The number behind a word that begins a line. */
+/* The number after a word that begins a line. */
 static uint64_t find_number(const char *path, const char *word, uint64_t otherwise) {
     char line[LINE_BYTES];
     size_t n = strlen(word);
@@ -41,7 +41,7 @@ static uint64_t machine_bytes(const char *root) {
 
 /* Names of the two versions. */
 typedef struct Version {
-    const char *line;     /* of /proc/self/cgroup, behind the number */
+    const char *line;     /* of /proc/self/cgroup, after the number */
     const char *mount[2]; /* where it may be mounted */
     const char *limit, *usage, *inactive;
 } Version;

@@ -1,6 +1,6 @@
 /* map_guard.h - reading mapped files that may be cut short meanwhile. The kernel answers
- * a read behind the new end with SIGBUS; here that becomes a failure that names the file.
- */
+ * a read beyond the new end with SIGBUS; here that becomes a failure that names the
+ * file. */
 #ifndef STATOR_MAP_GUARD_H
 #define STATOR_MAP_GUARD_H
 #include "base/base.h"

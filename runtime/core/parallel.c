@@ -1,4 +1,4 @@
-/* parallel.c - the thread pool behind generated code: libgomp's, shared with oneDNN. */
+/* parallel.c - the thread pool of generated code: libgomp's, shared with oneDNN. */
 #define _GNU_SOURCE
 #include "base/base.h"
 #include "runtime/core/rt.h"

@@ -1,4 +1,4 @@
-/* peak.h - what this machine can do at best, measured: the base of every utilization. */
+/* peak.h - what this machine can do at best, measured: utilization is relative to it. */
 #ifndef STATOR_PEAK_H
 #define STATOR_PEAK_H
 

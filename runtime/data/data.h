@@ -7,7 +7,7 @@
  * "TextFile": `path` is a file, a folder (all regular files below it, sorted by name,
  *     links not followed) or "embedded"; a token is a byte. A split is a stretch of bytes.
  * "MegatronIndexed": `path` with or without .bin/.idx names a pair of files. A split is
- *     some documents that stand side by side.
+ *     some consecutive documents.
  * "GPTDataset": Megatron-LM's data set of one split of one .bin/.idx pair or a blend of
  *     them; see DataGptSpec. The order is Megatron's: `seed` its random seed, `shuffle`
  *     does not apply, and there are no batches beyond the samples asked for.
@@ -23,9 +23,9 @@
  * vocab 0: the size is not known; tokens are only checked to be 0 .. 2^31-1. */
 typedef enum DataSplit { SPLIT_TRAIN, SPLIT_VALID, SPLIT_TEST } DataSplit;
 
-/* The split, and what GPTDataset and WebtextDataset need beside the rest.
- * A blend is the words of `paths`: "w1 p1 w2 p2 ..." (weights and what they belong to) or
- * "p1 p2 ..."; one item with blanks that is no file itself is taken apart. With weights
+/* The split, and what GPTDataset and WebtextDataset need besides the rest. A blend is the
+ * words of `paths`: "w1 p1 w2 p2 ..." (weights and what they belong to) or "p1 p2 ...";
+ * one item with blanks that is not itself a file is split at the blanks. With weights
  * `samples` must be given; without, sources count by their sizes. */
 typedef struct DataGptSpec {
     const char *const *paths; /* GPTDataset; n_paths 0: DataSpec.path alone */
@@ -101,13 +101,13 @@ void data_close(Data *d);
 void data_batch(const Data *d, int64_t step, int32_t *tokens, int32_t *labels);
 
 /* All that a batch has, each [batch, seq]. `tokens` must be there; the others are NULL
- * where they are not wanted. A source of columns fills `column` and nothing else.
- *   positions     position id; begins anew behind the end of a document with
+ * where they are not needed. A source of columns fills `column` and nothing else.
+ *   positions     position id; begins again after the end of a document with
  *                 reset_position_ids, else 0 .. seq - 1
  *   attends_from  first position that this one attends to: 0, or with
  *                 reset_attention_mask the first one of its document
  *   loss_mask     0 where the label does not count (eod_mask_loss, padding), else 1
- * A label that does not count is -1, unless keep_labels: so a step that knows only labels
+ * A label that does not count is -1, unless keep_labels: so a step that reads only labels
  * leaves it out as well. */
 typedef struct DataBatch {
     int32_t *tokens, *labels, *positions, *attends_from;
@@ -120,10 +120,10 @@ void data_batch_full(const Data *d, int64_t step, const DataBatch *out);
 void data_rows_full(const Data *d, int64_t step, int64_t first_row, int64_t rows,
                     const DataBatch *out);
 
-/* Room for all that a batch has. */
+/* Allocates all arrays of a batch. */
 DataBatch data_batch_new(Arena *mem, const Data *d);
 
-/* Place of item i in the order of `epoch`: a bijection on 0 .. n-1, computed from the
+/* Position of item i in the order of `epoch`: a bijection on 0 .. n-1, computed from the
  * arguments alone (Feistel network on the next power of 4, walked back into range). */
 int64_t data_permute(uint64_t seed, int64_t epoch, int64_t i, int64_t n);
 
@@ -151,8 +151,8 @@ Prefetch *prefetch_start(const Data *d, int64_t first_step, int64_t steps, int d
 Prefetch *prefetch_start_full(const Data *d, int64_t first_step, int64_t steps,
                               int depth);
 /* Waits for the next batch; its arrays are for reading, until the next call. False when
- * all steps were handed out. A failure of data_batch ends this call the same way, after
- * the good batches before it; prefetch_stop is due then too. */
+ * there are no further steps. A failure of data_batch fails in this call, after the good
+ * batches before it; call prefetch_stop then too. */
 bool prefetch_next(Prefetch *p, DataBatch *out);
 void prefetch_stop(Prefetch *p);
 

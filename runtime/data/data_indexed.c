@@ -2,8 +2,8 @@
  *
  * What order is promised: sequences in file order make one token stream; sample i is the
  * seq + 1 tokens from i * seq on, and samples are shuffled as data_permute says. A split
- * is some documents that stand side by side: no sample goes across its ends.
- * Megatron's own samples, cut from shuffled documents, are the type GPTDataset. */
+ * is some consecutive documents: no sample goes across its ends. Megatron's own samples,
+ * cut from shuffled documents, are the type GPTDataset. */
 #include "runtime/data/data_reader.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "tables are little-endian");
@@ -83,7 +83,7 @@ static void check_documents(const char *name, const unsigned char *p,
     }
 }
 
-/* Marks of another modality (images) may stand behind the tables, one byte a sequence. */
+/* Marks of another modality (images) may follow the tables, one byte a sequence. */
 static void check_modes(const char *name, const unsigned char *p, uint64_t begin,
                         uint64_t n) {
     for (uint64_t i = begin; i < n; i++)
@@ -152,7 +152,8 @@ typedef struct IndexedSource {
     int64_t first; /* token */
 } IndexedSource;
 
-/* The token that document i begins with; behind the last one, the number of tokens. */
+/* The token that document i begins with; for the one after the last, the number of
+ * tokens. */
 static int64_t document_begin(const IndexedFile *x, int64_t i) {
     const IndexedTable *t = &x->table;
     int64_t sequence = i64_at(t->doc_index, i);

@@ -4,7 +4,7 @@
 #include <pthread.h>
 #include <signal.h>
 
-/* Batches are counted from 0 within the run; batch i lies in slot i % slots. The trainer
+/* Batches are counted from 0 within the run; batch i is in slot i % slots. The trainer
  * holds batch taken - 1 until it asks for the next one, so `slots` is depth + 1. */
 struct Prefetch {
     Arena *mem;
@@ -79,7 +79,7 @@ static int thread_start(Prefetch *p) {
     return error;
 }
 
-/* Where the columns of each slot lie. */
+/* Assigns the memory of the columns of each slot. */
 static void assign_columns(Prefetch *p) {
     size_t n = (size_t)p->data->ncolumns;
     if (!n) return;

@@ -1,17 +1,18 @@
-/* data_reader.h - what the readers behind data.h share; private to runtime/data*.c. */
+/* data_reader.h - what the readers that implement data.h share; private to
+ * runtime/data/data*.c. */
 #ifndef STATOR_DATA_READER_H
 #define STATOR_DATA_READER_H
 #include "runtime/core/file_map.h"
 #include "runtime/data/data.h"
 
 /* One type of source. `open` sets tokens, state and, where the file decides, batch, seq,
- * samples and steps_available; samples 0 stands for windows of seq + 1 tokens over the
- * whole token stream, each beginning with the last token of the one before. `read` gives
- * tokens [from, from + n) of a sample. `close` also follows an `open` that failed.
- * `mask`, where there is one, fills what is not NULL of a row of seq tokens beside tokens
- * and labels (positions, attends_from and loss_mask come as 0 .. seq - 1, 0 and 1) and
- * makes the labels that do not count -1 unless keep_labels. A source of columns has `row`
- * in place of `read`: it fills row `row` of every column. */
+ * samples and steps_available; samples 0 means windows of seq + 1 tokens over the whole
+ * token stream, each beginning with the last token of the one before. `read` gives tokens
+ * [from, from + n) of a sample. `close` also follows an `open` that failed. `mask`, where
+ * there is one, fills what is not NULL of a row of seq tokens besides tokens and labels
+ * (positions, attends_from and loss_mask come as 0 .. seq - 1, 0 and 1) and makes the
+ * labels that do not count -1 unless keep_labels. A source of columns has `row` instead
+ * of `read`: it fills row `row` of every column. */
 typedef struct DataReader {
     const char *type;
     bool shapes_from_file;

@@ -1,11 +1,11 @@
 /* data_webtext.c - texts of loose JSON, one sample each: cut or padded to seq tokens,
- * tokenized once and kept in a cache (beside the file if no folder is given).
+ * tokenized once and kept in a cache (next to the file if no folder is given).
  *
  * After the WebtextDataset of Colossal-AI's GPT examples: a text has the tokens that its
- * tokenizer gives, no end mark is added, and behind a short text stands the pad token.
- * There each row is as long as the longest text at most; here always seq. A label counts
- * when it is a token of the text, with pad_in_loss as there when it is any token of the
- * row. A text without a label that counts is left out.
+ * tokenizer gives, no end mark is added, and a short text is filled up with the pad
+ * token. There each row is as long as the longest text at most; here always seq. A label
+ * counts when it is a token of the text, with pad_in_loss as there when it is any token
+ * of the row. A text without a label that counts is left out.
  *
  * Data of the cache: i64 texts, i64 begin [texts + 1], i32 tokens [begin[texts]]. */
 #include "base/json.h"

@@ -22,7 +22,7 @@ typedef struct GptIndex {
     int64_t samples;   /* available: at least those asked for */
     int64_t epochs, tokens_per_epoch;
     const int32_t *document; /* [documents] sequence numbers, shuffled */
-    const int32_t *sample;   /* [samples + 1, 2]: place in `document`, token in it */
+    const int32_t *sample;   /* [samples + 1, 2]: index in `document`, token in it */
     const uint32_t *shuffle; /* [samples]: the sample that is number i in training */
 } GptIndex;
 
@@ -33,14 +33,14 @@ void gpt_index_build(Arena *mem, const GptIndexSpec *spec, GptIndex *out);
 
 /* The same, read from the folder `cache` when it is there, else built and written there
  * (no shared disk needed: whoever finds no file builds its own). `idx_hash` is the hash
- * of the .idx file. A file that is damaged or of something else is built anew; that, and
+ * of the .idx file. A file that is damaged or of something else is built again; that, and
  * a folder that cannot be written, is said in `note` (else ""). Unmap *held at last. */
 struct FileMap;
 void gpt_index_cached(Arena *mem, const GptIndexSpec *spec, const char *cache,
                       uint64_t idx_hash, GptIndex *out, struct FileMap *held,
                       char note[512]);
 
-/* Indices in the bytes of a cache file behind its frame; false if anything in them leads
+/* Indices in the bytes of a cache file after its frame; false if anything in them points
  * outside of the split. Nothing is copied: `bytes` is 8-byte aligned and stays. */
 bool gpt_index_parse(const void *bytes, uint64_t n, const GptIndexSpec *spec,
                      GptIndex *out);
@@ -51,7 +51,7 @@ bool gpt_index_parse(const void *bytes, uint64_t n, const GptIndexSpec *spec,
 void gpt_split(const char *split, int64_t n, int64_t bound[4]);
 
 /* Blends. Item i of the stream is sample `sample[i]` of source `source[i]`: each item
- * goes to the source that lags most behind its weight. Weights have the sum 1. */
+ * goes to the source whose share is furthest below its weight. Weights have the sum 1. */
 void gpt_blend(const double *weight, int n, int64_t items, int16_t *source,
                uint32_t *sample);
 /* All samples of all sources, in proportion to their sizes until each is spent;
@@ -60,10 +60,10 @@ void gpt_blend_all(const int64_t *size, int n, int64_t items, int16_t *source,
                    uint32_t *sample);
 
 /* Files of prepared data: a frame of CACHE_FRAME bytes (magic, key, size, checksums) and
- * the data behind it. `key` is the 32 hex digits that stand for what it was made from.
+ * the data after it. `key` is the 32 hex digits that identify what it was made from.
  * cache_check gives the data's size, or -1 and the reason. cache_buffer has room for n
- * bytes of data, with the frame's place in front; cache_write fills the frame in and
- * replaces the file as a whole (several processes may do so at once); 0 or errno. */
+ * bytes of data, after room for the frame; cache_write fills the frame in and replaces
+ * the file as a whole (several processes may do so at once); 0 or errno. */
 enum { CACHE_FRAME = 64 };
 int64_t cache_check(const void *bytes, uint64_t n, const char key[33], const char **why);
 void *cache_buffer(Arena *mem, uint64_t n);

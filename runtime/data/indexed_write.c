@@ -1,5 +1,5 @@
-/* indexed_write.c - see indexed_write.h. The .idx begins with the lengths, so they go
- * straight to their place; the sequence counts of the documents wait in a file without a
+/* indexed_write.c - see indexed_write.h. The .idx begins with the lengths, so they are
+ * written straight away; the sequence counts of the documents wait in a file without a
  * name, and the header comes last. */
 #define _GNU_SOURCE
 #include "runtime/data/indexed_write.h"
@@ -106,7 +106,7 @@ static void out_open(Arena *mem, Out *o, const char *prefix, const char *suffix)
     if (ftruncate(o->fd, 0) != 0) cannot(o, errno);
 }
 
-/* A file without a name beside the others, so that it cannot stay behind. */
+/* A file without a name in the same folder, so that it cannot be left over. */
 static void counts_open(IndexedWriter *w) {
     Out *o = &w->counts;
     char *path = arena_printf(w->mem, "%s.counts.XXXXXX", w->prefix);
@@ -161,7 +161,8 @@ void indexed_write_add(IndexedWriter *w, const IndexedPart *part) {
     w->tokens += tokens;
 }
 
-/* n numbers of `from` at `offset`, summed up and scaled, as int64 behind the .idx. */
+/* n numbers of `from` at `offset`, summed up and scaled, as int64 at the end of the
+ * .idx. */
 static void write_sums(IndexedWriter *w, const Out *from, uint64_t offset, uint64_t n,
                        int64_t scale) {
     enum { CHUNK = 4096 };
@@ -223,7 +224,7 @@ void indexed_write_complete(IndexedWriter *w) {
 }
 
 void indexed_write_publish(IndexedWriter *w) {
-    /* An older .idx goes first: it must not stand beside the new .bin. */
+    /* An older .idx is removed first: it must never be next to the new .bin. */
     if (unlink(w->idx.name) != 0 && errno != ENOENT)
         fail(EXIT_DATA, "cannot replace %s: %s", w->idx.name, strerror(errno));
     sync_dir(w);

@@ -1,7 +1,7 @@
 /* indexed_write.h - writes Megatron-LM's .bin/.idx pairs (its indexed_dataset.py) as a
  * stream: memory does not grow with the data. Until all is on disk the files are called
  * PREFIX.bin.tmp and PREFIX.idx.tmp; an .idx under its final name always belongs to the
- * .bin beside it. */
+ * .bin next to it. */
 #ifndef STATOR_INDEXED_WRITE_H
 #define STATOR_INDEXED_WRITE_H
 #include "base/base.h"

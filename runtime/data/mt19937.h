@@ -18,7 +18,7 @@ uint32_t mt19937_next(Mt19937 *m);
  * two, the high one first, when most is above 2^32 - 1. */
 uint64_t mt19937_interval(Mt19937 *m, uint64_t most);
 
-/* RandomState.shuffle of n numbers of 4 bytes: i from n - 1 down to 1 changes places with
+/* RandomState.shuffle of n numbers of 4 bytes: i from n - 1 down to 1 is exchanged with
  * interval(i). */
 void mt19937_shuffle(Mt19937 *m, uint32_t *items, int64_t n);
 

@@ -19,7 +19,7 @@ typedef struct BadLine {
     int key;
 } BadLine;
 
-/* A batch on its way. */
+/* A batch in flight. */
 typedef struct Slot {
     TextBatch in;
     Encoded out[JSON_LINE_KEYS];
@@ -28,7 +28,7 @@ typedef struct Slot {
     bool encoded;
 } Slot;
 
-/* Batch i lies in slot i % nslots; written <= taken <= filled <= written + nslots. */
+/* Batch i is in slot i % nslots; written <= taken <= filled <= written + nslots. */
 typedef struct Pipeline {
     const PreprocessSpec *spec;
     Slot *slot;
@@ -45,7 +45,7 @@ typedef struct Pipeline {
 
 /* What a worker has for itself. */
 typedef struct Worker {
-    Arena *mem; /* it lies in */
+    Arena *mem; /* of all of it */
     const PreprocessSpec *spec;
     TokenizerCache *cache;
     JsonLine json;

@@ -67,8 +67,8 @@ static void add_file(TextReader *r, const char *path, TextFormat format,
     PUSH(r->mem, r->file, r->nfile, r->cap, f);
 }
 
-/* What a pattern stands for, sorted by name. A file whose own name looks like a pattern
- * is that file. */
+/* The files that a pattern matches, sorted by name. A file whose own name looks like a
+ * pattern is that file. */
 static char **expand(TextReader *r, const char *pattern, size_t *n) {
     char **path = NULL;
     glob_t g;
@@ -155,7 +155,7 @@ static bool take(TextReader *r, TextBatch *b, const char *end, bool keep) {
     return end != NULL;
 }
 
-/* The next line behind the batch's text, without its '\n'. False at the end of the file.
+/* The next line, added to the batch's text without its '\n'. False at the end of the file.
  * One that is too long is passed over. */
 static bool read_line(TextReader *r, TextBatch *b, TextRecord *line) {
     *line = (TextRecord){b->text.n, 0, r->line, r->at, r->file[r->at].plain, false};

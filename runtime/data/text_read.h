@@ -35,7 +35,7 @@ typedef struct TextRecord {
 
 typedef struct TextBatch {
     Buffer text, records; /* records: TextRecord[] */
-    uint64_t bytes;       /* of input that it stands for, decompressed */
+    uint64_t bytes;       /* of input that it was made from, decompressed */
 } TextBatch;
 
 static inline const TextRecord *text_records(const TextBatch *b, size_t *n) {

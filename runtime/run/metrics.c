@@ -84,7 +84,7 @@ static double number_or(const Json *v, const char *key, double otherwise) {
     return json_get_f64(v, key, otherwise);
 }
 
-/* A null number with its name beside it. */
+/* A null number, followed by its name. */
 static double named_number(const Json *v, const char *key) {
     char name_key[32];
     snprintf(name_key, sizeof name_key, "%s_is", key);

@@ -7,7 +7,7 @@ typedef struct MetricsRow {
     int64_t step; /* from 1 */
     double loss, grad_norm, lr;
     bool skipped;    /* loss or norm were not finite on some rank, and nothing changed */
-    bool of_samples; /* the model reads no tokens: its samples stand for them */
+    bool of_samples; /* the model reads no tokens: its samples are counted instead */
     int64_t tokens;  /* of this step, all ranks */
     double seconds;  /* of this step */
     double tokens_per_second; /* all ranks */
@@ -25,9 +25,9 @@ Metrics *metrics_open(Arena *mem, const char *path, int64_t total_steps,
                       int64_t resumed_step, FILE *terminal);
 
 /* How it is shown: a line every `interval` steps and at the end, of the means over the
- * steps since the last one; in `log` (or NULL) too, which may be a file where the terminal
- * is none. columns: of the terminal, 0: it has no bar, -1: it is asked. From the start:
- * every step, no log, asked. */
+ * steps since the last one; in `log` (or NULL) too, which may be a file where the
+ * terminal is none. columns: of the terminal, 0: it has no bar, -1: ask the terminal. At
+ * first: every step, no log, -1. */
 void metrics_show(Metrics *m, int64_t interval, FILE *log, int columns);
 
 /* What metrics_open found damaged (lines that are broken or out of order; not one that a
@@ -36,13 +36,13 @@ const char *metrics_note(const Metrics *m);
 
 /* Adds one step. A full disk does not end the run: the line is left out whole, and the
  * terminal gets one warning until writing works again. Allocates nothing. The bar is
- * drawn anew 20 times a second at most. */
+ * redrawn 20 times a second at most. */
 void metrics_write(Metrics *m, const MetricsRow *row);
 
-/* A line of somebody else's on the terminal, without touching the progress bar. */
+/* Writes a line of another source to the terminal, without touching the progress bar. */
 void metrics_say(Metrics *m, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Takes the bar away and closes the file. */
+/* Removes the bar and closes the file. */
 void metrics_close(Metrics *m);
 
 /* Rows of a metrics.jsonl, in file order; broken lines are left out. A null loss is NaN,
@@ -50,8 +50,8 @@ void metrics_close(Metrics *m);
 MetricsRow *metrics_read(Arena *mem, const char *path, int *n);
 
 /* One row as a JSON object with its line end; numbers as %.10g, numbers that are not
- * finite as null with "loss_is" (or "grad_norm_is") naming them; "skipped":true stands
- * in rows of skipped steps only. Returns the length. */
+ * finite as null with "loss_is" (or "grad_norm_is") naming them; "skipped":true is in
+ * rows of skipped steps only. Returns the length. */
 int metrics_format(const MetricsRow *row, char *out, size_t size);
 
 /* "0:01:23", "12:00:00", "3 d 04:05:06"; "?" for what is not a time. Rounds to seconds.

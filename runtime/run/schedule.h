@@ -46,7 +46,7 @@ typedef struct Schedule {
 double schedule_rate(const Schedule *s, int64_t step);
 
 /* Weight decay that changes over a run, as in Megatron-LM: start + (end - start) * x, or
- * with a half cosine in place of x, where x is the share of total_steps that is done. */
+ * with a half cosine instead of x, where x is the share of total_steps that is done. */
 typedef enum DecayStyle { RAMP_CONSTANT, RAMP_LINEAR, RAMP_COSINE } DecayStyle;
 typedef struct WeightDecay {
     DecayStyle style;

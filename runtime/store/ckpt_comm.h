@@ -1,5 +1,6 @@
-/* ckpt_comm.h - what the ranks say to each other while they save and load a checkpoint.
- * With one rank, and when one process plays a rank, nothing is said. See ckpt.h. */
+/* ckpt_comm.h - messages between the ranks while they save and load a checkpoint. With
+ * one rank, and when one process acts as a rank in a test, nothing is sent. See
+ * ckpt.h. */
 #ifndef STATOR_CKPT_COMM_H
 #define STATOR_CKPT_COMM_H
 #include "base/base.h"
@@ -8,7 +9,7 @@ enum { CKPT_CHUNK_BYTES = 1 << 20 };
 
 typedef struct CkptGroup {
     int rank, ranks;
-    bool alone;   /* nobody to talk to */
+    bool alone;   /* there are no other ranks */
     bool *remote; /* by rank: does not see rank 0's folder; NULL: not asked yet */
     int nremote, first_remote;
     const char *remote_host;
@@ -16,15 +17,16 @@ typedef struct CkptGroup {
 CkptGroup group_of_comm(void);
 CkptGroup group_alone(int rank, int ranks);
 
-/* On all ranks 0, or the error and sentence of the first rank that has one. */
+/* 0 on all ranks, or on all ranks the error and sentence of the first rank that has
+ * one. */
 int group_agree(const CkptGroup *c, int error, char *why, size_t why_size);
-/* The same of sentences (NULL: nothing wrong), in mem. */
+/* The same for sentences (NULL: nothing wrong), in mem. */
 const char *group_agree_wrong(const CkptGroup *c, Arena *mem, const char *wrong);
 /* Rank 0's text on all ranks. */
 const char *group_share(const CkptGroup *c, Arena *mem, const char *text);
 /* Every rank's bytes; not alone. */
 const void *group_gather(const CkptGroup *c, Arena *mem, const void *mine, size_t bytes);
-/* Fills remote, nremote, ...: every rank says whether it sees what rank 0 does. */
+/* Fills remote, nremote, ...: every rank says whether it sees the folder of rank 0. */
 void group_find_remote(CkptGroup *c, Arena *mem, bool i_see);
 
 /* A stream of bytes between rank 0 and a remote rank, in chunks. Both know `total`. */

@@ -36,7 +36,7 @@ Text manifest_text(Arena *mem, const Manifest *m);
 /* Reads folder/manifest.json and compares the sizes of the files (not their content).
  * NULL, or what is damaged. With a version above CKPT_VERSION only that is filled. */
 const char *manifest_read(Arena *mem, const char *folder, Manifest *m);
-/* The same in two steps: the text as it lies there, and what it says. */
+/* The same in two steps: the text as it is in the file, and its content. */
 const char *manifest_fetch(Arena *mem, const char *folder, const char **text);
 const char *manifest_parse(Arena *mem, const char *text, Manifest *m);
 const char *manifest_sizes(Arena *mem, const char *folder, const Manifest *m);
@@ -55,7 +55,7 @@ int ckpt_list(Arena *mem, const char *dir, CkptEntry **entries, int *n);
 /* Deletes a folder of plain files. EBUSY when a save holds its lock. 0 or errno. */
 int ckpt_remove(int dir_fd, const char *name);
 
-/* One process in the place of all ranks, for tests: t[rank] are the tensors of each. */
+/* One process acts as all ranks, for tests: t[rank] are the tensors of each. */
 int ckpt_save_ranks(const char *dir, int64_t step, int ranks, const CkptTensor *const *t,
                     int n, const char *state_json, char *why, size_t why_size);
 /* ckpt_load_dir as that rank would do it, alone. */

@@ -97,7 +97,7 @@ static const char *not_as_said(const Load *l, const CkptFile *f, const char *nam
                         load_table_name(l, f->kind));
 }
 
-/* The tensors of a file in the order they lie there. */
+/* The tensors of a file in their order there. */
 static const char *fill_from(Load *l, CkptStream *s, const Safetensors *st,
                              uint64_t *filled) {
     for (int k = 0; k < st->n; k++) {

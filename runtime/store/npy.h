@@ -16,7 +16,7 @@ typedef struct Npy {
 } Npy;
 
 /* Reads the `n` bytes of a file; data leads into them. NULL when all is well, else a
- * sentence with what is wrong and what to write instead. Every element lies inside. */
+ * sentence with what is wrong and what to write instead. Every element is inside. */
 const char *npy_parse(Arena *mem, const void *bytes, uint64_t n, Npy *out);
 
 #endif

@@ -35,7 +35,7 @@ typedef struct Safetensors {
 /* Opens a .safetensors file, a *.safetensors.index.json, or a folder with
  * model.safetensors.index.json or model.safetensors. The data are mapped read-only, so
  * only what is read costs memory. Everything is validated here: after this every tensor
- * lies inside its file and has dim * type bytes. Fails with `code`. */
+ * is inside its file and has dim * type bytes. Fails with `code`. */
 Safetensors *safetensors_open(Arena *mem, const char *path, int code);
 /* Unmaps; the tensors' data are gone, names and shapes stay as long as the arena. */
 void safetensors_close(Safetensors *s);

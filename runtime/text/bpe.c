@@ -147,10 +147,10 @@ static int merge_short(const MergeTable *t, int32_t *id, int n) {
     return n;
 }
 
-/* A long word: symbols in a list, and a heap of (rank, place), lowest first. An entry
- * whose rank is no longer the one at its place is left over from before a merge. */
+/* A long word: symbols in a list, and a heap of (rank, index), lowest first. An entry
+ * whose rank is no longer the one at its index is left over from before a merge. */
 typedef struct LongWord {
-    int32_t *id, *before, *after; /* by place; id < 0: merged into the one before */
+    int32_t *id, *before, *after; /* by index; id < 0: merged into the one before */
     uint32_t *rank;               /* of the pair that begins there */
     uint64_t *heap;
     size_t heap_n;
@@ -314,7 +314,7 @@ static void encode_part(const Tokenizer *t, TokenizerCache *c, const char *p,
     }
 }
 
-/* The special token that stands at p, the longest if there are several, or -1. */
+/* The special token that begins at p, the longest if there are several, or -1. */
 static int32_t special_at(const Tokenizer *t, const char *p, const char *end) {
     int b = (unsigned char)*p;
     for (int32_t i = t->special_from[b]; i < t->special_from[b + 1]; i++) {

@@ -45,7 +45,7 @@ MergeTable merge_table_new(Arena *mem, size_t merges);
 bool merge_table_add(MergeTable *t, MergeSlot merge);
 
 /* BYTES: made of bytes by merges. SPECIAL: matched as a whole, where allowed. LITERAL:
- * never made by encoding. The last two stand in files as their text. */
+ * never made by encoding. The last two are in files as their text. */
 typedef enum TokenKind { TOKEN_BYTES, TOKEN_SPECIAL, TOKEN_LITERAL } TokenKind;
 
 typedef struct Token {

@@ -15,7 +15,7 @@ enum {
 
 /* ---- bytes as characters ---- */
 
-/* 33-126, 161-172 and 174-255 stand for themselves. */
+/* 33-126, 161-172 and 174-255 are written as themselves. */
 static bool prints(int byte) {
     return (byte >= 33 && byte <= 126) || (byte >= 161 && byte != 173);
 }

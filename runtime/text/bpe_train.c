@@ -1,6 +1,6 @@
 /* bpe_train.c - learns the merges of a new BPE. Distinct words are counted once; then
- * pairs are counted in them, and each merge changes only the counts of pairs beside it.
- */
+ * pairs are counted in them, and each merge changes only the counts of neighbouring
+ * pairs. */
 #include "runtime/text/bpe.h"
 #include "runtime/text/bpe_load.h"
 
@@ -104,7 +104,7 @@ void tokenizer_trainer_add(TokenizerTrainer *tr, const char *text, size_t n,
 typedef struct Pair {
     int32_t left, right;
     int64_t count;
-    int32_t *word; /* words that have or had it; one may stand there more than once */
+    int32_t *word; /* words that have or had it; one may be there more than once */
     int nword, word_cap;
     bool changed; /* its count, since it was last put on the heap */
 } Pair;
@@ -278,7 +278,7 @@ static Token join(Arena *mem, const Token *a, const Token *b) {
 
 /* Merges until there are `most` or no pair is left. No two of them make the same bytes:
  * what becomes a token was never merged across its ends, so that its parts are the same
- * wherever it stands. */
+ * wherever it occurs. */
 static void learn(Arena *mem, Learner *l, int32_t most, Tokenizer *t) {
     for (int32_t pair; t->merges < most && (pair = best_pair(l)) >= 0;) {
         int32_t id = BYTES + t->merges;

@@ -1,5 +1,5 @@
-/* json_line.c - see json_line.h. One pass over the line; objects and arrays that are open
- * are bits, so depth costs no stack. */
+/* json_line.c - see json_line.h. One pass over the line; open objects and arrays are
+ * bits, so depth costs no stack. */
 #include "runtime/text/json_line.h"
 #include "base/json_scan.h"
 
@@ -173,7 +173,7 @@ static bool read_wanted(Line *l, int k) {
     return true;
 }
 
-/* The key at l->in.at and the ':' behind it; *k which of keys it is, or -1. */
+/* The key at l->in.at and the ':' after it; *k which of keys it is, or -1. */
 static bool read_key(Line *l, const char *const *keys, int nkeys, int *k) {
     JsonLine *j = l->out;
     size_t start = l->in.at, n;

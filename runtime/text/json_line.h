@@ -1,7 +1,7 @@
 /* json_line.h - one line of loose JSON: checks the object and takes the texts of some of
- * its members out, without building a tree. As lenient as Python's json.loads, which such
- * files are made for: of a key that is there twice the last counts, NaN and Infinity are
- * numbers. Lone surrogates become U+FFFD; bytes that are not UTF-8 are left as they are,
+ * its members out, without building a tree. As lenient as Python's json.loads, for which
+ * such files are made: of a key that is there twice the last counts, NaN and Infinity
+ * are numbers. Lone surrogates become U+FFFD; bytes that are not UTF-8 are left as they are,
  * the tokenizer replaces and counts them. */
 #ifndef STATOR_JSON_LINE_H
 #define STATOR_JSON_LINE_H

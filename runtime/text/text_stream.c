@@ -100,7 +100,7 @@ static bool fill(TextStream *s) {
 /* One step of inflate; returns the bytes it gave. */
 static size_t step_gzip(TextStream *s, void *out, size_t size) {
     if (!s->inside) {
-        /* Archives may be padded with zeros behind their last member. */
+        /* Archives may be padded with zeros after their last member. */
         while (s->whole && s->at < s->have && s->input[s->at] == 0) s->at++;
         if (s->at == s->have) return 0;
         if (inflateReset(&s->z) != Z_OK) damaged(s, "gzip: cannot begin");
