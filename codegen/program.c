@@ -130,7 +130,7 @@ static void generate(Arena *mem, Program *p, const CompileOptions *co) {
     char key[CACHE_KEY_CHARS];
     if (comm_size() > 1) compare_targets(mem, code);
     char *text = cache_text(mem, p, code);
-    /* The object has the places of the plan and the shares of the threads in it. */
+    /* The object contains the offsets of the plan and the shares of the threads. */
     agree_in_stage(
         mem, "program", text,
         "give all ranks as many cores, or the number in context.threads, and the same "
@@ -251,7 +251,7 @@ static bool is_shared(const Program *p, int i, const Program *shared, int *other
            type_same_shape(&p->entry->arg[i]->ty, &shared->entry->arg[*other]->ty);
 }
 
-/* Takes arguments that lie elsewhere out of the plan. */
+/* Takes arguments out of the plan that are in another program's memory. */
 static void leave_out_shared(Program *p, const Program *shared) {
     int64_t removed = 0;
     int other;

@@ -1,7 +1,7 @@
 /* layout.h - which elements of a global tensor an argument of a program holds on a rank.
- * A tensor is cut into boxes by the splits of its dimensions; a box may further be
+ * A tensor is cut into boxes by the splits of its dimensions. A box may further be
  * flattened (all but a leading dimension of stacked layers), padded and cut over more
- * axes, which is how optimizer shards lie. */
+ * axes; optimizer shards are stored like that. */
 #ifndef STATOR_LAYOUT_H
 #define STATOR_LAYOUT_H
 #include "ir/ir.h"
@@ -17,7 +17,7 @@ typedef struct Layout {
     int stage;      /* whose ranks hold it; -1: those of every stage */
     int64_t first, rows; /* rows of dimension 0 that it has; rows = 0: all. No axis splits
                             them unless it has all */
-    int64_t padded; /* elements of a flattened box per lead index, over all parts */
+    int64_t padded;      /* elements of a flattened box per lead index, over all parts */
 } Layout;
 
 /* Of argument i of an entry function at level local or later: from its attributes
@@ -36,12 +36,12 @@ int64_t layout_local_count(const Layout *l);
 /* All ranks, of all stages; does this one hold any of it? */
 int layout_ranks(const Layout *l);
 bool layout_holds(const Layout *l, int rank);
-/* Ranks along axes that cut nothing hold the same elements: how many of them, and which
- * of these copies, from 0 on, is that of `rank`. */
+/* Ranks along axes that cut nothing hold the same elements: the number of such copies,
+ * and the number of the copy that `rank` holds, from 0. */
 int layout_copies(const Layout *l);
 int layout_copy(const Layout *l, int rank);
 
-/* The runs of consecutive elements that rank holds: elements [local, local + count) of
+/* The runs of consecutive elements that a rank holds: elements [local, local + count) of
  * its argument are elements [global, global + count) of the whole tensor. Padding is in
  * none. Both grow from run to run. */
 typedef struct LayoutWalk {

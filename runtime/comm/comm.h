@@ -1,7 +1,7 @@
-/* comm.h - the processes of a run and what they say to each other. comm_mpi.c is the one
- * file that knows MPI. Ranks stand on a mesh (ir/ir.h): axis 0 is the outermost,
- * neighbouring ranks differ in the last axis. A group are the ranks that differ in a set
- * of axes only, in the order of their ranks; group member k is the k-th of them. */
+/* comm.h - the processes of a run and the messages between them. Only comm_mpi.c uses
+ * MPI. Ranks are the points of a mesh (ir/ir.h): axis 0 is the outermost, neighbouring
+ * ranks differ in the last axis. A group is made of the ranks that differ in a set of
+ * axes only, in the order of their numbers; group member k is the k-th of them. */
 #ifndef STATOR_COMM_H
 #define STATOR_COMM_H
 #include "base/base.h"
@@ -11,10 +11,10 @@ enum { COMM_MAX_AXES = 8, COMM_MESSAGE_BYTES = 1 << 30 };
 
 /* ---- the processes ---- */
 
-/* Joins the processes that mpirun or srun started; alone when nobody did (then MPI is
- * never initialised). Call once, before threads are made; from then on a failure of one
- * rank ends all of them (exit_hook). Fails with EXIT_CONFIG when the launcher speaks
- * another PMI than this MPI, naming the remedy. */
+/* Joins the processes that mpirun or srun started; a single process runs alone and never
+ * initialises MPI. Call once, before threads are made; from then on a failure of one rank
+ * ends all of them (exit_hook). Fails with EXIT_CONFIG, naming the remedy, when the
+ * launcher uses another PMI than this MPI. */
 void comm_start(void);
 int comm_rank(void), comm_size(void);
 /* Number of the processes of this host, and the host's name. */
@@ -50,8 +50,8 @@ void *comm_stage_bytes(Arena *mem, const void *data, size_t *bytes);
 char *comm_stage_text(Arena *mem, const char *text);
 /* Every rank's `bytes` bytes, one after the other, in mem (on all ranks). */
 void *comm_gather(Arena *mem, const void *mine, size_t bytes);
-/* From one rank to another, any size, which both know; return when the memory may be used
- * again. Messages between two ranks arrive in the order they were sent. */
+/* From one rank to another, of any size that both know; return when the memory may be
+ * used again. Messages between two ranks arrive in the order they were sent. */
 void comm_send_bytes(int to, const void *data, size_t bytes);
 void comm_receive_bytes(int from, void *data, size_t bytes);
 
@@ -82,7 +82,7 @@ typedef enum CommKind {
 
 /* Bytes of staging memory that a collective needs (from the memory plan, so that nothing
  * is allocated inside a step): a few MiB at most, whatever the payload, except that tiny
- * payloads take their size times the members. part[].from and .to are not looked at. */
+ * payloads take their size times the members. part[].from and .to are not read. */
 int64_t comm_workspace_bytes(CommKind kind, int members, const CommPart *part, int n);
 /* Runs one collective over the n parts as one message stream, in the group of `axes` (bit
  * a = axis a). Every member calls it, with parts of the same shapes; two groups that
@@ -91,26 +91,26 @@ int64_t comm_workspace_bytes(CommKind kind, int members, const CommPart *part, i
  * member. A group of one copies. Blocks; the calling thread does the work. */
 void comm_run(CommKind kind, unsigned axes, const CommPart *part, int n, void *workspace);
 
-/* Where the next collective stands in a program, for reports of ranks that wait in it; the
+/* Where the next collective is in a program, for reports on ranks that wait in it; the
  * text must stay until it is done. */
 void comm_label(const char *label);
 
-/* Such collectives beside other work: comm_begin returns a ticket, comm_wait returns when
- * that one is done (0: it is already). Until then its parts, workspace and memory are in
- * use. Collectives run in the order of these calls, comm_run included, which waits for all
- * that were begun. All of it from the thread that called comm_start, which may call
- * nothing else of comm.h while a collective is under way. */
+/* Asynchronous collectives: comm_begin returns a ticket, comm_wait returns when that one
+ * is done (0: it is already). Until then its parts, workspace and memory are in use.
+ * Collectives run in the order of these calls; comm_run is one of them and waits for all
+ * that were begun. Only the thread that called comm_start may call these, and nothing
+ * else of comm.h while a collective is in flight. */
 typedef enum CommProgress {
     COMM_AT_ONCE, /* by comm_begin, before it returns */
     COMM_THREAD,  /* by a thread of its own */
 } CommProgress;
-/* Says who runs them from now on, which may be COMM_AT_ONCE instead: with one rank, or no
- * thread where MPI does not allow it. */
+/* Sets who runs them from now on and returns it: COMM_AT_ONCE with one rank, or where MPI
+ * does not allow another thread. */
 CommProgress comm_progress(CommProgress how);
 int64_t comm_begin(CommKind kind, unsigned axes, const CommPart *part, int n,
                    void *workspace);
 void comm_wait(int64_t ticket);
-/* Who should, by what was measured (docs/communication.md). All ranks may differ. */
+/* Who should run them, by measurements (docs/communication.md). Ranks may differ. */
 CommProgress comm_progress_that_pays(void);
 
 /* Messages between the ranks of two stages that have the same coordinates, told apart by

@@ -1,5 +1,5 @@
 /* comm_link.h - between the files comm*.c: the processes, groups of them, and messages
- * between two ranks. Only comm_mpi.c knows how a message travels. */
+ * between two ranks. Only comm_mpi.c knows how messages are sent. */
 #ifndef STATOR_COMM_LINK_H
 #define STATOR_COMM_LINK_H
 #include "runtime/comm/comm.h"
@@ -40,15 +40,15 @@ void link_posts(int posts);
 void link_post(int post, int rank, int64_t message, const void *data, int64_t bytes);
 void link_unpost(int post);
 void link_take(int rank, int64_t message, void *to, int64_t bytes);
-/* What link_wait does between polls: nothing; give the core to who wants it; sleep, when
- * another thread has work for the core. May be changed while it waits. */
+/* What link_wait does between polls: nothing; yield the core; or sleep, when another
+ * thread needs the core. May be changed while it waits. */
 typedef enum LinkIdle { LINK_SPINS, LINK_YIELDS, LINK_NAPS } LinkIdle;
 void link_when_idle(LinkIdle how);
 
 /* May another thread than the one of comm_start send and receive, one at a time? */
 bool link_allows_threads(void);
 
-/* What comm_end does once nothing is under way any more. */
+/* What comm_end does once nothing is in flight any more. */
 void link_end(void);
 
 #endif
