@@ -140,7 +140,7 @@ static void check_rule_letters(const Op *op, const Rule *r) {
         for (int k = 0; k < r->term[i].n; k++) {
             char c = r->term[i].letter[k];
             if (term_has(out, c) || (other && term_has(other, c))) continue;
-            infer_error("'%c' of operand %d must stand in %s", c, i,
+            infer_error("'%c' of operand %d must be in %s", c, i,
                         other ? "the other factor or the result" : "the result");
         }
     }

@@ -242,7 +242,7 @@ static void parse_return(Scanner *ps, Func *f, int i, const Type *ty, const char
         syntax(ps, NULL, "result %d has another type than the header says", i);
     if (alias) {
         arg = *value_slot(ps, alias);
-        if (!arg || arg->def) syntax(ps, NULL, "=%%%s is no argument", alias);
+        if (!arg || arg->def) syntax(ps, NULL, "=%%%s is not an argument", alias);
     }
     func_ret(f, v, arg ? arg->nth : -1);
 }

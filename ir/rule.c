@@ -12,7 +12,7 @@ static bool add_letter(Term *t, char letter, char *why, size_t size) {
     if (memchr(t->letter, letter, (size_t)t->n))
         return fault(why, size,
                      letter == '.' ? "'...' twice in one term"
-                                   : "a letter stands twice in one term");
+                                   : "a letter is repeated in one term");
     if (t->n >= MAX_RANK) return fault(why, size, "a term has too many letters");
     t->letter[t->n++] = letter;
     return true;
@@ -65,7 +65,7 @@ static bool parse_ties(Rule *r, const char **at, char *why, size_t size) {
     for (const char *p = *at; *p == ';'; *at = p) {
         p += strspn(p, "; ");
         bool good = is_letter(p[0]) && p[1] == '~' && is_letter(p[2]);
-        if (!good) return fault(why, size, "behind ';' stand tied letters such as g~h");
+        if (!good) return fault(why, size, "after ';' come tied letters such as g~h");
         r->tied[p[2] - 'a'] = p[0];
         p += 3;
     }

@@ -285,7 +285,7 @@ static int take_digits(Digits *d) {
 }
 
 /* [+-] digits [. digits] [e [+-] digits], '_' between digits left out as in YAML 1.1,
- * into out[]. False for anything else; *whole tells that only digits stood there. */
+ * into out[]. False for anything else; *whole: there were only digits. */
 static bool number_syntax(const char *s, char out[NUMBER_CHARS], bool *whole) {
     Digits d = {.s = s, .out = out};
     *whole = true;

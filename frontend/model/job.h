@@ -27,7 +27,7 @@ typedef struct Job {
     /* Micro-batches of a step, each of `batch` samples on all ranks; tokens of a sample,
      * 1 where samples are no sequences of tokens. */
     int64_t micro, batch, seq;
-    ModelShape shape;       /* of a micro-batch; inputs beside tokens and labels */
+    ModelShape shape;       /* of a micro-batch; inputs besides tokens and labels */
     double flops_per_token; /* of the model, docs/performance.md; job_count_flops */
     DataColumn *column;     /* tensors of a sample by name (data of type Tensors) */
     int ncolumns;

@@ -329,7 +329,7 @@ static const char *not_gpt2(const ModelSpec *s) {
 }
 
 const char *model_spec_not_hf(const ModelSpec *s) {
-    if (s->sandwich) return "norms behind attention and MLP (use_sandwich_norm)";
+    if (s->sandwich) return "norms after attention and MLP (use_sandwich_norm)";
     return s->family == MODEL_LLAMA ? not_llama(s) : not_gpt2(s);
 }
 

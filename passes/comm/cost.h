@@ -1,4 +1,4 @@
-/* cost.h - cost model cost model for passes that decide what is sent when. */
+/* cost.h - cost model for passes that decide what is sent when. */
 #ifndef STATOR_COST_H
 #define STATOR_COST_H
 #include "ir/ir.h"

@@ -199,7 +199,7 @@ static const char *check_spans(Arena *mem, const Func *f) {
     for (int i = 0; i < n; i++) {
         const Span *s = &span[i];
         if (s->space == 0 && (s->from < 0 || s->to > f->frame_bytes))
-            return arena_printf(mem, "@%s: %%%s lies outside the frame", f->name,
+            return arena_printf(mem, "@%s: %%%s is outside the frame", f->name,
                                 span_name(s));
         for (int j = 0; j < i; j++)
             if (!may_meet(mem, s, &span[j]))

@@ -16,9 +16,9 @@ typedef void (*RtBody)(void *ctx, int64_t begin, int64_t end, int64_t thread);
  * as is oneDNN's.
  *
  * rt_collective: shape has for each part before, each, after, join_before, join_each,
- * join_after and the element type; behind them a text that says where the op stands, ended
- * by a zero. ws begins with n pairs of addresses (from, to); rt_collective_bytes(n) bytes
- * of it are for this call, the staging memory of comm_workspace_bytes lies behind them. */
+ * join_after and the element type; after them a text that says where the op is, ended by
+ * a zero. ws begins with n pairs of addresses (from, to); rt_collective_bytes(n) bytes of
+ * it are for this call, the staging memory of comm_workspace_bytes follows them. */
 #define PTR(type, name)                type *name
 #define FUNC(type, name)               type name
 #define I64(name)                      int64_t name
