@@ -66,10 +66,10 @@ static void match_rows(Load *l) {
         if (!l->want[row->kind]) continue;
         target->wanted = find_wanted(l, row, &target->n);
         if (!target->n) {
-            l->misfit =
-                arena_printf(l->mem, "%s has a tensor '%s' (%s), which the model does not have",
-                             load_table_name(l, row->kind), row->tensor,
-                             shape_text(l->mem, row->type_name, row->rank, row->dim));
+            l->misfit = arena_printf(
+                l->mem, "%s has a tensor '%s' (%s), which the model does not have",
+                load_table_name(l, row->kind), row->tensor,
+                shape_text(l->mem, row->type_name, row->rank, row->dim));
             return;
         }
         for (int k = 0; k < target->n; k++) {
