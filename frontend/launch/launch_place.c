@@ -12,7 +12,7 @@ typedef struct Host {
     int slots;
 } Host;
 
-static int parse_slots(const char *value, Place at) {
+static int parse_slots(const char *value, SourcePos at) {
     size_t digits = strspn(value, "0123456789");
     long n = digits >= 1 && digits <= 6 && !value[digits] ? strtol(value, NULL, 10) : 0;
     if (n < 1 || n > MAX_RANKS)
@@ -22,7 +22,7 @@ static int parse_slots(const char *value, Place at) {
 }
 
 /* One line, without its comment; a host without a name when it is blank. */
-static Host parse_line(char *line, Place at, int slots) {
+static Host parse_line(char *line, SourcePos at, int slots) {
     char *save = NULL, *name = strtok_r(line, " \t\r", &save);
     if (name && !host_name_good(name))
         fail_at(EXIT_CONFIG, at, "write NAME slots=N, where N is the ranks it may get",
@@ -30,7 +30,7 @@ static Host parse_line(char *line, Place at, int slots) {
     for (char *w; name && (w = strtok_r(NULL, " \t\r", &save));) {
         if (strncmp(w, "slots=", 6))
             fail_at(EXIT_CONFIG, at, "write NAME slots=N",
-                    "'%.100s' is not understood behind a host's name", w);
+                    "'%.100s' is not understood after a host's name", w);
         slots = parse_slots(w + 6, at);
     }
     return (Host){name, slots};
@@ -44,7 +44,7 @@ static void seat_ranks(Arena *mem, Placement *p, const char *file, const char *t
         size_t length = strcspn(s, "\n");
         char *line = arena_strndup(mem, s, length);
         line[strcspn(line, "#")] = 0;
-        Place at = {.file = file, .text = text, .line = line_number, .col = 1};
+        SourcePos at = {.file = file, .text = text, .line = line_number, .col = 1};
         Host h = parse_line(line, at, cores);
         for (int i = 0; h.name && i < h.slots && p->slots < p->ranks; i++)
             p->host[p->slots++] = h.name;

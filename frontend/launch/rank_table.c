@@ -48,7 +48,7 @@ static void read_server(RankTable *t, const Json *v) {
         int rank = number_of(rank_id, 0, MAX_RANKS - 1);
         if (t->host[rank])
             json_fail(rank_id, count_ranks,
-                      "rank_id %d stands there twice (servers %s and %s)", rank,
+                      "rank_id %d is there twice (servers %s and %s)", rank,
                       t->host[rank], name);
         t->host[rank] = name;
         t->ranks++;

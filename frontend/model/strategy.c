@@ -116,7 +116,7 @@ Strategy strategy_of_config(Config *cfg) {
                   .overlap = cfg->parallel_overlap,
                   .gathers_at_end = !cfg->parallel_overlap_param_gather,
                   .user = cfg->parallel_shard,
-                  .user_place = config_where(cfg, "parallel.shard")};
+                  .user_pos = config_where(cfg, "parallel.shard")};
     check_mesh(cfg, &s);
     if (!cfg->runner_wrapper_calculate_per_token_loss)
         config_note(cfg, "runner_wrapper.calculate_per_token_loss",
