@@ -143,38 +143,82 @@ static void tick(Lower *l, const Op *op) {
     CALL_RT(l->e, rt_tick, number);
 }
 
-static void lower_func(Lower *l, const Func *f) {
-    Emit *e = l->e;
-    int n = 2 + f->narg + f->nret;
-    emit_func(e, symbol(l, f), e->void_, pointers(l, n), n, true);
-    l->products = emit_param(e, 0);
-    l->frame = emit_param(e, 1);
-    l->arg = NEW_ARRAY(l->mem, LLVMValueRef, (size_t)f->narg);
-    l->ret = NEW_ARRAY(l->mem, LLVMValueRef, (size_t)f->nret);
-    for (int i = 0; i < f->narg; i++) l->arg[i] = emit_param(e, 2 + i);
-    for (int i = 0; i < f->nret; i++) l->ret[i] = emit_param(e, 2 + f->narg + i);
-    for (const Op *op = f->first; op; op = op->next) {
+/* Ops from `op` up to `end`, NULL: all. */
+static void lower_ops(Lower *l, const Op *op, const Op *end) {
+    for (; op != end; op = op->next) {
         if (!lowering[op->kind]) die("%s reached code generation", optab[op->kind].name);
         lowering[op->kind](l, op);
         if (l->profile) tick(l, op);
     }
-    emit_ret(e, NULL);
+    emit_ret(l->e, NULL);
+}
+
+static void begin_func(Lower *l, const Func *f) {
+    l->products = emit_param(l->e, 0);
+    l->frame = emit_param(l->e, 1);
+    l->arg = NEW_ARRAY(l->mem, LLVMValueRef, (size_t)f->narg);
+    l->ret = NEW_ARRAY(l->mem, LLVMValueRef, (size_t)f->nret);
+}
+
+static void lower_func(Lower *l, const Func *f) {
+    Emit *e = l->e;
+    int n = 2 + f->narg + f->nret;
+    emit_func(e, symbol(l, f), e->void_, pointers(l, n), n, true);
+    begin_func(l, f);
+    for (int i = 0; i < f->narg; i++) l->arg[i] = emit_param(e, 2 + i);
+    for (int i = 0; i < f->nret; i++) l->ret[i] = emit_param(e, 2 + f->narg + i);
+    lower_ops(l, f->first, NULL);
+}
+
+/* ---- the entry: of many ops, but simple ones ---- */
+
+/* LLVM takes more than twice as long for twice as long a function, so the entry becomes a
+ * function for each of so many ops. */
+enum { PART_OPS = 64 };
+
+static LLVMValueRef address(Lower *l, LLVMValueRef table, int i) {
+    Emit *e = l->e;
+    return emit_load(e, e->ptr, emit_at(e, e->ptr, table, i), NULL, 8);
+}
+
+/* The address of the argument or result that the value lives in, if it does. */
+static void load_address(Lower *l, const Value *v) {
+    bool arg = !v->def || v->loc.kind == LOC_ARG;
+    int64_t i = v->def ? v->loc.at : v->nth;
+    if (!arg && v->loc.kind != LOC_RET) return;
+    LLVMValueRef *at = arg ? &l->arg[i] : &l->ret[i];
+    if (!*at) *at = address(l, emit_param(l->e, arg ? 2 : 3), (int)i);
+}
+
+/* void NAME(products, frame, ptr in[], ptr out[]): the ops from `op` up to `end`. */
+static void lower_part(Lower *l, const Func *f, const char *name, const Op *op,
+                       const Op *end) {
+    emit_func(l->e, name, l->e->void_, pointers(l, 4), 4, true);
+    begin_func(l, f);
+    for (const Op *at = op; at != end; at = at->next) {
+        for (int i = 0; i < at->nin; i++) load_address(l, at->in[i]);
+        for (int i = 0; i < at->nout; i++) load_address(l, at->out[i]);
+    }
+    lower_ops(l, op, end);
+}
+
+static const char *part_name(Lower *l, int k) {
+    return arena_printf(l->mem, "stator_part.%d", k);
 }
 
 /* void stator_entry(products, frame, ptr in[], ptr out[]) */
 static void lower_entry(Lower *l, const Func *f) {
     Emit *e = l->e;
-    emit_func(e, "stator_entry", e->void_, pointers(l, 4), 4, false);
-    LLVMValueRef *args = NEW_ARRAY(l->mem, LLVMValueRef, (size_t)(2 + f->narg + f->nret));
-    int n = 0;
-    args[n++] = emit_param(e, 0);
-    args[n++] = emit_param(e, 1);
-    for (int i = 0; i < f->narg + f->nret; i++) {
-        LLVMValueRef table = emit_param(e, i < f->narg ? 2 : 3);
-        LLVMValueRef at = emit_at(e, e->ptr, table, i < f->narg ? i : i - f->narg);
-        args[n++] = emit_load(e, e->ptr, at, NULL, 8);
+    LLVMValueRef args[4];
+    int parts = 0;
+    for (const Op *op = f->first, *end; op; op = end, parts++) {
+        end = op;
+        for (int n = 0; end && n < PART_OPS; n++) end = end->next;
+        lower_part(l, f, part_name(l, parts), op, end);
     }
-    emit_call(e, symbol(l, f), args, n);
+    emit_func(e, "stator_entry", e->void_, pointers(l, 4), 4, false);
+    for (int i = 0; i < ARRAY_LEN(args); i++) args[i] = emit_param(e, i);
+    for (int k = 0; k < parts; k++) emit_call(e, part_name(l, k), args, ARRAY_LEN(args));
     emit_ret(e, NULL);
 }
 
@@ -183,7 +227,7 @@ void lower_module(Lower *l, const Func *entry) {
     for (int i = 0; order[i]; i++) {
         if (order[i]->role == ROLE_KERNEL)
             lower_kernel(l, order[i]);
-        else
+        else if (order[i] != entry)
             lower_func(l, order[i]);
     }
     lower_entry(l, entry);

@@ -8,24 +8,27 @@ typedef struct Names {
     Arena *mem;
     int cap;
     const char **slot;     /* open addressing */
+    int *next;             /* by slot: the suffix to try next, those below are taken */
     const char **spelling; /* by value id */
 } Names;
 
-static bool name_take(Names *n, const char *name) {
+/* The slot of the name; *fresh: nobody had it before. */
+static int name_take(Names *n, const char *name, bool *fresh) {
     uint64_t h = hash64(name, strlen(name));
-    for (int i = (int)(h % (uint64_t)n->cap);; i = (i + 1) % n->cap) {
-        if (!n->slot[i]) {
-            n->slot[i] = name;
-            return true;
-        }
-        if (!strcmp(n->slot[i], name)) return false;
-    }
+    int i = (int)(h % (uint64_t)n->cap);
+    while (n->slot[i] && strcmp(n->slot[i], name)) i = (i + 1) % n->cap;
+    *fresh = !n->slot[i];
+    if (*fresh) n->slot[i] = name;
+    return i;
 }
 
 static void name_value(Names *n, const Value *v) {
-    const char *spelling = v->name && *v->name ? v->name : "v";
-    for (int k = 1; !name_take(n, spelling); k++) {
-        spelling = arena_printf(n->mem, "%s.%d", v->name, k);
+    const char *base = v->name && *v->name ? v->name : "v", *spelling = base;
+    bool fresh;
+    int slot = name_take(n, base, &fresh);
+    while (!fresh) {
+        spelling = arena_printf(n->mem, "%s.%d", base, ++n->next[slot]);
+        name_take(n, spelling, &fresh);
     }
     n->spelling[v->id] = spelling;
 }
@@ -34,6 +37,7 @@ static Names name_all(Arena *mem, Func *f) {
     func_number(f);
     Names n = {.mem = mem, .cap = 2 * f->nvalues + 16};
     n.slot = NEW_ARRAY(mem, const char *, (size_t)n.cap);
+    n.next = NEW_ARRAY(mem, int, (size_t)n.cap);
     n.spelling = NEW_ARRAY(mem, const char *, (size_t)f->nvalues + 1);
     for (int i = 0; i < f->narg; i++) name_value(&n, f->arg[i]);
     for (Op *op = f->first; op; op = op->next) {

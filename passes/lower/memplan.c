@@ -249,9 +249,9 @@ static int by_offset(const void *a, const void *b) {
     return x->offset < y->offset ? -1 : x->offset > y->offset;
 }
 
-/* Lowest offset where `b` overlaps no assigned buffer that is live at the same time. */
-static int64_t lowest_offset(Arena *mem, Buffer **assigned, int n, const Buffer *b) {
-    Buffer **near = NEW_ARRAY(mem, Buffer *, (size_t)n + 1);
+/* Lowest offset where `b` overlaps no assigned buffer that is live at the same time; `near`
+ * has room for all of them. */
+static int64_t lowest_offset(Buffer **assigned, int n, const Buffer *b, Buffer **near) {
     int count = 0;
     for (int i = 0; i < n; i++) {
         if (assigned[i]->first <= b->last && b->first <= assigned[i]->last)
@@ -308,11 +308,12 @@ static void assign_offsets(MemPlan *p) {
     Buffer **of = NEW_ARRAY(p->mem, Buffer *, (size_t)f->nvalues);
     int n = 0;
     Buffer **all = make_buffers(p, of, &n);
+    Buffer **near = NEW_ARRAY(p->mem, Buffer *, (size_t)n + 1);
     qsort(all, (size_t)n, sizeof *all, by_size);
     f->frame_bytes = 0;
     for (int i = 0; i < n; i++) {
         Buffer *b = all[i];
-        b->offset = lowest_offset(p->mem, all, i, b);
+        b->offset = lowest_offset(all, i, b, near);
         if (b->offset > TYPE_MAX_BYTES)
             fail(EXIT_MEMORY, "@%s needs more than 2^50 bytes of memory", f->name);
         f->frame_bytes = MAX(f->frame_bytes, b->offset + b->bytes);
