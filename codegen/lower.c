@@ -114,10 +114,80 @@ static void call_loop(Lower *l, const Op *op) {
     loop_end(l->e, &loop, c.carry ? out : NULL);
 }
 
+/* ---- calls of the entry ---- */
+
+/* A step of a pipeline is thousands of calls of a few functions with a hundred pointers each.
+ * So the entry calls a function through another one that reads from a table of constants
+ * where its operands and results live. */
+
+enum { IN_FRAME, IN_ARGUMENT, IN_RESULT, LOCATIONS };
+
+static const char *by_table(Lower *l, const Func *f) {
+    return arena_printf(l->mem, "%s.by_table", symbol(l, f));
+}
+
+static int64_t table_number(const Value *v) {
+    if (!v->def) return v->nth * LOCATIONS + IN_ARGUMENT;
+    int where = v->loc.kind == LOC_FRAME ? IN_FRAME
+                : v->loc.kind == LOC_ARG ? IN_ARGUMENT
+                                         : IN_RESULT;
+    return v->loc.at * LOCATIONS + where;
+}
+
+static void call_by_table(Lower *l, const Op *op) {
+    int n = 0;
+    LLVMValueRef *item =
+        NEW_ARRAY(l->mem, LLVMValueRef, (size_t)(op->nin + op->nout + 1));
+    item[n++] = emit_i64(l->e, op_int(op, "ws", 0) * LOCATIONS + IN_FRAME);
+    for (int i = 0; i < op->nin; i++)
+        item[n++] = emit_i64(l->e, table_number(op->in[i]));
+    for (int i = 0; i < op->nout; i++)
+        item[n++] = emit_i64(l->e, table_number(op->out[i]));
+    LLVMValueRef args[] = {l->products, l->frame, emit_param(l->e, 2),
+                           emit_param(l->e, 3), lower_numbers(l, n, item)};
+    emit_call(l->e, by_table(l, op_func(op)), args, ARRAY_LEN(args));
+}
+
+/* The pointer that entry i of the table means. There is always a first argument or room for
+ * one, so the load is good whatever is taken of it. */
+static LLVMValueRef table_pointer(Lower *l, LLVMValueRef table, int i) {
+    Emit *e = l->e;
+    LLVMValueRef v = emit_load(e, e->i64, emit_at(e, e->i64, table, i), NULL, 8);
+    LLVMValueRef where = LLVMBuildURem(e->b, v, emit_i64(e, LOCATIONS), "");
+    LLVMValueRef at = LLVMBuildUDiv(e->b, v, emit_i64(e, LOCATIONS), "");
+    LLVMValueRef framed =
+        LLVMBuildICmp(e->b, LLVMIntEQ, where, emit_i64(e, IN_FRAME), "");
+    LLVMValueRef given =
+        LLVMBuildICmp(e->b, LLVMIntEQ, where, emit_i64(e, IN_ARGUMENT), "");
+    LLVMValueRef all = emit_select(e, given, emit_param(e, 2), emit_param(e, 3));
+    LLVMValueRef nth = emit_select(e, framed, emit_i64(e, 0), at);
+    LLVMValueRef loaded = emit_load(e, e->ptr, emit_gep(e, e->ptr, all, nth), NULL, 8);
+    return emit_select(e, framed, emit_gep(e, e->i8, emit_param(e, 1), at), loaded);
+}
+
+/* void NAME.by_table(products, frame, ptr in[], ptr out[], i64 table[]) */
+static void make_by_table(Lower *l, const Func *f) {
+    Emit *e = l->e;
+    int n = f->narg + f->nret + 1;
+    if (LLVMGetNamedFunction(e->mod, by_table(l, f))) return;
+    emit_func(e, by_table(l, f), e->void_, pointers(l, 5), 5, true);
+    LLVMValueRef *args = NEW_ARRAY(l->mem, LLVMValueRef, (size_t)n + 1);
+    args[0] = emit_param(e, 0);
+    for (int i = 0; i < n; i++) args[i + 1] = table_pointer(l, emit_param(e, 4), i);
+    emit_call(e, symbol(l, f), args, n + 1);
+    emit_ret(e, NULL);
+}
+
+static bool goes_by_table(const Op *op) {
+    return op_is_call(op) && op_func(op)->role != ROLE_KERNEL && !call_of(op).loop;
+}
+
 void lower_call(Lower *l, const Op *op) {
     Run r = {0};
     if (op_func(op)->role == ROLE_KERNEL)
         call_kernel(l, op);
+    else if (l->in_entry && goes_by_table(op))
+        call_by_table(l, op);
     else if (call_of(op).loop)
         call_loop(l, op);
     else
@@ -196,6 +266,7 @@ static void lower_part(Lower *l, const Func *f, const char *name, const Op *op,
     emit_func(l->e, name, l->e->void_, pointers(l, 4), 4, true);
     begin_func(l, f);
     for (const Op *at = op; at != end; at = at->next) {
+        if (goes_by_table(at)) continue;
         for (int i = 0; i < at->nin; i++) load_address(l, at->in[i]);
         for (int i = 0; i < at->nout; i++) load_address(l, at->out[i]);
     }
@@ -211,6 +282,9 @@ static void lower_entry(Lower *l, const Func *f) {
     Emit *e = l->e;
     LLVMValueRef args[4];
     int parts = 0;
+    for (const Op *op = f->first; op; op = op->next)
+        if (goes_by_table(op)) make_by_table(l, op_func(op));
+    l->in_entry = true;
     for (const Op *op = f->first, *end; op; op = end, parts++) {
         end = op;
         for (int n = 0; end && n < PART_OPS; n++) end = end->next;

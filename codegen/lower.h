@@ -34,6 +34,7 @@ typedef struct Lower {
     bool profile;
     /* the function being lowered */
     LLVMValueRef products, frame, *arg, *ret; /* pointers of the function */
+    bool in_entry;
 } Lower;
 
 /* lower.c */
