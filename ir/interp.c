@@ -3,6 +3,7 @@
  * operands of all ranks ready. At level planned the values live where memory planning put
  * them, so a wrong plan gives wrong numbers. */
 #include "ir/ir.h"
+#include "ir/placement.h"
 #include <math.h>
 
 /* Messages between stages that are on their way: what was sent, of every rank. */
@@ -156,8 +157,11 @@ static bool receive(Env *e, const Op *op) {
         if (m->to != e->f->stage || m->from != op_int(op, "from", -1) ||
             m->number != op_int(op, "message", -1))
             continue;
+        if (!type_same_shape(&m->tensor[0]->ty, &op->out[0]->ty) ||
+            m->tensor[0]->ty.dt != op->out[0]->ty.dt)
+            fail_op(op, "message %lld of stage %d is %s", (long long)m->number, m->from,
+                    type_text(e->mem, &e->f->mod->mesh, &m->tensor[0]->ty));
         for (int r = 0; r < e->nranks; r++) {
-            check(type_same_shape(&m->tensor[r]->ty, &op->out[0]->ty));
             tensor_copy(e->value[r][op->out[0]->id], m->tensor[r]);
         }
         *at = m->next;
@@ -284,7 +288,7 @@ const char *interp_run_stages(Arena *mem, const Module *m, Tensor ****arg,
     for (Func *f = m->first; f; f = f->next) func_number(f);
     for (int s = 0; s < n; s++) {
         const Func *f = module_stage(m, s);
-        check(f);
+        if (!f) fail(EXIT_CONFIG, "module @%s has no step of stage %d", m->name, s);
         make_results(mem, f, arg[s], ret[s]);
         e[s] = enter(f, arg[s], ret[s], NULL);
         e[s].post = &post;

@@ -127,16 +127,17 @@ static Spread spread_of(Arena *mem, const Func *f, int i) {
     return s;
 }
 
-/* Moves elements between a whole tensor and what a rank has of it. */
+/* Moves elements between a whole tensor and what a rank of the stage has of it. */
 static void move_elements(const Spread *s, int rank, void *whole, void *part, bool back) {
     const Mesh *m = s->l.mesh;
     int64_t bytes = s->l.padded * dtype_bytes[s->l.whole.dt];
     int64_t leads = s->l.lead ? s->l.whole.dim[0] : 1;
     if (!s->cut) {
+        int of_all = MAX(s->l.stage, 0) * mesh_ranks(m) + rank;
         if (back)
-            layout_gather(&s->l, rank, part, whole);
+            layout_gather(&s->l, of_all, part, whole);
         else
-            layout_scatter(&s->l, rank, whole, part);
+            layout_scatter(&s->l, of_all, whole, part);
         return;
     }
     Arena *mem = arena_new();

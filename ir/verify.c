@@ -162,6 +162,47 @@ static void check_late(const Check *c) {
     }
 }
 
+/* Between stages: the step of one speaks to another one. */
+static void check_message(const Check *c) {
+    const Op *op = c->op;
+    const char *key = op->nin ? "to" : "from";
+    if (!op_has(op, F_EFFECT)) return;
+    if (!c->m->stages || !func_is_entry(c->f))
+        bad(c, "messages are for the steps of stages, in a module with stages(N)");
+    int64_t other = op_int(op, key, -1);
+    if (other < 0 || other >= c->m->stages || other == c->f->stage)
+        bad(c, "%s=%lld is no other one of the %d stages", key, (long long)other,
+            c->m->stages);
+}
+
+/* Each token of a send is waited for once. `seen` is scratch, by value id. */
+static void check_tokens(Check *c, bool *seen) {
+    memset(seen, 0, (size_t)c->f->nvalues * sizeof *seen);
+    for (const Op *op = c->f->first; op; op = op->next) {
+        if (!op_has(op, F_EFFECT) || op->nin < 2) continue;
+        c->op = op;
+        if (seen[op->in[0]->id]) bad(c, "this message has been waited for");
+        seen[op->in[0]->id] = true;
+    }
+    for (const Op *op = c->f->first; op; op = op->next) {
+        c->op = op;
+        if (op_has(op, F_EFFECT) && op->nin == 1 && !seen[op->out[0]->id])
+            bad(c, "nobody waits for this message: a `sent` is missing");
+    }
+}
+
+static void check_stages(Check *c) {
+    const Module *m = c->m;
+    bool *seen = NEW_ARRAY(m->mem, bool, (size_t)m->stages + 1);
+    for (Func *f = m->first; f; f = f->next) {
+        if (!m->stages || !func_is_entry(f)) continue;
+        c->f = f;
+        c->op = NULL;
+        if (seen[f->stage]) bad(c, "stage %d has an entry already", f->stage);
+        seen[f->stage] = true;
+    }
+}
+
 static void check_aliases(const Check *c) {
     const Func *f = c->f;
     for (int i = 0; i < f->nret; i++) {
@@ -197,6 +238,7 @@ static void check_func(Check *c, Arena *mem) {
         check_types(c, mem);
         check_level(c);
         check_late(c);
+        check_message(c);
         check_workspace(c);
         if (c->f->role == ROLE_KERNEL) check_kernel(c);
         for (int i = 0; i < op->nout; i++) {
@@ -205,6 +247,7 @@ static void check_func(Check *c, Arena *mem) {
             check_loc(c, op->out[i]);
         }
     }
+    check_tokens(c, seen);
 }
 
 /* At least as many as any op has or its row or callee says it has. */
@@ -233,6 +276,7 @@ void module_verify(const Module *m, const char *file, const char *text) {
             if (!module_find(m, fn->s)) bad(&c, "function @%s not found", fn->s);
         }
     }
+    check_stages(&c);
     module_order(mem, m);
     for (Func *f = m->first; f; f = f->next) {
         c.f = f;

@@ -47,17 +47,39 @@ static void print_digest(const Func *f, const char *rank, int i, const Tensor *t
            square);
 }
 
+static void print_results(Arena *mem, const Func *f, Tensor ***ret) {
+    for (int i = 0; i < f->nret; i++) {
+        const Tensor *whole = sample_together(mem, f, ret, i);
+        if (whole) print_digest(f, "", i, whole);
+        for (int r = 0; !whole && r < mesh_ranks(&f->mod->mesh); r++)
+            print_digest(f, arena_printf(mem, "rank %d ", r), i, ret[r][i]);
+    }
+}
+
+static void run_stages(Arena *mem, const Module *m) {
+    Tensor ****arg = NEW_ARRAY(mem, Tensor ***, (size_t)m->stages);
+    Tensor ****ret = NEW_ARRAY(mem, Tensor ***, (size_t)m->stages);
+    for (int k = 0; k < m->stages; k++) {
+        const Func *f = module_stage(m, k);
+        if (!f) fail(EXIT_CONFIG, "module @%s has no step of stage %d", m->name, k);
+        arg[k] = sample_parts(mem, f);
+        ret[k] = sample_results(mem, f);
+    }
+    const char *stuck = interp_run_stages(mem, m, arg, ret);
+    if (stuck) fail(EXIT_CONFIG, "the stages wait for each other: %s", stuck);
+    for (int k = 0; k < m->stages; k++) print_results(mem, module_stage(m, k), ret[k]);
+}
+
 static void run_entries(Arena *mem, const Module *m) {
+    if (m->stages) {
+        run_stages(mem, m);
+        return;
+    }
     for (Func *f = m->first; f; f = f->next) {
         if (!func_is_entry(f)) continue;
         Tensor ***arg = sample_parts(mem, f), ***ret = sample_results(mem, f);
         interp_run(mem, f, arg, ret);
-        for (int i = 0; i < f->nret; i++) {
-            const Tensor *whole = sample_together(mem, f, ret, i);
-            if (whole) print_digest(f, "", i, whole);
-            for (int r = 0; !whole && r < mesh_ranks(&m->mesh); r++)
-                print_digest(f, arena_printf(mem, "rank %d ", r), i, ret[r][i]);
-        }
+        print_results(mem, f, ret);
     }
 }
 

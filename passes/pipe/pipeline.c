@@ -174,6 +174,26 @@ static void find_tasks(Pipe *p) {
     }
 }
 
+/* A schedule in halves of backward is complete, but there are no such tasks to run. */
+static void refuse_unlisted(const Pipe *p) {
+    const PipeSchedule *s = p->s;
+    size_t tasks = (size_t)s->chunks * TASK_KINDS * (size_t)s->micro;
+    bool *listed = NEW_ARRAY(p->mem, bool, tasks);
+    for (int k = 0; k < s->stages; k++)
+        for (int i = 0; i < s->stage[k].n; i++)
+            listed[task_index(p, s->stage[k].task[i])] = true;
+    for (size_t i = 0; i < tasks; i++) {
+        if (!p->task[i] || listed[i]) continue;
+        const Func *f = op_callee(p->task[i]);
+        Task t = {f->task, f->chunk, (int)(i % (size_t)s->micro)};
+        fail(
+            EXIT_CONFIG,
+            "schedule %s has no %s: backward in halves, I and W, is not there yet; write "
+            "B in their place",
+            s->name, task_text(p->mem, t));
+    }
+}
+
 static int argument_stage(const Func *f, int i) {
     const Attr *a = attr_find(f->arg_attr[i], "stage");
     return a ? (int)a->i : ANYWHERE;
@@ -534,6 +554,7 @@ static void make_scratch(Pipe *p) {
 static void make_steps(Pipe *p, Func *step) {
     make_flat(p, step);
     find_tasks(p);
+    refuse_unlisted(p);
     choose_stages(p);
     add_edges(p);
     list_readers(p);

@@ -10,16 +10,21 @@ static void add(PipeSchedule *s, int stage, TaskKind kind, int chunk, int micro)
     l->task[l->n++] = (Task){kind, chunk, micro};
 }
 
+/* Its stages have no room for tasks yet. */
 static PipeSchedule *schedule_new(Arena *mem, const char *name, int stages, int chunks,
-                                  int micro, int tasks) {
+                                  int micro) {
     PipeSchedule *s = NEW(mem, PipeSchedule);
     *s = (PipeSchedule){.stages = stages, .chunks = chunks, .micro = micro, .name = name};
     s->stage_of = NEW_ARRAY(mem, int, (size_t)chunks);
     s->stage = NEW_ARRAY(mem, TaskList, (size_t)stages);
     for (int c = 0; c < chunks; c++) s->stage_of[c] = c % stages;
-    for (int k = 0; k < stages; k++)
-        s->stage[k].task = NEW_ARRAY(mem, Task, (size_t)tasks + 1);
     return s;
+}
+
+/* The same for each stage. */
+static void give_room(Arena *mem, PipeSchedule *s, int tasks) {
+    for (int k = 0; k < s->stages; k++)
+        s->stage[k].task = NEW_ARRAY(mem, Task, (size_t)tasks);
 }
 
 /* ---- generators ---- */
@@ -62,8 +67,8 @@ static void make_all_forward(PipeSchedule *s) {
 }
 
 PipeSchedule *schedule_forward(Arena *mem, const PipeSchedule *like) {
-    PipeSchedule *s =
-        schedule_new(mem, "forward", like->stages, like->chunks, 1, like->chunks);
+    PipeSchedule *s = schedule_new(mem, "forward", like->stages, like->chunks, 1);
+    give_room(mem, s, like->chunks);
     memcpy(s->stage_of, like->stage_of, (size_t)like->chunks * sizeof(int));
     for (int c = 0; c < s->chunks; c++) add(s, s->stage_of[c], TASK_FORWARD, c, 0);
     return s;
@@ -98,7 +103,8 @@ PipeSchedule *schedule_make(Arena *mem, const char *name, int stages, int chunks
              "1f1b with %d chunks a stage goes in groups of %d micro-batches, one for "
              "each stage: %d is not a multiple of that",
              v, stages, micro);
-    PipeSchedule *s = schedule_new(mem, name, stages, chunks, micro, 2 * micro * v);
+    PipeSchedule *s = schedule_new(mem, name, stages, chunks, micro);
+    give_room(mem, s, 2 * micro * v);
     generators[k].make(s);
     return s;
 }
@@ -175,14 +181,15 @@ static Task parse_cell(Cells *c, int micro) {
     return t;
 }
 
-/* What has been read of each chunk and micro-batch. */
+/* What has been read of a chunk on a micro-batch. */
 typedef struct Seen {
     bool kind[TASK_KINDS];
 } Seen;
 
+/* `seen`: by micro-batch, of the chunk. */
 static void note_task(Cells *c, const char *at, PipeSchedule *s, Seen *seen, int stage,
                       Task t) {
-    Seen *k = &seen[(size_t)t.chunk * (size_t)s->micro + (size_t)t.micro];
+    Seen *k = &seen[t.micro];
     int *owner = &s->stage_of[t.chunk];
     if (*owner >= 0 && *owner != stage)
         bad_cell(c, at, "chunk %d is on stage %d already", t.chunk, *owner);
@@ -199,10 +206,11 @@ static void note_task(Cells *c, const char *at, PipeSchedule *s, Seen *seen, int
     k->kind[t.kind] = true;
 }
 
-static void check_complete(Cells *c, const PipeSchedule *s, const Seen *seen) {
+static void check_complete(Cells *c, const PipeSchedule *s, Seen *const *seen) {
+    static const Seen nothing;
     for (int chunk = 0; chunk < s->chunks; chunk++)
         for (int m = 0; m < s->micro; m++) {
-            const bool *k = seen[(size_t)chunk * (size_t)s->micro + (size_t)m].kind;
+            const bool *k = seen[chunk] ? seen[chunk][m].kind : nothing.kind;
             bool done = k[TASK_FORWARD] &&
                         (k[TASK_BACKWARD] || (k[TASK_INPUTS] && k[TASK_WEIGHTS]));
             if (!done)
@@ -213,36 +221,45 @@ static void check_complete(Cells *c, const PipeSchedule *s, const Seen *seen) {
         }
 }
 
+/* The next task; NULL: the row has no more. */
+static const char *next_cell(Cells *c) {
+    while (*c->p && strchr(", \t\r", *c->p)) c->p++;
+    return *c->p && *c->p != '\n' ? c->p : NULL;
+}
+
+static void parse_row(Arena *mem, Cells *c, PipeSchedule *s, Seen **seen) {
+    for (const char *at; (at = next_cell(c));) {
+        Task t = parse_cell(c, s->micro);
+        if (!seen[t.chunk]) seen[t.chunk] = NEW_ARRAY(mem, Seen, (size_t)s->micro);
+        note_task(c, at, s, seen[t.chunk], s->stages, t);
+        add(s, s->stages, t.kind, t.chunk, t.micro);
+        s->chunks = MAX(s->chunks, t.chunk + 1);
+    }
+}
+
 PipeSchedule *schedule_parse(Arena *mem, const char *file, const char *text, int micro) {
     Cells c = {file, text, text, text, 1};
-    int rows = 0, cells = 1;
+    int rows = 0;
+    size_t cells = 1;
     for (const char *p = text; *p; p++) {
         cells += *p == ',' || *p == '\n';
         rows += *p == '\n' || !p[1];
     }
     if (!rows || rows > MAX_STAGES)
         bad_cell(&c, text, "a schedule has 1 to %d rows", MAX_STAGES);
-    PipeSchedule *s = schedule_new(mem, file, rows, MAX_CHUNKS, micro, cells);
-    Seen *seen = NEW_ARRAY(mem, Seen, (size_t)MAX_CHUNKS * (size_t)micro);
+    PipeSchedule *s = schedule_new(mem, file, rows, MAX_CHUNKS, micro);
+    Seen **seen = NEW_ARRAY(mem, Seen *, MAX_CHUNKS);
+    Task *task = NEW_ARRAY(mem, Task, cells); /* of all stages, in their order */
     for (int k = 0; k < MAX_CHUNKS; k++) s->stage_of[k] = -1;
-    s->stages = s->chunks = 0;
-    while (*c.p) {
-        if (*c.p == '\n') {
-            s->stages += s->stage[s->stages].n > 0;
-            c.line++;
-            c.line_start = ++c.p;
-        } else if (strchr(", \t\r", *c.p)) {
-            c.p++;
-        } else {
-            const char *at = c.p;
-            Task t = parse_cell(&c, micro);
-            note_task(&c, at, s, seen, s->stages, t);
-            add(s, s->stages, t.kind, t.chunk, t.micro);
-            s->chunks = MAX(s->chunks, t.chunk + 1);
-        }
+    for (s->stages = s->chunks = 0; *c.p; c.p += *c.p == '\n') {
+        c.line_start = c.p;
+        c.line += c.p > text;
+        s->stage[s->stages].task = task;
+        parse_row(mem, &c, s, seen);
+        task += s->stage[s->stages].n;
+        s->stages += s->stage[s->stages].n > 0;
     }
-    if (s->stage[s->stages].n > 0) s->stages++;
-    if (!s->stages) bad_cell(&c, text, "a schedule without a task");
+    if (!s->stages) bad_cell(&c, c.line_start, "a schedule without a task");
     check_complete(&c, s, seen);
     return s;
 }
@@ -278,6 +295,7 @@ int schedule_in_flight(const PipeSchedule *s, int stage) {
 
 typedef struct Clock {
     const PipeSchedule *s;
+    double message; /* seconds between stages */
     double *forward,
         *backward; /* by chunk and micro-batch: when it was done; -1: not yet */
     int *next;     /* by stage: the task it is at */
@@ -288,14 +306,21 @@ static double *done_at(Clock *c, double *of, int chunk, int micro) {
     return &of[(size_t)chunk * (size_t)c->s->micro + (size_t)micro];
 }
 
+/* When the stage of chunk `to` has what chunk `from` made; -1: not yet. */
+static double arrival(Clock *c, double *of, int from, int to, int micro) {
+    double done = *done_at(c, of, from, micro);
+    bool sent = c->s->stage_of[from] != c->s->stage_of[to];
+    return done < 0 ? -1 : done + (sent ? c->message : 0);
+}
+
 /* When what the task needs is there; -1: not yet. */
 static double ready(Clock *c, Task t) {
     bool first = t.chunk == 0, last = t.chunk == c->s->chunks - 1;
     if (t.kind == TASK_FORWARD)
-        return first ? 0 : *done_at(c, c->forward, t.chunk - 1, t.micro);
+        return first ? 0 : arrival(c, c->forward, t.chunk - 1, t.chunk, t.micro);
     if (t.kind == TASK_WEIGHTS) return *done_at(c, c->backward, t.chunk, t.micro);
     return last ? *done_at(c, c->forward, t.chunk, t.micro)
-                : *done_at(c, c->backward, t.chunk + 1, t.micro);
+                : arrival(c, c->backward, t.chunk + 1, t.chunk, t.micro);
 }
 
 double task_seconds(const TaskSeconds *t, Task task) {
@@ -325,6 +350,7 @@ double schedule_seconds(Arena *mem, const PipeSchedule *s, const TaskSeconds *t,
                         double **begin) {
     size_t n = (size_t)s->chunks * (size_t)s->micro;
     Clock c = {.s = s,
+               .message = t->message,
                .forward = NEW_ARRAY(mem, double, n),
                .backward = NEW_ARRAY(mem, double, n),
                .next = NEW_ARRAY(mem, int, (size_t)s->stages),

@@ -54,12 +54,13 @@ bool schedule_is_ascending(const PipeSchedule *s);
 int schedule_in_flight(const PipeSchedule *s, int stage);
 
 /* Unit times of each kind of task, and how long the whole takes: every task begins when its
- * stage is free and what it needs is there (messages take no time). Returns the seconds from
- * the first to the last; begin[stage][i] (or NULL) when each began. 0: it never ends. */
+ * stage is free and what it needs is there. Returns the seconds from the first to the last;
+ * begin[stage][i] (or NULL) when each began. 0: it never ends. */
 typedef struct TaskSeconds {
     double kind[TASK_KINDS];
     const double (
         *chunk)[TASK_KINDS]; /* by chunk, in place of them; NULL: all are alike */
+    double message;          /* from one stage to another, while both work on */
 } TaskSeconds;
 double task_seconds(const TaskSeconds *t, Task task);
 double schedule_seconds(Arena *mem, const PipeSchedule *s, const TaskSeconds *t,

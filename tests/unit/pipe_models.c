@@ -1,0 +1,408 @@
+/* Tests of pipelines of models written as text, none of them a GPT: trained under stages as
+ * under one, at level local and with planned memory; and under orders that were broken at
+ * random, which are refused or give the same numbers, and never hang. */
+#include "../pipe_order.h"
+#include "base/rng.h"
+#include "ir/layout.h"
+#include "ir/sample.h"
+#include "passes/passes.h"
+#include "passes/pipe/schedule.h"
+
+static const char to_local[] =
+    "simplify,cut,autodiff,simplify,train,simplify,place,simplify,keep,sink,simplify,"
+    "pipeline,simplify";
+static const char to_memory[] =
+    "bucket,expand,simplify,epilogue,arrange,fuse,overlap,memplan";
+
+enum { STEPS = 3 };
+
+typedef struct Trained {
+    Arena *mem;
+    Module *m;
+    int stages;
+    Tensor ****arg, ****ret; /* by stage, of rank 0 */
+    double loss[STEPS], norm[STEPS];
+} Trained;
+
+typedef struct How {
+    int stages, chunks, micro;
+    const char *name;   /* of a schedule */
+    const char *orders; /* its text in place of that */
+    const int64_t *layers;
+    bool planned;
+} How;
+
+static Module *made(Arena *mem, const char *file, const How *h) {
+    size_t n;
+    const char *path = arena_printf(mem, "%s/ir/%s", tests_dir(), file);
+    const char *text = file_read(mem, path, 1 << 20, &n, EXIT_DATA);
+    Module *m = module_parse(mem, path, text, n);
+    PassOptions o = pass_options_default();
+    o.micro_batches = h->micro;
+    o.decay_weights = true;
+    o.clip_norm = 1;
+    o.stages = h->stages;
+    o.stage_chunks = h->chunks;
+    o.chunk_layers = h->layers;
+    if (h->name) o.schedule_name = h->name;
+    if (h->orders) o.schedule = schedule_parse(mem, "orders.csv", h->orders, h->micro);
+    passes_run(m, to_local, &o);
+    if (h->planned) passes_run(m, to_memory, &o);
+    return m;
+}
+
+static Trained opened(Arena *mem, Module *m) {
+    Trained t = {.mem = mem, .m = m, .stages = MAX(m->stages, 1)};
+    t.arg = NEW_ARRAY(mem, Tensor ***, (size_t)t.stages);
+    t.ret = NEW_ARRAY(mem, Tensor ***, (size_t)t.stages);
+    for (int k = 0; k < t.stages; k++) {
+        EXPECT(module_stage(m, k));
+        t.arg[k] = sample_parts(mem, module_stage(m, k));
+        t.ret[k] = sample_results(mem, module_stage(m, k));
+    }
+    return t;
+}
+
+/* What argument i of a step is a part or a copy of, in the step of one stage. */
+static int origin(const Func *one, const Func *f, int i) {
+    const char *name = arg_str(f, i, "tensor", arg_str(f, i, "same", f->arg[i]->name));
+    for (int k = 0; k < one->narg; k++)
+        if (!strcmp(arg_str(one, k, "tensor", one->arg[k]->name), name)) return k;
+    test_fail(__FILE__, __LINE__, "%%%s is nothing of @%s", name, one->name);
+}
+
+static void set_rates(Tensor **arg, const Func *f, int step) {
+    for (int i = 0; i < f->narg; i++) {
+        const char *role = arg_str(f, i, "role", "");
+        if (!strcmp(role, "lr")) tensor_set(arg[i], 0, 0.01);
+        if (!strcmp(role, "weight_decay")) tensor_set(arg[i], 0, 0.1);
+        if (!strcmp(role, "bias_correction1"))
+            tensor_set(arg[i], 0, 1 - pow(0.9, step + 1));
+        if (!strcmp(role, "bias_correction2"))
+            tensor_set(arg[i], 0, 1 - pow(0.95, step + 1));
+    }
+}
+
+/* The first arguments are those of one stage. */
+static void begin_as(Trained *t, const Trained *one) {
+    const Func *whole = module_stage(one->m, 0);
+    for (int k = 0; k < t->stages; k++) {
+        const Func *f = module_stage(t->m, k);
+        for (int i = 0; i < f->narg; i++) {
+            Layout l = layout_of(t->mem, f, i);
+            Tensor *from = one->arg[0][0][origin(whole, f, i)];
+            EXPECT_INT(type_bytes(&l.whole), type_bytes(&from->ty));
+            layout_scatter(&l, k, from->data, t->arg[k][0][i]->data);
+        }
+    }
+}
+
+static void train(Trained *t, int steps) {
+    for (int n = 0; n < steps; n++) {
+        for (int k = 0; k < t->stages; k++)
+            set_rates(t->arg[k][0], module_stage(t->m, k), n);
+        const char *stuck = interp_run_stages(t->mem, t->m, t->arg, t->ret);
+        if (stuck) test_fail(__FILE__, __LINE__, "%s", stuck);
+        t->loss[n] = tensor_get(t->ret[0][0][0], 0);
+        t->norm[n] = tensor_get(t->ret[0][0][1], 0);
+        for (int k = 0; k < t->stages; k++) {
+            const Func *f = module_stage(t->m, k);
+            EXPECT(tensor_get(t->ret[k][0][0], 0) == t->loss[n]);
+            EXPECT(tensor_get(t->ret[k][0][1], 0) == t->norm[n]);
+            for (int i = 0; i < f->nret; i++) {
+                int a = f->alias[i];
+                if (a < 0 || t->ret[k][0][i] == t->arg[k][0][a]) continue;
+                memcpy(t->arg[k][0][a]->data, t->ret[k][0][i]->data,
+                       (size_t)type_bytes(&f->ret[i]->ty));
+            }
+        }
+    }
+}
+
+static double off(double got, double want) {
+    double d = fabs(got - want) / fmax(1, fabs(want));
+    return d == d ? d : INFINITY;
+}
+
+/* The worst difference of a loss, a norm, or a number that the steps left. */
+static double difference(const Trained *t, const Trained *one, int steps) {
+    const Func *whole = module_stage(one->m, 0);
+    double worst = 0;
+    for (int n = 0; n < steps; n++)
+        worst = fmax(worst,
+                     fmax(off(t->loss[n], one->loss[n]), off(t->norm[n], one->norm[n])));
+    for (int k = 0; k < t->stages; k++) {
+        const Func *f = module_stage(t->m, k);
+        for (int i = 0; i < f->narg; i++) {
+            Layout l = layout_of(t->mem, f, i);
+            Tensor *want = tensor_new(t->mem, &f->arg[i]->ty);
+            layout_scatter(&l, k, one->arg[0][0][origin(whole, f, i)]->data, want->data);
+            for (int64_t e = 0; e < type_count(&want->ty); e++)
+                worst =
+                    fmax(worst, off(tensor_get(t->arg[k][0][i], e), tensor_get(want, e)));
+        }
+    }
+    return worst;
+}
+
+/* Weights as small as they are at the beginning of a training. */
+static Trained opened_small(Arena *mem, Module *m) {
+    Trained t = opened(mem, m);
+    const Func *f = module_stage(m, 0);
+    for (int i = 0; i < f->narg; i++)
+        for (int64_t e = 0; e < type_count(&f->arg[i]->ty); e++)
+            if (arg_role(f, i) == ARG_param)
+                tensor_set(t.arg[0][0][i], e, 0.3 * tensor_get(t.arg[0][0][i], e));
+    return t;
+}
+
+/* One stage, with as many micro-batches: [0] untouched, [1] after its steps. */
+static void train_one(Arena *mem, const char *file, const How *h, int steps,
+                      Trained one[2]) {
+    const How alone = {
+        .stages = 1, .chunks = 1, .micro = h->micro, .planned = h->planned};
+    Module *m = made(mem, file, &alone);
+    one[0] = opened_small(mem, m);
+    one[1] = opened_small(mem, m);
+    train(&one[1], steps);
+    EXPECT(one[1].loss[0] > 0 && one[1].norm[0] > 0);
+    EXPECT(one[1].loss[steps - 1] != one[1].loss[0] || steps == 1);
+}
+
+static void check_way(const char *file, const How *h) {
+    Arena *mem = arena_new();
+    Trained one[2];
+    test_at("%s stages=%d chunks=%d micro=%d %s planned=%d", file, h->stages, h->chunks,
+            h->micro, h->orders ? h->orders : h->name, h->planned);
+    train_one(mem, file, h, STEPS, one);
+    Trained t = opened(mem, made(mem, file, h));
+    EXPECT_INT(t.stages, h->stages);
+    EXPECT(pipe_order_ends(mem, t.m));
+    begin_as(&t, &one[0]);
+    train(&t, STEPS);
+    double worst = difference(&t, &one[1], STEPS);
+    printf("  %s stages=%d x %d micro=%d %s%s: worst difference %.2g\n", file, h->stages,
+           h->chunks, h->micro, h->orders ? "by hand" : h->name,
+           h->planned ? " planned" : "", worst);
+    EXPECT(worst <= 1e-6);
+    arena_free(mem);
+}
+
+/* The V placement of four chunks. */
+static const char vee[] =
+    "0F0,3F0,0F1,3F1,3B0,0B0,3B1,0B1\n1F0,2F0,1F1,2F1,2B0,1B0,2B1,1B1\n";
+static const int64_t uneven[] = {1, 4, 0, 3}, last_empty[] = {5, 3, 0, 0};
+
+static const How ways[] = {
+    {2, 1, 1, "1f1b"},
+    {2, 1, 4, "1f1b"},
+    {4, 1, 3, "1f1b"},
+    {4, 2, 4, "1f1b"},
+    {2, 4, 2, "1f1b"},
+    {8, 1, 2, "gpipe"},
+    {2, 2, 3, "breadth_first"},
+    {2, 2, 2, NULL, vee},
+    {4, 1, 2, "gpipe", NULL, uneven},
+    {4, 1, 2, "1f1b", NULL, last_empty},
+};
+
+static void check_ways(const char *file) {
+    for (int i = 0; i < ARRAY_LEN(ways); i++) {
+        How h = ways[i];
+        check_way(file, &h);
+        h.planned = true;
+        check_way(file, &h);
+    }
+}
+
+TEST_LABEL_OF(encoder_and_decoder_with_a_tied_table, SLOW);
+TEST_LIMIT(encoder_and_decoder_with_a_tied_table, 120) {
+    check_ways("encoder_decoder.ir");
+}
+
+TEST_LABEL_OF(residual_mlp, SLOW);
+TEST_LIMIT(residual_mlp, 120) {
+    check_ways("residual_mlp.ir");
+}
+
+TEST(tiny_gpt_in_three) {
+    const How h = {3, 1, 2, "1f1b"};
+    check_way("tiny_gpt.ir", &h);
+}
+
+/* ---- broken orders ---- */
+
+enum { MODEL_MICRO = 4, MOST_CELLS = 64, MOST_ROWS = 4 };
+
+typedef struct Orders {
+    char cell[MOST_ROWS][MOST_CELLS][8];
+    int rows, n[MOST_ROWS];
+} Orders;
+
+static Orders orders_of(const PipeSchedule *s) {
+    Orders o = {.rows = s->stages};
+    for (int k = 0; k < s->stages; k++)
+        for (int i = 0; i < s->stage[k].n; i++) {
+            Task t = s->stage[k].task[i];
+            snprintf(o.cell[k][o.n[k]++], sizeof o.cell[k][0], "%d%c%d", t.chunk & 15,
+                     task_letter[t.kind], t.micro & 15);
+        }
+    return o;
+}
+
+static int dice(uint64_t seed, int *throw, int sides) {
+    return (int)(rng_uniform(seed, 11, (uint64_t)(*throw)++) * sides);
+}
+
+static void insert(Orders *o, int row, int at, const char *cell) {
+    char copy[8];
+    snprintf(copy, sizeof copy, "%s", cell);
+    if (o->n[row] == MOST_CELLS) return;
+    memmove(o->cell[row][at + 1], o->cell[row][at],
+            (size_t)(o->n[row] - at) * sizeof o->cell[0][0]);
+    memcpy(o->cell[row][at], copy, sizeof copy);
+    o->n[row]++;
+}
+
+static void drop(Orders *o, int row, int at) {
+    o->n[row]--;
+    memmove(o->cell[row][at], o->cell[row][at + 1],
+            (size_t)(o->n[row] - at) * sizeof o->cell[0][0]);
+}
+
+static void swap(Orders *o, int row, int a, int b) {
+    char copy[8];
+    memcpy(copy, o->cell[row][a], sizeof copy);
+    memcpy(o->cell[row][a], o->cell[row][b], sizeof copy);
+    memcpy(o->cell[row][b], copy, sizeof copy);
+}
+
+enum { NEIGHBOURS, SWAPPED, MOVED, DROPPED, DOUBLED, OTHER_ROW, OTHER_LETTER, KINDS };
+
+/* Mostly what keeps every task: the others are found when the text is read. */
+static void break_once(Orders *o, uint64_t seed, int *throw) {
+    static const int kinds[] = {NEIGHBOURS, NEIGHBOURS, NEIGHBOURS, NEIGHBOURS,
+                                NEIGHBOURS, NEIGHBOURS, SWAPPED,    SWAPPED,
+                                MOVED,      MOVED,      MOVED,      MOVED,
+                                DROPPED,    DOUBLED,    OTHER_ROW,  OTHER_LETTER};
+    int row = dice(seed, throw, o->rows), n = o->n[row];
+    if (n < 2) return;
+    int kind = kinds[dice(seed, throw, ARRAY_LEN(kinds))];
+    int a = dice(seed, throw, n), b = dice(seed, throw, n), c = dice(seed, throw, n - 1);
+    char cell[8];
+    memcpy(cell, o->cell[row][a], sizeof cell);
+    if (kind == NEIGHBOURS) swap(o, row, c, c + 1);
+    if (kind == SWAPPED) swap(o, row, a, b);
+    if (kind == MOVED || kind == DROPPED || kind == OTHER_ROW) drop(o, row, a);
+    if (kind == MOVED) insert(o, row, c, cell);
+    if (kind == DOUBLED) insert(o, row, b, cell);
+    if (kind == OTHER_ROW) {
+        int to = dice(seed, throw, o->rows);
+        insert(o, to, dice(seed, throw, o->n[to] + 1), cell);
+    }
+    if (kind == OTHER_LETTER) o->cell[row][a][1] = "FBIW"[dice(seed, throw, 4)];
+}
+
+static const char *orders_text(Arena *mem, const Orders *o) {
+    Text t = text_new(mem);
+    for (int k = 0; k < o->rows; k++) {
+        for (int i = 0; i < o->n[k]; i++) text_add(&t, "%s,", o->cell[k][i]);
+        text_add(&t, "\n");
+    }
+    return t.s;
+}
+
+typedef enum Fate { READ, WAITED, UNORDERED, HALVES, RAN, FATES } Fate;
+
+/* Is it said in one of the ways in which an order may be refused? */
+static Fate fate_of(const Catch *c, const char *text) {
+    if (c->code == EXIT_CONFIG && c->at.line > 0 && strstr(c->message, "orders.csv:"))
+        return READ;
+    if (c->code == EXIT_CONFIG && strstr(c->message, "wait for each other for ever\n"))
+        return WAITED;
+    if (c->code == EXIT_CONFIG && strstr(c->message, "another order is not there yet"))
+        return UNORDERED;
+    if (c->code == EXIT_CONFIG && strstr(c->message, "backward in halves")) return HALVES;
+    test_fail(__FILE__, __LINE__, "%s\ncode %d: %s", text, c->code, c->message);
+}
+
+static Fate run_broken(const char *text, int stages, int chunks, const Trained one[2]) {
+    Arena *mem = arena_new();
+    const How h = {stages, chunks, MODEL_MICRO, NULL, text};
+    Module *volatile m = NULL;
+    Catch c;
+    Fate fate = RAN;
+    test_at("%s", text);
+    if (CATCH(c)) {
+        m = made(mem, "residual_mlp.ir", &h);
+        catch_end(&c);
+    } else {
+        fate = fate_of(&c, text);
+    }
+    if (fate == RAN) {
+        Trained t = opened(mem, m);
+        EXPECT(pipe_order_ends(mem, m));
+        begin_as(&t, &one[0]);
+        train(&t, 1);
+        double worst = difference(&t, &one[1], 1);
+        if (!(worst <= 1e-6))
+            test_fail(__FILE__, __LINE__, "%s\nis off by %.2g", text, worst);
+    }
+    arena_free(mem);
+    return fate;
+}
+
+#ifdef __SANITIZE_ADDRESS__
+enum { BROKEN = 100 };
+#else
+enum { BROKEN = 1000 };
+#endif
+
+TEST_LABEL_OF(broken_orders_are_refused_or_right, SLOW);
+TEST_LIMIT(broken_orders_are_refused_or_right, 600) {
+    static const How from[] = {{2, 1, MODEL_MICRO, "1f1b"},
+                               {4, 1, MODEL_MICRO, "1f1b"},
+                               {2, 2, MODEL_MICRO, "1f1b"},
+                               {2, 2, MODEL_MICRO, "breadth_first"}};
+    int fates[FATES] = {0}, count = test_long() ? 20000 : BROKEN;
+    Arena *mem = arena_new();
+    Trained one[2];
+    train_one(mem, "residual_mlp.ir", &from[0], 1, one);
+    for (int n = 0; n < count; n++) {
+        const How *h = &from[n % ARRAY_LEN(from)];
+        Arena *own = arena_new();
+        int throw = 0, times = 1 + n % 3;
+        Orders o = orders_of(
+            schedule_make(own, h->name, h->stages, h->stages * h->chunks, h->micro));
+        for (int i = 0; i < times; i++) break_once(&o, (uint64_t)n, &throw);
+        fates[run_broken(orders_text(own, &o), o.rows, h->chunks, one)]++;
+        arena_free(own);
+    }
+    printf(
+        "  of %d orders %d were refused as texts, %d for ever waiting, %d for the order "
+        "of micro-batches, %d for halves of backward; %d ran to the right loss\n",
+        count, fates[READ], fates[WAITED], fates[UNORDERED], fates[HALVES], fates[RAN]);
+    for (int i = 0; i < FATES; i++) EXPECT(fates[i] > 0 || i == HALVES);
+    arena_free(mem);
+}
+
+/* Who waits for whom is said task by task. */
+TEST(stages_that_wait_for_each_other_are_named) {
+    static const char orders[] = "0F0,0B0,0F1,0B1,0F2,0F3,0B2,0B3\n"
+                                 "1F0,1F1,1B0,1B1,1F2,1F3,1B2,1B3\n";
+    const How h = {2, 1, MODEL_MICRO, NULL, orders};
+    Arena *mem = arena_new();
+    EXPECT_FAIL(made(mem, "residual_mlp.ir", &h), EXIT_CONFIG,
+                "schedule orders.csv: its stages wait for each other for ever\n"
+                "    stage 0: 0B0 waits for 1B0 of stage 1\n"
+                "    stage 1: 1F1 waits for 0F1 of stage 0");
+}
+
+/* They are read, drawn and timed, but nothing makes such tasks yet. */
+TEST(halves_of_backward_are_refused) {
+    static const char orders[] = "0F0,0I0,0W0\n1F0,1I0,1W0\n";
+    const How h = {2, 1, 1, NULL, orders};
+    EXPECT_FAIL(
+        made(arena_new(), "residual_mlp.ir", &h), EXIT_CONFIG,
+        "schedule orders.csv has no 0B0: backward in halves, I and W, is not there");
+}
