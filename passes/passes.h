@@ -124,6 +124,9 @@ int64_t memory_gradient_bytes(const Func *entry, int param);
 /* Proves, from the locations alone, that no two live values overlap and that values share
  * memory only where they may. NULL: sound; else a sentence on what is wrong. */
 const char *memplan_check(Arena *mem, const Module *m);
+/* flight.c: proves the same way that a planned function writes nothing over what it is
+ * sending. NULL or a sentence. */
+const char *messages_check(Arena *mem, const Func *f);
 
 /* flops.c: floating-point operations of the matmuls of an op: 2 for each element of their
  * iteration space, half of that for causal attention. What backward computes again does not

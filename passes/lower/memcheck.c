@@ -251,6 +251,7 @@ const char *memplan_check(Arena *mem, const Module *m) {
         if (!why) why = check_results(mem, f);
         if (!why) why = check_arguments(mem, f);
         if (!why) why = check_shared(mem, f);
+        if (!why) why = messages_check(mem, f);
         if (why) return why;
     }
     return NULL;

@@ -1,0 +1,29 @@
+/* op_tasks.c - see op_tasks.h. */
+#include "passes/pipe/op_tasks.h"
+
+Task *op_tasks(Arena *mem, const Func *f) {
+    Arena *scratch = arena_new();
+    int *runs = NEW_ARRAY(scratch, int, (size_t)MAX_CHUNKS *TASK_KINDS);
+    Task *of = NEW_ARRAY(mem, Task, (size_t)f->nops + 1);
+    for (const Op *op = f->first; op; op = op->next) {
+        const Func *callee = op_callee(op);
+        if (!callee || !callee->task) continue;
+        check(callee->chunk < MAX_CHUNKS);
+        int *n = &runs[callee->chunk * TASK_KINDS + (int)callee->task];
+        of[op->id] = (Task){callee->task, callee->chunk, (*n)++};
+    }
+    for (const Op *op = f->last; op; op = op->prev)
+        if (!of[op->id].kind && op->next) of[op->id] = of[op->next->id];
+    arena_free(scratch);
+    return of;
+}
+
+Task op_message_task(const Task *tasks, const Op *op) {
+    const Op *maker = op->nin ? op->in[op->nin - 1]->def : NULL;
+    const Func *callee = maker ? op_callee(maker) : NULL;
+    return tasks[callee && callee->task ? maker->id : op->id];
+}
+
+const char *op_task_text(Arena *mem, Task t) {
+    return t.kind ? task_text(mem, t) : "the end of the step";
+}
