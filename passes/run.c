@@ -11,7 +11,7 @@ const Pass passtab[] = {
 const int npasses = ARRAY_LEN(passtab);
 
 const char train_passes[] =
-    "simplify,seed,zero,cut,autodiff,simplify,train,simplify,shard,reshard,collect,"
+    "simplify,seed,zero,cut,autodiff,simplify,halve,train,simplify,shard,reshard,collect,"
     "simplify,localize,simplify,keep,sink,simplify,pipeline,meet,stage,simplify,bucket,"
     "expand,simplify,epilogue,arrange,fuse,overlap,memplan";
 const char forward_passes[] =

@@ -174,24 +174,42 @@ static void find_tasks(Pipe *p) {
     }
 }
 
-/* A schedule in halves of backward is complete, but there are no such tasks to run. */
+/* The op that does the task as such; NULL: there is none. */
+static Op *task_op(const Pipe *p, TaskKind kind, Task t) {
+    t.kind = kind;
+    return p->task[task_index(p, t)];
+}
+
+/* The ops of a task of the schedule, in their order; how many: at most 2. Where backward is
+ * in halves B is both; where it is whole (nobody waits for its first half) it is the W. */
+static int task_ops(const Pipe *p, Task t, Op *list[2]) {
+    Op *whole = task_op(p, TASK_BACKWARD, t);
+    bool both = t.kind == TASK_BACKWARD;
+    Op *one = t.kind == TASK_FORWARD ? task_op(p, TASK_FORWARD, t)
+              : both                 ? whole
+              : t.kind == TASK_WEIGHTS && whole ? whole
+                                                : task_op(p, t.kind, t);
+    int n = 0;
+    if (one) list[n++] = one;
+    for (TaskKind k = TASK_INPUTS; both && !whole && k <= TASK_WEIGHTS; k++)
+        if (task_op(p, k, t)) list[n++] = task_op(p, k, t);
+    return n;
+}
+
+/* A schedule is complete, but may name tasks that this module has in another form. */
 static void refuse_unlisted(const Pipe *p) {
     const PipeSchedule *s = p->s;
-    size_t tasks = (size_t)s->chunks * TASK_KINDS * (size_t)s->micro;
-    bool *listed = NEW_ARRAY(p->mem, bool, tasks);
+    bool *listed = NEW_ARRAY(p->mem, bool, (size_t)p->flat->nops + 1);
     for (int k = 0; k < s->stages; k++)
-        for (int i = 0; i < s->stage[k].n; i++)
-            listed[task_index(p, s->stage[k].task[i])] = true;
-    for (size_t i = 0; i < tasks; i++) {
-        if (!p->task[i] || listed[i]) continue;
-        const Func *f = op_callee(p->task[i]);
-        Task t = {f->task, f->chunk, (int)(i % (size_t)s->micro)};
-        fail(
-            EXIT_CONFIG,
-            "schedule %s has no %s: backward in halves, I and W, is not there yet; write "
-            "B in their place",
-            s->name, task_text(p->mem, t));
-    }
+        for (int i = 0; i < s->stage[k].n; i++) {
+            Op *op[2];
+            int n = task_ops(p, s->stage[k].task[i], op);
+            for (int j = 0; j < n; j++) listed[op[j]->id] = true;
+        }
+    for (const Op *op = p->flat->first; op; op = op->next)
+        if (p->is_task[op->id] && !listed[op->id])
+            fail_op(op, "schedule %s has no task for a call of @%s", s->name,
+                    op_func(op)->name);
 }
 
 static int argument_stage(const Func *f, int i) {
@@ -419,10 +437,19 @@ static void emit_needed(Pipe *p, int stage, double seconds) {
 
 /* ---- all stages together ---- */
 
+/* The first op of the task that has not been emitted; NULL: all are. */
+static Op *left_of(const Pipe *p, int stage, Task t) {
+    Op *op[2];
+    int n = task_ops(p, t, op);
+    for (int i = 0; i < n; i++)
+        if (!p->stage[stage].emitted[op[i]->id]) return op[i];
+    return NULL;
+}
+
 static Task *task_at(const Pipe *p, int stage) {
     Stage *s = &p->stage[stage];
     const TaskList *l = &p->s->stage[stage];
-    while (s->next < l->n && !p->task[task_index(p, l->task[s->next])]) s->next++;
+    while (s->next < l->n && !left_of(p, stage, l->task[s->next])) s->next++;
     return s->next < l->n ? &l->task[s->next] : NULL;
 }
 
@@ -430,7 +457,7 @@ static Task *task_at(const Pipe *p, int stage) {
 static Op *op_at(const Pipe *p, int stage) {
     Stage *s = &p->stage[stage];
     const Task *t = task_at(p, stage);
-    if (t) return p->task[task_index(p, *t)];
+    if (t) return left_of(p, stage, *t);
     while (s->rest && (p->op_stage[s->rest->id] != stage || s->emitted[s->rest->id]))
         s->rest = s->rest->next;
     return s->rest;
@@ -481,10 +508,9 @@ static void run_stages(Pipe *p) {
         [TASK_FORWARD] = 1, [TASK_BACKWARD] = 2, [TASK_INPUTS] = 1, [TASK_WEIGHTS] = 1};
     bool waits;
     for (int k; (k = next_stage(p, &waits)) >= 0;) {
-        const Task *t = task_at(p, k);
+        const Op *op = op_at(p, k);
         check(collect(p, k, op_at(p, k)));
-        p->stage[k].next += t != NULL;
-        emit_needed(p, k, t ? seconds[t->kind] : 0);
+        emit_needed(p, k, p->is_task[op->id] ? seconds[op_func(op)->task] : 0);
     }
     if (waits) refuse_stuck(p);
 }

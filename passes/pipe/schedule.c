@@ -55,6 +55,72 @@ static void make_1f1b(PipeSchedule *s) {
     }
 }
 
+/* 1F1B with backward in halves: the gradients of weights of stage s wait until s + 1 are due, or
+ * nothing else is left: ZB-H1 (arXiv 2401.10241). As much memory as 1F1B, a third of its idle
+ * time. */
+static void make_zero_bubble_h1(PipeSchedule *s) {
+    for (int k = 0; k < s->stages; k++) {
+        int warm = MIN(s->stages - 1 - k, s->micro), weights = 0;
+        for (int i = 0; i < warm; i++) add(s, k, TASK_FORWARD, k, i);
+        for (int i = 0; i < s->micro; i++) {
+            if (warm + i < s->micro) add(s, k, TASK_FORWARD, k, warm + i);
+            add(s, k, TASK_INPUTS, k, i);
+            if (i + 1 - weights > k) add(s, k, TASK_WEIGHTS, k, weights++);
+        }
+        while (weights < s->micro) add(s, k, TASK_WEIGHTS, k, weights++);
+    }
+}
+
+/* Two chunks a stage, the first and the last one on stage 0 (a V): ZBV (arXiv 2401.10241), in
+ * the phases in which torch.distributed.pipelining makes it (ScheduleZBVZeroBubble). */
+typedef struct Wave { /* how often each of a stage's two chunks has done what */
+    PipeSchedule *s;
+    int stage, done[2][TASK_KINDS];
+} Wave;
+
+static void wave(Wave *w, int local, TaskKind kind) {
+    int micro = w->done[local][kind]++;
+    int chunk = local ? w->s->chunks - 1 - w->stage : w->stage;
+    if (micro < w->s->micro) add(w->s, w->stage, kind, chunk, micro);
+}
+
+static void wave_backward(Wave *w, int local) {
+    wave(w, local, TASK_INPUTS);
+    wave(w, local, TASK_WEIGHTS);
+}
+
+static void make_zero_bubble_v(PipeSchedule *s) {
+    int p = s->stages, n = MAX(2 * p - 1, s->micro);
+    for (int c = 0; c < s->chunks; c++) s->stage_of[c] = c < p ? c : s->chunks - 1 - c;
+    for (int k = 0; k < p; k++) {
+        Wave w = {.s = s, .stage = k};
+        int *forward[2] = {&w.done[0][TASK_FORWARD], &w.done[1][TASK_FORWARD]};
+        for (int i = 0; i < 2 * (p - k) - 1; i++) wave(&w, 0, TASK_FORWARD);
+        for (int i = 0; i < k; i++) {
+            wave(&w, 1, TASK_FORWARD);
+            wave(&w, 0, TASK_FORWARD);
+        }
+        for (int i = 0; i < p - k; i++) {
+            wave(&w, 1, TASK_FORWARD);
+            wave_backward(&w, 1);
+        }
+        while (*forward[1] < *forward[0] || *forward[0] < n) {
+            if (*forward[0] < n) wave(&w, 0, TASK_FORWARD);
+            wave_backward(&w, 0);
+            wave(&w, 1, TASK_FORWARD);
+            wave_backward(&w, 1);
+        }
+        for (int i = 0; i < k; i++) {
+            wave(&w, 0, TASK_INPUTS);
+            wave(&w, 1, TASK_INPUTS);
+        }
+        for (int i = 0; i < p - k; i++) wave_backward(&w, 0);
+        for (int local = 1; local >= 0; local--)
+            while (w.done[local][TASK_WEIGHTS] < w.done[local][TASK_INPUTS])
+                wave(&w, local, TASK_WEIGHTS);
+    }
+}
+
 /* All forward, then all backward, a chunk at a time: GPipe (arXiv 1811.06965); with several
  * chunks a stage breadth-first (arXiv 2211.05953). */
 static void make_all_forward(PipeSchedule *s) {
@@ -77,12 +143,15 @@ PipeSchedule *schedule_forward(Arena *mem, const PipeSchedule *like) {
 static const struct {
     const char *name;
     void (*make)(PipeSchedule *);
-    bool interleaves; /* takes several chunks a stage */
-} generators[] = {{"1f1b", make_1f1b, true},
-                  {"gpipe", make_all_forward, false},
-                  {"breadth_first", make_all_forward, true}};
+    int least, most; /* chunks a stage */
+} generators[] = {{"1f1b", make_1f1b, 1, MAX_CHUNKS},
+                  {"gpipe", make_all_forward, 1, 1},
+                  {"breadth_first", make_all_forward, 1, MAX_CHUNKS},
+                  {"zero_bubble_h1", make_zero_bubble_h1, 1, 1},
+                  {"zero_bubble_v", make_zero_bubble_v, 2, 2}};
 
-const char *const schedule_names[] = {"1f1b", "gpipe", "breadth_first", NULL};
+const char *const schedule_names[] = {
+    "1f1b", "gpipe", "breadth_first", "zero_bubble_h1", "zero_bubble_v", NULL};
 
 PipeSchedule *schedule_make(Arena *mem, const char *name, int stages, int chunks,
                             int micro) {
@@ -90,21 +159,23 @@ PipeSchedule *schedule_make(Arena *mem, const char *name, int stages, int chunks
     check(stages > 0 && chunks % stages == 0 && micro > 0);
     while (k < ARRAY_LEN(generators) && strcmp(generators[k].name, name)) k++;
     if (k == ARRAY_LEN(generators))
-        fail(EXIT_CONFIG, "unknown schedule '%s'; there are 1f1b, gpipe, breadth_first",
+        fail(EXIT_CONFIG,
+             "unknown schedule '%s'; there are 1f1b, gpipe, breadth_first, zero_bubble_h1, "
+             "zero_bubble_v, or a file whose name ends in .csv",
              name);
     int v = chunks / stages;
-    if (v > 1 && !generators[k].interleaves)
+    if (v < generators[k].least || v > generators[k].most)
         fail(EXIT_CONFIG,
-             "schedule %s takes one chunk of layers a stage, not %d: 1f1b and "
+             "schedule %s takes %d chunk%s of layers a stage, not %d: 1f1b and "
              "breadth_first take several",
-             name, v);
+             name, generators[k].least, generators[k].least == 1 ? "" : "s", v);
     if (v > 1 && generators[k].make == make_1f1b && micro % stages)
         fail(EXIT_CONFIG,
              "1f1b with %d chunks a stage goes in groups of %d micro-batches, one for "
              "each stage: %d is not a multiple of that",
              v, stages, micro);
     PipeSchedule *s = schedule_new(mem, name, stages, chunks, micro);
-    give_room(mem, s, 2 * micro * v);
+    give_room(mem, s, 3 * micro * v);
     generators[k].make(s);
     return s;
 }

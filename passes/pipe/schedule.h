@@ -29,7 +29,7 @@ typedef struct PipeSchedule {
 /* Names of generators, ended by NULL. */
 extern const char *const schedule_names[];
 /* A schedule by its name: `chunks` is stages times the virtual stages of each, chunk c is on
- * stage c mod stages. Fails with EXIT_CONFIG when the numbers do not go together. */
+ * stage c mod stages, but where the schedule says otherwise. Fails with EXIT_CONFIG when the numbers do not go together. */
 PipeSchedule *schedule_make(Arena *mem, const char *name, int stages, int chunks,
                             int micro);
 /* That of the options; NULL: there is one stage. */

@@ -9,7 +9,7 @@
 #include "passes/pipe/schedule.h"
 
 static const char to_local[] =
-    "simplify,cut,autodiff,simplify,train,simplify,place,simplify,keep,sink,simplify,"
+    "simplify,cut,autodiff,simplify,halve,train,simplify,place,simplify,keep,sink,simplify,"
     "pipeline,simplify";
 static const char to_memory[] =
     "bucket,expand,simplify,epilogue,arrange,fuse,overlap,memplan";

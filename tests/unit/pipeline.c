@@ -16,7 +16,7 @@
 TEST_LABEL(RELEASED);
 
 static const char to_local[] =
-    "simplify,seed,zero,cut,autodiff,simplify,train,simplify,shard,"
+    "simplify,seed,zero,cut,autodiff,simplify,halve,train,simplify,shard,"
     "reshard,collect,simplify,localize,simplify,keep,sink,simplify,pipeline,simplify";
 
 enum { NONE, EMBEDDING, ATTENTION, RESIDUAL, ALL, DROPOUTS };
