@@ -126,6 +126,17 @@ static void read_task_flops(PlanPipe *pipe, const Plan *p) {
         if (f->task) pipe->flops[f->chunk][f->task] = func_flops(f);
 }
 
+/* What a task costs where the module has it in another form: see task_ops of pass pipeline. */
+static void fill_task_flops(PlanPipe *pipe) {
+    for (int c = 0; c < pipe->schedule->chunks; c++) {
+        double *f = pipe->flops[c];
+        if (f[TASK_BACKWARD] > 0)
+            f[TASK_WEIGHTS] = f[TASK_BACKWARD];
+        else
+            f[TASK_BACKWARD] = f[TASK_INPUTS] + f[TASK_WEIGHTS];
+    }
+}
+
 static Plan plan_stages(Arena *mem, Job *j) {
     PlanPipe *pipe = NEW(mem, PlanPipe);
     int stages = (int)j->strategy.stages;
@@ -143,6 +154,7 @@ static Plan plan_stages(Arena *mem, Job *j) {
         memcpy(hash + 33 * k, pipe->stage[k].hash, 33);
         pipe->stage[k].pipe = pipe;
     }
+    fill_task_flops(pipe);
     plan_join_hashes(hash, stages, pipe->hash);
     return pipe->stage[0];
 }
