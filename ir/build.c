@@ -255,15 +255,14 @@ Op *op_clone(Builder *b, const Op *op, Value **map) {
     return copy;
 }
 
-Func *func_clone(const Func *f, const char *name, Role role) {
-    Module *m = f->mod;
-    func_number((Func *)f);
-    Func *copy = func_new_unique(m, name, role);
+static void copy_body(const Func *f, Func *copy) {
+    Module *m = copy->mod;
+    func_number((Func *)(uintptr_t)f);
     copy->made_of = f->made_of;
     copy->part = f->part;
     copy->task = f->task;
     copy->chunk = f->chunk;
-    Value **map = NEW_ARRAY(m->mem, Value *, (size_t)f->nvalues);
+    Value **map = NEW_ARRAY(m->mem, Value *, (size_t)f->nvalues + 1);
     for (int i = 0; i < f->narg; i++) {
         map[f->arg[i]->id] = func_arg(copy, f->arg[i]->name, f->arg[i]->ty);
         copy->arg_attr[i] = f->arg_attr[i];
@@ -272,6 +271,27 @@ Func *func_clone(const Func *f, const char *name, Role role) {
     Builder b = build_at_end(copy);
     for (const Op *op = f->first; op; op = op->next) op_clone(&b, op, map);
     for (int i = 0; i < f->nret; i++) func_ret(copy, map[f->ret[i]->id], f->alias[i]);
+}
+
+Module *module_copy(const Module *m) {
+    Module *copy = module_new(m->mem, m->name);
+    copy->mesh = m->mesh;
+    copy->stages = m->stages;
+    copy->level = m->level;
+    copy->file = m->file;
+    copy->text = m->text;
+    for (const Func *f = m->first; f; f = f->next) {
+        Func *to = func_new(copy, f->name, f->role);
+        to->stage = f->stage;
+        to->frame_bytes = f->frame_bytes;
+        copy_body(f, to);
+    }
+    return copy;
+}
+
+Func *func_clone(const Func *f, const char *name, Role role) {
+    Func *copy = func_new_unique(f->mod, name, role);
+    copy_body(f, copy);
     return copy;
 }
 

@@ -82,8 +82,11 @@ bool op_is_call(const Op *op) {
 
 Func *op_func(const Op *op) {
     const Attr *a = op_attr(op, "fn");
-    Func *f = a ? module_find(op->fn->mod, a->s) : NULL;
+    const Module *m = op->fn->mod;
+    if (a && a->func && a->func->mod == m) return a->func;
+    Func *f = a ? module_find(m, a->s) : NULL;
     if (!f) die("%s without a function", optab[op->kind].name);
+    ((Attr *)(uintptr_t)a)->func = f;
     return f;
 }
 
@@ -150,7 +153,10 @@ void op_set_str(Op *op, const char *key, const char *s) {
 }
 
 void op_set_func(Op *op, const Func *callee) {
-    op_set_attr(op, &(Attr){.key = "fn", .kind = ATTR_FUNC, .s = callee->name});
+    op_set_attr(op, &(Attr){.key = "fn",
+                             .kind = ATTR_FUNC,
+                             .s = callee->name,
+                             .func = (Func *)(uintptr_t)callee});
 }
 
 void op_set_rule(Op *op, const Rule *rule) {

@@ -96,17 +96,25 @@ static void note_entries(Config *cfg, const Module *m, const PassOptions *o) {
     }
 }
 
-/* The plan of one stage. `notes`: what the strategy changes is to be said. */
-static Plan plan_stage(Arena *mem, Job *j, int stage, bool notes, PassOptions *o) {
-    Config *cfg = j->cfg;
+static CompileOptions compile_options(const Config *cfg) {
+    return (CompileOptions){.cpu = cfg->context_cpu,
+                            .threads = (int)cfg->context_threads};
+}
+
+/* The module under its strategy, and what the passes are to do. */
+static Module *make_module(Job *j, PassOptions *o) {
     Module *m = job_build(j, MODEL_TRAIN, j->batch);
-    *o = strategy_pass_options(cfg);
+    *o = strategy_pass_options(j->cfg);
     strategy_apply(&j->strategy, job_spec(j), m, o);
-    o->stage = stage;
-    if (stage) o->dump_dir = NULL; /* that of stage 0 has all up to where they part */
-    if (notes) note_entries(cfg, m, o);
-    CompileOptions co = {.cpu = cfg->context_cpu, .threads = (int)cfg->context_threads};
-    return plan_read(mem, module_plan(mem, m, train_passes, o, &co), j);
+    note_entries(j->cfg, m, o);
+    return m;
+}
+
+static Plan plan_one(Arena *mem, Job *j) {
+    PassOptions o;
+    Module *m = make_module(j, &o);
+    CompileOptions co = compile_options(j->cfg);
+    return plan_read(mem, module_plan(mem, m, train_passes, &o, &co), j);
 }
 
 /* Flops of a rank in a function and what it calls. Calls are nested at most MAX_CALL_DEPTH
@@ -137,22 +145,28 @@ static void fill_task_flops(PlanPipe *pipe) {
     }
 }
 
+/* What every stage has in common is done once: up to pass stage. */
 static Plan plan_stages(Arena *mem, Job *j) {
     PlanPipe *pipe = NEW(mem, PlanPipe);
-    int stages = (int)j->strategy.stages;
+    PassOptions o;
+    Module *m = make_module(j, &o);
+    CompileOptions co = compile_options(j->cfg);
+    const char *rest = strstr(train_passes, "stage,"), *dump_dir = o.dump_dir;
+    passes_run(m, arena_strndup(mem, train_passes, (size_t)(rest - train_passes) - 1), &o);
+    int stages = o.schedule->stages;
     char *hash = NEW_ARRAY(mem, char, (size_t)stages * 33);
-    pipe->stage = NEW_ARRAY(mem, Plan, (size_t)stages);
-    for (int k = 0; k < stages; k++) {
-        PassOptions o;
-        pipe->stage[k] = plan_stage(mem, j, k, k == 0, &o);
-        pipe->schedule = o.schedule;
-        pipe->layers = o.chunk_layers;
-        if (!pipe->flops)
-            pipe->flops =
-                arena_alloc(mem, (size_t)o.schedule->chunks * sizeof *pipe->flops);
-        read_task_flops(pipe, &pipe->stage[k]);
-        memcpy(hash + 33 * k, pipe->stage[k].hash, 33);
-        pipe->stage[k].pipe = pipe;
+    *pipe = (PlanPipe){.schedule = o.schedule,
+                       .layers = o.chunk_layers,
+                       .stage = NEW_ARRAY(mem, Plan, (size_t)stages)};
+    pipe->flops = arena_alloc(mem, (size_t)o.schedule->chunks * sizeof *pipe->flops);
+    for (o.stage = 0; o.stage < stages; o.stage++) {
+        if (dump_dir) o.dump_dir = arena_printf(mem, "%s/stage-%d", dump_dir, o.stage);
+        Func *entry = module_plan(mem, module_copy(m), rest, &o, &co);
+        Plan *p = &pipe->stage[o.stage];
+        *p = plan_read(mem, entry, j);
+        read_task_flops(pipe, p);
+        memcpy(hash + 33 * o.stage, p->hash, 33);
+        p->pipe = pipe;
     }
     fill_task_flops(pipe);
     plan_join_hashes(hash, stages, pipe->hash);
@@ -171,6 +185,5 @@ Plan plan_of_config(Arena *mem, Config *cfg, int64_t ranks) {
     j->strategy.bucket_bytes = strategy_bucket_bytes(&j->strategy, job_spec(j));
     j->strategy.gradient_groups = 0;
     job_count_flops(j, job_build(j, MODEL_TRAIN, j->batch));
-    PassOptions o;
-    return j->strategy.stages > 1 ? plan_stages(mem, j) : plan_stage(mem, j, 0, true, &o);
+    return j->strategy.stages > 1 ? plan_stages(mem, j) : plan_one(mem, j);
 }

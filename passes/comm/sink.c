@@ -18,6 +18,11 @@ enum { MAX_COPIES = 256 };
 typedef struct Sink {
     Module *m;
     int overlap; /* as in PassOptions */
+    /* Of the function that is looked at, by value id: how often it is read (as a result too),
+     * and by which op last. */
+    Arena *mem;
+    int *uses;
+    Op **reader;
     int copies;
 } Sink;
 
@@ -114,16 +119,23 @@ static Value *add_each(Op *call, Func *callee, Value *v, const Type *slice) {
 
 /* ---- after a call ---- */
 
-/* The one op that reads result j of the call, if it alone does. */
-static Op *only_reader(const Op *call, int j) {
-    const Func *f = call->fn;
-    if (value_uses(f, call->out[j]) != 1) return NULL;
-    for (Op *op = call->next; op; op = op->next) {
+static void count_uses(Sink *s, Func *f) {
+    func_number(f);
+    s->mem = arena_new();
+    s->uses = NEW_ARRAY(s->mem, int, (size_t)f->nvalues + 1);
+    s->reader = NEW_ARRAY(s->mem, Op *, (size_t)f->nvalues + 1);
+    for (Op *op = f->first; op; op = op->next)
         for (int i = 0; i < op->nin; i++) {
-            if (op->in[i] == call->out[j]) return op;
+            s->uses[op->in[i]->id]++;
+            s->reader[op->in[i]->id] = op;
         }
-    }
-    return NULL;
+    for (int i = 0; i < f->nret; i++) s->uses[f->ret[i]->id]++;
+}
+
+/* The one op that reads result j of the call, if it alone does. */
+static Op *only_reader(const Sink *s, const Op *call, int j) {
+    int id = call->out[j]->id;
+    return s->uses[id] == 1 ? s->reader[id] : NULL;
 }
 
 static bool is_before(const Value *v, const Op *call) {
@@ -245,13 +257,12 @@ static void go_down(Sink *s, Op *op, Op *call, int operand) {
 
 /* ---- the module ---- */
 
-static bool one_move(Sink *s, Func *f) {
-    func_number(f);
+static bool move_in(Sink *s, Func *f) {
     for (Op *op = f->first; op; op = op->next) {
         int operand;
         if (is_function_call(op)) {
             for (int j = 0; j < op->nout; j++) {
-                Op *reader = only_reader(op, j);
+                Op *reader = only_reader(s, op, j);
                 if (!can_go_up(s, op, j, reader)) continue;
                 go_up(s, op, j, reader);
                 return true;
@@ -265,6 +276,13 @@ static bool one_move(Sink *s, Func *f) {
         }
     }
     return false;
+}
+
+static bool one_move(Sink *s, Func *f) {
+    count_uses(s, f);
+    bool moved = move_in(s, f);
+    arena_free(s->mem);
+    return moved;
 }
 
 /* Callees first: what can move in a function has moved when it is copied for one of its

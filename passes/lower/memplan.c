@@ -244,26 +244,30 @@ static int by_size(const void *a, const void *b) {
     return x->first != y->first ? (x->first < y->first ? -1 : 1) : x->nth - y->nth;
 }
 
-static int by_offset(const void *a, const void *b) {
-    const Buffer *x = *(Buffer *const *)a, *y = *(Buffer *const *)b;
-    return x->offset < y->offset ? -1 : x->offset > y->offset;
-}
-
-/* Lowest offset where `b` overlaps no assigned buffer that is live at the same time; `near`
- * has room for all of them. */
-static int64_t lowest_offset(Buffer **assigned, int n, const Buffer *b, Buffer **near) {
-    int count = 0;
-    for (int i = 0; i < n; i++) {
-        if (assigned[i]->first <= b->last && b->first <= assigned[i]->last)
-            near[count++] = assigned[i];
-    }
-    qsort(near, (size_t)count, sizeof *near, by_offset);
+/* Lowest offset where `b` overlaps no buffer that is live at the same time, of those that
+ * have one, in the order of their offsets. */
+static int64_t lowest_offset(Buffer *const *sorted, int n, const Buffer *b) {
     int64_t at = 0;
-    for (int i = 0; i < count; i++) {
-        if (near[i]->offset >= at + b->bytes) break;
-        at = MAX(at, near[i]->offset + near[i]->bytes);
+    for (int i = 0; i < n; i++) {
+        const Buffer *s = sorted[i];
+        if (s->first > b->last || b->first > s->last) continue;
+        if (s->offset >= at + b->bytes) break;
+        at = MAX(at, s->offset + s->bytes);
     }
     return at;
+}
+
+static void insert_by_offset(Buffer **sorted, int n, Buffer *b) {
+    int low = 0, high = n;
+    while (low < high) {
+        int mid = (low + high) / 2;
+        if (sorted[mid]->offset <= b->offset)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    memmove(sorted + low + 1, sorted + low, (size_t)(n - low) * sizeof *sorted);
+    sorted[low] = b;
 }
 
 /* Workspace of an op: what codegen asks for, and for calls the frame of the callee. */
@@ -308,12 +312,13 @@ static void assign_offsets(MemPlan *p) {
     Buffer **of = NEW_ARRAY(p->mem, Buffer *, (size_t)f->nvalues);
     int n = 0;
     Buffer **all = make_buffers(p, of, &n);
-    Buffer **near = NEW_ARRAY(p->mem, Buffer *, (size_t)n + 1);
+    Buffer **sorted = NEW_ARRAY(p->mem, Buffer *, (size_t)n + 1);
     qsort(all, (size_t)n, sizeof *all, by_size);
     f->frame_bytes = 0;
     for (int i = 0; i < n; i++) {
         Buffer *b = all[i];
-        b->offset = lowest_offset(all, i, b, near);
+        b->offset = lowest_offset(sorted, i, b);
+        insert_by_offset(sorted, i, b);
         if (b->offset > TYPE_MAX_BYTES)
             fail(EXIT_MEMORY, "@%s needs more than 2^50 bytes of memory", f->name);
         f->frame_bytes = MAX(f->frame_bytes, b->offset + b->bytes);
