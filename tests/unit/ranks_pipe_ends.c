@@ -22,7 +22,7 @@ static const char *words_of(int nth) {
 }
 
 static int times(void) {
-    return test_long() ? 30 : 4;
+    return test_long() ? 30 : 2;
 }
 
 /* A checkpoint is being written. */
