@@ -153,6 +153,7 @@ static void lower_func(Lower *l, const Func *f) {
     l->ret = NEW_ARRAY(l->mem, LLVMValueRef, (size_t)f->nret);
     for (int i = 0; i < f->narg; i++) l->arg[i] = emit_param(e, 2 + i);
     for (int i = 0; i < f->nret; i++) l->ret[i] = emit_param(e, 2 + f->narg + i);
+    l->task = l->m->stages && func_is_entry(f) ? op_tasks(l->mem, f) : NULL;
     for (const Op *op = f->first; op; op = op->next) {
         if (!lowering[op->kind]) die("%s reached code generation", optab[op->kind].name);
         lowering[op->kind](l, op);
