@@ -285,6 +285,7 @@ static void lower_entry(Lower *l, const Func *f) {
     for (const Op *op = f->first; op; op = op->next)
         if (goes_by_table(op)) make_by_table(l, op_func(op));
     l->in_entry = true;
+    l->task = l->m->stages ? op_tasks(l->mem, f) : NULL;
     for (const Op *op = f->first, *end; op; op = end, parts++) {
         end = op;
         for (int n = 0; end && n < PART_OPS; n++) end = end->next;

@@ -15,6 +15,7 @@
 #include "codegen/target.h"
 #include "ir/iteration_space.h"
 #include "passes/passes.h"
+#include "passes/pipe/op_tasks.h"
 
 typedef struct Product { /* one matrix product of the program */
     const Op *op;
@@ -35,6 +36,7 @@ typedef struct Lower {
     /* the function being lowered */
     LLVMValueRef products, frame, *arg, *ret; /* pointers of the function */
     bool in_entry;
+    const Task *task; /* op_tasks of the step of a stage; NULL of others */
 } Lower;
 
 /* lower.c */

@@ -210,13 +210,15 @@ void lower_index_from(Lower *l, const Op *op) {
 
 /* ---- other stages ---- */
 
-/* Where the op is, for reports, as a constant of the module. */
+/* Where the op is, for reports, as a constant of the module: "of stage 1, task 1F3 (%y from
+ * stage 0)". */
 static LLVMValueRef message_label(Lower *l, const Op *op, const Value *v) {
     char text[RT_LABEL_BYTES] = "";
-    bool in = op_attr(op, "from") != NULL;
-    snprintf(text, sizeof text, "of @%s (%%%s %s stage %lld, message %lld)", op->fn->name,
-             v->name, in ? "from" : "to", (long long)op_int(op, in ? "from" : "to", 0),
-             (long long)op_int(op, "message", 0));
+    bool in = op->kind == OP_receive;
+    Task t = l->task ? op_message_task(l->task, op) : (Task){.kind = TASK_NONE};
+    snprintf(text, sizeof text, "of stage %d, %s%s (%%%s %s stage %lld)", op->fn->stage,
+             t.kind ? "task " : "", op_task_text(l->mem, t), v->name, in ? "from" : "to",
+             (long long)op_int(op, in ? "from" : "to", 0));
     LLVMValueRef item[RT_LABEL_BYTES / sizeof(int64_t) + 1];
     int64_t word[ARRAY_LEN(item)] = {0};
     int n = (int)(strlen(text) / sizeof(int64_t)) + 1;

@@ -101,10 +101,12 @@ static void find_steps(Meet *k) {
 
 /* Only steps send: what a function waits for would depend on who calls it. */
 static void refuse_elsewhere(const Module *m) {
-    for (const Func *f = m->first; f; f = f->next)
+    for (const Func *f = m->first; f; f = f->next) {
+        if (m->stages && func_is_entry(f)) continue;
         for (const Op *op = f->first; op; op = op->next)
-            if (is_message(op) && (!m->stages || !func_is_entry(f)))
+            if (is_message(op))
                 fail_op(op, "%s outside of the step of a stage", optab[op->kind].name);
+    }
 }
 
 static void check_peer(const Meet *k, const Op *op) {
@@ -207,8 +209,8 @@ static void note_sent(const Meet *k, const Op *op) {
     k->of_op[m->from][op->id] = m;
 }
 
-/* Every send has one sent, and nobody else takes its token. */
-static void match_waits(const Meet *k, const Func *f) {
+/* Nobody but its sent takes the token of a send. */
+static void check_tokens(const Meet *k, const Func *f) {
     for (const Op *op = f->first; op; op = op->next) {
         if (op->kind == OP_sent) note_sent(k, op);
         for (int i = 0; i < op->nin; i++)
@@ -219,10 +221,16 @@ static void match_waits(const Meet *k, const Func *f) {
     for (int i = 0; i < f->nret; i++)
         if (token_maker(f->ret[i]))
             fail_op(f->ret[i]->def, "the result of a send is for `sent` alone");
-    for (const Op *op = f->first; op; op = op->next)
-        if (op->kind == OP_send && !k->of_op[f->stage][op->id]->sent)
-            fail_op(op, "message %lld is never waited for: a `sent` is missing",
-                    (long long)number_of(op));
+}
+
+/* Every send has one sent. */
+static void match_waits(const Meet *k) {
+    for (int s = 0; s < k->stages; s++) check_tokens(k, k->step[s]);
+    for (int i = 0; i < k->nends; i++) {
+        const End *e = &k->end[i];
+        if (e->op->kind == OP_send && !k->of_op[e->from][e->op->id]->sent)
+            refuse_message(k, e, "is never waited for: a `sent` is missing");
+    }
 }
 
 /* ---- nobody waits for ever ---- */
@@ -399,7 +407,7 @@ static void prove(Meet *k) {
         k->of_op[s] = NEW_ARRAY(k->mem, Message *, (size_t)k->step[s]->nops + 1);
     }
     match_messages(k);
-    for (int s = 0; s < k->stages; s++) match_waits(k, k->step[s]);
+    match_waits(k);
     walk_stages(k);
     check_feeds(k);
     for (int s = 0; s < k->stages && k->m->level == LEVEL_PLANNED; s++) {

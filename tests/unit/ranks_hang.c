@@ -142,3 +142,53 @@ TEST_LIMIT(no_hang_is_reported_with_0_seconds, 120) {
     stop_for(2, hang_words(0, ""), in_temp("run"), in_temp("whole"));
     EXPECT(!strstr(said(), "no sign of life"));
 }
+
+#define PIPELINE "--parallel_config.pipeline_stage 2 --parallel_config.micro_batch_num 4 "
+
+/* What of a pipeline the other one of two ranks waits in, as the report says: its stage,
+ * and the task. True: in a task; false: behind them all, or between two steps. */
+static bool expect_task(int waiting, int victim) {
+    const char *line = strstr(said(), arena_printf(mem(), "\n  rank %d: ", waiting));
+    const char *label = line ? strstr(line, " of stage ") : NULL;
+    int stage = -1, chunk = -1, micro = -1, peer = -1;
+    char kind = 0;
+    size_t end = line ? strcspn(line + 1, "\n") + 1 : 0;
+    if (!label || end < (size_t)(label - line)) {
+        EXPECT_PART(arena_strndup(mem(), line ? line : "", end), " in an agreement for ");
+        return false;
+    }
+    bool in_task = sscanf(label, " of stage %d, task %d%c%d (%%%*[^ ] %*s stage %d)",
+                          &stage, &chunk, &kind, &micro, &peer) == 5;
+    if (!in_task)
+        EXPECT_INT(sscanf(label,
+                          " of stage %d, the end of the step (%%%*[^ ] %*s stage %d)",
+                          &stage, &peer),
+                   2);
+    EXPECT(stage == waiting && peer == victim);
+    EXPECT(!in_task || ((kind == 'F' || kind == 'B') && micro >= 0 && micro < 4 &&
+                        chunk >= 0 && chunk < 2));
+    return in_task;
+}
+
+/* A rank of a pipeline is stopped: what waits for it says of which stage it is, and in
+ * which task on which micro-batch. */
+TEST_LIMIT(a_pipeline_that_hangs_names_stage_and_task, 300) {
+    uint64_t random = 0x9e3779b97f4a7c15u;
+    int in_task = 0, n = 0, most = 4 * stops();
+    for (int i = 0; in_task < stops() / 2 && n < most; i++, n++) {
+        const char *run = in_temp(arena_printf(mem(), "run%d", i));
+        pid_t rank[2], launch = ranks_start(2, runs_small_config(1000000, 1000000), run,
+                                            PIPELINE "--runner_config.hang_seconds 1.5");
+        ranks_wait_start(launch, rank, 2);
+        EXPECT(runs_wait_steps(launch, run, 2));
+        usleep((useconds_t)(runs_random(&random) % 300000));
+        kill(rank[i % 2], SIGSTOP);
+        ranks_end(launch, EXIT_HUNG, PIPELINE);
+        ranks_expect_gone(rank, 2, 20);
+        EXPECT_PART(said(), arena_printf(mem(), "stator: rank %d of 2 on ", i % 2));
+        in_task += expect_task(1 - i % 2, i % 2);
+        remove_all(run);
+    }
+    printf("  %d stops, %d in a task\n", n, in_task);
+    EXPECT_INT(in_task, stops() / 2);
+}
