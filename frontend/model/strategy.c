@@ -404,6 +404,8 @@ static void apply_stages(const Strategy *s, Module *m, PassOptions *o) {
 void strategy_apply(const Strategy *s, const ModelSpec *spec, Module *m, PassOptions *o) {
     Seeds k = {.mem = m->mem, .s = s, .seq = "-"};
     apply_stages(s, m, o);
+    o->remake = s->remake;
+    o->remake_full = s->remake_full;
     if (s->data * s->context * s->tensor == 1 && !s->user.n) return;
     bool hybrid = s->ring > 1 && s->ring < s->context;
     add_axis(&m->mesh, "dp", s->data);

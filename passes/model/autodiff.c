@@ -6,9 +6,9 @@
  * @f.bwd. In a loop those values come stacked, and the backward loop runs in reverse:
  *     call %x, %w {fn=@f; times=n; carry=1; each=1}
  *     call %dy, %saved, %w {fn=@f.bwd; times=n; carry=1; each=2; reverse=1}
- * What the call's attribute `remake` says is made again in @f.bwd instead (remake.h). */
+ * What the call's attribute `remake` says is made again in @f.bwd instead (made_again.h). */
 #include "ir/placement.h"
-#include "passes/model/remake.h"
+#include "passes/model/made_again.h"
 #include "passes/passes.h"
 
 /* What @f.bwd is given; those up to SLICED_INPUT are cut into slices by a loop's runs. */
@@ -308,8 +308,7 @@ static void bwd_results(Pair *p, Func *bwd, Value **grads, Value **acc) {
 static void split(Module *m, Pair *p, Op *last, Value **cot, int ncot, Value **grads,
                   const PassOptions *o) {
     Func *w = p->fwd;
-    if (last)
-        remake_values(w, last, p->loop ? p->carry : 0, p->remake, grads, p->f->narg);
+    if (last) make_again(w, last, p->loop ? p->carry : 0, p->remake, grads, p->f->narg);
     Value **saved = collect_saved(m, p, last, grads, ncot);
     list_inputs(m->mem, p);
     list_outputs(m->mem, p);
@@ -387,7 +386,7 @@ static Pair *pair_for(Diff *d, Op *op) {
                  .loop = c.loop,
                  .carry = c.carry,
                  .each = c.each,
-                 .remake = remake_of(op)};
+                 .remake = made_again_policy(op)};
     bool *wants = NEW_ARRAY(d->m->mem, bool, (size_t)op->nin);
     bool *cot = NEW_ARRAY(d->m->mem, bool, (size_t)op->nout);
     for (int i = 0; i < op->nin; i++) {

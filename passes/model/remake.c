@@ -1,157 +1,128 @@
-/* remake.c - see remake.h. */
-#include "passes/model/remake.h"
+/* remake.c - says on the loops over layers what backward makes again, for pass autodiff: the
+ * attribute `remake` (made_again.h). Level global.
+ *     %y = call %x, %w {fn=@layer; times=12; carry=1; each=1}
+ *     -> %y = call %x, %w {fn=@layer; times=12; carry=1; each=1; remake="full"}
+ * Where only the first layers of each chunk of a pipeline (of the model, when there is none)
+ * are "full", the loop is cut there. What the text says of a call stays. */
+#include "passes/model/made_again.h"
+#include "passes/passes.h"
+#include "passes/pipe/layers.h"
+#include "passes/pipe/schedule.h"
+#include <stdlib.h>
 
-const char *remake_of(const Op *call) {
-    const Attr *a = op_attr(call, "remake");
-    return a && a->s[0] ? a->s : NULL;
+typedef struct Span { /* layers up to `end` of the model */
+    int64_t end;
+    const char *policy; /* NULL: none */
+} Span;
+
+typedef struct Spans {
+    Span *span;
+    int n, cap;
+} Spans;
+
+static void add_span(Arena *mem, Spans *s, int64_t end, const char *policy) {
+    int64_t begin = s->n ? s->span[s->n - 1].end : 0;
+    if (end <= begin) return;
+    bool same = s->n && s->span[s->n - 1].policy == policy;
+    if (same)
+        s->span[s->n - 1].end = end;
+    else
+        PUSH(mem, s->span, s->n, s->cap, ((Span){end, policy}));
 }
 
-/* ---- what a policy says ---- */
-
-static bool is_full(const char *policy) {
-    return !strcmp(policy, "full");
+/* Number c of "2,1,0"; one number counts for every chunk. */
+static int64_t layers_of_chunk(const char *text, int c, int chunks) {
+    int n = 1;
+    for (const char *p = text; *p; p++) n += *p == ',';
+    if (n != 1 && n != chunks)
+        fail(EXIT_CONFIG, "remake_full has %d numbers for %d chunks of the model", n,
+             chunks);
+    for (int i = 0; i < c && n > 1; i++) text = strchr(text, ',') + 1;
+    char *end;
+    long long v = strtoll(text, &end, 10);
+    if (end == text || (*end && *end != ',') || v < 0)
+        fail(EXIT_CONFIG, "remake_full is whole numbers, \"2,1,0\", not '%s'", text);
+    return v;
 }
 
-/* Attention multiplies and drops in one op, so that its scores are nowhere in memory. */
-static bool is_attention(const Op *op) {
-    return op_has(op, F_RANDOM) && flag_products(optab[op->kind].flags);
+static Spans spans_of(Arena *mem, const PassOptions *o, int64_t layers) {
+    static const char full[] = "full";
+    const PipeSchedule *schedule = schedule_of_options(mem, o);
+    int chunks = schedule ? schedule->chunks : 1;
+    const int64_t *of = schedule && o->chunk_layers
+                            ? o->chunk_layers
+                            : schedule_even_layers(mem, layers, chunks);
+    const char *policy = o->remake && o->remake[0] ? o->remake : NULL;
+    if (policy && !strcmp(policy, full)) policy = full;
+    Spans s = {0};
+    for (int64_t c = 0, at = 0; c < chunks; at += of[c++]) {
+        int64_t n = o->remake_full && o->remake_full[0]
+                        ? layers_of_chunk(o->remake_full, (int)c, chunks)
+                        : 0;
+        if (n > of[c])
+            fail(EXIT_CONFIG,
+                 "%lld layers of chunk %lld are to be made again, it has %lld",
+                 (long long)n, (long long)c, (long long)of[c]);
+        add_span(mem, &s, at + n, full);
+        add_span(mem, &s, MIN(at + of[c], layers), policy);
+    }
+    return s;
 }
 
-static size_t name_length(const char *names) {
-    return strcspn(names, ", ");
-}
-
-static const char *next_name(const char *name) {
-    name += name_length(name);
-    return name + strspn(name, ", ");
-}
-
-static bool names_result(const char *names, const Op *op) {
-    for (const char *p = names; *p; p = next_name(p))
-        for (int i = 0; i < op->nout; i++)
-            if (text_matches(op->out[i]->name, p, p + name_length(p))) return true;
+static bool any_layer_has(const Func *model, const char *policy) {
+    for (const Op *op = model->first; op; op = op->next)
+        if (layers_is_loop(op) && made_again_names(op_func(op), policy)) return true;
     return false;
 }
 
-static bool is_named(const char *policy, const Op *op) {
-    if (!policy) return false;
-    if (is_full(policy)) return true;
-    if (!strcmp(policy, "selective")) return is_attention(op);
-    return names_result(policy, op);
+static void check_names(const Func *model, const char *policy) {
+    for (const char *p = policy; *p; p = made_again_next(p))
+        if (!any_layer_has(model, p))
+            fail(EXIT_CONFIG,
+                 "nothing in a layer is called '%.*s', so it cannot be made again; "
+                 "stator train --dump_ir shows the names of values",
+                 (int)strcspn(p, ", "), p);
 }
 
-const char *remake_unknown(const Func *f, const char *policy, int *n) {
-    if (is_full(policy) || !strcmp(policy, "selective")) return NULL;
-    for (const char *p = policy; *p; p = next_name(p)) {
-        bool found = false;
-        *n = (int)name_length(p);
-        for (const Op *op = f->first; op && !found; op = op->next)
-            for (int i = 0; i < op->nout && !found; i++)
-                found = text_matches(op->out[i]->name, p, p + *n);
-        if (!found) return p;
+/* `at`: layers before this loop. */
+static void mark_loop(Arena *mem, const Spans *s, Op *loop, int64_t at) {
+    const int64_t times = call_of(loop).times;
+    int64_t *end = NEW_ARRAY(mem, int64_t, (size_t)s->n);
+    const char **policy = NEW_ARRAY(mem, const char *, (size_t)s->n);
+    int n = 0;
+    for (int i = 0; i < s->n; i++) {
+        int64_t to = MIN(s->span[i].end - at, times);
+        if (to <= (n ? end[n - 1] : 0)) continue;
+        policy[n] = s->span[i].policy;
+        end[n++] = to;
     }
-    return NULL;
+    LoopPieces p = layers_cut(mem, loop, end, n);
+    for (int i = 0; i < n; i++)
+        if (policy[i]) op_set_str(p.piece[i], "remake", policy[i]);
 }
 
-/* ---- making again ---- */
-
-typedef struct Remake {
-    Func *w;
-    const Op *last; /* of forward */
-    int carry;
-    const char *policy;
-    bool *kept;    /* by value id: backward reads it, and it is not made again */
-    bool *wanted;  /* by value id: what is made again reads it */
-    int *readers;  /* by value id: ops of forward that read it */
-    bool *unmoved; /* by value id: an argument that no run changes, or moved from one */
-    bool *again;   /* by op id */
-} Remake;
-
-static void note_forward(Remake *r) {
-    const Func *w = r->w;
-    for (int i = r->carry; i < w->narg; i++) r->unmoved[w->arg[i]->id] = true;
-    for (const Op *op = w->first; op != r->last->next; op = op->next) {
-        for (int i = 0; i < op->nin; i++) r->readers[op->in[i]->id]++;
-        if (op->nout == 1)
-            r->unmoved[op->out[0]->id] = op_has(op, F_MOVE) && r->unmoved[op->in[0]->id];
+static void mark_loops(Arena *mem, Func *model, const PassOptions *o) {
+    Spans s = spans_of(mem, o, layers_count(model));
+    if (o->remake && s.n) check_names(model, o->remake);
+    int64_t at = 0;
+    for (Op *op = model->first, *next; op; op = next) {
+        next = op->next;
+        if (!layers_is_loop(op)) continue;
+        int64_t times = call_of(op).times;
+        if (!made_again_policy(op)) mark_loop(mem, &s, op, at);
+        at += times;
     }
 }
 
-/* Nobody else would read it. */
-static bool goes_with_reader(const Remake *r, const Op *op) {
-    if (op->nout != 1 || r->readers[op->out[0]->id] != 1) return false;
-    if (op_has(op, F_MOVE | F_VIEW)) return true;
-    const Op *reader = op->next;
-    while (reader != r->last->next) {
-        for (int i = 0; i < reader->nin; i++)
-            if (reader->in[i] == op->out[0])
-                return op_has(op, F_ADDENDS) && op_has(reader, F_PLUS);
-        reader = reader->next;
-    }
-    return false;
-}
-
-/* Readers come first, so what they want is known. */
-static bool is_made_again(const Remake *r, const Op *op) {
-    bool read = false, wanted = false;
-    for (int i = 0; i < op->nout; i++) {
-        read |= r->kept[op->out[i]->id];
-        wanted |= r->wanted[op->out[i]->id];
-    }
-    if ((!read && !wanted) || op_has(op, F_EFFECT)) return false;
-    if (op->nout == 1 && r->unmoved[op->out[0]->id]) return true;
-    return is_named(r->policy, op) || (!read && goes_with_reader(r, op));
-}
-
-static void choose(Remake *r, Value **grads, int ngrads) {
-    for (const Op *op = r->last->next; op; op = op->next)
-        for (int i = 0; i < op->nin; i++) r->kept[op->in[i]->id] = true;
-    for (int i = 0; i < ngrads; i++)
-        if (grads[i]) r->kept[grads[i]->id] = true;
-    for (const Op *op = r->last; op; op = op->prev) {
-        r->again[op->id] = is_made_again(r, op);
-        for (int i = 0; i < op->nin && r->again[op->id]; i++)
-            r->wanted[op->in[i]->id] = true;
-    }
-}
-
-/* In the order of forward, before backward. now: by value id, what was made again. */
-static void make(const Remake *r, Arena *mem, Value **now) {
-    Op *first = r->last->next;
-    Builder b = build_before(first);
-    for (const Op *op = r->w->first;; op = op->next) {
-        if (r->again[op->id]) {
-            Value **in = NEW_ARRAY(mem, Value *, (size_t)op->nin + 1);
-            for (int i = 0; i < op->nin; i++)
-                in[i] = now[op->in[i]->id] ? now[op->in[i]->id] : op->in[i];
-            Op *copy = op_again(&b, op, in);
-            for (int i = 0; i < op->nout; i++) now[op->out[i]->id] = copy->out[i];
-        }
-        if (op == r->last) break;
-    }
-    for (Op *op = first; op; op = op->next)
-        for (int i = 0; i < op->nin; i++)
-            if (now[op->in[i]->id]) op->in[i] = now[op->in[i]->id];
-}
-
-void remake_values(Func *w, Op *last, int carry, const char *policy, Value **grads,
-                   int ngrads) {
+void pass_remake(Module *m, const PassOptions *o) {
+    bool any = (o->remake && o->remake[0]) || (o->remake_full && o->remake_full[0]);
+    if (!any) return;
     Arena *mem = arena_new();
-    func_number(w);
-    size_t n = (size_t)w->nvalues + 1;
-    Remake r = {.w = w, .last = last, .carry = carry, .policy = policy};
-    r.kept = NEW_ARRAY(mem, bool, n);
-    r.wanted = NEW_ARRAY(mem, bool, n);
-    r.unmoved = NEW_ARRAY(mem, bool, n);
-    r.readers = NEW_ARRAY(mem, int, n);
-    r.again = NEW_ARRAY(mem, bool, (size_t)w->nops + 1);
-    Value **now = NEW_ARRAY(mem, Value *, n);
-    if (last->next) {
-        note_forward(&r);
-        choose(&r, grads, ngrads);
-        make(&r, mem, now);
-        for (int i = 0; i < ngrads; i++)
-            if (grads[i] && now[grads[i]->id]) grads[i] = now[grads[i]->id];
+    Catch c;
+    if (CATCH(c)) {
+        mark_loops(mem, layers_model(m), o);
+        catch_end(&c);
     }
     arena_free(mem);
+    if (c.code) fail_again(c.code, c.message);
 }
