@@ -2,6 +2,7 @@
 #include "frontend/model/strategy.h"
 #include "frontend/config/config_state.h"
 #include "frontend/model/model_parts.h"
+#include "frontend/model/recompute.h"
 #include "passes/pipe/schedule.h"
 
 #define PC "parallel_config."
@@ -123,6 +124,9 @@ Strategy strategy_of_config(Config *cfg) {
                     "calculate_per_token_loss False: the loss is the mean of the means "
                     "of the micro-batches of each replica: a label weighs more where "
                     "few of its micro-batch count");
+    const Recompute again = recompute_of_config(cfg);
+    s.remake = again.remake;
+    s.remake_full = again.full;
     choose_context(cfg, &s);
     choose_zero(cfg, &s);
     choose_buckets(cfg, &s);

@@ -376,10 +376,6 @@ static bool same_flags(const bool *a, const bool *b, int n) {
     return !n || !memcmp(a, b, (size_t)n * sizeof(bool));
 }
 
-static bool same_text(const char *a, const char *b) {
-    return a && b ? !strcmp(a, b) : a == b;
-}
-
 static Pair *pair_for(Diff *d, Op *op) {
     const Call c = call_of(op);
     Pair want = {.f = c.f,
@@ -401,7 +397,7 @@ static Pair *pair_for(Diff *d, Op *op) {
     want.cot = cot;
     for (Pair *p = *d->pairs; p; p = p->next) {
         if (p->f == want.f && p->loop == want.loop && p->carry == want.carry &&
-            p->each == want.each && same_text(p->remake, want.remake) &&
+            p->each == want.each && made_again_same(p->remake, want.remake) &&
             same_flags(p->wants, wants, op->nin) && same_flags(p->cot, cot, op->nout)) {
             return p;
         }

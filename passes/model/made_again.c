@@ -6,10 +6,18 @@ const char *made_again_policy(const Op *call) {
     return a && a->s[0] ? a->s : NULL;
 }
 
+bool made_again_same(const char *a, const char *b) {
+    return a && b ? !strcmp(a, b) : a == b;
+}
+
 /* ---- what a policy says ---- */
 
 static bool is_full(const char *policy) {
     return !strcmp(policy, "full");
+}
+
+static bool is_selective(const char *policy) {
+    return !strcmp(policy, "selective");
 }
 
 /* Attention multiplies and drops in one op, so that its scores are nowhere in memory. */
@@ -36,12 +44,12 @@ static bool names_result(const char *names, const Op *op) {
 static bool is_named(const char *policy, const Op *op) {
     if (!policy) return false;
     if (is_full(policy)) return true;
-    if (!strcmp(policy, "selective")) return is_attention(op);
+    if (is_selective(policy)) return is_attention(op);
     return names_result(policy, op);
 }
 
 bool made_again_names(const Func *f, const char *policy) {
-    if (is_full(policy) || !strcmp(policy, "selective")) return true;
+    if (is_full(policy) || is_selective(policy)) return true;
     for (const Op *op = f->first; op; op = op->next)
         for (int i = 0; i < op->nout; i++)
             if (text_matches(op->out[i]->name, policy, policy + name_length(policy)))

@@ -19,6 +19,7 @@ const char *made_again_policy(const Op *call); /* NULL: nothing is said */
 void make_again(Func *w, Op *last, int carry, const char *policy, Value **grads,
                 int ngrads);
 
+bool made_again_same(const char *a, const char *b); /* equal policies, or none */
 /* Has f a value that the first name of the policy names? */
 bool made_again_names(const Func *f, const char *policy);
 const char *made_again_next(const char *policy); /* behind its first name */

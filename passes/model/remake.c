@@ -23,7 +23,7 @@ typedef struct Spans {
 static void add_span(Arena *mem, Spans *s, int64_t end, const char *policy) {
     int64_t begin = s->n ? s->span[s->n - 1].end : 0;
     if (end <= begin) return;
-    bool same = s->n && s->span[s->n - 1].policy == policy;
+    bool same = s->n && made_again_same(s->span[s->n - 1].policy, policy);
     if (same)
         s->span[s->n - 1].end = end;
     else
@@ -46,14 +46,12 @@ static int64_t layers_of_chunk(const char *text, int c, int chunks) {
 }
 
 static Spans spans_of(Arena *mem, const PassOptions *o, int64_t layers) {
-    static const char full[] = "full";
     const PipeSchedule *schedule = schedule_of_options(mem, o);
     int chunks = schedule ? schedule->chunks : 1;
     const int64_t *of = schedule && o->chunk_layers
                             ? o->chunk_layers
                             : schedule_even_layers(mem, layers, chunks);
     const char *policy = o->remake && o->remake[0] ? o->remake : NULL;
-    if (policy && !strcmp(policy, full)) policy = full;
     Spans s = {0};
     for (int64_t c = 0, at = 0; c < chunks; at += of[c++]) {
         int64_t n = o->remake_full && o->remake_full[0]
@@ -63,7 +61,7 @@ static Spans spans_of(Arena *mem, const PassOptions *o, int64_t layers) {
             fail(EXIT_CONFIG,
                  "%lld layers of chunk %lld are to be made again, it has %lld",
                  (long long)n, (long long)c, (long long)of[c]);
-        add_span(mem, &s, at + n, full);
+        add_span(mem, &s, at + n, "full");
         add_span(mem, &s, MIN(at + of[c], layers), policy);
     }
     return s;

@@ -48,8 +48,8 @@ static const char *describe(Arena *mem, const Way *w) {
 
 static double worst_loss(const Way *w, int steps) {
     Arena *mem = arena_new();
-    Simulated s = sim_open(mem, w->name, strategy_of(w), w->micro, (SimChange){0},
-                           to_local);
+    Simulated s =
+        sim_open(mem, w->name, strategy_of(w), w->micro, (SimChange){0}, to_local);
     const Json *at = json_need(s.trajectory, "steps")->first;
     double worst = 0;
     for (int i = 0; i < steps; i++, at = at->next) {
