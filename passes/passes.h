@@ -139,7 +139,8 @@ double op_flops(const Op *op);
 /* Those of one run of the model, forward and backward, on all ranks: each matmul of the
  * forward pass counts once, and once more for each of its operands whose gradient some
  * parameter needs. Takes a module at level global, which is then made `diffed` (one that
- * cannot be trained fails as in pass autodiff), or one that pass autodiff has made. */
+ * cannot be trained fails as in pass autodiff), or one that pass autodiff has made, in
+ * which what backward makes again counts too. */
 double model_flops(Module *m);
 
 #define PASS(name, from, to, doc) void pass_##name(Module *, const PassOptions *);

@@ -4,6 +4,7 @@
  * CHUNKS SCHEDULE DP TP CP RING ZERO MICRO BESIDE VOCAB SP" runs that one in test `one`
  * (POLICY and FIRST: - for none; SIM_DUMP=folder keeps what each pass made). */
 #include "../pairwise.h"
+#include "../plans.h"
 #include "../simulated.h"
 
 TEST_LABEL(RELEASED);
@@ -154,4 +155,98 @@ TEST_LIMIT(same_numbers, 240) {
            p.nmet, p.npossible, worst);
     EXPECT(p.nmet == p.npossible || !EVERY_PAIR);
     arena_free(mem);
+}
+
+/* ---- memory ---- */
+
+/* Bytes of activations that a plan has for so many layers. */
+static double activations(const char *yaml, int layers, const char *keys) {
+    Arena *mem = arena_new();
+    Plan p =
+        plan_of(mem, yaml,
+                arena_printf(mem, "model.model_config.num_layers %d %s", layers, keys));
+    double bytes = (double)p.memory.class_bytes[MEM_ACTIVATIONS];
+    arena_free(mem);
+    return bytes;
+}
+
+static double of_a_layer(const char *yaml, const char *keys) {
+    return (activations(yaml, 12, keys) - activations(yaml, 4, keys)) / 8;
+}
+
+#define ALL_AGAIN "recompute_config.recompute True"
+
+static void expect_near(const char *what, double got, double want) {
+    printf("  %-46s %9.4g, by the formula %9.4g\n", what, got, want);
+    if (!(fabs(got - want) <= 0.1 * want))
+        test_fail(__FILE__, __LINE__, "%s: %g, by the formula %g", what, got, want);
+}
+
+/* Of GPT-2 without dropout, in tensors of batch x length x width f32: input and both sums 2,
+ * norms 2, queries, keys, values and the result 4, hidden values before and behind the
+ * activation 8; over tp all but inputs, sums and norms are split, with sequence_parallel
+ * those too. Made again: the input alone. */
+TEST(memory_of_a_layer) {
+    const double x = 4.0 * PLAN_B * PLAN_T * PLAN_C;
+    const char *const half[] = {"tp 2 ", "tp 2 sp True "};
+    expect_near("all is kept", of_a_layer(plan_gpt2, "") / x, 16);
+    expect_near("full", of_a_layer(plan_gpt2, ALL_AGAIN) / x, 1);
+    expect_near("full, Llama", of_a_layer(plan_llama, ALL_AGAIN) / x, 1);
+    expect_near("norms and activations",
+                of_a_layer(plan_gpt2, "recompute_config.select_recompute norm,act") / x,
+                16 - 2 - 4);
+    expect_near("attention",
+                of_a_layer(plan_gpt2, "recompute_config.select_recompute True") / x,
+                16 - 1);
+    expect_near("tp 2", of_a_layer(plan_gpt2, half[0]) / x, 4 + 6);
+    expect_near("tp 2, full", of_a_layer(plan_gpt2, "tp 2 " ALL_AGAIN) / x, 1);
+    expect_near("tp 2, sequence_parallel", of_a_layer(plan_gpt2, half[1]) / x, 8);
+    expect_near("tp 2, sequence_parallel, full",
+                of_a_layer(plan_gpt2, "tp 2 sp True " ALL_AGAIN) / x, 0.5);
+}
+
+/* Beside the inputs one layer's working set: what a model of one layer has. */
+TEST(memory_of_the_working_set) {
+    const double x = 4.0 * PLAN_B * PLAN_T * PLAN_C;
+    expect_near("4 layers", activations(plan_gpt2, 4, ALL_AGAIN) / x,
+                activations(plan_gpt2, 1, "") / x + 3);
+    expect_near("12 layers", activations(plan_llama, 12, ALL_AGAIN) / x,
+                activations(plan_llama, 1, "") / x + 11);
+}
+
+/* The first layers only: what they keep, and the others. */
+TEST(memory_of_the_first_layers) {
+    const double x = 4.0 * PLAN_B * PLAN_T * PLAN_C;
+    double all = activations(plan_gpt2, 12, "");
+    double some = activations(plan_gpt2, 12, "recompute_config.recompute 8");
+    expect_near("8 of 12 layers: less", (all - some) / x, 8 * 15);
+}
+
+/* ---- the same bits ---- */
+
+static void expect_same_bits(const char *name, const char *remake) {
+    enum { RUN_STEPS = 3 };
+    double loss[2][RUN_STEPS];
+    for (int again = 0; again < 2; again++) {
+        Arena *mem = arena_new();
+        Way w = {name, again ? remake : NULL, NULL, 1, 1, "1f1b", 1, 1, 1, 1, 0, 2, 0, 0,
+                 0};
+        SimChange all = {.embd_dropout = 0.1, .attn_dropout = 0.2, .resid_dropout = 0.1};
+        Simulated s = sim_open(mem, name, strategy_of(&w), w.micro, all, to_local);
+        for (int i = 0; i < RUN_STEPS; i++) {
+            double norm;
+            sim_step(&s, i, 1e-2, &loss[again][i], &norm);
+        }
+        arena_free(mem);
+    }
+    for (int i = 0; i < RUN_STEPS; i++) EXPECT(loss[0][i] == loss[1][i]);
+    EXPECT(loss[0][0] != loss[0][1]);
+}
+
+/* Masks of dropout are those of forward. */
+TEST(same_bits_with_dropout) {
+    static const char *const models[] = {"gpt2_tiny", "llama_tiny"};
+    static const char *const what[] = {"full", "selective", "kept,norm,act", "*"};
+    for (int m = 0; m < ARRAY_LEN(models); m++)
+        for (int i = 0; i < ARRAY_LEN(what); i++) expect_same_bits(models[m], what[i]);
 }
