@@ -41,9 +41,13 @@ static bool names_result(const char *names, const Op *op) {
     return false;
 }
 
+/* Or what it is a view of is. */
 static bool is_named(const char *policy, const Op *op) {
     if (!policy) return false;
     if (is_full(policy)) return true;
+    while (op->nout == 1 && op_has(op, F_MOVE | F_VIEW) && op->in[0]->def &&
+           !names_result(policy, op))
+        op = op->in[0]->def;
     if (is_selective(policy)) return is_attention(op);
     return names_result(policy, op);
 }

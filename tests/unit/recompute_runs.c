@@ -51,9 +51,9 @@ static double validation_loss(const char *run) {
     size_t n;
     const char *path = path_join(mem(), run, "valid.jsonl");
     const char *text = file_read(mem(), path, 1 << 16, &n, EXIT_DATA);
-    const char *loss = strstr(text, "\"loss\":");
+    const char *loss = strstr(text, "\"valid_loss\":");
     EXPECT(loss);
-    return strtod(loss + strlen("\"loss\":"), NULL);
+    return strtod(loss + strlen("\"valid_loss\":"), NULL);
 }
 
 /* The same weights whichever way the layers are cut: initial ones and those that
