@@ -10,7 +10,7 @@
 TEST_LABEL(RELEASED);
 
 static const char to_local[] =
-    "simplify,seed,zero,remake,cut,autodiff,simplify,train,simplify,shard,"
+    "simplify,seed,zero,remake,cut,autodiff,simplify,halve,train,simplify,shard,"
     "reshard,collect,simplify,localize,simplify,keep,sink,simplify,pipeline,simplify";
 
 typedef struct Way {
@@ -108,7 +108,7 @@ static Way way_of(const int *v) {
     static const struct {
         int stages, chunks;
         const char *schedule;
-    } pipe[] = {{1, 1, "1f1b"}, {2, 1, "1f1b"}, {2, 2, "1f1b"}, {2, 1, "gpipe"}};
+    } pipe[] = {{1, 1, "1f1b"}, {2, 1, "1f1b"}, {2, 2, "1f1b"}, {2, 1, "zero_bubble_h1"}};
     const int p = v[PIPE];
     return (Way){.name = models[v[MODEL]],
                  .remake = what[v[WHAT]].remake,
