@@ -402,6 +402,22 @@ void hash_hex(const void *p, size_t n, char out[33]) {
              (unsigned long long)h.low64);
 }
 
+bool text_matches(const char *s, const char *p, const char *end) {
+    const char *star = NULL, *back = NULL;
+    while (*s) {
+        if (p < end && *p == '*')
+            star = p++, back = s;
+        else if (p < end && *p == *s)
+            p++, s++;
+        else if (star)
+            p = star + 1, s = ++back;
+        else
+            return false;
+    }
+    while (p < end && *p == '*') p++;
+    return p == end;
+}
+
 bool ends_with(const char *s, const char *end) {
     size_t n = strlen(s), m = strlen(end);
     return n >= m && !strcmp(s + n - m, end);

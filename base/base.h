@@ -65,6 +65,8 @@ static inline int64_t align_up(int64_t bytes) {
 }
 
 bool ends_with(const char *s, const char *end);
+/* Does s match the pattern [p, end), in which `*` stands for any letters? */
+bool text_matches(const char *s, const char *p, const char *end);
 
 /* A number for people, three digits and a prefix of 1000s: "123", "4.56 k", "78.9 MB".
  * The one form for counts (unit "") and bytes; printf("%s", human(n, "B").s). */

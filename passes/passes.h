@@ -38,9 +38,13 @@ typedef struct PassOptions {
     const char *schedule_name;
     int stages, stage_chunks;
     const int64_t *chunk_layers; /* by chunk of the schedule; NULL: evenly */
-    int stage; /* pass stage: the one whose step is wanted; -1: all */
+    int stage;                   /* pass stage: the one whose step is wanted; -1: all */
     Func **steps; /* where not NULL pass stage leaves all of them here, those that are not
                      wanted for their arguments alone */
+    /* remake: what backward makes again of each layer (passes/model/made_again.h), and how
+     * many first layers of each chunk are "full" instead: "2,1,0", or one number for every
+     * chunk; NULL or "": nothing, none */
+    const char *remake, *remake_full;
     /* train */
     int64_t micro_batches; /* runs of the model a step; 0 = 1 */
     const char *optimizer; /* "adamw", "adam", "momentum" or "sgd" */
@@ -135,7 +139,8 @@ double op_flops(const Op *op);
 /* Those of one run of the model, forward and backward, on all ranks: each matmul of the
  * forward pass counts once, and once more for each of its operands whose gradient some
  * parameter needs. Takes a module at level global, which is then made `diffed` (one that
- * cannot be trained fails as in pass autodiff), or one that pass autodiff has made. */
+ * cannot be trained fails as in pass autodiff), or one that pass autodiff has made, in
+ * which what backward makes again counts too. */
 double model_flops(Module *m);
 
 #define PASS(name, from, to, doc) void pass_##name(Module *, const PassOptions *);

@@ -6,13 +6,21 @@
 
 static bool several(const Config *c) {
     return c->parallel_config_data_parallel * c->parallel_config_model_parallel *
-               c->parallel_config_context_parallel *
-               c->parallel_config_pipeline_stage >
+               c->parallel_config_context_parallel * c->parallel_config_pipeline_stage >
            1;
 }
 
 static bool staged(const Config *c) {
     return c->parallel_config_pipeline_stage > 1;
+}
+
+static bool is_on(const TextList *l) {
+    return l->n > 1 || (l->n == 1 && strcmp(l->items[0], "False"));
+}
+
+static bool recomputes(const Config *c) {
+    return is_on(&c->recompute_config_recompute) ||
+           is_on(&c->recompute_config_select_recompute);
 }
 
 /* Ranks that would hold the same optimizer states. */

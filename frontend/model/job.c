@@ -401,6 +401,18 @@ void job_count_flops(Job *j, Module *model) {
     j->flops_per_token = model_flops(model) / ((double)j->batch * (double)j->seq);
 }
 
+void job_count_remade(Job *j) {
+    const Strategy *s = &j->strategy;
+    if (!s->remake && !s->remake_full) return;
+    Module *m = job_build(j, MODEL_TRAIN, j->batch);
+    PassOptions o = pass_options_default();
+    o.micro_batches = j->micro;
+    strategy_apply(s, job_spec(j), m, &o);
+    passes_run(m, "simplify,remake,autodiff,simplify", &o);
+    double all = model_flops(m) / ((double)j->batch * (double)j->seq);
+    j->remade_per_token = all - j->flops_per_token;
+}
+
 Module *job_build_whole(const Job *j) {
     ModelShape shape = {.batch = 1, .seq = j->seq};
     if (j->has_spec) return model_build(j->mem, &j->spec, shape, MODEL_TRAIN);

@@ -27,9 +27,10 @@ typedef struct Job {
     /* Micro-batches of a step, each of `batch` samples on all ranks; tokens of a sample,
      * 1 where samples are no sequences of tokens. */
     int64_t micro, batch, seq;
-    ModelShape shape;       /* of a micro-batch; inputs besides tokens and labels */
-    double flops_per_token; /* of the model, docs/performance.md; job_count_flops */
-    DataColumn *column;     /* tensors of a sample by name (data of type Tensors) */
+    ModelShape shape;        /* of a micro-batch; inputs besides tokens and labels */
+    double flops_per_token;  /* of the model, docs/performance.md; job_count_flops */
+    double remade_per_token; /* what backward makes again besides; job_count_remade */
+    DataColumn *column;      /* tensors of a sample by name (data of type Tensors) */
     int ncolumns;
     int labels; /* the column of role labels; -1: none */
 } Job;
@@ -55,6 +56,7 @@ Module *job_build(const Job *j, ModelUse use, int64_t batch);
 Module *job_build_whole(const Job *j);
 /* Sets flops_per_token. `model`: as job_build gives it, before the passes; it is changed. */
 void job_count_flops(Job *j, Module *model);
+void job_count_remade(Job *j); /* sets remade_per_token, behind the other */
 /* What strategies and weights know of the model; NULL: a user's module. */
 const ModelSpec *job_spec(const Job *j);
 /* What data of type Tensors give a user's model: a column for each argument of role

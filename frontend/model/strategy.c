@@ -2,6 +2,7 @@
 #include "frontend/model/strategy.h"
 #include "frontend/config/config_state.h"
 #include "frontend/model/model_parts.h"
+#include "frontend/model/recompute.h"
 #include "passes/pipe/schedule.h"
 
 #define PC "parallel_config."
@@ -123,6 +124,9 @@ Strategy strategy_of_config(Config *cfg) {
                     "calculate_per_token_loss False: the loss is the mean of the means "
                     "of the micro-batches of each replica: a label weighs more where "
                     "few of its micro-batch count");
+    const Recompute again = recompute_of_config(cfg);
+    s.remake = again.remake;
+    s.remake_full = again.full;
     choose_context(cfg, &s);
     choose_zero(cfg, &s);
     choose_buckets(cfg, &s);
@@ -404,6 +408,8 @@ static void apply_stages(const Strategy *s, Module *m, PassOptions *o) {
 void strategy_apply(const Strategy *s, const ModelSpec *spec, Module *m, PassOptions *o) {
     Seeds k = {.mem = m->mem, .s = s, .seq = "-"};
     apply_stages(s, m, o);
+    o->remake = s->remake;
+    o->remake_full = s->remake_full;
     if (s->data * s->context * s->tensor == 1 && !s->user.n) return;
     bool hybrid = s->ring > 1 && s->ring < s->context;
     add_axis(&m->mesh, "dp", s->data);

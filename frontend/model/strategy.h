@@ -19,6 +19,9 @@ typedef struct Strategy {
     const char *schedule;  /* see passes/pipe/schedule.h */
     IntList offset; /* layers more than even, by chunk in the order of the model */
     SourcePos offset_pos; /* of it, for messages */
+    /* what backward makes again of layers; NULL: nothing. The first layers of chunks that are
+     * "full": see PassOptions */
+    const char *remake, *remake_full;
     bool sequence_parallel; /* norms and residuals split over tp too */
     bool vocab_parallel;    /* embedding and head split over tp */
     int zero_level;         /* 0..3, see passes/shard/zero.c */

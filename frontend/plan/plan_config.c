@@ -185,5 +185,6 @@ Plan plan_of_config(Arena *mem, Config *cfg, int64_t ranks) {
     j->strategy.bucket_bytes = strategy_bucket_bytes(&j->strategy, job_spec(j));
     j->strategy.gradient_groups = 0;
     job_count_flops(j, job_build(j, MODEL_TRAIN, j->batch));
+    job_count_remade(j);
     return j->strategy.stages > 1 ? plan_stages(mem, j) : plan_one(mem, j);
 }

@@ -63,6 +63,10 @@ static void add_work(const Plan *p, Text *s) {
     add_numbers(s, ",\n  ", numbers, ARRAY_LEN(numbers));
     text_add(s, ",\n  \"flops_per_token\": ");
     json_write_double(s, w->flops_per_token);
+    if (w->remade_per_token > 0) {
+        text_add(s, ",\n  \"remade_flops_per_token\": ");
+        json_write_double(s, w->remade_per_token);
+    }
     text_add(s, ",\n  \"rank_flops_per_step\": {\"matmul\": ");
     json_write_double(s, p->matmul_flops);
     text_add(s, ", \"attention\": ");

@@ -41,6 +41,23 @@ static double all_flops(const Plan *p) {
     return flops * p->ranks;
 }
 
+/* What backward computes again. */
+static void add_remade(const Out *o) {
+    const Job *w = o->p->job;
+    const char *remake = w->strategy.remake, *full = w->strategy.remake_full;
+    if (!remake && !full) return;
+    text_add(o->s, "again     ");
+    if (full)
+        text_add(o->s, "all of the first %s layers of %s", full,
+                 strchr(full, ',')        ? "the chunks"
+                 : w->strategy.stages > 1 ? "each chunk"
+                                          : "the model");
+    if (remake) text_add(o->s, "%s%s of each layer", full ? "; else " : "", remake);
+    text_add(o->s, ": %s more a %s in products, %.1f %% of the model\n",
+             human(w->remade_per_token, "flop").s, job_unit(w),
+             100 * w->remade_per_token / MAX(w->flops_per_token, 1));
+}
+
 static void add_work(const Out *o) {
     const Job *w = o->p->job;
     double tokens = (double)w->batch * (double)w->micro * (double)w->seq;
@@ -58,6 +75,7 @@ static void add_work(const Out *o) {
                  (long long)(w->batch * w->micro), human(tokens, "").s);
     text_add(o->s, "flops     %s a step (%s a %s) for the model\n",
              human(model, "flop").s, human(w->flops_per_token, "").s, job_unit(w));
+    add_remade(o);
     text_add(o->s,
              "          %s a step on a rank%s: products %s, attention %s; all ranks "
              "%.2f x the model\n",

@@ -17,6 +17,14 @@ enum { MAX_ASIDE = 10000 };
 
 /* ---- what is saved ---- */
 
+/* Has a rank not all of every tensor as one argument? */
+static bool in_parts(const Program *p) {
+    bool rows = false;
+    for (int i = 0; i < p->entry->narg; i++)
+        rows |= attr_find(p->entry->arg_attr[i], "first") != NULL;
+    return rows || comm_size() > 1;
+}
+
 static void list_tensor(Train *t, const Func *f, int i) {
     const Program *p = t->program;
     bool mine = f == p->entry;
@@ -29,7 +37,7 @@ static void list_tensor(Train *t, const Func *f, int i) {
                       .rank = l->whole.rank,
                       .data = mine ? p->arg[i] : NULL,
                       .file = arg_role(f, i) == ARG_state ? CKPT_OPTIMIZER : CKPT_MODEL,
-                      .layout = comm_size() > 1 ? l : NULL};
+                      .layout = in_parts(p) ? l : NULL};
     memcpy(c->dim, l->whole.dim, sizeof c->dim);
     c->dim[0] = (int64_t)arg_float(f, i, "rows", (double)c->dim[0]);
 }
@@ -170,7 +178,7 @@ static int count_parameters(const Train *t) {
 /* Parameters come before the states that belong to them. */
 static void load_source(Train *t) {
     const char *from;
-    if (comm_size() == 1) {
+    if (!in_parts(t->program)) {
         from =
             source_load(t->mem, &t->job.source, t->program->entry, weight_at, t->program);
     } else {

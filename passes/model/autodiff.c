@@ -5,8 +5,10 @@
  * A function f that is called gets @f.fwd, which also returns what backward needs, and
  * @f.bwd. In a loop those values come stacked, and the backward loop runs in reverse:
  *     call %x, %w {fn=@f; times=n; carry=1; each=1}
- *     call %dy, %saved, %w {fn=@f.bwd; times=n; carry=1; each=2; reverse=1} */
+ *     call %dy, %saved, %w {fn=@f.bwd; times=n; carry=1; each=2; reverse=1}
+ * What the call's attribute `remake` says is made again in @f.bwd instead (made_again.h). */
 #include "ir/placement.h"
+#include "passes/model/made_again.h"
 #include "passes/passes.h"
 
 /* What @f.bwd is given; those up to SLICED_INPUT are cut into slices by a loop's runs. */
@@ -27,8 +29,9 @@ typedef struct Pair { /* @f.fwd and @f.bwd for one pattern of use */
     const Func *f;
     bool loop;
     int carry, each;
-    const bool *wants; /* per argument */
-    const bool *cot;   /* per result: does a gradient come in? */
+    const bool *wants;  /* per argument */
+    const bool *cot;    /* per result: does a gradient come in? */
+    const char *remake; /* what backward makes again; NULL: views of arguments alone */
     Func *fwd, *bwd;
     /* what backward reads: arguments of f, or extra results of fwd (from f->nret on) */
     int *saved_arg, nsaved_arg;
@@ -161,36 +164,6 @@ static bool is_each(const Pair *p, int arg) {
 
 static bool is_carry(const Pair *p, int arg) {
     return p->loop && arg < p->carry;
-}
-
-/* Is v an argument that no run changes, only with its elements moved? */
-static bool is_moved_argument(const Pair *p, const Value *v) {
-    while (v->def && (optab[v->def->kind].flags & F_MOVE)) v = v->def->in[0];
-    return !v->def && v->nth < p->f->narg && !is_carry(p, v->nth);
-}
-
-static Value *moved_again(Builder *b, Value *v, Value **again) {
-    if (!v->def) return v;
-    if (again[v->id]) return again[v->id];
-    Value *in = moved_again(b, v->def->in[0], again);
-    return again[v->id] = op_again(b, v->def, &in)->out[0];
-}
-
-/* Backward moves such arguments again rather than keep what they became. */
-static void remake_moves(Pair *p, Op *last) {
-    Func *w = p->fwd;
-    if (!last) return;
-    func_number(w);
-    Value **again = NEW_ARRAY(w->mod->mem, Value *, (size_t)w->nvalues + 1);
-    Op *first = last->next;
-    for (Op *op = first; op; op = op->next) {
-        for (int i = 0; i < op->nin; i++) {
-            Value *v = op->in[i];
-            if (!v->def || v->def->id > last->id || !is_moved_argument(p, v)) continue;
-            Builder b = build_before(first);
-            op->in[i] = moved_again(&b, v, again);
-        }
-    }
 }
 
 /* A gradient has the placement of its parameter, or is sharded over its replicas at
@@ -335,7 +308,7 @@ static void bwd_results(Pair *p, Func *bwd, Value **grads, Value **acc) {
 static void split(Module *m, Pair *p, Op *last, Value **cot, int ncot, Value **grads,
                   const PassOptions *o) {
     Func *w = p->fwd;
-    remake_moves(p, last);
+    if (last) make_again(w, last, p->loop ? p->carry : 0, p->remake, grads, p->f->narg);
     Value **saved = collect_saved(m, p, last, grads, ncot);
     list_inputs(m->mem, p);
     list_outputs(m->mem, p);
@@ -405,7 +378,11 @@ static bool same_flags(const bool *a, const bool *b, int n) {
 
 static Pair *pair_for(Diff *d, Op *op) {
     const Call c = call_of(op);
-    Pair want = {.f = c.f, .loop = c.loop, .carry = c.carry, .each = c.each};
+    Pair want = {.f = c.f,
+                 .loop = c.loop,
+                 .carry = c.carry,
+                 .each = c.each,
+                 .remake = made_again_policy(op)};
     bool *wants = NEW_ARRAY(d->m->mem, bool, (size_t)op->nin);
     bool *cot = NEW_ARRAY(d->m->mem, bool, (size_t)op->nout);
     for (int i = 0; i < op->nin; i++) {
@@ -420,8 +397,8 @@ static Pair *pair_for(Diff *d, Op *op) {
     want.cot = cot;
     for (Pair *p = *d->pairs; p; p = p->next) {
         if (p->f == want.f && p->loop == want.loop && p->carry == want.carry &&
-            p->each == want.each && same_flags(p->wants, wants, op->nin) &&
-            same_flags(p->cot, cot, op->nout)) {
+            p->each == want.each && made_again_same(p->remake, want.remake) &&
+            same_flags(p->wants, wants, op->nin) && same_flags(p->cot, cot, op->nout)) {
             return p;
         }
     }

@@ -1,5 +1,6 @@
 /* flops.c - the flops of a model, counted in its gradient function, which contains all
  * that has to be computed; ops in a loop count once for every run. */
+#include "passes/model/made_again.h"
 #include "passes/passes.h"
 
 /* The letters of float operands and results; of two tied ones (heads and their groups)
@@ -51,8 +52,16 @@ static bool is_gradient(const Func *f) {
     return func_arg_role(f, ARG_dloss) >= 0;
 }
 
+/* What the text says is to be made again is no work of the model. */
+static void keep_all(Module *m) {
+    for (Func *f = m->first; f; f = f->next)
+        for (Op *op = f->first; op; op = op->next)
+            if (made_again_policy(op)) op_set_str(op, "remake", "");
+}
+
 double model_flops(Module *m) {
     PassOptions o = pass_options_default();
+    if (m->level == LEVEL_GLOBAL) keep_all(m);
     if (m->level == LEVEL_GLOBAL) passes_run(m, "simplify,autodiff,simplify", &o);
     check(m->level == LEVEL_DIFFED);
     Arena *mem = arena_new();

@@ -10,6 +10,7 @@
  * first stage, and pass train adds their gradients up. The module means what it meant. */
 #include "ir/placement.h"
 #include "passes/passes.h"
+#include "passes/pipe/layers.h"
 #include "passes/pipe/schedule.h"
 
 typedef struct Piece { /* of a loop: its ops follow each other in the model */
@@ -33,31 +34,14 @@ typedef struct Cut {
     Value **now;   /* by value id of the model: its value behind the calls */
 } Cut;
 
-static Func *find_model(const Module *m) {
-    for (Func *f = m->first; f; f = f->next)
-        if (f->role == ROLE_MODEL) return f;
-    fail(EXIT_CONFIG, "module @%s has no model to cut", m->name);
-}
-
 /* ---- loops ---- */
 
-static bool is_loop(const Op *op) {
-    return op_is_call(op) && call_of(op).loop;
-}
-
-static int64_t count_layers(const Func *f) {
-    int64_t n = 0;
-    for (const Op *op = f->first; op; op = op->next)
-        if (is_loop(op)) n += call_of(op).times;
-    return n;
-}
-
 int64_t module_layers(const Module *m) {
-    return count_layers(find_model(m));
+    return layers_count(layers_model(m));
 }
 
 static void read_layers(Cut *k) {
-    int64_t n = 0, there = count_layers(k->f);
+    int64_t n = 0, there = layers_count(k->f);
     k->chunks = k->schedule->chunks;
     k->end = NEW_ARRAY(k->mem, int64_t, (size_t)k->chunks);
     const int64_t *layers = k->o->chunk_layers
@@ -80,111 +64,31 @@ static void set_text(Func *f, int i, const char *key, AttrKind kind, const char 
     func_arg_set(f, i, &(Attr){.key = key, .kind = kind, .s = s});
 }
 
-/* Rows [first, first + n) of a stacked parameter, as an argument before `at`. */
-static Value *argument_piece(Cut *k, const Value *v, int at, int64_t first, int64_t n) {
-    Func *f = k->f;
-    Type ty = v->ty;
-    ty.dim[0] = n;
-    const Attr *attrs = f->arg_attr[v->nth];
-    const char *name = arena_printf(k->m->mem, "%s#%lld", v->name, (long long)first);
-    Value *arg = func_arg_at(f, at, first ? name : v->name, ty);
-    f->arg_attr[at] = attr_copy(k->m->mem, attrs);
-    if (!attr_find(attrs, "global"))
-        set_text(f, at, "global", ATTR_TYPE, type_text(k->m->mem, &k->m->mesh, &v->ty));
-    set_text(f, at, "tensor", ATTR_STR, v->name);
-    set_int(f, at, "first", first);
-    return arg;
-}
-
-static Value *slice_piece(Builder *b, Value *v, int64_t first, int64_t n) {
-    char *attrs = bfmt(b, "dim=0; first=%lld; size=%lld", (long long)first, (long long)n);
-    b->name = v->name;
-    return build1(b, OP_slice, attrs, v, NULL);
-}
-
-static bool is_param(const Func *f, const Value *v) {
-    return !v->def && arg_role(f, v->nth) == ARG_param;
-}
-
-static Value *operand_piece(Cut *k, Builder *b, const Call *c, int i, int64_t first,
-                            int64_t n) {
-    Value *v = c->op->in[i];
-    if (!is_param(k->f, v) || value_uses(k->f, v) != 1)
-        return slice_piece(b, v, first, n);
-    if (v->ty.split[0])
-        fail(EXIT_CONFIG,
-             "%%%s: its layers are split over axes of the mesh, so stages cannot have "
-             "some "
-             "of them each",
-             v->name);
-    return argument_piece(k, v, v->nth, first, n);
-}
-
 static void add_piece(Cut *k, const Op *op, int chunk) {
     Piece p = {op, chunk};
     PUSH(k->mem, k->piece, k->npieces, k->piece_cap, p);
 }
 
-static void refuse_loop(const Call *c) {
-    if (c->reverse || c->op->nout > c->carry)
-        fail_op(c->op,
-                "this loop cannot be cut into stages: it %s; a loop over layers hands on "
-                "what it carries, and nothing else",
-                c->reverse ? "runs in reverse" : "also gives a slice a run");
-}
-
-/* Layers [from, to) of the loop become a call of their own before it. */
-static Op *cut_piece(Cut *k, const Call *c, Value **carried, int64_t from, int64_t to) {
-    Builder b = build_before((Op *)c->op);
-    Value **in = NEW_ARRAY(k->mem, Value *, (size_t)c->op->nin);
-    for (int i = 0; i < c->op->nin; i++) {
-        bool each = call_slices(c, i);
-        in[i] = i < c->carry ? carried[i]
-                : each       ? operand_piece(k, &b, c, i, from, to - from)
-                             : c->op->in[i];
-    }
-    Op *op = op_again(&b, c->op, in);
-    op_set_int(op, "times", to - from);
-    for (int i = 0; i < c->carry; i++) carried[i] = op->out[i];
-    return op;
-}
-
-static void drop_unused_pieces(Func *f, Value **old, int n) {
-    for (int i = n - 1; i >= 0; i--)
-        if (!old[i]->def && !value_uses(f, old[i])) func_drop_arg(f, old[i]->nth);
-}
-
 /* `at`: layers before this loop. */
 static void cut_loop(Cut *k, Op *op, int64_t at) {
-    const Call c = call_of(op);
-    int chunk = 0;
-    while (k->end[chunk] <= at) chunk++;
-    if (k->end[chunk] >= at + c.times) {
-        add_piece(k, op, chunk);
-        return;
+    const int64_t times = call_of(op).times;
+    int64_t *end = NEW_ARRAY(k->mem, int64_t, (size_t)k->chunks);
+    int *chunk = NEW_ARRAY(k->mem, int, (size_t)k->chunks), n = 0;
+    for (int c = 0; c < k->chunks; c++) {
+        int64_t to = MIN(k->end[c] - at, times);
+        if (to <= (n ? end[n - 1] : 0)) continue;
+        chunk[n] = c;
+        end[n++] = to;
     }
-    refuse_loop(&c);
-    Value **carried = NEW_ARRAY(k->mem, Value *, (size_t)op->nin);
-    memcpy(carried, op->in, (size_t)c.carry * sizeof *carried);
-    for (int64_t from = 0; from < c.times; chunk++) {
-        int64_t to = MIN(k->end[chunk] - at, c.times);
-        if (to > from) add_piece(k, cut_piece(k, &c, carried, from, to), chunk);
-        from = to;
-    }
-    for (int i = 0; i < c.carry; i++) func_replace(k->f, op->out[i], carried[i]);
-    Value **old = NEW_ARRAY(k->mem, Value *, (size_t)op->nin);
-    int n = 0;
-    for (int i = c.carry; i < c.carry + c.each; i++)
-        if (is_param(k->f, op->in[i])) old[n++] = op->in[i];
-    op_remove(op);
-    drop_unused_pieces(k->f, old, n);
+    LoopPieces p = layers_cut(k->mem, op, end, n);
+    for (int i = 0; i < p.n; i++) add_piece(k, p.piece[i], chunk[i]);
 }
 
 static void cut_loops(Cut *k) {
     int64_t at = 0;
     for (Op *op = k->f->first, *next; op; op = next) {
         next = op->next;
-        if (!is_loop(op)) continue;
+        if (!layers_is_loop(op)) continue;
         int64_t times = call_of(op).times;
         cut_loop(k, op, at);
         at += times;
@@ -209,7 +113,7 @@ static bool is_made_again(const Func *f, const Op *op, const bool *again) {
 /* Of a view of a parameter only views are made again. */
 static bool views_param(const Func *f, const Op *op, const bool *views) {
     for (int i = 0; i < op->nin; i++)
-        if (is_param(f, op->in[i]) || views[op->in[i]->id]) return true;
+        if (layers_is_param(f, op->in[i]) || views[op->in[i]->id]) return true;
     return false;
 }
 
@@ -324,9 +228,9 @@ static void call_chunk(Cut *k, int c, Value **result, int nresults) {
     int stage = k->schedule->stage_of[c];
     for (int i = 0; i < body->narg; i++) {
         Value *v = k->in[c][i];
-        k->in[c][i] = v->def           ? k->now[v->id]
-                      : is_param(f, v) ? argument_of_stage(k, v, stage)
-                                       : v;
+        k->in[c][i] = v->def                  ? k->now[v->id]
+                      : layers_is_param(f, v) ? argument_of_stage(k, v, stage)
+                                              : v;
     }
     char *attrs = bfmt(&b, "fn=@%s", body->name);
     Op *call = build_list(&b, OP_call, attrs, body->narg, k->in[c], NULL, 0);
@@ -374,7 +278,7 @@ void pass_cut(Module *m, const PassOptions *o) {
     Cut k = {.m = m, .o = o, .schedule = schedule_of_options(m->mem, o)};
     Catch c;
     if (!k.schedule) return;
-    k.f = find_model(m);
+    k.f = layers_model(m);
     k.mem = arena_new();
     if (CATCH(c)) {
         read_layers(&k);

@@ -9,27 +9,12 @@
 #include "ir/placement.h"
 #include "passes/passes.h"
 
-static bool glob(const char *p, const char *end, const char *s) {
-    const char *star = NULL, *back = NULL;
-    while (*s) {
-        if (p < end && *p == '*')
-            star = p++, back = s;
-        else if (p < end && *p == *s)
-            p++, s++;
-        else if (star)
-            p = star + 1, s = ++back;
-        else
-            return false;
-    }
-    while (p < end && *p == '*') p++;
-    return p == end;
-}
-
 bool annotation_is_about(const Annotation *a, const char *func, const char *name) {
     const char *slash = strchr(a->pattern, '/');
     const char *value = slash ? slash + 1 : a->pattern;
-    if (!slash != !func || (slash && !glob(a->pattern, slash, func))) return false;
-    return glob(value, value + strlen(value), name);
+    if (!slash != !func || (slash && !text_matches(func, a->pattern, slash)))
+        return false;
+    return text_matches(name, value, value + strlen(value));
 }
 
 static Func *model_of(const Module *m) {

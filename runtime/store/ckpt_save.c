@@ -88,7 +88,7 @@ static int plan(Save *s) {
     int stages = ckpt_stages(t, s->n);
     check(!mesh || mesh_ranks(mesh) * stages == s->group.ranks);
     s->manifest.version = ckpt_all_whole(t, s->n) ? CKPT_WHOLE
-                          : stages > 1            ? CKPT_STAGES
+                          : ckpt_by_rows(t, s->n) ? CKPT_STAGES
                                                   : CKPT_PARTS;
     s->table = table_text(s->mem, t, s->n, NULL);
     s->shard = NEW_ARRAY(s->mem, Shard, (size_t)s->group.ranks);

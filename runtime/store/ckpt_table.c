@@ -50,8 +50,14 @@ int ckpt_stages(const CkptTensor *t, int n) {
     return stages;
 }
 
+bool ckpt_by_rows(const CkptTensor *t, int n) {
+    for (int i = 0; i < n; i++)
+        if (t[i].layout && t[i].layout->rows) return true;
+    return ckpt_stages(t, n) > 1;
+}
+
 bool ckpt_all_whole(const CkptTensor *t, int n) {
-    if (ckpt_stages(t, n) > 1) return false;
+    if (ckpt_by_rows(t, n)) return false;
     for (int i = 0; i < n; i++)
         if (t[i].layout && mesh_group_size(t[i].layout->mesh, cutting(t[i].layout)) > 1)
             return false;
@@ -152,10 +158,10 @@ static void add_layout(Text *t, const Layout *l) {
     text_add(t, ", \"lead\": %d", l->lead);
 }
 
-/* Rows of a tensor that the ranks of one stage hold. */
+/* Rows of a tensor, those that the ranks of one stage hold or some of them. */
 static void add_stage(Text *t, const CkptTensor *c) {
     const Layout *l = c->layout;
-    if (!l || l->stages <= 1) return;
+    if (!l || (l->stages <= 1 && !l->rows)) return;
     if (c->tensor) {
         text_add(t, ", \"tensor\": ");
         json_write_string(t, c->tensor);
@@ -163,7 +169,7 @@ static void add_stage(Text *t, const CkptTensor *c) {
     if (l->rows)
         text_add(t, ", \"first\": %lld, \"rows\": %lld", (long long)l->first,
                  (long long)l->rows);
-    if (l->stage >= 0) text_add(t, ", \"stage\": %d", l->stage);
+    if (l->stages > 1 && l->stage >= 0) text_add(t, ", \"stage\": %d", l->stage);
 }
 
 static void add_mesh(Text *t, const Mesh *m, int stages) {

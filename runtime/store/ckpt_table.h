@@ -7,7 +7,7 @@
 
 typedef struct CkptRow {
     const char *name;
-    const char *tensor; /* of which it has the rows of its layout; mostly `name` */
+    const char *tensor;    /* of which it has the rows of its layout; mostly `name` */
     int kind;              /* CKPT_MODEL or CKPT_OPTIMIZER */
     int dtype;             /* a DType, or -1 when it is not one of ours */
     const char *type_name; /* for messages */
@@ -30,7 +30,9 @@ bool ckpt_all_whole(const CkptTensor *t, int n);
  * it contradicts the tensor's shape. */
 Layout ckpt_layout(const CkptTensor *t, const Mesh *mesh);
 const Mesh *ckpt_mesh(const CkptTensor *t, int n); /* that of the layouts, or NULL */
-int ckpt_stages(const CkptTensor *t, int n);       /* at least 1 */
+/* Has a tensor rows of what another has the rest of? */
+bool ckpt_by_rows(const CkptTensor *t, int n);
+int ckpt_stages(const CkptTensor *t, int n); /* at least 1 */
 /* Did `rank` write a part of it? A mesh of no axes has rank 0 only. */
 bool ckpt_writes(const CkptRow *row, int rank);
 /* Which copy of each tensor is to be written, so that the bytes that ranks write are as

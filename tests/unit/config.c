@@ -157,7 +157,7 @@ TEST(all_errors_at_once) {
                                  "    n_layer: 2\n"
                                  "callbacks:\n"
                                  "  - {type: Unknown}\n"
-                                 "recompute_config: {recompute: True}\n");
+                                 "recompute_config: {select_comm_recompute: yes}\n");
     char *words[] = {"--epochs", "x", "--max_stepz", "3", "--batch_size", "4"};
     static const char *const parts[] = {
         ":1:7: error: seed must be a whole number",
@@ -166,7 +166,7 @@ TEST(all_errors_at_once) {
         ":6:18: error: model.model_config.hidden_size must be a whole number",
         ":8:5: error: unknown key model.model_config.n_layer",
         ":10:12: error: unknown callback Unknown",
-        ":11:31: error: recompute_config.recompute True is not there yet",
+        ":11:43: error: recompute_config.select_comm_recompute is not there yet",
         "command line:1:10: error: epochs must be a whole number",
         "command line:2:1: error: unknown key max_stepz"};
     Catch c;
@@ -206,7 +206,7 @@ TEST(categories) {
     Config *cfg = parse("context:\n  device_target: Ascend\n  mode: 1\n"
                         "  max_call_depth: 10000\n"
                         "recompute_config: {recompute: False, select_recompute: False,\n"
-                        "  mp_comm_recompute: False}\n"
+                        "  parallel_optimizer_comm_recompute: True}\n"
                         "model: {model_config: {param_init_type: bfloat16}}\n"
                         "parallel_config: {data_parallel: 1, micro_batch_num: 4}\n"
                         "trainer: {type: x, anything: [1, {a: b}]}\n");
@@ -217,8 +217,8 @@ TEST(categories) {
         has_note(cfg, "t.yaml:2: context.device_target is CPU, not Ascend: runs on CPU"));
     EXPECT(has_note(cfg, "t.yaml:3: context.mode is 0, not 1"));
     EXPECT(has_note(cfg, "context.max_call_depth has no effect"));
-    EXPECT(has_note(cfg, "recompute_config.mp_comm_recompute has no effect: nothing is "
-                         "recomputed"));
+    EXPECT(has_note(cfg, "recompute_config.parallel_optimizer_comm_recompute has no "
+                         "effect: backward gathers"));
     EXPECT(has_note(cfg, "param_init_type is float32, not bfloat16"));
     EXPECT(has_note(cfg, "trainer has no effect"));
     EXPECT_INT(cfg->n_notes, 6);
@@ -226,11 +226,8 @@ TEST(categories) {
     EXPECT_FAIL(parse("parallel_config:\n  expert_parallel: 4\n"), EXIT_CONFIG,
                 "t.yaml:2:20: error: parallel_config.expert_parallel 4 is not there yet: "
                 "mixtures of experts; set it to 1");
-    EXPECT_FAIL(parse("recompute_config: {recompute: True}"), EXIT_CONFIG,
-                "recompute_config.recompute True is not there yet: recomputation: all "
-                "activations are kept; set it to False");
-    EXPECT_FAIL(parse("recompute_config: {select_recompute: [a]}"), EXIT_CONFIG,
-                "recompute_config.select_recompute is not there yet");
+    EXPECT_FAIL(parse("recompute_config: {select_comm_recompute: [a]}"), EXIT_CONFIG,
+                "recompute_config.select_comm_recompute is not there yet");
     EXPECT_FAIL(parse("train_dataset: {data_loader: {eod_mask_loss: True}}"), EXIT_CONFIG,
                 "is for data of type GPTDataset, not of type TextFile");
     EXPECT_FAIL(parse("moe_config: {expert_num: 8}"), EXIT_CONFIG, "set it to 1");

@@ -379,6 +379,7 @@ static void train_with(const char *file, const Module *m, int64_t micro_batches,
     o.decay_weights = true;
     o.momentum = 0.9;
     o.clip_norm = micro_batches > 1 ? 0.5 : 0;
+    o.remake = micro_batches > 1 ? "full" : NULL;
     if (can_train(m)) check_sequence(file, m, train_passes, &o);
 }
 
@@ -417,6 +418,7 @@ static void visit_changes(const char *file, const Module *m) {
     Module *now = module_clone(mem, m);
     PassOptions o = pass_options_default();
     o.micro_batches = 2;
+    o.remake = "full";
     char *names = arena_strdup(mem, train_passes);
     char *before = module_print(mem, now);
     for (char *name = strtok(names, ","); name; name = strtok(NULL, ",")) {

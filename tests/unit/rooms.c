@@ -223,6 +223,9 @@ static const char *const of_text[] = {
     "arg_str(entry, i, \"like\", \"\"), p->name",   /* memcheck: refers to an argument */
     "strcmp(kernel_text(fu->mem, f), text)",        /* fuse: equal kernels */
     "strcmp(generators[k].name, name)",             /* schedule: what a user writes */
+    "a && b ? !strcmp(a, b) : a == b",              /* made_again: equal policies */
+    "strcmp(policy, \"full\")",                     /* made_again: an attribute's value */
+    "strcmp(policy, \"selective\")",                /* the same */
     "!strcmp(of->s, \"max\")",                      /* lower_comm: an attribute's value */
 };
 

@@ -1,0 +1,165 @@
+/* made_again.c - see made_again.h. */
+#include "passes/model/made_again.h"
+
+const char *made_again_policy(const Op *call) {
+    const Attr *a = op_attr(call, "remake");
+    return a && a->s[0] ? a->s : NULL;
+}
+
+bool made_again_same(const char *a, const char *b) {
+    return a && b ? !strcmp(a, b) : a == b;
+}
+
+/* ---- what a policy says ---- */
+
+static bool is_full(const char *policy) {
+    return !strcmp(policy, "full");
+}
+
+static bool is_selective(const char *policy) {
+    return !strcmp(policy, "selective");
+}
+
+/* Attention multiplies and drops in one op, so that its scores are nowhere in memory. */
+static bool is_attention(const Op *op) {
+    return op_has(op, F_RANDOM) && flag_products(optab[op->kind].flags);
+}
+
+static size_t name_length(const char *names) {
+    return strcspn(names, ", ");
+}
+
+const char *made_again_next(const char *name) {
+    name += name_length(name);
+    return name + strspn(name, ", ");
+}
+
+static bool names_result(const char *names, const Op *op) {
+    for (const char *p = names; *p; p = made_again_next(p))
+        for (int i = 0; i < op->nout; i++)
+            if (text_matches(op->out[i]->name, p, p + name_length(p))) return true;
+    return false;
+}
+
+/* Or what it is a view of is. */
+static bool is_named(const char *policy, const Op *op) {
+    if (!policy) return false;
+    if (is_full(policy)) return true;
+    while (op->nout == 1 && op_has(op, F_MOVE | F_VIEW) && op->in[0]->def &&
+           !names_result(policy, op))
+        op = op->in[0]->def;
+    if (is_selective(policy)) return is_attention(op);
+    return names_result(policy, op);
+}
+
+bool made_again_names(const Func *f, const char *policy) {
+    if (is_full(policy) || is_selective(policy)) return true;
+    for (const Op *op = f->first; op; op = op->next)
+        for (int i = 0; i < op->nout; i++)
+            if (text_matches(op->out[i]->name, policy, policy + name_length(policy)))
+                return true;
+    return false;
+}
+
+/* ---- making again ---- */
+
+typedef struct Remake {
+    Func *w;
+    const Op *last; /* of forward */
+    int carry;
+    const char *policy;
+    bool *kept;    /* by value id: backward reads it, and it is not made again */
+    bool *wanted;  /* by value id: what is made again reads it */
+    int *readers;  /* by value id: ops of forward that read it */
+    bool *unmoved; /* by value id: an argument that no run changes, or moved from one */
+    bool *again;   /* by op id */
+} Remake;
+
+static void note_forward(Remake *r) {
+    const Func *w = r->w;
+    for (int i = r->carry; i < w->narg; i++) r->unmoved[w->arg[i]->id] = true;
+    for (const Op *op = w->first; op != r->last->next; op = op->next) {
+        for (int i = 0; i < op->nin; i++) r->readers[op->in[i]->id]++;
+        if (op->nout == 1)
+            r->unmoved[op->out[0]->id] = op_has(op, F_MOVE) && r->unmoved[op->in[0]->id];
+    }
+}
+
+/* Nobody else would read it. */
+static bool goes_with_reader(const Remake *r, const Op *op) {
+    if (op->nout != 1 || r->readers[op->out[0]->id] != 1) return false;
+    if (op_has(op, F_MOVE | F_VIEW)) return true;
+    const Op *reader = op->next;
+    while (reader != r->last->next) {
+        for (int i = 0; i < reader->nin; i++)
+            if (reader->in[i] == op->out[0])
+                return op_has(op, F_ADDENDS) && op_has(reader, F_PLUS);
+        reader = reader->next;
+    }
+    return false;
+}
+
+/* Readers come first, so what they want is known. */
+static bool is_made_again(const Remake *r, const Op *op) {
+    bool read = false, wanted = false;
+    for (int i = 0; i < op->nout; i++) {
+        read |= r->kept[op->out[i]->id];
+        wanted |= r->wanted[op->out[i]->id];
+    }
+    if ((!read && !wanted) || op_has(op, F_EFFECT)) return false;
+    if (op->nout == 1 && r->unmoved[op->out[0]->id]) return true;
+    return is_named(r->policy, op) || (!read && goes_with_reader(r, op));
+}
+
+static void choose(Remake *r, Value **grads, int ngrads) {
+    for (const Op *op = r->last->next; op; op = op->next)
+        for (int i = 0; i < op->nin; i++) r->kept[op->in[i]->id] = true;
+    for (int i = 0; i < ngrads; i++)
+        if (grads[i]) r->kept[grads[i]->id] = true;
+    for (const Op *op = r->last; op; op = op->prev) {
+        r->again[op->id] = is_made_again(r, op);
+        for (int i = 0; i < op->nin && r->again[op->id]; i++)
+            r->wanted[op->in[i]->id] = true;
+    }
+}
+
+/* In the order of forward, before backward. now: by value id, what was made again. */
+static void make(const Remake *r, Arena *mem, Value **now) {
+    Op *first = r->last->next;
+    Builder b = build_before(first);
+    for (const Op *op = r->w->first;; op = op->next) {
+        if (r->again[op->id]) {
+            Value **in = NEW_ARRAY(mem, Value *, (size_t)op->nin + 1);
+            for (int i = 0; i < op->nin; i++)
+                in[i] = now[op->in[i]->id] ? now[op->in[i]->id] : op->in[i];
+            Op *copy = op_again(&b, op, in);
+            for (int i = 0; i < op->nout; i++) now[op->out[i]->id] = copy->out[i];
+        }
+        if (op == r->last) break;
+    }
+    for (Op *op = first; op; op = op->next)
+        for (int i = 0; i < op->nin; i++)
+            if (now[op->in[i]->id]) op->in[i] = now[op->in[i]->id];
+}
+
+void make_again(Func *w, Op *last, int carry, const char *policy, Value **grads,
+                int ngrads) {
+    Arena *mem = arena_new();
+    func_number(w);
+    size_t n = (size_t)w->nvalues + 1;
+    Remake r = {.w = w, .last = last, .carry = carry, .policy = policy};
+    r.kept = NEW_ARRAY(mem, bool, n);
+    r.wanted = NEW_ARRAY(mem, bool, n);
+    r.unmoved = NEW_ARRAY(mem, bool, n);
+    r.readers = NEW_ARRAY(mem, int, n);
+    r.again = NEW_ARRAY(mem, bool, (size_t)w->nops + 1);
+    Value **now = NEW_ARRAY(mem, Value *, n);
+    if (last->next) {
+        note_forward(&r);
+        choose(&r, grads, ngrads);
+        make(&r, mem, now);
+        for (int i = 0; i < ngrads; i++)
+            if (grads[i] && now[grads[i]->id]) grads[i] = now[grads[i]->id];
+    }
+    arena_free(mem);
+}

@@ -1,0 +1,27 @@
+/* made_again.h - what backward makes again instead of reading what forward kept: the attribute
+ * `remake` of a call.
+ *     "full"       all but the arguments of the function
+ *     "selective"  what is between the queries, keys and values of attention and its result:
+ *                  the results of ops that multiply and drop at once
+ *     "h,n*"       values of these names; `*` stands for any letters
+ * A value is made again from what is kept. What was kept for nobody but it would take the
+ * memory that it saves: a product that is read by the addition of its bias alone is made
+ * again with the sum, and so is a view. */
+#ifndef STATOR_MADE_AGAIN_H
+#define STATOR_MADE_AGAIN_H
+#include "ir/ir.h"
+
+const char *made_again_policy(const Op *call); /* NULL: nothing is said */
+
+/* In w forward ops up to `last` are followed by those of backward: makes again before
+ * those what they read of the values that `policy` names, and what is an argument behind the
+ * first `carry` with its elements in other places. `grads`: further values that are read. */
+void make_again(Func *w, Op *last, int carry, const char *policy, Value **grads,
+                int ngrads);
+
+bool made_again_same(const char *a, const char *b); /* equal policies, or none */
+/* Has f a value that the first name of the policy names? */
+bool made_again_names(const Func *f, const char *policy);
+const char *made_again_next(const char *policy); /* behind its first name */
+
+#endif

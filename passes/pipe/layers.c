@@ -1,0 +1,125 @@
+/* layers.c - see layers.h. */
+#include "ir/placement.h"
+#include "passes/pipe/layers.h"
+
+Func *layers_model(const Module *m) {
+    for (Func *f = m->first; f; f = f->next)
+        if (f->role == ROLE_MODEL) return f;
+    fail(EXIT_CONFIG, "module @%s has no model to cut", m->name);
+}
+
+bool layers_is_loop(const Op *op) {
+    return op_is_call(op) && call_of(op).loop;
+}
+
+int64_t layers_count(const Func *model) {
+    int64_t n = 0;
+    for (const Op *op = model->first; op; op = op->next)
+        if (layers_is_loop(op)) n += call_of(op).times;
+    return n;
+}
+
+bool layers_is_param(const Func *f, const Value *v) {
+    return !v->def && arg_role(f, v->nth) == ARG_param;
+}
+
+static void set_int(Func *f, int i, const char *key, int64_t v) {
+    func_arg_set(f, i, &(Attr){.key = key, .kind = ATTR_INT, .i = v});
+}
+
+static void set_text(Func *f, int i, const char *key, AttrKind kind, const char *s) {
+    func_arg_set(f, i, &(Attr){.key = key, .kind = kind, .s = s});
+}
+
+/* Rows [first, first + n) of a stacked parameter, which may be some rows of a tensor
+ * already, as an argument before it. */
+static Value *argument_piece(Func *f, const Value *v, int64_t first, int64_t n) {
+    Module *m = f->mod;
+    Type ty = v->ty;
+    const int at = v->nth;
+    const Attr *attrs = f->arg_attr[at], *begin = attr_find(attrs, "first");
+    const char *tensor = arg_str(f, at, "tensor", v->name);
+    int64_t row = first + (begin ? begin->i : 0);
+    ty.dim[0] = n;
+    const char *name =
+        row ? arena_printf(m->mem, "%s#%lld", tensor, (long long)row) : tensor;
+    const char *whole = type_text(m->mem, &m->mesh, &v->ty);
+    Value *arg = func_arg_at(f, at, name, ty);
+    f->arg_attr[at] = attr_copy(m->mem, attrs);
+    if (!attr_find(attrs, "global")) set_text(f, at, "global", ATTR_TYPE, whole);
+    set_text(f, at, "tensor", ATTR_STR, tensor);
+    set_int(f, at, "first", row);
+    return arg;
+}
+
+static Value *slice_piece(Builder *b, Value *v, int64_t first, int64_t n) {
+    char *attrs = bfmt(b, "dim=0; first=%lld; size=%lld", (long long)first, (long long)n);
+    b->name = v->name;
+    return build1(b, OP_slice, attrs, v, NULL);
+}
+
+static Value *operand_piece(Builder *b, const Call *c, int i, int64_t first, int64_t n) {
+    Value *v = c->op->in[i];
+    Func *f = c->op->fn;
+    /* the pieces of this loop before this one are arguments of their own */
+    if (!layers_is_param(f, v) || value_uses(f, v) != 1)
+        return slice_piece(b, v, first, n);
+    if (v->ty.split[0])
+        fail(EXIT_CONFIG,
+             "%%%s: its layers are split over axes of the mesh, so they cannot be done "
+             "in parts, as stages of a pipeline and layers that are made again are",
+             v->name);
+    return argument_piece(f, v, first, n);
+}
+
+static void refuse_loop(const Call *c) {
+    if (c->reverse || c->op->nout > c->carry)
+        fail_op(c->op,
+                "this loop cannot be cut into parts: it %s; a loop over layers hands on "
+                "what it carries, and nothing else",
+                c->reverse ? "runs in reverse" : "also gives a slice a run");
+}
+
+/* Layers [from, to) of the loop become a call of their own before it. */
+static Op *cut_piece(Arena *mem, const Call *c, Value **carried, int64_t from,
+                     int64_t to) {
+    Builder b = build_before((Op *)c->op);
+    Value **in = NEW_ARRAY(mem, Value *, (size_t)c->op->nin);
+    for (int i = 0; i < c->op->nin; i++) {
+        bool each = call_slices(c, i);
+        in[i] = i < c->carry ? carried[i]
+                : each       ? operand_piece(&b, c, i, from, to - from)
+                             : c->op->in[i];
+    }
+    Op *op = op_again(&b, c->op, in);
+    op_set_int(op, "times", to - from);
+    for (int i = 0; i < c->carry; i++) carried[i] = op->out[i];
+    return op;
+}
+
+static void drop_unused_pieces(Func *f, Value **old, int n) {
+    for (int i = n - 1; i >= 0; i--)
+        if (!old[i]->def && !value_uses(f, old[i])) func_drop_arg(f, old[i]->nth);
+}
+
+LoopPieces layers_cut(Arena *mem, Op *loop, const int64_t *end, int n) {
+    LoopPieces p = {NEW_ARRAY(mem, Op *, (size_t)n), n};
+    const Call c = call_of(loop);
+    Func *f = loop->fn;
+    check(n > 0 && end[n - 1] == c.times);
+    p.piece[0] = loop;
+    if (n == 1) return p;
+    refuse_loop(&c);
+    Value **carried = NEW_ARRAY(mem, Value *, (size_t)loop->nin);
+    memcpy(carried, loop->in, (size_t)c.carry * sizeof *carried);
+    for (int i = 0; i < n; i++)
+        p.piece[i] = cut_piece(mem, &c, carried, i ? end[i - 1] : 0, end[i]);
+    for (int i = 0; i < c.carry; i++) func_replace(f, loop->out[i], carried[i]);
+    Value **old = NEW_ARRAY(mem, Value *, (size_t)loop->nin);
+    int nold = 0;
+    for (int i = c.carry; i < c.carry + c.each; i++)
+        if (layers_is_param(f, loop->in[i])) old[nold++] = loop->in[i];
+    op_remove(loop);
+    drop_unused_pieces(f, old, nold);
+    return p;
+}

@@ -1,0 +1,252 @@
+/* Tests of recomputation: the numbers of PyTorch whatever backward makes again, with all
+ * ranks of all stages simulated by the interpreter; the same bits of the loss on one rank,
+ * dropout included; and the memory that it saves. RECOMPUTE="gpt2_tiny POLICY FIRST STAGES
+ * CHUNKS SCHEDULE DP TP CP RING ZERO MICRO BESIDE VOCAB SP" runs that one in test `one`
+ * (POLICY and FIRST: - for none; SIM_DUMP=folder keeps what each pass made). */
+#include "../pairwise.h"
+#include "../plans.h"
+#include "../simulated.h"
+
+TEST_LABEL(RELEASED);
+
+static const char to_local[] =
+    "simplify,seed,zero,remake,cut,autodiff,simplify,halve,train,simplify,shard,"
+    "reshard,collect,simplify,localize,simplify,keep,sink,simplify,pipeline,simplify";
+
+typedef struct Way {
+    const char *name, *remake, *full;
+    int stages, chunks;
+    const char *schedule;
+    int dp, tp, cp, ring, zero, micro, beside, vocab, sp;
+} Way;
+
+static Strategy strategy_of(const Way *w) {
+    return (Strategy){.data = w->dp,
+                      .context = w->cp,
+                      .tensor = w->tp,
+                      .ring = w->ring,
+                      .stages = w->stages,
+                      .chunks = w->chunks,
+                      .schedule = w->schedule,
+                      .remake = w->remake,
+                      .remake_full = w->full,
+                      .sequence_parallel = w->sp,
+                      .vocab_parallel = w->vocab,
+                      .zero_level = w->zero,
+                      .zero_axes = w->ring > 1 && w->ring < w->cp ? "dp.cp.up" : "dp.cp",
+                      .bucket_bytes = 1 << 20,
+                      .overlap = w->beside ? OVERLAP_AUTO : OVERLAP_OFF};
+}
+
+static const char *describe(Arena *mem, const Way *w) {
+    return arena_printf(mem,
+                        "%s remake=%s first=%s pp=%d x %d %s dp=%d tp=%d cp=%d ring=%d "
+                        "zero=%d micro=%d beside=%d vocab=%d sp=%d",
+                        w->name, w->remake ? w->remake : "-", w->full ? w->full : "-",
+                        w->stages, w->chunks, w->schedule, w->dp, w->tp, w->cp, w->ring,
+                        w->zero, w->micro, w->beside, w->vocab, w->sp);
+}
+
+static double worst_loss(const Way *w, int steps) {
+    Arena *mem = arena_new();
+    Simulated s =
+        sim_open(mem, w->name, strategy_of(w), w->micro, (SimChange){0}, to_local);
+    const Json *at = json_need(s.trajectory, "steps")->first;
+    double worst = 0;
+    for (int i = 0; i < steps; i++, at = at->next) {
+        double loss, norm, want = json_f64(json_need(at, "loss"));
+        double want_norm = json_f64(json_need(at, "grad_norm"));
+        sim_step(&s, i, json_f64(json_need(at, "lr")), &loss, &norm);
+        worst = fmax(worst, fabs(loss - want) / want);
+        if (!(fabs(loss - want) <= 1e-5 * want))
+            test_fail(__FILE__, __LINE__, "%s: loss of step %d is %.9g, wanted %.9g",
+                      describe(mem, w), i + 1, loss, want);
+        if (!(fabs(norm - want_norm) <= 1e-4 * want_norm))
+            test_fail(__FILE__, __LINE__, "%s: norm of step %d is %.9g, wanted %.9g",
+                      describe(mem, w), i + 1, norm, want_norm);
+    }
+    arena_free(mem);
+    return worst;
+}
+
+static const char *or_none(const char *text) {
+    return strcmp(text, "-") ? text : NULL;
+}
+
+TEST_LIMIT(one, 300) {
+    Way w = {"gpt2_tiny", "full", NULL, 1, 1, "1f1b", 1, 1, 1, 1, 0, 1, 0, 0, 0};
+    const char *text = getenv("RECOMPUTE");
+    char name[64], remake[64], full[64], schedule[64];
+    if (text) {
+        EXPECT_INT(sscanf(text, "%63s %63s %63s %d %d %63s %d %d %d %d %d %d %d %d %d",
+                          name, remake, full, &w.stages, &w.chunks, schedule, &w.dp,
+                          &w.tp, &w.cp, &w.ring, &w.zero, &w.micro, &w.beside, &w.vocab,
+                          &w.sp),
+                   15);
+        w.name = name;
+        w.remake = or_none(remake);
+        w.full = or_none(full);
+        w.schedule = schedule;
+    }
+    printf("  worst relative loss %.2g\n", worst_loss(&w, 20));
+}
+
+/* ---- the matrix ---- */
+
+enum { MODEL, WHAT, PIPE, DP, TP, CP, SP, ZERO, MICRO, BESIDE, FACTORS };
+static const int factor_size[FACTORS] = {2, 5, 4, 2, 2, 3, 2, 4, 3, 2};
+
+static Way way_of(const int *v) {
+    static const char *const models[] = {"gpt2_tiny", "llama_tiny"};
+    static const struct {
+        const char *remake, *full;
+    } what[] = {{"full", NULL},
+                {"norm,ac*,q,h", NULL},
+                {"selective", NULL},
+                {NULL, "1"},
+                {"*", "1"}};
+    static const struct {
+        int stages, chunks;
+        const char *schedule;
+    } pipe[] = {{1, 1, "1f1b"}, {2, 1, "1f1b"}, {2, 2, "1f1b"}, {2, 1, "zero_bubble_h1"}};
+    const int p = v[PIPE];
+    return (Way){.name = models[v[MODEL]],
+                 .remake = what[v[WHAT]].remake,
+                 .full = what[v[WHAT]].full,
+                 .stages = pipe[p].stages,
+                 .chunks = pipe[p].chunks,
+                 .schedule = pipe[p].schedule,
+                 .dp = 1 << v[DP],
+                 .tp = 1 << v[TP],
+                 .cp = v[CP] ? 2 : 1,
+                 .ring = v[CP] == 2 ? 2 : 1,
+                 .sp = v[SP],
+                 .zero = v[ZERO],
+                 .micro = 1 << v[MICRO],
+                 .beside = v[BESIDE]};
+}
+
+/* As the checks of strategies have it: 16 tokens, 8 sequences, 2 heads of keys at least. */
+static bool is_valid(const int *v) {
+    Way w = way_of(v);
+    int exchanged = w.cp / w.ring, heads = v[MODEL] ? 2 : 4;
+    if (w.dp * w.tp * w.cp * w.stages > 8 || heads % (exchanged * w.tp)) return false;
+    if (w.sp && w.tp == 1) return false;
+    if (w.stages > 1 && w.micro == 1) return false;
+    return !w.zero || w.dp * w.cp > 1;
+}
+
+#ifdef __SANITIZE_ADDRESS__
+enum { WAYS = 8, EVERY_PAIR = 0, STEPS = 3 };
+#else
+enum { WAYS = 40, EVERY_PAIR = 1, STEPS = 10 };
+#endif
+
+TEST_LABEL_OF(same_numbers, SLOW);
+TEST_LIMIT(same_numbers, 240) {
+    Arena *mem = arena_new();
+    Pairing p = pairing_new(mem, FACTORS, factor_size, is_valid);
+    double worst = 0;
+    for (int n = 0; n < WAYS; n++) {
+        Way w = way_of(pairing_next(&p));
+        worst = fmax(worst, worst_loss(&w, STEPS));
+    }
+    printf("  %d combinations meet %d of %d pairs, worst relative loss %.2g\n", WAYS,
+           p.nmet, p.npossible, worst);
+    EXPECT(p.nmet == p.npossible || !EVERY_PAIR);
+    arena_free(mem);
+}
+
+/* ---- memory ---- */
+
+/* Bytes of activations that a plan has for so many layers. */
+static double activations(const char *yaml, int layers, const char *keys) {
+    Arena *mem = arena_new();
+    Plan p =
+        plan_of(mem, yaml,
+                arena_printf(mem, "model.model_config.num_layers %d %s", layers, keys));
+    double bytes = (double)p.memory.class_bytes[MEM_ACTIVATIONS];
+    arena_free(mem);
+    return bytes;
+}
+
+static double of_a_layer(const char *yaml, const char *keys) {
+    return (activations(yaml, 12, keys) - activations(yaml, 4, keys)) / 8;
+}
+
+#define ALL_AGAIN "recompute_config.recompute True"
+
+static void expect_near(const char *what, double got, double want) {
+    printf("  %-46s %9.4g, by the formula %9.4g\n", what, got, want);
+    if (!(fabs(got - want) <= 0.1 * want))
+        test_fail(__FILE__, __LINE__, "%s: %g, by the formula %g", what, got, want);
+}
+
+/* Of GPT-2 without dropout, in tensors of batch x length x width f32: input and both sums 2,
+ * norms 2, queries, keys, values and the result 4, hidden values before and behind the
+ * activation 8; over tp all but inputs, sums and norms are split, with sequence_parallel
+ * those too. Made again: the input alone. */
+TEST(memory_of_a_layer) {
+    const double x = 4.0 * PLAN_B * PLAN_T * PLAN_C;
+    const char *const half[] = {"tp 2 ", "tp 2 sp True "};
+    expect_near("all is kept", of_a_layer(plan_gpt2, "") / x, 16);
+    expect_near("full", of_a_layer(plan_gpt2, ALL_AGAIN) / x, 1);
+    expect_near("full, Llama", of_a_layer(plan_llama, ALL_AGAIN) / x, 1);
+    expect_near("norms and activations",
+                of_a_layer(plan_gpt2, "recompute_config.select_recompute norm,act") / x,
+                16 - 2 - 4);
+    expect_near("attention",
+                of_a_layer(plan_gpt2, "recompute_config.select_recompute True") / x,
+                16 - 1);
+    expect_near("tp 2", of_a_layer(plan_gpt2, half[0]) / x, 4 + 6);
+    expect_near("tp 2, full", of_a_layer(plan_gpt2, "tp 2 " ALL_AGAIN) / x, 1);
+    expect_near("tp 2, sequence_parallel", of_a_layer(plan_gpt2, half[1]) / x, 8);
+    expect_near("tp 2, sequence_parallel, full",
+                of_a_layer(plan_gpt2, "tp 2 sp True " ALL_AGAIN) / x, 0.5);
+}
+
+/* Beside the inputs one layer's working set: what a model of one layer has. */
+TEST(memory_of_the_working_set) {
+    const double x = 4.0 * PLAN_B * PLAN_T * PLAN_C;
+    expect_near("4 layers", activations(plan_gpt2, 4, ALL_AGAIN) / x,
+                activations(plan_gpt2, 1, "") / x + 3);
+    expect_near("12 layers", activations(plan_llama, 12, ALL_AGAIN) / x,
+                activations(plan_llama, 1, "") / x + 11);
+}
+
+/* The first layers only: what they keep, and the others. */
+TEST(memory_of_the_first_layers) {
+    const double x = 4.0 * PLAN_B * PLAN_T * PLAN_C;
+    double all = activations(plan_gpt2, 12, "");
+    double some = activations(plan_gpt2, 12, "recompute_config.recompute 8");
+    expect_near("8 of 12 layers: less", (all - some) / x, 8 * 15);
+}
+
+/* ---- the same bits ---- */
+
+static void expect_same_bits(const char *name, const char *remake) {
+    enum { RUN_STEPS = 3 };
+    double loss[2][RUN_STEPS];
+    for (int again = 0; again < 2; again++) {
+        Arena *mem = arena_new();
+        Way w = {name, again ? remake : NULL, NULL, 1, 1, "1f1b", 1, 1, 1, 1, 0, 2, 0, 0,
+                 0};
+        SimChange all = {.embd_dropout = 0.1, .attn_dropout = 0.2, .resid_dropout = 0.1};
+        Simulated s = sim_open(mem, name, strategy_of(&w), w.micro, all, to_local);
+        for (int i = 0; i < RUN_STEPS; i++) {
+            double norm;
+            sim_step(&s, i, 1e-2, &loss[again][i], &norm);
+        }
+        arena_free(mem);
+    }
+    for (int i = 0; i < RUN_STEPS; i++) EXPECT(loss[0][i] == loss[1][i]);
+    EXPECT(loss[0][0] != loss[0][1]);
+}
+
+/* Masks of dropout are those of forward. */
+TEST(same_bits_with_dropout) {
+    static const char *const models[] = {"gpt2_tiny", "llama_tiny"};
+    static const char *const what[] = {"full", "selective", "kept,norm,act", "*"};
+    for (int m = 0; m < ARRAY_LEN(models); m++)
+        for (int i = 0; i < ARRAY_LEN(what); i++) expect_same_bits(models[m], what[i]);
+}
