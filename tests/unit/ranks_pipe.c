@@ -119,13 +119,13 @@ TEST(pairs_of_the_matrix) {
     EXPECT_INT(p.nmet, p.npossible);
 }
 
-TEST_LIMIT(matrix_first_part, 300) {
+TEST_LIMIT(matrix_first_part, 1200) {
     run_part(0);
 }
-TEST_LIMIT(matrix_second_part, 300) {
+TEST_LIMIT(matrix_second_part, 1200) {
     run_part(1);
 }
-TEST_LIMIT(matrix_third_part, 300) {
+TEST_LIMIT(matrix_third_part, 1200) {
     run_part(2);
 }
 
@@ -205,7 +205,7 @@ TEST_LIMIT(runs_go_on_under_other_stages, 180) {
     go_on("llama_tiny", 4, (int[]){3}, 1);
 }
 
-TEST_LIMIT(runs_go_on_from_any_stages_to_any, 600) {
+TEST_LIMIT(runs_go_on_from_any_stages_to_any, 1800) {
     if (!test_long()) test_skip("in the long form");
     for (int m = 0; m < ARRAY_LEN(models); m++)
         for (int from = 0; from < LAYOUTS; from++)
