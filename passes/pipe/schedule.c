@@ -153,11 +153,24 @@ static const struct {
 const char *const schedule_names[] = {
     "1f1b", "gpipe", "breadth_first", "zero_bubble_h1", "zero_bubble_v", NULL};
 
+static int find_generator(const char *name) {
+    int k = 0;
+    while (k < ARRAY_LEN(generators) && strcmp(generators[k].name, name)) k++;
+    return k;
+}
+
+bool schedule_fits(const char *name, int stages, int each, int micro) {
+    int k = find_generator(name);
+    if (k == ARRAY_LEN(generators)) return false;
+    bool groups = generators[k].make == make_1f1b && each > 1;
+    return each >= generators[k].least && each <= generators[k].most &&
+           (!groups || micro % stages == 0);
+}
+
 PipeSchedule *schedule_make(Arena *mem, const char *name, int stages, int chunks,
                             int micro) {
-    int k = 0;
+    int k = find_generator(name);
     check(stages > 0 && chunks % stages == 0 && micro > 0);
-    while (k < ARRAY_LEN(generators) && strcmp(generators[k].name, name)) k++;
     if (k == ARRAY_LEN(generators))
         fail(EXIT_CONFIG,
              "unknown schedule '%s'; there are 1f1b, gpipe, breadth_first, zero_bubble_h1, "
@@ -166,9 +179,9 @@ PipeSchedule *schedule_make(Arena *mem, const char *name, int stages, int chunks
     int v = chunks / stages;
     if (v < generators[k].least || v > generators[k].most)
         fail(EXIT_CONFIG,
-             "schedule %s takes %d chunk%s of layers a stage, not %d: 1f1b and "
-             "breadth_first take several",
-             name, generators[k].least, generators[k].least == 1 ? "" : "s", v);
+             "schedule %s takes %s of layers a stage, not %d: 1f1b and breadth_first take "
+             "several (parallel_config.pp_interleave_num)",
+             name, generators[k].least == 1 ? "one chunk" : "two chunks", v);
     if (v > 1 && generators[k].make == make_1f1b && micro % stages)
         fail(EXIT_CONFIG,
              "1f1b with %d chunks a stage goes in groups of %d micro-batches, one for "

@@ -28,6 +28,8 @@ typedef struct PipeSchedule {
 
 /* Names of generators, ended by NULL. */
 extern const char *const schedule_names[];
+/* Does it go with so many stages, chunks on each and micro-batches? */
+bool schedule_fits(const char *name, int stages, int each, int micro);
 /* A schedule by its name: `chunks` is stages times the virtual stages of each, chunk c is on
  * stage c mod stages, but where the schedule says otherwise. Fails with EXIT_CONFIG when the numbers do not go together. */
 PipeSchedule *schedule_make(Arena *mem, const char *name, int stages, int chunks,

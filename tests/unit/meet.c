@@ -61,9 +61,7 @@ static int count(const Module *m, int kind) {
 /* ---- what pass pipeline makes ---- */
 
 static bool schedule_takes(const char *name, int stages, int chunks, int micro) {
-    if (chunks == 1 || stages == 1) return chunks == 1;
-    if (!strcmp(name, "gpipe")) return false;
-    return strcmp(name, "1f1b") != 0 || micro % stages == 0;
+    return (stages > 1 || chunks == 1) && schedule_fits(name, stages, chunks, micro);
 }
 
 static void meet_forward(Arena *mem, const char *name, int stages, int chunks) {
