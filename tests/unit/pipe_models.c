@@ -9,8 +9,8 @@
 #include "passes/pipe/schedule.h"
 
 static const char to_local[] =
-    "simplify,cut,autodiff,simplify,halve,train,simplify,place,simplify,keep,sink,simplify,"
-    "pipeline,simplify";
+    "simplify,cut,autodiff,simplify,halve,train,simplify,place,simplify,keep,sink,"
+    "simplify,pipeline,meet,simplify";
 static const char to_memory[] =
     "bucket,expand,simplify,epilogue,arrange,fuse,overlap,memplan";
 
@@ -191,8 +191,9 @@ static void check_way(const char *file, const How *h) {
 /* The V placement of four chunks. */
 static const char vee[] =
     "0F0,3F0,0F1,3F1,3B0,0B0,3B1,0B1\n1F0,2F0,1F1,2F1,2B0,1B0,2B1,1B1\n";
-/* Backward of stage 0 in halves that are far apart, that of stage 1 whole and in halves. */
-static const char halves[] = "0F0,0F1,0I0,0I1,0W0,0W1\n1F0,1B0,1F1,1I1,1W1\n";
+/* Backward in halves for some micro-batches, whole for others. */
+static const char mixed[] = "0F0,0F1,0F2,0I0,0W0,0B1,0I2,0W2\n"
+                            "1F0,1I0,1F1,1W0,1B1,1F2,1B2\n";
 static const int64_t uneven[] = {1, 4, 0, 3}, last_empty[] = {5, 3, 0, 0};
 
 static const How ways[] = {
@@ -204,12 +205,13 @@ static const How ways[] = {
     {8, 1, 2, "gpipe"},
     {2, 2, 3, "breadth_first"},
     {2, 2, 2, NULL, vee},
+    {2, 1, 3, NULL, mixed},
+    {4, 1, 4, "zero_bubble_h1"},
+    {2, 1, 3, "zero_bubble_h1"},
+    {4, 2, 4, "zero_bubble_v"},
+    {2, 2, 3, "zero_bubble_v"},
     {4, 1, 2, "gpipe", NULL, uneven},
     {4, 1, 2, "1f1b", NULL, last_empty},
-    {2, 1, 3, "zero_bubble_h1"},
-    {4, 1, 6, "zero_bubble_h1"},
-    {2, 2, 4, "zero_bubble_v"},
-    {2, 1, 2, NULL, halves},
 };
 
 static void check_ways(const char *file) {
@@ -283,14 +285,14 @@ static void swap(Orders *o, int row, int a, int b) {
     memcpy(o->cell[row][b], copy, sizeof copy);
 }
 
-enum { NEIGHBOURS, SWAPPED, MOVED, DROPPED, DOUBLED, OTHER_ROW, OTHER_LETTER, KINDS };
+enum { NEIGHBOURS, SWAPPED, MOVED, DROPPED, DOUBLED, OTHER_ROW, OTHER_LETTER, HALVED };
 
 /* Mostly what keeps every task: the others are found when the text is read. */
 static void break_once(Orders *o, uint64_t seed, int *throw) {
-    static const int kinds[] = {NEIGHBOURS, NEIGHBOURS, NEIGHBOURS, NEIGHBOURS,
-                                NEIGHBOURS, NEIGHBOURS, SWAPPED,    SWAPPED,
-                                MOVED,      MOVED,      MOVED,      MOVED,
-                                DROPPED,    DOUBLED,    OTHER_ROW,  OTHER_LETTER};
+    static const int kinds[] = {
+        NEIGHBOURS, NEIGHBOURS, NEIGHBOURS, NEIGHBOURS,   NEIGHBOURS, NEIGHBOURS,
+        SWAPPED,    SWAPPED,    MOVED,      MOVED,        MOVED,      MOVED,
+        DROPPED,    DOUBLED,    OTHER_ROW,  OTHER_LETTER, HALVED,     HALVED};
     int row = dice(seed, throw, o->rows), n = o->n[row];
     if (n < 2) return;
     int kind = kinds[dice(seed, throw, ARRAY_LEN(kinds))];
@@ -305,6 +307,11 @@ static void break_once(Orders *o, uint64_t seed, int *throw) {
     if (kind == OTHER_ROW) {
         int to = dice(seed, throw, o->rows);
         insert(o, to, dice(seed, throw, o->n[to] + 1), cell);
+    }
+    if (kind == HALVED && cell[1] == 'B') {
+        o->cell[row][a][1] = 'I';
+        cell[1] = 'W';
+        insert(o, row, a + 1 + dice(seed, throw, n - a), cell);
     }
     if (kind == OTHER_LETTER) o->cell[row][a][1] = "FBIW"[dice(seed, throw, 4)];
 }
@@ -365,10 +372,10 @@ enum { BROKEN = 1000 };
 
 TEST_LABEL_OF(broken_orders_are_refused_or_right, SLOW);
 TEST_LIMIT(broken_orders_are_refused_or_right, 600) {
-    static const How from[] = {{2, 1, MODEL_MICRO, "1f1b"},
-                               {4, 1, MODEL_MICRO, "1f1b"},
-                               {2, 2, MODEL_MICRO, "1f1b"},
-                               {2, 2, MODEL_MICRO, "breadth_first"}};
+    static const How from[] = {
+        {2, 1, MODEL_MICRO, "1f1b"},           {4, 1, MODEL_MICRO, "1f1b"},
+        {2, 2, MODEL_MICRO, "1f1b"},           {2, 2, MODEL_MICRO, "breadth_first"},
+        {4, 1, MODEL_MICRO, "zero_bubble_h1"}, {2, 2, MODEL_MICRO, "zero_bubble_v"}};
     int fates[FATES] = {0}, count = test_long() ? 20000 : BROKEN;
     Arena *mem = arena_new();
     Trained one[2];

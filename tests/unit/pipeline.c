@@ -17,7 +17,8 @@ TEST_LABEL(RELEASED);
 
 static const char to_local[] =
     "simplify,seed,zero,cut,autodiff,simplify,halve,train,simplify,shard,"
-    "reshard,collect,simplify,localize,simplify,keep,sink,simplify,pipeline,simplify";
+    "reshard,collect,simplify,localize,simplify,keep,sink,simplify,pipeline,meet,"
+    "simplify";
 
 enum { NONE, EMBEDDING, ATTENTION, RESIDUAL, ALL, DROPOUTS };
 
@@ -230,12 +231,13 @@ enum {
 };
 enum { WHOLE, EXCHANGED, RING }; /* CP: how the parts of a sequence meet in attention */
 
-static const int factor_size[FACTORS] = {2, 3, 2, 4, 2, 4,        2, 2,
+static const int factor_size[FACTORS] = {2, 3, 2, 6, 2, 4,        2, 2,
                                          3, 2, 2, 4, 2, DROPOUTS, 2, 2};
 
 static Way way_of(const int *v, int factors) {
     static const char *const models[] = {"gpt2_tiny", "llama_tiny"};
-    static const char *const schedules[] = {"1f1b", "gpipe", "breadth_first", "mine"};
+    static const char *const schedules[] = {"1f1b", "gpipe",          "breadth_first",
+                                            "mine", "zero_bubble_h1", "zero_bubble_v"};
     Way w = {.name = models[v[MODEL]],
              .stages = 1 << v[PP],
              .chunks = 1 + v[CHUNKS],
@@ -261,7 +263,9 @@ static bool goes_together(const int *v) {
     Way w = way_of(v, GOLDEN_FACTORS);
     bool staged = w.stages > 1, groups = v[SCHEDULE] == 0 && w.chunks > 1;
     if (!staged && (w.chunks > 1 || w.uneven || v[SCHEDULE])) return false;
-    if (w.stages * w.chunks > 4 || (v[SCHEDULE] == 1 && w.chunks > 1)) return false;
+    bool one_chunk = v[SCHEDULE] == 1 || v[SCHEDULE] == 4;
+    if (w.stages * w.chunks > 4 || (one_chunk && w.chunks > 1)) return false;
+    if (v[SCHEDULE] == 5 && w.chunks == 1) return false;
     if ((groups && w.micro % w.stages) || 8 / w.micro % w.dp) return false;
     if (w.dp * w.tp * w.cp > 4) return false;
     if ((v[MODEL] ? 2 : 4) % (w.cp / w.ring * w.tp)) return false;

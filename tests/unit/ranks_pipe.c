@@ -8,7 +8,7 @@ TEST_LABEL(RELEASED);
 
 enum { MODEL, PP, CHUNKS, SCHEDULE, UNEVEN, MICRO, DP, TP, CP, ZERO, BESIDE, FACTORS };
 
-static const int factor_size[FACTORS] = {2, 2, 2, 4, 2, 3, 2, 2, 3, 4, 2};
+static const int factor_size[FACTORS] = {2, 2, 2, 6, 2, 3, 2, 2, 3, 4, 2};
 static const char *const models[] = {"gpt2_tiny", "llama_tiny"};
 enum { WHOLE, ULYSSES, RING };
 
@@ -24,7 +24,9 @@ static int ranks_of(const int *v) {
  * what would have no effect. */
 static bool is_valid(const int *v) {
     int chunks = 1 + v[CHUNKS], micro = 2 << v[MICRO];
-    if (stages_of(v) * chunks > 4 || (v[SCHEDULE] == 1 && chunks > 1)) return false;
+    bool one_chunk = v[SCHEDULE] == 1 || v[SCHEDULE] == 4;
+    if (stages_of(v) * chunks > 4 || (one_chunk && chunks > 1)) return false;
+    if (v[SCHEDULE] == 5 && chunks == 1) return false;
     if (v[SCHEDULE] == 0 && chunks > 1 && micro % stages_of(v)) return false;
     if (ranks_of(v) > 8 || v[DP] + v[MICRO] > 2) return false;
     if ((v[MODEL] ? 2 : 4) % ((v[CP] == ULYSSES ? 2 : 1) << v[TP])) return false;
@@ -62,8 +64,10 @@ static const char *words_of(const int *v) {
     static const char *const algorithms[] = {"", "ulysses_cp_algo", "megatron_cp_algo"};
     static const char *const offsets[] = {"[1,-1]", "[1,0,-1,0]", "[0,1,0,-1]"};
     int stages = stages_of(v), chunks = 1 + v[CHUNKS], micro = 2 << v[MICRO];
-    const char *const schedules[] = {"1f1b", "gpipe", "breadth_first",
-                                     own_schedule(stages, chunks, micro)};
+    const char *const schedules[] = {
+        "1f1b",           "gpipe",
+        "breadth_first",  own_schedule(stages, chunks, micro),
+        "zero_bubble_h1", "zero_bubble_v"};
     Text t = text_new(mem());
     text_add(&t, PC "pipeline_stage %d " PC "pp_interleave_num %d ", stages, chunks);
     text_add(&t, "--parallel.pipeline_config.pipeline_scheduler %s ",
