@@ -194,6 +194,8 @@ static const char vee[] =
 /* Backward in halves for some micro-batches, whole for others. */
 static const char mixed[] = "0F0,0F1,0F2,0I0,0W0,0B1,0I2,0W2\n"
                             "1F0,1I0,1F1,1W0,1B1,1F2,1B2\n";
+/* Halves that are far apart. */
+static const char apart[] = "0F0,0F1,0I0,0I1,0W0,0W1\n1F0,1B0,1F1,1I1,1W1\n";
 static const int64_t uneven[] = {1, 4, 0, 3}, last_empty[] = {5, 3, 0, 0};
 
 static const How ways[] = {
@@ -206,6 +208,7 @@ static const How ways[] = {
     {2, 2, 3, "breadth_first"},
     {2, 2, 2, NULL, vee},
     {2, 1, 3, NULL, mixed},
+    {2, 1, 2, NULL, apart},
     {4, 1, 4, "zero_bubble_h1"},
     {2, 1, 3, "zero_bubble_h1"},
     {4, 2, 4, "zero_bubble_v"},
