@@ -178,7 +178,7 @@ TEST_LIMIT(a_pipeline_that_hangs_names_stage_and_task, 300) {
     for (int i = 0; in_task < stops() / 2 && n < most; i++, n++) {
         const char *run = in_temp(arena_printf(mem(), "run%d", i));
         pid_t rank[2], launch = ranks_start(2, runs_small_config(1000000, 1000000), run,
-                                            PIPELINE "--runner_config.hang_seconds 1.5");
+                                            PIPELINE "--runner_config.hang_seconds 2.5");
         ranks_wait_start(launch, rank, 2);
         EXPECT(runs_wait_steps(launch, run, 2));
         usleep((useconds_t)(runs_random(&random) % 300000));
