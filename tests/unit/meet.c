@@ -7,8 +7,9 @@
 #include "passes/passes.h"
 #include "passes/pipe/schedule.h"
 
-static const char to_steps[] = "simplify,cut,autodiff,simplify,train,simplify,place,"
-                               "simplify,keep,sink,simplify,pipeline";
+static const char to_steps[] =
+    "simplify,cut,autodiff,simplify,halve,train,simplify,place,"
+    "simplify,keep,sink,simplify,pipeline";
 static const char to_forward[] = "simplify,cut,place,simplify,pipeline";
 
 /* Residual layers; %e is read by the first and by the last stage. */
