@@ -2,8 +2,9 @@
  * them runs. Any level from local on, all stages in the module. It shares no code with pass
  * pipeline, and takes nothing of the schedule for granted.
  *
- * First every message, which is a number from one stage to another: it has one send, one
- * sent that waits for it, and one receive of the same type. Then the stages are gone
+ * First every message, which is a number from one stage to another: it has one send and one
+ * receive of the same type. (That each send has one sent, and that the peer is there, the
+ * verifier sees in a step alone.) Then the stages are gone
  * through together as if nothing could be buffered: a receive is done when its sender has
  * come to the send, a sent when the receiver has come to the receive, all else at once.
  * Whether that ends does not depend on who goes first, since nothing that one stage does
@@ -33,7 +34,7 @@ enum { SHOWN_STAGES = 8 }; /* of a circle */
 typedef struct Message {
     int from, to;
     int64_t number;
-    const Op *send, *sent, *receive;
+    const Op *send, *receive;
     bool is_sending, is_receiving; /* a stage has come to its send, its receive */
 } Message;
 
@@ -60,10 +61,6 @@ typedef struct Meet {
     int nends, cap;
 } Meet;
 
-static bool is_message(const Op *op) {
-    return op->kind == OP_send || op->kind == OP_sent || op->kind == OP_receive;
-}
-
 static int stage_of(const Op *op) {
     return op->fn->stage;
 }
@@ -84,10 +81,6 @@ static void find_steps(Meet *k) {
     for (Func *f = k->m->first; f; f = f->next) {
         func_number(f);
         if (!func_is_entry(f)) continue;
-        check(f->stage >= 0 && f->stage < k->stages);
-        if (k->step[f->stage])
-            fail(EXIT_CONFIG, "stage %d has two steps, @%s and @%s", f->stage,
-                 k->step[f->stage]->name, f->name);
         k->step[f->stage] = f;
     }
     for (int s = 0; s < k->stages; s++)
@@ -97,25 +90,6 @@ static void find_steps(Meet *k) {
                 "stage %d has no step: pass meet takes the steps of all %d stages, so it "
                 "goes before pass stage",
                 s, k->stages);
-}
-
-/* Only steps send: what a function waits for would depend on who calls it. */
-static void refuse_elsewhere(const Module *m) {
-    for (const Func *f = m->first; f; f = f->next) {
-        if (m->stages && func_is_entry(f)) continue;
-        for (const Op *op = f->first; op; op = op->next)
-            if (is_message(op))
-                fail_op(op, "%s outside of the step of a stage", optab[op->kind].name);
-    }
-}
-
-static void check_peer(const Meet *k, const Op *op) {
-    int64_t peer = peer_of(op);
-    if (peer < 0 || peer >= k->stages)
-        fail_op(op, "there is no stage %lld: the module has %d, from 0 on",
-                (long long)peer, k->stages);
-    if (peer == stage_of(op))
-        fail_op(op, "a message from stage %lld to itself", (long long)peer);
 }
 
 static int by_message(const void *a, const void *b) {
@@ -129,9 +103,7 @@ static int by_message(const void *a, const void *b) {
 static void list_ends(Meet *k) {
     for (int s = 0; s < k->stages; s++)
         for (const Op *op = k->step[s]->first; op; op = op->next) {
-            if (!is_message(op)) continue;
-            check_peer(k, op);
-            if (op->kind == OP_sent) continue;
+            if (op->kind != OP_send && op->kind != OP_receive) continue;
             int peer = (int)peer_of(op);
             End e = {s, peer, number_of(op), op};
             if (op->kind == OP_receive) e = (End){peer, s, number_of(op), op};
@@ -198,19 +170,17 @@ static void note_sent(const Meet *k, const Op *op) {
     if (!send || send->in[0] != op->in[1] || op->id < send->id)
         fail_op(op, "no send of %%%s before it has made its token", op->in[1]->name);
     Message *m = k->of_op[stage_of(op)][send->id];
-    if (m->sent) fail_op(op, "message %lld is waited for twice", (long long)m->number);
     if (peer_of(op) != m->to || number_of(op) != m->number)
         fail_op(op,
                 "waits for message %lld to stage %lld with the token of message %lld to "
                 "stage %d",
                 (long long)number_of(op), (long long)peer_of(op), (long long)m->number,
                 m->to);
-    m->sent = op;
     k->of_op[m->from][op->id] = m;
 }
 
-/* Nobody but its sent takes the token of a send. */
-static void check_tokens(const Meet *k, const Func *f) {
+/* A sent waits for the message that its token is of, and nobody else takes the token. */
+static void match_waits(const Meet *k, const Func *f) {
     for (const Op *op = f->first; op; op = op->next) {
         if (op->kind == OP_sent) note_sent(k, op);
         for (int i = 0; i < op->nin; i++)
@@ -221,16 +191,6 @@ static void check_tokens(const Meet *k, const Func *f) {
     for (int i = 0; i < f->nret; i++)
         if (token_maker(f->ret[i]))
             fail_op(f->ret[i]->def, "the result of a send is for `sent` alone");
-}
-
-/* Every send has one sent. */
-static void match_waits(const Meet *k) {
-    for (int s = 0; s < k->stages; s++) check_tokens(k, k->step[s]);
-    for (int i = 0; i < k->nends; i++) {
-        const End *e = &k->end[i];
-        if (e->op->kind == OP_send && !k->of_op[e->from][e->op->id]->sent)
-            refuse_message(k, e, "is never waited for: a `sent` is missing");
-    }
 }
 
 /* ---- nobody waits for ever ---- */
@@ -407,7 +367,7 @@ static void prove(Meet *k) {
         k->of_op[s] = NEW_ARRAY(k->mem, Message *, (size_t)k->step[s]->nops + 1);
     }
     match_messages(k);
-    match_waits(k);
+    for (int s = 0; s < k->stages; s++) match_waits(k, k->step[s]);
     walk_stages(k);
     check_feeds(k);
     for (int s = 0; s < k->stages && k->m->level == LEVEL_PLANNED; s++) {
@@ -418,7 +378,6 @@ static void prove(Meet *k) {
 
 void pass_meet(Module *m, const PassOptions *o) {
     (void)o;
-    refuse_elsewhere(m);
     if (!m->stages) return;
     Meet k = {.m = m, .stages = m->stages, .mem = arena_new()};
     Catch c;

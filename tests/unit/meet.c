@@ -340,8 +340,10 @@ static void try_spoilt(const Module *good, Tensor ****want, uint64_t seed, Tally
 static const struct {
     const char *schedule;
     int stages, chunks, micro;
-} pipelines[] = {{"1f1b", 2, 1, 3},  {"1f1b", 3, 1, 4}, {"1f1b", 4, 1, 5},
-                 {"gpipe", 3, 1, 4}, {"1f1b", 2, 2, 4}, {"breadth_first", 2, 3, 3}};
+} pipelines[] = {{"1f1b", 2, 1, 3},           {"1f1b", 3, 1, 4},
+                 {"1f1b", 4, 1, 5},           {"gpipe", 3, 1, 4},
+                 {"1f1b", 2, 2, 4},           {"breadth_first", 2, 3, 3},
+                 {"zero_bubble_h1", 3, 1, 4}, {"zero_bubble_v", 2, 2, 4}};
 
 TEST_LIMIT(spoilt_steps_are_refused_or_right, 300) {
     Tally t = {0};
