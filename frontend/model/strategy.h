@@ -22,6 +22,7 @@ typedef struct Strategy {
     /* what backward makes again of layers; NULL: nothing. The first layers of chunks that are
      * "full": see PassOptions */
     const char *remake, *remake_full;
+    bool slice_kept; /* what it makes them from is kept in parts over tp */
     bool sequence_parallel; /* norms and residuals split over tp too */
     bool vocab_parallel;    /* embedding and head split over tp */
     int zero_level;         /* 0..3, see passes/shard/zero.c */
