@@ -45,6 +45,9 @@ typedef struct PassOptions {
      * many first layers of each chunk are "full" instead: "2,1,0", or one number for every
      * chunk; NULL or "": nothing, none */
     const char *remake, *remake_full;
+    /* autodiff: axes over which what such a layer is given is split besides, while it is kept
+     * for backward; NULL: none */
+    const char *remake_axes;
     /* train */
     int64_t micro_batches; /* runs of the model a step; 0 = 1 */
     const char *optimizer; /* "adamw", "adam", "momentum" or "sgd" */

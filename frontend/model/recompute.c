@@ -62,10 +62,6 @@ static void refuse_later(Config *cfg) {
         config_refuse(cfg, RC "mp_comm_recompute", NULL, "True",
                       "mp_comm_recompute False is not there yet: the communication of "
                       "what is computed again is repeated");
-    if (cfg->recompute_config_recompute_slice_activation)
-        config_refuse(cfg, RC "recompute_slice_activation", NULL,
-                      "False, or sequence_parallel, which splits these inputs too",
-                      "recompute_slice_activation True is not there yet");
 }
 
 Recompute recompute_of_config(Config *cfg) {

@@ -127,6 +127,7 @@ Strategy strategy_of_config(Config *cfg) {
     const Recompute again = recompute_of_config(cfg);
     s.remake = again.remake;
     s.remake_full = again.full;
+    s.slice_kept = cfg->recompute_config_recompute_slice_activation && s.tensor > 1;
     choose_context(cfg, &s);
     choose_zero(cfg, &s);
     choose_buckets(cfg, &s);
@@ -410,6 +411,7 @@ void strategy_apply(const Strategy *s, const ModelSpec *spec, Module *m, PassOpt
     apply_stages(s, m, o);
     o->remake = s->remake;
     o->remake_full = s->remake_full;
+    o->remake_axes = s->slice_kept ? "tp" : NULL;
     if (s->data * s->context * s->tensor == 1 && !s->user.n) return;
     bool hybrid = s->ring > 1 && s->ring < s->context;
     add_axis(&m->mesh, "dp", s->data);

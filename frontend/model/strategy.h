@@ -16,12 +16,13 @@ typedef struct Strategy {
                         against heads (all-to-all) */
     int64_t stages; /* of the pipeline; each has `chunks` parts of the model */
     int64_t chunks;
-    const char *schedule;  /* see passes/pipe/schedule.h */
-    IntList offset; /* layers more than even, by chunk in the order of the model */
+    const char *schedule; /* see passes/pipe/schedule.h */
+    IntList offset;       /* layers more than even, by chunk in the order of the model */
     SourcePos offset_pos; /* of it, for messages */
     /* what backward makes again of layers; NULL: nothing. The first layers of chunks that are
      * "full": see PassOptions */
     const char *remake, *remake_full;
+    bool slice_kept;        /* what it makes them from is kept in parts over tp */
     bool sequence_parallel; /* norms and residuals split over tp too */
     bool vocab_parallel;    /* embedding and head split over tp */
     int zero_level;         /* 0..3, see passes/shard/zero.c */
@@ -33,7 +34,7 @@ typedef struct Strategy {
     Overlap overlap;
     bool gathers_at_end; /* with overlap too */
     TextList user;       /* parallel.shard: "PATTERN=PLACEMENT" */
-    SourcePos user_pos;    /* of it, for messages */
+    SourcePos user_pos;  /* of it, for messages */
 } Strategy;
 
 /* Fails with EXIT_CONFIG, naming key and remedy, when the numbers do not go together. Adds

@@ -304,11 +304,59 @@ static void bwd_results(Pair *p, Func *bwd, Value **grads, Value **acc) {
     }
 }
 
+/* Whether some op of backward reads v. */
+static bool read_behind(const Op *last, const Value *v) {
+    for (const Op *op = last->next; op; op = op->next)
+        for (int i = 0; i < op->nin; i++)
+            if (op->in[i] == v) return true;
+    return false;
+}
+
+/* Split over the further axes in the first dimension that they divide; false: none is, or it
+ * is split over them already, or its placement is open: nothing is written, and there are
+ * other axes that may split it. */
+static bool split_further(const Mesh *m, Axes axes, Type *t) {
+    bool open = !type_is_split(t) && mesh_ranks(m) > mesh_group_size(m, axes);
+    if (!axes || !dtype_is_float(t->dt) || open) return false;
+    for (int d = 0; d < t->rank; d++)
+        if (t->split[d] & axes) return false;
+    for (int d = 0; d < t->rank; d++) {
+        Axes both = t->split[d] | axes;
+        if (t->dim[d] % mesh_group_size(m, both)) continue;
+        t->split[d] = both;
+        return true;
+    }
+    return false;
+}
+
+/* What a layer makes everything again from is kept in parts. */
+static void keep_in_parts(Pair *p, const Op *last, const PassOptions *o) {
+    Func *w = p->fwd;
+    const Mesh *m = &w->mod->mesh;
+    Axes axes = 0;
+    if (!last || !last->next || !p->remake || !p->loop || !o->remake_axes) return;
+    mesh_axes_parse(m, o->remake_axes, &axes);
+    for (int i = 0; i < p->carry; i++) {
+        Value *v = w->arg[i];
+        Type part = v->ty;
+        if (!read_behind(last, v) || !split_further(m, splitting_axes(m, axes), &part))
+            continue;
+        Builder b = build_before(w->first), behind = build_before(last->next);
+        Value *kept = build_placed(&b, OP_reshard, NULL, part, v);
+        Value *whole = build_placed(&behind, OP_reshard, NULL, v->ty, kept);
+        kept->name = whole->name = v->name;
+        for (Op *op = whole->def->next; op; op = op->next)
+            for (int k = 0; k < op->nin; k++)
+                if (op->in[k] == v) op->in[k] = whole;
+    }
+}
+
 /* Moves the ops after `last` of fwd into bwd. */
 static void split(Module *m, Pair *p, Op *last, Value **cot, int ncot, Value **grads,
                   const PassOptions *o) {
     Func *w = p->fwd;
     if (last) make_again(w, last, p->loop ? p->carry : 0, p->remake, grads, p->f->narg);
+    keep_in_parts(p, last, o);
     Value **saved = collect_saved(m, p, last, grads, ncot);
     list_inputs(m->mem, p);
     list_outputs(m->mem, p);

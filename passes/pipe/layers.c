@@ -1,6 +1,6 @@
 /* layers.c - see layers.h. */
-#include "ir/placement.h"
 #include "passes/pipe/layers.h"
+#include "ir/placement.h"
 
 Func *layers_model(const Module *m) {
     for (Func *f = m->first; f; f = f->next)

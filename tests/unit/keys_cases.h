@@ -35,6 +35,8 @@
     {"recompute_config.recompute", TEXT, "True", NULL},
     {"recompute_config.recompute", TEXT, "1", NULL},
     {"recompute_config.recompute", RANKS, "True", NULL},
+    {"recompute_config.recompute_slice_activation", RANKS, "True",
+     "--recompute_config.recompute True"},
     {"recompute_config.select_recompute", TEXT, "[norm, act]", NULL},
     {"parallel.shard", RANKS, "h.mlp.c_fc.weight=-,dp,-", NULL},
     {"parallel_config.data_parallel", RANKS, "1", NULL},

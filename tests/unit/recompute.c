@@ -17,7 +17,7 @@ typedef struct Way {
     const char *name, *remake, *full;
     int stages, chunks;
     const char *schedule;
-    int dp, tp, cp, ring, zero, micro, beside, vocab, sp;
+    int dp, tp, cp, ring, zero, micro, beside, vocab, sp, slice;
 } Way;
 
 static Strategy strategy_of(const Way *w) {
@@ -30,6 +30,7 @@ static Strategy strategy_of(const Way *w) {
                       .schedule = w->schedule,
                       .remake = w->remake,
                       .remake_full = w->full,
+                      .slice_kept = w->slice,
                       .sequence_parallel = w->sp,
                       .vocab_parallel = w->vocab,
                       .zero_level = w->zero,
@@ -41,10 +42,10 @@ static Strategy strategy_of(const Way *w) {
 static const char *describe(Arena *mem, const Way *w) {
     return arena_printf(mem,
                         "%s remake=%s first=%s pp=%d x %d %s dp=%d tp=%d cp=%d ring=%d "
-                        "zero=%d micro=%d beside=%d vocab=%d sp=%d",
+                        "zero=%d micro=%d beside=%d vocab=%d sp=%d slice=%d",
                         w->name, w->remake ? w->remake : "-", w->full ? w->full : "-",
                         w->stages, w->chunks, w->schedule, w->dp, w->tp, w->cp, w->ring,
-                        w->zero, w->micro, w->beside, w->vocab, w->sp);
+                        w->zero, w->micro, w->beside, w->vocab, w->sp, w->slice);
 }
 
 static double worst_loss(const Way *w, int steps) {
@@ -93,8 +94,8 @@ TEST_LIMIT(one, 300) {
 
 /* ---- the matrix ---- */
 
-enum { MODEL, WHAT, PIPE, DP, TP, CP, SP, ZERO, MICRO, BESIDE, FACTORS };
-static const int factor_size[FACTORS] = {2, 5, 4, 2, 2, 3, 2, 4, 3, 2};
+enum { MODEL, WHAT, PIPE, DP, TP, CP, SP, ZERO, MICRO, BESIDE, SLICE, FACTORS };
+static const int factor_size[FACTORS] = {2, 5, 4, 2, 2, 3, 2, 4, 3, 2, 2};
 
 static Way way_of(const int *v) {
     static const char *const models[] = {"gpt2_tiny", "llama_tiny"};
@@ -123,7 +124,8 @@ static Way way_of(const int *v) {
                  .sp = v[SP],
                  .zero = v[ZERO],
                  .micro = 1 << v[MICRO],
-                 .beside = v[BESIDE]};
+                 .beside = v[BESIDE],
+                 .slice = v[SLICE]};
 }
 
 /* As the checks of strategies have it: 16 tokens, 8 sequences, 2 heads of keys at least. */
@@ -131,7 +133,7 @@ static bool is_valid(const int *v) {
     Way w = way_of(v);
     int exchanged = w.cp / w.ring, heads = v[MODEL] ? 2 : 4;
     if (w.dp * w.tp * w.cp * w.stages > 8 || heads % (exchanged * w.tp)) return false;
-    if (w.sp && w.tp == 1) return false;
+    if ((w.sp || w.slice) && w.tp == 1) return false;
     if (w.stages > 1 && w.micro == 1) return false;
     return !w.zero || w.dp * w.cp > 1;
 }
@@ -200,6 +202,11 @@ TEST(memory_of_a_layer) {
                 16 - 1);
     expect_near("tp 2", of_a_layer(plan_gpt2, half[0]) / x, 4 + 6);
     expect_near("tp 2, full", of_a_layer(plan_gpt2, "tp 2 " ALL_AGAIN) / x, 1);
+    expect_near("tp 2, full, in parts",
+                of_a_layer(plan_gpt2, "tp 2 recompute_config.recompute_slice_activation "
+                                      "True " ALL_AGAIN) /
+                    x,
+                0.5);
     expect_near("tp 2, sequence_parallel", of_a_layer(plan_gpt2, half[1]) / x, 8);
     expect_near("tp 2, sequence_parallel, full",
                 of_a_layer(plan_gpt2, "tp 2 sp True " ALL_AGAIN) / x, 0.5);
