@@ -139,8 +139,7 @@ static void call_by_table(Lower *l, const Op *op) {
     LLVMValueRef *item =
         NEW_ARRAY(l->mem, LLVMValueRef, (size_t)(op->nin + op->nout + 1));
     item[n++] = emit_i64(l->e, op_int(op, "ws", 0) * LOCATIONS + IN_FRAME);
-    for (int i = 0; i < op->nin; i++)
-        item[n++] = emit_i64(l->e, table_number(op->in[i]));
+    for (int i = 0; i < op->nin; i++) item[n++] = emit_i64(l->e, table_number(op->in[i]));
     for (int i = 0; i < op->nout; i++)
         item[n++] = emit_i64(l->e, table_number(op->out[i]));
     LLVMValueRef args[] = {l->products, l->frame, emit_param(l->e, 2),

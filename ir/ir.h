@@ -408,8 +408,9 @@ void module_remove_unused(Module *m); /* functions nobody calls, other than entr
 char *module_print(Arena *mem, const Module *m);
 void type_print(Text *t, const Mesh *mesh, const Type *ty);
 Module *module_parse(Arena *mem, const char *file, const char *text, size_t n);
-Module *module_clone(Arena *mem, const Module *m);            /* through the text */
-Module *module_copy(const Module *m); /* with all that the text leaves out; in its arena */
+Module *module_clone(Arena *mem, const Module *m); /* through the text */
+Module *
+module_copy(const Module *m); /* with all that the text leaves out; in its arena */
 Type type_parse(Arena *mem, const Mesh *m, const char *text); /* "f32[8:dp,4]"; fails */
 const char *type_text(Arena *mem, const Mesh *m, const Type *ty);
 const Attr *attrs_parse(Arena *mem, const char *spec, const char *text); /* dies */

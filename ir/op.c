@@ -154,9 +154,9 @@ void op_set_str(Op *op, const char *key, const char *s) {
 
 void op_set_func(Op *op, const Func *callee) {
     op_set_attr(op, &(Attr){.key = "fn",
-                             .kind = ATTR_FUNC,
-                             .s = callee->name,
-                             .func = (Func *)(uintptr_t)callee});
+                            .kind = ATTR_FUNC,
+                            .s = callee->name,
+                            .func = (Func *)(uintptr_t)callee});
 }
 
 void op_set_rule(Op *op, const Rule *rule) {

@@ -152,7 +152,8 @@ static Plan plan_stages(Arena *mem, Job *j) {
     Module *m = make_module(j, &o);
     CompileOptions co = compile_options(j->cfg);
     const char *rest = strstr(train_passes, "stage,"), *dump_dir = o.dump_dir;
-    passes_run(m, arena_strndup(mem, train_passes, (size_t)(rest - train_passes) - 1), &o);
+    passes_run(m, arena_strndup(mem, train_passes, (size_t)(rest - train_passes) - 1),
+               &o);
     int stages = o.schedule->stages;
     char *hash = NEW_ARRAY(mem, char, (size_t)stages * 33);
     *pipe = (PlanPipe){.schedule = o.schedule,

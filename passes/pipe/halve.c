@@ -54,9 +54,7 @@ typedef struct Body { /* of a copy of a function */
 static Halves *halve(Halve *h, const Func *f, int carry, int each, const bool *want);
 
 static Group group_of(const Halves *to, int arg) {
-    return arg < to->carry              ? CARRIED
-           : arg < to->carry + to->each ? SLICED
-                                        : SHARED;
+    return arg < to->carry ? CARRIED : arg < to->carry + to->each ? SLICED : SHARED;
 }
 
 /* ---- calls in the body ---- */
@@ -80,9 +78,9 @@ static Op *call_half(Body *b, Op *op, const Halves *to, const Half *half,
     }
     char *attrs = bfmt(&at, "fn=@%s", half->f->name);
     if (c.loop)
-        attrs = bfmt(&at, "%s; times=%lld; carry=%d; each=%d%s", attrs,
-                     (long long)c.times, half->carry, half->each,
-                     c.reverse ? "; reverse=1" : "");
+        attrs =
+            bfmt(&at, "%s; times=%lld; carry=%d; each=%d%s", attrs, (long long)c.times,
+                 half->carry, half->each, c.reverse ? "; reverse=1" : "");
     Op *made = build_list(&at, op->kind, attrs, half->f->narg, in, NULL, 0);
     number_new(b, made);
     for (int i = 0; i < op->nout; i++) {
@@ -171,8 +169,8 @@ static Half half_new(Body *b, const char *what, TaskKind task) {
     const Func *of = b->to->f;
     Half half = {.arg = NEW_ARRAY(mem, int, (size_t)(b->nvalues + of->narg) + 1),
                  .result = NEW_ARRAY(mem, int, (size_t)of->nret + 1)};
-    half.f = func_new_unique(b->h->m, arena_printf(mem, "%s.%s", of->name, what),
-                             ROLE_FUNC);
+    half.f =
+        func_new_unique(b->h->m, arena_printf(mem, "%s.%s", of->name, what), ROLE_FUNC);
     func_made_of(half.f, of, PART_BACKWARD);
     half.f->task = of->task ? task : TASK_NONE;
     half.f->chunk = of->chunk;
@@ -217,7 +215,8 @@ static void add_results(Body *b, Half *half, bool first) {
         const Value *arg = a >= 0 ? b->map[b->f->arg[a]->id] : NULL;
         bool own = arg && !arg->def && arg->nth < half->f->narg &&
                    half->f->arg[arg->nth] == arg && half->arg[arg->nth] == a;
-        half->result[i] = func_ret(half->f, b->map[b->f->ret[i]->id], own ? arg->nth : -1);
+        half->result[i] =
+            func_ret(half->f, b->map[b->f->ret[i]->id], own ? arg->nth : -1);
     }
 }
 

@@ -185,8 +185,8 @@ static Op *task_op(const Pipe *p, TaskKind kind, Task t) {
 static int task_ops(const Pipe *p, Task t, Op *list[2]) {
     Op *whole = task_op(p, TASK_BACKWARD, t);
     bool both = t.kind == TASK_BACKWARD;
-    Op *one = t.kind == TASK_FORWARD ? task_op(p, TASK_FORWARD, t)
-              : both                 ? whole
+    Op *one = t.kind == TASK_FORWARD            ? task_op(p, TASK_FORWARD, t)
+              : both                            ? whole
               : t.kind == TASK_WEIGHTS && whole ? whole
                                                 : task_op(p, t.kind, t);
     int n = 0;

@@ -150,8 +150,8 @@ static const struct {
                   {"zero_bubble_h1", make_zero_bubble_h1, 1, 1},
                   {"zero_bubble_v", make_zero_bubble_v, 2, 2}};
 
-const char *const schedule_names[] = {
-    "1f1b", "gpipe", "breadth_first", "zero_bubble_h1", "zero_bubble_v", NULL};
+const char *const schedule_names[] = {"1f1b",           "gpipe",         "breadth_first",
+                                      "zero_bubble_h1", "zero_bubble_v", NULL};
 
 static int find_generator(const char *name) {
     int k = 0;
@@ -173,15 +173,17 @@ PipeSchedule *schedule_make(Arena *mem, const char *name, int stages, int chunks
     check(stages > 0 && chunks % stages == 0 && micro > 0);
     if (k == ARRAY_LEN(generators))
         fail(EXIT_CONFIG,
-             "unknown schedule '%s'; there are 1f1b, gpipe, breadth_first, zero_bubble_h1, "
+             "unknown schedule '%s'; there are 1f1b, gpipe, breadth_first, "
+             "zero_bubble_h1, "
              "zero_bubble_v, or a file whose name ends in .csv",
              name);
     int v = chunks / stages;
     if (v < generators[k].least || v > generators[k].most)
-        fail(EXIT_CONFIG,
-             "schedule %s takes %s of layers a stage, not %d: 1f1b and breadth_first take "
-             "several (parallel_config.pp_interleave_num)",
-             name, generators[k].least == 1 ? "one chunk" : "two chunks", v);
+        fail(
+            EXIT_CONFIG,
+            "schedule %s takes %s of layers a stage, not %d: 1f1b and breadth_first take "
+            "several (parallel_config.pp_interleave_num)",
+            name, generators[k].least == 1 ? "one chunk" : "two chunks", v);
     if (v > 1 && generators[k].make == make_1f1b && micro % stages)
         fail(EXIT_CONFIG,
              "1f1b with %d chunks a stage goes in groups of %d micro-batches, one for "

@@ -72,9 +72,9 @@ TEST(every_row_is_called) {
     EXPECT_INT(ARRAY_LEN(call), RT_CALLS);
     Arena *mem = arena_new();
     Text all = text_new(mem);
-    static const char *const file[] = {
-        "attention_parts", "lower",        "lower_comm", "lower_dot",
-        "lower_misc",      "lower_kernel", "rank_part"};
+    static const char *const file[] = {"attention_parts", "lower",      "lower_comm",
+                                       "lower_dot",       "lower_misc", "lower_kernel",
+                                       "rank_part"};
     for (int i = 0; i < ARRAY_LEN(file); i++) {
         char *path = arena_printf(mem, "%s/../codegen/%s.c", tests_dir(), file[i]);
         text_add(&all, "%s", file_read(mem, path, 1 << 20, NULL, EXIT_DATA));
