@@ -41,9 +41,12 @@ static int steps_of(const char *run) {
     return n;
 }
 
-/* Some steps later, every second time while it saves; false: the run is over. */
-static bool wait_for_instant(pid_t launch, const char *run, int nth, uint64_t random) {
-    int steps = steps_of(run) + 1 + (int)(random % 5);
+/* Some steps later, every second time while it saves; false: the run is over. Ranks that
+ * are hit while they start are not those of a pipeline yet. */
+static bool wait_for_instant(pid_t launch, const char *run, int nth, uint64_t random,
+                             int before) {
+    int steps = before + 1 + (int)(random % 5);
+    if (before >= STEPS) return false;
     if (!runs_wait_steps(launch, run, MIN(steps, STEPS))) return false;
     for (int i = 0; nth / 2 % 2 && i < 4000 && !is_saving(run); i++) usleep(50);
     usleep((useconds_t)(random / 5 % 3000));
@@ -61,10 +64,10 @@ typedef struct Blow {
 /* Runs on, and hits a rank. Its exit code. */
 static int run_and_hit(Blow *b, const char *config, const char *run, const char *words,
                        int nth, uint64_t *random) {
+    int before = steps_of(run), victim = (int)(runs_random(random) % RANKS);
     pid_t rank[RANKS], launch = ranks_start(RANKS, config, run, words);
-    int victim = (int)(runs_random(random) % RANKS);
     ranks_wait_start(launch, rank, RANKS);
-    bool runs = wait_for_instant(launch, run, nth, runs_random(random));
+    bool runs = wait_for_instant(launch, run, nth, runs_random(random), before);
     bool saving = is_saving(run);
     double at = clock_seconds();
     if (runs) kill(rank[victim], b->signal);
