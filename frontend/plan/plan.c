@@ -309,17 +309,33 @@ Plan plan_read(Arena *mem, const Func *entry, const Job *job) {
     return p;
 }
 
-void plan_check_memory(const Plan *p) {
+/* The stage that needs most. */
+static const Plan *largest(const Plan *p) {
+    const Plan *most = p;
+    for (int k = 0; p->pipe && k < p->pipe->schedule->stages; k++)
+        if (p->pipe->stage[k].memory.total_bytes > most->memory.total_bytes)
+            most = &p->pipe->stage[k];
+    return most;
+}
+
+void plan_check_memory(const Plan *all) {
+    const Plan *p = largest(all);
     int64_t limit = p->job->cfg->context_max_device_memory;
     int64_t beside = PLAN_PROCESS_BYTES + p->ahead_bytes;
+    char ranks[64] = "on every rank", fewer[64] = "";
     if (!limit || p->memory.total_bytes <= limit - beside) return;
+    if (p->pipe) {
+        snprintf(ranks, sizeof ranks, "on every rank of stage %d", p->stage);
+        snprintf(fewer, sizeof fewer, "fewer layers there (parallel_config.offset), ");
+    }
     fail(EXIT_MEMORY,
-         "the plan needs %.1f MB on every rank, and the process %.1f MB besides, more "
+         "the plan needs %.1f MB %s, and the process %.1f MB besides, more "
          "than context.max_device_memory, %.1f MB\n"
-         "    hint: more ranks that share weights or tokens (parallel_config), "
+         "    hint: %smore ranks that share weights or tokens (parallel_config), "
          "optimizer_shard, "
          "a smaller batch or sequence, more micro-batches "
          "(parallel_config.micro_batch_num), parallel.overlap_param_gather False, or a "
          "larger context.max_device_memory",
-         (double)p->memory.total_bytes / 1e6, (double)beside / 1e6, (double)limit / 1e6);
+         (double)p->memory.total_bytes / 1e6, ranks, (double)beside / 1e6,
+         (double)limit / 1e6, fewer);
 }

@@ -116,7 +116,7 @@ int64_t plan_sent_bytes(int kind, int64_t bytes, int n);
 enum { PLAN_PROCESS_BYTES = 48000000 };
 /* Fails with EXIT_MEMORY when the plan with that and the batches is above
  * context.max_device_memory. */
-void plan_check_memory(const Plan *p);
+void plan_check_memory(const Plan *all);
 
 /* For people. `seconds` (0: not said) is what planning took. */
 void plan_print(Arena *mem, const Plan *p, double seconds, Text *out);

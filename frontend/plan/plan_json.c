@@ -26,7 +26,7 @@ static void add_flag(Text *s, const char *key, bool v) {
 
 static void add_mesh(const Plan *p, Text *s) {
     const Mesh *m = &p->m->mesh;
-    text_add(s, "  \"plan_hash\": \"%s\",\n", p->hash);
+    text_add(s, "  \"plan_hash\": \"%s\",\n", p->pipe ? p->pipe->hash : p->hash);
     text_add(s, "  \"ranks\": %d,\n  \"mesh\": [", p->ranks);
     for (int a = 0; a < m->naxes; a++) {
         text_add(s, "%s{\"axis\": ", a ? ", " : "");
@@ -47,6 +47,43 @@ static void add_strategy(const Strategy *t, Text *s) {
     add_flag(s, "sequence_parallel", t->sequence_parallel);
     add_flag(s, "vocab_parallel", t->vocab_parallel);
     text_add(s, "}");
+}
+
+/* ---- pipeline ---- */
+
+static void add_stage(const Plan *p, Text *s) {
+    const PlanPipe *pipe = p->pipe;
+    text_add(s, "%s\n      {\"stage\": %d", p->stage ? "," : "", p->stage);
+    const Number numbers[] = {{"rank_parameters", p->rank_parameters},
+                              {"in_flight", schedule_in_flight(pipe->schedule, p->stage)},
+                              {"memory_bytes", p->memory.total_bytes}};
+    add_numbers(s, ", ", numbers, ARRAY_LEN(numbers));
+    for (int i = 0; i < MEM_CLASSES; i++)
+        text_add(s, ", \"%s_bytes\": %lld", memory_class_name[i],
+                 (long long)p->memory.class_bytes[i]);
+    add_text(s, "plan_hash", p->hash);
+    text_add(s, ", \"messages\": [");
+    for (int i = 0; i < p->nmessages; i++)
+        text_add(s, "%s{\"to\": %d, \"messages\": %lld, \"bytes\": %lld}", i ? ", " : "",
+                 p->messages[i].to, (long long)p->messages[i].messages,
+                 (long long)p->messages[i].bytes);
+    text_add(s, "]}");
+}
+
+/* What stands for one rank below is of stage 0. */
+static void add_pipeline(const PlanPipe *p, Text *s) {
+    const PipeSchedule *o = p->schedule;
+    text_add(s, ",\n  \"pipeline\": {\"stages\": %d, \"chunks\": %d", o->stages,
+             o->chunks);
+    add_text(s, "schedule", o->name);
+    text_add(s, ", \"bubble\": ");
+    json_write_double(s, plan_bubble(p));
+    text_add(s, ",\n    \"layers\": [");
+    for (int c = 0; c < o->chunks; c++)
+        text_add(s, "%s%lld", c ? ", " : "", (long long)p->layers[c]);
+    text_add(s, "],\n    \"stage\": [");
+    for (int k = 0; k < o->stages; k++) add_stage(&p->stage[k], s);
+    text_add(s, "\n    ]}");
 }
 
 /* ---- work and memory ---- */
@@ -161,6 +198,7 @@ static void add_notes(const Config *cfg, Text *s) {
 void plan_json(const Plan *p, Text *out) {
     add_mesh(p, out);
     add_strategy(&p->job->strategy, out);
+    if (p->pipe) add_pipeline(p->pipe, out);
     add_work(p, out);
     add_memory(p, out);
     add_placement(p, out);

@@ -223,6 +223,19 @@ static void allocate(Train *t) {
     if (t->probe) program_allocate(t->probe, t->program, 0);
 }
 
+/* The hash of the plan of all stages, as `stator plan` has it. */
+static void join_plans(Train *t) {
+    int stages = t->program->stages, ranks = comm_stage_ranks();
+    if (stages == 1) return;
+    Plan plan = plan_read(t->mem, t->program->entry, &t->job);
+    const char *all = comm_gather(t->mem, plan.hash, sizeof plan.hash);
+    char *first = NEW_ARRAY(t->mem, char, (size_t)stages * sizeof plan.hash);
+    for (int k = 0; k < stages; k++)
+        memcpy(first + (size_t)k * sizeof plan.hash,
+               all + (size_t)(k * ranks) * sizeof plan.hash, sizeof plan.hash);
+    plan_join_hashes(first, stages, t->plan_hash);
+}
+
 static void make_program(Train *t) {
     const Config *cfg = t->job.cfg;
     PassOptions o = pass_options(t);
@@ -233,6 +246,7 @@ static void make_program(Train *t) {
     ranks_agree_module(t, m);
     t->program = program_make(t->mem, m, train_passes, &o, &co);
     t->threads = t->program->threads;
+    join_plans(t);
     if (cfg->dump[0]) dump_plan(t);
     count_parameters(t, model_entry(model));
     job_count_flops(&t->job, model); /* last: the passes say better what they refuse */

@@ -452,3 +452,24 @@ TEST(train_has_the_same_plan) {
                                config));
     SAID_EXPECT(hash);
 }
+
+/* Stages need different memory: the one that needs most is held against the limit. */
+TEST(the_largest_stage_is_refused) {
+    Arena *mem = arena_new();
+    Config *cfg = config_load(
+        mem, path_join(mem, TESTS_DIR, "../configs/gpt2-tiny.yaml"), 6,
+        (char *[]){"--parallel_config.pipeline_stage", "2", "--parallel_config.offset",
+                   "[-1,1]", "--parallel_config.micro_batch_num", "2"});
+    Plan p = plan_of_config(mem, cfg, 2);
+    int64_t first = p.pipe->stage[0].memory.total_bytes;
+    int64_t last = p.pipe->stage[1].memory.total_bytes;
+    EXPECT(last > first);
+    int64_t beside = PLAN_PROCESS_BYTES + p.ahead_bytes;
+    cfg->context_max_device_memory = last + beside;
+    plan_check_memory(&p);
+    cfg->context_max_device_memory = last + beside - 1;
+    EXPECT_FAIL(plan_check_memory(&p), EXIT_MEMORY, "on every rank of stage 1, and");
+    EXPECT_FAIL(plan_check_memory(&p), EXIT_MEMORY, "parallel_config.offset");
+    EXPECT(p.pipe->hash[0] && strcmp(p.pipe->hash, p.hash));
+    arena_free(mem);
+}
