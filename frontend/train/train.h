@@ -70,7 +70,7 @@ typedef struct Train {
     /* Parameter that had an element inf or NaN before the first step here; NULL: none. */
     const char *not_finite;
     char config_hash[33];
-    char plan_hash[33]; /* of all stages; "": there is one */
+    char plan_hash[33];        /* of all stages; "": there is one */
     char data_print[33];       /* on rank 0, see data_fingerprint */
     int lock_fd, ckpt_lock_fd; /* see folder_lock.h; -1: none */
     bool folder_gone;          /* said already */
