@@ -97,6 +97,7 @@ static int run_and_kill(Kills *k, const char *run) {
     return code;
 }
 
+TEST_LABEL_OF(a_rank_killed_at_random_instants, ALONE); /* it is timed */
 TEST_LIMIT(a_rank_killed_at_random_instants, 600) {
     const char *whole = in_temp("whole");
     Kills k = {.config = runs_small_config(STEPS, 2), .random = 0x9e3779b97f4a7c15u};
