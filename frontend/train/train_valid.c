@@ -15,13 +15,15 @@ typedef struct Validation {
     int64_t every, batches;
     DataBatch batch; /* room for one batch */
     Feed *feed;
-    float *counted; /* of program, see model.h; or NULL */
+    bool weighted;  /* the loss asks for the labels that count (model.h), on some stage */
+    float *counted; /* of program; NULL: this stage does not */
 } Validation;
 
 void valid_plan(Train *t, Data *data, int64_t every, int64_t batches) {
     Validation *v = t->valid = NEW(t->mem, Validation);
     *v = (Validation){.data = data, .every = every, .batches = batches};
     Module *m = job_build(&t->job, MODEL_TRAIN, t->job.batch);
+    v->weighted = func_arg_role(model_entry(m), ARG_counted) >= 0;
     PassOptions o = pass_options_default();
     o.micro_batches = t->job.micro; /* of the schedule that training has */
     ranks_apply(t, m, &o);
@@ -37,9 +39,9 @@ void valid_plan(Train *t, Data *data, int64_t every, int64_t batches) {
 /* Labels of the run from row `row` on that count, which its loss is the mean of; 1 of a
  * loss that does not ask for them. */
 static double run_weight(const Train *t, const Validation *v, int64_t row) {
-    if (!v->counted) return 1;
+    if (!v->weighted) return 1;
     int64_t n = counted_labels(t, &v->batch, row, t->job.batch);
-    *v->counted = (float)MAX(n, 1);
+    if (v->counted) *v->counted = (float)MAX(n, 1);
     return (double)n;
 }
 

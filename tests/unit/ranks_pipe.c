@@ -282,11 +282,14 @@ static const char yaml[] = "seed: 5\n"
                            "runner_config: {max_steps: 4, eval_iters: 2}\n"
                            "lr_schedule: {learning_rate: 3.e-3, warmup_steps: 1}\n";
 
+/* Lines of 3 to 32 tokens, the short ones together: so micro-batches have other numbers of
+ * labels that count, and a mean of their means is another number. */
 static const char *web_config(void) {
     const char *config = in_temp("web.yaml"), *data = in_temp("web.jsonl");
     Text t = text_new(mem());
     for (int i = 0; i < 120; i++)
-        text_add(&t, "{\"text\": \"line %d goes on with %d words\"}\n", i, i * i);
+        text_add(&t, "{\"text\": \"%.*s\"}\n", i % 20 < 10 ? 3 : 20 + i % 13,
+                 "go on with words until the line is full");
     write_text(data, t.s);
     write_text(config, arena_printf(mem(), yaml, data));
     return config;
