@@ -43,7 +43,7 @@ typedef struct Body { /* of a copy of a function */
     Halve *h;
     Halves *to;
     Func *f;
-    int nvalues, nops;
+    int nvalues, nops, value_cap, op_cap; /* of the arrays by id */
     bool *needed;   /* by value id: read in the first half, or a result of it */
     bool *in_first; /* by op id */
     bool *whole;    /* by op id: a call that stays as it is */
@@ -59,7 +59,27 @@ static Group group_of(const Halves *to, int arg) {
 
 /* ---- calls in the body ---- */
 
+static bool *longer(Body *b, const bool *flags, int n, int cap) {
+    bool *all = NEW_ARRAY(b->h->mem, bool, (size_t)cap);
+    if (n) memcpy(all, flags, (size_t)n * sizeof *all);
+    return all;
+}
+
+/* Room for one more op with so many results in the arrays by id. */
+static void make_room(Body *b, int nout) {
+    if (b->nops + 1 > b->op_cap) {
+        b->op_cap = 2 * (b->nops + 1);
+        b->in_first = longer(b, b->in_first, b->nops, b->op_cap);
+        b->whole = longer(b, b->whole, b->nops, b->op_cap);
+    }
+    if (b->nvalues + nout > b->value_cap) {
+        b->value_cap = 2 * (b->nvalues + nout);
+        b->needed = longer(b, b->needed, b->nvalues, b->value_cap);
+    }
+}
+
 static void number_new(Body *b, Op *op) {
+    make_room(b, op->nout);
     op->id = b->nops++;
     b->whole[op->id] = true;
     for (int i = 0; i < op->nout; i++) op->out[i]->id = b->nvalues++;
@@ -175,7 +195,7 @@ static Half half_new(Body *b, const char *what, TaskKind task) {
     half.f->task = of->task ? task : TASK_NONE;
     half.f->chunk = of->chunk;
     for (int i = 0; i < of->nret; i++) half.result[i] = -1;
-    memset(b->map, 0, (size_t)b->nvalues * sizeof *b->map);
+    b->map = NEW_ARRAY(b->h->mem, Value *, (size_t)b->nvalues + 1);
     return half;
 }
 
@@ -223,12 +243,12 @@ static void add_results(Body *b, Half *half, bool first) {
 static void make_first(Body *b) {
     Half *half = &b->to->first;
     *half = half_new(b, "inputs", TASK_INPUTS);
-    bool *reads = NEW_ARRAY(b->h->mem, bool, (size_t)b->nvalues + 1);
-    for (int i = 0; i < b->f->narg; i++)
-        reads[i] = b->needed[b->f->arg[i]->id] || (i < b->to->carry && b->to->want[i]);
-    bool *by_id = NEW_ARRAY(b->h->mem, bool, (size_t)b->nvalues + 1);
-    for (int i = 0; i < b->f->narg; i++) by_id[b->f->arg[i]->id] = reads[i];
-    add_args(b, half, by_id, 0);
+    bool *reads = NEW_ARRAY(b->h->mem, bool, (size_t)b->nvalues + 1); /* by value id */
+    for (int i = 0; i < b->f->narg; i++) {
+        int id = b->f->arg[i]->id;
+        reads[id] = b->needed[id] || (i < b->to->carry && b->to->want[i]);
+    }
+    add_args(b, half, reads, 0);
     add_ops(b, half, true);
     add_results(b, half, true);
     for (int k = 0; k < b->to->nhanded; k++)
@@ -269,23 +289,13 @@ static void make_second(Body *b, const bool *reads) {
 static Body body_of(Halve *h, Halves *to) {
     Func *f = func_clone(to->f, to->f->name, ROLE_FUNC);
     func_number(f);
-    size_t values = (size_t)f->nvalues + 1, ops = (size_t)f->nops + 1;
-    for (const Op *op = f->first; op; op = op->next) { /* calls become two */
-        const Func *callee = op_callee(op);
-        if (!callee) continue;
-        func_number((Func *)callee);
-        values += 2 * (size_t)(callee->nvalues + op->nout);
-        ops += 2;
-    }
-    return (Body){.h = h,
-                  .to = to,
-                  .f = f,
-                  .nvalues = f->nvalues,
-                  .nops = f->nops,
-                  .needed = NEW_ARRAY(h->mem, bool, values),
-                  .in_first = NEW_ARRAY(h->mem, bool, ops),
-                  .whole = NEW_ARRAY(h->mem, bool, ops),
-                  .map = NEW_ARRAY(h->mem, Value *, values)};
+    Body b = {.h = h, .to = to, .f = f, .nvalues = f->nvalues, .nops = f->nops};
+    b.value_cap = b.nvalues + 1;
+    b.op_cap = b.nops + 1;
+    b.needed = NEW_ARRAY(h->mem, bool, (size_t)b.value_cap);
+    b.in_first = NEW_ARRAY(h->mem, bool, (size_t)b.op_cap);
+    b.whole = NEW_ARRAY(h->mem, bool, (size_t)b.op_cap);
+    return b;
 }
 
 static Halves *halve(Halve *h, const Func *f, int carry, int each, const bool *want) {
@@ -330,10 +340,9 @@ static void halve_calls(Halve *h, Func *f) {
         const Func *callee = op_callee(op);
         if (!callee || callee->task != TASK_BACKWARD) continue;
         Halves none = {.f = f};
-        size_t values = (size_t)(f->nvalues + 2 * (op->nout + callee->nvalues)) + 1;
         Body b = {.h = h, .to = &none, .f = f, .nvalues = f->nvalues};
-        b.needed = NEW_ARRAY(h->mem, bool, values);
-        b.whole = NEW_ARRAY(h->mem, bool, 3);
+        b.value_cap = f->nvalues + 1;
+        b.needed = NEW_ARRAY(h->mem, bool, (size_t)b.value_cap);
         bool any = false;
         for (int i = 0; i < op->nout; i++)
             any |= b.needed[op->out[i]->id] = read[op->out[i]->id];
