@@ -38,6 +38,7 @@ Func **module_order(Arena *mem, const Module *m) {
             while (v->at && !op_is_call(v->at)) v->at = v->at->next;
             if (!v->at) {
                 v->f->order = ORDER_DONE;
+                v->f->nth = n;
                 order[n++] = v->f;
                 depth--;
                 continue;

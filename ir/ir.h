@@ -165,6 +165,7 @@ struct Func {
     int nvalues, nops;                                /* set by func_number() */
     int64_t frame_bytes;                              /* level planned */
     enum { ORDER_NEW, ORDER_OPEN, ORDER_DONE } order; /* of module_order() */
+    int nth;                                          /* its number there */
     Func *next;
     Module *mod;
 };

@@ -117,21 +117,27 @@ static Plan plan_one(Arena *mem, Job *j) {
     return plan_read(mem, module_plan(mem, m, train_passes, &o, &co), j);
 }
 
-/* Flops of a rank in a function and what it calls. Calls are nested at most MAX_CALL_DEPTH
- * deep. */
-static double func_flops(const Func *f) {
+/* Flops of a rank in a function and what it calls; by_nth: of those it may call. */
+static double func_flops(const Func *f, const double *by_nth) {
     double flops = 0;
     for (const Op *op = f->first; op; op = op->next) {
         bool calls = op_is_call(op) && op_func(op)->role != ROLE_KERNEL;
         flops +=
-            calls ? (double)call_of(op).times * func_flops(op_func(op)) : op_flops(op);
+            calls ? (double)call_of(op).times * by_nth[op_func(op)->nth] : op_flops(op);
     }
     return flops;
 }
 
-static void read_task_flops(PlanPipe *pipe, const Plan *p) {
-    for (const Func *f = p->m->first; f; f = f->next)
-        if (f->task) pipe->flops[f->chunk][f->task] = func_flops(f);
+static void read_task_flops(Arena *mem, PlanPipe *pipe, const Plan *p) {
+    Func **order = module_order(mem, p->m);
+    int n = 0;
+    while (order[n]) n++;
+    double *flops = NEW_ARRAY(mem, double, (size_t)n + 1);
+    for (int i = 0; i < n; i++) {
+        const Func *f = order[i];
+        flops[i] = func_flops(f, flops);
+        if (f->task) pipe->flops[f->chunk][f->task] = flops[i];
+    }
 }
 
 /* What a task costs where the module has it in another form: see task_ops of pass pipeline. */
@@ -165,7 +171,7 @@ static Plan plan_stages(Arena *mem, Job *j) {
         Func *entry = module_plan(mem, module_copy(m), rest, &o, &co);
         Plan *p = &pipe->stage[o.stage];
         *p = plan_read(mem, entry, j);
-        read_task_flops(pipe, p);
+        read_task_flops(mem, pipe, p);
         memcpy(hash + 33 * o.stage, p->hash, 33);
         p->pipe = pipe;
     }

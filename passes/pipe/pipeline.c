@@ -46,9 +46,10 @@ typedef struct Edge { /* a value that a stage gets from the one that makes it */
 
 typedef struct Pipe {
     Module *m;
-    const PassOptions *o;
     const PipeSchedule *s;
     Arena *mem;
+    bool *leads;     /* by number of a function: does it, or one it calls, run a chunk? */
+    int64_t written; /* calls of chunks in the flat step */
     Func *flat;
     int *op_stage, *value_stage; /* by id; ANYWHERE */
     Op **task;                   /* by task_index; NULL: nothing to do */
@@ -69,13 +70,24 @@ static size_t task_index(const Pipe *p, Task t) {
 
 /* ---- the flat step ---- */
 
-/* Does the function, or one it calls, run a chunk? */
-static bool leads_to_tasks(const Func *f) {
-    for (const Op *op = f->first; op; op = op->next) {
-        const Func *callee = op_callee(op);
-        if (callee && (callee->task || leads_to_tasks(callee))) return true;
-    }
-    return false;
+static void find_leads(Pipe *p) {
+    Func **order = module_order(p->mem, p->m);
+    int n = 0;
+    while (order[n]) n++;
+    p->leads = NEW_ARRAY(p->mem, bool, (size_t)n + 1);
+    for (int i = 0; i < n; i++)
+        for (const Op *op = order[i]->first; op; op = op->next) {
+            const Func *callee = op_callee(op);
+            p->leads[i] |= callee && (callee->task || p->leads[callee->nth]);
+        }
+}
+
+/* Calls of calls could lead to any number of tasks. */
+static void count_task(Pipe *p, const Op *op) {
+    int64_t most = (int64_t)p->s->chunks * TASK_KINDS * p->s->micro;
+    if (++p->written > most)
+        fail_op(op, "the step runs chunks more often than the schedule, %lld times",
+                (long long)most);
 }
 
 /* Slice `at` of a stacked value. */
@@ -113,10 +125,12 @@ static void write_out(Pipe *p, Builder *b, const Func *f, Value **arg, Value **r
     for (int i = 0; i < f->narg; i++) map[f->arg[i]->id] = arg[i];
     for (const Op *op = f->first; op; op = op->next) {
         const Func *callee = op_callee(op);
-        if (callee && !callee->task && leads_to_tasks(callee))
+        if (callee && !callee->task && p->leads[callee->nth]) {
             write_out_call(p, b, op, map);
-        else
-            op_clone(b, op, map);
+            continue;
+        }
+        if (callee && callee->task) count_task(p, op);
+        op_clone(b, op, map);
     }
     for (int i = 0; i < f->nret; i++) ret[i] = map[f->ret[i]->id];
 }
@@ -129,6 +143,7 @@ static Value *argument_again(const Func *step, int i, Value **arg) {
 }
 
 static void make_flat(Pipe *p, const Func *step) {
+    find_leads(p);
     Func *f = p->flat = func_new_unique(p->m, "flat", ROLE_FUNC);
     Value **arg = NEW_ARRAY(p->mem, Value *, (size_t)step->narg + 1);
     Value **ret = NEW_ARRAY(p->mem, Value *, (size_t)step->nret + 1);
@@ -595,7 +610,7 @@ static void make_steps(Pipe *p, Func *step) {
 }
 
 void pass_pipeline(Module *m, const PassOptions *o) {
-    Pipe p = {.m = m, .o = o, .s = schedule_of_options(m->mem, o)};
+    Pipe p = {.m = m, .s = schedule_of_options(m->mem, o)};
     if (!p.s) return;
     Func *step = m->first;
     while (step && !func_is_entry(step)) step = step->next;
@@ -604,8 +619,7 @@ void pass_pipeline(Module *m, const PassOptions *o) {
     if (!schedule_is_ascending(p.s))
         fail(EXIT_CONFIG,
              "schedule %s: a chunk must go through the micro-batches in their order, "
-             "forward "
-             "and backward: another order is not there yet",
+             "forward and backward: another order is not there yet",
              p.s->name);
     Catch c;
     p.mem = arena_new();
