@@ -115,10 +115,10 @@ static double meet_seconds(int micro) {
 TEST_LABEL_OF(many_micro_batches_take_no_time, RELEASED);
 TEST_LABEL_OF(many_micro_batches_take_no_time, ALONE);
 TEST(many_micro_batches_take_no_time) {
-    /* Eight times the messages are in no cache any more, which costs up to three times as
-     * much each; with their square it would be 64 times. */
+    /* Measured 23 to 37 times for eight times the messages: more than a line, as they are in no
+     * cache any more, and less than the 64 times of a square. */
     double few = meet_seconds(256), many = meet_seconds(2048);
-    EXPECT(many < 40 * few);
+    EXPECT(many < 52 * few);
 }
 
 /* ---- spoilt steps ---- */
