@@ -5,6 +5,7 @@
 #define STATOR_TRAIN_H
 #include "codegen/codegen.h"
 #include "frontend/model/job.h"
+#include "passes/pipe/schedule.h"
 #include "runtime/data/data.h"
 #include "runtime/run/metrics.h"
 #include "runtime/run/schedule.h"
@@ -90,12 +91,12 @@ void ranks_choose(Train *t);
  * mesh over the ranks. */
 void ranks_apply(Train *t, Module *m, PassOptions *o);
 /* These fail, naming the first difference, unless all ranks have the same: build and
- * environment; configuration; text of the model.file, if there is one; module to compile;
+ * environment; configuration; text of the model.file, if there is one; module to compile and schedule of its stages;
  * data as far as a run of `steps` steps takes them. Nothing with one rank. */
 void ranks_agree_build(const Train *t);
 void ranks_agree_config(const Train *t);
 void ranks_agree_module_file(const Train *t);
-void ranks_agree_module(const Train *t, const Module *m);
+void ranks_agree_module(const Train *t, const Module *m, const PipeSchedule *schedule);
 void ranks_agree_data(const Train *t, const Data *d, int64_t steps);
 /* Hash of batches spread over an epoch, all of a small one; "" where one cannot be made. */
 void data_fingerprint(const Data *d, char hex[33]);

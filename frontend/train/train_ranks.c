@@ -87,9 +87,13 @@ void ranks_agree_module_file(const Train *t) {
                   u->path);
 }
 
-void ranks_agree_module(const Train *t, const Module *m) {
+void ranks_agree_module(const Train *t, const Module *m, const PipeSchedule *schedule) {
+    Text order = text_new(t->mem);
     if (comm_size() == 1) return;
     agree_on(t->mem, "model", module_print(t->mem, m), same_files);
+    if (!schedule) return;
+    schedule_print(schedule, &order);
+    agree_on(t->mem, "schedule of the pipeline", order.s, same_files);
 }
 
 /* ---- data ---- */

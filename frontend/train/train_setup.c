@@ -243,7 +243,7 @@ static void make_program(Train *t) {
     Module *m = job_build(&t->job, MODEL_TRAIN, t->job.batch);
     Module *model = module_clone(t->mem, m);
     ranks_apply(t, m, &o);
-    ranks_agree_module(t, m);
+    ranks_agree_module(t, m, o.schedule);
     t->program = program_make(t->mem, m, train_passes, &o, &co);
     t->threads = t->program->threads;
     join_plans(t);
