@@ -86,6 +86,14 @@ void func_arg_set(Func *f, int i, const Attr *a) {
     f->arg_attr[i] = list;
 }
 
+void func_arg_set_int(Func *f, int i, const char *key, int64_t v) {
+    func_arg_set(f, i, &(Attr){.key = key, .kind = ATTR_INT, .i = v});
+}
+
+void func_arg_set_text(Func *f, int i, const char *key, AttrKind kind, const char *s) {
+    func_arg_set(f, i, &(Attr){.key = key, .kind = kind, .s = s});
+}
+
 int func_ret(Func *f, Value *v, int alias_arg) {
     Arena *mem = f->mod->mem;
     f->ret = append_pointer(mem, f->ret, f->nret, v);

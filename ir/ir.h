@@ -311,6 +311,8 @@ typedef enum ArgRole {
 extern const char *const arg_role_name[ARG_ROLES];
 ArgRole arg_role(const Func *f, int i); /* ARG_none: none, or none that is known */
 int func_arg_role(const Func *f, ArgRole role); /* the first of that role; -1 */
+/* The stage of a pipeline that has the argument (attribute `stage`); -1: every one. */
+int func_arg_stage(const Func *f, int i);
 /* The argument that argument i is another name of (attribute `same`); -1: of none. */
 int func_arg_same(const Func *f, int i);
 /* Does it hold a micro-batch, so that it differs from run to run? One without a role does. */
@@ -368,7 +370,9 @@ Value *func_arg_at(Func *f, int at, const char *name, Type ty); /* before argume
 void func_drop_arg(Func *f, int i); /* that nobody reads and no result overwrites */
 void func_arg_attr(Func *f, int i, const char *attrs); /* "role=param; std=0.02" */
 void func_arg_set(Func *f, int i, const Attr *a); /* adds or replaces one attribute */
-int func_ret(Func *f, Value *v, int alias_arg);   /* appends a result */
+void func_arg_set_int(Func *f, int i, const char *key, int64_t v);
+void func_arg_set_text(Func *f, int i, const char *key, AttrKind kind, const char *s);
+int func_ret(Func *f, Value *v, int alias_arg); /* appends a result */
 void func_made_of(Func *f, const Func *of, FuncPart part);
 Builder build_at_end(Func *f);
 Builder build_before(Op *op);

@@ -58,9 +58,8 @@ Layout layout_of(Arena *mem, const Func *entry, int i) {
     if (!wrong && flat && v->ty.rank)
         l.padded = v->ty.dim[v->ty.rank - 1] * mesh_group_size(mesh, l.flat);
     const Attr *first = attr_find(entry->arg_attr[i], "first");
-    const Attr *stage = attr_find(entry->arg_attr[i], "stage");
     if (!wrong && first) wrong = layout_rows(&l, first->i, v->ty.rank ? v->ty.dim[0] : 0);
-    if (stage) l.stage = (int)stage->i;
+    l.stage = func_arg_stage(entry, i);
     l.stages = entry->mod->stages;
     if (wrong)
         fail(EXIT_CONFIG, "argument %%%s, global \"%s\": %s", v->name,

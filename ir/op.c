@@ -190,6 +190,11 @@ int func_arg_role(const Func *f, ArgRole role) {
     return -1;
 }
 
+int func_arg_stage(const Func *f, int i) {
+    const Attr *a = attr_find(f->arg_attr[i], "stage");
+    return a ? (int)a->i : -1;
+}
+
 int func_arg_same(const Func *f, int i) {
     const char *name = arg_str(f, i, "same", NULL);
     for (int k = 0; k < f->narg && name; k++)

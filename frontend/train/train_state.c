@@ -52,7 +52,7 @@ static void list_tensors(Train *t) {
         for (int s = 0; s < p->stages; s++)
             for (int i = 0; i < p->step[s]->narg; i++) {
                 const Func *f = p->step[s];
-                bool own = attr_find(f->arg_attr[i], "stage") || p->stages == 1;
+                bool own = func_arg_stage(f, i) >= 0 || p->stages == 1;
                 if (arg_role(f, i) != (states ? ARG_state : ARG_param)) continue;
                 if (own)
                     list_tensor(t, f, i);

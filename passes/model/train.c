@@ -244,9 +244,8 @@ static void run_micro_batches(Train *t, int64_t n) {
                        t->sum[0], NULL);
 }
 
-static int64_t stage_of(const Train *t, int k) {
-    const Attr *a = attr_find(t->grad->arg_attr[t->param[k]], "stage");
-    return a ? a->i : 0;
+static int stage_of(const Train *t, int k) {
+    return MAX(func_arg_stage(t->grad, t->param[k]), 0);
 }
 
 /* Sum of squares of the gradients of a stage's parameters; NULL: it has none. */

@@ -56,14 +56,6 @@ static void read_layers(Cut *k) {
             (long long)n, (long long)there, k->f->name);
 }
 
-static void set_int(Func *f, int i, const char *key, int64_t v) {
-    func_arg_set(f, i, &(Attr){.key = key, .kind = ATTR_INT, .i = v});
-}
-
-static void set_text(Func *f, int i, const char *key, AttrKind kind, const char *s) {
-    func_arg_set(f, i, &(Attr){.key = key, .kind = kind, .s = s});
-}
-
 static void add_piece(Cut *k, const Op *op, int chunk) {
     Piece p = {op, chunk};
     PUSH(k->mem, k->piece, k->npieces, k->piece_cap, p);
@@ -206,19 +198,18 @@ static void fill_chunk(Cut *k, int c, Value **result, int *nresults) {
 /* The argument by which a stage has the parameter. */
 static Value *argument_of_stage(Cut *k, Value *v, int stage) {
     Func *f = k->f;
-    const Attr *owner = attr_find(f->arg_attr[v->nth], "stage");
-    if (!owner) set_int(f, v->nth, "stage", stage);
-    if (!owner || owner->i == stage) return v;
-    for (int i = 0; i < f->narg; i++) {
-        const Attr *a = attr_find(f->arg_attr[i], "stage");
-        if (a && a->i == stage && func_arg_same(f, i) == v->nth) return f->arg[i];
-    }
+    int owner = func_arg_stage(f, v->nth);
+    if (owner < 0) func_arg_set_int(f, v->nth, "stage", stage);
+    if (owner < 0 || owner == stage) return v;
+    for (int i = 0; i < f->narg; i++)
+        if (func_arg_stage(f, i) == stage && func_arg_same(f, i) == v->nth)
+            return f->arg[i];
     const char *name = arena_printf(k->m->mem, "%s#stage%d", v->name, stage);
     const Attr *attrs = f->arg_attr[v->nth];
     Value *copy = func_arg(f, name, v->ty);
     f->arg_attr[copy->nth] = attr_copy(k->m->mem, attrs);
-    set_text(f, copy->nth, "same", ATTR_STR, v->name);
-    set_int(f, copy->nth, "stage", stage);
+    func_arg_set_text(f, copy->nth, "same", ATTR_STR, v->name);
+    func_arg_set_int(f, copy->nth, "stage", stage);
     return copy;
 }
 

@@ -23,14 +23,6 @@ bool layers_is_param(const Func *f, const Value *v) {
     return !v->def && arg_role(f, v->nth) == ARG_param;
 }
 
-static void set_int(Func *f, int i, const char *key, int64_t v) {
-    func_arg_set(f, i, &(Attr){.key = key, .kind = ATTR_INT, .i = v});
-}
-
-static void set_text(Func *f, int i, const char *key, AttrKind kind, const char *s) {
-    func_arg_set(f, i, &(Attr){.key = key, .kind = kind, .s = s});
-}
-
 /* Rows [first, first + n) of a stacked parameter, which may be some rows of a tensor
  * already, as an argument before it. */
 static Value *argument_piece(Func *f, const Value *v, int64_t first, int64_t n) {
@@ -46,9 +38,9 @@ static Value *argument_piece(Func *f, const Value *v, int64_t first, int64_t n) 
     const char *whole = type_text(m->mem, &m->mesh, &v->ty);
     Value *arg = func_arg_at(f, at, name, ty);
     f->arg_attr[at] = attr_copy(m->mem, attrs);
-    if (!attr_find(attrs, "global")) set_text(f, at, "global", ATTR_TYPE, whole);
-    set_text(f, at, "tensor", ATTR_STR, tensor);
-    set_int(f, at, "first", row);
+    if (!attr_find(attrs, "global")) func_arg_set_text(f, at, "global", ATTR_TYPE, whole);
+    func_arg_set_text(f, at, "tensor", ATTR_STR, tensor);
+    func_arg_set_int(f, at, "first", row);
     return arg;
 }
 

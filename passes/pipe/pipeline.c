@@ -61,7 +61,7 @@ typedef struct Pipe {
     struct Need *need; /* scratch of collect */
 } Pipe;
 
-enum { ANYWHERE = -1 };
+enum { ANYWHERE = -1 }; /* as func_arg_stage says it */
 
 static size_t task_index(const Pipe *p, Task t) {
     size_t chunk = (size_t)t.chunk * TASK_KINDS + (size_t)t.kind;
@@ -227,11 +227,6 @@ static void refuse_unlisted(const Pipe *p) {
                     op_func(op)->name);
 }
 
-static int argument_stage(const Func *f, int i) {
-    const Attr *a = attr_find(f->arg_attr[i], "stage");
-    return a ? (int)a->i : ANYWHERE;
-}
-
 /* That of the operands with the most bytes; of equals the first. */
 static int operand_stage(const Pipe *p, const Op *op) {
     int64_t most = -1;
@@ -253,7 +248,7 @@ static void choose_stages(Pipe *p) {
     p->op_stage = NEW_ARRAY(p->mem, int, (size_t)f->nops + 1);
     p->value_stage = NEW_ARRAY(p->mem, int, (size_t)f->nvalues + 1);
     for (int i = 0; i < f->narg; i++)
-        p->value_stage[f->arg[i]->id] = argument_stage(f, i);
+        p->value_stage[f->arg[i]->id] = func_arg_stage(f, i);
     for (const Op *op = f->first; op; op = op->next) {
         int stage = p->is_task[op->id] ? p->s->stage_of[op_func(op)->chunk]
                                        : operand_stage(p, op);
@@ -282,7 +277,7 @@ static void add_edges(Pipe *p) {
     for (const Op *op = f->first; op; op = op->next)
         for (int i = 0; i < op->nin; i++) add_edge(p, op->in[i], p->op_stage[op->id]);
     for (int i = 0; i < f->nret; i++) {
-        int owner = f->alias[i] >= 0 ? argument_stage(f, f->alias[i]) : ANYWHERE;
+        int owner = f->alias[i] >= 0 ? func_arg_stage(f, f->alias[i]) : ANYWHERE;
         for (int k = 0; k < stages; k++)
             if (owner == ANYWHERE || owner == k) add_edge(p, f->ret[i], k);
     }
@@ -543,13 +538,13 @@ static void begin_stage(Pipe *p, const Func *step, int k) {
     s->map = NEW_ARRAY(p->mem, Value *, (size_t)flat->nvalues + 1);
     s->emitted = NEW_ARRAY(p->mem, bool, (size_t)flat->nops + 1);
     for (int i = 0; i < flat->narg; i++) {
-        int owner = argument_stage(flat, i);
+        int owner = func_arg_stage(flat, i);
         if (owner != k && owner != ANYWHERE) continue;
         s->map[flat->arg[i]->id] = func_arg(s->f, flat->arg[i]->name, flat->arg[i]->ty);
         s->f->arg_attr[s->f->narg - 1] = flat->arg_attr[i];
     }
     for (int i = 0; i < flat->narg; i++)
-        if (argument_stage(flat, i) == k) send_value(p, k, flat->arg[i]);
+        if (func_arg_stage(flat, i) == k) send_value(p, k, flat->arg[i]);
 }
 
 static Value *result_of(Pipe *p, int k, Value *v) {
@@ -568,14 +563,14 @@ static void end_stage(Pipe *p, int k) {
     Stage *s = &p->stage[k];
     const Func *flat = p->flat;
     for (int i = 0; i < flat->nret; i++) {
-        int a = flat->alias[i], owner = a >= 0 ? argument_stage(flat, a) : ANYWHERE;
+        int a = flat->alias[i], owner = a >= 0 ? func_arg_stage(flat, a) : ANYWHERE;
         if (owner != k && owner != ANYWHERE) continue;
         Value *v = result_of(p, k, flat->ret[i]);
         func_ret(s->f, v, a >= 0 ? s->map[flat->arg[a]->id]->nth : -1);
     }
     await_sent(s, true);
     for (int i = s->f->narg - 1; i >= 0; i--) {
-        bool owned = argument_stage(s->f, i) == k;
+        bool owned = func_arg_stage(s->f, i) == k;
         if (!owned && !value_uses(s->f, s->f->arg[i])) func_drop_arg(s->f, i);
     }
 }

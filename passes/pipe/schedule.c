@@ -150,8 +150,9 @@ static const struct {
                   {"zero_bubble_h1", make_zero_bubble_h1, 1, 1},
                   {"zero_bubble_v", make_zero_bubble_v, 2, 2}};
 
-const char *const schedule_names[] = {"1f1b",           "gpipe",         "breadth_first",
-                                      "zero_bubble_h1", "zero_bubble_v", NULL};
+const char *schedule_name_at(int k) {
+    return k < ARRAY_LEN(generators) ? generators[k].name : NULL;
+}
 
 static int find_generator(const char *name) {
     int k = 0;

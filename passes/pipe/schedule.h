@@ -26,12 +26,13 @@ typedef struct PipeSchedule {
     const char *name;
 } PipeSchedule;
 
-/* Names of generators, ended by NULL. */
-extern const char *const schedule_names[];
+/* Name of the k-th generator; NULL: there are not so many. */
+const char *schedule_name_at(int k);
 /* Does it go with so many stages, chunks on each and micro-batches? */
 bool schedule_fits(const char *name, int stages, int each, int micro);
 /* A schedule by its name: `chunks` is stages times the virtual stages of each, chunk c is on
- * stage c mod stages, but where the schedule says otherwise. Fails with EXIT_CONFIG when the numbers do not go together. */
+ * stage c mod stages, but where the schedule says otherwise. Fails with EXIT_CONFIG when the
+ * numbers do not go together. */
 PipeSchedule *schedule_make(Arena *mem, const char *name, int stages, int chunks,
                             int micro);
 /* That of the options; NULL: there is one stage. */

@@ -82,10 +82,6 @@ static void use_flat(Func *f, Value *arg, const Type *matrix_type, const Type *s
     func_replace(f, fresh, matrix);
 }
 
-static void set_int(Func *f, int i, const char *key, int64_t v) {
-    func_arg_set(f, i, &(Attr){.key = key, .kind = ATTR_INT, .i = v});
-}
-
 static void flatten(Module *m, Func *f, int i, const PassOptions *o, Axes copies) {
     Value *v = f->arg[i];
     Op *call = NULL;
@@ -108,14 +104,14 @@ static void flatten(Module *m, Func *f, int i, const PassOptions *o, Axes copies
     if (lead) {
         Func *body = op_func(call);
         use_flat(body, body->arg[operand], &one, &flat, parts);
-        set_int(body, operand, "zero", o->zero_level);
+        func_arg_set_int(body, operand, "zero", o->zero_level);
         v->ty = type_stack(&flat, v->ty.dim[0]);
     } else {
         use_flat(f, v, &one, &flat, parts);
     }
     func_arg_set(f, i, &global);
-    set_int(f, i, "lead", lead);
-    set_int(f, i, "zero", o->zero_level);
+    func_arg_set_int(f, i, "lead", lead);
+    func_arg_set_int(f, i, "zero", o->zero_level);
 }
 
 void pass_zero(Module *m, const PassOptions *o) {

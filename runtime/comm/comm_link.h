@@ -34,7 +34,7 @@ void link_send(int slot, int rank, const void *from, int64_t bytes);
 void link_wait(int slot);
 /* Messages of compiled programs between stages: those of one number arrive in their order,
  * others in any. A post is a slot of its own kind, in [0, posts) after link_posts(posts),
- * which may only grow and only while nothing is in flight. link_unpost waits until its data
+ * which may only grow and only while the other thread is idle. link_unpost waits until its data
  * may be written again. */
 void link_posts(int posts);
 void link_post(int post, int rank, int64_t message, const void *data, int64_t bytes);

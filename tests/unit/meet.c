@@ -76,11 +76,11 @@ static void meet_forward(Arena *mem, const char *name, int stages, int chunks) {
 
 TEST_LIMIT(every_schedule_meets, 120) {
     int n = 0, messages = 0;
-    for (int g = 0; schedule_names[g]; g++)
+    for (int g = 0; schedule_name_at(g); g++)
         for (int stages = 1; stages <= 6; stages++)
             for (int chunks = 1; chunks <= 3; chunks++)
                 for (int micro = 1; micro <= 9; micro++) {
-                    const char *name = schedule_names[g];
+                    const char *name = schedule_name_at(g);
                     if (!schedule_takes(name, stages, chunks, micro)) continue;
                     test_at("%s, %d stages of %d chunks, %d micro-batches", name, stages,
                             chunks, micro);

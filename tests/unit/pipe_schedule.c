@@ -27,14 +27,15 @@ static bool can_be_made(const char *name, int p, int v, int m) {
 /* Calls `look` with schedules of every name and many sizes. */
 static int each_made(void (*look)(const PipeSchedule *, const char *, int v)) {
     int n = 0;
-    for (int k = 0; schedule_names[k]; k++)
+    for (int k = 0; schedule_name_at(k); k++)
         for (int p = 1; p <= 8; p++)
             for (int v = 1; v <= 3; v++)
                 for (int m = 1; m <= 16; m++) {
-                    if (!can_be_made(schedule_names[k], p, v, m)) continue;
-                    test_at("%s p=%d v=%d m=%d", schedule_names[k], p, v, m);
-                    look(schedule_make(mem(), schedule_names[k], p, p * v, m),
-                         schedule_names[k], v);
+                    const char *name = schedule_name_at(k);
+                    test_at("%s p=%d v=%d m=%d", name, p, v, m);
+                    EXPECT_INT(schedule_fits(name, p, v, m), can_be_made(name, p, v, m));
+                    if (!can_be_made(name, p, v, m)) continue;
+                    look(schedule_make(mem(), name, p, p * v, m), name, v);
                     n++;
                 }
     return n;
