@@ -91,8 +91,9 @@ void ranks_choose(Train *t);
  * mesh over the ranks. */
 void ranks_apply(Train *t, Module *m, PassOptions *o);
 /* These fail, naming the first difference, unless all ranks have the same: build and
- * environment; configuration; text of the model.file, if there is one; module to compile and schedule of its stages;
- * data as far as a run of `steps` steps takes them. Nothing with one rank. */
+ * environment; configuration; text of the model.file, if there is one; module to compile
+ * and schedule of its stages; data as far as a run of `steps` steps takes them. Nothing
+ * with one rank. */
 void ranks_agree_build(const Train *t);
 void ranks_agree_config(const Train *t);
 void ranks_agree_module_file(const Train *t);

@@ -3,6 +3,7 @@
 #include "frontend/config/commands.h"
 #include "ranks.h"
 #include "runtime/core/rt.h"
+#include <sys/stat.h>
 
 TEST_LABEL(RANKS);
 TEST_LABEL(RELEASED);
@@ -36,6 +37,31 @@ TEST(another_value_of_a_key) {
                 "has 'parallel_config.micro_batch_num = 1', rank 0 has "
                 "'parallel_config.micro_batch_num = 2'");
     refuse_pair("--seed 8", "has 'seed = 8', rank 0 has 'seed = 7'");
+}
+
+/* A folder with orders of two stages. */
+static const char *folder_of_orders(const char *name, const char *orders) {
+    const char *folder = in_temp(name);
+    EXPECT_INT(mkdir(folder, 0777), 0);
+    write_text(path_join(mem(), folder, "orders.csv"), orders);
+    return folder;
+}
+
+/* The name of the file is the same, but each rank has a folder of its own. */
+TEST(another_order_of_the_pipeline) {
+    const char *gpipe = folder_of_orders("a", "0F0,0F1,0B0,0B1\n1F0,1F1,1B0,1B1\n");
+    const char *backward = folder_of_orders("b", "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n");
+    const char *words = arena_printf(
+        mem(),
+        "%s --parallel_config.pipeline_stage 2 --parallel_config.micro_batch_num 2 "
+        "--parallel.pipeline_config.pipeline_scheduler orders.csv --output_dir %s",
+        runs_small_config(4, 4), in_temp("run"));
+    const char *in_a = arena_printf(mem(), "-wdir %s", gpipe);
+    int code = ranks_pair(in_a, words, arena_printf(mem(), "-wdir %s", backward), words);
+    if (code != EXIT_CONFIG || !strstr(mpi_said(), "disagree on the schedule of the "))
+        test_fail(__FILE__, __LINE__, "exit code %d:\n%s", code, mpi_said());
+    EXPECT(!file_exists(in_temp("run")));
+    EXPECT_INT(ranks_pair(in_a, words, in_a, words), 0);
 }
 
 /* Rank 1 has other variables of its environment. */
