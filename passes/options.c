@@ -21,7 +21,6 @@ static const struct {
     {"stage_chunks", SMALL, offsetof(PassOptions, stage_chunks), MAX_STAGES},
     {"stage", SMALL, offsetof(PassOptions, stage), MAX_STAGES - 1},
     {"remake", WORD, offsetof(PassOptions, remake), 0},
-    {"remake_full", WORD, offsetof(PassOptions, remake_full), 0},
     {"remake_axes", WORD, offsetof(PassOptions, remake_axes), 0},
     {"optimizer", WORD, offsetof(PassOptions, optimizer), 0},
     {"beta1", NUMBER, offsetof(PassOptions, beta1), 1},

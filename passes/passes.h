@@ -10,7 +10,8 @@ typedef struct Annotation {
     const char *pattern, *placement;
     const char *source; /* for messages: "parallel.shard, entry 2" */
     bool optional;      /* it may match nothing */
-    bool derived; /* from a strategy: what the user says of the same value replaces it */
+    bool derived;  /* from a strategy: what the user says of the same value replaces it */
+    bool gathered; /* not of the value, but of one that its readers see in its place */
 } Annotation;
 
 enum { MAX_BUCKET = 512 }; /* operands of one collective */
@@ -41,10 +42,9 @@ typedef struct PassOptions {
     int stage;                   /* pass stage: the one whose step is wanted; -1: all */
     Func **steps; /* where not NULL pass stage leaves all of them here, those that are not
                      wanted for their arguments alone */
-    /* remake: what backward makes again of each layer (passes/model/made_again.h), and how
-     * many first layers of each chunk are "full" instead: "2,1,0", or one number for every
-     * chunk; NULL or "": nothing, none */
-    const char *remake, *remake_full;
+    /* remake: what backward makes again of which layers (passes/model/remake_spans.h); NULL
+     * or "": nothing */
+    const char *remake;
     /* autodiff: axes over which what such a layer is given is split besides, while it is kept
      * for backward; NULL: none */
     const char *remake_axes;

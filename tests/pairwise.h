@@ -5,7 +5,7 @@
 #include "base/rng.h"
 #include "test.h"
 
-enum { PAIR_FACTORS = 16, PAIR_VALUES = 8 };
+enum { PAIR_FACTORS = 16, PAIR_VALUES = 16 };
 
 typedef struct Pairing {
     int nfactors, nvalid;

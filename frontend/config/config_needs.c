@@ -23,6 +23,18 @@ static bool recomputes(const Config *c) {
            is_on(&c->recompute_config_select_recompute);
 }
 
+static bool shares_layers(const Config *c) {
+    return c->parallel_config_model_parallel * c->parallel_config_context_parallel > 1;
+}
+
+/* Reads a layer what its ranks have in parts? */
+static bool gathers_in_layers(const Config *c) {
+    bool tokens =
+        c->parallel_config_sequence_parallel && c->parallel_config_model_parallel > 1;
+    return tokens || (c->parallel_config_context_parallel > 1 &&
+                      c->parallel_config_context_parallel_algo != CP_RING);
+}
+
 /* Ranks that would hold the same optimizer states. */
 static bool copies(const Config *c) {
     return c->parallel_config_data_parallel * c->parallel_config_context_parallel > 1;

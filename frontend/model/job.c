@@ -403,12 +403,12 @@ void job_count_flops(Job *j, Module *model) {
 
 void job_count_remade(Job *j) {
     const Strategy *s = &j->strategy;
-    if (!s->remake && !s->remake_full) return;
+    if (!s->remake) return;
     Module *m = job_build(j, MODEL_TRAIN, j->batch);
     PassOptions o = pass_options_default();
     o.micro_batches = j->micro;
     strategy_apply(s, job_spec(j), m, &o);
-    passes_run(m, "simplify,remake,autodiff,simplify", &o);
+    passes_run(m, "simplify,seed,remake,autodiff,simplify", &o);
     double all = model_flops(m) / ((double)j->batch * (double)j->seq);
     j->remade_per_token = all - j->flops_per_token;
 }

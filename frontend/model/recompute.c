@@ -1,8 +1,26 @@
 /* recompute.c - see recompute.h. */
 #include "frontend/model/recompute.h"
 #include "frontend/config/config_state.h"
+#include "frontend/model/strategy.h"
+#include <stdlib.h>
 
 #define RC "recompute_config."
+
+enum { ALL = INT32_MAX, MOST_LAYERS = 1000000000 };
+
+/* What a key says: of so many layers of each chunk, or names. */
+typedef struct Choice {
+    const char *key;
+    const char *names; /* NULL: none */
+    int64_t *layers;   /* ALL: all that are left */
+    int n;             /* 1: the same for every chunk */
+} Choice;
+
+typedef struct Reader {
+    Config *cfg;
+    Arena *mem;
+    const Strategy *s;
+} Reader;
 
 /* 1: the one word True; 0: False; -1: something else. */
 static int as_switch(const TextList *l) {
@@ -22,62 +40,182 @@ static bool is_number(const char *s) {
     return n && n < 10 && !s[n];
 }
 
-static const char *joined(Arena *mem, const TextList *l) {
+static int numbers_of(const TextList *l) {
+    int n = 0;
+    for (int i = 0; i < l->n; i++) n += is_number(l->items[i]);
+    return n;
+}
+
+static const char *joined(Arena *mem, const TextList *l, const char *behind) {
     Text t = text_new(mem);
-    for (int i = 0; i < l->n; i++) text_add(&t, "%s%s", i ? "," : "", l->items[i]);
+    for (int i = 0; i < l->n; i++)
+        text_add(&t, "%s%s%s", i ? "," : "", l->items[i], behind);
     return t.s;
 }
 
-static const char *counts(Config *cfg, Arena *mem, const TextList *l) {
-    for (int i = 0; i < l->n; i++) {
-        if (!strcmp(l->items[i], "auto"))
-            config_refuse(cfg, RC "recompute", NULL,
-                          "True, a number of layers, or "
-                          "select_recompute with names of values",
-                          "recompute auto is not there yet");
-        if (!is_number(l->items[i]))
-            config_refuse(cfg, RC "recompute", NULL,
-                          "a number of first layers, or a list of one for each chunk in "
-                          "the order of the model",
-                          "recompute must be True, False or numbers of layers, not "
-                          "\"%.100s\"",
-                          l->items[i]);
+static int64_t chunks_of(const Strategy *s) {
+    return MAX(s->stages, 1) * MAX(s->chunks, 1);
+}
+
+static Choice same_for_all(const Reader *r, const char *key, int64_t layers) {
+    Choice c = {.key = key, .layers = NEW_ARRAY(r->mem, int64_t, 1), .n = 1};
+    c.layers[0] = layers;
+    return c;
+}
+
+static Choice counts_of(const Reader *r, const char *key, const TextList *l) {
+    int64_t chunks = chunks_of(r->s);
+    Choice c = {
+        .key = key, .layers = NEW_ARRAY(r->mem, int64_t, (size_t)l->n), .n = l->n};
+    if (l->n != 1 && l->n != chunks)
+        config_refuse(r->cfg, key, NULL,
+                      "one number for every chunk, or one for each in the order of the "
+                      "model",
+                      "%d numbers of layers for %lld chunk%s of the model", l->n,
+                      (long long)chunks, chunks == 1 ? "" : "s");
+    for (int i = 0; i < l->n; i++) c.layers[i] = atoll(l->items[i]);
+    return c;
+}
+
+/* True, False, numbers of layers, or (where the key takes them) names. */
+static Choice choice_of(const Reader *r, const char *key, const TextList *l, bool named,
+                        const char *behind) {
+    int on = as_switch(l), numbers = numbers_of(l);
+    if (on >= 0) return same_for_all(r, key, on ? ALL : 0);
+    if (numbers == l->n) return counts_of(r, key, l);
+    if (numbers || !named)
+        config_refuse(r->cfg, key, NULL,
+                      named
+                          ? "True, numbers of layers, or names of values such as [norm, "
+                            "act]"
+                          : "True, auto, a number of first layers, or a list of one for "
+                            "each chunk in the order of the model",
+                      "%s cannot be \"%.100s\"", key + strlen(RC), joined(r->mem, l, ""));
+    Choice c = same_for_all(r, key, ALL);
+    c.names = joined(r->mem, l, behind);
+    return c;
+}
+
+/* ---- what is exchanged ---- */
+
+/* Values that are kept so that they need not be exchanged again. */
+static const char *kept_of(const Reader *r) {
+    const Strategy *s = r->s;
+    Text t = text_new(r->mem);
+    if (s->tensor > 1 && !r->cfg->model_file[0]) text_add(&t, ",-attn,-mlp");
+    if (s->context > s->ring)
+        for (const char *c = "qkvo"; *c; c++) text_add(&t, ",-%c" RECOMPUTE_GATHERED, *c);
+    if (s->sequence_parallel) text_add(&t, ",-norm" RECOMPUTE_GATHERED);
+    if (s->ring > 1) text_add(&t, ",-o,-lse");
+    for (int i = 0; i < s->user.n; i++) {
+        const char *slash = strchr(s->user.items[i], '/');
+        if (slash) text_add(&t, ",-%.*s", (int)strcspn(slash + 1, "="), slash + 1);
     }
-    return joined(mem, l);
+    return t.s;
 }
 
-static const char *names(Config *cfg, Arena *mem, const TextList *l) {
-    for (int i = 0; i < l->n; i++)
-        if (is_number(l->items[i]) || as_switch(&(TextList){&l->items[i], 1}) >= 0)
-            config_refuse(cfg, RC "select_recompute", NULL,
-                          "True, or names of values such as [norm, act]",
-                          "select_recompute by a number of layers (\"%s\") is not there "
-                          "yet",
-                          l->items[i]);
-    return joined(mem, l);
+static bool exchanges(const Strategy *s) {
+    return s->tensor * s->context > 1;
 }
 
-static void refuse_later(Config *cfg) {
-    if (!cfg->recompute_config_mp_comm_recompute)
-        config_refuse(cfg, RC "mp_comm_recompute", NULL, "True",
-                      "mp_comm_recompute False is not there yet: the communication of "
-                      "what is computed again is repeated");
+static bool gathers_parts(const Strategy *s) {
+    return s->sequence_parallel || s->context > s->ring;
 }
 
-Recompute recompute_of_config(Config *cfg) {
-    Arena *mem = cfg->state->mem;
-    Recompute r = {0};
+/* ---- the text of the option ---- */
+
+typedef struct Parts {
+    const char *full, *some, *again; /* policies */
+    Choice all, selected, gathers;
+} Parts;
+
+static int64_t layers_at(const Choice *c, int64_t chunk) {
+    return c->n ? c->layers[c->n == 1 ? 0 : chunk] : 0;
+}
+
+static void add_span(Text *t, int64_t layers, const char *policy, const char *more) {
+    if (layers <= 0) return;
+    if (t->n && t->s[t->n - 1] != '|') text_add(t, ";");
+    if (layers < ALL / 2) text_add(t, "%lld:", (long long)layers);
+    text_add(t, "%s%s%s", policy, *policy && *more ? "," : "", more);
+}
+
+/* Full layers come first, then those of which both are made again, then one of the two. */
+static void add_chunk(Text *t, const Parts *p, int64_t chunk) {
+    int64_t some = layers_at(&p->selected, chunk), again = layers_at(&p->gathers, chunk);
+    int64_t both = MIN(some, again);
+    add_span(t, layers_at(&p->all, chunk), p->full, "");
+    if (layers_at(&p->all, chunk) == ALL) return;
+    add_span(t, both, p->some, p->again);
+    if (both == ALL) return;
+    add_span(t, MAX(some, again) == ALL ? ALL : MAX(some, again) - both,
+             some > again ? p->some : p->again, "");
+}
+
+static const char *text_of(const Reader *r, const Parts *p) {
+    Text t = text_new(r->mem);
+    bool same = p->all.n <= 1 && p->selected.n <= 1 && p->gathers.n <= 1;
+    for (int64_t c = 0; c < (same ? 1 : chunks_of(r->s)); c++) {
+        if (c) text_add(&t, "|");
+        add_chunk(&t, p, c);
+    }
+    return t.n && strspn(t.s, "|") < t.n ? t.s : NULL;
+}
+
+/* ---- keys ---- */
+
+/* recompute N with method uniform: N layers are one piece. */
+static const char *uniform_of(const Reader *r, const Choice *all) {
+    int64_t together = all->layers[0];
+    if (all->n != 1 || together == 0 || together == ALL)
+        config_refuse(r->cfg, RC "recompute", RC "recompute_method",
+                      "recompute 2, so that of each two layers the first one's input is "
+                      "kept",
+                      "recompute_method uniform wants a number of layers in recompute");
+    return arena_printf(r->mem, "x%lld:full", (long long)together);
+}
+
+static void note_needless(const Reader *r, const Choice *all, const Choice *selected) {
+    bool whole = all->n == 1 && all->layers[0] == ALL;
+    if (whole && (selected->n > 1 || selected->layers[0]))
+        config_note(r->cfg, RC "select_recompute",
+                    "select_recompute has no effect: recompute True computes all of "
+                    "every layer again");
+}
+
+/* Do readers of gathered values see values of their own, which may be kept? */
+static bool keeps_gathered(const Reader *r, const Choice *gathers) {
+    bool always = gathers->n == 1 && gathers->layers[0] == ALL && !gathers->names;
+    return gathers_parts(r->s) &&
+           (!always || !r->cfg->recompute_config_mp_comm_recompute);
+}
+
+void recompute_of_config(Config *cfg, Strategy *s) {
+    Reader r = {cfg, cfg->state->mem, s};
     const TextList *all = &cfg->recompute_config_recompute;
-    const TextList *some = &cfg->recompute_config_select_recompute;
-    int on = as_switch(all), selected = as_switch(some);
-    if (selected) r.remake = selected > 0 ? "selective" : names(cfg, mem, some);
-    if (on < 0) r.full = counts(cfg, mem, all);
-    if (on > 0 && r.remake)
-        config_note(
-            cfg, RC "select_recompute",
-            "select_recompute has no effect: recompute True computes all of every "
-            "layer again");
-    if (on > 0) r.remake = "full";
-    if (r.remake || r.full) refuse_later(cfg);
-    return r;
+    s->remake_auto = all->n == 1 && !strcmp(all->items[0], "auto");
+    static TextList none;
+    Parts p = {.full = "full", .some = "selective", .again = ""};
+    p.all = choice_of(&r, RC "recompute", s->remake_auto ? &none : all, false, "");
+    p.selected = choice_of(&r, RC "select_recompute",
+                           &cfg->recompute_config_select_recompute, true, "");
+    p.gathers =
+        choice_of(&r, RC "select_comm_recompute",
+                  &cfg->recompute_config_select_comm_recompute, true, RECOMPUTE_GATHERED);
+    if (p.selected.names) p.some = p.selected.names;
+    note_needless(&r, &p.all, &p.selected);
+    s->names_gathered = keeps_gathered(&r, &p.gathers);
+    s->remake_kept = "";
+    if (exchanges(s) && !cfg->recompute_config_mp_comm_recompute) {
+        s->remake_kept = kept_of(&r);
+        p.full = arena_printf(r.mem, "full%s", s->remake_kept);
+        p.some = arena_printf(r.mem, "%s%s", p.some, s->remake_kept);
+    }
+    if (s->names_gathered)
+        p.again = p.gathers.names ? p.gathers.names : "*" RECOMPUTE_GATHERED;
+    else
+        p.gathers.layers[0] = 0;
+    s->remake = cfg->recompute_config_recompute_method == RECOMPUTE_UNIFORM
+                    ? uniform_of(&r, &p.all)
+                    : text_of(&r, &p);
 }

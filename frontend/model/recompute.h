@@ -3,10 +3,12 @@
 #define STATOR_RECOMPUTE_H
 #include "frontend/config/config.h"
 
-typedef struct Recompute {
-    const char *remake, *full; /* as in PassOptions; NULL: none */
-} Recompute;
+struct Strategy;
 
-/* Fails with EXIT_CONFIG at the key for what is wrong or not there yet. */
-Recompute recompute_of_config(Config *cfg);
+/* Sets what the strategy makes again; its degrees are known. Fails with EXIT_CONFIG at the
+ * key for what is wrong. */
+void recompute_of_config(Config *cfg, struct Strategy *s);
+/* Names that values of a layer have in the placement that their readers want, where it is
+ * another than their own: `norm` and `norm.gathered`. */
+#define RECOMPUTE_GATHERED ".gathered"
 #endif

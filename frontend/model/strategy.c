@@ -124,9 +124,6 @@ Strategy strategy_of_config(Config *cfg) {
                     "calculate_per_token_loss False: the loss is the mean of the means "
                     "of the micro-batches of each replica: a label weighs more where "
                     "few of its micro-batch count");
-    const Recompute again = recompute_of_config(cfg);
-    s.remake = again.remake;
-    s.remake_full = again.full;
     s.slice_kept = cfg->recompute_config_recompute_slice_activation && s.tensor > 1;
     choose_context(cfg, &s);
     choose_zero(cfg, &s);
@@ -134,6 +131,7 @@ Strategy strategy_of_config(Config *cfg) {
     note_idle_tensor(cfg, &s);
     s.sequence_parallel &= s.tensor > 1;
     s.vocab_parallel &= s.tensor > 1;
+    recompute_of_config(cfg, &s);
     config_note_idle(cfg);
     if (s.zero_level)
         s.zero_axes =
@@ -330,6 +328,26 @@ static void seed_values(Seeds *k) {
                PC "context_parallel_algo", true);
 }
 
+static void gather(Seeds *k, const char *pattern, const char *placement,
+                   const char *key) {
+    add(k, (Annotation){pattern, placement, key, .optional = true, .derived = true,
+                        .gathered = true});
+}
+
+/* As the matmuls and attention of a layer read them. */
+static void seed_gathered(Seeds *k) {
+    static const char *const inner[] = {"layer/q", "layer/k", "layer/v"};
+    const char *whole = arena_printf(k->mem, "dp,%s,-", k->seq);
+    if (k->s->sequence_parallel) gather(k, "layer/norm", whole, PC "sequence_parallel");
+    if (!k->heads) return;
+    const char *ring = k->s->ring > 1 ? "cp" : "-";
+    const char *heads = arena_printf(k->mem, "dp,%s,%s,-", ring, k->heads);
+    const char *tokens = arena_printf(k->mem, "dp,%s,tp,-", k->seq);
+    for (int i = 0; i < ARRAY_LEN(inner); i++)
+        gather(k, inner[i], heads, PC "context_parallel_algo");
+    gather(k, "layer/o", tokens, PC "context_parallel_algo");
+}
+
 static void seed_user(Seeds *k) {
     for (int i = 0; i < k->s->user.n; i++) {
         char *text =
@@ -410,7 +428,6 @@ void strategy_apply(const Strategy *s, const ModelSpec *spec, Module *m, PassOpt
     Seeds k = {.mem = m->mem, .s = s, .seq = "-"};
     apply_stages(s, m, o);
     o->remake = s->remake;
-    o->remake_full = s->remake_full;
     o->remake_axes = s->slice_kept ? "tp" : NULL;
     if (s->data * s->context * s->tensor == 1 && !s->user.n) return;
     bool hybrid = s->ring > 1 && s->ring < s->context;
@@ -424,6 +441,7 @@ void strategy_apply(const Strategy *s, const ModelSpec *spec, Module *m, PassOpt
     if (spec) {
         seed_parameters(&k, spec);
         seed_values(&k);
+        if (s->names_gathered) seed_gathered(&k);
     }
     seed_user(&k);
     o->annotation = k.list;

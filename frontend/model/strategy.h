@@ -19,13 +19,14 @@ typedef struct Strategy {
     const char *schedule; /* see passes/pipe/schedule.h */
     IntList offset;       /* layers more than even, by chunk in the order of the model */
     SourcePos offset_pos; /* of it, for messages */
-    /* what backward makes again of layers; NULL: nothing. The first layers of chunks that are
-     * "full": see PassOptions */
-    const char *remake, *remake_full;
-    bool slice_kept;        /* what it makes them from is kept in parts over tp */
-    bool sequence_parallel; /* norms and residuals split over tp too */
-    bool vocab_parallel;    /* embedding and head split over tp */
-    int zero_level;         /* 0..3, see passes/shard/zero.c */
+    const char *remake;   /* what backward makes again of which layers (remake_spans.h) */
+    bool remake_auto;     /* it is to be chosen, so that the plan fits */
+    const char *remake_kept; /* what is kept of layers that are made again: ",-attn" */
+    bool names_gathered;     /* what readers gather is a value of its own in layers */
+    bool slice_kept;         /* what it makes them from is kept in parts over tp */
+    bool sequence_parallel;  /* norms and residuals split over tp too */
+    bool vocab_parallel;     /* embedding and head split over tp */
+    int zero_level;          /* 0..3, see passes/shard/zero.c */
     int64_t zero_threshold_bytes;
     int64_t bucket_bytes; /* operands of one collective, unless gradient_groups says it */
     int64_t

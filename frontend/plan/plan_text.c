@@ -1,5 +1,6 @@
 /* plan_text.c - a plan for people. */
 #include "frontend/plan/plan.h"
+#include <stdlib.h>
 
 enum { BAR_CHARS = 40, GROUPS_SHOWN = 3, MEMBERS_SHOWN = 8 };
 
@@ -41,18 +42,44 @@ static double all_flops(const Plan *p) {
     return flops * p->ranks;
 }
 
+/* "2:full;norm" of a chunk: "full of 2 layers, norm of the others". */
+static void add_span(const Out *o, const char *span, size_t n, bool first) {
+    const char *colon = memchr(span, ':', n), *x = memchr(span, 'x', n);
+    const char *policy = colon ? colon + 1 : span;
+    int length = (int)(span + n - policy);
+    int64_t layers = atoll(span);
+    text_add(o->s, "%s%.*s of ", first ? "" : ", ", length, policy);
+    if (colon && x && x < colon)
+        text_add(o->s, "each %lld layers together", (long long)atoll(x + 1));
+    else if (colon)
+        text_add(o->s, "%lld layer%s", (long long)layers, layers == 1 ? "" : "s");
+    else
+        text_add(o->s, first ? "each layer" : "the others");
+}
+
+static void add_spans(const Out *o, const char *text) {
+    bool chunks = strchr(text, '|');
+    for (int c = 0; *text; c++) {
+        if (chunks) text_add(o->s, "%schunk %d: ", c ? "; " : "", c);
+        size_t n = strcspn(text, "|");
+        if (!n) text_add(o->s, "nothing");
+        for (size_t at = 0; at < n;) {
+            size_t length = strcspn(text + at, ";|");
+            add_span(o, text + at, length, !at);
+            at += length + 1;
+        }
+        text += n + (text[n] == '|');
+    }
+    if (!chunks && o->p->pipe) text_add(o->s, " in each chunk");
+}
+
 /* What backward computes again. */
 static void add_remade(const Out *o) {
     const Job *w = o->p->job;
-    const char *remake = w->strategy.remake, *full = w->strategy.remake_full;
-    if (!remake && !full) return;
+    const char *remake = w->strategy.remake;
+    if (!remake) return;
     text_add(o->s, "again     ");
-    if (full)
-        text_add(o->s, "all of the first %s layers of %s", full,
-                 strchr(full, ',')        ? "the chunks"
-                 : w->strategy.stages > 1 ? "each chunk"
-                                          : "the model");
-    if (remake) text_add(o->s, "%s%s of each layer", full ? "; else " : "", remake);
+    add_spans(o, remake);
     text_add(o->s, ": %s more a %s in products, %.1f %% of the model\n",
              human(w->remade_per_token, "flop").s, job_unit(w),
              100 * w->remade_per_token / MAX(w->flops_per_token, 1));

@@ -381,6 +381,7 @@ static void split(Module *m, Pair *p, Op *last, Value **cot, int ncot, Value **g
     bwd_results(p, p->bwd, grads, acc);
     w->narg -= ncot;
     for (int i = 0; i < p->nsaved; i++) func_ret(w, saved[i], -1);
+    make_plain_calls(w);
     func_remove_dead(p->bwd);
 }
 

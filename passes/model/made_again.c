@@ -12,52 +12,65 @@ bool made_again_same(const char *a, const char *b) {
 
 /* ---- what a policy says ---- */
 
-static bool is_full(const char *policy) {
-    return !strcmp(policy, "full");
-}
-
-static bool is_selective(const char *policy) {
-    return !strcmp(policy, "selective");
-}
-
 /* Attention multiplies and drops in one op, so that its scores are nowhere in memory. */
 static bool is_attention(const Op *op) {
     return op_has(op, F_RANDOM) && flag_products(optab[op->kind].flags);
 }
 
-static size_t name_length(const char *names) {
-    return strcspn(names, ", ");
+static size_t word_length(const char *word) {
+    return strcspn(word, ", ");
 }
 
-const char *made_again_next(const char *name) {
-    name += name_length(name);
-    return name + strspn(name, ", ");
+const char *made_again_next(const char *word) {
+    word += word_length(word);
+    return word + strspn(word, ", ");
 }
 
-static bool names_result(const char *names, const Op *op) {
-    for (const char *p = names; *p; p = made_again_next(p))
-        for (int i = 0; i < op->nout; i++)
-            if (text_matches(op->out[i]->name, p, p + name_length(p))) return true;
+static bool word_is(const char *word, const char *text) {
+    return word_length(word) == strlen(text) && !strncmp(word, text, strlen(text));
+}
+
+static bool is_name(const char *word) {
+    return *word != '-' && !word_is(word, "full") && !word_is(word, "selective");
+}
+
+static bool names_result(const char *name, const Op *op) {
+    for (int i = 0; i < op->nout; i++)
+        if (text_matches(op->out[i]->name, name, name + word_length(name))) return true;
+    return false;
+}
+
+/* Some word that begins with '-' (or none that does) names a result of it. */
+static bool any_names(const char *policy, bool kept, const Op *op) {
+    for (const char *p = policy; *p; p = made_again_next(p))
+        if (kept ? *p == '-' && names_result(p + 1, op)
+                 : is_name(p) && names_result(p, op))
+            return true;
+    return false;
+}
+
+static bool has_word(const char *policy, const char *text) {
+    for (const char *p = policy; *p; p = made_again_next(p))
+        if (word_is(p, text)) return true;
     return false;
 }
 
 /* Or what it is a view of is. */
 static bool is_named(const char *policy, const Op *op) {
-    if (!policy) return false;
-    if (is_full(policy)) return true;
+    if (!policy || any_names(policy, true, op)) return false;
+    if (has_word(policy, "full")) return true;
     while (op->nout == 1 && op_has(op, F_MOVE | F_VIEW) && op->in[0]->def &&
-           !names_result(policy, op))
+           !any_names(policy, false, op) && !any_names(policy, true, op))
         op = op->in[0]->def;
-    if (is_selective(policy)) return is_attention(op);
-    return names_result(policy, op);
+    if (any_names(policy, true, op)) return false;
+    if (has_word(policy, "selective") && is_attention(op)) return true;
+    return any_names(policy, false, op);
 }
 
-bool made_again_names(const Func *f, const char *policy) {
-    if (is_full(policy) || is_selective(policy)) return true;
+bool made_again_names(const Func *f, const char *word) {
+    if (!is_name(word)) return true;
     for (const Op *op = f->first; op; op = op->next)
-        for (int i = 0; i < op->nout; i++)
-            if (text_matches(op->out[i]->name, policy, policy + name_length(policy)))
-                return true;
+        if (names_result(word, op)) return true;
     return false;
 }
 
@@ -162,4 +175,29 @@ void make_again(Func *w, Op *last, int carry, const char *policy, Value **grads,
             if (grads[i] && now[grads[i]->id]) grads[i] = now[grads[i]->id];
     }
     arena_free(mem);
+}
+
+/* ---- calls without what they save ---- */
+
+static Func *plain_function(const Op *call) {
+    const Func *f = op_func(call);
+    Func *plain = f->part == PART_FORWARD ? module_find(f->mod, f->made_of) : NULL;
+    for (int i = plain ? plain->nret : 0; i < call->nout && plain; i++)
+        if (value_uses(call->fn, call->out[i])) return NULL;
+    return plain;
+}
+
+void make_plain_calls(Func *forward) {
+    for (Op *op = forward->first, *next; op; op = next) {
+        next = op->next;
+        Func *plain = op_is_call(op) ? plain_function(op) : NULL;
+        if (!plain) continue;
+        Builder b = build_before(op);
+        Op *call = op_again(&b, op, op->in);
+        op_set_func(call, plain);
+        for (int i = 0; i < plain->nret; i++)
+            func_replace(forward, op->out[i], call->out[i]);
+        call->nout = plain->nret;
+        op_remove(op);
+    }
 }

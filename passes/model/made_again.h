@@ -4,6 +4,7 @@
  *     "selective"  what is between the queries, keys and values of attention and its result:
  *                  the results of ops that multiply and drop at once
  *     "h,n*"       values of these names; `*` stands for any letters
+ *     "full,-h"    not those of this name
  * A value is made again from what is kept. What was kept for nobody but it would take the
  * memory that it saves: a product that is read by the addition of its bias alone is made
  * again with the sum, and so is a view. */
@@ -19,9 +20,14 @@ const char *made_again_policy(const Op *call); /* NULL: nothing is said */
 void make_again(Func *w, Op *last, int carry, const char *policy, Value **grads,
                 int ngrads);
 
+/* Calls in forward of functions that save what nobody reads, since all of it is made again,
+ * become calls of the functions that those were made of. */
+void make_plain_calls(Func *forward);
+
 bool made_again_same(const char *a, const char *b); /* equal policies, or none */
-/* Has f a value that the first name of the policy names? */
+/* Has f a value of the name that the policy begins with? Words that are no names ("full",
+ * "-h") are true. */
 bool made_again_names(const Func *f, const char *policy);
-const char *made_again_next(const char *policy); /* behind its first name */
+const char *made_again_next(const char *policy); /* behind its first word */
 
 #endif

@@ -2,69 +2,22 @@
  * attribute `remake` (made_again.h). Level global.
  *     %y = call %x, %w {fn=@layer; times=12; carry=1; each=1}
  *     -> %y = call %x, %w {fn=@layer; times=12; carry=1; each=1; remake="full"}
- * Where only the first layers of each chunk of a pipeline (of the model, when there is none)
- * are "full", the loop is cut there. What the text says of a call stays. */
+ * Where it differs from layer to layer (remake_spans.h) the loop is cut there. Layers that
+ * are made again together become a call of a function with a loop. What the text says of a
+ * call stays. */
 #include "passes/model/made_again.h"
+#include "passes/model/remake_spans.h"
 #include "passes/passes.h"
 #include "passes/pipe/layers.h"
 #include "passes/pipe/schedule.h"
-#include <stdlib.h>
 
-typedef struct Span { /* layers up to `end` of the model */
-    int64_t end;
-    const char *policy; /* NULL: none */
-} Span;
-
-typedef struct Spans {
-    Span *span;
-    int n, cap;
-} Spans;
-
-static void add_span(Arena *mem, Spans *s, int64_t end, const char *policy) {
-    int64_t begin = s->n ? s->span[s->n - 1].end : 0;
-    if (end <= begin) return;
-    bool same = s->n && made_again_same(s->span[s->n - 1].policy, policy);
-    if (same)
-        s->span[s->n - 1].end = end;
-    else
-        PUSH(mem, s->span, s->n, s->cap, ((Span){end, policy}));
-}
-
-/* Number c of "2,1,0"; one number counts for every chunk. */
-static int64_t layers_of_chunk(const char *text, int c, int chunks) {
-    int n = 1;
-    for (const char *p = text; *p; p++) n += *p == ',';
-    if (n != 1 && n != chunks)
-        fail(EXIT_CONFIG, "remake_full has %d numbers for %d chunks of the model", n,
-             chunks);
-    for (int i = 0; i < c && n > 1; i++) text = strchr(text, ',') + 1;
-    char *end;
-    long long v = strtoll(text, &end, 10);
-    if (end == text || (*end && *end != ',') || v < 0)
-        fail(EXIT_CONFIG, "remake_full is whole numbers, \"2,1,0\", not '%s'", text);
-    return v;
-}
-
-static Spans spans_of(Arena *mem, const PassOptions *o, int64_t layers) {
+static RemakeSpans spans_of(Arena *mem, const PassOptions *o, int64_t layers) {
     const PipeSchedule *schedule = schedule_of_options(mem, o);
     int chunks = schedule ? schedule->chunks : 1;
     const int64_t *of = schedule && o->chunk_layers
                             ? o->chunk_layers
                             : schedule_even_layers(mem, layers, chunks);
-    const char *policy = o->remake && o->remake[0] ? o->remake : NULL;
-    Spans s = {0};
-    for (int64_t c = 0, at = 0; c < chunks; at += of[c++]) {
-        int64_t n = o->remake_full && o->remake_full[0]
-                        ? layers_of_chunk(o->remake_full, (int)c, chunks)
-                        : 0;
-        if (n > of[c])
-            fail(EXIT_CONFIG,
-                 "%lld layers of chunk %lld are to be made again, it has %lld",
-                 (long long)n, (long long)c, (long long)of[c]);
-        add_span(mem, &s, at + n, "full");
-        add_span(mem, &s, MIN(at + of[c], layers), policy);
-    }
-    return s;
+    return remake_spans_parse(mem, o->remake, of, chunks);
 }
 
 static bool any_layer_has(const Func *model, const char *policy) {
@@ -82,39 +35,101 @@ static void check_names(const Func *model, const char *policy) {
                  (int)strcspn(p, ", "), p);
 }
 
+/* ---- layers together ---- */
+
+/* @f.together, which runs the loop. */
+static Func *together_make(const Op *loop) {
+    Module *m = loop->fn->mod;
+    const Func *layer = op_func(loop);
+    Func *f =
+        func_new_unique(m, arena_printf(m->mem, "%s.together", layer->name), ROLE_FUNC);
+    Value **in = NEW_ARRAY(m->mem, Value *, (size_t)loop->nin + 1);
+    Builder b = build_at_end(f);
+    for (int i = 0; i < loop->nin; i++)
+        in[i] = func_arg(f, loop->in[i]->name, loop->in[i]->ty);
+    Op *op = op_again(&b, loop, in);
+    for (int i = 0; i < op->nout; i++) func_ret(f, op->out[i], -1);
+    return f;
+}
+
+/* Are the operands of the same types, so that one function runs both? */
+static bool same_work(const Op *a, const Op *b) {
+    if (op_func(a) != op_func(b) || call_of(a).times != call_of(b).times) return false;
+    for (int i = 0; i < a->nin; i++)
+        if (!type_equal(&a->in[i]->ty, &b->in[i]->ty)) return false;
+    return true;
+}
+
+/* Each piece becomes a call of a function that runs its layers, made again as a whole. */
+static void mark_together(Arena *mem, LoopPieces p, const char *policy) {
+    Op **call = NEW_ARRAY(mem, Op *, (size_t)p.n);
+    Op **loop = NEW_ARRAY(mem, Op *, (size_t)p.n);
+    for (int i = 0; i < p.n; i++) {
+        Func *f = NULL;
+        for (int k = 0; k < i && !f; k++)
+            if (same_work(p.piece[i], loop[k])) f = op_func(call[k]);
+        loop[i] = p.piece[i];
+        if (!f) f = together_make(loop[i]);
+        Builder b = build_before(loop[i]);
+        char *attrs = bfmt(&b, "fn=@%s; remake=\"%s\"", f->name, policy);
+        call[i] =
+            build_list(&b, loop[i]->kind, attrs, loop[i]->nin, loop[i]->in, NULL, 0);
+        for (int k = 0; k < call[i]->nout; k++) {
+            call[i]->out[k]->name = loop[i]->out[k]->name;
+            call[i]->out[k]->ty = loop[i]->out[k]->ty;
+            func_replace(loop[i]->fn, loop[i]->out[k], call[i]->out[k]);
+        }
+    }
+    for (int i = 0; i < p.n; i++) op_remove(loop[i]);
+}
+
+static void cut_together(Arena *mem, Op *loop, const RemakeSpan *s) {
+    const int64_t times = call_of(loop).times;
+    int n = 0;
+    int64_t *end = NEW_ARRAY(mem, int64_t, (size_t)times);
+    for (int64_t at = 0; at < times;) end[n++] = at = MIN(at + s->together, times);
+    mark_together(mem, layers_cut(mem, loop, end, n), s->policy);
+}
+
+/* ---- loops ---- */
+
 /* `at`: layers before this loop. */
-static void mark_loop(Arena *mem, const Spans *s, Op *loop, int64_t at) {
+static void mark_loop(Arena *mem, const RemakeSpans *s, Op *loop, int64_t at) {
     const int64_t times = call_of(loop).times;
     int64_t *end = NEW_ARRAY(mem, int64_t, (size_t)s->n);
-    const char **policy = NEW_ARRAY(mem, const char *, (size_t)s->n);
+    const RemakeSpan **span = NEW_ARRAY(mem, const RemakeSpan *, (size_t)s->n);
     int n = 0;
     for (int i = 0; i < s->n; i++) {
         int64_t to = MIN(s->span[i].end - at, times);
         if (to <= (n ? end[n - 1] : 0)) continue;
-        policy[n] = s->span[i].policy;
+        span[n] = &s->span[i];
         end[n++] = to;
     }
     LoopPieces p = layers_cut(mem, loop, end, n);
-    for (int i = 0; i < n; i++)
-        if (policy[i]) op_set_str(p.piece[i], "remake", policy[i]);
+    for (int i = 0; i < n; i++) {
+        if (!span[i]->policy) continue;
+        if (span[i]->together > 1)
+            cut_together(mem, p.piece[i], span[i]);
+        else
+            op_set_str(p.piece[i], "remake", span[i]->policy);
+    }
 }
 
 static void mark_loops(Arena *mem, Func *model, const PassOptions *o) {
-    Spans s = spans_of(mem, o, layers_count(model));
-    if (o->remake && s.n) check_names(model, o->remake);
+    RemakeSpans s = spans_of(model->mod->mem, o, layers_count(model));
     int64_t at = 0;
+    for (int i = 0; i < s.n; i++)
+        if (s.span[i].policy) check_names(model, s.span[i].policy);
     for (Op *op = model->first, *next; op; op = next) {
         next = op->next;
-        if (!layers_is_loop(op)) continue;
-        int64_t times = call_of(op).times;
-        if (!made_again_policy(op)) mark_loop(mem, &s, op, at);
-        at += times;
+        int64_t layers = layers_of(op);
+        if (layers_is_loop(op) && !made_again_policy(op)) mark_loop(mem, &s, op, at);
+        at += layers;
     }
 }
 
 void pass_remake(Module *m, const PassOptions *o) {
-    bool any = (o->remake && o->remake[0]) || (o->remake_full && o->remake_full[0]);
-    if (!any) return;
+    if (!o->remake || !o->remake[0]) return;
     Arena *mem = arena_new();
     Catch c;
     if (CATCH(c)) {

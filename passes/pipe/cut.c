@@ -76,14 +76,26 @@ static void cut_loop(Cut *k, Op *op, int64_t at) {
     for (int i = 0; i < p.n; i++) add_piece(k, p.piece[i], chunk[i]);
 }
 
+/* Layers that are made again together stay so. */
+static void place_whole(Cut *k, const Op *op, int64_t at) {
+    int c = 0;
+    while (k->end[c] <= at) c++;
+    if (at + layers_of(op) > k->end[c])
+        fail_op(op, "a stage of the pipeline would end between these layers, which are "
+                    "made again together");
+    add_piece(k, op, c);
+}
+
 static void cut_loops(Cut *k) {
     int64_t at = 0;
     for (Op *op = k->f->first, *next; op; op = next) {
         next = op->next;
-        if (!layers_is_loop(op)) continue;
-        int64_t times = call_of(op).times;
-        cut_loop(k, op, at);
-        at += times;
+        int64_t layers = layers_of(op);
+        if (layers_is_loop(op))
+            cut_loop(k, op, at);
+        else if (layers)
+            place_whole(k, op, at);
+        at += layers;
     }
 }
 

@@ -12,10 +12,18 @@ bool layers_is_loop(const Op *op) {
     return op_is_call(op) && call_of(op).loop;
 }
 
+int64_t layers_of(const Op *op) {
+    int64_t n = 0;
+    if (layers_is_loop(op)) return call_of(op).times;
+    if (!op_is_call(op) || !op_attr(op, "remake")) return 0;
+    for (const Op *in = op_func(op)->first; in; in = in->next)
+        if (layers_is_loop(in)) n += call_of(in).times;
+    return n;
+}
+
 int64_t layers_count(const Func *model) {
     int64_t n = 0;
-    for (const Op *op = model->first; op; op = op->next)
-        if (layers_is_loop(op)) n += call_of(op).times;
+    for (const Op *op = model->first; op; op = op->next) n += layers_of(op);
     return n;
 }
 

@@ -10,6 +10,9 @@
 
 Func *layers_model(const Module *m); /* fails where there is none */
 bool layers_is_loop(const Op *op);
+/* Layers that the op runs: of a loop its runs, of a call that is made again as a whole the
+ * layers of its function, else 0. */
+int64_t layers_of(const Op *op);
 int64_t layers_count(const Func *model);
 bool layers_is_param(const Func *f, const Value *v);
 

@@ -5,6 +5,8 @@
  * `*` stands for any letters; one entry a dimension, `-` for whole; the dimension of
  * stacked layers may be left out. The user's annotation of a value replaces the
  * strategy's; two of the user's that contradict each other on a value are refused.
+ * A `gathered` one makes `%x.gathered = reshard %x` for the readers of %x, so that it has a
+ * name, and may be kept or made again like any other value.
  * Parameters without an annotation get their placement from their uses. */
 #include "ir/placement.h"
 #include "passes/passes.h"
@@ -135,7 +137,8 @@ static void refuse_both(const Module *m, const PassOptions *o, int nth, const Ma
     const Annotation *a = &o->annotation[nth];
     for (int i = 0; i < nth; i++) {
         const Annotation *b = &o->annotation[i];
-        if (a->derived != b->derived || !is_about(b, at->f, at->v)) continue;
+        if (a->derived != b->derived || a->gathered != b->gathered) continue;
+        if (!is_about(b, at->f, at->v)) continue;
         Type other = placed_by(m, b, at->f->name, at->v);
         if (type_same_placement(&other, ty)) continue;
         refuse(
@@ -147,12 +150,27 @@ static void refuse_both(const Module *m, const PassOptions *o, int nth, const Ma
     }
 }
 
+static void gather(const Module *m, Op *def, Value *v, const Type *ty) {
+    Builder b = build_before(def->next);
+    if (!def->next) b = build_at_end(def->fn);
+    Value *whole = build_placed(&b, OP_reshard, NULL, *ty, v);
+    whole->name = arena_printf(m->mem, "%s.gathered", v->name);
+    func_replace(def->fn, v, whole);
+    whole->def->in[0] = v;
+}
+
 static void place(const Module *m, const PassOptions *o, int nth) {
     const Annotation *a = &o->annotation[nth];
     Matches all = matches_of(m, a);
     if (!all.n && !a->optional) refuse_unmatched(m, a);
     for (int i = 0; i < all.n; i++) {
         Match *at = &all.items[i];
+        if (a->gathered) {
+            if (!at->v->def || at->v->ty.rank != entries(a->placement)) continue;
+            Type ty = placed_by(m, a, at->f->name, at->v);
+            gather(m, at->v->def, at->v, &ty);
+            continue;
+        }
         Type ty = placed_by(m, a, at->f->name, at->v);
         refuse_both(m, o, nth, at, &ty);
         at->v->ty = ty;

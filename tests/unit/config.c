@@ -157,7 +157,7 @@ TEST(all_errors_at_once) {
                                  "    n_layer: 2\n"
                                  "callbacks:\n"
                                  "  - {type: Unknown}\n"
-                                 "recompute_config: {select_comm_recompute: yes}\n");
+                                 "moe_config: {expert_num: 8}\n");
     char *words[] = {"--epochs", "x", "--max_stepz", "3", "--batch_size", "4"};
     static const char *const parts[] = {
         ":1:7: error: seed must be a whole number",
@@ -166,7 +166,7 @@ TEST(all_errors_at_once) {
         ":6:18: error: model.model_config.hidden_size must be a whole number",
         ":8:5: error: unknown key model.model_config.n_layer",
         ":10:12: error: unknown callback Unknown",
-        ":11:43: error: recompute_config.select_comm_recompute is not there yet",
+        ":11:26: error: moe_config.expert_num 8 is not there yet",
         "command line:1:10: error: epochs must be a whole number",
         "command line:2:1: error: unknown key max_stepz"};
     Catch c;
@@ -226,8 +226,6 @@ TEST(categories) {
     EXPECT_FAIL(parse("parallel_config:\n  expert_parallel: 4\n"), EXIT_CONFIG,
                 "t.yaml:2:20: error: parallel_config.expert_parallel 4 is not there yet: "
                 "mixtures of experts; set it to 1");
-    EXPECT_FAIL(parse("recompute_config: {select_comm_recompute: [a]}"), EXIT_CONFIG,
-                "recompute_config.select_comm_recompute is not there yet");
     EXPECT_FAIL(parse("train_dataset: {data_loader: {eod_mask_loss: True}}"), EXIT_CONFIG,
                 "is for data of type GPTDataset, not of type TextFile");
     EXPECT_FAIL(parse("moe_config: {expert_num: 8}"), EXIT_CONFIG, "set it to 1");

@@ -1,8 +1,8 @@
 /* Tests of recomputation: the numbers of PyTorch whatever backward makes again, with all
  * ranks of all stages simulated by the interpreter; the same bits of the loss on one rank,
- * dropout included; and the memory that it saves. RECOMPUTE="gpt2_tiny POLICY FIRST STAGES
+ * dropout included; and the memory that it saves. RECOMPUTE="gpt2_tiny POLICY STAGES
  * CHUNKS SCHEDULE DP TP CP RING ZERO MICRO BESIDE VOCAB SP" runs that one in test `one`
- * (POLICY and FIRST: - for none; SIM_DUMP=folder keeps what each pass made). */
+ * (POLICY: - for none; SIM_DUMP=folder keeps what each pass made). */
 #include "../pairwise.h"
 #include "../plans.h"
 #include "../simulated.h"
@@ -14,7 +14,7 @@ static const char to_local[] =
     "reshard,collect,simplify,localize,simplify,keep,sink,simplify,pipeline,simplify";
 
 typedef struct Way {
-    const char *name, *remake, *full;
+    const char *name, *remake;
     int stages, chunks;
     const char *schedule;
     int dp, tp, cp, ring, zero, micro, beside, vocab, sp, slice;
@@ -29,8 +29,8 @@ static Strategy strategy_of(const Way *w) {
                       .chunks = w->chunks,
                       .schedule = w->schedule,
                       .remake = w->remake,
-                      .remake_full = w->full,
                       .slice_kept = w->slice,
+                      .names_gathered = w->remake && strstr(w->remake, "gathered"),
                       .sequence_parallel = w->sp,
                       .vocab_parallel = w->vocab,
                       .zero_level = w->zero,
@@ -41,11 +41,11 @@ static Strategy strategy_of(const Way *w) {
 
 static const char *describe(Arena *mem, const Way *w) {
     return arena_printf(mem,
-                        "%s remake=%s first=%s pp=%d x %d %s dp=%d tp=%d cp=%d ring=%d "
+                        "%s remake=%s pp=%d x %d %s dp=%d tp=%d cp=%d ring=%d "
                         "zero=%d micro=%d beside=%d vocab=%d sp=%d slice=%d",
-                        w->name, w->remake ? w->remake : "-", w->full ? w->full : "-",
-                        w->stages, w->chunks, w->schedule, w->dp, w->tp, w->cp, w->ring,
-                        w->zero, w->micro, w->beside, w->vocab, w->sp, w->slice);
+                        w->name, w->remake ? w->remake : "-", w->stages, w->chunks,
+                        w->schedule, w->dp, w->tp, w->cp, w->ring, w->zero, w->micro,
+                        w->beside, w->vocab, w->sp, w->slice);
 }
 
 static double worst_loss(const Way *w, int steps) {
@@ -75,18 +75,16 @@ static const char *or_none(const char *text) {
 }
 
 TEST_LIMIT(one, 300) {
-    Way w = {"gpt2_tiny", "full", NULL, 1, 1, "1f1b", 1, 1, 1, 1, 0, 1, 0, 0, 0};
+    Way w = {"gpt2_tiny", "full", 1, 1, "1f1b", 1, 1, 1, 1, 0, 1, 0, 0, 0};
     const char *text = getenv("RECOMPUTE");
-    char name[64], remake[64], full[64], schedule[64];
+    char name[64], remake[64], schedule[64];
     if (text) {
-        EXPECT_INT(sscanf(text, "%63s %63s %63s %d %d %63s %d %d %d %d %d %d %d %d %d",
-                          name, remake, full, &w.stages, &w.chunks, schedule, &w.dp,
-                          &w.tp, &w.cp, &w.ring, &w.zero, &w.micro, &w.beside, &w.vocab,
-                          &w.sp),
-                   15);
+        EXPECT_INT(sscanf(text, "%63s %63s %d %d %63s %d %d %d %d %d %d %d %d %d", name,
+                          remake, &w.stages, &w.chunks, schedule, &w.dp, &w.tp, &w.cp,
+                          &w.ring, &w.zero, &w.micro, &w.beside, &w.vocab, &w.sp),
+                   14);
         w.name = name;
         w.remake = or_none(remake);
-        w.full = or_none(full);
         w.schedule = schedule;
     }
     printf("  worst relative loss %.2g\n", worst_loss(&w, 20));
@@ -95,25 +93,26 @@ TEST_LIMIT(one, 300) {
 /* ---- the matrix ---- */
 
 enum { MODEL, WHAT, PIPE, DP, TP, CP, SP, ZERO, MICRO, BESIDE, SLICE, FACTORS };
-static const int factor_size[FACTORS] = {2, 5, 4, 2, 2, 3, 2, 4, 3, 2, 2};
+static const int factor_size[FACTORS] = {2, 9, 4, 2, 2, 3, 2, 4, 3, 2, 2};
 
 static Way way_of(const int *v) {
     static const char *const models[] = {"gpt2_tiny", "llama_tiny"};
-    static const struct {
-        const char *remake, *full;
-    } what[] = {{"full", NULL},
-                {"norm,ac*,q,h", NULL},
-                {"selective", NULL},
-                {NULL, "1"},
-                {"*", "1"}};
+    static const char *const what[] = {"full",
+                                       "norm,ac*,q,h",
+                                       "selective",
+                                       "1:full",
+                                       "1:full;*",
+                                       "x2:full",
+                                       "1:full;1:selective",
+                                       "full,-attn,-mlp,-*.gathered,-lse",
+                                       "1:full;1:*.gathered"};
     static const struct {
         int stages, chunks;
         const char *schedule;
     } pipe[] = {{1, 1, "1f1b"}, {2, 1, "1f1b"}, {2, 2, "1f1b"}, {2, 1, "zero_bubble_h1"}};
     const int p = v[PIPE];
     return (Way){.name = models[v[MODEL]],
-                 .remake = what[v[WHAT]].remake,
-                 .full = what[v[WHAT]].full,
+                 .remake = what[v[WHAT]],
                  .stages = pipe[p].stages,
                  .chunks = pipe[p].chunks,
                  .schedule = pipe[p].schedule,
@@ -135,6 +134,8 @@ static bool is_valid(const int *v) {
     if (w.dp * w.tp * w.cp * w.stages > 8 || heads % (exchanged * w.tp)) return false;
     if ((w.sp || w.slice) && w.tp == 1) return false;
     if (w.stages > 1 && w.micro == 1) return false;
+    if (strstr(w.remake, ";1:") && w.stages * w.chunks > 2) return false;
+    if (strstr(w.remake, ":*.gathered") && !w.sp && exchanged == 1) return false;
     return !w.zero || w.dp * w.cp > 1;
 }
 
@@ -176,7 +177,9 @@ static double of_a_layer(const char *yaml, const char *keys) {
     return (activations(yaml, 12, keys) - activations(yaml, 4, keys)) / 8;
 }
 
-#define ALL_AGAIN "recompute_config.recompute True"
+#define ALL_AGAIN    "recompute_config.recompute True"
+#define SUMS_KEPT    " recompute_config.mp_comm_recompute False"
+#define GATHERS_KEPT "recompute_config.select_comm_recompute False"
 
 static void expect_near(const char *what, double got, double want) {
     printf("  %-46s %9.4g, by the formula %9.4g\n", what, got, want);
@@ -210,6 +213,82 @@ TEST(memory_of_a_layer) {
     expect_near("tp 2, sequence_parallel", of_a_layer(plan_gpt2, half[1]) / x, 8);
     expect_near("tp 2, sequence_parallel, full",
                 of_a_layer(plan_gpt2, "tp 2 sp True " ALL_AGAIN) / x, 0.5);
+    expect_near("tp 2, full, sums over tp kept",
+                of_a_layer(plan_gpt2, "tp 2 " ALL_AGAIN SUMS_KEPT) / x, 2);
+    expect_near("tp 2, sequence_parallel, full, gathers kept too",
+                of_a_layer(plan_gpt2, "tp 2 sp True " ALL_AGAIN SUMS_KEPT) / x, 3);
+    expect_near("tp 2, sequence_parallel, gathers kept",
+                of_a_layer(plan_gpt2, "tp 2 sp True " GATHERS_KEPT) / x, 8 + 1);
+    expect_near("two layers together",
+                of_a_layer(plan_gpt2, "recompute_config.recompute 2 "
+                                      "recompute_config.recompute_method uniform") /
+                    x,
+                0.5);
+}
+
+/* Messages that a layer sends over tp, forward and backward. */
+static int64_t operations(const char *keys) {
+    Arena *mem = arena_new();
+    int64_t n = 0;
+    for (int more = 0; more < 2; more++) {
+        Plan p = plan_of(mem, plan_gpt2,
+                         arena_printf(mem, "model.model_config.num_layers %d tp 2 %s",
+                                      more ? 4 : 8, keys));
+        EXPECT_INT(p.ntraffic, 1);
+        n = p.traffic[0].operations - n;
+    }
+    arena_free(mem);
+    return -n / 4;
+}
+
+/* Of a layer forward 2 (with sequence_parallel 4, as halves) and backward as many; made
+ * again all but the last, whose sum nobody reads; the input of each weight's gradient is
+ * gathered again with sequence_parallel, beside the gather of its gradient. */
+TEST(messages_of_a_layer) {
+    EXPECT_INT(operations(""), 4);
+    EXPECT_INT(operations(ALL_AGAIN), 5);
+    EXPECT_INT(operations(ALL_AGAIN SUMS_KEPT), 4);
+    EXPECT_INT(operations("sp True"), 4 + 4 + 1);
+    EXPECT_INT(operations("sp True " GATHERS_KEPT), 4 + 4);
+    EXPECT_INT(operations("sp True " ALL_AGAIN), 4 + 4 + 3);
+    EXPECT_INT(operations("sp True " ALL_AGAIN SUMS_KEPT), 4 + 4);
+}
+
+/* ---- keys ---- */
+
+static void expect_text(const char *keys, const char *want) {
+    Arena *mem = arena_new();
+    Config *cfg = plan_config(mem, plan_gpt2, keys);
+    Strategy s = strategy_of_config(cfg);
+    EXPECT_STR(s.remake ? s.remake : "", want);
+    arena_free(mem);
+}
+
+#define RC         "recompute_config."
+#define TWO_CHUNKS "parallel_config.pipeline_stage 2 micro 2 "
+
+TEST(keys_become_spans) {
+    expect_text("", "");
+    expect_text(ALL_AGAIN, "full");
+    expect_text(RC "recompute 2", "2:full");
+    expect_text(TWO_CHUNKS RC "recompute 2,1", "2:full|1:full");
+    expect_text(TWO_CHUNKS RC "recompute 0,1", "|1:full");
+    expect_text(RC "select_recompute True", "selective");
+    expect_text(RC "select_recompute norm,act", "norm,act");
+    expect_text(RC "recompute 1 " RC "select_recompute norm", "1:full;norm");
+    expect_text(RC "recompute 1 " RC "select_recompute 2", "1:full;2:selective");
+    expect_text(RC "recompute 2 " RC "recompute_method uniform", "x2:full");
+    expect_text("tp 2 " ALL_AGAIN SUMS_KEPT, "full,-attn,-mlp");
+    expect_text("tp 2 sp True " GATHERS_KEPT, "");
+    expect_text("tp 2 sp True " RC "select_comm_recompute 1", "1:*.gathered");
+    expect_text("tp 2 sp True " RC "select_comm_recompute norm", "norm.gathered");
+    expect_text("tp 2 sp True " RC "recompute 1 " RC "select_recompute 1 " RC
+                "select_comm_recompute 2",
+                "1:full;1:selective,*.gathered;1:*.gathered");
+    expect_text("tp 2 sp True " RC "select_recompute 2 " RC "select_comm_recompute 1",
+                "1:selective,*.gathered;1:selective");
+    expect_text("tp 2 " RC "recompute 1 " RC "select_recompute norm" SUMS_KEPT,
+                "1:full,-attn,-mlp;norm,-attn,-mlp");
 }
 
 /* Beside the inputs one layer's working set: what a model of one layer has. */
@@ -236,8 +315,7 @@ static void expect_same_bits(const char *name, const char *remake) {
     double loss[2][RUN_STEPS];
     for (int again = 0; again < 2; again++) {
         Arena *mem = arena_new();
-        Way w = {name, again ? remake : NULL, NULL, 1, 1, "1f1b", 1, 1, 1, 1, 0, 2, 0, 0,
-                 0};
+        Way w = {name, again ? remake : NULL, 1, 1, "1f1b", 1, 1, 1, 1, 0, 2, 0, 0, 0};
         SimChange all = {.embd_dropout = 0.1, .attn_dropout = 0.2, .resid_dropout = 0.1};
         Simulated s = sim_open(mem, name, strategy_of(&w), w.micro, all, to_local);
         for (int i = 0; i < RUN_STEPS; i++) {
@@ -253,7 +331,8 @@ static void expect_same_bits(const char *name, const char *remake) {
 /* Masks of dropout are those of forward. */
 TEST(same_bits_with_dropout) {
     static const char *const models[] = {"gpt2_tiny", "llama_tiny"};
-    static const char *const what[] = {"full", "selective", "kept,norm,act", "*"};
+    static const char *const what[] = {"full", "selective", "kept,norm,act", "*",
+                                       "x2:full"};
     for (int m = 0; m < ARRAY_LEN(models); m++)
         for (int i = 0; i < ARRAY_LEN(what); i++) expect_same_bits(models[m], what[i]);
 }

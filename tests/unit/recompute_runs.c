@@ -14,6 +14,10 @@ static const struct {
     {1, AGAIN("3") "--recompute_config.select_recompute norm,act"},
     {1, ""},
     {2, AGAIN("True") "--parallel_config.model_parallel 2"},
+    {2, AGAIN("True") "--recompute_config.mp_comm_recompute False "
+                      "--parallel_config.sequence_parallel True "
+                      "--parallel_config.model_parallel 2"},
+    {1, AGAIN("2") "--recompute_config.recompute_method uniform"},
     {2, AGAIN("[1,2]") "--parallel_config.pipeline_stage 2 "
                        "--parallel_config.micro_batch_num 2"},
     {2, AGAIN("1") "--parallel_config.data_parallel 2 " ZERO_LEVEL(3)},

@@ -224,8 +224,7 @@ static const char *const of_text[] = {
     "strcmp(kernel_text(fu->mem, f), text)",        /* fuse: equal kernels */
     "strcmp(generators[k].name, name)",             /* schedule: what a user writes */
     "a && b ? !strcmp(a, b) : a == b",              /* made_again: equal policies */
-    "strcmp(policy, \"full\")",                     /* made_again: an attribute's value */
-    "strcmp(policy, \"selective\")",                /* the same */
+    "!strncmp(word, text, strlen(text))",           /* made_again: an attribute's value */
     "!strcmp(of->s, \"max\")",                      /* lower_comm: an attribute's value */
 };
 
