@@ -14,6 +14,8 @@ typedef struct Annotation {
     bool gathered; /* not of the value, but of one that its readers see in its place */
 } Annotation;
 
+struct LayerSeen; /* passes/model/made_again.h */
+
 enum { MAX_BUCKET = 512 }; /* operands of one collective */
 
 typedef struct PassOptions {
@@ -45,6 +47,9 @@ typedef struct PassOptions {
     /* remake: what backward makes again of which layers (passes/model/remake_spans.h); NULL
      * or "": nothing */
     const char *remake;
+    /* autodiff: sees every layer with its gradient before they are taken apart; NULL */
+    void (*layer_seen)(const struct LayerSeen *layer, void *ctx);
+    void *layer_ctx;
     /* autodiff: axes over which what such a layer is given is split besides, while it is kept
      * for backward; NULL: none */
     const char *remake_axes;

@@ -177,6 +177,9 @@ static const char *uniform_of(const Reader *r, const Choice *all) {
 
 static void note_needless(const Reader *r, const Choice *all, const Choice *selected) {
     bool whole = all->n == 1 && all->layers[0] == ALL;
+    if (r->s->remake_auto && (selected->n > 1 || selected->layers[0]))
+        config_note(r->cfg, RC "select_recompute",
+                    "select_recompute has no effect: recompute auto chooses");
     if (whole && (selected->n > 1 || selected->layers[0]))
         config_note(r->cfg, RC "select_recompute",
                     "select_recompute has no effect: recompute True computes all of "
@@ -215,7 +218,8 @@ void recompute_of_config(Config *cfg, Strategy *s) {
         p.again = p.gathers.names ? p.gathers.names : "*" RECOMPUTE_GATHERED;
     else
         p.gathers.layers[0] = 0;
-    s->remake = cfg->recompute_config_recompute_method == RECOMPUTE_UNIFORM
-                    ? uniform_of(&r, &p.all)
-                    : text_of(&r, &p);
+    if (cfg->recompute_config_recompute_method == RECOMPUTE_UNIFORM)
+        s->remake = uniform_of(&r, &p.all);
+    else if (!s->remake_auto)
+        s->remake = text_of(&r, &p);
 }

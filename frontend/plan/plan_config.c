@@ -3,6 +3,7 @@
 #include "codegen/planned.h"
 #include "frontend/config/config_state.h"
 #include "frontend/plan/plan.h"
+#include "frontend/plan/recompute_auto.h"
 
 /* ---- how many ranks ---- */
 
@@ -192,6 +193,7 @@ Plan plan_of_config(Arena *mem, Config *cfg, int64_t ranks) {
     j->strategy.bucket_bytes = strategy_bucket_bytes(&j->strategy, job_spec(j));
     j->strategy.gradient_groups = 0;
     job_count_flops(j, job_build(j, MODEL_TRAIN, j->batch));
+    recompute_choose(j);
     job_count_remade(j);
     return j->strategy.stages > 1 ? plan_stages(mem, j) : plan_one(mem, j);
 }

@@ -42,33 +42,51 @@ static double all_flops(const Plan *p) {
     return flops * p->ranks;
 }
 
+/* "full,-h,-q": "all but h, q". */
+static void add_policy(const Out *o, const char *at, const char *end) {
+    static const char all[] = "full,-";
+    size_t skip = strlen(all);
+    bool but = (size_t)(end - at) > skip && !memcmp(at, all, skip);
+    if (but) text_add(o->s, "all but ");
+    for (at += but ? skip : 0; at < end; at++) {
+        if (*at == ',') text_add(o->s, ", ");
+        if (*at != ',' && !(but && *at == '-' && at[-1] == ','))
+            text_add(o->s, "%c", *at);
+    }
+}
+
 /* "2:full;norm" of a chunk: "full of 2 layers, norm of the others". */
 static void add_span(const Out *o, const char *span, size_t n, bool first) {
     const char *colon = memchr(span, ':', n), *x = memchr(span, 'x', n);
-    const char *policy = colon ? colon + 1 : span;
-    int length = (int)(span + n - policy);
     int64_t layers = atoll(span);
-    text_add(o->s, "%s%.*s of ", first ? "" : ", ", length, policy);
+    if (!first) text_add(o->s, "; ");
+    add_policy(o, colon ? colon + 1 : span, span + n);
     if (colon && x && x < colon)
-        text_add(o->s, "each %lld layers together", (long long)atoll(x + 1));
+        text_add(o->s, " of each %lld layers together", (long long)atoll(x + 1));
     else if (colon)
-        text_add(o->s, "%lld layer%s", (long long)layers, layers == 1 ? "" : "s");
+        text_add(o->s, " of %lld layer%s", (long long)layers, layers == 1 ? "" : "s");
     else
-        text_add(o->s, first ? "each layer" : "the others");
+        text_add(o->s, first ? " of each layer" : " of the others");
+}
+
+/* Of one chunk, up to the end of the text or '|', which is returned. */
+static const char *add_chunk_spans(const Out *o, const char *text) {
+    size_t n = strcspn(text, "|");
+    if (!n) text_add(o->s, "nothing");
+    for (size_t at = 0; at < n;) {
+        size_t length = strcspn(text + at, ";|");
+        add_span(o, text + at, length, !at);
+        at += length + 1;
+    }
+    return text + n;
 }
 
 static void add_spans(const Out *o, const char *text) {
     bool chunks = strchr(text, '|');
-    for (int c = 0; *text; c++) {
-        if (chunks) text_add(o->s, "%schunk %d: ", c ? "; " : "", c);
-        size_t n = strcspn(text, "|");
-        if (!n) text_add(o->s, "nothing");
-        for (size_t at = 0; at < n;) {
-            size_t length = strcspn(text + at, ";|");
-            add_span(o, text + at, length, !at);
-            at += length + 1;
-        }
-        text += n + (text[n] == '|');
+    for (int c = 0;; c++) {
+        if (chunks) text_add(o->s, "%schunk %d: ", c ? "\n          " : "", c);
+        text = add_chunk_spans(o, text);
+        if (!*text++) break;
     }
     if (!chunks && o->p->pipe) text_add(o->s, " in each chunk");
 }
@@ -80,7 +98,7 @@ static void add_remade(const Out *o) {
     if (!remake) return;
     text_add(o->s, "again     ");
     add_spans(o, remake);
-    text_add(o->s, ": %s more a %s in products, %.1f %% of the model\n",
+    text_add(o->s, "\n          %s more a %s in products, %.1f %% of the model\n",
              human(w->remade_per_token, "flop").s, job_unit(w),
              100 * w->remade_per_token / MAX(w->flops_per_token, 1));
 }

@@ -4,6 +4,7 @@
 #include "frontend/config/data_open.h"
 #include "frontend/config/options.h"
 #include "frontend/plan/plan.h"
+#include "frontend/plan/recompute_auto.h"
 #include "frontend/train/train.h"
 #include "runtime/comm/agree.h"
 #include "runtime/comm/comm.h"
@@ -155,6 +156,11 @@ static PassOptions pass_options(Train *t) {
 
 /* ---- program ---- */
 
+static void say_notes(const Train *t, int first) {
+    for (int i = first; i < t->job.cfg->n_notes && comm_rank() == 0; i++)
+        fprintf(stderr, "note: %s\n", t->job.cfg->notes[i]);
+}
+
 static void *slot_of_role(Train *t, ArgRole role, bool needed) {
     int i = program_arg_role(t->program, role);
     if (i < 0 && needed) die("the step has no argument of role %s", arg_role_name[role]);
@@ -236,8 +242,25 @@ static void join_plans(Train *t) {
     plan_join_hashes(first, stages, t->plan_hash);
 }
 
+static void look_for_recompute(void *context) {
+    Train *t = context;
+    if (comm_rank() == 0) recompute_choose(&t->job);
+}
+
+/* Rank 0 searches for all. */
+static void choose_recompute(Train *t) {
+    Strategy *s = &t->job.strategy;
+    if (!s->remake_auto) return;
+    int said = t->job.cfg->n_notes;
+    agree_look(look_for_recompute, t);
+    say_notes(t, said);
+    const char *text = comm_broadcast_text(t->mem, s->remake ? s->remake : "");
+    s->remake = text[0] ? text : NULL;
+}
+
 static void make_program(Train *t) {
     const Config *cfg = t->job.cfg;
+    choose_recompute(t);
     PassOptions o = pass_options(t);
     CompileOptions co = {.cpu = cfg->context_cpu, .threads = (int)cfg->context_threads};
     Module *m = job_build(&t->job, MODEL_TRAIN, t->job.batch);
@@ -322,11 +345,6 @@ static void look_at_config(void *context) {
     if (t->job.cfg->run_mode == RUN_PREDICT)
         config_refuse(t->job.cfg, "run_mode", NULL, "stator predict, or run_mode train",
                       "run_mode is predict, the command is train");
-}
-
-static void say_notes(const Train *t, int first) {
-    for (int i = first; i < t->job.cfg->n_notes && comm_rank() == 0; i++)
-        fprintf(stderr, "note: %s\n", t->job.cfg->notes[i]);
 }
 
 static void load_config(Train *t, int argc, char **argv) {

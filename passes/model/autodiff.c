@@ -355,7 +355,9 @@ static void keep_in_parts(Pair *p, const Op *last, const PassOptions *o) {
 static void split(Module *m, Pair *p, Op *last, Value **cot, int ncot, Value **grads,
                   const PassOptions *o) {
     Func *w = p->fwd;
-    if (last) make_again(w, last, p->loop ? p->carry : 0, p->remake, grads, p->f->narg);
+    LayerSeen layer = {w, last, p->loop ? p->carry : 0, grads, p->f->narg};
+    if (last && p->loop && o->layer_seen) o->layer_seen(&layer, o->layer_ctx);
+    if (last) make_again(&layer, p->remake);
     keep_in_parts(p, last, o);
     Value **saved = collect_saved(m, p, last, grads, ncot);
     list_inputs(m->mem, p);

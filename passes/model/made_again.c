@@ -1,5 +1,6 @@
 /* made_again.c - see made_again.h. */
 #include "passes/model/made_again.h"
+#include "passes/passes.h"
 
 const char *made_again_policy(const Op *call) {
     const Attr *a = op_attr(call, "remake");
@@ -155,26 +156,56 @@ static void make(const Remake *r, Arena *mem, Value **now) {
             if (now[op->in[i]->id]) op->in[i] = now[op->in[i]->id];
 }
 
-void make_again(Func *w, Op *last, int carry, const char *policy, Value **grads,
-                int ngrads) {
-    Arena *mem = arena_new();
-    func_number(w);
-    size_t n = (size_t)w->nvalues + 1;
-    Remake r = {.w = w, .last = last, .carry = carry, .policy = policy};
+static Remake remake_of(Arena *mem, const LayerSeen *l, const char *policy) {
+    func_number(l->w);
+    size_t n = (size_t)l->w->nvalues + 1;
+    Remake r = {.w = l->w, .last = l->last, .carry = l->carry, .policy = policy};
     r.kept = NEW_ARRAY(mem, bool, n);
     r.wanted = NEW_ARRAY(mem, bool, n);
     r.unmoved = NEW_ARRAY(mem, bool, n);
     r.readers = NEW_ARRAY(mem, int, n);
-    r.again = NEW_ARRAY(mem, bool, (size_t)w->nops + 1);
-    Value **now = NEW_ARRAY(mem, Value *, n);
-    if (last->next) {
-        note_forward(&r);
-        choose(&r, grads, ngrads);
-        make(&r, mem, now);
-        for (int i = 0; i < ngrads; i++)
-            if (grads[i] && now[grads[i]->id]) grads[i] = now[grads[i]->id];
-    }
+    r.again = NEW_ARRAY(mem, bool, (size_t)l->w->nops + 1);
+    if (!l->last->next) return r;
+    note_forward(&r);
+    choose(&r, l->grads, l->ngrads);
+    return r;
+}
+
+void make_again(const LayerSeen *l, const char *policy) {
+    Arena *mem = arena_new();
+    Remake r = remake_of(mem, l, policy);
+    Value **now = NEW_ARRAY(mem, Value *, (size_t)l->w->nvalues + 1);
+    if (l->last->next) make(&r, mem, now);
+    for (int i = 0; i < l->ngrads; i++)
+        if (l->grads[i] && now[l->grads[i]->id]) l->grads[i] = now[l->grads[i]->id];
     arena_free(mem);
+}
+
+/* ---- what it costs ---- */
+
+static double seconds_of(const Op *op) {
+    static const double flops_per_second = 2 * 25e9, bytes_per_second = 10e9;
+    double bytes = 0, flops = op_flops(op);
+    if (op_has(op, F_VIEW)) return 0;
+    if (flops > 0) return flops / flops_per_second;
+    for (int i = 0; i < op->nin; i++) bytes += (double)type_bytes(&op->in[i]->ty);
+    for (int i = 0; i < op->nout; i++) bytes += (double)type_bytes(&op->out[i]->ty);
+    return bytes / bytes_per_second;
+}
+
+double made_again_seconds(Arena *mem, const LayerSeen *l, const char *policy,
+                          bool **kept) {
+    Remake r = remake_of(mem, l, policy);
+    double seconds = 0;
+    for (const Op *op = l->w->first; op != l->last->next; op = op->next) {
+        if (r.again[op->id]) seconds += seconds_of(op);
+        for (int i = 0; i < op->nout; i++) {
+            int v = op->out[i]->id;
+            r.kept[v] = (r.kept[v] || r.wanted[v]) && !r.again[op->id];
+        }
+    }
+    *kept = r.kept;
+    return seconds;
 }
 
 /* ---- calls without what they save ---- */
