@@ -106,7 +106,7 @@ void plan_fill_task_flops(const PipeSchedule *s, double (*flops)[TASK_KINDS]);
 Timeline plan_schedule_timeline(Arena *mem, const PipeSchedule *s,
                                 const double (*flops)[TASK_KINDS]);
 /* A picture with a row for each stage and no task yet; one more task of a stage, which has
- * at most those of the schedule. */
+ * at most twice those of the schedule (halves). */
 Timeline plan_timeline(Arena *mem, const PipeSchedule *s);
 void plan_timeline_add(Timeline *l, const PipeSchedule *s, int stage, Task task,
                        double begin, double end);

@@ -107,9 +107,9 @@ Timeline plan_timeline(Arena *mem, const PipeSchedule *s) {
     Timeline l = {.row = NEW_ARRAY(mem, TimelineRow, (size_t)s->stages),
                   .nrows = s->stages};
     for (int k = 0; k < s->stages; k++)
-        l.row[k] =
-            (TimelineRow){.name = arena_printf(mem, "stage %d", k),
-                          .box = NEW_ARRAY(mem, TimelineBox, (size_t)s->stage[k].n + 1)};
+        l.row[k] = (TimelineRow){
+            .name = arena_printf(mem, "stage %d", k),
+            .box = NEW_ARRAY(mem, TimelineBox, 2 * (size_t)s->stage[k].n + 1)};
     return l;
 }
 

@@ -17,6 +17,7 @@ enum {
     ROW_MOST = 34,
     LETTER_HEIGHT = 11,
     LETTER_WIDTH = 6,
+    TITLE_WIDTH = 10, /* of a letter there */
     BOXES_MOST = 80000,
     SHADES_MOST = 8
 };
@@ -58,8 +59,9 @@ static Picture picture_of(const Timeline *l) {
         for (int i = 0; i < l->row[r].n; i++)
             p.shades = MAX(p.shades, MIN(l->row[r].box[i].shade + 1, SHADES_MOST));
     }
-    p.width = MIN(MAX((int)MIN((int64_t)longest * TASK_WIDTH, WIDTH_MOST), WIDTH_LEAST),
-                  WIDTH_MOST);
+    double wanted =
+        fmax((double)longest * TASK_WIDTH, TITLE_WIDTH * (double)strlen(l->title));
+    p.width = (int)fmin(fmax(wanted, WIDTH_LEAST), WIDTH_MOST);
     p.row = fmin(fmax((double)ROWS_HEIGHT / MAX(l->nrows, 1), ROW_LEAST), ROW_MOST);
     p.box = 0.76 * p.row;
     p.grain = (double)p.width * l->nrows / BOXES_MOST;
