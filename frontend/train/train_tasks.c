@@ -121,7 +121,7 @@ void tasks_start(Train *t) {
     Arena *mem = arena_new();
     draw_schedule(t, mem);
     arena_free(mem);
-    if (t->job.cfg->profile) start_record(t);
+    if (t->job.cfg->profile && t->step < t->steps) start_record(t);
 }
 
 /* Ranks of one host have one clock. On several hosts all begin a step together, and each
