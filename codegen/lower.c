@@ -212,11 +212,18 @@ static void tick(Lower *l, const Op *op) {
     CALL_RT(l->e, rt_tick, number);
 }
 
+static void lower_op(Lower *l, const Op *op) {
+    bool logged = l->log_tasks && l->in_entry && op_is_task(op);
+    if (!lowering[op->kind]) die("%s reached code generation", optab[op->kind].name);
+    if (logged) CALL_RT(l->e, rt_task_begin, emit_i64(l->e, l->ntasks));
+    lowering[op->kind](l, op);
+    if (logged) CALL_RT(l->e, rt_task_end, emit_i64(l->e, l->ntasks++));
+}
+
 /* Ops from `op` up to `end`, NULL: all. */
 static void lower_ops(Lower *l, const Op *op, const Op *end) {
     for (; op != end; op = op->next) {
-        if (!lowering[op->kind]) die("%s reached code generation", optab[op->kind].name);
-        lowering[op->kind](l, op);
+        lower_op(l, op);
         if (l->profile) tick(l, op);
     }
     emit_ret(l->e, NULL);

@@ -33,6 +33,8 @@ typedef struct Lower {
     const Op **ticked;
     int nticked, ticked_cap;
     bool profile;
+    bool log_tasks; /* of the entry, by number */
+    int ntasks;
     /* the function being lowered */
     LLVMValueRef products, frame, *arg, *ret; /* pointers of the function */
     bool in_entry;

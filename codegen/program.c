@@ -3,7 +3,6 @@
 #include "codegen/codegen.h"
 #include "codegen/jit.h"
 #include "codegen/lower.h"
-#include "passes/pipe/schedule.h"
 #include "runtime/comm/agree.h"
 #include "runtime/comm/comm.h"
 #include "runtime/core/free_memory.h"
@@ -67,6 +66,7 @@ static char *cache_text(Arena *mem, const Program *p, const struct ProgramCode *
     Text t = text_new(mem);
     text_add(&t, "%s\n%s\nthreads %d\n", STATOR_BUILD_ID, jit_passes, p->threads);
     target_describe(code->target, &t);
+    if (code->lower.log_tasks) text_add(&t, "tasks are logged\n");
     text_add(&t, "%s", module_print(mem, p->m));
     return t.s;
 }
@@ -198,7 +198,8 @@ Program *program_make(Arena *mem, Module *m, const char *passes, const PassOptio
                           .m = m,
                           .threads = p->threads,
                           .vl = target_lanes(code->target),
-                          .profile = co->profile};
+                          .profile = co->profile,
+                          .log_tasks = co->log_tasks};
     plan_module(mem, p, passes, po, co->verbose);
     p->plan = memory_plan(mem, p->entry);
     p->arg = NEW_ARRAY(mem, void *, (size_t)p->entry->narg + 1);
@@ -341,6 +342,10 @@ void program_run(Program *p) {
     if (!p->arena) die("a program runs after program_allocate");
     last_tick = clock_seconds();
     p->code->entry(p->code->lower.product, p->code->frame, p->arg, p->ret);
+}
+
+Task *program_tasks(Arena *mem, const Program *p, int *n) {
+    return op_called_tasks(mem, p->entry, n);
 }
 
 void program_free(Program *p) {

@@ -25,11 +25,14 @@ int cmd_launch(int argc, char **argv);
 enum { EXIT_DIVERGED = 1, EXIT_SIGNALLED = 75 };
 
 /* Names in a run folder. */
-#define RUN_CHECKPOINTS "ckpt"
-#define RUN_METRICS     "metrics.jsonl"
-#define RUN_MODULE      "model.ir" /* the user's module */
-#define RUN_VALIDATION  "valid.jsonl"
-#define RUN_LOGS        "logs"
+#define RUN_CHECKPOINTS  "ckpt"
+#define RUN_METRICS      "metrics.jsonl"
+#define RUN_SCHEDULE     "schedule.svg"
+#define RUN_TIMELINE_CSV "timeline.csv"
+#define RUN_TIMELINE_SVG "timeline.svg"
+#define RUN_MODULE       "model.ir" /* the user's module */
+#define RUN_VALIDATION   "valid.jsonl"
+#define RUN_LOGS         "logs"
 
 /* The state object in a checkpoint's manifest.json, as cmd_train writes it:
  *   "step"         updates done

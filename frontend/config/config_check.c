@@ -272,6 +272,15 @@ static void check_warmup(const Config *c) {
                       "warmup_steps %lld is above total_steps %lld", warmup, total);
 }
 
+static void check_profile(const Config *c) {
+    long long start = c->profile_start_step, stop = c->profile_stop_step;
+    if (c->profile && stop < start)
+        config_refuse(c, "profile_stop_step", "profile_start_step",
+                      "profile_stop_step is the last step that is recorded",
+                      "profile_stop_step %lld is before profile_start_step %lld", stop,
+                      start);
+}
+
 static void check_wsd(const Config *c) {
     long long warmup = c->lr_schedule_warmup_steps, total = c->lr_schedule_total_steps;
     long long decay = c->lr_schedule_wsd_decay_steps;
@@ -371,13 +380,13 @@ static void check_micro(const Config *cfg) {
 
 /* Each says one thing, so that one mistake hides no other. */
 static void (*const checks[])(const Config *) = {
-    check_model_source, check_heads,         check_kv_heads,      check_width,
-    check_positions,    check_eos,           check_bos,           check_pad,
-    check_bias,         check_length,        check_loader_length, check_batch,
-    check_rates,        check_first_rate,    check_ratio,         check_warmup,
-    check_wsd,          check_decay,         check_documents,     check_mindrecord,
-    check_mode,         check_parallel_mode, check_resume,        check_shards,
-    check_micro};
+    check_model_source, check_heads,      check_kv_heads,      check_width,
+    check_positions,    check_eos,        check_bos,           check_pad,
+    check_bias,         check_length,     check_loader_length, check_batch,
+    check_rates,        check_first_rate, check_ratio,         check_warmup,
+    check_wsd,          check_profile,    check_decay,         check_documents,
+    check_mindrecord,   check_mode,       check_parallel_mode, check_resume,
+    check_shards,       check_micro};
 
 typedef struct Check {
     const Config *cfg;

@@ -4,6 +4,19 @@
 #include "frontend/plan/plan.h"
 #include <errno.h>
 
+static void draw_schedule(Arena *mem, const Plan *p, const char *path) {
+    if (!p->pipe)
+        fail(EXIT_CONFIG,
+             "--svg %s: there is one stage, and so no schedule to draw\n    hint: "
+             "--parallel_config.pipeline_stage 2, or more, with as many "
+             "parallel_config.micro_batch_num",
+             path);
+    Timeline l = plan_schedule_timeline(mem, p->pipe->schedule,
+                                        (const double(*)[TASK_KINDS])p->pipe->flops);
+    int error = timeline_write(path, &l);
+    if (error) fail(EXIT_DATA, "cannot write %s: %s", path, strerror(error));
+}
+
 int cmd_plan(int argc, char **argv) {
     double start = clock_seconds();
     Arena *mem = arena_new();
@@ -14,9 +27,11 @@ int cmd_plan(int argc, char **argv) {
     }
     if (argc < 2)
         fail(EXIT_CONFIG, "stator plan needs a configuration: stator plan CONFIG.yaml "
-                          "[-n RANKS] [--json] [--a.b.c VALUE ...]");
+                          "[-n RANKS] [--json] [--svg FILE.svg] [--a.b.c VALUE ...]");
     Config *cfg = config_load(mem, o->nwords ? o->word[0] : NULL, o->nflags, o->flag);
     Plan p = plan_of_config(mem, cfg, option_int(o, "-n", 0));
+    const char *svg = option_text(o, "--svg");
+    if (svg) draw_schedule(mem, &p, svg);
     Text out = text_new(mem);
     if (option_given(o, "--json")) {
         text_add(&out, "{\n");

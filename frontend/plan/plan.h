@@ -6,6 +6,7 @@
 #define STATOR_PLAN_H
 #include "frontend/model/job.h"
 #include "passes/pipe/schedule.h"
+#include "runtime/run/timeline.h"
 
 /* Where in the program something happens. */
 typedef enum PlanPart {
@@ -94,6 +95,23 @@ void plan_join_hashes(const char *hash, int n, char all[33]);
 double plan_bubble(const PlanPipe *p);
 /* The tasks of all stages over time, `columns` wide. */
 void plan_draw(const PlanPipe *p, int columns, Text *out);
+
+/* By chunk, of those whose tasks the planned module has: flops of a rank in a task. */
+void plan_read_task_flops(Arena *mem, const Module *m, double (*flops)[TASK_KINDS]);
+/* And of tasks that no module has because another one does their work, when those of all
+ * chunks are there. */
+void plan_fill_task_flops(const PipeSchedule *s, double (*flops)[TASK_KINDS]);
+
+/* The schedule as a picture (timeline_svg), with these flops as times. */
+Timeline plan_schedule_timeline(Arena *mem, const PipeSchedule *s,
+                                const double (*flops)[TASK_KINDS]);
+/* A picture with a row for each stage and no task yet; one more task of a stage, which has
+ * at most twice those of the schedule (halves). */
+Timeline plan_timeline(Arena *mem, const PipeSchedule *s);
+void plan_timeline_add(Timeline *l, const PipeSchedule *s, int stage, Task task,
+                       double begin, double end);
+/* "1f1b, 4 stages, 8 micro-batches" */
+const char *plan_schedule_title(Arena *mem, const PipeSchedule *s);
 
 /* Of a module at level planned whose entry is a training step. */
 Plan plan_read(Arena *mem, const Func *entry, const Job *job);

@@ -118,40 +118,6 @@ static Plan plan_one(Arena *mem, Job *j) {
     return plan_read(mem, module_plan(mem, m, train_passes, &o, &co), j);
 }
 
-/* Flops of a rank in a function and what it calls; by_nth: of those it may call. */
-static double func_flops(const Func *f, const double *by_nth) {
-    double flops = 0;
-    for (const Op *op = f->first; op; op = op->next) {
-        bool calls = op_is_call(op) && op_func(op)->role != ROLE_KERNEL;
-        flops +=
-            calls ? (double)call_of(op).times * by_nth[op_func(op)->nth] : op_flops(op);
-    }
-    return flops;
-}
-
-static void read_task_flops(Arena *mem, PlanPipe *pipe, const Plan *p) {
-    Func **order = module_order(mem, p->m);
-    int n = 0;
-    while (order[n]) n++;
-    double *flops = NEW_ARRAY(mem, double, (size_t)n + 1);
-    for (int i = 0; i < n; i++) {
-        const Func *f = order[i];
-        flops[i] = func_flops(f, flops);
-        if (f->task) pipe->flops[f->chunk][f->task] = flops[i];
-    }
-}
-
-/* What a task costs where the module has it in another form: see task_ops of pass pipeline. */
-static void fill_task_flops(PlanPipe *pipe) {
-    for (int c = 0; c < pipe->schedule->chunks; c++) {
-        double *f = pipe->flops[c];
-        if (f[TASK_BACKWARD] > 0)
-            f[TASK_WEIGHTS] = f[TASK_BACKWARD];
-        else
-            f[TASK_BACKWARD] = f[TASK_INPUTS] + f[TASK_WEIGHTS];
-    }
-}
-
 /* What every stage has in common is done once: up to pass stage. */
 static Plan plan_stages(Arena *mem, Job *j) {
     PlanPipe *pipe = NEW(mem, PlanPipe);
@@ -172,11 +138,11 @@ static Plan plan_stages(Arena *mem, Job *j) {
         Func *entry = module_plan(mem, module_copy(m), rest, &o, &co);
         Plan *p = &pipe->stage[o.stage];
         *p = plan_read(mem, entry, j);
-        read_task_flops(mem, pipe, p);
+        plan_read_task_flops(mem, p->m, pipe->flops);
         memcpy(hash + 33 * o.stage, p->hash, 33);
         p->pipe = pipe;
     }
-    fill_task_flops(pipe);
+    plan_fill_task_flops(pipe->schedule, pipe->flops);
     plan_join_hashes(hash, stages, pipe->hash);
     return pipe->stage[0];
 }

@@ -1,6 +1,44 @@
 /* plan_pipe.c - what the stages of a pipeline are to each other: flops of tasks, the time
- * that stages wait, and a picture. */
+ * that stages wait, and pictures. */
 #include "frontend/plan/plan.h"
+
+/* ---- flops of tasks ---- */
+
+/* Flops of a rank in a function and what it calls; by_nth: of those it may call. */
+static double func_flops(const Func *f, const double *by_nth) {
+    double flops = 0;
+    for (const Op *op = f->first; op; op = op->next) {
+        bool calls = op_is_call(op) && op_func(op)->role != ROLE_KERNEL;
+        flops +=
+            calls ? (double)call_of(op).times * by_nth[op_func(op)->nth] : op_flops(op);
+    }
+    return flops;
+}
+
+void plan_read_task_flops(Arena *mem, const Module *m, double (*flops)[TASK_KINDS]) {
+    Func **order = module_order(mem, m);
+    int n = 0;
+    while (order[n]) n++;
+    double *by_nth = NEW_ARRAY(mem, double, (size_t)n + 1);
+    for (int i = 0; i < n; i++) {
+        const Func *f = order[i];
+        by_nth[i] = func_flops(f, by_nth);
+        if (f->task) flops[f->chunk][f->task] = by_nth[i];
+    }
+}
+
+/* In another form: see task_ops of pass pipeline. */
+void plan_fill_task_flops(const PipeSchedule *s, double (*flops)[TASK_KINDS]) {
+    for (int c = 0; c < s->chunks; c++) {
+        double *f = flops[c];
+        if (f[TASK_BACKWARD] > 0)
+            f[TASK_WEIGHTS] = f[TASK_BACKWARD];
+        else
+            f[TASK_BACKWARD] = f[TASK_INPUTS] + f[TASK_WEIGHTS];
+    }
+}
+
+/* ---- time ---- */
 
 void plan_join_hashes(const char *hash, int n, char all[33]) {
     hash_hex(hash, (size_t)n * 33, all);
@@ -11,7 +49,17 @@ double plan_bubble(const PlanPipe *p) {
     return schedule_bubble(p->schedule, &t);
 }
 
-/* ---- the picture ---- */
+/* When each task begins, in the order of its stage, and how long all takes. */
+static double **begins(Arena *mem, const PipeSchedule *s, const TaskSeconds *seconds,
+                       double *all) {
+    double **begin = NEW_ARRAY(mem, double *, (size_t)s->stages);
+    for (int k = 0; k < s->stages; k++)
+        begin[k] = NEW_ARRAY(mem, double, (size_t)s->stage[k].n + 1);
+    *all = schedule_seconds(mem, s, seconds, begin);
+    return begin;
+}
+
+/* ---- as text ---- */
 
 typedef struct Picture {
     const PipeSchedule *s;
@@ -46,12 +94,54 @@ void plan_draw(const PlanPipe *p, int columns, Text *out) {
     Picture pic = {.s = p->schedule,
                    .seconds = {.chunk = (const double(*)[TASK_KINDS])p->flops},
                    .columns = columns};
-    pic.begin = NEW_ARRAY(mem, double *, (size_t)pic.s->stages);
-    for (int k = 0; k < pic.s->stages; k++)
-        pic.begin[k] = NEW_ARRAY(mem, double, (size_t)pic.s->stage[k].n + 1);
-    pic.all = schedule_seconds(mem, pic.s, &pic.seconds, pic.begin);
+    pic.begin = begins(mem, pic.s, &pic.seconds, &pic.all);
     for (int k = 0; k < pic.s->stages && pic.all > 0; k++) draw_stage(&pic, k, out);
     text_add(out, "  time goes to the right; 0 to 9: forward, a to j: backward of "
                   "micro-batch 0 to 9, then again from 0; dots: waiting\n");
     arena_free(mem);
+}
+
+/* ---- as SVG ---- */
+
+Timeline plan_timeline(Arena *mem, const PipeSchedule *s) {
+    Timeline l = {.row = NEW_ARRAY(mem, TimelineRow, (size_t)s->stages),
+                  .nrows = s->stages};
+    for (int k = 0; k < s->stages; k++)
+        l.row[k] = (TimelineRow){
+            .name = arena_printf(mem, "stage %d", k),
+            .box = NEW_ARRAY(mem, TimelineBox, 2 * (size_t)s->stage[k].n + 1)};
+    return l;
+}
+
+void plan_timeline_add(Timeline *l, const PipeSchedule *s, int stage, Task task,
+                       double begin, double end) {
+    TimelineRow *row = &l->row[stage];
+    TimelineBox box = {begin, end, task.kind, 0, task.micro};
+    for (int c = 0; c < task.chunk; c++) box.shade += s->stage_of[c] == stage;
+    row->box[row->n++] = box;
+}
+
+const char *plan_schedule_title(Arena *mem, const PipeSchedule *s) {
+    const char *slash = strrchr(s->name, '/');
+    return arena_printf(mem, "%.40s, %d stages, %d micro-batches",
+                        slash ? slash + 1 : s->name, s->stages, s->micro);
+}
+
+Timeline plan_schedule_timeline(Arena *mem, const PipeSchedule *s,
+                                const double (*flops)[TASK_KINDS]) {
+    TaskSeconds seconds = {.chunk = flops};
+    double all, **begin = begins(mem, s, &seconds, &all);
+    Timeline l = plan_timeline(mem, s);
+    l.end = all > 0 ? all : 1;
+    l.axis = "share of the step, %";
+    l.axis_end = 100;
+    for (int k = 0; k < s->stages; k++)
+        for (int i = 0; i < s->stage[k].n; i++) {
+            Task t = s->stage[k].task[i];
+            plan_timeline_add(&l, s, k, t, begin[k][i],
+                              begin[k][i] + task_seconds(&seconds, t));
+        }
+    l.title = arena_printf(mem, "%s: stages wait %.1f %% of the time",
+                           plan_schedule_title(mem, s), 100 * timeline_idle(&l));
+    return l;
 }

@@ -26,8 +26,9 @@ static int checkpoints_in(Arena *mem, const char *folder) {
 /* Folders. */
 
 static void inspect_run(Arena *mem, const char *folder) {
-    static const char *const names[] = {"config.yaml", "plan.json", RUN_METRICS,
-                                        "loss.svg", RUN_CHECKPOINTS};
+    static const char *const names[] = {
+        "config.yaml", "plan.json",      RUN_METRICS,      "loss.svg",
+        RUN_SCHEDULE,  RUN_TIMELINE_CSV, RUN_TIMELINE_SVG, RUN_CHECKPOINTS};
     printf("%s: run folder with", folder);
     for (int i = 0; i < ARRAY_LEN(names); i++)
         if (has(mem, folder, names[i])) printf(" %s", names[i]);

@@ -48,6 +48,7 @@ int cmd_train(int argc, char **argv) {
     train_state_start(&t);
     valid_start(&t);
     open_metrics(&t);
+    tasks_start(&t);
     if (t.step >= t.steps)
         report_say(&t, "all %lld steps are done already%s", (long long)t.steps,
                    t.step == t.steps
@@ -56,6 +57,7 @@ int cmd_train(int argc, char **argv) {
                                       (long long)t.step));
     int code = train_loop(&t);
     watch_task("end of the run", -1, false);
+    tasks_end(&t);
     if (code == 0)
         code = finish(&t);
     else

@@ -53,6 +53,8 @@ typedef struct Train {
     Program *probe; /* results and gradients of the first batch, for --dump; or NULL */
     struct Results *results; /* of the probe */
     float **gradient; /* sums over its micro-batches, by parameter; NULL: it has one */
+    const PipeSchedule *pipe; /* what its stages do; NULL: there is one */
+    struct TaskRecord *tasks; /* see train_tasks.c; NULL: nothing is recorded */
     TrainSlots at;
     Feed *feed;               /* of program */
     struct Validation *valid; /* NULL: none */
@@ -156,6 +158,14 @@ typedef struct ValidPoint {
 } ValidPoint;
 int valid_points(const Train *t, Arena *mem, double **step, double **loss);
 int valid_points_write(const Train *t, int64_t last_step, const ValidPoint *more);
+
+/* train_tasks.c: the tasks of a pipeline as planned (schedule.svg) and, with the key profile,
+ * as measured (timeline.csv, timeline.svg). On all ranks: before the first step, right before
+ * the program runs, behind each step, and behind all, which writes what is not written yet. */
+void tasks_start(Train *t);
+void tasks_begin_step(Train *t, int64_t step);
+void tasks_end_step(Train *t);
+void tasks_end(Train *t);
 
 /* train_dump.c: --dump. */
 void dump_plan(Train *t);

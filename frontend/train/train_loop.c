@@ -109,6 +109,7 @@ static double run_step(Train *t, const DataBatch *batch) {
     if (t->at.rng) fill_rng(t, step, t->job.micro, t->at.rng);
     if (t->at.counted && batch) fill_counted(t, batch);
     fill_scalars(t, update, rate);
+    tasks_begin_step(t, step);
     train_run(t->program);
     train_end_if_data_failed(t, *t->at.good == 0);
     t->step = step;
@@ -254,6 +255,7 @@ static int run_steps(Train *t, Prefetch *batches) {
         }
         double rate = run_step(t, there ? &batch : NULL);
         write_metrics(t, rate, clock_seconds() - begin);
+        tasks_end_step(t);
         if (t->skipped_in_a_row) say_skipped(t);
         if (gives_up(t)) return diverged(t);
         if (save_due(t)) train_state_save(t);

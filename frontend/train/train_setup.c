@@ -262,13 +262,16 @@ static void make_program(Train *t) {
     const Config *cfg = t->job.cfg;
     choose_recompute(t);
     PassOptions o = pass_options(t);
-    CompileOptions co = {.cpu = cfg->context_cpu, .threads = (int)cfg->context_threads};
+    CompileOptions co = {.cpu = cfg->context_cpu,
+                         .threads = (int)cfg->context_threads,
+                         .log_tasks = cfg->profile && t->job.strategy.stages > 1};
     Module *m = job_build(&t->job, MODEL_TRAIN, t->job.batch);
     Module *model = module_clone(t->mem, m);
     ranks_apply(t, m, &o);
     ranks_agree_module(t, m, o.schedule);
     t->program = program_make(t->mem, m, train_passes, &o, &co);
     t->threads = t->program->threads;
+    t->pipe = o.schedule;
     join_plans(t);
     if (cfg->dump[0]) dump_plan(t);
     count_parameters(t, model_entry(model));

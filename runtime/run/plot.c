@@ -1,6 +1,6 @@
 /* plot.c - the loss curve as SVG; see plot.h. */
 #include "runtime/run/plot.h"
-#include "base/utf8.h"
+#include "runtime/run/svg.h"
 #include <math.h>
 
 enum {
@@ -15,32 +15,17 @@ enum {
     SMOOTH_FROM = 20
 };
 
-/* Colours: text and grid have contrast on both grounds; the two series are told apart by
- * lightness too, not by hue alone. */
-static const char style[] =
-    "<style>\n"
-    "text{font:13px system-ui,sans-serif;fill:#444}\n"
-    ".title{font-size:17px;font-weight:600;fill:#111}\n"
-    ".ground{fill:#ffffff}\n"
-    ".grid{stroke:#e3e3e3;stroke-width:1}\n"
-    ".axis{stroke:#888;stroke-width:1}\n"
+/* The two series are told apart by lightness too, not by hue alone. */
+static const char light[] =
     ".line{fill:none;stroke-linejoin:round;stroke-linecap:round}\n"
     ".raw{stroke:#8fb8de;stroke-width:1}\n"
     ".smooth{stroke:#14589c;stroke-width:2}\n"
     ".valid{stroke:#c2571a;stroke-width:1.5}\n"
-    ".dot{fill:#c2571a}\n"
-    "@media (prefers-color-scheme:dark){\n"
-    "text{fill:#bbb}\n"
-    ".title{fill:#eee}\n"
-    ".ground{fill:#16181c}\n"
-    ".grid{stroke:#2c3036}\n"
-    ".axis{stroke:#777}\n"
-    ".raw{stroke:#3d6187}\n"
-    ".smooth{stroke:#74b3f0}\n"
-    ".valid{stroke:#f0965a}\n"
-    ".dot{fill:#f0965a}\n"
-    "}\n"
-    "</style>\n";
+    ".dot{fill:#c2571a}\n";
+static const char dark[] = ".raw{stroke:#3d6187}\n"
+                           ".smooth{stroke:#74b3f0}\n"
+                           ".valid{stroke:#f0965a}\n"
+                           ".dot{fill:#f0965a}\n";
 
 typedef struct Axis {
     double low, high, first, step;
@@ -52,13 +37,6 @@ static double x_of(const Axis *a, double v) {
 
 static double y_of(const Axis *a, double v) {
     return TOP + (a->high - v) / (a->high - a->low) * PLOT_H;
-}
-
-void plot_ticks(double lo, double hi, int want, double *first, double *step) {
-    double rough = (hi - lo) / MAX(want, 1);
-    double power = pow(10, floor(log10(rough))), part = rough / power;
-    *step = power * (part < 1.5 ? 1 : part < 3.5 ? 2 : part < 7.5 ? 5 : 10);
-    *first = ceil(lo / *step - 1e-9) * *step;
 }
 
 static void range_add(const PlotSeries *s, double *x, double *y) {
@@ -83,50 +61,8 @@ static Axis axis_over(const double range[2], double margin, int ticks) {
     }
     double pad = (high - low) * margin;
     Axis a = {.low = low - pad, .high = high + pad};
-    plot_ticks(a.low, a.high, ticks, &a.first, &a.step);
+    svg_ticks(a.low, a.high, ticks, &a.first, &a.step);
     return a;
-}
-
-/* Text of XML: markup escaped; control characters and bytes that are no UTF-8 as '?'. */
-static void add_xml(Text *t, const char *s) {
-    for (size_t left = strlen(s); left;) {
-        int n = utf8_check(s, left);
-        bool refused = n == 0 || (unsigned char)*s < 0x20 || *s == 0x7f ||
-                       (n == 3 && !memcmp(s, "\xef\xbf", 2) && (s[2] & 0x3e) == 0x3e);
-        if (refused)
-            text_add(t, "?");
-        else if (*s == '<')
-            text_add(t, "&lt;");
-        else if (*s == '>')
-            text_add(t, "&gt;");
-        else if (*s == '&')
-            text_add(t, "&amp;");
-        else
-            text_add_bytes(t, s, (size_t)n);
-        s += MAX(n, 1);
-        left -= (size_t)MAX(n, 1);
-    }
-}
-
-static void add_text(Text *t, double x, double y, const char *attributes, const char *s) {
-    text_add(t, "<text x=\"%.1f\" y=\"%.1f\" %s>", x, y, attributes);
-    add_xml(t, s);
-    text_add(t, "</text>\n");
-}
-
-/* 1500 as 1.5k and so on: an axis of steps is easier to read so. */
-static void tick_label(double v, double step, char out[32]) {
-    double least = fabs(v) < step * 1e-6 ? 0 : v;
-    static const struct {
-        double unit;
-        const char *letter;
-    } scales[] = {{1e9, "G"}, {1e6, "M"}, {1e3, "k"}};
-    for (int i = 0; i < ARRAY_LEN(scales); i++) {
-        if (fabs(least) < scales[i].unit || step < scales[i].unit / 10) continue;
-        snprintf(out, 32, "%.10g%s", least / scales[i].unit, scales[i].letter);
-        return;
-    }
-    snprintf(out, 32, "%.10g", least);
 }
 
 static void add_axes(Text *t, const Axis *x, const Axis *y) {
@@ -135,14 +71,14 @@ static void add_axes(Text *t, const Axis *x, const Axis *y) {
     for (int i = 0; i < 40 && y->first + i * y->step <= y->high; i++) {
         double v = y->first + i * y->step, at = y_of(y, v);
         text_add(t, "<path class=\"grid\" d=\"M%d %.1fh%d\"/>\n", LEFT, at, PLOT_W);
-        tick_label(v, y->step, label);
-        add_text(t, LEFT - 8, at + 4, "text-anchor=\"end\"", label);
+        svg_tick_label(v, y->step, label);
+        svg_text(t, LEFT - 8, at + 4, "text-anchor=\"end\"", label);
     }
     for (int i = 0; i < 40 && x->first + i * x->step <= x->high; i++) {
         double v = x->first + i * x->step, at = x_of(x, v);
         text_add(t, "<path class=\"axis\" d=\"M%.1f %.1fv5\"/>\n", at, bottom);
-        tick_label(v, x->step, label);
-        add_text(t, at, bottom + 20, "text-anchor=\"middle\"", label);
+        svg_tick_label(v, x->step, label);
+        svg_text(t, at, bottom + 20, "text-anchor=\"middle\"", label);
     }
     text_add(t, "<path class=\"axis\" d=\"M%d %.1fh%d\"/>\n", LEFT, bottom, PLOT_W);
 }
@@ -223,7 +159,7 @@ static PlotSeries smoothed(Arena *mem, const PlotSeries *s) {
 
 static double add_key(Text *t, double x, const char *class, const char *name) {
     text_add(t, "<path class=\"line %s\" d=\"M%.1f %dh22\"/>\n", class, x, TOP - 12);
-    add_text(t, x + 28, TOP - 8, "", name);
+    svg_text(t, x + 28, TOP - 8, "", name);
     return x + 48 + 7.2 * (double)strlen(name);
 }
 
@@ -263,19 +199,14 @@ Text plot_svg(Arena *mem, const Plot *plot) {
     range_add(&plot->train, xs, ys);
     range_add(&plot->validation, xs, ys);
     Axis x = axis_over(xs, 0, 8), y = axis_over(ys, 0.05, 6);
-    text_add(&t,
-             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" "
-             "width=\"%d\" height=\"%d\" role=\"img\">\n<title>",
-             WIDTH, HEIGHT, WIDTH, HEIGHT);
-    add_xml(&t, plot->title ? plot->title : "");
-    text_add(&t, "</title>\n%s<rect class=\"ground\" width=\"%d\" height=\"%d\"/>\n",
-             style, WIDTH, HEIGHT);
-    add_text(&t, LEFT, 26, "class=\"title\"", plot->title ? plot->title : "");
+    const char *title = plot->title ? plot->title : "";
+    svg_begin(&t, WIDTH, HEIGHT, title, light, dark);
+    svg_text(&t, LEFT, 26, "class=\"title\"", title);
     add_axes(&t, &x, &y);
-    add_text(&t, LEFT + PLOT_W / 2.0, HEIGHT - 14, "text-anchor=\"middle\"",
+    svg_text(&t, LEFT + PLOT_W / 2.0, HEIGHT - 14, "text-anchor=\"middle\"",
              plot->x_label ? plot->x_label : "step");
     text_add(&t, "<g transform=\"translate(18 %d) rotate(-90)\">", TOP + PLOT_H / 2);
-    add_text(&t, 0, 0, "text-anchor=\"middle\"", plot->y_label ? plot->y_label : "loss");
+    svg_text(&t, 0, 0, "text-anchor=\"middle\"", plot->y_label ? plot->y_label : "loss");
     text_add(&t, "</g>\n");
     add_series(mem, &t, plot, &x, &y);
     text_add(&t, "</svg>\n");

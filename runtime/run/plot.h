@@ -22,9 +22,4 @@ Text plot_svg(Arena *mem, const Plot *plot);
 /* Writes plot_svg to a file, whole or not at all. Returns 0 or an errno value. */
 int plot_write(const char *path, const Plot *plot);
 
-/* Round ticks for an axis from lo to hi: *first + k * *step, about `want` of them; *first
- * is the smallest multiple of *step that is not below lo, *step is 1, 2 or 5 times a
- * power of ten. lo < hi, both finite. */
-void plot_ticks(double lo, double hi, int want, double *first, double *step);
-
 #endif

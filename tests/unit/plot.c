@@ -1,40 +1,12 @@
 /* plot.c - the loss curve: ticks, ranges, gaps, extremes, well-formed output. */
 #include "runtime/run/plot.h"
-#include "../test.h"
-
-static Arena *mem;
-
-static int count(const char *text, const char *part) {
-    int n = 0;
-    for (const char *p = text; (p = strstr(p, part)); p += strlen(part)) n++;
-    return n;
-}
-
-/* Tags balanced, no stray markup, no number that is not one. */
-static void expect_well_formed(const char *svg) {
-    char open[32][32];
-    int depth = 0;
-    for (const char *p = strchr(svg, '<'); p; p = strchr(p, '<')) {
-        const char *end = strchr(p, '>');
-        EXPECT(end && !memchr(p + 1, '<', (size_t)(end - p - 1)));
-        char name[32];
-        EXPECT_INT(sscanf(p + 1, "%31[a-z/]", name), 1);
-        if (name[0] == '/')
-            EXPECT(depth > 0 && !strcmp(open[--depth], name + 1));
-        else if (end[-1] != '/')
-            strcpy(open[depth++], name);
-        EXPECT(depth < 32);
-        p = end;
-    }
-    EXPECT(depth == 0 && !strstr(svg, "nan\"") && !strstr(svg, "inf"));
-    EXPECT(!strstr(svg, "nan ") && !strstr(svg, "nanL"));
-}
+#include "runtime/run/svg.h"
+#include "svg_text.h"
 
 static char *draw(PlotSeries train, PlotSeries validation, const char *title) {
-    mem = mem ? mem : arena_new();
     Plot p = {.title = title, .train = train, .validation = validation};
-    Text t = plot_svg(mem, &p);
-    expect_well_formed(t.s);
+    Text t = plot_svg(mem(), &p);
+    svg_expect_well_formed(t.s);
     EXPECT_INT(t.n, strlen(t.s));
     return t.s;
 }
@@ -49,7 +21,7 @@ TEST(round_ticks) {
         {0, 1e6, 8, 0, 1e5}, {2.301, 2.304, 6, 2.301, 5e-4}, {0.1, 0.9, 4, 0.2, 0.2}};
     for (int i = 0; i < ARRAY_LEN(cases); i++) {
         double first, step;
-        plot_ticks(cases[i].lo, cases[i].hi, cases[i].want, &first, &step);
+        svg_ticks(cases[i].lo, cases[i].hi, cases[i].want, &first, &step);
         EXPECT_NEAR(step, cases[i].step, 1e-9 * step);
         EXPECT_NEAR(first, cases[i].first, 1e-9);
     }
@@ -69,7 +41,7 @@ TEST(validation_and_smoothing) {
     double x[100], y[100], vx[] = {50, 100}, vy[] = {3.25, 3.125};
     for (int i = 0; i < 100; i++) x[i] = i + 1, y[i] = i % 2 ? 3.0 : 4.0;
     char *svg = draw((PlotSeries){x, y, 100}, (PlotSeries){vx, vy, 2}, "a");
-    EXPECT(strstr(svg, "validation 3.1250") && count(svg, "<circle") == 2);
+    EXPECT(strstr(svg, "validation 3.1250") && svg_count(svg, "<circle") == 2);
     const char *value = strstr(svg, "smoothed ");
     EXPECT(value && fabs(atof(value + 9) - 3.5) < 0.2);
 }
@@ -79,15 +51,16 @@ TEST(smoothing_does_not_lag) {
     double x[101], y[101];
     for (int i = 0; i < 101; i++) x[i] = i, y[i] = 101 - i;
     char *svg = draw((PlotSeries){x, y, 101}, (PlotSeries){0}, "a");
-    EXPECT_INT(count(svg, "L454.0 230.0L"), 2); /* the middle point, raw and smoothed */
+    EXPECT_INT(svg_count(svg, "L454.0 230.0L"),
+               2); /* the middle point, raw and smoothed */
 }
 
 TEST(gaps) {
     double x[] = {1, 2, 3, 4, 5}, y[] = {4, NAN, 3, INFINITY, 2};
     char *svg = draw((PlotSeries){x, y, 5}, (PlotSeries){0}, "a");
     const char *line = strstr(svg, "class=\"line smooth\" d=\"");
-    char *path = arena_strndup(mem, line, strcspn(line, ">"));
-    EXPECT(count(path, "M") == 3 && count(path, "L") == 0);
+    char *path = arena_strndup(mem(), line, strcspn(line, ">"));
+    EXPECT(svg_count(path, "M") == 3 && svg_count(path, "L") == 0);
 }
 
 TEST(odd_ranges) {
@@ -97,7 +70,8 @@ TEST(odd_ranges) {
     EXPECT_PART(draw((PlotSeries){0}, (PlotSeries){0}, ""), "</svg>");
     for (int i = 0; i < ARRAY_LEN(all); i++) {
         char *svg = draw((PlotSeries){x, all[i], 2}, (PlotSeries){x, all[i], 1}, NULL);
-        EXPECT(count(svg, "class=\"grid\"") >= 2 && count(svg, "class=\"grid\"") < 20);
+        EXPECT(svg_count(svg, "class=\"grid\"") >= 2 &&
+               svg_count(svg, "class=\"grid\"") < 20);
     }
 }
 
@@ -123,11 +97,10 @@ TEST(titles_are_escaped) {
 }
 
 TEST(write) {
-    mem = arena_new();
-    char *path = path_join(mem, temp_dir(), "loss.svg");
+    char *path = path_join(mem(), temp_dir(), "loss.svg");
     double x[] = {1, 2}, y[] = {2, 1};
     Plot p = {.title = "t", .train = {x, y, 2}};
     EXPECT(plot_write(path, &p) == 0 && plot_write(path, &p) == 0);
-    EXPECT_STR(file_read(mem, path, 1 << 20, NULL, EXIT_DATA), plot_svg(mem, &p).s);
-    EXPECT(plot_write(path_join(mem, temp_dir(), "none/loss.svg"), &p) != 0);
+    EXPECT_STR(file_read(mem(), path, 1 << 20, NULL, EXIT_DATA), plot_svg(mem(), &p).s);
+    EXPECT(plot_write(path_join(mem(), temp_dir(), "none/loss.svg"), &p) != 0);
 }

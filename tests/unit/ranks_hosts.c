@@ -142,6 +142,31 @@ TEST_LIMIT(two_hosts_without_a_shared_disk_train_and_resume, 120) {
     end_hosts(h);
 }
 
+/* Hosts may have other clocks: each stage counts from where all began the step together. */
+TEST_LIMIT(tasks_of_stages_on_two_hosts, 120) {
+    const char *disk = in_temp("disk"), *run = path_join(mem(), disk, "run");
+    Host h[HOSTS];
+    start_hosts(h, disk);
+    expect_train(0, h, runs_small_config(4, 0), run,
+                 "--parallel_config.pipeline_stage 2 --parallel_config.data_parallel 2 "
+                 "--batch_size 1 --profile True --profile_stop_step 3");
+    const char *csv = file_read(mem(), on(&h[0], path_join(mem(), run, "timeline.csv")),
+                                1 << 20, NULL, EXIT_DATA);
+    int rows = 0;
+    for (const char *line = csv; (line = strchr(line, '\n')) && line[1]; rows++) {
+        int step, rank, stage;
+        double begin, end;
+        EXPECT_INT(sscanf(++line, "%d,%d,%d,%*[0-9BF],%lf,%lf", &step, &rank, &stage,
+                          &begin, &end),
+                   5);
+        EXPECT(rank == 2 * stage && begin >= 0 && begin < end && end < 30);
+    }
+    EXPECT_INT(rows, 3 * 2 * 2 * 2);
+    EXPECT(file_exists(on(&h[0], path_join(mem(), run, "timeline.svg"))));
+    EXPECT(!file_exists(on(&h[1], path_join(mem(), run, "timeline.csv"))));
+    end_hosts(h);
+}
+
 /* Weights to begin from are on the first host alone, which is enough. Data must be on
  * both: the host without them, or with others, is told what to copy. */
 TEST_LIMIT(files_that_one_of_two_hosts_has, 120) {

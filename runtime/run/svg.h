@@ -1,0 +1,23 @@
+/* svg.h - what pictures have in common: a document, text in it, round ticks. */
+#ifndef STATOR_SVG_H
+#define STATOR_SVG_H
+#include "base/base.h"
+
+/* The beginning of a document of so many pixels: title, styles and the ground under all that
+ * follows. It needs nothing from elsewhere (no scripts, fonts or links) and follows the
+ * reader's light or dark theme: `light` are further styles, `dark` those that replace them.
+ * There are the classes title, grid and axis. "</svg>\n" ends it. */
+void svg_begin(Text *t, int width, int height, const char *title, const char *light,
+               const char *dark);
+/* A line of text; `attributes` stand in its tag. Markup in it is escaped; control characters
+ * and bytes that are no UTF-8 are '?'. */
+void svg_text(Text *t, double x, double y, const char *attributes, const char *s);
+
+/* Round ticks for an axis from lo to hi: *first + k * *step, about `want` of them; *first
+ * is the smallest multiple of *step that is not below lo, *step is 1, 2 or 5 times a
+ * power of ten. lo < hi, both finite. */
+void svg_ticks(double lo, double hi, int want, double *first, double *step);
+/* What stands at a tick: 1500 as 1.5k and so on. */
+void svg_tick_label(double v, double step, char out[32]);
+
+#endif
