@@ -1,6 +1,5 @@
 /* flops.c - the flops of a model, counted in its gradient function, which contains all
  * that has to be computed; ops in a loop count once for every run. */
-#include "passes/model/made_again.h"
 #include "passes/passes.h"
 
 /* The letters of float operands and results; of two tied ones (heads and their groups)
@@ -56,7 +55,7 @@ static bool is_gradient(const Func *f) {
 static void keep_all(Module *m) {
     for (Func *f = m->first; f; f = f->next)
         for (Op *op = f->first; op; op = op->next)
-            if (made_again_policy(op)) op_set_str(op, "remake", "");
+            if (op_attr(op, "remake")) op_set_str(op, "remake", "");
 }
 
 double model_flops(Module *m) {
