@@ -3,7 +3,7 @@
  *     -> %x = call %tokens, %table, %w {fn=@chunk.0}          with layers 0 to 5
  *        %loss = call %x, %labels, %w#6 {fn=@chunk.1}         with layers 6 to 11
  * A layer is a run of a loop. Ops between loops go with the layers before them, those before
- * the first with chunk 0. What can be made again from data and constants, and views of
+ * the first with chunk 0, those behind the last with the last chunk. What can be made again from data and constants, and views of
  * parameters, is made in each chunk that reads it. A stacked parameter becomes one argument
  * for each chunk: `tensor` is its name and `first` its first row there. A parameter that
  * chunks of several stages read is an argument for each of them; `same` names that of the
@@ -119,6 +119,8 @@ static void assign_chunks(Cut *k) {
     for (const Op *op = f->first; op; op = op->next) {
         if (piece < k->npieces && k->piece[piece].op == op)
             chunk = k->piece[piece++].chunk;
+        else if (piece == k->npieces)
+            chunk = k->chunks - 1;
         bool moves = op->nin == 1 && op_has(op, F_MOVE | F_VIEW);
         bool param = views_param(f, op, views);
         bool free = is_made_again(f, op, again) && (!param || moves);

@@ -36,6 +36,8 @@ static const char *other_value(Arena *a, const Config *defaults, const Key *key)
         return "3GB";
     case KIND_INT_LIST:
         return "[3, -4]";
+    case KIND_INT_TABLE:
+        return "[[3, 4], [5, 6]]";
     case KIND_TEXT_LIST:
         return "[x, y]";
     case KIND_ENUM:

@@ -1,0 +1,188 @@
+/* stage_layers.c - see stage_layers.h. */
+#include "frontend/model/stage_layers.h"
+#include "frontend/config/config_state.h"
+
+#define PC    "parallel_config."
+#define LIST  PC "num_layer_list"
+#define FIRST PC "num_layers_in_first_pipeline_stage"
+#define LAST  PC "num_layers_in_last_pipeline_stage"
+
+/* ---- from keys ---- */
+
+/* Keys that say it, each in its own way; `joined`: these two go together. */
+static void refuse_two(const Config *cfg) {
+    static const struct {
+        const char *path;
+        bool joined;
+    } ways[] = {{LIST, false}, {FIRST, true}, {LAST, true}, {PC "offset", false}};
+    for (int i = 0; i < ARRAY_LEN(ways); i++)
+        for (int k = i + 1; k < ARRAY_LEN(ways); k++) {
+            bool both =
+                config_given(cfg, ways[i].path) && config_given(cfg, ways[k].path);
+            if (!both || (ways[i].joined && ways[k].joined)) continue;
+            SourcePos at = config_where(cfg, ways[k].path);
+            config_refuse(cfg, ways[i].path, NULL, "keep one of the two",
+                          "%s and %s (%s:%d) both say how many layers a stage has",
+                          ways[i].path, ways[k].path, at.file, at.line);
+        }
+}
+
+StageLayers stage_layers_of_config(const Config *cfg) {
+    refuse_two(cfg);
+    StageLayers s = {.list = cfg->parallel_config_num_layer_list,
+                     .offset = cfg->parallel_config_offset,
+                     .first = cfg->parallel_config_num_layers_in_first_pipeline_stage,
+                     .last = cfg->parallel_config_num_layers_in_last_pipeline_stage,
+                     .list_pos = config_where(cfg, LIST),
+                     .offset_pos = config_where(cfg, PC "offset"),
+                     .first_pos = config_where(cfg, FIRST),
+                     .last_pos = config_where(cfg, LAST)};
+    s.has_first = s.first >= 0;
+    s.has_last = s.last >= 0;
+    return s;
+}
+
+/* ---- shares ---- */
+
+/* A pipeline whose layers are shared out. */
+typedef struct Sharing {
+    const StageLayers *keys;
+    const PipeSchedule *p;
+    int64_t layers;
+    int *nth;      /* by chunk: which one of its stage it is */
+    int *chunks;   /* by stage: how many it has */
+    int64_t *each; /* by chunk: its layers */
+} Sharing;
+
+static Sharing sharing_new(const StageLayers *keys, Arena *mem, const PipeSchedule *p,
+                           int64_t layers) {
+    Sharing s = {.keys = keys, .p = p, .layers = layers};
+    s.nth = NEW_ARRAY(mem, int, (size_t)p->chunks);
+    s.chunks = NEW_ARRAY(mem, int, (size_t)p->stages);
+    s.each = NEW_ARRAY(mem, int64_t, (size_t)p->chunks);
+    for (int c = 0; c < p->chunks; c++) s.nth[c] = s.chunks[p->stage_of[c]]++;
+    return s;
+}
+
+static int64_t sum_of(const Sharing *s) {
+    int64_t sum = 0;
+    for (int c = 0; c < s->p->chunks; c++) sum += s->each[c];
+    return sum;
+}
+
+static void check_shape(const Sharing *s) {
+    const IntTable *l = &s->keys->list;
+    const PipeSchedule *p = s->p;
+    int rows = p->chunks / p->stages;
+    if (l->rows != rows || l->columns != p->stages)
+        fail_at(EXIT_CONFIG, s->keys->list_pos,
+                "a row for each chunk of a stage (pp_interleave_num), a column for each "
+                "stage (pipeline_stage)",
+                "num_layer_list has %d row%s of %d, but there are %d stage%s of %d "
+                "chunk%s: it must have %d row%s of %d",
+                l->rows, l->rows == 1 ? "" : "s", l->columns, p->stages,
+                p->stages == 1 ? "" : "s", rows, rows == 1 ? "" : "s", rows,
+                rows == 1 ? "" : "s", p->stages);
+    for (int k = 0; k < p->stages; k++)
+        if (s->chunks[k] != rows)
+            fail_at(EXIT_CONFIG, s->keys->list_pos,
+                    "parallel_config.offset, a number for each chunk",
+                    "num_layer_list has %d row%s, but schedule %s gives stage %d %d "
+                    "chunks",
+                    rows, rows == 1 ? "" : "s", p->name, k, s->chunks[k]);
+}
+
+static void share_by_list(Sharing *s) {
+    const IntTable *l = &s->keys->list;
+    check_shape(s);
+    for (int c = 0; c < s->p->chunks; c++)
+        s->each[c] = l->items[s->nth[c] * l->columns + s->p->stage_of[c]];
+    int64_t sum = sum_of(s);
+    if (sum != s->layers)
+        fail_at(EXIT_CONFIG, s->keys->list_pos,
+                sum < s->layers ? "more in some entries, or a smaller num_layers"
+                                : "less in some entries, or a larger num_layers",
+                "the list has %lld layers, the model %lld", (long long)sum,
+                (long long)s->layers);
+}
+
+/* Of stage k; -1: it shares what the first and the last one leave. */
+static int64_t layers_given(const Sharing *s, int k) {
+    if (k == 0 && s->keys->has_first) return s->keys->first;
+    return k == s->p->stages - 1 && s->keys->has_last ? s->keys->last : -1;
+}
+
+/* Megatron-LM's rule. */
+static void share_by_ends(Sharing *s) {
+    const StageLayers *keys = s->keys;
+    SourcePos at = keys->has_first ? keys->first_pos : keys->last_pos;
+    int64_t rest = s->layers, others = 0;
+    for (int k = 0; k < s->p->stages; k++) {
+        int64_t given = layers_given(s, k);
+        rest -= MAX(given, 0);
+        others += given < 0;
+    }
+    if (rest < 0 || (others ? rest % others : rest))
+        fail_at(EXIT_CONFIG, at,
+                "other numbers of layers there; or num_layer_list, with those of every "
+                "stage",
+                "the first and the last stage leave %lld of %lld layers to %lld others, "
+                "which cannot share them evenly",
+                (long long)rest, (long long)s->layers, (long long)others);
+    for (int c = 0; c < s->p->chunks; c++) {
+        int k = s->p->stage_of[c];
+        int64_t given = layers_given(s, k), n = given < 0 ? rest / others : given;
+        if (n % s->chunks[k])
+            fail_at(EXIT_CONFIG, given >= 0 && k ? keys->last_pos : at,
+                    "a multiple; or num_layer_list, with the layers of every chunk",
+                    "%lld layers of stage %d cannot be divided over its %d chunks",
+                    (long long)n, k, s->chunks[k]);
+        s->each[c] = n / s->chunks[k];
+    }
+}
+
+static void share_by_offset(Sharing *s) {
+    const IntList *offset = &s->keys->offset;
+    SourcePos at = s->keys->offset_pos;
+    int chunks = s->p->chunks;
+    if (offset->n != chunks)
+        fail_at(EXIT_CONFIG, at, "one number a chunk, in the order of the model",
+                "offset has %d entries for %d chunks", offset->n, chunks);
+    for (int c = 0; c < chunks; c++) {
+        s->each[c] = s->layers / chunks + offset->items[c];
+        if (s->each[c] < 0)
+            fail_at(EXIT_CONFIG, at, NULL, "offset %lld leaves chunk %d without layers",
+                    (long long)offset->items[c], c);
+    }
+    int64_t sum = sum_of(s);
+    if (sum != s->layers)
+        fail_at(EXIT_CONFIG, at,
+                "the offsets add up to what is left over when the layers are divided",
+                "with these offsets the chunks have %lld layers, the model has %lld",
+                (long long)sum, (long long)s->layers);
+}
+
+static void check_enough(const Sharing *s) {
+    const PipeSchedule *p = s->p;
+    if (s->layers < p->chunks)
+        fail(EXIT_CONFIG,
+             "%lld layers cannot be cut into %d chunks: parallel_config.pipeline_stage "
+             "%d x pp_interleave_num %d",
+             (long long)s->layers, p->chunks, p->stages, p->chunks / p->stages);
+}
+
+const int64_t *stage_layers(const StageLayers *keys, Arena *mem, const PipeSchedule *p,
+                            int64_t layers) {
+    Sharing s = sharing_new(keys, mem, p, layers);
+    bool ends = keys->has_first || keys->has_last;
+    if (!keys->list.rows && !ends) check_enough(&s);
+    if (keys->list.rows)
+        share_by_list(&s);
+    else if (ends)
+        share_by_ends(&s);
+    else if (keys->offset.n)
+        share_by_offset(&s);
+    else
+        return schedule_even_layers(mem, layers, p->chunks);
+    return s.each;
+}
