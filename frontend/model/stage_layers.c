@@ -6,6 +6,7 @@
 #define LIST  PC "num_layer_list"
 #define FIRST PC "num_layers_in_first_pipeline_stage"
 #define LAST  PC "num_layers_in_last_pipeline_stage"
+#define NOOP  PC "noop_layers"
 
 /* ---- from keys ---- */
 
@@ -33,6 +34,7 @@ StageLayers stage_layers_of_config(const Config *cfg) {
                      .offset = cfg->parallel_config_offset,
                      .first = cfg->parallel_config_num_layers_in_first_pipeline_stage,
                      .last = cfg->parallel_config_num_layers_in_last_pipeline_stage,
+                     .noop = cfg->parallel_config_noop_layers,
                      .list_pos = config_where(cfg, LIST),
                      .offset_pos = config_where(cfg, PC "offset"),
                      .first_pos = config_where(cfg, FIRST),
@@ -42,16 +44,47 @@ StageLayers stage_layers_of_config(const Config *cfg) {
     return s;
 }
 
+void stage_layers_check_noop(Config *cfg, int64_t layers) {
+    const IntList *noop = &cfg->parallel_config_noop_layers;
+    long long n = noop->n, all = layers;
+    for (int i = 0; i < noop->n; i++) {
+        long long id = noop->items[i];
+        if (id >= layers)
+            config_refuse(cfg, NOOP, NULL, "layers are counted from 0",
+                          "noop_layers has %lld, but the last of %lld layers is %lld", id,
+                          all, all - 1);
+        for (int k = 0; k < i; k++)
+            if (noop->items[k] == id)
+                config_refuse(cfg, NOOP, NULL, "each once", "noop_layers has %lld twice",
+                              id);
+    }
+    if (n && n == all)
+        config_refuse(cfg, NOOP, NULL, NULL, "noop_layers leaves none of %lld layers",
+                      all);
+    if (n)
+        config_note(cfg, NOOP, "%lld layers, %lld of them noop: %lld are trained", all, n,
+                    all - n);
+}
+
+void stage_layers_refuse_noop(const Config *cfg, const char *module) {
+    if (cfg->parallel_config_noop_layers.n)
+        config_refuse(cfg, NOOP, NULL,
+                      "for other stages, the attribute stage=K on ops of the module",
+                      "noop_layers is for a model.model_config: %s says itself what its "
+                      "layers are",
+                      module);
+}
+
 /* ---- shares ---- */
 
 /* A pipeline whose layers are shared out. */
 typedef struct Sharing {
     const StageLayers *keys;
     const PipeSchedule *p;
-    int64_t layers;
-    int *nth;      /* by chunk: which one of its stage it is */
-    int *chunks;   /* by stage: how many it has */
-    int64_t *each; /* by chunk: its layers */
+    int64_t layers; /* with noop ones */
+    int *nth;       /* by chunk: which one of its stage it is */
+    int *chunks;    /* by stage: how many it has */
+    int64_t *each;  /* by chunk: its layers */
 } Sharing;
 
 static Sharing sharing_new(const StageLayers *keys, Arena *mem, const PipeSchedule *p,
@@ -102,8 +135,8 @@ static void share_by_list(Sharing *s) {
         fail_at(EXIT_CONFIG, s->keys->list_pos,
                 sum < s->layers ? "more in some entries, or a smaller num_layers"
                                 : "less in some entries, or a larger num_layers",
-                "the list has %lld layers, the model %lld", (long long)sum,
-                (long long)s->layers);
+                "the list has %lld layers, the model %lld%s", (long long)sum,
+                (long long)s->layers, s->keys->noop.n ? " with noop_layers" : "");
 }
 
 /* Of stage k; -1: it shares what the first and the last one leave. */
@@ -171,9 +204,26 @@ static void check_enough(const Sharing *s) {
              (long long)s->layers, p->chunks, p->stages, p->chunks / p->stages);
 }
 
+static void share_evenly(Sharing *s) {
+    int64_t chunks = s->p->chunks;
+    for (int c = 0; c < chunks; c++)
+        s->each[c] = s->layers / chunks + (c < s->layers % chunks);
+}
+
+static void take_noops(Sharing *s) {
+    const IntList *noop = &s->keys->noop;
+    int64_t begin = 0;
+    for (int c = 0; c < s->p->chunks; c++) {
+        int64_t share = s->each[c];
+        for (int i = 0; i < noop->n; i++)
+            s->each[c] -= noop->items[i] >= begin && noop->items[i] < begin + share;
+        begin += share;
+    }
+}
+
 const int64_t *stage_layers(const StageLayers *keys, Arena *mem, const PipeSchedule *p,
                             int64_t layers) {
-    Sharing s = sharing_new(keys, mem, p, layers);
+    Sharing s = sharing_new(keys, mem, p, layers + keys->noop.n);
     bool ends = keys->has_first || keys->has_last;
     if (!keys->list.rows && !ends) check_enough(&s);
     if (keys->list.rows)
@@ -183,6 +233,7 @@ const int64_t *stage_layers(const StageLayers *keys, Arena *mem, const PipeSched
     else if (keys->offset.n)
         share_by_offset(&s);
     else
-        return schedule_even_layers(mem, layers, p->chunks);
+        share_evenly(&s);
+    take_noops(&s);
     return s.each;
 }

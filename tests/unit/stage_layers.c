@@ -132,6 +132,23 @@ TEST(the_ends_and_the_rest) {
     arena_free(a);
 }
 
+TEST(noop_layers_take_a_place) {
+    static const int64_t ids[] = {9, 0, 5}, items[] = {6, 4}, offset[] = {-3, 3};
+    const IntList noop = {ids, 3};
+    const StageLayers even = {.noop = noop}, list = {.list = {items, 1, 2}, .noop = noop},
+                      moved = {.offset = {offset, 2}, .noop = noop},
+                      ends = {.has_first = true, .first = 1, .noop = noop};
+    Arena *a = arena_new();
+    PipeSchedule *two = schedule_make(a, "1f1b", 2, 2, 4);
+    EXPECT_STR(shared(a, &even, two, 7), "4 3");
+    EXPECT_STR(shared(a, &list, two, 7), "4 3");
+    EXPECT_STR(shared(a, &moved, two, 7), "1 6");
+    EXPECT_STR(shared(a, &ends, two, 7), "0 7");
+    EXPECT_FAIL(shared(a, &list, two, 8), EXIT_CONFIG,
+                "the list has 10 layers, the model 11 with noop_layers");
+    arena_free(a);
+}
+
 /* ---- planned ---- */
 
 static const char yaml_62[] = "model:\n"
@@ -176,6 +193,51 @@ TEST(lists_that_do_not_fit_are_refused) {
     Arena *mem = arena_new();
     for (int i = 0; i < ARRAY_LEN(cases); i++)
         EXPECT_FAIL(plan_62(mem, cases[i][0], cases[i][1]), EXIT_CONFIG, cases[i][2]);
+    arena_free(mem);
+}
+
+static const char yaml_64[] = "model:\n"
+                              "  model_config: {vocab_size: 64, seq_length: 8,\n"
+                              "    hidden_size: 8, num_layers: 64, num_heads: 1}\n"
+                              "runner_config: {batch_size: 1}\n"
+                              "context: {threads: 1}\n"
+                              "parallel_config:\n"
+                              "  pipeline_stage: 4\n"
+                              "  pp_interleave_num: 4\n"
+                              "  micro_batch_num: 4\n"
+                              "  noop_layers: \"60,61\"\n";
+
+/* The same programs, and so the same initial weights. */
+TEST(noop_layers_plan_what_the_list_does) {
+    Arena *mem = arena_new();
+    Config *cfg = plan_config(mem, yaml_64, "");
+    Plan p = plan_of_config(mem, cfg, 0);
+    Plan want = plan_62(mem, "[[4,4,4,4],[4,4,4,4],[4,4,4,4],[4,4,4,2]]", "");
+    EXPECT_STR(p.pipe->hash, want.pipe->hash);
+    EXPECT(cfg->model_output_init_std == 0.02 / sqrt(2.0 * 62));
+    EXPECT(has_note(cfg, "plan.yaml:10: 64 layers, 2 of them noop: 62 are trained"));
+    EXPECT_STR(plan_of(mem, plan_gpt2, PC "noop_layers 3,1").hash,
+               plan_of(mem, plan_gpt2, "model.model_config.num_layers 2").hash);
+    arena_free(mem);
+}
+
+TEST(noop_layers_that_cannot_be_are_refused) {
+    static const char *const cases[][2] = {
+        {"1,4", "noop_layers has 4, but the last of 4 layers is 3"},
+        {"1,1", "noop_layers has 1 twice"},
+        {"0,1,2,3", "noop_layers leaves none of 4 layers"},
+        {"0,1,2,3,4,5", "noop_layers has 4, but the last"},
+        {"-1", "must be 0 to 4095, not -1"},
+        {"all", "must be a list of whole numbers, not \"all\""}};
+    Arena *mem = arena_new();
+    for (int i = 0; i < ARRAY_LEN(cases); i++)
+        EXPECT_FAIL(
+            plan_of(mem, plan_gpt2, arena_printf(mem, PC "noop_layers %s", cases[i][0])),
+            EXIT_CONFIG, cases[i][1]);
+    const char *module = path_join(mem, TESTS_DIR, "ir/residual_mlp.ir");
+    EXPECT_FAIL(plan_of(mem, "context: {threads: 1}\n",
+                        arena_printf(mem, "model.file %s " PC "noop_layers 1", module)),
+                EXIT_CONFIG, "says itself what its layers are");
     arena_free(mem);
 }
 
