@@ -288,6 +288,7 @@ bool call_slices(const Call *c, int i); /* is operand i one of which runs get sl
 Op *op_arrival(const Op *op);
 const Rule *op_rule(const Op *op); /* the attribute, or the row's rule; NULL: none */
 void op_set_attr(Op *op, const Attr *a); /* copies; replaces one of the same key */
+void op_drop_attr(Op *op, const char *key); /* nothing without it */
 void op_set_int(Op *op, const char *key, int64_t i);
 void op_set_float(Op *op, const char *key, double f);
 void op_set_str(Op *op, const char *key, const char *s);

@@ -1,6 +1,7 @@
 /* run.c - runs passes by name; this file alone checks levels, verifies, dumps and
  * times. */
 #include "passes/passes.h"
+#include "passes/pipe/marks.h"
 #include <errno.h>
 
 #define PASS(name, from, to, doc) {#name, pass_##name, from, to, doc},
@@ -74,6 +75,7 @@ static void run_one(Module *m, const char *name, const PassOptions *o, int nth) 
              level_name[m->level], levels_text(m->mem, p->from));
     }
     double start = clock_seconds();
+    if (p->to > (int)LEVEL_GLOBAL) module_drop_marks(m);
     p->run(m, o);
     if (p->to >= 0) m->level = (Level)p->to;
     double seconds = clock_seconds() - start;

@@ -75,6 +75,22 @@ void stage_layers_refuse_noop(const Config *cfg, const char *module) {
                       module);
 }
 
+void stage_layers_refuse_keys(const StageLayers *s, const char *module) {
+    const struct {
+        bool given;
+        SourcePos at;
+        const char *key;
+    } ways[] = {{s->list.rows > 0, s->list_pos, LIST},
+                {s->has_first, s->first_pos, FIRST},
+                {s->has_last, s->last_pos, LAST},
+                {s->offset.n > 0, s->offset_pos, PC "offset"}};
+    for (int i = 0; i < ARRAY_LEN(ways); i++)
+        if (ways[i].given)
+            fail_at(EXIT_CONFIG, ways[i].at, "leave it out, or the attributes stage=K",
+                    "%s is given, but ops of module @%s say where its chunks begin",
+                    ways[i].key, module);
+}
+
 /* ---- shares ---- */
 
 /* A pipeline whose layers are shared out. */
@@ -200,8 +216,11 @@ static void check_enough(const Sharing *s) {
     if (s->layers < p->chunks)
         fail(EXIT_CONFIG,
              "%lld layers cannot be cut into %d chunks: parallel_config.pipeline_stage "
-             "%d x pp_interleave_num %d",
-             (long long)s->layers, p->chunks, p->stages, p->chunks / p->stages);
+             "%d x pp_interleave_num %d%s",
+             (long long)s->layers, p->chunks, p->stages, p->chunks / p->stages,
+             s->layers ? ""
+                       : "; a module without loops says stage=K on the op that begins "
+                         "chunk K");
 }
 
 static void share_evenly(Sharing *s) {

@@ -22,6 +22,8 @@ StageLayers stage_layers_of_config(const Config *cfg);
 void stage_layers_check_noop(Config *cfg, int64_t layers);
 /* Fails with EXIT_CONFIG if there are any, for a module that is what it is. */
 void stage_layers_refuse_noop(const Config *cfg, const char *module);
+/* Fails with EXIT_CONFIG if a key says it, and the module does already. */
+void stage_layers_refuse_keys(const StageLayers *s, const char *module);
 /* By chunk of the schedule, in the order of the model, which has so many layers,
  * noop ones not counted. Fails with
  * EXIT_CONFIG at the value that does not go with them. */

@@ -3,6 +3,7 @@
 #include "frontend/config/config_state.h"
 #include "frontend/model/model_parts.h"
 #include "frontend/model/recompute.h"
+#include "passes/pipe/marks.h"
 
 #define PC "parallel_config."
 
@@ -370,7 +371,10 @@ static void apply_stages(const Strategy *s, Module *m, PassOptions *o) {
         o->schedule = schedule_make(m->mem, name, (int)s->stages, (int)chunks,
                                     (int)o->micro_batches);
     }
-    o->chunk_layers = stage_layers(&s->layers, m->mem, o->schedule, module_layers(m));
+    const int64_t *marked = module_marked_layers(m, (int)chunks);
+    if (marked) stage_layers_refuse_keys(&s->layers, m->name);
+    o->chunk_layers =
+        marked ? marked : stage_layers(&s->layers, m->mem, o->schedule, module_layers(m));
 }
 
 void strategy_apply(const Strategy *s, const ModelSpec *spec, Module *m, PassOptions *o) {
