@@ -139,6 +139,11 @@ void op_drop_attr(Op *op, const char *key) {
     if (*at) *at = (*at)->next;
 }
 
+void module_drop_attr(Module *m, const char *key) {
+    for (Func *f = m->first; f; f = f->next)
+        for (Op *op = f->first; op; op = op->next) op_drop_attr(op, key);
+}
+
 static AttrKind kind_of(const Op *op, const char *key) {
     AttrKind kind;
     bool optional;

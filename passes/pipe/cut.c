@@ -55,7 +55,7 @@ static void read_layers(Cut *k) {
     k->end = NEW_ARRAY(k->mem, int64_t, (size_t)k->chunks);
     k->marks = marks_read(k->mem, k->f);
     const int64_t *layers = chunk_layers(k, there);
-    module_drop_marks(k->m);
+    module_drop_attr(k->m, "stage");
     for (int c = 0; c < k->chunks; c++) k->end[c] = n += layers[c];
     if (n != there)
         fail(

@@ -63,8 +63,3 @@ const int64_t *module_marked_layers(const Module *m, int chunks) {
     const Marks marks = marks_read(m->mem, model);
     return marks.any ? marks_layers(m->mem, &marks, model, chunks) : NULL;
 }
-
-void module_drop_marks(Module *m) {
-    for (Func *f = m->first; f; f = f->next)
-        for (Op *op = f->first; op; op = op->next) op_drop_attr(op, "stage");
-}

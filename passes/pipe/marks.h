@@ -24,6 +24,4 @@ Marks marks_read(Arena *mem, const Func *model);
 int64_t *marks_layers(Arena *mem, const Marks *marks, const Func *model, int chunks);
 /* The same of a module; NULL: nothing is marked. */
 const int64_t *module_marked_layers(const Module *m, int chunks);
-/* They have been read, or nobody will: there are no stages. */
-void module_drop_marks(Module *m);
 #endif
