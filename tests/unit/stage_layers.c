@@ -262,6 +262,31 @@ TEST(a_list_plans_what_an_offset_does) {
     arena_free(mem);
 }
 
+#define MODULE(name) "model.file %s/ir/" name " " PC "pipeline_stage 4 micro 2 "
+
+/* A module that says itself where its chunks begin, and one that should. */
+TEST(modules_without_loops) {
+    Arena *mem = arena_new();
+    const char *threads = "context: {threads: 1}\n"
+                          "train_dataset: {data_loader: {type: Tensors}}\n";
+    const char *marked = arena_printf(mem, MODULE("plain_mlp.ir"), tests_dir());
+    const char *plain = arena_printf(mem, MODULE("mlp.ir"), tests_dir());
+    Plan p = plan_of(mem, threads, marked);
+    EXPECT_INT(p.pipe->schedule->chunks, 4);
+    for (int k = 0; k < 4; k++)
+        EXPECT(p.pipe->stage[k].memory.class_bytes[MEM_WEIGHTS] > 0);
+    EXPECT_FAIL(plan_of(mem, threads,
+                        arena_printf(mem, "%s" PC "num_layer_list [1,1,1,1]", marked)),
+                EXIT_CONFIG,
+                "parallel_config.num_layer_list is given, but ops of module @plain_mlp "
+                "say where its chunks begin");
+    EXPECT_FAIL(plan_of(mem, threads, plain), EXIT_CONFIG,
+                "0 layers cannot be cut into 4 chunks");
+    EXPECT_FAIL(plan_of(mem, threads, plain), EXIT_CONFIG,
+                "a module without loops says stage=K on the op that begins chunk K");
+    arena_free(mem);
+}
+
 TEST(without_stages_a_line_says_that_they_do_nothing) {
     Arena *mem = arena_new();
     Config *cfg = plan_config(mem, plan_gpt2, PC "num_layer_list [1,3]");
