@@ -287,7 +287,9 @@ bool call_slices(const Call *c, int i); /* is operand i one of which runs get sl
 /* The `arrive` that waits for a collective with late=1; NULL: there is none, or late=0. */
 Op *op_arrival(const Op *op);
 const Rule *op_rule(const Op *op); /* the attribute, or the row's rule; NULL: none */
-void op_set_attr(Op *op, const Attr *a); /* copies; replaces one of the same key */
+void op_set_attr(Op *op, const Attr *a);    /* copies; replaces one of the same key */
+void op_drop_attr(Op *op, const char *key); /* nothing without it */
+void module_drop_attr(Module *m, const char *key); /* of every op */
 void op_set_int(Op *op, const char *key, int64_t i);
 void op_set_float(Op *op, const char *key, double f);
 void op_set_str(Op *op, const char *key, const char *s);

@@ -19,9 +19,9 @@ int op_kind(const char *name) {
     return -1;
 }
 
-/* How the op is spread over the mesh (ir/placement.h); once memory is planned, its
- * workspace in the frame. */
-const char common_attr_spec[] = "over:s? ws:i? ws_bytes:i?";
+/* How the op is spread over the mesh (ir/placement.h); the chunk of the pipeline that begins
+ * with it (passes/pipe/marks.h); once memory is planned, its workspace in the frame. */
+const char common_attr_spec[] = "over:s? stage:i? ws:i? ws_bytes:i?";
 
 const char attr_kind_letter[] = "ifsrFdato";
 
@@ -133,6 +133,17 @@ void op_set_attr(Op *op, const Attr *a) {
     *at = copy;
 }
 
+void op_drop_attr(Op *op, const char *key) {
+    Attr **at = &op->attr;
+    while (*at && strcmp((*at)->key, key)) at = &(*at)->next;
+    if (*at) *at = (*at)->next;
+}
+
+void module_drop_attr(Module *m, const char *key) {
+    for (Func *f = m->first; f; f = f->next)
+        for (Op *op = f->first; op; op = op->next) op_drop_attr(op, key);
+}
+
 static AttrKind kind_of(const Op *op, const char *key) {
     AttrKind kind;
     bool optional;
@@ -231,7 +242,14 @@ Func *module_find(const Module *m, const char *name) {
     return NULL;
 }
 
+/* What is said from an op on is said of the one behind it when it is gone. */
+static void hand_on(const Op *op) {
+    const Attr *mark = op_attr(op, "stage");
+    if (mark && op->next && !op_attr(op->next, "stage")) op_set_attr(op->next, mark);
+}
+
 void op_remove(Op *op) {
+    hand_on(op);
     *(op->prev ? &op->prev->next : &op->fn->first) = op->next;
     *(op->next ? &op->next->prev : &op->fn->last) = op->prev;
     op->prev = op->next = NULL;

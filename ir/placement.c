@@ -110,11 +110,7 @@ void over_write(Op *op, const Over *o) {
 }
 
 void over_drop(Op *op) {
-    for (Attr **at = &op->attr; *at; at = &(*at)->next) {
-        if (strcmp((*at)->key, "over")) continue;
-        *at = (*at)->next;
-        return;
-    }
+    op_drop_attr(op, "over");
 }
 
 /* ---- splitting ---- */

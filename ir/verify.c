@@ -203,6 +203,27 @@ static void check_stages(Check *c) {
     }
 }
 
+/* Chunks of a pipeline that ops of the model begin, in its order. */
+static void check_marks(Check *c) {
+    int64_t chunk = 0;
+    for (const Op *op = c->f->first; op; op = op->next) {
+        const Attr *mark = op_attr(op, "stage");
+        if (!mark) continue;
+        c->op = op;
+        if (c->m->level != LEVEL_GLOBAL || c->f->role != ROLE_MODEL)
+            bad(c, "stage is said of ops of the model, at level global");
+        if (mark->i < 0 || mark->i >= MAX_CHUNKS)
+            bad(c, "stage=%lld: chunks are numbered from 0 to %d", (long long)mark->i,
+                MAX_CHUNKS - 1);
+        if (mark->i < chunk)
+            bad(c,
+                "stage=%lld behind stage=%lld: chunks follow each other in the order "
+                "of the model",
+                (long long)mark->i, (long long)chunk);
+        chunk = mark->i;
+    }
+}
+
 static void check_aliases(const Check *c) {
     const Func *f = c->f;
     for (int i = 0; i < f->nret; i++) {
@@ -248,6 +269,7 @@ static void check_func(Check *c, Arena *mem) {
         }
     }
     check_tokens(c, seen);
+    check_marks(c);
 }
 
 /* At least as many as any op has or its row or callee says it has. */

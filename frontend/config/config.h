@@ -14,6 +14,11 @@ typedef struct IntList {
     int n;
 } IntList;
 
+typedef struct IntTable {
+    const int64_t *items; /* row by row */
+    int rows, columns;
+} IntTable;
+
 typedef struct TextList {
     const char *const *items;
     int n;
@@ -28,6 +33,7 @@ typedef double KeyFloat;
 typedef const char *KeyText; /* never NULL; "" when nothing is set */
 typedef int64_t KeyMemory;   /* bytes */
 typedef IntList KeyIntList;
+typedef IntTable KeyIntTable;
 typedef TextList KeyTextList;
 
 typedef struct Config {

@@ -22,6 +22,11 @@ static void check_agree(const Config *cfg, const char *a, const char *b) {
                   va, b, vb, at.file, at.line);
 }
 
+/* Those of noop_layers do not exist. */
+static int64_t layers_left(const Config *c) {
+    return MAX(c->model_num_layers - c->parallel_config_noop_layers.n, 1);
+}
+
 static int64_t ffn_size(const Config *c) {
     int64_t gated = c->model_hidden_size * 8 / 3 / 64 * 64;
     if (c->model_hidden_act == ACT_SWIGLU && !given(c, MODEL "expand_ratio"))
@@ -49,7 +54,7 @@ static void derive_shape(Config *c) {
         c->model_embedding_init_std = c->model_initializer_range;
     if (!given(c, MODEL "output_init_std"))
         c->model_output_init_std =
-            c->model_initializer_range / sqrt(2.0 * (double)c->model_num_layers);
+            c->model_initializer_range / sqrt(2.0 * (double)layers_left(c));
 }
 
 /* The checkpoint keys come down to two: resume (go on) and init_from (weights only). */

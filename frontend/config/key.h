@@ -11,6 +11,7 @@ typedef enum KeyKind {
     KIND_TEXT,
     KIND_MEMORY,
     KIND_INT_LIST,
+    KIND_INT_TABLE,
     KIND_TEXT_LIST,
     KIND_ENUM,
     KIND_TREE

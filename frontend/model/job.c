@@ -47,6 +47,7 @@ static void read_module(void *context) {
 /* A checkpoint of a model.file brings its module with it. */
 static void take_module(Job *j, bool given) {
     const char *text = j->source.module;
+    stage_layers_refuse_noop(j->cfg, j->source.path);
     if (given)
         config_refuse(j->cfg, "init_from", "resume_or_finetune_checkpoint",
                       "leave model.model_config out",
@@ -80,6 +81,7 @@ static void take_source(Job *j) {
     bool shorter = seq_given(cfg);
     note_dropout(cfg, &j->source);
     j->spec = source_spec(&j->source);
+    stage_layers_check_noop(cfg, j->spec.layers + cfg->parallel_config_noop_layers.n);
     model_keys_override(cfg, &j->spec, j->source.path);
     j->seq = shorter ? cfg->model_seq_length : j->spec.max_positions;
     if (j->seq > j->spec.max_positions)
@@ -98,6 +100,7 @@ void job_choose_model(Job *j) {
     if (j->has_source) j->source = source_open_shared(j->mem, cfg->init_from);
     bool given = model_keys_given(cfg);
     if (cfg->model_file[0]) {
+        stage_layers_refuse_noop(cfg, cfg->model_file);
         agree_look(read_module, j);
         return;
     }
@@ -114,6 +117,7 @@ void job_choose_model(Job *j) {
         take_source(j);
         return;
     }
+    stage_layers_check_noop(cfg, cfg->model_num_layers);
     j->spec = model_spec_of_config(cfg);
     j->seq = cfg->model_seq_length;
 }

@@ -100,6 +100,24 @@ static const char *loaded_value(const Config *cfg, const KeyField *f,
     return config_value(other, a, f->path);
 }
 
+/* As keys say it: num_layers counts those of noop_layers too. */
+static ModelSpec as_keys(const Config *cfg, const ModelSpec *s) {
+    ModelSpec k = *s;
+    k.layers += cfg->parallel_config_noop_layers.n;
+    return k;
+}
+
+static void check_layers_left(const Config *cfg, const ModelSpec *s, const char *from) {
+    long long all = cfg->model_num_layers, noop = cfg->parallel_config_noop_layers.n;
+    if (!noop || !config_given(cfg, MODEL "num_layers") || all - noop == s->layers)
+        return;
+    config_refuse(cfg, "parallel_config.noop_layers", MODEL "num_layers",
+                  "num_layers counts the layers of the weights and those of noop_layers",
+                  "num_layers %lld with %lld of noop_layers is %lld layers, but the "
+                  "weights of %s have %lld",
+                  all, noop, all - noop, from, (long long)s->layers);
+}
+
 static bool is_open(const KeyField *f, const ModelSpec *s) {
     bool table = s->positions == POSITION_LEARNED;
     return f->open || (!table && !strcmp(f->path, MODEL "max_position_embeddings"));
@@ -122,6 +140,8 @@ static void override_tokens(const Config *cfg, ModelSpec *s, const char *from) {
 
 void model_keys_override(const Config *cfg, ModelSpec *s, const char *from) {
     bool spread = config_given(cfg, MODEL "dropout_prob"); /* to hidden_dropout_prob */
+    const ModelSpec has = as_keys(cfg, s);
+    check_layers_left(cfg, s, from);
     for (int i = 0; i < ARRAY_LEN(fields); i++) {
         const KeyField *f = &fields[i];
         const void *asked = (const char *)cfg + f->in_config;
@@ -130,8 +150,8 @@ void model_keys_override(const Config *cfg, ModelSpec *s, const char *from) {
             continue;
         if (is_open(f, s))
             memcpy((char *)s + f->in_spec, asked, f->bytes);
-        else if (memcmp((char *)s + f->in_spec, asked, f->bytes))
-            contradicts(cfg, f->path, from, loaded_value(cfg, f, s));
+        else if (memcmp((const char *)&has + f->in_spec, asked, f->bytes))
+            contradicts(cfg, f->path, from, loaded_value(cfg, f, &has));
     }
     if (config_given(cfg, MODEL "hidden_act") && !same_act(s, cfg->model_hidden_act))
         contradicts(cfg, MODEL "hidden_act", from, "another one");
@@ -146,8 +166,9 @@ void model_keys_override(const Config *cfg, ModelSpec *s, const char *from) {
 }
 
 void model_keys_fill(Config *cfg, const ModelSpec *s) {
+    const ModelSpec has = as_keys(cfg, s);
     for (int i = 0; i < ARRAY_LEN(fields); i++)
-        memcpy((char *)cfg + fields[i].in_config, (const char *)s + fields[i].in_spec,
+        memcpy((char *)cfg + fields[i].in_config, (const char *)&has + fields[i].in_spec,
                fields[i].bytes);
     cfg->model_hidden_act = act_of[s->act];
     cfg->model_eos_token = s->n_eos ? s->eos[0] : -1;

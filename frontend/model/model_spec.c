@@ -86,7 +86,7 @@ ModelSpec model_spec_of_config(const Config *c) {
     ModelSpec s = {.family = c->model_type,
                    .vocab = c->model_vocab_size,
                    .hidden = c->model_hidden_size,
-                   .layers = c->model_num_layers,
+                   .layers = c->model_num_layers - c->parallel_config_noop_layers.n,
                    .heads = c->model_num_heads,
                    .kv_heads = c->model_n_kv_heads,
                    .head_dim = c->model_hidden_size / c->model_num_heads,

@@ -3,7 +3,7 @@
 #include "frontend/config/config_state.h"
 #include "frontend/model/model_parts.h"
 #include "frontend/model/recompute.h"
-#include "passes/pipe/schedule.h"
+#include "passes/pipe/marks.h"
 
 #define PC "parallel_config."
 
@@ -109,8 +109,7 @@ Strategy strategy_of_config(Config *cfg) {
                   .stages = cfg->parallel_config_pipeline_stage,
                   .chunks = cfg->parallel_config_pp_interleave_num,
                   .schedule = cfg->parallel_pipeline_config_pipeline_scheduler,
-                  .offset = cfg->parallel_config_offset,
-                  .offset_pos = config_where(cfg, PC "offset"),
+                  .layers = stage_layers_of_config(cfg),
                   .sequence_parallel = cfg->parallel_config_sequence_parallel,
                   .vocab_parallel = !cfg->parallel_config_vocab_emb_dp,
                   .zero_axes = "",
@@ -371,37 +370,6 @@ static void add_axis(Mesh *m, const char *name, int64_t size) {
     m->axis[m->naxes++].size = (int)size;
 }
 
-/* As evenly as it goes, the first chunks with one layer more; or by the offsets. */
-static const int64_t *layers_of_chunks(const Strategy *s, Arena *mem, int64_t layers,
-                                       int64_t chunks) {
-    int64_t *n = NEW_ARRAY(mem, int64_t, (size_t)chunks), sum = 0;
-    bool given = s->offset.n > 0;
-    if (layers < chunks)
-        fail(EXIT_CONFIG,
-             "%lld layers cannot be cut into %lld chunks: parallel_config.pipeline_stage "
-             "%lld x pp_interleave_num %lld",
-             (long long)layers, (long long)chunks, (long long)s->stages,
-             (long long)MAX(s->chunks, 1));
-    if (given && s->offset.n != chunks)
-        fail_at(EXIT_CONFIG, s->offset_pos,
-                "one number a chunk, in the order of the model",
-                "offset has %d entries for %lld chunks", s->offset.n, (long long)chunks);
-    for (int64_t c = 0; c < chunks; c++) {
-        n[c] = layers / chunks + (given ? s->offset.items[c] : c < layers % chunks);
-        sum += n[c];
-        if (n[c] < 0)
-            fail_at(EXIT_CONFIG, s->offset_pos, NULL,
-                    "offset %lld leaves chunk %lld without layers",
-                    (long long)s->offset.items[c], (long long)c);
-    }
-    if (sum != layers)
-        fail_at(EXIT_CONFIG, s->offset_pos,
-                "the offsets add up to what is left over when the layers are divided",
-                "with these offsets the chunks have %lld layers, the model has %lld",
-                (long long)sum, (long long)layers);
-    return n;
-}
-
 static void apply_stages(const Strategy *s, Module *m, PassOptions *o) {
     int64_t chunks = s->stages * MAX(s->chunks, 1);
     const char *name = s->schedule ? s->schedule : "1f1b";
@@ -421,7 +389,10 @@ static void apply_stages(const Strategy *s, Module *m, PassOptions *o) {
         o->schedule = schedule_make(m->mem, name, (int)s->stages, (int)chunks,
                                     (int)o->micro_batches);
     }
-    o->chunk_layers = layers_of_chunks(s, m->mem, module_layers(m), chunks);
+    const int64_t *marked = module_marked_layers(m, (int)chunks);
+    if (marked) stage_layers_refuse_keys(&s->layers, m->name);
+    o->chunk_layers =
+        marked ? marked : stage_layers(&s->layers, m->mem, o->schedule, module_layers(m));
 }
 
 void strategy_apply(const Strategy *s, const ModelSpec *spec, Module *m, PassOptions *o) {

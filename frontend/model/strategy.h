@@ -3,6 +3,7 @@
 #ifndef STATOR_STRATEGY_H
 #define STATOR_STRATEGY_H
 #include "frontend/model/model.h"
+#include "frontend/model/stage_layers.h"
 #include "passes/passes.h"
 
 /* Axes of the mesh, outermost first: dp replicas, cp parts of the sequence, up the inner
@@ -17,8 +18,7 @@ typedef struct Strategy {
     int64_t stages; /* of the pipeline; each has `chunks` parts of the model */
     int64_t chunks;
     const char *schedule; /* see passes/pipe/schedule.h */
-    IntList offset;       /* layers more than even, by chunk in the order of the model */
-    SourcePos offset_pos; /* of it, for messages */
+    StageLayers layers;   /* of each chunk */
     const char *remake;   /* what backward makes again of which layers (remake_spans.h) */
     bool remake_auto;     /* it is to be chosen, so that the plan fits */
     const char *remake_kept; /* what is kept of layers that are made again: ",-attn" */

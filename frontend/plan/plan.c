@@ -326,7 +326,8 @@ void plan_check_memory(const Plan *all) {
     if (!limit || p->memory.total_bytes <= limit - beside) return;
     if (p->pipe) {
         snprintf(ranks, sizeof ranks, "on every rank of stage %d", p->stage);
-        snprintf(fewer, sizeof fewer, "fewer layers there (parallel_config.offset), ");
+        snprintf(fewer, sizeof fewer,
+                 "fewer layers there (parallel_config.num_layer_list), ");
     }
     fail(EXIT_MEMORY,
          "the plan needs %.1f MB %s, and the process %.1f MB besides, more "

@@ -74,6 +74,8 @@ static void mark_together(Arena *mem, LoopPieces p, const char *policy) {
         char *attrs = bfmt(&b, "fn=@%s; remake=\"%s\"", f->name, policy);
         call[i] =
             build_list(&b, loop[i]->kind, attrs, loop[i]->nin, loop[i]->in, NULL, 0);
+        const Attr *mark = op_attr(loop[i], "stage");
+        if (mark) op_set_attr(call[i], mark);
         for (int k = 0; k < call[i]->nout; k++) {
             call[i]->out[k]->name = loop[i]->out[k]->name;
             call[i]->out[k]->ty = loop[i]->out[k]->ty;

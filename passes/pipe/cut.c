@@ -3,7 +3,8 @@
  *     -> %x = call %tokens, %table, %w {fn=@chunk.0}          with layers 0 to 5
  *        %loss = call %x, %labels, %w#6 {fn=@chunk.1}         with layers 6 to 11
  * A layer is a run of a loop. Ops between loops go with the layers before them, those before
- * the first with chunk 0. What can be made again from data and constants, and views of
+ * the first with chunk 0, those behind the last with the last chunk. Where the text marks the
+ * ops that begin a chunk (marks.h), these count instead. What can be made again from data and constants, and views of
  * parameters, is made in each chunk that reads it. A stacked parameter becomes one argument
  * for each chunk: `tensor` is its name and `first` its first row there. A parameter that
  * chunks of several stages read is an argument for each of them; `same` names that of the
@@ -11,9 +12,10 @@
 #include "ir/placement.h"
 #include "passes/passes.h"
 #include "passes/pipe/layers.h"
+#include "passes/pipe/marks.h"
 #include "passes/pipe/schedule.h"
 
-typedef struct Piece { /* of a loop: its ops follow each other in the model */
+typedef struct Piece { /* of a loop, or an op that is marked; in the order of the model */
     const Op *op;
     int chunk;
 } Piece;
@@ -25,6 +27,7 @@ typedef struct Cut {
     Func *f;
     Arena *mem;
     int chunks;
+    Marks marks;
     int64_t *end; /* by chunk: number of layers up to its end */
     Piece *piece;
     int npieces, piece_cap;
@@ -40,13 +43,19 @@ int64_t module_layers(const Module *m) {
     return layers_count(layers_model(m));
 }
 
+static const int64_t *chunk_layers(Cut *k, int64_t there) {
+    if (k->marks.any) return marks_layers(k->mem, &k->marks, k->f, k->chunks);
+    if (k->o->chunk_layers) return k->o->chunk_layers;
+    return schedule_even_layers(k->mem, there, k->chunks);
+}
+
 static void read_layers(Cut *k) {
     int64_t n = 0, there = layers_count(k->f);
     k->chunks = k->schedule->chunks;
     k->end = NEW_ARRAY(k->mem, int64_t, (size_t)k->chunks);
-    const int64_t *layers = k->o->chunk_layers
-                                ? k->o->chunk_layers
-                                : schedule_even_layers(k->mem, there, k->chunks);
+    k->marks = marks_read(k->mem, k->f);
+    const int64_t *layers = chunk_layers(k, there);
+    module_drop_attr(k->m, "stage");
     for (int c = 0; c < k->chunks; c++) k->end[c] = n += layers[c];
     if (n != there)
         fail(
@@ -86,15 +95,21 @@ static void place_whole(Cut *k, const Op *op, int64_t at) {
     add_piece(k, op, c);
 }
 
-static void cut_loops(Cut *k) {
+static void find_pieces(Cut *k) {
     int64_t at = 0;
+    int nth = 0;
     for (Op *op = k->f->first, *next; op; op = next) {
-        next = op->next;
+        const Mark *mark = nth < k->marks.n ? &k->marks.mark[nth] : NULL;
+        bool marked = mark && mark->op == op;
         int64_t layers = layers_of(op);
+        next = op->next;
+        nth += marked;
         if (layers_is_loop(op))
             cut_loop(k, op, at);
         else if (layers)
             place_whole(k, op, at);
+        else if (marked)
+            add_piece(k, op, mark->chunk);
         at += layers;
     }
 }
@@ -131,6 +146,8 @@ static void assign_chunks(Cut *k) {
     for (const Op *op = f->first; op; op = op->next) {
         if (piece < k->npieces && k->piece[piece].op == op)
             chunk = k->piece[piece++].chunk;
+        else if (piece == k->npieces && !k->marks.any)
+            chunk = k->chunks - 1;
         bool moves = op->nin == 1 && op_has(op, F_MOVE | F_VIEW);
         bool param = views_param(f, op, views);
         bool free = is_made_again(f, op, again) && (!param || moves);
@@ -139,6 +156,23 @@ static void assign_chunks(Cut *k) {
             again[op->out[i]->id] = true;
             views[op->out[i]->id] = param;
         }
+    }
+}
+
+/* What every chunk can make for itself is nobody's work. */
+static void check_marks(const Cut *k) {
+    bool *works = NEW_ARRAY(k->mem, bool, (size_t)k->chunks);
+    for (const Op *op = k->f->first; op; op = op->next)
+        if (k->chunk_of[op->id] >= 0) works[k->chunk_of[op->id]] = true;
+    for (int i = 0; i < k->marks.n; i++) {
+        const Mark *m = &k->marks.mark[i];
+        if (i == 0 && !works[0])
+            fail_op(m->op, "stage=%d: there is no op before it for chunk 0", m->chunk);
+        if (!works[m->chunk])
+            fail_op(m->op,
+                    "stage=%d: chunk %d has no op but such that every chunk makes for "
+                    "itself",
+                    m->chunk, m->chunk);
     }
 }
 
@@ -285,8 +319,9 @@ void pass_cut(Module *m, const PassOptions *o) {
     k.mem = arena_new();
     if (CATCH(c)) {
         read_layers(&k);
-        cut_loops(&k);
+        find_pieces(&k);
         assign_chunks(&k);
+        check_marks(&k);
         make_chunks(&k);
         catch_end(&c);
     }

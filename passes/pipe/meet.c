@@ -314,6 +314,12 @@ static Feed *feeds_of(const Meet *k, Feeds **list, const Func *f) {
     return s->operand;
 }
 
+/* A task may have several functions: the first forward of a step gathers parameters besides. */
+static bool same_feed(const Feed *a, const Feed *b) {
+    return a->maker->chunk == b->maker->chunk && a->maker->task == b->maker->task &&
+           a->result == b->result && a->behind == b->behind;
+}
+
 /* Operand i of a call is what a task of another stage made. */
 static void check_feed(const Meet *k, Feed *feed, const Op *call, int i) {
     const Message *m = k->of_op[stage_of(call)][call->in[i]->def->id];
@@ -322,9 +328,7 @@ static void check_feed(const Meet *k, Feed *feed, const Op *call, int i) {
     Task made = k->task[m->from][v->def->id], t = k->task[m->to][call->id];
     Feed here = {maker, v->nth, t.micro - made.micro, call};
     if (!feed->call) *feed = here;
-    if (feed->maker == here.maker && feed->result == here.result &&
-        feed->behind == here.behind)
-        return;
+    if (same_feed(feed, &here)) return;
     Task first = k->task[m->to][feed->call->id];
     fail_op(call,
             "%s gets result %d of %s as operand %d (%%%s, message %lld of stage %d), but "

@@ -35,7 +35,9 @@ static const char *other_value(Arena *a, const Config *defaults, const Key *key)
     case KIND_MEMORY:
         return "3GB";
     case KIND_INT_LIST:
-        return "[3, -4]";
+        return key->range[0] == '-' ? "[3, -4]" : "[3, 4]";
+    case KIND_INT_TABLE:
+        return "[[3, 4], [5, 6]]";
     case KIND_TEXT_LIST:
         return "[x, y]";
     case KIND_ENUM:

@@ -134,6 +134,7 @@ static const char *other_value(const Key *key) {
     case KIND_MEMORY:
         return "3GB";
     case KIND_INT_LIST:
+    case KIND_INT_TABLE:
     case KIND_TEXT_LIST:
         return "[3]";
     case KIND_ENUM:

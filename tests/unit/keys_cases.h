@@ -52,6 +52,7 @@
     {"parallel_config.vocab_emb_dp", RANKS, "False", NULL},
     {"parallel_config.sequence_parallel", RANKS, "True", NULL},
     {"parallel_config.gradient_aggregation_group", SHARDS, "64", NULL},
+    {"parallel_config.noop_layers", TEXT, "[1]", NULL},
     {"parallel_config.micro_batch_num", TEXT, "4", NULL},
     {"parallel.grad_accumulation_step", TEXT, "4", NULL},
     {"parallel.grad_accumulation_step", TEXT, "4",

@@ -85,7 +85,7 @@ static Strategy strategy_of(Arena *mem, const Way *w) {
                       .stages = w->stages,
                       .chunks = w->chunks,
                       .schedule = mine ? user_schedule(mem, w) : w->schedule,
-                      .offset = offset_of(w),
+                      .layers.offset = offset_of(w),
                       .sequence_parallel = w->sp,
                       .vocab_parallel = w->vocab,
                       .zero_level = w->zero,

@@ -469,7 +469,7 @@ TEST(the_largest_stage_is_refused) {
     plan_check_memory(&p);
     cfg->context_max_device_memory = last + beside - 1;
     EXPECT_FAIL(plan_check_memory(&p), EXIT_MEMORY, "on every rank of stage 1, and");
-    EXPECT_FAIL(plan_check_memory(&p), EXIT_MEMORY, "parallel_config.offset");
+    EXPECT_FAIL(plan_check_memory(&p), EXIT_MEMORY, "parallel_config.num_layer_list");
     EXPECT(p.pipe->hash[0] && strcmp(p.pipe->hash, p.hash));
     arena_free(mem);
 }

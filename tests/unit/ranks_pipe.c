@@ -180,6 +180,9 @@ static const struct {
     {4, PIPELINE(4, 1, gpipe) PC "micro_batch_num 2 " PC "offset [0,1,0,-1] "},
     {2, PIPELINE(2, 2, 1f1b) PC "micro_batch_num 2 "},
     {8, PIPELINE(4, 1, 1f1b) PC "micro_batch_num 4 " PC "data_parallel 2 " ZERO_LEVEL(1)},
+    /* the first and the last one have embedding and head alone */
+    {4, PIPELINE(4, 1, zero_bubble_h1) PC "micro_batch_num 4 " PC
+                                          "num_layer_list [0,2,2,0] "},
 };
 enum { LAYOUTS = ARRAY_LEN(layouts) };
 
@@ -213,7 +216,7 @@ TEST_LIMIT(runs_go_on_from_any_stages_to_any, 1800) {
     if (!test_long()) test_skip("in the long form");
     for (int m = 0; m < ARRAY_LEN(models); m++)
         for (int from = 0; from < LAYOUTS; from++)
-            go_on(models[m], from, (int[]){0, 1, 2, 3, 4}, LAYOUTS);
+            go_on(models[m], from, (int[]){0, 1, 2, 3, 4, 5}, LAYOUTS);
 }
 
 static void go_on_the_same(int ranks, const char *layout) {

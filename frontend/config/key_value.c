@@ -1,0 +1,462 @@
+/* key_value.c - how values of each type of the key table are read and written. */
+#include "frontend/config/key.h"
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+
+const char *key_kind_name(KeyKind kind) {
+    static const char *const names[] = {
+        [KIND_BOOL] = "True or False",
+        [KIND_INT] = "a whole number",
+        [KIND_FLOAT] = "a number",
+        [KIND_TEXT] = "a text",
+        [KIND_MEMORY] = "a size such as 30GB",
+        [KIND_INT_LIST] = "a list of whole numbers",
+        [KIND_INT_TABLE] = "a list of lists of whole numbers",
+        [KIND_TEXT_LIST] = "a list of texts",
+        [KIND_ENUM] = "one of its values",
+        [KIND_TREE] = "a section",
+    };
+    return names[kind];
+}
+
+/* Walks "a a_too|b": the next spelling into word[]; *index is its value's number. */
+static const char *next_word(const char *p, char word[64], int *index) {
+    if (*p == '|') ++*index;
+    if (*p == '|' || *p == ' ') p++;
+    size_t n = strcspn(p, "| ");
+    check(n > 0 && n < 64);
+    memcpy(word, p, n);
+    word[n] = 0;
+    return p + n;
+}
+
+/* Number of the value that `s` spells, or -1. */
+static int enum_find(const char *values, const char *s) {
+    char word[64];
+    int index = 0;
+    for (const char *p = values; *p;) {
+        p = next_word(p, word, &index);
+        if (!strcmp(word, s)) return index;
+    }
+    return -1;
+}
+
+/* First spelling of value number `wanted`. */
+static char *enum_name(Arena *a, const char *values, int wanted) {
+    char word[64];
+    int index = 0;
+    for (const char *p = values; *p;) {
+        p = next_word(p, word, &index);
+        if (index == wanted) return arena_strdup(a, word);
+    }
+    die("value %d of %s", wanted, values);
+}
+
+char *key_range_text(Arena *a, const Key *key) {
+    if (key->kind != KIND_ENUM) {
+        const char *dots = strstr(key->range, "..");
+        if (!dots) return "";
+        if (dots == key->range) return arena_printf(a, "at most %s", dots + 2);
+        char *low = arena_strndup(a, key->range, (size_t)(dots - key->range));
+        return dots[2] ? arena_printf(a, "%s to %s", low, dots + 2)
+                       : arena_printf(a, "at least %s", low);
+    }
+    Text t = text_new(a);
+    int last = 0;
+    for (const char *p = key->range; *p; p++) last += *p == '|';
+    for (int i = 0; i <= last; i++)
+        text_add(&t, "%s%s",
+                 i == 0      ? ""
+                 : i == last ? " or "
+                             : ", ",
+                 enum_name(a, key->range, i));
+    return t.s;
+}
+
+static _Noreturn void wrong_type(const Key *key, const char *name, const YamlNode *node) {
+    const char *hint = key->kind == KIND_INT && node->text[0] == '0' && node->text[1]
+                           ? "numbers do not begin with 0"
+                           : NULL;
+    if (node->kind != NODE_TEXT)
+        fail_at(EXIT_CONFIG, node->at, hint, "%s must be %s, not a %s", name,
+                key_kind_name(key->kind), node->kind == NODE_MAP ? "section" : "list");
+    fail_at(EXIT_CONFIG, node->at, hint, "%s must be %s, not \"%.100s\"", name,
+            key_kind_name(key->kind), node->text);
+}
+
+static void check_range(const Key *key, const char *name, const YamlNode *node,
+                        double v) {
+    const char *dots = strstr(key->range, "..");
+    if (!dots) return;
+    bool low = dots == key->range || v >= strtod(key->range, NULL);
+    bool high = !dots[2] || v <= strtod(dots + 2, NULL);
+    if (low && high) return;
+    Arena *a = arena_new();
+    char range[96];
+    snprintf(range, sizeof range, "%s", key_range_text(a, key));
+    arena_free(a);
+    fail_at(EXIT_CONFIG, node->at, NULL, "%s must be %s, not %.60s", name, range,
+            node->text);
+}
+
+/* A number on its way from the text to `out`. */
+typedef struct Digits {
+    const char *s;
+    char *out;
+    size_t n;
+} Digits;
+
+enum { NUMBER_CHARS = 64, NUMBER_MOST = 60 };
+
+static void take_char(Digits *d) {
+    d->out[d->n++] = *d->s++;
+}
+
+static void take_sign(Digits *d) {
+    if (*d->s == '+' || *d->s == '-') take_char(d);
+}
+
+static bool at_digit(const Digits *d) {
+    return *d->s >= '0' && *d->s <= '9' && d->n < NUMBER_MOST;
+}
+
+/* Takes digits; how many. */
+static int take_digits(Digits *d) {
+    int taken = 0;
+    for (; at_digit(d); taken++) take_char(d);
+    return taken;
+}
+
+/* [+-] digits [. digits] [e [+-] digits], '_' between digits left out as in YAML 1.1,
+ * into out[]. False for anything else; *whole: there were only digits. */
+static bool number_syntax(const char *s, char out[NUMBER_CHARS], bool *whole) {
+    Digits d = {.s = s, .out = out};
+    *whole = true;
+    take_sign(&d);
+    int digits = take_digits(&d);
+    for (; *d.s == '_' && digits && d.n < NUMBER_MOST; digits += take_digits(&d)) d.s++;
+    if (*d.s == '.') {
+        *whole = false;
+        take_char(&d);
+        digits += take_digits(&d);
+    }
+    if ((*d.s == 'e' || *d.s == 'E') && digits && d.n < NUMBER_MOST - 10) {
+        *whole = false;
+        take_char(&d);
+        take_sign(&d);
+        if (!take_digits(&d)) return false;
+    }
+    out[d.n] = 0;
+    return !*d.s && digits > 0;
+}
+
+static bool parse_float(const char *s, double *v) {
+    char text[64];
+    bool whole;
+    if (!number_syntax(s, text, &whole)) return false;
+    *v = strtod(text, NULL);
+    return isfinite(*v);
+}
+
+/* Whole numbers: 12, 1_000, 0x1f, and 1e4 or 12.0 when nothing is lost. A leading 0 is
+ * refused: YAML 1.1 reads 017 as octal, people do not. */
+static bool parse_int(const char *s, int64_t *v) {
+    char text[64];
+    bool whole;
+    errno = 0;
+    if (s[0] == '0' && (s[1] == 'x' || s[1] == 'X')) {
+        if (!s[2] || strlen(s) > 18 || s[2 + strspn(s + 2, "0123456789abcdefABCDEF")])
+            return false;
+        *v = strtoll(s, NULL, 16);
+        return errno == 0;
+    }
+    if (!number_syntax(s, text, &whole)) return false;
+    const char *d = text + (text[0] == '+' || text[0] == '-');
+    if (d[0] == '0' && d[1] >= '0' && d[1] <= '9') return false;
+    if (whole) {
+        *v = strtoll(text, NULL, 10);
+        return errno == 0;
+    }
+    double f = strtod(text, NULL);
+    if (!(fabs(f) <= 0x1p53) || f != floor(f)) return false;
+    *v = (int64_t)f;
+    return true;
+}
+
+static bool parse_bool(const char *s, bool *v) {
+    static const char *const words[] = {"True", "true", "TRUE", "yes",   "Yes",   "YES",
+                                        "on",   "On",   "ON",   "False", "false", "FALSE",
+                                        "no",   "No",   "NO",   "off",   "Off",   "OFF"};
+    for (int i = 0; i < ARRAY_LEN(words); i++) {
+        if (strcmp(words[i], s)) continue;
+        *v = i < 9;
+        return true;
+    }
+    return false;
+}
+
+static const char memory_units[][3] = {"TB", "GB", "MB", "KB", "B"};
+
+/* A number and a unit of 1024 steps: "30GB", "0.5GB", "64 MB". */
+static bool parse_memory(const char *s, int64_t *v) {
+    size_t n = strspn(s, "0123456789.");
+    char number[64];
+    double f;
+    if (n == 0 || n >= sizeof number) return false;
+    memcpy(number, s, n);
+    number[n] = 0;
+    if (!parse_float(number, &f)) return false;
+    s += n + (s[n] == ' ');
+    for (int i = 0; i < ARRAY_LEN(memory_units); i++) {
+        if (strcmp(s, memory_units[i])) continue;
+        int64_t unit = (int64_t)1 << (10 * (ARRAY_LEN(memory_units) - 1 - i)), whole;
+        if (parse_int(number, &whole)) return !__builtin_mul_overflow(whole, unit, v);
+        if (f * (double)unit >= 0x1p62) return false;
+        *v = (int64_t)(f * (double)unit);
+        return true;
+    }
+    return false;
+}
+
+static void place_nodes(YamlNode *node, SourcePos at) {
+    node->at = at;
+    for (int i = 0; i < node->n; i++) place_nodes(node->items[i], at);
+}
+
+/* NULL: that is no YAML. */
+static YamlNode *parse_list(Arena *a, const char *text) {
+    YamlNode *volatile list = NULL;
+    Catch c;
+    if (CATCH(c)) {
+        list = yaml_parse(a, "list", text, strlen(text));
+        catch_end(&c);
+    }
+    return list;
+}
+
+/* A list; or a text that is one, as other programs have it: "60,61", "[[4, 4], [4, 2]]",
+ * or a single number. */
+static const YamlNode *as_list(Arena *a, const Key *key, const char *name,
+                               const YamlNode *node) {
+    if (node->kind == NODE_LIST) return node;
+    const char *text = node->text + strspn(node->text, " ");
+    YamlNode *list = parse_list(a, text[0] == '[' ? text : arena_printf(a, "[%s]", text));
+    if (!list || list->kind != NODE_LIST) wrong_type(key, name, node);
+    place_nodes(list, node->at);
+    return list;
+}
+
+static void store_ints(const Key *key, const char *name, const YamlNode *list,
+                       int64_t *out) {
+    for (int i = 0; i < list->n; i++) {
+        const YamlNode *item = list->items[i];
+        if (item->kind != NODE_TEXT || !parse_int(item->text, &out[i]))
+            wrong_type(key, name, item);
+        check_range(key, name, item, (double)out[i]);
+    }
+}
+
+static IntList store_int_list(Arena *a, const Key *key, const char *name,
+                              const YamlNode *node) {
+    const YamlNode *list = as_list(a, key, name, node);
+    int64_t *out = NEW_ARRAY(a, int64_t, (size_t)list->n);
+    store_ints(key, name, list, out);
+    return (IntList){out, list->n};
+}
+
+/* A list of numbers is a table of one row. */
+static IntTable store_int_table(Arena *a, const Key *key, const char *name,
+                                const YamlNode *node) {
+    const YamlNode *list = as_list(a, key, name, node);
+    if (!list->n) return (IntTable){0};
+    bool flat = list->items[0]->kind != NODE_LIST;
+    int rows = flat ? 1 : list->n, columns = flat ? list->n : list->items[0]->n;
+    int64_t *out = NEW_ARRAY(a, int64_t, (size_t)rows * (size_t)columns);
+    for (int r = 0; r < rows; r++) {
+        const YamlNode *row = flat ? list : list->items[r];
+        if (row->kind != NODE_LIST || !row->n) wrong_type(key, name, row);
+        if (row->n != columns)
+            fail_at(EXIT_CONFIG, row->at, "rows of equal length",
+                    "%s: row %d has %d numbers, the first one has %d", name, r + 1,
+                    row->n, columns);
+        store_ints(key, name, row, out + r * columns);
+    }
+    return (IntTable){out, rows, columns};
+}
+
+static TextList store_text_list(Arena *a, const Key *key, const char *name,
+                                const YamlNode *node) {
+    const YamlNode *const single[] = {node};
+    const YamlNode *const *items =
+        node->kind == NODE_LIST ? (const YamlNode *const *)node->items : single;
+    int n = node->kind == NODE_LIST ? node->n : 1;
+    const char **out = NEW_ARRAY(a, const char *, (size_t)n);
+    for (int i = 0; i < n; i++) {
+        if (items[i]->kind != NODE_TEXT) wrong_type(key, name, items[i]);
+        out[i] = items[i]->text;
+    }
+    return (TextList){out, n};
+}
+
+static int store_enum(const Key *key, const char *name, const YamlNode *node) {
+    int value = enum_find(key->range, node->text);
+    if (value >= 0) return value;
+    Arena *a = arena_new();
+    const char *words[32];
+    char word[64], hint[96], range[512];
+    int n = 0, index = 0;
+    for (const char *p = key->range; *p && n < 32;) {
+        p = next_word(p, word, &index);
+        words[n++] = arena_strdup(a, word);
+    }
+    const char *near = key_foreign(node->text);
+    if (!near || enum_find(key->range, near) < 0)
+        near = nearest_name(node->text, words, n);
+    snprintf(hint, sizeof hint, "did you mean %s?", near ? near : "");
+    snprintf(range, sizeof range, "%s", key_range_text(a, key));
+    bool hinted = near != NULL;
+    arena_free(a);
+    fail_at(EXIT_CONFIG, node->at, hinted ? hint : NULL, "%s must be %s, not \"%.100s\"",
+            name, range, node->text);
+}
+
+/* Of the kinds that are one word; any text is good for the others. */
+static bool parse_word(KeyKind kind, const char *text, void *field) {
+    switch (kind) {
+    case KIND_BOOL:
+        return parse_bool(text, field);
+    case KIND_INT:
+        return parse_int(text, field);
+    case KIND_FLOAT:
+        return parse_float(text, field);
+    case KIND_MEMORY:
+        return parse_memory(text, field);
+    default:
+        return true;
+    }
+}
+
+static bool is_list(const Key *key) {
+    return key->kind == KIND_INT_LIST || key->kind == KIND_INT_TABLE ||
+           key->kind == KIND_TEXT_LIST;
+}
+
+void key_store(Arena *a, const Key *key, const char *name, const YamlNode *node,
+               Config *cfg) {
+    void *field = (char *)cfg + key->offset;
+    if (key->kind == KIND_TREE) return;
+    bool one = node->kind == NODE_TEXT;
+    if (node->kind == NODE_MAP || (!one && !is_list(key)) ||
+        (one && !parse_word(key->kind, node->text, field)))
+        wrong_type(key, name, node);
+    if (key->kind == KIND_INT) check_range(key, name, node, (double)*(int64_t *)field);
+    if (key->kind == KIND_FLOAT) check_range(key, name, node, *(double *)field);
+    if (key->kind == KIND_TEXT) *(KeyText *)field = node->text;
+    if (key->kind == KIND_INT_LIST)
+        *(IntList *)field = store_int_list(a, key, name, node);
+    if (key->kind == KIND_INT_TABLE)
+        *(IntTable *)field = store_int_table(a, key, name, node);
+    if (key->kind == KIND_TEXT_LIST)
+        *(TextList *)field = store_text_list(a, key, name, node);
+    if (key->kind != KIND_ENUM) return;
+    int value = store_enum(key, name, node);
+    memcpy(field, &value, sizeof value); /* an enum type is an int in size */
+}
+
+_Static_assert(sizeof(Activation) == sizeof(int), "key_store writes enums as int");
+
+void key_store_text(Arena *a, const Key *key, const char *text, Config *cfg) {
+    SourcePos at = {.file = "default"};
+    YamlNode *node = is_list(key) ? yaml_parse(a, "default", text, strlen(text))
+                                  : yaml_scalar(a, text, at);
+    key_store(a, key, key->path, node, cfg);
+}
+
+/* Shortest decimal that reads back as v. */
+static char *float_text(Arena *a, double v) {
+    char s[40];
+    for (int digits = 6; digits <= 17; digits++) {
+        snprintf(s, sizeof s, "%.*g", digits, v);
+        if (strtod(s, NULL) == v) break;
+    }
+    return arena_strdup(a, s);
+}
+
+static char *memory_text(Arena *a, int64_t v) {
+    int unit = ARRAY_LEN(memory_units) - 1;
+    for (; unit > 0 && v && v % 1024 == 0; unit--) v /= 1024;
+    return arena_printf(a, "%lld%s", (long long)v, memory_units[unit]);
+}
+
+static void add_text(Text *t, const char *s, bool yaml) {
+    if (yaml) {
+        yaml_quote(t, s);
+    } else {
+        text_add_bytes(t, s, strlen(s));
+    }
+}
+
+static void add_ints(Text *t, const int64_t *items, int n) {
+    text_add(t, "[");
+    for (int i = 0; i < n; i++) text_add(t, "%s%lld", i ? ", " : "", (long long)items[i]);
+    text_add(t, "]");
+}
+
+static char *ints_text(Arena *a, const IntList *l) {
+    Text t = text_new(a);
+    add_ints(&t, l->items, l->n);
+    return t.s;
+}
+
+static char *table_text(Arena *a, const IntTable *l) {
+    Text t = text_new(a);
+    if (l->rows > 1) text_add(&t, "[");
+    for (int r = 0; r < l->rows; r++) {
+        if (r) text_add(&t, ", ");
+        add_ints(&t, l->items + r * l->columns, l->columns);
+    }
+    text_add(&t, l->rows > 1 ? "]" : l->rows ? "" : "[]");
+    return t.s;
+}
+
+static char *texts_text(Arena *a, const TextList *l, bool yaml) {
+    Text t = text_new(a);
+    for (int i = 0; i < l->n; i++) {
+        text_add(&t, i ? ", " : "[");
+        add_text(&t, l->items[i], yaml);
+    }
+    text_add(&t, l->n ? "]" : "[]");
+    return t.s;
+}
+
+char *key_text(Arena *a, const Key *key, const Config *cfg, bool yaml) {
+    const void *field = (const char *)cfg + key->offset;
+    Text t = text_new(a);
+    int value;
+    switch (key->kind) {
+    case KIND_BOOL:
+        return *(const bool *)field ? "True" : "False";
+    case KIND_INT:
+        return arena_printf(a, "%lld", (long long)*(const int64_t *)field);
+    case KIND_FLOAT:
+        return float_text(a, *(const double *)field);
+    case KIND_MEMORY:
+        return memory_text(a, *(const int64_t *)field);
+    case KIND_TREE:
+        return "{}";
+    case KIND_TEXT:
+        add_text(&t, *(const KeyText *)field, yaml);
+        return t.s;
+    case KIND_ENUM:
+        memcpy(&value, field, sizeof value);
+        return enum_name(a, key->range, value);
+    case KIND_INT_LIST:
+        return ints_text(a, field);
+    case KIND_INT_TABLE:
+        return table_text(a, field);
+    case KIND_TEXT_LIST:
+        return texts_text(a, field, yaml);
+    }
+    return t.s;
+}
