@@ -3,7 +3,8 @@
 # as a run of a small GPT-2 on 1 to 4 ranks of this machine measures it; and GPT-2 13B planned
 # in several ways on 32 ranks. Writes the tables of docs/strategies.md in place, between
 # `<!-- table NAME -->` and `<!-- end -->`, and fails where a strategy changes a loss.
-#     bench/strategies.sh [NAME ...]     (default: all tables; about 6 minutes on 2 cores)
+#     bench/strategies.sh [NAME ...]     (default: all tables; 4 minutes on 2 cores
+# that are free, 9 on busy ones)
 # STATOR_PAGE=FILE writes to another page.
 set -eu
 cd "$(dirname "$0")/.."
@@ -164,12 +165,9 @@ alone_head() {
     echo "| | ranks | gradients | activations | planned | measured | flops | sent | s a step | loss |"
     echo "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
 }
-alone_row() { # twice: its time is the better one
-    local first
-    plan_and_run "$@"
-    first=$seconds
-    plan_and_run "$@"
-    seconds=$(printf '%s\n%s\n' "$first" "$seconds" | sort -g | head -1)
+alone_row() { # more steps, so that the fastest is one without other programs
+    plan_and_run "$@" --runner_config.max_steps 7
+    [ "$2" = 1 ] || seconds=-
     echo "| $1 | $2 | $gradients | $activations | $total | $measured | $all | $sent | $seconds | $loss |"
 }
 
@@ -339,6 +337,7 @@ write_table() { # NAME: what stands on standard input goes between its marks
 }
 
 [ $# -gt 0 ] || set -- data overlap tensor context pipeline uneven schedules micro recompute large
+awk '$1 > 0.5 { print "other programs run: the seconds will be too many" }' /proc/loadavg >&2
 start=$SECONDS
 for name in "$@"; do
     # Not in a subshell: all rows are held against one loss.
