@@ -3,8 +3,7 @@
 # as a run of a small GPT-2 on 1 to 4 ranks of this machine measures it; and GPT-2 13B planned
 # in several ways on 32 ranks. Writes the tables of docs/strategies.md in place, between
 # `<!-- table NAME -->` and `<!-- end -->`, and fails where a strategy changes a loss.
-#     bench/strategies.sh [NAME ...]     (default: all tables; 4 minutes on 2 cores
-# that are free, 9 on busy ones)
+#     bench/strategies.sh [NAME ...]     (default: all tables; about 5 minutes on 2 cores)
 # STATOR_PAGE=FILE writes to another page.
 set -eu
 cd "$(dirname "$0")/.."
@@ -313,10 +312,10 @@ table_schedules() {
             echo "![schedule $name](img/$name.svg)"
             echo
         fi
-        sed -n '/^pipeline /,/time goes to/{/^  stage [0-9]/p;/time goes to/p}' "$work/plan.txt" |
-            sed 's/^ */    /'
+        sed -n '/^pipeline /,/time goes to/s/^  stage [0-9]/    &/p' "$work/plan.txt" | sed 's/^ */    /'
     done
     echo
+    sed -n 's/^ *time goes to the right; /To the right: time. /p' "$work/plan.txt" | fold -s -w 92
 }
 
 write_table() { # NAME: what stands on standard input goes between its marks
