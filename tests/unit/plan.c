@@ -3,6 +3,7 @@
 #include "base/json.h"
 #include "codegen/planned.h"
 #include "driven.h"
+#include <fts.h>
 
 enum {
     F32 = 4,
@@ -472,4 +473,60 @@ TEST(the_largest_stage_is_refused) {
     EXPECT_FAIL(plan_check_memory(&p), EXIT_MEMORY, "parallel_config.num_layer_list");
     EXPECT(p.pipe->hash[0] && strcmp(p.pipe->hash, p.hash));
     arena_free(mem);
+}
+
+/* ---- what is shipped ---- */
+
+typedef struct Shipped {
+    const char *file; /* in configs/ */
+    int ranks;
+    double weights;
+    int notes; /* a vocabulary that is padded */
+} Shipped;
+
+static const Shipped shipped[] = {
+    {"gpt2-tiny.yaml", 1, 0.842e6, 0},
+    {"gpt2/run_gpt2.yaml", 1, 124.4e6, 0},
+    {"gpt2/run_gpt2_13b.yaml", 32, 12.85e9, 0},
+    {"gpt2/run_gpt2_52b.yaml", 128, 51.97e9, 0},
+    {"gpt2_124m.yaml", 1, 124.4e6, 0},
+    {"gpt2_13b.yaml", 32, 12.85e9, 1},
+    {"gpt/run_gpt3_175b.yaml", 1024, 174.6e9, 1},
+    {"gpt/run_gpt_39b.yaml", 64, 39.09e9, 0},
+    {"llama-tiny.yaml", 1, 0.804e6, 0},
+    {"llama/run_llama2_7b.yaml", 8, 6.738e9, 0},
+    {"llama/run_llama3_8b.yaml", 16, 8.030e9, 0},
+};
+
+static bool is_part(const char *path) {
+    return strstr(path, "/base/") || strstr(path, "_config/");
+}
+
+/* Every file that is no part of others: as large as it says, on the ranks that it says, below
+ * its own limit of memory, and with no key that has no effect. */
+TEST_LIMIT(every_file_of_configs, 120) {
+    Arena *mem = arena_new();
+    char *root[] = {path_join(mem, TESTS_DIR, "../configs"), NULL};
+    FTS *tree = fts_open(root, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
+    EXPECT(tree != NULL);
+    int seen = 0;
+    for (FTSENT *e; (e = fts_read(tree));) {
+        const char *file = e->fts_path + strlen(root[0]) + 1;
+        if (e->fts_info != FTS_F || is_part(e->fts_path)) continue;
+        const Shipped *s = NULL;
+        for (int i = 0; i < ARRAY_LEN(shipped); i++)
+            if (!strcmp(shipped[i].file, file)) s = &shipped[i];
+        if (!s) test_fail(__FILE__, __LINE__, "configs/%s is not in this test", file);
+        Config *cfg = config_load(mem, e->fts_path, 0, NULL);
+        Plan p = plan_of_config(mem, cfg, 0);
+        plan_check_memory(&p);
+        int ranks = p.ranks * (p.pipe ? p.pipe->schedule->stages : 1);
+        if (ranks != s->ranks || cfg->n_notes != s->notes ||
+            fabs((double)p.parameters / s->weights - 1) > 1e-3)
+            test_fail(__FILE__, __LINE__, "configs/%s: %d ranks, %d notes, %.4g weights",
+                      file, ranks, cfg->n_notes, (double)p.parameters);
+        seen++;
+    }
+    fts_close(tree);
+    EXPECT_INT(seen, ARRAY_LEN(shipped));
 }
