@@ -11,7 +11,8 @@
 #include "passes/passes.h"
 #include "passes/pipe/schedule.h"
 
-/* A value handed on is at most so many times the largest result of the first half. */
+/* A value handed on, of one run of a loop, is at most so many times the largest result of
+ * the first half. */
 enum { MOST_TIMES = 8 };
 
 /* Group of an argument or result: carried by a loop, a slice a run, the same for all runs. */
@@ -160,6 +161,14 @@ static bool carry_more(Body *b) {
     return more;
 }
 
+/* Of a stack that a loop gives: what one run does. */
+static int64_t bytes_of_run(const Value *v) {
+    int64_t bytes = type_bytes(&v->ty);
+    if (!v->def || !op_is_call(v->def)) return bytes;
+    const Call c = call_of(v->def);
+    return c.loop && v->nth >= c.carry ? bytes / c.times : bytes;
+}
+
 /* Ops of the second half that read what is too large to be handed on go to the first. */
 static bool keep_large(Body *b) {
     int64_t most = 0;
@@ -169,10 +178,19 @@ static bool keep_large(Body *b) {
     for (Op *op = b->f->first; op; op = op->next)
         for (int i = 0; i < op->nin && !b->in_first[op->id]; i++) {
             if (!is_of_first(b, op->in[i])) continue;
-            if (type_bytes(&op->in[i]->ty) / MOST_TIMES <= most) continue;
+            if (bytes_of_run(op->in[i]) / MOST_TIMES <= most) continue;
             b->in_first[op->id] = moved = true;
         }
     return moved;
+}
+
+/* What the first half makes beside its own results is given there: handed on only to be
+ * given by the second half, its sum over ranks would be finished on the way. */
+static void give_made(Body *b) {
+    for (int i = b->to->carry; i < b->f->nret; i++) {
+        const Op *def = b->f->ret[i]->def;
+        if (def && b->in_first[def->id]) b->to->want[i] = true;
+    }
 }
 
 static void choose_first(Body *b) {
@@ -180,6 +198,7 @@ static void choose_first(Body *b) {
         if (b->to->want[i]) b->needed[b->f->ret[i]->id] = true;
     do mark_first(b);
     while (carry_more(b) || keep_large(b));
+    give_made(b);
 }
 
 /* ---- the two functions ---- */

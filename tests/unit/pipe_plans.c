@@ -1,0 +1,56 @@
+/* Tests of the plans of pipelines whose chunks have many layers: the halves of backward are
+ * as good as with few. */
+#include "../plans.h"
+
+static Plan plan_staged(Arena *mem, const char *schedule, int layers, const char *more) {
+    bool v = !strcmp(schedule, "zero_bubble_v");
+    return plan_of(mem, plan_gpt2,
+                   arena_printf(mem,
+                                "model.model_config.num_layers %d micro 8 "
+                                "parallel_config.pipeline_stage 4 "
+                                "parallel_config.pp_interleave_num %d "
+                                "parallel.pipeline_config.pipeline_scheduler %s %s",
+                                layers, v ? 2 : 1, schedule, more));
+}
+
+/* Gradients of weights are in tasks of their own whatever the number of layers, so stages
+ * idle for little more than half of what they do without. */
+TEST(halves_of_many_layers) {
+    static const char *const schedules[] = {"zero_bubble_h1", "zero_bubble_v"};
+    for (int i = 0; i < ARRAY_LEN(schedules); i++)
+        for (int layers = 8; layers <= 32; layers *= 2) {
+            Arena *mem = arena_new();
+            const Plan whole = plan_staged(mem, "1f1b", layers, "");
+            const Plan half = plan_staged(mem, schedules[i], layers, "");
+            double a = plan_bubble(whole.pipe), b = plan_bubble(half.pipe);
+            printf("  %d layers: bubble %.1f %%, %s %.1f %%\n", layers, 100 * a,
+                   schedules[i], 100 * b);
+            EXPECT(b < 0.65 * a);
+            for (int c = 1; c < half.pipe->schedule->chunks; c++)
+                EXPECT(half.pipe->flops[c][TASK_WEIGHTS] >
+                       0.5 * half.pipe->flops[c][TASK_INPUTS]);
+            arena_free(mem);
+        }
+}
+
+/* Sums over replicas are finished once a step, not in every micro-batch. */
+TEST(halves_send_no_more_over_dp) {
+    static const char *const schedules[] = {"zero_bubble_h1", "zero_bubble_v"};
+    static const char *const levels[] = {"", " zero level1", " zero level2"};
+    for (int i = 0; i < ARRAY_LEN(schedules); i++)
+        for (int l = 0; l < ARRAY_LEN(levels); l++) {
+            Arena *mem = arena_new();
+            const char *more = arena_printf(mem, "dp 2%s", levels[l]);
+            const Plan a = plan_staged(mem, "1f1b", 24, more);
+            const Plan b = plan_staged(mem, schedules[i], 24, more);
+            for (int k = 0; k < 4; k++) {
+                EXPECT_INT(a.pipe->stage[k].ntraffic, 1);
+                EXPECT_INT(b.pipe->stage[k].ntraffic, 1);
+                double x = (double)a.pipe->stage[k].traffic[0].sent_bytes;
+                double y = (double)b.pipe->stage[k].traffic[0].sent_bytes;
+                if (!i) EXPECT(y <= 1.01 * x);
+                EXPECT(y <= 1.5 * x); /* the chunks of a V are others */
+            }
+            arena_free(mem);
+        }
+}
