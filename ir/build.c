@@ -281,14 +281,35 @@ static void copy_body(const Func *f, Func *copy) {
     for (int i = 0; i < f->nret; i++) func_ret(copy, map[f->ret[i]->id], f->alias[i]);
 }
 
-Module *module_copy(const Module *m) {
+/* What the entry of the stage calls, and what that calls, gets `calls` set. */
+static void mark_called(const Module *m, int stage) {
+    int n = 0, cap = 0;
+    const Func **list = NULL;
+    Arena *mem = arena_new();
+    for (Func *f = m->first; f; f = f->next) {
+        f->calls = func_is_entry(f) && (stage < 0 || f->stage == stage);
+        if (f->calls) PUSH(mem, list, n, cap, f);
+    }
+    for (int i = 0; i < n; i++)
+        for (const Op *op = list[i]->first; op; op = op->next) {
+            Func *callee = op_is_call(op) ? op_func(op) : NULL;
+            if (!callee || callee->calls) continue;
+            callee->calls = 1;
+            PUSH(mem, list, n, cap, callee);
+        }
+    arena_free(mem);
+}
+
+Module *module_copy(const Module *m, int stage) {
     Module *copy = module_new(m->mem, m->name);
     copy->mesh = m->mesh;
     copy->stages = m->stages;
     copy->level = m->level;
     copy->file = m->file;
     copy->text = m->text;
+    mark_called(m, stage);
     for (const Func *f = m->first; f; f = f->next) {
+        if (!f->calls) continue;
         Func *to = func_new(copy, f->name, f->role);
         to->stage = f->stage;
         to->frame_bytes = f->frame_bytes;

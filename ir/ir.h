@@ -165,7 +165,8 @@ struct Func {
     int nvalues, nops;                                /* set by func_number() */
     int64_t frame_bytes;                              /* level planned */
     enum { ORDER_NEW, ORDER_OPEN, ORDER_DONE } order; /* of module_order() */
-    int nth;                                          /* its number there */
+    int calls; /* of it in the module: scratch of a pass */
+    int nth;   /* its number there */
     Func *next;
     Module *mod;
 };
@@ -413,11 +414,13 @@ void module_remove_unused(Module *m); /* functions nobody calls, other than entr
 
 /* print.c, parse.c, scan.c, verify.c */
 char *module_print(Arena *mem, const Module *m);
+char *func_text(Arena *mem, const Func *f); /* of it alone, and without its name */
 void type_print(Text *t, const Mesh *mesh, const Type *ty);
 Module *module_parse(Arena *mem, const char *file, const char *text, size_t n);
 Module *module_clone(Arena *mem, const Module *m); /* through the text */
-Module *
-module_copy(const Module *m); /* with all that the text leaves out; in its arena */
+Module *module_copy(const Module *m,
+                    int stage); /* what the entry of the stage (-1: entries) needs, with
+                                            all that the text leaves out; in its arena */
 Type type_parse(Arena *mem, const Mesh *m, const char *text); /* "f32[8:dp,4]"; fails */
 const char *type_text(Arena *mem, const Mesh *m, const Type *ty);
 const Attr *attrs_parse(Arena *mem, const char *spec, const char *text); /* dies */

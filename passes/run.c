@@ -13,10 +13,11 @@ const int npasses = ARRAY_LEN(passtab);
 const char train_passes[] =
     "simplify,seed,zero,remake,cut,autodiff,simplify,halve,train,simplify,shard,reshard,"
     "collect,simplify,localize,simplify,keep,sink,simplify,pipeline,meet,stage,simplify,"
-    "bucket,expand,simplify,epilogue,arrange,fuse,overlap,memplan";
+    "share,bucket,expand,simplify,epilogue,arrange,fuse,overlap,memplan";
 const char forward_passes[] =
     "simplify,seed,zero,remake,cut,shard,reshard,collect,simplify,localize,simplify,"
-    "pipeline,meet,stage,simplify,bucket,expand,simplify,epilogue,arrange,fuse,overlap,"
+    "pipeline,meet,stage,simplify,share,bucket,expand,simplify,epilogue,arrange,fuse,"
+    "overlap,"
     "memplan";
 const char predict_passes[] =
     "simplify,place,expand,simplify,epilogue,arrange,fuse,memplan";

@@ -135,7 +135,8 @@ static Plan plan_stages(Arena *mem, Job *j) {
     pipe->flops = arena_alloc(mem, (size_t)o.schedule->chunks * sizeof *pipe->flops);
     for (o.stage = 0; o.stage < stages; o.stage++) {
         if (dump_dir) o.dump_dir = arena_printf(mem, "%s/stage-%d", dump_dir, o.stage);
-        Func *entry = module_plan(mem, module_copy(m), rest, &o, &co);
+        Func *entry =
+            module_plan(mem, module_copy(m, m->stages ? o.stage : -1), rest, &o, &co);
         Plan *p = &pipe->stage[o.stage];
         *p = plan_read(mem, entry, j);
         plan_read_task_flops(mem, p->m, pipe->flops);

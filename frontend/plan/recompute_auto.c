@@ -41,7 +41,8 @@ static Func **plan_steps(Arena *mem, const Job *j, PassOptions *o) {
     Func **step = NEW_ARRAY(mem, Func *, (size_t)stages);
     passes_run(m, arena_strndup(mem, train_passes, (size_t)(rest - train_passes) - 1), o);
     for (o->stage = 0; o->stage < stages; o->stage++)
-        step[o->stage] = module_plan(mem, module_copy(m), rest, o, &co);
+        step[o->stage] =
+            module_plan(mem, module_copy(m, m->stages ? o->stage : -1), rest, o, &co);
     return step;
 }
 

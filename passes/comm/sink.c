@@ -43,15 +43,25 @@ static bool is_function_call(const Op *op) {
     return op_is_call(op) && op_func(op)->role != ROLE_KERNEL;
 }
 
-static bool is_own(const Sink *s, const Op *call) {
+static bool is_own(const Op *call) {
     const Func *f = op_func(call);
-    return !func_is_entry(f) && only_call(s->m, f) == call;
+    return !func_is_entry(f) && f->calls == 1;
+}
+
+static void count_calls_in(const Func *f) {
+    for (const Op *op = f->first; op; op = op->next)
+        if (op_is_call(op)) op_func(op)->calls++;
+}
+
+static void count_calls(Module *m) {
+    for (Func *f = m->first; f; f = f->next) f->calls = 0;
+    for (Func *f = m->first; f; f = f->next) count_calls_in(f);
 }
 
 static bool moves(const Sink *s, const Op *op, const Op *call) {
     unsigned flags = optab[op->kind].flags;
     if (op->nout != 1) return false;
-    if (s->copies == MAX_COPIES && !is_own(s, call)) return false;
+    if (s->copies == MAX_COPIES && !is_own(call)) return false;
     if (!(flags & F_COMM)) return (flags & F_PLUS) != 0;
     int64_t in = type_bytes(&op->in[0]->ty), out = type_bytes(&op->out[0]->ty);
     int64_t bytes = MAX(in, out) / call_of(call).times;
@@ -91,9 +101,12 @@ static Op *op_inside(Builder *b, const Op *op, Value **in, bool sliced) {
 /* The callee, of which this is the only call from now on. An entry keeps its arguments. */
 static Func *own_callee(Sink *s, Op *call) {
     Func *f = op_func(call);
-    if (is_own(s, call)) return f;
+    if (is_own(call)) return f;
     Func *copy = func_clone(f, f->name, ROLE_FUNC);
     s->copies++;
+    f->calls--;
+    copy->calls = 1;
+    count_calls_in(copy);
     op_set_func(call, copy);
     return copy;
 }
@@ -290,6 +303,7 @@ static bool one_move(Sink *s, Func *f) {
 void pass_sink(Module *m, const PassOptions *o) {
     Sink s = {.m = m, .overlap = o->overlap};
     bool moved;
+    count_calls(m);
     do {
         Arena *mem = arena_new();
         Func **order = module_order(mem, m);

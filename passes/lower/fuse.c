@@ -8,6 +8,7 @@
  * kernels are one function. */
 #include "ir/iteration_space.h"
 #include "passes/passes.h"
+#include <stdlib.h>
 
 enum {
     SIBLING_REACH = 24, /* how many ops back a group with a common operand may end */
@@ -19,44 +20,67 @@ typedef struct Group {
     int n, cap;
 } Group;
 
+/* Kernels that were made, of the whole module. */
+typedef struct Kernel {
+    Func *f;
+    const char *text; /* without its name: equal kernels have equal texts */
+} Kernel;
+
+typedef struct Kernels {
+    Arena *mem;
+    Kernel *kernel;
+    int n, cap;
+} Kernels;
+
 typedef struct Fuse {
     Module *m;
     Func *f;
-    Arena *mem; /* of this function */
-    Group **of; /* by op id */
-    Op **order; /* by op id */
-    int nkernels, next_id;
+    Arena *mem;   /* of this function */
+    Group **of;   /* by op id */
+    Op **order;   /* by op id */
+    int **reader; /* by value id: ids of ops that read it, ascending; then -1 */
+    bool *given;  /* by value id: the function returns it */
+    Value **now;  /* by value id: what took its place; NULL: nothing did */
+    Value **map;  /* by value id: its value in the kernel that is being made */
+    Kernels *kernels;
+    int next_id;
 } Fuse;
 
 static bool fusable(const Op *op) {
     return (optab[op->kind].flags & (F_MAP | F_REDUCE)) != 0;
 }
 
+static int by_id(const void *a, const void *b) {
+    return (*(Op *const *)a)->id - (*(Op *const *)b)->id;
+}
+
 /* The ops of several groups and one more, in program order. */
-static int gather(Fuse *fu, Group **set, int n, Op *op, Op **ops) {
+static int gather(Group **set, int n, Op *op, Op **ops) {
     int count = 0;
-    for (int id = 0; id < op->id; id++) {
-        for (int k = 0; k < n && fu->of[id]; k++) {
-            if (fu->of[id] == set[k]) ops[count++] = fu->order[id];
-        }
+    for (int k = 0; k < n; k++) {
+        memcpy(ops + count, set[k]->op, (size_t)set[k]->n * sizeof *ops);
+        count += set[k]->n;
     }
+    if (n > 1) qsort(ops, (size_t)count, sizeof *ops, by_id);
     ops[count++] = op;
     return count;
 }
 
+static bool in_set(const Fuse *fu, Group **set, int n, int id) {
+    for (int k = 0; k < n; k++)
+        if (fu->of[id] == set[k]) return true;
+    return false;
+}
+
 /* Has an op outside the set, before `op`, read what an op of the set makes? */
 static bool read_outside(const Fuse *fu, Group **set, int n, const Op *op) {
-    for (int id = 0; id < op->id; id++) {
-        const Op *reader = fu->order[id];
-        bool inside = false;
-        for (int k = 0; k < n; k++) inside |= fu->of[id] == set[k];
-        for (int i = 0; i < reader->nin && !inside; i++) {
-            const Op *def = reader->in[i]->def;
-            for (int k = 0; k < n; k++) {
-                if (def && fu->of[def->id] == set[k]) return true;
+    for (int k = 0; k < n; k++)
+        for (int i = 0; i < set[k]->n; i++)
+            for (int j = 0; j < set[k]->op[i]->nout; j++) {
+                const int *r = fu->reader[set[k]->op[i]->out[j]->id];
+                for (; *r >= 0 && *r < op->id; r++)
+                    if (!in_set(fu, set, n, *r)) return true;
             }
-        }
-    }
     return false;
 }
 
@@ -67,7 +91,7 @@ static bool fits(Fuse *fu, Group **set, int n, Op *op) {
     if (total > MAX_KERNEL_OPS || read_outside(fu, set, n, op)) return false;
     Op *ops[MAX_KERNEL_OPS];
     Space s;
-    return space_analyze(fu->mem, ops, gather(fu, set, n, op, ops), &s) == NULL;
+    return space_analyze(fu->mem, ops, gather(set, n, op, ops), &s) == NULL;
 }
 
 static bool reads_same_tensor(const Group *g, const Op *op) {
@@ -93,14 +117,13 @@ static void add_if_fits(Fuse *fu, Group *g, Group **set, int *n, Op *op) {
 /* The groups that `op` joins: those of its operands, latest first, then one nearby that
  * reads the same tensor. */
 static int choose_groups(Fuse *fu, Op *op, Group **set) {
-    int n = 0;
-    for (int id = op->id - 1; id >= 0; id--) {
-        for (int i = 0; i < op->nin; i++) {
-            const Op *def = op->in[i]->def;
-            if (def && def->id == id && fu->of[id])
-                add_if_fits(fu, fu->of[id], set, &n, op);
-        }
-    }
+    int n = 0, ndefs = 0;
+    Op *def[MAX_TERMS + 1];
+    check(op->nin <= MAX_TERMS);
+    for (int i = 0; i < op->nin; i++)
+        if (op->in[i]->def && fu->of[op->in[i]->def->id]) def[ndefs++] = op->in[i]->def;
+    if (ndefs > 1) qsort(def, (size_t)ndefs, sizeof *def, by_id);
+    while (ndefs-- > 0) add_if_fits(fu, fu->of[def[ndefs]->id], set, &n, op);
     for (int id = op->id - 1; !n && id >= MAX(0, op->id - SIBLING_REACH); id--) {
         Group *g = fu->of[id];
         if (g && reads_same_tensor(g, op)) add_if_fits(fu, g, set, &n, op);
@@ -111,7 +134,7 @@ static int choose_groups(Fuse *fu, Op *op, Group **set) {
 /* The first group takes over the others and the op. */
 static void unite(Fuse *fu, Group **set, int n, Op *op) {
     Op *ops[MAX_KERNEL_OPS];
-    int count = gather(fu, set, n, op, ops);
+    int count = gather(set, n, op, ops);
     Group *g = n ? set[0] : NEW(fu->mem, Group);
     g->n = 0;
     for (int i = 0; i < count; i++) {
@@ -132,43 +155,10 @@ static void make_groups(Fuse *fu) {
 
 /* ---- outlining ---- */
 
-static bool in_group(const Fuse *fu, const Group *g, const Op *op) {
-    return op && fu->of[op->id] == g;
-}
-
 static bool escapes(const Fuse *fu, const Group *g, const Value *v) {
-    for (const Op *op = fu->f->first; op; op = op->next) {
-        if (in_group(fu, g, op)) continue;
-        for (int i = 0; i < op->nin; i++) {
-            if (op->in[i] == v) return true;
-        }
-    }
-    for (int i = 0; i < fu->f->nret; i++) {
-        if (fu->f->ret[i] == v) return true;
-    }
-    return false;
-}
-
-static const char *kernel_text(Arena *mem, Func *k) {
-    Module alone = *k->mod;
-    Func copy = *k;
-    alone.first = &copy;
-    copy.next = NULL;
-    copy.name = "k";
-    return module_print(mem, &alone);
-}
-
-/* An equal kernel made before, or `k` itself. */
-static Func *find_equal(Fuse *fu, Func *k) {
-    const char *text = kernel_text(fu->mem, k);
-    for (Func *f = fu->m->first; f; f = f->next) {
-        if (f == k || f->role != ROLE_KERNEL || f->narg != k->narg ||
-            f->nret != k->nret) {
-            continue;
-        }
-        if (!strcmp(kernel_text(fu->mem, f), text)) return f;
-    }
-    return k;
+    for (const int *r = fu->reader[v->id]; *r >= 0; r++)
+        if (fu->of[*r] != g) return true;
+    return fu->given[v->id];
 }
 
 static void drop_func(Module *m, const Func *f) {
@@ -182,49 +172,84 @@ static void drop_func(Module *m, const Func *f) {
 
 /* The kernel, or the one there is that does the same. */
 static Func *kept_kernel(Fuse *fu, Func *k) {
-    Func *equal = find_equal(fu, k);
-    if (equal != k)
+    Kernels *all = fu->kernels;
+    const char *text = func_text(all->mem, k);
+    for (int i = 0; i < all->n; i++) {
+        if (strcmp(all->kernel[i].text, text)) continue;
         drop_func(fu->m, k);
-    else
-        fu->nkernels++;
-    return equal;
+        return all->kernel[i].f;
+    }
+    PUSH(all->mem, all->kernel, all->n, all->cap, ((Kernel){k, text}));
+    return k;
 }
 
-static void outline(Fuse *fu, Group *g) {
-    Arena *mem = fu->m->mem;
-    Func *k = func_new_unique(fu->m, arena_printf(mem, "k%d", fu->nkernels), ROLE_KERNEL);
-    Value **map = NEW_ARRAY(fu->mem, Value *, (size_t)fu->f->nvalues);
-    Value **in = NEW_ARRAY(fu->mem, Value *, (size_t)fu->f->nvalues);
-    Value **out = NEW_ARRAY(fu->mem, Value *, (size_t)fu->f->nvalues);
-    int nin = 0, nout = 0, made = 0;
-    Builder b = build_at_end(k);
+/* A group as it becomes a kernel: what it reads, and what others read of it. */
+typedef struct Outline {
+    Group *g;
+    Value **in, **out;
+    int nin, nout;
+} Outline;
+
+static Outline outline_new(Fuse *fu, Group *g) {
+    size_t reads = 0, makes = 0;
     for (int i = 0; i < g->n; i++) {
-        Op *op = g->op[i];
+        reads += (size_t)g->op[i]->nin;
+        makes += (size_t)g->op[i]->nout;
+    }
+    return (Outline){.g = g,
+                     .in = NEW_ARRAY(fu->mem, Value *, reads + 1),
+                     .out = NEW_ARRAY(fu->mem, Value *, makes + 1)};
+}
+
+static Func *make_kernel(Fuse *fu, Outline *o) {
+    Arena *mem = fu->m->mem;
+    const char *name = arena_printf(mem, "k%d", fu->kernels->n);
+    Func *k = func_new_unique(fu->m, name, ROLE_KERNEL);
+    int made = 0;
+    Builder b = build_at_end(k);
+    for (int i = 0; i < o->g->n; i++) {
+        Op *op = o->g->op[i];
         for (int j = 0; j < op->nin; j++) {
             Value *v = op->in[j];
-            if (map[v->id]) continue;
-            map[v->id] = func_arg(k, arena_printf(mem, "a%d", nin), v->ty);
-            in[nin++] = v;
+            if (fu->map[v->id]) continue;
+            fu->map[v->id] = func_arg(k, arena_printf(mem, "a%d", o->nin), v->ty);
+            o->in[o->nin++] = v;
         }
-        Op *copy = op_clone(&b, op, map);
+        Op *copy = op_clone(&b, op, fu->map);
         copy->line = 0;
         for (int j = 0; j < op->nout; j++) {
             copy->out[j]->name = arena_printf(mem, "t%d", made++);
-            if (!escapes(fu, g, op->out[j])) continue;
-            out[nout++] = op->out[j];
-            func_ret(k, map[op->out[j]->id], -1);
+            if (!escapes(fu, o->g, op->out[j])) continue;
+            o->out[o->nout++] = op->out[j];
+            func_ret(k, fu->map[op->out[j]->id], -1);
         }
     }
-    k = kept_kernel(fu, k);
+    for (int i = 0; i < o->nin; i++) fu->map[o->in[i]->id] = NULL;
+    return kept_kernel(fu, k);
+}
+
+/* In place of the last op of the group. */
+static void call_kernel(Fuse *fu, const Outline *o, const Func *k) {
+    const Group *g = o->g;
     Builder at = build_before(g->op[g->n - 1]);
-    Op *call = build_list(&at, OP_call, bfmt(&at, "fn=@%s", k->name), nin, in, NULL, 0);
+    char *attrs = bfmt(&at, "fn=@%s", k->name);
+    Op *call = build_list(&at, OP_call, attrs, o->nin, o->in, NULL, 0);
     call->id = fu->next_id++; /* in no group */
-    for (int i = 0; i < nout; i++) {
-        call->out[i]->name = out[i]->name;
-        call->out[i]->id = out[i]->id;
-        func_replace(fu->f, out[i], call->out[i]);
+    for (int i = 0; i < o->nout; i++) {
+        call->out[i]->name = o->out[i]->name;
+        call->out[i]->id = o->out[i]->id;
+        fu->now[o->out[i]->id] = call->out[i];
     }
-    for (int i = 0; i < g->n; i++) op_remove(g->op[i]);
+    for (int i = 0; i < g->n; i++) {
+        for (int j = 0; j < g->op[i]->nout; j++) fu->map[g->op[i]->out[j]->id] = NULL;
+        op_remove(g->op[i]);
+    }
+}
+
+static void outline(Fuse *fu, Group *g) {
+    Outline o = outline_new(fu, g);
+    const Func *k = make_kernel(fu, &o);
+    call_kernel(fu, &o, k);
 }
 
 static void refuse_composites(const Func *f) {
@@ -235,26 +260,70 @@ static void refuse_composites(const Func *f) {
     }
 }
 
-static void fuse_func(Module *m, Func *f, int *nkernels) {
+/* ---- the function ---- */
+
+static void list_readers(Fuse *fu) {
+    const Func *f = fu->f;
+    size_t n = (size_t)f->nvalues + 1;
+    int *count = NEW_ARRAY(fu->mem, int, n);
+    fu->reader = NEW_ARRAY(fu->mem, int *, n);
+    fu->given = NEW_ARRAY(fu->mem, bool, n);
+    for (const Op *op = f->first; op; op = op->next)
+        for (int i = 0; i < op->nin; i++) count[op->in[i]->id]++;
+    for (int v = 0; v < f->nvalues; v++) {
+        fu->reader[v] = NEW_ARRAY(fu->mem, int, (size_t)count[v] + 1);
+        fu->reader[v][count[v]] = -1;
+        count[v] = 0;
+    }
+    for (const Op *op = f->first; op; op = op->next)
+        for (int i = 0; i < op->nin; i++) {
+            int v = op->in[i]->id;
+            fu->reader[v][count[v]++] = op->id;
+        }
+    for (int i = 0; i < f->nret; i++) fu->given[f->ret[i]->id] = true;
+}
+
+static void replace_all(Fuse *fu) {
+    Func *f = fu->f;
+    for (Op *op = f->first; op; op = op->next)
+        for (int i = 0; i < op->nin; i++)
+            if (fu->now[op->in[i]->id]) op->in[i] = fu->now[op->in[i]->id];
+    for (int i = 0; i < f->nret; i++)
+        if (fu->now[f->ret[i]->id]) f->ret[i] = fu->now[f->ret[i]->id];
+}
+
+static void fuse_func(Module *m, Func *f, Kernels *kernels) {
     func_number(f);
-    Fuse fu = {.m = m, .f = f, .mem = arena_new(), .nkernels = *nkernels};
+    Fuse fu = {.m = m, .f = f, .mem = arena_new(), .kernels = kernels};
     fu.of = NEW_ARRAY(fu.mem, Group *, 2 * (size_t)f->nops + 1);
     fu.next_id = f->nops;
     fu.order = NEW_ARRAY(fu.mem, Op *, (size_t)f->nops + 1);
+    fu.now = NEW_ARRAY(fu.mem, Value *, (size_t)f->nvalues + 1);
+    fu.map = NEW_ARRAY(fu.mem, Value *, (size_t)f->nvalues + 1);
+    list_readers(&fu);
     make_groups(&fu);
     for (int id = 0, n = f->nops; id < n; id++) {
         Group *g = fu.of[id];
         if (g && g->op[g->n - 1] == fu.order[id]) outline(&fu, g);
     }
-    *nkernels = fu.nkernels;
+    replace_all(&fu);
     arena_free(fu.mem);
+}
+
+static void know_kernels(Kernels *kernels, const Module *m) {
+    for (Func *f = m->first; f; f = f->next)
+        if (f->role == ROLE_KERNEL)
+            PUSH(kernels->mem, kernels->kernel, kernels->n, kernels->cap,
+                 ((Kernel){f, func_text(kernels->mem, f)}));
 }
 
 void pass_fuse(Module *m, const PassOptions *o) {
     (void)o;
-    int nkernels = 0;
+    Kernels kernels = {.mem = arena_new()};
     for (Func *f = m->first; f; f = f->next) refuse_composites(f);
+    know_kernels(&kernels, m);
     for (Func *f = m->first; f; f = f->next) {
-        if (f->role != ROLE_KERNEL) fuse_func(m, f, &nkernels);
+        if (f->role != ROLE_KERNEL) fuse_func(m, f, &kernels);
     }
+    arena_free(kernels.mem);
 }

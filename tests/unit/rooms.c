@@ -221,7 +221,8 @@ static const char *const of_text[] = {
     "strcmp(a->rule->text, b->rule->text)",         /* the same */
     "!strcmp(word, \"-\")",                         /* seed: the user's placement */
     "arg_str(entry, i, \"like\", \"\"), p->name",   /* memcheck: refers to an argument */
-    "strcmp(kernel_text(fu->mem, f), text)",        /* fuse: equal kernels */
+    "!strcmp(list[i].text, one->text)",             /* share: equal functions */
+    "strcmp(all->kernel[i].text, text)",            /* fuse: equal kernels */
     "strcmp(generators[k].name, name)",             /* schedule: what a user writes */
     "a && b ? !strcmp(a, b) : a == b",              /* made_again: equal policies */
     "!strncmp(word, text, strlen(text))",           /* made_again: an attribute's value */
