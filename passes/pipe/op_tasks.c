@@ -15,7 +15,9 @@ Task *op_tasks(Arena *mem, const Func *f) {
         if (!op_is_task(op)) continue;
         check(callee->chunk < MAX_CHUNKS);
         int *n = &runs[callee->chunk * TASK_KINDS + (int)callee->task];
-        of[op->id] = (Task){callee->task, callee->chunk, (*n)++};
+        int micro = (int)op_int(op, "micro", *n);
+        of[op->id] = (Task){callee->task, callee->chunk, micro};
+        ++*n;
     }
     for (const Op *op = f->last; op; op = op->prev)
         if (!of[op->id].kind && op->next) of[op->id] = of[op->next->id];

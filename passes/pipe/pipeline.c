@@ -15,7 +15,7 @@
  * Messages between two stages are numbered by what they carry. */
 #include "ir/placement.h"
 #include "passes/passes.h"
-#include "passes/pipe/schedule.h"
+#include "passes/pipe/flat.h"
 
 typedef struct Sent { /* a message that is not yet waited for */
     Value *token, *value;
@@ -48,12 +48,8 @@ typedef struct Pipe {
     Module *m;
     const PipeSchedule *s;
     Arena *mem;
-    bool *leads;     /* by number of a function: does it, or one it calls, run a chunk? */
-    int64_t written; /* calls of chunks in the flat step */
-    Func *flat;
+    Flat flat;
     int *op_stage, *value_stage; /* by id; ANYWHERE */
-    Op **task;                   /* by task_index; NULL: nothing to do */
-    bool *is_task;               /* by op id */
     Edge **edge;                 /* by value id */
     Op ***reader;                /* by value id: ops that read it, ended by NULL */
     Stage *stage;
@@ -63,169 +59,7 @@ typedef struct Pipe {
 
 enum { ANYWHERE = -1 }; /* as func_arg_stage says it */
 
-static size_t task_index(const Pipe *p, Task t) {
-    size_t chunk = (size_t)t.chunk * TASK_KINDS + (size_t)t.kind;
-    return chunk * (size_t)p->s->micro + (size_t)t.micro;
-}
-
-/* ---- the flat step ---- */
-
-static void find_leads(Pipe *p) {
-    Func **order = module_order(p->mem, p->m);
-    int n = 0;
-    while (order[n]) n++;
-    p->leads = NEW_ARRAY(p->mem, bool, (size_t)n + 1);
-    for (int i = 0; i < n; i++)
-        for (const Op *op = order[i]->first; op; op = op->next) {
-            const Func *callee = op_callee(op);
-            p->leads[i] |= callee && (callee->task || p->leads[callee->nth]);
-        }
-}
-
-/* Calls of calls could lead to any number of tasks. */
-static void count_task(Pipe *p, const Op *op) {
-    int64_t most = (int64_t)p->s->chunks * TASK_KINDS * p->s->micro;
-    if (++p->written > most)
-        fail_op(op, "the step runs chunks more often than the schedule, %lld times",
-                (long long)most);
-}
-
-/* Slice `at` of a stacked value. */
-static Value *slice_of(Builder *b, Value *v, int64_t at, const Type *slice) {
-    b->name = v->name;
-    Value *one =
-        build1(b, OP_slice, bfmt(b, "dim=0; first=%lld; size=1", (long long)at), v, NULL);
-    b->name = v->name;
-    return build_as(b, OP_reshape, NULL, *slice, one, NULL);
-}
-
-static void write_out(Pipe *p, Builder *b, const Func *f, Value **arg, Value **ret);
-
-static void write_out_call(Pipe *p, Builder *b, const Op *op, Value **map) {
-    const Call c = call_of(op);
-    Value **arg = NEW_ARRAY(p->mem, Value *, (size_t)op->nin + 1);
-    Value **ret = NEW_ARRAY(p->mem, Value *, (size_t)op->nout + 1);
-    if (op->nout > c.carry && c.loop)
-        fail_op(op,
-                "a loop that runs the chunks of a pipeline cannot give a slice a run");
-    for (int i = 0; i < op->nin; i++) arg[i] = map[op->in[i]->id];
-    for (int64_t k = 0; k < c.times; k++) {
-        for (int i = c.carry; i < c.carry + c.each; i++)
-            arg[i] = slice_of(b, map[op->in[i]->id], c.reverse ? c.times - 1 - k : k,
-                              &c.f->arg[i]->ty);
-        write_out(p, b, c.f, arg, ret);
-        memcpy(arg, ret, (size_t)c.carry * sizeof *arg);
-    }
-    for (int i = 0; i < op->nout; i++) map[op->out[i]->id] = ret[i];
-}
-
-/* Appends the ops of f on these arguments. Calls are nested at most MAX_CALL_DEPTH deep. */
-static void write_out(Pipe *p, Builder *b, const Func *f, Value **arg, Value **ret) {
-    Value **map = NEW_ARRAY(p->mem, Value *, (size_t)f->nvalues + 1);
-    for (int i = 0; i < f->narg; i++) map[f->arg[i]->id] = arg[i];
-    for (const Op *op = f->first; op; op = op->next) {
-        const Func *callee = op_callee(op);
-        if (callee && !callee->task && p->leads[callee->nth]) {
-            write_out_call(p, b, op, map);
-            continue;
-        }
-        if (callee && callee->task) count_task(p, op);
-        op_clone(b, op, map);
-    }
-    for (int i = 0; i < f->nret; i++) ret[i] = map[f->ret[i]->id];
-}
-
-/* The argument that argument i is another name of, for a stage that reads it too; NULL: it
- * is one of its own. */
-static Value *argument_again(const Func *step, int i, Value **arg) {
-    int of = func_arg_same(step, i);
-    return of >= 0 && of < i ? arg[of] : NULL;
-}
-
-static void make_flat(Pipe *p, const Func *step) {
-    find_leads(p);
-    Func *f = p->flat = func_new_unique(p->m, "flat", ROLE_FUNC);
-    Value **arg = NEW_ARRAY(p->mem, Value *, (size_t)step->narg + 1);
-    Value **ret = NEW_ARRAY(p->mem, Value *, (size_t)step->nret + 1);
-    for (Func *g = p->m->first; g; g = g->next) func_number(g);
-    for (int i = 0; i < step->narg; i++) {
-        arg[i] = argument_again(step, i, arg);
-        if (arg[i]) continue;
-        arg[i] = func_arg(f, step->arg[i]->name, step->arg[i]->ty);
-        f->arg_attr[f->narg - 1] = step->arg_attr[i];
-    }
-    Builder b = build_at_end(f);
-    write_out(p, &b, step, arg, ret);
-    for (int i = 0; i < step->nret; i++) {
-        int a = step->alias[i];
-        func_ret(f, ret[i], a < 0 ? -1 : arg[a]->nth);
-    }
-    func_remove_dead(f);
-    func_number(f);
-}
-
 /* ---- who does what ---- */
-
-static void find_tasks(Pipe *p) {
-    const PipeSchedule *s = p->s;
-    size_t chunks = (size_t)s->chunks * TASK_KINDS;
-    int *count = NEW_ARRAY(p->mem, int, chunks);
-    p->task = NEW_ARRAY(p->mem, Op *, chunks * (size_t)s->micro);
-    p->is_task = NEW_ARRAY(p->mem, bool, (size_t)p->flat->nops + 1);
-    for (Op *op = p->flat->first; op; op = op->next) {
-        const Func *f = op_callee(op);
-        if (!f || !f->task) continue;
-        Task t = {f->task, f->chunk, 0};
-        if (f->chunk >= s->chunks)
-            fail_op(op, "chunk %d; the schedule has %d", f->chunk, s->chunks);
-        t.micro = count[f->chunk * TASK_KINDS + (int)f->task]++;
-        if (t.micro >= s->micro)
-            fail_op(op,
-                    "chunk %d runs more often than on the %d micro-batches of the "
-                    "schedule",
-                    f->chunk, s->micro);
-        p->task[task_index(p, t)] = op;
-        p->is_task[op->id] = true;
-    }
-}
-
-/* The op that does the task as such; NULL: there is none. */
-static Op *task_op(const Pipe *p, TaskKind kind, Task t) {
-    t.kind = kind;
-    return p->task[task_index(p, t)];
-}
-
-/* The ops of a task of the schedule, in their order; how many: at most 2. Where backward is
- * in halves B is both; where it is whole (nobody waits for its first half) it is the W. */
-static int task_ops(const Pipe *p, Task t, Op *list[2]) {
-    Op *whole = task_op(p, TASK_BACKWARD, t);
-    bool both = t.kind == TASK_BACKWARD;
-    Op *one = t.kind == TASK_FORWARD            ? task_op(p, TASK_FORWARD, t)
-              : both                            ? whole
-              : t.kind == TASK_WEIGHTS && whole ? whole
-                                                : task_op(p, t.kind, t);
-    int n = 0;
-    if (one) list[n++] = one;
-    for (TaskKind k = TASK_INPUTS; both && !whole && k <= TASK_WEIGHTS; k++)
-        if (task_op(p, k, t)) list[n++] = task_op(p, k, t);
-    return n;
-}
-
-/* A schedule is complete, but may name tasks that this module has in another form. */
-static void refuse_unlisted(const Pipe *p) {
-    const PipeSchedule *s = p->s;
-    bool *listed = NEW_ARRAY(p->mem, bool, (size_t)p->flat->nops + 1);
-    for (int k = 0; k < s->stages; k++)
-        for (int i = 0; i < s->stage[k].n; i++) {
-            Op *op[2];
-            int n = task_ops(p, s->stage[k].task[i], op);
-            for (int j = 0; j < n; j++) listed[op[j]->id] = true;
-        }
-    for (const Op *op = p->flat->first; op; op = op->next)
-        if (p->is_task[op->id] && !listed[op->id])
-            fail_op(op, "schedule %s has no task for a call of @%s", s->name,
-                    op_func(op)->name);
-}
 
 /* That of the operands with the most bytes; of equals the first. */
 static int operand_stage(const Pipe *p, const Op *op) {
@@ -244,14 +78,14 @@ static int operand_stage(const Pipe *p, const Op *op) {
 }
 
 static void choose_stages(Pipe *p) {
-    Func *f = p->flat;
+    Func *f = p->flat.f;
     p->op_stage = NEW_ARRAY(p->mem, int, (size_t)f->nops + 1);
     p->value_stage = NEW_ARRAY(p->mem, int, (size_t)f->nvalues + 1);
     for (int i = 0; i < f->narg; i++)
         p->value_stage[f->arg[i]->id] = func_arg_stage(f, i);
     for (const Op *op = f->first; op; op = op->next) {
-        int stage = p->is_task[op->id] ? p->s->stage_of[op_func(op)->chunk]
-                                       : operand_stage(p, op);
+        int stage = p->flat.is_task[op->id] ? p->s->stage_of[op_func(op)->chunk]
+                                            : operand_stage(p, op);
         p->op_stage[op->id] = stage;
         for (int i = 0; i < op->nout; i++) p->value_stage[op->out[i]->id] = stage;
     }
@@ -270,7 +104,7 @@ static void add_edge(Pipe *p, const Value *v, int to) {
 
 /* Results over arguments belong to the argument's stage, others to all. */
 static void add_edges(Pipe *p) {
-    const Func *f = p->flat;
+    const Func *f = p->flat.f;
     int stages = p->s->stages;
     p->edge = NEW_ARRAY(p->mem, Edge *, (size_t)f->nvalues + 1);
     p->messages = NEW_ARRAY(p->mem, int64_t, (size_t)stages * (size_t)stages);
@@ -284,7 +118,7 @@ static void add_edges(Pipe *p) {
 }
 
 static void list_readers(Pipe *p) {
-    const Func *f = p->flat;
+    const Func *f = p->flat.f;
     int *n = NEW_ARRAY(p->mem, int, (size_t)f->nvalues + 1);
     p->reader = NEW_ARRAY(p->mem, Op **, (size_t)f->nvalues + 1);
     for (const Op *op = f->first; op; op = op->next)
@@ -388,7 +222,7 @@ static bool need_value(Pipe *p, int stage, const Value *v, int *depth) {
         return e && e->sent;
     }
     if (n->seen[v->def->id] == n->nth) return true;
-    if (p->is_task[v->def->id]) return false;
+    if (p->flat.is_task[v->def->id]) return false;
     need_op(n, v->def, depth);
     return true;
 }
@@ -428,7 +262,7 @@ static void emit_followers(Pipe *p, int stage, Op **list, int n) {
         for (int i = 0; i < list[k]->nout; i++)
             for (Op **r = p->reader[list[k]->out[i]->id]; *r; r++) {
                 Op *op = *r;
-                if (p->op_stage[op->id] != stage || p->is_task[op->id]) continue;
+                if (p->op_stage[op->id] != stage || p->flat.is_task[op->id]) continue;
                 if (s->emitted[op->id] || !all_here(s, op)) continue;
                 emit(p, stage, op);
                 list[n++] = op;
@@ -450,7 +284,7 @@ static void emit_needed(Pipe *p, int stage, double seconds) {
 /* The first op of the task that has not been emitted; NULL: all are. */
 static Op *left_of(const Pipe *p, int stage, Task t) {
     Op *op[2];
-    int n = task_ops(p, t, op);
+    int n = flat_task_ops(&p->flat, t, op);
     for (int i = 0; i < n; i++)
         if (!p->stage[stage].emitted[op[i]->id]) return op[i];
     return NULL;
@@ -494,15 +328,12 @@ static const char *stage_waits(Pipe *p, int k) {
     Op *op = op_at(p, k);
     if (!op || collect(p, k, op)) return "";
     const Value *v = p->need->why;
-    const Func *f = v->def ? op_callee(v->def) : NULL;
     const char *what = t ? task_text(p->mem, *t) : optab[op->kind].name;
-    for (int i = 0; f && i < p->s->micro; i++) {
-        Task made = {f->task, f->chunk, i};
-        if (f->task && p->task[task_index(p, made)] == v->def)
-            return arena_printf(p->mem, "\n    stage %d: %s waits for %s of stage %d", k,
-                                what, task_text(p->mem, made),
-                                p->s->stage_of[made.chunk]);
-    }
+    Task made;
+    const char *maker = flat_maker(&p->flat, v, &made);
+    if (maker)
+        return arena_printf(p->mem, "\n    stage %d: %s waits for %s of stage %d", k,
+                            what, maker, p->s->stage_of[made.chunk]);
     return arena_printf(p->mem, "\n    stage %d: %s waits for %%%s", k, what, v->name);
 }
 
@@ -520,7 +351,7 @@ static void run_stages(Pipe *p) {
     for (int k; (k = next_stage(p, &waits)) >= 0;) {
         const Op *op = op_at(p, k);
         check(collect(p, k, op_at(p, k)));
-        emit_needed(p, k, p->is_task[op->id] ? seconds[op_func(op)->task] : 0);
+        emit_needed(p, k, p->flat.is_task[op->id] ? seconds[op_func(op)->task] : 0);
     }
     if (waits) refuse_stuck(p);
 }
@@ -529,7 +360,7 @@ static void run_stages(Pipe *p) {
 
 static void begin_stage(Pipe *p, const Func *step, int k) {
     Stage *s = &p->stage[k];
-    const Func *flat = p->flat;
+    const Func *flat = p->flat.f;
     s->f = func_new_unique(p->m, arena_printf(p->m->mem, "%s.%d", step->name, k),
                            step->role);
     s->f->stage = k;
@@ -561,7 +392,7 @@ static Value *result_of(Pipe *p, int k, Value *v) {
 
 static void end_stage(Pipe *p, int k) {
     Stage *s = &p->stage[k];
-    const Func *flat = p->flat;
+    const Func *flat = p->flat.f;
     for (int i = 0; i < flat->nret; i++) {
         int a = flat->alias[i], owner = a >= 0 ? func_arg_stage(flat, a) : ANYWHERE;
         if (owner != k && owner != ANYWHERE) continue;
@@ -577,20 +408,18 @@ static void end_stage(Pipe *p, int k) {
 
 static void make_scratch(Pipe *p) {
     Need *n = p->need = NEW(p->mem, Need);
-    size_t ops = (size_t)p->flat->nops + 1;
+    size_t ops = (size_t)p->flat.f->nops + 1;
     n->list = NEW_ARRAY(p->mem, Op *, ops);
     n->stack = NEW_ARRAY(p->mem, Op *, ops);
     n->operand = NEW_ARRAY(p->mem, int, ops);
     n->seen = NEW_ARRAY(p->mem, int, ops);
     size_t reads = 1;
-    for (const Op *op = p->flat->first; op; op = op->next) reads += (size_t)op->nin;
+    for (const Op *op = p->flat.f->first; op; op = op->next) reads += (size_t)op->nin;
     n->foreign = NEW_ARRAY(p->mem, const Value *, reads);
 }
 
 static void make_steps(Pipe *p, Func *step) {
-    make_flat(p, step);
-    find_tasks(p);
-    refuse_unlisted(p);
+    p->flat = flat_make(p->m, p->mem, p->s, step);
     choose_stages(p);
     add_edges(p);
     list_readers(p);
@@ -600,7 +429,7 @@ static void make_steps(Pipe *p, Func *step) {
     for (int k = 0; k < p->s->stages; k++) begin_stage(p, step, k);
     run_stages(p);
     for (int k = 0; k < p->s->stages; k++) end_stage(p, k);
-    step->role = p->flat->role = ROLE_FUNC; /* nobody calls them */
+    step->role = p->flat.f->role = ROLE_FUNC; /* nobody calls them */
     module_remove_unused(p->m);
 }
 
@@ -611,11 +440,6 @@ void pass_pipeline(Module *m, const PassOptions *o) {
     while (step && !func_is_entry(step)) step = step->next;
     if (!step)
         fail(EXIT_CONFIG, "module @%s has no entry to make a pipeline of", m->name);
-    if (!schedule_is_ascending(p.s))
-        fail(EXIT_CONFIG,
-             "schedule %s: a chunk must go through the micro-batches in their order, "
-             "forward and backward: another order is not there yet",
-             p.s->name);
     Catch c;
     p.mem = arena_new();
     if (CATCH(c)) {

@@ -49,18 +49,27 @@ static void write_eager(Text *t, const Way *w, int stage) {
     }
 }
 
+/* Without overlap any order goes: here backward begins with the last micro-batch. */
+static void write_reversed(Text *t, const Way *w, int stage) {
+    for (int i = 0; i < w->micro; i++) text_add(t, "%dF%d,", stage, i);
+    for (int i = w->micro; i-- > 0;) text_add(t, "%dB%d,", stage, i);
+}
+
 /* Two: first and last chunk are on stage 0, the next ones on stage 1, as a V. */
 static void write_v(Text *t, const Way *w, int stage) {
     int last = 2 * w->stages - 1 - stage;
     for (int i = 0; i < w->micro; i++) text_add(t, "%dF%d,%dF%d,", stage, i, last, i);
-    for (int i = 0; i < w->micro; i++) text_add(t, "%dB%d,%dB%d,", last, i, stage, i);
+    for (int i = 0; i < w->micro; i++) {
+        int k = w->beside ? i : w->micro - 1 - i;
+        text_add(t, "%dB%d,%dB%d,", last, k, stage, k);
+    }
 }
 
 static const char *user_schedule(Arena *mem, const Way *w) {
     const char *path = path_join(mem, temp_dir(), "mine.csv");
     Text t = text_new(mem);
     for (int k = 0; k < w->stages; k++) {
-        (w->chunks > 1 ? write_v : write_eager)(&t, w, k);
+        (w->chunks > 1 ? write_v : w->beside ? write_eager : write_reversed)(&t, w, k);
         text_add(&t, "\n");
     }
     EXPECT_INT(file_write_atomic(path, t.s, t.n), 0);

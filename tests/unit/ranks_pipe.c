@@ -33,9 +33,9 @@ static bool is_valid(const int *v) {
     return !v[ZERO] || v[DP] || v[CP] != WHOLE;
 }
 
-/* An order of the user's: all forward, then all backward, micro-batch by micro-batch; two
- * chunks a stage are placed as a V. */
-static const char *own_schedule(int stages, int chunks, int micro) {
+/* An order of the user's: all forward, then all backward, from the first micro-batch on or
+ * from the last one; two chunks a stage are placed as a V. */
+static const char *own_schedule(int stages, int chunks, int micro, bool reversed) {
     const char *path = in_temp("mine.csv");
     Text t = text_new(mem());
     for (int k = 0; k < stages; k++) {
@@ -45,8 +45,9 @@ static const char *own_schedule(int stages, int chunks, int micro) {
             if (chunks > 1) text_add(&t, "%dF%d,", last, i);
         }
         for (int i = 0; i < micro; i++) {
-            if (chunks > 1) text_add(&t, "%dB%d,", last, i);
-            text_add(&t, "%dB%d,", k, i);
+            int b = reversed ? micro - 1 - i : i;
+            if (chunks > 1) text_add(&t, "%dB%d,", last, b);
+            text_add(&t, "%dB%d,", k, b);
         }
         text_add(&t, "\n");
     }
@@ -66,7 +67,7 @@ static const char *words_of(const int *v) {
     int stages = stages_of(v), chunks = 1 + v[CHUNKS], micro = 2 << v[MICRO];
     const char *const schedules[] = {
         "1f1b",           "gpipe",
-        "breadth_first",  own_schedule(stages, chunks, micro),
+        "breadth_first",  own_schedule(stages, chunks, micro, !v[BESIDE]),
         "zero_bubble_h1", "zero_bubble_v"};
     Text t = text_new(mem());
     text_add(&t, PC "pipeline_stage %d " PC "pp_interleave_num %d ", stages, chunks);
@@ -152,7 +153,7 @@ static void run_all_unbuffered(void) {
     run_unbuffered(4, arena_printf(mem(),
                                    PC "pipeline_stage 4 " PC "micro_batch_num 4 "
                                       "--parallel.pipeline_config.pipeline_scheduler %s",
-                                   own_schedule(4, 1, 4)));
+                                   own_schedule(4, 1, 4, true)));
 }
 
 /* Every message waits for who receives it: 56 bytes are the head of an empty one. */
