@@ -1,6 +1,7 @@
 /* plan.c - reads a planned module: parameters, collectives, flops. See plan.h. */
 #include "frontend/plan/plan.h"
 #include "ir/layout.h"
+#include "passes/pipe/op_tasks.h"
 
 const char *const plan_part_name[PLAN_PARTS] = {"forward layers", "backward layers",
                                                 "embedding, head and loss", "step"};
@@ -20,7 +21,8 @@ static int64_t plus(int64_t a, int64_t b) {
 /* ---- how often a function runs ---- */
 
 /* The model may be in the step several times, the first and the last micro-batch with
- * collectives of their own (passes/model/train.c). */
+ * collectives of their own (passes/model/train.c); of a pipeline each micro-batch is one,
+ * which runs the tasks of the stage. */
 typedef struct FuncRuns {
     const Func *f;
     int64_t runs;        /* in a step */
@@ -35,6 +37,7 @@ typedef struct Walk {
     FuncRuns *func; /* callers before callees */
     int n;
     int nmodels;
+    const Task *task; /* by op id of the entry of a stage; NULL: there are no stages */
 } Walk;
 
 static bool is_model(const Func *f) {
@@ -57,11 +60,12 @@ static void list_functions(Walk *w, const Module *m) {
         w->func[w->n++].f = order[i];
         w->nmodels += is_model(order[i]);
     }
+    if (w->task) w->nmodels = (int)w->p->job->micro;
     for (int i = 0, nth = 0; i < w->n; i++) {
         FuncRuns *r = &w->func[i];
         r->model_runs = NEW_ARRAY(w->mem, int64_t, (size_t)w->nmodels + 1);
         r->in_model = is_model(r->f) || r->f->task;
-        if (is_model(r->f)) r->model_runs[nth++] = 1;
+        if (is_model(r->f) && !w->task) r->model_runs[nth++] = 1;
     }
 }
 
@@ -73,6 +77,8 @@ static void count_call(Walk *w, const FuncRuns *caller, const Op *op) {
         int64_t more = times(caller->model_runs[k], repeats);
         callee->model_runs[k] = plus(callee->model_runs[k], more);
     }
+    if (w->task && caller->f == w->p->entry && op_is_task(op))
+        callee->model_runs[w->task[op->id].micro]++;
     callee->in_layers |= caller->in_model;
     callee->in_model |= caller->in_model;
     callee->backward |= caller->backward || callee->f->part == PART_BACKWARD ||
@@ -81,6 +87,10 @@ static void count_call(Walk *w, const FuncRuns *caller, const Op *op) {
 }
 
 static void count_runs(Walk *w, const Module *m) {
+    if (m->stages > 1) {
+        func_number((Func *)(uintptr_t)w->p->entry);
+        w->task = op_tasks(w->mem, w->p->entry);
+    }
     list_functions(w, m);
     find_func(w, w->p->entry)->runs = 1;
     for (int i = 0; i < w->n; i++) {

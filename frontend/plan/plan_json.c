@@ -27,7 +27,8 @@ static void add_flag(Text *s, const char *key, bool v) {
 static void add_mesh(const Plan *p, Text *s) {
     const Mesh *m = &p->m->mesh;
     text_add(s, "  \"plan_hash\": \"%s\",\n", p->pipe ? p->pipe->hash : p->hash);
-    text_add(s, "  \"ranks\": %d,\n  \"mesh\": [", p->ranks);
+    int stages = p->pipe ? p->pipe->schedule->stages : 1;
+    text_add(s, "  \"ranks\": %d,\n  \"mesh\": [", p->ranks * stages);
     for (int a = 0; a < m->naxes; a++) {
         text_add(s, "%s{\"axis\": ", a ? ", " : "");
         json_write_string(s, m->axis[a].name);
@@ -51,6 +52,21 @@ static void add_strategy(const Strategy *t, Text *s) {
 
 /* ---- pipeline ---- */
 
+/* What a rank sends in collectives, by axes. */
+static void add_stage_traffic(const Plan *p, Text *s) {
+    text_add(s, ", \"traffic\": [");
+    for (int i = 0; i < p->ntraffic; i++) {
+        const PlanTraffic *t = &p->traffic[i];
+        text_add(s, "%s{\"axes\": ", i ? ", " : "");
+        json_write_string(s, t->axes);
+        const Number numbers[] = {{"operations_per_step", t->operations},
+                                  {"sent_bytes_per_step", t->sent_bytes}};
+        add_numbers(s, ", ", numbers, ARRAY_LEN(numbers));
+        text_add(s, "}");
+    }
+    text_add(s, "]");
+}
+
 static void add_stage(const Plan *p, Text *s) {
     const PlanPipe *pipe = p->pipe;
     text_add(s, "%s\n      {\"stage\": %d", p->stage ? "," : "", p->stage);
@@ -67,7 +83,9 @@ static void add_stage(const Plan *p, Text *s) {
         text_add(s, "%s{\"to\": %d, \"messages\": %lld, \"bytes\": %lld}", i ? ", " : "",
                  p->messages[i].to, (long long)p->messages[i].messages,
                  (long long)p->messages[i].bytes);
-    text_add(s, "]}");
+    text_add(s, "]");
+    add_stage_traffic(p, s);
+    text_add(s, "}");
 }
 
 /* What stands for one rank below is of stage 0. */

@@ -1,5 +1,6 @@
 /* op_tasks.h - which task of a pipeline an op of a stage's step belongs to, read from the
- * step alone: the n-th call of a function with task(3F) is 3F of micro-batch n. */
+ * step alone: the n-th call of a function with task(3F) is 3F of micro-batch n, or of the one
+ * that the call's attribute `micro` names. */
 #ifndef STATOR_OP_TASKS_H
 #define STATOR_OP_TASKS_H
 #include "passes/pipe/schedule.h"

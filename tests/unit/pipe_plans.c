@@ -44,6 +44,9 @@ TEST(halves_send_no_more_over_dp) {
             const Plan a = plan_staged(mem, "1f1b", 24, more);
             const Plan b = plan_staged(mem, schedules[i], 24, more);
             for (int k = 0; k < 4; k++) {
+                const PlanTraffic *t = &a.pipe->stage[k].traffic[0];
+                EXPECT((t->micro_operations > 0) == (l == 2));
+                EXPECT(t->micro_operations * 8 <= t->operations);
                 EXPECT_INT(a.pipe->stage[k].ntraffic, 1);
                 EXPECT_INT(b.pipe->stage[k].ntraffic, 1);
                 double x = (double)a.pipe->stage[k].traffic[0].sent_bytes;
