@@ -253,12 +253,21 @@ table_recompute() {
     alone_row "\`recompute: 4\`, \`select_recompute: [norm, act]\`" 1 8 1 "$recompute.recompute" 4 \
         "$recompute.select_recompute" "[norm,act]"
     alone_row "\`recompute: True\`" 1 8 1 "$recompute.recompute" True
+    alone_row "\`recompute: 2\`, \`recompute_method: uniform\`" 1 8 1 "$recompute.recompute" 2 \
+        "$recompute.recompute_method" uniform
+    alone_row "\`recompute: auto\`, \`max_device_memory: 300MB\`" 1 8 1 "$recompute.recompute" auto \
+        --context.max_device_memory 300MB
     alone_row "\`model_parallel: 2\`, nothing" 2 8 1 "$pc.model_parallel" 2
     alone_row "... \`recompute: True\`" 2 8 1 "$pc.model_parallel" 2 "$recompute.recompute" True
     alone_row "... and \`recompute_slice_activation: True\`" 2 8 1 "$pc.model_parallel" 2 \
         "$recompute.recompute" True "$recompute.recompute_slice_activation" True
     alone_row "... or \`sequence_parallel: True\`" 2 8 1 "$pc.model_parallel" 2 \
         "$recompute.recompute" True "$pc.sequence_parallel" True
+    alone_row "... and \`mp_comm_recompute: False\`" 2 8 1 "$pc.model_parallel" 2 "$recompute.recompute" True \
+        "$pc.sequence_parallel" True "$recompute.mp_comm_recompute" False
+    alone_row "\`sequence_parallel: True\`, nothing" 2 8 1 "$pc.model_parallel" 2 "$pc.sequence_parallel" True
+    alone_row "... \`select_comm_recompute: False\`" 2 8 1 "$pc.model_parallel" 2 \
+        "$pc.sequence_parallel" True "$recompute.select_comm_recompute" False
 }
 
 # GPT-2 13B, planned only: 192 sequences a step on 32 ranks.
