@@ -61,6 +61,10 @@ void config_set_flag(Config *cfg, const char *path, const char *value);
 /* Where the value that applies was written; line 0 and file "default" when nowhere. Both
  * take a path of the table or an alias; an unknown path is our bug. */
 SourcePos config_where(const Config *cfg, const char *path);
+/* The file that the value of a key names: beside the YAML file that says it, where there is
+ * one of that name, else as it is written. */
+const char *config_file_beside(const Config *cfg, Arena *mem, const char *path,
+                               const char *name);
 bool config_given(const Config *cfg, const char *path);
 
 /* The value that applies, as text (an enumeration by its name, memory as "30GB"). */

@@ -16,6 +16,16 @@ SourcePos config_where(const Config *cfg, const char *path) {
     return value ? value->at : (SourcePos){.file = "default"};
 }
 
+const char *config_file_beside(const Config *cfg, Arena *mem, const char *path,
+                               const char *name) {
+    SourcePos at = config_where(cfg, path);
+    const char *slash = at.file && at.line ? strrchr(at.file, '/') : NULL;
+    if (name[0] == '/' || !slash) return name;
+    const char *dir = arena_strndup(mem, at.file, (size_t)(slash - at.file));
+    const char *beside = path_join(mem, dir[0] ? dir : "/", name);
+    return file_exists(beside) ? beside : name;
+}
+
 void config_note(Config *cfg, const char *path, const char *fmt, ...) {
     char line[1024];
     va_list ap;

@@ -25,21 +25,10 @@ static bool seq_given(const Config *cfg) {
            config_given(cfg, "train_dataset.seq_length");
 }
 
-/* Beside the YAML file that names it, where there is one of that name. */
-static const char *module_path(const Job *j) {
-    const char *name = j->cfg->model_file;
-    SourcePos at = config_where(j->cfg, "model.file");
-    const char *slash = at.file && at.line ? strrchr(at.file, '/') : NULL;
-    if (name[0] == '/' || !slash) return name;
-    const char *dir = arena_strndup(j->mem, at.file, (size_t)(slash - at.file));
-    const char *beside = path_join(j->mem, dir[0] ? dir : "/", name);
-    return file_exists(beside) ? beside : name;
-}
-
 static void read_module(void *context) {
     Job *j = context;
     UserModule *u = &j->module;
-    u->path = module_path(j);
+    u->path = config_file_beside(j->cfg, j->mem, "model.file", j->cfg->model_file);
     u->text = file_read(j->mem, u->path, MODEL_MAX_BYTES, &u->bytes, EXIT_CONFIG);
     model_parse(j->mem, u->path, u->text, u->bytes);
 }

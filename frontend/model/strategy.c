@@ -102,13 +102,28 @@ static void check_mesh(Config *cfg, const Strategy *s) {
                       "context_parallel must be 1");
 }
 
+/* A name, or a file beside the one that names it. */
+static const char *schedule_of_config(const Config *cfg) {
+    static const char key[] = "parallel.pipeline_config.pipeline_scheduler";
+    const char *name = cfg->parallel_pipeline_config_pipeline_scheduler;
+    Arena *mem = cfg->state->mem;
+    Text names = text_new(mem);
+    if (ends_with(name, ".csv")) return config_file_beside(cfg, mem, key, name);
+    for (int k = 0; schedule_name_at(k); k++) {
+        if (!strcmp(name, schedule_name_at(k))) return name;
+        text_add(&names, "%s, ", schedule_name_at(k));
+    }
+    config_refuse(cfg, key, NULL, arena_printf(mem, "%sor a FILE.csv", names.s),
+                  "unknown schedule '%.100s'", name);
+}
+
 Strategy strategy_of_config(Config *cfg) {
     Strategy s = {.data = cfg->parallel_config_data_parallel,
                   .context = cfg->parallel_config_context_parallel,
                   .tensor = cfg->parallel_config_model_parallel,
                   .stages = cfg->parallel_config_pipeline_stage,
                   .chunks = cfg->parallel_config_pp_interleave_num,
-                  .schedule = cfg->parallel_pipeline_config_pipeline_scheduler,
+                  .schedule = schedule_of_config(cfg),
                   .layers = stage_layers_of_config(cfg),
                   .sequence_parallel = cfg->parallel_config_sequence_parallel,
                   .vocab_parallel = !cfg->parallel_config_vocab_emb_dp,

@@ -57,3 +57,27 @@ TEST(halves_send_no_more_over_dp) {
             arena_free(mem);
         }
 }
+
+TEST(a_schedule_is_beside_the_file_that_names_it) {
+    static const char rows[] = "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n";
+    Arena *mem = arena_new();
+    const char *yaml =
+        arena_printf(mem,
+                     "%sparallel: {pipeline_config: {pipeline_scheduler: mine.csv}}\n"
+                     "parallel_config: {pipeline_stage: 2, micro_batch_num: 2}\n",
+                     plan_gpt2);
+    const char *path = path_join(mem, temp_dir(), "mine.csv");
+    EXPECT_FAIL(plan_of(mem, yaml, ""), EXIT_CONFIG, "mine.csv");
+    EXPECT_INT(file_write_atomic(path, rows, strlen(rows)), 0);
+    EXPECT_STR(plan_of(mem, yaml, "").pipe->schedule->name, path);
+    arena_free(mem);
+}
+
+TEST(an_unknown_schedule_is_told_where_it_stands) {
+    Arena *mem = arena_new();
+    EXPECT_FAIL(plan_of(mem, plan_gpt2,
+                        "parallel_config.pipeline_stage 2 "
+                        "parallel.pipeline_config.pipeline_scheduler zb"),
+                EXIT_CONFIG, "command line:2:47: error: unknown schedule 'zb'");
+    arena_free(mem);
+}
