@@ -6,6 +6,8 @@
  *     -> the collective of a layer is in @layer.bwd, concurrent with the rest of backward
  *     %w = all_gather %part; %y = call %x, %w {fn=@layer; times=12; carry=1; each=1}
  *     -> @layer gathers its own weights, and hands them out if they are needed again
+ *     %a, %b = call ... {fn=@f.x2}; %s = add %a, %b        the parts of a micro-batch
+ *     -> %s = call ... {fn=@f.x2}
  * In a loop the op must do the same to every slice of dimension 0. Sums always move, so
  * that a matmul can add to them; collectives move where `overlap` says so, if a slice is
  * worth a message. If the function has other calls, this call gets a copy of it. */
@@ -153,41 +155,80 @@ static bool gives_buffer(const Op *op, const Value *v) {
     return false;
 }
 
-static bool can_go_up(const Sink *s, const Op *call, int j, const Op *op) {
-    const Func *callee = op_func(call);
-    if (!op || !moves(s, op, call) || (is_loop(call) && j < first_each(call)))
-        return false;
-    if (is_loop(call) && !acts_on_slices(op)) return false;
-    for (int i = 0; i < op->nin; i++) {
-        if (op->in[i] != call->out[j] && !is_before(op->in[i], call)) return false;
-    }
-    return callee->alias[j] < 0 || op->nin == 1;
+static bool is_carried(const Op *call, const Value *v) {
+    return is_loop(call) && v->nth < first_each(call);
 }
 
-/* Behind the op that makes v. */
-static Builder build_behind(Func *f, const Value *v) {
-    Op *next = v->def ? v->def->next : f->first;
+/* May the op have the value where it is made: does the call make it, for it alone? */
+static bool is_inside(const Sink *s, const Op *call, const Value *v, const Op *op) {
+    return v->def == call && only_reader(s, call, v->nth) == op && !is_carried(call, v);
+}
+
+/* Of the results of the call that the op reads, at most one is over an argument; so may
+ * one be that the op gets from elsewhere. */
+static bool one_buffer(const Op *call, const Op *op) {
+    const Func *callee = op_func(call);
+    int over = 0, outer = 0;
+    for (int i = 0; i < op->nin; i++) {
+        outer += op->in[i]->def != call;
+        if (op->in[i]->def == call) over += callee->alias[op->in[i]->nth] >= 0;
+    }
+    return over + (over && outer) <= 1;
+}
+
+static bool can_go_up(const Sink *s, const Op *call, const Op *op) {
+    if (!op || !moves(s, op, call)) return false;
+    if (is_loop(call) && !acts_on_slices(op)) return false;
+    for (int i = 0; i < op->nin; i++) {
+        const Value *v = op->in[i];
+        if (!is_inside(s, call, v, op) && !is_before(v, call)) return false;
+    }
+    return one_buffer(call, op);
+}
+
+/* Behind the ops of the callee that make what op reads of the call. */
+static Builder build_behind(Func *f, const Op *call, const Op *op) {
+    Op *last = NULL;
+    func_number(f);
+    for (int i = 0; i < op->nin; i++) {
+        const Value *v = op->in[i];
+        Op *def = v->def == call ? f->ret[v->nth]->def : NULL;
+        if (def && (!last || def->id > last->id)) last = def;
+    }
+    Op *next = last ? last->next : f->first;
     return next ? build_before(next) : build_at_end(f);
+}
+
+/* Result j of the call, which nobody reads. */
+static void drop_result(Op *call, Func *callee, int j) {
+    size_t behind = (size_t)(--callee->nret - j);
+    memmove(callee->ret + j, callee->ret + j + 1, behind * sizeof *callee->ret);
+    memmove(callee->alias + j, callee->alias + j + 1, behind * sizeof *callee->alias);
+    memmove(call->out + j, call->out + j + 1, behind * sizeof *call->out);
+    call->nout--;
+    for (int i = j; i < call->nout; i++) call->out[i]->nth = i;
 }
 
 /* `op`, which reads result j of the call, is done by the callee. */
 static void go_up(Sink *s, Op *call, int j, Op *op) {
     Func *callee = own_callee(s, call), *f = call->fn;
     Value *in[2], *inner = callee->ret[j];
-    Builder b = build_behind(callee, inner);
-    int alias = callee->alias[j];
+    Builder b = build_behind(callee, call, op);
+    int alias = callee->alias[j], other = -1;
     bool sliced = is_loop(call);
     check(op->nin <= ARRAY_LEN(in));
     for (int i = 0; i < op->nin; i++) {
         Value *v = op->in[i];
-        if (v == call->out[j]) {
-            in[i] = inner;
+        if (v->def == call) {
+            in[i] = callee->ret[v->nth];
+            if (v->nth != j) other = v->nth;
             continue;
         }
         bool gives = gives_buffer(op, v);
         in[i] = add_each(call, callee, v, &inner->ty);
         if (alias < 0 && gives) alias = in[i]->nth;
     }
+    if (alias < 0 && other >= 0) alias = callee->alias[other];
     Op *made = op_inside(&b, op, in, sliced);
     made->out[0]->name = op->out[0]->name;
     if (alias >= 0 && !type_same_shape(&callee->arg[alias]->ty, &made->out[0]->ty))
@@ -198,6 +239,7 @@ static void go_up(Sink *s, Op *call, int j, Op *op) {
     call->out[j]->name = op->out[0]->name;
     func_replace(f, op->out[0], call->out[j]);
     op_remove(op);
+    if (other >= 0) drop_result(call, callee, other);
 }
 
 /* ---- before a call ---- */
@@ -263,7 +305,7 @@ static bool move_in(Sink *s, Func *f) {
         if (is_function_call(op)) {
             for (int j = 0; j < op->nout; j++) {
                 Op *reader = only_reader(s, op, j);
-                if (!can_go_up(s, op, j, reader)) continue;
+                if (!can_go_up(s, op, reader)) continue;
                 go_up(s, op, j, reader);
                 return true;
             }
