@@ -199,6 +199,70 @@ static Builder build_behind(Func *f, const Op *call, const Op *op) {
     return next ? build_before(next) : build_at_end(f);
 }
 
+typedef struct Sum { /* of ops of one type, which are added up two by two */
+    Arena *mem;
+    Value **term;
+    Op **add;
+    int nterms, term_cap, nadds, add_cap;
+} Sum;
+
+static bool is_plain_sum(const Op *op) {
+    if (!op || !op_has(op, F_PLUS) || op_attr(op, "rule")) return false;
+    return type_same_shape(&op->in[0]->ty, &op->out[0]->ty) &&
+           type_same_shape(&op->in[1]->ty, &op->out[0]->ty);
+}
+
+static void list_terms(Sum *s, const Func *f, Op *last) {
+    PUSH(s->mem, s->term, s->nterms, s->term_cap, last->out[0]);
+    for (int i = 0; i < s->nterms;) {
+        Op *op = s->term[i]->def;
+        bool inside = op == last || (op && value_uses(f, op->out[0]) == 1);
+        if (!inside || !is_plain_sum(op)) {
+            i++;
+            continue;
+        }
+        s->term[i] = op->in[0];
+        PUSH(s->mem, s->term, s->nterms, s->term_cap, op->in[1]);
+        PUSH(s->mem, s->add, s->nadds, s->add_cap, op);
+    }
+}
+
+static void sort_terms(Sum *s) {
+    for (int i = 1; i < s->nterms; i++)
+        for (int k = i; k > 0; k--) {
+            Value *a = s->term[k - 1], *b = s->term[k];
+            if (!a->def || (b->def && a->def->id <= b->def->id)) break;
+            s->term[k - 1] = b;
+            s->term[k] = a;
+        }
+}
+
+/* Each term is added when it is made, so that none of them waits for the others: returns the
+ * sum that `last` made. */
+static Value *add_as_made(Func *f, Op *last) {
+    Sum s = {.mem = arena_new()};
+    list_terms(&s, f, last);
+    func_number(f);
+    sort_terms(&s);
+    Value *old = last->out[0], *sum = s.term[0];
+    for (int i = 1; i < s.nterms && s.nadds > 1; i++) {
+        Op *def = s.term[i]->def, *at = sum->def;
+        if (def && (!at || def->id > at->id)) at = def;
+        Op *next = at ? at->next : f->first;
+        Builder b = next ? build_before(next) : build_at_end(f);
+        sum = build1(&b, last->kind, NULL, sum, s.term[i], NULL);
+        sum->def->id = at ? at->id : -1;
+        sum->name = old->name;
+        sum->grad_of = old->grad_of;
+    }
+    if (s.nadds > 1) {
+        func_replace(f, old, sum);
+        for (int i = 0; i < s.nadds; i++) op_remove(s.add[i]);
+    }
+    arena_free(s.mem);
+    return s.nadds > 1 ? sum : old;
+}
+
 /* Result j of the call, which nobody reads. */
 static void drop_result(Op *call, Func *callee, int j) {
     size_t behind = (size_t)(--callee->nret - j);
@@ -239,7 +303,9 @@ static void go_up(Sink *s, Op *call, int j, Op *op) {
     call->out[j]->name = op->out[0]->name;
     func_replace(f, op->out[0], call->out[j]);
     op_remove(op);
-    if (other >= 0) drop_result(call, callee, other);
+    if (other < 0) return;
+    add_as_made(callee, made);
+    drop_result(call, callee, other);
 }
 
 /* ---- before a call ---- */
