@@ -144,13 +144,12 @@ static bool is_before(const Value *v, const Op *call) {
     return !v->def || v->def->id < call->id;
 }
 
-/* May the result of `op` take the buffer of its operand v, which nobody else reads? */
-static bool gives_buffer(const Op *op, const Value *v) {
-    const Func *f = op->fn;
-    if (!type_same_shape(&v->ty, &op->out[0]->ty) || value_uses(f, v) != 1) return false;
+/* May `out` take the buffer of v, which one op of f reads on the way to it? */
+static bool gives_buffer(const Func *f, const Value *v, const Value *out) {
+    if (!type_same_shape(&v->ty, &out->ty) || value_uses(f, v) != 1) return false;
     if (v->def) return true;
     for (int i = 0; i < f->nret; i++) {
-        if (f->ret[i] == op->out[0] && f->alias[i] == v->nth) return true;
+        if (f->ret[i] == out && f->alias[i] == v->nth) return true;
     }
     return false;
 }
@@ -237,14 +236,14 @@ static void sort_terms(Sum *s) {
         }
 }
 
-/* Each term is added when it is made, so that none of them waits for the others: returns the
- * sum that `last` made. */
+/* Each term is added when it is made, so that none of them waits for the others: `last` is
+ * the whole sum. Returns the first term. */
 static Value *add_as_made(Func *f, Op *last) {
     Sum s = {.mem = arena_new()};
     list_terms(&s, f, last);
     func_number(f);
     sort_terms(&s);
-    Value *old = last->out[0], *sum = s.term[0];
+    Value *old = last->out[0], *first = s.term[0], *sum = first;
     for (int i = 1; i < s.nterms && s.nadds > 1; i++) {
         Op *def = s.term[i]->def, *at = sum->def;
         if (def && (!at || def->id > at->id)) at = def;
@@ -260,7 +259,7 @@ static Value *add_as_made(Func *f, Op *last) {
         for (int i = 0; i < s.nadds; i++) op_remove(s.add[i]);
     }
     arena_free(s.mem);
-    return s.nadds > 1 ? sum : old;
+    return first;
 }
 
 /* Result j of the call, which nobody reads. */
@@ -271,6 +270,18 @@ static void drop_result(Op *call, Func *callee, int j) {
     memmove(call->out + j, call->out + j + 1, behind * sizeof *call->out);
     call->nout--;
     for (int i = j; i < call->nout; i++) call->out[i]->nth = i;
+}
+
+/* Result j of the call is a sum with result `other`. What it is added to begins with may be
+ * the accumulator that the caller's result is over. */
+static void join_results(Op *call, Func *callee, int j, int other) {
+    const Value *first = add_as_made(callee, callee->ret[j]->def);
+    drop_result(call, callee, other);
+    j -= other < j;
+    bool sum = !first->def && value_uses(callee, first) == 1;
+    if (callee->alias[j] >= 0 || !sum) return;
+    if (gives_buffer(call->fn, call->in[first->nth], call->out[j]))
+        callee->alias[j] = first->nth;
 }
 
 /* `op`, which reads result j of the call, is done by the callee. */
@@ -288,7 +299,7 @@ static void go_up(Sink *s, Op *call, int j, Op *op) {
             if (v->nth != j) other = v->nth;
             continue;
         }
-        bool gives = gives_buffer(op, v);
+        bool gives = gives_buffer(f, v, op->out[0]);
         in[i] = add_each(call, callee, v, &inner->ty);
         if (alias < 0 && gives) alias = in[i]->nth;
     }
@@ -303,9 +314,7 @@ static void go_up(Sink *s, Op *call, int j, Op *op) {
     call->out[j]->name = op->out[0]->name;
     func_replace(f, op->out[0], call->out[j]);
     op_remove(op);
-    if (other < 0) return;
-    add_as_made(callee, made);
-    drop_result(call, callee, other);
+    if (other >= 0) join_results(call, callee, j, other);
 }
 
 /* ---- before a call ---- */
