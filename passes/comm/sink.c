@@ -275,9 +275,9 @@ static void drop_result(Op *call, Func *callee, int j) {
 /* Result j of the call is a sum with result `other`. What it is added to begins with may be
  * the accumulator that the caller's result is over. */
 static void join_results(Op *call, Func *callee, int j, int other) {
-    const Value *first = add_as_made(callee, callee->ret[j]->def);
     drop_result(call, callee, other);
     j -= other < j;
+    const Value *first = add_as_made(callee, callee->ret[j]->def);
     bool sum = !first->def && value_uses(callee, first) == 1;
     if (callee->alias[j] >= 0 || !sum) return;
     if (gives_buffer(call->fn, call->in[first->nth], call->out[j]))
