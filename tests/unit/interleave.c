@@ -5,7 +5,9 @@
  * that one in test `one` (BESIDE: 1 with parallel.overlap; REMAKE: - for none);
  * SIM_DUMP=folder keeps what each pass made. */
 #include "../pairwise.h"
+#include "../plans.h"
 #include "../simulated.h"
+#include <limits.h>
 #include <malloc.h>
 
 TEST_LABEL(RELEASED);
@@ -248,4 +250,88 @@ TEST_LIMIT(third_share, 180) {
 TEST_LABEL_OF(fourth_share, SLOW);
 TEST_LIMIT(fourth_share, 180) {
     run_share(3);
+}
+
+/* ---- what is under way while another part computes ---- */
+
+typedef struct Hidden {
+    int sent, beside; /* collectives of forward layers; with matmuls until they arrive */
+    int matmuls;      /* of those: the fewest */
+} Hidden;
+
+static int matmuls_until(const Op *from, const Op *to) {
+    int n = 0;
+    for (const Op *op = from->next; op && op != to; op = op->next)
+        n += op_has(op, F_DENSE) != 0;
+    return n;
+}
+
+static Hidden hidden_in_forward(const char *keys) {
+    Arena *mem = arena_new();
+    Plan p = plan_of(mem, plan_gpt2, keys);
+    Hidden h = {.matmuls = INT_MAX};
+    for (const Func *f = p.m->first; f; f = f->next)
+        for (const Op *op = f->first; op && f->part == PART_FORWARD; op = op->next) {
+            if (!op_has(op, F_COMM) || !op_attr(op, "axis")) continue;
+            const Op *arrival = op_arrival(op);
+            int n = arrival ? matmuls_until(op, arrival) : 0;
+            h.sent++;
+            h.beside += n > 0;
+            if (n) h.matmuls = MIN(h.matmuls, n);
+        }
+    printf("  %-60s %d collectives, %d beside matmuls\n", keys, h.sent, h.beside);
+    arena_free(mem);
+    return h;
+}
+
+#define IN_PARTS " micro_batch_interleave_num 2"
+
+/* A layer adds up over tp behind attention and behind the MLP, and computes nothing until the
+ * sum is there; of two parts the other one does. */
+TEST(one_part_computes_while_another_sends) {
+    Hidden whole = hidden_in_forward("tp 2"), parts = hidden_in_forward("tp 2" IN_PARTS);
+    EXPECT_INT(whole.sent, 2);
+    EXPECT_INT(whole.beside, 0);
+    EXPECT_INT(parts.sent, 4);
+    EXPECT(parts.beside >= 3);
+}
+
+TEST(parts_of_a_sequence_too) {
+    static const char *const keys[] = {"tp 2 sp True", "cp 2"};
+    for (int i = 0; i < ARRAY_LEN(keys); i++) {
+        Arena *mem = arena_new();
+        Hidden whole = hidden_in_forward(keys[i]);
+        Hidden parts = hidden_in_forward(arena_printf(mem, "%s" IN_PARTS, keys[i]));
+        EXPECT(parts.beside * whole.sent > whole.beside * parts.sent);
+        arena_free(mem);
+    }
+}
+
+/* ---- memory ---- */
+
+static int64_t planned(const char *keys, MemoryClass class) {
+    Arena *mem = arena_new();
+    Plan p = plan_of(mem, plan_gpt2, keys);
+    int64_t bytes =
+        class == MEM_CLASSES ? p.memory.total_bytes : p.memory.class_bytes[class];
+    arena_free(mem);
+    return bytes;
+}
+
+/* Gradients of all parts are added into one buffer, and of what a part needs while it
+ * computes there is less. */
+TEST(memory_of_parts) {
+    static const char *const keys[] = {"tp 2", "tp 2 sp True", "tp 2 micro 2", "cp 2",
+                                       "dp 2 tp 2", "dp 2 tp 2 micro 4",
+                                       "tp 2 recompute_config.recompute True"};
+    for (int i = 0; i < ARRAY_LEN(keys); i++) {
+        Arena *mem = arena_new();
+        const char *parts = arena_printf(mem, "%s" IN_PARTS, keys[i]);
+        int64_t a = planned(keys[i], MEM_CLASSES), b = planned(parts, MEM_CLASSES);
+        printf("  %-40s %6.2f MB whole, %6.2f MB in two parts\n", keys[i],
+               1e-6 * (double)a, 1e-6 * (double)b);
+        EXPECT_INT(planned(parts, MEM_GRADIENTS), planned(keys[i], MEM_GRADIENTS));
+        EXPECT((double)b <= 1.01 * (double)a);
+        arena_free(mem);
+    }
 }
