@@ -58,7 +58,7 @@ typedef struct PassOptions {
     const char *remake_axes;
     /* train */
     int64_t micro_batches; /* of a step; 0 = 1 */
-    int64_t interleave;    /* runs of the model that are a micro-batch, beside each other */
+    int64_t interleave; /* runs of the model that are a micro-batch, beside each other */
     const char *optimizer; /* "adamw", "adam", "momentum" or "sgd" */
     double beta1, beta2, eps, momentum;
     bool decay_weights; /* the step takes the weight decay as an argument */

@@ -12,8 +12,8 @@ const int npasses = ARRAY_LEN(passtab);
 
 const char train_passes[] =
     "simplify,seed,zero,remake,cut,autodiff,simplify,halve,train,simplify,shard,reshard,"
-    "collect,simplify,localize,simplify,keep,beside,sink,simplify,pipeline,meet,stage,simplify,"
-    "bucket,expand,simplify,epilogue,arrange,fuse,overlap,memplan";
+    "collect,simplify,localize,simplify,keep,beside,sink,simplify,pipeline,meet,stage,"
+    "simplify,bucket,expand,simplify,epilogue,arrange,fuse,overlap,memplan";
 const char forward_passes[] =
     "simplify,seed,zero,remake,cut,shard,reshard,collect,simplify,localize,simplify,"
     "pipeline,meet,stage,simplify,bucket,expand,simplify,epilogue,arrange,fuse,overlap,"

@@ -360,11 +360,12 @@ static void choose_parts(Job *j) {
     j->parts = 1;
     if (n == 1) return;
     if (!j->has_spec)
-        config_refuse(cfg, PARTS, "model.file",
-                      "micro_batch_interleave_num 1; parallel_config.micro_batch_num does "
-                      "several runs of the module one after the other",
-                      "the module of model.file has a batch of its own, which cannot be "
-                      "cut in parts");
+        config_refuse(
+            cfg, PARTS, "model.file",
+            "micro_batch_interleave_num 1; parallel_config.micro_batch_num does "
+            "several runs of the module one after the other",
+            "the module of model.file has a batch of its own, which cannot be "
+            "cut in parts");
     if (j->batch % (n * s->data))
         config_refuse(cfg, PARTS, BATCH, "a divisor of the sequences of a replica",
                       "a micro-batch has %lld sequences on each of %lld replicas, which "

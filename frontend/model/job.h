@@ -27,7 +27,7 @@ typedef struct Job {
     /* Micro-batches of a step, each of `batch` samples on all ranks; tokens of a sample,
      * 1 where samples are no sequences of tokens. */
     int64_t micro, batch, seq;
-    int64_t parts; /* of a micro-batch in training, beside each other */
+    int64_t parts;           /* of a micro-batch in training, beside each other */
     ModelShape shape;        /* of a micro-batch; inputs besides tokens and labels */
     double flops_per_token;  /* of the model, docs/performance.md; job_count_flops */
     double remade_per_token; /* what backward makes again besides; job_count_remade */

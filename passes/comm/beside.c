@@ -28,17 +28,17 @@ typedef struct Beside {
 } Beside;
 
 typedef struct Line { /* a part on its way through a function */
-    Value **map;   /* by value id of the function: the value of this part */
-    double *ready; /* by value id: when it is there */
-    int at;        /* the next op */
+    Value **map;      /* by value id of the function: the value of this part */
+    double *ready;    /* by value id: when it is there */
+    int at;           /* the next op */
 } Line;
 
 typedef struct Turns {
     Beside *b;
     const Joined *of;
     Builder at;
-    Op **op; /* of the function, in its order */
-    bool *same; /* by value id: it is one for all parts */
+    Op **op;         /* of the function, in its order */
+    bool *same;      /* by value id: it is one for all parts */
     double *to_send; /* by op id: work from there up to the next collective */
     Line *line;
     double now, sent; /* when the core, the wire will be free */
@@ -111,10 +111,10 @@ static Op *call_joined(Builder *at, const Call *c, const Joined *j,
     Value **all = operands(at->mem, j, in, &n);
     char *attrs = bfmt(at, "fn=@%s", j->to->name);
     if (c->loop)
-        attrs = bfmt(at, "%s; times=%lld; carry=%d; each=%d%s", attrs,
-                     (long long)c->times, c->carry * j->parts,
-                     count_operands(j, c->carry, c->carry + c->each),
-                     c->reverse ? "; reverse=1" : "");
+        attrs =
+            bfmt(at, "%s; times=%lld; carry=%d; each=%d%s", attrs, (long long)c->times,
+                 c->carry * j->parts, count_operands(j, c->carry, c->carry + c->each),
+                 c->reverse ? "; reverse=1" : "");
     Op *op = build_list(at, c->op->kind, attrs, n, all, NULL, 0);
     for (int i = 0; i < c->op->nout; i++)
         for (int p = 0; p < j->parts; p++) {
@@ -198,9 +198,17 @@ static double waiting(const Turns *t, const Line *l) {
     return ready - t->now;
 }
 
-/* The part that goes on; -1: all wait for each other, or are at the end. */
-static int whose_turn(const Turns *t) {
+/* What follows a matmul stays behind it, so that it can become a part of it or one kernel;
+ * and a collective begins at once. */
+static bool goes_on(const Turns *t, int part) {
+    const Op *op = t->op[t->line[part].at];
+    return op && !is_call(op) && !op_has(op, F_DENSE) && waiting(t, &t->line[part]) <= 0;
+}
+
+/* The part that goes on after `last`; -1: all wait for each other, or are at the end. */
+static int whose_turn(const Turns *t, int last) {
     int best = -1;
+    if (last >= 0 && goes_on(t, last)) return last;
     double wait = 0, far = 0;
     for (int p = 0; p < t->of->parts; p++) {
         const Op *op = t->op[t->line[p].at];
@@ -215,8 +223,8 @@ static int whose_turn(const Turns *t) {
 }
 
 static void take_turns(Turns *t) {
-    for (;;) {
-        int p = whose_turn(t);
+    for (int p = -1;;) {
+        p = whose_turn(t, p);
         const Op *op = t->op[t->line[MAX(p, 0)].at];
         if (p >= 0) {
             do_op(t, p, op);
@@ -319,8 +327,7 @@ static void join_calls(Beside *b, Op *const *call, int n) {
     }
     call_joined(&at, &c, join(b, &c, same, n), (Value *const *const *)in, out);
     for (int k = 0; k < n; k++) {
-        for (int i = 0; i < c.op->nout; i++)
-            func_replace(f, call[k]->out[i], out[k][i]);
+        for (int i = 0; i < c.op->nout; i++) func_replace(f, call[k]->out[i], out[k][i]);
         op_remove(call[k]);
     }
 }

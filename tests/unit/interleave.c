@@ -7,7 +7,6 @@
 #include "../pairwise.h"
 #include "../plans.h"
 #include "../simulated.h"
-#include <limits.h>
 #include <malloc.h>
 
 TEST_LABEL(RELEASED);
@@ -163,9 +162,7 @@ static Way way_of(const int *v) {
                 {2, 2, "1f1b"},
                 {2, 1, "zero_bubble_h1"},
                 {2, 1, "gpipe"}};
-    static const struct {
-        int cp, ring;
-    } context[] = {{1, 1}, {2, 1}, {2, 2}, {4, 2}};
+    static const struct { int cp, ring; } context[] = {{1, 1}, {2, 1}, {2, 2}, {4, 2}};
     const int p = v[PIPE];
     return (Way){.name = models[v[MODEL]],
                  .parts = 1 << v[PARTS],
@@ -256,7 +253,6 @@ TEST_LIMIT(fourth_share, 180) {
 
 typedef struct Hidden {
     int sent, beside; /* collectives of forward layers; with matmuls until they arrive */
-    int matmuls;      /* of those: the fewest */
 } Hidden;
 
 static int matmuls_until(const Op *from, const Op *to) {
@@ -269,15 +265,13 @@ static int matmuls_until(const Op *from, const Op *to) {
 static Hidden hidden_in_forward(const char *keys) {
     Arena *mem = arena_new();
     Plan p = plan_of(mem, plan_gpt2, keys);
-    Hidden h = {.matmuls = INT_MAX};
+    Hidden h = {0};
     for (const Func *f = p.m->first; f; f = f->next)
         for (const Op *op = f->first; op && f->part == PART_FORWARD; op = op->next) {
             if (!op_has(op, F_COMM) || !op_attr(op, "axis")) continue;
             const Op *arrival = op_arrival(op);
-            int n = arrival ? matmuls_until(op, arrival) : 0;
             h.sent++;
-            h.beside += n > 0;
-            if (n) h.matmuls = MIN(h.matmuls, n);
+            h.beside += arrival && matmuls_until(op, arrival) > 0;
         }
     printf("  %-60s %d collectives, %d beside matmuls\n", keys, h.sent, h.beside);
     arena_free(mem);
@@ -287,24 +281,28 @@ static Hidden hidden_in_forward(const char *keys) {
 #define IN_PARTS " micro_batch_interleave_num 2"
 
 /* A layer adds up over tp behind attention and behind the MLP, and computes nothing until the
- * sum is there; of two parts the other one does. */
+ * sum is there; of two parts the other one does, but at the end of a layer, where both have
+ * done everything. */
 TEST(one_part_computes_while_another_sends) {
     Hidden whole = hidden_in_forward("tp 2"), parts = hidden_in_forward("tp 2" IN_PARTS);
     EXPECT_INT(whole.sent, 2);
     EXPECT_INT(whole.beside, 0);
     EXPECT_INT(parts.sent, 4);
-    EXPECT(parts.beside >= 3);
+    EXPECT_INT(parts.beside, 3);
 }
 
+/* At the beginning of a layer nothing is under way yet, at its end nothing is left. */
 TEST(parts_of_a_sequence_too) {
-    static const char *const keys[] = {"tp 2 sp True", "cp 2"};
-    for (int i = 0; i < ARRAY_LEN(keys); i++) {
-        Arena *mem = arena_new();
-        Hidden whole = hidden_in_forward(keys[i]);
-        Hidden parts = hidden_in_forward(arena_printf(mem, "%s" IN_PARTS, keys[i]));
-        EXPECT(parts.beside * whole.sent > whole.beside * parts.sent);
-        arena_free(mem);
-    }
+    Hidden whole = hidden_in_forward("tp 2 sp True");
+    Hidden parts = hidden_in_forward("tp 2 sp True" IN_PARTS);
+    EXPECT_INT(whole.sent, 4);
+    EXPECT_INT(whole.beside, 0);
+    EXPECT_INT(parts.sent, 8);
+    EXPECT_INT(parts.beside, 6);
+    whole = hidden_in_forward("cp 2");
+    parts = hidden_in_forward("cp 2" IN_PARTS);
+    EXPECT_INT(whole.beside, 0);
+    EXPECT_INT(parts.beside, parts.sent);
 }
 
 /* ---- memory ---- */
@@ -321,8 +319,12 @@ static int64_t planned(const char *keys, MemoryClass class) {
 /* Gradients of all parts are added into one buffer, and of what a part needs while it
  * computes there is less. */
 TEST(memory_of_parts) {
-    static const char *const keys[] = {"tp 2", "tp 2 sp True", "tp 2 micro 2", "cp 2",
-                                       "dp 2 tp 2", "dp 2 tp 2 micro 4",
+    static const char *const keys[] = {"tp 2",
+                                       "tp 2 sp True",
+                                       "tp 2 micro 2",
+                                       "cp 2",
+                                       "dp 2 tp 2",
+                                       "dp 2 tp 2 micro 4",
                                        "tp 2 recompute_config.recompute True"};
     for (int i = 0; i < ARRAY_LEN(keys); i++) {
         Arena *mem = arena_new();
@@ -334,4 +336,63 @@ TEST(memory_of_parts) {
         EXPECT((double)b <= 1.01 * (double)a);
         arena_free(mem);
     }
+}
+
+/* ---- what it is not for ---- */
+
+static bool has_note(const Config *cfg, const char *part) {
+    for (int i = 0; i < cfg->n_notes; i++)
+        if (strstr(cfg->notes[i], part)) return true;
+    return false;
+}
+
+static const char *hash_of(Arena *mem, const char *keys) {
+    Plan p = plan_of(mem, plan_gpt2, keys);
+    return arena_strdup(mem, p.hash);
+}
+
+/* Where layers communicate nothing, or nothing at the same time as they compute. */
+TEST(without_anything_to_hide_nothing_changes) {
+    static const char *const keys[] = {"dp 2", "tp 2 parallel.overlap off"};
+    static const char *const why[] = {"model_parallel and context_parallel are 1",
+                                      "parallel.overlap is off"};
+    for (int i = 0; i < ARRAY_LEN(keys); i++) {
+        Arena *mem = arena_new();
+        const char *parts = arena_printf(mem, "%s" IN_PARTS, keys[i]);
+        EXPECT_STR(hash_of(mem, keys[i]), hash_of(mem, parts));
+        Config *cfg = plan_config(mem, plan_gpt2, parts);
+        plan_of_config(mem, cfg, 0);
+        EXPECT(has_note(
+            cfg,
+            arena_printf(mem, "micro_batch_interleave_num has no effect: %s", why[i])));
+        arena_free(mem);
+    }
+}
+
+/* The key under parallel_config is the same one. */
+TEST(both_names_of_the_key) {
+    Arena *mem = arena_new();
+    const char *other = "tp 2 parallel_config.micro_batch_interleave_num 2";
+    EXPECT_STR(hash_of(mem, "tp 2" IN_PARTS), hash_of(mem, other));
+    EXPECT(strcmp(hash_of(mem, "tp 2" IN_PARTS), hash_of(mem, "tp 2")) != 0);
+    arena_free(mem);
+}
+
+TEST(what_cannot_be_cut_is_refused) {
+    Arena *mem = arena_new();
+    EXPECT_FAIL(plan_of(mem, plan_gpt2, "tp 2 micro_batch_interleave_num 3"), EXIT_CONFIG,
+                "4 sequences on each of 1 replicas, which are not a multiple of 3 parts");
+    EXPECT_FAIL(plan_of(mem, plan_gpt2, "tp 2 dp 2 runner_config.batch_size 3" IN_PARTS),
+                EXIT_CONFIG, "3 sequences on each of 2 replicas");
+    const char *module = path_join(mem, TESTS_DIR, "ir/residual_mlp.ir");
+    EXPECT_FAIL(plan_of(mem,
+                        "context: {threads: 1}\n"
+                        "train_dataset: {data_loader: {type: Tensors}}\n",
+                        arena_printf(mem, "model.file %s tp 2" IN_PARTS, module)),
+                EXIT_CONFIG, "has a batch of its own, which cannot be cut in parts");
+    EXPECT_FAIL(plan_of(mem, plan_gpt2,
+                        "tp 2 runner_wrapper.calculate_per_token_loss False "
+                        "train_dataset.data_loader.type GPTDataset" IN_PARTS),
+                EXIT_CONFIG, "the loss is a mean over a micro-batch as a whole");
+    arena_free(mem);
 }
