@@ -16,6 +16,7 @@ static const struct {
     double most;
 } table[] = {
     {"micro_batches", WHOLE, offsetof(PassOptions, micro_batches), any},
+    {"interleave", WHOLE, offsetof(PassOptions, interleave), MAX_BESIDE},
     {"schedule", WORD, offsetof(PassOptions, schedule_name), 0},
     {"stages", SMALL, offsetof(PassOptions, stages), MAX_STAGES},
     {"stage_chunks", SMALL, offsetof(PassOptions, stage_chunks), MAX_STAGES},

@@ -16,7 +16,10 @@ typedef struct Annotation {
 
 struct LayerSeen; /* passes/model/made_again.h */
 
-enum { MAX_BUCKET = 512 }; /* operands of one collective */
+enum {
+    MAX_BUCKET = 512, /* operands of one collective */
+    MAX_BESIDE = 64,  /* parts of a micro-batch */
+};
 
 typedef struct PassOptions {
     /* seed */
@@ -54,7 +57,8 @@ typedef struct PassOptions {
      * for backward; NULL: none */
     const char *remake_axes;
     /* train */
-    int64_t micro_batches; /* runs of the model a step; 0 = 1 */
+    int64_t micro_batches; /* of a step; 0 = 1 */
+    int64_t interleave; /* runs of the model that are a micro-batch, beside each other */
     const char *optimizer; /* "adamw", "adam", "momentum" or "sgd" */
     double beta1, beta2, eps, momentum;
     bool decay_weights; /* the step takes the weight decay as an argument */

@@ -12,8 +12,8 @@ const int npasses = ARRAY_LEN(passtab);
 
 const char train_passes[] =
     "simplify,seed,zero,remake,cut,autodiff,simplify,halve,train,simplify,shard,reshard,"
-    "collect,simplify,localize,simplify,keep,sink,simplify,pipeline,meet,stage,simplify,"
-    "share,bucket,expand,simplify,epilogue,arrange,fuse,overlap,memplan";
+    "collect,simplify,localize,simplify,keep,beside,sink,simplify,pipeline,meet,stage,"
+    "simplify,share,bucket,expand,simplify,epilogue,arrange,fuse,overlap,memplan";
 const char forward_passes[] =
     "simplify,seed,zero,remake,cut,shard,reshard,collect,simplify,localize,simplify,"
     "pipeline,meet,stage,simplify,share,bucket,expand,simplify,epilogue,arrange,fuse,"
@@ -28,6 +28,7 @@ PassOptions pass_options_default(void) {
                          .stage_chunks = 1,
                          .schedule_name = "1f1b",
                          .micro_batches = 1,
+                         .interleave = 1,
                          .optimizer = "adamw",
                          .beta1 = 0.9,
                          .beta2 = 0.95,

@@ -15,6 +15,7 @@
 typedef struct SimChange {
     double embd_dropout, attn_dropout, resid_dropout;
     bool masked, documents;
+    int interleave; /* parts of a micro-batch; 0: 1 */
 } SimChange;
 
 typedef struct Simulated {
@@ -39,9 +40,14 @@ static inline const char *sim_folder(Arena *mem, const char *name) {
     return arena_printf(mem, "%s/golden/%s", TESTS_DIR, name);
 }
 
+static inline int64_t sim_parts(const Simulated *s) {
+    return MAX(s->change.interleave, 1);
+}
+
 static inline PassOptions sim_options(const Simulated *s) {
     PassOptions o = pass_options_default();
     o.micro_batches = s->micro;
+    o.interleave = sim_parts(s);
     o.decay_weights = true;
     o.clip_norm = 1.0;
     o.dump_dir = getenv("SIM_DUMP");
@@ -50,7 +56,7 @@ static inline PassOptions sim_options(const Simulated *s) {
 
 static inline ModelShape sim_shape(const Simulated *s) {
     int64_t ring = s->strategy.ring;
-    return (ModelShape){.batch = s->batch / s->micro,
+    return (ModelShape){.batch = s->batch / s->micro / sim_parts(s),
                         .seq = s->seq,
                         .vocab_rows = strategy_vocab(&s->strategy, &s->spec),
                         .zigzag = ring > 1 ? ring : 0,
@@ -169,7 +175,7 @@ static inline void sim_feed_rng(Simulated *s, int64_t step) {
     for (int i = 0; i < s->entry->narg; i++) {
         if (arg_role(s->entry, i) != ARG_rng) continue;
         for (int r = 0; r < s->ranks; r++) {
-            for (int64_t k = 0; k < s->micro; k++) {
+            for (int64_t k = 0; k < s->micro * sim_parts(s); k++) {
                 tensor_set(s->arg[r][i], RNG_WORDS * k, (double)(step + 1));
                 tensor_set(s->arg[r][i], RNG_WORDS * k + 1, 1000);
                 tensor_set(s->arg[r][i], RNG_WORDS * k + RNG_MICRO, (double)k);
@@ -217,7 +223,8 @@ static inline void sim_feed(Simulated *s, int64_t step) {
     }
     for (int i = 0; i < (s->change.documents ? SIM_INPUTS : SIM_POSITIONS); i++)
         if (sim_role(s, role[i]) >= 0) sim_scatter(s, sim_role(s, role[i]), in[i]);
-    if (s->change.masked) sim_set(s, "counted", (double)counted / (double)s->micro);
+    if (s->change.masked)
+        sim_set(s, "counted", (double)counted / (double)(s->micro * sim_parts(s)));
     sim_feed_rng(s, step);
     arena_free(mem);
 }

@@ -8,6 +8,7 @@
 
 #define MODEL  "model.model_config."
 #define BATCH  "runner_config.batch_size"
+#define PARTS  "micro_batch_interleave_num"
 #define LOADER "train_dataset.data_loader."
 
 const ModelSpec *job_spec(const Job *j) {
@@ -286,6 +287,15 @@ static void choose_inputs(Job *j) {
     j->shape.zigzag = j->strategy.ring > 1 ? j->strategy.ring : 0;
 }
 
+/* A part does not know how many labels of the others count. */
+static void check_means(const Job *j) {
+    if (j->parts > 1 && j->shape.masked && strategy_loss_groups(j->cfg, &j->strategy))
+        config_refuse(j->cfg, PARTS, "runner_wrapper.calculate_per_token_loss",
+                      "calculate_per_token_loss True, or micro_batch_interleave_num 1",
+                      "with calculate_per_token_loss False and labels that do not count "
+                      "the loss is a mean over a micro-batch as a whole");
+}
+
 /* Rows of the token table (and classes of the loss): no token may lead outside. */
 static int64_t vocabulary(const Job *j) {
     if (j->has_spec) return j->spec.vocab;
@@ -330,6 +340,29 @@ static void check_bytes(const Job *j) {
                   (long long)vocab);
 }
 
+/* Parts of a micro-batch, where they can hide anything. */
+static void choose_parts(Job *j) {
+    const Config *cfg = j->cfg;
+    const Strategy *s = &j->strategy;
+    bool hides = s->tensor * s->context > 1 && s->overlap != OVERLAP_OFF;
+    int64_t n = hides ? cfg->micro_batch_interleave_num : 1;
+    j->parts = 1;
+    if (n == 1) return;
+    if (!j->has_spec)
+        config_refuse(
+            cfg, PARTS, "model.file",
+            "micro_batch_interleave_num 1; parallel_config.micro_batch_num does "
+            "several runs of the module one after the other",
+            "the module of model.file has a batch of its own, which cannot be "
+            "cut in parts");
+    if (j->batch % (n * s->data))
+        config_refuse(cfg, PARTS, BATCH, "a divisor of the sequences of a replica",
+                      "a micro-batch has %lld sequences on each of %lld replicas, which "
+                      "are not a multiple of %lld parts",
+                      (long long)(j->batch / s->data), (long long)s->data, (long long)n);
+    j->parts = n;
+}
+
 void job_choose_shape(Job *j) {
     uint64_t whole;
     j->micro = j->cfg->parallel_config_micro_batch_num;
@@ -341,7 +374,9 @@ void job_choose_shape(Job *j) {
         config_refuse(j->cfg, "parallel_config.micro_batch_num", NULL, NULL,
                       "%lld micro-batches of %lld sequences", (long long)j->micro,
                       (long long)j->batch);
+    choose_parts(j);
     choose_inputs(j);
+    check_means(j);
     check_bytes(j);
 }
 
@@ -390,20 +425,28 @@ Module *job_build(const Job *j, ModelUse use, int64_t batch) {
     return model_parse(j->mem, j->module.path, j->module.text, j->module.bytes);
 }
 
+Module *job_build_step(const Job *j, PassOptions *o) {
+    o->micro_batches = j->micro;
+    o->interleave = j->parts;
+    return job_build(j, MODEL_TRAIN, j->batch / j->parts);
+}
+
+static double tokens_of_run(const Job *j) {
+    return (double)(j->batch / j->parts) * (double)j->seq;
+}
+
 void job_count_flops(Job *j, Module *model) {
-    j->flops_per_token = model_flops(model) / ((double)j->batch * (double)j->seq);
+    j->flops_per_token = model_flops(model) / tokens_of_run(j);
 }
 
 void job_count_remade(Job *j) {
     const Strategy *s = &j->strategy;
     if (!s->remake) return;
-    Module *m = job_build(j, MODEL_TRAIN, j->batch);
     PassOptions o = pass_options_default();
-    o.micro_batches = j->micro;
+    Module *m = job_build_step(j, &o);
     strategy_apply(s, job_spec(j), m, &o);
     passes_run(m, "simplify,seed,remake,autodiff,simplify", &o);
-    double all = model_flops(m) / ((double)j->batch * (double)j->seq);
-    j->remade_per_token = all - j->flops_per_token;
+    j->remade_per_token = model_flops(m) / tokens_of_run(j) - j->flops_per_token;
 }
 
 Module *job_build_whole(const Job *j) {

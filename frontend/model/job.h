@@ -27,6 +27,7 @@ typedef struct Job {
     /* Micro-batches of a step, each of `batch` samples on all ranks; tokens of a sample,
      * 1 where samples are no sequences of tokens. */
     int64_t micro, batch, seq;
+    int64_t parts;           /* of a micro-batch in training, beside each other */
     ModelShape shape;        /* of a micro-batch; inputs besides tokens and labels */
     double flops_per_token;  /* of the model, docs/performance.md; job_count_flops */
     double remade_per_token; /* what backward makes again besides; job_count_remade */
@@ -52,9 +53,12 @@ DataShape job_data_shape(const Job *j, int64_t rows, int64_t steps);
 
 /* The module at level global, of `batch` samples. A user's module has its own batch. */
 Module *job_build(const Job *j, ModelUse use, int64_t batch);
+/* What a training step runs: of a part of a micro-batch; the passes get as many micro-batches
+ * and parts of each. */
+Module *job_build_step(const Job *j, PassOptions *o);
 /* The same with whole parameters, as files have them. */
 Module *job_build_whole(const Job *j);
-/* Sets flops_per_token. `model`: as job_build gives it, before the passes; it is changed. */
+/* Sets flops_per_token. `model`: as job_build_step gives it; it is changed. */
 void job_count_flops(Job *j, Module *model);
 void job_count_remade(Job *j); /* sets remade_per_token, behind the other */
 /* What strategies and weights know of the model; NULL: a user's module. */

@@ -104,8 +104,8 @@ static CompileOptions compile_options(const Config *cfg) {
 
 /* The module under its strategy, and what the passes are to do. */
 static Module *make_module(Job *j, PassOptions *o) {
-    Module *m = job_build(j, MODEL_TRAIN, j->batch);
     *o = strategy_pass_options(j->cfg);
+    Module *m = job_build_step(j, o);
     strategy_apply(&j->strategy, job_spec(j), m, o);
     note_entries(j->cfg, m, o);
     return m;
@@ -159,7 +159,8 @@ Plan plan_of_config(Arena *mem, Config *cfg, int64_t ranks) {
     note_changes(j);
     j->strategy.bucket_bytes = strategy_bucket_bytes(&j->strategy, job_spec(j));
     j->strategy.gradient_groups = 0;
-    job_count_flops(j, job_build(j, MODEL_TRAIN, j->batch));
+    PassOptions o;
+    job_count_flops(j, job_build_step(j, &o));
     recompute_choose(j);
     job_count_remade(j);
     return j->strategy.stages > 1 ? plan_stages(mem, j) : plan_one(mem, j);

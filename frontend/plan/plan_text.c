@@ -118,6 +118,9 @@ static void add_work(const Out *o) {
                  "sequences, %s tokens\n",
                  (long long)w->micro, plural, (long long)w->batch, (long long)w->seq,
                  (long long)(w->batch * w->micro), human(tokens, "").s);
+    if (w->parts > 1)
+        text_add(o->s, "          each micro-batch in %lld parts beside each other\n",
+                 (long long)w->parts);
     text_add(o->s, "flops     %s a step (%s a %s) for the model\n",
              human(model, "flop").s, human(w->flops_per_token, "").s, job_unit(w));
     add_remade(o);

@@ -23,10 +23,9 @@ static Job job_with(Arena *mem, const Job *j, const char *remake) {
 }
 
 static Module *build_job(const Job *j, PassOptions *o) {
-    Module *m = job_build(j, MODEL_TRAIN, j->batch);
     *o = strategy_pass_options(j->cfg);
+    Module *m = job_build_step(j, o);
     o->dump_dir = NULL;
-    o->micro_batches = j->micro;
     strategy_apply(&j->strategy, job_spec(j), m, o);
     return m;
 }
@@ -207,7 +206,7 @@ static void read_stages(Search *s) {
     int64_t *layers = NEW_ARRAY(s->mem, int64_t, (size_t)s->chunks);
     int *stage_of = NEW_ARRAY(s->mem, int, (size_t)s->chunks);
     s->stage = NEW_ARRAY(s->mem, Stage, (size_t)s->stages);
-    Module *whole = job_build(&copy, MODEL_TRAIN, copy.batch);
+    Module *whole = job_build_step(&copy, &o);
     for (int c = 0; c < s->chunks; c++) {
         layers[c] = o.schedule ? o.chunk_layers[c] : module_layers(whole);
         stage_of[c] = o.schedule ? o.schedule->stage_of[c] : 0;

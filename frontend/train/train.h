@@ -135,7 +135,7 @@ void train_end_if_data_failed(Train *t, bool possible);
 /* Labels that count of rows [first_row, first_row + rows) of a batch of t's length. */
 int64_t counted_labels(const Train *t, const DataBatch *b, int64_t first_row,
                        int64_t rows);
-/* The operand of dropout for step `step` (from 1 on) in so many micro-batches:
+/* The operand of dropout for step `step` (from 1 on) in so many runs of the model:
  * rng[micro, RNG_WORDS]. */
 void fill_rng(const Train *t, int64_t step, int64_t micro, int32_t *rng);
 

@@ -82,7 +82,7 @@ static void take_signal(void) {
 /* Every rank has read the labels of the whole step. */
 static void fill_counted(const Train *t, const DataBatch *batch) {
     int64_t n = counted_labels(t, batch, 0, t->data->batch);
-    *t->at.counted = (float)((double)MAX(n, 1) / (double)t->job.micro);
+    *t->at.counted = (float)((double)MAX(n, 1) / (double)(t->job.micro * t->job.parts));
 }
 
 static void fill_scalars(const Train *t, int64_t update, double rate) {
@@ -106,7 +106,7 @@ static double run_step(Train *t, const DataBatch *batch) {
     double rate = schedule_rate(&t->schedule, update);
     if (t->program->stages > 1) train_end_if_data_failed(t, true);
     train_feed(t->feed, batch, 0);
-    if (t->at.rng) fill_rng(t, step, t->job.micro, t->at.rng);
+    if (t->at.rng) fill_rng(t, step, t->job.micro * t->job.parts, t->at.rng);
     if (t->at.counted && batch) fill_counted(t, batch);
     fill_scalars(t, update, rate);
     tasks_begin_step(t, step);

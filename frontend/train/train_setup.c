@@ -145,7 +145,6 @@ static const char *dump_folder(const Train *t) {
 static PassOptions pass_options(Train *t) {
     const Config *cfg = t->job.cfg;
     PassOptions o = strategy_pass_options(cfg);
-    o.micro_batches = t->job.micro;
     o.dump_dir = dump_folder(t);
     t->beta1 = o.beta1;
     t->beta2 = o.beta2;
@@ -265,7 +264,7 @@ static void make_program(Train *t) {
     CompileOptions co = {.cpu = cfg->context_cpu,
                          .threads = (int)cfg->context_threads,
                          .log_tasks = cfg->profile && t->job.strategy.stages > 1};
-    Module *m = job_build(&t->job, MODEL_TRAIN, t->job.batch);
+    Module *m = job_build_step(&t->job, &o);
     Module *model = module_clone(t->mem, m);
     ranks_apply(t, m, &o);
     ranks_agree_module(t, m, o.schedule);

@@ -6,6 +6,8 @@
  *     -> the collective of a layer is in @layer.bwd, concurrent with the rest of backward
  *     %w = all_gather %part; %y = call %x, %w {fn=@layer; times=12; carry=1; each=1}
  *     -> @layer gathers its own weights, and hands them out if they are needed again
+ *     %a, %b = call ... {fn=@f.x2}; %s = add %a, %b        the parts of a micro-batch
+ *     -> %s = call ... {fn=@f.x2}
  * In a loop the op must do the same to every slice of dimension 0. Sums always move, so
  * that a matmul can add to them; collectives move where `overlap` says so, if a slice is
  * worth a message. If the function has other calls, this call gets a copy of it. */
@@ -155,52 +157,166 @@ static bool is_before(const Value *v, const Op *call) {
     return !v->def || v->def->id < call->id;
 }
 
-/* May the result of `op` take the buffer of its operand v, which nobody else reads? */
-static bool gives_buffer(const Op *op, const Value *v) {
-    const Func *f = op->fn;
-    if (!type_same_shape(&v->ty, &op->out[0]->ty) || value_uses(f, v) != 1) return false;
+/* May `out` take the buffer of v, which one op of f reads on the way to it? */
+static bool gives_buffer(const Func *f, const Value *v, const Value *out) {
+    if (!type_same_shape(&v->ty, &out->ty) || value_uses(f, v) != 1) return false;
     if (v->def) return true;
     for (int i = 0; i < f->nret; i++) {
-        if (f->ret[i] == op->out[0] && f->alias[i] == v->nth) return true;
+        if (f->ret[i] == out && f->alias[i] == v->nth) return true;
     }
     return false;
 }
 
-static bool can_go_up(const Sink *s, const Op *call, int j, const Op *op) {
-    const Func *callee = op_func(call);
-    if (!op || !moves(s, op, call) || (is_loop(call) && j < first_each(call)))
-        return false;
-    if (is_loop(call) && !acts_on_slices(op)) return false;
-    for (int i = 0; i < op->nin; i++) {
-        if (op->in[i] != call->out[j] && !is_before(op->in[i], call)) return false;
-    }
-    return callee->alias[j] < 0 || op->nin == 1;
+static bool is_carried(const Op *call, const Value *v) {
+    return is_loop(call) && v->nth < first_each(call);
 }
 
-/* Behind the op that makes v. */
-static Builder build_behind(Func *f, const Value *v) {
-    Op *next = v->def ? v->def->next : f->first;
+/* May the op have the value where it is made: does the call make it, for it alone? */
+static bool is_inside(const Sink *s, const Op *call, const Value *v, const Op *op) {
+    return v->def == call && only_reader(s, call, v->nth) == op && !is_carried(call, v);
+}
+
+/* Of the results of the call that the op reads, at most one is over an argument; so may
+ * one be that the op gets from elsewhere. */
+static bool one_buffer(const Op *call, const Op *op) {
+    const Func *callee = op_func(call);
+    int over = 0, outer = 0;
+    for (int i = 0; i < op->nin; i++) {
+        outer += op->in[i]->def != call;
+        if (op->in[i]->def == call) over += callee->alias[op->in[i]->nth] >= 0;
+    }
+    return over + (over && outer) <= 1;
+}
+
+static bool can_go_up(const Sink *s, const Op *call, const Op *op) {
+    if (!op || !moves(s, op, call)) return false;
+    if (is_loop(call) && !acts_on_slices(op)) return false;
+    for (int i = 0; i < op->nin; i++) {
+        const Value *v = op->in[i];
+        if (!is_inside(s, call, v, op) && !is_before(v, call)) return false;
+    }
+    return one_buffer(call, op);
+}
+
+/* Behind the ops of the callee that make what op reads of the call. */
+static Builder build_behind(Func *f, const Op *call, const Op *op) {
+    Op *last = NULL;
+    func_number(f);
+    for (int i = 0; i < op->nin; i++) {
+        const Value *v = op->in[i];
+        Op *def = v->def == call ? f->ret[v->nth]->def : NULL;
+        if (def && (!last || def->id > last->id)) last = def;
+    }
+    Op *next = last ? last->next : f->first;
     return next ? build_before(next) : build_at_end(f);
+}
+
+typedef struct Sum { /* of ops of one type, which are added up two by two */
+    Arena *mem;
+    Value **term;
+    Op **add;
+    int nterms, term_cap, nadds, add_cap;
+} Sum;
+
+static bool is_plain_sum(const Op *op) {
+    if (!op || !op_has(op, F_PLUS) || op_attr(op, "rule")) return false;
+    return type_same_shape(&op->in[0]->ty, &op->out[0]->ty) &&
+           type_same_shape(&op->in[1]->ty, &op->out[0]->ty);
+}
+
+static void list_terms(Sum *s, const Func *f, Op *last) {
+    PUSH(s->mem, s->term, s->nterms, s->term_cap, last->out[0]);
+    for (int i = 0; i < s->nterms;) {
+        Op *op = s->term[i]->def;
+        bool inside = op == last || (op && value_uses(f, op->out[0]) == 1);
+        if (!inside || !is_plain_sum(op)) {
+            i++;
+            continue;
+        }
+        s->term[i] = op->in[0];
+        PUSH(s->mem, s->term, s->nterms, s->term_cap, op->in[1]);
+        PUSH(s->mem, s->add, s->nadds, s->add_cap, op);
+    }
+}
+
+static void sort_terms(Sum *s) {
+    for (int i = 1; i < s->nterms; i++)
+        for (int k = i; k > 0; k--) {
+            Value *a = s->term[k - 1], *b = s->term[k];
+            if (!a->def || (b->def && a->def->id <= b->def->id)) break;
+            s->term[k - 1] = b;
+            s->term[k] = a;
+        }
+}
+
+/* Each term is added when it is made, so that none of them waits for the others: `last` is
+ * the whole sum. Returns the first term. */
+static Value *add_as_made(Func *f, Op *last) {
+    Sum s = {.mem = arena_new()};
+    list_terms(&s, f, last);
+    func_number(f);
+    sort_terms(&s);
+    Value *old = last->out[0], *first = s.term[0], *sum = first;
+    for (int i = 1; i < s.nterms && s.nadds > 1; i++) {
+        Op *def = s.term[i]->def, *at = sum->def;
+        if (def && (!at || def->id > at->id)) at = def;
+        Op *next = at ? at->next : f->first;
+        Builder b = next ? build_before(next) : build_at_end(f);
+        sum = build1(&b, last->kind, NULL, sum, s.term[i], NULL);
+        sum->def->id = at ? at->id : -1;
+        sum->name = old->name;
+        sum->grad_of = old->grad_of;
+    }
+    if (s.nadds > 1) {
+        func_replace(f, old, sum);
+        for (int i = 0; i < s.nadds; i++) op_remove(s.add[i]);
+    }
+    arena_free(s.mem);
+    return first;
+}
+
+/* Result j of the call, which nobody reads. */
+static void drop_result(Op *call, Func *callee, int j) {
+    size_t behind = (size_t)(--callee->nret - j);
+    memmove(callee->ret + j, callee->ret + j + 1, behind * sizeof *callee->ret);
+    memmove(callee->alias + j, callee->alias + j + 1, behind * sizeof *callee->alias);
+    memmove(call->out + j, call->out + j + 1, behind * sizeof *call->out);
+    call->nout--;
+    for (int i = j; i < call->nout; i++) call->out[i]->nth = i;
+}
+
+/* Result j of the call is a sum with result `other`. What it is added to begins with may be
+ * the accumulator that the caller's result is over. */
+static void join_results(Op *call, Func *callee, int j, int other) {
+    drop_result(call, callee, other);
+    j -= other < j;
+    const Value *first = add_as_made(callee, callee->ret[j]->def);
+    bool sum = !first->def && value_uses(callee, first) == 1;
+    if (callee->alias[j] >= 0 || !sum) return;
+    if (gives_buffer(call->fn, call->in[first->nth], call->out[j]))
+        callee->alias[j] = first->nth;
 }
 
 /* `op`, which reads result j of the call, is done by the callee. */
 static void go_up(Sink *s, Op *call, int j, Op *op) {
     Func *callee = own_callee(s, call), *f = call->fn;
     Value *in[2], *inner = callee->ret[j];
-    Builder b = build_behind(callee, inner);
-    int alias = callee->alias[j];
+    Builder b = build_behind(callee, call, op);
+    int alias = callee->alias[j], other = -1;
     bool sliced = is_loop(call);
     check(op->nin <= ARRAY_LEN(in));
     for (int i = 0; i < op->nin; i++) {
         Value *v = op->in[i];
-        if (v == call->out[j]) {
-            in[i] = inner;
+        if (v->def == call) {
+            in[i] = callee->ret[v->nth];
+            if (v->nth != j) other = v->nth;
             continue;
         }
-        bool gives = gives_buffer(op, v);
+        bool gives = gives_buffer(f, v, op->out[0]);
         in[i] = add_each(call, callee, v, &inner->ty);
         if (alias < 0 && gives) alias = in[i]->nth;
     }
+    if (alias < 0 && other >= 0) alias = callee->alias[other];
     Op *made = op_inside(&b, op, in, sliced);
     made->out[0]->name = op->out[0]->name;
     if (alias >= 0 && !type_same_shape(&callee->arg[alias]->ty, &made->out[0]->ty))
@@ -211,6 +327,7 @@ static void go_up(Sink *s, Op *call, int j, Op *op) {
     call->out[j]->name = op->out[0]->name;
     func_replace(f, op->out[0], call->out[j]);
     op_remove(op);
+    if (other >= 0) join_results(call, callee, j, other);
 }
 
 /* ---- before a call ---- */
@@ -276,7 +393,7 @@ static bool move_in(Sink *s, Func *f) {
         if (is_function_call(op)) {
             for (int j = 0; j < op->nout; j++) {
                 Op *reader = only_reader(s, op, j);
-                if (!can_go_up(s, op, j, reader)) continue;
+                if (!can_go_up(s, op, reader)) continue;
                 go_up(s, op, j, reader);
                 return true;
             }

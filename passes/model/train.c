@@ -7,7 +7,8 @@
  * states stay as they are, whatever the optimizer. With n micro-batches the data arrive
  * stacked and a loop sums loss and gradients. With `overlap` the first micro-batch is
  * outside of the loop if it gathers parameters while it computes, and the last one if the
- * sums over ranks are finished while it computes. */
+ * sums over ranks are finished while it computes. With `interleave` a micro-batch is that
+ * many runs of the model, stacked once more, whose calls pass beside makes one. */
 #include "ir/placement.h"
 #include "passes/passes.h"
 #include "passes/pipe/schedule.h"
@@ -30,6 +31,7 @@ typedef struct Train {
     const PassOptions *o;
     Func *grad, *step;
     Builder b;
+    int64_t parts;      /* runs of the model that are a micro-batch */
     int nparam, *param; /* indices of the parameters among grad's arguments */
     Value **value;      /* per argument of grad: its value in @step */
     Value **held;       /* per parameter: the argument of @step */
@@ -72,6 +74,31 @@ static bool take_same(Train *t, int i) {
     return true;
 }
 
+/* So many of batch argument i, `ty` each, as one. */
+static void stack(const Train *t, int i, int64_t times, Type *ty) {
+    const char *name = t->grad->arg[i]->name;
+    if (times <= 1) return;
+    if (ty->rank == MAX_RANK)
+        fail(EXIT_CONFIG,
+             "%%%s: with micro-batches an argument has at most %d dimensions", name,
+             MAX_RANK - 1 - (t->parts > 1));
+    if (type_bytes(ty) > TYPE_MAX_BYTES / times)
+        fail(EXIT_MEMORY, "%%%s: %lld micro-batches have more than 2^50 bytes", name,
+             (long long)times);
+    memmove(ty->dim + 1, ty->dim, sizeof(int64_t) * (MAX_RANK - 1));
+    memmove(ty->split + 1, ty->split, sizeof(Axes) * (MAX_RANK - 1));
+    ty->dim[0] = times;
+    ty->split[0] = 0;
+    ty->rank++;
+}
+
+/* Batch argument i of one micro-batch. */
+static Type batch_type(const Train *t, int i) {
+    Type ty = t->grad->arg[i]->ty;
+    stack(t, i, t->parts, &ty);
+    return ty;
+}
+
 static void step_arguments(Train *t) {
     const Func *g = t->grad;
     Arena *mem = t->m->mem;
@@ -82,22 +109,9 @@ static void step_arguments(Train *t) {
     for (int i = 0; i < g->narg - 1; i++) {
         Type ty = g->arg[i]->ty;
         if (take_same(t, i)) continue;
-        if (arg_is_batch(g, i) && t->o->micro_batches > 1) {
-            if (ty.rank == MAX_RANK) {
-                fail(EXIT_CONFIG,
-                     "%%%s: with micro-batches an argument has at most %d "
-                     "dimensions",
-                     g->arg[i]->name, MAX_RANK - 1);
-            }
-            if (type_bytes(&ty) > TYPE_MAX_BYTES / t->o->micro_batches) {
-                fail(EXIT_MEMORY, "%%%s: %lld micro-batches have more than 2^50 bytes",
-                     g->arg[i]->name, (long long)t->o->micro_batches);
-            }
-            memmove(ty.dim + 1, ty.dim, sizeof(int64_t) * (MAX_RANK - 1));
-            memmove(ty.split + 1, ty.split, sizeof(Axes) * (MAX_RANK - 1));
-            ty.dim[0] = t->o->micro_batches;
-            ty.split[0] = 0;
-            ty.rank++;
+        if (arg_is_batch(g, i)) {
+            ty = batch_type(t, i);
+            stack(t, i, t->o->micro_batches, &ty);
         }
         bool parted = attr_find(g->arg_attr[i], "zero") && zero_gathers_ahead(t->o);
         Type held = parted ? zero_type(t->m, t->o, &ty) : ty;
@@ -144,6 +158,36 @@ static int first_gradient(const Train *t) {
     return t->grad->nret - t->nparam;
 }
 
+/* Micro-batch or part k of a stack of such, each of that type. */
+static Value *one_of(Builder *b, Value *stacked, int64_t k, Type one) {
+    char *attrs = bfmt(b, "dim=0; first=%lld; size=1", (long long)k);
+    Value *some = build1(b, OP_slice, attrs, stacked, NULL);
+    return build_named(b, stacked->name, build_placed(b, OP_reshape, NULL, one, some));
+}
+
+static Op *run_part(Train *t, Builder *b, Value *const *in, int64_t part) {
+    const Func *g = t->grad;
+    Value **own = NEW_ARRAY(t->m->mem, Value *, (size_t)g->narg);
+    for (int i = 0; i < g->narg; i++) {
+        bool cut = t->parts > 1 && arg_is_batch(g, i);
+        own[i] = cut ? one_of(b, in[i], part, g->arg[i]->ty) : in[i];
+    }
+    char *attrs = bfmt(b, "fn=@%s", g->name);
+    if (t->parts > 1) attrs = bfmt(b, "%s; beside=%lld", attrs, (long long)t->parts);
+    return build_list(b, OP_call, attrs, g->narg, own, NULL, 0);
+}
+
+/* The model on one micro-batch; its loss and gradients are added to the sums. */
+static void run_model(Train *t, Builder *b, Value *const *in, Value **sum) {
+    Op **run = NEW_ARRAY(t->m->mem, Op *, (size_t)t->parts);
+    for (int64_t part = 0; part < t->parts; part++) run[part] = run_part(t, b, in, part);
+    for (int j = 0; j <= t->nparam; j++)
+        for (int64_t part = 0; part < t->parts; part++) {
+            Value *v = run[part]->out[j ? first_gradient(t) + j - 1 : 0];
+            sum[j] = sum[j] ? build1(b, OP_add, NULL, sum[j], v, NULL) : v;
+        }
+}
+
 /* @micro(sums..., batch..., others...) -> sums: one run of the model, added up in place. */
 static Func *make_micro(Train *t) {
     const Func *g = t->grad;
@@ -160,44 +204,34 @@ static Func *make_micro(Train *t) {
     for (int pass = 0; pass < 2; pass++) {
         for (int i = 0; i < g->narg; i++) {
             if (arg_is_batch(g, i) != (pass == 0)) continue;
-            in[i] = func_arg(f, g->arg[i]->name, g->arg[i]->ty);
+            in[i] = func_arg(f, g->arg[i]->name,
+                             pass == 0 ? batch_type(t, i) : g->arg[i]->ty);
         }
     }
     Builder b = build_at_end(f);
-    Op *run = build_list(&b, OP_call, bfmt(&b, "fn=@%s", g->name), g->narg, in, NULL, 0);
-    func_ret(f, build1(&b, OP_add, NULL, sum[0], run->out[0], NULL), 0);
-    for (int k = 0; k < t->nparam; k++) {
-        Value *grad = run->out[first_gradient(t) + k];
-        func_ret(f, build1(&b, OP_add, NULL, sum[k + 1], grad, NULL), k + 1);
-    }
+    run_model(t, &b, in, sum);
+    for (int k = 0; k <= t->nparam; k++) func_ret(f, sum[k], k);
     return f;
 }
 
-/* Micro-batches [first, first + n) of a batch argument, stacked; with stack=false the one. */
-static Value *batches(Train *t, int i, int64_t first, int64_t n, bool stack) {
+/* Micro-batches [first, first + n) of a batch argument, stacked. */
+static Value *batches(Train *t, int i, int64_t first, int64_t n) {
     Value *all = t->value[i];
-    int64_t total = MAX(t->o->micro_batches, 1);
-    if (total == 1 || (stack && n == total)) return all;
+    if (n == t->o->micro_batches) return all;
     char *attrs =
         bfmt(&t->b, "dim=0; first=%lld; size=%lld", (long long)first, (long long)n);
-    Value *some = build1(&t->b, OP_slice, attrs, all, NULL);
-    if (!stack) some = build_placed(&t->b, OP_reshape, NULL, t->grad->arg[i]->ty, some);
-    return build_named(&t->b, all->name, some);
+    return build_named(&t->b, all->name, build1(&t->b, OP_slice, attrs, all, NULL));
 }
 
-/* The model on micro-batch k; its loss and gradients are added to the sums. */
+/* Micro-batch k. */
 static void run_once(Train *t, int64_t k) {
     const Func *g = t->grad;
     Value **in = NEW_ARRAY(t->m->mem, Value *, (size_t)g->narg);
     for (int i = 0; i < g->narg; i++) {
-        in[i] = arg_is_batch(g, i) ? batches(t, i, k, 1, false) : t->value[i];
+        bool cut = t->o->micro_batches > 1 && arg_is_batch(g, i);
+        in[i] = cut ? one_of(&t->b, t->value[i], k, batch_type(t, i)) : t->value[i];
     }
-    Op *run =
-        build_list(&t->b, OP_call, bfmt(&t->b, "fn=@%s", g->name), g->narg, in, NULL, 0);
-    for (int j = 0; j <= t->nparam; j++) {
-        Value *v = run->out[j ? first_gradient(t) + j - 1 : 0];
-        t->sum[j] = t->sum[j] ? build1(&t->b, OP_add, NULL, t->sum[j], v, NULL) : v;
-    }
+    run_model(t, &t->b, in, t->sum);
 }
 
 /* A loop over micro-batches [first, first + n). */
@@ -213,7 +247,7 @@ static void run_loop(Train *t, int64_t first, int64_t times) {
     for (int pass = 0; pass < 2; pass++) {
         for (int i = 0; i < g->narg; i++) {
             if (arg_is_batch(g, i) != (pass == 0)) continue;
-            in[n++] = pass == 0 ? batches(t, i, first, times, true) : t->value[i];
+            in[n++] = pass == 0 ? batches(t, i, first, times) : t->value[i];
             each += pass == 0;
         }
     }
@@ -239,8 +273,9 @@ static void run_micro_batches(Train *t, int64_t n) {
     int64_t middle = n - first - last;
     if (middle > 0) run_loop(t, first, middle);
     if (last) run_once(t, n - 1);
-    if (n == 1) return;
-    t->sum[0] = build1(&t->b, OP_scale, bfmt(&t->b, "by=%.17g", 1.0 / (double)n),
+    int64_t runs = n * t->parts;
+    if (runs == 1) return;
+    t->sum[0] = build1(&t->b, OP_scale, bfmt(&t->b, "by=%.17g", 1.0 / (double)runs),
                        t->sum[0], NULL);
 }
 
@@ -407,7 +442,10 @@ void pass_train(Module *m, const PassOptions *o) {
         fail(EXIT_CONFIG, "%lld micro-batches; at most %d", (long long)o->micro_batches,
              MAX_TIMES);
     }
-    Train t = {.m = m, .o = o, .optimizer = find_optimizer(o->optimizer)};
+    Train t = {.m = m,
+               .o = o,
+               .optimizer = find_optimizer(o->optimizer),
+               .parts = MAX(o->interleave, 1)};
     t.grad = find_grad(m);
     t.step = func_new_unique(m, "step", ROLE_STEP);
     t.b = build_at_end(t.step);
@@ -417,7 +455,7 @@ void pass_train(Module *m, const PassOptions *o) {
     t.sum = NEW_ARRAY(m->mem, Value *, (size_t)t.nparam + 1);
     scalar_arguments(&t);
     int64_t n = MAX(o->micro_batches, 1);
-    t.value[t.grad->narg - 1] = constant(&t, 1.0 / (double)n);
+    t.value[t.grad->narg - 1] = constant(&t, 1.0 / (double)(n * t.parts));
     run_micro_batches(&t, n);
     shard_gradients(&t);
     add_same(&t);

@@ -107,6 +107,7 @@ static const Way ways[] = {
             RING MICRO(2, 2) "--parallel_config.vocab_emb_dp False "
                              "--parallel_config.sequence_parallel True " ZERO_LEVEL(1)},
     {4, DEGREES(2, 1, 2) MICRO(4, 1) "--parallel.overlap thread " ZERO_LEVEL(2)},
+    {4, DEGREES(1, 2, 2) RING MICRO(2, 4) "--micro_batch_interleave_num 2 "},
 };
 enum { WAYS = RANKS_SANITIZED ? 2 : ARRAY_LEN(ways) };
 
