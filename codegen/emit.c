@@ -67,6 +67,11 @@ LLVMValueRef emit_func(Emit *e, const char *name, LLVMTypeRef ret,
     return fn;
 }
 
+void emit_unoptimized(Emit *e) {
+    enum_attribute(e, e->fn, LLVMAttributeFunctionIndex, "optnone");
+    enum_attribute(e, e->fn, LLVMAttributeFunctionIndex, "noinline");
+}
+
 LLVMValueRef emit_param(Emit *e, int i) {
     return LLVMGetParam(e->fn, (unsigned)i);
 }

@@ -32,6 +32,8 @@ void emit_free(Emit *e);
  * completed. End it with emit_ret(e, NULL) or emit_ret(e, value). */
 LLVMValueRef emit_func(Emit *e, const char *name, LLVMTypeRef ret,
                        const LLVMTypeRef *params, int n, bool internal);
+/* The function that was begun last is compiled as it is: quickly. */
+void emit_unoptimized(Emit *e);
 LLVMValueRef emit_param(Emit *e, int i);
 void emit_ret(Emit *e, LLVMValueRef value);
 

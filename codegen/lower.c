@@ -270,6 +270,7 @@ static void load_address(Lower *l, const Value *v) {
 static void lower_part(Lower *l, const Func *f, const char *name, const Op *op,
                        const Op *end) {
     emit_func(l->e, name, l->e->void_, pointers(l, 4), 4, true);
+    emit_unoptimized(l->e);
     begin_func(l, f);
     for (const Op *at = op; at != end; at = at->next) {
         if (goes_by_table(at)) continue;
