@@ -222,6 +222,9 @@ void schedule_print(const PipeSchedule *s, Text *out) {
     }
 }
 
+/* What may be between two cells; a row ends with '\n'. */
+static const char between[] = ", \t\r\n";
+
 typedef struct Cells {
     const char *file, *text, *p, *line_start;
     int line;
@@ -258,8 +261,7 @@ static Task parse_cell(Cells *c, int micro) {
     t.kind = (TaskKind)(letter - task_letter);
     c->p++;
     t.micro = cell_number(c, micro, "micro-batch");
-    if (*c->p && !strchr(", \t\r\n", *c->p))
-        bad_cell(c, c->p, "a cell ends with a comma");
+    if (*c->p && !strchr(between, *c->p)) bad_cell(c, c->p, "a cell ends with a comma");
     return t;
 }
 
@@ -305,7 +307,7 @@ static void check_complete(Cells *c, const PipeSchedule *s, Seen *const *seen) {
 
 /* The next task; NULL: the row has no more. */
 static const char *next_cell(Cells *c) {
-    while (*c->p && strchr(", \t\r", *c->p)) c->p++;
+    while (*c->p && *c->p != '\n' && strchr(between, *c->p)) c->p++;
     return *c->p && *c->p != '\n' ? c->p : NULL;
 }
 
@@ -324,7 +326,7 @@ PipeSchedule *schedule_parse(Arena *mem, const char *file, const char *text, int
     int rows = 0;
     size_t cells = 1;
     for (const char *p = text; *p; p++) {
-        cells += *p == ',' || *p == '\n';
+        cells += strchr(between, *p) != NULL;
         rows += *p == '\n' || !p[1];
     }
     if (!rows || rows > MAX_STAGES)

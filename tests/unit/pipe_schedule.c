@@ -313,6 +313,20 @@ TEST(errors_name_the_cell) {
     expect_error(t.s, 1, 1, 1, "a schedule has 1 to 1024 rows");
 }
 
+/* Cells may be between blanks and tabs as well, any number of them. */
+TEST(cells_without_commas) {
+    static const char *const between[] = {",", "\t", " ", ", ", " \t,,"};
+    enum { MICRO = 200 };
+    for (int i = 0; i < ARRAY_LEN(between); i++) {
+        Text t = text_new(mem()), again = text_new(mem());
+        for (int m = 0; m < 2 * MICRO; m++)
+            text_add(&t, "0%c%d%s", m < MICRO ? 'F' : 'B', m % MICRO, between[i]);
+        schedule_print(schedule_parse(mem(), "t", t.s, MICRO), &again);
+        EXPECT(!strncmp(again.s, "0F0,0F1,0F2,", 12));
+        EXPECT_INT(schedule_parse(mem(), "t", again.s, MICRO)->stage[0].n, 2 * MICRO);
+    }
+}
+
 /* As many rows as there may be, and a long first one: as much memory as the text needs. */
 TEST(a_long_text_takes_little_memory) {
     Text t = text_new(mem());
