@@ -61,7 +61,7 @@ function keep(w, o, g, a, all) {
     }
     if (bytes > most) { most = bytes; messages = count }
 }
-/"sent_bytes_per_step"/ { sent += of("sent_bytes_per_step"); calls += of("operations_per_step") }
+/^    {"axes"/ { sent += of("sent_bytes_per_step"); calls += of("operations_per_step") }
 /all ranks [0-9.]+ x the model/ { match($0, /all ranks [0-9.]+/); all = substr($0, RSTART + 10, RLENGTH - 10) }
 END {
     printf "weights=%.1f\noptimizer=%.1f\ngradients=%.1f\nactivations=%.1f\ntotal=%.1f\n",
