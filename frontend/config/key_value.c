@@ -293,6 +293,9 @@ static TextList store_text_list(Arena *a, const Key *key, const char *name,
     int n = node->kind == NODE_LIST ? node->n : 1;
     const char **out = NEW_ARRAY(a, const char *, (size_t)n);
     for (int i = 0; i < n; i++) {
+        if (node->kind == NODE_LIST && items[i]->kind == NODE_LIST)
+            fail_at(EXIT_CONFIG, items[i]->at, "one list: [a, b, c]",
+                    "%s is a list without lists in it", name);
         if (items[i]->kind != NODE_TEXT) wrong_type(key, name, items[i]);
         out[i] = items[i]->text;
     }

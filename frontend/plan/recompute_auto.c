@@ -354,14 +354,17 @@ static bool try_choices(Search *s) {
 static void note_choice(Search *s) {
     const Job *j = s->j;
     int64_t most = 0, first = 0;
+    bool fits = true;
     for (int i = 0; i < s->stages; i++) {
+        fits &= s->stage[i].fits;
         most = MAX(most, s->stage[i].got);
         first = MAX(first, s->stage[i].bytes[0]);
     }
     config_note(
         j->cfg, "recompute_config.recompute",
-        "recompute auto: %s, so the largest plan is %s instead of %s, "
+        "recompute auto: %s%s, so the largest plan is %s instead of %s, "
         "with %s beside it in the process (%d plans tried)",
+        fits ? "" : "nothing is enough for context.max_device_memory; ",
         j->strategy.remake ? j->strategy.remake : "nothing is made again",
         arena_strdup(s->mem, human((double)most, "B").s),
         arena_strdup(s->mem, human((double)first, "B").s),

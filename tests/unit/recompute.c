@@ -267,6 +267,21 @@ static void expect_text(const char *keys, const char *want) {
 #define RC         "recompute_config."
 #define TWO_CHUNKS "parallel_config.pipeline_stage 2 micro 2 "
 
+TEST(counts_are_one_list) {
+    Arena *mem = arena_new();
+    EXPECT_FAIL(plan_config(mem, plan_gpt2, RC "recompute [[1,0],[0,0]]"), EXIT_CONFIG,
+                "recompute_config.recompute is a list without lists in it");
+    EXPECT_FAIL(expect_text(RC "recompute 1,2", ""), EXIT_CONFIG,
+                "2 numbers of layers for 1 chunk of the model");
+    EXPECT_FAIL(expect_text(RC "recompute_method uniform", ""), EXIT_CONFIG,
+                "recompute_method uniform wants a number of layers in recompute");
+    EXPECT_FAIL(expect_text(RC "recompute all", ""), EXIT_CONFIG,
+                "recompute cannot be \"all\"");
+    EXPECT_FAIL(expect_text(RC "select_recompute 1,norm", ""), EXIT_CONFIG,
+                "select_recompute cannot be \"1,norm\"");
+    arena_free(mem);
+}
+
 TEST(keys_become_spans) {
     expect_text("", "");
     expect_text(ALL_AGAIN, "full");

@@ -139,6 +139,17 @@ TEST_LIMIT(never_more_work_than_the_best, 300) {
                        "dp 2 zero level1 micro 4 parallel_config.pipeline_stage 2", 2, 2);
 }
 
+/* Then all is made again, and a line says that it is not enough. */
+TEST(with_too_small_a_limit) {
+    Arena *mem = arena_new();
+    Plan p = plan_of(mem, plan_gpt2,
+                     "recompute_config.recompute auto context.max_device_memory 60MB");
+    EXPECT_STR(p.job->strategy.remake, "full");
+    EXPECT_INT(p.job->cfg->n_notes, 1);
+    EXPECT(strstr(p.job->cfg->notes[0], "nothing is enough for"));
+    arena_free(mem);
+}
+
 TEST(without_a_limit) {
     Arena *mem = arena_new();
     EXPECT_FAIL(plan_of(mem, plan_gpt2, "recompute_config.recompute auto"), EXIT_CONFIG,
