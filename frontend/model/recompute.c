@@ -196,6 +196,10 @@ static bool keeps_gathered(const Reader *r, const Choice *gathers) {
 void recompute_of_config(Config *cfg, Strategy *s) {
     Reader r = {cfg, cfg->state->mem, s};
     const TextList *all = &cfg->recompute_config_recompute;
+    s->remake_pos = config_where(cfg, RC "recompute");
+    if (!s->remake_pos.line) s->remake_pos = config_where(cfg, RC "select_recompute");
+    if (!s->remake_pos.line)
+        s->remake_pos = config_where(cfg, RC "select_comm_recompute");
     s->remake_auto = all->n == 1 && !strcmp(all->items[0], "auto");
     static TextList none;
     Parts p = {.full = "full", .some = "selective", .again = ""};
@@ -222,4 +226,27 @@ void recompute_of_config(Config *cfg, Strategy *s) {
         s->remake = uniform_of(&r, &p.all);
     else if (!s->remake_auto)
         s->remake = text_of(&r, &p);
+}
+
+/* Layers that the spans of a chunk count, up to the end of the text or '|'. */
+static int64_t counted(const char *text) {
+    int64_t n = 0;
+    for (size_t length = 1; *text && *text != '|' && length;) {
+        length = strcspn(text, ";|");
+        if (memchr(text, ':', length)) n += atoll(text);
+        text += length + (text[length] == ';');
+    }
+    return n;
+}
+
+void recompute_check_counts(const Strategy *s, const int64_t *layers, int chunks) {
+    const char *text = s->remake;
+    bool each = strchr(text, '|');
+    for (int c = 0; c < chunks; c++) {
+        if (counted(text) > layers[c])
+            fail_at(EXIT_CONFIG, s->remake_pos, NULL,
+                    "%lld layers of chunk %d are to be computed again, it has %lld",
+                    (long long)counted(text), c, (long long)layers[c]);
+        if (each && strchr(text, '|')) text = strchr(text, '|') + 1;
+    }
 }

@@ -414,6 +414,11 @@ void strategy_apply(const Strategy *s, const ModelSpec *spec, Module *m, PassOpt
     Seeds k = {.mem = m->mem, .s = s, .seq = "-"};
     apply_stages(s, m, o);
     o->remake = s->remake;
+    if (s->remake && s->remake_pos.line) {
+        const int64_t all = module_layers(m);
+        recompute_check_counts(s, o->chunk_layers ? o->chunk_layers : &all,
+                               o->chunk_layers ? o->schedule->chunks : 1);
+    }
     o->remake_axes = s->slice_kept ? "tp" : NULL;
     if (s->data * s->context * s->tensor == 1 && !s->user.n) return;
     bool hybrid = s->ring > 1 && s->ring < s->context;

@@ -20,6 +20,7 @@ typedef struct Strategy {
     const char *schedule; /* see passes/pipe/schedule.h */
     StageLayers layers;   /* of each chunk */
     const char *remake;   /* what backward makes again of which layers (remake_spans.h) */
+    SourcePos remake_pos; /* of it, for messages */
     bool remake_auto;     /* it is to be chosen, so that the plan fits */
     const char *remake_kept; /* what is kept of layers that are made again: ",-attn" */
     bool names_gathered;     /* what readers gather is a value of its own in layers */

@@ -275,6 +275,12 @@ TEST(counts_are_one_list) {
                 "2 numbers of layers for 1 chunk of the model");
     EXPECT_FAIL(expect_text(RC "recompute_method uniform", ""), EXIT_CONFIG,
                 "recompute_method uniform wants a number of layers in recompute");
+    EXPECT_FAIL(plan_of(mem, plan_gpt2, RC "recompute 3 " RC "select_recompute 2"),
+                EXIT_CONFIG,
+                "command line:1:30: error: 5 layers of chunk 0 are to be computed again, "
+                "it has 4");
+    EXPECT_FAIL(plan_of(mem, plan_gpt2, TWO_CHUNKS RC "recompute 2,3"), EXIT_CONFIG,
+                "3 layers of chunk 1 are to be computed again, it has 2");
     EXPECT_FAIL(expect_text(RC "recompute all", ""), EXIT_CONFIG,
                 "recompute cannot be \"all\"");
     EXPECT_FAIL(expect_text(RC "select_recompute 1,norm", ""), EXIT_CONFIG,
