@@ -418,9 +418,9 @@ char *func_text(Arena *mem, const Func *f); /* of it alone, and without its name
 void type_print(Text *t, const Mesh *mesh, const Type *ty);
 Module *module_parse(Arena *mem, const char *file, const char *text, size_t n);
 Module *module_clone(Arena *mem, const Module *m); /* through the text */
-Module *module_copy(const Module *m,
-                    int stage); /* what the entry of the stage (-1: entries) needs, with
-                                            all that the text leaves out; in its arena */
+/* What the entry of the stage (-1: every entry) needs, with all that the text leaves out; in
+ * the module's arena. */
+Module *module_copy(const Module *m, int stage);
 Type type_parse(Arena *mem, const Mesh *m, const char *text); /* "f32[8:dp,4]"; fails */
 const char *type_text(Arena *mem, const Mesh *m, const Type *ty);
 const Attr *attrs_parse(Arena *mem, const char *spec, const char *text); /* dies */

@@ -6,7 +6,7 @@
 
 #define RC "recompute_config."
 
-enum { ALL = INT32_MAX, MOST_LAYERS = 1000000000 };
+enum { ALL = INT32_MAX };
 
 /* What a key says: of so many layers of each chunk, or names. */
 typedef struct Choice {
@@ -164,9 +164,27 @@ static const char *text_of(const Reader *r, const Parts *p) {
 
 /* ---- keys ---- */
 
+/* What would be said of single layers. */
+static void refuse_beside_uniform(const Reader *r) {
+    static const char *const keys[] = {RC "select_recompute", RC "mp_comm_recompute",
+                                       RC "select_comm_recompute"};
+    const Config *c = r->cfg;
+    const bool says[] = {as_switch(&c->recompute_config_select_recompute) != 0,
+                         !c->recompute_config_mp_comm_recompute,
+                         as_switch(&c->recompute_config_select_comm_recompute) <= 0};
+    for (int i = 0; i < ARRAY_LEN(keys); i++)
+        if (says[i])
+            config_refuse(c, keys[i], RC "recompute_method",
+                          "leave it out, or recompute_method block",
+                          "%s is about single layers, and recompute_method uniform "
+                          "computes several together again",
+                          keys[i] + strlen(RC));
+}
+
 /* recompute N with method uniform: N layers are one piece. */
 static const char *uniform_of(const Reader *r, const Choice *all) {
     int64_t together = all->layers[0];
+    refuse_beside_uniform(r);
     if (all->n != 1 || together == 0 || together == ALL)
         config_refuse(r->cfg, RC "recompute", RC "recompute_method",
                       "recompute 2, so that of each two layers the first one's input is "
@@ -180,6 +198,11 @@ static void note_needless(const Reader *r, const Choice *all, const Choice *sele
     if (r->s->remake_auto && (selected->n > 1 || selected->layers[0]))
         config_note(r->cfg, RC "select_recompute",
                     "select_recompute has no effect: recompute auto chooses");
+    if (r->s->remake_auto &&
+        as_switch(&r->cfg->recompute_config_select_comm_recompute) < 0)
+        config_note(r->cfg, RC "select_comm_recompute",
+                    "select_comm_recompute has no effect: recompute auto chooses which "
+                    "layers gather again");
     if (whole && (selected->n > 1 || selected->layers[0]))
         config_note(r->cfg, RC "select_recompute",
                     "select_recompute has no effect: recompute True computes all of "
@@ -221,7 +244,7 @@ void recompute_of_config(Config *cfg, Strategy *s) {
     if (s->names_gathered)
         p.again = p.gathers.names ? p.gathers.names : "*" RECOMPUTE_GATHERED;
     else
-        p.gathers.layers[0] = 0;
+        p.gathers.n = 0;
     if (cfg->recompute_config_recompute_method == RECOMPUTE_UNIFORM)
         s->remake = uniform_of(&r, &p.all);
     else if (!s->remake_auto)

@@ -281,6 +281,14 @@ TEST(counts_are_one_list) {
                 "it has 4");
     EXPECT_FAIL(plan_of(mem, plan_gpt2, TWO_CHUNKS RC "recompute 2,3"), EXIT_CONFIG,
                 "3 layers of chunk 1 are to be computed again, it has 2");
+    EXPECT_FAIL(expect_text("tp 2 " RC "recompute 2 " RC
+                            "recompute_method uniform" SUMS_KEPT,
+                            ""),
+                EXIT_CONFIG, "mp_comm_recompute is about single layers");
+    EXPECT_FAIL(expect_text(RC "recompute 2 " RC "recompute_method uniform " RC
+                               "select_recompute norm",
+                            ""),
+                EXIT_CONFIG, "select_recompute is about single layers");
     EXPECT_FAIL(expect_text(RC "recompute all", ""), EXIT_CONFIG,
                 "recompute cannot be \"all\"");
     EXPECT_FAIL(expect_text(RC "select_recompute 1,norm", ""), EXIT_CONFIG,
@@ -301,6 +309,8 @@ TEST(keys_become_spans) {
     expect_text(RC "recompute 2 " RC "recompute_method uniform", "x2:full");
     expect_text("tp 2 " ALL_AGAIN SUMS_KEPT, "full,-attn,-mlp");
     expect_text("tp 2 sp True " GATHERS_KEPT, "");
+    expect_text(TWO_CHUNKS "tp 2 " RC "recompute 1 " RC "select_comm_recompute 1,2",
+                "1:full");
     expect_text("tp 2 sp True " RC "select_comm_recompute 1", "1:*.gathered");
     expect_text("tp 2 sp True " RC "select_comm_recompute norm", "norm.gathered");
     expect_text("tp 2 sp True " RC "recompute 1 " RC "select_recompute 1 " RC
