@@ -270,4 +270,34 @@ static inline void sim_step(Simulated *s, int64_t step, double lr, double *loss,
     arena_free(mem);
 }
 
+/* Losses and norms, step by step. */
+enum { SIM_MOST_STEPS = 20 };
+typedef struct SimCurve {
+    int steps;
+    double loss[SIM_MOST_STEPS], norm[SIM_MOST_STEPS];
+} SimCurve;
+
+/* That of the next steps, with the learning rates of the golden case. */
+static inline SimCurve sim_train(Simulated *s, int steps) {
+    SimCurve curve = {steps};
+    const Json *at = json_need(s->trajectory, "steps")->first;
+    for (int i = 0; i < steps; i++, at = at->next)
+        sim_step(s, i, json_f64(json_need(at, "lr")), &curve.loss[i], &curve.norm[i]);
+    return curve;
+}
+
+/* PyTorch's. */
+static inline SimCurve sim_golden_curve(const char *name, int steps) {
+    Arena *mem = arena_new();
+    SimCurve c = {steps};
+    const char *path = path_join(mem, sim_folder(mem, name), "trajectory.json");
+    const Json *at = json_need(json_read(mem, path, 1 << 20, EXIT_DATA), "steps")->first;
+    for (int i = 0; i < steps; i++, at = at->next) {
+        c.loss[i] = json_f64(json_need(at, "loss"));
+        c.norm[i] = json_f64(json_need(at, "grad_norm"));
+    }
+    arena_free(mem);
+    return c;
+}
+
 #endif

@@ -52,44 +52,22 @@ static const char *describe(Arena *mem, const Way *w) {
 
 enum { ALL_STEPS = 20, STEPS = 4 };
 
-typedef struct Curve {
-    int steps;
-    double loss[ALL_STEPS], norm[ALL_STEPS];
-} Curve;
-
-static Curve train(const Way *w, int steps) {
+static SimCurve train(const Way *w, int steps) {
     Arena *mem = arena_new();
-    Curve curve = {steps};
     const double drop = w->dropout ? 0.1 : 0;
     SimChange change = {drop, 2 * drop, drop, w->masked, .interleave = w->parts};
     test_at("%s", describe(mem, w));
     Simulated s = sim_open(mem, w->name, strategy_of(w), w->micro, change, to_local);
-    const Json *at = json_need(s.trajectory, "steps")->first;
-    for (int i = 0; i < curve.steps; i++, at = at->next)
-        sim_step(&s, i, json_f64(json_need(at, "lr")), &curve.loss[i], &curve.norm[i]);
+    SimCurve curve = sim_train(&s, steps);
     arena_free(mem);
     return curve;
 }
 
-/* PyTorch's. */
-static Curve golden_curve(const char *name) {
-    Arena *mem = arena_new();
-    Curve c = {ALL_STEPS};
-    const char *path = path_join(mem, sim_folder(mem, name), "trajectory.json");
-    const Json *at = json_need(json_read(mem, path, 1 << 20, EXIT_DATA), "steps")->first;
-    for (int i = 0; i < c.steps; i++, at = at->next) {
-        c.loss[i] = json_f64(json_need(at, "loss"));
-        c.norm[i] = json_f64(json_need(at, "grad_norm"));
-    }
-    arena_free(mem);
-    return c;
-}
-
 /* PyTorch's; with dropout and labels that do not count those of one rank that does a
  * micro-batch as a whole. */
-static const Curve *reference(const Way *w) {
-    static Curve known[2][2][2];
-    Curve *r = &known[!strcmp(w->name, "llama_tiny")][w->dropout][w->masked];
+static const SimCurve *reference(const Way *w) {
+    static SimCurve known[2][2][2];
+    SimCurve *r = &known[!strcmp(w->name, "llama_tiny")][w->dropout][w->masked];
     Way alone = {.name = w->name,
                  .parts = 1,
                  .stages = 1,
@@ -103,15 +81,16 @@ static const Curve *reference(const Way *w) {
                  .dropout = w->dropout,
                  .masked = w->masked};
     if (r->steps) return r;
-    *r = w->dropout || w->masked ? train(&alone, STEPS) : golden_curve(w->name);
+    *r = w->dropout || w->masked ? train(&alone, STEPS)
+                                 : sim_golden_curve(w->name, ALL_STEPS);
     return r;
 }
 
 /* Returns the worst relative difference of a loss. */
 static double check_way(const Way *w, int steps) {
     Arena *mem = arena_new();
-    const Curve *want = reference(w);
-    Curve got = train(w, steps);
+    const SimCurve *want = reference(w);
+    SimCurve got = train(w, steps);
     double worst = 0;
     for (int i = 0; i < steps; i++) {
         double off = fabs(got.loss[i] - want->loss[i]) / want->loss[i];

@@ -19,17 +19,6 @@ TEST_LIMIT(weights_of_the_other_layers, 120) {
     SAID_EXPECT("noop_layers has 6, but the last of 5 layers is 4");
 }
 
-/* The tokens, without what is said of the time. */
-static const char *predicted(const char *run) {
-    RUN_EXPECT(0, arena_printf(mem(),
-                               "predict %s --greedy --prompt_tokens 1,2,3 "
-                               "--max_new_tokens 10 --tokens --threads 1",
-                               run));
-    const char *line = strchr(said(), '\n');
-    EXPECT(line && strchr(line, ','));
-    return arena_strndup(mem(), line + 1, strcspn(line + 1, "\n"));
-}
-
 /* Six layers without two are four: in training, when it goes on, as weights to start from,
  * and in predict. */
 TEST_LIMIT(a_checkpoint_has_the_other_layers, 180) {
@@ -45,7 +34,7 @@ TEST_LIMIT(a_checkpoint_has_the_other_layers, 180) {
     SAID_EXPECT("resumed after step 3");
     runs_expect_same_losses(plain, run, 6);
     runs_expect_same_tensors(plain, run, 6);
-    EXPECT_STR(predicted(run), predicted(plain));
+    EXPECT_STR(ranks_predicted(run), ranks_predicted(plain));
     const char *start = arena_printf(mem(), "--init_from %s --resume never ", run);
     ranks_run(1, config, next, arena_printf(mem(), "%s%s", words, start));
     ranks_run(1, config, plain, arena_printf(mem(), "%s%s", four, start));

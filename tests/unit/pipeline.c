@@ -115,41 +115,20 @@ static SimChange change_of(const Way *w) {
 enum { GOLDEN = 60, GOLDEN_LONG = 150, WIDE = 120, WIDE_LONG = 300 };
 enum { ALL_STEPS = 20, GOLDEN_STEPS = 6, STEPS = 3 };
 
-typedef struct Curve {
-    int steps;
-    double loss[ALL_STEPS], norm[ALL_STEPS];
-} Curve;
-
-static Curve train(const Way *w, int steps) {
+static SimCurve train(const Way *w, int steps) {
     Arena *mem = arena_new();
-    Curve curve = {getenv("PIPE_STEPS") ? MIN(steps, atoi(getenv("PIPE_STEPS"))) : steps};
+    const char *fewer = getenv("PIPE_STEPS");
     test_at("%s", describe(mem, w));
     Simulated s =
         sim_open(mem, w->name, strategy_of(mem, w), w->micro, change_of(w), to_local);
     EXPECT(pipe_order_ends(mem, s.m));
-    const Json *at = json_need(s.trajectory, "steps")->first;
-    for (int i = 0; i < curve.steps; i++, at = at->next)
-        sim_step(&s, i, json_f64(json_need(at, "lr")), &curve.loss[i], &curve.norm[i]);
+    SimCurve curve = sim_train(&s, fewer ? MIN(steps, atoi(fewer)) : steps);
     arena_free(mem);
     return curve;
 }
 
-/* PyTorch's. */
-static Curve golden_curve(const char *name) {
-    Arena *mem = arena_new();
-    Curve c = {ALL_STEPS};
-    const char *path = path_join(mem, sim_folder(mem, name), "trajectory.json");
-    const Json *at = json_need(json_read(mem, path, 1 << 20, EXIT_DATA), "steps")->first;
-    for (int i = 0; i < c.steps; i++, at = at->next) {
-        c.loss[i] = json_f64(json_need(at, "loss"));
-        c.norm[i] = json_f64(json_need(at, "grad_norm"));
-    }
-    arena_free(mem);
-    return c;
-}
-
 /* Returns the worst relative difference of a loss. */
-static double expect_curve(const Way *w, const Curve *got, const Curve *want) {
+static double expect_curve(const Way *w, const SimCurve *got, const SimCurve *want) {
     Arena *mem = arena_new();
     double worst = 0;
     for (int i = 0; i < got->steps; i++) {
@@ -167,7 +146,7 @@ static double expect_curve(const Way *w, const Curve *got, const Curve *want) {
 }
 
 static double check_golden(const Way *w, int steps) {
-    Curve got = train(w, steps), want = golden_curve(w->name);
+    SimCurve got = train(w, steps), want = sim_golden_curve(w->name, ALL_STEPS);
     return expect_curve(w, &got, &want);
 }
 
@@ -180,9 +159,9 @@ static int reference_of(const Way *w) {
     return ((model * DROPOUTS + w->dropout) * 2 + w->masked) * 2 + w->documents;
 }
 
-static const Curve *reference(const Way *w) {
-    static Curve known[REFERENCES];
-    Curve *r = &known[reference_of(w)];
+static const SimCurve *reference(const Way *w) {
+    static SimCurve known[REFERENCES];
+    SimCurve *r = &known[reference_of(w)];
     Way alone = {w->name, 1, 1, "1f1b", 0, 1,          1,         1,           1,
                  1,       0, 0, 0,      0, w->dropout, w->masked, w->documents};
     if (!r->steps) *r = train(&alone, STEPS);
@@ -190,8 +169,8 @@ static const Curve *reference(const Way *w) {
 }
 
 static double check_as_one(const Way *w) {
-    const Curve *want = reference(w);
-    Curve got = train(w, STEPS);
+    const SimCurve *want = reference(w);
+    SimCurve got = train(w, STEPS);
     return expect_curve(w, &got, want);
 }
 

@@ -159,4 +159,15 @@ static void ranks_expect_gone(const pid_t *pid, int ranks, double seconds) {
     }
 }
 
+/* The tokens of the prediction, without what is said of its time. */
+static inline const char *ranks_predicted(const char *run) {
+    RUN_EXPECT(0, arena_printf(mem(),
+                               "predict %s --greedy --prompt_tokens 1,2,3 "
+                               "--max_new_tokens 10 --tokens --threads 1",
+                               run));
+    const char *line = strchr(said(), '\n');
+    EXPECT(line && strchr(line, ','));
+    return arena_strndup(mem(), line + 1, strcspn(line + 1, "\n"));
+}
+
 #endif

@@ -245,17 +245,6 @@ TEST_LIMIT(the_same_stages_go_on_to_the_same_bits, 180) {
     if (test_long()) go_on_the_same(4, PIPELINE(4, 1, gpipe) "--batch_size 2 ");
 }
 
-/* The tokens of the prediction, without what is said of its time. */
-static const char *predicted(const char *run) {
-    RUN_EXPECT(0, arena_printf(mem(),
-                               "predict %s --greedy --prompt_tokens 1,2,3 "
-                               "--max_new_tokens 10 --tokens --threads 1",
-                               run));
-    const char *line = strchr(said(), '\n');
-    EXPECT(line && strchr(line, ','));
-    return arena_strndup(mem(), line + 1, strcspn(line + 1, "\n"));
-}
-
 /* What a checkpoint of stages predicts is what that of one rank does. */
 TEST_LIMIT(predictions_as_of_one_rank, 120) {
     for (int m = !test_long(); m < ARRAY_LEN(models); m++) {
@@ -263,7 +252,7 @@ TEST_LIMIT(predictions_as_of_one_rank, 120) {
         for (int i = 0; i < LAYOUTS; i++) {
             const char *run = in_temp(arena_printf(mem(), "run%d", i));
             ranks_run(layouts[i].ranks, config, run, layouts[i].words);
-            const char *tokens = predicted(run);
+            const char *tokens = ranks_predicted(run);
             if (!first) first = tokens;
             EXPECT(strlen(tokens) > 20);
             EXPECT_STR(tokens, first);

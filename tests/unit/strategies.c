@@ -66,40 +66,19 @@ enum { GOLDEN = 24, GOLDEN_LONG = 48, WIDE = 208, EVERY_PAIR = 1 };
 enum { GOLDEN_STEPS = 20, STEPS = 3 };
 #endif
 
-typedef struct Curve {
-    int steps;
-    double loss[GOLDEN_STEPS], norm[GOLDEN_STEPS];
-} Curve;
-
-static Curve train(const Combination *c, int steps) {
+static SimCurve train(const Combination *c, int steps) {
     Arena *mem = arena_new();
-    Curve curve = {getenv("SIM_STEPS") ? MIN(steps, atoi(getenv("SIM_STEPS"))) : steps};
+    const char *fewer = getenv("SIM_STEPS");
     Simulated s =
         sim_open(mem, c->name, strategy_of(c), c->micro, change_of(c), to_local);
-    const Json *at = json_need(s.trajectory, "steps")->first;
-    for (int i = 0; i < curve.steps; i++, at = at->next)
-        sim_step(&s, i, json_f64(json_need(at, "lr")), &curve.loss[i], &curve.norm[i]);
+    SimCurve curve = sim_train(&s, fewer ? MIN(steps, atoi(fewer)) : steps);
     arena_free(mem);
     return curve;
 }
 
-/* PyTorch's. */
-static Curve golden_curve(const char *name) {
-    Arena *mem = arena_new();
-    Curve c = {GOLDEN_STEPS};
-    const char *path = path_join(mem, sim_folder(mem, name), "trajectory.json");
-    const Json *file = json_read(mem, path, 1 << 20, EXIT_DATA);
-    const Json *at = json_need(file, "steps")->first;
-    for (int i = 0; i < c.steps; i++, at = at->next) {
-        c.loss[i] = json_f64(json_need(at, "loss"));
-        c.norm[i] = json_f64(json_need(at, "grad_norm"));
-    }
-    arena_free(mem);
-    return c;
-}
-
 /* Returns the worst relative difference of a loss. */
-static double expect_curve(const Combination *c, const Curve *got, const Curve *want) {
+static double expect_curve(const Combination *c, const SimCurve *got,
+                           const SimCurve *want) {
     Arena *mem = arena_new();
     double worst = 0;
     for (int i = 0; i < got->steps; i++) {
@@ -117,7 +96,7 @@ static double expect_curve(const Combination *c, const Curve *got, const Curve *
 }
 
 static double check_golden(const Combination *c, int steps) {
-    Curve got = train(c, steps), want = golden_curve(c->name);
+    SimCurve got = train(c, steps), want = sim_golden_curve(c->name, GOLDEN_STEPS);
     return expect_curve(c, &got, &want);
 }
 
@@ -131,9 +110,9 @@ static int reference_of(const Combination *c) {
            c->documents;
 }
 
-static const Curve *reference(const Combination *c) {
-    static Curve known[REFERENCES];
-    Curve *r = &known[reference_of(c)];
+static const SimCurve *reference(const Combination *c) {
+    static SimCurve known[REFERENCES];
+    SimCurve *r = &known[reference_of(c)];
     Combination alone = {.name = c->name,
                          .dp = 1,
                          .tp = 1,
@@ -148,7 +127,7 @@ static const Curve *reference(const Combination *c) {
 }
 
 static double check_as_one(const Combination *c) {
-    Curve got = train(c, STEPS);
+    SimCurve got = train(c, STEPS);
     return expect_curve(c, &got, reference(c));
 }
 
@@ -170,7 +149,7 @@ TEST(references_differ) {
             for (int k = 0; k < i; k++) EXPECT(fabs(loss[i] - loss[k]) > 1e-4 * loss[k]);
         }
         Combination plain = {.name = models[m]};
-        Curve want = golden_curve(models[m]);
+        SimCurve want = sim_golden_curve(models[m], GOLDEN_STEPS);
         expect_curve(&plain, reference(&plain), &want);
     }
 }
