@@ -74,3 +74,25 @@ TEST_LIMIT(cut_layers_are_the_same_model, 120) {
     remove_all(one);
     remove_all(two);
 }
+
+/* Rank 0 chooses for all: losses are those without, and a line says what was chosen. */
+TEST_LIMIT(auto_on_ranks, 120) {
+    static const char *const words[] = {
+        "--parallel_config.pipeline_stage 2 --parallel_config.micro_batch_num 4 ",
+        "--parallel_config.data_parallel 2 --runner_config.batch_size 16 "};
+    const char *config = path_join(mem(), tests_dir(), "../configs/gpt2-tiny.yaml");
+    for (int i = 0; i < ARRAY_LEN(words); i++) {
+        const char *one = in_temp("one"), *two = in_temp("two");
+        const char *all = arena_printf(mem(), "%s--runner_config.max_steps 2 ", words[i]);
+        ranks_run(2, config, one, all);
+        ranks_run(2, config, two,
+                  arena_printf(mem(),
+                               "%s" AGAIN("auto") "--context.max_device_memory 120MB",
+                               all));
+        SAID_EXPECT("recompute auto: ");
+        SAID_EXPECT("full,-");
+        runs_expect_near_losses(one, two, 2);
+        remove_all(one);
+        remove_all(two);
+    }
+}
