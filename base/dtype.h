@@ -13,4 +13,9 @@ static inline int dtype_is_float(DType t) {
     return t <= DT_BF16;
 }
 
+/* The type in which numbers of that float type are added up: at least f32. */
+static inline DType dtype_sum(DType t) {
+    return dtype_bytes[t] < dtype_bytes[DT_F32] ? DT_F32 : t;
+}
+
 #endif

@@ -2,8 +2,9 @@
  * types by the types column, the rest by the row's infer hook.
  *
  * types column: one character an operand (the last one repeats): f = float, all of one
- * type; i = i32; * = anything. After "->" one a result: a digit = like that operand, i =
- * i32, * = as declared. */
+ * type; g = float, of any type; i = i32; * = anything. After "->" one a result: a digit =
+ * like that operand, i = i32, * = as declared, d = as declared or, where nothing is,
+ * like operand 0, s = what operand 0 is summed in: f32 for anything narrower. */
 #include "ir/op_hooks.h"
 
 static _Thread_local char error_text[512];
@@ -29,11 +30,12 @@ static void check_operand_types(const Op *op) {
             infer_error("operand %d (%%%s) is %s, must be i32", i, op->in[i]->name,
                         dtype_name[dt]);
         }
-        if (c != 'f') continue;
+        if (c != 'f' && c != 'g') continue;
         if (!dtype_is_float(dt)) {
             infer_error("operand %d (%%%s) is %s, must be a float type", i,
                         op->in[i]->name, dtype_name[dt]);
         }
+        if (c == 'g') continue;
         if (float_type == DT_COUNT) float_type = dt;
         if (dt != float_type) {
             infer_error("operand %d (%%%s) is %s, but an earlier one is %s; use cast", i,
@@ -50,7 +52,12 @@ static DType result_type(const Op *op, int i, const Type *declared, int ndeclare
         if (c - '0' >= op->nin) infer_error("too few operands");
         return op->in[c - '0']->ty.dt;
     }
+    if (c == 's') return dtype_sum(op->in[0]->ty.dt);
+    if (c == 'd' && i >= ndeclared) return op->in[0]->ty.dt;
     if (i >= ndeclared) infer_error("the type of result %d must be given", i);
+    if (c == 'd' && !dtype_is_float(declared[i].dt))
+        infer_error("result %d is %s, must be a float type", i,
+                    dtype_name[declared[i].dt]);
     return declared[i].dt;
 }
 

@@ -23,7 +23,9 @@ static const char page_head[] =
     "all\n"
     "  have one shape.\n"
     "- **types**: of the elements of operands and results; the last one of the operands\n"
-    "  stands for all further ones. `#0`: like operand 0; *declared*: as the text says.\n"
+    "  stands for all further ones. *float*: all of one type. `#0`: like operand 0; *sum "
+    "of\n"
+    "  #0*: what that is summed in, f32 at least; *declared*: as the text says.\n"
     "- **attributes**: those in brackets may be left out.\n";
 
 static const struct {
@@ -83,7 +85,8 @@ static void write_rule(const OpInfo *op) {
 
 /* Equal ones in a row are counted: "3 float". */
 static void write_types(const char *from, const char *end) {
-    static const char *const name[] = {['f'] = "float", ['i'] = "i32", ['*'] = "any"};
+    static const char *const name[] = {
+        ['f'] = "float", ['g'] = "any float", ['i'] = "i32", ['*'] = "any"};
     for (const char *p = from, *next; p < end; p = next) {
         for (next = p; next < end && *next == *p;) next++;
         printf("%s", p == from ? "" : ", ");
@@ -94,7 +97,7 @@ static void write_types(const char *from, const char *end) {
 
 static void write_result_types(const char *types) {
     for (const char *p = types; *p; p++) {
-        const char *name = *p == 'i' ? "i32" : "declared";
+        const char *name = *p == 'i' ? "i32" : *p == 's' ? "sum of #0" : "declared";
         printf("%s", p == types ? "" : ", ");
         if (isdigit((unsigned char)*p))
             printf("#%c", *p);

@@ -186,13 +186,10 @@ void ref_attention(const Ref *r) {
     arena_free(mem);
 }
 
-static void accumulate(Tensor *t, int64_t at, double v) {
-    tensor_set_fast(t, at, tensor_get_fast(t, at) + v);
-}
-
-/* dv_j += p do; ds = p (keep do.v_j - do.o); dq += ds k scale; dk_j += ds q scale */
-static void attend_row_grad(const Ref *r, const Attn *a, int64_t b, int64_t h,
-                            int64_t i) {
+/* dv_j += p do; ds = p (keep do.v_j - do.o); dq += ds k scale; dk_j += ds q scale. sum: of
+ * dq, dk and dv, which are rounded once. */
+static void attend_row_grad(const Ref *r, const Attn *a, int64_t b, int64_t h, int64_t i,
+                            double *const *sum) {
     int64_t q0 = q_index(a, b, i, h);
     double delta = 0, lse = tensor_get_fast(a->lse, (b * a->tq + i) * a->h + h);
     for (int64_t c = 0; c < a->d; c++) {
@@ -205,28 +202,31 @@ static void attend_row_grad(const Ref *r, const Attn *a, int64_t b, int64_t h,
         for (int64_t c = 0; c < a->d; c++) {
             double d_o = tensor_get_fast(a->d_o, q0 + c);
             dp += d_o * tensor_get_fast(r->in[2], k0 + c);
-            accumulate(r->out[2], k0 + c, p * kept * d_o);
+            sum[2][k0 + c] += p * kept * d_o;
         }
         double ds = p * (kept * dp - delta) * a->scale;
         for (int64_t c = 0; c < a->d; c++) {
-            accumulate(r->out[0], q0 + c, ds * tensor_get_fast(r->in[1], k0 + c));
-            accumulate(r->out[1], k0 + c, ds * tensor_get_fast(r->in[0], q0 + c));
+            sum[0][q0 + c] += ds * tensor_get_fast(r->in[1], k0 + c);
+            sum[1][k0 + c] += ds * tensor_get_fast(r->in[0], q0 + c);
         }
     }
 }
 
 void ref_attention_grad(const Ref *r) {
     Attn a = attn_of(r);
-    for (int k = 0; k < 3; k++) {
-        for (int64_t i = 0, n = type_count(&r->out[k]->ty); i < n; i++) {
-            tensor_set_fast(r->out[k], i, 0);
-        }
-    }
+    Arena *mem = arena_new();
+    double *sum[3];
+    for (int k = 0; k < 3; k++)
+        sum[k] = NEW_ARRAY(mem, double, (size_t)type_count(&r->out[k]->ty));
     for (int64_t b = 0; b < a.b; b++) {
         for (int64_t h = 0; h < a.h; h++) {
-            for (int64_t i = 0; i < a.tq; i++) attend_row_grad(r, &a, b, h, i);
+            for (int64_t i = 0; i < a.tq; i++) attend_row_grad(r, &a, b, h, i, sum);
         }
     }
+    for (int k = 0; k < 3; k++)
+        for (int64_t i = 0, n = type_count(&r->out[k]->ty); i < n; i++)
+            tensor_set_fast(r->out[k], i, sum[k][i]);
+    arena_free(mem);
 }
 
 void ref_attention_within(const Ref *r) {

@@ -98,7 +98,8 @@ static bool try_merge(Func *f, Op *sum) {
         memcpy(in, op->in, (size_t)op->nin * sizeof(Value *));
         in[op->nin] = addend;
         Builder b = build_before(sum);
-        Value *v = build_list(&b, op->kind, text.s, op->nin + 1, in, NULL, 0)->out[0];
+        Type ty = sum->out[0]->ty;
+        Value *v = build_list(&b, op->kind, text.s, op->nin + 1, in, &ty, 1)->out[0];
         v->name = sum->out[0]->name;
         v->def->line = op->line;
         func_replace(f, sum->out[0], v);

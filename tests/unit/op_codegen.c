@@ -159,7 +159,7 @@ static const Sample more_samples[] = {
     {"attention_grad", NULL,
      "%q: F[1,200,2,3], %k: F[1,150,1,3], %v: F[1,150,1,3], %far_back: i32[], %zero: "
      "i32[], %rng: i32[4], "
-     "%o: F[1,200,2,3], %lse: F[1,200,2], %do: F[1,200,2,3]",
+     "%o: F[1,200,2,3], %lse: S[1,200,2], %do: F[1,200,2,3]",
      "%dq, %dk, %dv = attention_grad %q, %k, %v, %far_back, %zero, %rng, %o, %lse, %do "
      "{scale=0.4; "
      "causal=1; p=0.1; site=3} : F[1,200,2,3], F[1,150,1,3], F[1,150,1,3]"},

@@ -7,12 +7,15 @@
 #include "ops.h"
 #include "passes/passes.h"
 
-/* Writes `text` with F as the element type and N* / N/ by the ranks of axis a. */
+/* Writes `text` with F as the element type, S as that of sums, and N* / N/ by the ranks of
+ * axis a. */
 static inline void spell(Text *t, const char *text, const char *type, int ranks) {
     for (const char *p = text; *p; p++) {
         size_t digits = strspn(p, "0123456789");
         if (p[0] == 'F' && p[1] == '[') {
             text_add(t, "%s", type);
+        } else if (p[0] == 'S' && p[1] == '[') {
+            text_add(t, "%s", strcmp(type, "bf16") ? type : "f32");
         } else if (digits && (p[digits] == '*' || p[digits] == '/')) {
             int n = atoi(p);
             text_add(t, "%d", p[digits] == '*' ? n * ranks : n / ranks);

@@ -1,5 +1,6 @@
 /* ops.h - one-op programs for every row of ops.def: the samples of ops.c. A type `F[...]`
- * is f64 when gradients and expansions are checked, f32 else; odd sizes on purpose.
+ * is f64 when gradients and expansions are checked, f32 or bf16 else, `S[...]` what that is
+ * summed in; odd sizes on purpose.
  * Arguments of a float type are differentiated; names steer the numbers they get (see
  * fill_argument in ops.c): pos* in (0.5, 1.5), nz* away from 0, ids* rows of a table of
  * 4, lab* labels of 4 classes or -1, first* up to the place in
@@ -17,11 +18,11 @@
     ": i32[], %zerok: i32[], %rng: i32[4]"
 #define ATTN_OUT_AT(off, attrs, q, lse)                                                  \
     "%o, %l = attention %q, %k, %v, " off ", %zerok, %rng {" attrs "} : F[" q            \
-    "], F[" lse "]"
+    "], S[" lse "]"
 #define ATTN(q, k) ATTN_AT("%off", q, k)
 #define ATTN_OUT(attrs, q, lse) ATTN_OUT_AT("%off", attrs, q, lse)
 #define ATTN_GRAD_ARGS(q, k, lse)                                                        \
-    ATTN_AT("%off", q, k) ", %o: F[" q "], %lse: F[" lse "], %do: F[" q "]"
+    ATTN_AT("%off", q, k) ", %o: F[" q "], %lse: S[" lse "], %do: F[" q "]"
 #define ATTN_GRAD_OUT(attrs, q, k)                                                       \
     "%dq, %dk, %dv = attention_grad %q, %k, %v, %off, %zerok, %rng, %o, %lse, %do "      \
     "{" attrs "} : F[" q "], F[" k "], F[" k "]"
@@ -236,22 +237,22 @@ static const Sample samples[] = {
                    "2,3,2,6", "2,4,2,6")},
     {"attention_grad", NULL,
      "%q: F[1,5,4,3], %k: F[1,6,2,3], %v: F[1,6,2,3], %back: i32[], %zero: i32[], "
-     "%rng: i32[4], %o: F[1,5,4,3], %lse: F[1,5,4], %do: F[1,5,4,3]",
+     "%rng: i32[4], %o: F[1,5,4,3], %lse: S[1,5,4], %do: F[1,5,4,3]",
      "%dq, %dk, %dv = attention_grad %q, %k, %v, %back, %zero, %rng, %o, %lse, %do "
      "{scale=0.4; causal=1} : F[1,5,4,3], F[1,6,2,3], F[1,6,2,3]"},
     {"attention_within", NULL,
      "%q: F[2,3,4,5], %k: F[2,3,2,5], %v: F[2,3,2,5], %off: i32[], %zeroo: i32[], "
      "%rng: i32[4], %zero: i32[2,3]",
      "%o, %l = attention_within %q, %k, %v, %off, %zeroo, %rng, %zero "
-     "{scale=0.4; causal=1} : F[2,3,4,5], F[2,3,4]"},
+     "{scale=0.4; causal=1} : F[2,3,4,5], S[2,3,4]"},
     {"attention_within", NULL,
      "%q: F[1,5,2,3], %k: F[1,7,2,3], %v: F[1,7,2,3], %off: i32[], %zero: i32[], "
      "%rng: i32[4], %first: i32[1,5]",
      "%o, %l = attention_within %q, %k, %v, %off, %zero, %rng, %first "
-     "{scale=0.4; causal=1; p=0.2; site=2} : F[1,5,2,3], F[1,5,2]"},
+     "{scale=0.4; causal=1; p=0.2; site=2} : F[1,5,2,3], S[1,5,2]"},
     {"attention_within_grad", NULL,
      "%q: F[2,3,4,5], %k: F[2,3,2,5], %v: F[2,3,2,5], %off: i32[], %zero: i32[], "
-     "%rng: i32[4], %first: i32[2,3], %o: F[2,3,4,5], %lse: F[2,3,4], %do: F[2,3,4,5]",
+     "%rng: i32[4], %first: i32[2,3], %o: F[2,3,4,5], %lse: S[2,3,4], %do: F[2,3,4,5]",
      "%dq, %dk, %dv = attention_within_grad %q, %k, %v, %off, %zero, %rng, %first, %o, "
      "%lse, "
      "%do "
@@ -262,10 +263,10 @@ static const Sample samples[] = {
      "%rng: i32[4]",
      "%o, %l = attention %q, %k, %v, %off, %later, %rng "
      "{scale=0.4; causal=1; p=0.2; site=2; of=\"f32[1,2*:a,14,12]\"} : F[1,7,2,3], "
-     "F[1,7,2]"},
+     "S[1,7,2]"},
     {"attention_within_grad", NULL,
      "%q: F[1,7,2,3], %k: F[1,5,1,3], %v: F[1,5,1,3], %off: i32[], %later: i32[], "
-     "%rng: i32[4], %first: i32[1,7], %o: F[1,7,2,3], %lse: F[1,7,2], %do: F[1,7,2,3]",
+     "%rng: i32[4], %first: i32[1,7], %o: F[1,7,2,3], %lse: S[1,7,2], %do: F[1,7,2,3]",
      "%dq, %dk, %dv = attention_within_grad %q, %k, %v, %off, %later, %rng, %first, %o, "
      "%lse, %do "
      "{scale=0.4; causal=1; p=0.2; site=2; of=\"f32[1*:a,2,14,12]\"} : F[1,7,2,3], "
