@@ -21,6 +21,8 @@ static const struct {
     {"stages", SMALL, offsetof(PassOptions, stages), MAX_STAGES},
     {"stage_chunks", SMALL, offsetof(PassOptions, stage_chunks), MAX_STAGES},
     {"stage", SMALL, offsetof(PassOptions, stage), MAX_STAGES - 1},
+    {"narrow", YES_NO, offsetof(PassOptions, narrow), 1},
+    {"residual_exact", YES_NO, offsetof(PassOptions, residual_exact), 1},
     {"remake", WORD, offsetof(PassOptions, remake), 0},
     {"remake_axes", WORD, offsetof(PassOptions, remake_axes), 0},
     {"optimizer", WORD, offsetof(PassOptions, optimizer), 0},

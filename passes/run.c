@@ -11,11 +11,11 @@ const Pass passtab[] = {
 const int npasses = ARRAY_LEN(passtab);
 
 const char train_passes[] =
-    "simplify,seed,zero,remake,cut,autodiff,simplify,halve,train,simplify,shard,reshard,"
-    "collect,simplify,localize,simplify,keep,beside,sink,simplify,pipeline,meet,stage,"
+    "simplify,seed,zero,narrow,remake,cut,autodiff,simplify,halve,train,hoist,simplify,"
+    "shard,reshard,collect,simplify,localize,simplify,keep,beside,sink,simplify,pipeline,meet,stage,"
     "simplify,share,bucket,expand,simplify,epilogue,arrange,fuse,overlap,memplan";
 const char forward_passes[] =
-    "simplify,seed,zero,remake,cut,shard,reshard,collect,simplify,localize,simplify,"
+    "simplify,seed,zero,narrow,remake,cut,hoist,simplify,shard,reshard,collect,simplify,localize,simplify,"
     "pipeline,meet,stage,simplify,share,bucket,expand,simplify,epilogue,arrange,fuse,"
     "overlap,"
     "memplan";

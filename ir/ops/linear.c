@@ -125,25 +125,37 @@ void ref_dot(const Ref *r) {
     arena_free(mem);
 }
 
+/* x as a factor beside one of type `to`. */
+static Value *as_factor(Grad *g, Value *x, DType to) {
+    Type ty = x->ty;
+    ty.dt = to;
+    ty.open = 0;
+    return x->ty.dt == to ? x : build_as(&g->b, OP_cast, NULL, ty, x, NULL);
+}
+
 /* The gradient of a product permutes the terms of its rule. */
 void vjp_dot(Grad *g, Op *op) {
     const Rule *r = op_rule(op);
     const Term *t = r->term;
     Value *gout = g->of(g, op->out[0]);
     if (!gout) return;
-    if (g->wants(g, op->in[0])) {
+    bool wanted[2] = {g->wants(g, op->in[0]), g->wants(g, op->in[1])};
+    Value *factor = gout;
+    if (wanted[0] || wanted[1]) factor = as_factor(g, gout, op->in[0]->ty.dt);
+    if (wanted[0]) {
         g->add(g, op->in[0],
-               build1(&g->b, OP_dot, RULE_TEXT(&g->b, &t[op->nin], &t[1], &t[0]), gout,
+               build1(&g->b, OP_dot, RULE_TEXT(&g->b, &t[op->nin], &t[1], &t[0]), factor,
                       op->in[1], NULL));
     }
-    if (g->wants(g, op->in[1])) {
+    if (wanted[1]) {
         g->add(g, op->in[1],
                build1(&g->b, OP_dot, RULE_TEXT(&g->b, &t[0], &t[op->nin], &t[1]),
-                      op->in[0], gout, NULL));
+                      op->in[0], factor, NULL));
     }
     for (int i = 2; i < op->nin; i++) {
         if (g->wants(g, op->in[i])) {
-            g->add(g, op->in[i], sum_to(&g->b, gout, &t[op->nin], &t[i]));
+            Value *sum = sum_to(&g->b, gout, &t[op->nin], &t[i]);
+            g->add(g, op->in[i], as_factor(g, sum, op->in[i]->ty.dt));
         }
     }
 }

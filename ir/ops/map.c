@@ -299,9 +299,37 @@ void vjp_offset(Grad *g, Op *op) {
     if (gout && g->wants(g, op->in[0])) g->add(g, op->in[0], gout);
 }
 
+/* Is v an argument of its function, or a view of one? */
+static bool is_of_argument(const Value *v) {
+    while (v->def && op_has(v->def, F_MOVE) && v->def->nin) v = v->def->in[0];
+    return !v->def;
+}
+
+/* The product that v is, or that it has the elements of; NULL: none. It was made for v alone,
+ * a gradient that has only one term. */
+static Op *product_behind(const Value *v) {
+    while (v->def && op_has(v->def, F_MOVE)) v = v->def->in[0];
+    return v->def && op_has(v->def, F_ADDENDS) ? v->def : NULL;
+}
+
+/* The gradient of an argument that was rounded for a product, a weight, is not rounded: the
+ * product gives it in the type of the argument. */
+static Value *unrounded(Value *grad, DType to) {
+    for (Value *v = grad;; v = v->def->in[0]) {
+        v->ty.dt = to;
+        if (!op_has(v->def, F_MOVE)) return grad;
+    }
+}
+
 void vjp_cast(Grad *g, Op *op) {
     Value *gout = g->of(g, op->out[0]);
-    if (!gout || !g->wants(g, op->in[0]) || !dtype_is_float(op->in[0]->ty.dt)) return;
+    const Value *x = op->in[0];
+    if (!gout || !g->wants(g, op->in[0]) || !dtype_is_float(x->ty.dt)) return;
+    if (dtype_bytes[x->ty.dt] > dtype_bytes[op->out[0]->ty.dt] && is_of_argument(x) &&
+        product_behind(gout)) {
+        g->add(g, op->in[0], unrounded(gout, x->ty.dt));
+        return;
+    }
     g->add(g, op->in[0], build_as(&g->b, OP_cast, NULL, op->in[0]->ty, gout, NULL));
 }
 

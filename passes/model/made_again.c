@@ -85,7 +85,7 @@ typedef struct Remake {
     bool *kept;    /* by value id: backward reads it, and it is not made again */
     bool *wanted;  /* by value id: what is made again reads it */
     int *readers;  /* by value id: ops of forward that read it */
-    bool *unmoved; /* by value id: an argument that no run changes, or moved from one */
+    bool *unmoved; /* by value id: an argument that no run changes, or moved or cast from one */
     bool *again;   /* by op id */
 } Remake;
 
@@ -95,7 +95,8 @@ static void note_forward(Remake *r) {
     for (const Op *op = w->first; op != r->last->next; op = op->next) {
         for (int i = 0; i < op->nin; i++) r->readers[op->in[i]->id]++;
         if (op->nout == 1)
-            r->unmoved[op->out[0]->id] = op_has(op, F_MOVE) && r->unmoved[op->in[0]->id];
+            r->unmoved[op->out[0]->id] =
+                op_has(op, F_MOVE | F_CAST) && r->unmoved[op->in[0]->id];
     }
 }
 
@@ -113,6 +114,12 @@ static bool goes_with_reader(const Remake *r, const Op *op) {
     return false;
 }
 
+/* A number in a wider type takes more memory and says nothing more. */
+static bool is_widened(const Op *op) {
+    return op_has(op, F_CAST) &&
+           dtype_bytes[op->out[0]->ty.dt] > dtype_bytes[op->in[0]->ty.dt];
+}
+
 /* Readers come first, so what they want is known. */
 static bool is_made_again(const Remake *r, const Op *op) {
     bool read = false, wanted = false;
@@ -121,7 +128,7 @@ static bool is_made_again(const Remake *r, const Op *op) {
         wanted |= r->wanted[op->out[i]->id];
     }
     if ((!read && !wanted) || op_has(op, F_EFFECT)) return false;
-    if (op->nout == 1 && r->unmoved[op->out[0]->id]) return true;
+    if (op->nout == 1 && (r->unmoved[op->out[0]->id] || is_widened(op))) return true;
     return is_named(r->policy, op) || (!read && goes_with_reader(r, op));
 }
 

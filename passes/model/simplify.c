@@ -94,7 +94,17 @@ static void moves_to_views(Func *f) {
     }
 }
 
-/* A value that an op only hands on, or NULL: x + 0, 0 + x, x scaled by 1. */
+/* The value that a cast gives back: x, widened and cast to its own type again. */
+static Value *cast_back(const Op *op) {
+    Value *v = op->in[0];
+    while (v->def && op_has(v->def, F_CAST) && dtype_is_float(v->ty.dt) &&
+           dtype_is_float(v->def->in[0]->ty.dt) &&
+           dtype_bytes[v->ty.dt] >= dtype_bytes[v->def->in[0]->ty.dt])
+        v = v->def->in[0];
+    return type_equal(&v->ty, &op->out[0]->ty) ? v : NULL;
+}
+
+/* A value that an op only hands on, or NULL: x + 0, 0 + x, x scaled by 1, x cast back. */
 static Value *handed_on(const Op *op) {
     double c;
     if (!op->nin || !op->nout) return NULL;
@@ -106,6 +116,7 @@ static Value *handed_on(const Op *op) {
             }
         }
     }
+    if (op_has(op, F_CAST)) return cast_back(op);
     bool same = type_equal(&op->in[0]->ty, &op->out[0]->ty);
     if (op->nin == 1 && (optab[op->kind].flags & F_VIEW) && same) return op->in[0];
     if (op_has(op, F_SCALE) && op_float(op, "by", 0) == 1) return op->in[0];

@@ -74,7 +74,11 @@ static double moved_bytes(const Op *op, const Over *o, int id, int axis) {
 /* Can a partial sum of operands over the axis go on into the results? */
 static bool hands_on(FuncPlacements *p, const Op *op, int axis) {
     int floats = 0, pending = 0, free_zero = 0;
-    int64_t bytes = 0, out = 0;
+    int64_t count = 0, out = 0;
+    /* summands are not rounded */
+    if (op_has(op, F_CAST) &&
+        dtype_bytes[op->out[0]->ty.dt] < dtype_bytes[op->in[0]->ty.dt])
+        return false;
     for (int i = 0; i < op->nin; i++) {
         const Placed *x = placed(p, op->in[i]);
         bool zero;
@@ -84,19 +88,19 @@ static bool hands_on(FuncPlacements *p, const Op *op, int axis) {
             free_zero += zero;
         } else if (x->ty.pending >> axis & 1) {
             pending++;
-            bytes += type_bytes(&x->ty);
+            count += type_count(&x->ty);
         }
     }
     for (int i = 0; i < op->nout; i++) {
         if (!dtype_is_float(op->out[i]->ty.dt)) return false;
-        out += type_bytes(&op->out[i]->ty);
+        out += type_count(&op->out[i]->ty);
     }
     if (!pending) return false;
     if (optab[op->kind].flags & F_PLUS) {
         return pending + free_zero == floats || op->out[0]->ty.rank == 0;
     }
     if (optab[op->kind].flags & F_MOVE) return true;
-    if (!(optab[op->kind].flags & F_LINEAR) || out > bytes) return false;
+    if (!(optab[op->kind].flags & F_LINEAR) || out > count) return false;
     if (optab[op->kind].flags & F_ADDENDS) return op->nin == 2 && pending == 1;
     return pending == floats;
 }

@@ -1,0 +1,111 @@
+/* hoist.c - an argument that a function rounds is rounded by its callers, so that weights
+ * are once a step and not once a layer and micro-batch. Level global or diffed.
+ *     call %x, %w {fn=@f; times=n; carry=1; each=1}     @f: %w1 = cast %w : bf16[..]
+ *  -> %w1 = cast %w : bf16[n,..]; call %x, %w1 {fn=@f; ...}
+ * Only where every run sees the same argument or slices of it. */
+#include "passes/passes.h"
+
+typedef struct Calls { /* of one function */
+    Op **op;
+    int n, cap;
+} Calls;
+
+static Calls calls_of(Arena *mem, const Module *m, const Func *f) {
+    Calls c = {0};
+    for (Func *g = m->first; g; g = g->next)
+        for (Op *op = g->first; op; op = op->next)
+            if (op_callee(op) == f) PUSH(mem, c.op, c.n, c.cap, op);
+    return c;
+}
+
+static bool is_carried(const Calls *c, int i) {
+    for (int k = 0; k < c->n; k++)
+        if (call_of(c->op[k]).carry > i) return true;
+    return false;
+}
+
+static bool is_sliced(const Calls *c, int i) {
+    for (int k = 0; k < c->n; k++) {
+        Call call = call_of(c->op[k]);
+        if (call_slices(&call, i)) return true;
+    }
+    return false;
+}
+
+/* The first op that rounds argument i; NULL: none. */
+static Op *rounds(const Func *f, int i) {
+    for (Op *op = f->first; op; op = op->next)
+        if (op_has(op, F_CAST) && op->in[0] == f->arg[i] &&
+            dtype_is_float(op->in[0]->ty.dt) && dtype_is_float(op->out[0]->ty.dt) &&
+            dtype_bytes[op->out[0]->ty.dt] < dtype_bytes[op->in[0]->ty.dt])
+            return op;
+    return NULL;
+}
+
+static Value *rounded(Op *call, int i, DType to) {
+    Builder b = build_before(call);
+    Value *v = call->in[i];
+    Type ty = v->ty;
+    ty.dt = to;
+    b.name = v->name;
+    Value *made = build_placed(&b, OP_cast, NULL, ty, v);
+    made->grad_of = v->grad_of;
+    return made;
+}
+
+static void add_last_operand(Op *call, Value *v) {
+    Value **in = NEW_ARRAY(call->fn->mod->mem, Value *, (size_t)call->nin + 1);
+    memcpy(in, call->in, (size_t)call->nin * sizeof *in);
+    in[call->nin++] = v;
+    call->in = in;
+}
+
+/* All casts of the argument to this type go; false: it stays in the function, since a stack
+ * would have to be handed on twice. */
+static bool hoist_argument(Func *f, const Calls *c, int i, DType to) {
+    Value *arg = f->arg[i];
+    int casts = 0;
+    for (const Op *op = f->first; op; op = op->next)
+        casts += op_has(op, F_CAST) && op->in[0] == arg && op->out[0]->ty.dt == to;
+    bool alone = casts == value_uses(f, arg);
+    if (!alone && is_sliced(c, i)) return false;
+    Value *narrow = arg;
+    if (!alone) {
+        Type ty = arg->ty;
+        ty.dt = to;
+        narrow = func_arg(f, arg->name, ty);
+    }
+    for (int k = 0; k < c->n; k++) {
+        Value *v = rounded(c->op[k], i, to);
+        if (alone)
+            c->op[k]->in[i] = v;
+        else
+            add_last_operand(c->op[k], v);
+    }
+    for (Op *op = f->first, *next; op; op = next) {
+        next = op->next;
+        if (!op_has(op, F_CAST) || op->in[0] != arg || op->out[0]->ty.dt != to) continue;
+        func_replace(f, op->out[0], narrow);
+        op_remove(op);
+    }
+    narrow->ty.dt = to;
+    return true;
+}
+
+static void hoist_func(Arena *mem, Module *m, Func *f) {
+    Calls c = calls_of(mem, m, f);
+    if (!c.n || func_is_entry(f)) return;
+    const int narg = f->narg;
+    for (int i = 0; i < narg; i++) {
+        Op *op = is_carried(&c, i) ? NULL : rounds(f, i);
+        while (op && hoist_argument(f, &c, i, op->out[0]->ty.dt)) op = rounds(f, i);
+    }
+}
+
+void pass_hoist(Module *m, const PassOptions *o) {
+    (void)o;
+    Arena *mem = arena_new();
+    Func **order = module_order(mem, m);
+    for (int i = 0; order[i]; i++) hoist_func(mem, m, order[i]);
+    arena_free(mem);
+}
