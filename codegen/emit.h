@@ -85,6 +85,22 @@ LLVMValueRef emit_tail_mask(Emit *e, LLVMValueRef n);
 /* Room of `bytes` (64-byte aligned) on the stack of `fn`, made once per call. */
 LLVMValueRef emit_alloca(Emit *e, int64_t bytes);
 
+/* Does the target have this feature, as LLVM names it ("avx512bf16")? emit_has_bf16: its
+ * instructions for bf16, with vectors as wide as they take. */
+bool emit_has(const Emit *e, const char *feature);
+bool emit_has_bf16(const Emit *e);
+/* bf16 in memory as f32 values of vl lanes or one (_one), and back: rounded to the nearest,
+ * ties to even; NaN stays NaN, subnormal numbers become 0. mask: as above. */
+LLVMValueRef emit_load_bf16(Emit *e, LLVMValueRef ptr, LLVMValueRef mask);
+void emit_store_bf16(Emit *e, LLVMValueRef value, LLVMValueRef ptr, LLVMValueRef mask);
+LLVMValueRef emit_load_bf16_one(Emit *e, LLVMValueRef ptr);
+void emit_store_bf16_one(Emit *e, LLVMValueRef value, LLVMValueRef ptr);
+/* The same rounding of an f32 scalar or vector: to f32 again, or to the bits of bf16 as
+ * i16, and f32 of those. */
+LLVMValueRef emit_round_bf16(Emit *e, LLVMValueRef value);
+LLVMValueRef emit_to_bf16(Emit *e, LLVMValueRef value);
+LLVMValueRef emit_from_bf16(Emit *e, LLVMValueRef bits);
+
 /* All lanes to one scalar by halves: lane i with lane i + lanes/2, and so on. */
 LLVMValueRef emit_reduce_add(Emit *e, LLVMValueRef v);
 LLVMValueRef emit_reduce_max(Emit *e, LLVMValueRef v);

@@ -1,0 +1,84 @@
+/* emit_bf16.c - f32 values to and from bf16 in memory; see emit.h. The instruction that
+ * rounds takes subnormal numbers as 0, so the integer arithmetic for CPUs without it does
+ * the same: the bits are those of any CPU. */
+#include "codegen/emit.h"
+
+bool emit_has(const Emit *e, const char *feature) {
+    size_t n = strlen(feature);
+    for (const char *p = e->features ? e->features : ""; (p = strstr(p, feature)); p++)
+        if (p > e->features && p[-1] == '+' && (p[n] == ',' || p[n] == 0)) return true;
+    return false;
+}
+
+bool emit_has_bf16(const Emit *e) {
+    return e->vl == 16 && emit_has(e, "avx512bf16");
+}
+
+static LLVMTypeRef type_of_lanes(LLVMTypeRef elem, int lanes) {
+    return lanes ? emit_vec(elem, lanes) : elem;
+}
+
+static LLVMValueRef and_(Emit *e, LLVMValueRef x, int64_t bits) {
+    return LLVMBuildAnd(e->b, x, emit_i32_like(e, x, bits), "");
+}
+
+static LLVMValueRef shift_down(Emit *e, LLVMValueRef x) {
+    return LLVMBuildLShr(e->b, x, emit_i32_like(e, x, 16), "");
+}
+
+/* Bits of f32 to those of bf16, in the low halves of i32. */
+static LLVMValueRef rounded(Emit *e, LLVMValueRef bits) {
+    LLVMValueRef odd = and_(e, shift_down(e, bits), 1);
+    LLVMValueRef half = emit_i32_like(e, bits, 0x7fff);
+    LLVMValueRef up = LLVMBuildAdd(e->b, bits, LLVMBuildAdd(e->b, odd, half, ""), "");
+    LLVMValueRef size = and_(e, bits, 0x7fffffff);
+    LLVMValueRef inf = emit_i32_like(e, bits, 0x7f800000);
+    LLVMValueRef normal = emit_i32_like(e, bits, 0x00800000);
+    LLVMValueRef nan = LLVMBuildICmp(e->b, LLVMIntUGT, size, inf, "");
+    LLVMValueRef tiny = LLVMBuildICmp(e->b, LLVMIntULT, size, normal, "");
+    LLVMValueRef quiet = LLVMBuildOr(e->b, bits, emit_i32_like(e, bits, 0x00400000), "");
+    up = emit_select(e, nan, quiet, up);
+    up = emit_select(e, tiny, and_(e, bits, 0x80000000), up);
+    return shift_down(e, up);
+}
+
+static LLVMValueRef by_instruction(Emit *e, LLVMValueRef value) {
+    LLVMValueRef narrow =
+        emit_intrinsic(e, "llvm.x86.avx512bf16.cvtneps2bf16.512", NULL, 0, &value, 1);
+    return LLVMBuildBitCast(e->b, narrow, emit_vec(e->i16, 16), "");
+}
+
+LLVMValueRef emit_to_bf16(Emit *e, LLVMValueRef value) {
+    int lanes = emit_lanes(value);
+    if (emit_has_bf16(e) && lanes == e->vl) return by_instruction(e, value);
+    LLVMTypeRef wide = type_of_lanes(e->i32, lanes);
+    LLVMValueRef bits = LLVMBuildBitCast(e->b, value, wide, "");
+    return LLVMBuildTrunc(e->b, rounded(e, bits), type_of_lanes(e->i16, lanes), "");
+}
+
+LLVMValueRef emit_from_bf16(Emit *e, LLVMValueRef bits) {
+    int lanes = emit_lanes(bits);
+    LLVMValueRef wide = LLVMBuildZExt(e->b, bits, type_of_lanes(e->i32, lanes), "");
+    wide = LLVMBuildShl(e->b, wide, emit_i32_like(e, wide, 16), "");
+    return LLVMBuildBitCast(e->b, wide, type_of_lanes(e->f32, lanes), "");
+}
+
+LLVMValueRef emit_load_bf16(Emit *e, LLVMValueRef ptr, LLVMValueRef mask) {
+    return emit_from_bf16(e, emit_load(e, emit_vec(e->i16, e->vl), ptr, mask, 2));
+}
+
+void emit_store_bf16(Emit *e, LLVMValueRef value, LLVMValueRef ptr, LLVMValueRef mask) {
+    emit_store(e, emit_to_bf16(e, value), ptr, mask, 2);
+}
+
+LLVMValueRef emit_load_bf16_one(Emit *e, LLVMValueRef ptr) {
+    return emit_from_bf16(e, emit_load(e, e->i16, ptr, NULL, 2));
+}
+
+void emit_store_bf16_one(Emit *e, LLVMValueRef value, LLVMValueRef ptr) {
+    emit_store(e, emit_to_bf16(e, value), ptr, NULL, 2);
+}
+
+LLVMValueRef emit_round_bf16(Emit *e, LLVMValueRef value) {
+    return emit_from_bf16(e, emit_to_bf16(e, value));
+}
