@@ -18,4 +18,23 @@ static inline DType dtype_sum(DType t) {
     return dtype_bytes[t] < dtype_bytes[DT_F32] ? DT_F32 : t;
 }
 
+/* bf16 is the upper half of an f32. */
+static inline float bf16_to_f32(uint16_t bits) {
+    union {
+        uint32_t bits;
+        float f;
+    } x = {(uint32_t)bits << 16};
+    return x.f;
+}
+
+/* Rounded to the nearest, to even where two are as near; NaN stays NaN. */
+static inline uint16_t f32_to_bf16(float f) {
+    union {
+        float f;
+        uint32_t bits;
+    } x = {f};
+    if ((x.bits & 0x7fffffff) > 0x7f800000) return (uint16_t)(x.bits >> 16 | 0x40);
+    return (uint16_t)((x.bits + 0x7fff + (x.bits >> 16 & 1)) >> 16);
+}
+
 #endif

@@ -318,10 +318,7 @@ void lower_module(Lower *l, const Func *entry) {
 int64_t lower_workspace_bytes(const Op *op, void *lower) {
     Lower *l = lower;
     if (op_is_call(op)) return call_workspace(op, l);
-    if (op->kind == OP_dot) {
-        int i = lower_product(l, op); /* may move the table */
-        return (int64_t)dnnl_matmul_scratch_bytes(l->product[i].matmul);
-    }
+    if (op->kind == OP_dot) return lower_product_workspace(l, op);
     if (optab[op->kind].flags & F_COMM) return lower_comm_workspace(op, l);
     return lower_attention_workspace(op, l);
 }

@@ -20,6 +20,8 @@
 typedef struct Product { /* one matrix product of the program */
     const Op *op;
     DnnlMatmul *matmul;
+    bool widens; /* its operands are bf16, which this CPU has no products of: the matmul
+                    takes copies of them in f32 */
 } Product;
 
 typedef struct Lower {
@@ -50,12 +52,13 @@ int64_t lower_workspace_bytes(const Op *op, void *lower);
 
 /* lower_dot.c */
 int lower_product(Lower *l, const Op *op); /* index in the table; makes it if it is new */
+int64_t lower_product_workspace(Lower *l, const Op *op);
 
 /* lower_misc.c: a constant array of n i64 in the module. */
 LLVMValueRef lower_numbers(Lower *l, int n, LLVMValueRef *item);
-/* to = from, contiguous f32 or i32, `from` with strides by dimension of `to`. */
+/* to = from, contiguous, `from` with strides by dimension of `to`. */
 void lower_spread(Lower *l, LLVMValueRef to, LLVMValueRef from, int rank,
-                  const int64_t *size, const int64_t *stride);
+                  const int64_t *size, const int64_t *stride, DType dt);
 
 /* lower_attn.c: 0 for ops that are no attention. */
 int64_t lower_attention_workspace(const Op *op, const Lower *l);

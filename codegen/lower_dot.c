@@ -38,28 +38,66 @@ static DnnlDesc describe(const Matmul *s, const MatmulAxis *r, const MatmulAxis 
     return d;
 }
 
+/* Factors and result are of these types. */
+static DnnlMatmul *matmul_new(const Lower *l, const Op *op, DType factor, DType result,
+                              char *why, size_t why_size) {
+    Dims d;
+    Matmul s = matmul(op, &d);
+    DnnlDesc a = describe(&s, &s.m, &s.k, 0, factor);
+    DnnlDesc b = describe(&s, &s.k, &s.n, 1, factor);
+    DnnlDesc c = describe(&s, &s.m, &s.n, 2, result), bias = {.rank = c.rank};
+    bias.dtype = s.bias >= 0 ? op->in[s.bias]->ty.dt : result;
+    for (int i = 0; i < c.rank; i++) bias.dim[i] = 1, bias.stride[i] = s.n.size;
+    bias.dim[c.rank - 1] = s.n.size;
+    bias.stride[c.rank - 1] = 1;
+    double work = (double)type_count(&op->out[0]->ty) * (double)s.k.size;
+    int threads = work < SMALL_PRODUCT ? 1 : l->threads;
+    return dnnl_matmul_new(&a, &b, s.bias >= 0 ? &bias : NULL, &c, s.sum >= 0, threads,
+                           why, why_size);
+}
+
 int lower_product(Lower *l, const Op *op) {
     for (int i = 0; i < l->nproducts; i++) {
         if (l->product[i].op == op) return i;
     }
-    Dims d;
-    Matmul s = matmul(op, &d);
-    DType dt = op->out[0]->ty.dt;
-    DnnlDesc a = describe(&s, &s.m, &s.k, 0, op->in[0]->ty.dt);
-    DnnlDesc b = describe(&s, &s.k, &s.n, 1, op->in[1]->ty.dt);
-    DnnlDesc c = describe(&s, &s.m, &s.n, 2, dt), bias = {.rank = c.rank, .dtype = dt};
-    for (int i = 0; i < c.rank; i++) bias.dim[i] = 1, bias.stride[i] = s.n.size;
-    bias.dim[c.rank - 1] = s.n.size;
-    bias.stride[c.rank - 1] = 1;
     char why[400];
-    double work = (double)type_count(&op->out[0]->ty) * (double)s.k.size;
-    int threads = work < SMALL_PRODUCT ? 1 : l->threads;
-    DnnlMatmul *m = dnnl_matmul_new(&a, &b, s.bias >= 0 ? &bias : NULL, &c, s.sum >= 0,
-                                    threads, why, sizeof why);
-    if (!m) lower_refuse(op, why);
-    Product p = {op, m};
+    DType factor = op->in[0]->ty.dt, result = op->out[0]->ty.dt;
+    Product p = {.op = op};
+    /* code for a CPU of narrower vectors does not use the wider ones of oneDNN either */
+    bool narrow = factor == DT_BF16;
+    if (!narrow || l->vl >= 16)
+        p.matmul = matmul_new(l, op, factor, result, why, sizeof why);
+    if (!p.matmul && narrow) {
+        p.widens = true;
+        p.matmul = matmul_new(l, op, DT_F32, DT_F32, why, sizeof why);
+    }
+    if (!p.matmul) lower_refuse(op, why);
     PUSH(l->mem, l->product, l->nproducts, l->product_cap, p);
     return l->nproducts - 1;
+}
+
+/* ---- copies in f32 ---- */
+
+static int64_t widened_bytes(const Value *v) {
+    return align_up(type_count(&v->ty) * dtype_bytes[DT_F32]);
+}
+
+static int64_t copies_bytes(const Product *p) {
+    const Op *op = p->op;
+    if (!p->widens) return 0;
+    int64_t bytes = widened_bytes(op->in[0]) + widened_bytes(op->in[1]);
+    return bytes + (op->out[0]->ty.dt == DT_BF16 ? widened_bytes(op->out[0]) : 0);
+}
+
+int64_t lower_product_workspace(Lower *l, const Op *op) {
+    int i = lower_product(l, op); /* may move the table */
+    return copies_bytes(&l->product[i]) +
+           (int64_t)dnnl_matmul_scratch_bytes(l->product[i].matmul);
+}
+
+static LLVMValueRef widened(Lower *l, const Value *v, LLVMValueRef from, LLVMValueRef to) {
+    CALL_RT(l->e, rt_widen, to, from, emit_i64(l->e, type_count(&v->ty)));
+    return to;
 }
 
 /* void rt_product(products, index, a, b, bias, c, scratch) */
@@ -67,6 +105,7 @@ void lower_dot(Lower *l, const Op *op) {
     Dims d;
     Matmul s = matmul(op, &d);
     int index = lower_product(l, op);
+    const Product *p = &l->product[index];
     LLVMValueRef none = LLVMConstNull(l->e->ptr), c = lower_pointer(l, op->out[0]);
     if (s.sum >= 0) {
         const Value *v = op->in[s.sum];
@@ -81,10 +120,23 @@ void lower_dot(Lower *l, const Op *op) {
             v->def
                 ? v->loc.kind == op->out[0]->loc.kind && v->loc.at == op->out[0]->loc.at
                 : op->out[0]->loc.kind == LOC_ARG && op->out[0]->loc.at == v->nth;
-        if (!same) lower_spread(l, c, from, op->out[0]->ty.rank, size, stride);
+        if (v->ty.dt != op->out[0]->ty.dt)
+            lower_refuse(op, "a full addend must have the type of the result");
+        if (!same)
+            lower_spread(l, c, from, op->out[0]->ty.rank, size, stride, v->ty.dt);
     }
-    CALL_RT(l->e, rt_product, l->products, emit_i64(l->e, index),
-            lower_pointer(l, op->in[0]), lower_pointer(l, op->in[1]),
-            s.bias >= 0 ? lower_pointer(l, op->in[s.bias]) : none, c,
-            lower_workspace(l, op, 0));
+    LLVMValueRef a = lower_pointer(l, op->in[0]), b = lower_pointer(l, op->in[1]), to = c;
+    bool rounds = p->widens && op->out[0]->ty.dt == DT_BF16;
+    if (p->widens) {
+        int64_t a_bytes = widened_bytes(op->in[0]), b_bytes = widened_bytes(op->in[1]);
+        a = widened(l, op->in[0], a, lower_workspace(l, op, 0));
+        b = widened(l, op->in[1], b, lower_workspace(l, op, a_bytes));
+        if (rounds) to = lower_workspace(l, op, a_bytes + b_bytes);
+        if (rounds && s.sum >= 0) widened(l, op->out[0], c, to);
+    }
+    CALL_RT(l->e, rt_product, l->products, emit_i64(l->e, index), a, b,
+            s.bias >= 0 ? lower_pointer(l, op->in[s.bias]) : none, to,
+            lower_workspace(l, op, copies_bytes(p)));
+    if (rounds)
+        CALL_RT(l->e, rt_round, c, to, emit_i64(l->e, type_count(&op->out[0]->ty)));
 }

@@ -35,11 +35,25 @@ static int index_of(const Kernel *k, const Value *v) {
     return (int)(space_value(&k->s, v) - k->s.value);
 }
 
+/* In memory. In registers bf16 is f32. */
 static LLVMTypeRef element_type(const Kernel *k, const Value *v) {
     if (v->ty.dt == DT_F32) return k->e->f32;
     if (v->ty.dt == DT_I32) return k->e->i32;
-    fail(EXIT_CONFIG, "@%s: %%%s is %s; generated code computes in f32 (and i32 indices)",
+    if (v->ty.dt == DT_BF16) return LLVMInt16TypeInContext(k->e->ctx);
+    fail(EXIT_CONFIG, "@%s: %%%s is %s; generated code takes f32, bf16 and i32",
          k->f->name, v->name, dtype_name[v->ty.dt]);
+}
+
+static LLVMValueRef load_one(const Kernel *k, const Value *v, LLVMValueRef at) {
+    if (v->ty.dt == DT_BF16) return emit_load_bf16_one(k->e, at);
+    return emit_load(k->e, element_type(k, v), at, NULL, 4);
+}
+
+static void store_one(const Kernel *k, const Value *v, LLVMValueRef x, LLVMValueRef at) {
+    if (v->ty.dt == DT_BF16)
+        emit_store_bf16_one(k->e, x, at);
+    else
+        emit_store(k->e, x, at, NULL, 4);
 }
 
 /* Offset in bytes of op k's partial sum within a thread's; total in *bytes. */
@@ -78,7 +92,7 @@ static void load_numbers(Kernel *k) {
     for (int i = 0; i < k->s.nvalues; i++) {
         const SpaceValue *v = &k->s.value[i];
         if (v->made || v->table || has_inner(k, v)) continue;
-        k->number[i] = emit_load(k->e, element_type(k, v->v), k->start[i], NULL, 4);
+        k->number[i] = load_one(k, v->v, k->start[i]);
     }
 }
 
@@ -117,7 +131,7 @@ static void row_phase(Kernel *k, int phase) {
     for (int i = 0; i < k->f->nret; i++) {
         const SpaceValue *v = space_value(&k->s, k->f->ret[i]);
         if (has_inner(k, v) || v->at_end || v->phase != phase) continue;
-        emit_store(k->e, row_number(k, v->v), k->start[v - k->s.value], NULL, 4);
+        store_one(k, v->v, row_number(k, v->v), k->start[v - k->s.value]);
     }
 }
 
@@ -185,7 +199,9 @@ static LLVMValueRef lanes(Kernel *k, const Value *v, LLVMValueRef j, LLVMValueRe
     check(!sv->made);
     LLVMTypeRef type = element_type(k, v);
     LLVMValueRef p = emit_gep(k->e, type, k->start[at], j);
-    return k->vector[at] = emit_load(k->e, emit_vec(type, k->e->vl), p, mask, 4);
+    return k->vector[at] = v->ty.dt == DT_BF16
+                               ? emit_load_bf16(k->e, p, mask)
+                               : emit_load(k->e, emit_vec(type, k->e->vl), p, mask, 4);
 }
 
 static LLVMValueRef columns(Kernel *k, LLVMValueRef j) {
@@ -248,7 +264,10 @@ static void vector_step(Kernel *k, const Phase *p, LLVMValueRef j, LLVMValueRef 
         if (r->kind == ROOT_STORE) {
             LLVMValueRef at =
                 emit_gep(k->e, element_type(k, r->v), k->start[index_of(k, r->v)], j);
-            emit_store(k->e, v[i], at, mask, 4);
+            if (r->v->ty.dt == DT_BF16)
+                emit_store_bf16(k->e, v[i], at, mask);
+            else
+                emit_store(k->e, v[i], at, mask, 4);
         }
     }
 }
@@ -441,6 +460,7 @@ static void finish_sums(Kernel *k, LLVMValueRef ws, int64_t bytes) {
     for (int i = 0; i < k->f->nret; i++) {
         const SpaceValue *v = space_value(&k->s, k->f->ret[i]);
         if (!v->at_end) continue;
+        if (v->v->ty.dt != DT_F32) lower_refuse(v->v->def, "sums over rows are f32");
         LLVMValueRef out = emit_param(k->e, k->f->narg + i);
         int op = 0;
         while (k->s.op[op]->out[0] != v->v) op++;

@@ -28,9 +28,9 @@ static void need_f32(const Op *op, const Value *v) {
 
 /* to = from, read with the given strides (by dimension of `to`). */
 void lower_spread(Lower *l, LLVMValueRef to, LLVMValueRef from, int rank,
-                  const int64_t *size, const int64_t *stride) {
+                  const int64_t *size, const int64_t *stride, DType dt) {
     CALL_RT(l->e, rt_spread, to, from, number(l, rank), numbers(l, rank, size),
-            numbers(l, rank, stride), number(l, 4));
+            numbers(l, rank, stride), number(l, dtype_bytes[dt]));
 }
 
 static void strides(const Dims *d, int term, int64_t *stride) {
@@ -74,13 +74,11 @@ void lower_max(Lower *l, const Op *op) {
 void lower_rearrange(Lower *l, const Op *op) {
     Dims d;
     check(op_dims(op, &d));
-    if (dtype_bytes[op->in[0]->ty.dt] != 4)
-        lower_refuse(op, "elements must have 4 bytes");
     int64_t from[MAX_DIMS], stride[MAX_RANK];
     strides(&d, 0, from);
     for (int k = 0; k < d.rank[1]; k++) stride[k] = from[d.term[1][k]];
     lower_spread(l, lower_pointer(l, op->out[0]), lower_pointer(l, op->in[0]), d.rank[1],
-                 op->out[0]->ty.dim, stride);
+                 op->out[0]->ty.dim, stride, op->out[0]->ty.dt);
 }
 
 void lower_reshape(Lower *l, const Op *op) {
@@ -179,14 +177,16 @@ void lower_rope_table(Lower *l, const Op *op) {
 
 /* The table has a row per position, or per token. */
 void lower_rope(Lower *l, const Op *op) {
-    need_f32(op, op->in[0]);
+    if (op->in[0]->ty.dt != DT_BF16) need_f32(op, op->in[0]);
+    need_f32(op, op->in[1]);
     const int64_t *dim = op->in[0]->ty.dim;
     int64_t half = dim[3] / 2;
     int64_t rows = type_count(&op->in[1]->ty) / (2 * half);
     LLVMValueRef sign = LLVMConstReal(l->e->f64, op_int(op, "inverse", 0) ? -1 : 1);
     CALL_RT(l->e, rt_rope, lower_pointer(l, op->out[0]), lower_pointer(l, op->in[0]),
             lower_pointer(l, op->in[1]), number(l, dim[0] * dim[1] / rows),
-            number(l, rows), number(l, dim[2]), number(l, half), sign);
+            number(l, rows), number(l, dim[2]), number(l, half), sign,
+            number(l, op->in[0]->ty.dt == DT_BF16));
 }
 
 void lower_rope_each(Lower *l, const Op *op) {

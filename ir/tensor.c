@@ -12,12 +12,8 @@ double tensor_get(const Tensor *t, int64_t i) {
         return ((const int32_t *)t->data)[i];
     case DT_I64:
         return (double)((const int64_t *)t->data)[i];
-    case DT_BF16: {
-        uint32_t bits = (uint32_t)((const uint16_t *)t->data)[i] << 16;
-        float v;
-        memcpy(&v, &bits, 4);
-        return v;
-    }
+    case DT_BF16:
+        return bf16_to_f32(((const uint16_t *)t->data)[i]);
     default:
         die("element type");
     }
@@ -27,14 +23,6 @@ int64_t tensor_get_int(const Tensor *t, int64_t i) {
     if (t->ty.dt == DT_I64) return ((const int64_t *)t->data)[i];
     if (t->ty.dt == DT_I32) return ((const int32_t *)t->data)[i];
     return (int64_t)tensor_get(t, i);
-}
-
-/* Round to nearest even, NaN stays NaN. */
-static uint16_t bf16_of(float v) {
-    uint32_t bits;
-    memcpy(&bits, &v, 4);
-    if (v != v) return 0x7fc0;
-    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
 /* Towards zero; numbers beyond the type become its ends, NaN 0. */
@@ -60,7 +48,7 @@ void tensor_set(Tensor *t, int64_t i, double v) {
         ((int64_t *)t->data)[i] = to_integer(v, 63);
         return;
     case DT_BF16:
-        ((uint16_t *)t->data)[i] = bf16_of((float)v);
+        ((uint16_t *)t->data)[i] = f32_to_bf16((float)v);
         return;
     default:
         die("element type");

@@ -2,6 +2,7 @@
  * takes addends. Level local.
  *     %y = dot %x, %w {mk,kn->mn}; %z = add %y, %b {mn,n->mn}
  *  -> %z = dot %x, %w, %b {mk,kn,n->mn}
+ * and a cast of a product to a narrower type becomes the type of the product.
  * Only addends that cost nothing there: those with fewer dimensions (a bias), and
  * accumulators, full tensors whose buffer the result can overwrite. */
 #include "passes/passes.h"
@@ -110,13 +111,30 @@ static bool try_merge(Func *f, Op *sum) {
     return false;
 }
 
+/* A product that only a cast to a narrower type reads gives that type at once: it is rounded
+ * once as before. Not where a whole tensor of the wider type is added to it in place. */
+static void round_in_product(Func *f, Op *cast) {
+    Value *product = cast->in[0];
+    Op *op = product->def;
+    if (!op || !op_has(op, F_ADDENDS) || value_uses(f, product) != 1) return;
+    if (!dtype_is_float(cast->out[0]->ty.dt) || has_addend(op, true)) return;
+    if (dtype_bytes[cast->out[0]->ty.dt] >= dtype_bytes[product->ty.dt]) return;
+    product->ty.dt = cast->out[0]->ty.dt;
+    product->name = cast->out[0]->name;
+    func_replace(f, cast->out[0], product);
+    op_remove(cast);
+}
+
 void pass_epilogue(Module *m, const PassOptions *o) {
     (void)o;
     for (Func *f = m->first; f; f = f->next) {
         for (Op *op = f->first, *next; op; op = next) {
             next = op->next;
-            if (!(optab[op->kind].flags & F_PLUS)) continue;
-            try_merge(f, in_shape_of_product(f, op));
+            if (op_has(op, F_PLUS)) try_merge(f, in_shape_of_product(f, op));
+        }
+        for (Op *op = f->first, *next; op; op = next) {
+            next = op->next;
+            if (op_has(op, F_CAST)) round_in_product(f, op);
         }
     }
 }

@@ -61,6 +61,24 @@ static Value *made_again(Builder *b, const Op *op, const Type *want) {
     return made->out[0];
 }
 
+/* v under another placement. Sums over ranks are made in f32 at least. */
+static Value *moved(Builder *b, Value *v, Type want) {
+    DType sum = dtype_sum(v->ty.dt), was = v->ty.dt;
+    bool widens = dtype_is_float(was) && sum != was && v->ty.pending & ~want.pending;
+    const char *name = v->name;
+    if (widens) {
+        Type wide = v->ty;
+        wide.dt = want.dt = sum;
+        b->name = name;
+        v = build_placed(b, OP_cast, NULL, wide, v);
+    }
+    b->name = name;
+    v = build_placed(b, OP_reshard, NULL, want, v);
+    want.dt = was;
+    b->name = name;
+    return widens ? build_placed(b, OP_cast, NULL, want, v) : v;
+}
+
 static Value *brought(Func *f, Op *before, Value *v, const Type *ty) {
     bool zero;
     Type want = *ty;
@@ -72,7 +90,7 @@ static Value *brought(Func *f, Op *before, Value *v, const Type *ty) {
         return made_again(&b, v->def, &want);
     b.name = v->name;
     Value *old = made_before(f, v, &want, before);
-    return old ? old : build_placed(&b, OP_reshard, NULL, want, v);
+    return old ? old : moved(&b, v, want);
 }
 
 /* A result whose annotation is not what the op gives. */
@@ -88,10 +106,12 @@ static void bring_results(Op *op, const Over *o) {
         Builder b = build_before(op);
         b.before = op->next;
         b.name = op->out[i]->name;
-        Value *to = build_placed(&b, OP_reshard, NULL, want, op->out[i]);
-        func_replace(f, op->out[i], to);
-        to->def->in[0] = op->out[i];
         op->out[i]->ty = gives;
+        Op *behind = op->next;
+        Value *to = moved(&b, op->out[i], want);
+        for (Op *at = behind; at; at = at->next) op_replace_in(at, op->out[i], to);
+        for (int k = 0; k < f->nret; k++)
+            if (f->ret[k] == op->out[i]) f->ret[k] = to;
     }
 }
 

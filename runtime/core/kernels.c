@@ -277,33 +277,81 @@ void rt_rope_table(float *to, const int32_t *offset, int64_t t, int64_t half,
     }
 }
 
+typedef struct Conversion {
+    float *wide;
+    uint16_t *narrow;
+} Conversion;
+
+static void widen_part(void *ctx, int64_t begin, int64_t end, int64_t thread) {
+    const Conversion *c = ctx;
+    (void)thread;
+    for (int64_t i = begin; i < end; i++) c->wide[i] = bf16_to_f32(c->narrow[i]);
+}
+
+static void round_part(void *ctx, int64_t begin, int64_t end, int64_t thread) {
+    const Conversion *c = ctx;
+    (void)thread;
+    for (int64_t i = begin; i < end; i++) c->narrow[i] = f32_to_bf16(c->wide[i]);
+}
+
+void rt_widen(float *to, const uint16_t *from, int64_t n) {
+    Conversion c = {to, (uint16_t *)(uintptr_t)from};
+    run_parts(n, n * 4, widen_part, &c);
+}
+
+void rt_round(uint16_t *to, const float *from, int64_t n) {
+    Conversion c = {(float *)(uintptr_t)from, to};
+    run_parts(n, n * 4, round_part, &c);
+}
+
 typedef struct Rope {
-    float *to;
-    const float *x, *table;
+    void *to;
+    const void *x;
+    const float *table;
     int64_t t, heads, half;
     float sign;
 } Rope;
+
+static void turn(float c, float s, float a, float b, float *x, float *y) {
+    *x = a * c - b * s;
+    *y = b * c + a * s;
+}
+
+static void rope_rows_bf16(void *ctx, int64_t begin, int64_t end, int64_t thread) {
+    Rope *r = ctx;
+    (void)thread;
+    for (int64_t row = begin; row < end; row++) {
+        const float *table = r->table + row / r->heads % r->t * 2 * r->half;
+        const uint16_t *a = (const uint16_t *)r->x + row * 2 * r->half, *b = a + r->half;
+        uint16_t *to = (uint16_t *)r->to + row * 2 * r->half;
+        for (int64_t k = 0; k < r->half; k++) {
+            float x, y;
+            turn(table[2 * k], r->sign * table[2 * k + 1], bf16_to_f32(a[k]),
+                 bf16_to_f32(b[k]), &x, &y);
+            to[k] = f32_to_bf16(x);
+            to[k + r->half] = f32_to_bf16(y);
+        }
+    }
+}
 
 static void rope_rows(void *ctx, int64_t begin, int64_t end, int64_t thread) {
     Rope *r = ctx;
     (void)thread;
     for (int64_t row = begin; row < end; row++) {
         const float *table = r->table + row / r->heads % r->t * 2 * r->half;
-        const float *x = r->x + row * 2 * r->half;
-        float *to = r->to + row * 2 * r->half;
-        for (int64_t k = 0; k < r->half; k++) {
-            float c = table[2 * k], s = r->sign * table[2 * k + 1];
-            float a = x[k], b = x[k + r->half];
-            to[k] = a * c - b * s;
-            to[k + r->half] = b * c + a * s;
-        }
+        const float *x = (const float *)r->x + row * 2 * r->half;
+        float *to = (float *)r->to + row * 2 * r->half;
+        for (int64_t k = 0; k < r->half; k++)
+            turn(table[2 * k], r->sign * table[2 * k + 1], x[k], x[k + r->half], &to[k],
+                 &to[k + r->half]);
     }
 }
 
-void rt_rope(float *to, const float *x, const float *table, int64_t batch, int64_t t,
-             int64_t heads, int64_t half, double sign) {
+void rt_rope(void *to, const void *x, const float *table, int64_t batch, int64_t t,
+             int64_t heads, int64_t half, double sign, int64_t narrow) {
     Rope r = {to, x, table, t, heads, half, (float)sign};
-    run_parts(batch * t * heads, batch * t * heads * half * 8, rope_rows, &r);
+    run_parts(batch * t * heads, batch * t * heads * half * 8,
+              narrow ? rope_rows_bf16 : rope_rows, &r);
 }
 
 void rt_cache_write(char *cache, const char *x, const int32_t *offset, int64_t batch,

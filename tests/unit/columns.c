@@ -350,6 +350,50 @@ TEST(views) {
     EXPECT(each(F_VIEW, expect_view) > 3);
 }
 
+/* ---- F_CAST, F_TYPELESS, F_ROUNDS: element types ---- */
+
+static void expect_cast(const Trial *t) {
+    Tensor **in = operands(t, 0), *out = apply(t, in)[0];
+    bool same = t->op->nin == 1 && type_count(&in[0]->ty) == type_count(&out->ty);
+    Tensor *want = tensor_new(t->mem, &out->ty);
+    for (int64_t k = 0; same && k < type_count(&out->ty); k++)
+        tensor_set(want, k, tensor_get(in[0], k));
+    if (!same || !same_bytes(out, want)) WRONG(t, "F_CAST, but elements are other ones");
+}
+
+TEST(casts) {
+    EXPECT(each(F_CAST, expect_cast) > 0);
+}
+
+/* On operands that bf16 can hold, the op of bf16 gives the rounded results of the op of
+ * f64. */
+static void expect_rounded(const Sample *s) {
+    Arena *mem = arena_new();
+    Trial wide = trial_new(mem, s), narrow = trial_of(mem, s, "bf16");
+    Tensor **in = operands(&narrow, 0), **same = operands(&wide, 0);
+    for (int i = 0; i < wide.op->nin; i++)
+        for (int64_t k = 0; k < type_count(&in[i]->ty); k++)
+            tensor_set(same[i], k, tensor_get(in[i], k));
+    Tensor **got = apply(&narrow, in), **exact = apply(&wide, same);
+    for (int i = 0; i < wide.op->nout; i++) {
+        Tensor *want = tensor_new(mem, &got[i]->ty);
+        for (int64_t k = 0; k < type_count(&want->ty); k++)
+            tensor_set(want, k, tensor_get(exact[i], k));
+        if (!same_bytes(want, got[i])) WRONG(&narrow, "bf16 gives other results");
+    }
+    arena_free(mem);
+}
+
+TEST(typeless) {
+    int n = 0;
+    for (int i = 0; i < ARRAY_LEN(samples); i++) {
+        unsigned has = optab[op_kind(samples[i].kind)].flags;
+        if (has & (F_COMM | F_RANK) || strstr(samples[i].body, "i32[")) continue;
+        if (has & (F_TYPELESS | F_MOVE | F_ROUNDS)) expect_rounded(&samples[i]), n++;
+    }
+    EXPECT(n > 10);
+}
+
 /* The results are the same when result 0 is written over operand `i`. */
 static void expect_over(const Trial *t, int i) {
     Tensor **in = operands(t, 0), **apart = apply(t, in), **over = results(t);

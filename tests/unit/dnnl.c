@@ -11,20 +11,6 @@ typedef struct Buffer {
     DType dtype;
 } Buffer;
 
-static float bf16_to_f32(uint16_t h) {
-    uint32_t bits = (uint32_t)h << 16;
-    float f;
-    memcpy(&f, &bits, 4);
-    return f;
-}
-
-/* Round to nearest even; the tests' values are never NaN. */
-static uint16_t f32_to_bf16(float f) {
-    uint32_t bits;
-    memcpy(&bits, &f, 4);
-    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
 static uint32_t noise_state;
 static double noise(void) {
     noise_state = noise_state * 1664525u + 1013904223u;

@@ -1,4 +1,4 @@
-/* trial.h - one sample of ops.h in double, to try out what its row promises. */
+/* trial.h - one sample of ops.h, to try out what its row promises. */
 #ifndef STATOR_TESTS_TRIAL_H
 #define STATOR_TESTS_TRIAL_H
 #include "op_programs.h"
@@ -16,12 +16,17 @@ typedef struct Trial {
     test_fail(__FILE__, __LINE__, "%s {%s}: %s", (t)->sample->kind, (t)->sample->body,   \
               arena_printf((t)->mem, __VA_ARGS__))
 
-static inline Trial trial_new(Arena *mem, const Sample *s) {
-    Trial t = {.mem = mem, .sample = s, .f = entry(plain_module(mem, s, "f64"))};
+/* `type` is that of its floats. */
+static inline Trial trial_of(Arena *mem, const Sample *s, const char *type) {
+    Trial t = {.mem = mem, .sample = s, .f = entry(plain_module(mem, s, type))};
     t.op = t.f->last;
     t.row = &optab[t.op->kind];
     if (op_rule(t.op)) EXPECT(op_dims(t.op, &t.d));
     return t;
+}
+
+static inline Trial trial_new(Arena *mem, const Sample *s) {
+    return trial_of(mem, s, "f64");
 }
 
 static inline bool agree(double a, double b) {
