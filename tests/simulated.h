@@ -16,6 +16,7 @@ typedef struct SimChange {
     double embd_dropout, attn_dropout, resid_dropout;
     bool masked, documents;
     int interleave; /* parts of a micro-batch; 0: 1 */
+    bool narrow;    /* products of bf16 */
 } SimChange;
 
 typedef struct Simulated {
@@ -48,6 +49,7 @@ static inline PassOptions sim_options(const Simulated *s) {
     PassOptions o = pass_options_default();
     o.micro_batches = s->micro;
     o.interleave = sim_parts(s);
+    o.narrow = s->change.narrow;
     o.decay_weights = true;
     o.clip_norm = 1.0;
     o.dump_dir = getenv("SIM_DUMP");

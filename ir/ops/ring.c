@@ -76,6 +76,22 @@ static Func *function(const Ring *r, const char *name, int n, Value **like, Valu
     return f;
 }
 
+/* Parts are added up in f32 at least: v as a term of such a sum, and a sum as `to`. */
+static Value *cast(Builder *b, Value *v, DType to) {
+    Type ty = v->ty;
+    ty.dt = to;
+    return v->ty.dt == to ? v : build_as(b, OP_cast, NULL, ty, v, NULL);
+}
+
+static Value *term(Builder *b, Value *v) {
+    return cast(b, v, dtype_sum(v->ty.dt));
+}
+
+static Type sum_type(Type t) {
+    t.dt = dtype_sum(t.dt);
+    return t;
+}
+
 /* o and lse of two sets of keys -> of both. */
 static void merge(Builder *b, Value **o, Value **lse, Value *o2, Value *lse2) {
     Value *both = build1(b, OP_log_add, NULL, *lse, lse2, NULL);
@@ -123,7 +139,7 @@ static void block_body(const Ring *r, Builder *b, Value **a) {
                            [ATTN_RNG] = a[F_RNG],
                            [ATTN_FIRST] = r->first ? a[F_FIRST + i] : NULL};
             Op *part = chunk_op(r, b, in);
-            merge(b, &a[F_O + i], &a[F_LSE + i], part->out[0], part->out[1]);
+            merge(b, &a[F_O + i], &a[F_LSE + i], term(b, part->out[0]), part->out[1]);
         }
     }
 }
@@ -162,9 +178,11 @@ static void block_grad_body(const Ring *r, Builder *b, Value **a) {
             if (r->first) in[ATTN_FIRST] = a[B_FIRST + i];
             last[0] = a[B_O + i], last[1] = a[B_LSE + i], last[2] = a[B_DO + i];
             Op *g = chunk_op(r, b, in);
-            a[B_DQ + i] = build1(b, OP_add, NULL, a[B_DQ + i], g->out[0], NULL);
-            dk[j] = dk[j] ? build1(b, OP_add, NULL, dk[j], g->out[1], NULL) : g->out[1];
-            dv[j] = dv[j] ? build1(b, OP_add, NULL, dv[j], g->out[2], NULL) : g->out[2];
+            Value *part[3];
+            for (int t = 0; t < 3; t++) part[t] = term(b, g->out[t]);
+            a[B_DQ + i] = build1(b, OP_add, NULL, a[B_DQ + i], part[0], NULL);
+            dk[j] = dk[j] ? build1(b, OP_add, NULL, dk[j], part[1], NULL) : part[1];
+            dv[j] = dv[j] ? build1(b, OP_add, NULL, dv[j], part[2], NULL) : part[2];
         }
     }
     Value *more_k = put_together(b, dk, a[B_DK]->ty),
@@ -199,7 +217,8 @@ static Value **go_round(const Ring *r, const char *name, Value **in, int all, in
     return build_list(&b, OP_call, call, all, a, NULL, 0)->out;
 }
 
-static void replace(Op *op, int i, Value *v) {
+static void replace(Builder *b, Op *op, int i, Value *v) {
+    v = cast(b, v, op->out[i]->ty.dt);
     v->name = op->out[i]->name;
     func_replace(op->fn, op->out[i], v);
 }
@@ -212,15 +231,15 @@ static void forward(const Ring *r) {
     chunk_starts(r, b, op->in[ATTN_Q_AT], &a[F_QS]);
     chunk_starts(r, b, op->in[ATTN_K_AT], &a[F_KS]);
     for (int i = 0; i < CHUNKS; i++) {
-        a[F_O + i] = fill(b, 0, r->o);
+        a[F_O + i] = fill(b, 0, sum_type(r->o));
         a[F_LSE + i] = fill(b, (double)NO_KEYS, r->lse);
     }
     take_apart(b, op->in[ATTN_Q], &a[F_Q]);
     if (r->first) take_apart(b, op->in[ATTN_FIRST], &a[F_FIRST]);
     Value **out =
         go_round(r, "ring", a, F_ALL + r->first, F_CARRY, F_KS + CHUNKS, block_body);
-    replace(op, 0, put_together(b, &out[F_O], op->out[0]->ty));
-    replace(op, 1, put_together(b, &out[F_LSE], op->out[1]->ty));
+    replace(b, op, 0, put_together(b, &out[F_O], sum_type(op->out[0]->ty)));
+    replace(b, op, 1, put_together(b, &out[F_LSE], op->out[1]->ty));
 }
 
 static void backward(const Ring *r) {
@@ -229,11 +248,11 @@ static void backward(const Ring *r) {
     Value **last = op->in + op->nin - 3; /* o, lse, do */
     Value *a[MOST] = {
         [B_K] = op->in[ATTN_K], [B_V] = op->in[ATTN_V], [B_RNG] = op->in[ATTN_RNG]};
-    a[B_DK] = fill(b, 0, op->in[ATTN_K]->ty);
-    a[B_DV] = fill(b, 0, op->in[ATTN_V]->ty);
+    a[B_DK] = fill(b, 0, sum_type(op->in[ATTN_K]->ty));
+    a[B_DV] = fill(b, 0, sum_type(op->in[ATTN_V]->ty));
     chunk_starts(r, b, op->in[ATTN_Q_AT], &a[B_QS]);
     chunk_starts(r, b, op->in[ATTN_K_AT], &a[B_KS]);
-    for (int i = 0; i < CHUNKS; i++) a[B_DQ + i] = fill(b, 0, r->q);
+    for (int i = 0; i < CHUNKS; i++) a[B_DQ + i] = fill(b, 0, sum_type(r->q));
     take_apart(b, op->in[ATTN_Q], &a[B_Q]);
     take_apart(b, last[0], &a[B_O]);
     take_apart(b, last[1], &a[B_LSE]);
@@ -243,9 +262,9 @@ static void backward(const Ring *r) {
                            block_grad_body);
     char *attrs = bfmt(b, "axis=\"%s\"", r->axis);
     Op *home = build_list(b, OP_ring_shift, attrs, 2, &out[B_DK], NULL, 0);
-    replace(op, 0, put_together(b, &out[B_DQ], op->out[0]->ty));
-    replace(op, 1, home->out[0]);
-    replace(op, 2, home->out[1]);
+    replace(b, op, 0, put_together(b, &out[B_DQ], sum_type(op->out[0]->ty)));
+    replace(b, op, 1, home->out[0]);
+    replace(b, op, 2, home->out[1]);
 }
 
 static void local_ring(Local *l, Axes axes, const Type *whole) {
@@ -274,6 +293,7 @@ static void local_ring(Local *l, Axes axes, const Type *whole) {
     r.k = chunk_type(&op->in[1]->ty);
     r.lse = r.q;
     r.lse.rank = 3;
+    r.lse.dt = dtype_sum(r.q.dt);
     if (attention_is_grad(op))
         backward(&r);
     else
