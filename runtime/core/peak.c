@@ -1,7 +1,10 @@
 /* peak.c - measured limits of the machine; see peak.h. */
 #include "runtime/core/peak.h"
 #include "base/base.h"
+#include <cpuid.h>
 #include <omp.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 /* An FMA has a latency of 4 to 5 cycles and two of them start per cycle: ten independent
  * chains or more keep the units full. x = x/2 + 1 converges, so nothing overflows. It is
@@ -16,6 +19,7 @@ enum { CHAINS = 12, LOOPS = 1 << 14, MIN_SLICES = 20 };
 /* clang-format on */
 #define CLEAR(R, i)     "vxorps %%xmm" i ", %%xmm" i ", %%xmm" i "\n\t"
 #define FMA(R, i)       "vfmadd132ps %%" R "12, %%" R "13, %%" R i "\n\t"
+#define DOT(R, i)       "vdpbf16ps %%" R "12, %%" R "12, %%" R i "\n\t"
 #define CLEAR_SSE(R, i) "xorps %%xmm" i ", %%xmm" i "\n\t"
 #define MUL_ADD(R, i)   "mulps %%xmm12, %%xmm" i "\n\taddps %%xmm13, %%xmm" i "\n\t"
 
@@ -45,15 +49,43 @@ static void fma_4(void) {
     CHAIN_LOOP(EACH(CLEAR_SSE, ""), SPLAT, EACH(MUL_ADD, ""), "");
 }
 
-double bench_fma_peak(int threads) {
-    check(threads >= 1);
-    void (*run)(void) = fma_4;
-    int lanes = 4;
-    if (__builtin_cpu_supports("avx512f"))
-        run = fma_16, lanes = 16;
-    else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-        run = fma_8, lanes = 8;
-    double best = 1e30, flops = 2.0 * lanes * CHAINS * LOOPS;
+/* Pairs of bf16 zeros: the rate does not depend on the numbers. */
+static void dot_bf16(void) {
+    CHAIN_LOOP(EACH(CLEAR, ""), "vpxor %%xmm12, %%xmm12, %%xmm12\n\t", EACH(DOT, "zmm"),
+               "vzeroupper");
+}
+
+/* Six tiles of sums; a tile product is 16 x 16 sums of 32 products. */
+enum { TILE_CHAINS = 6, TILE_FLOPS = 2 * 16 * 16 * 32 };
+
+static void tiles_bf16(void) {
+    struct {
+        uint8_t palette, start, zero[14];
+        uint16_t row_bytes[16];
+        uint8_t rows[16];
+    } shape = {.palette = 1};
+    for (int i = 0; i < 8; i++) shape.row_bytes[i] = 64, shape.rows[i] = 16;
+    int64_t left = LOOPS / 4;
+    __asm__ volatile("ldtilecfg %1\n\t"
+                     "tilezero %%tmm0\n\ttilezero %%tmm1\n\ttilezero %%tmm2\n\t"
+                     "tilezero %%tmm3\n\ttilezero %%tmm4\n\ttilezero %%tmm5\n\t"
+                     "tilezero %%tmm6\n\ttilezero %%tmm7\n\t"
+                     "1:\n\t"
+                     "tdpbf16ps %%tmm7, %%tmm6, %%tmm0\n\t"
+                     "tdpbf16ps %%tmm7, %%tmm6, %%tmm1\n\t"
+                     "tdpbf16ps %%tmm7, %%tmm6, %%tmm2\n\t"
+                     "tdpbf16ps %%tmm7, %%tmm6, %%tmm3\n\t"
+                     "tdpbf16ps %%tmm7, %%tmm6, %%tmm4\n\t"
+                     "tdpbf16ps %%tmm7, %%tmm6, %%tmm5\n\t"
+                     "dec %0\n\tjnz 1b\n\ttilerelease"
+                     : "+r"(left)
+                     : "m"(shape)
+                     : "cc", "memory");
+}
+
+/* Of a thread: the best of many slices of `run`, which is that many flops. */
+static double rate_of(void (*run)(void), double flops, int threads) {
+    double best = 1e30;
     double end = clock_seconds() + 0.1;
     /* The fastest of many short slices: the others were disturbed by another process, or
      * the clock was still rising. All threads run at once, as they share power and cores.
@@ -73,4 +105,36 @@ double bench_fma_peak(int threads) {
         best = MIN(best, seconds);
     }
     return flops * threads / best * 1e-9;
+}
+
+double bench_fma_peak(int threads) {
+    check(threads >= 1);
+    const double each = 2.0 * CHAINS * LOOPS;
+    if (__builtin_cpu_supports("avx512f")) return rate_of(fma_16, 16 * each, threads);
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        return rate_of(fma_8, 8 * each, threads);
+    return rate_of(fma_4, 4 * each, threads);
+}
+
+/* The kernel lets a process use tiles once it has asked. */
+static bool tiles_granted(void) {
+    enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 };
+    unsigned a, b, c, d;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
+    bool tiles = d >> 24 & 1, bf16 = d >> 22 & 1;
+    return tiles && bf16 && !syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA);
+}
+
+double bench_bf16_peak(int threads, const char **unit) {
+    check(threads >= 1);
+    if (tiles_granted()) {
+        *unit = "AMX";
+        return rate_of(tiles_bf16, (double)TILE_FLOPS * TILE_CHAINS * (LOOPS / 4),
+                       threads);
+    }
+    *unit = "AVX512-BF16";
+    if (__builtin_cpu_supports("avx512bf16"))
+        return rate_of(dot_bf16, 2.0 * 32 * CHAINS * LOOPS, threads);
+    *unit = "none";
+    return 0;
 }
