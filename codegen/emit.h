@@ -101,6 +101,19 @@ LLVMValueRef emit_round_bf16(Emit *e, LLVMValueRef value);
 LLVMValueRef emit_to_bf16(Emit *e, LLVMValueRef value);
 LLVMValueRef emit_from_bf16(Emit *e, LLVMValueRef bits);
 
+/* A vector of vl pairs of bf16 (as i32: first number in the low half) as an operand of
+ * emit_dot_pairs, which gives sum + a.first b.first + a.second b.second in f32: two fma,
+ * the second pair's first, on any CPU; where the CPU has an instruction for it, subnormal
+ * numbers count as 0. */
+typedef struct Pairs {
+    LLVMValueRef bits, first, second; /* the latter two where there is no instruction */
+} Pairs;
+Pairs emit_pairs(Emit *e, LLVMValueRef bits);
+LLVMValueRef emit_dot_pairs(Emit *e, const Pairs *a, const Pairs *b, LLVMValueRef sum);
+/* first[vl] and second[vl] to pairs: of i16, or of f32, which are rounded. */
+LLVMValueRef emit_pair_up(Emit *e, LLVMValueRef first, LLVMValueRef second);
+LLVMValueRef emit_to_pairs(Emit *e, LLVMValueRef first, LLVMValueRef second);
+
 /* All lanes to one scalar by halves: lane i with lane i + lanes/2, and so on. */
 LLVMValueRef emit_reduce_add(Emit *e, LLVMValueRef v);
 LLVMValueRef emit_reduce_max(Emit *e, LLVMValueRef v);

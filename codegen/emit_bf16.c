@@ -1,4 +1,4 @@
-/* emit_bf16.c - f32 values to and from bf16 in memory; see emit.h. The instruction that
+/* emit_bf16.c - f32 values to and from bf16 in memory, products of bf16; see emit.h. The instruction that
  * rounds takes subnormal numbers as 0, so the integer arithmetic for CPUs without it does
  * the same: the bits are those of any CPU. */
 #include "codegen/emit.h"
@@ -81,4 +81,47 @@ void emit_store_bf16_one(Emit *e, LLVMValueRef value, LLVMValueRef ptr) {
 
 LLVMValueRef emit_round_bf16(Emit *e, LLVMValueRef value) {
     return emit_from_bf16(e, emit_to_bf16(e, value));
+}
+
+/* LLVM's type of 32 bf16 numbers has changed from version to version. */
+static LLVMValueRef dot_by_instruction(Emit *e, const Pairs *a, const Pairs *b,
+                                       LLVMValueRef sum) {
+    static const char name[] = "llvm.x86.avx512bf16.dpbf16ps.512";
+    LLVMTypeRef param[3];
+    unsigned id = LLVMLookupIntrinsicID(name, strlen(name));
+    check(id);
+    LLVMGetParamTypes(LLVMIntrinsicGetType(e->ctx, id, NULL, 0), param);
+    LLVMValueRef args[] = {sum, LLVMBuildBitCast(e->b, a->bits, param[1], ""),
+                           LLVMBuildBitCast(e->b, b->bits, param[2], "")};
+    return emit_intrinsic(e, name, NULL, 0, args, 3);
+}
+
+Pairs emit_pairs(Emit *e, LLVMValueRef bits) {
+    Pairs p = {bits, NULL, NULL};
+    if (emit_has_bf16(e)) return p;
+    LLVMValueRef low = LLVMBuildShl(e->b, bits, emit_i32_like(e, bits, 16), "");
+    p.first = LLVMBuildBitCast(e->b, low, e->vf32, "");
+    p.second = LLVMBuildBitCast(e->b, and_(e, bits, 0xffff0000), e->vf32, "");
+    return p;
+}
+
+LLVMValueRef emit_dot_pairs(Emit *e, const Pairs *a, const Pairs *b, LLVMValueRef sum) {
+    if (emit_has_bf16(e)) return dot_by_instruction(e, a, b, sum);
+    sum = emit_fma(e, a->second, b->second, sum);
+    return emit_fma(e, a->first, b->first, sum);
+}
+
+LLVMValueRef emit_pair_up(Emit *e, LLVMValueRef first, LLVMValueRef second) {
+    LLVMValueRef lane[32];
+    for (int i = 0; i < e->vl; i++) {
+        lane[2 * i] = emit_i32(e, i);
+        lane[2 * i + 1] = emit_i32(e, i + e->vl);
+    }
+    LLVMValueRef order = LLVMConstVector(lane, (unsigned)(2 * e->vl));
+    LLVMValueRef both = LLVMBuildShuffleVector(e->b, first, second, order, "");
+    return LLVMBuildBitCast(e->b, both, e->vi32, "");
+}
+
+LLVMValueRef emit_to_pairs(Emit *e, LLVMValueRef first, LLVMValueRef second) {
+    return emit_pair_up(e, emit_to_bf16(e, first), emit_to_bf16(e, second));
 }

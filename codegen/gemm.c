@@ -19,11 +19,13 @@ static int max_vecs(const Emit *e) {
 
 /* With 32 registers 6 x 4, 8 x 3, 12 x 2; with 16 registers 6 x 2: enough independent
  * sums to cover the latency of fma, few enough to leave room for B and a broadcast. One
- * vector alone is bound by the loads of A, whatever the rows. */
-static int max_rows(const Emit *e, int vecs) {
-    static const int many[] = {0, 14, 12, 8, 6};
-    static const int few[] = {0, 10, 6};
-    return e->vl == 16 ? many[vecs] : few[vecs];
+ * vector alone is bound by the loads of A, whatever the rows. Pairs of bf16 that become
+ * f32 first take two registers each. */
+static int max_rows(const Panel *p) {
+    static const int rows[2][2][5] = {{{0, 10, 6}, {0, 14, 12, 8, 6}},
+                                      {{0, 8, 4}, {0, 12, 10, 6, 5}}};
+    bool widened = p->s->pairs && !emit_has_bf16(p->e);
+    return rows[widened][p->e->vl == 16][p->vecs];
 }
 
 static LLVMValueRef mask_of(const Panel *p, int v) {
@@ -44,22 +46,31 @@ typedef struct Tile {
     LLVMValueRef sum[LOOP_CARRY_MAX];
 } Tile;
 
+/* A vector of B, or a broadcast element of A. */
+static Pairs operand(const Panel *p, LLVMValueRef at, LLVMValueRef mask, bool splat) {
+    Emit *e = p->e;
+    bool pairs = p->s->pairs;
+    LLVMTypeRef type = pairs ? e->vi32 : e->vf32, one = pairs ? e->i32 : e->f32;
+    LLVMValueRef x = splat ? emit_splat(e, emit_load(e, one, at, NULL, 4))
+                           : emit_load(e, type, at, mask, 4);
+    return pairs ? emit_pairs(e, x) : (Pairs){.bits = x};
+}
+
 /* One step of k: the outer product of a column of A and a row of B. */
 static void tile_step(Tile *t, LLVMValueRef l) {
     const Panel *p = t->p;
     Emit *e = p->e;
-    LLVMValueRef b[4], row = row_of(p, p->b, l, p->s->b_row);
+    Pairs b[4];
+    LLVMValueRef row = row_of(p, p->b, l, p->s->b_row);
     LLVMValueRef col = row_of(p, t->a, l, p->s->a_col);
-    for (int v = 0; v < p->vecs; v++) {
-        LLVMValueRef at = emit_at(e, e->f32, row, v * e->vl);
-        b[v] = emit_load(e, e->vf32, at, mask_of(p, v), 4);
-    }
+    for (int v = 0; v < p->vecs; v++)
+        b[v] = operand(p, emit_at(e, e->f32, row, v * e->vl), mask_of(p, v), false);
     for (int r = 0; r < t->rows; r++) {
-        LLVMValueRef at = emit_at(e, e->f32, col, r * p->s->a_row);
-        LLVMValueRef x = emit_splat(e, emit_load(e, e->f32, at, NULL, 4));
+        Pairs x = operand(p, emit_at(e, e->f32, col, r * p->s->a_row), NULL, true);
         for (int v = 0; v < p->vecs; v++) {
             LLVMValueRef *sum = &t->sum[r * p->vecs + v];
-            *sum = emit_fma(e, x, b[v], *sum);
+            *sum = p->s->pairs ? emit_dot_pairs(e, &x, &b[v], *sum)
+                               : emit_fma(e, x.bits, b[v].bits, *sum);
         }
     }
 }
@@ -83,6 +94,7 @@ static void tile_store(const Tile *t) {
         int r = k / p->vecs, v = k % p->vecs;
         LLVMValueRef at = emit_at(e, e->f32, t->c, r * p->s->c_row + v * e->vl);
         LLVMValueRef x = t->sum[k], mask = mask_of(p, v);
+        if (p->s->times) x = emit_fmul(e, x, emit_f32_like(e, x, p->s->times));
         if (p->init != GEMM_SET) {
             LLVMValueRef old = emit_load(e, e->vf32, at, mask, 4);
             if (p->init == GEMM_ADD) {
@@ -109,7 +121,7 @@ static void tile_emit(const Panel *p, int rows, LLVMValueRef i) {
     LLVMValueRef done = emit_i64(e, 0);
     bool known = LLVMIsAConstantInt(p->k);
     int64_t k = known ? LLVMConstIntGetSExtValue(p->k) : 0;
-    if (rows == max_rows(e, p->vecs) && (!known || k >= UNROLL)) {
+    if (rows == max_rows(p) && (!known || k >= UNROLL)) {
         LLVMValueRef per = emit_i64(e, UNROLL);
         LLVMValueRef whole = emit_mul(e, emit_div(e, p->k, per), per);
         tile_loop(&t, done, whole, UNROLL);
@@ -136,7 +148,7 @@ static void rest_rows(const Panel *p, int rows, LLVMValueRef done, LLVMValueRef 
 
 static void panel_emit(const Panel *p) {
     Emit *e = p->e;
-    int rows = max_rows(e, p->vecs);
+    int rows = max_rows(p);
     LLVMValueRef per = emit_i64(e, rows), zero = emit_i64(e, 0);
     LLVMValueRef full = emit_mul(e, emit_div(e, p->m, per), per);
     LLVMValueRef rest = emit_sub(e, p->m, full);

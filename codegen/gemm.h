@@ -1,4 +1,5 @@
-/* gemm.h - register-blocked f32 matrix products as inline IR, for operands in cache. */
+/* gemm.h - register-blocked matrix products in f32, of f32 or of pairs of bf16, as inline
+ * IR, for operands in cache. */
 #ifndef STATOR_GEMM_H
 #define STATOR_GEMM_H
 #include "codegen/emit.h"
@@ -11,14 +12,18 @@ typedef enum GemmInit {
 } GemmInit;
 
 /* Strides in elements. A[i][l] = a[i * a_row + l * a_col]; B[l][j] = b[l * b_row + j];
- * C[i][j] = c[i * c_row + j]. */
+ * C[i][j] = c[i * c_row + j]. With `pairs` an element of A and B is a pair of bf16, two
+ * neighbours in the summed dimension, of which k counts the pairs: strides are in words of
+ * 4 bytes then too. times: what A B is multiplied by; 0 means 1. */
 typedef struct GemmStrides {
     int64_t a_row, a_col, b_row, c_row;
+    bool pairs;
+    double times;
 } GemmStrides;
 
-/* C[m x n] from A[m x k] and B[k x n], f32. m, n and k are i64 values >= 0, constant or
- * not. Each element is summed over k in order by fma, starting from 0, and then C is
- * added (one fma with its scale): the bits depend on neither blocking nor vector width.
+/* C[m x n] (f32) from A[m x k] and B[k x n]. m, n and k are i64 values >= 0, constant or
+ * not. Each element is summed over k in order by fma (emit_dot_pairs), starting from 0,
+ * and then C is added (one fma with its scale): the bits depend on neither blocking nor vector width.
  * Nothing outside the matrices is read or written; C must not overlap A or B.
  * scale: f32[n] for GEMM_SCALE, else NULL. */
 void gemm_emit(Emit *e, const GemmStrides *s, GemmInit init, LLVMValueRef a,
