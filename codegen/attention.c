@@ -1,9 +1,12 @@
 /* attention.c - attention forward; see attention.h. Per block of queries: Q is packed to
  * [dim][queries] times scale * log2(e), so softmax is a power of two; then for each block
  * of keys S = K Q, running maximum and sum per lane, and O[dim][queries] = O * decay +
- * V S, decay being what the larger maximum does to older sums. */
+ * V S, decay being what the larger maximum does to older sums.
+ *   With bf16 the factor comes after the product, as Q would lose digits; blocks of K and
+ * V are copied to scratch, the latter in pairs of keys, and so is S once it is rounded.
+ * Sums, maximum and lse are of what was not rounded. */
 #include "codegen/attention.h"
-#include "codegen/attention_parts.h"
+#include "codegen/attention_pack.h"
 #include "codegen/vmath.h"
 #include <float.h>
 #include <math.h>
@@ -22,29 +25,30 @@ enum {
     SLOTS
 };
 
-/* A thread's scratch, in floats from its start. */
+/* A thread's scratch, in floats from its start; k, v, p: blocks of bf16. */
 typedef struct Scratch {
-    int64_t packed, out, s, max, sum, decay, floats;
+    int64_t packed, out, s, max, sum, decay, k, v, p, floats;
 } Scratch;
 
 static Scratch scratch_of(const AttnShape *s, int64_t bq) {
     Scratch x = {0};
-    x.out = x.packed + s->dim * bq;
+    x.out = x.packed + attn_words(s) * bq;
     x.s = x.out + s->dim * bq;
     x.max = x.s + ATTN_BLOCK_KEYS * bq;
     x.sum = x.max + bq;
     x.decay = x.sum + bq;
-    x.floats = align_up(x.decay + bq);
+    x.k = align_up(x.decay + bq);
+    x.floats = x.k;
+    if (s->dt != DT_BF16) return x;
+    x.v = x.k + ATTN_BLOCK_KEYS * attn_words(s);
+    x.p = x.v + ATTN_BLOCK_KEYS / 2 * s->dim;
+    x.floats = align_up(x.p + ATTN_BLOCK_KEYS / 2 * bq);
     return x;
-}
-
-static int64_t grad_floats(const AttnShape *s, int64_t bq) {
-    return align_up(bq * (2 * s->dim + 2 * ATTN_BLOCK_KEYS + 2));
 }
 
 size_t attention_workspace_bytes(const AttnShape *s, bool grad, int threads, int vl) {
     int64_t bq = attn_block_queries(s, vl);
-    int64_t floats = grad ? grad_floats(s, bq) : scratch_of(s, bq).floats;
+    int64_t floats = grad ? attn_grad_floats(s, bq) : scratch_of(s, bq).floats;
     return array_bytes((size_t)threads, (size_t)floats * sizeof(float));
 }
 
@@ -119,10 +123,36 @@ static void drop_emit(const Attn *a) {
     emit_ret(e, NULL);
 }
 
-/* name.values(v, s, out, decay, keys): out[dim][bq] = out * decay + V S. */
+/* name.narrow(s, keys, p): p[(keys + 1) / 2][bq] = S in pairs of keys, rounded. */
+static void narrow_emit(const Attn *a) {
+    Emit *e = a->e;
+    Loop l;
+    attn_func(a, "narrow", "pip");
+    loop_begin(e, &l, emit_i64(e, 0), emit_param(e, 1), 2, 0, NULL);
+    LLVMValueRef at = emit_mul(e, l.i, emit_i64(e, a->bq));
+    LLVMValueRef row = attn_f32(a, emit_param(e, 0), at);
+    LLVMValueRef to = attn_f32(a, emit_param(e, 2), emit_div(e, at, emit_i64(e, 2)));
+    LLVMValueRef next = emit_add(e, l.i, emit_i64(e, 1));
+    LLVMValueRef there = LLVMBuildICmp(e->b, LLVMIntSLT, next, emit_param(e, 1), "");
+    for (int64_t v = 0; v < a->bq; v += e->vl) {
+        LLVMValueRef p[2];
+        for (int i = 0; i < 2; i++) {
+            LLVMValueRef from = emit_at(e, e->f32, row, i * a->bq + v);
+            p[i] = emit_load(e, e->vf32, from, NULL, 4);
+        }
+        p[1] = emit_select(e, there, p[1], LLVMConstNull(e->vf32));
+        LLVMValueRef pairs = emit_to_pairs(e, p[0], p[1]);
+        emit_store(e, pairs, emit_at(e, e->f32, to, v), NULL, 4);
+    }
+    loop_end(e, &l, NULL);
+    emit_ret(e, NULL);
+}
+
+/* name.values(v, s, out, decay, keys): out[dim][bq] = out * decay + V S; with bf16 of
+ * pairs of keys, of which there are `keys`. */
 static void values_emit(const Attn *a) {
     Emit *e = a->e;
-    GemmStrides s = {1, a->kv_row, a->bq, a->bq};
+    GemmStrides s = {1, a->narrow ? a->s.dim : a->kv_row, a->bq, a->bq, a->narrow, 0};
     attn_func(a, "values", "ppppi");
     gemm_emit(e, &s, GEMM_SCALE, emit_param(e, 0), emit_param(e, 1), emit_param(e, 2),
               emit_param(e, 3), emit_i64(e, a->s.dim), emit_i64(e, a->bq),
@@ -202,9 +232,9 @@ static Block block_of(const Attn *a, LLVMValueRef ctx, LLVMValueRef work,
     Emit *e = a->e;
     Scratch x = scratch_of(&a->s, a->bq);
     Block b = {.work = work};
-    b.k = attn_f32(a, attn_slot(a, ctx, SLOT_K), kv_at);
-    b.v = attn_f32(a, attn_slot(a, ctx, SLOT_V), kv_at);
-    b.q = attn_f32(a, attn_slot(a, ctx, SLOT_Q), q_at);
+    b.k = attn_element(a, attn_slot(a, ctx, SLOT_K), kv_at);
+    b.v = attn_element(a, attn_slot(a, ctx, SLOT_V), kv_at);
+    b.q = attn_element(a, attn_slot(a, ctx, SLOT_Q), q_at);
     b.packed = emit_at(e, e->f32, work, x.packed);
     b.scores = emit_at(e, e->f32, work, x.s);
     b.decay = emit_at(e, e->f32, work, x.decay);
@@ -217,9 +247,14 @@ static void keys_emit(const Attn *a, const Block *b, LLVMValueRef from,
     Emit *e = a->e;
     Scratch x = scratch_of(&a->s, a->bq);
     LLVMValueRef at = emit_mul(e, from, emit_i64(e, a->kv_row));
-    LLVMValueRef ahead = emit_add(e, b->ahead, from);
-    attn_block_scores(a, attn_f32(a, b->k, at), b->packed, b->scores, keys, ahead, from,
-                      &b->queries);
+    LLVMValueRef ahead = emit_add(e, b->ahead, from), p = b->scores, turns = keys;
+    LLVMValueRef k = attn_element(a, b->k, at), v = attn_element(a, b->v, at);
+    if (a->narrow) {
+        LLVMValueRef k_rows = emit_at(e, e->f32, b->work, x.k);
+        attn_call(a, "rows", (LLVMValueRef[]){k, k_rows, keys}, 3);
+        k = k_rows;
+    }
+    attn_block_scores(a, k, b->packed, b->scores, keys, ahead, from, &b->queries);
     LLVMValueRef soft[] = {b->scores, keys, emit_at(e, e->f32, b->work, x.max),
                            emit_at(e, e->f32, b->work, x.sum), b->decay};
     attn_call(a, "softmax", soft, 5);
@@ -227,8 +262,15 @@ static void keys_emit(const Attn *a, const Block *b, LLVMValueRef from,
         LLVMValueRef drop[] = {b->scores, keys, b->rng, emit_add(e, b->number, from)};
         attn_call(a, "drop", drop, 4);
     }
-    LLVMValueRef values[] = {attn_f32(a, b->v, at), b->scores,
-                             emit_at(e, e->f32, b->work, x.out), b->decay, keys};
+    if (a->narrow) {
+        LLVMValueRef pairs = emit_at(e, e->f32, b->work, x.v);
+        attn_call(a, "pairs", (LLVMValueRef[]){v, pairs, keys}, 3);
+        v = pairs;
+        p = emit_at(e, e->f32, b->work, x.p);
+        attn_call(a, "narrow", (LLVMValueRef[]){b->scores, keys, p}, 3);
+        turns = emit_div(e, emit_add(e, keys, emit_i64(e, 1)), emit_i64(e, 2));
+    }
+    LLVMValueRef values[] = {v, p, emit_at(e, e->f32, b->work, x.out), b->decay, turns};
     attn_call(a, "values", values, 5);
 }
 
@@ -264,7 +306,7 @@ static void queries_emit(const Attn *a) {
     LLVMValueRef keys = emit_imin(e, emit_sub(e, all, l.i), emit_i64(e, a->bk));
     keys_emit(a, &at, l.i, keys);
     loop_end(e, &l, NULL);
-    LLVMValueRef finish[] = {work, attn_f32(a, attn_slot(a, ctx, SLOT_O), q_at),
+    LLVMValueRef finish[] = {work, attn_element(a, attn_slot(a, ctx, SLOT_O), q_at),
                              attn_f32(a, attn_slot(a, ctx, SLOT_LSE), row), rows};
     attn_call(a, "finish", finish, 4);
     emit_ret(e, NULL);
@@ -298,7 +340,12 @@ LLVMValueRef attention_emit(Emit *e, const char *name, const AttnShape *s) {
     int64_t pairs = (a.q_blocks + 1) / 2;
     attn_pack_emit(&a);
     attn_unpack_emit(&a);
-    attn_scores_emit(&a);
+    attn_scores_emit(&a, "scores", s->scale * M_LOG2E);
+    if (a.narrow) {
+        attn_rows_emit(&a, "rows", false);
+        attn_pairs_emit(&a, "pairs", false);
+        narrow_emit(&a);
+    }
     if (s->causal) attn_mask_emit(&a);
     if (s->within) attn_within_emit(&a);
     softmax_emit(&a);

@@ -7,8 +7,10 @@
 #include "codegen/emit.h"
 #include "codegen/rank_part.h"
 
-/* q, o: f32 [batch, tq, heads, dim]; k, v: f32 [batch, tk, kv_heads, dim]; lse: f32
- * [batch, tq, heads], the log of the sum of exp(scale * q k); all contiguous. Head h uses
+/* q, o: [batch, tq, heads, dim]; k, v: [batch, tk, kv_heads, dim]; lse: f32
+ * [batch, tq, heads], the log of the sum of exp(scale * q k); all contiguous. Of bf16
+ * the products are summed in f32; what softmax gives, and its gradient, are rounded to
+ * bf16 where they are factors, and results once. Head h uses
  * kv head h / (heads / kv_heads). Causal: query i sees keys k_at + j <= q_at + i, and no
  * later block of keys is read; otherwise it sees all tk keys. dropout: probability of
  * dropping, in [0, 1); `site` tells the attentions of one step apart. */
@@ -18,6 +20,7 @@ typedef struct AttnShape {
     bool causal;
     double dropout;
     uint32_t site;
+    DType dt;    /* of q, k, v, o and their gradients: f32 or bf16; lse is f32 */
     bool within; /* query i of sequence b sees no key at a position below first[b, i] */
     const Part *part; /* dropout: the whole probabilities [batch, heads, queries, keys],
                          of which this is a part of batch and heads; NULL: these */

@@ -3,10 +3,15 @@
  * queries:  P = exp2(K Q - lse),  dP = V dO,  dS = P (dP - delta),  delta = dO o, and
  * then dV += P dO,  dK += dS Q,  dQ += dS^T K,  whose operands are used as they are in
  * memory. The factor `scale` enters through the packed dO and delta, log2(e) through the
- * packed Q. */
+ * packed Q.
+ *   With bf16 all operands of the products are copied to scratch, in pairs of bf16 along
+ * what is summed over: Q and dO twice per block of queries, K twice per block of keys; P
+ * and dS are rounded, dS in two orders; dQ, dK and dV are summed in f32 in scratch and
+ * rounded at the end. Factors enter after the products. */
 #include "codegen/attention.h"
-#include "codegen/attention_parts.h"
+#include "codegen/attention_pack.h"
 #include "codegen/vmath.h"
+#include <float.h>
 #include <math.h>
 
 enum {
@@ -27,20 +32,46 @@ enum {
     SLOTS
 };
 
-/* A thread's scratch, in floats from its start. */
+/* A thread's scratch, in floats from its start. With bf16: rows of K and V, pairs of keys
+ * of K, pairs of queries of Q and dO; rows of P and dS, pairs of keys of dS; sums. */
 typedef struct Scratch {
-    int64_t q, out, s, ds, delta, lse, floats;
+    int64_t q, out, s, ds, delta, lse;
+    int64_t k_rows, v_rows, k_pairs, q_pairs, do_pairs, p_rows, ds_rows, ds_pairs;
+    int64_t dq, dk, dv, floats;
 } Scratch;
 
-static Scratch scratch_of(const Attn *a) {
+static int64_t take(int64_t *end, int64_t floats) {
+    int64_t at = *end;
+    *end = align_up(at + floats);
+    return at;
+}
+
+static Scratch scratch_of(const AttnShape *s, int64_t bq) {
     Scratch x = {0};
-    x.out = x.q + a->s.dim * a->bq;
-    x.s = x.out + a->s.dim * a->bq;
-    x.ds = x.s + a->bk * a->bq;
-    x.delta = x.ds + a->bk * a->bq;
-    x.lse = x.delta + a->bq;
-    x.floats = align_up(x.lse + a->bq);
+    int64_t bk = ATTN_BLOCK_KEYS, words = attn_words(s), *end = &x.floats;
+    x.q = take(end, words * bq);
+    x.out = take(end, words * bq);
+    x.s = take(end, bk * bq);
+    x.ds = take(end, bk * bq);
+    x.delta = take(end, bq);
+    x.lse = take(end, bq);
+    if (s->dt != DT_BF16) return x;
+    x.k_rows = take(end, bk * words);
+    x.v_rows = take(end, bk * words);
+    x.k_pairs = take(end, bk / 2 * s->dim);
+    x.q_pairs = take(end, bq / 2 * s->dim);
+    x.do_pairs = take(end, bq / 2 * s->dim);
+    x.p_rows = take(end, bk * bq / 2);
+    x.ds_rows = take(end, bk * bq / 2);
+    x.ds_pairs = take(end, bk / 2 * bq);
+    x.dq = take(end, bq * s->dim);
+    x.dk = take(end, s->tk * s->dim);
+    x.dv = take(end, s->tk * s->dim);
     return x;
+}
+
+int64_t attn_grad_floats(const AttnShape *s, int64_t bq) {
+    return scratch_of(s, bq).floats;
 }
 
 /* name.PART(ptr, rows): clears `rows` rows of dim values, `stride` apart. */
@@ -62,10 +93,11 @@ static void clear_emit(const Attn *a, const char *part, int64_t stride) {
     emit_ret(e, NULL);
 }
 
-/* name.delta(do, o, lse, work, rows): per query scale * dO o, and lse * log2(e). */
+/* name.delta(do, o, lse, work, rows): per query scale * dO o, and lse * log2(e); lanes
+ * beyond the last query get an lse that makes P and dS 0. */
 static void delta_emit(const Attn *a) {
     Emit *e = a->e;
-    Scratch x = scratch_of(a);
+    Scratch x = scratch_of(&a->s, a->bq);
     int64_t dim = a->s.dim;
     attn_func(a, "delta", "ppppi");
     LLVMValueRef last = emit_sub(e, emit_param(e, 4), emit_i64(e, 1));
@@ -74,13 +106,13 @@ static void delta_emit(const Attn *a) {
     loop_begin(e, &l, emit_i64(e, 0), emit_i64(e, a->bq), 1, 0, NULL);
     LLVMValueRef row = emit_imin(e, l.i, last);
     LLVMValueRef at = emit_mul(e, row, emit_i64(e, a->q_row));
-    LLVMValueRef d = attn_f32(a, emit_param(e, 0), at);
-    LLVMValueRef o = attn_f32(a, emit_param(e, 1), at);
+    LLVMValueRef d = attn_element(a, emit_param(e, 0), at);
+    LLVMValueRef o = attn_element(a, emit_param(e, 1), at);
     loop_begin(e, &c, emit_i64(e, 0), emit_i64(e, dim), e->vl, 1, &zero);
     LLVMValueRef mask = emit_tail_mask(e, emit_sub(e, emit_i64(e, dim), c.i));
     if (dim % e->vl == 0) mask = NULL;
-    LLVMValueRef dv = emit_load(e, e->vf32, attn_f32(a, d, c.i), mask, 4);
-    LLVMValueRef ov = emit_load(e, e->vf32, attn_f32(a, o, c.i), mask, 4);
+    LLVMValueRef dv = attn_load(a, attn_element(a, d, c.i), mask);
+    LLVMValueRef ov = attn_load(a, attn_element(a, o, c.i), mask);
     LLVMValueRef sum = emit_fma(e, dv, ov, c.carry[0]);
     loop_end(e, &c, &sum);
     LLVMValueRef dot = emit_reduce_add(e, c.carry[0]);
@@ -88,16 +120,22 @@ static void delta_emit(const Attn *a) {
     LLVMValueRef lse = emit_mul(e, row, emit_i64(e, a->s.heads));
     lse = emit_load(e, e->f32, attn_f32(a, emit_param(e, 2), lse), NULL, 4);
     lse = emit_fmul(e, lse, emit_f32(e, M_LOG2E));
+    LLVMValueRef beyond = LLVMBuildICmp(e->b, LLVMIntSGT, l.i, last, "");
+    lse = emit_select(e, beyond, emit_f32(e, FLT_MAX), lse);
     emit_store(e, dot, attn_f32(a, emit_at(e, e->f32, work, x.delta), l.i), NULL, 4);
     emit_store(e, lse, attn_f32(a, emit_at(e, e->f32, work, x.lse), l.i), NULL, 4);
     loop_end(e, &l, NULL);
     emit_ret(e, NULL);
 }
 
-/* P and dS for one vector of queries at one key, from S at `p_at` and dP at `ds_at`. With
- * dropout the value that multiplied V was P / (1 - dropout) or 0, and dP goes the same
- * way; delta already contains it through o. */
-static void soft_vector(const Attn *a, LLVMValueRef p_at, LLVMValueRef ds_at,
+/* P and dS for one vector of queries at one key. */
+typedef struct Soft {
+    LLVMValueRef p, ds;
+} Soft;
+
+/* From S at `p_at` and dP at `ds_at`. With dropout the value that multiplied V was
+ * P / (1 - dropout) or 0, and dP goes the same way; delta already contains it through o. */
+static Soft soft_vector(const Attn *a, LLVMValueRef p_at, LLVMValueRef ds_at,
                         LLVMValueRef lse, LLVMValueRef delta, LLVMValueRef index) {
     Emit *e = a->e;
     LLVMValueRef s = emit_load(e, e->vf32, p_at, NULL, 4);
@@ -110,49 +148,111 @@ static void soft_vector(const Attn *a, LLVMValueRef p_at, LLVMValueRef ds_at,
         used = emit_select(e, keep, emit_fmul(e, p, up), zero);
         dp = emit_select(e, keep, emit_fmul(e, dp, up), zero);
     }
-    emit_store(e, used, p_at, NULL, 4);
-    emit_store(e, emit_fmul(e, p, emit_fsub(e, dp, delta)), ds_at, NULL, 4);
+    return (Soft){used, emit_fmul(e, p, emit_fsub(e, dp, delta))};
 }
 
-/* name.soft(s, ds, work, keys, rng, index): turns S and dP into P and dS in place, four
- * vectors of queries side by side. */
+/* Four vectors of queries side by side, from lane `first` on, over the keys. */
+typedef struct SoftColumns {
+    const Attn *a;
+    Scratch x;
+    int64_t first;
+    int n;
+    LLVMValueRef lse[4], delta[4];
+} SoftColumns;
+
+static Soft soft_at(const SoftColumns *c, LLVMValueRef key, int v) {
+    const Attn *a = c->a;
+    Emit *e = a->e;
+    int64_t at = c->first + v * e->vl;
+    LLVMValueRef index = emit_add(e, emit_param(e, 5), key);
+    index = emit_add(e, index, emit_i64(e, at * a->next_query));
+    LLVMValueRef row = emit_mul(e, key, emit_i64(e, a->bq));
+    LLVMValueRef s = attn_f32(a, emit_param(e, 0), row);
+    LLVMValueRef ds = attn_f32(a, emit_param(e, 1), row);
+    return soft_vector(a, emit_at(e, e->f32, s, at), emit_at(e, e->f32, ds, at),
+                       c->lse[v], c->delta[v], index);
+}
+
+/* P and dS replace S and dP. */
+static void soft_key(const SoftColumns *c, LLVMValueRef key) {
+    const Attn *a = c->a;
+    Emit *e = a->e;
+    LLVMValueRef row = emit_mul(e, key, emit_i64(e, a->bq));
+    for (int v = 0; v < c->n; v++) {
+        Soft soft = soft_at(c, key, v);
+        LLVMValueRef at = emit_add(e, row, emit_i64(e, c->first + v * e->vl));
+        emit_store(e, soft.p, attn_f32(a, emit_param(e, 0), at), NULL, 4);
+        emit_store(e, soft.ds, attn_f32(a, emit_param(e, 1), at), NULL, 4);
+    }
+}
+
+/* Rounded rows of P and dS of a pair of keys, and their dS in pairs; where the last key
+ * has no other, that is 0. */
+static void soft_key_pair(const SoftColumns *c, LLVMValueRef key) {
+    const Attn *a = c->a;
+    Emit *e = a->e;
+    LLVMValueRef work = emit_param(e, 2), next = emit_add(e, key, emit_i64(e, 1));
+    LLVMValueRef there = LLVMBuildICmp(e->b, LLVMIntSLT, next, emit_param(e, 3), "");
+    LLVMValueRef p_rows = emit_at(e, e->f32, work, c->x.p_rows);
+    LLVMValueRef ds_rows = emit_at(e, e->f32, work, c->x.ds_rows);
+    LLVMValueRef pairs = emit_at(e, e->f32, work, c->x.ds_pairs);
+    LLVMValueRef row = emit_mul(e, key, emit_i64(e, a->bq));
+    for (int v = 0; v < c->n; v++) {
+        LLVMValueRef ds[2];
+        int64_t lane = c->first + v * e->vl;
+        for (int i = 0; i < 2; i++) {
+            Soft soft = soft_at(c, i ? next : key, v);
+            LLVMValueRef at = emit_add(e, row, emit_i64(e, i * a->bq + lane));
+            ds[i] = emit_to_bf16(e, soft.ds);
+            emit_store_bf16(e, soft.p, attn_element(a, p_rows, at), NULL);
+            emit_store(e, ds[i], attn_element(a, ds_rows, at), NULL, 2);
+        }
+        ds[1] = emit_select(e, there, ds[1], LLVMConstNull(LLVMTypeOf(ds[1])));
+        LLVMValueRef at = emit_div(e, row, emit_i64(e, 2));
+        LLVMValueRef to = attn_f32(a, pairs, emit_add(e, at, emit_i64(e, lane)));
+        emit_store(e, emit_pair_up(e, ds[0], ds[1]), to, NULL, 4);
+    }
+}
+
+/* name.soft(s, ds, work, keys, rng, index): P and dS of S and dP. */
 static void soft_emit(const Attn *a) {
     Emit *e = a->e;
-    Scratch x = scratch_of(a);
+    SoftColumns c = {.a = a, .x = scratch_of(&a->s, a->bq)};
     attn_func(a, "soft", "pppipi");
     LLVMValueRef work = emit_param(e, 2);
-    for (int64_t j = 0; j < a->bq; j += 4 * e->vl) {
-        int n = (int)MIN(4, (a->bq - j) / e->vl);
-        LLVMValueRef lse[4], delta[4];
-        for (int v = 0; v < n; v++) {
-            int64_t at = j + v * e->vl;
-            delta[v] =
-                emit_load(e, e->vf32, emit_at(e, e->f32, work, x.delta + at), NULL, 4);
-            lse[v] = emit_load(e, e->vf32, emit_at(e, e->f32, work, x.lse + at), NULL, 4);
+    for (c.first = 0; c.first < a->bq; c.first += 4 * e->vl) {
+        c.n = (int)MIN(4, (a->bq - c.first) / e->vl);
+        for (int v = 0; v < c.n; v++) {
+            int64_t at = c.first + v * e->vl;
+            LLVMValueRef delta = emit_at(e, e->f32, work, c.x.delta + at);
+            LLVMValueRef lse = emit_at(e, e->f32, work, c.x.lse + at);
+            c.delta[v] = emit_load(e, e->vf32, delta, NULL, 4);
+            c.lse[v] = emit_load(e, e->vf32, lse, NULL, 4);
         }
         Loop l;
-        loop_begin(e, &l, emit_i64(e, 0), emit_param(e, 3), 1, 0, NULL);
-        LLVMValueRef row = emit_mul(e, l.i, emit_i64(e, a->bq));
-        LLVMValueRef s = attn_f32(a, emit_param(e, 0), row);
-        LLVMValueRef ds = attn_f32(a, emit_param(e, 1), row);
-        for (int v = 0; v < n; v++) {
-            int64_t at = j + v * e->vl;
-            LLVMValueRef index = emit_add(e, emit_param(e, 5), l.i);
-            index = emit_add(e, index, emit_i64(e, at * a->next_query));
-            soft_vector(a, emit_at(e, e->f32, s, at), emit_at(e, e->f32, ds, at), lse[v],
-                        delta[v], index);
-        }
+        int step = a->narrow ? 2 : 1;
+        loop_begin(e, &l, emit_i64(e, 0), emit_param(e, 3), step, 0, NULL);
+        if (a->narrow)
+            soft_key_pair(&c, l.i);
+        else
+            soft_key(&c, l.i);
         loop_end(e, &l, NULL);
     }
     emit_ret(e, NULL);
 }
 
 /* name.keys(x, rows, y, keys, queries): y[keys][dim] += X[keys][queries] rows, for dV and
- * dK; name.sums(ds, k, dq, queries, keys): dq[queries][dim] += dS^T k. */
+ * dK; name.sums(ds, k, dq, queries, keys): dq[queries][dim] += dS^T k. With bf16 the last
+ * parameter counts pairs, and all is in scratch. */
 static void products_emit(const Attn *a) {
     Emit *e = a->e;
+    int64_t dim = a->s.dim;
     GemmStrides keys = {a->bq, 1, a->q_row, a->kv_row};
     GemmStrides sums = {1, a->bq, a->kv_row, a->q_row};
+    if (a->narrow) {
+        keys = (GemmStrides){a->bq / 2, 1, dim, dim, .pairs = true};
+        sums = (GemmStrides){1, a->bq, dim, dim, .pairs = true};
+    }
     for (int i = 0; i < 2; i++) {
         attn_func(a, i ? "sums" : "keys", "pppii");
         gemm_emit(e, i ? &sums : &keys, GEMM_ADD, emit_param(e, 0), emit_param(e, 1),
@@ -162,42 +262,129 @@ static void products_emit(const Attn *a) {
     }
 }
 
-/* The pointers that the block of queries works on. */
+/* The pointers that the block of queries works on; dq, dk, dv: what is summed into. */
 typedef struct Block {
-    LLVMValueRef q, do_, dq, k, v, dk, dv, rng, index, ahead, rows;
+    LLVMValueRef work, q, do_, dq, k, v, dk, dv, rng, index, ahead, rows;
     AttnQueries queries;
 } Block;
 
-/* One block of keys from j0 on, `keys` of them, against the block of queries. */
-static void pair_emit(const Attn *a, const Block *b, LLVMValueRef work, LLVMValueRef j0,
-                      LLVMValueRef keys) {
+static LLVMValueRef scratch_at(const Attn *a, LLVMValueRef work, int64_t at) {
+    return emit_at(a->e, a->e->f32, work, at);
+}
+
+/* What the products of a block of queries and one of keys work on. */
+typedef struct Operands {
+    LLVMValueRef k, v;                   /* rows, for S and dP */
+    LLVMValueRef p, do_, ds, q;          /* for dV and dK */
+    LLVMValueRef ds_keys, k_keys;        /* for dQ */
+    LLVMValueRef dk, dv;                 /* rows of the block's keys */
+    LLVMValueRef key_turns, query_turns; /* lengths of sums over keys, over queries */
+} Operands;
+
+static Operands in_memory(const Attn *a, const Block *b, LLVMValueRef j0,
+                          LLVMValueRef keys) {
     Emit *e = a->e;
-    Scratch x = scratch_of(a);
-    LLVMValueRef s = emit_at(e, e->f32, work, x.s), ds = emit_at(e, e->f32, work, x.ds);
+    Scratch x = scratch_of(&a->s, a->bq);
     LLVMValueRef at = emit_mul(e, j0, emit_i64(e, a->kv_row));
-    LLVMValueRef k = attn_f32(a, b->k, at), v = attn_f32(a, b->v, at);
-    LLVMValueRef dk = attn_f32(a, b->dk, at), dv = attn_f32(a, b->dv, at);
-    attn_block_scores(a, k, emit_at(e, e->f32, work, x.q), s, keys,
+    Operands o = {.k = attn_f32(a, b->k, at), .v = attn_f32(a, b->v, at)};
+    o.p = scratch_at(a, b->work, x.s);
+    o.ds = o.ds_keys = scratch_at(a, b->work, x.ds);
+    o.q = b->q;
+    o.do_ = b->do_;
+    o.k_keys = o.k;
+    o.dk = attn_f32(a, b->dk, at);
+    o.dv = attn_f32(a, b->dv, at);
+    o.key_turns = keys;
+    o.query_turns = b->rows;
+    return o;
+}
+
+static LLVMValueRef half_of(Emit *e, LLVMValueRef n) {
+    return emit_div(e, emit_add(e, n, emit_i64(e, 1)), emit_i64(e, 2));
+}
+
+/* Copies the block of keys to scratch. */
+static Operands in_scratch(const Attn *a, const Block *b, LLVMValueRef j0,
+                           LLVMValueRef keys) {
+    Emit *e = a->e;
+    Scratch x = scratch_of(&a->s, a->bq);
+    LLVMValueRef at = emit_mul(e, j0, emit_i64(e, a->kv_row)), work = b->work;
+    LLVMValueRef k = attn_element(a, b->k, at), v = attn_element(a, b->v, at);
+    Operands o = {.k = scratch_at(a, work, x.k_rows), .v = scratch_at(a, work, x.v_rows)};
+    o.k_keys = scratch_at(a, work, x.k_pairs);
+    attn_call(a, "rows", (LLVMValueRef[]){k, o.k, keys}, 3);
+    attn_call(a, "rows", (LLVMValueRef[]){v, o.v, keys}, 3);
+    attn_call(a, "key_pairs", (LLVMValueRef[]){k, o.k_keys, keys}, 3);
+    o.p = scratch_at(a, work, x.p_rows);
+    o.ds = scratch_at(a, work, x.ds_rows);
+    o.ds_keys = scratch_at(a, work, x.ds_pairs);
+    o.q = scratch_at(a, work, x.q_pairs);
+    o.do_ = scratch_at(a, work, x.do_pairs);
+    at = emit_mul(e, j0, emit_i64(e, a->s.dim));
+    o.dk = attn_f32(a, b->dk, at);
+    o.dv = attn_f32(a, b->dv, at);
+    o.key_turns = half_of(e, keys);
+    o.query_turns = half_of(e, b->rows);
+    return o;
+}
+
+/* One block of keys from j0 on, `keys` of them, against the block of queries. */
+static void pair_emit(const Attn *a, const Block *b, LLVMValueRef j0, LLVMValueRef keys) {
+    Emit *e = a->e;
+    Scratch x = scratch_of(&a->s, a->bq);
+    LLVMValueRef work = b->work;
+    LLVMValueRef s = scratch_at(a, work, x.s), ds = scratch_at(a, work, x.ds);
+    Operands o = a->narrow ? in_scratch(a, b, j0, keys) : in_memory(a, b, j0, keys);
+    attn_block_scores(a, o.k, scratch_at(a, work, x.q), s, keys,
                       emit_add(e, b->ahead, j0), j0, &b->queries);
-    LLVMValueRef dp[] = {v, emit_at(e, e->f32, work, x.out), ds, keys};
-    attn_call(a, "scores", dp, 4);
+    LLVMValueRef dp[] = {o.v, scratch_at(a, work, x.out), ds, keys};
+    attn_call(a, "values", dp, 4);
     LLVMValueRef soft[] = {s, ds, work, keys, b->rng, emit_add(e, b->index, j0)};
     attn_call(a, "soft", soft, 6);
-    attn_call(a, "keys", (LLVMValueRef[]){s, b->do_, dv, keys, b->rows}, 5);
-    attn_call(a, "keys", (LLVMValueRef[]){ds, b->q, dk, keys, b->rows}, 5);
-    attn_call(a, "sums", (LLVMValueRef[]){ds, k, b->dq, b->rows, keys}, 5);
+    attn_call(a, "keys", (LLVMValueRef[]){o.p, o.do_, o.dv, keys, o.query_turns}, 5);
+    attn_call(a, "keys", (LLVMValueRef[]){o.ds, o.q, o.dk, keys, o.query_turns}, 5);
+    LLVMValueRef dq[] = {o.ds_keys, o.k_keys, b->dq, b->rows, o.key_turns};
+    attn_call(a, "sums", dq, 5);
+}
+
+/* Where dK or dV of the kv head that starts at element `kv` is summed: bf16 cannot be. */
+static LLVMValueRef key_sums(const Attn *a, LLVMValueRef ctx, LLVMValueRef work, int slot,
+                             LLVMValueRef kv) {
+    Scratch x = scratch_of(&a->s, a->bq);
+    if (a->narrow) return scratch_at(a, work, slot == SLOT_DK ? x.dk : x.dv);
+    return attn_f32(a, attn_slot(a, ctx, slot), kv);
 }
 
 /* Queries stand at element `at` of their tensors, keys at `kv`. */
 static void set_tensors(const Attn *a, Block *b, LLVMValueRef ctx, LLVMValueRef at,
                         LLVMValueRef kv) {
-    b->q = attn_f32(a, attn_slot(a, ctx, SLOT_Q), at);
-    b->do_ = attn_f32(a, attn_slot(a, ctx, SLOT_DO), at);
-    b->dq = attn_f32(a, attn_slot(a, ctx, SLOT_DQ), at);
-    b->k = attn_f32(a, attn_slot(a, ctx, SLOT_K), kv);
-    b->v = attn_f32(a, attn_slot(a, ctx, SLOT_V), kv);
-    b->dk = attn_f32(a, attn_slot(a, ctx, SLOT_DK), kv);
-    b->dv = attn_f32(a, attn_slot(a, ctx, SLOT_DV), kv);
+    Scratch x = scratch_of(&a->s, a->bq);
+    b->q = attn_element(a, attn_slot(a, ctx, SLOT_Q), at);
+    b->do_ = attn_element(a, attn_slot(a, ctx, SLOT_DO), at);
+    b->dq = a->narrow ? scratch_at(a, b->work, x.dq)
+                      : attn_f32(a, attn_slot(a, ctx, SLOT_DQ), at);
+    b->k = attn_element(a, attn_slot(a, ctx, SLOT_K), kv);
+    b->v = attn_element(a, attn_slot(a, ctx, SLOT_V), kv);
+    b->dk = key_sums(a, ctx, b->work, SLOT_DK, kv);
+    b->dv = key_sums(a, ctx, b->work, SLOT_DV, kv);
+}
+
+/* Q and dO to scratch, with lanes of queries, and in pairs of queries. */
+static void pack_queries(const Attn *a, const Block *b) {
+    Emit *e = a->e;
+    Scratch x = scratch_of(&a->s, a->bq);
+    LLVMValueRef work = b->work, rows = b->rows;
+    LLVMValueRef pack_q[] = {b->q, scratch_at(a, work, x.q), rows,
+                             emit_f32(e, a->s.scale * M_LOG2E)};
+    LLVMValueRef pack_do[] = {b->do_, scratch_at(a, work, x.out), rows,
+                              emit_f32(e, a->s.scale)};
+    attn_call(a, "pack", pack_q, 4);
+    attn_call(a, "pack", pack_do, 4);
+    if (!a->narrow) return;
+    LLVMValueRef q_pairs[] = {b->q, scratch_at(a, work, x.q_pairs), rows};
+    LLVMValueRef do_pairs[] = {b->do_, scratch_at(a, work, x.do_pairs), rows};
+    attn_call(a, "query_pairs", q_pairs, 3);
+    attn_call(a, "query_pairs", do_pairs, 3);
 }
 
 /* name.queries(ctx, work, b, h, block, kv): one block of queries of head h; kv is
@@ -205,7 +392,6 @@ static void set_tensors(const Attn *a, Block *b, LLVMValueRef ctx, LLVMValueRef 
 static void queries_emit(const Attn *a) {
     Emit *e = a->e;
     const AttnShape *s = &a->s;
-    Scratch x = scratch_of(a);
     attn_func(a, "queries", "ppiiii");
     LLVMValueRef ctx = emit_param(e, 0), work = emit_param(e, 1);
     LLVMValueRef batch = emit_param(e, 2), h = emit_param(e, 3), kv = emit_param(e, 5);
@@ -216,29 +402,48 @@ static void queries_emit(const Attn *a) {
     LLVMValueRef row = emit_add(e, emit_mul(e, batch, tq), i0);
     row = emit_add(e, emit_mul(e, row, heads), h);
     LLVMValueRef at = emit_mul(e, row, emit_i64(e, s->dim));
-    Block b = {.rows = rows, .rng = attn_slot(a, ctx, SLOT_RNG)};
+    Block b = {.work = work, .rows = rows, .rng = attn_slot(a, ctx, SLOT_RNG)};
     b.queries = attn_queries(a, ctx, SLOT_FIRST, &origin, batch, i0, rows);
     b.index =
         s->dropout > 0 ? attn_number(a, b.rng, &origin, batch, h, i0) : emit_i64(e, 0);
     b.ahead = attn_ahead(a, &origin, i0);
     set_tensors(a, &b, ctx, at, kv);
-    LLVMValueRef o = attn_f32(a, attn_slot(a, ctx, SLOT_O), at);
+    LLVMValueRef o = attn_element(a, attn_slot(a, ctx, SLOT_O), at);
     LLVMValueRef lse = attn_f32(a, attn_slot(a, ctx, SLOT_LSE), row);
     attn_call(a, "delta", (LLVMValueRef[]){b.do_, o, lse, work, rows}, 5);
-    LLVMValueRef pack_q[] = {b.q, emit_at(e, e->f32, work, x.q), rows,
-                             emit_f32(e, s->scale * M_LOG2E)};
-    LLVMValueRef pack_do[] = {b.do_, emit_at(e, e->f32, work, x.out), rows,
-                              emit_f32(e, s->scale)};
-    attn_call(a, "pack", pack_q, 4);
-    attn_call(a, "pack", pack_do, 4);
+    pack_queries(a, &b);
     attn_call(a, "clear_q", (LLVMValueRef[]){b.dq, rows}, 2);
     LLVMValueRef all = attn_keys(a, &origin, i0, rows);
     Loop l;
     loop_begin(e, &l, emit_i64(e, 0), all, a->bk, 0, NULL);
     LLVMValueRef keys = emit_imin(e, emit_sub(e, all, l.i), emit_i64(e, a->bk));
-    pair_emit(a, &b, work, l.i, keys);
+    pair_emit(a, &b, l.i, keys);
     loop_end(e, &l, NULL);
+    if (a->narrow) {
+        LLVMValueRef dq = attn_element(a, attn_slot(a, ctx, SLOT_DQ), at);
+        attn_call(a, "round_q", (LLVMValueRef[]){b.dq, dq, rows}, 3);
+    }
     emit_ret(e, NULL);
+}
+
+/* dK and dV of the kv head, before and after its queries. */
+static void key_sums_clear(const Attn *a, LLVMValueRef ctx, LLVMValueRef work,
+                           LLVMValueRef kv) {
+    for (int slot = SLOT_DK; slot <= SLOT_DV; slot++) {
+        LLVMValueRef sums = key_sums(a, ctx, work, slot, kv);
+        LLVMValueRef args[] = {sums, emit_i64(a->e, a->s.tk)};
+        attn_call(a, "clear_kv", args, 2);
+    }
+}
+
+static void key_sums_finish(const Attn *a, LLVMValueRef ctx, LLVMValueRef work,
+                            LLVMValueRef kv) {
+    for (int slot = SLOT_DK; a->narrow && slot <= SLOT_DV; slot++) {
+        LLVMValueRef to = attn_element(a, attn_slot(a, ctx, slot), kv);
+        LLVMValueRef args[] = {key_sums(a, ctx, work, slot, kv), to,
+                               emit_i64(a->e, a->s.tk)};
+        attn_call(a, "round_kv", args, 3);
+    }
 }
 
 /* An item is one kv head of one sequence, with all query heads that use it. */
@@ -248,7 +453,8 @@ static void body_emit(const Attn *a) {
     LLVMValueRef zero = emit_i64(e, 0), group = emit_i64(e, s->heads / s->kv_heads);
     attn_func(a, "body", "piii");
     LLVMValueRef ctx = emit_param(e, 0);
-    LLVMValueRef at = emit_mul(e, emit_param(e, 3), emit_i64(e, scratch_of(a).floats));
+    int64_t floats = scratch_of(s, a->bq).floats;
+    LLVMValueRef at = emit_mul(e, emit_param(e, 3), emit_i64(e, floats));
     LLVMValueRef work = attn_f32(a, attn_slot(a, ctx, SLOT_WORK), at);
     Loop l, g, i;
     loop_begin(e, &l, emit_param(e, 1), emit_param(e, 2), 1, 0, NULL);
@@ -256,29 +462,37 @@ static void body_emit(const Attn *a) {
     LLVMValueRef kv_head = emit_rem(e, l.i, emit_i64(e, s->kv_heads));
     LLVMValueRef kv = emit_mul(e, b, emit_i64(e, s->tk * s->kv_heads));
     kv = emit_mul(e, emit_add(e, kv, kv_head), emit_i64(e, s->dim));
-    LLVMValueRef tk = emit_i64(e, s->tk);
-    LLVMValueRef dk = attn_f32(a, attn_slot(a, ctx, SLOT_DK), kv);
-    LLVMValueRef dv = attn_f32(a, attn_slot(a, ctx, SLOT_DV), kv);
-    attn_call(a, "clear_kv", (LLVMValueRef[]){dk, tk}, 2);
-    attn_call(a, "clear_kv", (LLVMValueRef[]){dv, tk}, 2);
+    key_sums_clear(a, ctx, work, kv);
     loop_begin(e, &g, zero, group, 1, 0, NULL);
     LLVMValueRef h = emit_add(e, emit_mul(e, kv_head, group), g.i);
     loop_begin(e, &i, zero, emit_i64(e, a->q_blocks), 1, 0, NULL);
     attn_call(a, "queries", (LLVMValueRef[]){ctx, work, b, h, i.i, kv}, 6);
     loop_end(e, &i, NULL);
     loop_end(e, &g, NULL);
+    key_sums_finish(a, ctx, work, kv);
     loop_end(e, &l, NULL);
     emit_ret(e, NULL);
+}
+
+/* Functions that only bf16 has. */
+static void narrow_emit(const Attn *a) {
+    attn_rows_emit(a, "rows", false);
+    attn_pairs_emit(a, "key_pairs", false);
+    attn_pairs_emit(a, "query_pairs", true);
+    attn_round_emit(a, "round_q", true);
+    attn_round_emit(a, "round_kv", false);
 }
 
 LLVMValueRef attention_grad_emit(Emit *e, const char *name, const AttnShape *s) {
     Attn a = attn_of(e, name, s);
     attn_pack_emit(&a);
-    attn_scores_emit(&a);
+    attn_scores_emit(&a, "scores", s->scale * M_LOG2E);
+    attn_scores_emit(&a, "values", s->scale);
     if (s->causal) attn_mask_emit(&a);
     if (s->within) attn_within_emit(&a);
-    clear_emit(&a, "clear_q", a.q_row);
-    clear_emit(&a, "clear_kv", a.kv_row);
+    if (a.narrow) narrow_emit(&a);
+    clear_emit(&a, "clear_q", a.narrow ? s->dim : a.q_row);
+    clear_emit(&a, "clear_kv", a.narrow ? s->dim : a.kv_row);
     delta_emit(&a);
     soft_emit(&a);
     products_emit(&a);

@@ -12,7 +12,12 @@ int64_t attn_block_queries(const AttnShape *s, int vl) {
     return MIN(lanes, (int64_t)MAX(BLOCK_QUERIES, vl));
 }
 
+int64_t attn_words(const AttnShape *s) {
+    return s->dt == DT_BF16 ? (s->dim + 1) / 2 : s->dim;
+}
+
 static void check_shape(const AttnShape *s) {
+    check(s->dt == DT_F32 || s->dt == DT_BF16);
     int64_t most = 1 << 24, total = 1;
     int64_t q = s->tq, k = s->tk;
     check(s->batch >= 1 && q >= 1 && k >= 1 && s->heads >= 1 && s->kv_heads >= 1);
@@ -37,6 +42,8 @@ Attn attn_of(Emit *e, const char *name, const AttnShape *s) {
     Type own = TYPE(DT_F32, s->batch, s->heads, s->tq, s->tk);
     a.part = s->part ? *s->part : part_of(&alone, &own, 0);
     a.next_query = part_step(&a.part, 2);
+    a.narrow = s->dt == DT_BF16;
+    a.words = attn_words(s);
     return a;
 }
 
@@ -88,102 +95,26 @@ LLVMValueRef attn_f32(const Attn *a, LLVMValueRef ptr, LLVMValueRef index) {
     return emit_gep(a->e, a->e->f32, ptr, index);
 }
 
-/* Transposes vl vectors of vl lanes in place: each of the log2(vl) rounds interleaves
- * the first half of the vectors with the second. */
-static void transpose(Emit *e, LLVMValueRef *v) {
-    int n = e->vl;
-    LLVMValueRef low[16], high[16], next[16];
-    for (int i = 0; i < n; i++) {
-        low[i] = emit_i32(e, i / 2 + (i & 1) * n);
-        high[i] = emit_i32(e, i / 2 + (i & 1) * n + n / 2);
-    }
-    LLVMValueRef low_mask = LLVMConstVector(low, (unsigned)n);
-    LLVMValueRef high_mask = LLVMConstVector(high, (unsigned)n);
-    for (int round = 1; round < n; round *= 2) {
-        for (int i = 0; i < n / 2; i++) {
-            LLVMValueRef a = v[i], b = v[i + n / 2];
-            next[2 * i] = LLVMBuildShuffleVector(e->b, a, b, low_mask, "");
-            next[2 * i + 1] = LLVMBuildShuffleVector(e->b, a, b, high_mask, "");
-        }
-        memcpy(v, next, sizeof(LLVMValueRef) * (size_t)n);
-    }
+LLVMValueRef attn_element(const Attn *a, LLVMValueRef ptr, LLVMValueRef index) {
+    return emit_gep(a->e, a->narrow ? a->e->i16 : a->e->f32, ptr, index);
 }
 
-static void pack_tile(const Attn *a, LLVMValueRef r0, LLVMValueRef d0, int width) {
+LLVMValueRef attn_load(const Attn *a, LLVMValueRef ptr, LLVMValueRef mask) {
     Emit *e = a->e;
-    LLVMValueRef v[16], src = emit_param(e, 0), dst = emit_param(e, 1);
-    LLVMValueRef last = emit_sub(e, emit_param(e, 2), emit_i64(e, 1));
-    LLVMValueRef scale = emit_splat(e, emit_param(e, 3));
-    LLVMValueRef mask = width < e->vl ? emit_tail_mask(e, emit_i64(e, width)) : NULL;
-    for (int t = 0; t < e->vl; t++) {
-        LLVMValueRef row = emit_imin(e, emit_add(e, r0, emit_i64(e, t)), last);
-        LLVMValueRef at = emit_add(e, emit_mul(e, row, emit_i64(e, a->q_row)), d0);
-        v[t] = emit_load(e, e->vf32, attn_f32(a, src, at), mask, 4);
-    }
-    transpose(e, v);
-    LLVMValueRef at = emit_add(e, emit_mul(e, d0, emit_i64(e, a->bq)), r0);
-    LLVMValueRef base = attn_f32(a, dst, at);
-    for (int x = 0; x < width; x++) {
-        LLVMValueRef to = emit_at(e, e->f32, base, x * a->bq);
-        emit_store(e, emit_fmul(e, v[x], scale), to, NULL, 4);
-    }
+    return a->narrow ? emit_load_bf16(e, ptr, mask) : emit_load(e, e->vf32, ptr, mask, 4);
 }
 
-static void unpack_tile(const Attn *a, LLVMValueRef r0, LLVMValueRef d0, int width) {
+void attn_scores_emit(const Attn *a, const char *part, double times) {
     Emit *e = a->e;
-    LLVMValueRef v[16], src = emit_param(e, 0), dst = emit_param(e, 1);
-    LLVMValueRef rows = emit_param(e, 2);
-    LLVMValueRef factor = attn_f32(a, emit_param(e, 3), r0);
-    factor = emit_load(e, e->vf32, factor, NULL, 4);
-    LLVMValueRef at = emit_add(e, emit_mul(e, d0, emit_i64(e, a->bq)), r0);
-    LLVMValueRef base = attn_f32(a, src, at);
-    for (int x = 0; x < e->vl; x++) {
-        LLVMValueRef from = emit_at(e, e->f32, base, x * a->bq);
-        v[x] = x < width ? emit_fmul(e, emit_load(e, e->vf32, from, NULL, 4), factor)
-                         : LLVMConstNull(e->vf32);
-    }
-    transpose(e, v);
-    for (int t = 0; t < e->vl; t++) {
-        LLVMValueRef row = emit_add(e, r0, emit_i64(e, t));
-        LLVMValueRef there = LLVMBuildICmp(e->b, LLVMIntSLT, row, rows, "");
-        LLVMValueRef n = emit_select(e, there, emit_i64(e, width), emit_i64(e, 0));
-        LLVMValueRef to = emit_add(e, emit_mul(e, row, emit_i64(e, a->q_row)), d0);
-        emit_store(e, v[t], attn_f32(a, dst, to), emit_tail_mask(e, n), 4);
-    }
-}
-
-static void tiles_emit(const Attn *a, const char *part,
-                       void (*tile)(const Attn *, LLVMValueRef, LLVMValueRef, int),
-                       const char *sig) {
-    Emit *e = a->e;
-    int64_t whole = a->s.dim / e->vl * e->vl;
-    Loop rows, dims;
-    attn_func(a, part, sig);
-    loop_begin(e, &rows, emit_i64(e, 0), emit_i64(e, a->bq), e->vl, 0, NULL);
-    if (whole) {
-        loop_begin(e, &dims, emit_i64(e, 0), emit_i64(e, whole), e->vl, 0, NULL);
-        tile(a, rows.i, dims.i, e->vl);
-        loop_end(e, &dims, NULL);
-    }
-    if (a->s.dim > whole) tile(a, rows.i, emit_i64(e, whole), (int)(a->s.dim - whole));
-    loop_end(e, &rows, NULL);
-    emit_ret(e, NULL);
-}
-
-void attn_pack_emit(const Attn *a) {
-    tiles_emit(a, "pack", pack_tile, "ppif");
-}
-
-void attn_unpack_emit(const Attn *a) {
-    tiles_emit(a, "unpack", unpack_tile, "ppip");
-}
-
-void attn_scores_emit(const Attn *a) {
-    Emit *e = a->e;
-    GemmStrides s = {a->kv_row, 1, a->bq, a->bq};
-    attn_func(a, "scores", "pppi");
+    GemmStrides s = {a->narrow ? a->words : a->kv_row,
+                     1,
+                     a->bq,
+                     a->bq,
+                     a->narrow,
+                     a->narrow ? times : 0};
+    attn_func(a, part, "pppi");
     gemm_emit(e, &s, GEMM_SET, emit_param(e, 0), emit_param(e, 1), emit_param(e, 2), NULL,
-              emit_param(e, 3), emit_i64(e, a->bq), emit_i64(e, a->s.dim));
+              emit_param(e, 3), emit_i64(e, a->bq), emit_i64(e, a->words));
     emit_ret(e, NULL);
 }
 

@@ -4,6 +4,9 @@
 #include "codegen/attention.h"
 #include "codegen/gemm.h"
 
+/* Floats of a thread's scratch in the backward part. */
+int64_t attn_grad_floats(const AttnShape *s, int64_t bq);
+
 /* A block of scores is S[keys][queries]: up to bk keys by bq queries, rows of bq values.
  * q_row and kv_row are the distances of neighbouring positions in q and in k, v. Lanes
  * of queries beyond the last one repeat it; nothing of theirs is stored. */
@@ -14,10 +17,13 @@ typedef struct Attn {
     int64_t bq, bk, q_blocks, q_row, kv_row;
     Part part;          /* what the probabilities are a part of */
     int64_t next_query; /* from the number of a probability to that of the next query */
+    bool narrow;        /* operands are bf16 */
+    int64_t words;      /* of 4 bytes in a packed row: dim of f32, or pairs of bf16 */
 } Attn;
 
 Attn attn_of(Emit *e, const char *name, const AttnShape *s);
 int64_t attn_block_queries(const AttnShape *s, int vl);
+int64_t attn_words(const AttnShape *s);
 enum { ATTN_BLOCK_KEYS = 64 };
 
 /* Starts the internal function name.part; one letter of `sig` per parameter: p pointer,
@@ -31,13 +37,13 @@ LLVMValueRef attn_slot(const Attn *a, LLVMValueRef ctx, int i);
 /* &ptr[index] of f32, index a run-time i64. */
 LLVMValueRef attn_f32(const Attn *a, LLVMValueRef ptr, LLVMValueRef index);
 
-/* name.pack(src, dst, rows, scale): dst[dim][bq] = scale * transpose of src's rows. */
-void attn_pack_emit(const Attn *a);
-/* name.unpack(src, dst, rows, factor): dst's rows = transpose of src[dim][bq], query
- * lanes times factor[bq]. */
-void attn_unpack_emit(const Attn *a);
-/* name.scores(x, packed, s, keys): S = x[keys][dim] packed[dim][bq]. */
-void attn_scores_emit(const Attn *a);
+/* &ptr[index] of q, k, v, o or their gradients, and vl values there, as f32. */
+LLVMValueRef attn_element(const Attn *a, LLVMValueRef ptr, LLVMValueRef index);
+LLVMValueRef attn_load(const Attn *a, LLVMValueRef ptr, LLVMValueRef mask);
+
+/* name.PART(x, packed, s, keys): S = x[keys][words] packed[words][bq]. With bf16 x is in
+ * scratch, and S is multiplied by `times`; with f32 the packed factor has been. */
+void attn_scores_emit(const Attn *a, const char *part, double times);
 /* name.mask(s, keys, ahead): row r, lane l is set to -inf where l < ahead + r. */
 void attn_mask_emit(const Attn *a);
 /* Lanes of queries l.. that dropout keeps, for the probability number `index` (i64) of

@@ -6,7 +6,9 @@ static AttnShape attention_shape(const Op *op) {
     const int64_t *q = op->in[ATTN_Q]->ty.dim, *k = op->in[ATTN_K]->ty.dim;
     if (op_int(op, "zigzag", 0) > 1)
         lower_refuse(op, "zigzag order is for pass localize");
-    if (op->in[ATTN_Q]->ty.dt != DT_F32) lower_refuse(op, "its operands must be f32");
+    DType dt = op->in[ATTN_Q]->ty.dt;
+    if (dt != DT_F32 && dt != DT_BF16)
+        lower_refuse(op, "its operands must be f32 or bf16");
     return (AttnShape){.batch = q[0],
                        .tq = q[1],
                        .tk = k[1],
@@ -17,6 +19,7 @@ static AttnShape attention_shape(const Op *op) {
                        .causal = op_int(op, "causal", 0) != 0,
                        .dropout = op_float(op, "p", 0),
                        .site = (uint32_t)op_int(op, "site", 0),
+                       .dt = dt,
                        .within = attention_is_within(op)};
 }
 

@@ -1,0 +1,214 @@
+/* attention_pack.c - see attention_pack.h. */
+#include "codegen/attention_pack.h"
+
+/* Transposes vl vectors of vl lanes in place: each of the log2(vl) rounds interleaves
+ * the first half of the vectors with the second. */
+static void transpose(Emit *e, LLVMValueRef *v) {
+    int n = e->vl;
+    LLVMValueRef low[16], high[16], next[16];
+    for (int i = 0; i < n; i++) {
+        low[i] = emit_i32(e, i / 2 + (i & 1) * n);
+        high[i] = emit_i32(e, i / 2 + (i & 1) * n + n / 2);
+    }
+    LLVMValueRef low_mask = LLVMConstVector(low, (unsigned)n);
+    LLVMValueRef high_mask = LLVMConstVector(high, (unsigned)n);
+    for (int round = 1; round < n; round *= 2) {
+        for (int i = 0; i < n / 2; i++) {
+            LLVMValueRef a = v[i], b = v[i + n / 2];
+            next[2 * i] = LLVMBuildShuffleVector(e->b, a, b, low_mask, "");
+            next[2 * i + 1] = LLVMBuildShuffleVector(e->b, a, b, high_mask, "");
+        }
+        memcpy(v, next, sizeof(LLVMValueRef) * (size_t)n);
+    }
+}
+
+/* Words w.. of a row of a head, `width` of them. Of bf16 every word holds two numbers,
+ * maybe but the last of the head, which gets a 0. */
+static LLVMValueRef load_words(const Attn *a, LLVMValueRef row, LLVMValueRef w,
+                               int width) {
+    Emit *e = a->e;
+    if (!a->narrow) {
+        LLVMValueRef mask = width < e->vl ? emit_tail_mask(e, emit_i64(e, width)) : NULL;
+        return emit_load(e, e->vf32, attn_f32(a, row, w), mask, 4);
+    }
+    LLVMValueRef at = attn_element(a, row, emit_mul(e, w, emit_i64(e, 2)));
+    if (width == e->vl && a->s.dim % 2 == 0) return emit_load(e, e->vf32, at, NULL, 2);
+    LLVMTypeRef halves = emit_vec(e->i16, 2 * e->vl);
+    LLVMValueRef lane[32],
+        n = emit_sub(e, emit_i64(e, a->s.dim), emit_mul(e, w, emit_i64(e, 2)));
+    for (int i = 0; i < 2 * e->vl; i++) lane[i] = emit_i32(e, i);
+    LLVMValueRef iota = LLVMConstVector(lane, (unsigned)(2 * e->vl));
+    n = emit_imin(e, n, emit_i64(e, 2 * width));
+    n = emit_splat_n(e, LLVMBuildTrunc(e->b, n, e->i32, ""), 2 * e->vl);
+    LLVMValueRef mask = LLVMBuildICmp(e->b, LLVMIntSLT, iota, n, "");
+    LLVMValueRef x = emit_load(e, halves, at, mask, 2);
+    return LLVMBuildBitCast(e->b, x, e->vf32, "");
+}
+
+static void pack_tile(const Attn *a, LLVMValueRef r0, LLVMValueRef w0, int width) {
+    Emit *e = a->e;
+    LLVMValueRef v[16], src = emit_param(e, 0), dst = emit_param(e, 1);
+    LLVMValueRef last = emit_sub(e, emit_param(e, 2), emit_i64(e, 1));
+    LLVMValueRef scale = emit_splat(e, emit_param(e, 3));
+    for (int t = 0; t < e->vl; t++) {
+        LLVMValueRef row = emit_imin(e, emit_add(e, r0, emit_i64(e, t)), last);
+        LLVMValueRef at = emit_mul(e, row, emit_i64(e, a->q_row));
+        v[t] = load_words(a, attn_element(a, src, at), w0, width);
+    }
+    transpose(e, v);
+    LLVMValueRef at = emit_add(e, emit_mul(e, w0, emit_i64(e, a->bq)), r0);
+    LLVMValueRef base = attn_f32(a, dst, at);
+    for (int x = 0; x < width; x++) {
+        LLVMValueRef to = emit_at(e, e->f32, base, x * a->bq);
+        if (!a->narrow) v[x] = emit_fmul(e, v[x], scale);
+        emit_store(e, v[x], to, NULL, 4);
+    }
+}
+
+/* `width` values of the row, from number d on, if there is such a row. */
+static void unpack_row(const Attn *a, LLVMValueRef value, LLVMValueRef row,
+                       LLVMValueRef d, int width) {
+    Emit *e = a->e;
+    LLVMValueRef dst = emit_param(e, 1), rows = emit_param(e, 2);
+    LLVMValueRef there = LLVMBuildICmp(e->b, LLVMIntSLT, row, rows, "");
+    LLVMValueRef at = emit_add(e, emit_mul(e, row, emit_i64(e, a->q_row)), d);
+    LLVMValueRef to = attn_element(a, dst, at);
+    if (!a->narrow) {
+        LLVMValueRef n = emit_select(e, there, emit_i64(e, width), emit_i64(e, 0));
+        emit_store(e, value, to, emit_tail_mask(e, n), 4);
+        return;
+    }
+    If s; /* AVX2 has no masks for 16 bits */
+    if_begin(e, &s, there);
+    LLVMValueRef mask = width < e->vl ? emit_tail_mask(e, emit_i64(e, width)) : NULL;
+    emit_store_bf16(e, value, to, mask);
+    if_end(e, &s);
+}
+
+static void unpack_tile(const Attn *a, LLVMValueRef r0, LLVMValueRef d0, int width) {
+    Emit *e = a->e;
+    LLVMValueRef v[16], src = emit_param(e, 0);
+    LLVMValueRef factor = attn_f32(a, emit_param(e, 3), r0);
+    factor = emit_load(e, e->vf32, factor, NULL, 4);
+    LLVMValueRef at = emit_add(e, emit_mul(e, d0, emit_i64(e, a->bq)), r0);
+    LLVMValueRef base = attn_f32(a, src, at);
+    for (int x = 0; x < e->vl; x++) {
+        LLVMValueRef from = emit_at(e, e->f32, base, x * a->bq);
+        v[x] = x < width ? emit_fmul(e, emit_load(e, e->vf32, from, NULL, 4), factor)
+                         : LLVMConstNull(e->vf32);
+    }
+    transpose(e, v);
+    for (int t = 0; t < e->vl; t++)
+        unpack_row(a, v[t], emit_add(e, r0, emit_i64(e, t)), d0, width);
+}
+
+/* Tiles of vl rows and of vl of the n columns. */
+static void tiles_emit(const Attn *a, const char *part, int64_t n,
+                       void (*tile)(const Attn *, LLVMValueRef, LLVMValueRef, int),
+                       const char *sig) {
+    Emit *e = a->e;
+    int64_t whole = n / e->vl * e->vl;
+    Loop rows, columns;
+    attn_func(a, part, sig);
+    loop_begin(e, &rows, emit_i64(e, 0), emit_i64(e, a->bq), e->vl, 0, NULL);
+    if (whole) {
+        loop_begin(e, &columns, emit_i64(e, 0), emit_i64(e, whole), e->vl, 0, NULL);
+        tile(a, rows.i, columns.i, e->vl);
+        loop_end(e, &columns, NULL);
+    }
+    if (n > whole) tile(a, rows.i, emit_i64(e, whole), (int)(n - whole));
+    loop_end(e, &rows, NULL);
+    emit_ret(e, NULL);
+}
+
+void attn_pack_emit(const Attn *a) {
+    tiles_emit(a, "pack", a->words, pack_tile, "ppif");
+}
+
+void attn_unpack_emit(const Attn *a) {
+    tiles_emit(a, "unpack", a->s.dim, unpack_tile, "ppip");
+}
+
+/* What a row function does with `width` columns from c on of row r. */
+typedef void (*Span)(const Attn *a, LLVMValueRef r, LLVMValueRef c, int width,
+                     int64_t stride);
+
+/* name.part(src, dst, rows): `span` for every step-th row and all vectors of n columns. */
+static void spans_emit(const Attn *a, const char *part, bool from_q, int step, int64_t n,
+                       Span span) {
+    Emit *e = a->e;
+    int64_t stride = from_q ? a->q_row : a->kv_row, whole = n / e->vl * e->vl;
+    Loop rows, columns;
+    attn_func(a, part, "ppi");
+    loop_begin(e, &rows, emit_i64(e, 0), emit_param(e, 2), step, 0, NULL);
+    if (whole) {
+        loop_begin(e, &columns, emit_i64(e, 0), emit_i64(e, whole), e->vl, 0, NULL);
+        span(a, rows.i, columns.i, e->vl, stride);
+        loop_end(e, &columns, NULL);
+    }
+    if (n > whole) span(a, rows.i, emit_i64(e, whole), (int)(n - whole), stride);
+    loop_end(e, &rows, NULL);
+    emit_ret(e, NULL);
+}
+
+static LLVMValueRef width_mask(const Attn *a, int width) {
+    return width < a->e->vl ? emit_tail_mask(a->e, emit_i64(a->e, width)) : NULL;
+}
+
+/* &src[r][c] of the rows in memory; &dst[r][c] of rows of `stride` words in scratch. */
+static LLVMValueRef memory_at(const Attn *a, LLVMValueRef ptr, LLVMValueRef r,
+                              LLVMValueRef c, int64_t stride) {
+    Emit *e = a->e;
+    return attn_element(a, ptr, emit_add(e, emit_mul(e, r, emit_i64(e, stride)), c));
+}
+
+static LLVMValueRef scratch_at(const Attn *a, LLVMValueRef ptr, LLVMValueRef r,
+                               LLVMValueRef c, int64_t stride) {
+    Emit *e = a->e;
+    return attn_f32(a, ptr, emit_add(e, emit_mul(e, r, emit_i64(e, stride)), c));
+}
+
+static void rows_span(const Attn *a, LLVMValueRef r, LLVMValueRef c, int width,
+                      int64_t stride) {
+    Emit *e = a->e;
+    LLVMValueRef row = memory_at(a, emit_param(e, 0), r, emit_i64(e, 0), stride);
+    LLVMValueRef to = scratch_at(a, emit_param(e, 1), r, c, a->words);
+    emit_store(e, load_words(a, row, c, width), to, width_mask(a, width), 4);
+}
+
+void attn_rows_emit(const Attn *a, const char *part, bool from_q) {
+    spans_emit(a, part, from_q, 1, a->words, rows_span);
+}
+
+static void pairs_span(const Attn *a, LLVMValueRef r, LLVMValueRef c, int width,
+                       int64_t stride) {
+    Emit *e = a->e;
+    LLVMTypeRef halves = emit_vec(e->i16, e->vl);
+    LLVMValueRef src = emit_param(e, 0), mask = width_mask(a, width), x[2];
+    LLVMValueRef next = emit_add(e, r, emit_i64(e, 1));
+    LLVMValueRef there = LLVMBuildICmp(e->b, LLVMIntSLT, next, emit_param(e, 2), "");
+    next = emit_select(e, there, next, r);
+    x[0] = emit_load(e, halves, memory_at(a, src, r, c, stride), mask, 2);
+    x[1] = emit_load(e, halves, memory_at(a, src, next, c, stride), mask, 2);
+    x[1] = emit_select(e, there, x[1], LLVMConstNull(halves));
+    LLVMValueRef half = LLVMBuildLShr(e->b, r, emit_i64(e, 1), "");
+    LLVMValueRef to = scratch_at(a, emit_param(e, 1), half, c, a->s.dim);
+    emit_store(e, emit_pair_up(e, x[0], x[1]), to, mask, 4);
+}
+
+void attn_pairs_emit(const Attn *a, const char *part, bool from_q) {
+    spans_emit(a, part, from_q, 2, a->s.dim, pairs_span);
+}
+
+static void round_span(const Attn *a, LLVMValueRef r, LLVMValueRef c, int width,
+                       int64_t stride) {
+    Emit *e = a->e;
+    LLVMValueRef mask = width_mask(a, width);
+    LLVMValueRef from = scratch_at(a, emit_param(e, 0), r, c, a->s.dim);
+    LLVMValueRef to = memory_at(a, emit_param(e, 1), r, c, stride);
+    emit_store_bf16(e, emit_load(e, e->vf32, from, mask, 4), to, mask);
+}
+
+void attn_round_emit(const Attn *a, const char *part, bool from_q) {
+    spans_emit(a, part, from_q, 1, a->s.dim, round_span);
+}

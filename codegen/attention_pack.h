@@ -1,0 +1,24 @@
+/* attention_pack.h - between rows of heads in memory and blocks in scratch; not for others
+ * than attention. In scratch bf16 stands in pairs of 4 bytes: of neighbours in the head
+ * where a product sums over it, of neighbouring rows where it sums over these. */
+#ifndef STATOR_ATTENTION_PACK_H
+#define STATOR_ATTENTION_PACK_H
+#include "codegen/attention_parts.h"
+
+/* name.pack(src, dst, rows, scale): dst[words][bq] = transpose of src's rows, the last of
+ * them again beyond `rows`; f32 is multiplied by scale, bf16 stays as it is. */
+void attn_pack_emit(const Attn *a);
+/* name.unpack(src, dst, rows, factor): dst's rows = transpose of src[dim][bq], query
+ * lanes times factor[bq]. */
+void attn_unpack_emit(const Attn *a);
+
+/* For bf16. Rows of q (from_q) or of k and v.
+ * name.PART(src, dst, rows): dst[rows][words] = src's rows; an odd head gets a 0. */
+void attn_rows_emit(const Attn *a, const char *part, bool from_q);
+/* name.PART(src, dst, rows): dst[(rows + 1) / 2][dim] = pairs of src's rows 2i, 2i + 1;
+ * an odd last row is paired with 0. */
+void attn_pairs_emit(const Attn *a, const char *part, bool from_q);
+/* name.PART(src, dst, rows): dst's rows = src[rows][dim], f32, rounded. */
+void attn_round_emit(const Attn *a, const char *part, bool from_q);
+
+#endif

@@ -1,0 +1,380 @@
+/* attention_bf16.c - emitted attention of bf16, forward and backward, against the plain
+ * formulas in double, with a bound for each element: a factor that is rounded to bf16 is
+ * off by at most 2^-8 of it, so a sum by 2^-8 of the sum of its terms' sizes, and so is
+ * the result that is rounded; sums in f32 add little. Guards stand round all buffers. */
+#include "base/rng.h"
+#include "codegen/attention.h"
+#include "jitted.h"
+
+typedef void (*Forward)(const uint16_t *q, const uint16_t *k, const uint16_t *v,
+                        const int32_t *q_at, const int32_t *k_at, const int32_t *rng,
+                        uint16_t *o, float *lse, void *work, const int32_t *first);
+typedef void (*Backward)(const uint16_t *q, const uint16_t *k, const uint16_t *v,
+                         const uint16_t *o, const float *lse, const uint16_t *d_o,
+                         const int32_t *q_at, const int32_t *k_at, const int32_t *rng,
+                         uint16_t *dq, uint16_t *dk, uint16_t *dv, void *work,
+                         const int32_t *first);
+
+static int threads = 1;
+
+static void split(int64_t n, void (*body)(void *, int64_t, int64_t, int64_t), void *ctx) {
+    for (int64_t t = threads - 1; t >= 0; t--) {
+        int64_t begin = n * t / threads, end = n * (t + 1) / threads;
+        if (begin < end) body(ctx, begin, end, t);
+    }
+}
+
+static double of_bits(uint16_t h) {
+    uint32_t u = (uint32_t)h << 16;
+    float f;
+    memcpy(&f, &u, 4);
+    return (double)f;
+}
+
+/* Cut off, which is as good as rounded for numbers drawn at random. */
+static uint16_t to_bits(double x) {
+    float f = (float)x;
+    uint32_t u;
+    memcpy(&u, &f, 4);
+    return (uint16_t)(u >> 16);
+}
+
+enum { GUARD = 64, MARK = 0x4a5b, NOT_A_NUMBER = 0x7fc0 };
+
+/* n numbers in (-size, size), or room for results (size 0). */
+static uint16_t *buffer(int64_t n, double size, uint64_t stream) {
+    uint16_t *p = aligned_alloc(64, (size_t)(2 * n + 4 * GUARD + 63) / 64 * 64);
+    for (int64_t i = 0; i < n + 2 * GUARD; i++) {
+        bool inside = i >= GUARD && i < GUARD + n;
+        double x = size * (2 * rng_uniform(stream, 3, (uint64_t)i) - 1);
+        p[i] = size == 0 ? MARK : inside ? to_bits(x) : NOT_A_NUMBER;
+    }
+    return p + GUARD;
+}
+
+static void guards_check(const void *of, int64_t bytes, const char *what) {
+    const uint16_t *p = of;
+    for (int i = 1; i <= GUARD; i++) {
+        if (p[-i] == MARK && p[bytes / 2 + i - 1] == MARK) continue;
+        test_fail(__FILE__, __LINE__, "write outside %s", what);
+    }
+}
+
+typedef struct Data {
+    AttnShape s;
+    int64_t nq, nk, nl; /* values in q, in k, in lse */
+    int32_t q_at, k_at, rng[RNG_WORDS], *first;
+    uint16_t *q, *k, *v, *d_o, *o, *dq, *dk, *dv;
+    float *lse;
+} Data;
+
+/* Keys begin at position 3, queries `offset` later. */
+static Data data_of(const AttnShape *s, int offset) {
+    Data d = {.s = *s, .q_at = 3 + offset, .k_at = 3, .rng = {77, -5, 3, 2}};
+    d.nl = s->batch * s->tq * s->heads;
+    d.nq = d.nl * s->dim;
+    d.nk = s->batch * s->tk * s->kv_heads * s->dim;
+    d.q = buffer(d.nq, 3, 1);
+    d.k = buffer(d.nk, 1, 2);
+    d.v = buffer(d.nk, 1, 4);
+    d.d_o = buffer(d.nq, 1, 5);
+    d.o = buffer(d.nq, 0, 0);
+    d.dq = buffer(d.nq, 0, 0);
+    d.dk = buffer(d.nk, 0, 0);
+    d.dv = buffer(d.nk, 0, 0);
+    d.lse = (float *)(void *)buffer(2 * d.nl, 0, 0);
+    d.first = malloc((size_t)(s->batch * s->tq) * sizeof(int32_t));
+    for (int64_t i = 0; i < s->batch * s->tq; i++) {
+        double at = rng_uniform(9, 1, (uint64_t)i) * (double)(i % s->tq + 1);
+        d.first[i] = d.q_at + (int32_t)(i % s->tq) - (int32_t)at;
+    }
+    return d;
+}
+
+static void data_free(const Data *d) {
+    uint16_t *const all[] = {d->q, d->k, d->v, d->d_o, d->o, d->dq, d->dk, d->dv};
+    for (int i = 0; i < ARRAY_LEN(all); i++) free(all[i] - GUARD);
+    free((uint16_t *)(void *)d->lse - GUARD);
+    free(d->first);
+}
+
+/* What dropout multiplies the probability by. */
+static double kept(const Data *d, int64_t b, int64_t h, int64_t i, int64_t j) {
+    const AttnShape *s = &d->s;
+    if (s->dropout == 0) return 1;
+    uint64_t x =
+        (uint64_t)(((b * s->heads + h) * s->tq + d->q_at + i) * s->tk + d->k_at + j);
+    x += (uint64_t)(d->rng[RNG_MICRO] * s->batch * s->heads * s->tq * s->tk);
+    uint32_t c[4] = {(uint32_t)x, (uint32_t)(x >> 32), s->site,
+                     (uint32_t)d->rng[RNG_LAYER]};
+    uint32_t key[2] = {(uint32_t)d->rng[0], (uint32_t)d->rng[1]}, out[4];
+    rng_philox(c, key, out);
+    return out[0] >= s->dropout * 0x1p32 ? 1 / (1 - s->dropout) : 0;
+}
+
+static double dot(const uint16_t *a, const uint16_t *b, int64_t n, double *size) {
+    double sum = 0;
+    *size = 0;
+    for (int64_t i = 0; i < n; i++) {
+        sum += of_bits(a[i]) * of_bits(b[i]);
+        *size += fabs(of_bits(a[i]) * of_bits(b[i]));
+    }
+    return sum;
+}
+
+/* Values and the sums of what their terms may be off. */
+typedef struct Want {
+    double *o, *lse, *dq, *dk, *dv, *o_off, *dq_off, *dk_off, *dv_off;
+} Want;
+
+enum { NARROW_BITS = 8 };
+static const double half_ulp = 1.0 / (1 << NARROW_BITS), single = 8e-6;
+
+static bool sees(const Data *d, int64_t b, int64_t i, int64_t j) {
+    if (d->s.within && d->k_at + j < d->first[b * d->s.tq + i]) return false;
+    return !d->s.causal || d->k_at + j <= d->q_at + i;
+}
+
+static int64_t key_at(const Data *d, int64_t b, int64_t h, int64_t j) {
+    const AttnShape *s = &d->s;
+    int64_t group = h / (s->heads / s->kv_heads);
+    return ((b * s->tk + j) * s->kv_heads + group) * s->dim;
+}
+
+static void forward_row(const Data *d, Want *w, int64_t b, int64_t h, int64_t i,
+                        double *p) {
+    const AttnShape *s = &d->s;
+    int64_t row = (b * s->tq + i) * s->heads + h;
+    double top = -INFINITY, sum = 0, size;
+    for (int64_t j = 0; j < s->tk; j++) {
+        p[j] = -INFINITY;
+        if (!sees(d, b, i, j)) continue;
+        const uint16_t *k = d->k + key_at(d, b, h, j);
+        p[j] = s->scale * dot(d->q + row * s->dim, k, s->dim, &size);
+        top = fmax(top, p[j]);
+    }
+    for (int64_t j = 0; j < s->tk; j++) sum += p[j] = exp(p[j] - top);
+    w->lse[row] = top == -INFINITY ? (double)NO_KEYS : top + log(sum);
+    for (int64_t j = 0; j < s->tk && top > -INFINITY; j++) {
+        double used = p[j] / sum * kept(d, b, h, i, j);
+        const uint16_t *v = d->v + key_at(d, b, h, j);
+        for (int64_t x = 0; used > 0 && x < s->dim; x++) {
+            double term = used * of_bits(v[x]);
+            w->o[row * s->dim + x] += term;
+            w->o_off[row * s->dim + x] += (half_ulp + single) * fabs(term);
+        }
+    }
+}
+
+/* Of the o and lse that the emitted forward part has given. */
+static void backward_row(const Data *d, Want *w, int64_t b, int64_t h, int64_t i) {
+    const AttnShape *s = &d->s;
+    int64_t row = (b * s->tq + i) * s->heads + h, at = row * s->dim;
+    double delta_size, delta = dot(d->d_o + at, d->o + at, s->dim, &delta_size);
+    for (int64_t j = 0; j < s->tk; j++) {
+        if (!sees(d, b, i, j)) continue;
+        int64_t to = key_at(d, b, h, j);
+        double size, dp_size, score = dot(d->q + at, d->k + to, s->dim, &size);
+        double p = exp(s->scale * score - (double)d->lse[row]),
+               keep = kept(d, b, h, i, j);
+        double dp = keep * dot(d->d_o + at, d->v + to, s->dim, &dp_size);
+        double ds = s->scale * p * (dp - delta);
+        double off = half_ulp * fabs(ds) +
+                     single * fabs(s->scale) * p * (keep * dp_size + delta_size);
+        for (int64_t x = 0; x < s->dim; x++) {
+            double d_o = of_bits(d->d_o[at + x]);
+            double q = of_bits(d->q[at + x]), k = of_bits(d->k[to + x]);
+            w->dv[to + x] += p * keep * d_o;
+            w->dv_off[to + x] += (half_ulp + single) * p * keep * fabs(d_o);
+            w->dq[at + x] += ds * k;
+            w->dq_off[at + x] += (off + single * fabs(ds)) * fabs(k);
+            w->dk[to + x] += ds * q;
+            w->dk_off[to + x] += (off + single * fabs(ds)) * fabs(q);
+        }
+    }
+}
+
+static void near(const Data *d, const char *what, const uint16_t *got, const double *want,
+                 const double *off, int64_t n) {
+    const AttnShape *s = &d->s;
+    guards_check(got, 2 * n, what);
+    for (int64_t i = 0; i < n; i++) {
+        double x = of_bits(got[i]), bound = 1.01 * off[i] + half_ulp * fabs(want[i]);
+        if (fabs(x - want[i]) <= bound + 1e-12) continue;
+        test_fail(__FILE__, __LINE__,
+                  "%s[%lld] is %g, wanted %g +- %g (tq %d tk %d heads %d/%d dim %d)",
+                  what, (long long)i, x, want[i], bound, (int)s->tq, (int)s->tk,
+                  (int)s->heads, (int)s->kv_heads, (int)s->dim);
+    }
+}
+
+typedef struct Compiled {
+    Forward f;
+    Backward g;
+    Jit *jit;
+    int vl;
+} Compiled;
+
+static Compiled compiled(const AttnShape *s, Target *t) {
+    JitSymbol parallel = {"rt_parallel", (void *)split};
+    Arena *mem = arena_new();
+    Emit *e = emit_for(mem, t);
+    attention_emit(e, "forward", s);
+    attention_grad_emit(e, "backward", s);
+    Compiled c = {.vl = t->lanes, .jit = emit_finish(e, t, &parallel, 1)};
+    c.f = (Forward)jit_lookup(c.jit, "forward");
+    c.g = (Backward)jit_lookup(c.jit, "backward");
+    arena_free(mem);
+    return c;
+}
+
+static void run(const Data *d, const Compiled *c) {
+    size_t bytes = MAX(attention_workspace_bytes(&d->s, false, threads, c->vl),
+                       attention_workspace_bytes(&d->s, true, threads, c->vl));
+    uint16_t *work = buffer((int64_t)bytes / 2, 0, 0);
+    memset(work, 0xff, bytes); /* NaN */
+    c->f(d->q, d->k, d->v, &d->q_at, &d->k_at, d->rng, d->o, d->lse, work, d->first);
+    c->g(d->q, d->k, d->v, d->o, d->lse, d->d_o, &d->q_at, &d->k_at, d->rng, d->dq, d->dk,
+         d->dv, work, d->first);
+    guards_check(work, (int64_t)bytes, "the workspace");
+    free(work - GUARD);
+}
+
+static void check_all(const Data *d) {
+    const AttnShape *s = &d->s;
+    Arena *mem = arena_new();
+    size_t nq = (size_t)d->nq, nk = (size_t)d->nk;
+    Want w = {.lse = NEW_ARRAY(mem, double, (size_t)d->nl)};
+    double **of_q[] = {&w.o, &w.dq, &w.o_off, &w.dq_off};
+    double **of_k[] = {&w.dk, &w.dv, &w.dk_off, &w.dv_off};
+    for (int i = 0; i < 4; i++) *of_q[i] = NEW_ARRAY(mem, double, nq);
+    for (int i = 0; i < 4; i++) *of_k[i] = NEW_ARRAY(mem, double, nk);
+    double *p = NEW_ARRAY(mem, double, (size_t)s->tk);
+    for (int64_t x = 0; x < s->batch * s->heads * s->tq; x++) {
+        int64_t b = x / s->tq / s->heads, h = x / s->tq % s->heads, i = x % s->tq;
+        forward_row(d, &w, b, h, i, p);
+        backward_row(d, &w, b, h, i);
+    }
+    near(d, "o", d->o, w.o, w.o_off, d->nq);
+    near(d, "dq", d->dq, w.dq, w.dq_off, d->nq);
+    near(d, "dk", d->dk, w.dk, w.dk_off, d->nk);
+    near(d, "dv", d->dv, w.dv, w.dv_off, d->nk);
+    guards_check(d->lse, 4 * d->nl, "lse");
+    for (int64_t i = 0; i < d->nl; i++) EXPECT_NEAR(d->lse[i], w.lse[i], 1e-5);
+    arena_free(mem);
+}
+
+/* With x86-64-v4 the vectors are wide and the CPU's instructions for bf16 are not used. */
+static Target *target(int vl, bool instructions) {
+    Target *t = target_of_lanes(vl);
+    if (vl == 8 || instructions) return t;
+    target_close(t);
+    return target_open("x86-64-v4");
+}
+
+static AttnShape shape(int64_t tq, int64_t tk, int64_t heads, int64_t kv_heads,
+                       int64_t dim) {
+    return (AttnShape){.batch = 1,
+                       .tq = tq,
+                       .tk = tk,
+                       .heads = heads,
+                       .kv_heads = kv_heads,
+                       .dim = dim,
+                       .scale = 1 / sqrt((double)dim),
+                       .causal = true,
+                       .site = 9,
+                       .dt = DT_BF16};
+}
+
+static const int dims[] = {16, 50, 64, 80, 96, 128, 256, 33, 1};
+static const int sizes[] = {1, 7, 64, 65, 200};
+enum { CASES = ARRAY_LEN(dims) * ARRAY_LEN(sizes) * ARRAY_LEN(sizes) };
+
+/* Case n has the sizes of its number, and features that change from case to case. */
+static void run_case(int n, Target *t) {
+    int dim = dims[n % ARRAY_LEN(dims)], q = n / ARRAY_LEN(dims);
+    AttnShape s = shape(sizes[q % ARRAY_LEN(sizes)], sizes[q / ARRAY_LEN(sizes)],
+                        n % 3 ? 2 : 1, n % 3 == 1 ? 2 : 1, dim);
+    s.batch = 1 + n % 2;
+    s.causal = n % 5 != 4;
+    s.within = n % 4 == 1;
+    s.dropout = n % 7 == 3 ? 0.3 : 0;
+    if (n % 11 == 10) s.scale = -s.scale;
+    test_at("case %d", n);
+    threads = 1 + n % 3;
+    Compiled c = compiled(&s, t);
+    static const int offsets[] = {0, 5, 70, -4};
+    for (int i = 0; i < 2; i++) {
+        Data d = data_of(&s, offsets[(n + i) % ARRAY_LEN(offsets)]);
+        run(&d, &c);
+        check_all(&d);
+        data_free(&d);
+    }
+    jit_free(c.jit);
+}
+
+static void every(int step, int vl, bool instructions) {
+    Target *t = target(vl, instructions);
+    for (int n = 0; n < CASES; n += step) run_case(n, t);
+}
+
+TEST_LIMIT(some_16, 300) {
+    every(23, 16, true);
+}
+TEST_LIMIT(some_16_widened, 300) {
+    every(29, 16, false);
+}
+TEST_LIMIT(some_8, 300) {
+    every(19, 8, false);
+}
+
+TEST_LABEL_OF(all_16, SLOW);
+TEST_LIMIT(all_16, 600) {
+    every(1, 16, true);
+}
+TEST_LABEL_OF(all_16_widened, SLOW);
+TEST_LIMIT(all_16_widened, 600) {
+    every(1, 16, false);
+}
+TEST_LABEL_OF(all_8, SLOW);
+TEST_LIMIT(all_8, 600) {
+    every(1, 8, false);
+}
+
+static void same_bits(const Data *a, const Data *b) {
+    EXPECT(memcmp(a->o, b->o, (size_t)a->nq * 2) == 0);
+    EXPECT(memcmp(a->lse, b->lse, (size_t)a->nl * 4) == 0);
+    EXPECT(memcmp(a->dq, b->dq, (size_t)a->nq * 2) == 0);
+    EXPECT(memcmp(a->dk, b->dk, (size_t)a->nk * 2) == 0);
+    EXPECT(memcmp(a->dv, b->dv, (size_t)a->nk * 2) == 0);
+}
+
+/* Run after run, for any number of threads, with the instructions and without. */
+TEST(same_bits) {
+    AttnShape s = shape(150, 150, 4, 2, 50);
+    s.dropout = 0.2;
+    Compiled c = compiled(&s, target(16, true)), plain = compiled(&s, target(16, false));
+    Data once = data_of(&s, 0), more = data_of(&s, 0);
+    run(&once, &c);
+    run(&more, &c);
+    same_bits(&once, &more);
+    threads = 5;
+    run(&more, &c);
+    same_bits(&once, &more);
+    run(&more, &plain);
+    same_bits(&once, &more);
+}
+
+/* Keys of the future change nothing, though they be no numbers and share a pair. */
+TEST(causal_to_the_bit) {
+    AttnShape s = shape(40, 100, 2, 1, 16);
+    Compiled c = compiled(&s, target(8, false));
+    for (int offset = 0; offset < 4; offset++) {
+        Data a = data_of(&s, offset), b = data_of(&s, offset);
+        for (int64_t x = (offset + 40) * s.dim; x < b.nk; x++)
+            b.v[x] = b.k[x] = NOT_A_NUMBER;
+        run(&a, &c);
+        run(&b, &c);
+        same_bits(&a, &b);
+    }
+}
