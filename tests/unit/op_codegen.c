@@ -3,6 +3,7 @@
  * operand and result, and the sizes of ops.h as well as ones beyond a
  * vector and a block. */
 #include "codegen/codegen.h"
+#include "codegen/target.h"
 #include "op_programs.h"
 #include "runtime/core/rt.h"
 
@@ -68,12 +69,23 @@ static void check_guards(const Sample *s, const Program *p, Tensor **arg) {
     }
 }
 
-/* Rounding of a long sum grows with its length; elementwise ops have a few ulp. */
+static double largest(const Tensor *t) {
+    double most = 0;
+    for (int64_t i = 0, n = type_count(&t->ty); i < n; i++)
+        most = fmax(most, fabs(tensor_get(t, i)));
+    return most;
+}
+
+/* Rounding of a long sum grows with its length; elementwise ops have a few ulp. The terms
+ * of attention's sums are as large as the largest result; in bf16 what they are products
+ * of is rounded, by at most 2^-8 of it, and so are both results. */
 static void compare(const Sample *s, int nth, const Tensor *want, const void *got) {
     Tensor g = {want->ty, (void *)got};
+    double unit = starts(s->kind, "attention") ? fmax(1, largest(want)) : 1;
+    double tol = want->ty.dt == DT_BF16 ? 3 * 0x1p-8 : 4e-6;
     for (int64_t i = 0, n = type_count(&want->ty); i < n; i++) {
         double x = tensor_get(&g, i), y = tensor_get(want, i);
-        if (x == y || (x != x && y != y) || fabs(x - y) <= 4e-6 * fmax(1, fabs(y)))
+        if (x == y || (x != x && y != y) || fabs(x - y) <= tol * fmax(unit, fabs(y)))
             continue;
         test_fail(__FILE__, __LINE__,
                   "%s {%s}: result %d, element %lld is %.9g, wanted %.9g", s->kind,
@@ -108,9 +120,10 @@ static int overwritten; /* programs whose plan writes a result over a copy */
 
 /* False when generated code has no such program (it computes in f32): refused, as it must
  * be, with a sentence. */
-static bool run_sample(const Sample *s, const char *cpu, int threads, Operands how) {
+static bool run_typed(const Sample *s, const char *type, const char *cpu, int threads,
+                      Operands how) {
     Arena *mem = arena_new();
-    Module *m = sample_module(mem, s, "f32", on_mesh(s) ? "a=1" : "", 1,
+    Module *m = sample_module(mem, s, type, on_mesh(s) ? "a=1" : "", 1,
                               on_mesh(s) ? "local" : "global");
     if (how == COPIED) copy_operands(entry(m)->last);
     return_results(entry(m));
@@ -143,19 +156,23 @@ static bool run_sample(const Sample *s, const char *cpu, int threads, Operands h
     return true;
 }
 
+static bool run_sample(const Sample *s, const char *cpu, int threads, Operands how) {
+    return run_typed(s, "f32", cpu, threads, how);
+}
+
 /* Sizes beyond a block of keys, too slow for finite differences. */
 static const Sample more_samples[] = {
     {"attention_within", NULL, /* whole blocks of keys lie before the first one seen */
      "%q: F[1,150,2,3], %k: F[1,150,1,3], %v: F[1,150,1,3], %zeroo: i32[], %rng: i32[4], "
      "%first: i32[1,150]",
      "%o, %l = attention_within %q, %k, %v, %zeroo, %zeroo, %rng, %first "
-     "{scale=0.4; causal=1} : F[1,150,2,3], F[1,150,2]"},
+     "{scale=0.4; causal=1} : F[1,150,2,3], S[1,150,2]"},
     {"attention", NULL, /* whole blocks of queries see no key, the next ones some */
      "%q: F[1,200,2,3], %k: F[1,150,1,3], %v: F[1,150,1,3], %far_back: i32[], %zero: "
      "i32[], %rng: i32[4]",
      "%o, %l = attention %q, %k, %v, %far_back, %zero, %rng {scale=0.4; causal=1} : "
      "F[1,200,2,3], "
-     "F[1,200,2]"},
+     "S[1,200,2]"},
     {"attention_grad", NULL,
      "%q: F[1,200,2,3], %k: F[1,150,1,3], %v: F[1,150,1,3], %far_back: i32[], %zero: "
      "i32[], %rng: i32[4], "
@@ -163,6 +180,10 @@ static const Sample more_samples[] = {
      "%dq, %dk, %dv = attention_grad %q, %k, %v, %far_back, %zero, %rng, %o, %lse, %do "
      "{scale=0.4; "
      "causal=1; p=0.1; site=3} : F[1,200,2,3], F[1,150,1,3], F[1,150,1,3]"},
+    {"attention", NULL, ATTN("2,65,4,50", "2,70,2,50"),
+     ATTN_OUT("scale=0.2; causal=1; p=0.2; site=1", "2,65,4,50", "2,65,4")},
+    {"attention_grad", NULL, ATTN_GRAD_ARGS("1,65,4,80", "1,67,2,80", "1,65,4"),
+     ATTN_GRAD_OUT("scale=0.1; causal=1", "1,65,4,80", "1,67,2,80")},
     {"dropout", NULL, /* more than a block of a row */
      "%x: F[3,2,4999], %rng: i32[4]",
      "%y = dropout %x, %rng {p=0.3; site=5; of=\"f32[3,2:a,4999]\"} : F[3,2,4999]"},
@@ -203,6 +224,31 @@ TEST_LIMIT(widest_vectors_two_threads, 300) {
 }
 TEST_LIMIT(avx2_one_thread, 300) {
     all_samples("x86-64-v3", 1);
+}
+
+static void attention_samples(const char *cpu, int threads) {
+    int ran = 0;
+    for (int i = 0; i < ARRAY_LEN(samples) + ARRAY_LEN(more_samples); i++) {
+        int more = i - ARRAY_LEN(samples);
+        const Sample *s = more < 0 ? &samples[i] : &more_samples[more];
+        if (starts(s->kind, "attention"))
+            ran += run_typed(s, "bf16", cpu, threads, APART);
+    }
+    EXPECT(ran >= 19);
+}
+
+TEST(bf16_attention_widest_vectors) {
+    attention_samples("native", 2);
+}
+TEST(bf16_attention_avx2) {
+    attention_samples("x86-64-v3", 1);
+}
+TEST(bf16_attention_without_the_instruction) {
+    Target *t = target_open(NULL);
+    int lanes = target_lanes(t);
+    target_close(t);
+    if (lanes < 16) test_skip("the CPU has no AVX-512");
+    attention_samples("x86-64-v4", 2);
 }
 
 /* Results over operands, where the plan of memory puts them. */
