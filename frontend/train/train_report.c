@@ -179,21 +179,42 @@ static double share_of_core(const Train *t) {
     return MIN(1.0, cores / (double)(comm_local_size() * t->threads));
 }
 
+/* Of the units that its products run on, of all ranks. */
+static double measure_peak(const Train *t, const char **unit) {
+    double peak = 0;
+    if (t->job.cfg->model_compute_dtype == FLOAT_BF16)
+        peak = bench_bf16_peak(t->threads, unit);
+    if (peak <= 0) {
+        peak = bench_fma_peak(t->threads);
+        *unit = "FMA";
+    }
+    return 1e9 * peak * comm_size() * share_of_core(t);
+}
+
+/* Products of bf16 are slow on a CPU that has no unit for them. */
+static void say_no_unit(const Train *t, const char *unit) {
+    if (t->job.cfg->model_compute_dtype != FLOAT_BF16 || strcmp(unit, "FMA")) return;
+    report_say(t, "note: this CPU has neither AMX nor AVX512-BF16: products of bfloat16 are "
+                  "right and slow; compute_dtype float32 is faster here");
+}
+
 void report_header(Train *t) {
     const Program *p = t->program;
     char warning[256];
+    const char *unit;
     comm_barrier();
-    t->peak_flops = 1e9 * bench_fma_peak(t->threads) * comm_size() * share_of_core(t);
+    t->peak_flops = measure_peak(t, &unit);
     if (comm_rank() != 0) return;
     say_model(t);
     say_work(t);
     report_say(t,
-               "machine    %d rank%s of %d threads, measured FMA peak %s: "
+               "machine    %d rank%s of %d threads, measured %s peak %s: "
                "mfu is the share "
                "of it at %s model flops a %s",
-               comm_size(), comm_size() == 1 ? "" : "s", t->threads,
+               comm_size(), comm_size() == 1 ? "" : "s", t->threads, unit,
                human(t->peak_flops, "FLOP/s").s, human(t->job.flops_per_token, "").s,
                job_unit(&t->job));
+    say_no_unit(t, unit);
     say_memory(t);
     report_say(t, "compiled   passes %.2f s, code %.2f s%s", p->pass_seconds,
                p->codegen_seconds, p->cached ? " (from the cache)" : "");

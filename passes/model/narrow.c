@@ -63,21 +63,19 @@ static bool rounds_before(const Op *op) {
 }
 
 /* The op on a narrow operand 0. */
-static void narrow_op(Narrow *n, Op *op, Value *in0) {
-    Builder b = op->next ? build_before(op->next) : build_at_end(n->f);
+static Op *narrow_op(const Narrow *n, Builder b, const Op *op, Value *in0) {
     Value **in = NEW_ARRAY(n->f->mod->mem, Value *, (size_t)op->nin);
     memcpy(in, op->in, (size_t)op->nin * sizeof *in);
     in[0] = in0;
     Op *copy = op_again(&b, op, in);
-    for (int i = 0; i < op->nout; i++) {
-        copy->out[i]->ty.dt = n->to;
-        note(n, op->out[i], copy->out[i]);
-    }
+    for (int i = 0; i < op->nout; i++) copy->out[i]->ty.dt = n->to;
+    return copy;
 }
 
-/* v, rounded: as far up as that is the same. Of an argument, and views of it, every reader
- * has its own, so that gradients are added up unrounded. */
-static Value *narrowed(Narrow *n, Value *v) {
+/* v, rounded for `reader`: as far up as that is the same. Of an argument, and views of it,
+ * every reader has its own, so that gradients are added up unrounded, and stages of a
+ * pipeline are given the argument. */
+static Value *narrowed(Narrow *n, Value *v, Op *reader) {
     Arena *mem = arena_new();
     Value **way = NULL, *at = v;
     int steps = 0, cap = 0;
@@ -86,14 +84,19 @@ static Value *narrowed(Narrow *n, Value *v) {
         at = at->def->in[0];
     }
     bool argument = !at->def;
+    Builder b = build_before(reader);
     Value *made = known(n, at);
-    if (!made) made = is_wider(at, n->to) ? cast_behind(n->f, at, n->to) : at;
-    if (!argument) note(n, at, made);
+    if (!made && argument)
+        made = cast_at(&b, at, n->to);
+    else if (!made)
+        note(n, at, made = cast_behind(n->f, at, n->to));
     for (int i = steps - 1; i >= 0; i--) {
-        Value *x = way[i];
-        narrow_op(n, x->def, made);
-        made = x->def->next->out[x->nth];
-        for (int k = 0; argument && k < x->def->nout; k++) note(n, x->def->out[k], NULL);
+        Op *op = way[i]->def;
+        if (!argument) b = op->next ? build_before(op->next) : build_at_end(n->f);
+        Op *copy = narrow_op(n, b, op, made);
+        for (int k = 0; k < op->nout && !argument; k++)
+            note(n, op->out[k], copy->out[k]);
+        made = copy->out[way[i]->nth];
     }
     arena_free(mem);
     return made;
@@ -177,7 +180,7 @@ static void narrow_dense(Narrow *n, Op *op) {
     const char *spec = optab[op->kind].types;
     for (int i = 0; i < op->nin; i++) {
         char c = spec[MIN((size_t)i, strcspn(spec, "-") - 1)];
-        if (c == 'f' && is_wider(op->in[i], n->to)) op->in[i] = narrowed(n, op->in[i]);
+        if (c == 'f' && is_wider(op->in[i], n->to)) op->in[i] = narrowed(n, op->in[i], op);
     }
     Arena *mem = arena_new();
     Type *was = NEW_ARRAY(mem, Type, (size_t)op->nout);

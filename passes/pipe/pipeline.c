@@ -255,6 +255,12 @@ static bool all_here(const Stage *s, const Op *op) {
     return true;
 }
 
+static bool is_sent(const Pipe *p, const Op *op) {
+    for (int i = 0; i < op->nout && !p->flat.is_task[op->id]; i++)
+        if (p->edge[op->out[i]->id]) return true;
+    return false;
+}
+
 /* Sums and the like are made as soon as they can be: that frees what they read. */
 static void emit_followers(Pipe *p, int stage, Op **list, int n) {
     Stage *s = &p->stage[stage];
@@ -376,6 +382,10 @@ static void begin_stage(Pipe *p, const Func *step, int k) {
     }
     for (int i = 0; i < flat->narg; i++)
         if (func_arg_stage(flat, i) == k) send_value(p, k, flat->arg[i]);
+    /* what others read of arguments, a rounded weight, is there from the start too */
+    for (Op *op = flat->first; op; op = op->next)
+        if (p->op_stage[op->id] == k && op->nin && is_sent(p, op) && all_here(s, op))
+            emit(p, k, op);
 }
 
 static Value *result_of(Pipe *p, int k, Value *v) {

@@ -61,22 +61,27 @@ static Value *made_again(Builder *b, const Op *op, const Type *want) {
     return made->out[0];
 }
 
+/* v in another element type, each rank's part of it. */
+static Value *cast_parts(Builder *b, Value *v, DType to) {
+    Type ty = v->ty;
+    ty.dt = to;
+    b->name = v->name;
+    Value *made = build_placed(b, OP_cast, NULL, ty, v);
+    Over o = over_none(made->def);
+    for (int k = 0; k < ty.rank; k++) o.split[o.d.term[0][k]] = ty.split[k];
+    o.passes = ty.pending;
+    over_write(made->def, &o);
+    return made;
+}
+
 /* v under another placement. Sums over ranks are made in f32 at least. */
 static Value *moved(Builder *b, Value *v, Type want) {
-    DType sum = dtype_sum(v->ty.dt), was = v->ty.dt;
-    bool widens = dtype_is_float(was) && sum != was && v->ty.pending & ~want.pending;
-    const char *name = v->name;
-    if (widens) {
-        Type wide = v->ty;
-        wide.dt = want.dt = sum;
-        b->name = name;
-        v = build_placed(b, OP_cast, NULL, wide, v);
-    }
-    b->name = name;
+    DType was = v->ty.dt, sum = dtype_is_float(was) ? dtype_sum(was) : was;
+    bool adds = v->ty.pending & ~want.pending;
+    if (adds && sum != was) v = cast_parts(b, v, want.dt = sum);
+    b->name = v->name;
     v = build_placed(b, OP_reshard, NULL, want, v);
-    want.dt = was;
-    b->name = name;
-    return widens ? build_placed(b, OP_cast, NULL, want, v) : v;
+    return v->ty.dt == was ? v : cast_parts(b, v, was);
 }
 
 static Value *brought(Func *f, Op *before, Value *v, const Type *ty) {
