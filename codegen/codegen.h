@@ -3,13 +3,13 @@
 #define STATOR_CODEGEN_H
 #include "passes/passes.h"
 #include "passes/pipe/schedule.h"
+#include "runtime/run/op_rows.h"
 
 typedef struct CompileOptions {
     const char *cpu; /* NULL or "native": this host; see target_open */
     int threads;     /* 0: all cores */
     bool no_cache;   /* neither read nor write the object cache */
-    bool profile;    /* measure the time of every op, for program_profile */
-    bool log_tasks;  /* tell task_log.h when the tasks of a stage begin and end */
+    bool log_ops;    /* tell op_log.h when ops begin and end, and perf their names */
     bool verbose;    /* a line per pass and per stage of code generation to stderr */
 } CompileOptions;
 
@@ -61,12 +61,10 @@ int program_arg_named(const Program *p, const char *name);
 int program_arg_role(const Program *p, ArgRole role);
 void program_run(Program *p);
 void program_free(Program *p);
-/* Of the step of a stage: its tasks by number, as code with log_tasks tells them; *n of them.
- */
+/* Of the step of a stage: its tasks in their order; *n of them. */
 Task *program_tasks(Arena *mem, const Program *p, int *n);
-/* Seconds per op since program_make, the largest first, as a table; empty without
- * CompileOptions.profile. Ops of a loop body are summed over its runs. */
-const char *program_profile(Arena *mem, const Program *p);
+/* The ops that code with log_ops tells of, by number; *n of them. */
+OpRow *program_ops(Arena *mem, const Program *p, int *n);
 /* One line per matmul with its implementation, for plan.json and -v. */
 const char *program_describe(Arena *mem, const Program *p);
 

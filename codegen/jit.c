@@ -208,6 +208,56 @@ Jit *jit_load(Target *t, const void *object, size_t n, const JitSymbol *symbols,
     return NULL;
 }
 
+/* ---- names for perf ---- */
+
+/* The name of the section that a symbol is in; "": in none. */
+static const char *section_of(LLVMBinaryRef binary, LLVMSymbolIteratorRef at) {
+    LLVMSectionIteratorRef section = LLVMObjectFileCopySectionIterator(binary);
+    LLVMMoveToContainingSection(section, at);
+    bool none = LLVMObjectFileIsSectionIteratorAtEnd(binary, section);
+    const char *name = none ? NULL : LLVMGetSectionName(section);
+    LLVMDisposeSectionIterator(section);
+    return name ? name : "";
+}
+
+/* Most functions are nobody's but the object's, so they cannot be looked up: they are as far
+ * from one that can be as they are in its section. */
+static void add_functions(LLVMBinaryRef binary, const char *known, uint64_t address,
+                          Text *out) {
+    LLVMSymbolIteratorRef at = LLVMObjectFileCopySymbolIterator(binary);
+    const char *section = "";
+    for (; !LLVMObjectFileIsSymbolIteratorAtEnd(binary, at); LLVMMoveToNextSymbol(at)) {
+        if (strcmp(LLVMGetSymbolName(at), known)) continue;
+        section = section_of(binary, at);
+        address -= LLVMGetSymbolAddress(at);
+    }
+    LLVMDisposeSymbolIterator(at);
+    at = LLVMObjectFileCopySymbolIterator(binary);
+    for (; !LLVMObjectFileIsSymbolIteratorAtEnd(binary, at); LLVMMoveToNextSymbol(at)) {
+        const char *name = LLVMGetSymbolName(at);
+        uint64_t size = LLVMGetSymbolSize(at);
+        if (!name[0] || !size || strcmp(section_of(binary, at), section)) continue;
+        text_add(out, "%llx %llx %s\n",
+                 (unsigned long long)(address + LLVMGetSymbolAddress(at)),
+                 (unsigned long long)size, name);
+    }
+    LLVMDisposeSymbolIterator(at);
+}
+
+Text jit_functions(Arena *mem, Jit *j, const void *object, size_t n, const char *known) {
+    Text out = text_new(mem);
+    uint64_t address = (uint64_t)(uintptr_t)jit_lookup(j, known);
+    LLVMMemoryBufferRef view =
+        LLVMCreateMemoryBufferWithMemoryRange(object, n, "object", 0);
+    char *message = NULL;
+    LLVMBinaryRef binary = LLVMCreateBinary(view, NULL, &message);
+    if (!binary) die("an object that was linked: %s", message);
+    add_functions(binary, known, address, &out);
+    LLVMDisposeBinary(binary);
+    LLVMDisposeMemoryBuffer(view);
+    return out;
+}
+
 void *jit_lookup(Jit *j, const char *name) {
     uint64_t address = find(j, name);
     if (!address) die("no function '%s' in the object: %s", name, j->error);

@@ -35,6 +35,9 @@ Jit *jit_load(Target *t, const void *object, size_t n, const JitSymbol *symbols,
 
 /* Address of a function of the object; dies when there is none of that name. */
 void *jit_lookup(Jit *j, const char *name);
+/* The functions of a linked object as perf reads them from /tmp/perf-PID.map: a line "start
+ * size name" each, in hexadecimal. `known` is one that jit_lookup finds. */
+Text jit_functions(Arena *mem, Jit *j, const void *object, size_t n, const char *known);
 /* Ends the code too: nothing of it may run or be called later. */
 void jit_free(Jit *j);
 

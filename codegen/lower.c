@@ -1,5 +1,6 @@
 /* lower.c - functions, calls and loops. */
 #include "codegen/lower.h"
+#include "codegen/program_ops.h"
 #include "ir/placement.h"
 
 static const char *symbol(Lower *l, const Func *f) {
@@ -205,27 +206,17 @@ static void (*const lowering[OP_COUNT])(Lower *, const Op *) = {
 #undef MAP
 #undef COMPOSITE
 
-/* Time since the last tick belongs to this op. */
-static void tick(Lower *l, const Op *op) {
-    LLVMValueRef number = emit_i64(l->e, l->nticked);
-    PUSH(l->mem, l->ticked, l->nticked, l->ticked_cap, op);
-    CALL_RT(l->e, rt_tick, number);
-}
-
 static void lower_op(Lower *l, const Op *op) {
-    bool logged = l->log_tasks && l->in_entry && op_is_task(op);
+    bool logged = l->log_ops && op_is_logged(op);
     if (!lowering[op->kind]) die("%s reached code generation", optab[op->kind].name);
-    if (logged) CALL_RT(l->e, rt_task_begin, emit_i64(l->e, l->ntasks));
+    if (logged) CALL_RT(l->e, rt_op_begin, emit_i64(l->e, l->nlogged));
     lowering[op->kind](l, op);
-    if (logged) CALL_RT(l->e, rt_task_end, emit_i64(l->e, l->ntasks++));
+    if (logged) CALL_RT(l->e, rt_op_end, emit_i64(l->e, l->nlogged++));
 }
 
 /* Ops from `op` up to `end`, NULL: all. */
 static void lower_ops(Lower *l, const Op *op, const Op *end) {
-    for (; op != end; op = op->next) {
-        lower_op(l, op);
-        if (l->profile) tick(l, op);
-    }
+    for (; op != end; op = op->next) lower_op(l, op);
     emit_ret(l->e, NULL);
 }
 

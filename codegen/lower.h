@@ -31,12 +31,8 @@ typedef struct Lower {
     int threads, vl;
     Product *product;
     int nproducts, product_cap, nattention;
-    /* profiling: op number i is ticked after its code; NULL = none */
-    const Op **ticked;
-    int nticked, ticked_cap;
-    bool profile;
-    bool log_tasks; /* of the entry, by number */
-    int ntasks;
+    bool log_ops; /* ops tell when they begin and end, by their number in program_ops */
+    int64_t nlogged;
     /* the function being lowered */
     LLVMValueRef products, frame, *arg, *ret; /* pointers of the function */
     bool in_entry;

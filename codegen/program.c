@@ -3,12 +3,15 @@
 #include "codegen/codegen.h"
 #include "codegen/jit.h"
 #include "codegen/lower.h"
+#include "codegen/program_ops.h"
 #include "runtime/comm/agree.h"
 #include "runtime/comm/comm.h"
 #include "runtime/core/free_memory.h"
 #include "runtime/core/rt.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #ifndef STATOR_BUILD_ID
 #define STATOR_BUILD_ID "unnamed build"
@@ -30,15 +33,6 @@ void rt_product(const void *products, int64_t index, const void *a, const void *
                 const void *bias, void *c, void *scratch) {
     const Product *product = products;
     dnnl_matmul_run(product[index].matmul, a, b, bias, c, scratch);
-}
-
-/* Seconds by op number of the one program that is profiled. */
-static double *tick_seconds, last_tick;
-
-void rt_tick(int64_t number) {
-    double now = clock_seconds();
-    tick_seconds[number] += now - last_tick;
-    last_tick = now;
 }
 
 /* The only functions of this process that generated code can reach. */
@@ -66,7 +60,7 @@ static char *cache_text(Arena *mem, const Program *p, const struct ProgramCode *
     Text t = text_new(mem);
     text_add(&t, "%s\n%s\nthreads %d\n", STATOR_BUILD_ID, jit_passes, p->threads);
     target_describe(code->target, &t);
-    if (code->lower.log_tasks) text_add(&t, "tasks are logged\n");
+    if (code->lower.log_ops) text_add(&t, "ops are logged\n");
     text_add(&t, "%s", module_print(mem, p->m));
     return t.s;
 }
@@ -76,12 +70,27 @@ static void report(const CompileOptions *co, const char *what, double start) {
         fprintf(stderr, "%-10s %8.2f ms\n", what, 1e3 * (clock_seconds() - start));
 }
 
+/* perf finds the names of generated functions in a file of this name. */
+static void name_for_perf(Jit *j, const void *bytes, size_t n) {
+    Arena *mem = arena_new();
+    const char *path = arena_printf(mem, "/tmp/perf-%d.map", (int)getpid());
+    Text functions = jit_functions(mem, j, bytes, n, "stator_entry");
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0644);
+    int error = fd < 0 ? errno : fd_write(fd, functions.s, functions.n);
+    if (error)
+        fprintf(stderr, "warning: cannot write %s: %s; perf shows addresses\n", path,
+                strerror(error));
+    if (fd >= 0) close(fd);
+    arena_free(mem);
+}
+
 static Jit *link_object(struct ProgramCode *code, const void *bytes, size_t n,
                         bool must) {
     char why[400];
     Jit *j =
         jit_load(code->target, bytes, n, symbols, ARRAY_LEN(symbols), why, sizeof why);
     if (!j && must) die("linking generated code: %s", why);
+    if (j && code->lower.log_ops) name_for_perf(j, bytes, n);
     return j;
 }
 
@@ -191,23 +200,19 @@ Program *program_make(Arena *mem, Module *m, const char *passes, const PassOptio
     rt_set_threads(co->threads);
     p->m = m;
     p->threads = rt_threads();
-    CompileOptions options_of_code = *co;
-    options_of_code.no_cache |= co->profile; /* the table of ops is made with the code */
     code->target = target_open(co->cpu);
     code->lower = (Lower){.mem = mem,
                           .m = m,
                           .threads = p->threads,
                           .vl = target_lanes(code->target),
-                          .profile = co->profile,
-                          .log_tasks = co->log_tasks};
+                          .log_ops = co->log_ops};
     plan_module(mem, p, passes, po, co->verbose);
     p->plan = memory_plan(mem, p->entry);
     p->arg = NEW_ARRAY(mem, void *, (size_t)p->entry->narg + 1);
     p->ret = NEW_ARRAY(mem, void *, (size_t)p->entry->nret + 1);
     p->pass_seconds = clock_seconds() - start;
     start = clock_seconds();
-    generate(mem, p, &options_of_code);
-    if (co->profile) tick_seconds = NEW_ARRAY(mem, double, (size_t)code->lower.nticked);
+    generate(mem, p, co);
     code->entry = (Entry)jit_lookup(code->jit, "stator_entry");
     p->codegen_seconds = clock_seconds() - start;
     return p;
@@ -340,12 +345,15 @@ int program_arg_role(const Program *p, ArgRole role) {
 
 void program_run(Program *p) {
     if (!p->arena) die("a program runs after program_allocate");
-    last_tick = clock_seconds();
     p->code->entry(p->code->lower.product, p->code->frame, p->arg, p->ret);
 }
 
 Task *program_tasks(Arena *mem, const Program *p, int *n) {
     return op_called_tasks(mem, p->entry, n);
+}
+
+OpRow *program_ops(Arena *mem, const Program *p, int *n) {
+    return logged_ops(mem, p->m, p->entry, n);
 }
 
 void program_free(Program *p) {
@@ -356,30 +364,6 @@ void program_free(Program *p) {
         dnnl_matmul_free(code->lower.product[i].matmul);
     target_close(code->target);
     p->arena = NULL;
-}
-
-const char *program_profile(Arena *mem, const Program *p) {
-    const Lower *l = &p->code->lower;
-    Text t = text_new(mem);
-    double total = 0, above = 1e300;
-    for (int i = 0; i < l->nticked; i++) total += tick_seconds[i];
-    for (int n = 0; n < l->nticked; n++) { /* the next one below `above` */
-        int best = -1;
-        for (int i = 0; i < l->nticked; i++) {
-            if (tick_seconds[i] < above &&
-                (best < 0 || tick_seconds[i] > tick_seconds[best])) {
-                best = i;
-            }
-        }
-        if (best < 0) break;
-        above = tick_seconds[best];
-        const Op *op = l->ticked[best];
-        const Func *f = op_callee(op);
-        text_add(&t, "%8.3f s %5.1f %%  @%s %%%s = %s%s%s\n", above, 100 * above / total,
-                 op->fn->name, op->nout ? op->out[0]->name : "", optab[op->kind].name,
-                 f ? " @" : "", f ? f->name : "");
-    }
-    return t.s;
 }
 
 const char *program_describe(Arena *mem, const Program *p) {

@@ -48,7 +48,8 @@ int cmd_train(int argc, char **argv) {
     train_state_start(&t);
     valid_start(&t);
     open_metrics(&t);
-    tasks_start(&t);
+    tasks_draw_schedule(&t);
+    profile_start(&t);
     if (t.step >= t.steps)
         report_say(&t, "all %lld steps are done already%s", (long long)t.steps,
                    t.step == t.steps
@@ -57,7 +58,7 @@ int cmd_train(int argc, char **argv) {
                                       (long long)t.step));
     int code = train_loop(&t);
     watch_task("end of the run", -1, false);
-    tasks_end(&t);
+    profile_end(&t);
     if (code == 0)
         code = finish(&t);
     else

@@ -54,7 +54,7 @@ typedef struct Train {
     struct Results *results; /* of the probe */
     float **gradient; /* sums over its micro-batches, by parameter; NULL: it has one */
     const PipeSchedule *pipe; /* what its stages do; NULL: there is one */
-    struct TaskRecord *tasks; /* see train_tasks.c; NULL: nothing is recorded */
+    struct Record *record;    /* see train_profile.c; NULL: nothing is recorded */
     TrainSlots at;
     Feed *feed;               /* of program */
     struct Validation *valid; /* NULL: none */
@@ -159,13 +159,16 @@ typedef struct ValidPoint {
 int valid_points(const Train *t, Arena *mem, double **step, double **loss);
 int valid_points_write(const Train *t, int64_t last_step, const ValidPoint *more);
 
-/* train_tasks.c: the tasks of a pipeline as planned (schedule.svg) and, with the key profile,
- * as measured (timeline.csv, timeline.svg). On all ranks: before the first step, right before
- * the program runs, behind each step, and behind all, which writes what is not written yet. */
-void tasks_start(Train *t);
-void tasks_begin_step(Train *t, int64_t step);
-void tasks_end_step(Train *t);
-void tasks_end(Train *t);
+/* train_tasks.c: the tasks of a pipeline as planned (schedule.svg); on all ranks. */
+void tasks_draw_schedule(const Train *t);
+
+/* train_profile.c: the key profile, a trace and a table of the ops of some steps, and of a
+ * pipeline the timeline of its tasks. On all ranks: before the first step; around each step,
+ * what waits for its batch included; behind all, which writes what is not written yet. */
+void profile_start(Train *t);
+void profile_begin_step(Train *t, int64_t step);
+void profile_end_step(Train *t);
+void profile_end(Train *t);
 
 /* train_dump.c: --dump. */
 void dump_plan(Train *t);

@@ -6,6 +6,8 @@
 #include "runtime/comm/comm.h"
 #include "runtime/comm/watch.h"
 #include "runtime/core/fault.h"
+#include "runtime/core/op_log.h"
+#include "runtime/core/rt.h"
 #include <math.h>
 #include <signal.h>
 
@@ -105,11 +107,12 @@ static double run_step(Train *t, const DataBatch *batch) {
     int64_t step = t->step + 1, update = step - t->skipped;
     double rate = schedule_rate(&t->schedule, update);
     if (t->program->stages > 1) train_end_if_data_failed(t, true);
+    rt_op_begin(MARK_FEED);
     train_feed(t->feed, batch, 0);
     if (t->at.rng) fill_rng(t, step, t->job.micro * t->job.parts, t->at.rng);
     if (t->at.counted && batch) fill_counted(t, batch);
     fill_scalars(t, update, rate);
-    tasks_begin_step(t, step);
+    rt_op_end(MARK_FEED);
     train_run(t->program);
     train_end_if_data_failed(t, *t->at.good == 0);
     t->step = step;
@@ -247,15 +250,19 @@ static int run_steps(Train *t, Prefetch *batches) {
         double begin = clock_seconds();
         watch_task("step", t->step + 1, true);
         watch_file(t->data->path);
+        profile_begin_step(t, t->step + 1);
+        rt_op_begin(MARK_DATA);
         bool there = next_batch(t, batches, &batch);
+        rt_op_end(MARK_DATA);
         watch_file(NULL);
         if (t->probe && t->step == t->start_step) {
             dump_first_step(t, &batch);
             begin = clock_seconds();
         }
         double rate = run_step(t, there ? &batch : NULL);
-        write_metrics(t, rate, clock_seconds() - begin);
-        tasks_end_step(t);
+        double seconds = clock_seconds() - begin;
+        profile_end_step(t);
+        write_metrics(t, rate, seconds);
         if (t->skipped_in_a_row) say_skipped(t);
         if (gives_up(t)) return diverged(t);
         if (save_due(t)) train_state_save(t);

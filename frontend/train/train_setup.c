@@ -263,7 +263,7 @@ static void make_program(Train *t) {
     PassOptions o = pass_options(t);
     CompileOptions co = {.cpu = cfg->context_cpu,
                          .threads = (int)cfg->context_threads,
-                         .log_tasks = cfg->profile && t->job.strategy.stages > 1};
+                         .log_ops = cfg->profile};
     Module *m = job_build_step(&t->job, &o);
     Module *model = module_clone(t->mem, m);
     ranks_apply(t, m, &o);

@@ -3,6 +3,7 @@
 #include "base/base.h"
 #include <cpuid.h>
 #include <omp.h>
+#include <stdlib.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -137,4 +138,36 @@ double bench_bf16_peak(int threads, const char **unit) {
         return rate_of(dot_bf16, 2.0 * 32 * CHAINS * LOOPS, threads);
     *unit = "none";
     return 0;
+}
+
+/* ---- memory ---- */
+
+enum { TRIAD_FLOATS = 8 << 20, TRIAD_MOVES = 3 };
+
+/* Each thread has the same part in every pass, which it has touched first. */
+static void triad(float *restrict a, const float *restrict b, const float *restrict d,
+                  float c, int threads) {
+#pragma omp parallel for schedule(static) num_threads(threads)
+    for (int64_t i = 0; i < TRIAD_FLOATS; i++) a[i] = b[i] + c * d[i];
+}
+
+double bench_memory_bandwidth(int threads) {
+    check(threads >= 1);
+    double begin = clock_seconds(), best = 1e30;
+    float *a = malloc(3 * sizeof(float) * (size_t)TRIAD_FLOATS);
+    if (!a) return 0;
+    float *b = a + TRIAD_FLOATS, *d = b + TRIAD_FLOATS;
+#pragma omp parallel for schedule(static) num_threads(threads)
+    for (int64_t i = 0; i < TRIAD_FLOATS; i++) a[i] = b[i] = d[i] = 1;
+    double pass = 0;
+    for (int n = 0; n < 2 || clock_seconds() + pass < begin + 0.25; n++) {
+        double start = clock_seconds();
+        triad(a, b, d, 0.5f * (float)n, threads);
+        pass = clock_seconds() - start;
+        best = MIN(best, pass);
+    }
+    volatile float kept = a[TRIAD_FLOATS / 2]; /* the passes are not for nothing */
+    (void)kept;
+    free(a);
+    return TRIAD_MOVES * sizeof(float) * (double)TRIAD_FLOATS / best;
 }

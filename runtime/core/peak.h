@@ -8,5 +8,9 @@ double bench_fma_peak(int threads);
 /* The same of products of bf16 summed in f32, on the unit that is named: AMX tiles or
  * AVX512-BF16 vectors. 0: the CPU has neither. */
 double bench_bf16_peak(int threads, const char **unit);
+/* Bytes a second that `threads` threads read and write together: a[i] = b[i] + c * d[i], three
+ * moves an element, over much more than caches hold. Takes at most 0.3 s; 0: there is no
+ * memory for it. */
+double bench_memory_bandwidth(int threads);
 
 #endif

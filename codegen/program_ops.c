@@ -1,0 +1,160 @@
+/* program_ops.c - see program_ops.h. */
+#include "codegen/program_ops.h"
+#include "passes/passes.h"
+#include "passes/pipe/op_tasks.h"
+
+bool op_is_logged(const Op *op) {
+    return op->kind == OP_arrive || !op_has(op, F_VIEW);
+}
+
+/* ---- names ---- */
+
+/* What a kernel is made of: its ops, each kind once. */
+static void add_parts(Text *t, const Func *kernel) {
+    enum { MOST = 6 };
+    int kinds[MOST], n = 0;
+    for (const Op *op = kernel->first; op; op = op->next) {
+        int i = 0;
+        while (i < n && kinds[i] != op->kind) i++;
+        if (i < n) continue;
+        if (n == MOST) {
+            text_add(t, "+...");
+            return;
+        }
+        kinds[n++] = op->kind;
+        text_add(t, "%s%s", n > 1 ? "+" : "", optab[op->kind].name);
+    }
+}
+
+static const Value *named_by(const Op *op) {
+    if (op->kind == OP_send || op->kind == OP_sent) return op->in[op->nin - 1];
+    return op->nout ? op->out[0] : NULL;
+}
+
+static const char *name_of(Arena *mem, const Op *op) {
+    Text t = text_new(mem);
+    const Func *callee = op_callee(op);
+    const Value *v = named_by(op);
+    if (callee && callee->role != ROLE_KERNEL) {
+        text_add(&t, "@%s", callee->name);
+        if (call_of(op).loop) text_add(&t, " x %lld", (long long)call_of(op).times);
+        return t.s;
+    }
+    if (callee)
+        add_parts(&t, callee);
+    else
+        text_add(&t, "%s", optab[op->kind].name);
+    if (v && v->name) text_add(&t, " %s", v->name);
+    if (op_int(op, "late", 0)) text_add(&t, " (begins)");
+    return t.s;
+}
+
+static const char *where_of(Arena *mem, const Op *op) {
+    const Module *m = op->fn->mod;
+    const Func *callee = op_callee(op);
+    Text t = text_new(mem);
+    text_add(&t, "@%s", op->fn->name);
+    if (callee && callee->role == ROLE_KERNEL) text_add(&t, " calls @%s", callee->name);
+    if (op->line && m->file) text_add(&t, ", %s:%d", m->file, op->line);
+    return t.s;
+}
+
+/* ---- what a run takes ---- */
+
+static double kernel_flops(const Func *kernel) {
+    double n = 0;
+    for (const Op *op = kernel->first; op; op = op->next) {
+        const Type *t = &op->out[0]->ty;
+        if (op_has(op, F_REDUCE)) t = &op->in[0]->ty;
+        n += (double)type_count(t);
+    }
+    return n;
+}
+
+static double flops_of(const Op *op) {
+    const Func *callee = op_callee(op);
+    if (!callee) return op_flops(op);
+    return callee->role == ROLE_KERNEL ? kernel_flops(callee) : 0;
+}
+
+static double result_bytes(const Op *op) {
+    double bytes = 0;
+    for (int i = 0; i < op->nout; i++) bytes += (double)type_bytes(&op->out[i]->ty);
+    return bytes;
+}
+
+static bool is_repeated(const Op *op, int i) {
+    for (int k = 0; k < i; k++)
+        if (op->in[k] == op->in[i]) return true;
+    return false;
+}
+
+/* What takes rows or a part of an operand reads no more than it gives. */
+static double bytes_of(const Op *op) {
+    bool takes_part = op_has(op, F_MOVE | F_RANK) || op->kind == OP_embed;
+    double written = result_bytes(op), read = 0;
+    for (int i = 0; i < op->nin; i++) {
+        double bytes = (double)type_bytes(&op->in[i]->ty);
+        if (!is_repeated(op, i)) read += takes_part ? MIN(bytes, written) : bytes;
+    }
+    return read + written;
+}
+
+/* ---- the table ---- */
+
+typedef struct Table {
+    Arena *mem;
+    OpRow *op;
+    int n, cap, ntasks;
+} Table;
+
+static void add_func(Table *t, const Func *f, int64_t runs, bool entry) {
+    for (const Op *op = f->first; op; op = op->next) {
+        const Func *callee = op_callee(op);
+        if (!op_is_logged(op)) continue;
+        bool kernel = callee && callee->role == ROLE_KERNEL;
+        OpRow row = {.name = name_of(t->mem, op),
+                     .kind = kernel ? "kernel" : optab[op->kind].name,
+                     .where = where_of(t->mem, op),
+                     .runs = runs,
+                     .nests = callee && !kernel,
+                     .waits = op_has(op, F_COMM | F_EFFECT) || op->kind == OP_arrive,
+                     .task = entry && op_is_task(op) ? t->ntasks++ : -1};
+        if (!row.nests && op->kind != OP_arrive && op->kind != OP_sent) {
+            row.flops = flops_of(op);
+            row.bytes = bytes_of(op);
+        }
+        PUSH(t->mem, t->op, t->n, t->cap, row);
+    }
+}
+
+static int index_of(Func **order, const Func *f) {
+    int i = 0;
+    while (order[i] != f) i++;
+    return i;
+}
+
+/* How often each function runs in a step: callers come behind what they call. */
+static int64_t *count_runs(Arena *mem, Func **order, const Func *entry) {
+    int n = 0;
+    while (order[n]) n++;
+    int64_t *runs = NEW_ARRAY(mem, int64_t, (size_t)n + 1);
+    runs[index_of(order, entry)] = 1;
+    for (int i = n - 1; i >= 0; i--)
+        for (const Op *op = order[i]->first; op; op = op->next)
+            if (op_is_call(op))
+                runs[index_of(order, op_func(op))] += runs[i] * call_of(op).times;
+    return runs;
+}
+
+OpRow *logged_ops(Arena *mem, const Module *m, const Func *entry, int *n) {
+    Func **order = module_order(mem, m);
+    int64_t *runs = count_runs(mem, order, entry);
+    Table t = {.mem = mem};
+    for (int i = 0; order[i]; i++)
+        if (order[i]->role != ROLE_KERNEL && order[i] != entry)
+            add_func(&t, order[i], runs[i], false);
+    add_func(&t, entry, 1, true);
+    *n = t.n;
+    return t.op;
+}

@@ -1,0 +1,321 @@
+/* train_profile.c - records when the ops of some steps ran on every rank (the keys profile*),
+ * and writes it behind the last of them, as traces and as tables. Rank 0 writes for all. */
+#include "frontend/config/commands.h"
+#include "frontend/train/train_record.h"
+#include "runtime/comm/comm.h"
+#include "runtime/comm/watch.h"
+#include "runtime/core/peak.h"
+#include "runtime/core/rt.h"
+#include "runtime/run/op_report.h"
+#include "runtime/run/trace.h"
+#include <errno.h>
+
+/* Ops that a rank records at most, unless one step has more: 25 MB, some 200 MB of trace. */
+enum { OPS_MOST = 1 << 20, SAID_OPS = 10 };
+
+/* ---- before the first step ---- */
+
+/* How far this rank's clock is ahead of rank 0's: by the fastest of some questions of rank 0
+ * with an answer each, half of whose way it is not known better. No difference is seen by that
+ * within a host: then there is none. */
+static double clock_ahead(void) {
+    enum { ROUNDS = 32 };
+    double ahead = 0, theirs;
+    for (int i = 0; comm_rank() && i <= ROUNDS; i++) {
+        comm_receive_bytes(0, &ahead, sizeof ahead); /* the last one is the result */
+        theirs = clock_seconds();
+        if (i < ROUNDS) comm_send_bytes(0, &theirs, sizeof theirs);
+    }
+    for (int k = 1; comm_rank() == 0 && k < comm_size(); k++) {
+        double best = 1e30;
+        ahead = 0;
+        for (int i = 0; i < ROUNDS; i++) {
+            double asked = clock_seconds();
+            comm_send_bytes(k, &asked, sizeof asked);
+            comm_receive_bytes(k, &theirs, sizeof theirs);
+            double took = clock_seconds() - asked;
+            if (took >= best) continue;
+            best = took;
+            ahead = theirs - (asked + took / 2);
+        }
+        if (-best / 2 <= ahead && ahead <= best / 2) ahead = 0;
+        comm_send_bytes(k, &ahead, sizeof ahead);
+    }
+    return comm_rank() ? ahead : 0;
+}
+
+/* Of a step, on each thread. */
+static void count_ops(Record *r) {
+    r->log[LOG_COMPUTE].each = OP_MARKS;
+    for (int i = 0; i < r->nops; i++) {
+        r->log[LOG_COMPUTE].each += r->op[i].runs;
+        if (r->op[i].waits) r->log[LOG_BESIDE].each += r->op[i].runs;
+    }
+}
+
+/* The steps that are recorded; false: none. */
+static bool choose_steps(const Train *t, Record *r) {
+    const Config *cfg = t->job.cfg;
+    int64_t each = r->log[LOG_COMPUTE].each + r->log[LOG_BESIDE].each;
+    int64_t room = MAX(OPS_MOST / comm_max_i64(each), 1);
+    r->first = MAX(cfg->profile_start_step, t->step + 1);
+    r->last = MIN(cfg->profile_stop_step, t->steps);
+    r->done = r->first - 1;
+    if (r->first > r->last) {
+        report_say(
+            t,
+            "WARNING: nothing is recorded (profile): of the steps %lld to %lld this "
+            "run does none, it goes from %lld to %lld",
+            (long long)cfg->profile_start_step, (long long)cfg->profile_stop_step,
+            (long long)t->step + 1, (long long)t->steps);
+        return false;
+    }
+    if (r->last - r->first < room) return true;
+    r->last = r->first + room - 1;
+    report_say(t,
+               "WARNING: profile records up to step %lld and not to %lld: a step runs "
+               "%lld ops, and at most %d are kept; for later steps give another "
+               "profile_start_step",
+               (long long)r->last, (long long)cfg->profile_stop_step, (long long)each,
+               OPS_MOST);
+    return true;
+}
+
+void profile_start(Train *t) {
+    if (!t->job.cfg->profile || t->step >= t->steps) return;
+    Record *r = NEW(t->mem, Record);
+    r->op = program_ops(t->mem, t->program, &r->nops);
+    count_ops(r);
+    if (!choose_steps(t, r)) return;
+    size_t steps = (size_t)(r->last - r->first + 1);
+    for (int k = 0; k < LOG_THREADS; k++) {
+        RecordLog *log = &r->log[k];
+        log->event = NEW_ARRAY(t->mem, OpTime, steps * (size_t)log->each + 1);
+        log->used = NEW_ARRAY(t->mem, int64_t, steps);
+    }
+    comm_barrier(); /* all ranks of a host share its memory */
+    r->peak_bytes = bench_memory_bandwidth(t->threads);
+    comm_barrier();
+    r->ahead_seconds = clock_ahead();
+    t->record = r;
+}
+
+/* ---- steps ---- */
+
+void profile_begin_step(Train *t, int64_t step) {
+    Record *r = t->record;
+    if (!r || step < r->first || step > r->last) return;
+    for (int k = 0; k < LOG_THREADS; k++) {
+        const RecordLog *log = &r->log[k];
+        op_log_to((OpLogThread)k, log->event + (step - r->first) * log->each, log->each);
+    }
+    rt_op_begin(MARK_STEP);
+}
+
+void profile_end_step(Train *t) {
+    Record *r = t->record;
+    if (!r || t->step < r->first || t->step > r->last) return;
+    rt_op_end(MARK_STEP);
+    for (int k = 0; k < LOG_THREADS; k++) {
+        int64_t n = op_log_to((OpLogThread)k, NULL, 0);
+        check(n <= r->log[k].each);
+        r->log[k].used[t->step - r->first] = n;
+    }
+    r->done = t->step;
+    if (t->step == r->last) profile_end(t);
+}
+
+/* ---- traces ---- */
+
+/* Where a rank's trace goes to: files on rank 0, messages to it on the others. */
+typedef struct Sink {
+    FILE *one, *all; /* of this rank, of all; NULL: it could not be opened */
+    bool begun;      /* `all` has an event */
+} Sink;
+
+static void write_events(FILE *f, bool first, const char *s, size_t n) {
+    size_t skip = first ? TRACE_COMMA_BYTES : 0;
+    if (f && n > skip) fwrite(s + skip, 1, n - skip, f);
+}
+
+/* `first`: nothing of this rank has been put. */
+static void put_piece(Sink *sink, bool first, const char *s, size_t n) {
+    uint64_t bytes = n;
+    if (comm_rank()) {
+        comm_send_bytes(0, &bytes, sizeof bytes);
+        comm_send_bytes(0, s, n);
+        return;
+    }
+    write_events(sink->one, first, s, n);
+    write_events(sink->all, !sink->begun, s, n);
+    sink->begun = true;
+}
+
+/* This rank's events, some at a time. */
+static void put_own(const Train *t, double zero, Sink *sink) {
+    enum { PIECE_BYTES = 1 << 20 };
+    const Record *r = t->record;
+    Trace trace = {comm_rank(), comm_host(), r->op, zero + r->ahead_seconds};
+    Arena *mem = arena_new();
+    Text piece = text_new(mem);
+    bool first = true;
+    trace_add_rank(&piece, &trace);
+    for (int64_t step = r->first; step <= r->done; step++)
+        for (int k = 0; k < LOG_THREADS; k++) {
+            const RecordLog *log = &r->log[k];
+            const OpTime *event = log->event + (step - r->first) * log->each;
+            for (int64_t i = 0; i < log->used[step - r->first]; i++) {
+                trace_add(&piece, &trace, (OpLogThread)k, step, &event[i]);
+                if (piece.n < PIECE_BYTES) continue;
+                put_piece(sink, first, piece.s, piece.n);
+                first = false;
+                piece.n = 0;
+            }
+        }
+    put_piece(sink, first, piece.s, piece.n);
+    arena_free(mem);
+}
+
+/* On rank 0: those of another one. */
+static void put_others(int rank, Sink *sink) {
+    uint64_t bytes;
+    bool first = true;
+    for (;; first = false) {
+        comm_receive_bytes(rank, &bytes, sizeof bytes);
+        if (!bytes) return;
+        Arena *mem = arena_new();
+        char *piece = arena_alloc(mem, bytes);
+        comm_receive_bytes(rank, piece, bytes);
+        put_piece(sink, first, piece, bytes);
+        arena_free(mem);
+    }
+}
+
+/* The file has its name once it is whole. */
+static FILE *open_trace(Arena *mem, const Train *t, const char *name) {
+    const char *path = path_join(mem, t->run_dir, name);
+    FILE *f = fopen(arena_printf(mem, "%s.tmp", path), "we");
+    if (f)
+        fputs(trace_head, f);
+    else
+        record_say_written(t, "trace", name, errno);
+    return f;
+}
+
+static void close_trace(Arena *mem, const Train *t, const char *name, FILE *f) {
+    if (!f) return;
+    const char *path = path_join(mem, t->run_dir, name);
+    const char *unfinished = arena_printf(mem, "%s.tmp", path);
+    fputs(trace_tail, f);
+    errno = 0;
+    bool bad = ferror(f) != 0;
+    bad |= fclose(f) != 0;
+    if (!bad) bad = rename(unfinished, path) != 0;
+    if (bad) remove(unfinished);
+    if (bad || !strcmp(name, RUN_TRACE))
+        record_say_written(t, "trace", name, bad ? (errno ? errno : ENOSPC) : 0);
+}
+
+static void write_traces(const Train *t) {
+    Arena *mem = arena_new();
+    Sink sink = {0};
+    double zero = t->record->log[LOG_COMPUTE].event[0].begin;
+    comm_broadcast(&zero, sizeof zero, 0); /* the first step begins on rank 0 */
+    if (comm_rank()) {
+        put_own(t, zero, &sink);
+        uint64_t none = 0;
+        comm_send_bytes(0, &none, sizeof none);
+    } else {
+        sink.all = open_trace(mem, t, RUN_TRACE);
+        for (int k = 0; k < comm_size(); k++) {
+            const char *name = arena_printf(mem, RUN_RANK_TRACE, k);
+            sink.one = open_trace(mem, t, name);
+            if (k)
+                put_others(k, &sink);
+            else
+                put_own(t, zero, &sink);
+            close_trace(mem, t, name, sink.one);
+        }
+        close_trace(mem, t, RUN_TRACE, sink.all);
+    }
+    arena_free(mem);
+}
+
+/* ---- tables ---- */
+
+/* Events of all recorded steps one after the other. */
+static OpReport make_report(const Train *t, Arena *mem) {
+    const Record *r = t->record;
+    const RecordLog *log = &r->log[LOG_COMPUTE];
+    OpReport report = {.op = r->op,
+                       .nops = r->nops,
+                       .steps = r->done - r->first + 1,
+                       .peak_flops = t->peak_flops / comm_size(),
+                       .peak_bytes = r->peak_bytes};
+    OpTime *all = NEW_ARRAY(mem, OpTime, (size_t)(report.steps * log->each) + 1);
+    for (int64_t i = 0; i < report.steps; i++) {
+        memcpy(all + report.nevents, log->event + i * log->each,
+               (size_t)log->used[i] * sizeof *all);
+        report.nevents += log->used[i];
+    }
+    report.event = all;
+    return report;
+}
+
+static const char *title_of(const Train *t, Arena *mem, const OpReport *r) {
+    const Record *record = t->record;
+    return arena_printf(
+        mem, "rank %d, steps %lld to %lld; %s and %s of memory measured on %d threads",
+        comm_rank(), (long long)record->first, (long long)record->done,
+        human(r->peak_flops, "FLOP/s").s, human(r->peak_bytes, "B/s").s, t->threads);
+}
+
+static void say_longest(const Train *t, Arena *mem, const OpReport *r) {
+    Text said = op_report(mem, r, SAID_OPS);
+    char *save = NULL;
+    report_say(t, "profile    %s", title_of(t, mem, r));
+    for (char *line = strtok_r(said.s, "\n", &save); line;
+         line = strtok_r(NULL, "\n", &save))
+        report_say(t, "  %s", line);
+}
+
+static void write_tables(const Train *t) {
+    Arena *mem = arena_new();
+    OpReport r = make_report(t, mem);
+    Text table = text_new(mem);
+    text_add(&table, "%s\n%s", title_of(t, mem, &r), op_report(mem, &r, 0).s);
+    say_longest(t, mem, &r);
+    uint64_t bytes = table.n;
+    if (comm_rank()) {
+        comm_send_bytes(0, &bytes, sizeof bytes);
+        comm_send_bytes(0, table.s, bytes);
+    }
+    for (int k = 1; comm_rank() == 0 && k < comm_size(); k++) {
+        comm_receive_bytes(k, &bytes, sizeof bytes);
+        char *other = arena_alloc(mem, bytes);
+        comm_receive_bytes(k, other, bytes);
+        text_add(&table, "\n");
+        text_add_bytes(&table, other, bytes);
+    }
+    if (comm_rank() == 0) {
+        const char *path = path_join(mem, t->run_dir, RUN_OPS);
+        record_say_written(t, "ops", RUN_OPS, file_write_atomic(path, table.s, table.n));
+    }
+    arena_free(mem);
+}
+
+void profile_end(Train *t) {
+    const Record *r = t->record;
+    if (!r || r->done < r->first) return;
+    watch_task("profile behind step", t->step, false);
+    if (comm_rank() == 0) {
+        Arena *mem = arena_new();
+        int error = dir_make(path_join(mem, t->run_dir, RUN_PROFILE));
+        if (error) record_say_written(t, "profile", RUN_PROFILE, error);
+        arena_free(mem);
+    }
+    tasks_write_timeline(t, r);
+    write_traces(t);
+    write_tables(t);
+    t->record = NULL;
+}
