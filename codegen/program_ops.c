@@ -26,15 +26,17 @@ static void add_parts(Text *t, const Func *kernel) {
     }
 }
 
-static const Value *named_by(const Op *op) {
-    if (op->kind == OP_send || op->kind == OP_sent) return op->in[op->nin - 1];
-    return op->nout ? op->out[0] : NULL;
+/* The value that an op is about. Messages of all micro-batches have one name. */
+static const char *value_name(const Op *op, const char **spelling) {
+    bool gives = op->kind == OP_send || op->kind == OP_sent;
+    const Value *v = gives ? op->in[op->nin - 1] : op->nout ? op->out[0] : NULL;
+    if (!v) return "";
+    return op_has(op, F_EFFECT) ? v->name : spelling[v->id];
 }
 
-static const char *name_of(Arena *mem, const Op *op) {
+static const char *name_of(Arena *mem, const Op *op, const char **spelling) {
     Text t = text_new(mem);
     const Func *callee = op_callee(op);
-    const Value *v = named_by(op);
     if (callee && callee->role != ROLE_KERNEL) {
         text_add(&t, "@%s", callee->name);
         if (call_of(op).loop) text_add(&t, " x %lld", (long long)call_of(op).times);
@@ -44,8 +46,8 @@ static const char *name_of(Arena *mem, const Op *op) {
         add_parts(&t, callee);
     else
         text_add(&t, "%s", optab[op->kind].name);
-    if (v && v->name) text_add(&t, " %s", v->name);
-    if (op_int(op, "late", 0)) text_add(&t, " (begins)");
+    text_add(&t, " %s", value_name(op, spelling));
+    if (op_int(op, "late", 0)) text_add(&t, " late");
     return t.s;
 }
 
@@ -108,12 +110,13 @@ typedef struct Table {
     int n, cap, ntasks;
 } Table;
 
-static void add_func(Table *t, const Func *f, int64_t runs, bool entry) {
+static void add_func(Table *t, Func *f, int64_t runs, bool entry) {
+    const char **spelling = func_spellings(t->mem, f);
     for (const Op *op = f->first; op; op = op->next) {
         const Func *callee = op_callee(op);
         if (!op_is_logged(op)) continue;
         bool kernel = callee && callee->role == ROLE_KERNEL;
-        OpRow row = {.name = name_of(t->mem, op),
+        OpRow row = {.name = name_of(t->mem, op, spelling),
                      .kind = kernel ? "kernel" : optab[op->kind].name,
                      .where = where_of(t->mem, op),
                      .runs = runs,
@@ -147,7 +150,7 @@ static int64_t *count_runs(Arena *mem, Func **order, const Func *entry) {
     return runs;
 }
 
-OpRow *logged_ops(Arena *mem, const Module *m, const Func *entry, int *n) {
+OpRow *logged_ops(Arena *mem, const Module *m, Func *entry, int *n) {
     Func **order = module_order(mem, m);
     int64_t *runs = count_runs(mem, order, entry);
     Table t = {.mem = mem};

@@ -7,6 +7,6 @@
 /* Does it do anything when it runs? Others are other names of memory. */
 bool op_is_logged(const Op *op);
 /* Of a planned module, in the order in which code is generated; *n of them. */
-OpRow *logged_ops(Arena *mem, const Module *m, const Func *entry, int *n);
+OpRow *logged_ops(Arena *mem, const Module *m, Func *entry, int *n);
 
 #endif

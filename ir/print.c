@@ -46,6 +46,10 @@ static Names name_all(Arena *mem, Func *f) {
     return n;
 }
 
+const char **func_spellings(Arena *mem, Func *f) {
+    return name_all(mem, f).spelling;
+}
+
 static void print_axes(Text *t, const Mesh *mesh, Axes axes) {
     const char *dot = "";
     for (int k = 0; k < mesh->naxes; k++) {

@@ -207,26 +207,41 @@ static _Noreturn void unknown(const Reader *x, const char *name) {
              : "");
 }
 
+static bool is_bool_key(const char *path) {
+    int k = key_find(path);
+    return k >= 0 && key_table[k].kind == KIND_BOOL;
+}
+
+/* A key of the configuration. One that is True or False may stand alone, also before the
+ * file: "--profile conf.yaml". */
+static void read_key(Reader *x, const char *path, const char *value) {
+    const char *next = x->at < x->argc ? x->argv[x->at] : NULL;
+    bool taken = !value && next && strncmp(next, "--", 2) && !is_backslash(next);
+    if (taken && is_bool_key(path) && strpbrk(next, "./")) taken = false;
+    if (taken) value = next, x->at++;
+    add_flag(x, path, value);
+}
+
 /* The option of the word just read. */
 static void read_option(Reader *x, const char *word) {
     const char *equals = strchr(word, '=');
     size_t n = equals ? (size_t)(equals - word) : strlen(word);
     char *name = arena_strndup(x->o->mem, word, n);
     int r = row_find(x->o->command, name, n);
+    const char *value = equals ? equals + 1 : NULL;
+    if (r >= 0 && option_table[r].key && is_bool_key(option_table[r].key)) {
+        read_key(x, option_table[r].key, value);
+        return;
+    }
     if (r >= 0) {
         char first[64];
         const char *at = option_table[r].names;
         bool other = strchr(at, ' ') != NULL; /* said as it was written */
-        read_row(x, r, other ? name : option_next_name(&at, first),
-                 equals ? equals + 1 : NULL);
+        read_row(x, r, other ? name : option_next_name(&at, first), value);
         return;
     }
     if (!(x->command->flags & COMMAND_KEYS) || strncmp(word, "--", 2)) unknown(x, name);
-    const char *value = equals ? equals + 1 : NULL;
-    const char *next = x->at < x->argc ? x->argv[x->at] : NULL;
-    if (!equals && next && strncmp(next, "--", 2) && !is_backslash(next))
-        value = next, x->at++;
-    add_flag(x, name + 2, value);
+    read_key(x, name + 2, value);
 }
 
 static void read_word(Reader *x, char *word) {

@@ -128,7 +128,17 @@ static double shown(float v) {
     return isnan(v) ? (double)NAN : (double)v;
 }
 
-static void write_metrics(Train *t, double rate, double seconds) {
+/* What a step took: all of it, and communication of that. */
+typedef struct Taken {
+    double seconds, communication_seconds;
+} Taken;
+
+static Taken taken_since(const Taken *start) {
+    return (Taken){clock_seconds() - start->seconds,
+                   comm_program_seconds() - start->communication_seconds};
+}
+
+static void write_metrics(Train *t, double rate, const Taken *taken) {
     double tokens = (double)(t->data->batch * t->job.seq);
     MetricsRow row = {.step = t->step,
                       .of_samples = t->job.ncolumns > 0,
@@ -137,8 +147,9 @@ static void write_metrics(Train *t, double rate, double seconds) {
                       .skipped = *t->at.good == 0,
                       .lr = rate,
                       .tokens = t->data->batch * t->job.seq,
-                      .seconds = seconds,
-                      .tokens_per_second = tokens / MAX(seconds, 1e-9),
+                      .seconds = taken->seconds,
+                      .communication_seconds = taken->communication_seconds,
+                      .tokens_per_second = tokens / MAX(taken->seconds, 1e-9),
                       .mfu = -1};
     if (t->peak_flops > 0)
         row.mfu = row.tokens_per_second * t->job.flops_per_token / t->peak_flops;
@@ -247,7 +258,7 @@ static int run_steps(Train *t, Prefetch *batches) {
     DataBatch batch;
     double plotted = clock_seconds();
     for (take_signal(); !signalled && t->step < t->steps; take_signal()) {
-        double begin = clock_seconds();
+        Taken begin = taken_since(&(Taken){0});
         watch_task("step", t->step + 1, true);
         watch_file(t->data->path);
         profile_begin_step(t, t->step + 1);
@@ -257,12 +268,12 @@ static int run_steps(Train *t, Prefetch *batches) {
         watch_file(NULL);
         if (t->probe && t->step == t->start_step) {
             dump_first_step(t, &batch);
-            begin = clock_seconds();
+            begin = taken_since(&(Taken){0});
         }
         double rate = run_step(t, there ? &batch : NULL);
-        double seconds = clock_seconds() - begin;
+        Taken taken = taken_since(&begin);
         profile_end_step(t);
-        write_metrics(t, rate, seconds);
+        write_metrics(t, rate, &taken);
         if (t->skipped_in_a_row) say_skipped(t);
         if (gives_up(t)) return diverged(t);
         if (save_due(t)) train_state_save(t);

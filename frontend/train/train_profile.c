@@ -9,6 +9,7 @@
 #include "runtime/run/op_report.h"
 #include "runtime/run/trace.h"
 #include <errno.h>
+#include <unistd.h>
 
 /* Ops that a rank records at most, unless one step has more: 25 MB, some 200 MB of trace. */
 enum { OPS_MOST = 1 << 20, SAID_OPS = 10 };
@@ -155,7 +156,11 @@ static void put_piece(Sink *sink, bool first, const char *s, size_t n) {
 static void put_own(const Train *t, double zero, Sink *sink) {
     enum { PIECE_BYTES = 1 << 20 };
     const Record *r = t->record;
-    Trace trace = {comm_rank(), comm_host(), r->op, zero + r->ahead_seconds};
+    Trace trace = {.rank = comm_rank(),
+                   .pid = (int)getpid(),
+                   .host = comm_host(),
+                   .op = r->op,
+                   .zero = zero + r->ahead_seconds};
     Arena *mem = arena_new();
     Text piece = text_new(mem);
     bool first = true;
@@ -265,9 +270,10 @@ static OpReport make_report(const Train *t, Arena *mem) {
 static const char *title_of(const Train *t, Arena *mem, const OpReport *r) {
     const Record *record = t->record;
     return arena_printf(
-        mem, "rank %d, steps %lld to %lld; %s and %s of memory measured on %d threads",
-        comm_rank(), (long long)record->first, (long long)record->done,
-        human(r->peak_flops, "FLOP/s").s, human(r->peak_bytes, "B/s").s, t->threads);
+        mem, "rank %d, steps %lld to %lld; measured on %d thread%s: %s, %s of memory",
+        comm_rank(), (long long)record->first, (long long)record->done, t->threads,
+        t->threads > 1 ? "s" : "", human(r->peak_flops, "FLOP/s").s,
+        human(r->peak_bytes, "B/s").s);
 }
 
 static void say_longest(const Train *t, Arena *mem, const OpReport *r) {

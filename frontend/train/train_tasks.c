@@ -151,7 +151,8 @@ static void write_csv(const Train *t, const Record *r, const StageTimes *of, Are
     for (int64_t nth = 0; nth < steps_of(r); nth++)
         for (int k = 0; k < t->pipe->stages; k++) add_stage_rows(r, &of[k], nth, k, &csv);
     const char *path = path_join(mem, t->run_dir, RUN_TIMELINE_CSV);
-    record_say_written(t, "timeline", RUN_TIMELINE_CSV, file_write_atomic(path, csv.s, csv.n));
+    record_say_written(t, "timeline", RUN_TIMELINE_CSV,
+                       file_write_atomic(path, csv.s, csv.n));
 }
 
 /* The last recorded step, from its first task to the end of its last. */
@@ -174,8 +175,8 @@ static Timeline last_step(const Train *t, const Record *r, const StageTimes *of,
     l.axis = "milliseconds since the first task";
     l.axis_end = 1e3 * (l.end - l.begin);
     l.title = arena_printf(mem, "%s, step %lld: %.1f ms, stages wait %.1f %% of the time",
-                           plan_schedule_title(mem, s), (long long)r->done,
-                           l.axis_end, 100 * timeline_idle(&l));
+                           plan_schedule_title(mem, s), (long long)r->done, l.axis_end,
+                           100 * timeline_idle(&l));
     return l;
 }
 

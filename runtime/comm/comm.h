@@ -129,4 +129,8 @@ typedef struct CommStats {
 } CommStats;
 CommStats comm_stats(CommKind kind);
 
+/* Seconds that compiled programs spent in collectives, messages and waits for them since the
+ * start (kernels_comm.c), on the thread that computes; what runs beside it does not count. */
+double comm_program_seconds(void);
+
 #endif

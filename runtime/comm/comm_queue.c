@@ -6,6 +6,7 @@
 #include "runtime/comm/comm_link.h"
 #include "runtime/comm/comm_run.h"
 #include "runtime/comm/watch.h"
+#include "runtime/core/op_log.h"
 #include "runtime/core/rt.h"
 #include <pthread.h>
 #include <signal.h>
@@ -17,6 +18,7 @@ enum { QUEUE_LENGTH = 64 };
 typedef struct Request {
     void (*run)(const struct Request *);
     const char *label;
+    int64_t op; /* that asks for it, for op_log.h */
     /* a collective */
     CommKind kind;
     unsigned axes;
@@ -105,6 +107,7 @@ static const char *take_label(void) {
 static void *run_beside(void *unused) {
     (void)unused;
     rt_unbind_thread();
+    op_log_thread(LOG_BESIDE);
     for (int64_t ticket = 1;; ticket++) {
         pthread_mutex_lock(&q.lock);
         while (q.begun < ticket && !q.stop) pthread_cond_wait(&q.work, &q.lock);
@@ -115,7 +118,9 @@ static void *run_beside(void *unused) {
         const Request *r = &q.queue[ticket % QUEUE_LENGTH];
         link_when_idle(beside ? LINK_NAPS : idle_alone());
         WATCH_PUT(beside, q.wanted < ticket);
+        rt_op_begin(r->op);
         r->run(r);
+        rt_op_end(r->op);
         pthread_mutex_lock(&q.lock);
         q.done = ticket;
         pthread_cond_signal(&q.ended);
@@ -195,6 +200,7 @@ void comm_end(void) {
 /* Returns the ticket, or 0: it is done. */
 static int64_t begin(Request r) {
     r.label = take_label();
+    r.op = op_log_open();
     if (q.how == COMM_AT_ONCE) {
         link_when_idle(idle_alone());
         r.run(&r);

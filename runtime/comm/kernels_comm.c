@@ -48,6 +48,16 @@ static CommPart *make_parts(int64_t kind, int64_t n, const int64_t *shape, void 
     return part;
 }
 
+static double program_seconds;
+
+double comm_program_seconds(void) {
+    return program_seconds;
+}
+
+static void count_since(double start) {
+    program_seconds += clock_seconds() - start;
+}
+
 /* The numbers of the parts are followed by a text that says where the op is. */
 static void label(int64_t n, const int64_t *shape) {
     comm_label((const char *)(shape + n * RT_PART_NUMBERS));
@@ -55,37 +65,49 @@ static void label(int64_t n, const int64_t *shape) {
 
 void rt_collective(int64_t kind, int64_t axes, int64_t n, const int64_t *shape,
                    void *ws) {
+    double start = clock_seconds();
     label(n, shape);
     comm_run((CommKind)kind, (unsigned)axes, make_parts(kind, n, shape, ws), (int)n,
              (char *)ws + rt_collective_bytes(n));
+    count_since(start);
 }
 
 void rt_collective_begin(int64_t kind, int64_t axes, int64_t n, const int64_t *shape,
                          void *ws) {
+    double start = clock_seconds();
     int64_t *ticket = (void *)((char *)ws + ticket_at(n));
     label(n, shape);
     *ticket = comm_begin((CommKind)kind, (unsigned)axes, make_parts(kind, n, shape, ws),
                          (int)n, (char *)ws + rt_collective_bytes(n));
+    count_since(start);
 }
 
 void rt_collective_wait(int64_t n, const void *ws) {
+    double start = clock_seconds();
     const int64_t *ticket = (const void *)((const char *)ws + ticket_at(n));
     comm_wait(*ticket);
+    count_since(start);
 }
 
 void rt_send(int32_t *ticket, int64_t stage, int64_t message, const void *data,
              int64_t bytes, const int64_t *where) {
+    double start = clock_seconds();
     comm_label((const char *)where);
     *ticket = (int32_t)comm_send((int)stage, message, data, bytes);
+    count_since(start);
 }
 
 void rt_sent(const int32_t *ticket, const int64_t *where) {
+    double start = clock_seconds();
     comm_label((const char *)where);
     comm_sent(*ticket);
+    count_since(start);
 }
 
 void rt_receive(int64_t stage, int64_t message, void *to, int64_t bytes,
                 const int64_t *where) {
+    double start = clock_seconds();
     comm_label((const char *)where);
     comm_receive((int)stage, message, to, bytes);
+    count_since(start);
 }

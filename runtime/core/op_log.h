@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 typedef struct OpTime {
-    int64_t number; /* of the op in the program: program_ops; below 0: an OpMark */
+    int64_t number;    /* of the op in the program: program_ops; below 0: an OpMark */
     double begin, end; /* clock_seconds */
 } OpTime;
 

@@ -63,7 +63,7 @@ static int format_number(char *out, const char *key, double v, bool why) {
 }
 
 int metrics_format(const MetricsRow *r, char *out, size_t size) {
-    char line[LINE_BYTES]; /* eight numbers of at most 24 characters and their keys */
+    char line[LINE_BYTES]; /* nine numbers of at most 24 characters and their keys */
     int n = sprintf(line, "{\"step\":%lld", (long long)r->step);
     n += format_number(line + n, "loss", r->loss, true);
     n += format_number(line + n, "grad_norm", r->grad_norm, true);
@@ -72,6 +72,9 @@ int metrics_format(const MetricsRow *r, char *out, size_t size) {
     const MetricsUnit *unit = &units[r->of_samples];
     n += sprintf(line + n, ",\"%s\":%lld", unit->count, (long long)r->tokens);
     n += format_number(line + n, "seconds", r->seconds, false);
+    double communication = r->communication_seconds;
+    if (communication > 0)
+        n += format_number(line + n, "communication_seconds", communication, false);
     n += format_number(line + n, unit->rate, r->tokens_per_second, false);
     n += format_number(line + n, "mfu", r->mfu >= 0 ? r->mfu : NAN, false);
     n += sprintf(line + n, "}\n");
@@ -110,6 +113,7 @@ static bool row_parse(Arena *scratch, const char *line, size_t n, MetricsRow *ro
     const MetricsUnit *unit = &units[row->of_samples];
     row->tokens = json_get_i64(v, unit->count, 0, INT64_MAX, 0);
     row->seconds = number_or(v, "seconds", NAN);
+    row->communication_seconds = number_or(v, "communication_seconds", 0);
     row->tokens_per_second = number_or(v, unit->rate, NAN);
     row->mfu = number_or(v, "mfu", -1);
     catch_end(&c);

@@ -10,8 +10,10 @@ typedef struct MetricsRow {
     bool of_samples; /* the model reads no tokens: its samples are counted instead */
     int64_t tokens;  /* of this step, all ranks */
     double seconds;  /* of this step */
-    double tokens_per_second; /* all ranks */
-    double mfu;               /* 0..1 of the peak; negative: not known */
+    double
+        communication_seconds; /* of them, in collectives, messages and waits; 0: alone */
+    double tokens_per_second;  /* all ranks */
+    double mfu;                /* 0..1 of the peak; negative: not known */
 } MetricsRow;
 
 typedef struct Metrics Metrics;

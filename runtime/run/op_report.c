@@ -100,7 +100,8 @@ Text op_report(Arena *mem, const OpReport *r, int most) {
     double total;
     Text t = text_new(mem);
     const Row *row = rows_of(mem, r, &n, &total);
-    text_add(&t, "share%% ms/step  calls/step Gflop/step MB/step GFLOP/s GB/s bound%%  op\n");
+    text_add(&t,
+             "share%% ms/step  calls/step Gflop/step MB/step GFLOP/s GB/s bound%%  op\n");
     for (int i = 0; i < n && (!most || i < most); i++)
         add_row(&t, r, &row[i], MAX(total, 1e-12));
     return t;

@@ -5,13 +5,13 @@
 #include "runtime/run/op_rows.h"
 
 typedef struct OpReport {
-    const OpRow *op;      /* by number */
+    const OpRow *op; /* by number */
     int nops;
-    const OpTime *event;  /* of LOG_COMPUTE */
+    const OpTime *event; /* of LOG_COMPUTE */
     int64_t nevents;
-    int64_t steps;        /* that they are of */
-    double peak_flops;    /* a second, of this rank's threads; 0: not known */
-    double peak_bytes;    /* the same, moved from and to memory */
+    int64_t steps;     /* that they are of */
+    double peak_flops; /* a second, of this rank's threads; 0: not known */
+    double peak_bytes; /* the same, moved from and to memory */
 } OpReport;
 
 /* A row for each op, the longest first, at most `most` of them (0: all), each with what it takes

@@ -9,7 +9,8 @@ const char trace_tail[] = "\n]}\n";
 
 static void add_name(Text *out, const Trace *t, const char *what, int thread,
                      const char *name) {
-    text_add(out, ",\n{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"%s\",\"args\":{\"name\":",
+    text_add(out,
+             ",\n{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"%s\",\"args\":{\"name\":",
              t->rank, thread, what);
     json_write_string(out, name);
     text_add(out, "}}");
@@ -23,6 +24,10 @@ void trace_add_rank(Text *out, const Trace *t) {
              ",\n{\"ph\":\"M\",\"pid\":%d,\"tid\":0,\"name\":\"process_sort_index\","
              "\"args\":{\"sort_index\":%d}}",
              t->rank, t->rank);
+    text_add(out,
+             ",\n{\"ph\":\"M\",\"pid\":%d,\"tid\":0,\"name\":\"process_labels\","
+             "\"args\":{\"labels\":\"pid %d\"}}",
+             t->rank, t->pid);
     add_name(out, t, "thread_name", LOG_COMPUTE, "steps");
     add_name(out, t, "thread_name", LOG_BESIDE, "communication beside them");
 }

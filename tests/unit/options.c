@@ -60,6 +60,16 @@ TEST(keys_are_flags_for_the_configuration) {
     EXPECT_STR(o->flag[1], "--model.model_config.top_k=3");
     EXPECT_STR(o->flag[2], "--context.cpu=native");
     EXPECT_STR(o->flag[3], "--bare");
+    o = READ(train, "--profile runs/c.yaml --resume_training --dump_ir d");
+    EXPECT(o->nwords == 1 && o->nflags == 3 && !strcmp(o->word[0], "runs/c.yaml"));
+    EXPECT_STR(o->flag[0], "--profile");
+    EXPECT_STR(o->flag[1], "--resume_training");
+    o = READ(train, "c.yaml --profile True --profile=no --profile maybe --profile");
+    EXPECT(o->nwords == 1 && o->nflags == 4);
+    EXPECT_STR(o->flag[0], "--profile=True");
+    EXPECT_STR(o->flag[1], "--profile=no");
+    EXPECT_STR(o->flag[2], "--profile=maybe");
+    EXPECT_STR(o->flag[3], "--profile");
     EXPECT(option_has_key(COMMAND_predict, "context.threads"));
     EXPECT(!option_has_key(COMMAND_plan, "context.threads"));
 }

@@ -142,7 +142,7 @@ TEST_LIMIT(two_hosts_without_a_shared_disk_train_and_resume, 120) {
     end_hosts(h);
 }
 
-/* Hosts may have other clocks: each stage counts from where all began the step together. */
+/* Hosts may have other clocks: all times are by that of rank 0. */
 TEST_LIMIT(tasks_of_stages_on_two_hosts, 120) {
     const char *disk = in_temp("disk"), *run = path_join(mem(), disk, "run");
     Host h[HOSTS];
