@@ -30,7 +30,7 @@ enum { EXIT_DIVERGED = 1, EXIT_SIGNALLED = 75 };
 #define RUN_SCHEDULE     "schedule.svg"
 #define RUN_TIMELINE_CSV "timeline.csv"
 #define RUN_TIMELINE_SVG "timeline.svg"
-#define RUN_PROFILE      "profile"           /* a folder */
+#define RUN_PROFILE      "profile"            /* a folder */
 #define RUN_TRACE        "profile/trace.json" /* of all ranks */
 #define RUN_RANK_TRACE   "profile/trace.rank%d.json"
 #define RUN_OPS          "profile/ops.txt"

@@ -16,33 +16,39 @@ enum { OPS_MOST = 1 << 20, SAID_OPS = 10 };
 
 /* ---- before the first step ---- */
 
-/* How far this rank's clock is ahead of rank 0's: by the fastest of some questions of rank 0
- * with an answer each, half of whose way it is not known better. No difference is seen by that
- * within a host: then there is none. */
+enum { CLOCK_ROUNDS = 32 };
+
+/* On rank 0: how far the clock of another rank is ahead, by the fastest of some questions with
+ * an answer each, half of whose way it is not known better. No difference is seen by that within
+ * a host: then there is none. */
+static double ask_clock(int rank) {
+    double best = 1e30, ahead = 0, theirs;
+    for (int i = 0; i < CLOCK_ROUNDS; i++) {
+        double asked = clock_seconds();
+        comm_send_bytes(rank, &asked, sizeof asked);
+        comm_receive_bytes(rank, &theirs, sizeof theirs);
+        double took = clock_seconds() - asked;
+        if (took >= best) continue;
+        best = took;
+        ahead = theirs - (asked + took / 2);
+    }
+    return -best / 2 <= ahead && ahead <= best / 2 ? 0 : ahead;
+}
+
 static double clock_ahead(void) {
-    enum { ROUNDS = 32 };
-    double ahead = 0, theirs;
-    for (int i = 0; comm_rank() && i <= ROUNDS; i++) {
-        comm_receive_bytes(0, &ahead, sizeof ahead); /* the last one is the result */
-        theirs = clock_seconds();
-        if (i < ROUNDS) comm_send_bytes(0, &theirs, sizeof theirs);
-    }
+    double ahead = 0;
     for (int k = 1; comm_rank() == 0 && k < comm_size(); k++) {
-        double best = 1e30;
-        ahead = 0;
-        for (int i = 0; i < ROUNDS; i++) {
-            double asked = clock_seconds();
-            comm_send_bytes(k, &asked, sizeof asked);
-            comm_receive_bytes(k, &theirs, sizeof theirs);
-            double took = clock_seconds() - asked;
-            if (took >= best) continue;
-            best = took;
-            ahead = theirs - (asked + took / 2);
-        }
-        if (-best / 2 <= ahead && ahead <= best / 2) ahead = 0;
-        comm_send_bytes(k, &ahead, sizeof ahead);
+        double theirs = ask_clock(k);
+        comm_send_bytes(k, &theirs, sizeof theirs);
     }
-    return comm_rank() ? ahead : 0;
+    if (comm_rank() == 0) return 0;
+    for (int i = 0; i < CLOCK_ROUNDS; i++) {
+        comm_receive_bytes(0, &ahead, sizeof ahead);
+        ahead = clock_seconds();
+        comm_send_bytes(0, &ahead, sizeof ahead);
+    }
+    comm_receive_bytes(0, &ahead, sizeof ahead);
+    return ahead;
 }
 
 /* Of a step, on each thread. */
@@ -57,8 +63,8 @@ static void count_ops(Record *r) {
 /* The steps that are recorded; false: none. */
 static bool choose_steps(const Train *t, Record *r) {
     const Config *cfg = t->job.cfg;
-    int64_t each = r->log[LOG_COMPUTE].each + r->log[LOG_BESIDE].each;
-    int64_t room = MAX(OPS_MOST / comm_max_i64(each), 1);
+    int64_t each = comm_max_i64(r->log[LOG_COMPUTE].each + r->log[LOG_BESIDE].each);
+    int64_t room = MAX(OPS_MOST / each, 1);
     r->first = MAX(cfg->profile_start_step, t->step + 1);
     r->last = MIN(cfg->profile_stop_step, t->steps);
     r->done = r->first - 1;
