@@ -254,22 +254,28 @@ static bool next_batch(Train *t, Prefetch *batches, DataBatch *batch) {
     return false;
 }
 
+static bool wait_for_batch(Train *t, Prefetch *batches, DataBatch *batch) {
+    watch_file(t->data->path);
+    bool there = next_batch(t, batches, batch);
+    watch_file(NULL);
+    return there;
+}
+
 static int run_steps(Train *t, Prefetch *batches) {
     DataBatch batch;
     double plotted = clock_seconds();
     for (take_signal(); !signalled && t->step < t->steps; take_signal()) {
-        Taken begin = taken_since(&(Taken){0});
+        bool dumps = t->probe && t->step == t->start_step, there = false;
         watch_task("step", t->step + 1, true);
-        watch_file(t->data->path);
+        if (dumps) { /* is not a part of the step's time, nor is what comes before it */
+            there = wait_for_batch(t, batches, &batch);
+            dump_first_step(t, &batch);
+        }
+        Taken begin = taken_since(&(Taken){0});
         profile_begin_step(t, t->step + 1);
         rt_op_begin(MARK_DATA);
-        bool there = next_batch(t, batches, &batch);
+        if (!dumps) there = wait_for_batch(t, batches, &batch);
         rt_op_end(MARK_DATA);
-        watch_file(NULL);
-        if (t->probe && t->step == t->start_step) {
-            dump_first_step(t, &batch);
-            begin = taken_since(&(Taken){0});
-        }
         double rate = run_step(t, there ? &batch : NULL);
         Taken taken = taken_since(&begin);
         profile_end_step(t);
