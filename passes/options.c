@@ -36,6 +36,8 @@ static const struct {
     {"zero_axes", WORD, offsetof(PassOptions, zero_axes), 0},
     {"zero_threshold_bytes", WHOLE, offsetof(PassOptions, zero_threshold_bytes), any},
     {"bucket_bytes", WHOLE, offsetof(PassOptions, bucket_bytes), any},
+    {"tile_bytes", WHOLE, offsetof(PassOptions, tile_bytes), any},
+    {"tile_rows", WHOLE, offsetof(PassOptions, tile_rows), any},
     {"overlap", SMALL, offsetof(PassOptions, overlap), 2},
     {"gathers_at_end", YES_NO, offsetof(PassOptions, gathers_at_end), 1},
 };

@@ -65,6 +65,9 @@ typedef struct PassOptions {
     double beta1, beta2, eps, momentum;
     bool decay_weights; /* the step takes the weight decay as an argument */
     double clip_norm;   /* 0 = no clipping */
+    /* tile: values of more bytes are made and used up a part of their rows at a time, where
+     * that can be; 0: never. tile_rows: of a part at least, so that matmuls stay matmuls */
+    int64_t tile_bytes, tile_rows;
     /* memplan: bytes of workspace an op needs; NULL = none does */
     int64_t (*workspace_bytes)(const Op *op, void *ctx);
     void *workspace_ctx;

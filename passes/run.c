@@ -12,15 +12,15 @@ const int npasses = ARRAY_LEN(passtab);
 
 const char train_passes[] =
     "simplify,seed,zero,narrow,remake,cut,autodiff,simplify,halve,train,hoist,simplify,"
-    "shard,reshard,collect,simplify,localize,simplify,keep,beside,sink,simplify,pipeline,meet,stage,"
-    "simplify,share,bucket,expand,simplify,epilogue,arrange,fuse,overlap,memplan";
-const char forward_passes[] =
-    "simplify,seed,zero,narrow,remake,cut,hoist,simplify,shard,reshard,collect,simplify,localize,simplify,"
-    "pipeline,meet,stage,simplify,share,bucket,expand,simplify,epilogue,arrange,fuse,"
-    "overlap,"
+    "shard,reshard,collect,simplify,localize,simplify,keep,beside,sink,simplify,pipeline,"
+    "meet,stage,simplify,tile,share,bucket,expand,simplify,epilogue,arrange,fuse,overlap,"
     "memplan";
+const char forward_passes[] =
+    "simplify,seed,zero,narrow,remake,cut,hoist,simplify,shard,reshard,collect,simplify,"
+    "localize,simplify,pipeline,meet,stage,simplify,tile,share,bucket,expand,simplify,"
+    "epilogue,arrange,fuse,overlap,memplan";
 const char predict_passes[] =
-    "simplify,place,expand,simplify,epilogue,arrange,fuse,memplan";
+    "simplify,place,tile,expand,simplify,epilogue,arrange,fuse,memplan";
 
 PassOptions pass_options_default(void) {
     return (PassOptions){.stage = -1,
@@ -33,6 +33,8 @@ PassOptions pass_options_default(void) {
                          .beta1 = 0.9,
                          .beta2 = 0.95,
                          .eps = 1e-8,
+                         .tile_bytes = 64 << 20,
+                         .tile_rows = 128,
                          .zero_axes = ""};
 }
 

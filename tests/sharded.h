@@ -9,7 +9,7 @@
 static const char sharded_whole[] = "simplify,autodiff,simplify,train,simplify,place";
 static const char sharded_local[] = "simplify,seed,zero,autodiff,simplify,train,simplify,"
                                     "shard,reshard,collect,simplify,localize,simplify,"
-                                    "keep,sink,simplify";
+                                    "keep,sink,simplify,tile";
 
 typedef struct Sharded {
     Arena *mem;

@@ -154,11 +154,10 @@ static void join_views(MemPlan *p) {
     }
 }
 
-/* Is v a result that overwrites the argument `arg`? */
-static bool returned_over(const Func *f, const Value *v, const Value *arg) {
-    for (int i = 0; i < f->nret; i++) {
-        if (f->ret[i] == v && f->alias[i] >= 0 && f->arg[f->alias[i]] == arg) return true;
-    }
+/* Is v an argument that some result overwrites in the end? */
+static bool is_overwritten(const Func *f, const Value *v) {
+    for (int i = 0; i < f->nret && !v->def; i++)
+        if (f->alias[i] == v->nth) return true;
     return false;
 }
 
@@ -170,7 +169,7 @@ static bool join_call_aliases(MemPlan *p) {
             int i = callee->alias[j];
             if (i < 0 || callee->role == ROLE_KERNEL) continue;
             bool own = p->fixed[root(p, op->in[i]->id)].kind != LOC_ARG ||
-                       returned_over(p->f, op->out[j], op->in[i]);
+                       is_overwritten(p->f, op->in[i]);
             if (own && dies_at(p, op->in[i], op) && join(p, op->in[i], op->out[j]))
                 continue;
             op->in[i] = insert_copy(p->f, op, op->in[i]);

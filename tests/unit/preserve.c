@@ -299,13 +299,21 @@ static void check_train(const char *what, const Module *before, const Module *af
 /* ---- sequences ---- */
 
 static double tolerance_of(const char *pass, const PassOptions *o) {
-    static const char *const reorder[] = {"expand", "epilogue", "arrange"};
+    static const char *const reorder[] = {"expand", "epilogue", "arrange", "tile"};
     if (!strcmp(pass, "sink") && o->interleave > 1) return rounding; /* sums of parts */
     if (!strcmp(pass, "narrow") && o->narrow) return 0.05; /* it rounds */
     for (int i = 0; i < ARRAY_LEN(reorder); i++) {
         if (!strcmp(pass, reorder[i])) return o->narrow ? narrow_rounding : rounding;
     }
     return 0;
+}
+
+/* So that the small modules of the tests have something to tile. */
+static PassOptions options_with_tiles(void) {
+    PassOptions o = pass_options_default();
+    o.tile_bytes = 100;
+    o.tile_rows = 1;
+    return o;
 }
 
 /* Runs the passes one by one, each on a module read back from the text of the last. */
@@ -370,13 +378,13 @@ static void each_file(void (*visit)(const char *, const Module *)) {
 }
 
 static void visit_alone(const char *file, const Module *m) {
-    PassOptions o = pass_options_default();
+    PassOptions o = options_with_tiles();
     check_round_trip(file, m);
     check_alone(file, m, &o);
 }
 
 static void visit_predict(const char *file, const Module *m) {
-    PassOptions o = pass_options_default();
+    PassOptions o = options_with_tiles();
     bool local = m->level == LEVEL_LOCAL;
     check_sequence(file, m, local ? strstr(predict_passes, "expand") : predict_passes,
                    &o);
@@ -386,7 +394,7 @@ static void visit_predict(const char *file, const Module *m) {
 
 static void train_with(const char *file, const Module *m, int64_t micro_batches,
                        const char *optimizer) {
-    PassOptions o = pass_options_default();
+    PassOptions o = options_with_tiles();
     o.micro_batches = micro_batches;
     o.optimizer = optimizer;
     o.decay_weights = true;
@@ -402,7 +410,7 @@ static void visit_adamw(const char *file, const Module *m) {
 }
 
 static void visit_parts(const char *file, const Module *m) {
-    PassOptions o = pass_options_default();
+    PassOptions o = options_with_tiles();
     o.micro_batches = 2;
     o.interleave = 3;
     o.optimizer = "sgd";
@@ -450,7 +458,7 @@ static void visit_changes(const char *file, const Module *m) {
     test_at("%s", file);
     Arena *mem = arena_new();
     Module *now = module_clone(mem, m);
-    PassOptions o = pass_options_default();
+    PassOptions o = options_with_tiles();
     o.micro_batches = 2;
     o.interleave = 2;
     o.remake = "full";
@@ -516,7 +524,7 @@ TEST_LIMIT(train_pipeline_sgd, 180) {
 
 TEST_LABEL_OF(made_programs, SLOW);
 TEST_LIMIT(made_programs, 120) {
-    PassOptions o = pass_options_default();
+    PassOptions o = options_with_tiles();
     for (uint64_t seed = 1; seed <= 400; seed++) {
         Arena *mem = arena_new();
         char *text = made_program(mem, seed),

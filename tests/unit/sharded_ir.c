@@ -17,6 +17,8 @@ static PassOptions options(int zero, int micro, bool beside) {
     o.micro_batches = micro;
     o.decay_weights = true;
     o.clip_norm = 0.1;
+    o.tile_bytes = 100;
+    o.tile_rows = 1 + micro % 2;
     return o;
 }
 

@@ -1,0 +1,251 @@
+/* tile.c - what is large and used up where it is made is never whole in memory: the ops around
+ * it become a loop over tiles of its rows. Level local.
+ *     %l = dot %x, %w {btc,vc->btv}; %r, %z = xent %l, %labels
+ *     %d = xent_grad %l, %labels, %z, %g; %dw = dot %x, %d {btc,btv->vc}
+ *  -> %dw, %r = call %zeros, %x', %labels', %g', %w {fn=@f.tile; times=n; carry=1; each=3}
+ * where %x' = reshape %x: a slice of it for each tile. Sums over rows are carried from tile to
+ * tile, in place; or on from the accumulator that they are added to. The order of such a sum
+ * is another, and the same in every run. Which ops: tile_group.h. */
+#include "passes/lower/tile_group.h"
+
+typedef struct Values {
+    Arena *mem;
+    Value **v;
+    int n, cap;
+} Values;
+
+typedef struct Loop {
+    TileGroup *g;
+    Func *tile;
+    Value **map; /* by value id: its value in `tile` */
+    Values sums, each,
+        same;    /* of the caller: carried, cut, and read by the group as they are */
+    Values rows; /* of the caller: made by the group, put together again */
+    Builder b;   /* behind the group */
+    Op *call;
+} Loop;
+
+/* ---- what goes in and out ---- */
+
+static bool is_in(const Values *list, const Value *v) {
+    for (int i = 0; i < list->n; i++)
+        if (list->v[i] == v) return true;
+    return false;
+}
+
+static void add(Values *list, Value *v) {
+    if (!is_in(list, v)) PUSH(list->mem, list->v, list->n, list->cap, v);
+}
+
+static bool in_group(const TileGroup *g, const Op *op) {
+    return op && g->has[op->id];
+}
+
+static bool read_outside(const TileGroup *g, const Value *v) {
+    for (const Op *op = g->f->first; op; op = op->next)
+        for (int i = 0; i < op->nin && !g->has[op->id]; i++)
+            if (op->in[i] == v) return true;
+    for (int i = 0; i < g->f->nret; i++)
+        if (g->f->ret[i] == v) return true;
+    return false;
+}
+
+static void list_values(Loop *l) {
+    const TileGroup *g = l->g;
+    l->sums.mem = l->each.mem = l->same.mem = l->rows.mem = g->mem;
+    for (Op *op = g->f->first; op; op = op->next) {
+        if (!g->has[op->id]) continue;
+        for (int i = 0; i < op->nin; i++) {
+            Value *v = op->in[i];
+            if (!in_group(g, v->def)) add(g->lead[v->id] ? &l->each : &l->same, v);
+        }
+        for (int i = 0; i < op->nout; i++) {
+            Value *v = op->out[i];
+            if (read_outside(g, v)) add(g->sum[v->id] ? &l->sums : &l->rows, v);
+        }
+    }
+}
+
+/* ---- the function of a tile ---- */
+
+static Type tile_of(const Loop *l, const Value *v) {
+    Type tile = v->ty;
+    int lead = l->g->lead[v->id];
+    if (lead) check(tile_type(&v->ty, lead, l->g->tile_rows, &tile));
+    return tile;
+}
+
+static void add_arguments(Loop *l, const Values *list) {
+    for (int i = 0; i < list->n; i++) {
+        Value *v = list->v[i];
+        Value *arg = func_arg(l->tile, v->name, tile_of(l, v));
+        arg->grad_of = v->grad_of;
+        if (list != &l->sums) l->map[v->id] = arg;
+    }
+}
+
+/* The summand of this tile, added to what came in. */
+static void add_up(Loop *l, Builder *b, const Value *v) {
+    for (int i = 0; i < l->sums.n; i++) {
+        if (l->sums.v[i] != v) continue;
+        Value *sum = build1(b, OP_add, NULL, l->tile->arg[i], l->map[v->id], NULL);
+        sum->grad_of = v->grad_of;
+        l->map[v->id] = build_named(b, v->name, sum);
+    }
+}
+
+static void make_tile(Loop *l) {
+    Func *f = l->g->f;
+    l->tile =
+        func_new_unique(f->mod, arena_printf(f->mod->mem, "%s.tile", f->name), ROLE_FUNC);
+    add_arguments(l, &l->sums);
+    add_arguments(l, &l->each);
+    add_arguments(l, &l->same);
+    Builder b = build_at_end(l->tile);
+    for (Op *op = f->first; op; op = op->next) {
+        if (!l->g->has[op->id]) continue;
+        Op *copy = op_clone(&b, op, l->map);
+        for (int i = 0; i < op->nout; i++) copy->out[i]->ty = tile_of(l, op->out[i]);
+        for (int i = 0; i < op->nout; i++) add_up(l, &b, op->out[i]);
+    }
+    for (int i = 0; i < l->sums.n; i++) func_ret(l->tile, l->map[l->sums.v[i]->id], i);
+    for (int i = 0; i < l->rows.n; i++) func_ret(l->tile, l->map[l->rows.v[i]->id], -1);
+}
+
+/* ---- the call ---- */
+
+static Type stack_of(const Loop *l, const Value *v) {
+    Type tile = tile_of(l, v), stack = tile;
+    stack.rank = tile.rank + 1;
+    stack.dim[0] = l->g->rows / l->g->tile_rows;
+    memcpy(stack.dim + 1, tile.dim, (size_t)tile.rank * sizeof *tile.dim);
+    return stack;
+}
+
+/* The op that alone reads v, if it adds it to a value of the same shape. */
+static Op *only_addition(const Func *f, const Value *v) {
+    if (value_uses(f, v) != 1) return NULL;
+    for (Op *op = f->first; op; op = op->next) {
+        bool reads = op->nin == 2 && (op->in[0] == v || op->in[1] == v);
+        if (!reads) continue;
+        bool plain = op_has(op, F_PLUS) && !op_attr(op, "rule");
+        bool alike = type_same_shape(&op->in[0]->ty, &op->in[1]->ty);
+        return plain && alike ? op : NULL;
+    }
+    return NULL;
+}
+
+/* Is it there before the group, for the sum alone? */
+static bool is_accumulator(const TileGroup *g, const Value *v) {
+    const Op *def = v->def;
+    bool ready =
+        !def || (def->id < g->last->id && !g->after[def->id] && !g->has[def->id]);
+    return ready && value_uses(g->f, v) == 1;
+}
+
+/* What is added to the sum, in the end, of what was there before: then the tiles are added to
+ * that, and the addition is none. NULL: there is no such. */
+static Value *take_accumulator(const Loop *l, Value *sum) {
+    Func *f = l->g->f;
+    Value *v = sum;
+    for (Op *op; (op = only_addition(f, v)); v = op->out[0]) {
+        Value *other = op->in[op->in[0] == v];
+        if (!is_accumulator(l->g, other)) continue;
+        func_replace(f, op->out[0], v);
+        op->in[op->in[0] == v] = v; /* dead, and no reader of the accumulator */
+        return other;
+    }
+    return NULL;
+}
+
+/* What the carried sum begins with. */
+static Value *beginning(Loop *l, Value *sum) {
+    Value *before = take_accumulator(l, sum);
+    return before ? before : build_as(&l->b, OP_fill, "value=0", sum->ty, NULL);
+}
+
+static void make_call(Loop *l) {
+    int n = 0;
+    Value **in = NEW_ARRAY(l->g->mem, Value *, (size_t)l->tile->narg + 1);
+    for (int i = 0; i < l->sums.n; i++) in[n++] = beginning(l, l->sums.v[i]);
+    for (int i = 0; i < l->each.n; i++) {
+        Value *v = l->each.v[i];
+        l->b.name = v->name;
+        in[n++] = build_as(&l->b, OP_reshape, NULL, stack_of(l, v), v, NULL);
+    }
+    for (int i = 0; i < l->same.n; i++) in[n++] = l->same.v[i];
+    const char *carry = l->sums.n ? bfmt(&l->b, "; carry=%d", l->sums.n) : "";
+    char *attrs = bfmt(&l->b, "fn=@%s; times=%lld%s; each=%d", l->tile->name,
+                       (long long)(l->g->rows / l->g->tile_rows), carry, l->each.n);
+    l->call = build_list(&l->b, OP_call, attrs, n, in, NULL, 0);
+}
+
+/* v in place of the old value, which only dead ops of the group make and read then. */
+static void replace_result(Func *f, Value *old, Value *v) {
+    v->name = old->name;
+    v->grad_of = old->grad_of;
+    func_replace(f, old, v);
+}
+
+static void replace_results(Loop *l) {
+    Func *f = l->g->f;
+    for (int i = 0; i < l->sums.n; i++) replace_result(f, l->sums.v[i], l->call->out[i]);
+    for (int i = 0; i < l->rows.n; i++) {
+        Value *old = l->rows.v[i], *stack = l->call->out[l->sums.n + i];
+        stack->name = old->name;
+        Value *v = build_as(&l->b, OP_reshape, NULL, old->ty, stack, NULL);
+        replace_result(f, old, v);
+    }
+}
+
+/* Ops that stand among those of the group and need them: now behind the call, and what is left
+ * of the group is dead. */
+static void move_dependents(Loop *l, Op **op, int n) {
+    for (int i = 0; i < n; i++) {
+        Op *copy = op_again(&l->b, op[i], op[i]->in);
+        for (int k = 0; k < copy->nout; k++)
+            func_replace(l->g->f, op[i]->out[k], copy->out[k]);
+    }
+    func_remove_dead(l->g->f);
+}
+
+/* ---- the module ---- */
+
+static Op *make_loop(TileGroup *g) {
+    Loop l = {.g = g};
+    l.map = NEW_ARRAY(g->mem, Value *, (size_t)g->f->nvalues + 1);
+    Op **behind = NEW_ARRAY(g->mem, Op *, (size_t)g->f->nops + 1);
+    int nbehind = 0;
+    for (Op *op = g->f->first; op != g->last; op = op->next)
+        if (g->after[op->id]) behind[nbehind++] = op;
+    list_values(&l);
+    make_tile(&l);
+    l.b = g->last->next ? build_before(g->last->next) : build_at_end(g->f);
+    make_call(&l);
+    replace_results(&l);
+    move_dependents(&l, behind, nbehind);
+    return l.call;
+}
+
+/* The loop around the first result of the op that has a group; NULL: none has. */
+static Op *tile_around(const Op *op, const PassOptions *o) {
+    Op *call = NULL;
+    for (int i = 0; i < op->nout && !call; i++) {
+        TileGroup g = {0};
+        if (tile_group_find(&g, op->out[i], o)) call = make_loop(&g);
+        arena_free(g.mem);
+    }
+    return call;
+}
+
+void pass_tile(Module *m, const PassOptions *o) {
+    int nfuncs = 0;
+    if (!o->tile_bytes) return;
+    for (Func *f = m->first; f; f = f->next) nfuncs++;
+    for (Func *f = m->first; nfuncs-- > 0; f = f->next) {
+        for (Op *op = f->first, *next; op; op = next) {
+            Op *call = tile_around(op, o);
+            next = call ? call->next : op->next;
+        }
+    }
+}
