@@ -69,6 +69,7 @@ int main(int argc, char **argv) {
     po.micro_batches = 1;
     po.decay_weights = true;
     po.clip_norm = 1;
+    po.tile_bytes = cfg->context_tile_size;
     CompileOptions co = {.cpu = cfg->context_cpu, .threads = (int)cfg->context_threads};
     Module *m = model_build(mem, &s, shape, MODEL_TRAIN);
     double flops = model_flops(module_clone(mem, m));

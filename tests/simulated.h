@@ -15,8 +15,9 @@
 typedef struct SimChange {
     double embd_dropout, attn_dropout, resid_dropout;
     bool masked, documents;
-    int interleave; /* parts of a micro-batch; 0: 1 */
-    bool narrow;    /* products of bf16 */
+    int interleave;     /* parts of a micro-batch; 0: 1 */
+    int64_t tile_bytes; /* of pass tile, whatever the rows; 0: none */
+    bool narrow;        /* products of bf16 */
 } SimChange;
 
 typedef struct Simulated {
@@ -52,6 +53,8 @@ static inline PassOptions sim_options(const Simulated *s) {
     o.narrow = s->change.narrow;
     o.decay_weights = true;
     o.clip_norm = 1.0;
+    o.tile_bytes = s->change.tile_bytes;
+    o.tile_rows = 1;
     o.dump_dir = getenv("SIM_DUMP");
     return o;
 }

@@ -472,6 +472,7 @@ PassOptions strategy_pass_options(const Config *cfg) {
     o.momentum = cfg->optimizer_momentum;
     o.clip_norm =
         cfg->runner_wrapper_use_clip_grad ? cfg->runner_wrapper_max_grad_norm : 0;
+    o.tile_bytes = cfg->context_tile_size;
     o.dump_dir = cfg->dump_ir[0] ? cfg->dump_ir : NULL;
     return o;
 }

@@ -25,6 +25,7 @@ void valid_plan(Train *t, Data *data, int64_t every, int64_t batches) {
     Module *m = job_build(&t->job, MODEL_TRAIN, t->job.batch);
     v->weighted = func_arg_role(model_entry(m), ARG_counted) >= 0;
     PassOptions o = pass_options_default();
+    o.tile_bytes = t->job.cfg->context_tile_size;
     o.micro_batches = t->job.micro; /* of the schedule that training has */
     ranks_apply(t, m, &o);
     if (o.schedule) o.schedule = schedule_forward(t->mem, o.schedule);

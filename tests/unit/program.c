@@ -85,6 +85,7 @@ static void all_modules(const char *cpu, int threads, int micro_batches) {
         po.clip_norm = 1;
         po.decay_weights = true;
         po.micro_batches = micro_batches;
+        if (micro_batches > 1) po.tile_bytes = 100, po.tile_rows = 1;
         static const char *const optimizers[] = {"adamw", "sgd", "adam", "momentum"};
         po.optimizer = optimizers[i % ARRAY_LEN(optimizers)];
         po.momentum = 0.9;
