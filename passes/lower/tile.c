@@ -238,13 +238,23 @@ static Op *tile_around(const Op *op, const PassOptions *o) {
     return call;
 }
 
+/* calls: of each function, those that are loops. */
+static void count_loops(Module *m) {
+    for (Func *f = m->first; f; f = f->next) f->calls = 0;
+    for (Func *f = m->first; f; f = f->next)
+        for (Op *op = f->first; op; op = op->next)
+            if (op_is_call(op)) op_func(op)->calls += call_of(op).loop;
+}
+
+/* Not in what a loop runs, which is a layer or a tile: there is one at a time, and collectives
+ * of its gradients are to start before its other work. */
 void pass_tile(Module *m, const PassOptions *o) {
-    int nfuncs = 0;
     if (!o->tile_bytes) return;
-    for (Func *f = m->first; f; f = f->next) nfuncs++;
-    for (Func *f = m->first; nfuncs-- > 0; f = f->next) {
-        for (Op *op = f->first, *next; op; op = next) {
+    count_loops(m);
+    for (Func *f = m->first; f; f = f->next) {
+        for (Op *op = f->first, *next; op && !f->calls; op = next) {
             Op *call = tile_around(op, o);
+            if (call) op_func(call)->calls++;
             next = call ? call->next : op->next;
         }
     }
