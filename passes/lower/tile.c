@@ -135,12 +135,9 @@ static Op *only_addition(const Func *f, const Value *v) {
     return NULL;
 }
 
-/* Is it there before the group, for the sum alone? */
-static bool is_accumulator(const TileGroup *g, const Value *v) {
+static bool is_before(const TileGroup *g, const Value *v) {
     const Op *def = v->def;
-    bool ready =
-        !def || (def->id < g->last->id && !g->after[def->id] && !g->has[def->id]);
-    return ready && value_uses(g->f, v) == 1;
+    return !def || (def->id < g->last->id && !g->after[def->id] && !g->has[def->id]);
 }
 
 /* What is added to the sum, in the end, of what was there before: then the tiles are added to
@@ -150,9 +147,9 @@ static Value *take_accumulator(const Loop *l, Value *sum) {
     Value *v = sum;
     for (Op *op; (op = only_addition(f, v)); v = op->out[0]) {
         Value *other = op->in[op->in[0] == v];
-        if (!is_accumulator(l->g, other)) continue;
+        if (!is_before(l->g, other)) continue;
         func_replace(f, op->out[0], v);
-        op->in[op->in[0] == v] = v; /* dead, and no reader of the accumulator */
+        op->in[op->in[0] == v] = v; /* dead */
         return other;
     }
     return NULL;
