@@ -11,13 +11,15 @@ typedef struct Case {
     int64_t m, n, k;
     bool transposed; /* A stored [k, m] */
     GemmInit init;
-    int known; /* bit 0: m, bit 1: n, bit 2: k are constants */
+    int known;  /* bit 0: m, bit 1: n, bit 2: k are constants */
+    bool pairs; /* words of A and B are two bf16 numbers each */
 } Case;
 
 enum { PAD = 3, GUARD = 64 }; /* extra columns of every row; extra values round C */
 
 static GemmStrides strides_of(const Case *c) {
-    GemmStrides s = {.b_row = c->n + PAD, .c_row = c->n + PAD};
+    GemmStrides s = {.b_row = c->n + PAD, .c_row = c->n + PAD, .pairs = c->pairs};
+    s.times = c->pairs && c->k % 2 ? -1.5 : 0;
     s.a_row = c->transposed ? 1 : c->k + PAD;
     s.a_col = c->transposed ? c->m + PAD : 1;
     return s;
@@ -46,6 +48,34 @@ static float *filled(int64_t n, uint64_t salt) {
     return p;
 }
 
+/* Half of a word, as bf16. */
+static float half_of(float word, int second) {
+    uint32_t u;
+    memcpy(&u, &word, sizeof u);
+    u = second ? u & 0xffff0000 : u << 16;
+    memcpy(&word, &u, sizeof u);
+    return word;
+}
+
+/* One more step of a sum. */
+static float step_of(const Case *c, float a, float b, float sum) {
+    if (!c->pairs) return fmaf(a, b, sum);
+    sum = fmaf(half_of(a, 1), half_of(b, 1), sum);
+    return fmaf(half_of(a, 0), half_of(b, 0), sum);
+}
+
+/* Makes words of pairs: the second number is the first one cut, the first one another. */
+static void words_of_pairs(float *x, int64_t n) {
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t u, low;
+        float other = value((uint64_t)i * 7 + 5);
+        memcpy(&u, &x[i], sizeof u);
+        memcpy(&low, &other, sizeof low);
+        u = (u & 0xffff0000) | low >> 16;
+        memcpy(&x[i], &u, sizeof u);
+    }
+}
+
 /* The emitted code is not instrumented: only what the matrices own may be finite or may
  * change, so a stray read shows as NaN and a stray write as a lost guard. */
 static void case_run(Product f, const Case *c, float *first) {
@@ -54,6 +84,7 @@ static void case_run(Product f, const Case *c, float *first) {
     int64_t nc = c->m * s.c_row;
     float *a = filled(na, 1), *b = filled(nb, 2), *scale = filled(c->n + PAD, 4);
     float *room = filled(nc + 2 * GUARD, 3), *old = filled(nc + 2 * GUARD, 3);
+    if (c->pairs) words_of_pairs(a, na), words_of_pairs(b, nb);
     for (int64_t i = 0; i < nb; i++) b[i] = i % s.b_row < c->n ? b[i] : NAN;
     int64_t line = c->transposed ? c->m : c->k;
     for (int64_t i = 0; i < na; i++) a[i] = i % (line + PAD) < line ? a[i] : NAN;
@@ -66,8 +97,9 @@ static void case_run(Product f, const Case *c, float *first) {
         }
         float sum = 0;
         for (int64_t l = 0; l < c->k; l++) {
-            sum = fmaf(a[row * s.a_row + l * s.a_col], b[l * s.b_row + col], sum);
+            sum = step_of(c, a[row * s.a_row + l * s.a_col], b[l * s.b_row + col], sum);
         }
+        if (s.times) sum *= (float)s.times;
         if (c->init == GEMM_ADD) sum = old[i] + sum;
         if (c->init == GEMM_SCALE) sum = fmaf(old[i], scale[col], sum);
         if (sum != room[i]) {
@@ -79,15 +111,18 @@ static void case_run(Product f, const Case *c, float *first) {
     free(a), free(b), free(scale), free(room), free(old);
 }
 
-static void cases_run(int vl, const Case *cases, int n) {
+static void cases_run_on(Target *t, const Case *cases, int n) {
     Arena *mem = arena_new();
-    Target *t = target_of_lanes(vl);
     Emit *e = emit_for(mem, t);
     for (int i = 0; i < n; i++) case_emit(e, arena_printf(mem, "f%d", i), &cases[i]);
     Jit *j = emit_finish(e, t, NULL, 0);
     for (int i = 0; i < n; i++) {
         case_run((Product)jit_lookup(j, arena_printf(mem, "f%d", i)), &cases[i], NULL);
     }
+}
+
+static void cases_run(int vl, const Case *cases, int n) {
+    cases_run_on(target_of_lanes(vl), cases, n);
 }
 
 static const int64_t sizes[][3] = {
@@ -128,6 +163,29 @@ TEST(mixed_sizes_16) {
 
 TEST(mixed_sizes_8) {
     mixed_sizes(8);
+}
+
+static void pairs_of_bf16(Target *t) {
+    Case cases[2 * ARRAY_LEN(sizes)];
+    for (int i = 0; i < ARRAY_LEN(cases); i++) {
+        const int64_t *x = sizes[i / 2];
+        cases[i] = (Case){
+            x[0], x[1], x[2], i / 2 & 1, (GemmInit)(i % 3), i % 2 ? 7 : i % 7, true};
+    }
+    cases_run_on(t, cases, ARRAY_LEN(cases));
+}
+
+TEST(pairs_of_bf16_16) {
+    pairs_of_bf16(target_of_lanes(16));
+}
+
+TEST(pairs_of_bf16_16_widened) {
+    target_of_lanes(16);
+    pairs_of_bf16(target_open("x86-64-v4"));
+}
+
+TEST(pairs_of_bf16_8) {
+    pairs_of_bf16(target_of_lanes(8));
 }
 
 /* One function with m and k at run time serves every size, 0 included. */
