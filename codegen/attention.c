@@ -321,6 +321,7 @@ static void body_emit(const Attn *a, int64_t pairs) {
     LLVMValueRef ctx = emit_param(e, 0);
     LLVMValueRef at = emit_mul(e, emit_param(e, 3), emit_i64(e, floats));
     LLVMValueRef work = attn_f32(a, attn_slot(a, ctx, SLOT_WORK), at);
+    if (a->narrow) gemm_tiles_begin(e);
     Loop l;
     loop_begin(e, &l, emit_param(e, 1), emit_param(e, 2), 1, 0, NULL);
     LLVMValueRef bh = emit_div(e, l.i, emit_i64(e, pairs));
@@ -332,6 +333,7 @@ static void body_emit(const Attn *a, int64_t pairs) {
     attn_call(a, "queries", (LLVMValueRef[]){ctx, work, bh, high}, 4);
     if_end(e, &two);
     loop_end(e, &l, NULL);
+    if (a->narrow) gemm_tiles_end(e);
     emit_ret(e, NULL);
 }
 

@@ -74,25 +74,6 @@ int64_t attn_grad_floats(const AttnShape *s, int64_t bq) {
     return scratch_of(s, bq).floats;
 }
 
-/* name.PART(ptr, rows): clears `rows` rows of dim values, `stride` apart. */
-static void clear_emit(const Attn *a, const char *part, int64_t stride) {
-    Emit *e = a->e;
-    int64_t dim = a->s.dim;
-    attn_func(a, part, "pi");
-    Loop l;
-    loop_begin(e, &l, emit_i64(e, 0), emit_param(e, 1), 1, 0, NULL);
-    LLVMValueRef at = emit_mul(e, l.i, emit_i64(e, stride));
-    LLVMValueRef row = attn_f32(a, emit_param(e, 0), at);
-    Loop c;
-    loop_begin(e, &c, emit_i64(e, 0), emit_i64(e, dim), e->vl, 0, NULL);
-    LLVMValueRef mask = emit_tail_mask(e, emit_sub(e, emit_i64(e, dim), c.i));
-    if (dim % e->vl == 0) mask = NULL;
-    emit_store(e, LLVMConstNull(e->vf32), attn_f32(a, row, c.i), mask, 4);
-    loop_end(e, &c, NULL);
-    loop_end(e, &l, NULL);
-    emit_ret(e, NULL);
-}
-
 /* name.delta(do, o, lse, work, rows): per query scale * dO o, and lse * log2(e); lanes
  * beyond the last query get an lse that makes P and dS 0. */
 static void delta_emit(const Attn *a) {
@@ -456,6 +437,7 @@ static void body_emit(const Attn *a) {
     int64_t floats = scratch_of(s, a->bq).floats;
     LLVMValueRef at = emit_mul(e, emit_param(e, 3), emit_i64(e, floats));
     LLVMValueRef work = attn_f32(a, attn_slot(a, ctx, SLOT_WORK), at);
+    if (a->narrow) gemm_tiles_begin(e);
     Loop l, g, i;
     loop_begin(e, &l, emit_param(e, 1), emit_param(e, 2), 1, 0, NULL);
     LLVMValueRef b = emit_div(e, l.i, emit_i64(e, s->kv_heads));
@@ -471,6 +453,7 @@ static void body_emit(const Attn *a) {
     loop_end(e, &g, NULL);
     key_sums_finish(a, ctx, work, kv);
     loop_end(e, &l, NULL);
+    if (a->narrow) gemm_tiles_end(e);
     emit_ret(e, NULL);
 }
 
@@ -491,8 +474,8 @@ LLVMValueRef attention_grad_emit(Emit *e, const char *name, const AttnShape *s) 
     if (s->causal) attn_mask_emit(&a);
     if (s->within) attn_within_emit(&a);
     if (a.narrow) narrow_emit(&a);
-    clear_emit(&a, "clear_q", a.narrow ? s->dim : a.q_row);
-    clear_emit(&a, "clear_kv", a.narrow ? s->dim : a.kv_row);
+    attn_clear_emit(&a, "clear_q", a.narrow ? s->dim : a.q_row);
+    attn_clear_emit(&a, "clear_kv", a.narrow ? s->dim : a.kv_row);
     delta_emit(&a);
     soft_emit(&a);
     products_emit(&a);

@@ -1,27 +1,6 @@
 /* attention_pack.c - see attention_pack.h. */
 #include "codegen/attention_pack.h"
 
-/* Transposes vl vectors of vl lanes in place: each of the log2(vl) rounds interleaves
- * the first half of the vectors with the second. */
-static void transpose(Emit *e, LLVMValueRef *v) {
-    int n = e->vl;
-    LLVMValueRef low[16], high[16], next[16];
-    for (int i = 0; i < n; i++) {
-        low[i] = emit_i32(e, i / 2 + (i & 1) * n);
-        high[i] = emit_i32(e, i / 2 + (i & 1) * n + n / 2);
-    }
-    LLVMValueRef low_mask = LLVMConstVector(low, (unsigned)n);
-    LLVMValueRef high_mask = LLVMConstVector(high, (unsigned)n);
-    for (int round = 1; round < n; round *= 2) {
-        for (int i = 0; i < n / 2; i++) {
-            LLVMValueRef a = v[i], b = v[i + n / 2];
-            next[2 * i] = LLVMBuildShuffleVector(e->b, a, b, low_mask, "");
-            next[2 * i + 1] = LLVMBuildShuffleVector(e->b, a, b, high_mask, "");
-        }
-        memcpy(v, next, sizeof(LLVMValueRef) * (size_t)n);
-    }
-}
-
 /* Words w.. of a row of a head, `width` of them. Of bf16 every word holds two numbers,
  * maybe but the last of the head, which gets a 0. */
 static LLVMValueRef load_words(const Attn *a, LLVMValueRef row, LLVMValueRef w,
@@ -55,7 +34,7 @@ static void pack_tile(const Attn *a, LLVMValueRef r0, LLVMValueRef w0, int width
         LLVMValueRef at = emit_mul(e, row, emit_i64(e, a->q_row));
         v[t] = load_words(a, attn_element(a, src, at), w0, width);
     }
-    transpose(e, v);
+    emit_transpose(e, v);
     LLVMValueRef at = emit_add(e, emit_mul(e, w0, emit_i64(e, a->bq)), r0);
     LLVMValueRef base = attn_f32(a, dst, at);
     for (int x = 0; x < width; x++) {
@@ -97,7 +76,7 @@ static void unpack_tile(const Attn *a, LLVMValueRef r0, LLVMValueRef d0, int wid
         v[x] = x < width ? emit_fmul(e, emit_load(e, e->vf32, from, NULL, 4), factor)
                          : LLVMConstNull(e->vf32);
     }
-    transpose(e, v);
+    emit_transpose(e, v);
     for (int t = 0; t < e->vl; t++)
         unpack_row(a, v[t], emit_add(e, r0, emit_i64(e, t)), d0, width);
 }
@@ -211,4 +190,22 @@ static void round_span(const Attn *a, LLVMValueRef r, LLVMValueRef c, int width,
 
 void attn_round_emit(const Attn *a, const char *part, bool from_q) {
     spans_emit(a, part, from_q, 1, a->s.dim, round_span);
+}
+
+void attn_clear_emit(const Attn *a, const char *part, int64_t stride) {
+    Emit *e = a->e;
+    int64_t dim = a->s.dim;
+    attn_func(a, part, "pi");
+    Loop l;
+    loop_begin(e, &l, emit_i64(e, 0), emit_param(e, 1), 1, 0, NULL);
+    LLVMValueRef at = emit_mul(e, l.i, emit_i64(e, stride));
+    LLVMValueRef row = attn_f32(a, emit_param(e, 0), at);
+    Loop c;
+    loop_begin(e, &c, emit_i64(e, 0), emit_i64(e, dim), e->vl, 0, NULL);
+    LLVMValueRef mask = emit_tail_mask(e, emit_sub(e, emit_i64(e, dim), c.i));
+    if (dim % e->vl == 0) mask = NULL;
+    emit_store(e, LLVMConstNull(e->vf32), attn_f32(a, row, c.i), mask, 4);
+    loop_end(e, &c, NULL);
+    loop_end(e, &l, NULL);
+    emit_ret(e, NULL);
 }

@@ -12,6 +12,9 @@ void attn_pack_emit(const Attn *a);
  * lanes times factor[bq]. */
 void attn_unpack_emit(const Attn *a);
 
+/* name.PART(ptr, rows): clears `rows` rows of dim f32 values, `stride` apart. */
+void attn_clear_emit(const Attn *a, const char *part, int64_t stride);
+
 /* For bf16. Rows of q (from_q) or of k and v.
  * name.PART(src, dst, rows): dst[rows][words] = src's rows; an odd head gets a 0. */
 void attn_rows_emit(const Attn *a, const char *part, bool from_q);

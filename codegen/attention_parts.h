@@ -3,6 +3,7 @@
 #define STATOR_ATTENTION_PARTS_H
 #include "codegen/attention.h"
 #include "codegen/gemm.h"
+#include "codegen/gemm_tiles.h"
 
 /* Floats of a thread's scratch in the backward part. */
 int64_t attn_grad_floats(const AttnShape *s, int64_t bq);

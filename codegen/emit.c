@@ -1,6 +1,13 @@
 /* emit.c - the plain helpers of emit.h: types, arithmetic, memory, calls. */
 #include "codegen/emit.h"
 
+bool emit_has(const Emit *e, const char *feature) {
+    size_t n = strlen(feature);
+    for (const char *p = e->features ? e->features : ""; (p = strstr(p, feature)); p++)
+        if (p > e->features && p[-1] == '+' && (p[n] == ',' || p[n] == 0)) return true;
+    return false;
+}
+
 Emit *emit_new(Arena *mem, const char *module_name, int vl, const char *cpu,
                const char *features) {
     check(vl == 16 || vl == 8 || vl == 4);
@@ -9,6 +16,7 @@ Emit *emit_new(Arena *mem, const char *module_name, int vl, const char *cpu,
     e->vl = vl;
     e->cpu = cpu;
     e->features = features;
+    e->tiles = vl == 16 && emit_has(e, "amx-bf16") ? TILES_CPU : TILES_NONE;
     e->ctx = LLVMContextCreate();
     e->mod = LLVMModuleCreateWithNameInContext(module_name, e->ctx);
     e->b = LLVMCreateBuilderInContext(e->ctx);
@@ -316,6 +324,26 @@ LLVMValueRef emit_alloca(Emit *e, int64_t bytes) {
     LLVMSetAlignment(room, 64);
     LLVMPositionBuilderAtEnd(e->b, here);
     return room;
+}
+
+/* Each of the log2(vl) rounds interleaves the first half of the vectors with the second. */
+void emit_transpose(Emit *e, LLVMValueRef *v) {
+    int n = e->vl;
+    LLVMValueRef low[16], high[16], next[16];
+    for (int i = 0; i < n; i++) {
+        low[i] = emit_i32(e, i / 2 + (i & 1) * n);
+        high[i] = emit_i32(e, i / 2 + (i & 1) * n + n / 2);
+    }
+    LLVMValueRef low_mask = LLVMConstVector(low, (unsigned)n);
+    LLVMValueRef high_mask = LLVMConstVector(high, (unsigned)n);
+    for (int round = 1; round < n; round *= 2) {
+        for (int i = 0; i < n / 2; i++) {
+            LLVMValueRef a = v[i], b = v[i + n / 2];
+            next[2 * i] = LLVMBuildShuffleVector(e->b, a, b, low_mask, "");
+            next[2 * i + 1] = LLVMBuildShuffleVector(e->b, a, b, high_mask, "");
+        }
+        memcpy(v, next, sizeof(LLVMValueRef) * (size_t)n);
+    }
 }
 
 /* Reductions. */

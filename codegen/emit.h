@@ -7,6 +7,10 @@
 #include "base/base.h"
 #include <llvm-c/Core.h>
 
+/* Whether products of bf16 go through tile registers (gemm_tiles.h): emulated ones are for
+ * tests on any CPU with 16 lanes. */
+typedef enum TileKind { TILES_NONE, TILES_CPU, TILES_EMULATED } TileKind;
+
 /* One module being written. `vl` is the number of f32 lanes: 16, 8 or 4. vf32, vi32 and
  * vi1 have vl lanes; b always points at the end of the block being written in `fn`. */
 typedef struct Emit {
@@ -15,6 +19,7 @@ typedef struct Emit {
     LLVMModuleRef mod;
     LLVMBuilderRef b;
     int vl;
+    TileKind tiles; /* TILES_CPU where the features have it */
     const char *cpu, *features;
     LLVMTypeRef void_, i1, i8, i16, i32, i64, f32, f64, ptr, vf32, vi32, vi1;
     LLVMValueRef fn;
@@ -113,6 +118,9 @@ LLVMValueRef emit_dot_pairs(Emit *e, const Pairs *a, const Pairs *b, LLVMValueRe
 /* first[vl] and second[vl] to pairs: of i16, or of f32, which are rounded. */
 LLVMValueRef emit_pair_up(Emit *e, LLVMValueRef first, LLVMValueRef second);
 LLVMValueRef emit_to_pairs(Emit *e, LLVMValueRef first, LLVMValueRef second);
+
+/* Transposes vl vectors of vl lanes in place. */
+void emit_transpose(Emit *e, LLVMValueRef *v);
 
 /* All lanes to one scalar by halves: lane i with lane i + lanes/2, and so on. */
 LLVMValueRef emit_reduce_add(Emit *e, LLVMValueRef v);

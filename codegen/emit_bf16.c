@@ -1,14 +1,7 @@
-/* emit_bf16.c - f32 values to and from bf16 in memory, products of bf16; see emit.h. The instruction that
- * rounds takes subnormal numbers as 0, so the integer arithmetic for CPUs without it does
- * the same: the bits are those of any CPU. */
+/* emit_bf16.c - f32 values to and from bf16 in memory, products of bf16; see emit.h. The
+ * instruction that rounds takes subnormal numbers as 0, so the integer arithmetic for CPUs
+ * without it does the same: the bits are those of any CPU. */
 #include "codegen/emit.h"
-
-bool emit_has(const Emit *e, const char *feature) {
-    size_t n = strlen(feature);
-    for (const char *p = e->features ? e->features : ""; (p = strstr(p, feature)); p++)
-        if (p > e->features && p[-1] == '+' && (p[n] == ',' || p[n] == 0)) return true;
-    return false;
-}
 
 bool emit_has_bf16(const Emit *e) {
     return e->vl == 16 && emit_has(e, "avx512bf16");

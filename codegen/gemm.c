@@ -2,6 +2,8 @@
  * A against `vecs` vectors of B. Columns are split into panels of up to max_vecs vectors,
  * rows of a panel into full tiles and a rest. */
 #include "codegen/gemm.h"
+#include "codegen/gemm_result.h"
+#include "codegen/gemm_tiles.h"
 
 typedef struct Panel {
     Emit *e;
@@ -93,18 +95,8 @@ static void tile_store(const Tile *t) {
     for (int k = 0; k < t->rows * p->vecs; k++) {
         int r = k / p->vecs, v = k % p->vecs;
         LLVMValueRef at = emit_at(e, e->f32, t->c, r * p->s->c_row + v * e->vl);
-        LLVMValueRef x = t->sum[k], mask = mask_of(p, v);
-        if (p->s->times) x = emit_fmul(e, x, emit_f32_like(e, x, p->s->times));
-        if (p->init != GEMM_SET) {
-            LLVMValueRef old = emit_load(e, e->vf32, at, mask, 4);
-            if (p->init == GEMM_ADD) {
-                x = emit_fadd(e, old, x);
-            } else {
-                LLVMValueRef from = emit_at(e, e->f32, p->scale, v * e->vl);
-                x = emit_fma(e, old, emit_load(e, e->vf32, from, mask, 4), x);
-            }
-        }
-        emit_store(e, x, at, mask, 4);
+        LLVMValueRef scale = p->scale ? emit_at(e, e->f32, p->scale, v * e->vl) : NULL;
+        gemm_result(e, p->s, p->init, t->sum[k], at, scale, mask_of(p, v));
     }
 }
 
@@ -221,6 +213,10 @@ void gemm_emit(Emit *e, const GemmStrides *s, GemmInit init, LLVMValueRef a,
                LLVMValueRef b, LLVMValueRef c, LLVMValueRef scale, LLVMValueRef m,
                LLVMValueRef n, LLVMValueRef k) {
     check((init == GEMM_SCALE) == (scale != NULL));
+    if (s->pairs && e->tiles != TILES_NONE) {
+        gemm_tiles_emit(e, s, init, a, b, c, scale, m, n, k);
+        return;
+    }
     Panel whole = {.e = e,
                    .s = s,
                    .init = init,

@@ -3,6 +3,8 @@
 #include <llvm-c/Core.h>
 #include <llvm-c/Target.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 /* What the code generator relies on at each level, as LLVM names it. Wider levels include
  * the narrower ones' features (psABI for x86-64, micro-architecture levels). */
@@ -82,6 +84,21 @@ static int lanes_of(const char *features) {
     return wide ? 16 : half ? 8 : 4;
 }
 
+/* Linux gives tile registers to processes that ask for them, and then to all threads. */
+static bool may_use_tiles(void) {
+#ifdef SYS_arch_prctl
+    enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 };
+    return syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
+#else
+    return false;
+#endif
+}
+
+static void drop_tiles(char *features) {
+    if (!has(features, "+amx-tile") || may_use_tiles()) return;
+    for (char *p = features; (p = strstr(p, "+amx-"));) *p = '-';
+}
+
 Target *target_open(const char *cpu_override) {
     if (LLVMInitializeNativeTarget() || LLVMInitializeNativeAsmPrinter())
         die("this LLVM has no code generator for its own host");
@@ -95,6 +112,7 @@ Target *target_open(const char *cpu_override) {
     t->triple = copy(triple);
     t->cpu = copy(named >= 0 ? name : cpu);
     t->features = copy(named >= 0 ? cpus[named].features : features);
+    drop_tiles(t->features);
     LLVMDisposeMessage(cpu);
     LLVMDisposeMessage(features);
     LLVMDisposeMessage(triple);

@@ -215,10 +215,18 @@ typedef struct Compiled {
     int vl;
 } Compiled;
 
-static Compiled compiled(const AttnShape *s, Target *t) {
+/* By the CPU's instructions for vectors of bf16; by f32, as on x86-64-v4; by tiles, and
+ * by those of the CPU. */
+typedef enum Way { DOTS, WIDENED, TILED, TILED_BY_CPU } Way;
+
+static Compiled compiled(const AttnShape *s, int vl, Way way) {
+    Target *t = target_of_lanes(vl);
+    if (vl == 16 && way == WIDENED) t = target_open("x86-64-v4");
     JitSymbol parallel = {"rt_parallel", (void *)split};
     Arena *mem = arena_new();
     Emit *e = emit_for(mem, t);
+    if (way == TILED_BY_CPU && e->tiles != TILES_CPU) test_skip("the CPU has no tiles");
+    if (way != TILED_BY_CPU) e->tiles = way == TILED ? TILES_EMULATED : TILES_NONE;
     attention_emit(e, "forward", s);
     attention_grad_emit(e, "backward", s);
     Compiled c = {.vl = t->lanes, .jit = emit_finish(e, t, &parallel, 1)};
@@ -264,14 +272,6 @@ static void check_all(const Data *d) {
     arena_free(mem);
 }
 
-/* With x86-64-v4 the vectors are wide and the CPU's instructions for bf16 are not used. */
-static Target *target(int vl, bool instructions) {
-    Target *t = target_of_lanes(vl);
-    if (vl == 8 || instructions) return t;
-    target_close(t);
-    return target_open("x86-64-v4");
-}
-
 static AttnShape shape(int64_t tq, int64_t tk, int64_t heads, int64_t kv_heads,
                        int64_t dim) {
     return (AttnShape){.batch = 1,
@@ -291,7 +291,7 @@ static const int sizes[] = {1, 7, 64, 65, 200};
 enum { CASES = ARRAY_LEN(dims) * ARRAY_LEN(sizes) * ARRAY_LEN(sizes) };
 
 /* Case n has the sizes of its number, and features that change from case to case. */
-static void run_case(int n, Target *t) {
+static void run_case(int n, int vl, Way way) {
     int dim = dims[n % ARRAY_LEN(dims)], q = n / ARRAY_LEN(dims);
     AttnShape s = shape(sizes[q % ARRAY_LEN(sizes)], sizes[q / ARRAY_LEN(sizes)],
                         n % 3 ? 2 : 1, n % 3 == 1 ? 2 : 1, dim);
@@ -302,7 +302,7 @@ static void run_case(int n, Target *t) {
     if (n % 11 == 10) s.scale = -s.scale;
     test_at("case %d", n);
     threads = 1 + n % 3;
-    Compiled c = compiled(&s, t);
+    Compiled c = compiled(&s, vl, way);
     static const int offsets[] = {0, 5, 70, -4};
     for (int i = 0; i < 2; i++) {
         Data d = data_of(&s, offsets[(n + i) % ARRAY_LEN(offsets)]);
@@ -313,32 +313,41 @@ static void run_case(int n, Target *t) {
     jit_free(c.jit);
 }
 
-static void every(int step, int vl, bool instructions) {
-    Target *t = target(vl, instructions);
-    for (int n = 0; n < CASES; n += step) run_case(n, t);
+static void every(int step, int vl, Way way) {
+    for (int n = 0; n < CASES; n += step) run_case(n, vl, way);
 }
 
 TEST_LIMIT(some_16, 300) {
-    every(23, 16, true);
+    every(23, 16, DOTS);
 }
 TEST_LIMIT(some_16_widened, 300) {
-    every(29, 16, false);
+    every(29, 16, WIDENED);
+}
+TEST_LIMIT(some_16_tiled, 300) {
+    every(31, 16, TILED);
+}
+TEST_LIMIT(some_16_tiled_by_cpu, 300) {
+    every(31, 16, TILED_BY_CPU);
 }
 TEST_LIMIT(some_8, 300) {
-    every(19, 8, false);
+    every(19, 8, WIDENED);
 }
 
 TEST_LABEL_OF(all_16, SLOW);
 TEST_LIMIT(all_16, 600) {
-    every(1, 16, true);
+    every(1, 16, DOTS);
 }
 TEST_LABEL_OF(all_16_widened, SLOW);
 TEST_LIMIT(all_16_widened, 600) {
-    every(1, 16, false);
+    every(1, 16, WIDENED);
+}
+TEST_LABEL_OF(all_16_tiled, SLOW);
+TEST_LIMIT(all_16_tiled, 900) {
+    every(1, 16, TILED);
 }
 TEST_LABEL_OF(all_8, SLOW);
 TEST_LIMIT(all_8, 600) {
-    every(1, 8, false);
+    every(1, 8, WIDENED);
 }
 
 static void same_bits(const Data *a, const Data *b) {
@@ -353,7 +362,7 @@ static void same_bits(const Data *a, const Data *b) {
 TEST(same_bits) {
     AttnShape s = shape(150, 150, 4, 2, 50);
     s.dropout = 0.2;
-    Compiled c = compiled(&s, target(16, true)), plain = compiled(&s, target(16, false));
+    Compiled c = compiled(&s, 16, DOTS), plain = compiled(&s, 16, WIDENED);
     Data once = data_of(&s, 0), more = data_of(&s, 0);
     run(&once, &c);
     run(&more, &c);
@@ -365,10 +374,19 @@ TEST(same_bits) {
     same_bits(&once, &more);
 }
 
+TEST(same_bits_of_tiles) {
+    AttnShape s = shape(150, 150, 4, 2, 50);
+    Compiled cpu = compiled(&s, 16, TILED_BY_CPU), emulated = compiled(&s, 16, TILED);
+    Data a = data_of(&s, 0), b = data_of(&s, 0);
+    run(&a, &cpu);
+    run(&b, &emulated);
+    same_bits(&a, &b);
+}
+
 /* Keys of the future change nothing, though they be no numbers and share a pair. */
 TEST(causal_to_the_bit) {
     AttnShape s = shape(40, 100, 2, 1, 16);
-    Compiled c = compiled(&s, target(8, false));
+    Compiled c = compiled(&s, 8, WIDENED);
     for (int offset = 0; offset < 4; offset++) {
         Data a = data_of(&s, offset), b = data_of(&s, offset);
         for (int64_t x = (offset + 40) * s.dim; x < b.nk; x++)

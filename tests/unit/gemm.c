@@ -1,6 +1,6 @@
 /* gemm.c - emitted matrix products against a double reference: sizes with every kind of
  * rest, both stride orders, constants and run-time sizes, guard values round C. */
-#include "codegen/gemm.h"
+#include "codegen/gemm_tiles.h"
 #include "jitted.h"
 
 /* c, a, b and scale as seen by the emitted function. */
@@ -13,6 +13,7 @@ typedef struct Case {
     GemmInit init;
     int known;  /* bit 0: m, bit 1: n, bit 2: k are constants */
     bool pairs; /* words of A and B are two bf16 numbers each */
+    bool tiled; /* of which tiles add up 16 at a time */
 } Case;
 
 enum { PAD = 3, GUARD = 64 }; /* extra columns of every row; extra values round C */
@@ -33,8 +34,10 @@ static void case_emit(Emit *e, const char *name, const Case *c) {
     LLVMValueRef n = c->known & 2 ? emit_i64(e, c->n) : emit_param(e, 5);
     LLVMValueRef k = c->known & 4 ? emit_i64(e, c->k) : emit_param(e, 6);
     LLVMValueRef scale = c->init == GEMM_SCALE ? emit_param(e, 3) : NULL;
+    gemm_tiles_begin(e);
     gemm_emit(e, &s, c->init, emit_param(e, 0), emit_param(e, 1), emit_param(e, 2), scale,
               m, n, k);
+    gemm_tiles_end(e);
     emit_ret(e, NULL);
 }
 
@@ -95,9 +98,15 @@ static void case_run(Product f, const Case *c, float *first) {
             EXPECT(room[i] == old[i]);
             continue;
         }
-        float sum = 0;
+        float sum = 0, apart[2] = {0, 0};
         for (int64_t l = 0; l < c->k; l++) {
-            sum = step_of(c, a[row * s.a_row + l * s.a_col], b[l * s.b_row + col], sum);
+            float x = a[row * s.a_row + l * s.a_col], y = b[l * s.b_row + col];
+            if (!c->tiled) sum = step_of(c, x, y, sum);
+            for (int h = 0; h < 2; h++)
+                apart[h] = fmaf(half_of(x, h), half_of(y, h), apart[h]);
+            if (!c->tiled || (l % 16 < 15 && l < c->k - 1)) continue;
+            sum += apart[0] + apart[1];
+            apart[0] = apart[1] = 0;
         }
         if (s.times) sum *= (float)s.times;
         if (c->init == GEMM_ADD) sum = old[i] + sum;
@@ -111,9 +120,11 @@ static void case_run(Product f, const Case *c, float *first) {
     free(a), free(b), free(scale), free(room), free(old);
 }
 
-static void cases_run_on(Target *t, const Case *cases, int n) {
+static void cases_run_on(Target *t, TileKind tiles, const Case *cases, int n) {
     Arena *mem = arena_new();
     Emit *e = emit_for(mem, t);
+    if (tiles == TILES_CPU && e->tiles != tiles) test_skip("the CPU has no tiles");
+    e->tiles = tiles;
     for (int i = 0; i < n; i++) case_emit(e, arena_printf(mem, "f%d", i), &cases[i]);
     Jit *j = emit_finish(e, t, NULL, 0);
     for (int i = 0; i < n; i++) {
@@ -122,7 +133,7 @@ static void cases_run_on(Target *t, const Case *cases, int n) {
 }
 
 static void cases_run(int vl, const Case *cases, int n) {
-    cases_run_on(target_of_lanes(vl), cases, n);
+    cases_run_on(target_of_lanes(vl), TILES_NONE, cases, n);
 }
 
 static const int64_t sizes[][3] = {
@@ -165,27 +176,76 @@ TEST(mixed_sizes_8) {
     mixed_sizes(8);
 }
 
-static void pairs_of_bf16(Target *t) {
+static void pairs_of_bf16(Target *t, TileKind tiles) {
     Case cases[2 * ARRAY_LEN(sizes)];
     for (int i = 0; i < ARRAY_LEN(cases); i++) {
         const int64_t *x = sizes[i / 2];
-        cases[i] = (Case){
-            x[0], x[1], x[2], i / 2 & 1, (GemmInit)(i % 3), i % 2 ? 7 : i % 7, true};
+        cases[i] = (Case){x[0],
+                          x[1],
+                          x[2],
+                          i / 2 & 1,
+                          (GemmInit)(i % 3),
+                          i % 2 ? 7 : i % 7,
+                          true,
+                          tiles != TILES_NONE};
     }
-    cases_run_on(t, cases, ARRAY_LEN(cases));
+    cases_run_on(t, tiles, cases, ARRAY_LEN(cases));
 }
 
 TEST(pairs_of_bf16_16) {
-    pairs_of_bf16(target_of_lanes(16));
+    pairs_of_bf16(target_of_lanes(16), TILES_NONE);
 }
 
 TEST(pairs_of_bf16_16_widened) {
     target_of_lanes(16);
-    pairs_of_bf16(target_open("x86-64-v4"));
+    pairs_of_bf16(target_open("x86-64-v4"), TILES_NONE);
+}
+
+TEST(pairs_of_bf16_tiled) {
+    pairs_of_bf16(target_of_lanes(16), TILES_EMULATED);
+}
+
+TEST(pairs_of_bf16_tiled_by_cpu) {
+    pairs_of_bf16(target_of_lanes(16), TILES_CPU);
+}
+
+/* A machine that LLVM knows and this one need not be. */
+static Target *target_with_tiles(void) {
+    static Target t;
+    LLVMTargetRef kind;
+    char *message = NULL;
+    Target *here = target_of_lanes(16);
+    if (LLVMGetTargetFromTriple(here->triple, &kind, &message))
+        test_fail("", 0, "%s", message);
+    t = (Target){.triple = here->triple,
+                 .cpu = "sapphirerapids",
+                 .features = "+amx-bf16,+amx-tile",
+                 .layout = here->layout,
+                 .lanes = 16};
+    t.machine = LLVMCreateTargetMachine(kind, t.triple, t.cpu, t.features,
+                                        LLVMCodeGenLevelAggressive, LLVMRelocPIC,
+                                        LLVMCodeModelJITDefault);
+    return &t;
+}
+
+/* Without such a CPU: the instructions are there, 4 of them in the loop over k. */
+TEST(instructions_for_tiles) {
+    Case c = {40, 64, 50, false, GEMM_ADD, 7, true, true};
+    Target *t = target_with_tiles();
+    Emit *e = emit_for(arena_new(), t);
+    EXPECT_INT(e->tiles, TILES_CPU);
+    case_emit(e, "f", &c);
+    Object *o = jit_compile(t, e->mod, NULL);
+    const uint8_t *code = o->bytes;
+    int dots = 0;
+    for (size_t i = 0; i + 4 < o->n; i++) /* VEX.128.F3.0F38.W0 5C */
+        dots += code[i] == 0xc4 && code[i + 1] == 0xe2 && (code[i + 2] & 0x87) == 2 &&
+                code[i + 3] == 0x5c;
+    EXPECT_INT(dots, 4);
 }
 
 TEST(pairs_of_bf16_8) {
-    pairs_of_bf16(target_of_lanes(8));
+    pairs_of_bf16(target_of_lanes(8), TILES_NONE);
 }
 
 /* One function with m and k at run time serves every size, 0 included. */

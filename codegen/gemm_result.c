@@ -1,0 +1,14 @@
+/* gemm_result.c - see gemm_result.h. */
+#include "codegen/gemm_result.h"
+
+void gemm_result(Emit *e, const GemmStrides *s, GemmInit init, LLVMValueRef sum,
+                 LLVMValueRef at, LLVMValueRef scale, LLVMValueRef mask) {
+    if (s->times) sum = emit_fmul(e, sum, emit_f32_like(e, sum, s->times));
+    if (init != GEMM_SET) {
+        LLVMValueRef old = emit_load(e, e->vf32, at, mask, 4);
+        sum = init == GEMM_ADD
+                  ? emit_fadd(e, old, sum)
+                  : emit_fma(e, old, emit_load(e, e->vf32, scale, mask, 4), sum);
+    }
+    emit_store(e, sum, at, mask, 4);
+}

@@ -1,0 +1,272 @@
+/* gemm_tiles.c - see gemm_tiles.h. Four tiles of sums, 32 x 32 of C, stay in registers
+ * while k runs; two tiles of A and two of B are loaded for each 16 pairs of k. Tiles at
+ * the edges of a matrix, and of an A whose rows are not contiguous, are put together in
+ * memory first, filled up with zeros. */
+#include "codegen/gemm_tiles.h"
+#include "codegen/gemm_result.h"
+
+enum {
+    SIDE = 16,
+    TILE = SIDE * SIDE,
+    TILES = 8,
+    A_TILE = 4,
+    B_TILE = 6,
+    WIDE = 2 * SIDE
+};
+
+/* Where the emulated registers are. */
+typedef struct Tiles {
+    Emit *e;
+    LLVMValueRef room;
+} Tiles;
+
+/* The operations on tile registers. Strides in bytes. dot: sum += a b. */
+typedef struct TileOps {
+    void (*zero)(const Tiles *t, int tile);
+    void (*load)(const Tiles *t, int tile, LLVMValueRef from, LLVMValueRef stride);
+    void (*dot)(const Tiles *t, int sum, int a, int b);
+    void (*store)(const Tiles *t, int tile, LLVMValueRef to, LLVMValueRef stride);
+} TileOps;
+
+/* ---- by instructions ---- */
+
+static LLVMValueRef number(Emit *e, int tile) {
+    return LLVMConstInt(e->i8, (unsigned)tile, 0);
+}
+
+static void zero_by_cpu(const Tiles *t, int tile) {
+    LLVMValueRef arg = number(t->e, tile);
+    emit_intrinsic(t->e, "llvm.x86.tilezero", NULL, 0, &arg, 1);
+}
+
+static void load_by_cpu(const Tiles *t, int tile, LLVMValueRef from,
+                        LLVMValueRef stride) {
+    LLVMValueRef args[] = {number(t->e, tile), from, stride};
+    emit_intrinsic(t->e, "llvm.x86.tileloadd64", NULL, 0, args, 3);
+}
+
+static void dot_by_cpu(const Tiles *t, int sum, int a, int b) {
+    LLVMValueRef args[] = {number(t->e, sum), number(t->e, a), number(t->e, b)};
+    emit_intrinsic(t->e, "llvm.x86.tdpbf16ps", NULL, 0, args, 3);
+}
+
+static void store_by_cpu(const Tiles *t, int tile, LLVMValueRef to, LLVMValueRef stride) {
+    LLVMValueRef args[] = {number(t->e, tile), to, stride};
+    emit_intrinsic(t->e, "llvm.x86.tilestored64", NULL, 0, args, 3);
+}
+
+/* Palette 1: eight tiles of 16 rows of 64 bytes. */
+void gemm_tiles_begin(Emit *e) {
+    if (e->tiles != TILES_CPU) return;
+    LLVMValueRef shapes = emit_alloca(e, 64);
+    emit_store(e, LLVMConstNull(e->vi32), shapes, NULL, 64);
+    emit_store(e, LLVMConstInt(e->i8, 1, 0), shapes, NULL, 1);
+    for (int i = 0; i < TILES; i++) {
+        LLVMValueRef row_bytes = LLVMConstInt(e->i16, 4 * SIDE, 0);
+        emit_store(e, row_bytes, emit_at(e, e->i8, shapes, 16 + 2 * i), NULL, 2);
+        LLVMValueRef rows = LLVMConstInt(e->i8, SIDE, 0);
+        emit_store(e, rows, emit_at(e, e->i8, shapes, 48 + i), NULL, 1);
+    }
+    emit_intrinsic(e, "llvm.x86.ldtilecfg", NULL, 0, &shapes, 1);
+}
+
+void gemm_tiles_end(Emit *e) {
+    if (e->tiles != TILES_CPU) return;
+    emit_intrinsic(e, "llvm.x86.tilerelease", NULL, 0, NULL, 0);
+}
+
+/* ---- emulated ---- */
+
+static LLVMValueRef tile_row(const Tiles *t, int tile, int row) {
+    return emit_at(t->e, t->e->f32, t->room, tile * TILE + row * SIDE);
+}
+
+static LLVMValueRef row_at(Emit *e, LLVMValueRef base, LLVMValueRef stride, int row) {
+    return emit_gep(e, e->i8, base, emit_mul(e, stride, emit_i64(e, row)));
+}
+
+static void zero_emulated(const Tiles *t, int tile) {
+    LLVMValueRef zero = LLVMConstNull(t->e->vf32);
+    for (int r = 0; r < SIDE; r++) emit_store(t->e, zero, tile_row(t, tile, r), NULL, 4);
+}
+
+static void load_emulated(const Tiles *t, int tile, LLVMValueRef from,
+                          LLVMValueRef stride) {
+    Emit *e = t->e;
+    for (int r = 0; r < SIDE; r++) {
+        LLVMValueRef x = emit_load(e, e->vf32, row_at(e, from, stride, r), NULL, 4);
+        emit_store(e, x, tile_row(t, tile, r), NULL, 4);
+    }
+}
+
+static void store_emulated(const Tiles *t, int tile, LLVMValueRef to,
+                           LLVMValueRef stride) {
+    Emit *e = t->e;
+    for (int r = 0; r < SIDE; r++) {
+        LLVMValueRef x = emit_load(e, e->vf32, tile_row(t, tile, r), NULL, 4);
+        emit_store(e, x, row_at(e, to, stride, r), NULL, 4);
+    }
+}
+
+static LLVMValueRef half_as_f32(Emit *e, LLVMValueRef pairs, bool second) {
+    LLVMValueRef bits =
+        second ? LLVMBuildAnd(e->b, pairs, emit_i32_like(e, pairs, 0xffff0000), "")
+               : LLVMBuildShl(e->b, pairs, emit_i32_like(e, pairs, 16), "");
+    return LLVMBuildBitCast(e->b, bits, e->vf32, "");
+}
+
+static void dot_emulated(const Tiles *t, int sum, int a, int b) {
+    Emit *e = t->e;
+    Loop row, turn;
+    LLVMValueRef zero = LLVMConstNull(e->vf32), none[] = {zero, zero};
+    loop_begin(e, &row, emit_i64(e, 0), emit_i64(e, SIDE), 1, 0, NULL);
+    LLVMValueRef at = emit_mul(e, row.i, emit_i64(e, SIDE));
+    loop_begin(e, &turn, emit_i64(e, 0), emit_i64(e, SIDE), 1, 2, none);
+    LLVMValueRef from = emit_gep(e, e->i32, tile_row(t, a, 0), emit_add(e, at, turn.i));
+    LLVMValueRef x = emit_splat(e, emit_load(e, e->i32, from, NULL, 4));
+    LLVMValueRef y_at = emit_mul(e, turn.i, emit_i64(e, SIDE));
+    LLVMValueRef y = emit_gep(e, e->i32, tile_row(t, b, 0), y_at), next[2];
+    y = emit_load(e, e->vi32, y, NULL, 4);
+    for (int i = 0; i < 2; i++)
+        next[i] = emit_fma(e, half_as_f32(e, x, i), half_as_f32(e, y, i), turn.carry[i]);
+    loop_end(e, &turn, next);
+    LLVMValueRef to = emit_gep(e, e->f32, tile_row(t, sum, 0), at);
+    LLVMValueRef more = emit_fadd(e, turn.carry[0], turn.carry[1]);
+    LLVMValueRef old = emit_load(e, e->vf32, to, NULL, 4);
+    emit_store(e, emit_fadd(e, old, more), to, NULL, 4);
+    loop_end(e, &row, NULL);
+}
+
+static const TileOps tile_ops[] = {
+    [TILES_CPU] = {zero_by_cpu, load_by_cpu, dot_by_cpu, store_by_cpu},
+    [TILES_EMULATED] = {zero_emulated, load_emulated, dot_emulated, store_emulated},
+};
+
+/* ---- products ---- */
+
+static LLVMValueRef count_if_less(Emit *e, int i, LLVMValueRef n, LLVMValueRef count) {
+    LLVMValueRef there = LLVMBuildICmp(e->b, LLVMIntSLT, emit_i64(e, i), n, "");
+    return emit_select(e, there, count, emit_i64(e, 0));
+}
+
+/* name(src, dst, rows, columns, stride): dst[16][16] = the words of src as far as it has
+ * rows and columns, else 0. Its rows are `stride` words apart, or its columns. */
+static const char *stage_function(Emit *e, bool by_columns) {
+    const char *name = by_columns ? "stator.tiles.columns" : "stator.tiles.rows";
+    if (LLVMGetNamedFunction(e->mod, name)) return name;
+    LLVMTypeRef params[] = {e->ptr, e->ptr, e->i64, e->i64, e->i64};
+    LLVMValueRef fn = e->fn, v[SIDE];
+    LLVMBasicBlockRef block = LLVMGetInsertBlock(e->b);
+    emit_func(e, name, e->void_, params, 5, true);
+    LLVMValueRef lines = emit_param(e, by_columns ? 3 : 2);
+    LLVMValueRef length = emit_param(e, by_columns ? 2 : 3);
+    for (int i = 0; i < SIDE; i++) {
+        LLVMValueRef mask = emit_tail_mask(e, count_if_less(e, i, lines, length));
+        LLVMValueRef at = emit_mul(e, emit_param(e, 4), emit_i64(e, i));
+        at = emit_gep(e, e->f32, emit_param(e, 0), at);
+        v[i] = emit_load(e, e->vf32, at, mask, 4);
+    }
+    if (by_columns) emit_transpose(e, v);
+    for (int i = 0; i < SIDE; i++)
+        emit_store(e, v[i], emit_at(e, e->f32, emit_param(e, 1), i * SIDE), NULL, 4);
+    emit_ret(e, NULL);
+    e->fn = fn;
+    LLVMPositionBuilderAtEnd(e->b, block);
+    return name;
+}
+
+typedef struct Product {
+    Tiles t;
+    const TileOps *ops;
+    const GemmStrides *s;
+    LLVMValueRef staged, sums; /* a tile; 32 x 32 floats */
+} Product;
+
+/* A part of A or B from its first element on: how many rows and columns are left. */
+typedef struct Source {
+    LLVMValueRef at, rows, columns;
+    int64_t stride;
+    bool by_columns;
+} Source;
+
+static void load_tile(const Product *p, int tile, const Source *s) {
+    Emit *e = p->t.e;
+    LLVMValueRef side = emit_i64(e, SIDE), stride = emit_i64(e, s->stride);
+    LLVMValueRef rows = LLVMBuildICmp(e->b, LLVMIntSGE, s->rows, side, "");
+    LLVMValueRef columns = LLVMBuildICmp(e->b, LLVMIntSGE, s->columns, side, "");
+    LLVMValueRef whole = LLVMBuildAnd(e->b, rows, columns, "");
+    if (s->by_columns) whole = LLVMConstInt(e->i1, 0, 0);
+    const char *stage = stage_function(e, s->by_columns);
+    If f;
+    if_begin(e, &f, whole);
+    p->ops->load(&p->t, tile, s->at, emit_i64(e, 4 * s->stride));
+    if_else(e, &f);
+    LLVMValueRef args[] = {s->at, p->staged, s->rows, s->columns, stride};
+    emit_call(e, stage, args, 5);
+    p->ops->load(&p->t, tile, p->staged, emit_i64(e, 4 * SIDE));
+    if_end(e, &f);
+}
+
+/* &ptr[x * x_stride + y * y_stride] of words. */
+static LLVMValueRef word_at(Emit *e, LLVMValueRef ptr, LLVMValueRef x, int64_t x_stride,
+                            LLVMValueRef y, int64_t y_stride) {
+    LLVMValueRef at = emit_mul(e, x, emit_i64(e, x_stride));
+    return emit_gep(e, e->f32, ptr,
+                    emit_add(e, at, emit_mul(e, y, emit_i64(e, y_stride))));
+}
+
+/* The sums of 32 x 32 of C from row i and column j on. */
+static void sums_emit(const Product *p, LLVMValueRef a, LLVMValueRef b, LLVMValueRef i,
+                      LLVMValueRef j, LLVMValueRef m, LLVMValueRef n, LLVMValueRef k) {
+    Emit *e = p->t.e;
+    const GemmStrides *s = p->s;
+    bool by_columns = s->a_col != 1;
+    for (int t = 0; t < 4; t++) p->ops->zero(&p->t, t);
+    Loop l;
+    loop_begin(e, &l, emit_i64(e, 0), k, SIDE, 0, NULL);
+    LLVMValueRef left = emit_sub(e, k, l.i);
+    for (int x = 0; x < 2; x++) {
+        LLVMValueRef row = emit_add(e, i, emit_i64(e, x * SIDE));
+        LLVMValueRef column = emit_add(e, j, emit_i64(e, x * SIDE));
+        Source from_a = {word_at(e, a, row, s->a_row, l.i, s->a_col), emit_sub(e, m, row),
+                         left, by_columns ? s->a_col : s->a_row, by_columns};
+        Source from_b = {word_at(e, b, l.i, s->b_row, column, 1), left,
+                         emit_sub(e, n, column), s->b_row, false};
+        load_tile(p, A_TILE + x, &from_a);
+        load_tile(p, B_TILE + x, &from_b);
+    }
+    for (int t = 0; t < 4; t++) p->ops->dot(&p->t, t, A_TILE + t / 2, B_TILE + t % 2);
+    loop_end(e, &l, NULL);
+    for (int t = 0; t < 4; t++) {
+        int64_t at = t / 2 * SIDE * WIDE + t % 2 * SIDE;
+        p->ops->store(&p->t, t, emit_at(e, e->f32, p->sums, at), emit_i64(e, 4 * WIDE));
+    }
+}
+
+void gemm_tiles_emit(Emit *e, const GemmStrides *s, GemmInit init, LLVMValueRef a,
+                     LLVMValueRef b, LLVMValueRef c, LLVMValueRef scale, LLVMValueRef m,
+                     LLVMValueRef n, LLVMValueRef k) {
+    check(s->pairs && e->tiles != TILES_NONE && e->vl == SIDE);
+    check(s->a_col == 1 || s->a_row == 1);
+    Product p = {.t = {e, NULL}, .ops = &tile_ops[e->tiles], .s = s};
+    if (e->tiles == TILES_EMULATED) p.t.room = emit_alloca(e, 4 * TILES * TILE);
+    p.staged = emit_alloca(e, 4 * TILE);
+    p.sums = emit_alloca(e, 4 * WIDE * WIDE);
+    Loop i, j, r;
+    loop_begin(e, &j, emit_i64(e, 0), n, WIDE, 0, NULL);
+    loop_begin(e, &i, emit_i64(e, 0), m, WIDE, 0, NULL);
+    sums_emit(&p, a, b, i.i, j.i, m, n, k);
+    LLVMValueRef rows = emit_imin(e, emit_sub(e, m, i.i), emit_i64(e, WIDE));
+    loop_begin(e, &r, emit_i64(e, 0), rows, 1, 0, NULL);
+    for (int x = 0; x < 2; x++) {
+        LLVMValueRef column = emit_add(e, j.i, emit_i64(e, x * SIDE));
+        LLVMValueRef mask = emit_tail_mask(e, emit_sub(e, n, column));
+        LLVMValueRef from = word_at(e, p.sums, r.i, WIDE, emit_i64(e, x * SIDE), 1);
+        LLVMValueRef to = word_at(e, c, emit_add(e, i.i, r.i), s->c_row, column, 1);
+        LLVMValueRef factor = scale ? emit_gep(e, e->f32, scale, column) : NULL;
+        gemm_result(e, s, init, emit_load(e, e->vf32, from, NULL, 4), to, factor, mask);
+    }
+    loop_end(e, &r, NULL);
+    loop_end(e, &i, NULL);
+    loop_end(e, &j, NULL);
+}

@@ -1,0 +1,20 @@
+/* gemm_tiles.h - products of pairs of bf16 by a CPU's tile registers (AMX). For gemm.c and
+ * those who call it with pairs. */
+#ifndef STATOR_GEMM_TILES_H
+#define STATOR_GEMM_TILES_H
+#include "codegen/gemm.h"
+
+/* Round a piece of code that calls gemm_emit with pairs, on the thread that runs it: sets
+ * the shapes of the tile registers, and frees them. Nothing where e->tiles is not
+ * TILES_CPU. */
+void gemm_tiles_begin(Emit *e);
+void gemm_tiles_end(Emit *e);
+
+/* gemm_emit for pairs where e->tiles is not TILES_NONE; needs 16 lanes. Of every 16 pairs
+ * of k the first and the second numbers are summed apart, in order by fma, starting from
+ * 0; both are added, and that to the sum before. */
+void gemm_tiles_emit(Emit *e, const GemmStrides *s, GemmInit init, LLVMValueRef a,
+                     LLVMValueRef b, LLVMValueRef c, LLVMValueRef scale, LLVMValueRef m,
+                     LLVMValueRef n, LLVMValueRef k);
+
+#endif
