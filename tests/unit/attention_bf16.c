@@ -396,3 +396,32 @@ TEST(causal_to_the_bit) {
         same_bits(&a, &b);
     }
 }
+
+/* The partner that an odd last query or key gets takes no part: not where its scores would
+ * overflow, as those of a key before the first one seen, nor where the last one is not
+ * finite. */
+static void partners(int vl, Way way) {
+    AttnShape s = shape(65, 65, 1, 1, 16);
+    s.within = true;
+    s.scale = 60;
+    Compiled c = compiled(&s, vl, way);
+    Data d = data_of(&s, 0);
+    for (int64_t i = 0; i < s.tq; i++) d.first[i] = d.k_at + (int32_t)i;
+    run(&d, &c);
+    for (int64_t i = 0; i < d.nk; i++) EXPECT(isfinite(of_bits(d.dv[i])));
+    for (int64_t i = 0; i < d.nk; i++) EXPECT(isfinite(of_bits(d.dk[i])));
+    d.v[d.nk - 1] = 0x7f80; /* infinity */
+    run(&d, &c);
+    EXPECT(isinf(of_bits(d.o[d.nq - 1])));
+    EXPECT(isfinite(of_bits(d.o[d.nq - 2])));
+}
+
+TEST(partners_16) {
+    partners(16, DOTS);
+}
+TEST(partners_tiled) {
+    partners(16, TILED);
+}
+TEST(partners_8) {
+    partners(8, WIDENED);
+}
