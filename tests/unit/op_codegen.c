@@ -243,6 +243,9 @@ TEST(bf16_attention_widest_vectors) {
 TEST(bf16_attention_avx2) {
     attention_samples("x86-64-v3", 1);
 }
+TEST(bf16_attention_without_avx) {
+    attention_samples("x86-64-v2", 1);
+}
 TEST(bf16_attention_without_the_instruction) {
     Target *t = target_open(NULL);
     int lanes = target_lanes(t);
