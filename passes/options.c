@@ -24,6 +24,7 @@ static const struct {
     {"narrow", YES_NO, offsetof(PassOptions, narrow), 1},
     {"residual_exact", YES_NO, offsetof(PassOptions, residual_exact), 1},
     {"remake", WORD, offsetof(PassOptions, remake), 0},
+    {"remake_elementwise", YES_NO, offsetof(PassOptions, remake_elementwise), 1},
     {"remake_axes", WORD, offsetof(PassOptions, remake_axes), 0},
     {"optimizer", WORD, offsetof(PassOptions, optimizer), 0},
     {"beta1", NUMBER, offsetof(PassOptions, beta1), 1},

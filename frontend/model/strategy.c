@@ -462,6 +462,7 @@ static bool decays_weights(const Config *cfg) {
 PassOptions strategy_pass_options(const Config *cfg) {
     PassOptions o = pass_options_default();
     o.micro_batches = cfg->parallel_config_micro_batch_num;
+    o.remake_elementwise = cfg->recompute_config_recompute_elementwise;
     o.narrow = cfg->model_compute_dtype == FLOAT_BF16;
     o.residual_exact = cfg->model_fp32_residual_connection;
     o.beta1 = cfg->optimizer_beta1;

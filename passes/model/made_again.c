@@ -82,10 +82,12 @@ typedef struct Remake {
     const Op *last; /* of forward */
     int carry;
     const char *policy;
+    bool elementwise;
     bool *kept;    /* by value id: backward reads it, and it is not made again */
     bool *wanted;  /* by value id: what is made again reads it */
     int *readers;  /* by value id: ops of forward that read it */
     bool *unmoved; /* by value id: an argument that no run changes, or moved or cast from one */
+    bool *there;   /* by value id: kept anyhow, or made at next to no cost of such values */
     bool *again;   /* by op id */
 } Remake;
 
@@ -98,6 +100,34 @@ static void note_forward(Remake *r) {
             r->unmoved[op->out[0]->id] =
                 op_has(op, F_MOVE | F_CAST) && r->unmoved[op->in[0]->id];
     }
+}
+
+/* A number in a wider type takes more memory and says nothing more. */
+static bool is_widened(const Op *op) {
+    return op_has(op, F_CAST) &&
+           dtype_bytes[op->out[0]->ty.dt] > dtype_bytes[op->in[0]->ty.dt];
+}
+
+/* Next to no work: elementwise, or by rows as a norm. */
+static bool is_cheap(const Op *op) {
+    return op_has(op, F_MAP) || (optab[op->kind].expand && !op_has(op, F_EXACT));
+}
+
+static bool reads_what_is_there(const Remake *r, const Op *op) {
+    for (int i = 0; i < op->nin; i++)
+        if (!r->there[op->in[i]->id]) return false;
+    return is_cheap(op);
+}
+
+/* What backward reads it reads anyhow, and what it reads in a wider type is kept in the
+ * narrow one. */
+static void note_there(Remake *r) {
+    for (const Op *op = r->last; op; op = op->prev)
+        if (is_widened(op)) r->kept[op->in[0]->id] |= r->kept[op->out[0]->id];
+    for (int i = 0; i < r->w->nvalues; i++) r->there[i] = r->kept[i] || r->unmoved[i];
+    for (const Op *op = r->w->first; op != r->last->next; op = op->next)
+        for (int i = 0; i < op->nout; i++)
+            r->there[op->out[i]->id] |= reads_what_is_there(r, op);
 }
 
 /* Nobody else would read it. */
@@ -114,12 +144,6 @@ static bool goes_with_reader(const Remake *r, const Op *op) {
     return false;
 }
 
-/* A number in a wider type takes more memory and says nothing more. */
-static bool is_widened(const Op *op) {
-    return op_has(op, F_CAST) &&
-           dtype_bytes[op->out[0]->ty.dt] > dtype_bytes[op->in[0]->ty.dt];
-}
-
 /* Readers come first, so what they want is known. */
 static bool is_made_again(const Remake *r, const Op *op) {
     bool read = false, wanted = false;
@@ -129,6 +153,7 @@ static bool is_made_again(const Remake *r, const Op *op) {
     }
     if ((!read && !wanted) || op_has(op, F_EFFECT)) return false;
     if (op->nout == 1 && (r->unmoved[op->out[0]->id] || is_widened(op))) return true;
+    if (r->elementwise && reads_what_is_there(r, op)) return true;
     return is_named(r->policy, op) || (!read && goes_with_reader(r, op));
 }
 
@@ -137,6 +162,7 @@ static void choose(Remake *r, Value **grads, int ngrads) {
         for (int i = 0; i < op->nin; i++) r->kept[op->in[i]->id] = true;
     for (int i = 0; i < ngrads; i++)
         if (grads[i]) r->kept[grads[i]->id] = true;
+    if (r->elementwise) note_there(r);
     for (const Op *op = r->last; op; op = op->prev) {
         r->again[op->id] = is_made_again(r, op);
         for (int i = 0; i < op->nin && r->again[op->id]; i++)
@@ -167,6 +193,8 @@ static Remake remake_of(Arena *mem, const LayerSeen *l, const char *policy) {
     func_number(l->w);
     size_t n = (size_t)l->w->nvalues + 1;
     Remake r = {.w = l->w, .last = l->last, .carry = l->carry, .policy = policy};
+    r.elementwise = l->elementwise;
+    r.there = NEW_ARRAY(mem, bool, n);
     r.kept = NEW_ARRAY(mem, bool, n);
     r.wanted = NEW_ARRAY(mem, bool, n);
     r.unmoved = NEW_ARRAY(mem, bool, n);

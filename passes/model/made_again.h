@@ -5,6 +5,8 @@
  *                  the results of ops that multiply and drop at once
  *     "h,n*"       values of these names; `*` stands for any letters
  *     "full,-h"    not those of this name
+ * With `elementwise` backward also makes again, whatever the policy, what elementwise ops and
+ * norms make of nothing but values that are kept: that costs next to nothing.
  * A value is made again from what is kept. What was kept for nobody but it would take the
  * memory that it saves: a product that is read by the addition of its bias alone is made
  * again with the sum, and so is a view. */
@@ -22,10 +24,11 @@ typedef struct LayerSeen {
     int carry;
     Value **grads;
     int ngrads;
+    bool elementwise; /* option remake_elementwise */
 } LayerSeen;
 
 /* Makes again before backward what it reads of the values that `policy` names, and what is
- * an argument that no run changes with its elements in other places. */
+ * an argument that no run changes, with its elements in other places or rounded. */
 void make_again(const LayerSeen *layer, const char *policy);
 /* Seconds of work that this would add to backward, on a core that does 25 thousand million
  * multiplications and additions and moves 10 GB a second. kept: by value id (func_number),

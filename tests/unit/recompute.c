@@ -162,12 +162,16 @@ TEST_LIMIT(same_numbers, 240) {
 
 /* ---- memory ---- */
 
-/* Bytes of activations that a plan has for so many layers. */
+#define ELEMENTWISE "recompute_config.recompute_elementwise"
+
+/* Bytes of activations that a plan has for so many layers; what elementwise ops make is
+ * kept unless the keys say it. */
 static double activations(const char *yaml, int layers, const char *keys) {
     Arena *mem = arena_new();
     Plan p =
         plan_of(mem, yaml,
-                arena_printf(mem, "model.model_config.num_layers %d %s", layers, keys));
+                arena_printf(mem, "model.model_config.num_layers %d %s %s", layers, keys,
+                             strstr(keys, ELEMENTWISE) ? "" : ELEMENTWISE " False"));
     double bytes = (double)p.memory.class_bytes[MEM_ACTIVATIONS];
     arena_free(mem);
     return bytes;
@@ -195,6 +199,15 @@ TEST(memory_of_a_layer) {
     const double x = 4.0 * PLAN_B * PLAN_T * PLAN_C;
     const char *const half[] = {"tp 2 ", "tp 2 sp True "};
     expect_near("all is kept", of_a_layer(plan_gpt2, "") / x, 16);
+    expect_near("elementwise ops and norms made again",
+                of_a_layer(plan_gpt2, ELEMENTWISE " True") / x, 16 - 2 - 4);
+    /* and the layer's weights of 12 C C, rounded */
+    expect_near("the same in bf16",
+                of_a_layer(plan_gpt2,
+                           "model.model_config.compute_dtype bfloat16 " ELEMENTWISE
+                           " True") /
+                    x,
+                5 + 6.0 * PLAN_C / (PLAN_B * PLAN_T));
     expect_near("full", of_a_layer(plan_gpt2, ALL_AGAIN) / x, 1);
     expect_near("full, Llama", of_a_layer(plan_llama, ALL_AGAIN) / x, 1);
     expect_near("norms and activations",
