@@ -10,6 +10,7 @@
 #define STATOR_LOWER_H
 #include "codegen/dnnl.h"
 #include "codegen/emit.h"
+#include "codegen/pairs_matmul.h"
 #include "codegen/rank_part.h"
 #include "codegen/rt_call.h"
 #include "codegen/target.h"
@@ -19,10 +20,15 @@
 
 typedef struct Product { /* one matrix product of the program */
     const Op *op;
-    DnnlMatmul *matmul;
+    DnnlMatmul *matmul; /* NULL: generated code (pairs_matmul.h) */
     bool widens; /* its operands are bf16, which this CPU has no products of: the matmul
                     takes copies of them in f32 */
 } Product;
+
+typedef struct PairsFunction { /* generated code for products of one shape */
+    PairsMatmul shape;
+    const char *name;
+} PairsFunction;
 
 typedef struct Lower {
     Arena *mem;
@@ -31,6 +37,8 @@ typedef struct Lower {
     int threads, vl;
     Product *product;
     int nproducts, product_cap, nattention;
+    PairsFunction *pairs;
+    int npairs, pairs_cap;
     bool log_ops; /* ops tell when they begin and end, by their number in program_ops */
     int64_t nlogged;
     /* the function being lowered */

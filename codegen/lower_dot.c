@@ -56,6 +56,50 @@ static DnnlMatmul *matmul_new(const Lower *l, const Op *op, DType factor, DType 
                            why, why_size);
 }
 
+/* ---- bf16: generated code ---- */
+
+/* The product as generated code takes it: as it is or, where the result lies along its
+ * rows, with factors and result transposed. *swapped: is it? */
+static bool pairs_shape(const Lower *l, const Op *op, PairsMatmul *p, bool *swapped) {
+    Dims d;
+    Matmul s = matmul(op, &d);
+    const MatmulAxis *m = &s.m, *n = &s.n;
+    if (op->in[0]->ty.dt != DT_BF16 || s.nbatch) return false;
+    *swapped = n->size > 1 && n->stride[2] != 1;
+    if (*swapped) m = &s.n, n = &s.m;
+    if (*swapped && (s.bias >= 0 || n->stride[2] != 1)) return false;
+    if (s.bias >= 0 && op->in[s.bias]->ty.dt != DT_F32) return false;
+    const int a = *swapped, b = !*swapped;
+    double work = (double)type_count(&op->out[0]->ty) * (double)s.k.size;
+    *p = (PairsMatmul){.m = m->size,
+                       .n = n->size,
+                       .k = s.k.size,
+                       .a_m = m->size > 1 ? m->stride[a] : s.k.size,
+                       .a_k = s.k.size > 1 ? s.k.stride[a] : 1,
+                       .b_k = s.k.size > 1 ? s.k.stride[b] : n->size,
+                       .b_n = n->size > 1 ? n->stride[b] : 1,
+                       .c_m = m->size > 1 ? m->stride[2] : n->size,
+                       .bias = s.bias >= 0,
+                       .adds = s.sum >= 0,
+                       .rounds = op->out[0]->ty.dt == DT_BF16,
+                       .threads = work < SMALL_PRODUCT ? 1 : l->threads};
+    return pairs_matmul_takes(p);
+}
+
+/* Emitted apart from the function that calls it; the builder comes back where it was. */
+static const char *pairs_function(Lower *l, const PairsMatmul *shape) {
+    for (int i = 0; i < l->npairs; i++)
+        if (!memcmp(&l->pairs[i].shape, shape, sizeof *shape)) return l->pairs[i].name;
+    PairsFunction f = {*shape, arena_printf(l->mem, "stator.product.%d", l->npairs)};
+    LLVMValueRef fn = l->e->fn;
+    LLVMBasicBlockRef at = LLVMGetInsertBlock(l->e->b);
+    pairs_matmul_emit(l->e, f.name, shape);
+    l->e->fn = fn;
+    LLVMPositionBuilderAtEnd(l->e->b, at);
+    PUSH(l->mem, l->pairs, l->npairs, l->pairs_cap, f);
+    return f.name;
+}
+
 int lower_product(Lower *l, const Op *op) {
     for (int i = 0; i < l->nproducts; i++) {
         if (l->product[i].op == op) return i;
@@ -64,7 +108,12 @@ int lower_product(Lower *l, const Op *op) {
     DType factor = op->in[0]->ty.dt, result = op->out[0]->ty.dt;
     Product p = {.op = op};
     /* code for a CPU of narrower vectors does not use the wider ones of oneDNN either */
-    bool narrow = factor == DT_BF16;
+    bool narrow = factor == DT_BF16, swapped;
+    PairsMatmul shape;
+    if (pairs_shape(l, op, &shape, &swapped)) {
+        PUSH(l->mem, l->product, l->nproducts, l->product_cap, p);
+        return l->nproducts - 1;
+    }
     if (!narrow || l->vl >= 16)
         p.matmul = matmul_new(l, op, factor, result, why, sizeof why);
     if (!p.matmul && narrow) {
@@ -91,6 +140,10 @@ static int64_t copies_bytes(const Product *p) {
 
 int64_t lower_product_workspace(Lower *l, const Op *op) {
     int i = lower_product(l, op); /* may move the table */
+    PairsMatmul shape;
+    bool swapped;
+    if (!l->product[i].matmul && pairs_shape(l, op, &shape, &swapped))
+        return pairs_matmul_workspace_bytes(&shape, l->vl);
     return copies_bytes(&l->product[i]) +
            (int64_t)dnnl_matmul_scratch_bytes(l->product[i].matmul);
 }
@@ -126,6 +179,15 @@ void lower_dot(Lower *l, const Op *op) {
             lower_spread(l, c, from, op->out[0]->ty.rank, size, stride, v->ty.dt);
     }
     LLVMValueRef a = lower_pointer(l, op->in[0]), b = lower_pointer(l, op->in[1]), to = c;
+    PairsMatmul shape;
+    bool swapped;
+    if (!p->matmul && pairs_shape(l, op, &shape, &swapped)) {
+        LLVMValueRef args[] = {swapped ? b : a, swapped ? a : b,
+                               s.bias >= 0 ? lower_pointer(l, op->in[s.bias]) : none, c,
+                               lower_workspace(l, op, 0)};
+        emit_call(l->e, pairs_function(l, &shape), args, ARRAY_LEN(args));
+        return;
+    }
     bool rounds = p->widens && op->out[0]->ty.dt == DT_BF16;
     if (p->widens) {
         int64_t a_bytes = widened_bytes(op->in[0]), b_bytes = widened_bytes(op->in[1]);

@@ -372,7 +372,7 @@ const char *program_describe(Arena *mem, const Program *p) {
         const Product *product = &p->code->lower.product[i];
         text_add(&t, "@%s %%%s {%s} %s\n", product->op->fn->name,
                  product->op->out[0]->name, op_rule(product->op)->text,
-                 dnnl_matmul_impl(product->matmul));
+                 product->matmul ? dnnl_matmul_impl(product->matmul) : "generated");
     }
     return t.s;
 }

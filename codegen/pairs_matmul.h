@@ -1,0 +1,25 @@
+/* pairs_matmul.h - our own matrix products of bf16, from matrices in memory: packing and
+ * blocks around gemm.h, which has the CPU's units for bf16 and their equivalents. */
+#ifndef STATOR_PAIRS_MATMUL_H
+#define STATOR_PAIRS_MATMUL_H
+#include "codegen/emit.h"
+
+/* C[m x n] = A[m x k] B[k x n] (+ bias[n]) (+ C). A and B are bf16, the bias f32, C f32 or
+ * bf16. Strides in elements: A[i][l] at i * a_m + l * a_k, B[l][j] at l * b_k + j * b_n,
+ * C[i][j] at i * c_m + j. */
+typedef struct PairsMatmul {
+    int64_t m, n, k, a_m, a_k, b_k, b_n, c_m;
+    int bias, adds; /* yes or no; adds: to what C holds */
+    int rounds;     /* C is bf16 */
+    int threads;
+} PairsMatmul;
+
+/* Is there code for such a product? Each factor needs one unit stride. */
+bool pairs_matmul_takes(const PairsMatmul *s);
+/* Bytes of workspace, 64-byte aligned, for lanes of `vl`. */
+int64_t pairs_matmul_workspace_bytes(const PairsMatmul *s, int vl);
+/* Emits  void name(ptr a, ptr b, ptr bias, ptr c, ptr workspace). Every element is summed
+ * over k in order, whatever the threads and blocks. */
+void pairs_matmul_emit(Emit *e, const char *name, const PairsMatmul *s);
+
+#endif

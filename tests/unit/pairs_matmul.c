@@ -1,0 +1,140 @@
+/* pairs_matmul.c (test) - generated products of bf16 against sums in double: all orders of
+ * factors, sizes with every kind of rest, several blocks, threads, addends. What no matrix
+ * owns is NaN before and must be as before after. */
+#include "codegen/pairs_matmul.h"
+#include "base/dtype.h"
+#include "base/rng.h"
+#include "jitted.h"
+#include "runtime/core/rt.h"
+
+typedef void (*Product)(const uint16_t *a, const uint16_t *b, const float *bias, void *c,
+                        void *ws);
+
+enum { PAD = 3, GUARD = 32 };
+
+typedef struct Matrix {
+    uint16_t *at;
+    int64_t row, col; /* strides */
+} Matrix;
+
+/* rows x cols numbers, along rows or (across) columns; lines have PAD more, which are NaN. */
+static Matrix matrix_new(Arena *mem, int64_t rows, int64_t cols, bool across, int pad,
+                         uint64_t salt) {
+    int64_t lines = across ? cols : rows, length = (across ? rows : cols) + pad;
+    Matrix m = {NEW_ARRAY(mem, uint16_t, (size_t)(lines * length)), length, 1};
+    if (across) m.row = 1, m.col = length;
+    for (int64_t i = 0; i < lines * length; i++)
+        m.at[i] = i % length >= length - pad
+                      ? f32_to_bf16(NAN)
+                      : f32_to_bf16((float)(2 * rng_uniform(3, salt, (uint64_t)i) - 1));
+    return m;
+}
+
+static double element(const Matrix *m, int64_t i, int64_t j) {
+    return bf16_to_f32(m->at[i * m->row + j * m->col]);
+}
+
+static Product product_make(const PairsMatmul *s, int vl) {
+    static const JitSymbol symbols[] = {{"rt_parallel", (void *)rt_parallel}};
+    Arena *mem = arena_new();
+    Target *t = target_of_lanes(vl);
+    Emit *e = emit_for(mem, t);
+    LLVMTypeRef params[] = {e->ptr, e->ptr, e->ptr, e->ptr, e->ptr};
+    pairs_matmul_emit(e, "inner", s);
+    emit_func(e, "product", e->void_, params, 5, false);
+    LLVMValueRef args[5];
+    for (int i = 0; i < 5; i++) args[i] = emit_param(e, i);
+    emit_call(e, "inner", args, 5);
+    emit_ret(e, NULL);
+    Jit *j = emit_finish(e, t, symbols, ARRAY_LEN(symbols));
+    return (Product)(uintptr_t)jit_lookup(j, "product");
+}
+
+static double number_at(const PairsMatmul *s, const void *c, int64_t i) {
+    return s->rounds ? bf16_to_f32(((const uint16_t *)c)[i]) : ((const float *)c)[i];
+}
+
+static void set_number(const PairsMatmul *s, void *c, int64_t i, float v) {
+    if (s->rounds)
+        ((uint16_t *)c)[i] = f32_to_bf16(v);
+    else
+        ((float *)c)[i] = v;
+}
+
+static void expect_product(const PairsMatmul *s, const Matrix *a, const Matrix *b,
+                           const float *bias, const void *old, const void *c) {
+    for (int64_t i = 0; i < s->m; i++)
+        for (int64_t j = 0; j < s->n; j++) {
+            double sum = 0, size = 0;
+            for (int64_t l = 0; l < s->k; l++) {
+                double x = element(a, i, l) * element(b, l, j);
+                sum += x;
+                size += fabs(x);
+            }
+            int64_t at = GUARD + i * s->c_m + j;
+            if (s->bias) sum += bias[j], size += fabs(bias[j]);
+            if (s->adds) sum += number_at(s, old, at), size += fabs(number_at(s, old, at));
+            double bound = size * (double)(s->k + 4) * 0x1p-24 +
+                           (s->rounds ? fabs(sum) * 0x1p-8 : 0);
+            if (!(fabs(number_at(s, c, at) - sum) <= bound))
+                test_fail(__FILE__, __LINE__,
+                          "%lld x %lld x %lld, element %lld, %lld: %g, wanted %g",
+                          (long long)s->m, (long long)s->n, (long long)s->k, (long long)i,
+                          (long long)j, number_at(s, c, at), sum);
+        }
+}
+
+/* form: bits 0, 1: A, B across; 2: bias, 3: adds, 4: rounds. */
+static void try_one(int64_t m, int64_t n, int64_t k, int form, int pad, int threads,
+                    int vl) {
+    Arena *mem = arena_new();
+    Matrix a = matrix_new(mem, m, k, form & 1, pad, 1);
+    Matrix b = matrix_new(mem, k, n, form & 2, pad, 2);
+    PairsMatmul s = {m,         n, k, a.row, a.col, b.row, b.col, n + pad, !!(form & 4),
+                     !!(form & 8), !!(form & 16), threads};
+    EXPECT(pairs_matmul_takes(&s));
+    int64_t count = m * s.c_m + 2 * GUARD, bytes = pairs_matmul_workspace_bytes(&s, vl);
+    float *bias = NEW_ARRAY(mem, float, (size_t)n);
+    void *c = arena_alloc(mem, (size_t)count * 4), *old = arena_alloc(mem, (size_t)count * 4);
+    for (int64_t j = 0; j < n; j++) bias[j] = (float)(j % 7) - 3;
+    for (int64_t i = 0; i < count; i++) set_number(&s, old, i, (float)(i % 5) - 2);
+    memcpy(c, old, (size_t)count * 4);
+    char *ws = aligned_alloc(64, (size_t)align_up(bytes + 64));
+    memset(ws, 0xff, (size_t)bytes + 64);
+    product_make(&s, vl)(a.at, b.at, bias, (char *)c + GUARD * (s.rounds ? 2 : 4), ws);
+    expect_product(&s, &a, &b, bias, old, c);
+    for (int64_t i = 0; i < count; i++) {
+        int64_t at = i - GUARD;
+        bool mine = at >= 0 && at < m * s.c_m && at % s.c_m < n;
+        if (!mine) EXPECT(number_at(&s, c, i) == number_at(&s, old, i));
+    }
+    for (int i = 0; i < 64; i++) EXPECT((unsigned char)ws[bytes + i] == 0xff);
+    free(ws);
+    arena_free(mem);
+}
+
+static void all_forms(int vl) {
+    static const int64_t size[][3] = {{1, 1, 1},    {5, 70, 33},   {17, 64, 32},
+                                      {33, 129, 7}, {8, 16, 2500}, {520, 65, 40}};
+    int n = 0;
+    for (int i = 0; i < ARRAY_LEN(size); i++)
+        for (int form = 0; form < 32; form++, n++) {
+            if (n % 3 && i) continue; /* every third, other ones for every size */
+            int pad = form % 2 ? PAD : PAD + 1;
+            try_one(size[i][0], size[i][1], size[i][2], form, pad, 1 + form % 3, vl);
+        }
+}
+
+TEST_LABEL_OF(wide, SLOW);
+TEST_LIMIT(wide, 120) {
+    all_forms(16);
+}
+
+TEST_LABEL_OF(narrow, SLOW);
+TEST_LIMIT(narrow, 120) {
+    all_forms(8);
+}
+
+TEST(one_of_each_order) {
+    for (int form = 0; form < 4; form++) try_one(20, 70, 34, form | 16, 2, 2, 8);
+}
