@@ -2,12 +2,12 @@
  *     void name(a, b, bias, c, ws):  rt_parallel(rows of A, pack_a);  if A needs packing
  *                                    rt_parallel(items, body)
  *     void body(ctx, begin, end, thread):
- *         for item (a panel of columns and some rows):
- *             for each block of rows:
- *                 for each block of k: pack_b; sums (+)= A B
- *                 C = sums (+ bias) (+ C)
- * A panel of B for a block of k stays in the second cache, and so do the sums. A is read as
- * it is where pairs of k are words of its rows, else packed once, by all threads. */
+ *         for item (a block of rows and a panel of columns, one panel after the other):
+ *             for each block of k: pack_b; sums (+)= A B
+ *             C = sums (+ bias) (+ C)
+ * A panel of B for a block of k stays in the second cache, and so do the sums; rows of A come
+ * from memory once. A is read as it is where pairs of k are words of its rows, else packed
+ * before, by all threads. */
 #include "codegen/pairs_matmul.h"
 #include "codegen/gemm.h"
 #include "codegen/gemm_tiles.h"
@@ -16,8 +16,9 @@
 enum {
     PANEL_VECTORS = 4,
     BLOCK_WORDS = 1024, /* of k: 2048 numbers */
-    BLOCK_ROWS = 504,   /* a multiple of the rows of gemm.c's tiles of four vectors */
-    ITEMS_A_THREAD = 4,
+    BLOCK_ROWS = 768,   /* at most */
+    TILE_ROWS = 12,     /* what tiles of gemm.c have, or a multiple */
+    ITEMS_A_THREAD = 4, /* at least, where there are rows for it */
 };
 
 typedef struct Pairs2d {
@@ -26,7 +27,7 @@ typedef struct Pairs2d {
     const char *name;
     int64_t panel, words; /* columns of a panel; pairs of k */
     bool packs_a;
-    int64_t panels, row_items, rows_item; /* items are panels x row_items */
+    int64_t panels, blocks, rows; /* items are blocks of rows x panels */
     int64_t a_bytes, sums_bytes, thread_bytes;
 } Pairs2d;
 
@@ -46,11 +47,11 @@ static Pairs2d pairs_of(const PairsMatmul *s, int vl) {
     p.packs_a = s->a_k != 1 || s->k % 2 || s->a_m % 2;
     p.panels = divided_up(s->n, p.panel);
     int64_t wanted = divided_up((int64_t)ITEMS_A_THREAD * s->threads, p.panels);
-    int64_t blocks = divided_up(s->m, BLOCK_ROWS);
-    p.rows_item = divided_up(blocks, MIN(wanted, blocks)) * BLOCK_ROWS;
-    p.row_items = divided_up(s->m, p.rows_item);
+    int64_t blocks = MAX(divided_up(s->m, BLOCK_ROWS), s->threads > 1 ? wanted : 1);
+    p.rows = divided_up(divided_up(s->m, blocks), TILE_ROWS) * TILE_ROWS;
+    p.blocks = divided_up(s->m, p.rows);
     p.a_bytes = p.packs_a ? align_up(s->m * p.words * 4) : 0;
-    p.sums_bytes = MIN(s->m, BLOCK_ROWS) * p.panel * 4;
+    p.sums_bytes = align_up(MIN(s->m, p.rows) * p.panel * 4);
     int64_t words = MIN(divided_up(p.words, vl) * vl, BLOCK_WORDS); /* packed by vl */
     p.thread_bytes = align_up(p.sums_bytes + words * p.panel * 4);
     return p;
@@ -303,23 +304,17 @@ static LLVMValueRef body_emit(const Pairs2d *p) {
     LLVMTypeRef params[] = {e->ptr, e->i64, e->i64, e->i64};
     LLVMValueRef fn = emit_func(e, arena_printf(e->mem, "%s.body", p->name), e->void_,
                                 params, 4, true);
-    LLVMValueRef ctx = emit_param(e, 0), n = emit_i64(e, p->row_items);
+    LLVMValueRef ctx = emit_param(e, 0), n = emit_i64(e, p->panels);
     LLVMValueRef at =
         plus_scaled(e, emit_i64(e, p->a_bytes), emit_param(e, 3), p->thread_bytes);
     LLVMValueRef work = emit_gep(e, e->i8, slot(p, ctx, SLOT_WS), at);
-    Loop items, rows;
+    Loop items;
     gemm_tiles_begin(e);
     loop_begin(e, &items, emit_param(e, 1), emit_param(e, 2), 1, 0, NULL);
-    LLVMValueRef j0 = emit_mul(e, emit_div(e, items.i, n), emit_i64(e, p->panel));
-    LLVMValueRef first =
-        emit_mul(e, emit_rem(e, items.i, n), emit_i64(e, p->rows_item));
-    LLVMValueRef end = emit_imin(e, emit_add(e, first, emit_i64(e, p->rows_item)),
-                                 emit_i64(e, p->s->m));
-    loop_begin(e, &rows, first, end, BLOCK_ROWS, 0, NULL);
-    LLVMValueRef count =
-        emit_imin(e, emit_sub(e, end, rows.i), emit_i64(e, BLOCK_ROWS));
-    block(p, ctx, work, rows.i, count, j0);
-    loop_end(e, &rows, NULL);
+    LLVMValueRef j0 = emit_mul(e, emit_rem(e, items.i, n), emit_i64(e, p->panel));
+    LLVMValueRef i = emit_mul(e, emit_div(e, items.i, n), emit_i64(e, p->rows));
+    LLVMValueRef rows = emit_sub(e, emit_i64(e, p->s->m), i);
+    block(p, ctx, work, i, emit_imin(e, rows, emit_i64(e, p->rows)), j0);
     loop_end(e, &items, NULL);
     gemm_tiles_end(e);
     emit_ret(e, NULL);
@@ -350,6 +345,6 @@ void pairs_matmul_emit(Emit *e, const char *name, const PairsMatmul *s) {
     for (int i = 0; i < SLOTS; i++)
         emit_store(e, emit_param(e, i), emit_at(e, e->ptr, ctx, i), NULL, 8);
     if (pack) run_items(&p, ctx, pack, "pack", divided_up(s->m, e->vl));
-    run_items(&p, ctx, body, "body", p.panels * p.row_items);
+    run_items(&p, ctx, body, "body", p.panels * p.blocks);
     emit_ret(e, NULL);
 }
