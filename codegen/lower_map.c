@@ -46,29 +46,33 @@ static LLVMValueRef log_add(Emit *e, LLVMValueRef x, LLVMValueRef y) {
     return emit_fadd(e, top, vmath_log(e, more));
 }
 
-/* tanh(sqrt(2/pi) (x + 0.044715 x^3)) */
-static LLVMValueRef gelu_tanh(Emit *e, LLVMValueRef x) {
+/* 1 / (1 + 2^x); x is at most 126, so that nothing overflows. NaN stays NaN. */
+static LLVMValueRef logistic2(Emit *e, LLVMValueRef x) {
+    LLVMValueRef power = vmath_exp2_fast(e, emit_fmin(e, num(e, x, 126), x));
+    return emit_fdiv(e, num(e, x, 1), emit_fadd(e, num(e, x, 1), power));
+}
+
+/* s = (1 + tanh(u)) / 2 with u = sqrt(2/pi) (x + 0.044715 x^3), which is 1 / (1 + exp(-2u)) */
+static LLVMValueRef gelu_share(Emit *e, LLVMValueRef x) {
+    const double by = -2 * M_LOG2E * 0.79788456080286535588;
     LLVMValueRef x2 = emit_fmul(e, x, x);
-    LLVMValueRef inner = emit_fma(e, x2, num(e, x, 0.79788456080286535588 * 0.044715),
-                                  num(e, x, 0.79788456080286535588));
-    return vmath_tanh(e, emit_fmul(e, x, inner));
+    LLVMValueRef inner = emit_fma(e, x2, num(e, x, by * 0.044715), num(e, x, by));
+    return logistic2(e, emit_fmul(e, x, inner));
 }
 
 static LLVMValueRef gelu(Emit *e, LLVMValueRef x) {
-    LLVMValueRef half = emit_fmul(e, x, num(e, x, 0.5));
-    return emit_fma(e, half, gelu_tanh(e, x), half);
+    return emit_fmul(e, x, gelu_share(e, x));
 }
 
-/* y * (0.5 (1 + t) + 0.5 x (1 - t^2) sqrt(2/pi) (1 + 3 * 0.044715 x^2)) */
+/* y (s + x 2 s (1 - s) sqrt(2/pi) (1 + 3 * 0.044715 x^2)) */
 static LLVMValueRef gelu_grad(Emit *e, LLVMValueRef x, LLVMValueRef y) {
-    LLVMValueRef t = gelu_tanh(e, x), half = num(e, x, 0.5);
-    LLVMValueRef x2 = emit_fmul(e, x, x);
-    LLVMValueRef inner = emit_fma(e, x2, num(e, x, 0.79788456080286535588 * 3 * 0.044715),
-                                  num(e, x, 0.79788456080286535588));
-    LLVMValueRef sech2 = emit_fma(e, emit_fneg(e, t), t, num(e, x, 1));
-    LLVMValueRef right = emit_fmul(e, emit_fmul(e, emit_fmul(e, x, half), sech2), inner);
-    LLVMValueRef left = emit_fma(e, t, half, half);
-    return emit_fmul(e, y, emit_fadd(e, left, right));
+    const double by = 2 * 0.79788456080286535588;
+    LLVMValueRef s = gelu_share(e, x), x2 = emit_fmul(e, x, x);
+    LLVMValueRef inner =
+        emit_fma(e, x2, num(e, x, by * 3 * 0.044715), num(e, x, by));
+    LLVMValueRef both = emit_fma(e, emit_fneg(e, s), s, s);
+    LLVMValueRef slope = emit_fma(e, emit_fmul(e, x, both), inner, s);
+    return emit_fmul(e, y, slope);
 }
 
 /* 0.5 (1 + erf(x / sqrt 2)) */
