@@ -18,6 +18,7 @@ enum {
     BLOCK_WORDS = 1024, /* of k: 2048 numbers */
     BLOCK_ROWS = 768,   /* at most */
     TILE_ROWS = 12,     /* what tiles of gemm.c have, or a multiple */
+    PACK_TILES = 4,
     ITEMS_A_THREAD = 4, /* at least, where there are rows for it */
 };
 
@@ -148,7 +149,9 @@ static void pack_a_tile(const Pairs2d *p, LLVMValueRef a, LLVMValueRef to, LLVMV
     }
 }
 
-/* void name.pack(ctx, begin, end, thread): vl rows of A an item. */
+/* void name.pack(ctx, begin, end, thread): PACK_TILES x vl rows of A an item, of which it goes
+ * over vl words at a time: where A lies across, these rows are neighbours in memory, so that
+ * whole cache lines are used at once. */
 static LLVMValueRef pack_a_emit(const Pairs2d *p) {
     Emit *e = p->e;
     LLVMTypeRef params[] = {e->ptr, e->i64, e->i64, e->i64};
@@ -157,15 +160,22 @@ static LLVMValueRef pack_a_emit(const Pairs2d *p) {
     LLVMValueRef ctx = emit_param(e, 0), a = slot(p, ctx, SLOT_A),
                  to = slot(p, ctx, SLOT_WS);
     int64_t whole = p->s->k / 2 / e->vl * e->vl;
-    Loop items, words;
+    Loop items, words, tiles;
     loop_begin(e, &items, emit_param(e, 1), emit_param(e, 2), 1, 0, NULL);
-    LLVMValueRef i = emit_mul(e, items.i, emit_i64(e, e->vl));
-    if (whole) {
-        loop_begin(e, &words, emit_i64(e, 0), emit_i64(e, whole), e->vl, 0, NULL);
-        pack_a_tile(p, a, to, i, words.i, false);
+    const int64_t rows = PACK_TILES * e->vl;
+    LLVMValueRef i = emit_mul(e, items.i, emit_i64(e, rows));
+    LLVMValueRef end =
+        emit_imin(e, emit_add(e, i, emit_i64(e, rows)), emit_i64(e, p->s->m));
+    for (int tail = 0; tail < 2; tail++) {
+        LLVMValueRef from = emit_i64(e, tail ? whole : 0);
+        LLVMValueRef until = emit_i64(e, tail ? p->words : whole);
+        if (tail ? whole == p->words : !whole) continue;
+        loop_begin(e, &words, from, until, e->vl, 0, NULL);
+        loop_begin(e, &tiles, i, end, e->vl, 0, NULL);
+        pack_a_tile(p, a, to, tiles.i, words.i, tail);
+        loop_end(e, &tiles, NULL);
         loop_end(e, &words, NULL);
     }
-    if (whole < p->words) pack_a_tile(p, a, to, i, emit_i64(e, whole), true);
     loop_end(e, &items, NULL);
     emit_ret(e, NULL);
     return fn;
@@ -344,7 +354,7 @@ void pairs_matmul_emit(Emit *e, const char *name, const PairsMatmul *s) {
     LLVMValueRef ctx = emit_alloca(e, SLOTS * 8);
     for (int i = 0; i < SLOTS; i++)
         emit_store(e, emit_param(e, i), emit_at(e, e->ptr, ctx, i), NULL, 8);
-    if (pack) run_items(&p, ctx, pack, "pack", divided_up(s->m, e->vl));
+    if (pack) run_items(&p, ctx, pack, "pack", divided_up(s->m, PACK_TILES * e->vl));
     run_items(&p, ctx, body, "body", p.panels * p.blocks);
     emit_ret(e, NULL);
 }
