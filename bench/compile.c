@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include "codegen/codegen.h"
 #include "frontend/model/model.h"
+#include "frontend/model/strategy.h"
 #include <ftw.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -37,8 +38,7 @@ static Cost compile(int layers, bool no_cache) {
     s.layers = layers;
     ModelShape shape = {.batch = cfg->runner_config_batch_size,
                         .seq = cfg->model_seq_length};
-    PassOptions po = pass_options_default();
-    po.micro_batches = cfg->parallel_config_micro_batch_num;
+    PassOptions po = strategy_pass_options(cfg);
     po.decay_weights = true;
     po.clip_norm = 1;
     CompileOptions co = {.cpu = cfg->context_cpu,

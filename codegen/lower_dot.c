@@ -148,7 +148,8 @@ int64_t lower_product_workspace(Lower *l, const Op *op) {
            (int64_t)dnnl_matmul_scratch_bytes(l->product[i].matmul);
 }
 
-static LLVMValueRef widened(Lower *l, const Value *v, LLVMValueRef from, LLVMValueRef to) {
+static LLVMValueRef widened(Lower *l, const Value *v, LLVMValueRef from,
+                            LLVMValueRef to) {
     CALL_RT(l->e, rt_widen, to, from, emit_i64(l->e, type_count(&v->ty)));
     return to;
 }
@@ -175,8 +176,7 @@ void lower_dot(Lower *l, const Op *op) {
                 : op->out[0]->loc.kind == LOC_ARG && op->out[0]->loc.at == v->nth;
         if (v->ty.dt != op->out[0]->ty.dt)
             lower_refuse(op, "a full addend must have the type of the result");
-        if (!same)
-            lower_spread(l, c, from, op->out[0]->ty.rank, size, stride, v->ty.dt);
+        if (!same) lower_spread(l, c, from, op->out[0]->ty.rank, size, stride, v->ty.dt);
     }
     LLVMValueRef a = lower_pointer(l, op->in[0]), b = lower_pointer(l, op->in[1]), to = c;
     PairsMatmul shape;

@@ -68,8 +68,7 @@ static LLVMValueRef gelu(Emit *e, LLVMValueRef x) {
 static LLVMValueRef gelu_grad(Emit *e, LLVMValueRef x, LLVMValueRef y) {
     const double by = 2 * 0.79788456080286535588;
     LLVMValueRef s = gelu_share(e, x), x2 = emit_fmul(e, x, x);
-    LLVMValueRef inner =
-        emit_fma(e, x2, num(e, x, by * 3 * 0.044715), num(e, x, by));
+    LLVMValueRef inner = emit_fma(e, x2, num(e, x, by * 3 * 0.044715), num(e, x, by));
     LLVMValueRef both = emit_fma(e, emit_fneg(e, s), s, s);
     LLVMValueRef slope = emit_fma(e, emit_fmul(e, x, both), inner, s);
     return emit_fmul(e, y, slope);

@@ -102,8 +102,7 @@ static LLVMValueRef column_words(const Pairs2d *p, LLVMValueRef base, LLVMValueR
     LLVMValueRef first = emit_mul(e, w, emit_i64(e, 2)), x[2];
     LLVMValueRef second = emit_add(e, first, emit_i64(e, 1)), there = NULL;
     if (p->s->k % 2) {
-        there =
-            LLVMBuildICmp(e->b, LLVMIntSLT, second, emit_i64(e, p->s->k), "");
+        there = LLVMBuildICmp(e->b, LLVMIntSLT, second, emit_i64(e, p->s->k), "");
         second = emit_select(e, there, second, first);
     }
     LLVMValueRef row[] = {first, second};
@@ -134,14 +133,14 @@ static void pack_a_tile(const Pairs2d *p, LLVMValueRef a, LLVMValueRef to, LLVMV
         }
     }
     if (s->a_k != 1) {
-        for (int t = 0; t < e->vl; t++)
-            v[t] = LLVMBuildBitCast(e->b, v[t], e->vf32, "");
+        for (int t = 0; t < e->vl; t++) v[t] = LLVMBuildBitCast(e->b, v[t], e->vf32, "");
         emit_transpose(e, v);
     }
     for (int t = 0; t < e->vl; t++) {
         LLVMValueRef row = emit_add(e, i, emit_i64(e, t)), mask = NULL;
         LLVMValueRef there = LLVMBuildICmp(e->b, LLVMIntSLE, row, last, "");
-        LLVMValueRef n = emit_select(e, there, tail ? left : emit_i64(e, e->vl), emit_i64(e, 0));
+        LLVMValueRef n =
+            emit_select(e, there, tail ? left : emit_i64(e, e->vl), emit_i64(e, 0));
         if (tail || s->m % e->vl) mask = emit_tail_mask(e, n);
         LLVMValueRef at = plus_scaled(e, w, emit_imin(e, row, last), p->words);
         LLVMValueRef x = LLVMBuildBitCast(e->b, v[t], e->vf32, "");
@@ -155,8 +154,8 @@ static void pack_a_tile(const Pairs2d *p, LLVMValueRef a, LLVMValueRef to, LLVMV
 static LLVMValueRef pack_a_emit(const Pairs2d *p) {
     Emit *e = p->e;
     LLVMTypeRef params[] = {e->ptr, e->i64, e->i64, e->i64};
-    LLVMValueRef fn = emit_func(e, arena_printf(e->mem, "%s.pack", p->name), e->void_,
-                                params, 4, true);
+    LLVMValueRef fn =
+        emit_func(e, arena_printf(e->mem, "%s.pack", p->name), e->void_, params, 4, true);
     LLVMValueRef ctx = emit_param(e, 0), a = slot(p, ctx, SLOT_A),
                  to = slot(p, ctx, SLOT_WS);
     int64_t whole = p->s->k / 2 / e->vl * e->vl;
@@ -192,8 +191,7 @@ static void pack_b_rows(const Pairs2d *p, LLVMValueRef b, LLVMValueRef to,
         LLVMValueRef j = emit_add(e, j0, emit_i64(e, v * e->vl)), mask = NULL;
         LLVMValueRef left = emit_sub(e, emit_i64(e, p->s->n), j);
         if (p->s->n % p->panel) mask = emit_tail_mask(e, left);
-        LLVMValueRef x =
-            column_words(p, b, emit_add(e, w0, words.i), p->s->b_k, j, mask);
+        LLVMValueRef x = column_words(p, b, emit_add(e, w0, words.i), p->s->b_k, j, mask);
         LLVMValueRef at = emit_mul(e, words.i, emit_i64(e, p->panel));
         at = emit_add(e, at, emit_i64(e, v * e->vl));
         emit_store(e, x, emit_gep(e, e->f32, to, at), NULL, 4);
@@ -201,8 +199,8 @@ static void pack_b_rows(const Pairs2d *p, LLVMValueRef b, LLVMValueRef to,
     loop_end(e, &words, NULL);
 }
 
-static void pack_b_tile(const Pairs2d *p, LLVMValueRef b, LLVMValueRef to,
-                        LLVMValueRef j, LLVMValueRef w, LLVMValueRef at, bool tail) {
+static void pack_b_tile(const Pairs2d *p, LLVMValueRef b, LLVMValueRef to, LLVMValueRef j,
+                        LLVMValueRef w, LLVMValueRef at, bool tail) {
     Emit *e = p->e;
     LLVMValueRef v[16], last = emit_i64(e, p->s->n - 1);
     for (int t = 0; t < e->vl; t++) {
@@ -213,7 +211,8 @@ static void pack_b_tile(const Pairs2d *p, LLVMValueRef b, LLVMValueRef to,
     }
     emit_transpose(e, v);
     for (int t = 0; t < e->vl; t++)
-        emit_store(e, v[t], emit_gep(e, e->f32, to, emit_add(e, at, emit_i64(e, t * p->panel))),
+        emit_store(e, v[t],
+                   emit_gep(e, e->f32, to, emit_add(e, at, emit_i64(e, t * p->panel))),
                    NULL, 4);
 }
 
@@ -258,11 +257,12 @@ static void finish(const Pairs2d *p, LLVMValueRef ctx, LLVMValueRef sums, LLVMVa
         LLVMValueRef x = emit_load(e, e->vf32, emit_gep(e, e->f32, sums, from), NULL, 4);
         LLVMValueRef to = emit_gep(e, type, c, emit_add(e, row, j));
         if (s->bias)
-            x = emit_fadd(
-                e, x, emit_load(e, e->vf32, emit_gep(e, e->f32, bias, j), mask, 4));
+            x = emit_fadd(e, x,
+                          emit_load(e, e->vf32, emit_gep(e, e->f32, bias, j), mask, 4));
         if (s->adds)
-            x = emit_fadd(e, s->rounds ? emit_load_bf16(e, to, mask)
-                                       : emit_load(e, e->vf32, to, mask, 4),
+            x = emit_fadd(e,
+                          s->rounds ? emit_load_bf16(e, to, mask)
+                                    : emit_load(e, e->vf32, to, mask, 4),
                           x);
         if (s->rounds)
             emit_store_bf16(e, x, to, mask);
@@ -312,8 +312,8 @@ static void block(const Pairs2d *p, LLVMValueRef ctx, LLVMValueRef work, LLVMVal
 static LLVMValueRef body_emit(const Pairs2d *p) {
     Emit *e = p->e;
     LLVMTypeRef params[] = {e->ptr, e->i64, e->i64, e->i64};
-    LLVMValueRef fn = emit_func(e, arena_printf(e->mem, "%s.body", p->name), e->void_,
-                                params, 4, true);
+    LLVMValueRef fn =
+        emit_func(e, arena_printf(e->mem, "%s.body", p->name), e->void_, params, 4, true);
     LLVMValueRef ctx = emit_param(e, 0), n = emit_i64(e, p->panels);
     LLVMValueRef at =
         plus_scaled(e, emit_i64(e, p->a_bytes), emit_param(e, 3), p->thread_bytes);

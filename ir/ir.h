@@ -217,12 +217,12 @@ enum OpFlag {
                        nothing; the result of one that is F_MAP is then operand 0 */
     F_EFFECT = 1 << 20, /* it does something besides making its results, so it is neither
                            removed nor merged with an equal one */
-    F_CAST = 1 << 21,     /* its operand in another element type */
+    F_CAST = 1 << 21,   /* its operand in another element type */
     F_TYPELESS = 1 << 22, /* elements of operands become elements of results as they are,
                              whatever their type; every F_MOVE is one too */
-    F_ROUNDS = 1 << 23,   /* computes in f32 at least, whatever operand 0 is, and rounds its
+    F_ROUNDS = 1 << 23, /* computes in f32 at least, whatever operand 0 is, and rounds its
                              result to the type of that */
-    F_EXACT = 1 << 24,    /* pass narrow rounds nothing that it reads */
+    F_EXACT = 1 << 24,  /* pass narrow rounds nothing that it reads */
     F_DENSE = 15 << 16, /* matmuls over all its letters; how many: PRODUCTS */
 };
 /* In the flags of a row: n matmuls, without those that a gradient computes a second time. */

@@ -194,8 +194,9 @@ static double measure_peak(const Train *t, const char **unit) {
 /* Products of bf16 are slow on a CPU that has no unit for them. */
 static void say_no_unit(const Train *t, const char *unit) {
     if (t->job.cfg->model_compute_dtype != FLOAT_BF16 || strcmp(unit, "FMA")) return;
-    report_say(t, "note: this CPU has neither AMX nor AVX512-BF16: products of bfloat16 are "
-                  "right and slow; compute_dtype float32 is faster here");
+    report_say(
+        t, "note: this CPU has neither AMX nor AVX512-BF16: products of bfloat16 give "
+           "the same numbers, and take as long as those of float32 or longer");
 }
 
 void report_header(Train *t) {

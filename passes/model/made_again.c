@@ -83,12 +83,13 @@ typedef struct Remake {
     int carry;
     const char *policy;
     bool elementwise;
-    bool *kept;    /* by value id: backward reads it, and it is not made again */
-    bool *wanted;  /* by value id: what is made again reads it */
-    int *readers;  /* by value id: ops of forward that read it */
-    bool *unmoved; /* by value id: an argument that no run changes, or moved or cast from one */
-    bool *there;   /* by value id: kept anyhow, or made at next to no cost of such values */
-    bool *again;   /* by op id */
+    bool *kept;   /* by value id: backward reads it, and it is not made again */
+    bool *wanted; /* by value id: what is made again reads it */
+    int *readers; /* by value id: ops of forward that read it */
+    bool *
+        unmoved; /* by value id: an argument that no run changes, or moved or cast from one */
+    bool *there; /* by value id: kept anyhow, or made at next to no cost of such values */
+    bool *again; /* by op id */
 } Remake;
 
 static void note_forward(Remake *r) {

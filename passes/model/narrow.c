@@ -94,8 +94,7 @@ static Value *narrowed(Narrow *n, Value *v, Op *reader) {
         Op *op = way[i]->def;
         if (!argument) b = op->next ? build_before(op->next) : build_at_end(n->f);
         Op *copy = narrow_op(n, b, op, made);
-        for (int k = 0; k < op->nout && !argument; k++)
-            note(n, op->out[k], copy->out[k]);
+        for (int k = 0; k < op->nout && !argument; k++) note(n, op->out[k], copy->out[k]);
         made = copy->out[way[i]->nth];
     }
     arena_free(mem);
@@ -180,7 +179,8 @@ static void narrow_dense(Narrow *n, Op *op) {
     const char *spec = optab[op->kind].types;
     for (int i = 0; i < op->nin; i++) {
         char c = spec[MIN((size_t)i, strcspn(spec, "-") - 1)];
-        if (c == 'f' && is_wider(op->in[i], n->to)) op->in[i] = narrowed(n, op->in[i], op);
+        if (c == 'f' && is_wider(op->in[i], n->to))
+            op->in[i] = narrowed(n, op->in[i], op);
     }
     Arena *mem = arena_new();
     Type *was = NEW_ARRAY(mem, Type, (size_t)op->nout);

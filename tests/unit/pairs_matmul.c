@@ -73,7 +73,8 @@ static void expect_product(const PairsMatmul *s, const Matrix *a, const Matrix *
             }
             int64_t at = GUARD + i * s->c_m + j;
             if (s->bias) sum += bias[j], size += fabs(bias[j]);
-            if (s->adds) sum += number_at(s, old, at), size += fabs(number_at(s, old, at));
+            if (s->adds)
+                sum += number_at(s, old, at), size += fabs(number_at(s, old, at));
             double bound = size * (double)(s->k + 4) * 0x1p-24 +
                            (s->rounds ? fabs(sum) * 0x1p-8 : 0);
             if (!(fabs(number_at(s, c, at) - sum) <= bound))
@@ -90,12 +91,23 @@ static void try_one(int64_t m, int64_t n, int64_t k, int form, int pad, int thre
     Arena *mem = arena_new();
     Matrix a = matrix_new(mem, m, k, form & 1, pad, 1);
     Matrix b = matrix_new(mem, k, n, form & 2, pad, 2);
-    PairsMatmul s = {m,         n, k, a.row, a.col, b.row, b.col, n + pad, !!(form & 4),
-                     !!(form & 8), !!(form & 16), threads};
+    PairsMatmul s = {m,
+                     n,
+                     k,
+                     a.row,
+                     a.col,
+                     b.row,
+                     b.col,
+                     n + pad,
+                     !!(form & 4),
+                     !!(form & 8),
+                     !!(form & 16),
+                     threads};
     EXPECT(pairs_matmul_takes(&s));
     int64_t count = m * s.c_m + 2 * GUARD, bytes = pairs_matmul_workspace_bytes(&s, vl);
     float *bias = NEW_ARRAY(mem, float, (size_t)n);
-    void *c = arena_alloc(mem, (size_t)count * 4), *old = arena_alloc(mem, (size_t)count * 4);
+    void *c = arena_alloc(mem, (size_t)count * 4),
+         *old = arena_alloc(mem, (size_t)count * 4);
     for (int64_t j = 0; j < n; j++) bias[j] = (float)(j % 7) - 3;
     for (int64_t i = 0; i < count; i++) set_number(&s, old, i, (float)(i % 5) - 2);
     memcpy(c, old, (size_t)count * 4);

@@ -301,7 +301,7 @@ static void check_train(const char *what, const Module *before, const Module *af
 static double tolerance_of(const char *pass, const PassOptions *o) {
     static const char *const reorder[] = {"expand", "epilogue", "arrange", "tile"};
     if (!strcmp(pass, "sink") && o->interleave > 1) return rounding; /* sums of parts */
-    if (!strcmp(pass, "narrow") && o->narrow) return 0.05; /* it rounds */
+    if (!strcmp(pass, "narrow") && o->narrow) return 0.05;           /* it rounds */
     for (int i = 0; i < ARRAY_LEN(reorder); i++) {
         if (!strcmp(pass, reorder[i])) return o->narrow ? narrow_rounding : rounding;
     }

@@ -308,7 +308,8 @@ static void run_narrow(int part, int parts) {
         from_f32 = fmax(from_f32, expect_curve_within(&c, &got, &f32[m], 1e-2, 0.05));
     }
     EXPECT(from_f32 > 1e-6); /* or nothing was rounded */
-    printf("  bf16: worst relative loss %.2g of one rank, %.2g of f32\n", worst, from_f32);
+    printf("  bf16: worst relative loss %.2g of one rank, %.2g of f32\n", worst,
+           from_f32);
     arena_free(mem);
 }
 
