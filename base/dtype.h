@@ -27,13 +27,15 @@ static inline float bf16_to_f32(uint16_t bits) {
     return x.f;
 }
 
-/* Rounded to the nearest, to even where two are as near; NaN stays NaN. */
+/* Rounded to the nearest, to even where two are as near; NaN stays NaN, and subnormal
+ * numbers become 0, as AVX512-BF16 has it. */
 static inline uint16_t f32_to_bf16(float f) {
     union {
         float f;
         uint32_t bits;
     } x = {f};
     if ((x.bits & 0x7fffffff) > 0x7f800000) return (uint16_t)(x.bits >> 16 | 0x40);
+    if (!(x.bits & 0x7f800000)) return (uint16_t)(x.bits >> 16 & 0x8000);
     return (uint16_t)((x.bits + 0x7fff + (x.bits >> 16 & 1)) >> 16);
 }
 

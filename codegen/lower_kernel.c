@@ -44,6 +44,11 @@ static LLVMTypeRef element_type(const Kernel *k, const Value *v) {
          k->f->name, v->name, dtype_name[v->ty.dt]);
 }
 
+/* What an op makes is rounded at once, used here or stored. */
+static LLVMValueRef rounded(const Kernel *k, const Value *v, LLVMValueRef x) {
+    return v->ty.dt == DT_BF16 ? emit_round_bf16(k->e, x) : x;
+}
+
 static LLVMValueRef load_one(const Kernel *k, const Value *v, LLVMValueRef at) {
     if (v->ty.dt == DT_BF16) return emit_load_bf16_one(k->e, at);
     return emit_load(k->e, element_type(k, v), at, NULL, 4);
@@ -101,10 +106,8 @@ static void compute_row(Kernel *k, int nth) {
     LLVMValueRef in[MAX_TERMS];
     for (int i = 0; i < op->nin; i++) in[i] = row_number(k, op->in[i]);
     MapContext c = {.e = k->e, .op = op, .in = in};
-    if (!map_emitter[op->kind])
-        k->number[index_of(k, op->out[0])] = in[0];
-    else
-        k->number[index_of(k, op->out[0])] = map_emitter[op->kind](&c);
+    LLVMValueRef out = map_emitter[op->kind] ? map_emitter[op->kind](&c) : in[0];
+    k->number[index_of(k, op->out[0])] = rounded(k, op->out[0], out);
 }
 
 /* Adds to lane 0 of a whole sum's partial. */
@@ -253,6 +256,7 @@ static void vector_step(Kernel *k, const Phase *p, LLVMValueRef j, LLVMValueRef 
                         .first_row = k->part_first_row[i]};
         out = map_emitter[op->kind] ? map_emitter[op->kind](&c) : in[0];
         if (!emit_lanes(out)) out = emit_splat(k->e, out);
+        out = rounded(k, op->out[0], out);
         k->vector[index_of(k, op->out[0])] = out;
     }
     LLVMValueRef *v = NEW_ARRAY(k->mem, LLVMValueRef, (size_t)p->n);
@@ -298,9 +302,10 @@ static void vector_phase(Kernel *k, int phase, LLVMValueRef length) {
         const Root *r = &p.root[i];
         if (r->kind == ROOT_ROW) {
             bool sum = optab[k->s.op[r->op]->kind].flags & F_LINEAR;
-            k->number[index_of(k, k->s.op[r->op]->out[0])] =
-                sum ? emit_reduce_add(e, accs[r->carry])
-                    : emit_reduce_max(e, accs[r->carry]);
+            const Value *out = k->s.op[r->op]->out[0];
+            LLVMValueRef x = sum ? emit_reduce_add(e, accs[r->carry])
+                                 : emit_reduce_max(e, accs[r->carry]);
+            k->number[index_of(k, out)] = rounded(k, out, x);
         }
         if (r->kind == ROOT_ALL) {
             LLVMValueRef at =

@@ -67,6 +67,8 @@ static LLVMValueRef gelu(Emit *e, LLVMValueRef x) {
 /* y (s + x 2 s (1 - s) sqrt(2/pi) (1 + 3 * 0.044715 x^2)) */
 static LLVMValueRef gelu_grad(Emit *e, LLVMValueRef x, LLVMValueRef y) {
     const double by = 2 * 0.79788456080286535588;
+    /* farther out it is 0 or 1, and powers of x must not overflow */
+    x = emit_fmin(e, num(e, x, 30), emit_fmax(e, num(e, x, -30), x));
     LLVMValueRef s = gelu_share(e, x), x2 = emit_fmul(e, x, x);
     LLVMValueRef inner = emit_fma(e, x2, num(e, x, by * 3 * 0.044715), num(e, x, by));
     LLVMValueRef both = emit_fma(e, emit_fneg(e, s), s, s);
@@ -150,7 +152,7 @@ static LLVMValueRef map_cast(MapContext *c) {
     DType from = c->op->in[0]->ty.dt, to = c->op->out[0]->ty.dt;
     int lanes = emit_lanes(c->in[0]);
     if (from == to || (from == DT_BF16 && to == DT_F32)) return c->in[0];
-    if (from == DT_F32 && to == DT_BF16) return emit_round_bf16(e, c->in[0]);
+    if (from == DT_F32 && to == DT_BF16) return c->in[0]; /* which rounds what it makes */
     if (dtype_is_float(to)) {
         return LLVMBuildSIToFP(e->b, c->in[0], lanes ? emit_vec(e->f32, lanes) : e->f32,
                                "");

@@ -305,29 +305,44 @@ static bool is_of_argument(const Value *v) {
     return !v->def;
 }
 
-/* The product that v is, or that it has the elements of; NULL: none. It was made for v alone,
- * a gradient that has only one term. */
+/* The product that v is, or that it has the elements of; NULL: none. */
 static Op *product_behind(const Value *v) {
     while (v->def && op_has(v->def, F_MOVE)) v = v->def->in[0];
     return v->def && op_has(v->def, F_ADDENDS) ? v->def : NULL;
 }
 
+enum { MOVES_MOST = 16 };
+
 /* The gradient of an argument that was rounded for a product, a weight, is not rounded: the
- * product gives it in the type of the argument. */
-static Value *unrounded(Value *grad, DType to) {
-    for (Value *v = grad;; v = v->def->in[0]) {
-        v->ty.dt = to;
-        if (!op_has(v->def, F_MOVE)) return grad;
+ * product is made in the type of the argument, with the moves behind it. Who else reads the
+ * rounded one has it still. */
+static Value *unrounded(Grad *g, Value *grad, DType to) {
+    Op *way[MOVES_MOST + 1];
+    int n = 0;
+    for (Value *v = grad; op_has(v->def, F_MOVE); v = v->def->in[0]) {
+        if (n == MOVES_MOST) return NULL;
+        way[n++] = v->def;
     }
+    Op *product = product_behind(grad);
+    Value *made = op_again(&g->b, product, product->in)->out[0];
+    made->ty.dt = to;
+    while (n--) {
+        made = op_again(&g->b, way[n], &made)->out[0];
+        made->ty.dt = to;
+    }
+    return made;
 }
 
 void vjp_cast(Grad *g, Op *op) {
     Value *gout = g->of(g, op->out[0]);
     const Value *x = op->in[0];
     if (!gout || !g->wants(g, op->in[0]) || !dtype_is_float(x->ty.dt)) return;
-    if (dtype_bytes[x->ty.dt] > dtype_bytes[op->out[0]->ty.dt] && is_of_argument(x) &&
-        product_behind(gout)) {
-        g->add(g, op->in[0], unrounded(gout, x->ty.dt));
+    bool narrows = dtype_bytes[x->ty.dt] > dtype_bytes[op->out[0]->ty.dt];
+    Value *exact = narrows && is_of_argument(x) && product_behind(gout)
+                       ? unrounded(g, gout, x->ty.dt)
+                       : NULL;
+    if (exact) {
+        g->add(g, op->in[0], exact);
         return;
     }
     g->add(g, op->in[0], build_as(&g->b, OP_cast, NULL, op->in[0]->ty, gout, NULL));

@@ -171,8 +171,15 @@ static void arrange_map(Op *op) {
     }
 }
 
+static Value *cast(Builder *b, Value *v, DType to) {
+    Type ty = v->ty;
+    ty.dt = to;
+    return v->ty.dt == to ? v : build_placed(b, OP_cast, NULL, ty, v);
+}
+
 /* y + operand i of a product with the result y. */
 static Value *add_behind(Builder *b, const Dims *d, int i, Value *y, Value *addend) {
+    addend = cast(b, addend, y->ty.dt);
     const char *result = spell_term(b->mem, d, d->nin);
     char *rule = bfmt(b, "%s,%s->%s", result, spell_term(b->mem, d, i), result);
     Value *sum = build1(b, OP_add, rule, y, addend, NULL);
@@ -229,8 +236,13 @@ static void arrange_product(Func *f, Op *op) {
     if (!matmul_of(&d, &mm)) return;
     Dims bare = without_addends(&d);
     Orders o = choose_orders(op, &bare);
-    uint32_t kept = addends_kept(&d, &o);
+    uint32_t kept = addends_kept(&d, &o), all = (1u << d.nin) - 4;
     Value *addend[MAX_TERMS], *y = op->out[0], *made = y;
+    const DType want = y->ty.dt;
+    if ((kept & all) != all && want != dtype_sum(want)) {
+        kept = 0; /* what is added behind is added before the only rounding */
+        y->ty.dt = dtype_sum(want);
+    }
     memcpy(addend, op->in, (size_t)op->nin * sizeof *addend);
     set_product(op, &d, &o, kept);
     Builder b = op->next ? build_before(op->next) : build_at_end(f);
@@ -238,6 +250,7 @@ static void arrange_product(Func *f, Op *op) {
     for (int i = 2; i < d.nin; i++) {
         if (!(kept >> i & 1)) y = add_behind(&b, &d, i, y, addend[i]);
     }
+    y = cast(&b, y, want);
     if (y == made) return;
     y->name = made->name;
     Op *first =

@@ -5,6 +5,7 @@
  * and a cast of a product to a narrower type becomes the type of the product.
  * Only addends that cost nothing there: those with fewer dimensions (a bias), and
  * accumulators, full tensors whose buffer the result can overwrite. */
+#include "ir/matmul.h"
 #include "passes/passes.h"
 
 /* Spells `t` (a term of the sum's rule) in the letters of the product's result. */
@@ -84,6 +85,7 @@ static bool try_merge(Func *f, Op *sum) {
         if (!op || !(optab[op->kind].flags & F_ADDENDS) || product == addend) continue;
         if (op->nin >= optab[op->kind].nin_max || value_uses(f, product) != 1) continue;
         if (!type_same_shape(&product->ty, &sum->out[0]->ty)) continue;
+        if (dtype_sum(product->ty.dt) != product->ty.dt) continue; /* it is rounded */
         bool full = addend->ty.rank == product->ty.rank;
         if (full && !is_accumulator(f, addend)) continue;
         if (has_addend(op, full)) continue;
@@ -111,13 +113,21 @@ static bool try_merge(Func *f, Op *sum) {
     return false;
 }
 
-/* A product that only a cast to a narrower type reads gives that type at once: it is rounded
- * once as before. Not where a whole tensor of the wider type is added to it in place. */
+/* Is nothing added to it but, at most, one number a column? */
+static bool adds_columns_only(const Op *op) {
+    Dims d;
+    Matmul mm;
+    if (op->nin == 2) return true;
+    return op_dims(op, &d) && !matmul_of(&d, &mm) && mm.sum < 0;
+}
+
+/* A product of narrow factors that only a cast to their type reads gives that type at once:
+ * it is rounded once as before. Not where more than a bias is added to it in place. */
 static void round_in_product(Func *f, Op *cast) {
     Value *product = cast->in[0];
     Op *op = product->def;
     if (!op || !op_has(op, F_ADDENDS) || value_uses(f, product) != 1) return;
-    if (!dtype_is_float(cast->out[0]->ty.dt) || has_addend(op, true)) return;
+    if (cast->out[0]->ty.dt != op->in[0]->ty.dt || !adds_columns_only(op)) return;
     if (dtype_bytes[cast->out[0]->ty.dt] >= dtype_bytes[product->ty.dt]) return;
     product->ty.dt = cast->out[0]->ty.dt;
     product->name = cast->out[0]->name;

@@ -6,7 +6,7 @@
  *     %y = dot %x1, %w1 {mk,kn->mn} : f32[..]; %y1 = cast %y : bf16[..]
  *     %y2 = cast %y1 : f32[..]
  * Every rounding is an op of the text. What is kept in memory is narrow: results of
- * products with what is added to each row (a bias), unless an F_EXACT op reads them; sums of
+ * products with what is added to each row (a bias), unless an F_EXACT op of the function reads them; sums of
  * two tensors that an op reads which is not elementwise; and what loops carry from run to
  * run. The last two are the residual stream, which `residual_exact` leaves as it is. */
 #include "ir/op_hooks.h"
@@ -22,8 +22,9 @@ typedef struct Narrow {
     bool residual_exact;
 } Narrow;
 
+/* f64 is asked for by who wants it exact. */
 static bool is_wider(const Value *v, DType to) {
-    return dtype_is_float(v->ty.dt) && dtype_bytes[v->ty.dt] > dtype_bytes[to];
+    return v->ty.dt == DT_F32 && dtype_bytes[v->ty.dt] > dtype_bytes[to];
 }
 
 static Value *cast_at(Builder *b, Value *v, DType to) {
@@ -256,6 +257,8 @@ static void narrow_carried(Module *m, Func *f, int i, DType to) {
     arg->ty.dt = to;
     Value *wide = cast_behind(f, arg, was);
     for (Op *op = wide->def->next; op; op = op->next) op_replace_in(op, arg, wide);
+    for (int k = 0; k < f->nret; k++)
+        if (f->ret[k] == arg) f->ret[k] = wide;
     narrow_calls(m, f, i, to);
 }
 

@@ -7,6 +7,7 @@
     {"dump", TEXT, "%s/case/d.safetensors", NULL}, {"dump_ir", TEXT, "%s/case/ir", NULL},
     {"run_mode", TEXT, "predict", NULL}, {"output_dir", TEXT, "%s/case/elsewhere", NULL},
     {"context.max_device_memory", TEXT, "1KB", NULL},
+    {"context.tile_size", TEXT, "1KB", "--runner_config.batch_size=64", true},
     {"context.threads", TEXT, "2", NULL},
     {"context.save_graphs_path", TEXT, "%s/case/ir", "--context.save_graphs=True"},
     {"context.cpu", TEXT, "x86-64-v9", NULL},

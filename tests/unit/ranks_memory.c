@@ -199,7 +199,7 @@ TEST_LIMIT(a_cgroup_bounds_the_plan, 120) {
     if (RANKS_SANITIZED) test_skip("the sanitizer's own memory is not in the plan");
     const char *run = in_temp("run");
     make_group("1000000000");
-    int large = run_in_group("", large_config(2, 68), run);
+    int large = run_in_group("", large_config(2, 100), run);
     const char *words = arena_strdup(mem(), said());
     int small = run_in_group("", large_config(2, 40), run);
     rmdir(group);
@@ -216,7 +216,7 @@ TEST_LIMIT(a_cgroup_bounds_the_ranks_of_a_host_together, 120) {
     if (RANKS_SANITIZED) test_skip("the sanitizer's own memory is not in the plan");
     if (!mpi_available()) test_skip("there is no mpirun");
     make_group("1000000000");
-    int code = run_in_group("launch -n 2 ", large_config(2, 40), in_temp("run"));
+    int code = run_in_group("launch -n 2 ", large_config(2, 60), in_temp("run"));
     rmdir(group);
     if (code == 99) test_skip("no process can be put into a cgroup here");
     EXPECT_INT(code, EXIT_MEMORY);
