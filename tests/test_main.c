@@ -238,7 +238,9 @@ int main(int argc, char **argv) {
         list(chosen, nchosen);
         return 0;
     }
-    signal(SIGHUP, SIG_DFL); /* also under nohup: tests send it */
+    /* tests send them, also under nohup and behind a shell's & */
+    static const int sent[] = {SIGHUP, SIGINT, SIGQUIT};
+    for (int i = 0; i < ARRAY_LEN(sent); i++) signal(sent[i], SIG_DFL);
     /* So that a test never finds what another build has compiled. */
     setenv("STATOR_CACHE", BUILD_DIR "/cache", 0);
     test_recall(seconds_path, jobs, njobs);
