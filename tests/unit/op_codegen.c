@@ -118,7 +118,7 @@ static bool overwrites(const Program *p) {
 typedef enum Operands { APART, COPIED } Operands;
 static int overwritten; /* programs whose plan writes a result over a copy */
 
-/* False when generated code has no such program (it computes in f32): refused, as it must
+/* False when generated code has no such program (f64, say): refused, as it must
  * be, with a sentence. */
 static bool run_typed(const Sample *s, const char *type, const char *cpu, int threads,
                       Operands how) {
