@@ -10,6 +10,7 @@ typedef struct Panel {
     const GemmStrides *s;
     GemmInit init;
     LLVMValueRef a, b, c, scale; /* b, c, scale: at the panel's first column */
+    LLVMValueRef j;              /* that column */
     LLVMValueRef m, k;
     LLVMValueRef mask; /* of the last vector, or NULL */
     int vecs;
@@ -89,9 +90,13 @@ static void tile_loop(Tile *t, LLVMValueRef lo, LLVMValueRef hi, int step) {
 }
 
 /* C enters after the sums: its loads then overlap with the next tile's first steps. */
-static void tile_store(const Tile *t) {
+static void tile_store(const Tile *t, const GemmBlock *at_block) {
     const Panel *p = t->p;
     Emit *e = p->e;
+    if (p->s->user && p->s->user->take) {
+        p->s->user->take(p->s->user->ctx, at_block, t->sum);
+        return;
+    }
     for (int k = 0; k < t->rows * p->vecs; k++) {
         int r = k / p->vecs, v = k % p->vecs;
         LLVMValueRef at = emit_at(e, e->f32, t->c, r * p->s->c_row + v * e->vl);
@@ -108,7 +113,10 @@ static void tile_emit(const Panel *p, int rows, LLVMValueRef i) {
     Emit *e = p->e;
     Tile t = {.p = p, .rows = rows};
     t.a = row_of(p, p->a, i, p->s->a_row);
-    t.c = row_of(p, p->c, i, p->s->c_row);
+    GemmBlock block = {i, p->j, p->mask, rows, p->vecs};
+    const GemmUser *user = p->s->user;
+    if (!user || !user->take) t.c = row_of(p, p->c, i, p->s->c_row);
+    if (user && user->ahead) user->ahead(user->ctx, &block);
     for (int k = 0; k < rows * p->vecs; k++) t.sum[k] = LLVMConstNull(e->vf32);
     LLVMValueRef done = emit_i64(e, 0);
     bool known = LLVMIsAConstantInt(p->k);
@@ -120,7 +128,7 @@ static void tile_emit(const Panel *p, int rows, LLVMValueRef i) {
         done = whole;
     }
     if (!known || k > LLVMConstIntGetSExtValue(done)) tile_loop(&t, done, p->k, 1);
-    tile_store(&t);
+    tile_store(&t, &block);
 }
 
 /* The rows that full tiles leave over, by powers of two: at most four smaller tiles. */
@@ -163,7 +171,8 @@ static void panel_at(const Panel *whole, LLVMValueRef j, int vecs, LLVMValueRef 
     Emit *e = whole->e;
     Panel p = *whole;
     p.b = emit_gep(e, e->f32, p.b, j);
-    p.c = emit_gep(e, e->f32, p.c, j);
+    p.j = j;
+    if (p.c) p.c = emit_gep(e, e->f32, p.c, j);
     if (p.scale) p.scale = emit_gep(e, e->f32, p.scale, j);
     p.vecs = vecs;
     p.mask = mask;

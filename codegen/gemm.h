@@ -11,14 +11,29 @@ typedef enum GemmInit {
     GEMM_SCALE, /* C[i][j] = C[i][j] * scale[j] + (A B)[i][j] */
 } GemmInit;
 
+/* What a caller does round a block of C that gemm_emit has in registers, of `rows` rows from i
+ * on and `vecs` vectors of columns from j on (i64 values). ahead (or NULL): before its
+ * product. take (or NULL): with its sums, vector v of row r at sums[r * vecs + v], instead of
+ * what GemmInit says; mask: of the last vector, or NULL. Nothing else reads or writes C then. */
+typedef struct GemmBlock {
+    LLVMValueRef i, j, mask;
+    int rows, vecs;
+} GemmBlock;
+typedef struct GemmUser {
+    void *ctx;
+    void (*ahead)(void *ctx, const GemmBlock *at);
+    void (*take)(void *ctx, const GemmBlock *at, const LLVMValueRef *sums);
+} GemmUser;
+
 /* Strides in elements. A[i][l] = a[i * a_row + l * a_col]; B[l][j] = b[l * b_row + j];
  * C[i][j] = c[i * c_row + j]. With `pairs` an element of A and B is a pair of bf16, two
  * neighbours in the summed dimension, of which k counts the pairs: strides are in words of
- * 4 bytes then too. times: what A B is multiplied by; 0 means 1. */
+ * 4 bytes then too. times: what A B is multiplied by (not with user->take); 0 means 1. */
 typedef struct GemmStrides {
     int64_t a_row, a_col, b_row, c_row;
     bool pairs;
     double times;
+    const GemmUser *user; /* or NULL */
 } GemmStrides;
 
 /* C[m x n] (f32) from A[m x k] and B[k x n]. m, n and k are i64 values >= 0, constant or

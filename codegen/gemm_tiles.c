@@ -243,6 +243,20 @@ static void sums_emit(const Product *p, LLVMValueRef a, LLVMValueRef b, LLVMValu
     }
 }
 
+/* A vector of sums to C, or to the user. */
+static void row_done(const Product *p, GemmInit init, const GemmBlock *at,
+                     LLVMValueRef sum, LLVMValueRef c, LLVMValueRef scale) {
+    Emit *e = p->t.e;
+    const GemmUser *user = p->s->user;
+    if (user && user->take) {
+        user->take(user->ctx, at, &sum);
+        return;
+    }
+    LLVMValueRef to = word_at(e, c, at->i, p->s->c_row, at->j, 1);
+    LLVMValueRef factor = scale ? emit_gep(e, e->f32, scale, at->j) : NULL;
+    gemm_result(e, p->s, init, sum, to, factor, at->mask);
+}
+
 void gemm_tiles_emit(Emit *e, const GemmStrides *s, GemmInit init, LLVMValueRef a,
                      LLVMValueRef b, LLVMValueRef c, LLVMValueRef scale, LLVMValueRef m,
                      LLVMValueRef n, LLVMValueRef k) {
@@ -255,6 +269,8 @@ void gemm_tiles_emit(Emit *e, const GemmStrides *s, GemmInit init, LLVMValueRef 
     Loop i, j, r;
     loop_begin(e, &j, emit_i64(e, 0), n, WIDE, 0, NULL);
     loop_begin(e, &i, emit_i64(e, 0), m, WIDE, 0, NULL);
+    GemmBlock whole = {i.i, j.i, NULL, WIDE, WIDE / SIDE};
+    if (s->user && s->user->ahead) s->user->ahead(s->user->ctx, &whole);
     sums_emit(&p, a, b, i.i, j.i, m, n, k);
     LLVMValueRef rows = emit_imin(e, emit_sub(e, m, i.i), emit_i64(e, WIDE));
     loop_begin(e, &r, emit_i64(e, 0), rows, 1, 0, NULL);
@@ -262,9 +278,8 @@ void gemm_tiles_emit(Emit *e, const GemmStrides *s, GemmInit init, LLVMValueRef 
         LLVMValueRef column = emit_add(e, j.i, emit_i64(e, x * SIDE));
         LLVMValueRef mask = emit_tail_mask(e, emit_sub(e, n, column));
         LLVMValueRef from = word_at(e, p.sums, r.i, WIDE, emit_i64(e, x * SIDE), 1);
-        LLVMValueRef to = word_at(e, c, emit_add(e, i.i, r.i), s->c_row, column, 1);
-        LLVMValueRef factor = scale ? emit_gep(e, e->f32, scale, column) : NULL;
-        gemm_result(e, s, init, emit_load(e, e->vf32, from, NULL, 4), to, factor, mask);
+        GemmBlock at = {emit_add(e, i.i, r.i), column, mask, 1, 1};
+        row_done(&p, init, &at, emit_load(e, e->vf32, from, NULL, 4), c, scale);
     }
     loop_end(e, &r, NULL);
     loop_end(e, &i, NULL);

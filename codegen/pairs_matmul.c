@@ -3,10 +3,12 @@
  *                                    rt_parallel(items, body)
  *     void body(ctx, begin, end, thread):
  *         for item (a block of rows and a panel of columns, one panel after the other):
- *             for each block of k: pack_b; sums (+)= A B
- *             C = sums (+ bias) (+ C)
- * A panel of B for a block of k stays in the second cache, and so do the sums; rows of A come
- * from memory once. A is read as it is where pairs of k are words of its rows, else packed
+ *             for each block of k: pack_b
+ *                 for each tile of C: sums = A B (+ sums of the blocks before)
+ *                     C = sums (+ bias) (+ C) from the registers, after the last block
+ * A panel of B for a block of k stays in the second cache, and so do the sums of blocks before;
+ * rows of A come from memory once. While a tile's product runs its lines of C are fetched, and
+ * a part of the B that is packed next. A is read as it is where pairs of k are words of its rows, else packed
  * before, by all threads. */
 #include "codegen/pairs_matmul.h"
 #include "codegen/gemm.h"
@@ -27,6 +29,7 @@ typedef struct Pairs2d {
     const PairsMatmul *s;
     const char *name;
     int64_t panel, words; /* columns of a panel; pairs of k */
+    int64_t a_row;        /* words from row to row of A, packed or not */
     bool packs_a;
     int64_t panels, blocks, rows; /* items are blocks of rows x panels */
     int64_t a_bytes, sums_bytes, thread_bytes;
@@ -43,6 +46,13 @@ bool pairs_matmul_takes(const PairsMatmul *s) {
            s->n > 0 && s->k > 0;
 }
 
+/* Words from row to row of packed A: rows of a tile that are a power of two apart would meet in
+ * few sets of the first cache. */
+static int64_t packed_row(int64_t words, int vl) {
+    int64_t lines = divided_up(words, vl);
+    return (lines + !(lines & 1)) * vl;
+}
+
 static Pairs2d pairs_of(const PairsMatmul *s, int vl) {
     Pairs2d p = {.s = s, .panel = PANEL_VECTORS * vl, .words = divided_up(s->k, 2)};
     p.packs_a = s->a_k != 1 || s->k % 2 || s->a_m % 2;
@@ -51,8 +61,10 @@ static Pairs2d pairs_of(const PairsMatmul *s, int vl) {
     int64_t blocks = MAX(divided_up(s->m, BLOCK_ROWS), s->threads > 1 ? wanted : 1);
     p.rows = divided_up(divided_up(s->m, blocks), TILE_ROWS) * TILE_ROWS;
     p.blocks = divided_up(s->m, p.rows);
-    p.a_bytes = p.packs_a ? align_up(s->m * p.words * 4) : 0;
-    p.sums_bytes = align_up(MIN(s->m, p.rows) * p.panel * 4);
+    p.a_row = p.packs_a ? packed_row(p.words, vl) : s->a_m / 2;
+    p.a_bytes = p.packs_a ? align_up(s->m * p.a_row * 4) : 0;
+    bool sums = p.words > BLOCK_WORDS;
+    p.sums_bytes = sums ? align_up(MIN(s->m, p.rows) * p.panel * 4) : 0;
     int64_t words = MIN(divided_up(p.words, vl) * vl, BLOCK_WORDS); /* packed by vl */
     p.thread_bytes = align_up(p.sums_bytes + words * p.panel * 4);
     return p;
@@ -142,7 +154,7 @@ static void pack_a_tile(const Pairs2d *p, LLVMValueRef a, LLVMValueRef to, LLVMV
         LLVMValueRef n =
             emit_select(e, there, tail ? left : emit_i64(e, e->vl), emit_i64(e, 0));
         if (tail || s->m % e->vl) mask = emit_tail_mask(e, n);
-        LLVMValueRef at = plus_scaled(e, w, emit_imin(e, row, last), p->words);
+        LLVMValueRef at = plus_scaled(e, w, emit_imin(e, row, last), p->a_row);
         LLVMValueRef x = LLVMBuildBitCast(e->b, v[t], e->vf32, "");
         emit_store(e, x, emit_gep(e, e->f32, to, at), mask, 4);
     }
@@ -239,47 +251,135 @@ static void pack_b_columns(const Pairs2d *p, LLVMValueRef b, LLVMValueRef to,
 
 /* ---- a block ---- */
 
-/* C of `rows` rows from i on and columns j.. from the sums. */
-static void finish(const Pairs2d *p, LLVMValueRef ctx, LLVMValueRef sums, LLVMValueRef i,
-                   LLVMValueRef rows, LLVMValueRef j0) {
-    Emit *e = p->e;
-    const PairsMatmul *s = p->s;
-    LLVMTypeRef type = s->rounds ? e->i16 : e->f32;
-    LLVMValueRef c = slot(p, ctx, SLOT_C), bias = slot(p, ctx, SLOT_BIAS);
-    Loop l;
-    loop_begin(e, &l, emit_i64(e, 0), rows, 1, 0, NULL);
-    LLVMValueRef row = emit_mul(e, emit_add(e, i, l.i), emit_i64(e, s->c_m));
-    for (int v = 0; v < PANEL_VECTORS; v++) {
-        LLVMValueRef j = emit_add(e, j0, emit_i64(e, v * e->vl)), mask = NULL;
-        LLVMValueRef left = emit_sub(e, emit_i64(e, s->n), j);
-        if (s->n % p->panel) mask = emit_tail_mask(e, left);
-        LLVMValueRef from = plus_scaled(e, emit_i64(e, v * e->vl), l.i, p->panel);
-        LLVMValueRef x = emit_load(e, e->vf32, emit_gep(e, e->f32, sums, from), NULL, 4);
-        LLVMValueRef to = emit_gep(e, type, c, emit_add(e, row, j));
-        if (s->bias)
-            x = emit_fadd(e, x,
-                          emit_load(e, e->vf32, emit_gep(e, e->f32, bias, j), mask, 4));
-        if (s->adds)
-            x = emit_fadd(e,
-                          s->rounds ? emit_load_bf16(e, to, mask)
-                                    : emit_load(e, e->vf32, to, mask, 4),
-                          x);
-        if (s->rounds)
-            emit_store_bf16(e, x, to, mask);
-        else
-            emit_store(e, x, to, mask, 4);
-    }
-    loop_end(e, &l, NULL);
+/* A block of rows and a panel of C while its product runs. */
+typedef struct Block {
+    const Pairs2d *p;
+    LLVMValueRef c, bias, sums; /* all of C; of the block */
+    LLVMValueRef i, j;          /* its first row and column of C */
+    LLVMValueRef last;          /* is this the last block of k? NULL: there is only one */
+    LLVMValueRef next_b;        /* what is packed next, whole cache lines of it */
+} Block;
+
+static LLVMTypeRef c_type(const Pairs2d *p) {
+    return p->s->rounds ? p->e->i16 : p->e->f32;
 }
 
-/* sums (+)= A B for a block of k; of the first one they are set. */
-static void add_block(const Pairs2d *p, LLVMValueRef a, LLVMValueRef packed,
-                      LLVMValueRef sums, LLVMValueRef rows, LLVMValueRef words,
-                      GemmInit init) {
+/* Row r and column 0 of a part of C. */
+static LLVMValueRef c_row(const Block *b, LLVMValueRef r, LLVMValueRef j) {
+    Emit *e = b->p->e;
+    LLVMValueRef row = emit_mul(e, emit_add(e, b->i, r), emit_i64(e, b->p->s->c_m));
+    return emit_gep(e, c_type(b->p), b->c, emit_add(e, row, emit_add(e, b->j, j)));
+}
+
+static void prefetch(Emit *e, LLVMValueRef at, bool writes, int level) {
+    LLVMValueRef args[] = {at, emit_i32(e, writes), emit_i32(e, level), emit_i32(e, 1)};
+    emit_intrinsic(e, "llvm.prefetch", &e->ptr, 1, args, 4);
+}
+
+static LLVMValueRef sums_at(const Block *b, const GemmBlock *at, int r, int v) {
+    Emit *e = b->p->e;
+    LLVMValueRef row = emit_add(e, at->i, emit_i64(e, r));
+    LLVMValueRef n = plus_scaled(e, at->j, row, b->p->panel);
+    return emit_gep(e, e->f32, b->sums, emit_add(e, n, emit_i64(e, v * e->vl)));
+}
+
+enum { LINE_BYTES = 64 };
+
+/* The lines of C that a tile will write, and of B its share of what is packed next: both come
+ * from memory while the tile's product runs. */
+static void fetch_ahead(void *ctx, const GemmBlock *at) {
+    const Block *b = ctx;
+    const Pairs2d *p = b->p;
     Emit *e = p->e;
-    int64_t a_row = p->packs_a ? p->words : p->s->a_m / 2;
-    GemmStrides s = {a_row, 1, p->panel, p->panel, .pairs = true};
-    gemm_emit(e, &s, init, a, packed, sums, NULL, rows, emit_i64(e, p->panel), words);
+    int64_t bytes = (int64_t)at->vecs * e->vl * (p->s->rounds ? 2 : 4);
+    int64_t k_rows = divided_up(2 * MIN(p->words, BLOCK_WORDS), p->rows);
+    for (int r = 0; r < at->rows; r++) {
+        LLVMValueRef row = emit_add(e, at->i, emit_i64(e, r));
+        LLVMValueRef c = c_row(b, row, at->j);
+        for (int64_t byte = 0; byte < bytes; byte += LINE_BYTES)
+            prefetch(e, emit_at(e, e->i8, c, byte), true, 3);
+        for (int v = 0; v < at->vecs && b->last; v++)
+            prefetch(e, sums_at(b, at, r, v), true, 3);
+        if (p->s->b_n != 1) continue;
+        LLVMValueRef first = emit_mul(e, row, emit_i64(e, k_rows));
+        for (int64_t k = 0; k < k_rows; k++) {
+            LLVMValueRef line = emit_add(e, first, emit_i64(e, k));
+            line =
+                emit_gep(e, e->i16, b->next_b, emit_mul(e, line, emit_i64(e, p->s->b_k)));
+            for (int64_t n = 0; n < 2 * p->panel; n += LINE_BYTES)
+                prefetch(e, emit_at(e, e->i8, line, n), false, 2);
+        }
+    }
+}
+
+/* A vector of C, done. */
+static void write_c(const Block *b, LLVMValueRef x, LLVMValueRef to, LLVMValueRef j,
+                    LLVMValueRef mask) {
+    const PairsMatmul *s = b->p->s;
+    Emit *e = b->p->e;
+    if (s->bias) {
+        LLVMValueRef at = emit_gep(e, e->f32, b->bias, emit_add(e, b->j, j));
+        x = emit_fadd(e, x, emit_load(e, e->vf32, at, mask, 4));
+    }
+    if (s->adds)
+        x = emit_fadd(e,
+                      s->rounds ? emit_load_bf16(e, to, mask)
+                                : emit_load(e, e->vf32, to, mask, 4),
+                      x);
+    if (s->rounds)
+        emit_store_bf16(e, x, to, mask);
+    else
+        emit_store(e, x, to, mask, 4);
+}
+
+static void sums_to_c(const Block *b, const GemmBlock *at, const LLVMValueRef *x) {
+    const Pairs2d *p = b->p;
+    Emit *e = p->e;
+    for (int v = 0; v < at->vecs; v++) {
+        LLVMValueRef j = emit_add(e, at->j, emit_i64(e, v * e->vl)), mask = NULL;
+        LLVMValueRef left = emit_sub(e, emit_i64(e, p->s->n), emit_add(e, b->j, j));
+        if (p->s->n % p->panel) mask = emit_tail_mask(e, left);
+        for (int r = 0; r < at->rows; r++) {
+            LLVMValueRef row = emit_add(e, at->i, emit_i64(e, r));
+            write_c(b, x[r * at->vecs + v], c_row(b, row, j), j, mask);
+        }
+    }
+}
+
+/* Sums of a tile: of the last block of k to C, of those before to the sums in memory, which
+ * were 0 before the first. */
+static void take_sums(void *ctx, const GemmBlock *at, const LLVMValueRef *sums) {
+    const Block *b = ctx;
+    Emit *e = b->p->e;
+    if (!b->last) {
+        sums_to_c(b, at, sums);
+        return;
+    }
+    LLVMValueRef x[LOOP_CARRY_MAX];
+    for (int i = 0; i < at->rows * at->vecs; i++) {
+        LLVMValueRef from = sums_at(b, at, i / at->vecs, i % at->vecs);
+        x[i] = emit_fadd(e, emit_load(e, e->vf32, from, NULL, 4), sums[i]);
+    }
+    If f;
+    if_begin(e, &f, b->last);
+    sums_to_c(b, at, x);
+    if_else(e, &f);
+    for (int i = 0; i < at->rows * at->vecs; i++)
+        emit_store(e, x[i], sums_at(b, at, i / at->vecs, i % at->vecs), NULL, 4);
+    if_end(e, &f);
+}
+
+/* Where the block of k behind `from` of this panel begins in B, or the first of the next. */
+static LLVMValueRef next_of_b(const Block *b, LLVMValueRef all, LLVMValueRef from) {
+    const Pairs2d *p = b->p;
+    Emit *e = p->e;
+    LLVMValueRef k = emit_i64(e, 0), j = emit_add(e, b->j, emit_i64(e, p->panel));
+    if (b->last) {
+        LLVMValueRef behind = emit_add(e, from, emit_i64(e, BLOCK_WORDS));
+        k = emit_select(e, b->last, k, emit_mul(e, behind, emit_i64(e, 2)));
+        j = emit_select(e, b->last, j, b->j);
+    }
+    return emit_gep(e, e->i16, all, plus_scaled(e, j, k, p->s->b_k));
 }
 
 static void block(const Pairs2d *p, LLVMValueRef ctx, LLVMValueRef work, LLVMValueRef i,
@@ -288,25 +388,29 @@ static void block(const Pairs2d *p, LLVMValueRef ctx, LLVMValueRef work, LLVMVal
     LLVMValueRef packed = emit_at(e, e->i8, work, p->sums_bytes);
     LLVMValueRef b = slot(p, ctx, SLOT_B);
     LLVMValueRef a = slot(p, ctx, p->packs_a ? SLOT_WS : SLOT_A);
-    int64_t a_row = p->packs_a ? p->words : p->s->a_m / 2;
-    int64_t blocks = divided_up(p->words, BLOCK_WORDS);
-    a = emit_gep(e, e->f32, a, emit_mul(e, i, emit_i64(e, a_row)));
+    a = emit_gep(e, e->f32, a, emit_mul(e, i, emit_i64(e, p->a_row)));
+    Block at = {.p = p, .c = slot(p, ctx, SLOT_C), .sums = work, .i = i, .j = j0};
+    if (p->s->bias) at.bias = slot(p, ctx, SLOT_BIAS);
     Loop l;
-    if (blocks > 1) { /* the first one adds to zeros, so that one loop does */
+    if (p->words > BLOCK_WORDS) {
         LLVMValueRef bytes = emit_mul(e, rows, emit_i64(e, p->panel * 4));
         LLVMBuildMemSet(e->b, work, LLVMConstInt(e->i8, 0, 0), bytes, 64);
     }
     loop_begin(e, &l, emit_i64(e, 0), emit_i64(e, p->words), BLOCK_WORDS, 0, NULL);
-    LLVMValueRef words = emit_sub(e, emit_i64(e, p->words), l.i);
-    words = emit_imin(e, words, emit_i64(e, BLOCK_WORDS));
+    LLVMValueRef left = emit_sub(e, emit_i64(e, p->words), l.i);
+    LLVMValueRef most = emit_i64(e, BLOCK_WORDS);
+    if (p->words > BLOCK_WORDS) at.last = LLVMBuildICmp(e->b, LLVMIntSLE, left, most, "");
+    at.next_b = next_of_b(&at, b, l.i);
+    LLVMValueRef words = emit_imin(e, left, most);
     if (p->s->b_n == 1)
         pack_b_rows(p, b, packed, j0, l.i, words);
     else
         pack_b_columns(p, b, packed, j0, l.i, words);
-    add_block(p, emit_gep(e, e->f32, a, l.i), packed, work, rows, words,
-              blocks > 1 ? GEMM_ADD : GEMM_SET);
+    GemmUser user = {&at, fetch_ahead, take_sums};
+    GemmStrides s = {p->a_row, 1, p->panel, 0, .pairs = true, .user = &user};
+    gemm_emit(e, &s, GEMM_SET, emit_gep(e, e->f32, a, l.i), packed, NULL, NULL, rows,
+              emit_i64(e, p->panel), words);
     loop_end(e, &l, NULL);
-    finish(p, ctx, work, i, rows, j0);
 }
 
 static LLVMValueRef body_emit(const Pairs2d *p) {

@@ -1,0 +1,154 @@
+/* products.c - the products of bf16 that a training step has, one at a time, as a share of the
+ * unit's peak, for rows of `width`, four times that in the middle, and a vocabulary.
+ *     bench_products [ROWS [WIDTH [VOCABULARY [TILE [THREADS [CPU]]]]]]
+ *                                                  (4096 768 50257 512 2 native)
+ * Medians of runs over as many copies of the operands as caches cannot hold. The peak is that
+ * of the bf16 unit, measured before and after each row; where there is none, of f32. */
+#include "base/rng.h"
+#include "codegen/jit.h"
+#include "codegen/pairs_matmul.h"
+#include "runtime/core/peak.h"
+#include "runtime/core/rt.h"
+#include <math.h>
+#include <stdlib.h>
+
+enum { RUNS = 15, COPIES = 3 };
+
+typedef void (*Product)(const void *a, const void *b, const float *bias, void *c,
+                        void *work);
+
+typedef struct Row {
+    const char *name;
+    PairsMatmul s;
+} Row;
+
+static void *room(int64_t bytes) {
+    void *p = aligned_alloc(2 << 20, (size_t)round_up(bytes, 2 << 20));
+    if (!p) fail(EXIT_MEMORY, "out of memory");
+    memset(p, 0, (size_t)bytes);
+    return p;
+}
+
+static void *random_bf16(int64_t n) {
+    uint16_t *p = room(2 * n);
+    for (int64_t i = 0; i < n; i++) /* 1 to 2, of either sign */
+        p[i] =
+            (uint16_t)(0x3f80 | (rng_uniform(1, 2, (uint64_t)i) < 0.5) << 15 | (i & 127));
+    return p;
+}
+
+static Product product_make(Target *t, const PairsMatmul *s) {
+    Arena *mem = arena_new();
+    char why[512] = "";
+    Emit *e = emit_new(mem, "bench", t->lanes, t->cpu, t->features);
+    pairs_matmul_emit(e, "inner", s);
+    LLVMTypeRef params[] = {e->ptr, e->ptr, e->ptr, e->ptr, e->ptr};
+    emit_func(e, "product", e->void_, params, 5, false);
+    LLVMValueRef args[5];
+    for (int i = 0; i < 5; i++) args[i] = emit_param(e, i);
+    emit_call(e, "inner", args, 5);
+    emit_ret(e, NULL);
+    JitSymbol parallel = {"rt_parallel", (void *)rt_parallel};
+    Object *o = jit_compile(t, e->mod, NULL);
+    Jit *j = jit_load(t, o->bytes, o->n, &parallel, 1, why, sizeof why);
+    if (!j) die("%s", why);
+    object_free(o);
+    emit_free(e);
+    arena_free(mem);
+    return (Product)jit_lookup(j, "product");
+}
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double seconds_of(Target *t, const PairsMatmul *s) {
+    Product run = product_make(t, s);
+    char *a[COPIES], *b[COPIES], *c[COPIES];
+    double seconds[RUNS];
+    float *bias = room(s->n * 4);
+    char *work = room(pairs_matmul_workspace_bytes(s, t->lanes));
+    for (int i = 0; i < COPIES; i++) {
+        a[i] = random_bf16(s->m * s->k);
+        b[i] = random_bf16(s->k * s->n);
+        c[i] = room(s->m * s->n * 4);
+    }
+    for (int i = -1; i < RUNS; i++) {
+        double start = clock_seconds();
+        int x = (i + COPIES) % COPIES;
+        run(a[x], b[x], bias, c[x], work);
+        if (i >= 0) seconds[i] = clock_seconds() - start;
+    }
+    for (int i = 0; i < COPIES; i++) free(a[i]), free(b[i]), free(c[i]);
+    free(bias), free(work);
+    qsort(seconds, RUNS, sizeof *seconds, by_value);
+    return seconds[RUNS / 2];
+}
+
+static double peak_of(int threads) {
+    const char *unit;
+    double peak = bench_bf16_peak(threads, &unit);
+    return peak > 0 ? peak : bench_fma_peak(threads);
+}
+
+static void print_row(Target *t, const Row *r, int threads) {
+    double peak = peak_of(threads), seconds = seconds_of(t, &r->s);
+    peak = fmax(peak, peak_of(threads));
+    double rate = 2e-9 * (double)r->s.m * (double)r->s.n * (double)r->s.k / seconds;
+    printf("  %-22s %6lld x %6lld x %6lld %9.2f ms %8.1f GFLOP/s, %.3f of %.1f\n",
+           r->name, (long long)r->s.m, (long long)r->s.n, (long long)r->s.k,
+           seconds * 1e3, rate, rate / peak, peak);
+}
+
+enum { A_ACROSS = 1, B_ACROSS = 2, BIAS = 4, ADDS = 8, F32 = 16 };
+
+static PairsMatmul product(int64_t m, int64_t n, int64_t k, int how, int threads) {
+    return (PairsMatmul){
+        .m = m,
+        .n = n,
+        .k = k,
+        .a_m = how & A_ACROSS ? 1 : k,
+        .a_k = how & A_ACROSS ? m : 1,
+        .b_k = how & B_ACROSS ? 1 : n,
+        .b_n = how & B_ACROSS ? k : 1,
+        .c_m = n,
+        .bias = !!(how & BIAS),
+        .adds = !!(how & ADDS),
+        .rounds = !(how & F32),
+        .threads = threads,
+    };
+}
+
+static int argument(int argc, char **argv, int i, int otherwise) {
+    return argc > i ? MAX(1, atoi(argv[i])) : otherwise;
+}
+
+int main(int argc, char **argv) {
+    int64_t m = argument(argc, argv, 1, 4096), c = argument(argc, argv, 2, 768);
+    int64_t v = argument(argc, argv, 3, 50257), tile = argument(argc, argv, 4, 512);
+    int n = argument(argc, argv, 5, 2);
+    Target *t = target_open(argc > 6 ? argv[6] : NULL);
+    rt_set_threads(n);
+    printf("products of bf16, %d threads, %d lanes\n", n, t->lanes);
+    const int weight = A_ACROSS | F32;
+    const Row rows[] = {
+        {"qkv", product(m, 3 * c, c, BIAS, n)},
+        {"qkv, of inputs", product(m, c, 3 * c, B_ACROSS, n)},
+        {"qkv, of weights", product(c, 3 * c, m, weight, n)},
+        {"out", product(m, c, c, BIAS, n)},
+        {"out, of inputs", product(m, c, c, B_ACROSS, n)},
+        {"out, of weights", product(c, c, m, weight, n)},
+        {"up", product(m, 4 * c, c, BIAS, n)},
+        {"up, of inputs", product(m, c, 4 * c, B_ACROSS, n)},
+        {"up, of weights", product(c, 4 * c, m, weight, n)},
+        {"down", product(m, c, 4 * c, BIAS, n)},
+        {"down, of inputs", product(m, 4 * c, c, B_ACROSS, n)},
+        {"down, of weights", product(4 * c, c, m, weight, n)},
+        {"logits", product(tile, v, c, B_ACROSS | F32, n)},
+        {"logits, of inputs", product(tile, c, v, 0, n)},
+        {"logits, of the table", product(v, c, tile, weight | ADDS, n)},
+    };
+    for (int i = 0; i < ARRAY_LEN(rows); i++) print_row(t, &rows[i], n);
+    return 0;
+}
