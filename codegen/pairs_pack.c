@@ -1,0 +1,227 @@
+/* pairs_pack.c - see pairs_pack.h. */
+#include "codegen/pairs_pack.h"
+
+enum { PACK_TILES = 4 };
+
+LLVMValueRef pairs_slot(const Pairs2d *p, LLVMValueRef ctx, int i) {
+    return emit_load(p->e, p->e->ptr, emit_at(p->e, p->e->ptr, ctx, i), NULL, 8);
+}
+
+LLVMValueRef pairs_number(const Pairs2d *p, LLVMValueRef ctx, int i) {
+    return emit_load(p->e, p->e->i64, emit_at(p->e, p->e->ptr, ctx, i), NULL, 8);
+}
+
+LLVMValueRef pairs_plus(Emit *e, LLVMValueRef base, LLVMValueRef i, int64_t scale) {
+    return emit_add(e, base, emit_mul(e, i, emit_i64(e, scale)));
+}
+
+void pairs_prefetch(Emit *e, LLVMValueRef at, bool writes, int level) {
+    LLVMValueRef args[] = {at, emit_i32(e, writes), emit_i32(e, level), emit_i32(e, 1)};
+    emit_intrinsic(e, "llvm.prefetch", &e->ptr, 1, args, 4);
+}
+
+/* vl words of a row of numbers that lie one after the other, from word w on; numbers from k
+ * on are 0. */
+static LLVMValueRef row_words(const Pairs2d *p, LLVMValueRef row, LLVMValueRef w,
+                              bool tail) {
+    Emit *e = p->e;
+    LLVMTypeRef halves = emit_vec(e->i16, 2 * e->vl);
+    LLVMValueRef first = emit_mul(e, w, emit_i64(e, 2)), mask = NULL;
+    if (tail) {
+        LLVMValueRef lane[32];
+        for (int i = 0; i < 2 * e->vl; i++) lane[i] = emit_i32(e, i);
+        LLVMValueRef left = emit_sub(e, emit_i64(e, p->s->k), first);
+        left = emit_imax(e, emit_imin(e, left, emit_i64(e, 2 * e->vl)), emit_i64(e, 0));
+        left = emit_splat_n(e, LLVMBuildTrunc(e->b, left, e->i32, ""), 2 * e->vl);
+        mask = LLVMBuildICmp(e->b, LLVMIntSLT,
+                             LLVMConstVector(lane, (unsigned)(2 * e->vl)), left, "");
+    }
+    LLVMValueRef x = emit_load(e, halves, emit_gep(e, e->i16, row, first), mask, 2);
+    return LLVMBuildBitCast(e->b, x, e->vi32, "");
+}
+
+/* vl words of two rows of k, 2w and 2w + 1: of columns from j on. Beyond k rows are 0. */
+static LLVMValueRef column_words(const Pairs2d *p, LLVMValueRef base, LLVMValueRef w,
+                                 int64_t row_stride, LLVMValueRef j, LLVMValueRef mask) {
+    Emit *e = p->e;
+    LLVMTypeRef halves = emit_vec(e->i16, e->vl);
+    LLVMValueRef first = emit_mul(e, w, emit_i64(e, 2)), x[2];
+    LLVMValueRef second = emit_add(e, first, emit_i64(e, 1)), there = NULL;
+    if (p->s->k % 2) {
+        there = LLVMBuildICmp(e->b, LLVMIntSLT, second, emit_i64(e, p->s->k), "");
+        second = emit_select(e, there, second, first);
+    }
+    LLVMValueRef row[] = {first, second};
+    for (int i = 0; i < 2; i++) {
+        LLVMValueRef at = pairs_plus(e, j, row[i], row_stride);
+        x[i] = emit_load(e, halves, emit_gep(e, e->i16, base, at), mask, 2);
+    }
+    if (there) x[1] = emit_select(e, there, x[1], LLVMConstNull(halves));
+    return emit_pair_up(e, x[0], x[1]);
+}
+
+/* vl pairs of k from w on of vl rows of A from row i on, to packed rows; `to` is where row i
+ * has w. */
+static void pack_a_tile(const Pairs2d *p, LLVMValueRef a, LLVMValueRef to, LLVMValueRef i,
+                        LLVMValueRef w, bool tail) {
+    Emit *e = p->e;
+    const PairsMatmul *s = p->s;
+    LLVMValueRef v[16], last = emit_i64(e, s->m - 1);
+    LLVMValueRef left = emit_sub(e, emit_i64(e, p->words), w);
+    LLVMValueRef rows = emit_sub(e, emit_i64(e, s->m), i);
+    LLVMValueRef some = s->m % e->vl ? emit_tail_mask(e, rows) : NULL;
+    for (int t = 0; t < e->vl; t++) {
+        LLVMValueRef n = emit_add(e, s->a_k == 1 ? i : w, emit_i64(e, t));
+        if (s->a_k == 1) {
+            LLVMValueRef at = emit_mul(e, emit_imin(e, n, last), emit_i64(e, s->a_m));
+            v[t] = row_words(p, emit_gep(e, e->i16, a, at), w, tail);
+        } else {
+            if (tail) n = emit_imin(e, n, emit_i64(e, p->words - 1));
+            v[t] = column_words(p, a, n, s->a_k, i, some);
+        }
+    }
+    if (s->a_k != 1) {
+        for (int t = 0; t < e->vl; t++) v[t] = LLVMBuildBitCast(e->b, v[t], e->vf32, "");
+        emit_transpose(e, v);
+    }
+    for (int t = 0; t < e->vl; t++) {
+        LLVMValueRef row = emit_i64(e, t), mask = NULL;
+        LLVMValueRef there = LLVMBuildICmp(e->b, LLVMIntSLT, row, rows, "");
+        LLVMValueRef n =
+            emit_select(e, there, tail ? left : emit_i64(e, e->vl), emit_i64(e, 0));
+        if (tail || s->m % e->vl) mask = emit_tail_mask(e, n);
+        LLVMValueRef x = LLVMBuildBitCast(e->b, v[t], e->vf32, "");
+        emit_store(e, x, emit_at(e, e->f32, to, t * p->a_row), mask, 4);
+    }
+}
+
+/* The lines of A that are read after those of word w of rows i and on: rows of k far apart, of
+ * which no cache guesses the next. */
+static void fetch_a(const Pairs2d *p, LLVMValueRef a, LLVMValueRef i, LLVMValueRef w,
+                    LLVMValueRef first, LLVMValueRef end) {
+    Emit *e = p->e;
+    const int64_t row = 2 * p->s->a_k, item = PACK_TILES * e->vl;
+    int64_t bytes = 2 * item + (row % LINE_BYTES ? LINE_BYTES : 0);
+    LLVMValueRef next = emit_add(e, w, emit_i64(e, e->vl));
+    LLVMValueRef more = LLVMBuildICmp(e->b, LLVMIntSLT, next, end, "");
+    next = emit_select(e, more, next, first);
+    i = emit_select(e, more, i, emit_add(e, i, emit_i64(e, item)));
+    LLVMValueRef at = emit_gep(e, e->i16, a, pairs_plus(e, i, next, row));
+    for (int t = 0; t < 2 * e->vl; t++)
+        for (int64_t byte = 0; byte < bytes; byte += LINE_BYTES)
+            pairs_prefetch(e, emit_at(e, e->i8, at, t * row + byte), false, 2);
+}
+
+/* PACK_TILES x vl rows an item. It goes over vl pairs of k at a time where A lies across: there
+ * these rows are neighbours in memory, so that whole cache lines are used at once. */
+static void pack_a_rows(const Pairs2d *p, LLVMValueRef ctx, LLVMValueRef i,
+                        LLVMValueRef end, bool tail) {
+    Emit *e = p->e;
+    LLVMValueRef a = pairs_slot(p, ctx, SLOT_A), ws = pairs_slot(p, ctx, SLOT_WS);
+    LLVMValueRef row0 = pairs_number(p, ctx, SLOT_ROW);
+    LLVMValueRef w0 = pairs_number(p, ctx, SLOT_WORD);
+    LLVMValueRef w1 = pairs_number(p, ctx, SLOT_WORDS_END);
+    LLVMValueRef whole = emit_imin(e, w1, emit_i64(e, p->s->k / 2 / e->vl * e->vl));
+    LLVMValueRef lo[] = {tail ? whole : w0, i}, hi[] = {tail ? w1 : whole, end};
+    int words = p->s->a_k == 1; /* which loop is the words' */
+    Loop l[2];
+    loop_begin(e, &l[0], lo[words], hi[words], e->vl, 0, NULL);
+    if (!words && !tail) fetch_a(p, a, i, l[0].i, w0, whole);
+    loop_begin(e, &l[1], lo[!words], hi[!words], e->vl, 0, NULL);
+    LLVMValueRef w = l[words].i, row = l[!words].i;
+    LLVMValueRef to = pairs_plus(e, emit_sub(e, w, w0), emit_sub(e, row, row0), p->a_row);
+    pack_a_tile(p, a, emit_gep(e, e->f32, ws, to), row, w, tail);
+    loop_end(e, &l[1], NULL);
+    loop_end(e, &l[0], NULL);
+}
+
+LLVMValueRef pairs_pack_a_items(const Pairs2d *p, LLVMValueRef rows) {
+    Emit *e = p->e;
+    const int64_t item = PACK_TILES * e->vl;
+    return emit_div(e, emit_add(e, rows, emit_i64(e, item - 1)), emit_i64(e, item));
+}
+
+LLVMValueRef pairs_pack_a_emit(const Pairs2d *p) {
+    Emit *e = p->e;
+    LLVMTypeRef params[] = {e->ptr, e->i64, e->i64, e->i64};
+    LLVMValueRef fn =
+        emit_func(e, arena_printf(e->mem, "%s.pack", p->name), e->void_, params, 4, true);
+    LLVMValueRef ctx = emit_param(e, 0);
+    Loop items;
+    loop_begin(e, &items, emit_param(e, 1), emit_param(e, 2), 1, 0, NULL);
+    const int64_t rows = PACK_TILES * e->vl;
+    LLVMValueRef i = pairs_plus(e, pairs_number(p, ctx, SLOT_ROW), items.i, rows);
+    LLVMValueRef end = emit_add(e, i, emit_i64(e, rows));
+    end = emit_imin(e, end, pairs_number(p, ctx, SLOT_ROWS_END));
+    for (int tail = 0; tail < 2; tail++)
+        if (tail ? p->s->k / 2 % e->vl || p->s->k % 2 : p->s->k / 2 >= e->vl)
+            pack_a_rows(p, ctx, i, end, tail);
+    loop_end(e, &items, NULL);
+    emit_ret(e, NULL);
+    return fn;
+}
+
+/* Columns j to j + vl of the panel at columns j0 of B: words w.. of k, `count` of them, to
+ * panel rows. B lies along n. */
+static void pack_b_rows(const Pairs2d *p, LLVMValueRef b, LLVMValueRef to,
+                        LLVMValueRef j0, LLVMValueRef w0, LLVMValueRef count) {
+    Emit *e = p->e;
+    Loop words;
+    loop_begin(e, &words, emit_i64(e, 0), count, 1, 0, NULL);
+    for (int v = 0; v < PANEL_VECTORS; v++) {
+        LLVMValueRef j = emit_add(e, j0, emit_i64(e, v * e->vl)), mask = NULL;
+        LLVMValueRef left = emit_sub(e, emit_i64(e, p->s->n), j);
+        if (p->s->n % p->panel) mask = emit_tail_mask(e, left);
+        LLVMValueRef x = column_words(p, b, emit_add(e, w0, words.i), p->s->b_k, j, mask);
+        LLVMValueRef at = emit_mul(e, words.i, emit_i64(e, p->panel));
+        at = emit_add(e, at, emit_i64(e, v * e->vl));
+        emit_store(e, x, emit_gep(e, e->f32, to, at), NULL, 4);
+    }
+    loop_end(e, &words, NULL);
+}
+
+static void pack_b_tile(const Pairs2d *p, LLVMValueRef b, LLVMValueRef to, LLVMValueRef j,
+                        LLVMValueRef w, LLVMValueRef at, bool tail) {
+    Emit *e = p->e;
+    LLVMValueRef v[16], last = emit_i64(e, p->s->n - 1);
+    for (int t = 0; t < e->vl; t++) {
+        LLVMValueRef column = emit_imin(e, emit_add(e, j, emit_i64(e, t)), last);
+        LLVMValueRef row = emit_mul(e, column, emit_i64(e, p->s->b_n));
+        v[t] = row_words(p, emit_gep(e, e->i16, b, row), w, tail);
+        v[t] = LLVMBuildBitCast(e->b, v[t], e->vf32, "");
+    }
+    emit_transpose(e, v);
+    for (int t = 0; t < e->vl; t++)
+        emit_store(e, v[t],
+                   emit_gep(e, e->f32, to, emit_add(e, at, emit_i64(e, t * p->panel))),
+                   NULL, 4);
+}
+
+/* The same where B lies along k. Room for a multiple of vl words. */
+static void pack_b_columns(const Pairs2d *p, LLVMValueRef b, LLVMValueRef to,
+                           LLVMValueRef j0, LLVMValueRef w0, LLVMValueRef count) {
+    Emit *e = p->e;
+    Loop words, vectors;
+    LLVMValueRef vl = emit_i64(e, e->vl);
+    for (int tail = 0; tail < 2; tail++) {
+        /* the last numbers of k: apart, with a mask */
+        LLVMValueRef left = emit_sub(e, emit_i64(e, p->s->k / 2), w0);
+        LLVMValueRef whole = emit_mul(e, emit_div(e, emit_imin(e, count, left), vl), vl);
+        loop_begin(e, &words, tail ? whole : emit_i64(e, 0), tail ? count : whole, e->vl,
+                   0, NULL);
+        loop_begin(e, &vectors, emit_i64(e, 0), emit_i64(e, p->panel), e->vl, 0, NULL);
+        LLVMValueRef at = pairs_plus(e, vectors.i, words.i, p->panel);
+        pack_b_tile(p, b, to, emit_add(e, j0, vectors.i), emit_add(e, w0, words.i), at,
+                    tail);
+        loop_end(e, &vectors, NULL);
+        loop_end(e, &words, NULL);
+    }
+}
+
+void pairs_pack_b(const Pairs2d *p, LLVMValueRef b, LLVMValueRef to, LLVMValueRef j0,
+                  LLVMValueRef w0, LLVMValueRef count) {
+    if (p->s->b_n == 1)
+        pack_b_rows(p, b, to, j0, w0, count);
+    else
+        pack_b_columns(p, b, to, j0, w0, count);
+}

@@ -1,0 +1,53 @@
+/* pairs_pack.h - the factors of pairs_matmul.h in the order in which gemm.h reads them; not for
+ * others. */
+#ifndef STATOR_PAIRS_PACK_H
+#define STATOR_PAIRS_PACK_H
+#include "codegen/pairs_matmul.h"
+
+enum {
+    PANEL_VECTORS = 4,
+    BLOCK_WORDS = 1024, /* of k: 2048 numbers */
+    LINE_BYTES = 64,
+};
+
+/* What a product is cut into. A packed A is made and used a slab at a time. */
+typedef struct Pairs2d {
+    Emit *e;
+    const PairsMatmul *s;
+    const char *name;
+    int64_t panel, panels; /* columns of a panel of B; how many there are */
+    int64_t words;         /* pairs of k */
+    bool packs_a;
+    int64_t slab_rows, slab_words; /* without packing all of A */
+    int64_t a_row;                 /* words from row to row of A, packed or not */
+    int64_t rows;                  /* of a block, at most */
+    bool adds_up, whole_sums;      /* sums of blocks of k in memory; of all of a slab */
+    int64_t a_bytes, all_sums_bytes, sums_bytes, thread_bytes;
+} Pairs2d;
+
+enum { SLOT_A, SLOT_B, SLOT_BIAS, SLOT_C, SLOT_WS, POINTERS };
+enum { SLOT_ROW = POINTERS, SLOT_ROWS_END, SLOT_WORD, SLOT_WORDS_END, SLOTS };
+
+static inline int64_t divided_up(int64_t a, int64_t b) {
+    return (a + b - 1) / b;
+}
+
+LLVMValueRef pairs_slot(const Pairs2d *p, LLVMValueRef ctx, int i);
+LLVMValueRef pairs_number(const Pairs2d *p, LLVMValueRef ctx, int i);
+/* base + i * scale */
+LLVMValueRef pairs_plus(Emit *e, LLVMValueRef base, LLVMValueRef i, int64_t scale);
+/* level: 3 to all caches, 2 to all but the first. */
+void pairs_prefetch(Emit *e, LLVMValueRef at, bool writes, int level);
+
+/* How many items pack_a has for `rows` rows. */
+LLVMValueRef pairs_pack_a_items(const Pairs2d *p, LLVMValueRef rows);
+/* void name.pack(ctx, begin, end, thread): of the slab in ctx, to the start of the workspace.
+ * Rows of A begin there a_row words apart; numbers from k on are 0. */
+LLVMValueRef pairs_pack_a_emit(const Pairs2d *p);
+/* A panel of B from column j0 and pair w0 of k on, `count` pairs (with room for a multiple of
+ * vl): pairs of columns one after the other. Columns from n on are anything, numbers from k on
+ * are 0. */
+void pairs_pack_b(const Pairs2d *p, LLVMValueRef b, LLVMValueRef to, LLVMValueRef j0,
+                  LLVMValueRef w0, LLVMValueRef count);
+
+#endif
