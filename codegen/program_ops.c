@@ -1,6 +1,6 @@
 /* program_ops.c - see program_ops.h. */
 #include "codegen/program_ops.h"
-#include "passes/passes.h"
+#include "passes/model/work.h"
 #include "passes/pipe/op_tasks.h"
 
 bool op_is_logged(const Op *op) {
@@ -61,47 +61,6 @@ static const char *where_of(Arena *mem, const Op *op) {
     return t.s;
 }
 
-/* ---- what a run takes ---- */
-
-static double kernel_flops(const Func *kernel) {
-    double n = 0;
-    for (const Op *op = kernel->first; op; op = op->next) {
-        const Type *t = &op->out[0]->ty;
-        if (op_has(op, F_REDUCE)) t = &op->in[0]->ty;
-        n += (double)type_count(t);
-    }
-    return n;
-}
-
-static double flops_of(const Op *op) {
-    const Func *callee = op_callee(op);
-    if (!callee) return op_flops(op);
-    return callee->role == ROLE_KERNEL ? kernel_flops(callee) : 0;
-}
-
-static double result_bytes(const Op *op) {
-    double bytes = 0;
-    for (int i = 0; i < op->nout; i++) bytes += (double)type_bytes(&op->out[i]->ty);
-    return bytes;
-}
-
-static bool is_repeated(const Op *op, int i) {
-    for (int k = 0; k < i; k++)
-        if (op->in[k] == op->in[i]) return true;
-    return false;
-}
-
-/* What takes rows or a part of an operand reads no more than it gives. */
-static double bytes_of(const Op *op) {
-    bool takes_part = op_has(op, F_MOVE | F_RANK) || op->kind == OP_embed;
-    double written = result_bytes(op), read = 0;
-    for (int i = 0; i < op->nin; i++) {
-        double bytes = (double)type_bytes(&op->in[i]->ty);
-        if (!is_repeated(op, i)) read += takes_part ? MIN(bytes, written) : bytes;
-    }
-    return read + written;
-}
-
 /* ---- the table ---- */
 
 typedef struct Table {
@@ -123,40 +82,21 @@ static void add_func(Table *t, Func *f, int64_t runs, bool entry) {
                      .nests = callee && !kernel,
                      .waits = op_has(op, F_COMM | F_EFFECT) || op->kind == OP_arrive,
                      .task = entry && op_is_task(op) ? t->ntasks++ : -1};
-        if (!row.nests && op->kind != OP_arrive && op->kind != OP_sent) {
-            row.flops = flops_of(op);
-            row.bytes = bytes_of(op);
+        if (!row.nests) {
+            row.flops = op_run_flops(op);
+            row.bytes = op_bytes(op);
         }
         PUSH(t->mem, t->op, t->n, t->cap, row);
     }
 }
 
-static int index_of(Func **order, const Func *f) {
-    int i = 0;
-    while (order[i] != f) i++;
-    return i;
-}
-
-/* How often each function runs in a step: callers come behind what they call. */
-static int64_t *count_runs(Arena *mem, Func **order, const Func *entry) {
-    int n = 0;
-    while (order[n]) n++;
-    int64_t *runs = NEW_ARRAY(mem, int64_t, (size_t)n + 1);
-    runs[index_of(order, entry)] = 1;
-    for (int i = n - 1; i >= 0; i--)
-        for (const Op *op = order[i]->first; op; op = op->next)
-            if (op_is_call(op))
-                runs[index_of(order, op_func(op))] += runs[i] * call_of(op).times;
-    return runs;
-}
-
 OpRow *logged_ops(Arena *mem, const Module *m, Func *entry, int *n) {
     Func **order = module_order(mem, m);
-    int64_t *runs = count_runs(mem, order, entry);
+    const double *runs = func_runs(mem, order, entry);
     Table t = {.mem = mem};
     for (int i = 0; order[i]; i++)
         if (order[i]->role != ROLE_KERNEL && order[i] != entry)
-            add_func(&t, order[i], runs[i], false);
+            add_func(&t, order[i], (int64_t)runs[i], false);
     add_func(&t, entry, 1, true);
     *n = t.n;
     return t.op;

@@ -223,6 +223,8 @@ enum OpFlag {
     F_ROUNDS = 1 << 23, /* computes in f32 at least, whatever operand 0 is, and rounds its
                              result to the type of that */
     F_EXACT = 1 << 24,  /* pass narrow rounds nothing that it reads */
+    F_LOOKUP =
+        1 << 25, /* of operand 0 it reads the elements that it gives, and no others */
     F_DENSE = 15 << 16, /* matmuls over all its letters; how many: PRODUCTS */
 };
 /* In the flags of a row: n matmuls, without those that a gradient computes a second time. */
@@ -324,6 +326,8 @@ int func_arg_role(const Func *f, ArgRole role); /* the first of that role; -1 */
 int func_arg_stage(const Func *f, int i);
 /* The argument that argument i is another name of (attribute `same`); -1: of none. */
 int func_arg_same(const Func *f, int i);
+/* The parameter that argument i is a state of (attribute `like`); -1: of none. */
+int func_arg_like(const Func *f, int i);
 /* Does it hold a micro-batch, so that it differs from run to run? One without a role does. */
 bool arg_is_batch(const Func *f, int i);
 const char *arg_str(const Func *f, int i, const char *key, const char *otherwise);

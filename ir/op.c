@@ -206,11 +206,20 @@ int func_arg_stage(const Func *f, int i) {
     return a ? (int)a->i : -1;
 }
 
-int func_arg_same(const Func *f, int i) {
-    const char *name = arg_str(f, i, "same", NULL);
+/* The argument that an attribute of argument i names. */
+static int named_arg(const Func *f, int i, const char *key) {
+    const char *name = arg_str(f, i, key, NULL);
     for (int k = 0; k < f->narg && name; k++)
         if (k != i && !strcmp(f->arg[k]->name, name)) return k;
     return -1;
+}
+
+int func_arg_same(const Func *f, int i) {
+    return named_arg(f, i, "same");
+}
+
+int func_arg_like(const Func *f, int i) {
+    return named_arg(f, i, "like");
 }
 
 bool arg_is_batch(const Func *f, int i) {

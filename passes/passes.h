@@ -160,6 +160,8 @@ double op_flops(const Op *op);
  * cannot be trained fails as in pass autodiff), or one that pass autodiff has made, in
  * which what backward makes again counts too. */
 double model_flops(Module *m);
+/* Takes back what the text says is to be made again in backward: it is no work of the model. */
+void remake_nothing(Module *m);
 
 #define PASS(name, from, to, doc) void pass_##name(Module *, const PassOptions *);
 #include "passes/passes.def"

@@ -2,6 +2,8 @@
 #include "frontend/config/commands.h"
 #include "frontend/config/options.h"
 #include "frontend/plan/plan.h"
+#include "runtime/core/peak.h"
+#include "runtime/core/rt.h"
 #include <errno.h>
 
 static void draw_schedule(Arena *mem, const Plan *p, const char *path) {
@@ -17,6 +19,38 @@ static void draw_schedule(Arena *mem, const Plan *p, const char *path) {
     if (error) fail(EXIT_DATA, "cannot write %s: %s", path, strerror(error));
 }
 
+static double best_of(double (*measure)(int threads), int threads) {
+    enum { TIMES = 2 };
+    double best = 0;
+    for (int i = 0; i < TIMES; i++) best = MAX(best, measure(threads));
+    return best;
+}
+
+static double bf16_peak(int threads) {
+    const char *unit;
+    return bench_bf16_peak(threads, &unit);
+}
+
+/* As on the command line, or measured with the threads of a rank. A CPU without a unit for
+ * bf16 makes its products at the rate of f32. */
+static void set_rates(const Options *o, Plan *p) {
+    static const char *const names[] = {"--peak_gflops", "--peak_bf16_gflops",
+                                        "--bandwidth_gbytes"};
+    bool measure = option_given(o, "--measure"), wanted = measure;
+    int threads = rt_threads();
+    for (int i = 0; i < ARRAY_LEN(names); i++) wanted |= option_given(o, names[i]);
+    if (!wanted) return;
+    WorkRates r = {.f32_flops = 1e9 * option_number(o, names[0], 0),
+                   .bf16_flops = 1e9 * option_number(o, names[1], 0),
+                   .bytes = 1e9 * option_number(o, names[2], 0)};
+    if (measure && !(r.f32_flops > 0))
+        r.f32_flops = 1e9 * best_of(bench_fma_peak, threads);
+    if (measure && !(r.bf16_flops > 0)) r.bf16_flops = 1e9 * best_of(bf16_peak, threads);
+    if (measure && !(r.bf16_flops > 0)) r.bf16_flops = r.f32_flops;
+    if (measure && !(r.bytes > 0)) r.bytes = best_of(bench_memory_bandwidth, threads);
+    plan_set_rates(p, r);
+}
+
 int cmd_plan(int argc, char **argv) {
     double start = clock_seconds();
     Arena *mem = arena_new();
@@ -26,10 +60,14 @@ int cmd_plan(int argc, char **argv) {
         return 0;
     }
     if (argc < 2)
-        fail(EXIT_CONFIG, "stator plan needs a configuration: stator plan CONFIG.yaml "
-                          "[-n RANKS] [--json] [--svg FILE.svg] [--a.b.c VALUE ...]");
+        fail(EXIT_CONFIG,
+             "stator plan needs a configuration: stator plan CONFIG.yaml "
+             "[-n RANKS] [--json] [--svg FILE.svg] [--measure] [--a.b.c VALUE "
+             "...]");
     Config *cfg = config_load(mem, o->nwords ? o->word[0] : NULL, o->nflags, o->flag);
     Plan p = plan_of_config(mem, cfg, option_int(o, "-n", 0));
+    double seconds = clock_seconds() - start;
+    set_rates(o, &p);
     const char *svg = option_text(o, "--svg");
     if (svg) draw_schedule(mem, &p, svg);
     Text out = text_new(mem);
@@ -38,7 +76,7 @@ int cmd_plan(int argc, char **argv) {
         plan_json(&p, &out);
         text_add(&out, "\n}\n");
     } else {
-        plan_print(mem, &p, clock_seconds() - start, &out);
+        plan_print(mem, &p, seconds, &out);
     }
     if (fwrite(out.s, 1, out.n, stdout) != out.n || fflush(stdout))
         fail(EXIT_DATA, "cannot write the plan: %s", strerror(errno));

@@ -231,15 +231,16 @@ static void count_ops(Walk *w) {
     for (int i = 0; i < w->n; i++) {
         const FuncRuns *r = &w->func[i];
         for (const Op *op = r->f->first; op && r->runs; op = op->next) {
-            unsigned flags = optab[op->kind].flags;
-            double flops = (double)r->runs * op_flops(op);
-            if (flags & F_COMM) count_collective(w, r, op);
-            if (flags & F_ADDENDS)
-                w->p->matmul_flops += flops;
-            else
-                w->p->attention_flops += flops;
+            const Func *callee = op_callee(op);
+            if (op_has(op, F_COMM)) count_collective(w, r, op);
+            if (!callee || callee->role == ROLE_KERNEL)
+                work_add_op(w->p->done, op, r->in_model, (double)r->runs);
         }
     }
+    const WorkSum *done = w->p->done;
+    w->p->matmul_flops = done[WORK_PRODUCTS].f32_flops + done[WORK_PRODUCTS].bf16_flops;
+    w->p->attention_flops =
+        done[WORK_ATTENTION].f32_flops + done[WORK_ATTENTION].bf16_flops;
 }
 
 /* Messages of the entry to other stages. */

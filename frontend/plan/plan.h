@@ -5,6 +5,7 @@
 #ifndef STATOR_PLAN_H
 #define STATOR_PLAN_H
 #include "frontend/model/job.h"
+#include "passes/model/work.h"
 #include "passes/pipe/schedule.h"
 #include "runtime/run/timeline.h"
 
@@ -86,7 +87,10 @@ typedef struct Plan {
     int64_t parameters, rank_parameters; /* of the model; on a rank, with padding */
     double matmul_flops;                 /* of a rank in a step, counted in its program */
     double attention_flops;              /* the same */
-    char hash[33]; /* of the planned module: ranks of one run have the same */
+    WorkSum done[WORK_KINDS];            /* the same, of everything that it does */
+    const Work *needed; /* of that what the mathematics needs; NULL: not counted */
+    WorkRates rates;    /* of a rank; bytes 0: not known, and so no bound */
+    char hash[33];      /* of the planned module: ranks of one run have the same */
 } Plan;
 
 /* Hash of the plans of all stages from theirs, each 33 bytes. */
@@ -122,6 +126,14 @@ Plan plan_read(Arena *mem, const Func *entry, const Job *job);
  * Fails as `train` does for what does not fit (EXIT_CONFIG), but for the limit of memory.
  */
 Plan plan_of_config(Arena *mem, Config *cfg, int64_t ranks);
+
+/* plan_work.c: sets `needed` of the plan and of all its stages. */
+void plan_count_needed(Arena *mem, Plan *p);
+/* Sets the rates of the plan and of all its stages. Fails with EXIT_CONFIG when one that the
+ * work asks for is 0. */
+void plan_set_rates(Plan *p, WorkRates rates);
+/* Seconds below which a step of this rank cannot be; 0: the rates are not known. */
+double plan_bound_seconds(const Plan *p);
 
 /* Bytes that a rank sends in a group of n ranks for one operand of `bytes` bytes, with
  * the ring algorithms: all_reduce 2 (n-1)/n B, reduce_scatter and all_to_all (n-1)/n B,

@@ -163,5 +163,7 @@ Plan plan_of_config(Arena *mem, Config *cfg, int64_t ranks) {
     job_count_flops(j, job_build_step(j, &o));
     recompute_choose(j);
     job_count_remade(j);
-    return j->strategy.stages > 1 ? plan_stages(mem, j) : plan_one(mem, j);
+    Plan p = j->strategy.stages > 1 ? plan_stages(mem, j) : plan_one(mem, j);
+    plan_count_needed(mem, &p);
+    return p;
 }

@@ -50,6 +50,54 @@ static void add_strategy(const Strategy *t, Text *s) {
     text_add(s, "}");
 }
 
+/* ---- work of a step ---- */
+
+/* Whole numbers below 2^53. */
+static void add_count(Text *s, const char *key, double n) {
+    text_add(s, "\"%s\": %.0f", key, n);
+}
+
+static void add_sum(Text *s, const char *key, const WorkSum *w) {
+    text_add(s, "\"%s\": {", key);
+    add_count(s, "f32_flops", w->f32_flops);
+    text_add(s, ", ");
+    add_count(s, "bf16_flops", w->bf16_flops);
+    text_add(s, ", ");
+    add_count(s, "bytes", w->bytes);
+    text_add(s, "}");
+}
+
+/* Members of an object: what is done and needed by kind; `line` begins each. */
+static void add_kinds(const Plan *p, Text *s, const char *line) {
+    WorkSum all = work_total(p->done), needed[WORK_KINDS];
+    for (int k = 0; k < WORK_KINDS; k++) needed[k] = work_sum(p->needed, (WorkKind)k);
+    WorkSum must = work_total(needed);
+    for (int k = 0; k <= WORK_KINDS; k++) {
+        bool last = k == WORK_KINDS;
+        text_add(s, "%s\"%s\": {", line, last ? "all" : work_kind_name[k]);
+        add_sum(s, "done", last ? &all : &p->done[k]);
+        text_add(s, ", ");
+        add_sum(s, "needed", last ? &must : &needed[k]);
+        text_add(s, "}%s", last ? "" : ",");
+    }
+}
+
+static void add_bound(const Plan *p, Text *s, const char *between) {
+    const WorkRates *r = &p->rates;
+    const struct {
+        const char *key;
+        double v;
+    } list[] = {{"bound_seconds", plan_bound_seconds(p)},
+                {"bound_f32_flops", r->f32_flops},
+                {"bound_bf16_flops", r->bf16_flops},
+                {"bound_bytes", r->bytes}};
+    if (!(r->bytes > 0)) return;
+    for (int i = 0; i < ARRAY_LEN(list); i++) {
+        text_add(s, "%s\"%s\": ", between, list[i].key);
+        json_write_double(s, list[i].v);
+    }
+}
+
 /* ---- pipeline ---- */
 
 /* What a rank sends in collectives, by axes. */
@@ -85,6 +133,12 @@ static void add_stage(const Plan *p, Text *s) {
                  (long long)p->messages[i].bytes);
     text_add(s, "]");
     add_stage_traffic(p, s);
+    if (p->needed) {
+        text_add(s, ", \"work\": {");
+        add_kinds(p, s, " ");
+        text_add(s, " }");
+        add_bound(p, s, ", ");
+    }
     text_add(s, "}");
 }
 
@@ -127,6 +181,11 @@ static void add_work(const Plan *p, Text *s) {
     text_add(s, ", \"attention\": ");
     json_write_double(s, p->attention_flops);
     text_add(s, "}");
+    if (!p->needed) return;
+    text_add(s, ",\n  \"work\": {");
+    add_kinds(p, s, "\n    ");
+    text_add(s, "\n  }");
+    add_bound(p, s, ",\n  ");
 }
 
 static void add_memory(const Plan *p, Text *s) {

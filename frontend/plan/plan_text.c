@@ -212,6 +212,59 @@ static void add_beside(const Out *o) {
              bytes(o, o->p->ahead_bytes));
 }
 
+/* ---- work ---- */
+
+static double flops_of(const WorkSum *w) {
+    return w->f32_flops + w->bf16_flops;
+}
+
+static const char *count(const Out *o, double n, const char *unit) {
+    return n > 0 ? arena_strdup(o->mem, human(n, unit).s) : "-";
+}
+
+static void add_work_row(const Out *o, const char *name, const WorkSum *done,
+                         const WorkSum *needed) {
+    if (!(flops_of(done) > 0 || done->bytes > 0 || needed->bytes > 0)) return;
+    text_add(o->s, "  %-12s %9s %9s  %9s %9s\n", name, count(o, flops_of(done), ""),
+             count(o, flops_of(needed), ""), count(o, done->bytes, "B"),
+             count(o, needed->bytes, "B"));
+}
+
+static void add_bound(const Out *o) {
+    const Plan *p = o->p;
+    const WorkRates *r = &p->rates;
+    bool first = true;
+    if (!(r->bytes > 0)) return;
+    text_add(o->s, "  bound %.4g s a step (", plan_bound_seconds(p));
+    for (int k = 0; k < WORK_KINDS; k++) {
+        double seconds = work_bound_seconds(p->needed, (WorkKind)k, r);
+        if (!(seconds > 0)) continue;
+        text_add(o->s, "%s%s %.3g", first ? "" : ", ", work_kind_name[k], seconds);
+        first = false;
+    }
+    text_add(o->s, ") at %s f32", human(r->f32_flops, "FLOP/s").s);
+    if (work_asks_bf16(p->needed))
+        text_add(o->s, ", %s bf16", human(r->bf16_flops, "FLOP/s").s);
+    text_add(o->s, ", %s\n", human(r->bytes, "B/s").s);
+}
+
+static void add_work_table(const Out *o) {
+    const Plan *p = o->p;
+    WorkSum needed[WORK_KINDS], all = work_total(p->done);
+    if (!p->needed) return;
+    for (int k = 0; k < WORK_KINDS; k++) needed[k] = work_sum(p->needed, (WorkKind)k);
+    WorkSum must = work_total(needed);
+    text_add(o->s,
+             "\nwork of a step on %s\n"
+             "  %-12s %9s %9s  %9s %9s\n",
+             p->ranks == 1 ? "the only rank" : "every rank", "", "flops", "needed",
+             "bytes", "needed");
+    for (int k = 0; k < WORK_KINDS; k++)
+        add_work_row(o, work_kind_name[k], &p->done[k], &needed[k]);
+    add_work_row(o, "all", &all, &must);
+    add_bound(o);
+}
+
 /* ---- placement ---- */
 
 /* "tp" of `f32[12,768,3072:tp]` is seen there; what flattening adds is said after it. */
@@ -311,6 +364,7 @@ static void add_stage(const Out *o) {
     if (p->pipe) text_add(o->s, "\n-- stage %d --\n", p->stage);
     add_memory(o);
     add_beside(o);
+    add_work_table(o);
     add_placement(o);
     add_collectives(o);
     for (int i = 0; i < p->nmessages; i++)

@@ -79,6 +79,7 @@ static void write_plan(const Train *t) {
     const Program *p = t->program;
     Text s = text_new(t->mem);
     Plan plan = plan_read(t->mem, p->entry, &t->job);
+    plan_count_needed(t->mem, &plan);
     if (t->plan_hash[0]) memcpy(plan.hash, t->plan_hash, sizeof plan.hash);
     text_add(&s, "{\n");
     plan_json(&plan, &s);

@@ -51,8 +51,7 @@ static bool is_gradient(const Func *f) {
     return func_arg_role(f, ARG_dloss) >= 0;
 }
 
-/* What the text says is to be made again is no work of the model. */
-static void keep_all(Module *m) {
+void remake_nothing(Module *m) {
     for (Func *f = m->first; f; f = f->next)
         for (Op *op = f->first; op; op = op->next)
             if (op_attr(op, "remake")) op_set_str(op, "remake", "");
@@ -60,7 +59,7 @@ static void keep_all(Module *m) {
 
 double model_flops(Module *m) {
     PassOptions o = pass_options_default();
-    if (m->level == LEVEL_GLOBAL) keep_all(m);
+    if (m->level == LEVEL_GLOBAL) remake_nothing(m);
     if (m->level == LEVEL_GLOBAL) passes_run(m, "simplify,autodiff,simplify", &o);
     check(m->level == LEVEL_DIFFED);
     Arena *mem = arena_new();
