@@ -11,8 +11,10 @@ the model as nanoGPT writes it: one matmul for queries, keys and values, attenti
 scaled_dot_product_attention, fused AdamW, clipping by the global norm; bf16 by autocast with
 float32 weights. Every run is a process of its own that does one step to warm up and then
 --steps; a round runs each kind once. Prints, for each kind, the median of tokens/s over the
-rounds, the largest over the smallest, and the peak of resident memory, and ratios of stator
-to the best of PyTorch in the same type. Needs PyTorch (pip install torch).
+rounds, the largest over the smallest, the share of the step's bound in its time, and the peak
+of resident memory, and ratios of stator to the best of PyTorch in the same type. The bound is
+that of `stator plan --measure` (docs/plan.md), measured in each round; the least counts. Needs
+PyTorch (pip install torch).
 """
 import argparse
 import json
@@ -147,8 +149,8 @@ def model_yaml(a):
     return "\n".join(lines) + "\n"
 
 
-def stator_command(a, kind, folder):
-    return [a.stator, "train", os.path.join(folder, "model.yaml"),
+def stator_command(a, command, kind, folder):
+    return [a.stator, command, os.path.join(folder, "model.yaml"),
             "--dataset_dir", os.path.join(folder, "data_text_document"),
             "--runner_config.batch_size", str(a.batch),
             "--runner_config.max_steps", str(a.steps + 1),
@@ -157,6 +159,13 @@ def stator_command(a, kind, folder):
             "--context.threads", str(a.threads), "--output_dir",
             os.path.join(folder, "run"), "--resume", "never",
             "--callbacks.CheckpointMonitor.save_checkpoint_steps", "0"]
+
+
+def measured_bound(a, kind, folder):
+    """Seconds below which no step of that type can be on this machine."""
+    plan = subprocess.run(stator_command(a, "plan", kind, folder) + ["--measure", "--json"],
+                          check=True, stdout=subprocess.PIPE, text=True)
+    return json.loads(plan.stdout)["bound_seconds"]
 
 
 def torch_command(a, kind):
@@ -183,7 +192,7 @@ def run_kind(a, kind, folder):
         out, peak = peak_memory_of(torch_command(a, kind), folder)
         return json.loads(out.splitlines()[-1]), peak
     subprocess.run(["rm", "-rf", os.path.join(folder, "run")], check=True)
-    _, peak = peak_memory_of(stator_command(a, kind, folder), folder)
+    _, peak = peak_memory_of(stator_command(a, "train", kind, folder), folder)
     with open(os.path.join(folder, "run", "metrics.jsonl")) as f:
         steps = [json.loads(line)["seconds"] for line in f]
     return steps[1:], peak
@@ -204,10 +213,13 @@ def report(a, results):
     tokens = a.batch * a.seq
     rate = {k: [tokens / s for s in r["seconds"]] for k, r in results.items()}
     print(f"\n{a.model}, {a.batch} x {a.seq}, {a.threads} threads, {a.runs} rounds\n")
-    print("| kind | tokens/s, median | max / min | peak memory |\n|---|---|---|---|")
+    print("| kind | tokens/s, median | max / min | bound | bound / step, median | "
+          "peak memory |\n|---|---|---|---|---|---|")
     for k, r in rate.items():
-        print(f"| {k} | {statistics.median(r):.0f} | {max(r) / min(r):.2f} | "
-              f"{max(results[k]['bytes']) / 1e9:.2f} GB |")
+        bound = min(results[k]["bound"])
+        step = statistics.median(results[k]["seconds"])
+        print(f"| {k} | {statistics.median(r):.0f} | {max(r) / min(r):.2f} | {bound:.3f} s | "
+              f"{bound / step:.2f} | {max(results[k]['bytes']) / 1e9:.2f} GB |")
     for kind in ("f32", "bf16"):
         ours, others = f"stator-{kind}", [k for k in rate if k.endswith("-" + kind)]
         others = [k for k in others if not k.startswith("stator")]
@@ -237,11 +249,14 @@ def main():
     a = p.parse_args()
     if a.child:
         return run_torch(a)
-    results = {k: {"seconds": [], "bytes": []} for k in a.kinds.split(",")}
+    results = {k: {"seconds": [], "bytes": [], "bound": []} for k in a.kinds.split(",")}
     with tempfile.TemporaryDirectory() as folder:
         make_data(a, folder)
         for i in range(a.runs):
+            bound = {t: measured_bound(a, t, folder)
+                     for t in ("f32", "bf16") if any(k.endswith("-" + t) for k in results)}
             for kind, r in results.items():
+                r["bound"].append(bound[kind.split("-")[1]])
                 seconds, peak = run_kind(a, kind, folder)
                 r["seconds"].append(min(seconds))
                 r["bytes"].append(peak)

@@ -4,11 +4,13 @@
  * Keys of a configuration change the shape, e.g. --model.model_config.num_layers 2,
  * --runner_config.batch_size 1, --context.threads 1; --runner_config.max_steps is the
  * number of timed steps (2), after one that warms up. With
- * --model.model_config.compute_dtype bfloat16 the base is the peak of the bf16 units. */
+ * --model.model_config.compute_dtype bfloat16 the base is the peak of the bf16 units. The time
+ * is also compared with the bound of the step (docs/plan.md) at rates measured here. */
 #include "base/rng.h"
 #include "codegen/codegen.h"
 #include "frontend/model/strategy.h"
 #include "frontend/model/weights.h"
+#include "passes/model/work.h"
 #include "runtime/core/peak.h"
 #include <math.h>
 #include <stdlib.h>
@@ -59,6 +61,26 @@ static double peak_flops(int threads, bool narrow, const char **unit) {
     return best > 0 ? best : peak_flops(threads, false, unit);
 }
 
+static WorkRates measured_rates(int threads) {
+    const char *unit;
+    WorkRates r = {.f32_flops = peak_flops(threads, false, &unit),
+                   .bf16_flops = peak_flops(threads, true, &unit)};
+    for (int i = 0; i < 2; i++) r.bytes = fmax(r.bytes, bench_memory_bandwidth(threads));
+    return r;
+}
+
+static void compare_with_bound(const Work *needed, int threads, double seconds) {
+    WorkRates r = measured_rates(threads);
+    double bound = work_bound_total(needed, &r);
+    printf("train_step: %.3f s a step, bound %.3f s (", seconds, bound);
+    for (int k = 0, n = 0; k < WORK_KINDS; k++) {
+        double of = work_bound_seconds(needed, (WorkKind)k, &r);
+        if (of > 0) printf("%s%s %.3f", n++ ? ", " : "", work_kind_name[k], of);
+    }
+    printf("; %.1f GB/s): the bound is %.2f of the time\n", r.bytes / 1e9,
+           bound / seconds);
+}
+
 int main(int argc, char **argv) {
     Arena *mem = arena_new();
     Config *cfg = config_load(mem, CONFIGS_DIR "/gpt2_124m.yaml", argc - 1, argv + 1);
@@ -73,7 +95,10 @@ int main(int argc, char **argv) {
     CompileOptions co = {.cpu = cfg->context_cpu, .threads = (int)cfg->context_threads};
     Module *m = model_build(mem, &s, shape, MODEL_TRAIN);
     double flops = model_flops(module_clone(mem, m));
+    Work needed = {0};
+    work_add_needed(mem, module_clone(mem, m), &po, &needed);
     Program *p = program_make(mem, m, train_passes, &po, &co);
+    work_add_update(mem, p->entry, &needed);
     program_allocate(p, NULL, (uint64_t)cfg->context_max_device_memory);
     fill_inputs(p, &s, shape);
 
@@ -98,6 +123,7 @@ int main(int argc, char **argv) {
         "train_step: %.1f tokens/s, MFU %.3f of the measured %s peak; the mark is %.2f, "
         "ratio %.2f\n",
         per_second, mfu, unit, mark, mfu / mark);
+    compare_with_bound(&needed, p->threads, seconds / (double)steps);
     program_free(p);
     arena_free(mem);
     return 0;

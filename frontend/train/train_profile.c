@@ -1,6 +1,7 @@
 /* train_profile.c - records when the ops of some steps ran on every rank (the keys profile*),
  * and writes it behind the last of them, as traces and as tables. Rank 0 writes for all. */
 #include "frontend/config/commands.h"
+#include "frontend/plan/plan.h"
 #include "frontend/train/train_record.h"
 #include "runtime/comm/comm.h"
 #include "runtime/comm/watch.h"
@@ -88,6 +89,18 @@ static bool choose_steps(const Train *t, Record *r) {
     return true;
 }
 
+/* Flops count at the rate of the unit that most of them run on: what another one makes would
+ * take no less. */
+static double bound_of_step(const Train *t, double peak_bytes) {
+    double peak = t->peak_flops / comm_size();
+    Plan plan = plan_read(t->mem, t->program->entry, &t->job);
+    if (!(peak > 0) || !(peak_bytes > 0)) return 0;
+    plan_count_needed(t->mem, &plan);
+    return work_bound_total(
+        plan.needed,
+        &(WorkRates){.f32_flops = peak, .bf16_flops = peak, .bytes = peak_bytes});
+}
+
 void profile_start(Train *t) {
     if (!t->job.cfg->profile || t->step >= t->steps) return;
     Record *r = NEW(t->mem, Record);
@@ -103,6 +116,7 @@ void profile_start(Train *t) {
     comm_barrier(); /* all ranks of a host share its memory */
     r->peak_bytes = bench_memory_bandwidth(t->threads);
     comm_barrier();
+    r->bound_seconds = bound_of_step(t, r->peak_bytes);
     r->ahead_seconds = clock_ahead();
     t->record = r;
 }
@@ -275,11 +289,17 @@ static OpReport make_report(const Train *t, Arena *mem) {
 
 static const char *title_of(const Train *t, Arena *mem, const OpReport *r) {
     const Record *record = t->record;
+    double seconds = 0;
+    for (int64_t i = 0; i < r->nevents; i++)
+        if (r->event[i].number == MARK_STEP)
+            seconds += (r->event[i].end - r->event[i].begin) / (double)r->steps;
     return arena_printf(
-        mem, "rank %d, steps %lld to %lld; measured on %d thread%s: %s, %s of memory",
+        mem,
+        "rank %d, steps %lld to %lld; measured on %d thread%s: %s, %s of memory; a step "
+        "takes %.4g ms, its bound is %.4g ms",
         comm_rank(), (long long)record->first, (long long)record->done, t->threads,
         t->threads > 1 ? "s" : "", human(r->peak_flops, "FLOP/s").s,
-        human(r->peak_bytes, "B/s").s);
+        human(r->peak_bytes, "B/s").s, 1e3 * seconds, 1e3 * record->bound_seconds);
 }
 
 static void say_longest(const Train *t, Arena *mem, const OpReport *r) {

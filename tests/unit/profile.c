@@ -104,6 +104,67 @@ TEST(a_trace_has_every_op) {
     profiled_expect_sum(run, FIRST, LAST);
     SAID_EXPECT("profile/trace.json");
     SAID_EXPECT("rank 0, steps 2 to 4; measured on ");
+    SAID_EXPECT(" ms, its bound is ");
+}
+
+/* ---- what they take, as the plan has it ---- */
+
+/* Of a step, all ops of a trace: flops and bytes. */
+static void add_trace(const char *run, double *flops, double *bytes) {
+    const char *path = arena_printf(mem(), "%s/profile/trace.json", run);
+    const Json *file = json_read(mem(), path, 1u << 30, EXIT_DATA);
+    const double share = 1.0 / (LAST - FIRST + 1);
+    *flops = *bytes = 0;
+    for (const Json *e = json_need(file, "traceEvents")->first; e; e = e->next) {
+        const Json *args = json_need(e, "args");
+        const Json *f = json_get(args, "flops"), *b = json_get(args, "bytes");
+        if (f) *flops += share * json_f64(f);
+        if (b) *bytes += share * json_f64(b);
+    }
+}
+
+/* The same of ops.txt, which is rounded; the number of rows. */
+static int add_table(const char *run, double *flops, double *bytes) {
+    char *save = NULL, *text = file_read(mem(), path_join(mem(), run, "profile/ops.txt"),
+                                         1 << 24, NULL, EXIT_DATA);
+    int rows = 0;
+    *flops = *bytes = 0;
+    for (char *line = strtok_r(text, "\n", &save); line;
+         line = strtok_r(NULL, "\n", &save)) {
+        char gflop[64], mb[64];
+        if (sscanf(line, "%*f %*f %*s %63s %63s", gflop, mb) != 2) continue;
+        *flops += 1e9 * strtod(gflop, NULL); /* "-" is 0 */
+        *bytes += 1e6 * strtod(mb, NULL);
+        rows++;
+    }
+    return rows;
+}
+
+static void expect_planned_work(const char *name, const char *keys) {
+    const char *run = in_temp(name);
+    pid_t pid = train(run, arena_printf(mem(), RECORD PROFILED_LONGER "%s", keys));
+    remove(profiled_perf_map(pid));
+    const Json *plan =
+        json_read(mem(), path_join(mem(), run, "plan.json"), 1 << 24, EXIT_DATA);
+    const Json *done = json_need(json_need(json_need(plan, "work"), "all"), "done");
+    double flops, bytes, want_bytes = json_f64(json_need(done, "bytes"));
+    double want_flops =
+        json_f64(json_need(done, "f32_flops")) + json_f64(json_need(done, "bf16_flops"));
+    add_trace(run, &flops, &bytes);
+    EXPECT_NEAR(flops, want_flops, 1e-12);
+    EXPECT_NEAR(bytes, want_bytes, 1e-12);
+    int rows = add_table(run, &flops, &bytes);
+    printf("  %s: %d rows, %.3f MB, %.4f Gflop\n", name, rows, want_bytes / 1e6,
+           want_flops / 1e9);
+    EXPECT(rows > 50 && want_bytes > 0 && want_flops > 0);
+    EXPECT(fabs(bytes - want_bytes) <= rows * 0.5e3);
+    EXPECT(fabs(flops - want_flops) <= rows * 0.5e5);
+}
+
+TEST(the_plan_has_the_bytes_of_the_ops) {
+    expect_planned_work("narrow", "--model.model_config.compute_dtype bfloat16 "
+                                  "--recompute_config.recompute True");
+    expect_planned_work("tiles", "--context.tile_size 64KB");
 }
 
 /* Ops of a text of the user's are told by its lines. */
