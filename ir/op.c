@@ -21,7 +21,7 @@ int op_kind(const char *name) {
 
 /* How the op is spread over the mesh (ir/placement.h); the chunk of the pipeline that begins
  * with it (passes/pipe/marks.h); once memory is planned, its workspace in the frame. */
-const char common_attr_spec[] = "over:s? stage:i? ws:i? ws_bytes:i?";
+const char common_attr_spec[] = "over:s? stage:i? model:i? ws:i? ws_bytes:i?";
 
 const char attr_kind_letter[] = "ifsrFdato";
 

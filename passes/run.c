@@ -14,11 +14,11 @@ const char train_passes[] =
     "simplify,seed,zero,narrow,remake,cut,autodiff,simplify,halve,train,hoist,simplify,"
     "shard,reshard,collect,simplify,localize,simplify,keep,beside,sink,simplify,pipeline,"
     "meet,stage,simplify,tile,share,bucket,expand,simplify,epilogue,arrange,fuse,overlap,"
-    "memplan";
+    "inline,memplan";
 const char forward_passes[] =
     "simplify,seed,zero,narrow,remake,cut,hoist,simplify,shard,reshard,collect,simplify,"
     "localize,simplify,pipeline,meet,stage,simplify,tile,share,bucket,expand,simplify,"
-    "epilogue,arrange,fuse,overlap,memplan";
+    "epilogue,arrange,fuse,overlap,inline,memplan";
 const char predict_passes[] =
     "simplify,place,tile,expand,simplify,epilogue,arrange,fuse,memplan";
 

@@ -25,7 +25,8 @@ static int64_t plus(int64_t a, int64_t b) {
  * which runs the tasks of the stage. */
 typedef struct FuncRuns {
     const Func *f;
-    int64_t runs;        /* in a step */
+    int model;    /* not all of it, but the ops with this number; 0: those without */
+    int64_t runs; /* in a step */
     int64_t *model_runs; /* in one run of each model */
     int64_t micro_runs;  /* the least of them: in every micro-batch */
     bool in_model, in_layers, backward;
@@ -44,6 +45,18 @@ static bool is_model(const Func *f) {
     return func_arg_role(f, ARG_dloss) >= 0;
 }
 
+/* Is the op one of these? */
+static bool is_of(const FuncRuns *r, const Op *op) {
+    return op_int(op, "model", 0) == r->model;
+}
+
+static int models_in(const Func *f) {
+    int n = 0;
+    for (const Op *op = f->first; op; op = op->next)
+        n = MAX(n, (int)op_int(op, "model", 0));
+    return n;
+}
+
 static FuncRuns *find_func(Walk *w, const Func *f) {
     for (int i = 0; i < w->n; i++)
         if (w->func[i].f == f) return &w->func[i];
@@ -54,18 +67,23 @@ static void list_functions(Walk *w, const Module *m) {
     Func **order = module_order(w->mem, m);
     int n = 0;
     while (order[n]) n++;
-    w->func = NEW_ARRAY(w->mem, FuncRuns, (size_t)n + 1);
+    int models = 0; /* that pass inline made parts of their callers */
+    for (int i = 0; i < n; i++) models = MAX(models, models_in(order[i]));
+    w->func = NEW_ARRAY(w->mem, FuncRuns, (size_t)n + (size_t)models + 1);
     for (int i = n; i-- > 0;) {
         if (order[i]->role == ROLE_KERNEL) continue;
         w->func[w->n++].f = order[i];
-        w->nmodels += is_model(order[i]);
+        w->nmodels += is_model(order[i]) + models_in(order[i]);
+        for (int k = 1; k <= models_in(order[i]); k++)
+            w->func[w->n++] = (FuncRuns){.f = order[i], .model = k};
     }
     if (w->task) w->nmodels = (int)w->p->job->micro;
     for (int i = 0, nth = 0; i < w->n; i++) {
         FuncRuns *r = &w->func[i];
         r->model_runs = NEW_ARRAY(w->mem, int64_t, (size_t)w->nmodels + 1);
-        r->in_model = is_model(r->f) || r->f->task;
-        if (is_model(r->f) && !w->task) r->model_runs[nth++] = 1;
+        bool model = is_model(r->f) || r->model;
+        r->in_model = model || r->f->task;
+        if (model && !w->task) r->model_runs[nth++] = 1;
     }
 }
 
@@ -95,9 +113,10 @@ static void count_runs(Walk *w, const Module *m) {
     find_func(w, w->p->entry)->runs = 1;
     for (int i = 0; i < w->n; i++) {
         FuncRuns *caller = &w->func[i];
+        if (caller->model) caller->runs = find_func(w, caller->f)->runs;
         for (const Op *op = caller->f->first; op; op = op->next) {
             bool calls = op_is_call(op) && op_func(op)->role != ROLE_KERNEL;
-            if (calls) count_call(w, caller, op);
+            if (calls && is_of(caller, op)) count_call(w, caller, op);
         }
         caller->micro_runs = w->nmodels ? INT64_MAX : 0;
         for (int k = 0; k < w->nmodels; k++) {
@@ -141,12 +160,14 @@ static PlanComm *comm_row(Walk *w, const FuncRuns *r, const Op *op, const char *
     const char *kind = optab[op->kind].name;
     for (int i = 0; i < p->ncomm; i++) {
         PlanComm *c = &p->comm[i];
-        if (c->function == r->f->name && !strcmp(c->kind, kind) && !strcmp(c->axes, axes))
+        if (c->function == r->f->name && c->part == part_of(r) &&
+            !strcmp(c->kind, kind) && !strcmp(c->axes, axes))
             return c;
     }
     PlanComm c = {.kind = kind,
                   .axes = axes,
                   .function = r->f->name,
+                  .model = r->model,
                   .part = part_of(r),
                   .runs = r->runs,
                   .micro_runs = r->micro_runs};
@@ -193,7 +214,8 @@ static void add_model_traffic(Walk *w, PlanTraffic *t, int k) {
         if (strcmp(c->axes, t->axes)) continue;
         int64_t runs = 0;
         for (int f = 0; f < w->n; f++)
-            if (w->func[f].f->name == c->function) runs = w->func[f].model_runs[k];
+            if (w->func[f].f->name == c->function && w->func[f].model == c->model)
+                runs = w->func[f].model_runs[k];
         operations = plus(operations, times(c->operations, runs));
         sent = plus(sent, times(c->sent_bytes, runs));
     }
@@ -232,6 +254,7 @@ static void count_ops(Walk *w) {
         const FuncRuns *r = &w->func[i];
         for (const Op *op = r->f->first; op && r->runs; op = op->next) {
             const Func *callee = op_callee(op);
+            if (!is_of(r, op)) continue;
             if (op_has(op, F_COMM)) count_collective(w, r, op);
             if (!callee || callee->role == ROLE_KERNEL)
                 work_add_op(w->p->done, op, r->in_model, (double)r->runs);

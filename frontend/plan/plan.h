@@ -24,6 +24,7 @@ extern const char *const plan_part_name[PLAN_PARTS];
  * operands (several in a bucket) go together. */
 typedef struct PlanComm {
     const char *kind, *axes, *function; /* "all_reduce", "dp.cp", "layer.fwd" */
+    int model; /* 0, or of which of the models that pass inline put into the function */
     PlanPart part;
     int group;          /* ranks that take part */
     int64_t runs;       /* of the function in a step */

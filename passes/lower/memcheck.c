@@ -5,6 +5,7 @@
  * they share the bytes on purpose (a view, a result over an operand that is not read
  * again). */
 #include "ir/iteration_space.h"
+#include "passes/lower/frame.h"
 #include "passes/passes.h"
 #include <stdlib.h>
 
@@ -106,6 +107,20 @@ static bool overwrite_allowed(Arena *mem, const Span *a, const Span *b) {
                   : op_overwrites(op, at, b->v->nth);
 }
 
+/* Is a stack that a loop reads slice by slice, and nobody after it, overwritten by one of its
+ * results, each slice of which lies where no later run reads? */
+static bool slices_pass(const Span *a, const Span *b) {
+    const Op *op = b->v ? b->v->def : NULL;
+    if (!op || !a->v || !op_is_call(op) || a->dies != op->id) return false;
+    const Call c = call_of(op);
+    if (!c.loop || b->v->nth < c.carry || c.f->alias[b->v->nth] >= 0) return false;
+    for (int i = 0; i < op->nin; i++)
+        if (viewed(op->in[i]) == viewed(a->v) && !call_slices(&c, i)) return false;
+    Stack r = {op, false, (a->to - a->from) / c.times, c.times, c.reverse};
+    Stack w = {op, true, (b->to - b->from) / c.times, c.times, c.reverse};
+    return frame_slices_pass(&r, a->from, &w, b->from);
+}
+
 static bool may_meet(Arena *mem, const Span *a, const Span *b) {
     if (a->space != b->space || a->to <= b->from || b->to <= a->from) return true;
     if (a->born > b->born) {
@@ -115,7 +130,7 @@ static bool may_meet(Arena *mem, const Span *a, const Span *b) {
     }
     if (a->dies < b->born) return true;
     if (a->v && viewed(a->v) == viewed(b->v) && a->from == b->from) return true;
-    return a->born < b->born && overwrite_allowed(mem, a, b);
+    return a->born < b->born && (slices_pass(a, b) || overwrite_allowed(mem, a, b));
 }
 
 /* Buffers of arguments are written to only where the function says so. */

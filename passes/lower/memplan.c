@@ -8,16 +8,8 @@
  * location where it must be, a copy is made. */
 #include "ir/iteration_space.h"
 #include "ir/matmul.h"
+#include "passes/lower/frame.h"
 #include "passes/passes.h"
-#include <stdlib.h>
-
-typedef struct Buffer {
-    int nth; /* decides between equals: the plan is the same on every rank */
-    int64_t bytes, offset;
-    int first, last; /* op ids, inclusive; last = nops for results */
-    Loc fixed;       /* LOC_ARG, LOC_RET or LOC_NONE: in the frame */
-    Op *workspace_of;
-} Buffer;
 
 typedef struct MemPlan {
     Arena *mem;
@@ -219,6 +211,13 @@ static bool assign_results(MemPlan *p) {
     return true;
 }
 
+/* Has another result of op the buffer x? One that nobody reads does not keep it alive. */
+static bool taken_by_result(MemPlan *p, const Op *op, int x) {
+    for (int i = 0; i < op->nout; i++)
+        if (root(p, op->out[i]->id) == x) return true;
+    return false;
+}
+
 /* Operands that die under a result of their size give it their buffer. */
 static void reuse_dying(MemPlan *p) {
     for (Op *op = p->f->first; op; op = op->next) {
@@ -227,7 +226,8 @@ static void reuse_dying(MemPlan *p) {
             if (p->first[y] != op->id || p->fixed[y].kind == LOC_ARG) continue;
             for (int i = 0; i < op->nin; i++) {
                 int x = root(p, op->in[i]->id);
-                if (x == y || p->fixed[x].kind || !dies_at(p, op->in[i], op)) continue;
+                if (taken_by_result(p, op, x) || p->fixed[x].kind) continue;
+                if (!dies_at(p, op->in[i], op)) continue;
                 if (type_bytes(&op->in[i]->ty) != type_bytes(&op->out[j]->ty)) continue;
                 if (may_overwrite(p, op, i, j) && join(p, op->in[i], op->out[j])) break;
             }
@@ -236,38 +236,6 @@ static void reuse_dying(MemPlan *p) {
 }
 
 /* ---- then: offsets ---- */
-
-static int by_size(const void *a, const void *b) {
-    const Buffer *x = *(Buffer *const *)a, *y = *(Buffer *const *)b;
-    if (x->bytes != y->bytes) return x->bytes < y->bytes ? 1 : -1;
-    return x->first != y->first ? (x->first < y->first ? -1 : 1) : x->nth - y->nth;
-}
-
-/* Lowest offset where `b` overlaps no buffer that is live at the same time, of those that
- * have one, in the order of their offsets. */
-static int64_t lowest_offset(Buffer *const *sorted, int n, const Buffer *b) {
-    int64_t at = 0;
-    for (int i = 0; i < n; i++) {
-        const Buffer *s = sorted[i];
-        if (s->first > b->last || b->first > s->last) continue;
-        if (s->offset >= at + b->bytes) break;
-        at = MAX(at, s->offset + s->bytes);
-    }
-    return at;
-}
-
-static void insert_by_offset(Buffer **sorted, int n, Buffer *b) {
-    int low = 0, high = n;
-    while (low < high) {
-        int mid = (low + high) / 2;
-        if (sorted[mid]->offset <= b->offset)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    memmove(sorted + low + 1, sorted + low, (size_t)(n - low) * sizeof *sorted);
-    sorted[low] = b;
-}
 
 /* Workspace of an op: what codegen asks for, and for calls the frame of the callee. */
 static int64_t workspace(MemPlan *p, const Op *op) {
@@ -306,23 +274,41 @@ static Buffer **make_buffers(MemPlan *p, Buffer **of, int *n) {
     return all;
 }
 
+/* Marks the stacks of a loop: those that nobody reads after it and it only by slices, and
+ * those that nobody had before it. */
+static void mark_stacks(MemPlan *p, const Op *op, Buffer **of) {
+    const Call c = call_of(op);
+    Stack s = {op, false, 0, c.times, c.reverse};
+    for (int i = 0; i < op->nin; i++) {
+        Buffer *b = of[root(p, op->in[i]->id)];
+        bool only = b && b->last == op->id && call_slices(&c, i);
+        for (int k = 0; k < op->nin && only; k++)
+            only = of[root(p, op->in[k]->id)] != b || call_slices(&c, k);
+        if (!only) continue;
+        s.slice_bytes = type_bytes(&op->in[i]->ty) / c.times;
+        b->stack = s;
+    }
+    s.written = true;
+    for (int i = c.carry; i < op->nout; i++) {
+        Buffer *b = of[root(p, op->out[i]->id)];
+        if (!b || b->first != op->id) continue;
+        s.slice_bytes = type_bytes(&op->out[i]->ty) / c.times;
+        b->stack = s;
+    }
+}
+
 static void assign_offsets(MemPlan *p) {
     Func *f = p->f;
     Buffer **of = NEW_ARRAY(p->mem, Buffer *, (size_t)f->nvalues);
     int n = 0;
     Buffer **all = make_buffers(p, of, &n);
-    Buffer **sorted = NEW_ARRAY(p->mem, Buffer *, (size_t)n + 1);
-    qsort(all, (size_t)n, sizeof *all, by_size);
-    f->frame_bytes = 0;
-    for (int i = 0; i < n; i++) {
-        Buffer *b = all[i];
-        b->offset = lowest_offset(sorted, i, b);
-        insert_by_offset(sorted, i, b);
-        if (b->offset > TYPE_MAX_BYTES)
-            fail(EXIT_MEMORY, "@%s needs more than 2^50 bytes of memory", f->name);
-        f->frame_bytes = MAX(f->frame_bytes, b->offset + b->bytes);
-        if (b->workspace_of) op_set_int(b->workspace_of, "ws", b->offset);
-    }
+    for (Op *op = f->first; op; op = op->next)
+        if (op_is_call(op) && call_of(op).loop) mark_stacks(p, op, of);
+    f->frame_bytes = frame_pack(p->mem, all, n);
+    if (f->frame_bytes > TYPE_MAX_BYTES)
+        fail(EXIT_MEMORY, "@%s needs more than 2^50 bytes of memory", f->name);
+    for (int i = 0; i < n; i++)
+        if (all[i]->workspace_of) op_set_int(all[i]->workspace_of, "ws", all[i]->offset);
     for (Op *op = f->first; op; op = op->next) {
         for (int i = 0; i < op->nout; i++) {
             int x = root(p, op->out[i]->id);

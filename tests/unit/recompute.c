@@ -164,14 +164,15 @@ TEST_LIMIT(same_numbers, 240) {
 
 #define ELEMENTWISE "recompute_config.recompute_elementwise"
 
-/* Bytes of activations that a plan has for so many layers; what elementwise ops make is
+/* Bytes of activations that a plan has for so many layers, with gradients that live through
+ * two micro-batches, so that they cannot lie over activations; what elementwise ops make is
  * kept unless the keys say it. */
 static double activations(const char *yaml, int layers, const char *keys) {
     Arena *mem = arena_new();
-    Plan p =
-        plan_of(mem, yaml,
-                arena_printf(mem, "model.model_config.num_layers %d %s %s", layers, keys,
-                             strstr(keys, ELEMENTWISE) ? "" : ELEMENTWISE " False"));
+    Plan p = plan_of(mem, yaml,
+                     arena_printf(mem, "model.model_config.num_layers %d micro 2 %s %s",
+                                  layers, keys,
+                                  strstr(keys, ELEMENTWISE) ? "" : ELEMENTWISE " False"));
     double bytes = (double)p.memory.class_bytes[MEM_ACTIVATIONS];
     arena_free(mem);
     return bytes;

@@ -1,0 +1,163 @@
+/* frame.c - see frame.h. Buffers go, by falling size, to the lowest offset where they fit. */
+#include "passes/lower/frame.h"
+#include <stdlib.h>
+
+static int by_size(const void *a, const void *b) {
+    const Buffer *x = *(Buffer *const *)a, *y = *(Buffer *const *)b;
+    if (x->bytes != y->bytes) return x->bytes < y->bytes ? 1 : -1;
+    return x->first != y->first ? (x->first < y->first ? -1 : 1) : x->nth - y->nth;
+}
+
+/* ---- how near two buffers may be ---- */
+
+static bool share_a_loop(const Stack *r, const Stack *w) {
+    return r->loop && r->loop == w->loop && !r->written && w->written;
+}
+
+/* How far behind the start of the lower of two stacks of n slices the other one may start, of
+ * whose slice i the lower one's slices up to i must keep clear: lower + (i + 1) low <= upper +
+ * i up for every i. */
+static int64_t slices_distance(int64_t low, int64_t up, int64_t n) {
+    return align_up(MAX(low, n * low - (n - 1) * up));
+}
+
+/* How far behind a's start b must begin at least, if it begins behind it. In a loop that goes
+ * backward what it writes may lie over the end of what it has read; in one that goes forward
+ * what it still reads over the end of what it has written. */
+static int64_t distance(const Buffer *a, const Buffer *b) {
+    const Stack *x = &a->stack, *y = &b->stack;
+    bool onto_read = share_a_loop(x, y) && x->reverse;
+    bool under_read = share_a_loop(y, x) && !x->reverse;
+    if (!onto_read && !under_read) return a->bytes;
+    return slices_distance(x->slice_bytes, y->slice_bytes, x->times);
+}
+
+bool frame_slices_pass(const Stack *r, int64_t from, const Stack *w, int64_t to) {
+    if (!share_a_loop(r, w) || r->times != w->times) return false;
+    for (int64_t i = 0; i < r->times; i++) {
+        /* what this run and later ones read */
+        int64_t low = r->reverse ? 0 : i, high = r->reverse ? i + 1 : r->times;
+        int64_t begin = to + i * w->slice_bytes, end = begin + w->slice_bytes;
+        if (end > from + low * r->slice_bytes && begin < from + high * r->slice_bytes)
+            return false;
+    }
+    return true;
+}
+
+static bool live_together(const Buffer *a, const Buffer *b) {
+    return a->first <= b->last && b->first <= a->last;
+}
+
+/* ---- the lowest offset ---- */
+
+typedef struct Placed { /* those that have an offset, in its order */
+    Buffer **at;
+    int n;
+} Placed;
+
+/* The lowest offset from `at` on where b is clear of all placed buffers. */
+static int64_t lowest_offset(const Placed *p, const Buffer *b, int64_t at) {
+    bool near = false; /* is b nearer before a buffer than its own size? */
+    for (int i = 0; i < p->n; i++) {
+        const Buffer *s = p->at[i];
+        if (!live_together(s, b)) continue;
+        if (s->offset >= at + b->bytes) break;
+        if (s->offset >= at + distance(b, s)) {
+            near = true;
+            continue;
+        }
+        int64_t behind = s->offset + distance(s, b);
+        if (behind <= at) continue;
+        at = behind;
+        if (near) i = -1; /* it may now be too near to one that it was before */
+        near = false;
+    }
+    return at;
+}
+
+static void place(Placed *p, Buffer *b, int64_t offset) {
+    int low = 0, high = p->n++;
+    while (low < high) {
+        int mid = (low + high) / 2;
+        if (p->at[mid]->offset <= offset)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    memmove(p->at + low + 1, p->at + low, (size_t)(p->n - 1 - low) * sizeof *p->at);
+    p->at[low] = b;
+    b->offset = offset;
+    b->placed = true;
+}
+
+/* Both of a pair, the one `after` behind the other. */
+static void place_pair(Placed *p, Buffer *lower, Buffer *upper, int64_t after) {
+    for (int64_t at = 0;;) {
+        at = lowest_offset(p, lower, at);
+        int64_t above = lowest_offset(p, upper, at + after);
+        if (above == at + after) {
+            place(p, lower, at);
+            place(p, upper, above);
+            return;
+        }
+        at = above - after;
+    }
+}
+
+/* ---- pairs ---- */
+
+/* The bytes that two stacks of a loop save when one lies partly over the other. */
+static int64_t saved_bytes(const Buffer *a, const Buffer *b) {
+    int64_t behind = a->bytes - distance(a, b), before = b->bytes - distance(b, a);
+    return MAX(behind, before);
+}
+
+/* Each written stack, the largest first, takes the read one with which it saves the most. */
+static bool make_pairs(Buffer **sorted, int n) {
+    bool any = false;
+    for (int i = 0; i < n; i++) {
+        Buffer *w = sorted[i], *best = NULL;
+        if (!w->stack.loop || !w->stack.written) continue;
+        int64_t most = 0;
+        for (int k = 0; k < n; k++) {
+            Buffer *r = sorted[k];
+            if (r->partner || !share_a_loop(&r->stack, &w->stack)) continue;
+            int64_t saved = saved_bytes(r, w);
+            if (saved > most) most = saved, best = r;
+        }
+        if (!best) continue;
+        best->partner = w;
+        w->partner = best;
+        any = true;
+    }
+    return any;
+}
+
+/* ---- all ---- */
+
+static int64_t place_all(Arena *mem, Buffer **sorted, int n, bool pairs) {
+    Placed p = {NEW_ARRAY(mem, Buffer *, (size_t)n + 1), 0};
+    int64_t bytes = 0;
+    for (int i = 0; i < n; i++) sorted[i]->placed = false;
+    for (int i = 0; i < n && pairs; i++) {
+        Buffer *a = sorted[i], *b = a->partner;
+        if (!b || a->placed) continue;
+        bool up = distance(a, b) < a->bytes;
+        place_pair(&p, up ? a : b, up ? b : a, up ? distance(a, b) : distance(b, a));
+    }
+    for (int i = 0; i < n; i++)
+        if (!sorted[i]->placed) place(&p, sorted[i], lowest_offset(&p, sorted[i], 0));
+    for (int i = 0; i < n; i++) {
+        if (sorted[i]->offset > TYPE_MAX_BYTES) return INT64_MAX;
+        bytes = MAX(bytes, sorted[i]->offset + sorted[i]->bytes);
+    }
+    return bytes;
+}
+
+int64_t frame_pack(Arena *mem, Buffer **all, int n) {
+    if (n > 1) qsort(all, (size_t)n, sizeof *all, by_size);
+    int64_t alone = place_all(mem, all, n, false);
+    if (!make_pairs(all, n)) return alone;
+    int64_t paired = place_all(mem, all, n, true);
+    return paired < alone ? paired : place_all(mem, all, n, false);
+}
