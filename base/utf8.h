@@ -25,6 +25,14 @@ static inline int utf8_check(const char *s, size_t n) {
     return size;
 }
 
+/* The code point of the valid sequence of `size` bytes (1..4) at s. */
+static inline uint32_t utf8_get(const char *s, size_t size) {
+    static const unsigned char mask[5] = {0, 0x7F, 0x1F, 0x0F, 0x07};
+    uint32_t c = (unsigned char)s[0] & mask[size];
+    for (size_t i = 1; i < size; i++) c = c << 6 | ((unsigned char)s[i] & 0x3F);
+    return c;
+}
+
 /* Writes code point c (valid) to out, up to 4 bytes; returns how many. */
 static inline int utf8_put(uint32_t c, char *out) {
     if (c < 0x80) {

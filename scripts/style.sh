@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 good=0
 
 find base ir passes codegen runtime frontend tests bench scripts -name '*.[ch]' \
-    ! -name unicode_tables.h -print0 |
+    ! -name "*_tables.h" -print0 |
     xargs -0 -n 50 -P "$(nproc)" clang-format-14 -n -Werror || good=1
 shellcheck -x check quickstart .ci/run scripts/*.sh bench/*.sh || good=1
 exit "$good"

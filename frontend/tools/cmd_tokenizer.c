@@ -1,5 +1,6 @@
 /* cmd_tokenizer.c - the command tokenizer: trains a BPE on one's own text, and shows what
  * a tokenizer makes of a text. */
+#include "base/json.h"
 #include "frontend/config/commands.h"
 #include "frontend/config/options.h"
 #include "frontend/tools/text.h"
@@ -85,29 +86,99 @@ static void end_output(void) {
         fail(EXIT_DATA, "cannot write the output: %s", strerror(errno));
 }
 
+typedef struct Coder {
+    const Tokenizer *t;
+    TokenizerCache *cache;
+    bool special, template; /* --allow-special, --template */
+    uint64_t bad;
+} Coder;
+
+/* Prints the ids of s[n] with `between` between them. */
+static void print_ids(Coder *c, Arena *mem, const char *s, size_t n,
+                      const char *between) {
+    size_t cap = tokenizer_max_tokens(c->t, n);
+    int32_t *id = NEW_ARRAY(mem, int32_t, cap + 1);
+    n = tokenizer_encode(c->t, c->cache, s, n, c->special, id, cap, &c->bad);
+    int around[2] = {0};
+    const int32_t *ends[2] = {tokenizer_prefix(c->t, &around[0]),
+                              tokenizer_suffix(c->t, &around[1])};
+    const char *gap = "";
+    for (int i = 0; c->template && i < around[0]; i++, gap = between)
+        printf("%s%d", gap, ends[0][i]);
+    for (size_t i = 0; i < n; i++, gap = between) printf("%s%d", gap, id[i]);
+    for (int i = 0; c->template && i < around[1]; i++, gap = between)
+        printf("%s%d", gap, ends[1][i]);
+}
+
+/* A line of --json: a text becomes an array of ids, an array of ids a text. */
+static void code_line(Coder *c, const char *line, size_t n, bool encodes) {
+    Arena *mem = arena_new();
+    const Json *v =
+        json_parse(mem, "the input's line", line, n, TOKENIZER_MAX_TEXT_BYTES, EXIT_DATA);
+    if (encodes) {
+        json_want(v, JSON_STRING);
+        putchar('[');
+        print_ids(c, mem, v->s, v->length, ",");
+        printf("]\n");
+    } else {
+        json_want(v, JSON_ARRAY);
+        int32_t *id = NEW_ARRAY(mem, int32_t, (size_t)v->n + 1);
+        int ids = 0;
+        for (const Json *e = v->first; e; e = e->next)
+            id[ids++] = (int32_t)json_i64(e, 0, tokenizer_vocab(c->t) - 1);
+        size_t bytes = tokenizer_decode(c->t, id, (size_t)ids, NULL, 0);
+        char *s = arena_alloc(mem, bytes + 1);
+        tokenizer_decode(c->t, id, (size_t)ids, s, bytes);
+        Text out = text_new(mem);
+        char *valid = arena_alloc(mem, 3 * bytes + 1);
+        json_write_bytes(&out, valid, tokenizer_valid_utf8(s, bytes, valid));
+        puts(out.s);
+    }
+    arena_free(mem);
+}
+
+static void code_lines(Coder *c, const Options *o, bool encodes) {
+    if (o->nwords > 1)
+        fail(EXIT_CONFIG, "--json reads lines of JSON from the input: leave out %.100s",
+             o->word[1]);
+    Text all = input_text(o);
+    for (size_t i = 0, next; i < all.n; i = next) {
+        const char *end = memchr(all.s + i, '\n', all.n - i);
+        size_t n = end ? (size_t)(end - all.s) - i : all.n - i;
+        next = i + n + 1;
+        code_line(c, all.s + i, n, encodes);
+    }
+}
+
 static int encode(const Options *o) {
     TokenizerSpec spec = spec_of(o);
-    Tokenizer *t = tokenizer_open(o->mem, &spec);
-    Text text = input_text(o);
-    TokenizerCache *cache = tokenizer_cache_new();
-    uint64_t bad = 0;
-    size_t cap = tokenizer_max_tokens(t, text.n);
-    int32_t *id = NEW_ARRAY(o->mem, int32_t, cap);
-    bool special = option_given(o, "--allow-special");
-    size_t n = tokenizer_encode(t, cache, text.s, text.n, special, id, cap, &bad);
-    tokenizer_cache_free(cache);
-    warn_bad(bad);
-    for (size_t i = 0; i < n; i++) printf("%s%d", i ? " " : "", id[i]);
-    putchar('\n');
+    Coder c = {.t = tokenizer_open(o->mem, &spec),
+               .cache = tokenizer_cache_new(),
+               .special = option_given(o, "--allow-special"),
+               .template = option_given(o, "--template")};
+    if (option_given(o, "--json")) {
+        code_lines(&c, o, true);
+    } else {
+        Text text = input_text(o);
+        print_ids(&c, o->mem, text.s, text.n, " ");
+        putchar('\n');
+    }
+    tokenizer_cache_free(c.cache);
+    warn_bad(c.bad);
     end_output();
     return 0;
 }
 
 static int decode(const Options *o) {
-    if (option_given(o, "--allow-special"))
-        fail(EXIT_CONFIG, "--allow-special is for encode alone");
+    if (option_given(o, "--allow-special") || option_given(o, "--template"))
+        fail(EXIT_CONFIG, "--allow-special and --template are for encode alone");
     TokenizerSpec spec = spec_of(o);
     Tokenizer *t = tokenizer_open(o->mem, &spec);
+    if (option_given(o, "--json")) {
+        code_lines(&(Coder){.t = t}, o, false);
+        end_output();
+        return 0;
+    }
     Text list = input_text(o);
     Tokens ids = tokens_parse(o->mem, list.s, tokenizer_vocab(t));
     size_t n = tokenizer_decode(t, ids.id, (size_t)ids.n, NULL, 0);

@@ -1,8 +1,9 @@
-/* bpe.c - byte-level BPE: the table of merges, and text to ids. A pre-token starts as
- * its bytes; the pair of lowest rank, the leftmost of equals, becomes one id until no
+/* bpe.c - the table of merges, and pre-tokens to ids. A pre-token starts as its bytes or
+ * characters; the pair of lowest rank, the leftmost of equals, becomes one id until no
  * pair has a rank. Frequent short words are remembered. */
 #define _GNU_SOURCE
 #include "runtime/text/bpe.h"
+#include "base/utf8.h"
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -21,23 +22,12 @@ enum {
 };
 
 /* One cache line. count 0: free. */
-typedef struct WordSlot {
+struct WordSlot {
     uint64_t key[3];
     int32_t count;
     int32_t id[WORD_IDS];
-} WordSlot;
-_Static_assert(sizeof(WordSlot) == 64, "a word slot is one cache line");
-
-typedef struct Room {
-    void *p;
-    size_t bytes;
-} Room;
-
-struct TokenizerCache {
-    WordSlot *slot;  /* [CACHE_SLOTS] */
-    uint64_t serial; /* of the tokenizer that the words belong to */
-    Room word, text; /* of a long word; of a text with U+FFFD put in */
 };
+_Static_assert(sizeof(WordSlot) == 64, "a word slot is one cache line");
 
 /* ---- the table of merges ---- */
 
@@ -78,6 +68,41 @@ static inline uint32_t pair_rank(const MergeTable *t, int32_t left, int32_t righ
     return s ? s->rank : NO_RANK;
 }
 
+/* ---- ids of characters and words ---- */
+
+IdTable id_table_new(Arena *mem, size_t most) {
+    size_t size = 16;
+    while (size < 2 * most) size *= 2;
+    IdTable t = {NEW_ARRAY(mem, IdSlot, size), size - 1};
+    for (size_t i = 0; i < size; i++) t.slot[i].id = -1;
+    return t;
+}
+
+static uint64_t id_slot(const IdTable *t, uint64_t key) {
+    return (key * 0x9E3779B97F4A7C15u >> 20) & t->mask;
+}
+
+void id_table_add(IdTable *t, IdSlot entry) {
+    if (entry.s) entry.key = hash64(entry.s, entry.n);
+    uint64_t i = id_slot(t, entry.key);
+    while (t->slot[i].id >= 0) i = (i + 1) & t->mask;
+    t->slot[i] = entry;
+}
+
+int32_t id_table_char(const IdTable *t, uint32_t code_point) {
+    for (uint64_t i = id_slot(t, code_point);; i = (i + 1) & t->mask)
+        if (t->slot[i].id < 0 || t->slot[i].key == code_point) return t->slot[i].id;
+}
+
+int32_t id_table_text(const IdTable *t, const char *s, size_t n) {
+    uint64_t key = hash64(s, n);
+    for (uint64_t i = id_slot(t, key);; i = (i + 1) & t->mask) {
+        const IdSlot *e = &t->slot[i];
+        if (e->id < 0 || (e->key == key && e->n == n && !memcmp(e->s, s, n)))
+            return e->id;
+    }
+}
+
 /* ---- the cache ---- */
 
 TokenizerCache *tokenizer_cache_new(void) {
@@ -96,12 +121,13 @@ void tokenizer_cache_free(TokenizerCache *c) {
     if (!c) return;
     free(c->slot);
     free(c->word.p);
-    free(c->text.p);
+    free(c->valid.p);
+    free(c->norm[0].p);
+    free(c->norm[1].p);
     free(c);
 }
 
-/* At least `bytes` of room; what was in it is gone. */
-static void *room_get(Room *r, size_t bytes) {
+void *room_get(Room *r, size_t bytes) {
     if (bytes <= r->bytes) return r->p;
     free(r->p);
     r->p = malloc(bytes);
@@ -110,22 +136,40 @@ static void *room_get(Room *r, size_t bytes) {
     return r->p;
 }
 
-static void room_trim(Room *r) {
+void room_trim(Room *r) {
     if (r->bytes <= KEPT_ROOM_BYTES) return;
     free(r->p);
     *r = (Room){0};
 }
 
+void cache_begin(TokenizerCache *c, const Tokenizer *t) {
+    if (c->serial != t->serial) memset(c->slot, 0, CACHE_SLOTS * sizeof(WordSlot));
+    c->serial = t->serial;
+}
+
 /* ---- words ---- */
 
-typedef struct Out {
-    int32_t *id;
-    size_t n, cap; /* n counts on above cap */
-} Out;
+/* The symbols that p[n] starts as, at most n; returns how many. */
+static size_t word_symbols(const Tokenizer *t, const char *p, size_t n, int32_t *id) {
+    size_t count = 0;
+    if (!t->byte_fallback) {
+        for (; count < n; count++) id[count] = t->byte_id[(unsigned char)p[count]];
+        return n;
+    }
+    for (size_t i = 0; i < n;) {
+        size_t size = (size_t)utf8_check(p + i, n - i);
+        int32_t one = id_table_char(&t->characters, utf8_get(p + i, size));
+        if (one >= 0) id[count++] = one;
+        for (size_t b = 0; one < 0 && b < size; b++)
+            id[count++] = t->byte_id[(unsigned char)p[i + b]];
+        i += size;
+    }
+    return count;
+}
 
-static void out_add(Out *o, const int32_t *id, size_t n) {
-    if (o->n < o->cap) memcpy(o->id + o->n, id, MIN(n, o->cap - o->n) * sizeof *id);
-    o->n += n;
+/* The token that the word p[n] is without merges, or -1. */
+static int32_t whole_word(const Tokenizer *t, const char *p, size_t n) {
+    return t->words.mask ? id_table_text(&t->words, p, n) : -1;
 }
 
 /* Merges id[n], n <= SHORT_SYMBOLS, in place; returns how many are left. */
@@ -202,7 +246,12 @@ static void merge_long(const MergeTable *t, LongWord *w, int32_t n) {
 }
 
 static void encode_long(const Tokenizer *t, TokenizerCache *c, const char *p, size_t n,
-                        Out *o) {
+                        IdsOut *o) {
+    int32_t whole = whole_word(t, p, n);
+    if (whole >= 0) {
+        ids_add(o, &whole, 1);
+        return;
+    }
     if (n > MAX_WORD_BYTES)
         fail(EXIT_DATA,
              "a word of %zu bytes without a space or a change between letters, digits "
@@ -216,14 +265,14 @@ static void encode_long(const Tokenizer *t, TokenizerCache *c, const char *p, si
     w.before = w.id + n;
     w.after = w.before + n;
     w.rank = (uint32_t *)(w.after + n);
-    for (size_t i = 0; i < n; i++) w.id[i] = t->byte_id[(unsigned char)p[i]];
-    merge_long(&t->table, &w, (int32_t)n);
-    for (int32_t at = 0; at >= 0; at = w.after[at]) out_add(o, &w.id[at], 1);
+    merge_long(&t->table, &w, (int32_t)word_symbols(t, p, n, w.id));
+    for (int32_t at = 0; at >= 0; at = w.after[at]) ids_add(o, &w.id[at], 1);
 }
 
 static int encode_short(const Tokenizer *t, const char *p, size_t n, int32_t *id) {
-    for (size_t i = 0; i < n; i++) id[i] = t->byte_id[(unsigned char)p[i]];
-    return merge_short(&t->table, id, (int)n);
+    id[0] = whole_word(t, p, n);
+    if (id[0] >= 0) return 1;
+    return merge_short(&t->table, id, (int)word_symbols(t, p, n, id));
 }
 
 /* The key of a word of n < KEY_BYTES bytes; [p, limit) may be read. */
@@ -264,10 +313,10 @@ static inline bool slot_holds(const WordSlot *s, const uint64_t key[3]) {
  * there moves to where its key looks second. */
 static __attribute__((noinline)) void word_add(const Tokenizer *t, TokenizerCache *c,
                                                const char *p, size_t n,
-                                               const uint64_t key[3], Out *o) {
+                                               const uint64_t key[3], IdsOut *o) {
     int32_t id[SHORT_SYMBOLS];
     int count = encode_short(t, p, n, id);
-    out_add(o, id, (size_t)count);
+    ids_add(o, id, (size_t)count);
     if (count > WORD_IDS) return;
     uint32_t at = key_slot(key);
     WordSlot *s = &c->slot[at];
@@ -278,13 +327,13 @@ static __attribute__((noinline)) void word_add(const Tokenizer *t, TokenizerCach
 }
 
 static inline void encode_word(const Tokenizer *t, TokenizerCache *c, const char *p,
-                               size_t n, const char *limit, Out *o) {
+                               size_t n, const char *limit, IdsOut *o) {
     if (n >= KEY_BYTES) {
         int32_t id[SHORT_SYMBOLS];
         if (n > SHORT_SYMBOLS)
             encode_long(t, c, p, n, o);
         else
-            out_add(o, id, (size_t)encode_short(t, p, n, id));
+            ids_add(o, id, (size_t)encode_short(t, p, n, id));
         return;
     }
     uint64_t key[3];
@@ -298,125 +347,57 @@ static inline void encode_word(const Tokenizer *t, TokenizerCache *c, const char
         memcpy(o->id + o->n, s->id, sizeof s->id);
         o->n += (size_t)s->count;
     } else {
-        out_add(o, s->id, (size_t)s->count);
+        ids_add(o, s->id, (size_t)s->count);
     }
 }
 
-/* ---- texts ---- */
+/* End of the word at p: before the next U+2581, or only before one behind another
+ * character (`runs`). */
+static const char *meta_end(const char *p, const char *end, bool runs) {
+    for (const char *from = p; p < end;) {
+        bool meta = end - p >= META_BYTES && !memcmp(p, META, META_BYTES);
+        bool behind_meta =
+            p - from >= META_BYTES && !memcmp(p - META_BYTES, META, META_BYTES);
+        if (meta && p > from && !(runs && behind_meta)) return p;
+        const char *next = memchr(p + 1, META[0], (size_t)(end - p - 1));
+        p = next ? next : end;
+    }
+    return end;
+}
 
-/* Words of [p, end); up to `limit` may be read. */
-static void encode_part(const Tokenizer *t, TokenizerCache *c, const char *p,
-                        const char *end, const char *limit, Out *o) {
+static inline const char *word_end(const Tokenizer *t, SplitRule rule, const char *p,
+                                   const char *end) {
+    switch (rule) {
+    case SPLIT_GPT2:
+        return bpe_word_end(t->char_class, p, end);
+    case SPLIT_CL100K:
+        return bpe_cl100k_end(t->char_class, 3, p, end);
+    case SPLIT_QWEN2:
+        return bpe_cl100k_end(t->char_class, 1, p, end);
+    case SPLIT_META:
+        return meta_end(p, end, false);
+    case SPLIT_NONE:
+        return t->cut_at_meta ? meta_end(p, end, true) : end;
+    }
+    die("split rule %d", (int)rule);
+}
+
+static inline __attribute__((always_inline)) void
+encode_by_rule(const Tokenizer *t, TokenizerCache *c, SplitRule rule, const char *p,
+               const char *end, const char *limit, IdsOut *out) {
+    IdsOut o = *out; /* in registers */
     while (p < end) {
-        const char *next = bpe_word_end(t->char_class, p, end);
-        encode_word(t, c, p, (size_t)(next - p), limit, o);
+        const char *next = word_end(t, rule, p, end);
+        encode_word(t, c, p, (size_t)(next - p), limit, &o);
         p = next;
     }
+    *out = o;
 }
 
-/* The special token that begins at p, the longest if there are several, or -1. */
-static int32_t special_at(const Tokenizer *t, const char *p, const char *end) {
-    int b = (unsigned char)*p;
-    for (int32_t i = t->special_from[b]; i < t->special_from[b + 1]; i++) {
-        const Token *k = &t->token[t->special[i]];
-        if (k->n <= (size_t)(end - p) && !memcmp(p, k->s, k->n)) return t->special[i];
-    }
-    return -1;
-}
-
-static void encode_special(const Tokenizer *t, TokenizerCache *c, const char *p,
-                           const char *end, Out *o) {
-    const char *from = p;
-    while (p < end) {
-        int32_t id = special_at(t, p, end);
-        if (id < 0) {
-            p++;
-            continue;
-        }
-        encode_part(t, c, from, p, end, o);
-        out_add(o, &id, 1);
-        from = p += t->token[id].n;
-    }
-    encode_part(t, c, from, end, end, o);
-}
-
-static size_t encode_bytes(const char *text, size_t n, int32_t *out, size_t cap) {
-    for (size_t i = 0; i < MIN(n, cap); i++) out[i] = (unsigned char)text[i];
-    return n;
-}
-
-size_t tokenizer_encode(const Tokenizer *t, TokenizerCache *c, const char *text, size_t n,
-                        bool allow_special, int32_t *out, size_t cap,
-                        uint64_t *bad_utf8) {
-    if (n > TOKENIZER_MAX_TEXT_BYTES)
-        fail(EXIT_DATA, "a text of %zu bytes; at most %d are encoded at once", n,
-             TOKENIZER_MAX_TEXT_BYTES);
-    if (t->bytes) return encode_bytes(text, n, out, cap);
-    if (!n) return 0;
-    if (c->serial != t->serial) memset(c->slot, 0, CACHE_SLOTS * sizeof(WordSlot));
-    c->serial = t->serial;
-    if (!bpe_utf8_valid(text, n)) {
-        uint64_t bad = 0;
-        char *fixed = room_get(&c->text, bpe_utf8_replace(text, n, NULL, &bad));
-        bad = 0;
-        n = bpe_utf8_replace(text, n, fixed, &bad);
-        text = fixed;
-        if (bad_utf8) *bad_utf8 += bad;
-    }
-    Out o = {.id = out, .cap = cap};
-    if (allow_special)
-        encode_special(t, c, text, text + n, &o);
+void encode_words(const Tokenizer *t, TokenizerCache *c, const char *p, const char *end,
+                  const char *limit, IdsOut *o) {
+    if (t->rule.split == SPLIT_GPT2)
+        encode_by_rule(t, c, SPLIT_GPT2, p, end, limit, o);
     else
-        encode_part(t, c, text, text + n, text + n, &o);
-    room_trim(&c->word);
-    room_trim(&c->text);
-    return o.n;
-}
-
-size_t tokenizer_max_tokens(const Tokenizer *t, size_t n) {
-    return n * (size_t)t->max_char_tokens;
-}
-
-/* ---- making one ---- */
-
-static int compare_specials(const void *a, const void *b, void *context) {
-    const Tokenizer *t = context;
-    const Token *x = &t->token[*(const int32_t *)a], *y = &t->token[*(const int32_t *)b];
-    int first = (unsigned char)x->s[0] - (unsigned char)y->s[0];
-    if (first) return first;
-    if (x->n != y->n) return x->n > y->n ? -1 : 1;
-    return memcmp(x->s, y->s, x->n);
-}
-
-static void sort_specials(Arena *mem, Tokenizer *t) {
-    int32_t n = 0;
-    for (int64_t i = 0; i < t->vocab; i++) n += t->token[i].kind == TOKEN_SPECIAL;
-    t->special = NEW_ARRAY(mem, int32_t, (size_t)n + 1);
-    n = 0;
-    for (int64_t i = 0; i < t->vocab; i++) {
-        const Token *k = &t->token[i];
-        if (k->kind != TOKEN_SPECIAL) continue;
-        t->special[n++] = (int32_t)i;
-        t->special_from[(unsigned char)k->s[0] + 1]++;
-        if (k->n == strlen(EOD_TEXT) && !memcmp(k->s, EOD_TEXT, k->n)) t->eod = i;
-    }
-    qsort_r(t->special, (size_t)n, sizeof *t->special, compare_specials, t);
-    for (int b = 0; b < 256; b++) t->special_from[b + 1] += t->special_from[b];
-}
-
-void bpe_finish(Arena *mem, Tokenizer *t) {
-    t->serial = tokenizer_next_serial();
-    t->eod = -1;
-    bpe_fill_classes(t->char_class);
-    memset(t->byte_id, -1, sizeof t->byte_id);
-    for (int64_t i = 0; i < t->vocab; i++)
-        if (t->token[i].kind == TOKEN_BYTES && t->token[i].n == 1)
-            t->byte_id[(unsigned char)t->token[i].s[0]] = (int32_t)i;
-    for (int b = 0; b < 256; b++) check(t->byte_id[b] >= 0);
-    sort_specials(mem, t);
-    /* One invalid byte becomes the three bytes of U+FFFD. */
-    t->max_char_tokens = 3;
-    t->describe = arena_printf(mem, "byte-level BPE, %lld ids, %d merges, %d special%s",
-                               (long long)t->vocab, t->merges, t->special_from[256],
-                               t->eod >= 0 ? ", " EOD_TEXT : "");
+        encode_by_rule(t, c, t->rule.split, p, end, limit, o);
 }

@@ -1,17 +1,9 @@
-/* bpe_load.c - GPT-2's tokenizer files: vocab.json with merges.txt, and the
- * tokenizer.json that holds the same. What a file asks for beyond that is refused. */
+/* bpe_load.c - vocabularies and merges of tokenizer files, and GPT-2's pair vocab.json and
+ * merges.txt; tokenizer_json.c has the rest. */
 #include "runtime/text/bpe_load.h"
-#include "base/json.h"
 #include "base/utf8.h"
-#include "runtime/text/bpe.h"
 
-enum {
-    BYTES = 256,
-    PRINTED_BYTES = 188,
-    CHARS = 2 * BYTES,
-    MAX_SPECIALS = 1024,
-    MAX_MERGES = 1 << 22
-};
+enum { PRINTED_BYTES = 188 };
 
 /* ---- bytes as characters ---- */
 
@@ -64,60 +56,109 @@ static bool map_chars(const int16_t byte_of[CHARS], const char *s, size_t n, cha
 
 /* ---- the vocabulary ---- */
 
-typedef struct Loader {
-    Arena *mem;
-    Tokenizer *t;
-    const Json *vocab; /* object: characters -> id */
-    bool *made;        /* [vocab]: a byte, or made by a merge read so far */
-    int16_t byte_of[CHARS];
-    Text joined; /* of the two parts of a merge */
-} Loader;
-
-static int32_t vocab_find(const Loader *l, const char *s) {
+int32_t load_find(const Loader *l, const char *s) {
     const Json *v = json_get(l->vocab, s);
     return v ? (int32_t)v->i : -1;
 }
 
-/* Takes one entry of the vocabulary, or an added token, with its id. */
-static void add_token(Loader *l, const Json *at, const char *s, size_t n, int64_t id,
-                      TokenKind kind) {
-    Token *k = &l->t->token[id];
+/* The byte of "<0x0A>", or -1. */
+static int byte_named(const char *s, size_t n) {
+    static const char digits[] = "0123456789ABCDEF";
+    if (n != 6 || memcmp(s, "<0x", 3) || s[5] != '>') return -1;
+    const char *high = memchr(digits, s[3], 16), *low = memchr(digits, s[4], 16);
+    return high && low ? (int)((high - digits) * 16 + (low - digits)) : -1;
+}
+
+/* What s[n] decodes to with byte fallback: U+2581 is a space, <0x0A> a byte. */
+static char *fallback_bytes(Arena *mem, const char *s, size_t n, size_t *out_n) {
+    char *out = arena_alloc(mem, n + 1);
+    int byte = byte_named(s, n);
+    *out_n = 0;
+    if (byte >= 0) {
+        out[(*out_n)++] = (char)byte;
+        return out;
+    }
+    for (size_t i = 0; i < n;) {
+        bool meta = n - i >= META_BYTES && !memcmp(s + i, META, META_BYTES);
+        out[(*out_n)++] = meta ? ' ' : s[i];
+        i += meta ? META_BYTES : 1;
+    }
+    return out;
+}
+
+static void take_id(const Json *at, Token *k, int64_t id) {
     if (k->s)
         json_fail(at, "give each token an id of its own", "id %lld is taken",
                   (long long)id);
-    char *bytes = arena_alloc(l->mem, n + 1);
+}
+
+/* Takes one entry of the vocabulary. */
+static void add_token(Loader *l, const Json *at, const char *s, size_t n, int64_t id) {
+    Token *k = &l->t->token[id];
+    take_id(at, k, id);
+    TokenKind kind = TOKEN_BYTES;
     size_t bytes_n = n;
-    if (kind != TOKEN_BYTES || !map_chars(l->byte_of, s, n, bytes, &bytes_n)) {
-        memcpy(bytes, s, n);
-        bytes_n = n;
-        if (kind == TOKEN_BYTES) kind = TOKEN_LITERAL;
+    char *bytes;
+    if (l->t->byte_fallback) {
+        int byte = byte_named(s, n);
+        if (byte >= 0) l->t->byte_id[byte] = (int32_t)id;
+        bytes = fallback_bytes(l->mem, s, n, &bytes_n);
+        if ((size_t)utf8_check(s, n) == n)
+            id_table_add(&l->t->characters,
+                         (IdSlot){.key = utf8_get(s, n), .id = (int32_t)id});
+    } else {
+        bytes = arena_alloc(l->mem, n + 1);
+        if (!map_chars(l->byte_of, s, n, bytes, &bytes_n)) {
+            memcpy(bytes, s, n);
+            bytes_n = n;
+            kind = TOKEN_LITERAL;
+        }
     }
     *k = (Token){.s = bytes, .n = (uint32_t)bytes_n, .kind = kind};
     l->made[id] = kind == TOKEN_BYTES && bytes_n == 1;
 }
 
-/* The object `vocab` and `extra` ids beyond it become the vocabulary's size. */
-static void start(Loader *l, const Json *vocab, int64_t extra) {
+void load_added(Loader *l, const Json *at, const AddedToken *added) {
+    Token *k = &l->t->token[added->id];
+    size_t n = added->n;
+    const char *bytes = added->s;
+    if (load_find(l, added->name) >= 0) *k = (Token){0};
+    take_id(at, k, added->id);
+    if (l->t->byte_fallback) bytes = fallback_bytes(l->mem, added->s, n, &n);
+    *k = (Token){bytes, (uint32_t)n, added->special ? TOKEN_SPECIAL : TOKEN_LITERAL};
+}
+
+static void check_bytes(Loader *l, const Json *vocab) {
+    int found = 0;
+    for (int64_t i = 0; i < l->t->vocab && !l->t->byte_fallback; i++) found += l->made[i];
+    for (int b = 0; b < BYTES && l->t->byte_fallback; b++) found += l->t->byte_id[b] >= 0;
+    if (found != BYTES)
+        json_fail(vocab,
+                  l->t->byte_fallback
+                      ? "byte fallback needs the tokens <0x00> to <0xFF>, as in Llama 2's"
+                      : "byte-level BPE needs a token for each byte, as in GPT-2's files",
+                  "the vocabulary has %d of the 256 bytes", found);
+}
+
+void load_vocab(Loader *l, const Json *vocab, int64_t extra) {
+    Tokenizer *t = l->t;
     json_want(vocab, JSON_OBJECT);
     l->vocab = vocab;
-    l->t->vocab = vocab->n + extra;
-    l->t->token = NEW_ARRAY(l->mem, Token, (size_t)l->t->vocab + 1);
-    l->made = NEW_ARRAY(l->mem, bool, (size_t)l->t->vocab + 1);
+    t->vocab = vocab->n + extra;
+    t->token = NEW_ARRAY(l->mem, Token, (size_t)t->vocab + 1);
+    l->made = NEW_ARRAY(l->mem, bool, (size_t)t->vocab + 1);
+    memset(t->byte_id, -1, sizeof t->byte_id);
+    if (t->byte_fallback) t->characters = id_table_new(l->mem, (size_t)vocab->n);
     fill_byte_of(l->byte_of);
     l->joined = text_new(l->mem);
     for (const Json *v = vocab->first; v; v = v->next) {
-        int64_t id = json_i64(v, 0, l->t->vocab - 1);
+        int64_t id = json_i64(v, 0, t->vocab - 1);
         if (v->kind != JSON_INT) json_fail(v, NULL, "an id is a whole number");
         if (!v->key_length || memchr(v->key, 0, v->key_length))
             json_fail(v, NULL, "a token is empty or holds a zero byte");
-        add_token(l, v, v->key, v->key_length, id, TOKEN_BYTES);
+        add_token(l, v, v->key, v->key_length, id);
     }
-    int found = 0;
-    for (int64_t i = 0; i < l->t->vocab; i++) found += l->made[i];
-    if (found != BYTES)
-        json_fail(vocab,
-                  "byte-level BPE needs a token for each byte, as in GPT-2's files",
-                  "the vocabulary has %d of the 256 bytes", found);
+    check_bytes(l, vocab);
 }
 
 /* ---- merges ---- */
@@ -135,9 +176,10 @@ static _Noreturn void merge_fail(const MergePlace *at, const char *what, const c
 }
 
 static int32_t merge_part(const Loader *l, const MergePlace *at, const char *s) {
-    int32_t id = vocab_find(l, s);
+    int32_t id = load_find(l, s);
     if (id < 0) merge_fail(at, "not in the vocabulary:", s);
-    if (!l->made[id]) merge_fail(at, "no byte, and made by no merge before this one:", s);
+    if (l->in_order && !l->made[id])
+        merge_fail(at, "no byte, and made by no merge before this one:", s);
     return id;
 }
 
@@ -149,11 +191,9 @@ static void add_merge(Loader *l, const MergePlace *at, const char *left,
     text_add_bytes(&l->joined, left, strlen(left));
     text_add_bytes(&l->joined, right, strlen(right));
     m.rank = (uint32_t)t->merges;
-    m.result = vocab_find(l, l->joined.s);
+    m.result = load_find(l, l->joined.s);
     if (m.result < 0)
         merge_fail(at, "the merge's result is not in the vocabulary:", l->joined.s);
-    if (t->token[m.result].kind != TOKEN_BYTES)
-        merge_fail(at, "a merge makes a special token:", l->joined.s);
     if (!merge_table_add(&t->table, m))
         merge_fail(at, "this pair is merged twice:", l->joined.s);
     t->merge[t->merges++] = m;
@@ -200,8 +240,7 @@ static void read_merges(Loader *l, const char *name, const char *text, size_t n)
     }
 }
 
-/* Elements are "left right" or ["left", "right"]. */
-static void read_merges_json(Loader *l, const Json *merges) {
+void load_merges(Loader *l, const Json *merges) {
     json_want(merges, JSON_ARRAY);
     merges_start(l, json_pos(merges).file, (size_t)merges->n);
     for (const Json *v = merges->first; v; v = v->next) {
@@ -220,177 +259,30 @@ static void read_merges_json(Loader *l, const Json *merges) {
 Tokenizer *tokenizer_of_vocab(Arena *mem, const char *vocab_name, const char *vocab,
                               size_t vocab_bytes, const char *merges_name,
                               const char *merges, size_t merges_bytes) {
-    Loader l = {.mem = mem, .t = NEW(mem, Tokenizer)};
-    start(&l,
-          json_parse(mem, vocab_name, vocab, vocab_bytes, TOKENIZER_MAX_FILE_BYTES,
-                     EXIT_DATA),
-          0);
+    Loader l = {.mem = mem, .t = NEW(mem, Tokenizer), .in_order = true};
+    AddedToken special[MAX_SPECIALS];
+    load_vocab(&l,
+               json_parse(mem, vocab_name, vocab, vocab_bytes, TOKENIZER_MAX_FILE_BYTES,
+                          EXIT_DATA),
+               0);
     read_merges(&l, merges_name, arena_strndup(mem, merges, merges_bytes), merges_bytes);
     /* These two files do not say which tokens are special: those that no merge makes. */
     int specials = 0;
     for (const Json *v = l.vocab->first; v; v = v->next) {
         Token *k = &l.t->token[v->i];
         if (l.made[v->i]) continue;
-        if (++specials > MAX_SPECIALS)
+        if (specials == MAX_SPECIALS)
             fail(
                 EXIT_DATA,
                 "%s makes no more than %d of the %lld tokens in %s: the two files do not "
                 "belong together",
                 merges_name, l.t->merges + BYTES, (long long)l.t->vocab, vocab_name);
         *k = (Token){v->key, v->key_length, TOKEN_SPECIAL};
+        special[specials++] = (AddedToken){
+            .s = k->s, .n = k->n, .name = k->s, .id = (int32_t)v->i, .special = true};
     }
-    bpe_finish(mem, l.t);
-    return l.t;
-}
-
-/* ---- tokenizer.json ---- */
-
-/* What a member may be for the tokenizer to be GPT-2's. */
-typedef struct Allowed {
-    const char *key;
-    const char
-        *values; /* raw values, ' ' between; "*": read elsewhere, or without effect */
-    bool needed;
-} Allowed;
-
-static bool value_allowed(const char *values, const char *raw) {
-    size_t n = strlen(raw);
-    if (!strcmp(values, "*")) return true;
-    for (const char *p = values; *p; p += strspn(p, " ")) {
-        size_t one = strcspn(p, " ");
-        if (one == n && !memcmp(p, raw, n)) return true;
-        p += one;
-    }
-    return false;
-}
-
-static void check_members(Arena *mem, const Json *v, const Allowed *allowed, int n) {
-    json_want(v, JSON_OBJECT);
-    for (int i = 0; i < n; i++)
-        if (allowed[i].needed) json_need(v, allowed[i].key);
-    for (const Json *m = v->first; m; m = m->next) {
-        const Allowed *a = NULL;
-        for (int i = 0; i < n; i++)
-            if (!strcmp(allowed[i].key, m->key)) a = &allowed[i];
-        if (!a)
-            json_fail(m, "only byte-level BPE as GPT-2 has it is built in",
-                      "'%.100s' is not understood", m->key);
-        bool plain = m->kind != JSON_OBJECT && m->kind != JSON_ARRAY;
-        bool fits = !strcmp(a->values, "*") ||
-                    (plain && value_allowed(a->values, json_raw(mem, m)));
-        if (!fits)
-            json_fail(m, "only byte-level BPE as GPT-2 has it is built in",
-                      "'%.100s' may only be: %s", m->key, a->values);
-    }
-}
-
-/* The member `key`, null or a ByteLevel object that works as GPT-2's. */
-static void check_byte_level(Arena *mem, const Json *root, const char *key, bool splits) {
-    static const Allowed splitter[] = {
-        {"type", "\"ByteLevel\"", true},
-        {"add_prefix_space", "false", true},
-        {"trim_offsets", "true false", false},
-        {"use_regex", "true", false},
-    };
-    static const Allowed other[] = {
-        {"type", "\"ByteLevel\"", true},
-        {"add_prefix_space", "true false", false},
-        {"trim_offsets", "true false", false},
-        {"use_regex", "true false", false},
-    };
-    const Json *v = splits ? json_need(root, key) : json_get(root, key);
-    if (!v || (v->kind == JSON_NULL && !splits)) return;
-    check_members(mem, v, splits ? splitter : other, ARRAY_LEN(other));
-}
-
-static const Json *check_root(Arena *mem, const Json *root) {
-    static const Allowed top[] = {
-        {"version", "\"1.0\"", false},  {"truncation", "null", false},
-        {"padding", "null", false},     {"added_tokens", "*", false},
-        {"normalizer", "null", false},  {"pre_tokenizer", "*", true},
-        {"post_processor", "*", false}, {"decoder", "*", true},
-        {"model", "*", true},
-    };
-    /* unk_token and fuse_unk have no effect: every byte has a token. */
-    static const Allowed model[] = {
-        {"type", "\"BPE\"", true},
-        {"dropout", "null", false},
-        {"unk_token", "*", false},
-        {"continuing_subword_prefix", "null \"\"", false},
-        {"end_of_word_suffix", "null \"\"", false},
-        {"fuse_unk", "true false", false},
-        {"byte_fallback", "false", false},
-        {"ignore_merges", "false", false},
-        {"vocab", "*", true},
-        {"merges", "*", true},
-    };
-    check_members(mem, root, top, ARRAY_LEN(top));
-    check_byte_level(mem, root, "pre_tokenizer", true);
-    check_byte_level(mem, root, "post_processor", false);
-    check_byte_level(mem, root, "decoder", false);
-    const Json *m = json_need(root, "model");
-    check_members(mem, m, model, ARRAY_LEN(model));
-    return m;
-}
-
-/* Checks the added tokens; returns how many of them the vocabulary does not have. */
-static int64_t check_added(Arena *mem, const Json *added, const Json *vocab) {
-    static const Allowed members[] = {
-        {"id", "*", true},
-        {"content", "*", true},
-        {"single_word", "false", false},
-        {"lstrip", "false", false},
-        {"rstrip", "false", false},
-        {"normalized", "true false", false},
-        {"special", "true", true},
-    };
-    if (!added || added->kind == JSON_NULL) return 0;
-    json_want(added, JSON_ARRAY);
-    if (added->n > MAX_SPECIALS)
-        json_fail(added, NULL, "%d added tokens; at most %d are read", added->n,
-                  MAX_SPECIALS);
-    int64_t extra = 0;
-    for (const Json *v = added->first; v; v = v->next) {
-        check_members(mem, v, members, ARRAY_LEN(members));
-        const char *s = json_string(json_need(v, "content"));
-        if (!s[0]) json_fail(v, NULL, "an added token is empty");
-        for (const Json *w = added->first; w != v; w = w->next)
-            if (!strcmp(json_string(json_need(w, "content")), s))
-                json_fail(v, NULL, "this token is added twice");
-        extra += !json_get(vocab, s);
-    }
-    return extra;
-}
-
-static void add_specials(Loader *l, const Json *added) {
-    for (const Json *v = added ? added->first : NULL; v; v = v->next) {
-        const char *s = json_string(json_need(v, "content"));
-        int64_t id = json_i64(json_need(v, "id"), 0, l->t->vocab - 1);
-        int32_t known = vocab_find(l, s);
-        if (known >= 0 && known != id)
-            json_fail(v, NULL, "this token has id %d in the vocabulary", known);
-        if (known >= 0 && l->made[id])
-            json_fail(v, NULL, "a special token cannot be a byte or made by merges too");
-        if (known >= 0) l->t->token[id] = (Token){0};
-        add_token(l, v, s, strlen(s), id, TOKEN_SPECIAL);
-    }
-}
-
-Tokenizer *tokenizer_of_json(Arena *mem, const char *name, const char *json, size_t n) {
-    const Json *root =
-        json_parse(mem, name, json, n, TOKENIZER_MAX_FILE_BYTES, EXIT_DATA);
-    const Json *model = check_root(mem, root);
-    const Json *added = json_get(root, "added_tokens"),
-               *vocab = json_need(model, "vocab");
-    json_want(vocab, JSON_OBJECT);
-    Loader l = {.mem = mem, .t = NEW(mem, Tokenizer)};
-    start(&l, vocab, check_added(mem, added, vocab));
-    read_merges_json(&l, json_need(model, "merges"));
-    add_specials(&l, added);
-    for (int64_t i = 0; i < l.t->vocab; i++)
-        if (!l.t->token[i].s)
-            json_fail(vocab, "ids must be 0, 1, 2, ... without a gap",
-                      "no token has the id %lld", (long long)i);
+    l.t->added = added_set_new(mem, special, specials);
+    l.t->added_after = added_set_new(mem, NULL, 0);
     bpe_finish(mem, l.t);
     return l.t;
 }

@@ -1,11 +1,11 @@
-/* bpe_split.c - text to pre-tokens by GPT-2's rule, by hand: what the regular expression
- * of bpe.h gives, without one. Also the repair of invalid UTF-8. */
+/* bpe_split.c - text to pre-tokens by the rules of GPT-2, Llama 3 and Qwen2, by hand: what
+ * the regular expressions of bpe.h give, without one. Also the repair of invalid UTF-8. */
 #include "base/utf8.h"
 #include "runtime/text/bpe.h"
 #include "runtime/text/unicode_tables.h"
 
 /* What `\s` is to Python and Rust: exactly these 25. */
-static const UnicodeRange spaces[] = {
+static const UnicodeRange unicode_spaces[] = {
     {0x09, 0x0D},     {0x20, 0x20},     {0x85, 0x85},     {0xA0, 0xA0},
     {0x1680, 0x1680}, {0x2000, 0x200A}, {0x2028, 0x2029}, {0x202F, 0x202F},
     {0x205F, 0x205F}, {0x3000, 0x3000},
@@ -30,7 +30,7 @@ static bool in_ranges(const UnicodeRange *r, int n, uint32_t c) {
 CharClass bpe_class(uint32_t c) {
     if (in_ranges(unicode_letters, ARRAY_LEN(unicode_letters), c)) return CHAR_LETTER;
     if (in_ranges(unicode_numbers, ARRAY_LEN(unicode_numbers), c)) return CHAR_NUMBER;
-    if (in_ranges(spaces, ARRAY_LEN(spaces), c)) return CHAR_SPACE;
+    if (in_ranges(unicode_spaces, ARRAY_LEN(unicode_spaces), c)) return CHAR_SPACE;
     return CHAR_OTHER;
 }
 
@@ -45,7 +45,7 @@ void bpe_fill_classes(uint8_t bmp[BMP_SIZE]) {
     memset(bmp, CHAR_OTHER, BMP_SIZE);
     fill_ranges(bmp, unicode_letters, ARRAY_LEN(unicode_letters), CHAR_LETTER);
     fill_ranges(bmp, unicode_numbers, ARRAY_LEN(unicode_numbers), CHAR_NUMBER);
-    fill_ranges(bmp, spaces, ARRAY_LEN(spaces), CHAR_SPACE);
+    fill_ranges(bmp, unicode_spaces, ARRAY_LEN(unicode_spaces), CHAR_SPACE);
 }
 
 /* Class and bytes of the character at p, of valid UTF-8. */
@@ -121,6 +121,115 @@ const char *bpe_word_end(const uint8_t bmp[BMP_SIZE], const char *p, const char 
         if (n) return p + n;
     }
     return run_end(bmp, p + size, end, class);
+}
+
+/* ---- the rule of Llama 3 and Qwen2 ---- */
+
+static bool is_line_end(char c) {
+    return c == '\n' || c == '\r';
+}
+
+/* The same contractions in any case; U+017F is a small s. */
+static int contraction_any_case(const char *p, const char *end) {
+    if (end - p < 2) return 0;
+    char a = (char)(p[1] | 0x20);
+    if (end - p >= 3 && !memcmp(p + 1, "\xC5\xBF", 2)) return 3;
+    if ((unsigned char)p[1] >= 0x80) return 0;
+    if (a == 's' || a == 't' || a == 'm' || a == 'd') return 2;
+    if (end - p < 3 || (unsigned char)p[2] >= 0x80) return 0;
+    char b = (char)(p[2] | 0x20);
+    return (b == 'e' && (a == 'r' || a == 'v')) || (a == 'l' && b == 'l') ? 3 : 0;
+}
+
+/* At most `most` numbers. */
+static const char *numbers_end(const uint8_t *bmp, const char *p, const char *end,
+                               int most) {
+    int size;
+    for (; most > 0 && p < end && class_at(bmp, p, &size) == CHAR_NUMBER; most--)
+        p += size;
+    return p;
+}
+
+/* A run of spaces up to its last line end, if it has one; else as GPT-2 has it. */
+static const char *lines_end(const uint8_t *bmp, const char *p, const char *end) {
+    const char *run = run_end(bmp, p, end, CHAR_SPACE);
+    for (const char *q = run; q > p; q--)
+        if (is_line_end(q[-1])) return q;
+    return spaces_end(bmp, p, end);
+}
+
+static const char *signs_end(const uint8_t *bmp, const char *p, const char *end) {
+    p = run_end(bmp, p, end, CHAR_OTHER);
+    while (p < end && is_line_end(*p)) p++;
+    return p;
+}
+
+const char *bpe_cl100k_end(const uint8_t bmp[BMP_SIZE], int digits, const char *p,
+                           const char *end) {
+    int size, next_size;
+    CharClass class = class_at(bmp, p, &size), next = CHAR_SPACE;
+    if (*p == '\'') {
+        int n = contraction_any_case(p, end);
+        if (n) return p + n;
+    }
+    if (class == CHAR_LETTER) return run_end(bmp, p + size, end, CHAR_LETTER);
+    if (class == CHAR_NUMBER) return numbers_end(bmp, p, end, digits);
+    if (p + size < end) next = class_at(bmp, p + size, &next_size);
+    if (next == CHAR_LETTER && !is_line_end(*p))
+        return run_end(bmp, p + size, end, CHAR_LETTER);
+    if (class == CHAR_OTHER) return signs_end(bmp, p, end);
+    if (*p == ' ' && next == CHAR_OTHER) return signs_end(bmp, p + 1, end);
+    return lines_end(bmp, p, end);
+}
+
+int bpe_rule_of(const char *regex) {
+#define CL100K(digits)                                                                   \
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits                 \
+    "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+#define GPT2(contractions)                                                               \
+    contractions "| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
+    static const struct {
+        const char *regex;
+        SplitRule rule;
+    } known[] = {
+        {GPT2("'s|'t|'re|'ve|'m|'ll|'d"), SPLIT_GPT2},
+        {GPT2("'(?:[sdmt]|ll|ve|re)"), SPLIT_GPT2},
+        {CL100K("\\p{N}{1,3}"), SPLIT_CL100K},
+        {CL100K("\\p{N}"), SPLIT_QWEN2},
+    };
+#undef CL100K
+#undef GPT2
+    for (int i = 0; i < ARRAY_LEN(known); i++)
+        if (!strcmp(known[i].regex, regex)) return (int)known[i].rule;
+    return -1;
+}
+
+/* ---- around added tokens ---- */
+
+/* The first or last character of s[n], n > 0. */
+static uint32_t char_at_end(const char *s, size_t n, bool back, size_t *size) {
+    const char *p = s;
+    if (back)
+        for (p = s + n - 1; ((unsigned char)*p & 0xC0) == 0x80;) p--;
+    *size = back ? (size_t)(s + n - p) : (size_t)utf8_check(s, n);
+    return utf8_get(p, *size);
+}
+
+size_t bpe_spaces(const char *s, size_t n, bool back) {
+    size_t spaces = 0, size;
+    while (spaces < n) {
+        uint32_t c = char_at_end(back ? s : s + spaces, n - spaces, back, &size);
+        if (!in_ranges(unicode_spaces, ARRAY_LEN(unicode_spaces), c)) break;
+        spaces += size;
+    }
+    return spaces;
+}
+
+bool bpe_word_char(const char *s, size_t n, bool back) {
+    size_t size;
+    if (!n) return false;
+    return in_ranges(unicode_words, ARRAY_LEN(unicode_words),
+                     char_at_end(s, n, back, &size));
 }
 
 /* ---- UTF-8 ---- */

@@ -4,7 +4,7 @@
 #include "runtime/text/bpe.h"
 #include "runtime/text/bpe_load.h"
 
-enum { BYTES = 256, MAX_SYMBOLS = 1 << 30, MIN_COUNT = 2 };
+enum { MAX_SYMBOLS = 1 << 30, MIN_COUNT = 2 };
 
 typedef struct Word {
     uint64_t hash;
@@ -311,7 +311,14 @@ Tokenizer *tokenizer_train(TokenizerTrainer *tr, int64_t vocab_size) {
     learn(tr->mem, &l, most, t);
     arena_free(tmp);
     t->vocab = BYTES + t->merges;
-    t->token[t->vocab++] = (Token){EOD_TEXT, strlen(EOD_TEXT), TOKEN_SPECIAL};
+    AddedToken eod = {.s = EOD_TEXT,
+                      .n = strlen(EOD_TEXT),
+                      .name = EOD_TEXT,
+                      .id = (int32_t)t->vocab,
+                      .special = true};
+    t->token[t->vocab++] = (Token){eod.s, eod.n, TOKEN_SPECIAL};
+    t->added = added_set_new(tr->mem, &eod, 1);
+    t->added_after = added_set_new(tr->mem, NULL, 0);
     bpe_finish(tr->mem, t);
     return t;
 }

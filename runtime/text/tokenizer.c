@@ -8,7 +8,7 @@ static Tokenizer *open_bytes(Arena *mem) {
     t->serial = tokenizer_next_serial();
     t->bytes = true;
     t->vocab = 256;
-    t->eod = -1;
+    t->eod = t->bos = -1;
     t->max_char_tokens = 1;
     t->describe = "bytes, 256 ids";
     t->token = NEW_ARRAY(mem, Token, 256);
@@ -20,15 +20,43 @@ static Tokenizer *open_bytes(Arena *mem) {
     return t;
 }
 
+/* bos_token and eos_token are texts, or objects with the text as "content", or null. */
+static const char *token_named(const Json *config, const char *key) {
+    const Json *v = json_get(config, key);
+    if (v && v->kind == JSON_OBJECT) v = json_get(v, "content");
+    return v && v->kind == JSON_STRING ? json_string(v) : NULL;
+}
+
+void tokenizer_take_config(Arena *mem, Tokenizer *t, const char *name, const char *json,
+                           size_t n) {
+    const Json *v = json_parse(mem, name, json, n, TOKENIZER_MAX_FILE_BYTES, EXIT_DATA);
+    json_want(v, JSON_OBJECT);
+    bpe_set_ends(mem, t, token_named(v, "bos_token"), token_named(v, "eos_token"));
+    t->config = json;
+    t->config_n = n;
+}
+
+static Tokenizer *open_json(Arena *mem, const char *path) {
+    size_t n;
+    char *json = file_read(mem, path, TOKENIZER_MAX_FILE_BYTES, &n, EXIT_DATA);
+    Tokenizer *t = tokenizer_of_json(mem, path, json, n);
+    const char *slash = strrchr(path, '/');
+    const char *dir = slash ? arena_strndup(mem, path, (size_t)(slash - path) + 1) : ".";
+    const char *config = path_join(mem, dir, "tokenizer_config.json");
+    if (file_exists(config)) {
+        json = file_read(mem, config, TOKENIZER_MAX_FILE_BYTES, &n, EXIT_DATA);
+        tokenizer_take_config(mem, t, config, json, n);
+    }
+    return t;
+}
+
 static Tokenizer *open_bpe(Arena *mem, const TokenizerSpec *spec) {
     size_t n, merges_n;
     if (spec->tokenizer_file) {
         if (spec->vocab_file || spec->merge_file)
             fail(EXIT_CONFIG, "a tokenizer is given as tokenizer_file, or as vocab_file "
                               "and merge_file, not as both");
-        char *json =
-            file_read(mem, spec->tokenizer_file, TOKENIZER_MAX_FILE_BYTES, &n, EXIT_DATA);
-        return tokenizer_of_json(mem, spec->tokenizer_file, json, n);
+        return open_json(mem, spec->tokenizer_file);
     }
     if (!spec->vocab_file || !spec->merge_file)
         fail(EXIT_CONFIG,
@@ -72,6 +100,25 @@ int64_t tokenizer_eod(const Tokenizer *t) {
     return t->eod;
 }
 
+int64_t tokenizer_bos(const Tokenizer *t) {
+    return t->bos;
+}
+
+bool tokenizer_special(const Tokenizer *t, int32_t id) {
+    check(id >= 0 && id < t->vocab);
+    return t->token[id].kind == TOKEN_SPECIAL;
+}
+
+const int32_t *tokenizer_prefix(const Tokenizer *t, int *n) {
+    *n = t->nprefix;
+    return t->prefix;
+}
+
+const int32_t *tokenizer_suffix(const Tokenizer *t, int *n) {
+    *n = t->nsuffix;
+    return t->suffix;
+}
+
 const char *tokenizer_describe(const Tokenizer *t) {
     return t->describe;
 }
@@ -82,6 +129,17 @@ const char *tokenizer_token(const Tokenizer *t, int32_t id, size_t *n) {
     return t->token[id].s;
 }
 
+const char *tokenizer_piece(const Tokenizer *t, int32_t id, bool first, size_t *n) {
+    const Token *k = &t->token[id];
+    *n = k->n;
+    bool added = k->kind != TOKEN_BYTES && t->first == FIRST_SPACES_OFF;
+    if (!first || added || !k->n || k->s[0] != ' ') return k->s;
+    size_t off = t->first == FIRST_WHOLE ? 0 : 1;
+    while (t->first == FIRST_SPACES_OFF && off < k->n && k->s[off] == ' ') off++;
+    *n -= off;
+    return k->s + off;
+}
+
 size_t tokenizer_decode(const Tokenizer *t, const int32_t *ids, size_t n, char *out,
                         size_t cap) {
     size_t bytes = 0;
@@ -89,11 +147,17 @@ size_t tokenizer_decode(const Tokenizer *t, const int32_t *ids, size_t n, char *
         if (ids[i] < 0 || ids[i] >= t->vocab)
             fail(EXIT_DATA, "id %d at position %zu is outside of the vocabulary, 0..%lld",
                  ids[i], i, (long long)t->vocab - 1);
-        const Token *k = &t->token[ids[i]];
-        if (bytes < cap) memcpy(out + bytes, k->s, MIN(k->n, cap - bytes));
-        bytes += k->n;
+        size_t size;
+        const char *s = tokenizer_piece(t, ids[i], i == 0, &size);
+        if (bytes < cap) memcpy(out + bytes, s, MIN(size, cap - bytes));
+        bytes += size;
     }
     return bytes;
+}
+
+size_t tokenizer_valid_utf8(const char *s, size_t n, char *out) {
+    uint64_t bad = 0;
+    return bpe_utf8_replace(s, n, out, &bad);
 }
 
 /* ---- writing ---- */
@@ -156,14 +220,22 @@ static void add_tokenizer_json(Arena *mem, Text *out, const Tokenizer *t) {
     text_add(out, "]}}\n");
 }
 
-void tokenizer_write(const Tokenizer *t, const char *dir) {
-    check(!t->bytes);
-    Arena *mem = arena_new();
-    int error = dir_make(dir);
-    if (error) {
-        arena_free(mem);
-        fail(EXIT_DATA, "cannot make %s: %s", dir, strerror(error));
+/* What transformers needs beside a tokenizer.json that says nothing of its ends. */
+static void add_config(Text *out, const Tokenizer *t) {
+    text_add(out, "{\n  \"tokenizer_class\": \"PreTrainedTokenizerFast\"");
+    const struct {
+        const char *key;
+        int64_t id;
+    } ends[] = {{"bos_token", t->bos}, {"eos_token", t->eod}};
+    for (int i = 0; i < ARRAY_LEN(ends); i++) {
+        if (ends[i].id < 0) continue;
+        text_add(out, ",\n  \"%s\": ", ends[i].key);
+        json_write_bytes(out, t->token[ends[i].id].s, t->token[ends[i].id].n);
     }
+    text_add(out, "\n}\n");
+}
+
+static void write_made(Arena *mem, const Tokenizer *t, const char *dir) {
     Text vocab = text_new(mem), merges = text_new(mem), json = text_new(mem);
     add_vocab(mem, &vocab, t);
     text_add(&vocab, "\n");
@@ -174,5 +246,28 @@ void tokenizer_write(const Tokenizer *t, const char *dir) {
     write_file(mem, dir, "vocab.json", &vocab);
     write_file(mem, dir, "merges.txt", &merges);
     write_file(mem, dir, "tokenizer.json", &json);
+}
+
+void tokenizer_write(const Tokenizer *t, const char *dir) {
+    check(!t->bytes);
+    Arena *mem = arena_new();
+    int error = dir_make(dir);
+    if (error) {
+        arena_free(mem);
+        fail(EXIT_DATA, "cannot make %s: %s", dir, strerror(error));
+    }
+    if (t->json) {
+        Text json = text_new(mem);
+        text_add_bytes(&json, t->json, t->json_n);
+        write_file(mem, dir, "tokenizer.json", &json);
+    } else {
+        write_made(mem, t, dir);
+    }
+    Text config = text_new(mem);
+    if (t->config)
+        text_add_bytes(&config, t->config, t->config_n);
+    else
+        add_config(&config, t);
+    write_file(mem, dir, "tokenizer_config.json", &config);
     arena_free(mem);
 }

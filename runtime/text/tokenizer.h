@@ -1,5 +1,6 @@
-/* tokenizer.h - text to token ids and back: GPT-2's byte-level BPE, or bytes; and the
- * training of a new BPE. */
+/* tokenizer.h - text to token ids and back: BPE of bytes or with byte fallback, as the
+ * tokenizer.json of GPT-2, GPT-NeoX, Llama, Mistral and Qwen2 have it, or plain bytes; and
+ * the training of a new BPE. */
 #ifndef STATOR_TOKENIZER_H
 #define STATOR_TOKENIZER_H
 #include "base/base.h"
@@ -19,6 +20,8 @@ typedef struct TokenizerSpec {
 enum { TOKENIZER_MAX_FILE_BYTES = 64 << 20, TOKENIZER_MAX_TEXT_BYTES = 1 << 30 };
 
 /* Opens it; it lives as long as `mem`, and any number of threads may use it at once.
+ * Beside a tokenizer.json its tokenizer_config.json, if there is one, names the tokens that
+ * begin and end a text; otherwise they are those with a usual name.
  * Fails with EXIT_CONFIG for a spec that names no tokenizer, and EXIT_DATA, with file and
  * line, for files that are damaged, disagree, or ask for what is not built in. */
 Tokenizer *tokenizer_open(Arena *mem, const TokenizerSpec *spec);
@@ -27,9 +30,20 @@ Tokenizer *tokenizer_of_vocab(Arena *mem, const char *vocab_name, const char *vo
                               size_t vocab_bytes, const char *merges_name,
                               const char *merges, size_t merges_bytes);
 Tokenizer *tokenizer_of_json(Arena *mem, const char *name, const char *json, size_t n);
+/* A tokenizer_config.json, which must stay in place: its bos_token and eos_token become
+ * those of t, a tokenizer of tokenizer_of_json. */
+void tokenizer_take_config(Arena *mem, Tokenizer *t, const char *name, const char *json,
+                           size_t n);
 
 int64_t tokenizer_vocab(const Tokenizer *t); /* ids are 0..vocab-1 */
-int64_t tokenizer_eod(const Tokenizer *t);   /* id of <|endoftext|>, -1: none */
+int64_t tokenizer_eod(const Tokenizer *t);   /* the token that ends a text, -1: none */
+int64_t tokenizer_bos(const Tokenizer *t);   /* that begins one, -1: none */
+/* Is this id a special token (bos and eod, say), whose text is none of the text? */
+bool tokenizer_special(const Tokenizer *t, int32_t id);
+/* What the file's template puts before and behind a text, *n ids: usually bos before, or
+ * nothing. */
+const int32_t *tokenizer_prefix(const Tokenizer *t, int *n);
+const int32_t *tokenizer_suffix(const Tokenizer *t, int *n);
 /* One line for people: kind, vocabulary, merges, special tokens. */
 const char *tokenizer_describe(const Tokenizer *t);
 /* Bytes of one id, in [0, vocab); they need not be whole characters. */
@@ -40,10 +54,10 @@ const char *tokenizer_token(const Tokenizer *t, int32_t id, size_t *n);
 TokenizerCache *tokenizer_cache_new(void);
 void tokenizer_cache_free(TokenizerCache *c);
 
-/* Ids of text[n]. Returns how many ids the text has and writes the first `cap` of them.
- * cap >= n is always enough for valid UTF-8 (and for bytes); for any input
- * cap >= tokenizer_max_tokens(t, n) is. Special tokens are found only with
- * allow_special; otherwise their text is text like any other. BPE sees each maximal
+/* Ids of text[n], without what a template puts around. Returns how many ids the text has
+ * and writes the first `cap` of them; cap >= tokenizer_max_tokens(t, n) is always enough.
+ * Special tokens are found only with allow_special; otherwise their text is text like any
+ * other. Added tokens that are not special are always found. BPE sees each maximal
  * invalid part of UTF-8 as one U+FFFD (Unicode 15, 3.9, as in Python's errors="replace")
  * and adds their number to *bad_utf8 (may be NULL). A cache serves one thread and one
  * tokenizer at a time; it empties itself when it meets another tokenizer.
@@ -52,11 +66,18 @@ size_t tokenizer_encode(const Tokenizer *t, TokenizerCache *c, const char *text,
                         bool allow_special, int32_t *out, size_t cap, uint64_t *bad_utf8);
 size_t tokenizer_max_tokens(const Tokenizer *t, size_t n);
 
-/* Bytes of ids[n], special tokens as their text. Returns how many bytes there are and
+/* Bytes of ids[n], special tokens as their text; they need not be valid UTF-8. Returns how many bytes there are and
  * writes the first `cap`; no zero byte is added. Fails with EXIT_DATA for an id outside
  * of the vocabulary, naming its position. */
 size_t tokenizer_decode(const Tokenizer *t, const int32_t *ids, size_t n, char *out,
                         size_t cap);
+/* Bytes of one id, in [0, vocab), where it stands: the first of a text may lose the space
+ * that encoding put before the text. */
+const char *tokenizer_piece(const Tokenizer *t, int32_t id, bool first, size_t *n);
+
+/* s[n] as valid UTF-8, with U+FFFD for each maximal invalid part, in out[3n]. Returns the
+ * bytes. */
+size_t tokenizer_valid_utf8(const char *s, size_t n, char *out);
 
 /* Training: feed texts, then make the tokenizer. Ids are the 256 bytes in GPT-2's order,
  * then the merges, then <|endoftext|>. Each merge takes the pair that occurs most often;
@@ -71,8 +92,9 @@ void tokenizer_trainer_add(TokenizerTrainer *tr, const char *text, size_t n,
  * more. Fails with EXIT_CONFIG for a vocab_size out of bounds. */
 Tokenizer *tokenizer_train(TokenizerTrainer *tr, int64_t vocab_size);
 
-/* Writes vocab.json, merges.txt and tokenizer.json of a BPE to `dir`, made if missing;
- * each file whole or not at all. Fails with EXIT_DATA when it cannot. */
+/* Writes tokenizer.json and tokenizer_config.json to `dir`, made if missing; each file
+ * whole or not at all: as they were read, or else made. vocab.json and merges.txt too for a
+ * BPE that does not come from a tokenizer.json. Fails with EXIT_DATA when it cannot. */
 void tokenizer_write(const Tokenizer *t, const char *dir);
 
 #endif

@@ -1,7 +1,7 @@
-"""GPT-2's byte-level BPE, slow and plain: text to ids by the files of a tokenizer.
+"""Byte-level BPE with GPT-2's words, slow and plain: text to ids by the files of a tokenizer.
 
 Written from OpenAI's encoder.py (https://github.com/openai/gpt-2) and the format of
-Hugging Face's tokenizer.json.
+Hugging Face's tokenizer.json, its added tokens and ignore_merges.
 """
 import json
 import unicodedata
@@ -51,17 +51,30 @@ def pieces(text):
         i = j
 
 
+def is_word(c):
+    """\\w; of the characters in the texts."""
+    return c.isalnum() or c == "_"
+
+
 class Tokenizer:
-    def __init__(self, vocab, merges, specials):
-        """vocab: text -> id; merges: pairs in order; specials: texts with ids."""
-        self.vocab, self.specials = vocab, specials
+    def __init__(self, vocab, merges, added, ignore_merges=False):
+        """vocab: text -> id; merges: pairs in order; added: objects as in tokenizer.json."""
+        self.vocab, self.added, self.ignore_merges = vocab, added, ignore_merges
         self.rank = {pair: i for i, pair in enumerate(merges)}
         self.known = {}
+        self.bytes = {}
+        for text, i in vocab.items():
+            plain = all(c in BYTE_OF for c in text)
+            self.bytes[i] = bytes(BYTE_OF[c] for c in text) if plain else text.encode()
+        for a in added:
+            self.bytes[a["id"]] = a["content"].encode()
 
     def word(self, piece):
         if piece in self.known:
             return self.known[piece]
         parts = [CHARS[b] for b in piece.encode()]
+        if self.ignore_merges and "".join(parts) in self.vocab:
+            parts = ["".join(parts)]
         while len(parts) > 1:
             best = min(zip(parts, parts[1:]), key=lambda p: self.rank.get(p, 1 << 40))
             if best not in self.rank:
@@ -75,28 +88,48 @@ class Tokenizer:
         self.known[piece] = [self.vocab[p] for p in parts]
         return self.known[piece]
 
-    def encode(self, text, special):
+    def words(self, text, special):
+        return [i for piece in pieces(text) for i in self.word(piece)]
+
+    def find(self, text, special, normalized, between):
+        """The added tokens of one set in a text; `between` does the rest."""
         ids, plain, i = [], 0, 0
-        while special and i < len(text):
-            here = [s for s in self.specials if text.startswith(s, i)]
+        own = [a for a in self.added if a["content"] and
+               a.get("normalized", not a["special"]) == normalized]
+        while own and i < len(text):
+            here = [a for a in own if text.startswith(a["content"], i)]
             if not here:
                 i += 1
                 continue
-            found = max(here, key=lambda s: len(s.encode()))
-            for piece in pieces(text[plain:i]):
-                ids += self.word(piece)
-            ids.append(self.specials[found])
-            i = plain = i + len(found)
-        for piece in pieces(text[plain:]):
-            ids += self.word(piece)
-        return ids
+            a = max(here, key=lambda a: len(a["content"].encode()))
+            start, stop = i, i + len(a["content"])
+            i = stop
+            if a["special"] and not special:
+                continue
+            if a.get("single_word") and (is_word(text[start - 1:start]) or
+                                         is_word(text[stop:stop + 1])):
+                continue
+            while a.get("lstrip") and start > plain and kind(text[start - 1]) == "s":
+                start -= 1
+            while a.get("rstrip") and stop < len(text) and kind(text[stop]) == "s":
+                stop += 1
+            ids += between(text[plain:start], special) + [a["id"]]
+            plain = stop
+        return ids + between(text[plain:], special)
+
+    def encode(self, text, special):
+        return self.find(text, special, False, lambda part, special:
+                         self.find(part, special, True, self.words))
 
     def answer(self, size, texts):
-        lines = f"{size} {self.specials.get(END, -1)}\n"
+        ends = [a["id"] for a in self.added if a["special"] and a["content"] == END]
+        lines = f"{size} {ends[0] if ends else -1}\n"
         for text in texts:
             for special in (False, True):
                 ids = self.encode(text, special)
-                lines += "".join(f"{i} " for i in ids) + "\n"
+                lines += "".join(f"{i} " for i in ids)
+                same = b"".join(self.bytes[i] for i in ids) == text.encode()
+                lines += "\n" if same else "decoded to another\n"
         return lines
 
 
@@ -116,11 +149,12 @@ def read_vocab(v, size, limits):
     return ids
 
 
-def add_merges(pairs, vocab):
-    """The texts that merges make; each part must be a byte or made before."""
+def add_merges(pairs, vocab, in_order):
+    """The texts that merges make. in_order: each part must be a byte or made before."""
     made, seen = set(BYTE_OF), set()
     for left, right in pairs:
-        need(left in made and right in made, "part of a merge")
+        have = made if in_order else vocab
+        need(left in have and right in have, "part of a merge")
         need(left + right in vocab and (left, right) not in seen, "merge")
         made.add(left + right)
         seen.add((left, right))
@@ -150,8 +184,9 @@ def read_pair(vocab, merges, texts, limits):
     except UnicodeDecodeError:
         raise Bad("merges are no UTF-8") from None
     pairs = [split_merge(line.removesuffix("\r")) for line in lines]
-    made = add_merges(pairs, ids)
-    rest = {t: i for t, i in ids.items() if t not in made}
+    made = add_merges(pairs, ids, True)
+    rest = [{"id": i, "content": t, "special": True, "normalized": False}
+            for t, i in ids.items() if t not in made]
     need(len(rest) <= 1024, "special tokens")
     return Tokenizer(ids, pairs, rest).answer(len(ids), texts)
 
@@ -159,11 +194,11 @@ def read_pair(vocab, merges, texts, limits):
 TOP = {"version": ["1.0"], "truncation": [None], "padding": [None], "normalizer": [None],
        "added_tokens": "*", "pre_tokenizer": "*", "post_processor": "*", "decoder": "*",
        "model": "*"}
-MODEL = {"type": ["BPE"], "dropout": [None], "unk_token": "*", "fuse_unk": [True, False],
+MODEL = {"type": ["BPE"], "dropout": [None, 0, 0.0], "unk_token": "*", "fuse_unk": [True, False],
          "continuing_subword_prefix": [None, ""], "end_of_word_suffix": [None, ""],
-         "byte_fallback": [False], "ignore_merges": [False], "vocab": "*", "merges": "*"}
-ADDED = {"id": "*", "content": "*", "special": [True], "single_word": [False],
-         "lstrip": [False], "rstrip": [False], "normalized": [True, False]}
+         "byte_fallback": [False], "ignore_merges": [True, False], "vocab": "*", "merges": "*"}
+ADDED = {"id": "*", "content": "*", "special": [True, False], "single_word": [True, False],
+         "lstrip": [True, False], "rstrip": [True, False], "normalized": [True, False]}
 SPLITTER = {"type": ["ByteLevel"], "add_prefix_space": [False],
             "trim_offsets": [True, False], "use_regex": [True]}
 OTHER = {"type": ["ByteLevel"], "add_prefix_space": [True, False],
@@ -171,7 +206,7 @@ OTHER = {"type": ["ByteLevel"], "add_prefix_space": [True, False],
 
 
 def check_members(v, allowed, needed):
-    """Nothing that would change what GPT-2's tokenizer does."""
+    """Nothing that is not read here."""
     need(isinstance(v, dict), "no object")
     for key, value in v.items():
         need(key in allowed, f"member {key}")
@@ -189,11 +224,11 @@ def read_json(b, texts, limits):
         limits.append("escapes in words that are compared as they are written")
     check_members(root, TOP, ("pre_tokenizer", "decoder", "model"))
     check_members(root["pre_tokenizer"], SPLITTER, ("type", "add_prefix_space"))
-    for key in ("post_processor", "decoder"):
-        if root.get(key) is not None:
-            check_members(root[key], OTHER, ("type",))
+    check_members(root["decoder"], OTHER, ("type",))
+    if root.get("post_processor") is not None:
+        check_members(root["post_processor"], OTHER, ("type",))
     model = root["model"]
-    check_members(model, MODEL, ("type", "vocab", "merges"))
+    check_members(model, MODEL, ("vocab", "merges"))
     added = root.get("added_tokens") or []
     need(isinstance(added, list) and isinstance(model["vocab"], dict), "lists")
     contents = []
@@ -213,12 +248,13 @@ def read_json(b, texts, limits):
         else:
             m = split_merge(text_in(m, limits))
         pairs.append(m)
-    made, specials = add_merges(pairs, ids), {}
+    add_merges(pairs, ids, False)
+    given = {}
     for a in added:
         i, content = whole(a["id"], 0, size - 1, limits), a["content"]
-        need(ids.get(content, i) == i and content not in made, "added token")
+        need(ids.get(content, i) == i, "added token")
         need(content in ids or i not in ids.values(), "id is taken")
-        need(i not in specials.values(), "id twice")
-        specials[content] = i
-    need(len(set(ids.values()) | set(specials.values())) == size, "ids with a gap")
-    return Tokenizer(ids, pairs, specials).answer(size, texts)
+        need(i not in given.values(), "id twice")
+        a["id"] = given[content] = i
+    need(len(set(ids.values()) | set(given.values())) == size, "ids with a gap")
+    return Tokenizer(ids, pairs, added, model.get("ignore_merges")).answer(size, texts)

@@ -677,6 +677,11 @@ class TokenizerJson(Vocabulary):
         model = root[members[b'"model"']][1]
         words = [b"true", b"false", b"null", b"256", b"267", b"268", b'"th e"',
                  b'["t", "h"]', b'"ByteLevel"', b'"the"']
+        changes = rng.randrange(4) # of what an added token is like
+        for _ in range(changes):
+            added = root[members[b'"added_tokens"']][1][0]
+            i = rng.randrange(2, len(added))
+            added[i][1] = rng.choice([b"true", b"false"])
         vocab, merges = model[-2][1], model[-1][1]
         way = rng.randrange(5)
         if way == 0: # the end of the vocabulary, the merges, the rest

@@ -173,30 +173,110 @@ TEST(tokenizer_json) {
     arena_free(mem);
 }
 
+/* Files whose tokenizer is the same, as other versions of the libraries write it. */
+TEST(tokenizer_json_other_forms) {
+    static const char *const same[][2] = {
+        {"\"type\":\"BPE\",", ""},
+        {"\"truncation\":null",
+         "\"truncation\":{\"direction\":\"Right\",\"max_length\":512,\"strategy\":"
+         "\"LongestFirst\",\"stride\":0}"},
+        {"\"padding\":null",
+         "\"padding\":{\"strategy\":\"BatchLongest\",\"direction\":\"Right\","
+         "\"pad_to_multiple_of\":null,\"pad_id\":257,\"pad_type_id\":0,\"pad_token\":"
+         "\"<|e|>\"}"},
+        {"{\"type\":\"ByteLevel\",\"add_prefix_space\":true,\"trim_offsets\":false}",
+         "{\"type\":\"TemplateProcessing\",\"single\":[{\"Sequence\":{\"id\":\"A\","
+         "\"type_id\":0}}],\"pair\":[{\"Sequence\":{\"id\":\"A\",\"type_id\":0}},{"
+         "\"Sequence\":{\"id\":\"B\",\"type_id\":1}}],\"special_tokens\":{}}"},
+        {"{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,"
+         "\"use_regex\":true}",
+         "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{"
+         "\"Regex\":\"'(?:[sdmt]|ll|ve|re)| ?\\\\p{L}+| ?\\\\p{N}+| "
+         "?[^\\\\s\\\\p{L}\\\\p{N}]+|\\\\s+(?!\\\\S)|\\\\s+\"},\"behavior\":"
+         "\"Isolated\",\"invert\":false},{\"type\":\"ByteLevel\",\"add_prefix_space\":"
+         "false,\"use_regex\":false}]}"},
+        {"\"dropout\":null", "\"dropout\":0.0"},
+        {"\"special\":true", "\"special\":false"},
+        {"\"vocab\":", "\"ignore_merges\":true,\"vocab\":"},
+        {"\"normalizer\":null", "\"normalizer\":{\"type\":\"NFC\"}"},
+    };
+    static const int32_t want[] = {256, 257, 256, 220, 256};
+    Arena *mem = arena_new();
+    for (int i = 0; i < ARRAY_LEN(same); i++) {
+        Tokenizer *t = of_json(mem, same[i][0], same[i][1]);
+        Ids ids = encode(mem, t, "ab<|e|>ab ab", 12, true);
+        int n;
+        if (ids.n != 5 || memcmp(ids.id, want, sizeof want))
+            test_fail(__FILE__, __LINE__, "other ids in case %d", i);
+        tokenizer_prefix(t, &n);
+        EXPECT_INT(n, 0);
+    }
+    arena_free(mem);
+}
+
 TEST(tokenizer_json_not_understood) {
     static const char *const cases[][3] = {
         {"\"1.0\"", "\"2.0\"", "'version' may only be: \"1.0\""},
-        {"\"normalizer\":null", "\"normalizer\":{\"type\":\"NFC\"}", "'normalizer'"},
-        {"\"truncation\":null", "\"truncation\":{}", "'truncation' may only be: null"},
+        {"\"normalizer\":null", "\"normalizer\":{\"type\":\"NFKC\"}",
+         "t.json:1:201: error: the normalizer 'NFKC' is not built in"},
+        {"\"normalizer\":null", "\"normalizer\":{\"type\":\"Lowercase\"}",
+         "there are: NFC, Prepend, Replace, Sequence"},
+        {"\"normalizer\":null",
+         "\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFC\"},{"
+         "\"type\":\"StripAccents\"}]}",
+         "the normalizer 'StripAccents' is not built in"},
+        {"\"normalizer\":null",
+         "\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},"
+         "\"content\":\"b\"}",
+         "'String' may only be \" \""},
+        {"\"normalizer\":null",
+         "\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},"
+         "\"content\":\"\xE2\x96\x81\"}",
+         "a Replace beside ByteLevel is not built in"},
+        {"\"truncation\":null", "\"truncation\":{}", "'max_length' is missing"},
+        {"\"truncation\":null", "\"truncation\":{\"max_length\":1,\"x\":2}",
+         "'x' is not understood"},
         {"\"version\"", "\"extra\":1,\"version\"", "'extra' is not understood"},
         {"\"add_prefix_space\":false", "\"add_prefix_space\":true", "'add_prefix_space'"},
-        {"\"use_regex\":true", "\"use_regex\":false", "'use_regex' may only be: true"},
-        {"{\"type\":\"ByteLevel\"", "{\"type\":\"Whitespace\"", "'type' may only be"},
+        {"\"use_regex\":true", "\"use_regex\":false", "'use_regex' may only be true"},
+        {"{\"type\":\"ByteLevel\"", "{\"type\":\"Whitespace\"",
+         "the pre-tokenizer 'Whitespace' is not built in"},
+        {"{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,"
+         "\"use_regex\":true}",
+         "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{"
+         "\"Regex\":\"\\\\w+\"},\"behavior\":\"Isolated\",\"invert\":false}]}",
+         "the regular expression '\\w+' is not known"},
+        {"{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,"
+         "\"use_regex\":true}",
+         "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Digits\"}]}",
+         "the pre-tokenizer 'Digits' is not built in"},
+        {"{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,"
+         "\"use_regex\":true}",
+         "null", "neither byte_fallback nor ByteLevel"},
         {"\"post_processor\":{\"type\":\"ByteLevel\"",
-         "\"post_processor\":{\"type\":\"TemplateProcessing\"", "'type' may only be"},
+         "\"post_processor\":{\"type\":\"RobertaProcessing\"",
+         "the post-processor 'RobertaProcessing' is not built in"},
+        {"{\"type\":\"ByteLevel\",\"add_prefix_space\":true,\"trim_offsets\":false}",
+         "{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"<s>"
+         "\",\"type_id\":0}}],\"special_tokens\":{}}",
+         "'<s>' is not among the special_tokens of the template"},
+        {"{\"type\":\"ByteLevel\",\"add_prefix_space\":true,\"trim_offsets\":false}",
+         "{\"type\":\"TemplateProcessing\",\"single\":[],\"special_tokens\":{}}",
+         "the template has no Sequence A"},
+        {"\"decoder\":{\"type\":\"ByteLevel\"", "\"decoder\":{\"type\":\"CTC\"",
+         "the decoder 'CTC' is not built in"},
         {"\"BPE\"", "\"WordPiece\"", "'type' may only be: \"BPE\""},
         {"\"dropout\":null", "\"dropout\":0.1", "'dropout' may only be: null"},
+        {"\"vocab\":", "\"byte_fallback\":true,\"vocab\":",
+         "byte_fallback beside ByteLevel is not built in"},
         {"\"end_of_word_suffix\":\"\"", "\"end_of_word_suffix\":\"</w>\"",
          "'end_of_word_suffix'"},
-        {"\"lstrip\":false", "\"lstrip\":true", "'lstrip' may only be: false"},
-        {"\"special\":true", "\"special\":false", "'special' may only be: true"},
+        {"\"lstrip\":false", "\"lstrip\":1", "'lstrip' may only be: true false"},
         {"\"id\":257", "\"id\":256", "id 256 is taken"},
         {"\"id\":257", "\"id\":258", "'id' must be between 0 and 257"},
         {"\"<|e|>\"", "\"\"", "an added token is empty"},
         {"\"id\":257,\"content\":\"<|e|>\"", "\"id\":256,\"content\":\"a\"",
          "this token has id 64 in the vocabulary"},
-        {"\"id\":257,\"content\":\"<|e|>\"", "\"id\":256,\"content\":\"ab\"",
-         "a special token cannot be a byte or made by merges"},
         {"[\"a b\"]", "[\"a b\",\"a b\"]", "this pair is merged twice"},
         {"[\"a b\"]", "[[\"a\",\"b\",\"c\"]]", "a merge is two tokens"},
         {"[\"a b\"]", "[7]", "t.json"},
