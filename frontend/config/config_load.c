@@ -55,6 +55,13 @@ static void layer_set(Layer *l, int k, const char *name, const YamlNode *value) 
     l->seen[k] = true;
 }
 
+static const YamlNode *map_get(const YamlNode *map, const char *key) {
+    for (int i = 0; i < map->n; i++) {
+        if (!strcmp(map->keys[i]->text, key)) return map->items[i];
+    }
+    return NULL;
+}
+
 static void read_section(Loader *ld, Layer *l, const YamlNode *map, const char *prefix,
                          const char *skip);
 
@@ -66,6 +73,21 @@ typedef struct Entry {
     const char *prefix;
     bool *had; /* of the callbacks */
 } Entry;
+
+/* The other names of keys that lie within a section which is else taken as a whole. */
+static void read_within(const Entry *e, const char *path) {
+    size_t n = strlen(path);
+    for (int i = 0; i < n_key_aliases; i++) {
+        const char *name = key_aliases[i].path;
+        if (strncmp(name, path, n) != 0 || name[n] != '.') continue;
+        const YamlNode *at = e->value;
+        for (const char *p = name + n; at && *p; p += 1 + strcspn(p + 1, ".")) {
+            const char *part = arena_strndup(e->ld->mem, p + 1, strcspn(p + 1, "."));
+            at = at->kind == NODE_MAP ? map_get(at, part) : NULL;
+        }
+        if (at) layer_set(e->l, key_find(name), name, at);
+    }
+}
 
 static void read_entry(void *context) {
     const Entry *e = context;
@@ -81,6 +103,7 @@ static void read_entry(void *context) {
     int k = key_find(path);
     if (k >= 0) {
         layer_set(e->l, k, path, value);
+        if (key_table[k].kind == KIND_TREE) read_within(e, path);
     } else if (!key_is_section(path) && value->kind == NODE_MAP && !key_foreign(key)) {
         unknown_section(e->ld->mem, path, e->key->at);
     } else if (!key_is_section(path)) {
@@ -102,13 +125,6 @@ static void read_section(Loader *ld, Layer *l, const YamlNode *map, const char *
         if (skip && !strcmp(e.key->text, skip)) continue;
         config_try(ld->state, read_entry, &e);
     }
-}
-
-static const YamlNode *map_get(const YamlNode *map, const char *key) {
-    for (int i = 0; i < map->n; i++) {
-        if (!strcmp(map->keys[i]->text, key)) return map->items[i];
-    }
-    return NULL;
 }
 
 static const char *const callback_names[] = {"CheckpointMonitor", "MFLossMonitor",

@@ -1,6 +1,7 @@
 /* data_open.c - from the configuration's keys to an open source; see data_open.h. */
 #include "frontend/config/data_open.h"
 #include "frontend/config/config_state.h"
+#include "frontend/config/run_tokenizer.h"
 #include "runtime/data/gpt_index.h"
 
 #define LOADER "train_dataset.data_loader."
@@ -136,6 +137,7 @@ static void fill_gpt(Arena *mem, const Config *cfg, DataSplit which,
     int64_t eod = cfg->train_dataset_data_loader_eod;
     int64_t pad = cfg->train_dataset_data_loader_pad_token;
     bool train = which == SPLIT_TRAIN;
+    TokenizerSpec tokenizer = run_tokenizer(mem, cfg);
     *g = (DataGptSpec){
         .paths = paths.items,
         .n_paths = paths.n,
@@ -151,10 +153,10 @@ static void fill_gpt(Arena *mem, const Config *cfg, DataSplit which,
         .text_key = cfg->train_dataset_data_loader_text_key,
         .pad = pad >= 0 ? pad : cfg->model_pad_token,
         .pad_in_loss = cfg->train_dataset_data_loader_pad_in_loss,
-        .tokenizer_type = cfg->train_dataset_data_loader_tokenizer_type,
-        .vocab_file = cfg->train_dataset_data_loader_vocab_file,
-        .merge_file = cfg->train_dataset_data_loader_merge_file,
-        .tokenizer_file = cfg->train_dataset_data_loader_tokenizer_file};
+        .tokenizer_type = tokenizer.type,
+        .vocab_file = tokenizer.vocab_file,
+        .merge_file = tokenizer.merge_file,
+        .tokenizer_file = tokenizer.tokenizer_file};
 }
 
 Data *data_open_split(Arena *mem, const Config *cfg, DataSplit which,

@@ -180,7 +180,7 @@ static void read_row(Reader *x, int r, const char *name, const char *inside) {
         fprintf(stderr, "note: %s has no effect: %s\n", name, row->help);
         return;
     }
-    if (x->o->value[r].n && takes_value(row))
+    if (x->o->value[r].n && takes_value(row) && row->kind != OPTION_MANY)
         fail(EXIT_CONFIG, "%s is given twice; keep one", name);
     check_value(row, name, value);
     add_value(x, r, value);

@@ -1,5 +1,5 @@
 /* options.h - the words of a command, read by the table commands.def. An option is
- * written --name VALUE or --name=VALUE, '-' and '_' alike, at most once; options and
+ * written --name VALUE or --name=VALUE, '-' and '_' alike, at most once unless the row says MANY; options and
  * other words may be in any order, and after "--" nothing is an option. */
 #ifndef STATOR_OPTIONS_H
 #define STATOR_OPTIONS_H
@@ -14,7 +14,8 @@ typedef enum CommandId {
 typedef enum OptionKind {
     OPTION_SWITCH,
     OPTION_TEXT,
-    OPTION_LIST,
+    OPTION_LIST, /* all the words behind it */
+    OPTION_MANY, /* one word each time it is given */
     OPTION_LAST,
     OPTION_INT,
     OPTION_NUMBER,

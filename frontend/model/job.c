@@ -327,17 +327,35 @@ static void check_bytes(const Job *j) {
     int64_t vocab = vocabulary(j);
     if (vocab <= 256) return;
     const char *file = strcmp(path, "embedded") ? path : "TEXT";
-    config_refuse(cfg, LOADER "type", LOADER "dataset_dir",
-                  arena_printf(j->mem,
-                               "stator preprocess --input %.100s --output-prefix data/my "
-                               "--vocab-file vocab.json --merge-file merges.txt "
-                               "--append-eod, then --train_dataset.data_loader.type "
-                               "MegatronIndexed --dataset_dir data/my_text_document; or "
-                               "vocab_size 256",
-                               file),
-                  "TextFile gives bytes as tokens, 0 .. 255, but this model has a "
-                  "vocabulary of %lld",
-                  (long long)vocab);
+    config_refuse(
+        cfg, LOADER "type", LOADER "dataset_dir",
+        arena_printf(j->mem,
+                     "--tokenizer_file tokenizer.json; to make one: stator "
+                     "tokenizer train --input %.100s --vocab-size %lld --output "
+                     "tok; or vocab_size 256",
+                     file, (long long)vocab),
+        "TextFile gives bytes as tokens, 0 .. 255, but this model has a "
+        "vocabulary of %lld",
+        (long long)vocab);
+}
+
+/* Opens the tokenizer of the run, if it has one; every id must have a row in the model. */
+static void choose_tokenizer(Job *j) {
+    const Config *cfg = j->cfg;
+    TokenizerSpec spec = run_tokenizer(j->mem, cfg);
+    if (!run_tokenizer_found(&spec)) {
+        check_bytes(j);
+        return;
+    }
+    j->tokenizer = tokenizer_open(j->mem, &spec);
+    int64_t ids = tokenizer_vocab(j->tokenizer), vocab = vocabulary(j);
+    if (j->ncolumns || vocab >= ids) return;
+    config_refuse(cfg, "model.model_config.vocab_size", LOADER "tokenizer_file",
+                  arena_printf(j->mem, "vocab_size %lld, or a multiple of 64 above",
+                               (long long)ids),
+                  "the tokenizer %s has %lld ids, the model a vocabulary of %lld",
+                  spec.tokenizer_file ? spec.tokenizer_file : spec.vocab_file,
+                  (long long)ids, (long long)vocab);
 }
 
 /* Parts of a micro-batch, where they can hide anything. */
@@ -377,7 +395,7 @@ void job_choose_shape(Job *j) {
     choose_parts(j);
     choose_inputs(j);
     check_means(j);
-    check_bytes(j);
+    choose_tokenizer(j);
 }
 
 DataShape job_data_shape(const Job *j, int64_t rows, int64_t steps) {

@@ -4,6 +4,7 @@
 #ifndef STATOR_JOB_H
 #define STATOR_JOB_H
 #include "frontend/config/data_open.h"
+#include "frontend/config/run_tokenizer.h"
 #include "frontend/model/source.h"
 #include "frontend/model/strategy.h"
 #include "runtime/data/data.h"
@@ -33,7 +34,8 @@ typedef struct Job {
     double remade_per_token; /* what backward makes again besides; job_count_remade */
     DataColumn *column;      /* tensors of a sample by name (data of type Tensors) */
     int ncolumns;
-    int labels; /* the column of role labels; -1: none */
+    const Tokenizer *tokenizer; /* of the run; NULL: none */
+    int labels;                 /* the column of role labels; -1: none */
 } Job;
 
 /* Chooses the model: sets has_spec, spec or module, source, and seq where the model

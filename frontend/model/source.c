@@ -2,6 +2,7 @@
 #include "frontend/model/source.h"
 #include "base/json.h"
 #include "frontend/config/commands.h"
+#include "frontend/config/run_tokenizer.h"
 #include "runtime/comm/comm.h"
 #include "runtime/store/ckpt_files.h"
 #include <errno.h>
@@ -50,7 +51,7 @@ static void read_state(Arena *mem, Source *s, const char *folder, const Manifest
     const Json *data = json_get(state, "data");
     const char *type = "";
     if (data && data->kind == JSON_OBJECT) type = json_get_string(data, "type", "");
-    s->bytes = !strcmp(type, "TextFile");
+    s->bytes = !strcmp(type, "TextFile") && !json_get_bool(data, "tokenizer", false);
 }
 
 static void read_checkpoint(Arena *mem, Source *s) {
@@ -166,7 +167,8 @@ Source source_open(Arena *mem, const char *path, int nflags, char **flags) {
         read_checkpoint(mem, &s);
     else
         read_newest(mem, &s);
-    s.bytes |= s.spec.vocab == 256;
+    if (!s.bytes) s.tokenizer = tokenizer_of_folder(mem, s.path);
+    s.bytes |= s.spec.vocab == 256 && !run_tokenizer_found(&s.tokenizer);
     return s;
 }
 

@@ -4,6 +4,7 @@
 #define STATOR_SOURCE_H
 #include "frontend/model/weights.h"
 #include "runtime/store/ckpt.h"
+#include "runtime/text/tokenizer.h"
 
 typedef enum SourceKind {
     SOURCE_CHECKPOINTS, /* the newest good one of a folder of step_* folders */
@@ -17,7 +18,10 @@ typedef struct Source {
     const char *config; /* YAML file that belongs to it, NULL: none */
     ModelSpec spec;     /* see source_spec */
     const char *module; /* text of the module it was trained as (model.file); or NULL */
-    bool bytes; /* tokens are bytes: a vocabulary of 256, or trained on a text file */
+    TokenizerSpec tokenizer; /* that belongs to it; all NULL: none */
+    bool
+        bytes; /* tokens are bytes: without a tokenizer, and a vocabulary of 256 or trained
+                   on a text file */
 } Source;
 
 /* Looks what `path` is and reads what model it holds; the weights stay where they are. A

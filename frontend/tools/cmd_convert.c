@@ -3,6 +3,7 @@
 #include "base/json.h"
 #include "frontend/config/commands.h"
 #include "frontend/config/options.h"
+#include "frontend/config/run_tokenizer.h"
 #include "frontend/model/source.h"
 #include "runtime/store/ckpt_files.h"
 #include "runtime/store/safetensors.h"
@@ -15,6 +16,7 @@ typedef struct Convert {
     const char *from, *out;
     bool force;
     Source source;
+    const Tokenizer *tokenizer; /* NULL: none */
     Func *entry;    /* for names and types of the parameters */
     float **weight; /* by argument; NULL: no parameter */
 } Convert;
@@ -96,6 +98,21 @@ static void compare(const Convert *c, const Safetensors *st, const char *name,
         differs(c, name);
 }
 
+/* The tokenizer goes with the weights, and says where texts end if the model does not. */
+static void open_tokenizer(Convert *c) {
+    const TokenizerSpec *spec = &c->source.tokenizer;
+    ModelSpec *s = &c->source.spec;
+    if (!run_tokenizer_found(spec)) return;
+    c->tokenizer = tokenizer_open(c->mem, spec);
+    int64_t bos = tokenizer_bos(c->tokenizer), eod = tokenizer_eod(c->tokenizer);
+    if (!s->n_eos && eod >= 0 && eod < s->vocab) s->eos[s->n_eos++] = eod;
+    if (s->bos_token < 0 && bos < s->vocab) s->bos_token = bos;
+}
+
+static void keep_tokenizer(const Convert *c) {
+    if (c->tokenizer) tokenizer_write(c->tokenizer, c->out);
+}
+
 /* ---- to Hugging Face ---- */
 
 static void check_hf(Convert *c) {
@@ -119,10 +136,15 @@ static void to_hf(Convert *c) {
     const char *folder = load_weights(c);
     weights_save_hf(c->out, &c->source.spec, c->entry, weight_at, c);
     check_hf(c);
-    printf(
-        "%s: config.json, generation_config.json and model.safetensors of %s; read back "
-        "and equal\n",
-        c->out, folder);
+    keep_tokenizer(c);
+    printf("%s: config.json, generation_config.json%s and model.safetensors of %s; read "
+           "back "
+           "and equal\n",
+           c->out,
+           run_tokenizer_found(&c->source.tokenizer)
+               ? ", tokenizer.json, tokenizer_config.json"
+               : "",
+           folder);
 }
 
 /* ---- to stator ---- */
@@ -167,6 +189,7 @@ static void to_stator(Convert *c) {
     ckpt_name(0, name);
     const char *folder = path_join(c->mem, c->out, name);
     check_stator(c, folder, t, n);
+    keep_tokenizer(c);
     printf("%s: weights of %s; read back and equal\n", folder, from);
 }
 
@@ -190,6 +213,7 @@ int cmd_convert(int argc, char **argv) {
     check_out(&c);
     c.source = source_open(c.mem, c.from, 0, NULL);
     source_spec(&c.source);
+    open_tokenizer(&c);
     if (hf)
         to_hf(&c);
     else

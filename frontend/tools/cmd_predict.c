@@ -6,8 +6,8 @@
 #include "frontend/model/source.h"
 #include "frontend/tools/generate.h"
 #include "frontend/tools/predict_module.h"
+#include "frontend/tools/predict_text.h"
 #include "frontend/tools/sampler.h"
-#include "frontend/tools/text.h"
 
 /* A key that does nothing here must not look as if it did. Unknown ones are left to the
  * configuration, which knows the nearest. */
@@ -38,8 +38,9 @@ static void check_flags(Arena *mem, const Options *o, const Source *s) {
 
 /* Options of texts are not for a user's module, nor the other way round. */
 static void check_kind(const Options *o, const Source *s) {
-    static const char *const of_text[] = {"--prompt", "--prompt_file", "--prompt_tokens",
-                                          "--stop", "--max_new_tokens"};
+    static const char *const of_text[] = {
+        "--prompt", "--prompt_file",    "--prompt_lines", "--prompt_tokens",
+        "--stop",   "--max_new_tokens", "--num_samples",  "--json"};
     bool data = option_given(o, "--data");
     for (int i = 0; i < ARRAY_LEN(of_text) && s->module; i++)
         if (option_given(o, of_text[i]))
@@ -47,6 +48,9 @@ static void check_kind(const Options *o, const Source *s) {
                  "%s is of a module of its own (model.file): give --data PATH, its "
                  "samples, and no options of texts",
                  s->path);
+    if (s->module && o->nwords > 1)
+        fail(EXIT_CONFIG,
+             "%s is of a module of its own (model.file), which takes no prompt", s->path);
     if (s->module && !data)
         fail(EXIT_CONFIG,
              "%s is of a module of its own (model.file): give its samples, --data PATH "
@@ -60,47 +64,7 @@ static void check_kind(const Options *o, const Source *s) {
              data ? "data" : "out", s->path);
 }
 
-/* ---- prompt and length ---- */
-
-static void check_bytes(const Source *s, const char *option) {
-    if (s->bytes) return;
-    fail(EXIT_CONFIG,
-         "the tokens of this model are not bytes (its vocabulary is %lld), so "
-         "--%s cannot be read: give token numbers, --prompt_tokens 1,2,3",
-         (long long)s->spec.vocab, option);
-}
-
-static Tokens read_prompt(Arena *mem, const Options *o, const Source *s) {
-    const char *text = option_text(o, "--prompt");
-    const char *file = option_text(o, "--prompt_file");
-    const char *tokens = option_text(o, "--prompt_tokens");
-    int given = (text != NULL) + (file != NULL) + (tokens != NULL);
-    if (given != 1)
-        fail(EXIT_CONFIG,
-             "%s: write one of --prompt TEXT, --prompt_file FILE and "
-             "--prompt_tokens 1,2,3",
-             given ? "more than one prompt" : "no prompt");
-    Tokens t;
-    if (tokens) {
-        t = tokens_parse(mem, tokens, s->spec.vocab);
-    } else {
-        check_bytes(s, text ? "prompt" : "prompt_file");
-        size_t n = text ? strlen(text) : 0;
-        if (!text)
-            text = file_read_to_end(mem, file, TEXT_MAX_PROMPT_BYTES, &n, EXIT_DATA);
-        if (n > TEXT_MAX_PROMPT_BYTES) fail(EXIT_CONFIG, "the prompt is above 64 MiB");
-        t = tokens_of_bytes(mem, text, n);
-    }
-    if (t.n == 0)
-        fail(EXIT_CONFIG, "the prompt is empty; a model needs one token to go on");
-    for (int i = 0; i < t.n; i++)
-        if (t.id[i] >= s->spec.vocab)
-            fail(EXIT_CONFIG,
-                 "byte %d of the prompt is %d, the vocabulary of the model is "
-                 "0..%lld",
-                 i + 1, t.id[i], (long long)s->spec.vocab - 1);
-    return t;
-}
+/* ---- length ---- */
 
 /* Tokens of the whole text. The context is what the model has positions for. */
 static int64_t choose_total(const Options *o, const Source *s, const Config *cfg, int n) {
@@ -128,55 +92,7 @@ static int64_t choose_total(const Options *o, const Source *s, const Config *cfg
     return n + MIN(wanted, context - n);
 }
 
-/* ---- output ---- */
-
-typedef struct Output {
-    TextStream *text; /* NULL: token numbers */
-    int64_t count;
-} Output;
-
-static Output open_output(Arena *mem, const Options *o, const Source *s, Tokens prompt) {
-    bool tokens = option_given(o, "--tokens"), numbers = tokens || !s->bytes;
-    const char *stop = option_text(o, "--stop");
-    if (numbers && stop)
-        fail(EXIT_CONFIG,
-             "--stop is a text, and this prints token numbers; leave it out");
-    if (numbers && !tokens)
-        fprintf(stderr, "note: the tokens of this model are not bytes: prints their "
-                        "numbers\n");
-    if (numbers) return (Output){0};
-    if (!option_given(o, "--no_prompt")) {
-        TextStream *echo = text_stream_new(mem, stdout, NULL);
-        for (int i = 0; i < prompt.n; i++)
-            text_stream_put(echo, (unsigned char)MIN(prompt.id[i], 255));
-        text_stream_end(echo);
-    }
-    return (Output){.text = text_stream_new(mem, stdout, stop)};
-}
-
-/* False when the stop text is complete. A token beyond the bytes prints as U+FFFD: byte
- * 255 begins no character. */
-static bool put_token(Output *out, int token) {
-    out->count++;
-    if (out->text) return text_stream_put(out->text, (unsigned char)MIN(token, 255));
-    printf("%s%d", out->count > 1 ? "," : "", token);
-    fflush(stdout);
-    return true;
-}
-
-static void close_output(Output *out) {
-    if (out->text) text_stream_end(out->text);
-    putchar('\n');
-    if (fflush(stdout) != 0 || ferror(stdout)) fail(1, "cannot write the text to stdout");
-}
-
 /* ---- generation ---- */
-
-static bool ends_text(const ModelSpec *s, int token) {
-    for (int i = 0; i < s->n_eos; i++)
-        if (s->eos[i] == token) return true;
-    return false;
-}
 
 typedef struct Times {
     double prompt_seconds, token_seconds;
@@ -184,22 +100,23 @@ typedef struct Times {
     const char *why;
 } Times;
 
-static Times generate(Generator *g, Sampler *sampler, const ModelSpec *s, Tokens prompt,
-                      int64_t total, Output *out) {
+static Times generate(Generator *g, Sampler *sampler, Tokens prompt, int64_t total,
+                      Output *out) {
     Times t = {.why = "length"};
     for (int i = 0; i < prompt.n; i++) sampler_seen(sampler, prompt.id[i]);
     double start = clock_seconds();
+    generator_restart(g);
     const float *scores = generator_prompt(g, prompt.id, prompt.n);
     t.prompt_seconds = clock_seconds() - start;
     start = clock_seconds();
     for (int64_t n = prompt.n; n < total; n++) {
         int token = sampler_next(sampler, scores, n);
         sampler_seen(sampler, token);
-        if (ends_text(s, token)) {
+        if (wording_ends(out->w, token)) {
             t.why = "end token";
             break;
         }
-        if (!put_token(out, token)) {
+        if (!output_token(out, token, scores, g->vocab)) {
             t.why = "stop text";
             break;
         }
@@ -266,6 +183,46 @@ static const Config *load_config(Arena *mem, const Options *o, const Source *s) 
     return cfg;
 }
 
+/* One text of a prompt, in memory of its own. */
+static void predict_text(Generator *g, Sampling sampling, const Wording *w,
+                         const Prompt *p, int64_t total, int64_t sample) {
+    Arena *mem = arena_new();
+    Output out;
+    sampling.seed += (uint64_t)sample;
+    Sampler *sampler = sampler_new(mem, &sampling, (int)w->source->spec.vocab);
+    output_open(mem, &out, w, p);
+    Times t = generate(g, sampler, p->tokens, total, &out);
+    output_close(&out, sample, t.why);
+    report_end(&t, p->tokens.n, out.count);
+    arena_free(mem);
+}
+
+static void predict_texts(Arena *mem, const Options *o, Source *s, const Config *cfg,
+                          double start) {
+    Sampling sampling = sampling_of(o, cfg);
+    sampler_new(mem, &sampling, (int)s->spec.vocab); /* looks at the settings */
+    Wording w = wording_new(mem, o, s);
+    int n, longest = 0;
+    int64_t samples = option_int(o, "--num_samples", 1), most = 0, shown = 0;
+    Prompt *prompt = prompts_read(mem, o, &w, &n);
+    int64_t *total = NEW_ARRAY(mem, int64_t, (size_t)n);
+    for (int i = 0; i < n; i++) {
+        total[i] = choose_total(o, s, cfg, prompt[i].tokens.n);
+        longest = MAX(longest, prompt[i].tokens.n);
+        most = MAX(most, total[i]);
+    }
+    Generator *g = generator_new(mem, &s->spec, longest, most, cfg);
+    const char *folder = source_load(mem, s, g->owner->entry, generator_weight, g);
+    report_start(s, folder, g, clock_seconds() - start);
+    for (int i = 0; i < n; i++)
+        for (int64_t k = 0; k < samples; k++) {
+            if (n * samples > 1 && !w.json)
+                printf("== %lld of %lld\n", (long long)++shown, (long long)(n * samples));
+            predict_text(g, sampling, &w, &prompt[i], total[i], k);
+        }
+    generator_free(g);
+}
+
 int cmd_predict(int argc, char **argv) {
     Arena *mem = arena_new();
     const Options *o = options_read(mem, COMMAND_predict, argc, argv);
@@ -287,18 +244,7 @@ int cmd_predict(int argc, char **argv) {
         arena_free(mem);
         return 0;
     }
-    Sampling sampling = sampling_of(o, cfg);
-    Sampler *sampler = sampler_new(mem, &sampling, (int)s.spec.vocab);
-    Tokens prompt = read_prompt(mem, o, &s);
-    int64_t total = choose_total(o, &s, cfg, prompt.n);
-    Generator *g = generator_new(mem, &s.spec, prompt.n, total, cfg);
-    const char *folder = source_load(mem, &s, g->owner->entry, generator_weight, g);
-    report_start(&s, folder, g, clock_seconds() - start);
-    Output out = open_output(mem, o, &s, prompt);
-    Times t = generate(g, sampler, &s.spec, prompt, total, &out);
-    close_output(&out);
-    report_end(&t, prompt.n, out.count);
-    generator_free(g);
+    predict_texts(mem, o, &s, cfg, start);
     arena_free(mem);
     return 0;
 }

@@ -2,6 +2,7 @@
  * preprocess_data.py, what it says while it works, and the end of it. */
 #include "frontend/config/commands.h"
 #include "frontend/config/options.h"
+#include "frontend/config/run_tokenizer.h"
 #include "runtime/data/data_reader.h"
 #include "runtime/data/preprocess.h"
 #include "runtime/run/metrics.h"
@@ -159,6 +160,19 @@ static void say_end(const Run *r) {
     }
 }
 
+/* The tokenizer goes with the pairs, so that a run on them has it. */
+static void keep_tokenizer(const Run *r, const Tokenizer *t) {
+    for (int k = 0; k < r->o->nkey; k++) {
+        const char *dir =
+            data_tokenizer_dir(r->o->mem, indexed_write_prefix(r->writer[k]));
+        if (strcmp(r->o->tokenizer.type ? r->o->tokenizer.type : "", "ByteTokenizer") !=
+            0)
+            tokenizer_write(t, dir);
+        else
+            unlink(path_join(r->o->mem, dir, "tokenizer.json")); /* of an older pair */
+    }
+}
+
 static int run_all(Run *r, const Tokenizer *t) {
     const Work *o = r->o;
     int workers = (int)o->workers;
@@ -190,6 +204,7 @@ static int run_all(Run *r, const Tokenizer *t) {
              r->count.bad_lines ? ", only broken lines" : "");
     for (int k = 0; k < o->nkey; k++) indexed_write_complete(r->writer[k]);
     for (int k = 0; k < o->nkey; k++) indexed_write_publish(r->writer[k]);
+    keep_tokenizer(r, t);
     say_end(r);
     return 0;
 }
@@ -214,7 +229,8 @@ int cmd_preprocess(int argc, char **argv) {
     r->o = o;
     Tokenizer *t = tokenizer_open(mem, &o->tokenizer);
     if (o->append_eod && tokenizer_eod(t) < 0)
-        fail(EXIT_CONFIG, "--append-eod: this tokenizer has no <|endoftext|> (%s)",
+        fail(EXIT_CONFIG,
+             "--append-eod: this tokenizer has no token that ends a text (%s)",
              tokenizer_describe(t));
     r->reader = open_reader(o);
     Catch c;

@@ -75,6 +75,10 @@ void generator_free(Generator *g) {
     if (g->prompt) program_free(g->prompt);
 }
 
+void generator_restart(Generator *g) {
+    g->n = 0;
+}
+
 float *generator_weight(void *generator, int arg) {
     const Generator *g = generator;
     return g->owner->arg[arg];

@@ -27,6 +27,9 @@ int64_t generator_rows(int64_t n, int64_t most);
 Generator *generator_new(Arena *mem, const ModelSpec *s, int64_t prompt_n, int64_t total,
                          const Config *cfg);
 void generator_free(Generator *g);
+/* Forgets the text; the next call is generator_prompt of at most as many tokens as the
+ * generator was made for. */
+void generator_restart(Generator *g);
 
 /* A WeightAt for the parameters of g->owner->entry. */
 float *generator_weight(void *generator, int arg);

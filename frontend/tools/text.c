@@ -51,16 +51,28 @@ Tokens tokens_parse(Arena *mem, const char *list, int64_t vocab) {
 /* Room after the longest beginning of `stop` for one incomplete character. */
 enum { CHARACTER_BYTES = 4 };
 
-TextStream *text_stream_new(Arena *mem, FILE *out, const char *stop) {
+TextStream *text_stream_new(Arena *mem, FILE *out, Text *keep, const char *const *stop,
+                            int nstop) {
     TextStream *s = NEW(mem, TextStream);
     s->out = out;
-    s->stop = stop && stop[0] ? stop : NULL;
-    s->stop_n = s->stop ? strlen(stop) : 0;
-    if (s->stop_n > TEXT_MAX_STOP_BYTES)
-        fail(EXIT_CONFIG, "the stop text has %zu bytes; at most %d are allowed",
-             s->stop_n, TEXT_MAX_STOP_BYTES);
-    s->held = arena_alloc(mem, s->stop_n + 2 * CHARACTER_BYTES);
+    s->keep = keep;
+    s->stop = NEW_ARRAY(mem, const char *, (size_t)nstop + 1);
+    size_t most = 0;
+    for (int i = 0; i < nstop; i++) {
+        size_t n = strlen(stop[i]);
+        if (n > TEXT_MAX_STOP_BYTES)
+            fail(EXIT_CONFIG, "the stop text has %zu bytes; at most %d are allowed", n,
+                 TEXT_MAX_STOP_BYTES);
+        if (n) s->stop[s->nstop++] = stop[i];
+        most = MAX(most, n);
+    }
+    s->held = arena_alloc(mem, most + 2 * CHARACTER_BYTES);
     return s;
+}
+
+static void print_bytes(TextStream *s, const char *p, size_t n) {
+    if (s->out) fwrite(p, 1, n, s->out);
+    if (s->keep) text_add_bytes(s->keep, p, n);
 }
 
 /* Can bytes after p[n], 1 <= n < 4, complete it to one character? The second byte of a
@@ -88,29 +100,32 @@ static void print_held(TextStream *s, size_t n, bool all) {
             may_become_character(s->held + i, left))
             break;
         if (size)
-            fwrite(s->held + i, 1, (size_t)size, s->out);
+            print_bytes(s, s->held + i, (size_t)size);
         else
-            fputs("\xEF\xBF\xBD", s->out);
+            print_bytes(s, "\xEF\xBF\xBD", 3);
         i += size ? (size_t)size : 1;
     }
     s->held_n -= i;
     memmove(s->held, s->held + i, s->held_n);
-    if (i) fflush(s->out);
+    if (i && s->out) fflush(s->out);
 }
 
-/* Length of the longest end of held that the stop text begins with. */
-static size_t stop_overlap(const TextStream *s) {
-    size_t n = MIN(s->held_n, s->stop_n);
-    while (n && memcmp(s->held + s->held_n - n, s->stop, n)) n--;
+/* Length of the longest end of held that `stop` begins with. */
+static size_t stop_overlap(const TextStream *s, const char *stop) {
+    size_t n = MIN(s->held_n, strlen(stop));
+    while (n && memcmp(s->held + s->held_n - n, stop, n)) n--;
     return n;
 }
 
 bool text_stream_put(TextStream *s, unsigned char byte) {
     if (s->ended) return false;
     s->held[s->held_n++] = (char)byte;
-    size_t overlap = s->stop ? stop_overlap(s) : 0;
-    if (s->stop && overlap == s->stop_n) {
-        print_held(s, s->held_n - overlap, true);
+    size_t overlap = 0;
+    for (int i = 0; i < s->nstop; i++) {
+        size_t n = stop_overlap(s, s->stop[i]);
+        overlap = MAX(overlap, n);
+        if (n < strlen(s->stop[i])) continue;
+        print_held(s, s->held_n - n, true);
         s->held_n = 0;
         s->ended = true;
         return false;

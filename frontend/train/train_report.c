@@ -107,6 +107,14 @@ static void keep_module(const Train *t) {
     if (t->job.cfg->model_file[0]) config_set_flag(t->job.cfg, "model.file", RUN_MODULE);
 }
 
+/* In the run folder, and with the checkpoints, which may go elsewhere. */
+static void keep_tokenizer(const Train *t) {
+    if (!t->job.tokenizer) return;
+    tokenizer_write(t->job.tokenizer, t->run_dir);
+    if (t->job.cfg->checkpoint_save_checkpoint_steps > 0)
+        tokenizer_write(t->job.tokenizer, t->ckpt_dir);
+}
+
 void report_open(Train *t) {
     const char *logs = path_join(t->mem, t->run_dir, "logs");
     int error = dir_make(logs);
@@ -128,6 +136,7 @@ void report_open(Train *t) {
     Text config = text_new(t->mem);
     config_print(t->job.cfg, &config);
     write_file(t, "config.yaml", &config);
+    keep_tokenizer(t);
     write_plan(t);
 }
 

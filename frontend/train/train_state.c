@@ -93,6 +93,7 @@ static char *state_json(const Train *t, Arena *mem) {
     text_add(&s, ",\"batch\":%lld,\"seq\":%lld,\"tokens\":%lld,\"shuffle\":%s",
              (long long)t->data->batch, (long long)t->data->seq,
              (long long)t->data->tokens, t->data->shuffle ? "true" : "false");
+    if (t->job.tokenizer) text_add(&s, ",\"tokenizer\":true");
     text_add(&s, ",\"fingerprint\":\"%s\"", t->data_print);
     text_add(&s, ",\"next_batch\":%lld},\"model\":", (long long)t->step);
     const Job *j = &t->job;

@@ -5,7 +5,8 @@
 
 /* What to read.
  * "TextFile": `path` is a file, a folder (all regular files below it, sorted by name,
- *     links not followed) or "embedded"; a token is a byte. A split is a stretch of bytes.
+ *     links not followed) or "embedded"; a token is a byte, or with the tokenizer of `gpt`
+ *     one of its tokens, which are kept in a cache. A split is a stretch of tokens.
  * "MegatronIndexed": `path` with or without .bin/.idx names a pair of files. A split is
  *     some consecutive documents.
  * "GPTDataset": Megatron-LM's data set of one split of one .bin/.idx pair or a blend of
@@ -42,7 +43,8 @@ typedef struct DataGptSpec {
     const char *text_key; /* "" is "text" */
     int64_t pad;          /* token that fills up; -1: eod */
     bool pad_in_loss;     /* the model learns to go on padding */
-    const char *tokenizer_type, *vocab_file, *merge_file, *tokenizer_file; /* or NULL */
+    /* WebtextDataset, TextFile; or NULL: */
+    const char *tokenizer_type, *vocab_file, *merge_file, *tokenizer_file;
 } DataGptSpec;
 
 /* What a source of type Tensors gives for each sample under one name, row-major. */

@@ -1,6 +1,7 @@
-/* data_text.c - text as bytes: a file, a folder of files, or the embedded corpus. */
+/* data_text.c - text: a file, a folder of files, or the embedded corpus, as bytes or as the
+ * tokens of a tokenizer. */
 #define _GNU_SOURCE
-#include "runtime/data/data_reader.h"
+#include "runtime/data/text_tokens.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -23,7 +24,9 @@ typedef struct TextSource {
     const unsigned char *bytes;
     TextPart *parts;
     int n_parts, cap_parts;
-    int64_t first; /* byte of the split */
+    const int32_t *tokens; /* NULL: bytes are tokens */
+    FileMap held;          /* the tokens' cache */
+    int64_t first;         /* byte or token of the split */
 } TextSource;
 
 /* Adds the files of one folder to the parts, its folders to the list of what to visit. */
@@ -114,11 +117,27 @@ static void text_read_in(Arena *mem, Data *d, TextSource *t) {
          ((TextPart){d->path, 0, (uint64_t)d->tokens}));
 }
 
+/* The texts of files that have bytes, as tokens. */
+static void tokenize(Arena *mem, Data *d, TextSource *t) {
+    TextEnd *text = NEW_ARRAY(mem, TextEnd, (size_t)t->n_parts + 1);
+    int n = 0;
+    for (int i = 0; i < t->n_parts; i++)
+        if (t->parts[i].n)
+            text[n++] = (TextEnd){t->parts[i].path, t->parts[i].begin + t->parts[i].n};
+    const char *folder = d->gpt->cache_path ? d->gpt->cache_path : "";
+    if (!folder[0] && !strcmp(d->path, "embedded")) folder = NULL;
+    t->tokens = text_tokens(mem, d, t->bytes, text, n, folder, &t->held, &d->tokens);
+    file_unmap(&t->map);
+    t->map = (FileMap){0};
+}
+
 static void text_open(Arena *mem, Data *d) {
     TextSource *t = NEW(mem, TextSource);
     int64_t end;
     d->state = t;
     text_read_in(mem, d, t);
+    TokenizerSpec spec = tokenizer_of_data(d);
+    if (spec.vocab_file || spec.merge_file || spec.tokenizer_file) tokenize(mem, d, t);
     data_part(d, d->tokens, &t->first, &end);
     d->tokens = end - t->first;
 }
@@ -136,11 +155,28 @@ static const TextPart *part_of(const TextSource *t, uint64_t at) {
     return &t->parts[low];
 }
 
+static void read_tokens(const Data *d, int64_t at, int64_t n, int32_t *out) {
+    const TextSource *t = d->state;
+    int64_t limit = data_token_limit(d);
+    memcpy(out, t->tokens + at, (size_t)n * sizeof *out);
+    for (int64_t i = 0; i < n; i++) {
+        if (out[i] >= 0 && out[i] < limit) continue;
+        char where[64], token[16];
+        snprintf(where, sizeof where, "token %lld", (long long)(at + i));
+        snprintf(token, sizeof token, "%d", (int)out[i]);
+        data_fail_token(d, d->path, where, token);
+    }
+}
+
 static void text_read(const Data *d, int64_t sample, int64_t from, int64_t n,
                       int32_t *out) {
     const TextSource *t = d->state;
     int64_t limit = data_token_limit(d);
     uint64_t at = (uint64_t)(t->first + sample * d->seq + from);
+    if (t->tokens) {
+        read_tokens(d, (int64_t)at, n, out);
+        return;
+    }
     for (int64_t i = 0; i < n; i++) {
         out[i] = t->bytes[at + (uint64_t)i];
         if (out[i] < limit) continue;
@@ -155,7 +191,9 @@ static void text_read(const Data *d, int64_t sample, int64_t from, int64_t n,
 
 static void text_close(Data *d) {
     TextSource *t = d->state;
-    if (t) file_unmap(&t->map);
+    if (!t) return;
+    file_unmap(&t->map);
+    file_unmap(&t->held);
 }
 
 const DataReader data_text = {"TextFile", false, text_open, text_read, text_close, NULL};

@@ -11,7 +11,7 @@
 #include "base/json.h"
 #include "runtime/data/data_reader.h"
 #include "runtime/data/gpt_index.h"
-#include "runtime/text/tokenizer.h"
+#include "runtime/data/text_tokens.h"
 
 enum { LINE_BYTES_MAX = 1 << 28 };
 
@@ -60,15 +60,6 @@ static int64_t i64_at(const char *p, int64_t i) {
 
 /* ---- tokenizing ---- */
 
-static TokenizerSpec tokenizer_of(const DataGptSpec *gpt) {
-    TokenizerSpec s = {gpt->tokenizer_type, gpt->vocab_file, gpt->merge_file,
-                       gpt->tokenizer_file};
-    const char **word[] = {&s.type, &s.vocab_file, &s.merge_file, &s.tokenizer_file};
-    for (int i = 0; i < ARRAY_LEN(word); i++)
-        if (*word[i] && !**word[i]) *word[i] = NULL;
-    return s;
-}
-
 /* Fails at the line of the file, which the JSON reader does not know. */
 static const Json *parse_line(WebText *w, const Data *d, int64_t line, const char *text,
                               size_t n) {
@@ -97,7 +88,7 @@ static void add_text(WebText *w, const Data *d, const Tokenizer *t, const Json *
 }
 
 static void tokenize(Arena *mem, const Data *d, WebText *w) {
-    TokenizerSpec spec = tokenizer_of(d->gpt);
+    TokenizerSpec spec = tokenizer_of_data(d);
     const Tokenizer *t = tokenizer_open(mem, &spec);
     int32_t *room = NEW_ARRAY(mem, int32_t, (size_t)d->seq);
     int64_t zero = 0, line = 0;
@@ -122,26 +113,14 @@ static void tokenize(Arena *mem, const Data *d, WebText *w) {
 
 /* ---- the cache ---- */
 
-static uint64_t hash_of_file(const char *path) {
-    FileMap map;
-    if (!path) return 0;
-    file_map(&map, path);
-    uint64_t hash = hash64(map.bytes, map.n);
-    file_unmap(&map);
-    return hash;
-}
-
 static char *cache_path(Arena *mem, const Data *d, const WebText *w, char key[33]) {
     const DataGptSpec *gpt = d->gpt;
-    TokenizerSpec spec = tokenizer_of(gpt);
+    TokenizerSpec spec = tokenizer_of_data(d);
     Text t = text_new(mem);
     text_add(&t, "webtext 1\nfile %016llx\nseq %lld\nkey %s\npad_in_loss %d\n",
              (unsigned long long)hash64(w->json.bytes, w->json.n), (long long)d->seq,
              gpt->text_key ? gpt->text_key : "", gpt->pad_in_loss);
-    text_add(&t, "tokenizer %s %016llx %016llx %016llx\n", spec.type ? spec.type : "",
-             (unsigned long long)hash_of_file(spec.vocab_file),
-             (unsigned long long)hash_of_file(spec.merge_file),
-             (unsigned long long)hash_of_file(spec.tokenizer_file));
+    text_add(&t, "%s", tokenizer_key(mem, &spec));
     hash_hex(t.s, t.n, key);
     const char *slash = strrchr(d->path, '/'), *dir = gpt->cache_path;
     if (!dir || !dir[0])

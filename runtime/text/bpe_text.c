@@ -190,6 +190,27 @@ size_t tokenizer_encode(const Tokenizer *t, TokenizerCache *c, const char *text,
     return o.n;
 }
 
+/* Printable ASCII but for the space: neither a space nor a part of a character. */
+static bool is_plain(char c) {
+    return c > ' ' && c < 0x7F;
+}
+
+size_t tokenizer_cut(const Tokenizer *t, const char *text, size_t n, size_t most,
+                     size_t *next) {
+    check(most >= 4);
+    *next = n;
+    if (n <= most) return n;
+    for (size_t i = most - 1; i > 0; i--) {
+        if (text[i] != ' ' || !is_plain(text[i - 1]) || !is_plain(text[i + 1])) continue;
+        /* Encoding the second part puts the space there again. */
+        *next = i + (t->rule.prepend || t->rule.metaspace);
+        if (t->rule.metaspace && t->rule.meta != META_ALWAYS) *next = i;
+        return i;
+    }
+    for (*next = most; *next > most - 4 && (text[*next] & 0xC0) == 0x80;) --*next;
+    return *next;
+}
+
 size_t tokenizer_max_tokens(const Tokenizer *t, size_t n) {
     return n * (size_t)t->max_char_tokens;
 }

@@ -66,6 +66,13 @@ size_t tokenizer_encode(const Tokenizer *t, TokenizerCache *c, const char *text,
                         bool allow_special, int32_t *out, size_t cap, uint64_t *bad_utf8);
 size_t tokenizer_max_tokens(const Tokenizer *t, size_t n);
 
+/* Where to cut text[n] so that the parts, encoded one by one, have the ids of the whole: at
+ * a space between two characters that are none, at most `most` bytes (4 at least) from its
+ * beginning. Returns the bytes of the first part, *next is where the second begins. A text
+ * without such a space is cut between any two characters. */
+size_t tokenizer_cut(const Tokenizer *t, const char *text, size_t n, size_t most,
+                     size_t *next);
+
 /* Bytes of ids[n], special tokens as their text; they need not be valid UTF-8. Returns how many bytes there are and
  * writes the first `cap`; no zero byte is added. Fails with EXIT_DATA for an id outside
  * of the vocabulary, naming its position. */

@@ -216,7 +216,7 @@ static char *text_of(Arena *mem, const char *before, const int32_t *id, int n) {
     size_t size;
     FILE *out = open_memstream(&buffer, &size);
     fputs(before, out);
-    TextStream *s = text_stream_new(mem, out, NULL);
+    TextStream *s = text_stream_new(mem, out, NULL, NULL, 0);
     for (int i = 0; i < n; i++) text_stream_put(s, (unsigned char)id[i]);
     text_stream_end(s);
     fputc('\n', out);

@@ -244,7 +244,7 @@ TEST(preprocess_words) {
     RUN("--input", in, "--output-prefix", p, BYTES, "--workers", "0");
     refused(EXIT_CONFIG, "from 1 to 256");
     RUN("--input", in, "--output-prefix", p, BYTES, "--append-eod");
-    refused(EXIT_CONFIG, "no <|endoftext|>");
+    refused(EXIT_CONFIG, "no token that ends a text");
     RUN("--input", in, "--output-prefix", p, BYTES, "--split-sentences");
     refused(EXIT_CONFIG, "BERT");
     RUN("--input", in, "--output-prefix", p, BYTES, "--json-keys", "../x");

@@ -1,0 +1,68 @@
+/* run_tokenizer.c - see run_tokenizer.h. */
+#include "frontend/config/run_tokenizer.h"
+
+#define TOKENIZER_JSON "tokenizer.json"
+
+bool run_tokenizer_found(const TokenizerSpec *s) {
+    return s->vocab_file || s->merge_file || s->tokenizer_file;
+}
+
+static const char *json_in(Arena *mem, const char *dir) {
+    const char *path = path_join(mem, dir, TOKENIZER_JSON);
+    return file_exists(path) ? path : NULL;
+}
+
+TokenizerSpec tokenizer_of_folder(Arena *mem, const char *dir) {
+    /* Of a folder above only where it is known to be of the same run. */
+    const char *found = json_in(mem, dir), *at = dir;
+    bool checkpoint = file_exists(path_join(mem, at, "manifest.json"));
+    for (int up = 0; up < 2 && !found; up++) {
+        at = path_join(mem, at, "..");
+        if ((up == 0 && checkpoint) || file_exists(path_join(mem, at, "config.yaml")))
+            found = json_in(mem, at);
+    }
+    if (found) return (TokenizerSpec){.tokenizer_file = found};
+    const char *vocab = path_join(mem, dir, "vocab.json");
+    const char *merges = path_join(mem, dir, "merges.txt");
+    if (!file_exists(vocab) || !file_exists(merges)) return (TokenizerSpec){0};
+    return (TokenizerSpec){.vocab_file = vocab, .merge_file = merges};
+}
+
+const char *data_tokenizer_dir(Arena *mem, const char *prefix) {
+    size_t n = strlen(prefix);
+    if (ends_with(prefix, ".bin") || ends_with(prefix, ".idx")) n -= 4;
+    return arena_printf(mem, "%.*s.tokenizer", (int)n, prefix);
+}
+
+/* Of the first pair of the data that has one. */
+static const char *json_of_data(Arena *mem, const Config *cfg) {
+    TextList paths = cfg->train_dataset_data_loader_data_path;
+    const char *dir = cfg->train_dataset_data_loader_dataset_dir;
+    LoaderType type = cfg->train_dataset_data_loader_type;
+    if (type != LOADER_GPT_DATASET && type != LOADER_MEGATRON_INDEXED) return NULL;
+    const char *found = dir[0] ? json_in(mem, data_tokenizer_dir(mem, dir)) : NULL;
+    for (int i = 0; i < paths.n && !found; i++) {
+        /* One item may be a blend with blanks between. */
+        char *words = arena_strdup(mem, paths.items[i]), *rest = NULL;
+        for (char *w = strtok_r(words, " ", &rest); w && !found;
+             w = strtok_r(NULL, " ", &rest))
+            found = json_in(mem, data_tokenizer_dir(mem, w));
+    }
+    return found;
+}
+
+TokenizerSpec run_tokenizer(Arena *mem, const Config *cfg) {
+    TokenizerSpec s = {.type = cfg->train_dataset_data_loader_tokenizer_type,
+                       .vocab_file = cfg->train_dataset_data_loader_vocab_file,
+                       .merge_file = cfg->train_dataset_data_loader_merge_file,
+                       .tokenizer_file = cfg->train_dataset_data_loader_tokenizer_file};
+    const char **text[] = {&s.type, &s.vocab_file, &s.merge_file, &s.tokenizer_file};
+    for (int i = 0; i < ARRAY_LEN(text); i++)
+        if (!(*text[i])[0]) *text[i] = NULL;
+    if (s.type || run_tokenizer_found(&s)) return s;
+    s.tokenizer_file = json_of_data(mem, cfg);
+    const char *const from[] = {cfg->resume_or_finetune_checkpoint, cfg->init_from};
+    for (int i = 0; i < ARRAY_LEN(from) && !run_tokenizer_found(&s); i++)
+        if (from[i][0]) s = tokenizer_of_folder(mem, from[i]);
+    return s;
+}

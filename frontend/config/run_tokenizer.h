@@ -1,0 +1,21 @@
+/* run_tokenizer.h - the tokenizer that belongs to a run: that of the configuration, of the
+ * data, or of the folder that the weights come from. */
+#ifndef STATOR_RUN_TOKENIZER_H
+#define STATOR_RUN_TOKENIZER_H
+#include "frontend/config/config.h"
+#include "runtime/text/tokenizer.h"
+
+/* The files of the tokenizer that the keys name; else of the one beside the data
+ * (data_tokenizer_dir); else of tokenizer_of_folder of init_from or load_checkpoint. All
+ * fields are NULL when there is none. Reads no file. */
+TokenizerSpec run_tokenizer(Arena *mem, const Config *cfg);
+/* Does the spec name files, so that tokens are no bytes? */
+bool run_tokenizer_found(const TokenizerSpec *s);
+
+/* The files of the tokenizer in a Hugging Face folder, a run folder, a folder of checkpoints
+ * or a checkpoint: tokenizer.json, or vocab.json and merges.txt; all NULL: it has none. */
+TokenizerSpec tokenizer_of_folder(Arena *mem, const char *dir);
+/* The folder with the tokenizer that made the pair PREFIX.bin/.idx (either name will do). */
+const char *data_tokenizer_dir(Arena *mem, const char *prefix);
+
+#endif

@@ -1,0 +1,258 @@
+/* predict_text.c - see predict_text.h. */
+#include "frontend/tools/predict_text.h"
+#include "base/json.h"
+#include "frontend/config/run_tokenizer.h"
+#include <math.h>
+
+static const Tokenizer *open_tokenizer(Arena *mem, const Source *s) {
+    if (!run_tokenizer_found(&s->tokenizer)) return NULL;
+    const Tokenizer *t = tokenizer_open(mem, &s->tokenizer);
+    if (tokenizer_vocab(t) > s->spec.vocab)
+        fail(EXIT_CONFIG,
+             "the tokenizer %s has %lld ids, the model %s a vocabulary of %lld: they do "
+             "not belong together; --prompt_tokens 1,2,3 --tokens needs none",
+             s->tokenizer.tokenizer_file ? s->tokenizer.tokenizer_file
+                                         : s->tokenizer.vocab_file,
+             (long long)tokenizer_vocab(t), s->path, (long long)s->spec.vocab);
+    return t;
+}
+
+Wording wording_new(Arena *mem, const Options *o, const Source *s) {
+    bool tokens = option_given(o, "--tokens");
+    Wording w = {.source = s,
+                 .json = option_given(o, "--json"),
+                 .echo = !option_given(o, "--no_prompt")};
+    w.stop = option_list(o, "--stop", &w.nstop);
+    if (!s->bytes && !(tokens && option_given(o, "--prompt_tokens")))
+        w.tokenizer = open_tokenizer(mem, s);
+    w.numbers = tokens || (!s->bytes && !w.tokenizer);
+    if (w.numbers && w.nstop)
+        fail(EXIT_CONFIG,
+             "--stop is a text, and this prints token numbers; leave it out");
+    if (w.numbers && !tokens)
+        fprintf(stderr, "note: the tokens of this model are not bytes: prints their "
+                        "numbers\n");
+    return w;
+}
+
+/* ---- prompts ---- */
+
+static void check_words(const Source *s, const Wording *w, const char *option) {
+    if (s->bytes || w->tokenizer) return;
+    fail(EXIT_CONFIG,
+         "the tokens of this model are not bytes (its vocabulary is %lld), so "
+         "%s cannot be read: put its tokenizer.json into %s, or give token numbers, "
+         "--prompt_tokens 1,2,3",
+         (long long)s->spec.vocab, option, s->path);
+}
+
+/* The ids of a text, behind those of the template unless it has them already. */
+static Tokens encode(Arena *mem, const Tokenizer *t, const char *s, size_t n) {
+    int nprefix;
+    uint64_t bad = 0;
+    const int32_t *prefix = tokenizer_prefix(t, &nprefix);
+    size_t cap = tokenizer_max_tokens(t, n);
+    if (cap > INT32_MAX / 2) fail(EXIT_CONFIG, "the prompt is too long");
+    int32_t *id = NEW_ARRAY(mem, int32_t, cap + (size_t)nprefix + 1);
+    TokenizerCache *cache = tokenizer_cache_new();
+    int32_t *own = id + nprefix;
+    size_t count = tokenizer_encode(t, cache, s, n, true, own, cap, &bad);
+    tokenizer_cache_free(cache);
+    if (bad)
+        fprintf(stderr,
+                "stator: warning: %llu sequences of the prompt are not valid UTF-8 and "
+                "count as U+FFFD\n",
+                (unsigned long long)bad);
+    bool there = count >= (size_t)nprefix &&
+                 !memcmp(own, prefix ? prefix : own, (size_t)nprefix * sizeof *own);
+    if (nprefix && there) return (Tokens){own, (int)count, (int)count};
+    if (nprefix) memcpy(id, prefix, (size_t)nprefix * sizeof *id);
+    return (Tokens){id, (int)count + nprefix, (int)count + nprefix};
+}
+
+static Prompt prompt_of_text(Arena *mem, const Wording *w, const char *s, size_t n) {
+    if (n > TEXT_MAX_PROMPT_BYTES) fail(EXIT_CONFIG, "the prompt is above 64 MiB");
+    Prompt p = {.text = s, .bytes = n};
+    p.tokens =
+        w->tokenizer ? encode(mem, w->tokenizer, s, n) : tokens_of_bytes(mem, s, n);
+    return p;
+}
+
+/* Without a prompt a text begins with bos, or with what ends the one before. */
+static Prompt prompt_of_begin(Arena *mem, const Wording *w) {
+    const ModelSpec *s = &w->source->spec;
+    int64_t begin = w->tokenizer ? tokenizer_bos(w->tokenizer) : -1;
+    if (begin < 0) begin = s->bos_token;
+    if (begin < 0 && w->tokenizer) begin = tokenizer_eod(w->tokenizer);
+    if (begin < 0 && s->n_eos) begin = s->eos[0];
+    if (begin < 0 || begin >= s->vocab)
+        fail(EXIT_CONFIG,
+             "no prompt: write one of --prompt TEXT, --prompt_file FILE and "
+             "--prompt_tokens 1,2,3; the model knows no token that begins a text");
+    Prompt p = {0};
+    p.tokens = (Tokens){NEW_ARRAY(mem, int32_t, 1), 1, 1};
+    p.tokens.id[0] = (int32_t)begin;
+    return p;
+}
+
+static void check_prompt(const Wording *w, const Prompt *p) {
+    int64_t vocab = w->source->spec.vocab;
+    if (p->tokens.n == 0)
+        fail(EXIT_CONFIG, "the prompt is empty; a model needs one token to go on");
+    for (int i = 0; i < p->tokens.n; i++)
+        if (p->tokens.id[i] >= vocab)
+            fail(EXIT_CONFIG,
+                 "byte %d of the prompt is %d, the vocabulary of the model is "
+                 "0..%lld",
+                 i + 1, p->tokens.id[i], (long long)vocab - 1);
+}
+
+typedef struct PromptList {
+    Prompt *item;
+    int n, cap;
+} PromptList;
+
+static void add_lines(Arena *mem, const Wording *w, const char *file, PromptList *list) {
+    size_t n;
+    const char *path = strcmp(file, "-") != 0 ? file : "/dev/stdin";
+    const char *s = file_read_to_end(mem, path, TEXT_MAX_PROMPT_BYTES, &n, EXIT_DATA);
+    for (size_t i = 0, next; i < n; i = next) {
+        const char *end = memchr(s + i, '\n', n - i);
+        size_t size = end ? (size_t)(end - s) - i : n - i;
+        next = i + size + 1;
+        if (size && s[i + size - 1] == '\r') size--;
+        if (!size) continue;
+        PUSH(mem, list->item, list->n, list->cap, prompt_of_text(mem, w, s + i, size));
+    }
+    if (!list->n) fail(EXIT_CONFIG, "%s has no line with a prompt", file);
+}
+
+Prompt *prompts_read(Arena *mem, const Options *o, const Wording *w, int *n) {
+    const Source *s = w->source;
+    PromptList list = {0};
+    int ntext;
+    const char **text = option_list(o, "--prompt", &ntext);
+    const char *file = option_text(o, "--prompt_file");
+    const char *lines = option_text(o, "--prompt_lines");
+    const char *tokens = option_text(o, "--prompt_tokens");
+    int given =
+        (ntext + o->nwords > 1) + (file != NULL) + (lines != NULL) + (tokens != NULL);
+    if (given > 1)
+        fail(
+            EXIT_CONFIG,
+            "more than one prompt: write prompts behind the model (or --prompt TEXT), or "
+            "one of --prompt_file FILE, --prompt_lines FILE and --prompt_tokens 1,2,3");
+    if (!tokens && given)
+        check_words(s, w, file ? "--prompt_file" : lines ? "--prompt_lines" : "--prompt");
+    for (int i = 1; i < o->nwords; i++)
+        PUSH(mem, list.item, list.n, list.cap,
+             prompt_of_text(mem, w, o->word[i], strlen(o->word[i])));
+    for (int i = 0; i < ntext; i++)
+        PUSH(mem, list.item, list.n, list.cap,
+             prompt_of_text(mem, w, text[i], strlen(text[i])));
+    if (file) {
+        size_t size;
+        text = NULL;
+        const char *all =
+            file_read_to_end(mem, file, TEXT_MAX_PROMPT_BYTES, &size, EXIT_DATA);
+        PUSH(mem, list.item, list.n, list.cap, prompt_of_text(mem, w, all, size));
+    }
+    if (lines) add_lines(mem, w, lines, &list);
+    if (tokens)
+        PUSH(mem, list.item, list.n, list.cap,
+             ((Prompt){.tokens = tokens_parse(mem, tokens, s->spec.vocab)}));
+    if (!given) PUSH(mem, list.item, list.n, list.cap, prompt_of_begin(mem, w));
+    for (int i = 0; i < list.n; i++) check_prompt(w, &list.item[i]);
+    *n = list.n;
+    return list.item;
+}
+
+/* ---- output ---- */
+
+bool wording_ends(const Wording *w, int token) {
+    const ModelSpec *s = &w->source->spec;
+    for (int i = 0; i < s->n_eos; i++)
+        if (s->eos[i] == token) return true;
+    return w->tokenizer && token == tokenizer_eod(w->tokenizer);
+}
+
+/* The bytes of a token; a token beyond the bytes prints as U+FFFD: byte 255 begins no
+ * character. Special tokens and those beyond the tokenizer have no text. */
+static bool put_piece(Output *out, TextStream *to, int token) {
+    const Tokenizer *t = out->w->tokenizer;
+    if (!t) return text_stream_put(to, (unsigned char)MIN(token, 255));
+    if (token >= tokenizer_vocab(t) || tokenizer_special(t, token)) return true;
+    size_t n;
+    const char *s = tokenizer_piece(t, token, !out->begun, &n);
+    out->begun = true;
+    for (size_t i = 0; i < n; i++)
+        if (!text_stream_put(to, (unsigned char)s[i])) return false;
+    return true;
+}
+
+void output_open(Arena *mem, Output *out, const Wording *w, const Prompt *p) {
+    *out = (Output){.w = w, .prompt = p};
+    out->text = text_new(mem);
+    out->ids = text_new(mem);
+    out->logprobs = text_new(mem);
+    if (w->numbers) return;
+    bool echo = w->echo && !w->json;
+    TextStream *prompt = text_stream_new(mem, echo ? stdout : NULL, NULL, NULL, 0);
+    for (int i = 0; i < p->tokens.n; i++) put_piece(out, prompt, p->tokens.id[i]);
+    text_stream_end(prompt);
+    out->stream = text_stream_new(mem, w->json ? NULL : stdout,
+                                  w->json ? &out->text : NULL, w->stop, w->nstop);
+}
+
+static double log_probability(const float *scores, int64_t vocab, int token) {
+    double best = -INFINITY, sum = 0;
+    for (int64_t i = 0; i < vocab; i++) best = fmax(best, scores[i]);
+    for (int64_t i = 0; i < vocab; i++) sum += exp(scores[i] - best);
+    return scores[token] - best - log(sum);
+}
+
+bool output_token(Output *out, int token, const float *scores, int64_t vocab) {
+    const char *comma = out->count++ ? "," : "";
+    if (out->w->json) {
+        text_add(&out->ids, "%s%d", comma, token);
+        text_add(&out->logprobs, "%s", comma);
+        json_write_double(&out->logprobs,
+                          (double)(float)log_probability(scores, vocab, token));
+    }
+    if (out->stream) return put_piece(out, out->stream, token);
+    if (out->w->json) return true;
+    printf("%s%d", comma, token);
+    fflush(stdout);
+    return true;
+}
+
+static void print_json(Output *out, int64_t sample, const char *why) {
+    Text t = text_new(out->text.mem);
+    const Prompt *p = out->prompt;
+    text_add(&t, "{\"prompt\":");
+    if (p->text)
+        json_write_bytes(&t, p->text, p->bytes);
+    else
+        text_add(&t, "null");
+    text_add(&t, ",\"prompt_tokens\":[");
+    for (int i = 0; i < p->tokens.n; i++)
+        text_add(&t, "%s%d", i ? "," : "", p->tokens.id[i]);
+    text_add(&t, "],\"sample\":%lld,\"text\":", (long long)sample);
+    if (out->stream)
+        json_write_bytes(&t, out->text.s, out->text.n);
+    else
+        text_add(&t, "null");
+    text_add(&t, ",\"tokens\":[");
+    text_add_bytes(&t, out->ids.s, out->ids.n);
+    text_add(&t, "],\"logprobs\":[");
+    text_add_bytes(&t, out->logprobs.s, out->logprobs.n);
+    text_add(&t, "],\"ended_by\":\"%s\"}", why);
+    fwrite(t.s, 1, t.n, stdout);
+}
+
+void output_close(Output *out, int64_t sample, const char *why) {
+    if (out->stream) text_stream_end(out->stream);
+    if (out->w->json) print_json(out, sample, why);
+    putchar('\n');
+    if (fflush(stdout) != 0 || ferror(stdout)) fail(1, "cannot write the text to stdout");
+}

@@ -1,0 +1,54 @@
+/* predict_text.h - what predict goes on with and what it prints: prompts as tokens, and new
+ * tokens as text, token numbers or JSON lines. */
+#ifndef STATOR_PREDICT_TEXT_H
+#define STATOR_PREDICT_TEXT_H
+#include "frontend/config/options.h"
+#include "frontend/model/source.h"
+#include "frontend/tools/text.h"
+
+typedef struct Prompt {
+    const char *text; /* as it was given; NULL: as numbers, or not at all */
+    size_t bytes;
+    Tokens tokens; /* with what the tokenizer's template puts before a text */
+} Prompt;
+
+/* How a model's tokens are text. */
+typedef struct Wording {
+    const Source *source;
+    const Tokenizer *tokenizer; /* NULL: bytes, or token numbers alone */
+    bool numbers;               /* prints token numbers */
+    bool json;
+    bool echo; /* prints the prompt too */
+    const char **stop;
+    int nstop;
+} Wording;
+
+/* Opens the tokenizer of the source if text goes in or out. Fails with EXIT_CONFIG for
+ * options that do not go together and for a tokenizer with more ids than the model. */
+Wording wording_new(Arena *mem, const Options *o, const Source *s);
+
+/* The prompts of the options and the words behind the first, at least one. */
+Prompt *prompts_read(Arena *mem, const Options *o, const Wording *w, int *n);
+
+/* Is it a token that ends a text? */
+bool wording_ends(const Wording *w, int token);
+
+/* One text on its way out. */
+typedef struct Output {
+    const Wording *w;
+    const Prompt *prompt;
+    TextStream *stream; /* NULL: numbers */
+    Text text;          /* JSON: what was printed else */
+    Text ids, logprobs; /* JSON */
+    int64_t count;
+    bool begun; /* a piece of text came before */
+} Output;
+
+void output_open(Arena *mem, Output *out, const Wording *w, const Prompt *p);
+/* Log-probability of `token` among f32 scores[vocab], for JSON. False when a stop text is
+ * complete. */
+bool output_token(Output *out, int token, const float *scores, int64_t vocab);
+/* Ends it, with a line end. `sample` counts the texts of this prompt from 0. */
+void output_close(Output *out, int64_t sample, const char *why);
+
+#endif

@@ -1,0 +1,185 @@
+/* text_tokens.c - see text_tokens.h. */
+#include "runtime/data/text_tokens.h"
+#include "runtime/core/buffer.h"
+#include "runtime/data/gpt_index.h"
+
+enum { PIECE_BYTES = 4 << 20 };
+#define SAY_SECONDS 5.0
+
+TokenizerSpec tokenizer_of_data(const Data *d) {
+    if (!d->gpt) return (TokenizerSpec){0};
+    TokenizerSpec s = {d->gpt->tokenizer_type, d->gpt->vocab_file, d->gpt->merge_file,
+                       d->gpt->tokenizer_file};
+    const char **word[] = {&s.type, &s.vocab_file, &s.merge_file, &s.tokenizer_file};
+    for (int i = 0; i < ARRAY_LEN(word); i++)
+        if (*word[i] && !**word[i]) *word[i] = NULL;
+    return s;
+}
+
+static uint64_t hash_of_file(const char *path) {
+    FileMap map;
+    if (!path) return 0;
+    file_map(&map, path);
+    uint64_t hash = hash64(map.bytes, map.n);
+    file_unmap(&map);
+    return hash;
+}
+
+const char *tokenizer_key(Arena *mem, const TokenizerSpec *spec) {
+    return arena_printf(mem, "tokenizer %s %016llx %016llx %016llx\n",
+                        spec->type ? spec->type : "",
+                        (unsigned long long)hash_of_file(spec->vocab_file),
+                        (unsigned long long)hash_of_file(spec->merge_file),
+                        (unsigned long long)hash_of_file(spec->tokenizer_file));
+}
+
+/* ---- making tokens ---- */
+
+typedef struct Making {
+    const Tokenizer *t;
+    TokenizerCache *cache;
+    Buffer tokens, room;
+    uint64_t done, total, bad;
+    double start, said;
+} Making;
+
+static void say_progress(Making *m, const char *path) {
+    double now = clock_seconds();
+    if (now - m->said < SAY_SECONDS) return;
+    m->said = now;
+    fprintf(stderr, "tokenizing %s: %.0f %%, %.1f MB/s\n", path,
+            100.0 * (double)m->done / (double)m->total,
+            1e-6 * (double)m->done / (now - m->start));
+}
+
+static void make_piece(Making *m, const char *s, size_t n) {
+    size_t cap = tokenizer_max_tokens(m->t, n);
+    m->room.n = 0;
+    int32_t *id = (int32_t *)(void *)buffer_room(&m->room, cap * sizeof *id + 1);
+    size_t got = tokenizer_encode(m->t, m->cache, s, n, false, id, cap, &m->bad);
+    buffer_add(&m->tokens, id, got * sizeof *id);
+}
+
+/* Piece by piece, so that memory for work is small; tokenizer_cut changes no token. */
+static void make_text(Making *m, const char *path, const char *s, size_t n) {
+    for (size_t i = 0; i < n;) {
+        size_t next, piece = tokenizer_cut(m->t, s + i, n - i, PIECE_BYTES, &next);
+        make_piece(m, s + i, piece);
+        i += next;
+        m->done += next;
+        say_progress(m, path);
+    }
+}
+
+static void make_all(Making *m, const unsigned char *bytes, const TextEnd *text,
+                     int ntext) {
+    uint64_t from = 0;
+    int32_t eod = (int32_t)tokenizer_eod(m->t);
+    for (int i = 0; i < ntext; from = text[i++].end) {
+        make_text(m, text[i].path, (const char *)bytes + from, text[i].end - from);
+        if (ntext > 1 && eod >= 0) buffer_add(&m->tokens, &eod, sizeof eod);
+    }
+}
+
+static void make_free(Making *m) {
+    buffer_free(&m->tokens);
+    buffer_free(&m->room);
+    tokenizer_cache_free(m->cache);
+}
+
+static const int32_t *make(Arena *mem, Data *d, const unsigned char *bytes,
+                           const TextEnd *text, int ntext, const char *path,
+                           const char key[33], int64_t *n) {
+    TokenizerSpec spec = tokenizer_of_data(d);
+    Making m = {.t = tokenizer_open(mem, &spec),
+                .cache = tokenizer_cache_new(),
+                .total = ntext ? text[ntext - 1].end : 0,
+                .start = clock_seconds()};
+    m.said = m.start;
+    Catch c;
+    if (!CATCH(c)) {
+        make_free(&m);
+        fail_again(c.code, c.message);
+    }
+    make_all(&m, bytes, text, ntext);
+    catch_end(&c);
+    if (m.bad)
+        fprintf(stderr,
+                "stator: warning: %s: %llu sequences are not valid UTF-8 and count as "
+                "U+FFFD\n",
+                d->path, (unsigned long long)m.bad);
+    size_t size = m.tokens.n;
+    void *data = cache_buffer(mem, size);
+    if (size) memcpy(data, m.tokens.p, size);
+    make_free(&m);
+    int error = path ? cache_write(path, key, data, size) : 0;
+    if (error)
+        snprintf(d->note, sizeof d->note,
+                 "the token cache %.300s cannot be written (%s): going on without", path,
+                 strerror(error));
+    *n = (int64_t)(size / sizeof(int32_t));
+    return data;
+}
+
+/* ---- the cache ---- */
+
+static bool map_quietly(FileMap *map, const char *path, char why[256]) {
+    Catch c;
+    if (!CATCH(c)) {
+        snprintf(why, 256, "%.250s", c.message);
+        return false;
+    }
+    file_map(map, path);
+    catch_end(&c);
+    return true;
+}
+
+static const int32_t *read_cache(Data *d, const char *path, const char key[33],
+                                 FileMap *held, int64_t *n) {
+    char text[256];
+    const char *why = text;
+    if (!file_exists(path)) return NULL;
+    if (map_quietly(held, path, text)) {
+        int64_t size = cache_check(held->bytes, held->n, key, &why);
+        if (size >= 0 && size % (int64_t)sizeof(int32_t) == 0) {
+            *n = size / (int64_t)sizeof(int32_t);
+            return (const int32_t *)(const void *)(held->bytes + CACHE_FRAME);
+        }
+        file_unmap(held);
+        *held = (FileMap){0};
+    }
+    snprintf(d->note, sizeof d->note, "token cache %.200s is made again: %.250s", path,
+             why);
+    return NULL;
+}
+_Static_assert(CACHE_FRAME % sizeof(int32_t) == 0, "tokens are aligned in a cache");
+
+static const char *cache_path(Arena *mem, const Data *d, const char *folder,
+                              const char *key) {
+    if (!folder) return NULL;
+    const char *slash = strrchr(d->path, '/'), *name = slash ? slash + 1 : d->path;
+    if (!folder[0])
+        folder = slash == d->path ? "/"
+                 : slash          ? arena_strndup(mem, d->path, (size_t)(slash - d->path))
+                                  : ".";
+    return path_join(mem, folder, arena_printf(mem, "%s.tokens_%s.cache", name, key));
+}
+
+const int32_t *text_tokens(Arena *mem, Data *d, const unsigned char *bytes,
+                           const TextEnd *text, int ntext, const char *folder,
+                           FileMap *held, int64_t *n) {
+    TokenizerSpec spec = tokenizer_of_data(d);
+    char key[33];
+    Text t = text_new(mem);
+    text_add(&t, "text tokens 1\n%s", tokenizer_key(mem, &spec));
+    uint64_t from = 0;
+    for (int i = 0; i < ntext; from = text[i++].end)
+        text_add(&t, "%016llx\n",
+                 (unsigned long long)hash64(bytes + from, text[i].end - from));
+    hash_hex(t.s, t.n, key);
+    const char *path = cache_path(mem, d, folder, key);
+    const int32_t *tokens = path ? read_cache(d, path, key, held, n) : NULL;
+    if (tokens) return tokens;
+    if (path && folder[0] && dir_make(folder) != 0) path = NULL;
+    return make(mem, d, bytes, text, ntext, path, key, n);
+}
