@@ -76,6 +76,13 @@ static bool has_order(const Config *c) {
            (type != LOADER_TENSOR_BATCHES && c->train_dataset_data_loader_shuffle);
 }
 
+/* Is a tokenizer named, or may the folder of the weights have one? */
+static bool may_have_tokenizer(const Config *c) {
+    return c->train_dataset_data_loader_tokenizer_file[0] ||
+           c->train_dataset_data_loader_vocab_file[0] || c->init_from[0] ||
+           c->resume_or_finetune_checkpoint[0];
+}
+
 static bool uses_eod(const Config *c) {
     bool pads = c->train_dataset_data_loader_pad_token >= 0 || c->model_pad_token >= 0;
     if (c->train_dataset_data_loader_type == LOADER_WEBTEXT) return !pads;

@@ -186,7 +186,7 @@ TEST(refusals_of_predict) {
     PREDICT(dir, "--prompt_tokens", "1", "--context.max_device_memory", "1KB");
     refused(EXIT_MEMORY, "max_device_memory");
     PREDICT(dir, "more");
-    refused(EXIT_CONFIG, "'more' is one word too many");
+    refused(EXIT_CONFIG, "--prompt cannot be read: put its tokenizer.json into");
     PREDICT(temp("nothing"), "--prompt", "a");
     refused(EXIT_CONFIG, "No such file");
     PREDICT((char *)temp_dir(), "--prompt", "a");

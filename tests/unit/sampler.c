@@ -285,7 +285,8 @@ TEST(stop_text_too_long) {
     char *long_stop = arena_alloc(mem, TEXT_MAX_STOP_BYTES + 2);
     const char *stop = long_stop;
     memset(long_stop, 'a', TEXT_MAX_STOP_BYTES + 1);
-    EXPECT_FAIL(text_stream_new(mem, stdout, NULL, &stop, 1), EXIT_CONFIG, "at most 4096");
+    EXPECT_FAIL(text_stream_new(mem, stdout, NULL, &stop, 1), EXIT_CONFIG,
+                "at most 4096");
     arena_free(mem);
 }
 

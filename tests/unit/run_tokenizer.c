@@ -1,0 +1,235 @@
+/* run_tokenizer.c - the tokenizer that belongs to a run, by the commands: a text is
+ * tokenized and cached, the tokenizer goes along into folders and exports, and predict takes
+ * and gives words. */
+#include "base/json.h"
+#include "runs.h"
+#include "tokenizer.h"
+
+static const char yaml[] =
+    "seed: 7\n"
+    "model:\n"
+    "  model_config: {type: GPT2Config, vocab_size: %d, seq_length: 32, hidden_size: 16, "
+    "num_layers: 1, num_heads: 2}\n"
+    "train_dataset:\n"
+    "  data_loader: {type: TextFile, dataset_dir: text.txt, split: \"80,20\"}\n"
+    "processor: {tokenizer: {type: GPT2Tokenizer, tokenizer_file: %s}}\n"
+    "runner_config: {max_steps: 4, batch_size: 2, eval_iters: 1}\n"
+    "context: {threads: 1}\n"
+    "callbacks:\n"
+    "  - {type: CheckpointMonitor, save_checkpoint_steps: 2}\n"
+    "output_dir: run\n";
+
+/* Runs a line in the temporary folder, S being the program; returns its output. */
+static char *say(int want, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static char *say(int want, const char *fmt, ...) {
+    char words[2048];
+    va_list ap;
+    va_start(ap, fmt);
+    EXPECT(vsnprintf(words, sizeof words, fmt, ap) < (int)sizeof words);
+    va_end(ap);
+    const char *line = arena_printf(mem(), "cd '%s' && exec 2>&1; S='%s/stator'; %s",
+                                    temp_dir(), BUILD_DIR, words);
+    FILE *f = popen(line, "r");
+    EXPECT(f);
+    char *out = arena_alloc(mem(), 1 << 16);
+    size_t n = fread(out, 1, (1 << 16) - 1, f);
+    out[n] = 0;
+    int status = pclose(f);
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != want)
+        test_fail(__FILE__, __LINE__, "%s: status %d, wanted %d:\n%s", words, status,
+                  want, out);
+    return out;
+}
+
+static char *text_in(const char *name) {
+    return file_read(mem(), in_temp(name), 1 << 26, NULL, EXIT_DATA);
+}
+
+/* A text, a tokenizer of it in tok/, and a configuration for both. */
+static void prepare(const char *tokenizer, int vocab) {
+    runs_text();
+    say(0, "$S tokenizer train --input text.txt --vocab-size 300 --output tok");
+    write_text(in_temp("c.yaml"), arena_printf(mem(), yaml, vocab, tokenizer));
+}
+
+static char *caches(void) {
+    return say(0, "ls | grep -c 'text.txt.tokens_.*cache' || true");
+}
+
+TEST_LABEL(RANKS);
+
+TEST_LIMIT(a_text_is_tokenized_once, 120) {
+    prepare("tok/tokenizer.json", 304);
+    char *first = say(0, "$S train c.yaml");
+    EXPECT_PART(first, "validation");
+    EXPECT_STR(caches(), "1\n");
+    /* A pair that preprocess makes has its tokenizer beside it. */
+    say(0, "$S preprocess --input text.txt --tokenizer-file tok/tokenizer.json "
+           "--output-prefix p");
+    EXPECT(file_exists(in_temp("p_text_document.tokenizer/tokenizer.json")));
+    say(0, "$S train c.yaml --output_dir run2 "
+           "--tokenizer_file null --train_dataset.data_loader.type MegatronIndexed "
+           "--dataset_dir p_text_document --train_dataset.data_loader.split '[]'");
+    EXPECT(file_exists(in_temp("run2/tokenizer.json")));
+    const char *file = text_in("text.txt");
+    Arena *own = arena_new();
+    TokenizerSpec spec = {.tokenizer_file = in_temp("tok/tokenizer.json")};
+    Tokenizer *t = tokenizer_open(own, &spec);
+    Ids all = encode(own, t, file, strlen(file), false);
+    /* In file order the samples are the tokens of the whole text. */
+    char *samples =
+        say(0, "$S inspect c.yaml --train_dataset.data_loader.shuffle False --split "
+               "train --samples 1 --json");
+    Text want = text_new(own);
+    for (int i = 32; i < 36; i++) text_add(&want, "%s%d", i > 32 ? "," : "", all.id[i]);
+    char *flat = samples, *to = flat;
+    for (char *p = samples; *p; p++)
+        if (*p != ' ') *to++ = *p;
+    *to = 0;
+    EXPECT_PART(flat, want.s);
+    EXPECT_STR(caches(), "1\n");
+    arena_free(own);
+}
+
+TEST_LIMIT(caches_that_are_damaged_or_of_another_text, 120) {
+    prepare("tok/tokenizer.json", 304);
+    say(0, "$S train c.yaml --train_steps 1");
+    say(0,
+        "for f in text.txt.tokens_*; do printf x | dd of=$f bs=1 seek=200 conv=notrunc; "
+        "done");
+    EXPECT_PART(say(0, "$S train c.yaml --train_steps 1 --resume never"),
+                "is made again");
+    say(0, "echo more >>text.txt; $S train c.yaml --train_steps 1 --resume never");
+    EXPECT_STR(caches(), "2\n");
+    say(0,
+        "mkdir there; $S train c.yaml --train_steps 1 --resume never "
+        "--train_dataset.data_loader.data_cache_path there; ls there | grep -c tokens_");
+}
+
+TEST_LIMIT(the_tokenizer_goes_along, 120) {
+    static const char *const places[] = {"run", "run/ckpt", "hf", "back", "moved"};
+    prepare("tok/tokenizer.json", 304);
+    say(0,
+        "$S train c.yaml && $S convert --to hf run hf && $S convert --to stator hf back "
+        "&& mv run/ckpt moved && rm -r tok");
+    say(0, "mkdir run/ckpt; cp moved/tokenizer.json run/ckpt");
+    const char *first = text_in("run/tokenizer.json");
+    for (int i = 0; i < ARRAY_LEN(places); i++)
+        EXPECT_STR(text_in(arena_printf(mem(), "%s/tokenizer.json", places[i])), first);
+    EXPECT_PART(text_in("hf/tokenizer_config.json"), "\"eos_token\": \"<|endoftext|>\"");
+    EXPECT_PART(text_in("hf/generation_config.json"), "\"eos_token_id\": 299");
+    const char *words = "--greedy --max_new_tokens 5 'one and' 2>/dev/null";
+    char *want = say(0, "$S predict moved %s", words);
+    EXPECT(!strncmp(want, "one and", 7) && strlen(want) > 8);
+    EXPECT_STR(say(0, "$S predict moved/step_00000004 %s", words), want);
+    EXPECT_STR(say(0, "$S predict hf %s", words), want);
+    EXPECT_STR(say(0, "$S predict back %s", words), want);
+}
+
+TEST_LIMIT(words_of_predict, 120) {
+    prepare("tok/tokenizer.json", 300);
+    say(0, "$S train c.yaml --train_steps 60 --lr_schedule.learning_rate 1.e-2");
+    /* Several prompts, samples and stops; lines of the input; no prompt. */
+    char *json = say(0, "$S predict run 'one and' two --num_samples 2 --max_new_tokens 6 "
+                        "--json --prompt three 2>/dev/null");
+    int lines = 0;
+    for (char *p = json, *end; *p; p = end + 1, lines++) {
+        end = strchr(p, '\n');
+        const Json *v =
+            json_parse(mem(), "line", p, (size_t)(end - p), 1 << 20, EXIT_DATA);
+        static const char *const prompts[] = {"one and", "two", "three"};
+        EXPECT_STR(json_string(json_need(v, "prompt")), prompts[lines / 2]);
+        EXPECT_INT(json_i64(json_need(v, "sample"), 0, 9), lines % 2);
+        EXPECT_INT(json_need(v, "tokens")->n, json_need(v, "logprobs")->n);
+        for (const Json *e = json_need(v, "logprobs")->first; e; e = e->next)
+            EXPECT(json_f64(e) < 0 && json_f64(e) > -20);
+        EXPECT_STR(json_string(json_need(v, "ended_by")), "length");
+        /* The text is that of the tokens. */
+        Text ids = text_new(mem());
+        for (const Json *e = json_need(v, "tokens")->first; e; e = e->next)
+            text_add(&ids, " %d", (int)e->i);
+        char *text =
+            say(0, "$S tokenizer decode --tokenizer-file run/tokenizer.json%s", ids.s);
+        Text valid = text_new(mem());
+        json_write_bytes(&valid, text, strlen(text));
+        if (!strstr(valid.s, "\xEF\xBF\xBD"))
+            EXPECT_STR(json_string(json_need(v, "text")), text);
+    }
+    EXPECT_INT(lines, 6);
+    char *both = say(0, "printf 'one\\n\\ntwo\\r\\n' | $S predict run --prompt_lines - "
+                        "--max_new_tokens 3 2>/dev/null");
+    EXPECT(!strncmp(both, "== 1 of 2\none", 13) && strstr(both, "\n== 2 of 2\ntwo"));
+    say(0, "$S predict run --max_new_tokens 3 >out && test -s out");
+    char *all = say(0, "$S predict run --max_new_tokens 12 --greedy --no_prompt one "
+                       "2>/dev/null");
+    while (*all && !((*all >= 'a' && *all <= 'z') || (*all >= '0' && *all <= '9'))) all++;
+    EXPECT(*all);
+    char *cut = say(0,
+                    "$S predict run --max_new_tokens 12 --greedy --no_prompt one --stop "
+                    "never --stop '%.1s' 2>&1 >/dev/null",
+                    all);
+    EXPECT_PART(cut, "ended by stop text");
+    /* The same as numbers. */
+    char *ids = say(0, "$S tokenizer encode --tokenizer-file run/tokenizer.json one and");
+    for (char *p = ids; *p; p++)
+        if (*p == ' ' || *p == '\n') *p = p[1] ? ',' : 0;
+    EXPECT_STR(
+        say(0,
+            "$S predict run --greedy --prompt_tokens %s --max_new_tokens 4 "
+            "2>/dev/null",
+            ids),
+        say(0, "$S predict run --greedy 'one and' --max_new_tokens 4 2>/dev/null"));
+    EXPECT_PART(say(2, "$S predict run one --prompt_file x"), "more than one prompt");
+    EXPECT_PART(say(2, "$S predict run one --tokens --stop x"), "prints token numbers");
+}
+
+TEST_LIMIT(refused, 60) {
+    prepare("tok/tokenizer.json", 299);
+    EXPECT_PART(say(2, "$S train c.yaml"), "has 300 ids, the model a vocabulary of 299");
+    EXPECT_PART(say(2, "$S plan c.yaml"), "hint: vocab_size 300");
+    prepare("none.json", 304);
+    EXPECT_PART(say(3, "$S train c.yaml"), "cannot open none.json");
+    EXPECT_PART(
+        say(2, "$S train c.yaml --tokenizer_file null --model.model_config.vocab_size "
+               "300"),
+        "stator tokenizer train --input");
+    prepare("tok/tokenizer.json", 304);
+    say(0, "$S train c.yaml --train_steps 2 && $S tokenizer train --input text.txt "
+           "--vocab-size 320 --output tok && cp tok/tokenizer.json run/ckpt");
+    EXPECT_PART(say(2, "$S predict run one"), "they do not belong together");
+    say(0, "echo '{}' >run/ckpt/tokenizer.json");
+    EXPECT_PART(say(3, "$S predict run one"), "run/ckpt/tokenizer.json:1:1: error:");
+    say(0, "$S predict run --prompt_tokens 1,2 --tokens");
+}
+
+/* Cut anywhere, the ids of the parts are those of the whole. */
+TEST(cuts) {
+    static const char *const names[] = {"gpt2",    "neox",   "llama2", "llama2_metaspace",
+                                        "mistral", "llama3", "qwen2"};
+    static const char text[] = "if (a == b) { return  x; }  The cat's 12345 caf\xC3\xA9s "
+                               "\xE4\xBD\xA0\xE5\xA5\xBD "
+                               "and\n\n  more words, isn't it? a b c 1 2 3 ... end";
+    Arena *own = arena_new();
+    for (int i = 0; i < ARRAY_LEN(names); i++) {
+        TokenizerSpec spec = {.tokenizer_file = runs_golden(
+                                  arena_printf(own, "tokenizers/%s.json", names[i]))};
+        Tokenizer *t = tokenizer_open(own, &spec);
+        Ids want = encode(own, t, text, strlen(text), false);
+        for (size_t most = 40; most < sizeof text; most++) {
+            Ids got = {NEW_ARRAY(own, int32_t, 1000), 0, 0};
+            int parts = 0;
+            for (size_t at = 0, next, n = strlen(text); at < n; at += next, parts++) {
+                size_t size = tokenizer_cut(t, text + at, n - at, most, &next);
+                EXPECT(size <= most && next >= size && next <= size + 1);
+                Ids part = encode(own, t, text + at, size, false);
+                memcpy(got.id + got.n, part.id, part.n * sizeof *part.id);
+                got.n += part.n;
+            }
+            EXPECT(most >= strlen(text) || parts > 1);
+            if (got.n != want.n || memcmp(got.id, want.id, got.n * sizeof *got.id) != 0)
+                test_fail(__FILE__, __LINE__, "%s: other ids in parts of %zu", names[i],
+                          most);
+        }
+    }
+    arena_free(own);
+}
