@@ -4,6 +4,7 @@
 #include "frontend/config/key.h"
 #include "frontend/model/model_keys.h"
 #include "runtime/comm/agree.h"
+#include "runtime/comm/comm.h"
 #include "runtime/store/safetensors.h"
 
 #define MODEL  "model.model_config."
@@ -339,6 +340,27 @@ static void check_bytes(const Job *j) {
         (long long)vocab);
 }
 
+/* One that was only found is not needed for data that are tokens: then a file that is not
+ * understood costs a line, not the run. */
+static const Tokenizer *open_tokenizer(const Job *j, const TokenizerSpec *spec) {
+    const Config *cfg = j->cfg;
+    LoaderType type = cfg->train_dataset_data_loader_type;
+    bool named = cfg->train_dataset_data_loader_tokenizer_file[0] ||
+                 cfg->train_dataset_data_loader_vocab_file[0] ||
+                 cfg->train_dataset_data_loader_merge_file[0];
+    if (named || type == LOADER_TEXT_FILE || type == LOADER_WEBTEXT)
+        return tokenizer_open(j->mem, spec);
+    Catch c;
+    if (!CATCH(c)) {
+        if (comm_rank() == 0)
+            fprintf(stderr, "note: the run keeps no tokenizer: %s\n", c.message);
+        return NULL;
+    }
+    const Tokenizer *t = tokenizer_open(j->mem, spec);
+    catch_end(&c);
+    return t;
+}
+
 /* Opens the tokenizer of the run, if it has one; every id must have a row in the model. */
 static void choose_tokenizer(Job *j) {
     const Config *cfg = j->cfg;
@@ -347,7 +369,8 @@ static void choose_tokenizer(Job *j) {
         check_bytes(j);
         return;
     }
-    j->tokenizer = tokenizer_open(j->mem, &spec);
+    j->tokenizer = open_tokenizer(j, &spec);
+    if (!j->tokenizer) return;
     int64_t ids = tokenizer_vocab(j->tokenizer), vocab = vocabulary(j);
     if (j->ncolumns || vocab >= ids) return;
     config_refuse(cfg, "model.model_config.vocab_size", LOADER "tokenizer_file",

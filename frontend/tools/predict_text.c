@@ -4,13 +4,24 @@
 #include "frontend/config/run_tokenizer.h"
 #include <math.h>
 
-static const Tokenizer *open_tokenizer(Arena *mem, const Source *s) {
+/* A prompt of numbers needs no tokenizer: one that is not understood is only told of. */
+static const Tokenizer *open_tokenizer(Arena *mem, const Source *s, bool needed) {
     if (!run_tokenizer_found(&s->tokenizer)) return NULL;
+    Catch c;
+    if (!needed) {
+        if (!CATCH(c)) {
+            fprintf(stderr, "note: without the tokenizer: %s\n", c.message);
+            return NULL;
+        }
+        const Tokenizer *t = open_tokenizer(mem, s, true);
+        catch_end(&c);
+        return t;
+    }
     const Tokenizer *t = tokenizer_open(mem, &s->tokenizer);
     if (tokenizer_vocab(t) > s->spec.vocab)
         fail(EXIT_CONFIG,
              "the tokenizer %s has %lld ids, the model %s a vocabulary of %lld: they do "
-             "not belong together; --prompt_tokens 1,2,3 --tokens needs none",
+             "not belong together; --prompt_tokens 1,2,3 needs none",
              s->tokenizer.tokenizer_file ? s->tokenizer.tokenizer_file
                                          : s->tokenizer.vocab_file,
              (long long)tokenizer_vocab(t), s->path, (long long)s->spec.vocab);
@@ -23,8 +34,9 @@ Wording wording_new(Arena *mem, const Options *o, const Source *s) {
                  .json = option_given(o, "--json"),
                  .echo = !option_given(o, "--no_prompt")};
     w.stop = option_list(o, "--stop", &w.nstop);
-    if (!s->bytes && !(tokens && option_given(o, "--prompt_tokens")))
-        w.tokenizer = open_tokenizer(mem, s);
+    bool from_numbers = option_given(o, "--prompt_tokens");
+    if (!s->bytes && !(tokens && from_numbers))
+        w.tokenizer = open_tokenizer(mem, s, !from_numbers);
     w.numbers = tokens || (!s->bytes && !w.tokenizer);
     if (w.numbers && w.nstop)
         fail(EXIT_CONFIG,

@@ -202,6 +202,16 @@ TEST_LIMIT(refused, 60) {
     say(0, "echo '{}' >run/ckpt/tokenizer.json");
     EXPECT_PART(say(3, "$S predict run one"), "run/ckpt/tokenizer.json:1:1: error:");
     say(0, "$S predict run --prompt_tokens 1,2 --tokens");
+    EXPECT_PART(say(0, "$S predict run --prompt_tokens 1,2"),
+                "note: without the tokenizer");
+    /* Data that are tokens need none. */
+    say(0, "$S preprocess --input text.txt --tokenizer-file tok/tokenizer.json "
+           "--output-prefix p && echo '[]' >p_text_document.tokenizer/tokenizer.json");
+    EXPECT_PART(say(0, "$S train c.yaml --output_dir run3 --tokenizer_file null "
+                       "--train_dataset.data_loader.type MegatronIndexed --dataset_dir "
+                       "p_text_document --train_dataset.data_loader.split '[]' "
+                       "--model.model_config.vocab_size 320"),
+                "note: the run keeps no tokenizer");
 }
 
 /* Cut anywhere, the ids of the parts are those of the whole. */

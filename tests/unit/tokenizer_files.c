@@ -484,6 +484,32 @@ TEST(command_trains_and_encodes) {
     arena_free(mem);
 }
 
+TEST(command_json_and_template) {
+    char out[4096];
+    Arena *mem = arena_new();
+    const char *file = arena_printf(
+        mem, "--tokenizer-file '%s/golden/tokenizers/llama2.json'", tests_dir());
+    const char *lines = "printf '\"a b\"\\n\"\\\\u00e9\\\\n\"\\n\"\"\\n'";
+    EXPECT_INT(
+        command(out, sizeof out, "%s | $S encode --json --template %s", lines, file), 0);
+    EXPECT(!strncmp(out, "[1,", 3) && strstr(out, "\n[1]\n"));
+    EXPECT_INT(command(out, sizeof out, "%s | $S encode --json %s | $S decode --json %s",
+                       lines, file, file),
+               0);
+    EXPECT_STR(out, "\"a b\"\n\"\xC3\xA9\\n\"\n\"\"\n");
+    EXPECT_INT(command(out, sizeof out, "$S encode --template %s '</s>'", file), 0);
+    EXPECT(strcmp(out, "1 2\n") != 0);
+    EXPECT_INT(
+        command(out, sizeof out, "$S encode --template --allow-special %s '</s>'", file),
+        0);
+    EXPECT_STR(out, "1 2\n");
+    EXPECT_INT(command(out, sizeof out, "echo 7 | $S encode --json %s", file), 3);
+    EXPECT_INT(command(out, sizeof out, "echo [-1] | $S decode --json %s", file), 3);
+    EXPECT_INT(command(out, sizeof out, "$S encode --json %s word", file), 2);
+    EXPECT_INT(command(out, sizeof out, "$S decode --template %s 1", file), 2);
+    arena_free(mem);
+}
+
 TEST(command_refuses) {
     static const struct {
         const char *words, *part;
