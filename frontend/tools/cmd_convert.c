@@ -17,8 +17,8 @@ typedef struct Convert {
     bool force;
     Source source;
     const Tokenizer *tokenizer; /* NULL: none */
-    Func *entry;    /* for names and types of the parameters */
-    float **weight; /* by argument; NULL: no parameter */
+    Func *entry;                /* for names and types of the parameters */
+    float **weight;             /* by argument; NULL: no parameter */
 } Convert;
 
 /* The folder must be missing or empty, or --force given. */
