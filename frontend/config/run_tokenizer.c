@@ -1,5 +1,6 @@
 /* run_tokenizer.c - see run_tokenizer.h. */
 #include "frontend/config/run_tokenizer.h"
+#include "frontend/config/config_state.h"
 
 #define TOKENIZER_JSON "tokenizer.json"
 
@@ -34,19 +35,36 @@ const char *data_tokenizer_dir(Arena *mem, const char *prefix) {
     return arena_printf(mem, "%.*s.tokenizer", (int)n, prefix);
 }
 
-/* Of the first pair of the data that has one. */
+static bool same_file(const char *a, const char *b) {
+    Arena *mem = arena_new();
+    size_t n, m;
+    const char *x = file_read(mem, a, TOKENIZER_MAX_FILE_BYTES, &n, EXIT_DATA);
+    const char *y = file_read(mem, b, TOKENIZER_MAX_FILE_BYTES, &m, EXIT_DATA);
+    bool same = n == m && !memcmp(x, y, n);
+    arena_free(mem);
+    return same;
+}
+
+/* Of the pairs of the data, which may be a blend: of those that have one it is the same. */
 static const char *json_of_data(Arena *mem, const Config *cfg) {
     TextList paths = cfg->train_dataset_data_loader_data_path;
     const char *dir = cfg->train_dataset_data_loader_dataset_dir;
     LoaderType type = cfg->train_dataset_data_loader_type;
     if (type != LOADER_GPT_DATASET && type != LOADER_MEGATRON_INDEXED) return NULL;
     const char *found = dir[0] ? json_in(mem, data_tokenizer_dir(mem, dir)) : NULL;
-    for (int i = 0; i < paths.n && !found; i++) {
+    for (int i = 0; i < paths.n; i++) {
         /* One item may be a blend with blanks between. */
         char *words = arena_strdup(mem, paths.items[i]), *rest = NULL;
-        for (char *w = strtok_r(words, " ", &rest); w && !found;
-             w = strtok_r(NULL, " ", &rest))
-            found = json_in(mem, data_tokenizer_dir(mem, w));
+        for (char *w = strtok_r(words, " ", &rest); w; w = strtok_r(NULL, " ", &rest)) {
+            const char *json = json_in(mem, data_tokenizer_dir(mem, w));
+            if (json && found && !same_file(json, found))
+                config_refuse(cfg, "train_dataset.data_loader.data_path", NULL,
+                              "pairs that one tokenizer made, or --tokenizer_file F if "
+                              "both are the same for the model",
+                              "%s and %s differ: the same number is another text", found,
+                              json);
+            if (!found) found = json;
+        }
     }
     return found;
 }

@@ -212,6 +212,14 @@ TEST_LIMIT(refused, 60) {
                        "p_text_document --train_dataset.data_loader.split '[]' "
                        "--model.model_config.vocab_size 320"),
                 "note: the run keeps no tokenizer");
+    EXPECT_PART(say(2,
+                    "$S preprocess --input text.txt --tokenizer-file tok/tokenizer.json "
+                    "--output-prefix q >/dev/null; $S plan c.yaml --tokenizer_file null "
+                    "--dataset_dir null --train_dataset.data_loader.type GPTDataset "
+                    "--train_dataset.data_loader.data_path "
+                    "'[p_text_document, q_text_document]' "
+                    "--model.model_config.vocab_size 320"),
+                "differ: the same number is another text");
 }
 
 /* Cut anywhere, the ids of the parts are those of the whole. */
