@@ -60,7 +60,7 @@ static void unpack_row(const Attn *a, LLVMValueRef value, LLVMValueRef row,
     If s; /* AVX2 has no masks for 16 bits */
     if_begin(e, &s, there);
     LLVMValueRef mask = width < e->vl ? emit_tail_mask(e, emit_i64(e, width)) : NULL;
-    emit_store_bf16(e, value, to, mask);
+    emit_store_narrow(e, DT_BF16, value, to, mask);
     if_end(e, &s);
 }
 
@@ -185,7 +185,7 @@ static void round_span(const Attn *a, LLVMValueRef r, LLVMValueRef c, int width,
     LLVMValueRef mask = width_mask(a, width);
     LLVMValueRef from = scratch_at(a, emit_param(e, 0), r, c, a->s.dim);
     LLVMValueRef to = memory_at(a, emit_param(e, 1), r, c, stride);
-    emit_store_bf16(e, emit_load(e, e->vf32, from, mask, 4), to, mask);
+    emit_store_narrow(e, DT_BF16, emit_load(e, e->vf32, from, mask, 4), to, mask);
 }
 
 void attn_round_emit(const Attn *a, const char *part, bool from_q) {

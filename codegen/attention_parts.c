@@ -101,7 +101,8 @@ LLVMValueRef attn_element(const Attn *a, LLVMValueRef ptr, LLVMValueRef index) {
 
 LLVMValueRef attn_load(const Attn *a, LLVMValueRef ptr, LLVMValueRef mask) {
     Emit *e = a->e;
-    return a->narrow ? emit_load_bf16(e, ptr, mask) : emit_load(e, e->vf32, ptr, mask, 4);
+    return a->narrow ? emit_load_narrow(e, DT_BF16, ptr, mask)
+                     : emit_load(e, e->vf32, ptr, mask, 4);
 }
 
 void attn_scores_emit(const Attn *a, const char *part, double times) {

@@ -5,6 +5,7 @@
 #ifndef STATOR_EMIT_H
 #define STATOR_EMIT_H
 #include "base/base.h"
+#include "base/dtype.h"
 #include <llvm-c/Core.h>
 
 /* Whether products of bf16 go through tile registers (gemm_tiles.h): emulated ones are for
@@ -94,15 +95,19 @@ LLVMValueRef emit_alloca(Emit *e, int64_t bytes);
  * instructions for bf16, with vectors as wide as they take. */
 bool emit_has(const Emit *e, const char *feature);
 bool emit_has_bf16(const Emit *e);
-/* bf16 in memory as f32 values of vl lanes or one (_one), and back: rounded to the nearest,
- * ties to even; NaN stays NaN, subnormal numbers become 0. mask: as above. */
-LLVMValueRef emit_load_bf16(Emit *e, LLVMValueRef ptr, LLVMValueRef mask);
-void emit_store_bf16(Emit *e, LLVMValueRef value, LLVMValueRef ptr, LLVMValueRef mask);
-LLVMValueRef emit_load_bf16_one(Emit *e, LLVMValueRef ptr);
-void emit_store_bf16_one(Emit *e, LLVMValueRef value, LLVMValueRef ptr);
-/* The same rounding of an f32 scalar or vector: to f32 again, or to the bits of bf16 as
- * i16, and f32 of those. */
-LLVMValueRef emit_round_bf16(Emit *e, LLVMValueRef value);
+/* Numbers of two bytes, bf16 or f16, in memory as f32 values of vl lanes or one (_one), and
+ * back: rounded to the nearest, ties to even; NaN stays NaN, subnormal numbers of bf16 become
+ * 0. The bits are those of base/dtype.h on any CPU. mask: as above. */
+LLVMValueRef emit_load_narrow(Emit *e, DType dt, LLVMValueRef ptr, LLVMValueRef mask);
+void emit_store_narrow(Emit *e, DType dt, LLVMValueRef value, LLVMValueRef ptr,
+                       LLVMValueRef mask);
+LLVMValueRef emit_load_narrow_one(Emit *e, DType dt, LLVMValueRef ptr);
+void emit_store_narrow_one(Emit *e, DType dt, LLVMValueRef value, LLVMValueRef ptr);
+/* The same rounding of an f32 scalar or vector: to f32 again, or to the bits as i16, and
+ * f32 of those. */
+LLVMValueRef emit_round_narrow(Emit *e, DType dt, LLVMValueRef value);
+LLVMValueRef emit_to_narrow(Emit *e, DType dt, LLVMValueRef value);
+LLVMValueRef emit_from_narrow(Emit *e, DType dt, LLVMValueRef bits);
 LLVMValueRef emit_to_bf16(Emit *e, LLVMValueRef value);
 LLVMValueRef emit_from_bf16(Emit *e, LLVMValueRef bits);
 

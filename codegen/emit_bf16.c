@@ -1,4 +1,4 @@
-/* emit_bf16.c - f32 values to and from bf16 in memory, products of bf16; see emit.h. The
+/* emit_bf16.c - f32 values to and from bf16, products of bf16; see emit.h. The
  * instruction that rounds takes subnormal numbers as 0, so the integer arithmetic for CPUs
  * without it does the same: the bits are those of any CPU. */
 #include "codegen/emit.h"
@@ -54,26 +54,6 @@ LLVMValueRef emit_from_bf16(Emit *e, LLVMValueRef bits) {
     LLVMValueRef wide = LLVMBuildZExt(e->b, bits, type_of_lanes(e->i32, lanes), "");
     wide = LLVMBuildShl(e->b, wide, emit_i32_like(e, wide, 16), "");
     return LLVMBuildBitCast(e->b, wide, type_of_lanes(e->f32, lanes), "");
-}
-
-LLVMValueRef emit_load_bf16(Emit *e, LLVMValueRef ptr, LLVMValueRef mask) {
-    return emit_from_bf16(e, emit_load(e, emit_vec(e->i16, e->vl), ptr, mask, 2));
-}
-
-void emit_store_bf16(Emit *e, LLVMValueRef value, LLVMValueRef ptr, LLVMValueRef mask) {
-    emit_store(e, emit_to_bf16(e, value), ptr, mask, 2);
-}
-
-LLVMValueRef emit_load_bf16_one(Emit *e, LLVMValueRef ptr) {
-    return emit_from_bf16(e, emit_load(e, e->i16, ptr, NULL, 2));
-}
-
-void emit_store_bf16_one(Emit *e, LLVMValueRef value, LLVMValueRef ptr) {
-    emit_store(e, emit_to_bf16(e, value), ptr, NULL, 2);
-}
-
-LLVMValueRef emit_round_bf16(Emit *e, LLVMValueRef value) {
-    return emit_from_bf16(e, emit_to_bf16(e, value));
 }
 
 /* LLVM's type of 32 bf16 numbers has changed from version to version. */

@@ -21,8 +21,8 @@
 typedef struct Product { /* one matrix product of the program */
     const Op *op;
     DnnlMatmul *matmul; /* NULL: generated code (pairs_matmul.h) */
-    bool widens; /* its operands are bf16, which this CPU has no products of: the matmul
-                    takes copies of them in f32 */
+    bool widens; /* its operands are of a type that there are no products of on this CPU:
+                    the matmul takes copies of them in f32 */
 } Product;
 
 typedef struct PairsFunction { /* generated code for products of one shape */
@@ -57,6 +57,12 @@ int64_t lower_workspace_bytes(const Op *op, void *lower);
 /* lower_dot.c */
 int lower_product(Lower *l, const Op *op); /* index in the table; makes it if it is new */
 int64_t lower_product_workspace(Lower *l, const Op *op);
+
+/* lower_widen.c: v, which is bf16 or f16, as f32 at `to`, which is returned, and from f32 at
+ * `from`, rounded; how many bytes such a copy takes. */
+int64_t lower_widened_bytes(const Value *v);
+LLVMValueRef lower_widened(Lower *l, const Value *v, LLVMValueRef to);
+void lower_rounded(Lower *l, const Value *v, LLVMValueRef from);
 
 /* lower_misc.c: a constant array of n i64 in the module. */
 LLVMValueRef lower_numbers(Lower *l, int n, LLVMValueRef *item);

@@ -1,4 +1,5 @@
-/* lower_attn.c - attention ops as calls of emitted functions, one per shape. */
+/* lower_attn.c - attention ops as calls of emitted functions, one per shape. That of f16 is
+ * f32's, on copies. */
 #include "codegen/attention.h"
 #include "codegen/lower.h"
 
@@ -7,8 +8,8 @@ static AttnShape attention_shape(const Op *op) {
     if (op_int(op, "zigzag", 0) > 1)
         lower_refuse(op, "zigzag order is for pass localize");
     DType dt = op->in[ATTN_Q]->ty.dt;
-    if (dt != DT_F32 && dt != DT_BF16)
-        lower_refuse(op, "its operands must be f32 or bf16");
+    if (dt != DT_F32 && dt != DT_BF16 && dt != DT_F16)
+        lower_refuse(op, "its operands must be f32, bf16 or f16");
     return (AttnShape){.batch = q[0],
                        .tq = q[1],
                        .tk = k[1],
@@ -19,7 +20,7 @@ static AttnShape attention_shape(const Op *op) {
                        .causal = op_int(op, "causal", 0) != 0,
                        .dropout = op_float(op, "p", 0),
                        .site = (uint32_t)op_int(op, "site", 0),
-                       .dt = dt,
+                       .dt = dt == DT_F16 ? DT_F32 : dt,
                        .within = attention_is_within(op)};
 }
 
@@ -49,27 +50,65 @@ static const char *attention_function(Lower *l, const Op *op, bool grad) {
     return name;
 }
 
+/* ---- copies in f32, at the beginning of the workspace ---- */
+
+static int64_t copy_bytes(const Value *v) {
+    return v->ty.dt == DT_F16 ? lower_widened_bytes(v) : 0;
+}
+
+static int64_t copies_bytes(const Op *op) {
+    int64_t bytes = 0;
+    for (int i = 0; i < op->nin; i++) bytes += copy_bytes(op->in[i]);
+    for (int i = 0; i < op->nout; i++) bytes += copy_bytes(op->out[i]);
+    return bytes;
+}
+
+typedef struct Arguments { /* of the function that is called */
+    LLVMValueRef at[16];
+    int n;
+    int64_t skip_bytes;
+} Arguments;
+
+static void pass(Lower *l, const Op *op, Arguments *a, const Value *v, bool read) {
+    LLVMValueRef p = lower_pointer(l, v);
+    if (copy_bytes(v)) {
+        p = lower_workspace(l, op, a->skip_bytes);
+        a->skip_bytes += copy_bytes(v);
+        if (read) lower_widened(l, v, p);
+    }
+    a->at[a->n++] = p;
+}
+
+static void pass_results(Lower *l, const Op *op, Arguments *a) {
+    for (int i = 0; i < op->nout; i++) pass(l, op, a, op->out[i], false);
+}
+
+/* The results were passed from argument `first` on. */
+static void call(Lower *l, const Op *op, Arguments *a, int first) {
+    a->at[a->n++] = lower_workspace(l, op, copies_bytes(op));
+    if (attention_is_within(op)) a->at[a->n++] = lower_pointer(l, op->in[ATTN_FIRST]);
+    emit_call(l->e, attention_function(l, op, attention_is_grad(op)), a->at, a->n);
+    for (int i = 0; i < op->nout; i++)
+        if (copy_bytes(op->out[i])) lower_rounded(l, op->out[i], a->at[first + i]);
+}
+
 static void forward(Lower *l, const Op *op) {
-    LLVMValueRef args[10];
-    int n = 0;
-    for (int i = 0; i < ATTN_FIRST; i++) args[n++] = lower_pointer(l, op->in[i]);
-    for (int i = 0; i < 2; i++) args[n++] = lower_pointer(l, op->out[i]);
-    args[n++] = lower_workspace(l, op, 0);
-    if (attention_is_within(op)) args[n++] = lower_pointer(l, op->in[ATTN_FIRST]);
-    emit_call(l->e, attention_function(l, op, false), args, n);
+    Arguments a = {0};
+    for (int i = 0; i < ATTN_FIRST; i++) pass(l, op, &a, op->in[i], true);
+    const int first = a.n;
+    pass_results(l, op, &a);
+    call(l, op, &a, first);
 }
 
 /* Forward's results and their gradients come before the operands listed here. */
 static void backward(Lower *l, const Op *op) {
-    LLVMValueRef args[14];
-    int n = 0;
-    for (int i = 0; i < 3; i++) args[n++] = lower_pointer(l, op->in[i]);
-    for (int i = 3; i; i--) args[n++] = lower_pointer(l, op->in[op->nin - i]);
-    for (int i = ATTN_Q_AT; i <= ATTN_RNG; i++) args[n++] = lower_pointer(l, op->in[i]);
-    for (int i = 0; i < 3; i++) args[n++] = lower_pointer(l, op->out[i]);
-    args[n++] = lower_workspace(l, op, 0);
-    if (attention_is_within(op)) args[n++] = lower_pointer(l, op->in[ATTN_FIRST]);
-    emit_call(l->e, attention_function(l, op, true), args, n);
+    Arguments a = {0};
+    for (int i = 0; i < 3; i++) pass(l, op, &a, op->in[i], true);
+    for (int i = 3; i; i--) pass(l, op, &a, op->in[op->nin - i], true);
+    for (int i = ATTN_Q_AT; i <= ATTN_RNG; i++) pass(l, op, &a, op->in[i], true);
+    const int first = a.n;
+    pass_results(l, op, &a);
+    call(l, op, &a, first);
 }
 
 void lower_attention(Lower *l, const Op *op) {
@@ -92,5 +131,6 @@ int64_t lower_attention_workspace(const Op *op, const Lower *l) {
     bool grad = attention_is_grad(op);
     if (!grad && op->kind != OP_attention && op->kind != OP_attention_within) return 0;
     AttnShape s = attention_shape(op);
-    return (int64_t)attention_workspace_bytes(&s, grad, l->threads, l->vl);
+    return copies_bytes(op) +
+           (int64_t)attention_workspace_bytes(&s, grad, l->threads, l->vl);
 }

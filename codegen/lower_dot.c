@@ -38,15 +38,15 @@ static DnnlDesc describe(const Matmul *s, const MatmulAxis *r, const MatmulAxis 
     return d;
 }
 
-/* Factors and result are of these types. */
-static DnnlMatmul *matmul_new(const Lower *l, const Op *op, DType factor, DType result,
-                              char *why, size_t why_size) {
+/* Factors, bias and result are of these types. */
+static DnnlMatmul *matmul_new(const Lower *l, const Op *op, DType factor, DType added,
+                              DType result, char *why, size_t why_size) {
     Dims d;
     Matmul s = matmul(op, &d);
     DnnlDesc a = describe(&s, &s.m, &s.k, 0, factor);
     DnnlDesc b = describe(&s, &s.k, &s.n, 1, factor);
     DnnlDesc c = describe(&s, &s.m, &s.n, 2, result), bias = {.rank = c.rank};
-    bias.dtype = s.bias >= 0 ? op->in[s.bias]->ty.dt : result;
+    bias.dtype = added;
     for (int i = 0; i < c.rank; i++) bias.dim[i] = 1, bias.stride[i] = s.n.size;
     bias.dim[c.rank - 1] = s.n.size;
     bias.stride[c.rank - 1] = 1;
@@ -100,42 +100,59 @@ static const char *pairs_function(Lower *l, const PairsMatmul *shape) {
     return f.name;
 }
 
+static bool is_narrow(const Value *v) {
+    return dtype_sum(v->ty.dt) != v->ty.dt;
+}
+
+static const Value *bias_of(const Op *op) {
+    Dims d;
+    Matmul s = matmul(op, &d);
+    return s.bias >= 0 ? op->in[s.bias] : NULL;
+}
+
+/* Code for a CPU of narrower vectors does not use the wider ones of oneDNN either. No
+ * product is of f16: where it is, it is f32 on copies. */
+static bool has_product(const Lower *l, const Op *op) {
+    return !is_narrow(op->in[0]) || (op->in[0]->ty.dt == DT_BF16 && l->vl >= 16);
+}
+
 int lower_product(Lower *l, const Op *op) {
     for (int i = 0; i < l->nproducts; i++) {
         if (l->product[i].op == op) return i;
     }
     char why[400];
+    const Value *bias = bias_of(op);
     DType factor = op->in[0]->ty.dt, result = op->out[0]->ty.dt;
     Product p = {.op = op};
-    /* code for a CPU of narrower vectors does not use the wider ones of oneDNN either */
-    bool narrow = factor == DT_BF16, swapped;
+    bool swapped;
     PairsMatmul shape;
     if (pairs_shape(l, op, &shape, &swapped)) {
         PUSH(l->mem, l->product, l->nproducts, l->product_cap, p);
         return l->nproducts - 1;
     }
-    if (!narrow || l->vl >= 16)
-        p.matmul = matmul_new(l, op, factor, result, why, sizeof why);
-    if (!p.matmul && narrow) {
+    if (has_product(l, op))
+        p.matmul = matmul_new(l, op, factor, bias ? bias->ty.dt : result, result, why,
+                              sizeof why);
+    if (!p.matmul && is_narrow(op->in[0])) {
         p.widens = true;
-        p.matmul = matmul_new(l, op, DT_F32, DT_F32, why, sizeof why);
+        p.matmul = matmul_new(l, op, DT_F32, DT_F32, DT_F32, why, sizeof why);
     }
     if (!p.matmul) lower_refuse(op, why);
     PUSH(l->mem, l->product, l->nproducts, l->product_cap, p);
     return l->nproducts - 1;
 }
 
-/* ---- copies in f32 ---- */
+/* ---- copies in f32: of the factors, then of the result and the bias where narrow ---- */
 
-static int64_t widened_bytes(const Value *v) {
-    return align_up(type_count(&v->ty) * dtype_bytes[DT_F32]);
+static int64_t copy_bytes(const Value *v) {
+    return v && is_narrow(v) ? lower_widened_bytes(v) : 0;
 }
 
 static int64_t copies_bytes(const Product *p) {
     const Op *op = p->op;
     if (!p->widens) return 0;
-    int64_t bytes = widened_bytes(op->in[0]) + widened_bytes(op->in[1]);
-    return bytes + (op->out[0]->ty.dt == DT_BF16 ? widened_bytes(op->out[0]) : 0);
+    return copy_bytes(op->in[0]) + copy_bytes(op->in[1]) + copy_bytes(op->out[0]) +
+           copy_bytes(bias_of(op));
 }
 
 int64_t lower_product_workspace(Lower *l, const Op *op) {
@@ -148,10 +165,28 @@ int64_t lower_product_workspace(Lower *l, const Op *op) {
            (int64_t)dnnl_matmul_scratch_bytes(l->product[i].matmul);
 }
 
-static LLVMValueRef widened(Lower *l, const Value *v, LLVMValueRef from,
-                            LLVMValueRef to) {
-    CALL_RT(l->e, rt_widen, to, from, emit_i64(l->e, type_count(&v->ty)));
-    return to;
+/* The copy at *at of the workspace, which moves behind it; v itself where it is f32. */
+static LLVMValueRef widened(Lower *l, const Op *op, const Value *v, int64_t *at) {
+    if (!is_narrow(v)) return lower_pointer(l, v);
+    LLVMValueRef to = lower_workspace(l, op, *at);
+    *at += copy_bytes(v);
+    return lower_widened(l, v, to);
+}
+
+static void widened_product(Lower *l, const Op *op, int index, bool adds) {
+    int64_t at = 0;
+    const Value *y = op->out[0], *bias = bias_of(op);
+    LLVMValueRef a = widened(l, op, op->in[0], &at), b = widened(l, op, op->in[1], &at);
+    LLVMValueRef to = lower_pointer(l, y), added = LLVMConstNull(l->e->ptr);
+    if (is_narrow(y)) {
+        to = lower_workspace(l, op, at);
+        at += copy_bytes(y);
+        if (adds) lower_widened(l, y, to);
+    }
+    if (bias) added = widened(l, op, bias, &at);
+    CALL_RT(l->e, rt_product, l->products, emit_i64(l->e, index), a, b, added, to,
+            lower_workspace(l, op, at));
+    if (is_narrow(y)) lower_rounded(l, y, to);
 }
 
 /* void rt_product(products, index, a, b, bias, c, scratch) */
@@ -178,27 +213,20 @@ void lower_dot(Lower *l, const Op *op) {
             lower_refuse(op, "a full addend must have the type of the result");
         if (!same) lower_spread(l, c, from, op->out[0]->ty.rank, size, stride, v->ty.dt);
     }
-    LLVMValueRef a = lower_pointer(l, op->in[0]), b = lower_pointer(l, op->in[1]), to = c;
+    if (p->widens) {
+        widened_product(l, op, index, s.sum >= 0);
+        return;
+    }
+    LLVMValueRef a = lower_pointer(l, op->in[0]), b = lower_pointer(l, op->in[1]);
+    LLVMValueRef bias = s.bias >= 0 ? lower_pointer(l, op->in[s.bias]) : none;
     PairsMatmul shape;
     bool swapped;
     if (!p->matmul && pairs_shape(l, op, &shape, &swapped)) {
-        LLVMValueRef args[] = {swapped ? b : a, swapped ? a : b,
-                               s.bias >= 0 ? lower_pointer(l, op->in[s.bias]) : none, c,
+        LLVMValueRef args[] = {swapped ? b : a, swapped ? a : b, bias, c,
                                lower_workspace(l, op, 0)};
         emit_call(l->e, pairs_function(l, &shape), args, ARRAY_LEN(args));
         return;
     }
-    bool rounds = p->widens && op->out[0]->ty.dt == DT_BF16;
-    if (p->widens) {
-        int64_t a_bytes = widened_bytes(op->in[0]), b_bytes = widened_bytes(op->in[1]);
-        a = widened(l, op->in[0], a, lower_workspace(l, op, 0));
-        b = widened(l, op->in[1], b, lower_workspace(l, op, a_bytes));
-        if (rounds) to = lower_workspace(l, op, a_bytes + b_bytes);
-        if (rounds && s.sum >= 0) widened(l, op->out[0], c, to);
-    }
-    CALL_RT(l->e, rt_product, l->products, emit_i64(l->e, index), a, b,
-            s.bias >= 0 ? lower_pointer(l, op->in[s.bias]) : none, to,
-            lower_workspace(l, op, copies_bytes(p)));
-    if (rounds)
-        CALL_RT(l->e, rt_round, c, to, emit_i64(l->e, type_count(&op->out[0]->ty)));
+    CALL_RT(l->e, rt_product, l->products, emit_i64(l->e, index), a, b, bias, c,
+            lower_workspace(l, op, 0));
 }

@@ -35,28 +35,32 @@ static int index_of(const Kernel *k, const Value *v) {
     return (int)(space_value(&k->s, v) - k->s.value);
 }
 
-/* In memory. In registers bf16 is f32. */
+static bool is_narrow(const Value *v) {
+    return v->ty.dt == DT_BF16 || v->ty.dt == DT_F16;
+}
+
+/* In memory. In registers what is narrow is f32. */
 static LLVMTypeRef element_type(const Kernel *k, const Value *v) {
     if (v->ty.dt == DT_F32) return k->e->f32;
     if (v->ty.dt == DT_I32) return k->e->i32;
-    if (v->ty.dt == DT_BF16) return LLVMInt16TypeInContext(k->e->ctx);
-    fail(EXIT_CONFIG, "@%s: %%%s is %s; generated code takes f32, bf16 and i32",
+    if (is_narrow(v)) return k->e->i16;
+    fail(EXIT_CONFIG, "@%s: %%%s is %s; generated code takes f32, bf16, f16 and i32",
          k->f->name, v->name, dtype_name[v->ty.dt]);
 }
 
 /* What an op makes is rounded at once, used here or stored. */
 static LLVMValueRef rounded(const Kernel *k, const Value *v, LLVMValueRef x) {
-    return v->ty.dt == DT_BF16 ? emit_round_bf16(k->e, x) : x;
+    return is_narrow(v) ? emit_round_narrow(k->e, v->ty.dt, x) : x;
 }
 
 static LLVMValueRef load_one(const Kernel *k, const Value *v, LLVMValueRef at) {
-    if (v->ty.dt == DT_BF16) return emit_load_bf16_one(k->e, at);
+    if (is_narrow(v)) return emit_load_narrow_one(k->e, v->ty.dt, at);
     return emit_load(k->e, element_type(k, v), at, NULL, 4);
 }
 
 static void store_one(const Kernel *k, const Value *v, LLVMValueRef x, LLVMValueRef at) {
-    if (v->ty.dt == DT_BF16)
-        emit_store_bf16_one(k->e, x, at);
+    if (is_narrow(v))
+        emit_store_narrow_one(k->e, v->ty.dt, x, at);
     else
         emit_store(k->e, x, at, NULL, 4);
 }
@@ -202,8 +206,8 @@ static LLVMValueRef lanes(Kernel *k, const Value *v, LLVMValueRef j, LLVMValueRe
     check(!sv->made);
     LLVMTypeRef type = element_type(k, v);
     LLVMValueRef p = emit_gep(k->e, type, k->start[at], j);
-    return k->vector[at] = v->ty.dt == DT_BF16
-                               ? emit_load_bf16(k->e, p, mask)
+    return k->vector[at] = is_narrow(v)
+                               ? emit_load_narrow(k->e, v->ty.dt, p, mask)
                                : emit_load(k->e, emit_vec(type, k->e->vl), p, mask, 4);
 }
 
@@ -268,8 +272,8 @@ static void vector_step(Kernel *k, const Phase *p, LLVMValueRef j, LLVMValueRef 
         if (r->kind == ROOT_STORE) {
             LLVMValueRef at =
                 emit_gep(k->e, element_type(k, r->v), k->start[index_of(k, r->v)], j);
-            if (r->v->ty.dt == DT_BF16)
-                emit_store_bf16(k->e, v[i], at, mask);
+            if (is_narrow(r->v))
+                emit_store_narrow(k->e, r->v->ty.dt, v[i], at, mask);
             else
                 emit_store(k->e, v[i], at, mask, 4);
         }

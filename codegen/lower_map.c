@@ -151,8 +151,9 @@ static LLVMValueRef map_cast(MapContext *c) {
     Emit *e = c->e;
     DType from = c->op->in[0]->ty.dt, to = c->op->out[0]->ty.dt;
     int lanes = emit_lanes(c->in[0]);
-    if (from == to || (from == DT_BF16 && to == DT_F32)) return c->in[0];
-    if (from == DT_F32 && to == DT_BF16) return c->in[0]; /* which rounds what it makes */
+    if (from == to) return c->in[0];
+    if (dtype_is_float(from) && dtype_is_float(to))
+        return c->in[0]; /* f32 in registers; a kernel rounds what it makes */
     if (dtype_is_float(to)) {
         return LLVMBuildSIToFP(e->b, c->in[0], lanes ? emit_vec(e->f32, lanes) : e->f32,
                                "");

@@ -177,7 +177,8 @@ void lower_rope_table(Lower *l, const Op *op) {
 
 /* The table has a row per position, or per token. */
 void lower_rope(Lower *l, const Op *op) {
-    if (op->in[0]->ty.dt != DT_BF16) need_f32(op, op->in[0]);
+    const DType type = op->in[0]->ty.dt;
+    if (dtype_sum(type) == type) need_f32(op, op->in[0]);
     need_f32(op, op->in[1]);
     const int64_t *dim = op->in[0]->ty.dim;
     int64_t half = dim[3] / 2;
@@ -185,8 +186,7 @@ void lower_rope(Lower *l, const Op *op) {
     LLVMValueRef sign = LLVMConstReal(l->e->f64, op_int(op, "inverse", 0) ? -1 : 1);
     CALL_RT(l->e, rt_rope, lower_pointer(l, op->out[0]), lower_pointer(l, op->in[0]),
             lower_pointer(l, op->in[1]), number(l, dim[0] * dim[1] / rows),
-            number(l, rows), number(l, dim[2]), number(l, half), sign,
-            number(l, op->in[0]->ty.dt == DT_BF16));
+            number(l, rows), number(l, dim[2]), number(l, half), sign, number(l, type));
 }
 
 void lower_rope_each(Lower *l, const Op *op) {

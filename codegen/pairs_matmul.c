@@ -160,11 +160,11 @@ static void write_c(const Block *b, LLVMValueRef x, LLVMValueRef to, LLVMValueRe
     }
     if (s->adds)
         x = emit_fadd(e,
-                      s->rounds ? emit_load_bf16(e, to, mask)
+                      s->rounds ? emit_load_narrow(e, DT_BF16, to, mask)
                                 : emit_load(e, e->vf32, to, mask, 4),
                       x);
     if (s->rounds)
-        emit_store_bf16(e, x, to, mask);
+        emit_store_narrow(e, DT_BF16, x, to, mask);
     else
         emit_store(e, x, to, mask, 4);
 }

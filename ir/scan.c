@@ -131,7 +131,7 @@ static DType scan_dtype(Scanner *ps) {
     while (dt < DT_COUNT && strcmp(dtype_name[dt], name)) dt++;
     if (dt < DT_COUNT) return dt;
     ps->p = from;
-    syntax(ps, "element types are f32 f64 bf16 i32 i64", "unknown type '%s'", name);
+    syntax(ps, "element types are f32 f64 bf16 f16 i32 i64", "unknown type '%s'", name);
 }
 
 /* The next size, with its axes; *used and *bytes grow. */

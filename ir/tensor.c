@@ -14,6 +14,8 @@ double tensor_get(const Tensor *t, int64_t i) {
         return (double)((const int64_t *)t->data)[i];
     case DT_BF16:
         return bf16_to_f32(((const uint16_t *)t->data)[i]);
+    case DT_F16:
+        return f16_to_f32(((const uint16_t *)t->data)[i]);
     default:
         die("element type");
     }
@@ -49,6 +51,9 @@ void tensor_set(Tensor *t, int64_t i, double v) {
         return;
     case DT_BF16:
         ((uint16_t *)t->data)[i] = f32_to_bf16((float)v);
+        return;
+    case DT_F16:
+        ((uint16_t *)t->data)[i] = f32_to_f16((float)v);
         return;
     default:
         die("element type");

@@ -213,7 +213,7 @@ static const SafeTensor *find(const Load *l, const char *name) {
 }
 
 static bool readable(const SafeTensor *t) {
-    return t->dtype == DT_F32 || t->dtype == DT_BF16 || !strcmp(t->type_name, "F16");
+    return t->dtype == DT_F32 || t->dtype == DT_BF16 || t->dtype == DT_F16;
 }
 
 static void match(Load *l, int i) {

@@ -99,7 +99,7 @@ static Value *cast_back(const Op *op) {
     Value *v = op->in[0];
     while (v->def && op_has(v->def, F_CAST) && dtype_is_float(v->ty.dt) &&
            dtype_is_float(v->def->in[0]->ty.dt) &&
-           dtype_bytes[v->ty.dt] >= dtype_bytes[v->def->in[0]->ty.dt])
+           dtype_holds(v->ty.dt, v->def->in[0]->ty.dt))
         v = v->def->in[0];
     return type_equal(&v->ty, &op->out[0]->ty) ? v : NULL;
 }

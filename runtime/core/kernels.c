@@ -1,6 +1,7 @@
 /* kernels.c - see rt.def. Work is split by rt_parallel, so results do not depend on
  * the number of threads. */
 #include "ir/ir.h"
+#include "runtime/core/f16c.h"
 #include "runtime/core/fault.h"
 #include "runtime/core/rt.h"
 #include <math.h>
@@ -282,26 +283,49 @@ typedef struct Conversion {
     uint16_t *narrow;
 } Conversion;
 
-static void widen_part(void *ctx, int64_t begin, int64_t end, int64_t thread) {
+static float widened(DType type, uint16_t bits) {
+    return type == DT_F16 ? f16_to_f32(bits) : bf16_to_f32(bits);
+}
+
+static uint16_t rounded(DType type, float x) {
+    return type == DT_F16 ? f32_to_f16(x) : f32_to_bf16(x);
+}
+
+static void widen_bf16(void *ctx, int64_t begin, int64_t end, int64_t thread) {
     const Conversion *c = ctx;
     (void)thread;
     for (int64_t i = begin; i < end; i++) c->wide[i] = bf16_to_f32(c->narrow[i]);
 }
 
-static void round_part(void *ctx, int64_t begin, int64_t end, int64_t thread) {
+static void round_bf16(void *ctx, int64_t begin, int64_t end, int64_t thread) {
     const Conversion *c = ctx;
     (void)thread;
     for (int64_t i = begin; i < end; i++) c->narrow[i] = f32_to_bf16(c->wide[i]);
 }
 
-void rt_widen(float *to, const uint16_t *from, int64_t n) {
-    Conversion c = {to, (uint16_t *)(uintptr_t)from};
-    run_parts(n, n * 4, widen_part, &c);
+/* Those of F16C give the same bits. */
+static void widen_f16(void *ctx, int64_t begin, int64_t end, int64_t thread) {
+    const Conversion *c = ctx;
+    (void)thread;
+    if (has_f16c()) begin = widen_f16c(c->wide, c->narrow, begin, end);
+    for (int64_t i = begin; i < end; i++) c->wide[i] = f16_to_f32(c->narrow[i]);
 }
 
-void rt_round(uint16_t *to, const float *from, int64_t n) {
+static void round_f16(void *ctx, int64_t begin, int64_t end, int64_t thread) {
+    const Conversion *c = ctx;
+    (void)thread;
+    if (has_f16c()) begin = round_f16c(c->narrow, c->wide, begin, end);
+    for (int64_t i = begin; i < end; i++) c->narrow[i] = f32_to_f16(c->wide[i]);
+}
+
+void rt_widen(float *to, const uint16_t *from, int64_t n, int64_t type) {
+    Conversion c = {to, (uint16_t *)(uintptr_t)from};
+    run_parts(n, n * 4, type == DT_F16 ? widen_f16 : widen_bf16, &c);
+}
+
+void rt_round(uint16_t *to, const float *from, int64_t n, int64_t type) {
     Conversion c = {(float *)(uintptr_t)from, to};
-    run_parts(n, n * 4, round_part, &c);
+    run_parts(n, n * 4, type == DT_F16 ? round_f16 : round_bf16, &c);
 }
 
 typedef struct Rope {
@@ -310,6 +334,7 @@ typedef struct Rope {
     const float *table;
     int64_t t, heads, half;
     float sign;
+    DType type;
 } Rope;
 
 static void turn(float c, float s, float a, float b, float *x, float *y) {
@@ -317,7 +342,7 @@ static void turn(float c, float s, float a, float b, float *x, float *y) {
     *y = b * c + a * s;
 }
 
-static void rope_rows_bf16(void *ctx, int64_t begin, int64_t end, int64_t thread) {
+static void rope_rows_narrow(void *ctx, int64_t begin, int64_t end, int64_t thread) {
     Rope *r = ctx;
     (void)thread;
     for (int64_t row = begin; row < end; row++) {
@@ -326,10 +351,10 @@ static void rope_rows_bf16(void *ctx, int64_t begin, int64_t end, int64_t thread
         uint16_t *to = (uint16_t *)r->to + row * 2 * r->half;
         for (int64_t k = 0; k < r->half; k++) {
             float x, y;
-            turn(table[2 * k], r->sign * table[2 * k + 1], bf16_to_f32(a[k]),
-                 bf16_to_f32(b[k]), &x, &y);
-            to[k] = f32_to_bf16(x);
-            to[k + r->half] = f32_to_bf16(y);
+            turn(table[2 * k], r->sign * table[2 * k + 1], widened(r->type, a[k]),
+                 widened(r->type, b[k]), &x, &y);
+            to[k] = rounded(r->type, x);
+            to[k + r->half] = rounded(r->type, y);
         }
     }
 }
@@ -348,10 +373,10 @@ static void rope_rows(void *ctx, int64_t begin, int64_t end, int64_t thread) {
 }
 
 void rt_rope(void *to, const void *x, const float *table, int64_t batch, int64_t t,
-             int64_t heads, int64_t half, double sign, int64_t narrow) {
-    Rope r = {to, x, table, t, heads, half, (float)sign};
+             int64_t heads, int64_t half, double sign, int64_t type) {
+    Rope r = {to, x, table, t, heads, half, (float)sign, (DType)type};
     run_parts(batch * t * heads, batch * t * heads * half * 8,
-              narrow ? rope_rows_bf16 : rope_rows, &r);
+              type == DT_F32 ? rope_rows : rope_rows_narrow, &r);
 }
 
 void rt_cache_write(char *cache, const char *x, const int32_t *offset, int64_t batch,

@@ -1,22 +1,6 @@
 /* element.c - see element.h. */
 #include "runtime/store/element.h"
 
-float element_half(uint16_t h) {
-    uint32_t sign = (uint32_t)(h >> 15) << 31, exponent = h >> 10 & 31, m = h & 1023,
-             bits;
-    if (exponent == 31) {
-        bits = sign | 0x7F800000u | m << 13;
-    } else if (exponent) {
-        bits = sign | (exponent + 112) << 23 | m << 13;
-    } else {
-        float f = (float)m * 0x1p-24f; /* subnormal: exact */
-        return sign ? -f : f;
-    }
-    float f;
-    memcpy(&f, &bits, sizeof f);
-    return f;
-}
-
 bool element_type_named(const char *name, ElementType *out) {
     static const struct {
         const char *name;
@@ -66,7 +50,7 @@ float element_f32(ElementType t, const void *p) {
         memcpy(&f, &word, sizeof f);
         return f;
     }
-    if (t.kind == ELEMENT_FLOAT && t.bytes == 2) return element_half((uint16_t)bits);
+    if (t.kind == ELEMENT_FLOAT && t.bytes == 2) return f16_to_f32((uint16_t)bits);
     if (t.kind == ELEMENT_FLOAT) {
         double d;
         memcpy(&d, &bits, sizeof d);

@@ -2,6 +2,7 @@
 #ifndef STATOR_ELEMENT_H
 #define STATOR_ELEMENT_H
 #include "base/base.h"
+#include "base/dtype.h"
 
 typedef enum ElementKind {
     ELEMENT_FLOAT,
@@ -21,6 +22,5 @@ bool element_type_named(const char *name, ElementType *out);
 float element_f32(ElementType t, const void *p);
 /* The same of an integer; false for floats, and for what i64 cannot hold. */
 bool element_i64(ElementType t, const void *p, int64_t *out);
-float element_half(uint16_t bits);
 
 #endif

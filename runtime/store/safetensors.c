@@ -31,7 +31,7 @@ typedef struct FileType {
 
 static const FileType types[] = {
     {"F32", 32, DT_F32},    {"F64", 64, DT_F64}, {"BF16", 16, DT_BF16},
-    {"I32", 32, DT_I32},    {"I64", 64, DT_I64}, {"F16", 16, -1},
+    {"I32", 32, DT_I32},    {"I64", 64, DT_I64}, {"F16", 16, DT_F16},
     {"BOOL", 8, -1},        {"U8", 8, -1},       {"I8", 8, -1},
     {"I16", 16, -1},        {"U16", 16, -1},     {"U32", 32, -1},
     {"U64", 64, -1},        {"C64", 64, -1},     {"F8_E5M2", 8, -1},
@@ -445,24 +445,19 @@ uint64_t safetensors_not_finite(const SafeTensor *t) {
     return bad;
 }
 
-static void widen(const SafeTensor *t, bool half, float *out) {
+static void widen(const SafeTensor *t, float *out) {
     const uint8_t *p = t->data;
     int64_t n = safetensors_count(t);
     for (int64_t i = 0; i < n; i++) {
-        uint16_t h;
-        memcpy(&h, p + 2 * i, 2);
-        uint32_t bits = (uint32_t)h << 16;
-        if (half)
-            out[i] = element_half(h);
-        else
-            memcpy(out + i, &bits, 4);
+        uint16_t bits;
+        memcpy(&bits, p + 2 * i, 2);
+        out[i] = t->dtype == DT_F16 ? f16_to_f32(bits) : bf16_to_f32(bits);
     }
 }
 
 void safetensors_read(const Safetensors *s, const SafeTensor *t, DType as, void *out,
                       size_t out_bytes) {
-    bool half = !strcmp(t->type_name, "F16");
-    bool widens = as == DT_F32 && (half || t->dtype == DT_BF16);
+    bool widens = as == DT_F32 && (t->dtype == DT_F16 || t->dtype == DT_BF16);
     if (t->dtype != (int)as && !widens)
         fail(s->code, "%s: tensor '%s' has type %s and cannot be read as %s", s->name,
              t->name, t->type_name, dtype_name[as]);
@@ -471,7 +466,7 @@ void safetensors_read(const Safetensors *s, const SafeTensor *t, DType as, void 
         die("tensor '%s' has %llu bytes, not %zu", t->name, (unsigned long long)bytes,
             out_bytes);
     if (widens)
-        widen(t, half, out);
+        widen(t, out);
     else if (bytes)
         memcpy(out, t->data, bytes);
 }

@@ -9,11 +9,9 @@
 
 #define WRITE_CHUNK (8u << 20)
 
-static const char *const type_names[DT_COUNT] = {[DT_F32] = "F32",
-                                                 [DT_F64] = "F64",
-                                                 [DT_BF16] = "BF16",
-                                                 [DT_I32] = "I32",
-                                                 [DT_I64] = "I64"};
+static const char *const type_names[DT_COUNT] = {
+    [DT_F32] = "F32", [DT_F64] = "F64", [DT_BF16] = "BF16",
+    [DT_F16] = "F16", [DT_I32] = "I32", [DT_I64] = "I64"};
 
 static bool tensor_bytes(const SafeTensor *t, uint64_t *bytes) {
     if (t->dtype < 0 || t->dtype >= DT_COUNT) return false;

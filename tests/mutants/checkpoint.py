@@ -7,8 +7,8 @@ from readers import (Bad, crc, member, name_hex, need, parse_json, safetensors, 
                      text_in, whole)
 from xxh3 import hex_128
 
-TYPES = {"F32": "f32", "F64": "f64", "BF16": "bf16", "I32": "i32", "I64": "i64"}
-BYTES = {"f32": 4, "f64": 8, "bf16": 2, "i32": 4, "i64": 8}
+TYPES = {"F32": "f32", "F64": "f64", "BF16": "bf16", "F16": "f16", "I32": "i32", "I64": "i64"}
+BYTES = {"f32": 4, "f64": 8, "bf16": 2, "f16": 2, "i32": 4, "i64": 8}
 SEAL = re.compile(rb'"xxh3": "([0-9a-f]{32})"\n\}\n\Z')
 
 
@@ -197,7 +197,7 @@ def not_finite(kind, data):
     size = BYTES[kind]
     if kind[0] == "i":
         return False
-    mask = {"bf16": 0x7F80, "f32": 0x7F800000, "f64": 0x7FF << 52}[kind]
+    mask = {"bf16": 0x7F80, "f16": 0x7C00, "f32": 0x7F800000, "f64": 0x7FF << 52}[kind]
     code = {2: "H", 4: "I", 8: "Q"}[size]
     values = struct.unpack(f"<{len(data) // size}{code}", data)
     return any(v & mask == mask for v in values)

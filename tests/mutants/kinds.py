@@ -524,7 +524,7 @@ class Config(OneFile):
 
 UNARY = ("exp", "tanh", "relu", "gelu", "gelu_erf", "fast_gelu", "silu", "softmax", "copy")
 BINARY = ("add", "sub", "mul", "log_add")
-TYPES = ("f32[", "f64[", "bf16[")
+TYPES = ("f32[", "f64[", "bf16[", "f16[")
 
 
 def change_ir(rng, text):
@@ -537,7 +537,7 @@ def change_ir(rng, text):
         text = re.sub(rf"(?<![\w.%@]){rng.choice(words)}(?![\w.])",
                       str(rng.choice((1, 2, 3, 5, 6, 8, 12))), text)
     elif way == 1:
-        text = text.replace(rng.choice(TYPES), rng.choice(TYPES))
+        text = re.sub(rf"(?<!\w){re.escape(rng.choice(TYPES))}", rng.choice(TYPES), text)
     elif way in (2, 3):
         ops = UNARY if way == 2 else BINARY
         found = list(re.finditer(r"= (\w+) ", text))
@@ -593,8 +593,8 @@ class Ir(OneFile):
                 text = change_ir(rng, text)
             return {self.file: text}
         words = mutate.words_of(rng.choice(self.texts)) + [
-            b"%", b"->", b"{", b"}", b"0", b"-1", b"1e30", b"f64", b"bf16", b"i32", b"nan",
-            b"[1,1,1,1,1,1,1,1,"]
+            b"%", b"->", b"{", b"}", b"0", b"-1", b"1e30", b"f64", b"bf16", b"f16", b"i32",
+            b"nan", b"[1,1,1,1,1,1,1,1,"]
         b = mutate.in_words(rng, text, words)
         return {self.file: mutate.in_bytes(rng, b) if rng.random() < 0.1 else b}
 

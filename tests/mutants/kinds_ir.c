@@ -8,7 +8,7 @@
 /* Larger programs are read and printed, but not run: the interpreter is slow. */
 enum { MOST_ELEMENTS = 20000, MOST_RANKS = 8, MOST_RUNS = 64 };
 /* Numbers beyond say nothing about an order of sums. */
-static const double most_value = 1e4, rounding = 1e-3, rounding_bf16 = 0.05;
+static const double most_value = 1e4, rounding = 1e-3, rounding_narrow = 0.05;
 
 static Module *parse(Arena *mem, const char *name, const char *text) {
     return module_parse(mem, name, text, strlen(text));
@@ -83,7 +83,7 @@ static const char *run_twice(Arena *mem, const Module *m, const char *text) {
     Tensor ***b = sample_results(mem, g);
     interp_run(mem, g, sample_arguments(mem, g), b);
     return differs(mem, f, a, b, mesh_ranks(&m->mesh),
-                   strstr(text, "bf16[") ? rounding_bf16 : rounding);
+                   strstr(text, "f16[") ? rounding_narrow : rounding);
 }
 
 void read_ir(Arena *mem, const char *path, const char *more, Text *out) {

@@ -82,7 +82,9 @@ static double largest(const Tensor *t) {
 static void compare(const Sample *s, int nth, const Tensor *want, const void *got) {
     Tensor g = {want->ty, (void *)got};
     double unit = starts(s->kind, "attention") ? fmax(1, largest(want)) : 1;
-    double tol = want->ty.dt == DT_BF16 ? 3 * 0x1p-8 : 4e-6;
+    double tol = want->ty.dt == DT_BF16  ? 3 * 0x1p-8
+                 : want->ty.dt == DT_F16 ? 3 * 0x1p-11
+                                         : 4e-6;
     for (int64_t i = 0, n = type_count(&want->ty); i < n; i++) {
         double x = tensor_get(&g, i), y = tensor_get(want, i);
         if (x == y || (x != x && y != y) || fabs(x - y) <= tol * fmax(unit, fabs(y)))
@@ -226,32 +228,59 @@ TEST_LIMIT(avx2_one_thread, 300) {
     all_samples("x86-64-v3", 1);
 }
 
-static void attention_samples(const char *cpu, int threads) {
+static void attention_samples(const char *type, const char *cpu, int threads) {
     int ran = 0;
     for (int i = 0; i < ARRAY_LEN(samples) + ARRAY_LEN(more_samples); i++) {
         int more = i - ARRAY_LEN(samples);
         const Sample *s = more < 0 ? &samples[i] : &more_samples[more];
-        if (starts(s->kind, "attention"))
-            ran += run_typed(s, "bf16", cpu, threads, APART);
+        if (starts(s->kind, "attention")) ran += run_typed(s, type, cpu, threads, APART);
     }
     EXPECT(ran >= 19);
 }
 
 TEST(bf16_attention_widest_vectors) {
-    attention_samples("native", 2);
+    attention_samples("bf16", "native", 2);
 }
 TEST(bf16_attention_avx2) {
-    attention_samples("x86-64-v3", 1);
+    attention_samples("bf16", "x86-64-v3", 1);
 }
 TEST(bf16_attention_without_avx) {
-    attention_samples("x86-64-v2", 1);
+    attention_samples("bf16", "x86-64-v2", 1);
 }
 TEST(bf16_attention_without_the_instruction) {
     Target *t = target_open(NULL);
     int lanes = target_lanes(t);
     target_close(t);
     if (lanes < 16) test_skip("the CPU has no AVX-512");
-    attention_samples("x86-64-v4", 2);
+    attention_samples("bf16", "x86-64-v4", 2);
+}
+
+TEST(f16_attention_widest_vectors) {
+    attention_samples("f16", "native", 2);
+}
+TEST(f16_attention_without_avx) {
+    attention_samples("f16", "x86-64-v2", 1);
+}
+
+/* Products, with addends of f16 as well, and ops of rows and elements. */
+static void other_samples_in_f16(const char *cpu, int threads) {
+    static const Sample turn = {"rope", NULL, "%x: F[2,3,5,4], %table: f32[3,2,2]",
+                                "%y = rope %x, %table : F[2,3,5,4]"};
+    int ran = run_typed(&turn, "f16", cpu, threads, APART);
+    for (int i = 0; i < ARRAY_LEN(samples); i++) {
+        unsigned has = optab[op_kind(samples[i].kind)].flags;
+        if (!(has & (F_DENSE | F_MOVE | F_MAP | F_CAST)) || has & F_ROUNDS) continue;
+        if (starts(samples[i].kind, "attention")) continue;
+        ran += run_typed(&samples[i], "f16", cpu, threads, APART);
+    }
+    EXPECT(ran >= 40);
+}
+
+TEST(f16_widest_vectors) {
+    other_samples_in_f16("native", 2);
+}
+TEST(f16_without_avx) {
+    other_samples_in_f16("x86-64-v2", 1);
 }
 
 /* Results over operands, where the plan of memory puts them. */

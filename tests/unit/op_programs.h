@@ -15,7 +15,7 @@ static inline void spell(Text *t, const char *text, const char *type, int ranks)
         if (p[0] == 'F' && p[1] == '[') {
             text_add(t, "%s", type);
         } else if (p[0] == 'S' && p[1] == '[') {
-            text_add(t, "%s", strcmp(type, "bf16") ? type : "f32");
+            text_add(t, "%s", strcmp(type, "bf16") && strcmp(type, "f16") ? type : "f32");
         } else if (digits && (p[digits] == '*' || p[digits] == '/')) {
             int n = atoi(p);
             text_add(t, "%d", p[digits] == '*' ? n * ranks : n / ranks);

@@ -46,16 +46,23 @@ TEST(text_round_trip) {
     }
 }
 
-/* A program of bf16 is read, printed and run like the others. */
-TEST(bf16_runs) {
+/* A program of narrow numbers is read, printed and run like the others. */
+static void runs_in(const char *type) {
     for (int i = 0; i < ARRAY_LEN(samples); i++) {
         if (on_mesh(&samples[i]) || starts(samples[i].kind, "rope_table")) continue;
         Arena *mem = arena_new();
-        Func *f = entry(plain_module(mem, &samples[i], "bf16"));
+        Func *f = entry(plain_module(mem, &samples[i], type));
         return_results(f);
         run(mem, f, make_arguments(mem, f));
         arena_free(mem);
     }
+}
+
+TEST(bf16_runs) {
+    runs_in("bf16");
+}
+TEST(f16_runs) {
+    runs_in("f16");
 }
 
 /* Adds to the model: loss = sum over float results of (result * fixed numbers). Rows with

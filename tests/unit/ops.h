@@ -1,5 +1,5 @@
 /* ops.h - one-op programs for every row of ops.def: the samples of ops.c. A type `F[...]`
- * is f64 when gradients and expansions are checked, f32 or bf16 else, `S[...]` what that is
+ * is f64 when gradients and expansions are checked, f32, bf16 or f16 else, `S[...]` what that is
  * summed in; odd sizes on purpose.
  * Arguments of a float type are differentiated; names steer the numbers they get (see
  * fill_argument in ops.c): pos* in (0.5, 1.5), nz* away from 0, ids* rows of a table of

@@ -139,7 +139,7 @@ TEST(half_floats) {
     uint8_t *p = image(ONE("F16", "[65536]", "[0,131072]"), sizeof bytes, &n);
     memcpy(p + n - sizeof bytes, bytes, sizeof bytes);
     Safetensors *s = safetensors_parse(arena_new(), "h", p, n);
-    EXPECT_INT(s->t[0].dtype, -1);
+    EXPECT_INT(s->t[0].dtype, DT_F16);
     safetensors_read(s, s->t, DT_F32, out, sizeof out);
     for (int i = 0; i < 1 << 16; i++) {
         int e = i >> 10 & 31, m = i & 1023;

@@ -1,0 +1,151 @@
+/* emit_narrow.c - f32 values to and from numbers of two bytes in memory, and f16; see emit.h.
+ * Without the CPU's instructions for f16 the same is done in integers and one f32 sum, as
+ * base/dtype.h does. */
+#include "codegen/emit.h"
+
+static bool has_f16(const Emit *e) {
+    return emit_has(e, "f16c");
+}
+
+static LLVMTypeRef with_lanes(LLVMTypeRef elem, int lanes) {
+    return lanes ? emit_vec(elem, lanes) : elem;
+}
+
+static LLVMTypeRef half_type(Emit *e, int lanes) {
+    return with_lanes(LLVMHalfTypeInContext(e->ctx), lanes);
+}
+
+static LLVMValueRef bits_of(Emit *e, LLVMValueRef value) {
+    return LLVMBuildBitCast(e->b, value, with_lanes(e->i32, emit_lanes(value)), "");
+}
+
+static LLVMValueRef value_of(Emit *e, LLVMValueRef bits) {
+    return LLVMBuildBitCast(e->b, bits, with_lanes(e->f32, emit_lanes(bits)), "");
+}
+
+static LLVMValueRef plus(Emit *e, LLVMValueRef bits, int64_t n) {
+    return LLVMBuildAdd(e->b, bits, emit_i32_like(e, bits, n), "");
+}
+
+static LLVMValueRef masked(Emit *e, LLVMValueRef bits, int64_t n) {
+    return LLVMBuildAnd(e->b, bits, emit_i32_like(e, bits, n), "");
+}
+
+static LLVMValueRef or_bits(Emit *e, LLVMValueRef bits, int64_t n) {
+    return LLVMBuildOr(e->b, bits, emit_i32_like(e, bits, n), "");
+}
+
+static LLVMValueRef down(Emit *e, LLVMValueRef bits, int n) {
+    return LLVMBuildLShr(e->b, bits, emit_i32_like(e, bits, n), "");
+}
+
+static LLVMValueRef below(Emit *e, LLVMValueRef bits, int64_t n) {
+    return LLVMBuildICmp(e->b, LLVMIntULT, bits, emit_i32_like(e, bits, n), "");
+}
+
+/* f32_to_f16. */
+static LLVMValueRef to_half(Emit *e, LLVMValueRef value) {
+    LLVMValueRef bits = bits_of(e, value), size = masked(e, bits, 0x7fffffff);
+    LLVMValueRef fraction = down(e, size, 13), odd = masked(e, fraction, 1);
+    LLVMValueRef nan = or_bits(e, masked(e, fraction, 0x3ff), 0x7e00);
+    LLVMValueRef normal =
+        down(e, LLVMBuildAdd(e->b, plus(e, size, 0xc8000fff), odd, ""), 13);
+    LLVMValueRef near = value_of(e, size);
+    near = emit_fadd(e, near, emit_f32_like(e, near, 0.5));
+    LLVMValueRef tiny = plus(e, bits_of(e, near), -0x3f000000);
+    LLVMValueRef out = emit_select(e, below(e, size, 0x38800000), tiny, normal);
+    LLVMValueRef inf = emit_i32_like(e, size, 0x7c00);
+    out = emit_select(e, below(e, size, 0x477ff000), out, inf);
+    out = emit_select(e, below(e, size, 0x7f800001), out, nan);
+    LLVMValueRef sign = masked(e, down(e, bits, 16), 0x8000);
+    return LLVMBuildOr(e->b, out, sign, "");
+}
+
+/* f16_to_f32, of bits in i32. */
+static LLVMValueRef from_half(Emit *e, LLVMValueRef bits) {
+    LLVMValueRef size = masked(e, bits, 0x7fff);
+    size = LLVMBuildShl(e->b, size, emit_i32_like(e, size, 13), "");
+    LLVMValueRef tiny = value_of(e, plus(e, size, 0x38800000));
+    tiny = bits_of(e, emit_fsub(e, tiny, emit_f32_like(e, tiny, 0x1p-14)));
+    LLVMValueRef out =
+        emit_select(e, below(e, size, 0x00800000), tiny, plus(e, size, 0x38000000));
+    out = emit_select(e, below(e, size, 0x0f800000), out, or_bits(e, size, 0x7f800000));
+    LLVMValueRef nan = or_bits(e, size, 0x7fc00000);
+    out = emit_select(e, below(e, size, 0x0f800001), out, nan);
+    LLVMValueRef sign = masked(e, bits, 0x8000);
+    sign = LLVMBuildShl(e->b, sign, emit_i32_like(e, sign, 16), "");
+    return value_of(e, LLVMBuildOr(e->b, out, sign, ""));
+}
+
+/* By the instruction, for 16, 8 or 4 lanes. LLVM's own truncation to half would let it do
+ * arithmetic in half, for which it calls functions that generated code does not have. */
+static LLVMValueRef by_instruction(Emit *e, LLVMValueRef value, int lanes) {
+    LLVMValueRef nearest = emit_i32(e, 0);
+    LLVMTypeRef out = emit_vec(e->i16, 8);
+    if (lanes == 16) {
+        out = emit_vec(e->i16, 16);
+        LLVMValueRef args[] = {value, nearest, LLVMConstNull(out),
+                               LLVMConstAllOnes(e->i16)};
+        return emit_intrinsic(e, "llvm.x86.avx512.mask.vcvtps2ph.512", NULL, 0, args, 4);
+    }
+    LLVMValueRef args[] = {value, nearest};
+    const char *name = lanes == 8 ? "llvm.x86.vcvtps2ph.256" : "llvm.x86.vcvtps2ph.128";
+    LLVMValueRef bits = emit_intrinsic(e, name, NULL, 0, args, 2);
+    if (lanes == 8) return bits;
+    LLVMValueRef lane[] = {emit_i32(e, 0), emit_i32(e, 1), emit_i32(e, 2),
+                           emit_i32(e, 3)};
+    return LLVMBuildShuffleVector(e->b, bits, bits, LLVMConstVector(lane, 4), "");
+}
+
+static LLVMValueRef one_by_instruction(Emit *e, LLVMValueRef value) {
+    LLVMValueRef zero = emit_i32(e, 0), none = LLVMConstNull(emit_vec(e->f32, 4));
+    LLVMValueRef four = LLVMBuildInsertElement(e->b, none, value, zero, "");
+    return LLVMBuildExtractElement(e->b, by_instruction(e, four, 4), zero, "");
+}
+
+static LLVMValueRef to_f16(Emit *e, LLVMValueRef value) {
+    int lanes = emit_lanes(value);
+    if (has_f16(e) && !lanes) return one_by_instruction(e, value);
+    if (has_f16(e) && (lanes == 4 || lanes == 8 || lanes == 16))
+        return by_instruction(e, value, lanes);
+    return LLVMBuildTrunc(e->b, to_half(e, value), with_lanes(e->i16, lanes), "");
+}
+
+static LLVMValueRef from_f16(Emit *e, LLVMValueRef bits) {
+    int lanes = emit_lanes(bits);
+    if (!has_f16(e))
+        return from_half(e, LLVMBuildZExt(e->b, bits, with_lanes(e->i32, lanes), ""));
+    LLVMValueRef half = LLVMBuildBitCast(e->b, bits, half_type(e, lanes), "");
+    return LLVMBuildFPExt(e->b, half, with_lanes(e->f32, lanes), "");
+}
+
+LLVMValueRef emit_to_narrow(Emit *e, DType dt, LLVMValueRef value) {
+    check(dt == DT_BF16 || dt == DT_F16);
+    return dt == DT_F16 ? to_f16(e, value) : emit_to_bf16(e, value);
+}
+
+LLVMValueRef emit_from_narrow(Emit *e, DType dt, LLVMValueRef bits) {
+    check(dt == DT_BF16 || dt == DT_F16);
+    return dt == DT_F16 ? from_f16(e, bits) : emit_from_bf16(e, bits);
+}
+
+LLVMValueRef emit_load_narrow(Emit *e, DType dt, LLVMValueRef ptr, LLVMValueRef mask) {
+    return emit_from_narrow(e, dt, emit_load(e, emit_vec(e->i16, e->vl), ptr, mask, 2));
+}
+
+void emit_store_narrow(Emit *e, DType dt, LLVMValueRef value, LLVMValueRef ptr,
+                       LLVMValueRef mask) {
+    emit_store(e, emit_to_narrow(e, dt, value), ptr, mask, 2);
+}
+
+LLVMValueRef emit_load_narrow_one(Emit *e, DType dt, LLVMValueRef ptr) {
+    return emit_from_narrow(e, dt, emit_load(e, e->i16, ptr, NULL, 2));
+}
+
+void emit_store_narrow_one(Emit *e, DType dt, LLVMValueRef value, LLVMValueRef ptr) {
+    emit_store(e, emit_to_narrow(e, dt, value), ptr, NULL, 2);
+}
+
+LLVMValueRef emit_round_narrow(Emit *e, DType dt, LLVMValueRef value) {
+    return emit_from_narrow(e, dt, emit_to_narrow(e, dt, value));
+}

@@ -1,0 +1,48 @@
+/* f16c.c - see f16c.h. */
+#include "runtime/core/f16c.h"
+
+#ifdef __x86_64__
+#include <immintrin.h>
+
+enum { LANES = 8 };
+
+bool has_f16c(void) {
+    return __builtin_cpu_supports("f16c");
+}
+
+__attribute__((target("avx,f16c"))) int64_t widen_f16c(float *to, const uint16_t *from,
+                                                       int64_t begin, int64_t end) {
+    for (; end - begin >= LANES; begin += LANES) {
+        __m128i x = _mm_loadu_si128((const __m128i *)(const void *)(from + begin));
+        _mm256_storeu_ps(to + begin, _mm256_cvtph_ps(x));
+    }
+    return begin;
+}
+
+__attribute__((target("avx,f16c"))) int64_t round_f16c(uint16_t *to, const float *from,
+                                                       int64_t begin, int64_t end) {
+    for (; end - begin >= LANES; begin += LANES) {
+        __m256 x = _mm256_loadu_ps(from + begin);
+        _mm_storeu_si128((__m128i *)(void *)(to + begin),
+                         _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+    }
+    return begin;
+}
+
+#else
+
+bool has_f16c(void) {
+    return false;
+}
+
+int64_t widen_f16c(float *to, const uint16_t *from, int64_t begin, int64_t end) {
+    (void)to, (void)from, (void)end;
+    return begin;
+}
+
+int64_t round_f16c(uint16_t *to, const float *from, int64_t begin, int64_t end) {
+    (void)to, (void)from, (void)end;
+    return begin;
+}
+
+#endif
