@@ -5,13 +5,14 @@
 #include <stddef.h>
 #include <stdlib.h>
 
-typedef enum OptionKind { NUMBER, WHOLE, SMALL, YES_NO, WORD } OptionKind;
+typedef enum OptionKind { NUMBER, WHOLE, SMALL, YES_NO, WORD, FACTORS } OptionKind;
 
 static const double any = 1e15; /* whole numbers are exact up to there */
 
 static const struct {
     const char *name;
-    OptionKind kind; /* WHOLE: int64_t, SMALL: int, YES_NO: bool as 0 or 1 */
+    OptionKind kind; /* WHOLE: int64_t, SMALL: int, YES_NO: bool as 0 or 1, FACTORS:
+                        DType of products */
     size_t at;
     double most;
 } table[] = {
@@ -21,7 +22,7 @@ static const struct {
     {"stages", SMALL, offsetof(PassOptions, stages), MAX_STAGES},
     {"stage_chunks", SMALL, offsetof(PassOptions, stage_chunks), MAX_STAGES},
     {"stage", SMALL, offsetof(PassOptions, stage), MAX_STAGES - 1},
-    {"narrow", YES_NO, offsetof(PassOptions, narrow), 1},
+    {"narrow", FACTORS, offsetof(PassOptions, narrow), 0},
     {"residual_exact", YES_NO, offsetof(PassOptions, residual_exact), 1},
     {"remake", WORD, offsetof(PassOptions, remake), 0},
     {"remake_elementwise", YES_NO, offsetof(PassOptions, remake_elementwise), 1},
@@ -48,6 +49,8 @@ void pass_options_print(FILE *to) {
         fprintf(to, "%s%s", i ? ", " : "", table[i].name);
         if (table[i].kind == YES_NO)
             fprintf(to, " (0, 1)");
+        else if (table[i].kind == FACTORS)
+            fprintf(to, " (f32, bf16, f16)");
         else if (table[i].kind != WORD && table[i].most < any)
             fprintf(to, " (0..%g)", table[i].most);
     }
@@ -76,6 +79,13 @@ static double number_of(int option, const char *text) {
     return v;
 }
 
+static DType factors_of(int option, const char *text) {
+    static const DType types[] = {DT_F32, DT_BF16, DT_F16};
+    for (int i = 0; i < ARRAY_LEN(types); i++)
+        if (!strcmp(text, dtype_name[types[i]])) return types[i];
+    fail(EXIT_CONFIG, "%s wants f32, bf16 or f16, got '%s'", table[option].name, text);
+}
+
 void pass_option_set(PassOptions *o, const char *text) {
     char name[32];
     size_t n = strcspn(text, "=");
@@ -86,6 +96,8 @@ void pass_option_set(PassOptions *o, const char *text) {
     char *at = (char *)o + table[i].at;
     if (table[i].kind == WORD)
         memcpy(at, &value, sizeof value);
+    else if (table[i].kind == FACTORS)
+        *(DType *)at = factors_of(i, value);
     else if (table[i].kind == NUMBER)
         *(double *)at = number_of(i, value);
     else if (table[i].kind == WHOLE)

@@ -47,8 +47,10 @@ typedef struct PassOptions {
     int stage;                   /* pass stage: the one whose step is wanted; -1: all */
     Func **steps; /* where not NULL pass stage leaves all of them here, those that are not
                      wanted for their arguments alone */
-    /* narrow: products are of bf16 numbers; the residual stream stays as it is */
-    bool narrow, residual_exact;
+    /* narrow: products are of numbers of that type, bf16 or f16 (f32: of what they are of);
+     * the residual stream stays as it is */
+    DType narrow;
+    bool residual_exact;
     /* remake: what backward makes again of which layers (passes/model/remake_spans.h); NULL
      * or "": nothing */
     const char *remake;

@@ -17,7 +17,7 @@ typedef struct SimChange {
     bool masked, documents;
     int interleave;     /* parts of a micro-batch; 0: 1 */
     int64_t tile_bytes; /* of pass tile, whatever the rows; 0: none */
-    bool narrow;        /* products of bf16 */
+    DType narrow;       /* factors of products; f32: as they are */
 } SimChange;
 
 typedef struct Simulated {

@@ -463,7 +463,7 @@ PassOptions strategy_pass_options(const Config *cfg) {
     PassOptions o = pass_options_default();
     o.micro_batches = cfg->parallel_config_micro_batch_num;
     o.remake_elementwise = cfg->recompute_config_recompute_elementwise;
-    o.narrow = cfg->model_compute_dtype == FLOAT_BF16;
+    o.narrow = cfg->model_compute_dtype == FLOAT_BF16 ? DT_BF16 : DT_F32;
     o.residual_exact = cfg->model_fp32_residual_connection;
     o.beta1 = cfg->optimizer_beta1;
     o.beta2 = cfg->optimizer_beta2;

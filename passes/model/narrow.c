@@ -1,6 +1,6 @@
-/* narrow.c - products of narrow numbers: the factors of dense ops become `narrow` (bf16),
- * their sums stay what they were, and so do parameters, which are rounded where a product
- * reads them (pass hoist makes that once a step). Level global.
+/* narrow.c - products of narrow numbers: the factors of dense ops become `narrow`
+ * (bf16 or f16), their sums stay what they were, and so do parameters, which are rounded
+ * where a product reads them (pass hoist makes that once a step). Level global.
  *     %y = dot %x, %w {mk,kn->mn} : f32[..]
  *  -> %x1 = cast %x : bf16[..]; %w1 = cast %w : bf16[..]
  *     %y = dot %x1, %w1 {mk,kn->mn} : f32[..]; %y1 = cast %y : bf16[..]
@@ -272,7 +272,7 @@ static void narrow_loops(Module *m, DType to) {
 void pass_narrow(Module *m, const PassOptions *o) {
     if (!o->narrow) return;
     Narrow n = {.mem = arena_new(), .residual_exact = o->residual_exact};
-    n.to = DT_BF16;
+    n.to = o->narrow;
     if (!n.residual_exact) narrow_loops(m, n.to);
     for (Func *f = m->first; f; f = f->next) narrow_func(&n, f);
     arena_free(n.mem);

@@ -84,6 +84,7 @@ static char *replaced(Arena *mem, const char *text, const char *from, const char
 /* The same program with all floats in f64. */
 static Module *doubled(Arena *mem, const Module *m) {
     char *text = replaced(mem, module_print(mem, m), "bf16[", "f64[");
+    text = replaced(mem, text, "f16[", "f64[");
     return parse(mem, m->name, replaced(mem, text, "f32[", "f64["));
 }
 
@@ -151,7 +152,7 @@ static void check_autodiff(const char *what, const Module *before, const Module 
     PassOptions o = pass_options_default();
     passes_run(g64, "autodiff", &o);
     check_slopes(what, entry(f64), entry(g64));
-    bool narrow = strstr(module_print(mem, before), "bf16[");
+    bool narrow = strstr(module_print(mem, before), "f16[");
     Tensor **c = run_on(mem, entry(g64), sample_arguments(mem, entry(g64))[0]);
     for (int i = f->nret; i < g->nret; i++) {
         double size = largest(c[i]);
@@ -422,10 +423,10 @@ static void visit_narrow(const char *file, const Module *m) {
     o.micro_batches = 2;
     o.optimizer = "momentum";
     o.momentum = 0.9;
-    for (int i = 0; i < 2 && can_train(m); i++) {
-        o.narrow = true;
-        o.residual_exact = i;
-        o.remake = i ? "full" : NULL;
+    for (int i = 0; i < 3 && can_train(m); i++) {
+        o.narrow = i < 2 ? DT_BF16 : DT_F16;
+        o.residual_exact = i == 1;
+        o.remake = i == 1 ? "full" : NULL;
         check_sequence(file, m, train_passes, &o);
     }
 }
@@ -462,7 +463,7 @@ static void visit_changes(const char *file, const Module *m) {
     o.micro_batches = 2;
     o.interleave = 2;
     o.remake = "full";
-    o.narrow = true;
+    o.narrow = DT_BF16;
     char *names = arena_strdup(mem, train_passes);
     char *before = module_print(mem, now);
     for (char *name = strtok(names, ","); name; name = strtok(NULL, ",")) {

@@ -69,7 +69,7 @@ static bool is_trainable(const Module *m) {
 
 static bool is_f32(Arena *mem, const Module *m) {
     const char *text = module_print(mem, m);
-    return !strstr(text, "f64[") && !strstr(text, "bf16[");
+    return !strstr(text, "f64[") && !strstr(text, "f16[");
 }
 
 static void all_modules(const char *cpu, int threads, int micro_batches) {
@@ -105,14 +105,14 @@ TEST(train_avx2) {
     all_modules("x86-64-v3", 2, 2);
 }
 
-/* How far the results of a step in bf16 are from those in f32 at most, by the
+/* How far the results of a step in narrow numbers are from those in f32 at most, by the
  * interpreter. */
 static double noise_of(Arena *mem, const Module *m, const PassOptions *narrow) {
     PassOptions plain = *narrow;
     const PassOptions *option[] = {&plain, narrow};
     Tensor ***ret[2];
     const Func *f = NULL;
-    plain.narrow = false;
+    plain.narrow = DT_F32;
     for (int i = 0; i < 2; i++) {
         Module *step = module_clone(mem, m);
         passes_run(step, train_passes, option[i]);
@@ -127,10 +127,10 @@ static double noise_of(Arena *mem, const Module *m, const PassOptions *narrow) {
     return most;
 }
 
-/* In bf16 a sum in another order may be rounded to the neighbour, 2^-8 away, and what is
+/* A sum in another order may be rounded to the neighbour, 2^-8 away in bf16, and what is
  * made of it is off by about as much as rounding does in that model at all; in models of
  * some dozen numbers by some times that. Gradients are the states of momentum. */
-static void all_narrow(const char *cpu, bool residual_exact) {
+static void all_narrow(DType type, const char *cpu, bool residual_exact) {
     struct dirent **list;
     Arena *mem = arena_new();
     char *dir = arena_printf(mem, "%s/ir", tests_dir());
@@ -139,50 +139,52 @@ static void all_narrow(const char *cpu, bool residual_exact) {
         Module *m = read_module(mem, path_join(mem, dir, list[i]->d_name));
         if (!is_trainable(m) || !is_f32(mem, m)) continue;
         PassOptions po = pass_options_default();
-        po.narrow = true;
+        po.narrow = type;
         po.residual_exact = residual_exact;
         po.micro_batches = 2;
         po.optimizer = "momentum";
         po.momentum = 0.9;
         compare(mem, m, train_passes, &po, cpu, 2, 4 * noise_of(mem, m, &po),
                 list[i]->d_name);
-        ran += strstr(module_print(mem, m), "bf16[") != NULL;
+        const char *text = module_print(mem, m);
+        ran += strstr(text, arena_printf(mem, " %s[", dtype_name[type])) != NULL;
     }
     EXPECT(ran >= 8);
 }
 
 /* A text that rounds itself: kernels round where it says so, so that the numbers, which it
  * makes coarse, are those of the interpreter. */
-static const char rounded[] =
-    "module @rounded mesh() level(global)\n"
-    "\n"
-    "func @m:model(%x: f32[32,6] {role=\"data\"}, %labels: i32[32] {role=\"labels\"}, "
-    "%w: f32[6,8] {role=\"param\"; init=\"normal\"; std=0.3}, %b: f32[32] "
-    "{role=\"param\"; init=\"normal\"; std=0.3}, %c: f32[8] {role=\"param\"; "
-    "init=\"normal\"; std=0.3}, %p: f32[8,5] {role=\"param\"; init=\"normal\"; std=0.3}) "
-    "-> (f32[]) {\n"
-    "  %xb = cast %x : bf16[32,6]\n"
-    "  %wb = cast %w : bf16[6,8]\n"
-    "  %h1 = dot %xb, %wb {mk,kn->mn} : bf16[32,8]\n"
-    "  %k = fill {value=0.1} : bf16[32,8]\n"
-    "  %h2 = mul %h1, %k : bf16[32,8]\n"
-    "  %h3 = add %h2, %h1 : bf16[32,8]\n"
-    "  %k2 = fill {value=1000} : bf16[32,8]\n"
-    "  %h4 = add %h3, %k2 : bf16[32,8]\n"
-    "  %h5 = sub %h4, %k2 : bf16[32,8]\n"
-    "  %h = cast %h5 : f32[32,8]\n"
-    "  %a = gelu %h : f32[32,8]\n"
-    "  %y = dot %a, %p {mk,kn->mn} : f32[32,5]\n"
-    "  %rows, %lse = xent %y, %labels : f32[32], f32[32]\n"
-    "  %l = sum %rows {m->_} : f32[]\n"
-    "  return %l\n"
-    "}\n";
+#define ROUNDED(T)                                                                       \
+    "module @rounded mesh() level(global)\n"                                             \
+    "\n"                                                                                 \
+    "func @m:model(%x: f32[32,6] {role=\"data\"}, %labels: i32[32] {role=\"labels\"}, "  \
+    "%w: f32[6,8] {role=\"param\"; init=\"normal\"; std=0.3}, %b: f32[32] "              \
+    "{role=\"param\"; init=\"normal\"; std=0.3}, %c: f32[8] {role=\"param\"; "           \
+    "init=\"normal\"; std=0.3}, %p: f32[8,5] {role=\"param\"; init=\"normal\"; "         \
+    "std=0.3}) "                                                                         \
+    "-> (f32[]) {\n"                                                                     \
+    "  %xb = cast %x : " T "[32,6]\n"                                                    \
+    "  %wb = cast %w : " T "[6,8]\n"                                                     \
+    "  %h1 = dot %xb, %wb {mk,kn->mn} : " T "[32,8]\n"                                   \
+    "  %k = fill {value=0.1} : " T "[32,8]\n"                                            \
+    "  %h2 = mul %h1, %k : " T "[32,8]\n"                                                \
+    "  %h3 = add %h2, %h1 : " T "[32,8]\n"                                               \
+    "  %k2 = fill {value=1000} : " T "[32,8]\n"                                          \
+    "  %h4 = add %h3, %k2 : " T "[32,8]\n"                                               \
+    "  %h5 = sub %h4, %k2 : " T "[32,8]\n"                                               \
+    "  %h = cast %h5 : f32[32,8]\n"                                                      \
+    "  %a = gelu %h : f32[32,8]\n"                                                       \
+    "  %y = dot %a, %p {mk,kn->mn} : f32[32,5]\n"                                        \
+    "  %rows, %lse = xent %y, %labels : f32[32], f32[32]\n"                              \
+    "  %l = sum %rows {m->_} : f32[]\n"                                                  \
+    "  return %l\n"                                                                      \
+    "}\n"
 
-TEST(bf16_of_the_text) {
+static void of_the_text(const char *text) {
     static const char *const cpus[] = {"native", "x86-64-v3"};
     for (int i = 0; i < ARRAY_LEN(cpus); i++) {
         Arena *mem = arena_new();
-        Module *m = module_parse(mem, "rounded", rounded, strlen(rounded));
+        Module *m = module_parse(mem, "rounded", text, strlen(text));
         PassOptions po = pass_options_default();
         po.optimizer = "sgd";
         compare(mem, m, train_passes, &po, cpus[i], 2, 1e-4, "rounded");
@@ -190,15 +192,28 @@ TEST(bf16_of_the_text) {
     }
 }
 
+TEST(bf16_of_the_text) {
+    of_the_text(ROUNDED("bf16"));
+}
+TEST(f16_of_the_text) {
+    of_the_text(ROUNDED("f16"));
+}
+
+TEST(f16_native) {
+    all_narrow(DT_F16, "native", false);
+}
+TEST(f16_avx2) {
+    all_narrow(DT_F16, "x86-64-v3", true);
+}
 TEST(bf16_native) {
-    all_narrow("native", false);
+    all_narrow(DT_BF16, "native", false);
 }
 TEST(bf16_residual_exact) {
-    all_narrow("native", true);
+    all_narrow(DT_BF16, "native", true);
 }
 TEST(bf16_avx2) {
-    all_narrow("x86-64-v3", false);
+    all_narrow(DT_BF16, "x86-64-v3", false);
 }
 TEST(bf16_avx512) {
-    all_narrow("x86-64-v4", false);
+    all_narrow(DT_BF16, "x86-64-v4", false);
 }

@@ -22,7 +22,7 @@ typedef struct Combination {
     const char *name; /* golden case */
     int dp, tp, cp, ring, sp, vocab, zero, micro, beside;
     int dropout, masked, documents;
-    bool narrow;
+    DType narrow;
 } Combination;
 
 static Strategy strategy_of(const Combination *c) {
@@ -293,7 +293,7 @@ static void run_narrow(int part, int parts) {
     SimCurve one[ARRAY_LEN(models)], f32[ARRAY_LEN(models)];
     double worst = 0, from_f32 = 0;
     for (int i = 0; i < ARRAY_LEN(models); i++) {
-        Combination alone = {models[i], 1, 1, 1, 1, .micro = 1, .narrow = true};
+        Combination alone = {models[i], 1, 1, 1, 1, .micro = 1, .narrow = DT_BF16};
         one[i] = train(&alone, NARROW_STEPS);
         f32[i] = sim_golden_curve(models[i], GOLDEN_STEPS);
     }
@@ -301,7 +301,7 @@ static void run_narrow(int part, int parts) {
         const int *v = pairing_next(&p);
         if (n % parts != part) continue;
         Combination c = combination_of(v, GOLDEN_FACTORS);
-        c.narrow = true;
+        c.narrow = DT_BF16;
         SimCurve got = train(&c, NARROW_STEPS);
         const int m = v[MODEL];
         worst = fmax(worst, expect_curve_within(&c, &got, &one[m], 2e-3, 0.05));
