@@ -23,6 +23,7 @@ static bool fixed_role(const Func *f, int i, double *v) {
                  {ARG_bias_correction2, 0.05},
                  {ARG_weight_decay, 0.1},
                  {ARG_dloss, 1},
+                 {ARG_loss_scale, 1024},
                  {ARG_counted, 5},
                  {ARG_offset, 0},
                  {ARG_last, 0}};

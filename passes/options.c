@@ -33,6 +33,7 @@ static const struct {
     {"eps", NUMBER, offsetof(PassOptions, eps), any},
     {"momentum", NUMBER, offsetof(PassOptions, momentum), 1},
     {"decay_weights", YES_NO, offsetof(PassOptions, decay_weights), 1},
+    {"scale_loss", YES_NO, offsetof(PassOptions, scale_loss), 1},
     {"clip_norm", NUMBER, offsetof(PassOptions, clip_norm), any},
     {"zero", SMALL, offsetof(PassOptions, zero_level), 3},
     {"zero_axes", WORD, offsetof(PassOptions, zero_axes), 0},

@@ -117,6 +117,9 @@ static void derive_schedule(Config *cfg) {
 
 static void derive_run(Config *cfg) {
     derive_batch(cfg);
+    if (!given(cfg, "runner_wrapper.hysteresis") &&
+        given(cfg, "runner_wrapper.scale_sense.type"))
+        cfg->runner_wrapper_hysteresis = 1;
     if (!given(cfg, "runner_config.log_interval"))
         cfg->runner_config_log_interval = cfg->callbacks_MFLossMonitor_per_print_times;
     if (!given(cfg, "dump_ir") && cfg->context_save_graphs)
@@ -277,6 +280,16 @@ static void check_warmup(const Config *c) {
                       "warmup_steps %lld is above total_steps %lld", warmup, total);
 }
 
+static void check_loss_scale(const Config *c) {
+    double first = c->runner_wrapper_scale_sense_loss_scale_value;
+    if (c->runner_wrapper_loss_scale > 0 || first >= c->runner_wrapper_min_loss_scale)
+        return;
+    config_refuse(c, "runner_wrapper.scale_sense.loss_scale_value",
+                  "runner_wrapper.min_loss_scale", NULL,
+                  "loss_scale_value %g is below min_loss_scale %g", first,
+                  c->runner_wrapper_min_loss_scale);
+}
+
 static void check_profile(const Config *c) {
     long long start = c->profile_start_step, stop = c->profile_stop_step;
     if (c->profile && stop < start)
@@ -389,9 +402,9 @@ static void (*const checks[])(const Config *) = {
     check_positions,    check_eos,        check_bos,           check_pad,
     check_bias,         check_length,     check_loader_length, check_batch,
     check_rates,        check_first_rate, check_ratio,         check_warmup,
-    check_wsd,          check_profile,    check_decay,         check_documents,
-    check_mindrecord,   check_mode,       check_parallel_mode, check_resume,
-    check_shards,       check_micro};
+    check_wsd,          check_profile,    check_loss_scale,    check_decay,
+    check_documents,    check_mindrecord, check_mode,          check_parallel_mode,
+    check_resume,       check_shards,     check_micro};
 
 typedef struct Check {
     const Config *cfg;

@@ -100,7 +100,9 @@ static void read_entry(void *context) {
     if (!strcmp(prefix, "callbacks") && !strcmp(key, "CheckpointMointor"))
         key = "CheckpointMonitor";
     const char *path = prefix[0] ? arena_printf(e->ld->mem, "%s.%s", prefix, key) : key;
-    int k = key_find(path);
+    bool holds_keys = value->kind == NODE_MAP || yaml_is_null(value);
+    bool section = holds_keys && key_is_section(path);
+    int k = section ? -1 : key_find(path); /* scale_sense is a number, or a section */
     if (k >= 0) {
         layer_set(e->l, k, path, value);
         if (key_table[k].kind == KIND_TREE) read_within(e, path);

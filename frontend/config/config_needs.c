@@ -4,6 +4,11 @@
 
 /* ---- what the rows ask ---- */
 
+static bool scales_dynamically(const Config *c) {
+    return c->runner_wrapper_loss_scale == 0 &&
+           c->runner_wrapper_scale_sense_type == SCALE_DYNAMIC;
+}
+
 static bool several(const Config *c) {
     return c->parallel_config_data_parallel * c->parallel_config_model_parallel *
                c->parallel_config_context_parallel * c->parallel_config_pipeline_stage >

@@ -453,6 +453,9 @@ static const char *const optimizer_op[] = {[OPTIMIZER_ADAMW] = "adamw",
                                            [OPTIMIZER_SGD] = "sgd",
                                            [OPTIMIZER_MOMENTUM] = "momentum"};
 
+static const DType factor_type[] = {
+    [FLOAT_32] = DT_F32, [FLOAT_16] = DT_F16, [FLOAT_BF16] = DT_BF16};
+
 static bool decays_weights(const Config *cfg) {
     if (cfg->optimizer_weight_decay_incr_style == WD_CONSTANT)
         return cfg->optimizer_weight_decay > 0;
@@ -463,7 +466,8 @@ PassOptions strategy_pass_options(const Config *cfg) {
     PassOptions o = pass_options_default();
     o.micro_batches = cfg->parallel_config_micro_batch_num;
     o.remake_elementwise = cfg->recompute_config_recompute_elementwise;
-    o.narrow = cfg->model_compute_dtype == FLOAT_BF16 ? DT_BF16 : DT_F32;
+    o.narrow = factor_type[cfg->model_compute_dtype];
+    o.scale_loss = cfg->model_compute_dtype == FLOAT_16;
     o.residual_exact = cfg->model_fp32_residual_connection;
     o.beta1 = cfg->optimizer_beta1;
     o.beta2 = cfg->optimizer_beta2;

@@ -7,6 +7,7 @@
 #include "frontend/model/job.h"
 #include "passes/pipe/schedule.h"
 #include "runtime/data/data.h"
+#include "runtime/run/loss_scale.h"
 #include "runtime/run/metrics.h"
 #include "runtime/run/schedule.h"
 #include "runtime/store/ckpt.h"
@@ -16,7 +17,8 @@
 typedef struct TrainSlots {
     int32_t *rng;   /* [micro, RNG_WORDS]; NULL: the model draws no random numbers */
     float *counted; /* see model.h; NULL: the loss does not ask for it */
-    float *lr, *weight_decay, *correction1, *correction2; /* NULL: the step has none */
+    /* NULL: the step has none */
+    float *lr, *weight_decay, *correction1, *correction2, *loss_scale;
     const float *loss, *grad_norm, *good; /* good 0: the step has changed nothing */
 } TrainSlots;
 
@@ -45,6 +47,8 @@ typedef struct Train {
     int64_t steps; /* of the whole run */
     Schedule schedule;
     WeightDecay decay;
+    bool scales_loss; /* compute_dtype is float16 */
+    LossScale loss_scale;
     bool bias_correction;
     double beta1, beta2;
 
@@ -67,9 +71,10 @@ typedef struct Train {
     /* the run */
     int64_t step, start_step; /* steps done; done before this process */
     int64_t skipped;          /* of the steps done: those that were no update */
-    int64_t skipped_in_a_row; /* up to now */
-    int64_t saved_step;       /* newest checkpoint of this run; -1: none */
-    int64_t good_step;        /* newest one from which an update was made; -1: none */
+    int64_t skipped_in_a_row; /* up to now, but for those that were an overflow */
+    bool overflow;      /* the last step was skipped, and the loss scale may mend that */
+    int64_t saved_step; /* newest checkpoint of this run; -1: none */
+    int64_t good_step;  /* newest one from which an update was made; -1: none */
     /* Parameter that had an element inf or NaN before the first step here; NULL: none. */
     const char *not_finite;
     char config_hash[33];

@@ -98,6 +98,23 @@ static void fill_scalars(const Train *t, int64_t update, double rate) {
         *t->at.weight_decay = (float)schedule_weight_decay(&t->decay, update);
     if (t->at.correction1) *t->at.correction1 = (float)c1;
     if (t->at.correction2) *t->at.correction2 = (float)c2;
+    if (t->at.loss_scale) *t->at.loss_scale = (float)t->loss_scale.value;
+}
+
+/* Are gradients that are not finite for the loss scale to mend? A loss that is not finite is
+ * nothing of its. All ranks say the same. */
+static bool is_overflow(const Train *t) {
+    bool may = t->scales_loss && loss_scale_can_fall(&t->loss_scale);
+    return may && !comm_max_i64(!isfinite(*t->at.loss));
+}
+
+static void count_step(Train *t) {
+    bool skipped = *t->at.good == 0, overflow = skipped && is_overflow(t);
+    t->skipped += skipped;
+    if (!overflow) t->skipped_in_a_row = skipped ? t->skipped_in_a_row + 1 : 0;
+    if (!skipped) t->good_step = t->saved_step;
+    t->overflow = overflow;
+    if (t->scales_loss) loss_scale_update(&t->loss_scale, !skipped);
 }
 
 /* Data and random numbers go on with every step; schedules and bias corrections with
@@ -116,10 +133,7 @@ static double run_step(Train *t, const DataBatch *batch) {
     train_run(t->program);
     train_end_if_data_failed(t, *t->at.good == 0);
     t->step = step;
-    bool skipped = *t->at.good == 0;
-    t->skipped += skipped;
-    t->skipped_in_a_row = skipped ? t->skipped_in_a_row + 1 : 0;
-    if (!skipped) t->good_step = t->saved_step;
+    count_step(t);
     return rate;
 }
 
@@ -138,12 +152,13 @@ static Taken taken_since(const Taken *start) {
                    comm_program_seconds() - start->communication_seconds};
 }
 
-static void write_metrics(Train *t, double rate, const Taken *taken) {
+static void write_metrics(Train *t, double rate, double scale, const Taken *taken) {
     double tokens = (double)(t->data->batch * t->job.seq);
     MetricsRow row = {.step = t->step,
                       .of_samples = t->job.ncolumns > 0,
                       .loss = shown(*t->at.loss),
                       .grad_norm = shown(*t->at.grad_norm),
+                      .loss_scale = t->scales_loss ? scale : 0,
                       .skipped = *t->at.good == 0,
                       .lr = rate,
                       .tokens = t->data->batch * t->job.seq,
@@ -156,6 +171,15 @@ static void write_metrics(Train *t, double rate, const Taken *taken) {
     if (!t->metrics) return; /* not rank 0 */
     metrics_write(t->metrics, &row);
     report_point(t, row.loss);
+}
+
+static void say_overflow(const Train *t, double scale) {
+    const LossScale *s = &t->loss_scale;
+    report_say(t,
+               "note: step %lld is skipped: gradients overflow at a loss scale of %.10g; "
+               "it %s %.10g",
+               (long long)t->step, scale, s->value < scale ? "is now" : "stays",
+               s->value);
 }
 
 static void say_skipped(const Train *t) {
@@ -178,6 +202,11 @@ static const char *advice(const Train *t, const char *not_finite) {
                             "%s was not finite before the first step: start from "
                             "other weights",
                             t->not_finite);
+    if (!not_finite && t->scales_loss && !t->loss_scale.rule.dynamic)
+        return arena_printf(t->mem,
+                            "try a smaller runner_wrapper.loss_scale, or none, which "
+                            "lets it adjust itself; else %s",
+                            smaller);
     if (!not_finite) return smaller;
     return arena_printf(t->mem, "%s is not finite any more: %s", not_finite, smaller);
 }
@@ -276,11 +305,15 @@ static int run_steps(Train *t, Prefetch *batches) {
         rt_op_begin(MARK_DATA);
         if (!dumps) there = wait_for_batch(t, batches, &batch);
         rt_op_end(MARK_DATA);
+        double scale = t->loss_scale.value;
         double rate = run_step(t, there ? &batch : NULL);
         Taken taken = taken_since(&begin);
         profile_end_step(t);
-        write_metrics(t, rate, &taken);
-        if (t->skipped_in_a_row) say_skipped(t);
+        write_metrics(t, rate, scale, &taken);
+        if (t->overflow)
+            say_overflow(t, scale);
+        else if (t->skipped_in_a_row)
+            say_skipped(t);
         if (gives_up(t)) return diverged(t);
         if (save_due(t)) train_state_save(t);
         watch_task("behind step", t->step, false);

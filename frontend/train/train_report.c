@@ -201,12 +201,30 @@ static double measure_peak(const Train *t, const char **unit) {
     return 1e9 * peak * comm_size() * share_of_core(t);
 }
 
-/* Products of bf16 are slow on a CPU that has no unit for them. */
+/* Products of f16, and of bf16 on a CPU that has no unit for them, are f32's. */
 static void say_no_unit(const Train *t, const char *unit) {
+    if (t->scales_loss)
+        report_say(t,
+                   "note: products of float16 are computed in float32 on this CPU: they "
+                   "take longer than those of float32; bfloat16 has units on many CPUs");
     if (t->job.cfg->model_compute_dtype != FLOAT_BF16 || strcmp(unit, "FMA")) return;
     report_say(
         t, "note: this CPU has neither AMX nor AVX512-BF16: products of bfloat16 give "
            "the same numbers, and take as long as those of float32 or longer");
+}
+
+static void say_loss_scale(const Train *t) {
+    const LossScaleRule *r = &t->loss_scale.rule;
+    if (!t->scales_loss) return;
+    if (!r->dynamic) {
+        report_say(t, "loss scale %.10g, fixed", t->loss_scale.value);
+        return;
+    }
+    report_say(t,
+               "loss scale %.10g, divided by %g after %lld overflow%s (at least %g), "
+               "multiplied after %lld good steps",
+               t->loss_scale.value, r->factor, (long long)r->hysteresis,
+               r->hysteresis == 1 ? "" : "s", r->least, (long long)r->window);
 }
 
 void report_header(Train *t) {
@@ -226,6 +244,7 @@ void report_header(Train *t) {
                human(t->peak_flops, "FLOP/s").s, human(t->job.flops_per_token, "").s,
                job_unit(&t->job));
     say_no_unit(t, unit);
+    say_loss_scale(t);
     say_memory(t);
     report_say(t, "compiled   passes %.2f s, code %.2f s%s", p->pass_seconds,
                p->codegen_seconds, p->cached ? " (from the cache)" : "");

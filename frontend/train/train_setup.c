@@ -130,6 +130,19 @@ static void choose_decay(Train *t) {
     if (t->decay.style == RAMP_CONSTANT) t->decay.start = t->decay.end = always;
 }
 
+static void choose_loss_scale(Train *t) {
+    const Config *cfg = t->job.cfg;
+    double fixed = cfg->runner_wrapper_loss_scale;
+    LossScaleRule rule = {
+        .dynamic = fixed == 0 && cfg->runner_wrapper_scale_sense_type == SCALE_DYNAMIC,
+        .first = fixed > 0 ? fixed : cfg->runner_wrapper_scale_sense_loss_scale_value,
+        .least = cfg->runner_wrapper_min_loss_scale,
+        .factor = cfg->runner_wrapper_scale_sense_scale_factor,
+        .window = cfg->runner_wrapper_scale_sense_scale_window,
+        .hysteresis = cfg->runner_wrapper_hysteresis};
+    t->loss_scale = loss_scale_start(&rule);
+}
+
 /* ---- optimizer ---- */
 
 /* save_graphs without a folder of its own writes into the run folder. */
@@ -146,6 +159,7 @@ static PassOptions pass_options(Train *t) {
     const Config *cfg = t->job.cfg;
     PassOptions o = strategy_pass_options(cfg);
     o.dump_dir = dump_folder(t);
+    t->scales_loss = o.scale_loss;
     t->beta1 = o.beta1;
     t->beta2 = o.beta2;
     t->bias_correction =
@@ -173,6 +187,7 @@ static void find_slots(Train *t) {
     t->at.lr = slot_of_role(t, ARG_lr, t->program->stages == 1);
     t->at.weight_decay = slot_of_role(t, ARG_weight_decay, false);
     t->at.correction1 = slot_of_role(t, ARG_bias_correction1, false);
+    t->at.loss_scale = slot_of_role(t, ARG_loss_scale, false);
     t->at.correction2 = slot_of_role(t, ARG_bias_correction2, false);
     check(p->entry->nret >= 3);
     t->at.loss = p->ret[0];
@@ -371,6 +386,7 @@ static void look_at_work(void *context) {
     choose_steps(t);
     choose_schedule(t);
     choose_decay(t);
+    choose_loss_scale(t);
     hash_config(t);
 }
 

@@ -84,6 +84,12 @@ static char *state_json(const Train *t, Arena *mem) {
     text_add(&s, ",\"skipped_steps\":%lld,\"skipped_in_a_row\":%lld",
              (long long)t->skipped, (long long)t->skipped_in_a_row);
     text_add(&s, ",\"good_checkpoint\":%lld", (long long)t->good_step);
+    if (t->scales_loss)
+        text_add(&s,
+                 ",\"loss_scale\":{\"value\":%.17g,\"good_steps\":%lld,"
+                 "\"overflows_left\":%lld}",
+                 t->loss_scale.value, (long long)t->loss_scale.good_steps,
+                 (long long)t->loss_scale.overflows_left);
     add_config(t, mem, &s);
     text_add(&s, ",\"data\":{\"type\":");
     json_write_string(&s,
@@ -277,6 +283,20 @@ static void compare_state(const Train *t, const Json *s) {
                    t->data->path);
 }
 
+/* A checkpoint of another compute_dtype has none: it begins. */
+static void restore_loss_scale(Train *t, const Json *s) {
+    const Json *v = json_get(s, "loss_scale");
+    if (!v || !t->scales_loss) return;
+    double value = json_get_f64(v, "value", 0);
+    int64_t good = json_get_i64(v, "good_steps", 0, INT64_MAX, 0);
+    int64_t left = json_get_i64(v, "overflows_left", 0, INT64_MAX, 0);
+    if (!loss_scale_restore(&t->loss_scale, value, good, left))
+        fail(EXIT_CHECKPOINT,
+             "the checkpoint has a loss scale of %g, which is not between "
+             "0 and %g",
+             value, LOSS_SCALE_MOST);
+}
+
 /* Schedule and bias corrections count updates. A run that ended at its limit of skipped
  * steps gets as many tries again. */
 static void restore_counts(Train *t, const Json *s) {
@@ -285,6 +305,7 @@ static void restore_counts(Train *t, const Json *s) {
     t->skipped_in_a_row = json_get_i64(s, "skipped_in_a_row", 0, t->skipped, 0);
     if (most && t->skipped_in_a_row >= most) t->skipped_in_a_row = 0;
     t->good_step = json_get_i64(s, "good_checkpoint", -1, t->step, -1);
+    restore_loss_scale(t, s);
 }
 
 /* Warnings about damaged checkpoints, a line each. */

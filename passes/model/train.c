@@ -8,7 +8,10 @@
  * stacked and a loop sums loss and gradients. With `overlap` the first micro-batch is
  * outside of the loop if it gathers parameters while it computes, and the last one if the
  * sums over ranks are finished while it computes. With `interleave` a micro-batch is that
- * many runs of the model, stacked once more, whose calls pass beside makes one. */
+ * many runs of the model, stacked once more, whose calls pass beside makes one. With
+ * `scale_loss` the gradient of the loss is multiplied by an argument, loss_scale, so that
+ * gradients of activations in f16 are not lost below its smallest number; the norm and the
+ * optimizer see gradients divided by it, which costs no pass over them. */
 #include "ir/placement.h"
 #include "passes/passes.h"
 #include "passes/pipe/schedule.h"
@@ -42,6 +45,7 @@ typedef struct Train {
     Value *scalar[5]; /* operands of the optimizer after the states */
     int nscalars;
     Value *good;
+    Value *scale, *unscale; /* factor of the loss, and 1 / it; NULL: there is none */
 } Train;
 
 static Func *find_grad(const Module *m) {
@@ -283,12 +287,27 @@ static int stage_of(const Train *t, int k) {
     return MAX(func_arg_stage(t->grad, t->param[k]), 0);
 }
 
+static Value *by_scalar(Train *t, Value *v, Value *scalar) {
+    return build1(&t->b, OP_mul, "...,_->...", v, scalar, NULL);
+}
+
+/* Gradient of the loss of a run, of which there are so many. */
+static Value *loss_gradient(Train *t, int64_t runs) {
+    Value *one = constant(t, 1.0 / (double)runs);
+    if (!t->o->scale_loss) return one;
+    t->scale = scalar_arg(t, "loss_scale");
+    t->unscale = build1(&t->b, OP_div, NULL, constant(t, 1), t->scale, NULL);
+    return build_named(&t->b, "dloss", by_scalar(t, one, t->scale));
+}
+
 /* Sum of squares of the gradients of a stage's parameters; NULL: it has none. */
 static Value *squares(Train *t, int64_t stage) {
     Value *total = NULL;
     for (int k = 0; k < t->nparam; k++) {
         if (stage_of(t, k) != stage || t->same[k] >= 0) continue;
-        Value *square = build1(&t->b, OP_mul, NULL, t->sum[k + 1], t->sum[k + 1], NULL);
+        Value *g = t->sum[k + 1];
+        if (t->unscale) g = by_scalar(t, g, t->unscale);
+        Value *square = build1(&t->b, OP_mul, NULL, g, g, NULL);
         Value *sum = build1(&t->b, OP_sum, "...->_", square, NULL);
         total = total ? build1(&t->b, OP_add, NULL, total, sum, NULL) : sum;
     }
@@ -310,9 +329,7 @@ static Value *global_norm(Train *t) {
 
 /* min(1, clip / (norm + 1e-6)), as PyTorch and Megatron-LM clip. */
 static Value *clip_factor(Train *t, Value *norm) {
-    if (t->o->clip_norm <= 0) {
-        return constant(t, 1);
-    }
+    if (t->o->clip_norm <= 0) return constant(t, 1);
     Value *top = constant(t, t->o->clip_norm);
     Value *bottom = build1(&t->b, OP_offset, "by=1e-06", norm, NULL);
     Value *ratio = build1(&t->b, OP_div, NULL, top, bottom, NULL);
@@ -405,6 +422,12 @@ static char *optimizer_attrs(Train *t, int k) {
     return text;
 }
 
+/* What the optimizer multiplies gradients by. */
+static Value *gradient_factor(Train *t, Value *norm) {
+    Value *clip = clip_factor(t, norm);
+    return t->unscale ? by_scalar(t, clip, t->unscale) : clip;
+}
+
 /* 1, or 0 on every rank where one has a loss or a norm that is no number. */
 static Value *is_good(Train *t, Value *norm) {
     Value *loss = build1(&t->b, OP_finite, NULL, t->sum[0], NULL);
@@ -455,12 +478,12 @@ void pass_train(Module *m, const PassOptions *o) {
     t.sum = NEW_ARRAY(m->mem, Value *, (size_t)t.nparam + 1);
     scalar_arguments(&t);
     int64_t n = MAX(o->micro_batches, 1);
-    t.value[t.grad->narg - 1] = constant(&t, 1.0 / (double)(n * t.parts));
+    t.value[t.grad->narg - 1] = loss_gradient(&t, n * t.parts);
     run_micro_batches(&t, n);
     shard_gradients(&t);
     add_same(&t);
     Value *norm = global_norm(&t);
-    add_scalar(&t, clip_factor(&t, norm));
+    add_scalar(&t, gradient_factor(&t, norm));
     t.good = is_good(&t, norm);
     func_ret(t.step, t.sum[0], -1);
     func_ret(t.step, norm, -1);

@@ -63,10 +63,12 @@ static int format_number(char *out, const char *key, double v, bool why) {
 }
 
 int metrics_format(const MetricsRow *r, char *out, size_t size) {
-    char line[LINE_BYTES]; /* nine numbers of at most 24 characters and their keys */
+    char line[LINE_BYTES]; /* ten numbers of at most 24 characters and their keys */
     int n = sprintf(line, "{\"step\":%lld", (long long)r->step);
     n += format_number(line + n, "loss", r->loss, true);
     n += format_number(line + n, "grad_norm", r->grad_norm, true);
+    if (r->loss_scale > 0)
+        n += format_number(line + n, "loss_scale", r->loss_scale, false);
     if (r->skipped) n += sprintf(line + n, ",\"skipped\":true");
     n += format_number(line + n, "lr", r->lr, false);
     const MetricsUnit *unit = &units[r->of_samples];
@@ -107,6 +109,7 @@ static bool row_parse(Arena *scratch, const char *line, size_t n, MetricsRow *ro
     json_need(v, "loss");
     row->loss = named_number(v, "loss");
     row->grad_norm = named_number(v, "grad_norm");
+    row->loss_scale = number_or(v, "loss_scale", 0);
     row->skipped = json_get_bool(v, "skipped", false);
     row->lr = number_or(v, "lr", NAN);
     row->of_samples = json_get(v, "samples") != NULL;
@@ -321,7 +324,10 @@ static void say_line(Metrics *m, const char *line) {
 }
 
 static void say_step(Metrics *m, const MetricsRow *r) {
-    char mfu[32] = "", left[64] = "", of[32] = "", time[32], line[LINE_BYTES];
+    char mfu[32] = "", left[64] = "", of[32] = "", scale[48] = "";
+    char time[32], line[LINE_BYTES];
+    if (r->loss_scale > 0)
+        snprintf(scale, sizeof scale, " | loss scale %.10g", r->loss_scale);
     if (r->mfu >= 0) snprintf(mfu, sizeof mfu, " | mfu %.1f %%", 100 * r->mfu);
     if (m->total_steps > 0) {
         double seconds = m->step_seconds * (double)MAX(m->total_steps - r->step, 0);
@@ -329,9 +335,9 @@ static void say_step(Metrics *m, const MetricsRow *r) {
         snprintf(of, sizeof of, "/%lld", (long long)m->total_steps);
     }
     snprintf(line, sizeof line,
-             "step %lld%s | loss %.4f | norm %.3f | lr %.2e | %.0f tok/s%s%s",
-             (long long)r->step, of, r->loss, r->grad_norm, r->lr, r->tokens_per_second,
-             mfu, left);
+             "step %lld%s | loss %.4f | norm %.3f%s | lr %.2e | %.0f tok/s%s%s",
+             (long long)r->step, of, r->loss, r->grad_norm, scale, r->lr,
+             r->tokens_per_second, mfu, left);
     say_line(m, line);
 }
 

@@ -6,6 +6,7 @@
 typedef struct MetricsRow {
     int64_t step; /* from 1 */
     double loss, grad_norm, lr;
+    double loss_scale; /* that this step had; 0: none */
     bool skipped;    /* loss or norm were not finite on some rank, and nothing changed */
     bool of_samples; /* the model reads no tokens: its samples are counted instead */
     int64_t tokens;  /* of this step, all ranks */
