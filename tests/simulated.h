@@ -51,6 +51,7 @@ static inline PassOptions sim_options(const Simulated *s) {
     o.micro_batches = s->micro;
     o.interleave = sim_parts(s);
     o.narrow = s->change.narrow;
+    o.scale_loss = o.narrow == DT_F16;
     o.decay_weights = true;
     o.clip_norm = 1.0;
     o.tile_bytes = s->change.tile_bytes;
@@ -238,6 +239,7 @@ static inline void sim_feed_step(Simulated *s, int64_t step, double lr) {
     sim_feed(s, step);
     sim_set(s, "lr", lr);
     sim_set(s, "weight_decay", 0.1);
+    if (s->change.narrow == DT_F16) sim_set(s, "loss_scale", 0x1p16);
     sim_set(s, "bias_correction1", 1 - pow(0.9, (double)step + 1));
     sim_set(s, "bias_correction2", 1 - pow(0.95, (double)step + 1));
 }

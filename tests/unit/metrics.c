@@ -88,6 +88,13 @@ TEST(line_format) {
                      "\"grad_norm_is\":\"-inf\",\"skipped\":true,\"lr\":0.00075,"
                      "\"tokens\":128,\"seconds\":0.5,\"tokens_per_second\":256,"
                      "\"mfu\":null}\n");
+    MetricsRow scaled = row_of(3);
+    scaled.loss = 2, scaled.loss_scale = 4294967296;
+    metrics_format(&scaled, line, sizeof line);
+    EXPECT_STR(line,
+               "{\"step\":3,\"loss\":2,\"grad_norm\":1.3628,\"loss_scale\":4294967296,"
+               "\"lr\":0.00075,\"tokens\":128,\"seconds\":0.5,"
+               "\"tokens_per_second\":256,\"mfu\":0.612}\n");
     MetricsRow wide = {
         .step = INT64_MIN, .tokens = INT64_MIN, .mfu = 1.234567891234e-300};
     wide.loss = wide.grad_norm = wide.lr = wide.seconds = wide.tokens_per_second =
@@ -105,6 +112,7 @@ TEST(values_survive) {
         MetricsRow r = row_of(i + 1);
         r.loss = losses[i], r.mfu = i == 1 ? -1 : 0.5;
         r.skipped = !isfinite(losses[i]);
+        r.loss_scale = i == 3 ? 0 : 0x1p60 / (i + 1);
         metrics_write(m, &r);
     }
     metrics_close(m);
@@ -112,6 +120,10 @@ TEST(values_survive) {
     MetricsRow *rows = metrics_read(mem, path, &n);
     EXPECT(n == 5 && rows[1].mfu == -1 && isinf(rows[2].loss) && isnan(rows[4].loss));
     for (int i = 0; i < 5; i++) EXPECT(rows[i].skipped == (i == 2 || i == 4));
+    for (int i = 0; i < 5; i++) {
+        double want = i == 3 ? 0 : 0x1p60 / (i + 1);
+        EXPECT(fabs(rows[i].loss_scale - want) <= 1e-9 * want);
+    }
     for (int i = 0; i < 4; i++)
         EXPECT(i == 2 || fabs(rows[i].loss - losses[i]) <= 1e-9 * losses[i]);
 }

@@ -284,8 +284,8 @@ static void run_golden(int part, int parts) {
     arena_free(mem);
 }
 
-/* In bf16 ranks round other sums than one rank does: within 2e-3 of it, and 1e-2 of f32. */
-static void run_narrow(int part, int parts) {
+/* In narrow numbers ranks round other sums than one rank does. */
+static void run_narrow(DType type, int part, int parts, double as_one, double as_f32) {
     static const char *const models[] = {"gpt2_tiny", "llama_tiny"};
     Arena *mem = arena_new();
     keep_memory();
@@ -293,7 +293,7 @@ static void run_narrow(int part, int parts) {
     SimCurve one[ARRAY_LEN(models)], f32[ARRAY_LEN(models)];
     double worst = 0, from_f32 = 0;
     for (int i = 0; i < ARRAY_LEN(models); i++) {
-        Combination alone = {models[i], 1, 1, 1, 1, .micro = 1, .narrow = DT_BF16};
+        Combination alone = {models[i], 1, 1, 1, 1, .micro = 1, .narrow = type};
         one[i] = train(&alone, NARROW_STEPS);
         f32[i] = sim_golden_curve(models[i], GOLDEN_STEPS);
     }
@@ -301,15 +301,15 @@ static void run_narrow(int part, int parts) {
         const int *v = pairing_next(&p);
         if (n % parts != part) continue;
         Combination c = combination_of(v, GOLDEN_FACTORS);
-        c.narrow = DT_BF16;
+        c.narrow = type;
         SimCurve got = train(&c, NARROW_STEPS);
         const int m = v[MODEL];
-        worst = fmax(worst, expect_curve_within(&c, &got, &one[m], 2e-3, 0.05));
-        from_f32 = fmax(from_f32, expect_curve_within(&c, &got, &f32[m], 1e-2, 0.05));
+        worst = fmax(worst, expect_curve_within(&c, &got, &one[m], as_one, 0.05));
+        from_f32 = fmax(from_f32, expect_curve_within(&c, &got, &f32[m], as_f32, 0.05));
     }
     EXPECT(from_f32 > 1e-6); /* or nothing was rounded */
-    printf("  bf16: worst relative loss %.2g of one rank, %.2g of f32\n", worst,
-           from_f32);
+    printf("  %s: worst relative loss %.2g of one rank, %.2g of f32\n", dtype_name[type],
+           worst, from_f32);
     arena_free(mem);
 }
 
@@ -342,12 +342,12 @@ TEST_LIMIT(golden_second_half, 120) {
 
 TEST_LABEL_OF(bf16_first_half, SLOW);
 TEST_LIMIT(bf16_first_half, 120) {
-    run_narrow(0, 2);
+    run_narrow(DT_BF16, 0, 2, 2e-3, 1e-2);
 }
 
 TEST_LABEL_OF(bf16_second_half, SLOW);
 TEST_LIMIT(bf16_second_half, 120) {
-    run_narrow(1, 2);
+    run_narrow(DT_BF16, 1, 2, 2e-3, 1e-2);
 }
 
 TEST_LABEL_OF(wide_first_part, SLOW);
@@ -368,4 +368,10 @@ TEST_LIMIT(wide_third_part, 120) {
 TEST_LABEL_OF(wide_fourth_part, SLOW);
 TEST_LIMIT(wide_fourth_part, 120) {
     run_wide(3);
+}
+
+/* A part of them, and all in the long form. */
+TEST_LABEL_OF(f16, SLOW);
+TEST_LIMIT(f16, 240) {
+    run_narrow(DT_F16, 0, test_long() ? 1 : 4, 5e-4, 2e-3);
 }
