@@ -68,7 +68,7 @@ typedef struct PassOptions {
     double beta1, beta2, eps, momentum;
     bool decay_weights; /* the step takes the weight decay as an argument */
     double clip_norm;   /* 0 = no clipping */
-    bool scale_loss;    /* the step takes a factor of the loss: gradients of activations are
+    bool scale_loss; /* the step takes a factor of the loss: gradients of activations are
                            that much larger, those of parameters are divided by it */
     /* tile: values of more bytes are made and used up a part of their rows at a time, where
      * that can be; 0: never. tile_rows: of a part at least, so that matmuls stay matmuls */

@@ -48,7 +48,7 @@ static const struct {
     {F_CAST, "cast", "its operand in another element type"},
     {F_TYPELESS, "typeless", "elements of any type as they are"},
     {F_ROUNDS, "rounds", "computes in f32 at least and rounds to the type of operand 0"},
-    {F_EXACT, "exact", "in bf16 training nothing that it reads is rounded"},
+    {F_EXACT, "exact", "in bf16 or f16 training nothing that it reads is rounded"},
     {F_LOOKUP, "lookup", "of operand 0 it reads no more than it gives"},
     {F_SCALE, "scaling", "its operand times `by`"},
     {F_CALL, "call", "runs a function"},

@@ -57,21 +57,6 @@ static void *probe_slot(const Train *t, ArgRole role) {
     return i < 0 ? NULL : t->probe->arg[i];
 }
 
-/* The program is given a gradient of the loss that is so much larger. */
-static double loss_scale(const Train *t) {
-    return t->scales_loss ? t->loss_scale.value : 1;
-}
-
-static void unscale_gradients(const Train *t) {
-    const Func *f = t->probe->entry;
-    int n = count_parameters(f);
-    for (int i = f->nret - n; i < f->nret && t->scales_loss; i++) {
-        float *g = t->probe->ret[i];
-        for (int64_t k = 0, count = type_count(&f->ret[i]->ty); k < count; k++)
-            g[k] = (float)(g[k] / loss_scale(t));
-    }
-}
-
 static void add_gradients_up(const Train *t) {
     const Func *f = t->probe->entry;
     int n = count_parameters(f);
@@ -94,9 +79,8 @@ void dump_first_step(Train *t, const DataBatch *batch) {
     for (int64_t k = 0; k < runs; k++) {
         feed_batch(feed, batch, k * each);
         if (rng) rng[RNG_MICRO] = (int32_t)k;
-        *dloss = (float)(loss_scale(t) / (double)runs);
+        *dloss = 1 / (float)runs;
         program_run(t->probe);
-        unscale_gradients(t);
         results_take(t->results, t->probe, each);
         if (t->gradient) add_gradients_up(t);
     }

@@ -179,8 +179,10 @@ typedef struct Step { /* what a step computes, by hand */
     int nparam, *param; /* indices of arguments */
 } Step;
 
-static Step hand_gradients(Arena *mem, const Func *grad, Tensor **step_arg,
-                           int64_t runs) {
+/* Of gradients that are made `scale` times as large, where narrow numbers may round them
+ * otherwise. */
+static Step hand_gradients(Arena *mem, const Func *grad, Tensor **step_arg, int64_t runs,
+                           double scale) {
     Step s = {0};
     s.param = NEW_ARRAY(mem, int, (size_t)grad->narg);
     s.gradient = NEW_ARRAY(mem, double *, (size_t)grad->narg);
@@ -201,13 +203,13 @@ static Step hand_gradients(Arena *mem, const Func *grad, Tensor **step_arg,
         }
         Tensor *dloss = arg[grad->narg - 1] =
             tensor_new(mem, &grad->arg[grad->narg - 1]->ty);
-        tensor_set(dloss, 0, 1.0 / (double)runs);
+        tensor_set(dloss, 0, scale / (double)runs);
         Tensor **ret = run_on(mem, grad, arg);
         s.loss += tensor_get(ret[0], 0) / (double)runs;
         for (int p = 0; p < s.nparam; p++) {
             Tensor *g = ret[grad->nret - s.nparam + p];
             for (int64_t k = 0, n = type_count(&g->ty); k < n; k++) {
-                s.gradient[p][k] += tensor_get(g, k);
+                s.gradient[p][k] += tensor_get(g, k) / scale;
             }
         }
     }
@@ -261,7 +263,10 @@ static void check_train(const char *what, const Module *before, const Module *af
     Arena *mem = arena_new();
     Func *grad = entry(before), *step = entry(after);
     Tensor **arg = sample_arguments(mem, step)[0], **ret = run_on(mem, step, arg);
-    Step s = hand_gradients(mem, grad, arg, o->micro_batches * o->interleave);
+    int at = func_arg_role(step, ARG_loss_scale);
+    EXPECT((at >= 0) == o->scale_loss);
+    double scale = at >= 0 ? tensor_get(arg[at], 0) : 1;
+    Step s = hand_gradients(mem, grad, arg, o->micro_batches * o->interleave, scale);
     expect_same(what, "loss", 0, tensor_get(ret[0], 0), s.loss, rounding);
     expect_same(what, "grad_norm", 0, tensor_get(ret[1], 0), s.norm, rounding);
     EXPECT(tensor_get(ret[2], 0) == 1);
@@ -273,6 +278,7 @@ static void check_train(const char *what, const Module *before, const Module *af
     a.decay = next_scalar(step, arg, &first, "weight_decay", 0);
     a.c1 = next_scalar(step, arg, &first, "bias_correction1", 1);
     a.c2 = next_scalar(step, arg, &first, "bias_correction2", 1);
+    next_scalar(step, arg, &first, "loss_scale", 1);
     EXPECT((a.c1 != 1) == (states == 2));
     EXPECT_INT(step->narg, first + states * s.nparam);
     EXPECT_INT(step->nret, 3 + (1 + states) * s.nparam);
@@ -425,6 +431,7 @@ static void visit_narrow(const char *file, const Module *m) {
     o.momentum = 0.9;
     for (int i = 0; i < 3 && can_train(m); i++) {
         o.narrow = i < 2 ? DT_BF16 : DT_F16;
+        o.scale_loss = o.narrow == DT_F16;
         o.residual_exact = i == 1;
         o.remake = i == 1 ? "full" : NULL;
         check_sequence(file, m, train_passes, &o);

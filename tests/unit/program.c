@@ -140,6 +140,7 @@ static void all_narrow(DType type, const char *cpu, bool residual_exact) {
         if (!is_trainable(m) || !is_f32(mem, m)) continue;
         PassOptions po = pass_options_default();
         po.narrow = type;
+        po.scale_loss = type == DT_F16;
         po.residual_exact = residual_exact;
         po.micro_batches = 2;
         po.optimizer = "momentum";
