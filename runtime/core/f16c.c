@@ -2,15 +2,27 @@
 #include "runtime/core/f16c.h"
 
 #ifdef __x86_64__
+#include <cpuid.h>
 #include <immintrin.h>
 
 enum { LANES = 8 };
 
-bool has_f16c(void) {
-    return __builtin_cpu_supports("f16c");
+/* Not every compiler knows F16C by name. */
+static bool ask(void) {
+    unsigned a, b, c, d;
+    if (!__builtin_cpu_supports("avx") || !__get_cpuid(1, &a, &b, &c, &d)) return false;
+    return (c & bit_F16C) != 0;
 }
 
-__attribute__((target("avx,f16c"))) int64_t widen_f16c(float *to, const uint16_t *from,
+/* Asked once: the instruction is slow, in virtual machines above all. */
+bool f16c_works(void) {
+    enum { UNKNOWN, NO, YES };
+    static _Atomic int known;
+    if (known == UNKNOWN) known = ask() ? YES : NO;
+    return known == YES;
+}
+
+__attribute__((target("avx,f16c"))) int64_t f16c_widen(float *to, const uint16_t *from,
                                                        int64_t begin, int64_t end) {
     for (; end - begin >= LANES; begin += LANES) {
         __m128i x = _mm_loadu_si128((const __m128i *)(const void *)(from + begin));
@@ -19,7 +31,7 @@ __attribute__((target("avx,f16c"))) int64_t widen_f16c(float *to, const uint16_t
     return begin;
 }
 
-__attribute__((target("avx,f16c"))) int64_t round_f16c(uint16_t *to, const float *from,
+__attribute__((target("avx,f16c"))) int64_t f16c_round(uint16_t *to, const float *from,
                                                        int64_t begin, int64_t end) {
     for (; end - begin >= LANES; begin += LANES) {
         __m256 x = _mm256_loadu_ps(from + begin);
@@ -31,16 +43,16 @@ __attribute__((target("avx,f16c"))) int64_t round_f16c(uint16_t *to, const float
 
 #else
 
-bool has_f16c(void) {
+bool f16c_works(void) {
     return false;
 }
 
-int64_t widen_f16c(float *to, const uint16_t *from, int64_t begin, int64_t end) {
+int64_t f16c_widen(float *to, const uint16_t *from, int64_t begin, int64_t end) {
     (void)to, (void)from, (void)end;
     return begin;
 }
 
-int64_t round_f16c(uint16_t *to, const float *from, int64_t begin, int64_t end) {
+int64_t f16c_round(uint16_t *to, const float *from, int64_t begin, int64_t end) {
     (void)to, (void)from, (void)end;
     return begin;
 }

@@ -5,9 +5,9 @@
 #include <stdint.h>
 
 /* Elements [begin, end), but for the last few; the first that is left is returned. Only
- * where has_f16c. */
-bool has_f16c(void);
-int64_t widen_f16c(float *to, const uint16_t *from, int64_t begin, int64_t end);
-int64_t round_f16c(uint16_t *to, const float *from, int64_t begin, int64_t end);
+ * where f16c_works. */
+bool f16c_works(void);
+int64_t f16c_widen(float *to, const uint16_t *from, int64_t begin, int64_t end);
+int64_t f16c_round(uint16_t *to, const float *from, int64_t begin, int64_t end);
 
 #endif

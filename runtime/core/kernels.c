@@ -307,14 +307,14 @@ static void round_bf16(void *ctx, int64_t begin, int64_t end, int64_t thread) {
 static void widen_f16(void *ctx, int64_t begin, int64_t end, int64_t thread) {
     const Conversion *c = ctx;
     (void)thread;
-    if (has_f16c()) begin = widen_f16c(c->wide, c->narrow, begin, end);
+    if (f16c_works()) begin = f16c_widen(c->wide, c->narrow, begin, end);
     for (int64_t i = begin; i < end; i++) c->wide[i] = f16_to_f32(c->narrow[i]);
 }
 
 static void round_f16(void *ctx, int64_t begin, int64_t end, int64_t thread) {
     const Conversion *c = ctx;
     (void)thread;
-    if (has_f16c()) begin = round_f16c(c->narrow, c->wide, begin, end);
+    if (f16c_works()) begin = f16c_round(c->narrow, c->wide, begin, end);
     for (int64_t i = begin; i < end; i++) c->narrow[i] = f32_to_f16(c->wide[i]);
 }
 

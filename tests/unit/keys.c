@@ -205,7 +205,8 @@ static void add_metrics(Text *t, const char *run) {
     if (!file_exists(path_join(mem(), run, "metrics.jsonl"))) return;
     const MetricsRow *row = runs_metrics(run, &n);
     for (int i = 0; i < n; i++)
-        text_add(t, "%.9g %.9g %.9g\n", row[i].loss, row[i].grad_norm, row[i].lr);
+        text_add(t, "%.9g %.9g %.9g %.9g\n", row[i].loss, row[i].grad_norm, row[i].lr,
+                 row[i].loss_scale);
 }
 
 /* Lines of a text that hold a word. */
