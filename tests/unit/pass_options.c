@@ -10,6 +10,9 @@ TEST(each_kind) {
     pass_option_set(&o, "beta2=0.5");
     pass_option_set(&o, "optimizer=sgd");
     pass_option_set(&o, "zero_axes=dp.cp");
+    EXPECT_INT(o.narrow, DT_F32);
+    pass_option_set(&o, "narrow=f16");
+    EXPECT_INT(o.narrow, DT_F16);
     EXPECT_INT(o.micro_batches, 3);
     EXPECT_INT(o.zero_level, 2);
     EXPECT(o.decay_weights && !o.gathers_at_end);
@@ -32,6 +35,8 @@ TEST(what_is_refused) {
         {"micro_batches=2e15", "got '2e15'"},
         {"beta1=0.5x", "a number from 0 to 1, got '0.5x'"},
         {"clip_norm=inf", "got 'inf'"},
+        {"narrow=1", "narrow wants f32, bf16 or f16, got '1'"},
+        {"narrow=i32", "narrow wants f32, bf16 or f16, got 'i32'"},
         {"=1", "unknown option ''"},
         {"micro_batches_and_much_more_than_any_name_has=1", "unknown option"},
     };
