@@ -101,8 +101,10 @@ static void read_entry(void *context) {
         key = "CheckpointMonitor";
     const char *path = prefix[0] ? arena_printf(e->ld->mem, "%s.%s", prefix, key) : key;
     bool holds_keys = value->kind == NODE_MAP || yaml_is_null(value);
-    bool section = holds_keys && key_is_section(path);
-    int k = section ? -1 : key_find(path); /* scale_sense is a number, or a section */
+    int k = key_find(path);
+    bool tree = k >= 0 && key_table[k].kind == KIND_TREE;
+    /* scale_sense is a number, or a section */
+    if (holds_keys && !tree && key_is_section(path)) k = -1;
     if (k >= 0) {
         layer_set(e->l, k, path, value);
         if (key_table[k].kind == KIND_TREE) read_within(e, path);
