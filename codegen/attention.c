@@ -296,14 +296,14 @@ static void queries_emit(const Attn *a) {
     LLVMValueRef pack[] = {at.q, at.packed, rows, emit_f32(e, s->scale * M_LOG2E)};
     attn_call(a, "pack", pack, 4);
     attn_call(a, "start", &work, 1);
-    LLVMValueRef all = attn_keys(a, &origin, i0, rows);
+    AttnRange range = attn_range(a, &origin, i0, rows);
     at.queries = attn_queries(a, ctx, SLOT_FIRST, &origin, b, i0, rows);
     at.rng = attn_slot(a, ctx, SLOT_RNG);
     if (s->dropout > 0) at.number = attn_number(a, at.rng, &origin, b, h, i0);
     at.ahead = attn_ahead(a, &origin, i0);
     Loop l;
-    loop_begin(e, &l, emit_i64(e, 0), all, a->bk, 0, NULL);
-    LLVMValueRef keys = emit_imin(e, emit_sub(e, all, l.i), emit_i64(e, a->bk));
+    loop_begin(e, &l, range.from, range.to, a->bk, 0, NULL);
+    LLVMValueRef keys = emit_imin(e, emit_sub(e, range.to, l.i), emit_i64(e, a->bk));
     keys_emit(a, &at, l.i, keys);
     loop_end(e, &l, NULL);
     LLVMValueRef finish[] = {work, attn_element(a, attn_slot(a, ctx, SLOT_O), q_at),
@@ -349,6 +349,7 @@ LLVMValueRef attention_emit(Emit *e, const char *name, const AttnShape *s) {
         narrow_emit(&a);
     }
     if (s->causal) attn_mask_emit(&a);
+    if (s->window) attn_window_emit(&a);
     if (s->within) attn_within_emit(&a);
     softmax_emit(&a);
     if (s->dropout > 0) drop_emit(&a);

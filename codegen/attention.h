@@ -18,6 +18,7 @@ typedef struct AttnShape {
     int64_t batch, tq, tk, heads, kv_heads, dim;
     double scale;
     bool causal;
+    int64_t window; /* causal: query i sees the last `window` of its keys; 0: all */
     double dropout;
     uint32_t site;
     DType dt;    /* of q, k, v, o and their gradients: f32 or bf16; lse is f32 */

@@ -394,10 +394,10 @@ static void queries_emit(const Attn *a) {
     attn_call(a, "delta", (LLVMValueRef[]){b.do_, o, lse, work, rows}, 5);
     pack_queries(a, &b);
     attn_call(a, "clear_q", (LLVMValueRef[]){b.dq, rows}, 2);
-    LLVMValueRef all = attn_keys(a, &origin, i0, rows);
+    AttnRange range = attn_range(a, &origin, i0, rows);
     Loop l;
-    loop_begin(e, &l, emit_i64(e, 0), all, a->bk, 0, NULL);
-    LLVMValueRef keys = emit_imin(e, emit_sub(e, all, l.i), emit_i64(e, a->bk));
+    loop_begin(e, &l, range.from, range.to, a->bk, 0, NULL);
+    LLVMValueRef keys = emit_imin(e, emit_sub(e, range.to, l.i), emit_i64(e, a->bk));
     pair_emit(a, &b, l.i, keys);
     loop_end(e, &l, NULL);
     if (a->narrow) {
@@ -472,6 +472,7 @@ LLVMValueRef attention_grad_emit(Emit *e, const char *name, const AttnShape *s) 
     attn_scores_emit(&a, "scores", s->scale * M_LOG2E);
     attn_scores_emit(&a, "values", s->scale);
     if (s->causal) attn_mask_emit(&a);
+    if (s->window) attn_window_emit(&a);
     if (s->within) attn_within_emit(&a);
     if (a.narrow) narrow_emit(&a);
     attn_clear_emit(&a, "clear_q", a.narrow ? s->dim : a.q_row);

@@ -23,6 +23,7 @@ static void check_shape(const AttnShape *s) {
     check(s->batch >= 1 && q >= 1 && k >= 1 && s->heads >= 1 && s->kv_heads >= 1);
     check(s->batch <= most && q <= most && k <= most && s->heads <= most);
     check(s->dim >= 1 && s->dim <= 4096 && s->heads % s->kv_heads == 0);
+    check(s->window >= 0 && (s->causal || !s->window));
     check(s->dropout >= 0 && s->dropout < 1 && isfinite(s->scale));
     int64_t factors[] = {s->batch, s->heads, s->dim, MAX(q, k)};
     for (int i = 0; i < ARRAY_LEN(factors); i++) {
@@ -136,6 +137,25 @@ void attn_mask_emit(const Attn *a) {
     emit_ret(e, NULL);
 }
 
+void attn_window_emit(const Attn *a) {
+    Emit *e = a->e;
+    Loop l;
+    attn_func(a, "window", "pii");
+    loop_begin(e, &l, emit_i64(e, 0), emit_param(e, 1), 1, 0, NULL);
+    LLVMValueRef at = emit_mul(e, l.i, emit_i64(e, a->bq));
+    LLVMValueRef row = attn_f32(a, emit_param(e, 0), at);
+    LLVMValueRef seen = emit_add(e, emit_param(e, 2), l.i);
+    seen = emit_add(e, seen, emit_i64(e, a->s.window));
+    LLVMValueRef never = emit_f32_like(e, LLVMConstNull(e->vf32), -INFINITY);
+    for (int64_t v = 0; v < a->bq; v += e->vl) {
+        LLVMValueRef mask = emit_tail_mask(e, emit_sub(e, seen, emit_i64(e, v)));
+        mask = LLVMBuildNot(e->b, mask, "");
+        emit_store(e, never, emit_at(e, e->f32, row, v), mask, 4);
+    }
+    loop_end(e, &l, NULL);
+    emit_ret(e, NULL);
+}
+
 LLVMValueRef attn_keep(const Attn *a, LLVMValueRef rng, LLVMValueRef index) {
     Emit *e = a->e;
     LLVMTypeRef wide = emit_vec(e->i64, e->vl);
@@ -189,12 +209,17 @@ LLVMValueRef attn_ahead(const Attn *a, const AttnOrigin *at, LLVMValueRef i0) {
     return emit_sub(a->e, at->k, emit_add(a->e, at->q, i0));
 }
 
-LLVMValueRef attn_keys(const Attn *a, const AttnOrigin *at, LLVMValueRef i0,
-                       LLVMValueRef rows) {
+AttnRange attn_range(const Attn *a, const AttnOrigin *at, LLVMValueRef i0,
+                     LLVMValueRef rows) {
     Emit *e = a->e;
-    LLVMValueRef all = emit_i64(e, a->s.tk);
-    if (!a->s.causal) return all;
-    return emit_imin(e, all, emit_sub(e, rows, attn_ahead(a, at, i0)));
+    AttnRange r = {emit_i64(e, 0), emit_i64(e, a->s.tk)};
+    if (!a->s.causal) return r;
+    LLVMValueRef ahead = attn_ahead(a, at, i0), block = emit_i64(e, a->bk);
+    r.to = emit_imin(e, r.to, emit_sub(e, rows, ahead));
+    if (!a->s.window) return r;
+    LLVMValueRef first = emit_sub(e, emit_i64(e, 1 - a->s.window), ahead);
+    r.from = emit_mul(e, emit_div(e, emit_imax(e, r.from, first), block), block);
+    return r;
 }
 
 void attn_within_emit(const Attn *a) {
@@ -238,6 +263,13 @@ void attn_block_scores(const Attn *a, LLVMValueRef k, LLVMValueRef packed, LLVMV
         attn_call(a, "within", (LLVMValueRef[]){s, keys, q->first, at, q->rows}, 5);
     }
     if (!a->s.causal) return;
+    if (a->s.window) {
+        LLVMValueRef seen = emit_add(e, ahead, emit_i64(e, a->s.window));
+        If edge;
+        if_begin(e, &edge, LLVMBuildICmp(e->b, LLVMIntSGT, q->rows, seen, ""));
+        attn_call(a, "window", (LLVMValueRef[]){s, keys, ahead}, 3);
+        if_end(e, &edge);
+    }
     LLVMValueRef last = emit_add(e, ahead, emit_sub(e, keys, emit_i64(e, 1)));
     If crosses;
     if_begin(e, &crosses, LLVMBuildICmp(e->b, LLVMIntSGT, last, emit_i64(e, 0), ""));

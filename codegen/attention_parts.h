@@ -47,6 +47,8 @@ LLVMValueRef attn_load(const Attn *a, LLVMValueRef ptr, LLVMValueRef mask);
 void attn_scores_emit(const Attn *a, const char *part, double times);
 /* name.mask(s, keys, ahead): row r, lane l is set to -inf where l < ahead + r. */
 void attn_mask_emit(const Attn *a);
+/* name.window(s, keys, ahead): row r, lane l is set to -inf where l >= ahead + r + window. */
+void attn_window_emit(const Attn *a);
 /* Lanes of queries l.. that dropout keeps, for the probability number `index` (i64) of
  * the first lane; rng is read through the pointer. */
 LLVMValueRef attn_keep(const Attn *a, LLVMValueRef rng, LLVMValueRef index);
@@ -60,9 +62,13 @@ AttnOrigin attn_origin(const Attn *a, LLVMValueRef ctx, int q_slot, int k_slot);
 /* Number in the step of the probability of key 0 for query i0 of head h of sequence b. */
 LLVMValueRef attn_number(const Attn *a, LLVMValueRef rng, const AttnOrigin *at,
                          LLVMValueRef b, LLVMValueRef h, LLVMValueRef i0);
-/* How many keys the block of queries from i0 sees; none when not positive. */
-LLVMValueRef attn_keys(const Attn *a, const AttnOrigin *at, LLVMValueRef i0,
-                       LLVMValueRef rows);
+/* Keys [from, to) that the block of queries from i0 reads, from the start of a block of
+ * keys on; none when from >= to. */
+typedef struct AttnRange {
+    LLVMValueRef from, to;
+} AttnRange;
+AttnRange attn_range(const Attn *a, const AttnOrigin *at, LLVMValueRef i0,
+                     LLVMValueRef rows);
 /* By how many positions key 0 is ahead of query i0, for attn_block_scores; may be
  * negative. */
 LLVMValueRef attn_ahead(const Attn *a, const AttnOrigin *at, LLVMValueRef i0);
@@ -77,8 +83,8 @@ typedef struct AttnQueries {
 /* &first[b, i0] from slot `slot`, or NULL. */
 AttnQueries attn_queries(const Attn *a, LLVMValueRef ctx, int slot, const AttnOrigin *at,
                          LLVMValueRef b, LLVMValueRef i0, LLVMValueRef rows);
-/* Scores of one block of keys from j0 on, masked where it crosses the diagonal or the
- * start of a document. */
+/* Scores of one block of keys from j0 on, masked where it crosses the diagonal, the
+ * edge of the window or the start of a document. */
 void attn_block_scores(const Attn *a, LLVMValueRef k, LLVMValueRef packed, LLVMValueRef s,
                        LLVMValueRef keys, LLVMValueRef ahead, LLVMValueRef j0,
                        const AttnQueries *q);

@@ -18,6 +18,7 @@ static AttnShape attention_shape(const Op *op) {
                        .dim = q[3],
                        .scale = op_float(op, "scale", 1),
                        .causal = op_int(op, "causal", 0) != 0,
+                       .window = op_int(op, "window", 0),
                        .dropout = op_float(op, "p", 0),
                        .site = (uint32_t)op_int(op, "site", 0),
                        .dt = dt == DT_F16 ? DT_F32 : dt,

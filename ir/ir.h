@@ -252,6 +252,7 @@ typedef struct OpInfo {
     void (*expand)(Builder *, Op *, Value **out); /* composite: in terms of primitives */
     bool (*dims)(const Op *, Dims *); /* corresponding dimensions of an op without rule */
     void (*local)(Local *);           /* see localize in passes/ */
+    double (*share)(const Op *);      /* of its products that are computed; NULL: all */
     void (*ref)(const Ref *);         /* plain C meaning */
 } OpInfo;
 

@@ -155,7 +155,7 @@ const char *memplan_check(Arena *mem, const Module *m);
 const char *messages_check(Arena *mem, const Func *f);
 
 /* flops.c: floating-point operations of the matmuls of an op: 2 for each element of their
- * iteration space, half of that for causal attention. What backward computes again does not
+ * iteration space, less for ops that leave some out (hook share). What backward computes again does not
  * count. */
 double op_flops(const Op *op);
 /* Those of one run of the model, forward and backward, on all ranks: each matmul of the

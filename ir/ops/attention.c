@@ -21,12 +21,28 @@ void infer_attention(Op *op, Type *out) {
     check_rng(op, ATTN_RNG);
     check_dropout(op);
     if (!isfinite(op_float(op, "scale", 1))) infer_error("scale must be a finite number");
-    int64_t zigzag = op_int(op, "zigzag", 0);
+    int64_t zigzag = op_int(op, "zigzag", 0), window = op_int(op, "window", 0);
+    if (window < 0 || window > INT32_MAX || (window && !op_int(op, "causal", 0))) {
+        infer_error("window=%lld must be 1..%d and needs causal=1", (long long)window,
+                    INT32_MAX);
+    }
     if (zigzag < 0 || zigzag > INT32_MAX ||
         (zigzag && (q->dim[1] % (2 * zigzag) || q->dim[1] != k->dim[1]))) {
         infer_error("zigzag=%lld needs as many queries as keys, a multiple of twice that",
                     (long long)zigzag);
     }
+}
+
+/* With a causal mask every key is seen by half of the queries on average, whatever the part
+ * of a sequence; with a window of w of n keys by w/n - (w/n)^2 / 2. */
+double share_attention(const Op *op) {
+    int64_t window = op_int(op, "window", 0);
+    if (!op_int(op, "causal", 0)) return 1;
+    int64_t keys =
+        op_attr(op, "of") ? attention_whole(op).dim[3] : op->in[ATTN_K]->ty.dim[1];
+    if (!window || window >= keys) return 0.5;
+    double part = (double)window / (double)keys;
+    return part - part * part / 2;
 }
 
 Type attention_whole(const Op *op) {
@@ -47,7 +63,7 @@ Type attention_whole(const Op *op) {
 }
 
 typedef struct Attn { /* sizes and accessors of one attention op */
-    int64_t b, tq, h, d, tk, g, q_at, k_at, zigzag;
+    int64_t b, tq, h, d, tk, g, q_at, k_at, zigzag, window; /* window: 0 is none */
     double scale, p;
     bool causal;
     int64_t site;
@@ -70,6 +86,7 @@ static Attn attn_of(const Ref *r) {
               .q_at = tensor_get_int(r->in[ATTN_Q_AT], 0),
               .k_at = tensor_get_int(r->in[ATTN_K_AT], 0),
               .zigzag = op_int(op, "zigzag", 0),
+              .window = op_int(op, "window", 0),
               .scale = op_float(op, "scale", 1),
               .p = op_float(op, "p", 0),
               .causal = op_int(op, "causal", 0) != 0,
@@ -110,12 +127,15 @@ static int64_t keys_of(const Attn *a, int64_t b, int64_t i, int64_t *from) {
     if (a->zigzag > 1) return a->tk;
     if (a->first) *from = MAX(0, first_of(a, b, i) - a->k_at);
     if (!a->causal) return a->tk;
-    return MIN(a->tk, a->q_at - a->k_at + i + 1);
+    int64_t end = a->q_at - a->k_at + i + 1;
+    if (a->window) *from = MAX(*from, end - a->window);
+    return MIN(a->tk, end);
 }
 
 static bool sees(const Attn *a, int64_t b, int64_t i, int64_t j) {
-    int64_t key = k_position(a, j);
-    return key >= first_of(a, b, i) && (!a->causal || key <= q_position(a, i));
+    int64_t key = k_position(a, j), query = q_position(a, i);
+    if (a->window && key <= query - a->window) return false;
+    return key >= first_of(a, b, i) && (!a->causal || key <= query);
 }
 
 /* Where the module is not split yet, a query that is before its own first key is wrong
@@ -249,8 +269,9 @@ static void vjp_by_kind(Grad *g, Op *op, int kind) {
     in[op->nin + 1] = op->out[1];
     in[op->nin + 2] = dy;
     Op *grad = build_list(&g->b, kind, attrs, op->nin + 3, in, NULL, 0);
-    int64_t zigzag = op_int(op, "zigzag", 0);
-    if (zigzag) op_set_int(grad, "zigzag", zigzag);
+    static const char *const same[] = {"zigzag", "window"};
+    for (int i = 0; i < ARRAY_LEN(same); i++)
+        if (op_attr(op, same[i])) op_set_int(grad, same[i], op_int(op, same[i], 0));
     for (int i = 0; i < 3; i++) {
         if (g->wants(g, op->in[i])) g->add(g, op->in[i], grad->out[i]);
     }

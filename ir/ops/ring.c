@@ -285,10 +285,14 @@ static void local_ring(Local *l, Axes axes, const Type *whole) {
     }
     r.attrs = bfmt(&l->b, "scale=%.17g; causal=%d", op_float(op, "scale", 1),
                    (int)op_int(op, "causal", 0));
-    if (op_float(op, "p", 0) > 0)
-        r.attrs = bfmt(&l->b, "%s; p=%.17g; site=%lld; of=\"%s\"", r.attrs,
-                       op_float(op, "p", 0), (long long)op_int(op, "site", 0),
-                       type_text(mem, mesh, whole));
+    double p = op_float(op, "p", 0);
+    int64_t window = op_int(op, "window", 0);
+    if (p > 0)
+        r.attrs = bfmt(&l->b, "%s; p=%.17g; site=%lld", r.attrs, p,
+                       (long long)op_int(op, "site", 0));
+    if (window) r.attrs = bfmt(&l->b, "%s; window=%lld", r.attrs, (long long)window);
+    if (p > 0 || window)
+        r.attrs = bfmt(&l->b, "%s; of=\"%s\"", r.attrs, type_text(mem, mesh, whole));
     r.q = r.o = chunk_type(&op->in[0]->ty);
     r.k = chunk_type(&op->in[1]->ty);
     r.lse = r.q;

@@ -25,7 +25,7 @@ double op_flops(const Op *op) {
     for (int id = 0; id < d.n; id++) {
         if (letters >> id & 1) n *= (double)d.size[id];
     }
-    return op_int(op, "causal", 0) ? n / 2 : n;
+    return optab[op->kind].share ? n * optab[op->kind].share(op) : n;
 }
 
 /* Of one run of functions, callees before callers. */

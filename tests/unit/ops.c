@@ -312,7 +312,11 @@ TEST(zigzag_attention) {
         ATTN_AT("%zero", "1,12,2,3", "1,12,1,3") ", %first: i32[1,12]",
         "%o, %l = attention_within %q, %k, %v, %zero, %zerok, %rng, %first "
         "{scale=0.7; causal=1; p=0.4; site=2} : F[1,12,2,3], F[1,12,2]"};
+    static const Sample window = {
+        "attention", NULL, ATTN_AT("%zero", "1,12,2,3", "1,12,1,3"),
+        ATTN_OUT_AT("%zero", "scale=0.7; causal=1; window=5", "1,12,2,3", "1,12,2")};
     check_zigzag(&plain);
+    check_zigzag(&window);
     check_zigzag(&within);
 }
 
@@ -412,6 +416,14 @@ TEST(bad_types_fail) {
           "%y, %l = attention %q, %k, %k, %o, %o, %r {scale=nan; causal=1} : "
           "F[1,1,2,1], F[1,1,2]"},
          "scale must be a finite number"},
+        {{"attention", NULL, "%q: F[1,1,2,1], %k: F[1,1,2,1], %o: i32[], %r: i32[4]",
+          "%y, %l = attention %q, %k, %k, %o, %o, %r {scale=1; causal=0; window=3} : "
+          "F[1,1,2,1], F[1,1,2]"},
+         "window=3 must be 1..2147483647 and needs causal=1"},
+        {{"attention", NULL, "%q: F[1,1,2,1], %k: F[1,1,2,1], %o: i32[], %r: i32[4]",
+          "%y, %l = attention %q, %k, %k, %o, %o, %r {scale=1; causal=1; window=-1} : "
+          "F[1,1,2,1], F[1,1,2]"},
+         "window=-1 must be 1.."},
         {{"softcap", NULL, "%x: F[5]", "%y = softcap %x {cap=0} : F[5]"},
          "cap must be in 1e-30..1e30"},
         {{"softcap", NULL, "%x: F[5]", "%y = softcap %x {cap=nan} : F[5]"},

@@ -271,6 +271,29 @@ static const Sample samples[] = {
      "%lse, %do "
      "{scale=0.4; causal=1; p=0.2; site=2; of=\"f32[1*:a,2,14,12]\"} : F[1,7,2,3], "
      "F[1,5,1,3], F[1,5,1,3]"},
+    /* windows: of one key, cut by a document, behind all keys, of a ring's chunk */
+    {"attention", NULL, ATTN("2,5,4,3", "2,5,2,3"),
+     ATTN_OUT("scale=0.4; causal=1; window=1", "2,5,4,3", "2,5,4")},
+    {"attention", NULL, ATTN_AT("%lost", "1,3,2,3", "1,5,2,3"),
+     ATTN_OUT_AT("%lost", "scale=0.7; causal=1; window=2", "1,3,2,3", "1,3,2")},
+    {"attention", NULL, ATTN_AT("%far", "1,3,2,3", "1,5,2,3"),
+     ATTN_OUT_AT("%far", "scale=0.7; causal=1; window=3", "1,3,2,3", "1,3,2")},
+    {"attention", NULL, ATTN_AT("%zero", "1,8,2,3", "1,8,1,3"),
+     ATTN_OUT_AT("%zero", "scale=0.7; causal=1; zigzag=2; window=3", "1,8,2,3", "1,8,2")},
+    {"attention_grad", NULL, ATTN_GRAD_ARGS("2,6,4,5", "2,6,2,5", "2,6,4"),
+     ATTN_GRAD_OUT("scale=0.4; causal=1; p=0.2; site=1; window=3", "2,6,4,5", "2,6,2,5")},
+    {"attention_within", NULL,
+     "%q: F[1,5,2,3], %k: F[1,7,2,3], %v: F[1,7,2,3], %off: i32[], %zero: i32[], "
+     "%rng: i32[4], %first: i32[1,5]",
+     "%o, %l = attention_within %q, %k, %v, %off, %zero, %rng, %first "
+     "{scale=0.4; causal=1; p=0.2; site=2; window=4} : F[1,5,2,3], S[1,5,2]"},
+    {"attention_within_grad", NULL,
+     "%q: F[1,7,2,3], %k: F[1,5,1,3], %v: F[1,5,1,3], %off: i32[], %later: i32[], "
+     "%rng: i32[4], %first: i32[1,7], %o: F[1,7,2,3], %lse: S[1,7,2], %do: F[1,7,2,3]",
+     "%dq, %dk, %dv = attention_within_grad %q, %k, %v, %off, %later, %rng, %first, %o, "
+     "%lse, %do "
+     "{scale=0.4; causal=1; window=2; of=\"f32[1*:a,2,14,12]\"} : F[1,7,2,3], "
+     "F[1,5,1,3], F[1,5,1,3]"},
     {"cache_write", NULL, "%c: F[2,5,2,3], %x: F[2,3,2,3], %off: i32[]",
      "%y = cache_write %c, %x, %off : F[2,5,2,3]"},
     UNARY(finite),
