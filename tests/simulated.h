@@ -18,6 +18,7 @@ typedef struct SimChange {
     int interleave;     /* parts of a micro-batch; 0: 1 */
     int64_t tile_bytes; /* of pass tile, whatever the rows; 0: none */
     DType narrow;       /* factors of products; f32: as they are */
+    int64_t window;     /* keys that a query sees; 0: all before it */
 } SimChange;
 
 typedef struct Simulated {
@@ -163,6 +164,7 @@ static inline Simulated sim_open(Arena *mem, const char *name, Strategy strategy
     s.spec.embd_dropout = change.embd_dropout;
     s.spec.attn_dropout = change.attn_dropout;
     s.spec.resid_dropout = change.resid_dropout;
+    s.spec.window = change.window;
     PassOptions o = sim_options(&s);
     s.m = model_build(mem, &s.spec, sim_shape(&s), MODEL_TRAIN);
     strategy_apply(&s.strategy, &s.spec, s.m, &o);

@@ -34,6 +34,15 @@ static int64_t ffn_size(const Config *c) {
     return llround((double)c->model_hidden_size * c->model_expand_ratio);
 }
 
+/* pre_tokens is another way to say it. More than a sequence has is no window. */
+static int64_t sliding_window(const Config *c) {
+    int64_t before = c->model_fa_pre_tokens;
+    if (given(c, MODEL "sliding_window") || !given(c, MODEL "fa_config.pre_tokens"))
+        return c->model_sliding_window;
+    int64_t positions = c->init_from[0] ? INT32_MAX : c->model_max_position_embeddings;
+    return before < positions ? before + 1 : 0;
+}
+
 static void derive_shape(Config *c) {
     if (!c->train_dataset_seq_length)
         c->train_dataset_seq_length = c->train_dataset_data_loader_seq_length;
@@ -42,6 +51,7 @@ static void derive_shape(Config *c) {
     if (!c->train_dataset_seq_length) c->train_dataset_seq_length = c->model_seq_length;
     if (!c->model_max_position_embeddings)
         c->model_max_position_embeddings = c->model_seq_length;
+    c->model_sliding_window = sliding_window(c);
     if (!c->model_n_kv_heads) c->model_n_kv_heads = c->model_num_heads;
     if (!c->model_ffn_hidden_size) c->model_ffn_hidden_size = ffn_size(c);
     if (!given(c, MODEL "eos_token") && c->model_eos_token >= c->model_vocab_size)
@@ -175,6 +185,17 @@ static void check_kv_heads(const Config *c) {
                       "num_heads must be a multiple of n_kv_heads",
                       "%lld heads of keys and values do not divide %lld heads", kv,
                       heads);
+}
+
+static void check_window(const Config *c) {
+    if (given(c, MODEL "sliding_window") && given(c, MODEL "fa_config.pre_tokens") &&
+        c->model_sliding_window - 1 != c->model_fa_pre_tokens)
+        config_refuse(c, MODEL "fa_config.pre_tokens", MODEL "sliding_window",
+                      "keep one of the two; sliding_window counts the query's own key",
+                      "pre_tokens %lld is a window of %lld, but sliding_window is %lld",
+                      (long long)c->model_fa_pre_tokens,
+                      (long long)c->model_fa_pre_tokens + 1,
+                      (long long)c->model_sliding_window);
 }
 
 static void check_width(const Config *c) {
@@ -398,13 +419,13 @@ static void check_micro(const Config *cfg) {
 
 /* Each says one thing, so that one mistake hides no other. */
 static void (*const checks[])(const Config *) = {
-    check_model_source, check_heads,      check_kv_heads,      check_width,
-    check_positions,    check_eos,        check_bos,           check_pad,
-    check_bias,         check_length,     check_loader_length, check_batch,
-    check_rates,        check_first_rate, check_ratio,         check_warmup,
-    check_wsd,          check_profile,    check_loss_scale,    check_decay,
-    check_documents,    check_mindrecord, check_mode,          check_parallel_mode,
-    check_resume,       check_shards,     check_micro};
+    check_model_source,  check_heads,     check_kv_heads,   check_window,
+    check_width,         check_positions, check_eos,        check_bos,
+    check_pad,           check_bias,      check_length,     check_loader_length,
+    check_batch,         check_rates,     check_first_rate, check_ratio,
+    check_warmup,        check_wsd,       check_profile,    check_loss_scale,
+    check_decay,         check_documents, check_mindrecord, check_mode,
+    check_parallel_mode, check_resume,    check_shards,     check_micro};
 
 typedef struct Check {
     const Config *cfg;

@@ -114,6 +114,8 @@ static Value *attention(Make *k, Value *x, Value **kcache, Value **vcache) {
     }
     double p = k->use == MODEL_PREDICT ? 0 : s->attn_dropout;
     char *attrs = bfmt(&k->b, "scale=%.17g; causal=1", 1 / sqrt((double)s->head_dim));
+    if (s->window && s->window < key->ty.dim[1])
+        attrs = bfmt(&k->b, "%s; window=%lld", attrs, (long long)s->window);
     if (p > 0) attrs = bfmt(&k->b, "%s; p=%.17g; site=%d", attrs, p, SITE_ATTENTION);
     if (k->shape.zigzag)
         attrs = bfmt(&k->b, "%s; zigzag=%lld", attrs, (long long)k->shape.zigzag);

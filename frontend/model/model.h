@@ -26,6 +26,8 @@ typedef struct ModelSpec {
     NormType norm;
     double norm_eps;
     MlpAct act;
+    int64_t
+        window; /* keys that a query sees, itself the last of them; 0: all before it */
     bool gated; /* act(gate) * up */
     PositionType positions;
     double rope_base;
@@ -44,7 +46,7 @@ typedef struct ModelSpec {
 /* Of a configuration's model.model_config (not model.file). Fails with EXIT_CONFIG. */
 ModelSpec model_spec_of_config(const Config *cfg);
 /* Of a Hugging Face folder (or of its config.json itself), or of config.json's text.
- * model_type gpt2 and llama; whatever changes the arithmetic and is not known here fails
+ * model_type gpt2, llama and mistral (a Llama that may have a window); whatever changes the arithmetic and is not known here fails
  * with EXIT_CONFIG at its place. Reads what both forms of model_spec_json write. */
 ModelSpec model_spec_of_hf(Arena *mem, const char *dir);
 ModelSpec model_spec_of_json(Arena *mem, const char *name, const char *text, size_t n);

@@ -16,8 +16,12 @@ typedef struct Field {
     size_t at;
     const char *const *names; /* FIELD_ENUM */
     int nnames;
+    bool may_miss; /* older files do not have it: then it is 0 */
 } Field;
 
+/* model_type of Hugging Face's files. */
+static const char *const hf_types[] = {"gpt2", "llama", "mistral"};
+enum { HF_GPT2, HF_LLAMA, HF_MISTRAL };
 static const char *const family_names[] = {"gpt2", "llama"};
 static const char *const norm_names[] = {"layernorm", "rmsnorm"};
 static const char *const position_names[] = {"learned", "rope", "none"};
@@ -25,9 +29,11 @@ static const char *const act_names[] = {"gelu", "gelu_erf", "fast_gelu", "relu",
 _Static_assert(ARRAY_LEN(act_names) == MLP_ACTS, "a name for each function");
 
 #define PLAIN(kind, field)                                                               \
-    { #field, kind, offsetof(ModelSpec, field), NULL, 0 }
+    { #field, kind, offsetof(ModelSpec, field), NULL, 0, false }
+#define LATER(kind, field)                                                               \
+    { #field, kind, offsetof(ModelSpec, field), NULL, 0, true }
 #define NAMES(field, names)                                                              \
-    { #field, FIELD_ENUM, offsetof(ModelSpec, field), names, ARRAY_LEN(names) }
+    { #field, FIELD_ENUM, offsetof(ModelSpec, field), names, ARRAY_LEN(names), false }
 static const Field fields[] = {
     NAMES(family, family_names),       PLAIN(FIELD_INT, vocab),
     PLAIN(FIELD_INT, hidden),          PLAIN(FIELD_INT, layers),
@@ -44,7 +50,7 @@ static const Field fields[] = {
     PLAIN(FIELD_FLOAT, resid_dropout), PLAIN(FIELD_FLOAT, embedding_std),
     PLAIN(FIELD_FLOAT, position_std),  PLAIN(FIELD_FLOAT, block_std),
     PLAIN(FIELD_FLOAT, output_std),    PLAIN(FIELD_INT, bos_token),
-    PLAIN(FIELD_INT, pad_token),
+    PLAIN(FIELD_INT, pad_token),       LATER(FIELD_INT, window),
 };
 _Static_assert(sizeof(NormType) == sizeof(int) && sizeof(MlpAct) == sizeof(int) &&
                    sizeof(PositionType) == sizeof(int) &&
@@ -60,8 +66,9 @@ static int name_index(const Json *v, const char *const *names, int n) {
 }
 
 static void read_field(const Json *own, const Field *f, ModelSpec *s) {
-    const Json *v = json_need(own, f->name);
+    const Json *v = f->may_miss ? json_get(own, f->name) : json_need(own, f->name);
     char *at = (char *)s + f->at;
+    if (!v) return;
     if (f->kind == FIELD_INT) {
         int64_t i = json_i64(v, -1, INT32_MAX);
         memcpy(at, &i, sizeof i);
@@ -252,14 +259,24 @@ static ModelSpec read_gpt2(const Json *root) {
     return s;
 }
 
-/* config.json of transformers.LlamaConfig. */
-static ModelSpec read_llama(const Json *root) {
+/* sliding_window; null, or use_sliding_window false, is none. */
+static int64_t read_window(const Json *root, int64_t otherwise) {
+    const Json *v = json_get(root, "sliding_window");
+    if (!json_get_bool(root, "use_sliding_window", true)) return 0;
+    if (!v) return otherwise;
+    return v->kind == JSON_NULL ? 0 : json_i64(v, 1, INT32_MAX);
+}
+
+/* config.json of transformers.LlamaConfig, or of MistralConfig, which has no biases, a
+ * window and defaults of its own. */
+static ModelSpec read_llama(const Json *root, bool mistral) {
     ModelSpec s = {.family = MODEL_LLAMA, .norm = NORM_RMS, .positions = POSITION_ROPE};
     s.vocab = need_size(root, "vocab_size", 1 << 24);
     s.hidden = need_size(root, "hidden_size", 1 << 17);
     s.layers = need_size(root, "num_hidden_layers", 4096);
     s.heads = need_size(root, "num_attention_heads", 4096);
-    s.kv_heads = json_get_i64(root, "num_key_value_heads", 1, 4096, s.heads);
+    s.kv_heads =
+        json_get_i64(root, "num_key_value_heads", 1, 4096, mistral ? 8 : s.heads);
     s.max_positions = need_size(root, "max_position_embeddings", BIG);
     s.ffn = need_size(root, "intermediate_size", BIG);
     s.head_dim = json_get_i64(root, "head_dim", 1, 1024, 0);
@@ -272,6 +289,11 @@ static ModelSpec read_llama(const Json *root) {
     s.tied = json_get_bool(root, "tie_word_embeddings", false);
     s.attn_dropout = json_get_f64(root, "attention_dropout", 0);
     s.block_std = s.output_std = json_get_f64(root, "initializer_range", 0.02);
+    if (mistral) {
+        want_bool(root, "attention_bias", false);
+        want_bool(root, "mlp_bias", false);
+        s.window = read_window(root, 4096);
+    }
     read_rope(root, &s);
     return s;
 }
@@ -287,10 +309,9 @@ static ModelSpec read_root(const Json *root) {
     }
     const Json *type = json_need(root, "model_type");
     want_absent(root, "quantization_config");
-    want_absent(root, "sliding_window");
-    s = name_index(type, family_names, ARRAY_LEN(family_names)) == MODEL_GPT2
-            ? read_gpt2(root)
-            : read_llama(root);
+    int hf = name_index(type, hf_types, ARRAY_LEN(hf_types));
+    if (hf != HF_MISTRAL && read_window(root, 0)) want_absent(root, "sliding_window");
+    s = hf == HF_GPT2 ? read_gpt2(root) : read_llama(root, hf == HF_MISTRAL);
     if (s.positions != POSITION_ROPE) s.rope_base = 10000;
     s.embedding_std = s.position_std = s.block_std;
     s.attn_post = s.mlp_post = 1;
@@ -314,6 +335,8 @@ static const char *not_llama(const ModelSpec *s) {
     if (s->norm != NORM_RMS) return "LayerNorm in a Llama";
     if (s->positions != POSITION_ROPE) return "a Llama without rotary positions";
     if (!s->gated) return "a Llama without gated MLP";
+    if (s->window && (s->qkv_bias || s->out_bias || s->mlp_bias))
+        return "a Llama with a sliding window and biases";
     return s->qkv_bias != s->out_bias ? "a Llama with biases on q, k, v alone" : NULL;
 }
 
@@ -321,6 +344,7 @@ static const char *not_gpt2(const ModelSpec *s) {
     if (s->norm != NORM_LAYER) return "RMSNorm in a GPT-2";
     if (s->positions != POSITION_LEARNED) return "a GPT-2 without learned positions";
     if (s->gated) return "a GPT-2 with gated MLP";
+    if (s->window) return "a GPT-2 with a sliding window";
     if (!s->qkv_bias || !s->out_bias || !s->mlp_bias) return "a GPT-2 without biases";
     if (s->kv_heads != s->heads) return "a GPT-2 with fewer heads of keys and values";
     if (s->heads * s->head_dim != s->hidden)
@@ -381,10 +405,12 @@ static void write_gpt2(Text *t, const ModelSpec *s) {
     put_float(t, "resid_pdrop", s->resid_dropout);
 }
 
+/* A Llama with a window is a Mistral. */
 static void write_llama(Text *t, const ModelSpec *s) {
-    text_add(
-        t,
-        "  \"model_type\": \"llama\",\n  \"architectures\": [\"LlamaForCausalLM\"],\n");
+    text_add(t, "  \"model_type\": \"%s\",\n  \"architectures\": [\"%sForCausalLM\"],\n",
+             hf_types[s->window ? HF_MISTRAL : HF_LLAMA],
+             s->window ? "Mistral" : "Llama");
+    if (s->window) put_int(t, "sliding_window", s->window);
     put_int(t, "vocab_size", s->vocab);
     put_int(t, "max_position_embeddings", s->max_positions);
     put_int(t, "hidden_size", s->hidden);
@@ -396,8 +422,8 @@ static void write_llama(Text *t, const ModelSpec *s) {
     text_add(t, "  \"hidden_act\": \"%s\",\n", hf_act(s->act));
     put_float(t, "rms_norm_eps", s->norm_eps);
     put_float(t, "rope_theta", s->rope_base);
-    put_bool(t, "attention_bias", s->qkv_bias);
-    put_bool(t, "mlp_bias", s->mlp_bias);
+    if (!s->window) put_bool(t, "attention_bias", s->qkv_bias);
+    if (!s->window) put_bool(t, "mlp_bias", s->mlp_bias);
     put_float(t, "attention_dropout", s->attn_dropout);
 }
 

@@ -39,6 +39,7 @@ static const KeyField fields[] = {
     FIELD("hidden_dropout_prob", model_hidden_dropout_prob, resid_dropout, true),
     FIELD("attention_probs_dropout_prob", model_attention_probs_dropout_prob,
           attn_dropout, true),
+    FIELD("sliding_window", model_sliding_window, window, true),
     FIELD("bos_token", model_bos_token, bos_token, true),
     FIELD("pad_token", model_pad_token, pad_token, true),
 };
@@ -138,16 +139,23 @@ static void override_tokens(const Config *cfg, ModelSpec *s, const char *from) {
     s->eos[0] = value[0];
 }
 
+/* By the key itself, or by one that it is derived from. */
+static bool field_given(const Config *cfg, const char *path) {
+    static const char *const from[][2] = {
+        {MODEL "hidden_dropout_prob", MODEL "dropout_prob"},
+        {MODEL "sliding_window", MODEL "fa_config.pre_tokens"}};
+    for (int i = 0; i < ARRAY_LEN(from); i++)
+        if (!strcmp(path, from[i][0]) && config_given(cfg, from[i][1])) return true;
+    return config_given(cfg, path);
+}
+
 void model_keys_override(const Config *cfg, ModelSpec *s, const char *from) {
-    bool spread = config_given(cfg, MODEL "dropout_prob"); /* to hidden_dropout_prob */
     const ModelSpec has = as_keys(cfg, s);
     check_layers_left(cfg, s, from);
     for (int i = 0; i < ARRAY_LEN(fields); i++) {
         const KeyField *f = &fields[i];
         const void *asked = (const char *)cfg + f->in_config;
-        bool given = config_given(cfg, f->path);
-        if (!given && !(spread && !strcmp(f->path, MODEL "hidden_dropout_prob")))
-            continue;
+        if (!field_given(cfg, f->path)) continue;
         if (is_open(f, s))
             memcpy((char *)s + f->in_spec, asked, f->bytes);
         else if (memcmp((const char *)&has + f->in_spec, asked, f->bytes))

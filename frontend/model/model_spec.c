@@ -38,6 +38,7 @@ void model_spec_check(const ModelSpec *s) {
     check_size("width of a head", s->head_dim, 1, 1024);
     check_size("width of the MLP", s->ffn, 1, 1 << 20);
     check_size("number of positions", s->max_positions, 1, 1 << 20);
+    check_size("sliding window", s->window, 0, INT32_MAX);
     if (s->heads % s->kv_heads)
         fail(EXIT_CONFIG,
              "%lld heads of keys and values do not divide %lld heads; the "
@@ -92,6 +93,7 @@ ModelSpec model_spec_of_config(const Config *c) {
                    .head_dim = c->model_hidden_size / c->model_num_heads,
                    .ffn = c->model_ffn_hidden_size,
                    .max_positions = c->model_max_position_embeddings,
+                   .window = c->model_sliding_window,
                    .norm = c->model_normalization,
                    .norm_eps = c->model_norm_epsilon,
                    .positions = c->model_position_embedding_type,

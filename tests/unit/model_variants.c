@@ -82,6 +82,9 @@ TEST_LIMIT(variants_build_and_run, 300) {
         "    position_embedding_type: none\n    add_bias_linear: False\n"
         "    add_qkv_bias: True\n    tie_word_embeddings: False\n",
         "    n_kv_heads: 1\n",
+        "    sliding_window: 2\n",
+        "    type: LlamaConfig\n    n_kv_heads: 1\n    fa_config:\n"
+        "      pre_tokens: 2\n",
         "    type: LlamaConfig\n    n_kv_heads: 1\n    ffn_hidden_size: 12\n"
         "    use_sandwich_norm: True\n    hidden_dropout_prob: 0.1\n",
         "    type: LlamaConfig\n    hidden_act: relu\n    normalization: LayerNorm\n"
