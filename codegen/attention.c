@@ -5,25 +5,11 @@
  *   With bf16 the factor comes after the product, as Q would lose digits; blocks of K and
  * V are copied to scratch, the latter in pairs of keys, and so is S once it is rounded.
  * Sums, maximum and lse are of what was not rounded. */
-#include "codegen/attention.h"
+#include "codegen/attention_forward.h"
 #include "codegen/attention_pack.h"
 #include "codegen/vmath.h"
 #include <float.h>
 #include <math.h>
-
-enum {
-    SLOT_Q,
-    SLOT_K,
-    SLOT_V,
-    SLOT_Q_AT,
-    SLOT_K_AT,
-    SLOT_RNG,
-    SLOT_O,
-    SLOT_LSE,
-    SLOT_WORK,
-    SLOT_FIRST, /* only with `within` */
-    SLOTS
-};
 
 /* A thread's scratch, in floats from its start; k, v, p: blocks of bf16. */
 typedef struct Scratch {
@@ -47,6 +33,8 @@ static Scratch scratch_of(const AttnShape *s, int64_t bq) {
 }
 
 size_t attention_workspace_bytes(const AttnShape *s, bool grad, int threads, int vl) {
+    if (!grad && attn_is_token(s))
+        return array_bytes((size_t)attn_token_floats(s, vl), sizeof(float));
     int64_t bq = attn_block_queries(s, vl);
     int64_t floats = grad ? attn_grad_floats(s, bq) : scratch_of(s, bq).floats;
     return array_bytes((size_t)threads, (size_t)floats * sizeof(float));
@@ -232,9 +220,9 @@ static Block block_of(const Attn *a, LLVMValueRef ctx, LLVMValueRef work,
     Emit *e = a->e;
     Scratch x = scratch_of(&a->s, a->bq);
     Block b = {.work = work};
-    b.k = attn_element(a, attn_slot(a, ctx, SLOT_K), kv_at);
-    b.v = attn_element(a, attn_slot(a, ctx, SLOT_V), kv_at);
-    b.q = attn_element(a, attn_slot(a, ctx, SLOT_Q), q_at);
+    b.k = attn_element(a, attn_slot(a, ctx, FORWARD_K), kv_at);
+    b.v = attn_element(a, attn_slot(a, ctx, FORWARD_V), kv_at);
+    b.q = attn_element(a, attn_slot(a, ctx, FORWARD_Q), q_at);
     b.packed = emit_at(e, e->f32, work, x.packed);
     b.scores = emit_at(e, e->f32, work, x.s);
     b.decay = emit_at(e, e->f32, work, x.decay);
@@ -280,7 +268,7 @@ static void queries_emit(const Attn *a) {
     const AttnShape *s = &a->s;
     attn_func(a, "queries", "ppii");
     LLVMValueRef ctx = emit_param(e, 0), work = emit_param(e, 1);
-    AttnOrigin origin = attn_origin(a, ctx, SLOT_Q_AT, SLOT_K_AT);
+    AttnOrigin origin = attn_origin(a, ctx, FORWARD_Q_AT, FORWARD_K_AT);
     LLVMValueRef bh = emit_param(e, 2), heads = emit_i64(e, s->heads);
     LLVMValueRef b = emit_div(e, bh, heads), h = emit_rem(e, bh, heads);
     LLVMValueRef group = emit_div(e, h, emit_i64(e, s->heads / s->kv_heads));
@@ -297,8 +285,8 @@ static void queries_emit(const Attn *a) {
     attn_call(a, "pack", pack, 4);
     attn_call(a, "start", &work, 1);
     AttnRange range = attn_range(a, &origin, i0, rows);
-    at.queries = attn_queries(a, ctx, SLOT_FIRST, &origin, b, i0, rows);
-    at.rng = attn_slot(a, ctx, SLOT_RNG);
+    at.queries = attn_queries(a, ctx, FORWARD_FIRST, &origin, b, i0, rows);
+    at.rng = attn_slot(a, ctx, FORWARD_RNG);
     if (s->dropout > 0) at.number = attn_number(a, at.rng, &origin, b, h, i0);
     at.ahead = attn_ahead(a, &origin, i0);
     Loop l;
@@ -306,8 +294,8 @@ static void queries_emit(const Attn *a) {
     LLVMValueRef keys = emit_imin(e, emit_sub(e, range.to, l.i), emit_i64(e, a->bk));
     keys_emit(a, &at, l.i, keys);
     loop_end(e, &l, NULL);
-    LLVMValueRef finish[] = {work, attn_element(a, attn_slot(a, ctx, SLOT_O), q_at),
-                             attn_f32(a, attn_slot(a, ctx, SLOT_LSE), row), rows};
+    LLVMValueRef finish[] = {work, attn_element(a, attn_slot(a, ctx, FORWARD_O), q_at),
+                             attn_f32(a, attn_slot(a, ctx, FORWARD_LSE), row), rows};
     attn_call(a, "finish", finish, 4);
     emit_ret(e, NULL);
 }
@@ -320,7 +308,7 @@ static void body_emit(const Attn *a, int64_t pairs) {
     attn_func(a, "body", "piii");
     LLVMValueRef ctx = emit_param(e, 0);
     LLVMValueRef at = emit_mul(e, emit_param(e, 3), emit_i64(e, floats));
-    LLVMValueRef work = attn_f32(a, attn_slot(a, ctx, SLOT_WORK), at);
+    LLVMValueRef work = attn_f32(a, attn_slot(a, ctx, FORWARD_WORK), at);
     if (a->narrow) gemm_tiles_begin(e);
     Loop l;
     loop_begin(e, &l, emit_param(e, 1), emit_param(e, 2), 1, 0, NULL);
@@ -338,6 +326,7 @@ static void body_emit(const Attn *a, int64_t pairs) {
 }
 
 LLVMValueRef attention_emit(Emit *e, const char *name, const AttnShape *s) {
+    if (attn_is_token(s)) return attn_token_emit(e, name, s);
     Attn a = attn_of(e, name, s);
     int64_t pairs = (a.q_blocks + 1) / 2;
     attn_pack_emit(&a);
@@ -358,5 +347,6 @@ LLVMValueRef attention_emit(Emit *e, const char *name, const AttnShape *s) {
     finish_emit(&a);
     queries_emit(&a);
     body_emit(&a, pairs);
-    return attn_entry(&a, s->within ? SLOTS : SLOT_FIRST, s->batch * s->heads * pairs);
+    AttnPhase all = {"body", s->batch * s->heads * pairs};
+    return attn_entry(&a, s->within ? FORWARD_SLOTS : FORWARD_FIRST, &all, 1);
 }

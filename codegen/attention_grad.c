@@ -482,5 +482,6 @@ LLVMValueRef attention_grad_emit(Emit *e, const char *name, const AttnShape *s) 
     products_emit(&a);
     queries_emit(&a);
     body_emit(&a);
-    return attn_entry(&a, s->within ? SLOTS : SLOT_FIRST, s->batch * s->kv_heads);
+    AttnPhase all = {"body", s->batch * s->kv_heads};
+    return attn_entry(&a, s->within ? SLOTS : SLOT_FIRST, &all, 1);
 }

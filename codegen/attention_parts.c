@@ -45,6 +45,8 @@ Attn attn_of(Emit *e, const char *name, const AttnShape *s) {
     a.next_query = part_step(&a.part, 2);
     a.narrow = s->dt == DT_BF16;
     a.words = attn_words(s);
+    a.parts = 1;
+    a.least = SMALL_ATTENTION;
     return a;
 }
 
@@ -64,7 +66,34 @@ void attn_call(const Attn *a, const char *part, const LLVMValueRef *args, int n)
     emit_call(e, arena_printf(e->mem, "%s.%s", a->name, part), args, n);
 }
 
-LLVMValueRef attn_entry(const Attn *a, int n, int64_t items) {
+static double multiply_adds(const AttnShape *s) {
+    return (double)(s->batch * s->heads * s->tq) * (double)(s->tk * s->dim);
+}
+
+int64_t attn_key_parts(const AttnShape *s, int64_t items) {
+    int64_t seen = s->window ? MIN(s->tk, s->window + BLOCK_QUERIES) : s->tk;
+    if (items >= s->threads || multiply_adds(s) < SMALL_ATTENTION) return 1;
+    int64_t blocks = (seen + ATTN_BLOCK_KEYS - 1) / ATTN_BLOCK_KEYS;
+    return MIN(blocks, (s->threads + items - 1) / items);
+}
+
+AttnRange attn_part(const Attn *a, AttnRange all, int64_t block, LLVMValueRef part,
+                    int64_t parts) {
+    Emit *e = a->e;
+    if (parts == 1) return all;
+    LLVMValueRef size = emit_i64(e, block), n = emit_i64(e, parts), at[2];
+    LLVMValueRef blocks =
+        emit_add(e, emit_sub(e, all.to, all.from), emit_i64(e, block - 1));
+    blocks = emit_div(e, emit_imax(e, blocks, emit_i64(e, 0)), size);
+    for (int i = 0; i < 2; i++) {
+        LLVMValueRef p = emit_add(e, part, emit_i64(e, i));
+        at[i] = emit_mul(e, emit_div(e, emit_mul(e, blocks, p), n), size);
+        at[i] = emit_imin(e, emit_add(e, all.from, at[i]), all.to);
+    }
+    return (AttnRange){at[0], at[1]};
+}
+
+LLVMValueRef attn_entry(const Attn *a, int n, const AttnPhase *phase, int phases) {
     Emit *e = a->e;
     LLVMTypeRef params[16] = {NULL}, body[] = {e->ptr, e->i64, e->i64, e->i64};
     check(n <= ARRAY_LEN(params));
@@ -74,15 +103,14 @@ LLVMValueRef attn_entry(const Attn *a, int n, int64_t items) {
     for (int i = 0; i < n; i++) {
         emit_store(e, emit_param(e, i), emit_at(e, e->ptr, ctx, i), NULL, 8);
     }
-    const char *part = arena_printf(e->mem, "%s.body", a->name);
-    LLVMValueRef fn_part = emit_extern(e, part, e->void_, body, 4);
-    const AttnShape *s = &a->s;
-    double work = (double)(s->batch * s->heads * s->tq) * (double)(s->tk * s->dim);
-    if (work < SMALL_ATTENTION) {
-        LLVMValueRef args[] = {ctx, emit_i64(e, 0), emit_i64(e, items), emit_i64(e, 0)};
-        emit_call(e, part, args, 4);
-    } else {
-        CALL_RT(e, rt_parallel, emit_i64(e, items), fn_part, ctx);
+    for (int i = 0; i < phases; i++) {
+        const char *part = arena_printf(e->mem, "%s.%s", a->name, phase[i].body);
+        LLVMValueRef fn_part = emit_extern(e, part, e->void_, body, 4);
+        LLVMValueRef zero = emit_i64(e, 0), items = emit_i64(e, phase[i].items);
+        if (multiply_adds(&a->s) < a->least)
+            emit_call(e, part, (LLVMValueRef[]){ctx, zero, items, zero}, 4);
+        else
+            CALL_RT(e, rt_parallel, items, fn_part, ctx);
     }
     emit_ret(e, NULL);
     return fn;
@@ -104,6 +132,13 @@ LLVMValueRef attn_load(const Attn *a, LLVMValueRef ptr, LLVMValueRef mask) {
     Emit *e = a->e;
     return a->narrow ? emit_load_narrow(e, DT_BF16, ptr, mask)
                      : emit_load(e, e->vf32, ptr, mask, 4);
+}
+
+void attn_store(const Attn *a, LLVMValueRef value, LLVMValueRef ptr, LLVMValueRef mask) {
+    if (a->narrow)
+        emit_store_bf16(a->e, value, ptr, mask);
+    else
+        emit_store(a->e, value, ptr, mask, 4);
 }
 
 void attn_scores_emit(const Attn *a, const char *part, double times) {

@@ -20,6 +20,8 @@ typedef struct Attn {
     int64_t next_query; /* from the number of a probability to that of the next query */
     bool narrow;        /* operands are bf16 */
     int64_t words;      /* of 4 bytes in a packed row: dim of f32, or pairs of bf16 */
+    int64_t parts;      /* of the keys; see attn_key_parts */
+    double least;       /* multiply-adds below which it stays on one thread */
 } Attn;
 
 Attn attn_of(Emit *e, const char *name, const AttnShape *s);
@@ -31,9 +33,14 @@ enum { ATTN_BLOCK_KEYS = 64 };
  * i i64, f f32. attn_call calls it. */
 void attn_func(const Attn *a, const char *part, const char *sig);
 void attn_call(const Attn *a, const char *part, const LLVMValueRef *args, int n);
-/* void name(n pointers): stores them in an array and runs name.body over `items` by
- * rt_parallel. attn_slot reads pointer i of that array, in the body. */
-LLVMValueRef attn_entry(const Attn *a, int n, int64_t items);
+/* void name(n pointers): stores them in an array and runs name.BODY of each phase over its
+ * items by rt_parallel, one phase after the other. attn_slot reads pointer i of that array,
+ * in a body. */
+typedef struct AttnPhase {
+    const char *body;
+    int64_t items;
+} AttnPhase;
+LLVMValueRef attn_entry(const Attn *a, int n, const AttnPhase *phase, int phases);
 LLVMValueRef attn_slot(const Attn *a, LLVMValueRef ctx, int i);
 /* &ptr[index] of f32, index a run-time i64. */
 LLVMValueRef attn_f32(const Attn *a, LLVMValueRef ptr, LLVMValueRef index);
@@ -41,6 +48,7 @@ LLVMValueRef attn_f32(const Attn *a, LLVMValueRef ptr, LLVMValueRef index);
 /* &ptr[index] of q, k, v, o or their gradients, and vl values there, as f32. */
 LLVMValueRef attn_element(const Attn *a, LLVMValueRef ptr, LLVMValueRef index);
 LLVMValueRef attn_load(const Attn *a, LLVMValueRef ptr, LLVMValueRef mask);
+void attn_store(const Attn *a, LLVMValueRef value, LLVMValueRef ptr, LLVMValueRef mask);
 
 /* name.PART(x, packed, s, keys): S = x[keys][words] packed[words][bq]. With bf16 x is in
  * scratch, and S is multiplied by `times`; with f32 the packed factor has been. */
@@ -83,6 +91,13 @@ typedef struct AttnQueries {
 /* &first[b, i0] from slot `slot`, or NULL. */
 AttnQueries attn_queries(const Attn *a, LLVMValueRef ctx, int slot, const AttnOrigin *at,
                          LLVMValueRef b, LLVMValueRef i0, LLVMValueRef rows);
+/* Into how many parts the keys are split so that all threads have work, where there would
+ * only be `items` pieces of it; 1 where these are enough, or it is not worth it. */
+int64_t attn_key_parts(const AttnShape *s, int64_t items);
+/* Part `part` of `parts` of the keys of the range, in whole blocks of `block` from its
+ * start on. */
+AttnRange attn_part(const Attn *a, AttnRange all, int64_t block, LLVMValueRef part,
+                    int64_t parts);
 /* Scores of one block of keys from j0 on, masked where it crosses the diagonal, the
  * edge of the window or the start of a document. */
 void attn_block_scores(const Attn *a, LLVMValueRef k, LLVMValueRef packed, LLVMValueRef s,

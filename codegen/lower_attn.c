@@ -3,7 +3,7 @@
 #include "codegen/attention.h"
 #include "codegen/lower.h"
 
-static AttnShape attention_shape(const Op *op) {
+static AttnShape attention_shape(const Op *op, int threads) {
     const int64_t *q = op->in[ATTN_Q]->ty.dim, *k = op->in[ATTN_K]->ty.dim;
     if (op_int(op, "zigzag", 0) > 1)
         lower_refuse(op, "zigzag order is for pass localize");
@@ -22,7 +22,8 @@ static AttnShape attention_shape(const Op *op) {
                        .dropout = op_float(op, "p", 0),
                        .site = (uint32_t)op_int(op, "site", 0),
                        .dt = dt == DT_F16 ? DT_F32 : dt,
-                       .within = attention_is_within(op)};
+                       .within = attention_is_within(op),
+                       .threads = threads};
 }
 
 /* What the probabilities are a part of, for dropout; NULL: the whole. */
@@ -37,7 +38,7 @@ static const Part *probabilities(Lower *l, const Op *op, const AttnShape *s) {
 
 /* Emitted apart from the function that calls it; the builder comes back where it was. */
 static const char *attention_function(Lower *l, const Op *op, bool grad) {
-    AttnShape s = attention_shape(op);
+    AttnShape s = attention_shape(op, l->threads);
     s.part = probabilities(l, op, &s);
     char *name = arena_printf(l->mem, "stator.attention.%d", l->nattention++);
     LLVMValueRef fn = l->e->fn;
@@ -131,7 +132,7 @@ void lower_attention_within_grad(Lower *l, const Op *op) {
 int64_t lower_attention_workspace(const Op *op, const Lower *l) {
     bool grad = attention_is_grad(op);
     if (!grad && op->kind != OP_attention && op->kind != OP_attention_within) return 0;
-    AttnShape s = attention_shape(op);
+    AttnShape s = attention_shape(op, l->threads);
     return copies_bytes(op) +
            (int64_t)attention_workspace_bytes(&s, grad, l->threads, l->vl);
 }

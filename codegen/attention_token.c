@@ -1,0 +1,410 @@
+/* attention_token.c - attention forward of one query a sequence, as when text is generated
+ * from a cache of keys and values. No product has more than one row, so lanes are numbers
+ * of a head, not queries, and what counts is to read the cache once: a piece of work is
+ * some keys of one kv head, for all query heads that share it, a block of keys at a time,
+ * which stays in cache from head to head. Each piece leaves sums relative to its own
+ * maximum; they are joined in the order of the keys. Probabilities are not rounded where
+ * operands are bf16. */
+#include "codegen/attention_forward.h"
+#include "codegen/vmath.h"
+#include <float.h>
+#include <math.h>
+
+/* Multiply-adds below which starting the threads costs more than they gain: fewer than
+ * elsewhere, as each takes a number from memory. WIDE: vectors of a head at a time. */
+enum { SMALL_TOKEN = 1 << 15, WIDE = 8 };
+
+/* What a piece leaves for each head: sums of values, and behind those the maximum, the sum
+ * of probabilities, and room for what join multiplies it by. Scores are of one block. */
+typedef struct State {
+    int64_t row, stats, scores, floats;
+} State;
+enum { STAT_MAX, STAT_SUM, STAT_WEIGHT, STATS = 4 };
+
+static State state_of(const AttnShape *s, int vl) {
+    int64_t group = s->heads / s->kv_heads;
+    State x = {.row = round_up(s->dim, vl)};
+    x.stats = group * x.row;
+    x.scores = round_up(x.stats + group * STATS, 16);
+    x.floats = x.scores + ATTN_BLOCK_KEYS;
+    return x;
+}
+
+bool attn_is_token(const AttnShape *s) {
+    return s->tq == 1 && s->dropout == 0;
+}
+
+/* As few parts as keep nine tenths of the threads busy, of at least a block of keys. */
+static int64_t parts_of(const AttnShape *s) {
+    int64_t items = s->batch * s->kv_heads, threads = MAX(s->threads, 1);
+    int64_t seen = s->window ? MIN(s->tk, s->window) : s->tk, best = 1;
+    double work = (double)(s->batch * s->heads) * (double)(seen * s->dim), most = 0;
+    if (work < SMALL_TOKEN) return 1;
+    for (int64_t n = 1; n <= MIN(threads, MAX(1, seen / ATTN_BLOCK_KEYS)); n++) {
+        int64_t rounds = (items * n + threads - 1) / threads;
+        double busy = (double)(items * n) / (double)(rounds * threads);
+        if (busy > most) most = busy, best = n;
+        if (most >= 0.9) break;
+    }
+    return best;
+}
+
+int64_t attn_token_floats(const AttnShape *s, int vl) {
+    return s->batch * s->kv_heads * parts_of(s) * state_of(s, vl).floats;
+}
+
+static LLVMValueRef tail_mask(const Attn *a) {
+    Emit *e = a->e;
+    int64_t left = a->s.dim % e->vl;
+    return left ? emit_tail_mask(e, emit_i64(e, left)) : NULL;
+}
+
+/* sum[t] += q times row t from k on, lane by lane, for n rows. */
+static void dot_rows(const Attn *a, LLVMValueRef q, LLVMValueRef k, int n,
+                     LLVMValueRef *sum) {
+    Emit *e = a->e;
+    int64_t whole = a->s.dim / e->vl * e->vl;
+    Loop l;
+    loop_begin(e, &l, emit_i64(e, 0), emit_i64(e, whole), e->vl, n, sum);
+    LLVMValueRef x = attn_load(a, attn_element(a, q, l.i), NULL);
+    for (int t = 0; t < n; t++) {
+        LLVMValueRef at = emit_add(e, l.i, emit_i64(e, t * a->kv_row));
+        LLVMValueRef row = attn_load(a, attn_element(a, k, at), NULL);
+        sum[t] = emit_fma(e, x, row, l.carry[t]);
+    }
+    loop_end(e, &l, sum);
+    for (int t = 0; t < n; t++) sum[t] = l.carry[t];
+    if (whole == a->s.dim) return;
+    LLVMValueRef mask = tail_mask(a);
+    x = attn_load(a, attn_element(a, q, emit_i64(e, whole)), mask);
+    for (int t = 0; t < n; t++) {
+        LLVMValueRef at = attn_element(a, k, emit_i64(e, whole + t * a->kv_row));
+        sum[t] = emit_fma(e, x, attn_load(a, at, mask), sum[t]);
+    }
+}
+
+/* Scores of vl keys: their sums are transposed and added up, lane t is that of key t. */
+static LLVMValueRef score_tile(const Attn *a, LLVMValueRef q, LLVMValueRef k) {
+    Emit *e = a->e;
+    LLVMValueRef sum[16];
+    for (int t = 0; t < e->vl; t++) sum[t] = LLVMConstNull(e->vf32);
+    dot_rows(a, q, k, e->vl, sum);
+    emit_transpose(e, sum);
+    for (int n = e->vl / 2; n; n /= 2)
+        for (int t = 0; t < n; t++) sum[t] = emit_fadd(e, sum[t], sum[t + n]);
+    return emit_fmul(e, sum[0], emit_f32_like(e, sum[0], a->s.scale * M_LOG2E));
+}
+
+/* Those of the last keys, fewer than vl, one by one; -inf up to the end of a vector. */
+static void score_rest(const Attn *a, LLVMValueRef q, LLVMValueRef k, LLVMValueRef scores,
+                       LLVMValueRef from, LLVMValueRef keys) {
+    Emit *e = a->e;
+    If some;
+    if_begin(e, &some, LLVMBuildICmp(e->b, LLVMIntSLT, from, keys, ""));
+    LLVMValueRef zero = LLVMConstNull(e->vf32);
+    emit_store(e, emit_f32_like(e, zero, -INFINITY), attn_f32(a, scores, from), NULL, 4);
+    Loop l;
+    loop_begin(e, &l, from, keys, 1, 0, NULL);
+    LLVMValueRef at = emit_mul(e, l.i, emit_i64(e, a->kv_row)), sum = zero;
+    dot_rows(a, q, attn_element(a, k, at), 1, &sum);
+    sum = emit_fmul(e, emit_reduce_add(e, sum), emit_f32(e, a->s.scale * M_LOG2E));
+    emit_store(e, sum, attn_f32(a, scores, l.i), NULL, 4);
+    loop_end(e, &l, NULL);
+    if_end(e, &some);
+}
+
+/* name.scores(q, k, scores, keys) */
+static void scores_emit(const Attn *a) {
+    Emit *e = a->e;
+    attn_func(a, "scores", "pppi");
+    LLVMValueRef q = emit_param(e, 0), k = emit_param(e, 1), to = emit_param(e, 2);
+    LLVMValueRef keys = emit_param(e, 3), vl = emit_i64(e, e->vl);
+    LLVMValueRef whole = emit_mul(e, emit_div(e, keys, vl), vl);
+    Loop l;
+    loop_begin(e, &l, emit_i64(e, 0), whole, e->vl, 0, NULL);
+    LLVMValueRef at = emit_mul(e, l.i, emit_i64(e, a->kv_row));
+    LLVMValueRef tile = score_tile(a, q, attn_element(a, k, at));
+    emit_store(e, tile, attn_f32(a, to, l.i), NULL, 4);
+    loop_end(e, &l, NULL);
+    score_rest(a, q, k, to, whole, keys);
+    emit_ret(e, NULL);
+}
+
+/* name.softmax(scores, stats, keys): probabilities relative to the maximum so far; leaves
+ * in the stats what older sums are multiplied by. */
+static void softmax_emit(const Attn *a) {
+    Emit *e = a->e;
+    attn_func(a, "softmax", "ppi");
+    LLVMValueRef scores = emit_param(e, 0), stats = emit_param(e, 1);
+    LLVMValueRef zero = emit_i64(e, 0), keys = emit_param(e, 2), old, sum;
+    LLVMValueRef top_at = emit_at(e, e->f32, stats, STAT_MAX);
+    LLVMValueRef sum_at = emit_at(e, e->f32, stats, STAT_SUM);
+    old = emit_load(e, e->f32, top_at, NULL, 4);
+    LLVMValueRef carry = emit_splat(e, old);
+    Loop l;
+    loop_begin(e, &l, zero, keys, e->vl, 1, &carry);
+    LLVMValueRef x = emit_load(e, e->vf32, attn_f32(a, scores, l.i), NULL, 4);
+    x = emit_fmax(e, x, l.carry[0]);
+    loop_end(e, &l, &x);
+    LLVMValueRef top = emit_reduce_max(e, l.carry[0]), tops = emit_splat(e, top);
+    carry = LLVMConstNull(e->vf32);
+    loop_begin(e, &l, zero, keys, e->vl, 1, &carry);
+    LLVMValueRef at = attn_f32(a, scores, l.i);
+    x = emit_fsub(e, emit_load(e, e->vf32, at, NULL, 4), tops);
+    x = vmath_exp2_fast(e, x);
+    emit_store(e, x, at, NULL, 4);
+    x = emit_fadd(e, l.carry[0], x);
+    loop_end(e, &l, &x);
+    LLVMValueRef decay = vmath_exp2_fast(e, emit_fsub(e, old, top));
+    sum = emit_fmul(e, emit_load(e, e->f32, sum_at, NULL, 4), decay);
+    sum = emit_fadd(e, sum, emit_reduce_add(e, l.carry[0]));
+    emit_store(e, top, top_at, NULL, 4);
+    emit_store(e, sum, sum_at, NULL, 4);
+    emit_store(e, decay, emit_at(e, e->f32, stats, STAT_WEIGHT), NULL, 4);
+    emit_ret(e, NULL);
+}
+
+/* `n` vectors of the sums of values from column c on, the last of them masked. */
+static void value_span(const Attn *a, LLVMValueRef decay, LLVMValueRef c, int n,
+                       LLVMValueRef mask) {
+    Emit *e = a->e;
+    LLVMValueRef sum[WIDE], to = attn_f32(a, emit_param(e, 2), c);
+    LLVMValueRef v = attn_element(a, emit_param(e, 0), c);
+    for (int i = 0; i < n; i++) {
+        LLVMValueRef at = emit_at(e, e->f32, to, i * e->vl);
+        sum[i] = emit_fmul(e, emit_load(e, e->vf32, at, NULL, 4), decay);
+    }
+    Loop l;
+    loop_begin(e, &l, emit_i64(e, 0), emit_param(e, 4), 1, n, sum);
+    LLVMValueRef p = attn_f32(a, emit_param(e, 1), l.i);
+    p = emit_splat(e, emit_load(e, e->f32, p, NULL, 4));
+    LLVMValueRef row = emit_mul(e, l.i, emit_i64(e, a->kv_row));
+    for (int i = 0; i < n; i++) {
+        LLVMValueRef at = attn_element(a, v, emit_add(e, row, emit_i64(e, i * e->vl)));
+        LLVMValueRef x = attn_load(a, at, i == n - 1 ? mask : NULL);
+        sum[i] = emit_fma(e, p, x, l.carry[i]);
+    }
+    loop_end(e, &l, sum);
+    for (int i = 0; i < n; i++)
+        emit_store(e, l.carry[i], emit_at(e, e->f32, to, i * e->vl), NULL, 4);
+}
+
+/* name.values(v, p, sums, stats, keys): sums = sums * decay + p V. */
+static void values_emit(const Attn *a) {
+    Emit *e = a->e;
+    int64_t span = WIDE * e->vl, whole = a->s.dim / span * span, left = a->s.dim - whole;
+    attn_func(a, "values", "ppppi");
+    LLVMValueRef decay = emit_at(e, e->f32, emit_param(e, 3), STAT_WEIGHT);
+    decay = emit_splat(e, emit_load(e, e->f32, decay, NULL, 4));
+    if (whole) {
+        Loop l;
+        loop_begin(e, &l, emit_i64(e, 0), emit_i64(e, whole), span, 0, NULL);
+        value_span(a, decay, l.i, WIDE, NULL);
+        loop_end(e, &l, NULL);
+    }
+    if (left) {
+        int n = (int)((left + e->vl - 1) / e->vl);
+        value_span(a, decay, emit_i64(e, whole), n, tail_mask(a));
+    }
+    emit_ret(e, NULL);
+}
+
+/* Keys that the query of sequence b sees; none when from >= to. */
+static AttnRange seen_keys(const Attn *a, LLVMValueRef ctx, LLVMValueRef b) {
+    Emit *e = a->e;
+    const AttnShape *s = &a->s;
+    AttnOrigin at = attn_origin(a, ctx, FORWARD_Q_AT, FORWARD_K_AT);
+    AttnRange r = {emit_i64(e, 0), emit_i64(e, s->tk)};
+    LLVMValueRef end = emit_add(e, emit_sub(e, at.q, at.k), emit_i64(e, 1));
+    if (s->causal) r.to = emit_imin(e, r.to, end);
+    if (s->window)
+        r.from = emit_imax(e, r.from, emit_sub(e, end, emit_i64(e, s->window)));
+    if (!s->within) return r;
+    LLVMValueRef first = emit_gep(e, e->i32, attn_slot(a, ctx, FORWARD_FIRST), b);
+    first = LLVMBuildSExt(e->b, emit_load(e, e->i32, first, NULL, 4), e->i64, "");
+    r.from = emit_imax(e, r.from, emit_sub(e, first, at.k));
+    return r;
+}
+
+/* No sums yet, and a maximum below any score. */
+static void start(const Attn *a, const State *x, LLVMValueRef work) {
+    Emit *e = a->e;
+    LLVMValueRef zero = LLVMConstNull(e->vf32);
+    Loop l;
+    loop_begin(e, &l, emit_i64(e, 0), emit_i64(e, x->stats), e->vl, 0, NULL);
+    emit_store(e, zero, attn_f32(a, work, l.i), NULL, 4);
+    loop_end(e, &l, NULL);
+    for (int64_t g = 0; g < a->s.heads / a->s.kv_heads; g++) {
+        LLVMValueRef stats = emit_at(e, e->f32, work, x->stats + g * STATS);
+        emit_store(e, emit_f32(e, -FLT_MAX), emit_at(e, e->f32, stats, STAT_MAX), NULL,
+                   4);
+        emit_store(e, emit_f32(e, 0), emit_at(e, e->f32, stats, STAT_SUM), NULL, 4);
+    }
+}
+
+/* name.block(q, k, v, work, keys): a block of keys for all heads of the group. */
+static void block_emit(const Attn *a, const State *x) {
+    Emit *e = a->e;
+    attn_func(a, "block", "ppppi");
+    LLVMValueRef work = emit_param(e, 3), keys = emit_param(e, 4);
+    LLVMValueRef scores = emit_at(e, e->f32, work, x->scores);
+    Loop l;
+    loop_begin(e, &l, emit_i64(e, 0), emit_i64(e, a->s.heads / a->s.kv_heads), 1, 0,
+               NULL);
+    LLVMValueRef q = emit_mul(e, l.i, emit_i64(e, a->s.dim));
+    q = attn_element(a, emit_param(e, 0), q);
+    LLVMValueRef stats = emit_at(e, e->f32, work, x->stats);
+    stats = attn_f32(a, stats, emit_mul(e, l.i, emit_i64(e, STATS)));
+    LLVMValueRef sums = attn_f32(a, work, emit_mul(e, l.i, emit_i64(e, x->row)));
+    attn_call(a, "scores", (LLVMValueRef[]){q, emit_param(e, 1), scores, keys}, 4);
+    attn_call(a, "softmax", (LLVMValueRef[]){scores, stats, keys}, 3);
+    LLVMValueRef values[] = {emit_param(e, 2), scores, sums, stats, keys};
+    attn_call(a, "values", values, 5);
+    loop_end(e, &l, NULL);
+    emit_ret(e, NULL);
+}
+
+/* name.piece(ctx, work, pair, part): a part of the keys of one pair of sequence and kv
+ * head. */
+static void piece_emit(const Attn *a, const State *x, int64_t parts) {
+    Emit *e = a->e;
+    const AttnShape *s = &a->s;
+    int64_t group = s->heads / s->kv_heads;
+    attn_func(a, "piece", "ppii");
+    LLVMValueRef ctx = emit_param(e, 0), work = emit_param(e, 1), pair = emit_param(e, 2);
+    LLVMValueRef heads = emit_i64(e, s->kv_heads);
+    LLVMValueRef b = emit_div(e, pair, heads), h = emit_rem(e, pair, heads);
+    LLVMValueRef q = emit_mul(e, pair, emit_i64(e, group * s->dim));
+    q = attn_element(a, attn_slot(a, ctx, FORWARD_Q), q);
+    LLVMValueRef kv = emit_mul(e, b, emit_i64(e, s->tk * s->kv_heads));
+    kv = emit_mul(e, emit_add(e, kv, h), emit_i64(e, s->dim));
+    LLVMValueRef k = attn_element(a, attn_slot(a, ctx, FORWARD_K), kv);
+    LLVMValueRef v = attn_element(a, attn_slot(a, ctx, FORWARD_V), kv);
+    AttnRange r = attn_part(a, seen_keys(a, ctx, b), 1, emit_param(e, 3), parts);
+    start(a, x, work);
+    Loop l;
+    loop_begin(e, &l, r.from, r.to, a->bk, 0, NULL);
+    LLVMValueRef keys = emit_imin(e, emit_sub(e, r.to, l.i), emit_i64(e, a->bk));
+    LLVMValueRef at = emit_mul(e, l.i, emit_i64(e, a->kv_row));
+    LLVMValueRef block[] = {q, attn_element(a, k, at), attn_element(a, v, at), work,
+                            keys};
+    attn_call(a, "block", block, 5);
+    loop_end(e, &l, NULL);
+    emit_ret(e, NULL);
+}
+
+/* The stats of part p of a head. */
+static LLVMValueRef stat_at(const Attn *a, const State *x, LLVMValueRef stats,
+                            LLVMValueRef p, int stat) {
+    LLVMValueRef at = attn_f32(a, stats, emit_mul(a->e, p, emit_i64(a->e, x->floats)));
+    return emit_at(a->e, a->e->f32, at, stat);
+}
+
+/* The sum over the parts, each with its weight, and the lse. */
+static LLVMValueRef join_stats(const Attn *a, const State *x, LLVMValueRef stats,
+                               int64_t parts, LLVMValueRef lse_at) {
+    Emit *e = a->e;
+    LLVMValueRef zero = emit_i64(e, 0), n = emit_i64(e, parts), none = emit_f32(e, 0);
+    LLVMValueRef top = emit_f32(e, -FLT_MAX), sum = none;
+    Loop l;
+    loop_begin(e, &l, zero, n, 1, 1, &top);
+    top = emit_load(e, e->f32, stat_at(a, x, stats, l.i, STAT_MAX), NULL, 4);
+    top = emit_fmax(e, l.carry[0], top);
+    loop_end(e, &l, &top);
+    top = l.carry[0];
+    loop_begin(e, &l, zero, n, 1, 1, &sum);
+    LLVMValueRef max = emit_load(e, e->f32, stat_at(a, x, stats, l.i, STAT_MAX), NULL, 4);
+    LLVMValueRef weight = vmath_exp2_fast(e, emit_fsub(e, max, top));
+    emit_store(e, weight, stat_at(a, x, stats, l.i, STAT_WEIGHT), NULL, 4);
+    sum = emit_load(e, e->f32, stat_at(a, x, stats, l.i, STAT_SUM), NULL, 4);
+    sum = emit_fma(e, sum, weight, l.carry[0]);
+    loop_end(e, &l, &sum);
+    sum = l.carry[0];
+    LLVMValueRef empty = LLVMBuildFCmp(e->b, LLVMRealOEQ, sum, none, "");
+    LLVMValueRef lse = emit_fma(e, top, emit_f32(e, M_LN2), vmath_log(e, sum));
+    lse = emit_select(e, empty, emit_f32(e, NO_KEYS), lse);
+    emit_store(e, lse, lse_at, NULL, 4);
+    LLVMValueRef factor = emit_fdiv(e, emit_f32(e, 1), sum);
+    return emit_select(e, empty, none, factor);
+}
+
+/* name.join(ctx, row): o and lse of head `row` of all sequences, from its parts. */
+static void join_emit(const Attn *a, const State *x, int64_t parts) {
+    Emit *e = a->e;
+    int64_t group = a->s.heads / a->s.kv_heads, dim = a->s.dim;
+    attn_func(a, "join", "pi");
+    LLVMValueRef ctx = emit_param(e, 0), row = emit_param(e, 1),
+                 size = emit_i64(e, group);
+    LLVMValueRef pair = emit_div(e, row, size), head = emit_rem(e, row, size);
+    LLVMValueRef at = emit_mul(e, pair, emit_i64(e, parts * x->floats));
+    LLVMValueRef state = attn_f32(a, attn_slot(a, ctx, FORWARD_WORK), at);
+    LLVMValueRef stats = emit_mul(e, head, emit_i64(e, STATS));
+    stats = attn_f32(a, emit_at(e, e->f32, state, x->stats), stats);
+    LLVMValueRef sums = attn_f32(a, state, emit_mul(e, head, emit_i64(e, x->row)));
+    LLVMValueRef lse = attn_f32(a, attn_slot(a, ctx, FORWARD_LSE), row);
+    LLVMValueRef factor = emit_splat(e, join_stats(a, x, stats, parts, lse));
+    LLVMValueRef o = emit_mul(e, row, emit_i64(e, dim));
+    o = attn_element(a, attn_slot(a, ctx, FORWARD_O), o);
+    for (int64_t c = 0; c < dim; c += e->vl) {
+        LLVMValueRef sum = LLVMConstNull(e->vf32);
+        Loop l;
+        loop_begin(e, &l, emit_i64(e, 0), emit_i64(e, parts), 1, 1, &sum);
+        LLVMValueRef w = stat_at(a, x, stats, l.i, STAT_WEIGHT);
+        w = emit_splat(e, emit_load(e, e->f32, w, NULL, 4));
+        at = attn_f32(a, sums, emit_mul(e, l.i, emit_i64(e, x->floats)));
+        sum = emit_load(e, e->vf32, emit_at(e, e->f32, at, c), NULL, 4);
+        sum = emit_fma(e, sum, w, l.carry[0]);
+        loop_end(e, &l, &sum);
+        attn_store(a, emit_fmul(e, l.carry[0], factor),
+                   attn_element(a, o, emit_i64(e, c)),
+                   dim - c < e->vl ? tail_mask(a) : NULL);
+    }
+    emit_ret(e, NULL);
+}
+
+/* Pieces of a pair stand next to each other. Without parts the piece is all there is, and
+ * its heads are finished with it. */
+static void body_emit(const Attn *a, const State *x, int64_t parts) {
+    Emit *e = a->e;
+    int64_t group = a->s.heads / a->s.kv_heads;
+    attn_func(a, "body", "piii");
+    LLVMValueRef ctx = emit_param(e, 0), n = emit_i64(e, parts);
+    Loop l, h;
+    loop_begin(e, &l, emit_param(e, 1), emit_param(e, 2), 1, 0, NULL);
+    LLVMValueRef at = emit_mul(e, l.i, emit_i64(e, x->floats));
+    LLVMValueRef work = attn_f32(a, attn_slot(a, ctx, FORWARD_WORK), at);
+    LLVMValueRef pair = emit_div(e, l.i, n), part = emit_rem(e, l.i, n);
+    attn_call(a, "piece", (LLVMValueRef[]){ctx, work, pair, part}, 4);
+    if (parts == 1) {
+        LLVMValueRef first = emit_mul(e, pair, emit_i64(e, group));
+        loop_begin(e, &h, first, emit_add(e, first, emit_i64(e, group)), 1, 0, NULL);
+        attn_call(a, "join", (LLVMValueRef[]){ctx, h.i}, 2);
+        loop_end(e, &h, NULL);
+    }
+    loop_end(e, &l, NULL);
+    emit_ret(e, NULL);
+    if (parts == 1) return;
+    attn_func(a, "join_body", "piii");
+    loop_begin(e, &l, emit_param(e, 1), emit_param(e, 2), 1, 0, NULL);
+    attn_call(a, "join", (LLVMValueRef[]){emit_param(e, 0), l.i}, 2);
+    loop_end(e, &l, NULL);
+    emit_ret(e, NULL);
+}
+
+LLVMValueRef attn_token_emit(Emit *e, const char *name, const AttnShape *s) {
+    Attn a = attn_of(e, name, s);
+    State x = state_of(s, e->vl);
+    int64_t parts = parts_of(s);
+    a.least = SMALL_TOKEN;
+    scores_emit(&a);
+    softmax_emit(&a);
+    values_emit(&a);
+    block_emit(&a, &x);
+    piece_emit(&a, &x, parts);
+    join_emit(&a, &x, parts);
+    body_emit(&a, &x, parts);
+    AttnPhase phase[] = {{"body", s->batch * s->kv_heads * parts},
+                         {"join_body", s->batch * s->heads}};
+    return attn_entry(&a, s->within ? FORWARD_SLOTS : FORWARD_FIRST, phase,
+                      parts > 1 ? 2 : 1);
+}
