@@ -1,6 +1,12 @@
 /* attention.c - attention alone, forward and backward, as a share of what the CPU can do:
- * 4 sequences of 12 heads, causal, so that half of the products count.
- *     bench_attention [SEQUENCE [HEAD_SIZE [THREADS [CPU]]]]     (1024 64 2 native)
+ * 4 sequences of 12 heads, causal, so that half of the products count, or those of a
+ * window.
+ *     bench_attention [--window N] [SEQUENCE [HEAD_SIZE [THREADS [CPU]]]]
+ *                                                                (1024 64 2 native)
+ *     bench_attention --token [KEYS [HEAD_SIZE [THREADS [CPU]]]]
+ * With --token it is one query of 1 and of 8 sequences against that many keys, in caches
+ * that together are larger than those of the CPU: bytes of keys and values a second, as a
+ * share of what a[i] = b[i] + c * d[i] moves.
  * The peak is measured before and after each row. A bf16 unit has twice the peak of f32,
  * so its rows show the share of that too. */
 #include "codegen/attention.h"
@@ -11,7 +17,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { BATCH = 4, HEADS = 12, RUNS = 40 };
+enum { BATCH = 4, HEADS = 12, RUNS = 40, CACHES_BYTES = 256 << 20 };
 
 typedef void (*Forward)(void *q, void *k, void *v, int32_t *q_at, int32_t *k_at,
                         int32_t *rng, void *o, float *lse, void *work);
@@ -51,7 +57,7 @@ static void *random_tensor(DType dt, int64_t n, uint64_t stream) {
     return p;
 }
 
-static Bench prepare(Target *t, const AttnShape *s, int threads) {
+static Bench prepare(Target *t, const AttnShape *s, int threads, int64_t caches) {
     Arena *mem = arena_new();
     char why[512] = "";
     Emit *e = emit_new(mem, "bench", t->lanes, t->cpu, t->features);
@@ -67,8 +73,12 @@ static Bench prepare(Target *t, const AttnShape *s, int threads) {
                .forward = (Forward)jit_lookup(j, "forward"),
                .backward = (Backward)jit_lookup(j, "backward")};
     int64_t rows = s->batch * s->tq * s->heads;
-    for (int i = 0; i < TENSORS; i++)
-        b.tensor[i] = random_tensor(s->dt, rows * s->dim, (uint64_t)i);
+    int64_t keys = s->batch * s->tk * s->kv_heads;
+    for (int i = 0; i < TENSORS; i++) {
+        bool of_keys = i == K || i == V || i == DK || i == DV;
+        int64_t n = (of_keys ? keys * caches : rows) * s->dim;
+        b.tensor[i] = random_tensor(s->dt, n, (uint64_t)i);
+    }
     b.lse = room((size_t)rows * sizeof(float));
     b.work = room(MAX(attention_workspace_bytes(s, false, threads, t->lanes),
                       attention_workspace_bytes(s, true, threads, t->lanes)));
@@ -101,7 +111,8 @@ static double peak_of(int threads) {
 static void row(Bench *b, bool grad, int threads) {
     const AttnShape *s = &b->s;
     double products = grad ? 5 : 2, peak = peak_of(threads);
-    double pairs = (double)(s->batch * s->heads) * (double)s->tq * (double)s->tk / 2;
+    double seen = (double)(s->window ? MIN(s->window, s->tk) : s->tk);
+    double pairs = (double)(s->batch * s->heads) * seen * ((double)s->tk - seen / 2);
     double flops = products * 2 * pairs * (double)s->dim;
     double seconds = seconds_of(b, grad), rate = flops / seconds * 1e-9;
     peak = fmax(peak, peak_of(threads));
@@ -112,31 +123,69 @@ static void row(Bench *b, bool grad, int threads) {
     printf("\n");
 }
 
+/* The best of the rounds over all caches, so that none of them is in the CPU's own. */
+static void token_row(Target *t, AttnShape s, int threads) {
+    int64_t bytes = 2 * s.batch * s.tk * s.kv_heads * s.dim * (int64_t)dtype_bytes[s.dt];
+    int64_t caches = MAX(CACHES_BYTES / bytes, 1), half = bytes / 2;
+    static int32_t zero, rng[RNG_WORDS];
+    int32_t last = (int32_t)s.tk - 1;
+    Bench b = prepare(t, &s, threads, caches);
+    void **x = b.tensor;
+    double best = INFINITY, most = bench_memory_bandwidth(threads);
+    for (int i = 0; i < RUNS; i++) {
+        double start = clock_seconds();
+        for (int64_t c = 0; c < caches; c++)
+            b.forward(x[Q], (char *)x[K] + c * half, (char *)x[V] + c * half, &last,
+                      &zero, rng, x[O], b.lse, b.work);
+        best = fmin(best, (clock_seconds() - start) / (double)caches);
+    }
+    most = fmax(most, bench_memory_bandwidth(threads));
+    double rate = (double)bytes / best;
+    printf("  %-4s %lld sequences %8.3f ms %7.2f GB/s, %.2f of %.2f\n", dtype_name[s.dt],
+           (long long)s.batch, best * 1e3, rate * 1e-9, rate / most, most * 1e-9);
+}
+
 static int argument(int argc, char **argv, int i, int otherwise) {
     return argc > i ? MAX(1, atoi(argv[i])) : otherwise;
 }
 
+static void whole_rows(Target *t, AttnShape s, int threads) {
+    s.batch = BATCH;
+    s.tq = s.tk;
+    Bench b = prepare(t, &s, threads, 1);
+    row(&b, false, threads);
+    row(&b, true, threads);
+}
+
 int main(int argc, char **argv) {
-    int64_t seq = argument(argc, argv, 1, 1024), dim = argument(argc, argv, 2, 64);
+    bool token = argc > 1 && !strcmp(argv[1], "--token");
+    int64_t window = 0;
+    if (argc > 2 && !strcmp(argv[1], "--window")) window = MAX(1, atoi(argv[2]));
+    argc -= token ? 1 : window ? 2 : 0;
+    argv += token ? 1 : window ? 2 : 0;
+    int64_t keys = argument(argc, argv, 1, 1024), dim = argument(argc, argv, 2, 64);
     int threads = argument(argc, argv, 3, 2);
     Target *t = target_open(argc > 4 ? argv[4] : NULL);
     rt_set_threads(threads);
-    printf("attention: %d x %lld, %d heads of %lld, causal, %d threads, %d lanes\n",
-           BATCH, (long long)seq, HEADS, (long long)dim, threads, t->lanes);
+    printf("attention: %lld keys, %d heads of %lld, causal, %d threads, %d lanes",
+           (long long)keys, HEADS, (long long)dim, threads, t->lanes);
+    if (window) printf(", window %lld", (long long)window);
+    printf("\n");
     static const DType types[] = {DT_F32, DT_BF16};
     for (int i = 0; i < ARRAY_LEN(types); i++) {
-        AttnShape s = {.batch = BATCH,
-                       .tq = seq,
-                       .tk = seq,
+        AttnShape s = {.batch = 1,
+                       .tq = 1,
+                       .tk = keys,
                        .heads = HEADS,
                        .kv_heads = HEADS,
                        .dim = dim,
                        .scale = 1 / sqrt((double)dim),
                        .causal = true,
+                       .window = window,
+                       .threads = threads,
                        .dt = types[i]};
-        Bench b = prepare(t, &s, threads);
-        row(&b, false, threads);
-        row(&b, true, threads);
+        for (s.batch = 1; token && s.batch <= 8; s.batch *= 8) token_row(t, s, threads);
+        if (!token) whole_rows(t, s, threads);
     }
     return 0;
 }

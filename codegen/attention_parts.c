@@ -77,11 +77,10 @@ int64_t attn_key_parts(const AttnShape *s, int64_t items) {
     return MIN(blocks, (s->threads + items - 1) / items);
 }
 
-AttnRange attn_part(const Attn *a, AttnRange all, int64_t block, LLVMValueRef part,
-                    int64_t parts) {
+AttnRange attn_part(const Attn *a, AttnRange all, int64_t block, LLVMValueRef part) {
     Emit *e = a->e;
-    if (parts == 1) return all;
-    LLVMValueRef size = emit_i64(e, block), n = emit_i64(e, parts), at[2];
+    if (a->parts == 1) return all;
+    LLVMValueRef size = emit_i64(e, block), n = emit_i64(e, a->parts), at[2];
     LLVMValueRef blocks =
         emit_add(e, emit_sub(e, all.to, all.from), emit_i64(e, block - 1));
     blocks = emit_div(e, emit_imax(e, blocks, emit_i64(e, 0)), size);

@@ -94,10 +94,9 @@ AttnQueries attn_queries(const Attn *a, LLVMValueRef ctx, int slot, const AttnOr
 /* Into how many parts the keys are split so that all threads have work, where there would
  * only be `items` pieces of it; 1 where these are enough, or it is not worth it. */
 int64_t attn_key_parts(const AttnShape *s, int64_t items);
-/* Part `part` of `parts` of the keys of the range, in whole blocks of `block` from its
+/* Part `part` of a->parts of the keys of the range, in whole blocks of `block` from its
  * start on. */
-AttnRange attn_part(const Attn *a, AttnRange all, int64_t block, LLVMValueRef part,
-                    int64_t parts);
+AttnRange attn_part(const Attn *a, AttnRange all, int64_t block, LLVMValueRef part);
 /* Scores of one block of keys from j0 on, masked where it crosses the diagonal, the
  * edge of the window or the start of a document. */
 void attn_block_scores(const Attn *a, LLVMValueRef k, LLVMValueRef packed, LLVMValueRef s,

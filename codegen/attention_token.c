@@ -12,7 +12,7 @@
 
 /* Multiply-adds below which starting the threads costs more than they gain: fewer than
  * elsewhere, as each takes a number from memory. WIDE: vectors of a head at a time. */
-enum { SMALL_TOKEN = 1 << 15, WIDE = 8 };
+enum { SMALL_TOKEN = 1 << 15, WIDE = 8, CACHE_LINE = 64 };
 
 /* What a piece leaves for each head: sums of values, and behind those the maximum, the sum
  * of probabilities, and room for what join multiplies it by. Scores are of one block. */
@@ -57,6 +57,18 @@ static LLVMValueRef tail_mask(const Attn *a) {
     Emit *e = a->e;
     int64_t left = a->s.dim % e->vl;
     return left ? emit_tail_mask(e, emit_i64(e, left)) : NULL;
+}
+
+/* Starts loading the row of a head at `row`. Rows of one head are too far from each other
+ * for the CPU to see what comes next. */
+static void fetch_row(const Attn *a, LLVMValueRef row) {
+    Emit *e = a->e;
+    int64_t bytes = a->s.dim * (a->narrow ? 2 : 4);
+    for (int64_t at = 0; at < bytes; at += CACHE_LINE) {
+        LLVMValueRef args[] = {emit_at(e, e->i8, row, at), emit_i32(e, 0), emit_i32(e, 3),
+                               emit_i32(e, 1)};
+        emit_intrinsic(e, "llvm.prefetch", &e->ptr, 1, args, ARRAY_LEN(args));
+    }
 }
 
 /* sum[t] += q times row t from k on, lane by lane, for n rows. */
@@ -113,16 +125,20 @@ static void score_rest(const Attn *a, LLVMValueRef q, LLVMValueRef k, LLVMValueR
     if_end(e, &some);
 }
 
-/* name.scores(q, k, scores, keys) */
+/* name.scores(q, k, scores, keys, v): meanwhile the rows of v come nearer. */
 static void scores_emit(const Attn *a) {
     Emit *e = a->e;
-    attn_func(a, "scores", "pppi");
+    attn_func(a, "scores", "pppip");
     LLVMValueRef q = emit_param(e, 0), k = emit_param(e, 1), to = emit_param(e, 2);
     LLVMValueRef keys = emit_param(e, 3), vl = emit_i64(e, e->vl);
     LLVMValueRef whole = emit_mul(e, emit_div(e, keys, vl), vl);
     Loop l;
     loop_begin(e, &l, emit_i64(e, 0), whole, e->vl, 0, NULL);
     LLVMValueRef at = emit_mul(e, l.i, emit_i64(e, a->kv_row));
+    for (int t = 0; t < e->vl; t++) {
+        LLVMValueRef row = emit_add(e, at, emit_i64(e, t * a->kv_row));
+        fetch_row(a, attn_element(a, emit_param(e, 4), row));
+    }
     LLVMValueRef tile = score_tile(a, q, attn_element(a, k, at));
     emit_store(e, tile, attn_f32(a, to, l.i), NULL, 4);
     loop_end(e, &l, NULL);
@@ -179,6 +195,7 @@ static void value_span(const Attn *a, LLVMValueRef decay, LLVMValueRef c, int n,
     LLVMValueRef p = attn_f32(a, emit_param(e, 1), l.i);
     p = emit_splat(e, emit_load(e, e->f32, p, NULL, 4));
     LLVMValueRef row = emit_mul(e, l.i, emit_i64(e, a->kv_row));
+    fetch_row(a, attn_element(a, emit_param(e, 5), row));
     for (int i = 0; i < n; i++) {
         LLVMValueRef at = attn_element(a, v, emit_add(e, row, emit_i64(e, i * e->vl)));
         LLVMValueRef x = attn_load(a, at, i == n - 1 ? mask : NULL);
@@ -189,11 +206,12 @@ static void value_span(const Attn *a, LLVMValueRef decay, LLVMValueRef c, int n,
         emit_store(e, l.carry[i], emit_at(e, e->f32, to, i * e->vl), NULL, 4);
 }
 
-/* name.values(v, p, sums, stats, keys): sums = sums * decay + p V. */
+/* name.values(v, p, sums, stats, keys, next): sums = sums * decay + p V; meanwhile the rows
+ * of the next keys come nearer. */
 static void values_emit(const Attn *a) {
     Emit *e = a->e;
     int64_t span = WIDE * e->vl, whole = a->s.dim / span * span, left = a->s.dim - whole;
-    attn_func(a, "values", "ppppi");
+    attn_func(a, "values", "ppppip");
     LLVMValueRef decay = emit_at(e, e->f32, emit_param(e, 3), STAT_WEIGHT);
     decay = emit_splat(e, emit_load(e, e->f32, decay, NULL, 4));
     if (whole) {
@@ -256,55 +274,83 @@ static void block_emit(const Attn *a, const State *x) {
     LLVMValueRef stats = emit_at(e, e->f32, work, x->stats);
     stats = attn_f32(a, stats, emit_mul(e, l.i, emit_i64(e, STATS)));
     LLVMValueRef sums = attn_f32(a, work, emit_mul(e, l.i, emit_i64(e, x->row)));
-    attn_call(a, "scores", (LLVMValueRef[]){q, emit_param(e, 1), scores, keys}, 4);
+    LLVMValueRef score[] = {q, emit_param(e, 1), scores, keys, emit_param(e, 2)};
+    attn_call(a, "scores", score, 5);
     attn_call(a, "softmax", (LLVMValueRef[]){scores, stats, keys}, 3);
-    LLVMValueRef values[] = {emit_param(e, 2), scores, sums, stats, keys};
-    attn_call(a, "values", values, 5);
+    LLVMValueRef next = emit_i64(e, a->bk * a->kv_row);
+    next = attn_element(a, emit_param(e, 1), next);
+    LLVMValueRef values[] = {emit_param(e, 2), scores, sums, stats, keys, next};
+    attn_call(a, "values", values, 6);
     loop_end(e, &l, NULL);
     emit_ret(e, NULL);
 }
 
-/* name.piece(ctx, work, pair, part): a part of the keys of one pair of sequence and kv
- * head. */
-static void piece_emit(const Attn *a, const State *x, int64_t parts) {
+/* Where item `item` keeps its state. */
+static LLVMValueRef work_at(const Attn *a, const State *x, LLVMValueRef ctx,
+                            LLVMValueRef item) {
+    LLVMValueRef at = emit_mul(a->e, item, emit_i64(a->e, x->floats));
+    return attn_f32(a, attn_slot(a, ctx, FORWARD_WORK), at);
+}
+
+/* One block of keys from `from` on, for kv head h of sequence b. */
+static void head_block(const Attn *a, LLVMValueRef ctx, LLVMValueRef b, LLVMValueRef h,
+                       LLVMValueRef work, LLVMValueRef from, LLVMValueRef keys) {
     Emit *e = a->e;
     const AttnShape *s = &a->s;
-    int64_t group = s->heads / s->kv_heads;
-    attn_func(a, "piece", "ppii");
-    LLVMValueRef ctx = emit_param(e, 0), work = emit_param(e, 1), pair = emit_param(e, 2);
-    LLVMValueRef heads = emit_i64(e, s->kv_heads);
-    LLVMValueRef b = emit_div(e, pair, heads), h = emit_rem(e, pair, heads);
-    LLVMValueRef q = emit_mul(e, pair, emit_i64(e, group * s->dim));
-    q = attn_element(a, attn_slot(a, ctx, FORWARD_Q), q);
-    LLVMValueRef kv = emit_mul(e, b, emit_i64(e, s->tk * s->kv_heads));
-    kv = emit_mul(e, emit_add(e, kv, h), emit_i64(e, s->dim));
-    LLVMValueRef k = attn_element(a, attn_slot(a, ctx, FORWARD_K), kv);
-    LLVMValueRef v = attn_element(a, attn_slot(a, ctx, FORWARD_V), kv);
-    AttnRange r = attn_part(a, seen_keys(a, ctx, b), 1, emit_param(e, 3), parts);
-    start(a, x, work);
-    Loop l;
+    LLVMValueRef heads = emit_i64(e, s->kv_heads), dim = emit_i64(e, s->dim);
+    LLVMValueRef q = emit_add(e, emit_mul(e, b, heads), h);
+    q = emit_mul(e, q, emit_i64(e, s->heads / s->kv_heads * s->dim));
+    LLVMValueRef row = emit_add(e, emit_mul(e, b, emit_i64(e, s->tk)), from);
+    LLVMValueRef kv = emit_mul(e, emit_add(e, emit_mul(e, row, heads), h), dim);
+    LLVMValueRef args[] = {attn_element(a, attn_slot(a, ctx, FORWARD_Q), q),
+                           attn_element(a, attn_slot(a, ctx, FORWARD_K), kv),
+                           attn_element(a, attn_slot(a, ctx, FORWARD_V), kv), work, keys};
+    attn_call(a, "block", args, 5);
+}
+
+/* name.piece(ctx, place, from, to): kv heads [from, to) of a place, which is a sequence and
+ * a part of its keys. A block of keys is gone through for all of these heads before the
+ * next, as they stand next to each other in memory. */
+static void piece_emit(const Attn *a, const State *x) {
+    Emit *e = a->e;
+    attn_func(a, "piece", "piii");
+    LLVMValueRef ctx = emit_param(e, 0), place = emit_param(e, 1),
+                 n = emit_i64(e, a->parts);
+    LLVMValueRef b = emit_div(e, place, n), part = emit_rem(e, place, n);
+    LLVMValueRef from = emit_param(e, 2), to = emit_param(e, 3);
+    LLVMValueRef first = emit_mul(e, place, emit_i64(e, a->s.kv_heads));
+    AttnRange r = attn_part(a, seen_keys(a, ctx, b), 1, part);
+    Loop l, h;
+    loop_begin(e, &h, from, to, 1, 0, NULL);
+    start(a, x, work_at(a, x, ctx, emit_add(e, first, h.i)));
+    loop_end(e, &h, NULL);
     loop_begin(e, &l, r.from, r.to, a->bk, 0, NULL);
     LLVMValueRef keys = emit_imin(e, emit_sub(e, r.to, l.i), emit_i64(e, a->bk));
-    LLVMValueRef at = emit_mul(e, l.i, emit_i64(e, a->kv_row));
-    LLVMValueRef block[] = {q, attn_element(a, k, at), attn_element(a, v, at), work,
-                            keys};
-    attn_call(a, "block", block, 5);
+    loop_begin(e, &h, from, to, 1, 0, NULL);
+    LLVMValueRef work = work_at(a, x, ctx, emit_add(e, first, h.i));
+    head_block(a, ctx, b, h.i, work, l.i, keys);
+    loop_end(e, &h, NULL);
     loop_end(e, &l, NULL);
     emit_ret(e, NULL);
 }
 
-/* The stats of part p of a head. */
+/* What part p has of what the first part of a head has at `of`. */
+static LLVMValueRef in_part(const Attn *a, const State *x, LLVMValueRef of,
+                            LLVMValueRef p) {
+    LLVMValueRef step = emit_i64(a->e, a->s.kv_heads * x->floats);
+    return attn_f32(a, of, emit_mul(a->e, p, step));
+}
+
 static LLVMValueRef stat_at(const Attn *a, const State *x, LLVMValueRef stats,
                             LLVMValueRef p, int stat) {
-    LLVMValueRef at = attn_f32(a, stats, emit_mul(a->e, p, emit_i64(a->e, x->floats)));
-    return emit_at(a->e, a->e->f32, at, stat);
+    return emit_at(a->e, a->e->f32, in_part(a, x, stats, p), stat);
 }
 
 /* The sum over the parts, each with its weight, and the lse. */
 static LLVMValueRef join_stats(const Attn *a, const State *x, LLVMValueRef stats,
-                               int64_t parts, LLVMValueRef lse_at) {
+                               LLVMValueRef lse_at) {
     Emit *e = a->e;
-    LLVMValueRef zero = emit_i64(e, 0), n = emit_i64(e, parts), none = emit_f32(e, 0);
+    LLVMValueRef zero = emit_i64(e, 0), n = emit_i64(e, a->parts), none = emit_f32(e, 0);
     LLVMValueRef top = emit_f32(e, -FLT_MAX), sum = none;
     Loop l;
     loop_begin(e, &l, zero, n, 1, 1, &top);
@@ -329,30 +375,32 @@ static LLVMValueRef join_stats(const Attn *a, const State *x, LLVMValueRef stats
 }
 
 /* name.join(ctx, row): o and lse of head `row` of all sequences, from its parts. */
-static void join_emit(const Attn *a, const State *x, int64_t parts) {
+static void join_emit(const Attn *a, const State *x) {
     Emit *e = a->e;
     int64_t group = a->s.heads / a->s.kv_heads, dim = a->s.dim;
     attn_func(a, "join", "pi");
     LLVMValueRef ctx = emit_param(e, 0), row = emit_param(e, 1),
                  size = emit_i64(e, group);
     LLVMValueRef pair = emit_div(e, row, size), head = emit_rem(e, row, size);
-    LLVMValueRef at = emit_mul(e, pair, emit_i64(e, parts * x->floats));
-    LLVMValueRef state = attn_f32(a, attn_slot(a, ctx, FORWARD_WORK), at);
+    LLVMValueRef heads = emit_i64(e, a->s.kv_heads);
+    LLVMValueRef first = emit_mul(e, emit_div(e, pair, heads), emit_i64(e, a->parts));
+    first = emit_add(e, emit_mul(e, first, heads), emit_rem(e, pair, heads));
+    LLVMValueRef state = work_at(a, x, ctx, first);
     LLVMValueRef stats = emit_mul(e, head, emit_i64(e, STATS));
     stats = attn_f32(a, emit_at(e, e->f32, state, x->stats), stats);
     LLVMValueRef sums = attn_f32(a, state, emit_mul(e, head, emit_i64(e, x->row)));
     LLVMValueRef lse = attn_f32(a, attn_slot(a, ctx, FORWARD_LSE), row);
-    LLVMValueRef factor = emit_splat(e, join_stats(a, x, stats, parts, lse));
+    LLVMValueRef factor = emit_splat(e, join_stats(a, x, stats, lse));
     LLVMValueRef o = emit_mul(e, row, emit_i64(e, dim));
     o = attn_element(a, attn_slot(a, ctx, FORWARD_O), o);
     for (int64_t c = 0; c < dim; c += e->vl) {
         LLVMValueRef sum = LLVMConstNull(e->vf32);
         Loop l;
-        loop_begin(e, &l, emit_i64(e, 0), emit_i64(e, parts), 1, 1, &sum);
+        loop_begin(e, &l, emit_i64(e, 0), emit_i64(e, a->parts), 1, 1, &sum);
         LLVMValueRef w = stat_at(a, x, stats, l.i, STAT_WEIGHT);
         w = emit_splat(e, emit_load(e, e->f32, w, NULL, 4));
-        at = attn_f32(a, sums, emit_mul(e, l.i, emit_i64(e, x->floats)));
-        sum = emit_load(e, e->vf32, emit_at(e, e->f32, at, c), NULL, 4);
+        sum = emit_at(e, e->f32, in_part(a, x, sums, l.i), c);
+        sum = emit_load(e, e->vf32, sum, NULL, 4);
         sum = emit_fma(e, sum, w, l.carry[0]);
         loop_end(e, &l, &sum);
         attn_store(a, emit_fmul(e, l.carry[0], factor),
@@ -362,49 +410,59 @@ static void join_emit(const Attn *a, const State *x, int64_t parts) {
     emit_ret(e, NULL);
 }
 
-/* Pieces of a pair stand next to each other. Without parts the piece is all there is, and
- * its heads are finished with it. */
-static void body_emit(const Attn *a, const State *x, int64_t parts) {
+/* Items are kv heads of places. Without parts an item is all there is of its heads, and
+ * they are finished with it. */
+static void body_emit(const Attn *a) {
     Emit *e = a->e;
-    int64_t group = a->s.heads / a->s.kv_heads;
     attn_func(a, "body", "piii");
-    LLVMValueRef ctx = emit_param(e, 0), n = emit_i64(e, parts);
-    Loop l, h;
-    loop_begin(e, &l, emit_param(e, 1), emit_param(e, 2), 1, 0, NULL);
-    LLVMValueRef at = emit_mul(e, l.i, emit_i64(e, x->floats));
-    LLVMValueRef work = attn_f32(a, attn_slot(a, ctx, FORWARD_WORK), at);
-    LLVMValueRef pair = emit_div(e, l.i, n), part = emit_rem(e, l.i, n);
-    attn_call(a, "piece", (LLVMValueRef[]){ctx, work, pair, part}, 4);
-    if (parts == 1) {
-        LLVMValueRef first = emit_mul(e, pair, emit_i64(e, group));
-        loop_begin(e, &h, first, emit_add(e, first, emit_i64(e, group)), 1, 0, NULL);
-        attn_call(a, "join", (LLVMValueRef[]){ctx, h.i}, 2);
-        loop_end(e, &h, NULL);
-    }
+    LLVMValueRef ctx = emit_param(e, 0), begin = emit_param(e, 1), end = emit_param(e, 2);
+    LLVMValueRef heads = emit_i64(e, a->s.kv_heads), one = emit_i64(e, 1);
+    LLVMValueRef last = emit_div(e, emit_sub(e, end, one), heads);
+    Loop l;
+    loop_begin(e, &l, emit_div(e, begin, heads), emit_add(e, last, one), 1, 0, NULL);
+    LLVMValueRef first = emit_mul(e, l.i, heads);
+    LLVMValueRef from = emit_imax(e, emit_sub(e, begin, first), emit_i64(e, 0));
+    LLVMValueRef to = emit_imin(e, emit_sub(e, end, first), heads);
+    attn_call(a, "piece", (LLVMValueRef[]){ctx, l.i, from, to}, 4);
     loop_end(e, &l, NULL);
+    if (a->parts == 1) {
+        LLVMValueRef group = emit_i64(e, a->s.heads / a->s.kv_heads);
+        LLVMValueRef rows[] = {ctx, emit_mul(e, begin, group), emit_mul(e, end, group)};
+        attn_call(a, "join_rows", rows, 3);
+    }
     emit_ret(e, NULL);
-    if (parts == 1) return;
-    attn_func(a, "join_body", "piii");
+}
+
+/* name.join_rows(ctx, begin, end), and the same as a body. */
+static void join_rows_emit(const Attn *a) {
+    Emit *e = a->e;
+    Loop l;
+    attn_func(a, "join_rows", "pii");
     loop_begin(e, &l, emit_param(e, 1), emit_param(e, 2), 1, 0, NULL);
     attn_call(a, "join", (LLVMValueRef[]){emit_param(e, 0), l.i}, 2);
     loop_end(e, &l, NULL);
+    emit_ret(e, NULL);
+    attn_func(a, "join_body", "piii");
+    LLVMValueRef rows[] = {emit_param(e, 0), emit_param(e, 1), emit_param(e, 2)};
+    attn_call(a, "join_rows", rows, 3);
     emit_ret(e, NULL);
 }
 
 LLVMValueRef attn_token_emit(Emit *e, const char *name, const AttnShape *s) {
     Attn a = attn_of(e, name, s);
     State x = state_of(s, e->vl);
-    int64_t parts = parts_of(s);
+    a.parts = parts_of(s);
     a.least = SMALL_TOKEN;
     scores_emit(&a);
     softmax_emit(&a);
     values_emit(&a);
     block_emit(&a, &x);
-    piece_emit(&a, &x, parts);
-    join_emit(&a, &x, parts);
-    body_emit(&a, &x, parts);
-    AttnPhase phase[] = {{"body", s->batch * s->kv_heads * parts},
+    piece_emit(&a, &x);
+    join_emit(&a, &x);
+    join_rows_emit(&a);
+    body_emit(&a);
+    AttnPhase phase[] = {{"body", s->batch * s->kv_heads * a.parts},
                          {"join_body", s->batch * s->heads}};
     return attn_entry(&a, s->within ? FORWARD_SLOTS : FORWARD_FIRST, phase,
-                      parts > 1 ? 2 : 1);
+                      a.parts > 1 ? 2 : 1);
 }
