@@ -16,6 +16,7 @@
 #include "runtime/core/rt.h"
 #include <math.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 
 enum { BATCH = 4, HEADS = 12, RUNS = 40, CACHES_BYTES = 256 << 20 };
 
@@ -35,9 +36,13 @@ typedef struct Bench {
     Backward backward;
 } Bench;
 
+/* With large pages, as the memory of a program has them. */
 static void *room(size_t bytes) {
-    void *p = aligned_alloc(64, round_up((int64_t)bytes, 64));
+    enum { PAGE = 2 << 20 };
+    size_t n = (size_t)round_up((int64_t)bytes, PAGE);
+    void *p = aligned_alloc(PAGE, n);
     if (!p) fail(EXIT_MEMORY, "out of memory");
+    madvise(p, n, MADV_HUGEPAGE);
     memset(p, 0, bytes);
     return p;
 }

@@ -32,12 +32,31 @@ static Scratch scratch_of(const AttnShape *s, int64_t bq) {
     return x;
 }
 
+/* Without parts of the keys an item is a pair of query blocks of one head, one from each
+ * end: under a causal mask every pair then has the same work. With an odd number the middle
+ * block is alone. */
+static int64_t pairs_of(const Attn *a) {
+    return (a->q_blocks + 1) / 2;
+}
+
+static int64_t parts_of(const AttnShape *s, int64_t q_blocks) {
+    return attn_key_parts(s, s->batch * s->heads * ((q_blocks + 1) / 2));
+}
+
+/* A thread's scratch, or with parts that of every block of queries and part, as their sums
+ * are joined in the end. */
+static int64_t forward_floats(const AttnShape *s, int threads, int vl) {
+    int64_t bq = attn_block_queries(s, vl), q_blocks = (s->tq + bq - 1) / bq;
+    int64_t parts = parts_of(s, q_blocks);
+    int64_t rooms = parts > 1 ? s->batch * s->heads * q_blocks * parts : threads;
+    return rooms * scratch_of(s, bq).floats;
+}
+
 size_t attention_workspace_bytes(const AttnShape *s, bool grad, int threads, int vl) {
-    if (!grad && attn_is_token(s))
-        return array_bytes((size_t)attn_token_floats(s, vl), sizeof(float));
-    int64_t bq = attn_block_queries(s, vl);
-    int64_t floats = grad ? attn_grad_floats(s, bq) : scratch_of(s, bq).floats;
-    return array_bytes((size_t)threads, (size_t)floats * sizeof(float));
+    int64_t floats = grad               ? attn_grad_floats(s, threads, vl)
+                     : attn_is_token(s) ? attn_token_floats(s, vl)
+                                        : forward_floats(s, threads, vl);
+    return array_bytes((size_t)floats, sizeof(float));
 }
 
 /* name.softmax(s, keys, max, sum, decay), for up to four vectors of queries. */
@@ -262,73 +281,135 @@ static void keys_emit(const Attn *a, const Block *b, LLVMValueRef from,
     attn_call(a, "values", values, 5);
 }
 
-/* name.queries(ctx, work, bh, block): one block of queries of one head. */
+/* A block of queries of one head: the sequence, the head, its first query and how many
+ * there are; the row of the first in lse, and elements in q and o, k and v. */
+typedef struct Place {
+    LLVMValueRef b, h, i0, rows, row, q_at, kv_at;
+} Place;
+
+static Place place_of(const Attn *a, LLVMValueRef bh, LLVMValueRef block) {
+    Emit *e = a->e;
+    const AttnShape *s = &a->s;
+    LLVMValueRef heads = emit_i64(e, s->heads);
+    Place p = {.b = emit_div(e, bh, heads), .h = emit_rem(e, bh, heads)};
+    LLVMValueRef group = emit_div(e, p.h, emit_i64(e, s->heads / s->kv_heads));
+    p.i0 = emit_mul(e, block, emit_i64(e, a->bq));
+    p.rows = emit_sub(e, emit_i64(e, s->tq), p.i0);
+    p.rows = emit_imin(e, p.rows, emit_i64(e, a->bq));
+    p.row = emit_add(e, emit_mul(e, p.b, emit_i64(e, s->tq)), p.i0);
+    p.row = emit_add(e, emit_mul(e, p.row, heads), p.h);
+    p.q_at = emit_mul(e, p.row, emit_i64(e, s->dim));
+    p.kv_at = emit_mul(e, p.b, emit_i64(e, s->tk * s->kv_heads));
+    p.kv_at = emit_mul(e, emit_add(e, p.kv_at, group), emit_i64(e, s->dim));
+    return p;
+}
+
+static void finish(const Attn *a, LLVMValueRef ctx, LLVMValueRef work, const Place *p) {
+    LLVMValueRef args[] = {work, attn_element(a, attn_slot(a, ctx, FORWARD_O), p->q_at),
+                           attn_f32(a, attn_slot(a, ctx, FORWARD_LSE), p->row), p->rows};
+    attn_call(a, "finish", args, 4);
+}
+
+/* name.queries(ctx, work, bh, block, part): one block of queries of one head against a
+ * part of its keys; finished if there is no other. */
 static void queries_emit(const Attn *a) {
     Emit *e = a->e;
     const AttnShape *s = &a->s;
-    attn_func(a, "queries", "ppii");
+    attn_func(a, "queries", "ppiii");
     LLVMValueRef ctx = emit_param(e, 0), work = emit_param(e, 1);
     AttnOrigin origin = attn_origin(a, ctx, FORWARD_Q_AT, FORWARD_K_AT);
-    LLVMValueRef bh = emit_param(e, 2), heads = emit_i64(e, s->heads);
-    LLVMValueRef b = emit_div(e, bh, heads), h = emit_rem(e, bh, heads);
-    LLVMValueRef group = emit_div(e, h, emit_i64(e, s->heads / s->kv_heads));
-    LLVMValueRef i0 = emit_mul(e, emit_param(e, 3), emit_i64(e, a->bq));
-    LLVMValueRef rows = emit_sub(e, emit_i64(e, s->tq), i0);
-    rows = emit_imin(e, rows, emit_i64(e, a->bq));
-    LLVMValueRef row = emit_add(e, emit_mul(e, b, emit_i64(e, s->tq)), i0);
-    row = emit_add(e, emit_mul(e, row, heads), h);
-    LLVMValueRef q_at = emit_mul(e, row, emit_i64(e, s->dim));
-    LLVMValueRef kv_at = emit_mul(e, b, emit_i64(e, s->tk * s->kv_heads));
-    kv_at = emit_mul(e, emit_add(e, kv_at, group), emit_i64(e, s->dim));
-    Block at = block_of(a, ctx, work, q_at, kv_at);
-    LLVMValueRef pack[] = {at.q, at.packed, rows, emit_f32(e, s->scale * M_LOG2E)};
+    Place p = place_of(a, emit_param(e, 2), emit_param(e, 3));
+    Block at = block_of(a, ctx, work, p.q_at, p.kv_at);
+    LLVMValueRef pack[] = {at.q, at.packed, p.rows, emit_f32(e, s->scale * M_LOG2E)};
     attn_call(a, "pack", pack, 4);
     attn_call(a, "start", &work, 1);
-    AttnRange range = attn_range(a, &origin, i0, rows);
-    at.queries = attn_queries(a, ctx, FORWARD_FIRST, &origin, b, i0, rows);
+    AttnRange range = attn_range(a, &origin, p.i0, p.rows);
+    range = attn_part(a, range, a->bk, emit_param(e, 4));
+    at.queries = attn_queries(a, ctx, FORWARD_FIRST, &origin, p.b, p.i0, p.rows);
     at.rng = attn_slot(a, ctx, FORWARD_RNG);
-    if (s->dropout > 0) at.number = attn_number(a, at.rng, &origin, b, h, i0);
-    at.ahead = attn_ahead(a, &origin, i0);
+    if (s->dropout > 0) at.number = attn_number(a, at.rng, &origin, p.b, p.h, p.i0);
+    at.ahead = attn_ahead(a, &origin, p.i0);
     Loop l;
     loop_begin(e, &l, range.from, range.to, a->bk, 0, NULL);
     LLVMValueRef keys = emit_imin(e, emit_sub(e, range.to, l.i), emit_i64(e, a->bk));
     keys_emit(a, &at, l.i, keys);
     loop_end(e, &l, NULL);
-    LLVMValueRef finish[] = {work, attn_element(a, attn_slot(a, ctx, FORWARD_O), q_at),
-                             attn_f32(a, attn_slot(a, ctx, FORWARD_LSE), row), rows};
-    attn_call(a, "finish", finish, 4);
+    if (a->parts == 1) finish(a, ctx, work, &p);
     emit_ret(e, NULL);
 }
 
-/* An item is a pair of query blocks of one head, one from each end: under a causal mask
- * every pair then has the same work. With an odd number the middle block is alone. */
-static void body_emit(const Attn *a, int64_t pairs) {
+static void pair_emit(const Attn *a, LLVMValueRef ctx, LLVMValueRef work,
+                      LLVMValueRef item) {
+    Emit *e = a->e;
+    LLVMValueRef pairs = emit_i64(e, pairs_of(a)), whole = emit_i64(e, 0);
+    LLVMValueRef bh = emit_div(e, item, pairs), low = emit_rem(e, item, pairs);
+    LLVMValueRef high = emit_sub(e, emit_i64(e, a->q_blocks - 1), low);
+    attn_call(a, "queries", (LLVMValueRef[]){ctx, work, bh, low, whole}, 5);
+    If two;
+    if_begin(e, &two, LLVMBuildICmp(e->b, LLVMIntNE, low, high, ""));
+    attn_call(a, "queries", (LLVMValueRef[]){ctx, work, bh, high, whole}, 5);
+    if_end(e, &two);
+}
+
+/* With parts an item is a part of the keys of a block of queries, with a scratch of its
+ * own; all blocks of the first part come first. */
+static void part_emit(const Attn *a, LLVMValueRef ctx, LLVMValueRef work,
+                      LLVMValueRef item) {
+    Emit *e = a->e;
+    LLVMValueRef all = emit_i64(e, a->s.batch * a->s.heads * a->q_blocks);
+    LLVMValueRef part = emit_div(e, item, all), block = emit_rem(e, item, all);
+    LLVMValueRef blocks = emit_i64(e, a->q_blocks);
+    LLVMValueRef args[] = {ctx, work, emit_div(e, block, blocks),
+                           emit_rem(e, block, blocks), part};
+    attn_call(a, "queries", args, 5);
+}
+
+static void body_emit(const Attn *a) {
     Emit *e = a->e;
     int64_t floats = scratch_of(&a->s, a->bq).floats;
     attn_func(a, "body", "piii");
-    LLVMValueRef ctx = emit_param(e, 0);
-    LLVMValueRef at = emit_mul(e, emit_param(e, 3), emit_i64(e, floats));
-    LLVMValueRef work = attn_f32(a, attn_slot(a, ctx, FORWARD_WORK), at);
+    LLVMValueRef ctx = emit_param(e, 0), thread = emit_param(e, 3);
+    LLVMValueRef scratch = attn_slot(a, ctx, FORWARD_WORK), size = emit_i64(e, floats);
     if (a->narrow) gemm_tiles_begin(e);
     Loop l;
     loop_begin(e, &l, emit_param(e, 1), emit_param(e, 2), 1, 0, NULL);
-    LLVMValueRef bh = emit_div(e, l.i, emit_i64(e, pairs));
-    LLVMValueRef low = emit_rem(e, l.i, emit_i64(e, pairs));
-    LLVMValueRef high = emit_sub(e, emit_i64(e, a->q_blocks - 1), low);
-    attn_call(a, "queries", (LLVMValueRef[]){ctx, work, bh, low}, 4);
-    If two;
-    if_begin(e, &two, LLVMBuildICmp(e->b, LLVMIntNE, low, high, ""));
-    attn_call(a, "queries", (LLVMValueRef[]){ctx, work, bh, high}, 4);
-    if_end(e, &two);
+    LLVMValueRef room = a->parts > 1 ? l.i : thread;
+    LLVMValueRef work = attn_f32(a, scratch, emit_mul(e, room, size));
+    if (a->parts > 1)
+        part_emit(a, ctx, work, l.i);
+    else
+        pair_emit(a, ctx, work, l.i);
     loop_end(e, &l, NULL);
     if (a->narrow) gemm_tiles_end(e);
+    emit_ret(e, NULL);
+}
+
+/* name.join(ctx, begin, end, thread): the parts of blocks of queries, added up in the order
+ * of the keys. */
+static void join_emit(const Attn *a) {
+    Emit *e = a->e;
+    int64_t floats = scratch_of(&a->s, a->bq).floats;
+    int64_t all = a->s.batch * a->s.heads * a->q_blocks;
+    attn_func(a, "join", "piii");
+    LLVMValueRef ctx = emit_param(e, 0), blocks = emit_i64(e, a->q_blocks);
+    LLVMValueRef scratch = attn_slot(a, ctx, FORWARD_WORK), size = emit_i64(e, floats);
+    Loop l, p;
+    loop_begin(e, &l, emit_param(e, 1), emit_param(e, 2), 1, 0, NULL);
+    LLVMValueRef work = attn_f32(a, scratch, emit_mul(e, l.i, size));
+    loop_begin(e, &p, emit_i64(e, 1), emit_i64(e, a->parts), 1, 0, NULL);
+    LLVMValueRef other = emit_mul(e, p.i, emit_i64(e, all * floats));
+    attn_call(a, "merge", (LLVMValueRef[]){work, attn_f32(a, work, other)}, 2);
+    loop_end(e, &p, NULL);
+    Place at = place_of(a, emit_div(e, l.i, blocks), emit_rem(e, l.i, blocks));
+    finish(a, ctx, work, &at);
+    loop_end(e, &l, NULL);
     emit_ret(e, NULL);
 }
 
 LLVMValueRef attention_emit(Emit *e, const char *name, const AttnShape *s) {
     if (attn_is_token(s)) return attn_token_emit(e, name, s);
     Attn a = attn_of(e, name, s);
-    int64_t pairs = (a.q_blocks + 1) / 2;
+    a.parts = parts_of(s, a.q_blocks);
     attn_pack_emit(&a);
     attn_unpack_emit(&a);
     attn_scores_emit(&a, "scores", s->scale * M_LOG2E);
@@ -346,7 +427,13 @@ LLVMValueRef attention_emit(Emit *e, const char *name, const AttnShape *s) {
     start_emit(&a);
     finish_emit(&a);
     queries_emit(&a);
-    body_emit(&a, pairs);
-    AttnPhase all = {"body", s->batch * s->heads * pairs};
-    return attn_entry(&a, s->within ? FORWARD_SLOTS : FORWARD_FIRST, &all, 1);
+    body_emit(&a);
+    int64_t heads = s->batch * s->heads, slots = FORWARD_FIRST + s->within;
+    AttnPhase items[] = {{"body", heads * pairs_of(&a)}, {"join", heads * a.q_blocks}};
+    if (a.parts == 1) return attn_entry(&a, (int)slots, items, 1);
+    Scratch x = scratch_of(s, a.bq);
+    attn_merge_emit(&a, x.out, x.max, x.sum);
+    join_emit(&a);
+    items[0].items = heads * a.q_blocks * a.parts;
+    return attn_entry(&a, (int)slots, items, 2);
 }

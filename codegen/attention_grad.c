@@ -70,8 +70,19 @@ static Scratch scratch_of(const AttnShape *s, int64_t bq) {
     return x;
 }
 
-int64_t attn_grad_floats(const AttnShape *s, int64_t bq) {
-    return scratch_of(s, bq).floats;
+static int64_t parts_of(const AttnShape *s) {
+    return attn_key_parts(s, s->batch * s->kv_heads);
+}
+
+/* With parts of the keys, each has a dQ of its own, before the scratch of the threads. */
+static int64_t query_sums_floats(const AttnShape *s) {
+    int64_t parts = parts_of(s), sums = s->batch * s->tq * s->heads * s->dim;
+    return parts > 1 ? round_up(parts * sums, 16) : 0;
+}
+
+int64_t attn_grad_floats(const AttnShape *s, int threads, int vl) {
+    int64_t scratch = scratch_of(s, attn_block_queries(s, vl)).floats;
+    return query_sums_floats(s) + threads * scratch;
 }
 
 /* name.delta(do, o, lse, work, rows): per query scale * dO o, and lse * log2(e); lanes
@@ -222,6 +233,12 @@ static void soft_emit(const Attn *a) {
     emit_ret(e, NULL);
 }
 
+/* From query to query in what dQ is summed in: the result; scratch for bf16, which is
+ * rounded from there; with parts of the keys a tensor for each of them. */
+static int64_t sums_row(const Attn *a) {
+    return a->narrow && a->parts == 1 ? a->s.dim : a->q_row;
+}
+
 /* name.keys(x, rows, y, keys, queries): y[keys][dim] += X[keys][queries] rows, for dV and
  * dK; name.sums(ds, k, dq, queries, keys): dq[queries][dim] += dS^T k. With bf16 the last
  * parameter counts pairs, and all is in scratch. */
@@ -232,7 +249,7 @@ static void products_emit(const Attn *a) {
     GemmStrides sums = {1, a->bq, a->kv_row, a->q_row};
     if (a->narrow) {
         keys = (GemmStrides){a->bq / 2, 1, dim, dim, .pairs = true};
-        sums = (GemmStrides){1, a->bq, dim, dim, .pairs = true};
+        sums = (GemmStrides){1, a->bq, dim, sums_row(a), .pairs = true};
     }
     for (int i = 0; i < 2; i++) {
         attn_func(a, i ? "sums" : "keys", "pppii");
@@ -336,14 +353,25 @@ static LLVMValueRef key_sums(const Attn *a, LLVMValueRef ctx, LLVMValueRef work,
     return attn_f32(a, attn_slot(a, ctx, slot), kv);
 }
 
+/* Where the dQ of the block from element `at` on is summed. */
+static LLVMValueRef query_sums(const Attn *a, LLVMValueRef ctx, LLVMValueRef work,
+                               LLVMValueRef at, LLVMValueRef part) {
+    Emit *e = a->e;
+    const AttnShape *s = &a->s;
+    Scratch x = scratch_of(s, a->bq);
+    if (a->parts > 1) {
+        part = emit_mul(e, part, emit_i64(e, s->batch * s->tq * a->q_row));
+        return attn_f32(a, attn_slot(a, ctx, SLOT_WORK), emit_add(e, part, at));
+    }
+    return a->narrow ? scratch_at(a, work, x.dq)
+                     : attn_f32(a, attn_slot(a, ctx, SLOT_DQ), at);
+}
+
 /* Queries stand at element `at` of their tensors, keys at `kv`. */
 static void set_tensors(const Attn *a, Block *b, LLVMValueRef ctx, LLVMValueRef at,
                         LLVMValueRef kv) {
-    Scratch x = scratch_of(&a->s, a->bq);
     b->q = attn_element(a, attn_slot(a, ctx, SLOT_Q), at);
     b->do_ = attn_element(a, attn_slot(a, ctx, SLOT_DO), at);
-    b->dq = a->narrow ? scratch_at(a, b->work, x.dq)
-                      : attn_f32(a, attn_slot(a, ctx, SLOT_DQ), at);
     b->k = attn_element(a, attn_slot(a, ctx, SLOT_K), kv);
     b->v = attn_element(a, attn_slot(a, ctx, SLOT_V), kv);
     b->dk = key_sums(a, ctx, b->work, SLOT_DK, kv);
@@ -368,12 +396,13 @@ static void pack_queries(const Attn *a, const Block *b) {
     attn_call(a, "query_pairs", do_pairs, 3);
 }
 
-/* name.queries(ctx, work, b, h, block, kv): one block of queries of head h; kv is
- * where this head's keys start in k, v, dk, dv. */
+/* name.queries(ctx, work, b, h, block, kv, from, to, part, first): one block of queries of
+ * head h against keys [from, to); kv is where this head's keys start in k, v, dk, dv.
+ * first: they are the first keys of their part, and dQ is 0 before them. */
 static void queries_emit(const Attn *a) {
     Emit *e = a->e;
     const AttnShape *s = &a->s;
-    attn_func(a, "queries", "ppiiii");
+    attn_func(a, "queries", "ppiiiiiiii");
     LLVMValueRef ctx = emit_param(e, 0), work = emit_param(e, 1);
     LLVMValueRef batch = emit_param(e, 2), h = emit_param(e, 3), kv = emit_param(e, 5);
     AttnOrigin origin = attn_origin(a, ctx, SLOT_Q_AT, SLOT_K_AT);
@@ -389,69 +418,127 @@ static void queries_emit(const Attn *a) {
         s->dropout > 0 ? attn_number(a, b.rng, &origin, batch, h, i0) : emit_i64(e, 0);
     b.ahead = attn_ahead(a, &origin, i0);
     set_tensors(a, &b, ctx, at, kv);
+    b.dq = query_sums(a, ctx, work, at, emit_param(e, 8));
+    If first, some;
+    LLVMValueRef none = emit_i64(e, 0);
+    if_begin(e, &first, LLVMBuildICmp(e->b, LLVMIntNE, emit_param(e, 9), none, ""));
+    attn_call(a, "clear_q", (LLVMValueRef[]){b.dq, rows}, 2);
+    if_end(e, &first);
+    AttnRange range = attn_range(a, &origin, i0, rows);
+    range.from = emit_imax(e, range.from, emit_param(e, 6));
+    range.to = emit_imin(e, range.to, emit_param(e, 7));
+    if_begin(e, &some, LLVMBuildICmp(e->b, LLVMIntSLT, range.from, range.to, ""));
     LLVMValueRef o = attn_element(a, attn_slot(a, ctx, SLOT_O), at);
     LLVMValueRef lse = attn_f32(a, attn_slot(a, ctx, SLOT_LSE), row);
     attn_call(a, "delta", (LLVMValueRef[]){b.do_, o, lse, work, rows}, 5);
     pack_queries(a, &b);
-    attn_call(a, "clear_q", (LLVMValueRef[]){b.dq, rows}, 2);
-    AttnRange range = attn_range(a, &origin, i0, rows);
     Loop l;
     loop_begin(e, &l, range.from, range.to, a->bk, 0, NULL);
     LLVMValueRef keys = emit_imin(e, emit_sub(e, range.to, l.i), emit_i64(e, a->bk));
     pair_emit(a, &b, l.i, keys);
     loop_end(e, &l, NULL);
-    if (a->narrow) {
+    if_end(e, &some);
+    if (a->narrow && a->parts == 1) {
         LLVMValueRef dq = attn_element(a, attn_slot(a, ctx, SLOT_DQ), at);
         attn_call(a, "round_q", (LLVMValueRef[]){b.dq, dq, rows}, 3);
     }
     emit_ret(e, NULL);
 }
 
-/* dK and dV of the kv head, before and after its queries. */
+/* dK and dV of the rows of the kv head, before and after their queries. */
 static void key_sums_clear(const Attn *a, LLVMValueRef ctx, LLVMValueRef work,
-                           LLVMValueRef kv) {
+                           LLVMValueRef kv, const AttnRange *r) {
+    Emit *e = a->e;
+    int64_t row = a->narrow ? a->s.dim : a->kv_row;
     for (int slot = SLOT_DK; slot <= SLOT_DV; slot++) {
         LLVMValueRef sums = key_sums(a, ctx, work, slot, kv);
-        LLVMValueRef args[] = {sums, emit_i64(a->e, a->s.tk)};
+        sums = attn_f32(a, sums, emit_mul(e, r->from, emit_i64(e, row)));
+        LLVMValueRef args[] = {sums, emit_sub(e, r->to, r->from)};
         attn_call(a, "clear_kv", args, 2);
     }
 }
 
 static void key_sums_finish(const Attn *a, LLVMValueRef ctx, LLVMValueRef work,
-                            LLVMValueRef kv) {
+                            LLVMValueRef kv, const AttnRange *r) {
+    Emit *e = a->e;
     for (int slot = SLOT_DK; a->narrow && slot <= SLOT_DV; slot++) {
-        LLVMValueRef to = attn_element(a, attn_slot(a, ctx, slot), kv);
-        LLVMValueRef args[] = {key_sums(a, ctx, work, slot, kv), to,
-                               emit_i64(a->e, a->s.tk)};
+        LLVMValueRef at = emit_mul(e, r->from, emit_i64(e, a->s.dim));
+        LLVMValueRef sums = attn_f32(a, key_sums(a, ctx, work, slot, kv), at);
+        at = emit_add(e, kv, emit_mul(e, r->from, emit_i64(e, a->kv_row)));
+        LLVMValueRef to = attn_element(a, attn_slot(a, ctx, slot), at);
+        LLVMValueRef args[] = {sums, to, emit_sub(e, r->to, r->from)};
         attn_call(a, "round_kv", args, 3);
     }
 }
 
-/* An item is one kv head of one sequence, with all query heads that use it. */
-static void body_emit(const Attn *a) {
+/* name.head(ctx, work, pair, from, to, part, first): keys [from, to) of a pair of sequence
+ * and kv head, with all query heads that use it. */
+static void head_emit(const Attn *a) {
     Emit *e = a->e;
     const AttnShape *s = &a->s;
     LLVMValueRef zero = emit_i64(e, 0), group = emit_i64(e, s->heads / s->kv_heads);
-    attn_func(a, "body", "piii");
-    LLVMValueRef ctx = emit_param(e, 0);
-    int64_t floats = scratch_of(s, a->bq).floats;
-    LLVMValueRef at = emit_mul(e, emit_param(e, 3), emit_i64(e, floats));
-    LLVMValueRef work = attn_f32(a, attn_slot(a, ctx, SLOT_WORK), at);
-    if (a->narrow) gemm_tiles_begin(e);
-    Loop l, g, i;
-    loop_begin(e, &l, emit_param(e, 1), emit_param(e, 2), 1, 0, NULL);
-    LLVMValueRef b = emit_div(e, l.i, emit_i64(e, s->kv_heads));
-    LLVMValueRef kv_head = emit_rem(e, l.i, emit_i64(e, s->kv_heads));
+    attn_func(a, "head", "ppiiiii");
+    LLVMValueRef ctx = emit_param(e, 0), work = emit_param(e, 1), pair = emit_param(e, 2);
+    AttnRange r = {emit_param(e, 3), emit_param(e, 4)};
+    LLVMValueRef part = emit_param(e, 5), first = emit_param(e, 6);
+    LLVMValueRef b = emit_div(e, pair, emit_i64(e, s->kv_heads));
+    LLVMValueRef kv_head = emit_rem(e, pair, emit_i64(e, s->kv_heads));
     LLVMValueRef kv = emit_mul(e, b, emit_i64(e, s->tk * s->kv_heads));
     kv = emit_mul(e, emit_add(e, kv, kv_head), emit_i64(e, s->dim));
-    key_sums_clear(a, ctx, work, kv);
+    key_sums_clear(a, ctx, work, kv, &r);
+    Loop g, i;
     loop_begin(e, &g, zero, group, 1, 0, NULL);
     LLVMValueRef h = emit_add(e, emit_mul(e, kv_head, group), g.i);
     loop_begin(e, &i, zero, emit_i64(e, a->q_blocks), 1, 0, NULL);
-    attn_call(a, "queries", (LLVMValueRef[]){ctx, work, b, h, i.i, kv}, 6);
+    LLVMValueRef args[] = {ctx, work, b, h, i.i, kv, r.from, r.to, part, first};
+    attn_call(a, "queries", args, ARRAY_LEN(args));
     loop_end(e, &i, NULL);
     loop_end(e, &g, NULL);
-    key_sums_finish(a, ctx, work, kv);
+    key_sums_finish(a, ctx, work, kv, &r);
+    emit_ret(e, NULL);
+}
+
+/* Where the keys of chunk n of twice as many as there are parts begin. */
+static LLVMValueRef chunk_start(const Attn *a, LLVMValueRef n) {
+    Emit *e = a->e;
+    int64_t blocks = (a->s.tk + a->bk - 1) / a->bk;
+    LLVMValueRef at = emit_mul(e, n, emit_i64(e, blocks));
+    at = emit_mul(e, emit_div(e, at, emit_i64(e, 2 * a->parts)), emit_i64(e, a->bk));
+    return emit_imin(e, at, emit_i64(e, a->s.tk));
+}
+
+/* A part has one chunk from each end: under a causal mask all parts are the same work. */
+static void part_emit(const Attn *a, LLVMValueRef ctx, LLVMValueRef work,
+                      LLVMValueRef pair, LLVMValueRef part) {
+    Emit *e = a->e;
+    for (int half = 0; half < 2; half++) {
+        LLVMValueRef n = half ? emit_sub(e, emit_i64(e, 2 * a->parts - 1), part) : part;
+        LLVMValueRef from = chunk_start(a, n);
+        LLVMValueRef to = chunk_start(a, emit_add(e, n, emit_i64(e, 1)));
+        LLVMValueRef args[] = {ctx, work, pair, from, to, part, emit_i64(e, !half)};
+        attn_call(a, "head", args, ARRAY_LEN(args));
+    }
+}
+
+/* An item is a pair of sequence and kv head, or a part of its keys. */
+static void body_emit(const Attn *a) {
+    Emit *e = a->e;
+    attn_func(a, "body", "piii");
+    LLVMValueRef ctx = emit_param(e, 0), scratch = attn_slot(a, ctx, SLOT_WORK);
+    LLVMValueRef floats = emit_i64(e, scratch_of(&a->s, a->bq).floats);
+    scratch = emit_at(e, e->f32, scratch, query_sums_floats(&a->s));
+    LLVMValueRef work = attn_f32(a, scratch, emit_mul(e, emit_param(e, 3), floats));
+    LLVMValueRef zero = emit_i64(e, 0), parts = emit_i64(e, a->parts);
+    if (a->narrow) gemm_tiles_begin(e);
+    Loop l;
+    loop_begin(e, &l, emit_param(e, 1), emit_param(e, 2), 1, 0, NULL);
+    if (a->parts > 1) {
+        part_emit(a, ctx, work, emit_div(e, l.i, parts), emit_rem(e, l.i, parts));
+    } else {
+        LLVMValueRef args[] = {ctx,  work,          l.i, zero, emit_i64(e, a->s.tk),
+                               zero, emit_i64(e, 1)};
+        attn_call(a, "head", args, ARRAY_LEN(args));
+    }
     loop_end(e, &l, NULL);
     if (a->narrow) gemm_tiles_end(e);
     emit_ret(e, NULL);
@@ -468,6 +555,7 @@ static void narrow_emit(const Attn *a) {
 
 LLVMValueRef attention_grad_emit(Emit *e, const char *name, const AttnShape *s) {
     Attn a = attn_of(e, name, s);
+    a.parts = parts_of(s);
     attn_pack_emit(&a);
     attn_scores_emit(&a, "scores", s->scale * M_LOG2E);
     attn_scores_emit(&a, "values", s->scale);
@@ -475,13 +563,16 @@ LLVMValueRef attention_grad_emit(Emit *e, const char *name, const AttnShape *s) 
     if (s->window) attn_window_emit(&a);
     if (s->within) attn_within_emit(&a);
     if (a.narrow) narrow_emit(&a);
-    attn_clear_emit(&a, "clear_q", a.narrow ? s->dim : a.q_row);
+    attn_clear_emit(&a, "clear_q", sums_row(&a));
     attn_clear_emit(&a, "clear_kv", a.narrow ? s->dim : a.kv_row);
     delta_emit(&a);
     soft_emit(&a);
     products_emit(&a);
     queries_emit(&a);
+    head_emit(&a);
     body_emit(&a);
-    AttnPhase all = {"body", s->batch * s->kv_heads};
-    return attn_entry(&a, s->within ? SLOTS : SLOT_FIRST, &all, 1);
+    if (a.parts > 1) attn_add_emit(&a, SLOT_DQ, SLOT_WORK, 0);
+    AttnPhase items[] = {{"body", s->batch * s->kv_heads * a.parts},
+                         {"add", s->batch * s->tq}};
+    return attn_entry(&a, s->within ? SLOTS : SLOT_FIRST, items, a.parts > 1 ? 2 : 1);
 }

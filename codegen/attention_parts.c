@@ -70,26 +70,8 @@ static double multiply_adds(const AttnShape *s) {
     return (double)(s->batch * s->heads * s->tq) * (double)(s->tk * s->dim);
 }
 
-int64_t attn_key_parts(const AttnShape *s, int64_t items) {
-    int64_t seen = s->window ? MIN(s->tk, s->window + BLOCK_QUERIES) : s->tk;
-    if (items >= s->threads || multiply_adds(s) < SMALL_ATTENTION) return 1;
-    int64_t blocks = (seen + ATTN_BLOCK_KEYS - 1) / ATTN_BLOCK_KEYS;
-    return MIN(blocks, (s->threads + items - 1) / items);
-}
-
-AttnRange attn_part(const Attn *a, AttnRange all, int64_t block, LLVMValueRef part) {
-    Emit *e = a->e;
-    if (a->parts == 1) return all;
-    LLVMValueRef size = emit_i64(e, block), n = emit_i64(e, a->parts), at[2];
-    LLVMValueRef blocks =
-        emit_add(e, emit_sub(e, all.to, all.from), emit_i64(e, block - 1));
-    blocks = emit_div(e, emit_imax(e, blocks, emit_i64(e, 0)), size);
-    for (int i = 0; i < 2; i++) {
-        LLVMValueRef p = emit_add(e, part, emit_i64(e, i));
-        at[i] = emit_mul(e, emit_div(e, emit_mul(e, blocks, p), n), size);
-        at[i] = emit_imin(e, emit_add(e, all.from, at[i]), all.to);
-    }
-    return (AttnRange){at[0], at[1]};
+bool attn_is_small(const AttnShape *s) {
+    return multiply_adds(s) < SMALL_ATTENTION;
 }
 
 LLVMValueRef attn_entry(const Attn *a, int n, const AttnPhase *phase, int phases) {

@@ -5,8 +5,8 @@
 #include "codegen/gemm.h"
 #include "codegen/gemm_tiles.h"
 
-/* Floats of a thread's scratch in the backward part. */
-int64_t attn_grad_floats(const AttnShape *s, int64_t bq);
+/* Floats of the workspace of the backward part. */
+int64_t attn_grad_floats(const AttnShape *s, int threads, int vl);
 
 /* A block of scores is S[keys][queries]: up to bk keys by bq queries, rows of bq values.
  * q_row and kv_row are the distances of neighbouring positions in q and in k, v. Lanes
@@ -94,6 +94,13 @@ AttnQueries attn_queries(const Attn *a, LLVMValueRef ctx, int slot, const AttnOr
 /* Into how many parts the keys are split so that all threads have work, where there would
  * only be `items` pieces of it; 1 where these are enough, or it is not worth it. */
 int64_t attn_key_parts(const AttnShape *s, int64_t items);
+bool attn_is_small(const AttnShape *s); /* so that it stays on one thread */
+/* name.merge(work, other): adds to the sums of a block of queries at `work` those of other
+ * keys. In floats from there: out[dim][bq] and sum[bq], relative to max[bq]. */
+void attn_merge_emit(const Attn *a, int64_t out, int64_t max, int64_t sum);
+/* name.add(ctx, begin, end, thread): rows of slot `to`, of q_row numbers, are the sums of
+ * those of the parts, f32, one after the other from float `at` of slot `work` on. */
+void attn_add_emit(const Attn *a, int to, int work, int64_t at);
 /* Part `part` of a->parts of the keys of the range, in whole blocks of `block` from its
  * start on. */
 AttnRange attn_part(const Attn *a, AttnRange all, int64_t block, LLVMValueRef part);
