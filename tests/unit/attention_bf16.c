@@ -132,6 +132,7 @@ static const double half_ulp = 1.0 / (1 << NARROW_BITS), single = 8e-6;
 
 static bool sees(const Data *d, int64_t b, int64_t i, int64_t j) {
     if (d->s.within && d->k_at + j < d->first[b * d->s.tq + i]) return false;
+    if (d->s.window && d->k_at + j <= d->q_at + i - d->s.window) return false;
     return !d->s.causal || d->k_at + j <= d->q_at + i;
 }
 
@@ -288,6 +289,7 @@ static AttnShape shape(int64_t tq, int64_t tk, int64_t heads, int64_t kv_heads,
 
 static const int dims[] = {16, 50, 64, 80, 96, 128, 256, 33, 1};
 static const int sizes[] = {1, 7, 64, 65, 200};
+static const int windows[] = {1, 2, 17, 64, 100, 200};
 enum { CASES = ARRAY_LEN(dims) * ARRAY_LEN(sizes) * ARRAY_LEN(sizes) };
 
 /* Case n has the sizes of its number, and features that change from case to case. */
@@ -301,7 +303,8 @@ static void run_case(int n, int vl, Way way) {
     s.dropout = n % 7 == 3 ? 0.3 : 0;
     if (n % 11 == 10) s.scale = -s.scale;
     test_at("case %d", n);
-    threads = 1 + n % 3;
+    s.threads = threads = 1 + n / 2 % 4;
+    if (s.causal && n % 3 == 2) s.window = windows[n / 3 % ARRAY_LEN(windows)];
     Compiled c = compiled(&s, vl, way);
     static const int offsets[] = {0, 5, 70, -4};
     for (int i = 0; i < 2; i++) {
