@@ -11,8 +11,9 @@
  * [batch, tq, heads], the log of the sum of exp(scale * q k); all contiguous. Of bf16
  * the products are summed in f32; what softmax gives, and its gradient, are rounded to
  * bf16 where they are factors, and results once. Head h uses
- * kv head h / (heads / kv_heads). Causal: query i sees keys k_at + j <= q_at + i, and no
- * later block of keys is read; otherwise it sees all tk keys. dropout: probability of
+ * kv head h / (heads / kv_heads). Causal: query i sees keys k_at + j <= q_at + i, with a
+ * window those of them > q_at + i - window; no block outside of that is read. Otherwise it
+ * sees all tk keys. dropout: probability of
  * dropping, in [0, 1); `site` tells the attentions of one step apart. */
 typedef struct AttnShape {
     int64_t batch, tq, tk, heads, kv_heads, dim;
@@ -38,13 +39,14 @@ typedef struct AttnShape {
  * x = micro-batch * n + ((b * heads + h) * queries + q_at + i) * keys + k_at + j in the
  * whole tensor of n probabilities, and then scaled by 1 / (1 - dropout).
  * With `within` the function has one more parameter, ptr first: i32[batch, tq].
- * The function calls rt_parallel; the bits do not depend on the number of threads. */
+ * The function calls rt_parallel; the bits do not depend on the threads that it runs on. With
+ * tq = 1 and no dropout probabilities stay f32. */
 LLVMValueRef attention_emit(Emit *e, const char *name, const AttnShape *s);
 
 /* Emits (within: ptr first last) void(ptr q, ptr k, ptr v, ptr o, ptr lse, ptr do,
  * ptr q_at, ptr k_at, ptr rng, ptr dq, ptr dk, ptr dv, ptr workspace). dq, dk, dv are
  * overwritten; dk and dv are summed over the query heads that share them, in order, by
- * the one thread that owns the kv head. Queries that see no key have and give no
+ * the one thread that owns the kv head, or a part of its keys. Queries that see no key have and give no
  * gradient. */
 LLVMValueRef attention_grad_emit(Emit *e, const char *name, const AttnShape *s);
 

@@ -8,67 +8,11 @@
  * what is summed over: Q and dO twice per block of queries, K twice per block of keys; P
  * and dS are rounded, dS in two orders; dQ, dK and dV are summed in f32 in scratch and
  * rounded at the end. Factors enter after the products. */
-#include "codegen/attention.h"
+#include "codegen/attention_backward.h"
 #include "codegen/attention_pack.h"
 #include "codegen/vmath.h"
 #include <float.h>
 #include <math.h>
-
-enum {
-    SLOT_Q,
-    SLOT_K,
-    SLOT_V,
-    SLOT_O,
-    SLOT_LSE,
-    SLOT_DO,
-    SLOT_Q_AT,
-    SLOT_K_AT,
-    SLOT_RNG,
-    SLOT_DQ,
-    SLOT_DK,
-    SLOT_DV,
-    SLOT_WORK,
-    SLOT_FIRST, /* only with `within` */
-    SLOTS
-};
-
-/* A thread's scratch, in floats from its start. With bf16: rows of K and V, pairs of keys
- * of K, pairs of queries of Q and dO; rows of P and dS, pairs of keys of dS; sums. */
-typedef struct Scratch {
-    int64_t q, out, s, ds, delta, lse;
-    int64_t k_rows, v_rows, k_pairs, q_pairs, do_pairs, p_rows, ds_rows, ds_pairs;
-    int64_t dq, dk, dv, floats;
-} Scratch;
-
-static int64_t take(int64_t *end, int64_t floats) {
-    int64_t at = *end;
-    *end = align_up(at + floats);
-    return at;
-}
-
-static Scratch scratch_of(const AttnShape *s, int64_t bq) {
-    Scratch x = {0};
-    int64_t bk = ATTN_BLOCK_KEYS, words = attn_words(s), *end = &x.floats;
-    x.q = take(end, words * bq);
-    x.out = take(end, words * bq);
-    x.s = take(end, bk * bq);
-    x.ds = take(end, bk * bq);
-    x.delta = take(end, bq);
-    x.lse = take(end, bq);
-    if (s->dt != DT_BF16) return x;
-    x.k_rows = take(end, bk * words);
-    x.v_rows = take(end, bk * words);
-    x.k_pairs = take(end, bk / 2 * s->dim);
-    x.q_pairs = take(end, bq / 2 * s->dim);
-    x.do_pairs = take(end, bq / 2 * s->dim);
-    x.p_rows = take(end, bk * bq / 2);
-    x.ds_rows = take(end, bk * bq / 2);
-    x.ds_pairs = take(end, bk / 2 * bq);
-    x.dq = take(end, bq * s->dim);
-    x.dk = take(end, s->tk * s->dim);
-    x.dv = take(end, s->tk * s->dim);
-    return x;
-}
 
 static int64_t parts_of(const AttnShape *s) {
     return attn_key_parts(s, s->batch * s->kv_heads);
@@ -81,7 +25,7 @@ static int64_t query_sums_floats(const AttnShape *s) {
 }
 
 int64_t attn_grad_floats(const AttnShape *s, int threads, int vl) {
-    int64_t scratch = scratch_of(s, attn_block_queries(s, vl)).floats;
+    int64_t scratch = backward_scratch_of(s, attn_block_queries(s, vl)).floats;
     return query_sums_floats(s) + threads * scratch;
 }
 
@@ -89,7 +33,7 @@ int64_t attn_grad_floats(const AttnShape *s, int threads, int vl) {
  * beyond the last query get an lse that makes P and dS 0. */
 static void delta_emit(const Attn *a) {
     Emit *e = a->e;
-    Scratch x = scratch_of(&a->s, a->bq);
+    BackwardScratch x = backward_scratch_of(&a->s, a->bq);
     int64_t dim = a->s.dim;
     attn_func(a, "delta", "ppppi");
     LLVMValueRef last = emit_sub(e, emit_param(e, 4), emit_i64(e, 1));
@@ -117,119 +61,6 @@ static void delta_emit(const Attn *a) {
     emit_store(e, dot, attn_f32(a, emit_at(e, e->f32, work, x.delta), l.i), NULL, 4);
     emit_store(e, lse, attn_f32(a, emit_at(e, e->f32, work, x.lse), l.i), NULL, 4);
     loop_end(e, &l, NULL);
-    emit_ret(e, NULL);
-}
-
-/* P and dS for one vector of queries at one key. */
-typedef struct Soft {
-    LLVMValueRef p, ds;
-} Soft;
-
-/* From S at `p_at` and dP at `ds_at`. With dropout the value that multiplied V was
- * P / (1 - dropout) or 0, and dP goes the same way; delta already contains it through o. */
-static Soft soft_vector(const Attn *a, LLVMValueRef p_at, LLVMValueRef ds_at,
-                        LLVMValueRef lse, LLVMValueRef delta, LLVMValueRef index) {
-    Emit *e = a->e;
-    LLVMValueRef s = emit_load(e, e->vf32, p_at, NULL, 4);
-    LLVMValueRef dp = emit_load(e, e->vf32, ds_at, NULL, 4);
-    LLVMValueRef p = vmath_exp2_fast(e, emit_fsub(e, s, lse)), used = p;
-    if (a->s.dropout > 0) {
-        LLVMValueRef keep = attn_keep(a, emit_param(e, 4), index);
-        LLVMValueRef zero = LLVMConstNull(e->vf32);
-        LLVMValueRef up = emit_f32_like(e, zero, 1 / (1 - a->s.dropout));
-        used = emit_select(e, keep, emit_fmul(e, p, up), zero);
-        dp = emit_select(e, keep, emit_fmul(e, dp, up), zero);
-    }
-    return (Soft){used, emit_fmul(e, p, emit_fsub(e, dp, delta))};
-}
-
-/* Four vectors of queries side by side, from lane `first` on, over the keys. */
-typedef struct SoftColumns {
-    const Attn *a;
-    Scratch x;
-    int64_t first;
-    int n;
-    LLVMValueRef lse[4], delta[4];
-} SoftColumns;
-
-static Soft soft_at(const SoftColumns *c, LLVMValueRef key, int v) {
-    const Attn *a = c->a;
-    Emit *e = a->e;
-    int64_t at = c->first + v * e->vl;
-    LLVMValueRef index = emit_add(e, emit_param(e, 5), key);
-    index = emit_add(e, index, emit_i64(e, at * a->next_query));
-    LLVMValueRef row = emit_mul(e, key, emit_i64(e, a->bq));
-    LLVMValueRef s = attn_f32(a, emit_param(e, 0), row);
-    LLVMValueRef ds = attn_f32(a, emit_param(e, 1), row);
-    return soft_vector(a, emit_at(e, e->f32, s, at), emit_at(e, e->f32, ds, at),
-                       c->lse[v], c->delta[v], index);
-}
-
-/* P and dS replace S and dP. */
-static void soft_key(const SoftColumns *c, LLVMValueRef key) {
-    const Attn *a = c->a;
-    Emit *e = a->e;
-    LLVMValueRef row = emit_mul(e, key, emit_i64(e, a->bq));
-    for (int v = 0; v < c->n; v++) {
-        Soft soft = soft_at(c, key, v);
-        LLVMValueRef at = emit_add(e, row, emit_i64(e, c->first + v * e->vl));
-        emit_store(e, soft.p, attn_f32(a, emit_param(e, 0), at), NULL, 4);
-        emit_store(e, soft.ds, attn_f32(a, emit_param(e, 1), at), NULL, 4);
-    }
-}
-
-/* Rounded rows of P and dS of a pair of keys, and their dS in pairs; where the last key
- * has no other, that is 0. */
-static void soft_key_pair(const SoftColumns *c, LLVMValueRef key) {
-    const Attn *a = c->a;
-    Emit *e = a->e;
-    LLVMValueRef work = emit_param(e, 2), next = emit_add(e, key, emit_i64(e, 1));
-    LLVMValueRef there = LLVMBuildICmp(e->b, LLVMIntSLT, next, emit_param(e, 3), "");
-    LLVMValueRef p_rows = emit_at(e, e->f32, work, c->x.p_rows);
-    LLVMValueRef ds_rows = emit_at(e, e->f32, work, c->x.ds_rows);
-    LLVMValueRef pairs = emit_at(e, e->f32, work, c->x.ds_pairs);
-    LLVMValueRef row = emit_mul(e, key, emit_i64(e, a->bq));
-    for (int v = 0; v < c->n; v++) {
-        LLVMValueRef ds[2];
-        int64_t lane = c->first + v * e->vl;
-        for (int i = 0; i < 2; i++) {
-            Soft soft = soft_at(c, i ? next : key, v);
-            LLVMValueRef at = emit_add(e, row, emit_i64(e, i * a->bq + lane));
-            ds[i] = emit_to_narrow(e, DT_BF16, soft.ds);
-            emit_store_narrow(e, DT_BF16, soft.p, attn_element(a, p_rows, at), NULL);
-            emit_store(e, ds[i], attn_element(a, ds_rows, at), NULL, 2);
-        }
-        ds[1] = emit_select(e, there, ds[1], LLVMConstNull(LLVMTypeOf(ds[1])));
-        LLVMValueRef at = emit_div(e, row, emit_i64(e, 2));
-        LLVMValueRef to = attn_f32(a, pairs, emit_add(e, at, emit_i64(e, lane)));
-        emit_store(e, emit_pair_up(e, ds[0], ds[1]), to, NULL, 4);
-    }
-}
-
-/* name.soft(s, ds, work, keys, rng, index): P and dS of S and dP. */
-static void soft_emit(const Attn *a) {
-    Emit *e = a->e;
-    SoftColumns c = {.a = a, .x = scratch_of(&a->s, a->bq)};
-    attn_func(a, "soft", "pppipi");
-    LLVMValueRef work = emit_param(e, 2);
-    for (c.first = 0; c.first < a->bq; c.first += 4 * e->vl) {
-        c.n = (int)MIN(4, (a->bq - c.first) / e->vl);
-        for (int v = 0; v < c.n; v++) {
-            int64_t at = c.first + v * e->vl;
-            LLVMValueRef delta = emit_at(e, e->f32, work, c.x.delta + at);
-            LLVMValueRef lse = emit_at(e, e->f32, work, c.x.lse + at);
-            c.delta[v] = emit_load(e, e->vf32, delta, NULL, 4);
-            c.lse[v] = emit_load(e, e->vf32, lse, NULL, 4);
-        }
-        Loop l;
-        int step = a->narrow ? 2 : 1;
-        loop_begin(e, &l, emit_i64(e, 0), emit_param(e, 3), step, 0, NULL);
-        if (a->narrow)
-            soft_key_pair(&c, l.i);
-        else
-            soft_key(&c, l.i);
-        loop_end(e, &l, NULL);
-    }
     emit_ret(e, NULL);
 }
 
@@ -282,7 +113,7 @@ typedef struct Operands {
 static Operands in_memory(const Attn *a, const Block *b, LLVMValueRef j0,
                           LLVMValueRef keys) {
     Emit *e = a->e;
-    Scratch x = scratch_of(&a->s, a->bq);
+    BackwardScratch x = backward_scratch_of(&a->s, a->bq);
     LLVMValueRef at = emit_mul(e, j0, emit_i64(e, a->kv_row));
     Operands o = {.k = attn_f32(a, b->k, at), .v = attn_f32(a, b->v, at)};
     o.p = scratch_at(a, b->work, x.s);
@@ -305,7 +136,7 @@ static LLVMValueRef half_of(Emit *e, LLVMValueRef n) {
 static Operands in_scratch(const Attn *a, const Block *b, LLVMValueRef j0,
                            LLVMValueRef keys) {
     Emit *e = a->e;
-    Scratch x = scratch_of(&a->s, a->bq);
+    BackwardScratch x = backward_scratch_of(&a->s, a->bq);
     LLVMValueRef at = emit_mul(e, j0, emit_i64(e, a->kv_row)), work = b->work;
     LLVMValueRef k = attn_element(a, b->k, at), v = attn_element(a, b->v, at);
     Operands o = {.k = scratch_at(a, work, x.k_rows), .v = scratch_at(a, work, x.v_rows)};
@@ -329,7 +160,7 @@ static Operands in_scratch(const Attn *a, const Block *b, LLVMValueRef j0,
 /* One block of keys from j0 on, `keys` of them, against the block of queries. */
 static void pair_emit(const Attn *a, const Block *b, LLVMValueRef j0, LLVMValueRef keys) {
     Emit *e = a->e;
-    Scratch x = scratch_of(&a->s, a->bq);
+    BackwardScratch x = backward_scratch_of(&a->s, a->bq);
     LLVMValueRef work = b->work;
     LLVMValueRef s = scratch_at(a, work, x.s), ds = scratch_at(a, work, x.ds);
     Operands o = a->narrow ? in_scratch(a, b, j0, keys) : in_memory(a, b, j0, keys);
@@ -348,7 +179,7 @@ static void pair_emit(const Attn *a, const Block *b, LLVMValueRef j0, LLVMValueR
 /* Where dK or dV of the kv head that starts at element `kv` is summed: bf16 cannot be. */
 static LLVMValueRef key_sums(const Attn *a, LLVMValueRef ctx, LLVMValueRef work, int slot,
                              LLVMValueRef kv) {
-    Scratch x = scratch_of(&a->s, a->bq);
+    BackwardScratch x = backward_scratch_of(&a->s, a->bq);
     if (a->narrow) return scratch_at(a, work, slot == SLOT_DK ? x.dk : x.dv);
     return attn_f32(a, attn_slot(a, ctx, slot), kv);
 }
@@ -358,7 +189,7 @@ static LLVMValueRef query_sums(const Attn *a, LLVMValueRef ctx, LLVMValueRef wor
                                LLVMValueRef at, LLVMValueRef part) {
     Emit *e = a->e;
     const AttnShape *s = &a->s;
-    Scratch x = scratch_of(s, a->bq);
+    BackwardScratch x = backward_scratch_of(s, a->bq);
     if (a->parts > 1) {
         part = emit_mul(e, part, emit_i64(e, s->batch * s->tq * a->q_row));
         return attn_f32(a, attn_slot(a, ctx, SLOT_WORK), emit_add(e, part, at));
@@ -381,7 +212,7 @@ static void set_tensors(const Attn *a, Block *b, LLVMValueRef ctx, LLVMValueRef 
 /* Q and dO to scratch, with lanes of queries, and in pairs of queries. */
 static void pack_queries(const Attn *a, const Block *b) {
     Emit *e = a->e;
-    Scratch x = scratch_of(&a->s, a->bq);
+    BackwardScratch x = backward_scratch_of(&a->s, a->bq);
     LLVMValueRef work = b->work, rows = b->rows;
     LLVMValueRef pack_q[] = {b->q, scratch_at(a, work, x.q), rows,
                              emit_f32(e, a->s.scale * M_LOG2E)};
@@ -525,7 +356,7 @@ static void body_emit(const Attn *a) {
     Emit *e = a->e;
     attn_func(a, "body", "piii");
     LLVMValueRef ctx = emit_param(e, 0), scratch = attn_slot(a, ctx, SLOT_WORK);
-    LLVMValueRef floats = emit_i64(e, scratch_of(&a->s, a->bq).floats);
+    LLVMValueRef floats = emit_i64(e, backward_scratch_of(&a->s, a->bq).floats);
     scratch = emit_at(e, e->f32, scratch, query_sums_floats(&a->s));
     LLVMValueRef work = attn_f32(a, scratch, emit_mul(e, emit_param(e, 3), floats));
     LLVMValueRef zero = emit_i64(e, 0), parts = emit_i64(e, a->parts);
@@ -566,7 +397,7 @@ LLVMValueRef attention_grad_emit(Emit *e, const char *name, const AttnShape *s) 
     attn_clear_emit(&a, "clear_q", sums_row(&a));
     attn_clear_emit(&a, "clear_kv", a.narrow ? s->dim : a.kv_row);
     delta_emit(&a);
-    soft_emit(&a);
+    attn_soft_emit(&a);
     products_emit(&a);
     queries_emit(&a);
     head_emit(&a);

@@ -59,21 +59,24 @@ static LLVMValueRef tail_mask(const Attn *a) {
     return left ? emit_tail_mask(e, emit_i64(e, left)) : NULL;
 }
 
-/* Starts loading the row of a head at `row`. Rows of one head are too far from each other
- * for the CPU to see what comes next. */
-static void fetch_row(const Attn *a, LLVMValueRef row) {
+/* Starts loading what is at `at`, or a row of a head: these are too far from each other for
+ * the CPU to see which comes next. */
+static void fetch(const Attn *a, LLVMValueRef at) {
     Emit *e = a->e;
-    int64_t bytes = a->s.dim * (a->narrow ? 2 : 4);
-    for (int64_t at = 0; at < bytes; at += CACHE_LINE) {
-        LLVMValueRef args[] = {emit_at(e, e->i8, row, at), emit_i32(e, 0), emit_i32(e, 3),
-                               emit_i32(e, 1)};
-        emit_intrinsic(e, "llvm.prefetch", &e->ptr, 1, args, ARRAY_LEN(args));
-    }
+    LLVMValueRef args[] = {at, emit_i32(e, 0), emit_i32(e, 3), emit_i32(e, 1)};
+    emit_intrinsic(e, "llvm.prefetch", &e->ptr, 1, args, ARRAY_LEN(args));
 }
 
-/* sum[t] += q times row t from k on, lane by lane, for n rows. */
-static void dot_rows(const Attn *a, LLVMValueRef q, LLVMValueRef k, int n,
-                     LLVMValueRef *sum) {
+static void fetch_row(const Attn *a, LLVMValueRef row) {
+    int64_t bytes = a->s.dim * (a->narrow ? 2 : 4);
+    for (int64_t at = 0; at < bytes; at += CACHE_LINE)
+        fetch(a, emit_at(a->e, a->e->i8, row, at));
+}
+
+/* sum[t] += q times row t from k on, lane by lane, for n rows; meanwhile those from `ahead`
+ * on come nearer (NULL: none). */
+static void dot_rows(const Attn *a, LLVMValueRef q, LLVMValueRef k, LLVMValueRef ahead,
+                     int n, LLVMValueRef *sum) {
     Emit *e = a->e;
     int64_t whole = a->s.dim / e->vl * e->vl;
     Loop l;
@@ -83,6 +86,7 @@ static void dot_rows(const Attn *a, LLVMValueRef q, LLVMValueRef k, int n,
         LLVMValueRef at = emit_add(e, l.i, emit_i64(e, t * a->kv_row));
         LLVMValueRef row = attn_load(a, attn_element(a, k, at), NULL);
         sum[t] = emit_fma(e, x, row, l.carry[t]);
+        if (ahead) fetch(a, attn_element(a, ahead, at));
     }
     loop_end(e, &l, sum);
     for (int t = 0; t < n; t++) sum[t] = l.carry[t];
@@ -96,11 +100,12 @@ static void dot_rows(const Attn *a, LLVMValueRef q, LLVMValueRef k, int n,
 }
 
 /* Scores of vl keys: their sums are transposed and added up, lane t is that of key t. */
-static LLVMValueRef score_tile(const Attn *a, LLVMValueRef q, LLVMValueRef k) {
+static LLVMValueRef score_tile(const Attn *a, LLVMValueRef q, LLVMValueRef k,
+                               LLVMValueRef ahead) {
     Emit *e = a->e;
     LLVMValueRef sum[16];
     for (int t = 0; t < e->vl; t++) sum[t] = LLVMConstNull(e->vf32);
-    dot_rows(a, q, k, e->vl, sum);
+    dot_rows(a, q, k, ahead, e->vl, sum);
     emit_transpose(e, sum);
     for (int n = e->vl / 2; n; n /= 2)
         for (int t = 0; t < n; t++) sum[t] = emit_fadd(e, sum[t], sum[t + n]);
@@ -118,7 +123,7 @@ static void score_rest(const Attn *a, LLVMValueRef q, LLVMValueRef k, LLVMValueR
     Loop l;
     loop_begin(e, &l, from, keys, 1, 0, NULL);
     LLVMValueRef at = emit_mul(e, l.i, emit_i64(e, a->kv_row)), sum = zero;
-    dot_rows(a, q, attn_element(a, k, at), 1, &sum);
+    dot_rows(a, q, attn_element(a, k, at), NULL, 1, &sum);
     sum = emit_fmul(e, emit_reduce_add(e, sum), emit_f32(e, a->s.scale * M_LOG2E));
     emit_store(e, sum, attn_f32(a, scores, l.i), NULL, 4);
     loop_end(e, &l, NULL);
@@ -135,11 +140,8 @@ static void scores_emit(const Attn *a) {
     Loop l;
     loop_begin(e, &l, emit_i64(e, 0), whole, e->vl, 0, NULL);
     LLVMValueRef at = emit_mul(e, l.i, emit_i64(e, a->kv_row));
-    for (int t = 0; t < e->vl; t++) {
-        LLVMValueRef row = emit_add(e, at, emit_i64(e, t * a->kv_row));
-        fetch_row(a, attn_element(a, emit_param(e, 4), row));
-    }
-    LLVMValueRef tile = score_tile(a, q, attn_element(a, k, at));
+    LLVMValueRef ahead = attn_element(a, emit_param(e, 4), at);
+    LLVMValueRef tile = score_tile(a, q, attn_element(a, k, at), ahead);
     emit_store(e, tile, attn_f32(a, to, l.i), NULL, 4);
     loop_end(e, &l, NULL);
     score_rest(a, q, k, to, whole, keys);

@@ -1,0 +1,147 @@
+/* attention_backward.c - of attention backward the scratch of a thread, and the softmax part:
+ * probabilities and the gradient of scores, from the scores and the gradient of
+ * probabilities of a block. attention_grad.c has the rest. */
+#include "codegen/attention_backward.h"
+#include "codegen/vmath.h"
+
+static int64_t take(int64_t *end, int64_t floats) {
+    int64_t at = *end;
+    *end = align_up(at + floats);
+    return at;
+}
+
+BackwardScratch backward_scratch_of(const AttnShape *s, int64_t bq) {
+    BackwardScratch x = {0};
+    int64_t bk = ATTN_BLOCK_KEYS, words = attn_words(s), *end = &x.floats;
+    x.q = take(end, words * bq);
+    x.out = take(end, words * bq);
+    x.s = take(end, bk * bq);
+    x.ds = take(end, bk * bq);
+    x.delta = take(end, bq);
+    x.lse = take(end, bq);
+    if (s->dt != DT_BF16) return x;
+    x.k_rows = take(end, bk * words);
+    x.v_rows = take(end, bk * words);
+    x.k_pairs = take(end, bk / 2 * s->dim);
+    x.q_pairs = take(end, bq / 2 * s->dim);
+    x.do_pairs = take(end, bq / 2 * s->dim);
+    x.p_rows = take(end, bk * bq / 2);
+    x.ds_rows = take(end, bk * bq / 2);
+    x.ds_pairs = take(end, bk / 2 * bq);
+    x.dq = take(end, bq * s->dim);
+    x.dk = take(end, s->tk * s->dim);
+    x.dv = take(end, s->tk * s->dim);
+    return x;
+}
+
+/* P and dS for one vector of queries at one key. */
+typedef struct Soft {
+    LLVMValueRef p, ds;
+} Soft;
+
+/* From S at `p_at` and dP at `ds_at`. With dropout the value that multiplied V was
+ * P / (1 - dropout) or 0, and dP goes the same way; delta already contains it through o. */
+static Soft soft_vector(const Attn *a, LLVMValueRef p_at, LLVMValueRef ds_at,
+                        LLVMValueRef lse, LLVMValueRef delta, LLVMValueRef index) {
+    Emit *e = a->e;
+    LLVMValueRef s = emit_load(e, e->vf32, p_at, NULL, 4);
+    LLVMValueRef dp = emit_load(e, e->vf32, ds_at, NULL, 4);
+    LLVMValueRef p = vmath_exp2_fast(e, emit_fsub(e, s, lse)), used = p;
+    if (a->s.dropout > 0) {
+        LLVMValueRef keep = attn_keep(a, emit_param(e, 4), index);
+        LLVMValueRef zero = LLVMConstNull(e->vf32);
+        LLVMValueRef up = emit_f32_like(e, zero, 1 / (1 - a->s.dropout));
+        used = emit_select(e, keep, emit_fmul(e, p, up), zero);
+        dp = emit_select(e, keep, emit_fmul(e, dp, up), zero);
+    }
+    return (Soft){used, emit_fmul(e, p, emit_fsub(e, dp, delta))};
+}
+
+/* Four vectors of queries side by side, from lane `first` on, over the keys. */
+typedef struct SoftColumns {
+    const Attn *a;
+    BackwardScratch x;
+    int64_t first;
+    int n;
+    LLVMValueRef lse[4], delta[4];
+} SoftColumns;
+
+static Soft soft_at(const SoftColumns *c, LLVMValueRef key, int v) {
+    const Attn *a = c->a;
+    Emit *e = a->e;
+    int64_t at = c->first + v * e->vl;
+    LLVMValueRef index = emit_add(e, emit_param(e, 5), key);
+    index = emit_add(e, index, emit_i64(e, at * a->next_query));
+    LLVMValueRef row = emit_mul(e, key, emit_i64(e, a->bq));
+    LLVMValueRef s = attn_f32(a, emit_param(e, 0), row);
+    LLVMValueRef ds = attn_f32(a, emit_param(e, 1), row);
+    return soft_vector(a, emit_at(e, e->f32, s, at), emit_at(e, e->f32, ds, at),
+                       c->lse[v], c->delta[v], index);
+}
+
+/* P and dS replace S and dP. */
+static void soft_key(const SoftColumns *c, LLVMValueRef key) {
+    const Attn *a = c->a;
+    Emit *e = a->e;
+    LLVMValueRef row = emit_mul(e, key, emit_i64(e, a->bq));
+    for (int v = 0; v < c->n; v++) {
+        Soft soft = soft_at(c, key, v);
+        LLVMValueRef at = emit_add(e, row, emit_i64(e, c->first + v * e->vl));
+        emit_store(e, soft.p, attn_f32(a, emit_param(e, 0), at), NULL, 4);
+        emit_store(e, soft.ds, attn_f32(a, emit_param(e, 1), at), NULL, 4);
+    }
+}
+
+/* Rounded rows of P and dS of a pair of keys, and their dS in pairs; where the last key
+ * has no other, that is 0. */
+static void soft_key_pair(const SoftColumns *c, LLVMValueRef key) {
+    const Attn *a = c->a;
+    Emit *e = a->e;
+    LLVMValueRef work = emit_param(e, 2), next = emit_add(e, key, emit_i64(e, 1));
+    LLVMValueRef there = LLVMBuildICmp(e->b, LLVMIntSLT, next, emit_param(e, 3), "");
+    LLVMValueRef p_rows = emit_at(e, e->f32, work, c->x.p_rows);
+    LLVMValueRef ds_rows = emit_at(e, e->f32, work, c->x.ds_rows);
+    LLVMValueRef pairs = emit_at(e, e->f32, work, c->x.ds_pairs);
+    LLVMValueRef row = emit_mul(e, key, emit_i64(e, a->bq));
+    for (int v = 0; v < c->n; v++) {
+        LLVMValueRef ds[2];
+        int64_t lane = c->first + v * e->vl;
+        for (int i = 0; i < 2; i++) {
+            Soft soft = soft_at(c, i ? next : key, v);
+            LLVMValueRef at = emit_add(e, row, emit_i64(e, i * a->bq + lane));
+            ds[i] = emit_to_bf16(e, soft.ds);
+            emit_store_bf16(e, soft.p, attn_element(a, p_rows, at), NULL);
+            emit_store(e, ds[i], attn_element(a, ds_rows, at), NULL, 2);
+        }
+        ds[1] = emit_select(e, there, ds[1], LLVMConstNull(LLVMTypeOf(ds[1])));
+        LLVMValueRef at = emit_div(e, row, emit_i64(e, 2));
+        LLVMValueRef to = attn_f32(a, pairs, emit_add(e, at, emit_i64(e, lane)));
+        emit_store(e, emit_pair_up(e, ds[0], ds[1]), to, NULL, 4);
+    }
+}
+
+void attn_soft_emit(const Attn *a) {
+    Emit *e = a->e;
+    SoftColumns c = {.a = a, .x = backward_scratch_of(&a->s, a->bq)};
+    attn_func(a, "soft", "pppipi");
+    LLVMValueRef work = emit_param(e, 2);
+    for (c.first = 0; c.first < a->bq; c.first += 4 * e->vl) {
+        c.n = (int)MIN(4, (a->bq - c.first) / e->vl);
+        for (int v = 0; v < c.n; v++) {
+            int64_t at = c.first + v * e->vl;
+            LLVMValueRef delta = emit_at(e, e->f32, work, c.x.delta + at);
+            LLVMValueRef lse = emit_at(e, e->f32, work, c.x.lse + at);
+            c.delta[v] = emit_load(e, e->vf32, delta, NULL, 4);
+            c.lse[v] = emit_load(e, e->vf32, lse, NULL, 4);
+        }
+        Loop l;
+        int step = a->narrow ? 2 : 1;
+        loop_begin(e, &l, emit_i64(e, 0), emit_param(e, 3), step, 0, NULL);
+        if (a->narrow)
+            soft_key_pair(&c, l.i);
+        else
+            soft_key(&c, l.i);
+        loop_end(e, &l, NULL);
+    }
+    emit_ret(e, NULL);
+}
