@@ -90,6 +90,28 @@ static char *temp(const char *name) {
     return path_join(arena_new(), temp_dir(), name);
 }
 
+/* A folder `name` with the weights of llama_tiny, whose queries see `window` keys. */
+static inline char *mistral_folder(Arena *mem, const char *name, int window) {
+    static const char *const files[] = {"model.safetensors", "config.json"};
+    char *dir = temp(name);
+    EXPECT(!dir_make(dir));
+    for (int i = 0; i < 2; i++) {
+        size_t n;
+        char *bytes = file_read(mem, path_join(mem, golden("llama_tiny"), files[i]),
+                                1 << 20, &n, EXIT_DATA);
+        if (i == 1) {
+            const char *rest = strstr(bytes, "\"num_hidden_layers\"");
+            EXPECT(rest);
+            bytes =
+                arena_printf(mem, "{\"model_type\":\"mistral\",\"sliding_window\":%d,%s",
+                             window, rest);
+            n = strlen(bytes);
+        }
+        EXPECT(!file_write_atomic(path_join(mem, dir, files[i]), bytes, n));
+    }
+    return dir;
+}
+
 static void write_text(const char *path, const char *text) {
     EXPECT_INT(file_write_atomic(path, text, strlen(text)), 0);
 }

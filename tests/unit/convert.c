@@ -21,19 +21,19 @@ static void check_same_tensors(const char *a, const char *b) {
     arena_free(mem);
 }
 
-static void check_round_trip(const char *name) {
+static void check_round_trip_of(char *dir, const char *name) {
     Arena *mem = arena_new();
     char *first = temp("first"), *there = temp("there"), *back = temp("back");
     first = path_join(mem, first, name);
     there = path_join(mem, there, name);
     back = path_join(mem, back, name);
     char *prompt[] = {"--greedy", "--prompt_tokens", "7,8,9", "--max_new_tokens", "9"};
-    CONVERT("--to", "stator", golden(name), there);
+    CONVERT("--to", "stator", dir, there);
     worked();
     CONVERT("--to", "hf", there, back);
     worked();
-    check_same_tensors(golden(name), back);
-    CONVERT("--to=hf", golden(name), first);
+    check_same_tensors(dir, back);
+    CONVERT("--to=hf", dir, first);
     worked();
     size_t n, m;
     const char *files[] = {"config.json", "generation_config.json", "model.safetensors"};
@@ -42,7 +42,7 @@ static void check_round_trip(const char *name) {
         char *b = file_read(mem, path_join(mem, back, files[i]), 1 << 20, &m, EXIT_DATA);
         EXPECT(n == m && !memcmp(a, b, n));
     }
-    PREDICT(golden(name), prompt[0], prompt[1], prompt[2], prompt[3], prompt[4]);
+    PREDICT(dir, prompt[0], prompt[1], prompt[2], prompt[3], prompt[4]);
     worked();
     char *want = arena_strdup(mem, printed);
     EXPECT_STR(PREDICT(there, prompt[0], prompt[1], prompt[2], prompt[3], prompt[4]),
@@ -52,11 +52,18 @@ static void check_round_trip(const char *name) {
     arena_free(mem);
 }
 
+static void check_round_trip(const char *name) {
+    check_round_trip_of(golden(name), name);
+}
+
 TEST_LIMIT(convert_there_and_back, 240) {
     check_round_trip("gpt2_tiny");
     check_round_trip("gpt2_untied");
     check_round_trip("llama_tiny");
     check_round_trip("llama_tied_mqa");
+    Arena *mem = arena_new();
+    check_round_trip_of(mistral_folder(mem, "mistral", 4), "mistral_tiny");
+    arena_free(mem);
 }
 
 TEST(refusals_of_convert) {

@@ -47,9 +47,8 @@ static double best_score(const Tensor *scores, int row, int64_t vocab) {
 /* Continues the first n of a fixed row of tokens up to the context, greedily: each new
  * token must have the best score that the training forward gives after those before it.
  * One forward shows all of that, since a row sees only what is before it. */
-static void check_greedy(const char *name, int n) {
+static void check_greedy_of(char *dir, int n) {
     Arena *mem = arena_new();
-    char *dir = golden(name);
     ModelSpec spec = model_spec_of_hf(mem, dir);
     int context = (int)spec.max_positions;
     Text list = text_new(mem);
@@ -69,9 +68,13 @@ static void check_greedy(const char *name, int n) {
             test_fail(__FILE__, __LINE__,
                       "%s, prompt of %d: token %d has score %g, the "
                       "best is %g",
-                      name, n, i, chosen, best);
+                      dir, n, i, chosen, best);
     }
     arena_free(mem);
+}
+
+static void check_greedy(const char *name, int n) {
+    check_greedy_of(golden(name), n);
 }
 
 /* 1: no prompt program; 5: padded to 8; 8: a whole program; 17: padded to the context. */
@@ -85,6 +88,15 @@ TEST_LIMIT(greedy_llama, 240) {
     const int prompts[] = {1, 5, 8, 17};
     for (int i = 0; i < 4; i++) check_greedy("llama_tiny", prompts[i]);
     check_greedy("llama_tied_mqa", 7);
+}
+
+/* A window much shorter than the cache, and one that only the last tokens leave. */
+TEST_LIMIT(greedy_with_a_window, 240) {
+    Arena *mem = arena_new();
+    check_greedy_of(mistral_folder(mem, "narrow", 3), 5);
+    check_greedy_of(mistral_folder(mem, "narrow", 3), 17);
+    check_greedy_of(mistral_folder(mem, "wide", 28), 1);
+    arena_free(mem);
 }
 
 TEST(rows_of_programs) {
