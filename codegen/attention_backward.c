@@ -110,7 +110,7 @@ static void soft_key_pair(const SoftColumns *c, LLVMValueRef key) {
             Soft soft = soft_at(c, i ? next : key, v);
             LLVMValueRef at = emit_add(e, row, emit_i64(e, i * a->bq + lane));
             ds[i] = emit_to_bf16(e, soft.ds);
-            emit_store_bf16(e, soft.p, attn_element(a, p_rows, at), NULL);
+            emit_store_narrow(e, DT_BF16, soft.p, attn_element(a, p_rows, at), NULL);
             emit_store(e, ds[i], attn_element(a, ds_rows, at), NULL, 2);
         }
         ds[1] = emit_select(e, there, ds[1], LLVMConstNull(LLVMTypeOf(ds[1])));

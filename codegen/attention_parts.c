@@ -117,7 +117,7 @@ LLVMValueRef attn_load(const Attn *a, LLVMValueRef ptr, LLVMValueRef mask) {
 
 void attn_store(const Attn *a, LLVMValueRef value, LLVMValueRef ptr, LLVMValueRef mask) {
     if (a->narrow)
-        emit_store_bf16(a->e, value, ptr, mask);
+        emit_store_narrow(a->e, DT_BF16, value, ptr, mask);
     else
         emit_store(a->e, value, ptr, mask, 4);
 }
