@@ -154,10 +154,37 @@ static int64_t place_all(Arena *mem, Buffer **sorted, int n, bool pairs) {
     return bytes;
 }
 
+enum { TRIES = 400 }; /* of all pairs in a function: few have more than a dozen */
+
+/* The pair without which the frame is smallest, if it is smaller than `best` then. */
+static Buffer *worst_pair(Arena *mem, Buffer **sorted, int n, int64_t *best, int *tries) {
+    Buffer *worst = NULL;
+    for (int i = 0; i < n && *tries < TRIES; i++) {
+        Buffer *w = sorted[i], *r = w->partner;
+        if (!r || !w->stack.written) continue;
+        w->partner = r->partner = NULL;
+        int64_t bytes = place_all(mem, sorted, n, true);
+        w->partner = r, r->partner = w;
+        ++*tries;
+        if (bytes < *best) *best = bytes, worst = w;
+    }
+    return worst;
+}
+
+/* Takes apart pairs as long as that makes the frame smaller: what stands out of one is a gap
+ * while only one of the two is live. Returns the bytes. */
+static int64_t part_pairs(Arena *mem, Buffer **sorted, int n) {
+    int64_t best = place_all(mem, sorted, n, true);
+    int tries = 0;
+    for (Buffer *w; (w = worst_pair(mem, sorted, n, &best, &tries));)
+        w->partner->partner = NULL, w->partner = NULL;
+    return best;
+}
+
 int64_t frame_pack(Arena *mem, Buffer **all, int n) {
     if (n > 1) qsort(all, (size_t)n, sizeof *all, by_size);
     int64_t alone = place_all(mem, all, n, false);
     if (!make_pairs(all, n)) return alone;
-    int64_t paired = place_all(mem, all, n, true);
-    return paired < alone ? paired : place_all(mem, all, n, false);
+    bool pairs = part_pairs(mem, all, n) < alone;
+    return place_all(mem, all, n, pairs);
 }
