@@ -10,6 +10,7 @@
 #include "runtime/core/rt.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -314,6 +315,9 @@ void program_allocate(Program *p, const Program *shared, uint64_t limit_bytes) {
                     "context.max_device_memory,");
     program_fit(p, 0, left.bytes, left.of);
     size_t mapped = (size_t)round_up((int64_t)bytes, 4096);
+#ifdef __GLIBC__
+    malloc_trim(0); /* what compiling has freed goes back to the system first */
+#endif
     void *arena = mmap(NULL, MAX(mapped, (size_t)4096), PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (arena == MAP_FAILED) refuse_memory(p, strerror(errno));
