@@ -219,7 +219,7 @@ _Noreturn void fail_at(int code, SourcePos at, const char *hint, const char *fmt
                            at.col, message)
                 : snprintf(whole, sizeof whole, "%.500s: error: %s", file, message);
     if (at.text && at.line > 0) {
-        source_line(at.text, at.line, line, sizeof line);
+        source_line(at.text, at.line - at.before, line, sizeof line);
         int caret = MIN(MAX(at.col - 1, 0), (int)strlen(line));
         n += snprintf(whole + n, sizeof whole - (size_t)n, "\n    %s\n    %*s^", line,
                       caret, "");

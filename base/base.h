@@ -85,6 +85,7 @@ typedef struct SourcePos {
     const char *file;
     const char *text;
     int line, col;
+    int before; /* lines of the file before `text` */
 } SourcePos;
 
 /* Ends the command with `code` (or unwinds to the innermost Catch). fail_at prints

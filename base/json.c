@@ -10,6 +10,7 @@ enum { MAX_DEPTH = 64, MAX_VALUES = 4 << 20, MAX_NUMBER = 1024, QUOTE_LIMIT = 1 
 typedef struct JsonSource {
     const char *name, *bytes;
     uint32_t n;
+    int before; /* lines of the file before these bytes */
     int code;
     Arena *mem;
 } JsonSource;
@@ -27,7 +28,7 @@ typedef struct Parser {
 /* Messages. */
 
 static SourcePos pos_of(const JsonSource *f, uint32_t at) {
-    SourcePos p = {f->name, NULL, 1, 1};
+    SourcePos p = {f->name, NULL, 1 + f->before, 1, f->before};
     uint32_t line_start = 0;
     for (uint32_t i = 0; i < at && i < f->n; i++) {
         if (f->bytes[i] != '\n') continue;
@@ -266,11 +267,17 @@ static void parse_member(Parser *p, bool first) {
 
 const Json *json_parse(Arena *mem, const char *name, const char *bytes, size_t n,
                        uint64_t max_bytes, int code) {
+    return json_parse_line(mem, name, 1, bytes, n, max_bytes, code);
+}
+
+const Json *json_parse_line(Arena *mem, const char *name, int line, const char *bytes,
+                            size_t n, uint64_t max_bytes, int code) {
     if (n > max_bytes || n >= (uint64_t)1 << 31)
         fail(code, "%s: JSON of %zu bytes; at most %llu are read", name, n,
              (unsigned long long)MIN(max_bytes, ((uint64_t)1 << 31) - 1));
     JsonSource *source = NEW(mem, JsonSource);
-    *source = (JsonSource){arena_strdup(mem, name), bytes, (uint32_t)n, code, mem};
+    *source =
+        (JsonSource){arena_strdup(mem, name), bytes, (uint32_t)n, line - 1, code, mem};
     Parser p = {.source = source, .mem = mem, .in = {.s = bytes, .n = n}};
     static const char mark[] = "\xEF\xBB\xBF"; /* some editors begin a file with it */
     if (n >= 3 && !memcmp(bytes, mark, 3)) p.in.at = 3;

@@ -41,6 +41,9 @@ struct Json {
  * double, depth over 64, over 4M values, n > max_bytes or n >= 2 GiB. */
 const Json *json_parse(Arena *mem, const char *name, const char *bytes, size_t n,
                        uint64_t max_bytes, int code);
+/* The same for bytes that begin with line `line` of the file. */
+const Json *json_parse_line(Arena *mem, const char *name, int line, const char *bytes,
+                            size_t n, uint64_t max_bytes, int code);
 /* The same for a file. */
 const Json *json_read(Arena *mem, const char *path, uint64_t max_bytes, int code);
 

@@ -121,8 +121,9 @@ int main(int argc, char **argv) {
         fail(EXIT_CONFIG, "unknown command '%.100s'%s%s%s; stator help lists all", name,
              near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
     }
-    if (c == COMMAND_train && wants_help(argc - 1, argv + 1)) {
-        options_usage(stdout, COMMAND_train); /* before there are ranks */
+    bool ranks = c == COMMAND_train || c == COMMAND_eval;
+    if (ranks && wants_help(argc - 1, argv + 1)) {
+        options_usage(stdout, (CommandId)c); /* before there are ranks */
         return printed(0);
     }
     int code = command_run[c](argc - 1, argv + 1);

@@ -119,6 +119,7 @@ static int64_t samples_wanted(const Config *cfg, DataSplit which,
                               const DataShape *shape) {
     int64_t given = samples_given(cfg, which), steps = shape->steps;
     int64_t iters = cfg->runner_config_eval_iters;
+    if (shape->once) return -1;
     if (given != -2) return given;
     if (cfg->train_dataset_data_loader_type != LOADER_GPT_DATASET) return -1;
     if (which == SPLIT_TRAIN)
@@ -142,9 +143,10 @@ static void fill_gpt(Arena *mem, const Config *cfg, DataSplit which,
         .paths = paths.items,
         .n_paths = paths.n,
         .which = which,
-        .split = split_text(mem, cfg),
+        .split = shape->all ? "1" : split_text(mem, cfg),
         .samples = samples_wanted(cfg, which, shape),
-        .epochs = train && shape->steps < 0 ? cfg->runner_config_epochs : 1,
+        .epochs =
+            train && shape->steps < 0 && !shape->once ? cfg->runner_config_epochs : 1,
         .cache_path = cfg->train_dataset_data_loader_data_cache_path,
         .eod = eod >= 0 ? eod : cfg->model_eos_token,
         .reset_position_ids = cfg->train_dataset_data_loader_reset_position_ids,
@@ -162,7 +164,8 @@ static void fill_gpt(Arena *mem, const Config *cfg, DataSplit which,
 Data *data_open_split(Arena *mem, const Config *cfg, DataSplit which,
                       const DataShape *shape) {
     static const char *const names[] = {"train", "valid", "test"};
-    if (!data_has_split(cfg, which))
+    bool there = shape->once ? data_has_part(cfg, which) : data_has_split(cfg, which);
+    if (!there)
         config_refuse(cfg, LOADER "split", LOADER "type",
                       has_splits(cfg) ? "a split such as 949,50,1, and eval_iters above 0"
                                       : "data of another type",
@@ -173,7 +176,8 @@ Data *data_open_split(Arena *mem, const Config *cfg, DataSplit which,
                      .batch = shape->rows,
                      .seq = shape->seq,
                      .seed = (uint64_t)(seed >= 0 ? seed : cfg->seed),
-                     .shuffle = cfg->train_dataset_data_loader_shuffle,
+                     .shuffle = cfg->train_dataset_data_loader_shuffle && !shape->once,
+                     .rest = shape->once,
                      .vocab = shape->vocab,
                      .column = shape->column,
                      .ncolumns = shape->ncolumns};

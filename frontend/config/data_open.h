@@ -14,6 +14,9 @@ typedef struct DataShape {
     int64_t steps;     /* of training; -1: what the epochs or num_samples have */
     const DataColumn *column; /* Tensors: what the model takes of a sample */
     int ncolumns;
+    bool
+        once; /* every sample of it once, in its order, the end that fills no sequence too */
+    bool all; /* of all splits, asked for as train */
 } DataShape;
 
 /* Type of the loader, as data.h names it. */

@@ -117,6 +117,9 @@ void feed_zeros(const Feed *f);
 
 /* train_state.c: memory, first weights, checkpoints. */
 void train_state_start(Train *t);
+/* Only the weights, of job.source, into t->program, which may be any program of the model.
+ * Returns the folder they are from. */
+const char *train_state_weights(Train *t);
 void train_state_save(Train *t);
 /* Name of a parameter with an element that is inf or NaN on any rank, the same on all
  * ranks; NULL: all are finite. */

@@ -359,9 +359,12 @@ static void look_at_config(void *context) {
         fail(EXIT_CONFIG, "stator train needs a configuration: stator train CONFIG.yaml "
                           "[--a.b.c VALUE ...]");
     t->job.cfg = config_load(t->mem, o->nwords ? o->word[0] : NULL, o->nflags, o->flag);
-    if (t->job.cfg->run_mode == RUN_PREDICT)
-        config_refuse(t->job.cfg, "run_mode", NULL, "stator predict, or run_mode train",
-                      "run_mode is predict, the command is train");
+    RunMode mode = t->job.cfg->run_mode;
+    const char *name = config_value(t->job.cfg, t->mem, "run_mode");
+    if (mode == RUN_PREDICT || mode == RUN_EVAL)
+        config_refuse(t->job.cfg, "run_mode", NULL,
+                      arena_printf(t->mem, "stator %s, or run_mode train", name),
+                      "run_mode is %s, the command is train", name);
 }
 
 static void load_config(Train *t, int argc, char **argv) {

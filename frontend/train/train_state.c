@@ -183,23 +183,24 @@ static int count_parameters(const Train *t) {
 }
 
 /* Parameters come before the states that belong to them. */
-static void load_source(Train *t) {
-    const char *from;
-    if (!in_parts(t->program)) {
-        from =
-            source_load(t->mem, &t->job.source, t->program->entry, weight_at, t->program);
-    } else {
-        Func *whole = model_entry(job_build_whole(&t->job));
-        from = source_load_parts(t->mem, &t->job.source, whole, t->tensor,
-                                 count_parameters(t));
-    }
-    report_say(t, "weights from %s", from);
+static const char *load_source(Train *t) {
+    if (!in_parts(t->program))
+        return source_load(t->mem, &t->job.source, t->program->entry, weight_at,
+                           t->program);
+    Func *whole = model_entry(job_build_whole(&t->job));
+    return source_load_parts(t->mem, &t->job.source, whole, t->tensor,
+                             count_parameters(t));
+}
+
+const char *train_state_weights(Train *t) {
+    list_tensors(t);
+    return load_source(t);
 }
 
 static void first_weights(Train *t) {
     const Func *f = t->program->entry;
     if (t->job.has_source) {
-        load_source(t);
+        report_say(t, "weights from %s", load_source(t));
         return;
     }
     for (int i = 0; i < f->narg; i++) {

@@ -3,47 +3,23 @@
  * batches of other data; every time the same ones. Points go to valid.jsonl in the run
  * folder, one JSON object a line. */
 #include "frontend/config/commands.h"
-#include "frontend/train/train.h"
-#include "passes/pipe/schedule.h"
+#include "frontend/train/evaluator.h"
 #include "runtime/comm/comm.h"
 #include "runtime/core/fault.h"
 #include <math.h>
 
 typedef struct Validation {
     Data *data;
-    Program *program;
+    Evaluator evaluator;
     int64_t every, batches;
     DataBatch batch; /* room for one batch */
-    Feed *feed;
-    bool weighted;  /* the loss asks for the labels that count (model.h), on some stage */
-    float *counted; /* of program; NULL: this stage does not */
 } Validation;
 
 void valid_plan(Train *t, Data *data, int64_t every, int64_t batches) {
     Validation *v = t->valid = NEW(t->mem, Validation);
     *v = (Validation){.data = data, .every = every, .batches = batches};
-    Module *m = job_build(&t->job, MODEL_TRAIN, t->job.batch);
-    v->weighted = func_arg_role(model_entry(m), ARG_counted) >= 0;
-    PassOptions o = pass_options_default();
-    o.tile_bytes = t->job.cfg->context_tile_size;
-    o.micro_batches = t->job.micro; /* of the schedule that training has */
-    ranks_apply(t, m, &o);
-    if (o.schedule) o.schedule = schedule_forward(t->mem, o.schedule);
-    if (zero_gathers_ahead(&o)) o.zero_level = 3; /* as training leaves the parameters */
-    CompileOptions co = {.cpu = t->job.cfg->context_cpu,
-                         .threads = (int)t->job.cfg->context_threads};
-    const char *passes = arena_printf(t->mem, "evaluate,%s", forward_passes);
-    v->program = program_make(t->mem, m, passes, &o, &co);
+    evaluator_plan(t, &v->evaluator, false);
     v->batch = data_batch_new(t->mem, data);
-}
-
-/* Labels of the run from row `row` on that count, which its loss is the mean of; 1 of a
- * loss that does not ask for them. */
-static double run_weight(const Train *t, const Validation *v, int64_t row) {
-    if (!v->weighted) return 1;
-    int64_t n = counted_labels(t, &v->batch, row, t->job.batch);
-    if (v->counted) *v->counted = (float)MAX(n, 1);
-    return (double)n;
 }
 
 /* False: it cannot be read (train_fault.c). */
@@ -58,21 +34,26 @@ static bool read_batch(const Validation *v, int64_t k, const DataBatch *to) {
     return false;
 }
 
+typedef struct Mean {
+    double sum, weights;
+} Mean;
+
+static void take_loss(void *context, const Evaluator *e, int64_t row, double weight) {
+    Mean *m = context;
+    (void)row;
+    m->sum += weight * (double)evaluator_loss(e);
+    m->weights += weight;
+}
+
 /* Mean over the counted labels of the first batches, as training counts its loss; 0 when
  * there are none. Of nothing when data fail. */
 static double mean_loss(const Train *t, Validation *v) {
-    double sum = 0, weights = 0;
+    Mean m = {0};
     for (int64_t k = 0; k < v->batches; k++) {
         bool there = read_batch(v, k, &v->batch);
-        for (int64_t row = 0; row < v->data->batch; row += t->job.batch) {
-            double weight = run_weight(t, v, row);
-            train_feed(v->feed, there ? &v->batch : NULL, row);
-            train_run(v->program);
-            sum += weight * (double)*(const float *)v->program->ret[0];
-            weights += weight;
-        }
+        evaluator_run(t, &v->evaluator, &v->batch, there, v->data->batch, take_loss, &m);
     }
-    return sum / MAX(weights, 1);
+    return m.sum / MAX(m.weights, 1);
 }
 
 /* On rank 0, for all. */
@@ -84,10 +65,8 @@ static void write_points(const Train *t, int64_t last_step, const ValidPoint *mo
 
 void valid_start(Train *t) {
     if (!t->valid) return;
-    program_borrow(t->valid->program, t->program);
-    t->valid->feed = feed_make(t, t->valid->program);
-    int counted = program_arg_role(t->valid->program, ARG_counted);
-    if (counted >= 0) t->valid->counted = t->valid->program->arg[counted];
+    program_borrow(t->valid->evaluator.program, t->program);
+    evaluator_start(t, &t->valid->evaluator);
     write_points(t, t->start_step, NULL);
 }
 
@@ -111,6 +90,6 @@ void valid_step(Train *t) {
 
 void valid_end(Train *t) {
     if (!t->valid) return;
-    program_free(t->valid->program);
+    program_free(t->valid->evaluator.program);
     data_close(t->valid->data);
 }

@@ -62,6 +62,15 @@ static const char *part_name(const Data *d) {
     return d->gpt && d->gpt->split && d->gpt->split[0] ? names[d->gpt->which] : "";
 }
 
+/* Of a stream of tokens. */
+static void count_windows(Data *d, bool with_rest) {
+    int64_t labels = MAX(d->tokens - 1, 0);
+    d->samples = labels / d->seq;
+    if (!with_rest) return;
+    d->rest = labels % d->seq;
+    d->samples += d->rest > 0;
+}
+
 Data *data_open(Arena *mem, const DataSpec *spec) {
     const DataReader *r = reader_named(spec->type ? spec->type : "");
     spec_check(spec, r);
@@ -83,7 +92,7 @@ Data *data_open(Arena *mem, const DataSpec *spec) {
     Catch c;
     if (CATCH(c)) {
         r->open(mem, d);
-        if (!d->samples) d->samples = d->tokens > 0 ? (d->tokens - 1) / d->seq : 0;
+        if (!d->samples) count_windows(d, spec->rest);
         if (d->samples < 1)
             fail(EXIT_DATA,
                  "%s%s holds %lld tokens; a sequence of %lld needs %lld: give a shorter "
@@ -138,15 +147,29 @@ static int64_t sample_at(const Data *d, int64_t at) {
     return d->shuffle ? data_permute(d->seed, epoch, i, d->samples) : i;
 }
 
+/* The end of the stream: `rest` labels, and what is before them. */
+static void read_rest(const Data *d, int64_t sample, const DataBatch *row) {
+    int64_t n = d->rest;
+    d->reader->read(d, sample, 0, n + 1, row->tokens);
+    for (int64_t i = 0; row->labels && i < d->seq; i++)
+        row->labels[i] = i < n ? row->tokens[i + 1] : -1;
+    for (int64_t i = n + 1; i < d->seq; i++) row->tokens[i] = 0;
+}
+
 static void fill_row(const Data *d, int64_t sample, const DataBatch *row) {
     size_t seq = (size_t)d->seq;
-    d->reader->read(d, sample, 0, d->seq, row->tokens);
-    if (row->labels) {
+    bool rest = d->rest && sample == d->samples - 1;
+    if (rest)
+        read_rest(d, sample, row);
+    else
+        d->reader->read(d, sample, 0, d->seq, row->tokens);
+    if (row->labels && !rest) {
         memcpy(row->labels, row->tokens + 1, (seq - 1) * sizeof(int32_t));
         d->reader->read(d, sample, d->seq, 1, row->labels + seq - 1);
     }
     for (size_t i = 0; row->positions && i < seq; i++) row->positions[i] = (int32_t)i;
-    for (size_t i = 0; row->loss_mask && i < seq; i++) row->loss_mask[i] = 1;
+    for (size_t i = 0; row->loss_mask && i < seq; i++)
+        row->loss_mask[i] = !rest || i < (size_t)d->rest;
     if (row->attends_from) memset(row->attends_from, 0, seq * sizeof(int32_t));
     if (d->reader->mask) d->reader->mask(d, sample, row);
 }

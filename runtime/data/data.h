@@ -63,6 +63,9 @@ typedef struct DataSpec {
     uint64_t seed;
     bool shuffle;
     int64_t vocab;
+    bool
+        rest; /* a stream of tokens keeps its end, which fills no sequence, as a last sample:
+                  its labels after it are -1. Else that is left out */
     const DataGptSpec *gpt;   /* NULL: no split */
     const DataColumn *column; /* Tensors; they must stay as long as the source */
     int ncolumns;
@@ -74,6 +77,7 @@ typedef struct Data {
     int64_t samples;         /* sequences in one epoch; GPTDataset: in all */
     int64_t steps_available; /* TensorBatches, GPTDataset: batches there; -1: endless */
     int64_t tokens;          /* in the source, in all */
+    int64_t rest;            /* labels of the last sample, below seq; 0: it has all */
     int64_t vocab;
     uint64_t seed;
     bool shuffle;

@@ -1,0 +1,166 @@
+/* eval_config.c - see eval.h. */
+#include "frontend/config/commands.h"
+#include "frontend/config/config_state.h"
+#include "frontend/config/key.h"
+#include "frontend/config/options.h"
+#include "frontend/train/eval.h"
+#include "runtime/store/ckpt_files.h"
+
+#define LOADER "train_dataset.data_loader."
+
+static bool begins(const char *s, const char *with) {
+    return !strncmp(s, with, strlen(with));
+}
+
+/* Of a run folder's configuration, which may come from elsewhere: what the model and the
+ * data are, and nothing that writes to this machine or needs other ranks. */
+static bool is_taken(const char *key, bool data) {
+    if (!strcmp(key, LOADER "data_cache_path")) return false;
+    if (begins(key, "train_dataset.data_loader.tokenizer") ||
+        begins(key, "train_dataset.data_loader.vocab_file") ||
+        begins(key, "train_dataset.data_loader.merge_file"))
+        return true;
+    if (begins(key, LOADER)) return data;
+    return begins(key, "train_dataset.") || begins(key, "model.model_config.") ||
+           !strcmp(key, "runner_config.batch_size") || !strcmp(key, "seed");
+}
+
+static bool by_flag(const Options *o, const char *path) {
+    for (int i = 0; i < o->nflags; i++) {
+        const char *name = o->flag[i] + 2;
+        int k = key_find(arena_strndup(o->mem, name, strcspn(name, "=")));
+        if (k >= 0 && !strcmp(key_table[k].path, path)) return true;
+    }
+    return false;
+}
+
+typedef struct Flags {
+    char **s;
+    int n, cap;
+} Flags;
+
+static void add_flag(Arena *mem, Flags *f, const char *key, const char *value) {
+    PUSH(mem, f->s, f->n, f->cap, arena_printf(mem, "--%s=%s", key, value));
+}
+
+static void take_keys(const Options *o, Flags *f, const char *path, bool data) {
+    const Config *run = config_load(o->mem, path, 0, NULL);
+    for (int k = 0; k < N_KEYS; k++) {
+        const char *key = key_table[k].path;
+        if (key_table[k].kind == KIND_TREE || key_table[k].cat == CAT_NO_EFFECT) continue;
+        if (is_taken(key, data) && config_given(run, key) && !by_flag(o, key))
+            add_flag(o->mem, f, key, config_value(run, o->mem, key));
+    }
+}
+
+/* Of a folder: its weights and what its configuration says of them, changed by the flags. */
+static Config *config_of_folder(const Options *o, const Source *s, const char *weights,
+                                bool data) {
+    Flags f = {0};
+    if (by_flag(o, "init_from"))
+        fail(EXIT_CONFIG, "the weights are those of %s; leave --init_from out",
+             o->word[0]);
+    add_flag(o->mem, &f, "init_from", weights);
+    if (s->config) take_keys(o, &f, s->config, data);
+    for (int i = 0; i < o->nflags; i++) PUSH(o->mem, f.s, f.n, f.cap, o->flag[i]);
+    return config_load(o->mem, NULL, f.n, f.s);
+}
+
+static bool is_pair(Arena *mem, const char *path) {
+    return ends_with(path, ".bin") || ends_with(path, ".idx") ||
+           file_exists(arena_printf(mem, "%s.idx", path));
+}
+
+/* What the name of a path says of its type. */
+static const char *type_of(Arena *mem, const Config *cfg, const char *path) {
+    static const char *const lines[] = {".jsonl", ".ndjson", ".json"};
+    bool gpt = cfg->train_dataset_data_loader_type == LOADER_GPT_DATASET;
+    if (is_pair(mem, path)) return gpt ? "GPTDataset" : "MegatronIndexed";
+    if (cfg->train_dataset_data_loader_type == LOADER_TENSORS) return "Tensors";
+    if (ends_with(path, ".safetensors")) return "TensorBatches";
+    for (int i = 0; i < ARRAY_LEN(lines); i++)
+        if (ends_with(path, lines[i])) return "WebtextDataset";
+    return "TextFile";
+}
+
+static void set_data(Eval *e, const Options *o, Config *cfg) {
+    Arena *mem = e->t.mem;
+    bool listed = config_given(cfg, LOADER "data_path");
+    if (!by_flag(o, LOADER "type"))
+        config_set_flag(cfg, LOADER "type", type_of(mem, cfg, e->data_path));
+    if (by_flag(o, LOADER "data_path") || by_flag(o, LOADER "dataset_dir"))
+        fail(EXIT_CONFIG, "--data and a key of the data's path: keep one of the two");
+    config_set_flag(cfg, listed ? LOADER "data_path" : LOADER "dataset_dir",
+                    e->data_path);
+}
+
+static const char *weights_path(Eval *e, const Options *o, const Source *s) {
+    char name[CKPT_NAME_BYTES];
+    if (!option_given(o, "--checkpoint")) return s->path;
+    int64_t step = option_int(o, "--checkpoint", 0);
+    if (s->kind != SOURCE_CHECKPOINTS)
+        fail(EXIT_CONFIG,
+             "--checkpoint is for a run with its checkpoints; %s is one alone", s->path);
+    ckpt_name(step, name);
+    const char *path = path_join(e->t.mem, s->path, name);
+    if (!file_exists(path))
+        fail(EXIT_CHECKPOINT,
+             "%s has no checkpoint of step %lld; stator inspect %s lists "
+             "them",
+             s->path, (long long)step, s->path);
+    return path;
+}
+
+/* Its keys of weights come down to init_from. */
+static Config *config_of_file(const Options *o, const Source *s, const char *weights) {
+    Config *cfg = config_load(o->mem, s->config, o->nflags, o->flag);
+    if (config_given(cfg, "resume_or_finetune_checkpoint"))
+        config_set_flag(cfg, "resume_or_finetune_checkpoint", weights);
+    config_set_flag(cfg, "init_from", weights);
+    return cfg;
+}
+
+static void read_options(Eval *e, const Options *o) {
+    static const DataSplit splits[] = {SPLIT_TRAIN, SPLIT_VALID, SPLIT_TEST, SPLIT_TRAIN};
+    int split = option_choice(o, "--split", -1);
+    e->word = o->word[0];
+    e->json = option_given(o, "--json");
+    e->data_path = option_text(o, "--data");
+    e->endings_path = option_text(o, "--endings");
+    if (e->data_path && e->endings_path)
+        fail(EXIT_CONFIG, "--data and --endings: one at a time");
+    if (split >= 0 && (e->data_path || e->endings_path))
+        fail(EXIT_CONFIG,
+             "--split is a part of the data of a configuration; all of --%s is "
+             "taken",
+             e->data_path ? "data" : "endings");
+    e->all = e->data_path || split == 3;
+    if (split >= 0) e->split = splits[split];
+}
+
+/* Without --split the part that is kept for it. */
+static void choose_split(Eval *e, const Options *o, const Config *cfg) {
+    if (e->all || option_given(o, "--split")) return;
+    bool valid = data_has_part(cfg, SPLIT_VALID);
+    e->split = valid ? SPLIT_VALID : SPLIT_TRAIN;
+    e->all = !valid;
+}
+
+Config *eval_config(Eval *e, int argc, char **argv) {
+    Arena *mem = e->t.mem;
+    const Options *o = options_read(mem, COMMAND_eval, argc, argv);
+    if (!o || !o->nwords)
+        fail(EXIT_CONFIG, "stator eval needs a run folder, a checkpoint, a Hugging Face "
+                          "folder or a configuration file; stator help eval");
+    read_options(e, o);
+    Source s = source_open(mem, e->word, o->nflags, o->flag);
+    bool named = s.config && !strcmp(s.config, e->word);
+    const char *weights = weights_path(e, o, &s);
+    bool own_data = !e->data_path && !by_flag(o, LOADER "dataset_dir") &&
+                    !by_flag(o, LOADER "data_path");
+    Config *cfg = named ? config_of_file(o, &s, weights)
+                        : config_of_folder(o, &s, weights, own_data);
+    if (e->data_path) set_data(e, o, cfg);
+    choose_split(e, o, cfg);
+    return cfg;
+}

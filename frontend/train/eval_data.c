@@ -1,0 +1,143 @@
+/* eval_data.c - all samples of an evaluation through its program; a short last batch is
+ * filled up with rows whose labels do not count. */
+#include "frontend/train/eval.h"
+#include "runtime/comm/comm.h"
+#include "runtime/comm/watch.h"
+#include "runtime/core/fault.h"
+
+/* ---- the samples of a source of data ---- */
+
+/* Row `row` of a batch. */
+static DataBatch row_of(const Data *d, const DataBatch *b, int64_t row, void **column) {
+    int64_t at = row * d->seq;
+    DataBatch r = {0};
+    if (b->tokens) r.tokens = b->tokens + at;
+    if (b->labels) r.labels = b->labels + at;
+    if (b->positions) r.positions = b->positions + at;
+    if (b->attends_from) r.attends_from = b->attends_from + at;
+    for (int k = 0; k < d->ncolumns; k++)
+        column[k] = (int32_t *)b->column[k] + row * d->column[k].count;
+    if (d->ncolumns) r.column = column;
+    return r;
+}
+
+static void fill_sample(const void *of, int64_t k, int64_t row, const DataBatch *to) {
+    const Data *d = of;
+    void *column[MAX_COLUMNS];
+    DataBatch r = row_of(d, to, row, column);
+    data_rows_full(d, k / d->batch, k % d->batch, 1, &r);
+}
+
+void eval_data_open(Eval *e) {
+    Train *t = &e->t;
+    const Config *cfg = t->job.cfg;
+    bool batches = cfg->train_dataset_data_loader_type == LOADER_TENSOR_BATCHES;
+    if (!data_path_given(cfg)[0])
+        fail(EXIT_CONFIG, "there are no data: give --data PATH, or a run whose "
+                          "configuration names them");
+    DataShape shape =
+        job_data_shape(&t->job, batches ? t->job.batch * t->job.micro : 1, -1);
+    shape.once = true;
+    shape.all = e->all;
+    t->data = data_open_split(t->mem, cfg, e->split, &shape);
+    if (t->data->ncolumns > MAX_COLUMNS)
+        fail(EXIT_CONFIG, "a sample of %d tensors; at most %d are evaluated",
+             t->data->ncolumns, MAX_COLUMNS);
+    e->source = (EvalSource){
+        .of = t->data, .n = t->data->samples, .name = t->data->path, .fill = fill_sample};
+}
+
+/* ---- batches ---- */
+
+/* Room for a micro-batch. */
+static DataBatch room(const Train *t) {
+    Data like = {.batch = t->job.batch,
+                 .seq = t->job.seq,
+                 .column = t->job.column,
+                 .ncolumns = t->job.ncolumns};
+    return data_batch_new(t->mem, &like);
+}
+
+/* No label of rows [from, batch) counts, and nothing in them is outside of a table. */
+static void blank_rows(const Job *j, const DataBatch *b, int64_t from) {
+    size_t at = (size_t)(from * j->seq), n = (size_t)((j->batch - from) * j->seq);
+    for (int k = 0; k < j->ncolumns; k++) {
+        size_t each = (size_t)j->column[k].count, rows = (size_t)(j->batch - from);
+        int value = k == j->labels ? 0xff : 0;
+        memset((int32_t *)b->column[k] + (size_t)from * each, value,
+               rows * each * sizeof(int32_t));
+    }
+    if (j->ncolumns) return;
+    memset(b->tokens + at, 0, n * sizeof(int32_t));
+    memset(b->labels + at, 0xff, n * sizeof(int32_t));
+    memset(b->attends_from + at, 0, n * sizeof(int32_t));
+    for (size_t i = 0; i < n; i++) b->positions[at + i] = (int32_t)(i % (size_t)j->seq);
+}
+
+typedef struct Batch {
+    Eval *e;
+    DataBatch rows;
+    int64_t first, n; /* samples in it */
+} Batch;
+
+static int64_t bytes_of_row(const Eval *e, const DataBatch *b, int64_t row) {
+    int64_t seq = e->t.job.seq, bytes = 0;
+    for (int64_t i = row * seq; e->bytes && i < (row + 1) * seq; i++)
+        if (b->labels[i] >= 0 && b->labels[i] < e->vocab) bytes += e->bytes[b->labels[i]];
+    return bytes;
+}
+
+static void take_rows(void *context, const Evaluator *v, int64_t row, double weight) {
+    const Batch *b = context;
+    EvalSums *s = &b->e->sums;
+    const float *loss = evaluator_sample_loss(v), *right = evaluator_sample_correct(v);
+    (void)weight;
+    check(row == 0);
+    for (int64_t i = 0; i < b->n; i++) {
+        double sum = (double)loss[i];
+        int64_t tokens = counted_labels(&b->e->t, &b->rows, i, 1);
+        s->samples++;
+        s->tokens += tokens;
+        s->bytes += bytes_of_row(b->e, &b->rows, i);
+        s->loss += sum;
+        s->correct += (double)right[i];
+        s->loss2 += sum * sum;
+        s->loss_tokens += sum * (double)tokens;
+        s->tokens2 += (double)tokens * (double)tokens;
+        if (b->e->source.take)
+            b->e->source.take(b->e->source.of, b->first + i, sum, (double)right[i]);
+    }
+}
+
+/* A line every ten seconds. */
+static void say_progress(const Eval *e, double *said) {
+    const EvalSums *s = &e->sums;
+    double now = clock_seconds();
+    if (comm_rank() != 0 || now - *said < 10) return;
+    *said = now;
+    fprintf(stderr, "%lld of %lld samples, loss %.4f\n", (long long)s->samples,
+            (long long)e->source.n, s->loss / (double)MAX(s->tokens, 1));
+}
+
+static void end_if_failed(void) {
+    const char *message;
+    int code = fault_kept(&message);
+    if (code) fail_again(code, message);
+}
+
+void eval_run(Eval *e) {
+    Train *t = &e->t;
+    Batch b = {.e = e, .rows = room(t)};
+    double start = clock_seconds(), said = start;
+    for (b.first = 0; b.first < e->source.n; b.first += t->job.batch) {
+        b.n = MIN(t->job.batch, e->source.n - b.first);
+        watch_task("sample", b.first, true);
+        for (int64_t i = 0; i < b.n; i++)
+            e->source.fill(e->source.of, b.first + i, i, &b.rows);
+        blank_rows(&t->job, &b.rows, b.n);
+        evaluator_run(t, &e->evaluator, &b.rows, true, t->job.batch, take_rows, &b);
+        end_if_failed();
+        say_progress(e, &said);
+    }
+    e->seconds = clock_seconds() - start;
+}

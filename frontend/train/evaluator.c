@@ -1,0 +1,127 @@
+/* evaluator.c - see evaluator.h. */
+#include "frontend/train/evaluator.h"
+
+/* ---- results for each sample ---- */
+
+/* The cross entropy of the labels in the model's entry. */
+static const Op *find_loss(const Train *t, const Func *f) {
+    int labels = func_arg_role(f, ARG_labels);
+    const Op *found = NULL;
+    for (const Op *op = f->first; op && labels >= 0; op = op->next) {
+        if (op->kind != OP_xent || op->in[1] != f->arg[labels]) continue;
+        if (found)
+            found = NULL, labels = -1;
+        else
+            found = op;
+    }
+    if (found && found->out[0]->ty.rank && found->out[0]->ty.dim[0] == t->job.batch)
+        return found;
+    fail(EXIT_CONFIG,
+         "%s: @%s does not take one cross entropy (op xent) of its argument of role "
+         "labels, so there is no loss of a token: train it with a valid part "
+         "(train_dataset.data_loader.split), whose mean loss is told",
+         t->job.module.path, f->name);
+}
+
+/* "abc->a" of rank 3, "abc->ab" when one is left out. */
+static const char *sum_rule(Builder *b, int rank, int kept) {
+    static const char letters[] = "abcdefgh";
+    check(rank < (int)sizeof letters);
+    return bfmt(b, "%.*s->%.*s", rank, letters, kept, letters);
+}
+
+static Value *sample_sum(Builder *b, const char *name, Value *rows) {
+    int rank = rows->ty.rank;
+    if (rank > 1) rows = build1(b, OP_sum, sum_rule(b, rank, 1), rows, NULL);
+    return build_named(b, name, rows);
+}
+
+/* 1 where the label has the largest logit: its distance from that, however small, times a
+ * large number is 1 or more, or it is 0. */
+static Value *correct_rows(Builder *b, Value *logits, Value *labels, Type rows) {
+    int rank = logits->ty.rank;
+    const char *rule = sum_rule(b, rank, rank - 1);
+    Value *most = build1(b, OP_max, rule, logits, NULL);
+    Value *own = build1(b, OP_pick, NULL, logits, labels, NULL);
+    own = build1(b, OP_sum, rule, own, NULL);
+    Value *off = build1(b, OP_sub, NULL, most, own, NULL);
+    off = build1(b, OP_scale, "by=1e30", off, NULL);
+    off = build1(b, OP_atmost, "by=1", off, NULL);
+    off = build1(b, OP_scale, "by=-1", off, NULL);
+    Value *right = build1(b, OP_offset, "by=1", off, NULL);
+    Value *counts = build_as(b, OP_valid, NULL, rows, labels, NULL);
+    return build1(b, OP_mul, NULL, right, counts, NULL);
+}
+
+static void add_sample_results(const Train *t, Module *m) {
+    Func *f = model_entry(m);
+    const Op *xent = find_loss(t, f);
+    Builder b = build_at_end(f);
+    Value *rows = xent->out[0];
+    Value *correct = correct_rows(&b, xent->in[0], xent->in[1], rows->ty);
+    func_ret(f, sample_sum(&b, "sample_loss", rows), -1);
+    func_ret(f, sample_sum(&b, "sample_correct", correct), -1);
+    module_verify(m, NULL, NULL);
+}
+
+static const float *result_from_end(const Evaluator *e, int n) {
+    check(e->samples);
+    return e->program->ret[e->program->entry->nret - n];
+}
+
+float evaluator_loss(const Evaluator *e) {
+    return *(const float *)e->program->ret[0];
+}
+
+const float *evaluator_sample_loss(const Evaluator *e) {
+    return result_from_end(e, 2);
+}
+
+const float *evaluator_sample_correct(const Evaluator *e) {
+    return result_from_end(e, 1);
+}
+
+/* ---- the program ---- */
+
+void evaluator_plan(Train *t, Evaluator *e, bool samples) {
+    Module *m = job_build(&t->job, MODEL_TRAIN, t->job.batch);
+    *e = (Evaluator){.samples = samples};
+    e->weighted = func_arg_role(model_entry(m), ARG_counted) >= 0;
+    if (samples) add_sample_results(t, m);
+    PassOptions o = pass_options_default();
+    o.tile_bytes = t->job.cfg->context_tile_size;
+    o.micro_batches = t->job.micro; /* of the schedule that training has */
+    ranks_apply(t, m, &o);
+    if (o.schedule) o.schedule = schedule_forward(t->mem, o.schedule);
+    if (zero_gathers_ahead(&o)) o.zero_level = 3; /* as training leaves the parameters */
+    if (samples) ranks_agree_module(t, m, o.schedule);
+    CompileOptions co = {.cpu = t->job.cfg->context_cpu,
+                         .threads = (int)t->job.cfg->context_threads};
+    const char *passes = arena_printf(t->mem, "evaluate,%s", forward_passes);
+    e->program = program_make(t->mem, m, passes, &o, &co);
+}
+
+void evaluator_start(const Train *t, Evaluator *e) {
+    e->feed = feed_make(t, e->program);
+    int counted = program_arg_role(e->program, ARG_counted);
+    if (counted >= 0) e->counted = e->program->arg[counted];
+}
+
+/* Labels of the run from row `row` on that count, which its loss is the mean of. */
+static double run_weight(const Train *t, const Evaluator *e, const DataBatch *b,
+                         int64_t row) {
+    if (!e->weighted) return 1;
+    int64_t n = counted_labels(t, b, row, t->job.batch);
+    if (e->counted) *e->counted = (float)MAX(n, 1);
+    return (double)n;
+}
+
+void evaluator_run(const Train *t, const Evaluator *e, const DataBatch *b, bool there,
+                   int64_t rows, EvaluatorTake *take, void *context) {
+    for (int64_t row = 0; row < rows; row += t->job.batch) {
+        double weight = run_weight(t, e, b, row);
+        train_feed(e->feed, there ? b : NULL, row);
+        train_run(e->program);
+        take(context, e, row, weight);
+    }
+}
