@@ -29,6 +29,7 @@ enum { EXIT_DIVERGED = 1, EXIT_SIGNALLED = 75 };
 
 /* Names in a run folder. */
 #define RUN_CHECKPOINTS  "ckpt"
+#define RUN_BEST         "best" /* a folder like RUN_CHECKPOINTS, of one */
 #define RUN_METRICS      "metrics.jsonl"
 #define RUN_SCHEDULE     "schedule.svg"
 #define RUN_TIMELINE_CSV "timeline.csv"

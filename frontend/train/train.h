@@ -121,6 +121,10 @@ void train_state_start(Train *t);
  * Returns the folder they are from. */
 const char *train_state_weights(Train *t);
 void train_state_save(Train *t);
+/* As the one checkpoint in `dir`; t->saved_step stays. */
+void train_state_save_best(Train *t, const char *dir);
+/* A file or folder of an earlier run gets another name; on rank 0. */
+void train_move_aside(const Train *t, const char *path);
 /* Name of a parameter with an element that is inf or NaN on any rank, the same on all
  * ranks; NULL: all are finite. */
 const char *train_state_not_finite(const Train *t);
@@ -153,10 +157,19 @@ bool train_key_counts(const struct Key *key);
 
 /* train_valid.c: the loss on other data, during training and at its end. The plan opens
  * nothing on disk and needs t->program; valid_step runs when it is due after a step. */
-void valid_plan(Train *t, Data *data, int64_t every, int64_t batches);
+typedef struct ValidPart {
+    Data *data;      /* NULL: there is none */
+    int64_t batches; /* that are taken of it */
+} ValidPart;
+void valid_plan(Train *t, ValidPart valid, ValidPart test, int64_t every);
 void valid_start(Train *t); /* drops points after the resumed step */
 void valid_step(Train *t);
 void valid_end(Train *t);
+
+/* train_best.c: the loss of the best checkpoint that is there when the run starts, infinite
+ * without one; saves another when the loss of this step is lower. */
+double best_start(Train *t);
+void best_save(Train *t, double loss, double *best);
 
 /* train_points.c: the points of validation in the run folder; for the picture, and
  * rewritten up to `last_step` with `more` (or NULL) after them: 0 or errno. */

@@ -300,31 +300,80 @@ static void make_program(Train *t) {
 typedef struct Valid {
     Train *t;
     const DataShape *shape;
+    DataSplit split;
     Data *data;
 } Valid;
 
 static void look_at_validation(void *context) {
     Valid *v = context;
-    v->data = data_open_split(v->t->mem, v->t->job.cfg, SPLIT_VALID, v->shape);
+    v->data = data_open_split(v->t->mem, v->t->job.cfg, v->split, v->shape);
+}
+
+static int64_t batches_of(const Train *t, const Data *d) {
+    int64_t there = d->steps_available;
+    if (there < 0) there = d->samples / d->batch;
+    return MIN(t->job.cfg->runner_config_eval_iters, there);
+}
+
+static DataShape shape_of_part(const Train *t) {
+    return job_data_shape(&t->job, t->data->batch, t->steps);
+}
+
+static ValidPart open_valid(Train *t) {
+    DataShape shape = shape_of_part(t);
+    Valid look = {t, &shape, SPLIT_VALID, NULL};
+    agree_look(look_at_validation, &look);
+    int64_t batches = batches_of(t, look.data);
+    if (batches < 1)
+        config_refuse(t->job.cfg, "train_dataset.data_loader.split",
+                      "runner_config.eval_iters",
+                      "a larger valid share, or --runner_config.eval_iters 0",
+                      "the valid split has %lld samples, less than one batch of %lld",
+                      (long long)look.data->samples, (long long)look.data->batch);
+    ranks_agree_data(t, look.data, batches);
+    return (ValidPart){look.data, batches};
+}
+
+/* What a run can do without: one too small is left out, with a line. */
+static void look_at_test(void *context) {
+    Valid *v = context;
+    Catch c;
+    if (!CATCH(c)) return;
+    look_at_validation(v);
+    catch_end(&c);
+}
+
+static ValidPart open_test(Train *t) {
+    DataShape shape = shape_of_part(t);
+    Valid look = {t, &shape, SPLIT_TEST, NULL};
+    agree_look(look_at_test, &look);
+    int64_t batches = look.data ? batches_of(t, look.data) : 0;
+    if (comm_max_i64(batches < 1)) {
+        if (comm_rank() == 0)
+            fprintf(stderr,
+                    "note: the test split is not as large as a batch of %lld samples: "
+                    "there is no test at the end\n",
+                    (long long)t->data->batch);
+        data_close(look.data);
+        return (ValidPart){0};
+    }
+    ranks_agree_data(t, look.data, batches);
+    return (ValidPart){look.data, batches};
+}
+
+/* A test part that nobody asked for, of a default, is not taken. */
+static bool asks_for_test(const Config *cfg) {
+    return data_has_split(cfg, SPLIT_TEST) && cfg->runner_config_eval_iters > 0 &&
+           config_given(cfg, "train_dataset.data_loader.split");
 }
 
 static void plan_validation(Train *t) {
     const Config *cfg = t->job.cfg;
-    if (!data_has_split(cfg, SPLIT_VALID)) return;
-    DataShape shape = job_data_shape(&t->job, t->data->batch, t->steps);
-    Valid look = {t, &shape, NULL};
-    agree_look(look_at_validation, &look);
-    Data *data = look.data;
-    int64_t there = data->steps_available, batches = cfg->runner_config_eval_iters;
-    if (there < 0) there = data->samples / data->batch;
-    batches = MIN(batches, there);
-    if (batches < 1)
-        config_refuse(cfg, "train_dataset.data_loader.split", "runner_config.eval_iters",
-                      "a larger valid share, or --runner_config.eval_iters 0",
-                      "the valid split has %lld samples, less than one batch of %lld",
-                      (long long)data->samples, (long long)data->batch);
-    ranks_agree_data(t, data, batches);
-    valid_plan(t, data, cfg->runner_config_eval_interval, batches);
+    ValidPart valid = {0}, test = {0};
+    if (data_has_split(cfg, SPLIT_VALID)) valid = open_valid(t);
+    if (asks_for_test(cfg)) test = open_test(t);
+    if (!valid.data && !test.data) return;
+    valid_plan(t, valid, test, cfg->runner_config_eval_interval);
 }
 
 /* ---- the whole ---- */

@@ -134,18 +134,39 @@ static bool is_there(const Train *t, Arena *mem) {
     return comm_max_i64(good);
 }
 
+/* 0 or errno, and why; on all ranks. */
+static int make_folder(const char *dir, char *why, size_t size) {
+    int error = comm_rank() == 0 ? dir_make(dir) : 0;
+    error = (int)comm_max_i64(error);
+    if (error) snprintf(why, size, "cannot make the folder %s: %s", dir, strerror(error));
+    return error;
+}
+
+void train_state_save_best(Train *t, const char *dir) {
+    Arena *mem = arena_new();
+    char why[1024] = "";
+    watch_task("saving the best checkpoint, of step", t->step, false);
+    int error = make_folder(dir, why, sizeof why);
+    if (!error)
+        error = ckpt_save(dir, t->step, t->tensor, t->ntensor, state_json(t, mem), 1, -1,
+                          why, sizeof why);
+    if (error)
+        report_say(t, "WARNING: no best checkpoint of step %lld: %s; training goes on",
+                   (long long)t->step, why);
+    else
+        report_say(t, "saved %s/step_%08lld (lowest validation loss)", dir,
+                   (long long)t->step);
+    arena_free(mem);
+}
+
 void train_state_save(Train *t) {
     Arena *mem = arena_new();
     notice_removed(t);
     char why[1024] = "";
     double start = clock_seconds();
     watch_task("saving the checkpoint of step", t->step, false);
-    int error = comm_rank() == 0 ? dir_make(t->ckpt_dir) : 0;
-    error = (int)comm_max_i64(error);
-    if (error) {
-        snprintf(why, sizeof why, "cannot make the folder %s: %s", t->ckpt_dir,
-                 strerror(error));
-    } else {
+    int error = make_folder(t->ckpt_dir, why, sizeof why);
+    if (!error) {
         error = ckpt_save(t->ckpt_dir, t->step, t->tensor, t->ntensor, state_json(t, mem),
                           (int)t->job.cfg->checkpoint_keep_checkpoint_max, t->good_step,
                           why, sizeof why);
@@ -372,7 +393,7 @@ static void lock_checkpoints(Train *t) {
         folder_lock(t->ckpt_dir, t->lock_fd, "--callbacks.CheckpointMonitor.directory");
 }
 
-static void move_aside(const Train *t, const char *path) {
+void train_move_aside(const Train *t, const char *path) {
     for (int i = 1; i < MAX_ASIDE; i++) {
         const char *to = arena_printf(t->mem, "%s.before-%d", path, i);
         if (file_exists(to)) continue;
@@ -394,10 +415,10 @@ static void clear_later(Train *t) {
     if (ckpt_list(t->mem, t->ckpt_dir, &entry, &n) != 0) return;
     for (int i = 0; i < n; i++) later |= !entry[i].tmp && entry[i].step > t->step;
     if (!later) return;
-    move_aside(t, t->ckpt_dir);
+    train_move_aside(t, t->ckpt_dir);
     lock_checkpoints(t); /* of the folder that is made in its place */
     const char *metrics = path_join(t->mem, t->run_dir, RUN_METRICS);
-    if (t->step == 0 && file_exists(metrics)) move_aside(t, metrics);
+    if (t->step == 0 && file_exists(metrics)) train_move_aside(t, metrics);
 }
 
 static bool is_finite(const float *x, int64_t n) {

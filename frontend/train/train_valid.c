@@ -9,24 +9,25 @@
 #include <math.h>
 
 typedef struct Validation {
-    Data *data;
+    ValidPart valid, test;
     Evaluator evaluator;
-    int64_t every, batches;
+    int64_t every;
+    double best;     /* loss of the best checkpoint */
     DataBatch batch; /* room for one batch */
 } Validation;
 
-void valid_plan(Train *t, Data *data, int64_t every, int64_t batches) {
+void valid_plan(Train *t, ValidPart valid, ValidPart test, int64_t every) {
     Validation *v = t->valid = NEW(t->mem, Validation);
-    *v = (Validation){.data = data, .every = every, .batches = batches};
+    *v = (Validation){.valid = valid, .test = test, .every = every};
     evaluator_plan(t, &v->evaluator, false);
-    v->batch = data_batch_new(t->mem, data);
+    v->batch = data_batch_new(t->mem, valid.data ? valid.data : test.data);
 }
 
 /* False: it cannot be read (train_fault.c). */
-static bool read_batch(const Validation *v, int64_t k, const DataBatch *to) {
+static bool read_batch(const Data *d, int64_t k, const DataBatch *to) {
     Catch c;
     if (CATCH(c)) {
-        data_batch_full(v->data, k, to);
+        data_batch_full(d, k, to);
         catch_end(&c);
         return true;
     }
@@ -47,11 +48,12 @@ static void take_loss(void *context, const Evaluator *e, int64_t row, double wei
 
 /* Mean over the counted labels of the first batches, as training counts its loss; 0 when
  * there are none. Of nothing when data fail. */
-static double mean_loss(const Train *t, Validation *v) {
+static double mean_loss(const Train *t, Validation *v, const ValidPart *part) {
     Mean m = {0};
-    for (int64_t k = 0; k < v->batches; k++) {
-        bool there = read_batch(v, k, &v->batch);
-        evaluator_run(t, &v->evaluator, &v->batch, there, v->data->batch, take_loss, &m);
+    for (int64_t k = 0; k < part->batches; k++) {
+        bool there = read_batch(part->data, k, &v->batch);
+        evaluator_run(t, &v->evaluator, &v->batch, there, part->data->batch, take_loss,
+                      &m);
     }
     return m.sum / MAX(m.weights, 1);
 }
@@ -67,29 +69,38 @@ void valid_start(Train *t) {
     if (!t->valid) return;
     program_borrow(t->valid->evaluator.program, t->program);
     evaluator_start(t, &t->valid->evaluator);
-    write_points(t, t->start_step, NULL);
+    t->valid->best = best_start(t);
+    if (t->valid->valid.data) write_points(t, t->start_step, NULL);
+}
+
+/* Takes the loss of a part and says it. */
+static double take_part(Train *t, const ValidPart *part, const char *name) {
+    double start = clock_seconds(), loss = mean_loss(t, t->valid, part);
+    train_end_if_data_failed(t, true);
+    char perplexity[48] = "";
+    if (!t->job.ncolumns)
+        snprintf(perplexity, sizeof perplexity, ", perplexity %.2f", exp(MIN(20, loss)));
+    report_say(t, "%s at step %lld: loss %.4f%s (%lld batches, %.1f s)", name,
+               (long long)t->step, loss, perplexity, (long long)part->batches,
+               clock_seconds() - start);
+    return loss;
 }
 
 void valid_step(Train *t) {
     Validation *v = t->valid;
     if (!v) return;
-    bool due = v->every > 0 && t->step % v->every == 0;
-    if (!due && t->step != t->steps) return;
-    double start = clock_seconds();
-    ValidPoint p = {t->step, mean_loss(t, v)};
-    train_end_if_data_failed(t, true);
-    char perplexity[48] = "";
-    if (!t->job.ncolumns)
-        snprintf(perplexity, sizeof perplexity, ", perplexity %.2f",
-                 exp(MIN(20, p.loss)));
-    report_say(t, "validation at step %lld: loss %.4f%s (%lld batches, %.1f s)",
-               (long long)t->step, p.loss, perplexity, (long long)v->batches,
-               clock_seconds() - start);
-    write_points(t, t->step - 1, &p);
+    bool due = v->every > 0 && t->step % v->every == 0, last = t->step == t->steps;
+    if (v->valid.data && (due || last)) {
+        ValidPoint p = {t->step, take_part(t, &v->valid, "validation")};
+        write_points(t, t->step - 1, &p);
+        best_save(t, p.loss, &v->best);
+    }
+    if (v->test.data && last) take_part(t, &v->test, "test");
 }
 
 void valid_end(Train *t) {
     if (!t->valid) return;
     program_free(t->valid->evaluator.program);
-    data_close(t->valid->data);
+    data_close(t->valid->valid.data);
+    data_close(t->valid->test.data);
 }

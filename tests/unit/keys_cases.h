@@ -61,6 +61,7 @@
     {"runner_config.epochs", TEXT, "2", NULL},
     {"runner_config.epochs", READY, "2", NO_STEPS},
     {"runner_config.eval_interval", TEXT, "1", NULL},
+    {"callbacks.CheckpointMonitor.save_best", TEXT, "True", NULL},
     {"runner_config.eval_iters", TEXT, "1", NULL},
     {"runner_config.max_skipped_steps", TEXT, "1",
      "--lr_schedule.learning_rate=1000 --optimizer.weight_decay=1000 "

@@ -1,0 +1,277 @@
+/* eval.c - stator eval: every token once, whatever the batches; against PyTorch's logits,
+ * against the validation of a run, and endings against texts. */
+#include "evaluated.h"
+#include "runtime/store/safetensors.h"
+#include <math.h>
+
+/* ---- against a plain formula ---- */
+
+typedef struct Plain {
+    double loss, accuracy, error;
+} Plain;
+
+/* Of logits[rows][seq][vocab] and tokens[rows][seq + 1]. */
+static Plain plain_formula(const float *logits, const int64_t *tokens, int rows, int seq,
+                           int vocab) {
+    double sum[64] = {0}, all = 0, right = 0, squares = 0;
+    for (int r = 0; r < rows; r++) {
+        for (int i = 0; i < seq; i++) {
+            const float *x = logits + (r * seq + i) * vocab;
+            int64_t label = tokens[r * (seq + 1) + i + 1];
+            double total = 0;
+            bool most = true;
+            for (int v = 0; v < vocab; v++) {
+                total += exp((double)x[v]);
+                most &= x[v] <= x[label];
+            }
+            sum[r] += log(total) - (double)x[label];
+            right += most;
+        }
+        all += sum[r];
+    }
+    double n = rows * seq, mean = all / n;
+    for (int r = 0; r < rows; r++) squares += pow(sum[r] - mean * seq, 2);
+    return (Plain){mean, right / n, sqrt(squares * rows / (rows - 1)) / n};
+}
+
+static void expect_formula(const char *name) {
+    enum { ROWS = 8, SEQ = 16, VOCAB = 96 };
+    const char *path = path_join(mem(), runs_golden(name), "expected.safetensors");
+    Safetensors *file = safetensors_open(mem(), path, EXIT_DATA);
+    const SafeTensor *logits = safetensors_need(file, "logits");
+    const SafeTensor *tokens = safetensors_need(file, "tokens");
+    EXPECT(logits->dim[0] == ROWS && logits->dim[1] == SEQ && logits->dim[2] == VOCAB);
+    static int64_t first[ROWS * (SEQ + 1)];
+    static float x[ROWS * SEQ * VOCAB];
+    memcpy(first, tokens->data, sizeof first);
+    memcpy(x, logits->data, sizeof x);
+    SafeTensor one = *tokens;
+    one.dim[0] = 1;
+    one.data = first;
+    one.bytes = sizeof first;
+    const char *batch = in_temp("batch.safetensors");
+    EXPECT_INT(safetensors_write(batch, &one, 1, NULL, NULL, NULL), 0);
+    Plain want = plain_formula(x, first, ROWS, SEQ, VOCAB);
+    Evaluated e =
+        evaluated(arena_printf(mem(), "%s --data %s", runs_golden(name), batch));
+    safetensors_close(file);
+    EXPECT(e.samples == ROWS && e.tokens == ROWS * SEQ);
+    EXPECT_NEAR(e.loss, want.loss, 2e-6 * want.loss);
+    EXPECT_NEAR(e.perplexity, exp(want.loss), 1e-5 * exp(want.loss));
+    EXPECT_NEAR(e.accuracy, want.accuracy, 1e-12);
+    EXPECT_NEAR(e.error, want.error, 1e-4 * want.error);
+    EXPECT(want.accuracy > 0 && isnan(e.bits_per_byte));
+}
+
+TEST(pytorch_logits) {
+    expect_formula("gpt2_tiny");
+    expect_formula("llama_tiny");
+}
+
+/* ---- against validation ---- */
+
+/* 100 samples of the valid part in batches of 4, none left over. */
+TEST(validation_of_the_run) {
+    const char *run = evaluated_run("--train_dataset.data_loader.split 8,2 "
+                                    "--eval_iters 100000 --callbacks.CheckpointMonitor."
+                                    "save_best True");
+    const char *points =
+        file_read(mem(), path_join(mem(), run, "valid.jsonl"), 1 << 20, NULL, EXIT_DATA);
+    double loss = 0;
+    EXPECT_INT(sscanf(points, "{\"step\": 12, \"valid_loss\": %lf", &loss), 1);
+    Evaluated e = evaluated(run);
+    /* validation leaves out what fills no batch of 4, at most 4 of about 110 samples */
+    EXPECT(e.samples > 100 && fabs(e.loss - loss) < 2e-2);
+    Evaluated best = evaluated(arena_printf(
+        mem(), "%s/best --data %s --model.model_config.seq_length 16", run, runs_text()));
+    Evaluated all = evaluated(arena_printf(mem(), "%s --split all", run));
+    EXPECT(best.loss == all.loss && best.tokens == all.tokens);
+    int64_t rows = e.samples / 4 * 4;
+    const char *whole = evaluated_text("whole.txt", 16 * (size_t)rows + 1);
+    const char *words = "--train_dataset.data_loader.dataset_dir %s "
+                        "--train_dataset.data_loader.split 0,1 --eval_iters 100000";
+    (void)words;
+    Evaluated x = evaluated(arena_printf(mem(), "%s --data %s", run, whole));
+    EXPECT_INT(x.tokens, 16 * rows);
+    EXPECT_INT(x.bytes, x.tokens);
+    EXPECT_NEAR(x.bits_per_byte, x.loss / log(2), 1e-9);
+}
+
+/* ---- every token once ---- */
+
+TEST(batches_and_the_rest) {
+    const char *run = evaluated_run("");
+    static const size_t sizes[] = {2, 11, 17, 18, 33, 500, 1003};
+    for (int k = 0; k < ARRAY_LEN(sizes); k++) {
+        const char *text = evaluated_text("part.txt", sizes[k]);
+        double loss = 0;
+        for (int batch = 1; batch <= 5; batch++) {
+            Evaluated e = evaluated(arena_printf(
+                mem(), "%s --data %s --runner_config.batch_size %d", run, text, batch));
+            if (batch == 1) loss = e.loss;
+            EXPECT_INT(e.tokens, (int64_t)sizes[k] - 1);
+            EXPECT_INT(e.samples, ((int64_t)sizes[k] + 14) / 16);
+            if (fabs(e.loss - loss) > 1e-6 * loss)
+                test_fail(__FILE__, __LINE__, "%zu bytes by %d: %.9g, wanted %.9g",
+                          sizes[k], batch, e.loss, loss);
+        }
+        if (!test_long() && k > 2) break;
+    }
+}
+
+/* A line of loose JSON is a sample: what fills it up does not count. */
+TEST(labels_that_do_not_count) {
+    static const char *const text[] = {"one and one is 7", "two", "two and"};
+    const char *run = evaluated_run(""), *web = in_temp("web.jsonl");
+    double sum = 0;
+    int64_t tokens = 0;
+    Text lines = text_new(mem());
+    for (int i = 0; i < 3; i++) {
+        const char *one = in_temp("one.txt");
+        text_add(&lines, "{\"text\": \"%s\"}\n", text[i]);
+        write_text(one, text[i]);
+        Evaluated e = evaluated(arena_printf(mem(), "%s --data %s", run, one));
+        EXPECT_INT(e.tokens, (int64_t)strlen(text[i]) - 1);
+        sum += e.loss * (double)e.tokens;
+        tokens += e.tokens;
+    }
+    write_text(web, lines.s);
+    Evaluated e = evaluated(arena_printf(
+        mem(),
+        "%s --data %s --train_dataset.data_loader.tokenizer_type ByteTokenizer "
+        "--train_dataset.data_loader.eod -1 --train_dataset.data_loader.pad_token 0",
+        run, web));
+    EXPECT_INT(e.samples, 3);
+    EXPECT_INT(e.tokens, tokens);
+    EXPECT_NEAR(e.loss, sum / (double)tokens, 1e-6 * e.loss);
+}
+
+/* ---- endings ---- */
+
+/* The sum over a text's labels. */
+static double sum_of(const char *run, const char *text) {
+    const char *path = in_temp("sum.txt");
+    write_text(path, text);
+    Evaluated e = evaluated(arena_printf(mem(), "%s --data %s", run, path));
+    EXPECT_INT(e.samples, 1);
+    return e.loss * (double)e.tokens;
+}
+
+/* The loss of an ending is that of the text with it less that of the context. */
+TEST(endings) {
+    static const char *const ctx[] = {"one and", "two a", "o "};
+    static const char *const end[][3] = {
+        {"one is", "is", "zzz"}, {"nd two", "nd", "x"}, {"ne and o", "e", "ab"}};
+    const char *run = evaluated_run(""), *file = in_temp("endings.jsonl");
+    double total = 0;
+    int64_t tokens = 0;
+    int best[3][2] = {{0}};
+    for (int i = 0; i < 3; i++) {
+        double least = INFINITY, least_mean = INFINITY;
+        for (int k = 0; k < 3; k++) {
+            const char *own =
+                arena_printf(mem(), "%s%s", ends_with(ctx[i], " ") ? "" : " ", end[i][k]);
+            double loss = sum_of(run, arena_printf(mem(), "%s%s", ctx[i], own)) -
+                          sum_of(run, ctx[i]);
+            int64_t n = (int64_t)strlen(own);
+            total += loss, tokens += n;
+            if (loss < least) least = loss, best[i][0] = k;
+            if (loss / (double)n < least_mean)
+                least_mean = loss / (double)n, best[i][1] = k;
+        }
+    }
+    for (int way = 0; way < 2; way++) {
+        Text t = text_new(mem());
+        double other = 0;
+        for (int i = 0; i < 3; i++) {
+            /* a label as a number and as a text, a blank line, and one that is wrong */
+            const char *quote = i == 1 ? "\"" : "";
+            int label = i == 2 ? (best[i][way] + 1) % 3 : best[i][way];
+            text_add(&t, "{\"ctx\": \"%s\", \"endings\": [\"%s\", \"%s\", \"%s\"], ",
+                     ctx[i], end[i][0], end[i][1], end[i][2]);
+            text_add(&t, "\"label\": %s%d%s, \"more\": [1]}\n\n", quote, label, quote);
+            other += label == best[i][!way];
+        }
+        write_text(file, t.s);
+        for (int batch = 1; batch <= 4; batch += 3) {
+            Evaluated e = evaluated(
+                arena_printf(mem(), "%s --endings %s --runner_config.batch_size %d", run,
+                             file, batch));
+            EXPECT_INT(e.tokens, tokens);
+            EXPECT_NEAR(e.loss, total / (double)tokens, 1e-5 * e.loss);
+            EXPECT_NEAR(way ? e.acc_norm : e.acc, 2. / 3, 1e-12);
+            EXPECT_NEAR(way ? e.acc : e.acc_norm, other / 3, 1e-12);
+        }
+    }
+}
+
+TEST(bad_endings) {
+    static const struct {
+        const char *line, *where;
+    } bad[] = {
+        {"{\"ctx\": \"a\", \"endings\": [\"b\"], \"label\": 0}",
+         ":3:25: error: 1 ending"},
+        {"{\"ctx\": \"a\", \"endings\": [\"b\", \"\"], \"label\": 0}",
+         ":3:31: error: an"},
+        {"{\"ctx\": \"\", \"endings\": [\"b\", \"c\"], \"label\": 0}",
+         ":3:9: error: the"},
+        {"{\"ctx\": \"a\", \"endings\": [\"b\", \"c\"], \"label\": 2}",
+         ":3:46: error: the"},
+        {"{\"ctx\": \"a\", \"endings\": [\"b\", \"c\"], \"label\": \"x\"}",
+         ":3:46: error"},
+        {"{\"ctx\": \"a\", \"endings\": [\"b\", 4], \"label\": 1}",
+         ":3:31: error: an int"},
+        {"{\"ctx\": \"a\", \"endings\": \"b\", \"label\": 1}", ":3:25: error: 'endings'"},
+        {"{\"ctx\": 3, \"endings\": [\"b\", \"c\"], \"label\": 1}", ":3:9: error: 'ctx'"},
+        {"{\"endings\": [\"b\", \"c\"], \"label\": 1}", ":3:1: error: 'ctx' is missing"},
+        {"{\"ctx\": \"a\", \"endings\": [\"b\", \"c\"]", ":3:1: error: never closed"},
+        {"{\"ctx\": \"a\", \"endings\": [\"b\", \"seventeen letters\"], \"label\": 1}",
+         ":3:31: error: the ending has 18 tokens"},
+    };
+    const char *run = evaluated_run(""), *file = in_temp("bad.jsonl");
+    for (int i = 0; i < ARRAY_LEN(bad); i++) {
+        write_text(file, arena_printf(mem(),
+                                      "\n{\"ctx\": \"a\", \"endings\": [\"b\", \"c\"], "
+                                      "\"label\": 1}\n%s\n",
+                                      bad[i].line));
+        RUN_EXPECT(EXIT_DATA, arena_printf(mem(), "eval %s --endings %s", run, file));
+        SAID_EXPECT(bad[i].where);
+        SAID_EXPECT(bad[i].line);
+    }
+}
+
+/* ---- what is asked for ---- */
+
+TEST(checkpoints_and_refusals) {
+    const char *run = evaluated_run(""), *text = runs_text();
+    Evaluated last = evaluated(arena_printf(mem(), "%s --checkpoint 12", run));
+    Evaluated first = evaluated(arena_printf(mem(), "%s --checkpoint 6", run));
+    Evaluated newest = evaluated(run);
+    EXPECT(last.loss == newest.loss && first.loss > last.loss);
+    Evaluated config = evaluated(arena_printf(mem(), "%s --output_dir %s --run_mode eval",
+                                              runs_small_config(12, 6), run));
+    EXPECT(config.loss == last.loss && config.tokens == last.tokens);
+    RUN_EXPECT(0, arena_printf(mem(), "eval %s", run));
+    SAID_EXPECT("perplexity ");
+    static const struct {
+        int code;
+        const char *words, *says;
+    } refused[] = {
+        {EXIT_CHECKPOINT, "--checkpoint 7", "no checkpoint of step 7"},
+        {EXIT_DATA, "--data nowhere.txt", "cannot open nowhere.txt"},
+        {EXIT_CONFIG, "--data a --endings b", "one at a time"},
+        {EXIT_CONFIG, "--endings b --split all", "--split is a part"},
+        {EXIT_CONFIG, "--split test", "no samples for test"},
+        {EXIT_CONFIG, "--init_from x", "leave --init_from out"},
+        {EXIT_CONFIG, "--parallel_config.model_parallel 2", "2 ranks, but 1 process"},
+    };
+    for (int i = 0; i < ARRAY_LEN(refused); i++) {
+        RUN_EXPECT(refused[i].code,
+                   arena_printf(mem(), "eval %s %s", run, refused[i].words));
+        SAID_EXPECT(refused[i].says);
+    }
+    RUN_EXPECT(EXIT_CONFIG, arena_printf(mem(), "eval %s/nowhere --data %s", run, text));
+    RUN_EXPECT(EXIT_CONFIG,
+               arena_printf(mem(), "train %s --run_mode eval", runs_small_config(12, 6)));
+    SAID_EXPECT("stator eval");
+}
