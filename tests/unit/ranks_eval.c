@@ -67,8 +67,11 @@ TEST(endings) {
                "\"label\": 1}\n");
     const char *words = arena_printf(mem(), "%s --endings %s", run, file);
     Evaluated want = evaluated(words);
-    Evaluated e = on_ranks(arena_printf(
-        mem(), "%s " CUT "context_parallel 2 " CUT "model_parallel 2", words));
+    Evaluated e = on_ranks(arena_printf(mem(),
+                                        "%s " CUT "context_parallel 2 " CUT
+                                        "context_parallel_algo megatron_cp_algo " CUT
+                                        "model_parallel 2",
+                                        words));
     EXPECT(e.tokens == want.tokens && e.acc == want.acc && e.acc_norm == want.acc_norm);
     EXPECT_NEAR(e.loss, want.loss, 1e-5 * want.loss);
 }
