@@ -92,8 +92,8 @@ static void report_text(const Eval *e, const Figures *f) {
     if (s->bytes)
         printf("bits per byte  %.6f (%lld bytes)\n", f->bits_per_byte,
                (long long)s->bytes);
-    printf("accuracy       %.6f of the next %ss\n", f->accuracy,
-           e->t.job.ncolumns ? "label" : unit);
+    printf("accuracy       %.6f of the %s\n", f->accuracy,
+           e->t.job.ncolumns ? "labels" : "next tokens");
     printf("time           %.1f s, %.0f %ss/s\n", e->seconds,
            (double)s->tokens / MAX(e->seconds, 1e-9), unit);
 }
