@@ -63,12 +63,12 @@ typedef struct DataSpec {
     uint64_t seed;
     bool shuffle;
     int64_t vocab;
-    bool
-        rest; /* a stream of tokens keeps its end, which fills no sequence, as a last sample:
-                  its labels after it are -1. Else that is left out */
     const DataGptSpec *gpt;   /* NULL: no split */
     const DataColumn *column; /* Tensors; they must stay as long as the source */
     int ncolumns;
+    /* The end of a stream of tokens, which fills no sequence, is a last sample, whose labels
+     * behind it are -1; else it is left out. */
+    bool rest;
 } DataSpec;
 
 /* An open source. It does not change after data_open: several threads may read it. */

@@ -1,6 +1,6 @@
 /* ranks_eval.c - stator eval gives one loss under any strategy. */
 #include "evaluated.h"
-#include "ranks.h"
+#include "example_data.h"
 #include <math.h>
 
 TEST_LABEL(RANKS);
@@ -74,4 +74,30 @@ TEST(endings) {
                                         words));
     EXPECT(e.tokens == want.tokens && e.acc == want.acc && e.acc_norm == want.acc_norm);
     EXPECT_NEAR(e.loss, want.loss, 1e-5 * want.loss);
+}
+
+/* Of a module of its own, in batches of 32. The valid part is 96 of the 500 samples, three of
+ * them, so validation takes it whole; all are no multiple. */
+TEST(module_of_its_own) {
+    const char *dir = make_classes(), *run = in_temp("own");
+    if (!mpi_available()) test_skip("there is no mpirun");
+    driven_prepare = mpi_environment;
+    RUN_EXPECT(0,
+               arena_printf(mem(),
+                            "train %s/../examples/classifier/train.yaml --dataset_dir %s "
+                            "--output_dir %s --train_dataset.data_loader.split 404,96 "
+                            "--runner_config.max_steps 40 --context.threads 1",
+                            tests_dir(), dir, run));
+    const char *points =
+        file_read(mem(), path_join(mem(), run, "valid.jsonl"), 1 << 20, NULL, EXIT_DATA);
+    double loss = 0;
+    EXPECT_INT(sscanf(points, "{\"step\": 40, \"valid_loss\": %lf", &loss), 1);
+    Evaluated valid = evaluated(run);
+    EXPECT(valid.samples == 96 && valid.tokens == 96);
+    EXPECT_NEAR(valid.loss, loss, 1e-6 * loss);
+    const char *words = arena_printf(mem(), "%s --split all", run);
+    Evaluated all = evaluated(words), ranks = on_ranks(words);
+    EXPECT(all.tokens == SAMPLES && ranks.tokens == SAMPLES && all.accuracy > 0.3);
+    EXPECT_NEAR(ranks.loss, all.loss, 1e-5 * all.loss);
+    EXPECT_NEAR(ranks.accuracy, all.accuracy, 1e-12);
 }
