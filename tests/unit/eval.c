@@ -272,6 +272,10 @@ TEST(checkpoints_and_refusals) {
     Evaluated first = evaluated(arena_printf(mem(), "%s --checkpoint 6", run));
     Evaluated newest = evaluated(run);
     EXPECT(last.loss == newest.loss && first.loss > last.loss);
+    Evaluated narrow = evaluated(
+        arena_printf(mem(), "%s --model.model_config.compute_dtype bfloat16", run));
+    EXPECT(narrow.loss != newest.loss);
+    EXPECT_NEAR(narrow.loss, newest.loss, 1e-3 * newest.loss);
     Evaluated config = evaluated(arena_printf(mem(), "%s --output_dir %s --run_mode eval",
                                               runs_small_config(12, 6), run));
     EXPECT(config.loss == last.loss && config.tokens == last.tokens);
