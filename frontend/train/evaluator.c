@@ -91,7 +91,7 @@ void evaluator_plan(Train *t, Evaluator *e, bool samples) {
     PassOptions o = pass_options_default();
     o.tile_bytes = t->job.cfg->context_tile_size;
     /* validation takes its loss in f32, whatever training computes in */
-    o.narrow = samples && t->job.cfg->model_compute_dtype == FLOAT_BF16;
+    if (samples) o.narrow = strategy_pass_options(t->job.cfg).narrow;
     o.micro_batches = t->job.micro; /* of the schedule that training has */
     ranks_apply(t, m, &o);
     if (o.schedule) o.schedule = schedule_forward(t->mem, o.schedule);

@@ -260,8 +260,8 @@ TEST(no_bytes_for_another_vocabulary) {
                train_words(config, run, "--model.model_config.vocab_size 257"));
     SAID_EXPECT("TextFile gives bytes as tokens, 0 .. 255, but this model has a "
                 "vocabulary of 257");
-    SAID_EXPECT("stator preprocess --input ");
-    SAID_EXPECT("MegatronIndexed");
+    SAID_EXPECT("stator tokenizer train --input ");
+    SAID_EXPECT("or vocab_size 256");
     RUN_EXPECT(0, train_words(config, run, "--model.model_config.vocab_size 250"));
 }
 
