@@ -43,7 +43,9 @@ static void inspect_run(Arena *mem, const char *folder) {
 
 static bool inspect_folder(Arena *mem, const char *path) {
     bool weights = has(mem, path, "model.safetensors.index.json") ||
-                   has(mem, path, "model.safetensors");
+                   has(mem, path, "model.safetensors") ||
+                   has(mem, path, "pytorch_model.bin.index.json") ||
+                   has(mem, path, "pytorch_model.bin");
     bool tokenizer = has(mem, path, "tokenizer.json") || has(mem, path, "vocab.json");
     if (has(mem, path, "manifest.json")) {
         inspect_checkpoint(mem, path);
@@ -62,10 +64,24 @@ static bool inspect_folder(Arena *mem, const char *path) {
     return true;
 }
 
+/* Data of Megatron's have the same ending; PyTorch's file begins like any zip archive. */
+static bool weights_of_torch(const char *path) {
+    char magic[4] = {0};
+    if (!ends_with(path, ".bin")) return ends_with(path, ".bin.index.json");
+    FILE *f = fopen(path, "rbe");
+    size_t got = f ? fread(magic, 1, sizeof magic, f) : 0;
+    if (f) fclose(f);
+    return got == sizeof magic && !memcmp(magic, "PK\3\4", sizeof magic);
+}
+
 static bool inspect_path(Arena *mem, const char *path, int64_t vocab) {
     static const char *const tokenizers[] = {"tokenizer.json", "vocab.json", "merges.txt",
                                              "encoder.json", "vocab.bpe"};
     if (is_dir(path)) return inspect_folder(mem, path);
+    if (weights_of_torch(path)) {
+        inspect_safetensors(mem, path);
+        return true;
+    }
     if (ends_with(path, ".idx") || ends_with(path, ".bin") ||
         (!file_exists(path) && file_exists(arena_printf(mem, "%s.idx", path)))) {
         inspect_indexed(mem, path, vocab);

@@ -130,7 +130,8 @@ void inspect_safetensors(Arena *mem, const char *path) {
     Safetensors *s = safetensors_open(mem, path, EXIT_CHECKPOINT);
     uint64_t elements = 0, bytes = 0, bad = 0;
     const char *first = NULL;
-    printf("%s: safetensors\n", path);
+    bool torch = ends_with(path, ".bin") || ends_with(path, ".bin.index.json");
+    printf("%s: %s\n", path, torch ? "PyTorch" : "safetensors");
     for (int i = 0; i < s->n; i++) {
         const SafeTensor *t = &s->t[i];
         Text shape = text_new(mem);

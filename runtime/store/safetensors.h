@@ -32,9 +32,10 @@ typedef struct Safetensors {
     struct SafeMap *maps;
 } Safetensors;
 
-/* Opens a .safetensors file, a *.safetensors.index.json, or a folder with
- * model.safetensors.index.json or model.safetensors. The data are mapped read-only, so
- * only what is read costs memory. Everything is validated here: after this every tensor
+/* Opens a .safetensors file, a .bin file of PyTorch (torch_file.h), an index of either
+ * (*.index.json), or a folder with model.safetensors.index.json, model.safetensors,
+ * pytorch_model.bin.index.json or pytorch_model.bin, the first of these that is there. The
+ * data are mapped read-only, so only what is read costs memory. Everything is validated here: after this every tensor
  * is inside its file and has dim * type bytes. Fails with `code`. */
 Safetensors *safetensors_open(Arena *mem, const char *path, int code);
 /* Unmaps; the tensors' data are gone, names and shapes stay as long as the arena. */
@@ -47,6 +48,11 @@ Safetensors *safetensors_parse(Arena *mem, const char *name, const void *bytes, 
  * then. */
 const char *safetensors_try(Arena *mem, const char *name, const void *bytes, size_t have,
                             uint64_t file_bytes, Safetensors **s);
+
+/* Makes by_name of t[n]. */
+void safetensors_sort(Arena *mem, Safetensors *s);
+/* The DType of a type of the format, by its name; -1 when it is not one of ours. */
+int safetensors_dtype(const char *type_name);
 
 /* By name; NULL when missing. The second fails and names the nearest one. O(log n). */
 const SafeTensor *safetensors_find(const Safetensors *s, const char *name);

@@ -1,0 +1,526 @@
+/* torch_pickle.c - see torch_pickle.h. A stack machine, as Python's pickle.py describes
+ * it; a handler of an instruction returns NULL or what is wrong. */
+#include "runtime/store/torch_pickle.h"
+
+typedef enum NodeKind {
+    NODE_MARK,
+    NODE_NONE, /* and whatever tensors do not depend on: floats, hooks */
+    NODE_INT,  /* booleans too */
+    NODE_TEXT,
+    NODE_GLOBAL,
+    NODE_TUPLE,
+    NODE_LIST,
+    NODE_DICT, /* item: key, value, key, value, ... */
+    NODE_STORAGE,
+    NODE_TENSOR
+} NodeKind;
+
+typedef struct Global Global;
+typedef struct Node {
+    NodeKind kind;
+    int n, cap;
+    struct Node **item;
+    int64_t i;
+    const char *text; /* of a storage: its key */
+    const Global *global;
+    TorchTensor *tensor;
+} Node;
+
+typedef struct Machine {
+    Arena *mem;
+    const uint8_t *p;
+    uint64_t n, at;
+    int depth, cap, nmemo, memo_cap, nmarks, marks_cap;
+    Node **stack, **memo;
+    int *marks; /* where in the stack the marks are */
+    bool stopped;
+} Machine;
+
+/* ---- the stack ---- */
+
+static Node *push(Machine *m, NodeKind kind) {
+    Node *v = NEW(m->mem, Node);
+    v->kind = kind;
+    PUSH(m->mem, m->stack, m->depth, m->cap, v);
+    return v;
+}
+
+static const char *push_int(Machine *m, int64_t i) {
+    push(m, NODE_INT)->i = i;
+    return NULL;
+}
+
+/* The top, which is no mark; NULL: there is none. */
+static Node *top(const Machine *m) {
+    Node *v = m->depth ? m->stack[m->depth - 1] : NULL;
+    return v && v->kind != NODE_MARK ? v : NULL;
+}
+
+static Node *pop(Machine *m) {
+    Node *v = top(m);
+    if (v) m->depth--;
+    return v;
+}
+
+/* Index of the innermost mark; -1: there is none. */
+static int mark_of(const Machine *m) {
+    return m->nmarks ? m->marks[m->nmarks - 1] : -1;
+}
+
+static const char no_value[] = "takes a value, and there is none";
+static const char no_mark[] = "takes values from a mark on, and there is none";
+
+/* ---- the names that may occur ---- */
+
+struct Global {
+    const char *module, *name;
+    const char *type_name; /* of a storage */
+    int bytes;             /* of an element of a storage */
+    /* REDUCE with these arguments; NULL: it cannot be called */
+    const char *(*make)(Machine *m, const Node *args);
+};
+
+static bool naturals(const Node *list, int n, uint64_t *out) {
+    for (int i = 0; i < n; i++) {
+        if (list->item[i]->kind != NODE_INT || list->item[i]->i < 0) return false;
+        out[i] = (uint64_t)list->item[i]->i;
+    }
+    return true;
+}
+
+/* (storage, offset, size, stride, requires_grad, hooks, [metadata]) */
+static const char *make_tensor(Machine *m, const Node *args) {
+    TorchTensor t = {0};
+    if (args->n < 4 || args->item[0]->kind != NODE_STORAGE ||
+        args->item[1]->kind != NODE_INT || args->item[2]->kind != NODE_TUPLE ||
+        args->item[3]->kind != NODE_TUPLE)
+        return "makes a tensor of other things than a storage, offset, size and stride";
+    const Node *storage = args->item[0], *size = args->item[2], *stride = args->item[3];
+    if (size->n > SAFETENSORS_MAX_RANK) return "makes a tensor of more than 8 dimensions";
+    if (size->n != stride->n) return "makes a tensor with another number of strides";
+    t.rank = size->n;
+    if (args->item[1]->i < 0 || !naturals(size, t.rank, t.dim) ||
+        !naturals(stride, t.rank, t.stride))
+        return "makes a tensor with a negative size, stride or offset";
+    t.offset = (uint64_t)args->item[1]->i;
+    t.storage = storage->text;
+    t.storage_elements = (uint64_t)storage->i;
+    t.type_name = storage->global->type_name;
+    t.element_bytes = storage->global->bytes;
+    Node *v = push(m, NODE_TENSOR);
+    v->tensor = NEW(m->mem, TorchTensor);
+    *v->tensor = t;
+    return NULL;
+}
+
+/* (tensor, requires_grad, hooks) is the tensor. */
+static const char *make_parameter(Machine *m, const Node *args) {
+    if (args->n < 1 || args->item[0]->kind != NODE_TENSOR)
+        return "makes a parameter of something that is no tensor";
+    PUSH(m->mem, m->stack, m->depth, m->cap, args->item[0]);
+    return NULL;
+}
+
+static const char *make_dict(Machine *m, const Node *args) {
+    if (args->n) return "makes an OrderedDict with arguments";
+    push(m, NODE_DICT);
+    return NULL;
+}
+
+static const char *make_size(Machine *m, const Node *args) {
+    if (args->n != 1 || args->item[0]->kind != NODE_TUPLE)
+        return "makes a size of something that is no tuple";
+    PUSH(m->mem, m->stack, m->depth, m->cap, args->item[0]);
+    return NULL;
+}
+
+static const Global globals[] = {
+    {"collections", "OrderedDict", NULL, 0, make_dict},
+    {"torch._utils", "_rebuild_tensor_v2", NULL, 0, make_tensor},
+    {"torch._utils", "_rebuild_parameter", NULL, 0, make_parameter},
+    {"torch", "Size", NULL, 0, make_size},
+    {"torch", "FloatStorage", "F32", 4, NULL},
+    {"torch", "DoubleStorage", "F64", 8, NULL},
+    {"torch", "HalfStorage", "F16", 2, NULL},
+    {"torch", "BFloat16Storage", "BF16", 2, NULL},
+    {"torch", "LongStorage", "I64", 8, NULL},
+    {"torch", "IntStorage", "I32", 4, NULL},
+    {"torch", "ShortStorage", "I16", 2, NULL},
+    {"torch", "CharStorage", "I8", 1, NULL},
+    {"torch", "ByteStorage", "U8", 1, NULL},
+    {"torch", "BoolStorage", "BOOL", 1, NULL},
+};
+
+static const char *push_global(Machine *m, const char *module, const char *name) {
+    for (int i = 0; i < ARRAY_LEN(globals); i++) {
+        if (strcmp(globals[i].module, module) || strcmp(globals[i].name, name)) continue;
+        push(m, NODE_GLOBAL)->global = &globals[i];
+        return NULL;
+    }
+    return arena_printf(m->mem,
+                        "names %.80s.%.80s, which a dictionary of tensors does not need",
+                        module, name);
+}
+
+/* ---- instructions: `arg` has the fixed bytes behind the code ---- */
+
+typedef const char *Handler(Machine *m, const uint8_t *arg);
+
+static uint64_t number(const uint8_t *p, int bytes) {
+    uint64_t v = 0;
+    for (int i = bytes - 1; i >= 0; i--) v = v << 8 | p[i];
+    return v;
+}
+
+/* The next n bytes, behind the fixed ones; NULL: there are fewer. */
+static const uint8_t *take(Machine *m, uint64_t n) {
+    if (n > m->n - m->at) return NULL;
+    m->at += n;
+    return m->p + m->at - n;
+}
+
+static const char *op_proto(Machine *m, const uint8_t *arg) {
+    (void)m;
+    return arg[0] >= 2 && arg[0] <= 4 ? NULL : "is not protocol 2, 3 or 4";
+}
+
+static const char *op_nothing(Machine *m, const uint8_t *arg) {
+    (void)m, (void)arg;
+    return NULL;
+}
+
+static const char *op_stop(Machine *m, const uint8_t *arg) {
+    (void)arg;
+    m->stopped = true;
+    return NULL;
+}
+
+static const char *op_mark(Machine *m, const uint8_t *arg) {
+    (void)arg;
+    PUSH(m->mem, m->marks, m->nmarks, m->marks_cap, m->depth);
+    push(m, NODE_MARK);
+    return NULL;
+}
+
+static const char *op_none(Machine *m, const uint8_t *arg) {
+    (void)arg;
+    push(m, NODE_NONE);
+    return NULL;
+}
+
+static const char *op_true(Machine *m, const uint8_t *arg) {
+    (void)arg;
+    return push_int(m, 1);
+}
+
+static const char *op_false(Machine *m, const uint8_t *arg) {
+    (void)arg;
+    return push_int(m, 0);
+}
+
+static const char *op_int4(Machine *m, const uint8_t *arg) {
+    return push_int(m, (int32_t)number(arg, 4));
+}
+
+static const char *op_int1(Machine *m, const uint8_t *arg) {
+    return push_int(m, arg[0]);
+}
+
+static const char *op_int2(Machine *m, const uint8_t *arg) {
+    return push_int(m, (int64_t)number(arg, 2));
+}
+
+static const char *op_long(Machine *m, const uint8_t *arg) {
+    int n = arg[0];
+    if (n > 8) return "has a number of more than 64 bits";
+    const uint8_t *p = take(m, (uint64_t)n);
+    if (!p) return "is cut off";
+    uint64_t v = number(p, n);
+    if (n && n < 8 && p[n - 1] >= 128) v |= UINT64_MAX << (8 * n);
+    return push_int(m, (int64_t)v);
+}
+
+static const char *push_text(Machine *m, uint64_t n) {
+    const uint8_t *p = take(m, n);
+    if (!p) return "is cut off";
+    if (memchr(p, 0, n)) return "has a text with a zero byte";
+    push(m, NODE_TEXT)->text = arena_strndup(m->mem, (const char *)p, n);
+    return NULL;
+}
+
+static const char *op_text4(Machine *m, const uint8_t *arg) {
+    return push_text(m, number(arg, 4));
+}
+
+static const char *op_text1(Machine *m, const uint8_t *arg) {
+    return push_text(m, arg[0]);
+}
+
+/* A line without its end; NULL: no line. */
+static const char *line(Machine *m) {
+    const uint8_t *from = m->p + m->at, *end = memchr(from, '\n', m->n - m->at);
+    if (!end || memchr(from, 0, (size_t)(end - from))) return NULL;
+    m->at += (uint64_t)(end - from) + 1;
+    return arena_strndup(m->mem, (const char *)from, (size_t)(end - from));
+}
+
+static const char *op_global(Machine *m, const uint8_t *arg) {
+    (void)arg;
+    const char *module = line(m), *name = module ? line(m) : NULL;
+    return name ? push_global(m, module, name) : "is cut off";
+}
+
+static const char *op_stack_global(Machine *m, const uint8_t *arg) {
+    (void)arg;
+    const Node *name = pop(m), *module = pop(m);
+    if (!module || name->kind != NODE_TEXT || module->kind != NODE_TEXT)
+        return "names a thing by what is no text";
+    return push_global(m, module->text, name->text);
+}
+
+static const char *push_tuple(Machine *m, int from) {
+    Node *v = NEW(m->mem, Node);
+    v->kind = NODE_TUPLE;
+    v->n = m->depth - from;
+    v->item = NEW_ARRAY(m->mem, Node *, (size_t)v->n + 1);
+    if (v->n) memcpy(v->item, m->stack + from, (size_t)v->n * sizeof *v->item);
+    m->depth = from;
+    PUSH(m->mem, m->stack, m->depth, m->cap, v);
+    return NULL;
+}
+
+static const char *tuple_of(Machine *m, int n) {
+    return m->depth - 1 - mark_of(m) < n ? no_value : push_tuple(m, m->depth - n);
+}
+
+static const char *op_tuple0(Machine *m, const uint8_t *arg) {
+    (void)arg;
+    return tuple_of(m, 0);
+}
+
+static const char *op_tuple1(Machine *m, const uint8_t *arg) {
+    (void)arg;
+    return tuple_of(m, 1);
+}
+
+static const char *op_tuple2(Machine *m, const uint8_t *arg) {
+    (void)arg;
+    return tuple_of(m, 2);
+}
+
+static const char *op_tuple3(Machine *m, const uint8_t *arg) {
+    (void)arg;
+    return tuple_of(m, 3);
+}
+
+static const char *op_tuple(Machine *m, const uint8_t *arg) {
+    (void)arg;
+    int mark = mark_of(m);
+    if (mark < 0) return no_mark;
+    m->nmarks--;
+    memmove(m->stack + mark, m->stack + mark + 1,
+            (size_t)(m->depth - mark - 1) * sizeof *m->stack);
+    m->depth--;
+    return push_tuple(m, mark);
+}
+
+static const char *op_dict(Machine *m, const uint8_t *arg) {
+    (void)arg;
+    push(m, NODE_DICT);
+    return NULL;
+}
+
+static const char *op_list(Machine *m, const uint8_t *arg) {
+    (void)arg;
+    push(m, NODE_LIST);
+    return NULL;
+}
+
+/* Adds the values from `from` on to the collection at `below`, the new top. */
+static const char *collect(Machine *m, int below, int from, NodeKind kind, int each) {
+    int n = m->depth - from;
+    if (below < 0) return no_value;
+    Node *to = m->stack[below];
+    if (to->kind != kind) return "adds to something that does not collect";
+    if (n % each) return "adds a key without a value";
+    for (int i = 0; i < n; i++)
+        PUSH(m->mem, to->item, to->n, to->cap, m->stack[from + i]);
+    m->depth = below + 1;
+    return NULL;
+}
+
+static const char *add_last(Machine *m, NodeKind kind, int n) {
+    if (m->depth - 1 - mark_of(m) < n + 1) return no_value;
+    return collect(m, m->depth - n - 1, m->depth - n, kind, n);
+}
+
+static const char *add_marked(Machine *m, NodeKind kind, int each) {
+    int mark = mark_of(m);
+    if (mark < 0) return no_mark;
+    m->nmarks--;
+    return collect(m, mark - 1, mark + 1, kind, each);
+}
+
+static const char *op_setitem(Machine *m, const uint8_t *arg) {
+    (void)arg;
+    return add_last(m, NODE_DICT, 2);
+}
+
+static const char *op_setitems(Machine *m, const uint8_t *arg) {
+    (void)arg;
+    return add_marked(m, NODE_DICT, 2);
+}
+
+static const char *op_append(Machine *m, const uint8_t *arg) {
+    (void)arg;
+    return add_last(m, NODE_LIST, 1);
+}
+
+static const char *op_appends(Machine *m, const uint8_t *arg) {
+    (void)arg;
+    return add_marked(m, NODE_LIST, 1);
+}
+
+/* Attributes of a dictionary (_metadata of a state dictionary) are of no use here. */
+static const char *op_build(Machine *m, const uint8_t *arg) {
+    (void)arg;
+    if (m->depth - 1 - mark_of(m) < 2) return no_value;
+    m->depth--;
+    return top(m)->kind == NODE_DICT ? NULL : "sets attributes of what is no dictionary";
+}
+
+static const char *put(Machine *m, uint64_t i) {
+    if (!top(m)) return no_value;
+    if (i > (uint64_t)m->nmemo) return "remembers a value under a number out of order";
+    if (i == (uint64_t)m->nmemo)
+        PUSH(m->mem, m->memo, m->nmemo, m->memo_cap, top(m));
+    else
+        m->memo[i] = top(m);
+    return NULL;
+}
+
+static const char *get(Machine *m, uint64_t i) {
+    if (i >= (uint64_t)m->nmemo) return "takes a remembered value that there is not";
+    PUSH(m->mem, m->stack, m->depth, m->cap, m->memo[i]);
+    return NULL;
+}
+
+static const char *op_put1(Machine *m, const uint8_t *arg) {
+    return put(m, arg[0]);
+}
+
+static const char *op_put4(Machine *m, const uint8_t *arg) {
+    return put(m, number(arg, 4));
+}
+
+static const char *op_memoize(Machine *m, const uint8_t *arg) {
+    (void)arg;
+    return put(m, (uint64_t)m->nmemo);
+}
+
+static const char *op_get1(Machine *m, const uint8_t *arg) {
+    return get(m, arg[0]);
+}
+
+static const char *op_get4(Machine *m, const uint8_t *arg) {
+    return get(m, number(arg, 4));
+}
+
+/* ("storage", type, key, device, elements) */
+static const char *op_persid(Machine *m, const uint8_t *arg) {
+    (void)arg;
+    const Node *id = pop(m);
+    if (!id || id->kind != NODE_TUPLE || id->n != 5 || id->item[0]->kind != NODE_TEXT ||
+        strcmp(id->item[0]->text, "storage") || id->item[1]->kind != NODE_GLOBAL ||
+        !id->item[1]->global->type_name || id->item[2]->kind != NODE_TEXT ||
+        id->item[4]->kind != NODE_INT || id->item[4]->i < 0)
+        return "refers to what is no storage";
+    Node *v = push(m, NODE_STORAGE);
+    v->global = id->item[1]->global;
+    v->text = id->item[2]->text;
+    v->i = id->item[4]->i;
+    return NULL;
+}
+
+static const char *op_reduce(Machine *m, const uint8_t *arg) {
+    (void)arg;
+    const Node *args = pop(m), *callee = pop(m);
+    if (!callee || args->kind != NODE_TUPLE || callee->kind != NODE_GLOBAL ||
+        !callee->global->make)
+        return "calls what nothing can be made with";
+    return callee->global->make(m, args);
+}
+
+typedef struct Instruction {
+    const char *name;
+    Handler *run;
+    uint8_t bytes; /* fixed ones behind the code */
+} Instruction;
+
+static const Instruction instructions[256] = {
+    [0x80] = {"PROTO", op_proto, 1},       [0x95] = {"FRAME", op_nothing, 8},
+    ['.'] = {"STOP", op_stop, 0},          ['('] = {"MARK", op_mark, 0},
+    ['N'] = {"NONE", op_none, 0},          ['G'] = {"BINFLOAT", op_none, 8},
+    [0x88] = {"NEWTRUE", op_true, 0},      [0x89] = {"NEWFALSE", op_false, 0},
+    ['J'] = {"BININT", op_int4, 4},        ['K'] = {"BININT1", op_int1, 1},
+    ['M'] = {"BININT2", op_int2, 2},       [0x8a] = {"LONG1", op_long, 1},
+    ['X'] = {"BINUNICODE", op_text4, 4},   [0x8c] = {"SHORT_BINUNICODE", op_text1, 1},
+    ['c'] = {"GLOBAL", op_global, 0},      [0x93] = {"STACK_GLOBAL", op_stack_global, 0},
+    [')'] = {"EMPTY_TUPLE", op_tuple0, 0}, [0x85] = {"TUPLE1", op_tuple1, 0},
+    [0x86] = {"TUPLE2", op_tuple2, 0},     [0x87] = {"TUPLE3", op_tuple3, 0},
+    ['t'] = {"TUPLE", op_tuple, 0},        ['}'] = {"EMPTY_DICT", op_dict, 0},
+    [']'] = {"EMPTY_LIST", op_list, 0},    ['s'] = {"SETITEM", op_setitem, 0},
+    ['u'] = {"SETITEMS", op_setitems, 0},  ['a'] = {"APPEND", op_append, 0},
+    ['e'] = {"APPENDS", op_appends, 0},    ['b'] = {"BUILD", op_build, 0},
+    ['q'] = {"BINPUT", op_put1, 1},        ['r'] = {"LONG_BINPUT", op_put4, 4},
+    [0x94] = {"MEMOIZE", op_memoize, 0},   ['h'] = {"BINGET", op_get1, 1},
+    ['j'] = {"LONG_BINGET", op_get4, 4},   ['Q'] = {"BINPERSID", op_persid, 0},
+    ['R'] = {"REDUCE", op_reduce, 0},
+};
+
+static const char *step(Machine *m) {
+    uint64_t from = m->at;
+    uint8_t code = m->p[m->at++];
+    const Instruction *i = &instructions[code];
+    if (!i->run)
+        return arena_printf(m->mem,
+                            "byte %llu of the pickle: instruction 0x%02x, which a "
+                            "dictionary of tensors does not need",
+                            (unsigned long long)from, code);
+    const uint8_t *arg = take(m, i->bytes);
+    const char *wrong = arg ? i->run(m, arg) : "is cut off";
+    if (!wrong) return NULL;
+    return arena_printf(m->mem, "byte %llu of the pickle: %s %s",
+                        (unsigned long long)from, i->name, wrong);
+}
+
+static const char *take_tensors(Machine *m, const Node *dict, TorchTensors *out) {
+    if (!dict || dict->kind != NODE_DICT || m->depth) return "holds no dictionary";
+    out->t = NEW_ARRAY(m->mem, TorchTensor, (size_t)(dict->n / 2) + 1);
+    for (int i = 0; i + 1 < dict->n; i += 2) {
+        const Node *name = dict->item[i], *v = dict->item[i + 1];
+        if (name->kind != NODE_TEXT)
+            return "holds a dictionary with keys that are no text";
+        if (v->kind != NODE_TENSOR)
+            return arena_printf(m->mem,
+                                "'%.200s' is no tensor; save the model's state_dict() "
+                                "alone",
+                                name->text);
+        out->t[out->n] = *v->tensor;
+        out->t[out->n++].name = name->text;
+    }
+    return NULL;
+}
+
+const char *torch_pickle_try(Arena *mem, const uint8_t *bytes, uint64_t n,
+                             TorchTensors *out) {
+    Machine m = {.mem = mem, .p = bytes, .n = n};
+    *out = (TorchTensors){0};
+    if (n > TORCH_PICKLE_MAX_BYTES) return "a pickle of more than 16 MiB";
+    while (!m.stopped) {
+        if (m.at >= m.n) return "the pickle has no end (was it cut off?)";
+        const char *wrong = step(&m);
+        if (wrong) return wrong;
+    }
+    return take_tensors(&m, pop(&m), out);
+}
