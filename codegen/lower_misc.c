@@ -5,7 +5,18 @@ static LLVMValueRef number(Lower *l, int64_t v) {
     return emit_i64(l->e, v);
 }
 
-/* A constant array of i64 in the module. */
+/* A constant array in the module. */
+static LLVMValueRef constant_array(Lower *l, LLVMTypeRef of, int64_t n,
+                                   LLVMValueRef *item, const char *name) {
+    LLVMValueRef array = LLVMConstArray2(of, item, (uint64_t)n);
+    LLVMValueRef global = LLVMAddGlobal(l->e->mod, LLVMTypeOf(array), name);
+    LLVMSetInitializer(global, array);
+    LLVMSetGlobalConstant(global, 1);
+    LLVMSetLinkage(global, LLVMPrivateLinkage);
+    return global;
+}
+
+/* The same of i64. */
 static LLVMValueRef numbers(Lower *l, int n, const int64_t *v) {
     LLVMValueRef item[2 * MAX_DIMS];
     check(n <= ARRAY_LEN(item));
@@ -14,12 +25,7 @@ static LLVMValueRef numbers(Lower *l, int n, const int64_t *v) {
 }
 
 LLVMValueRef lower_numbers(Lower *l, int n, LLVMValueRef *item) {
-    LLVMValueRef array = LLVMConstArray2(l->e->i64, item, (uint64_t)n);
-    LLVMValueRef global = LLVMAddGlobal(l->e->mod, LLVMTypeOf(array), "sizes");
-    LLVMSetInitializer(global, array);
-    LLVMSetGlobalConstant(global, 1);
-    LLVMSetLinkage(global, LLVMPrivateLinkage);
-    return global;
+    return constant_array(l, l->e->i64, n, item, "sizes");
 }
 
 static void need_f32(const Op *op, const Value *v) {
@@ -169,10 +175,17 @@ void lower_rng_layer(Lower *l, const Op *op) {
 
 void lower_rope_table(Lower *l, const Op *op) {
     need_f32(op, op->out[0]);
-    LLVMValueRef base = LLVMConstReal(l->e->f64, op_float(op, "base", 10000));
+    int64_t n = op->out[0]->ty.dim[1];
+    Arena *mem = arena_new();
+    double *freq = NEW_ARRAY(mem, double, (size_t)n);
+    LLVMValueRef *item = NEW_ARRAY(mem, LLVMValueRef, (size_t)n);
+    if (!rope_frequencies(op, n, freq)) die("frequencies of rope");
+    for (int64_t k = 0; k < n; k++) item[k] = LLVMConstReal(l->e->f64, freq[k]);
+    LLVMValueRef freqs = constant_array(l, l->e->f64, n, item, "freqs");
     CALL_RT(l->e, rt_rope_table, lower_pointer(l, op->out[0]),
-            lower_pointer(l, op->in[0]), number(l, op->out[0]->ty.dim[0]),
-            number(l, op->out[0]->ty.dim[1]), base);
+            lower_pointer(l, op->in[0]), number(l, op->out[0]->ty.dim[0]), number(l, n),
+            freqs, LLVMConstReal(l->e->f64, op_float(op, "scale", 1)));
+    arena_free(mem);
 }
 
 /* The table has a row per position, or per token. */
@@ -181,12 +194,13 @@ void lower_rope(Lower *l, const Op *op) {
     if (dtype_sum(type) == type) need_f32(op, op->in[0]);
     need_f32(op, op->in[1]);
     const int64_t *dim = op->in[0]->ty.dim;
-    int64_t half = dim[3] / 2;
-    int64_t rows = type_count(&op->in[1]->ty) / (2 * half);
+    const Type *table = &op->in[1]->ty;
+    int64_t half = table->dim[table->rank - 2], rows = type_count(table) / (2 * half);
     LLVMValueRef sign = LLVMConstReal(l->e->f64, op_int(op, "inverse", 0) ? -1 : 1);
     CALL_RT(l->e, rt_rope, lower_pointer(l, op->out[0]), lower_pointer(l, op->in[0]),
             lower_pointer(l, op->in[1]), number(l, dim[0] * dim[1] / rows),
-            number(l, rows), number(l, dim[2]), number(l, half), sign, number(l, type));
+            number(l, rows), number(l, dim[2]), number(l, dim[3]), number(l, half), sign,
+            number(l, type));
 }
 
 void lower_rope_each(Lower *l, const Op *op) {

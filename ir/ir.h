@@ -487,6 +487,9 @@ int64_t part_element(const Mesh *m, int rank, const Type *whole, int64_t i);
 bool part_fits(const Mesh *mesh, const Type *whole, const Type *local);
 /* Position of row i of t rows in zigzag order over n ranks (see `positions`); n = 0: i. */
 int64_t zigzag_position(int64_t i, int64_t t, int64_t n);
+/* The n angles of a step of a rope_table's positions to out (may be NULL), by its base or
+ * its freqs; false when freqs are not n finite numbers. */
+bool rope_frequencies(const Op *op, int64_t n, double *out);
 #define NO_KEYS (-1e30f) /* log sum exp of a query that sees no key */
 /* Type of the whole tensor that a dropout works on: attribute `of`, or the type of its
  * operand. Fails with EXIT_CONFIG when the operand is no part of it. */

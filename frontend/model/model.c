@@ -93,9 +93,11 @@ static Value *rotate(Make *k, Value *x, const char *name) {
 static Value *attention(Make *k, Value *x, Value **kcache, Value **vcache) {
     const ModelSpec *s = k->s;
     Value *q, *key, *v;
-    if (weight(k, PART_QKV, false)) {
-        Value *qkv = linear(k, PART_QKV, x, "qkv");
-        Op *parts = build_list(&k->b, OP_unstack, "dim=2", 1, &qkv, NULL, 0);
+    bool by_head = weight(k, PART_QKV_BY_HEAD, false);
+    if (by_head || weight(k, PART_QKV, false)) {
+        Value *qkv = linear(k, by_head ? PART_QKV_BY_HEAD : PART_QKV, x, "qkv");
+        const char *dim = by_head ? "dim=3" : "dim=2";
+        Op *parts = build_list(&k->b, OP_unstack, dim, 1, &qkv, NULL, 0);
         q = build_named(&k->b, "q", parts->out[0]);
         key = build_named(&k->b, "k", parts->out[1]);
         v = build_named(&k->b, "v", parts->out[2]);
@@ -154,7 +156,7 @@ static Type cache_type(const Make *k) {
 
 /* A row for each position, or each token where they have their own. */
 static Type table_type(const Make *k) {
-    int64_t b = k->shape.batch, t = k->shape.seq, half = k->s->head_dim / 2;
+    int64_t b = k->shape.batch, t = k->shape.seq, half = model_rotary_pairs(k->s);
     return k->shape.own_positions ? TYPE(DT_F32, b, t, half, 2)
                                   : TYPE(DT_F32, t, half, 2);
 }
@@ -184,9 +186,10 @@ static void make_layer(const Make *outer) {
     if (k.table) k.table = func_arg(f, "table", table_type(&k));
     if (k.first) k.first = func_arg(f, "first", k.first->ty);
     if (index) k.rng = build1(named(&k, "rng"), OP_rng_layer, NULL, k.rng, index, NULL);
-    Value *a = attention(&k, norm(&k, PART_NORM1, x), &kcache, &vcache);
+    Value *from = x, *a = attention(&k, norm(&k, PART_NORM1, x), &kcache, &vcache);
     x = residual(&k, x, a, SITE_ATTENTION_OUT, PART_POST1);
-    x = residual(&k, x, mlp(&k, norm(&k, PART_NORM2, x)), SITE_MLP_OUT, PART_POST2);
+    if (!k.s->parallel_residual) from = x;
+    x = residual(&k, x, mlp(&k, norm(&k, PART_NORM2, from)), SITE_MLP_OUT, PART_POST2);
     func_ret(f, x, -1);
     if (kcache) {
         func_ret(f, kcache, cache_arg);
@@ -312,10 +315,25 @@ static Value *embedding(Make *k, Value *tokens) {
     return dropout(k, x, k->s->embd_dropout, SITE_EMBEDDING);
 }
 
+static char *rope_attrs(Make *k, int64_t pairs) {
+    const ModelSpec *s = k->s;
+    Arena *mem = k->b.mem;
+    Text t = text_new(mem);
+    if (s->rope.type == ROPE_DEFAULT)
+        return arena_printf(mem, "base=%.17g", s->rope_base);
+    double *angle = NEW_ARRAY(mem, double, (size_t)pairs);
+    rope_angles(&s->rope, s->rope_base, pairs, s->max_positions, k->shape.seq, angle);
+    for (int64_t i = 0; i < pairs; i++)
+        text_add(&t, "%s%.17g", i ? " " : "freqs=\"", angle[i]);
+    text_add(&t, "\"");
+    if (s->rope.type == ROPE_YARN) text_add(&t, "; scale=%.17g", s->rope.attention);
+    return t.s;
+}
+
 static void rope_table(Make *k) {
     if (k->s->positions != POSITION_ROPE) return;
-    char *attrs = bfmt(&k->b, "base=%.17g", k->s->rope_base);
-    int64_t t = k->shape.seq, d = k->s->head_dim;
+    int64_t t = k->shape.seq, d = 2 * model_rotary_pairs(k->s);
+    char *attrs = rope_attrs(k, d / 2);
     Type ty = TYPE(DT_F32, t, d / 2, 2);
     k->table = build_as(named(k, "table"), OP_rope_table, attrs, ty, k->offset, NULL);
     Value *at = k->positions;
@@ -427,7 +445,9 @@ static void check_shape(const ModelSpec *s, ModelShape h, ModelUse use) {
     if (h.loss_groups && h.batch % h.loss_groups)
         die("%lld sequences in %lld groups", (long long)h.batch,
             (long long)h.loss_groups);
-    if (s->positions != POSITION_NONE && top > s->max_positions)
+    bool grows = s->positions == POSITION_ROPE && s->rope.type == ROPE_DYNAMIC &&
+                 use != MODEL_PREDICT;
+    if (s->positions != POSITION_NONE && top > s->max_positions && !grows)
         fail(EXIT_CONFIG, "a sequence of %lld tokens: the model has %lld positions",
              (long long)top, (long long)s->max_positions);
     if (use != MODEL_PREDICT) return;
@@ -440,9 +460,10 @@ static void check_shape(const ModelSpec *s, ModelShape h, ModelUse use) {
 }
 
 Module *model_build(Arena *mem, const ModelSpec *s, ModelShape shape, ModelUse use) {
+    static const char *const name[] = {"gpt2", "llama", "gpt_neox"};
     model_spec_check(s);
     check_shape(s, shape, use);
-    Module *m = module_new(mem, s->family == MODEL_LLAMA ? "llama" : "gpt2");
+    Module *m = module_new(mem, name[s->family]);
     Make k = {.s = s, .shape = shape, .use = use, .f = func_new(m, "model", ROLE_MODEL)};
     k.b = build_at_end(k.f);
     if (use == MODEL_PREDICT)

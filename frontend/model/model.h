@@ -2,6 +2,7 @@
 #ifndef STATOR_MODEL_H
 #define STATOR_MODEL_H
 #include "frontend/config/config.h"
+#include "frontend/model/rope.h"
 #include "ir/ir.h"
 
 /* The function between the two matrices of the MLP. gelu is the tanh form (gelu_new in
@@ -20,7 +21,7 @@ enum { MODEL_MAX_EOS = 8 };
 /* Everything that decides a model's shape, arithmetic and initial weights. NormType,
  * PositionType and ModelType are those of config.h. */
 typedef struct ModelSpec {
-    ModelType family; /* MODEL_GPT2: matrices stored [in,out]; MODEL_LLAMA: [out,in]; and
+    ModelType family; /* MODEL_GPT2: matrices stored [in,out]; the others: [out,in]; and
                          the Hugging Face names */
     int64_t vocab, hidden, layers, heads, kv_heads, head_dim, ffn, max_positions;
     NormType norm;
@@ -31,6 +32,10 @@ typedef struct ModelSpec {
     bool gated; /* act(gate) * up */
     PositionType positions;
     double rope_base;
+    RopeScaling rope;
+    double
+        rotary_percent; /* share of a head's numbers, the first ones, that rope turns */
+    bool parallel_residual; /* x + attention(norm x) + MLP(norm' x) */
     bool qkv_bias, out_bias, mlp_bias;
     bool tied;     /* the head is the embedding */
     bool sandwich; /* norms after attention and MLP, weights first attn_post, mlp_post */
@@ -46,8 +51,9 @@ typedef struct ModelSpec {
 /* Of a configuration's model.model_config (not model.file). Fails with EXIT_CONFIG. */
 ModelSpec model_spec_of_config(const Config *cfg);
 /* Of a Hugging Face folder (or of its config.json itself), or of config.json's text.
- * model_type gpt2, llama and mistral (a Llama that may have a window); whatever changes the arithmetic and is not known here fails
- * with EXIT_CONFIG at its place. Reads what both forms of model_spec_json write. */
+ * model_type gpt2, llama, mistral (a Llama that may have a window), qwen2 (a Llama with
+ * biases on q, k, v) and gpt_neox; whatever changes the arithmetic and is not known here
+ * fails with EXIT_CONFIG at its place. Reads what both forms of model_spec_json write. */
 ModelSpec model_spec_of_hf(Arena *mem, const char *dir);
 ModelSpec model_spec_of_json(Arena *mem, const char *name, const char *text, size_t n);
 /* As config.json: hf = true gives Hugging Face's keys alone, and needs a spec that they
@@ -57,6 +63,9 @@ char *model_spec_json(Arena *mem, const ModelSpec *s, bool hf);
 const char *model_spec_not_hf(const ModelSpec *s);
 /* Fails with EXIT_CONFIG when the numbers do not make a model. */
 void model_spec_check(const ModelSpec *s);
+int64_t model_rotary_pairs(const ModelSpec *s); /* pairs of a head that rope turns */
+/* "GPT-2", "Llama", "GPT-NeoX" */
+const char *model_family_title(ModelType family);
 int64_t model_parameters(const ModelSpec *s); /* number of weights */
 
 typedef enum ModelUse { MODEL_TRAIN, MODEL_TRAIN_LOGITS, MODEL_PREDICT } ModelUse;

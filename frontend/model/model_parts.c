@@ -2,14 +2,14 @@
 #include "frontend/model/model_parts.h"
 
 typedef struct PartRow {
-    const char *name[2]; /* by family */
+    const char *name[3]; /* by family */
     const char *in, *out;
     size_t std; /* offset of the standard deviation in ModelSpec */
 } PartRow;
 
 static const PartRow rows[PARTS] = {
-#define PART(id, gpt2, llama, in, out, std)                                              \
-    [PART_##id] = {{gpt2, llama}, in, out, offsetof(ModelSpec, std)},
+#define PART(id, gpt2, llama, neox, in, out, std)                                        \
+    [PART_##id] = {{gpt2, llama, neox}, in, out, offsetof(ModelSpec, std)},
     MODEL_PARTS(PART)
 #undef PART
 };
@@ -41,12 +41,12 @@ static bool is_table(Part p) {
     return p == PART_TOKENS || p == PART_POSITIONS || p == PART_HEAD;
 }
 
-/* GPT-2 keeps matrices as [in,out], Llama as [out,in]; tables are rows of width c in
- * both. */
+/* GPT-2 keeps matrices as [in,out], the others as [out,in]; tables are rows of width c
+ * in all. */
 void model_part_letters(const ModelSpec *s, Part part, char stored[8], const char **in,
                         const char **out) {
     const PartRow *r = &rows[part];
-    bool out_first = s->family == MODEL_LLAMA && !is_table(part);
+    bool out_first = s->family != MODEL_GPT2 && !is_table(part);
     *in = r->in;
     *out = r->out;
     snprintf(stored, 8, "%s%s", out_first ? r->out : r->in, out_first ? r->in : r->out);
@@ -59,16 +59,20 @@ static Type letters_type(const ModelSpec *s, const char *letters) {
 }
 
 static bool has_part(const ModelSpec *s, Part p) {
-    bool fused = s->family == MODEL_GPT2 && s->kv_heads == s->heads;
+    bool same = s->kv_heads == s->heads;
+    bool fused = s->family == MODEL_GPT2 && same;
+    bool by_head = s->family == MODEL_NEOX && same;
     switch (p) {
     case PART_POSITIONS:
         return s->positions == POSITION_LEARNED;
     case PART_QKV:
         return fused;
+    case PART_QKV_BY_HEAD:
+        return by_head;
     case PART_Q:
     case PART_K:
     case PART_V:
-        return !fused;
+        return !fused && !by_head;
     case PART_POST1:
     case PART_POST2:
         return s->sandwich;
@@ -84,6 +88,7 @@ static bool has_part(const ModelSpec *s, Part p) {
 static bool has_bias(const ModelSpec *s, Part p) {
     switch (p) {
     case PART_QKV:
+    case PART_QKV_BY_HEAD:
     case PART_Q:
     case PART_K:
     case PART_V:
@@ -117,7 +122,7 @@ static const char *init_attrs(Arena *mem, const ModelSpec *s, Part p) {
 
 static PartParam one_param(Arena *mem, const ModelSpec *s, Part p, bool bias) {
     const PartRow *r = &rows[p];
-    const char *name = r->name[s->family == MODEL_LLAMA], *in, *out;
+    const char *name = r->name[s->family], *in, *out;
     char stored[8];
     model_part_letters(s, p, stored, &in, &out);
     PartParam q = {.part = p, .bias = bias, .layer = strchr(name, '#') != NULL};

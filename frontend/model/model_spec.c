@@ -29,6 +29,45 @@ static void check_numbers(const ModelSpec *s) {
     check_number("deviation of output projections", s->output_std, 0, 10);
 }
 
+int64_t model_rotary_pairs(const ModelSpec *s) {
+    return (int64_t)((double)s->head_dim * s->rotary_percent) / 2;
+}
+
+const char *model_family_title(ModelType family) {
+    static const char *const title[] = {"GPT-2", "Llama", "GPT-NeoX"};
+    return title[family];
+}
+
+static void check_scaling(const ModelSpec *s) {
+    const RopeScaling *r = &s->rope;
+    bool ramps = r->type == ROPE_LLAMA3 || r->type == ROPE_YARN;
+    if (r->type == ROPE_DEFAULT) return;
+    check_number("factor of rotary positions", r->factor, 1, 1e6);
+    if (!ramps) return;
+    check_size("number of positions before stretching", r->original, 1, 1 << 20);
+    check_number("first number of the ramp of rotary positions", r->low, 1e-3, 1e6);
+    check_number("last number of the ramp of rotary positions", r->high, 1e-3, 1e6);
+    if (r->low >= r->high)
+        fail(EXIT_CONFIG,
+             "the ramp of rotary positions goes from %g to %g; it must go up", r->low,
+             r->high);
+    if (r->type != ROPE_YARN) return;
+    check_number("rotary base", s->rope_base, 1.001, 1e12);
+    check_number("attention factor of rotary positions", r->attention, 1e-3, 1e3);
+}
+
+static void check_rope(const ModelSpec *s) {
+    if (s->positions != POSITION_ROPE) return;
+    check_number("share of a head that rope turns", s->rotary_percent, 0, 1);
+    int64_t n = (int64_t)((double)s->head_dim * s->rotary_percent);
+    if (n < 2 || n % 2)
+        fail(
+            EXIT_CONFIG,
+            "rotary positions turn pairs of numbers, but of a head's %lld they turn %lld",
+            (long long)s->head_dim, (long long)n);
+    check_scaling(s);
+}
+
 void model_spec_check(const ModelSpec *s) {
     check_size("vocabulary", s->vocab, 2, 1 << 24);
     check_size("width", s->hidden, 1, 1 << 17);
@@ -44,10 +83,9 @@ void model_spec_check(const ModelSpec *s) {
              "%lld heads of keys and values do not divide %lld heads; the "
              "number of heads must be a multiple",
              (long long)s->kv_heads, (long long)s->heads);
-    if (s->positions == POSITION_ROPE && s->head_dim % 2)
-        fail(EXIT_CONFIG, "rotary positions turn pairs of numbers, but a head has %lld",
-             (long long)s->head_dim);
-    check(s->family <= MODEL_LLAMA && s->norm <= NORM_RMS && s->act < MLP_ACTS);
+    check_rope(s);
+    check(s->family <= MODEL_NEOX && s->rope.type < ROPE_TYPES && s->norm <= NORM_RMS &&
+          s->act < MLP_ACTS);
     check(s->positions <= POSITION_NONE && s->n_eos >= 0 && s->n_eos <= MODEL_MAX_EOS);
     check_numbers(s);
 }
@@ -98,6 +136,8 @@ ModelSpec model_spec_of_config(const Config *c) {
                    .norm_eps = c->model_norm_epsilon,
                    .positions = c->model_position_embedding_type,
                    .rope_base = c->model_rotary_base,
+                   .rotary_percent = c->model_rotary_percent,
+                   .parallel_residual = c->model_use_parallel_residual,
                    .qkv_bias = c->model_add_qkv_bias,
                    .out_bias = c->model_add_bias_linear,
                    .mlp_bias = c->model_add_bias_linear,

@@ -107,7 +107,8 @@ static int leading_dims(const char *name) {
         {"attn.c_k.weight", 1},         {"attn.c_v.weight", 1},
         {"attn.c_proj.weight", 2},      {"self_attn.q_proj.weight", 2},
         {"self_attn.k_proj.weight", 2}, {"self_attn.v_proj.weight", 2},
-        {"self_attn.o_proj.weight", 1},
+        {"self_attn.o_proj.weight", 1}, {"attention.query_key_value.weight", 3},
+        {"attention.dense.weight", 1},
     };
     for (int i = 0; i < ARRAY_LEN(known); i++) {
         if (ends_with(name, known[i].end)) return known[i].n;
@@ -209,6 +210,8 @@ static const char *shape_text(Arena *mem, int rank, const int64_t *dim) {
 static const SafeTensor *find(const Load *l, const char *name) {
     const SafeTensor *t = safetensors_find(l->file, name);
     if (t) return t;
+    if (!strcmp(name, "embed_out.weight")) /* as transformers 5 has it in memory */
+        return safetensors_find(l->file, "lm_head.weight");
     return safetensors_find(l->file, arena_printf(l->mem, "transformer.%s", name));
 }
 
@@ -237,23 +240,39 @@ static void match(Load *l, int i) {
                 t->type_name);
 }
 
-/* The causal masks that old GPT-2 files carry: "h.3.attn.bias", not
+/* The causal masks and frequencies that old files carry: "h.3.attn.bias", not
  * "h.3.attn.c_attn.bias". */
 static bool is_buffer(const char *name) {
-    static const char prefix[] = "transformer.";
-    if (!strncmp(name, prefix, sizeof prefix - 1)) name += sizeof prefix - 1;
-    if (strncmp(name, "h.", 2)) return false;
-    size_t digits = strspn(name + 2, "0123456789");
-    const char *rest = name + 2 + digits;
-    return digits && (!strcmp(rest, ".attn.bias") || !strcmp(rest, ".attn.masked_bias"));
+    static const char *const known[][2] = {
+        {"h.", ".attn.bias"},
+        {"h.", ".attn.masked_bias"},
+        {"transformer.h.", ".attn.bias"},
+        {"transformer.h.", ".attn.masked_bias"},
+        {"model.layers.", ".self_attn.rotary_emb.inv_freq"},
+        {"gpt_neox.layers.", ".attention.rotary_emb.inv_freq"},
+        {"gpt_neox.layers.", ".attention.bias"},
+        {"gpt_neox.layers.", ".attention.masked_bias"},
+    };
+    for (int i = 0; i < ARRAY_LEN(known); i++) {
+        size_t n = strlen(known[i][0]);
+        if (strncmp(name, known[i][0], n)) continue;
+        size_t digits = strspn(name + n, "0123456789");
+        if (digits && !strcmp(name + n + digits, known[i][1])) return true;
+    }
+    return false;
+}
+
+static bool is_head(const char *name) {
+    return !strcmp(name, "lm_head.weight") || !strcmp(name, "embed_out.weight");
 }
 
 /* A head of its own in the file of a tied model is fine as long as it is the embedding.
  */
 static bool is_tied_head(Load *l, const SafeTensor *t) {
-    static const char *const tables[] = {"wte.weight", "model.embed_tokens.weight"};
+    static const char *const tables[] = {"wte.weight", "model.embed_tokens.weight",
+                                         "gpt_neox.embed_in.weight"};
     const SafeTensor *table = NULL;
-    if (strcmp(t->name, "lm_head.weight")) return false;
+    if (!is_head(t->name)) return false;
     for (int i = 0; i < ARRAY_LEN(tables) && !table; i++) table = find(l, tables[i]);
     return table && table->dtype == t->dtype && !strcmp(table->type_name, t->type_name) &&
            table->rank == t->rank && !memcmp(table->dim, t->dim, sizeof t->dim) &&
@@ -263,7 +282,7 @@ static bool is_tied_head(Load *l, const SafeTensor *t) {
 static void check_extra(Load *l, int i) {
     const SafeTensor *t = &l->file->t[i];
     if (l->used[i] || is_buffer(t->name) || is_tied_head(l, t)) return;
-    bool head = !strcmp(t->name, "lm_head.weight");
+    bool head = is_head(t->name);
     problem(l, "extra: %s %s%s", t->name, shape_text(l->mem, t->rank, t->dim),
             head ? " (the model's head is its embedding, and this is another)" : "");
 }

@@ -21,7 +21,7 @@ static void add_model(const Out *o) {
     const ModelSpec *m = job_spec(w);
     if (m)
         text_add(o->s, "model     %s: %lld layers of %lld, %lld heads, vocabulary %lld\n",
-                 m->family == MODEL_LLAMA ? "Llama" : "GPT-2", (long long)m->layers,
+                 model_family_title(m->family), (long long)m->layers,
                  (long long)m->hidden, (long long)m->heads, (long long)m->vocab);
     else
         text_add(o->s, "model     %s\n", w->module.path);

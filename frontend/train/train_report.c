@@ -152,8 +152,8 @@ static void say_model(const Train *t) {
     report_say(t,
                "model      %s: %lld layers of %lld, %lld heads, vocabulary %lld "
                "(%s parameters)",
-               s->family == MODEL_LLAMA ? "Llama" : "GPT-2", (long long)s->layers,
-               (long long)s->hidden, (long long)s->heads, (long long)s->vocab, n);
+               model_family_title(s->family), (long long)s->layers, (long long)s->hidden,
+               (long long)s->heads, (long long)s->vocab, n);
 }
 
 static void say_work(const Train *t) {

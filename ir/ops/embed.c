@@ -2,6 +2,7 @@
 #include "ir/op_hooks.h"
 #include "ir/tensor_fast.h"
 #include <math.h>
+#include <stdlib.h>
 
 /* Element i of the indices; it must be a row of a table of `rows`, or, when that is a
  * part of the table only, is -1. */
@@ -93,40 +94,63 @@ void infer_rng_layer(Op *op, Type *out) {
 }
 
 void infer_rope_table(Op *op, Type *out) {
-    (void)op;
     if (out[0].dim[2] != 2) {
-        infer_error("the result must be [t,d/2,2]: pairs of cos and sin");
+        infer_error("the result must be [t,k,2]: pairs of cos and sin");
     }
+    if (!op_attr(op, "base") == !op_attr(op, "freqs"))
+        infer_error("write either base or freqs");
+    if (!rope_frequencies(op, out[0].dim[1], NULL))
+        infer_error("freqs must be %lld numbers with a space between two",
+                    (long long)out[0].dim[1]);
 }
 
-/* angle(t, i) = (offset + t) * base^(-2i/d), d = 2 * dim[1] (arXiv 2104.09864) */
+bool rope_frequencies(const Op *op, int64_t n, double *out) {
+    const Attr *freqs = op_attr(op, "freqs");
+    double base = op_float(op, "base", 0);
+    const char *at = freqs ? freqs->s : NULL;
+    for (int64_t k = 0; k < n; k++) {
+        char *end = NULL;
+        double v = freqs ? strtod(at, &end) : pow(base, -(double)k / (double)n);
+        if (freqs && (end == at || (*end && *end != ' ') || !isfinite(v))) return false;
+        if (out) out[k] = v;
+        at = end;
+    }
+    return !freqs || !*at;
+}
+
+/* angle(t, i) = (offset + t) * frequency of pair i (arXiv 2104.09864) */
 void ref_rope_table(const Ref *r) {
     int64_t t = r->out[0]->ty.dim[0], half = r->out[0]->ty.dim[1];
-    double base = op_float(r->op, "base", 10000);
+    double scale = op_float(r->op, "scale", 1);
+    double *freq = malloc((size_t)half * sizeof *freq + 1);
+    if (!freq || !rope_frequencies(r->op, half, freq)) die("frequencies of rope");
     for (int64_t i = 0; i < t; i++) {
         for (int64_t k = 0; k < half; k++) {
-            double angle = (double)(tensor_get_int(r->in[0], 0) + i) *
-                           pow(base, -(double)k / (double)half);
-            tensor_set_fast(r->out[0], 2 * (i * half + k), cos(angle));
-            tensor_set_fast(r->out[0], 2 * (i * half + k) + 1, sin(angle));
+            double angle = (double)(tensor_get_int(r->in[0], 0) + i) * freq[k];
+            tensor_set_fast(r->out[0], 2 * (i * half + k), scale * cos(angle));
+            tensor_set_fast(r->out[0], 2 * (i * half + k) + 1, scale * sin(angle));
         }
     }
+    free(freq);
 }
 
 void infer_rope(Op *op, Type *out) {
     const Type *x = &op->in[0]->ty, *table = &op->in[1]->ty;
     (void)out;
     const int64_t *pairs = table->dim + table->rank - 2;
-    if (x->dim[3] != 2 * pairs[0] || pairs[1] != 2) {
-        infer_error("the last dimensions of the table must be [%lld,2]",
-                    (long long)x->dim[3] / 2);
+    if (x->dim[3] / 2 < pairs[0] || pairs[1] != 2) {
+        infer_error(
+            "the last dimensions of the table must be [%lld,2], or [k,2] with fewer "
+            "pairs",
+            (long long)x->dim[3] / 2);
     }
 }
 
-/* Pairs (i, i + d/2) are turned by the angle of the table, or back if inverse. */
+/* Pairs (i, i + k) are turned by the angle of the table, or back if inverse. */
 void ref_rope(const Ref *r) {
     const int64_t *dim = r->in[0]->ty.dim;
-    int64_t half = dim[3] / 2, rows = type_count(&r->in[1]->ty) / (2 * half);
+    const Type *table = &r->in[1]->ty;
+    int64_t half = table->dim[table->rank - 2], rows = type_count(table) / (2 * half);
     double sign = op_int(r->op, "inverse", 0) ? -1 : 1;
     for (int64_t row = 0; row < dim[0] * dim[1] * dim[2]; row++) {
         int64_t t = row / dim[2] % rows;
@@ -137,6 +161,10 @@ void ref_rope(const Ref *r) {
             double y = tensor_get_fast(r->in[0], row * dim[3] + half + k);
             tensor_set_fast(r->out[0], row * dim[3] + k, x * c - y * s);
             tensor_set_fast(r->out[0], row * dim[3] + half + k, y * c + x * s);
+        }
+        for (int64_t k = 2 * half; k < dim[3]; k++) {
+            int64_t at = row * dim[3] + k;
+            tensor_set_fast(r->out[0], at, tensor_get_fast(r->in[0], at));
         }
     }
 }

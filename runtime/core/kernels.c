@@ -267,13 +267,12 @@ void rt_rng_layer(int32_t *to, const int32_t *rng, const int32_t *layer) {
 }
 
 void rt_rope_table(float *to, const int32_t *offset, int64_t t, int64_t half,
-                   double base) {
+                   const double *freqs, double scale) {
     for (int64_t k = 0; k < half; k++) {
-        double turn = pow(base, -(double)k / (double)half);
         for (int64_t i = 0; i < t; i++) {
-            double angle = (double)(*offset + i) * turn;
-            to[2 * (i * half + k)] = (float)cos(angle);
-            to[2 * (i * half + k) + 1] = (float)sin(angle);
+            double angle = (double)(*offset + i) * freqs[k];
+            to[2 * (i * half + k)] = (float)(scale * cos(angle));
+            to[2 * (i * half + k) + 1] = (float)(scale * sin(angle));
         }
     }
 }
@@ -332,7 +331,7 @@ typedef struct Rope {
     void *to;
     const void *x;
     const float *table;
-    int64_t t, heads, half;
+    int64_t t, heads, width, half; /* 2 half of the width are turned */
     float sign;
     DType type;
 } Rope;
@@ -347,8 +346,8 @@ static void rope_rows_narrow(void *ctx, int64_t begin, int64_t end, int64_t thre
     (void)thread;
     for (int64_t row = begin; row < end; row++) {
         const float *table = r->table + row / r->heads % r->t * 2 * r->half;
-        const uint16_t *a = (const uint16_t *)r->x + row * 2 * r->half, *b = a + r->half;
-        uint16_t *to = (uint16_t *)r->to + row * 2 * r->half;
+        const uint16_t *a = (const uint16_t *)r->x + row * r->width, *b = a + r->half;
+        uint16_t *to = (uint16_t *)r->to + row * r->width;
         for (int64_t k = 0; k < r->half; k++) {
             float x, y;
             turn(table[2 * k], r->sign * table[2 * k + 1], widened(r->type, a[k]),
@@ -356,6 +355,7 @@ static void rope_rows_narrow(void *ctx, int64_t begin, int64_t end, int64_t thre
             to[k] = rounded(r->type, x);
             to[k + r->half] = rounded(r->type, y);
         }
+        for (int64_t k = 2 * r->half; k < r->width; k++) to[k] = a[k];
     }
 }
 
@@ -364,18 +364,19 @@ static void rope_rows(void *ctx, int64_t begin, int64_t end, int64_t thread) {
     (void)thread;
     for (int64_t row = begin; row < end; row++) {
         const float *table = r->table + row / r->heads % r->t * 2 * r->half;
-        const float *x = (const float *)r->x + row * 2 * r->half;
-        float *to = (float *)r->to + row * 2 * r->half;
+        const float *x = (const float *)r->x + row * r->width;
+        float *to = (float *)r->to + row * r->width;
         for (int64_t k = 0; k < r->half; k++)
             turn(table[2 * k], r->sign * table[2 * k + 1], x[k], x[k + r->half], &to[k],
                  &to[k + r->half]);
+        for (int64_t k = 2 * r->half; k < r->width; k++) to[k] = x[k];
     }
 }
 
 void rt_rope(void *to, const void *x, const float *table, int64_t batch, int64_t t,
-             int64_t heads, int64_t half, double sign, int64_t type) {
-    Rope r = {to, x, table, t, heads, half, (float)sign, (DType)type};
-    run_parts(batch * t * heads, batch * t * heads * half * 8,
+             int64_t heads, int64_t width, int64_t half, double sign, int64_t type) {
+    Rope r = {to, x, table, t, heads, width, half, (float)sign, (DType)type};
+    run_parts(batch * t * heads, batch * t * heads * width * 4,
               type == DT_F32 ? rope_rows : rope_rows_narrow, &r);
 }
 

@@ -86,6 +86,8 @@
     {"model.file", TEXT, "other.ir", NULL},
     {"model.model_config.expand_ratio", TEXT, "2", NULL},
     {"model.model_config.rotary_base", LLAMA, "500", NULL},
+    {"model.model_config.rotary_percent", LLAMA, "0.5", NULL},
+    {"model.model_config.use_parallel_residual", TEXT, "True", NULL},
     {"model.model_config.max_position_embeddings", TEXT, "32", NULL},
     {"model.model_config.attn_post_norm_scale", TEXT, "0.5",
      "--model.model_config.use_sandwich_norm=True"},

@@ -233,8 +233,8 @@ TEST(config_json_of_llama) {
     s = spec_of(mem, LLAMA ",\"rope_parameters\":{\"rope_type\":\"default\","
                            "\"rope_theta\":5e5}}");
     EXPECT(s.rope_base == 5e5 && s.head_dim == 6);
-    EXPECT_FAIL(spec_of(mem, LLAMA ",\"rope_scaling\":{\"rope_type\":\"llama3\"}}"),
-                EXIT_CONFIG, "rotary positions of type llama3 are not supported");
+    EXPECT_FAIL(spec_of(mem, LLAMA ",\"rope_scaling\":{\"rope_type\":\"longrope\"}}"),
+                EXIT_CONFIG, "unknown rope_type 'longrope'");
     EXPECT_FAIL(spec_of(mem, LLAMA ",\"quantization_config\":{}}"), EXIT_CONFIG,
                 "quantization_config is not supported");
     EXPECT_FAIL(spec_of(mem, LLAMA ",\"num_key_value_heads\":3}"), EXIT_CONFIG,

@@ -34,7 +34,7 @@ static void pointer_for_number(Emit *e) {
 
 static void number_for_double(Emit *e) {
     LLVMValueRef p = emit_param(e, 0), n = emit_i64(e, 2);
-    CALL_RT(e, rt_rope_table, p, p, n, n, n);
+    CALL_RT(e, rt_rope_table, p, p, n, n, p, n);
 }
 
 static void narrow_number(Emit *e) {
@@ -50,7 +50,7 @@ TEST(calls_are_held_against_the_table) {
     EXPECT_PART(last_words(too_few), "rt_copy takes 3 arguments, not 2");
     EXPECT_PART(last_words(pointer_for_number), "argument 3 of rt_copy is i64, not ptr");
     EXPECT_PART(last_words(number_for_double),
-                "argument 5 of rt_rope_table is double, not i64");
+                "argument 6 of rt_rope_table is double, not i64");
     EXPECT_PART(last_words(narrow_number), "argument 1 of rt_coord is i64, not i32");
     EXPECT_PART(last_words(by_its_name), "rt_coord is called before it is declared");
 }
