@@ -3,7 +3,7 @@
 
 typedef enum RtType { RT_void, RT_int64_t, RT_F64, RT_PTR } RtType;
 
-enum { RT_PARAMS_MOST = 9 };
+enum { RT_PARAMS_MOST = 10 };
 typedef struct RtRow {
     const char *name;
     RtType result;

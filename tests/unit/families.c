@@ -1,43 +1,8 @@
 /* The families of Hugging Face's models: logits against those that transformers computed
  * (golden/families, made by torch 2.15 and transformers 5.23 from random weights), folders
  * in and out, and keys of config.json. */
+#include "families.h"
 #include "model_case.h"
-
-/* Cases and the weights that they share; a .bin is PyTorch's. */
-static const struct {
-    const char *name, *weights;
-} families[] = {{"llama3", "llama.safetensors"},
-                {"yarn", "llama.safetensors"},
-                {"yarn_exact", "llama.safetensors"},
-                {"linear", "llama.safetensors"},
-                {"dynamic", "llama.safetensors"},
-                {"mistral", "llama.safetensors"},
-                {"mistral_window", "llama.safetensors"},
-                {"qwen2", "qwen2.safetensors"},
-                {"neox", "neox.bin"},
-                {"neox_sequential", "neox.bin"}};
-
-static const char *golden_file(Arena *mem, const char *name) {
-    return arena_printf(mem, "%s/golden/families/%s", tests_dir(), name);
-}
-
-static void copy_file(Arena *mem, const char *from, const char *to) {
-    size_t n;
-    const void *bytes = file_read(mem, from, 1 << 20, &n, EXIT_DATA);
-    EXPECT(!file_write_atomic(to, bytes, n));
-}
-
-/* A folder as Hugging Face has it. */
-static const char *folder_of(Arena *mem, int i) {
-    const char *dir = path_join(mem, temp_dir(), families[i].name);
-    bool bin = ends_with(families[i].weights, ".bin");
-    EXPECT(!dir_make(dir));
-    copy_file(mem, golden_file(mem, arena_printf(mem, "%s.json", families[i].name)),
-              path_join(mem, dir, "config.json"));
-    copy_file(mem, golden_file(mem, families[i].weights),
-              path_join(mem, dir, bin ? "pytorch_model.bin" : "model.safetensors"));
-    return dir;
-}
 
 /* The model with its weights and tokens, run. */
 static Run logits_of(Arena *mem, const char *dir, const ModelSpec *s,
@@ -67,7 +32,7 @@ static void expect_logits(const Safetensors *want_file, const char *name, const 
 
 /* Writes the model and reads it again: the same spec, weights and file. */
 static void expect_round_trip(Arena *mem, const Run *r, const ModelSpec *s, int i) {
-    const char *dir = path_join(mem, temp_dir(), "again"), *from = folder_of(mem, i);
+    const char *dir = path_join(mem, temp_dir(), "again"), *from = family_folder(mem, i);
     weights_save_hf(dir, s, r->f, weight_at, (void *)r);
     ModelSpec again = model_spec_of_hf(mem, dir);
     EXPECT_STR(model_spec_json(mem, &again, false), model_spec_json(mem, s, false));
@@ -89,8 +54,8 @@ TEST_LIMIT(logits_are_those_of_transformers, 120) {
     for (int i = 0; i < ARRAY_LEN(families); i++) {
         Arena *mem = arena_new();
         Safetensors *want =
-            safetensors_open(mem, golden_file(mem, "logits.safetensors"), EXIT_DATA);
-        const char *dir = folder_of(mem, i);
+            safetensors_open(mem, family_file(mem, "logits.safetensors"), EXIT_DATA);
+        const char *dir = family_folder(mem, i);
         ModelSpec s = model_spec_of_hf(mem, dir);
         Run r = logits_of(mem, dir, &s, want);
         expect_logits(want, families[i].name, &r);

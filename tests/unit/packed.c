@@ -24,6 +24,7 @@ static ModelSpec small_spec(ModelType family) {
                        .gated = llama,
                        .positions = llama ? POSITION_ROPE : POSITION_LEARNED,
                        .rope_base = 10000,
+                       .rotary_percent = 1,
                        .qkv_bias = !llama,
                        .out_bias = !llama,
                        .mlp_bias = !llama,
