@@ -59,6 +59,8 @@ ModelSpec model_spec_of_json(Arena *mem, const char *name, const char *text, siz
 /* As config.json: hf = true gives Hugging Face's keys alone, and needs a spec that they
  * can express; false adds an object "stator" with every field: nothing is lost. */
 char *model_spec_json(Arena *mem, const ModelSpec *s, bool hf);
+/* Hugging Face's keys alone, of weights that are f32, bf16 or f16 (torch_dtype). */
+char *model_spec_json_hf(Arena *mem, const ModelSpec *s, DType weights);
 /* NULL, or a sentence with what keeps the spec from being a Hugging Face model. */
 const char *model_spec_not_hf(const ModelSpec *s);
 /* Fails with EXIT_CONFIG when the numbers do not make a model. */

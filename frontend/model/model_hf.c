@@ -484,7 +484,9 @@ static void write_neox(Text *t, const ModelSpec *s) {
     put_float(t, "hidden_dropout", s->resid_dropout);
 }
 
-void model_hf_write(Text *t, const ModelSpec *s) {
+void model_hf_write(Text *t, const ModelSpec *s, DType weights) {
+    static const char *const type_names[DT_COUNT] = {
+        [DT_F32] = "float32", [DT_BF16] = "bfloat16", [DT_F16] = "float16"};
     static void (*const write[])(Text *,
                                  const ModelSpec *) = {[MODEL_GPT2] = write_gpt2,
                                                        [MODEL_LLAMA] = write_llama,
@@ -495,5 +497,5 @@ void model_hf_write(Text *t, const ModelSpec *s) {
     put_eos(t, s);
     put_token(t, "pad_token_id", s->pad_token);
     put_bool(t, "tie_word_embeddings", s->tied);
-    text_add(t, "  \"torch_dtype\": \"float32\"");
+    text_add(t, "  \"torch_dtype\": \"%s\"", type_names[weights]);
 }

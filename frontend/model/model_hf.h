@@ -7,8 +7,9 @@
 /* Of model_type gpt2, llama, mistral, qwen2 or gpt_neox. What changes the arithmetic and is
  * not built fails with EXIT_CONFIG at its place. Not checked by model_spec_check. */
 ModelSpec model_hf_read(const Json *root);
-/* The keys, without braces around them, for a spec that they can express. */
-void model_hf_write(Text *t, const ModelSpec *s);
+/* The keys, without braces around them, for a spec that they can express and weights that
+ * are f32, bf16 or f16. */
+void model_hf_write(Text *t, const ModelSpec *s, DType weights);
 
 /* Index of a text in names[n]; fails with the nearest one. */
 int model_hf_name(const Json *v, const char *const *names, int n);

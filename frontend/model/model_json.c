@@ -163,7 +163,7 @@ ModelSpec model_spec_of_hf(Arena *mem, const char *dir) {
     return read_root(json_read(mem, path, CONFIG_JSON_MAX_BYTES, EXIT_CONFIG));
 }
 
-char *model_spec_json(Arena *mem, const ModelSpec *s, bool hf) {
+static char *spec_json(Arena *mem, const ModelSpec *s, bool hf, DType weights) {
     Text t = text_new(mem);
     bool plain = !model_spec_not_hf(s);
     check(plain || !hf);
@@ -171,10 +171,18 @@ char *model_spec_json(Arena *mem, const ModelSpec *s, bool hf) {
     if (!plain) {
         text_add(&t, "  \"model_type\": \"stator\",\n");
     } else {
-        model_hf_write(&t, s);
+        model_hf_write(&t, s, weights);
         if (!hf) text_add(&t, ",\n");
     }
     if (!hf) write_own(&t, s);
     text_add(&t, "\n}\n");
     return t.s;
+}
+
+char *model_spec_json(Arena *mem, const ModelSpec *s, bool hf) {
+    return spec_json(mem, s, hf, DT_F32);
+}
+
+char *model_spec_json_hf(Arena *mem, const ModelSpec *s, DType weights) {
+    return spec_json(mem, s, true, weights);
 }

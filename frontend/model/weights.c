@@ -358,35 +358,79 @@ static const char *generation_json(Arena *mem, const ModelSpec *s) {
     return t.s;
 }
 
+uint16_t weights_rounded(DType type, float v) {
+    return type == DT_F16 ? f32_to_f16(v) : f32_to_bf16(v);
+}
+
+/* Tensors on their way out, one at a time. */
+typedef struct Save {
+    const HfMap *map;
+    WeightAt at;
+    void *context;
+    DType type;
+    uint16_t *narrow; /* as long as the longest tensor; NULL for f32 */
+} Save;
+
+static const float *wide(const Save *v, int i) {
+    return v->at(v->context, v->map->t[i].arg) + v->map->t[i].first;
+}
+
+static const void *save_tensor(void *context, int i) {
+    const Save *v = context;
+    const float *from = wide(v, i);
+    if (!v->narrow) return from;
+    for (int64_t k = 0; k < v->map->t[i].count; k++)
+        v->narrow[k] = weights_rounded(v->type, from[k]);
+    return v->narrow;
+}
+
+static void check_range(const Save *v, const char *dir) {
+    for (int i = 0; v->narrow && i < v->map->n; i++) {
+        const HfTensor *t = &v->map->t[i];
+        const float *from = wide(v, i), most = v->type == DT_F16 ? 65519 : 3.3961e38f;
+        for (int64_t k = 0; k < t->count; k++)
+            if (isfinite(from[k]) && fabsf(from[k]) > most)
+                fail(EXIT_CHECKPOINT, "%s: number %lld of %s is %g, too large for %s",
+                     dir, (long long)k, t->name, (double)from[k], dtype_name[v->type]);
+    }
+}
+
 static void save(Arena *mem, const char *dir, const ModelSpec *s, const Func *entry,
-                 WeightAt at, void *context) {
+                 Save v) {
     HfMap map = hf_map(mem, entry);
     SafeTensor *t = NEW_ARRAY(mem, SafeTensor, (size_t)map.n);
+    int64_t longest = 0;
     for (int i = 0; i < map.n; i++) {
         const HfTensor *h = &map.t[i];
-        t[i] = (SafeTensor){.name = h->name,
-                            .dtype = DT_F32,
-                            .rank = h->rank,
-                            .data = at(context, h->arg) + h->first};
+        t[i] = (SafeTensor){.name = h->name, .dtype = v.type, .rank = h->rank};
         memcpy(t[i].dim, h->dim, sizeof h->dim);
+        longest = MAX(longest, h->count);
     }
+    v.map = &map;
+    if (v.type != DT_F32) v.narrow = NEW_ARRAY(mem, uint16_t, (size_t)longest);
+    check_range(&v, dir);
     int error = dir_make(dir);
     if (error) fail(EXIT_CHECKPOINT, "cannot make %s: %s", dir, strerror(error));
-    write_text(mem, dir, "config.json", model_spec_json(mem, s, true));
+    write_text(mem, dir, "config.json", model_spec_json_hf(mem, s, v.type));
     write_text(mem, dir, "generation_config.json", generation_json(mem, s));
     const char *path = path_join(mem, dir, "model.safetensors");
-    error = safetensors_write(path, t, map.n, NULL, NULL);
+    error = safetensors_write(path, t, map.n, save_tensor, &v);
     if (error) fail(EXIT_CHECKPOINT, "cannot write %s: %s", path, strerror(error));
 }
 
 void weights_save_hf(const char *dir, const ModelSpec *s, const Func *entry, WeightAt at,
                      void *context) {
+    weights_save_hf_as(dir, s, entry, at, context, DT_F32);
+}
+
+void weights_save_hf_as(const char *dir, const ModelSpec *s, const Func *entry,
+                        WeightAt at, void *context, DType type) {
     const char *why = model_spec_not_hf(s);
     if (why) fail(EXIT_CONFIG, "this model is none of Hugging Face's classes: %s", why);
     Arena *mem = arena_new();
     Catch c;
     if (CATCH(c)) {
-        save(mem, dir, s, entry, at, context);
+        save(mem, dir, s, entry, (Save){.at = at, .context = context, .type = type});
         catch_end(&c);
     }
     arena_free(mem);

@@ -59,5 +59,11 @@ void weights_load_hf_pieces(const char *dir, const Func *entry, WeightSink sink,
  * express, and with EXIT_CHECKPOINT when writing fails. */
 void weights_save_hf(const char *dir, const ModelSpec *s, const Func *entry, WeightAt at,
                      void *context);
+/* The same, rounded to bf16 or f16 (f32: as they are). Fails with EXIT_CHECKPOINT, before
+ * weights are written, when a finite number is too large for the type. */
+void weights_save_hf_as(const char *dir, const ModelSpec *s, const Func *entry,
+                        WeightAt at, void *context, DType type);
+/* The bits of v as bf16 or f16. */
+uint16_t weights_rounded(DType type, float v);
 
 #endif

@@ -15,6 +15,7 @@ typedef struct Convert {
     Arena *mem;
     const char *from, *out;
     bool force;
+    DType type; /* of the weights for Hugging Face */
     Source source;
     const Tokenizer *tokenizer; /* NULL: none */
     Func *entry;                /* for names and types of the parameters */
@@ -90,12 +91,25 @@ static void differs(const Convert *c, const char *what) {
          c->out, what);
 }
 
+/* 16 bits a number, rounded as they were written. */
+static bool same_narrow(DType type, const void *data, const float *want, int64_t count) {
+    for (int64_t k = 0; k < count; k++) {
+        uint16_t bits;
+        memcpy(&bits, (const char *)data + 2 * k, 2);
+        if (bits != weights_rounded(type, want[k])) return false;
+    }
+    return true;
+}
+
 static void compare(const Convert *c, const Safetensors *st, const char *name,
                     const float *want, int64_t count) {
     const SafeTensor *t = safetensors_find(st, name);
-    if (!t || t->dtype != DT_F32 || t->bytes != (uint64_t)count * sizeof(float) ||
-        memcmp(t->data, want, t->bytes))
+    if (!t || t->dtype != (int)c->type ||
+        t->bytes != (uint64_t)count * (uint64_t)dtype_bytes[c->type])
         differs(c, name);
+    bool same = c->type == DT_F32 ? !memcmp(t->data, want, t->bytes)
+                                  : same_narrow(c->type, t->data, want, count);
+    if (!same) differs(c, name);
 }
 
 /* The tokenizer goes with the weights, and says where texts end if the model does not. */
@@ -134,7 +148,7 @@ static void to_hf(Convert *c) {
     const char *why = model_spec_not_hf(&c->source.spec);
     if (why) fail(EXIT_CONFIG, "%s is no model of Hugging Face's: %s", c->from, why);
     const char *folder = load_weights(c);
-    weights_save_hf(c->out, &c->source.spec, c->entry, weight_at, c);
+    weights_save_hf_as(c->out, &c->source.spec, c->entry, weight_at, c, c->type);
     check_hf(c);
     keep_tokenizer(c);
     printf("%s: config.json, generation_config.json%s and model.safetensors of %s; read "
@@ -210,6 +224,10 @@ int cmd_convert(int argc, char **argv) {
     c.from = o->word[0];
     c.out = o->word[1];
     c.force = option_given(o, "--force");
+    static const DType types[] = {DT_F32, DT_BF16, DT_F16};
+    c.type = types[option_choice(o, "--dtype", 0)];
+    if (!hf && c.type != DT_F32)
+        fail(EXIT_CONFIG, "--dtype is of --to hf; a checkpoint of stator holds float32");
     check_out(&c);
     c.source = source_open(c.mem, c.from, 0, NULL);
     source_spec(&c.source);

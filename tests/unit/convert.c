@@ -66,6 +66,45 @@ TEST_LIMIT(convert_there_and_back, 240) {
     arena_free(mem);
 }
 
+/* Weights of 16 bits there and back: rounded once, then equal. */
+TEST(convert_writes_the_type_asked_for) {
+    static const struct {
+        char *word, *type;
+        double most; /* relative error of rounding */
+    } types[] = {{"bfloat16", "BF16", 0x1p-8}, {"float16", "F16", 0x1p-11}};
+    for (int i = 0; i < ARRAY_LEN(types); i++) {
+        Arena *mem = arena_new();
+        char *out = temp(types[i].word),
+             *again = path_join(mem, temp("x"), types[i].word);
+        CONVERT("--to", "hf", "--dtype", types[i].word, golden("llama_tiny"), out);
+        worked();
+        CONVERT("--to", "hf", "--dtype", types[i].word, out, again);
+        worked();
+        check_same_tensors(out, again);
+        Safetensors *x = safetensors_open(mem, golden("llama_tiny"), EXIT_DATA);
+        Safetensors *y = safetensors_open(mem, out, EXIT_DATA);
+        for (int k = 0; k < x->n; k++) {
+            const SafeTensor *t = safetensors_need(y, x->t[k].name);
+            float *v = NEW_ARRAY(mem, float, (size_t)safetensors_count(t));
+            EXPECT_STR(t->type_name, types[i].type);
+            safetensors_read(y, t, DT_F32, v, (size_t)x->t[k].bytes);
+            for (int64_t e = 0; e < safetensors_count(t); e++) {
+                float was = ((const float *)x->t[k].data)[e];
+                EXPECT(fabsf(v[e] - was) <= types[i].most * fabsf(was) + 0x1p-25);
+            }
+        }
+        const char *config =
+            file_read(mem, path_join(mem, out, "config.json"), 4096, NULL, EXIT_DATA);
+        EXPECT(
+            strstr(config, arena_printf(mem, "\"torch_dtype\": \"%s\"", types[i].word)));
+        safetensors_close(x);
+        safetensors_close(y);
+        arena_free(mem);
+    }
+    CONVERT("--to", "stator", "--dtype", "float16", golden("llama_tiny"), temp("own"));
+    refused(EXIT_CONFIG, "--dtype is of --to hf");
+}
+
 TEST(refusals_of_convert) {
     char *dir = golden("gpt2_tiny"), *out = temp("out"), *run_dir = temp("run");
     CONVERT(dir, out);
