@@ -425,7 +425,7 @@ static void make_predict(Make *k) {
     k->rng = constant_i32(k, "rng", TYPE(DT_I32, RNG_WORDS));
     rope_table(k);
     Value *x = call_layers(k, embedding(k, tokens), cache);
-    x = build_as(named(k, "x"), OP_reshape, NULL, TYPE(DT_F32, t, c), x, NULL);
+    x = build_as(named(k, "tokens"), OP_reshape, NULL, TYPE(DT_F32, t, c), x, NULL);
     x = build1(named(k, "row"), OP_embed, NULL, x, last, NULL);
     x = norm(k, PART_NORM_F, x);
     func_ret(k->f,

@@ -173,10 +173,10 @@ Source source_open(Arena *mem, const char *path, int nflags, char **flags) {
 }
 
 /* On rank 0: the failure says who looked. */
-static Source open_for_all(Arena *mem, const char *path) {
+static Source open_for_all(Arena *mem, const char *path, int nflags, char **flags) {
     Catch c;
     if (CATCH(c)) {
-        Source s = source_open(mem, path, 0, NULL);
+        Source s = source_open(mem, path, nflags, flags);
         catch_end(&c);
         return s;
     }
@@ -185,10 +185,14 @@ static Source open_for_all(Arena *mem, const char *path) {
 }
 
 Source source_open_shared(Arena *mem, const char *path) {
+    return source_open_with(mem, path, 0, NULL);
+}
+
+Source source_open_with(Arena *mem, const char *path, int nflags, char **flags) {
     bool root = comm_rank() == 0;
     Source s = {0};
-    if (comm_size() == 1) return source_open(mem, path, 0, NULL);
-    if (root) s = open_for_all(mem, path);
+    if (comm_size() == 1) return source_open(mem, path, nflags, flags);
+    if (root) s = open_for_all(mem, path, nflags, flags);
     s.kind = (SourceKind)comm_max_i64(root ? (int64_t)s.kind : -1);
     s.bytes = comm_max_i64(s.bytes);
     s.path = comm_broadcast_text(mem, root ? s.path : "");

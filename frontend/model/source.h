@@ -34,6 +34,8 @@ Source source_open(Arena *mem, const char *path, int nflags, char **flags);
 /* The same for all ranks of a run, of a folder or a configuration without flags: rank 0
  * looks at its disk and tells the others what it found. */
 Source source_open_shared(Arena *mem, const char *path);
+/* The same with flags as source_open takes them. `config` and `tokenizer` are rank 0's. */
+Source source_open_with(Arena *mem, const char *path, int nflags, char **flags);
 
 /* The numbers of the model; fails with EXIT_CHECKPOINT when it is a user's module. */
 ModelSpec source_spec(const Source *s);

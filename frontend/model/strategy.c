@@ -250,6 +250,7 @@ typedef struct Seeds {
     const Strategy *s;
     Annotation *list;
     int n, cap;
+    const char *batch; /* axes of samples: "dp", "-" */
     const char *seq;   /* axes of the sequence: "cp", "cp.up", "-" */
     const char *heads; /* of heads inside attention */
 } Seeds;
@@ -310,7 +311,7 @@ static void seed_data(Seeds *k, const Func *model) {
             if (role != roles[r]) continue;
             bool tokens = role != ARG_data && rank == 2;
             Text t = text_new(k->mem);
-            text_add(&t, "dp%s", tokens ? "," : "");
+            text_add(&t, "%s%s", k->batch, tokens ? "," : "");
             if (tokens) text_add(&t, "%s", k->seq);
             for (int d = 1; d < rank && !tokens; d++) text_add(&t, ",-");
             derive(k, model->arg[i]->name, t.s,
@@ -331,7 +332,7 @@ static void seed_values(Seeds *k) {
         seq = !strcmp(seq, "-") ? "tp" : arena_printf(k->mem, "%s.tp", seq);
     }
     for (int i = 0; i < ARRAY_LEN(names); i++)
-        derive(k, names[i], arena_printf(k->mem, "dp,%s,-", seq), key, true);
+        derive(k, names[i], arena_printf(k->mem, "%s,%s,-", k->batch, seq), key, true);
     static const char *const inner[] = {"layer/q", "layer/k", "layer/v"};
     for (int i = 0; i < ARRAY_LEN(inner) && k->heads; i++)
         derive(k, inner[i], arena_printf(k->mem, "dp,%s,tp,-", k->seq),
@@ -411,7 +412,7 @@ static void apply_stages(const Strategy *s, Module *m, PassOptions *o) {
 }
 
 void strategy_apply(const Strategy *s, const ModelSpec *spec, Module *m, PassOptions *o) {
-    Seeds k = {.mem = m->mem, .s = s, .seq = "-"};
+    Seeds k = {.mem = m->mem, .s = s, .batch = s->own_data ? "-" : "dp", .seq = "-"};
     apply_stages(s, m, o);
     o->remake = s->remake;
     if (s->remake && s->remake_pos.line) {

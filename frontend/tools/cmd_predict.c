@@ -3,11 +3,14 @@
 #include "frontend/config/config.h"
 #include "frontend/config/key.h"
 #include "frontend/config/options.h"
+#include "frontend/launch/launch.h"
 #include "frontend/model/source.h"
-#include "frontend/tools/generate.h"
 #include "frontend/tools/predict_module.h"
-#include "frontend/tools/predict_text.h"
-#include "frontend/tools/sampler.h"
+#include "frontend/tools/predict_round.h"
+#include "frontend/tools/predict_strategy.h"
+#include "runtime/comm/agree.h"
+#include "runtime/comm/comm.h"
+#include "runtime/comm/watch.h"
 
 /* A key that does nothing here must not look as if it did. Unknown ones are left to the
  * configuration, which knows the nearest. */
@@ -28,6 +31,7 @@ static void check_flags(Arena *mem, const Options *o, const Source *s) {
         for (int j = 0; j < ARRAY_LEN(finds); j++)
             ok |= of_config && !strcmp(key, finds[j]);
         ok |= option_has_key(COMMAND_predict, key);
+        ok |= !s->module && predict_strategy_key(key);
         if (!ok)
             fail(EXIT_CONFIG,
                  "--%s changes nothing here: the model is the one of %s; "
@@ -94,40 +98,6 @@ static int64_t choose_total(const Options *o, const Source *s, const Config *cfg
 
 /* ---- generation ---- */
 
-typedef struct Times {
-    double prompt_seconds, token_seconds;
-    int64_t steps; /* runs of the one-token program */
-    const char *why;
-} Times;
-
-static Times generate(Generator *g, Sampler *sampler, Tokens prompt, int64_t total,
-                      Output *out) {
-    Times t = {.why = "length"};
-    for (int i = 0; i < prompt.n; i++) sampler_seen(sampler, prompt.id[i]);
-    double start = clock_seconds();
-    generator_restart(g);
-    const float *scores = generator_prompt(g, prompt.id, prompt.n);
-    t.prompt_seconds = clock_seconds() - start;
-    start = clock_seconds();
-    for (int64_t n = prompt.n; n < total; n++) {
-        int token = sampler_next(sampler, scores, n);
-        sampler_seen(sampler, token);
-        if (wording_ends(out->w, token)) {
-            t.why = "end token";
-            break;
-        }
-        if (!output_token(out, token, scores, g->vocab)) {
-            t.why = "stop text";
-            break;
-        }
-        if (ferror(stdout) || n + 1 == total) break;
-        scores = generator_token(g, token);
-        t.steps++;
-    }
-    t.token_seconds = clock_seconds() - start;
-    return t;
-}
-
 static Sampling sampling_of(const Options *o, const Config *cfg) {
     return (Sampling){.greedy = option_given(o, "--greedy") || !cfg->model_do_sample,
                       .temperature = cfg->model_temperature,
@@ -137,23 +107,17 @@ static Sampling sampling_of(const Options *o, const Config *cfg) {
                       .seed = (uint64_t)cfg->seed};
 }
 
-static void report_start(const Source *s, const char *folder, const Generator *g,
-                         double seconds) {
+static void report_start(Arena *mem, const Source *s, const char *folder,
+                         const Generator *g, double seconds) {
     fprintf(stderr,
             "model %s: %.2f M parameters, vocabulary %lld, context %lld; ready in "
             "%.2f s%s, %d threads\n",
             folder, 1e-6 * (double)model_parameters(&s->spec), (long long)s->spec.vocab,
             (long long)s->spec.max_positions, seconds,
             g->token->cached ? " (from the cache)" : "", g->token->threads);
-}
-
-static void report_end(const Times *t, int prompt_n, int64_t count) {
-    fprintf(stderr, "prompt: %d tokens, %.1f tokens/s; new: %lld tokens", prompt_n,
-            prompt_n / MAX(t->prompt_seconds, 1e-9), (long long)count);
-    if (t->steps)
-        fprintf(stderr, ", %.1f tokens/s",
-                (double)t->steps / MAX(t->token_seconds, 1e-9));
-    fprintf(stderr, "; ended by %s\n", t->why);
+    if (comm_size() > 1)
+        fprintf(stderr, "%d ranks: %s\n", comm_size(),
+                predict_strategy_text(mem, g->strategy));
 }
 
 /* Of the configuration in a run folder, which may come from elsewhere, only how tokens are
@@ -172,55 +136,129 @@ static void take_choices(Arena *mem, Config *cfg, const char *path) {
             config_set_flag(cfg, keys[i], config_value(run, mem, keys[i]));
 }
 
+typedef struct Loading {
+    Arena *mem;
+    const Options *o;
+    const Source *s;
+    bool named; /* the first word is a configuration, not a folder */
+    Config *cfg;
+} Loading;
+
+static void look_at_config(void *context) {
+    Loading *l = context;
+    const Options *o = l->o;
+    l->cfg = config_load(l->mem, l->named ? o->word[0] : NULL, o->nflags, o->flag);
+}
+
 /* Notes on a file were shown when it was trained with; those on flags are new. */
 static const Config *load_config(Arena *mem, const Options *o, const Source *s) {
     bool named = s->config && !strcmp(s->config, o->word[0]);
-    Config *cfg = config_load(mem, named ? s->config : NULL, o->nflags, o->flag);
-    if (s->config && !named) take_choices(mem, cfg, s->config);
-    for (int i = 0; i < cfg->n_notes; i++)
-        if (!strncmp(cfg->notes[i], "command line", 12))
-            fprintf(stderr, "note: %s\n", cfg->notes[i]);
-    return cfg;
+    Loading l = {mem, o, s, comm_max_i64(named), NULL};
+    agree_look(look_at_config, &l);
+    if (comm_rank() != 0) return l.cfg;
+    if (s->config && !named) take_choices(mem, l.cfg, s->config);
+    for (int i = 0; i < l.cfg->n_notes; i++)
+        if (!strncmp(l.cfg->notes[i], "command line", 12))
+            fprintf(stderr, "note: %s\n", l.cfg->notes[i]);
+    return l.cfg;
 }
 
-/* One text of a prompt, in memory of its own. */
-static void predict_text(Generator *g, Sampling sampling, const Wording *w,
-                         const Prompt *p, int64_t total, int64_t sample) {
-    Arena *mem = arena_new();
-    Output out;
-    sampling.seed += (uint64_t)sample;
-    Sampler *sampler = sampler_new(mem, &sampling, (int)w->source->spec.vocab);
-    output_open(mem, &out, w, p);
-    Times t = generate(g, sampler, p->tokens, total, &out);
-    output_close(&out, sample, t.why);
-    report_end(&t, p->tokens.n, out.count);
-    arena_free(mem);
+/* ---- what is to be made: rank 0 reads it ---- */
+
+typedef struct Work {
+    Sampling sampling;
+    Wording wording;
+    Prompt *prompt;
+    int64_t *total; /* by prompt */
+    int n;          /* prompts */
+    int64_t samples;
+    int64_t longest, most; /* tokens of a prompt, of a text */
+} Work;
+
+static Work read_work(Arena *mem, const Options *o, const Source *s, const Config *cfg) {
+    Work k = {.sampling = sampling_of(o, cfg),
+              .samples = option_int(o, "--num_samples", 1)};
+    sampler_new(mem, &k.sampling, (int)s->spec.vocab); /* looks at the settings */
+    k.wording = wording_new(mem, o, s);
+    k.prompt = prompts_read(mem, o, &k.wording, &k.n);
+    k.total = NEW_ARRAY(mem, int64_t, (size_t)k.n);
+    for (int i = 0; i < k.n; i++) {
+        k.total[i] = choose_total(o, s, cfg, k.prompt[i].tokens.n);
+        k.longest = MAX(k.longest, k.prompt[i].tokens.n);
+        k.most = MAX(k.most, k.total[i]);
+    }
+    return k;
+}
+
+/* As many texts at a time as there are replicas. */
+static void make_texts(Arena *mem, Replicas *r, const Work *k) {
+    RoundText *text = NEW_ARRAY(mem, RoundText, (size_t)r->n);
+    int64_t all = k->n * k->samples;
+    for (int64_t i = 0; i < all; i += r->n) {
+        int n = (int)MIN(r->n, all - i);
+        Arena *titles = arena_new();
+        for (int j = 0; j < n; j++) {
+            int64_t at = (i + j) / k->samples;
+            text[j] = (RoundText){&k->prompt[at], k->total[at], (i + j) % k->samples};
+            if (all > 1 && !k->wording.json)
+                text[j].title = arena_printf(titles, "== %lld of %lld",
+                                             (long long)(i + j + 1), (long long)all);
+        }
+        predict_round(r, k->sampling, &k->wording, text, n);
+        arena_free(titles);
+    }
 }
 
 static void predict_texts(Arena *mem, const Options *o, Source *s, const Config *cfg,
                           double start) {
-    Sampling sampling = sampling_of(o, cfg);
-    sampler_new(mem, &sampling, (int)s->spec.vocab); /* looks at the settings */
-    Wording w = wording_new(mem, o, s);
-    int n, longest = 0;
-    int64_t samples = option_int(o, "--num_samples", 1), most = 0, shown = 0;
-    Prompt *prompt = prompts_read(mem, o, &w, &n);
-    int64_t *total = NEW_ARRAY(mem, int64_t, (size_t)n);
-    for (int i = 0; i < n; i++) {
-        total[i] = choose_total(o, s, cfg, prompt[i].tokens.n);
-        longest = MAX(longest, prompt[i].tokens.n);
-        most = MAX(most, total[i]);
+    Work k = {0};
+    bool root = comm_rank() == 0;
+    Strategy strategy = predict_strategy(mem, o, &s->spec);
+    watch_task("reading the prompts", -1, false);
+    if (root) k = read_work(mem, o, s, cfg);
+    int64_t longest = comm_max_i64(k.longest), most = comm_max_i64(k.most);
+    watch_task("start of the prediction", -1, false);
+    Generator *g = generator_new(mem, &s->spec, &strategy, longest, most, cfg);
+    const char *folder = generator_load(mem, g, s);
+    Replicas *r = replicas_new(mem, g);
+    watch_task("prediction", -1, false);
+    if (root) {
+        report_start(mem, s, folder, g, clock_seconds() - start);
+        make_texts(mem, r, &k);
+        replicas_end(r);
+    } else {
+        replicas_follow(r);
     }
-    Generator *g = generator_new(mem, &s->spec, longest, most, cfg);
-    const char *folder = source_load(mem, s, g->owner->entry, generator_weight, g);
-    report_start(s, folder, g, clock_seconds() - start);
-    for (int i = 0; i < n; i++)
-        for (int64_t k = 0; k < samples; k++) {
-            if (n * samples > 1 && !w.json)
-                printf("== %lld of %lld\n", (long long)++shown, (long long)(n * samples));
-            predict_text(g, sampling, &w, &prompt[i], total[i], k);
-        }
     generator_free(g);
+}
+
+/* ---- the command ---- */
+
+static void refuse_ranks_of_module(const Source *s) {
+    if (s->module && comm_size() > 1)
+        fail(EXIT_CONFIG,
+             "%s is of a module of its own (model.file), which is predicted from on one "
+             "rank; leave stator launch out",
+             s->path);
+}
+
+static void start_ranks(Arena *mem, const Options *o) {
+    static bool started;
+    if (!started) comm_start(); /* a second command of a process is one of its tests */
+    started = true;
+    if (comm_size() == 1) return;
+    watch_start(launch_say_hang);
+    watch_task("start of the prediction", -1, false);
+    agree_on(mem, "build", program_build_id(), "start the same program on all hosts");
+    Text flags = text_new(mem);
+    for (int i = 0; i < o->nflags; i++) text_add(&flags, "%s\n", o->flag[i]);
+    agree_on(mem, "flags", flags.s, "start all with the same flags");
+}
+
+static void end_ranks(void) {
+    if (comm_size() == 1) return;
+    comm_end();
+    watch_stop();
 }
 
 int cmd_predict(int argc, char **argv) {
@@ -235,16 +273,17 @@ int cmd_predict(int argc, char **argv) {
              "stator predict needs a run folder, a checkpoint, a Hugging Face "
              "folder or a configuration file; stator help predict");
     double start = clock_seconds();
-    Source s = source_open(mem, o->word[0], o->nflags, o->flag);
-    check_flags(mem, o, &s);
+    start_ranks(mem, o);
+    Source s = source_open_with(mem, o->word[0], o->nflags, o->flag);
+    if (comm_rank() == 0) check_flags(mem, o, &s);
     const Config *cfg = load_config(mem, o, &s);
-    check_kind(o, &s);
-    if (s.module) {
+    refuse_ranks_of_module(&s);
+    if (comm_rank() == 0) check_kind(o, &s);
+    if (s.module)
         predict_module(mem, &s, cfg, option_text(o, "--data"), option_text(o, "--out"));
-        arena_free(mem);
-        return 0;
-    }
-    predict_texts(mem, o, &s, cfg, start);
+    else
+        predict_texts(mem, o, &s, cfg, start);
     arena_free(mem);
+    end_ranks();
     return 0;
 }

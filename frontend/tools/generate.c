@@ -1,5 +1,7 @@
 /* generate.c - see generate.h. */
 #include "frontend/tools/generate.h"
+#include "frontend/train/program_tensors.h"
+#include "runtime/comm/comm.h"
 
 enum { FINE_ROWS = 64 };
 
@@ -18,14 +20,39 @@ static int64_t cache_rows(int64_t total, int64_t most) {
     return MIN(rows, most);
 }
 
-static Program *make(Arena *mem, const ModelSpec *s, int64_t rows, int64_t cache_len,
-                     const Config *cfg, const char *dump_name) {
+/* Ranks that have parts of the vocabulary hand them to each other. */
+static void make_logits_whole(Module *m) {
+    Func *f = model_entry(m);
+    Value *logits = f->ret[0];
+    Builder b = build_at_end(f);
+    b.name = logits->name;
+    f->ret[0] = build_placed(&b, OP_reshard, NULL, logits->ty, logits);
+}
+
+Module *generator_module(Arena *mem, const ModelSpec *s, const Strategy *strategy,
+                         int64_t rows, int64_t cache_len, PassOptions *o) {
+    ModelShape shape = {.batch = 1,
+                        .seq = rows,
+                        .cache_len = cache_len,
+                        .vocab_rows = strategy_vocab(strategy, s)};
+    Module *m = model_build(mem, s, shape, MODEL_PREDICT);
+    strategy_apply(strategy, s, m, o);
+    if (m->mesh.naxes) make_logits_whole(m);
+    if (o->schedule) o->schedule = schedule_forward(mem, o->schedule);
+    return m;
+}
+
+static Program *make(Arena *mem, const Generator *g, int64_t rows, const Config *cfg,
+                     const char *dump_name) {
     CompileOptions co = {.cpu = cfg->context_cpu, .threads = (int)cfg->context_threads};
     PassOptions po = pass_options_default();
-    if (cfg->dump_ir[0]) po.dump_dir = path_join(mem, cfg->dump_ir, dump_name);
-    ModelShape shape = {.batch = 1, .seq = rows, .cache_len = cache_len};
-    Module *m = model_build(mem, s, shape, MODEL_PREDICT);
-    return program_make(mem, m, predict_passes, &po, &co);
+    if (cfg->dump_ir[0] && comm_rank() == 0)
+        po.dump_dir = path_join(mem, cfg->dump_ir, dump_name);
+    Module *m = generator_module(mem, g->spec, g->strategy, rows, g->cache_len, &po);
+    int size[MAX_AXES], stages = (int)MAX(g->strategy->stages, 1);
+    for (int a = 0; a < m->mesh.naxes; a++) size[a] = m->mesh.axis[a].size;
+    if (comm_size() > 1) comm_mesh(stages, m->mesh.naxes, size);
+    return program_make(mem, m, forward_passes, &po, &co);
 }
 
 /* Bytes of the arguments that two programs have in common. */
@@ -55,16 +82,17 @@ static void allocate(Generator *g, uint64_t limit) {
     program_allocate(g->token, g->prompt, 0);
 }
 
-Generator *generator_new(Arena *mem, const ModelSpec *s, int64_t prompt_n, int64_t total,
-                         const Config *cfg) {
+Generator *generator_new(Arena *mem, const ModelSpec *s, const Strategy *strategy,
+                         int64_t prompt_n, int64_t total, const Config *cfg) {
     check(prompt_n > 0 && prompt_n <= total && total <= s->max_positions);
     Generator *g = NEW(mem, Generator);
+    g->spec = s;
+    g->strategy = strategy;
     g->vocab = s->vocab;
     g->cache_len = cache_rows(total, s->max_positions);
     g->prompt_len = generator_rows(prompt_n, g->cache_len);
-    if (prompt_n > 1)
-        g->prompt = make(mem, s, g->prompt_len, g->cache_len, cfg, "prompt");
-    g->token = make(mem, s, 1, g->cache_len, cfg, "token");
+    if (prompt_n > 1) g->prompt = make(mem, g, g->prompt_len, cfg, "prompt");
+    g->token = make(mem, g, 1, cfg, "token");
     g->owner = g->prompt ? g->prompt : g->token;
     allocate(g, (uint64_t)cfg->context_max_device_memory);
     return g;
@@ -75,40 +103,52 @@ void generator_free(Generator *g) {
     if (g->prompt) program_free(g->prompt);
 }
 
-void generator_restart(Generator *g) {
-    g->n = 0;
+static float *weight(void *context, int arg) {
+    return ((const Program *)context)->arg[arg];
 }
 
-float *generator_weight(void *generator, int arg) {
-    const Generator *g = generator;
-    return g->owner->arg[arg];
+const char *generator_load(Arena *mem, Generator *g, const Source *s) {
+    int n;
+    if (!program_in_parts(g->owner))
+        return source_load(mem, s, g->owner->entry, weight, g->owner);
+    ModelShape one = {.batch = 1, .seq = 1, .cache_len = 1};
+    Func *whole = model_entry(model_build(mem, g->spec, one, MODEL_PREDICT));
+    CkptTensor *t = program_tensors(mem, g->owner, &n);
+    return source_load_parts(mem, s, whole, t, n);
 }
 
-static int32_t *words(const Program *p, ArgRole role) {
+/* A stage that does not read it has none. */
+static void set(const Program *p, ArgRole role, const int32_t *value, int64_t n) {
     int i = program_arg_role(p, role);
-    if (i < 0) die("the program has no argument of role %s", arg_role_name[role]);
-    return p->arg[i];
+    if (i < 0 && p->stages == 1)
+        die("the program has no argument of role %s", arg_role_name[role]);
+    if (i >= 0) memcpy(p->arg[i], value, (size_t)n * sizeof *value);
 }
 
 static const float *run(Generator *g, Program *p, const int32_t *tokens, int64_t n,
                         int64_t rows) {
-    int32_t *to = words(p, ARG_tokens);
-    for (int64_t i = 0; i < rows; i++) to[i] = i < n ? tokens[i] : 0;
-    *words(p, ARG_offset) = (int32_t)g->n;
-    *words(p, ARG_last) = (int32_t)(n - 1);
+    Arena *mem = arena_new();
+    int32_t *row = NEW_ARRAY(mem, int32_t, (size_t)rows);
+    int32_t offset = n ? (int32_t)g->n : 0, last = n ? (int32_t)(n - 1) : 0;
+    if (n) memcpy(row, tokens, (size_t)n * sizeof *row);
+    set(p, ARG_tokens, row, rows);
+    set(p, ARG_offset, &offset, 1);
+    set(p, ARG_last, &last, 1);
+    arena_free(mem);
     program_run(p);
     g->n += n;
     return p->ret[0];
 }
 
-const float *generator_prompt(Generator *g, const int32_t *tokens, int64_t n) {
-    check(g->n == 0 && n > 0);
-    if (n == 1) return generator_token(g, tokens[0]);
+const float *generator_prompt(Generator *g, const int32_t *tokens, int64_t n,
+                              bool whole) {
+    g->n = 0;
+    if (!whole) return generator_token(g, tokens, n);
     check(g->prompt && n <= g->prompt_len);
     return run(g, g->prompt, tokens, n, g->prompt_len);
 }
 
-const float *generator_token(Generator *g, int32_t token) {
-    check(g->n < g->cache_len);
-    return run(g, g->token, &token, 1, 1);
+const float *generator_token(Generator *g, const int32_t *token, int64_t n) {
+    check(n <= 1 && g->n + n <= g->cache_len);
+    return run(g, g->token, token, n, 1);
 }

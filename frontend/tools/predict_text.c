@@ -202,17 +202,17 @@ static bool put_piece(Output *out, TextStream *to, int token) {
     return true;
 }
 
-void output_open(Arena *mem, Output *out, const Wording *w, const Prompt *p) {
-    *out = (Output){.w = w, .prompt = p};
+void output_open(Arena *mem, Output *out, const Wording *w, const Prompt *p, FILE *to) {
+    *out = (Output){.w = w, .prompt = p, .to = to};
     out->text = text_new(mem);
     out->ids = text_new(mem);
     out->logprobs = text_new(mem);
     if (w->numbers) return;
     bool echo = w->echo && !w->json;
-    TextStream *prompt = text_stream_new(mem, echo ? stdout : NULL, NULL, NULL, 0);
+    TextStream *prompt = text_stream_new(mem, echo ? to : NULL, NULL, NULL, 0);
     for (int i = 0; i < p->tokens.n; i++) put_piece(out, prompt, p->tokens.id[i]);
     text_stream_end(prompt);
-    out->stream = text_stream_new(mem, w->json ? NULL : stdout,
+    out->stream = text_stream_new(mem, w->json ? NULL : to,
                                   w->json ? &out->text : NULL, w->stop, w->nstop);
 }
 
@@ -233,8 +233,8 @@ bool output_token(Output *out, int token, const float *scores, int64_t vocab) {
     }
     if (out->stream) return put_piece(out, out->stream, token);
     if (out->w->json) return true;
-    printf("%s%d", comma, token);
-    fflush(stdout);
+    fprintf(out->to, "%s%d", comma, token);
+    fflush(out->to);
     return true;
 }
 
@@ -259,12 +259,11 @@ static void print_json(Output *out, int64_t sample, const char *why) {
     text_add(&t, "],\"logprobs\":[");
     text_add_bytes(&t, out->logprobs.s, out->logprobs.n);
     text_add(&t, "],\"ended_by\":\"%s\"}", why);
-    fwrite(t.s, 1, t.n, stdout);
+    fwrite(t.s, 1, t.n, out->to);
 }
 
 void output_close(Output *out, int64_t sample, const char *why) {
     if (out->stream) text_stream_end(out->stream);
     if (out->w->json) print_json(out, sample, why);
-    putchar('\n');
-    if (fflush(stdout) != 0 || ferror(stdout)) fail(1, "cannot write the text to stdout");
+    putc('\n', out->to);
 }

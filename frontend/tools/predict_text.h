@@ -37,6 +37,7 @@ bool wording_ends(const Wording *w, int token);
 typedef struct Output {
     const Wording *w;
     const Prompt *prompt;
+    FILE *to;
     TextStream *stream; /* NULL: numbers */
     Text text;          /* JSON: what was printed else */
     Text ids, logprobs; /* JSON */
@@ -44,7 +45,7 @@ typedef struct Output {
     bool begun; /* a piece of text came before */
 } Output;
 
-void output_open(Arena *mem, Output *out, const Wording *w, const Prompt *p);
+void output_open(Arena *mem, Output *out, const Wording *w, const Prompt *p, FILE *to);
 /* Log-probability of `token` among f32 scores[vocab], for JSON. False when a stop text is
  * complete. */
 bool output_token(Output *out, int token, const float *scores, int64_t vocab);

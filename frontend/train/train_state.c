@@ -5,6 +5,7 @@
 #include "frontend/config/commands.h"
 #include "frontend/config/key.h"
 #include "frontend/train/folder_lock.h"
+#include "frontend/train/program_tensors.h"
 #include "frontend/train/train.h"
 #include "runtime/comm/comm.h"
 #include "runtime/comm/watch.h"
@@ -16,50 +17,6 @@
 enum { MAX_ASIDE = 10000 };
 
 /* ---- what is saved ---- */
-
-/* Has a rank not all of every tensor as one argument? */
-static bool in_parts(const Program *p) {
-    bool rows = false;
-    for (int i = 0; i < p->entry->narg; i++)
-        rows |= attr_find(p->entry->arg_attr[i], "first") != NULL;
-    return rows || comm_size() > 1;
-}
-
-static void list_tensor(Train *t, const Func *f, int i) {
-    const Program *p = t->program;
-    bool mine = f == p->entry;
-    Layout *l = NEW(t->mem, Layout);
-    *l = layout_of(t->mem, f, i);
-    CkptTensor *c = &t->tensor[t->ntensor++];
-    *c = (CkptTensor){.name = f->arg[i]->name,
-                      .tensor = arg_str(f, i, "tensor", NULL),
-                      .dtype = l->whole.dt,
-                      .rank = l->whole.rank,
-                      .data = mine ? p->arg[i] : NULL,
-                      .file = arg_role(f, i) == ARG_state ? CKPT_OPTIMIZER : CKPT_MODEL,
-                      .layout = in_parts(p) ? l : NULL};
-    memcpy(c->dim, l->whole.dim, sizeof c->dim);
-    c->dim[0] = (int64_t)arg_float(f, i, "rows", (double)c->dim[0]);
-}
-
-/* Parameters, then states, of all stages. What every stage has is listed once. */
-static void list_tensors(Train *t) {
-    const Program *p = t->program;
-    int total = 0;
-    for (int s = 0; s < p->stages; s++) total += p->step[s]->narg;
-    t->tensor = NEW_ARRAY(t->mem, CkptTensor, (size_t)total);
-    for (int states = 0; states < 2; states++)
-        for (int s = 0; s < p->stages; s++)
-            for (int i = 0; i < p->step[s]->narg; i++) {
-                const Func *f = p->step[s];
-                bool own = func_arg_stage(f, i) >= 0 || p->stages == 1;
-                if (arg_role(f, i) != (states ? ARG_state : ARG_param)) continue;
-                if (own)
-                    list_tensor(t, f, i);
-                else if (s == 0)
-                    list_tensor(t, p->entry, program_arg_named(p, f->arg[i]->name));
-            }
-}
 
 /* The values that count, so that a resumed run can say which are others. */
 static void add_config(const Train *t, Arena *mem, Text *s) {
@@ -205,7 +162,7 @@ static int count_parameters(const Train *t) {
 
 /* Parameters come before the states that belong to them. */
 static const char *load_source(Train *t) {
-    if (!in_parts(t->program))
+    if (!program_in_parts(t->program))
         return source_load(t->mem, &t->job.source, t->program->entry, weight_at,
                            t->program);
     Func *whole = model_entry(job_build_whole(&t->job));
@@ -451,7 +408,7 @@ static void look_at_weights(Train *t) {
 }
 
 void train_state_start(Train *t) {
-    list_tensors(t);
+    t->tensor = program_tensors(t->mem, t->program, &t->ntensor);
     lock_checkpoints(t);
     if (comm_rank() == 0) data_fingerprint(t->data, t->data_print);
     t->saved_step = t->good_step = -1;

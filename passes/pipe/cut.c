@@ -206,6 +206,23 @@ static bool leaves(const Cut *k, const Value *v, int c) {
     return false;
 }
 
+/* Does a result of the model overwrite the argument? */
+static bool is_overwritten(const Func *f, const Value *v) {
+    for (int r = 0; r < f->nret && !v->def; r++)
+        if (f->alias[r] == v->nth) return true;
+    return false;
+}
+
+/* The argument of the chunk that its result v overwrites; -1: none. */
+static int argument_under(const Cut *k, const Value *v, Value **map) {
+    const Func *f = k->f;
+    for (int r = 0; r < f->nret; r++) {
+        const Value *under = f->alias[r] >= 0 ? f->arg[f->alias[r]] : NULL;
+        if (f->ret[r] == v && under && map[under->id]) return map[under->id]->nth;
+    }
+    return -1;
+}
+
 static Value *chunk_argument(Cut *k, int c, Value *v) {
     Func *body = k->body[c];
     k->in[c][body->narg] = v;
@@ -235,13 +252,13 @@ static void fill_chunk(Cut *k, int c, Value **result, int *nresults) {
             bool out = k->chunk_of[op->id] == c ? leaves(k, v, c) : false;
             for (int r = 0; r < f->nret && again; r++) out |= f->ret[r] == v;
             if (!out) continue;
-            func_ret(body, map[v->id], -1);
+            func_ret(body, map[v->id], argument_under(k, v, map));
             result[(*nresults)++] = v;
         }
     }
 }
 
-/* The argument by which a stage has the parameter. */
+/* The argument by which a stage has the parameter or cache. */
 static Value *argument_of_stage(Cut *k, Value *v, int stage) {
     Func *f = k->f;
     int owner = func_arg_stage(f, v->nth);
@@ -265,9 +282,10 @@ static void call_chunk(Cut *k, int c, Value **result, int nresults) {
     int stage = k->schedule->stage_of[c];
     for (int i = 0; i < body->narg; i++) {
         Value *v = k->in[c][i];
-        k->in[c][i] = v->def                  ? k->now[v->id]
-                      : layers_is_param(f, v) ? argument_of_stage(k, v, stage)
-                                              : v;
+        bool stored = layers_is_param(f, v) || is_overwritten(f, v);
+        k->in[c][i] = v->def   ? k->now[v->id]
+                      : stored ? argument_of_stage(k, v, stage)
+                               : v;
     }
     char *attrs = bfmt(&b, "fn=@%s", body->name);
     Op *call = build_list(&b, OP_call, attrs, body->narg, k->in[c], NULL, 0);

@@ -31,7 +31,27 @@ bool layers_is_param(const Func *f, const Value *v) {
     return !v->def && arg_role(f, v->nth) == ARG_param;
 }
 
-/* Rows [first, first + n) of a stacked parameter, which may be some rows of a tensor
+/* The result of f that is operand i of the loop with what its runs made of their slices, and
+ * overwrites it: a cache. -1: there is none that nothing else reads. */
+static int result_over(const Call *c, int i) {
+    const Func *f = c->op->fn;
+    const Value *v = c->op->in[i];
+    if (v->def || value_uses(f, v) != 1) return -1;
+    for (int j = c->carry; j < c->op->nout; j++) {
+        if (c->f->alias[j] != i || value_uses(f, c->op->out[j]) != 1) continue;
+        for (int r = 0; r < f->nret; r++)
+            if (f->ret[r] == c->op->out[j] && f->alias[r] == v->nth) return r;
+    }
+    return -1;
+}
+
+/* Is operand i stacked memory of the model that can be handed to pieces row by row: a
+ * parameter, or a cache? */
+static bool has_rows(const Call *c, int i) {
+    return layers_is_param(c->op->fn, c->op->in[i]) || result_over(c, i) >= 0;
+}
+
+/* Rows [first, first + n) of a stacked argument, which may be some rows of a tensor
  * already, as an argument before it. */
 static Value *argument_piece(Func *f, const Value *v, int64_t first, int64_t n) {
     Module *m = f->mod;
@@ -62,8 +82,7 @@ static Value *operand_piece(Builder *b, const Call *c, int i, int64_t first, int
     Value *v = c->op->in[i];
     Func *f = c->op->fn;
     /* the pieces of this loop before this one are arguments of their own */
-    if (!layers_is_param(f, v) || value_uses(f, v) != 1)
-        return slice_piece(b, v, first, n);
+    if (!has_rows(c, i) || value_uses(f, v) != 1) return slice_piece(b, v, first, n);
     if (v->ty.split[0])
         fail(EXIT_CONFIG,
              "%%%s: its layers are split over axes of the mesh, so they cannot be done "
@@ -72,8 +91,15 @@ static Value *operand_piece(Builder *b, const Call *c, int i, int64_t first, int
     return argument_piece(f, v, first, n);
 }
 
+/* Is result j a slice a run that overwrites none? */
+static bool is_stack(const Call *c, int j) {
+    return j >= c->carry && (c->f->alias[j] < c->carry || result_over(c, c->f->alias[j]) < 0);
+}
+
 static void refuse_loop(const Call *c) {
-    if (c->reverse || c->op->nout > c->carry)
+    bool stacks = false;
+    for (int j = 0; j < c->op->nout; j++) stacks |= is_stack(c, j);
+    if (c->reverse || stacks)
         fail_op(c->op,
                 "this loop cannot be cut into parts: it %s; a loop over layers hands on "
                 "what it carries, and nothing else",
@@ -93,8 +119,33 @@ static Op *cut_piece(Arena *mem, const Call *c, Value **carried, int64_t from,
     }
     Op *op = op_again(&b, c->op, in);
     op_set_int(op, "times", to - from);
+    for (int i = c->carry; i < op->nout; i++) op->out[i]->ty.dim[0] = to - from;
     for (int i = 0; i < c->carry; i++) carried[i] = op->out[i];
     return op;
+}
+
+typedef struct Over { /* result `out` of the loop is result `ret` of f, over operand `in` */
+    int out, in, ret;
+} Over;
+
+static int find_over(Arena *mem, const Call *c, Over **list) {
+    int n = 0;
+    *list = NEW_ARRAY(mem, Over, (size_t)c->op->nout + 1);
+    for (int j = c->carry; j < c->op->nout; j++)
+        (*list)[n++] = (Over){j, c->f->alias[j], result_over(c, c->f->alias[j])};
+    return n;
+}
+
+static void return_pieces(Func *f, const LoopPieces *p, const Over *over, int n) {
+    for (int k = 0; k < n; k++)
+        for (int i = 0; i < p->n; i++) {
+            Value *v = p->piece[i]->out[over[k].out];
+            int arg = p->piece[i]->in[over[k].in]->nth;
+            if (i)
+                func_ret(f, v, arg);
+            else
+                f->ret[over[k].ret] = v, f->alias[over[k].ret] = arg;
+        }
 }
 
 static void drop_unused_pieces(Func *f, Value **old, int n) {
@@ -110,15 +161,18 @@ LoopPieces layers_cut(Arena *mem, Op *loop, const int64_t *end, int n) {
     p.piece[0] = loop;
     if (n == 1) return p;
     refuse_loop(&c);
+    Value **old = NEW_ARRAY(mem, Value *, (size_t)loop->nin);
+    int nold = 0;
+    for (int i = c.carry; i < c.carry + c.each; i++)
+        if (has_rows(&c, i)) old[nold++] = loop->in[i];
+    Over *over;
+    int nover = find_over(mem, &c, &over);
     Value **carried = NEW_ARRAY(mem, Value *, (size_t)loop->nin);
     memcpy(carried, loop->in, (size_t)c.carry * sizeof *carried);
     for (int i = 0; i < n; i++)
         p.piece[i] = cut_piece(mem, &c, carried, i ? end[i - 1] : 0, end[i]);
     for (int i = 0; i < c.carry; i++) func_replace(f, loop->out[i], carried[i]);
-    Value **old = NEW_ARRAY(mem, Value *, (size_t)loop->nin);
-    int nold = 0;
-    for (int i = c.carry; i < c.carry + c.each; i++)
-        if (layers_is_param(f, loop->in[i])) old[nold++] = loop->in[i];
+    return_pieces(f, &p, over, nover);
     op_remove(loop);
     drop_unused_pieces(f, old, nold);
     return p;

@@ -3,7 +3,8 @@
  *     %y = call %x, %w {fn=@layer; times=12; carry=1; each=1}
  *     -> %x6 = call %x, %w {fn=@layer; times=6; ...}; %y = call %x6, %w#6 {...; times=6; ...}
  * A stacked parameter becomes one argument for each: `tensor` is its name, `global` its
- * type, `first` its first row there. The module means what it meant. */
+ * type, `first` its first row there. So does what results of the loop overwrite, a cache,
+ * and its results become one for each. The module means what it meant. */
 #ifndef STATOR_LAYERS_H
 #define STATOR_LAYERS_H
 #include "ir/ir.h"

@@ -1,0 +1,101 @@
+/* predict_round.c - see predict_round.h. */
+#include "frontend/tools/predict_round.h"
+#include <errno.h>
+#include <stdlib.h>
+
+typedef struct Growing { /* a text that is being made */
+    const RoundText *of;
+    Sampler *sampler;
+    Output out;
+    FILE *to;   /* stdout, or what is kept of it */
+    char *kept; /* malloc */
+    size_t kept_n;
+    int64_t n; /* tokens, prompt included */
+    double prompt_seconds, token_seconds;
+    int64_t steps;   /* tokens that went in one by one */
+    const char *why; /* it has ended; NULL: it has not */
+} Growing;
+
+static void begin(Arena *mem, Growing *t, const RoundText *of, Sampling sampling,
+                  const Wording *w, bool first) {
+    const Prompt *p = of->prompt;
+    *t = (Growing){.of = of, .n = p->tokens.n, .to = stdout};
+    if (!first) t->to = open_memstream(&t->kept, &t->kept_n);
+    if (!t->to) die("open_memstream: %s", strerror(errno));
+    sampling.seed += (uint64_t)of->sample;
+    t->sampler = sampler_new(mem, &sampling, (int)w->source->spec.vocab);
+    for (int i = 0; i < p->tokens.n; i++) sampler_seen(t->sampler, p->tokens.id[i]);
+    if (of->title) fprintf(t->to, "%s\n", of->title);
+    output_open(mem, &t->out, w, p, t->to);
+}
+
+/* Takes the next token; false: the text has ended. */
+static bool grow(Growing *t, const float *scores, int64_t vocab, int32_t *token) {
+    *token = sampler_next(t->sampler, scores, t->n);
+    sampler_seen(t->sampler, *token);
+    if (wording_ends(t->out.w, *token))
+        t->why = "end token";
+    else if (!output_token(&t->out, *token, scores, vocab))
+        t->why = "stop text";
+    else if (ferror(stdout) || t->n + 1 >= t->of->total)
+        t->why = "length";
+    t->n++;
+    return !t->why;
+}
+
+static void report(const Growing *t) {
+    int prompt = t->of->prompt->tokens.n;
+    fprintf(stderr, "prompt: %d tokens, %.1f tokens/s; new: %lld tokens", prompt,
+            prompt / MAX(t->prompt_seconds, 1e-9), (long long)t->out.count);
+    if (t->steps)
+        fprintf(stderr, ", %.1f tokens/s",
+                (double)t->steps / MAX(t->token_seconds, 1e-9));
+    fprintf(stderr, "; ended by %s\n", t->why);
+}
+
+static void end(Growing *t) {
+    output_close(&t->out, t->of->sample, t->why);
+    if (t->to != stdout) {
+        if (fclose(t->to) != 0) die("open_memstream: %s", strerror(errno));
+        fwrite(t->kept, 1, t->kept_n, stdout);
+        free(t->kept);
+    }
+    if (fflush(stdout) != 0 || ferror(stdout)) fail(1, "cannot write the text to stdout");
+    report(t);
+}
+
+/* A token more of each text that has not ended; false: all have. */
+static bool grow_all(Replicas *r, Growing *text, int n, Tokens *next, double start) {
+    bool any = false;
+    for (int k = 0; k < n; k++) {
+        Growing *t = &text[k];
+        next[k].n = !t->why && grow(t, r->scores[k], r->g->vocab, next[k].id);
+        t->steps += next[k].n;
+        any |= next[k].n;
+        if (next[k].n || t->token_seconds > 0) continue;
+        t->token_seconds = clock_seconds() - start;
+    }
+    return any;
+}
+
+void predict_round(Replicas *r, Sampling sampling, const Wording *w, const RoundText *text,
+                   int n) {
+    Arena *mem = arena_new();
+    check(n > 0 && n <= r->n);
+    Growing *t = NEW_ARRAY(mem, Growing, (size_t)n);
+    Tokens *next = NEW_ARRAY(mem, Tokens, (size_t)r->n);
+    for (int k = 0; k < n; k++) {
+        begin(mem, &t[k], &text[k], sampling, w, k == 0);
+        next[k] = text[k].prompt->tokens;
+    }
+    double start = clock_seconds();
+    replicas_prompts(r, next);
+    for (int k = 0; k < n; k++) {
+        t[k].prompt_seconds = clock_seconds() - start;
+        next[k] = (Tokens){NEW_ARRAY(mem, int32_t, 1), 0, 1};
+    }
+    start = clock_seconds();
+    while (grow_all(r, t, n, next, start)) replicas_tokens(r, next);
+    for (int k = 0; k < n; k++) end(&t[k]);
+    arena_free(mem);
+}
