@@ -124,19 +124,19 @@ static Op *cut_piece(Arena *mem, const Call *c, Value **carried, int64_t from,
     return op;
 }
 
-typedef struct Over { /* result `out` of the loop is result `ret` of f, over operand `in` */
+typedef struct Rewritten { /* result `out` of the loop is result `ret` of f, over operand `in` */
     int out, in, ret;
-} Over;
+} Rewritten;
 
-static int find_over(Arena *mem, const Call *c, Over **list) {
+static int find_over(Arena *mem, const Call *c, Rewritten **list) {
     int n = 0;
-    *list = NEW_ARRAY(mem, Over, (size_t)c->op->nout + 1);
+    *list = NEW_ARRAY(mem, Rewritten, (size_t)c->op->nout + 1);
     for (int j = c->carry; j < c->op->nout; j++)
-        (*list)[n++] = (Over){j, c->f->alias[j], result_over(c, c->f->alias[j])};
+        (*list)[n++] = (Rewritten){j, c->f->alias[j], result_over(c, c->f->alias[j])};
     return n;
 }
 
-static void return_pieces(Func *f, const LoopPieces *p, const Over *over, int n) {
+static void return_pieces(Func *f, const LoopPieces *p, const Rewritten *over, int n) {
     for (int k = 0; k < n; k++)
         for (int i = 0; i < p->n; i++) {
             Value *v = p->piece[i]->out[over[k].out];
@@ -165,7 +165,7 @@ LoopPieces layers_cut(Arena *mem, Op *loop, const int64_t *end, int n) {
     int nold = 0;
     for (int i = c.carry; i < c.carry + c.each; i++)
         if (has_rows(&c, i)) old[nold++] = loop->in[i];
-    Over *over;
+    Rewritten *over;
     int nover = find_over(mem, &c, &over);
     Value **carried = NEW_ARRAY(mem, Value *, (size_t)loop->nin);
     memcpy(carried, loop->in, (size_t)c.carry * sizeof *carried);
