@@ -1,5 +1,5 @@
-/* propagate_params.c - parameters without a seed get their placement from their uses:
- * known placements are propagated through the dimension rules, forwards and backwards, to
+/* propagate_params.c - parameters and caches without a seed get their placement from their
+ * uses: known placements are propagated through the dimension rules, forwards and backwards, to
  * a fixed point. Level global; called by pass seed. Where an op has an axis on two
  * dimensions the axis is not propagated: pass shard decides there, by bytes. */
 #include "ir/placement.h"

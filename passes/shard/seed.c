@@ -7,7 +7,8 @@
  * strategy's; two of the user's that contradict each other on a value are refused.
  * A `gathered` one makes `%x.gathered = reshard %x` for the readers of %x, so that it has a
  * name, and may be kept or made again like any other value.
- * Parameters without an annotation get their placement from their uses. */
+ * Parameters, and arguments that results overwrite (caches), without an annotation get their
+ * placement from their uses. */
 #include "ir/placement.h"
 #include "passes/passes.h"
 
@@ -209,13 +210,21 @@ static void hand_on(Func *f) {
     }
 }
 
-/* Parameters without a placement of their own, nor an annotation that leaves them whole.
- */
+/* Does a result overwrite argument i, as it does a cache? */
+static bool is_overwritten(const Func *f, int i) {
+    for (int r = 0; r < f->nret; r++)
+        if (f->alias[r] == i) return true;
+    return false;
+}
+
+/* Parameters and caches without a placement of their own, nor an annotation that leaves
+ * them whole. */
 static void place_open(Module *m, const PassOptions *o) {
     Func *f = model_of(m);
     bool *open = NEW_ARRAY(m->mem, bool, (size_t)f->narg + 1), any = false;
     for (int i = 0; i < f->narg; i++) {
-        open[i] = arg_role(f, i) == ARG_param && !type_is_split(&f->arg[i]->ty);
+        bool stored = arg_role(f, i) == ARG_param || is_overwritten(f, i);
+        open[i] = stored && !type_is_split(&f->arg[i]->ty);
         for (int k = 0; k < o->nannotations && open[i]; k++) {
             open[i] = !is_about(&o->annotation[k], f, f->arg[i]);
         }
