@@ -25,11 +25,12 @@ typedef struct Strategy {
     const char *remake_kept; /* what is kept of layers that are made again: ",-attn" */
     bool names_gathered;     /* what readers gather is a value of its own in layers */
     bool slice_kept;         /* what it makes them from is kept in parts over tp */
-    bool own_data; /* each replica has data of its own in a module of one: nothing is split
+    bool
+        own_data; /* each replica has data of its own in a module of one: nothing is split
                       over dp, but for weights (prediction) */
-    bool sequence_parallel;  /* norms and residuals split over tp too */
-    bool vocab_parallel;     /* embedding and head split over tp */
-    int zero_level;          /* 0..3, see passes/shard/zero.c */
+    bool sequence_parallel; /* norms and residuals split over tp too */
+    bool vocab_parallel;    /* embedding and head split over tp */
+    int zero_level;         /* 0..3, see passes/shard/zero.c */
     int64_t zero_threshold_bytes;
     int64_t bucket_bytes; /* operands of one collective, unless gradient_groups says it */
     int64_t

@@ -78,8 +78,8 @@ static bool grow_all(Replicas *r, Growing *text, int n, Tokens *next, double sta
     return any;
 }
 
-void predict_round(Replicas *r, Sampling sampling, const Wording *w, const RoundText *text,
-                   int n) {
+void predict_round(Replicas *r, Sampling sampling, const Wording *w,
+                   const RoundText *text, int n) {
     Arena *mem = arena_new();
     check(n > 0 && n <= r->n);
     Growing *t = NEW_ARRAY(mem, Growing, (size_t)n);

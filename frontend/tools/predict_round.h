@@ -7,14 +7,14 @@
 
 typedef struct RoundText {
     const Prompt *prompt;
-    int64_t total;  /* tokens of the whole text, at most */
-    int64_t sample; /* of this prompt, from 0: added to the seed */
+    int64_t total;     /* tokens of the whole text, at most */
+    int64_t sample;    /* of this prompt, from 0: added to the seed */
     const char *title; /* a line before it; NULL: none */
 } RoundText;
 
 /* On rank 0: makes n <= r->n texts and prints them in their order: the first as it comes,
  * the others behind it. A line on each goes to stderr. */
-void predict_round(Replicas *r, Sampling sampling, const Wording *w, const RoundText *text,
-                   int n);
+void predict_round(Replicas *r, Sampling sampling, const Wording *w,
+                   const RoundText *text, int n);
 
 #endif

@@ -4,7 +4,7 @@
 #include "frontend/config/key.h"
 #include "runtime/comm/comm.h"
 
-#define PC "parallel_config."
+#define PC   "parallel_config."
 #define ZERO "parallel.parallel_optimizer_config."
 
 static const char *const keys[] = {PC "data_parallel",
@@ -66,7 +66,8 @@ static void check_ranks(Arena *mem, const Config *cfg, const Strategy *s) {
     int64_t ranks = strategy_ranks(s);
     if (ranks == comm_size()) return;
     config_refuse(cfg, PC "model_parallel", PC "data_parallel",
-                  arena_printf(mem, "stator launch -n %lld predict ..., or another strategy",
+                  arena_printf(mem,
+                               "stator launch -n %lld predict ..., or another strategy",
                                (long long)ranks),
                   "dp %lld x tp %lld x pp %lld is %lld ranks, but %d process%s",
                   (long long)s->data, (long long)s->tensor, (long long)s->stages,

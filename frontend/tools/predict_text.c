@@ -212,8 +212,8 @@ void output_open(Arena *mem, Output *out, const Wording *w, const Prompt *p, FIL
     TextStream *prompt = text_stream_new(mem, echo ? to : NULL, NULL, NULL, 0);
     for (int i = 0; i < p->tokens.n; i++) put_piece(out, prompt, p->tokens.id[i]);
     text_stream_end(prompt);
-    out->stream = text_stream_new(mem, w->json ? NULL : to,
-                                  w->json ? &out->text : NULL, w->stop, w->nstop);
+    out->stream = text_stream_new(mem, w->json ? NULL : to, w->json ? &out->text : NULL,
+                                  w->stop, w->nstop);
 }
 
 static double log_probability(const float *scores, int64_t vocab, int token) {

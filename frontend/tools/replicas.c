@@ -13,8 +13,7 @@ Replicas *replicas_new(Arena *mem, Generator *g) {
     r->message = NEW_ARRAY(mem, int32_t, (size_t)r->n + 1);
     r->token = NEW_ARRAY(mem, int32_t, (size_t)(r->n * g->cache_len));
     r->scores = NEW_ARRAY(mem, const float *, (size_t)r->n);
-    if (comm_rank() == 0)
-        r->received = NEW_ARRAY(mem, float, (size_t)(r->n * g->vocab));
+    if (comm_rank() == 0) r->received = NEW_ARRAY(mem, float, (size_t)(r->n * g->vocab));
     return r;
 }
 

@@ -8,11 +8,12 @@
 
 typedef struct Replicas {
     Generator *g;
-    int n, mine;          /* replicas, and this rank's */
-    const float **scores; /* on rank 0, by replica: of the next token, f32[vocab], until the
+    int n, mine; /* replicas, and this rank's */
+    const float *
+        *scores;      /* on rank 0, by replica: of the next token, f32[vocab], until the
                              next step; of one without a text whatever was there */
-    int32_t *message;     /* kind of step, then tokens for each replica */
-    int32_t *token;       /* of all replicas, one after the other */
+    int32_t *message; /* kind of step, then tokens for each replica */
+    int32_t *token;   /* of all replicas, one after the other */
     float *received;
 } Replicas;
 

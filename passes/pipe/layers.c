@@ -93,7 +93,8 @@ static Value *operand_piece(Builder *b, const Call *c, int i, int64_t first, int
 
 /* Is result j a slice a run that overwrites none? */
 static bool is_stack(const Call *c, int j) {
-    return j >= c->carry && (c->f->alias[j] < c->carry || result_over(c, c->f->alias[j]) < 0);
+    return j >= c->carry &&
+           (c->f->alias[j] < c->carry || result_over(c, c->f->alias[j]) < 0);
 }
 
 static void refuse_loop(const Call *c) {
@@ -124,7 +125,8 @@ static Op *cut_piece(Arena *mem, const Call *c, Value **carried, int64_t from,
     return op;
 }
 
-typedef struct Rewritten { /* result `out` of the loop is result `ret` of f, over operand `in` */
+typedef struct
+    Rewritten { /* result `out` of the loop is result `ret` of f, over operand `in` */
     int out, in, ret;
 } Rewritten;
 

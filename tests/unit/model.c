@@ -144,14 +144,14 @@ TEST_LIMIT(golden_generation, 300) {
 
 TEST_LIMIT(golden_generation_planned, 300) {
     for (int i = 0; i < ARRAY_LEN(golden); i++)
-        generation_agrees(golden[i], predict_passes);
+        generation_agrees(golden[i], forward_passes);
 }
 
 /* The caches are written where they are: nothing of their size is copied in a step. */
 TEST(caches_stay_in_place) {
     Arena *mem = arena_new();
     Case c = case_open(mem, "llama_tiny");
-    Run r = predictor(&c, 1, predict_passes);
+    Run r = predictor(&c, 1, forward_passes);
     for (Func *f = r.m->first; f; f = f->next) {
         for (Op *op = f->first; op; op = op->next) EXPECT(op->kind != OP_copy);
     }

@@ -1,0 +1,196 @@
+/* Tests of stator predict on several MPI ranks: greedy texts are those of one rank under
+ * any strategy, from checkpoints of any; replicas share the prompts out; what does not fit
+ * is refused; a rank that dies ends all. */
+#include "base/json.h"
+#include "ranks.h"
+
+TEST_LABEL(RANKS);
+TEST_LABEL(RELEASED);
+
+enum { NEW_TOKENS = 110, MOST_TEXTS = 8 };
+
+static const char model_yaml[] = "seed: 5\n"
+                                 "model:\n"
+                                 "  model_config:\n"
+                                 "    type: %s\n"
+                                 "    vocab_size: 256\n"
+                                 "    seq_length: 128\n"
+                                 "    hidden_size: 32\n"
+                                 "    num_layers: 4\n"
+                                 "    num_heads: 4\n"
+                                 "%s"
+                                 "train_dataset:\n"
+                                 "  data_loader: {type: TextFile, dataset_dir: %s}\n"
+                                 "runner_config: {max_steps: 8, batch_size: 2}\n"
+                                 "lr_schedule: {type: constant, learning_rate: 3.e-3}\n"
+                                 "callbacks:\n"
+                                 "  - type: CheckpointMonitor\n"
+                                 "    save_checkpoint_steps: 8\n";
+
+/* A run of a small model of bytes; `train` are words on how it was trained. */
+static const char *trained(const char *type, const char *keys, int ranks,
+                           const char *train) {
+    const char *config = in_temp(arena_printf(mem(), "%s.yaml", type));
+    const char *run = in_temp(arena_printf(mem(), "%s-%d", type, ranks));
+    write_text(config, arena_printf(mem(), model_yaml, type, keys, runs_text()));
+    ranks_run(ranks, config, run, train);
+    return run;
+}
+
+/* Words are split at blanks; the exit code. */
+static int predict(int ranks, const char *words) {
+    if (!mpi_available()) test_skip("there is no mpirun");
+    driven_prepare = mpi_environment;
+    const char *launch = ranks > 1 ? arena_printf(mem(), "launch -n %d ", ranks) : "";
+    return stator_wait(stator_start(
+        arena_printf(mem(), "%spredict %s --context.threads 1", launch, words)));
+}
+
+/* The JSON objects that were printed, in their order; how many. */
+static int texts(const Json **list) {
+    int n = 0;
+    const char *all = said();
+    for (const char *s = all; (s = strstr(s, "{\"prompt\"")); s++) {
+        EXPECT(n < MOST_TEXTS);
+        list[n++] = json_parse(mem(), "text", s, strcspn(s, "\n"), 1 << 20, EXIT_DATA);
+    }
+    return n;
+}
+
+/* The same tokens, and log-probabilities within rounding. */
+static void expect_texts(const Json *const *want, int n, const char *how) {
+    const Json *got[MOST_TEXTS];
+    if (texts(got) != n)
+        test_fail(__FILE__, __LINE__, "%s: %d texts, wanted %d:\n%s", how, texts(got), n,
+                  said());
+    for (int i = 0; i < n; i++) {
+        EXPECT_STR(json_get_string(got[i], "prompt", ""),
+                   json_get_string(want[i], "prompt", "?"));
+        const Json *a = json_need(got[i], "tokens"), *b = json_need(want[i], "tokens");
+        const Json *p = json_need(got[i], "logprobs")->first;
+        const Json *q = json_need(want[i], "logprobs")->first;
+        EXPECT(a->n == b->n && a->n == NEW_TOKENS);
+        const Json *x = a->first, *y = b->first;
+        for (int k = 0; k < a->n; k++, x = x->next, y = y->next) {
+            if (json_f64(x) != json_f64(y))
+                test_fail(__FILE__, __LINE__, "%s: token %d of text %d is %g, wanted %g",
+                          how, k, i, json_f64(x), json_f64(y));
+            EXPECT_NEAR(json_f64(p), json_f64(q), 1e-4);
+            p = p->next, q = q->next;
+        }
+    }
+}
+
+static const char *const strategies[] = {
+    "--tp 2 --dp 2", "--tp 2 --pp 2 --parallel_config.vocab_emb_dp False", "--pp 4",
+    "--dp 2 --tp 2 " ZERO_LEVEL(3), "--dp 2 --pp 2"};
+
+/* Three prompts, of lengths of their own, so that replicas have one more and one less. */
+static void same_texts(const char *run, const char *first, int some) {
+    const Json *want[MOST_TEXTS];
+    const char *words =
+        arena_printf(mem(), "%s --greedy --json --max_new_tokens %d one two-and-two i",
+                     run, NEW_TOKENS);
+    EXPECT_INT(predict(1, words), 0);
+    int n = texts(want);
+    EXPECT_INT(n, 3);
+    for (int i = -1; i < some; i++) {
+        const char *how = i < 0 ? first : strategies[i];
+        int code = predict(4, arena_printf(mem(), "%s %s", words, how));
+        if (code)
+            test_fail(__FILE__, __LINE__, "%s: exit code %d\n%s", how, code, said());
+        SAID_EXPECT("4 ranks: ");
+        expect_texts(want, n, how);
+    }
+}
+
+/* Without a word four ranks share the heads. */
+TEST_LIMIT(gpt2_trained_on_one_rank, 120) {
+    same_texts(trained("GPT2Config", "", 1, ""), "", test_long() ? 5 : 2);
+}
+
+TEST_LIMIT(gpt2_trained_with_zero, 120) {
+    same_texts(trained("GPT2Config", "", 2, ZERO_LEVEL(1)), "", test_long() ? 5 : 1);
+}
+
+#define GROUPED "    n_kv_heads: 2\n"
+
+TEST_LIMIT(llama_trained_on_one_rank, 120) {
+    same_texts(trained("LlamaConfig", GROUPED, 1, ""), strategies[0],
+               test_long() ? 5 : 2);
+}
+
+TEST_LIMIT(llama_trained_with_zero, 120) {
+    same_texts(trained("LlamaConfig", GROUPED, 2, ZERO_LEVEL(1)), strategies[3],
+               test_long() ? 5 : 0);
+}
+
+/* What is printed, without what goes to stderr. */
+static const char *printed_by(int ranks, const char *words) {
+    if (!mpi_available()) test_skip("there is no mpirun");
+    mpi_environment();
+    const char *launch = ranks > 1 ? arena_printf(mem(), "launch -n %d ", ranks) : "";
+    const char *out = in_temp("stdout.txt");
+    EXPECT_INT(
+        system(arena_printf(mem(), "%s %spredict %s --context.threads 1 > %s 2> %s",
+                            stator_program(), launch, words, out, in_temp("stderr.txt"))),
+        0);
+    return file_read(mem(), out, 1 << 20, NULL, EXIT_DATA);
+}
+
+/* Sampled texts follow from the seed and the sample alone, and come in their order, each
+ * in one piece. */
+TEST_LIMIT(samples_and_text, 60) {
+    const char *words = arena_printf(
+        mem(), "%s --num_samples 3 --max_new_tokens 25 --prompt_tokens 1,2,3",
+        runs_golden("gpt2_tiny"));
+    const char *want = printed_by(1, words);
+    EXPECT_PART(want, "== 3 of 3\n");
+    EXPECT_STR(printed_by(2, arena_printf(mem(), "%s --dp 2", words)), want);
+    EXPECT_STR(printed_by(2, arena_printf(mem(), "%s --pp 2", words)), want);
+}
+
+static void refused(int ranks, const char *words, const char *part) {
+    int code = predict(ranks, words);
+    if (code != EXIT_CONFIG)
+        test_fail(__FILE__, __LINE__, "exit code %d: %s\n%s", code, words, said());
+    SAID_EXPECT(part);
+}
+
+TEST_LIMIT(what_does_not_fit, 120) {
+    const char *llama =
+        arena_printf(mem(), "%s --prompt_tokens 1,2 ", runs_golden("llama_tiny"));
+    refused(4, llama,
+            "such as --tp 2 --dp 2 (replicas, for several prompts) or --tp 2 --pp 2");
+    refused(4, arena_printf(mem(), "%s--tp 4", llama),
+            "model_parallel cuts the heads of keys and values: 2 is not a multiple of 4");
+    refused(2, arena_printf(mem(), "%s--parallel_config.context_parallel 2", llama),
+            "prediction does not split sequences");
+    refused(2, arena_printf(mem(), "%s--dp 2 " ZERO_LEVEL(1), llama),
+            "optimizer_level level3, which splits the weights");
+    refused(2, arena_printf(mem(), "%s--tp 2 --dp 2", llama),
+            "stator launch -n 4 predict");
+    refused(1, arena_printf(mem(), "%s--tp 2", llama), "stator launch -n 2 predict");
+    refused(2, arena_printf(mem(), "%s--parallel_config.sequence_parallel True", llama),
+            "changes nothing here");
+    refused(2, arena_printf(mem(), "%s --prompt_tokens 1,999", runs_golden("llama_tiny")),
+            "outside of the model's vocabulary");
+}
+
+/* A text so long that it is killed on the way. */
+TEST_LIMIT(a_rank_that_dies_ends_all, 120) {
+    const char *run = trained("GPT2Config", "", 1, "");
+    driven_prepare = mpi_environment;
+    pid_t launch = stator_start(arena_printf(
+        mem(),
+        "launch -n 2 predict %s --context.threads 1 --tp 2 --num_samples 1000000 "
+        "x",
+        run));
+    pid_t pid[2];
+    for (int i = 0; i < 600 && !strstr(said(), "== 3 of "); i++) usleep(100000);
+    SAID_EXPECT("== 3 of ");
+    EXPECT(ranks_find(launch, pid, 2) == 2 && kill(pid[1], SIGKILL) == 0);
+    EXPECT_INT(stator_wait(launch), 128 + SIGKILL);
+    SAID_EXPECT("rank 1 of 2 ");
+    EXPECT_INT(ranks_threads(pid[0]), 0);
+}
