@@ -100,7 +100,7 @@ const Pass *pass_find(const char *name);
 /* run.c: checks the level, runs, verifies, dumps, times. Names separated by commas; an
  * unknown name or a wrong level fails with EXIT_CONFIG. */
 void passes_run(Module *m, const char *names, const PassOptions *o);
-/* What `stator train` and `stator predict` run. */
+/* What `stator train` runs, and `stator predict` on a user's module, on one rank. */
 extern const char train_passes[], predict_passes[];
 extern const char forward_passes[]; /* of a model under a strategy, without gradients */
 
