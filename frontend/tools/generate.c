@@ -1,6 +1,7 @@
 /* generate.c - see generate.h. */
 #include "frontend/tools/generate.h"
 #include "frontend/train/program_tensors.h"
+#include "frontend/train/rank_memory.h"
 #include "runtime/comm/comm.h"
 
 enum { FINE_ROWS = 64 };
@@ -66,13 +67,24 @@ static int64_t shared_bytes(const Program *p) {
     return bytes;
 }
 
+/* The ranks of a host share its memory: all are asked before any takes it. */
+static void fit_host(const Program *p, uint64_t beside_bytes) {
+    if (comm_size() == 1) return;
+    comm_barrier();
+    FreeMemory left = rank_memory_left();
+    program_fit(p, beside_bytes, left.bytes, left.of);
+    comm_barrier();
+}
+
 /* Both programs together must fit, before either has memory. */
 static void allocate(Generator *g, uint64_t limit) {
     if (!g->prompt) {
+        fit_host(g->token, 0);
         program_allocate(g->token, NULL, limit);
         return;
     }
     uint64_t more = (uint64_t)(g->token->plan.total_bytes - shared_bytes(g->token));
+    fit_host(g->prompt, more);
     if (limit && more >= limit)
         fail(EXIT_MEMORY,
              "one token takes %llu bytes besides weights and caches, which is "

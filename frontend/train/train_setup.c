@@ -5,6 +5,7 @@
 #include "frontend/config/options.h"
 #include "frontend/plan/plan.h"
 #include "frontend/plan/recompute_auto.h"
+#include "frontend/train/rank_memory.h"
 #include "frontend/train/train.h"
 #include "runtime/comm/agree.h"
 #include "runtime/comm/comm.h"
@@ -215,24 +216,13 @@ static uint64_t bytes_beside(const Train *t) {
     return probe + (uint64_t)job_ahead_bytes(&t->job);
 }
 
-/* What this rank can have of its host. */
-static FreeMemory memory_of_rank(void) {
-    FreeMemory left = memory_left("");
-    int ranks = comm_local_size();
-    if (ranks == 1 || left.bytes == UINT64_MAX) return left;
-    size_t n = strlen(left.of);
-    left.bytes /= (uint64_t)ranks;
-    snprintf(left.of + n, sizeof left.of - n, ", for each of the %d ranks here,", ranks);
-    return left;
-}
-
 /* All of the process must fit the limits before any of it is there, on any rank. The limit
  * of the configuration is compared with what `stator plan` says, or with more. */
 static void allocate(Train *t) {
     uint64_t limit = (uint64_t)t->job.cfg->context_max_device_memory;
     uint64_t beside = bytes_beside(t);
     comm_barrier();
-    FreeMemory left = memory_of_rank();
+    FreeMemory left = rank_memory_left();
     t->process_bytes = memory_resident_bytes();
     if (limit)
         program_fit(t->program, beside + MAX(t->process_bytes, PLAN_PROCESS_BYTES), limit,
