@@ -1,6 +1,7 @@
-/* Tests of stator predict on several MPI ranks: greedy texts (seen tokens count less, so that they vary) are those of one rank under
- * any strategy, from checkpoints of any; replicas share the prompts out; what does not fit
- * is refused; a rank that dies ends all. */
+/* Tests of stator predict on several MPI ranks: greedy texts (tokens that were seen count
+ * less, so that texts vary) are those of one rank under any strategy, from checkpoints of
+ * any; replicas share the prompts out; what does not fit is refused; a rank that dies ends
+ * all. */
 #include "base/json.h"
 #include "ranks.h"
 
