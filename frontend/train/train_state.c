@@ -171,7 +171,7 @@ static const char *load_source(Train *t) {
 }
 
 const char *train_state_weights(Train *t) {
-    list_tensors(t);
+    t->tensor = program_tensors(t->mem, t->program, &t->ntensor);
     return load_source(t);
 }
 
