@@ -91,9 +91,11 @@ TEST_LIMIT(resident_as_planned_states_as_split, 180) {
     const char *config = large_config(8, 1);
     int64_t activations[ARRAY_LEN(cases)];
     for (int i = 0; i < ARRAY_LEN(cases); i++) {
-        /* what is in flight would come on top */
-        const char *words =
-            arena_printf(mem(), "%s --parallel.overlap off", cases[i].words);
+        /* what is in flight would come on top; in a step of one micro-batch gradients lie
+         * over activations */
+        const char *words = arena_printf(
+            mem(), "%s --parallel.overlap off --parallel_config.micro_batch_num 2",
+            cases[i].words);
         const Json *plan = measure(config, words);
         int64_t n = json_i64(json_need(plan, "parameters"), 1, INT64_MAX);
         double bytes = (double)state_bytes(plan) / (double)n;
@@ -116,7 +118,8 @@ static const Json *plan_of(const char *config, int ranks, const char *words) {
 
 /* What a layer keeps for its gradients, from two depths: 16 f32 values for each of the
  * hidden ones without dropout, of which 4 (what the norms and the first products take)
- * lie on all ranks of tensor parallelism unless the sequence is split there. */
+ * lie on all ranks of tensor parallelism unless the sequence is split there. Gradients live
+ * through two micro-batches, and so lie over no activations. */
 TEST_LIMIT(activations_of_a_layer, 120) {
     static const struct {
         int ranks;
@@ -138,8 +141,11 @@ TEST_LIMIT(activations_of_a_layer, 120) {
     };
     const char *shallow = large_config(4, 8), *deep = large_config(8, 8);
     for (int i = 0; i < ARRAY_LEN(cases); i++) {
-        const char *words = arena_printf(
-            mem(), "%s --recompute_config.recompute_elementwise False", cases[i].words);
+        const char *words =
+            arena_printf(mem(),
+                         "%s --recompute_config.recompute_elementwise False "
+                         "--parallel_config.micro_batch_num 2",
+                         cases[i].words);
         int64_t a = plan_bytes(plan_of(shallow, cases[i].ranks, words), "activations");
         int64_t b = plan_bytes(plan_of(deep, cases[i].ranks, words), "activations");
         double values = (double)(b - a) / 4 / (4.0 * 8 * SEQ * HIDDEN);
