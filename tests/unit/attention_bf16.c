@@ -342,18 +342,22 @@ static void most(int vl, Way way) {
 }
 
 TEST_LABEL_OF(all_16, SLOW);
+TEST_LABEL_OF(all_16, RELEASED);
 TEST_LIMIT(all_16, 600) {
     most(16, DOTS);
 }
 TEST_LABEL_OF(all_16_widened, SLOW);
+TEST_LABEL_OF(all_16_widened, RELEASED);
 TEST_LIMIT(all_16_widened, 600) {
     most(16, WIDENED);
 }
 TEST_LABEL_OF(all_16_tiled, SLOW);
+TEST_LABEL_OF(all_16_tiled, RELEASED);
 TEST_LIMIT(all_16_tiled, 900) {
     most(16, TILED);
 }
 TEST_LABEL_OF(all_8, SLOW);
+TEST_LABEL_OF(all_8, RELEASED);
 TEST_LIMIT(all_8, 600) {
     most(8, WIDENED);
 }

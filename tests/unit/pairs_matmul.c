@@ -138,11 +138,13 @@ static void all_forms(int vl) {
 }
 
 TEST_LABEL_OF(wide, SLOW);
+TEST_LABEL_OF(wide, RELEASED);
 TEST_LIMIT(wide, 120) {
     all_forms(16);
 }
 
 TEST_LABEL_OF(narrow, SLOW);
+TEST_LABEL_OF(narrow, RELEASED);
 TEST_LIMIT(narrow, 120) {
     all_forms(8);
 }

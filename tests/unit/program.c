@@ -209,12 +209,15 @@ TEST(f16_avx2) {
 TEST(bf16_native) {
     all_narrow(DT_BF16, "native", false);
 }
+TEST_LABEL_OF(bf16_residual_exact, RELEASED);
 TEST(bf16_residual_exact) {
     all_narrow(DT_BF16, "native", true);
 }
+TEST_LABEL_OF(bf16_avx2, RELEASED);
 TEST(bf16_avx2) {
     all_narrow(DT_BF16, "x86-64-v3", false);
 }
+TEST_LABEL_OF(bf16_avx512, RELEASED);
 TEST(bf16_avx512) {
     all_narrow(DT_BF16, "x86-64-v4", false);
 }
