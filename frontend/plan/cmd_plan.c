@@ -67,6 +67,8 @@ int cmd_plan(int argc, char **argv) {
     Config *cfg = config_load(mem, o->nwords ? o->word[0] : NULL, o->nflags, o->flag);
     Plan p = plan_of_config(mem, cfg, option_int(o, "-n", 0));
     double seconds = clock_seconds() - start;
+    const Machine *machine = plan_machine(mem, cfg);
+    if (machine) plan_set_machine(mem, &p, machine);
     set_rates(o, &p);
     const char *svg = option_text(o, "--svg");
     if (svg) draw_schedule(mem, &p, svg);

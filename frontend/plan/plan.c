@@ -1,6 +1,7 @@
 /* plan.c - reads a planned module: parameters, collectives, flops. See plan.h. */
 #include "frontend/plan/plan.h"
 #include "ir/layout.h"
+#include "passes/cost/message.h"
 #include "passes/pipe/op_tasks.h"
 
 const char *const plan_part_name[PLAN_PARTS] = {"forward layers", "backward layers",
@@ -133,28 +134,6 @@ static PlanPart part_of(const FuncRuns *r) {
 
 /* ---- collectives ---- */
 
-typedef struct RingCost {
-    int factor;  /* parts of B / n that each of the other ranks costs */
-    bool whole;  /* B itself for each of the other ranks */
-    bool single; /* B once */
-} RingCost;
-
-static const RingCost ring_cost[OP_COUNT] = {
-    [OP_all_reduce] = {.factor = 2},    [OP_reduce_scatter] = {.factor = 1},
-    [OP_all_to_all] = {.factor = 1},    [OP_all_gather] = {.whole = true},
-    [OP_ring_shift] = {.single = true},
-};
-
-int64_t plan_sent_bytes(int kind, int64_t bytes, int n) {
-    const RingCost *c = &ring_cost[kind];
-    if (n <= 1) return 0;
-    if (c->single) return bytes;
-    if (c->whole) return times(bytes, n - 1);
-    check(c->factor);
-    int64_t steps = (int64_t)c->factor * (n - 1);
-    return plus(times(bytes / n, steps), (bytes % n * steps + n - 1) / n);
-}
-
 static PlanComm *comm_row(Walk *w, const FuncRuns *r, const Op *op, const char *axes) {
     Plan *p = w->p;
     const char *kind = optab[op->kind].name;
@@ -189,7 +168,7 @@ static void count_collective(Walk *w, const FuncRuns *r, const Op *op) {
     for (int i = 0; i < op->nin; i++) {
         int64_t bytes = type_bytes(&op->in[i]->ty);
         c->bytes = plus(c->bytes, bytes);
-        c->sent_bytes = plus(c->sent_bytes, plan_sent_bytes(op->kind, bytes, n));
+        c->sent_bytes = plus(c->sent_bytes, message_sent_bytes(op->kind, bytes, n));
     }
 }
 

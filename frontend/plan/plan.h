@@ -5,6 +5,7 @@
 #ifndef STATOR_PLAN_H
 #define STATOR_PLAN_H
 #include "frontend/model/job.h"
+#include "passes/estimate/step_seconds.h"
 #include "passes/model/work.h"
 #include "passes/pipe/schedule.h"
 #include "runtime/run/timeline.h"
@@ -31,7 +32,7 @@ typedef struct PlanComm {
     int64_t micro_runs; /* in every micro-batch; 0: not in each of them */
     int64_t operations, operands;
     int64_t bytes;      /* of the operands */
-    int64_t sent_bytes; /* see plan_sent_bytes */
+    int64_t sent_bytes; /* see message_sent_bytes */
 } PlanComm;
 
 /* All collectives over the same axes. */
@@ -89,9 +90,11 @@ typedef struct Plan {
     double matmul_flops;                 /* of a rank in a step, counted in its program */
     double attention_flops;              /* the same */
     WorkSum done[WORK_KINDS];            /* the same, of everything that it does */
-    const Work *needed; /* of that what the mathematics needs; NULL: not counted */
-    WorkRates rates;    /* of a rank; bytes 0: not known, and so no bound */
-    char hash[33];      /* of the planned module: ranks of one run have the same */
+    const Work *needed;     /* of that what the mathematics needs; NULL: not counted */
+    WorkRates rates;        /* of a rank; bytes 0: not known, and so no bound */
+    char hash[33];          /* of the planned module: ranks of one run have the same */
+    const Machine *machine; /* NULL: none is known, and so no time */
+    const StepTime *time;   /* of all stages */
 } Plan;
 
 /* Hash of the plans of all stages from theirs, each 33 bytes. */
@@ -136,10 +139,14 @@ void plan_set_rates(Plan *p, WorkRates rates);
 /* Seconds below which a step of this rank cannot be; 0: the rates are not known. */
 double plan_bound_seconds(const Plan *p);
 
-/* Bytes that a rank sends in a group of n ranks for one operand of `bytes` bytes, with
- * the ring algorithms: all_reduce 2 (n-1)/n B, reduce_scatter and all_to_all (n-1)/n B,
- * all_gather (n-1) B, ring_shift B. Rounded up. */
-int64_t plan_sent_bytes(int kind, int64_t bytes, int n);
+/* plan_time.c: sets machine and time of the plan and of its stages. */
+void plan_set_machine(Arena *mem, Plan *p, const Machine *m);
+/* That of context.machine; NULL: the key is not given. */
+const Machine *plan_machine(Arena *mem, const Config *cfg);
+/* Flops of the model a second over the peak of all ranks, in the type of its products. */
+double plan_mfu(const Plan *p);
+void plan_print_time(const Plan *p, Text *out);
+void plan_json_time(const Plan *p, Text *out);
 
 /* Memory of a process beside its plan and the batches: what libraries, MPI, the compiler
  * and the data source keep. Measured 12 to 33 MB; more is stated, so that `plan` and

@@ -282,4 +282,5 @@ void plan_json(const Plan *p, Text *out) {
     add_collectives(p, out);
     add_traffic(p, out);
     add_notes(p->job->cfg, out);
+    plan_json_time(p, out);
 }

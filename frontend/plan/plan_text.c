@@ -383,6 +383,7 @@ void plan_print(Arena *mem, const Plan *p, double seconds, Text *out) {
         Out stage = {mem, out, p->pipe ? &p->pipe->stage[k] : p};
         add_stage(&stage);
     }
+    plan_print_time(p, out);
     text_add(out, "\n");
     for (int i = 0; i < p->job->cfg->n_notes; i++)
         text_add(out, "note: %s\n", p->job->cfg->notes[i]);

@@ -3,6 +3,7 @@
 #include "base/json.h"
 #include "codegen/planned.h"
 #include "driven.h"
+#include "passes/cost/message.h"
 #include <fts.h>
 
 enum {
@@ -32,16 +33,16 @@ static void expect_comm(const Plan *p, PlanPart part, const char *kind, const ch
 }
 
 TEST(sent_bytes_of_rings) {
-    EXPECT_INT(plan_sent_bytes(OP_all_reduce, 1200, 4), 1800);
-    EXPECT_INT(plan_sent_bytes(OP_reduce_scatter, 1200, 4), 900);
-    EXPECT_INT(plan_sent_bytes(OP_all_to_all, 1200, 3), 800);
-    EXPECT_INT(plan_sent_bytes(OP_all_gather, 1200, 4), 3600);
-    EXPECT_INT(plan_sent_bytes(OP_ring_shift, 1200, 4), 1200);
-    EXPECT_INT(plan_sent_bytes(OP_all_reduce, 4, 3), 6); /* 5 1/3 */
-    EXPECT_INT(plan_sent_bytes(OP_all_reduce, 1200, 1), 0);
-    EXPECT(plan_sent_bytes(OP_all_reduce, (int64_t)1 << 50, 1 << 20) ==
+    EXPECT_INT(message_sent_bytes(OP_all_reduce, 1200, 4), 1800);
+    EXPECT_INT(message_sent_bytes(OP_reduce_scatter, 1200, 4), 900);
+    EXPECT_INT(message_sent_bytes(OP_all_to_all, 1200, 3), 800);
+    EXPECT_INT(message_sent_bytes(OP_all_gather, 1200, 4), 3600);
+    EXPECT_INT(message_sent_bytes(OP_ring_shift, 1200, 4), 1200);
+    EXPECT_INT(message_sent_bytes(OP_all_reduce, 4, 3), 6); /* 5 1/3 */
+    EXPECT_INT(message_sent_bytes(OP_all_reduce, 1200, 1), 0);
+    EXPECT(message_sent_bytes(OP_all_reduce, (int64_t)1 << 50, 1 << 20) ==
            ((int64_t)1 << 51) - ((int64_t)1 << 31));
-    EXPECT_INT(plan_sent_bytes(OP_all_gather, (int64_t)1 << 50, 1 << 20), INT64_MAX);
+    EXPECT_INT(message_sent_bytes(OP_all_gather, (int64_t)1 << 50, 1 << 20), INT64_MAX);
 }
 
 /* ---- tensor parallel ---- */

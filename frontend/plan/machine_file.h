@@ -1,0 +1,13 @@
+/* machine_file.h - a machine as a YAML file. docs/machines.md lists the keys. */
+#ifndef STATOR_MACHINE_FILE_H
+#define STATOR_MACHINE_FILE_H
+#include "passes/cost/machine.h"
+
+/* Reads it. Fails with EXIT_CONFIG at the position of what is unknown, missing, no positive
+ * number, or of lists whose lengths do not go together. */
+Machine *machine_read(Arena *mem, const char *path);
+/* As a file that machine_read reads to the same machine; head: comment lines without '#',
+ * or NULL. */
+void machine_print(const Machine *m, const char *head, Text *out);
+
+#endif

@@ -1,0 +1,110 @@
+/* plan_time.c - seconds of a step on a machine, for people and for programs. */
+#include "base/json.h"
+#include "frontend/plan/machine_file.h"
+#include "frontend/plan/plan.h"
+#include <stdlib.h>
+
+const Machine *plan_machine(Arena *mem, const Config *cfg) {
+    const char *path = cfg->context_machine;
+    return path && path[0] ? machine_read(mem, path) : NULL;
+}
+
+static int stages_of(const Plan *p) {
+    return p->pipe ? p->pipe->schedule->stages : 1;
+}
+
+/* Threads of a rank where the configuration leaves them open: cores are shared out. */
+static int threads_of(const Plan *p, const Machine *m) {
+    int threads = (int)p->job->cfg->context_threads;
+    int ranks = p->ranks * stages_of(p);
+    if (m->host_ranks) ranks = MIN(ranks, m->host_ranks);
+    if (threads > 0) return threads;
+    return MAX(1, m->cores / ranks);
+}
+
+void plan_set_machine(Arena *mem, Plan *p, const Machine *m) {
+    int stages = stages_of(p);
+    const Func **entry = NEW_ARRAY(mem, const Func *, (size_t)stages);
+    StepTime *t = NEW(mem, StepTime);
+    entry[0] = p->entry;
+    for (int k = 0; p->pipe && k < stages; k++) entry[k] = p->pipe->stage[k].entry;
+    *t = step_seconds(mem, m, entry, stages, threads_of(p, m));
+    p->machine = m;
+    p->time = t;
+    for (int k = 0; p->pipe && k < stages; k++) {
+        p->pipe->stage[k].machine = m;
+        p->pipe->stage[k].time = t;
+    }
+}
+
+static double tokens_of(const Plan *p) {
+    const Job *j = p->job;
+    return (double)j->batch * (double)j->micro * (double)j->seq;
+}
+
+double plan_mfu(const Plan *p) {
+    const Machine *m = p->machine;
+    int ranks = p->ranks * stages_of(p);
+    int host = m->host_ranks ? MIN(m->host_ranks, ranks) : ranks;
+    const MachineRank *r = machine_rank(m, host, threads_of(p, m));
+    bool narrow = p->done[WORK_PRODUCTS].bf16_flops > 0;
+    double peak = r->flops[narrow] * ranks;
+    if (m->cores > 0 && r->threads > 0 && host * r->threads > m->cores)
+        peak *= (double)m->cores / (host * r->threads);
+    return p->job->flops_per_token * tokens_of(p) / p->time->seconds / peak;
+}
+
+/* ---- for people ---- */
+
+static void add_stage(const StageTime *t, Text *out) {
+    bool first = true;
+    for (int k = 0; k < WORK_KINDS; k++) {
+        if (!(t->kind[k] > 0)) continue;
+        text_add(out, "%s%s %.3g", first ? "" : ", ", work_kind_name[k], t->kind[k]);
+        first = false;
+    }
+    if (t->waiting > 0) text_add(out, ", waiting for other stages %.3g", t->waiting);
+    if (t->hidden > 0) text_add(out, "; messages hidden %.3g", t->hidden);
+    text_add(out, "\n");
+}
+
+void plan_print_time(const Plan *p, Text *out) {
+    const StepTime *t = p->time;
+    if (!t) return;
+    text_add(
+        out, "\ntime      %.4g s a step on %s: %s, MFU %.3f\n", t->seconds,
+        p->machine->name,
+        human(tokens_of(p) / t->seconds, p->job->ncolumns ? "sample/s" : "token/s").s,
+        plan_mfu(p));
+    for (int k = 0; k < t->stages; k++) {
+        if (t->stages > 1)
+            text_add(out, "  stage %-4d %.4g s: ", k, t->stage[k].end);
+        else
+            text_add(out, "  ");
+        add_stage(&t->stage[k], out);
+    }
+}
+
+/* ---- for programs ---- */
+
+static void add_stage_json(const StageTime *t, Text *out) {
+    text_add(out, "{\"seconds\": %.6g", t->end);
+    for (int k = 0; k < WORK_KINDS; k++)
+        text_add(out, ", \"%s\": %.6g", work_kind_name[k], t->kind[k]);
+    text_add(out, ", \"hidden\": %.6g, \"waiting\": %.6g}", t->hidden, t->waiting);
+}
+
+void plan_json_time(const Plan *p, Text *out) {
+    const StepTime *t = p->time;
+    if (!t) return;
+    text_add(out, ",\n  \"machine\": ");
+    json_write_string(out, p->machine->name);
+    text_add(out,
+             ",\n  \"step_seconds\": %.6g,\n  \"mfu\": %.4g,\n  \"stage_seconds\": [",
+             t->seconds, plan_mfu(p));
+    for (int k = 0; k < t->stages; k++) {
+        text_add(out, "%s\n    ", k ? "," : "");
+        add_stage_json(&t->stage[k], out);
+    }
+    text_add(out, "\n  ]");
+}

@@ -1,0 +1,122 @@
+/* machine.c - see machine.h. */
+#include "passes/cost/machine.h"
+#include <math.h>
+
+const char *const product_form_name[PRODUCT_FORMS] = {"nn", "nt", "tn", "tt"};
+const char *const link_level_name[LINK_LEVELS] = {"host", "network"};
+
+static MachineRank plain_rank = {.ranks = 1, .threads = 1, .flops = {5e10, 5e10}};
+const Machine machine_plain = {
+    .name = "plain",
+    .cores = 1,
+    .rank = &plain_rank,
+    .nranks = 1,
+    .reached = 1,
+    .inner_reached = 1,
+    .link = {{.start_seconds = 2e-5, .bytes_per_second = 25e9 / 12},
+             {.start_seconds = 2e-5, .bytes_per_second = 25e9 / 12}},
+    .hidden = 1,
+};
+
+/* ---- curves ---- */
+
+/* The last point at or before x; -1: there is none. */
+static int point_before(const double *x, int n, double at) {
+    int low = 0, high = n;
+    while (low < high) {
+        int mid = (low + high) / 2;
+        if (x[mid] <= at)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low - 1;
+}
+
+/* How far `at` is from x[i] to x[i + 1] in logarithms; i and this are set so that it is 0 to
+ * 1 and i + 1 is a point, where there are two. */
+static double share_between(const double *x, int n, double at, int *i) {
+    *i = MAX(0, MIN(point_before(x, n, at), n - 2));
+    if (n < 2 || at <= x[*i]) return 0;
+    if (at >= x[*i + 1]) return 1;
+    return log(at / x[*i]) / log(x[*i + 1] / x[*i]);
+}
+
+double curve_at(const Curve *c, double x) {
+    int i;
+    if (c->n < 1) return 0;
+    double t = share_between(c->x, c->n, x, &i);
+    double y = c->n < 2 ? c->y[0] : c->y[i] * pow(c->y[i + 1] / c->y[i], t);
+    double nearest = MIN(MAX(x, c->x[0]), c->x[c->n - 1]);
+    return c->grows && x > nearest ? y * x / nearest : y;
+}
+
+/* ---- ranks ---- */
+
+static double mismatch(const MachineRank *r, int ranks, int threads) {
+    double by_threads = r->threads ? fabs(log((double)r->threads / threads)) : 0;
+    double by_ranks = fabs(log((double)r->ranks / ranks));
+    return 2 * by_threads + by_ranks;
+}
+
+const MachineRank *machine_rank(const Machine *m, int ranks, int threads) {
+    const MachineRank *best = &m->rank[0];
+    for (int i = 1; i < m->nranks; i++)
+        if (mismatch(&m->rank[i], ranks, MAX(threads, 1)) <
+            mismatch(best, ranks, MAX(threads, 1)))
+            best = &m->rank[i];
+    return best;
+}
+
+/* ---- products ---- */
+
+static double table_rate(const ProductTable *t, double rows, double columns,
+                         double summed) {
+    const double at[3] = {rows, columns, summed};
+    int first[3];
+    double share[3], rate = 0;
+    for (int d = 0; d < 3; d++) share[d] = share_between(t->size, t->n, at[d], &first[d]);
+    for (int corner = 0; corner < 8; corner++) {
+        double weight = 1;
+        int index = 0;
+        for (int d = 0; d < 3; d++) {
+            bool far = corner >> d & 1;
+            weight *= far ? share[d] : 1 - share[d];
+            index = index * t->n + MIN(first[d] + far, t->n - 1);
+        }
+        if (weight > 0) rate += weight / t->rate[index];
+    }
+    return 1 / rate;
+}
+
+static const ProductTable *find_table(const MachineRank *r, DType type,
+                                      ProductForm form) {
+    const ProductTable *any = NULL;
+    for (int i = 0; i < r->nproducts; i++) {
+        const ProductTable *t = &r->product[i];
+        if (t->type != type) continue;
+        if (t->form == form) return t;
+        if (!any) any = t;
+    }
+    return any;
+}
+
+static double formula_rate(const Machine *m, const MachineRank *r, DType type,
+                           double rows, double columns, double summed) {
+    double peak = r->flops[type == DT_BF16];
+    return peak * m->reached * rows / (rows + m->half) * columns / (columns + m->half) *
+           summed / (summed + m->half);
+}
+
+double machine_product_seconds(const Machine *m, const MachineRank *r, DType type,
+                               ProductForm form, double batch, double rows,
+                               double columns, double summed) {
+    const ProductTable *t = find_table(r, type, form);
+    double rate = t ? table_rate(t, rows, columns, summed)
+                    : formula_rate(m, r, type, rows, columns, summed);
+    return 2 * batch * rows * columns * summed / rate;
+}
+
+double machine_memory_rate(const MachineRank *r, double bytes) {
+    return r->memory.n ? curve_at(&r->memory, bytes) : INFINITY;
+}

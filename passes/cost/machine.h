@@ -1,0 +1,124 @@
+/* machine.h - what the ranks of a machine do in a second. Plain data: read from a file
+ * (frontend/plan/machine_file.h), or made by `stator calibrate`. docs/machines.md has its
+ * keys and where the figures of those that come with the program are from.
+ *
+ * Rates are those of one rank while all ranks of its host work. Two kinds of data go
+ * together: formulas of a few constants, enough for a machine of which only a data sheet is
+ * there, and curves that were measured, which are taken where they exist. */
+#ifndef STATOR_MACHINE_H
+#define STATOR_MACHINE_H
+#include "ir/ir.h"
+
+/* y over x, both above 0, x ascending. Between two points the line through the logarithms;
+ * before the first and behind the last point y of that point, or, where `grows`, y in
+ * proportion to x. */
+typedef struct Curve {
+    int n;
+    double *x, *y;
+    bool grows;
+} Curve;
+double curve_at(const Curve *c, double x);
+
+/* How the factors of a product lie in memory: first rows x summed or across, second summed x
+ * columns or across. */
+typedef enum ProductForm {
+    FORM_NN,
+    FORM_NT,
+    FORM_TN,
+    FORM_TT,
+    PRODUCT_FORMS
+} ProductForm;
+extern const char *const product_form_name[PRODUCT_FORMS];
+
+/* Flops a second of products over a grid: rate[(i * n + j) * n + k] has size[i] rows, size[j]
+ * columns and sums over size[k]. */
+typedef struct ProductTable {
+    DType type; /* of the factors */
+    ProductForm form;
+    int n;
+    double *size, *rate;
+} ProductTable;
+
+/* Rate of an op that has products inside, as attention: flops a second over flops for each
+ * number of its first operand, which grow with the sequence. */
+typedef struct InnerTable {
+    int op; /* OpKind */
+    DType type;
+    int64_t width; /* last dimension of the first operand: size of a head */
+    Curve rate;
+} InnerTable;
+
+/* Numbers a second of an elementwise op or a reduction. */
+typedef struct ElementRate {
+    int op; /* OpKind */
+    double rate;
+} ElementRate;
+
+/* A rank when so many are at work on a host with so many threads each. */
+typedef struct MachineRank {
+    int ranks, threads;
+    double flops[2]; /* peak of products of f32, of bf16 numbers */
+    ProductTable *product;
+    int nproducts;
+    InnerTable *inner;
+    int ninner;
+    ElementRate *element;
+    int nelements;
+    Curve memory; /* bytes a second, over the bytes that an op moves */
+} MachineRank;
+
+/* What lies between two ranks: within a host, or between hosts. */
+typedef enum LinkLevel { LINK_HOST, LINK_NETWORK, LINK_LEVELS } LinkLevel;
+extern const char *const link_level_name[LINK_LEVELS];
+
+typedef struct Link {
+    double start_seconds;    /* of a message */
+    double bytes_per_second; /* of a rank, or (network) of all ranks of a host together */
+    double rank_bytes_per_second; /* network: what a rank gets of that at most; 0: all */
+} Link;
+
+/* Seconds of one collective as measured, over the bytes that a rank sends with ring
+ * algorithms (message_sent_bytes). */
+typedef struct CollectiveCurve {
+    int op;    /* OpKind */
+    int group; /* members */
+    int ranks; /* of all groups together, at work at once on a host */
+    LinkLevel level;
+    Curve seconds;
+} CollectiveCurve;
+
+typedef struct Machine {
+    const char *name, *made_on; /* host, libraries and date, as text */
+    int cores;                  /* of a host */
+    int host_ranks;      /* ranks that a host has at most; 0: as many as there are */
+    double memory_bytes; /* of a rank, 0: not known */
+    MachineRank *rank;
+    int nranks;
+    /* Constants of rates where no table says them. A product reaches
+     * reached x m/(m + half) x n/(n + half) x k/(k + half) of the peak. */
+    double reached, half, inner_reached;
+    double op_start_seconds; /* of every op */
+    double element_rate; /* numbers a second of an elementwise op without a row; 0: any */
+    Link link[LINK_LEVELS];
+    CollectiveCurve *collective;
+    int ncollectives;
+    double
+        hidden; /* share of a late message that a rank really computes beside, 0 to 1 */
+} Machine;
+
+/* What passes reckon with where nothing better is said: a core of 25 thousand million
+ * multiply-adds a second on a link of 2 GB/s that takes 20 us for a message. */
+extern const Machine machine_plain;
+
+/* The data for so many ranks on a host with so many threads: measured ones, or the closest
+ * that there are. */
+const MachineRank *machine_rank(const Machine *m, int ranks, int threads);
+
+/* Seconds of a product: `batch` times rows x columns, summed over `summed`. */
+double machine_product_seconds(const Machine *m, const MachineRank *r, DType type,
+                               ProductForm form, double batch, double rows,
+                               double columns, double summed);
+/* Bytes a second of an op that moves so many. */
+double machine_memory_rate(const MachineRank *r, double bytes);
+
+#endif

@@ -1,0 +1,120 @@
+/* message.c - see message.h. */
+#include "passes/cost/message.h"
+#include <math.h>
+#include <stdlib.h>
+
+enum { SMALL_BYTES = 64 << 10 }; /* of all members together: as comm_run.c has it */
+
+/* ---- bytes ---- */
+
+typedef struct RingCost {
+    int factor;  /* parts of B / n that each of the other ranks costs */
+    bool whole;  /* B itself for each of the other ranks */
+    bool single; /* B once */
+} RingCost;
+
+static const RingCost ring_cost[OP_COUNT] = {
+    [OP_all_reduce] = {.factor = 2},    [OP_reduce_scatter] = {.factor = 1},
+    [OP_all_to_all] = {.factor = 1},    [OP_all_gather] = {.whole = true},
+    [OP_ring_shift] = {.single = true},
+};
+
+static int64_t times(int64_t a, int64_t b) {
+    int64_t out;
+    return __builtin_mul_overflow(a, b, &out) ? INT64_MAX : out;
+}
+
+int64_t message_sent_bytes(int kind, int64_t bytes, int n) {
+    const RingCost *c = &ring_cost[kind];
+    if (n <= 1) return 0;
+    if (c->single) return bytes;
+    if (c->whole) return times(bytes, n - 1);
+    check(c->factor);
+    int64_t steps = (int64_t)c->factor * (n - 1), out;
+    bool over = __builtin_add_overflow(times(bytes / n, steps),
+                                       (bytes % n * steps + n - 1) / n, &out);
+    return over ? INT64_MAX : out;
+}
+
+/* Rounds that follow each other. */
+static int rounds(int kind, int n) {
+    const RingCost *c = &ring_cost[kind];
+    return c->single ? 1 : MAX(c->factor, 1) * (n - 1);
+}
+
+/* ---- where the members are ---- */
+
+static int ranks_of_host(const Machine *m, int ranks) {
+    return m->host_ranks ? MIN(m->host_ranks, ranks) : ranks;
+}
+
+GroupShape group_shape(const Machine *m, const Mesh *mesh, Axes axes, int stages) {
+    int ranks = mesh_ranks(mesh), host = ranks_of_host(m, ranks * stages);
+    GroupShape g = {.members = mesh_group_size(mesh, axes), .host_ranks = host};
+    int first_host = 0, here = 0;
+    for (int k = 0; k < g.members; k++) {
+        int at = mesh_group_member(mesh, 0, axes, k) / host;
+        here = at == first_host ? here + 1 : 1;
+        first_host = at;
+        g.on_host = MAX(g.on_host, here);
+    }
+    g.level = g.on_host < g.members ? LINK_NETWORK : LINK_HOST;
+    return g;
+}
+
+GroupShape stages_shape(const Machine *m, const Mesh *mesh, int stages, int from,
+                        int to) {
+    int ranks = mesh_ranks(mesh), host = ranks_of_host(m, ranks * stages);
+    GroupShape g = {.members = 2, .on_host = 1, .host_ranks = host};
+    bool near = from * ranks / host == to * ranks / host;
+    g.level = near ? LINK_HOST : LINK_NETWORK;
+    g.on_host = near ? 2 : 1;
+    return g;
+}
+
+/* ---- seconds ---- */
+
+/* Bytes a second of a rank on the slowest part of a ring: each group that has members on a
+ * host has one connection that leaves it. */
+static double ring_rate(const Machine *m, const GroupShape *g) {
+    const Link *host = &m->link[LINK_HOST], *net = &m->link[LINK_NETWORK];
+    if (g->level == LINK_HOST) return host->bytes_per_second;
+    double share = net->bytes_per_second * g->on_host / g->host_ranks;
+    if (net->rank_bytes_per_second > 0)
+        share = MIN(share, net->rank_bytes_per_second * g->on_host);
+    return g->on_host > 1 ? MIN(share, host->bytes_per_second) : share;
+}
+
+static const CollectiveCurve *find_curve(const Machine *m, const GroupShape *g, int op) {
+    const CollectiveCurve *best = NULL;
+    for (int i = 0; i < m->ncollectives; i++) {
+        const CollectiveCurve *c = &m->collective[i];
+        if (c->level != g->level || c->group != g->members || c->op != op) continue;
+        bool closer =
+            !best || abs(c->ranks - g->host_ranks) < abs(best->ranks - g->host_ranks);
+        if (closer) best = c;
+    }
+    return best;
+}
+
+double collective_seconds(const Machine *m, const GroupShape *g, int kind,
+                          double sent_bytes) {
+    if (g->members <= 1) return 0;
+    const CollectiveCurve *c = find_curve(m, g, kind);
+    if (c) return curve_at(&c->seconds, sent_bytes);
+    double all = sent_bytes * g->members / MAX(1, ring_cost[kind].factor);
+    double steps = rounds(kind, g->members);
+    if (all <= SMALL_BYTES) steps = MIN(steps, ceil(log2(g->members)));
+    return steps * m->link[g->level].start_seconds + sent_bytes / ring_rate(m, g);
+}
+
+double message_seconds(const Machine *m, const GroupShape *g, double bytes) {
+    const Link *l = &m->link[g->level];
+    double rate = l->bytes_per_second;
+    if (g->level == LINK_NETWORK) {
+        rate /= g->host_ranks;
+        if (l->rank_bytes_per_second > 0) rate = l->rank_bytes_per_second;
+        rate = MIN(rate, m->link[LINK_HOST].bytes_per_second);
+    }
+    return l->start_seconds + bytes / rate;
+}

@@ -1,0 +1,32 @@
+/* message.h - bytes and seconds of collectives and messages on a machine. */
+#ifndef STATOR_MESSAGE_H
+#define STATOR_MESSAGE_H
+#include "passes/cost/machine.h"
+
+/* Ranks that communicate: where they are. */
+typedef struct GroupShape {
+    int members;
+    int on_host;    /* of them on one host, at most */
+    int host_ranks; /* on a host, of all groups together */
+    LinkLevel level;
+} GroupShape;
+
+/* A group of `axes` of the mesh of a stage, on this machine; all groups of the axes have
+ * this shape, or a better one. */
+GroupShape group_shape(const Machine *m, const Mesh *mesh, Axes axes, int stages);
+/* The pair of ranks of equal coordinates of two stages. */
+GroupShape stages_shape(const Machine *m, const Mesh *mesh, int stages, int from, int to);
+
+/* Bytes that a rank sends in a group of n ranks for one operand of `bytes` bytes, with
+ * the ring algorithms: all_reduce 2 (n-1)/n B, reduce_scatter and all_to_all (n-1)/n B,
+ * all_gather (n-1) B, ring_shift B. Rounded up; INT64_MAX at most. */
+int64_t message_sent_bytes(int kind, int64_t bytes, int n);
+
+/* Seconds of a collective (OpKind) for which a rank sends so many bytes, all groups at once:
+ * as measured, or what the starts and the bytes take on the slowest link of a ring. Small
+ * ones take log2 n rounds, as runtime/comm/comm_run.c sends them. */
+double collective_seconds(const Machine *m, const GroupShape *g, int kind,
+                          double sent_bytes);
+/* Seconds from the begin of a message to the end of its receive. */
+double message_seconds(const Machine *m, const GroupShape *g, double bytes);
+#endif

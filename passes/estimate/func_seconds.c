@@ -1,0 +1,111 @@
+/* func_seconds.c - see func_seconds.h. A function is on one stage, and a collective that
+ * begins in one ends there, so each has its seconds, whoever calls it. */
+#include "passes/estimate/func_seconds.h"
+
+static bool calls_ops(const Op *op) {
+    return op_is_call(op) && op_func(op)->role != ROLE_KERNEL;
+}
+
+static bool op_in_model(const FuncSizes *s, const Op *op) {
+    return s->in_model[op->fn->nth] || op_int(op, "model", 0) > 0;
+}
+
+static void mark_model(FuncSizes *s, Func **order) {
+    for (int i = s->n - 1; i >= 0; i--) {
+        const Func *f = order[i];
+        s->in_model[i] |= f->task || func_arg_role(f, ARG_dloss) >= 0;
+        for (const Op *op = f->first; op; op = op->next)
+            if (calls_ops(op) && op_in_model(s, op)) s->in_model[op_func(op)->nth] = true;
+    }
+}
+
+FuncSizes func_sizes(Arena *mem, const Module *m) {
+    Func **order = module_order(mem, m);
+    FuncSizes s = {0};
+    while (order[s.n]) s.n++;
+    s.func = NEW_ARRAY(mem, OpSizes, (size_t)s.n + 1);
+    s.in_model = NEW_ARRAY(mem, bool, (size_t)s.n + 1);
+    s.row = NEW_ARRAY(mem, int *, (size_t)s.n + 1);
+    mark_model(&s, order);
+    for (int i = 0; i < s.n; i++) {
+        if (order[i]->role == ROLE_KERNEL) continue;
+        func_number(order[i]);
+        s.row[i] = NEW_ARRAY(mem, int, (size_t)order[i]->nops + 1);
+        for (const Op *op = order[i]->first; op; op = op->next)
+            op_sizes_add(mem, &s.func[i], op, op_in_model(&s, op), s.row[i]);
+    }
+    return s;
+}
+
+GroupShape *mesh_shapes(Arena *mem, const Machine *m, const Mesh *mesh, int stages) {
+    size_t sets = (size_t)1 << mesh->naxes;
+    GroupShape *shape = NEW_ARRAY(mem, GroupShape, sets);
+    for (size_t axes = 0; axes < sets; axes++)
+        shape[axes] = group_shape(m, mesh, (Axes)axes, stages);
+    return shape;
+}
+
+/* ---- time ---- */
+
+static void pass_time(OpClock *c, WorkKind kind, double seconds) {
+    c->t.all += seconds;
+    c->t.kind[kind] += seconds;
+}
+
+static void add_collective(OpClock *c, const Timing *k, const OpSize *s, int row) {
+    double seconds = collective_seconds(k->m, &k->shape[s->axes], s->op, s->n.bytes);
+    double begin = MAX(c->t.all, c->sending);
+    c->sending = begin + seconds;
+    if (s->late && c->nlate < MAX_LATE)
+        c->late[c->nlate++] = (Late){row, seconds, c->sending};
+    else
+        pass_time(c, WORK_MESSAGES, c->sending - c->t.all);
+}
+
+/* What of it cannot be hidden costs compute its time. */
+static void add_arrival(OpClock *c, const Timing *k, const OpSize *s) {
+    int i = 0;
+    while (i < c->nlate && c->late[i].row != s->begun) i++;
+    if (i == c->nlate) return;
+    Late l = c->late[i];
+    double wait = MAX(0, l.end - c->t.all);
+    double extra = (1 - k->m->hidden) * MAX(0, l.seconds - wait);
+    pass_time(c, WORK_MESSAGES, wait + extra);
+    c->t.hidden += MAX(0, l.seconds - wait - extra);
+    c->late[i] = c->late[--c->nlate];
+}
+
+static void add_call(OpClock *c, const Timing *k, const OpSize *s) {
+    const FuncTime *callee = &k->func[s->callee];
+    c->t.all += s->times * callee->all;
+    c->t.hidden += s->times * callee->hidden;
+    for (int i = 0; i < WORK_KINDS; i++) c->t.kind[i] += s->times * callee->kind[i];
+}
+
+void clock_add(OpClock *c, const Timing *k, const OpSizes *sizes, int row) {
+    const OpSize *s = &sizes->size[row];
+    switch (s->kind) {
+    case SIZE_CALL:
+        add_call(c, k, s);
+        break;
+    case SIZE_COLLECTIVE:
+        add_collective(c, k, s, row);
+        break;
+    case SIZE_ARRIVE:
+        add_arrival(c, k, s);
+        break;
+    default:
+        pass_time(c, s->work, op_size_seconds(k->m, k->rank, s));
+    }
+}
+
+FuncTime *func_seconds(Arena *mem, const FuncSizes *f, Timing *t) {
+    FuncTime *of = NEW_ARRAY(mem, FuncTime, (size_t)f->n + 1);
+    t->func = of;
+    for (int i = 0; i < f->n; i++) {
+        OpClock c = {0};
+        for (int k = 0; k < f->func[i].n; k++) clock_add(&c, t, &f->func[i], k);
+        of[i] = c.t;
+    }
+    return of;
+}

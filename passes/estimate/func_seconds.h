@@ -1,0 +1,47 @@
+/* func_seconds.h - how long each function of a planned program takes. */
+#ifndef STATOR_FUNC_SECONDS_H
+#define STATOR_FUNC_SECONDS_H
+#include "passes/estimate/op_size.h"
+
+/* Of one run. kind[] sums to `all`; WORK_MESSAGES is the part of collectives during which
+ * nothing is computed, `hidden` the rest of them. */
+typedef struct FuncTime {
+    double all, kind[WORK_KINDS], hidden;
+} FuncTime;
+
+/* The functions of a module by Func.nth, callees first. */
+typedef struct FuncSizes {
+    OpSizes *func; /* kernels have none */
+    int n;
+    bool *in_model; /* the function is run by the model, not by the step around it */
+    int **row;      /* by function and op id: place in its sizes, -1: none */
+} FuncSizes;
+FuncSizes func_sizes(Arena *mem, const Module *m);
+
+/* What sizes are timed with. */
+typedef struct Timing {
+    const Machine *m;
+    const MachineRank *rank;
+    const GroupShape *shape; /* by set of axes */
+    const FuncTime *func;    /* of callees */
+} Timing;
+/* By set of axes of a stage's mesh: where the members of a group are. */
+GroupShape *mesh_shapes(Arena *mem, const Machine *m, const Mesh *mesh, int stages);
+
+/* A row of ops on a clock. */
+typedef struct Late {
+    int row;
+    double seconds, end;
+} Late;
+enum { MAX_LATE = 128 };
+typedef struct OpClock {
+    FuncTime t;
+    double sending; /* until when collectives are under way */
+    Late late[MAX_LATE];
+    int nlate;
+} OpClock;
+void clock_add(OpClock *c, const Timing *k, const OpSizes *sizes, int row);
+
+/* Of all functions; t->func is set to it. */
+FuncTime *func_seconds(Arena *mem, const FuncSizes *f, Timing *t);
+#endif

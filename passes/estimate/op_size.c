@@ -1,0 +1,161 @@
+/* op_size.c - see op_size.h. */
+#include "passes/estimate/op_size.h"
+#include "ir/matmul.h"
+#include <stdlib.h>
+
+/* ---- from the IR ---- */
+
+static double product_of(const MatmulAxis *axis, int n) {
+    double all = 1;
+    for (int i = 0; i < n; i++) all *= (double)axis[i].size;
+    return all;
+}
+
+static ProductForm form_of(const Matmul *p) {
+    bool first_across = p->k.stride[0] != 1 && p->m.stride[0] == 1;
+    bool second_across = p->n.stride[1] != 1 && p->k.stride[1] == 1;
+    return (ProductForm)(2 * first_across + second_across);
+}
+
+/* One that is no matrix product by strides counts by its flops alone. */
+static void size_product(const Op *op, OpSize *s) {
+    Dims d;
+    Matmul p;
+    if (!op_dims(op, &d) || matmul_of(&d, &p)) return;
+    s->form = form_of(&p);
+    s->n.batch = product_of(p.batch, p.nbatch);
+    s->n.rows = (double)p.m.size;
+    s->n.columns = (double)p.n.size;
+    s->n.summed = (double)p.k.size;
+}
+
+static double elements_of(const Op *op) {
+    const Type *t = &op->out[0]->ty;
+    if (op_has(op, F_REDUCE)) t = &op->in[0]->ty;
+    return (double)type_count(t);
+}
+
+static void count_element(Arena *mem, OpSize *s, const Op *op) {
+    int i = 0;
+    if (!op->nout || op_has(op, F_VIEW)) return;
+    while (i < s->nelements && s->element[i].op != op->kind) i++;
+    if (i == s->nelements) {
+        ElementCount *more = NEW_ARRAY(mem, ElementCount, (size_t)i + 1);
+        if (i) memcpy(more, s->element, (size_t)i * sizeof *more);
+        more[i].op = op->kind;
+        s->element = more;
+        s->nelements++;
+    }
+    s->element[i].count += elements_of(op);
+}
+
+static void size_elements(Arena *mem, const Op *op, OpSize *s) {
+    const Func *callee = op_callee(op);
+    if (!callee) count_element(mem, s, op);
+    for (const Op *at = callee ? callee->first : NULL; at; at = at->next)
+        count_element(mem, s, at);
+}
+
+static OpSize size_collective(const Op *op) {
+    const Mesh *mesh = &op->fn->mod->mesh;
+    OpSize s = {.kind = SIZE_COLLECTIVE, .work = WORK_MESSAGES, .op = op->kind};
+    check(mesh_axes_parse(mesh, op_attr(op, "axis")->s, &s.axes));
+    int n = mesh_group_size(mesh, s.axes);
+    for (int i = 0; i < op->nin; i++)
+        s.n.bytes += (double)message_sent_bytes(op->kind, type_bytes(&op->in[i]->ty), n);
+    s.late = op_int(op, "late", 0);
+    return s;
+}
+
+static OpSize size_compute(Arena *mem, const Op *op, bool in_model) {
+    const Type *first = op->nin ? &op->in[0]->ty : &op->out[0]->ty;
+    bool products = flag_products(optab[op->kind].flags);
+    OpSize s = {.kind = SIZE_ELEMENTS,
+                .work = op_work_kind(op, in_model),
+                .op = op->kind,
+                .type = first->dt,
+                .width = first->rank ? first->dim[first->rank - 1] : 1};
+    s.n.bytes = op_bytes(op);
+    s.n.first = (double)type_count(first);
+    if (!products) {
+        size_elements(mem, op, &s);
+        return s;
+    }
+    s.n.flops = op_run_flops(op);
+    s.kind = op_has(op, F_ADDENDS) ? SIZE_PRODUCT : SIZE_INNER;
+    if (s.kind == SIZE_PRODUCT) size_product(op, &s);
+    return s;
+}
+
+static bool calls_ops(const Op *op) {
+    return op_is_call(op) && op_func(op)->role != ROLE_KERNEL;
+}
+
+void op_sizes_add(Arena *mem, OpSizes *sizes, const Op *op, bool in_model, int *row) {
+    OpSize s;
+    row[op->id] = -1;
+    if (calls_ops(op)) {
+        s = (OpSize){.kind = SIZE_CALL,
+                     .callee = op_func(op)->nth,
+                     .times = (double)call_of(op).times};
+    } else if (op_has(op, F_COMM)) {
+        s = size_collective(op);
+    } else if (op->kind == OP_arrive) {
+        s = (OpSize){.kind = SIZE_ARRIVE, .begun = row[op->in[0]->def->id]};
+    } else if (op_has(op, F_EFFECT | F_VIEW) || !op->nout) {
+        return;
+    } else {
+        s = size_compute(mem, op, in_model);
+    }
+    row[op->id] = sizes->n;
+    PUSH(mem, sizes->size, sizes->n, sizes->cap, s);
+}
+
+/* ---- seconds ---- */
+
+static double product_seconds(const Machine *m, const MachineRank *r, const OpSize *s) {
+    if (s->n.rows > 0)
+        return machine_product_seconds(m, r, s->type, s->form, s->n.batch, s->n.rows,
+                                       s->n.columns, s->n.summed);
+    return s->n.flops / (m->reached * r->flops[s->type == DT_BF16]);
+}
+
+static const InnerTable *find_inner(const MachineRank *r, const OpSize *s) {
+    const InnerTable *best = NULL;
+    for (int i = 0; i < r->ninner; i++) {
+        const InnerTable *t = &r->inner[i];
+        if (t->type != s->type || t->op != s->op) continue;
+        if (!best || llabs(t->width - s->width) < llabs(best->width - s->width)) best = t;
+    }
+    return best;
+}
+
+static double inner_seconds(const Machine *m, const MachineRank *r, const OpSize *s) {
+    const InnerTable *t = find_inner(r, s);
+    double rate = m->inner_reached * r->flops[s->type == DT_BF16];
+    if (t) rate = curve_at(&t->rate, s->n.flops / s->n.first);
+    return s->n.flops / rate;
+}
+
+static double element_rate(const Machine *m, const MachineRank *r, int op) {
+    for (int i = 0; i < r->nelements; i++)
+        if (r->element[i].op == op) return r->element[i].rate;
+    return m->element_rate;
+}
+
+static double elements_seconds(const Machine *m, const MachineRank *r, const OpSize *s) {
+    double seconds = 0;
+    for (int i = 0; i < s->nelements; i++) {
+        double rate = element_rate(m, r, s->element[i].op);
+        if (rate > 0) seconds += s->element[i].count / rate;
+    }
+    return seconds;
+}
+
+double op_size_seconds(const Machine *m, const MachineRank *r, const OpSize *s) {
+    double moved = s->n.bytes > 0 ? s->n.bytes / machine_memory_rate(r, s->n.bytes) : 0;
+    double computed = s->kind == SIZE_PRODUCT ? product_seconds(m, r, s)
+                      : s->kind == SIZE_INNER ? inner_seconds(m, r, s)
+                                              : elements_seconds(m, r, s);
+    return MAX(moved, computed) + m->op_start_seconds;
+}

@@ -1,0 +1,63 @@
+/* op_size.h - what an op takes of a machine, as numbers without the IR: the shape of a
+ * product, elements, bytes, what a collective sends. From these its seconds follow on any
+ * machine; and those of a micro-batch of another size, since each number grows with it in a
+ * straight line or not at all. */
+#ifndef STATOR_OP_SIZE_H
+#define STATOR_OP_SIZE_H
+#include "passes/cost/message.h"
+#include "passes/model/work.h"
+
+typedef enum SizeKind {
+    SIZE_PRODUCT,    /* a matmul */
+    SIZE_INNER,      /* an op with matmuls inside */
+    SIZE_ELEMENTS,   /* a kernel, or an op that moves bytes */
+    SIZE_COLLECTIVE, /* at once, or begun */
+    SIZE_ARRIVE,     /* the wait for one that was begun */
+    SIZE_CALL        /* of a function with ops of its own */
+} SizeKind;
+
+typedef struct ElementCount {
+    int op; /* OpKind */
+    double count;
+} ElementCount;
+
+/* Numbers that grow with the micro-batch. */
+typedef struct OpNumbers {
+    double batch, rows, columns, summed; /* of a product */
+    double flops, first;                 /* elements of the first operand */
+    double bytes;                        /* moved; of a collective what a rank sends */
+} OpNumbers;
+
+typedef struct OpSize {
+    SizeKind kind;
+    WorkKind work;
+    int op; /* OpKind */
+    DType type;
+    ProductForm form;
+    int64_t width; /* last dimension of the first operand */
+    OpNumbers n;
+    ElementCount *element;
+    int nelements;
+    Axes axes; /* of a collective */
+    bool late;
+    int begun;  /* of arrive: the row that it waits for */
+    int callee; /* of a call: Func.nth */
+    double times;
+} OpSize;
+
+/* The ops of a function in their order, without those that take no time. */
+typedef struct OpSizes {
+    OpSize *size;
+    int n, cap;
+} OpSizes;
+
+/* Adds an op, if it takes time; in_model as for op_work_kind. The function of `sizes` has
+ * been numbered; row[op id] is set to its place, or -1. */
+void op_sizes_add(Arena *mem, OpSizes *sizes, const Op *op, bool in_model, int *row);
+
+/* Seconds of a product, an inner op or elements in one run: products at the rate of their
+ * shape, elements at theirs, or bytes at that of memory, whichever is longest, and the start
+ * of an op. */
+double op_size_seconds(const Machine *m, const MachineRank *r, const OpSize *s);
+
+#endif
