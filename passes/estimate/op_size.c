@@ -60,6 +60,7 @@ static OpSize size_collective(const Op *op) {
     const Mesh *mesh = &op->fn->mod->mesh;
     OpSize s = {.kind = SIZE_COLLECTIVE, .work = WORK_MESSAGES, .op = op->kind};
     check(mesh_axes_parse(mesh, op_attr(op, "axis")->s, &s.axes));
+    s.axes &= (Axes)~AXES_REVERSED;
     int n = mesh_group_size(mesh, s.axes);
     for (int i = 0; i < op->nin; i++)
         s.n.bytes += (double)message_sent_bytes(op->kind, type_bytes(&op->in[i]->ty), n);
