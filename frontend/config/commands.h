@@ -13,6 +13,9 @@ int cmd_train(int argc, char **argv);
  * cost. EXIT_MEMORY, after the plan, when that needs more than
  * context.max_device_memory. */
 int cmd_plan(int argc, char **argv);
+/* stator search CONFIG.yaml -n RANKS [--machine FILE] [--json] [--write FILE] [--a.b.c VALUE
+ * ...]: the fastest strategy. EXIT_MEMORY: none fits. */
+int cmd_search(int argc, char **argv);
 /* stator eval CONFIG.yaml|RUN|CHECKPOINT|HF_DIR [--data PATH | --endings FILE] [--a.b.c
  * VALUE ...]: the loss on data. EXIT_DIVERGED: it is not a number. */
 int cmd_eval(int argc, char **argv);

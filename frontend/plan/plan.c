@@ -322,8 +322,7 @@ Plan plan_read(Arena *mem, const Func *entry, const Job *job) {
     return p;
 }
 
-/* The stage that needs most. */
-static const Plan *largest(const Plan *p) {
+const Plan *plan_largest(const Plan *p) {
     const Plan *most = p;
     for (int k = 0; p->pipe && k < p->pipe->schedule->stages; k++)
         if (p->pipe->stage[k].memory.total_bytes > most->memory.total_bytes)
@@ -332,7 +331,7 @@ static const Plan *largest(const Plan *p) {
 }
 
 void plan_check_memory(const Plan *all) {
-    const Plan *p = largest(all);
+    const Plan *p = plan_largest(all);
     int64_t limit = p->job->cfg->context_max_device_memory;
     int64_t beside = PLAN_PROCESS_BYTES + p->ahead_bytes;
     char ranks[64] = "on every rank", fewer[64] = "";

@@ -27,6 +27,7 @@ static const char *const rooms[] = {
     "frontend/config",
     "frontend/model",
     "frontend/plan",
+    "frontend/search",
     "frontend/launch",
     "frontend/train",
     "frontend/tools",

@@ -1,0 +1,318 @@
+/* pieces.c - bytes and seconds of a choice from the pieces of its probe. */
+#include "frontend/search/search_state.h"
+#include "passes/cost/message.h"
+#include <math.h>
+
+Pieces *search_pieces(Search *s, int probe, int batch) {
+    Pieces *p = &s->pieces[probe][batch];
+    if (!p->made) {
+        Arena *own = arena_new();
+        p->t = probe_seconds(own, &s->probe[probe], s->o.machine, s->o.ranks, s->threads,
+                             batch);
+        p->made = true;
+        arena_free(own);
+    }
+    return p;
+}
+
+double search_room(const Search *s) {
+    return s->o.limit_bytes > 0 ? s->o.limit_bytes - PLAN_PROCESS_BYTES : INFINITY;
+}
+
+/* ---- where chunks are ---- */
+
+static bool is_v(const Choice *c) {
+    return !strcmp(schedule_name_at(c->schedule), "zero_bubble_v");
+}
+
+static bool has_halves(const Choice *c) {
+    return !strncmp(schedule_name_at(c->schedule), "zero_bubble", 11);
+}
+
+static int stage_of(const Choice *c, int chunk) {
+    if (is_v(c) && chunk >= c->pp) return 2 * c->pp - 1 - chunk;
+    return chunk % c->pp;
+}
+
+static int64_t even_layers(const Search *s, const Choice *c, int chunk) {
+    int64_t chunks = (int64_t)c->pp * c->chunks;
+    return s->layers / chunks + (chunk < s->layers % chunks);
+}
+
+/* Layers so that no stage takes longer than it must: one after the other to the stage that is
+ * the earliest done with it. */
+static void balance(const Search *s, const Choice *c, const ProbeSeconds *t,
+                    int64_t *layers) {
+    double one = t->forward + t->inputs + t->weights;
+    for (int k = 0; k < c->pp; k++) layers[k] = 0;
+    for (int64_t i = 0; i < s->layers; i++) {
+        int best = 0;
+        double least = INFINITY;
+        for (int k = 0; k < c->pp; k++) {
+            double seconds = one * (double)(layers[k] + 1);
+            if (k == 0) seconds += t->first_forward + t->first_backward;
+            if (k == c->pp - 1) seconds += t->last_forward + t->last_backward;
+            if (seconds < least * (1 - 1e-12)) best = k, least = seconds;
+        }
+        layers[best]++;
+    }
+}
+
+int64_t *choice_layers(Arena *mem, Search *s, const Choice *c) {
+    int chunks = c->pp * c->chunks;
+    int64_t *n = NEW_ARRAY(mem, int64_t, (size_t)chunks);
+    for (int k = 0; k < chunks; k++) n[k] = even_layers(s, c, k);
+    if (c->layers == LAYERS_BALANCED)
+        balance(s, c, &search_pieces(s, c->probe, c->batch)->t, n);
+    return n;
+}
+
+/* ---- bytes ---- */
+
+/* Chunks' forwards whose activations a stage keeps at most. */
+static double in_flight(const Choice *c, int stage) {
+    const char *name = schedule_name_at(c->schedule);
+    double p = c->pp, v = c->chunks, m = c->micro, most = m * v;
+    if (c->pp == 1) return 1;
+    if (!strcmp(name, "gpipe") || !strcmp(name, "breadth_first")) return most;
+    if (is_v(c)) return MIN(most, 2 * p);
+    if (c->chunks == 1) return MIN(most, p - stage);
+    return MIN(most, 2 * (p - 1 - stage) + (v - 1) * p + 1);
+}
+
+typedef struct StageBytes {
+    double parameters, fixed; /* of parameters; of all but activations of layers */
+    double layers;            /* of the stage */
+} StageBytes;
+
+static double state_bytes(const Search *s, const Choice *c, double parameters) {
+    double copies = (double)c->dp * c->cp;
+    double weights = parameters, gradients = parameters, states = s->states * parameters;
+    if (c->zero >= 1) states /= copies;
+    if (c->zero >= 2) gradients /= copies;
+    if (c->zero >= 3) weights /= copies;
+    if ((c->zero == 1 || c->zero == 2) && s->overlap) weights += parameters / copies;
+    return weights + gradients + states;
+}
+
+/* Fewest layers of each chunk of the stage that must be made again; -1: too few there are.
+ * *bytes: with them. */
+static int fit_stage(const Search *s, const Choice *c, const StageBytes *b, int stage,
+                     double *bytes) {
+    const ProbeBytes *p = &s->probe[c->probe].bytes;
+    double room = search_room(s), flight = in_flight(c, stage), batch = c->batch;
+    double per_chunk = b->layers / c->chunks;
+    double kept = flight * per_chunk * p->kept * batch;
+    double saved = flight * (p->kept - p->carried) * batch; /* by a layer of each chunk */
+    double extra = s->pieces[c->probe][c->batch].extra_bytes;
+    double all = b->fixed + kept + extra;
+    *bytes = all;
+    if (all <= room || !(saved > 0)) return all <= room ? 0 : -1;
+    double layers = ceil((all - room) / saved);
+    *bytes = all - MIN(layers, per_chunk) * saved;
+    return layers <= ceil(per_chunk) ? (int)layers : -1;
+}
+
+static StageBytes stage_bytes(const Search *s, const Choice *c, const int64_t *layers,
+                              int stage) {
+    const ProbeBytes *p = &s->probe[c->probe].bytes;
+    StageBytes b = {0};
+    int chunks = c->pp * c->chunks;
+    for (int k = 0; k < chunks; k++) {
+        if (stage_of(c, k) != stage) continue;
+        b.layers += (double)layers[k];
+        if (k == 0) b.parameters += p->first;
+        if (k == chunks - 1) b.parameters += p->last;
+    }
+    bool both = stage_of(c, 0) == stage && stage_of(c, chunks - 1) == stage;
+    if (both) b.parameters -= p->tied;
+    b.parameters += b.layers * p->layer;
+    b.fixed = state_bytes(s, c, b.parameters) + p->kept * c->batch;
+    return b;
+}
+
+/* ---- messages over the replicas ---- */
+
+static GroupShape replicas_shape(const Search *s, const Choice *c) {
+    Mesh mesh = s->probe[c->probe].mesh;
+    Axes axes = 0;
+    if (!mesh.naxes) {
+        mesh.axis[mesh.naxes++].name = "dp";
+    }
+    mesh.axis[0].size = c->dp;
+    for (int i = 0; i < mesh.naxes; i++)
+        if (strcmp(mesh.axis[i].name, "tp") != 0) axes |= (Axes)(1u << i);
+    return group_shape(s->o.machine, &mesh, axes, c->pp);
+}
+
+static double collective(const Search *s, const GroupShape *g, int kind, double bytes) {
+    double n = g->members;
+    double sent = kind == OP_all_reduce ? 2 * (n - 1) / n * bytes : (n - 1) / n * bytes;
+    return collective_seconds(s->o.machine, g, kind, sent);
+}
+
+/* What a rank cannot compute beside. */
+static double exposed(const Search *s, double seconds, double window) {
+    if (!s->overlap) return seconds;
+    return MAX(seconds - window, (1 - s->o.machine->hidden) * seconds);
+}
+
+typedef struct Replicas {
+    double forward, backward; /* exposed in every micro-batch, of a layer */
+    double step;              /* exposed once a step, of a stage */
+} Replicas;
+
+static Replicas replicas_seconds(const Search *s, const Choice *c, const ProbeSeconds *t,
+                                 const StageBytes *b) {
+    Replicas r = {0};
+    GroupShape g = replicas_shape(s, c);
+    if (g.members <= 1) return r;
+    double layer = s->probe[c->probe].bytes.layer, n = b->layers;
+    double rest = b->parameters - n * layer;
+    double back = t->inputs + t->weights;
+    double reduce = collective(s, &g, OP_reduce_scatter, layer);
+    double gather = collective(s, &g, OP_all_gather, layer);
+    if (c->zero == 0) {
+        double all = n * collective(s, &g, OP_all_reduce, layer);
+        r.step = exposed(s, all, MAX(0, n - 1) * back) +
+                 collective(s, &g, OP_all_reduce, rest);
+        return r;
+    }
+    r.step = collective(s, &g, OP_reduce_scatter, rest) +
+             collective(s, &g, OP_all_gather, rest);
+    if (c->zero < 3) r.step += exposed(s, n * gather, MAX(0, n - 1) * t->forward);
+    if (c->zero == 1) r.step += exposed(s, n * reduce, MAX(0, n - 1) * back);
+    if (c->zero >= 2) r.backward += exposed(s, reduce, back);
+    if (c->zero == 3) r.forward += exposed(s, gather, t->forward);
+    if (c->zero == 3) r.backward += exposed(s, gather, back);
+    return r;
+}
+
+/* ---- seconds ---- */
+
+typedef struct ChunkTimes {
+    double (*task)[TASK_KINDS]; /* by chunk */
+    double *step;               /* by stage: once a step */
+    int *again;                 /* by stage: layers of each chunk that are made again */
+    double message;             /* between stages */
+} ChunkTimes;
+
+static double message_between(const Search *s, const Choice *c) {
+    const Probe *p = &s->probe[c->probe];
+    Mesh mesh = p->mesh;
+    if (c->pp == 1) return 0;
+    if (!mesh.naxes) mesh.axis[mesh.naxes++].name = "dp";
+    mesh.axis[0].size = c->dp;
+    double worst = 0;
+    for (int k = 0; k + 1 < c->pp; k++) {
+        GroupShape g = stages_shape(s->o.machine, &mesh, c->pp, k, k + 1);
+        worst =
+            MAX(worst, message_seconds(s->o.machine, &g, p->bytes.carried * c->batch));
+    }
+    return worst;
+}
+
+static double update_of(const Search *s, const Choice *c, const ProbeSeconds *t,
+                        double parameters) {
+    const ProbeBytes *p = &s->probe[c->probe].bytes;
+    double all = (double)s->layers * p->layer + p->first + p->last - p->tied;
+    double share = parameters / all;
+    return t->update * share / (c->zero ? (double)c->dp * c->cp : 1);
+}
+
+/* Sets layers that are made again, bytes and times; false: it does not fit. */
+static bool choice_times(Arena *mem, Search *s, Choice *c, ChunkTimes *out) {
+    const ProbeSeconds *t = &search_pieces(s, c->probe, c->batch)->t;
+    int chunks = c->pp * c->chunks;
+    int64_t *layers = choice_layers(mem, s, c);
+    int64_t given = s->fixed[KNOB_RECOMPUTE];
+    bool fits = true;
+    c->bytes = c->remade = 0;
+    out->task = arena_alloc(mem, (size_t)chunks * sizeof *out->task);
+    memset(out->task, 0, (size_t)chunks * sizeof *out->task);
+    out->step = NEW_ARRAY(mem, double, (size_t)c->pp);
+    out->again = NEW_ARRAY(mem, int, (size_t)c->pp);
+    out->message = message_between(s, c);
+    for (int k = 0; k < c->pp; k++) {
+        StageBytes b = stage_bytes(s, c, layers, k);
+        double bytes;
+        int again = fit_stage(s, c, &b, k, &bytes);
+        if (given >= 0) again = (int)given;
+        Replicas r = replicas_seconds(s, c, t, &b);
+        out->again[k] = MAX(again, 0);
+        c->bytes = MAX(c->bytes, bytes);
+        c->remade = MAX(c->remade, again);
+        fits &= again >= 0;
+        out->step[k] = r.step + update_of(s, c, t, b.parameters);
+        for (int i = 0; i < chunks; i++) {
+            if (stage_of(c, i) != k) continue;
+            double n = (double)layers[i], remade = MIN(n, MAX(again, 0));
+            double *task = out->task[i], first = i == 0, last = i == chunks - 1;
+            task[TASK_FORWARD] = n * (t->forward + r.forward) + first * t->first_forward +
+                                 last * t->last_forward;
+            task[TASK_WEIGHTS] = n * t->weights;
+            task[TASK_INPUTS] = n * (t->inputs + r.backward) + remade * t->forward +
+                                first * t->first_backward + last * t->last_backward;
+            task[TASK_BACKWARD] = task[TASK_INPUTS] + task[TASK_WEIGHTS];
+        }
+    }
+    if (!fits) c->remade = -1;
+    return fits;
+}
+
+/* No order of tasks is faster: a stage begins when those before it have done their first
+ * chunk once, and what it did last goes back through them. */
+static double bound_of(const Choice *c, const ChunkTimes *t) {
+    int chunks = c->pp * c->chunks;
+    double most = 0, before = 0;
+    for (int k = 0; k < c->pp; k++) {
+        double busy = 0;
+        for (int i = 0; i < chunks; i++)
+            if (stage_of(c, i) == k)
+                busy += t->task[i][TASK_FORWARD] + t->task[i][TASK_BACKWARD];
+        most = MAX(most, before + c->micro * busy + t->step[k]);
+        before += t->task[k][TASK_FORWARD] + 2 * t->message;
+        before += t->task[k][has_halves(c) ? TASK_INPUTS : TASK_BACKWARD];
+    }
+    return most;
+}
+
+void choice_bound(Search *s, Choice *c) {
+    Arena *own = arena_new();
+    ChunkTimes t;
+    c->seconds = 0;
+    bool fits = choice_times(own, s, c, &t);
+    c->bound = fits ? bound_of(c, &t) : INFINITY;
+    arena_free(own);
+}
+
+int *choice_remade(Arena *mem, Search *s, const Choice *c) {
+    int chunks = c->pp * c->chunks;
+    int64_t *layers = choice_layers(mem, s, c);
+    int *n = NEW_ARRAY(mem, int, (size_t)chunks);
+    ChunkTimes t;
+    Choice copy = *c;
+    choice_times(mem, s, &copy, &t);
+    for (int i = 0; i < chunks; i++) n[i] = (int)MIN(layers[i], t.again[stage_of(c, i)]);
+    return n;
+}
+
+double search_seconds(Search *s, Choice *c) {
+    Arena *own = arena_new();
+    ChunkTimes t;
+    if (!choice_times(own, s, c, &t)) {
+        c->seconds = INFINITY;
+    } else if (c->pp == 1) {
+        c->seconds = bound_of(c, &t);
+    } else {
+        PipeSchedule *p = schedule_make(own, schedule_name_at(c->schedule), c->pp,
+                                        c->pp * c->chunks, c->micro);
+        TaskSeconds seconds = {.chunk = (const double(*)[TASK_KINDS])t.task,
+                               .message = t.message};
+        double step = 0;
+        for (int k = 0; k < c->pp; k++) step = MAX(step, t.step[k]);
+        c->seconds = schedule_seconds(own, p, &seconds, NULL) + step;
+    }
+    arena_free(own);
+    return c->seconds;
+}

@@ -1,0 +1,277 @@
+/* probe.c - see probe.h. */
+#include "frontend/search/probe.h"
+#include "frontend/config/config_state.h"
+#include "passes/passes.h"
+
+/* ---- the program ---- */
+
+/* The configuration with the keys of the strategy set to those of a probe. */
+static Config probe_config(const Config *cfg, ProbeKey key, int64_t sequences) {
+    Config c = *cfg;
+    bool ring = key.ring == key.cp, whole = key.ring == 1;
+    c.notes = NULL;
+    c.n_notes = c.cap_notes = 0;
+    c.parallel_config_data_parallel = 1;
+    c.parallel_config_model_parallel = key.tp;
+    c.parallel_config_context_parallel = key.cp;
+    c.parallel_config_context_parallel_algo = whole  ? CP_ULYSSES
+                                              : ring ? CP_RING
+                                                     : CP_HYBRID;
+    c.parallel_config_ulysses_degree_in_cp = key.cp / key.ring;
+    c.parallel_config_sequence_parallel = key.sp;
+    c.parallel_config_vocab_emb_dp = !key.vocab;
+    c.parallel_config_pipeline_stage = 1;
+    c.parallel_config_pp_interleave_num = 1;
+    c.parallel_config_num_layer_list = (IntTable){0};
+    c.parallel_config_offset = (IntList){0};
+    c.parallel_config_num_layers_in_first_pipeline_stage = -1;
+    c.parallel_config_num_layers_in_last_pipeline_stage = -1;
+    c.parallel_config_micro_batch_num = 1;
+    c.parallel_config_optimizer_shard = false;
+    c.parallel_enable_parallel_optimizer = false;
+    c.parallel_parallel_optimizer_config_optimizer_level = ZERO_AUTO;
+    c.recompute_config_recompute = (TextList){0};
+    c.runner_config_batch_size = sequences;
+    c.context_tile_size = 0; /* rows of a tile do not grow in a straight line */
+    c.dump_ir = "";
+    return c;
+}
+
+static Module *probe_module(Arena *mem, Config *cfg) {
+    Job *j = NEW(mem, Job);
+    PassOptions o;
+    *j = (Job){.mem = mem, .cfg = cfg, .strategy = strategy_of_config(cfg)};
+    job_choose_model(j);
+    job_choose_shape(j);
+    j->strategy.bucket_bytes = strategy_bucket_bytes(&j->strategy, job_spec(j));
+    j->strategy.gradient_groups = 0;
+    o = strategy_pass_options(cfg);
+    Module *m = job_build_step(j, &o);
+    strategy_apply(&j->strategy, job_spec(j), m, &o);
+    const char *rest = strstr(train_passes, ",inline");
+    passes_run(m, arena_strndup(mem, train_passes, (size_t)(rest - train_passes)), &o);
+    return m;
+}
+
+/* ---- its pieces ---- */
+
+static bool is_loop(const Op *op) {
+    return op_is_call(op) && op_func(op)->role != ROLE_KERNEL && call_of(op).loop;
+}
+
+static const Func *find_model(const Module *m) {
+    for (const Func *f = m->first; f; f = f->next)
+        if (func_arg_role(f, ARG_dloss) >= 0) return f;
+    return NULL;
+}
+
+/* The argument that a value is, perhaps under another shape; -1: it is made. */
+static int argument_of(const Func *f, const Value *v) {
+    while (v->def && op_has(v->def, F_VIEW) && v->def->nin == 1) v = v->def->in[0];
+    for (int i = 0; i < f->narg && !v->def; i++)
+        if (f->arg[i] == v) return i;
+    return -1;
+}
+
+typedef enum Where { BEFORE = 1, LAYERS = 2, BEHIND = 4 } Where;
+
+static void mark(int *where, const Func *f, const Op *op, const Op *forward, Where here) {
+    for (int i = 0; i < op->nin; i++) {
+        int a = argument_of(f, op->in[i]);
+        Call c = {0};
+        if (op == forward) c = call_of(op);
+        if (a >= 0) where[a] |= op == forward && call_slices(&c, i) ? LAYERS : here;
+    }
+}
+
+/* Parameters, by who reads them: embedding, layers, head. */
+static void add_parameters(Arena *mem, Probe *p, const Func *f, const Op *forward,
+                           const Op *backward) {
+    int *where = NEW_ARRAY(mem, int, (size_t)f->narg + 1);
+    Where here = BEFORE;
+    for (const Op *op = f->first; op && op != backward; op = op->next) {
+        mark(where, f, op, forward, here);
+        if (op == forward) here = BEHIND;
+    }
+    double layers = (double)call_of(forward).times;
+    for (int i = 0; i < f->narg; i++) {
+        double bytes = (double)type_bytes(&f->arg[i]->ty);
+        if (arg_role(f, i) != ARG_param) continue;
+        if (where[i] & LAYERS)
+            p->bytes.layer += bytes / layers;
+        else if (where[i] & BEHIND)
+            p->bytes.last += bytes;
+        else
+            p->bytes.first += bytes;
+        if ((where[i] & BEFORE) && (where[i] & BEHIND)) {
+            p->bytes.first += bytes;
+            p->bytes.tied += bytes;
+        }
+    }
+}
+
+static void add_activations(Probe *p, const Op *forward) {
+    Call c = call_of(forward);
+    for (int i = 0; i < forward->nout; i++) {
+        double bytes = (double)type_bytes(&forward->out[i]->ty);
+        if (i < c.carry)
+            p->bytes.carried += bytes;
+        else
+            p->bytes.kept += bytes / (double)c.times;
+    }
+}
+
+static const char *find_pieces(Arena *mem, Probe *p, const Module *m) {
+    const Func *f = find_model(m);
+    const Op *forward = NULL, *backward = NULL;
+    if (!f) return "the step has no model of its own";
+    for (const Op *op = f->first; op; op = op->next) {
+        if (!is_loop(op)) continue;
+        if (!forward)
+            forward = op;
+        else if (!backward)
+            backward = op;
+        else
+            return "the model has more than one loop over layers";
+    }
+    if (!backward) return "the model has no loop over layers";
+    p->model = f->nth;
+    p->forward = op_func(forward)->nth;
+    p->backward = op_func(backward)->nth;
+    p->begin = p->size[0].row[f->nth][forward->id];
+    p->end = p->size[0].row[f->nth][backward->id];
+    for (const Func *s = m->first; s; s = s->next)
+        if (func_is_entry(s)) p->step = s->nth;
+    add_parameters(mem, p, f, forward, backward);
+    add_activations(p, forward);
+    return NULL;
+}
+
+static bool same_rows(const FuncSizes *a, const FuncSizes *b) {
+    if (a->n != b->n) return false;
+    for (int f = 0; f < a->n; f++) {
+        if (a->func[f].n != b->func[f].n) return false;
+        for (int i = 0; i < a->func[f].n; i++) {
+            const OpSize *x = &a->func[f].size[i], *y = &b->func[f].size[i];
+            if (x->kind != y->kind || x->op != y->op || x->nelements != y->nelements)
+                return false;
+        }
+    }
+    return true;
+}
+
+Probe probe_make(Arena *mem, const Config *cfg, ProbeKey key) {
+    Probe p = {.key = key};
+    Arena *own = arena_new();
+    for (int k = 0; k < 2 && !p.refused; k++) {
+        Config c = probe_config(cfg, key, k + 1);
+        Catch caught;
+        if (CATCH(caught)) {
+            Module *m = probe_module(own, &c);
+            p.size[k] = func_sizes(mem, m);
+            p.mesh = m->mesh;
+            if (!k) p.refused = find_pieces(own, &p, m);
+            catch_end(&caught);
+        } else {
+            p.refused = arena_strdup(mem, caught.message);
+        }
+    }
+    if (!p.refused && !same_rows(&p.size[0], &p.size[1]))
+        p.refused = "programs of one and of two sequences differ";
+    arena_free(own);
+    return p;
+}
+
+/* ---- seconds ---- */
+
+static double along(double one, double two, double b) {
+    return one + (b - 1) * (two - one);
+}
+
+static OpSize size_of(Arena *mem, const OpSize *one, const OpSize *two, double b) {
+    OpSize s = *one;
+    const double *x = (const double *)&one->n, *y = (const double *)&two->n;
+    double *z = (double *)&s.n;
+    for (size_t i = 0; i < sizeof s.n / sizeof *z; i++) z[i] = along(x[i], y[i], b);
+    s.element = NEW_ARRAY(mem, ElementCount, (size_t)s.nelements + 1);
+    for (int i = 0; i < s.nelements; i++) {
+        s.element[i].op = one->element[i].op;
+        s.element[i].count = along(one->element[i].count, two->element[i].count, b);
+    }
+    return s;
+}
+
+static FuncSizes sizes_of(Arena *mem, const Probe *p, double b) {
+    FuncSizes s = p->size[0];
+    s.func = NEW_ARRAY(mem, OpSizes, (size_t)s.n + 1);
+    for (int f = 0; f < s.n; f++) {
+        const OpSizes *one = &p->size[0].func[f], *two = &p->size[1].func[f];
+        s.func[f] = (OpSizes){NEW_ARRAY(mem, OpSize, (size_t)one->n + 1), one->n, one->n};
+        for (int i = 0; i < one->n; i++)
+            s.func[f].size[i] = size_of(mem, &one->size[i], &two->size[i], b);
+    }
+    return s;
+}
+
+static double seconds_between(const Timing *t, const OpSizes *s, int from, int to) {
+    OpClock c = {0};
+    for (int i = from; i < to; i++) clock_add(&c, t, s, i);
+    return c.t.all;
+}
+
+/* Products that sum over the sequences make gradients of weights. */
+static double weights_seconds(const Timing *t, const Probe *p, const FuncSizes *s,
+                              int f) {
+    double seconds = 0;
+    for (int i = 0; i < s->func[f].n; i++) {
+        const OpSize *x = &s->func[f].size[i];
+        bool sums =
+            p->size[1].func[f].size[i].n.summed > p->size[0].func[f].size[i].n.summed;
+        if (x->kind == SIZE_PRODUCT && sums) seconds += op_size_seconds(t->m, t->rank, x);
+    }
+    return seconds;
+}
+
+/* The step without the model. */
+static double update_seconds(const Timing *t, const Probe *p, const FuncSizes *s) {
+    const OpSizes *step = &s->func[p->step];
+    OpClock c = {0};
+    for (int i = 0; i < step->n; i++) {
+        const OpSize *x = &step->size[i];
+        if (x->kind != SIZE_CALL || !s->in_model[x->callee]) clock_add(&c, t, step, i);
+    }
+    return c.t.kind[WORK_UPDATE] + c.t.kind[WORK_COPIES];
+}
+
+ProbeSeconds probe_seconds(Arena *mem, const Probe *p, const Machine *m, int ranks,
+                           int threads, double b) {
+    FuncSizes s = sizes_of(mem, p, b);
+    int host = m->host_ranks ? MIN(m->host_ranks, ranks) : ranks;
+    Timing t = {.m = m,
+                .rank = machine_rank(m, host, threads),
+                .shape = mesh_shapes(mem, m, &p->mesh, ranks / mesh_ranks(&p->mesh))};
+    const FuncTime *f = func_seconds(mem, &s, &t);
+    const OpSizes *model = &s.func[p->model];
+    double weights = weights_seconds(&t, p, &s, p->backward);
+    double head = seconds_between(&t, model, p->begin + 1, p->end);
+    double head_weights = 0, head_products = 0;
+    for (int i = p->begin + 1; i < p->end; i++) {
+        const OpSize *x = &model->size[i];
+        if (x->kind != SIZE_PRODUCT) continue;
+        bool sums = p->size[1].func[p->model].size[i].n.summed >
+                    p->size[0].func[p->model].size[i].n.summed;
+        double seconds = op_size_seconds(m, t.rank, x);
+        head_products += seconds;
+        head_weights += sums ? seconds : 0;
+    }
+    double share = head_products > 0 ? head_weights / head_products : 1.0 / 3;
+    return (ProbeSeconds){.forward = f[p->forward].all,
+                          .inputs = f[p->backward].all - weights,
+                          .weights = weights,
+                          .first_forward = seconds_between(&t, model, 0, p->begin),
+                          .first_backward =
+                              seconds_between(&t, model, p->end + 1, model->n),
+                          .last_forward = head * share,
+                          .last_backward = head * (1 - share),
+                          .update = update_seconds(&t, p, &s)};
+}

@@ -1,0 +1,49 @@
+/* probe.h - what one layer of the model and what stands around the layers take of a rank,
+ * read off real programs: the configuration is planned on one stage and one replica with
+ * one micro-batch, for each way of splitting matrices and sequences. Any number of layers,
+ * stages, replicas and micro-batches is then put together from these pieces. */
+#ifndef STATOR_PROBE_H
+#define STATOR_PROBE_H
+#include "frontend/model/job.h"
+#include "passes/estimate/func_seconds.h"
+
+/* How matrices and sequences are split: a program is made for each of them. */
+typedef struct ProbeKey {
+    int tp, cp, ring; /* ring: parts whose keys go round; cp / ring go against heads */
+    bool sp, vocab;
+} ProbeKey;
+
+/* Bytes on a rank of the split; those that grow with the micro-batch are of one sequence. */
+typedef struct ProbeBytes {
+    double layer, first,
+        last;       /* parameters: of a layer, read before the layers, behind */
+    double tied;    /* of those that both read */
+    double kept;    /* of a layer, until its backward */
+    double carried; /* from layer to layer, and from stage to stage */
+} ProbeBytes;
+
+typedef struct Probe {
+    ProbeKey key;
+    const char *refused; /* why the configuration cannot be split so; NULL: it can */
+    Mesh mesh;
+    ProbeBytes bytes;
+    FuncSizes size[2];            /* with one sequence and with two */
+    int model, forward, backward; /* functions: the model, a layer each way */
+    int begin, end;               /* rows of the model at which the two loops stand */
+    int step;                     /* function of the update */
+} Probe;
+
+/* Makes it. A configuration that cannot be split so is no failure. */
+Probe probe_make(Arena *mem, const Config *cfg, ProbeKey key);
+
+/* Seconds of a rank for a micro-batch of b sequences of a replica. */
+typedef struct ProbeSeconds {
+    double forward, inputs, weights; /* of a layer; backward is inputs + weights */
+    double first_forward, first_backward;
+    double last_forward, last_backward; /* with the loss */
+    double update; /* of all parameters of `layers` layers and the rest */
+} ProbeSeconds;
+ProbeSeconds probe_seconds(Arena *mem, const Probe *p, const Machine *m, int ranks,
+                           int threads, double b);
+
+#endif

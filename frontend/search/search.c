@@ -1,0 +1,233 @@
+/* search.c - see search.h. */
+#include "frontend/config/config_state.h"
+#include "frontend/search/search_state.h"
+#include <math.h>
+#include <stdlib.h>
+
+typedef struct Space { /* all choices, by first_bound */
+    Search *s;
+    Choice *choice;
+    int n, cap;
+    SearchResult *r;
+} Space;
+
+/* ---- families ---- */
+
+static Family *family_of(Space *b, int tp, int cp, int pp) {
+    SearchResult *r = b->r;
+    for (int i = r->nfamilies - 1; i >= 0; i--) {
+        Family *f = &r->family[i];
+        if (f->tp == tp && f->cp == cp && f->pp == pp) return f;
+    }
+    Family *more = NEW_ARRAY(b->s->mem, Family, (size_t)r->nfamilies + 1);
+    if (r->nfamilies) memcpy(more, r->family, (size_t)r->nfamilies * sizeof *more);
+    r->family = more;
+    r->family[r->nfamilies] =
+        (Family){.tp = tp, .cp = cp, .pp = pp, .seconds = INFINITY, .bytes = INFINITY};
+    return &r->family[r->nfamilies++];
+}
+
+/* The fastest that fits counts; where none does, the smallest. */
+static void note_family(Family *f, const Choice *c) {
+    bool fits = c->remade >= 0;
+    f->choices++;
+    f->fit += fits;
+    bool better = fits ? c->bound < f->seconds : !f->fit && c->bytes < f->bytes;
+    if (!better) return;
+    f->seconds = fits ? c->bound : INFINITY;
+    f->bytes = c->bytes;
+}
+
+static void take_choice(void *ctx, const Choice *c) {
+    Space *b = ctx;
+    PUSH(b->s->mem, b->choice, b->n, b->cap, *c);
+    note_family(family_of(b, c->tp, c->cp, c->pp), c);
+}
+
+static int by_family(const void *a, const void *b) {
+    const Family *x = a, *y = b;
+    if (x->seconds != y->seconds) return x->seconds < y->seconds ? -1 : 1;
+    if (x->bytes != y->bytes) return x->bytes < y->bytes ? -1 : 1;
+    return x->pp != y->pp ? x->pp - y->pp : x->tp - y->tp;
+}
+
+/* ---- the fastest by their pieces ---- */
+
+static int by_bound(const void *a, const void *b) {
+    const Choice *x = a, *y = b;
+    if (x->first_bound != y->first_bound) return x->first_bound < y->first_bound ? -1 : 1;
+    return x->number - y->number;
+}
+
+/* Of equally fast ones the smaller, then the one that comes first. */
+static int by_seconds(const void *a, const void *b) {
+    const Choice *x = *(Choice *const *)a, *y = *(Choice *const *)b;
+    if (x->seconds != y->seconds) return x->seconds < y->seconds ? -1 : 1;
+    if (x->bytes != y->bytes) return x->bytes < y->bytes ? -1 : 1;
+    return x->number - y->number;
+}
+
+static void keep_fastest(Choice **top, int *n, int k, Choice *c) {
+    if (*n == k && by_seconds(&c, &top[k - 1]) >= 0) return;
+    int at = *n < k ? (*n)++ : k - 1;
+    for (; at > 0 && by_seconds(&c, &top[at - 1]) < 0; at--) top[at] = top[at - 1];
+    top[at] = c;
+}
+
+/* Goes through the schedules of choices in the order of their bounds, until none can be one
+ * of the k fastest. Bounds only grow when plans correct them. */
+static int find_fastest(Space *b, Choice **top, int k) {
+    int n = 0;
+    for (int i = 0; i < b->n; i++) {
+        Choice *c = &b->choice[i];
+        if (n == k && c->first_bound > top[k - 1]->seconds) break;
+        if (c->remade < 0 || (n == k && c->bound > top[k - 1]->seconds)) continue;
+        if (!(c->seconds > 0)) {
+            search_seconds(b->s, c);
+            b->r->simulated++;
+        }
+        keep_fastest(top, &n, k, c);
+    }
+    return n;
+}
+
+/* ---- with the planner ---- */
+
+static void verify(Search *s, const Choice *c, Verified *v) {
+    Arena *own = arena_new();
+    Catch caught;
+    *v = (Verified){.c = *c};
+    v->flag = search_flags(s->mem, s, c, &v->nflags);
+    if (CATCH(caught)) {
+        Config *cfg = config_load(own, s->o.path, v->nflags, v->flag);
+        Plan p = plan_of_config(own, cfg, s->o.ranks);
+        plan_set_machine(own, &p, s->o.machine);
+        v->seconds = p.time->seconds;
+        v->bytes = plan_largest(&p)->memory.total_bytes;
+        catch_end(&caught);
+    } else {
+        v->why = arena_strdup(s->mem, caught.message);
+    }
+    v->fits = !v->why && (double)v->bytes <= search_room(s);
+    arena_free(own);
+}
+
+/* With the same keys. */
+static Verified *find_verified(Search *s, SearchResult *r, const Choice *c) {
+    int n;
+    char **flag = NULL;
+    for (int i = 0; i < r->ntop; i++) {
+        const Verified *v = &r->top[i];
+        if (v->c.number != c->number) continue;
+        if (!flag) flag = search_flags(s->mem, s, c, &n);
+        bool same = n == v->nflags;
+        for (int k = 0; same && k < n; k++) same = !strcmp(flag[k], v->flag[k]);
+        if (same) return &r->top[i];
+    }
+    return NULL;
+}
+
+/* The plan is larger than was reckoned: so are those of all choices of its program and
+ * micro-batch. */
+static void correct_bytes(Space *b, const Verified *v) {
+    Pieces *p = search_pieces(b->s, v->c.probe, v->c.batch);
+    double more = (double)v->bytes - v->c.bytes;
+    p->extra_bytes += MAX(more, 0.001 * (double)v->bytes);
+    for (int i = 0; i < b->n; i++) {
+        Choice *c = &b->choice[i];
+        if (c->probe == v->c.probe && c->batch == v->c.batch) choice_bound(b->s, c);
+    }
+}
+
+static void drop(Space *b, const Verified *v) {
+    for (int i = 0; i < b->n; i++)
+        if (b->choice[i].number == v->c.number) b->choice[i].remade = -1;
+}
+
+static int by_planned(const void *a, const void *b) {
+    const Verified *x = a, *y = b;
+    if (x->fits != y->fits) return x->fits ? -1 : 1;
+    if (x->seconds != y->seconds) return x->seconds < y->seconds ? -1 : 1;
+    if (x->bytes != y->bytes) return x->bytes < y->bytes ? -1 : 1;
+    return x->c.number - y->c.number;
+}
+
+/* Plans the fastest; where one is larger than was reckoned, or cannot be planned, the fastest
+ * are looked for again. */
+static void plan_fastest(Space *b) {
+    enum { MOST_PLANS = 64 };
+    Search *s = b->s;
+    SearchResult *r = b->r;
+    Choice **top = NEW_ARRAY(s->mem, Choice *, (size_t)s->o.tops);
+    r->top = NEW_ARRAY(s->mem, Verified, MOST_PLANS);
+    for (bool again = true; again && r->ntop < MOST_PLANS;) {
+        int n = find_fastest(b, top, s->o.tops);
+        again = false;
+        for (int i = 0; i < n && !again && r->ntop < MOST_PLANS; i++) {
+            Verified *v = find_verified(s, r, top[i]);
+            if (v) continue;
+            v = &r->top[r->ntop++];
+            verify(s, top[i], v);
+            again = !v->fits;
+            if (v->why)
+                drop(b, v);
+            else if (!v->fits)
+                correct_bytes(b, v);
+        }
+    }
+    r->planned = r->ntop;
+    qsort(r->top, (size_t)r->ntop, sizeof *r->top, by_planned);
+    while (r->ntop && !r->top[r->ntop - 1].fits) r->ntop--;
+}
+
+/* ---- seconds against bytes ---- */
+
+static int by_bytes(const void *a, const void *b) {
+    const Choice *x = *(Choice *const *)a, *y = *(Choice *const *)b;
+    if (x->bytes != y->bytes) return x->bytes < y->bytes ? -1 : 1;
+    return x->number - y->number;
+}
+
+/* Those than which none takes fewer bytes in less time, by their bounds. */
+static void find_front(Space *b) {
+    Search *s = b->s;
+    Choice **by = NEW_ARRAY(s->mem, Choice *, (size_t)b->n + 1);
+    int n = 0;
+    double least = INFINITY;
+    for (int i = 0; i < b->n; i++)
+        if (b->choice[i].remade >= 0) by[n++] = &b->choice[i];
+    if (n) qsort(by, (size_t)n, sizeof *by, by_bytes);
+    b->r->front = NEW_ARRAY(s->mem, Choice, (size_t)n + 1);
+    for (int i = 0; i < n; i++) {
+        if (by[i]->bound >= least) continue;
+        if (!(by[i]->seconds > 0)) search_seconds(s, by[i]);
+        if (by[i]->seconds >= least) continue;
+        least = by[i]->seconds;
+        b->r->front[b->r->nfront++] = *by[i];
+    }
+}
+
+/* ---- the whole ---- */
+
+static void note_refused(Space *b) {
+    for (int i = 0; i < b->s->nprobes; i++) {
+        const Probe *p = &b->s->probe[i];
+        if (!p->refused) continue;
+        Family *f = family_of(b, p->key.tp, p->key.cp, 0);
+        f->refused = p->refused;
+    }
+}
+
+SearchResult search_run(Arena *mem, const SearchOptions *o) {
+    SearchResult r = {0};
+    Space b = {.s = search_open(mem, o), .r = &r};
+    search_each(b.s, take_choice, &b);
+    note_refused(&b);
+    if (b.n) qsort(b.choice, (size_t)b.n, sizeof *b.choice, by_bound);
+    plan_fastest(&b);
+    find_front(&b);
+    if (r.nfamilies) qsort(r.family, (size_t)r.nfamilies, sizeof *r.family, by_family);
+    r.choices = b.s->choices;
+    r.probes = b.s->nprobes;
+    return r;
+}

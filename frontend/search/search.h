@@ -1,0 +1,99 @@
+/* search.h - the strategies of a configuration on so many ranks, and the fastest that fits.
+ * Every combination of the free keys is a choice. A choice is put together from the pieces
+ * of probe.h: a bound of its seconds and of its bytes at once, its seconds by going through
+ * its schedule where the bound may be among the best, and both exactly by the planner where
+ * it is. docs/search.md says what is exact about it. */
+#ifndef STATOR_SEARCH_H
+#define STATOR_SEARCH_H
+#include "frontend/plan/plan.h"
+#include "frontend/search/probe.h"
+
+/* The keys that a search chooses. */
+typedef enum Knob {
+    KNOB_DP,
+    KNOB_TP,
+    KNOB_CP,
+    KNOB_ALGO, /* of cp */
+    KNOB_PP,
+    KNOB_CHUNKS, /* of a stage */
+    KNOB_SCHEDULE,
+    KNOB_BATCH, /* sequences of a replica in a micro-batch */
+    KNOB_MICRO,
+    KNOB_ZERO,
+    KNOB_SP,
+    KNOB_VOCAB,
+    KNOB_LAYERS,    /* of the chunks */
+    KNOB_RECOMPUTE, /* layers of each chunk */
+    KNOBS
+} Knob;
+extern const char *const knob_key[KNOBS];
+
+enum { LAYERS_EVEN, LAYERS_BALANCED, LAYERS_WAYS };
+
+typedef struct Choice {
+    int dp, tp, cp, ring, pp, chunks, schedule, micro, zero;
+    int batch, layers; /* LAYERS_EVEN, ... */
+    bool sp, vocab;
+    int number; /* of all choices, in the order of search_each */
+    int probe;  /* whose pieces it is made of */
+    int remade; /* most layers of a chunk that are made again; -1: not as this fits */
+    double first_bound;           /* before plans corrected its bytes */
+    double bound, seconds, bytes; /* seconds 0: only bounded */
+} Choice;
+
+/* A choice as the planner has it. */
+typedef struct Verified {
+    Choice c;
+    char **flag; /* "--a.b=VALUE" */
+    int nflags;
+    double seconds;
+    int64_t bytes;   /* of the largest rank */
+    const char *why; /* it was refused; NULL: it was planned */
+    bool fits;
+} Verified;
+
+/* The choices that split ranks alike over tp, cp and pp. */
+typedef struct Family {
+    int tp, cp, pp;
+    int64_t choices, fit;
+    double seconds, bytes; /* of the fastest that fits; of the smallest where none does */
+    const char *refused;   /* why there is none */
+} Family;
+
+typedef struct SearchOptions {
+    const char *path; /* of the configuration */
+    int nflags;       /* of the user: what they name stays */
+    char **flag;
+    const Config *cfg;
+    const Machine *machine;
+    int ranks;
+    double limit_bytes; /* of a rank; 0: none */
+    int64_t sequences;  /* of a step */
+    int tops;           /* choices that are planned */
+    bool progress;
+} SearchOptions;
+
+typedef struct SearchResult {
+    Verified *top; /* the fastest that fit, planned; by seconds */
+    int ntop;
+    Choice *front; /* of seconds and bytes: none is better in both; by seconds */
+    int nfront;
+    Family *family; /* by seconds, those without a choice last */
+    int nfamilies;
+    int64_t choices, simulated; /* that were bounded, gone through */
+    int probes, planned;
+    const char *fixed; /* keys that were, for people */
+} SearchResult;
+
+/* Fails with EXIT_CONFIG for a model without a loop over layers. A result without top: no
+ * choice fits; the families say why. */
+SearchResult search_run(Arena *mem, const SearchOptions *o);
+
+/* The bound and the seconds of a choice, for tests; seconds go through the schedule. */
+typedef struct Search Search;
+Search *search_open(Arena *mem, const SearchOptions *o);
+void search_each(Search *s, void (*see)(void *ctx, const Choice *c), void *ctx);
+double search_seconds(Search *s, Choice *c);
+char **search_flags(Arena *mem, Search *s, const Choice *c, int *n);
+
+#endif

@@ -1,0 +1,38 @@
+/* search_state.h - what the files of a search share. */
+#ifndef STATOR_SEARCH_STATE_H
+#define STATOR_SEARCH_STATE_H
+#include "frontend/search/search.h"
+
+/* The pieces of a probe with micro-batches of so many sequences. */
+typedef struct Pieces {
+    bool made;
+    ProbeSeconds t;
+    double extra_bytes; /* by which plans were larger than reckoned */
+} Pieces;
+
+struct Search {
+    Arena *mem;
+    SearchOptions o;
+    int64_t fixed[KNOBS]; /* -1: free */
+    int64_t layers, heads, kv_heads, seq;
+    int threads;
+    double states; /* numbers of the optimizer for each parameter */
+    bool overlap;
+    Probe *probe;
+    int nprobes, probe_cap;
+    Pieces **pieces; /* by probe and sequences */
+    int64_t most_batch;
+    int64_t choices;
+};
+
+/* pieces.c: sets bound, bytes, layers made again of a choice, and seconds to 0. */
+void choice_bound(Search *s, Choice *c);
+Pieces *search_pieces(Search *s, int probe, int batch);
+/* Layers of each chunk. */
+int64_t *choice_layers(Arena *mem, Search *s, const Choice *c);
+/* Layers of each chunk that are made again. */
+int *choice_remade(Arena *mem, Search *s, const Choice *c);
+bool choice_is_fixed(const Search *s, Knob k);
+double search_room(const Search *s); /* bytes that a plan may have; INFINITY */
+
+#endif

@@ -1,0 +1,354 @@
+/* space.c - the choices of a search: every combination of its free keys that is one. */
+#include "frontend/config/config_state.h"
+#include "frontend/search/search_state.h"
+
+#define PC "parallel_config."
+
+const char *const knob_key[KNOBS] = {
+    [KNOB_DP] = PC "data_parallel",
+    [KNOB_TP] = PC "model_parallel",
+    [KNOB_CP] = PC "context_parallel",
+    [KNOB_ALGO] = PC "context_parallel_algo",
+    [KNOB_PP] = PC "pipeline_stage",
+    [KNOB_CHUNKS] = PC "pp_interleave_num",
+    [KNOB_SCHEDULE] = "parallel.pipeline_config.pipeline_scheduler",
+    [KNOB_BATCH] = "runner_config.batch_size",
+    [KNOB_MICRO] = PC "micro_batch_num",
+    [KNOB_ZERO] = "parallel.parallel_optimizer_config.optimizer_level",
+    [KNOB_SP] = PC "sequence_parallel",
+    [KNOB_VOCAB] = PC "vocab_emb_dp",
+    [KNOB_LAYERS] = PC "num_layer_list",
+    [KNOB_RECOMPUTE] = "recompute_config.recompute",
+};
+
+/* ---- what is fixed ---- */
+
+static bool on_command_line(const Config *cfg, const char *key) {
+    return config_given(cfg, key) && !strcmp(config_where(cfg, key).file, "command line");
+}
+
+static int schedule_number(const char *name) {
+    for (int k = 0; schedule_name_at(k); k++)
+        if (!strcmp(schedule_name_at(k), name)) return k;
+    return -1;
+}
+
+static int64_t ring_of(const Config *cfg) {
+    int64_t cp = cfg->parallel_config_context_parallel;
+    switch (cfg->parallel_config_context_parallel_algo) {
+    case CP_ULYSSES:
+        return 1;
+    case CP_RING:
+        return 0; /* all of cp */
+    default:
+        return cp / cfg->parallel_config_ulysses_degree_in_cp;
+    }
+}
+
+/* What a key has now, as a number of its knob. */
+static int64_t value_of(const Config *cfg, Knob k, const Strategy *s) {
+    switch (k) {
+    case KNOB_DP:
+        return cfg->parallel_config_data_parallel;
+    case KNOB_TP:
+        return cfg->parallel_config_model_parallel;
+    case KNOB_CP:
+        return cfg->parallel_config_context_parallel;
+    case KNOB_ALGO:
+        return ring_of(cfg);
+    case KNOB_PP:
+        return cfg->parallel_config_pipeline_stage;
+    case KNOB_CHUNKS:
+        return cfg->parallel_config_pp_interleave_num;
+    case KNOB_SCHEDULE:
+        return schedule_number(cfg->parallel_pipeline_config_pipeline_scheduler);
+    case KNOB_BATCH:
+        return cfg->runner_config_batch_size;
+    case KNOB_MICRO:
+        return cfg->parallel_config_micro_batch_num;
+    case KNOB_ZERO:
+        return s->zero_level;
+    case KNOB_SP:
+        return cfg->parallel_config_sequence_parallel;
+    case KNOB_VOCAB:
+        return !cfg->parallel_config_vocab_emb_dp;
+    default:
+        return 0;
+    }
+}
+
+static void fix_knobs(Search *s) {
+    Config copy = *s->o.cfg;
+    Strategy now = strategy_of_config(&copy);
+    for (int k = 0; k < KNOBS; k++) {
+        bool fixed = on_command_line(s->o.cfg, knob_key[k]);
+        if (k == KNOB_ZERO)
+            fixed |= on_command_line(s->o.cfg, PC "optimizer_shard") ||
+                     on_command_line(s->o.cfg, "parallel.enable_parallel_optimizer");
+        s->fixed[k] = fixed ? value_of(s->o.cfg, (Knob)k, &now) : -1;
+    }
+}
+
+static bool may(const Search *s, Knob k, int64_t value) {
+    return s->fixed[k] < 0 || s->fixed[k] == value;
+}
+
+/* ---- probes ---- */
+
+static bool same_key(const ProbeKey *a, const ProbeKey *b) {
+    return a->tp == b->tp && a->cp == b->cp && a->ring == b->ring && a->sp == b->sp &&
+           a->vocab == b->vocab;
+}
+
+static int find_probe(Search *s, ProbeKey key) {
+    for (int i = 0; i < s->nprobes; i++)
+        if (same_key(&s->probe[i].key, &key)) return i;
+    Probe p = probe_make(s->mem, s->o.cfg, key);
+    PUSH(s->mem, s->probe, s->nprobes, s->probe_cap, p);
+    Pieces **more = NEW_ARRAY(s->mem, Pieces *, (size_t)s->nprobes);
+    for (int i = 0; i + 1 < s->nprobes; i++) more[i] = s->pieces[i];
+    more[s->nprobes - 1] = NEW_ARRAY(s->mem, Pieces, (size_t)s->most_batch + 1);
+    s->pieces = more;
+    return s->nprobes - 1;
+}
+
+/* ---- all choices ---- */
+
+typedef struct Walk {
+    Search *s;
+    void (*see)(void *ctx, const Choice *c);
+    void *ctx;
+    Choice c;
+} Walk;
+
+static void see(Walk *w) {
+    w->c.number = (int)w->s->choices++;
+    choice_bound(w->s, &w->c);
+    w->c.first_bound = w->c.bound;
+    w->see(w->ctx, &w->c);
+}
+
+static void each_layers(Walk *w) {
+    bool fixed = w->s->fixed[KNOB_LAYERS] >= 0;
+    int ways = w->c.pp > 1 && w->c.chunks == 1 && !fixed ? LAYERS_WAYS : 1;
+    for (w->c.layers = 0; w->c.layers < ways; w->c.layers++) see(w);
+}
+
+static void each_zero(Walk *w) {
+    int most = (int64_t)w->c.dp * w->c.cp > 1 ? 3 : 0;
+    for (w->c.zero = 0; w->c.zero <= most; w->c.zero++)
+        if (may(w->s, KNOB_ZERO, w->c.zero) || !most) each_layers(w);
+}
+
+/* What keeps more activations than 1f1b, in the same time, is only taken when asked for. */
+static bool worth_trying(const Search *s, const char *name) {
+    return s->fixed[KNOB_SCHEDULE] >= 0 || !strcmp(name, "1f1b") ||
+           !strncmp(name, "zero_bubble", 11);
+}
+
+static void each_schedule(Walk *w) {
+    const Search *s = w->s;
+    Choice *c = &w->c;
+    c->schedule = 0;
+    c->chunks = 1;
+    if (c->pp == 1) {
+        if (may(s, KNOB_CHUNKS, 1)) each_zero(w);
+        return;
+    }
+    for (int k = 0; schedule_name_at(k); k++) {
+        const char *name = schedule_name_at(k);
+        if (!may(s, KNOB_SCHEDULE, k) || !worth_trying(s, name)) continue;
+        c->schedule = k;
+        for (int v = 1; (int64_t)v * c->pp <= s->layers && v <= MAX_CHUNKS / c->pp; v++) {
+            bool even = v == 1 || s->layers % ((int64_t)v * c->pp) == 0;
+            if (!even || !may(s, KNOB_CHUNKS, v)) continue;
+            if (!schedule_fits(name, c->pp, v, c->micro)) continue;
+            c->chunks = v;
+            each_zero(w);
+        }
+    }
+}
+
+static void each_batch(Walk *w) {
+    int64_t own = w->s->o.sequences / w->c.dp;
+    for (int64_t b = 1; b <= own; b++) {
+        if (own % b || !may(w->s, KNOB_BATCH, b) || !may(w->s, KNOB_MICRO, own / b))
+            continue;
+        w->c.batch = (int)b;
+        w->c.micro = (int)(own / b);
+        each_schedule(w);
+    }
+}
+
+static void each_split(Walk *w) {
+    Search *s = w->s;
+    Choice *c = &w->c;
+    for (int sp = 0; sp <= (c->tp > 1); sp++)
+        for (int vocab = 0; vocab <= (c->tp > 1); vocab++) {
+            if (c->tp > 1 && (!may(s, KNOB_SP, sp) || !may(s, KNOB_VOCAB, vocab)))
+                continue;
+            c->sp = sp;
+            c->vocab = vocab;
+            c->probe = find_probe(s, (ProbeKey){c->tp, c->cp, c->ring, sp, vocab});
+            if (!s->probe[c->probe].refused) each_batch(w);
+        }
+}
+
+static void each_ring(Walk *w) {
+    int cp = w->c.cp;
+    for (int ring = 1; ring <= cp; ring++) {
+        int64_t asked = w->s->fixed[KNOB_ALGO];
+        bool taken = asked < 0 || asked == ring || (asked == 0 && ring == cp);
+        if (cp % ring || (cp > 1 && !taken)) continue;
+        w->c.ring = ring;
+        each_split(w);
+    }
+}
+
+void search_each(Search *s, void (*see_choice)(void *ctx, const Choice *c), void *ctx) {
+    Walk w = {.s = s, .see = see_choice, .ctx = ctx};
+    int n = s->o.ranks;
+    Choice *c = &w.c;
+    for (c->pp = 1; c->pp <= n && c->pp <= s->layers; c->pp++) {
+        if (n % c->pp || !may(s, KNOB_PP, c->pp)) continue;
+        for (c->tp = 1; c->tp <= n / c->pp; c->tp++) {
+            if (n / c->pp % c->tp || !may(s, KNOB_TP, c->tp)) continue;
+            for (c->cp = 1; c->cp <= n / c->pp / c->tp; c->cp++) {
+                if (n / c->pp / c->tp % c->cp || !may(s, KNOB_CP, c->cp)) continue;
+                c->dp = n / c->pp / c->tp / c->cp;
+                if (s->o.sequences % c->dp || !may(s, KNOB_DP, c->dp)) continue;
+                each_ring(&w);
+            }
+        }
+    }
+}
+
+/* ---- a search ---- */
+
+static double states_of(const Config *cfg) {
+    switch (cfg->optimizer_type) {
+    case OPTIMIZER_SGD:
+        return 0;
+    case OPTIMIZER_MOMENTUM:
+        return 1;
+    default:
+        return 2;
+    }
+}
+
+Search *search_open(Arena *mem, const SearchOptions *o) {
+    Search *s = NEW(mem, Search);
+    const Config *cfg = o->cfg;
+    *s = (Search){.mem = mem, .o = *o, .states = states_of(cfg)};
+    s->layers = cfg->model_num_layers;
+    s->overlap = cfg->parallel_overlap != OVERLAP_OFF;
+    s->most_batch = o->sequences;
+    int host = o->machine->host_ranks ? MIN(o->machine->host_ranks, o->ranks) : o->ranks;
+    s->threads = (int)cfg->context_threads;
+    if (s->threads <= 0) s->threads = MAX(1, o->machine->cores / host);
+    fix_knobs(s);
+    return s;
+}
+
+/* ---- as keys ---- */
+
+typedef struct Flags {
+    Arena *mem;
+    char **flag;
+    int n, cap;
+} Flags;
+
+static void add_flag(Flags *f, const char *key, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+static void add_flag(Flags *f, const char *key, const char *fmt, ...) {
+    char value[64];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(value, sizeof value, fmt, ap);
+    va_end(ap);
+    PUSH(f->mem, f->flag, f->n, f->cap, arena_printf(f->mem, "--%s=%s", key, value));
+}
+
+static void add_list(Flags *f, const char *key, const char *text) {
+    PUSH(f->mem, f->flag, f->n, f->cap, arena_printf(f->mem, "--%s=%s", key, text));
+}
+
+static void add_layers(Flags *f, Search *s, const Choice *c) {
+    Text t = text_new(f->mem);
+    int64_t *n = choice_layers(f->mem, s, c);
+    for (int k = 0; k < c->pp * c->chunks; k++)
+        text_add(&t, "%s%lld", k ? "," : "[", (long long)n[k]);
+    text_add(&t, "]");
+    add_list(f, knob_key[KNOB_LAYERS], t.s);
+}
+
+static void add_recompute(Flags *f, Search *s, const Choice *c) {
+    int *n = choice_remade(f->mem, s, c), chunks = c->pp * c->chunks;
+    Text t = text_new(f->mem);
+    bool same = true;
+    for (int k = 1; k < chunks; k++) same &= n[k] == n[0];
+    for (int k = 0; k < (same ? 1 : chunks); k++)
+        text_add(&t, "%s%d", k ? "," : same ? "" : "[", n[k]);
+    if (!same) text_add(&t, "]");
+    add_list(f, knob_key[KNOB_RECOMPUTE], same && !n[0] ? "False" : t.s);
+}
+
+/* Takes back what the file says of the layers of stages. */
+static void add_even_layers(Flags *f, const Search *s) {
+    static const char *const key[] = {PC "num_layer_list", PC "offset",
+                                      PC "num_layers_in_first_pipeline_stage",
+                                      PC "num_layers_in_last_pipeline_stage"};
+    static const char *const even[] = {"[]", "[]", "-1", "-1"};
+    for (int i = 0; i < ARRAY_LEN(key); i++)
+        if (config_given(s->o.cfg, key[i]) && !on_command_line(s->o.cfg, key[i]))
+            add_list(f, key[i], even[i]);
+}
+
+static bool has_flag(const Flags *f, int n, const char *flag) {
+    size_t length = strcspn(flag, "=");
+    for (int i = 0; i < n; i++)
+        if (!strncmp(f->flag[i], flag, length) && f->flag[i][length] == '=') return true;
+    return false;
+}
+
+static const char *truth(bool yes) {
+    return yes ? "True" : "False";
+}
+
+char **search_flags(Arena *mem, Search *s, const Choice *c, int *n) {
+    Flags f = {.mem = mem};
+    bool all_ring = c->ring == c->cp, whole = c->ring == 1;
+    if (c->tp * c->cp > 1) add_flag(&f, "parallel.parallel_mode", "1");
+    add_flag(&f, knob_key[KNOB_DP], "%d", c->dp);
+    add_flag(&f, knob_key[KNOB_TP], "%d", c->tp);
+    add_flag(&f, knob_key[KNOB_CP], "%d", c->cp);
+    if (c->cp > 1)
+        add_flag(&f, knob_key[KNOB_ALGO], "%s",
+                 whole      ? "ulysses_cp_algo"
+                 : all_ring ? "megatron_cp_algo"
+                            : "hybrid_cp_algo");
+    if (c->cp > 1 && !whole && !all_ring)
+        add_flag(&f, PC "ulysses_degree_in_cp", "%d", c->cp / c->ring);
+    add_flag(&f, knob_key[KNOB_PP], "%d", c->pp);
+    add_flag(&f, knob_key[KNOB_CHUNKS], "%d", c->chunks);
+    if (c->pp > 1)
+        add_flag(&f, knob_key[KNOB_SCHEDULE], "%s", schedule_name_at(c->schedule));
+    add_flag(&f, knob_key[KNOB_BATCH], "%d", c->batch);
+    add_flag(&f, knob_key[KNOB_MICRO], "%d", c->micro);
+    add_flag(&f, PC "optimizer_shard", "%s", truth(c->zero > 0));
+    if (c->zero)
+        add_flag(&f, knob_key[KNOB_ZERO], "level%d", c->zero);
+    else
+        add_flag(&f, knob_key[KNOB_ZERO], "auto");
+    add_flag(&f, knob_key[KNOB_SP], "%s", truth(c->sp));
+    add_flag(&f, knob_key[KNOB_VOCAB], "%s", truth(!c->vocab));
+    if (c->layers == LAYERS_BALANCED)
+        add_layers(&f, s, c);
+    else
+        add_even_layers(&f, s);
+    if (s->fixed[KNOB_RECOMPUTE] < 0) add_recompute(&f, s, c);
+    for (int i = 0, own = f.n; i < s->o.nflags; i++)
+        if (!has_flag(&f, own, s->o.flag[i])) PUSH(mem, f.flag, f.n, f.cap, s->o.flag[i]);
+    *n = f.n;
+    return f.flag;
+}
