@@ -64,6 +64,16 @@ static const char *levels_text(Arena *mem, unsigned levels) {
     return t.s;
 }
 
+static void verify_after(const Module *m, const char *name) {
+    Catch c;
+    if (CATCH(c)) {
+        module_verify(m, NULL, NULL);
+        catch_end(&c);
+    } else {
+        die("after pass %s: %s", name, c.message);
+    }
+}
+
 static void run_one(Module *m, const char *name, const PassOptions *o, int nth) {
     const Pass *p = pass_find(name);
     if (!p) {
@@ -84,13 +94,7 @@ static void run_one(Module *m, const char *name, const PassOptions *o, int nth) 
     if (p->to >= 0) m->level = (Level)p->to;
     double seconds = clock_seconds() - start;
     if (o->dump_dir) dump(m, o, nth, name);
-    Catch c;
-    if (CATCH(c)) {
-        module_verify(m, NULL, NULL);
-        catch_end(&c);
-    } else {
-        die("after pass %s: %s", name, c.message);
-    }
+    if (!o->unverified) verify_after(m, name);
     if (o->verbose) fprintf(stderr, "%-10s %8.2f ms\n", name, 1e3 * seconds);
 }
 

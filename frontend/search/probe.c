@@ -46,6 +46,7 @@ static Module *probe_module(Arena *mem, Config *cfg) {
     j->strategy.bucket_bytes = strategy_bucket_bytes(&j->strategy, job_spec(j));
     j->strategy.gradient_groups = 0;
     o = strategy_pass_options(cfg);
+    o.unverified = true;
     Module *m = job_build_step(j, &o);
     strategy_apply(&j->strategy, job_spec(j), m, &o);
     const char *rest = strstr(train_passes, ",inline");
@@ -110,10 +111,10 @@ static void add_parameters(Arena *mem, Probe *p, const Func *f, const Op *forwar
     }
 }
 
-static void add_activations(Probe *p, const Op *forward) {
+static void add_activations(Probe *p, const Op *forward, const SizeScale *one) {
     Call c = call_of(forward);
     for (int i = 0; i < forward->nout; i++) {
-        double bytes = (double)type_bytes(&forward->out[i]->ty);
+        double bytes = (double)scaled_bytes(one, &forward->out[i]->ty);
         if (i < c.carry)
             p->bytes.carried += bytes;
         else
@@ -121,7 +122,8 @@ static void add_activations(Probe *p, const Op *forward) {
     }
 }
 
-static const char *find_pieces(Arena *mem, Probe *p, const Module *m) {
+static const char *find_pieces(Arena *mem, Probe *p, const Module *m,
+                               const SizeScale *one) {
     const Func *f = find_model(m);
     const Op *forward = NULL, *backward = NULL;
     if (!f) return "the step has no model of its own";
@@ -143,41 +145,48 @@ static const char *find_pieces(Arena *mem, Probe *p, const Module *m) {
     for (const Func *s = m->first; s; s = s->next)
         if (func_is_entry(s)) p->step = s->nth;
     add_parameters(mem, p, f, forward, backward);
-    add_activations(p, forward);
+    add_activations(p, forward, one);
     return NULL;
 }
 
-static bool same_rows(const FuncSizes *a, const FuncSizes *b) {
-    if (a->n != b->n) return false;
-    for (int f = 0; f < a->n; f++) {
-        if (a->func[f].n != b->func[f].n) return false;
-        for (int i = 0; i < a->func[f].n; i++) {
-            const OpSize *x = &a->func[f].size[i], *y = &b->func[f].size[i];
-            if (x->kind != y->kind || x->op != y->op || x->nelements != y->nelements)
-                return false;
-        }
+/* The least prime from 5 on that divides no size of the model: so what it divides has the
+ * sequences of the micro-batch in it. */
+static int64_t marking_prime(const ModelSpec *spec, int64_t seq, ProbeKey key) {
+    static const int64_t primes[] = {5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47};
+    const int64_t size[] = {spec->hidden,   spec->layers,
+                            spec->heads,    spec->kv_heads,
+                            spec->ffn,      spec->vocab,
+                            seq,            spec->max_positions,
+                            round_up(spec->vocab, key.tp),
+                            key.tp,         key.cp};
+    for (int i = 0; i < ARRAY_LEN(primes); i++) {
+        bool divides = false;
+        for (int k = 0; k < ARRAY_LEN(size); k++)
+            divides |= size[k] > 0 && size[k] % primes[i] == 0;
+        if (!divides) return primes[i];
     }
-    return true;
+    return 0;
 }
 
-Probe probe_make(Arena *mem, const Config *cfg, ProbeKey key) {
+Probe probe_make(Arena *mem, const Job *base, ProbeKey key) {
     Probe p = {.key = key};
     Arena *own = arena_new();
-    for (int k = 0; k < 2 && !p.refused; k++) {
-        Config c = probe_config(cfg, key, k + 1);
-        Catch caught;
-        if (CATCH(caught)) {
-            Module *m = probe_module(own, &c);
-            p.size[k] = func_sizes(mem, m);
-            p.mesh = m->mesh;
-            if (!k) p.refused = find_pieces(own, &p, m);
-            catch_end(&caught);
-        } else {
-            p.refused = arena_strdup(mem, caught.message);
-        }
+    int64_t prime = marking_prime(&base->spec, base->seq, key);
+    Config c = probe_config(base->cfg, key, prime);
+    Catch caught;
+    if (!prime) {
+        p.refused = "sizes of the model are multiples of all small primes";
+    } else if (CATCH(caught)) {
+        Module *m = probe_module(own, &c);
+        SizeScale one = {prime, 1}, two = {prime, 2};
+        p.size[0] = func_sizes(mem, m, &one);
+        p.size[1] = func_sizes(mem, m, &two);
+        p.mesh = m->mesh;
+        p.refused = find_pieces(own, &p, m, &one);
+        catch_end(&caught);
+    } else {
+        p.refused = arena_strdup(mem, caught.message);
     }
-    if (!p.refused && !same_rows(&p.size[0], &p.size[1]))
-        p.refused = "programs of one and of two sequences differ";
     arena_free(own);
     return p;
 }

@@ -33,8 +33,8 @@ typedef struct Probe {
     int step;                     /* function of the update */
 } Probe;
 
-/* Makes it. A configuration that cannot be split so is no failure. */
-Probe probe_make(Arena *mem, const Config *cfg, ProbeKey key);
+/* Makes it of the model of a job. A configuration that cannot be split so is no failure. */
+Probe probe_make(Arena *mem, const Job *base, ProbeKey key);
 
 /* Seconds of a rank for a micro-batch of b sequences of a replica. */
 typedef struct ProbeSeconds {

@@ -64,7 +64,7 @@ typedef struct SearchOptions {
     const char *path; /* of the configuration */
     int nflags;       /* of the user: what they name stays */
     char **flag;
-    const Config *cfg;
+    Config *cfg;
     const Machine *machine;
     int ranks;
     double limit_bytes; /* of a rank; 0: none */

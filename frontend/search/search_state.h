@@ -14,7 +14,8 @@ struct Search {
     Arena *mem;
     SearchOptions o;
     int64_t fixed[KNOBS]; /* -1: free */
-    int64_t layers, heads, kv_heads, seq;
+    Job job; /* the model */
+    int64_t layers;
     int threads;
     double states; /* numbers of the optimizer for each parameter */
     bool overlap;

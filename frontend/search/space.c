@@ -103,7 +103,7 @@ static bool same_key(const ProbeKey *a, const ProbeKey *b) {
 static int find_probe(Search *s, ProbeKey key) {
     for (int i = 0; i < s->nprobes; i++)
         if (same_key(&s->probe[i].key, &key)) return i;
-    Probe p = probe_make(s->mem, s->o.cfg, key);
+    Probe p = probe_make(s->mem, &s->job, key);
     PUSH(s->mem, s->probe, s->nprobes, s->probe_cap, p);
     Pieces **more = NEW_ARRAY(s->mem, Pieces *, (size_t)s->nprobes);
     for (int i = 0; i + 1 < s->nprobes; i++) more[i] = s->pieces[i];
@@ -240,7 +240,13 @@ Search *search_open(Arena *mem, const SearchOptions *o) {
     Search *s = NEW(mem, Search);
     const Config *cfg = o->cfg;
     *s = (Search){.mem = mem, .o = *o, .states = states_of(cfg)};
-    s->layers = cfg->model_num_layers;
+    s->job = (Job){.mem = mem, .cfg = o->cfg};
+    job_choose_model(&s->job);
+    if (!s->job.has_spec)
+        fail(EXIT_CONFIG, "stator search takes a model of model.model_config or of a "
+                          "Hugging Face folder: how a model.file may be split is said in "
+                          "parallel.shard");
+    s->layers = s->job.spec.layers;
     s->overlap = cfg->parallel_overlap != OVERLAP_OFF;
     s->most_batch = o->sequences;
     int host = o->machine->host_ranks ? MIN(o->machine->host_ranks, o->ranks) : o->ranks;

@@ -19,7 +19,7 @@ static void mark_model(FuncSizes *s, Func **order) {
     }
 }
 
-FuncSizes func_sizes(Arena *mem, const Module *m) {
+FuncSizes func_sizes(Arena *mem, const Module *m, const SizeScale *scale) {
     Func **order = module_order(mem, m);
     FuncSizes s = {0};
     while (order[s.n]) s.n++;
@@ -32,7 +32,7 @@ FuncSizes func_sizes(Arena *mem, const Module *m) {
         func_number(order[i]);
         s.row[i] = NEW_ARRAY(mem, int, (size_t)order[i]->nops + 1);
         for (const Op *op = order[i]->first; op; op = op->next)
-            op_sizes_add(mem, &s.func[i], op, op_in_model(&s, op), s.row[i]);
+            op_sizes_add(mem, &s.func[i], op, op_in_model(&s, op), scale, s.row[i]);
     }
     return s;
 }

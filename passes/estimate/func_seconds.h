@@ -16,7 +16,7 @@ typedef struct FuncSizes {
     bool *in_model; /* the function is run by the model, not by the step around it */
     int **row;      /* by function and op id: place in its sizes, -1: none */
 } FuncSizes;
-FuncSizes func_sizes(Arena *mem, const Module *m);
+FuncSizes func_sizes(Arena *mem, const Module *m, const SizeScale *scale);
 
 /* What sizes are timed with. */
 typedef struct Timing {

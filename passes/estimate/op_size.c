@@ -5,9 +5,27 @@
 
 /* ---- from the IR ---- */
 
-static double product_of(const MatmulAxis *axis, int n) {
+static int64_t scaled(const SizeScale *scale, int64_t n) {
+    return scale && n % scale->factor == 0 ? n / scale->factor * scale->times : n;
+}
+
+static double scaled_count(const SizeScale *scale, const Type *t) {
+    double n = 1;
+    for (int d = 0; d < t->rank; d++) n *= (double)scaled(scale, t->dim[d]);
+    return n;
+}
+
+int64_t scaled_bytes(const SizeScale *scale, const Type *t) {
+    return (int64_t)(scaled_count(scale, t) * dtype_bytes[t->dt]);
+}
+
+static double bytes_of(const Type *t, const void *scale) {
+    return (double)scaled_bytes(scale, t);
+}
+
+static double product_of(const SizeScale *scale, const MatmulAxis *axis, int n) {
     double all = 1;
-    for (int i = 0; i < n; i++) all *= (double)axis[i].size;
+    for (int i = 0; i < n; i++) all *= (double)scaled(scale, axis[i].size);
     return all;
 }
 
@@ -18,24 +36,24 @@ static ProductForm form_of(const Matmul *p) {
 }
 
 /* One that is no matrix product by strides counts by its flops alone. */
-static void size_product(const Op *op, OpSize *s) {
+static void size_product(const SizeScale *scale, const Op *op, OpSize *s) {
     Dims d;
     Matmul p;
     if (!op_dims(op, &d) || matmul_of(&d, &p)) return;
     s->form = form_of(&p);
-    s->n.batch = product_of(p.batch, p.nbatch);
-    s->n.rows = (double)p.m.size;
-    s->n.columns = (double)p.n.size;
-    s->n.summed = (double)p.k.size;
+    s->n.batch = product_of(scale, p.batch, p.nbatch);
+    s->n.rows = (double)scaled(scale, p.m.size);
+    s->n.columns = (double)scaled(scale, p.n.size);
+    s->n.summed = (double)scaled(scale, p.k.size);
 }
 
-static double elements_of(const Op *op) {
+static double elements_of(const SizeScale *scale, const Op *op) {
     const Type *t = &op->out[0]->ty;
     if (op_has(op, F_REDUCE)) t = &op->in[0]->ty;
-    return (double)type_count(t);
+    return scaled_count(scale, t);
 }
 
-static void count_element(Arena *mem, OpSize *s, const Op *op) {
+static void count_element(Arena *mem, const SizeScale *scale, OpSize *s, const Op *op) {
     int i = 0;
     if (!op->nout || op_has(op, F_VIEW)) return;
     while (i < s->nelements && s->element[i].op != op->kind) i++;
@@ -46,29 +64,40 @@ static void count_element(Arena *mem, OpSize *s, const Op *op) {
         s->element = more;
         s->nelements++;
     }
-    s->element[i].count += elements_of(op);
+    s->element[i].count += elements_of(scale, op);
 }
 
-static void size_elements(Arena *mem, const Op *op, OpSize *s) {
+static void size_elements(Arena *mem, const SizeScale *scale, const Op *op,
+                          OpSize *s) {
     const Func *callee = op_callee(op);
-    if (!callee) count_element(mem, s, op);
+    if (!callee) count_element(mem, scale, s, op);
     for (const Op *at = callee ? callee->first : NULL; at; at = at->next)
-        count_element(mem, s, at);
+        count_element(mem, scale, s, at);
 }
 
-static OpSize size_collective(const Op *op) {
+static OpSize size_collective(const SizeScale *scale, const Op *op) {
     const Mesh *mesh = &op->fn->mod->mesh;
     OpSize s = {.kind = SIZE_COLLECTIVE, .work = WORK_MESSAGES, .op = op->kind};
     check(mesh_axes_parse(mesh, op_attr(op, "axis")->s, &s.axes));
     s.axes &= (Axes)~AXES_REVERSED;
     int n = mesh_group_size(mesh, s.axes);
     for (int i = 0; i < op->nin; i++)
-        s.n.bytes += (double)message_sent_bytes(op->kind, type_bytes(&op->in[i]->ty), n);
+        s.n.bytes += (double)message_sent_bytes(op->kind, scaled_bytes(scale, &op->in[i]->ty), n);
     s.late = op_int(op, "late", 0);
     return s;
 }
 
-static OpSize size_compute(Arena *mem, const Op *op, bool in_model) {
+/* All products grow with the micro-batch, where an operand does. */
+static double scaled_flops(const SizeScale *scale, const Op *op) {
+    double flops = op_run_flops(op);
+    bool grows = false;
+    for (int i = 0; scale && i < op->nin; i++)
+        grows |= type_count(&op->in[i]->ty) % scale->factor == 0;
+    return grows ? flops / (double)scale->factor * (double)scale->times : flops;
+}
+
+static OpSize size_compute(Arena *mem, const SizeScale *scale, const Op *op,
+                           bool in_model) {
     const Type *first = op->nin ? &op->in[0]->ty : &op->out[0]->ty;
     bool products = flag_products(optab[op->kind].flags);
     OpSize s = {.kind = SIZE_ELEMENTS,
@@ -76,15 +105,15 @@ static OpSize size_compute(Arena *mem, const Op *op, bool in_model) {
                 .op = op->kind,
                 .type = first->dt,
                 .width = first->rank ? first->dim[first->rank - 1] : 1};
-    s.n.bytes = op_bytes(op);
-    s.n.first = (double)type_count(first);
+    s.n.bytes = op_bytes_by(op, bytes_of, scale);
+    s.n.first = scaled_count(scale, first);
     if (!products) {
-        size_elements(mem, op, &s);
+        size_elements(mem, scale, op, &s);
         return s;
     }
-    s.n.flops = op_run_flops(op);
+    s.n.flops = scaled_flops(scale, op);
     s.kind = op_has(op, F_ADDENDS) ? SIZE_PRODUCT : SIZE_INNER;
-    if (s.kind == SIZE_PRODUCT) size_product(op, &s);
+    if (s.kind == SIZE_PRODUCT) size_product(scale, op, &s);
     return s;
 }
 
@@ -92,7 +121,8 @@ static bool calls_ops(const Op *op) {
     return op_is_call(op) && op_func(op)->role != ROLE_KERNEL;
 }
 
-void op_sizes_add(Arena *mem, OpSizes *sizes, const Op *op, bool in_model, int *row) {
+void op_sizes_add(Arena *mem, OpSizes *sizes, const Op *op, bool in_model,
+                  const SizeScale *scale, int *row) {
     OpSize s;
     row[op->id] = -1;
     if (calls_ops(op)) {
@@ -100,13 +130,13 @@ void op_sizes_add(Arena *mem, OpSizes *sizes, const Op *op, bool in_model, int *
                      .callee = op_func(op)->nth,
                      .times = (double)call_of(op).times};
     } else if (op_has(op, F_COMM)) {
-        s = size_collective(op);
+        s = size_collective(scale, op);
     } else if (op->kind == OP_arrive) {
         s = (OpSize){.kind = SIZE_ARRIVE, .begun = row[op->in[0]->def->id]};
     } else if (op_has(op, F_EFFECT | F_VIEW) || !op->nout) {
         return;
     } else {
-        s = size_compute(mem, op, in_model);
+        s = size_compute(mem, scale, op, in_model);
     }
     row[op->id] = sizes->n;
     PUSH(mem, sizes->size, sizes->n, sizes->cap, s);

@@ -51,9 +51,17 @@ typedef struct OpSizes {
     int n, cap;
 } OpSizes;
 
+/* Sizes with another micro-batch than the program has: dimensions that `factor` divides, a
+ * prime that divides no other, are taken as `times` for each `factor`. NULL: as they are. */
+typedef struct SizeScale {
+    int64_t factor, times;
+} SizeScale;
+int64_t scaled_bytes(const SizeScale *scale, const Type *t);
+
 /* Adds an op, if it takes time; in_model as for op_work_kind. The function of `sizes` has
  * been numbered; row[op id] is set to its place, or -1. */
-void op_sizes_add(Arena *mem, OpSizes *sizes, const Op *op, bool in_model, int *row);
+void op_sizes_add(Arena *mem, OpSizes *sizes, const Op *op, bool in_model,
+                  const SizeScale *scale, int *row);
 
 /* Seconds of a product, an inner op or elements in one run: products at the rate of their
  * shape, elements at theirs, or bytes at that of memory, whichever is longest, and the start

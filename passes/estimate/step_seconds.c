@@ -232,7 +232,7 @@ StepTime step_seconds(Arena *mem, const Machine *m, const Func *const *entry, in
                      .rank = machine_rank(m, host, threads),
                      .shape = mesh_shapes(own, m, mesh, stages)};
     for (int s = 0; s < stages; s++) {
-        FuncSizes sizes = func_sizes(own, entry[s]->mod);
+        FuncSizes sizes = func_sizes(own, entry[s]->mod, NULL);
         func_seconds(own, &sizes, &timing);
         k.w[s].t = &t.stage[s];
         list_pieces(&k, s, entry[s], &sizes, &timing);

@@ -8,27 +8,32 @@ const char *const work_kind_name[WORK_KINDS] = {"products", "attention", "kernel
 
 /* ---- an op ---- */
 
-static double result_bytes(const Op *op) {
-    double bytes = 0;
-    for (int i = 0; i < op->nout; i++) bytes += (double)type_bytes(&op->out[i]->ty);
-    return bytes;
-}
-
 static bool is_repeated(const Op *op, int i) {
     for (int k = 0; k < i; k++)
         if (op->in[k] == op->in[i]) return true;
     return false;
 }
 
-double op_bytes(const Op *op) {
+double op_bytes_by(const Op *op, double (*bytes)(const Type *, const void *),
+                   const void *ctx) {
     if (op_has(op, F_VIEW) || !op->nout) return 0;
     bool takes_part = op_has(op, F_MOVE | F_RANK | F_LOOKUP);
-    double written = result_bytes(op), read = 0;
+    double written = 0, read = 0;
+    for (int i = 0; i < op->nout; i++) written += bytes(&op->out[i]->ty, ctx);
     for (int i = 0; i < op->nin; i++) {
-        double bytes = (double)type_bytes(&op->in[i]->ty);
-        if (!is_repeated(op, i)) read += takes_part ? MIN(bytes, written) : bytes;
+        double b = bytes(&op->in[i]->ty, ctx);
+        if (!is_repeated(op, i)) read += takes_part ? MIN(b, written) : b;
     }
     return read + written;
+}
+
+static double bytes_of(const Type *t, const void *ctx) {
+    (void)ctx;
+    return (double)type_bytes(t);
+}
+
+double op_bytes(const Op *op) {
+    return op_bytes_by(op, bytes_of, NULL);
 }
 
 static double kernel_flops(const Func *kernel) {

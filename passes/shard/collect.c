@@ -9,7 +9,7 @@
 
 enum {
     MAX_STATES = 20000,
-    SLOTS = 1 << 16, /* of the table of states, more than MAX_STATES */
+    FEW_STATES = 256, /* enough for most */
     MAX_STEPS = 2 * (MAX_RANK + 1) + MAX_RANK * (MAX_RANK + 1), /* with one set of axes */
     LATENCY_BYTES = 4096
 };
@@ -29,16 +29,20 @@ typedef struct Search {
     int n, max;
     double *cost; /* by state, as there; INFINITY: done */
     int *slot;    /* by hash of a placement: state + 1; NULL: few states, no table */
+    uint64_t slots; /* a power of two, more than max */
     bool full;    /* a placement found no room */
     Axes axes;    /* that matter */
 } Search;
 
-static Search search_new(Arena *mem, const Mesh *m) {
+static Search search_new(Arena *mem, const Mesh *m, int max) {
+    uint64_t slots = 1;
+    while (slots < 3 * (uint64_t)max) slots *= 2;
     return (Search){.mesh = m,
-                    .state = NEW_ARRAY(mem, State, MAX_STATES),
-                    .max = MAX_STATES,
-                    .cost = NEW_ARRAY(mem, double, MAX_STATES),
-                    .slot = NEW_ARRAY(mem, int, SLOTS)};
+                    .state = NEW_ARRAY(mem, State, (size_t)max),
+                    .max = max,
+                    .cost = NEW_ARRAY(mem, double, (size_t)max),
+                    .slots = slots,
+                    .slot = NEW_ARRAY(mem, int, slots)};
 }
 
 /* The state with a placement, or s->n; *slot: where the table has it, or may. */
@@ -50,7 +54,7 @@ static int find_state(const Search *s, const Type *ty, int **slot) {
     memcpy(key, ty->split, sizeof ty->split);
     key[MAX_RANK] = ty->pending;
     for (uint64_t h = hash64(key, sizeof key);; h++) {
-        *slot = &s->slot[h % SLOTS];
+        *slot = &s->slot[h & (s->slots - 1)];
         if (!**slot) return s->n;
         if (type_same_placement(&s->state[**slot - 1].ty, ty)) return **slot - 1;
     }
@@ -219,7 +223,7 @@ static int cheapest(const Search *s) {
 /* Index of the state with the placement `goal`; everything cheaper is settled. */
 static int search(Search *s, const Type *start, const Type *goal) {
     int *slot;
-    memset(s->slot, 0, SLOTS * sizeof *s->slot);
+    memset(s->slot, 0, s->slots * sizeof *s->slot);
     s->n = 0;
     s->full = false;
     s->axes = all_axes(start) | all_axes(goal);
@@ -236,12 +240,33 @@ static int search(Search *s, const Type *start, const Type *goal) {
     }
 }
 
+/* A search with few states; where they are too few, one with all. */
+typedef struct Searches {
+    Arena *mem;
+    const Mesh *mesh;
+    Search few, many; /* many.max 0: not yet made */
+} Searches;
+
+static Searches searches_new(Arena *mem, const Mesh *m) {
+    return (Searches){mem, m, search_new(mem, m, FEW_STATES), {0}};
+}
+
+static int search_path(Searches *k, const Type *start, const Type *goal, Search **in) {
+    *in = &k->few;
+    int at = search(&k->few, start, goal);
+    if (!k->few.full) return at;
+    if (!k->many.max) k->many = search_new(k->mem, k->mesh, MAX_STATES);
+    *in = &k->many;
+    return search(&k->many, start, goal);
+}
+
 int64_t reshard_sent_bytes(const Mesh *m, const Type *from, const Type *to) {
     Arena *mem = arena_new();
-    Search s = search_new(mem, m);
-    int at = search(&s, from, to);
-    int64_t bytes = at < 0 ? -1 : llround(s.state[at].sent_bytes);
-    if (at < 0 && s.full && !from->pending && !to->pending)
+    Searches k = searches_new(mem, m);
+    Search *s;
+    int at = search_path(&k, from, to, &s);
+    int64_t bytes = at < 0 ? -1 : llround(s->state[at].sent_bytes);
+    if (at < 0 && s->full && !from->pending && !to->pending)
         bytes = llround((double)type_bytes(from) - type_part_bytes(m, from));
     arena_free(mem);
     return bytes;
@@ -268,11 +293,12 @@ static Value *emit_path(Builder *b, Search *s, int at, Value *v) {
     return v;
 }
 
-static void collect_one(Op *op, Search *s) {
+static void collect_one(Op *op, Searches *k) {
     Func *f = op->fn;
     const Mesh *m = &f->mod->mesh;
     Type from = op->in[0]->ty, to = op->out[0]->ty;
-    int at = search(s, &from, &to);
+    Search *s;
+    int at = search_path(k, &from, &to, &s);
     if (at < 0) {
         fail_op(op, "no collectives bring %%%s from %s to %s: %s", op->in[0]->name,
                 type_text(f->mod->mem, m, &from), type_text(f->mod->mem, m, &to),
@@ -285,11 +311,11 @@ static void collect_one(Op *op, Search *s) {
     op_remove(op);
 }
 
-static void collect_all(Module *m, Search *s) {
+static void collect_all(Module *m, Searches *k) {
     for (Func *f = m->first; f; f = f->next) {
         for (Op *op = f->first, *next; op; op = next) {
             next = op->next;
-            if (op->kind == OP_reshard && !op_attr(op, "how")) collect_one(op, s);
+            if (op->kind == OP_reshard && !op_attr(op, "how")) collect_one(op, k);
         }
     }
 }
@@ -297,10 +323,10 @@ static void collect_all(Module *m, Search *s) {
 void pass_collect(Module *m, const PassOptions *o) {
     (void)o;
     Arena *mem = arena_new();
-    Search s = search_new(mem, &m->mesh);
+    Searches k = searches_new(mem, &m->mesh);
     Catch c;
     if (CATCH(c)) {
-        collect_all(m, &s);
+        collect_all(m, &k);
         catch_end(&c);
     }
     arena_free(mem);
