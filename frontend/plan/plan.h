@@ -130,6 +130,8 @@ Plan plan_read(Arena *mem, const Func *entry, const Job *job);
  * Fails as `train` does for what does not fit (EXIT_CONFIG), but for the limit of memory.
  */
 Plan plan_of_config(Arena *mem, Config *cfg, int64_t ranks);
+/* The same without `needed`, which takes as long again. */
+Plan plan_without_needed(Arena *mem, Config *cfg, int64_t ranks);
 
 /* plan_work.c: sets `needed` of the plan and of all its stages. */
 void plan_count_needed(Arena *mem, Plan *p);

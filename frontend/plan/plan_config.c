@@ -148,7 +148,7 @@ static Plan plan_stages(Arena *mem, Job *j) {
     return pipe->stage[0];
 }
 
-Plan plan_of_config(Arena *mem, Config *cfg, int64_t ranks) {
+Plan plan_without_needed(Arena *mem, Config *cfg, int64_t ranks) {
     Job *j = NEW(mem, Job);
     *j = (Job){.mem = mem, .cfg = cfg};
     choose_ranks(cfg, ranks);
@@ -163,7 +163,11 @@ Plan plan_of_config(Arena *mem, Config *cfg, int64_t ranks) {
     job_count_flops(j, job_build_step(j, &o));
     recompute_choose(j);
     job_count_remade(j);
-    Plan p = j->strategy.stages > 1 ? plan_stages(mem, j) : plan_one(mem, j);
+    return j->strategy.stages > 1 ? plan_stages(mem, j) : plan_one(mem, j);
+}
+
+Plan plan_of_config(Arena *mem, Config *cfg, int64_t ranks) {
+    Plan p = plan_without_needed(mem, cfg, ranks);
     plan_count_needed(mem, &p);
     return p;
 }

@@ -133,16 +133,30 @@ static StageBytes stage_bytes(const Search *s, const Choice *c, const int64_t *l
 
 /* ---- messages over the replicas ---- */
 
-static GroupShape replicas_shape(const Search *s, const Choice *c) {
+/* The mesh of a stage. */
+static Mesh stage_mesh(const Search *s, const Choice *c) {
     Mesh mesh = s->probe[c->probe].mesh;
-    Axes axes = 0;
-    if (!mesh.naxes) {
-        mesh.axis[mesh.naxes++].name = "dp";
-    }
+    if (!mesh.naxes) mesh.axis[mesh.naxes++].name = "dp";
     mesh.axis[0].size = c->dp;
+    return mesh;
+}
+
+/* Where the ranks are that have the same parameters, and the next stage: for all choices that
+ * split the ranks alike. */
+static const Places *places_of(Search *s, const Choice *c) {
+    Places *p = &s->places;
+    if (p->probe == c->probe && p->dp == c->dp && p->pp == c->pp) return p;
+    Mesh mesh = stage_mesh(s, c);
+    Axes axes = 0;
     for (int i = 0; i < mesh.naxes; i++)
         if (strcmp(mesh.axis[i].name, "tp") != 0) axes |= (Axes)(1u << i);
-    return group_shape(s->o.machine, &mesh, axes, c->pp);
+    *p = (Places){.probe = c->probe, .dp = c->dp, .pp = c->pp};
+    p->replicas = group_shape(s->o.machine, &mesh, axes, c->pp);
+    for (int k = 0; k + 1 < c->pp; k++) {
+        GroupShape g = stages_shape(s->o.machine, &mesh, c->pp, k, k + 1);
+        if (!k || g.level > p->next.level) p->next = g;
+    }
+    return p;
 }
 
 static double collective(const Search *s, const GroupShape *g, int kind, double bytes) {
@@ -162,10 +176,10 @@ typedef struct Replicas {
     double step;              /* exposed once a step, of a stage */
 } Replicas;
 
-static Replicas replicas_seconds(const Search *s, const Choice *c, const ProbeSeconds *t,
+static Replicas replicas_seconds(Search *s, const Choice *c, const ProbeSeconds *t,
                                  const StageBytes *b) {
     Replicas r = {0};
-    GroupShape g = replicas_shape(s, c);
+    GroupShape g = places_of(s, c)->replicas;
     if (g.members <= 1) return r;
     double layer = s->probe[c->probe].bytes.layer, n = b->layers;
     double rest = b->parameters - n * layer;
@@ -197,19 +211,11 @@ typedef struct ChunkTimes {
     double message;             /* between stages */
 } ChunkTimes;
 
-static double message_between(const Search *s, const Choice *c) {
+static double message_between(Search *s, const Choice *c) {
     const Probe *p = &s->probe[c->probe];
-    Mesh mesh = p->mesh;
     if (c->pp == 1) return 0;
-    if (!mesh.naxes) mesh.axis[mesh.naxes++].name = "dp";
-    mesh.axis[0].size = c->dp;
-    double worst = 0;
-    for (int k = 0; k + 1 < c->pp; k++) {
-        GroupShape g = stages_shape(s->o.machine, &mesh, c->pp, k, k + 1);
-        worst =
-            MAX(worst, message_seconds(s->o.machine, &g, p->bytes.carried * c->batch));
-    }
-    return worst;
+    return message_seconds(s->o.machine, &places_of(s, c)->next,
+                           p->bytes.carried * c->batch);
 }
 
 static double update_of(const Search *s, const Choice *c, const ProbeSeconds *t,

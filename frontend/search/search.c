@@ -100,7 +100,7 @@ static void verify(Search *s, const Choice *c, Verified *v) {
     v->flag = search_flags(s->mem, s, c, &v->nflags);
     if (CATCH(caught)) {
         Config *cfg = config_load(own, s->o.path, v->nflags, v->flag);
-        Plan p = plan_of_config(own, cfg, s->o.ranks);
+        Plan p = plan_without_needed(own, cfg, s->o.ranks);
         plan_set_machine(own, &p, s->o.machine);
         v->seconds = p.time->seconds;
         v->bytes = plan_largest(&p)->memory.total_bytes;

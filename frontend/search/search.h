@@ -28,6 +28,9 @@ typedef enum Knob {
 } Knob;
 extern const char *const knob_key[KNOBS];
 
+/* Chunks of all stages, where a stage has several: more only shorten what is short by then. */
+enum { SEARCH_CHUNKS = 32 };
+
 enum { LAYERS_EVEN, LAYERS_BALANCED, LAYERS_WAYS };
 
 typedef struct Choice {

@@ -10,6 +10,11 @@ typedef struct Pieces {
     double extra_bytes; /* by which plans were larger than reckoned */
 } Pieces;
 
+typedef struct Places {
+    int probe, dp, pp;
+    GroupShape replicas, next;
+} Places;
+
 struct Search {
     Arena *mem;
     SearchOptions o;
@@ -23,6 +28,7 @@ struct Search {
     int nprobes, probe_cap;
     Pieces **pieces; /* by probe and sequences */
     int64_t most_batch;
+    Places places; /* of the choice that was looked at last */
     int64_t choices;
 };
 

@@ -159,7 +159,7 @@ static void each_schedule(Walk *w) {
         const char *name = schedule_name_at(k);
         if (!may(s, KNOB_SCHEDULE, k) || !worth_trying(s, name)) continue;
         c->schedule = k;
-        for (int v = 1; (int64_t)v * c->pp <= s->layers && v <= MAX_CHUNKS / c->pp; v++) {
+        for (int v = 1; v == 1 || v * c->pp <= MIN(s->layers, SEARCH_CHUNKS); v++) {
             bool even = v == 1 || s->layers % ((int64_t)v * c->pp) == 0;
             if (!even || !may(s, KNOB_CHUNKS, v)) continue;
             if (!schedule_fits(name, c->pp, v, c->micro)) continue;
@@ -250,6 +250,7 @@ Search *search_open(Arena *mem, const SearchOptions *o) {
     s->overlap = cfg->parallel_overlap != OVERLAP_OFF;
     s->most_batch = o->sequences;
     int host = o->machine->host_ranks ? MIN(o->machine->host_ranks, o->ranks) : o->ranks;
+    s->places.probe = -1;
     s->threads = (int)cfg->context_threads;
     if (s->threads <= 0) s->threads = MAX(1, o->machine->cores / host);
     fix_knobs(s);

@@ -325,7 +325,10 @@ static void go_up(Sink *s, Op *call, int j, Op *op) {
     callee->alias[j] = alias;
     call->out[j]->ty = op->out[0]->ty;
     call->out[j]->name = op->out[0]->name;
-    func_replace(f, op->out[0], call->out[j]);
+    Value *old = op->out[0];
+    for (Op *at = op->next; at; at = at->next) op_replace_in(at, old, call->out[j]);
+    for (int i = 0; i < f->nret; i++)
+        if (f->ret[i] == old) f->ret[i] = call->out[j];
     op_remove(op);
     if (other >= 0) join_results(call, callee, j, other);
 }
