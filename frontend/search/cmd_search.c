@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <math.h>
 
-enum { TOPS = 5, FRONT_SHOWN = 12 };
+enum { TOPS = 3, FRONT_SHOWN = 12 };
 
 typedef struct Report {
     Arena *mem;

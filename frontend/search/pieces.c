@@ -10,6 +10,7 @@ Pieces *search_pieces(Search *s, int probe, int batch) {
         p->t = probe_seconds(own, &s->probe[probe], s->o.machine, s->o.ranks, s->threads,
                              batch);
         p->made = true;
+        p->slower = 1;
         arena_free(own);
     }
     return p;
@@ -267,7 +268,8 @@ static bool choice_times(Arena *mem, Search *s, Choice *c, ChunkTimes *out) {
 }
 
 /* No order of tasks is faster: a stage begins when those before it have done their first
- * chunk once, and what it did last goes back through them. */
+ * chunk once, and what it did last goes back through them, unless that is the gradients of
+ * weights. */
 static double bound_of(const Choice *c, const ChunkTimes *t) {
     int chunks = c->pp * c->chunks;
     double most = 0, before = 0;
@@ -277,10 +279,14 @@ static double bound_of(const Choice *c, const ChunkTimes *t) {
             if (stage_of(c, i) == k)
                 busy += t->task[i][TASK_FORWARD] + t->task[i][TASK_BACKWARD];
         most = MAX(most, before + c->micro * busy + t->step[k]);
-        before += t->task[k][TASK_FORWARD] + 2 * t->message;
-        before += t->task[k][has_halves(c) ? TASK_INPUTS : TASK_BACKWARD];
+        before += t->task[k][TASK_FORWARD] + (has_halves(c) ? 1 : 2) * t->message;
+        if (!has_halves(c)) before += t->task[k][TASK_BACKWARD];
     }
     return most;
+}
+
+static double slower(Search *s, const Choice *c) {
+    return search_pieces(s, c->probe, c->batch)->slower;
 }
 
 void choice_bound(Search *s, Choice *c) {
@@ -288,7 +294,7 @@ void choice_bound(Search *s, Choice *c) {
     ChunkTimes t;
     c->seconds = 0;
     bool fits = choice_times(own, s, c, &t);
-    c->bound = fits ? bound_of(c, &t) : INFINITY;
+    c->bound = fits ? bound_of(c, &t) * slower(s, c) : INFINITY;
     arena_free(own);
 }
 
@@ -319,6 +325,7 @@ double search_seconds(Search *s, Choice *c) {
         for (int k = 0; k < c->pp; k++) step = MAX(step, t.step[k]);
         c->seconds = schedule_seconds(own, p, &seconds, NULL) + step;
     }
+    c->seconds *= slower(s, c);
     arena_free(own);
     return c->seconds;
 }

@@ -153,12 +153,17 @@ static const char *find_pieces(Arena *mem, Probe *p, const Module *m,
  * sequences of the micro-batch in it. */
 static int64_t marking_prime(const ModelSpec *spec, int64_t seq, ProbeKey key) {
     static const int64_t primes[] = {5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47};
-    const int64_t size[] = {spec->hidden,   spec->layers,
-                            spec->heads,    spec->kv_heads,
-                            spec->ffn,      spec->vocab,
-                            seq,            spec->max_positions,
+    const int64_t size[] = {spec->hidden,
+                            spec->layers,
+                            spec->heads,
+                            spec->kv_heads,
+                            spec->ffn,
+                            spec->vocab,
+                            seq,
+                            spec->max_positions,
                             round_up(spec->vocab, key.tp),
-                            key.tp,         key.cp};
+                            key.tp,
+                            key.cp};
     for (int i = 0; i < ARRAY_LEN(primes); i++) {
         bool divides = false;
         for (int k = 0; k < ARRAY_LEN(size); k++)

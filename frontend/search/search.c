@@ -127,16 +127,23 @@ static Verified *find_verified(Search *s, SearchResult *r, const Choice *c) {
     return NULL;
 }
 
-/* The plan is larger than was reckoned: so are those of all choices of its program and
- * micro-batch. */
-static void correct_bytes(Space *b, const Verified *v) {
+/* What a plan has more than was reckoned, those of all choices of its program and micro-batch
+ * have: bytes where it does not fit, seconds by the first that is planned. False: nothing was
+ * corrected. */
+static bool correct(Space *b, const Verified *v) {
     Pieces *p = search_pieces(b->s, v->c.probe, v->c.batch);
+    bool first = !p->planned;
+    if (v->fits && !first) return false;
     double more = (double)v->bytes - v->c.bytes;
-    p->extra_bytes += MAX(more, 0.001 * (double)v->bytes);
+    if (!v->fits) more = MAX(more, 0.001 * (double)v->bytes);
+    if (!v->fits || first) p->extra_bytes += MAX(0, more);
+    if (first) p->slower = MAX(1, v->seconds / v->c.seconds);
+    p->planned = true;
     for (int i = 0; i < b->n; i++) {
         Choice *c = &b->choice[i];
         if (c->probe == v->c.probe && c->batch == v->c.batch) choice_bound(b->s, c);
     }
+    return true;
 }
 
 static void drop(Space *b, const Verified *v) {
@@ -152,8 +159,8 @@ static int by_planned(const void *a, const void *b) {
     return x->c.number - y->c.number;
 }
 
-/* Plans the fastest; where one is larger than was reckoned, or cannot be planned, the fastest
- * are looked for again. */
+/* Plans the fastest; where one is slower or larger than was reckoned, or cannot be planned, the
+ * fastest are looked for again. */
 static void plan_fastest(Space *b) {
     enum { MOST_PLANS = 64 };
     Search *s = b->s;
@@ -168,11 +175,8 @@ static void plan_fastest(Space *b) {
             if (v) continue;
             v = &r->top[r->ntop++];
             verify(s, top[i], v);
-            again = !v->fits;
-            if (v->why)
-                drop(b, v);
-            else if (!v->fits)
-                correct_bytes(b, v);
+            if (v->why) drop(b, v);
+            again = v->why || correct(b, v);
         }
     }
     r->planned = r->ntop;
@@ -205,6 +209,17 @@ static void find_front(Space *b) {
         least = by[i]->seconds;
         b->r->front[b->r->nfront++] = *by[i];
     }
+}
+
+int search_fastest(Arena *mem, const SearchOptions *o, Choice *top, int k) {
+    SearchResult r = {0};
+    Space b = {.s = search_open(mem, o), .r = &r};
+    Choice **at = NEW_ARRAY(mem, Choice *, (size_t)k);
+    search_each(b.s, take_choice, &b);
+    if (b.n) qsort(b.choice, (size_t)b.n, sizeof *b.choice, by_bound);
+    int n = find_fastest(&b, at, k);
+    for (int i = 0; i < n; i++) top[i] = *at[i];
+    return n;
 }
 
 /* ---- the whole ---- */

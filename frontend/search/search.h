@@ -92,7 +92,11 @@ typedef struct SearchResult {
  * choice fits; the families say why. */
 SearchResult search_run(Arena *mem, const SearchOptions *o);
 
-/* The bound and the seconds of a choice, for tests; seconds go through the schedule. */
+/* The k fastest as their pieces say, without planning them; fewer where fewer fit. */
+int search_fastest(Arena *mem, const SearchOptions *o, Choice *top, int k);
+
+/* All choices one by one, with bounds; their seconds, through the schedule; their keys as
+ * flags, with those of the user. */
 typedef struct Search Search;
 Search *search_open(Arena *mem, const SearchOptions *o);
 void search_each(Search *s, void (*see)(void *ctx, const Choice *c), void *ctx);

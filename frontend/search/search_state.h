@@ -8,6 +8,8 @@ typedef struct Pieces {
     bool made;
     ProbeSeconds t;
     double extra_bytes; /* by which plans were larger than reckoned */
+    double slower;      /* seconds of a plan over those of the pieces, 1 at least */
+    bool planned;
 } Pieces;
 
 typedef struct Places {
@@ -19,7 +21,7 @@ struct Search {
     Arena *mem;
     SearchOptions o;
     int64_t fixed[KNOBS]; /* -1: free */
-    Job job; /* the model */
+    Job job;              /* the model */
     int64_t layers;
     int threads;
     double states; /* numbers of the optimizer for each parameter */

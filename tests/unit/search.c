@@ -1,0 +1,227 @@
+/* Tests of stator search: the fastest of all choices against going through every one of them,
+ * what must not make an answer worse, and its seconds and bytes against the planner's. */
+#include "frontend/search/search.h"
+#include "../test.h"
+#include "base/rng.h"
+#include "frontend/config/config_state.h"
+#include <math.h>
+
+TEST_LABEL(SLOW | RELEASED);
+
+typedef struct Random {
+    uint64_t seed, n;
+} Random;
+
+static int64_t draw(Random *r, int64_t from, int64_t to) {
+    uint64_t x = hash64(&(uint64_t[]){r->seed, r->n++}, 16);
+    return from + (int64_t)(x % (uint64_t)(to - from + 1));
+}
+
+static double between(Random *r, double low, double high) {
+    return low * pow(high / low, (double)draw(r, 0, 1000) / 1000);
+}
+
+/* ---- machines and models ---- */
+
+typedef struct Made {
+    Machine m;
+    MachineRank rank;
+} Made;
+
+static Made machine_of(Random *r) {
+    Made k = {.m = machine_plain};
+    k.rank = (MachineRank){.ranks = 1, .threads = 1};
+    k.rank.flops[0] = k.rank.flops[1] = between(r, 1e10, 1e14);
+    k.m.half = between(r, 1, 300);
+    k.m.op_start_seconds = between(r, 1e-7, 1e-5);
+    k.m.hidden = (double)draw(r, 0, 4) / 4;
+    k.m.host_ranks = (int)draw(r, 1, 8);
+    for (int l = 0; l < LINK_LEVELS; l++) {
+        k.m.link[l].start_seconds = between(r, 1e-7, 1e-4);
+        k.m.link[l].bytes_per_second = between(r, 1e8, 3e11);
+    }
+    return k;
+}
+
+static const char *model_of(Arena *mem, Random *r) {
+    static const char *const type[] = {"GPT2Config", "LlamaConfig"};
+    int64_t heads = 2 * draw(r, 1, 4), seq = 16 * draw(r, 1, 4);
+    return arena_printf(
+        mem,
+        "model:\n  model_config: {type: %s, vocab_size: %lld, seq_length: %lld, "
+        "hidden_size: %lld, num_layers: %lld, num_heads: %lld}\n"
+        "runner_config: {batch_size: %lld}\n",
+        type[draw(r, 0, 1)], (long long)draw(r, 50, 3000), (long long)seq,
+        (long long)(heads * 8), (long long)draw(r, 1, 6), (long long)heads,
+        (long long)draw(r, 1, 12));
+}
+
+static SearchOptions options_of(Arena *mem, const char *yaml, const Machine *m,
+                                int ranks) {
+    SearchOptions o = {.machine = m, .ranks = ranks, .tops = 1};
+    o.cfg = config_parse(mem, "model.yaml", yaml, strlen(yaml));
+    o.sequences = o.cfg->runner_config_batch_size * ranks;
+    return o;
+}
+
+/* ---- every choice ---- */
+
+typedef struct All {
+    Search *s;
+    Choice best;
+    int64_t n, fit;
+    double least_bytes, most_bytes;
+} All;
+
+static void see(void *ctx, const Choice *c) {
+    All *a = ctx;
+    Choice own = *c;
+    a->n++;
+    a->least_bytes = MIN(a->least_bytes, c->bytes);
+    a->most_bytes = MAX(a->most_bytes, c->bytes);
+    if (c->remade < 0) return;
+    a->fit++;
+    double seconds = search_seconds(a->s, &own);
+    EXPECT(seconds >= c->bound * (1 - 1e-9));
+    bool better = seconds < a->best.seconds ||
+                  (seconds == a->best.seconds && own.bytes < a->best.bytes);
+    if (better) a->best = own;
+}
+
+static All go_through(Arena *mem, const SearchOptions *o) {
+    All a = {
+        .s = search_open(mem, o), .best = {.seconds = INFINITY}, .least_bytes = 1e300};
+    search_each(a.s, see, &a);
+    return a;
+}
+
+static double fastest(Arena *mem, const SearchOptions *o) {
+    Choice top = {.seconds = INFINITY};
+    search_fastest(mem, o, &top, 1);
+    return top.seconds;
+}
+
+static int cases(void) { /* 100 in the long form */
+    return test_long() ? 100 : 3;
+}
+
+TEST(it_finds_what_going_through_all_finds) {
+    static const int ranks[] = {1, 2, 3, 4, 6, 8, 12};
+    int64_t most = 0, all = 0;
+    for (int i = 0; i < cases(); i++) {
+        Arena *mem = arena_new();
+        Random r = {.seed = (uint64_t)i};
+        Made k = machine_of(&r);
+        SearchOptions o = options_of(mem, model_of(mem, &r), &k.m, ranks[draw(&r, 0, 6)]);
+        k.m.rank = &k.rank;
+        k.m.nranks = 1;
+        test_at("case %d, %d ranks", i, o.ranks);
+        All a = go_through(mem, &o);
+        o.limit_bytes = PLAN_PROCESS_BYTES + a.least_bytes +
+                        (a.most_bytes - a.least_bytes) / (double)draw(&r, 1, 9);
+        a = go_through(mem, &o);
+        double found = fastest(mem, &o);
+        EXPECT(found == a.best.seconds || (isinf(found) && !a.fit));
+        most = MAX(most, a.n);
+        all += a.n;
+        arena_free(mem);
+    }
+    printf("  %d machines and models, %lld choices, %lld at most\n", cases(),
+           (long long)all, (long long)most);
+    EXPECT(most > 100);
+}
+
+TEST(more_memory_or_faster_links_are_never_worse) {
+    Arena *mem = arena_new();
+    for (int i = 0; i < cases(); i++) {
+        Random r = {.seed = 1000 + (uint64_t)i};
+        Made k = machine_of(&r);
+        SearchOptions o = options_of(mem, model_of(mem, &r), &k.m, 8);
+        k.m.rank = &k.rank;
+        k.m.nranks = 1;
+        All a = go_through(mem, &o);
+        o.limit_bytes = PLAN_PROCESS_BYTES + (a.least_bytes + a.most_bytes) / 2;
+        double before = fastest(mem, &o);
+        o.limit_bytes *= 1.5;
+        double roomy = fastest(mem, &o);
+        k.m.link[LINK_HOST].bytes_per_second *= 2;
+        k.m.link[LINK_NETWORK].bytes_per_second *= 2;
+        double fast = fastest(mem, &o);
+        test_at("case %d: %g, %g, %g", i, before, roomy, fast);
+        EXPECT(roomy <= before && fast <= roomy);
+    }
+    arena_free(mem);
+}
+
+/* ---- with the planner ---- */
+
+static const char *const small =
+    "model:\n  model_config: {type: GPT2Config, vocab_size: 2000, seq_length: 64, "
+    "hidden_size: 128, num_layers: 6, num_heads: 4}\n"
+    "runner_config: {batch_size: 4}\n";
+
+static Made gpus(void) {
+    Random r = {.seed = 7};
+    Made k = machine_of(&r);
+    k.m.host_ranks = 4;
+    k.m.hidden = 0.5;
+    k.m.link[LINK_HOST] = (Link){1e-6, 1e10, 0};
+    k.m.link[LINK_NETWORK] = (Link){5e-6, 2e9, 0};
+    k.rank.flops[0] = 1e11;
+    return k;
+}
+
+static SearchResult run(Arena *mem, Made *k, int nflags, char **flag, SearchOptions *o) {
+    char *path = path_join(mem, temp_dir(), "small.yaml");
+    EXPECT_INT(file_write_atomic(path, small, strlen(small)), 0);
+    k->m.rank = &k->rank;
+    k->m.nranks = 1;
+    *o = (SearchOptions){.path = path,
+                         .nflags = nflags,
+                         .flag = flag,
+                         .machine = &k->m,
+                         .ranks = 8,
+                         .sequences = 32,
+                         .tops = 4};
+    o->cfg = config_load(mem, path, nflags, flag);
+    return search_run(mem, o);
+}
+
+/* Pieces leave out what a step does once (norm of the gradients, small collectives) and sums
+ * over micro-batches: so plans are slower, by a few percent where layers are not tiny. */
+TEST(the_planner_agrees) {
+    Arena *mem = arena_new();
+    Made k = gpus();
+    SearchOptions o;
+    SearchResult r = run(mem, &k, 0, NULL, &o);
+    double least = INFINITY, most = 0;
+    EXPECT(r.ntop >= 1);
+    for (int i = 0; i < r.ntop; i++) {
+        const Verified *v = &r.top[i];
+        double ratio = v->seconds / v->c.seconds;
+        test_at("pieces %.5g s %.4g B, plan %.5g s %lld B", v->c.seconds, v->c.bytes,
+                v->seconds, (long long)v->bytes);
+        least = MIN(least, ratio);
+        most = MAX(most, ratio);
+    }
+    printf("  %d plans take %.3f to %.3f of what pieces say\n", r.ntop, least, most);
+    EXPECT(least > 0.95 && most < 1.3);
+    arena_free(mem);
+}
+
+TEST(fixing_the_keys_of_the_answer_gives_it_again) {
+    Arena *mem = arena_new();
+    Made k = gpus();
+    SearchOptions o;
+    SearchResult r = run(mem, &k, 0, NULL, &o);
+    EXPECT(r.ntop >= 1);
+    SearchResult again = run(mem, &k, r.top[0].nflags, r.top[0].flag, &o);
+    EXPECT_INT(again.ntop, 1);
+    EXPECT(again.top[0].seconds == r.top[0].seconds);
+    EXPECT(again.top[0].bytes == r.top[0].bytes);
+    char *one[] = {"--parallel_config.model_parallel=2"};
+    SearchResult two = run(mem, &k, 1, one, &o);
+    EXPECT(two.ntop >= 1 && two.top[0].seconds >= r.top[0].seconds);
+    for (int i = 0; i < two.ntop; i++) EXPECT_INT(two.top[i].c.tp, 2);
+    arena_free(mem);
+}
