@@ -18,9 +18,17 @@ typedef struct Post {
     Message *first;
 } Post;
 
+/* What the calls of one entry have in common. */
+typedef struct Run {
+    Post *post;               /* NULL: it is run alone */
+    const InterpWatch *watch; /* NULL: nobody looks */
+    int stage;
+} Run;
+
 typedef struct Env { /* one call of one function on all ranks */
     Arena *mem;
-    Post *post; /* of an entry in a module with stages */
+    const Run *run;
+    bool is_entry; /* it may send and receive */
     const Func *f;
     int nranks;
     Tensor ***value; /* [rank][value id] */
@@ -47,7 +55,13 @@ static Tensor *bind_value(Env *e, int rank, const Value *v, Tensor **arg, Tensor
     return t;
 }
 
-static void run_func(const Func *f, Tensor ***arg, Tensor ***ret, char **frame);
+static void run_func(const Run *run, const Func *f, Tensor ***arg, Tensor ***ret,
+                     char **frame);
+
+static void seen(const Env *e, const Op *op) {
+    const InterpWatch *w = e->run->watch;
+    if (w) w->op(w->ctx, e->run->stage, op);
+}
 
 /* Slice i of a stacked tensor, sharing its data. */
 static Tensor *slice(Arena *mem, const Tensor *t, int64_t i) {
@@ -109,7 +123,7 @@ static void run_call(Env *e, const Op *op) {
     for (int64_t k = 0; k < c.times; k++) {
         int64_t at = c.reverse ? c.times - 1 - k : k;
         for (int r = 0; r < e->nranks; r++) set_run(e, &c, &s, r, at);
-        run_func(c.f, s.arg, s.ret, s.frame);
+        run_func(e->run, c.f, s.arg, s.ret, s.frame);
         for (int r = 0; r < e->nranks; r++)
             for (int i = 0; i < c.carry; i++) s.arg[r][i] = s.ret[r][i];
     }
@@ -137,22 +151,24 @@ void ref_sent(const Ref *r) {
 }
 
 static void send(Env *e, const Op *op) {
-    Message *m = NEW(e->post->mem, Message);
+    Post *post = e->run->post;
+    Message *m = NEW(post->mem, Message);
     *m = (Message){.from = e->f->stage,
                    .to = (int)op_int(op, "to", 0),
                    .number = op_int(op, "message", 0),
-                   .next = e->post->first};
-    m->tensor = NEW_ARRAY(e->post->mem, Tensor *, (size_t)e->nranks);
+                   .next = post->first};
+    m->tensor = NEW_ARRAY(post->mem, Tensor *, (size_t)e->nranks);
     for (int r = 0; r < e->nranks; r++) {
-        m->tensor[r] = tensor_new(e->post->mem, &op->in[0]->ty);
+        m->tensor[r] = tensor_new(post->mem, &op->in[0]->ty);
         tensor_copy(m->tensor[r], e->value[r][op->in[0]->id]);
     }
-    e->post->first = m;
+    post->first = m;
+    seen(e, op);
 }
 
 /* false: it has not been sent yet. */
 static bool receive(Env *e, const Op *op) {
-    for (Message **at = &e->post->first; *at; at = &(*at)->next) {
+    for (Message **at = &e->run->post->first; *at; at = &(*at)->next) {
         Message *m = *at;
         if (m->to != e->f->stage || m->from != op_int(op, "from", -1) ||
             m->number != op_int(op, "message", -1))
@@ -172,7 +188,8 @@ static bool receive(Env *e, const Op *op) {
 
 /* false: it must wait for another stage. */
 static bool run_effect(Env *e, const Op *op) {
-    if (!e->post) die("%s outside of a module with stages", optab[op->kind].name);
+    if (!e->is_entry || !e->run->post)
+        die("%s outside of a module with stages", optab[op->kind].name);
     if (!op->nin) return receive(e, op);
     if (op->nout) send(e, op);
     return true;
@@ -183,6 +200,7 @@ static void run_op(Env *e, const Op *op) {
         run_call(e, op);
         return;
     }
+    if (op_has(op, F_COMM)) seen(e, op);
     Tensor ***in = NEW_ARRAY(e->mem, Tensor **, (size_t)e->nranks);
     for (int r = 0; r < e->nranks; r++) {
         in[r] = NEW_ARRAY(e->mem, Tensor *, (size_t)op->nin);
@@ -204,8 +222,9 @@ static void run_op(Env *e, const Op *op) {
 }
 
 /* ret[rank][i] are allocated; frame[rank] may be NULL: then frames are made here. */
-static Env enter(const Func *f, Tensor ***arg, Tensor ***ret, char **frame) {
-    Env e = {.mem = arena_new(), .f = f, .nranks = mesh_ranks(&f->mod->mesh)};
+static Env enter(const Run *run, const Func *f, Tensor ***arg, Tensor ***ret,
+                 char **frame) {
+    Env e = {.mem = arena_new(), .run = run, .f = f, .nranks = mesh_ranks(&f->mod->mesh)};
     e.value = NEW_ARRAY(e.mem, Tensor **, (size_t)e.nranks);
     e.frame = frame ? frame : NEW_ARRAY(e.mem, char *, (size_t)e.nranks);
     for (int r = 0; r < e.nranks; r++) {
@@ -234,8 +253,9 @@ static void leave(Env *e, Tensor ***ret) {
     arena_free(e->mem);
 }
 
-static void run_func(const Func *f, Tensor ***arg, Tensor ***ret, char **frame) {
-    Env e = enter(f, arg, ret, frame);
+static void run_func(const Run *run, const Func *f, Tensor ***arg, Tensor ***ret,
+                     char **frame) {
+    Env e = enter(run, f, arg, ret, frame);
     for (const Op *op = f->first; op; op = op->next) run_op(&e, op);
     leave(&e, ret);
 }
@@ -253,7 +273,7 @@ static void make_results(Arena *mem, const Func *f, Tensor ***arg, Tensor ***ret
 void interp_run(Arena *mem, const Func *f, Tensor ***arg, Tensor ***ret) {
     for (Func *g = f->mod->first; g; g = g->next) func_number(g);
     make_results(mem, f, arg, ret);
-    run_func(f, arg, ret, NULL);
+    run_func(&(Run){0}, f, arg, ret, NULL);
 }
 
 /* Runs ops of a stage until one waits; false: that was the first. */
@@ -279,19 +299,19 @@ static const char *say_stuck(Arena *mem, const Op *const *at, int n) {
     return t.s;
 }
 
-const char *interp_run_stages(Arena *mem, const Module *m, Tensor ****arg,
-                              Tensor ****ret) {
-    int n = MAX(m->stages, 1);
+const char *interp_run_steps(Arena *mem, const InterpStep *step, int n,
+                             const InterpWatch *watch) {
     Post post = {.mem = arena_new()};
+    Run *run = NEW_ARRAY(mem, Run, (size_t)n);
     Env *e = NEW_ARRAY(mem, Env, (size_t)n);
     const Op **at = NEW_ARRAY(mem, const Op *, (size_t)n);
-    for (Func *f = m->first; f; f = f->next) func_number(f);
     for (int s = 0; s < n; s++) {
-        const Func *f = module_stage(m, s);
-        if (!f) fail(EXIT_CONFIG, "module @%s has no step of stage %d", m->name, s);
-        make_results(mem, f, arg[s], ret[s]);
-        e[s] = enter(f, arg[s], ret[s], NULL);
-        e[s].post = &post;
+        const Func *f = step[s].f;
+        for (Func *g = f->mod->first; g; g = g->next) func_number(g);
+        make_results(mem, f, step[s].arg, step[s].ret);
+        run[s] = (Run){&post, watch, s};
+        e[s] = enter(&run[s], f, step[s].arg, step[s].ret, NULL);
+        e[s].is_entry = true;
         at[s] = f->first;
     }
     bool moved = true, waits = true;
@@ -303,7 +323,19 @@ const char *interp_run_stages(Arena *mem, const Module *m, Tensor ****arg,
         }
     }
     const char *stuck = waits ? say_stuck(mem, at, n) : NULL;
-    for (int s = 0; s < n; s++) leave(&e[s], ret[s]);
+    for (int s = 0; s < n; s++) leave(&e[s], step[s].ret);
     arena_free(post.mem);
     return stuck;
+}
+
+const char *interp_run_stages(Arena *mem, const Module *m, Tensor ****arg,
+                              Tensor ****ret) {
+    int n = MAX(m->stages, 1);
+    InterpStep *step = NEW_ARRAY(mem, InterpStep, (size_t)n);
+    for (int s = 0; s < n; s++) {
+        step[s] = (InterpStep){module_stage(m, s), arg[s], ret[s]};
+        if (!step[s].f)
+            fail(EXIT_CONFIG, "module @%s has no step of stage %d", m->name, s);
+    }
+    return interp_run_steps(mem, step, n, NULL);
 }

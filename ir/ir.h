@@ -474,6 +474,18 @@ void interp_run(Arena *mem, const Func *f, Tensor ***arg, Tensor ***ret);
  * been sent. Returns NULL, or where all wait for each other. */
 const char *interp_run_stages(Arena *mem, const Module *m, Tensor ****arg,
                               Tensor ****ret);
+/* The same of steps that need not be in one module: step[k] is that of stage k. */
+typedef struct InterpStep {
+    const Func *f;
+    Tensor ***arg, ***ret; /* [rank][i] */
+} InterpStep;
+/* Sees every collective and every send when it is run, once for all ranks of its mesh. */
+typedef struct InterpWatch {
+    void (*op)(void *ctx, int stage, const Op *op);
+    void *ctx;
+} InterpWatch;
+const char *interp_run_steps(Arena *mem, const InterpStep *step, int n,
+                             const InterpWatch *watch /* or NULL */);
 /* The step of a stage; NULL: the module has none. With one stage the only entry. */
 Func *module_stage(const Module *m, int stage);
 

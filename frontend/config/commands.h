@@ -16,6 +16,9 @@ int cmd_plan(int argc, char **argv);
 /* stator search CONFIG.yaml -n RANKS [--machine FILE] [--json] [--write FILE] [--a.b.c VALUE
  * ...]: the fastest strategy. EXIT_MEMORY: none fits. */
 int cmd_search(int argc, char **argv);
+/* stator simulate CONFIG.yaml [-n RANKS] [--steps N] [--a.b.c VALUE ...]: all ranks of its
+ * strategy in this process. EXIT_DIFFERS: they do not compute what one rank does. */
+int cmd_simulate(int argc, char **argv);
 /* stator eval CONFIG.yaml|RUN|CHECKPOINT|HF_DIR [--data PATH | --endings FILE] [--a.b.c
  * VALUE ...]: the loss on data. EXIT_DIVERGED: it is not a number. */
 int cmd_eval(int argc, char **argv);
@@ -28,7 +31,7 @@ int cmd_inspect(int argc, char **argv);
  * Its exit code is that of the rank that failed first; 128 + signal for one that was
  * killed. */
 int cmd_launch(int argc, char **argv);
-enum { EXIT_DIVERGED = 1, EXIT_SIGNALLED = 75 };
+enum { EXIT_DIVERGED = 1, EXIT_DIFFERS = 1, EXIT_SIGNALLED = 75 };
 
 /* Names in a run folder. */
 #define RUN_CHECKPOINTS  "ckpt"

@@ -133,6 +133,10 @@ Plan plan_of_config(Arena *mem, Config *cfg, int64_t ranks);
 /* The same without `needed`, which takes as long again. */
 Plan plan_without_needed(Arena *mem, Config *cfg, int64_t ranks);
 
+/* The same of a module at level global to which strategy_apply has given its strategy, with
+ * the options for the passes. */
+Plan plan_of_module(Arena *mem, const Job *j, Module *m, const PassOptions *o);
+
 /* plan_work.c: sets `needed` of the plan and of all its stages. */
 void plan_count_needed(Arena *mem, Plan *p);
 /* Sets the rates of the plan and of all its stages. Fails with EXIT_CONFIG when one that the

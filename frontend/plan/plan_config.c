@@ -111,18 +111,15 @@ static Module *make_module(Job *j, PassOptions *o) {
     return m;
 }
 
-static Plan plan_one(Arena *mem, Job *j) {
-    PassOptions o;
-    Module *m = make_module(j, &o);
+static Plan plan_one(Arena *mem, const Job *j, Module *m, const PassOptions *o) {
     CompileOptions co = compile_options(j->cfg);
-    return plan_read(mem, module_plan(mem, m, train_passes, &o, &co), j);
+    return plan_read(mem, module_plan(mem, m, train_passes, o, &co), j);
 }
 
 /* What every stage has in common is done once: up to pass stage. */
-static Plan plan_stages(Arena *mem, Job *j) {
+static Plan plan_stages(Arena *mem, const Job *j, Module *m, const PassOptions *all) {
     PlanPipe *pipe = NEW(mem, PlanPipe);
-    PassOptions o;
-    Module *m = make_module(j, &o);
+    PassOptions o = *all;
     CompileOptions co = compile_options(j->cfg);
     const char *rest = strstr(train_passes, "stage,"), *dump_dir = o.dump_dir;
     passes_run(m, arena_strndup(mem, train_passes, (size_t)(rest - train_passes) - 1),
@@ -148,6 +145,10 @@ static Plan plan_stages(Arena *mem, Job *j) {
     return pipe->stage[0];
 }
 
+Plan plan_of_module(Arena *mem, const Job *j, Module *m, const PassOptions *o) {
+    return j->strategy.stages > 1 ? plan_stages(mem, j, m, o) : plan_one(mem, j, m, o);
+}
+
 Plan plan_without_needed(Arena *mem, Config *cfg, int64_t ranks) {
     Job *j = NEW(mem, Job);
     *j = (Job){.mem = mem, .cfg = cfg};
@@ -163,7 +164,8 @@ Plan plan_without_needed(Arena *mem, Config *cfg, int64_t ranks) {
     job_count_flops(j, job_build_step(j, &o));
     recompute_choose(j);
     job_count_remade(j);
-    return j->strategy.stages > 1 ? plan_stages(mem, j) : plan_one(mem, j);
+    Module *m = make_module(j, &o);
+    return plan_of_module(mem, j, m, &o);
 }
 
 Plan plan_of_config(Arena *mem, Config *cfg, int64_t ranks) {

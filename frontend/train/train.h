@@ -149,7 +149,7 @@ int64_t counted_labels(const Train *t, const DataBatch *b, int64_t first_row,
                        int64_t rows);
 /* The operand of dropout for step `step` (from 1 on) in so many runs of the model:
  * rng[micro, RNG_WORDS]. */
-void fill_rng(const Train *t, int64_t step, int64_t micro, int32_t *rng);
+void fill_rng(uint64_t seed, int64_t step, int64_t micro, int32_t *rng);
 
 /* Does a key change what is computed? Those are compared when a run is resumed. */
 struct Key;

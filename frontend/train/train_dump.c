@@ -72,7 +72,7 @@ void dump_first_step(Train *t, const DataBatch *batch) {
     int32_t *rng = probe_slot(t, ARG_rng);
     const Feed *feed = feed_make(t, t->probe);
     int64_t each = t->results->batch, runs = t->results->samples / each;
-    if (rng) fill_rng(t, t->start_step + 1, 1, rng);
+    if (rng) fill_rng((uint64_t)t->job.cfg->seed, t->start_step + 1, 1, rng);
     if (counted)
         *counted = (float)((double)MAX(counted_labels(t, batch, 0, t->data->batch), 1) /
                            (double)runs);

@@ -5,8 +5,7 @@
 
 /* The key is a function of seed and step alone: what is dropped does not depend on how
  * the step is cut into micro-batches. */
-void fill_rng(const Train *t, int64_t step, int64_t micro, int32_t *rng) {
-    uint64_t seed = (uint64_t)t->job.cfg->seed;
+void fill_rng(uint64_t seed, int64_t step, int64_t micro, int32_t *rng) {
     uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)}, word[4];
     uint32_t counter[4] = {(uint32_t)step, (uint32_t)((uint64_t)step >> 32), 0,
                            0x64726f70};

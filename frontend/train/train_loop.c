@@ -126,7 +126,9 @@ static double run_step(Train *t, const DataBatch *batch) {
     if (t->program->stages > 1) train_end_if_data_failed(t, true);
     rt_op_begin(MARK_FEED);
     train_feed(t->feed, batch, 0);
-    if (t->at.rng) fill_rng(t, step, t->job.micro * t->job.parts, t->at.rng);
+    if (t->at.rng)
+        fill_rng((uint64_t)t->job.cfg->seed, step, t->job.micro * t->job.parts,
+                 t->at.rng);
     if (t->at.counted && batch) fill_counted(t, batch);
     fill_scalars(t, update, rate);
     rt_op_end(MARK_FEED);

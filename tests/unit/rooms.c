@@ -30,6 +30,7 @@ static const char *const rooms[] = {
     "frontend/search",
     "frontend/launch",
     "frontend/train",
+    "frontend/simulate",
     "frontend/tools",
     "frontend",
 };

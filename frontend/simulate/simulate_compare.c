@@ -1,0 +1,152 @@
+/* simulate_compare.c - weights and optimizer states of all ranks against those of one. A
+ * difference is the norm of what differs in a tensor, over all copies of it on all ranks, and
+ * is told in relation to a norm of the one rank's: of a weight how much the steps changed
+ * it, of a state the state itself. What is far below the others of its kind (the gradients
+ * of biases of keys are rounding alone) is told in relation to those. */
+#include "frontend/simulate/simulate.h"
+#include "ir/layout.h"
+#include <math.h>
+
+const char *const simulate_number_name[SIMULATE_NUMBERS] = {
+    "loss", "gradient norm", "weights", "optimizer states"};
+
+#define SHARE_OF_KIND   0.1  /* of the root mean square of its kind a tensor counts as */
+#define SHARE_OF_WEIGHT 1e-3 /* and of the weight itself: f32 has no finer steps */
+
+/* f32: sums of some thousand numbers in another order, 2^-24 each, through a few layers and
+ * steps. bf16 and f16 round what is handed from op to op to 2^-9 and 2^-12: where ranks add
+ * up otherwise, other numbers are rounded. A lost or doubled part of a sum is a difference
+ * of 0.1 to 1 in states. */
+const double *simulate_tolerance(DType narrow) {
+    static const double f32[] = {1e-5, 1e-4, 1e-3, 1e-3};
+    static const double bf16[] = {5e-3, 5e-2, 0.2, 0.1};
+    static const double f16[] = {1e-3, 1e-2, 0.1, 0.05};
+    return narrow == DT_BF16 ? bf16 : narrow == DT_F16 ? f16 : f32;
+}
+
+/* ---- of one tensor ---- */
+
+typedef struct Pair { /* sums of squares over the elements of a tensor of the one rank */
+    double reference,
+        value;    /* of what a difference is told in relation to; of it itself */
+    double apart; /* of the differences, a mean over the copies */
+    double count;
+} Pair;
+
+static bool is_kept(const Func *f, int i) {
+    return arg_role(f, i) == ARG_param || arg_role(f, i) == ARG_state;
+}
+
+static const char *tensor_name(const Func *f, int i) {
+    return arg_str(f, i, "tensor", arg_str(f, i, "same", f->arg[i]->name));
+}
+
+static double square(double v) {
+    return v * v;
+}
+
+/* Elements behind those of the one rank pad a vocabulary. */
+static double apart(const Layout *l, int rank, const float *part, const Tensor *one,
+                    double *elements) {
+    int64_t n = type_count(&one->ty);
+    const float *want = one->data;
+    double sum = 0;
+    for (LayoutWalk w = layout_walk(l, rank); layout_next(&w);)
+        for (int64_t e = 0; e < w.count && w.global + e < n; e++) {
+            sum += square((double)part[w.local + e] - (double)want[w.global + e]);
+            *elements += 1;
+        }
+    return sum;
+}
+
+/* Over all ranks of all stages that hold some of it. */
+static void add_ranks(const SimulateRanks *r, const char *name, const Tensor *one,
+                      Pair *p) {
+    double elements = 0, sum = 0;
+    for (int k = 0; k < r->stages; k++) {
+        const Func *f = r->step[k].f;
+        for (int i = 0; i < f->narg; i++) {
+            if (!is_kept(f, i) || strcmp(tensor_name(f, i), name)) continue;
+            Layout l = layout_of(r->mem, f, i);
+            for (int n = 0; n < r->ranks; n++)
+                sum += apart(&l, k * r->ranks + n, r->step[k].arg[n][i]->data, one,
+                             &elements);
+        }
+    }
+    bool all = elements >= p->count; /* or something is nowhere */
+    p->apart = all ? sum * p->count / MAX(elements, 1) : INFINITY;
+}
+
+static Pair pair_of(const SimulateRanks *ranks, const SimulateRanks *one, int i,
+                    const float *before) {
+    const Tensor *t = one->step[0].arg[0][i];
+    const float *v = t->data;
+    Pair p = {.count = (double)type_count(&t->ty)};
+    for (int64_t k = 0; k < type_count(&t->ty); k++) {
+        double from = before ? (double)before[k] : 0;
+        p.reference += square((double)v[k] - from);
+        p.value += square((double)v[k]);
+    }
+    add_ranks(ranks, tensor_name(one->step[0].f, i), t, &p);
+    return p;
+}
+
+/* ---- all of them ---- */
+
+/* "m" of the state "m.h.ln_1.weight"; "" of a weight. */
+static const char *kind_of(Arena *mem, const Func *f, int i) {
+    const char *name = f->arg[i]->name;
+    return arg_role(f, i) == ARG_param ? ""
+                                       : arena_strndup(mem, name, strcspn(name, "."));
+}
+
+/* Sums of the squares of all tensors of the kind that argument i is of. */
+static Pair all_of_kind(Arena *mem, const Func *f, const Pair *pair, int i) {
+    Pair all = {0};
+    for (int k = 0; k < f->narg; k++) {
+        if (!is_kept(f, k) || strcmp(kind_of(mem, f, k), kind_of(mem, f, i))) continue;
+        all.reference += pair[k].reference;
+        all.count += pair[k].count;
+    }
+    return all;
+}
+
+static double relative(const Pair *p, const Pair *kind, bool is_weight) {
+    double of_kind = square(SHARE_OF_KIND) * kind->reference / kind->count * p->count;
+    double least = is_weight ? square(SHARE_OF_WEIGHT) * p->value : 0;
+    double to = MAX(MAX(p->reference, of_kind), least);
+    if (p->apart == 0) return 0;
+    return to > 0 && p->apart >= 0 ? sqrt(p->apart / to) : INFINITY; /* NaN too */
+}
+
+void simulate_compare(SimulateCompare *c, const SimulateRanks *ranks,
+                      const SimulateRanks *one, float *const *before) {
+    const Func *f = one->step[0].f;
+    Arena *mem = arena_new();
+    Pair *pair = NEW_ARRAY(mem, Pair, (size_t)f->narg);
+    for (int i = 0; i < f->narg; i++)
+        if (is_kept(f, i)) pair[i] = pair_of(ranks, one, i, before[i]);
+    for (int i = 0; i < f->narg; i++) {
+        if (!is_kept(f, i)) continue;
+        bool is_weight = arg_role(f, i) == ARG_param;
+        SimulateNumber n = is_weight ? SIMULATE_WEIGHTS : SIMULATE_STATES;
+        Pair kind = all_of_kind(mem, f, pair, i);
+        double d = relative(&pair[i], &kind, is_weight);
+        if (c->tensor[n] && d <= c->difference[n]) continue; /* a NaN is no less */
+        c->difference[n] = d;
+        c->tensor[n] = f->arg[i]->name;
+    }
+    arena_free(mem);
+}
+
+float **simulate_keep_weights(const SimulateRanks *one) {
+    const Func *f = one->step[0].f;
+    float **kept = NEW_ARRAY(one->mem, float *, (size_t)f->narg + 1);
+    for (int i = 0; i < f->narg; i++) {
+        const Tensor *t = one->step[0].arg[0][i];
+        if (arg_role(f, i) != ARG_param) continue;
+        kept[i] = NEW_ARRAY(one->mem, float, (size_t)type_count(&t->ty));
+        memcpy(kept[i], t->data, (size_t)type_bytes(&t->ty));
+    }
+    return kept;
+}

@@ -1,0 +1,171 @@
+/* simulate_data.c - the batches of a simulation: of the configuration's data, with tokens
+ * brought into the vocabulary of the smaller model, or random ones with everything that such
+ * data can have: documents, positions of their own, labels that do not count. */
+#include "base/rng.h"
+#include "frontend/config/data_open.h"
+#include "frontend/simulate/simulate.h"
+#include <math.h>
+#include <stdlib.h>
+
+/* Streams of random numbers. */
+enum { OF_TOKENS = 0x746f6b, OF_LABELS, OF_DOCUMENTS, OF_COLUMNS };
+enum { ONE_LABEL_OF = 4, ONE_DOCUMENT_OF = 8 }; /* does not count; tokens on average */
+
+/* ---- where they are from ---- */
+
+static bool is_there(Arena *mem, const char *path) {
+    return !strcmp(path, "embedded") || file_exists(path) ||
+           file_exists(arena_printf(mem, "%s.idx", path));
+}
+
+/* Of a blend all must be there; its weights are numbers. */
+static bool all_there(Arena *mem, const Config *cfg) {
+    TextList paths = cfg->train_dataset_data_loader_data_path;
+    if (paths.n < 2) return is_there(mem, data_path_given(cfg));
+    for (int i = 0; i < paths.n; i++) {
+        char *end;
+        strtod(paths.items[i], &end);
+        if (*end && !is_there(mem, paths.items[i])) return false;
+    }
+    return true;
+}
+
+/* Batches that are ready have a size of their own. */
+static bool fits(const SimulateJob *s) {
+    return s->job.cfg->train_dataset_data_loader_type != LOADER_TENSOR_BATCHES ||
+           !s->shrunk;
+}
+
+static const char *why_random(Arena *mem, const SimulateJob *s, bool random) {
+    const char *path = data_path_given(s->job.cfg);
+    if (random) return "random, as --random says";
+    if (!path[0]) return "random: the configuration names none";
+    if (!all_there(mem, s->job.cfg))
+        return arena_printf(mem, "random: %s is not there", path);
+    return fits(s) ? NULL
+                   : arena_printf(
+                         mem, "random: the batches of %s have a size of their own", path);
+}
+
+static DataBatch new_batch(Arena *mem, const Job *j) {
+    size_t n = (size_t)(j->batch * j->micro * j->seq);
+    DataBatch b = {.column = NEW_ARRAY(mem, void *, (size_t)j->ncolumns + 1)};
+    for (int k = 0; k < j->ncolumns; k++)
+        b.column[k] =
+            NEW_ARRAY(mem, int32_t, (size_t)(j->batch * j->micro * j->column[k].count));
+    if (j->ncolumns) return b;
+    int32_t **array[] = {&b.tokens, &b.labels, &b.positions, &b.attends_from};
+    for (int i = 0; i < ARRAY_LEN(array); i++) *array[i] = NEW_ARRAY(mem, int32_t, n);
+    b.loss_mask = NEW_ARRAY(mem, float, n);
+    return b;
+}
+
+/* Tokens of a user's module are below what its table has, as data_open checks. */
+static int64_t vocabulary(const Job *j) {
+    return j->has_spec ? j->spec.vocab : job_data_shape(j, 1, 1).vocab;
+}
+
+SimulateData simulate_data_open(Arena *mem, const SimulateJob *s, int64_t steps,
+                                bool random) {
+    const Job *j = &s->job;
+    SimulateData d = {.job = j, .vocab = vocabulary(j), .batch = new_batch(mem, j)};
+    const char *why = why_random(mem, s, random);
+    d.what = why ? why : data_path_given(j->cfg);
+    if (why) return d;
+    DataShape shape = job_data_shape(j, j->batch * j->micro, steps);
+    if (s->shrunk) shape.vocab = 0; /* they are brought below it */
+    d.source = data_open_split(mem, j->cfg, SPLIT_TRAIN, &shape);
+    int64_t have = d.source->steps_available;
+    if (have >= 0 && have < steps)
+        fail(EXIT_DATA,
+             "%s has %lld batches of %lld samples, fewer than --steps %lld: take fewer, "
+             "or "
+             "--random",
+             d.what, (long long)have, (long long)d.source->batch, (long long)steps);
+    return d;
+}
+
+void simulate_data_close(SimulateData *d) {
+    if (d->source) data_close(d->source);
+    d->source = NULL;
+}
+
+/* ---- random ones ---- */
+
+static int64_t draw(const Job *j, int stream, int64_t at, int64_t below) {
+    return (int64_t)(rng_uniform((uint64_t)j->cfg->seed, (uint64_t)stream, (uint64_t)at) *
+                     (double)below);
+}
+
+static void draw_column(const SimulateData *d, int64_t step, int k) {
+    const Job *j = d->job;
+    const DataColumn *c = &j->column[k];
+    int64_t n = j->batch * j->micro * c->count;
+    int64_t high = c->high ? c->high : INT32_MAX, low = MAX(c->low, 0);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t at = step * n + i;
+        double u =
+            rng_uniform((uint64_t)j->cfg->seed, (uint64_t)(OF_COLUMNS + k), (uint64_t)at);
+        if (c->is_float)
+            ((float *)d->batch.column[k])[i] = (float)(2 * u - 1);
+        else
+            ((int32_t *)d->batch.column[k])[i] =
+                (int32_t)MIN(low + (int64_t)(u * (double)(high - low)), INT32_MAX);
+    }
+}
+
+/* A row of tokens, each label the next token; documents begin where a number says so. */
+static void draw_row(const SimulateData *d, int64_t step, int64_t row) {
+    const Job *j = d->job;
+    const DataBatch *b = &d->batch;
+    int64_t first = 0, stream = (step * j->batch * j->micro + row) * (j->seq + 1);
+    for (int64_t k = 0; k < j->seq; k++) {
+        int64_t at = row * j->seq + k;
+        bool begins = draw(j, OF_DOCUMENTS, stream + k, ONE_DOCUMENT_OF) == 0;
+        bool counts = draw(j, OF_LABELS, stream + k, ONE_LABEL_OF) > 0;
+        if (begins) first = k;
+        b->tokens[at] = (int32_t)draw(j, OF_TOKENS, stream + k, d->vocab);
+        b->labels[at] = (int32_t)draw(j, OF_TOKENS, stream + k + 1, d->vocab);
+        if (j->shape.masked && !counts) b->labels[at] = -1;
+        b->positions[at] = (int32_t)(j->shape.own_positions ? k - first : k);
+        b->attends_from[at] = (int32_t)(j->shape.documents ? first : 0);
+    }
+}
+
+static void draw_batch(const SimulateData *d, int64_t step) {
+    const Job *j = d->job;
+    for (int k = 0; k < j->ncolumns; k++) draw_column(d, step, k);
+    for (int64_t r = 0; r < j->batch * j->micro && !j->ncolumns; r++)
+        draw_row(d, step, r);
+}
+
+/* ---- a batch ---- */
+
+static void bring_inside(const SimulateData *d) {
+    const Job *j = d->job;
+    int64_t n = j->ncolumns ? 0 : j->batch * j->micro * j->seq;
+    for (int64_t i = 0; i < n && d->vocab; i++) {
+        d->batch.tokens[i] %= (int32_t)d->vocab;
+        if (d->batch.labels[i] >= 0) d->batch.labels[i] %= (int32_t)d->vocab;
+    }
+}
+
+static int64_t count_labels(const SimulateData *d) {
+    const Job *j = d->job;
+    const int32_t *label = d->batch.labels;
+    int64_t n = 0, each = j->seq;
+    if (j->ncolumns && j->labels < 0) return 0;
+    if (j->ncolumns)
+        label = d->batch.column[j->labels], each = j->column[j->labels].count;
+    for (int64_t i = 0; i < j->batch * j->micro * each; i++) n += label[i] >= 0;
+    return n;
+}
+
+void simulate_data_next(SimulateData *d, int64_t step) {
+    if (d->source)
+        data_batch_full(d->source, step, &d->batch);
+    else
+        draw_batch(d, step);
+    bring_inside(d);
+    d->counted = count_labels(d);
+}

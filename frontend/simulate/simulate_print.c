@@ -1,0 +1,201 @@
+/* simulate_print.c - a simulation for people, and whether it passes. */
+#include "frontend/simulate/simulate.h"
+#include <math.h>
+
+/* ---- does it pass? ---- */
+
+static double apart(double a, double b) {
+    double d = fabs(a - b) / MAX(fabs(b), 1e-30);
+    return a == b ? 0 : d == d ? d : INFINITY;
+}
+
+static void largest(SimulateCompare *c, SimulateNumber n, double d) {
+    c->difference[n] = MAX(c->difference[n], d);
+}
+
+/* With those of losses and norms, which are by step. */
+static SimulateCompare compared(const Simulation *s) {
+    SimulateCompare c = s->compare;
+    for (int64_t k = 0; k < s->steps; k++) {
+        largest(&c, SIMULATE_LOSS, apart(s->ranks[k].loss, s->one[k].loss));
+        largest(&c, SIMULATE_NORM, apart(s->ranks[k].norm, s->one[k].norm));
+    }
+    return c;
+}
+
+static const double *tolerance_of(const Simulation *s) {
+    PassOptions o = strategy_pass_options(s->job->job.cfg);
+    return simulate_tolerance(o.narrow);
+}
+
+static bool as_planned(const Simulation *s, const SimulateTraffic *r) {
+    return r->operations == r->planned_operations * s->steps &&
+           r->sent_bytes == r->planned_bytes * s->steps;
+}
+
+/* What keeps it from passing, a sentence; NULL: nothing. */
+static const char *trouble(const Simulation *s) {
+    const double *most = tolerance_of(s);
+    SimulateCompare c = compared(s);
+    for (int64_t k = 0; k < s->steps; k++) {
+        const SimulateStep *a = &s->ranks[k], *b = &s->one[k];
+        if (!a->agree)
+            return arena_printf(s->mem,
+                                "ranks have different losses or norms in step %lld",
+                                (long long)k + 1);
+        if (!a->good || !b->good)
+            return arena_printf(
+                s->mem,
+                "step %lld is skipped, since its loss or its gradients are "
+                "not finite: nothing can be compared",
+                (long long)k + 1);
+    }
+    for (int n = 0; n < SIMULATE_NUMBERS; n++)
+        if (!(c.difference[n] <= most[n]))
+            return arena_printf(s->mem, "%s differ%s by %.2g%s%s, more than %g",
+                                simulate_number_name[n], n < SIMULATE_WEIGHTS ? "s" : "",
+                                c.difference[n], c.tensor[n] ? ", those of " : "",
+                                c.tensor[n] ? c.tensor[n] : "", most[n]);
+    for (int i = 0; i < s->traffic.n; i++)
+        if (!as_planned(s, &s->traffic.row[i]))
+            return arena_printf(s->mem,
+                                "ranks of stage %d send other messages than planned",
+                                s->traffic.row[i].stage);
+    return NULL;
+}
+
+bool simulate_passes(const Simulation *s) {
+    return !trouble(s);
+}
+
+/* ---- what is shown ---- */
+
+static int stages_of(const Plan *p) {
+    return p->pipe ? p->pipe->schedule->stages : 1;
+}
+
+static const Plan *stage_of(const Plan *p, int k) {
+    return p->pipe ? &p->pipe->stage[k] : p;
+}
+
+static void add_ranks(const Simulation *s, Text *out) {
+    const Plan *p = s->shrunk;
+    const Mesh *m = &p->m->mesh;
+    int stages = stages_of(p), n = 0;
+    text_add(out, "simulated %d rank%s", p->ranks * stages,
+             p->ranks * stages == 1 ? "" : "s");
+    if (stages > 1) text_add(out, " = pp %d", stages), n++;
+    for (int a = 0; a < m->naxes; a++)
+        if (m->axis[a].size > 1)
+            text_add(out, "%s%s %d", n++ ? " x " : " = ", m->axis[a].name,
+                     m->axis[a].size);
+    if (p->pipe) text_add(out, "; %s", plan_schedule_title(s->mem, p->pipe->schedule));
+    text_add(out, "; %lld step%s\n", (long long)s->steps, s->steps == 1 ? "" : "s");
+    if (s->ir) text_add(out, "program   %s\n", s->ir);
+    text_add(out, "data      %s\n", s->data.what);
+}
+
+static void add_changes(const Simulation *s, Text *out) {
+    const SimulateJob *j = s->job;
+    if (!j->shrunk && s->plan->job->has_spec) text_add(out, "model     as it is\n");
+    if (!s->plan->job->has_spec)
+        text_add(out, "model     %s, as it is: its text has its sizes\n",
+                 s->plan->job->module.path);
+    for (int i = 0; i < j->nchanges; i++)
+        text_add(out, "%-9s %-28s %s -> %s\n", i ? "" : "changed", j->change[i].what,
+                 j->change[i].was, j->change[i].is);
+}
+
+static void add_steps(const Simulation *s, Text *out) {
+    text_add(out, "\n%-6s%14s %14s %10s  %14s %14s %10s\n", "step", "loss", "of one rank",
+             "difference", "gradient norm", "of one rank", "difference");
+    for (int64_t k = 0; k < s->steps; k++) {
+        const SimulateStep *a = &s->ranks[k], *b = &s->one[k];
+        text_add(out, "%4lld  %14.8g %14.8g %10.2g  %14.8g %14.8g %10.2g\n",
+                 (long long)k + 1, a->loss, b->loss, apart(a->loss, b->loss), a->norm,
+                 b->norm, apart(a->norm, b->norm));
+    }
+}
+
+static void add_differences(const Simulation *s, Text *out) {
+    const double *most = tolerance_of(s);
+    SimulateCompare c = compared(s);
+    text_add(out, "\nlargest difference, and what rounding explains\n");
+    for (int n = 0; n < SIMULATE_NUMBERS; n++)
+        text_add(out, "  %-18s %9.2g %9.2g  %s\n", simulate_number_name[n],
+                 c.difference[n], most[n], c.tensor[n] ? c.tensor[n] : "");
+}
+
+static bool same_rows(const SimulateTraffics *t, int a, int b) {
+    for (int i = 0; i < t->n; i++) {
+        const SimulateTraffic *r = &t->row[i];
+        int other = r->stage == a ? b : r->stage == b ? a : -1;
+        bool found = other < 0;
+        for (int k = 0; k < t->n && !found; k++) {
+            const SimulateTraffic *q = &t->row[k];
+            found = q->stage == other && !strcmp(q->kind, r->kind) &&
+                    !strcmp(q->axes, r->axes) && q->operations == r->operations &&
+                    q->sent_bytes == r->sent_bytes;
+        }
+        if (!found) return false;
+    }
+    return true;
+}
+
+static void add_stage_name(Text *out, int stages, int from, int to) {
+    if (stages == 1) return;
+    text_add(out, "  stage%s %d", to > from ? "s" : "", from);
+    if (to > from) text_add(out, " to %d", to);
+    text_add(out, "\n");
+}
+
+/* Stages that send the same are shown once. */
+static void add_traffic(const Simulation *s, Text *out) {
+    const SimulateTraffics *t = &s->traffic;
+    int stages = stages_of(s->shrunk);
+    text_add(out, "\nsent by a rank in a step: %27s %18s\n", "messages, planned",
+             "bytes, planned");
+    for (int k = 0; k < stages; k++) {
+        int last = k;
+        while (last + 1 < stages && same_rows(t, k, last + 1)) last++;
+        add_stage_name(out, stages, k, last);
+        for (int i = 0; i < t->n; i++) {
+            const SimulateTraffic *r = &t->row[i];
+            if (r->stage != k) continue;
+            text_add(out, "    %-16s %-12s %9.6g %9lld %9.6g %9lld%s\n", r->kind, r->axes,
+                     (double)r->operations / (double)s->steps,
+                     (long long)r->planned_operations,
+                     (double)r->sent_bytes / (double)s->steps,
+                     (long long)r->planned_bytes, as_planned(s, r) ? "" : "  DIFFERS");
+        }
+        k = last;
+    }
+    if (!t->n) text_add(out, "    nothing\n");
+}
+
+static void add_memory(const Simulation *s, Text *out) {
+    int stages = stages_of(s->plan);
+    text_add(out, "\nmemory of a rank, as planned %11s %10s\n", "configured",
+             "simulated");
+    for (int k = 0; k < stages; k++) {
+        int64_t bytes = stage_of(s->plan, k)->memory.total_bytes;
+        int64_t here = stage_of(s->shrunk, k)->memory.total_bytes;
+        char name[32] = "every rank";
+        if (stages > 1) snprintf(name, sizeof name, "stage %d", k);
+        text_add(out, "  %-26s %11s ", name, human((double)bytes, "B").s);
+        text_add(out, "%10s\n", human((double)here, "B").s);
+    }
+}
+
+void simulate_print(const Simulation *s, Text *out) {
+    const char *why = trouble(s);
+    add_ranks(s, out);
+    add_changes(s, out);
+    add_steps(s, out);
+    add_differences(s, out);
+    add_traffic(s, out);
+    add_memory(s, out);
+    text_add(out, "\n%s%s (%.2f s to plan, %.2f s to run)\n",
+             why ? "DIFFERS: " : "passed: the ranks compute what one rank does",
+             why ? why : "", s->plan_seconds, s->run_seconds);
+}
