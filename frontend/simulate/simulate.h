@@ -25,7 +25,7 @@ typedef struct SimulateJob {
     int nchanges, cap_changes;
     /* What the configuration says nothing of: options of the passes. */
     int64_t tile_bytes, tile_rows;
-    double eps;
+    double eps, loss_scale;
 } SimulateJob;
 
 /* The job of a plan, made as small as its strategy lets it be; `full`: as it is. A model.file
@@ -60,6 +60,7 @@ void simulate_data_close(SimulateData *d);
 typedef struct SimulateRanks {
     Arena *mem;
     const Job *job;
+    double loss_scale;
     int ranks, stages; /* of a stage; stages */
     InterpStep *step;  /* by stage */
     int64_t zigzag;    /* order of tokens; 0: as they come */
@@ -68,8 +69,8 @@ typedef struct SimulateRanks {
 } SimulateRanks;
 
 /* Weights of the seed, optimizer states of zeros. */
-SimulateRanks simulate_ranks_new(Arena *mem, const Job *j, const Func **entry, int stages,
-                                 int64_t zigzag, int64_t runs);
+SimulateRanks simulate_ranks_new(Arena *mem, const SimulateJob *s, const Func **entry,
+                                 int stages, int64_t zigzag, int64_t runs);
 
 /* What a step came to; `agree`: loss and norm are the same on every rank. */
 typedef struct SimulateStep {

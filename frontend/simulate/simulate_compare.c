@@ -14,13 +14,13 @@ const char *const simulate_number_name[SIMULATE_NUMBERS] = {
 #define SHARE_OF_WEIGHT 1e-3 /* and of the weight itself: f32 has no finer steps */
 
 /* f32: sums of some thousand numbers in another order, 2^-24 each, through a few layers and
- * steps. bf16 and f16 round what is handed from op to op to 2^-9 and 2^-12: where ranks add
- * up otherwise, other numbers are rounded. A lost or doubled part of a sum is a difference
- * of 0.1 to 1 in states. */
+ * steps. bf16 rounds what is handed from op to op to 2^-9: where ranks add up otherwise,
+ * other numbers are rounded; f16 has 3 bits more, an eighth. A lost or doubled part of a sum
+ * is a difference of 0.1 to 1 in states. */
 const double *simulate_tolerance(DType narrow) {
-    static const double f32[] = {1e-5, 1e-4, 1e-3, 1e-3};
-    static const double bf16[] = {5e-3, 5e-2, 0.2, 0.1};
-    static const double f16[] = {1e-3, 1e-2, 0.1, 0.05};
+    static const double f32[] = {1e-5, 1e-4, 1e-3, 1e-4};
+    static const double bf16[] = {2e-3, 2e-2, 0.1, 0.1};
+    static const double f16[] = {2.5e-4, 2.5e-3, 1.25e-2, 1.25e-2};
     return narrow == DT_BF16 ? bf16 : narrow == DT_F16 ? f16 : f32;
 }
 

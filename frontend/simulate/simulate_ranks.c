@@ -31,10 +31,11 @@ static void first_weights(const SimulateRanks *r, int stage) {
     }
 }
 
-SimulateRanks simulate_ranks_new(Arena *mem, const Job *j, const Func **entry, int stages,
-                                 int64_t zigzag, int64_t runs) {
+SimulateRanks simulate_ranks_new(Arena *mem, const SimulateJob *s, const Func **entry,
+                                 int stages, int64_t zigzag, int64_t runs) {
     SimulateRanks r = {.mem = mem,
-                       .job = j,
+                       .job = &s->job,
+                       .loss_scale = s->loss_scale,
                        .ranks = mesh_ranks(&entry[0]->mod->mesh),
                        .stages = stages,
                        .step = NEW_ARRAY(mem, InterpStep, (size_t)stages),
@@ -92,7 +93,6 @@ static bool scalar_of(const SimulateRanks *r, ArgRole role, int64_t step,
     bool corrected =
         cfg->optimizer_type == OPTIMIZER_ADAM || cfg->optimizer_type == OPTIMIZER_ADAMW;
     bool constant = cfg->optimizer_weight_decay_incr_style == WD_CONSTANT;
-    double fixed = cfg->runner_wrapper_loss_scale;
     switch (role) {
     case ARG_lr:
         *v = cfg->lr_schedule_learning_rate;
@@ -107,7 +107,7 @@ static bool scalar_of(const SimulateRanks *r, ArgRole role, int64_t step,
         *v = corrected ? 1 - pow(cfg->optimizer_beta2, (double)step + 1) : 1;
         return true;
     case ARG_loss_scale:
-        *v = fixed > 0 ? fixed : cfg->runner_wrapper_scale_sense_loss_scale_value;
+        *v = r->loss_scale;
         return true;
     case ARG_counted:
         *v = (double)MAX(d->counted, 1) / (double)r->runs;

@@ -166,9 +166,9 @@ void simulate_run(Simulation *s) {
         entry[k] = s->shrunk->pipe ? s->shrunk->pipe->stage[k].entry : s->shrunk->entry;
     if (s->ir) entry = read_ir(s->mem, s->ir, s->job, s->shrunk, stages);
     const Func *alone = program_of_one(s->mem, s->job);
-    SimulateRanks ranks = simulate_ranks_new(s->mem, j, entry, stages, j->shape.zigzag,
-                                             j->micro * j->parts);
-    SimulateRanks one = simulate_ranks_new(s->mem, j, &alone, 1, 0, j->micro);
+    SimulateRanks ranks = simulate_ranks_new(s->mem, s->job, entry, stages,
+                                             j->shape.zigzag, j->micro * j->parts);
+    SimulateRanks one = simulate_ranks_new(s->mem, s->job, &alone, 1, 0, j->micro);
     s->traffic.mem = s->mem;
     InterpWatch watch = simulate_traffic_watch(&s->traffic);
     ranks.watch = &watch;

@@ -20,6 +20,9 @@ enum {
 /* With less Adam makes whole steps of gradients that are rounding alone (those of the biases
  * of keys are), and equal strategies would end at other weights. */
 #define LEAST_EPS 1e-3
+/* A dynamic scale begins so high that the first steps of a run are skipped until it has come
+ * down; in a few steps it does not. */
+#define MOST_LOSS_SCALE 1024.0
 
 /* ---- sizes ---- */
 
@@ -181,19 +184,22 @@ static void set_layers(Arena *mem, Strategy *t, const PipeSchedule *p,
     t->layers = (StageLayers){.list = {list, p->chunks / p->stages, p->stages}};
 }
 
-/* By chunk: as many as the least one has, and one more where there were more. */
+/* By chunk: the same for all, or where they differ one for the least and two for those with
+ * more. */
 static void shrink_layers(Arena *mem, SimulateJob *s, const Plan *p) {
     const int64_t whole = s->job.spec.layers;
     const int64_t *was = p->pipe ? p->pipe->layers : &whole;
     int chunks = p->pipe ? p->pipe->schedule->chunks : 1;
     Strategy *t = &s->job.strategy;
+    bool uneven = false;
     int64_t least = INT64_MAX, sum = 0, *is = NEW_ARRAY(mem, int64_t, (size_t)chunks);
     if (p->pipe && !has_rows(mem, p->pipe->schedule)) return;
     for (int c = 0; c < chunks; c++)
         if (was[c]) least = MIN(least, was[c]);
+    for (int c = 0; c < chunks; c++) uneven |= was[c] && was[c] != least;
     for (int c = 0; c < chunks; c++) {
         int64_t spans = t->remake ? counted_spans(spans_of_chunk(t->remake, c)) : 0;
-        int64_t like = MIN(least, LEAST_LAYERS) + (was[c] > least);
+        int64_t like = uneven ? 1 + (was[c] > least) : LEAST_LAYERS;
         is[c] = MIN(was[c], MAX(like, spans + (spans > 0)));
         sum += is[c];
     }
@@ -319,16 +325,24 @@ static void shrink(Arena *mem, SimulateJob *s, const Plan *plan) {
 }
 
 SimulateJob simulate_shrink(Arena *mem, const Plan *plan, bool full) {
-    PassOptions o = strategy_pass_options(plan->job->cfg);
+    const Config *cfg = plan->job->cfg;
+    PassOptions o = strategy_pass_options(cfg);
+    double scale = cfg->runner_wrapper_loss_scale > 0
+                       ? cfg->runner_wrapper_loss_scale
+                       : cfg->runner_wrapper_scale_sense_loss_scale_value;
     SimulateJob s = {.job = *plan->job,
                      .shrunk = !full && plan->job->has_spec,
                      .tile_bytes = o.tile_bytes,
                      .tile_rows = o.tile_rows,
-                     .eps = MAX(o.eps, LEAST_EPS)};
+                     .eps = MAX(o.eps, LEAST_EPS),
+                     .loss_scale = MIN(scale, MOST_LOSS_SCALE)};
     s.job.mem = mem;
     if (s.shrunk) shrink(mem, &s, plan);
     add_change(mem, &s, "optimizer.eps", number_text(mem, o.eps),
                number_text(mem, s.eps));
+    if (o.scale_loss)
+        add_change(mem, &s, "loss_scale", number_text(mem, scale),
+                   number_text(mem, s.loss_scale));
     return s;
 }
 
