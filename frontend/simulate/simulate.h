@@ -72,10 +72,12 @@ typedef struct SimulateRanks {
 SimulateRanks simulate_ranks_new(Arena *mem, const SimulateJob *s, const Func **entry,
                                  int stages, int64_t zigzag, int64_t runs);
 
-/* What a step came to; `agree`: loss and norm are the same on every rank. */
+/* What a step came to on rank 0. */
 typedef struct SimulateStep {
     double loss, norm;
-    bool good, agree;
+    bool good;      /* on every rank: an update was made */
+    int other_rank; /* the first that has another loss or norm than rank 0; 0: none */
+    double other_loss, other_norm; /* those */
 } SimulateStep;
 /* Step `step`, from 0 on, on that batch. Fails with EXIT_CONFIG when ranks wait for each
  * other for ever. */

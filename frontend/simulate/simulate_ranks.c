@@ -150,20 +150,23 @@ static void take_results(const SimulateRanks *r, int stage) {
         }
 }
 
+static bool same_number(double a, double b) {
+    return a == b || (isnan(a) && isnan(b));
+}
+
 static SimulateStep read_results(const SimulateRanks *r) {
     Tensor **first = r->step[0].ret[0];
-    SimulateStep s = {.loss = tensor_get(first[0], 0),
-                      .norm = tensor_get(first[1], 0),
-                      .good = true,
-                      .agree = true};
-    for (int k = 0; k < r->stages; k++)
-        for (int i = 0; i < r->ranks; i++) {
-            Tensor **ret = r->step[k].ret[i];
-            double loss = tensor_get(ret[0], 0), norm = tensor_get(ret[1], 0);
-            s.agree &= !memcmp(&loss, &s.loss, sizeof loss) &&
-                       !memcmp(&norm, &s.norm, sizeof norm);
-            s.good &= tensor_get(ret[2], 0) != 0;
-        }
+    SimulateStep s = {
+        .loss = tensor_get(first[0], 0), .norm = tensor_get(first[1], 0), .good = true};
+    for (int n = r->stages * r->ranks - 1; n >= 0; n--) {
+        Tensor **ret = r->step[n / r->ranks].ret[n % r->ranks];
+        double loss = tensor_get(ret[0], 0), norm = tensor_get(ret[1], 0);
+        s.good &= tensor_get(ret[2], 0) != 0;
+        if (same_number(loss, s.loss) && same_number(norm, s.norm)) continue;
+        s.other_rank = n;
+        s.other_loss = loss;
+        s.other_norm = norm;
+    }
     return s;
 }
 
