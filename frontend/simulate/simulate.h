@@ -111,7 +111,7 @@ float **simulate_keep_weights(const SimulateRanks *one);
 
 typedef struct SimulateTraffic {
     int stage;
-    const char *kind, *axes;        /* "all_reduce", "dp.cp"; "send", "stage 2" */
+    const char *kind, *axes;        /* "all_reduce", "dp.cp"; "send", "next stage" */
     int64_t operations, sent_bytes; /* of a rank in the steps that were run */
     int64_t planned_operations, planned_bytes; /* of a rank in a step, by the plan */
 } SimulateTraffic;

@@ -144,11 +144,10 @@ static bool same_rows(const SimulateTraffics *t, int a, int b) {
     return true;
 }
 
-static void add_stage_name(Text *out, int stages, int from, int to) {
-    if (stages == 1) return;
-    text_add(out, "  stage%s %d", to > from ? "s" : "", from);
-    if (to > from) text_add(out, " to %d", to);
-    text_add(out, "\n");
+static const char *stage_name(Arena *mem, int stages, int from, int to) {
+    if (stages == 1) return "every rank";
+    return to > from ? arena_printf(mem, "stages %d to %d", from, to)
+                     : arena_printf(mem, "stage %d", from);
 }
 
 /* Stages that send the same are shown once. */
@@ -157,10 +156,9 @@ static void add_traffic(const Simulation *s, Text *out) {
     int stages = stages_of(s->shrunk);
     text_add(out, "\nsent by a rank in a step: %27s %18s\n", "messages, planned",
              "bytes, planned");
-    for (int k = 0; k < stages; k++) {
-        int last = k;
-        while (last + 1 < stages && same_rows(t, k, last + 1)) last++;
-        add_stage_name(out, stages, k, last);
+    for (int k = 0, last; k < stages; k = last + 1) {
+        for (last = k; last + 1 < stages && same_rows(t, k, last + 1);) last++;
+        text_add(out, "  %s\n", stage_name(s->mem, stages, k, last));
         for (int i = 0; i < t->n; i++) {
             const SimulateTraffic *r = &t->row[i];
             if (r->stage != k) continue;
@@ -170,22 +168,28 @@ static void add_traffic(const Simulation *s, Text *out) {
                      (double)r->sent_bytes / (double)s->steps,
                      (long long)r->planned_bytes, as_planned(s, r) ? "" : "  DIFFERS");
         }
-        k = last;
+        if (!t->n) text_add(out, "    nothing\n");
     }
-    if (!t->n) text_add(out, "    nothing\n");
+}
+
+static const char *memory_text(Arena *mem, const Plan *p, int stage) {
+    return arena_strdup(mem,
+                        human((double)stage_of(p, stage)->memory.total_bytes, "B").s);
 }
 
 static void add_memory(const Simulation *s, Text *out) {
     int stages = stages_of(s->plan);
     text_add(out, "\nmemory of a rank, as planned %11s %10s\n", "configured",
              "simulated");
-    for (int k = 0; k < stages; k++) {
-        int64_t bytes = stage_of(s->plan, k)->memory.total_bytes;
-        int64_t here = stage_of(s->shrunk, k)->memory.total_bytes;
-        char name[32] = "every rank";
-        if (stages > 1) snprintf(name, sizeof name, "stage %d", k);
-        text_add(out, "  %-26s %11s ", name, human((double)bytes, "B").s);
-        text_add(out, "%10s\n", human((double)here, "B").s);
+    for (int k = 0, last; k < stages; k = last + 1) {
+        const char *there = memory_text(s->mem, s->plan, k);
+        const char *here = memory_text(s->mem, s->shrunk, k);
+        for (last = k; last + 1 < stages; last++)
+            if (strcmp(there, memory_text(s->mem, s->plan, last + 1)) ||
+                strcmp(here, memory_text(s->mem, s->shrunk, last + 1)))
+                break;
+        text_add(out, "  %-26s %11s %10s\n", stage_name(s->mem, stages, k, last), there,
+                 here);
     }
 }
 

@@ -2,6 +2,7 @@
 #include "frontend/simulate/simulate.h"
 #include "ir/placement.h"
 #include "runtime/core/free_memory.h"
+#include "runtime/core/rt.h"
 
 /* ---- programs ---- */
 
@@ -166,6 +167,7 @@ void simulate_run(Simulation *s) {
         entry[k] = s->shrunk->pipe ? s->shrunk->pipe->stage[k].entry : s->shrunk->entry;
     if (s->ir) entry = read_ir(s->mem, s->ir, s->job, s->shrunk, stages);
     const Func *alone = program_of_one(s->mem, s->job);
+    rt_set_threads(1); /* the interpreter has one; more would only wait for it */
     SimulateRanks ranks = simulate_ranks_new(s->mem, s->job, entry, stages,
                                              j->shape.zigzag, j->micro * j->parts);
     SimulateRanks one = simulate_ranks_new(s->mem, s->job, &alone, 1, 0, j->micro);

@@ -18,7 +18,8 @@ static SimulateTraffic *row_of(SimulateTraffics *t, int stage, const char *kind,
 static SimulateTraffic *message_row(SimulateTraffics *t, int stage, int64_t to) {
     char name[32];
     snprintf(name, sizeof name, "stage %lld", (long long)to);
-    return row_of(t, stage, "send", name);
+    const char *near = to == stage + 1 ? "next stage" : "stage before";
+    return row_of(t, stage, "send", to == stage + 1 || to == stage - 1 ? near : name);
 }
 
 static void see_collective(SimulateTraffics *t, int stage, const Op *op) {
