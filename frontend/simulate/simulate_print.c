@@ -162,11 +162,11 @@ static void add_traffic(const Simulation *s, Text *out) {
         for (int i = 0; i < t->n; i++) {
             const SimulateTraffic *r = &t->row[i];
             if (r->stage != k) continue;
-            text_add(out, "    %-16s %-12s %9.6g %9lld %9.6g %9lld%s\n", r->kind, r->axes,
-                     (double)r->operations / (double)s->steps,
+            text_add(out, "    %-16s %-12s %9lld %9lld %9lld %9lld%s\n", r->kind, r->axes,
+                     (long long)(r->operations / s->steps),
                      (long long)r->planned_operations,
-                     (double)r->sent_bytes / (double)s->steps,
-                     (long long)r->planned_bytes, as_planned(s, r) ? "" : "  DIFFERS");
+                     (long long)(r->sent_bytes / s->steps), (long long)r->planned_bytes,
+                     as_planned(s, r) ? "" : "  DIFFERS");
         }
         if (!t->n) text_add(out, "    nothing\n");
     }

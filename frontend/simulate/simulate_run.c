@@ -37,6 +37,40 @@ static const Func *program_of_one(Arena *mem, const SimulateJob *s) {
     return module_stage(m, 0);
 }
 
+/* ---- memory ---- */
+
+/* `need` with as much again for results and messages. */
+static void check_memory(double need, const char *what) {
+    FreeMemory left = memory_left("");
+    if (left.bytes == UINT64_MAX || 2 * need <= (double)left.bytes) return;
+    fail(EXIT_MEMORY,
+         "%s takes about %s in this process; %s %s\n    hint: fewer replicas show the "
+         "same "
+         "(parallel_config.data_parallel), or leave --full out",
+         what, human(2 * need, "B").s, left.of, human((double)left.bytes, "B").s);
+}
+
+static double planned_bytes(const Plan *p) {
+    double bytes = 0;
+    if (!p->pipe) return (double)p->memory.total_bytes * p->ranks;
+    for (int k = 0; k < p->pipe->schedule->stages; k++)
+        bytes += (double)p->pipe->stage[k].memory.total_bytes * p->ranks;
+    return bytes;
+}
+
+/* All values of all functions: more than live at a time. */
+static double text_bytes(const Module *m) {
+    double bytes = 0;
+    for (const Func *f = m->first; f; f = f->next) {
+        bytes += (double)f->frame_bytes;
+        for (int i = 0; i < f->narg; i++) bytes += (double)type_bytes(&f->arg[i]->ty);
+        for (const Op *op = f->first; op; op = op->next)
+            for (int i = 0; i < op->nout; i++)
+                bytes += (double)type_bytes(&op->out[i]->ty);
+    }
+    return bytes * mesh_ranks(&m->mesh);
+}
+
 /* ---- a text in place of what the passes make ---- */
 
 static _Noreturn void refuse_argument(const char *path, const Func *f, int i,
@@ -116,30 +150,11 @@ static const Func **read_ir(Arena *mem, const char *path, const SimulateJob *s,
     const char *want = mesh_text(mem, &p->m->mesh, stages);
     if (strcmp(has, want))
         fail(EXIT_CONFIG, "%s is for %s, the configuration has %s", path, has, want);
+    check_memory(text_bytes(m), path);
     passes_run(m, "meet", &o);
     const Func **f = NEW_ARRAY(mem, const Func *, (size_t)stages);
     for (int k = 0; k < stages; k++) f[k] = check_step(path, s, m, k);
     return f;
-}
-
-/* ---- memory ---- */
-
-/* Frames and arguments of all ranks, with as much again for results and messages. */
-static void check_memory(const Plan *p) {
-    int stages = p->pipe ? p->pipe->schedule->stages : 1;
-    double need = 0;
-    FreeMemory left = memory_left("");
-    for (int k = 0; k < stages; k++) {
-        const Plan *one = p->pipe ? &p->pipe->stage[k] : p;
-        need += 2.0 * (double)one->memory.total_bytes * one->ranks;
-    }
-    if (left.bytes == UINT64_MAX || need <= (double)left.bytes) return;
-    fail(EXIT_MEMORY,
-         "%d ranks take about %s in this process; %s %s\n    hint: fewer replicas show "
-         "the "
-         "same (parallel_config.data_parallel), or leave --full out",
-         p->ranks * stages, human(need, "B").s, left.of,
-         human((double)left.bytes, "B").s);
 }
 
 /* ---- the steps ---- */
@@ -160,7 +175,7 @@ void simulate_run(Simulation *s) {
     const Job *j = &s->job->job;
     double start = clock_seconds();
     s->shrunk = plan_ranks(s->mem, s->job);
-    check_memory(s->shrunk);
+    check_memory(planned_bytes(s->shrunk), "what all ranks have");
     int stages = s->shrunk->pipe ? s->shrunk->pipe->schedule->stages : 1;
     const Func **entry = NEW_ARRAY(s->mem, const Func *, (size_t)stages);
     for (int k = 0; k < stages; k++)

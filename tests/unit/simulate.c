@@ -78,7 +78,7 @@ TEST_LIMIT(ranks_compute_what_one_does, 120) {
         for (int n = SIMULATE_WEIGHTS; n < SIMULATE_NUMBERS && narrow == DT_F32; n++)
             worst[n] = fmax(worst[n], s.compare.difference[n]);
         found++;
-            printf("%.2f %.2f %s\n", s.plan_seconds, s.run_seconds, ways[i].keys);
+        printf("%.2f %.2f %s\n", s.plan_seconds, s.run_seconds, ways[i].keys);
         arena_free(mem);
     }
     printf("  %d strategies in %.1f s; f32: weights %.2g apart, states %.2g\n", found,
@@ -352,5 +352,12 @@ TEST(a_text_of_something_else_is_refused) {
     write_lines(mem, l, temp("wrong.ir"));
     SIMULATE("-n", "2", "--ir", temp("wrong.ir"));
     refused(EXIT_CONFIG, "made by an init");
+    static const char huge[] = "module @huge mesh(dp=2) level(local)\n"
+                               "func @step:step(%x: f32[]) -> (f32[]) {\n"
+                               "  %y = fill {value=1.0} : f32[1048576,1048576]\n"
+                               "  return %x\n}\n";
+    write_text(temp("wrong.ir"), huge);
+    SIMULATE("-n", "2", "--ir", temp("wrong.ir"));
+    refused(EXIT_MEMORY, "wrong.ir takes about 17.6 TB in this process");
     arena_free(mem);
 }
