@@ -21,6 +21,7 @@ typedef struct SimulateChange {
 typedef struct SimulateJob {
     Job job;
     bool shrunk;
+    int64_t data_vocab; /* tokens of the configuration's data are below */
     SimulateChange *change;
     int nchanges, cap_changes;
     /* What the configuration says nothing of: options of the passes. */

@@ -60,20 +60,16 @@ static DataBatch new_batch(Arena *mem, const Job *j) {
     return b;
 }
 
-/* Tokens of a user's module are below what its table has, as data_open checks. */
-static int64_t vocabulary(const Job *j) {
-    return j->has_spec ? j->spec.vocab : job_data_shape(j, 1, 1).vocab;
-}
-
 SimulateData simulate_data_open(Arena *mem, const SimulateJob *s, int64_t steps,
                                 bool random) {
     const Job *j = &s->job;
-    SimulateData d = {.job = j, .vocab = vocabulary(j), .batch = new_batch(mem, j)};
+    SimulateData d = {
+        .job = j, .vocab = job_data_shape(j, 1, 1).vocab, .batch = new_batch(mem, j)};
     const char *why = why_random(mem, s, random);
     d.what = why ? why : data_path_given(j->cfg);
     if (why) return d;
     DataShape shape = job_data_shape(j, j->batch * j->micro, steps);
-    if (s->shrunk) shape.vocab = 0; /* they are brought below it */
+    shape.vocab = s->data_vocab; /* they are brought below that of the model */
     d.source = data_open_split(mem, j->cfg, SPLIT_TRAIN, &shape);
     int64_t have = d.source->steps_available;
     if (have >= 0 && have < steps)

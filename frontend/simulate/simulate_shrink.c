@@ -332,6 +332,7 @@ SimulateJob simulate_shrink(Arena *mem, const Plan *plan, bool full) {
                        : cfg->runner_wrapper_scale_sense_loss_scale_value;
     SimulateJob s = {.job = *plan->job,
                      .shrunk = !full && plan->job->has_spec,
+                     .data_vocab = job_data_shape(plan->job, 1, 1).vocab,
                      .tile_bytes = o.tile_bytes,
                      .tile_rows = o.tile_rows,
                      .eps = MAX(o.eps, LEAST_EPS),
