@@ -183,11 +183,11 @@ static void expect_every_lost_sum_found(char *type) {
              "--model.model_config.compute_dtype", type, "--dump_ir", dir);
     worked();
     Lines *l = lines_of(mem, dumped(mem, "ir", "18-simplify.ir"));
-    int sums = 0;
+    int sums = 0, nth = 0;
     for (int i = -1; i < l->n; i++) {
         char *was = i < 0 ? NULL : l->line[i];
         char *is = was ? without_sum(mem, was, sums % 2 ? "1.0" : "3.0") : NULL;
-        if (i >= 0 && !is) continue;
+        if (i >= 0 && (!is || nth++ % EVERY)) continue;
         if (is) l->line[i] = is;
         write_lines(mem, l, wrong);
         SIMULATE("-n", "4", "--parallel_config.model_parallel", "2",
@@ -201,7 +201,7 @@ static void expect_every_lost_sum_found(char *type) {
         sums += is != NULL;
     }
     printf("  %s: %d sums lost, all found\n", type, sums);
-    EXPECT(sums > 15);
+    EXPECT(nth > 15 && sums * EVERY >= nth);
     arena_free(mem);
 }
 
