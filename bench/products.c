@@ -2,11 +2,15 @@
  * unit's peak, for rows of `width`, four times that in the middle, and a vocabulary.
  *     bench_products [ROWS [WIDTH [VOCABULARY [TILE [THREADS [CPU]]]]]]
  *                                                  (4096 768 50257 512 2 native)
+ *     bench_products TYPE M N K HOW THREADS
+ * The second is one product in every form that there is, a line "FORM SECONDS" each, the
+ * fixed rule's first: TYPE f32 or bf16, HOW letters or -: a or b, that factor lies across; +,
+ * a bias; s, it adds to the result; f, the result of bf16 is f32.
  * Medians of runs over as many copies of the operands as caches cannot hold. The peak is that
  * of the bf16 unit, measured before and after each row; where there is none, of f32. */
 #include "base/rng.h"
 #include "codegen/jit.h"
-#include "codegen/pairs_matmul.h"
+#include "codegen/product_trial.h"
 #include "runtime/core/peak.h"
 #include "runtime/core/rt.h"
 #include <math.h>
@@ -124,7 +128,37 @@ static int argument(int argc, char **argv, int i, int otherwise) {
     return argc > i ? MAX(1, atoi(argv[i])) : otherwise;
 }
 
+static DnnlDesc matrix(DType t, int64_t rows, int64_t columns, bool across) {
+    return (DnnlDesc){.rank = 2,
+                      .dim = {rows, columns},
+                      .stride = {across ? 1 : columns, across ? rows : 1},
+                      .dtype = t};
+}
+
+static int print_forms(char **word) {
+    DType t = strcmp(word[1], "f32") ? DT_BF16 : DT_F32;
+    int64_t m = atoll(word[2]), n = atoll(word[3]), k = atoll(word[4]);
+    const char *how = word[5];
+    ProductShape s = product_shape_clear();
+    s.a = matrix(t, m, k, strchr(how, 'a'));
+    s.b = matrix(t, k, n, strchr(how, 'b'));
+    s.c = matrix(strchr(how, 'f') ? DT_F32 : t, m, n, false);
+    if (strchr(how, '+')) s.bias = matrix(DT_F32, 1, n, false);
+    s.adds = strchr(how, 's') != NULL;
+    s.threads = MAX(1, atoi(word[6]));
+    rt_set_threads(s.threads);
+    ProductTime time[PRODUCT_FORMS + 1];
+    int forms;
+    Target *target = target_open(NULL);
+    if (!product_times(target, &s, clock_seconds() + 60, time, &forms))
+        fail(EXIT_MEMORY, "no form of this product, no memory or no time");
+    for (int i = 0; i < forms; i++) printf("%s %.9f\n", time[i].form, time[i].seconds);
+    return 0;
+}
+
 int main(int argc, char **argv) {
+    if (argc == 7 && (!strcmp(argv[1], "f32") || !strcmp(argv[1], "bf16")))
+        return print_forms(argv);
     int64_t m = argument(argc, argv, 1, 4096), c = argument(argc, argv, 2, 768);
     int64_t v = argument(argc, argv, 3, 50257), tile = argument(argc, argv, 4, 512);
     int n = argument(argc, argv, 5, 2);

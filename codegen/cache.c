@@ -23,7 +23,10 @@ typedef struct Header {
 _Static_assert(sizeof(Header) == 80, "the header has no padding");
 
 static const char magic[8] = {'s', 't', 'a', 't', 'o', 'r', 'O', '2'};
-enum { HEX = CACHE_KEY_CHARS - 1, TMP_CHARS = 40, STALE_SECONDS = 3600 };
+enum { HEX = CACHE_KEY_CHARS - 1, NAME_CHARS = HEX + 5, TMP_CHARS = 40 };
+enum { STALE_SECONDS = 3600, TEXT_BYTES = 16 << 20 };
+/* How names end: of objects, of texts. */
+static const char object_end[] = ".o", text_end[] = ".txt";
 
 void cache_key(const char *text, size_t n, char key[CACHE_KEY_CHARS]) {
     hash_hex(text, n, key);
@@ -103,18 +106,17 @@ static bool key_is_good(const char *key) {
     return strlen(key) == HEX && strspn(key, "0123456789abcdef") == HEX;
 }
 
-static void file_name(const char *key, char name[HEX + 3]) {
+static void file_name(const char *key, const char *end, char name[NAME_CHARS]) {
     check(key_is_good(key));
-    memcpy(name, key, HEX);
-    memcpy(name + HEX, ".o", 3);
+    snprintf(name, NAME_CHARS, "%s%s", key, end);
 }
 
 /* Why a file is not to be trusted, whatever is in it. */
-static const char *not_ours(const struct stat *st) {
+static const char *not_ours(const struct stat *st, uint64_t least, uint64_t most) {
     if (!S_ISREG(st->st_mode) || st->st_uid != geteuid())
         return "not a file of this user";
     if (st->st_mode & 022) return "others may write to it";
-    if (st->st_size < (off_t)sizeof(Header) || (uint64_t)st->st_size > CACHE_LIMIT_BYTES)
+    if ((uint64_t)st->st_size < least || (uint64_t)st->st_size > most)
         return "its size is impossible";
     return NULL;
 }
@@ -144,7 +146,8 @@ static const char *damage(char *file, size_t n, const char *key) {
 /* Reads and checks a file; NULL and a reason when it is not the object of `key`. */
 static void *object_read(Arena *a, int fd, const char *key, size_t *n, const char **bad) {
     struct stat st;
-    *bad = fstat(fd, &st) != 0 ? strerror(errno) : not_ours(&st);
+    *bad = fstat(fd, &st) != 0 ? strerror(errno)
+                               : not_ours(&st, sizeof(Header), CACHE_LIMIT_BYTES);
     if (*bad) return NULL;
     size_t size = (size_t)st.st_size;
     char *file = arena_alloc(a, size);
@@ -153,27 +156,52 @@ static void *object_read(Arena *a, int fd, const char *key, size_t *n, const cha
     return *bad ? NULL : file + sizeof(Header);
 }
 
-void *cache_get(Arena *a, const char *key, size_t *n) {
-    char name[HEX + 3];
-    file_name(key, name);
+/* The whole file, ended by a zero. */
+static void *text_read(Arena *a, int fd, const char *key, size_t *n, const char **bad) {
+    struct stat st;
+    (void)key;
+    *bad = fstat(fd, &st) != 0 ? strerror(errno) : not_ours(&st, 0, TEXT_BYTES);
+    if (*bad) return NULL;
+    *n = (size_t)st.st_size;
+    char *text = arena_alloc(a, *n + 1);
+    text[*n] = 0;
+    *bad = read_whole(fd, text, *n) ? NULL : "unreadable";
+    return *bad ? NULL : text;
+}
+
+typedef void *(*ReadFile)(Arena *a, int fd, const char *key, size_t *n, const char **bad);
+
+/* What a file holds that `read` takes; one that it does not is removed. */
+static void *get(Arena *a, const char *key, const char *end, ReadFile read, size_t *n,
+                 const char *instead) {
+    char name[NAME_CHARS];
+    file_name(key, end, name);
     int folder = folder_open();
     if (folder < 0) return NULL;
     int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
-    void *object = NULL;
+    void *found = NULL;
     const char *bad = NULL;
     if (fd >= 0)
-        object = object_read(a, fd, key, n, &bad);
+        found = read(a, fd, key, n, &bad);
     else if (errno != ENOENT)
         bad = strerror(errno);
-    if (object) futimens(fd, NULL); /* used now: trimmed last */
+    if (found) futimens(fd, NULL); /* used now: trimmed last */
     if (fd >= 0) close(fd);
     if (bad) {
-        fprintf(stderr, "stator: warning: cached object %s: %s; compiling again\n", name,
-                bad);
+        fprintf(stderr, "stator: warning: cached %s: %s; %s\n", name, bad, instead);
         unlinkat(folder, name, 0);
     }
     close(folder);
-    return object;
+    return found;
+}
+
+void *cache_get(Arena *a, const char *key, size_t *n) {
+    return get(a, key, object_end, object_read, n, "compiling again");
+}
+
+char *cache_get_text(Arena *a, const char *key) {
+    size_t n;
+    return get(a, key, text_end, text_read, &n, "its choices are made again");
 }
 
 /* A file that is there at that moment is of another writer: no name is taken over. */
@@ -201,15 +229,12 @@ static char *file_bytes(Arena *mem, const char *key, const void *object, size_t 
 
 /* Writes under a name of this call alone, then renames. No fsync: what a power cut leaves
  * fails its checksum and is compiled again. */
-static int object_write(int folder, const char *key, const void *object, size_t n) {
-    char tmp[TMP_CHARS], name[HEX + 3];
+static int file_put(int folder, const char *name, const void *bytes, size_t n) {
+    char tmp[TMP_CHARS];
     int fd = temporary_open(folder, tmp);
     if (fd < 0) return errno;
-    Arena *mem = arena_new();
-    int error = fd_write(fd, file_bytes(mem, key, object, n), sizeof(Header) + n);
-    arena_free(mem);
+    int error = fd_write(fd, bytes, n);
     if (close(fd) != 0 && !error) error = errno;
-    file_name(key, name);
     if (!error && renameat(folder, tmp, folder, name) != 0) error = errno;
     if (error) unlinkat(folder, tmp, 0);
     return error;
@@ -218,7 +243,7 @@ static int object_write(int folder, const char *key, const void *object, size_t 
 /* Trimming. */
 
 typedef struct Entry {
-    char name[HEX + 3];
+    char name[NAME_CHARS];
     uint64_t bytes;
     struct timespec used;
 } Entry;
@@ -246,11 +271,11 @@ static void listing_add(Arena *a, Listing *l, int folder, const char *name) {
         if (time(NULL) - st.st_mtime > STALE_SECONDS) unlinkat(folder, name, 0);
         return;
     }
-    if (strlen(name) != HEX + 2 || strspn(name, "0123456789abcdef") != HEX ||
-        strcmp(name + HEX, ".o"))
+    if (strspn(name, "0123456789abcdef") != HEX ||
+        (strcmp(name + HEX, object_end) && strcmp(name + HEX, text_end)))
         return;
     Entry e = {.bytes = (uint64_t)st.st_size, .used = st.st_mtim};
-    memcpy(e.name, name, sizeof e.name);
+    memcpy(e.name, name, strlen(name) + 1);
     PUSH(a, l->items, l->n, l->cap, e);
     l->bytes += e.bytes;
 }
@@ -281,13 +306,29 @@ void cache_trim(uint64_t limit_bytes) {
     close(folder);
 }
 
-void cache_put(const char *key, const void *object, size_t n) {
+static void put(const char *name, const void *bytes, size_t n) {
     char path[4096];
-    if (n > CACHE_LIMIT_BYTES / 2) return; /* it would throw all others out */
     int folder = folder_open();
     if (folder < 0) return;
-    int error = object_write(folder, key, object, n);
+    int error = file_put(folder, name, bytes, n);
     if (error && folder_path(path, sizeof path)) warn_unusable(path, strerror(error));
     if (!error) trim(folder, CACHE_LIMIT_BYTES);
     close(folder);
+}
+
+void cache_put(const char *key, const void *object, size_t n) {
+    char name[NAME_CHARS];
+    if (n > CACHE_LIMIT_BYTES / 2) return; /* it would throw all others out */
+    Arena *mem = arena_new();
+    file_name(key, object_end, name);
+    put(name, file_bytes(mem, key, object, n), sizeof(Header) + n);
+    arena_free(mem);
+}
+
+void cache_put_text(const char *key, const char *text) {
+    char name[NAME_CHARS];
+    size_t n = strlen(text);
+    if (n > TEXT_BYTES) return;
+    file_name(key, text_end, name);
+    put(name, text, n);
 }

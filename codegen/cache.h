@@ -20,6 +20,10 @@ void cache_key(const char *text, size_t n, char key[CACHE_KEY_CHARS]);
 void *cache_get(Arena *a, const char *key, size_t *n);
 /* Keeps an object. A file appears whole or not at all; concurrent writers are fine. */
 void cache_put(const char *key, const void *object, size_t n);
+/* The same of a text, which nobody runs and whose reader checks every line: of the user, with
+ * no checksum. */
+char *cache_get_text(Arena *a, const char *key);
+void cache_put_text(const char *key, const char *text);
 /* Removes what was unused for longest until the files are at most limit_bytes in all;
  * cache_put does it with CACHE_LIMIT_BYTES. */
 void cache_trim(uint64_t limit_bytes);

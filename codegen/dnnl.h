@@ -18,6 +18,15 @@ typedef struct DnnlDesc {
 
 typedef struct DnnlMatmul DnnlMatmul;
 
+/* Which of oneDNN's kernels, and how they are given b. */
+typedef enum DnnlForm {
+    DNNL_RULE,          /* a fixed rule, by the shape */
+    DNNL_GEMM,          /* the classic gemm, which packs both factors */
+    DNNL_BRGEMM,        /* brgemm, b where it is */
+    DNNL_BRGEMM_PACKED, /* brgemm, b copied into its layout in each run */
+    DNNL_FORMS
+} DnnlForm;
+
 /* c[..., m, n] (+)= a[..., m, k] b[..., k, n] + bias[n], on `threads` threads.
  * All operands have c's rank (2 or more); a leading dimension of a and b is c's or 1
  * (broadcast). bias is NULL or [n] after leading ones, contiguous. a and b are both f32
@@ -25,11 +34,13 @@ typedef struct DnnlMatmul DnnlMatmul;
  * product is added to what c holds. Every matrix needs one unit stride, in rows or in
  * columns; with a bias, c along n. Costs up to milliseconds: oneDNN generates code.
  * NULL, and a sentence in `why`, when the operands are not of this form, when the library
- * does not fit the header, or when this CPU has no fast path for them (bf16 without
- * AVX-512): never a slow reference implementation. */
+ * does not fit the header, or when there is no fast path for them on this CPU (bf16 without
+ * AVX-512) or in this DnnlForm: never a slow reference implementation. */
 DnnlMatmul *dnnl_matmul_new(const DnnlDesc *a, const DnnlDesc *b, const DnnlDesc *bias,
-                            const DnnlDesc *c, bool accumulate, int threads, char *why,
-                            size_t why_size);
+                            const DnnlDesc *c, bool accumulate, int threads,
+                            DnnlForm form, char *why, size_t why_size);
+/* Of the library: "2.6.3". */
+const char *dnnl_version_text(void);
 
 /* Bytes of scratch memory that each run needs, 64-byte aligned; 0 means none. */
 size_t dnnl_matmul_scratch_bytes(const DnnlMatmul *m);

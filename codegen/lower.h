@@ -8,9 +8,8 @@
  *     void stator_entry(products, frame, ptr in[], ptr out[]). */
 #ifndef STATOR_LOWER_H
 #define STATOR_LOWER_H
-#include "codegen/dnnl.h"
 #include "codegen/emit.h"
-#include "codegen/pairs_matmul.h"
+#include "codegen/product.h"
 #include "codegen/rank_part.h"
 #include "codegen/rt_call.h"
 #include "codegen/target.h"
@@ -20,7 +19,7 @@
 
 typedef struct Product { /* one matrix product of the program */
     const Op *op;
-    DnnlMatmul *matmul; /* NULL: generated code (pairs_matmul.h) */
+    ProductCode code;
     bool widens; /* its operands are of a type that there are no products of on this CPU:
                     the matmul takes copies of them in f32 */
 } Product;
@@ -35,6 +34,8 @@ typedef struct Lower {
     Module *m;
     Emit *e; /* NULL: only sizes and products are wanted */
     int threads, vl;
+    const Target *target;
+    ProductChoices *choices; /* NULL: products have the form of the rule */
     Product *product;
     int nproducts, product_cap, nattention;
     PairsFunction *pairs;
@@ -56,7 +57,12 @@ int64_t lower_workspace_bytes(const Op *op, void *lower);
 
 /* lower_dot.c */
 int lower_product(Lower *l, const Op *op); /* index in the table; makes it if it is new */
+/* Of a dot; false: this CPU has no product of such factors, only of copies of them. */
+bool lower_product_shape(const Lower *l, const Op *op, ProductShape *shape);
 int64_t lower_product_workspace(Lower *l, const Op *op);
+
+/* lower_choose.c: writes the form of every product of the module that has none. */
+void lower_choose(Module *m, void *lower);
 
 /* lower_widen.c: v, which is bf16 or f16, as f32 at `to`, which is returned, and from f32 at
  * `from`, rounded; how many bytes such a copy takes. */

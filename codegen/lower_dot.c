@@ -39,51 +39,25 @@ static DnnlDesc describe(const Matmul *s, const MatmulAxis *r, const MatmulAxis 
 }
 
 /* Factors, bias and result are of these types. */
-static DnnlMatmul *matmul_new(const Lower *l, const Op *op, DType factor, DType added,
-                              DType result, char *why, size_t why_size) {
+static ProductShape shape_of(const Lower *l, const Op *op, DType factor, DType added,
+                             DType result) {
     Dims d;
     Matmul s = matmul(op, &d);
-    DnnlDesc a = describe(&s, &s.m, &s.k, 0, factor);
-    DnnlDesc b = describe(&s, &s.k, &s.n, 1, factor);
-    DnnlDesc c = describe(&s, &s.m, &s.n, 2, result), bias = {.rank = c.rank};
-    bias.dtype = added;
-    for (int i = 0; i < c.rank; i++) bias.dim[i] = 1, bias.stride[i] = s.n.size;
-    bias.dim[c.rank - 1] = s.n.size;
-    bias.stride[c.rank - 1] = 1;
+    ProductShape p = product_shape_clear();
+    p.a = describe(&s, &s.m, &s.k, 0, factor);
+    p.b = describe(&s, &s.k, &s.n, 1, factor);
+    p.c = describe(&s, &s.m, &s.n, 2, result);
+    if (s.bias >= 0) {
+        p.bias.rank = p.c.rank;
+        p.bias.dtype = added;
+        for (int i = 0; i < p.c.rank; i++) p.bias.dim[i] = 1, p.bias.stride[i] = s.n.size;
+        p.bias.dim[p.c.rank - 1] = s.n.size;
+        p.bias.stride[p.c.rank - 1] = 1;
+    }
+    p.adds = s.sum >= 0;
     double work = (double)type_count(&op->out[0]->ty) * (double)s.k.size;
-    int threads = work < SMALL_PRODUCT ? 1 : l->threads;
-    return dnnl_matmul_new(&a, &b, s.bias >= 0 ? &bias : NULL, &c, s.sum >= 0, threads,
-                           why, why_size);
-}
-
-/* ---- bf16: generated code ---- */
-
-/* The product as generated code takes it: as it is or, where the result lies along its
- * rows, with factors and result transposed. *swapped: is it? */
-static bool pairs_shape(const Lower *l, const Op *op, PairsMatmul *p, bool *swapped) {
-    Dims d;
-    Matmul s = matmul(op, &d);
-    const MatmulAxis *m = &s.m, *n = &s.n;
-    if (op->in[0]->ty.dt != DT_BF16 || s.nbatch) return false;
-    *swapped = n->size > 1 && n->stride[2] != 1;
-    if (*swapped) m = &s.n, n = &s.m;
-    if (*swapped && (s.bias >= 0 || n->stride[2] != 1)) return false;
-    if (s.bias >= 0 && op->in[s.bias]->ty.dt != DT_F32) return false;
-    const int a = *swapped, b = !*swapped;
-    double work = (double)type_count(&op->out[0]->ty) * (double)s.k.size;
-    *p = (PairsMatmul){.m = m->size,
-                       .n = n->size,
-                       .k = s.k.size,
-                       .a_m = m->size > 1 ? m->stride[a] : s.k.size,
-                       .a_k = s.k.size > 1 ? s.k.stride[a] : 1,
-                       .b_k = s.k.size > 1 ? s.k.stride[b] : n->size,
-                       .b_n = n->size > 1 ? n->stride[b] : 1,
-                       .c_m = m->size > 1 ? m->stride[2] : n->size,
-                       .bias = s.bias >= 0,
-                       .adds = s.sum >= 0,
-                       .rounds = op->out[0]->ty.dt == DT_BF16,
-                       .threads = work < SMALL_PRODUCT ? 1 : l->threads};
-    return pairs_matmul_takes(p);
+    p.threads = work < SMALL_PRODUCT ? 1 : l->threads;
+    return p;
 }
 
 /* Emitted apart from the function that calls it; the builder comes back where it was. */
@@ -110,34 +84,39 @@ static const Value *bias_of(const Op *op) {
     return s.bias >= 0 ? op->in[s.bias] : NULL;
 }
 
-/* Code for a CPU of narrower vectors does not use the wider ones of oneDNN either. No
- * product is of f16: where it is, it is f32 on copies. */
-static bool has_product(const Lower *l, const Op *op) {
-    return !is_narrow(op->in[0]) || (op->in[0]->ty.dt == DT_BF16 && l->vl >= 16);
+bool lower_product_shape(const Lower *l, const Op *op, ProductShape *shape) {
+    const Value *bias = bias_of(op);
+    DType factor = op->in[0]->ty.dt, result = op->out[0]->ty.dt;
+    ProductCode code;
+    char why[400];
+    *shape = shape_of(l, op, factor, bias ? bias->ty.dt : result, result);
+    if (!is_narrow(op->in[0])) return true;
+    bool there = factor == DT_BF16 &&
+                 product_code_make(shape, product_rule, l->vl, &code, why, sizeof why);
+    if (there) dnnl_matmul_free(code.matmul);
+    return there;
 }
 
+/* No product is of f16: where it is, it is f32 on copies. */
 int lower_product(Lower *l, const Op *op) {
     for (int i = 0; i < l->nproducts; i++) {
         if (l->product[i].op == op) return i;
     }
     char why[400];
-    const Value *bias = bias_of(op);
-    DType factor = op->in[0]->ty.dt, result = op->out[0]->ty.dt;
+    const Attr *form = op_attr(op, "form");
     Product p = {.op = op};
-    bool swapped;
-    PairsMatmul shape;
-    if (pairs_shape(l, op, &shape, &swapped)) {
-        PUSH(l->mem, l->product, l->nproducts, l->product_cap, p);
-        return l->nproducts - 1;
+    ProductShape shape;
+    p.widens = !lower_product_shape(l, op, &shape);
+    if (p.widens) shape = shape_of(l, op, DT_F32, DT_F32, DT_F32);
+    if (!product_code_make(&shape, form ? form->s : product_rule, l->vl, &p.code, why,
+                           sizeof why)) {
+        if (form)
+            lower_refuse(op, arena_printf(l->mem,
+                                          "form \"%.40s\": %s; leave the "
+                                          "attribute out",
+                                          form->s, why));
+        lower_refuse(op, why);
     }
-    if (has_product(l, op))
-        p.matmul = matmul_new(l, op, factor, bias ? bias->ty.dt : result, result, why,
-                              sizeof why);
-    if (!p.matmul && is_narrow(op->in[0])) {
-        p.widens = true;
-        p.matmul = matmul_new(l, op, DT_F32, DT_F32, DT_F32, why, sizeof why);
-    }
-    if (!p.matmul) lower_refuse(op, why);
     PUSH(l->mem, l->product, l->nproducts, l->product_cap, p);
     return l->nproducts - 1;
 }
@@ -157,12 +136,8 @@ static int64_t copies_bytes(const Product *p) {
 
 int64_t lower_product_workspace(Lower *l, const Op *op) {
     int i = lower_product(l, op); /* may move the table */
-    PairsMatmul shape;
-    bool swapped;
-    if (!l->product[i].matmul && pairs_shape(l, op, &shape, &swapped))
-        return pairs_matmul_workspace_bytes(&shape, l->vl);
-    return copies_bytes(&l->product[i]) +
-           (int64_t)dnnl_matmul_scratch_bytes(l->product[i].matmul);
+    const Product *p = &l->product[i];
+    return copies_bytes(p) + product_workspace_bytes(&p->code, l->vl);
 }
 
 /* The copy at *at of the workspace, which moves behind it; v itself where it is f32. */
@@ -219,12 +194,11 @@ void lower_dot(Lower *l, const Op *op) {
     }
     LLVMValueRef a = lower_pointer(l, op->in[0]), b = lower_pointer(l, op->in[1]);
     LLVMValueRef bias = s.bias >= 0 ? lower_pointer(l, op->in[s.bias]) : none;
-    PairsMatmul shape;
-    bool swapped;
-    if (!p->matmul && pairs_shape(l, op, &shape, &swapped)) {
+    if (!p->code.matmul) {
+        bool swapped = p->code.swapped;
         LLVMValueRef args[] = {swapped ? b : a, swapped ? a : b, bias, c,
                                lower_workspace(l, op, 0)};
-        emit_call(l->e, pairs_function(l, &shape), args, ARRAY_LEN(args));
+        emit_call(l->e, pairs_function(l, &p->code.pairs), args, ARRAY_LEN(args));
         return;
     }
     CALL_RT(l->e, rt_product, l->products, emit_i64(l->e, index), a, b, bias, c,

@@ -20,7 +20,8 @@
 enum {
     SLAB_BYTES =
         8 << 20, /* a part of the last cache that a server's CPU has for some cores */
-    BLOCK_ROWS = 768,   /* at most */
+    BLOCK_ROWS = 768,   /* at most, by the rule */
+    BLOCK_WORDS = 1024, /* of k, by the rule: 2048 numbers */
     TILE_ROWS = 12,     /* what tiles of gemm.c have, or a multiple */
     ITEMS_A_THREAD = 4, /* at least, where there are rows for it */
     FETCH_LINES = 8,    /* at most, for a row */
@@ -29,6 +30,23 @@ enum {
 bool pairs_matmul_takes(const PairsMatmul *s) {
     return (s->a_m == 1 || s->a_k == 1) && (s->b_n == 1 || s->b_k == 1) && s->m > 0 &&
            s->n > 0 && s->k > 0;
+}
+
+static int64_t rows_of(const PairsMatmul *s) {
+    return s->block_rows ? s->block_rows : BLOCK_ROWS;
+}
+
+static int64_t words_of(const PairsMatmul *s) {
+    return s->block_words ? s->block_words : BLOCK_WORDS;
+}
+
+bool pairs_matmul_same(const PairsMatmul *x, const PairsMatmul *y) {
+    PairsMatmul like = *y;
+    int64_t words = divided_up(x->k, 2);
+    like.block_rows = x->block_rows, like.block_words = x->block_words;
+    return !memcmp(x, &like, sizeof like) &&
+           MIN(rows_of(x), x->m) == MIN(rows_of(y), y->m) &&
+           MIN(words_of(x), words) == MIN(words_of(y), words);
 }
 
 /* Words from row to row of packed A: rows of a tile that are a power of two apart would meet in
@@ -46,34 +64,37 @@ static void cut_slabs(Pairs2d *p, int vl) {
     if (!p->packs_a) return;
     int64_t rows = SLAB_BYTES / 4 / p->words;
     if (rows >= s->m) return;
-    if (rows >= BLOCK_ROWS) {
+    if (rows >= rows_of(s)) {
         p->slab_rows = round_up(divided_up(s->m, divided_up(s->m, rows)), vl);
         return;
     }
-    p->slab_rows = MIN(s->m, BLOCK_ROWS);
-    int64_t blocks = MAX(1, SLAB_BYTES / 4 / p->slab_rows / BLOCK_WORDS);
-    p->slab_words = MIN(p->words, blocks * BLOCK_WORDS);
+    p->slab_rows = MIN(s->m, rows_of(s));
+    int64_t blocks = MAX(1, SLAB_BYTES / 4 / p->slab_rows / p->block_words);
+    p->slab_words = MIN(p->words, blocks * p->block_words);
 }
 
 static Pairs2d pairs_of(const PairsMatmul *s, int vl) {
-    Pairs2d p = {.s = s, .panel = PANEL_VECTORS * vl, .words = divided_up(s->k, 2)};
+    Pairs2d p = {.s = s,
+                 .panel = PANEL_VECTORS * vl,
+                 .words = divided_up(s->k, 2),
+                 .block_words = words_of(s)};
     p.packs_a = s->a_k != 1 || s->k % 2 || s->a_m % 2;
     p.panels = divided_up(s->n, p.panel);
     cut_slabs(&p, vl);
     int64_t wanted = divided_up((int64_t)ITEMS_A_THREAD * s->threads, p.panels);
     int64_t blocks =
-        MAX(divided_up(p.slab_rows, BLOCK_ROWS), s->threads > 1 ? wanted : 1);
+        MAX(divided_up(p.slab_rows, rows_of(s)), s->threads > 1 ? wanted : 1);
     p.rows = divided_up(divided_up(p.slab_rows, blocks), TILE_ROWS) * TILE_ROWS;
     p.a_row = p.packs_a ? packed_row(p.slab_words, vl) : s->a_m / 2;
     p.a_bytes = p.packs_a ? align_up(p.slab_rows * p.a_row * 4) : 0;
-    p.adds_up = p.words > BLOCK_WORDS;
+    p.adds_up = p.words > p.block_words;
     p.whole_sums = p.slab_words < p.words;
     int64_t sums = align_up(MIN(p.slab_rows, p.rows) * p.panel * 4);
     if (p.whole_sums)
         p.all_sums_bytes = align_up(p.slab_rows * p.panels * p.panel * 4);
     else if (p.adds_up)
         p.sums_bytes = sums;
-    int64_t words = MIN(round_up(p.words, vl), BLOCK_WORDS); /* packed by vl */
+    int64_t words = MIN(round_up(p.words, vl), p.block_words); /* packed by vl */
     p.thread_bytes = align_up(p.sums_bytes + words * p.panel * 4);
     return p;
 }
@@ -116,7 +137,7 @@ static void fetch_b(const Block *b, LLVMValueRef row) {
     const PairsMatmul *s = p->s;
     Emit *e = p->e;
     bool by_rows = s->b_n == 1;
-    int64_t k = 2 * MIN(p->words, BLOCK_WORDS), strips = by_rows ? k : p->panel;
+    int64_t k = 2 * MIN(p->words, p->block_words), strips = by_rows ? k : p->panel;
     int64_t stride = 2 * (by_rows ? s->b_k : s->b_n);
     int64_t lines = divided_up(2 * (by_rows ? p->panel : k), LINE_BYTES);
     int64_t share = MIN(divided_up(strips * lines, p->rows), FETCH_LINES);
@@ -212,7 +233,7 @@ static LLVMValueRef next_of_b(const Block *b, LLVMValueRef all, LLVMValueRef wor
     const Pairs2d *p = b->p;
     const PairsMatmul *s = p->s;
     Emit *e = p->e;
-    LLVMValueRef behind = emit_add(e, word, emit_i64(e, BLOCK_WORDS));
+    LLVMValueRef behind = emit_add(e, word, emit_i64(e, p->block_words));
     LLVMValueRef more = LLVMBuildICmp(e->b, LLVMIntSLT, behind, end, "");
     LLVMValueRef next = emit_add(e, b->j, emit_i64(e, p->panel));
     LLVMValueRef k = emit_select(e, more, behind, first);
@@ -253,8 +274,8 @@ static void block(const Pairs2d *p, LLVMValueRef ctx, LLVMValueRef work, LLVMVal
     if (p->s->bias) at.bias = pairs_slot(p, ctx, SLOT_BIAS);
     find_sums(&at, ws, work, i, rows);
     Loop l;
-    loop_begin(e, &l, first, end, BLOCK_WORDS, 0, NULL);
-    LLVMValueRef most = emit_i64(e, BLOCK_WORDS), total = emit_i64(e, p->words);
+    loop_begin(e, &l, first, end, p->block_words, 0, NULL);
+    LLVMValueRef most = emit_i64(e, p->block_words), total = emit_i64(e, p->words);
     LLVMValueRef words = emit_imin(e, emit_sub(e, end, l.i), most);
     if (p->adds_up)
         at.last = LLVMBuildICmp(e->b, LLVMIntSLE, emit_sub(e, total, l.i), most, "");

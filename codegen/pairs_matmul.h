@@ -12,14 +12,19 @@ typedef struct PairsMatmul {
     int bias, adds; /* yes or no; adds: to what C holds */
     int rounds;     /* C is bf16 */
     int threads;
+    /* Blocks: rows of A, and pairs of k, at most; 0: as the rule has them. The order of sums
+     * follows from block_words. */
+    int block_rows, block_words;
 } PairsMatmul;
 
 /* Is there code for such a product? Each factor needs one unit stride. */
 bool pairs_matmul_takes(const PairsMatmul *s);
 /* Bytes of workspace, 64-byte aligned, for lanes of `vl`. */
 int64_t pairs_matmul_workspace_bytes(const PairsMatmul *s, int vl);
+/* Are they the same code but for how the blocks were asked for? */
+bool pairs_matmul_same(const PairsMatmul *x, const PairsMatmul *y);
 /* Emits  void name(ptr a, ptr b, ptr bias, ptr c, ptr workspace). Every element is summed
- * over k in order, whatever the threads and blocks. */
+ * over k in order, a block of pairs after the other, whatever the threads. */
 void pairs_matmul_emit(Emit *e, const char *name, const PairsMatmul *s);
 
 #endif

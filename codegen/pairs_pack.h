@@ -6,7 +6,6 @@
 
 enum {
     PANEL_VECTORS = 4,
-    BLOCK_WORDS = 1024, /* of k: 2048 numbers */
     LINE_BYTES = 64,
 };
 
@@ -17,6 +16,7 @@ typedef struct Pairs2d {
     const char *name;
     int64_t panel, panels; /* columns of a panel of B; how many there are */
     int64_t words;         /* pairs of k */
+    int64_t block_words;   /* of a block, at most */
     bool packs_a;
     int64_t slab_rows, slab_words; /* without packing all of A */
     int64_t a_row;                 /* words from row to row of A, packed or not */

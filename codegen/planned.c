@@ -14,9 +14,14 @@ Func *module_plan(Arena *mem, Module *m, const char *passes, const PassOptions *
                   const CompileOptions *co) {
     rt_set_threads(co->threads);
     Target *target = target_open(co->cpu);
-    Lower lower = {
-        .mem = mem, .m = m, .threads = rt_threads(), .vl = target_lanes(target)};
+    Lower lower = {.mem = mem,
+                   .m = m,
+                   .threads = rt_threads(),
+                   .vl = target_lanes(target),
+                   .target = target,
+                   .choices = co->choices};
     PassOptions options = *po;
+    options.choose = lower_choose;
     options.workspace_bytes = lower_workspace_bytes;
     options.workspace_ctx = &lower;
     options.verbose |= co->verbose;
@@ -25,7 +30,8 @@ Func *module_plan(Arena *mem, Module *m, const char *passes, const PassOptions *
         fail(EXIT_CONFIG, "passes '%s' end at level %s; a plan needs memplan last",
              passes, level_name[m->level]);
     }
-    for (int i = 0; i < lower.nproducts; i++) dnnl_matmul_free(lower.product[i].matmul);
+    for (int i = 0; i < lower.nproducts; i++)
+        dnnl_matmul_free(lower.product[i].code.matmul);
     target_close(target);
     return entry_of(m);
 }

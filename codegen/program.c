@@ -33,7 +33,7 @@ struct ProgramCode {
 void rt_product(const void *products, int64_t index, const void *a, const void *b,
                 const void *bias, void *c, void *scratch) {
     const Product *product = products;
-    dnnl_matmul_run(product[index].matmul, a, b, bias, c, scratch);
+    dnnl_matmul_run(product[index].code.matmul, a, b, bias, c, scratch);
 }
 
 /* The only functions of this process that generated code can reach. */
@@ -179,6 +179,7 @@ static void generate(Arena *mem, Program *p, const CompileOptions *co) {
 static void plan_module(Arena *mem, Program *p, const char *passes, const PassOptions *po,
                         bool verbose) {
     PassOptions options = *po;
+    options.choose = lower_choose;
     options.workspace_bytes = lower_workspace_bytes;
     options.workspace_ctx = &p->code->lower;
     options.verbose |= verbose;
@@ -206,6 +207,8 @@ Program *program_make(Arena *mem, Module *m, const char *passes, const PassOptio
                           .m = m,
                           .threads = p->threads,
                           .vl = target_lanes(code->target),
+                          .target = code->target,
+                          .choices = co->choices,
                           .log_ops = co->log_ops};
     plan_module(mem, p, passes, po, co->verbose);
     p->plan = memory_plan(mem, p->entry);
@@ -365,7 +368,7 @@ void program_free(Program *p) {
     if (code->mapped_bytes) munmap(p->arena, code->mapped_bytes);
     if (code->jit) jit_free(code->jit);
     for (int i = 0; i < code->lower.nproducts; i++)
-        dnnl_matmul_free(code->lower.product[i].matmul);
+        dnnl_matmul_free(code->lower.product[i].code.matmul);
     target_close(code->target);
     p->arena = NULL;
 }
@@ -376,7 +379,8 @@ const char *program_describe(Arena *mem, const Program *p) {
         const Product *product = &p->code->lower.product[i];
         text_add(&t, "@%s %%%s {%s} %s\n", product->op->fn->name,
                  product->op->out[0]->name, op_rule(product->op)->text,
-                 product->matmul ? dnnl_matmul_impl(product->matmul) : "generated");
+                 product->code.matmul ? dnnl_matmul_impl(product->code.matmul)
+                                      : "generated");
     }
     return t.s;
 }

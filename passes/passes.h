@@ -73,9 +73,12 @@ typedef struct PassOptions {
     /* tile: values of more bytes are made and used up a part of their rows at a time, where
      * that can be; 0: never. tile_rows: of a part at least, so that matmuls stay matmuls */
     int64_t tile_bytes, tile_rows;
+    /* memplan: before all else code generation writes on ops which code they will have, which
+     * their workspace depends on; NULL */
+    void (*choose)(Module *m, void *ctx);
     /* memplan: bytes of workspace an op needs; NULL = none does */
     int64_t (*workspace_bytes)(const Op *op, void *ctx);
-    void *workspace_ctx;
+    void *workspace_ctx; /* of both */
     /* runner */
     const char *dump_dir; /* NN-pass.ir after every pass; NULL = none */
     bool verbose;         /* time of every pass to stderr */

@@ -37,6 +37,7 @@ enum { EXIT_DIVERGED = 1, EXIT_DIFFERS = 1, EXIT_SIGNALLED = 75 };
 #define RUN_CHECKPOINTS  "ckpt"
 #define RUN_BEST         "best" /* a folder like RUN_CHECKPOINTS, of one */
 #define RUN_METRICS      "metrics.jsonl"
+#define RUN_PRODUCTS     "products.txt" /* the form of each matrix product */
 #define RUN_SCHEDULE     "schedule.svg"
 #define RUN_TIMELINE_CSV "timeline.csv"
 #define RUN_TIMELINE_SVG "timeline.svg"

@@ -36,6 +36,8 @@ typedef struct Job {
     int ncolumns;
     const Tokenizer *tokenizer; /* of the run; NULL: none */
     int labels;                 /* the column of role labels; -1: none */
+    /* Of the step's products (codegen/product_choices.h); NULL: the form of the rule. */
+    struct ProductChoices *choices;
 } Job;
 
 /* Chooses the model: sets has_spec, spec or module, source, and seq where the model

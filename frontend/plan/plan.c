@@ -237,6 +237,7 @@ static void count_ops(Walk *w) {
             if (op_has(op, F_COMM)) count_collective(w, r, op);
             if (!callee || callee->role == ROLE_KERNEL)
                 work_add_op(w->p->done, op, r->in_model, (double)r->runs);
+            plan_add_product(w->mem, w->p, op, r->runs);
         }
     }
     const WorkSum *done = w->p->done;

@@ -54,6 +54,14 @@ typedef struct PlanParam {
     int64_t weight_bytes, gradient_bytes, state_bytes; /* on a rank */
 } PlanParam;
 
+/* Matrix products of one shape and form. */
+typedef struct PlanProduct {
+    int64_t batch, m, n, k;    /* batch: how many of them are one op */
+    const char *type, *result; /* of the factors; of the result */
+    const char *form; /* of codegen/product.h; "rule": nothing was chosen for it */
+    int64_t runs;     /* in a step */
+} PlanProduct;
+
 /* Messages that a stage sends another one. */
 typedef struct PlanMessages {
     int to;
@@ -84,6 +92,8 @@ typedef struct Plan {
     int ncomm, comm_cap;
     PlanTraffic *traffic; /* as the axes are found in comm */
     int ntraffic, traffic_cap;
+    PlanProduct *product; /* as they are found */
+    int nproduct, product_cap;
     MemoryPlan memory;
     int64_t ahead_bytes; /* of batches that are read ahead, beside the plan */
     int64_t parameters, rank_parameters; /* of the model; on a rank, with padding */
@@ -136,6 +146,14 @@ Plan plan_without_needed(Arena *mem, Config *cfg, int64_t ranks);
 /* The same of a module at level global to which strategy_apply has given its strategy, with
  * the options for the passes. */
 Plan plan_of_module(Arena *mem, const Job *j, Module *m, const PassOptions *o);
+
+/* plan_products.c: adds `runs` runs of a product to the plan; nothing of another op. */
+void plan_add_product(Arena *mem, Plan *p, const Op *op, int64_t runs);
+void plan_print_products(const Plan *p, Text *out);
+void plan_json_products(const Plan *p, Text *out);
+/* The choices that the configuration asks for, none made yet: of the products of the step on
+ * a rank. */
+struct ProductChoices *plan_choices(Arena *mem, const Config *cfg);
 
 /* plan_work.c: sets `needed` of the plan and of all its stages. */
 void plan_count_needed(Arena *mem, Plan *p);

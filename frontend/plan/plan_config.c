@@ -97,9 +97,10 @@ static void note_entries(Config *cfg, const Module *m, const PassOptions *o) {
     }
 }
 
-static CompileOptions compile_options(const Config *cfg) {
-    return (CompileOptions){.cpu = cfg->context_cpu,
-                            .threads = (int)cfg->context_threads};
+static CompileOptions compile_options(const Job *j) {
+    return (CompileOptions){.cpu = j->cfg->context_cpu,
+                            .threads = (int)j->cfg->context_threads,
+                            .choices = j->choices};
 }
 
 /* The module under its strategy, and what the passes are to do. */
@@ -112,7 +113,7 @@ static Module *make_module(Job *j, PassOptions *o) {
 }
 
 static Plan plan_one(Arena *mem, const Job *j, Module *m, const PassOptions *o) {
-    CompileOptions co = compile_options(j->cfg);
+    CompileOptions co = compile_options(j);
     return plan_read(mem, module_plan(mem, m, train_passes, o, &co), j);
 }
 
@@ -120,7 +121,7 @@ static Plan plan_one(Arena *mem, const Job *j, Module *m, const PassOptions *o) 
 static Plan plan_stages(Arena *mem, const Job *j, Module *m, const PassOptions *all) {
     PlanPipe *pipe = NEW(mem, PlanPipe);
     PassOptions o = *all;
-    CompileOptions co = compile_options(j->cfg);
+    CompileOptions co = compile_options(j);
     const char *rest = strstr(train_passes, "stage,"), *dump_dir = o.dump_dir;
     passes_run(m, arena_strndup(mem, train_passes, (size_t)(rest - train_passes) - 1),
                &o);
@@ -151,7 +152,7 @@ Plan plan_of_module(Arena *mem, const Job *j, Module *m, const PassOptions *o) {
 
 Plan plan_without_needed(Arena *mem, Config *cfg, int64_t ranks) {
     Job *j = NEW(mem, Job);
-    *j = (Job){.mem = mem, .cfg = cfg};
+    *j = (Job){.mem = mem, .cfg = cfg, .choices = plan_choices(mem, cfg)};
     choose_ranks(cfg, ranks);
     j->strategy = strategy_of_config(cfg);
     compare_ranks(cfg, &j->strategy, ranks);

@@ -278,6 +278,7 @@ void plan_json(const Plan *p, Text *out) {
     if (p->pipe) add_pipeline(p->pipe, out);
     add_work(p, out);
     add_memory(p, out);
+    plan_json_products(p, out);
     add_placement(p, out);
     add_collectives(p, out);
     add_traffic(p, out);

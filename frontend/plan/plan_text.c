@@ -365,6 +365,7 @@ static void add_stage(const Out *o) {
     add_memory(o);
     add_beside(o);
     add_work_table(o);
+    plan_print_products(p, o->s);
     add_placement(o);
     add_collectives(o);
     for (int i = 0; i < p->nmessages; i++)

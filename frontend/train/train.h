@@ -129,6 +129,12 @@ void train_move_aside(const Train *t, const char *path);
  * ranks; NULL: all are finite. */
 const char *train_state_not_finite(const Train *t);
 
+/* train_products.c: which forms products have (codegen/product_choices.h). Before the program
+ * is made: on rank 0 those of the run that this one goes on from. */
+void products_choose(Train *t);
+/* On rank 0, into the run folder, and to checkpoints that are elsewhere. */
+void products_keep(const Train *t);
+
 /* train_loop.c: the steps. Returns the exit code. */
 int train_loop(Train *t);
 

@@ -137,6 +137,7 @@ void report_open(Train *t) {
     config_print(t->job.cfg, &config);
     write_file(t, "config.yaml", &config);
     keep_tokenizer(t);
+    products_keep(t);
     write_plan(t);
 }
 

@@ -1,4 +1,5 @@
 /* train_setup.c - from the words of the command to a compiled program. */
+#include "codegen/product_choices.h"
 #include "frontend/config/commands.h"
 #include "frontend/config/config_state.h"
 #include "frontend/config/data_open.h"
@@ -264,10 +265,13 @@ static void choose_recompute(Train *t) {
 
 static void make_program(Train *t) {
     const Config *cfg = t->job.cfg;
+    products_choose(t);
     choose_recompute(t);
+    t->job.choices->together = true;
     PassOptions o = pass_options(t);
     CompileOptions co = {.cpu = cfg->context_cpu,
                          .threads = (int)cfg->context_threads,
+                         .choices = t->job.choices,
                          .log_ops = cfg->profile};
     Module *m = job_build_step(&t->job, &o);
     Module *model = module_clone(t->mem, m);

@@ -335,6 +335,7 @@ static void plan_func(Func *f, const PassOptions *o) {
 
 void pass_memplan(Module *m, const PassOptions *o) {
     Arena *mem = arena_new();
+    if (o->choose) o->choose(m, o->workspace_ctx);
     Func **order = module_order(mem, m);
     for (int i = 0; order[i]; i++) {
         if (order[i]->role != ROLE_KERNEL) plan_func(order[i], o);

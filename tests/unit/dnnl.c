@@ -286,7 +286,7 @@ TEST(large_products_use_gemm) {
     char why[256];
     for (int small = 0; small < 2; small++) {
         if (small) t.a.dim[0] = t.c.dim[0] = 31;
-        DnnlMatmul *m = dnnl_matmul_new(&t.a, &t.b, NULL, &t.c, true, 2, why, sizeof why);
+        DnnlMatmul *m = dnnl_matmul_new(&t.a, &t.b, NULL, &t.c, true, 2, DNNL_RULE, why, sizeof why);
         EXPECT(m);
         bool gemm = strncmp(dnnl_matmul_impl(m), "gemm", 4) == 0;
         EXPECT(gemm == !small || !bf16_works());
@@ -301,7 +301,7 @@ TEST(same_bits_every_time) {
     char *first = malloc(c.bytes);
     for (int i = 0; i < 5; i++) {
         DnnlMatmul *m =
-            dnnl_matmul_new(&t.a, &t.b, NULL, &t.c, false, 2, why, sizeof why);
+            dnnl_matmul_new(&t.a, &t.b, NULL, &t.c, false, 2, DNNL_RULE, why, sizeof why);
         EXPECT(m);
         void *scratch = aligned_alloc(64, (dnnl_matmul_scratch_bytes(m) + 127) & ~63ul);
         dnnl_matmul_run(m, data_of(&a), data_of(&b), NULL, data_of(&c), scratch);

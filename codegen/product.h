@@ -1,0 +1,40 @@
+/* product.h - a matrix product without its op: the shape, and the forms that code for it can
+ * have. */
+#ifndef STATOR_PRODUCT_H
+#define STATOR_PRODUCT_H
+#include "codegen/dnnl.h"
+#include "codegen/pairs_matmul.h"
+#include "codegen/product_choices.h"
+
+/* c (+)= a b + bias, as dnnl_matmul_new takes them. All bytes count in comparisons, so it is
+ * made by product_shape_clear. */
+typedef struct ProductShape {
+    DnnlDesc a, b, c, bias; /* bias.rank 0: there is none */
+    int adds, threads;
+} ProductShape;
+
+/* Code of one form: a oneDNN primitive, or what generated code is made from. */
+typedef struct ProductCode {
+    DnnlMatmul *matmul; /* NULL: generated */
+    PairsMatmul pairs;
+    bool swapped; /* generated code runs c' = b' a' */
+} ProductCode;
+
+/* The most that there are besides that of the rule. */
+enum { PRODUCT_FORMS = 10 };
+
+ProductShape product_shape_clear(void);
+/* All of it but the threads on a line: "f32 a[768,4096]:1,768 b[...". */
+const char *product_shape_text(Arena *mem, const ProductShape *s);
+/* Is it the name of a form, the rule's included? */
+bool product_form_known(const char *form);
+/* Names of the forms, those that are the same for this shape once: product_rule first. Some
+ * may not be there on this machine. Returns their number, at most PRODUCT_FORMS + 1. */
+int product_forms(const ProductShape *s, const char **form);
+/* Code of that form (NULL: product_rule) for lanes of `vl`. False, and a sentence in `why`,
+ * when there is none on this machine. */
+bool product_code_make(const ProductShape *s, const char *form, int vl, ProductCode *code,
+                       char *why, size_t why_size);
+int64_t product_workspace_bytes(const ProductCode *code, int vl);
+
+#endif

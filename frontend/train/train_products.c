@@ -1,0 +1,79 @@
+/* train_products.c - forms of matrix products over the life of a run: its folder keeps them,
+ * and what goes on from a checkpoint has those of the run that made it. */
+#include "codegen/product_choices.h"
+#include "frontend/config/commands.h"
+#include "frontend/plan/plan.h"
+#include "frontend/train/train.h"
+#include "runtime/comm/comm.h"
+#include "runtime/store/ckpt_files.h"
+#include <errno.h>
+
+enum { MOST_BYTES = 16 << 20 };
+
+static bool has_checkpoint(const Train *t, const char *dir) {
+    CkptEntry *entry;
+    int n;
+    if (ckpt_list(t->mem, dir, &entry, &n) != 0) return false;
+    for (int i = 0; i < n; i++)
+        if (!entry[i].tmp) return true;
+    return false;
+}
+
+/* Of a run's folder, of its checkpoints', or of a checkpoint. */
+static const char *file_near(const Train *t, const char *path) {
+    static const char *const way[] = {"", "..", "../.."};
+    for (int i = 0; i < ARRAY_LEN(way); i++) {
+        const char *dir = way[i][0] ? path_join(t->mem, path, way[i]) : path;
+        const char *file = path_join(t->mem, dir, RUN_PRODUCTS);
+        if (file_exists(file)) return file;
+    }
+    return NULL;
+}
+
+/* What this run goes on with, if it does: where its choices are. */
+static bool goes_on(const Train *t, const char **file) {
+    const char *how = t->job.cfg->resume;
+    *file = NULL;
+    if (!strcmp(how, "never")) return false;
+    if (strcmp(how, "auto")) {
+        *file = file_near(t, how);
+        return true;
+    }
+    if (!has_checkpoint(t, t->ckpt_dir)) return false;
+    *file = path_join(t->mem, t->run_dir, RUN_PRODUCTS);
+    if (!file_exists(*file)) *file = path_join(t->mem, t->ckpt_dir, RUN_PRODUCTS);
+    if (!file_exists(*file)) *file = NULL;
+    return true;
+}
+
+void products_choose(Train *t) {
+    ProductChoices *c = t->job.choices = plan_choices(t->mem, t->job.cfg);
+    const char *file;
+    if (comm_rank() != 0 || !goes_on(t, &file)) return;
+    if (file) {
+        c->given = file_read(t->mem, file, MOST_BYTES, NULL, EXIT_DATA);
+        c->given_from = file;
+    } else if (c->limit_seconds > 0) {
+        fprintf(stderr, "note: the run that is gone on with has no " RUN_PRODUCTS
+                        ": its products keep the form of the rule\n");
+        c->limit_seconds = 0;
+    }
+}
+
+static void keep_in(const Train *t, const char *dir) {
+    const char *text = product_choices_print(t->mem, t->job.choices);
+    const char *path = path_join(t->mem, dir, RUN_PRODUCTS);
+    int error = file_write_atomic(path, text, strlen(text));
+    if (error) fail(EXIT_DATA, "cannot write %s: %s", path, strerror(error));
+}
+
+void products_keep(const Train *t) {
+    const Config *cfg = t->job.cfg;
+    keep_in(t, t->run_dir);
+    if (!cfg->checkpoint_directory[0] || cfg->checkpoint_save_checkpoint_steps <= 0)
+        return;
+    int error = dir_make(t->ckpt_dir);
+    if (error)
+        fail(EXIT_DATA, "cannot make the folder %s: %s", t->ckpt_dir, strerror(error));
+    keep_in(t, t->ckpt_dir);
+}
