@@ -34,9 +34,8 @@ void lower_choose(Module *m, void *lower) {
     product_choices_add(l->choices, shape, n, l->target, l->threads);
     for (int i = 0; i < n; i++) {
         const char *text = product_shape_text(mem, &shape[i]);
-        const ProductChoice *c = product_choices_find(l->choices, text);
-        check(c);
-        if (strcmp(c->form, product_rule)) op_set_str(list[i].op, "form", c->form);
+        const char *form = product_choices_form(l->choices, text);
+        if (form) op_set_str(list[i].op, "form", form);
     }
     arena_free(mem);
 }

@@ -1,12 +1,15 @@
 /* product_choices.c - see product_choices.h. */
 #include "codegen/product_choices.h"
 #include "codegen/cache.h"
-#include "codegen/codegen.h"
 #include "codegen/product_trial.h"
 #include "runtime/comm/comm.h"
 #include "runtime/core/free_memory.h"
 #include <signal.h>
 #include <stdlib.h>
+
+#ifndef STATOR_BUILD_ID
+#define STATOR_BUILD_ID "unnamed build"
+#endif
 
 enum { MOST_CHOICES = 100000, SAY_SECONDS = 5 };
 
@@ -109,7 +112,7 @@ static const char *machine_text(Arena *mem, const Target *target, int threads) {
 static void file_key(Arena *mem, const Target *target, const char *machine,
                      char key[CACHE_KEY_CHARS]) {
     Text t = text_new(mem);
-    text_add(&t, "products\n%s\n%s\n", program_build_id(), machine);
+    text_add(&t, "products\n%s\n%s\n", STATOR_BUILD_ID, machine);
     target_describe(target, &t);
     cache_key(t.s, t.n, key);
 }
@@ -123,7 +126,7 @@ typedef struct Decision {
     int threads;
     Table given, file;
     char key[CACHE_KEY_CHARS];
-    double deadline, said;
+    double deadline, said;    /* said: when, 0: nothing yet */
     int left, measured, lost; /* lost: forms of `given` that are not there */
     bool late;                /* some were not measured */
 } Decision;
@@ -154,17 +157,17 @@ static bool is_told_to_end(void) {
 
 static void say_progress(Decision *d) {
     double now = clock_seconds();
-    if (d->measured && now - d->said < SAY_SECONDS) return;
-    d->said = now;
-    if (d->measured)
+    if (now - d->said < SAY_SECONDS || now >= d->deadline) return;
+    if (d->said > 0)
         fprintf(stderr, "note: measured %d matrix products, %d are left\n", d->measured,
                 d->left);
     else
         fprintf(
             stderr,
-            "note: measuring the forms of matrix products of %d shapes, at most %.0f s "
+            "note: measuring the forms of matrix products of %d shapes, at most %.3g s "
             "(context.measure_products_seconds)\n",
-            d->left, MAX(d->deadline - now, 0.0));
+            d->left, d->deadline - now);
+    d->said = now;
 }
 
 static ProductChoice measured(Decision *d, const ProductShape *s, const char *shape) {
@@ -312,6 +315,8 @@ void product_choices_add(ProductChoices *c, const ProductShape *shape, int n,
     arena_free(mem);
 }
 
-const ProductChoice *product_choices_find(const ProductChoices *c, const char *shape) {
-    return find(c->item, c->n, shape);
+const char *product_choices_form(const ProductChoices *c, const char *shape) {
+    const ProductChoice *found = find(c->item, c->n, shape);
+    check(found);
+    return strcmp(found->form, product_rule) ? found->form : NULL;
 }

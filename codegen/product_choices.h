@@ -36,8 +36,8 @@ typedef struct ProductChoices {
  * it measures, and what of `given` it cannot keep. */
 void product_choices_add(ProductChoices *c, const struct ProductShape *shape, int n,
                          const struct Target *target, int threads);
-/* NULL: not in it. */
-const ProductChoice *product_choices_find(const ProductChoices *c, const char *shape);
+/* The form of a shape that was added; NULL: the rule's. */
+const char *product_choices_form(const ProductChoices *c, const char *shape);
 /* All of them as a text that `given` takes. */
 const char *product_choices_print(Arena *mem, const ProductChoices *c);
 

@@ -132,8 +132,10 @@ const char *train_state_not_finite(const Train *t);
 /* train_products.c: which forms products have (codegen/product_choices.h). Before the program
  * is made: on rank 0 those of the run that this one goes on from. */
 void products_choose(Train *t);
-/* On rank 0, into the run folder, and to checkpoints that are elsewhere. */
+/* On rank 0, into the run folder. */
 void products_keep(const Train *t);
+/* To checkpoints that are elsewhere, once their folder is this run's. */
+void products_keep_beside(const Train *t);
 
 /* train_loop.c: the steps. Returns the exit code. */
 int train_loop(Train *t);

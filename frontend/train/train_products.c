@@ -40,8 +40,8 @@ static bool goes_on(const Train *t, const char **file) {
         return true;
     }
     if (!has_checkpoint(t, t->ckpt_dir)) return false;
-    *file = path_join(t->mem, t->run_dir, RUN_PRODUCTS);
-    if (!file_exists(*file)) *file = path_join(t->mem, t->ckpt_dir, RUN_PRODUCTS);
+    *file = path_join(t->mem, t->ckpt_dir, RUN_PRODUCTS);
+    if (!file_exists(*file)) *file = path_join(t->mem, t->run_dir, RUN_PRODUCTS);
     if (!file_exists(*file)) *file = NULL;
     return true;
 }
@@ -60,20 +60,26 @@ void products_choose(Train *t) {
     }
 }
 
-static void keep_in(const Train *t, const char *dir) {
+/* 0 or errno. */
+static int keep_in(const Train *t, const char *dir) {
     const char *text = product_choices_print(t->mem, t->job.choices);
-    const char *path = path_join(t->mem, dir, RUN_PRODUCTS);
-    int error = file_write_atomic(path, text, strlen(text));
-    if (error) fail(EXIT_DATA, "cannot write %s: %s", path, strerror(error));
+    return file_write_atomic(path_join(t->mem, dir, RUN_PRODUCTS), text, strlen(text));
 }
 
 void products_keep(const Train *t) {
-    const Config *cfg = t->job.cfg;
-    keep_in(t, t->run_dir);
-    if (!cfg->checkpoint_directory[0] || cfg->checkpoint_save_checkpoint_steps <= 0)
-        return;
-    int error = dir_make(t->ckpt_dir);
+    int error = keep_in(t, t->run_dir);
     if (error)
-        fail(EXIT_DATA, "cannot make the folder %s: %s", t->ckpt_dir, strerror(error));
-    keep_in(t, t->ckpt_dir);
+        fail(EXIT_DATA, "cannot write " RUN_PRODUCTS " in %s: %s", t->run_dir,
+             strerror(error));
+}
+
+void products_keep_beside(const Train *t) {
+    const Config *cfg = t->job.cfg;
+    bool elsewhere = cfg->checkpoint_directory[0] && file_exists(t->ckpt_dir);
+    if (comm_rank() != 0 || !elsewhere || cfg->checkpoint_save_checkpoint_steps <= 0)
+        return;
+    int error = keep_in(t, t->ckpt_dir);
+    if (error)
+        fprintf(stderr, "WARNING: cannot write " RUN_PRODUCTS " in %s: %s\n", t->ckpt_dir,
+                strerror(error));
 }

@@ -419,5 +419,6 @@ void train_state_start(Train *t) {
     t->start_step = t->step;
     look_at_weights(t);
     clear_later(t);
+    products_keep_beside(t);
     comm_barrier();
 }

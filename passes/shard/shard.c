@@ -175,8 +175,8 @@ static void place_result(FuncPlacements *p, Op *op, int i, bool follows,
     if (y->ty.open_sum) y->ty.pending = gives.pending & (Axes)~all_splits(&y->ty);
     y->ty.open_sum = false;
     y->priority = annotated(y) || follows ? FOLLOWS : 0;
-    /* a parameter in another shape is as hard to move */
-    if ((optab[op->kind].flags & F_MOVE) && op->nin == 1)
+    /* a parameter in another shape, or rounded, is as hard to move */
+    if ((optab[op->kind].flags & (F_MOVE | F_CAST)) && op->nin == 1)
         y->priority = MAX(y->priority, placed(p, op->in[0])->priority);
 }
 

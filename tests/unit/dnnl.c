@@ -81,6 +81,7 @@ typedef struct Case {
     DnnlDesc a, b, bias, c;
     bool with_bias, accumulate;
     int threads;
+    DnnlForm how;
 } Case;
 
 static double wanted(const Case *t, const Buffer *a, const Buffer *b, const Buffer *bias,
@@ -106,7 +107,7 @@ static double wanted(const Case *t, const Buffer *a, const Buffer *b, const Buff
 static void run_case(const Case *t, const char *label) {
     char why[256] = "";
     DnnlMatmul *m = dnnl_matmul_new(&t->a, &t->b, t->with_bias ? &t->bias : NULL, &t->c,
-                                    t->accumulate, t->threads, why, sizeof why);
+                                    t->accumulate, t->threads, t->how, why, sizeof why);
     if (!m) test_fail(__FILE__, __LINE__, "%s: %s", label, why);
     EXPECT(strncmp(dnnl_matmul_impl(m), "ref", 3) != 0);
     Buffer a = buffer_for(&t->a), b = buffer_for(&t->b), c = buffer_for(&t->c);
@@ -267,7 +268,6 @@ TEST(activations_times_one_weight) {
 }
 
 TEST_LABEL_OF(large, SLOW);
-/* Large enough for the kernels that are chosen for large products only. */
 /* Large enough for the kernel that is chosen for large f32 products only. */
 TEST_LIMIT(large, 300) {
     for (int form = 0; form < 8; form++) {
@@ -280,13 +280,45 @@ TEST_LIMIT(large, 300) {
     }
 }
 
+/* Is there such a kernel for it on this machine? */
+static bool is_there(const Case *t) {
+    char why[256];
+    DnnlMatmul *m = dnnl_matmul_new(&t->a, &t->b, t->with_bias ? &t->bias : NULL, &t->c,
+                                    t->accumulate, t->threads, t->how, why, sizeof why);
+    dnnl_matmul_free(m);
+    return m != NULL;
+}
+
+/* Every kernel that can be asked for, b packed or not, all orders of factors, rests. */
+TEST_LIMIT(kernels_by_name, 120) {
+    static const int64_t shapes[][3] = {{64, 64, 64}, {33, 70, 129}, {5, 200, 64}};
+    int ran[DNNL_FORMS] = {0};
+    for (int i = 0; i < 3 * 4 * 4 * 2 * DNNL_FORMS; i++) {
+        const int64_t *q = shapes[i % 3];
+        int order = i / 3 % 4, extra = i / 12 % 4;
+        DType in = i / 48 % 2 ? DT_BF16 : DT_F32;
+        if (in == DT_BF16 && !bf16_works()) continue;
+        Case t = product(in, DT_F32, q[0], q[1], q[2], order, extra & 2 ? 3 : 0);
+        t.accumulate = extra & 1, t.with_bias = extra & 2, t.how = (DnnlForm)(i / 96);
+        if (!is_there(&t)) continue;
+        char label[96];
+        snprintf(label, sizeof label, "kernel %d %s %dx%dx%d order %d extra %d", t.how,
+                 dtype_name[in], (int)q[0], (int)q[1], (int)q[2], order, extra);
+        run_case(&t, label);
+        ran[t.how]++;
+    }
+    EXPECT(ran[DNNL_RULE] && ran[DNNL_GEMM]);
+    if (bf16_works()) EXPECT(ran[DNNL_BRGEMM] && ran[DNNL_BRGEMM_PACKED]);
+}
+
 TEST(large_products_use_gemm) {
     if (dnnl_version()->major != 2) test_skip("the rule is for oneDNN 2");
     Case t = product(DT_F32, DT_F32, 256, 256, 256, 0, 0);
     char why[256];
     for (int small = 0; small < 2; small++) {
         if (small) t.a.dim[0] = t.c.dim[0] = 31;
-        DnnlMatmul *m = dnnl_matmul_new(&t.a, &t.b, NULL, &t.c, true, 2, DNNL_RULE, why, sizeof why);
+        DnnlMatmul *m =
+            dnnl_matmul_new(&t.a, &t.b, NULL, &t.c, true, 2, DNNL_RULE, why, sizeof why);
         EXPECT(m);
         bool gemm = strncmp(dnnl_matmul_impl(m), "gemm", 4) == 0;
         EXPECT(gemm == !small || !bf16_works());
@@ -316,7 +348,7 @@ TEST(same_bits_every_time) {
 static void expect_refused(const Case *t, const char *part) {
     char why[256] = "";
     DnnlMatmul *m = dnnl_matmul_new(&t->a, &t->b, t->with_bias ? &t->bias : NULL, &t->c,
-                                    t->accumulate, t->threads, why, sizeof why);
+                                    t->accumulate, t->threads, t->how, why, sizeof why);
     if (m || !strstr(why, part))
         test_fail(__FILE__, __LINE__, "got '%s', wanted '%s'", m ? "a product" : why,
                   part);

@@ -85,9 +85,9 @@ static void expect_product(const PairsMatmul *s, const Matrix *a, const Matrix *
         }
 }
 
-/* form: bits 0, 1: A, B across; 2: bias, 3: adds, 4: rounds. */
-static void try_one(int64_t m, int64_t n, int64_t k, int form, int pad, int threads,
-                    int vl) {
+/* form: bits 0, 1: A, B across; 2: bias, 3: adds, 4: rounds. Blocks: 0, the rule's. */
+static void try_blocks(int64_t m, int64_t n, int64_t k, int form, int pad, int threads,
+                       int vl, int block_rows, int block_words) {
     Arena *mem = arena_new();
     Matrix a = matrix_new(mem, m, k, form & 1, pad, 1);
     Matrix b = matrix_new(mem, k, n, form & 2, pad, 2);
@@ -102,7 +102,9 @@ static void try_one(int64_t m, int64_t n, int64_t k, int form, int pad, int thre
                      !!(form & 4),
                      !!(form & 8),
                      !!(form & 16),
-                     threads};
+                     threads,
+                     block_rows,
+                     block_words};
     EXPECT(pairs_matmul_takes(&s));
     int64_t count = m * s.c_m + 2 * GUARD, bytes = pairs_matmul_workspace_bytes(&s, vl);
     float *bias = NEW_ARRAY(mem, float, (size_t)n);
@@ -123,6 +125,11 @@ static void try_one(int64_t m, int64_t n, int64_t k, int form, int pad, int thre
     for (int i = 0; i < 64; i++) EXPECT((unsigned char)ws[bytes + i] == 0xff);
     free(ws);
     arena_free(mem);
+}
+
+static void try_one(int64_t m, int64_t n, int64_t k, int form, int pad, int threads,
+                    int vl) {
+    try_blocks(m, n, k, form, pad, threads, vl, 0, 0);
 }
 
 static void all_forms(int vl) {
@@ -147,6 +154,13 @@ TEST_LABEL_OF(narrow, SLOW);
 TEST_LABEL_OF(narrow, RELEASED);
 TEST_LIMIT(narrow, 120) {
     all_forms(8);
+}
+
+/* Several blocks of rows and of k, also where the rule has one. */
+TEST(blocks_that_are_asked_for) {
+    for (int form = 0; form < 8; form++)
+        try_blocks(50, 70, 150, form % 4 | (form & 4 ? 24 : 4), 2, 1 + form % 2, 8,
+                   form & 1 ? 12 : 24, form & 2 ? 32 : 16);
 }
 
 TEST(one_of_each_order) {

@@ -1,0 +1,241 @@
+/* product_choices.c - the form of each matrix product: what a text says, what is measured, what
+ * is kept for the next program and the next run, and that ranks and a resume have the same. */
+#include "codegen/product_choices.h"
+#include "base/rng.h"
+#include "codegen/codegen.h"
+#include "ranks.h"
+#include "runtime/core/rt.h"
+
+/* Two products of f32 with a bias, and one whose factor lies across. */
+static const char text[] =
+    "module @t mesh() level(local)\n"
+    "func @t:model(%x: f32[96,80], %w: f32[80,128], %b: f32[128], %v: f32[96,64]) -> "
+    "(f32[96,128], f32[80,64]) {\n"
+    "  %y = dot %x, %w, %b {mk,kn,n->mn} : f32[96,128]\n"
+    "  %z = dot %x, %v {mk,mn->kn} : f32[80,64]\n"
+    "  return %y, %z\n}\n";
+
+static ProductChoices choices(double seconds, const char *given) {
+    return (ProductChoices){
+        .mem = mem(), .limit_seconds = seconds, .given = given, .given_from = "the text"};
+}
+
+static Module *parsed(void) {
+    Module *m = module_parse(mem(), "products", text, strlen(text));
+    module_verify(m, "products", text);
+    return m;
+}
+
+static Program *made(ProductChoices *c) {
+    PassOptions po = pass_options_default();
+    CompileOptions co = {.threads = 1, .no_cache = true, .choices = c};
+    return program_make(mem(), parsed(), "epilogue,arrange,fuse,memplan", &po, &co);
+}
+
+/* Of the program's products, in order; "rule" where there is no attribute. */
+static const char *form_of(const Program *p, int nth) {
+    for (const Op *op = p->entry->first; op; op = op->next) {
+        if (op->kind != OP_dot || nth--) continue;
+        const Attr *form = op_attr(op, "form");
+        return form ? form->s : product_rule;
+    }
+    return "none";
+}
+
+static void expect_interpreted(Program *p) {
+    Func *f = parsed()->first;
+    Tensor *in[8], *out[8], **arg[1] = {in}, **ret[1] = {out};
+    program_allocate(p, NULL, 0);
+    for (int i = 0; i < f->narg; i++) {
+        in[i] = tensor_new(mem(), &f->arg[i]->ty);
+        for (int64_t k = 0, n = type_count(&f->arg[i]->ty); k < n; k++)
+            tensor_set(in[i], k, 2 * rng_uniform(5, (uint64_t)i, (uint64_t)k) - 1);
+        memcpy(p->arg[i], in[i]->data, (size_t)type_bytes(&f->arg[i]->ty));
+    }
+    for (int i = 0; i < f->nret; i++) out[i] = tensor_new(mem(), &f->ret[i]->ty);
+    interp_run(mem(), f, arg, ret);
+    program_run(p);
+    for (int i = 0; i < f->nret; i++) {
+        Tensor got = {f->ret[i]->ty, p->ret[i]};
+        for (int64_t k = 0, n = type_count(&f->ret[i]->ty); k < n; k++)
+            if (!(fabs(tensor_get(&got, k) - tensor_get(out[i], k)) < 1e-4))
+                test_fail(__FILE__, __LINE__, "result %d, element %lld: %g, wanted %g", i,
+                          (long long)k, tensor_get(&got, k), tensor_get(out[i], k));
+    }
+}
+
+/* The text with the form of line `nth` of the choices set. */
+static const char *with_form(const char *printed, int nth, const char *form) {
+    Text t = text_new(mem());
+    for (const char *p = printed; *p;) {
+        size_t n = strcspn(p, "\n"), word = strcspn(p, " ");
+        bool choice = *p != '#' && strncmp(p, "machine ", 8) != 0;
+        if (choice && nth-- == 0)
+            text_add(&t, "%s%.*s\n", form, (int)(n - word), p + word);
+        else
+            text_add(&t, "%.*s\n", (int)n, p);
+        p += n + (p[n] == '\n');
+    }
+    return t.s;
+}
+
+TEST(nothing_is_chosen_unless_asked) {
+    ProductChoices c = choices(0, NULL);
+    Program *p = made(&c), *without = made(NULL);
+    EXPECT_INT(c.n, 2);
+    EXPECT_STR(module_print(mem(), p->m), module_print(mem(), without->m));
+    EXPECT_STR(form_of(p, 0), "rule");
+    expect_interpreted(p);
+}
+
+/* Each form that this machine has, of each product; others are the rule's, with a line. */
+TEST(a_text_says_the_forms) {
+    static const char *const forms[] = {"gemm", "brgemm", "brgemm_packed", "rule"};
+    ProductChoices first = choices(0, NULL);
+    made(&first);
+    const char *printed = product_choices_print(mem(), &first);
+    int had = 0;
+    for (int i = 0; i < 2 * ARRAY_LEN(forms); i++) {
+        const char *form = forms[i / 2];
+        ProductChoices c = choices(0, with_form(printed, i % 2, form));
+        Program *p = made(&c);
+        bool there = !strcmp(form_of(p, i % 2), form);
+        EXPECT(there || !strcmp(form_of(p, i % 2), "rule"));
+        EXPECT_STR(form_of(p, 1 - i % 2), "rule");
+        expect_interpreted(p);
+        had += there && i / 2 < 3;
+        ProductChoices again = choices(0, product_choices_print(mem(), &c));
+        EXPECT_STR(module_print(mem(), made(&again)->m), module_print(mem(), p->m));
+    }
+    EXPECT(had >= 2);
+}
+
+/* Own forms are for bf16: not there for f32 on any machine. Lines of nonsense are none. */
+TEST(a_text_of_another_machine_works) {
+    ProductChoices first = choices(0, NULL);
+    made(&first);
+    const char *printed = product_choices_print(mem(), &first);
+    const char *bad[] = {
+        with_form(printed, 0, "own_768x1024"), with_form(printed, 0, "x"),
+        "gemm\ngemm 1\ngemm 1 2\nmachine\n\nmachine of old\ngemm -1 2 y\n"};
+    for (int i = 0; i < ARRAY_LEN(bad); i++) {
+        ProductChoices c = choices(0, bad[i]);
+        Program *p = made(&c);
+        EXPECT_STR(form_of(p, 0), "rule");
+        EXPECT_STR(form_of(p, 1), "rule");
+        expect_interpreted(p);
+    }
+}
+
+TEST(an_unknown_form_in_a_module_is_refused) {
+    static const char wrong[] =
+        "module @t mesh() level(local)\n"
+        "func @t:model(%x: f32[4,8], %w: f32[8,16]) -> (f32[4,16]) {\n"
+        "  %y = dot %x, %w {mk,kn->mn; form=\"other\"} : f32[4,16]\n"
+        "  return %y\n}\n";
+    PassOptions po = pass_options_default();
+    CompileOptions co = {.threads = 1, .no_cache = true};
+    Module *m = module_parse(mem(), "wrong.ir", wrong, strlen(wrong));
+    EXPECT_FAIL(program_make(mem(), m, "epilogue,arrange,fuse,memplan", &po, &co),
+                EXIT_CONFIG, "wrong.ir:3:3");
+}
+
+/* What is measured is a form that is there, and is in the file for the next program. */
+TEST_LIMIT(what_is_measured_is_kept, 120) {
+    setenv("STATOR_CACHE", in_temp("cache"), 1);
+    ProductChoices c = choices(60, NULL), next = choices(60, NULL);
+    rt_set_threads(1);
+    Program *p = made(&c);
+    EXPECT_INT(c.n, 2);
+    for (int i = 0; i < c.n; i++)
+        EXPECT(c.item[i].seconds > 0 && c.item[i].seconds <= c.item[i].rule_seconds);
+    expect_interpreted(p);
+    EXPECT_STR(module_print(mem(), made(&next)->m), module_print(mem(), p->m));
+    EXPECT_STR(product_choices_print(mem(), &next), product_choices_print(mem(), &c));
+    EXPECT(next.spent_seconds == 0);
+    ProductChoices late = choices(1e-9, NULL); /* no time: the rule's, and nothing kept */
+    setenv("STATOR_CACHE", in_temp("empty"), 1);
+    made(&late);
+    for (int i = 0; i < late.n; i++) EXPECT_STR(late.item[i].form, "rule");
+    for (int i = 0; i < late.n; i++) EXPECT(late.item[i].seconds == 0);
+}
+
+/* ---- runs ---- */
+
+static const char *file_of(const char *path) {
+    return file_read(mem(), path, 1 << 20, NULL, EXIT_DATA);
+}
+
+static const char *hash_of(const char *run) {
+    size_t n;
+    const char *path = path_join(mem(), run, "plan.json");
+    const char *bytes = file_read(mem(), path, 1 << 22, &n, EXIT_DATA);
+    const Json *plan = json_parse(mem(), path, bytes, n, 1 << 22, EXIT_DATA);
+    return json_get_string(plan, "plan_hash", "");
+}
+
+/* All forms of the file that the rule has not chosen are another one that is there. */
+static const char *changed(const char *printed) {
+    Text t = text_new(mem());
+    for (const char *p = printed; *p;) {
+        size_t n = strcspn(p, "\n");
+        bool rule = !strncmp(p, "rule ", 5);
+        text_add(&t, "%s%.*s\n", rule ? "gemm " : "", (int)(n - (rule ? 5 : 0)),
+                 p + (rule ? 5 : 0));
+        p += n + (p[n] == '\n');
+    }
+    return t.s;
+}
+
+TEST_LABEL_OF(a_resume_has_the_forms_of_its_run, RANKS);
+TEST_LIMIT(a_resume_has_the_forms_of_its_run, 120) {
+    const char *config = runs_small_config(4, 2), *run = in_temp("run");
+    const char *file = path_join(mem(), run, "products.txt");
+    RUN_EXPECT(0, arena_printf(mem(), "train %s --output_dir %s", config, run));
+    const char *before = hash_of(run);
+    EXPECT(strstr(file_of(file), "rule 0 0 "));
+    write_text(file, changed(file_of(file)));
+    const char *more =
+        "--runner_config.max_steps 6 --context.measure_products_seconds 60";
+    RUN_EXPECT(0, arena_printf(mem(), "train %s --output_dir %s %s", config, run, more));
+    SAID_EXPECT("resumed after step 4");
+    EXPECT(!strstr(said(), "measuring"));
+    EXPECT(strstr(file_of(file), "gemm 0 0 "));
+    EXPECT(strcmp(hash_of(run), before) != 0);
+    const char *after = hash_of(run);
+    RUN_EXPECT(0,
+               arena_printf(mem(), "train %s --output_dir %s --runner_config.max_steps 8",
+                            config, run));
+    EXPECT_STR(hash_of(run), after);
+    /* from a checkpoint elsewhere, and anew */
+    const char *other = in_temp("other");
+    RUN_EXPECT(0, arena_printf(mem(),
+                               "train %s --output_dir %s --resume %s/ckpt/step_00000008 "
+                               "--runner_config.max_steps 10",
+                               config, other, run));
+    EXPECT_STR(hash_of(other), after);
+    RUN_EXPECT(
+        0, arena_printf(mem(), "train %s --output_dir %s --resume never", config, other));
+    EXPECT_STR(hash_of(other), before);
+}
+
+/* Ranks of two stages have other products; one decides for all. */
+TEST_LABEL_OF(ranks_have_the_choices_of_one, RANKS);
+TEST_LIMIT(ranks_have_the_choices_of_one, 180) {
+    const char *config = runs_small_config(4, 2);
+    static const char *const way[] = {"--parallel_config.model_parallel 2",
+                                      "--parallel_config.pipeline_stage 2"};
+    setenv("STATOR_CACHE", in_temp("cache"), 1);
+    for (int i = 0; i < ARRAY_LEN(way); i++) {
+        const char *run = in_temp(arena_printf(mem(), "run%d", i));
+        ranks_run(
+            2, config, run,
+            arena_printf(mem(), "%s --context.measure_products_seconds 60", way[i]));
+        const char *kept = file_of(path_join(mem(), run, "products.txt"));
+        const char *hash = hash_of(run);
+        write_text(path_join(mem(), run, "products.txt"), changed(kept));
+        ranks_run(2, config, run,
+                  arena_printf(mem(), "%s --runner_config.max_steps 6", way[i]));
+        EXPECT(strcmp(hash_of(run), hash) != 0);
+    }
+}
