@@ -9,9 +9,10 @@ typedef struct CompileOptions {
     const char *cpu; /* NULL or "native": this host; see target_open */
     int threads;     /* 0: all cores */
     bool no_cache;   /* neither read nor write the object cache */
-    struct ProductChoices *choices; /* of products (product_choices.h); NULL: the rule's */
-    bool log_ops;    /* tell op_log.h when ops begin and end, and perf their names */
-    bool verbose;    /* a line per pass and per stage of code generation to stderr */
+    struct ProductChoices
+        *choices; /* of products (product_choices.h); NULL: the rule's */
+    bool log_ops; /* tell op_log.h when ops begin and end, and perf their names */
+    bool verbose; /* a line per pass and per stage of code generation to stderr */
 } CompileOptions;
 
 /* With several ranks program_make is called by all, rank 0 compiles and the others get

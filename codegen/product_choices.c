@@ -3,6 +3,7 @@
 #include "codegen/cache.h"
 #include "codegen/product_trial.h"
 #include "runtime/comm/comm.h"
+#include "runtime/comm/watch.h"
 #include "runtime/core/free_memory.h"
 #include <signal.h>
 #include <stdlib.h>
@@ -174,6 +175,7 @@ static ProductChoice measured(Decision *d, const ProductShape *s, const char *sh
     ProductTrial trial;
     ProductChoice choice = {product_rule, shape, 0, 0};
     say_progress(d);
+    watch_progress(); /* others may wait for this rank */
     d->left--;
     if (is_told_to_end()) d->deadline = 0;
     if (!product_try(d->target, s, d->deadline, &trial)) {

@@ -187,6 +187,24 @@ static const char *changed(const char *printed) {
     return t.s;
 }
 
+/* Of one thread, so that small products are measured too. */
+TEST_LABEL_OF(a_plan_is_that_of_the_run, RANKS);
+TEST_LIMIT(a_plan_is_that_of_the_run, 120) {
+    setenv("STATOR_CACHE", in_temp("cache"), 1);
+    const char *words = arena_printf(mem(),
+                                     "%s --context.threads 1 "
+                                     "--context.measure_products_seconds 60",
+                                     runs_small_config(4, 0));
+    RUN_EXPECT(0, arena_printf(mem(), "plan %s", words));
+    SAID_EXPECT("note: measuring the forms of matrix products of ");
+    SAID_EXPECT("\nproducts");
+    RUN_EXPECT(0, arena_printf(mem(), "train %s --output_dir %s", words, in_temp("run")));
+    EXPECT(!strstr(said(), "measuring"));
+    RUN_EXPECT(0, arena_printf(mem(), "plan %s", words));
+    EXPECT(!strstr(said(), "measuring"));
+    SAID_EXPECT(arena_printf(mem(), "\nplan %s", hash_of(in_temp("run"))));
+}
+
 TEST_LABEL_OF(a_resume_has_the_forms_of_its_run, RANKS);
 TEST_LIMIT(a_resume_has_the_forms_of_its_run, 120) {
     const char *config = runs_small_config(4, 2), *run = in_temp("run");
