@@ -14,7 +14,8 @@ enum {
 /* All operands together, so that a run finds its own in no cache. */
 static const int64_t COLD_BYTES = 96 << 20;
 /* A form that is so much slower than the fastest is run no more; one must be so much faster
- * than the rule's to be taken: less is noise, and another order of sums. */
+ * than the rule's to be taken, and in all rounds but one: less is noise, and would be another
+ * order of sums for nothing. */
 static const double SLOW = 1.15, FASTER = 0.98;
 
 typedef void (*Generated)(const void *a, const void *b, const void *bias, void *c,
@@ -23,9 +24,9 @@ typedef void (*Generated)(const void *a, const void *b, const void *bias, void *
 typedef struct Candidate {
     const char *form;
     ProductCode code;
-    Generated run; /* of generated code */
-    double best;   /* seconds */
-    int runs;
+    Generated run;     /* of generated code */
+    double best, last; /* seconds */
+    int runs, wins;    /* wins: rounds in which it was faster than the rule's */
 } Candidate;
 
 typedef struct Operands {
@@ -170,8 +171,9 @@ static void run(const Bench *b, Candidate *c, int turn) {
         bool swapped = c->code.swapped;
         c->run(swapped ? o->b : o->a, swapped ? o->a : o->b, b->bias, o->c, b->work);
     }
-    double seconds = clock_seconds() - start;
-    if (!c->runs++ || seconds < c->best) c->best = seconds;
+    c->last = clock_seconds() - start;
+    c->wins += c->runs && c->last < b->item[0].last;
+    if (!c->runs++ || c->last < c->best) c->best = c->last;
 }
 
 static double fastest(const Bench *b) {
@@ -204,7 +206,10 @@ bool product_times(const Target *target, const ProductShape *s, double deadline,
         ok = operands_make(&b) && run_all(&b);
     }
     *n = b.n;
-    for (int i = 0; i < b.n; i++) time[i] = (ProductTime){b.item[i].form, b.item[i].best};
+    for (int i = 0; i < b.n; i++) {
+        const Candidate *c = &b.item[i];
+        time[i] = (ProductTime){c->form, c->best, i && c->wins >= MAX(c->runs - 2, 1)};
+    }
     bench_free(&b);
     return ok;
 }
@@ -216,7 +221,7 @@ bool product_try(const Target *target, const ProductShape *s, double deadline,
     if (!product_times(target, s, deadline, time, &n)) return false;
     best = time[0];
     for (int i = 1; i < n; i++)
-        if (time[i].seconds < best.seconds) best = time[i];
+        if (time[i].wins && time[i].seconds < best.seconds) best = time[i];
     if (best.seconds > FASTER * time[0].seconds) best = time[0];
     *out = (ProductTrial){best.form, best.seconds, time[0].seconds};
     return true;

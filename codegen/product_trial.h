@@ -12,6 +12,7 @@ typedef struct ProductTrial {
 typedef struct ProductTime {
     const char *form;
     double seconds; /* the least of some runs */
+    bool wins; /* faster than the rule's in all rounds but one, not by one lucky run */
 } ProductTime;
 
 /* Runs all forms of the product that are there in turns, on operands of its size that no cache
