@@ -24,10 +24,10 @@ typedef struct Product { /* one matrix product of the program */
                     the matmul takes copies of them in f32 */
 } Product;
 
-typedef struct PairsFunction { /* generated code for products of one shape */
-    PairsMatmul shape;
+typedef struct OwnFunction { /* generated code for products of one shape */
+    OwnProduct product;
     const char *name;
-} PairsFunction;
+} OwnFunction;
 
 typedef struct Lower {
     Arena *mem;
@@ -38,8 +38,8 @@ typedef struct Lower {
     ProductChoices *choices; /* NULL: products have the form of the rule */
     Product *product;
     int nproducts, product_cap, nattention;
-    PairsFunction *pairs;
-    int npairs, pairs_cap;
+    OwnFunction *own;
+    int nown, own_cap;
     bool log_ops; /* ops tell when they begin and end, by their number in program_ops */
     int64_t nlogged;
     /* the function being lowered */

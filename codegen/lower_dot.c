@@ -61,16 +61,17 @@ static ProductShape shape_of(const Lower *l, const Op *op, DType factor, DType a
 }
 
 /* Emitted apart from the function that calls it; the builder comes back where it was. */
-static const char *pairs_function(Lower *l, const PairsMatmul *shape) {
-    for (int i = 0; i < l->npairs; i++)
-        if (!memcmp(&l->pairs[i].shape, shape, sizeof *shape)) return l->pairs[i].name;
-    PairsFunction f = {*shape, arena_printf(l->mem, "stator.product.%d", l->npairs)};
+static const char *own_function(Lower *l, const OwnProduct *p) {
+    for (int i = 0; i < l->nown; i++)
+        if (!memcmp(&l->own[i].product, p, sizeof *p)) return l->own[i].name;
+    OwnFunction f = {.name = arena_printf(l->mem, "stator.product.%d", l->nown)};
+    memcpy(&f.product, p, sizeof *p);
     LLVMValueRef fn = l->e->fn;
     LLVMBasicBlockRef at = LLVMGetInsertBlock(l->e->b);
-    pairs_matmul_emit(l->e, f.name, shape);
+    product_emit(l->e, f.name, p);
     l->e->fn = fn;
     LLVMPositionBuilderAtEnd(l->e->b, at);
-    PUSH(l->mem, l->pairs, l->npairs, l->pairs_cap, f);
+    PUSH(l->mem, l->own, l->nown, l->own_cap, f);
     return f.name;
 }
 
@@ -198,7 +199,7 @@ void lower_dot(Lower *l, const Op *op) {
         bool swapped = p->code.swapped;
         LLVMValueRef args[] = {swapped ? b : a, swapped ? a : b, bias, c,
                                lower_workspace(l, op, 0)};
-        emit_call(l->e, pairs_function(l, &p->code.pairs), args, ARRAY_LEN(args));
+        emit_call(l->e, own_function(l, &p->code.own), args, ARRAY_LEN(args));
         return;
     }
     CALL_RT(l->e, rt_product, l->products, emit_i64(l->e, index), a, b, bias, c,

@@ -61,6 +61,35 @@ const char *product_shape_text(Arena *mem, const ProductShape *s) {
     return t.s;
 }
 
+/* A few rows with any matrix: what there is to gain is to read that at the speed of memory, for
+ * which oneDNN has no code. */
+static bool rows_make(const ProductShape *s, ProductCode *code) {
+    const DnnlDesc *a = &s->a, *b = &s->b, *c = &s->c;
+    if (c->rank != 2 || c->dim[0] > ROWS_MATMUL_MOST) return false;
+    int64_t m = c->dim[0], n = c->dim[1], k = a->dim[1];
+    DType dt = a->dtype, to = c->dtype;
+    if (dt != DT_F32 && dt != DT_BF16) return false;
+    if (to != DT_F32 && (to != DT_BF16 || dt != DT_BF16)) return false;
+    if (s->bias.rank && s->bias.dtype != DT_F32) return false;
+    if ((k > 1 && a->stride[1] != 1) || (n > 1 && c->stride[1] != 1)) return false;
+    RowsMatmul rows = {.m = m,
+                       .n = n,
+                       .k = k,
+                       .a_m = m > 1 ? a->stride[0] : k,
+                       .b_k = k > 1 ? b->stride[0] : n,
+                       .b_n = n > 1 ? b->stride[1] : 1,
+                       .c_m = m > 1 ? c->stride[0] : n,
+                       .threads = s->threads,
+                       .narrow = dt == DT_BF16,
+                       .rounds = to == DT_BF16,
+                       .bias = s->bias.rank > 0,
+                       .adds = s->adds};
+    if (!rows_matmul_takes(&rows)) return false;
+    code->own.few_rows = true;
+    code->own.rows = rows;
+    return true;
+}
+
 /* The product as generated code takes it: as it is or, where the result lies along its rows,
  * with factors and result transposed. */
 static bool pairs_make(const ProductShape *s, const Form *form, ProductCode *code) {
@@ -73,7 +102,7 @@ static bool pairs_make(const ProductShape *s, const Form *form, ProductCode *cod
     const DnnlDesc *first = swapped ? b : a, *second = swapped ? a : b;
     int64_t m = c->dim[row], n = c->dim[col], k = a->dim[1];
     code->swapped = swapped;
-    code->pairs = (PairsMatmul){.m = m,
+    code->own.pairs = (PairsMatmul){.m = m,
                                 .n = n,
                                 .k = k,
                                 .a_m = m > 1 ? first->stride[row] : k,
@@ -87,7 +116,7 @@ static bool pairs_make(const ProductShape *s, const Form *form, ProductCode *cod
                                 .threads = s->threads,
                                 .block_rows = form ? form->rows : 0,
                                 .block_words = form ? form->words : 0};
-    return pairs_matmul_takes(&code->pairs);
+    return pairs_matmul_takes(&code->own.pairs);
 }
 
 /* Does another form before it, or the rule, have the same blocks? */
@@ -95,10 +124,10 @@ static bool is_repeated(const ProductShape *s, const Form *f) {
     ProductCode code = {0}, other = {0};
     if (!f->rows || !pairs_make(s, f, &code)) return false;
     bool repeated = pairs_make(s, NULL, &other) &&
-                    pairs_matmul_same(&code.pairs, &other.pairs); /* the rule's */
+                    pairs_matmul_same(&code.own.pairs, &other.own.pairs); /* the rule's */
     for (const Form *g = forms; g < f && !repeated; g++)
         repeated = g->rows && pairs_make(s, g, &other) &&
-                   pairs_matmul_same(&code.pairs, &other.pairs);
+                   pairs_matmul_same(&code.own.pairs, &other.own.pairs);
     return repeated;
 }
 
@@ -127,6 +156,7 @@ bool product_code_make(const ProductShape *s, const char *form, int vl, ProductC
     memset(code, 0, sizeof *code); /* comparisons see all bytes */
     snprintf(why, why_size, "there is no such form of it");
     if (!rule && !f) return false;
+    if (rule && rows_make(s, code)) return true;
     if ((rule || f->rows) && pairs_make(s, f, code)) return true;
     if ((f && f->rows) || !dnnl_has(s, vl)) return false;
     code->matmul =
@@ -135,7 +165,15 @@ bool product_code_make(const ProductShape *s, const char *form, int vl, ProductC
     return code->matmul != NULL;
 }
 
+void product_emit(Emit *e, const char *name, const OwnProduct *p) {
+    if (p->few_rows)
+        rows_matmul_emit(e, name, &p->rows);
+    else
+        pairs_matmul_emit(e, name, &p->pairs);
+}
+
 int64_t product_workspace_bytes(const ProductCode *code, int vl) {
     if (code->matmul) return (int64_t)dnnl_matmul_scratch_bytes(code->matmul);
-    return pairs_matmul_workspace_bytes(&code->pairs, vl);
+    if (code->own.few_rows) return rows_matmul_workspace_bytes(&code->own.rows, vl);
+    return pairs_matmul_workspace_bytes(&code->own.pairs, vl);
 }

@@ -5,6 +5,7 @@
 #include "codegen/dnnl.h"
 #include "codegen/pairs_matmul.h"
 #include "codegen/product_choices.h"
+#include "codegen/rows_matmul.h"
 
 /* c (+)= a b + bias, as dnnl_matmul_new takes them. All bytes count in comparisons, so it is
  * made by product_shape_clear. */
@@ -13,10 +14,17 @@ typedef struct ProductShape {
     int adds, threads;
 } ProductShape;
 
+/* A product that generated code does; every byte of one counts when two are compared. */
+typedef struct OwnProduct {
+    int64_t few_rows; /* yes: rows, else pairs */
+    RowsMatmul rows;
+    PairsMatmul pairs;
+} OwnProduct;
+
 /* Code of one form: a oneDNN primitive, or what generated code is made from. */
 typedef struct ProductCode {
     DnnlMatmul *matmul; /* NULL: generated */
-    PairsMatmul pairs;
+    OwnProduct own;
     bool swapped; /* generated code runs c' = b' a' */
 } ProductCode;
 
@@ -35,6 +43,8 @@ int product_forms(const ProductShape *s, const char **form);
  * when there is none on this machine. */
 bool product_code_make(const ProductShape *s, const char *form, int vl, ProductCode *code,
                        char *why, size_t why_size);
+/* Emits  void name(ptr a, ptr b, ptr bias, ptr c, ptr workspace). */
+void product_emit(Emit *e, const char *name, const OwnProduct *p);
 int64_t product_workspace_bytes(const ProductCode *code, int vl);
 
 #endif

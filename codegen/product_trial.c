@@ -111,7 +111,7 @@ static void generate(Bench *b) {
         const char *inner = arena_printf(mem, "inner.%d", i);
         LLVMTypeRef params[] = {e->ptr, e->ptr, e->ptr, e->ptr, e->ptr};
         LLVMValueRef args[ARRAY_LEN(params)];
-        pairs_matmul_emit(e, inner, &b->item[i].code.pairs);
+        product_emit(e, inner, &b->item[i].code.own);
         emit_func(e, arena_printf(mem, "product.%d", i), e->void_, params,
                   ARRAY_LEN(params), false);
         for (int k = 0; k < ARRAY_LEN(args); k++) args[k] = emit_param(e, k);

@@ -1,0 +1,184 @@
+/* rows_matmul.c (test) - generated products of a few rows against sums in double: both orders
+ * of the matrix, numbers of rows, sizes with every kind of rest, threads, addends, f32 and bf16.
+ * What no matrix owns is NaN before and must be as before after; and a row has the same bits
+ * whatever the rows beside it. */
+#include "codegen/rows_matmul.h"
+#include "base/dtype.h"
+#include "base/rng.h"
+#include "jitted.h"
+#include "runtime/core/rt.h"
+
+typedef void (*Product)(const void *a, const void *b, const float *bias, void *c,
+                        void *ws);
+
+enum { PAD = 3, GUARD = 32 };
+
+static double number_at(bool narrow, const void *at, int64_t i) {
+    return narrow ? bf16_to_f32(((const uint16_t *)at)[i]) : ((const float *)at)[i];
+}
+
+static void set_number(bool narrow, void *at, int64_t i, float v) {
+    if (narrow)
+        ((uint16_t *)at)[i] = f32_to_bf16(v);
+    else
+        ((float *)at)[i] = v;
+}
+
+/* lines of `length` numbers and PAD that are NaN */
+static void *lines_new(Arena *mem, bool narrow, int64_t lines, int64_t length,
+                       uint64_t salt) {
+    int64_t row = length + PAD;
+    void *at = arena_alloc(mem, (size_t)(lines * row * 4));
+    for (int64_t i = 0; i < lines * row; i++)
+        set_number(
+            narrow, at, i,
+            i % row >= length ? NAN : (float)(2 * rng_uniform(3, salt, (uint64_t)i) - 1));
+    return at;
+}
+
+static Product product_make(const RowsMatmul *s, int vl) {
+    static const JitSymbol symbols[] = {{"rt_parallel", (void *)rt_parallel}};
+    Arena *mem = arena_new();
+    Target *t = target_of_lanes(vl);
+    Emit *e = emit_for(mem, t);
+    LLVMTypeRef params[] = {e->ptr, e->ptr, e->ptr, e->ptr, e->ptr};
+    rows_matmul_emit(e, "inner", s);
+    emit_func(e, "product", e->void_, params, 5, false);
+    LLVMValueRef args[5];
+    for (int i = 0; i < 5; i++) args[i] = emit_param(e, i);
+    emit_call(e, "inner", args, 5);
+    emit_ret(e, NULL);
+    Jit *j = emit_finish(e, t, symbols, ARRAY_LEN(symbols));
+    return (Product)(uintptr_t)jit_lookup(j, "product");
+}
+
+typedef struct Case {
+    RowsMatmul s;
+    void *a, *b, *old, *c;
+    float *bias;
+    int64_t count; /* of numbers of C, guards included */
+} Case;
+
+static void expect_element(const Case *x, int64_t i, int64_t j) {
+    const RowsMatmul *s = &x->s;
+    double sum = 0, size = 0;
+    for (int64_t l = 0; l < s->k; l++) {
+        double p = number_at(s->narrow, x->a, i * s->a_m + l) *
+                   number_at(s->narrow, x->b, l * s->b_k + j * s->b_n);
+        sum += p;
+        size += fabs(p);
+    }
+    int64_t at = GUARD + i * s->c_m + j;
+    double old = number_at(s->rounds, x->old, at), got = number_at(s->rounds, x->c, at);
+    if (s->bias) sum += x->bias[j], size += fabs(x->bias[j]);
+    if (s->adds) sum += old, size += fabs(old);
+    double bound =
+        size * (double)(s->k + 4) * 0x1p-24 + (s->rounds ? fabs(sum) * 0x1p-8 : 0);
+    if (!(fabs(got - sum) <= bound))
+        test_fail(__FILE__, __LINE__,
+                  "%lld x %lld x %lld, element %lld, %lld: %g, wanted %g",
+                  (long long)s->m, (long long)s->n, (long long)s->k, (long long)i,
+                  (long long)j, got, sum);
+}
+
+/* form: bit 0: B along k, 1: bf16, 2: bias, 3: adds, 4: rounds (of bf16). */
+static Case run_one(Arena *mem, int64_t m, int64_t n, int64_t k, int form, int threads,
+                    int vl) {
+    bool along_k = form & 1, narrow = form & 2;
+    Case x = {.s = {.m = m,
+                    .n = n,
+                    .k = k,
+                    .a_m = k + PAD,
+                    .b_k = along_k ? 1 : n + PAD,
+                    .b_n = along_k ? k + PAD : 1,
+                    .c_m = n + PAD,
+                    .threads = threads,
+                    .narrow = narrow,
+                    .rounds = narrow && (form & 16),
+                    .bias = !!(form & 4),
+                    .adds = !!(form & 8)}};
+    const RowsMatmul *s = &x.s;
+    EXPECT(rows_matmul_takes(s));
+    x.a = lines_new(mem, narrow, m, k, 1);
+    x.b = lines_new(mem, narrow, along_k ? n : k, along_k ? k : n, 2);
+    x.count = m * s->c_m + 2 * GUARD;
+    x.bias = NEW_ARRAY(mem, float, (size_t)n);
+    x.c = arena_alloc(mem, (size_t)x.count * 4);
+    x.old = arena_alloc(mem, (size_t)x.count * 4);
+    for (int64_t j = 0; j < n; j++) x.bias[j] = (float)(j % 7) - 3;
+    for (int64_t i = 0; i < x.count; i++)
+        set_number(s->rounds, x.old, i, (float)(i % 5) - 2);
+    memcpy(x.c, x.old, (size_t)x.count * 4);
+    int64_t bytes = rows_matmul_workspace_bytes(s, vl);
+    char *ws = aligned_alloc(64, (size_t)align_up(bytes + 64));
+    memset(ws, 0xff, (size_t)bytes + 64);
+    product_make(s, vl)(x.a, x.b, x.bias, (char *)x.c + GUARD * (s->rounds ? 2 : 4), ws);
+    for (int i = 0; i < 64; i++) EXPECT((unsigned char)ws[bytes + i] == 0xff);
+    free(ws);
+    return x;
+}
+
+static void try_one(int64_t m, int64_t n, int64_t k, int form, int threads, int vl) {
+    Arena *mem = arena_new();
+    Case x = run_one(mem, m, n, k, form, threads, vl);
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < n; j++) expect_element(&x, i, j);
+    for (int64_t i = 0; i < x.count; i++) {
+        int64_t at = i - GUARD, row = x.s.c_m;
+        bool mine = at >= 0 && at < m * row && at % row < n;
+        if (!mine)
+            EXPECT(number_at(x.s.rounds, x.c, i) == number_at(x.s.rounds, x.old, i));
+    }
+    arena_free(mem);
+}
+
+static void all_forms(int vl) {
+    static const int64_t size[][3] = {{1, 1, 1},     {1, 600, 200}, {2, 33, 65},
+                                      {3, 300, 130}, {5, 16, 7},    {8, 1030, 70},
+                                      {13, 65, 129}, {16, 520, 40}, {1, 9, 1500}};
+    int n = 0;
+    for (int i = 0; i < ARRAY_LEN(size); i++)
+        for (int form = 0; form < 32; form++, n++) {
+            if (n % 3 && i) continue; /* every third, other ones for every size */
+            try_one(size[i][0], size[i][1], size[i][2], form, 1 + n % 4, vl);
+        }
+}
+
+TEST_LABEL_OF(wide, SLOW);
+TEST_LABEL_OF(wide, RELEASED);
+TEST_LIMIT(wide, 120) {
+    all_forms(16);
+}
+
+TEST_LABEL_OF(narrow, SLOW);
+TEST_LABEL_OF(narrow, RELEASED);
+TEST_LIMIT(narrow, 120) {
+    all_forms(8);
+}
+
+TEST(one_of_each_kind) {
+    for (int form = 0; form < 4; form++) try_one(3, 70, 34, form | 16, 2, 8);
+}
+
+TEST(rows_are_independent) {
+    enum { N = 290, K = 150 };
+    static const int rows[] = {2, 8, 16};
+    for (int form = 0; form < 4; form++) {
+        Arena *mem = arena_new();
+        Case one = run_one(mem, 1, N, K, form, 3, 8);
+        for (int i = 0; i < ARRAY_LEN(rows); i++) {
+            Case many = run_one(mem, rows[i], N, K, form, 3, 8);
+            EXPECT(!memcmp((float *)one.c + GUARD, (float *)many.c + GUARD, N * 4));
+        }
+        arena_free(mem);
+    }
+}
+
+TEST(others_are_left) {
+    RowsMatmul s = {.m = ROWS_MATMUL_MOST, .n = 8, .k = 8, .b_k = 8, .b_n = 1};
+    EXPECT(rows_matmul_takes(&s));
+    s.b_n = 2;
+    EXPECT(!rows_matmul_takes(&s));
+    s.b_n = 1, s.m++;
+    EXPECT(!rows_matmul_takes(&s));
+}
