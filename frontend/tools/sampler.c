@@ -54,30 +54,105 @@ void sampler_seen(Sampler *s, int token) {
     s->seen[token] = true;
 }
 
-/* Fills s->score, the best one being 0. */
-static void score_all(Sampler *s, const float *logits) {
-    double best = -INFINITY, penalty = s->set.repetition_penalty;
-    double temperature = s->set.greedy ? 1 : s->set.temperature;
-    for (int i = 0; i < s->vocab; i++) {
-        double x = logits[i];
-        if (isnan(x) || x == INFINITY)
+enum { LANES = 16 };
+
+/* The best of the logits; false: one of them is NaN or +inf, or all are -inf. */
+static bool best_logit(const float *x, int n, float *best) {
+    float top[LANES];
+    int broken[LANES] = {0}, i = 0;
+    for (int l = 0; l < LANES; l++) top[l] = -INFINITY;
+    for (; i + LANES <= n; i += LANES)
+        for (int l = 0; l < LANES; l++) {
+            broken[l] |= !(x[i + l] < INFINITY);
+            top[l] = x[i + l] > top[l] ? x[i + l] : top[l];
+        }
+    for (; i < n; i++) {
+        broken[0] |= !(x[i] < INFINITY);
+        top[0] = x[i] > top[0] ? x[i] : top[0];
+    }
+    for (int l = 1; l < LANES; l++) {
+        broken[0] |= broken[l];
+        top[0] = MAX(top[0], top[l]);
+    }
+    *best = top[0];
+    return !broken[0] && top[0] > -INFINITY;
+}
+
+_Noreturn static void refuse_scores(const Sampler *s, const float *logits) {
+    for (int i = 0; i < s->vocab; i++)
+        if (isnan(logits[i]) || logits[i] == INFINITY)
             fail(EXIT_CHECKPOINT,
                  "the model's score of token %d is %g: its weights are "
                  "broken; take an older checkpoint",
-                 i, x);
-        if (s->seen[i]) x = x > 0 ? x / penalty : x * penalty;
-        s->score[i] = x;
-        best = MAX(best, x);
+                 i, (double)logits[i]);
+    fail(EXIT_CHECKPOINT, "the model's scores are all -inf: its weights are broken; "
+                          "take an older checkpoint");
+}
+
+static double penalized(const Sampler *s, int i, double x) {
+    double penalty = s->set.repetition_penalty;
+    return !s->seen[i] ? x : x > 0 ? x / penalty : x * penalty;
+}
+
+/* Fills s->score, the best one being 0. */
+static void score_all(Sampler *s, const float *logits) {
+    double best = -INFINITY, temperature = s->set.greedy ? 1 : s->set.temperature;
+    for (int i = 0; i < s->vocab; i++) {
+        s->score[i] = penalized(s, i, logits[i]);
+        best = MAX(best, s->score[i]);
     }
-    if (best == -INFINITY)
-        fail(EXIT_CHECKPOINT, "the model's scores are all -inf: its weights are broken; "
-                              "take an older checkpoint");
     /* Only differences to the best one are divided: they cannot overflow upwards. */
     for (int i = 0; i < s->vocab; i++) s->score[i] = (s->score[i] - best) / temperature;
 }
 
+/* The first of the best tokens, of logits whose best is `top`. */
+static int best_token(const Sampler *s, const float *logits, float top) {
+    int at = 0;
+    if (s->set.repetition_penalty == 1) {
+        while (logits[at] != top) at++;
+        return at;
+    }
+    double best = -INFINITY;
+    for (int i = 0; i < s->vocab; i++) {
+        double x = penalized(s, i, logits[i]);
+        if (x > best) best = x, at = i;
+    }
+    return at;
+}
+
 static bool better(const Sampler *s, int a, int b) {
     return s->score[a] > s->score[b] || (s->score[a] == s->score[b] && a < b);
+}
+
+/* Restores the heap of n tokens, the worst of them on top, below position i. */
+static void sift_worst(const Sampler *s, int n, int i) {
+    for (;;) {
+        int child = 2 * i + 1, moved = s->heap[i];
+        if (child >= n) return;
+        if (child + 1 < n && better(s, s->heap[child], s->heap[child + 1])) child++;
+        if (!better(s, moved, s->heap[child])) return;
+        s->heap[i] = s->heap[child];
+        s->heap[child] = moved;
+        i = child;
+    }
+}
+
+/* The k best tokens in falling order, 0 < k < vocab: a heap of the best so far. */
+static int take_k(Sampler *s, int k, int *ids, double *p) {
+    for (int i = 0; i < k; i++) s->heap[i] = i;
+    for (int i = k / 2 - 1; i >= 0; i--) sift_worst(s, k, i);
+    for (int i = k; i < s->vocab; i++) {
+        if (!better(s, i, s->heap[0])) continue;
+        s->heap[0] = i;
+        sift_worst(s, k, 0);
+    }
+    for (int n = k; n--;) {
+        ids[n] = s->heap[0];
+        p[n] = exp(s->score[ids[n]]);
+        s->heap[0] = s->heap[n];
+        sift_worst(s, n, 0);
+    }
+    return k;
 }
 
 /* Restores the heap of the best of n tokens below position i. */
@@ -93,13 +168,13 @@ static void sift(const Sampler *s, int n, int i) {
     }
 }
 
-/* The best `most` tokens in falling order, but no more than reach `mass`. */
-static int take_best(Sampler *s, int most, double mass, int *ids, double *p) {
+/* The best tokens in falling order, no more than reach `mass`. */
+static int take_best(Sampler *s, double mass, int *ids, double *p) {
     int n = s->vocab, count = 0;
     double sum = 0;
     for (int i = 0; i < n; i++) s->heap[i] = i;
     for (int i = n / 2 - 1; i >= 0; i--) sift(s, n, i);
-    while (count < most && sum < mass) {
+    while (n && sum < mass) {
         int id = s->heap[0];
         s->heap[0] = s->heap[--n];
         sift(s, n, 0);
@@ -133,20 +208,31 @@ static int cut_mass(const double *p, int n, double top_p) {
 }
 
 int sampler_candidates(Sampler *s, const float *logits, int *ids, double *p) {
+    float top;
+    if (!best_logit(logits, s->vocab, &top)) refuse_scores(s, logits);
+    if (s->set.greedy) {
+        ids[0] = best_token(s, logits, top);
+        p[0] = 1;
+        return 1;
+    }
     score_all(s, logits);
     int n;
-    int64_t k = s->set.greedy ? 1 : s->set.top_k;
+    int64_t k = s->set.top_k;
     if (k > 0 && k < s->vocab) {
-        n = take_best(s, (int)k, INFINITY, ids, p);
+        n = take_k(s, (int)k, ids, p);
         if (s->set.top_p < 1) n = cut_mass(p, n, s->set.top_p);
     } else {
         n = take_all(s, ids, p);
-        if (s->set.top_p < 1)
-            n = take_best(s, s->vocab, s->set.top_p * total(p, n), ids, p);
+        if (s->set.top_p < 1) n = take_best(s, s->set.top_p * total(p, n), ids, p);
     }
     double sum = total(p, n);
     for (int i = 0; i < n; i++) p[i] /= sum;
     return n;
+}
+
+bool sampler_takes(const Sampler *s, const float *logits) {
+    float top;
+    return best_logit(logits, s->vocab, &top);
 }
 
 int sampler_next(Sampler *s, const float *logits, int64_t position) {

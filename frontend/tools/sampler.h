@@ -30,6 +30,9 @@ void sampler_seen(Sampler *s, int token);
  * when a score is NaN or +inf, or all are -inf: then the weights are broken. */
 int sampler_candidates(Sampler *s, const float *logits, int *ids, double *p);
 
+/* Are these scores that sampler_next takes, and does not fail? */
+bool sampler_takes(const Sampler *s, const float *logits);
+
 /* Draws the token at `position` of the text: a function of seed, position and scores
  * alone. */
 int sampler_next(Sampler *s, const float *logits, int64_t position);
