@@ -317,8 +317,8 @@ static void queries_emit(const Attn *a) {
     const AttnShape *s = &a->s;
     attn_func(a, "queries", "ppiii");
     LLVMValueRef ctx = emit_param(e, 0), work = emit_param(e, 1);
-    AttnOrigin origin = attn_origin(a, ctx, FORWARD_Q_AT, FORWARD_K_AT);
     Place p = place_of(a, emit_param(e, 2), emit_param(e, 3));
+    AttnOrigin origin = attn_origin(a, ctx, FORWARD_Q_AT, FORWARD_K_AT, p.b);
     Block at = block_of(a, ctx, work, p.q_at, p.kv_at);
     LLVMValueRef pack[] = {at.q, at.packed, p.rows, emit_f32(e, s->scale * M_LOG2E)};
     attn_call(a, "pack", pack, 4);

@@ -236,7 +236,7 @@ static void queries_emit(const Attn *a) {
     attn_func(a, "queries", "ppiiiiiiii");
     LLVMValueRef ctx = emit_param(e, 0), work = emit_param(e, 1);
     LLVMValueRef batch = emit_param(e, 2), h = emit_param(e, 3), kv = emit_param(e, 5);
-    AttnOrigin origin = attn_origin(a, ctx, SLOT_Q_AT, SLOT_K_AT);
+    AttnOrigin origin = attn_origin(a, ctx, SLOT_Q_AT, SLOT_K_AT, batch);
     LLVMValueRef heads = emit_i64(e, s->heads), tq = emit_i64(e, s->tq);
     LLVMValueRef i0 = emit_mul(e, emit_param(e, 4), emit_i64(e, a->bq));
     LLVMValueRef rows = emit_imin(e, emit_sub(e, tq, i0), emit_i64(e, a->bq));

@@ -195,12 +195,15 @@ LLVMValueRef attn_keep(const Attn *a, LLVMValueRef rng, LLVMValueRef index) {
     return LLVMBuildICmp(e->b, LLVMIntUGE, drawn, limit, "");
 }
 
-AttnOrigin attn_origin(const Attn *a, LLVMValueRef ctx, int q_slot, int k_slot) {
+AttnOrigin attn_origin(const Attn *a, LLVMValueRef ctx, int q_slot, int k_slot,
+                       LLVMValueRef b) {
     Emit *e = a->e;
     bool wanted = a->s.causal || a->s.within || a->s.dropout > 0;
     AttnOrigin at = {emit_i64(e, 0), emit_i64(e, 0)};
     if (!wanted) return at;
-    at.q = emit_load(e, e->i32, attn_slot(a, ctx, q_slot), NULL, 4);
+    at.q = attn_slot(a, ctx, q_slot);
+    if (a->s.each) at.q = emit_gep(e, e->i32, at.q, b);
+    at.q = emit_load(e, e->i32, at.q, NULL, 4);
     at.q = LLVMBuildSExt(e->b, at.q, e->i64, "");
     at.k = emit_load(e, e->i32, attn_slot(a, ctx, k_slot), NULL, 4);
     at.k = LLVMBuildSExt(e->b, at.k, e->i64, "");

@@ -65,8 +65,9 @@ LLVMValueRef attn_keep(const Attn *a, LLVMValueRef rng, LLVMValueRef index);
 typedef struct AttnOrigin {
     LLVMValueRef q, k;
 } AttnOrigin;
-/* Read through the pointers in two slots; 0 when nothing needs positions. */
-AttnOrigin attn_origin(const Attn *a, LLVMValueRef ctx, int q_slot, int k_slot);
+/* Of sequence b, read through the pointers in two slots; 0 when nothing needs positions. */
+AttnOrigin attn_origin(const Attn *a, LLVMValueRef ctx, int q_slot, int k_slot,
+                       LLVMValueRef b);
 /* Number in the step of the probability of key 0 for query i0 of head h of sequence b. */
 LLVMValueRef attn_number(const Attn *a, LLVMValueRef rng, const AttnOrigin *at,
                          LLVMValueRef b, LLVMValueRef h, LLVMValueRef i0);

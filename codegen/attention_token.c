@@ -233,7 +233,7 @@ static void values_emit(const Attn *a) {
 static AttnRange seen_keys(const Attn *a, LLVMValueRef ctx, LLVMValueRef b) {
     Emit *e = a->e;
     const AttnShape *s = &a->s;
-    AttnOrigin at = attn_origin(a, ctx, FORWARD_Q_AT, FORWARD_K_AT);
+    AttnOrigin at = attn_origin(a, ctx, FORWARD_Q_AT, FORWARD_K_AT, b);
     AttnRange r = {emit_i64(e, 0), emit_i64(e, s->tk)};
     LLVMValueRef end = emit_add(e, emit_sub(e, at.q, at.k), emit_i64(e, 1));
     if (s->causal) r.to = emit_imin(e, r.to, end);

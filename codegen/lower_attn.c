@@ -22,6 +22,7 @@ static AttnShape attention_shape(const Op *op, int threads) {
                        .dropout = op_float(op, "p", 0),
                        .site = (uint32_t)op_int(op, "site", 0),
                        .dt = dt == DT_F16 ? DT_F32 : dt,
+                       .each = op->in[ATTN_Q_AT]->ty.rank > 0 && !attention_is_grad(op),
                        .within = attention_is_within(op),
                        .threads = threads};
 }
@@ -121,6 +122,10 @@ void lower_attention_within(Lower *l, const Op *op) {
     forward(l, op);
 }
 
+void lower_attention_each(Lower *l, const Op *op) {
+    forward(l, op);
+}
+
 void lower_attention_grad(Lower *l, const Op *op) {
     backward(l, op);
 }
@@ -131,7 +136,9 @@ void lower_attention_within_grad(Lower *l, const Op *op) {
 
 int64_t lower_attention_workspace(const Op *op, const Lower *l) {
     bool grad = attention_is_grad(op);
-    if (!grad && op->kind != OP_attention && op->kind != OP_attention_within) return 0;
+    if (!grad && op->kind != OP_attention && op->kind != OP_attention_within &&
+        op->kind != OP_attention_each)
+        return 0;
     AttnShape s = attention_shape(op, l->threads);
     return copies_bytes(op) +
            (int64_t)attention_workspace_bytes(&s, grad, l->threads, l->vl);

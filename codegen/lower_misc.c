@@ -175,7 +175,8 @@ void lower_rng_layer(Lower *l, const Op *op) {
 
 void lower_rope_table(Lower *l, const Op *op) {
     need_f32(op, op->out[0]);
-    int64_t n = op->out[0]->ty.dim[1];
+    const Type *table = &op->out[0]->ty;
+    int64_t n = table->dim[table->rank - 2];
     Arena *mem = arena_new();
     double *freq = NEW_ARRAY(mem, double, (size_t)n);
     LLVMValueRef *item = NEW_ARRAY(mem, LLVMValueRef, (size_t)n);
@@ -183,9 +184,14 @@ void lower_rope_table(Lower *l, const Op *op) {
     for (int64_t k = 0; k < n; k++) item[k] = LLVMConstReal(l->e->f64, freq[k]);
     LLVMValueRef freqs = constant_array(l, l->e->f64, n, item, "freqs");
     CALL_RT(l->e, rt_rope_table, lower_pointer(l, op->out[0]),
-            lower_pointer(l, op->in[0]), number(l, op->out[0]->ty.dim[0]), number(l, n),
-            freqs, LLVMConstReal(l->e->f64, op_float(op, "scale", 1)));
+            lower_pointer(l, op->in[0]), number(l, type_count(table) / (2 * n)),
+            number(l, n), freqs, LLVMConstReal(l->e->f64, op_float(op, "scale", 1)),
+            number(l, op->in[0]->ty.rank > 0));
     arena_free(mem);
+}
+
+void lower_rope_table_each(Lower *l, const Op *op) {
+    lower_rope_table(l, op);
 }
 
 /* The table has a row per position, or per token. */
@@ -215,5 +221,10 @@ void lower_cache_write(Lower *l, const Op *op) {
             number(l, type_bytes(cache))); /* nothing when they are the same buffer */
     CALL_RT(l->e, rt_cache_write, to, lower_pointer(l, op->in[1]),
             lower_pointer(l, op->in[2]), number(l, cache->dim[0]),
-            number(l, cache->dim[1]), number(l, x->dim[1]), number(l, row));
+            number(l, cache->dim[1]), number(l, x->dim[1]), number(l, row),
+            number(l, op->in[2]->ty.rank > 0));
+}
+
+void lower_cache_write_each(Lower *l, const Op *op) {
+    lower_cache_write(l, op);
 }

@@ -84,8 +84,14 @@ static Value *residual(Make *k, Value *x, Value *y, int site, Part post) {
 
 static Value *rotate(Make *k, Value *x, const char *name) {
     if (!k->table) return x;
-    int kind = k->shape.own_positions ? OP_rope_each : OP_rope;
+    int kind = k->table->ty.rank == 4 ? OP_rope_each : OP_rope;
     return build1(named(k, name), kind, NULL, x, k->table, NULL);
+}
+
+/* The cache with this run's rows of x from the offset on. */
+static Value *cache_write(Make *k, Value *cache, Value *x, const char *name) {
+    int kind = k->offset->ty.rank ? OP_cache_write_each : OP_cache_write;
+    return build1(named(k, name), kind, NULL, cache, x, k->offset, NULL);
 }
 
 /* Causal attention of x[b,t,c]. kcache and vcache (both or neither) get this run's keys
@@ -109,10 +115,8 @@ static Value *attention(Make *k, Value *x, Value **kcache, Value **vcache) {
     q = rotate(k, q, "q");
     key = rotate(k, key, "k");
     if (*kcache) {
-        *kcache = key = build1(named(k, "kcache"), OP_cache_write, NULL, *kcache, key,
-                               k->offset, NULL);
-        *vcache = v =
-            build1(named(k, "vcache"), OP_cache_write, NULL, *vcache, v, k->offset, NULL);
+        *kcache = key = cache_write(k, *kcache, key, "kcache");
+        *vcache = v = cache_write(k, *vcache, v, "vcache");
     }
     double p = k->use == MODEL_PREDICT ? 0 : s->attn_dropout;
     char *attrs = bfmt(&k->b, "scale=%.17g; causal=1", 1 / sqrt((double)s->head_dim));
@@ -121,7 +125,9 @@ static Value *attention(Make *k, Value *x, Value **kcache, Value **vcache) {
     if (p > 0) attrs = bfmt(&k->b, "%s; p=%.17g; site=%d", attrs, p, SITE_ATTENTION);
     if (k->shape.zigzag)
         attrs = bfmt(&k->b, "%s; zigzag=%lld", attrs, (long long)k->shape.zigzag);
-    int kind = k->first ? OP_attention_within : OP_attention;
+    int kind = k->first             ? OP_attention_within
+               : k->offset->ty.rank ? OP_attention_each
+                                    : OP_attention;
     Op *o = build(named(k, "o"), kind, attrs, q, key, v, k->offset, k->zero, k->rng,
                   k->first, NULL);
     build_named(&k->b, "lse", o->out[1]);
@@ -157,8 +163,7 @@ static Type cache_type(const Make *k) {
 /* A row for each position, or each token where they have their own. */
 static Type table_type(const Make *k) {
     int64_t b = k->shape.batch, t = k->shape.seq, half = model_rotary_pairs(k->s);
-    return k->shape.own_positions ? TYPE(DT_F32, b, t, half, 2)
-                                  : TYPE(DT_F32, t, half, 2);
+    return k->positions ? TYPE(DT_F32, b, t, half, 2) : TYPE(DT_F32, t, half, 2);
 }
 
 /* @layer(x, parameters, [kcache, vcache], [layer index], offset, [zero], rng, [rope
@@ -180,7 +185,7 @@ static void make_layer(const Make *outer) {
         vcache = func_arg(f, "vcache", cache_type(&k));
     }
     if (draws(&k)) index = func_arg(f, "index", type_scalar(DT_I32));
-    k.offset = k.zero = func_arg(f, "offset", type_scalar(DT_I32));
+    k.offset = k.zero = func_arg(f, "offset", outer->offset->ty);
     if (kcache) k.zero = func_arg(f, "zero", type_scalar(DT_I32));
     k.rng = func_arg(f, "rng", TYPE(DT_I32, RNG_WORDS));
     if (k.table) k.table = func_arg(f, "table", table_type(&k));
@@ -335,6 +340,11 @@ static void rope_table(Make *k) {
     int64_t t = k->shape.seq, d = 2 * model_rotary_pairs(k->s);
     char *attrs = rope_attrs(k, d / 2);
     Type ty = TYPE(DT_F32, t, d / 2, 2);
+    if (k->use == MODEL_PREDICT && k->positions) {
+        k->table = build_as(named(k, "table"), OP_rope_table_each, attrs, table_type(k),
+                            k->positions, NULL);
+        return;
+    }
     k->table = build_as(named(k, "table"), OP_rope_table, attrs, ty, k->offset, NULL);
     Value *at = k->positions;
     if (!at && !k->shape.zigzag) return;
@@ -411,11 +421,15 @@ static void make_train(Make *k) {
     if (k->use == MODEL_TRAIN_LOGITS) func_ret(k->f, logits, -1);
 }
 
+/* Several sequences have lengths of their own. */
 static void make_predict(Make *k) {
-    int64_t t = k->shape.seq, c = k->s->hidden;
-    Value *tokens = argument(k, "tokens", "role=\"tokens\"", TYPE(DT_I32, 1, t));
-    k->offset = argument(k, "offset", "role=\"offset\"", type_scalar(DT_I32));
-    Value *last = argument(k, "last", "role=\"last\"", TYPE(DT_I32, 1));
+    int64_t b = k->shape.batch, t = k->shape.seq, c = k->s->hidden;
+    Value *tokens = argument(k, "tokens", "role=\"tokens\"", TYPE(DT_I32, b, t));
+    Type each = b > 1 ? TYPE(DT_I32, b) : type_scalar(DT_I32);
+    k->offset = argument(k, "offset", "role=\"offset\"", each);
+    if (b > 1)
+        k->positions = argument(k, "positions", "role=\"positions\"", TYPE(DT_I32, b, t));
+    Value *last = argument(k, "last", "role=\"last\"", TYPE(DT_I32, b));
     int cache_arg = k->f->narg;
     Type ty = stacked(k->s->layers, cache_type(k));
     Value *cache[2] = {argument(k, "kcache", "role=\"cache\"", ty),
@@ -425,7 +439,7 @@ static void make_predict(Make *k) {
     k->rng = constant_i32(k, "rng", TYPE(DT_I32, RNG_WORDS));
     rope_table(k);
     Value *x = call_layers(k, embedding(k, tokens), cache);
-    x = build_as(named(k, "tokens"), OP_reshape, NULL, TYPE(DT_F32, t, c), x, NULL);
+    x = build_as(named(k, "tokens"), OP_reshape, NULL, TYPE(DT_F32, b * t, c), x, NULL);
     x = build1(named(k, "row"), OP_embed, NULL, x, last, NULL);
     x = norm(k, PART_NORM_F, x);
     func_ret(k->f,
@@ -451,9 +465,6 @@ static void check_shape(const ModelSpec *s, ModelShape h, ModelUse use) {
         fail(EXIT_CONFIG, "a sequence of %lld tokens: the model has %lld positions",
              (long long)top, (long long)s->max_positions);
     if (use != MODEL_PREDICT) return;
-    if (h.batch != 1)
-        fail(EXIT_CONFIG, "prediction takes one sequence at a time, not %lld",
-             (long long)h.batch);
     if (h.cache_len < h.seq || h.cache_len > INT32_MAX)
         fail(EXIT_CONFIG, "a cache of %lld rows for %lld tokens", (long long)h.cache_len,
              (long long)h.seq);

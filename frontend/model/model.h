@@ -73,7 +73,7 @@ int64_t model_parameters(const ModelSpec *s); /* number of weights */
 typedef enum ModelUse { MODEL_TRAIN, MODEL_TRAIN_LOGITS, MODEL_PREDICT } ModelUse;
 
 typedef struct ModelShape {
-    int64_t batch, seq; /* B sequences (1 for MODEL_PREDICT) of T tokens in one run */
+    int64_t batch, seq; /* B sequences of T tokens in one run */
     int64_t cache_len;  /* MODEL_PREDICT: rows of the caches, at least seq */
     /* training on packed documents: */
     bool own_positions; /* positions come with the batch, i32[B,T], not 0, 1, 2, ... */
@@ -98,12 +98,14 @@ typedef struct ModelShape {
  *                       if there is any dropout, params) -> loss f32[], the mean over B*T
  *                       rows, or over those that count
  *   MODEL_TRAIN_LOGITS  the same -> loss, logits f32[B,T,V]
- *   MODEL_PREDICT       (tokens i32[1,T], offset i32[] of the first token, last i32[1]
- *                       the row whose logits are wanted, kcache, vcache
- *                       f32[layers,1,cache_len,kv_heads,head_dim], params)
- *                       -> logits f32[1,V], kcache and vcache in place
+ *   MODEL_PREDICT       (tokens i32[B,T], offset of the first token, last i32[B]: the
+ *                       rows of B*T whose logits are wanted, kcache, vcache
+ *                       f32[layers,B,cache_len,kv_heads,head_dim], params)
+ *                       -> logits f32[B,V], kcache and vcache in place
+ *                       offset is i32[] for one sequence, else i32[B], and behind it are
+ *                       positions i32[B,T], which are offset[b] + t
  * Rows offset..offset+T of the caches are written, so a prompt padded to T is fine as
- * long as offset + T <= cache_len. Parameters have the same names, order and types in all
+ * long as offset + T <= cache_len; positions of padding must be ones the model has. Parameters have the same names, order and types in all
  * uses. Fails with EXIT_CONFIG when the shape does not fit the spec. */
 Module *model_build(Arena *mem, const ModelSpec *s, ModelShape shape, ModelUse use);
 

@@ -8,6 +8,7 @@
 #include "frontend/tools/predict_module.h"
 #include "frontend/tools/predict_round.h"
 #include "frontend/tools/predict_strategy.h"
+#include "frontend/train/rank_memory.h"
 #include "runtime/comm/agree.h"
 #include "runtime/comm/comm.h"
 #include "runtime/comm/watch.h"
@@ -43,8 +44,9 @@ static void check_flags(Arena *mem, const Options *o, const Source *s) {
 /* Options of texts are not for a user's module, nor the other way round. */
 static void check_kind(const Options *o, const Source *s) {
     static const char *const of_text[] = {
-        "--prompt", "--prompt_file",    "--prompt_lines", "--prompt_tokens",
-        "--stop",   "--max_new_tokens", "--num_samples",  "--json"};
+        "--prompt",        "--prompt_file", "--prompt_lines",
+        "--prompt_tokens", "--stop",        "--max_new_tokens",
+        "--num_samples",   "--batch",       "--json"};
     bool data = option_given(o, "--data");
     for (int i = 0; i < ARRAY_LEN(of_text) && s->module; i++)
         if (option_given(o, of_text[i]))
@@ -190,7 +192,22 @@ static Work read_work(Arena *mem, const Options *o, const Source *s, const Confi
     return k;
 }
 
-/* As many texts at a time as there are replicas. */
+/* Texts that a replica makes at a time: as many as asked for or, where nothing is said, as
+ * products read weights once for, and as caches fit into a part of the memory. */
+static int64_t choose_batch(const Options *o, const ModelSpec *s, const Config *cfg,
+                            int64_t replicas, int64_t texts, int64_t most) {
+    enum { PART = 4, MOST = 16 };
+    int64_t each = (texts + replicas - 1) / replicas;
+    int64_t asked = option_int(o, "--batch", 0);
+    if (asked) return MIN(asked, each);
+    uint64_t memory = rank_memory_left().bytes;
+    if (cfg->context_max_device_memory)
+        memory = MIN(memory, (uint64_t)cfg->context_max_device_memory);
+    int64_t fit = (int64_t)(memory / PART) / generator_cache_bytes(s, most);
+    return MAX(1, MIN(each, MIN(fit, MOST)));
+}
+
+/* As many texts at a time as replicas make together. */
 static void make_texts(Arena *mem, Replicas *r, const Work *k) {
     RoundText *text = NEW_ARRAY(mem, RoundText, (size_t)r->n);
     int64_t all = k->n * k->samples;
@@ -216,9 +233,12 @@ static void predict_texts(Arena *mem, const Options *o, Source *s, const Config 
     Strategy strategy = predict_strategy(mem, o, &s->spec);
     watch_task("reading the prompts", -1, false);
     if (root) k = read_work(mem, o, s, cfg);
-    int64_t longest = comm_max_i64(k.longest), most = comm_max_i64(k.most);
+    int64_t longest = comm_max_i64(k.longest), most = comm_max_i64(k.most), batch = 0;
+    if (root)
+        batch = choose_batch(o, &s->spec, cfg, strategy.data, k.n * k.samples, most);
+    batch = comm_max_i64(batch);
     watch_task("start of the prediction", -1, false);
-    Generator *g = generator_new(mem, &s->spec, &strategy, longest, most, cfg);
+    Generator *g = generator_new(mem, &s->spec, &strategy, batch, longest, most, cfg);
     const char *folder = generator_load(mem, g, s);
     Replicas *r = replicas_new(mem, g);
     watch_task("prediction", -1, false);

@@ -31,8 +31,8 @@ static void make_logits_whole(Module *m) {
 }
 
 Module *generator_module(Arena *mem, const ModelSpec *s, const Strategy *strategy,
-                         int64_t rows, int64_t cache_len, PassOptions *o) {
-    ModelShape shape = {.batch = 1,
+                         int64_t batch, int64_t rows, int64_t cache_len, PassOptions *o) {
+    ModelShape shape = {.batch = batch,
                         .seq = rows,
                         .cache_len = cache_len,
                         .vocab_rows = strategy_vocab(strategy, s)};
@@ -49,7 +49,8 @@ static Program *make(Arena *mem, const Generator *g, int64_t rows, const Config 
     PassOptions po = pass_options_default();
     if (cfg->dump_ir[0] && comm_rank() == 0)
         po.dump_dir = path_join(mem, cfg->dump_ir, dump_name);
-    Module *m = generator_module(mem, g->spec, g->strategy, rows, g->cache_len, &po);
+    Module *m =
+        generator_module(mem, g->spec, g->strategy, g->batch, rows, g->cache_len, &po);
     int size[MAX_AXES], stages = (int)MAX(g->strategy->stages, 1);
     for (int a = 0; a < m->mesh.naxes; a++) size[a] = m->mesh.axis[a].size;
     if (comm_size() > 1) comm_mesh(stages, m->mesh.naxes, size);
@@ -94,18 +95,36 @@ static void allocate(Generator *g, uint64_t limit) {
     program_allocate(g->token, g->prompt, 0);
 }
 
+int64_t generator_cache_bytes(const ModelSpec *s, int64_t total) {
+    return 2 * (int64_t)sizeof(float) * s->layers * s->kv_heads * s->head_dim *
+           cache_rows(total, s->max_positions);
+}
+
+static void make_inputs(Arena *mem, Generator *g) {
+    size_t n = (size_t)(g->batch * g->prompt_len), batch = (size_t)g->batch;
+    g->tokens = NEW_ARRAY(mem, int32_t, n);
+    g->positions = NEW_ARRAY(mem, int32_t, n);
+    g->offset = NEW_ARRAY(mem, int32_t, batch);
+    g->last = NEW_ARRAY(mem, int32_t, batch);
+    g->n = NEW_ARRAY(mem, int64_t, batch);
+}
+
 Generator *generator_new(Arena *mem, const ModelSpec *s, const Strategy *strategy,
-                         int64_t prompt_n, int64_t total, const Config *cfg) {
-    check(prompt_n > 0 && prompt_n <= total && total <= s->max_positions);
+                         int64_t batch, int64_t prompt_n, int64_t total,
+                         const Config *cfg) {
+    check(prompt_n > 0 && prompt_n <= total && total <= s->max_positions && batch > 0);
     Generator *g = NEW(mem, Generator);
     g->spec = s;
     g->strategy = strategy;
+    g->batch = batch;
     g->vocab = s->vocab;
+    g->scores_row = strategy_vocab(strategy, s);
     g->cache_len = cache_rows(total, s->max_positions);
     g->prompt_len = generator_rows(prompt_n, g->cache_len);
     if (prompt_n > 1) g->prompt = make(mem, g, g->prompt_len, cfg, "prompt");
     g->token = make(mem, g, 1, cfg, "token");
     g->owner = g->prompt ? g->prompt : g->token;
+    make_inputs(mem, g);
     allocate(g, (uint64_t)cfg->context_max_device_memory);
     return g;
 }
@@ -130,37 +149,48 @@ const char *generator_load(Arena *mem, Generator *g, const Source *s) {
 }
 
 /* A stage that does not read it has none. */
-static void set(const Program *p, ArgRole role, const int32_t *value, int64_t n) {
+static void set(const Program *p, ArgRole role, const int32_t *value) {
     int i = program_arg_role(p, role);
     if (i < 0 && p->stages == 1)
         die("the program has no argument of role %s", arg_role_name[role]);
-    if (i >= 0) memcpy(p->arg[i], value, (size_t)n * sizeof *value);
+    if (i >= 0) memcpy(p->arg[i], value, (size_t)type_bytes(&p->entry->arg[i]->ty));
 }
 
-static const float *run(Generator *g, Program *p, const int32_t *tokens, int64_t n,
+/* Rows behind a text's tokens are padding: they are written into the caches where the text goes
+ * on, and never read. They have the position of the last token, which the model has. A text that
+ * is not there has one at the beginning of its caches. */
+static const float *run(Generator *g, Program *p, const int32_t *tokens, const int32_t *n,
                         int64_t rows) {
-    Arena *mem = arena_new();
-    int32_t *row = NEW_ARRAY(mem, int32_t, (size_t)rows);
-    int32_t offset = n ? (int32_t)g->n : 0, last = n ? (int32_t)(n - 1) : 0;
-    if (n) memcpy(row, tokens, (size_t)n * sizeof *row);
-    set(p, ARG_tokens, row, rows);
-    set(p, ARG_offset, &offset, 1);
-    set(p, ARG_last, &last, 1);
-    arena_free(mem);
+    for (int64_t b = 0; b < g->batch; b++) {
+        int32_t *row = g->tokens + b * rows, *at = g->positions + b * rows;
+        g->offset[b] = n[b] ? (int32_t)g->n[b] : 0;
+        g->last[b] = (int32_t)(b * rows) + MAX(n[b], 1) - 1;
+        memset(row, 0, (size_t)rows * sizeof *row);
+        if (n[b]) memcpy(row, tokens, (size_t)n[b] * sizeof *row);
+        for (int64_t i = 0; i < rows; i++)
+            at[i] = g->offset[b] + (int32_t)MIN(i, MAX(n[b], 1) - 1);
+        tokens += n[b];
+        g->n[b] += n[b];
+    }
+    set(p, ARG_tokens, g->tokens);
+    set(p, ARG_offset, g->offset);
+    set(p, ARG_last, g->last);
+    if (g->batch > 1 && program_arg_role(p, ARG_positions) >= 0)
+        set(p, ARG_positions, g->positions);
     program_run(p);
-    g->n += n;
     return p->ret[0];
 }
 
-const float *generator_prompt(Generator *g, const int32_t *tokens, int64_t n,
-                              bool whole) {
-    g->n = 0;
-    if (!whole) return generator_token(g, tokens, n);
-    check(g->prompt && n <= g->prompt_len);
+const float *generator_prompts(Generator *g, const int32_t *tokens, const int32_t *n,
+                               bool whole) {
+    memset(g->n, 0, (size_t)g->batch * sizeof *g->n);
+    if (!whole) return generator_tokens(g, tokens, n);
+    for (int64_t b = 0; b < g->batch; b++) check(g->prompt && n[b] <= g->prompt_len);
     return run(g, g->prompt, tokens, n, g->prompt_len);
 }
 
-const float *generator_token(Generator *g, const int32_t *token, int64_t n) {
-    check(n <= 1 && g->n + n <= g->cache_len);
-    return run(g, g->token, token, n, 1);
+const float *generator_tokens(Generator *g, const int32_t *tokens, const int32_t *n) {
+    for (int64_t b = 0; b < g->batch; b++)
+        check(n[b] <= 1 && g->n[b] + n[b] <= g->cache_len);
+    return run(g, g->token, tokens, n, 1);
 }

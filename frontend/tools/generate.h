@@ -1,7 +1,7 @@
-/* generate.h - a compiled model that continues texts: one program for the whole prompt
- * and one for a single token, which share weights and caches of keys and values. On several
- * ranks each replica has a text of its own, and all are called together; see
- * predict_ranks.h for how they are told. */
+/* generate.h - a compiled model that continues texts, several at a time, of lengths of their
+ * own: one program for whole prompts and one for a token of each text, which share weights and
+ * caches of keys and values. On several ranks each replica has texts of its own, and all are
+ * called together; see replicas.h for how they are told. */
 #ifndef STATOR_GENERATE_H
 #define STATOR_GENERATE_H
 #include "codegen/codegen.h"
@@ -14,10 +14,13 @@ typedef struct Generator {
     Program *prompt; /* NULL: the prompt is one token */
     Program *token;
     Program *owner;     /* whose memory the weights are in: prompt, or token */
+    int64_t batch;      /* texts at a time */
     int64_t prompt_len; /* rows of the prompt program, padding included */
     int64_t cache_len;  /* tokens that fit */
-    int64_t n;          /* tokens of this rank's text that are in the caches */
+    int64_t *n;         /* by text of this rank: its tokens that are in the caches */
     int64_t vocab;
+    int64_t scores_row; /* from the scores of a text to those of the next */
+    int32_t *tokens, *positions, *offset, *last; /* what goes into a program */
 } Generator;
 
 /* Rows of a program for n tokens: the next power of two up to 64, above that the next
@@ -25,27 +28,33 @@ typedef struct Generator {
  */
 int64_t generator_rows(int64_t n, int64_t most);
 
-/* The module of one of its programs and the options of its passes, under the strategy: for
- * `rows` tokens with caches of cache_len. Its logits are whole on every rank, f32[1, V],
- * with what strategy_vocab pads behind. */
+/* The module of one of its programs and the options of its passes, under the strategy: of
+ * `batch` texts, for `rows` tokens of each with caches of cache_len. Its logits are whole on
+ * every rank, f32[batch, V], with what strategy_vocab pads behind each row. */
 Module *generator_module(Arena *mem, const ModelSpec *s, const Strategy *strategy,
-                         int64_t rows, int64_t cache_len, PassOptions *o);
+                         int64_t batch, int64_t rows, int64_t cache_len, PassOptions *o);
 
-/* Compiles both programs for prompts of up to prompt_n tokens and texts of up to `total`
- * tokens (prompt_n <= total <= s->max_positions) with threads, cpu, memory limit and
- * dump_ir of cfg, and allocates them; on all ranks of the strategy. Fails with EXIT_MEMORY
- * above the limit. Weights and caches are zero. */
+/* The caches of a text of up to `total` tokens, on all ranks of a replica together. */
+int64_t generator_cache_bytes(const ModelSpec *s, int64_t total);
+
+/* Compiles both programs for `batch` texts at a time, prompts of up to prompt_n tokens and
+ * texts of up to `total` tokens (prompt_n <= total <= s->max_positions) with threads, cpu,
+ * memory limit and dump_ir of cfg, and allocates them; on all ranks of the strategy. Fails with
+ * EXIT_MEMORY above the limit. Weights and caches are zero. */
 Generator *generator_new(Arena *mem, const ModelSpec *s, const Strategy *strategy,
-                         int64_t prompt_n, int64_t total, const Config *cfg);
+                         int64_t batch, int64_t prompt_n, int64_t total,
+                         const Config *cfg);
 void generator_free(Generator *g);
 /* Reads the weights, on all ranks; returns the folder they came from. */
 const char *generator_load(Arena *mem, Generator *g, const Source *s);
 
-/* Scores of the next token, f32[vocab], after the whole prompt of n tokens, with which a
- * text begins, or after one more token. `whole` is the same on all ranks: is any replica's
- * prompt longer than a token? n = 0: this replica has no text, and only keeps the others
- * company. Valid until the next call. */
-const float *generator_prompt(Generator *g, const int32_t *tokens, int64_t n, bool whole);
-const float *generator_token(Generator *g, const int32_t *token, int64_t n);
+/* Scores of the next token of each text, f32[vocab] scores_row apart, after the whole prompts
+ * with which texts begin, or after one more token: text b has n[b] tokens, which follow each
+ * other in `tokens` from text to text. `whole` is the same on all ranks: is any replica's prompt
+ * longer than a token? n[b] = 0: there is no such text, and its scores are anything; a rank
+ * without any only keeps the others company. Valid until the next call. */
+const float *generator_prompts(Generator *g, const int32_t *tokens, const int32_t *n,
+                               bool whole);
+const float *generator_tokens(Generator *g, const int32_t *tokens, const int32_t *n);
 
 #endif

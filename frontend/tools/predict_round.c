@@ -1,5 +1,6 @@
 /* predict_round.c - see predict_round.h. */
 #include "frontend/tools/predict_round.h"
+#include "runtime/core/rt.h"
 #include <errno.h>
 #include <stdlib.h>
 
@@ -13,6 +14,7 @@ typedef struct Growing { /* a text that is being made */
     int64_t n; /* tokens, prompt included */
     double prompt_seconds, token_seconds;
     int64_t steps;   /* tokens that went in one by one */
+    int drawn;       /* the next token; -1: scores that none can be drawn from */
     const char *why; /* it has ended; NULL: it has not */
 } Growing;
 
@@ -31,7 +33,7 @@ static void begin(Arena *mem, Growing *t, const RoundText *of, Sampling sampling
 
 /* Takes the next token; false: the text has ended. */
 static bool grow(Growing *t, const float *scores, int64_t vocab, int32_t *token) {
-    *token = sampler_next(t->sampler, scores, t->n);
+    *token = t->drawn >= 0 ? t->drawn : sampler_next(t->sampler, scores, t->n);
     sampler_seen(t->sampler, *token);
     if (wording_ends(t->out.w, *token))
         t->why = "end token";
@@ -64,9 +66,27 @@ static void end(Growing *t) {
     report(t);
 }
 
+typedef struct Drawing {
+    Growing *text;
+    const float *const *scores;
+} Drawing;
+
+static void draw(void *ctx, int64_t begin, int64_t end, int64_t thread) {
+    const Drawing *d = ctx;
+    (void)thread;
+    for (int64_t k = begin; k < end; k++) {
+        Growing *t = &d->text[k];
+        t->drawn = -1;
+        if (!t->why && sampler_takes(t->sampler, d->scores[k]))
+            t->drawn = sampler_next(t->sampler, d->scores[k], t->n);
+    }
+}
+
 /* A token more of each text that has not ended; false: all have. */
 static bool grow_all(Replicas *r, Growing *text, int n, Tokens *next, double start) {
     bool any = false;
+    Drawing d = {text, r->scores};
+    rt_parallel(n, draw, &d);
     for (int k = 0; k < n; k++) {
         Growing *t = &text[k];
         next[k].n = !t->why && grow(t, r->scores[k], r->g->vocab, next[k].id);

@@ -1,4 +1,4 @@
-/* predict_round.h - texts that are made at the same time, one by each replica. */
+/* predict_round.h - texts that are made at the same time, a batch by each replica. */
 #ifndef STATOR_PREDICT_ROUND_H
 #define STATOR_PREDICT_ROUND_H
 #include "frontend/tools/predict_text.h"

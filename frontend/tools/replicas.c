@@ -4,31 +4,47 @@
 
 enum { STEP_END, STEP_PROMPTS, STEP_TOKENS };
 
+/* Ranks of a replica. */
+static int replica_ranks(const Strategy *s) {
+    return (int)(s->tensor * s->context);
+}
+
 Replicas *replicas_new(Arena *mem, Generator *g) {
     const Strategy *s = g->strategy;
     Replicas *r = NEW(mem, Replicas);
     r->g = g;
-    r->n = (int)s->data;
-    r->mine = (comm_rank() - comm_stage_first()) / (int)(s->tensor * s->context);
+    r->n = (int)(s->data * g->batch);
+    r->mine = (comm_rank() - comm_stage_first()) / replica_ranks(s) * (int)g->batch;
     r->message = NEW_ARRAY(mem, int32_t, (size_t)r->n + 1);
     r->token = NEW_ARRAY(mem, int32_t, (size_t)(r->n * g->cache_len));
     r->scores = NEW_ARRAY(mem, const float *, (size_t)r->n);
-    if (comm_rank() == 0) r->received = NEW_ARRAY(mem, float, (size_t)(r->n * g->vocab));
+    if (comm_rank() == 0 && s->data > 1)
+        r->received = NEW_ARRAY(mem, float, (size_t)(r->n * g->scores_row));
     return r;
+}
+
+static bool has_text(const Replicas *r, int first) {
+    for (int k = 0; k < r->g->batch; k++)
+        if (r->message[1 + first + k]) return true;
+    return false;
 }
 
 /* Every rank has the scores of its replica; the first of each sends them to rank 0. */
 static void collect_scores(Replicas *r, const float *own) {
-    const Strategy *s = r->g->strategy;
-    int ranks = (int)(s->tensor * s->context);
-    size_t bytes = (size_t)r->g->vocab * sizeof *own;
-    if (comm_rank() == 0) r->scores[0] = own;
-    for (int k = 1; k < r->n; k++) {
-        if (!r->message[1 + k]) continue;
-        if (comm_rank() == k * ranks) comm_send_bytes(0, own, bytes);
+    const Generator *g = r->g;
+    int batch = (int)g->batch, ranks = replica_ranks(g->strategy);
+    size_t bytes = (size_t)(g->batch * g->scores_row) * sizeof *own;
+    for (int k = 0; k < r->n; k += batch) {
+        int rank = k / batch * ranks;
+        const float *from = own;
+        if (!has_text(r, k)) continue;
+        if (k && comm_rank() == rank) comm_send_bytes(0, own, bytes);
         if (comm_rank() != 0) continue;
-        r->scores[k] = r->received + (int64_t)k * r->g->vocab;
-        comm_receive_bytes(k * ranks, r->received + (int64_t)k * r->g->vocab, bytes);
+        if (k) {
+            from = r->received + k * g->scores_row;
+            comm_receive_bytes(rank, r->received + k * g->scores_row, bytes);
+        }
+        for (int i = 0; i < batch; i++) r->scores[k + i] = from + i * g->scores_row;
     }
 }
 
@@ -45,12 +61,12 @@ static bool step(Replicas *r) {
         whole |= r->message[1 + k] > 1;
     }
     comm_broadcast(r->token, (size_t)all * sizeof *r->token, 0);
-    const int64_t n = r->message[1 + r->mine];
+    const int32_t *n = r->message + 1 + r->mine;
     const float *own = NULL;
-    if (n || r->g->strategy->zero_level)
+    if (has_text(r, r->mine) || r->g->strategy->zero_level)
         own = r->message[0] == STEP_PROMPTS
-                  ? generator_prompt(r->g, r->token + before, n, whole)
-                  : generator_token(r->g, r->token + before, n);
+                  ? generator_prompts(r->g, r->token + before, n, whole)
+                  : generator_tokens(r->g, r->token + before, n);
     collect_scores(r, own);
     return true;
 }

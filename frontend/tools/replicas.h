@@ -1,5 +1,5 @@
 /* replicas.h - the ranks of a prediction, told by rank 0 what to do: each replica of the
- * model goes on with a text of its own, all of them a step at a time. With one rank there
+ * model goes on with texts of its own, all of them a step at a time. With one rank there
  * is one replica and nothing is sent. */
 #ifndef STATOR_REPLICAS_H
 #define STATOR_REPLICAS_H
@@ -8,20 +8,20 @@
 
 typedef struct Replicas {
     Generator *g;
-    int n, mine; /* replicas, and this rank's */
-    const float *
-        *scores;      /* on rank 0, by replica: of the next token, f32[vocab], until the
-                             next step; of one without a text whatever was there */
-    int32_t *message; /* kind of step, then tokens for each replica */
-    int32_t *token;   /* of all replicas, one after the other */
+    int n;    /* texts at a time: a batch for each replica, one replica after the other */
+    int mine; /* the first of this rank's */
+    const float **scores; /* on rank 0, by text: of the next token, f32[vocab], until the
+                             next step; of one that is not there whatever there was */
+    int32_t *message;     /* kind of step, then tokens for each text */
+    int32_t *token;       /* of all texts, one after the other */
     float *received;
 } Replicas;
 
 /* On all ranks. */
 Replicas *replicas_new(Arena *mem, Generator *g);
 
-/* On rank 0, for all. The prompts that texts begin with, or a token more of each text, by
- * replica; n = 0: it has no text (any more). */
+/* On rank 0, for all. The prompts that texts begin with, or a token more of each text; n = 0:
+ * there is no such text (any more). */
 void replicas_prompts(Replicas *r, const Tokens *prompt);
 void replicas_tokens(Replicas *r, const Tokens *token);
 void replicas_end(Replicas *r); /* lets the others return from replicas_follow */

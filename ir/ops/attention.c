@@ -198,12 +198,18 @@ void ref_attention(const Ref *r) {
     Arena *mem = arena_new();
     double *o = NEW_ARRAY(mem, double, (size_t)a.d);
     double *e = NEW_ARRAY(mem, double, (size_t)a.tk);
+    const Tensor *q_at = r->in[ATTN_Q_AT];
     for (int64_t b = 0; b < a.b; b++) {
+        if (q_at->ty.rank) a.q_at = tensor_get_int(q_at, b);
         for (int64_t h = 0; h < a.h; h++) {
             for (int64_t i = 0; i < a.tq; i++) attend_row(r, &a, b, h, i, o, e);
         }
     }
     arena_free(mem);
+}
+
+void ref_attention_each(const Ref *r) {
+    ref_attention(r);
 }
 
 /* dv_j += p do; ds = p (keep do.v_j - do.o); dq += ds k scale; dk_j += ds q scale. sum: of
@@ -287,18 +293,24 @@ void vjp_attention_within(Grad *g, Op *op) {
 
 void ref_cache_write(const Ref *r) {
     const int64_t *cache = r->in[0]->ty.dim, *x = r->in[1]->ty.dim;
-    int64_t row = cache[2] * cache[3], at = tensor_get_int(r->in[2], 0);
-    if (at < 0 || at + x[1] > cache[1]) {
-        fail(EXIT_DATA, "rows %lld to %lld of a cache of %lld rows", (long long)at,
-             (long long)(at + x[1] - 1), (long long)cache[1]);
-    }
+    const Tensor *offset = r->in[2];
+    int64_t row = cache[2] * cache[3];
     if (r->out[0]->data != r->in[0]->data) {
         memmove(r->out[0]->data, r->in[0]->data, (size_t)type_bytes(&r->in[0]->ty));
     }
     for (int64_t b = 0; b < cache[0]; b++) {
+        int64_t at = tensor_get_int(offset, offset->ty.rank ? b : 0);
+        if (at < 0 || at + x[1] > cache[1]) {
+            fail(EXIT_DATA, "rows %lld to %lld of a cache of %lld rows", (long long)at,
+                 (long long)(at + x[1] - 1), (long long)cache[1]);
+        }
         for (int64_t i = 0; i < x[1] * row; i++) {
             tensor_set_fast(r->out[0], (b * cache[1] + at) * row + i,
                             tensor_get_fast(r->in[1], b * x[1] * row + i));
         }
     }
+}
+
+void ref_cache_write_each(const Ref *r) {
+    ref_cache_write(r);
 }

@@ -94,14 +94,15 @@ void infer_rng_layer(Op *op, Type *out) {
 }
 
 void infer_rope_table(Op *op, Type *out) {
-    if (out[0].dim[2] != 2) {
+    const int64_t *pairs = out[0].dim + out[0].rank - 2;
+    if (pairs[1] != 2) {
         infer_error("the result must be [t,k,2]: pairs of cos and sin");
     }
     if (!op_attr(op, "base") == !op_attr(op, "freqs"))
         infer_error("write either base or freqs");
-    if (!rope_frequencies(op, out[0].dim[1], NULL))
+    if (!rope_frequencies(op, pairs[0], NULL))
         infer_error("freqs must be %lld numbers with a space between two",
-                    (long long)out[0].dim[1]);
+                    (long long)pairs[0]);
 }
 
 bool rope_frequencies(const Op *op, int64_t n, double *out) {
@@ -120,18 +121,26 @@ bool rope_frequencies(const Op *op, int64_t n, double *out) {
 
 /* angle(t, i) = (offset + t) * frequency of pair i (arXiv 2104.09864) */
 void ref_rope_table(const Ref *r) {
-    int64_t t = r->out[0]->ty.dim[0], half = r->out[0]->ty.dim[1];
+    const Type *ty = &r->out[0]->ty;
+    bool each = r->in[0]->ty.rank > 0;
+    int64_t half = ty->dim[ty->rank - 2], t = type_count(ty) / (2 * half);
     double scale = op_float(r->op, "scale", 1);
     double *freq = malloc((size_t)half * sizeof *freq + 1);
     if (!freq || !rope_frequencies(r->op, half, freq)) die("frequencies of rope");
     for (int64_t i = 0; i < t; i++) {
         for (int64_t k = 0; k < half; k++) {
-            double angle = (double)(tensor_get_int(r->in[0], 0) + i) * freq[k];
+            int64_t at =
+                each ? tensor_get_int(r->in[0], i) : tensor_get_int(r->in[0], 0) + i;
+            double angle = (double)at * freq[k];
             tensor_set_fast(r->out[0], 2 * (i * half + k), scale * cos(angle));
             tensor_set_fast(r->out[0], 2 * (i * half + k) + 1, scale * sin(angle));
         }
     }
     free(freq);
+}
+
+void ref_rope_table_each(const Ref *r) {
+    ref_rope_table(r);
 }
 
 void infer_rope(Op *op, Type *out) {

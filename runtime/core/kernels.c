@@ -267,10 +267,10 @@ void rt_rng_layer(int32_t *to, const int32_t *rng, const int32_t *layer) {
 }
 
 void rt_rope_table(float *to, const int32_t *offset, int64_t t, int64_t half,
-                   const double *freqs, double scale) {
+                   const double *freqs, double scale, int64_t each) {
     for (int64_t k = 0; k < half; k++) {
         for (int64_t i = 0; i < t; i++) {
-            double angle = (double)(*offset + i) * freqs[k];
+            double angle = (double)(each ? offset[i] : *offset + i) * freqs[k];
             to[2 * (i * half + k)] = (float)(scale * cos(angle));
             to[2 * (i * half + k) + 1] = (float)(scale * sin(angle));
         }
@@ -381,13 +381,14 @@ void rt_rope(void *to, const void *x, const float *table, int64_t batch, int64_t
 }
 
 void rt_cache_write(char *cache, const char *x, const int32_t *offset, int64_t batch,
-                    int64_t rows, int64_t n, int64_t row_bytes) {
-    if (*offset < 0 || n > rows - *offset) {
-        fail(EXIT_DATA, "rows %d to %lld of a cache of %lld rows", *offset,
-             (long long)*offset + n - 1, (long long)rows);
-    }
+                    int64_t rows, int64_t n, int64_t row_bytes, int64_t each) {
     for (int64_t b = 0; b < batch; b++) {
-        memcpy(cache + (b * rows + *offset) * row_bytes, x + b * n * row_bytes,
+        int32_t at = offset[each ? b : 0];
+        if (at < 0 || n > rows - at) {
+            fail(EXIT_DATA, "rows %d to %lld of a cache of %lld rows", at,
+                 (long long)at + n - 1, (long long)rows);
+        }
+        memcpy(cache + (b * rows + at) * row_bytes, x + b * n * row_bytes,
                (size_t)(n * row_bytes));
     }
 }

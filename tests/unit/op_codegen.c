@@ -331,6 +331,6 @@ TEST(ids_outside_of_a_table) {
                 "indices; 2 are outside)");
     rt_embed((char *)out, (char *)table, id, 5000, 3, row, 1);
     int32_t at = INT32_MAX;
-    EXPECT_FAIL(rt_cache_write((char *)out, (char *)table, &at, 1, 3, 2, row), EXIT_DATA,
-                "of a cache of 3 rows");
+    EXPECT_FAIL(rt_cache_write((char *)out, (char *)table, &at, 1, 3, 2, row, 0),
+                EXIT_DATA, "of a cache of 3 rows");
 }

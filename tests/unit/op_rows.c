@@ -109,6 +109,7 @@ static const struct {
     {"xent_grad", of_gradient},
     {"attention_grad", of_gradient},
     {"attention_within_grad", of_gradient},
+    {"attention_each", "of prediction, where sequences have lengths of their own"},
     {"adamw", of_optimizer},
     {"adam", of_optimizer},
     {"momentum", of_optimizer},

@@ -21,6 +21,8 @@
     "], S[" lse "]"
 #define ATTN(q, k) ATTN_AT("%off", q, k)
 #define ATTN_OUT(attrs, q, lse) ATTN_OUT_AT("%off", attrs, q, lse)
+#define ATTN_EACH(q, k)                                                                  \
+    "%q: F[" q "], %k: F[" k "], %v: F[" k "], %ids: i32[3], %zerok: i32[], %rng: i32[4]"
 #define ATTN_GRAD_ARGS(q, k, lse)                                                        \
     ATTN_AT("%off", q, k) ", %o: F[" q "], %lse: S[" lse "], %do: F[" q "]"
 #define ATTN_GRAD_OUT(attrs, q, k)                                                       \
@@ -204,6 +206,10 @@ static const Sample samples[] = {
     {"rope_table", NULL, "%off: i32[]", "%y = rope_table %off {base=10000} : F[5,3,2]"},
     {"rope_table", NULL, "%off: i32[]",
      "%y = rope_table %off {freqs=\"1 0.25 3e-2\"; scale=1.5} : F[5,3,2]"},
+    {"rope_table_each", NULL, "%ids: i32[2,5]",
+     "%y = rope_table_each %ids {base=10000} : F[2,5,3,2]"},
+    {"rope_table_each", NULL, "%ids: i32[2,5]",
+     "%y = rope_table_each %ids {freqs=\"1 0.25 3e-2\"; scale=1.5} : F[2,5,3,2]"},
     {"rope", NULL, "%x: F[2,3,2,7], %table: F[3,2,2]",
      "%y = rope %x, %table : F[2,3,2,7]"},
     {"rope", NULL, "%x: F[2,3,5,4], %table: F[3,2,2]",
@@ -300,6 +306,14 @@ static const Sample samples[] = {
      "F[1,5,1,3], F[1,5,1,3]"},
     {"cache_write", NULL, "%c: F[2,5,2,3], %x: F[2,3,2,3], %off: i32[]",
      "%y = cache_write %c, %x, %off : F[2,5,2,3]"},
+    {"cache_write_each", NULL, "%c: F[3,6,2,3], %x: F[3,3,2,3], %ids: i32[3]",
+     "%y = cache_write_each %c, %x, %ids : F[3,6,2,3]"},
+    {"attention_each", NULL, ATTN_EACH("3,3,4,5", "3,7,2,5"),
+     "%o, %l = attention_each %q, %k, %v, %ids, %zerok, %rng "
+     "{scale=0.4; causal=1} : F[3,3,4,5], S[3,3,4]"},
+    {"attention_each", NULL, ATTN_EACH("3,1,4,5", "3,7,2,5"),
+     "%o, %l = attention_each %q, %k, %v, %ids, %zerok, %rng "
+     "{scale=0.4; causal=1; window=2} : F[3,1,4,5], S[3,1,4]"},
     UNARY(finite),
     {"select", NULL, "%c: F[], %x: F[3,5], %y: F[3,5]",
      "%z = select %c, %x, %y : F[3,5]"},

@@ -69,7 +69,7 @@ static Ranks open_ranks(Arena *mem, const ModelSpec *spec, const Whole *w,
                         const Strategy *s, int64_t rows) {
     Ranks r = {.mem = mem};
     PassOptions o = pass_options_default();
-    r.m = generator_module(mem, spec, s, rows, CACHE, &o);
+    r.m = generator_module(mem, spec, s, 1, rows, CACHE, &o);
     passes_run(r.m, to_local, &o);
     r.stages = MAX(r.m->stages, 1);
     r.ranks = mesh_ranks(&r.m->mesh);

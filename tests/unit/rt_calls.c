@@ -34,7 +34,7 @@ static void pointer_for_number(Emit *e) {
 
 static void number_for_double(Emit *e) {
     LLVMValueRef p = emit_param(e, 0), n = emit_i64(e, 2);
-    CALL_RT(e, rt_rope_table, p, p, n, n, p, n);
+    CALL_RT(e, rt_rope_table, p, p, n, n, p, n, n);
 }
 
 static void narrow_number(Emit *e) {
