@@ -8,7 +8,7 @@
 #include "base/rng.h"
 #include "frontend/model/weights.h"
 #include "frontend/tools/generate.h"
-#include "frontend/tools/sampler.h"
+#include "runtime/text/sampler.h"
 #include "runtime/core/rt.h"
 #include <math.h>
 #include <stdlib.h>

@@ -47,6 +47,7 @@ enum { EXIT_DIVERGED = 1, EXIT_DIFFERS = 1, EXIT_SIGNALLED = 75 };
 #define RUN_OPS          "profile/ops.txt"
 #define RUN_MODULE       "model.ir" /* the user's module */
 #define RUN_VALIDATION   "valid.jsonl"
+#define RUN_SAMPLES      "samples.jsonl"
 #define RUN_LOGS         "logs"
 
 /* The state object in a checkpoint's manifest.json, as cmd_train writes it:

@@ -449,6 +449,15 @@ static void make_predict(Make *k) {
     func_ret(k->f, cache[1], cache_arg + 1);
 }
 
+void model_logits_whole(Module *m) {
+    Func *f = model_entry(m);
+    Value *logits = f->ret[0];
+    if (!m->mesh.naxes) return;
+    Builder b = build_at_end(f);
+    b.name = logits->name;
+    f->ret[0] = build_placed(&b, OP_reshard, NULL, logits->ty, logits);
+}
+
 static void check_shape(const ModelSpec *s, ModelShape h, ModelUse use) {
     if (h.batch < 1 || h.seq < 1 || h.batch > INT32_MAX / h.seq)
         fail(EXIT_CONFIG,

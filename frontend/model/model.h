@@ -109,6 +109,10 @@ typedef struct ModelShape {
  * uses. Fails with EXIT_CONFIG when the shape does not fit the spec. */
 Module *model_build(Arena *mem, const ModelSpec *s, ModelShape shape, ModelUse use);
 
+/* Of MODEL_PREDICT, with its mesh: ranks that have parts of the logits hand them to each
+ * other. */
+void model_logits_whole(Module *m);
+
 #define MODEL_MAX_BYTES (4ull << 20) /* of a model.file */
 /* The user's own module (model.file), at level global: one function of role model with
  * parameters that have an init, tokens or data with the batch as first dimension, and a

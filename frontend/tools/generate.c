@@ -21,15 +21,6 @@ static int64_t cache_rows(int64_t total, int64_t most) {
     return MIN(rows, most);
 }
 
-/* Ranks that have parts of the vocabulary hand them to each other. */
-static void make_logits_whole(Module *m) {
-    Func *f = model_entry(m);
-    Value *logits = f->ret[0];
-    Builder b = build_at_end(f);
-    b.name = logits->name;
-    f->ret[0] = build_placed(&b, OP_reshard, NULL, logits->ty, logits);
-}
-
 Module *generator_module(Arena *mem, const ModelSpec *s, const Strategy *strategy,
                          int64_t batch, int64_t rows, int64_t cache_len, PassOptions *o) {
     ModelShape shape = {.batch = batch,
@@ -38,7 +29,7 @@ Module *generator_module(Arena *mem, const ModelSpec *s, const Strategy *strateg
                         .vocab_rows = strategy_vocab(strategy, s)};
     Module *m = model_build(mem, s, shape, MODEL_PREDICT);
     strategy_apply(strategy, s, m, o);
-    if (m->mesh.naxes) make_logits_whole(m);
+    model_logits_whole(m);
     if (o->schedule) o->schedule = schedule_forward(mem, o->schedule);
     return m;
 }

@@ -3,7 +3,7 @@
 #define STATOR_PREDICT_ROUND_H
 #include "frontend/tools/predict_text.h"
 #include "frontend/tools/replicas.h"
-#include "frontend/tools/sampler.h"
+#include "runtime/text/sampler.h"
 
 typedef struct RoundText {
     const Prompt *prompt;

@@ -47,6 +47,7 @@ int cmd_train(int argc, char **argv) {
     report_header(&t);
     train_state_start(&t);
     valid_start(&t);
+    sample_start(&t);
     open_metrics(&t);
     tasks_draw_schedule(&t);
     profile_start(&t);
@@ -64,6 +65,7 @@ int cmd_train(int argc, char **argv) {
     else
         close_metrics(&t);
     valid_end(&t);
+    sample_end(&t);
     data_close(t.data);
     if (t.probe) program_free(t.probe);
     program_free(t.program);

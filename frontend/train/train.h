@@ -62,6 +62,7 @@ typedef struct Train {
     TrainSlots at;
     Feed *feed;               /* of program */
     struct Validation *valid; /* NULL: none */
+    struct Samples *samples;  /* NULL: none */
     CkptTensor *tensor; /* parameters and optimizer states in the program's memory */
     int ntensor;
     double peak_flops; /* of this machine, 0: not asked */
@@ -178,6 +179,14 @@ void valid_end(Train *t);
  * without one; saves another when the loss of this step is lower. */
 double best_start(Train *t);
 void best_save(Train *t, double loss, double *best);
+
+/* train_sample.c: texts that the model makes as it is, every runner_config.sample_every steps.
+ * The plan opens nothing on disk but the tokenizer, and needs t->program. Nothing that
+ * training reads is changed. */
+void sample_plan(Train *t);
+void sample_start(Train *t); /* drops texts after the resumed step */
+void sample_step(Train *t);
+void sample_end(Train *t);
 
 /* train_points.c: the points of validation in the run folder; for the picture, and
  * rewritten up to `last_step` with `more` (or NULL) after them: 0 or errno. */

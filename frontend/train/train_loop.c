@@ -320,6 +320,7 @@ static int run_steps(Train *t, Prefetch *batches) {
         if (save_due(t)) train_state_save(t);
         watch_task("behind step", t->step, false);
         valid_step(t);
+        sample_step(t);
         plot_sometimes(t, &plotted);
     }
     return signalled && t->step < t->steps ? stopped(t) : 0;

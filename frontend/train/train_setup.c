@@ -450,4 +450,5 @@ void train_plan(Train *t, int argc, char **argv) {
     ranks_agree_data(t, t->data, t->steps);
     make_program(t);
     plan_validation(t);
+    sample_plan(t);
 }

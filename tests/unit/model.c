@@ -147,6 +147,66 @@ TEST_LIMIT(golden_generation_planned, 300) {
         generation_agrees(golden[i], forward_passes);
 }
 
+/* ---- several sequences, of lengths of their own ---- */
+
+enum { SEVERAL = 3 };
+
+static Run several(Case *c, int64_t seq, const char *passes) {
+    ModelShape shape = {SEVERAL, seq, c->seq};
+    PassOptions o = pass_options_default();
+    Module *m = model_build(c->mem, &c->spec, shape, MODEL_PREDICT);
+    if (*passes) passes_run(m, passes, &o);
+    Run r = run_new(c->mem, m, "model");
+    weights_load_hf(c->dir, r.f, weight_at, &r);
+    return r;
+}
+
+/* Tokens at[b]..at[b] + n[b] of each, padded; the logits of the last one of each. */
+static void several_agree(Case *c, Run *r, const int *at, const int *n,
+                          const float *logits) {
+    Tensor *tokens = arg_named(r, "tokens");
+    int64_t rows = tokens->ty.dim[1], v = c->spec.vocab;
+    for (int b = 0; b < SEVERAL; b++) {
+        for (int64_t i = 0; i < rows; i++) {
+            int64_t k = b * rows + i;
+            tensor_set(tokens, k, i < n[b] ? case_token(c, 0, at[b] + i) : 0);
+            tensor_set(arg_named(r, "positions"), k,
+                       (double)at[b] + (double)MIN(i, n[b] - 1));
+        }
+        tensor_set(arg_named(r, "offset"), b, at[b]);
+        tensor_set(arg_named(r, "last"), b, (double)(b * rows + n[b] - 1));
+    }
+    run(r);
+    for (int b = 0; b < SEVERAL; b++)
+        expect_near("predicted logits", (float *)r->ret[0][0]->data + b * v,
+                    logits + (at[b] + n[b] - 1) * v, v);
+}
+
+static void generation_of_several(const char *name, const char *passes) {
+    Arena *mem = arena_new();
+    Case c = case_open(mem, name);
+    int64_t count;
+    float *logits = case_floats(&c, "logits", &count);
+    Run prompt = several(&c, 8, passes), one = several(&c, 1, passes), *before = &prompt;
+    int at[SEVERAL] = {0}, n[SEVERAL] = {5, 1, 8};
+    several_agree(&c, &prompt, at, n, logits);
+    for (int step = 0; step < 3; step++, before = &one) {
+        if (before->ret[0][1]->data != arg_named(&one, "kcache")->data)
+            give_caches(before, &one);
+        for (int b = 0; b < SEVERAL; b++) at[b] += n[b], n[b] = 1;
+        several_agree(&c, &one, at, n, logits);
+    }
+    safetensors_close(c.expected);
+    arena_free(mem);
+}
+
+TEST_LIMIT(golden_generation_of_several, 300) {
+    for (int i = 0; i < ARRAY_LEN(golden); i++) {
+        generation_of_several(golden[i], "");
+        generation_of_several(golden[i], forward_passes);
+    }
+}
+
 /* The caches are written where they are: nothing of their size is copied in a step. */
 TEST(caches_stay_in_place) {
     Arena *mem = arena_new();

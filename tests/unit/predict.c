@@ -154,6 +154,27 @@ TEST(end_token_ends) {
     arena_free(mem);
 }
 
+/* Texts of several prompts, whose lengths differ, at a time: the tokens of each alone, also
+ * drawn ones. */
+static void several_at_a_time(const char *name, char *how) {
+    char *dir = golden(name);
+    char *one =
+        arena_strdup(arena_new(), PREDICT(dir, "--prompt_tokens", "1,2", "--seed=3", how,
+                                          "--num_samples=5", "--batch=1"));
+    worked();
+    EXPECT_STR(PREDICT(dir, "--prompt_tokens", "1,2", "--seed=3", how, "--num_samples=5",
+                       "--batch=3"),
+               one);
+    EXPECT_STR(PREDICT(dir, "--prompt_tokens", "1,2", "--seed=3", how, "--num_samples=5"),
+               one);
+}
+
+TEST(several_texts_at_a_time) {
+    several_at_a_time("gpt2_tiny", "--top_k=0");
+    several_at_a_time("llama_tiny", "--top_k=0");
+    several_at_a_time("llama_tied_mqa", "--top_k=3");
+}
+
 TEST(seeds) {
     char *dir = golden("gpt2_tiny"), *first;
     PREDICT(dir, "--prompt_tokens", "1,2", "--top_k", "0", "--seed", "5");

@@ -109,15 +109,19 @@ static const char *const strategies[] = {
     "--tp 2 --dp 2", "--tp 2 --pp 2 --parallel_config.vocab_emb_dp False", "--pp 4",
     "--dp 2 --tp 2 " ZERO_LEVEL(3), "--dp 2 --pp 2"};
 
-/* Three prompts, of lengths of their own, so that replicas have one more and one less. */
+/* Three prompts, of lengths of their own, so that replicas have one more and one less. What
+ * each gives alone is what all must give as batches. */
 static void same_texts(const char *run, const char *first, int some) {
     const Json *want[MOST_TEXTS];
     const char *words = arena_printf(
         mem(),
         "%s --greedy --repetition_penalty 2 --json --max_new_tokens %d one two-and-two i",
         run, NEW_TOKENS);
-    int n = texts(printed_by(1, words), want);
+    int n = texts(printed_by(1, arena_printf(mem(), "%s --batch 1", words)), want);
     EXPECT_INT(n, 3);
+    expect_texts(printed_by(1, words), want, n, "a batch of three");
+    expect_texts(printed_by(1, arena_printf(mem(), "%s --batch 2", words)), want, n,
+                 "batches of two");
     expect_varied(want[0]);
     for (int i = -1; i < some; i++) {
         const char *how = i < 0 ? first : strategies[i];

@@ -1,5 +1,5 @@
 /* sampler.c - which tokens may come next and how likely, and the streamed text. */
-#include "frontend/tools/sampler.h"
+#include "runtime/text/sampler.h"
 #include "../test.h"
 #include "frontend/tools/text.h"
 

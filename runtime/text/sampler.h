@@ -18,8 +18,9 @@ typedef struct Sampler Sampler;
  * 0 < top_p <= 1, repetition_penalty in 0.01..100. */
 Sampler *sampler_new(Arena *mem, const Sampling *s, int vocab);
 
-/* Notes that `token` is in the text, for the penalty. */
+/* Notes that `token` is in the text, for the penalty; another text begins. */
 void sampler_seen(Sampler *s, int token);
+void sampler_forget(Sampler *s);
 
 /* The tokens that may come next, in ids[vocab], and their probabilities in p[vocab],
  * which sum to 1; returns how many. In this order: penalty (a seen token's score is

@@ -1,5 +1,5 @@
 /* sampler.c - see sampler.h. */
-#include "frontend/tools/sampler.h"
+#include "runtime/text/sampler.h"
 #include "base/rng.h"
 #include <math.h>
 
@@ -52,6 +52,10 @@ Sampler *sampler_new(Arena *mem, const Sampling *set, int vocab) {
 void sampler_seen(Sampler *s, int token) {
     check(token >= 0 && token < s->vocab);
     s->seen[token] = true;
+}
+
+void sampler_forget(Sampler *s) {
+    memset(s->seen, 0, (size_t)s->vocab * sizeof *s->seen);
 }
 
 enum { LANES = 16 };

@@ -1,0 +1,384 @@
+/* train_sample.c - texts that the model makes as it is, every so many steps: a program for a
+ * token of each text, which shares the weights of the training program and works in its
+ * memory. Prompts go in token by token, so there is no program for them. All ranks run it,
+ * rank 0 chooses the tokens. Texts go to samples.jsonl in the run folder, an object a line. */
+#include "base/json.h"
+#include "frontend/config/commands.h"
+#include "frontend/config/config_state.h"
+#include "frontend/config/run_tokenizer.h"
+#include "frontend/train/train.h"
+#include "runtime/comm/comm.h"
+#include "runtime/text/sampler.h"
+#include <errno.h>
+#include <unistd.h>
+
+enum { MAX_LINE_BYTES = 1 << 24, MAX_FILE_BYTES = 1 << 30 };
+
+typedef struct SampleText {
+    const char *prompt; /* NULL: none was given */
+    int32_t *id;        /* the prompt's, then new ones */
+    int64_t given, n;
+    bool ended;
+    Sampler *sampler; /* on rank 0 */
+} SampleText;
+
+typedef struct Samples {
+    Program *program;
+    const Tokenizer *tokenizer; /* on rank 0; NULL: bytes */
+    bool bytes;
+    SampleText *text;
+    int64_t n, total; /* texts; tokens of one, at most */
+    int32_t *message; /* tokens of a step, then how many each text has before it */
+} Samples;
+
+/* ---- the texts ---- */
+
+static void put_ids(Arena *mem, SampleText *x, const int32_t *id, int64_t n,
+                    int64_t total) {
+    x->id = NEW_ARRAY(mem, int32_t, (size_t)total);
+    x->given = n;
+    memcpy(x->id, id, (size_t)n * sizeof *id);
+}
+
+static _Noreturn void refuse_prompt(const Train *t, const char *prompt, const char *why) {
+    config_refuse(t->job.cfg, "runner_config.sample_prompts", NULL,
+                  "prompts that the model can go on with", "prompt \"%.60s\": %s", prompt,
+                  why);
+}
+
+/* Tokens of the prompt, behind those that begin any text. */
+static void read_prompt(const Train *t, Samples *s, SampleText *x, const char *prompt) {
+    Arena *mem = arena_new();
+    size_t n = strlen(prompt), most = n;
+    int nprefix = 0;
+    const int32_t *prefix = NULL;
+    if (s->tokenizer) {
+        most = tokenizer_max_tokens(s->tokenizer, n);
+        prefix = tokenizer_prefix(s->tokenizer, &nprefix);
+    }
+    int32_t *id = NEW_ARRAY(mem, int32_t, most + (size_t)nprefix + 1);
+    if (nprefix) memcpy(id, prefix, (size_t)nprefix * sizeof *id);
+    int64_t count = nprefix;
+    if (s->tokenizer) {
+        TokenizerCache *cache = tokenizer_cache_new();
+        count += (int64_t)tokenizer_encode(s->tokenizer, cache, prompt, n, true,
+                                           id + nprefix, most, NULL);
+        tokenizer_cache_free(cache);
+    } else if (!s->bytes && n) {
+        refuse_prompt(
+            t, prompt,
+            "the run has no tokenizer, so no text is tokens; leave prompts out");
+    } else {
+        for (size_t i = 0; i < n; i++) id[count++] = (unsigned char)prompt[i];
+    }
+    for (int64_t i = 0; i < count; i++)
+        if (id[i] >= t->job.spec.vocab)
+            refuse_prompt(t, prompt, "it has a token beyond the model's vocabulary");
+    if (!count) id[count++] = 0;
+    if (count >= s->total)
+        refuse_prompt(t, prompt, "with new tokens it is longer than the model's context");
+    x->prompt = prompt;
+    put_ids(t->mem, x, id, count, s->total);
+    arena_free(mem);
+}
+
+/* What a text without a prompt begins with: the token that begins one, or ends the one
+ * before. */
+static int32_t first_token(const Train *t, const Samples *s) {
+    const ModelSpec *m = &t->job.spec;
+    int64_t id = s->tokenizer ? tokenizer_bos(s->tokenizer) : -1;
+    if (id < 0) id = m->bos_token;
+    if (id < 0 && s->tokenizer) id = tokenizer_eod(s->tokenizer);
+    if (id < 0 && m->n_eos) id = m->eos[0];
+    return id >= 0 && id < m->vocab ? (int32_t)id : 0;
+}
+
+static Sampling choices(const Config *cfg) {
+    return (Sampling){.greedy = !cfg->model_do_sample,
+                      .temperature = cfg->model_temperature,
+                      .top_k = cfg->model_top_k,
+                      .top_p = cfg->model_top_p,
+                      .repetition_penalty = cfg->model_repetition_penalty,
+                      .seed = (uint64_t)cfg->seed};
+}
+
+static void read_texts(const Train *t, Samples *s) {
+    const TextList prompts = t->job.cfg->runner_config_sample_prompts;
+    TokenizerSpec spec = run_tokenizer(t->mem, t->job.cfg);
+    Sampling set = choices(t->job.cfg);
+    if (run_tokenizer_found(&spec)) s->tokenizer = tokenizer_open(t->mem, &spec);
+    s->bytes =
+        !s->tokenizer && (t->job.spec.vocab <= 256 ||
+                          t->job.cfg->train_dataset_data_loader_type == LOADER_TEXT_FILE);
+    for (int64_t i = 0; i < s->n; i++) {
+        SampleText *x = &s->text[i];
+        x->sampler = sampler_new(t->mem, &set, (int)t->job.spec.vocab);
+        if (prompts.n) {
+            read_prompt(t, s, x, prompts.items[i]);
+            continue;
+        }
+        int32_t begin = first_token(t, s);
+        put_ids(t->mem, x, &begin, 1, s->total);
+    }
+}
+
+/* ---- the program ---- */
+
+static void refuse_what_has_no_texts(const Train *t) {
+    const char *why = !t->job.has_spec ? "model.file gives a module of its own"
+                      : t->job.strategy.context > 1
+                          ? "prediction does not split sequences (context_parallel)"
+                          : NULL;
+    if (why)
+        config_refuse(t->job.cfg, "runner_config.sample_every", NULL,
+                      "--runner_config.sample_every 0", "%s, so no text can be made",
+                      why);
+}
+
+/* The same placements as in training, so that the weights are where that has them. */
+static Program *make_program(Train *t, const Samples *s) {
+    Strategy strategy = t->job.strategy;
+    strategy.own_data = true;
+    strategy.overlap = OVERLAP_OFF;
+    strategy.sequence_parallel = false;
+    PassOptions o = pass_options_default();
+    ModelShape shape = {.batch = s->n,
+                        .seq = 1,
+                        .cache_len = s->total,
+                        .vocab_rows = strategy_vocab(&strategy, &t->job.spec)};
+    Module *m = model_build(t->mem, &t->job.spec, shape, MODEL_PREDICT);
+    PassOptions training = o;
+    ranks_apply(t, module_clone(t->mem, m), &training);
+    strategy_apply(&strategy, &t->job.spec, m, &o);
+    if (zero_gathers_ahead(&training)) o.zero_level = 3; /* as training leaves them */
+    model_logits_whole(m);
+    if (o.schedule) o.schedule = schedule_forward(t->mem, o.schedule);
+    CompileOptions co = {.cpu = t->job.cfg->context_cpu,
+                         .threads = (int)t->job.cfg->context_threads};
+    return program_make(t->mem, m, forward_passes, &o, &co);
+}
+
+/* All weights must be those of training. */
+static bool shares_weights(const Train *t, const Program *p) {
+    bool same = true;
+    for (int i = 0; i < p->entry->narg; i++) {
+        if (arg_role(p->entry, i) != ARG_param) continue;
+        int k = program_arg_named(t->program, p->entry->arg[i]->name);
+        same &= k >= 0 && t->program->arg[k] == p->arg[i];
+    }
+    return !comm_max_i64(!same);
+}
+
+void sample_plan(Train *t) {
+    const Config *cfg = t->job.cfg;
+    if (!cfg->runner_config_sample_every) return;
+    refuse_what_has_no_texts(t);
+    Samples *s = t->samples = NEW(t->mem, Samples);
+    s->n = MAX(cfg->runner_config_sample_prompts.n, 1);
+    s->total = t->job.spec.max_positions;
+    s->text = NEW_ARRAY(t->mem, SampleText, (size_t)s->n);
+    if (comm_rank() == 0) read_texts(t, s);
+    int64_t longest = 0;
+    for (int64_t i = 0; i < s->n; i++) longest = MAX(longest, s->text[i].given);
+    longest = comm_max_i64(longest);
+    s->total = MIN(s->total, longest + cfg->runner_config_sample_tokens);
+    s->message = NEW_ARRAY(t->mem, int32_t, (size_t)(2 * s->n) + 1);
+    s->program = make_program(t, s);
+}
+
+/* ---- the file ---- */
+
+/* Lines of steps after `last` go, and what is no line: half of one, of a run that was killed. */
+static int keep_lines(const Train *t, int64_t last) {
+    Arena *mem = arena_new();
+    const char *path = path_join(mem, t->run_dir, RUN_SAMPLES);
+    size_t size = 0;
+    if (!file_exists(path)) {
+        arena_free(mem);
+        return 0;
+    }
+    char *text = file_read(mem, path, MAX_FILE_BYTES, &size, EXIT_DATA);
+    Text kept = text_new(mem);
+    for (char *line = text, *end; *line; line = end + 1) {
+        end = strchr(line, '\n');
+        Catch c;
+        if (!end) break;
+        if (!CATCH(c)) continue;
+        const Json *v =
+            json_parse(mem, path, line, (size_t)(end - line), MAX_LINE_BYTES, EXIT_DATA);
+        if (json_i64(json_need(v, "step"), 0, INT64_MAX) <= last)
+            text_add_bytes(&kept, line, (size_t)(end - line) + 1);
+        catch_end(&c);
+    }
+    int error = kept.n == size ? 0 : file_write_atomic(path, kept.s, kept.n);
+    arena_free(mem);
+    return error;
+}
+
+static int append(const Train *t, const Text *lines) {
+    Arena *mem = arena_new();
+    FILE *f = fopen(path_join(mem, t->run_dir, RUN_SAMPLES), "a");
+    int error = f ? 0 : errno;
+    if (f && fwrite(lines->s, 1, lines->n, f) != lines->n) error = errno;
+    if (f && fclose(f) != 0 && !error) error = errno;
+    arena_free(mem);
+    return error;
+}
+
+static void add_ids(Text *out, const int32_t *id, int64_t n) {
+    for (int64_t i = 0; i < n; i++) text_add(out, "%s%d", i ? "," : "", id[i]);
+}
+
+/* The bytes of the new tokens; false: they have no text. */
+static bool new_text(const Samples *s, const SampleText *x, Text *out) {
+    for (int64_t i = x->given; i < x->n; i++) {
+        size_t n;
+        if (s->bytes) {
+            char byte = (char)MIN(x->id[i], 255);
+            text_add_bytes(out, &byte, 1);
+        } else if (s->tokenizer && x->id[i] < tokenizer_vocab(s->tokenizer) &&
+                   !tokenizer_special(s->tokenizer, x->id[i])) {
+            const char *piece = tokenizer_piece(s->tokenizer, x->id[i], false, &n);
+            text_add_bytes(out, piece, n);
+        }
+    }
+    return s->bytes || s->tokenizer;
+}
+
+static void tell(const Train *t, const Samples *s) {
+    Arena *mem = arena_new();
+    Text lines = text_new(mem);
+    for (int64_t i = 0; i < s->n; i++) {
+        const SampleText *x = &s->text[i];
+        Text text = text_new(mem), shown = text_new(mem);
+        bool readable = new_text(s, x, &text);
+        text_add(&lines, "{\"step\":%lld,\"prompt\":", (long long)t->step);
+        if (x->prompt)
+            json_write_bytes(&lines, x->prompt, strlen(x->prompt));
+        else
+            text_add(&lines, "null");
+        if (readable)
+            json_write_bytes(&shown, text.s, text.n);
+        else
+            text_add(&shown, "null");
+        text_add(&lines, ",\"text\":%s,\"tokens\":[", shown.s);
+        add_ids(&lines, x->id + x->given, x->n - x->given);
+        text_add(&lines, "]}\n");
+        if (!readable) add_ids(&text, x->id + x->given, x->n - x->given);
+        report_say(t, "sample at step %lld: %s%s%s", (long long)t->step,
+                   x->prompt ? x->prompt : "", x->prompt ? " ... " : "",
+                   readable ? shown.s : text.s);
+    }
+    int error = append(t, &lines);
+    if (error)
+        report_say(t, "WARNING: cannot write %s: %s", RUN_SAMPLES, strerror(error));
+    arena_free(mem);
+}
+
+/* ---- making them ---- */
+
+static void set(const Program *p, ArgRole role, const int32_t *value) {
+    int i = program_arg_role(p, role);
+    if (i >= 0) memcpy(p->arg[i], value, (size_t)type_bytes(&p->entry->arg[i]->ty));
+}
+
+/* Token at[i] of text i, for all: on rank 0 the scores of the next ones come back. */
+static const float *run_tokens(const Samples *s) {
+    const Program *p = s->program;
+    const int32_t *token = s->message, *at = s->message + s->n;
+    set(p, ARG_tokens, token);
+    set(p, ARG_offset, at);
+    set(p, ARG_positions, at);
+    Arena *mem = arena_new();
+    int32_t *last = NEW_ARRAY(mem, int32_t, (size_t)s->n);
+    for (int64_t i = 0; i < s->n; i++) last[i] = (int32_t)i;
+    set(p, ARG_last, last);
+    arena_free(mem);
+    train_run(s->program);
+    return p->ret[0];
+}
+
+static bool is_end(const Train *t, const Samples *s, int32_t token) {
+    for (int i = 0; i < t->job.spec.n_eos; i++)
+        if (t->job.spec.eos[i] == token) return true;
+    return s->tokenizer && token == tokenizer_eod(s->tokenizer);
+}
+
+/* Text x has had `at` + 1 tokens; takes the next one where it is not the prompt's. False: its
+ * scores are no numbers, as of a model that has diverged. */
+static bool take_token(const Train *t, const Samples *s, SampleText *x, int64_t at,
+                       const float *scores) {
+    if (x->ended || at + 1 < x->given) return true;
+    if (!sampler_takes(x->sampler, scores)) return false;
+    int32_t token = sampler_next(x->sampler, scores, x->n);
+    sampler_seen(x->sampler, token);
+    x->ended = is_end(t, s, token);
+    if (!x->ended) x->id[x->n++] = token;
+    x->ended |=
+        x->n - x->given >= t->job.cfg->runner_config_sample_tokens || x->n >= s->total;
+    return true;
+}
+
+/* On rank 0: what goes in at step `at`, and whether there is anything. A text that has ended
+ * goes over its last token again. */
+static void fill_message(const Samples *s, int64_t at) {
+    int32_t more = 0;
+    for (int64_t i = 0; i < s->n; i++) {
+        const SampleText *x = &s->text[i];
+        int64_t k = MIN(at, x->n - 1);
+        s->message[i] = x->id[k];
+        s->message[s->n + i] = (int32_t)k;
+        more |= !x->ended;
+    }
+    s->message[2 * s->n] = more;
+}
+
+static void make_texts(Train *t, Samples *s) {
+    bool root = comm_rank() == 0, good = true;
+    int64_t row = strategy_vocab(&t->job.strategy, &t->job.spec);
+    for (int64_t i = 0; root && i < s->n; i++) {
+        SampleText *x = &s->text[i];
+        x->n = x->given;
+        x->ended = false;
+        sampler_forget(x->sampler);
+        for (int64_t k = 0; k < x->n; k++) sampler_seen(x->sampler, x->id[k]);
+    }
+    for (int64_t at = 0;; at++) {
+        if (root) fill_message(s, at);
+        if (!good) s->message[2 * s->n] = 0;
+        comm_broadcast(s->message, (size_t)(2 * s->n + 1) * sizeof *s->message, 0);
+        if (!s->message[2 * s->n]) break;
+        const float *scores = run_tokens(s);
+        for (int64_t i = 0; root && i < s->n; i++)
+            good &= take_token(t, s, &s->text[i], at, scores + i * row);
+    }
+    if (root && good)
+        tell(t, s);
+    else if (root)
+        report_say(t,
+                   "WARNING: no samples at step %lld: the model's scores are no numbers",
+                   (long long)t->step);
+}
+
+void sample_start(Train *t) {
+    Samples *s = t->samples;
+    if (!s) return;
+    program_borrow(s->program, t->program);
+    if (!shares_weights(t, s->program))
+        config_refuse(
+            t->job.cfg, "runner_config.sample_every", NULL,
+            "--runner_config.sample_every 0, and stator predict RUN",
+            "under this strategy weights are not placed as prediction has them");
+    int error = comm_rank() ? 0 : keep_lines(t, t->start_step);
+    if (error)
+        report_say(t, "WARNING: cannot write %s: %s", RUN_SAMPLES, strerror(error));
+}
+
+void sample_step(Train *t) {
+    if (t->samples && t->step % t->job.cfg->runner_config_sample_every == 0)
+        make_texts(t, t->samples);
+}
+
+void sample_end(Train *t) {
+    if (t->samples) program_free(t->samples->program);
+}
