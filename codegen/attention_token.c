@@ -60,10 +60,11 @@ static LLVMValueRef tail_mask(const Attn *a) {
 }
 
 /* Starts loading what is at `at`, or a row of a head: these are too far from each other for
- * the CPU to see which comes next. */
+ * the CPU to see which comes next. To the second cache: a block of all heads is larger than
+ * the first. */
 static void fetch(const Attn *a, LLVMValueRef at) {
     Emit *e = a->e;
-    LLVMValueRef args[] = {at, emit_i32(e, 0), emit_i32(e, 3), emit_i32(e, 1)};
+    LLVMValueRef args[] = {at, emit_i32(e, 0), emit_i32(e, 2), emit_i32(e, 1)};
     emit_intrinsic(e, "llvm.prefetch", &e->ptr, 1, args, ARRAY_LEN(args));
 }
 
