@@ -8,8 +8,8 @@
 #include "base/rng.h"
 #include "frontend/model/weights.h"
 #include "frontend/tools/generate.h"
-#include "runtime/text/sampler.h"
 #include "runtime/core/rt.h"
+#include "runtime/text/sampler.h"
 #include <math.h>
 #include <stdlib.h>
 #include <sys/mman.h>

@@ -88,10 +88,19 @@ static Value *rotate(Make *k, Value *x, const char *name) {
     return build1(named(k, name), kind, NULL, x, k->table, NULL);
 }
 
-/* The cache with this run's rows of x from the offset on. */
-static Value *cache_write(Make *k, Value *cache, Value *x, const char *name) {
+static Value *cast(Make *k, Value *x, DType to, const char *name) {
+    Type ty = x->ty;
+    ty.dt = to;
+    return x->ty.dt == to ? x : build_as(named(k, name), OP_cast, NULL, ty, x, NULL);
+}
+
+/* The cache gets this run's rows of x from the offset on; returns it as x is. */
+static Value *cache_write(Make *k, Value **cache, Value *x, const char *name) {
     int kind = k->offset->ty.rank ? OP_cache_write_each : OP_cache_write;
-    return build1(named(k, name), kind, NULL, cache, x, k->offset, NULL);
+    DType dt = x->ty.dt;
+    x = cast(k, x, (*cache)->ty.dt, name);
+    *cache = build1(named(k, name), kind, NULL, *cache, x, k->offset, NULL);
+    return cast(k, *cache, dt, name);
 }
 
 /* Causal attention of x[b,t,c]. kcache and vcache (both or neither) get this run's keys
@@ -115,8 +124,8 @@ static Value *attention(Make *k, Value *x, Value **kcache, Value **vcache) {
     q = rotate(k, q, "q");
     key = rotate(k, key, "k");
     if (*kcache) {
-        *kcache = key = cache_write(k, *kcache, key, "kcache");
-        *vcache = v = cache_write(k, *vcache, v, "vcache");
+        key = cache_write(k, kcache, key, "kcache");
+        v = cache_write(k, vcache, v, "vcache");
     }
     double p = k->use == MODEL_PREDICT ? 0 : s->attn_dropout;
     char *attrs = bfmt(&k->b, "scale=%.17g; causal=1", 1 / sqrt((double)s->head_dim));
@@ -156,8 +165,8 @@ static Value *mlp(Make *k, Value *x) {
 /* ---- the layer ---- */
 
 static Type cache_type(const Make *k) {
-    return TYPE(DT_F32, k->shape.batch, k->shape.cache_len, k->s->kv_heads,
-                k->s->head_dim);
+    return TYPE(k->shape.bf16_caches ? DT_BF16 : DT_F32, k->shape.batch,
+                k->shape.cache_len, k->s->kv_heads, k->s->head_dim);
 }
 
 /* A row for each position, or each token where they have their own. */

@@ -75,6 +75,8 @@ typedef enum ModelUse { MODEL_TRAIN, MODEL_TRAIN_LOGITS, MODEL_PREDICT } ModelUs
 typedef struct ModelShape {
     int64_t batch, seq; /* B sequences of T tokens in one run */
     int64_t cache_len;  /* MODEL_PREDICT: rows of the caches, at least seq */
+    bool bf16_caches; /* they are bf16: for products of such numbers (pass narrow), which
+                           round what they read of them anyhow */
     /* training on packed documents: */
     bool own_positions; /* positions come with the batch, i32[B,T], not 0, 1, 2, ... */
     bool documents; /* so does attends_from, i32[B,T]: the first key a query may see */
@@ -100,7 +102,7 @@ typedef struct ModelShape {
  *   MODEL_TRAIN_LOGITS  the same -> loss, logits f32[B,T,V]
  *   MODEL_PREDICT       (tokens i32[B,T], offset of the first token, last i32[B]: the
  *                       rows of B*T whose logits are wanted, kcache, vcache
- *                       f32[layers,B,cache_len,kv_heads,head_dim], params)
+ *                       f32[layers,B,cache_len,kv_heads,head_dim] (or bf16), params)
  *                       -> logits f32[B,V], kcache and vcache in place
  *                       offset is i32[] for one sequence, else i32[B], and behind it are
  *                       positions i32[B,T], which are offset[b] + t

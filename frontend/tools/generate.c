@@ -26,6 +26,7 @@ Module *generator_module(Arena *mem, const ModelSpec *s, const Strategy *strateg
     ModelShape shape = {.batch = batch,
                         .seq = rows,
                         .cache_len = cache_len,
+                        .bf16_caches = o->narrow == DT_BF16,
                         .vocab_rows = strategy_vocab(strategy, s)};
     Module *m = model_build(mem, s, shape, MODEL_PREDICT);
     strategy_apply(strategy, s, m, o);
