@@ -78,4 +78,9 @@ static inline uint16_t f32_to_f16(float f) {
     return (uint16_t)(sign | (f32_bits(f32_of_bits(size) + 0.5f) - 0x3f000000));
 }
 
+/* The bits of f as a number of 16 bits: f16 or bf16. */
+static inline uint16_t f32_to_narrow(DType t, float f) {
+    return t == DT_F16 ? f32_to_f16(f) : f32_to_bf16(f);
+}
+
 #endif

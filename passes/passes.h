@@ -51,6 +51,9 @@ typedef struct PassOptions {
      * the residual stream stays as it is */
     DType narrow;
     bool residual_exact;
+    /* hold: parameters that products read rounded are arguments of the type narrow; for
+     * programs that share them with none which has them in f32 */
+    bool hold;
     /* remake: what backward makes again of which layers (passes/model/remake_spans.h); NULL
      * or "": nothing */
     const char *remake;

@@ -247,14 +247,28 @@ typedef struct Parts {
     int n;
 } Parts;
 
+/* Into the elements of t from `at` on. */
+static void take_values(const CkptTensor *t, int64_t at, const float *values,
+                        int64_t count) {
+    if (t->dtype == DT_F32) {
+        memcpy((float *)t->data + at, values, (size_t)count * sizeof *values);
+        return;
+    }
+    for (int64_t i = 0; i < count; i++)
+        ((uint16_t *)t->data)[at + i] = f32_to_narrow(t->dtype, values[i]);
+}
+
 static void take_rows(const CkptTensor *t, int64_t first, int64_t count,
                       const float *values) {
+    if (!t->layout) {
+        take_values(t, first, values, count);
+        return;
+    }
     LayoutWalk w = layout_walk(t->layout, comm_rank());
     while (layout_next(&w)) {
         int64_t from = MAX(w.global, first), to = MIN(w.global + w.count, first + count);
         if (from >= to) continue;
-        memcpy((float *)t->data + w.local + from - w.global, values + from - first,
-               (size_t)(to - from) * sizeof(float));
+        take_values(t, w.local + from - w.global, values + from - first, to - from);
     }
 }
 
@@ -273,7 +287,8 @@ static void take_piece(void *context, int arg, int64_t first, int64_t count,
 
 static void send_piece(void *context, int arg, int64_t first, int64_t count,
                        const float *values) {
-    comm_broadcast((void *)(uintptr_t)values, (size_t)count * sizeof *values, 0);
+    if (comm_size() > 1)
+        comm_broadcast((void *)(uintptr_t)values, (size_t)count * sizeof *values, 0);
     take_piece(context, arg, first, count, values);
 }
 
@@ -318,6 +333,20 @@ const char *source_load_parts(Arena *mem, const Source *s, const Func *entry,
     else
         receive_pieces(entry, &p);
     return s->path;
+}
+
+void source_mark_exact(const Source *s, Func *entry, DType type) {
+    Arena *mem = arena_new();
+    bool *exact = NEW_ARRAY(mem, bool, (size_t)entry->narg + 1);
+    Type scalar = {.dt = type};
+    if (s->kind == SOURCE_HF && comm_rank() == 0)
+        weights_stored_as(s->path, entry, type, exact);
+    if (comm_size() > 1) comm_broadcast(exact, (size_t)entry->narg * sizeof *exact, 0);
+    for (int i = 0; i < entry->narg; i++)
+        if (exact[i])
+            func_arg_set_text(entry, i, "exact", ATTR_TYPE,
+                              type_text(entry->mod->mem, &entry->mod->mesh, &scalar));
+    arena_free(mem);
 }
 
 const char *source_load(Arena *mem, const Source *s, const Func *entry, WeightAt at,

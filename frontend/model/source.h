@@ -47,9 +47,14 @@ const char *source_load(Arena *mem, const Source *s, const Func *entry, WeightAt
                         void *context);
 /* The same for all ranks of a run, whose programs hold parts: `entry` is that of the
  * module with whole parameters, `t[n]` the program's parameters with their layouts, found
- * by name. Rank 0 reads a Hugging Face folder, and sends the others each tensor. */
+ * by name; one without a layout is whole. Those of 16 bits are rounded while they are read.
+ * Rank 0 reads a Hugging Face folder, and sends the others each tensor. */
 const char *source_load_parts(Arena *mem, const Source *s, const Func *entry,
                               CkptTensor *t, int n);
+
+/* On all ranks of a run: writes the attribute `exact` on the parameters of `entry`, which
+ * model_build made of s->spec, that a Hugging Face folder stores in that type. */
+void source_mark_exact(const Source *s, Func *entry, DType type);
 
 /* The parameters of a function as tensors of a checkpoint; *n of them. */
 CkptTensor *source_tensors(Arena *mem, const Func *entry, WeightAt at, void *context,

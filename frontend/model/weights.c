@@ -335,6 +335,19 @@ void weights_load_hf_pieces(const char *dir, const Func *entry, WeightSink sink,
     load_all(dir, entry, NULL, sink, context);
 }
 
+void weights_stored_as(const char *dir, const Func *entry, DType type, bool *exact) {
+    Arena *mem = arena_new();
+    Load l = {.mem = mem, .file = safetensors_open(mem, dir, EXIT_CHECKPOINT)};
+    l.map = hf_map(mem, entry);
+    for (int i = 0; i < entry->narg; i++) exact[i] = arg_role(entry, i) == ARG_param;
+    for (int i = 0; i < l.map.n; i++) {
+        const SafeTensor *t = find(&l, l.map.t[i].name);
+        exact[l.map.t[i].arg] &= t && t->dtype == (int)type;
+    }
+    safetensors_close(l.file);
+    arena_free(mem);
+}
+
 /* ---- out ---- */
 
 static void write_text(Arena *mem, const char *dir, const char *name, const char *text) {
@@ -358,10 +371,6 @@ static const char *generation_json(Arena *mem, const ModelSpec *s) {
     return t.s;
 }
 
-uint16_t weights_rounded(DType type, float v) {
-    return type == DT_F16 ? f32_to_f16(v) : f32_to_bf16(v);
-}
-
 /* Tensors on their way out, one at a time. */
 typedef struct Save {
     const HfMap *map;
@@ -380,7 +389,7 @@ static const void *save_tensor(void *context, int i) {
     const float *from = wide(v, i);
     if (!v->narrow) return from;
     for (int64_t k = 0; k < v->map->t[i].count; k++)
-        v->narrow[k] = weights_rounded(v->type, from[k]);
+        v->narrow[k] = f32_to_narrow(v->type, from[k]);
     return v->narrow;
 }
 

@@ -53,6 +53,10 @@ typedef void (*WeightSink)(void *context, int arg, int64_t first, int64_t count,
 void weights_load_hf_pieces(const char *dir, const Func *entry, WeightSink sink,
                             void *context);
 
+/* Says of each parameter of `entry`, by argument, whether all its tensors in `dir` are stored
+ * in that type: exact[narg]. Tensors that are missing are not; nothing fails on them. */
+void weights_stored_as(const char *dir, const Func *entry, DType type, bool *exact);
+
 /* Writes config.json, generation_config.json and model.safetensors to `dir`, which is
  * made when missing. Existing files of these names are replaced, each atomically, the
  * weights last. Fails with EXIT_CONFIG for a spec that Hugging Face's classes cannot
@@ -63,7 +67,5 @@ void weights_save_hf(const char *dir, const ModelSpec *s, const Func *entry, Wei
  * weights are written, when a finite number is too large for the type. */
 void weights_save_hf_as(const char *dir, const ModelSpec *s, const Func *entry,
                         WeightAt at, void *context, DType type);
-/* The bits of v as bf16 or f16. */
-uint16_t weights_rounded(DType type, float v);
 
 #endif

@@ -96,7 +96,7 @@ static bool same_narrow(DType type, const void *data, const float *want, int64_t
     for (int64_t k = 0; k < count; k++) {
         uint16_t bits;
         memcpy(&bits, (const char *)data + 2 * k, 2);
-        if (bits != weights_rounded(type, want[k])) return false;
+        if (bits != f32_to_narrow(type, want[k])) return false;
     }
     return true;
 }

@@ -16,7 +16,9 @@
 /* A key that does nothing here must not look as if it did. Unknown ones are left to the
  * configuration, which knows the nearest. */
 static void check_flags(Arena *mem, const Options *o, const Source *s) {
-    static const char *const used[] = {"seed", "dump_ir", "model.model_config.do_sample"};
+    static const char *const used[] = {"seed", "dump_ir", "model.model_config.do_sample",
+                                       "model.model_config.compute_dtype",
+                                       "model.model_config.fp32_residual_connection"};
     static const char *const finds[] = {"resume_or_finetune_checkpoint", "output_dir",
                                         "init_from",
                                         "callbacks.CheckpointMonitor.directory"};
@@ -238,7 +240,7 @@ static void predict_texts(Arena *mem, const Options *o, Source *s, const Config 
         batch = choose_batch(o, &s->spec, cfg, strategy.data, k.n * k.samples, most);
     batch = comm_max_i64(batch);
     watch_task("start of the prediction", -1, false);
-    Generator *g = generator_new(mem, &s->spec, &strategy, batch, longest, most, cfg);
+    Generator *g = generator_new(mem, s, &strategy, batch, longest, most, cfg);
     const char *folder = generator_load(mem, g, s);
     Replicas *r = replicas_new(mem, g);
     watch_task("prediction", -1, false);

@@ -39,10 +39,14 @@ static Program *make(Arena *mem, const Generator *g, int64_t rows, const Config 
                      const char *dump_name) {
     CompileOptions co = {.cpu = cfg->context_cpu, .threads = (int)cfg->context_threads};
     PassOptions po = pass_options_default();
+    po.narrow = strategy_pass_options(cfg).narrow;
+    po.residual_exact = cfg->model_fp32_residual_connection;
+    po.hold = po.narrow != DT_F32;
     if (cfg->dump_ir[0] && comm_rank() == 0)
         po.dump_dir = path_join(mem, cfg->dump_ir, dump_name);
     Module *m =
-        generator_module(mem, g->spec, g->strategy, g->batch, rows, g->cache_len, &po);
+        generator_module(mem, &g->source->spec, g->strategy, g->batch, rows, g->cache_len, &po);
+    if (po.hold) source_mark_exact(g->source, model_entry(m), po.narrow);
     int size[MAX_AXES], stages = (int)MAX(g->strategy->stages, 1);
     for (int a = 0; a < m->mesh.naxes; a++) size[a] = m->mesh.axis[a].size;
     if (comm_size() > 1) comm_mesh(stages, m->mesh.naxes, size);
@@ -101,12 +105,13 @@ static void make_inputs(Arena *mem, Generator *g) {
     g->n = NEW_ARRAY(mem, int64_t, batch);
 }
 
-Generator *generator_new(Arena *mem, const ModelSpec *s, const Strategy *strategy,
+Generator *generator_new(Arena *mem, const Source *source, const Strategy *strategy,
                          int64_t batch, int64_t prompt_n, int64_t total,
                          const Config *cfg) {
+    const ModelSpec *s = &source->spec;
     check(prompt_n > 0 && prompt_n <= total && total <= s->max_positions && batch > 0);
     Generator *g = NEW(mem, Generator);
-    g->spec = s;
+    g->source = source;
     g->strategy = strategy;
     g->batch = batch;
     g->vocab = s->vocab;
@@ -130,12 +135,19 @@ static float *weight(void *context, int arg) {
     return ((const Program *)context)->arg[arg];
 }
 
+static bool holds_narrow(const Program *p) {
+    for (int i = 0; i < p->entry->narg; i++)
+        if (arg_role(p->entry, i) == ARG_param && p->entry->arg[i]->ty.dt != DT_F32)
+            return true;
+    return false;
+}
+
 const char *generator_load(Arena *mem, Generator *g, const Source *s) {
     int n;
-    if (!program_in_parts(g->owner))
+    if (!program_in_parts(g->owner) && !holds_narrow(g->owner))
         return source_load(mem, s, g->owner->entry, weight, g->owner);
     ModelShape one = {.batch = 1, .seq = 1, .cache_len = 1};
-    Func *whole = model_entry(model_build(mem, g->spec, one, MODEL_PREDICT));
+    Func *whole = model_entry(model_build(mem, &s->spec, one, MODEL_PREDICT));
     CkptTensor *t = program_tensors(mem, g->owner, &n);
     return source_load_parts(mem, s, whole, t, n);
 }

@@ -9,7 +9,7 @@
 #include "frontend/model/strategy.h"
 
 typedef struct Generator {
-    const ModelSpec *spec;
+    const Source *source;
     const Strategy *strategy;
     Program *prompt; /* NULL: the prompt is one token */
     Program *token;
@@ -38,10 +38,11 @@ Module *generator_module(Arena *mem, const ModelSpec *s, const Strategy *strateg
 int64_t generator_cache_bytes(const ModelSpec *s, int64_t total);
 
 /* Compiles both programs for `batch` texts at a time, prompts of up to prompt_n tokens and
- * texts of up to `total` tokens (prompt_n <= total <= s->max_positions) with threads, cpu,
+ * texts of up to `total` tokens (prompt_n <= total <= s->spec.max_positions) with threads, cpu,
  * memory limit and dump_ir of cfg, and allocates them; on all ranks of the strategy. Fails with
- * EXIT_MEMORY above the limit. Weights and caches are zero. */
-Generator *generator_new(Arena *mem, const ModelSpec *s, const Strategy *strategy,
+ * EXIT_MEMORY above the limit. Weights and caches are zero. With a compute_dtype of 16 bits
+ * matrices are held in it, and so are tables that a Hugging Face folder stores so. */
+Generator *generator_new(Arena *mem, const Source *s, const Strategy *strategy,
                          int64_t batch, int64_t prompt_n, int64_t total,
                          const Config *cfg);
 void generator_free(Generator *g);

@@ -150,9 +150,20 @@ static bool is_returned(const Func *f, const Value *v) {
     return false;
 }
 
+/* A result of the model, which may have been moved. */
+static bool is_output(const Func *f, const Value *v) {
+    if (f->role != ROLE_MODEL) return false;
+    while (!is_returned(f, v)) {
+        const Op *op = only_reader(f, v);
+        if (!op || !op_has(op, F_MOVE)) return false;
+        v = op->out[0];
+    }
+    return true;
+}
+
 static void round_result(Narrow *n, Value *v) {
-    bool output = n->f->role == ROLE_MODEL && is_returned(n->f, v);
-    if (!is_wider(v, n->to) || v->ty.rank < 2 || n->exact[v->id] || output) return;
+    if (!is_wider(v, n->to) || v->ty.rank < 2 || n->exact[v->id]) return;
+    if (is_output(n->f, v)) return;
     round_value(n, v);
 }
 

@@ -55,7 +55,8 @@ int ckpt_save(const char *dir, int64_t step, const CkptTensor *t, int n,
  * on the way gets a line in `log` (may be NULL). Leftover .tmp folders that nobody is
  * writing are removed. When no tensor asks for the optimizer's file, that is not read.
  * *state_json (may be NULL) is the object as it was saved; *step may be NULL.
- * Padding becomes 0. Rank 0 chooses the checkpoint; ranks that do not see its folder get
+ * Padding becomes 0. What was saved as f32 is rounded for a tensor of bf16 or f16. Rank 0
+ * chooses the checkpoint; ranks that do not see its folder get
  * their parts from rank 0, which is a line in `log`.
  * Returns false when there is no checkpoint (or no dir). Fails with EXIT_CHECKPOINT when
  * there are some but none is good, when names, shapes or types differ from t, and when

@@ -57,12 +57,12 @@ static int64_t elements_held(const Wanted *wanted, int rank) {
     return n;
 }
 
-/* Bytes of all wanted tensors that a rank holds, without padding. */
+/* Bytes of all wanted tensors that a rank holds, as they are stored, without padding. */
 static uint64_t needed_bytes(const Load *l, int rank) {
     uint64_t all = 0;
     for (int i = 0; i < l->n; i++)
         all += (uint64_t)elements_held(&l->wanted[i], rank) *
-               dtype_bytes[l->wanted[i].t->dtype];
+               dtype_bytes[l->wanted[i].stored];
     return all;
 }
 
@@ -90,6 +90,32 @@ static void clear_padding(const Load *l) {
     }
 }
 
+/* The next bytes of a file, or of what rank 0 sends. */
+static const char *next_bytes(CkptStream *s, Pipe *from, void *to, uint64_t n) {
+    if (s) return stream_pull(s, to, n);
+    pipe_take(from, to, n);
+    return NULL;
+}
+
+/* The elements of a run, which come next. */
+static const char *fill_run(CkptStream *s, Pipe *from, const Wanted *w,
+                            const Overlap *o) {
+    enum { PART = 1024 };
+    float part[PART];
+    DType type = w->t->dtype;
+    char *to = (char *)w->t->data + (uint64_t)o->b_at * dtype_bytes[type];
+    if (w->stored == type)
+        return next_bytes(s, from, to, (uint64_t)o->count * dtype_bytes[type]);
+    for (int64_t at = 0, n; at < o->count; at += n) {
+        n = MIN(PART, o->count - at);
+        const char *wrong = next_bytes(s, from, part, (uint64_t)n * sizeof *part);
+        if (wrong) return wrong;
+        for (int64_t i = 0; i < n; i++)
+            ((uint16_t *)(void *)to)[at + i] = f32_to_narrow(type, part[i]);
+    }
+    return NULL;
+}
+
 /* ---- files ---- */
 
 static const char *not_as_said(const Load *l, const CkptFile *f, const char *name) {
@@ -111,9 +137,8 @@ static const char *fill_from(Load *l, CkptStream *s, const Safetensors *st,
         const Wanted *w;
         RowOverlap all = row_overlap(l, i, s->file->rank, l->group.rank);
         while ((w = row_overlap_next(&all))) {
-            char *to = (char *)w->t->data + (uint64_t)all.o.b_at * each;
             const char *wrong = stream_seek(s, base + (uint64_t)all.o.a_at * each);
-            if (!wrong) wrong = stream_pull(s, to, (uint64_t)all.o.count * each);
+            if (!wrong) wrong = fill_run(s, NULL, w, &all.o);
             if (wrong) return wrong;
             *filled += (uint64_t)all.o.count * each;
         }
@@ -215,11 +240,7 @@ static void take_file(Load *l, const CkptFile *f, Pipe *from) {
         if (row->kind != f->kind || !ckpt_writes(row, f->rank)) continue;
         const Wanted *w;
         RowOverlap all = row_overlap(l, i, f->rank, l->group.rank);
-        while ((w = row_overlap_next(&all))) {
-            uint64_t each = row_element(row);
-            char *to = (char *)w->t->data + (uint64_t)all.o.b_at * each;
-            pipe_take(from, to, (uint64_t)all.o.count * each);
-        }
+        while ((w = row_overlap_next(&all))) fill_run(NULL, from, w, &all.o);
     }
 }
 

@@ -11,6 +11,7 @@ typedef struct Wanted {
     CkptTensor *t;
     Layout layout; /* on this run's ranks */
     bool found;    /* the table has it */
+    DType stored;  /* as what: that of t, or f32, which is rounded to it */
 } Wanted;
 
 /* What is wanted of the tensor that a row of the table has some of. */

@@ -21,7 +21,9 @@ static const char *shape_text(Arena *mem, const char *type, int rank,
 }
 
 static bool same_shape(const CkptRow *a, const CkptTensor *b) {
-    return a->dtype == (int)b->dtype && a->rank == b->rank &&
+    bool rounds =
+        a->dtype == DT_F32 && dtype_is_float(b->dtype) && dtype_bytes[b->dtype] == 2;
+    return (a->dtype == (int)b->dtype || rounds) && a->rank == b->rank &&
            !memcmp(a->dim, b->dim, (size_t)a->rank * sizeof a->dim[0]);
 }
 
@@ -75,6 +77,7 @@ static void match_rows(Load *l) {
         for (int k = 0; k < target->n; k++) {
             const CkptTensor *t = target->wanted[k].t;
             target->wanted[k].found = true;
+            target->wanted[k].stored = (DType)row->dtype;
             if (same_shape(row, t)) continue;
             l->misfit = arena_printf(
                 l->mem, "tensor '%s' is %s in %s and %s in the model", row->tensor,
