@@ -146,6 +146,19 @@ static void choose_split(Eval *e, const Options *o, const Config *cfg) {
     e->all = !valid;
 }
 
+/* A run folder names its data as they were seen from where it was trained. */
+static void need_own_data(const Eval *e, const Source *s, const Config *cfg) {
+    const char *path = cfg->train_dataset_data_loader_dataset_dir;
+    if (!s->config || !path[0] || !strcmp(path, "embedded") || file_exists(path) ||
+        is_pair(e->t.mem, path))
+        return;
+    fail(EXIT_DATA,
+         "there is no %s, which are the data that %s names%s: write where they are now, "
+         "--data PATH",
+         path, s->config,
+         path[0] == '/' ? "" : ", seen from the folder in which it was trained");
+}
+
 Config *eval_config(Eval *e, int argc, char **argv) {
     Arena *mem = e->t.mem;
     const Options *o = options_read(mem, COMMAND_eval, argc, argv);
@@ -161,6 +174,7 @@ Config *eval_config(Eval *e, int argc, char **argv) {
     Config *cfg = named ? config_of_file(o, &s, weights)
                         : config_of_folder(o, &s, weights, own_data);
     if (e->data_path) set_data(e, o, cfg);
+    if (own_data && !named && !e->endings_path) need_own_data(e, &s, cfg);
     choose_split(e, o, cfg);
     return cfg;
 }

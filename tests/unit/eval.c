@@ -143,6 +143,23 @@ TEST(batches_and_the_rest) {
     }
 }
 
+/* A run folder takes its weights with it, but not its data. */
+TEST(a_run_that_was_moved) {
+    const char *run = evaluated_run(""), *moved = in_temp("moved"), *data = runs_text();
+    Evaluated want = evaluated(run);
+    EXPECT(!rename(run, moved));
+    Evaluated there = evaluated(moved);
+    EXPECT(there.loss == want.loss && there.tokens == want.tokens);
+    EXPECT(!rename(data, in_temp("elsewhere.txt")));
+    RUN_EXPECT(EXIT_DATA, arena_printf(mem(), "eval %s", moved));
+    SAID_EXPECT("/moved/config.yaml names: write where they are now, --data PATH");
+    Evaluated other =
+        evaluated(arena_printf(mem(), "%s --data %s", moved, in_temp("elsewhere.txt")));
+    EXPECT(other.loss == want.loss);
+    RUN_EXPECT(
+        0, arena_printf(mem(), "predict %s one --max_new_tokens 3 --threads 1", moved));
+}
+
 /* A line of loose JSON is a sample: what fills it up does not count. */
 TEST(labels_that_do_not_count) {
     static const char *const text[] = {"one and one is 7", "two", "two and"};
