@@ -27,6 +27,8 @@ static const Constant constants[] = {
     NUMBER("host", link[LINK_HOST].bytes_per_second, 1e9, 0.3, 1, 1e6, true),
     NUMBER("network", link[LINK_NETWORK].bytes_per_second, 1e9, 0.3, 1, 1e6, true),
     NUMBER("op_start_us", op_start_seconds, 1e-6, 0.5, 0.1, 1000, true),
+    NUMBER("issue_us", issue_seconds, 1e-6, 0.5, 0.1, 1000, false),
+    NUMBER("inner_bytes", inner_bytes, 1, 0.3, 0.1, 100, false),
     NUMBER("host_start_us", link[LINK_HOST].start_seconds, 1e-6, 0.5, 0.1, 1000, false),
     NUMBER("network_start_us", link[LINK_NETWORK].start_seconds, 1e-6, 0.5, 0.1, 1000,
            false),

@@ -30,6 +30,9 @@ static const NumberRow machine_numbers[] = {
     NUMBER(Machine, "half", half, 1, 0, 1e6),
     NUMBER(Machine, "inner_reached", inner_reached, 1, 0.001, 1),
     NUMBER(Machine, "op_start_us", op_start_seconds, 1e-6, 0, 1e6),
+    NUMBER(Machine, "issue_us", issue_seconds, 1e-6, 0, 1e6),
+    NUMBER(Machine, "inner_bytes", inner_bytes, 1, 0, 1e6),
+    NUMBER(Machine, "sum_bytes", sum_bytes, 1, 0, 8),
     NUMBER(Machine, "element_billions", element_rate, 1e9, 0, 1e9),
     NUMBER(Machine, "hidden", hidden, 1, 0, 1),
 };

@@ -98,6 +98,13 @@ typedef struct Machine {
      * reached x m/(m + half) x n/(n + half) x k/(k + half) of the peak. */
     double reached, half, inner_reached;
     double op_start_seconds; /* of every op */
+    /* Ops are put into a queue, which takes the processor so long for each, and done behind
+     * it: a task takes as long as its ops, or as putting them there. 0: there is no queue. */
+    double issue_seconds;
+    /* An op with products inside moves so many bytes for each product and each number of the
+     * matrix between them; 0: that matrix is never in memory. */
+    double inner_bytes;
+    double sum_bytes;    /* of a number in sums over ranks; 0: as the program has them */
     double element_rate; /* numbers a second of an elementwise op without a row; 0: any */
     Link link[LINK_LEVELS];
     CollectiveCurve *collective;

@@ -11,13 +11,20 @@ typedef struct RingCost {
     int factor;  /* parts of B / n that each of the other ranks costs */
     bool whole;  /* B itself for each of the other ranks */
     bool single; /* B once */
+    bool sums;   /* numbers of several ranks are added up */
 } RingCost;
 
 static const RingCost ring_cost[OP_COUNT] = {
-    [OP_all_reduce] = {.factor = 2},    [OP_reduce_scatter] = {.factor = 1},
-    [OP_all_to_all] = {.factor = 1},    [OP_all_gather] = {.whole = true},
+    [OP_all_reduce] = {.factor = 2, .sums = true},
+    [OP_reduce_scatter] = {.factor = 1, .sums = true},
+    [OP_all_to_all] = {.factor = 1},
+    [OP_all_gather] = {.whole = true},
     [OP_ring_shift] = {.single = true},
 };
+
+bool message_sums(int kind) {
+    return ring_cost[kind].sums;
+}
 
 static int64_t times(int64_t a, int64_t b) {
     int64_t out;

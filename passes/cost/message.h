@@ -21,6 +21,8 @@ GroupShape stages_shape(const Machine *m, const Mesh *mesh, int stages, int from
  * the ring algorithms: all_reduce 2 (n-1)/n B, reduce_scatter and all_to_all (n-1)/n B,
  * all_gather (n-1) B, ring_shift B. Rounded up; INT64_MAX at most. */
 int64_t message_sent_bytes(int kind, int64_t bytes, int n);
+/* Does a collective (OpKind) add up what ranks send? */
+bool message_sums(int kind);
 
 /* Seconds of a collective (OpKind) for which a rank sends so many bytes, all groups at once:
  * as measured, or what the starts and the bytes take on the slowest link of a ring. Small

@@ -52,8 +52,16 @@ static void pass_time(OpClock *c, WorkKind kind, double seconds) {
     c->t.kind[kind] += seconds;
 }
 
+/* What a rank sends where sums have another width than in the program. */
+static double sent_bytes(const Machine *m, const OpSize *s) {
+    bool sums = message_sums(s->op) && dtype_is_float(s->type);
+    double width = m->sum_bytes > 0 && sums ? m->sum_bytes / dtype_bytes[s->type] : 1;
+    return width * s->n.bytes;
+}
+
 static void add_collective(OpClock *c, const Timing *k, const OpSize *s, int row) {
-    double seconds = collective_seconds(k->m, &k->shape[s->axes], s->op, s->n.bytes);
+    double bytes = sent_bytes(k->m, s);
+    double seconds = collective_seconds(k->m, &k->shape[s->axes], s->op, bytes);
     double begin = MAX(c->t.all, c->sending);
     c->sending = begin + seconds;
     if (s->late && c->nlate < MAX_LATE)
@@ -79,11 +87,13 @@ static void add_call(OpClock *c, const Timing *k, const OpSize *s) {
     const FuncTime *callee = &k->func[s->callee];
     c->t.all += s->times * callee->all;
     c->t.hidden += s->times * callee->hidden;
+    c->t.issue += s->times * callee->issue;
     for (int i = 0; i < WORK_KINDS; i++) c->t.kind[i] += s->times * callee->kind[i];
 }
 
 void clock_add(OpClock *c, const Timing *k, const OpSizes *sizes, int row) {
     const OpSize *s = &sizes->size[row];
+    if (s->kind != SIZE_CALL) c->t.issue += k->m->issue_seconds;
     switch (s->kind) {
     case SIZE_CALL:
         add_call(c, k, s);

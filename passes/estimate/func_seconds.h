@@ -7,6 +7,7 @@
  * nothing is computed, `hidden` the rest of them. */
 typedef struct FuncTime {
     double all, kind[WORK_KINDS], hidden;
+    double issue; /* of the processor that puts its ops into a queue */
 } FuncTime;
 
 /* The functions of a module by Func.nth, callees first. */

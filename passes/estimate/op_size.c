@@ -84,6 +84,7 @@ static OpSize size_collective(const SizeScale *scale, const Op *op) {
     for (int i = 0; i < op->nin; i++)
         s.n.bytes += (double)message_sent_bytes(op->kind, scaled_bytes(scale, &op->in[i]->ty), n);
     s.late = op_int(op, "late", 0);
+    s.type = op->nin ? op->in[0]->ty.dt : DT_F32;
     return s;
 }
 
@@ -161,11 +162,18 @@ static const InnerTable *find_inner(const MachineRank *r, const OpSize *s) {
     return best;
 }
 
+/* Of the matrix between the products, where it goes through memory: each of its numbers
+ * costs a product two flops for each number of the width. */
+static double between_seconds(const Machine *m, const MachineRank *r, const OpSize *s) {
+    double bytes = m->inner_bytes * s->n.flops / (2.0 * (double)MAX(s->width, 1));
+    return bytes > 0 ? bytes / machine_memory_rate(r, bytes) : 0;
+}
+
 static double inner_seconds(const Machine *m, const MachineRank *r, const OpSize *s) {
     const InnerTable *t = find_inner(r, s);
     double rate = m->inner_reached * r->flops[s->type == DT_BF16];
     if (t) rate = curve_at(&t->rate, s->n.flops / s->n.first);
-    return s->n.flops / rate;
+    return s->n.flops / rate + between_seconds(m, r, s);
 }
 
 static double element_rate(const Machine *m, const MachineRank *r, int op) {
