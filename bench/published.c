@@ -1,15 +1,18 @@
 /* published.c - training steps that others measured, predicted: each row of a CSV file is
  * planned by the passes and timed on the machine of its cluster.
  *     bench_published ROWS.csv ... [--machine FILE.yaml] [--json]
- *                     [--fit [--leave_one_out] [--constants A,B,...] [--save FILE.yaml]]
+ *                     [--fit [--leave_one_out | --parts N] [--constants A,B,...]
+ *                      [--prior W] [--calls N] [--save FILE.yaml]]
  * --fit finds the constants of the machine with the least mean relative error, close to what
- * its file says. --leave_one_out predicts each row with those that the others give.
+ * its file says. --leave_one_out predicts each row with those that the others give, --parts
+ * each of so many parts of the rows.
  * docs/published.md describes columns, constants and what comes out. */
 #include "base/json.h"
 #include "bench/fit/constants.h"
 #include "bench/fit/minimize.h"
 #include "bench/fit/rows.h"
 #include "frontend/plan/machine_file.h"
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -33,8 +36,9 @@ typedef struct Bench {
     UsedMachine *machine;
     int nmachines, machines_cap;
     const char *machine_path, *constants, *save;
-    bool json, fit, leave_one_out;
-    double weight; /* of the distance to the priors, in the fit */
+    bool json, fit;
+    int calls, parts; /* of the fit; that cases are in where each predicts the others */
+    double weight;    /* of the distance to the priors, in the fit */
 } Bench;
 
 /* ---- what there is ---- */
@@ -122,7 +126,8 @@ typedef struct Fit {
     const Bench *b;
     const Machine *m;
     const Constants *c;
-    int without; /* this case is left out; -1: none */
+    int without; /* cases of this part are left out; -1: none */
+    int parts;
 } Fit;
 
 static double fit_value(const double *x, void *data) {
@@ -133,7 +138,7 @@ static double fit_value(const double *x, void *data) {
     int n = 0;
     for (int i = 0; i < f->b->n; i++) {
         const Case *c = &f->b->at[i];
-        if (i == f->without || !counts(c)) continue;
+        if (i % f->parts == f->without || !counts(c)) continue;
         all += fabs(seconds_of(c, m) / c->row->seconds - 1);
         n++;
     }
@@ -142,9 +147,8 @@ static double fit_value(const double *x, void *data) {
 }
 
 static void find_constants(const Fit *f, double *x) {
-    enum { CALLS = 900 };
     memcpy(x, f->c->prior, (size_t)f->c->n * sizeof *x);
-    minimize(fit_value, (void *)f, x, f->c->n, 0.1, CALLS);
+    minimize(fit_value, (void *)f, x, f->c->n, 0.1, f->b->calls);
 }
 
 static void save_machine(Bench *b, const Machine *m) {
@@ -164,20 +168,20 @@ static void run_fit(Bench *b, Text *out) {
              b->nmachines);
     const Machine *m = b->machine[0].m;
     Constants c = constants_choose(b->mem, b->constants, m);
-    Fit f = {b, m, &c, -1};
-    for (int i = 0; b->leave_one_out && i < b->n; i++) {
-        if (!counts(&b->at[i])) continue;
-        f.without = i;
+    Fit f = {b, m, &c, -1, MIN(MAX(b->parts, 1), MAX(b->n, 1))};
+    for (int part = 0; b->parts && part < f.parts; part++) {
+        f.without = part;
         find_constants(&f, x);
-        left[i] = seconds_of(&b->at[i], constants_machine(b->mem, m, &c, x));
+        const Machine *others = constants_machine(b->mem, m, &c, x);
+        for (int i = part; i < b->n; i += f.parts)
+            if (counts(&b->at[i])) left[i] = seconds_of(&b->at[i], others);
     }
     f.without = -1;
     find_constants(&f, x);
     const Machine *fitted = constants_machine(b->mem, m, &c, x);
     for (int i = 0; i < b->n; i++)
         if (counts(&b->at[i]))
-            b->at[i].predicted =
-                b->leave_one_out ? left[i] : seconds_of(&b->at[i], fitted);
+            b->at[i].predicted = b->parts ? left[i] : seconds_of(&b->at[i], fitted);
     text_add(out, "fitted to %d rows:\n", b->n);
     constants_print(&c, x, out);
     if (b->save) save_machine(b, fitted);
@@ -285,7 +289,11 @@ static void read_options(Bench *b, int argc, char **argv, const char **file, int
         else if (!strcmp(a, "--fit"))
             b->fit = true;
         else if (!strcmp(a, "--leave_one_out"))
-            b->fit = b->leave_one_out = true;
+            b->fit = true, b->parts = INT_MAX;
+        else if (!strcmp(a, "--parts"))
+            b->fit = true, b->parts = atoi(next_word(argc, argv, &i));
+        else if (!strcmp(a, "--calls"))
+            b->calls = atoi(next_word(argc, argv, &i));
         else if (!strcmp(a, "--machine"))
             b->machine_path = next_word(argc, argv, &i);
         else if (!strcmp(a, "--constants"))
@@ -305,7 +313,7 @@ static void read_options(Bench *b, int argc, char **argv, const char **file, int
 }
 
 int main(int argc, char **argv) {
-    Bench b = {.mem = arena_new(), .weight = 0.003};
+    Bench b = {.mem = arena_new(), .weight = 0.003, .calls = 600};
     const char **file = NEW_ARRAY(b.mem, const char *, (size_t)argc);
     int files = 0;
     Text out = text_new(b.mem);

@@ -228,7 +228,7 @@ static void add_recompute(Flags *f, const Row *r) {
 #define RECOMPUTE "recompute_config."
     add_switch(f, RECOMPUTE "recompute_elementwise", false);
     if (r->recompute == ROW_FULL) {
-        add_number(f, RECOMPUTE "recompute", 1);
+        add_number(f, RECOMPUTE "recompute", MAX(1, r->layers / (r->stages * r->chunks)));
         add_flag(f, RECOMPUTE "recompute_method", "uniform");
     }
     if (r->recompute == ROW_SELECTIVE) add_switch(f, RECOMPUTE "select_recompute", true);

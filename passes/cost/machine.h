@@ -99,7 +99,8 @@ typedef struct Machine {
     double reached, half, inner_reached;
     double op_start_seconds; /* of every op */
     /* Ops are put into a queue, which takes the processor so long for each, and done behind
-     * it: a task takes as long as its ops, or as putting them there. 0: there is no queue. */
+     * it: those of a function take as long as they do, or as putting them there. 0: there is
+     * no queue. */
     double issue_seconds;
     /* An op with products inside moves so many bytes for each product and each number of the
      * matrix between them; 0: that matrix is never in memory. */

@@ -47,8 +47,19 @@ GroupShape *mesh_shapes(Arena *mem, const Machine *m, const Mesh *mesh, int stag
 
 /* ---- time ---- */
 
+void func_time_drain(FuncTime *t) {
+    double idle = t->issue - t->queued;
+    if (idle > 0 && t->all > 0) {
+        double stretch = 1 + idle / t->all;
+        t->all *= stretch;
+        for (int i = 0; i < WORK_KINDS; i++) t->kind[i] *= stretch;
+    }
+    t->issue = t->queued = 0;
+}
+
 static void pass_time(OpClock *c, WorkKind kind, double seconds) {
     c->t.all += seconds;
+    c->t.queued += seconds;
     c->t.kind[kind] += seconds;
 }
 
@@ -87,7 +98,6 @@ static void add_call(OpClock *c, const Timing *k, const OpSize *s) {
     const FuncTime *callee = &k->func[s->callee];
     c->t.all += s->times * callee->all;
     c->t.hidden += s->times * callee->hidden;
-    c->t.issue += s->times * callee->issue;
     for (int i = 0; i < WORK_KINDS; i++) c->t.kind[i] += s->times * callee->kind[i];
 }
 
@@ -115,6 +125,7 @@ FuncTime *func_seconds(Arena *mem, const FuncSizes *f, Timing *t) {
     for (int i = 0; i < f->n; i++) {
         OpClock c = {0};
         for (int k = 0; k < f->func[i].n; k++) clock_add(&c, t, &f->func[i], k);
+        func_time_drain(&c.t);
         of[i] = c.t;
     }
     return of;

@@ -7,8 +7,10 @@
  * nothing is computed, `hidden` the rest of them. */
 typedef struct FuncTime {
     double all, kind[WORK_KINDS], hidden;
-    double issue; /* of the processor that puts its ops into a queue */
+    double issue, queued; /* of its own ops: until they are in the queue; until done */
 } FuncTime;
+/* The queue of ops runs empty: what it waited for them is time of all kinds. */
+void func_time_drain(FuncTime *t);
 
 /* The functions of a module by Func.nth, callees first. */
 typedef struct FuncSizes {

@@ -54,11 +54,10 @@ static void add_work(Race *k, Worker *w, const FuncTime *before, const FuncTime 
     Piece p = {.kind = PIECE_WORK, .op = task};
     p.time.all = now->all - before->all;
     p.time.hidden = now->hidden - before->hidden;
-    double issue = now->issue - before->issue, stretch = 1;
-    if (issue > p.time.all && p.time.all > 0) stretch = issue / p.time.all;
-    for (int i = 0; i < WORK_KINDS; i++)
-        p.time.kind[i] = stretch * (now->kind[i] - before->kind[i]);
-    p.time.all *= stretch;
+    for (int i = 0; i < WORK_KINDS; i++) p.time.kind[i] = now->kind[i] - before->kind[i];
+    p.time.issue = now->issue - before->issue;
+    p.time.queued = now->queued - before->queued;
+    func_time_drain(&p.time);
     if (p.time.all > 0 || task) PUSH(k->mem, w->piece, w->n, w->cap, p);
 }
 
