@@ -36,6 +36,8 @@ typedef struct Program {
     struct ProgramCode *code;
 } Program;
 
+/* "oneDNN 2.6.3, LLVM 19.1.7" */
+const char *program_libraries(Arena *mem);
 /* What the build is made of, as a hash: ranks of one run must have the same. */
 const char *program_build_id(void);
 

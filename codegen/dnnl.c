@@ -29,6 +29,11 @@ struct DnnlMatmul {
     char impl[64];
 };
 
+const char *dnnl_version_text(Arena *mem) {
+    const dnnl_version_t *v = dnnl_version();
+    return arena_printf(mem, "%d.%d.%d", v->major, v->minor, v->patch);
+}
+
 static dnnl_engine_t engine;
 static char engine_error[160];
 static pthread_once_t engine_once = PTHREAD_ONCE_INIT;

@@ -2,6 +2,7 @@
  * Works with oneDNN 2.6 and 3.x; both numbers must agree between header and library. */
 #ifndef STATOR_DNNL_H
 #define STATOR_DNNL_H
+#include "base/base.h"
 #include "base/dtype.h"
 #include <stdbool.h>
 #include <stddef.h>
@@ -41,6 +42,9 @@ DnnlMatmul *dnnl_matmul_new(const DnnlDesc *a, const DnnlDesc *b, const DnnlDesc
                             DnnlForm form, char *why, size_t why_size);
 /* Of the library: "2.6.3". */
 const char *dnnl_version_text(void);
+
+/* "2.6.3": the library that is loaded. */
+const char *dnnl_version_text(Arena *mem);
 
 /* Bytes of scratch memory that each run needs, 64-byte aligned; 0 means none. */
 size_t dnnl_matmul_scratch_bytes(const DnnlMatmul *m);

@@ -95,6 +95,11 @@ static Jit *link_object(struct ProgramCode *code, const void *bytes, size_t n,
     return j;
 }
 
+const char *program_libraries(Arena *mem) {
+    return arena_printf(mem, "oneDNN %s, LLVM %s", dnnl_version_text(mem),
+                        target_llvm_version(mem));
+}
+
 const char *program_build_id(void) {
     return STATOR_BUILD_ID;
 }

@@ -135,6 +135,12 @@ int target_lanes(const Target *t) {
     return t->lanes;
 }
 
+const char *target_llvm_version(Arena *mem) {
+    unsigned major, minor, patch;
+    LLVMGetVersion(&major, &minor, &patch);
+    return arena_printf(mem, "%u.%u.%u", major, minor, patch);
+}
+
 void target_describe(const Target *t, Text *out) {
     unsigned major, minor, patch;
     LLVMGetVersion(&major, &minor, &patch);

@@ -21,6 +21,8 @@ Target *target_open(const char *cpu_override);
 void target_close(Target *t);
 int target_lanes(const Target *t);
 
+const char *target_llvm_version(Arena *mem); /* "19.1.7" */
+
 /* What belongs into every cache key: LLVM's version, triple, cpu and features. */
 void target_describe(const Target *t, Text *out);
 

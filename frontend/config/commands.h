@@ -19,6 +19,8 @@ int cmd_search(int argc, char **argv);
 /* stator simulate CONFIG.yaml [-n RANKS] [--steps N] [--a.b.c VALUE ...]: all ranks of its
  * strategy in this process. EXIT_DIFFERS: they do not compute what one rank does. */
 int cmd_simulate(int argc, char **argv);
+/* stator calibrate [-n 1,2,4] [--output FILE.yaml]: what this machine does in a second. */
+int cmd_calibrate(int argc, char **argv);
 /* stator eval CONFIG.yaml|RUN|CHECKPOINT|HF_DIR [--data PATH | --endings FILE] [--a.b.c
  * VALUE ...]: the loss on data. EXIT_DIVERGED: it is not a number. */
 int cmd_eval(int argc, char **argv);

@@ -271,7 +271,7 @@ static void read_links(const YamlNode *map, Machine *m) {
 }
 
 Machine *machine_read(Arena *mem, const char *path) {
-    static const char *const more[] = {"name",  "made_on",     "links",
+    static const char *const more[] = {"name",  "made_on",     "host", "links",
                                        "ranks", "collectives", NULL};
     size_t n;
     char *text = file_read(mem, path, YAML_MAX_BYTES, &n, EXIT_CONFIG);
@@ -286,6 +286,7 @@ Machine *machine_read(Arena *mem, const char *path) {
     read_numbers(map, machine_numbers, ARRAY_LEN(machine_numbers), m);
     m->name = text_of(mem, map, "name");
     m->made_on = get(map, "made_on") ? text_of(mem, map, "made_on") : "";
+    m->host = get(map, "host") ? text_of(mem, map, "host") : "";
     read_links(need(map, "links"), m);
     int ranks = list_of(map, "ranks", &item);
     if (!ranks) need(map, "ranks");
@@ -381,6 +382,7 @@ void machine_print(const Machine *m, const char *head, Text *out) {
     }
     print_text(out, "name", m->name);
     print_text(out, "made_on", m->made_on ? m->made_on : "");
+    print_text(out, "host", m->host ? m->host : "");
     print_numbers(out, "", machine_numbers, ARRAY_LEN(machine_numbers), m);
     text_add(out, "links:\n");
     for (int l = 0; l < LINK_LEVELS; l++) {

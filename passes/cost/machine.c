@@ -1,5 +1,6 @@
 /* machine.c - see machine.h. */
 #include "passes/cost/machine.h"
+#include <limits.h>
 #include <math.h>
 
 const char *const product_form_name[PRODUCT_FORMS] = {"nn", "nt", "tn", "tt"};
@@ -8,6 +9,7 @@ const char *const link_level_name[LINK_LEVELS] = {"host", "network"};
 static MachineRank plain_rank = {.ranks = 1, .threads = 1, .flops = {5e10, 5e10}};
 const Machine machine_plain = {
     .name = "plain",
+    .host = "",
     .cores = 1,
     .rank = &plain_rank,
     .nranks = 1,
@@ -57,6 +59,11 @@ static double mismatch(const MachineRank *r, int ranks, int threads) {
     double by_threads = r->threads ? fabs(log((double)r->threads / threads)) : 0;
     double by_ranks = fabs(log((double)r->ranks / ranks));
     return 2 * by_threads + by_ranks;
+}
+
+int machine_ranks_with_cores(const Machine *m, int threads) {
+    if (m->cores <= 0 || threads <= 0) return INT_MAX;
+    return MAX(1, m->cores / threads);
 }
 
 const MachineRank *machine_rank(const Machine *m, int ranks, int threads) {

@@ -88,7 +88,8 @@ typedef struct CollectiveCurve {
 } CollectiveCurve;
 
 typedef struct Machine {
-    const char *name, *made_on; /* host, libraries and date, as text */
+    const char *name, *made_on; /* libraries and date, as text */
+    const char *host;           /* that it was measured on; "": none, or any */
     int cores;                  /* of a host */
     int host_ranks;      /* ranks that a host has at most; 0: as many as there are */
     double memory_bytes; /* of a rank, 0: not known */
@@ -118,6 +119,8 @@ typedef struct Machine {
  * multiply-adds a second on a link of 2 GB/s that takes 20 us for a message. */
 extern const Machine machine_plain;
 
+/* Ranks with so many threads that a host has cores for; INT_MAX: it is not known. */
+int machine_ranks_with_cores(const Machine *m, int threads);
 /* The data for so many ranks on a host with so many threads: measured ones, or the closest
  * that there are. */
 const MachineRank *machine_rank(const Machine *m, int ranks, int threads);

@@ -57,7 +57,8 @@ static int ranks_of_host(const Machine *m, int ranks) {
 
 GroupShape group_shape(const Machine *m, const Mesh *mesh, Axes axes, int stages) {
     int ranks = mesh_ranks(mesh), host = ranks_of_host(m, ranks * stages);
-    GroupShape g = {.members = mesh_group_size(mesh, axes), .host_ranks = host};
+    GroupShape g = {
+        .members = mesh_group_size(mesh, axes), .host_ranks = host, .at_work = host};
     int first_host = 0, here = 0;
     for (int k = 0; k < g.members; k++) {
         int at = mesh_group_member(mesh, 0, axes, k) / host;
@@ -72,7 +73,7 @@ GroupShape group_shape(const Machine *m, const Mesh *mesh, Axes axes, int stages
 GroupShape stages_shape(const Machine *m, const Mesh *mesh, int stages, int from,
                         int to) {
     int ranks = mesh_ranks(mesh), host = ranks_of_host(m, ranks * stages);
-    GroupShape g = {.members = 2, .on_host = 1, .host_ranks = host};
+    GroupShape g = {.members = 2, .on_host = 1, .host_ranks = host, .at_work = host};
     bool near = from * ranks / host == to * ranks / host;
     g.level = near ? LINK_HOST : LINK_NETWORK;
     g.on_host = near ? 2 : 1;
@@ -97,8 +98,7 @@ static const CollectiveCurve *find_curve(const Machine *m, const GroupShape *g, 
     for (int i = 0; i < m->ncollectives; i++) {
         const CollectiveCurve *c = &m->collective[i];
         if (c->level != g->level || c->group != g->members || c->op != op) continue;
-        bool closer =
-            !best || abs(c->ranks - g->host_ranks) < abs(best->ranks - g->host_ranks);
+        bool closer = !best || abs(c->ranks - g->at_work) < abs(best->ranks - g->at_work);
         if (closer) best = c;
     }
     return best;

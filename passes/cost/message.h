@@ -8,6 +8,7 @@ typedef struct GroupShape {
     int members;
     int on_host;    /* of them on one host, at most */
     int host_ranks; /* on a host, of all groups together */
+    int at_work;    /* of these, that collectives are done by at once */
     LinkLevel level;
 } GroupShape;
 

@@ -37,11 +37,16 @@ FuncSizes func_sizes(Arena *mem, const Module *m, const SizeScale *scale) {
     return s;
 }
 
-GroupShape *mesh_shapes(Arena *mem, const Machine *m, const Mesh *mesh, int stages) {
+/* Stages that share cores take turns: then those of one are at work. */
+GroupShape *mesh_shapes(Arena *mem, const Machine *m, const Mesh *mesh, int stages,
+                        int threads) {
     size_t sets = (size_t)1 << mesh->naxes;
+    int at_once = MAX(mesh_ranks(mesh), machine_ranks_with_cores(m, threads));
     GroupShape *shape = NEW_ARRAY(mem, GroupShape, sets);
-    for (size_t axes = 0; axes < sets; axes++)
+    for (size_t axes = 0; axes < sets; axes++) {
         shape[axes] = group_shape(m, mesh, (Axes)axes, stages);
+        shape[axes].at_work = MIN(shape[axes].host_ranks, at_once);
+    }
     return shape;
 }
 
@@ -115,7 +120,7 @@ void clock_add(OpClock *c, const Timing *k, const OpSizes *sizes, int row) {
         add_arrival(c, k, s);
         break;
     default:
-        pass_time(c, s->work, op_size_seconds(k->m, k->rank, s));
+        pass_time(c, s->work, k->stretch * op_size_seconds(k->m, k->rank, s));
     }
 }
 

@@ -27,9 +27,11 @@ typedef struct Timing {
     const MachineRank *rank;
     const GroupShape *shape; /* by set of axes */
     const FuncTime *func;    /* of callees */
+    double stretch; /* of compute, by ranks of the stage that share cores; 1: none do */
 } Timing;
 /* By set of axes of a stage's mesh: where the members of a group are. */
-GroupShape *mesh_shapes(Arena *mem, const Machine *m, const Mesh *mesh, int stages);
+GroupShape *mesh_shapes(Arena *mem, const Machine *m, const Mesh *mesh, int stages,
+                        int threads);
 
 /* A row of ops on a clock. */
 typedef struct Late {

@@ -210,11 +210,23 @@ static void run_race(Race *k) {
 
 /* ---- the step ---- */
 
-/* How many stages a host has cores for, where one host has them all. */
+/* Rates are those of ranks that have cores of their own. The ranks of one stage compute at
+ * the same time, so where they share cores all of its compute is stretched; and stages that
+ * share cores are slower while more of them compute than there are cores for. Measured
+ * collectives have the sharing among their ranks in them. */
+
+/* How many stages a host has cores for, where one host has them all; at least the one whose
+ * ranks are stretched. */
 static double cores_of_stages(const Machine *m, int ranks, int stages, int threads) {
     bool one_host = !m->host_ranks || ranks * stages <= m->host_ranks;
     if (!one_host || m->cores <= 0 || threads <= 0) return INFINITY;
-    return (double)m->cores / ((double)ranks * threads);
+    return MAX(1, (double)m->cores / ((double)ranks * threads));
+}
+
+static double stretch_of_stage(const Machine *m, int ranks, int threads) {
+    if (m->host_ranks) ranks = MIN(ranks, m->host_ranks);
+    if (m->cores <= 0 || threads <= 0) return 1;
+    return MAX(1, (double)ranks * threads / m->cores);
 }
 
 StepTime step_seconds(Arena *mem, const Machine *m, const Func *const *entry, int stages,
@@ -231,9 +243,11 @@ StepTime step_seconds(Arena *mem, const Machine *m, const Func *const *entry, in
               .numbers = NEW_ARRAY(own, Numbers, (size_t)stages * (size_t)stages),
               .cores = cores_of_stages(m, ranks, stages, threads)};
     StepTime t = {.stage = NEW_ARRAY(mem, StageTime, (size_t)stages), .stages = stages};
-    Timing timing = {.m = m,
-                     .rank = machine_rank(m, host, threads),
-                     .shape = mesh_shapes(own, m, mesh, stages)};
+    Timing timing = {
+        .m = m,
+        .rank = machine_rank(m, MIN(host, machine_ranks_with_cores(m, threads)), threads),
+        .stretch = stretch_of_stage(m, ranks, threads),
+        .shape = mesh_shapes(own, m, mesh, stages, threads)};
     for (int s = 0; s < stages; s++) {
         FuncSizes sizes = func_sizes(own, entry[s]->mod, NULL);
         func_seconds(own, &sizes, &timing);

@@ -21,6 +21,10 @@ int comm_local_size(void) {
     return comm_world.local_size;
 }
 
+int comm_cores(void) {
+    return comm_world.local_cores;
+}
+
 const char *comm_host(void) {
     return comm_world.host;
 }

@@ -19,6 +19,7 @@ void comm_start(void);
 int comm_rank(void), comm_size(void);
 /* Number of the processes of this host, and the host's name. */
 int comm_local_size(void);
+int comm_cores(void); /* that the processes of this host may use together */
 const char *comm_host(void);
 /* Name of the host of any rank. */
 const char *comm_host_of(int rank);

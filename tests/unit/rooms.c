@@ -31,6 +31,7 @@ static const char *const rooms[] = {
     "frontend/launch",
     "frontend/train",
     "frontend/simulate",
+    "frontend/calibrate",
     "frontend/tools",
     "frontend",
 };

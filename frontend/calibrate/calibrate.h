@@ -1,0 +1,32 @@
+/* calibrate.h - measuring what a machine does in a second. The order: calibrate_rank (what a
+ * rank computes), calibrate_comm (what ranks send). docs/machines.md says what is measured
+ * and how. */
+#ifndef STATOR_CALIBRATE_H
+#define STATOR_CALIBRATE_H
+#include "frontend/calibrate/trial.h"
+#include "passes/cost/machine.h"
+
+typedef struct Calibration {
+    Arena *mem;
+    Machine *m; /* what has been measured */
+    int ranks, threads;
+    bool quick;     /* few points of small sizes, for tests */
+    double seconds; /* of a point */
+} Calibration;
+
+/* Adds the section of this number of ranks and threads, and the start of an op. */
+void calibrate_rank(Calibration *c);
+/* The same of ops with products inside: rate over intensity; of elementwise ops. */
+void calibrate_inner(Calibration *c, MachineRank *r);
+void calibrate_elements(Calibration *c, MachineRank *r);
+/* Links, collectives, and what is hidden of them. */
+void calibrate_comm(Calibration *c);
+
+/* How trials of ops without communication are made. */
+TrialOptions calibrate_options(const Calibration *c);
+/* On the terminal, by rank 0. */
+void calibrate_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* Seconds without the start of the op, most of which are left in any case. */
+double without_start(const Calibration *c, double seconds);
+
+#endif

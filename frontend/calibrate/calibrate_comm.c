@@ -1,0 +1,164 @@
+/* calibrate_comm.c - what ranks send each other: messages between pairs, collectives of groups
+ * of every size, all groups at once, and what of a late collective products hide. */
+#include "frontend/calibrate/calibrate.h"
+#include "passes/cost/message.h"
+#include "runtime/comm/comm.h"
+#include <math.h>
+
+/* ---- messages between two ranks ---- */
+
+/* Seconds of a message, of messages that go back and forth; every pair at once. */
+static double message_time(const Calibration *c, int64_t bytes) {
+    char *data = arena_alloc(c->mem, (size_t)bytes);
+    int half = c->ranks / 2, rounds = 0;
+    memset(data, 1, (size_t)bytes);
+    comm_mesh(2, 1, &half);
+    double start = 0, seconds = 0;
+    for (int n = 1; rounds == 0 || (seconds < c->seconds && n <= 1 << 12); n *= 2) {
+        comm_barrier();
+        start = clock_seconds();
+        for (int i = 0; i < n; i++) {
+            bool first = comm_stage() == 0;
+            int64_t ticket = first ? comm_send(1, 0, data, bytes) : 0;
+            comm_receive(!first, first, data, bytes);
+            if (!first) ticket = comm_send(0, 1, data, bytes);
+            comm_sent(ticket);
+        }
+        seconds = ranks_mean(clock_seconds() - start);
+        rounds = 2 * n;
+    }
+    return seconds / rounds;
+}
+
+static LinkLevel level_of(int first, int members, int stride) {
+    for (int i = 1; i < members; i++)
+        if (strcmp(comm_host_of(first), comm_host_of(first + i * stride)))
+            return LINK_NETWORK;
+    return LINK_HOST;
+}
+
+static void calibrate_links(Calibration *c) {
+    int64_t few = 8, many = c->quick ? 1 << 16 : 8 << 20;
+    if (c->ranks % 2) return; /* pairs are what is measured */
+    double start = message_time(c, few), all = message_time(c, many);
+    Link *link = &c->m->link[level_of(0, 2, c->ranks / 2)];
+    link->start_seconds = start;
+    link->bytes_per_second = (double)(many - few) / MAX(all - start, 1e-9);
+    calibrate_say("messages: %.1f us and %.2f GB/s", 1e6 * start,
+                  1e-9 * link->bytes_per_second);
+}
+
+/* ---- collectives ---- */
+
+/* The groups are neighbours: axis a of a mesh of two axes. */
+static TrialOptions group_options(const Calibration *c, int group) {
+    static char mesh[64];
+    const int size[] = {c->ranks / group, group};
+    snprintf(mesh, sizeof mesh, "b=%d, a=%d", size[0], size[1]);
+    comm_mesh(1, 2, size);
+    return (TrialOptions){.threads = c->threads, .mesh = mesh};
+}
+
+static const struct {
+    int op;
+    const char *attrs;
+    int in, out; /* operand and result in parts of a group's: 0 is one part, 1 all */
+} collectives[] = {
+    {OP_all_reduce, "axis=\"a\"", 1, 1},
+    {OP_all_gather, "axis=\"a\"; dim=0", 0, 1},
+    {OP_reduce_scatter, "axis=\"a\"; dim=0", 1, 0},
+    {OP_all_to_all, "axis=\"a\"; split=0; join=1", 1, 1},
+    {OP_ring_shift, "axis=\"a\"", 1, 1},
+};
+
+enum { WIDTH = 64, MOST_BYTES = 16 << 20, LEAST_BYTES = 1 << 10 };
+
+static void shape_text(Arena *mem, const char **to, int op, bool whole, bool result,
+                       int64_t rows, int group) {
+    int64_t n = whole ? rows * group : rows;
+    if (op == OP_all_to_all && result)
+        *to = arena_printf(mem, "f32[%lld,%d]", (long long)rows, WIDTH * group);
+    else
+        *to = arena_printf(mem, "f32[%lld,%d]", (long long)n, WIDTH);
+}
+
+static void add_point(const Calibration *c, CollectiveCurve *k, int nth, int64_t rows) {
+    TrialOptions o = group_options(c, k->group);
+    Arena *mem = arena_new();
+    const char *in, *out, *name = optab[k->op].name;
+    shape_text(mem, &in, k->op, collectives[nth].in, false, rows, k->group);
+    shape_text(mem, &out, k->op, collectives[nth].out, true, rows, k->group);
+    const char *text = arena_printf(
+        mem, "(%%x: %s) -> (%s) {\n  %%y = %s %%x {%s} : %s\n  return %%y\n}", in, out,
+        name, collectives[nth].attrs, out);
+    int64_t bytes = 4 * WIDTH * rows * (collectives[nth].in ? k->group : 1);
+    k->seconds.x[k->seconds.n] = (double)message_sent_bytes(k->op, bytes, k->group);
+    k->seconds.y[k->seconds.n++] = trial_of(&o, text, c->seconds);
+    arena_free(mem);
+}
+
+static void calibrate_collective(Calibration *c, int nth, int group) {
+    CollectiveCurve k = {.op = collectives[nth].op,
+                         .group = group,
+                         .ranks = MIN(c->ranks, comm_local_size()),
+                         .level = level_of(0, group, 1)};
+    int64_t most = c->quick ? 1 << 14 : MOST_BYTES;
+    k.seconds = (Curve){.x = NEW_ARRAY(c->mem, double, 32),
+                        .y = NEW_ARRAY(c->mem, double, 32),
+                        .grows = true};
+    for (int64_t bytes = LEAST_BYTES; bytes <= most; bytes *= 4)
+        add_point(c, &k, nth, bytes / (4 * WIDTH));
+    c->m->collective[c->m->ncollectives++] = k;
+    int last = k.seconds.n - 1;
+    calibrate_say("%s of %d: %.1f us to %.2f GB/s", optab[k.op].name, group,
+                  1e6 * k.seconds.y[0], 1e-9 * k.seconds.x[last] / k.seconds.y[last]);
+}
+
+/* ---- beside products ---- */
+
+static const char *beside_text(Arena *mem, bool sends, int products, long long n) {
+    Text t = text_new(mem);
+    text_add(
+        &t, "(%%x: f32[%lld], %%a: f32[256,256], %%b: f32[256,256]) -> (f32[256,256]", n);
+    if (sends) text_add(&t, ", f32[%lld]", n);
+    text_add(&t, ") {\n");
+    if (sends)
+        text_add(&t, "  %%h = all_reduce %%x {axis=\"a\"; late=1} : f32[%lld]\n", n);
+    for (int i = 0; i < products; i++)
+        text_add(&t, "  %%p%d = dot %%a, %s {mk,kn->mn} : f32[256,256]\n", i + 1,
+                 i ? arena_printf(mem, "%%p%d", i) : "%b");
+    if (sends) text_add(&t, "  %%y = arrive %%h, %%x : f32[%lld]\n", n);
+    text_add(&t, "  return %s%s\n}",
+             products ? arena_printf(mem, "%%p%d", products) : "%b", sends ? ", %y" : "");
+    return t.s;
+}
+
+/* One that takes about as long as the products beside it. */
+static void calibrate_hidden(Calibration *c) {
+    enum { PRODUCTS = 24, NUMBERS = 1 << 18 };
+    TrialOptions o = group_options(c, c->ranks);
+    Arena *mem = arena_new();
+    long long n = c->quick ? 1 << 12 : NUMBERS;
+    comm_progress(comm_progress_that_pays());
+    double sends = trial_of(&o, beside_text(mem, true, 0, n), c->seconds);
+    double one = trial_of(&o, beside_text(mem, false, 1, n), c->seconds);
+    int products = (int)MIN(MAX(sends / one, 1), PRODUCTS * 16);
+    double works = trial_of(&o, beside_text(mem, false, products, n), c->seconds);
+    double both = trial_of(&o, beside_text(mem, true, products, n), c->seconds);
+    comm_progress(COMM_AT_ONCE);
+    double hidden = (sends + works - both) / MIN(sends, works);
+    c->m->hidden = MAX(0, MIN(hidden, 1));
+    calibrate_say("hidden %.2f of a collective of %.0f us beside products of %.0f us",
+                  c->m->hidden, 1e6 * sends, 1e6 * works);
+    arena_free(mem);
+}
+
+void calibrate_comm(Calibration *c) {
+    if (c->ranks == 1) return;
+    calibrate_links(c);
+    for (int group = 2; group <= c->ranks; group++)
+        for (int k = 0; k < ARRAY_LEN(collectives) && c->ranks % group == 0; k++)
+            calibrate_collective(c, k, group);
+    calibrate_hidden(c);
+    comm_mesh(1, 1, &c->ranks);
+}

@@ -1,0 +1,113 @@
+/* calibrate_elements.c - numbers a second of elementwise ops and reductions, without what
+ * moving them takes: what a kernel takes longer with more ops of the kind, on numbers that
+ * caches hold. The operands of an op are read off its row. */
+#include "frontend/calibrate/calibrate.h"
+#include <ctype.h>
+
+enum { ROWS = 64, INNER = 1024, CHAIN = 8 };
+
+/* The type of operand (or result) i by the row's rule, for rows x inner; NULL: none that is
+ * known. */
+static const char *operand_text(const OpInfo *row, int i, char letter) {
+    static const char *const of_float[] = {"f32[64,1024]", "f32[64]", "f32[4]", "f32[]"};
+    static const char *const of_int[] = {"i32[64,1024]", "i32[64]", "i32[4]", "i32[]"};
+    const char *const *type = letter == 'i' ? of_int : of_float;
+    const char *term = row->rule ? row->rule : "...";
+    bool last_apart = row->rule && strstr(row->rule, "...v");
+    for (; row->rule && i > 0; i--) {
+        term = strpbrk(term, ",>");
+        if (!term++) return NULL;
+    }
+    int n = (int)strcspn(term, ",-;");
+    if (n == 4 && !strncmp(term, "...v", 4)) return type[0];
+    if (n == 3 && !strncmp(term, "...", 3)) return type[last_apart];
+    if (n == 2 && !strncmp(term, "r!", 2)) return type[2];
+    return n == 1 && *term == '_' ? type[3] : NULL;
+}
+
+/* The attributes that a row asks for. */
+static bool add_attributes(Text *t, const char *spec) {
+    bool first = true;
+    for (const char *p = spec; *p;) {
+        size_t name = strcspn(p, ":"), all = strcspn(p, " ");
+        char letter = p[name + 1];
+        bool optional = p[all - 1] == '?';
+        if (!optional && letter != 'f' && letter != 'i') return false;
+        if (!optional) {
+            text_add(t, first ? " {" : "; ");
+            text_add_bytes(t, p, name);
+            text_add(t, letter == 'f' ? "=0.5" : "=1");
+            first = false;
+        }
+        p += all + (p[all] == ' ');
+    }
+    if (!first) text_add(t, "}");
+    return true;
+}
+
+/* A kernel of the sum of x and y, and n ops of the kind behind it, the first operand of each
+ * the result of the one before; NULL: an op that this does not know. */
+static const char *chain_text(Arena *mem, int op, int n) {
+    const OpInfo *row = &optab[op];
+    const char *first = operand_text(row, 0, row->types[0]);
+    Text t = text_new(mem), attributes = text_new(mem);
+    if (!first || row->types[0] != 'f' || strcmp(first, "f32[64,1024]")) return NULL;
+    if (!add_attributes(&attributes, row->attrs)) return NULL;
+    text_add(&t, "(%%x: %s, %%y: %s", first, first);
+    for (int i = 1; i < row->nin_min; i++) {
+        const char *type = operand_text(row, i, row->types[i]);
+        if (!type) return NULL;
+        text_add(&t, ", %%i%d: %s", i, type);
+    }
+    text_add(&t, ") -> (%s) {\n  %%z0 = add %%x, %%y : %s\n", first, first);
+    for (int k = 0; k < n; k++) {
+        text_add(&t, "  %%z%d = %s %%z%d", k + 1, row->name, k);
+        for (int i = 1; i < row->nin_min; i++) text_add(&t, ", %%i%d", i);
+        text_add_bytes(&t, attributes.s ? attributes.s : "", attributes.n);
+        text_add(&t, " : %s\n", first);
+    }
+    text_add(&t, "  return %%z%d\n}", n);
+    return t.s;
+}
+
+/* A kernel of the sum of x and y, that is reduced besides, to a number a row. */
+static const char *reduce_text(Arena *mem, int op, int n) {
+    const char *more = n ? ", f32[64]" : "", *ret = n ? ", %r" : "";
+    Text t = text_new(mem);
+    text_add(&t,
+             "(%%x: f32[64,1024], %%y: f32[64,1024]) -> (f32[64,1024]%s) {\n"
+             "  %%z = add %%x, %%y : f32[64,1024]\n",
+             more);
+    if (n) text_add(&t, "  %%r = %s %%z {ij->i} : f32[64]\n", optab[op].name);
+    text_add(&t, "  return %%z%s\n}", ret);
+    return t.s;
+}
+
+static void measure(Calibration *c, MachineRank *r, int op) {
+    const double most = 1e13; /* numbers a second: as good as nothing */
+    TrialOptions o = calibrate_options(c);
+    Arena *mem = arena_new();
+    bool reduces = optab[op].flags & F_REDUCE;
+    int n = reduces ? 1 : CHAIN;
+    const char *none = reduces ? reduce_text(mem, op, 0) : chain_text(mem, op, 0);
+    const char *some = reduces ? reduce_text(mem, op, n) : chain_text(mem, op, n);
+    o.spread_bytes = 0;
+    if (none && some) {
+        double less = trial_of(&o, none, c->seconds / 4);
+        double seconds = trial_of(&o, some, c->seconds / 4) - less;
+        double rate = (double)n * ROWS * INNER / MAX(seconds, 1e-12);
+        r->element[r->nelements++] = (ElementRate){op, MIN(rate, most)};
+    }
+    arena_free(mem);
+}
+
+void calibrate_elements(Calibration *c, MachineRank *r) {
+    r->element = NEW_ARRAY(c->mem, ElementRate, OP_COUNT);
+    for (int op = 0; op < OP_COUNT && !(c->quick && r->nelements >= 3); op++) {
+        const OpInfo *row = &optab[op];
+        bool map = row->flags & F_MAP && !row->expand && row->nin_min > 0;
+        if (row->flags & F_CAST) continue;
+        if (map || row->flags & F_REDUCE) measure(c, r, op);
+    }
+    calibrate_say("rates of %d elementwise ops and reductions", r->nelements);
+}

@@ -1,0 +1,180 @@
+/* calibrate_rank.c - what a rank computes in a second while all of them do: products, memory,
+ * the start of an op, peaks. */
+#include "frontend/calibrate/calibrate.h"
+#include "runtime/comm/comm.h"
+#include "runtime/core/peak.h"
+#include <math.h>
+
+/* Caches hold what ops before have made, but not all of it. */
+enum { SPREAD_BYTES = 24 << 20 };
+
+TrialOptions calibrate_options(const Calibration *c) {
+    /* A mesh of all ranks: they make trials together. */
+    static char mesh[32];
+    snprintf(mesh, sizeof mesh, c->ranks > 1 ? "a=%d" : "", c->ranks);
+    return (TrialOptions){
+        .threads = c->threads, .mesh = mesh, .spread_bytes = SPREAD_BYTES};
+}
+
+double without_start(const Calibration *c, double seconds) {
+    return MAX(seconds - c->m->op_start_seconds, seconds / 2);
+}
+
+/* ---- the start of an op ---- */
+
+/* Sums over all of a small tensor, each of what the one before it gave, so that they are no
+ * one kernel. */
+static double seconds_of_row(const Calibration *c, int n) {
+    TrialOptions o = calibrate_options(c);
+    Arena *mem = arena_new();
+    Text t = text_new(mem);
+    text_add(&t, "(%%x: f32[16,16]) -> (f32[16]) {\n");
+    for (int i = 0; i < n; i++)
+        text_add(&t,
+                 "  %%s%d = sum %%y%d {ij->j} : f32[16]\n"
+                 "  %%y%d = add %%x, %%s%d {ij,j->ij} : f32[16,16]\n",
+                 i, i, i + 1, i);
+    text_add(&t, "  %%r = sum %%y%d {ij->j} : f32[16]\n  return %%r\n}", n);
+    char *first = strstr(t.s, "%y0");
+    memcpy(first, "%x ", 3);
+    double seconds = trial_of(&o, t.s, c->seconds);
+    arena_free(mem);
+    return seconds;
+}
+
+static void calibrate_start(Calibration *c) {
+    enum { FEW = 4, MANY = 36 };
+    double more = seconds_of_row(c, MANY) - seconds_of_row(c, FEW);
+    c->m->op_start_seconds = MAX(more / (MANY - FEW), 1e-9);
+    calibrate_say("op start %.2f us", 1e6 * c->m->op_start_seconds);
+}
+
+/* ---- memory ---- */
+
+static void calibrate_memory(Calibration *c, MachineRank *r) {
+    enum { FIRST = 1 << 8, POINTS = 11 };
+    Curve *k = &r->memory;
+    TrialOptions o = calibrate_options(c);
+    k->x = NEW_ARRAY(c->mem, double, POINTS);
+    k->y = NEW_ARRAY(c->mem, double, POINTS);
+    int64_t rows = FIRST / 16;
+    for (k->n = 0; k->n < (c->quick ? 3 : POINTS); k->n++, rows *= 4) {
+        char text[400];
+        long long n = (long long)rows;
+        snprintf(text, sizeof text,
+                 "(%%x: f32[%lld,16], %%y: f32[%lld,16]) -> (f32[%lld,16]) {\n"
+                 "  %%z = add %%x, %%y : f32[%lld,16]\n  return %%z\n}",
+                 n, n, n, n);
+        k->x[k->n] = 12.0 * 16 * (double)rows;
+        k->y[k->n] = k->x[k->n] / without_start(c, trial_of(&o, text, c->seconds));
+        calibrate_say("memory %9.0f bytes: %.2f GB/s", k->x[k->n], 1e-9 * k->y[k->n]);
+    }
+}
+
+/* ---- products ---- */
+
+static const struct {
+    const char *rule;
+    bool first_across, second_across, adds;
+} forms[PRODUCT_FORMS] = {
+    [FORM_NN] = {"mk,kn->mn", false, false, false},
+    [FORM_NT] = {"mk,nk->mn", false, true, false},
+    [FORM_TN] = {"km,kn,mn->mn", true, false, true}, /* gradients of weights, added up */
+    [FORM_TT] = {"km,nk->mn", true, true, false},
+};
+
+static void add_matrix(Text *t, const char *name, const char *type, bool across,
+                       int64_t rows, int64_t columns) {
+    text_add(t, "%s: %s[%lld,%lld]", name, type, (long long)(across ? columns : rows),
+             (long long)(across ? rows : columns));
+}
+
+static double product_rate(const Calibration *c, const ProductTable *p, int64_t m,
+                           int64_t n, int64_t k) {
+    const char *type = dtype_name[p->type], *to = forms[p->form].adds ? "f32" : type;
+    TrialOptions o = calibrate_options(c);
+    Arena *mem = arena_new();
+    Text t = text_new(mem);
+    text_add(&t, "(");
+    add_matrix(&t, "%a", type, forms[p->form].first_across, m, k);
+    add_matrix(&t, ", %b", type, forms[p->form].second_across, k, n);
+    if (forms[p->form].adds) add_matrix(&t, ", %c", "f32", false, m, n);
+    const char *more = forms[p->form].adds ? ", %c" : "";
+    text_add(&t,
+             ") -> (%s[%lld,%lld]%s) {\n  %%d = dot %%a, %%b%s {%s} : %s[%lld,%lld]\n",
+             to, (long long)m, (long long)n, *more ? "=%c" : "", more,
+             forms[p->form].rule, to, (long long)m, (long long)n);
+    text_add(&t, "  return %%d\n}");
+    double seconds = trial_of(&o, t.s, c->seconds / 2);
+    arena_free(mem);
+    return 2.0 * (double)m * (double)n * (double)k / without_start(c, seconds);
+}
+
+/* Points of more flops than that have the rate of one whose largest sizes are smaller. */
+static double rate_at(const Calibration *c, const ProductTable *p, int i, int j, int k) {
+    const double most = c->quick ? 1e7 : 1e10;
+    if (2 * p->size[i] * p->size[j] * p->size[k] <= most)
+        return product_rate(c, p, (int64_t)p->size[i], (int64_t)p->size[j],
+                            (int64_t)p->size[k]);
+    int largest = MAX(MAX(i, j), k);
+    i -= i == largest;
+    j -= j == largest;
+    k -= k == largest;
+    return p->rate[(i * p->n + j) * p->n + k];
+}
+
+static void calibrate_product(Calibration *c, MachineRank *r, DType type,
+                              ProductForm form) {
+    static const double sizes[] = {64, 256, 1024, 4096};
+    int n = c->quick ? 2 : ARRAY_LEN(sizes);
+    ProductTable p = {.type = type, .form = form, .n = n};
+    p.size = NEW_ARRAY(c->mem, double, (size_t)n);
+    p.rate = NEW_ARRAY(c->mem, double, (size_t)(n * n * n));
+    memcpy(p.size, sizes, (size_t)n * sizeof *sizes);
+    double best = 0;
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < n; j++)
+            for (int k = 0; k < n; k++) {
+                double rate = rate_at(c, &p, i, j, k);
+                p.rate[(i * n + j) * n + k] = rate;
+                best = MAX(best, rate);
+            }
+    r->product[r->nproducts++] = p;
+    calibrate_say("products %s %s: up to %.1f GFLOP/s", dtype_name[type],
+                  product_form_name[form], 1e-9 * best);
+}
+
+static void calibrate_products(Calibration *c, MachineRank *r) {
+    static const DType types[] = {DT_F32, DT_BF16};
+    static const ProductForm measured[] = {FORM_NN, FORM_NT, FORM_TN};
+    r->product = NEW_ARRAY(c->mem, ProductTable, ARRAY_LEN(types) * ARRAY_LEN(measured));
+    for (int i = 0; i < ARRAY_LEN(types); i++)
+        for (int k = 0; k < ARRAY_LEN(measured); k++)
+            calibrate_product(c, r, types[i], measured[k]);
+}
+
+/* ---- all ---- */
+
+/* While all ranks measure theirs. A CPU without units for bf16 has the rate of f32. */
+static void calibrate_peaks(Calibration *c, MachineRank *r) {
+    const char *unit;
+    if (c->ranks > 1) comm_barrier();
+    r->flops[0] = 1e9 * ranks_mean(bench_fma_peak(c->threads));
+    if (c->ranks > 1) comm_barrier();
+    r->flops[1] = 1e9 * ranks_mean(bench_bf16_peak(c->threads, &unit));
+    if (!(r->flops[1] > 0)) r->flops[1] = r->flops[0];
+    calibrate_say("peaks: f32 %.1f, bf16 %.1f GFLOP/s", 1e-9 * r->flops[0],
+                  1e-9 * r->flops[1]);
+}
+
+void calibrate_rank(Calibration *c) {
+    MachineRank *r = &c->m->rank[c->m->nranks];
+    *r = (MachineRank){.ranks = c->ranks, .threads = c->threads};
+    calibrate_peaks(c, r);
+    calibrate_start(c);
+    calibrate_memory(c, r);
+    calibrate_products(c, r);
+    calibrate_inner(c, r);
+    calibrate_elements(c, r);
+    c->m->nranks++;
+}

@@ -1,0 +1,142 @@
+/* cmd_calibrate.c - stator calibrate: measures this machine and writes it as a file. */
+#include "frontend/calibrate/calibrate.h"
+#include "frontend/calibrate/merge.h"
+#include "frontend/config/commands.h"
+#include "frontend/config/options.h"
+#include "frontend/plan/machine_file.h"
+#include "runtime/comm/comm.h"
+#include "runtime/core/rt.h"
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static double began;
+
+void calibrate_say(const char *fmt, ...) {
+    char line[400];
+    va_list ap;
+    if (comm_rank()) return;
+    va_start(ap, fmt);
+    vsnprintf(line, sizeof line, fmt, ap);
+    va_end(ap);
+    fprintf(stderr, "%6.1f s  %s\n", clock_seconds() - began, line);
+}
+
+/* Room for one section and for a curve of every collective and group. */
+static Machine *empty_machine(Arena *mem, int ranks) {
+    enum { COLLECTIVES = 8 };
+    Machine *m = NEW(mem, Machine);
+    *m = machine_plain;
+    m->rank = NEW(mem, MachineRank);
+    m->nranks = 0;
+    m->collective = NEW_ARRAY(mem, CollectiveCurve, (size_t)ranks * COLLECTIVES);
+    return m;
+}
+
+static void name_machine(Arena *mem, Machine *m, int cores) {
+    char day[32];
+    time_t now = time(NULL);
+    struct tm utc;
+    gmtime_r(&now, &utc);
+    strftime(day, sizeof day, "%Y-%m-%d", &utc);
+    Text made = text_new(mem);
+    text_add(&made, "%s, ", day);
+    machine_describe_host(mem, &made);
+    m->name = m->host = arena_strdup(mem, comm_host());
+    m->made_on = made.s;
+    m->cores = cores;
+}
+
+static void write_machine(Arena *mem, Machine *m, const char *path) {
+    Text out = text_new(mem);
+    if (file_exists(path)) m = machine_merge(mem, machine_read(mem, path), m);
+    machine_print(m, "Made by stator calibrate; docs/machines.md has the keys.", &out);
+    int error = file_write_atomic(path, out.s, out.n);
+    if (error) fail(EXIT_DATA, "cannot write %s: %s", path, strerror(error));
+    calibrate_say("wrote %s", path);
+}
+
+/* Ranks that are more than the cores compute no differently than as many as there are cores;
+ * plans share those out. */
+static int measure(Arena *mem, const Options *o, const char *path) {
+    Calibration c = {
+        .mem = mem, .ranks = comm_size(), .quick = option_given(o, "--quick")};
+    int cores = comm_cores();
+    c.threads = MAX(1, cores / comm_local_size());
+    c.seconds = c.quick ? 1e-3 : 0.03;
+    c.m = empty_machine(mem, c.ranks);
+    if (c.ranks > 1) comm_mesh(1, 1, &c.ranks);
+    calibrate_say("%d rank%s of %d thread%s on %d cores", c.ranks, c.ranks > 1 ? "s" : "",
+                  c.threads, c.threads > 1 ? "s" : "", cores);
+    if (comm_local_size() * c.threads <= cores) calibrate_rank(&c);
+    calibrate_comm(&c);
+    name_machine(mem, c.m, cores);
+    if (comm_rank() == 0) write_machine(mem, c.m, path);
+    return 0;
+}
+
+/* ---- several counts of ranks, one after the other ---- */
+
+static int run_command(char *const *words) {
+    int status = 0;
+    fflush(NULL);
+    pid_t child = fork();
+    if (child < 0) fail(EXIT_DATA, "cannot start %s: %s", words[0], strerror(errno));
+    if (child == 0) {
+        execv("/proc/self/exe", words);
+        _exit(127);
+    }
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+    }
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static int start_ranks(Arena *mem, const Options *o, long ranks, const char *path) {
+    char *n = arena_printf(mem, "%ld", ranks);
+    char *words[] = {"stator",   "launch",     "-n", n,   "calibrate",
+                     "--output", (char *)path, NULL, NULL};
+    if (option_given(o, "--quick")) words[7] = "--quick";
+    char **from = ranks > 1 ? words : words + 3;
+    words[3] = ranks > 1 ? n : "stator";
+    return run_command(from);
+}
+
+static int measure_each(Arena *mem, const Options *o, const char *list,
+                        const char *path) {
+    enum { MOST = 1 << 16 };
+    int code = 0;
+    for (const char *p = list; !code && *p;) {
+        char *end;
+        long n = strtol(p, &end, 10);
+        if (end == p || n < 1 || n > MOST || (*end && *end != ','))
+            fail(EXIT_CONFIG, "-n %.60s: write counts of ranks such as 1,2,4", list);
+        code = start_ranks(mem, o, n, path);
+        p = end + (*end == ',');
+    }
+    return code;
+}
+
+int cmd_calibrate(int argc, char **argv) {
+    Arena *mem = arena_new();
+    const Options *o = options_read(mem, COMMAND_calibrate, argc, argv);
+    if (!o) {
+        arena_free(mem);
+        return 0;
+    }
+    const char *path = option_text(o, "--output"), *list = option_text(o, "-n");
+    if (!path) path = "machine.yaml";
+    began = clock_seconds();
+    int code;
+    if (list) {
+        code = measure_each(mem, o, list, path);
+    } else {
+        comm_start();
+        code = measure(mem, o, path);
+        comm_end();
+    }
+    arena_free(mem);
+    return code;
+}

@@ -1,0 +1,128 @@
+/* trial.c - see trial.h. */
+#include "frontend/calibrate/trial.h"
+#include "base/rng.h"
+#include "runtime/comm/comm.h"
+#include "runtime/core/rt.h"
+#include <stdlib.h>
+#include <sys/mman.h>
+
+static const char passes[] = "epilogue,arrange,fuse,memplan";
+enum { ALIGN = 4096, MOST_COPIES = 256, MOST_RUNS = 512, LEAST_RUNS = 3 };
+#define LEAST_SECONDS 5e-5 /* between two looks at the clock */
+
+static int64_t room_of(const Type *t) {
+    return round_up(MAX(type_bytes(t), (int64_t)1), ALIGN);
+}
+
+static void fill(char *to, const Type *t, uint64_t stream) {
+    Tensor x = {.ty = *t, .data = to};
+    for (int64_t i = 0, n = type_count(t); i < n; i++) {
+        double u = 2 * rng_uniform(1, stream, (uint64_t)(i % 65536)) - 1;
+        if (t->dt == DT_F32)
+            ((float *)(void *)to)[i] = (float)u;
+        else
+            tensor_set(&x, i, dtype_is_float(t->dt) ? u : 0);
+    }
+}
+
+/* One copy of the operands is made of numbers, the others of it. */
+static void make_pool(Trial *t, int64_t spread_bytes) {
+    const Func *f = t->p->entry;
+    for (int i = 0; i < f->narg; i++) t->copy_bytes += room_of(&f->arg[i]->ty);
+    for (int i = 0; i < f->nret; i++)
+        if (f->alias[i] < 0) t->copy_bytes += room_of(&f->ret[i]->ty);
+    t->copies = (spread_bytes + t->copy_bytes - 1) / MAX(t->copy_bytes, 1);
+    t->copies = MAX(MIN(t->copies, MOST_COPIES), 1);
+    size_t bytes = (size_t)(t->copies * t->copy_bytes);
+    t->pool =
+        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (t->pool == MAP_FAILED)
+        fail(EXIT_MEMORY, "no %.0f MB of memory for a trial; --quick takes less",
+             (double)bytes / 1e6);
+    madvise(t->pool, bytes, MADV_HUGEPAGE);
+    char *at = t->pool;
+    for (int i = 0; i < f->narg; at += room_of(&f->arg[i++]->ty))
+        fill(at, &f->arg[i]->ty, (uint64_t)i);
+    memset(at, 0, (size_t)(t->pool + t->copy_bytes - at));
+    for (int64_t k = 1; k < t->copies; k++)
+        memcpy(t->pool + k * t->copy_bytes, t->pool, (size_t)t->copy_bytes);
+}
+
+Trial *trial_make(const TrialOptions *o, const char *func) {
+    Arena *mem = arena_new();
+    Trial *t = NEW(mem, Trial);
+    t->mem = mem;
+    Text text = text_new(mem);
+    text_add(&text, "module @trial mesh(%s) level(local)\nfunc @trial:model%s\n", o->mesh,
+             func);
+    Module *m = module_parse(mem, "a trial", text.s, text.n);
+    module_verify(m, NULL, NULL);
+    PassOptions po = pass_options_default();
+    CompileOptions co = {.threads = o->threads};
+    t->p = program_make(mem, m, passes, &po, &co);
+    program_allocate(t->p, NULL, 0);
+    make_pool(t, o->spread_bytes);
+    return t;
+}
+
+static void run_once(Trial *t) {
+    Program *p = t->p;
+    const Func *f = p->entry;
+    char *at = t->pool + t->next * t->copy_bytes;
+    t->next = (t->next + 1) % t->copies;
+    for (int i = 0; i < f->narg; at += room_of(&f->arg[i++]->ty)) p->arg[i] = at;
+    for (int i = 0; i < f->nret; i++) {
+        int a = f->alias[i];
+        p->ret[i] = a >= 0 ? p->arg[a] : at;
+        if (a < 0) at += room_of(&f->ret[i]->ty);
+    }
+    program_run(p);
+}
+
+static double seconds_of_runs(Trial *t, int64_t n) {
+    double start = clock_seconds();
+    for (int64_t i = 0; i < n; i++) run_once(t);
+    return (clock_seconds() - start) / (double)n;
+}
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double ranks_mean(double mine) {
+    if (comm_size() == 1) return mine;
+    Arena *mem = arena_new();
+    const double *all = comm_gather(mem, &mine, sizeof mine);
+    double sum = 0;
+    for (int i = 0; i < comm_size(); i++) sum += all[i];
+    arena_free(mem);
+    return sum / comm_size();
+}
+
+double trial_seconds(Trial *t, double seconds) {
+    double took[MOST_RUNS];
+    seconds_of_runs(t, 1);
+    if (comm_size() > 1) comm_barrier();
+    double once = MAX(ranks_mean(seconds_of_runs(t, 1)), 1e-9);
+    int64_t each = (int64_t)MAX(1, LEAST_SECONDS / once);
+    int64_t runs = (int64_t)(seconds / (once * (double)each));
+    runs = MAX(MIN(runs, MOST_RUNS), LEAST_RUNS);
+    if (comm_size() > 1) comm_barrier();
+    for (int64_t i = 0; i < runs; i++) took[i] = seconds_of_runs(t, each);
+    qsort(took, (size_t)runs, sizeof *took, by_value);
+    return ranks_mean((took[(runs - 1) / 2] + took[runs / 2]) / 2);
+}
+
+void trial_free(Trial *t) {
+    munmap(t->pool, (size_t)(t->copies * t->copy_bytes));
+    program_free(t->p);
+    arena_free(t->mem);
+}
+
+double trial_of(const TrialOptions *o, const char *func, double seconds) {
+    Trial *t = trial_make(o, func);
+    double result = trial_seconds(t, seconds);
+    trial_free(t);
+    return result;
+}

@@ -1,0 +1,33 @@
+/* trial.h - a program of a few ops, made as training programs are, and timed on all ranks at
+ * once. All ranks make and run the same trials in the same order. */
+#ifndef STATOR_TRIAL_H
+#define STATOR_TRIAL_H
+#include "codegen/codegen.h"
+
+typedef struct TrialOptions {
+    int threads;
+    const char *mesh; /* "", or "b=2, a=2" of all ranks */
+    /* Operands and results are taken in turns from so many bytes of them at least, so that
+     * those of a run are not where the run before left them. */
+    int64_t spread_bytes;
+} TrialOptions;
+
+typedef struct Trial {
+    Arena *mem;
+    Program *p;
+    char *pool;
+    int64_t copies, copy_bytes, next;
+} Trial;
+
+/* func: "(%x: f32[4]) -> (f32[4]) { ... }", of ops at level local. Operands are numbers from
+ * -1 to 1, integers 0. */
+Trial *trial_make(const TrialOptions *o, const char *func);
+/* Seconds of a run, the mean over the ranks of their medians, of runs that take about
+ * `seconds` together, three at least. */
+double trial_seconds(Trial *t, double seconds);
+void trial_free(Trial *t);
+/* All of it. */
+double trial_of(const TrialOptions *o, const char *func, double seconds);
+/* Mean of a number over the ranks. */
+double ranks_mean(double mine);
+#endif
