@@ -1,6 +1,6 @@
 /* program_ops.c - see program_ops.h. */
 #include "codegen/program_ops.h"
-#include "passes/model/work.h"
+#include "passes/estimate/func_seconds.h"
 #include "passes/pipe/op_tasks.h"
 
 bool op_is_logged(const Op *op) {
@@ -69,7 +69,7 @@ typedef struct Table {
     int n, cap, ntasks;
 } Table;
 
-static void add_func(Table *t, Func *f, int64_t runs, bool entry) {
+static void add_func(Table *t, Func *f, int64_t runs, bool entry, const bool *in_model) {
     const char **spelling = func_spellings(t->mem, f);
     for (const Op *op = f->first; op; op = op->next) {
         const Func *callee = op_callee(op);
@@ -83,6 +83,8 @@ static void add_func(Table *t, Func *f, int64_t runs, bool entry) {
                      .waits = op_has(op, F_COMM | F_EFFECT) || op->kind == OP_arrive,
                      .task = entry && op_is_task(op) ? t->ntasks++ : -1};
         if (!row.nests) {
+            row.work = row.waits ? WORK_MESSAGES
+                                 : (int)op_work_kind(op, op_in_model(op, in_model));
             row.flops = op_run_flops(op);
             row.bytes = op_bytes(op);
         }
@@ -93,11 +95,12 @@ static void add_func(Table *t, Func *f, int64_t runs, bool entry) {
 OpRow *logged_ops(Arena *mem, const Module *m, Func *entry, int *n) {
     Func **order = module_order(mem, m);
     const double *runs = func_runs(mem, order, entry);
+    const bool *in_model = model_funcs(mem, order);
     Table t = {.mem = mem};
     for (int i = 0; order[i]; i++)
         if (order[i]->role != ROLE_KERNEL && order[i] != entry)
-            add_func(&t, order[i], (int64_t)MIN(runs[i], 9e18), false);
-    add_func(&t, entry, 1, true);
+            add_func(&t, order[i], (int64_t)MIN(runs[i], 9e18), false, in_model);
+    add_func(&t, entry, 1, true, in_model);
     *n = t.n;
     return t.op;
 }

@@ -52,7 +52,7 @@ static void calibrate_start(Calibration *c) {
 /* ---- memory ---- */
 
 static void calibrate_memory(Calibration *c, MachineRank *r) {
-    enum { FIRST = 1 << 8, POINTS = 11 };
+    enum { FIRST = 1 << 8, POINTS = 10 };
     Curve *k = &r->memory;
     TrialOptions o = calibrate_options(c);
     k->x = NEW_ARRAY(c->mem, double, POINTS);

@@ -67,6 +67,7 @@ static int measure(Arena *mem, const Options *o, const char *path) {
     int cores = comm_cores();
     c.threads = MAX(1, cores / comm_local_size());
     c.seconds = c.quick ? 1e-3 : 0.03;
+    rt_set_threads(c.threads);
     c.m = empty_machine(mem, c.ranks);
     if (c.ranks > 1) comm_mesh(1, 1, &c.ranks);
     calibrate_say("%d rank%s of %d thread%s on %d cores", c.ranks, c.ranks > 1 ? "s" : "",

@@ -46,6 +46,7 @@ enum { EXIT_DIVERGED = 1, EXIT_DIFFERS = 1, EXIT_SIGNALLED = 75 };
 #define RUN_PROFILE      "profile"            /* a folder */
 #define RUN_TRACE        "profile/trace.json" /* of all ranks */
 #define RUN_RANK_TRACE   "profile/trace.rank%d.json"
+#define RUN_PREDICTED    "predicted.json" /* with context.machine */
 #define RUN_OPS          "profile/ops.txt"
 #define RUN_MODULE       "model.ir" /* the user's module */
 #define RUN_VALIDATION   "valid.jsonl"

@@ -27,6 +27,7 @@ static int finish(Train *t) {
     report_plot(t);
     if (t->job.cfg->dump[0]) dump_write(t);
     close_metrics(t);
+    predict_end(t);
     report_end(t);
     if (!saves || t->saved_step == t->step) return 0;
     if (comm_rank() == 0)
@@ -43,6 +44,7 @@ int cmd_train(int argc, char **argv) {
     watch_start(launch_say_hang);
     watch_task("start of the run", -1, false);
     train_plan(&t, argc, argv);
+    predict_start(&t);
     report_open(&t);
     report_header(&t);
     train_state_start(&t);

@@ -59,6 +59,7 @@ typedef struct Train {
     float **gradient; /* sums over its micro-batches, by parameter; NULL: it has one */
     const PipeSchedule *pipe; /* what its stages do; NULL: there is one */
     struct Record *record;    /* see train_profile.c; NULL: nothing is recorded */
+    struct Prediction *predicted; /* see train_predict.c; NULL: nothing is */
     TrainSlots at;
     Feed *feed;               /* of program */
     struct Validation *valid; /* NULL: none */
@@ -207,6 +208,16 @@ void profile_start(Train *t);
 void profile_begin_step(Train *t, int64_t step);
 void profile_end_step(Train *t);
 void profile_end(Train *t);
+
+/* train_predict.c: with context.machine, seconds of a step as predicted, before the run folder
+ * is there, beside those that steps take. On rank 0; nothing without the key. */
+void predict_start(Train *t);
+void predict_note_step(Train *t, double seconds, double communication);
+/* What the ops of a step took, by WorkKind. */
+void predict_note_ops(Train *t, const double *seconds);
+/* 0: nothing is predicted. */
+double predicted_seconds(const Train *t);
+void predict_end(const Train *t);
 
 /* train_dump.c: --dump. */
 void dump_plan(Train *t);

@@ -311,6 +311,7 @@ static int run_steps(Train *t, Prefetch *batches) {
         double rate = run_step(t, there ? &batch : NULL);
         Taken taken = taken_since(&begin);
         profile_end_step(t);
+        predict_note_step(t, taken.seconds, taken.communication_seconds);
         write_metrics(t, rate, scale, &taken);
         if (t->overflow)
             say_overflow(t, scale);

@@ -311,9 +311,21 @@ static void say_longest(const Train *t, Arena *mem, const OpReport *r) {
         report_say(t, "  %s", line);
 }
 
-static void write_tables(const Train *t) {
+/* Seconds of a step by WorkKind. */
+static void note_kinds(Train *t, const OpReport *r) {
+    double kind[WORK_KINDS] = {0};
+    for (int64_t i = 0; i < r->nevents; i++) {
+        const OpRow *op = op_row(r->op, r->event[i].number);
+        bool is_op = r->event[i].number >= 0 && !op->nests;
+        if (is_op) kind[op->work] += (r->event[i].end - r->event[i].begin) / (double)r->steps;
+    }
+    predict_note_ops(t, kind);
+}
+
+static void write_tables(Train *t) {
     Arena *mem = arena_new();
     OpReport r = make_report(t, mem);
+    note_kinds(t, &r);
     Text table = text_new(mem);
     text_add(&table, "%s\n%s", title_of(t, mem, &r), op_report(mem, &r, 0).s);
     say_longest(t, mem, &r);

@@ -6,17 +6,21 @@ static bool calls_ops(const Op *op) {
     return op_is_call(op) && op_func(op)->role != ROLE_KERNEL;
 }
 
-static bool op_in_model(const FuncSizes *s, const Op *op) {
-    return s->in_model[op->fn->nth] || op_int(op, "model", 0) > 0;
+bool op_in_model(const Op *op, const bool *model_funcs) {
+    return model_funcs[op->fn->nth] || op_int(op, "model", 0) > 0;
 }
 
-static void mark_model(FuncSizes *s, Func **order) {
-    for (int i = s->n - 1; i >= 0; i--) {
+bool *model_funcs(Arena *mem, Func **order) {
+    int n = 0;
+    while (order[n]) n++;
+    bool *in = NEW_ARRAY(mem, bool, (size_t)n + 1);
+    for (int i = n - 1; i >= 0; i--) {
         const Func *f = order[i];
-        s->in_model[i] |= f->task || func_arg_role(f, ARG_dloss) >= 0;
+        in[i] |= f->task || func_arg_role(f, ARG_dloss) >= 0;
         for (const Op *op = f->first; op; op = op->next)
-            if (calls_ops(op) && op_in_model(s, op)) s->in_model[op_func(op)->nth] = true;
+            if (calls_ops(op) && op_in_model(op, in)) in[op_func(op)->nth] = true;
     }
+    return in;
 }
 
 FuncSizes func_sizes(Arena *mem, const Module *m, const SizeScale *scale) {
@@ -24,15 +28,14 @@ FuncSizes func_sizes(Arena *mem, const Module *m, const SizeScale *scale) {
     FuncSizes s = {0};
     while (order[s.n]) s.n++;
     s.func = NEW_ARRAY(mem, OpSizes, (size_t)s.n + 1);
-    s.in_model = NEW_ARRAY(mem, bool, (size_t)s.n + 1);
+    s.in_model = model_funcs(mem, order);
     s.row = NEW_ARRAY(mem, int *, (size_t)s.n + 1);
-    mark_model(&s, order);
     for (int i = 0; i < s.n; i++) {
         if (order[i]->role == ROLE_KERNEL) continue;
         func_number(order[i]);
         s.row[i] = NEW_ARRAY(mem, int, (size_t)order[i]->nops + 1);
         for (const Op *op = order[i]->first; op; op = op->next)
-            op_sizes_add(mem, &s.func[i], op, op_in_model(&s, op), scale, s.row[i]);
+            op_sizes_add(mem, &s.func[i], op, op_in_model(op, s.in_model), scale, s.row[i]);
     }
     return s;
 }

@@ -12,11 +12,16 @@ typedef struct FuncTime {
 /* The queue of ops runs empty: what it waited for them is time of all kinds. */
 void func_time_drain(FuncTime *t);
 
+/* By Func.nth of those in `order` (module_order): is the function run by the model, not by
+ * the step around it? And is an op? */
+bool *model_funcs(Arena *mem, Func **order);
+bool op_in_model(const Op *op, const bool *model_funcs);
+
 /* The functions of a module by Func.nth, callees first. */
 typedef struct FuncSizes {
     OpSizes *func; /* kernels have none */
     int n;
-    bool *in_model; /* the function is run by the model, not by the step around it */
+    bool *in_model; /* model_funcs */
     int **row;      /* by function and op id: place in its sizes, -1: none */
 } FuncSizes;
 FuncSizes func_sizes(Arena *mem, const Module *m, const SizeScale *scale);

@@ -1,0 +1,238 @@
+#!/usr/bin/env python3
+"""predict.py - predicted seconds of a step beside measured ones, on this machine.
+
+    bench/predict.py MACHINE.yaml [--quick] [--part K/N] [--only NAME,...] [--rounds N]
+                                  [--strategies N] [--check]
+
+MACHINE.yaml is made by `stator calibrate -n 1,2,4`. Each configuration is planned first, then
+trained; runs of all configurations alternate, and the median of all their steps but the first
+of each run counts. --part does each N-th configuration from K on. --strategies compares the
+order of N strategies of a small model on 4 ranks instead (Kendall's tau). --check fails where
+the median error is above 5 %, an error above 10 %, or tau below 0.9.
+"""
+import argparse
+import itertools
+import json
+import os
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+STATOR = os.environ.get("STATOR", os.path.join(ROOT, "build", "stator"))
+PC = "parallel_config."
+ZERO = {PC + "optimizer_shard": True}
+LEVEL = "parallel.parallel_optimizer_config.optimizer_level"
+MODEL = "model.model_config."
+BF16 = {MODEL + "compute_dtype": "bfloat16"}
+
+
+def model(layers, width, heads, vocab, length):
+    return {
+        MODEL + "num_layers": layers,
+        MODEL + "hidden_size": width,
+        MODEL + "num_heads": heads,
+        MODEL + "vocab_size": vocab,
+        MODEL + "seq_length": length,
+    }
+
+
+TINY = model(4, 192, 6, 2048, 128)
+SMALL = model(4, 384, 6, 8192, 256)
+GPT2 = model(2, 768, 12, 50257, 256)
+FULL = model(12, 768, 12, 50257, 256)
+
+
+def batch(size, micro=1):
+    return {"runner_config.batch_size": size, PC + "micro_batch_num": micro}
+
+
+def zero(level, ranks):
+    return {PC + "data_parallel": ranks, **ZERO, LEVEL: "level%d" % level}
+
+
+def dp(n):
+    return {PC + "data_parallel": n}
+
+
+def tp(n, sequence=False):
+    return {PC + "model_parallel": n, **({PC + "sequence_parallel": True} if sequence else {})}
+
+
+def pp(n, chunks=1):
+    return {PC + "pipeline_stage": n, **({PC + "pp_interleave_num": chunks} if chunks > 1 else {})}
+
+
+RECOMPUTE = {"recompute_config.recompute": True}
+
+# name: ranks, settings
+CONFIGURATIONS = {
+    "tiny": (1, TINY, batch(8)),
+    "small": (1, SMALL, batch(4)),
+    "small bf16": (1, SMALL, batch(4), BF16),
+    "small micro 4": (1, SMALL, batch(2, 4)),
+    "small bf16 recompute": (1, SMALL, batch(8), BF16, RECOMPUTE),
+    "gpt2 2 layers": (1, GPT2, batch(2)),
+    "gpt2 2 layers bf16": (1, GPT2, batch(4), BF16),
+    "gpt2 full bf16": (1, FULL, batch(2), BF16),
+    "gpt2 full": (1, FULL, batch(1)),
+    "small dp2": (2, SMALL, batch(4), dp(2)),
+    "small bf16 dp2": (2, SMALL, batch(4), BF16, dp(2)),
+    "small tp2": (2, SMALL, batch(4), tp(2)),
+    "small tp2 sp": (2, SMALL, batch(4), tp(2, True)),
+    "small bf16 tp2 sp": (2, SMALL, batch(4), BF16, tp(2, True)),
+    "small zero1 dp2": (2, SMALL, batch(2), zero(1, 2)),
+    "small zero2 dp2": (2, SMALL, batch(2, 2), zero(2, 2)),
+    "small zero3 dp2": (2, SMALL, batch(2), zero(3, 2)),
+    "small pp2": (2, SMALL, batch(2, 4), pp(2)),
+    "small bf16 pp2": (2, SMALL, batch(4, 4), BF16, pp(2)),
+    "small pp2 interleaved": (2, SMALL, batch(2, 4), pp(2, 2)),
+    "gpt2 2 layers bf16 dp2": (2, GPT2, batch(2), BF16, dp(2)),
+    "gpt2 2 layers bf16 pp2": (2, GPT2, batch(2, 4), BF16, pp(2)),
+    "small dp2 recompute": (2, SMALL, batch(4), dp(2), RECOMPUTE),
+    "small dp4": (4, SMALL, batch(2), dp(4)),
+    "small tp4": (4, model(4, 384, 8, 8192, 256), batch(4), tp(4)),
+    "small dp2 tp2": (4, SMALL, batch(4), dp(2), tp(2)),
+    "small zero2 dp4": (4, SMALL, batch(1, 2), zero(2, 4)),
+    "small pp4": (4, SMALL, batch(2, 8), pp(4)),
+    "small dp2 pp2": (4, SMALL, batch(2, 4), dp(2), pp(2)),
+    "small bf16 tp2 pp2": (4, SMALL, batch(2, 4), BF16, tp(2), pp(2)),
+}
+QUICK = ["tiny", "small bf16", "small dp2", "small tp2 sp", "small pp2", "small dp4", "small dp2 pp2"]
+
+
+def strategies(count):
+    """Random strategies of a small model on 4 ranks, of equal work."""
+    chosen, random_ = {}, random.Random(1)
+    wide = model(4, 256, 8, 4096, 128)
+    for data, tensor, stage in itertools.product((1, 2, 4), repeat=3):
+        if data * tensor * stage != 4:
+            continue
+        for micro, level, sequence, chunks, again in itertools.product(
+            (1, 2, 4), (0, 1, 2, 3), (False, True), (1, 2), (False, True)
+        ):
+            if (level and data == 1) or (sequence and tensor == 1) or (chunks > 1 and stage != 2):
+                continue
+            if micro < stage:
+                continue
+            settings = [wide, batch(16 // micro // data, micro)]
+            settings += [dp(data), tp(tensor, sequence), pp(stage, chunks)]
+            settings += [zero(level, data)] if level else []
+            settings += [RECOMPUTE] if again else []
+            name = f"dp{data} tp{tensor} pp{stage} micro {micro} level {level}"
+            name += " sp" * sequence + " interleaved" * (chunks > 1) + " recompute" * again
+            chosen[name] = (4, *settings)
+    names = random_.sample(sorted(chosen), min(count, len(chosen)))
+    return {name: chosen[name] for name in names}
+
+
+class Bench:
+    def __init__(self, machine, folder):
+        self.machine = os.path.abspath(machine)
+        self.folder = folder
+        self.config = os.path.join(folder, "bench.yaml")
+        text = os.path.join(folder, "text.txt")
+        with open(text, "w") as f:
+            for name in ("README.md", "docs/design.md", "docs/keys.md"):
+                f.write(open(os.path.join(ROOT, name)).read())
+        self.call(["preprocess", "--input", text, "--output-prefix",
+                   os.path.join(folder, "bytes"), "--tokenizer-type", "ByteTokenizer"])
+        with open(self.config, "w") as f:
+            f.write(f"""base_config: [{ROOT}/configs/base/run.yaml]
+model:
+  model_config: {{type: GPT2Config, eos_token: 10}}
+train_dataset:
+  data_loader: {{type: MegatronIndexed, dataset_dir: {folder}/bytes_text_document}}
+lr_schedule: {{type: constant, learning_rate: 1e-4}}
+""")
+
+    def call(self, words):
+        done = subprocess.run([STATOR, *words], capture_output=True, text=True, timeout=170)
+        if done.returncode:
+            sys.exit(f"{' '.join(words)}\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}")
+        return done.stdout
+
+    def words(self, ranks, settings):
+        merged = {"context.threads": max(1, (os.cpu_count() or 1) // ranks)}
+        for s in settings:
+            merged.update(s)
+        out = [self.config]
+        for key, value in merged.items():
+            out += ["--" + key, str(value)]
+        return out
+
+    def predict(self, ranks, *settings):
+        words = self.words(ranks, settings) + ["--machine", self.machine, "-n", str(ranks), "--json"]
+        return json.loads(self.call(["plan", *words]))
+
+    def measure(self, steps, ranks, *settings):
+        run = os.path.join(self.folder, "run")
+        words = self.words(ranks, settings) + [
+            "--runner_config.max_steps", str(steps), "--output_dir", run, "--resume", "never",
+            "--callbacks.CheckpointMonitor.save_checkpoint_steps", "0"]
+        launch = ["launch", "-n", str(ranks)] if ranks > 1 else []
+        self.call([*launch, "train", *words])
+        rows = [json.loads(line) for line in open(os.path.join(run, "metrics.jsonl"))]
+        shutil.rmtree(run)
+        return [row["seconds"] for row in rows[1:]]
+
+
+def kendall(pairs):
+    """Of all pairs that differ: in the same order less in the other one, over all."""
+    same = other = 0
+    for (a, b), (c, d) in itertools.combinations(pairs, 2):
+        sign = (a - c) * (b - d)
+        same += sign > 0
+        other += sign < 0
+    return (same - other) / max(same + other, 1)
+
+
+def main():
+    words = argparse.ArgumentParser()
+    words.add_argument("machine")
+    words.add_argument("--quick", action="store_true")
+    words.add_argument("--part", default="1/1")
+    words.add_argument("--only", default="")
+    words.add_argument("--rounds", type=int, default=2)
+    words.add_argument("--seconds", type=float, default=2.0, help="of steps in a run")
+    words.add_argument("--strategies", type=int, default=0)
+    words.add_argument("--check", action="store_true")
+    o = words.parse_args()
+    table = strategies(o.strategies) if o.strategies else CONFIGURATIONS
+    names = list(table)
+    if o.quick and not o.strategies:
+        names = QUICK
+    if o.only:
+        names = o.only.split(",")
+    part, parts = map(int, o.part.split("/"))
+    names = names[part - 1 :: parts]
+    rounds = 1 if o.strategies else o.rounds
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(o.machine, folder)
+        said = {name: bench.predict(*table[name]) for name in names}
+        took = {name: [] for name in names}
+        for _ in range(rounds):
+            for name in names:
+                expected = max(said[name]["step_seconds"], 1e-3)
+                steps = 2 + int(min(max(o.seconds / expected, 3), 40))
+                took[name] += bench.measure(steps, *table[name])
+    errors, pairs = [], []
+    print(f"{'':56} {'predicted':>9} {'measured':>9} {'error':>8}")
+    for name in names:
+        a, b = said[name]["step_seconds"], statistics.median(took[name])
+        errors.append(abs(a / b - 1))
+        pairs.append((a, b))
+        print(f"{name:56} {a:9.4f} {b:9.4f} {100 * (a / b - 1):+7.1f} %", flush=True)
+    middle, worst, tau = statistics.median(errors), max(errors), kendall(pairs)
+    print(f"{len(names)} configurations: median error {100 * middle:.1f} %, worst "
+          f"{100 * worst:.1f} %, Kendall's tau {tau:.3f}")
+    if o.check:
+        bad = tau < 0.9 if o.strategies else middle > 0.05 or worst > 0.10
+        sys.exit(1 if bad else 0)
+
+
+if __name__ == "__main__":
+    main()

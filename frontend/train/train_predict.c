@@ -1,0 +1,114 @@
+/* train_predict.c - with context.machine: how long a step was predicted to take, before the
+ * run, beside how long steps took. On rank 0. */
+#include "base/json.h"
+#include "frontend/config/commands.h"
+#include "frontend/plan/plan.h"
+#include "frontend/train/train_record.h"
+#include "passes/estimate/step_seconds.h"
+#include "runtime/comm/comm.h"
+#include <errno.h>
+#include <stdlib.h>
+
+enum { STEPS_KEPT = 4096 };
+
+/* Of a step; kinds as plans have them. */
+typedef struct Seconds {
+    double step, kind[WORK_KINDS], waiting;
+} Seconds;
+
+typedef struct Prediction {
+    Seconds said;
+    double step[STEPS_KEPT], communication[STEPS_KEPT]; /* of the last ones, in turns */
+    int64_t steps;
+    bool profiled;
+    double measured[WORK_KINDS];
+} Prediction;
+
+static Seconds of_stage(const StepTime *t, const StageTime *s) {
+    Seconds said = {.step = t->seconds, .waiting = s->waiting};
+    memcpy(said.kind, s->kind, sizeof said.kind);
+    return said;
+}
+
+/* The planner makes the programs of all stages, of which this process has one. */
+void predict_start(Train *t) {
+    if (!t->job.cfg->context_machine[0] || comm_rank()) return;
+    Arena *mem = arena_new();
+    const Machine *m = plan_machine(mem, t->job.cfg);
+    Plan p = plan_of_config(mem, t->job.cfg, comm_size());
+    plan_set_machine(mem, &p, m);
+    Prediction *k = t->predicted = NEW(t->mem, Prediction);
+    k->said = of_stage(p.time, &p.time->stage[0]);
+    arena_free(mem);
+}
+
+/* The first step of a process warms up what later ones find. */
+void predict_note_step(Train *t, double seconds, double communication) {
+    Prediction *k = t->predicted;
+    if (!k || t->step == t->start_step + 1) return;
+    k->step[k->steps % STEPS_KEPT] = seconds;
+    k->communication[k->steps++ % STEPS_KEPT] = communication;
+}
+
+void predict_note_ops(Train *t, const double *seconds) {
+    if (!t->predicted) return;
+    t->predicted->profiled = true;
+    memcpy(t->predicted->measured, seconds, sizeof t->predicted->measured);
+}
+
+double predicted_seconds(const Train *t) {
+    return t->predicted ? t->predicted->said.step : 0;
+}
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(const double *x, int64_t n) {
+    double sorted[STEPS_KEPT];
+    memcpy(sorted, x, (size_t)n * sizeof *x);
+    qsort(sorted, (size_t)n, sizeof *sorted, by_value);
+    return (sorted[(n - 1) / 2] + sorted[n / 2]) / 2;
+}
+
+static void add_json(Text *s, const char *name, double step, const double *kind,
+                     const char *last, double seconds) {
+    text_add(s, "  \"%s\": {\"step_seconds\": %.6g", name, step);
+    for (int k = 0; kind && k < WORK_KINDS; k++)
+        text_add(s, ", \"%s\": %.6g", work_kind_name[k], kind[k]);
+    text_add(s, ", \"%s\": %.6g}", last, seconds);
+}
+
+static void write_file(const Train *t, double step, double communication) {
+    const Prediction *k = t->predicted;
+    Arena *mem = arena_new();
+    Text s = text_new(mem);
+    const char *path = path_join(mem, t->run_dir, RUN_PREDICTED);
+    text_add(&s, "{\n");
+    add_json(&s, "predicted", k->said.step, k->said.kind, "waiting", k->said.waiting);
+    text_add(&s, ",\n");
+    add_json(&s, "measured", step, k->profiled ? k->measured : NULL,
+             "communication_seconds", communication);
+    text_add(&s, ",\n  \"steps\": %lld,\n  \"error\": %.4f\n}\n",
+             (long long)MIN(k->steps, STEPS_KEPT), k->said.step / step - 1);
+    int error = file_write_atomic(path, s.s, s.n);
+    if (error) report_say(t, "WARNING: cannot write %s: %s", path, strerror(error));
+    arena_free(mem);
+}
+
+void predict_end(const Train *t) {
+    const Prediction *k = t->predicted;
+    if (!k || !k->steps) return;
+    int64_t n = MIN(k->steps, STEPS_KEPT);
+    double step = median(k->step, n), communication = median(k->communication, n);
+    report_say(t, "predicted  %.4g s a step, measured %.4g s (median of %lld): %+.1f %%",
+               k->said.step, step, (long long)n, 100 * (k->said.step / step - 1));
+    for (int i = 0; i < WORK_KINDS; i++)
+        if (k->said.kind[i] > 0 && k->profiled)
+            report_say(t, "  %-10s %.4g s, measured %.4g s", work_kind_name[i],
+                       k->said.kind[i], k->measured[i]);
+    report_say(t, "  messages and waits %.4g s, measured %.4g s",
+               k->said.kind[WORK_MESSAGES] + k->said.waiting, communication);
+    write_file(t, step, communication);
+}
