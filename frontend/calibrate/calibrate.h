@@ -19,6 +19,9 @@ void calibrate_rank(Calibration *c);
 /* The same of ops with products inside: rate over intensity; of elementwise ops. */
 void calibrate_inner(Calibration *c, MachineRank *r);
 void calibrate_elements(Calibration *c, MachineRank *r);
+/* Trains a small model for a few steps, and notes how far the prediction is off, for a section
+ * of this number of ranks. */
+void calibrate_residual(Calibration *c);
 /* Links, collectives, and what is hidden of them. */
 void calibrate_comm(Calibration *c);
 

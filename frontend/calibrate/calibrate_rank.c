@@ -52,7 +52,7 @@ static void calibrate_start(Calibration *c) {
 /* ---- memory ---- */
 
 static void calibrate_memory(Calibration *c, MachineRank *r) {
-    enum { FIRST = 1 << 8, POINTS = 10 };
+    enum { FIRST = 1 << 8, POINTS = 9 };
     Curve *k = &r->memory;
     TrialOptions o = calibrate_options(c);
     k->x = NEW_ARRAY(c->mem, double, POINTS);
@@ -126,7 +126,7 @@ static double rate_at(const Calibration *c, const ProductTable *p, int i, int j,
 static void calibrate_product(Calibration *c, MachineRank *r, DType type,
                               ProductForm form) {
     static const double sizes[] = {64, 256, 1024, 4096};
-    int n = c->quick ? 2 : ARRAY_LEN(sizes);
+    int n = c->quick ? 1 : ARRAY_LEN(sizes);
     ProductTable p = {.type = type, .form = form, .n = n};
     p.size = NEW_ARRAY(c->mem, double, (size_t)n);
     p.rate = NEW_ARRAY(c->mem, double, (size_t)(n * n * n));

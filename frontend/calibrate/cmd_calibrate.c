@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -50,13 +51,35 @@ static void name_machine(Arena *mem, Machine *m, int cores) {
     m->cores = cores;
 }
 
-static void write_machine(Arena *mem, Machine *m, const char *path) {
+static void write_machine(Arena *mem, const Machine *m, const char *path) {
     Text out = text_new(mem);
-    if (file_exists(path)) m = machine_merge(mem, machine_read(mem, path), m);
     machine_print(m, "Made by stator calibrate; docs/machines.md has the keys.", &out);
     int error = file_write_atomic(path, out.s, out.n);
     if (error) fail(EXIT_DATA, "cannot write %s: %s", path, strerror(error));
     calibrate_say("wrote %s", path);
+}
+
+/* That the cores of this host have worked, but for the ranks of this; 0: it is not known. */
+static double others_seconds(void) {
+    double value, busy = 0;
+    struct rusage own;
+    FILE *f = fopen("/proc/stat", "re");
+    bool read = f && fscanf(f, "cpu") == 0;
+    for (int i = 0; read && i < 8 && fscanf(f, "%lf", &value) == 1; i++)
+        if (i != 3 && i != 4) busy += value / (double)sysconf(_SC_CLK_TCK);
+    if (f) fclose(f);
+    getrusage(RUSAGE_SELF, &own);
+    double mine = (double)(own.ru_utime.tv_sec + own.ru_stime.tv_sec) +
+                  1e-6 * (double)(own.ru_utime.tv_usec + own.ru_stime.tv_usec);
+    return busy - comm_local_size() * ranks_mean(mine);
+}
+
+static void say_disturbed(const Calibration *c, double others) {
+    double share = others / ((clock_seconds() - began) * c->m->cores);
+    if (share > 0.03)
+        calibrate_say("WARNING: other programs took %.0f %% of the cores meanwhile; the "
+                      "rates are too low",
+                      100 * share);
 }
 
 /* Ranks that are more than the cores compute no differently than as many as there are cores;
@@ -70,11 +93,17 @@ static int measure(Arena *mem, const Options *o, const char *path) {
     rt_set_threads(c.threads);
     c.m = empty_machine(mem, c.ranks);
     if (c.ranks > 1) comm_mesh(1, 1, &c.ranks);
+    double others = others_seconds();
     calibrate_say("%d rank%s of %d thread%s on %d cores", c.ranks, c.ranks > 1 ? "s" : "",
                   c.threads, c.threads > 1 ? "s" : "", cores);
     if (comm_local_size() * c.threads <= cores) calibrate_rank(&c);
     calibrate_comm(&c);
     name_machine(mem, c.m, cores);
+    say_disturbed(&c, others_seconds() - others);
+    /* All ranks have read it before it is written. */
+    if (file_exists(path)) c.m = machine_merge(mem, machine_read(mem, path), c.m);
+    calibrate_residual(&c);
+    if (c.ranks > 1) comm_barrier();
     if (comm_rank() == 0) write_machine(mem, c.m, path);
     return 0;
 }
@@ -105,18 +134,26 @@ static int start_ranks(Arena *mem, const Options *o, long ranks, const char *pat
     return run_command(from);
 }
 
+/* The next count of the list; 0 behind the last. */
+static long next_count(const char *list, const char **at) {
+    enum { MOST = 1 << 16 };
+    char *end;
+    if (!**at) return 0;
+    long n = strtol(*at, &end, 10);
+    if (end == *at || n < 1 || n > MOST || (*end && *end != ','))
+        fail(EXIT_CONFIG, "-n %.60s: write counts of ranks such as 1,2,4", list);
+    *at = end + (*end == ',');
+    return n;
+}
+
 static int measure_each(Arena *mem, const Options *o, const char *list,
                         const char *path) {
-    enum { MOST = 1 << 16 };
     int code = 0;
-    for (const char *p = list; !code && *p;) {
-        char *end;
-        long n = strtol(p, &end, 10);
-        if (end == p || n < 1 || n > MOST || (*end && *end != ','))
-            fail(EXIT_CONFIG, "-n %.60s: write counts of ranks such as 1,2,4", list);
+    long n;
+    for (const char *p = list; next_count(list, &p);) {
+    } /* all are good */
+    for (const char *p = list; !code && (n = next_count(list, &p));)
         code = start_ranks(mem, o, n, path);
-        p = end + (*end == ',');
-    }
     return code;
 }
 

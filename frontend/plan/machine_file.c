@@ -41,6 +41,8 @@ static const NumberRow rank_numbers[] = {
     WHOLE(MachineRank, "threads", threads, 0, 1 << 20),
     NEEDED(MachineRank, "f32_gflops", flops[0], 1e9, 1e-3, 1e9),
     NEEDED(MachineRank, "bf16_gflops", flops[1], 1e9, 1e-3, 1e9),
+    NUMBER(MachineRank, "residual_f32", residual[0], 1, -1, 1e3),
+    NUMBER(MachineRank, "residual_bf16", residual[1], 1, -1, 1e3),
 };
 static const NumberRow link_numbers[] = {
     NEEDED(Link, "start_us", start_seconds, 1e-6, 0, 1e9),
@@ -270,11 +272,9 @@ static void read_links(const YamlNode *map, Machine *m) {
     }
 }
 
-Machine *machine_read(Arena *mem, const char *path) {
+Machine *machine_parse(Arena *mem, const char *path, const char *text, size_t n) {
     static const char *const more[] = {"name",  "made_on",     "host", "links",
                                        "ranks", "collectives", NULL};
-    size_t n;
-    char *text = file_read(mem, path, YAML_MAX_BYTES, &n, EXIT_CONFIG);
     const YamlNode *map = yaml_parse(mem, path, text, n);
     Machine *m = NEW(mem, Machine);
     YamlNode **item;
@@ -299,6 +299,12 @@ Machine *machine_read(Arena *mem, const char *path) {
     for (int i = 0; i < collectives; i++)
         m->collective[m->ncollectives++] = read_collective(mem, item[i]);
     return m;
+}
+
+Machine *machine_read(Arena *mem, const char *path) {
+    size_t n;
+    char *text = file_read(mem, path, YAML_MAX_BYTES, &n, EXIT_CONFIG);
+    return machine_parse(mem, path, text, n);
 }
 
 /* ---- writing ---- */

@@ -6,6 +6,8 @@
 /* Reads it. Fails with EXIT_CONFIG at the position of what is unknown, missing, no positive
  * number, or of lists whose lengths do not go together. */
 Machine *machine_read(Arena *mem, const char *path);
+/* The same of a text; path: for messages. */
+Machine *machine_parse(Arena *mem, const char *path, const char *text, size_t n);
 /* As a file that machine_read reads to the same machine; head: comment lines without '#',
  * or NULL. */
 void machine_print(const Machine *m, const char *head, Text *out);

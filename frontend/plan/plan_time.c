@@ -3,6 +3,7 @@
 #include "frontend/plan/machine_file.h"
 #include "frontend/plan/plan.h"
 #include <stdlib.h>
+#include <unistd.h>
 
 const Machine *plan_machine(Arena *mem, const Config *cfg) {
     const char *path = cfg->context_machine;
@@ -54,6 +55,13 @@ double plan_mfu(const Plan *p) {
     return p->job->flops_per_token * tokens_of(p) / p->time->seconds / peak;
 }
 
+/* The name of this host, where the machine was measured on another one; else NULL. */
+static const char *other_host(const Machine *m, char here[256]) {
+    here[0] = here[255] = 0;
+    if (!m->host[0] || gethostname(here, 255)) return NULL;
+    return strcmp(m->host, here) ? here : NULL;
+}
+
 /* ---- for people ---- */
 
 static void add_stage(const StageTime *t, Text *out) {
@@ -76,6 +84,10 @@ void plan_print_time(const Plan *p, Text *out) {
         p->machine->name,
         human(tokens_of(p) / t->seconds, p->job->ncolumns ? "sample/s" : "token/s").s,
         plan_mfu(p));
+    char here[256];
+    if (other_host(p->machine, here))
+        text_add(out, "  note: the rates are those of host %s, this is %s\n",
+                 p->machine->host, here);
     for (int k = 0; k < t->stages; k++) {
         if (t->stages > 1)
             text_add(out, "  stage %-4d %.4g s: ", k, t->stage[k].end);
@@ -99,6 +111,11 @@ void plan_json_time(const Plan *p, Text *out) {
     if (!t) return;
     text_add(out, ",\n  \"machine\": ");
     json_write_string(out, p->machine->name);
+    char here[256];
+    text_add(out, ",\n  \"machine_host\": ");
+    json_write_string(out, p->machine->host);
+    text_add(out, ",\n  \"of_other_host\": %s",
+             other_host(p->machine, here) ? "true" : "false");
     text_add(out,
              ",\n  \"step_seconds\": %.6g,\n  \"mfu\": %.4g,\n  \"stage_seconds\": [",
              t->seconds, plan_mfu(p));

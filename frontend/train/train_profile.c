@@ -317,7 +317,8 @@ static void note_kinds(Train *t, const OpReport *r) {
     for (int64_t i = 0; i < r->nevents; i++) {
         const OpRow *op = op_row(r->op, r->event[i].number);
         bool is_op = r->event[i].number >= 0 && !op->nests;
-        if (is_op) kind[op->work] += (r->event[i].end - r->event[i].begin) / (double)r->steps;
+        if (is_op)
+            kind[op->work] += (r->event[i].end - r->event[i].begin) / (double)r->steps;
     }
     predict_note_ops(t, kind);
 }

@@ -1,0 +1,309 @@
+/* Machine files: read, refused, printed; curves and tables between their points; seconds of
+ * steps of hand-made programs on hand-made machines, against arithmetic on paper. */
+#include "../test.h"
+#include "frontend/plan/machine_file.h"
+#include "passes/cost/message.h"
+#include "passes/estimate/step_seconds.h"
+
+static Arena *mem(void) {
+    static Arena *a;
+    if (!a) a = arena_new();
+    return a;
+}
+
+static Machine *parse(const char *text) {
+    return machine_parse(mem(), "m.yaml", text, strlen(text));
+}
+
+/* ---- files ---- */
+
+static const char whole[] =
+    "name: a cluster\nmade_on: 2026-01-02, some library\nhost: n1\ncores: 8\n"
+    "host_ranks: 4\nmemory_gbytes: 40\nreached: 0.5\nhalf: 64\ninner_reached: 0.25\n"
+    "op_start_us: 2\nelement_billions: 3\nhidden: 0.75\n"
+    "links:\n"
+    "  host: {start_us: 3, gbytes: 10}\n"
+    "  network: {start_us: 30, gbytes: 5, rank_gbytes: 1.5}\n"
+    "ranks:\n"
+    "- ranks: 4\n  threads: 2\n  f32_gflops: 100\n  bf16_gflops: 200\n"
+    "  residual_f32: -0.02\n  residual_bf16: 0.04\n"
+    "  memory: {bytes: [1000, 100000], gbytes: [20, 5]}\n"
+    "  products:\n"
+    "  - {type: bf16, form: tn, sizes: [16, 64], gflops: [1, 2, 3, 4, 5, 6, 7, 8]}\n"
+    "  inner:\n"
+    "  - {op: attention, type: f32, width: 64, intensity: [10, 100], gflops: [7, 9]}\n"
+    "  element_billions: {exp: 1.5, tanh: 0.5}\n"
+    "collectives:\n"
+    "- {op: all_gather, group: 4, ranks: 4, level: network, bytes: [8, 800], us: [5, "
+    "90]}\n";
+
+static void expect_whole(const Machine *m) {
+    EXPECT_STR(m->name, "a cluster");
+    EXPECT_STR(m->made_on, "2026-01-02, some library");
+    EXPECT_STR(m->host, "n1");
+    EXPECT_INT(m->cores, 8);
+    EXPECT_INT(m->host_ranks, 4);
+    EXPECT_NEAR(m->memory_bytes / 40e9, 1, 1e-9);
+    EXPECT(m->reached == 0.5 && m->half == 64 && m->inner_reached == 0.25);
+    EXPECT_NEAR(m->op_start_seconds * 1e6, 2, 1e-9);
+    EXPECT_NEAR(m->element_rate / 3e9, 1, 1e-9);
+    EXPECT(m->hidden == 0.75);
+    EXPECT_NEAR(m->link[LINK_HOST].start_seconds * 1e6, 3, 1e-9);
+    EXPECT_NEAR(m->link[LINK_NETWORK].rank_bytes_per_second / 1.5e9, 1, 1e-9);
+    EXPECT_INT(m->nranks, 1);
+    const MachineRank *r = &m->rank[0];
+    EXPECT_INT(r->ranks, 4);
+    EXPECT_INT(r->threads, 2);
+    EXPECT_NEAR(r->flops[1] / 200e9, 1, 1e-9);
+    EXPECT(r->residual[0] == -0.02 && r->residual[1] == 0.04);
+    EXPECT_INT(r->memory.n, 2);
+    EXPECT_NEAR(r->memory.y[1] / 5e9, 1, 1e-9);
+    EXPECT(!r->memory.grows);
+    EXPECT_INT(r->nproducts, 1);
+    EXPECT(r->product[0].type == DT_BF16 && r->product[0].form == FORM_TN);
+    EXPECT_NEAR(r->product[0].rate[6] / 7e9, 1, 1e-9);
+    EXPECT_INT(r->ninner, 1);
+    EXPECT(r->inner[0].op == OP_attention && r->inner[0].width == 64);
+    EXPECT_INT(r->nelements, 2);
+    EXPECT(r->element[1].op == OP_tanh);
+    EXPECT_INT(m->ncollectives, 1);
+    const CollectiveCurve *c = &m->collective[0];
+    EXPECT(c->op == OP_all_gather && c->level == LINK_NETWORK && c->seconds.grows);
+    EXPECT_NEAR(c->seconds.y[1] * 1e6, 90, 1e-9);
+}
+
+TEST(a_file_is_read_and_printed_to_the_same) {
+    const Machine *m = parse(whole);
+    expect_whole(m);
+    Text once = text_new(mem()), twice = text_new(mem());
+    machine_print(m, "two lines\nof a head", &once);
+    EXPECT_PART(once.s, "# two lines\n# of a head\n");
+    const Machine *again = parse(once.s);
+    expect_whole(again);
+    machine_print(again, "two lines\nof a head", &twice);
+    EXPECT_STR(twice.s, once.s);
+}
+
+/* `from` of the whole file replaced by `to` is refused at a line and column. */
+static void refused(const char *from, const char *to, const char *part) {
+    const char *at = strstr(whole, from);
+    test_at("%s for %s", to, from);
+    EXPECT(at);
+    char *text =
+        arena_printf(mem(), "%.*s%s%s", (int)(at - whole), whole, to, at + strlen(from));
+    EXPECT_FAIL(parse(text), EXIT_CONFIG, part);
+}
+
+TEST(hostile_files_are_refused_at_their_positions) {
+    refused("cores: 8", "cores: 8.5", "m.yaml:4:8");
+    refused("cores: 8", "cores: -1", "m.yaml:4:8");
+    refused("cores: 8", "cores: 99999999999", "cores is a number from 0 to");
+    refused("cores: 8", "cores: [8]", "cores is a list");
+    refused("cores: 8", "cors: 8", "unknown key cors");
+    refused("hidden: 0.75", "hidden: 1.5", "m.yaml:12:9");
+    refused("hidden: 0.75", "hidden: nan", "hidden is a number from 0 to 1");
+    refused("name: a cluster\n", "", "name is missing");
+    refused("start_us: 3, ", "", "start_us is missing");
+    refused("gbytes: 10", "gbytes: 0", "m.yaml:14:");
+    refused("gbytes: 10", "gbytes: inf", "gbytes is a number from");
+    refused("f32_gflops: 100", "f32_gflops: x", "f32_gflops is a number");
+    refused("  f32_gflops: 100\n", "", "f32_gflops is missing");
+    refused("[1000, 100000]", "[100000, 1000]", "rise from one to the next");
+    refused("[1000, 100000]", "[1000]", "gbytes has 2 numbers, not 1");
+    refused("[1000, 100000]", "[0, 100000]", "bytes is a number from");
+    refused("[20, 5]", "[20, -5]", "m.yaml:21:");
+    refused("[1, 2, 3, 4, 5, 6, 7, 8]", "[1, 2, 3, 4]", "gflops has 4 numbers, not 8");
+    refused("[16, 64]", "[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]",
+            "at most 16 sizes");
+    refused("form: tn", "form: mn", "form is one of nn to tt");
+    refused("type: bf16", "type: f16", "type is one of f32 to bf16");
+    refused("op: attention", "op: atention", "there is no op atention");
+    refused("exp: 1.5", "expp: 1.5", "there is no op expp");
+    refused("exp: 1.5", "exp: 0", "m.yaml:26:");
+    refused("level: network", "level: rack", "level is one of host to network");
+    refused("group: 4", "group: 1", "group is a number from 2");
+    refused("us: [5, 90]", "us: [5]", "us has 1 numbers, not 2");
+    EXPECT_FAIL(parse("[1, 2]"), EXIT_CONFIG, "a machine is a list");
+    EXPECT_FAIL(parse("name: x\nlinks: {}\nranks: []\n"), EXIT_CONFIG,
+                "ranks has no entry");
+    EXPECT_FAIL(parse("name: x\nranks: []\n"), EXIT_CONFIG, "links is missing");
+    EXPECT_FAIL(machine_read(mem(), path_join(mem(), temp_dir(), "none.yaml")),
+                EXIT_CONFIG, "none.yaml");
+}
+
+TEST(machines_that_come_with_the_program_are_read) {
+    Machine *m =
+        machine_read(mem(), path_join(mem(), tests_dir(), "../machines/a100.yaml"));
+    EXPECT(m->host_ranks == 8 && m->nranks == 1 && !m->host[0]);
+}
+
+/* ---- curves and tables ---- */
+
+TEST(curves_go_through_logarithms) {
+    double x[] = {1, 100, 10000}, y[] = {2, 200, 200};
+    Curve c = {3, x, y, false};
+    EXPECT_NEAR(curve_at(&c, 10), 20, 1e-12);
+    EXPECT_NEAR(curve_at(&c, 100), 200, 1e-12);
+    EXPECT_NEAR(curve_at(&c, 3000), 200, 1e-12);
+    EXPECT_NEAR(curve_at(&c, 0.1), 2, 1e-12);
+    EXPECT_NEAR(curve_at(&c, 1e6), 200, 1e-12);
+    c.grows = true;
+    EXPECT_NEAR(curve_at(&c, 1e6), 20000, 1e-12);
+    EXPECT_NEAR(curve_at(&c, 0.1), 2, 1e-12); /* a start, whatever is sent */
+    c.n = 1;
+    EXPECT_NEAR(curve_at(&c, 5), 10, 1e-12);
+    c.n = 0;
+    EXPECT(curve_at(&c, 5) == 0);
+}
+
+/* The seconds of a flop, not the rates, lie between those of the corners. */
+TEST(products_lie_between_the_points_of_their_table) {
+    double size[] = {10, 1000}, rate[8] = {1e9, 1e9, 1e9, 1e9, 4e9, 4e9, 4e9, 4e9};
+    ProductTable t = {DT_F32, FORM_NN, 2, size, rate};
+    MachineRank r = {.ranks = 1, .flops = {8e9, 9e9}, .product = &t, .nproducts = 1};
+    Machine m = machine_plain;
+    double at = machine_product_seconds(&m, &r, DT_F32, FORM_NN, 1, 100, 20, 30);
+    EXPECT_NEAR(1e9 * at / (2 * 100 * 20 * 30), (1 + 0.25) / 2, 1e-9);
+    at = machine_product_seconds(&m, &r, DT_F32, FORM_NN, 3, 1000, 20, 30);
+    EXPECT_NEAR(1e9 * at / (3 * 2 * 1000 * 20 * 30), 0.25, 1e-9);
+    at = machine_product_seconds(&m, &r, DT_F32, FORM_TN, 1, 1, 20, 30);
+    EXPECT_NEAR(1e9 * at / (2 * 20 * 30), 1, 1e-9); /* the table of another form */
+    m.reached = 0.5;
+    m.half = 30;
+    at = machine_product_seconds(&m, &r, DT_BF16, FORM_NN, 1, 30, 90, 1e12);
+    EXPECT_NEAR(9e9 * at / (2.0 * 30 * 90 * 1e12), 1 / (0.5 * 0.5 * 0.75), 1e-6);
+}
+
+TEST(ranks_are_those_that_are_closest) {
+    MachineRank rank[] = {{.ranks = 1, .threads = 8},
+                          {.ranks = 4, .threads = 2},
+                          {.ranks = 8, .threads = 1}};
+    Machine m = {.rank = rank, .nranks = 3, .cores = 8};
+    EXPECT(machine_rank(&m, 4, 2) == &rank[1]);
+    EXPECT(machine_rank(&m, 1, 1) == &rank[2]);
+    EXPECT(machine_rank(&m, 2, 8) == &rank[0]);
+    EXPECT_INT(machine_ranks_with_cores(&m, 3), 2);
+    EXPECT_INT(machine_ranks_with_cores(&m, 16), 1);
+}
+
+/* ---- steps ---- */
+
+/* Products at 1 GFLOP/s, messages of 1 ms and 1 GB/s. */
+static Machine slow_machine(int cores) {
+    static MachineRank rank = {.ranks = 1, .threads = 1, .flops = {1e9, 2e9}};
+    Machine m = machine_plain;
+    m.rank = &rank;
+    m.cores = cores;
+    for (int l = 0; l < LINK_LEVELS; l++)
+        m.link[l] = (Link){.start_seconds = 1e-3, .bytes_per_second = 1e9};
+    return m;
+}
+
+static const Func *entry_of(const char *mesh, const char *body) {
+    const char *text = arena_printf(
+        mem(), "module @t mesh(%s) level(fused)\nfunc @step%s\n", mesh, body);
+    return module_parse(mem(), "step.ir", text, strlen(text))->first;
+}
+
+static double seconds_of(const Machine *m, const char *mesh, const char *body) {
+    const Func *entry = entry_of(mesh, body);
+    return step_seconds(mem(), m, &entry, 1, 1).seconds;
+}
+
+#define MATRIX  "(%x: f32[100,200], %w: f32[200,400]) -> (f32[100,400]) {\n"
+#define PRODUCT "  %y = dot %x, %w {mk,kn->mn} : f32[100,400]\n" /* 16 ms */
+
+TEST(a_product_takes_its_flops_or_its_bytes) {
+    Machine m = slow_machine(1);
+    m.op_start_seconds = 1e-3;
+    EXPECT_NEAR(1e3 * seconds_of(&m, "", MATRIX PRODUCT "  return %y\n}"), 17, 1e-9);
+    /* 320000 + 160000 + 80000 bytes */
+    double x = 1, y = 1e6;
+    MachineRank r = m.rank[0];
+    r.memory = (Curve){1, &x, &y, false};
+    m.rank = &r;
+    EXPECT_NEAR(1e3 * seconds_of(&m, "", MATRIX PRODUCT "  return %y\n}"), 561, 1e-9);
+    EXPECT_NEAR(1e3 * seconds_of(&m, "",
+                                 "(%x: f32[500]) -> (f32[500]) {\n"
+                                 "  %y = exp %x : f32[500]\n  return %y\n}"),
+                5, 1e-9);
+    ElementRate rate = {OP_exp, 1e5};
+    r.element = &rate;
+    r.nelements = 1;
+    EXPECT_NEAR(1e3 * seconds_of(&m, "",
+                                 "(%x: f32[500]) -> (f32[500]) {\n"
+                                 "  %y = exp %x : f32[500]\n  return %y\n}"),
+                6, 1e-9);
+}
+
+#define LATE                                                                             \
+    "(%x: f32[100,200], %w: f32[200,400], %g: f32[1000000]) -> (f32[100,400], "          \
+    "f32[1000000]) {\n"                                                                  \
+    "  %h = all_reduce %g {axis=\"dp\"; late=1} : f32[1000000]\n"
+#define ARRIVES "  %s = arrive %h, %g : f32[1000000]\n"
+
+/* 4 MB, 2 rounds: 6 ms. */
+TEST(late_collectives_hide_behind_products) {
+    Machine m = slow_machine(2);
+    const char *hidden = LATE PRODUCT ARRIVES "  return %y, %s\n}";
+    const char *exposed = LATE ARRIVES PRODUCT "  return %y, %s\n}";
+    EXPECT_NEAR(1e3 * seconds_of(&m, "dp=2", hidden), 16, 1e-9);
+    EXPECT_NEAR(1e3 * seconds_of(&m, "dp=2", exposed), 22, 1e-9);
+    m.hidden = 0.5;
+    EXPECT_NEAR(1e3 * seconds_of(&m, "dp=2", hidden), 19, 1e-9);
+    m.hidden = 0;
+    EXPECT_NEAR(1e3 * seconds_of(&m, "dp=2", hidden), 22, 1e-9);
+    EXPECT_NEAR(1e3 * seconds_of(&m, "dp=2", exposed), 22, 1e-9);
+}
+
+/* What collectives take was measured with all ranks at work: only compute is stretched. */
+TEST(ranks_of_a_stage_share_cores) {
+    Machine m = slow_machine(1);
+    const char *exposed = LATE ARRIVES PRODUCT "  return %y, %s\n}";
+    EXPECT_NEAR(1e3 * seconds_of(&m, "dp=2", exposed), 32 + 6, 1e-9);
+    double x[] = {1e6, 4e6}, y[] = {2e-3, 8e-3};
+    CollectiveCurve c = {OP_all_reduce, 2, 2, LINK_HOST, {2, x, y, true}};
+    m.collective = &c;
+    m.ncollectives = 1;
+    EXPECT_NEAR(1e3 * seconds_of(&m, "dp=2", exposed), 32 + 8, 1e-9);
+}
+
+#define SENDS                                                                            \
+    "(%x: f32[100,200], %w: f32[200,400]) -> (f32[100,400]) {\n" PRODUCT                 \
+    "  %t = send %y {to=1; message=0} : f32[]\n  sent %t, %y {to=1; message=0}\n"        \
+    "  return %y\n}"
+#define TAKES                                                                            \
+    "(%w: f32[400,100]) -> (f32[100,100]) {\n"                                           \
+    "  %x = receive {from=0; message=0} : f32[100,400]\n"                                \
+    "  %y = dot %x, %w {mk,kn->mn} : f32[100,100]\n  return %y\n}"
+#define BOTH                                                                             \
+    "(%x: f32[100,200], %w: f32[200,400]) -> (f32[100,400]) {\n" PRODUCT "  return "     \
+                                                                         "%y\n}"
+
+static StepTime seconds_of_two(const Machine *m, const char *first, const char *second) {
+    const Func *entry[] = {entry_of("", first), entry_of("", second)};
+    return step_seconds(mem(), m, entry, 2, 1);
+}
+
+/* 16 ms, a message of 160000 bytes, 8 ms. */
+TEST(stages_wait_for_messages) {
+    Machine m = slow_machine(2);
+    StepTime t = seconds_of_two(&m, SENDS, TAKES);
+    EXPECT_NEAR(1e3 * t.seconds, 16 + 1.16 + 8, 1e-9);
+    EXPECT_NEAR(1e3 * t.stage[1].waiting, 17.16, 1e-9);
+    EXPECT_NEAR(1e3 * t.stage[1].sending, 1.16, 1e-9);
+    EXPECT_NEAR(1e3 * t.stage[0].end, 17.16, 1e-9);
+    EXPECT_NEAR(1e3 * t.stage[1].kind[WORK_PRODUCTS], 8, 1e-9);
+}
+
+TEST(stages_share_cores_while_both_compute) {
+    Machine m = slow_machine(1);
+    EXPECT_NEAR(1e3 * seconds_of_two(&m, SENDS, TAKES).seconds, 16 + 1.16 + 8, 1e-9);
+    EXPECT_NEAR(1e3 * seconds_of_two(&m, BOTH, BOTH).seconds, 32, 1e-9);
+    m.cores = 2;
+    EXPECT_NEAR(1e3 * seconds_of_two(&m, BOTH, BOTH).seconds, 16, 1e-9);
+    /* On two hosts of a rank each they do not share. */
+    m.cores = 1;
+    m.host_ranks = 1;
+    EXPECT_NEAR(1e3 * seconds_of_two(&m, BOTH, BOTH).seconds, 16, 1e-9);
+}
