@@ -92,6 +92,7 @@ static int measure(Arena *mem, const Options *o, const char *path) {
     c.seconds = c.quick ? 1e-3 : 0.03;
     rt_set_threads(c.threads);
     c.m = empty_machine(mem, c.ranks);
+    const Machine *old = file_exists(path) ? machine_read(mem, path) : NULL;
     if (c.ranks > 1) comm_mesh(1, 1, &c.ranks);
     double others = others_seconds();
     calibrate_say("%d rank%s of %d thread%s on %d cores", c.ranks, c.ranks > 1 ? "s" : "",
@@ -100,10 +101,8 @@ static int measure(Arena *mem, const Options *o, const char *path) {
     calibrate_comm(&c);
     name_machine(mem, c.m, cores);
     say_disturbed(&c, others_seconds() - others);
-    /* All ranks have read it before it is written. */
-    if (file_exists(path)) c.m = machine_merge(mem, machine_read(mem, path), c.m);
+    if (old) c.m = machine_merge(mem, old, c.m);
     calibrate_residual(&c);
-    if (c.ranks > 1) comm_barrier();
     if (comm_rank() == 0) write_machine(mem, c.m, path);
     return 0;
 }
