@@ -19,9 +19,10 @@ static double message_time(const Calibration *c, int64_t bytes) {
         start = clock_seconds();
         for (int i = 0; i < n; i++) {
             bool first = comm_stage() == 0;
-            int64_t ticket = first ? comm_send(1, 0, data, bytes) : 0;
-            comm_receive(!first, first, data, bytes);
-            if (!first) ticket = comm_send(0, 1, data, bytes);
+            int other = first ? 1 : 0, numbered = other;
+            int64_t ticket = first ? comm_send(other, 0, data, bytes) : 0;
+            comm_receive(other, numbered, data, bytes);
+            if (!first) ticket = comm_send(other, 1, data, bytes);
             comm_sent(ticket);
         }
         seconds = ranks_mean(clock_seconds() - start);
@@ -137,6 +138,7 @@ static const char *beside_text(Arena *mem, bool sends, int products, long long n
 static void calibrate_hidden(Calibration *c) {
     enum { PRODUCTS = 24, NUMBERS = 1 << 18 };
     TrialOptions o = group_options(c, c->ranks);
+    o.fused = true;
     Arena *mem = arena_new();
     long long n = c->quick ? 1 << 12 : NUMBERS;
     comm_progress(comm_progress_that_pays());

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-static const char passes[] = "epilogue,arrange,fuse,memplan";
 enum { ALIGN = 4096, MOST_COPIES = 256, MOST_RUNS = 512, LEAST_RUNS = 3 };
 #define LEAST_SECONDS 5e-5 /* between two looks at the clock */
 
@@ -53,8 +52,9 @@ Trial *trial_make(const TrialOptions *o, const char *func) {
     Trial *t = NEW(mem, Trial);
     t->mem = mem;
     Text text = text_new(mem);
-    text_add(&text, "module @trial mesh(%s) level(local)\nfunc @trial:model%s\n", o->mesh,
-             func);
+    text_add(&text, "module @trial mesh(%s) level(%s)\nfunc @trial:model%s\n", o->mesh,
+             o->fused ? "fused" : "local", func);
+    const char *passes = o->fused ? "memplan" : "epilogue,arrange,fuse,memplan";
     Module *m = module_parse(mem, "a trial", text.s, text.n);
     module_verify(m, NULL, NULL);
     PassOptions po = pass_options_default();

@@ -10,6 +10,7 @@ typedef struct TrialOptions {
     /* Operands and results are taken in turns from so many bytes of them at least, so that
      * those of a run are not where the run before left them. */
     int64_t spread_bytes;
+    bool fused; /* the ops are at level fused already */
 } TrialOptions;
 
 typedef struct Trial {
@@ -19,7 +20,8 @@ typedef struct Trial {
     int64_t copies, copy_bytes, next;
 } Trial;
 
-/* func: "(%x: f32[4]) -> (f32[4]) { ... }", of ops at level local. Operands are numbers from
+/* func: "(%x: f32[4]) -> (f32[4]) { ... }", of ops at level local, or fused.
+ * Operands are numbers from
  * -1 to 1, integers 0. */
 Trial *trial_make(const TrialOptions *o, const char *func);
 /* Seconds of a run, the mean over the ranks of their medians, of runs that take about
