@@ -12,10 +12,12 @@ typedef struct Calibration {
     int ranks, threads;
     bool quick;     /* few points of small sizes, for tests */
     double seconds; /* of a point */
+    double began;
 } Calibration;
 
-/* Adds the section of this number of ranks and threads, and the start of an op. */
-void calibrate_rank(Calibration *c);
+/* Adds the section of this number of ranks and threads, with peaks, memory, products; and the
+ * start of an op. */
+MachineRank *calibrate_rank(Calibration *c);
 /* The same of ops with products inside: rate over intensity; of elementwise ops. */
 void calibrate_inner(Calibration *c, MachineRank *r);
 void calibrate_elements(Calibration *c, MachineRank *r);

@@ -7,24 +7,11 @@
 #include "runtime/comm/comm.h"
 #include "runtime/core/rt.h"
 #include <errno.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-
-static double began;
-
-void calibrate_say(const char *fmt, ...) {
-    char line[400];
-    va_list ap;
-    if (comm_rank()) return;
-    va_start(ap, fmt);
-    vsnprintf(line, sizeof line, fmt, ap);
-    va_end(ap);
-    fprintf(stderr, "%6.1f s  %s\n", clock_seconds() - began, line);
-}
 
 /* Room for one section and for a curve of every collective and group. */
 static Machine *empty_machine(Arena *mem, int ranks) {
@@ -75,7 +62,7 @@ static double others_seconds(void) {
 }
 
 static void say_disturbed(const Calibration *c, double others) {
-    double share = others / ((clock_seconds() - began) * c->m->cores);
+    double share = others / ((clock_seconds() - c->began) * c->m->cores);
     if (share > 0.03)
         calibrate_say("WARNING: other programs took %.0f %% of the cores meanwhile; the "
                       "rates are too low",
@@ -85,11 +72,13 @@ static void say_disturbed(const Calibration *c, double others) {
 /* Ranks that are more than the cores compute no differently than as many as there are cores;
  * plans share those out. */
 static int measure(Arena *mem, const Options *o, const char *path) {
-    Calibration c = {
-        .mem = mem, .ranks = comm_size(), .quick = option_given(o, "--quick")};
+    Calibration c = {.mem = mem,
+                     .ranks = comm_size(),
+                     .quick = option_given(o, "--quick"),
+                     .began = clock_seconds()};
     int cores = comm_cores();
     c.threads = MAX(1, cores / comm_local_size());
-    c.seconds = c.quick ? 1e-3 : 0.03;
+    c.seconds = c.quick ? 1e-3 : 0.02;
     rt_set_threads(c.threads);
     c.m = empty_machine(mem, c.ranks);
     const Machine *old = file_exists(path) ? machine_read(mem, path) : NULL;
@@ -97,7 +86,11 @@ static int measure(Arena *mem, const Options *o, const char *path) {
     double others = others_seconds();
     calibrate_say("%d rank%s of %d thread%s on %d cores", c.ranks, c.ranks > 1 ? "s" : "",
                   c.threads, c.threads > 1 ? "s" : "", cores);
-    if (comm_local_size() * c.threads <= cores) calibrate_rank(&c);
+    if (comm_local_size() * c.threads <= cores) {
+        MachineRank *r = calibrate_rank(&c);
+        calibrate_inner(&c, r);
+        calibrate_elements(&c, r);
+    }
     calibrate_comm(&c);
     name_machine(mem, c.m, cores);
     say_disturbed(&c, others_seconds() - others);
@@ -165,7 +158,6 @@ int cmd_calibrate(int argc, char **argv) {
     }
     const char *path = option_text(o, "--output"), *list = option_text(o, "-n");
     if (!path) path = "machine.yaml";
-    began = clock_seconds();
     int code;
     if (list) {
         code = measure_each(mem, o, list, path);

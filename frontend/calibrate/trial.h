@@ -24,8 +24,8 @@ typedef struct Trial {
  * Operands are numbers from
  * -1 to 1, integers 0. */
 Trial *trial_make(const TrialOptions *o, const char *func);
-/* Seconds of a run, the mean over the ranks of their medians, of runs that take about
- * `seconds` together, three at least. */
+/* Seconds of a run: of runs that take about `seconds` together, three at least, the lower
+ * quartile, which other programs disturb less than a median; the mean over the ranks. */
 double trial_seconds(Trial *t, double seconds);
 void trial_free(Trial *t);
 /* All of it. */

@@ -60,6 +60,7 @@ typedef struct Train {
     const PipeSchedule *pipe; /* what its stages do; NULL: there is one */
     struct Record *record;    /* see train_profile.c; NULL: nothing is recorded */
     struct Prediction *predicted; /* see train_predict.c; NULL: nothing is */
+    double predicted_seconds;     /* of a step; 0: not predicted */
     TrainSlots at;
     Feed *feed;               /* of program */
     struct Validation *valid; /* NULL: none */
@@ -215,8 +216,6 @@ void predict_start(Train *t);
 void predict_note_step(Train *t, double seconds, double communication);
 /* What the ops of a step took, by WorkKind. */
 void predict_note_ops(Train *t, const double *seconds);
-/* 0: nothing is predicted. */
-double predicted_seconds(const Train *t);
 void predict_end(const Train *t);
 
 /* train_dump.c: --dump. */

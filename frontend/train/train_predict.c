@@ -39,6 +39,7 @@ void predict_start(Train *t) {
     plan_set_machine(mem, &p, m);
     Prediction *k = t->predicted = NEW(t->mem, Prediction);
     k->said = of_stage(p.time, &p.time->stage[0]);
+    t->predicted_seconds = k->said.step;
     arena_free(mem);
 }
 
@@ -54,10 +55,6 @@ void predict_note_ops(Train *t, const double *seconds) {
     if (!t->predicted) return;
     t->predicted->profiled = true;
     memcpy(t->predicted->measured, seconds, sizeof t->predicted->measured);
-}
-
-double predicted_seconds(const Train *t) {
-    return t->predicted ? t->predicted->said.step : 0;
 }
 
 static int by_value(const void *a, const void *b) {

@@ -83,8 +83,8 @@ static void write_plan(const Train *t) {
     if (t->plan_hash[0]) memcpy(plan.hash, t->plan_hash, sizeof plan.hash);
     text_add(&s, "{\n");
     plan_json(&plan, &s);
-    if (t->predicted)
-        text_add(&s, ",\n  \"predicted_step_seconds\": %.6g", predicted_seconds(t));
+    if (t->predicted_seconds > 0)
+        text_add(&s, ",\n  \"predicted_step_seconds\": %.6g", t->predicted_seconds);
     text_add(&s, ",\n  \"steps\": %lld,\n  \"threads\": %d", (long long)t->steps,
              t->threads);
     add_memory(t, &s);

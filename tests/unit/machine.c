@@ -98,7 +98,7 @@ TEST(hostile_files_are_refused_at_their_positions) {
     refused("cores: 8", "cores: 8.5", "m.yaml:4:8");
     refused("cores: 8", "cores: -1", "m.yaml:4:8");
     refused("cores: 8", "cores: 99999999999", "cores is a number from 0 to");
-    refused("cores: 8", "cores: [8]", "cores is a list");
+    refused("cores: 8", "cores: [8]", "cores is a value, not a list");
     refused("cores: 8", "cors: 8", "unknown key cors");
     refused("hidden: 0.75", "hidden: 1.5", "m.yaml:12:9");
     refused("hidden: 0.75", "hidden: nan", "hidden is a number from 0 to 1");
@@ -123,7 +123,8 @@ TEST(hostile_files_are_refused_at_their_positions) {
     refused("level: network", "level: rack", "level is one of host to network");
     refused("group: 4", "group: 1", "group is a number from 2");
     refused("us: [5, 90]", "us: [5]", "us has 1 numbers, not 2");
-    EXPECT_FAIL(parse("[1, 2]"), EXIT_CONFIG, "a machine is a list");
+    EXPECT_FAIL(parse("[1, 2]"), EXIT_CONFIG,
+                "a machine is a section of keys, not a list");
     EXPECT_FAIL(parse("name: x\nlinks: {}\nranks: []\n"), EXIT_CONFIG,
                 "ranks has no entry");
     EXPECT_FAIL(parse("name: x\nranks: []\n"), EXIT_CONFIG, "links is missing");
@@ -270,7 +271,7 @@ TEST(ranks_of_a_stage_share_cores) {
 
 #define SENDS                                                                            \
     "(%x: f32[100,200], %w: f32[200,400]) -> (f32[100,400]) {\n" PRODUCT                 \
-    "  %t = send %y {to=1; message=0} : f32[]\n  sent %t, %y {to=1; message=0}\n"        \
+    "  %t = send %y {to=1; message=0} : i32[]\n  sent %t, %y {to=1; message=0}\n"        \
     "  return %y\n}"
 #define TAKES                                                                            \
     "(%w: f32[400,100]) -> (f32[100,100]) {\n"                                           \
@@ -278,7 +279,7 @@ TEST(ranks_of_a_stage_share_cores) {
     "  %y = dot %x, %w {mk,kn->mn} : f32[100,100]\n  return %y\n}"
 #define BOTH                                                                             \
     "(%x: f32[100,200], %w: f32[200,400]) -> (f32[100,400]) {\n" PRODUCT "  return "     \
-                                                                         "%y\n}"
+    "%y\n}"
 
 static StepTime seconds_of_two(const Machine *m, const char *first, const char *second) {
     const Func *entry[] = {entry_of("", first), entry_of("", second)};
