@@ -57,8 +57,8 @@ typedef struct Train {
     Program *probe; /* results and gradients of the first batch, for --dump; or NULL */
     struct Results *results; /* of the probe */
     float **gradient; /* sums over its micro-batches, by parameter; NULL: it has one */
-    const PipeSchedule *pipe; /* what its stages do; NULL: there is one */
-    struct Record *record;    /* see train_profile.c; NULL: nothing is recorded */
+    const PipeSchedule *pipe;     /* what its stages do; NULL: there is one */
+    struct Record *record;        /* see train_profile.c; NULL: nothing is recorded */
     struct Prediction *predicted; /* see train_predict.c; NULL: nothing is */
     double predicted_seconds;     /* of a step; 0: not predicted */
     TrainSlots at;

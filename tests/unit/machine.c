@@ -111,7 +111,7 @@ TEST(hostile_files_are_refused_at_their_positions) {
     refused("[1000, 100000]", "[100000, 1000]", "rise from one to the next");
     refused("[1000, 100000]", "[1000]", "gbytes has 2 numbers, not 1");
     refused("[1000, 100000]", "[0, 100000]", "bytes is a number from");
-    refused("[20, 5]", "[20, -5]", "m.yaml:21:");
+    refused("[20, 5]", "[20, -5]", "m.yaml:23:48");
     refused("[1, 2, 3, 4, 5, 6, 7, 8]", "[1, 2, 3, 4]", "gflops has 4 numbers, not 8");
     refused("[16, 64]", "[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]",
             "at most 16 sizes");
@@ -119,7 +119,7 @@ TEST(hostile_files_are_refused_at_their_positions) {
     refused("type: bf16", "type: f16", "type is one of f32 to bf16");
     refused("op: attention", "op: atention", "there is no op atention");
     refused("exp: 1.5", "expp: 1.5", "there is no op expp");
-    refused("exp: 1.5", "exp: 0", "m.yaml:26:");
+    refused("exp: 1.5", "exp: 0", "m.yaml:28:27");
     refused("level: network", "level: rack", "level is one of host to network");
     refused("group: 4", "group: 1", "group is a number from 2");
     refused("us: [5, 90]", "us: [5]", "us has 1 numbers, not 2");
@@ -200,14 +200,19 @@ static Machine slow_machine(int cores) {
     return m;
 }
 
-static const Func *entry_of(const char *mesh, const char *body) {
+/* stage -1: there is one. */
+static const Func *entry_of(const char *mesh, const char *body, int stage) {
+    const char *rest = strstr(body, " {\n");
+    bool many = stage >= 0;
     const char *text = arena_printf(
-        mem(), "module @t mesh(%s) level(fused)\nfunc @step%s\n", mesh, body);
+        mem(), "module @t mesh(%s)%s level(fused)\nfunc @step:step%.*s%s%s\n", mesh,
+        many ? " stages(2)" : "", (int)(rest - body), body,
+        many ? arena_printf(mem(), " stage(%d)", stage) : "", rest);
     return module_parse(mem(), "step.ir", text, strlen(text))->first;
 }
 
 static double seconds_of(const Machine *m, const char *mesh, const char *body) {
-    const Func *entry = entry_of(mesh, body);
+    const Func *entry = entry_of(mesh, body, -1);
     return step_seconds(mem(), m, &entry, 1, 1).seconds;
 }
 
@@ -282,7 +287,7 @@ TEST(ranks_of_a_stage_share_cores) {
     "%y\n}"
 
 static StepTime seconds_of_two(const Machine *m, const char *first, const char *second) {
-    const Func *entry[] = {entry_of("", first), entry_of("", second)};
+    const Func *entry[] = {entry_of("", first, 0), entry_of("", second, 1)};
     return step_seconds(mem(), m, entry, 2, 1);
 }
 
