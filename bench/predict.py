@@ -181,7 +181,7 @@ lr_schedule: {{type: constant, learning_rate: 1e-4}}
 
     def measure(self, steps, *configuration):
         """Again where other programs computed meanwhile, a few times."""
-        for _ in range(4):
+        for _ in range(3):
             before, start = cpu_seconds(), time.monotonic()
             seconds = self.run(steps, *configuration)
             took = time.monotonic() - start
@@ -237,18 +237,19 @@ def main():
         bench = Bench(o.machine, folder)
         said = {name: bench.predict(*table[name]) for name in names}
         took = {name: [] for name in names}
-        for _ in range(rounds):
+        errors, pairs = [], []
+        print(f"{'':56} {'predicted':>9} {'measured':>9} {'error':>8}")
+        for round_ in range(rounds):
             for name in names:
-                expected = max(said[name]["step_seconds"], 1e-3)
-                steps = 2 + int(min(max(o.seconds / expected, 3), 40))
+                a = said[name]["step_seconds"]
+                steps = 2 + int(min(max(o.seconds / max(a, 1e-3), 3), 40))
                 took[name] += bench.measure(steps, *table[name])
-    errors, pairs = [], []
-    print(f"{'':56} {'predicted':>9} {'measured':>9} {'error':>8}")
-    for name in names:
-        a, b = said[name]["step_seconds"], statistics.median(took[name])
-        errors.append(abs(a / b - 1))
-        pairs.append((a, b))
-        print(f"{name:56} {a:9.4f} {b:9.4f} {100 * (a / b - 1):+7.1f} %", flush=True)
+                if round_ < rounds - 1:
+                    continue
+                b = statistics.median(took[name])
+                errors.append(abs(a / b - 1))
+                pairs.append((a, b))
+                print(f"{name:56} {a:9.4f} {b:9.4f} {100 * (a / b - 1):+7.1f} %", flush=True)
     middle, worst, tau = statistics.median(errors), max(errors), kendall(pairs)
     print(f"{len(names)} configurations: median error {100 * middle:.1f} %, worst "
           f"{100 * worst:.1f} %, Kendall's tau {tau:.3f}")
