@@ -142,10 +142,18 @@ static bool works(const Worker *w) {
     return w->at < w->n && w->piece[w->at].kind == PIECE_WORK;
 }
 
+/* Ranks that share cores stay on them: one that waits looks for its message again and again,
+ * so that no core is idle and the system moves nobody. With n stages on so many cores, and w
+ * of them at work, a core has no stage at work with the chance C(n - w, n / cores) over
+ * C(n, n / cores); those that have one do all the work. */
 static double speed_now(const Race *k) {
     int working = 0;
+    double on_core = k->stages / k->cores, idle = 1;
     for (int s = 0; s < k->stages; s++) working += works(&k->w[s]);
-    return working > k->cores ? k->cores / working : 1;
+    if (on_core <= 1 || !working) return 1;
+    for (int i = 0; i < working; i++)
+        idle *= MAX(0, k->stages - on_core - i) / (k->stages - i);
+    return k->cores / working * (1 - idle);
 }
 
 /* A message is on its way when both ends are at it. */

@@ -206,7 +206,7 @@ static const Func *entry_of(const char *mesh, const char *body, int stage) {
     bool many = stage >= 0;
     const char *text = arena_printf(
         mem(), "module @t mesh(%s)%s level(fused)\nfunc @step:step%.*s%s%s\n", mesh,
-        many ? " stages(2)" : "", (int)(rest - body), body,
+        many ? " stages(4)" : "", (int)(rest - body), body,
         many ? arena_printf(mem(), " stage(%d)", stage) : "", rest);
     return module_parse(mem(), "step.ir", text, strlen(text))->first;
 }
@@ -308,8 +308,22 @@ TEST(stages_share_cores_while_both_compute) {
     EXPECT_NEAR(1e3 * seconds_of_two(&m, BOTH, BOTH).seconds, 32, 1e-9);
     m.cores = 2;
     EXPECT_NEAR(1e3 * seconds_of_two(&m, BOTH, BOTH).seconds, 16, 1e-9);
+    EXPECT_NEAR(1e3 * seconds_of_two(&m, SENDS, TAKES).seconds, 16 + 1.16 + 8, 1e-9);
     /* On two hosts of a rank each they do not share. */
     m.cores = 1;
     m.host_ranks = 1;
     EXPECT_NEAR(1e3 * seconds_of_two(&m, BOTH, BOTH).seconds, 16, 1e-9);
+}
+
+/* Of four stages on two cores two compute: in one of three cases on one core. */
+TEST(stages_that_wait_keep_their_cores) {
+    static const char none[] = "(%x: f32[4]) -> (f32[4]) {\n  return %x\n}";
+    Machine m = slow_machine(2);
+    const Func *entry[4];
+    for (int work = 1; work <= 4; work++) {
+        static const double slower[] = {1, 6.0 / 5, 3.0 / 2, 2};
+        for (int s = 0; s < 4; s++) entry[s] = entry_of("", s < work ? BOTH : none, s);
+        double seconds = step_seconds(mem(), &m, entry, 4, 1).seconds;
+        EXPECT_NEAR(1e3 * seconds, 16 * slower[work - 1], 1e-9);
+    }
 }
