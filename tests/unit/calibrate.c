@@ -1,8 +1,8 @@
 /* stator calibrate in its small form: the file is whole, keeps sections of other numbers of
  * ranks, and plans take it. */
 #include "../test.h"
-#include "driven.h"
 #include "frontend/plan/machine_file.h"
+#include "runs.h"
 
 TEST_LABEL(RANKS);
 TEST_LABEL(RELEASED);
@@ -72,4 +72,44 @@ TEST(counts_that_are_none_are_refused) {
     RUN_EXPECT(2, "calibrate --machine a");
     RUN_EXPECT(3, arena_printf(mem(), "calibrate --quick --output %s",
                                in_temp("none/machine.yaml")));
+}
+
+/* The same machine, named in plan and run: what is predicted is what the plan says. */
+static void expect_predicted(const char *launch, const char *words, bool profiled) {
+    const char *file = path_join(mem(), tests_dir(), "../machines/a100.yaml");
+    const char *config = in_temp("run.yaml"), *run = in_temp("predicted");
+    write_text(config, arena_printf(mem(), runs_small_yaml, runs_text(), 4, 0));
+    RUN_EXPECT(
+        0, arena_printf(mem(), "plan %s --json --machine %s %s", config, file, words));
+    const Json *plan =
+        json_parse(mem(), "plan", said(), strlen(said()), 1 << 20, EXIT_DATA);
+    double planned = json_get_f64(plan, "step_seconds", 0);
+    EXPECT(planned > 0);
+    RUN_EXPECT(0,
+               arena_printf(mem(), "%strain %s --machine %s --output_dir %s %s%s", launch,
+                            config, file, run, words, profiled ? " --profile" : ""));
+    SAID_EXPECT("predicted ");
+    SAID_EXPECT("(median of 3)");
+    EXPECT(!strstr(said(), "  products ") == !profiled);
+    size_t n;
+    char *text =
+        file_read(mem(), path_join(mem(), run, "predicted.json"), 1 << 16, &n, EXIT_DATA);
+    const Json *v = json_parse(mem(), "predicted", text, n, 1 << 16, EXIT_DATA);
+    const Json *said_ = json_need(v, "predicted"), *took = json_need(v, "measured");
+    EXPECT_NEAR(json_get_f64(said_, "step_seconds", 0) / planned, 1, 1e-4);
+    double measured = json_get_f64(took, "step_seconds", 0);
+    EXPECT(measured > 0);
+    EXPECT((json_get(took, "products") != NULL) == profiled);
+    if (profiled) EXPECT(json_get_f64(took, "products", 0) < measured);
+    text = file_read(mem(), path_join(mem(), run, "plan.json"), 1 << 20, &n, EXIT_DATA);
+    EXPECT_PART(text, "\"predicted_step_seconds\": ");
+    remove_all(run);
+}
+
+TEST(runs_say_what_was_predicted) {
+    expect_predicted("", "--context.threads 1", true);
+    expect_predicted("launch -n 2 --threads 1 ",
+                     "--context.threads 1 --parallel_config.data_parallel 2", false);
+    expect_predicted("launch -n 2 --threads 1 ",
+                     "--context.threads 1 --parallel_config.pipeline_stage 2", true);
 }
