@@ -110,7 +110,7 @@ static double rate_at(const Calibration *c, const ProductTable *p, int i, int j,
 
 static void calibrate_product(Calibration *c, MachineRank *r, DType type,
                               ProductForm form) {
-    static const double sizes[] = {64, 256, 1024, 4096};
+    static const double sizes[] = {64, 256, 512, 1024, 4096};
     int n = c->quick ? 1 : ARRAY_LEN(sizes);
     ProductTable p = {.type = type, .form = form, .n = n};
     p.size = NEW_ARRAY(c->mem, double, (size_t)n);

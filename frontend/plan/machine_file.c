@@ -41,8 +41,8 @@ static const NumberRow rank_numbers[] = {
     WHOLE(MachineRank, "threads", threads, 0, 1 << 20),
     NEEDED(MachineRank, "f32_gflops", flops[0], 1e9, 1e-3, 1e9),
     NEEDED(MachineRank, "bf16_gflops", flops[1], 1e9, 1e-3, 1e9),
-    NUMBER(MachineRank, "residual_f32", residual[0], 1, -1, 1e3),
-    NUMBER(MachineRank, "residual_bf16", residual[1], 1, -1, 1e3),
+    NUMBER(MachineRank, "residual_f32", residual[0], 1, -1, 1e9),
+    NUMBER(MachineRank, "residual_bf16", residual[1], 1, -1, 1e9),
 };
 static const NumberRow link_numbers[] = {
     NEEDED(Link, "start_us", start_seconds, 1e-6, 0, 1e9),
