@@ -266,7 +266,7 @@ static void json_all(Bench *b, Text *out) {
         json_case(&b->at[i], out);
         text_add(out, "%s\n", i + 1 < b->n ? "," : "");
     }
-    text_add(out, "  ],\n  \"predicted\": %d,\n  \"not_planned\": %d,\n", s.predicted,
+    text_add(out, "  ],\n  \"compared\": %d,\n  \"not_planned\": %d,\n", s.predicted,
              s.not_planned);
     text_add(out,
              "  \"mean_error\": %.5f,\n  \"median_error\": %.5f,\n  \"worst_error\": "

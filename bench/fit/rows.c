@@ -279,7 +279,8 @@ PlannedRow row_plan(Arena *mem, const Row *row) {
         plan_row(mem, row, to);
         catch_end(&c);
     } else {
-        to->problem = make_printable(arena_strdup(mem, c.message), false);
+        char *first_line = arena_strndup(mem, c.message, strcspn(c.message, "\n"));
+        to->problem = make_printable(first_line, false);
     }
     to->plan_seconds = clock_seconds() - begin;
     return *to;
