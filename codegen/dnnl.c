@@ -364,13 +364,6 @@ size_t dnnl_matmul_scratch_bytes(const DnnlMatmul *m) {
     return packed_at(m) + m->packed_bytes;
 }
 
-const char *dnnl_version_text(void) {
-    static char text[40];
-    const dnnl_version_t *v = dnnl_version();
-    snprintf(text, sizeof text, "%d.%d.%d", v->major, v->minor, v->patch);
-    return text;
-}
-
 const char *dnnl_matmul_impl(const DnnlMatmul *m) {
     return m->impl;
 }

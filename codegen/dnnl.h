@@ -40,9 +40,6 @@ typedef enum DnnlForm {
 DnnlMatmul *dnnl_matmul_new(const DnnlDesc *a, const DnnlDesc *b, const DnnlDesc *bias,
                             const DnnlDesc *c, bool accumulate, int threads,
                             DnnlForm form, char *why, size_t why_size);
-/* Of the library: "2.6.3". */
-const char *dnnl_version_text(void);
-
 /* "2.6.3": the library that is loaded. */
 const char *dnnl_version_text(Arena *mem);
 

@@ -106,7 +106,7 @@ static const char *cpu_model(Arena *mem) {
 static const char *machine_text(Arena *mem, const Target *target, int threads) {
     return arena_printf(mem, "%s, %s, %d lanes, %d thread%s, oneDNN %s", cpu_model(mem),
                         target->cpu, target->lanes, threads, threads == 1 ? "" : "s",
-                        dnnl_version_text());
+                        dnnl_version_text(mem));
 }
 
 /* A file for each machine, instruction set, number of threads, library and build. */
