@@ -78,7 +78,6 @@ TEST_LIMIT(ranks_compute_what_one_does, 120) {
         for (int n = SIMULATE_WEIGHTS; n < SIMULATE_NUMBERS && narrow == DT_F32; n++)
             worst[n] = fmax(worst[n], s.compare.difference[n]);
         found++;
-        printf("%.2f %.2f %s\n", s.plan_seconds, s.run_seconds, ways[i].keys);
         arena_free(mem);
     }
     printf("  %d strategies in %.1f s; f32: weights %.2g apart, states %.2g\n", found,
