@@ -118,12 +118,13 @@ static double run_token(Generator *g, Sampler **sampler, int64_t tokens,
     return clock_seconds() - start;
 }
 
-static Row measure(const ModelSpec *s, const Strategy *strategy, const Config *cfg,
+static Row measure(const Source *source, const Strategy *strategy, const Config *cfg,
                    int64_t batch, int64_t context) {
     Arena *mem = arena_new();
+    const ModelSpec *s = &source->spec;
     Sampling set = {
         .greedy = true, .temperature = 1, .top_p = 1, .repetition_penalty = 1};
-    Generator *g = generator_new(mem, s, strategy, batch, 1, context, cfg);
+    Generator *g = generator_new(mem, source, strategy, batch, 1, context, cfg);
     Sampler *sampler[BATCH];
     double seconds[RUNS], sampling = 0;
     for (int64_t b = 0; b < batch; b++)
@@ -156,7 +157,8 @@ int main(int argc, char **argv) {
     bool named = argc > 1 && argv[1][0] != '-';
     Config *cfg = config_load(mem, named ? argv[1] : CONFIGS_DIR "/gpt2_124m.yaml",
                               argc - 1 - named, argv + 1 + named);
-    ModelSpec s = model_spec_of_config(cfg);
+    Source source = {.spec = model_spec_of_config(cfg)};
+    const ModelSpec s = source.spec;
     Strategy strategy = strategy_of_config(cfg);
     strategy.own_data = true;
     rt_set_threads((int)cfg->context_threads);
@@ -164,8 +166,8 @@ int main(int argc, char **argv) {
            (long long)s.layers, (long long)s.hidden, (long long)s.vocab, rt_threads());
     const int64_t context[] = {s.max_positions, MIN(SHORT, s.max_positions)};
     for (int i = 0; i < ARRAY_LEN(context); i++) {
-        Row one = measure(&s, &strategy, cfg, 1, context[i]);
-        Row many = measure(&s, &strategy, cfg, BATCH, context[i]);
+        Row one = measure(&source, &strategy, cfg, 1, context[i]);
+        Row many = measure(&source, &strategy, cfg, BATCH, context[i]);
         printf("  %d texts: %.2f times the tokens/s of one (mark %.0f); reading alone "
                "would be "
                "%.2f times\n",

@@ -103,19 +103,19 @@ static bool pairs_make(const ProductShape *s, const Form *form, ProductCode *cod
     int64_t m = c->dim[row], n = c->dim[col], k = a->dim[1];
     code->swapped = swapped;
     code->own.pairs = (PairsMatmul){.m = m,
-                                .n = n,
-                                .k = k,
-                                .a_m = m > 1 ? first->stride[row] : k,
-                                .a_k = k > 1 ? first->stride[col] : 1,
-                                .b_k = k > 1 ? second->stride[row] : n,
-                                .b_n = n > 1 ? second->stride[col] : 1,
-                                .c_m = m > 1 ? c->stride[row] : n,
-                                .bias = s->bias.rank > 0,
-                                .adds = s->adds,
-                                .rounds = c->dtype == DT_BF16,
-                                .threads = s->threads,
-                                .block_rows = form ? form->rows : 0,
-                                .block_words = form ? form->words : 0};
+                                    .n = n,
+                                    .k = k,
+                                    .a_m = m > 1 ? first->stride[row] : k,
+                                    .a_k = k > 1 ? first->stride[col] : 1,
+                                    .b_k = k > 1 ? second->stride[row] : n,
+                                    .b_n = n > 1 ? second->stride[col] : 1,
+                                    .c_m = m > 1 ? c->stride[row] : n,
+                                    .bias = s->bias.rank > 0,
+                                    .adds = s->adds,
+                                    .rounds = c->dtype == DT_BF16,
+                                    .threads = s->threads,
+                                    .block_rows = form ? form->rows : 0,
+                                    .block_words = form ? form->words : 0};
     return pairs_matmul_takes(&code->own.pairs);
 }
 

@@ -46,7 +46,8 @@ static OpSize size_of(Arena *mem, const Trial *t, int op) {
     const Func *f = t->p->entry;
     func_number(t->p->entry);
     int *row = NEW_ARRAY(mem, int, (size_t)f->nops + 1);
-    for (const Op *o = f->first; o; o = o->next) op_sizes_add(mem, &sizes, o, true, NULL, row);
+    for (const Op *o = f->first; o; o = o->next)
+        op_sizes_add(mem, &sizes, o, true, NULL, row);
     for (int i = 0; i < sizes.n; i++)
         if (sizes.size[i].op == op) return sizes.size[i];
     die("a trial without its op");

@@ -153,6 +153,8 @@ static const Places *places_of(Search *s, const Choice *c) {
         if (strcmp(mesh.axis[i].name, "tp") != 0) axes |= (Axes)(1u << i);
     *p = (Places){.probe = c->probe, .dp = c->dp, .pp = c->pp};
     p->replicas = group_shape(s->o.machine, &mesh, axes, c->pp);
+    int with_cores = machine_ranks_with_cores(s->o.machine, s->threads);
+    p->replicas.at_work = MIN(p->replicas.host_ranks, MAX(mesh_ranks(&mesh), with_cores));
     for (int k = 0; k + 1 < c->pp; k++) {
         GroupShape g = stages_shape(s->o.machine, &mesh, c->pp, k, k + 1);
         if (!k || g.level > p->next.level) p->next = g;

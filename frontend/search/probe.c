@@ -261,9 +261,12 @@ ProbeSeconds probe_seconds(Arena *mem, const Probe *p, const Machine *m, int ran
                            int threads, double b) {
     FuncSizes s = sizes_of(mem, p, b);
     int host = m->host_ranks ? MIN(m->host_ranks, ranks) : ranks;
+    int with_cores = MIN(host, machine_ranks_with_cores(m, threads));
     Timing t = {.m = m,
-                .rank = machine_rank(m, host, threads),
-                .shape = mesh_shapes(mem, m, &p->mesh, ranks / mesh_ranks(&p->mesh))};
+                .rank = machine_rank(m, with_cores, threads),
+                .stretch = (double)host / with_cores,
+                .shape =
+                    mesh_shapes(mem, m, &p->mesh, ranks / mesh_ranks(&p->mesh), threads)};
     const FuncTime *f = func_seconds(mem, &s, &t);
     const OpSizes *model = &s.func[p->model];
     double weights = weights_seconds(&t, p, &s, p->backward);

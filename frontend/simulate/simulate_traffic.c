@@ -1,6 +1,7 @@
 /* simulate_traffic.c - collectives and messages as they are run, beside those of the plan,
  * which counts them without running anything. */
 #include "frontend/simulate/simulate.h"
+#include "passes/cost/message.h"
 
 static SimulateTraffic *row_of(SimulateTraffics *t, int stage, const char *kind,
                                const char *axes) {
@@ -32,7 +33,7 @@ static void see_collective(SimulateTraffics *t, int stage, const Op *op) {
     SimulateTraffic *r = row_of(t, stage, optab[op->kind].name, name);
     r->operations++;
     for (int i = 0; i < op->nin; i++)
-        r->sent_bytes += plan_sent_bytes(op->kind, type_bytes(&op->in[i]->ty), n);
+        r->sent_bytes += message_sent_bytes(op->kind, type_bytes(&op->in[i]->ty), n);
 }
 
 static void see(void *ctx, int stage, const Op *op) {

@@ -44,8 +44,8 @@ static Program *make(Arena *mem, const Generator *g, int64_t rows, const Config 
     po.hold = po.narrow != DT_F32;
     if (cfg->dump_ir[0] && comm_rank() == 0)
         po.dump_dir = path_join(mem, cfg->dump_ir, dump_name);
-    Module *m =
-        generator_module(mem, &g->source->spec, g->strategy, g->batch, rows, g->cache_len, &po);
+    Module *m = generator_module(mem, &g->source->spec, g->strategy, g->batch, rows,
+                                 g->cache_len, &po);
     if (po.hold) source_mark_exact(g->source, model_entry(m), po.narrow);
     int size[MAX_AXES], stages = (int)MAX(g->strategy->stages, 1);
     for (int a = 0; a < m->mesh.naxes; a++) size[a] = m->mesh.axis[a].size;

@@ -35,7 +35,8 @@ FuncSizes func_sizes(Arena *mem, const Module *m, const SizeScale *scale) {
         func_number(order[i]);
         s.row[i] = NEW_ARRAY(mem, int, (size_t)order[i]->nops + 1);
         for (const Op *op = order[i]->first; op; op = op->next)
-            op_sizes_add(mem, &s.func[i], op, op_in_model(op, s.in_model), scale, s.row[i]);
+            op_sizes_add(mem, &s.func[i], op, op_in_model(op, s.in_model), scale,
+                         s.row[i]);
     }
     return s;
 }

@@ -67,8 +67,7 @@ static void count_element(Arena *mem, const SizeScale *scale, OpSize *s, const O
     s->element[i].count += elements_of(scale, op);
 }
 
-static void size_elements(Arena *mem, const SizeScale *scale, const Op *op,
-                          OpSize *s) {
+static void size_elements(Arena *mem, const SizeScale *scale, const Op *op, OpSize *s) {
     const Func *callee = op_callee(op);
     if (!callee) count_element(mem, scale, s, op);
     for (const Op *at = callee ? callee->first : NULL; at; at = at->next)
@@ -82,7 +81,8 @@ static OpSize size_collective(const SizeScale *scale, const Op *op) {
     s.axes &= (Axes)~AXES_REVERSED;
     int n = mesh_group_size(mesh, s.axes);
     for (int i = 0; i < op->nin; i++)
-        s.n.bytes += (double)message_sent_bytes(op->kind, scaled_bytes(scale, &op->in[i]->ty), n);
+        s.n.bytes +=
+            (double)message_sent_bytes(op->kind, scaled_bytes(scale, &op->in[i]->ty), n);
     s.late = op_int(op, "late", 0);
     s.type = op->nin ? op->in[0]->ty.dt : DT_F32;
     return s;

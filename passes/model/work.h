@@ -42,7 +42,8 @@ typedef struct Work {
  * (slices, lookups) no more than it gives. None of what only renames memory, or waits. */
 double op_bytes(const Op *op);
 /* The same where bytes(type, ctx) are those of a value. */
-double op_bytes_by(const Op *op, double (*bytes)(const Type *, const void *), const void *ctx);
+double op_bytes_by(const Op *op, double (*bytes)(const Type *, const void *),
+                   const void *ctx);
 /* Flops of an op: op_flops, and one for each element of each op of a kernel. */
 double op_run_flops(const Op *op);
 /* in_model: it is run by the model, not by the step around it. */

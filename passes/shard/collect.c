@@ -9,7 +9,7 @@
 
 enum {
     MAX_STATES = 20000,
-    FEW_STATES = 256, /* enough for most */
+    FEW_STATES = 256,                                           /* enough for most */
     MAX_STEPS = 2 * (MAX_RANK + 1) + MAX_RANK * (MAX_RANK + 1), /* with one set of axes */
     LATENCY_BYTES = 4096
 };
@@ -27,11 +27,11 @@ typedef struct Search {
     const Mesh *mesh;
     State *state;
     int n, max;
-    double *cost; /* by state, as there; INFINITY: done */
-    int *slot;    /* by hash of a placement: state + 1; NULL: few states, no table */
+    double *cost;   /* by state, as there; INFINITY: done */
+    int *slot;      /* by hash of a placement: state + 1; NULL: few states, no table */
     uint64_t slots; /* a power of two, more than max */
-    bool full;    /* a placement found no room */
-    Axes axes;    /* that matter */
+    bool full;      /* a placement found no room */
+    Axes axes;      /* that matter */
 } Search;
 
 static Search search_new(Arena *mem, const Mesh *m, int max) {

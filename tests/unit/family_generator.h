@@ -20,7 +20,7 @@ static inline Generator *family_generator(Arena *mem, const char *from,
     const Config *cfg = config_load(mem, NULL, ARRAY_LEN(flags), flags);
     Source *s = NEW(mem, Source);
     *s = source_open(mem, from, 0, NULL);
-    Generator *g = generator_new(mem, s, &one, FAMILY_PROMPT, FAMILY_TOKENS, cfg);
+    Generator *g = generator_new(mem, s, &one, 1, FAMILY_PROMPT, FAMILY_TOKENS, cfg);
     generator_load(mem, g, s);
     return g;
 }
@@ -28,10 +28,11 @@ static inline Generator *family_generator(Arena *mem, const char *from,
 /* Logits [n][FAMILY_VOCAB] after the prompt and after each of n - 1 tokens of the text. */
 static inline float *family_logits(Arena *mem, Generator *g, const FamilyText *t, int n) {
     float *all = NEW_ARRAY(mem, float, (size_t)n *FAMILY_VOCAB);
-    const float *logits = generator_prompt(g, t->token, FAMILY_PROMPT, true);
+    const int32_t prompt = FAMILY_PROMPT, one = 1;
+    const float *logits = generator_prompts(g, t->token, &prompt, true);
     for (int i = 0; i < n; i++) {
         memcpy(all + i * FAMILY_VOCAB, logits, FAMILY_VOCAB * sizeof *logits);
-        if (i + 1 < n) logits = generator_token(g, &t->token[FAMILY_PROMPT + i], 1);
+        if (i + 1 < n) logits = generator_tokens(g, &t->token[FAMILY_PROMPT + i], &one);
     }
     return all;
 }
