@@ -6,7 +6,8 @@
 #include "frontend/config/config_state.h"
 #include <math.h>
 
-TEST_LABEL(SLOW | RELEASED);
+TEST_LABEL(SLOW);
+TEST_LABEL(RELEASED);
 
 typedef struct Random {
     uint64_t seed, n;
