@@ -395,10 +395,15 @@ static void check_mode(const Config *cfg) {
 }
 
 static void check_parallel_mode(const Config *cfg) {
-    if (cfg->parallel_parallel_mode >= 2)
-        config_refuse(cfg, "parallel.parallel_mode", NULL, "0 or 1",
-                      "parallel_mode %lld is not supported yet by this build",
-                      (long long)cfg->parallel_parallel_mode);
+    int64_t mode = cfg->parallel_parallel_mode;
+    if (mode >= 2)
+        config_refuse(cfg, "parallel.parallel_mode", NULL,
+                      mode == 2
+                          ? "stator search CONFIG.yaml -n RANKS --write best.yaml, which "
+                            "finds the strategy; 1 takes the one that stands here"
+                          : "0 or 1",
+                      "parallel_mode %lld: a run takes a strategy, and looks for none",
+                      (long long)mode);
 }
 
 static void check_resume(const Config *cfg) {

@@ -13,8 +13,10 @@ static void draw_schedule(Arena *mem, const Plan *p, const char *path) {
              "--parallel_config.pipeline_stage 2, or more, with as many "
              "parallel_config.micro_batch_num",
              path);
-    Timeline l = plan_schedule_timeline(mem, p->pipe->schedule,
-                                        (const double(*)[TASK_KINDS])p->pipe->flops);
+    Timeline l =
+        p->time ? plan_time_timeline(mem, p)
+                : plan_schedule_timeline(mem, p->pipe->schedule,
+                                         (const double(*)[TASK_KINDS])p->pipe->flops);
     int error = timeline_write(path, &l);
     if (error) fail(EXIT_DATA, "cannot write %s: %s", path, strerror(error));
 }

@@ -169,6 +169,8 @@ void plan_set_machine(Arena *mem, Plan *p, const Machine *m);
 const Machine *plan_machine(Arena *mem, const Config *cfg);
 /* Flops of the model a second over the peak of all ranks, in the type of its products. */
 double plan_mfu(const Plan *p);
+/* The tasks of a pipeline at their seconds. */
+Timeline plan_time_timeline(Arena *mem, const Plan *p);
 void plan_print_time(const Plan *p, Text *out);
 void plan_json_time(const Plan *p, Text *out);
 

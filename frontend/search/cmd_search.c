@@ -202,13 +202,26 @@ static int64_t sequences_of(const Config *cfg, int ranks) {
     return cfg->runner_config_batch_size * dp * cfg->parallel_config_micro_batch_num;
 }
 
+/* The user's flags, and that a strategy is given, where the file asks for one. */
+static char **add_mode(Arena *mem, const Options *o, int *n) {
+    static char mode[] = "--parallel.parallel_mode";
+    char **flag = NEW_ARRAY(mem, char *, (size_t)o->nflags + 2);
+    bool given = false;
+    for (*n = 0; *n < o->nflags; ++*n) {
+        flag[*n] = o->flag[*n];
+        given |= !strncmp(flag[*n], mode, strlen(mode));
+    }
+    if (!given) flag[(*n)++] = arena_printf(mem, "%s=1", mode);
+    return flag;
+}
+
 static SearchOptions read_options(Arena *mem, const Options *o) {
     SearchOptions s = {.path = o->nwords ? o->word[0] : NULL,
-                       .nflags = o->nflags,
-                       .flag = o->flag,
                        .tops = (int)option_int(o, "--top", TOPS)};
-    Config *cfg = config_load(mem, s.path, o->nflags, o->flag);
-    Config *plain = config_load(mem, s.path, 0, NULL);
+    s.flag = add_mode(mem, o, &s.nflags);
+    Config *cfg = config_load(mem, s.path, s.nflags, s.flag);
+    char *mode = arena_strdup(mem, "--parallel.parallel_mode=1");
+    Config *plain = config_load(mem, s.path, 1, &mode);
     int64_t all =
         cfg->parallel_config_model_parallel * cfg->parallel_config_context_parallel *
         cfg->parallel_config_pipeline_stage * cfg->parallel_config_data_parallel;

@@ -159,6 +159,20 @@ static int by_planned(const void *a, const void *b) {
     return x->c.number - y->c.number;
 }
 
+/* Is it to be planned? Pieces are faster than plans, by a percent or more, so what they promise
+ * less than that is none. */
+static bool is_promising(const SearchResult *r, const Choice *c, int k) {
+    static const double most_gain = 0.01;
+    double best = INFINITY;
+    int fit = 0;
+    for (int i = 0; i < r->ntop; i++) {
+        if (!r->top[i].fits) continue;
+        best = MIN(best, r->top[i].seconds);
+        fit++;
+    }
+    return fit < k || c->seconds < (1 - most_gain) * best;
+}
+
 /* Plans the fastest; where one is slower or larger than was reckoned, or cannot be planned, the
  * fastest are looked for again. */
 static void plan_fastest(Space *b) {
@@ -172,7 +186,7 @@ static void plan_fastest(Space *b) {
         again = false;
         for (int i = 0; i < n && !again && r->ntop < MOST_PLANS; i++) {
             Verified *v = find_verified(s, r, top[i]);
-            if (v) continue;
+            if (v || !is_promising(r, top[i], s->o.tops)) continue;
             v = &r->top[r->ntop++];
             verify(s, top[i], v);
             if (v->why) drop(b, v);
