@@ -149,6 +149,23 @@ static LLVMValueRef widened(Lower *l, const Op *op, const Value *v, int64_t *at)
     return lower_widened(l, v, to);
 }
 
+typedef struct ProductArgs {
+    LLVMValueRef a, b, bias, c, work;
+} ProductArgs;
+
+/* void rt_product(products, index, a, b, bias, c, scratch), or generated code. */
+static void call_product(Lower *l, int index, const ProductArgs *x) {
+    const ProductCode *code = &l->product[index].code;
+    if (code->matmul) {
+        CALL_RT(l->e, rt_product, l->products, emit_i64(l->e, index), x->a, x->b, x->bias,
+                x->c, x->work);
+        return;
+    }
+    LLVMValueRef args[] = {code->swapped ? x->b : x->a, code->swapped ? x->a : x->b,
+                           x->bias, x->c, x->work};
+    emit_call(l->e, own_function(l, &code->own), args, ARRAY_LEN(args));
+}
+
 static void widened_product(Lower *l, const Op *op, int index, bool adds) {
     int64_t at = 0;
     const Value *y = op->out[0], *bias = bias_of(op);
@@ -160,12 +177,11 @@ static void widened_product(Lower *l, const Op *op, int index, bool adds) {
         if (adds) lower_widened(l, y, to);
     }
     if (bias) added = widened(l, op, bias, &at);
-    CALL_RT(l->e, rt_product, l->products, emit_i64(l->e, index), a, b, added, to,
-            lower_workspace(l, op, at));
+    ProductArgs x = {a, b, added, to, lower_workspace(l, op, at)};
+    call_product(l, index, &x);
     if (is_narrow(y)) lower_rounded(l, y, to);
 }
 
-/* void rt_product(products, index, a, b, bias, c, scratch) */
 void lower_dot(Lower *l, const Op *op) {
     Dims d;
     Matmul s = matmul(op, &d);
@@ -195,13 +211,6 @@ void lower_dot(Lower *l, const Op *op) {
     }
     LLVMValueRef a = lower_pointer(l, op->in[0]), b = lower_pointer(l, op->in[1]);
     LLVMValueRef bias = s.bias >= 0 ? lower_pointer(l, op->in[s.bias]) : none;
-    if (!p->code.matmul) {
-        bool swapped = p->code.swapped;
-        LLVMValueRef args[] = {swapped ? b : a, swapped ? a : b, bias, c,
-                               lower_workspace(l, op, 0)};
-        emit_call(l->e, own_function(l, &p->code.own), args, ARRAY_LEN(args));
-        return;
-    }
-    CALL_RT(l->e, rt_product, l->products, emit_i64(l->e, index), a, b, bias, c,
-            lower_workspace(l, op, 0));
+    ProductArgs x = {a, b, bias, c, lower_workspace(l, op, 0)};
+    call_product(l, index, &x);
 }
