@@ -54,6 +54,16 @@ static inline bool add_size(uint64_t a, uint64_t b, uint64_t *out) {
     return !__builtin_add_overflow(a, b, out);
 }
 
+/* The greatest number that divides both; a + b > 0. */
+static inline int64_t common_divisor(int64_t a, int64_t b) {
+    while (b) {
+        int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
 /* n rounded up to a multiple of `to`; both are at least 0 and far from overflow. */
 static inline int64_t round_up(int64_t n, int64_t to) {
     return (n + to - 1) / to * to;

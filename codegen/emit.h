@@ -103,6 +103,10 @@ void emit_store_narrow(Emit *e, DType dt, LLVMValueRef value, LLVMValueRef ptr,
                        LLVMValueRef mask);
 LLVMValueRef emit_load_narrow_one(Emit *e, DType dt, LLVMValueRef ptr);
 void emit_store_narrow_one(Emit *e, DType dt, LLVMValueRef value, LLVMValueRef ptr);
+/* The end of a product: adds what is there (`adds`) to a vector of f32 and stores it, rounded to
+ * bf16 (`rounds`) or as it is. */
+void emit_store_sum(Emit *e, LLVMValueRef x, LLVMValueRef ptr, LLVMValueRef mask,
+                    bool adds, bool rounds);
 /* The same rounding of an f32 scalar or vector: to f32 again, or to the bits as i16, and
  * f32 of those. */
 LLVMValueRef emit_round_narrow(Emit *e, DType dt, LLVMValueRef value);

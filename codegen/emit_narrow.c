@@ -142,6 +142,18 @@ LLVMValueRef emit_load_narrow_one(Emit *e, DType dt, LLVMValueRef ptr) {
     return emit_from_narrow(e, dt, emit_load(e, e->i16, ptr, NULL, 2));
 }
 
+void emit_store_sum(Emit *e, LLVMValueRef x, LLVMValueRef ptr, LLVMValueRef mask,
+                    bool adds, bool rounds) {
+    LLVMValueRef old = NULL;
+    if (adds && rounds) old = emit_load_narrow(e, DT_BF16, ptr, mask);
+    if (adds && !rounds) old = emit_load(e, e->vf32, ptr, mask, sizeof(float));
+    if (old) x = emit_fadd(e, old, x);
+    if (rounds)
+        emit_store_narrow(e, DT_BF16, x, ptr, mask);
+    else
+        emit_store(e, x, ptr, mask, sizeof(float));
+}
+
 void emit_store_narrow_one(Emit *e, DType dt, LLVMValueRef value, LLVMValueRef ptr) {
     emit_store(e, emit_to_narrow(e, dt, value), ptr, NULL, 2);
 }

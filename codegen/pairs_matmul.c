@@ -179,15 +179,7 @@ static void write_c(const Block *b, LLVMValueRef x, LLVMValueRef to, LLVMValueRe
         LLVMValueRef at = emit_gep(e, e->f32, b->bias, emit_add(e, b->j, j));
         x = emit_fadd(e, x, emit_load(e, e->vf32, at, mask, 4));
     }
-    if (s->adds)
-        x = emit_fadd(e,
-                      s->rounds ? emit_load_narrow(e, DT_BF16, to, mask)
-                                : emit_load(e, e->vf32, to, mask, 4),
-                      x);
-    if (s->rounds)
-        emit_store_narrow(e, DT_BF16, x, to, mask);
-    else
-        emit_store(e, x, to, mask, 4);
+    emit_store_sum(e, x, to, mask, s->adds, s->rounds);
 }
 
 static void sums_to_c(const Block *b, const GemmBlock *at, const LLVMValueRef *x) {

@@ -125,15 +125,7 @@ static void write_c(const Rows *r, LLVMValueRef ctx, LLVMValueRef i, LLVMValueRe
         LLVMValueRef at = emit_gep(e, e->f32, slot(r, ctx, SLOT_BIAS), j);
         x = emit_fadd(e, x, emit_load(e, e->vf32, at, mask, 4));
     }
-    if (s->adds)
-        x = emit_fadd(e,
-                      s->rounds ? emit_load_narrow(e, DT_BF16, to, mask)
-                                : emit_load(e, e->vf32, to, mask, 4),
-                      x);
-    if (s->rounds)
-        emit_store_narrow(e, DT_BF16, x, to, mask);
-    else
-        emit_store(e, x, to, mask, 4);
+    emit_store_sum(e, x, to, mask, s->adds, s->rounds);
 }
 
 static LLVMValueRef body_begin(const Rows *r, const char *part) {

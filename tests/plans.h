@@ -22,8 +22,8 @@ static const char plan_llama[] =
     "runner_config: {batch_size: 4}\n"
     "context: {threads: 1}\n";
 
-/* `keys`: words "path value path value ..."; short names of parallel_config are written
- * dp, tp, cp, sp, micro, zero, vocab. */
+/* `keys`: words "path value path value ..."; "tp" is parallel_config.model_parallel, and what
+ * stands before the first dot of a path may be short as well ("M.vocab_size"). */
 static inline Config *plan_config(Arena *mem, const char *yaml, const char *keys) {
     static const struct {
         const char *word, *path;
@@ -32,25 +32,36 @@ static inline Config *plan_config(Arena *mem, const char *yaml, const char *keys
         {"tp", "parallel_config.model_parallel"},
         {"cp", "parallel_config.context_parallel"},
         {"algo", "parallel_config.context_parallel_algo"},
-        {"sp", "parallel_config.sequence_parallel"},
+        {"ulysses", "parallel_config.ulysses_degree_in_cp"},
+        {"pp", "parallel_config.pipeline_stage"},
+        {"chunks", "parallel_config.pp_interleave_num"},
+        {"schedule", "parallel.pipeline_config.pipeline_scheduler"},
+        {"layers", "parallel_config.num_layer_list"},
         {"micro", "parallel_config.micro_batch_num"},
+        {"beside", "micro_batch_interleave_num"},
+        {"sp", "parallel_config.sequence_parallel"},
         {"emb_dp", "parallel_config.vocab_emb_dp"},
         {"threshold", "parallel.parallel_optimizer_config.parallel_optimizer_threshold"},
-        {"zero", "parallel.parallel_optimizer_config.optimizer_level"}};
-    Text text = text_new(mem);
-    text_add(&text, "%s", yaml);
-    char *words = arena_printf(mem, "%s", keys), *save = NULL, **flag;
-    int n = 0;
-    flag = NEW_ARRAY(mem, char *, strlen(keys) + 2);
-    for (char *w = strtok_r(words, " ", &save); w; w = strtok_r(NULL, " ", &save)) {
-        const char *path = w;
-        for (int i = 0; i < ARRAY_LEN(shorts) && n % 2 == 0; i++)
-            if (!strcmp(shorts[i].word, w)) path = shorts[i].path;
-        flag[n] = n % 2 ? w : arena_printf(mem, "--%s", path);
-        n++;
-    }
+        {"zero", "parallel.parallel_optimizer_config.optimizer_level"},
+        {"type", "model.model_config.compute_dtype"},
+        {"again", "recompute_config.recompute"},
+        {"select", "recompute_config.select_recompute"},
+        {"data", "train_dataset.data_loader.type"},
+        {"M", "model.model_config"},
+        {"L", "train_dataset.data_loader"},
+    };
     const char *file = path_join(mem, temp_dir(), "plan.yaml");
-    EXPECT(n % 2 == 0 && !file_write_atomic(file, text.s, text.n));
+    char *words = arena_strdup(mem, keys), *save = NULL;
+    char **flag = NEW_ARRAY(mem, char *, strlen(keys) + 2);
+    int n = 0;
+    for (char *w = strtok_r(words, " ", &save); w; w = strtok_r(NULL, " ", &save), n++) {
+        size_t length = strcspn(w, ".");
+        flag[n] = n % 2 ? w : arena_printf(mem, "--%s", w);
+        for (int i = 0; i < ARRAY_LEN(shorts) && n % 2 == 0; i++)
+            if (strlen(shorts[i].word) == length && !memcmp(shorts[i].word, w, length))
+                flag[n] = arena_printf(mem, "--%s%s", shorts[i].path, w + length);
+    }
+    EXPECT(n % 2 == 0 && !file_write_atomic(file, yaml, strlen(yaml)));
     return config_load(mem, file, n, flag);
 }
 

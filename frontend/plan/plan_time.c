@@ -14,13 +14,14 @@ static int stages_of(const Plan *p) {
     return p->pipe ? p->pipe->schedule->stages : 1;
 }
 
-/* Threads of a rank where the configuration leaves them open: cores are shared out. */
-static int threads_of(const Plan *p, const Machine *m) {
-    int threads = (int)p->job->cfg->context_threads;
-    int ranks = p->ranks * stages_of(p);
+int plan_threads(const Config *cfg, const Machine *m, int ranks) {
     if (m->host_ranks) ranks = MIN(ranks, m->host_ranks);
-    if (threads > 0) return threads;
+    if (cfg->context_threads > 0) return (int)cfg->context_threads;
     return MAX(1, m->cores / ranks);
+}
+
+static int threads_of(const Plan *p, const Machine *m) {
+    return plan_threads(p->job->cfg, m, p->ranks * stages_of(p));
 }
 
 void plan_set_machine(Arena *mem, Plan *p, const Machine *m) {

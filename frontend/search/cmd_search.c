@@ -192,14 +192,10 @@ static const Machine *search_machine(Arena *mem, Config *cfg) {
 }
 
 /* Sequences of a step as the file has them; replicas that it leaves open follow. */
-static int64_t sequences_of(const Config *cfg, int ranks) {
-    int64_t others = cfg->parallel_config_model_parallel *
-                     cfg->parallel_config_context_parallel *
-                     cfg->parallel_config_pipeline_stage;
-    int64_t dp = cfg->parallel_config_data_parallel;
-    if (!config_given(cfg, "parallel_config.data_parallel") && ranks % others == 0)
-        dp = ranks / others;
-    return cfg->runner_config_batch_size * dp * cfg->parallel_config_micro_batch_num;
+static int64_t sequences_of(Config *cfg, int ranks) {
+    strategy_replicate(cfg, ranks, "ranks are asked for");
+    return cfg->runner_config_batch_size * cfg->parallel_config_data_parallel *
+           cfg->parallel_config_micro_batch_num;
 }
 
 /* The user's flags, and that a strategy is given, where the file asks for one. */
@@ -256,6 +252,14 @@ int cmd_search(int argc, char **argv) {
         print_report(&report);
     if (fwrite(out.s, 1, out.n, stdout) != out.n || fflush(stdout))
         fail(EXIT_DATA, "cannot write the result: %s", strerror(errno));
+    if (!r.ntop && r.gave_up)
+        fail(EXIT_MEMORY,
+             "none of the %d fastest strategies that were planned fits %s of memory on a "
+             "rank\n"
+             "    hint: flags that narrow the search, such as "
+             "--parallel.parallel_optimizer_config.optimizer_level level3 or "
+             "--recompute_config.recompute True",
+             r.planned, human(s.limit_bytes, "B").s);
     if (!r.ntop)
         fail(EXIT_MEMORY,
              "no strategy of %d ranks fits %s of memory on a rank\n    hint: "

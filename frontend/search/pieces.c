@@ -4,15 +4,15 @@
 #include <math.h>
 
 Pieces *search_pieces(Search *s, int probe, int batch) {
-    Pieces *p = &s->pieces[probe][batch];
-    if (!p->made) {
-        Arena *own = arena_new();
-        p->t = probe_seconds(own, &s->probe[probe], s->o.machine, s->o.ranks, s->threads,
-                             batch);
-        p->made = true;
-        p->slower = 1;
-        arena_free(own);
-    }
+    for (Pieces *p = s->probe[probe].pieces; p; p = p->next)
+        if (p->batch == batch) return p;
+    Arena *own = arena_new();
+    Pieces *p = NEW(s->mem, Pieces);
+    *p = (Pieces){.batch = batch, .slower = 1, .next = s->probe[probe].pieces};
+    p->t =
+        probe_seconds(own, &s->probe[probe], s->o.machine, s->o.ranks, s->threads, batch);
+    s->probe[probe].pieces = p;
+    arena_free(own);
     return p;
 }
 
@@ -22,17 +22,12 @@ double search_room(const Search *s) {
 
 /* ---- where chunks are ---- */
 
-static bool is_v(const Choice *c) {
-    return !strcmp(schedule_name_at(c->schedule), "zero_bubble_v");
-}
-
-static bool has_halves(const Choice *c) {
-    return !strncmp(schedule_name_at(c->schedule), "zero_bubble", 11);
+static const PipeScheduleKind *kind_of(const Choice *c) {
+    return schedule_kind_at(c->schedule);
 }
 
 static int stage_of(const Choice *c, int chunk) {
-    if (is_v(c) && chunk >= c->pp) return 2 * c->pp - 1 - chunk;
-    return chunk % c->pp;
+    return schedule_chunk_stage(kind_of(c), c->pp, chunk);
 }
 
 static int64_t even_layers(const Search *s, const Choice *c, int chunk) {
@@ -62,7 +57,8 @@ static void balance(const Search *s, const Choice *c, const ProbeSeconds *t,
 int64_t *choice_layers(Arena *mem, Search *s, const Choice *c) {
     int chunks = c->pp * c->chunks;
     int64_t *n = NEW_ARRAY(mem, int64_t, (size_t)chunks);
-    for (int k = 0; k < chunks; k++) n[k] = even_layers(s, c, k);
+    for (int k = 0; k < chunks; k++)
+        n[k] = c->layers == LAYERS_GIVEN ? s->list.items[k] : even_layers(s, c, k);
     if (c->layers == LAYERS_BALANCED)
         balance(s, c, &search_pieces(s, c->probe, c->batch)->t, n);
     return n;
@@ -72,46 +68,52 @@ int64_t *choice_layers(Arena *mem, Search *s, const Choice *c) {
 
 /* Chunks' forwards whose activations a stage keeps at most. */
 static double in_flight(const Choice *c, int stage) {
-    const char *name = schedule_name_at(c->schedule);
-    double p = c->pp, v = c->chunks, m = c->micro, most = m * v;
     if (c->pp == 1) return 1;
-    if (!strcmp(name, "gpipe") || !strcmp(name, "breadth_first")) return most;
-    if (is_v(c)) return MIN(most, 2 * p);
-    if (c->chunks == 1) return MIN(most, p - stage);
-    return MIN(most, 2 * (p - 1 - stage) + (v - 1) * p + 1);
+    return schedule_kind_in_flight(kind_of(c), c->pp, c->chunks, c->micro, stage);
 }
 
 typedef struct StageBytes {
-    double parameters, fixed; /* of parameters; of all but activations of layers */
-    double layers;            /* of the stage */
+    double parameters;       /* of parameters */
+    double state, gradients; /* of weights and states; of gradients */
+    double layers;           /* of the stage */
 } StageBytes;
 
-static double state_bytes(const Search *s, const Choice *c, double parameters) {
+static void add_state_bytes(const Search *s, const Choice *c, StageBytes *b) {
     double copies = (double)c->dp * c->cp;
-    double weights = parameters, gradients = parameters, states = s->states * parameters;
+    double weights = b->parameters, states = s->probe[c->probe].bytes.states * weights;
+    b->gradients = b->parameters;
     if (c->zero >= 1) states /= copies;
-    if (c->zero >= 2) gradients /= copies;
+    if (c->zero >= 2) b->gradients /= copies;
     if (c->zero >= 3) weights /= copies;
-    if ((c->zero == 1 || c->zero == 2) && s->overlap) weights += parameters / copies;
-    return weights + gradients + states;
+    b->state = weights + states;
 }
 
-/* Fewest layers of each chunk of the stage that must be made again; -1: too few there are.
- * *bytes: with them. */
-static int fit_stage(const Search *s, const Choice *c, const StageBytes *b, int stage,
-                     double *bytes) {
+/* At least: without what a layer makes for itself. With one micro-batch gradients may lie where
+ * activations were. */
+static double bytes_with(const Search *s, const Choice *c, const StageBytes *b, int stage,
+                         double remade) {
     const ProbeBytes *p = &s->probe[c->probe].bytes;
-    double room = search_room(s), flight = in_flight(c, stage), batch = c->batch;
-    double per_chunk = b->layers / c->chunks;
-    double kept = flight * per_chunk * p->kept * batch;
-    double saved = flight * (p->kept - p->carried) * batch; /* by a layer of each chunk */
-    double extra = s->pieces[c->probe][c->batch].extra_bytes;
-    double all = b->fixed + kept + extra;
-    *bytes = all;
-    if (all <= room || !(saved > 0)) return all <= room ? 0 : -1;
-    double layers = ceil((all - room) / saved);
-    *bytes = all - MIN(layers, per_chunk) * saved;
-    return layers <= ceil(per_chunk) ? (int)layers : -1;
+    double layers = b->layers / c->chunks, again = MIN(remade, layers);
+    double of_one = (layers - again) * p->kept + again * p->carried;
+    double kept = in_flight(c, stage) * of_one * c->batch;
+    double beside = c->micro > 1 ? b->gradients + kept : MAX(b->gradients, kept);
+    return b->state + beside + s->probe[c->probe].extra_bytes * c->batch;
+}
+
+/* Fewest layers of each chunk of the stage that must be made again; -1: all are too few. */
+static int fewest_remade(const Search *s, const Choice *c, const StageBytes *b,
+                         int stage) {
+    double room = search_room(s);
+    int most = (int)ceil(b->layers / c->chunks);
+    for (int low = 0, high = most;;) { /* bytes fall with the layers */
+        int mid = (low + high) / 2;
+        bool fits = bytes_with(s, c, b, stage, mid) <= room;
+        if (low == high) return fits ? mid : -1;
+        if (fits)
+            high = mid;
+        else
+            low = mid + 1;
+    }
 }
 
 static StageBytes stage_bytes(const Search *s, const Choice *c, const int64_t *layers,
@@ -128,7 +130,7 @@ static StageBytes stage_bytes(const Search *s, const Choice *c, const int64_t *l
     bool both = stage_of(c, 0) == stage && stage_of(c, chunks - 1) == stage;
     if (both) b.parameters -= p->tied;
     b.parameters += b.layers * p->layer;
-    b.fixed = state_bytes(s, c, b.parameters) + p->kept * c->batch;
+    add_state_bytes(s, c, &b);
     return b;
 }
 
@@ -244,9 +246,9 @@ static bool choice_times(Arena *mem, Search *s, Choice *c, ChunkTimes *out) {
     out->message = message_between(s, c);
     for (int k = 0; k < c->pp; k++) {
         StageBytes b = stage_bytes(s, c, layers, k);
-        double bytes;
-        int again = fit_stage(s, c, &b, k, &bytes);
-        if (given >= 0) again = (int)given;
+        int again = given >= 0 ? (int)MIN(given, s->layers) : fewest_remade(s, c, &b, k);
+        double bytes = bytes_with(s, c, &b, k, MAX(again, 0));
+        if (bytes > search_room(s)) again = -1;
         Replicas r = replicas_seconds(s, c, t, &b);
         out->again[k] = MAX(again, 0);
         c->bytes = MAX(c->bytes, bytes);
@@ -281,8 +283,8 @@ static double bound_of(const Choice *c, const ChunkTimes *t) {
             if (stage_of(c, i) == k)
                 busy += t->task[i][TASK_FORWARD] + t->task[i][TASK_BACKWARD];
         most = MAX(most, before + c->micro * busy + t->step[k]);
-        before += t->task[k][TASK_FORWARD] + (has_halves(c) ? 1 : 2) * t->message;
-        if (!has_halves(c)) before += t->task[k][TASK_BACKWARD];
+        before += t->task[k][TASK_FORWARD] + (kind_of(c)->halves ? 1 : 2) * t->message;
+        if (!kind_of(c)->halves) before += t->task[k][TASK_BACKWARD];
     }
     return most;
 }

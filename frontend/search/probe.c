@@ -127,6 +127,13 @@ static void add_activations(Probe *p, const Op *forward, const SizeScale *one) {
     }
 }
 
+static double role_bytes(const Func *f, ArgRole role) {
+    double bytes = 0;
+    for (int i = 0; i < f->narg; i++)
+        if (arg_role(f, i) == role) bytes += (double)type_bytes(&f->arg[i]->ty);
+    return bytes;
+}
+
 static const char *find_pieces(Arena *mem, Probe *p, const Module *m,
                                const SizeScale *one) {
     const Func *f = find_model(m);
@@ -148,7 +155,10 @@ static const char *find_pieces(Arena *mem, Probe *p, const Module *m,
     p->begin = p->size[0].row[f->nth][forward->id];
     p->end = p->size[0].row[f->nth][backward->id];
     for (const Func *s = m->first; s; s = s->next)
-        if (func_is_entry(s)) p->step = s->nth;
+        if (func_is_entry(s)) {
+            p->step = s->nth;
+            p->bytes.states = role_bytes(s, ARG_state) / role_bytes(s, ARG_param);
+        }
     add_parameters(mem, p, f, forward, backward);
     add_activations(p, forward, one);
     return NULL;

@@ -19,15 +19,18 @@ typedef struct ProbeBytes {
         last;       /* parameters: of a layer, read before the layers, behind */
     double tied;    /* of those that both read */
     double kept;    /* of a layer, until its backward */
+    double states;  /* of the optimizer, over those of parameters */
     double carried; /* from layer to layer, and from stage to stage */
 } ProbeBytes;
 
 typedef struct Probe {
     ProbeKey key;
-    const char *refused; /* why the configuration cannot be split so; NULL: it can */
+    struct Pieces *pieces; /* search_state.h */
+    const char *refused;   /* why the configuration cannot be split so; NULL: it can */
     Mesh mesh;
     ProbeBytes bytes;
-    FuncSizes size[2];            /* with one sequence and with two */
+    double extra_bytes; /* for each sequence: by which plans were larger than reckoned */
+    FuncSizes size[2];  /* with one sequence and with two */
     int model, forward, backward; /* functions: the model, a layer each way */
     int begin, end;               /* rows of the model at which the two loops stand */
     int step;                     /* function of the update */

@@ -4,6 +4,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+enum { MOST_PLANS = 256 };
+
 typedef struct Space { /* all choices, by first_bound */
     Search *s;
     Choice *choice;
@@ -96,6 +98,7 @@ static int find_fastest(Space *b, Choice **top, int k) {
 static void verify(Search *s, const Choice *c, Verified *v) {
     Arena *own = arena_new();
     Catch caught;
+    int64_t ahead = 0;
     *v = (Verified){.c = *c};
     v->flag = search_flags(s->mem, s, c, &v->nflags);
     if (CATCH(caught)) {
@@ -104,11 +107,12 @@ static void verify(Search *s, const Choice *c, Verified *v) {
         plan_set_machine(own, &p, s->o.machine);
         v->seconds = p.time->seconds;
         v->bytes = plan_largest(&p)->memory.total_bytes;
+        ahead = p.ahead_bytes;
         catch_end(&caught);
     } else {
         v->why = arena_strdup(s->mem, caught.message);
     }
-    v->fits = !v->why && (double)v->bytes <= search_room(s);
+    v->fits = !v->why && (double)(v->bytes + ahead) <= search_room(s);
     arena_free(own);
 }
 
@@ -127,28 +131,28 @@ static Verified *find_verified(Search *s, SearchResult *r, const Choice *c) {
     return NULL;
 }
 
-/* What a plan has more than was reckoned, those of all choices of its program and micro-batch
- * have: bytes where it does not fit, seconds by the first that is planned. False: nothing was
- * corrected. */
+/* What a plan has more than was reckoned, others have too: seconds those of its program and
+ * micro-batch; bytes, where it does not fit, those of its program, in proportion to the
+ * micro-batch. False: nothing was corrected. */
 static bool correct(Space *b, const Verified *v) {
     Pieces *p = search_pieces(b->s, v->c.probe, v->c.batch);
     bool first = !p->planned;
     if (v->fits && !first) return false;
-    double more = (double)v->bytes - v->c.bytes;
-    if (!v->fits) more = MAX(more, 0.001 * (double)v->bytes);
-    if (!v->fits || first) p->extra_bytes += MAX(0, more);
+    double more = MAX((double)v->bytes - v->c.bytes, 0.001 * (double)v->bytes);
+    if (!v->fits) b->s->probe[v->c.probe].extra_bytes += more / v->c.batch;
     if (first) p->slower = MAX(1, v->seconds / v->c.seconds);
     p->planned = true;
     for (int i = 0; i < b->n; i++) {
         Choice *c = &b->choice[i];
-        if (c->probe == v->c.probe && c->batch == v->c.batch) choice_bound(b->s, c);
+        bool like = c->probe == v->c.probe && (!v->fits || c->batch == v->c.batch);
+        if (like && c->remade > -2) choice_bound(b->s, c);
     }
     return true;
 }
 
 static void drop(Space *b, const Verified *v) {
     for (int i = 0; i < b->n; i++)
-        if (b->choice[i].number == v->c.number) b->choice[i].remade = -1;
+        if (b->choice[i].number == v->c.number) b->choice[i].remade = -2;
 }
 
 static int by_planned(const void *a, const void *b) {
@@ -176,7 +180,6 @@ static bool is_promising(const SearchResult *r, const Choice *c, int k) {
 /* Plans the fastest; where one is slower or larger than was reckoned, or cannot be planned, the
  * fastest are looked for again. */
 static void plan_fastest(Space *b) {
-    enum { MOST_PLANS = 64 };
     Search *s = b->s;
     SearchResult *r = b->r;
     Choice **top = NEW_ARRAY(s->mem, Choice *, (size_t)s->o.tops);
@@ -194,6 +197,7 @@ static void plan_fastest(Space *b) {
         }
     }
     r->planned = r->ntop;
+    r->gave_up = r->ntop == MOST_PLANS;
     qsort(r->top, (size_t)r->ntop, sizeof *r->top, by_planned);
     while (r->ntop && !r->top[r->ntop - 1].fits) r->ntop--;
 }

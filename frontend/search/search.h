@@ -31,7 +31,7 @@ extern const char *const knob_key[KNOBS];
 /* Chunks of all stages, where a stage has several: more only shorten what is short by then. */
 enum { SEARCH_CHUNKS = 32 };
 
-enum { LAYERS_EVEN, LAYERS_BALANCED, LAYERS_WAYS };
+enum { LAYERS_EVEN, LAYERS_BALANCED, LAYERS_GIVEN };
 
 typedef struct Choice {
     int dp, tp, cp, ring, pp, chunks, schedule, micro, zero;
@@ -39,7 +39,8 @@ typedef struct Choice {
     bool sp, vocab;
     int number; /* of all choices, in the order of search_each */
     int probe;  /* whose pieces it is made of */
-    int remade; /* most layers of a chunk that are made again; -1: not as this fits */
+    int remade; /* most layers of a chunk that are made again; -1: it does not fit; -2: it cannot
+                   be planned */
     double first_bound;           /* before plans corrected its bytes */
     double bound, seconds, bytes; /* seconds 0: only bounded */
 } Choice;
@@ -85,6 +86,7 @@ typedef struct SearchResult {
     int nfamilies;
     int64_t choices, simulated; /* that were bounded, gone through */
     int probes, planned;
+    bool gave_up;      /* there were more to plan than it plans */
     const char *fixed; /* keys that were, for people */
 } SearchResult;
 

@@ -5,11 +5,11 @@
 
 /* The pieces of a probe with micro-batches of so many sequences. */
 typedef struct Pieces {
-    bool made;
+    int batch;
     ProbeSeconds t;
-    double extra_bytes; /* by which plans were larger than reckoned */
-    double slower;      /* seconds of a plan over those of the pieces, 1 at least */
+    double slower; /* seconds of a plan over those of the pieces, 1 at least */
     bool planned;
+    struct Pieces *next; /* of the same probe */
 } Pieces;
 
 typedef struct Places {
@@ -21,15 +21,13 @@ struct Search {
     Arena *mem;
     SearchOptions o;
     int64_t fixed[KNOBS]; /* -1: free */
+    IntTable list;        /* of KNOB_LAYERS, where that is fixed */
     Job job;              /* the model */
     int64_t layers;
     int threads;
-    double states; /* numbers of the optimizer for each parameter */
     bool overlap;
     Probe *probe;
     int nprobes, probe_cap;
-    Pieces **pieces; /* by probe and sequences */
-    int64_t most_batch;
     Places places; /* of the choice that was looked at last */
     int64_t choices;
 };

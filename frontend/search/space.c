@@ -1,6 +1,8 @@
 /* space.c - the choices of a search: every combination of its free keys that is one. */
 #include "frontend/config/config_state.h"
 #include "frontend/search/search_state.h"
+#include <stdlib.h>
+#include <strings.h>
 
 #define PC "parallel_config."
 
@@ -77,7 +79,40 @@ static int64_t value_of(const Config *cfg, Knob k, const Strategy *s) {
     }
 }
 
+/* Keys that say something that pieces cannot. */
+static void refuse_flags(const Config *cfg) {
+    static const char *const key[] = {PC "offset",
+                                      PC "num_layers_in_first_pipeline_stage",
+                                      PC "num_layers_in_last_pipeline_stage"};
+    const char *schedule = cfg->parallel_pipeline_config_pipeline_scheduler;
+    for (int i = 0; i < ARRAY_LEN(key); i++)
+        if (on_command_line(cfg, key[i]))
+            config_refuse(cfg, key[i], NULL, PC "num_layer_list",
+                          "a search takes layers of stages as num_layer_list");
+    if (on_command_line(cfg, knob_key[KNOB_SCHEDULE]) && schedule_number(schedule) < 0)
+        config_refuse(cfg, knob_key[KNOB_SCHEDULE], NULL,
+                      "1f1b, or another one by its name",
+                      "a search does not take the schedule of a file");
+    if (cfg->parallel_config_noop_layers.n)
+        config_refuse(cfg, PC "noop_layers", NULL, "num_layers without them",
+                      "a search does not take layers that do not exist");
+}
+
+/* Layers of each chunk that a fixed recompute_config.recompute asks for. */
+static int64_t fixed_recompute(const Config *cfg) {
+    const TextList *l = &cfg->recompute_config_recompute;
+    const char *word = l->n ? l->items[0] : "False";
+    size_t digits = strspn(word, "0123456789");
+    if (l->n <= 1 && digits && digits < 9 && !word[digits]) return atoll(word);
+    if (l->n <= 1 && !strcasecmp(word, "False")) return 0;
+    if (l->n <= 1 && !strcasecmp(word, "True")) return INT32_MAX;
+    config_refuse(cfg, knob_key[KNOB_RECOMPUTE], NULL,
+                  "leave it out, and the search finds how many layers",
+                  "a search takes True, False or a number");
+}
+
 static void fix_knobs(Search *s) {
+    refuse_flags(s->o.cfg);
     Config copy = *s->o.cfg;
     Strategy now = strategy_of_config(&copy);
     for (int k = 0; k < KNOBS; k++) {
@@ -87,6 +122,9 @@ static void fix_knobs(Search *s) {
                      on_command_line(s->o.cfg, "parallel.enable_parallel_optimizer");
         s->fixed[k] = fixed ? value_of(s->o.cfg, (Knob)k, &now) : -1;
     }
+    if (s->fixed[KNOB_RECOMPUTE] >= 0)
+        s->fixed[KNOB_RECOMPUTE] = fixed_recompute(s->o.cfg);
+    if (s->fixed[KNOB_LAYERS] >= 0) s->list = s->o.cfg->parallel_config_num_layer_list;
 }
 
 static bool may(const Search *s, Knob k, int64_t value) {
@@ -105,10 +143,6 @@ static int find_probe(Search *s, ProbeKey key) {
         if (same_key(&s->probe[i].key, &key)) return i;
     Probe p = probe_make(s->mem, &s->job, key);
     PUSH(s->mem, s->probe, s->nprobes, s->probe_cap, p);
-    Pieces **more = NEW_ARRAY(s->mem, Pieces *, (size_t)s->nprobes);
-    for (int i = 0; i + 1 < s->nprobes; i++) more[i] = s->pieces[i];
-    more[s->nprobes - 1] = NEW_ARRAY(s->mem, Pieces, (size_t)s->most_batch + 1);
-    s->pieces = more;
     return s->nprobes - 1;
 }
 
@@ -129,9 +163,13 @@ static void see(Walk *w) {
 }
 
 static void each_layers(Walk *w) {
+    const IntTable *list = &w->s->list;
     bool fixed = w->s->fixed[KNOB_LAYERS] >= 0;
-    int ways = w->c.pp > 1 && w->c.chunks == 1 && !fixed ? LAYERS_WAYS : 1;
-    for (w->c.layers = 0; w->c.layers < ways; w->c.layers++) see(w);
+    int ways = w->c.pp > 1 && w->c.chunks == 1 ? LAYERS_GIVEN : LAYERS_BALANCED;
+    if (fixed && (list->columns != w->c.pp || list->rows != w->c.chunks)) return;
+    w->c.layers = fixed ? LAYERS_GIVEN : LAYERS_EVEN;
+    if (fixed) see(w);
+    for (; w->c.layers < ways; w->c.layers++) see(w);
 }
 
 static void each_zero(Walk *w) {
@@ -141,9 +179,8 @@ static void each_zero(Walk *w) {
 }
 
 /* What keeps more activations than 1f1b, in the same time, is only taken when asked for. */
-static bool worth_trying(const Search *s, const char *name) {
-    return s->fixed[KNOB_SCHEDULE] >= 0 || !strcmp(name, "1f1b") ||
-           !strncmp(name, "zero_bubble", 11);
+static bool worth_trying(const Search *s, int schedule) {
+    return s->fixed[KNOB_SCHEDULE] >= 0 || !schedule_kind_at(schedule)->all_forward;
 }
 
 static void each_schedule(Walk *w) {
@@ -157,7 +194,7 @@ static void each_schedule(Walk *w) {
     }
     for (int k = 0; schedule_name_at(k); k++) {
         const char *name = schedule_name_at(k);
-        if (!may(s, KNOB_SCHEDULE, k) || !worth_trying(s, name)) continue;
+        if (!may(s, KNOB_SCHEDULE, k) || !worth_trying(s, k)) continue;
         c->schedule = k;
         for (int v = 1; v == 1 || v * c->pp <= MIN(s->layers, SEARCH_CHUNKS); v++) {
             bool even = v == 1 || s->layers % ((int64_t)v * c->pp) == 0;
@@ -169,14 +206,19 @@ static void each_schedule(Walk *w) {
     }
 }
 
+static void with_batch(Walk *w, int64_t own, int64_t batch) {
+    if (!may(w->s, KNOB_BATCH, batch) || !may(w->s, KNOB_MICRO, own / batch)) return;
+    w->c.batch = (int)batch;
+    w->c.micro = (int)(own / batch);
+    each_schedule(w);
+}
+
 static void each_batch(Walk *w) {
     int64_t own = w->s->o.sequences / w->c.dp;
-    for (int64_t b = 1; b <= own; b++) {
-        if (own % b || !may(w->s, KNOB_BATCH, b) || !may(w->s, KNOB_MICRO, own / b))
-            continue;
-        w->c.batch = (int)b;
-        w->c.micro = (int)(own / b);
-        each_schedule(w);
+    for (int64_t b = 1; b * b <= own; b++) {
+        if (own % b) continue;
+        with_batch(w, own, b);
+        if (b * b < own) with_batch(w, own, own / b);
     }
 }
 
@@ -225,21 +267,15 @@ void search_each(Search *s, void (*see_choice)(void *ctx, const Choice *c), void
 
 /* ---- a search ---- */
 
-static double states_of(const Config *cfg) {
-    switch (cfg->optimizer_type) {
-    case OPTIMIZER_SGD:
-        return 0;
-    case OPTIMIZER_MOMENTUM:
-        return 1;
-    default:
-        return 2;
-    }
-}
+enum { MOST_SEQUENCES = 1 << 22 };
 
 Search *search_open(Arena *mem, const SearchOptions *o) {
     Search *s = NEW(mem, Search);
     const Config *cfg = o->cfg;
-    *s = (Search){.mem = mem, .o = *o, .states = states_of(cfg)};
+    if (o->sequences < 1 || o->sequences > MOST_SEQUENCES)
+        fail(EXIT_CONFIG, "a step of %lld sequences; a search takes at most %d",
+             (long long)o->sequences, MOST_SEQUENCES);
+    *s = (Search){.mem = mem, .o = *o};
     s->job = (Job){.mem = mem, .cfg = o->cfg};
     job_choose_model(&s->job);
     if (!s->job.has_spec)
@@ -248,11 +284,8 @@ Search *search_open(Arena *mem, const SearchOptions *o) {
                           "parallel.shard");
     s->layers = s->job.spec.layers;
     s->overlap = cfg->parallel_overlap != OVERLAP_OFF;
-    s->most_batch = o->sequences;
-    int host = o->machine->host_ranks ? MIN(o->machine->host_ranks, o->ranks) : o->ranks;
     s->places.probe = -1;
-    s->threads = (int)cfg->context_threads;
-    if (s->threads <= 0) s->threads = MAX(1, o->machine->cores / host);
+    s->threads = plan_threads(cfg, o->machine, o->ranks);
     fix_knobs(s);
     return s;
 }
@@ -351,9 +384,13 @@ char **search_flags(Arena *mem, Search *s, const Choice *c, int *n) {
     add_flag(&f, knob_key[KNOB_VOCAB], "%s", truth(!c->vocab));
     if (c->layers == LAYERS_BALANCED)
         add_layers(&f, s, c);
-    else
+    else if (c->layers == LAYERS_EVEN)
         add_even_layers(&f, s);
-    if (s->fixed[KNOB_RECOMPUTE] < 0) add_recompute(&f, s, c);
+    if (s->fixed[KNOB_RECOMPUTE] < 0) {
+        add_recompute(&f, s, c);
+        if (config_given(s->o.cfg, "recompute_config.recompute_method"))
+            add_flag(&f, "recompute_config.recompute_method", "block");
+    }
     for (int i = 0, own = f.n; i < s->o.nflags; i++)
         if (!has_flag(&f, own, s->o.flag[i])) PUSH(mem, f.flag, f.n, f.cap, s->o.flag[i]);
     *n = f.n;

@@ -26,18 +26,9 @@ enum {
 
 /* ---- sizes ---- */
 
-static int64_t divisor(int64_t a, int64_t b) {
-    while (b) {
-        int64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
 /* The least that both divide. */
 static int64_t joint(int64_t a, int64_t b) {
-    return a / divisor(a, b) * b;
+    return a / common_divisor(a, b) * b;
 }
 
 /* The first multiple of `unit` from `least` on, no more than there was. */

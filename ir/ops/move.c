@@ -134,15 +134,6 @@ static void set_id(Dims *d, int term, int at, int id) {
     d->term[term][at] = (int8_t)id;
 }
 
-static int64_t divisor(int64_t a, int64_t b) {
-    while (b) {
-        int64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
 /* Dimensions from[k] to at[k] of either side have equal products; lead: the first of more
  * than one element, -1: none. Gives each its id: the leads share the part that can be
  * split on both sides. */
@@ -152,7 +143,7 @@ static void pair_group(Dims *d, const Type *const t[2], const int from[2],
         for (int i = from[k]; i < at[k]; i++)
             if (i != lead[k]) set_id(d, k, i, add_id(d, t[k]->dim[i], true));
     if (lead[0] < 0 || lead[1] < 0) return;
-    int id = add_id(d, divisor(t[0]->dim[lead[0]], t[1]->dim[lead[1]]), false);
+    int id = add_id(d, common_divisor(t[0]->dim[lead[0]], t[1]->dim[lead[1]]), false);
     for (int k = 0; k < 2; k++) set_id(d, k, lead[k], id);
 }
 

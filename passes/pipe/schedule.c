@@ -91,7 +91,6 @@ static void wave_backward(Wave *w, int local) {
 
 static void make_zero_bubble_v(PipeSchedule *s) {
     int p = s->stages, n = MAX(2 * p - 1, s->micro);
-    for (int c = 0; c < s->chunks; c++) s->stage_of[c] = c < p ? c : s->chunks - 1 - c;
     for (int k = 0; k < p; k++) {
         Wave w = {.s = s, .stage = k};
         int *forward[2] = {&w.done[0][TASK_FORWARD], &w.done[1][TASK_FORWARD]};
@@ -141,22 +140,38 @@ PipeSchedule *schedule_forward(Arena *mem, const PipeSchedule *like) {
 }
 
 static const struct {
-    const char *name;
+    PipeScheduleKind is;
     void (*make)(PipeSchedule *);
-    int least, most; /* chunks a stage */
-} generators[] = {{"1f1b", make_1f1b, 1, MAX_CHUNKS},
-                  {"gpipe", make_all_forward, 1, 1},
-                  {"breadth_first", make_all_forward, 1, MAX_CHUNKS},
-                  {"zero_bubble_h1", make_zero_bubble_h1, 1, 1},
-                  {"zero_bubble_v", make_zero_bubble_v, 2, 2}};
+} generators[] = {
+    {{"1f1b", 1, MAX_CHUNKS, false, false, false}, make_1f1b},
+    {{"gpipe", 1, 1, false, false, true}, make_all_forward},
+    {{"breadth_first", 1, MAX_CHUNKS, false, false, true}, make_all_forward},
+    {{"zero_bubble_h1", 1, 1, true, false, false}, make_zero_bubble_h1},
+    {{"zero_bubble_v", 2, 2, true, true, false}, make_zero_bubble_v}};
+
+const PipeScheduleKind *schedule_kind_at(int k) {
+    return k < ARRAY_LEN(generators) ? &generators[k].is : NULL;
+}
 
 const char *schedule_name_at(int k) {
-    return k < ARRAY_LEN(generators) ? generators[k].name : NULL;
+    return k < ARRAY_LEN(generators) ? generators[k].is.name : NULL;
+}
+
+int schedule_chunk_stage(const PipeScheduleKind *s, int stages, int chunk) {
+    return s->folded && chunk >= stages ? 2 * stages - 1 - chunk : chunk % stages;
+}
+
+int schedule_kind_in_flight(const PipeScheduleKind *s, int stages, int each, int micro,
+                            int stage) {
+    int all = micro * each, warm = 2 * (stages - 1 - stage) + (each - 1) * stages;
+    if (s->all_forward) return all;
+    if (s->folded) return MIN(micro, 2 * (stages - stage) - 1); /* before it turns back */
+    return MIN(all, each == 1 ? stages - stage : warm + 1);
 }
 
 static int find_generator(const char *name) {
     int k = 0;
-    while (k < ARRAY_LEN(generators) && strcmp(generators[k].name, name)) k++;
+    while (k < ARRAY_LEN(generators) && strcmp(generators[k].is.name, name)) k++;
     return k;
 }
 
@@ -164,7 +179,7 @@ bool schedule_fits(const char *name, int stages, int each, int micro) {
     int k = find_generator(name);
     if (k == ARRAY_LEN(generators)) return false;
     bool groups = generators[k].make == make_1f1b && each > 1;
-    return each >= generators[k].least && each <= generators[k].most &&
+    return each >= generators[k].is.least && each <= generators[k].is.most &&
            (!groups || micro % stages == 0);
 }
 
@@ -174,12 +189,12 @@ PipeSchedule *schedule_make(Arena *mem, const char *name, int stages, int chunks
     check(stages > 0 && chunks % stages == 0 && micro > 0);
     if (k == ARRAY_LEN(generators)) fail(EXIT_CONFIG, "unknown schedule '%s'", name);
     int v = chunks / stages;
-    if (v < generators[k].least || v > generators[k].most)
+    if (v < generators[k].is.least || v > generators[k].is.most)
         fail(
             EXIT_CONFIG,
             "schedule %s takes %s of layers a stage, not %d: 1f1b and breadth_first take "
             "several (parallel_config.pp_interleave_num)",
-            name, generators[k].least == 1 ? "one chunk" : "two chunks", v);
+            name, generators[k].is.least == 1 ? "one chunk" : "two chunks", v);
     if (v > 1 && generators[k].make == make_1f1b && micro % stages)
         fail(EXIT_CONFIG,
              "1f1b with %d chunks a stage goes in groups of %d micro-batches, one for "
@@ -187,6 +202,8 @@ PipeSchedule *schedule_make(Arena *mem, const char *name, int stages, int chunks
              v, stages, micro);
     PipeSchedule *s = schedule_new(mem, name, stages, chunks, micro);
     give_room(mem, s, 3 * micro * v);
+    for (int c = 0; c < chunks; c++)
+        s->stage_of[c] = schedule_chunk_stage(&generators[k].is, stages, c);
     generators[k].make(s);
     return s;
 }

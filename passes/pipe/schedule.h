@@ -28,6 +28,20 @@ typedef struct PipeSchedule {
 
 /* Name of the k-th generator; NULL: there are not so many. */
 const char *schedule_name_at(int k);
+/* What a generator is, without making its tasks. */
+typedef struct PipeScheduleKind {
+    const char *name;
+    int least, most;  /* chunks a stage */
+    bool halves;      /* backward is I and W */
+    bool folded;      /* the second chunks of stages run back: a V */
+    bool all_forward; /* every forward of a stage comes before its first backward */
+} PipeScheduleKind;
+/* Of the k-th generator; NULL: there are not so many. */
+const PipeScheduleKind *schedule_kind_at(int k);
+int schedule_chunk_stage(const PipeScheduleKind *s, int stages, int chunk);
+/* What schedule_in_flight says of its schedules; less, where backward is in halves. */
+int schedule_kind_in_flight(const PipeScheduleKind *s, int stages, int each, int micro,
+                            int stage);
 /* Does it go with so many stages, chunks on each and micro-batches? */
 bool schedule_fits(const char *name, int stages, int each, int micro);
 /* A schedule by its name: `chunks` is stages times the virtual stages of each, chunk c is on

@@ -422,3 +422,38 @@ TEST(random_texts) {
     printf("  %d of 20000 are schedules\n", taken);
     EXPECT(taken > 500 && taken < 10000);
 }
+
+/* What a kind of schedule says of itself is what its tasks do. */
+TEST(kinds_say_what_their_tasks_do) {
+    Arena *mem = arena_new();
+    int made = 0;
+    for (int k = 0; schedule_kind_at(k); k++)
+        for (int p = 2; p <= 6; p++)
+            for (int v = 1; v <= 3; v++)
+                for (int m = 1; m <= 13; m++) {
+                    const PipeScheduleKind *is = schedule_kind_at(k);
+                    if (!schedule_fits(is->name, p, v, m)) continue;
+                    const PipeSchedule *s = schedule_make(mem, is->name, p, p * v, m);
+                    made++;
+                    bool halves = false;
+                    for (int i = 0; i < s->stage[0].n; i++)
+                        halves |= s->stage[0].task[i].kind == TASK_WEIGHTS;
+                    EXPECT(halves == is->halves);
+                    for (int c = 0; c < p * v; c++)
+                        EXPECT_INT(schedule_chunk_stage(is, p, c), s->stage_of[c]);
+                    for (int i = 0; i < p; i++) {
+                        int says = schedule_kind_in_flight(is, p, v, m, i);
+                        int does = schedule_in_flight(s, i);
+                        test_at("%s, %d stages, %d chunks, %d micro-batches, stage %d: "
+                                "%d, and %d",
+                                is->name, p, v, m, i, says, does);
+                        if (!(says <= does && (is->halves || says == does)))
+                            test_fail(__FILE__, __LINE__,
+                                      "%s, %d stages, %d chunks, %d micro-batches, stage "
+                                      "%d: says %d, does %d",
+                                      is->name, p, v, m, i, says, does);
+                    }
+                }
+    EXPECT(made > 200);
+    arena_free(mem);
+}

@@ -202,6 +202,7 @@ TEST(the_planner_agrees) {
         double ratio = v->seconds / v->c.seconds;
         test_at("pieces %.5g s %.4g B, plan %.5g s %lld B", v->c.seconds, v->c.bytes,
                 v->seconds, (long long)v->bytes);
+        EXPECT(v->c.bytes <= (double)v->bytes); /* nothing is left out that fits */
         least = MIN(least, ratio);
         most = MAX(most, ratio);
     }

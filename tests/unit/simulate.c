@@ -54,8 +54,7 @@ static const Way ways[] = {
 
 static Simulation simulated(Arena *mem, const Way *w, int64_t steps) {
     const char *yaml = w->model == gpt2 ? simulated_gpt2 : simulated_llama;
-    Simulation s =
-        simulated_open(mem, simulated_config(mem, yaml, w->keys), w->ranks, steps);
+    Simulation s = simulated_open(mem, plan_config(mem, yaml, w->keys), w->ranks, steps);
     simulate_run(&s);
     return s;
 }

@@ -2,7 +2,7 @@
 #include "../simulations.h"
 
 static SimulateJob shrunk(Arena *mem, const char *yaml, const char *keys, Plan *p) {
-    *p = plan_of_config(mem, simulated_config(mem, yaml, keys), 0);
+    *p = plan_of_config(mem, plan_config(mem, yaml, keys), 0);
     return simulate_shrink(mem, p, false);
 }
 
@@ -70,8 +70,8 @@ TEST(entries_still_divide) {
     EXPECT(s.job.spec.hidden % 2 == 0);
     Simulation t = simulated_open(
         mem,
-        simulated_config(mem, simulated_gpt2,
-                         "dp 4 tp 2 parallel.shard [\"h.mlp.c_fc.weight=-,dp,tp\"]"),
+        plan_config(mem, simulated_gpt2,
+                    "dp 4 tp 2 parallel.shard [\"h.mlp.c_fc.weight=-,dp,tp\"]"),
         8, 1);
     simulate_run(&t);
     EXPECT(simulate_passes(&t));
