@@ -54,6 +54,9 @@ static inline bool add_size(uint64_t a, uint64_t b, uint64_t *out) {
     return !__builtin_add_overflow(a, b, out);
 }
 
+static inline int64_t divided_up(int64_t a, int64_t b) {
+    return (a + b - 1) / b;
+}
 /* The greatest number that divides both; a + b > 0. */
 static inline int64_t common_divisor(int64_t a, int64_t b) {
     while (b) {

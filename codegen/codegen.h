@@ -58,8 +58,8 @@ void program_fit(const Program *p, uint64_t beside_bytes, uint64_t limit_bytes,
 void program_allocate(Program *p, const Program *shared, uint64_t limit_bytes);
 /* The same within the frame of `shared`, whose contents are lost: for a program that runs
  * between two runs of the other and gets all its other arguments again each time. Takes
- * memory of its own when the frame is too small. */
-void program_borrow(Program *p, const Program *shared);
+ * memory of its own, as program_allocate does, when the frame is too small. */
+void program_borrow(Program *p, const Program *shared, uint64_t limit_bytes);
 /* Index of an entry argument by name or by role; -1: none. */
 int program_arg_named(const Program *p, const char *name);
 int program_arg_role(const Program *p, ArgRole role);

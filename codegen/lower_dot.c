@@ -55,7 +55,11 @@ static ProductShape shape_of(const Lower *l, const Op *op, DType factor, DType a
         p.bias.stride[p.c.rank - 1] = 1;
     }
     p.adds = s.sum >= 0;
-    double work = (double)type_count(&op->out[0]->ty) * (double)s.k.size;
+    /* few rows as if they were the most: then a row has the same bits beside any others */
+    double rows = (double)s.m.size;
+    if (!s.nbatch) rows = MAX(rows, ROWS_MATMUL_MOST);
+    double work =
+        rows * (double)type_count(&op->out[0]->ty) / (double)s.m.size * (double)s.k.size;
     p.threads = work < SMALL_PRODUCT ? 1 : l->threads;
     return p;
 }

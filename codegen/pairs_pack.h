@@ -28,10 +28,6 @@ typedef struct Pairs2d {
 enum { SLOT_A, SLOT_B, SLOT_BIAS, SLOT_C, SLOT_WS, POINTERS };
 enum { SLOT_ROW = POINTERS, SLOT_ROWS_END, SLOT_WORD, SLOT_WORDS_END, SLOTS };
 
-static inline int64_t divided_up(int64_t a, int64_t b) {
-    return (a + b - 1) / b;
-}
-
 LLVMValueRef pairs_slot(const Pairs2d *p, LLVMValueRef ctx, int i);
 LLVMValueRef pairs_number(const Pairs2d *p, LLVMValueRef ctx, int i);
 /* base + i * scale */

@@ -123,7 +123,7 @@ static bool pairs_make(const ProductShape *s, const Form *form, ProductCode *cod
 static bool is_repeated(const ProductShape *s, const Form *f) {
     ProductCode code = {0}, other = {0};
     if (!f->rows || !pairs_make(s, f, &code)) return false;
-    bool repeated = pairs_make(s, NULL, &other) &&
+    bool repeated = !rows_make(s, &other) && pairs_make(s, NULL, &other) &&
                     pairs_matmul_same(&code.own.pairs, &other.own.pairs); /* the rule's */
     for (const Form *g = forms; g < f && !repeated; g++)
         repeated = g->rows && pairs_make(s, g, &other) &&

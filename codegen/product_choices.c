@@ -4,7 +4,7 @@
 #include "codegen/product_trial.h"
 #include "runtime/comm/comm.h"
 #include "runtime/comm/watch.h"
-#include "runtime/core/free_memory.h"
+#include "runtime/core/peak.h"
 #include <signal.h>
 #include <stdlib.h>
 
@@ -86,27 +86,10 @@ static Table table_read(Arena *mem, const char *text) {
 
 /* ---- the machine ---- */
 
-static const char *cpu_model(Arena *mem) {
-    char line[400];
-    const char *found = "unknown CPU";
-    FILE *f = fopen("/proc/cpuinfo", "r");
-    while (f && fgets(line, sizeof line, f)) {
-        const char *colon = strchr(line, ':');
-        if (strncmp(line, "model name", 10) || !colon) continue;
-        colon += strspn(colon, ": \t");
-        found = arena_strndup(mem, colon, strcspn(colon, "\n"));
-        break;
-    }
-    if (f) fclose(f);
-    char *clean = arena_strdup(mem, found);
-    make_printable(clean, true);
-    return clean;
-}
-
 static const char *machine_text(Arena *mem, const Target *target, int threads) {
-    return arena_printf(mem, "%s, %s, %d lanes, %d thread%s, oneDNN %s", cpu_model(mem),
-                        target->cpu, target->lanes, threads, threads == 1 ? "" : "s",
-                        dnnl_version_text(mem));
+    return arena_printf(mem, "%s, %s, %d lanes, %d thread%s, oneDNN %s",
+                        bench_cpu_model(mem), target->cpu, target->lanes, threads,
+                        threads == 1 ? "" : "s", dnnl_version_text(mem));
 }
 
 /* A file for each machine, instruction set, number of threads, library and build. */

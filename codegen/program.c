@@ -335,9 +335,9 @@ void program_allocate(Program *p, const Program *shared, uint64_t limit_bytes) {
     assign_addresses(p, shared, arena);
 }
 
-void program_borrow(Program *p, const Program *shared) {
+void program_borrow(Program *p, const Program *shared, uint64_t limit_bytes) {
     if (bytes_without_shared(p, shared) > shared->entry->frame_bytes) {
-        program_allocate(p, shared, 0);
+        program_allocate(p, shared, limit_bytes);
         return;
     }
     leave_out_shared(p, shared);

@@ -45,10 +45,6 @@ typedef struct Rows {
 
 enum { SLOT_A, SLOT_B, SLOT_BIAS, SLOT_C, SLOT_WS, SLOTS };
 
-static int64_t divided_up(int64_t a, int64_t b) {
-    return (a + b - 1) / b;
-}
-
 bool rows_matmul_takes(const RowsMatmul *s) {
     return s->m >= 1 && s->m <= ROWS_MATMUL_MOST && s->n >= 1 && s->k >= 1 &&
            (s->b_n == 1 || s->b_k == 1);

@@ -142,8 +142,6 @@ const char *target_llvm_version(Arena *mem) {
 }
 
 void target_describe(const Target *t, Text *out) {
-    unsigned major, minor, patch;
-    LLVMGetVersion(&major, &minor, &patch);
-    text_add(out, "LLVM %u.%u.%u\ntriple %s\ncpu %s\nfeatures %s\n", major, minor, patch,
-             t->triple, t->cpu, t->features);
+    text_add(out, "LLVM %s\ntriple %s\ncpu %s\nfeatures %s\n",
+             target_llvm_version(out->mem), t->triple, t->cpu, t->features);
 }

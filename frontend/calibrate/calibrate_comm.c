@@ -42,9 +42,12 @@ static void calibrate_links(Calibration *c) {
     int64_t few = 8, many = c->quick ? 1 << 16 : 8 << 20;
     if (c->ranks % 2) return; /* pairs are what is measured */
     double start = message_time(c, few), all = message_time(c, many);
-    Link *link = &c->m->link[level_of(0, 2, c->ranks / 2)];
+    LinkLevel level = level_of(0, 2, c->ranks / 2);
+    Link *link = &c->m->link[level];
     link->start_seconds = start;
     link->bytes_per_second = (double)(many - few) / MAX(all - start, 1e-9);
+    if (level == LINK_NETWORK) /* all pairs of a host were at it */
+        link->bytes_per_second *= comm_local_size();
     calibrate_say("messages: %.1f us and %.2f GB/s", 1e6 * start,
                   1e-9 * link->bytes_per_second);
 }

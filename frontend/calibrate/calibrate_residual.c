@@ -33,7 +33,7 @@ static Config *configure(const Calibration *c, Arena *mem, int type) {
 
 static double predict(const Calibration *c, Arena *mem, Config *cfg) {
     Plan p = plan_of_config(mem, cfg, c->ranks);
-    plan_set_machine(mem, &p, c->m);
+    plan_set_machine(mem, &p, c->m, c->threads);
     return p.time->seconds;
 }
 

@@ -20,6 +20,7 @@ static Machine *empty_machine(Arena *mem, int ranks) {
     *m = machine_plain;
     m->rank = NEW(mem, MachineRank);
     m->nranks = 0;
+    memset(m->link, 0, sizeof m->link); /* not measured */
     m->collective = NEW_ARRAY(mem, CollectiveCurve, (size_t)ranks * COLLECTIVES);
     return m;
 }
@@ -94,7 +95,8 @@ static int measure(Arena *mem, const Options *o, const char *path) {
     calibrate_comm(&c);
     name_machine(mem, c.m, cores);
     say_disturbed(&c, others_seconds() - others);
-    if (old) c.m = machine_merge(mem, old, c.m);
+    if (c.ranks > comm_local_size()) c.m->host_ranks = comm_local_size();
+    c.m = machine_merge(mem, old, c.m);
     calibrate_residual(&c);
     if (comm_rank() == 0) write_machine(mem, c.m, path);
     return 0;

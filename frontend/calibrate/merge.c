@@ -1,6 +1,7 @@
 /* merge.c - see merge.h. */
 #include "frontend/calibrate/merge.h"
 #include "codegen/codegen.h"
+#include "runtime/core/peak.h"
 
 static bool has_section(const Machine *m, const MachineRank *r) {
     for (int i = 0; i < m->nranks; i++)
@@ -14,22 +15,44 @@ static bool has_curves(const Machine *m, int ranks) {
     return false;
 }
 
-/* What one rank alone cannot measure stays as it was, and so does what only ranks that have
- * cores of their own can. */
-static void keep_numbers(Machine *m, const Machine *old, bool alone, bool crowded) {
-    if (alone) {
-        memcpy(m->link, old->link, sizeof m->link);
-        m->hidden = old->hidden;
+static bool same_link(const Link *a, const Link *b) {
+    return a->start_seconds == b->start_seconds &&
+           a->bytes_per_second == b->bytes_per_second &&
+           a->rank_bytes_per_second == b->rank_bytes_per_second;
+}
+
+/* A network that is like the host was not measured. */
+static void take_links(Machine *m, const Machine *now) {
+    bool network = !same_link(&m->link[LINK_HOST], &m->link[LINK_NETWORK]);
+    for (int l = 0; l < LINK_LEVELS; l++) {
+        double most = m->link[l].rank_bytes_per_second;
+        if (!(now->link[l].bytes_per_second > 0)) continue;
+        m->link[l] = now->link[l];
+        m->link[l].rank_bytes_per_second = most;
     }
-    if (alone || crowded) m->op_start_seconds = old->op_start_seconds;
-    if (!crowded) return;
-    memcpy(m->link, old->link, sizeof m->link);
-    m->hidden = old->hidden;
+    bool measured = now->link[LINK_NETWORK].bytes_per_second > 0;
+    if (!network && !measured) m->link[LINK_NETWORK] = m->link[LINK_HOST];
+}
+
+/* Numbers that this run has measured; keys set by hand stay. */
+static void take_numbers(Machine *m, const Machine *now) {
+    bool crowded = !now->nranks && m->nranks; /* ranks without cores of their own */
+    m->name = now->name;
+    m->host = now->host;
+    m->made_on = now->made_on;
+    m->cores = now->cores;
+    if (now->host_ranks) m->host_ranks = now->host_ranks;
+    if (now->nranks) m->op_start_seconds = now->op_start_seconds;
+    if (now->nranks && now->ncollectives) m->hidden = now->hidden;
+    if (!crowded) take_links(m, now);
 }
 
 Machine *machine_merge(Arena *mem, const Machine *old, const Machine *now) {
-    Machine *m = NEW(mem, Machine);
-    *m = *now;
+    Machine *m = NEW(mem, Machine), nothing = machine_plain;
+    nothing.nranks = 0;
+    if (!old) old = &nothing;
+    *m = *old;
+    take_numbers(m, now);
     m->rank = NEW_ARRAY(mem, MachineRank, (size_t)(old->nranks + now->nranks) + 1);
     m->collective = NEW_ARRAY(mem, CollectiveCurve,
                               (size_t)(old->ncollectives + now->ncollectives) + 1);
@@ -42,25 +65,9 @@ Machine *machine_merge(Arena *mem, const Machine *old, const Machine *now) {
             m->collective[m->ncollectives++] = old->collective[i];
     for (int i = 0; i < now->ncollectives; i++)
         m->collective[m->ncollectives++] = now->collective[i];
-    bool crowded = !now->nranks;
-    keep_numbers(m, old, !now->ncollectives && old->ncollectives, crowded && old->nranks);
     return m;
 }
 
-/* "model name : AMD EPYC" */
-static char *cpu_name(Arena *mem) {
-    static const char key[] = "model name\t: ";
-    char line[256];
-    FILE *f = fopen("/proc/cpuinfo", "re");
-    char *name = NULL;
-    while (f && !name && fgets(line, sizeof line, f))
-        if (!strncmp(line, key, sizeof key - 1))
-            name = arena_strndup(mem, line + sizeof key - 1,
-                                 strcspn(line + sizeof key - 1, "\n"));
-    if (f) fclose(f);
-    return name ? name : "a CPU";
-}
-
 void machine_describe_host(Arena *mem, Text *out) {
-    text_add(out, "%s, %s", cpu_name(mem), program_libraries(mem));
+    text_add(out, "%s, %s", bench_cpu_model(mem), program_libraries(mem));
 }

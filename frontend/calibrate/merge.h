@@ -3,8 +3,9 @@
 #define STATOR_MERGE_H
 #include "passes/cost/machine.h"
 
-/* `now` with the sections of `old` for other numbers of ranks or threads, and its collectives
- * of other numbers of ranks. */
+/* `old` (NULL: there is none) with what `now` has measured in place of what it had: sections of
+ * the same numbers of ranks and threads, collectives of the same numbers of ranks, links with
+ * bytes_per_second, name and host. Other keys of the file stay as they are. */
 Machine *machine_merge(Arena *mem, const Machine *old, const Machine *now);
 /* CPU and libraries: "AMD EPYC, 2 cores, oneDNN 2.6.3, ..." */
 void machine_describe_host(Arena *mem, Text *out);

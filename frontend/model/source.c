@@ -359,3 +359,11 @@ const char *source_load(Arena *mem, const Source *s, const Func *entry, WeightAt
     CkptTensor *t = source_tensors(mem, entry, at, context, &n);
     return load_checkpoint(mem, s, t, n);
 }
+
+int64_t source_first_token(const ModelSpec *m, const Tokenizer *t) {
+    int64_t id = t ? tokenizer_bos(t) : -1;
+    if (id < 0) id = m->bos_token;
+    if (id < 0 && t) id = tokenizer_eod(t);
+    if (id < 0 && m->n_eos) id = m->eos[0];
+    return id < m->vocab ? id : -1;
+}

@@ -24,6 +24,9 @@ typedef struct Source {
                    on a text file */
 } Source;
 
+/* The token that begins a text of such a model (its tokenizer: or NULL), or else ends the one
+ * before; -1: none is known. */
+int64_t source_first_token(const ModelSpec *m, const Tokenizer *t);
 /* Looks what `path` is and reads what model it holds; the weights stay where they are. A
  * configuration file, with flags as config_load takes them (unused for folders), stands
  * for load_checkpoint, or else the checkpoints in its output_dir, or else init_from.

@@ -70,7 +70,7 @@ int cmd_plan(int argc, char **argv) {
     Plan p = plan_of_config(mem, cfg, option_int(o, "-n", 0));
     double seconds = clock_seconds() - start;
     const Machine *machine = plan_machine(mem, cfg);
-    if (machine) plan_set_machine(mem, &p, machine);
+    if (machine) plan_set_machine(mem, &p, machine, 0);
     set_rates(o, &p);
     const char *svg = option_text(o, "--svg");
     if (svg) draw_schedule(mem, &p, svg);

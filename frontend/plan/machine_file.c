@@ -41,6 +41,7 @@ static const NumberRow rank_numbers[] = {
     WHOLE(MachineRank, "threads", threads, 0, 1 << 20),
     NEEDED(MachineRank, "f32_gflops", flops[0], 1e9, 1e-3, 1e9),
     NEEDED(MachineRank, "bf16_gflops", flops[1], 1e9, 1e-3, 1e9),
+    NUMBER(MachineRank, "f16_gflops", flops[2], 1e9, 0, 1e9),
     NUMBER(MachineRank, "residual_f32", residual[0], 1, -1, 1e9),
     NUMBER(MachineRank, "residual_bf16", residual[1], 1, -1, 1e9),
 };
@@ -51,7 +52,7 @@ static const NumberRow link_numbers[] = {
 };
 static const NumberRow collective_numbers[] = {
     WHOLE(CollectiveCurve, "group", group, 2, 1 << 20),
-    WHOLE(CollectiveCurve, "ranks", ranks, 2, 1 << 20),
+    WHOLE(CollectiveCurve, "ranks", ranks, 1, 1 << 20),
 };
 
 /* ---- reading ---- */
@@ -161,10 +162,16 @@ static int op_at(const YamlNode *v, const char *name) {
     return op;
 }
 
-static int op_of(const YamlNode *map, const char *key) {
-    const YamlNode *v = need(map, key);
-    need_kind(v, NODE_TEXT, key);
-    return op_at(v, v->text);
+/* That of key `op`: a collective, or one with products inside. */
+static int op_of(const YamlNode *map, bool collective) {
+    const YamlNode *v = need(map, "op");
+    need_kind(v, NODE_TEXT, "op");
+    int op = op_at(v, v->text);
+    bool inner = flag_products(optab[op].flags) && !(optab[op].flags & F_ADDENDS);
+    if (collective ? !(optab[op].flags & F_COMM) : !inner)
+        fail_at(EXIT_CONFIG, v->at, "docs/ops.md lists them", "%.60s is no %s", v->text,
+                collective ? "collective" : "op with products inside, such as attention");
+    return op;
 }
 
 static int choice_of(const YamlNode *map, const char *key, const char *const *name,
@@ -178,9 +185,9 @@ static int choice_of(const YamlNode *map, const char *key, const char *const *na
 }
 
 static DType type_of(const YamlNode *map) {
-    static const char *const name[] = {"f32", "bf16"};
-    static const DType type[] = {DT_F32, DT_BF16};
-    return type[choice_of(map, "type", name, 2)];
+    static const char *const name[] = {"f32", "bf16", "f16"};
+    static const DType type[] = {DT_F32, DT_BF16, DT_F16};
+    return type[choice_of(map, "type", name, 3)];
 }
 
 /* The items of a list of maps; 0 where the key is missing. */
@@ -210,7 +217,7 @@ static InnerTable read_inner(Arena *mem, const YamlNode *map) {
     static const char *const more[] = {"op",        "type",   "width",
                                        "intensity", "gflops", NULL};
     check_keys(map, NULL, 0, more);
-    InnerTable t = {.op = op_of(map, "op"), .type = type_of(map)};
+    InnerTable t = {.op = op_of(map, false), .type = type_of(map)};
     t.width = (int64_t)number_of(need(map, "width"), "width", 1, 1e6);
     t.rate = read_curve(mem, map, "intensity", "gflops", 1e9);
     return t;
@@ -249,7 +256,7 @@ static MachineRank read_rank(Arena *mem, const YamlNode *map) {
 
 static CollectiveCurve read_collective(Arena *mem, const YamlNode *map) {
     static const char *const more[] = {"op", "level", "bytes", "us", NULL};
-    CollectiveCurve c = {.op = op_of(map, "op"), .group = 2, .ranks = 2};
+    CollectiveCurve c = {.op = op_of(map, true), .group = 2, .ranks = 2};
     check_keys(map, collective_numbers, ARRAY_LEN(collective_numbers), more);
     read_numbers(map, collective_numbers, ARRAY_LEN(collective_numbers), &c);
     c.level = (LinkLevel)choice_of(map, "level", link_level_name, LINK_LEVELS);
@@ -339,7 +346,7 @@ static void print_text(Text *out, const char *name, const char *value) {
 }
 
 static const char *type_name(DType t) {
-    return t == DT_BF16 ? "bf16" : "f32";
+    return dtype_name[t];
 }
 
 static void print_rank(Text *out, const MachineRank *r) {

@@ -105,6 +105,7 @@ typedef struct Plan {
     char hash[33];          /* of the planned module: ranks of one run have the same */
     const Machine *machine; /* NULL: none is known, and so no time */
     const StepTime *time;   /* of all stages */
+    int threads;            /* of a rank in that */
 } Plan;
 
 /* Hash of the plans of all stages from theirs, each 33 bytes. */
@@ -163,8 +164,9 @@ void plan_set_rates(Plan *p, WorkRates rates);
 /* Seconds below which a step of this rank cannot be; 0: the rates are not known. */
 double plan_bound_seconds(const Plan *p);
 
-/* plan_time.c: sets machine and time of the plan and of its stages. */
-void plan_set_machine(Arena *mem, Plan *p, const Machine *m);
+/* plan_time.c: sets machine and time of the plan and of its stages, for ranks of so many threads;
+ * 0: plan_threads. */
+void plan_set_machine(Arena *mem, Plan *p, const Machine *m, int threads);
 /* Threads of each of so many ranks: context.threads, or where that leaves them open the cores of
  * a host shared out. */
 int plan_threads(const Config *cfg, const Machine *m, int ranks);

@@ -20,17 +20,15 @@ int plan_threads(const Config *cfg, const Machine *m, int ranks) {
     return MAX(1, m->cores / ranks);
 }
 
-static int threads_of(const Plan *p, const Machine *m) {
-    return plan_threads(p->job->cfg, m, p->ranks * stages_of(p));
-}
-
-void plan_set_machine(Arena *mem, Plan *p, const Machine *m) {
+void plan_set_machine(Arena *mem, Plan *p, const Machine *m, int threads) {
     int stages = stages_of(p);
+    if (!threads) threads = plan_threads(p->job->cfg, m, p->ranks * stages);
     const Func **entry = NEW_ARRAY(mem, const Func *, (size_t)stages);
     StepTime *t = NEW(mem, StepTime);
     entry[0] = p->entry;
     for (int k = 0; p->pipe && k < stages; k++) entry[k] = p->pipe->stage[k].entry;
-    *t = step_seconds(mem, m, entry, stages, threads_of(p, m));
+    *t = step_seconds(mem, m, entry, stages, threads);
+    p->threads = threads;
     p->machine = m;
     p->time = t;
     for (int k = 0; p->pipe && k < stages; k++) {
@@ -48,9 +46,9 @@ double plan_mfu(const Plan *p) {
     const Machine *m = p->machine;
     int ranks = p->ranks * stages_of(p);
     int host = m->host_ranks ? MIN(m->host_ranks, ranks) : ranks;
-    const MachineRank *r = machine_rank(m, host, threads_of(p, m));
-    bool narrow = p->done[WORK_PRODUCTS].bf16_flops > 0;
-    double peak = r->flops[narrow] * ranks;
+    const MachineRank *r = machine_rank(m, host, p->threads);
+    DType factors = strategy_pass_options(p->job->cfg).narrow;
+    double peak = machine_peak(r, factors) * ranks;
     if (m->cores > 0 && r->threads > 0 && host * r->threads > m->cores)
         peak *= (double)m->cores / (host * r->threads);
     return p->job->flops_per_token * tokens_of(p) / p->time->seconds / peak;

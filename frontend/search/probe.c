@@ -277,7 +277,8 @@ ProbeSeconds probe_seconds(Arena *mem, const Probe *p, const Machine *m, int ran
     FuncSizes s = sizes_of(mem, p, b);
     int host = m->host_ranks ? MIN(m->host_ranks, ranks) : ranks;
     int with_cores = MIN(host, machine_ranks_with_cores(m, threads));
-    Timing t = {.m = m,
+    Timing t = {.mem = mem,
+                .m = m,
                 .rank = machine_rank(m, with_cores, threads),
                 .stretch = (double)host / with_cores,
                 .shape =

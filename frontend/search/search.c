@@ -104,7 +104,7 @@ static void verify(Search *s, const Choice *c, Verified *v) {
     if (CATCH(caught)) {
         Config *cfg = config_load(own, s->o.path, v->nflags, v->flag);
         Plan p = plan_without_needed(own, cfg, s->o.ranks);
-        plan_set_machine(own, &p, s->o.machine);
+        plan_set_machine(own, &p, s->o.machine, s->threads);
         v->seconds = p.time->seconds;
         v->bytes = plan_largest(&p)->memory.total_bytes;
         ahead = p.ahead_bytes;

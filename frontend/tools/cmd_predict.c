@@ -228,6 +228,24 @@ static void make_texts(Arena *mem, Replicas *r, const Work *k) {
     }
 }
 
+/* Says what takes memory where texts are made beside each other. */
+static Generator *make_generator(Arena *mem, const Source *s, const Strategy *strategy,
+                                 int64_t batch, int64_t longest, int64_t most,
+                                 const Config *cfg) {
+    Catch c;
+    if (CATCH(c)) {
+        Generator *g = generator_new(mem, s, strategy, batch, longest, most, cfg);
+        catch_end(&c);
+        return g;
+    }
+    if (c.code == EXIT_MEMORY && batch > 1)
+        fail_again(c.code, arena_printf(mem,
+                                        "%s\n    hint: fewer than %lld texts at a time, "
+                                        "--batch 1",
+                                        c.message, (long long)batch));
+    fail_again(c.code, c.message);
+}
+
 static void predict_texts(Arena *mem, const Options *o, Source *s, const Config *cfg,
                           double start) {
     Work k = {0};
@@ -240,7 +258,7 @@ static void predict_texts(Arena *mem, const Options *o, Source *s, const Config 
         batch = choose_batch(o, &s->spec, cfg, strategy.data, k.n * k.samples, most);
     batch = comm_max_i64(batch);
     watch_task("start of the prediction", -1, false);
-    Generator *g = generator_new(mem, s, &strategy, batch, longest, most, cfg);
+    Generator *g = make_generator(mem, s, &strategy, batch, longest, most, cfg);
     const char *folder = generator_load(mem, g, s);
     Replicas *r = replicas_new(mem, g);
     watch_task("prediction", -1, false);

@@ -2,6 +2,7 @@
 #include "frontend/tools/predict_text.h"
 #include "base/json.h"
 #include "frontend/config/run_tokenizer.h"
+#include "runtime/text/prompt.h"
 #include <math.h>
 
 /* A prompt of numbers needs no tokenizer: one that is not understood is only told of. */
@@ -58,28 +59,16 @@ static void check_words(const Source *s, const Wording *w, const char *option) {
          (long long)s->spec.vocab, option, s->path);
 }
 
-/* The ids of a text, behind those of the template unless it has them already. */
 static Tokens encode(Arena *mem, const Tokenizer *t, const char *s, size_t n) {
-    int nprefix;
     uint64_t bad = 0;
-    const int32_t *prefix = tokenizer_prefix(t, &nprefix);
-    size_t cap = tokenizer_max_tokens(t, n);
-    if (cap > INT32_MAX / 2) fail(EXIT_CONFIG, "the prompt is too long");
-    int32_t *id = NEW_ARRAY(mem, int32_t, cap + (size_t)nprefix + 1);
-    TokenizerCache *cache = tokenizer_cache_new();
-    int32_t *own = id + nprefix;
-    size_t count = tokenizer_encode(t, cache, s, n, true, own, cap, &bad);
-    tokenizer_cache_free(cache);
+    int64_t count;
+    int32_t *id = prompt_encode(mem, t, s, n, &count, &bad);
     if (bad)
         fprintf(stderr,
                 "stator: warning: %llu sequences of the prompt are not valid UTF-8 and "
                 "count as U+FFFD\n",
                 (unsigned long long)bad);
-    bool there = count >= (size_t)nprefix &&
-                 !memcmp(own, prefix ? prefix : own, (size_t)nprefix * sizeof *own);
-    if (nprefix && there) return (Tokens){own, (int)count, (int)count};
-    if (nprefix) memcpy(id, prefix, (size_t)nprefix * sizeof *id);
-    return (Tokens){id, (int)count + nprefix, (int)count + nprefix};
+    return (Tokens){id, (int)count, (int)count};
 }
 
 static Prompt prompt_of_text(Arena *mem, const Wording *w, const char *s, size_t n) {
@@ -92,12 +81,8 @@ static Prompt prompt_of_text(Arena *mem, const Wording *w, const char *s, size_t
 
 /* Without a prompt a text begins with bos, or with what ends the one before. */
 static Prompt prompt_of_begin(Arena *mem, const Wording *w) {
-    const ModelSpec *s = &w->source->spec;
-    int64_t begin = w->tokenizer ? tokenizer_bos(w->tokenizer) : -1;
-    if (begin < 0) begin = s->bos_token;
-    if (begin < 0 && w->tokenizer) begin = tokenizer_eod(w->tokenizer);
-    if (begin < 0 && s->n_eos) begin = s->eos[0];
-    if (begin < 0 || begin >= s->vocab)
+    int64_t begin = source_first_token(&w->source->spec, w->tokenizer);
+    if (begin < 0)
         fail(EXIT_CONFIG,
              "no prompt: write one of --prompt TEXT, --prompt_file FILE and "
              "--prompt_tokens 1,2,3; the model knows no token that begins a text");

@@ -36,7 +36,7 @@ void predict_start(Train *t) {
     Arena *mem = arena_new();
     const Machine *m = plan_machine(mem, t->job.cfg);
     Plan p = plan_of_config(mem, t->job.cfg, comm_size());
-    plan_set_machine(mem, &p, m);
+    plan_set_machine(mem, &p, m, t->threads);
     Prediction *k = t->predicted = NEW(t->mem, Prediction);
     k->said = of_stage(p.time, &p.time->stage[0]);
     t->predicted_seconds = k->said.step;

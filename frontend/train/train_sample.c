@@ -8,6 +8,7 @@
 #include "frontend/config/run_tokenizer.h"
 #include "frontend/train/train.h"
 #include "runtime/comm/comm.h"
+#include "runtime/text/prompt.h"
 #include "runtime/text/sampler.h"
 #include <errno.h>
 #include <unistd.h>
@@ -46,35 +47,28 @@ static _Noreturn void refuse_prompt(const Train *t, const char *prompt, const ch
                   why);
 }
 
-/* Tokens of the prompt, behind those that begin any text. */
+static int32_t *bytes_as_tokens(Arena *mem, const char *s, int64_t n) {
+    int32_t *id = NEW_ARRAY(mem, int32_t, (size_t)n + 1);
+    for (int64_t i = 0; i < n; i++) id[i] = (unsigned char)s[i];
+    return id;
+}
+
 static void read_prompt(const Train *t, Samples *s, SampleText *x, const char *prompt) {
     Arena *mem = arena_new();
-    size_t n = strlen(prompt), most = n;
-    int nprefix = 0;
-    const int32_t *prefix = NULL;
-    if (s->tokenizer) {
-        most = tokenizer_max_tokens(s->tokenizer, n);
-        prefix = tokenizer_prefix(s->tokenizer, &nprefix);
-    }
-    int32_t *id = NEW_ARRAY(mem, int32_t, most + (size_t)nprefix + 1);
-    if (nprefix) memcpy(id, prefix, (size_t)nprefix * sizeof *id);
-    int64_t count = nprefix;
-    if (s->tokenizer) {
-        TokenizerCache *cache = tokenizer_cache_new();
-        count += (int64_t)tokenizer_encode(s->tokenizer, cache, prompt, n, true,
-                                           id + nprefix, most, NULL);
-        tokenizer_cache_free(cache);
-    } else if (!s->bytes && n) {
+    int64_t count = (int64_t)strlen(prompt);
+    uint64_t bad = 0;
+    if (!s->tokenizer && !s->bytes)
         refuse_prompt(
             t, prompt,
             "the run has no tokenizer, so no text is tokens; leave prompts out");
-    } else {
-        for (size_t i = 0; i < n; i++) id[count++] = (unsigned char)prompt[i];
-    }
+    int32_t *id = s->tokenizer ? prompt_encode(mem, s->tokenizer, prompt, (size_t)count,
+                                               &count, &bad)
+                               : bytes_as_tokens(mem, prompt, count);
+    if (bad) refuse_prompt(t, prompt, "it is not valid UTF-8");
+    if (!count) refuse_prompt(t, prompt, "it is empty; a model needs one token to go on");
     for (int64_t i = 0; i < count; i++)
         if (id[i] >= t->job.spec.vocab)
             refuse_prompt(t, prompt, "it has a token beyond the model's vocabulary");
-    if (!count) id[count++] = 0;
     if (count >= s->total)
         refuse_prompt(t, prompt, "with new tokens it is longer than the model's context");
     x->prompt = prompt;
@@ -82,15 +76,13 @@ static void read_prompt(const Train *t, Samples *s, SampleText *x, const char *p
     arena_free(mem);
 }
 
-/* What a text without a prompt begins with: the token that begins one, or ends the one
- * before. */
 static int32_t first_token(const Train *t, const Samples *s) {
-    const ModelSpec *m = &t->job.spec;
-    int64_t id = s->tokenizer ? tokenizer_bos(s->tokenizer) : -1;
-    if (id < 0) id = m->bos_token;
-    if (id < 0 && s->tokenizer) id = tokenizer_eod(s->tokenizer);
-    if (id < 0 && m->n_eos) id = m->eos[0];
-    return id >= 0 && id < m->vocab ? (int32_t)id : 0;
+    int64_t id = source_first_token(&t->job.spec, s->tokenizer);
+    if (id < 0)
+        config_refuse(t->job.cfg, "runner_config.sample_every", NULL,
+                      "texts to go on with, runner_config.sample_prompts",
+                      "the model knows no token that begins a text");
+    return (int32_t)id;
 }
 
 static Sampling choices(const Config *cfg) {
@@ -142,6 +134,7 @@ static Program *make_program(Train *t, const Samples *s) {
     strategy.overlap = OVERLAP_OFF;
     strategy.sequence_parallel = false;
     PassOptions o = pass_options_default();
+    o.micro_batches = t->job.micro; /* of the schedule that training has */
     ModelShape shape = {.batch = s->n,
                         .seq = 1,
                         .cache_len = s->total,
@@ -363,7 +356,8 @@ static void make_texts(Train *t, Samples *s) {
 void sample_start(Train *t) {
     Samples *s = t->samples;
     if (!s) return;
-    program_borrow(s->program, t->program);
+    program_borrow(s->program, t->program,
+                   (uint64_t)t->job.cfg->context_max_device_memory);
     if (!shares_weights(t, s->program))
         config_refuse(
             t->job.cfg, "runner_config.sample_every", NULL,

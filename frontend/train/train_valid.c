@@ -67,7 +67,8 @@ static void write_points(const Train *t, int64_t last_step, const ValidPoint *mo
 
 void valid_start(Train *t) {
     if (!t->valid) return;
-    program_borrow(t->valid->evaluator.program, t->program);
+    program_borrow(t->valid->evaluator.program, t->program,
+                   (uint64_t)t->job.cfg->context_max_device_memory);
     evaluator_start(t, &t->valid->evaluator);
     t->valid->best = best_start(t);
     if (t->valid->valid.data) write_points(t, t->start_step, NULL);

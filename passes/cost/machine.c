@@ -110,9 +110,8 @@ static const ProductTable *find_table(const MachineRank *r, DType type,
 
 static double formula_rate(const Machine *m, const MachineRank *r, DType type,
                            double rows, double columns, double summed) {
-    double peak = r->flops[type == DT_BF16];
-    return peak * m->reached * rows / (rows + m->half) * columns / (columns + m->half) *
-           summed / (summed + m->half);
+    return machine_peak(r, type) * m->reached * rows / (rows + m->half) * columns /
+           (columns + m->half) * summed / (summed + m->half);
 }
 
 double machine_product_seconds(const Machine *m, const MachineRank *r, DType type,
@@ -122,6 +121,11 @@ double machine_product_seconds(const Machine *m, const MachineRank *r, DType typ
     double rate = t ? table_rate(t, rows, columns, summed)
                     : formula_rate(m, r, type, rows, columns, summed);
     return 2 * batch * rows * columns * summed / rate;
+}
+
+double machine_peak(const MachineRank *r, DType type) {
+    double peak = r->flops[type == DT_BF16 ? 1 : type == DT_F16 ? 2 : 0];
+    return peak > 0 ? peak : r->flops[0];
 }
 
 double machine_memory_rate(const MachineRank *r, double bytes) {

@@ -57,7 +57,7 @@ typedef struct ElementRate {
 /* A rank when so many are at work on a host with so many threads each. */
 typedef struct MachineRank {
     int ranks, threads;
-    double flops[2]; /* peak of products of f32, of bf16 numbers */
+    double flops[3]; /* peak of products of f32, bf16, f16 numbers; 0: as of f32 */
     ProductTable *product;
     int nproducts;
     InnerTable *inner;
@@ -132,6 +132,8 @@ const MachineRank *machine_rank(const Machine *m, int ranks, int threads);
 double machine_product_seconds(const Machine *m, const MachineRank *r, DType type,
                                ProductForm form, double batch, double rows,
                                double columns, double summed);
+/* Flops a second that products of such numbers reach at most. */
+double machine_peak(const MachineRank *r, DType type);
 /* Bytes a second of an op that moves so many. */
 double machine_memory_rate(const MachineRank *r, double bytes);
 

@@ -55,18 +55,30 @@ static int ranks_of_host(const Machine *m, int ranks) {
     return m->host_ranks ? MIN(m->host_ranks, ranks) : ranks;
 }
 
+/* Members of the group of a rank that are on one host, at most; `first`: rank 0 of the stage. */
+static int most_on_host(const Mesh *mesh, Axes axes, int first, int rank, int host) {
+    int n = mesh_group_size(mesh, axes), most = 0, here = 0, last = -1;
+    for (int k = 0; k < n; k++) {
+        int at = (first + mesh_group_member(mesh, rank, axes, k)) / host;
+        here = at == last ? here + 1 : 1;
+        last = at;
+        most = MAX(most, here);
+    }
+    return most;
+}
+
 GroupShape group_shape(const Machine *m, const Mesh *mesh, Axes axes, int stages) {
     int ranks = mesh_ranks(mesh), host = ranks_of_host(m, ranks * stages);
-    GroupShape g = {
-        .members = mesh_group_size(mesh, axes), .host_ranks = host, .at_work = host};
-    int first_host = 0, here = 0;
-    for (int k = 0; k < g.members; k++) {
-        int at = mesh_group_member(mesh, 0, axes, k) / host;
-        here = at == first_host ? here + 1 : 1;
-        first_host = at;
-        g.on_host = MAX(g.on_host, here);
+    int n = mesh_group_size(mesh, axes);
+    GroupShape g = {.members = n, .on_host = n, .host_ranks = host, .at_work = host};
+    bool one_host = host >= ranks * stages;
+    for (int s = 0; s < stages && !one_host; s++) {
+        if (s && s * ranks % host == 0) break; /* hosts begin as for stage 0 */
+        for (int r = 0; r < ranks; r++)
+            if (!mesh_group_coord(mesh, r, axes))
+                g.on_host = MIN(g.on_host, most_on_host(mesh, axes, s * ranks, r, host));
     }
-    g.level = g.on_host < g.members ? LINK_NETWORK : LINK_HOST;
+    g.level = g.on_host < n ? LINK_NETWORK : LINK_HOST;
     return g;
 }
 
@@ -74,7 +86,8 @@ GroupShape stages_shape(const Machine *m, const Mesh *mesh, int stages, int from
                         int to) {
     int ranks = mesh_ranks(mesh), host = ranks_of_host(m, ranks * stages);
     GroupShape g = {.members = 2, .on_host = 1, .host_ranks = host, .at_work = host};
-    bool near = from * ranks / host == to * ranks / host;
+    int first = MIN(from, to) * ranks, last = (MAX(from, to) + 1) * ranks - 1;
+    bool near = first / host == last / host;
     g.level = near ? LINK_HOST : LINK_NETWORK;
     g.on_host = near ? 2 : 1;
     return g;
@@ -104,14 +117,23 @@ static const CollectiveCurve *find_curve(const Machine *m, const GroupShape *g, 
     return best;
 }
 
+/* Does everybody get everything, in rounds in which twice as many have it? The rule of
+ * comm_run.c. */
+static bool is_small(int kind, double sent_bytes, int n) {
+    const RingCost *c = &ring_cost[kind];
+    bool reduces = c->factor && message_sums(kind), both = reduces && c->factor == 2;
+    if (!(reduces || c->whole) || (n == 2 && !both)) return false;
+    double part = c->whole ? sent_bytes / (n - 1) : sent_bytes / c->factor * n / (n - 1);
+    return part * n <= SMALL_BYTES;
+}
+
 double collective_seconds(const Machine *m, const GroupShape *g, int kind,
                           double sent_bytes) {
     if (g->members <= 1) return 0;
     const CollectiveCurve *c = find_curve(m, g, kind);
     if (c) return curve_at(&c->seconds, sent_bytes);
-    double all = sent_bytes * g->members / MAX(1, ring_cost[kind].factor);
     double steps = rounds(kind, g->members);
-    if (all <= SMALL_BYTES) steps = MIN(steps, ceil(log2(g->members)));
+    if (is_small(kind, sent_bytes, g->members)) steps = ceil(log2(g->members));
     return steps * m->link[g->level].start_seconds + sent_bytes / ring_rate(m, g);
 }
 
@@ -120,7 +142,7 @@ double message_seconds(const Machine *m, const GroupShape *g, double bytes) {
     double rate = l->bytes_per_second;
     if (g->level == LINK_NETWORK) {
         rate /= g->host_ranks;
-        if (l->rank_bytes_per_second > 0) rate = l->rank_bytes_per_second;
+        if (l->rank_bytes_per_second > 0) rate = MIN(rate, l->rank_bytes_per_second);
         rate = MIN(rate, m->link[LINK_HOST].bytes_per_second);
     }
     return l->start_seconds + bytes / rate;

@@ -12,10 +12,11 @@ typedef struct GroupShape {
     LinkLevel level;
 } GroupShape;
 
-/* A group of `axes` of the mesh of a stage, on this machine; all groups of the axes have
- * this shape, or a better one. */
+/* The groups of `axes` of the meshes of all stages, on this machine: all are at work at once, so
+ * this is the shape of the slowest, which has the fewest neighbours on a host. */
 GroupShape group_shape(const Machine *m, const Mesh *mesh, Axes axes, int stages);
-/* The pair of ranks of equal coordinates of two stages. */
+/* The pairs of ranks of equal coordinates of two stages: one host has all, or it counts as a
+ * network. */
 GroupShape stages_shape(const Machine *m, const Mesh *mesh, int stages, int from, int to);
 
 /* Bytes that a rank sends in a group of n ranks for one operand of `bytes` bytes, with

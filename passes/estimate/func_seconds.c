@@ -58,7 +58,9 @@ GroupShape *mesh_shapes(Arena *mem, const Machine *m, const Mesh *mesh, int stag
 
 void func_time_drain(FuncTime *t) {
     double idle = t->issue - t->queued;
-    if (idle > 0 && t->all > 0) {
+    if (idle > 0 && !(t->all > 0)) {
+        t->all = t->kind[WORK_KERNELS] = idle;
+    } else if (idle > 0) {
         double stretch = 1 + idle / t->all;
         t->all *= stretch;
         for (int i = 0; i < WORK_KINDS; i++) t->kind[i] *= stretch;
@@ -84,8 +86,8 @@ static void add_collective(OpClock *c, const Timing *k, const OpSize *s, int row
     double seconds = collective_seconds(k->m, &k->shape[s->axes], s->op, bytes);
     double begin = MAX(c->t.all, c->sending);
     c->sending = begin + seconds;
-    if (s->late && c->nlate < MAX_LATE)
-        c->late[c->nlate++] = (Late){row, seconds, c->sending};
+    if (s->late)
+        PUSH(k->mem, c->late, c->nlate, c->late_cap, ((Late){row, seconds, c->sending}));
     else
         pass_time(c, WORK_MESSAGES, c->sending - c->t.all);
 }

@@ -28,6 +28,7 @@ FuncSizes func_sizes(Arena *mem, const Module *m, const SizeScale *scale);
 
 /* What sizes are timed with. */
 typedef struct Timing {
+    Arena *mem; /* for what is under way */
     const Machine *m;
     const MachineRank *rank;
     const GroupShape *shape; /* by set of axes */
@@ -43,12 +44,11 @@ typedef struct Late {
     int row;
     double seconds, end;
 } Late;
-enum { MAX_LATE = 128 };
 typedef struct OpClock {
     FuncTime t;
     double sending; /* until when collectives are under way */
-    Late late[MAX_LATE];
-    int nlate;
+    Late *late;
+    int nlate, late_cap;
 } OpClock;
 void clock_add(OpClock *c, const Timing *k, const OpSizes *sizes, int row);
 

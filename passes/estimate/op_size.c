@@ -149,7 +149,7 @@ static double product_seconds(const Machine *m, const MachineRank *r, const OpSi
     if (s->n.rows > 0)
         return machine_product_seconds(m, r, s->type, s->form, s->n.batch, s->n.rows,
                                        s->n.columns, s->n.summed);
-    return s->n.flops / (m->reached * r->flops[s->type == DT_BF16]);
+    return s->n.flops / (m->reached * machine_peak(r, s->type));
 }
 
 static const InnerTable *find_inner(const MachineRank *r, const OpSize *s) {
@@ -171,7 +171,7 @@ static double between_seconds(const Machine *m, const MachineRank *r, const OpSi
 
 static double inner_seconds(const Machine *m, const MachineRank *r, const OpSize *s) {
     const InnerTable *t = find_inner(r, s);
-    double rate = m->inner_reached * r->flops[s->type == DT_BF16];
+    double rate = m->inner_reached * machine_peak(r, s->type);
     if (t) rate = curve_at(&t->rate, s->n.flops / s->n.first);
     return s->n.flops / rate + between_seconds(m, r, s);
 }

@@ -252,6 +252,7 @@ StepTime step_seconds(Arena *mem, const Machine *m, const Func *const *entry, in
               .cores = cores_of_stages(m, ranks, stages, threads)};
     StepTime t = {.stage = NEW_ARRAY(mem, StageTime, (size_t)stages), .stages = stages};
     Timing timing = {
+        .mem = own,
         .m = m,
         .rank = machine_rank(m, MIN(host, machine_ranks_with_cores(m, threads)), threads),
         .stretch = stretch_of_stage(m, ranks, threads),

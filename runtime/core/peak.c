@@ -171,3 +171,20 @@ double bench_memory_bandwidth(int threads) {
     free(a);
     return TRIAD_MOVES * sizeof(float) * (double)TRIAD_FLOATS / best;
 }
+
+const char *bench_cpu_model(Arena *mem) {
+    char line[400];
+    const char *found = "unknown CPU";
+    FILE *f = fopen("/proc/cpuinfo", "r");
+    while (f && fgets(line, sizeof line, f)) {
+        const char *colon = strchr(line, ':');
+        if (strncmp(line, "model name", 10) || !colon) continue;
+        colon += strspn(colon, ": \t");
+        found = arena_strndup(mem, colon, strcspn(colon, "\n"));
+        break;
+    }
+    if (f) fclose(f);
+    char *clean = arena_strdup(mem, found);
+    make_printable(clean, true);
+    return clean;
+}

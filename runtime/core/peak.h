@@ -1,6 +1,7 @@
 /* peak.h - what this machine can do at best, measured: utilization is relative to it. */
 #ifndef STATOR_PEAK_H
 #define STATOR_PEAK_H
+#include "base/base.h"
 
 /* GFLOP/s in f32 of `threads` threads that do nothing but fused multiply-adds in the
  * widest registers the CPU has (an FMA counts 2). Takes about 0.1 s. */
@@ -12,5 +13,8 @@ double bench_bf16_peak(int threads, const char **unit);
  * moves an element, over much more than caches hold. Takes at most 0.3 s; 0: there is no
  * memory for it. */
 double bench_memory_bandwidth(int threads);
+
+/* Of this host, as /proc/cpuinfo has it, printable: "AMD EPYC"; "unknown CPU". */
+const char *bench_cpu_model(Arena *mem);
 
 #endif

@@ -1,6 +1,7 @@
 /* Machine files: read, refused, printed; curves and tables between their points; seconds of
  * steps of hand-made programs on hand-made machines, against arithmetic on paper. */
 #include "../test.h"
+#include "frontend/calibrate/merge.h"
 #include "frontend/plan/machine_file.h"
 #include "passes/cost/message.h"
 #include "passes/estimate/step_seconds.h"
@@ -20,7 +21,8 @@ static Machine *parse(const char *text) {
 static const char whole[] =
     "name: a cluster\nmade_on: 2026-01-02, some library\nhost: n1\ncores: 8\n"
     "host_ranks: 4\nmemory_gbytes: 40\nreached: 0.5\nhalf: 64\ninner_reached: 0.25\n"
-    "op_start_us: 2\nelement_billions: 3\nhidden: 0.75\n"
+    "op_start_us: 2\nissue_us: 7\ninner_bytes: 15\nsum_bytes: 2\nelement_billions: "
+    "3\nhidden: 0.75\n"
     "links:\n"
     "  host: {start_us: 3, gbytes: 10}\n"
     "  network: {start_us: 30, gbytes: 5, rank_gbytes: 1.5}\n"
@@ -100,26 +102,26 @@ TEST(hostile_files_are_refused_at_their_positions) {
     refused("cores: 8", "cores: 99999999999", "cores is a number from 0 to");
     refused("cores: 8", "cores: [8]", "cores is a value, not a list");
     refused("cores: 8", "cors: 8", "unknown key cors");
-    refused("hidden: 0.75", "hidden: 1.5", "m.yaml:12:9");
+    refused("hidden: 0.75", "hidden: 1.5", "m.yaml:15:9");
     refused("hidden: 0.75", "hidden: nan", "hidden is a number from 0 to 1");
     refused("name: a cluster\n", "", "name is missing");
     refused("start_us: 3, ", "", "start_us is missing");
-    refused("gbytes: 10", "gbytes: 0", "m.yaml:14:");
+    refused("gbytes: 10", "gbytes: 0", "m.yaml:17:");
     refused("gbytes: 10", "gbytes: inf", "gbytes is a number from");
     refused("f32_gflops: 100", "f32_gflops: x", "f32_gflops is a number");
     refused("  f32_gflops: 100\n", "", "f32_gflops is missing");
     refused("[1000, 100000]", "[100000, 1000]", "rise from one to the next");
     refused("[1000, 100000]", "[1000]", "gbytes has 2 numbers, not 1");
     refused("[1000, 100000]", "[0, 100000]", "bytes is a number from");
-    refused("[20, 5]", "[20, -5]", "m.yaml:23:48");
+    refused("[20, 5]", "[20, -5]", "m.yaml:26:48");
     refused("[1, 2, 3, 4, 5, 6, 7, 8]", "[1, 2, 3, 4]", "gflops has 4 numbers, not 8");
     refused("[16, 64]", "[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]",
             "at most 16 sizes");
     refused("form: tn", "form: mn", "form is one of nn to tt");
-    refused("type: bf16", "type: f16", "type is one of f32 to bf16");
+    refused("type: bf16", "type: i32", "type is one of f32 to f16");
     refused("op: attention", "op: atention", "there is no op atention");
     refused("exp: 1.5", "expp: 1.5", "there is no op expp");
-    refused("exp: 1.5", "exp: 0", "m.yaml:28:27");
+    refused("exp: 1.5", "exp: 0", "m.yaml:31:27");
     refused("level: network", "level: rack", "level is one of host to network");
     refused("group: 4", "group: 1", "group is a number from 2");
     refused("us: [5, 90]", "us: [5]", "us has 1 numbers, not 2");
@@ -326,4 +328,90 @@ TEST(stages_that_wait_keep_their_cores) {
         double seconds = step_seconds(mem(), &m, entry, 4, 1).seconds;
         EXPECT_NEAR(1e3 * seconds, 16 * slower[work - 1], 1e-9);
     }
+}
+
+/* ---- where groups are ---- */
+
+static Mesh mesh_of(int dp, int tp) {
+    Mesh m = {.naxes = 2};
+    m.axis[0].name = "dp", m.axis[0].size = dp;
+    m.axis[1].name = "tp", m.axis[1].size = tp;
+    return m;
+}
+
+/* Every group of every stage, rank by rank: does one leave its host? */
+static bool leaves_a_host(const Mesh *mesh, Axes axes, int stages, int host) {
+    int ranks = mesh_ranks(mesh), n = mesh_group_size(mesh, axes);
+    for (int s = 0; s < stages; s++)
+        for (int r = 0; r < ranks; r++)
+            for (int k = 0; k < n; k++)
+                if ((s * ranks + mesh_group_member(mesh, r, axes, k)) / host !=
+                    (s * ranks + r) / host)
+                    return true;
+    return false;
+}
+
+TEST(groups_are_as_far_apart_as_the_farthest) {
+    Machine m = machine_plain;
+    int far = 0, near = 0;
+    for (int dp = 1; dp <= 4; dp++)
+        for (int tp = 1; tp <= 4; tp++)
+            for (int stages = 1; stages <= 3; stages++)
+                for (m.host_ranks = 1; m.host_ranks <= 9; m.host_ranks++) {
+                    Mesh mesh = mesh_of(dp, tp);
+                    int ranks = dp * tp, host = MIN(m.host_ranks, ranks * stages);
+                    for (Axes axes = 1; axes <= 3; axes++) {
+                        GroupShape g = group_shape(&m, &mesh, axes, stages);
+                        bool leaves = leaves_a_host(&mesh, axes, stages, host);
+                        test_at("dp %d tp %d, %d stages, %d ranks a host, axes %d", dp,
+                                tp, stages, m.host_ranks, axes);
+                        EXPECT_INT(g.level, leaves ? LINK_NETWORK : LINK_HOST);
+                        EXPECT(g.on_host >= 1 && g.on_host <= g.members);
+                        far += leaves, near += !leaves;
+                    }
+                    for (int s = 0; s + 1 < stages; s++) {
+                        GroupShape g = stages_shape(&m, &mesh, stages, s, s + 1);
+                        bool one = s * ranks / host == ((s + 2) * ranks - 1) / host;
+                        EXPECT_INT(g.level, one ? LINK_HOST : LINK_NETWORK);
+                    }
+                }
+    EXPECT(far > 100 && near > 100);
+}
+
+/* ---- calibrations one after the other ---- */
+
+TEST(a_calibration_replaces_what_it_measured_alone) {
+    const Machine *old = parse(whole);
+    Machine now = machine_plain;
+    MachineRank rank = {.ranks = 2, .threads = 1, .flops = {1e9, 1e9}};
+    memset(now.link, 0, sizeof now.link);
+    now.rank = &rank;
+    now.nranks = 1;
+    now.name = now.host = "n2";
+    now.made_on = "today";
+    now.cores = 16;
+    const Machine *m = machine_merge(mem(), old, &now);
+    EXPECT_INT(m->host_ranks, old->host_ranks);
+    EXPECT(m->memory_bytes == old->memory_bytes && m->half == old->half);
+    EXPECT(m->hidden == old->hidden && m->reached == old->reached);
+    EXPECT(!memcmp(m->link, old->link, sizeof m->link));
+    EXPECT_INT(m->nranks, old->nranks + 1);
+    EXPECT_STR(m->host, "n2");
+    now.link[LINK_HOST] = (Link){1e-6, 7e9, 0};
+    m = machine_merge(mem(), m, &now);
+    EXPECT_INT(m->nranks, old->nranks + 1);
+    EXPECT(m->link[LINK_HOST].bytes_per_second == 7e9);
+    EXPECT(!memcmp(&m->link[LINK_NETWORK], &old->link[LINK_NETWORK], sizeof(Link)));
+    m = machine_merge(mem(), NULL,
+                      &now); /* a network that nobody measured is like the host */
+    EXPECT_INT(m->nranks, 1);
+    EXPECT(m->link[LINK_NETWORK].bytes_per_second == 7e9);
+}
+
+TEST(f16_has_a_peak_of_its_own) {
+    MachineRank r = {.flops = {1e9, 4e9, 0}};
+    EXPECT(machine_peak(&r, DT_F32) == 1e9 && machine_peak(&r, DT_BF16) == 4e9);
+    EXPECT(machine_peak(&r, DT_F16) == 1e9);
+    r.flops[2] = 2e9;
+    EXPECT(machine_peak(&r, DT_F16) == 2e9);
 }

@@ -73,7 +73,7 @@ static FuncTime time_of(const Machine *m, OpSize *op, int n) {
     GroupShape pair[2] = {{1, 1, 2, LINK_HOST}, {2, 2, 2, LINK_HOST}};
     OpSizes sizes = {op, n, n};
     FuncSizes f = {.func = &sizes, .n = 1};
-    Timing t = {.m = m, .rank = m->rank, .shape = pair, .stretch = 1};
+    Timing t = {.mem = mem(), .m = m, .rank = m->rank, .shape = pair, .stretch = 1};
     return func_seconds(mem(), &f, &t)[0];
 }
 

@@ -124,3 +124,13 @@ TEST_LIMIT(on_ranks, 240) {
         }
     }
 }
+
+/* A tied table is on two stages, which hold it in one type. */
+TEST_LABEL_OF(tied_on_stages, RANKS);
+TEST_LIMIT(tied_on_stages, 120) {
+    if (!mpi_available()) test_skip("there is no mpirun");
+    mpi_environment();
+    const char *folder = family_folder(mem(), family_named("gpt2"));
+    const Json *want = text_by("", folder, "");
+    expect_text(text_by("launch -n 2 ", folder, "--pp 2"), want, 60, 0, "pp 2");
+}

@@ -103,6 +103,8 @@ TEST_LIMIT(texts_after_a_resume, 120) {
 }
 
 static const char *const strategies[] = {
+    "--parallel_config.pipeline_stage 2 --parallel_config.pp_interleave_num 2 "
+    "--parallel_config.micro_batch_num 2 --parallel_config.model_parallel 2 ",
     "--parallel_config.model_parallel 2 --parallel_config.data_parallel 2 ",
     "--parallel_config.pipeline_stage 2 --parallel_config.model_parallel 2 "
     "--parallel_config.vocab_emb_dp False ",

@@ -106,7 +106,7 @@ static int cases(void) { /* 100 in the long form */
     return test_long() ? 100 : 3;
 }
 
-TEST(it_finds_what_going_through_all_finds) {
+TEST_LIMIT(it_finds_what_going_through_all_finds, 240) {
     static const int ranks[] = {1, 2, 3, 4, 6, 8, 12};
     int64_t most = 0, all = 0;
     for (int i = 0; i < cases(); i++) {
@@ -132,7 +132,7 @@ TEST(it_finds_what_going_through_all_finds) {
     EXPECT(most > 100);
 }
 
-TEST(more_memory_or_faster_links_are_never_worse) {
+TEST_LIMIT(more_memory_or_faster_links_are_never_worse, 240) {
     Arena *mem = arena_new();
     for (int i = 0; i < cases(); i++) {
         Random r = {.seed = 1000 + (uint64_t)i};
