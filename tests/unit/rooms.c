@@ -228,7 +228,7 @@ static const char *const of_text[] = {
     "arg_str(entry, i, \"like\", \"\"), p->name",   /* memcheck: refers to an argument */
     "!strcmp(list[i].text, one->text)",             /* share: equal functions */
     "strcmp(all->kernel[i].text, text)",            /* fuse: equal kernels */
-    "strcmp(generators[k].is.name, name)",             /* schedule: what a user writes */
+    "strcmp(generators[k].is.name, name)",          /* schedule: what a user writes */
     "a && b ? !strcmp(a, b) : a == b",              /* made_again: equal policies */
     "!strncmp(word, text, strlen(text))",           /* made_again: an attribute's value */
     "!strcmp(of->s, \"max\")",                      /* lower_comm: an attribute's value */
