@@ -37,7 +37,7 @@ typedef struct Lower {
     const Target *target;
     ProductChoices *choices; /* NULL: products have the form of the rule */
     Product *product;
-    int nproducts, product_cap, nattention;
+    int nproducts, product_cap, nattention, nrope;
     OwnFunction *own;
     int nown, own_cap;
     bool log_ops; /* ops tell when they begin and end, by their number in program_ops */

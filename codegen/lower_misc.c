@@ -194,25 +194,6 @@ void lower_rope_table_each(Lower *l, const Op *op) {
     lower_rope_table(l, op);
 }
 
-/* The table has a row per position, or per token. */
-void lower_rope(Lower *l, const Op *op) {
-    const DType type = op->in[0]->ty.dt;
-    if (dtype_sum(type) == type) need_f32(op, op->in[0]);
-    need_f32(op, op->in[1]);
-    const int64_t *dim = op->in[0]->ty.dim;
-    const Type *table = &op->in[1]->ty;
-    int64_t half = table->dim[table->rank - 2], rows = type_count(table) / (2 * half);
-    LLVMValueRef sign = LLVMConstReal(l->e->f64, op_int(op, "inverse", 0) ? -1 : 1);
-    CALL_RT(l->e, rt_rope, lower_pointer(l, op->out[0]), lower_pointer(l, op->in[0]),
-            lower_pointer(l, op->in[1]), number(l, dim[0] * dim[1] / rows),
-            number(l, rows), number(l, dim[2]), number(l, dim[3]), number(l, half), sign,
-            number(l, type));
-}
-
-void lower_rope_each(Lower *l, const Op *op) {
-    lower_rope(l, op);
-}
-
 void lower_cache_write(Lower *l, const Op *op) {
     const Type *cache = &op->in[0]->ty, *x = &op->in[1]->ty;
     int64_t row = cache->dim[2] * cache->dim[3] * dtype_bytes[cache->dt];

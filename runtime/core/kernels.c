@@ -282,14 +282,6 @@ typedef struct Conversion {
     uint16_t *narrow;
 } Conversion;
 
-static float widened(DType type, uint16_t bits) {
-    return type == DT_F16 ? f16_to_f32(bits) : bf16_to_f32(bits);
-}
-
-static uint16_t rounded(DType type, float x) {
-    return type == DT_F16 ? f32_to_f16(x) : f32_to_bf16(x);
-}
-
 static void widen_bf16(void *ctx, int64_t begin, int64_t end, int64_t thread) {
     const Conversion *c = ctx;
     (void)thread;
@@ -325,59 +317,6 @@ void rt_widen(float *to, const uint16_t *from, int64_t n, int64_t type) {
 void rt_round(uint16_t *to, const float *from, int64_t n, int64_t type) {
     Conversion c = {(float *)(uintptr_t)from, to};
     run_parts(n, n * 4, type == DT_F16 ? round_f16 : round_bf16, &c);
-}
-
-typedef struct Rope {
-    void *to;
-    const void *x;
-    const float *table;
-    int64_t t, heads, width, half; /* 2 half of the width are turned */
-    float sign;
-    DType type;
-} Rope;
-
-static void turn(float c, float s, float a, float b, float *x, float *y) {
-    *x = a * c - b * s;
-    *y = b * c + a * s;
-}
-
-static void rope_rows_narrow(void *ctx, int64_t begin, int64_t end, int64_t thread) {
-    Rope *r = ctx;
-    (void)thread;
-    for (int64_t row = begin; row < end; row++) {
-        const float *table = r->table + row / r->heads % r->t * 2 * r->half;
-        const uint16_t *a = (const uint16_t *)r->x + row * r->width, *b = a + r->half;
-        uint16_t *to = (uint16_t *)r->to + row * r->width;
-        for (int64_t k = 0; k < r->half; k++) {
-            float x, y;
-            turn(table[2 * k], r->sign * table[2 * k + 1], widened(r->type, a[k]),
-                 widened(r->type, b[k]), &x, &y);
-            to[k] = rounded(r->type, x);
-            to[k + r->half] = rounded(r->type, y);
-        }
-        for (int64_t k = 2 * r->half; k < r->width; k++) to[k] = a[k];
-    }
-}
-
-static void rope_rows(void *ctx, int64_t begin, int64_t end, int64_t thread) {
-    Rope *r = ctx;
-    (void)thread;
-    for (int64_t row = begin; row < end; row++) {
-        const float *table = r->table + row / r->heads % r->t * 2 * r->half;
-        const float *x = (const float *)r->x + row * r->width;
-        float *to = (float *)r->to + row * r->width;
-        for (int64_t k = 0; k < r->half; k++)
-            turn(table[2 * k], r->sign * table[2 * k + 1], x[k], x[k + r->half], &to[k],
-                 &to[k + r->half]);
-        for (int64_t k = 2 * r->half; k < r->width; k++) to[k] = x[k];
-    }
-}
-
-void rt_rope(void *to, const void *x, const float *table, int64_t batch, int64_t t,
-             int64_t heads, int64_t width, int64_t half, double sign, int64_t type) {
-    Rope r = {to, x, table, t, heads, width, half, (float)sign, (DType)type};
-    run_parts(batch * t * heads, batch * t * heads * width * 4,
-              type == DT_F32 ? rope_rows : rope_rows_narrow, &r);
 }
 
 void rt_cache_write(char *cache, const char *x, const int32_t *offset, int64_t batch,

@@ -164,6 +164,11 @@ static bool run_sample(const Sample *s, const char *cpu, int threads, Operands h
 
 /* Sizes beyond a block of keys, too slow for finite differences. */
 static const Sample more_samples[] = {
+    {"rope", NULL, /* whole vectors and a rest, features that are not turned, threads */
+     "%x: F[3,40,2,47], %table: f32[40,21,2]",
+     "%y = rope %x, %table {inverse=1} : F[3,40,2,47]"},
+    {"rope_each", NULL, "%x: F[2,50,3,64], %table: f32[2,50,32,2]",
+     "%y = rope_each %x, %table : F[2,50,3,64]"},
     {"attention_within", NULL, /* whole blocks of keys lie before the first one seen */
      "%q: F[1,150,2,3], %k: F[1,150,1,3], %v: F[1,150,1,3], %zeroo: i32[], %rng: i32[4], "
      "%first: i32[1,150]",
@@ -240,45 +245,44 @@ TEST_LIMIT(avx2_one_thread, 300) {
     all_samples("x86-64-v3", 1);
 }
 
-static void attention_samples(const char *type, const char *cpu, int threads) {
+static void samples_of_heads(const char *type, const char *cpu, int threads) {
     int ran = 0;
     for (int i = 0; i < ARRAY_LEN(samples) + ARRAY_LEN(more_samples); i++) {
         int more = i - ARRAY_LEN(samples);
         const Sample *s = more < 0 ? &samples[i] : &more_samples[more];
-        if (starts(s->kind, "attention")) ran += run_typed(s, type, cpu, threads, APART);
+        if (starts(s->kind, "attention") || (more >= 0 && starts(s->kind, "rope")))
+            ran += run_typed(s, type, cpu, threads, APART);
     }
-    EXPECT(ran >= 19);
+    EXPECT(ran >= 21);
 }
 
 TEST(bf16_attention_widest_vectors) {
-    attention_samples("bf16", "native", 2);
+    samples_of_heads("bf16", "native", 2);
 }
 TEST(bf16_attention_avx2) {
-    attention_samples("bf16", "x86-64-v3", 1);
+    samples_of_heads("bf16", "x86-64-v3", 1);
 }
 TEST(bf16_attention_without_avx) {
-    attention_samples("bf16", "x86-64-v2", 1);
+    samples_of_heads("bf16", "x86-64-v2", 1);
 }
 TEST(bf16_attention_without_the_instruction) {
     Target *t = target_open(NULL);
     int lanes = target_lanes(t);
     target_close(t);
     if (lanes < 16) test_skip("the CPU has no AVX-512");
-    attention_samples("bf16", "x86-64-v4", 2);
+    samples_of_heads("bf16", "x86-64-v4", 2);
 }
 
 TEST(f16_attention_widest_vectors) {
-    attention_samples("f16", "native", 2);
+    samples_of_heads("f16", "native", 2);
 }
 TEST(f16_attention_without_avx) {
-    attention_samples("f16", "x86-64-v2", 1);
+    samples_of_heads("f16", "x86-64-v2", 1);
 }
 
 /* Products, with addends of f16 as well, and ops of rows and elements. */
 static void other_samples_in_f16(const char *cpu, int threads) {
-    static const Sample turn = {"rope", NULL, "%x: F[2,3,5,4], %table: f32[3,2,2]",
-                                "%y = rope %x, %table : F[2,3,5,4]"};
-    int ran = run_typed(&turn, "f16", cpu, threads, APART);
+    int ran = 0;
     for (int i = 0; i < ARRAY_LEN(samples); i++) {
         unsigned has = optab[op_kind(samples[i].kind)].flags;
         if (!(has & (F_DENSE | F_MOVE | F_MAP | F_CAST)) || has & F_ROUNDS) continue;
