@@ -3,14 +3,28 @@
 #include "passes/cost/message.h"
 #include <math.h>
 
+/* As in the record, or from the program. */
+static ProbeSeconds pieces_seconds(Arena *own, Search *s, Probe *p, int batch) {
+    const ProbeSeconds *found = record_pieces(s->record, p->key, batch);
+    if (found) return *found;
+    if (!p->size[0].func) {
+        Probe whole = probe_make(s->mem, &s->job, p->key);
+        whole.pieces = p->pieces;
+        whole.extra_bytes = p->extra_bytes;
+        *p = whole;
+    }
+    ProbeSeconds t = probe_seconds(own, p, s->o.machine, s->o.ranks, s->threads, batch);
+    record_add_pieces(s->record, p->key, batch, &t);
+    return t;
+}
+
 Pieces *search_pieces(Search *s, int probe, int batch) {
     for (Pieces *p = s->probe[probe].pieces; p; p = p->next)
         if (p->batch == batch) return p;
     Arena *own = arena_new();
     Pieces *p = NEW(s->mem, Pieces);
     *p = (Pieces){.batch = batch, .slower = 1, .next = s->probe[probe].pieces};
-    p->t =
-        probe_seconds(own, &s->probe[probe], s->o.machine, s->o.ranks, s->threads, batch);
+    p->t = pieces_seconds(own, s, &s->probe[probe], batch);
     s->probe[probe].pieces = p;
     arena_free(own);
     return p;

@@ -31,7 +31,8 @@ static Config probe_config(const Config *cfg, ProbeKey key, int64_t sequences) {
     c.parallel_enable_parallel_optimizer = false;
     c.parallel_parallel_optimizer_config_optimizer_level = ZERO_AUTO;
     c.recompute_config_recompute = (TextList){0};
-    c.runner_config_batch_size = sequences;
+    c.micro_batch_interleave_num = key.parts;
+    c.runner_config_batch_size = sequences * key.parts;
     c.context_tile_size = 0; /* rows of a tile do not grow in a straight line */
     c.dump_ir = "";
     return c;
@@ -119,7 +120,7 @@ static void add_parameters(Arena *mem, Probe *p, const Func *f, const Op *forwar
 static void add_activations(Probe *p, const Op *forward, const SizeScale *one) {
     Call c = call_of(forward);
     for (int i = 0; i < forward->nout; i++) {
-        double bytes = (double)scaled_bytes(one, &forward->out[i]->ty);
+        double bytes = (double)scaled_bytes(one, &forward->out[i]->ty) / p->key.parts;
         if (i < c.carry)
             p->bytes.carried += bytes;
         else
@@ -274,7 +275,7 @@ static double update_seconds(const Timing *t, const Probe *p, const FuncSizes *s
 
 ProbeSeconds probe_seconds(Arena *mem, const Probe *p, const Machine *m, int ranks,
                            int threads, double b) {
-    FuncSizes s = sizes_of(mem, p, b);
+    FuncSizes s = sizes_of(mem, p, b / p->key.parts);
     int host = m->host_ranks ? MIN(m->host_ranks, ranks) : ranks;
     int with_cores = MIN(host, machine_ranks_with_cores(m, threads));
     Timing t = {.mem = mem,

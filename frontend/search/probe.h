@@ -10,6 +10,7 @@
 /* How matrices and sequences are split: a program is made for each of them. */
 typedef struct ProbeKey {
     int tp, cp, ring; /* ring: parts whose keys go round; cp / ring go against heads */
+    int parts;        /* of a micro-batch, beside each other */
     bool sp, vocab;
 } ProbeKey;
 
@@ -30,7 +31,7 @@ typedef struct Probe {
     Mesh mesh;
     ProbeBytes bytes;
     double extra_bytes; /* for each sequence: by which plans were larger than reckoned */
-    FuncSizes size[2];  /* with one sequence and with two */
+    FuncSizes size[2];  /* with one sequence in each part and with two */
     int model, forward, backward; /* functions: the model, a layer each way */
     int begin, end;               /* rows of the model at which the two loops stand */
     int step;                     /* function of the update */

@@ -38,12 +38,24 @@ static void note_family(Family *f, const Choice *c) {
     if (!better) return;
     f->seconds = fits ? c->bound : INFINITY;
     f->bytes = c->bytes;
+    f->best = *c;
 }
 
 static void take_choice(void *ctx, const Choice *c) {
     Space *b = ctx;
     PUSH(b->s->mem, b->choice, b->n, b->cap, *c);
     note_family(family_of(b, c->tp, c->cp, c->pp), c);
+}
+
+/* What plans corrected, and through the schedule. */
+static void correct_family(Space *b, Family *f) {
+    Choice c = f->best;
+    if (!f->fit) return;
+    choice_bound(b->s, &c);
+    if (c.remade < 0) return;
+    f->seconds = search_seconds(b->s, &c);
+    f->bytes = c.bytes;
+    f->best = c;
 }
 
 static int by_family(const void *a, const void *b) {
@@ -95,25 +107,60 @@ static int find_fastest(Space *b, Choice **top, int k) {
 
 /* ---- with the planner ---- */
 
-static void verify(Search *s, const Choice *c, Verified *v) {
+static int64_t sent_bytes(const Plan *p) {
+    int64_t bytes = 0;
+    for (int i = 0; i < p->ntraffic; i++) bytes += p->traffic[i].sent_bytes;
+    for (int i = 0; i < p->nmessages; i++) bytes += p->messages[i].bytes;
+    return bytes;
+}
+
+static int64_t most_sent_bytes(const Plan *p) {
+    int64_t most = 0;
+    for (int k = 0; p->pipe && k < p->pipe->schedule->stages; k++)
+        most = MAX(most, sent_bytes(&p->pipe->stage[k]));
+    return p->pipe ? most : sent_bytes(p);
+}
+
+static void hash_flags(const Verified *v, char keys[33]) {
+    Arena *own = arena_new();
+    Text t = text_new(own);
+    for (int i = 0; i < v->nflags; i++) text_add(&t, "%s\n", v->flag[i]);
+    hash_hex(t.s, t.n, keys);
+    arena_free(own);
+}
+
+static void make_plan(Search *s, const Verified *v, RecordedPlan *out) {
     Arena *own = arena_new();
     Catch caught;
-    int64_t ahead = 0;
-    *v = (Verified){.c = *c};
-    v->flag = search_flags(s->mem, s, c, &v->nflags);
     if (CATCH(caught)) {
         Config *cfg = config_load(own, s->o.path, v->nflags, v->flag);
         Plan p = plan_without_needed(own, cfg, s->o.ranks);
         plan_set_machine(own, &p, s->o.machine, s->threads);
-        v->seconds = p.time->seconds;
-        v->bytes = plan_largest(&p)->memory.total_bytes;
-        ahead = p.ahead_bytes;
+        out->seconds = p.time->seconds;
+        out->bytes = plan_largest(&p)->memory.total_bytes;
+        out->ahead_bytes = p.ahead_bytes;
+        out->sent_bytes = most_sent_bytes(&p);
         catch_end(&caught);
     } else {
-        v->why = arena_strdup(s->mem, caught.message);
+        out->why = arena_strdup(s->mem, caught.message);
     }
-    v->fits = !v->why && (double)(v->bytes + ahead) <= search_room(s);
     arena_free(own);
+    record_add_plan(s->record, out);
+}
+
+static void verify(Search *s, const Choice *c, Verified *v) {
+    RecordedPlan p = {0};
+    *v = (Verified){.c = *c};
+    v->flag = search_flags(s->mem, s, c, &v->nflags);
+    hash_flags(v, p.keys);
+    const RecordedPlan *found = record_plan(s->record, p.keys);
+    if (!found) make_plan(s, v, &p);
+    if (found) p = *found;
+    v->why = p.why;
+    v->seconds = p.seconds;
+    v->bytes = p.bytes;
+    v->sent_bytes = p.sent_bytes;
+    v->fits = !v->why && (double)(p.bytes + p.ahead_bytes) <= search_room(s);
 }
 
 /* With the same keys. */
@@ -177,6 +224,24 @@ static bool is_promising(const SearchResult *r, const Choice *c, int k) {
     return fit < k || c->seconds < (1 - most_gain) * best;
 }
 
+/* Without overlap a choice is no faster by its pieces, and as large; so it is only planned
+ * with the others. */
+static void plan_alone(Space *b, const Choice *c) {
+    Search *s = b->s;
+    SearchResult *r = b->r;
+    Choice alone = *c;
+    bool same = !s->overlap || s->fixed[KNOB_OVERLAP] >= 0 || c->alone || c->parts > 1;
+    if (same || s->o.ranks == c->pp || r->ntop == MOST_PLANS) return;
+    alone.alone = true;
+    if (!find_verified(s, r, &alone)) verify(s, &alone, &r->top[r->ntop++]);
+}
+
+static bool any_fits(const SearchResult *r) {
+    for (int i = 0; i < r->ntop; i++)
+        if (r->top[i].fits) return true;
+    return false;
+}
+
 /* Plans the fastest; where one is slower or larger than was reckoned, or cannot be planned, the
  * fastest are looked for again. */
 static void plan_fastest(Space *b) {
@@ -185,6 +250,7 @@ static void plan_fastest(Space *b) {
     Choice **top = NEW_ARRAY(s->mem, Choice *, (size_t)s->o.tops);
     r->top = NEW_ARRAY(s->mem, Verified, MOST_PLANS);
     for (bool again = true; again && r->ntop < MOST_PLANS;) {
+        if (!search_goes_on(s) && any_fits(r)) break;
         int n = find_fastest(b, top, s->o.tops);
         again = false;
         for (int i = 0; i < n && !again && r->ntop < MOST_PLANS; i++) {
@@ -192,10 +258,15 @@ static void plan_fastest(Space *b) {
             if (v || !is_promising(r, top[i], s->o.tops)) continue;
             v = &r->top[r->ntop++];
             verify(s, top[i], v);
+            search_tell(s, r->top, r->ntop);
             if (v->why) drop(b, v);
             again = v->why || correct(b, v);
+            if (!v->why && !v->fits) plan_alone(b, top[i]);
         }
     }
+    qsort(r->top, (size_t)r->ntop, sizeof *r->top, by_planned);
+    int n = search_goes_on(s) ? MIN(s->o.tops, r->ntop) : 0;
+    for (int i = 0; i < n && r->top[i].fits; i++) plan_alone(b, &r->top[i].c);
     r->planned = r->ntop;
     r->gave_up = r->ntop == MOST_PLANS;
     qsort(r->top, (size_t)r->ntop, sizeof *r->top, by_planned);
@@ -225,7 +296,10 @@ static void find_front(Space *b) {
         if (!(by[i]->seconds > 0)) search_seconds(s, by[i]);
         if (by[i]->seconds >= least) continue;
         least = by[i]->seconds;
-        b->r->front[b->r->nfront++] = *by[i];
+        int last = b->r->nfront - 1;
+        if (last < 0 || b->r->front[last].bytes < by[i]->bytes)
+            last = b->r->nfront++; /* of as many bytes the faster one stays */
+        b->r->front[last] = *by[i];
     }
 }
 
@@ -249,6 +323,10 @@ static void note_refused(Space *b) {
         Family *f = family_of(b, p->key.tp, p->key.cp, 0);
         f->refused = p->refused;
     }
+    for (int i = 0; i < b->s->nleft_out; i++) {
+        const Family *l = &b->s->left_out[i];
+        family_of(b, l->tp, l->cp, l->pp)->refused = l->refused;
+    }
 }
 
 SearchResult search_run(Arena *mem, const SearchOptions *o) {
@@ -258,7 +336,11 @@ SearchResult search_run(Arena *mem, const SearchOptions *o) {
     note_refused(&b);
     if (b.n) qsort(b.choice, (size_t)b.n, sizeof *b.choice, by_bound);
     plan_fastest(&b);
-    find_front(&b);
+    if (search_goes_on(b.s)) find_front(&b);
+    r.stopped = !search_goes_on(b.s);
+    for (int i = 0; i < r.nfamilies && !r.stopped; i++) correct_family(&b, &r.family[i]);
+    search_told(b.s);
+    record_write(b.s->record);
     if (r.nfamilies) qsort(r.family, (size_t)r.nfamilies, sizeof *r.family, by_family);
     r.choices = b.s->choices;
     r.probes = b.s->nprobes;

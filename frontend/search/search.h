@@ -7,6 +7,7 @@
 #define STATOR_SEARCH_H
 #include "frontend/plan/plan.h"
 #include "frontend/search/probe.h"
+#include <signal.h>
 
 /* The keys that a search chooses. */
 typedef enum Knob {
@@ -19,24 +20,28 @@ typedef enum Knob {
     KNOB_SCHEDULE,
     KNOB_BATCH, /* sequences of a replica in a micro-batch */
     KNOB_MICRO,
+    KNOB_PARTS, /* of a micro-batch, beside each other */
     KNOB_ZERO,
     KNOB_SP,
     KNOB_VOCAB,
     KNOB_LAYERS,    /* of the chunks */
     KNOB_RECOMPUTE, /* layers of each chunk */
+    KNOB_OVERLAP,
     KNOBS
 } Knob;
 extern const char *const knob_key[KNOBS];
 
 /* Chunks of all stages, where a stage has several: more only shorten what is short by then. */
 enum { SEARCH_CHUNKS = 32 };
+enum { SEARCH_PARTS = 2 }; /* of a micro-batch */
 
 enum { LAYERS_EVEN, LAYERS_BALANCED, LAYERS_GIVEN };
 
 typedef struct Choice {
     int dp, tp, cp, ring, pp, chunks, schedule, micro, zero;
-    int batch, layers; /* LAYERS_EVEN, ... */
+    int batch, parts, layers; /* LAYERS_EVEN, ... */
     bool sp, vocab;
+    bool alone; /* parallel.overlap off: only tried where the choice is planned */
     int number; /* of all choices, in the order of search_each */
     int probe;  /* whose pieces it is made of */
     int remade; /* most layers of a chunk that are made again; -1: it does not fit; -2: it cannot
@@ -51,8 +56,9 @@ typedef struct Verified {
     char **flag; /* "--a.b=VALUE" */
     int nflags;
     double seconds;
-    int64_t bytes;   /* of the largest rank */
-    const char *why; /* it was refused; NULL: it was planned */
+    int64_t bytes;      /* of the largest rank */
+    int64_t sent_bytes; /* in a step, of the rank that sends most */
+    const char *why;    /* it was refused; NULL: it was planned */
     bool fits;
 } Verified;
 
@@ -61,6 +67,7 @@ typedef struct Family {
     int tp, cp, pp;
     int64_t choices, fit;
     double seconds, bytes; /* of the fastest that fits; of the smallest where none does */
+    Choice best;           /* that one */
     const char *refused;   /* why there is none */
 } Family;
 
@@ -74,7 +81,9 @@ typedef struct SearchOptions {
     double limit_bytes; /* of a rank; 0: none */
     int64_t sequences;  /* of a step */
     int tops;           /* choices that are planned */
-    bool progress;
+    const char *record; /* file for what was found out, read and written; NULL: none */
+    /* Not 0: what was found so far is wanted. NULL: no, and nobody is at the terminal. */
+    const volatile sig_atomic_t *stop;
 } SearchOptions;
 
 typedef struct SearchResult {
@@ -86,6 +95,7 @@ typedef struct SearchResult {
     int nfamilies;
     int64_t choices, simulated; /* that were bounded, gone through */
     int probes, planned;
+    bool stopped;      /* by the user, before it was done */
     bool gave_up;      /* there were more to plan than it plans */
     const char *fixed; /* keys that were, for people */
 } SearchResult;

@@ -1,6 +1,7 @@
 /* search_state.h - what the files of a search share. */
 #ifndef STATOR_SEARCH_STATE_H
 #define STATOR_SEARCH_STATE_H
+#include "frontend/search/record.h"
 #include "frontend/search/search.h"
 
 /* The pieces of a probe with micro-batches of so many sequences. */
@@ -30,7 +31,19 @@ struct Search {
     int nprobes, probe_cap;
     Places places; /* of the choice that was looked at last */
     int64_t choices;
+    Record *record;   /* NULL: nothing is kept */
+    double told;      /* clock_seconds of the last line on the terminal */
+    Family *left_out; /* splits that the sequences of a step do not allow */
+    int nleft_out, left_out_cap;
 };
+
+/* resume.c: opens the record that is asked for. */
+Record *search_record(Search *s);
+/* progress.c. False: the user wants it to end. */
+bool search_goes_on(const Search *s);
+/* A line on the terminal, some times a second; top[n] has been planned. It goes with the second. */
+void search_tell(Search *s, const Verified *top, int n);
+void search_told(const Search *s);
 
 /* pieces.c: sets bound, bytes, layers made again of a choice, and seconds to 0. */
 void choice_bound(Search *s, Choice *c);
@@ -39,7 +52,6 @@ Pieces *search_pieces(Search *s, int probe, int batch);
 int64_t *choice_layers(Arena *mem, Search *s, const Choice *c);
 /* Layers of each chunk that are made again. */
 int *choice_remade(Arena *mem, Search *s, const Choice *c);
-bool choice_is_fixed(const Search *s, Knob k);
 double search_room(const Search *s); /* bytes that a plan may have; INFINITY */
 
 #endif

@@ -16,11 +16,13 @@ const char *const knob_key[KNOBS] = {
     [KNOB_SCHEDULE] = "parallel.pipeline_config.pipeline_scheduler",
     [KNOB_BATCH] = "runner_config.batch_size",
     [KNOB_MICRO] = PC "micro_batch_num",
+    [KNOB_PARTS] = "micro_batch_interleave_num",
     [KNOB_ZERO] = "parallel.parallel_optimizer_config.optimizer_level",
     [KNOB_SP] = PC "sequence_parallel",
     [KNOB_VOCAB] = PC "vocab_emb_dp",
     [KNOB_LAYERS] = PC "num_layer_list",
     [KNOB_RECOMPUTE] = "recompute_config.recompute",
+    [KNOB_OVERLAP] = "parallel.overlap",
 };
 
 /* ---- what is fixed ---- */
@@ -68,6 +70,8 @@ static int64_t value_of(const Config *cfg, Knob k, const Strategy *s) {
         return cfg->runner_config_batch_size;
     case KNOB_MICRO:
         return cfg->parallel_config_micro_batch_num;
+    case KNOB_PARTS:
+        return cfg->micro_batch_interleave_num;
     case KNOB_ZERO:
         return s->zero_level;
     case KNOB_SP:
@@ -134,14 +138,16 @@ static bool may(const Search *s, Knob k, int64_t value) {
 /* ---- probes ---- */
 
 static bool same_key(const ProbeKey *a, const ProbeKey *b) {
-    return a->tp == b->tp && a->cp == b->cp && a->ring == b->ring && a->sp == b->sp &&
-           a->vocab == b->vocab;
+    return a->tp == b->tp && a->cp == b->cp && a->ring == b->ring &&
+           a->parts == b->parts && a->sp == b->sp && a->vocab == b->vocab;
 }
 
 static int find_probe(Search *s, ProbeKey key) {
     for (int i = 0; i < s->nprobes; i++)
         if (same_key(&s->probe[i].key, &key)) return i;
-    Probe p = probe_make(s->mem, &s->job, key);
+    const Probe *found = record_probe(s->record, key);
+    Probe p = found ? *found : probe_make(s->mem, &s->job, key);
+    if (!found) record_add_probe(s->record, &p);
     PUSH(s->mem, s->probe, s->nprobes, s->probe_cap, p);
     return s->nprobes - 1;
 }
@@ -208,6 +214,7 @@ static void each_schedule(Walk *w) {
 
 static void with_batch(Walk *w, int64_t own, int64_t batch) {
     if (!may(w->s, KNOB_BATCH, batch) || !may(w->s, KNOB_MICRO, own / batch)) return;
+    if (batch % w->c.parts) return;
     w->c.batch = (int)batch;
     w->c.micro = (int)(own / batch);
     each_schedule(w);
@@ -222,6 +229,29 @@ static void each_batch(Walk *w) {
     }
 }
 
+/* Two parts hide the messages of one behind the work of the other; more are only taken when
+ * asked for. */
+static void each_parts(Walk *w) {
+    Search *s = w->s;
+    Choice *c = &w->c;
+    int64_t asked = s->fixed[KNOB_PARTS];
+    bool hides = c->tp * c->cp > 1 && s->overlap && s->o.machine->hidden > 0;
+    int least = asked < 0 || !hides ? 1 : (int)asked;
+    int most = asked < 0 && hides ? SEARCH_PARTS : least;
+    for (c->parts = least; c->parts <= most; c->parts++) {
+        if (s->o.sequences / c->dp % c->parts || !search_goes_on(s)) continue;
+        ProbeKey key = {.tp = c->tp,
+                        .cp = c->cp,
+                        .ring = c->ring,
+                        .parts = c->parts,
+                        .sp = c->sp,
+                        .vocab = c->vocab};
+        c->probe = find_probe(s, key);
+        search_tell(s, NULL, 0);
+        if (!s->probe[c->probe].refused) each_batch(w);
+    }
+}
+
 static void each_split(Walk *w) {
     Search *s = w->s;
     Choice *c = &w->c;
@@ -231,8 +261,7 @@ static void each_split(Walk *w) {
                 continue;
             c->sp = sp;
             c->vocab = vocab;
-            c->probe = find_probe(s, (ProbeKey){c->tp, c->cp, c->ring, sp, vocab});
-            if (!s->probe[c->probe].refused) each_batch(w);
+            each_parts(w);
         }
 }
 
@@ -247,6 +276,14 @@ static void each_ring(Walk *w) {
     }
 }
 
+static void leave_out(Search *s, const Choice *c) {
+    const char *why =
+        arena_printf(s->mem, "%lld sequences a step are not a multiple of %d replicas",
+                     (long long)s->o.sequences, c->dp);
+    PUSH(s->mem, s->left_out, s->nleft_out, s->left_out_cap,
+         ((Family){.tp = c->tp, .cp = c->cp, .pp = c->pp, .refused = why}));
+}
+
 void search_each(Search *s, void (*see_choice)(void *ctx, const Choice *c), void *ctx) {
     Walk w = {.s = s, .see = see_choice, .ctx = ctx};
     int n = s->o.ranks;
@@ -258,8 +295,11 @@ void search_each(Search *s, void (*see_choice)(void *ctx, const Choice *c), void
             for (c->cp = 1; c->cp <= n / c->pp / c->tp; c->cp++) {
                 if (n / c->pp / c->tp % c->cp || !may(s, KNOB_CP, c->cp)) continue;
                 c->dp = n / c->pp / c->tp / c->cp;
-                if (s->o.sequences % c->dp || !may(s, KNOB_DP, c->dp)) continue;
-                each_ring(&w);
+                if (!may(s, KNOB_DP, c->dp)) continue;
+                if (s->o.sequences % c->dp)
+                    leave_out(s, c);
+                else
+                    each_ring(&w);
             }
         }
     }
@@ -271,12 +311,17 @@ enum { MOST_SEQUENCES = 1 << 22 };
 
 Search *search_open(Arena *mem, const SearchOptions *o) {
     Search *s = NEW(mem, Search);
-    const Config *cfg = o->cfg;
+    Config *cfg = NEW(mem, Config);
     if (o->sequences < 1 || o->sequences > MOST_SEQUENCES)
         fail(EXIT_CONFIG, "a step of %lld sequences; a search takes at most %d",
              (long long)o->sequences, MOST_SEQUENCES);
+    *cfg = *o->cfg;
     *s = (Search){.mem = mem, .o = *o};
-    s->job = (Job){.mem = mem, .cfg = o->cfg};
+    s->o.cfg = cfg;
+    if (cfg->parallel_overlap == OVERLAP_OFF &&
+        !on_command_line(cfg, knob_key[KNOB_OVERLAP]))
+        cfg->parallel_overlap = OVERLAP_AUTO;
+    s->job = (Job){.mem = mem, .cfg = cfg};
     job_choose_model(&s->job);
     if (!s->job.has_spec)
         fail(EXIT_CONFIG, "stator search takes a model of model.model_config or of a "
@@ -287,6 +332,7 @@ Search *search_open(Arena *mem, const SearchOptions *o) {
     s->places.probe = -1;
     s->threads = plan_threads(cfg, o->machine, o->ranks);
     fix_knobs(s);
+    s->record = search_record(s);
     return s;
 }
 
@@ -344,6 +390,14 @@ static void add_even_layers(Flags *f, const Search *s) {
             add_list(f, key[i], even[i]);
 }
 
+static void add_overlap(Flags *f, const Search *s, const Choice *c) {
+    static const char *const name[] = {
+        [OVERLAP_AUTO] = "auto", [OVERLAP_THREAD] = "thread"};
+    if (s->fixed[KNOB_OVERLAP] >= 0) return;
+    add_list(f, knob_key[KNOB_OVERLAP],
+             c->alone ? "off" : name[s->o.cfg->parallel_overlap]);
+}
+
 static bool has_flag(const Flags *f, int n, const char *flag) {
     size_t length = strcspn(flag, "=");
     for (int i = 0; i < n; i++)
@@ -375,6 +429,9 @@ char **search_flags(Arena *mem, Search *s, const Choice *c, int *n) {
         add_flag(&f, knob_key[KNOB_SCHEDULE], "%s", schedule_name_at(c->schedule));
     add_flag(&f, knob_key[KNOB_BATCH], "%d", c->batch);
     add_flag(&f, knob_key[KNOB_MICRO], "%d", c->micro);
+    if (c->parts > 1 || config_given(s->o.cfg, knob_key[KNOB_PARTS]))
+        add_flag(&f, knob_key[KNOB_PARTS], "%d", c->parts);
+    add_overlap(&f, s, c);
     add_flag(&f, PC "optimizer_shard", "%s", truth(c->zero > 0));
     if (c->zero)
         add_flag(&f, knob_key[KNOB_ZERO], "level%d", c->zero);

@@ -15,8 +15,7 @@ static const char dark_style[] = "text{fill:#bbb}\n"
                                  ".grid{stroke:#2c3036}\n"
                                  ".axis{stroke:#777}\n";
 
-/* Text of XML: markup escaped; control characters and bytes that are no UTF-8 as '?'. */
-static void add_escaped(Text *t, const char *s) {
+void svg_escape(Text *t, const char *s) {
     for (size_t left = strlen(s); left;) {
         int n = utf8_check(s, left);
         bool refused = n == 0 || (unsigned char)*s < 0x20 || *s == 0x7f ||
@@ -42,7 +41,7 @@ void svg_begin(Text *t, int width, int height, const char *title, const char *li
              "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" "
              "width=\"%d\" height=\"%d\" role=\"img\">\n<title>",
              width, height, width, height);
-    add_escaped(t, title);
+    svg_escape(t, title);
     text_add(t, "</title>\n<style>\n%s%s", light_style, light);
     text_add(t, "@media (prefers-color-scheme:dark){\n%s%s}\n</style>\n", dark_style,
              dark);
@@ -51,7 +50,7 @@ void svg_begin(Text *t, int width, int height, const char *title, const char *li
 
 void svg_text(Text *t, double x, double y, const char *attributes, const char *s) {
     text_add(t, "<text x=\"%.1f\" y=\"%.1f\" %s>", x, y, attributes);
-    add_escaped(t, s);
+    svg_escape(t, s);
     text_add(t, "</text>\n");
 }
 

@@ -9,8 +9,10 @@
  * There are the classes title, grid and axis. "</svg>\n" ends it. */
 void svg_begin(Text *t, int width, int height, const char *title, const char *light,
                const char *dark);
-/* A line of text; `attributes` stand in its tag. Markup in it is escaped; control characters
- * and bytes that are no UTF-8 are '?'. */
+/* Text between tags, of HTML too: markup is escaped; control characters and bytes that are no
+ * UTF-8 are '?'. */
+void svg_escape(Text *t, const char *s);
+/* A line of text (svg_escape); `attributes` stand in its tag. */
 void svg_text(Text *t, double x, double y, const char *attributes, const char *s);
 
 /* Round ticks for an axis from lo to hi: *first + k * *step, about `want` of them; *first

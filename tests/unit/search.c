@@ -227,3 +227,48 @@ TEST(fixing_the_keys_of_the_answer_gives_it_again) {
     for (int i = 0; i < two.ntop; i++) EXPECT_INT(two.top[i].c.tp, 2);
     arena_free(mem);
 }
+
+/* So that overlap need not be a choice of its own: without it nothing is faster by its pieces. */
+TEST(overlap_is_never_slower_by_pieces) {
+    Arena *mem = arena_new();
+    char *off[] = {"--parallel.overlap=off"};
+    for (int i = 0; i < cases(); i++) {
+        Random r = {.seed = 2000 + (uint64_t)i};
+        Made k = machine_of(&r);
+        const char *yaml = model_of(mem, &r);
+        char *path = path_join(mem, temp_dir(), "model.yaml");
+        EXPECT_INT(file_write_atomic(path, yaml, strlen(yaml)), 0);
+        SearchOptions o = options_of(mem, yaml, &k.m, 8);
+        k.m.rank = &k.rank;
+        k.m.nranks = 1;
+        double with = fastest(mem, &o);
+        o.nflags = 1;
+        o.flag = off;
+        o.cfg = config_load(mem, path, 1, off);
+        test_at("case %d: %g", i, with);
+        EXPECT(with <= fastest(mem, &o) * (1 + 1e-9));
+    }
+    arena_free(mem);
+}
+
+/* Plans of micro-batches in parts have what their pieces say, as others have. */
+TEST(the_planner_agrees_on_parts) {
+    Arena *mem = arena_new();
+    Made k = gpus();
+    SearchOptions o;
+    char *two[] = {"--micro_batch_interleave_num=2",
+                   "--parallel_config.model_parallel=2"};
+    SearchResult r = run(mem, &k, 2, two, &o);
+    EXPECT(r.ntop >= 1);
+    for (int i = 0; i < r.ntop; i++) {
+        const Verified *v = &r.top[i];
+        double ratio = v->seconds / v->c.seconds;
+        test_at("pieces %.5g s %.4g B, plan %.5g s %lld B", v->c.seconds, v->c.bytes,
+                v->seconds, (long long)v->bytes);
+        if (v->c.alone) continue;
+        EXPECT_INT(v->c.parts, 2);
+        EXPECT(v->c.bytes <= (double)v->bytes);
+        EXPECT(ratio > 0.95 && ratio < 1.3);
+    }
+    arena_free(mem);
+}
