@@ -5,8 +5,7 @@
 #include "frontend/plan/machine_file.h"
 #include "frontend/search/search_state.h"
 
-/* How many are planned and shown, and the limit of memory, are not in it: what was found out
- * is the same for all of these. */
+/* How many are planned and shown is not in it: what is found out is the same. */
 Record *search_record(Search *s) {
     if (!s->o.record) return NULL;
     Arena *own = arena_new();

@@ -43,19 +43,33 @@ static void note_family(Family *f, const Choice *c) {
 
 static void take_choice(void *ctx, const Choice *c) {
     Space *b = ctx;
-    PUSH(b->s->mem, b->choice, b->n, b->cap, *c);
-    note_family(family_of(b, c->tp, c->cp, c->pp), c);
+    Family *f = family_of(b, c->tp, c->cp, c->pp);
+    Choice own = *c;
+    own.family = (int)(f - b->r->family);
+    PUSH(b->s->mem, b->choice, b->n, b->cap, own);
+    note_family(f, &own);
 }
 
-/* What plans corrected, and through the schedule. */
-static void correct_family(Space *b, Family *f) {
-    Choice c = f->best;
-    if (!f->fit) return;
-    choice_bound(b->s, &c);
-    if (c.remade < 0) return;
-    f->seconds = search_seconds(b->s, &c);
-    f->bytes = c.bytes;
-    f->best = c;
+/* Anew, with what plans corrected, and through the schedule. */
+static void correct_families(Space *b) {
+    SearchResult *r = b->r;
+    Family *before = NEW_ARRAY(b->s->mem, Family, (size_t)r->nfamilies + 1);
+    for (int i = 0; i < r->nfamilies; i++) {
+        Family *f = &r->family[i];
+        before[i] = *f;
+        if (f->fit) f->fit = 0, f->seconds = f->bytes = INFINITY;
+    }
+    for (int i = 0; i < b->n; i++) {
+        const Choice *c = &b->choice[i];
+        if (before[c->family].fit && c->remade > -2)
+            note_family(&r->family[c->family], c);
+    }
+    for (int i = 0; i < r->nfamilies; i++) {
+        Family *f = &r->family[i];
+        f->choices = before[i].choices;
+        if (f->fit) f->seconds = search_seconds(b->s, &f->best);
+        if (before[i].fit && isinf(f->bytes)) f->refused = "none of it can be planned";
+    }
 }
 
 static int by_family(const void *a, const void *b) {
@@ -338,7 +352,7 @@ SearchResult search_run(Arena *mem, const SearchOptions *o) {
     plan_fastest(&b);
     if (search_goes_on(b.s)) find_front(&b);
     r.stopped = !search_goes_on(b.s);
-    for (int i = 0; i < r.nfamilies && !r.stopped; i++) correct_family(&b, &r.family[i]);
+    if (!r.stopped) correct_families(&b);
     search_told(b.s);
     record_write(b.s->record);
     if (r.nfamilies) qsort(r.family, (size_t)r.nfamilies, sizeof *r.family, by_family);

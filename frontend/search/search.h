@@ -44,6 +44,7 @@ typedef struct Choice {
     bool alone; /* parallel.overlap off: only tried where the choice is planned */
     int number; /* of all choices, in the order of search_each */
     int probe;  /* whose pieces it is made of */
+    int family; /* of those of the result, before they are sorted */
     int remade; /* most layers of a chunk that are made again; -1: it does not fit; -2: it cannot
                    be planned */
     double first_bound;           /* before plans corrected its bytes */

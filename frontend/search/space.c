@@ -203,8 +203,9 @@ static void each_schedule(Walk *w) {
         if (!may(s, KNOB_SCHEDULE, k) || !worth_trying(s, k)) continue;
         c->schedule = k;
         for (int v = 1; v == 1 || v * c->pp <= MIN(s->layers, SEARCH_CHUNKS); v++) {
+            bool given = s->fixed[KNOB_LAYERS] >= 0;
             bool even = v == 1 || s->layers % ((int64_t)v * c->pp) == 0;
-            if (!even || !may(s, KNOB_CHUNKS, v)) continue;
+            if (!(even || given) || !may(s, KNOB_CHUNKS, v)) continue;
             if (!schedule_fits(name, c->pp, v, c->micro)) continue;
             c->chunks = v;
             each_zero(w);

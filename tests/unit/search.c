@@ -272,3 +272,19 @@ TEST(the_planner_agrees_on_parts) {
     }
     arena_free(mem);
 }
+
+/* Chunks of several sizes, which are only taken as they are given. */
+TEST(a_list_of_layers_is_taken_as_it_is) {
+    Arena *mem = arena_new();
+    Made k = gpus();
+    SearchOptions o;
+    char *list[] = {"--parallel_config.num_layer_list=[[2,1],[2,1]]"};
+    SearchResult r = run(mem, &k, 1, list, &o);
+    EXPECT(r.ntop >= 1);
+    for (int i = 0; i < r.ntop; i++) {
+        EXPECT_INT(r.top[i].c.pp, 2);
+        EXPECT_INT(r.top[i].c.chunks, 2);
+        EXPECT_INT(r.top[i].c.layers, LAYERS_GIVEN);
+    }
+    arena_free(mem);
+}
