@@ -11,7 +11,7 @@
 #include "bench/fit/constants.h"
 #include "bench/fit/minimize.h"
 #include "bench/fit/rows.h"
-#include "frontend/plan/machine_file.h"
+#include "frontend/config/machine_file.h"
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>

@@ -2,8 +2,8 @@
 #include "frontend/calibrate/calibrate.h"
 #include "frontend/calibrate/merge.h"
 #include "frontend/config/commands.h"
+#include "frontend/config/machine_file.h"
 #include "frontend/config/options.h"
-#include "frontend/plan/machine_file.h"
 #include "runtime/comm/comm.h"
 #include "runtime/core/rt.h"
 #include <errno.h>

@@ -22,8 +22,10 @@ typedef struct ConfigState {
     Setting settings[N_KEYS];
     Problem *problem;
     int n_problems, cap_problems;
-    bool broken[N_KEYS]; /* has no value of its own because of a problem */
-    bool follows;        /* from a key that is broken already: does not count */
+    bool broken[N_KEYS];           /* has no value of its own because of a problem */
+    const struct Machine *machine; /* of the file at machine_path; NULL: not yet read */
+    const char *machine_path;
+    bool follows; /* from a key that is broken already: does not count */
 } ConfigState;
 
 /* Calls f(context); false when it failed with EXIT_CONFIG, which becomes a problem of s,

@@ -1,6 +1,7 @@
 /* strategy.c - see strategy.h. */
 #include "frontend/model/strategy.h"
 #include "frontend/config/config_state.h"
+#include "frontend/config/machine_file.h"
 #include "frontend/model/model_parts.h"
 #include "frontend/model/recompute.h"
 #include "passes/pipe/marks.h"
@@ -479,6 +480,8 @@ PassOptions strategy_pass_options(const Config *cfg) {
     o.clip_norm =
         cfg->runner_wrapper_use_clip_grad ? cfg->runner_wrapper_max_grad_norm : 0;
     o.tile_bytes = cfg->context_tile_size;
+    o.machine = config_machine(cfg);
+    o.threads = (int)cfg->context_threads;
     o.dump_dir = cfg->dump_ir[0] ? cfg->dump_ir : NULL;
     return o;
 }

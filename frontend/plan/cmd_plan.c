@@ -1,5 +1,6 @@
 /* cmd_plan.c - stator plan: what training would take, on any number of ranks. */
 #include "frontend/config/commands.h"
+#include "frontend/config/machine_file.h"
 #include "frontend/config/options.h"
 #include "frontend/plan/plan.h"
 #include "runtime/core/peak.h"
@@ -69,7 +70,7 @@ int cmd_plan(int argc, char **argv) {
     Config *cfg = config_load(mem, o->nwords ? o->word[0] : NULL, o->nflags, o->flag);
     Plan p = plan_of_config(mem, cfg, option_int(o, "-n", 0));
     double seconds = clock_seconds() - start;
-    const Machine *machine = plan_machine(mem, cfg);
+    const Machine *machine = config_machine(cfg);
     if (machine) plan_set_machine(mem, &p, machine, 0);
     set_rates(o, &p);
     const char *svg = option_text(o, "--svg");

@@ -1,14 +1,9 @@
 /* plan_time.c - seconds of a step on a machine, for people and for programs. */
 #include "base/json.h"
-#include "frontend/plan/machine_file.h"
+#include "frontend/config/machine_file.h"
 #include "frontend/plan/plan.h"
 #include <stdlib.h>
 #include <unistd.h>
-
-const Machine *plan_machine(Arena *mem, const Config *cfg) {
-    const char *path = cfg->context_machine;
-    return path && path[0] ? machine_read(mem, path) : NULL;
-}
 
 static int stages_of(const Plan *p) {
     return p->pipe ? p->pipe->schedule->stages : 1;

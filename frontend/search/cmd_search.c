@@ -1,6 +1,7 @@
 /* cmd_search.c - stator search: the fastest strategy of a configuration. */
 #include "frontend/config/commands.h"
 #include "frontend/config/config_state.h"
+#include "frontend/config/machine_file.h"
 #include "frontend/config/options.h"
 #include "frontend/search/report.h"
 #include <errno.h>
@@ -68,8 +69,8 @@ static void check_found(const SearchOptions *s, const SearchResult *r) {
          s->ranks, human(s->limit_bytes, "B").s);
 }
 
-static const Machine *search_machine(Arena *mem, Config *cfg) {
-    const Machine *m = plan_machine(mem, cfg);
+static const Machine *search_machine(const Config *cfg) {
+    const Machine *m = config_machine(cfg);
     if (m) return m;
     fprintf(stderr, "note: no machine is given (--machine FILE.yaml, made by stator "
                     "calibrate or of machines/): seconds are those of a plain one\n");
@@ -110,7 +111,7 @@ static SearchOptions read_options(Arena *mem, const Options *o) {
         cfg->parallel_config_pipeline_stage * cfg->parallel_config_data_parallel;
     s.cfg = cfg;
     s.ranks = (int)option_int(o, "-n", all);
-    s.machine = search_machine(mem, cfg);
+    s.machine = search_machine(cfg);
     s.limit_bytes = (double)cfg->context_max_device_memory;
     if (!(s.limit_bytes > 0)) s.limit_bytes = s.machine->memory_bytes;
     s.sequences = sequences_of(plain, s.ranks);

@@ -2,6 +2,7 @@
  * run, beside how long steps took. On rank 0. */
 #include "base/json.h"
 #include "frontend/config/commands.h"
+#include "frontend/config/machine_file.h"
 #include "frontend/plan/plan.h"
 #include "frontend/train/train_record.h"
 #include "passes/estimate/step_seconds.h"
@@ -34,7 +35,7 @@ static Seconds of_stage(const StepTime *t, const StageTime *s) {
 void predict_start(Train *t) {
     if (!t->job.cfg->context_machine[0] || comm_rank()) return;
     Arena *mem = arena_new();
-    const Machine *m = plan_machine(mem, t->job.cfg);
+    const Machine *m = config_machine(t->job.cfg);
     Plan p = plan_of_config(mem, t->job.cfg, comm_size());
     plan_set_machine(mem, &p, m, t->threads);
     Prediction *k = t->predicted = NEW(t->mem, Prediction);

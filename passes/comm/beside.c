@@ -23,7 +23,7 @@ typedef struct Joined { /* a function for several parts */
 typedef struct Beside {
     Module *m;
     Arena *mem;
-    Cost *known;
+    Cost known;
     Joined *joined;
 } Beside;
 
@@ -146,7 +146,7 @@ static void call_for_all(Turns *t, const Op *op) {
         for (int i = 0; i < op->nin; i++) in[p][i] = t->line[p].map[op->in[i]->id];
     }
     call_joined(&t->at, &c, j, (Value *const *const *)in, out);
-    t->now = MAX(t->now, t->sent) + parts * cost_of(t->b->known, op);
+    t->now = MAX(t->now, t->sent) + parts * cost_of(&t->b->known, op);
     for (int p = 0; p < parts; p++)
         for (int i = 0; i < op->nout; i++) {
             int id = op->out[i]->id;
@@ -178,7 +178,8 @@ static void do_op(Turns *t, int part, const Op *op) {
     bool sends = op_has(op, F_COMM);
     double *end = sends ? &t->sent : &t->now;
     begin = MAX(begin, sends ? MAX(t->now, t->sent) : t->now);
-    *end = begin + (sends ? cost_to_send(1, &op) : cost_of(t->b->known, op));
+    *end =
+        begin + (sends ? cost_to_send(&t->b->known, 1, &op) : cost_of(&t->b->known, op));
     Op *made = op_clone(&t->at, op, l->map);
     for (int i = 0; i < op->nout; i++) {
         int id = op->out[i]->id;
@@ -243,7 +244,7 @@ static void measure(Turns *t) {
         bool all = is_call(op);
         work = op_has(op, F_COMM) ? 0
                : all              ? never
-                                  : MIN(never, work + cost_of(t->b->known, op));
+                                  : MIN(never, work + cost_of(&t->b->known, op));
         t->to_send[op->id] = work;
     }
 }
@@ -352,10 +353,10 @@ static void join_in(Beside *b, Func *f) {
 }
 
 void pass_beside(Module *m, const PassOptions *o) {
-    (void)o;
     Beside b = {.m = m, .mem = arena_new()};
+    b.known = cost_new(b.mem, m, o);
     Func **order = module_order(b.mem, m);
-    for (int i = 0; order[i]; i++) b.known = cost_add(b.mem, b.known, order[i]);
+    for (int i = 0; order[i]; i++) cost_add(&b.known, order[i]);
     for (int i = 0; order[i]; i++)
         if (order[i]->role != ROLE_KERNEL) join_in(&b, order[i]);
     arena_free(b.mem);

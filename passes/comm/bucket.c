@@ -82,27 +82,34 @@ static Op *merge(Op *a, Op *b, Op *before) {
 }
 
 typedef struct Bucket {
-    Arena *mem;
     const Cost *known; /* NULL: no overlap */
     int64_t room_bytes;
 } Bucket;
 
 /* How much of sending them is hidden behind the work between ready and use. */
-static double hidden(double work, int n, const Op *const *op) {
-    return MIN(work, cost_to_send(n, op));
+static double hidden(const Cost *c, double work, int n, const Op *const *op) {
+    return MIN(work, cost_to_send(c, n, op));
+}
+
+/* Seconds that one message instead of two saves: a start at least, also where two small ones
+ * make a large one, which goes round in more messages. */
+static double saved(const Cost *c, const Op *const *both) {
+    double apart = cost_to_send(c, 1, &both[0]) + cost_to_send(c, 1, &both[1]);
+    return MAX(cost_start(c, both[0]), apart - cost_to_send(c, 2, both));
 }
 
 /* Would one message instead of two be waited for longer? */
 static bool better_apart(const Bucket *k, const Op *a, const Op *b) {
     if (!k->known) return false;
     const Op *both[] = {a, b};
-    Window x = window_of(k->mem, k->known, a), y = window_of(k->mem, k->known, b);
+    Window x = window_of(k->known, a), y = window_of(k->known, b);
     const Op *ready =
         x.ready && (!y.ready || x.ready->id > y.ready->id) ? x.ready : y.ready;
     const Op *use = x.use && (!y.use || x.use->id < y.use->id) ? x.use : y.use;
-    double apart = hidden(x.work, 1, &both[0]) + hidden(y.work, 1, &both[1]);
-    double joined = hidden(cost_between(k->known, a->fn, ready, use), 2, both);
-    return joined < apart - cost_to_send(0, NULL);
+    double apart =
+        hidden(k->known, x.work, 1, &both[0]) + hidden(k->known, y.work, 1, &both[1]);
+    double joined = hidden(k->known, cost_between(k->known, a->fn, ready, use), 2, both);
+    return joined < apart - saved(k->known, both);
 }
 
 /* The next collective that can join `a`, and where they meet; NULL: none. */
@@ -139,11 +146,10 @@ static void bucket_func(Func *f, const Bucket *k) {
 void pass_bucket(Module *m, const PassOptions *o) {
     Arena *mem = arena_new();
     Func **order = module_order(mem, m);
-    Cost *known = NULL;
+    Cost known = cost_new(mem, m, o);
+    Bucket k = {.room_bytes = o->bucket_bytes, .known = o->overlap ? &known : NULL};
     for (int i = 0; order[i]; i++) {
-        Bucket k = {.mem = mem, .room_bytes = o->bucket_bytes};
-        if (o->overlap) known = cost_add(mem, known, order[i]);
-        k.known = known;
+        if (o->overlap) cost_add(&known, order[i]);
         bucket_func(order[i], &k);
     }
     arena_free(mem);

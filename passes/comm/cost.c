@@ -1,69 +1,69 @@
-/* cost.c - roughly how long ops and messages take, to decide which messages compute can
- * hide. The unit is the time of one multiplication and addition on a core that does 25
- * thousand million of them a second and sends 2 GB/s. Only matmuls count: ops that only
- * move memory compete with messages for it and count as next to nothing. */
+/* cost.c - see cost.h. */
 #include "passes/comm/cost.h"
 
-enum { PER_BYTE_SENT = 12, PER_MESSAGE = 500000 };
-static const double most = 1e18;
+/* Of an op that only moves memory. */
+static const double next_to_nothing_seconds = 1e-11;
 
-static int64_t bytes_of(int n, Value *const *v) {
-    int64_t bytes = 0;
-    for (int i = 0; i < n; i++) bytes += type_bytes(&v[i]->ty);
-    return bytes;
-}
-
-static double dense(const Op *op) {
-    Dims d;
-    double n = 1;
-    if (!op_dims(op, &d)) return 0;
-    for (int id = 0; id < d.n; id++) {
-        if (d.tied[id] < 0) n *= (double)d.size[id];
-    }
-    return n;
+Cost cost_new(Arena *mem, const Module *m, const PassOptions *o) {
+    const Mesh *mesh = &m->mesh;
+    Cost c = {.mem = mem, .m = machine_of_passes(o)};
+    size_t sets = (size_t)1 << mesh->naxes;
+    GroupShape *shape = NEW_ARRAY(mem, GroupShape, sets);
+    for (size_t axes = 0; axes < sets; axes++)
+        shape[axes] = group_shape(c.m, mesh, (Axes)axes, MAX(o->stages, 1));
+    c.shape = shape;
+    c.rank = machine_rank(c.m, shape[0].host_ranks, o->threads);
+    return c;
 }
 
 /* The cost of functions is computed callees first and looked up here. */
-double cost_of(const Cost *w, const Op *op) {
+double cost_of(const Cost *c, const Op *op) {
     unsigned flags = optab[op->kind].flags;
     const Func *callee = op_callee(op);
     if (flags & (F_COMM | F_VIEW)) return 0;
     if (callee && callee->role != ROLE_KERNEL) {
-        for (const Cost *at = w; at; at = at->next) {
-            if (at->f == callee) return MIN(most, at->total * (double)call_of(op).times);
-        }
+        for (const FuncCost *at = c->func; at; at = at->next)
+            if (at->f == callee) return at->seconds * (double)call_of(op).times;
     }
-    return MIN(most, 1 + (flags & F_DENSE ? dense(op) : 0));
+    if (!flag_products(flags)) return next_to_nothing_seconds;
+    OpSize size = op_size(c->mem, op, true, NULL);
+    return op_size_seconds(c->m, c->rank, &size);
 }
 
-Cost *cost_add(Arena *mem, Cost *known, const Func *f) {
-    Cost *w = NEW(mem, Cost);
-    *w = (Cost){.f = f, .next = known};
-    for (const Op *op = f->first; op; op = op->next) {
-        w->total = MIN(most, w->total + cost_of(known, op));
-    }
-    return w;
+void cost_add(Cost *c, const Func *f) {
+    FuncCost *of = NEW(c->mem, FuncCost);
+    *of = (FuncCost){.f = f, .next = c->func};
+    for (const Op *op = f->first; op; op = op->next) of->seconds += cost_of(c, op);
+    c->func = of;
 }
 
-double cost_to_send(int n, const Op *const *op) {
-    double work = PER_MESSAGE;
+double cost_to_send(const Cost *c, int n, const Op *const *op) {
+    double bytes = 0;
+    OpSize size = {0};
     for (int i = 0; i < n; i++) {
-        int64_t in = bytes_of(op[i]->nin, op[i]->in),
-                out = bytes_of(op[i]->nout, op[i]->out);
-        work += (double)MAX(in, out) * PER_BYTE_SENT;
+        size = op_size(c->mem, op[i], true, NULL);
+        bytes += size.n.bytes;
     }
-    return work;
+    return n ? collective_seconds(c->m, &c->shape[size.axes], size.op, bytes) : 0;
 }
 
-bool fills_message(int64_t bytes) {
-    return (double)bytes * PER_BYTE_SENT >= PER_MESSAGE;
+double cost_start(const Cost *c, const Op *op) {
+    OpSize size = op_size(c->mem, op, true, NULL);
+    return c->m->link[c->shape[size.axes].level].start_seconds;
 }
 
-double cost_between(const Cost *known, const Func *f, const Op *ready, const Op *use) {
+bool cost_fills_message(const Cost *c, const Op *op, int64_t runs) {
+    OpSize size = op_size(c->mem, op, true, NULL);
+    const GroupShape *g = &c->shape[size.axes];
+    double start = collective_seconds(c->m, g, size.op, 0);
+    return collective_seconds(c->m, g, size.op, size.n.bytes / (double)runs) >= 2 * start;
+}
+
+double cost_between(const Cost *c, const Func *f, const Op *ready, const Op *use) {
     double work = 0;
     if (ready && use && ready->id >= use->id) return 0;
     for (const Op *at = ready ? ready->next : f->first; at != use; at = at->next) {
-        work += cost_of(known, at);
+        work += cost_of(c, at);
     }
     return work;
 }
@@ -98,17 +98,17 @@ bool window_moves(const Window *w, const Op *op, const Op *at) {
     return yes;
 }
 
-Window window_of(Arena *mem, const Cost *known, const Op *op) {
+Window window_of(const Cost *c, const Op *op) {
     Window w = {.ready = last_operand(op)};
     for (Op *at = op->next; at && !w.use; at = at->next) {
         if (!follows(&w, op, at)) continue;
         bool waits = (optab[at->kind].flags & (F_VIEW | F_MOVE)) && at->nout == at->nin;
         if (waits)
-            PUSH(mem, w.moved, w.nmoved, w.moved_cap, at);
+            PUSH(c->mem, w.moved, w.nmoved, w.moved_cap, at);
         else
             w.use = at;
     }
-    w.work = cost_between(known, op->fn, w.ready, w.use);
-    for (int i = 0; i < w.nmoved; i++) w.work -= cost_of(known, w.moved[i]);
+    w.work = cost_between(c, op->fn, w.ready, w.use);
+    for (int i = 0; i < w.nmoved; i++) w.work -= cost_of(c, w.moved[i]);
     return w;
 }

@@ -1,25 +1,37 @@
-/* cost.h - cost model for passes that decide what is sent when. */
+/* cost.h - seconds of ops and collectives on the machine of PassOptions, for passes that decide
+ * what is sent when. */
 #ifndef STATOR_COST_H
 #define STATOR_COST_H
-#include "ir/ir.h"
+#include "passes/estimate/op_size.h"
 
-/* The cost of functions that are called: a list, the newest first. */
-typedef struct Cost {
+typedef struct FuncCost {
     const Func *f;
-    double total;
-    struct Cost *next;
-} Cost;
-/* Adds f, whose callees must be in the list. */
-Cost *cost_add(Arena *mem, Cost *known, const Func *f);
-/* Cost of an op with all runs of its loop: at least 1, but 0 for collectives and
- * views. */
-double cost_of(const Cost *known, const Op *op);
-/* Cost of sending these collectives as one message. */
-double cost_to_send(int n, const Op *const *op);
+    double seconds;
+    struct FuncCost *next;
+} FuncCost;
 
-/* Does a message of so many bytes take longer than its latency, so that it may be sent on
- * its own? */
-bool fills_message(int64_t bytes);
+typedef struct Cost {
+    Arena *mem;
+    const Machine *m;
+    const MachineRank *rank;
+    const GroupShape *shape; /* by set of axes */
+    FuncCost *func;          /* of functions that are called, the newest first */
+} Cost;
+/* For programs on the mesh of m, a stage of o->stages. The memory lives as long as it. */
+Cost cost_new(Arena *mem, const Module *m, const PassOptions *o);
+/* Adds f, whose callees were added before. */
+void cost_add(Cost *c, const Func *f);
+/* Seconds of an op with all runs of its loop. Only products count: ops that move memory alone
+ * compete with messages for it, and take next to nothing, but never 0, as collectives and
+ * views do. */
+double cost_of(const Cost *c, const Op *op);
+/* Seconds of sending these collectives, which have the same kind and axes, as one message. */
+double cost_to_send(const Cost *c, int n, const Op *const *op);
+/* Seconds that a message of the collective takes to start. */
+double cost_start(const Cost *c, const Op *op);
+/* Does it take longer to send one run's part of the collective, of so many runs, than to start
+ * it, so that each may be sent on its own? */
+bool cost_fills_message(const Cost *c, const Op *op, int64_t runs);
 
 /* Where a collective may be: after `ready` (NULL: from the start on) and before `use`,
  * the first op that needs its results (NULL: none before the end). Views and moves of its
@@ -29,12 +41,12 @@ typedef struct Window {
     Op *ready, *use;
     Op **moved; /* those views and moves */
     int nmoved, moved_cap;
-    double work; /* from ready to use */
+    double work; /* seconds from ready to use */
 } Window;
-Window window_of(Arena *mem, const Cost *known, const Op *op);
+Window window_of(const Cost *c, const Op *op);
 /* Is `at` the collective itself, or one of those views and moves? */
 bool window_moves(const Window *w, const Op *op, const Op *at);
-/* Cost of the ops after `ready` and before `use`. */
-double cost_between(const Cost *known, const Func *f, const Op *ready, const Op *use);
+/* Seconds of the ops after `ready` and before `use`. */
+double cost_between(const Cost *c, const Func *f, const Op *ready, const Op *use);
 
 #endif

@@ -31,7 +31,7 @@ static Op *behind_urgent(const Overlap *o, const Op *op, const Window *w) {
  * than it takes starts as early as it can; else as late as hides it. */
 static Op *start_after(const Overlap *o, const Op *op, const Window *w) {
     int64_t in = 0, out = 0;
-    double enough = 2 * cost_to_send(1, &op), work = 0;
+    double enough = 2 * cost_to_send(o->known, 1, &op), work = 0;
     for (int i = 0; i < op->nin; i++) in += type_bytes(&op->in[i]->ty);
     for (int i = 0; i < op->nout; i++) out += type_bytes(&op->out[i]->ty);
     if (out <= in) return w->ready;
@@ -87,7 +87,7 @@ static void add_arrival(Overlap *o, Op *op, const Window *w) {
 
 static void hoist(Overlap *o, Op *op) {
     func_number(o->f);
-    Window w = window_of(o->mem, o->known, op);
+    Window w = window_of(o->known, op);
     if (cost_between(o->known, o->f, w.ready, op) > 0) move_behind(o->f, op, w.ready);
 }
 
@@ -110,13 +110,13 @@ static void hoist_operands(Overlap *o, const Op *op) {
 
 static void visit(Overlap *o, Op *op) {
     func_number(o->f);
-    Window w = window_of(o->mem, o->known, op);
-    if (w.work < cost_to_send(1, (const Op *const *)&op)) {
+    Window w = window_of(o->known, op);
+    if (w.work < cost_to_send(o->known, 1, (const Op *const *)&op)) {
         hoist_operands(o, op);
         func_number(o->f);
-        w = window_of(o->mem, o->known, op);
+        w = window_of(o->known, op);
     }
-    double worth = o->always ? 0 : cost_to_send(1, (const Op *const *)&op) / 4;
+    double worth = o->always ? 0 : cost_to_send(o->known, 1, (const Op *const *)&op) / 4;
     if (w.work <= worth) return;
     move_behind(o->f, op, start_after(o, op, &w));
     add_arrival(o, op, &w);
@@ -138,12 +138,12 @@ void pass_overlap(Module *m, const PassOptions *o) {
     if (!o->overlap) return;
     Arena *mem = arena_new();
     Func **order = module_order(mem, m);
-    Cost *known = NULL;
+    Cost known = cost_new(mem, m, o);
     for (int i = 0; order[i]; i++) {
         if (order[i]->role == ROLE_KERNEL) continue;
         func_number(order[i]);
-        overlap_func(mem, order[i], known, o->overlap > 1);
-        known = cost_add(mem, known, order[i]);
+        overlap_func(mem, order[i], &known, o->overlap > 1);
+        cost_add(&known, order[i]);
     }
     arena_free(mem);
 }

@@ -20,6 +20,7 @@ enum { MAX_COPIES = 256 };
 typedef struct Sink {
     Module *m;
     int overlap; /* as in PassOptions */
+    Cost cost;
     /* Of the function that is looked at, by value id: how often it is read (as a result too),
      * and by which op last. */
     Arena *mem;
@@ -65,10 +66,8 @@ static bool moves(const Sink *s, const Op *op, const Op *call) {
     if (op->nout != 1) return false;
     if (s->copies == MAX_COPIES && !is_own(call)) return false;
     if (!(flags & F_COMM)) return (flags & F_PLUS) != 0;
-    int64_t in = type_bytes(&op->in[0]->ty), out = type_bytes(&op->out[0]->ty);
-    int64_t bytes = MAX(in, out) / call_of(call).times;
-    bool worth = s->overlap > 1 || fills_message(bytes);
-    return s->overlap && op->nin == 1 && worth;
+    if (!s->overlap || op->nin != 1) return false;
+    return s->overlap > 1 || cost_fills_message(&s->cost, op, call_of(call).times);
 }
 
 /* Does the op do the same to each slice of dimension 0? */
@@ -423,6 +422,8 @@ static bool one_move(Sink *s, Func *f) {
 void pass_sink(Module *m, const PassOptions *o) {
     Sink s = {.m = m, .overlap = o->overlap};
     bool moved;
+    Arena *of_cost = arena_new();
+    s.cost = cost_new(of_cost, m, o);
     count_calls(m);
     do {
         Arena *mem = arena_new();
@@ -433,5 +434,6 @@ void pass_sink(Module *m, const PassOptions *o) {
         }
         arena_free(mem);
     } while (moved);
+    arena_free(of_cost);
     module_remove_unused(m);
 }

@@ -20,6 +20,10 @@ const Machine machine_plain = {
     .hidden = 1,
 };
 
+const Machine *machine_of_passes(const PassOptions *o) {
+    return o->machine ? o->machine : &machine_plain;
+}
+
 /* ---- curves ---- */
 
 /* The last point at or before x; -1: there is none. */

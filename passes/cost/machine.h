@@ -1,5 +1,5 @@
 /* machine.h - what the ranks of a machine do in a second. Plain data: read from a file
- * (frontend/plan/machine_file.h), or made by `stator calibrate`. docs/machines.md has its
+ * (frontend/config/machine_file.h), or made by `stator calibrate`. docs/machines.md has its
  * keys and where the figures of those that come with the program are from.
  *
  * Rates are those of one rank while all ranks of its host work. Two kinds of data go
@@ -8,6 +8,7 @@
 #ifndef STATOR_MACHINE_H
 #define STATOR_MACHINE_H
 #include "ir/ir.h"
+#include "passes/passes.h"
 
 /* y over x, both above 0, x ascending. Between two points the line through the logarithms;
  * before the first and behind the last point y of that point, or, where `grows`, y in
@@ -121,6 +122,8 @@ typedef struct Machine {
 /* What passes reckon with where nothing better is said: a core of 25 thousand million
  * multiply-adds a second on a link of 2 GB/s that takes 20 us for a message. */
 extern const Machine machine_plain;
+/* What the passes reckon with under these options. */
+const Machine *machine_of_passes(const PassOptions *o);
 
 /* Ranks with so many threads that a host has cores for; INT_MAX: it is not known. */
 int machine_ranks_with_cores(const Machine *m, int threads);

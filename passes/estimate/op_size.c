@@ -118,6 +118,11 @@ static OpSize size_compute(Arena *mem, const SizeScale *scale, const Op *op,
     return s;
 }
 
+OpSize op_size(Arena *mem, const Op *op, bool in_model, const SizeScale *scale) {
+    return op_has(op, F_COMM) ? size_collective(scale, op)
+                              : size_compute(mem, scale, op, in_model);
+}
+
 static bool calls_ops(const Op *op) {
     return op_is_call(op) && op_func(op)->role != ROLE_KERNEL;
 }
@@ -130,14 +135,12 @@ void op_sizes_add(Arena *mem, OpSizes *sizes, const Op *op, bool in_model,
         s = (OpSize){.kind = SIZE_CALL,
                      .callee = op_func(op)->nth,
                      .times = (double)call_of(op).times};
-    } else if (op_has(op, F_COMM)) {
-        s = size_collective(scale, op);
     } else if (op->kind == OP_arrive) {
         s = (OpSize){.kind = SIZE_ARRIVE, .begun = row[op->in[0]->def->id]};
-    } else if (op_has(op, F_EFFECT | F_VIEW) || !op->nout) {
+    } else if (!op_has(op, F_COMM) && (op_has(op, F_EFFECT | F_VIEW) || !op->nout)) {
         return;
     } else {
-        s = size_compute(mem, scale, op, in_model);
+        s = op_size(mem, op, in_model, scale);
     }
     row[op->id] = sizes->n;
     PUSH(mem, sizes->size, sizes->n, sizes->cap, s);

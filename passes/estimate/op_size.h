@@ -58,6 +58,8 @@ typedef struct SizeScale {
 } SizeScale;
 int64_t scaled_bytes(const SizeScale *scale, const Type *t);
 
+/* Of an op that computes, or a collective; in_model as for op_work_kind. */
+OpSize op_size(Arena *mem, const Op *op, bool in_model, const SizeScale *scale);
 /* Adds an op, if it takes time; in_model as for op_work_kind. The function of `sizes` has
  * been numbered; row[op id] is set to its place, or -1. */
 void op_sizes_add(Arena *mem, OpSizes *sizes, const Op *op, bool in_model,

@@ -1,5 +1,5 @@
 /* machine.c - a machine file from any bytes: refused with a message, or printed. */
-#include "frontend/plan/machine_file.h"
+#include "frontend/config/machine_file.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,7 +1,7 @@
 /* stator calibrate in its small form: the file is whole, keeps sections of other numbers of
  * ranks, and plans take it. */
 #include "../test.h"
-#include "frontend/plan/machine_file.h"
+#include "frontend/config/machine_file.h"
 #include "runs.h"
 
 TEST_LABEL(RANKS);

@@ -2,7 +2,7 @@
  * steps of hand-made programs on hand-made machines, against arithmetic on paper. */
 #include "../test.h"
 #include "frontend/calibrate/merge.h"
-#include "frontend/plan/machine_file.h"
+#include "frontend/config/machine_file.h"
 #include "passes/cost/message.h"
 #include "passes/estimate/step_seconds.h"
 
@@ -414,4 +414,41 @@ TEST(f16_has_a_peak_of_its_own) {
     EXPECT(machine_peak(&r, DT_F16) == 1e9);
     r.flops[2] = 2e9;
     EXPECT(machine_peak(&r, DT_F16) == 2e9);
+}
+
+/* Is a small gradient exchanged in each layer where a message takes so long to start? */
+static bool sinks(double start_seconds) {
+    static const char text[] =
+        "module @t mesh(dp=2) level(local)\n"
+        "func @layer(%dy: f32[4], %x: f32[4]) -> (f32[4], f32[4]) {\n"
+        "  %dx = scale %dy {by=2} : f32[4]\n"
+        "  %dw = mul %dy, %x : f32[4]\n"
+        "  return %dx, %dw\n"
+        "}\n"
+        "func @step:step(%dy: f32[4], %x: f32[3,4]) -> (f32[4], f32[3,2]) {\n"
+        "  %dx, %dw = call %dy, %x {fn=@layer; times=3; carry=1; each=1; reverse=1} : "
+        "f32[4], "
+        "f32[3,4]\n"
+        "  %r = reduce_scatter %dw {axis=\"dp\"; dim=1} : f32[3,2]\n"
+        "  return %dx, %r\n"
+        "}\n";
+    Arena *own = arena_new();
+    Module *m = module_parse(own, "text", text, strlen(text));
+    Machine machine = machine_plain;
+    PassOptions o = pass_options_default();
+    machine.link[LINK_HOST].start_seconds = start_seconds;
+    o.machine = &machine;
+    o.overlap = 1;
+    passes_run(m, "sink", &o);
+    bool in_layer = false;
+    for (const Func *f = m->first; f; f = f->next)
+        for (const Op *op = f->first; op; op = op->next)
+            in_layer |= op_has(op, F_COMM) && !func_is_entry(f);
+    arena_free(own);
+    return in_layer;
+}
+
+TEST(passes_weigh_messages_by_the_machine) {
+    EXPECT(!sinks(1e-3));
+    EXPECT(sinks(1e-12));
 }

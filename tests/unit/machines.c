@@ -1,6 +1,6 @@
 /* Tests of the machines that come with the program, and of what their keys change. */
 #include "../test.h"
-#include "frontend/plan/machine_file.h"
+#include "frontend/config/machine_file.h"
 #include "passes/estimate/func_seconds.h"
 #include <dirent.h>
 #include <math.h>

@@ -1,6 +1,7 @@
 /* machine_file.c - see machine_file.h. Numbers are rows of tables: name, place, and what one
  * of the file's units is in ours. */
-#include "frontend/plan/machine_file.h"
+#include "frontend/config/machine_file.h"
+#include "frontend/config/config_state.h"
 #include "frontend/config/yaml.h"
 #include <math.h>
 #include <stddef.h>
@@ -406,4 +407,15 @@ void machine_print(const Machine *m, const char *head, Text *out) {
     for (int i = 0; i < m->nranks; i++) print_rank(out, &m->rank[i]);
     if (m->ncollectives) text_add(out, "collectives:\n");
     for (int i = 0; i < m->ncollectives; i++) print_collective(out, &m->collective[i]);
+}
+
+const Machine *config_machine(const Config *cfg) {
+    ConfigState *s = cfg->state;
+    const char *path = cfg->context_machine;
+    if (!path || !path[0]) return NULL;
+    if (!s->machine || strcmp(path, s->machine_path)) {
+        s->machine = machine_read(s->mem, path);
+        s->machine_path = path;
+    }
+    return s->machine;
 }

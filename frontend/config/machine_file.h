@@ -1,6 +1,7 @@
 /* machine_file.h - a machine as a YAML file. docs/machines.md lists the keys. */
 #ifndef STATOR_MACHINE_FILE_H
 #define STATOR_MACHINE_FILE_H
+#include "frontend/config/config.h"
 #include "passes/cost/machine.h"
 
 /* Reads it. Fails with EXIT_CONFIG at the position of what is unknown, missing, no positive
@@ -8,6 +9,8 @@
 Machine *machine_read(Arena *mem, const char *path);
 /* The same of a text; path: for messages. */
 Machine *machine_parse(Arena *mem, const char *path, const char *text, size_t n);
+/* That of context.machine, read once; NULL: the key is not given. */
+const Machine *config_machine(const Config *cfg);
 /* As a file that machine_read reads to the same machine; head: comment lines without '#',
  * or NULL. */
 void machine_print(const Machine *m, const char *head, Text *out);
