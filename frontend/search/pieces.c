@@ -10,7 +10,7 @@ static ProbeSeconds pieces_seconds(Arena *own, Search *s, Probe *p, int batch) {
     if (!p->size[0].func) {
         Probe whole = probe_make(s->mem, &s->job, p->key);
         whole.pieces = p->pieces;
-        whole.extra_bytes = p->extra_bytes;
+        whole.extra = p->extra;
         *p = whole;
     }
     ProbeSeconds t = probe_seconds(own, p, s->o.machine, s->o.ranks, s->threads, batch);
@@ -23,7 +23,7 @@ Pieces *search_pieces(Search *s, int probe, int batch) {
         if (p->batch == batch) return p;
     Arena *own = arena_new();
     Pieces *p = NEW(s->mem, Pieces);
-    *p = (Pieces){.batch = batch, .slower = 1, .next = s->probe[probe].pieces};
+    *p = (Pieces){.batch = batch, .next = s->probe[probe].pieces};
     p->t = pieces_seconds(own, s, &s->probe[probe], batch);
     s->probe[probe].pieces = p;
     arena_free(own);
@@ -102,6 +102,28 @@ static void add_state_bytes(const Search *s, const Choice *c, StageBytes *b) {
     b->state = weights + states;
 }
 
+static Extra *find_extra(const Search *s, const Choice *c, int batch) {
+    Extra *e = s->probe[c->probe].extra;
+    while (e && (e->batch != batch || e->pp != c->pp || e->zero != c->zero ||
+                 e->schedule != c->schedule))
+        e = e->next;
+    return e;
+}
+
+Extra *choice_extra(Search *s, const Choice *c, int batch) {
+    Extra *e = find_extra(s, c, batch);
+    if (e) return e;
+    Probe *p = &s->probe[c->probe];
+    e = NEW(s->mem, Extra);
+    *e = (Extra){.batch = batch,
+                 .pp = c->pp,
+                 .zero = c->zero,
+                 .schedule = c->schedule,
+                 .slower = 1,
+                 .next = p->extra};
+    return p->extra = e;
+}
+
 /* At least: without what a layer makes for itself. With one micro-batch gradients may lie where
  * activations were. */
 static double bytes_with(const Search *s, const Choice *c, const StageBytes *b, int stage,
@@ -111,7 +133,8 @@ static double bytes_with(const Search *s, const Choice *c, const StageBytes *b, 
     double of_one = (layers - again) * p->kept + again * p->carried;
     double kept = in_flight(c, stage) * of_one * c->batch;
     double beside = c->micro > 1 ? b->gradients + kept : MAX(b->gradients, kept);
-    return b->state + beside + s->probe[c->probe].extra_bytes * c->batch;
+    const Extra *extra = find_extra(s, c, 0);
+    return b->state + beside + (extra ? extra->bytes * c->batch : 0);
 }
 
 /* Fewest layers of each chunk of the stage that must be made again; -1: all are too few. */
@@ -303,8 +326,9 @@ static double bound_of(const Choice *c, const ChunkTimes *t) {
     return most;
 }
 
-static double slower(Search *s, const Choice *c) {
-    return search_pieces(s, c->probe, c->batch)->slower;
+static double slower(const Search *s, const Choice *c) {
+    const Extra *e = find_extra(s, c, c->batch);
+    return e ? e->slower : 1;
 }
 
 void choice_bound(Search *s, Choice *c) {

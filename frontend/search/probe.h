@@ -30,8 +30,8 @@ typedef struct Probe {
     const char *refused;   /* why the configuration cannot be split so; NULL: it can */
     Mesh mesh;
     ProbeBytes bytes;
-    double extra_bytes; /* for each sequence: by which plans were larger than reckoned */
-    FuncSizes size[2];  /* with one sequence in each part and with two */
+    struct Extra *extra;          /* search_state.h */
+    FuncSizes size[2];            /* with one sequence in each part and with two */
     int model, forward, backward; /* functions: the model, a layer each way */
     int begin, end;               /* rows of the model at which the two loops stand */
     int step;                     /* function of the update */

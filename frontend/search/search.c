@@ -192,20 +192,19 @@ static Verified *find_verified(Search *s, SearchResult *r, const Choice *c) {
     return NULL;
 }
 
-/* What a plan has more than was reckoned, others have too: seconds those of its program and
- * micro-batch; bytes, where it does not fit, those of its program, in proportion to the
- * micro-batch. False: nothing was corrected. */
+/* What a plan has more than was reckoned, others like it have too (Extra). False: nothing was
+ * corrected. */
 static bool correct(Space *b, const Verified *v) {
-    Pieces *p = search_pieces(b->s, v->c.probe, v->c.batch);
-    bool first = !p->planned;
-    if (v->fits && !first) return false;
+    Extra *e = choice_extra(b->s, &v->c, v->c.batch);
     double more = MAX((double)v->bytes - v->c.bytes, 0.001 * (double)v->bytes);
-    if (!v->fits) b->s->probe[v->c.probe].extra_bytes += more / v->c.batch;
-    if (first) p->slower = MAX(1, v->seconds / v->c.seconds);
-    p->planned = true;
+    if (v->fits && e->planned) return false;
+    if (!v->fits) choice_extra(b->s, &v->c, 0)->bytes += more / v->c.batch;
+    if (!e->planned) e->slower = MAX(1, v->seconds / v->c.seconds);
+    e->planned = true;
     for (int i = 0; i < b->n; i++) {
         Choice *c = &b->choice[i];
-        bool like = c->probe == v->c.probe && (!v->fits || c->batch == v->c.batch);
+        bool like = c->probe == v->c.probe && c->pp == e->pp && c->zero == e->zero &&
+                    c->schedule == e->schedule && (!v->fits || c->batch == e->batch);
         if (like && c->remade > -2) choice_bound(b->s, c);
     }
     return true;

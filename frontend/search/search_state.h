@@ -8,10 +8,18 @@
 typedef struct Pieces {
     int batch;
     ProbeSeconds t;
-    double slower; /* seconds of a plan over those of the pieces, 1 at least */
-    bool planned;
     struct Pieces *next; /* of the same probe */
 } Pieces;
+
+/* What plans had more than was reckoned: those of a probe with so many stages, that level of
+ * ZeRO and that schedule; bytes for all micro-batches (batch 0), seconds for each. */
+typedef struct Extra {
+    int batch, pp, zero, schedule;
+    double bytes;  /* for each sequence */
+    double slower; /* seconds over those of the pieces, 1 at least */
+    bool planned;
+    struct Extra *next; /* of the same probe */
+} Extra;
 
 typedef struct Places {
     int probe, dp, pp;
@@ -48,6 +56,8 @@ void search_told(const Search *s);
 /* pieces.c: sets bound, bytes, layers made again of a choice, and seconds to 0. */
 void choice_bound(Search *s, Choice *c);
 Pieces *search_pieces(Search *s, int probe, int batch);
+/* What plans said of choices like this one; makes it where there is none. */
+Extra *choice_extra(Search *s, const Choice *c, int batch);
 /* Layers of each chunk. */
 int64_t *choice_layers(Arena *mem, Search *s, const Choice *c);
 /* Layers of each chunk that are made again. */
