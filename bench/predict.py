@@ -232,7 +232,7 @@ def main():
         names = o.only.split(",")
     part, parts = map(int, o.part.split("/"))
     names = names[part - 1 :: parts]
-    rounds = 1 if o.strategies else o.rounds
+    rounds = o.rounds
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(o.machine, folder)
         said = {name: bench.predict(*table[name]) for name in names}

@@ -171,17 +171,24 @@ static bool rank_failed(int code, const char *message) {
     return at_terminal; /* else it is printed once more, into the log */
 }
 
-/* This rank's part of the host's cores, when each rank of the host can have as many as it
- * has threads. Otherwise ranks that wait give up their core. */
+/* This rank's part of the host's cores. Ranks that wait look for their message again and
+ * again, so to the system no core is ever idle, and it moves nobody: ranks that happen to be
+ * on one core would stay there. So where ranks are more than the cores they are dealt out in
+ * their order, as long as every core gets as many: those of a stage, which compute at the
+ * same time, on different cores. Otherwise nothing is bound. */
 static void bind_rank(void) {
     int local = number_of("OMPI_COMM_WORLD_LOCAL_RANK");
     int ranks = number_of("OMPI_COMM_WORLD_LOCAL_SIZE"), threads = rt_threads_asked();
     const char *off = getenv("STATOR_BIND");
     if (local < 0 || ranks <= local || !threads) return;
-    if ((int64_t)ranks * threads > machine_cores())
-        setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
-    else if (!off || strcmp(off, "off"))
+    int cores = machine_cores(), places = cores / threads;
+    bool crowded = ranks > places;
+    if (crowded) setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
+    if (off && !strcmp(off, "off")) return;
+    if (!crowded)
         machine_bind(local * threads, threads);
+    else if (places && cores % threads == 0 && ranks % places == 0)
+        machine_bind(local % places * threads, threads);
 }
 
 void launch_rank_start(void) {

@@ -28,6 +28,7 @@ typedef struct Worker { /* a stage at work */
     int n, cap, at;
     double left;  /* of the piece that it works on */
     double since; /* when it came to this piece */
+    double speed; /* of its work: 1 is that of a stage which works alone */
     Task *task;   /* by op id */
     StageTime *t;
 } Worker;
@@ -37,6 +38,13 @@ typedef struct Numbers {
     int *way, n;
 } Numbers;
 
+/* Ranks are dealt out, in their order, to places of as many cores as a rank has threads, as
+ * `stator launch` binds them: load[s * places + p] ranks of stage s are on place p. */
+typedef struct Sharing {
+    int places;
+    int *load;
+} Sharing;
+
 typedef struct Race {
     Arena *mem;
     const Machine *m;
@@ -45,8 +53,9 @@ typedef struct Race {
     int stages;
     Way *way;
     int nways, cap;
-    Numbers *numbers;  /* [from][to] */
-    double now, cores; /* of all ranks of a stage; INFINITY: enough for all */
+    Numbers *numbers; /* [from][to] */
+    double now;
+    Sharing share;
 } Race;
 
 static void add_work(Race *k, Worker *w, const FuncTime *before, const FuncTime *now,
@@ -124,13 +133,13 @@ static void list_pieces(Race *k, int stage, const Func *entry, const FuncSizes *
 /* ---- all stages in time ---- */
 
 /* When the piece that the stage is at is done, if nothing else changes. */
-static double piece_end(const Race *k, const Worker *w, double speed) {
+static double piece_end(const Race *k, const Worker *w) {
     if (w->at >= w->n) return INFINITY;
     const Piece *p = &w->piece[w->at];
     const Way *y = &k->way[p->message];
     switch (p->kind) {
     case PIECE_WORK:
-        return k->now + w->left / speed;
+        return k->now + w->left / w->speed;
     case PIECE_SEND:
         return k->now;
     default:
@@ -142,18 +151,25 @@ static bool works(const Worker *w) {
     return w->at < w->n && w->piece[w->at].kind == PIECE_WORK;
 }
 
-/* Ranks that share cores stay on them: one that waits looks for its message again and again,
- * so that no core is idle and the system moves nobody. With n stages on so many cores, and w
- * of them at work, a core has no stage at work with the chance C(n - w, n / cores) over
- * C(n, n / cores); those that have one do all the work. */
-static double speed_now(const Race *k) {
-    int working = 0;
-    double on_core = k->stages / k->cores, idle = 1;
-    for (int s = 0; s < k->stages; s++) working += works(&k->w[s]);
-    if (on_core <= 1 || !working) return 1;
-    for (int i = 0; i < working; i++)
-        idle *= MAX(0, k->stages - on_core - i) / (k->stages - i);
-    return k->cores / working * (1 - idle);
+static int most_on_place(const Sharing *h, int stage) {
+    int most = 1;
+    for (int p = 0; p < h->places; p++) most = MAX(most, h->load[stage * h->places + p]);
+    return most;
+}
+
+/* Ranks of a place that work have equal parts of it, and a stage is as fast as its slowest
+ * rank. What its own ranks on one place do to each other is in its pieces. */
+static double speed_of(const Race *k, int stage) {
+    const Sharing *h = &k->share;
+    int most = 1;
+    for (int p = 0; p < h->places; p++) {
+        int here = 0;
+        if (!h->load[stage * h->places + p]) continue;
+        for (int s = 0; s < k->stages; s++)
+            if (works(&k->w[s])) here += h->load[s * h->places + p];
+        most = MAX(most, here);
+    }
+    return (double)most_on_place(h, stage) / most;
 }
 
 /* A message is on its way when both ends are at it. */
@@ -202,15 +218,16 @@ static void end_piece(Race *k, Worker *w) {
 static void run_race(Race *k) {
     for (int s = 0; s < k->stages; s++) begin_piece(k, &k->w[s]);
     for (;;) {
-        double speed = speed_now(k), next = INFINITY;
+        double next = INFINITY;
         int first = -1;
         for (int s = 0; s < k->stages; s++) {
-            double end = piece_end(k, &k->w[s], speed);
+            if (works(&k->w[s])) k->w[s].speed = speed_of(k, s);
+            double end = piece_end(k, &k->w[s]);
             if (end < next) next = end, first = s;
         }
         if (first < 0) return;
         for (int s = 0; s < k->stages; s++)
-            if (works(&k->w[s])) k->w[s].left -= (next - k->now) * speed;
+            if (works(&k->w[s])) k->w[s].left -= (next - k->now) * k->w[s].speed;
         k->now = next;
         end_piece(k, &k->w[first]);
     }
@@ -223,18 +240,26 @@ static void run_race(Race *k) {
  * share cores are slower while more of them compute than there are cores for. Measured
  * collectives have the sharing among their ranks in them. */
 
-/* How many stages a host has cores for, where one host has them all; at least the one whose
- * ranks are stretched. */
-static double cores_of_stages(const Machine *m, int ranks, int stages, int threads) {
-    bool one_host = !m->host_ranks || ranks * stages <= m->host_ranks;
-    if (!one_host || m->cores <= 0 || threads <= 0) return INFINITY;
-    return MAX(1, (double)m->cores / ((double)ranks * threads));
+/* None where every rank has cores of its own. */
+static Sharing sharing_of(Arena *mem, const Machine *m, int ranks, int stages,
+                          int threads) {
+    int all = ranks * stages, host = m->host_ranks ? MIN(m->host_ranks, all) : all;
+    int on_host = machine_ranks_with_cores(m, threads);
+    Sharing h = {0};
+    if (host <= on_host) return h;
+    h.places = on_host * ((all + host - 1) / host);
+    h.load = NEW_ARRAY(mem, int, array_bytes((size_t)h.places, (size_t)stages));
+    for (int g = 0; g < all; g++)
+        h.load[g / ranks * h.places + g / host * on_host + g % host % on_host]++;
+    return h;
 }
 
-static double stretch_of_stage(const Machine *m, int ranks, int threads) {
-    if (m->host_ranks) ranks = MIN(ranks, m->host_ranks);
-    if (m->cores <= 0 || threads <= 0) return 1;
-    return MAX(1, (double)ranks * threads / m->cores);
+/* Of compute: threads that are more than the cores of a host, ranks of a stage that are on one
+ * place. */
+static double stretch_of_stage(const Machine *m, const Sharing *h, int stage,
+                               int threads) {
+    double crowd = m->cores > 0 ? MAX(1, (double)threads / m->cores) : 1;
+    return crowd * most_on_place(h, stage);
 }
 
 StepTime step_seconds(Arena *mem, const Machine *m, const Func *const *entry, int stages,
@@ -249,16 +274,16 @@ StepTime step_seconds(Arena *mem, const Machine *m, const Func *const *entry, in
               .stages = stages,
               .w = NEW_ARRAY(own, Worker, (size_t)stages),
               .numbers = NEW_ARRAY(own, Numbers, (size_t)stages * (size_t)stages),
-              .cores = cores_of_stages(m, ranks, stages, threads)};
+              .share = sharing_of(own, m, ranks, stages, threads)};
     StepTime t = {.stage = NEW_ARRAY(mem, StageTime, (size_t)stages), .stages = stages};
     Timing timing = {
         .mem = own,
         .m = m,
         .rank = machine_rank(m, MIN(host, machine_ranks_with_cores(m, threads)), threads),
-        .stretch = stretch_of_stage(m, ranks, threads),
         .shape = mesh_shapes(own, m, mesh, stages, threads)};
     for (int s = 0; s < stages; s++) {
         FuncSizes sizes = func_sizes(own, entry[s]->mod, NULL);
+        timing.stretch = stretch_of_stage(m, &k.share, s, threads);
         func_seconds(own, &sizes, &timing);
         k.w[s].t = &t.stage[s];
         list_pieces(&k, s, entry[s], &sizes, &timing);

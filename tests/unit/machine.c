@@ -317,16 +317,33 @@ TEST(stages_share_cores_while_both_compute) {
     EXPECT_NEAR(1e3 * seconds_of_two(&m, BOTH, BOTH).seconds, 16, 1e-9);
 }
 
-/* Of four stages on two cores two compute: in one of three cases on one core. */
-TEST(stages_that_wait_keep_their_cores) {
+/* Rank g is on core g % 2. */
+TEST(ranks_are_dealt_out_to_cores) {
     static const char none[] = "(%x: f32[4]) -> (f32[4]) {\n  return %x\n}";
+    static const struct {
+        const char *mesh;
+        bool works[4];
+        double slower;
+    } cases[] = {
+        {"", {true, false, false, false}, 1},
+        {"", {true, true, false, false}, 1},
+        {"", {true, false, true, false}, 2},
+        {"", {true, true, true, false}, 2},
+        {"", {true, true, true, true}, 2},
+        {"dp=2", {true, false}, 1},
+        {"dp=2", {true, true}, 2},
+        {"dp=2", {true, true, true, true}, 4},
+        {"dp=3", {true, false, false, false}, 2}, /* two ranks on one core */
+        {"dp=3", {true, true, false, false}, 3},
+        {"dp=3", {true, true, true, false}, 5},
+    };
     Machine m = slow_machine(2);
     const Func *entry[4];
-    for (int work = 1; work <= 4; work++) {
-        static const double slower[] = {1, 6.0 / 5, 3.0 / 2, 2};
-        for (int s = 0; s < 4; s++) entry[s] = entry_of("", s < work ? BOTH : none, s);
+    for (int i = 0; i < ARRAY_LEN(cases); i++) {
+        for (int s = 0; s < 4; s++)
+            entry[s] = entry_of(cases[i].mesh, cases[i].works[s] ? BOTH : none, s);
         double seconds = step_seconds(mem(), &m, entry, 4, 1).seconds;
-        EXPECT_NEAR(1e3 * seconds, 16 * slower[work - 1], 1e-9);
+        EXPECT_NEAR(1e3 * seconds, 16 * cases[i].slower, 1e-9);
     }
 }
 
