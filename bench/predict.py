@@ -2,15 +2,18 @@
 """predict.py - predicted seconds of a step beside measured ones, on this machine.
 
     bench/predict.py MACHINE.yaml [--quick] [--part K/N] [--only NAME,...] [--rounds N]
-                                  [--strategies N] [--check]
+                                  [--strategies N] [--parts] [--check]
 
 MACHINE.yaml is made by `stator calibrate -n 1,2,4`. Each configuration is planned first, then
 trained; runs of all configurations alternate, and the median of all their steps but the first
 of each run counts. --part does each N-th configuration from K on. --strategies compares the
-order of N strategies of a small model on 4 ranks instead (Kendall's tau). --check fails where
+order of N strategies of a small model on 4 ranks instead (Kendall's tau). --parts compares
+compute, messages and waits for other stages, of runs that are recorded (the key profile), one
+by one. --check fails where
 the median error is above 5 %, an error above 10 %, or tau below 0.9.
 """
 import argparse
+import contextlib
 import itertools
 import json
 import os
@@ -68,6 +71,7 @@ def pp(n, chunks=1):
 
 
 RECOMPUTE = {"recompute_config.recompute": True}
+LEAST_SHARE = 0.03  # of a step: parts below that are printed, and not counted
 
 # name: ranks, settings
 CONFIGURATIONS = {
@@ -192,15 +196,81 @@ lr_schedule: {{type: constant, learning_rate: 1e-4}}
         return seconds
 
     def run(self, steps, ranks, *settings):
+        with self.train(steps, ranks, *settings) as run:
+            rows = [json.loads(line) for line in open(os.path.join(run, "metrics.jsonl"))]
+        return [row["seconds"] for row in rows[1:]]
+
+    def parts(self, steps, ranks, *settings):
+        """What a rank of the first stage is predicted to do, and what they do."""
+        recorded = {"context.machine": self.machine, "profile": True, "profile_start_step": 3,
+                    "profile_stop_step": steps}
+        with self.train(steps, ranks, *settings, recorded) as run:
+            both = json.load(open(os.path.join(run, "predicted.json")))
+            events = json.load(open(os.path.join(run, "profile", "trace.json")))["traceEvents"]
+        said, took = both["predicted"], both["measured"]
+        said["compute"] = sum(said[kind] for kind in COMPUTE)
+        return said, {**took, **took_of(events, steps - 2)}
+
+    @contextlib.contextmanager
+    def train(self, steps, ranks, *settings):
         run = os.path.join(self.folder, "run")
         words = self.words(ranks, settings) + [
             "--runner_config.max_steps", str(steps), "--output_dir", run, "--resume", "never",
             "--callbacks.CheckpointMonitor.save_checkpoint_steps", "0"]
         launch = ["launch", "-n", str(ranks)] if ranks > 1 else []
         self.call([*launch, "train", *words])
-        rows = [json.loads(line) for line in open(os.path.join(run, "metrics.jsonl"))]
+        yield run
         shutil.rmtree(run)
-        return [row["seconds"] for row in rows[1:]]
+
+
+COMPUTE = ["products", "attention", "kernels", "update", "copies"]
+PARTS = ["compute", "messages", "waiting"]
+COLLECTIVES = ["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "ring_shift", "arrive"]
+STAGES = ["send", "receive", "sent"]
+
+
+def took_of(events, steps):
+    """Seconds of a step, of the ranks whose program is that of rank 0. A collective takes as long
+    as on the rank that comes to it last: what it takes longer on others is a wait for that one."""
+    ranks = {}
+    for e in events:
+        if e["ph"] == "X" and e["tid"] == 0 and e["cat"] != "call" and "where" in e["args"]:
+            ranks.setdefault(e["pid"], []).append((e["cat"], e["name"], 1e-6 * e["dur"] / steps))
+    same = [r for r in ranks.values() if [e[:2] for e in r] == [e[:2] for e in ranks[0]]]
+    took = {"compute": 0, "messages": 0, "waiting": 0}
+    for at in zip(*same):
+        seconds = [e[2] for e in at]
+        if at[0][0] in COLLECTIVES:
+            took["messages"] += min(seconds)
+        else:
+            part = "waiting" if at[0][0] in STAGES else "compute"
+            took[part] += statistics.mean(seconds)
+    return took
+
+
+def compare_parts(bench, table, names, seconds):
+    """Compute, messages and waits for other stages, of ranks of the first stage; and compute
+    of rank 0 by kind."""
+    errors = {part: [] for part in PARTS + COMPUTE}
+    for name in names:
+        step = bench.predict(*table[name])["step_seconds"]
+        steps = 4 + int(min(max(seconds / max(step, 1e-3), 3), 40))
+        said, took = bench.parts(steps, *table[name])
+        print(f"{name}: {1e3 * step:.2f} ms a step")
+        for part in PARTS + COMPUTE:
+            share = took[part] / took["step_seconds"]
+            if share < 0.001:
+                continue
+            error = said[part] / took[part] - 1
+            if share >= LEAST_SHARE:
+                errors[part].append(abs(error))
+            print(f"  {part:10} {1e3 * said[part]:9.3f} {1e3 * took[part]:9.3f} ms "
+                  f"{100 * error:+7.1f} % of {100 * share:5.1f} %", flush=True)
+    for part in PARTS + COMPUTE:
+        if errors[part]:
+            print(f"{part}: {len(errors[part])} of {100 * LEAST_SHARE:.0f} % of a step or more, "
+                  f"median error {100 * statistics.median(errors[part]):.1f} %, "
+                  f"worst {100 * max(errors[part]):.1f} %")
 
 
 def kendall(pairs):
@@ -222,6 +292,7 @@ def main():
     words.add_argument("--rounds", type=int, default=2)
     words.add_argument("--seconds", type=float, default=2.0, help="of steps in a run")
     words.add_argument("--strategies", type=int, default=0)
+    words.add_argument("--parts", action="store_true")
     words.add_argument("--check", action="store_true")
     o = words.parse_args()
     table = strategies(o.strategies) if o.strategies else CONFIGURATIONS
@@ -235,6 +306,9 @@ def main():
     rounds = o.rounds
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(o.machine, folder)
+        if o.parts:
+            compare_parts(bench, table, names, o.seconds)
+            return
         said = {name: bench.predict(*table[name]) for name in names}
         took = {name: [] for name in names}
         errors, pairs = [], []

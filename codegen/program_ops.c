@@ -81,6 +81,7 @@ static void add_func(Table *t, Func *f, int64_t runs, bool entry, const bool *in
                      .runs = runs,
                      .nests = callee && !kernel,
                      .waits = op_has(op, F_COMM | F_EFFECT) || op->kind == OP_arrive,
+                     .stages = op_has(op, F_EFFECT) && !op_has(op, F_COMM),
                      .task = entry && op_is_task(op) ? t->ntasks++ : -1};
         if (!row.nests) {
             row.work = row.waits ? WORK_MESSAGES

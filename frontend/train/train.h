@@ -214,8 +214,9 @@ void profile_end(Train *t);
  * is there, beside those that steps take. On rank 0; nothing without the key. */
 void predict_start(Train *t);
 void predict_note_step(Train *t, double seconds, double communication);
-/* What the ops of a step took, by WorkKind. */
-void predict_note_ops(Train *t, const double *seconds);
+/* What the ops of a step took, by WorkKind; messages between stages, and the waits in them,
+ * are `waiting` and of no kind. */
+void predict_note_ops(Train *t, const double *seconds, double waiting);
 void predict_end(const Train *t);
 
 /* train_dump.c: --dump. */

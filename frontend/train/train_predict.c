@@ -22,7 +22,7 @@ typedef struct Prediction {
     double step[STEPS_KEPT], communication[STEPS_KEPT]; /* of the last ones, in turns */
     int64_t steps;
     bool profiled;
-    double measured[WORK_KINDS];
+    double measured[WORK_KINDS], waited;
 } Prediction;
 
 static Seconds of_stage(const StepTime *t, const StageTime *s) {
@@ -52,9 +52,10 @@ void predict_note_step(Train *t, double seconds, double communication) {
     k->communication[k->steps++ % STEPS_KEPT] = communication;
 }
 
-void predict_note_ops(Train *t, const double *seconds) {
+void predict_note_ops(Train *t, const double *seconds, double waiting) {
     if (!t->predicted) return;
     t->predicted->profiled = true;
+    t->predicted->waited = waiting;
     memcpy(t->predicted->measured, seconds, sizeof t->predicted->measured);
 }
 
@@ -71,11 +72,11 @@ static double median(const double *x, int64_t n) {
 }
 
 static void add_json(Text *s, const char *name, double step, const double *kind,
-                     const char *last, double seconds) {
+                     double waiting) {
     text_add(s, "  \"%s\": {\"step_seconds\": %.6g", name, step);
     for (int k = 0; kind && k < WORK_KINDS; k++)
         text_add(s, ", \"%s\": %.6g", work_kind_name[k], kind[k]);
-    text_add(s, ", \"%s\": %.6g}", last, seconds);
+    if (kind) text_add(s, ", \"waiting\": %.6g", waiting);
 }
 
 static void write_file(const Train *t, double step, double communication) {
@@ -84,11 +85,11 @@ static void write_file(const Train *t, double step, double communication) {
     Text s = text_new(mem);
     const char *path = path_join(mem, t->run_dir, RUN_PREDICTED);
     text_add(&s, "{\n");
-    add_json(&s, "predicted", k->said.step, k->said.kind, "waiting", k->said.waiting);
-    text_add(&s, ",\n");
-    add_json(&s, "measured", step, k->profiled ? k->measured : NULL,
-             "communication_seconds", communication);
-    text_add(&s, ",\n  \"steps\": %lld,\n  \"error\": %.4f\n}\n",
+    add_json(&s, "predicted", k->said.step, k->said.kind, k->said.waiting);
+    text_add(&s, "},\n");
+    add_json(&s, "measured", step, k->profiled ? k->measured : NULL, k->waited);
+    text_add(&s, ", \"communication_seconds\": %.6g},\n", communication);
+    text_add(&s, "  \"steps\": %lld,\n  \"error\": %.4f\n}\n",
              (long long)MIN(k->steps, STEPS_KEPT), k->said.step / step - 1);
     int error = file_write_atomic(path, s.s, s.n);
     if (error) report_say(t, "WARNING: cannot write %s: %s", path, strerror(error));
@@ -106,6 +107,9 @@ void predict_end(const Train *t) {
         if (k->said.kind[i] > 0 && k->profiled)
             report_say(t, "  %-10s %.4g s, measured %.4g s", work_kind_name[i],
                        k->said.kind[i], k->measured[i]);
+    if (k->said.waiting > 0 && k->profiled)
+        report_say(t, "  %-10s %.4g s, measured %.4g s", "waiting", k->said.waiting,
+                   k->waited);
     report_say(t, "  messages and waits %.4g s, measured %.4g s",
                k->said.kind[WORK_MESSAGES] + k->said.waiting, communication);
     write_file(t, step, communication);

@@ -313,14 +313,17 @@ static void say_longest(const Train *t, Arena *mem, const OpReport *r) {
 
 /* Seconds of a step by WorkKind. */
 static void note_kinds(Train *t, const OpReport *r) {
-    double kind[WORK_KINDS] = {0};
+    double kind[WORK_KINDS] = {0}, waiting = 0;
     for (int64_t i = 0; i < r->nevents; i++) {
         const OpRow *op = op_row(r->op, r->event[i].number);
         bool is_op = r->event[i].number >= 0 && !op->nests;
-        if (is_op)
-            kind[op->work] += (r->event[i].end - r->event[i].begin) / (double)r->steps;
+        double seconds = (r->event[i].end - r->event[i].begin) / (double)r->steps;
+        if (is_op && op->stages)
+            waiting += seconds;
+        else if (is_op)
+            kind[op->work] += seconds;
     }
-    predict_note_ops(t, kind);
+    predict_note_ops(t, kind, waiting);
 }
 
 static void write_tables(Train *t) {

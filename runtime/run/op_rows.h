@@ -16,6 +16,7 @@ typedef struct OpRow {
     double bytes; /* of one run: what it reads and writes at least, each operand once */
     bool nests;   /* ops that have rows too run inside it */
     bool waits;   /* for other ranks */
+    bool stages;  /* is a message between stages */
     int work;     /* WorkKind of passes/model/work.h; of one that nests nothing */
     int task;     /* its number among the tasks of a stage; -1: it is none */
 } OpRow;
