@@ -15,6 +15,10 @@ typedef struct Calibration {
     double began;
 } Calibration;
 
+/* What takes seconds is measured in so many rounds, the best of which counts: what else runs
+ * on the machine seldom disturbs a point twice. */
+enum { CALIBRATE_ROUNDS = 2 };
+
 /* Adds the section of this number of ranks and threads, with peaks, memory, products; and the
  * start of an op. */
 MachineRank *calibrate_rank(Calibration *c);

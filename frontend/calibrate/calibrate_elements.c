@@ -4,13 +4,13 @@
 #include "frontend/calibrate/calibrate.h"
 #include <ctype.h>
 
-enum { ROWS = 64, INNER = 1024, CHAIN = 8 };
+enum { ROWS = 32, INNER = 1024, TIMES = 4 };
 
 /* The type of operand (or result) i by the row's rule, for rows x inner; NULL: none that is
  * known. */
 static const char *operand_text(const OpInfo *row, int i, char letter) {
-    static const char *const of_float[] = {"f32[64,1024]", "f32[64]", "f32[4]", "f32[]"};
-    static const char *const of_int[] = {"i32[64,1024]", "i32[64]", "i32[4]", "i32[]"};
+    static const char *const of_float[] = {"f32[32,1024]", "f32[32]", "f32[4]", "f32[]"};
+    static const char *const of_int[] = {"i32[32,1024]", "i32[32]", "i32[4]", "i32[]"};
     const char *const *type = letter == 'i' ? of_int : of_float;
     const char *term = row->rule ? row->rule : "...";
     bool last_apart = row->rule && strstr(row->rule, "...v");
@@ -45,40 +45,47 @@ static bool add_attributes(Text *t, const char *spec) {
     return true;
 }
 
-/* A kernel of the sum of x and y, and n ops of the kind behind it, the first operand of each
- * the result of the one before; NULL: an op that this does not know. */
-static const char *chain_text(Arena *mem, int op, int n) {
+/* A kernel of the sum of x0, x1, ..., each by itself or after an op of the kind: so the ops of
+ * one number wait for each other as little as those of several; NULL: an op that this does
+ * not know. */
+static const char *sum_text(Arena *mem, int op, bool with) {
     const OpInfo *row = &optab[op];
     const char *first = operand_text(row, 0, row->types[0]);
     Text t = text_new(mem), attributes = text_new(mem);
-    if (!first || row->types[0] != 'f' || strcmp(first, "f32[64,1024]")) return NULL;
+    if (!first || row->types[0] != 'f' || strcmp(first, "f32[32,1024]")) return NULL;
     if (!add_attributes(&attributes, row->attrs)) return NULL;
-    text_add(&t, "(%%x: %s, %%y: %s", first, first);
+    for (int k = 0; k < TIMES; k++) text_add(&t, "%s%%x%d: %s", k ? ", " : "(", k, first);
     for (int i = 1; i < row->nin_min; i++) {
         const char *type = operand_text(row, i, row->types[i]);
         if (!type) return NULL;
         text_add(&t, ", %%i%d: %s", i, type);
     }
-    text_add(&t, ") -> (%s) {\n  %%z0 = add %%x, %%y : %s\n", first, first);
-    for (int k = 0; k < n; k++) {
-        text_add(&t, "  %%z%d = %s %%z%d", k + 1, row->name, k);
-        for (int i = 1; i < row->nin_min; i++) text_add(&t, ", %%i%d", i);
-        text_add_bytes(&t, attributes.s ? attributes.s : "", attributes.n);
-        text_add(&t, " : %s\n", first);
+    text_add(&t, ") -> (%s) {\n", first);
+    for (int k = 0; k < TIMES; k++) {
+        if (with) {
+            text_add(&t, "  %%y%d = %s %%x%d", k, row->name, k);
+            for (int i = 1; i < row->nin_min; i++) text_add(&t, ", %%i%d", i);
+            text_add_bytes(&t, attributes.s ? attributes.s : "", attributes.n);
+            text_add(&t, " : %s\n", first);
+        }
+        const char *x = with ? "y" : "x";
+        if (k == 1) text_add(&t, "  %%s1 = add %%%s0, %%%s1 : %s\n", x, x, first);
+        if (k > 1)
+            text_add(&t, "  %%s%d = add %%s%d, %%%s%d : %s\n", k, k - 1, x, k, first);
     }
-    text_add(&t, "  return %%z%d\n}", n);
+    text_add(&t, "  return %%s%d\n}", TIMES - 1);
     return t.s;
 }
 
 /* A kernel of the sum of x and y, that is reduced besides, to a number a row. */
 static const char *reduce_text(Arena *mem, int op, int n) {
-    const char *more = n ? ", f32[64]" : "", *ret = n ? ", %r" : "";
+    const char *more = n ? ", f32[32]" : "", *ret = n ? ", %r" : "";
     Text t = text_new(mem);
     text_add(&t,
-             "(%%x: f32[64,1024], %%y: f32[64,1024]) -> (f32[64,1024]%s) {\n"
-             "  %%z = add %%x, %%y : f32[64,1024]\n",
+             "(%%x: f32[32,1024], %%y: f32[32,1024]) -> (f32[32,1024]%s) {\n"
+             "  %%z = add %%x, %%y : f32[32,1024]\n",
              more);
-    if (n) text_add(&t, "  %%r = %s %%z {ij->i} : f32[64]\n", optab[op].name);
+    if (n) text_add(&t, "  %%r = %s %%z {ij->i} : f32[32]\n", optab[op].name);
     text_add(&t, "  return %%z%s\n}", ret);
     return t.s;
 }
@@ -88,9 +95,9 @@ static void measure(Calibration *c, MachineRank *r, int op) {
     TrialOptions o = calibrate_options(c);
     Arena *mem = arena_new();
     bool reduces = optab[op].flags & F_REDUCE;
-    int n = reduces ? 1 : CHAIN;
-    const char *none = reduces ? reduce_text(mem, op, 0) : chain_text(mem, op, 0);
-    const char *some = reduces ? reduce_text(mem, op, n) : chain_text(mem, op, n);
+    int n = reduces ? 1 : TIMES;
+    const char *none = reduces ? reduce_text(mem, op, 0) : sum_text(mem, op, false);
+    const char *some = reduces ? reduce_text(mem, op, n) : sum_text(mem, op, true);
     o.spread_bytes = 0;
     if (none && some) {
         double less = trial_of(&o, none, c->seconds / 4);

@@ -69,9 +69,10 @@ static void add_point(const Calibration *c, InnerTable *t, int nth, const Shape 
     text_add(&text, "\n  return %s\n}", ret);
     Trial *trial = trial_make(&o, text.s);
     OpSize size = size_of(mem, trial, t->op);
-    double seconds = without_start(c, trial_seconds(trial, c->seconds));
+    double rate = size.n.flops / without_start(c, trial_seconds(trial, c->seconds));
     t->rate.x[t->rate.n] = size.n.flops / size.n.first;
-    t->rate.y[t->rate.n++] = size.n.flops / seconds;
+    t->rate.y[t->rate.n] = MAX(t->rate.y[t->rate.n], rate);
+    t->rate.n++;
     trial_free(trial);
     arena_free(mem);
 }
@@ -82,11 +83,14 @@ static InnerTable measure(const Calibration *c, int nth, DType type, int64_t wid
     int64_t most = c->quick ? LEAST : MOST, numbers = c->quick ? 1 << 12 : NUMBERS;
     t.rate.x = NEW_ARRAY(c->mem, double, 16);
     t.rate.y = NEW_ARRAY(c->mem, double, 16);
-    for (int64_t length = LEAST; length <= most; length *= 2) {
-        Shape s = {.batch = 1, .length = length, .width = width};
-        s.heads = MAX(4, numbers / (length * width));
-        if (s.heads > 16) s.batch = s.heads / 8, s.heads = 8;
-        add_point(c, &t, nth, &s);
+    for (int round = 0; round < CALIBRATE_ROUNDS; round++) {
+        t.rate.n = 0;
+        for (int64_t length = LEAST; length <= most; length *= 2) {
+            Shape s = {.batch = 1, .length = length, .width = width};
+            s.heads = MAX(4, numbers / (length * width));
+            if (s.heads > 16) s.batch = s.heads / 8, s.heads = 8;
+            add_point(c, &t, nth, &s);
+        }
     }
     calibrate_say("%s %s of %lld: %.1f to %.1f GFLOP/s", optab[t.op].name,
                   dtype_name[type], (long long)width, 1e-9 * t.rate.y[0],

@@ -81,12 +81,22 @@ const MachineRank *machine_rank(const Machine *m, int ranks, int threads) {
 
 /* ---- products ---- */
 
+/* Between two sizes the time of a product lies on the line through theirs, so the time of a
+ * flop on that through 1 / size. */
+static double share_of_sizes(const double *x, int n, double at, int *i) {
+    *i = MAX(0, MIN(point_before(x, n, at), n - 2));
+    if (n < 2 || at <= x[*i]) return 0;
+    if (at >= x[*i + 1]) return 1;
+    return (1 / x[*i] - 1 / at) / (1 / x[*i] - 1 / x[*i + 1]);
+}
+
 static double table_rate(const ProductTable *t, double rows, double columns,
                          double summed) {
     const double at[3] = {rows, columns, summed};
     int first[3];
     double share[3], rate = 0;
-    for (int d = 0; d < 3; d++) share[d] = share_between(t->size, t->n, at[d], &first[d]);
+    for (int d = 0; d < 3; d++)
+        share[d] = share_of_sizes(t->size, t->n, at[d], &first[d]);
     for (int corner = 0; corner < 8; corner++) {
         double weight = 1;
         int index = 0;

@@ -23,6 +23,13 @@ bool *model_funcs(Arena *mem, Func **order) {
     return in;
 }
 
+static void note_between(OpSizes *sizes) {
+    double all = 0;
+    for (int i = 0; i < sizes->n; i++)
+        if (sizes->size[i].kind <= SIZE_ELEMENTS) all += sizes->size[i].n.bytes;
+    for (int i = 0; i < sizes->n; i++) sizes->size[i].n.between = all;
+}
+
 FuncSizes func_sizes(Arena *mem, const Module *m, const SizeScale *scale) {
     Func **order = module_order(mem, m);
     FuncSizes s = {0};
@@ -37,6 +44,7 @@ FuncSizes func_sizes(Arena *mem, const Module *m, const SizeScale *scale) {
         for (const Op *op = order[i]->first; op; op = op->next)
             op_sizes_add(mem, &s.func[i], op, op_in_model(op, s.in_model), scale,
                          s.row[i]);
+        note_between(&s.func[i]);
     }
     return s;
 }

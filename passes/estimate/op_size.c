@@ -70,8 +70,10 @@ static void count_element(Arena *mem, const SizeScale *scale, OpSize *s, const O
 static void size_elements(Arena *mem, const SizeScale *scale, const Op *op, OpSize *s) {
     const Func *callee = op_callee(op);
     if (!callee) count_element(mem, scale, s, op);
-    for (const Op *at = callee ? callee->first : NULL; at; at = at->next)
+    for (const Op *at = callee ? callee->first : NULL; at; at = at->next) {
         count_element(mem, scale, s, at);
+        s->phases |= op_has(at, F_REDUCE);
+    }
 }
 
 static OpSize size_collective(const SizeScale *scale, const Op *op) {
@@ -195,9 +197,11 @@ static double elements_seconds(const Machine *m, const MachineRank *r, const OpS
 }
 
 double op_size_seconds(const Machine *m, const MachineRank *r, const OpSize *s) {
-    double moved = s->n.bytes > 0 ? s->n.bytes / machine_memory_rate(r, s->n.bytes) : 0;
+    double far = MAX(s->n.bytes, s->n.between);
+    double moved = s->n.bytes > 0 ? s->n.bytes / machine_memory_rate(r, far) : 0;
     double computed = s->kind == SIZE_PRODUCT ? product_seconds(m, r, s)
                       : s->kind == SIZE_INNER ? inner_seconds(m, r, s)
                                               : elements_seconds(m, r, s);
-    return MAX(moved, computed) + m->op_start_seconds;
+    double seconds = s->phases ? moved + computed : MAX(moved, computed);
+    return seconds + m->op_start_seconds;
 }
