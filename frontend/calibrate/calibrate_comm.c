@@ -60,7 +60,9 @@ static TrialOptions group_options(const Calibration *c, int group) {
     const int size[] = {c->ranks / group, group};
     snprintf(mesh, sizeof mesh, "b=%d, a=%d", size[0], size[1]);
     comm_mesh(1, 2, size);
-    return (TrialOptions){.threads = c->threads, .mesh = mesh};
+    TrialOptions o = calibrate_options(c); /* what is sent was made a while ago */
+    o.mesh = mesh;
+    return o;
 }
 
 static const struct {
