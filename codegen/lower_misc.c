@@ -194,18 +194,32 @@ void lower_rope_table_each(Lower *l, const Op *op) {
     lower_rope_table(l, op);
 }
 
+/* Where the result is not in the cache's own buffer it begins as a copy. */
+static LLVMValueRef cache_result(Lower *l, const Op *op) {
+    LLVMValueRef to = lower_pointer(l, op->out[0]);
+    CALL_RT(l->e, rt_copy, to, lower_pointer(l, op->in[0]),
+            number(l, type_bytes(&op->in[0]->ty)));
+    return to;
+}
+
+static int64_t cache_row_bytes(const Type *cache) {
+    return cache->dim[2] * cache->dim[3] * dtype_bytes[cache->dt];
+}
+
 void lower_cache_write(Lower *l, const Op *op) {
     const Type *cache = &op->in[0]->ty, *x = &op->in[1]->ty;
-    int64_t row = cache->dim[2] * cache->dim[3] * dtype_bytes[cache->dt];
-    LLVMValueRef to = lower_pointer(l, op->out[0]), from = lower_pointer(l, op->in[0]);
-    CALL_RT(l->e, rt_copy, to, from,
-            number(l, type_bytes(cache))); /* nothing when they are the same buffer */
+    LLVMValueRef to = cache_result(l, op);
     CALL_RT(l->e, rt_cache_write, to, lower_pointer(l, op->in[1]),
             lower_pointer(l, op->in[2]), number(l, cache->dim[0]),
-            number(l, cache->dim[1]), number(l, x->dim[1]), number(l, row),
-            number(l, op->in[2]->ty.rank > 0));
+            number(l, cache->dim[1]), number(l, x->dim[1]),
+            number(l, cache_row_bytes(cache)));
 }
 
 void lower_cache_write_each(Lower *l, const Op *op) {
-    lower_cache_write(l, op);
+    const Type *cache = &op->in[0]->ty, *x = &op->in[1]->ty;
+    LLVMValueRef to = cache_result(l, op);
+    CALL_RT(l->e, rt_cache_write_each, to, lower_pointer(l, op->in[1]),
+            lower_pointer(l, op->in[2]), lower_pointer(l, op->in[3]),
+            number(l, cache->dim[0]), number(l, cache->dim[1]), number(l, x->dim[1]),
+            number(l, cache_row_bytes(cache)));
 }

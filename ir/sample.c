@@ -26,6 +26,7 @@ static bool fixed_role(const Func *f, int i, double *v) {
                  {ARG_loss_scale, 1024},
                  {ARG_counted, 5},
                  {ARG_offset, 0},
+                 {ARG_taken, 1},
                  {ARG_last, 0}};
     ArgRole role = arg_role(f, i);
     for (int k = 0; k < ARRAY_LEN(fixed); k++) {

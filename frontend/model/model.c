@@ -18,7 +18,7 @@ typedef struct Make {
     Value *value[MODEL_MAX_PARAMS]; /* of each parameter in that function */
     /* of that function; offset: position of the first token, zero: of the first key of
      * the caches, without caches the same; table: NULL without rope */
-    Value *offset, *zero, *rng, *table;
+    Value *offset, *taken, *zero, *rng, *table;
     Value *positions, *first; /* with the batch, or NULL; see ModelShape */
 } Make;
 
@@ -94,13 +94,15 @@ static Value *cast(Make *k, Value *x, DType to, const char *name) {
     return x->ty.dt == to ? x : build_as(named(k, name), OP_cast, NULL, ty, x, NULL);
 }
 
-/* The cache gets this run's rows of x from the offset on; returns it as x is. */
+/* The cache gets this run's rows of x from the offset on; returns what queries see, as x is:
+ * the cache, or x alone where a ring may have no room for all of it. */
 static Value *cache_write(Make *k, Value **cache, Value *x, const char *name) {
-    int kind = k->offset->ty.rank ? OP_cache_write_each : OP_cache_write;
+    int kind = k->taken ? OP_cache_write_each : OP_cache_write;
     DType dt = x->ty.dt;
     x = cast(k, x, (*cache)->ty.dt, name);
-    *cache = build1(named(k, name), kind, NULL, *cache, x, k->offset, NULL);
-    return cast(k, *cache, dt, name);
+    *cache = build1(named(k, name), kind, NULL, *cache, x, k->offset, k->taken, NULL);
+    bool begins = k->shape.ring && k->shape.seq > 1;
+    return cast(k, begins ? x : *cache, dt, name);
 }
 
 /* Causal attention of x[b,t,c]. kcache and vcache (both or neither) get this run's keys
@@ -175,8 +177,8 @@ static Type table_type(const Make *k) {
     return k->positions ? TYPE(DT_F32, b, t, half, 2) : TYPE(DT_F32, t, half, 2);
 }
 
-/* @layer(x, parameters, [kcache, vcache], [layer index], offset, [zero], rng, [rope
- * table], [first])
+/* @layer(x, parameters, [kcache, vcache], [layer index], offset, [taken], [zero], rng,
+ * [rope table], [first])
  *     -> (x, [kcache, vcache]) */
 static void make_layer(const Make *outer) {
     Make k = *outer;
@@ -195,6 +197,7 @@ static void make_layer(const Make *outer) {
     }
     if (draws(&k)) index = func_arg(f, "index", type_scalar(DT_I32));
     k.offset = k.zero = func_arg(f, "offset", outer->offset->ty);
+    if (k.taken) k.taken = func_arg(f, "taken", outer->taken->ty);
     if (kcache) k.zero = func_arg(f, "zero", type_scalar(DT_I32));
     k.rng = func_arg(f, "rng", TYPE(DT_I32, RNG_WORDS));
     if (k.table) k.table = func_arg(f, "table", table_type(&k));
@@ -220,7 +223,7 @@ static Value *constant_i32(Make *k, const char *name, Type ty) {
 
 /* Runs the layers on x; cache[0..2) are replaced by their new values. */
 static Value *call_layers(Make *k, Value *x, Value *cache[2]) {
-    Value *in[MODEL_MAX_PARAMS + 9];
+    Value *in[MODEL_MAX_PARAMS + 10];
     int n = 0;
     make_layer(k);
     in[n++] = x;
@@ -235,6 +238,7 @@ static Value *call_layers(Make *k, Value *x, Value *cache[2]) {
     }
     int each = n - 1;
     in[n++] = k->offset;
+    if (k->taken) in[n++] = k->taken;
     if (cache[0]) in[n++] = k->zero;
     in[n++] = k->rng;
     if (k->table) in[n++] = k->table;
@@ -430,14 +434,17 @@ static void make_train(Make *k) {
     if (k->use == MODEL_TRAIN_LOGITS) func_ret(k->f, logits, -1);
 }
 
-/* Several sequences have lengths of their own. */
+/* Several sequences have lengths of their own, and a ring is written by their numbers. */
 static void make_predict(Make *k) {
     int64_t b = k->shape.batch, t = k->shape.seq, c = k->s->hidden;
     Value *tokens = argument(k, "tokens", "role=\"tokens\"", TYPE(DT_I32, b, t));
-    Type each = b > 1 ? TYPE(DT_I32, b) : type_scalar(DT_I32);
-    k->offset = argument(k, "offset", "role=\"offset\"", each);
-    if (b > 1)
+    bool each = b > 1 || k->shape.ring;
+    k->offset = argument(k, "offset", "role=\"offset\"",
+                         each ? TYPE(DT_I32, b) : type_scalar(DT_I32));
+    if (each) {
+        k->taken = argument(k, "taken", "role=\"taken\"", TYPE(DT_I32, b));
         k->positions = argument(k, "positions", "role=\"positions\"", TYPE(DT_I32, b, t));
+    }
     Value *last = argument(k, "last", "role=\"last\"", TYPE(DT_I32, b));
     int cache_arg = k->f->narg;
     Type ty = stacked(k->s->layers, cache_type(k));
@@ -483,7 +490,10 @@ static void check_shape(const ModelSpec *s, ModelShape h, ModelUse use) {
         fail(EXIT_CONFIG, "a sequence of %lld tokens: the model has %lld positions",
              (long long)top, (long long)s->max_positions);
     if (use != MODEL_PREDICT) return;
-    if (h.cache_len < h.seq || h.cache_len > INT32_MAX)
+    if (h.ring && (!s->window || h.cache_len != s->window))
+        die("a ring of %lld rows for a window of %lld", (long long)h.cache_len,
+            (long long)s->window);
+    if ((!h.ring && h.cache_len < h.seq) || h.cache_len > INT32_MAX)
         fail(EXIT_CONFIG, "a cache of %lld rows for %lld tokens", (long long)h.cache_len,
              (long long)h.seq);
 }

@@ -75,6 +75,8 @@ typedef enum ModelUse { MODEL_TRAIN, MODEL_TRAIN_LOGITS, MODEL_PREDICT } ModelUs
 typedef struct ModelShape {
     int64_t batch, seq; /* B sequences of T tokens in one run */
     int64_t cache_len;  /* MODEL_PREDICT: rows of the caches, at least seq */
+    bool ring; /* they have the last keys of a window alone: cache_len = window. A run of
+                  several tokens begins the texts, at offset 0 */
     bool bf16_caches; /* they are bf16: for products of such numbers (pass narrow), which
                            round what they read of them anyhow */
     /* training on packed documents: */
@@ -104,11 +106,14 @@ typedef struct ModelShape {
  *                       rows of B*T whose logits are wanted, kcache, vcache
  *                       f32[layers,B,cache_len,kv_heads,head_dim] (or bf16), params)
  *                       -> logits f32[B,V], kcache and vcache in place
- *                       offset is i32[] for one sequence, else i32[B], and behind it are
- *                       positions i32[B,T], which are offset[b] + t
- * Rows offset..offset+T of the caches are written, so a prompt padded to T is fine as
- * long as offset + T <= cache_len; positions of padding must be ones the model has. Parameters have the same names, order and types in all
- * uses. Fails with EXIT_CONFIG when the shape does not fit the spec. */
+ *                       offset is i32[] for one sequence without a ring: rows
+ *                       offset..offset+T of the caches are written, so a prompt padded to T
+ *                       is fine as long as offset + T <= cache_len. Else it is i32[B], and
+ *                       behind it are taken i32[B], how many tokens are no padding, and
+ *                       positions i32[B,T], which are offset[b] + t: row (offset[b] + t)
+ *                       mod cache_len is written for t < taken[b]
+ * Positions of padding must be ones the model has. Parameters have the same names, order and
+ * types in all uses. Fails with EXIT_CONFIG when the shape does not fit the spec. */
 Module *model_build(Arena *mem, const ModelSpec *s, ModelShape shape, ModelUse use);
 
 /* Of MODEL_PREDICT, with its mesh: ranks that have parts of the logits hand them to each

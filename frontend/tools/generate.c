@@ -21,11 +21,21 @@ static int64_t cache_rows(int64_t total, int64_t most) {
     return MIN(rows, most);
 }
 
+/* Of a window no more keys than it has are kept. */
+static bool is_ring(const ModelSpec *s, int64_t tokens) {
+    return s->window && s->window < tokens;
+}
+
+static int64_t kept_rows(const ModelSpec *s, int64_t tokens) {
+    return is_ring(s, tokens) ? s->window : tokens;
+}
+
 Module *generator_module(Arena *mem, const ModelSpec *s, const Strategy *strategy,
-                         int64_t batch, int64_t rows, int64_t cache_len, PassOptions *o) {
+                         int64_t batch, int64_t rows, int64_t tokens, PassOptions *o) {
     ModelShape shape = {.batch = batch,
                         .seq = rows,
-                        .cache_len = cache_len,
+                        .cache_len = kept_rows(s, tokens),
+                        .ring = is_ring(s, tokens),
                         .bf16_caches = o->narrow == DT_BF16,
                         .vocab_rows = strategy_vocab(strategy, s)};
     Module *m = model_build(mem, s, shape, MODEL_PREDICT);
@@ -45,7 +55,7 @@ static Program *make(Arena *mem, const Generator *g, int64_t rows, const Config 
     if (cfg->dump_ir[0] && comm_rank() == 0)
         po.dump_dir = path_join(mem, cfg->dump_ir, dump_name);
     Module *m = generator_module(mem, &g->source->spec, g->strategy, g->batch, rows,
-                                 g->cache_len, &po);
+                                 g->most, &po);
     if (po.hold) source_mark_exact(g->source, model_entry(m), po.narrow);
     int size[MAX_AXES], stages = (int)MAX(g->strategy->stages, 1);
     for (int a = 0; a < m->mesh.naxes; a++) size[a] = m->mesh.axis[a].size;
@@ -93,7 +103,7 @@ static void allocate(Generator *g, uint64_t limit) {
 
 int64_t generator_cache_bytes(const ModelSpec *s, int64_t total) {
     return 2 * (int64_t)sizeof(float) * s->layers * s->kv_heads * s->head_dim *
-           cache_rows(total, s->max_positions);
+           kept_rows(s, cache_rows(total, s->max_positions));
 }
 
 static void make_inputs(Arena *mem, Generator *g) {
@@ -102,6 +112,7 @@ static void make_inputs(Arena *mem, Generator *g) {
     g->positions = NEW_ARRAY(mem, int32_t, n);
     g->offset = NEW_ARRAY(mem, int32_t, batch);
     g->last = NEW_ARRAY(mem, int32_t, batch);
+    g->taken = NEW_ARRAY(mem, int32_t, batch);
     g->n = NEW_ARRAY(mem, int64_t, batch);
 }
 
@@ -116,8 +127,8 @@ Generator *generator_new(Arena *mem, const Source *source, const Strategy *strat
     g->batch = batch;
     g->vocab = s->vocab;
     g->scores_row = strategy_vocab(strategy, s);
-    g->cache_len = cache_rows(total, s->max_positions);
-    g->prompt_len = generator_rows(prompt_n, g->cache_len);
+    g->most = cache_rows(total, s->max_positions);
+    g->prompt_len = generator_rows(prompt_n, g->most);
     if (prompt_n > 1) g->prompt = make(mem, g, g->prompt_len, cfg, "prompt");
     g->token = make(mem, g, 1, cfg, "token");
     g->owner = g->prompt ? g->prompt : g->token;
@@ -160,14 +171,15 @@ static void set(const Program *p, ArgRole role, const int32_t *value) {
     if (i >= 0) memcpy(p->arg[i], value, (size_t)type_bytes(&p->entry->arg[i]->ty));
 }
 
-/* Rows behind a text's tokens are padding: they are written into the caches where the text goes
- * on, and never read. They have the position of the last token, which the model has. A text that
- * is not there has one at the beginning of its caches. */
+/* Rows behind a text's tokens are padding, with the position of the last token, which the model
+ * has. They are not written into the caches; those of one text alone are, where it goes on, and
+ * never read. */
 static const float *run(Generator *g, Program *p, const int32_t *tokens, const int32_t *n,
                         int64_t rows) {
     for (int64_t b = 0; b < g->batch; b++) {
         int32_t *row = g->tokens + b * rows, *at = g->positions + b * rows;
         g->offset[b] = n[b] ? (int32_t)g->n[b] : 0;
+        g->taken[b] = n[b];
         g->last[b] = (int32_t)(b * rows) + MAX(n[b], 1) - 1;
         memset(row, 0, (size_t)rows * sizeof *row);
         if (n[b]) memcpy(row, tokens, (size_t)n[b] * sizeof *row);
@@ -179,22 +191,22 @@ static const float *run(Generator *g, Program *p, const int32_t *tokens, const i
     set(p, ARG_tokens, g->tokens);
     set(p, ARG_offset, g->offset);
     set(p, ARG_last, g->last);
-    if (g->batch > 1 && program_arg_role(p, ARG_positions) >= 0)
-        set(p, ARG_positions, g->positions);
+    if (program_arg_role(p, ARG_taken) >= 0) set(p, ARG_taken, g->taken);
+    if (program_arg_role(p, ARG_positions) >= 0) set(p, ARG_positions, g->positions);
     program_run(p);
     return p->ret[0];
 }
 
 const float *generator_prompts(Generator *g, const int32_t *tokens, const int32_t *n,
                                bool whole) {
-    memset(g->n, 0, (size_t)g->batch * sizeof *g->n);
+    for (int64_t b = 0; b < g->batch; b++)
+        if (n[b]) g->n[b] = 0;
     if (!whole) return generator_tokens(g, tokens, n);
     for (int64_t b = 0; b < g->batch; b++) check(g->prompt && n[b] <= g->prompt_len);
     return run(g, g->prompt, tokens, n, g->prompt_len);
 }
 
 const float *generator_tokens(Generator *g, const int32_t *tokens, const int32_t *n) {
-    for (int64_t b = 0; b < g->batch; b++)
-        check(n[b] <= 1 && g->n[b] + n[b] <= g->cache_len);
+    for (int64_t b = 0; b < g->batch; b++) check(n[b] <= 1 && g->n[b] + n[b] <= g->most);
     return run(g, g->token, tokens, n, 1);
 }

@@ -16,11 +16,12 @@ typedef struct Generator {
     Program *owner;     /* whose memory the weights are in: prompt, or token */
     int64_t batch;      /* texts at a time */
     int64_t prompt_len; /* rows of the prompt program, padding included */
-    int64_t cache_len;  /* tokens that fit */
-    int64_t *n;         /* by text of this rank: its tokens that are in the caches */
+    int64_t most;       /* tokens of a text that fit; the caches have as many rows, or a
+                           window's, the last ones in a ring */
+    int64_t *n;         /* by text of this rank: its tokens that have gone in */
     int64_t vocab;
     int64_t scores_row; /* from the scores of a text to those of the next */
-    int32_t *tokens, *positions, *offset, *last; /* what goes into a program */
+    int32_t *tokens, *positions, *offset, *last, *taken; /* what goes into a program */
 } Generator;
 
 /* Rows of a program for n tokens: the next power of two up to 64, above that the next
@@ -29,10 +30,10 @@ typedef struct Generator {
 int64_t generator_rows(int64_t n, int64_t most);
 
 /* The module of one of its programs and the options of its passes, under the strategy: of
- * `batch` texts, for `rows` tokens of each with caches of cache_len. Its logits are whole on
+ * `batch` texts, for `rows` tokens of each with caches for `tokens`. Its logits are whole on
  * every rank, f32[batch, V], with what strategy_vocab pads behind each row. */
 Module *generator_module(Arena *mem, const ModelSpec *s, const Strategy *strategy,
-                         int64_t batch, int64_t rows, int64_t cache_len, PassOptions *o);
+                         int64_t batch, int64_t rows, int64_t tokens, PassOptions *o);
 
 /* The caches of a text of up to `total` tokens, on all ranks of a replica together. */
 int64_t generator_cache_bytes(const ModelSpec *s, int64_t total);
@@ -52,8 +53,8 @@ const char *generator_load(Arena *mem, Generator *g, const Source *s);
 /* Scores of the next token of each text, f32[vocab] scores_row apart, after the whole prompts
  * with which texts begin, or after one more token: text b has n[b] tokens, which follow each
  * other in `tokens` from text to text. `whole` is the same on all ranks: is any replica's prompt
- * longer than a token? n[b] = 0: there is no such text, and its scores are anything; a rank
- * without any only keeps the others company. Valid until the next call. */
+ * longer than a token? n[b] = 0: nothing of this text, whose caches stay as they are, and its
+ * scores are anything; a rank without any only keeps the others company. Valid until the next call. */
 const float *generator_prompts(Generator *g, const int32_t *tokens, const int32_t *n,
                                bool whole);
 const float *generator_tokens(Generator *g, const int32_t *tokens, const int32_t *n);

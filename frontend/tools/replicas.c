@@ -16,7 +16,7 @@ Replicas *replicas_new(Arena *mem, Generator *g) {
     r->n = (int)(s->data * g->batch);
     r->mine = (comm_rank() - comm_stage_first()) / replica_ranks(s) * (int)g->batch;
     r->message = NEW_ARRAY(mem, int32_t, (size_t)r->n + 1);
-    r->token = NEW_ARRAY(mem, int32_t, (size_t)(r->n * g->cache_len));
+    r->token = NEW_ARRAY(mem, int32_t, (size_t)(r->n * g->prompt_len));
     r->scores = NEW_ARRAY(mem, const float *, (size_t)r->n);
     if (comm_rank() == 0 && s->data > 1)
         r->received = NEW_ARRAY(mem, float, (size_t)(r->n * g->scores_row));
@@ -75,7 +75,7 @@ static void order(Replicas *r, int kind, const Tokens *t) {
     int32_t *to = r->token;
     r->message[0] = kind;
     for (int k = 0; k < r->n && t; k++) {
-        check(t[k].n <= r->g->cache_len);
+        check(t[k].n <= r->g->prompt_len);
         r->message[1 + k] = t[k].n;
         if (t[k].n) memcpy(to, t[k].id, (size_t)t[k].n * sizeof *to);
         to += t[k].n;

@@ -135,9 +135,12 @@ static Program *make_program(Train *t, const Samples *s) {
     strategy.sequence_parallel = false;
     PassOptions o = pass_options_default();
     o.micro_batches = t->job.micro; /* of the schedule that training has */
+    int64_t window = t->job.spec.window;
+    bool ring = window && window < s->total;
     ModelShape shape = {.batch = s->n,
                         .seq = 1,
-                        .cache_len = s->total,
+                        .cache_len = ring ? window : s->total,
+                        .ring = ring,
                         .vocab_rows = strategy_vocab(&strategy, &t->job.spec)};
     Module *m = model_build(t->mem, &t->job.spec, shape, MODEL_PREDICT);
     PassOptions training = o;
@@ -284,8 +287,10 @@ static const float *run_tokens(const Samples *s) {
     set(p, ARG_positions, at);
     Arena *mem = arena_new();
     int32_t *last = NEW_ARRAY(mem, int32_t, (size_t)s->n);
-    for (int64_t i = 0; i < s->n; i++) last[i] = (int32_t)i;
+    int32_t *taken = NEW_ARRAY(mem, int32_t, (size_t)s->n);
+    for (int64_t i = 0; i < s->n; i++) last[i] = (int32_t)i, taken[i] = 1;
     set(p, ARG_last, last);
+    set(p, ARG_taken, taken);
     arena_free(mem);
     train_run(s->program);
     return p->ret[0];

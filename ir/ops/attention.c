@@ -291,26 +291,41 @@ void vjp_attention_within(Grad *g, Op *op) {
     vjp_by_kind(g, op, OP_attention_within_grad);
 }
 
+/* The result begins as the cache. */
+static void copy_cache(const Ref *r) {
+    if (r->out[0]->data != r->in[0]->data)
+        memmove(r->out[0]->data, r->in[0]->data, (size_t)type_bytes(&r->in[0]->ty));
+}
+
+/* Row `from` of sequence b of x becomes row `to` of its cache. */
+static void write_row(const Ref *r, int64_t b, int64_t from, int64_t to) {
+    const int64_t *cache = r->in[0]->ty.dim, *x = r->in[1]->ty.dim;
+    int64_t row = cache[2] * cache[3];
+    for (int64_t i = 0; i < row; i++)
+        tensor_set_fast(r->out[0], (b * cache[1] + to) * row + i,
+                        tensor_get_fast(r->in[1], (b * x[1] + from) * row + i));
+}
+
 void ref_cache_write(const Ref *r) {
     const int64_t *cache = r->in[0]->ty.dim, *x = r->in[1]->ty.dim;
-    const Tensor *offset = r->in[2];
-    int64_t row = cache[2] * cache[3];
-    if (r->out[0]->data != r->in[0]->data) {
-        memmove(r->out[0]->data, r->in[0]->data, (size_t)type_bytes(&r->in[0]->ty));
+    int64_t at = tensor_get_int(r->in[2], 0);
+    if (at < 0 || at + x[1] > cache[1]) {
+        fail(EXIT_DATA, "rows %lld to %lld of a cache of %lld rows", (long long)at,
+             (long long)(at + x[1] - 1), (long long)cache[1]);
     }
-    for (int64_t b = 0; b < cache[0]; b++) {
-        int64_t at = tensor_get_int(offset, offset->ty.rank ? b : 0);
-        if (at < 0 || at + x[1] > cache[1]) {
-            fail(EXIT_DATA, "rows %lld to %lld of a cache of %lld rows", (long long)at,
-                 (long long)(at + x[1] - 1), (long long)cache[1]);
-        }
-        for (int64_t i = 0; i < x[1] * row; i++) {
-            tensor_set_fast(r->out[0], (b * cache[1] + at) * row + i,
-                            tensor_get_fast(r->in[1], b * x[1] * row + i));
-        }
-    }
+    copy_cache(r);
+    for (int64_t b = 0; b < cache[0]; b++)
+        for (int64_t i = 0; i < x[1]; i++) write_row(r, b, i, at + i);
 }
 
 void ref_cache_write_each(const Ref *r) {
-    ref_cache_write(r);
+    const int64_t *cache = r->in[0]->ty.dim, *x = r->in[1]->ty.dim;
+    copy_cache(r);
+    for (int64_t b = 0; b < cache[0]; b++) {
+        int64_t at = tensor_get_int(r->in[2], b), n = tensor_get_int(r->in[3], b);
+        if (at < 0 || n < 0 || n > x[1])
+            fail(EXIT_DATA, "%lld of %lld rows for a cache, from row %lld on",
+                 (long long)n, (long long)x[1], (long long)at);
+        for (int64_t i = 0; i < n; i++) write_row(r, b, i, (at + i) % cache[1]);
+    }
 }

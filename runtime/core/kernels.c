@@ -320,14 +320,29 @@ void rt_round(uint16_t *to, const float *from, int64_t n, int64_t type) {
 }
 
 void rt_cache_write(char *cache, const char *x, const int32_t *offset, int64_t batch,
-                    int64_t rows, int64_t n, int64_t row_bytes, int64_t each) {
-    for (int64_t b = 0; b < batch; b++) {
-        int32_t at = offset[each ? b : 0];
-        if (at < 0 || n > rows - at) {
-            fail(EXIT_DATA, "rows %d to %lld of a cache of %lld rows", at,
-                 (long long)at + n - 1, (long long)rows);
-        }
+                    int64_t rows, int64_t n, int64_t row_bytes) {
+    int32_t at = *offset;
+    if (at < 0 || n > rows - at) {
+        fail(EXIT_DATA, "rows %d to %lld of a cache of %lld rows", at,
+             (long long)at + n - 1, (long long)rows);
+    }
+    for (int64_t b = 0; b < batch; b++)
         memcpy(cache + (b * rows + at) * row_bytes, x + b * n * row_bytes,
                (size_t)(n * row_bytes));
+}
+
+/* The last `rows` of a sequence's rows, in runs up to the end of the cache. */
+void rt_cache_write_each(char *cache, const char *x, const int32_t *offset,
+                         const int32_t *taken, int64_t batch, int64_t rows, int64_t n,
+                         int64_t row_bytes) {
+    for (int64_t b = 0; b < batch; b++, cache += rows * row_bytes, x += n * row_bytes) {
+        if (offset[b] < 0 || taken[b] < 0 || taken[b] > n)
+            fail(EXIT_DATA, "%d of %lld rows for a cache, from row %d on", taken[b],
+                 (long long)n, offset[b]);
+        for (int64_t i = MAX(0, taken[b] - rows), run; i < taken[b]; i += run) {
+            int64_t at = (offset[b] + i) % rows;
+            run = MIN(taken[b] - i, rows - at);
+            memcpy(cache + at * row_bytes, x + i * row_bytes, (size_t)(run * row_bytes));
+        }
     }
 }

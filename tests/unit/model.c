@@ -152,7 +152,8 @@ TEST_LIMIT(golden_generation_planned, 300) {
 enum { SEVERAL = 3 };
 
 static Run several(Case *c, int64_t seq, const char *passes) {
-    ModelShape shape = {SEVERAL, seq, c->seq};
+    ModelShape shape = {SEVERAL, seq, c->spec.window ? c->spec.window : c->seq};
+    shape.ring = c->spec.window > 0;
     PassOptions o = pass_options_default();
     Module *m = model_build(c->mem, &c->spec, shape, MODEL_PREDICT);
     if (*passes) passes_run(m, passes, &o);
@@ -174,6 +175,7 @@ static void several_agree(Case *c, Run *r, const int *at, const int *n,
                        (double)at[b] + (double)MIN(i, n[b] - 1));
         }
         tensor_set(arg_named(r, "offset"), b, at[b]);
+        tensor_set(arg_named(r, "taken"), b, n[b]);
         tensor_set(arg_named(r, "last"), b, (double)(b * rows + n[b] - 1));
     }
     run(r);
@@ -204,6 +206,41 @@ TEST_LIMIT(golden_generation_of_several, 300) {
     for (int i = 0; i < ARRAY_LEN(golden); i++) {
         generation_of_several(golden[i], "");
         generation_of_several(golden[i], forward_passes);
+    }
+}
+
+/* The logits of each row of case tokens where a query sees `window` keys. */
+static float *window_logits(Case *c, int64_t window) {
+    c->spec.window = window;
+    Run r = case_run(c, MODEL_TRAIN_LOGITS, "", "model");
+    run(&r);
+    return r.ret[0][1]->data;
+}
+
+/* Caches of a window's keys: prompts that are shorter and longer, and tokens after them, all the
+ * way round. Planned as well. */
+static void rings(int64_t window, const char *passes) {
+    Arena *mem = arena_new();
+    Case c = case_open(mem, "llama_tiny");
+    float *logits = window_logits(&c, window);
+    Run prompt = several(&c, 8, passes), one = several(&c, 1, passes), *before = &prompt;
+    int at[SEVERAL] = {0}, n[SEVERAL] = {5, 1, 8};
+    several_agree(&c, &prompt, at, n, logits);
+    for (int step = 0; step < 7; step++, before = &one) {
+        if (before->ret[0][1]->data != arg_named(&one, "kcache")->data)
+            give_caches(before, &one);
+        for (int b = 0; b < SEVERAL; b++) at[b] += n[b], n[b] = 1;
+        several_agree(&c, &one, at, n, logits);
+    }
+    safetensors_close(c.expected);
+    arena_free(mem);
+}
+
+TEST_LIMIT(generation_with_rings, 120) {
+    const int64_t windows[] = {1, 3, 6};
+    for (int i = 0; i < ARRAY_LEN(windows); i++) {
+        rings(windows[i], "");
+        rings(windows[i], forward_passes);
     }
 }
 

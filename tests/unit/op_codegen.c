@@ -335,6 +335,13 @@ TEST(ids_outside_of_a_table) {
                 "indices; 2 are outside)");
     rt_embed((char *)out, (char *)table, id, 5000, 3, row, 1);
     int32_t at = INT32_MAX;
-    EXPECT_FAIL(rt_cache_write((char *)out, (char *)table, &at, 1, 3, 2, row, 0),
-                EXIT_DATA, "of a cache of 3 rows");
+    EXPECT_FAIL(rt_cache_write((char *)out, (char *)table, &at, 1, 3, 2, row), EXIT_DATA,
+                "of a cache of 3 rows");
+    int32_t from = 7, taken = -1, more = 3;
+    EXPECT_FAIL(
+        rt_cache_write_each((char *)out, (char *)table, &from, &taken, 1, 3, 2, row),
+        EXIT_DATA, "-1 of 2 rows for a cache, from row 7 on");
+    EXPECT_FAIL(
+        rt_cache_write_each((char *)out, (char *)table, &from, &more, 1, 3, 2, row),
+        EXIT_DATA, "3 of 2 rows for a cache, from row 7 on");
 }

@@ -89,10 +89,16 @@ static void set_role(const Ranks *r, ArgRole role, const int32_t *v, int64_t n) 
 
 /* Runs n tokens from position `at` on; the caches are kept. */
 static void run_ranks(Ranks *r, const int32_t *token, int32_t at, int32_t n) {
-    int32_t last = n - 1;
+    int32_t last = n - 1, position[ROWS];
+    for (int i = 0; i < ROWS; i++) position[i] = at + MIN(i, last);
     set_role(r, ARG_tokens, token, n);
+    set_role(r, ARG_taken, &n, 1);
     set_role(r, ARG_offset, &at, 1);
     set_role(r, ARG_last, &last, 1);
+    for (int s = 0; s < r->stages; s++) {
+        int i = func_arg_role(module_stage(r->m, s), ARG_positions);
+        if (i >= 0) set_role(r, ARG_positions, position, r->arg[s][0][i]->ty.dim[1]);
+    }
     const char *stuck = interp_run_stages(r->mem, r->m, r->arg, r->ret);
     if (stuck) test_fail(__FILE__, __LINE__, "%s", stuck);
     for (int s = 0; s < r->stages; s++)
@@ -120,10 +126,12 @@ static void hand_caches(const Ranks *from, const Ranks *to) {
 
 /* Logits after the prompt and after each of STEPS tokens, on the ranks of a strategy, of
  * which all have the same: logits[1 + STEPS][vocab]. Returns the largest cache of a rank. */
-static int64_t predict_logits(const char *name, Strategy s, double *logits) {
+static int64_t predict_logits(const char *name, int64_t window, Strategy s,
+                              double *logits) {
     Arena *mem = arena_new();
     const char *dir = arena_printf(mem, "%s/golden/%s", tests_dir(), name);
     ModelSpec spec = model_spec_of_hf(mem, dir);
+    spec.window = window;
     int32_t token[PROMPT + STEPS];
     for (int i = 0; i < PROMPT + STEPS; i++)
         token[i] = (int32_t)((i * 37 + 11) % spec.vocab);
@@ -158,13 +166,19 @@ static int64_t predict_logits(const char *name, Strategy s, double *logits) {
 
 enum { MOST_VOCAB = 96 };
 
-/* `share`: parts of the caches that a rank has one of. */
-static void expect_same(const char *name, Strategy s, int64_t share) {
+/* `share`: parts of the caches that a rank has one of. Returns the elements of a whole one. */
+static int64_t expect_same_of(const char *name, int64_t window, Strategy s,
+                              int64_t share) {
     static double want[(1 + STEPS) * MOST_VOCAB], got[(1 + STEPS) * MOST_VOCAB];
     Strategy one = {.data = 1, .tensor = 1};
-    int64_t whole = predict_logits(name, one, want);
-    EXPECT_INT(whole / share, predict_logits(name, s, got));
+    int64_t whole = predict_logits(name, window, one, want);
+    EXPECT_INT(whole / share, predict_logits(name, window, s, got));
     for (int i = 0; i < (1 + STEPS) * MOST_VOCAB; i++) EXPECT_NEAR(got[i], want[i], 1e-5);
+    return whole;
+}
+
+static void expect_same(const char *name, Strategy s, int64_t share) {
+    expect_same_of(name, 0, s, share);
 }
 
 TEST(tensor_parallel) {
@@ -196,4 +210,16 @@ TEST(stages) {
                 4);
     expect_same("gpt2_tiny",
                 (Strategy){.data = 2, .tensor = 2, .stages = 4, .zero_level = 3}, 8);
+}
+
+/* Caches are rings of a window's keys, which the prompt has more of. */
+TEST(rings) {
+    const Strategy s[] = {{.data = 1, .tensor = 2},
+                          {.data = 1, .tensor = 2, .stages = 2},
+                          {.data = 2, .tensor = 1, .zero_level = 3}};
+    const int64_t share[] = {2, 4, 1};
+    _Static_assert(PROMPT > 3 && CACHE % 2 == 0, "a prompt longer than the window");
+    for (int i = 0; i < ARRAY_LEN(s); i++)
+        EXPECT_INT(expect_same_of("llama_tiny", 2, s[i], share[i]) * (CACHE / 2),
+                   expect_same_of("llama_tiny", 0, s[i], share[i]));
 }
