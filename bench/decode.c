@@ -1,10 +1,12 @@
 /* decode.c - text out of a model, a token at a time: what `stator predict` does for each token,
  * as a share of reading the weights and the caches once at the bandwidth that memory has.
- *     bench_decode [CONFIG.yaml [--a.b.c VALUE ...]]          (configs/gpt2_124m.yaml)
+ *     bench_decode [generation] [CONFIG.yaml [--a.b.c VALUE ...]]   (configs/gpt2_124m.yaml)
  * A row for 1 and 8 texts, with caches that are full and with short ones; weights are random.
  * The bandwidth of reading, by all threads, is measured before and after each row; the larger
  * counts. The first row is the one with a mark, and 8 texts at least 5 times the tokens a
- * second of one, as far as reading 8 caches lets them: the bound says how far. */
+ * second of one, as far as reading 8 caches lets them: the bound says how far.
+ * generation: whole texts instead, from the first token until the context is full, of 1 text and
+ * of 8 at a time in turns; the mean tokens a second of each, and their ratio. */
 #include "base/rng.h"
 #include "frontend/model/weights.h"
 #include "frontend/tools/generate.h"
@@ -152,8 +154,67 @@ static Row measure(const Source *source, const Strategy *strategy, const Config 
     return r;
 }
 
+/* ---- whole texts ---- */
+
+typedef struct Making {
+    Generator *g;
+    Sampler *sampler[BATCH];
+} Making;
+
+static Making making_of(Arena *mem, const Source *source, const Strategy *strategy,
+                        const Config *cfg, int64_t batch) {
+    static const Sampling set = {
+        .greedy = true, .temperature = 1, .top_p = 1, .repetition_penalty = 1};
+    const ModelSpec *s = &source->spec;
+    Making m = {
+        .g = generator_new(mem, source, strategy, batch, 1, s->max_positions, cfg)};
+    for (int64_t b = 0; b < batch; b++)
+        m.sampler[b] = sampler_new(mem, &set, (int)s->vocab);
+    fill(m.g);
+    return m;
+}
+
+/* Tokens a second of all texts together, until the context is full. */
+static double make_texts(const Making *m, int64_t context) {
+    double start = clock_seconds(), sampling = 0;
+    for (int64_t n = 0; n + 1 < context; n++)
+        run_token(m->g, (Sampler **)(uintptr_t)m->sampler, n, &sampling);
+    return (double)(m->g->batch * (context - 1)) / (clock_seconds() - start);
+}
+
+static int bench_generation(const Source *source, const Strategy *strategy,
+                            const Config *cfg) {
+    enum { ROUNDS = 3 };
+    Arena *mem = arena_new();
+    int64_t context = source->spec.max_positions;
+    Making one = making_of(mem, source, strategy, cfg, 1);
+    Making many = making_of(mem, source, strategy, cfg, BATCH);
+    double ratio[ROUNDS];
+    for (int i = 0; i < ROUNDS; i++) {
+        double before = read_bandwidth(), a = make_texts(&one, context);
+        double between = read_bandwidth(), b = make_texts(&many, context);
+        ratio[i] = b / a;
+        printf("  round %d: 1 text %.1f tokens/s (reading %.1f GB/s), %d texts %.1f "
+               "tokens/s "
+               "(%.1f GB/s): %.2f times\n",
+               i + 1, a, before / 1e9, BATCH, b, between / 1e9, ratio[i]);
+        fflush(stdout);
+    }
+    qsort(ratio, ROUNDS, sizeof *ratio, by_value);
+    printf("generation: %d texts of %lld tokens are %.2f times the tokens/s of one; the "
+           "mark "
+           "is %.0f\n",
+           BATCH, (long long)context, ratio[ROUNDS / 2], mark_batch);
+    generator_free(many.g);
+    generator_free(one.g);
+    arena_free(mem);
+    return 0;
+}
+
 int main(int argc, char **argv) {
     Arena *mem = arena_new();
+    bool whole = argc > 1 && !strcmp(argv[1], "generation");
+    argc -= whole, argv += whole;
     bool named = argc > 1 && argv[1][0] != '-';
     Config *cfg = config_load(mem, named ? argv[1] : CONFIGS_DIR "/gpt2_124m.yaml",
                               argc - 1 - named, argv + 1 + named);
@@ -164,6 +225,7 @@ int main(int argc, char **argv) {
     rt_set_threads((int)cfg->context_threads);
     printf("decode: %lld layers of %lld, vocabulary %lld, %d threads\n",
            (long long)s.layers, (long long)s.hidden, (long long)s.vocab, rt_threads());
+    if (whole) return bench_generation(&source, &strategy, cfg);
     const int64_t context[] = {s.max_positions, MIN(SHORT, s.max_positions)};
     for (int i = 0; i < ARRAY_LEN(context); i++) {
         Row one = measure(&source, &strategy, cfg, 1, context[i]);

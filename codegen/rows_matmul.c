@@ -15,12 +15,12 @@
 
 enum {
     BLOCK_BYTES =
-        48 << 10, /* of a tile of B that are fetched while those before are used: both
+        160 << 10, /* of a tile of B that are fetched while those before are used: both
                                fit into the second cache, with what else is there */
-    BLOCK = 32,   /* rows of that at most */
+    BLOCK = 32,    /* rows of that at most */
     UNROLL = 4,
     VECTORS = 4,          /* of columns at a time, at most */
-    TILE_BYTES = 1 << 14, /* of the sums of a tile: they stay in the first cache */
+    TILE_BYTES = 1 << 18, /* of the sums of a tile: they stay in the second cache */
     TILE_LEAST = 1024,    /* columns, so that B is read in long runs */
     PART_LEAST = 2 * BLOCK,
     JOIN_SMALL = 1 << 14, /* sums below which one thread puts them together */
@@ -50,12 +50,13 @@ bool rows_matmul_takes(const RowsMatmul *s) {
            (s->b_n == 1 || s->b_k == 1);
 }
 
-/* As few parts of k as give each thread an item: parts are joined, tiles are not. */
+/* A part of k for each thread, as far as it goes: so each reads rows of B one after the other, in
+ * one piece. That is worth more than what putting the parts together takes. */
 static void cut_along_n(Rows *r, int vl) {
     const RowsMatmul *s = r->s;
     int64_t fits = TILE_BYTES / 4 / s->m / vl * vl;
-    int64_t most = MAX(1, s->n / TILE_LEAST), wide = MIN(most, s->threads);
-    r->parts = MIN(divided_up(s->threads, wide), MAX(1, s->k / PART_LEAST));
+    r->parts = MIN(s->threads, MAX(1, s->k / PART_LEAST));
+    int64_t wide = MIN(divided_up(s->threads, r->parts), MAX(1, s->n / TILE_LEAST));
     r->part = round_up(divided_up(s->k, r->parts), BLOCK);
     r->parts = divided_up(s->k, r->part);
     int64_t turns = divided_up(divided_up(s->n, wide), MAX(fits, TILE_LEAST));
@@ -166,11 +167,12 @@ static void fetch_next(const Rows *r, const Tile *t, LLVMValueRef l, LLVMValueRe
     Emit *e = r->e;
     int64_t width = r->s->narrow ? 2 : 4, share = MAX(1, vecs * e->vl * width / LINE);
     int64_t lines = divided_up(r->tile * width, LINE);
+    bool one_piece = r->tile == r->s->b_k;
     LLVMValueRef panel = emit_div(e, emit_sub(e, j, t->j), emit_i64(e, vecs * e->vl));
     LLVMValueRef n = plus(e, emit_sub(e, l, t->l), panel, r->block);
     n = emit_mul(e, n, emit_i64(e, share));
-    LLVMValueRef row = emit_div(e, n, emit_i64(e, lines));
-    LLVMValueRef line = emit_rem(e, n, emit_i64(e, lines));
+    LLVMValueRef row = one_piece ? emit_i64(e, 0) : emit_div(e, n, emit_i64(e, lines));
+    LLVMValueRef line = one_piece ? n : emit_rem(e, n, emit_i64(e, lines));
     row = emit_add(e, emit_add(e, row, t->l), emit_i64(e, r->block));
     LLVMValueRef at = emit_gep(e, element(r), t->b, plus(e, t->j, row, r->s->b_k));
     at = emit_gep(e, e->i8, at, emit_mul(e, line, emit_i64(e, LINE)));

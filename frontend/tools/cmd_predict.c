@@ -46,9 +46,9 @@ static void check_flags(Arena *mem, const Options *o, const Source *s) {
 /* Options of texts are not for a user's module, nor the other way round. */
 static void check_kind(const Options *o, const Source *s) {
     static const char *const of_text[] = {
-        "--prompt",        "--prompt_file", "--prompt_lines",
-        "--prompt_tokens", "--stop",        "--max_new_tokens",
-        "--num_samples",   "--batch",       "--json"};
+        "--prompt", "--prompt_file",    "--prompt_lines", "--prompt_tokens",
+        "--stop",   "--max_new_tokens", "--num_samples",  "--batch",
+        "--json",   "--slide"};
     bool data = option_given(o, "--data");
     for (int i = 0; i < ARRAY_LEN(of_text) && s->module; i++)
         if (option_given(o, of_text[i]))
@@ -74,14 +74,21 @@ static void check_kind(const Options *o, const Source *s) {
 
 /* ---- length ---- */
 
-/* Tokens of the whole text. The context is what the model has positions for. */
+static int64_t context_of(const Source *s) {
+    return MIN(s->spec.max_positions, INT32_MAX);
+}
+
+/* Tokens of the whole text. The context is what the model has positions for: text ends there,
+ * or slides. */
 static int64_t choose_total(const Options *o, const Source *s, const Config *cfg, int n) {
-    int64_t context = MIN(s->spec.max_positions, INT32_MAX);
+    bool slides = option_given(o, "--slide");
+    int64_t context = slides ? INT64_MAX : context_of(s);
     if (n >= context)
         fail(EXIT_CONFIG,
-             "the prompt has %d tokens and the model's context %lld: nothing "
-             "can follow; shorten the prompt",
+             "the prompt has %d tokens and the model's context %lld: nothing can follow; "
+             "shorten the prompt, or --slide: the model then sees its end",
              n, (long long)context);
+    if (context_of(s) < 2) fail(EXIT_CONFIG, "a context of one token cannot slide");
     int64_t wanted = option_int(o, "--max_new_tokens", 0);
     if (!wanted) {
         int64_t total = MIN(cfg->model_max_decode_length, context);
@@ -95,7 +102,7 @@ static int64_t choose_total(const Options *o, const Source *s, const Config *cfg
     if (wanted > context - n)
         fprintf(stderr,
                 "note: %d tokens of prompt and %lld new ones are more than the "
-                "model's context of %lld: stops after %lld\n",
+                "model's context of %lld: stops after %lld (--slide goes on)\n",
                 n, (long long)wanted, (long long)context, (long long)(context - n));
     return n + MIN(wanted, context - n);
 }
@@ -191,6 +198,11 @@ static Work read_work(Arena *mem, const Options *o, const Source *s, const Confi
         k.longest = MAX(k.longest, k.prompt[i].tokens.n);
         k.most = MAX(k.most, k.total[i]);
     }
+    if (k.most > context_of(s)) {
+        k.longest = MAX(MIN(k.longest, context_of(s) - 1), context_of(s) / 2);
+        k.longest = MAX(k.longest, 1);
+        k.most = context_of(s);
+    }
     return k;
 }
 
@@ -228,9 +240,11 @@ static void make_texts(Arena *mem, Replicas *r, const Work *k) {
     }
 }
 
-/* Says what takes memory where texts are made beside each other. */
+/* Where the number of texts at a time was not asked for, and they do not fit, there are fewer;
+ * several ranks would have to agree on it. Says what takes memory where texts are made beside
+ * each other. */
 static Generator *make_generator(Arena *mem, const Source *s, const Strategy *strategy,
-                                 int64_t batch, int64_t longest, int64_t most,
+                                 int64_t batch, bool asked, int64_t longest, int64_t most,
                                  const Config *cfg) {
     Catch c;
     if (CATCH(c)) {
@@ -238,6 +252,8 @@ static Generator *make_generator(Arena *mem, const Source *s, const Strategy *st
         catch_end(&c);
         return g;
     }
+    if (c.code == EXIT_MEMORY && batch > 1 && !asked && comm_size() == 1)
+        return make_generator(mem, s, strategy, batch / 2, asked, longest, most, cfg);
     if (c.code == EXIT_MEMORY && batch > 1)
         fail_again(c.code, arena_printf(mem,
                                         "%s\n    hint: fewer than %lld texts at a time, "
@@ -258,7 +274,8 @@ static void predict_texts(Arena *mem, const Options *o, Source *s, const Config 
         batch = choose_batch(o, &s->spec, cfg, strategy.data, k.n * k.samples, most);
     batch = comm_max_i64(batch);
     watch_task("start of the prediction", -1, false);
-    Generator *g = make_generator(mem, s, &strategy, batch, longest, most, cfg);
+    Generator *g = make_generator(mem, s, &strategy, batch, option_given(o, "--batch"),
+                                  longest, most, cfg);
     const char *folder = generator_load(mem, g, s);
     Replicas *r = replicas_new(mem, g);
     watch_task("prediction", -1, false);

@@ -11,17 +11,41 @@ typedef struct Growing { /* a text that is being made */
     FILE *to;   /* stdout, or what is kept of it */
     char *kept; /* malloc */
     size_t kept_n;
-    int64_t n; /* tokens, prompt included */
+    int64_t n;   /* tokens, prompt included */
+    Tokens past; /* those that the model has seen, the last ones; room for its context */
     double prompt_seconds, token_seconds;
     int64_t steps;   /* tokens that went in one by one */
     int drawn;       /* the next token; -1: scores that none can be drawn from */
     const char *why; /* it has ended; NULL: it has not */
 } Growing;
 
+/* Tokens of what the model has seen that it is shown again where its context is full: half of
+ * it, so that as many new ones follow before the next time. */
+static int64_t shown_again(const Source *s) {
+    return MAX(1, s->spec.max_positions / 2);
+}
+
+static void keep_last(Tokens *past, int64_t n) {
+    memmove(past->id, past->id + past->n - n, (size_t)n * sizeof *past->id);
+    past->n = (int)n;
+}
+
+/* What the model sees of a prompt: all, or what it is shown again of a longer one. */
+static Tokens seen_of(Arena *mem, const Tokens *prompt, const RoundText *of,
+                      const Source *s) {
+    int64_t context = MIN(s->spec.max_positions, INT32_MAX);
+    int64_t n = prompt->n < context ? prompt->n : shown_again(s);
+    int64_t cap = MAX(n, MIN(of->total, context));
+    Tokens past = {NEW_ARRAY(mem, int32_t, (size_t)cap), (int)n, (int)cap};
+    memcpy(past.id, prompt->id + prompt->n - n, (size_t)n * sizeof *past.id);
+    return past;
+}
+
 static void begin(Arena *mem, Growing *t, const RoundText *of, Sampling sampling,
                   const Wording *w, bool first) {
     const Prompt *p = of->prompt;
     *t = (Growing){.of = of, .n = p->tokens.n, .to = stdout};
+    t->past = seen_of(mem, &p->tokens, of, w->source);
     if (!first) t->to = open_memstream(&t->kept, &t->kept_n);
     if (!t->to) die("open_memstream: %s", strerror(errno));
     sampling.seed += (uint64_t)of->sample;
@@ -98,6 +122,27 @@ static bool grow_all(Replicas *r, Growing *text, int n, Tokens *next, double sta
     return any;
 }
 
+/* The next tokens go in. Where the context is full the model is first shown its last part anew,
+ * as a prompt. */
+static void feed_all(Replicas *r, Growing *text, int n, const Tokens *next,
+                     Tokens *again) {
+    const Source *s = r->g->source;
+    bool any = false;
+    for (int k = 0; k < n; k++) {
+        Tokens *past = &text[k].past;
+        again[k].n = 0;
+        if (!next[k].n) continue;
+        if (past->n == s->spec.max_positions) {
+            keep_last(past, shown_again(s));
+            again[k] = *past;
+            any = true;
+        }
+        past->id[past->n++] = next[k].id[0];
+    }
+    if (any) replicas_prompts(r, again);
+    replicas_tokens(r, next);
+}
+
 void predict_round(Replicas *r, Sampling sampling, const Wording *w,
                    const RoundText *text, int n) {
     Arena *mem = arena_new();
@@ -106,8 +151,9 @@ void predict_round(Replicas *r, Sampling sampling, const Wording *w,
     Tokens *next = NEW_ARRAY(mem, Tokens, (size_t)r->n);
     for (int k = 0; k < n; k++) {
         begin(mem, &t[k], &text[k], sampling, w, k == 0);
-        next[k] = text[k].prompt->tokens;
+        next[k] = t[k].past;
     }
+    Tokens *again = NEW_ARRAY(mem, Tokens, (size_t)r->n);
     double start = clock_seconds();
     replicas_prompts(r, next);
     for (int k = 0; k < n; k++) {
@@ -115,7 +161,7 @@ void predict_round(Replicas *r, Sampling sampling, const Wording *w,
         next[k] = (Tokens){NEW_ARRAY(mem, int32_t, 1), 0, 1};
     }
     start = clock_seconds();
-    while (grow_all(r, t, n, next, start)) replicas_tokens(r, next);
+    while (grow_all(r, t, n, next, start)) feed_all(r, t, n, next, again);
     for (int k = 0; k < n; k++) end(&t[k]);
     arena_free(mem);
 }

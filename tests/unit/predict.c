@@ -1,6 +1,7 @@
 /* predict.c - the command predict on the golden models and a small byte model: generation
  * against the training forward, ends, seeds, sources and damage. */
 #define _GNU_SOURCE
+#include "base/json.h"
 #include "command.h"
 #include "frontend/tools/generate.h"
 #include "frontend/tools/text.h"
@@ -154,25 +155,130 @@ TEST(end_token_ends) {
     arena_free(mem);
 }
 
-/* Texts of several prompts, whose lengths differ, at a time: the tokens of each alone, also
- * drawn ones. */
-static void several_at_a_time(const char *name, char *how) {
-    char *dir = golden(name);
-    char *one =
-        arena_strdup(arena_new(), PREDICT(dir, "--prompt_tokens", "1,2", "--seed=3", how,
-                                          "--num_samples=5", "--batch=1"));
+static const Json *text_at(Arena *mem, const char **at) {
+    size_t n = strcspn(*at, "\n");
+    const Json *text = json_parse(mem, "text", *at, n, 1 << 20, EXIT_DATA);
+    *at += n + ((*at)[n] == '\n');
+    return text;
+}
+
+/* Lines of --json: the same texts, tokens and ends, and log-probabilities within `off`. */
+static void expect_texts(const char *got, const char *want, double off) {
+    Arena *mem = arena_new();
+    while (*want) {
+        const Json *a = text_at(mem, &got), *b = text_at(mem, &want);
+        const Json *x = json_need(a, "tokens")->first, *y = json_need(b, "tokens")->first;
+        const Json *p = json_need(a, "logprobs")->first;
+        const Json *q = json_need(b, "logprobs")->first;
+        EXPECT(y && q);
+        for (; y; x = x->next, y = y->next, p = p->next, q = q->next) {
+            EXPECT(x && p && json_f64(x) == json_f64(y));
+            EXPECT_NEAR(json_f64(p), json_f64(q), off);
+        }
+        EXPECT(!x && !p);
+        EXPECT_STR(json_get_string(a, "ended_by", ""),
+                   json_get_string(b, "ended_by", "?"));
+    }
+    EXPECT_STR(got, "");
+    arena_free(mem);
+}
+
+/* Texts at a time: the tokens of each alone, also drawn ones, and its log-probabilities but for
+ * the rounding of f32: their prompts are another program's, whose sums have another order. */
+static const double OFF = 4e-6; /* 8 roundings of a logarithm of about 4 */
+
+static void several_at_a_time(char *dir, char *prompt, char *how, char *more) {
+    char *one = arena_strdup(
+        arena_new(), PREDICT(dir, "--prompt_tokens", prompt, "--seed=3", how, more,
+                             "--num_samples=5", "--json", "--tokens", "--batch=1"));
     worked();
-    EXPECT_STR(PREDICT(dir, "--prompt_tokens", "1,2", "--seed=3", how, "--num_samples=5",
-                       "--batch=3"),
-               one);
-    EXPECT_STR(PREDICT(dir, "--prompt_tokens", "1,2", "--seed=3", how, "--num_samples=5"),
-               one);
+    expect_texts(PREDICT(dir, "--prompt_tokens", prompt, "--seed=3", how, more,
+                         "--num_samples=5", "--json", "--tokens", "--batch=3"),
+                 one, OFF);
+    expect_texts(PREDICT(dir, "--prompt_tokens", prompt, "--seed=3", how, more,
+                         "--num_samples=5", "--json", "--tokens"),
+                 one, OFF);
 }
 
 TEST(several_texts_at_a_time) {
-    several_at_a_time("gpt2_tiny", "--top_k=0");
-    several_at_a_time("llama_tiny", "--top_k=0");
-    several_at_a_time("llama_tied_mqa", "--top_k=3");
+    Arena *mem = arena_new();
+    several_at_a_time(golden("gpt2_tiny"), "1,2", "--top_k=0", "--json");
+    several_at_a_time(golden("llama_tiny"), "1,2", "--top_k=0", "--json");
+    several_at_a_time(golden("llama_tied_mqa"), "1,2", "--top_k=3", "--json");
+    several_at_a_time(mistral_folder(mem, "ring", 3), "1,2,3,4,5", "--top_k=0", "--json");
+    arena_free(mem);
+}
+
+/* ---- beyond the context ---- */
+
+enum { CONTEXT = 32, HALF = CONTEXT / 2, BEYOND = 60 };
+
+static char *numbers(Arena *mem, const int32_t *id, int n) {
+    Text t = text_new(mem);
+    for (int i = 0; i < n; i++) text_add(&t, "%s%d", i ? "," : "", id[i]);
+    return t.s;
+}
+
+/* With each full context begins a text of its own, of its last half and the token after it. */
+static void slides(char *dir, char *prompt) {
+    Arena *mem = arena_new();
+    char *out = PREDICT(dir, "--greedy", "--prompt_tokens", prompt, "--slide",
+                        "--max_new_tokens", arena_printf(mem, "%d", BEYOND));
+    worked();
+    Tokens text = tokens_parse(mem, arena_printf(mem, "%s,%s", prompt, out), 1 << 20);
+    EXPECT_INT(text.n, 5 + BEYOND);
+    for (int at = HALF; at + CONTEXT <= text.n; at += HALF) {
+        PREDICT(dir, "--greedy", "--prompt_tokens", numbers(mem, text.id + at, HALF + 1));
+        EXPECT_STR(
+            printed,
+            arena_printf(mem, "%s\n", numbers(mem, text.id + at + HALF + 1, HALF - 1)));
+    }
+    arena_free(mem);
+}
+
+TEST(text_slides_beyond_the_context) {
+    Arena *mem = arena_new();
+    slides(golden("gpt2_tiny"), "1,2,3,4,5");
+    slides(mistral_folder(mem, "window", 3), "1,2,3,4,5");
+    several_at_a_time(golden("gpt2_tiny"), "1,2", "--slide", "--max_new_tokens=70");
+    several_at_a_time(golden("llama_tiny"), "7", "--slide", "--max_new_tokens=70");
+    Text full = text_new(mem);
+    for (int i = 0; i < CONTEXT + 3; i++) text_add(&full, "%s%d", i ? "," : "", i);
+    char *all =
+        arena_strdup(mem, PREDICT(golden("gpt2_tiny"), "--greedy", "--slide",
+                                  "--prompt_tokens", full.s, "--max_new_tokens", "15"));
+    worked();
+    Tokens t = tokens_parse(mem, full.s, 1 << 20);
+    EXPECT_STR(PREDICT(golden("gpt2_tiny"), "--greedy", "--prompt_tokens",
+                       numbers(mem, t.id + t.n - HALF, HALF), "--max_new_tokens", "15"),
+               all);
+    arena_free(mem);
+}
+
+/* What a text of any length beyond the window takes is the same. */
+TEST(memory_of_a_ring) {
+    Arena *mem = arena_new();
+    ModelSpec s = model_spec_of_hf(mem, golden("llama_tiny"));
+    s.max_positions = 1 << 20;
+    int64_t all = generator_cache_bytes(&s, 1 << 20);
+    s.window = 128;
+    EXPECT_INT(generator_cache_bytes(&s, 1 << 20) * (1 << 20) / 128, all);
+    static const Strategy one = {.data = 1,
+                                 .tensor = 1,
+                                 .context = 1,
+                                 .ring = 1,
+                                 .zero_axes = "dp",
+                                 .own_data = true};
+    Source source = {.spec = s};
+    const Config *cfg = config_load(mem, NULL, 0, NULL);
+    int64_t bytes[3], total[] = {129, 4096, 1 << 20};
+    for (int i = 0; i < 3; i++) {
+        Generator *g = generator_new(mem, &source, &one, 2, 1, total[i], cfg);
+        bytes[i] = g->token->plan.total_bytes;
+        generator_free(g);
+    }
+    EXPECT(bytes[0] == bytes[1] && bytes[1] == bytes[2]);
+    arena_free(mem);
 }
 
 TEST(seeds) {
@@ -229,18 +335,21 @@ TEST(refusals_of_predict) {
 /* ---- a model of bytes ---- */
 
 /* Writes a random model of bytes with large scores as a Hugging Face folder. */
-static char *byte_model(Arena *mem) {
-    static const char yaml[] =
-        "model: {model_config: {type: LlamaConfig, vocab_size: 256,"
-        " seq_length: 128, hidden_size: 16, num_layers: 2,"
-        " num_heads: 2, ffn_hidden_size: 24,"
-        " initializer_range: 0.5}}\n";
-    char *dir = temp("bytes");
+static char *model_folder(Arena *mem, const char *name, const char *yaml) {
+    char *dir = temp(name);
     ModelSpec spec = spec_of_yaml(mem, yaml);
     Func *f;
     Weights w = make_weights(mem, &spec, &f);
     weights_save_hf(dir, &spec, f, weight_of, &w);
     return dir;
+}
+
+static char *byte_model(Arena *mem) {
+    return model_folder(
+        mem, "bytes",
+        "model: {model_config: {type: LlamaConfig, vocab_size: 256, seq_length: 128,"
+        " hidden_size: 16, num_layers: 2, num_heads: 2, ffn_hidden_size: 24,"
+        " initializer_range: 0.5}}\n");
 }
 
 /* The stream's text of tokens id[n] behind `before`. */
@@ -301,6 +410,36 @@ TEST(text_of_bytes) {
     refused(EXIT_CONFIG, "the prompt is empty");
     PREDICT(dir, "--prompt_file", temp("no.txt"));
     refused(EXIT_DATA, "cannot open");
+    arena_free(mem);
+}
+
+/* Weights of 25 MB and caches of 4 MB a text: a quarter of a limit that is just enough for the
+ * weights is several caches too many. Fewer texts at a time then, unless a number is asked for. */
+TEST(a_batch_that_fits) {
+    enum { STEP_MB = 8, MOST_MB = 400 };
+    Arena *mem = arena_new();
+    char *limit = NULL,
+         *dir = model_folder(
+             mem, "wide",
+             "model: {model_config: {type: LlamaConfig, vocab_size: 256, seq_length: 256,"
+             " hidden_size: 256, num_layers: 8, num_heads: 4, ffn_hidden_size: 688,"
+             " initializer_range: 0.5}}\n");
+    char prompt[200];
+    memset(prompt, 'a', sizeof prompt - 1), prompt[sizeof prompt - 1] = 0;
+    char *all = arena_strdup(mem, PREDICT(dir, "--prompt", prompt, "--num_samples=8",
+                                          "--max_new_tokens=4", "--batch=1"));
+    worked();
+    for (int mb = STEP_MB; mb < MOST_MB && !limit; mb += STEP_MB) {
+        char *bytes = arena_printf(mem, "--context.max_device_memory=%dMB", mb);
+        PREDICT(dir, "--prompt", prompt, "--num_samples=8", "--max_new_tokens=4", bytes);
+        if (code != EXIT_MEMORY) limit = bytes;
+    }
+    EXPECT(limit);
+    worked();
+    EXPECT_STR(printed, all);
+    PREDICT(dir, "--prompt", prompt, "--num_samples=8", "--max_new_tokens=4", "--batch=8",
+            limit);
+    refused(EXIT_MEMORY, "fewer than 8 texts at a time");
     arena_free(mem);
 }
 

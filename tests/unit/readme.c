@@ -1,5 +1,5 @@
 /* readme.c - the commands of README.md do what it says: they are taken from there and run as
- * they stand, in a folder where build/, configs/, gpt2/ and my.txt are what it speaks of. */
+ * they stand, in a folder where build/, configs/, machines/, gpt2/ and my.txt are what it speaks of. */
 #include "evaluated.h"
 #include "ranks.h"
 
@@ -33,8 +33,10 @@ static const char *in_work(const char *name) {
 static void make_work(void) {
     EXPECT(!dir_make(in_temp("work")));
     EXPECT(!symlink(BUILD_DIR, in_work("build")));
-    EXPECT(
-        !symlink(arena_printf(mem(), "%s/../configs", tests_dir()), in_work("configs")));
+    static const char *const folders[] = {"configs", "machines"};
+    for (int i = 0; i < ARRAY_LEN(folders); i++)
+        EXPECT(!symlink(arena_printf(mem(), "%s/../%s", tests_dir(), folders[i]),
+                        in_work(folders[i])));
     mpi_environment();
 }
 
@@ -133,6 +135,29 @@ TEST_LIMIT(transformers_answers_as_stator, 240) {
 }
 
 /* ---- the other sections ---- */
+
+/* The last loss of a run and its first one. */
+static bool has_learned(const char *run) {
+    int n;
+    const MetricsRow *row = runs_metrics(in_work(run), &n);
+    return n > 100 && row[n - 1].loss < row[0].loss / 2;
+}
+
+/* It writes what it has read: words of C, by a model of bytes. In the long form. */
+TEST_LABEL_OF(a_minute, SLOW);
+TEST_LIMIT(a_minute, 900) {
+    const char *command[MOST_COMMANDS], *text = "";
+    EXPECT_INT(commands_of("A minute", command), 2);
+    if (!test_long()) test_skip("it takes minutes: STATOR_LONG_TESTS=1 runs it");
+    make_work();
+    for (int i = 0; i < 2; i++) text = run_there(command[i]);
+    EXPECT(has_learned("runs/a"));
+    EXPECT(!strncmp(text, "static int ", 11) && strlen(text) > 60 && strchr(text, '('));
+    static const char *const files[] = {"config.yaml", "plan.json", "metrics.jsonl",
+                                        "loss.svg"};
+    for (int i = 0; i < ARRAY_LEN(files); i++)
+        EXPECT(file_exists(path_join(mem(), in_work("runs/a"), files[i])));
+}
 
 static void expect_losses(const char *a, const char *b, int steps) {
     runs_expect_near_losses(in_work(a), in_work(b), steps);
