@@ -415,6 +415,7 @@ TEST(text_of_bytes) {
 
 /* Weights of 25 MB and caches of 4 MB a text: a quarter of a limit that is just enough for the
  * weights is several caches too many. Fewer texts at a time then, unless a number is asked for. */
+TEST_LABEL_OF(a_batch_that_fits, SLOW);
 TEST(a_batch_that_fits) {
     enum { STEP_MB = 8, MOST_MB = 400 };
     Arena *mem = arena_new();
