@@ -16,6 +16,9 @@ int cmd_plan(int argc, char **argv);
 /* stator search CONFIG.yaml -n RANKS [--machine FILE] [--json] [--write FILE] [--a.b.c VALUE
  * ...]: the fastest strategy. EXIT_MEMORY: none fits. */
 int cmd_search(int argc, char **argv);
+/* stator layer CONFIG.yaml -n RANKS [--machine FILE] [--layer_bytes BYTES] [--a.b.c VALUE ...]:
+ * the fastest placements inside of a layer. EXIT_MEMORY: none fit. */
+int cmd_layer(int argc, char **argv);
 /* stator simulate CONFIG.yaml [-n RANKS] [--steps N] [--a.b.c VALUE ...]: all ranks of its
  * strategy in this process. EXIT_DIFFERS: they do not compute what one rank does. */
 int cmd_simulate(int argc, char **argv);

@@ -15,6 +15,7 @@ static const char *const rooms[] = {
     "passes/shard",
     "passes/model",
     "passes/estimate",
+    "passes/layer",
     "passes/comm",
     "passes/lower",
     "runtime/core",
@@ -229,6 +230,7 @@ static const char *const of_text[] = {
     "!strcmp(list[i].text, one->text)",             /* share: equal functions */
     "strcmp(all->kernel[i].text, text)",            /* fuse: equal kernels */
     "strcmp(generators[k].is.name, name)",          /* schedule: what a user writes */
+    "!strcmp(k->name, name)", /* layer: values that one entry of the user places */
     "a && b ? !strcmp(a, b) : a == b",              /* made_again: equal policies */
     "!strncmp(word, text, strlen(text))",           /* made_again: an attribute's value */
     "!strcmp(of->s, \"max\")",                      /* lower_comm: an attribute's value */

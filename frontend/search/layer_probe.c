@@ -1,0 +1,151 @@
+/* layer_probe.c - see layer_probe.h. */
+#include "frontend/search/layer_probe.h"
+#include "frontend/config/config_state.h"
+#include "passes/passes.h"
+
+static const char sharded_passes[] =
+    "simplify,seed,zero,narrow,remake,cut,autodiff,simplify,train,hoist,simplify,shard";
+static const char local_passes[] = "reshard,collect,simplify,localize,simplify,keep";
+static const char fused_passes[] = "beside,sink,simplify,bucket,expand,simplify,epilogue,"
+                                   "arrange,fuse,overlap";
+
+/* ---- configurations ---- */
+
+/* One stage of so many replicas and ranks of tp, without what is besides the layer. */
+static Config config_of(const Config *cfg, int replicas, int ranks, bool sp, TextList user) {
+    Config c = *cfg;
+    c.notes = NULL;
+    c.n_notes = c.cap_notes = 0;
+    c.parallel_config_data_parallel = replicas;
+    c.parallel_config_model_parallel = ranks;
+    c.parallel_config_context_parallel = 1;
+    c.parallel_config_context_parallel_algo = CP_ULYSSES;
+    c.parallel_config_sequence_parallel = sp;
+    c.parallel_config_pipeline_stage = 1;
+    c.parallel_config_pp_interleave_num = 1;
+    c.parallel_config_num_layer_list = (IntTable){0};
+    c.parallel_config_offset = (IntList){0};
+    c.parallel_config_num_layers_in_first_pipeline_stage = -1;
+    c.parallel_config_num_layers_in_last_pipeline_stage = -1;
+    c.parallel_config_optimizer_shard = false;
+    c.parallel_enable_parallel_optimizer = false;
+    c.parallel_parallel_optimizer_config_optimizer_level = ZERO_AUTO;
+    c.recompute_config_recompute = (TextList){0};
+    c.runner_config_batch_size = cfg->runner_config_batch_size;
+    c.parallel_shard = user;
+    c.context_tile_size = 0; /* a layer has no tiles */
+    c.dump_ir = "";
+    return c;
+}
+
+static Job *job_of(Arena *mem, Config *cfg, PassOptions *o) {
+    Job *j = NEW(mem, Job);
+    *j = (Job){.mem = mem, .cfg = cfg, .strategy = strategy_of_config(cfg)};
+    job_choose_model(j);
+    job_choose_shape(j);
+    strategy_check(cfg, &j->strategy, job_spec(j), j->shape);
+    j->strategy.bucket_bytes = strategy_bucket_bytes(&j->strategy, job_spec(j));
+    j->strategy.gradient_groups = 0;
+    *o = strategy_pass_options(cfg);
+    o->unverified = true;
+    return j;
+}
+
+LayerGraph *layer_probe_graph(Arena *mem, const LayerAsk *a) {
+    PassOptions o;
+    Config *c = NEW(mem, Config);
+    *c = config_of(a->job->cfg, 1, a->ranks, false, (TextList){0});
+    Job *j = job_of(mem, c, &o);
+    Module *m = job_build_step(j, &o);
+    passes_run(m, "simplify", &o);
+    return layer_graph(mem, m, &o, a->ranks, a->machine);
+}
+
+/* ---- as planned ---- */
+
+static double seconds_of(Arena *mem, const LayerGraph *g, const LayerAsk *a,
+                         const Module *m) {
+    FuncSizes s = func_sizes(mem, m, NULL);
+    Timing t = {.mem = mem,
+                .m = g->machine,
+                .rank = g->rank,
+                .stretch = g->stretch,
+                .shape = mesh_shapes(mem, g->machine, &m->mesh, 1, a->machine.threads)};
+    const FuncTime *f = func_seconds(mem, &s, &t);
+    const Op *loop[2];
+    if (layer_loops(m, loop)) return 0;
+    return f[op_func(loop[0])->nth].all + f[op_func(loop[1])->nth].all;
+}
+
+static void plan(Arena *own, Arena *mem, const LayerAsk *a, const LayerGraph *g, Config *c,
+                 LayerPlanned *p) {
+    PassOptions o;
+    Job *j = job_of(own, c, &o);
+    Module *m = job_build_step(j, &o);
+    strategy_apply(&j->strategy, job_spec(j), m, &o);
+    passes_run(m, sharded_passes, &o);
+    p->choice = layer_read(mem, g, m, &p->differs);
+    passes_run(m, local_passes, &o);
+    p->sent = layer_messages(m);
+    passes_run(m, fused_passes, &o);
+    p->seconds = seconds_of(own, g, a, m);
+}
+
+LayerPlanned layer_probe_plan(Arena *mem, const LayerAsk *a, const LayerGraph *g, int n,
+                              char **entry, bool sequence_parallel) {
+    LayerPlanned *p = NEW(mem, LayerPlanned);
+    Arena *own = arena_new();
+    Config *c = NEW(own, Config);
+    Catch caught;
+    if (CATCH(caught)) {
+        *c = config_of(a->job->cfg, 1, a->ranks, sequence_parallel,
+                       (TextList){.items = (const char **)entry, .n = MAX(n, 0)});
+        plan(own, mem, a, g, c, p);
+        catch_end(&caught);
+    } else {
+        p->refused = arena_strdup(mem, caught.message);
+    }
+    arena_free(own);
+    return *p;
+}
+
+/* ---- entries ---- */
+
+/* By group: 1 + the dimension that replicas split, as a program of two has it. */
+static int *sample_dims(Arena *mem, const LayerAsk *a, const LayerGraph *g) {
+    PassOptions o;
+    const char *why;
+    Config *c = NEW(mem, Config);
+    *c = config_of(a->job->cfg, 2, 1, false, (TextList){0});
+    Job *j = job_of(mem, c, &o);
+    Module *m = job_build_step(j, &o);
+    strategy_apply(&j->strategy, job_spec(j), m, &o);
+    passes_run(m, sharded_passes, &o);
+    const LayerChoice *two = layer_read(mem, g, m, &why);
+    return two ? two->seed : NULL;
+}
+
+static char *entry_of(Arena *mem, const LayerGroup *k, int seed, int sample) {
+    Text t = text_new(mem);
+    if (k->func) text_add(&t, "%s/", k->func);
+    text_add(&t, "%s=", k->name);
+    for (int d = 1; d <= k->ty.rank; d++) {
+        bool here = d == seed, replicas = !k->param && d == sample;
+        text_add(&t, "%s%s", d > 1 ? "," : "",
+                 here ? (replicas ? "dp.tp" : "tp") : (replicas ? "dp" : "-"));
+    }
+    return t.s;
+}
+
+char **layer_entries(Arena *mem, const LayerAsk *a, const LayerGraph *g,
+                     const LayerChoice *c, int *n) {
+    char **entry = NEW_ARRAY(mem, char *, (size_t)g->ngroups + 1);
+    Arena *own = arena_new();
+    const int *sample = sample_dims(own, a, g);
+    *n = 0;
+    for (int i = 0; i < g->ngroups; i++)
+        if (g->group[i].param || c->seed[i] != PLACE_WHOLE)
+            entry[(*n)++] = entry_of(mem, &g->group[i], c->seed[i], sample ? sample[i] : 0);
+    arena_free(own);
+    return entry;
+}

@@ -1,0 +1,377 @@
+/* factors.c - see factors.h. */
+#include "passes/layer/factors.h"
+#include <math.h>
+
+Factors factors_new(Arena *mem) {
+    return (Factors){.mem = mem};
+}
+
+int factors_var(Factors *f, int states) {
+    check(states > 0);
+    PUSH(f->mem, f->states, f->n, f->cap, states);
+    return f->n - 1;
+}
+
+static int64_t entries_of(const Factors *f, const Factor *t) {
+    int64_t n = 1;
+    for (int k = 0; k < t->n; k++) n *= f->states[t->var[k]];
+    return n;
+}
+
+double *factors_add(Factors *f, int n, const int *var) {
+    Factor t = {.n = n};
+    check(n > 0 && n <= FACTOR_VARS);
+    for (int k = 0; k < n; k++) {
+        check(var[k] >= 0 && var[k] < f->n);
+        for (int j = 0; j < k; j++) check(var[j] != var[k]);
+        t.var[k] = var[k];
+    }
+    t.cost = NEW_ARRAY(f->mem, double, (size_t)entries_of(f, &t));
+    PUSH(f->mem, f->factor, f->nfactors, f->factor_cap, t);
+    return t.cost;
+}
+
+static int64_t entry_at(const Factors *f, const Factor *t, const int *state) {
+    int64_t at = 0;
+    for (int k = 0; k < t->n; k++) at = at * f->states[t->var[k]] + state[t->var[k]];
+    return at;
+}
+
+double factors_sum(const Factors *f, const int *state) {
+    double sum = 0;
+    for (int i = 0; i < f->nfactors; i++)
+        sum += f->factor[i].cost[entry_at(f, &f->factor[i], state)];
+    return sum;
+}
+
+/* ---- states that cannot be ---- */
+
+typedef struct Alive {
+    bool **yes; /* by variable and state */
+    int *n;     /* states left */
+    int **left; /* by variable: them */
+} Alive;
+
+static void state_of_entry(const Factors *f, const Factor *t, int64_t entry, int *at) {
+    for (int k = t->n; k-- > 0;) {
+        at[k] = (int)(entry % f->states[t->var[k]]);
+        entry /= f->states[t->var[k]];
+    }
+}
+
+/* Drops states that no entry of the table supports; true: it dropped some. */
+static bool drop_by(const Factors *f, const Factor *t, Alive *a, Arena *mem) {
+    bool *ok[FACTOR_VARS], changed = false;
+    int64_t n = entries_of(f, t);
+    for (int k = 0; k < t->n; k++) ok[k] = NEW_ARRAY(mem, bool, (size_t)f->states[t->var[k]]);
+    for (int64_t e = 0; e < n; e++) {
+        int at[FACTOR_VARS];
+        bool may = t->cost[e] < INFINITY;
+        if (may) state_of_entry(f, t, e, at);
+        for (int k = 0; may && k < t->n; k++) may = a->yes[t->var[k]][at[k]];
+        for (int k = 0; may && k < t->n; k++) ok[k][at[k]] = true;
+    }
+    for (int k = 0; k < t->n; k++)
+        for (int s = 0; s < f->states[t->var[k]]; s++) {
+            bool *yes = &a->yes[t->var[k]][s];
+            if (!*yes || ok[k][s]) continue;
+            *yes = false;
+            a->n[t->var[k]]--;
+            changed = true;
+        }
+    return changed;
+}
+
+/* The states that every table supports; false: a variable has none. */
+static bool find_alive(const Factors *f, Arena *mem, Alive *a) {
+    bool changed = true;
+    *a = (Alive){NEW_ARRAY(mem, bool *, (size_t)f->n + 1),
+                 NEW_ARRAY(mem, int, (size_t)f->n + 1),
+                 NEW_ARRAY(mem, int *, (size_t)f->n + 1)};
+    for (int v = 0; v < f->n; v++) {
+        a->yes[v] = NEW_ARRAY(mem, bool, (size_t)f->states[v]);
+        memset(a->yes[v], true, (size_t)f->states[v]);
+        a->n[v] = f->states[v];
+    }
+    while (changed) {
+        changed = false;
+        Arena *round = arena_new();
+        for (int i = 0; i < f->nfactors; i++)
+            changed |= drop_by(f, &f->factor[i], a, round);
+        arena_free(round);
+    }
+    for (int v = 0; v < f->n; v++) {
+        if (!a->n[v]) return false;
+        a->left[v] = NEW_ARRAY(mem, int, (size_t)a->n[v]);
+        for (int s = 0, k = 0; s < f->states[v]; s++)
+            if (a->yes[v][s]) a->left[v][k++] = s;
+    }
+    return true;
+}
+
+/* ---- elimination ---- */
+
+typedef struct Table { /* over any number of variables, ascending */
+    int n, *var;
+    double *cost;
+    bool used; /* it has been added to another */
+} Table;
+
+typedef struct Step { /* a variable that was eliminated */
+    int var;
+    Table over;    /* the other variables */
+    uint16_t *best; /* its state, by entry */
+} Step;
+
+typedef struct Elimination {
+    Arena *mem;
+    int n;
+    const int *states; /* that are left */
+    Table *table;
+    int ntables, cap;
+    bool *done;
+    bool *near; /* [n][n]: in a table together */
+    double sum; /* of tables without variables */
+} Elimination;
+
+static Table shrunk(Elimination *e, const Factors *f, const Factor *t, const Alive *a) {
+    Table r = {.n = t->n, .var = NEW_ARRAY(e->mem, int, FACTOR_VARS)};
+    int order[FACTOR_VARS], n = 1;
+    for (int k = 0; k < t->n; k++) {
+        int at = k;
+        while (at > 0 && t->var[order[at - 1]] > t->var[k]) order[at] = order[at - 1], at--;
+        order[at] = k;
+    }
+    for (int k = 0; k < t->n; k++) {
+        r.var[k] = t->var[order[k]];
+        n *= a->n[r.var[k]];
+    }
+    r.cost = NEW_ARRAY(e->mem, double, (size_t)n);
+    for (int i = 0; i < n; i++) {
+        int at[FACTOR_VARS], rest = i;
+        int64_t entry = 0;
+        for (int k = t->n; k-- > 0; rest /= a->n[r.var[k]])
+            at[order[k]] = a->left[r.var[k]][rest % a->n[r.var[k]]];
+        for (int k = 0; k < t->n; k++) entry = entry * f->states[t->var[k]] + at[k];
+        r.cost[i] = t->cost[entry];
+    }
+    return r;
+}
+
+static void put(Elimination *e, Table t) {
+    for (int i = 0; i < t.n; i++)
+        for (int j = 0; j < t.n; j++) e->near[t.var[i] * e->n + t.var[j]] = true;
+    if (t.n)
+        PUSH(e->mem, e->table, e->ntables, e->cap, t);
+    else
+        e->sum += t.cost[0];
+}
+
+/* Entries of the table that eliminating v leaves. */
+static double size_without(const Elimination *e, int v) {
+    double size = 1;
+    for (int u = 0; u < e->n; u++)
+        if (u != v && !e->done[u] && e->near[v * e->n + u]) size *= e->states[u];
+    return size;
+}
+
+/* ---- in which order ---- */
+
+enum { ORDERS = 64 };
+
+typedef struct Order {
+    int *var;
+    double entries; /* that are gone through in all */
+    double most;    /* for one variable */
+} Order;
+
+/* Pairs of its neighbours that come together by eliminating v, weighed by their states. */
+static double fill_of(const Elimination *e, int v) {
+    double fill = 0;
+    for (int a = 0; a < e->n; a++) {
+        if (a == v || e->done[a] || !e->near[v * e->n + a]) continue;
+        for (int b = a + 1; b < e->n; b++)
+            if (b != v && !e->done[b] && e->near[v * e->n + b] && !e->near[a * e->n + b])
+                fill += log2(e->states[a]) * log2(e->states[b]);
+    }
+    return fill;
+}
+
+/* The less the earlier: entries, or pairs that come together; from the third order on with a
+ * little chance, which is the same every time. */
+static double rank_of(const Elimination *e, int v, int nth) {
+    uint64_t key[2] = {(uint64_t)nth, (uint64_t)v};
+    double chance = nth < 2 ? 0 : (double)(hash64(key, sizeof key) >> 40) / (1 << 24);
+    double by = nth % 2 ? fill_of(e, v) : log2(size_without(e, v) * e->states[v]);
+    return (by + 1) * (1 + 0.5 * chance);
+}
+
+static int first_var(const Elimination *e, int nth) {
+    int best = -1;
+    double least = 0;
+    for (int v = 0; v < e->n; v++) {
+        if (e->done[v]) continue;
+        double rank = rank_of(e, v, nth);
+        if (best < 0 || rank < least) best = v, least = rank;
+    }
+    return best;
+}
+
+static void bring_together(Elimination *e, int v) {
+    for (int a = 0; a < e->n; a++)
+        for (int b = 0; b < e->n && e->near[v * e->n + a]; b++)
+            if (e->near[v * e->n + b]) e->near[a * e->n + b] = true;
+    e->done[v] = true;
+}
+
+/* One order without its tables. */
+static Order try_order(Arena *mem, const Elimination *from, int nth) {
+    size_t pairs = (size_t)from->n * (size_t)from->n;
+    Elimination e = *from;
+    Order o = {.var = NEW_ARRAY(mem, int, (size_t)e.n + 1)};
+    e.near = NEW_ARRAY(mem, bool, pairs + 1);
+    e.done = NEW_ARRAY(mem, bool, (size_t)e.n + 1);
+    memcpy(e.near, from->near, pairs);
+    for (int i = 0; i < e.n; i++) {
+        int v = o.var[i] = first_var(&e, nth);
+        double entries = size_without(&e, v) * e.states[v];
+        o.entries += entries;
+        o.most = MAX(o.most, entries);
+        bring_together(&e, v);
+    }
+    return o;
+}
+
+static Order best_order(Arena *mem, const Elimination *e) {
+    Order best = try_order(mem, e, 0);
+    for (int nth = 1; nth < ORDERS; nth++) {
+        Order o = try_order(mem, e, nth);
+        if (o.entries < best.entries) best = o;
+    }
+    return best;
+}
+
+/* How far entries of t lie apart when a variable goes to its next state. */
+static int64_t stride_of(const Elimination *e, const Table *t, int var) {
+    int64_t stride = 1;
+    for (int k = t->n; k-- > 0; stride *= e->states[t->var[k]])
+        if (t->var[k] == var) return stride;
+    return 0;
+}
+
+static bool has_var(const Table *t, int var) {
+    for (int k = 0; k < t->n; k++)
+        if (t->var[k] == var) return true;
+    return false;
+}
+
+typedef struct Addend { /* a table that the variable is in */
+    const double *cost;
+    int64_t *stride; /* by variable of the step */
+    int64_t own;     /* of the variable */
+    int64_t at;
+} Addend;
+
+static int find_addends(Elimination *e, const Step *s, Addend *add) {
+    int n = 0;
+    for (int i = 0; i < e->ntables; i++) {
+        Table *t = &e->table[i];
+        if (t->used || !has_var(t, s->var)) continue;
+        add[n] = (Addend){.cost = t->cost, .own = stride_of(e, t, s->var)};
+        add[n].stride = NEW_ARRAY(e->mem, int64_t, (size_t)s->over.n + 1);
+        for (int k = 0; k < s->over.n; k++)
+            add[n].stride[k] = stride_of(e, t, s->over.var[k]);
+        t->used = true;
+        n++;
+    }
+    return n;
+}
+
+static void least_of_entry(const Elimination *e, Step *s, const Addend *add, int n,
+                           int64_t entry) {
+    double least = INFINITY;
+    for (int x = 0; x < e->states[s->var]; x++) {
+        double sum = 0;
+        for (int i = 0; i < n; i++) sum += add[i].cost[add[i].at + x * add[i].own];
+        if (sum < least) least = sum, s->best[entry] = (uint16_t)x;
+    }
+    s->over.cost[entry] = least;
+}
+
+/* To the next entry: the last variable counts fastest. */
+static void advance(const Elimination *e, const Step *s, int *at, Addend *add, int n) {
+    for (int k = s->over.n; k-- > 0;) {
+        int states = e->states[s->over.var[k]];
+        bool around = ++at[k] == states;
+        for (int i = 0; i < n; i++)
+            add[i].at += around ? -(states - 1) * add[i].stride[k] : add[i].stride[k];
+        if (!around) return;
+        at[k] = 0;
+    }
+}
+
+static Step eliminate(Elimination *e, int v) {
+    Step s = {.var = v};
+    double size = size_without(e, v);
+    s.over.var = NEW_ARRAY(e->mem, int, (size_t)e->n + 1);
+    for (int u = 0; u < e->n; u++)
+        if (u != v && !e->done[u] && e->near[v * e->n + u]) s.over.var[s.over.n++] = u;
+    s.over.cost = NEW_ARRAY(e->mem, double, (size_t)size);
+    s.best = NEW_ARRAY(e->mem, uint16_t, (size_t)size);
+    Addend *add = NEW_ARRAY(e->mem, Addend, (size_t)e->ntables + 1);
+    int n = find_addends(e, &s, add), *at = NEW_ARRAY(e->mem, int, (size_t)s.over.n + 1);
+    for (int64_t i = 0; i < (int64_t)size; i++) {
+        least_of_entry(e, &s, add, n, i);
+        advance(e, &s, at, add, n);
+    }
+    e->done[v] = true;
+    put(e, s.over);
+    return s;
+}
+
+static void choose_states(const Elimination *e, const Step *step, const Alive *a,
+                          int *state) {
+    int *at = NEW_ARRAY(e->mem, int, (size_t)e->n + 1);
+    for (int i = e->n; i-- > 0;) {
+        const Step *s = &step[i];
+        int64_t entry = 0;
+        for (int k = 0; k < s->over.n; k++)
+            entry = entry * e->states[s->over.var[k]] + at[s->over.var[k]];
+        at[s->var] = s->best[entry];
+        state[s->var] = a->left[s->var][at[s->var]];
+    }
+}
+
+static double solve(const Factors *f, Arena *mem, int64_t cap, int *state) {
+    Alive a;
+    if (!find_alive(f, mem, &a)) return INFINITY;
+    Elimination e = {.mem = mem,
+                     .n = f->n,
+                     .states = a.n,
+                     .done = NEW_ARRAY(mem, bool, (size_t)f->n + 1),
+                     .near = NEW_ARRAY(mem, bool, (size_t)f->n * (size_t)f->n + 1)};
+    for (int i = 0; i < f->nfactors; i++) put(&e, shrunk(&e, f, &f->factor[i], &a));
+    Step *step = NEW_ARRAY(mem, Step, (size_t)f->n + 1);
+    Order o = best_order(mem, &e);
+    if (o.most > (double)cap)
+        fail(EXIT_CONFIG,
+             "choosing placements inside of this layer needs a table of %.3g entries, more "
+             "than %lld; give fewer ops a name, or let the layer have fewer",
+             o.most, (long long)cap);
+    for (int i = 0; i < f->n; i++) step[i] = eliminate(&e, o.var[i]);
+    if (e.sum < INFINITY) choose_states(&e, step, &a, state);
+    return e.sum;
+}
+
+double factors_least(const Factors *f, int64_t cap, int *state) {
+    Arena *mem = arena_new();
+    Catch c;
+    volatile double sum = INFINITY;
+    if (CATCH(c)) {
+        sum = solve(f, mem, cap, state);
+        catch_end(&c);
+    }
+    arena_free(mem);
+    if (c.code) fail_again(c.code, c.message);
+    return sum;
+}

@@ -1,0 +1,187 @@
+/* layer.h - how one layer is split over the ranks of one axis: where every value of it lies,
+ * what every op of it is split over, forward and backward, what that takes on a machine, and
+ * the choice that takes the least. START HERE.
+ *
+ * What is chosen are seeds: for each name of a layer's values, and for each parameter, one
+ * dimension or none. All else follows as pass shard decides it, op by op, so a choice can be
+ * had by entries of parallel.shard. docs/search.md says which ops' decisions are taken as
+ * sure, and leaves those out in which bytes would decide between operands. */
+#ifndef STATOR_LAYER_H
+#define STATOR_LAYER_H
+#include "ir/placement.h"
+#include "passes/estimate/func_seconds.h"
+#include "passes/layer/factors.h"
+
+/* A placement over the axis: whole, dimension d split (1 + d), or a partial sum, which is
+ * behind the dimensions: 1 + rank. */
+enum { PLACE_WHOLE = 0 };
+
+/* Values that have one name, and so one seed. */
+typedef struct LayerGroup {
+    const char *func; /* of the value; NULL: an argument of the model, a parameter */
+    const char *name;
+    Type ty; /* of the first; of a parameter that of one layer */
+    unsigned may; /* bit d: dimension d can be split */
+    bool param;
+} LayerGroup;
+
+/* An op is computed whole, hands a partial sum on, or is split over a letter (its id). */
+enum { OVER_WHOLE = -1, OVER_PASS = -2 };
+
+/* One way to compute an op, and what decides for it. */
+typedef struct LayerOption {
+    int letter; /* OVER_WHOLE, OVER_PASS, or a dimension id */
+    int voter;  /* the term whose split decides; -1: none is split */
+    unsigned pending, finished; /* operands that must be, must not be partial sums */
+} LayerOption;
+
+typedef struct LayerOp {
+    const Op *op;
+    Over over;            /* its dimensions, split nowhere */
+    int *in, *out;        /* values */
+    LayerOption *option;  /* none: its results are free */
+    int noptions, cap;
+    double *seconds;      /* by letter + 1, whole first */
+} LayerOp;
+
+typedef enum LayerSource {
+    FROM_OP,
+    FROM_GROUP, /* an argument that lies as its seed says */
+    FROM_SAVED, /* what forward handed to backward */
+    FROM_WHOLE  /* an argument that every rank has */
+} LayerSource;
+
+typedef struct LayerValue {
+    const Value *v;
+    LayerSource source;
+    int op;    /* that makes it */
+    int saved; /* the value of forward that it is */
+    int group; /* whose seed places it; -1: none does */
+    bool open; /* a gradient: its seed counts less, and its sum may stay open */
+    bool returned;
+    bool free; /* every rank makes any part of it */
+    int weight; /* as an operand: how much its split counts, as in pass shard */
+    int reads;  /* by ops, and by ends of runs that bring it to a placement */
+} LayerValue;
+
+typedef enum LayerEnd { END_CARRIED, END_GRADIENT, END_SAVED } LayerEnd;
+typedef struct LayerReturn {
+    LayerEnd end;
+    int value;
+    int to; /* the argument that the next run gets it as */
+} LayerReturn;
+
+typedef enum LayerPart { PART_OF_FORWARD, PART_OF_BACKWARD, PART_OF_STEP, LAYER_PARTS } LayerPart;
+extern const char *const layer_part_name[LAYER_PARTS];
+
+typedef struct LayerGraph {
+    Arena *mem;
+    Module *m;
+    const Func *func[2]; /* forward, backward */
+    int first_value[2];  /* of a function; its values are in the order of their ids */
+    int first_op[2];
+    LayerGroup *group;
+    int ngroups, group_cap;
+    LayerOp *op;
+    int nops, op_cap;
+    LayerValue *value;
+    int nvalues, value_cap;
+    LayerReturn *ret;
+    int nrets, ret_cap;
+    int ranks;
+    double layers; /* runs of the loop */
+    double micro; /* micro-batches of a step */
+    double states; /* bytes of the optimizer over those of a parameter */
+    /* the machine */
+    const Machine *machine;
+    const MachineRank *rank;
+    GroupShape shape;
+    double stretch;
+} LayerGraph;
+
+typedef struct LayerMachine {
+    const Machine *machine;
+    int threads; /* of a rank */
+} LayerMachine;
+
+/* From a module at level global, simplified, without seeds, and with options of its strategy;
+ * the module is made `diffed` and belongs to the graph then. n: ranks of the axis. Fails with
+ * EXIT_CONFIG for a model without one loop over layers. */
+LayerGraph *layer_graph(Arena *mem, Module *m, const PassOptions *o, int n,
+                        LayerMachine machine);
+
+/* A choice, made or read off a program. */
+typedef struct LayerChoice {
+    int *seed;   /* by group: PLACE_WHOLE (none), or 1 + dimension */
+    int *letter; /* by op */
+    int *place;  /* by value */
+} LayerChoice;
+
+/* What it takes. */
+typedef struct LayerMessages {
+    double count[LAYER_PARTS][OP_COUNT], bytes[LAYER_PARTS][OP_COUNT]; /* of a run; sent */
+} LayerMessages;
+typedef struct LayerCost {
+    double seconds; /* of a layer, forward and backward, of a micro-batch; with its share of
+                       what is done once a step */
+    double compute, messages, step; /* parts of that */
+    double weight_bytes, kept_bytes; /* of a layer: parameters with gradients and states;
+                                        what is kept for backward */
+    LayerMessages sent;
+} LayerCost;
+LayerCost layer_cost(const LayerGraph *g, const LayerChoice *c);
+
+/* The choice with the fewest seconds, where a byte of a layer costs so many besides. Its
+ * objective to *least; NULL: there is none. */
+typedef struct LayerPrice {
+    double seconds_per_byte;
+} LayerPrice;
+LayerChoice *layer_solve(Arena *mem, const LayerGraph *g, LayerPrice p, double *least);
+/* The problem itself, for other solvers; states[] of a solution to a choice. */
+typedef struct LayerProblem {
+    Factors f;
+    int *group_var, *op_var, *value_var, *need_var; /* -1: none */
+} LayerProblem;
+LayerProblem layer_problem(Arena *mem, const LayerGraph *g, LayerPrice p);
+LayerChoice *layer_choice_of(Arena *mem, const LayerGraph *g, const LayerProblem *p,
+                             const int *state);
+/* The fewest seconds with at most so many bytes of a layer on a rank (0: any), by the price
+ * of a byte at which they fit; *bound: no choice that fits is faster. NULL: none fits. */
+LayerChoice *layer_solve_within(Arena *mem, const LayerGraph *g, double limit_bytes,
+                                double *bound);
+
+/* Off the same module as pass shard has placed it. NULL, and why: the ops are others. */
+LayerChoice *layer_read(Arena *mem, const LayerGraph *g, const Module *sharded,
+                        const char **why);
+/* The messages of the two functions of a program at level local. */
+LayerMessages layer_messages(const Module *local);
+
+/* ---- within the room ---- */
+
+/* What a way to bring a value from one placement to another sends. */
+typedef struct Move {
+    int op; /* OpKind of the collective; -1: none */
+    double bytes, seconds;
+    bool can;
+} Move;
+Move layer_move(const LayerGraph *g, const Type *ty, int from, int to);
+/* Placement that operand i must have when the op is split over the letter, and that result
+ * i then has. With OVER_PASS `was` is the operand's own. */
+int layer_need(const LayerOp *op, int letter, int i, int was);
+int layer_gives(const LayerOp *op, int letter, int i);
+static inline int place_pending(const Type *t) {
+    return 1 + t->rank;
+}
+/* layer_options.c: fills the ways to compute it. */
+void layer_options(LayerGraph *g, LayerOp *op);
+/* May term t (operands, then results) of the op have this placement under the option?
+ * place: of an operand that of its value, of a result its seed. */
+bool layer_allows(const LayerGraph *g, const LayerOp *op, const LayerOption *o, int t,
+                  int place);
+/* The loops over layers, forward and backward; NULL, or what is wrong with the model. */
+const char *layer_loops(const Module *m, const Op *loop[2]);
+/* Seconds once a step, as a share of a micro-batch, of a parameter with that seed. */
+double layer_update_seconds(const LayerGraph *g, const LayerGroup *k, int seed);
+double layer_weight_bytes(const LayerGraph *g, const LayerGroup *k, int seed);
+
+#endif

@@ -1,0 +1,228 @@
+/* options.c - the ways in which pass shard may compute an op of a layer, and what each of them
+ * takes of operands and seeds. It splits an op over the letter that the weightiest of its terms
+ * is split over, and among letters of equal weight over the one that moves the fewest bytes. An
+ * option is one letter with one term that decides for it; it allows no other letter of that
+ * weight, so that bytes have nothing to decide. */
+#include "passes/layer/layer.h"
+
+enum { FOLLOWS = 1, RESULT = 2 };
+
+static int weight_of(const LayerGraph *g, const LayerOp *op, int t) {
+    if (t < op->op->nin) return g->value[op->in[t]].weight;
+    const LayerValue *y = &g->value[op->out[t - op->op->nin]];
+    return y->open && !y->returned ? FOLLOWS : RESULT;
+}
+
+static const Value *term_value(const LayerOp *op, int t) {
+    return t < op->op->nin ? op->op->in[t] : op->op->out[t - op->op->nin];
+}
+
+/* The letter that a placement of the term splits; -1: it splits none. */
+static int letter_of(const LayerOp *op, int t, int place) {
+    const Type *ty = &term_value(op, t)->ty;
+    if (place == PLACE_WHOLE || place == place_pending(ty) || !op->over.has_dims) return -1;
+    return over_leader(&op->over.d, op->over.d.term[t][place - 1]);
+}
+
+static bool fits(const LayerOp *op, int letter) {
+    return over_fits(op->op, &op->over, letter, 1);
+}
+
+/* Does a vote for the letter make pass shard write the op with others? */
+static bool expands(const LayerOp *op, int letter) {
+    return op->over.d.whole[letter] && optab[op->op->kind].expand;
+}
+
+static bool ignored(const LayerOp *op, int t) {
+    bool zero;
+    return t < op->op->nin && value_is_free(op->op->in[t], &zero);
+}
+
+bool layer_allows(const LayerGraph *g, const LayerOp *op, const LayerOption *o, int t,
+                  int place) {
+    bool operand = t < op->op->nin;
+    if (ignored(op, t)) return true;
+    bool sum = operand && place == place_pending(&term_value(op, t)->ty);
+    if (operand && (o->pending >> t & 1) && !sum) return false;
+    if (operand && (o->finished >> t & 1) && sum) return false;
+    int letter = letter_of(op, t, place);
+    if (letter >= 0 && expands(op, letter)) return false;
+    if (letter >= 0 && !fits(op, letter)) letter = -1;
+    if (t == o->voter) return letter == o->letter;
+    if (letter < 0) return true;
+    if (o->letter < 0) return false;
+    int mine = weight_of(g, op, o->voter), its = weight_of(g, op, t);
+    /* of an elementwise op two seeds on different dimensions are refused */
+    if (op_has(op->op, F_MAP) || its == mine) return letter == o->letter;
+    return its < mine;
+}
+
+/* ---- splits ---- */
+
+/* Would a rank's part of a result be more than a part, or a summand? */
+static bool can_split(const LayerOp *op, int letter) {
+    bool finishes = op_has(op->op, F_REDUCE) && !op_has(op->op, F_LINEAR);
+    if (over_leader(&op->over.d, letter) != letter || !fits(op, letter)) return false;
+    for (int t = 0; t < op->op->nin + op->op->nout; t++) {
+        Over o = op->over;
+        int n = 0;
+        over_add(op->op, &o, letter, 0);
+        for (int k = 0; k < o.d.rank[t]; k++) n += o.split[o.d.term[t][k]] != 0;
+        if (n > 1 || (!n && t >= op->op->nin && finishes)) return false;
+    }
+    return true;
+}
+
+static bool has_letter(const LayerOp *op, int t, int letter) {
+    return over_dim(&op->over, t, letter) >= 0;
+}
+
+static void add(LayerGraph *g, LayerOp *op, LayerOption o) {
+    PUSH(g->mem, op->option, op->noptions, op->cap, o);
+}
+
+static void add_splits(LayerGraph *g, LayerOp *op) {
+    for (int id = 0; op->over.has_dims && id < op->over.d.n; id++) {
+        if (!can_split(op, id)) continue;
+        for (int t = 0; t < op->op->nin + op->op->nout; t++)
+            if (has_letter(op, t, id) && !ignored(op, t))
+                add(g, op, (LayerOption){.letter = id, .voter = t});
+    }
+}
+
+/* ---- sums that are handed on ---- */
+
+static unsigned float_operands(const LayerOp *op) {
+    unsigned set = 0;
+    for (int i = 0; i < op->op->nin; i++)
+        if (dtype_is_float(op->op->in[i]->ty.dt) && !ignored(op, i)) set |= 1u << i;
+    return set;
+}
+
+static bool float_results(const Op *op) {
+    for (int i = 0; i < op->nout; i++)
+        if (!dtype_is_float(op->out[i]->ty.dt)) return false;
+    return true;
+}
+
+static bool rounds(const Op *op) {
+    return op_has(op, F_CAST) &&
+           dtype_bytes[op->out[0]->ty.dt] < dtype_bytes[op->in[0]->ty.dt];
+}
+
+/* Does a sum of these operands go on into the results? As hands_on of pass shard. */
+static bool hands_on(const LayerOp *op, unsigned pending) {
+    int64_t in = 0, out = 0;
+    unsigned all = float_operands(op);
+    if (!pending || rounds(op->op) || !float_results(op->op)) return false;
+    for (int i = 0; i < op->op->nin; i++)
+        if (pending >> i & 1) in += type_count(&op->op->in[i]->ty);
+    for (int i = 0; i < op->op->nout; i++) out += type_count(&op->op->out[i]->ty);
+    if (op_has(op->op, F_PLUS))
+        return pending == all || op->op->out[0]->ty.rank == 0;
+    if (op_has(op->op, F_MOVE)) return true;
+    if (!op_has(op->op, F_LINEAR) || out > in) return false;
+    if (op_has(op->op, F_ADDENDS)) return op->op->nin == 2 && !(pending & (pending - 1));
+    return pending == all;
+}
+
+enum { FEW_OPERANDS = 4 };
+
+/* Every set of operands that are sums, where that may make a difference. */
+static void add_wholes(LayerGraph *g, LayerOp *op) {
+    unsigned all = float_operands(op), in_all = op->op->nin < 32 ? all : 0;
+    bool linear = op_has(op->op, F_PLUS | F_MOVE | F_LINEAR) && op->over.has_dims;
+    if (!linear || op->op->nin > FEW_OPERANDS) {
+        /* of many operands: all are sums, or none is */
+        add(g, op, (LayerOption){.letter = OVER_WHOLE, .voter = -1,
+                                 .finished = linear ? all : 0});
+        if (linear && hands_on(op, all))
+            add(g, op, (LayerOption){.letter = OVER_PASS, .voter = -1, .pending = all});
+        return;
+    }
+    for (unsigned set = 0; set <= in_all; set++) {
+        if (set & ~all) continue;
+        add(g, op, (LayerOption){.letter = hands_on(op, set) ? OVER_PASS : OVER_WHOLE,
+                                 .voter = -1, .pending = set, .finished = all & ~set});
+    }
+}
+
+/* ---- what they take ---- */
+
+static Over over_letter(const LayerOp *op, int letter) {
+    Over o = op->over;
+    if (letter >= 0) over_add(op->op, &o, letter, 0);
+    return o;
+}
+
+static int place_of(const Type *t) {
+    for (int d = 0; d < t->rank; d++)
+        if (t->split[d]) return 1 + d;
+    return t->pending ? place_pending(t) : PLACE_WHOLE;
+}
+
+int layer_need(const LayerOp *op, int letter, int i, int was) {
+    const Type *ty = &op->op->in[i]->ty;
+    if (letter == OVER_PASS) {
+        bool sum = dtype_is_float(ty->dt) &&
+                   (op_has(op->op, F_PLUS) || was == place_pending(ty));
+        return sum ? place_pending(ty) : PLACE_WHOLE;
+    }
+    Over o = over_letter(op, letter);
+    Type t = over_operand(op->op, &o, i);
+    return place_of(&t);
+}
+
+int layer_gives(const LayerOp *op, int letter, int i) {
+    const Type *ty = &op->op->out[i]->ty;
+    if (letter == OVER_PASS)
+        return dtype_is_float(ty->dt) ? place_pending(ty) : PLACE_WHOLE;
+    Over o = over_letter(op, letter);
+    Type t = over_result(op->op, &o, i);
+    return place_of(&t);
+}
+
+static void cut(Type *t, int n) {
+    for (int d = 0; d < t->rank; d++)
+        if (t->split[d]) t->dim[d] /= n;
+    memset(t->split, 0, sizeof t->split);
+    t->pending = 0;
+}
+
+/* The op as a rank has it. */
+static double seconds_over(LayerGraph *g, const LayerOp *op, int letter) {
+    Arena *mem = arena_new();
+    Over o = over_letter(op, letter);
+    Op part = *op->op;
+    OpSizes sizes = {0};
+    int *row = NEW_ARRAY(mem, int, (size_t)op->op->fn->nops + 1);
+    part.in = NEW_ARRAY(mem, Value *, (size_t)part.nin + 1);
+    part.out = NEW_ARRAY(mem, Value *, (size_t)part.nout + 1);
+    for (int t = 0; t < part.nin + part.nout; t++) {
+        Value *v = NEW(mem, Value);
+        *v = *term_value(op, t);
+        v->ty = t < part.nin ? over_operand(op->op, &o, t)
+                             : over_result(op->op, &o, t - part.nin);
+        cut(&v->ty, g->ranks);
+        *(t < part.nin ? &part.in[t] : &part.out[t - part.nin]) = v;
+    }
+    op_sizes_add(mem, &sizes, &part, true, NULL, row);
+    double seconds = 0;
+    for (int i = 0; i < sizes.n; i++)
+        seconds += g->stretch * op_size_seconds(g->machine, g->rank, &sizes.size[i]);
+    arena_free(mem);
+    return seconds;
+}
+
+void layer_options(LayerGraph *g, LayerOp *op) {
+    bool free = true;
+    op->over = over_none(op->op);
+    for (int i = 0; i < op->op->nout; i++) free &= g->value[op->out[i]].free;
+    op->seconds = NEW_ARRAY(g->mem, double, (size_t)op->over.d.n + 1);
+    if (free) return;
+    add_wholes(g, op);
+    add_splits(g, op);
+    op->seconds[0] = seconds_over(g, op, OVER_WHOLE);
+    for (int id = 0; op->over.has_dims && id < op->over.d.n; id++)
+        if (can_split(op, id)) op->seconds[id + 1] = seconds_over(g, op, id);
+}

@@ -1,0 +1,313 @@
+/* problem.c - the choice for a layer as tables over few variables: the seed of each group, how
+ * each op is computed, where each value lies, and which placements its readers need of it. */
+#include "passes/layer/layer.h"
+#include <math.h>
+
+enum {
+    MOST_ENTRIES = 1 << 27,
+    MOST_NEEDS = 8, /* placements that the readers of a value may need */
+    MOST_PRICES = 40
+};
+
+typedef struct Make {
+    const LayerGraph *g;
+    LayerProblem *p;
+    LayerPrice price;
+    int *need; /* by value: MOST_NEEDS placements that its readers may need */
+    int *nneeds;
+} Make;
+
+static double *table(Make *k, int n, int a, int b, int c) {
+    return factors_add(&k->p->f, n, (int[]){a, b, c});
+}
+
+static int states_of(const Make *k, int var) {
+    return k->p->f.states[var];
+}
+
+static const Type *type_of(const LayerGraph *g, int value) {
+    return &g->value[value].v->ty;
+}
+
+static double moved(const LayerGraph *g, int value, int from, int to) {
+    Move m = layer_move(g, type_of(g, value), from, to);
+    return m.can ? m.seconds : INFINITY;
+}
+
+/* ---- what readers need ---- */
+
+static int need_of(const LayerOp *op, const LayerOption *o, int i) {
+    bool sum = o->pending >> i & 1;
+    return layer_need(op, o->letter, i,
+                      sum ? place_pending(&op->op->in[i]->ty) : PLACE_WHOLE);
+}
+
+static int need_index(const Make *k, int value, int place) {
+    for (int i = 0; i < k->nneeds[value]; i++)
+        if (k->need[value * MOST_NEEDS + i] == place) return i;
+    return -1;
+}
+
+static void may_need(Make *k, int value, int place) {
+    if (place == place_pending(type_of(k->g, value))) return;
+    if (need_index(k, value, place) >= 0) return;
+    check(k->nneeds[value] < MOST_NEEDS);
+    k->need[value * MOST_NEEDS + k->nneeds[value]++] = place;
+}
+
+static void find_needs(Make *k) {
+    const LayerGraph *g = k->g;
+    for (int n = 0; n < g->nops; n++)
+        for (int j = 0; j < g->op[n].noptions; j++)
+            for (int i = 0; i < g->op[n].op->nin; i++)
+                if (g->value[g->op[n].in[i]].reads > 1)
+                    may_need(k, g->op[n].in[i], need_of(&g->op[n], &g->op[n].option[j], i));
+    for (int r = 0; r < g->nrets; r++) {
+        if (g->ret[r].end != END_CARRIED || g->value[g->ret[r].value].reads < 2) continue;
+        for (int q = 0; q <= type_of(g, g->ret[r].value)->rank; q++)
+            may_need(k, g->ret[r].value, q);
+    }
+}
+
+/* ---- variables ---- */
+
+static void add_group(Make *k, int nth) {
+    const LayerGroup *u = &k->g->group[nth];
+    int v = k->p->group_var[nth] = factors_var(&k->p->f, 1 + u->ty.rank);
+    double *cost = table(k, 1, v, 0, 0);
+    for (int s = 0; s <= u->ty.rank; s++) {
+        bool may = s == PLACE_WHOLE || u->may >> (s - 1) & 1;
+        cost[s] = layer_update_seconds(k->g, u, s) +
+                  k->price.seconds_per_byte * layer_weight_bytes(k->g, u, s);
+        if (!may) cost[s] = INFINITY;
+    }
+}
+
+static void add_value(Make *k, int nth) {
+    const LayerValue *x = &k->g->value[nth];
+    k->p->value_var[nth] = k->p->need_var[nth] = -1;
+    if (x->free || (x->op >= 0 && !k->g->op[x->op].noptions)) return;
+    int v = k->p->value_var[nth] = factors_var(&k->p->f, x->v->ty.rank + 2);
+    if (x->reads < 2 || !k->nneeds[nth]) return;
+    int n = k->p->need_var[nth] = factors_var(&k->p->f, 1 << k->nneeds[nth]);
+    double *cost = table(k, 2, v, n, 0);
+    for (int p = 0; p < states_of(k, v); p++)
+        for (int set = 0; set < states_of(k, n); set++, cost++)
+            for (int i = 0; i < k->nneeds[nth]; i++)
+                if (set >> i & 1)
+                    *cost += moved(k->g, nth, p, k->need[nth * MOST_NEEDS + i]);
+}
+
+static void add_op(Make *k, int nth) {
+    const LayerOp *op = &k->g->op[nth];
+    k->p->op_var[nth] = -1;
+    if (!op->noptions) return;
+    int v = k->p->op_var[nth] = factors_var(&k->p->f, op->noptions);
+    double *cost = table(k, 1, v, 0, 0);
+    for (int j = 0; j < op->noptions; j++) {
+        int letter = op->option[j].letter;
+        cost[j] = op->seconds[letter < 0 ? 0 : letter + 1];
+    }
+}
+
+/* ---- tables ---- */
+
+/* The reader gets the value as `place`, from its own placement or from what is needed
+ * besides. */
+static void read_by_op(Make *k, int nth, int i) {
+    const LayerOp *op = &k->g->op[nth];
+    int value = op->in[i], v = k->p->value_var[value], o = k->p->op_var[nth];
+    int n = k->p->need_var[value], sum = place_pending(type_of(k->g, value));
+    if (v < 0) return;
+    double *cost = table(k, 2, v, o, 0);
+    for (int p = 0; p < states_of(k, v); p++)
+        for (int j = 0; j < op->noptions; j++, cost++) {
+            int need = need_of(op, &op->option[j], i);
+            bool may = layer_allows(k->g, op, &op->option[j], i, p);
+            if (may && (n < 0 || need == sum)) *cost = moved(k->g, value, p, need);
+            if (!may) *cost = INFINITY;
+        }
+    if (n < 0) return;
+    cost = table(k, 2, o, n, 0);
+    for (int j = 0; j < op->noptions; j++)
+        for (int set = 0; set < states_of(k, n); set++, cost++) {
+            int at = need_index(k, value, need_of(op, &op->option[j], i));
+            if (at >= 0 && !(set >> at & 1)) *cost = INFINITY;
+        }
+}
+
+/* Result i lies as its seed says, or as the op gives it. */
+static void make_result(Make *k, int nth, int i) {
+    const LayerOp *op = &k->g->op[nth];
+    int value = op->out[i], v = k->p->value_var[value], o = k->p->op_var[nth];
+    int group = k->g->value[value].group;
+    int s = group >= 0 ? k->p->group_var[group] : -1;
+    if (v < 0) return;
+    double *cost = table(k, s < 0 ? 2 : 3, v, o, s);
+    for (int p = 0; p < states_of(k, v); p++)
+        for (int j = 0; j < op->noptions; j++)
+            for (int seed = 0; seed < (s < 0 ? 1 : states_of(k, s)); seed++, cost++) {
+                int gives = layer_gives(op, op->option[j].letter, i);
+                int want = seed == PLACE_WHOLE ? gives : seed;
+                *cost = p == want ? moved(k->g, value, gives, want) : INFINITY;
+            }
+    if (s < 0) return;
+    cost = table(k, 2, o, s, 0);
+    for (int j = 0; j < op->noptions; j++)
+        for (int seed = 0; seed < states_of(k, s); seed++, cost++)
+            if (!layer_allows(k->g, op, &op->option[j], op->op->nin + i, seed))
+                *cost = INFINITY;
+}
+
+static void take_argument(Make *k, int nth) {
+    const LayerValue *x = &k->g->value[nth];
+    int v = k->p->value_var[nth], sum = place_pending(&x->v->ty), from = -1;
+    if (v < 0) return;
+    if (x->source == FROM_GROUP) from = k->p->group_var[x->group];
+    if (x->source == FROM_SAVED) from = k->p->value_var[x->saved];
+    if (from < 0) {
+        double *cost = table(k, 1, v, 0, 0);
+        for (int p = 0; p < states_of(k, v); p++)
+            if (p != PLACE_WHOLE) cost[p] = INFINITY;
+        return;
+    }
+    double *cost = table(k, 2, v, from, 0);
+    for (int p = 0; p < states_of(k, v); p++)
+        for (int q = 0; q < states_of(k, from); q++, cost++)
+            if (p != q || p == sum) *cost = INFINITY;
+}
+
+static void carry(Make *k, const LayerReturn *r) {
+    int v = k->p->value_var[r->value], to = k->p->value_var[r->to];
+    int n = k->p->need_var[r->value];
+    if (v < 0 || to < 0 || v == to) return;
+    double *cost = n < 0 ? table(k, 2, v, to, 0) : table(k, 2, n, to, 0);
+    for (int a = 0; a < states_of(k, n < 0 ? v : n); a++)
+        for (int q = 0; q < states_of(k, to); q++, cost++) {
+            int at = need_index(k, r->value, q);
+            if (n < 0)
+                *cost = moved(k->g, r->value, a, q);
+            else if (at < 0 || !(a >> at & 1))
+                *cost = INFINITY;
+        }
+}
+
+/* A gradient that is split where its parameter is whole would make three gathers of the
+ * update; it is left out. */
+static void finish_gradient(Make *k, const LayerReturn *r) {
+    const LayerValue *x = &k->g->value[r->value];
+    int v = k->p->value_var[r->value], sum = place_pending(&x->v->ty);
+    int s = x->group >= 0 ? k->p->group_var[x->group] : -1;
+    if (v < 0) return;
+    double *cost = table(k, s < 0 ? 1 : 2, v, s, 0);
+    for (int p = 0; p < states_of(k, v); p++)
+        for (int seed = 0; seed < (s < 0 ? 1 : states_of(k, s)); seed++, cost++) {
+            *cost = moved(k->g, r->value, p, seed) / k->g->micro;
+            if (p != seed && p != sum) *cost = INFINITY;
+        }
+}
+
+static void save(Make *k, const LayerReturn *r) {
+    int v = k->p->value_var[r->value];
+    const Type *ty = type_of(k->g, r->value);
+    if (v < 0) return;
+    double *cost = table(k, 1, v, 0, 0);
+    for (int p = 0; p < states_of(k, v); p++) {
+        bool split = p != PLACE_WHOLE && p != place_pending(ty);
+        cost[p] = k->price.seconds_per_byte * (double)type_bytes(ty) /
+                  (split ? k->g->ranks : 1);
+    }
+}
+
+LayerProblem layer_problem(Arena *mem, const LayerGraph *g, LayerPrice price) {
+    static void (*const end[])(Make *, const LayerReturn *) = {
+        [END_CARRIED] = carry, [END_GRADIENT] = finish_gradient, [END_SAVED] = save};
+    LayerProblem p = {.f = factors_new(mem),
+                      .group_var = NEW_ARRAY(mem, int, (size_t)g->ngroups + 1),
+                      .op_var = NEW_ARRAY(mem, int, (size_t)g->nops + 1),
+                      .value_var = NEW_ARRAY(mem, int, (size_t)g->nvalues + 1),
+                      .need_var = NEW_ARRAY(mem, int, (size_t)g->nvalues + 1)};
+    Make k = {g, &p, price, NEW_ARRAY(mem, int, (size_t)g->nvalues * MOST_NEEDS + 1),
+              NEW_ARRAY(mem, int, (size_t)g->nvalues + 1)};
+    find_needs(&k);
+    for (int i = 0; i < g->ngroups; i++) add_group(&k, i);
+    for (int i = 0; i < g->nops; i++) add_op(&k, i);
+    for (int i = 0; i < g->nvalues; i++) add_value(&k, i);
+    for (int i = 0; i < g->nvalues; i++)
+        if (g->value[i].source != FROM_OP) take_argument(&k, i);
+    for (int n = 0; n < g->nops; n++) {
+        if (!g->op[n].noptions) continue;
+        for (int i = 0; i < g->op[n].op->nin; i++) read_by_op(&k, n, i);
+        for (int i = 0; i < g->op[n].op->nout; i++) make_result(&k, n, i);
+    }
+    for (int i = 0; i < g->nrets; i++) end[g->ret[i].end](&k, &g->ret[i]);
+    return p;
+}
+
+/* ---- solutions ---- */
+
+static LayerChoice *choice_new(Arena *mem, const LayerGraph *g) {
+    LayerChoice *c = NEW(mem, LayerChoice);
+    c->seed = NEW_ARRAY(mem, int, (size_t)g->ngroups + 1);
+    c->letter = NEW_ARRAY(mem, int, (size_t)g->nops + 1);
+    c->place = NEW_ARRAY(mem, int, (size_t)g->nvalues + 1);
+    return c;
+}
+
+LayerChoice *layer_choice_of(Arena *mem, const LayerGraph *g, const LayerProblem *p,
+                             const int *state) {
+    LayerChoice *c = choice_new(mem, g);
+    for (int i = 0; i < g->ngroups; i++) c->seed[i] = state[p->group_var[i]];
+    for (int i = 0; i < g->nops; i++)
+        c->letter[i] = p->op_var[i] < 0 ? OVER_WHOLE
+                                        : g->op[i].option[state[p->op_var[i]]].letter;
+    for (int i = 0; i < g->nvalues; i++)
+        c->place[i] = p->value_var[i] < 0 ? PLACE_WHOLE : state[p->value_var[i]];
+    return c;
+}
+
+LayerChoice *layer_solve(Arena *mem, const LayerGraph *g, LayerPrice price,
+                         double *least) {
+    Arena *own = arena_new();
+    LayerChoice *volatile c = NULL;
+    Catch caught;
+    if (CATCH(caught)) {
+        LayerProblem p = layer_problem(own, g, price);
+        int *state = NEW_ARRAY(own, int, (size_t)p.f.n + 1);
+        *least = factors_least(&p.f, MOST_ENTRIES, state);
+        if (*least < INFINITY) c = layer_choice_of(mem, g, &p, state);
+        catch_end(&caught);
+    }
+    arena_free(own);
+    if (caught.code) fail_again(caught.code, caught.message);
+    return c;
+}
+
+static double bytes_of(const LayerGraph *g, const LayerChoice *c) {
+    LayerCost k = layer_cost(g, c);
+    return k.weight_bytes + k.kept_bytes;
+}
+
+/* Choices on the lower hull of seconds over bytes: the price between the fastest that is too
+ * large and the fastest found that fits either finds one between them, or there is none. */
+LayerChoice *layer_solve_within(Arena *mem, const LayerGraph *g, double limit,
+                                double *bound) {
+    static const double any_seconds = 1; /* a byte outweighs a layer */
+    double least, much;
+    LayerChoice *large = layer_solve(mem, g, (LayerPrice){0}, &least);
+    *bound = least;
+    if (!large || limit <= 0 || bytes_of(g, large) <= limit) return large;
+    LayerChoice *small = layer_solve(mem, g, (LayerPrice){any_seconds}, &much);
+    if (bytes_of(g, small) > limit) return NULL;
+    for (int i = 0; i < MOST_PRICES; i++) {
+        LayerCost a = layer_cost(g, large), b = layer_cost(g, small);
+        double at = a.weight_bytes + a.kept_bytes, bt = b.weight_bytes + b.kept_bytes;
+        double price = (b.seconds - a.seconds) / (at - bt);
+        LayerChoice *c = layer_solve(mem, g, (LayerPrice){price}, &least);
+        *bound = MAX(*bound, least - price * limit);
+        double was = a.seconds + price * at;
+        if (least >= was * (1 - 1e-12)) break;
+        *(bytes_of(g, c) <= limit ? &small : &large) = c;
+    }
+    return small;
+}
