@@ -177,7 +177,7 @@ static double size_without(const Elimination *e, int v) {
 
 /* ---- in which order ---- */
 
-enum { ORDERS = 64 };
+enum { ORDERS = 32 };
 
 typedef struct Order {
     int *var;

@@ -267,6 +267,9 @@ LayerGraph *layer_graph(Arena *mem, Module *m, const PassOptions *o, int n,
     place_on_machine(g, machine);
     for (int part = 0; part < 2; part++) see_function(g, part, loop[part], loop[0]);
     wipe_all(m);
-    for (int i = 0; i < g->nops; i++) layer_options(g, &g->op[i]);
+    for (int i = 0; i < g->nops; i++) {
+        layer_time_op(g, &g->op[i]);
+        layer_options(g, &g->op[i]);
+    }
     return g;
 }

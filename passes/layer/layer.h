@@ -31,7 +31,8 @@ enum { OVER_WHOLE = -1, OVER_PASS = -2 };
 /* One way to compute an op, and what decides for it. */
 typedef struct LayerOption {
     int letter; /* OVER_WHOLE, OVER_PASS, or a dimension id */
-    int voter;  /* the term whose split decides; -1: none is split */
+    int weight; /* of the terms whose split decides */
+    int voter;  /* one of them that is split so; -1: some is, or none need be */
     unsigned pending, finished; /* operands that must be, must not be partial sums */
 } LayerOption;
 
@@ -41,6 +42,7 @@ typedef struct LayerOp {
     int *in, *out;        /* values */
     LayerOption *option;  /* none: its results are free */
     int noptions, cap;
+    bool exact; /* its options say which term decides */
     double *seconds;      /* by letter + 1, whole first */
 } LayerOp;
 
@@ -132,11 +134,11 @@ typedef struct LayerCost {
 LayerCost layer_cost(const LayerGraph *g, const LayerChoice *c);
 
 /* The choice with the fewest seconds, where a byte of a layer costs so many besides. Its
- * objective to *least; NULL: there is none. */
+ * objective to *least; NULL: there is none. Makes ops of the graph exact where it must. */
 typedef struct LayerPrice {
     double seconds_per_byte;
 } LayerPrice;
-LayerChoice *layer_solve(Arena *mem, const LayerGraph *g, LayerPrice p, double *least);
+LayerChoice *layer_solve(Arena *mem, LayerGraph *g, LayerPrice p, double *least);
 /* The problem itself, for other solvers; states[] of a solution to a choice. */
 typedef struct LayerProblem {
     Factors f;
@@ -147,7 +149,7 @@ LayerChoice *layer_choice_of(Arena *mem, const LayerGraph *g, const LayerProblem
                              const int *state);
 /* The fewest seconds with at most so many bytes of a layer on a rank (0: any), by the price
  * of a byte at which they fit; *bound: no choice that fits is faster. NULL: none fits. */
-LayerChoice *layer_solve_within(Arena *mem, const LayerGraph *g, double limit_bytes,
+LayerChoice *layer_solve_within(Arena *mem, LayerGraph *g, double limit_bytes,
                                 double *bound);
 
 /* Off the same module as pass shard has placed it. NULL, and why: the ops are others. */
@@ -172,8 +174,12 @@ int layer_gives(const LayerOp *op, int letter, int i);
 static inline int place_pending(const Type *t) {
     return 1 + t->rank;
 }
-/* layer_options.c: fills the ways to compute it. */
+/* options.c: what it takes over each letter; and the ways to compute it. */
+void layer_time_op(LayerGraph *g, LayerOp *op);
 void layer_options(LayerGraph *g, LayerOp *op);
+/* Is there a term that decides for the option? */
+bool layer_decided(const LayerGraph *g, const LayerOp *op, const LayerOption *o,
+                   const LayerChoice *c);
 /* May term t (operands, then results) of the op have this placement under the option?
  * place: of an operand that of its value, of a result its seed. */
 bool layer_allows(const LayerGraph *g, const LayerOp *op, const LayerOption *o, int t,

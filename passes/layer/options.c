@@ -1,11 +1,12 @@
 /* options.c - the ways in which pass shard may compute an op of a layer, and what each of them
  * takes of operands and seeds. It splits an op over the letter that the weightiest of its terms
  * is split over, and among letters of equal weight over the one that moves the fewest bytes. An
- * option is one letter with one term that decides for it; it allows no other letter of that
- * weight, so that bytes have nothing to decide. */
+ * option is one letter and the weight of the terms that decide for it; it allows no other letter
+ * of that weight, so that bytes have nothing to decide. That one of the terms is really split so
+ * is left open until a solution breaks it: `exact` ops have an option for each such term. */
 #include "passes/layer/layer.h"
 
-enum { FOLLOWS = 1, RESULT = 2 };
+enum { FOLLOWS = 1, RESULT = 2, MOST_WEIGHT = 3 };
 
 static int weight_of(const LayerGraph *g, const LayerOp *op, int t) {
     if (t < op->op->nin) return g->value[op->in[t]].weight;
@@ -51,10 +52,10 @@ bool layer_allows(const LayerGraph *g, const LayerOp *op, const LayerOption *o, 
     if (t == o->voter) return letter == o->letter;
     if (letter < 0) return true;
     if (o->letter < 0) return false;
-    int mine = weight_of(g, op, o->voter), its = weight_of(g, op, t);
+    int its = weight_of(g, op, t);
     /* of an elementwise op two seeds on different dimensions are refused */
-    if (op_has(op->op, F_MAP) || its == mine) return letter == o->letter;
-    return its < mine;
+    if (op_has(op->op, F_MAP) || its == o->weight) return letter == o->letter;
+    return its < o->weight;
 }
 
 /* ---- splits ---- */
@@ -81,13 +82,39 @@ static void add(LayerGraph *g, LayerOp *op, LayerOption o) {
     PUSH(g->mem, op->option, op->noptions, op->cap, o);
 }
 
-static void add_splits(LayerGraph *g, LayerOp *op) {
-    for (int id = 0; op->over.has_dims && id < op->over.d.n; id++) {
-        if (!can_split(op, id)) continue;
-        for (int t = 0; t < op->op->nin + op->op->nout; t++)
-            if (has_letter(op, t, id) && !ignored(op, t))
-                add(g, op, (LayerOption){.letter = id, .voter = t});
+static void add_split(LayerGraph *g, LayerOp *op, int id, int weight) {
+    bool added = false;
+    for (int t = 0; t < op->op->nin + op->op->nout; t++) {
+        if (!has_letter(op, t, id) || ignored(op, t) || weight_of(g, op, t) != weight)
+            continue;
+        if (!added || op->exact)
+            add(g, op,
+                (LayerOption){
+                    .letter = id, .weight = weight, .voter = op->exact ? t : -1});
+        added = true;
     }
+}
+
+static void add_splits(LayerGraph *g, LayerOp *op) {
+    for (int id = 0; op->over.has_dims && id < op->over.d.n; id++)
+        for (int weight = MOST_WEIGHT; weight > 0 && can_split(op, id); weight--)
+            add_split(g, op, id, weight);
+}
+
+static int place_of_term(const LayerGraph *g, const LayerOp *op, const LayerChoice *c, int t) {
+    if (t < op->op->nin) return c->place[op->in[t]];
+    int group = g->value[op->out[t - op->op->nin]].group;
+    return group >= 0 ? c->seed[group] : PLACE_WHOLE;
+}
+
+bool layer_decided(const LayerGraph *g, const LayerOp *op, const LayerOption *o,
+                   const LayerChoice *c) {
+    if (o->letter < 0) return true;
+    for (int t = 0; t < op->op->nin + op->op->nout; t++) {
+        if (ignored(op, t) || weight_of(g, op, t) != o->weight) continue;
+        if (letter_of(op, t, place_of_term(g, op, c, t)) == o->letter) return true;
+    }
+    return false;
 }
 
 /* ---- sums that are handed on ---- */
@@ -214,14 +241,23 @@ static double seconds_over(LayerGraph *g, const LayerOp *op, int letter) {
     return seconds;
 }
 
-void layer_options(LayerGraph *g, LayerOp *op) {
+static bool is_free(const LayerGraph *g, const LayerOp *op) {
     bool free = true;
-    op->over = over_none(op->op);
     for (int i = 0; i < op->op->nout; i++) free &= g->value[op->out[i]].free;
-    op->seconds = NEW_ARRAY(g->mem, double, (size_t)op->over.d.n + 1);
-    if (free) return;
+    return free;
+}
+
+void layer_options(LayerGraph *g, LayerOp *op) {
+    op->noptions = 0;
+    if (is_free(g, op)) return;
     add_wholes(g, op);
     add_splits(g, op);
+}
+
+void layer_time_op(LayerGraph *g, LayerOp *op) {
+    op->over = over_none(op->op);
+    op->seconds = NEW_ARRAY(g->mem, double, (size_t)op->over.d.n + 1);
+    if (is_free(g, op)) return;
     op->seconds[0] = seconds_over(g, op, OVER_WHOLE);
     for (int id = 0; op->over.has_dims && id < op->over.d.n; id++)
         if (can_split(op, id)) op->seconds[id + 1] = seconds_over(g, op, id);

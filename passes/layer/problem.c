@@ -266,16 +266,47 @@ LayerChoice *layer_choice_of(Arena *mem, const LayerGraph *g, const LayerProblem
     return c;
 }
 
-LayerChoice *layer_solve(Arena *mem, const LayerGraph *g, LayerPrice price,
-                         double *least) {
+/* Ops that a solution splits though nothing decides for it say so from then on; false: there
+ * are none. */
+static bool refine(LayerGraph *g, const LayerProblem *p, const int *state,
+                   const LayerChoice *c) {
+    bool changed = false;
+    for (int i = 0; i < g->nops; i++) {
+        LayerOp *op = &g->op[i];
+        if (p->op_var[i] < 0 || op->exact) continue;
+        if (layer_decided(g, op, &op->option[state[p->op_var[i]]], c)) continue;
+        op->exact = changed = true;
+        layer_options(g, op);
+    }
+    return changed;
+}
+
+static LayerChoice *solve(Arena *own, LayerGraph *g, LayerPrice price, double *least) {
+    for (;;) {
+        LayerProblem p = layer_problem(own, g, price);
+        int *state = NEW_ARRAY(own, int, (size_t)p.f.n + 1);
+        *least = factors_least(&p.f, MOST_ENTRIES, state);
+        if (!(*least < INFINITY)) return NULL;
+        LayerChoice *c = layer_choice_of(own, g, &p, state);
+        if (!refine(g, &p, state, c)) return c;
+    }
+}
+
+static LayerChoice *copied(Arena *mem, const LayerGraph *g, const LayerChoice *from) {
+    LayerChoice *c = choice_new(mem, g);
+    memcpy(c->seed, from->seed, (size_t)g->ngroups * sizeof *c->seed);
+    memcpy(c->letter, from->letter, (size_t)g->nops * sizeof *c->letter);
+    memcpy(c->place, from->place, (size_t)g->nvalues * sizeof *c->place);
+    return c;
+}
+
+LayerChoice *layer_solve(Arena *mem, LayerGraph *g, LayerPrice price, double *least) {
     Arena *own = arena_new();
     LayerChoice *volatile c = NULL;
     Catch caught;
     if (CATCH(caught)) {
-        LayerProblem p = layer_problem(own, g, price);
-        int *state = NEW_ARRAY(own, int, (size_t)p.f.n + 1);
-        *least = factors_least(&p.f, MOST_ENTRIES, state);
-        if (*least < INFINITY) c = layer_choice_of(mem, g, &p, state);
+        LayerChoice *found = solve(own, g, price, least);
+        if (found) c = copied(mem, g, found);
         catch_end(&caught);
     }
     arena_free(own);
@@ -290,7 +321,7 @@ static double bytes_of(const LayerGraph *g, const LayerChoice *c) {
 
 /* Choices on the lower hull of seconds over bytes: the price between the fastest that is too
  * large and the fastest found that fits either finds one between them, or there is none. */
-LayerChoice *layer_solve_within(Arena *mem, const LayerGraph *g, double limit,
+LayerChoice *layer_solve_within(Arena *mem, LayerGraph *g, double limit,
                                 double *bound) {
     static const double any_seconds = 1; /* a byte outweighs a layer */
     double least, much;
