@@ -5,7 +5,7 @@
 set -eu
 
 packages="gcc libc6-dev make cmake llvm-19-dev libdnnl-dev libyaml-dev libxxhash-dev zlib1g-dev libzstd-dev libopenmpi-dev openmpi-bin"
-[ "${1:-}" != check ] || packages="$packages clang-19 libclang-rt-19-dev clang-format-14 shellcheck python3"
+[ "${1:-}" != check ] || packages="$packages clang-19 libclang-rt-19-dev clang-format-14 shellcheck python3 coinor-cbc"
 
 missing=""
 for package in $packages; do

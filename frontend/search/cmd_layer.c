@@ -26,6 +26,7 @@ typedef struct Found {
     char **entry;
     int nentries;
     double seconds;
+    int name_width; /* of a column */
     Text *out;
 } Found;
 
@@ -50,7 +51,7 @@ static void add_rows(const Found *f, bool params) {
         for (int l = 0; l < LAYOUTS; l++)
             any |= f->layout[l].choice && f->layout[l].choice->seed[i] != PLACE_WHOLE;
         if (!any || !k->may) continue;
-        text_add(f->out, "  %-32s", k->name);
+        text_add(f->out, "  %-*s", f->name_width, k->name);
         for (int l = 0; l < LAYOUTS; l++) {
             const LayerChoice *c = f->layout[l].choice;
             text_add(f->out, " %-20s", c ? place_text(f->mem, &k->ty, c->seed[i]) : "-");
@@ -60,7 +61,7 @@ static void add_rows(const Found *f, bool params) {
 }
 
 static void add_line(const Found *f, const char *what, double (*of)(const Candidate *)) {
-    text_add(f->out, "  %-32s", what);
+    text_add(f->out, "  %-*s", f->name_width, what);
     for (int l = 0; l < LAYOUTS; l++) {
         double v = of(&f->layout[l]);
         if (isnan(v))
@@ -119,7 +120,7 @@ static void add_messages(const Found *f, LayerPart part, int kind) {
     for (int l = 0; l < LAYOUTS; l++)
         any |= f->layout[l].choice && f->layout[l].cost.sent.count[part][kind] > 0;
     if (!any) return;
-    text_add(f->out, "  %-32s",
+    text_add(f->out, "  %-*s", f->name_width,
              arena_printf(f->mem, "%s, %s", layer_part_name[part], optab[kind].name));
     for (int l = 0; l < LAYOUTS; l++) {
         const LayerMessages *m = &f->layout[l].cost.sent;
@@ -137,7 +138,8 @@ static void add_messages(const Found *f, LayerPart part, int kind) {
 static const char *difference(const Found *f, const Candidate *l) {
     for (int part = 0; part < PART_OF_STEP; part++)
         for (int k = 0; k < OP_COUNT; k++) {
-            double want = l->cost.sent.bytes[part][k], is = l->planned.sent.bytes[part][k];
+            double want = l->cost.sent.bytes[part][k],
+                   is = l->planned.sent.bytes[part][k];
             if (want == is) continue;
             return arena_printf(f->mem, "%s, %s: %s are planned, %s were reckoned with",
                                 layer_part_name[part], optab[k].name, human(is, "B").s,
@@ -162,15 +164,15 @@ static void add_check(const Found *f) {
 static void print_found(const Found *f) {
     const LayerGraph *g = f->g;
     text_add(f->out,
-             "layer     %d ops, %d values, %d seeds on %d ranks of %s, in %.2f s\n", g->nops,
-             g->nvalues, g->ngroups, g->ranks, g->machine->name, f->seconds);
+             "layer     %d ops, %d values, %d seeds on %d ranks of %s, in %.2f s\n",
+             g->nops, g->nvalues, g->ngroups, g->ranks, g->machine->name, f->seconds);
     if (f->limit_bytes > 0)
         text_add(f->out, "          at most %s of a layer on a rank\n",
                  human(f->limit_bytes, "B").s);
     if (f->layout[0].cost.seconds > f->bound * (1 + 1e-9))
         text_add(f->out, "          none within the limit is faster than %.4g us\n",
                  1e6 * f->bound);
-    text_add(f->out, "\n  %-32s", "");
+    text_add(f->out, "\n  %-*s", f->name_width, "");
     for (int l = 0; l < LAYOUTS; l++) text_add(f->out, " %-20s", f->layout[l].name);
     text_add(f->out, "\n");
     add_rows(f, true);
@@ -188,14 +190,22 @@ static void print_found(const Found *f) {
 
 /* ---- the command ---- */
 
+static int name_width(const LayerGraph *g) {
+    int width = 31;
+    for (int i = 0; i < g->ngroups; i++)
+        width = MAX(width, (int)strlen(g->group[i].name));
+    return width;
+}
+
 static void find_layouts(Found *f) {
     static const char *const names[LAYOUTS] = {"best", "model_parallel",
                                                "and sequence_parallel"};
     Candidate *best = &f->layout[0];
     best->choice = layer_solve_within(f->mem, f->g, f->limit_bytes, &f->bound);
     if (!best->choice)
-        fail(EXIT_MEMORY, "no placements of a layer on %d ranks fit %s\n    hint: more ranks, "
-                          "or a larger --layer_bytes",
+        fail(EXIT_MEMORY,
+             "no placements of a layer on %d ranks fit %s\n    hint: more ranks, "
+             "or a larger --layer_bytes",
              f->g->ranks, human(f->limit_bytes, "B").s);
     f->entry = layer_entries(f->mem, &f->ask, f->g, best->choice, &f->nentries);
     best->planned = layer_probe_plan(f->mem, &f->ask, f->g, f->nentries, f->entry, false);
@@ -247,7 +257,12 @@ static Found find(Arena *mem, const Options *o, Text *out) {
     f.ask.machine.machine = layer_machine(mem, cfg);
     f.ask.machine.threads = plan_threads(cfg, f.ask.machine.machine, f.ask.ranks);
     f.limit_bytes = limit_of(o, cfg, f.ask.machine.machine, j);
+    if (cfg->parallel_shard.n)
+        fprintf(stderr,
+                "note: entries of parallel.shard are not kept: all placements of the "
+                "layer are chosen\n");
     f.g = layer_probe_graph(mem, &f.ask);
+    f.name_width = name_width(f.g);
     find_layouts(&f);
     f.seconds = clock_seconds() - start;
     return f;

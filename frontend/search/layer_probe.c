@@ -12,7 +12,8 @@ static const char fused_passes[] = "beside,sink,simplify,bucket,expand,simplify,
 /* ---- configurations ---- */
 
 /* One stage of so many replicas and ranks of tp, without what is besides the layer. */
-static Config config_of(const Config *cfg, int replicas, int ranks, bool sp, TextList user) {
+static Config config_of(const Config *cfg, int replicas, int ranks, bool sp,
+                        TextList user) {
     Config c = *cfg;
     c.notes = NULL;
     c.n_notes = c.cap_notes = 0;
@@ -77,8 +78,8 @@ static double seconds_of(Arena *mem, const LayerGraph *g, const LayerAsk *a,
     return f[op_func(loop[0])->nth].all + f[op_func(loop[1])->nth].all;
 }
 
-static void plan(Arena *own, Arena *mem, const LayerAsk *a, const LayerGraph *g, Config *c,
-                 LayerPlanned *p) {
+static void plan(Arena *own, Arena *mem, const LayerAsk *a, const LayerGraph *g,
+                 Config *c, LayerPlanned *p) {
     PassOptions o;
     Job *j = job_of(own, c, &o);
     Module *m = job_build_step(j, &o);
@@ -145,7 +146,8 @@ char **layer_entries(Arena *mem, const LayerAsk *a, const LayerGraph *g,
     *n = 0;
     for (int i = 0; i < g->ngroups; i++)
         if (g->group[i].param || c->seed[i] != PLACE_WHOLE)
-            entry[(*n)++] = entry_of(mem, &g->group[i], c->seed[i], sample ? sample[i] : 0);
+            entry[(*n)++] =
+                entry_of(mem, &g->group[i], c->seed[i], sample ? sample[i] : 0);
     arena_free(own);
     return entry;
 }

@@ -17,10 +17,12 @@ LayerGraph *layer_probe_graph(Arena *mem, const LayerAsk *a);
 
 typedef struct LayerPlanned {
     const char *refused; /* why there is no such program; NULL */
-    LayerChoice *choice; /* as it was made; NULL: its ops are others than those of the graph */
+    LayerChoice
+        *choice; /* as it was made; NULL: its ops are others than those of the graph */
     const char *differs; /* why, then */
     LayerMessages sent;
-    double seconds; /* of a layer, forward and backward, of the fused and overlapped program */
+    double
+        seconds; /* of a layer, forward and backward, of the fused and overlapped program */
 } LayerPlanned;
 
 /* With entries; or (n < 0) as model_parallel does it, with or without sequence_parallel. */

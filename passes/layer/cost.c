@@ -4,9 +4,8 @@
 #include <math.h>
 
 /* Collectives sum in f32 at least; machines may say how wide. */
-static double bytes_of(const LayerGraph *g, const Type *ty, bool sums) {
+static double bytes_of(const Type *ty, bool sums) {
     DType dt = sums && dtype_is_float(ty->dt) ? dtype_sum(ty->dt) : ty->dt;
-    (void)g;
     return (double)type_count(ty) * dtype_bytes[dt];
 }
 
@@ -35,7 +34,7 @@ Move layer_move(const LayerGraph *g, const Type *ty, int from, int to) {
     m.op = from != sum ? (split ? OP_all_to_all : OP_all_gather)
            : split     ? OP_reduce_scatter
                        : OP_all_reduce;
-    double bytes = bytes_of(g, ty, from == sum);
+    double bytes = bytes_of(ty, from == sum);
     if (from != sum) bytes /= g->ranks;
     m.bytes = (double)message_sent_bytes(m.op, (int64_t)bytes, g->ranks);
     m.seconds = seconds_of(g, ty, m.op, m.bytes);
@@ -61,8 +60,8 @@ static LayerPart part_of(const LayerGraph *g, int value) {
     return value < g->first_value[PART_OF_BACKWARD] ? PART_OF_FORWARD : PART_OF_BACKWARD;
 }
 
-static void add_move(const LayerGraph *g, LayerCost *c, LayerPart part, int value, int from,
-                     int to) {
+static void add_move(const LayerGraph *g, LayerCost *c, LayerPart part, int value,
+                     int from, int to) {
     Move m = layer_move(g, &g->value[value].v->ty, from, to);
     bool step = part == PART_OF_STEP;
     double seconds = step ? m.seconds / g->micro : m.seconds;
@@ -78,8 +77,7 @@ static void add_reads(const LayerGraph *g, const LayerChoice *c, LayerCost *k, i
                       const unsigned *needed) {
     int place = c->place[value];
     for (int q = 0; needed[value] >> q; q++)
-        if (needed[value] >> q & 1)
-            add_move(g, k, part_of(g, value), value, place, q);
+        if (needed[value] >> q & 1) add_move(g, k, part_of(g, value), value, place, q);
 }
 
 static void add_op(const LayerGraph *g, const LayerChoice *c, int nth, LayerCost *k,

@@ -63,7 +63,8 @@ static void state_of_entry(const Factors *f, const Factor *t, int64_t entry, int
 static bool drop_by(const Factors *f, const Factor *t, Alive *a, Arena *mem) {
     bool *ok[FACTOR_VARS], changed = false;
     int64_t n = entries_of(f, t);
-    for (int k = 0; k < t->n; k++) ok[k] = NEW_ARRAY(mem, bool, (size_t)f->states[t->var[k]]);
+    for (int k = 0; k < t->n; k++)
+        ok[k] = NEW_ARRAY(mem, bool, (size_t)f->states[t->var[k]]);
     for (int64_t e = 0; e < n; e++) {
         int at[FACTOR_VARS];
         bool may = t->cost[e] < INFINITY;
@@ -119,7 +120,7 @@ typedef struct Table { /* over any number of variables, ascending */
 
 typedef struct Step { /* a variable that was eliminated */
     int var;
-    Table over;    /* the other variables */
+    Table over;     /* the other variables */
     uint16_t *best; /* its state, by entry */
 } Step;
 
@@ -139,7 +140,8 @@ static Table shrunk(Elimination *e, const Factors *f, const Factor *t, const Ali
     int order[FACTOR_VARS], n = 1;
     for (int k = 0; k < t->n; k++) {
         int at = k;
-        while (at > 0 && t->var[order[at - 1]] > t->var[k]) order[at] = order[at - 1], at--;
+        while (at > 0 && t->var[order[at - 1]] > t->var[k])
+            order[at] = order[at - 1], at--;
         order[at] = k;
     }
     for (int k = 0; k < t->n; k++) {
@@ -349,13 +351,14 @@ static double solve(const Factors *f, Arena *mem, int64_t cap, int *state) {
                      .n = f->n,
                      .states = a.n,
                      .done = NEW_ARRAY(mem, bool, (size_t)f->n + 1),
-                     .near = NEW_ARRAY(mem, bool, (size_t)f->n * (size_t)f->n + 1)};
+                     .near = NEW_ARRAY(mem, bool, (size_t)f->n *(size_t)f->n + 1)};
     for (int i = 0; i < f->nfactors; i++) put(&e, shrunk(&e, f, &f->factor[i], &a));
     Step *step = NEW_ARRAY(mem, Step, (size_t)f->n + 1);
     Order o = best_order(mem, &e);
     if (o.most > (double)cap)
         fail(EXIT_CONFIG,
-             "choosing placements inside of this layer needs a table of %.3g entries, more "
+             "choosing placements inside of this layer needs a table of %.3g entries, "
+             "more "
              "than %lld; give fewer ops a name, or let the layer have fewer",
              o.most, (long long)cap);
     for (int i = 0; i < f->n; i++) step[i] = eliminate(&e, o.var[i]);

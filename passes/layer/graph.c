@@ -51,7 +51,8 @@ static Op *loop_of_model(Module *m, Func **model) {
     return NULL;
 }
 
-static int group_named(LayerGraph *g, const char *func, const char *name, const Type *ty) {
+static int group_named(LayerGraph *g, const char *func, const char *name,
+                       const Type *ty) {
     for (int i = 0; i < g->ngroups; i++) {
         LayerGroup *k = &g->group[i];
         if (k->param == !func && !strcmp(k->name, name)) return i;
@@ -69,37 +70,37 @@ static void join(LayerGraph *g, int nth, const Type *ty) {
         if (ty->dim[d] % g->ranks || ty->dim[d] < g->ranks) k->may &= ~(1u << d);
 }
 
-static void mark(LayerGraph *g, Type *ty, int dim, int nth) {
+static void mark(Type *ty, int dim, int nth) {
     if (nth + 1 >= 1 << MARK_AXES)
-        fail(EXIT_CONFIG, "a layer has more than %d names of values", (1 << MARK_AXES) - 2);
+        fail(EXIT_CONFIG, "a layer has more than %d names of values",
+             (1 << MARK_AXES) - 2);
     ty->split[dim] = (Axes)(nth + 1);
-    (void)g;
 }
 
 static void mark_value(LayerGraph *g, const Func *f, Value *v) {
     if (!v->ty.rank || !dtype_is_float(v->ty.dt)) return;
     int nth = group_named(g, f->name, v->name, &v->ty);
     join(g, nth, &v->ty);
-    mark(g, &v->ty, 0, nth);
+    mark(&v->ty, 0, nth);
 }
 
 /* Sliced arguments of the model; the carried one and results have names of the function. */
 static void mark_all(LayerGraph *g, Module *m) {
     Func *model = NULL;
     Op *loop = loop_of_model(m, &model);
-    if (!loop)
-        fail(EXIT_CONFIG, "module @%s has no loop over layers to split", m->name);
+    if (!loop) fail(EXIT_CONFIG, "module @%s has no loop over layers to split", m->name);
     const Call c = call_of(loop);
     g->layers = (double)c.times;
     for (int i = 0; i < loop->nin; i++) {
         Value *v = loop->in[i], *arg = c.f->arg[i];
-        bool param = call_slices(&c, i) && !v->def && arg_role(model, v->nth) == ARG_param;
+        bool param =
+            call_slices(&c, i) && !v->def && arg_role(model, v->nth) == ARG_param;
         if (i < c.carry) mark_value(g, c.f, arg);
         if (!param || !arg->ty.rank) continue;
         int nth = group_named(g, NULL, v->name, &arg->ty);
         join(g, nth, &arg->ty);
-        mark(g, &arg->ty, 0, nth);
-        mark(g, &v->ty, 1, nth);
+        mark(&arg->ty, 0, nth);
+        mark(&v->ty, 1, nth);
     }
     for (Op *op = c.f->first; op; op = op->next)
         for (int i = 0; i < op->nout; i++) mark_value(g, c.f, op->out[i]);
@@ -183,8 +184,10 @@ static void see_arguments(LayerGraph *g, int part, const Op *loop, const Op *for
         } else if (x->group >= 0) {
             x->source = FROM_GROUP;
         } else if (call_slices(&c, i) && from->def && op_is_call(from->def)) {
-            fail(EXIT_CONFIG, "@%s: %%%s of a layer comes from another call; this layer's "
-                              "placements cannot be chosen", f->name, f->arg[i]->name);
+            fail(EXIT_CONFIG,
+                 "@%s: %%%s of a layer comes from another call; this layer's "
+                 "placements cannot be chosen",
+                 f->name, f->arg[i]->name);
         }
     }
 }
@@ -217,8 +220,10 @@ static void see_function(LayerGraph *g, int part, const Op *loop, const Op *forw
     see_arguments(g, part, loop, forward);
     for (const Op *op = f->first; op; op = op->next) {
         if (op_is_call(op))
-            fail(EXIT_CONFIG, "@%s calls @%s; placements inside of a layer are chosen for "
-                              "layers of plain ops", f->name, op_func(op)->name);
+            fail(EXIT_CONFIG,
+                 "@%s calls @%s; placements inside of a layer are chosen for "
+                 "layers of plain ops",
+                 f->name, op_func(op)->name);
         see_op(g, part, op);
         for (int i = 0; i < op->nin; i++) g->value[value_at(g, part, op->in[i])].reads++;
     }

@@ -20,7 +20,7 @@ enum { PLACE_WHOLE = 0 };
 typedef struct LayerGroup {
     const char *func; /* of the value; NULL: an argument of the model, a parameter */
     const char *name;
-    Type ty; /* of the first; of a parameter that of one layer */
+    Type ty;      /* of the first; of a parameter that of one layer */
     unsigned may; /* bit d: dimension d can be split */
     bool param;
 } LayerGroup;
@@ -38,12 +38,12 @@ typedef struct LayerOption {
 
 typedef struct LayerOp {
     const Op *op;
-    Over over;            /* its dimensions, split nowhere */
-    int *in, *out;        /* values */
-    LayerOption *option;  /* none: its results are free */
+    Over over;           /* its dimensions, split nowhere */
+    int *in, *out;       /* values */
+    LayerOption *option; /* none: its results are free */
     int noptions, cap;
-    bool exact; /* its options say which term decides */
-    double *seconds;      /* by letter + 1, whole first */
+    bool exact;      /* its options say which term decides */
+    double *seconds; /* by letter + 1, whole first */
 } LayerOp;
 
 typedef enum LayerSource {
@@ -61,7 +61,7 @@ typedef struct LayerValue {
     int group; /* whose seed places it; -1: none does */
     bool open; /* a gradient: its seed counts less, and its sum may stay open */
     bool returned;
-    bool free; /* every rank makes any part of it */
+    bool free;  /* every rank makes any part of it */
     int weight; /* as an operand: how much its split counts, as in pass shard */
     int reads;  /* by ops, and by ends of runs that bring it to a placement */
 } LayerValue;
@@ -73,7 +73,12 @@ typedef struct LayerReturn {
     int to; /* the argument that the next run gets it as */
 } LayerReturn;
 
-typedef enum LayerPart { PART_OF_FORWARD, PART_OF_BACKWARD, PART_OF_STEP, LAYER_PARTS } LayerPart;
+typedef enum LayerPart {
+    PART_OF_FORWARD,
+    PART_OF_BACKWARD,
+    PART_OF_STEP,
+    LAYER_PARTS
+} LayerPart;
 extern const char *const layer_part_name[LAYER_PARTS];
 
 typedef struct LayerGraph {
@@ -92,7 +97,7 @@ typedef struct LayerGraph {
     int nrets, ret_cap;
     int ranks;
     double layers; /* runs of the loop */
-    double micro; /* micro-batches of a step */
+    double micro;  /* micro-batches of a step */
     double states; /* bytes of the optimizer over those of a parameter */
     /* the machine */
     const Machine *machine;
@@ -121,12 +126,14 @@ typedef struct LayerChoice {
 
 /* What it takes. */
 typedef struct LayerMessages {
-    double count[LAYER_PARTS][OP_COUNT], bytes[LAYER_PARTS][OP_COUNT]; /* of a run; sent */
+    double count[LAYER_PARTS][OP_COUNT],
+        bytes[LAYER_PARTS][OP_COUNT]; /* of a run; sent */
 } LayerMessages;
 typedef struct LayerCost {
-    double seconds; /* of a layer, forward and backward, of a micro-batch; with its share of
+    double
+        seconds; /* of a layer, forward and backward, of a micro-batch; with its share of
                        what is done once a step */
-    double compute, messages, step; /* parts of that */
+    double compute, messages, step;  /* parts of that */
     double weight_bytes, kept_bytes; /* of a layer: parameters with gradients and states;
                                         what is kept for backward */
     LayerMessages sent;

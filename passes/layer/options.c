@@ -21,7 +21,8 @@ static const Value *term_value(const LayerOp *op, int t) {
 /* The letter that a placement of the term splits; -1: it splits none. */
 static int letter_of(const LayerOp *op, int t, int place) {
     const Type *ty = &term_value(op, t)->ty;
-    if (place == PLACE_WHOLE || place == place_pending(ty) || !op->over.has_dims) return -1;
+    if (place == PLACE_WHOLE || place == place_pending(ty) || !op->over.has_dims)
+        return -1;
     return over_leader(&op->over.d, op->over.d.term[t][place - 1]);
 }
 
@@ -101,7 +102,8 @@ static void add_splits(LayerGraph *g, LayerOp *op) {
             add_split(g, op, id, weight);
 }
 
-static int place_of_term(const LayerGraph *g, const LayerOp *op, const LayerChoice *c, int t) {
+static int place_of_term(const LayerGraph *g, const LayerOp *op, const LayerChoice *c,
+                         int t) {
     if (t < op->op->nin) return c->place[op->in[t]];
     int group = g->value[op->out[t - op->op->nin]].group;
     return group >= 0 ? c->seed[group] : PLACE_WHOLE;
@@ -145,8 +147,7 @@ static bool hands_on(const LayerOp *op, unsigned pending) {
     for (int i = 0; i < op->op->nin; i++)
         if (pending >> i & 1) in += type_count(&op->op->in[i]->ty);
     for (int i = 0; i < op->op->nout; i++) out += type_count(&op->op->out[i]->ty);
-    if (op_has(op->op, F_PLUS))
-        return pending == all || op->op->out[0]->ty.rank == 0;
+    if (op_has(op->op, F_PLUS)) return pending == all || op->op->out[0]->ty.rank == 0;
     if (op_has(op->op, F_MOVE)) return true;
     if (!op_has(op->op, F_LINEAR) || out > in) return false;
     if (op_has(op->op, F_ADDENDS)) return op->op->nin == 2 && !(pending & (pending - 1));
@@ -161,16 +162,20 @@ static void add_wholes(LayerGraph *g, LayerOp *op) {
     bool linear = op_has(op->op, F_PLUS | F_MOVE | F_LINEAR) && op->over.has_dims;
     if (!linear || op->op->nin > FEW_OPERANDS) {
         /* of many operands: all are sums, or none is */
-        add(g, op, (LayerOption){.letter = OVER_WHOLE, .voter = -1,
-                                 .finished = linear ? all : 0});
+        add(g, op,
+            (LayerOption){
+                .letter = OVER_WHOLE, .voter = -1, .finished = linear ? all : 0});
         if (linear && hands_on(op, all))
             add(g, op, (LayerOption){.letter = OVER_PASS, .voter = -1, .pending = all});
         return;
     }
     for (unsigned set = 0; set <= in_all; set++) {
         if (set & ~all) continue;
-        add(g, op, (LayerOption){.letter = hands_on(op, set) ? OVER_PASS : OVER_WHOLE,
-                                 .voter = -1, .pending = set, .finished = all & ~set});
+        add(g, op,
+            (LayerOption){.letter = hands_on(op, set) ? OVER_PASS : OVER_WHOLE,
+                          .voter = -1,
+                          .pending = set,
+                          .finished = all & ~set});
     }
 }
 

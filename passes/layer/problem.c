@@ -61,7 +61,8 @@ static void find_needs(Make *k) {
         for (int j = 0; j < g->op[n].noptions; j++)
             for (int i = 0; i < g->op[n].op->nin; i++)
                 if (g->value[g->op[n].in[i]].reads > 1)
-                    may_need(k, g->op[n].in[i], need_of(&g->op[n], &g->op[n].option[j], i));
+                    may_need(k, g->op[n].in[i],
+                             need_of(&g->op[n], &g->op[n].option[j], i));
     for (int r = 0; r < g->nrets; r++) {
         if (g->ret[r].end != END_CARRIED || g->value[g->ret[r].value].reads < 2) continue;
         for (int q = 0; q <= type_of(g, g->ret[r].value)->rank; q++)
@@ -227,7 +228,7 @@ LayerProblem layer_problem(Arena *mem, const LayerGraph *g, LayerPrice price) {
                       .op_var = NEW_ARRAY(mem, int, (size_t)g->nops + 1),
                       .value_var = NEW_ARRAY(mem, int, (size_t)g->nvalues + 1),
                       .need_var = NEW_ARRAY(mem, int, (size_t)g->nvalues + 1)};
-    Make k = {g, &p, price, NEW_ARRAY(mem, int, (size_t)g->nvalues * MOST_NEEDS + 1),
+    Make k = {g, &p, price, NEW_ARRAY(mem, int, (size_t)g->nvalues *MOST_NEEDS + 1),
               NEW_ARRAY(mem, int, (size_t)g->nvalues + 1)};
     find_needs(&k);
     for (int i = 0; i < g->ngroups; i++) add_group(&k, i);
@@ -259,8 +260,8 @@ LayerChoice *layer_choice_of(Arena *mem, const LayerGraph *g, const LayerProblem
     LayerChoice *c = choice_new(mem, g);
     for (int i = 0; i < g->ngroups; i++) c->seed[i] = state[p->group_var[i]];
     for (int i = 0; i < g->nops; i++)
-        c->letter[i] = p->op_var[i] < 0 ? OVER_WHOLE
-                                        : g->op[i].option[state[p->op_var[i]]].letter;
+        c->letter[i] =
+            p->op_var[i] < 0 ? OVER_WHOLE : g->op[i].option[state[p->op_var[i]]].letter;
     for (int i = 0; i < g->nvalues; i++)
         c->place[i] = p->value_var[i] < 0 ? PLACE_WHOLE : state[p->value_var[i]];
     return c;
@@ -321,8 +322,7 @@ static double bytes_of(const LayerGraph *g, const LayerChoice *c) {
 
 /* Choices on the lower hull of seconds over bytes: the price between the fastest that is too
  * large and the fastest found that fits either finds one between them, or there is none. */
-LayerChoice *layer_solve_within(Arena *mem, LayerGraph *g, double limit,
-                                double *bound) {
+LayerChoice *layer_solve_within(Arena *mem, LayerGraph *g, double limit, double *bound) {
     static const double any_seconds = 1; /* a byte outweighs a layer */
     double least, much;
     LayerChoice *large = layer_solve(mem, g, (LayerPrice){0}, &least);

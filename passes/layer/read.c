@@ -77,8 +77,8 @@ LayerMessages layer_messages(const Module *local) {
             int n = mesh_group_size(&local->mesh, axes & (Axes)~AXES_REVERSED);
             m.count[part][op->kind] += op->nin;
             for (int i = 0; i < op->nin; i++)
-                m.bytes[part][op->kind] += (double)message_sent_bytes(
-                    op->kind, type_bytes(&op->in[i]->ty), n);
+                m.bytes[part][op->kind] +=
+                    (double)message_sent_bytes(op->kind, type_bytes(&op->in[i]->ty), n);
         }
     return m;
 }

@@ -1,11 +1,11 @@
 /* Tests of placements inside of a layer: the elimination against going through all states and
  * against cbc, an integer programming solver of others; what pass shard makes of an answer; and
  * answers that are known. */
-#include "frontend/search/layer_probe.h"
+#include "../simulated.h"
 #include "frontend/config/config_state.h"
 #include "frontend/plan/machine_file.h"
 #include "frontend/plan/plan.h"
-#include "../simulated.h"
+#include "frontend/search/layer_probe.h"
 #include <unistd.h>
 
 TEST_LABEL(SLOW);
@@ -27,7 +27,8 @@ static Factors random_factors(Arena *mem, Random *r) {
     int n = draw(r, 1, 8);
     for (int v = 0; v < n; v++) factors_var(&f, draw(r, 1, 3));
     for (int i = draw(r, 1, 12); i > 0; i--) {
-        int var[FACTOR_VARS], most = MIN(n, FACTOR_VARS), nvars = draw(r, 1, most), size = 1;
+        int var[FACTOR_VARS], most = MIN(n, FACTOR_VARS), nvars = draw(r, 1, most),
+                              size = 1;
         for (int k = 0; k < nvars; k++) {
             bool again = true;
             while (again) {
@@ -109,11 +110,12 @@ static Case open_case(const char *yaml, const char *machine, int ranks) {
 
 static const char *model(Arena *mem, const char *type, int seq, int hidden, int heads,
                          int batch) {
-    return arena_printf(mem,
-                        "model:\n  model_config: {type: %s, vocab_size: 96, seq_length: %d, "
-                        "hidden_size: %d, num_layers: 4, num_heads: %d}\n"
-                        "runner_config: {batch_size: %d}\n",
-                        type, seq, hidden, heads, batch);
+    return arena_printf(
+        mem,
+        "model:\n  model_config: {type: %s, vocab_size: 96, seq_length: %d, "
+        "hidden_size: %d, num_layers: 4, num_heads: %d}\n"
+        "runner_config: {batch_size: %d}\n",
+        type, seq, hidden, heads, batch);
 }
 
 static void expect_same_messages(const LayerMessages *want, const LayerMessages *is) {
@@ -160,7 +162,8 @@ TEST_LIMIT(what_is_chosen_is_what_pass_shard_makes, 120) {
         LayerChoice *best = layer_solve(c.mem, c.g, (LayerPrice){0}, &least);
         LayerCost cost = expect_realised(&c, best, &entry, &n);
         EXPECT(fabs(cost.seconds - least) <= 1e-9 * least);
-        for (int sp = 0; sp < 2; sp++) { /* no slower than Megatron-LM's, as they are planned */
+        for (int sp = 0; sp < 2;
+             sp++) { /* no slower than Megatron-LM's, as they are planned */
             LayerPlanned p = layer_probe_plan(c.mem, &c.ask, c.g, -1, NULL, sp);
             EXPECT(!p.refused && p.choice);
             LayerCost k = layer_cost(c.g, p.choice);
@@ -210,8 +213,8 @@ static double by_cbc(Arena *mem, const Factors *f) {
     const char *in = path_join(mem, folder, "layer.lp");
     const char *out = path_join(mem, folder, "layer.txt");
     EXPECT(!file_write_atomic(in, lp.s, lp.n));
-    EXPECT(!system(arena_printf(
-        mem, "cbc %s ratio 0 solve solution %s >/dev/null 2>&1", in, out)));
+    EXPECT(!system(
+        arena_printf(mem, "cbc %s ratio 0 solve solution %s >/dev/null 2>&1", in, out)));
     size_t size;
     const char *text = file_read(mem, out, 64 << 20, &size, EXIT_DATA);
     const char *value = strstr(text, "objective value");
@@ -303,7 +306,11 @@ TEST_LIMIT(tokens_are_split_where_matrices_are_small, 120) {
     EXPECT_INT(best->seed[group_of(c.g, "x")], 2);
     EXPECT_INT(best->seed[group_of(c.g, "h.mlp.c_fc.weight")], PLACE_WHOLE);
     EXPECT_INT(best->seed[group_of(c.g, "h.mlp.c_proj.weight")], PLACE_WHOLE);
-    Strategy s = {.data = 1, .context = 1, .tensor = 2, .ring = 1, .stages = 1,
+    Strategy s = {.data = 1,
+                  .context = 1,
+                  .tensor = 2,
+                  .ring = 1,
+                  .stages = 1,
                   .zero_axes = "",
                   .user = {.items = (const char *const *)entry, .n = n}};
     Simulated sim = sim_open(

@@ -231,9 +231,9 @@ static const char *const of_text[] = {
     "strcmp(all->kernel[i].text, text)",            /* fuse: equal kernels */
     "strcmp(generators[k].is.name, name)",          /* schedule: what a user writes */
     "!strcmp(k->name, name)", /* layer: values that one entry of the user places */
-    "a && b ? !strcmp(a, b) : a == b",              /* made_again: equal policies */
-    "!strncmp(word, text, strlen(text))",           /* made_again: an attribute's value */
-    "!strcmp(of->s, \"max\")",                      /* lower_comm: an attribute's value */
+    "a && b ? !strcmp(a, b) : a == b",    /* made_again: equal policies */
+    "!strncmp(word, text, strlen(text))", /* made_again: an attribute's value */
+    "!strcmp(of->s, \"max\")",            /* lower_comm: an attribute's value */
 };
 
 static int ncompared;
