@@ -1,6 +1,7 @@
 /* cmd_layer.c - stator layer: the fastest placements inside of a layer. */
 #include "frontend/config/commands.h"
 #include "frontend/config/config_state.h"
+#include "frontend/config/machine_file.h"
 #include "frontend/config/options.h"
 #include "frontend/plan/plan.h"
 #include "frontend/search/layer_probe.h"
@@ -221,8 +222,8 @@ static void find_layouts(Found *f) {
     }
 }
 
-static const Machine *layer_machine(Arena *mem, Config *cfg) {
-    const Machine *m = plan_machine(mem, cfg);
+static const Machine *layer_machine(const Config *cfg) {
+    const Machine *m = config_machine(cfg);
     if (m) return m;
     fprintf(stderr, "note: no machine is given (--machine FILE.yaml, made by stator "
                     "calibrate or of machines/): seconds are those of a plain one\n");
@@ -254,7 +255,7 @@ static Found find(Arena *mem, const Options *o, Text *out) {
     f.ask.ranks = (int)option_int(o, "-n", cfg->parallel_config_model_parallel);
     if (f.ask.ranks < 2)
         fail(EXIT_CONFIG, "stator layer splits a layer over 2 ranks at least: -n RANKS");
-    f.ask.machine.machine = layer_machine(mem, cfg);
+    f.ask.machine.machine = layer_machine(cfg);
     f.ask.machine.threads = plan_threads(cfg, f.ask.machine.machine, f.ask.ranks);
     f.limit_bytes = limit_of(o, cfg, f.ask.machine.machine, j);
     if (cfg->parallel_shard.n)

@@ -179,7 +179,7 @@ static double size_without(const Elimination *e, int v) {
 
 /* ---- in which order ---- */
 
-enum { ORDERS = 32 };
+enum { ORDERS = 32, FEW_ENTRIES = 1 << 21 }; /* no more orders are tried for so few */
 
 typedef struct Order {
     int *var;
@@ -246,7 +246,7 @@ static Order try_order(Arena *mem, const Elimination *from, int nth) {
 
 static Order best_order(Arena *mem, const Elimination *e) {
     Order best = try_order(mem, e, 0);
-    for (int nth = 1; nth < ORDERS; nth++) {
+    for (int nth = 1; nth < ORDERS && best.entries > FEW_ENTRIES; nth++) {
         Order o = try_order(mem, e, nth);
         if (o.entries < best.entries) best = o;
     }

@@ -3,7 +3,7 @@
  * answers that are known. */
 #include "../simulated.h"
 #include "frontend/config/config_state.h"
-#include "frontend/plan/machine_file.h"
+#include "frontend/config/machine_file.h"
 #include "frontend/plan/plan.h"
 #include "frontend/search/layer_probe.h"
 #include <unistd.h>
@@ -151,7 +151,7 @@ static const struct {
               {"LlamaConfig", "h100", 64, 1024, 8, 1, 4}};
 
 TEST_LIMIT(what_is_chosen_is_what_pass_shard_makes, 120) {
-    for (int i = 0; i < ARRAY_LEN(layers); i++) {
+    for (int i = 0; i < ARRAY_LEN(layers); i += test_long() ? 1 : 3) {
         Arena *mem = arena_new();
         Case c = open_case(model(mem, layers[i].type, layers[i].seq, layers[i].hidden,
                                  layers[i].heads, layers[i].batch),
@@ -228,7 +228,7 @@ static double by_cbc(Arena *mem, const Factors *f) {
 TEST_LIMIT(cbc_agrees, 240) {
     if (system("command -v cbc >/dev/null 2>&1"))
         test_skip("cbc is not installed (Debian: coinor-cbc)");
-    for (int i = 0; i < (test_long() ? ARRAY_LEN(layers) : 4); i += test_long() ? 1 : 3) {
+    for (int i = 0; i < ARRAY_LEN(layers); i += test_long() ? 1 : 3) {
         Arena *mem = arena_new();
         Case c = open_case(model(mem, layers[i].type, layers[i].seq, layers[i].hidden,
                                  layers[i].heads, layers[i].batch),
