@@ -182,6 +182,11 @@ static void print_found(const Found *f) {
     for (int i = 0; i < ARRAY_LEN(lines); i++) add_line(f, lines[i].what, lines[i].of);
     for (int part = 0; part < LAYER_PARTS; part++)
         for (int k = 0; k < OP_COUNT; k++) add_messages(f, (LayerPart)part, k);
+    for (int l = 1; l < LAYOUTS; l++)
+        if (!f->layout[l].choice)
+            text_add(f->out, "  %s is not priced on this graph: %s\n", f->layout[l].name,
+                     f->layout[l].planned.refused ? f->layout[l].planned.refused
+                                                  : f->layout[l].planned.differs);
     add_check(f);
     text_add(f->out, "  --parallel.shard [");
     for (int i = 0; i < f->nentries; i++)
