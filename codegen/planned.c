@@ -12,7 +12,10 @@ static Func *entry_of(const Module *m) {
 
 Func *module_plan(Arena *mem, Module *m, const char *passes, const PassOptions *po,
                   const CompileOptions *co) {
-    rt_set_threads(co->threads);
+    if (co->choices)
+        rt_set_threads(co->threads); /* it may measure */
+    else
+        rt_count_threads(co->threads);
     Target *target = target_open(co->cpu);
     Lower lower = {.mem = mem,
                    .m = m,

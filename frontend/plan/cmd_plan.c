@@ -43,6 +43,7 @@ static void set_rates(const Options *o, Plan *p) {
     int threads = rt_threads();
     for (int i = 0; i < ARRAY_LEN(names); i++) wanted |= option_given(o, names[i]);
     if (!wanted) return;
+    if (measure) rt_set_threads(threads);
     WorkRates r = {.f32_flops = 1e9 * option_number(o, names[0], 0),
                    .bf16_flops = 1e9 * option_number(o, names[1], 0),
                    .bytes = 1e9 * option_number(o, names[2], 0)};

@@ -142,13 +142,17 @@ static void refuse_unavailable(int threads) {
              n, threads, strerror(error));
 }
 
-void rt_set_threads(int threads) {
+void rt_count_threads(int threads) {
     check(threads >= 0 && !inside);
     thread_count = threads ? threads : default_threads();
     refuse_many(thread_count);
-    refuse_unavailable(thread_count);
     omp_set_dynamic(0);
     omp_set_num_threads(thread_count);
+}
+
+void rt_set_threads(int threads) {
+    rt_count_threads(threads);
+    refuse_unavailable(thread_count);
     bind_threads(thread_count);
 }
 

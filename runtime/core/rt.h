@@ -37,6 +37,9 @@ int64_t rt_collective_bytes(int64_t n);
  * gives, fail with EXIT_CONFIG and EXIT_MEMORY. Call it from the main thread, outside of
  * rt_parallel. */
 void rt_set_threads(int threads);
+/* The same number, of which none is started yet: for what only asks how many there are. Fails
+ * with EXIT_CONFIG as above. */
+void rt_count_threads(int threads);
 int rt_threads(void);
 /* What STATOR_THREADS, or else the first number of OMP_NUM_THREADS, asks for; 0: neither
  * does. Fails as rt_set_threads does. */
