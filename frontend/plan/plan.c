@@ -303,7 +303,7 @@ static void read_parameters(Walk *w) {
 
 /* ---- the whole ---- */
 
-Plan plan_read(Arena *mem, const Func *entry, const Job *job) {
+Plan plan_count(Arena *mem, const Func *entry, const Job *job) {
     Plan p = {.job = job, .m = entry->mod, .entry = entry};
     Walk w = {.p = &p, .mem = mem};
     check(p.m->level == LEVEL_PLANNED);
@@ -318,6 +318,18 @@ Plan plan_read(Arena *mem, const Func *entry, const Job *job) {
     sort_collectives(&p);
     add_traffic(&w);
     if (job->has_spec) p.parameters = model_parameters(&job->spec); /* without padding */
+    return p;
+}
+
+int64_t plan_sent_bytes(const Plan *p) {
+    int64_t bytes = 0;
+    for (int i = 0; i < p->ntraffic; i++) bytes = plus(bytes, p->traffic[i].sent_bytes);
+    for (int i = 0; i < p->nmessages; i++) bytes = plus(bytes, p->messages[i].bytes);
+    return bytes;
+}
+
+Plan plan_read(Arena *mem, const Func *entry, const Job *job) {
+    Plan p = plan_count(mem, entry, job);
     const char *text = module_print(mem, p.m);
     hash_hex(text, strlen(text), p.hash);
     return p;

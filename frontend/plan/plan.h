@@ -134,6 +134,10 @@ const char *plan_schedule_title(Arena *mem, const PipeSchedule *s);
 
 /* Of a module at level planned whose entry is a training step. */
 Plan plan_read(Arena *mem, const Func *entry, const Job *job);
+/* The same without the hash, for which all of the module is printed. */
+Plan plan_count(Arena *mem, const Func *entry, const Job *job);
+/* What a rank sends in a step, other ranks of its stage and other stages. */
+int64_t plan_sent_bytes(const Plan *p);
 
 /* The plan of a configuration on so many ranks (0: as many as the strategy has; else
  * data_parallel follows when it is not given, as under `stator launch -n`): builds the
@@ -141,11 +145,21 @@ Plan plan_read(Arena *mem, const Func *entry, const Job *job);
  * Fails as `train` does for what does not fit (EXIT_CONFIG), but for the limit of memory.
  */
 Plan plan_of_config(Arena *mem, Config *cfg, int64_t ranks);
-/* The same without `needed`, which takes as long again. */
-Plan plan_without_needed(Arena *mem, Config *cfg, int64_t ranks);
 
-/* The same of a module at level global to which strategy_apply has given its strategy, with
- * the options for the passes. */
+/* What a search wants of a plan, and nothing else of it. */
+typedef struct PlanCost {
+    double seconds;      /* of a step; 0: it does not fit */
+    int64_t bytes;       /* of the rank that has most; of one that does not fit */
+    int64_t ahead_bytes; /* beside them */
+    int64_t sent_bytes;  /* in a step, of the rank that sends most */
+} PlanCost;
+/* Of ranks of so many threads on m, which have room for so many bytes. As soon as a stage takes
+ * more, those behind it are left out. Passes are not verified. Fails as plan_of_config. */
+PlanCost plan_cost(Arena *mem, Config *cfg, int64_t ranks, const Machine *m, int threads,
+                   double room_bytes);
+
+/* The plan of a module at level global to which strategy_apply has given its strategy, with the
+ * options for the passes. */
 Plan plan_of_module(Arena *mem, const Job *j, Module *m, const PassOptions *o);
 
 /* plan_products.c: adds `runs` runs of a product to the plan; nothing of another op. */

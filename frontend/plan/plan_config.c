@@ -117,14 +117,19 @@ static Plan plan_one(Arena *mem, const Job *j, Module *m, const PassOptions *o) 
     return plan_read(mem, module_plan(mem, m, train_passes, o, &co), j);
 }
 
-/* What every stage has in common is done once: up to pass stage. */
+/* What every stage has in common is done once: up to pass stage. Returns the passes from there
+ * on. */
+static const char *plan_common(Arena *mem, Module *m, const PassOptions *o) {
+    const char *rest = strstr(train_passes, "stage,");
+    passes_run(m, arena_strndup(mem, train_passes, (size_t)(rest - train_passes) - 1), o);
+    return rest;
+}
+
 static Plan plan_stages(Arena *mem, const Job *j, Module *m, const PassOptions *all) {
     PlanPipe *pipe = NEW(mem, PlanPipe);
     PassOptions o = *all;
     CompileOptions co = compile_options(j);
-    const char *rest = strstr(train_passes, "stage,"), *dump_dir = o.dump_dir;
-    passes_run(m, arena_strndup(mem, train_passes, (size_t)(rest - train_passes) - 1),
-               &o);
+    const char *rest = plan_common(mem, m, &o), *dump_dir = o.dump_dir;
     int stages = o.schedule->stages;
     char *hash = NEW_ARRAY(mem, char, (size_t)stages * 33);
     *pipe = (PlanPipe){.schedule = o.schedule,
@@ -150,7 +155,7 @@ Plan plan_of_module(Arena *mem, const Job *j, Module *m, const PassOptions *o) {
     return j->strategy.stages > 1 ? plan_stages(mem, j, m, o) : plan_one(mem, j, m, o);
 }
 
-Plan plan_without_needed(Arena *mem, Config *cfg, int64_t ranks) {
+static Job *plan_job(Arena *mem, Config *cfg, int64_t ranks) {
     Job *j = NEW(mem, Job);
     *j = (Job){.mem = mem, .cfg = cfg, .choices = plan_choices(mem, cfg)};
     choose_ranks(cfg, ranks);
@@ -161,16 +166,51 @@ Plan plan_without_needed(Arena *mem, Config *cfg, int64_t ranks) {
     note_changes(j);
     j->strategy.bucket_bytes = strategy_bucket_bytes(&j->strategy, job_spec(j));
     j->strategy.gradient_groups = 0;
+    return j;
+}
+
+Plan plan_of_config(Arena *mem, Config *cfg, int64_t ranks) {
+    Job *j = plan_job(mem, cfg, ranks);
     PassOptions o;
     job_count_flops(j, job_build_step(j, &o));
     recompute_choose(j);
     job_count_remade(j);
     Module *m = make_module(j, &o);
-    return plan_of_module(mem, j, m, &o);
-}
-
-Plan plan_of_config(Arena *mem, Config *cfg, int64_t ranks) {
-    Plan p = plan_without_needed(mem, cfg, ranks);
+    Plan p = plan_of_module(mem, j, m, &o);
     plan_count_needed(mem, &p);
     return p;
+}
+
+/* ---- what it costs alone ---- */
+
+/* The nth stage to be planned: the first and the last take most, one for the micro-batches that
+ * it keeps and one for the loss. */
+static int nth_stage(int stages, int nth) {
+    return nth == 0 ? 0 : nth == 1 ? stages - 1 : nth - 1;
+}
+
+PlanCost plan_cost(Arena *mem, Config *cfg, int64_t ranks, const Machine *m, int threads,
+                   double room_bytes) {
+    Job *j = plan_job(mem, cfg, ranks);
+    PlanCost cost = {.ahead_bytes = job_ahead_bytes(j)};
+    PassOptions o;
+    recompute_choose(j);
+    Module *step = make_module(j, &o);
+    o.unverified = true;
+    CompileOptions co = compile_options(j);
+    int stages = (int)MAX(j->strategy.stages, 1);
+    const char *passes = stages > 1 ? plan_common(mem, step, &o) : train_passes;
+    const Func **entry = NEW_ARRAY(mem, const Func *, (size_t)stages);
+    for (int i = 0; i < stages; i++) {
+        o.stage = stages > 1 ? nth_stage(stages, i) : o.stage;
+        Module *own = stages > 1 ? module_copy(step, step->stages ? o.stage : -1) : step;
+        const Func *f = module_plan(mem, own, passes, &o, &co);
+        entry[stages > 1 ? o.stage : 0] = f;
+        Plan p = plan_count(mem, f, j);
+        cost.bytes = MAX(cost.bytes, p.memory.total_bytes);
+        cost.sent_bytes = MAX(cost.sent_bytes, plan_sent_bytes(&p));
+        if ((double)(cost.bytes + cost.ahead_bytes) > room_bytes) return cost;
+    }
+    cost.seconds = step_seconds(mem, m, entry, stages, threads).seconds;
+    return cost;
 }

@@ -40,10 +40,6 @@ static const PipeScheduleKind *kind_of(const Choice *c) {
     return schedule_kind_at(c->schedule);
 }
 
-static int stage_of(const Choice *c, int chunk) {
-    return schedule_chunk_stage(kind_of(c), c->pp, chunk);
-}
-
 static int64_t even_layers(const Search *s, const Choice *c, int chunk) {
     int64_t chunks = (int64_t)c->pp * c->chunks;
     return s->layers / chunks + (chunk < s->layers % chunks);
@@ -68,14 +64,20 @@ static void balance(const Search *s, const Choice *c, const ProbeSeconds *t,
     }
 }
 
-int64_t *choice_layers(Arena *mem, Search *s, const Choice *c) {
+static const int64_t *balanced_layers(Search *s, const Choice *c) {
+    Pieces *p = search_pieces(s, c->probe, c->batch);
+    if (!p->balanced) p->balanced = NEW_ARRAY(s->mem, int64_t, (size_t)s->layers);
+    if (p->stages != c->pp) balance(s, c, &p->t, p->balanced);
+    p->stages = c->pp;
+    return p->balanced;
+}
+
+void choice_layers(Search *s, const Choice *c, int64_t *layers) {
     int chunks = c->pp * c->chunks;
-    int64_t *n = NEW_ARRAY(mem, int64_t, (size_t)chunks);
-    for (int k = 0; k < chunks; k++)
-        n[k] = c->layers == LAYERS_GIVEN ? s->list.items[k] : even_layers(s, c, k);
-    if (c->layers == LAYERS_BALANCED)
-        balance(s, c, &search_pieces(s, c->probe, c->batch)->t, n);
-    return n;
+    const int64_t *from = NULL;
+    if (c->layers == LAYERS_GIVEN) from = s->list.items;
+    if (c->layers == LAYERS_BALANCED) from = balanced_layers(s, c);
+    for (int k = 0; k < chunks; k++) layers[k] = from ? from[k] : even_layers(s, c, k);
 }
 
 /* ---- bytes ---- */
@@ -142,6 +144,7 @@ static int fewest_remade(const Search *s, const Choice *c, const StageBytes *b,
                          int stage) {
     double room = search_room(s);
     int most = (int)ceil(b->layers / c->chunks);
+    if (bytes_with(s, c, b, stage, 0) <= room) return 0;
     for (int low = 0, high = most;;) { /* bytes fall with the layers */
         int mid = (low + high) / 2;
         bool fits = bytes_with(s, c, b, stage, mid) <= room;
@@ -157,15 +160,16 @@ static StageBytes stage_bytes(const Search *s, const Choice *c, const int64_t *l
                               int stage) {
     const ProbeBytes *p = &s->probe[c->probe].bytes;
     StageBytes b = {0};
-    int chunks = c->pp * c->chunks;
-    for (int k = 0; k < chunks; k++) {
-        if (stage_of(c, k) != stage) continue;
+    bool first = false, last = false;
+    for (int i = 0; i < c->chunks; i++) {
+        int k = schedule_stage_chunk(kind_of(c), c->pp, stage, i);
         b.layers += (double)layers[k];
-        if (k == 0) b.parameters += p->first;
-        if (k == chunks - 1) b.parameters += p->last;
+        first |= k == 0;
+        last |= k == c->pp * c->chunks - 1;
     }
-    bool both = stage_of(c, 0) == stage && stage_of(c, chunks - 1) == stage;
-    if (both) b.parameters -= p->tied;
+    if (first) b.parameters += p->first;
+    if (last) b.parameters += p->last;
+    if (first && last) b.parameters -= p->tied;
     b.parameters += b.layers * p->layer;
     add_state_bytes(s, c, &b);
     return b;
@@ -181,16 +185,17 @@ static Mesh stage_mesh(const Search *s, const Choice *c) {
     return mesh;
 }
 
-/* Where the ranks are that have the same parameters, and the next stage: for all choices that
- * split the ranks alike. */
+/* Its replicas follow from its stages. */
 static const Places *places_of(Search *s, const Choice *c) {
-    Places *p = &s->places;
-    if (p->probe == c->probe && p->dp == c->dp && p->pp == c->pp) return p;
+    Probe *of = &s->probe[c->probe];
+    for (const Places *p = of->places; p; p = p->more)
+        if (p->pp == c->pp) return p;
     Mesh mesh = stage_mesh(s, c);
+    Places *p = NEW(s->mem, Places);
     Axes axes = 0;
     for (int i = 0; i < mesh.naxes; i++)
         if (strcmp(mesh.axis[i].name, "tp") != 0) axes |= (Axes)(1u << i);
-    *p = (Places){.probe = c->probe, .dp = c->dp, .pp = c->pp};
+    *p = (Places){.pp = c->pp, .more = of->places};
     p->replicas = group_shape(s->o.machine, &mesh, axes, c->pp);
     int with_cores = machine_ranks_with_cores(s->o.machine, s->threads);
     p->replicas.at_work = MIN(p->replicas.host_ranks, MAX(mesh_ranks(&mesh), with_cores));
@@ -198,7 +203,7 @@ static const Places *places_of(Search *s, const Choice *c) {
         GroupShape g = stages_shape(s->o.machine, &mesh, c->pp, k, k + 1);
         if (!k || g.level > p->next.level) p->next = g;
     }
-    return p;
+    return of->places = p;
 }
 
 static double collective(const Search *s, const GroupShape *g, int kind, double bytes) {
@@ -246,12 +251,14 @@ static Replicas replicas_seconds(Search *s, const Choice *c, const ProbeSeconds 
 
 /* ---- seconds ---- */
 
-typedef struct ChunkTimes {
-    double (*task)[TASK_KINDS]; /* by chunk */
-    double *step;               /* by stage: once a step */
-    int *again;                 /* by stage: layers of each chunk that are made again */
-    double message;             /* between stages */
-} ChunkTimes;
+void choice_make_room(Search *s) {
+    size_t n = (size_t)s->layers; /* a chunk has one at least */
+    ChunkTimes *t = &s->times;
+    t->layers = NEW_ARRAY(s->mem, int64_t, n);
+    t->task = arena_alloc(s->mem, n * sizeof *t->task);
+    t->step = NEW_ARRAY(s->mem, double, n);
+    t->again = NEW_ARRAY(s->mem, int, n);
+}
 
 static double message_between(Search *s, const Choice *c) {
     const Probe *p = &s->probe[c->probe];
@@ -268,41 +275,51 @@ static double update_of(const Search *s, const Choice *c, const ProbeSeconds *t,
     return t->update * share / (c->zero ? (double)c->dp * c->cp : 1);
 }
 
-/* Sets layers that are made again, bytes and times; false: it does not fit. */
-static bool choice_times(Arena *mem, Search *s, Choice *c, ChunkTimes *out) {
-    const ProbeSeconds *t = &search_pieces(s, c->probe, c->batch)->t;
+static void set_tasks(const Choice *c, const ProbeSeconds *t, const Replicas *r,
+                      int stage, ChunkTimes *out) {
     int chunks = c->pp * c->chunks;
-    int64_t *layers = choice_layers(mem, s, c);
+    for (int nth = 0; nth < c->chunks; nth++) {
+        int i = schedule_stage_chunk(kind_of(c), c->pp, stage, nth);
+        double n = (double)out->layers[i], remade = MIN(n, out->again[stage]);
+        double *task = out->task[i], first = i == 0, last = i == chunks - 1;
+        task[TASK_FORWARD] = n * (t->forward + r->forward) + first * t->first_forward +
+                             last * t->last_forward;
+        task[TASK_WEIGHTS] = n * t->weights;
+        task[TASK_INPUTS] = n * (t->inputs + r->backward) + remade * t->forward +
+                            first * t->first_backward + last * t->last_backward;
+        task[TASK_BACKWARD] = task[TASK_INPUTS] + task[TASK_WEIGHTS];
+    }
+}
+
+/* Sets layers that are made again and bytes of the choice, and s->times; false: it does not
+ * fit. */
+static bool choice_times(Search *s, Choice *c) {
+    const ProbeSeconds *t = &search_pieces(s, c->probe, c->batch)->t;
+    ChunkTimes *out = &s->times;
     int64_t given = s->fixed[KNOB_RECOMPUTE];
     bool fits = true;
+    StageBytes before = {0};
+    Replicas r = {0};
+    double step = 0;
+    choice_layers(s, c, out->layers);
     c->bytes = c->remade = 0;
-    out->task = arena_alloc(mem, (size_t)chunks * sizeof *out->task);
-    memset(out->task, 0, (size_t)chunks * sizeof *out->task);
-    out->step = NEW_ARRAY(mem, double, (size_t)c->pp);
-    out->again = NEW_ARRAY(mem, int, (size_t)c->pp);
     out->message = message_between(s, c);
     for (int k = 0; k < c->pp; k++) {
-        StageBytes b = stage_bytes(s, c, layers, k);
+        StageBytes b = stage_bytes(s, c, out->layers, k);
         int again = given >= 0 ? (int)MIN(given, s->layers) : fewest_remade(s, c, &b, k);
         double bytes = bytes_with(s, c, &b, k, MAX(again, 0));
         if (bytes > search_room(s)) again = -1;
-        Replicas r = replicas_seconds(s, c, t, &b);
+        if (!k || b.layers != before.layers || b.parameters != before.parameters) {
+            r = replicas_seconds(s, c, t, &b);
+            step = r.step + update_of(s, c, t, b.parameters);
+        }
+        before = b;
         out->again[k] = MAX(again, 0);
+        out->step[k] = step;
         c->bytes = MAX(c->bytes, bytes);
         c->remade = MAX(c->remade, again);
         fits &= again >= 0;
-        out->step[k] = r.step + update_of(s, c, t, b.parameters);
-        for (int i = 0; i < chunks; i++) {
-            if (stage_of(c, i) != k) continue;
-            double n = (double)layers[i], remade = MIN(n, MAX(again, 0));
-            double *task = out->task[i], first = i == 0, last = i == chunks - 1;
-            task[TASK_FORWARD] = n * (t->forward + r.forward) + first * t->first_forward +
-                                 last * t->last_forward;
-            task[TASK_WEIGHTS] = n * t->weights;
-            task[TASK_INPUTS] = n * (t->inputs + r.backward) + remade * t->forward +
-                                first * t->first_backward + last * t->last_backward;
-            task[TASK_BACKWARD] = task[TASK_INPUTS] + task[TASK_WEIGHTS];
-        }
+        set_tasks(c, t, &r, k, out);
     }
     if (!fits) c->remade = -1;
     return fits;
@@ -312,16 +329,17 @@ static bool choice_times(Arena *mem, Search *s, Choice *c, ChunkTimes *out) {
  * chunk once, and what it did last goes back through them, unless that is the gradients of
  * weights. */
 static double bound_of(const Choice *c, const ChunkTimes *t) {
-    int chunks = c->pp * c->chunks;
+    bool halves = kind_of(c)->halves;
     double most = 0, before = 0;
     for (int k = 0; k < c->pp; k++) {
         double busy = 0;
-        for (int i = 0; i < chunks; i++)
-            if (stage_of(c, i) == k)
-                busy += t->task[i][TASK_FORWARD] + t->task[i][TASK_BACKWARD];
+        for (int nth = 0; nth < c->chunks; nth++) {
+            const double *task = t->task[schedule_stage_chunk(kind_of(c), c->pp, k, nth)];
+            busy += task[TASK_FORWARD] + task[TASK_BACKWARD];
+        }
         most = MAX(most, before + c->micro * busy + t->step[k]);
-        before += t->task[k][TASK_FORWARD] + (kind_of(c)->halves ? 1 : 2) * t->message;
-        if (!kind_of(c)->halves) before += t->task[k][TASK_BACKWARD];
+        before += t->task[k][TASK_FORWARD] + (halves ? 1 : 2) * t->message;
+        if (!halves) before += t->task[k][TASK_BACKWARD];
     }
     return most;
 }
@@ -332,39 +350,38 @@ static double slower(const Search *s, const Choice *c) {
 }
 
 void choice_bound(Search *s, Choice *c) {
-    Arena *own = arena_new();
-    ChunkTimes t;
     c->seconds = 0;
-    bool fits = choice_times(own, s, c, &t);
-    c->bound = fits ? bound_of(c, &t) * slower(s, c) : INFINITY;
-    arena_free(own);
+    bool fits = choice_times(s, c);
+    c->bound = fits ? bound_of(c, &s->times) * slower(s, c) : INFINITY;
 }
 
 int *choice_remade(Arena *mem, Search *s, const Choice *c) {
-    int chunks = c->pp * c->chunks;
-    int64_t *layers = choice_layers(mem, s, c);
-    int *n = NEW_ARRAY(mem, int, (size_t)chunks);
-    ChunkTimes t;
+    const ChunkTimes *t = &s->times;
+    int *n = NEW_ARRAY(mem, int, (size_t)c->pp *(size_t)c->chunks);
     Choice copy = *c;
-    choice_times(mem, s, &copy, &t);
-    for (int i = 0; i < chunks; i++) n[i] = (int)MIN(layers[i], t.again[stage_of(c, i)]);
+    choice_times(s, &copy);
+    for (int k = 0; k < c->pp; k++)
+        for (int nth = 0; nth < c->chunks; nth++) {
+            int i = schedule_stage_chunk(kind_of(c), c->pp, k, nth);
+            n[i] = (int)MIN(t->layers[i], t->again[k]);
+        }
     return n;
 }
 
 double search_seconds(Search *s, Choice *c) {
     Arena *own = arena_new();
-    ChunkTimes t;
-    if (!choice_times(own, s, c, &t)) {
+    const ChunkTimes *t = &s->times;
+    if (!choice_times(s, c)) {
         c->seconds = INFINITY;
     } else if (c->pp == 1) {
-        c->seconds = bound_of(c, &t);
+        c->seconds = bound_of(c, t);
     } else {
         PipeSchedule *p = schedule_make(own, schedule_name_at(c->schedule), c->pp,
                                         c->pp * c->chunks, c->micro);
-        TaskSeconds seconds = {.chunk = (const double(*)[TASK_KINDS])t.task,
-                               .message = t.message};
+        TaskSeconds seconds = {.chunk = (const double(*)[TASK_KINDS])t->task,
+                               .message = t->message};
         double step = 0;
-        for (int k = 0; k < c->pp; k++) step = MAX(step, t.step[k]);
+        for (int k = 0; k < c->pp; k++) step = MAX(step, t->step[k]);
         c->seconds = schedule_seconds(own, p, &seconds, NULL) + step;
     }
     c->seconds *= slower(s, c);

@@ -27,7 +27,8 @@ typedef struct ProbeBytes {
 typedef struct Probe {
     ProbeKey key;
     struct Pieces *pieces; /* search_state.h */
-    const char *refused;   /* why the configuration cannot be split so; NULL: it can */
+    struct Places *places;
+    const char *refused; /* why the configuration cannot be split so; NULL: it can */
     Mesh mesh;
     ProbeBytes bytes;
     struct Extra *extra;          /* search_state.h */

@@ -121,20 +121,6 @@ static int find_fastest(Space *b, Choice **top, int k) {
 
 /* ---- with the planner ---- */
 
-static int64_t sent_bytes(const Plan *p) {
-    int64_t bytes = 0;
-    for (int i = 0; i < p->ntraffic; i++) bytes += p->traffic[i].sent_bytes;
-    for (int i = 0; i < p->nmessages; i++) bytes += p->messages[i].bytes;
-    return bytes;
-}
-
-static int64_t most_sent_bytes(const Plan *p) {
-    int64_t most = 0;
-    for (int k = 0; p->pipe && k < p->pipe->schedule->stages; k++)
-        most = MAX(most, sent_bytes(&p->pipe->stage[k]));
-    return p->pipe ? most : sent_bytes(p);
-}
-
 static void hash_flags(const Verified *v, char keys[33]) {
     Arena *own = arena_new();
     Text t = text_new(own);
@@ -146,14 +132,14 @@ static void hash_flags(const Verified *v, char keys[33]) {
 static void make_plan(Search *s, const Verified *v, RecordedPlan *out) {
     Arena *own = arena_new();
     Catch caught;
+    double room = search_room(s);
     if (CATCH(caught)) {
         Config *cfg = config_load(own, s->o.path, v->nflags, v->flag);
-        Plan p = plan_without_needed(own, cfg, s->o.ranks);
-        plan_set_machine(own, &p, s->o.machine, s->threads);
-        out->seconds = p.time->seconds;
-        out->bytes = plan_largest(&p)->memory.total_bytes;
+        PlanCost p = plan_cost(own, cfg, s->o.ranks, s->o.machine, s->threads, room);
+        out->seconds = p.seconds;
+        out->bytes = p.bytes;
         out->ahead_bytes = p.ahead_bytes;
-        out->sent_bytes = most_sent_bytes(&p);
+        out->sent_bytes = p.sent_bytes;
         catch_end(&caught);
     } else {
         out->why = arena_strdup(s->mem, caught.message);
@@ -199,8 +185,8 @@ static bool correct(Space *b, const Verified *v) {
     double more = MAX((double)v->bytes - v->c.bytes, 0.001 * (double)v->bytes);
     if (v->fits && e->planned) return false;
     if (!v->fits) choice_extra(b->s, &v->c, 0)->bytes += more / v->c.batch;
-    if (!e->planned) e->slower = MAX(1, v->seconds / v->c.seconds);
-    e->planned = true;
+    if (v->fits) e->slower = MAX(1, v->seconds / v->c.seconds);
+    e->planned |= v->fits;
     for (int i = 0; i < b->n; i++) {
         Choice *c = &b->choice[i];
         bool like = c->probe == v->c.probe && c->pp == e->pp && c->zero == e->zero &&

@@ -8,6 +8,8 @@
 typedef struct Pieces {
     int batch;
     ProbeSeconds t;
+    int64_t *balanced;   /* layers of each of `stages`, where the slowest is the fastest */
+    int stages;          /* 0: not known yet */
     struct Pieces *next; /* of the same probe */
 } Pieces;
 
@@ -21,10 +23,21 @@ typedef struct Extra {
     struct Extra *next; /* of the same probe */
 } Extra;
 
+/* Where the ranks are that have the same parameters, and the next stage. */
 typedef struct Places {
-    int probe, dp, pp;
+    int pp;
     GroupShape replicas, next;
+    struct Places *more; /* of the same probe */
 } Places;
+
+/* Of the choice that was looked at last; room for as many chunks as the model has layers. */
+typedef struct ChunkTimes {
+    int64_t *layers;            /* by chunk */
+    double (*task)[TASK_KINDS]; /* by chunk */
+    double *step;               /* by stage: once a step */
+    int *again;                 /* by stage: layers of each chunk that are made again */
+    double message;             /* between stages */
+} ChunkTimes;
 
 struct Search {
     Arena *mem;
@@ -37,7 +50,7 @@ struct Search {
     bool overlap;
     Probe *probe;
     int nprobes, probe_cap;
-    Places places; /* of the choice that was looked at last */
+    ChunkTimes times;
     int64_t choices;
     Record *record;   /* NULL: nothing is kept */
     double told;      /* clock_seconds of the last line on the terminal */
@@ -58,8 +71,10 @@ void choice_bound(Search *s, Choice *c);
 Pieces *search_pieces(Search *s, int probe, int batch);
 /* What plans said of choices like this one; makes it where there is none. */
 Extra *choice_extra(Search *s, const Choice *c, int batch);
+/* Before the first choice, when the model is known. */
+void choice_make_room(Search *s);
 /* Layers of each chunk. */
-int64_t *choice_layers(Arena *mem, Search *s, const Choice *c);
+void choice_layers(Search *s, const Choice *c, int64_t *layers);
 /* Layers of each chunk that are made again. */
 int *choice_remade(Arena *mem, Search *s, const Choice *c);
 double search_room(const Search *s); /* bytes that a plan may have; INFINITY */

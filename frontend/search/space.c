@@ -330,8 +330,8 @@ Search *search_open(Arena *mem, const SearchOptions *o) {
                           "parallel.shard");
     s->layers = s->job.spec.layers;
     s->overlap = cfg->parallel_overlap != OVERLAP_OFF;
-    s->places.probe = -1;
     s->threads = plan_threads(cfg, o->machine, o->ranks);
+    choice_make_room(s);
     fix_knobs(s);
     s->record = search_record(s);
     return s;
@@ -362,7 +362,8 @@ static void add_list(Flags *f, const char *key, const char *text) {
 
 static void add_layers(Flags *f, Search *s, const Choice *c) {
     Text t = text_new(f->mem);
-    int64_t *n = choice_layers(f->mem, s, c);
+    int64_t *n = NEW_ARRAY(f->mem, int64_t, (size_t)c->pp * (size_t)c->chunks);
+    choice_layers(s, c, n);
     for (int k = 0; k < c->pp * c->chunks; k++)
         text_add(&t, "%s%lld", k ? "," : "[", (long long)n[k]);
     text_add(&t, "]");

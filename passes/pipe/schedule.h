@@ -39,6 +39,8 @@ typedef struct PipeScheduleKind {
 /* Of the k-th generator; NULL: there are not so many. */
 const PipeScheduleKind *schedule_kind_at(int k);
 int schedule_chunk_stage(const PipeScheduleKind *s, int stages, int chunk);
+/* The nth chunk of a stage, from the model's start. */
+int schedule_stage_chunk(const PipeScheduleKind *s, int stages, int stage, int nth);
 /* What schedule_in_flight says of its schedules; less, where backward is in halves. */
 int schedule_kind_in_flight(const PipeScheduleKind *s, int stages, int each, int micro,
                             int stage);
