@@ -9,11 +9,11 @@
 
 /* The only use of the argument, a collective that makes it no larger; or NULL. */
 static Op *exchange_of(const Func *f, const Value *arg) {
-    if (value_uses(f, arg) != 1) return NULL;
     for (Op *op = f->first; op; op = op->next) {
         if (!op->nin || op->in[0] != arg) continue;
-        bool fits = op->nin == 1 && op->nout == 1 && (optab[op->kind].flags & F_COMM);
-        return fits && type_bytes(&op->out[0]->ty) <= type_bytes(&arg->ty) ? op : NULL;
+        bool fits = op->nin == 1 && op->nout == 1 && (optab[op->kind].flags & F_COMM) &&
+                    type_bytes(&op->out[0]->ty) <= type_bytes(&arg->ty);
+        return fits && value_uses(f, arg) == 1 ? op : NULL;
     }
     return NULL;
 }
@@ -46,16 +46,16 @@ static void set_slices(Value *v, const Type *slice, const Op *call) {
 static void visit(Module *m, Op *to, int i) {
     Value *v = to->in[i];
     Op *from = v->def;
-    if (!from || !op_is_call(from) || value_uses(to->fn, v) != 1) return;
+    if (!from || !op_is_call(from)) return;
     Func *f = op_func(from), *g = op_func(to);
     int j = v->nth;
     if (f == g || f->role == ROLE_KERNEL || f->alias[j] >= 0) return;
     if (func_is_entry(f) || func_is_entry(g)) return;
-    if (!run_by_run(from, j, to, i) || only_call(m, f) != from || only_call(m, g) != to)
-        return;
+    if (!run_by_run(from, j, to, i)) return;
     Op *again = exchange_of(g, g->arg[i]);
     Value *made = again ? same_exchange(f, f->ret[j], again) : NULL;
-    if (!made) return;
+    if (!made || value_uses(to->fn, v) != 1) return;
+    if (only_call(m, f) != from || only_call(m, g) != to) return;
     f->ret[j] = made;
     set_slices(v, &made->ty, from);
     g->arg[i]->ty = made->ty;

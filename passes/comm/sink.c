@@ -30,7 +30,7 @@ typedef struct Sink {
 } Sink;
 
 static bool is_loop(const Op *call) {
-    return call_of(call).loop;
+    return op_attr(call, "times") != NULL;
 }
 
 static int first_each(const Op *call) {
@@ -133,6 +133,7 @@ static Value *add_each(Op *call, Func *callee, Value *v, const Type *slice) {
 
 /* ---- after a call ---- */
 
+/* Stays right when ops go up; not when they go down. */
 static void count_uses(Sink *s, Func *f) {
     func_number(f);
     s->mem = arena_new();
@@ -156,9 +157,10 @@ static bool is_before(const Value *v, const Op *call) {
     return !v->def || v->def->id < call->id;
 }
 
-/* May `out` take the buffer of v, which one op of f reads on the way to it? */
-static bool gives_buffer(const Func *f, const Value *v, const Value *out) {
-    if (!type_same_shape(&v->ty, &out->ty) || value_uses(f, v) != 1) return false;
+/* May `out` take the buffer of v, which one op of the function that is looked at reads on the way
+ * to it? */
+static bool gives_buffer(const Sink *s, const Func *f, const Value *v, const Value *out) {
+    if (!type_same_shape(&v->ty, &out->ty) || s->uses[v->id] != 1) return false;
     if (v->def) return true;
     for (int i = 0; i < f->nret; i++) {
         if (f->ret[i] == out && f->alias[i] == v->nth) return true;
@@ -200,7 +202,9 @@ static bool can_go_up(const Sink *s, const Op *call, const Op *op) {
 /* Behind the ops of the callee that make what op reads of the call. */
 static Builder build_behind(Func *f, const Op *call, const Op *op) {
     Op *last = NULL;
-    func_number(f);
+    int reads = 0;
+    for (int i = 0; i < op->nin; i++) reads += op->in[i]->def == call;
+    if (reads > 1) func_number(f);
     for (int i = 0; i < op->nin; i++) {
         const Value *v = op->in[i];
         Op *def = v->def == call ? f->ret[v->nth]->def : NULL;
@@ -286,14 +290,28 @@ static void drop_result(Op *call, Func *callee, int j) {
 
 /* Result j of the call is a sum with result `other`. What it is added to begins with may be
  * the accumulator that the caller's result is over. */
-static void join_results(Op *call, Func *callee, int j, int other) {
+static void join_results(Sink *s, Op *call, Func *callee, int j, int other) {
     drop_result(call, callee, other);
     j -= other < j;
     const Value *first = add_as_made(callee, callee->ret[j]->def);
     bool sum = !first->def && value_uses(callee, first) == 1;
     if (callee->alias[j] >= 0 || !sum) return;
-    if (gives_buffer(call->fn, call->in[first->nth], call->out[j]))
+    if (gives_buffer(s, call->fn, call->in[first->nth], call->out[j]))
         callee->alias[j] = first->nth;
+}
+
+/* What reads `old`, behind an op, reads `v`, which nothing else does. */
+static void hand_uses(Sink *s, const Op *behind, Value *old, Value *v) {
+    Func *f = behind->fn;
+    int n = s->uses[v->id] = s->uses[old->id];
+    Op *only = s->reader[v->id] = s->reader[old->id];
+    if (n == 1 && only) {
+        op_replace_in(only, old, v);
+        return;
+    }
+    for (Op *at = behind->next; at; at = at->next) op_replace_in(at, old, v);
+    for (int i = 0; i < f->nret; i++)
+        if (f->ret[i] == old) f->ret[i] = v;
 }
 
 /* `op`, which reads result j of the call, is done by the callee. */
@@ -311,8 +329,9 @@ static void go_up(Sink *s, Op *call, int j, Op *op) {
             if (v->nth != j) other = v->nth;
             continue;
         }
-        bool gives = gives_buffer(f, v, op->out[0]);
+        bool gives = gives_buffer(s, f, v, op->out[0]);
         in[i] = add_each(call, callee, v, &inner->ty);
+        s->reader[v->id] = call;
         if (alias < 0 && gives) alias = in[i]->nth;
     }
     if (alias < 0 && other >= 0) alias = callee->alias[other];
@@ -324,12 +343,9 @@ static void go_up(Sink *s, Op *call, int j, Op *op) {
     callee->alias[j] = alias;
     call->out[j]->ty = op->out[0]->ty;
     call->out[j]->name = op->out[0]->name;
-    Value *old = op->out[0];
-    for (Op *at = op->next; at; at = at->next) op_replace_in(at, old, call->out[j]);
-    for (int i = 0; i < f->nret; i++)
-        if (f->ret[i] == old) f->ret[i] = call->out[j];
+    hand_uses(s, op, op->out[0], call->out[j]);
     op_remove(op);
-    if (other >= 0) join_results(call, callee, j, other);
+    if (other >= 0) join_results(s, call, callee, j, other);
 }
 
 /* ---- before a call ---- */
@@ -389,16 +405,26 @@ static void go_down(Sink *s, Op *op, Op *call, int operand) {
 
 /* ---- the module ---- */
 
+/* All that go up into the call. */
+static bool move_up(Sink *s, Op *call) {
+    bool moved = false;
+    for (int j = 0; j < call->nout; j++) {
+        Op *reader = only_reader(s, call, j);
+        if (!can_go_up(s, call, reader)) continue;
+        go_up(s, call, j, reader);
+        moved = true;
+        j = -1; /* results are others */
+    }
+    return moved;
+}
+
+/* From the start to the end, or to the first that goes down. */
 static bool move_in(Sink *s, Func *f) {
+    bool moved = false;
     for (Op *op = f->first; op; op = op->next) {
         int operand;
         if (is_function_call(op)) {
-            for (int j = 0; j < op->nout; j++) {
-                Op *reader = only_reader(s, op, j);
-                if (!can_go_up(s, op, reader)) continue;
-                go_up(s, op, j, reader);
-                return true;
-            }
+            moved |= move_up(s, op);
         } else if ((optab[op->kind].flags & F_COMM) && op->nout == 1) {
             Op *call = call_below(op, &operand);
             if (!call || !moves(s, op, call)) continue;
@@ -407,10 +433,10 @@ static bool move_in(Sink *s, Func *f) {
             return true;
         }
     }
-    return false;
+    return moved;
 }
 
-static bool one_move(Sink *s, Func *f) {
+static bool moves_in_turn(Sink *s, Func *f) {
     count_uses(s, f);
     bool moved = move_in(s, f);
     arena_free(s->mem);
@@ -430,7 +456,8 @@ void pass_sink(Module *m, const PassOptions *o) {
         Func **order = module_order(mem, m);
         moved = false;
         for (int i = 0; order[i]; i++) {
-            while (order[i]->role != ROLE_KERNEL && one_move(&s, order[i])) moved = true;
+            while (order[i]->role != ROLE_KERNEL && moves_in_turn(&s, order[i]))
+                moved = true;
         }
         arena_free(mem);
     } while (moved);

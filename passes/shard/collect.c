@@ -293,8 +293,9 @@ static Value *emit_path(Builder *b, Search *s, int at, Value *v) {
     return v;
 }
 
-static void collect_one(Op *op, Searches *k) {
-    Func *f = op->fn;
+/* Returns what takes the place of the op's result. */
+static Value *collect_one(Op *op, Searches *k) {
+    const Func *f = op->fn;
     const Mesh *m = &f->mod->mesh;
     Type from = op->in[0]->ty, to = op->out[0]->ty;
     Search *s;
@@ -307,16 +308,27 @@ static void collect_one(Op *op, Searches *k) {
                         : "the sizes do not divide");
     }
     Builder b = build_before(op);
-    func_replace(f, op->out[0], emit_path(&b, s, at, op->in[0]));
-    op_remove(op);
+    return emit_path(&b, s, at, op->in[0]);
+}
+
+/* `now`: by value id, what took its place, or NULL. */
+static void collect_func(Func *f, Searches *k, Value **now) {
+    for (Op *op = f->first, *next; op; op = next) {
+        next = op->next;
+        for (int i = 0; i < op->nin; i++)
+            if (now[op->in[i]->id]) op->in[i] = now[op->in[i]->id];
+        if (op->kind != OP_reshard || op_attr(op, "how")) continue;
+        now[op->out[0]->id] = collect_one(op, k);
+        op_remove(op);
+    }
+    for (int i = 0; i < f->nret; i++)
+        if (now[f->ret[i]->id]) f->ret[i] = now[f->ret[i]->id];
 }
 
 static void collect_all(Module *m, Searches *k) {
     for (Func *f = m->first; f; f = f->next) {
-        for (Op *op = f->first, *next; op; op = next) {
-            next = op->next;
-            if (op->kind == OP_reshard && !op_attr(op, "how")) collect_one(op, k);
-        }
+        func_number(f);
+        collect_func(f, k, NEW_ARRAY(k->mem, Value *, (size_t)f->nvalues + 1));
     }
 }
 
