@@ -28,18 +28,23 @@ typedef struct Sent { /* a message that is not yet waited for */
 typedef struct Stage {
     Func *f;
     Builder b;
-    Value **map;   /* by value id of the flat step: its value here */
+    Value **any;   /* of values that every stage makes for itself, by Pipe.nth_any */
     bool *emitted; /* by op id */
     int next;      /* task of its list */
     Op *rest;      /* behind the tasks: the next op of the flat step to look at */
     double now;    /* unit time, for the order */
-    Sent *sent;    /* oldest first */
+    Op *at; /* what it does next, once op_at has said so; NULL: it is to be asked */
+    const Value
+        *why; /* of `at`: what was not there yet; NULL: all is there, at `ready` */
+    double ready;
+    Sent *sent; /* oldest first */
 } Stage;
 
 typedef struct Edge { /* a value that a stage gets from the one that makes it */
     int to;
     int64_t message;
-    Sent *sent; /* NULL: not made yet */
+    Sent *sent;  /* NULL: not made yet */
+    Value *here; /* what the stage received; NULL: nothing yet */
     double at;
     struct Edge *next;
 } Edge;
@@ -51,6 +56,9 @@ typedef struct Pipe {
     Flat flat;
     int *op_stage, *value_stage; /* by id; ANYWHERE */
     Edge **edge;                 /* by value id */
+    Value **own;                 /* by value id: what its stage has */
+    int *nth_any, nany;          /* by value id, of those that are ANYWHERE */
+    Value **map;                 /* by value id: scratch of emit */
     Op ***reader;                /* by value id: ops that read it, ended by NULL */
     Stage *stage;
     int64_t *messages; /* by pair of stages: how many so far */
@@ -139,6 +147,31 @@ static Edge *edge_to(const Pipe *p, const Value *v, int stage) {
     return e;
 }
 
+/* Where a stage has a value of the flat step; NULL: it never does. A table of all values for
+ * each stage would be most of the memory of a long pipeline. */
+static Value **place_of(const Pipe *p, int stage, const Value *v) {
+    int from = p->value_stage[v->id];
+    if (from == stage) return &p->own[v->id];
+    if (from == ANYWHERE) return &p->stage[stage].any[p->nth_any[v->id]];
+    Edge *e = edge_to(p, v, stage);
+    return e ? &e->here : NULL;
+}
+
+static Value *value_at(const Pipe *p, int stage, const Value *v) {
+    Value **place = place_of(p, stage, v);
+    return place ? *place : NULL;
+}
+
+static void number_anywhere(Pipe *p) {
+    const Func *f = p->flat.f;
+    size_t n = (size_t)f->nvalues + 1;
+    p->own = NEW_ARRAY(p->mem, Value *, n);
+    p->map = NEW_ARRAY(p->mem, Value *, n);
+    p->nth_any = NEW_ARRAY(p->mem, int, n);
+    for (int i = 0; i < f->nvalues; i++)
+        if (p->value_stage[i] == ANYWHERE) p->nth_any[i] = p->nany++;
+}
+
 /* Waits, before it sends again, for what the others have received by now. */
 static void await_sent(Stage *s, bool all) {
     for (Sent **at = &s->sent; *at;) {
@@ -159,7 +192,7 @@ static void send_value(Pipe *p, int from, const Value *v) {
     for (Edge *e = p->edge[v->id]; e; e = e->next) {
         await_sent(s, false);
         Sent *m = e->sent = NEW(p->mem, Sent), **end = &s->sent;
-        *m = (Sent){.value = s->map[v->id], .to = e->to, .message = e->message};
+        *m = (Sent){.value = p->own[v->id], .to = e->to, .message = e->message};
         s->b.name = "sending";
         m->token =
             build1(&s->b, OP_send,
@@ -179,14 +212,18 @@ static void receive_value(Pipe *p, int stage, const Value *v) {
     s->b.name = v->name;
     char *attrs = bfmt(&s->b, "from=%d; message=%lld", p->value_stage[v->id],
                        (long long)e->message);
-    s->map[v->id] = build_as(&s->b, OP_receive, attrs, v->ty, NULL);
-    s->map[v->id]->grad_of = v->grad_of;
+    e->here = build_as(&s->b, OP_receive, attrs, v->ty, NULL);
+    e->here->grad_of = v->grad_of;
     s->now = MAX(s->now, e->at);
 }
 
 static void emit(Pipe *p, int stage, Op *op) {
     Stage *s = &p->stage[stage];
-    op_clone(&s->b, op, s->map);
+    for (int i = 0; i < op->nin; i++)
+        p->map[op->in[i]->id] = value_at(p, stage, op->in[i]);
+    op_clone(&s->b, op, p->map);
+    for (int i = 0; i < op->nout; i++)
+        *place_of(p, stage, op->out[i]) = p->map[op->out[i]->id];
     s->emitted[op->id] = true;
     for (int i = 0; i < op->nout && p->op_stage[op->id] == stage; i++)
         send_value(p, stage, op->out[i]);
@@ -214,7 +251,7 @@ static void need_op(Need *n, Op *op, int *depth) {
 static bool need_value(Pipe *p, int stage, const Value *v, int *depth) {
     Need *n = p->need;
     int from = p->value_stage[v->id];
-    if (p->stage[stage].map[v->id]) return true;
+    if (value_at(p, stage, v)) return true;
     if (from != ANYWHERE && from != stage) {
         const Edge *e = edge_to(p, v, stage);
         n->foreign[n->nforeign++] = v;
@@ -249,9 +286,9 @@ static bool collect(Pipe *p, int stage, Op *first) {
     return true;
 }
 
-static bool all_here(const Stage *s, const Op *op) {
+static bool all_here(const Pipe *p, int stage, const Op *op) {
     for (int i = 0; i < op->nin; i++)
-        if (!s->map[op->in[i]->id]) return false;
+        if (!value_at(p, stage, op->in[i])) return false;
     return true;
 }
 
@@ -269,7 +306,7 @@ static void emit_followers(Pipe *p, int stage, Op **list, int n) {
             for (Op **r = p->reader[list[k]->out[i]->id]; *r; r++) {
                 Op *op = *r;
                 if (p->op_stage[op->id] != stage || p->flat.is_task[op->id]) continue;
-                if (s->emitted[op->id] || !all_here(s, op)) continue;
+                if (s->emitted[op->id] || !all_here(p, stage, op)) continue;
                 emit(p, stage, op);
                 list[n++] = op;
             }
@@ -279,10 +316,11 @@ static void emit_needed(Pipe *p, int stage, double seconds) {
     Need *n = p->need;
     Stage *s = &p->stage[stage];
     for (int i = 0; i < n->nforeign; i++)
-        if (!s->map[n->foreign[i]->id]) receive_value(p, stage, n->foreign[i]);
+        if (!value_at(p, stage, n->foreign[i])) receive_value(p, stage, n->foreign[i]);
     s->now = n->at + seconds;
     for (int i = 0; i < n->n; i++) emit(p, stage, n->list[i]);
     emit_followers(p, stage, n->list, n->n);
+    s->at = NULL;
 }
 
 /* ---- all stages together ---- */
@@ -313,18 +351,30 @@ static Op *op_at(const Pipe *p, int stage) {
     return s->rest;
 }
 
+/* Can the stage go on? Then `ready` is set. What it found out holds until it has gone on, or
+ * until what it waits for has been sent. */
+static bool can_go_on(Pipe *p, int stage) {
+    Stage *s = &p->stage[stage];
+    bool known = s->at;
+    if (!known) s->at = op_at(p, stage);
+    if (known && !s->why) return true;
+    const Edge *e = known ? edge_to(p, s->why, stage) : NULL;
+    if (!s->at || (e && !e->sent)) return false;
+    bool here = collect(p, stage, s->at);
+    s->why = p->need->why;
+    s->ready = p->need->at;
+    return here;
+}
+
 /* The stage that can go on first; -1: none can. */
 static int next_stage(Pipe *p, bool *waits) {
     int best = -1;
-    double at = 0;
     *waits = false;
     for (int k = 0; k < p->s->stages; k++) {
-        Op *op = op_at(p, k);
-        if (!op) continue;
-        *waits = true;
-        if (!collect(p, k, op) || (best >= 0 && p->need->at >= at)) continue;
-        best = k;
-        at = p->need->at;
+        Stage *s = &p->stage[k];
+        bool can = can_go_on(p, k);
+        *waits |= s->at != NULL;
+        if (can && (best < 0 || s->ready < p->stage[best].ready)) best = k;
     }
     return best;
 }
@@ -355,8 +405,8 @@ static void run_stages(Pipe *p) {
         [TASK_FORWARD] = 1, [TASK_BACKWARD] = 2, [TASK_INPUTS] = 1, [TASK_WEIGHTS] = 1};
     bool waits;
     for (int k; (k = next_stage(p, &waits)) >= 0;) {
-        const Op *op = op_at(p, k);
-        check(collect(p, k, op_at(p, k)));
+        const Op *op = p->stage[k].at;
+        check(collect(p, k, p->stage[k].at));
         emit_needed(p, k, p->flat.is_task[op->id] ? seconds[op_func(op)->task] : 0);
     }
     if (waits) refuse_stuck(p);
@@ -372,32 +422,32 @@ static void begin_stage(Pipe *p, const Func *step, int k) {
     s->f->stage = k;
     s->b = build_at_end(s->f);
     s->rest = flat->first;
-    s->map = NEW_ARRAY(p->mem, Value *, (size_t)flat->nvalues + 1);
+    s->any = NEW_ARRAY(p->mem, Value *, (size_t)p->nany + 1);
     s->emitted = NEW_ARRAY(p->mem, bool, (size_t)flat->nops + 1);
     for (int i = 0; i < flat->narg; i++) {
         int owner = func_arg_stage(flat, i);
         if (owner != k && owner != ANYWHERE) continue;
-        s->map[flat->arg[i]->id] = func_arg(s->f, flat->arg[i]->name, flat->arg[i]->ty);
+        *place_of(p, k, flat->arg[i]) =
+            func_arg(s->f, flat->arg[i]->name, flat->arg[i]->ty);
         s->f->arg_attr[s->f->narg - 1] = flat->arg_attr[i];
     }
     for (int i = 0; i < flat->narg; i++)
         if (func_arg_stage(flat, i) == k) send_value(p, k, flat->arg[i]);
     /* what others read of arguments, a rounded weight, is there from the start too */
     for (Op *op = flat->first; op; op = op->next)
-        if (p->op_stage[op->id] == k && op->nin && is_sent(p, op) && all_here(s, op))
+        if (p->op_stage[op->id] == k && op->nin && is_sent(p, op) && all_here(p, k, op))
             emit(p, k, op);
 }
 
 static Value *result_of(Pipe *p, int k, Value *v) {
-    Stage *s = &p->stage[k];
     int from = p->value_stage[v->id];
-    if (s->map[v->id]) return s->map[v->id];
+    if (value_at(p, k, v)) return value_at(p, k, v);
     if (from != ANYWHERE && from != k)
         receive_value(p, k, v);
     else if (collect(p, k, v->def))
         emit_needed(p, k, 0);
-    check(s->map[v->id]);
-    return s->map[v->id];
+    check(value_at(p, k, v));
+    return value_at(p, k, v);
 }
 
 static void end_stage(Pipe *p, int k) {
@@ -407,7 +457,7 @@ static void end_stage(Pipe *p, int k) {
         int a = flat->alias[i], owner = a >= 0 ? func_arg_stage(flat, a) : ANYWHERE;
         if (owner != k && owner != ANYWHERE) continue;
         Value *v = result_of(p, k, flat->ret[i]);
-        func_ret(s->f, v, a >= 0 ? s->map[flat->arg[a]->id]->nth : -1);
+        func_ret(s->f, v, a >= 0 ? value_at(p, k, flat->arg[a])->nth : -1);
     }
     await_sent(s, true);
     for (int i = s->f->narg - 1; i >= 0; i--) {
@@ -433,6 +483,7 @@ static void make_steps(Pipe *p, Func *step) {
     choose_stages(p);
     add_edges(p);
     list_readers(p);
+    number_anywhere(p);
     make_scratch(p);
     p->stage = NEW_ARRAY(p->mem, Stage, (size_t)p->s->stages);
     p->m->stages = p->s->stages;
