@@ -23,20 +23,22 @@ static _Noreturn void bad(const Check *c, const char *fmt, ...) {
             c->op ? optab[c->op->kind].name : "", c->op ? ": " : "", message);
 }
 
+static bool has_attr(const Op *op, const char *key, size_t n) {
+    for (const Attr *a = op->attr; a; a = a->next)
+        if (!strncmp(a->key, key, n) && !a->key[n]) return true;
+    return false;
+}
+
+/* The row has "key:kind key:kind? ..."; those without the mark must be there. */
 static void check_attrs(const Check *c) {
-    const char *spec = optab[c->op->kind].attrs;
-    for (const char *p = spec; *p;) {
-        size_t n = strcspn(p, ":");
-        char key[32];
-        check(n < sizeof key);
-        memcpy(key, p, n);
-        key[n] = 0;
-        AttrKind kind;
-        bool optional;
-        check(attr_spec_find(spec, key, &kind, &optional));
-        if (!optional && !op_attr(c->op, key)) bad(c, "attribute '%s' is missing", key);
-        p += strcspn(p, " ");
-        p += *p == ' ';
+    for (const char *p = optab[c->op->kind].attrs; *p; p += *p == ' ') {
+        const char *key = p;
+        while (*p != ':') p++;
+        size_t n = (size_t)(p - key);
+        bool optional = p[2] == '?';
+        while (*p && *p != ' ') p++;
+        if (!optional && !has_attr(c->op, key, n))
+            bad(c, "attribute '%.*s' is missing", (int)n, key);
     }
 }
 
@@ -290,10 +292,10 @@ void module_verify(const Module *m, const char *file, const char *text) {
     c.inferred = NEW_ARRAY(mem, Type, (size_t)most);
     for (Func *f = m->first; f; f = f->next) {
         for (const Op *op = f->first; op; op = op->next) {
+            if (!op_is_call(op)) continue;
             const Attr *fn = op_attr(op, "fn");
             c.f = f;
             c.op = op;
-            if (!op_is_call(op)) continue;
             if (!fn) bad(&c, "attribute 'fn' is missing");
             if (!module_find(m, fn->s)) bad(&c, "function @%s not found", fn->s);
         }

@@ -44,14 +44,17 @@ bool frame_slices_pass(const Stack *r, int64_t from, const Stack *w, int64_t to)
     return true;
 }
 
-static bool live_together(const Buffer *a, const Buffer *b) {
-    return a->first <= b->last && b->first <= a->last;
-}
-
 /* ---- the lowest offset ---- */
 
-typedef struct Placed { /* those that have an offset, in its order */
-    Buffer **at;
+/* One that has an offset. Most are not live together with what looks for a place: their lives
+ * are beside each other, so that those are passed quickly. */
+typedef struct Place {
+    int first, last;
+    Buffer *of;
+} Place;
+
+typedef struct Placed { /* by offset */
+    Place *at;
     int n;
 } Placed;
 
@@ -59,8 +62,8 @@ typedef struct Placed { /* those that have an offset, in its order */
 static int64_t lowest_offset(const Placed *p, const Buffer *b, int64_t at) {
     bool near = false; /* is b nearer before a buffer than its own size? */
     for (int i = 0; i < p->n; i++) {
-        const Buffer *s = p->at[i];
-        if (!live_together(s, b)) continue;
+        if (p->at[i].first > b->last || b->first > p->at[i].last) continue;
+        const Buffer *s = p->at[i].of;
         if (s->offset >= at + b->bytes) break;
         if (s->offset >= at + distance(b, s)) {
             near = true;
@@ -79,13 +82,13 @@ static void place(Placed *p, Buffer *b, int64_t offset) {
     int low = 0, high = p->n++;
     while (low < high) {
         int mid = (low + high) / 2;
-        if (p->at[mid]->offset <= offset)
+        if (p->at[mid].of->offset <= offset)
             low = mid + 1;
         else
             high = mid;
     }
     memmove(p->at + low + 1, p->at + low, (size_t)(p->n - 1 - low) * sizeof *p->at);
-    p->at[low] = b;
+    p->at[low] = (Place){b->first, b->last, b};
     b->offset = offset;
     b->placed = true;
 }
@@ -136,7 +139,7 @@ static bool make_pairs(Buffer **sorted, int n) {
 /* ---- all ---- */
 
 static int64_t place_all(Arena *mem, Buffer **sorted, int n, bool pairs) {
-    Placed p = {NEW_ARRAY(mem, Buffer *, (size_t)n + 1), 0};
+    Placed p = {NEW_ARRAY(mem, Place, (size_t)n + 1), 0};
     int64_t bytes = 0;
     for (int i = 0; i < n; i++) sorted[i]->placed = false;
     for (int i = 0; i < n && pairs; i++) {

@@ -340,7 +340,7 @@ void pass_memplan(Module *m, const PassOptions *o) {
     for (int i = 0; order[i]; i++) {
         if (order[i]->role != ROLE_KERNEL) plan_func(order[i], o);
     }
-    const char *why = memplan_check(mem, m);
+    const char *why = o->unverified ? NULL : memplan_check(mem, m);
     if (why) die("memory plan: %s", why);
     arena_free(mem);
 }
