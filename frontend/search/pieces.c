@@ -10,22 +10,27 @@ static ProbeSeconds pieces_seconds(Arena *own, Search *s, Probe *p, int batch) {
     if (!p->size[0].func) {
         Probe whole = probe_make(s->mem, &s->job, p->key);
         whole.pieces = p->pieces;
+        whole.places = p->places;
         whole.extra = p->extra;
         *p = whole;
     }
+    if (!p->shape)
+        p->shape = mesh_shapes(s->mem, s->o.machine, &p->mesh,
+                               s->o.ranks / mesh_ranks(&p->mesh), s->threads);
     ProbeSeconds t = probe_seconds(own, p, s->o.machine, s->o.ranks, s->threads, batch);
     record_add_pieces(s->record, p->key, batch, &t);
     return t;
 }
 
 Pieces *search_pieces(Search *s, int probe, int batch) {
-    for (Pieces *p = s->probe[probe].pieces; p; p = p->next)
+    Probe *of = &s->probe[probe];
+    for (Pieces *p = of->pieces; p; p = p->next)
         if (p->batch == batch) return p;
     Arena *own = arena_new();
     Pieces *p = NEW(s->mem, Pieces);
-    *p = (Pieces){.batch = batch, .next = s->probe[probe].pieces};
-    p->t = pieces_seconds(own, s, &s->probe[probe], batch);
-    s->probe[probe].pieces = p;
+    *p = (Pieces){.batch = batch, .next = of->pieces};
+    p->t = pieces_seconds(own, s, of, batch);
+    of->pieces = p;
     arena_free(own);
     return p;
 }

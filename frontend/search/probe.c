@@ -282,8 +282,7 @@ ProbeSeconds probe_seconds(Arena *mem, const Probe *p, const Machine *m, int ran
                 .m = m,
                 .rank = machine_rank(m, with_cores, threads),
                 .stretch = (double)host / with_cores,
-                .shape =
-                    mesh_shapes(mem, m, &p->mesh, ranks / mesh_ranks(&p->mesh), threads)};
+                .shape = p->shape};
     const FuncTime *f = func_seconds(mem, &s, &t);
     const OpSizes *model = &s.func[p->model];
     double weights = weights_seconds(&t, p, &s, p->backward);

@@ -30,6 +30,8 @@ typedef struct Probe {
     struct Places *places;
     const char *refused; /* why the configuration cannot be split so; NULL: it can */
     Mesh mesh;
+    const GroupShape
+        *shape; /* by set of axes: where members of a group are; search_pieces */
     ProbeBytes bytes;
     struct Extra *extra;          /* search_state.h */
     FuncSizes size[2];            /* with one sequence in each part and with two */
