@@ -89,7 +89,8 @@ typedef struct PassOptions {
     /* runner */
     const char *dump_dir; /* NN-pass.ir after every pass; NULL = none */
     bool verbose;         /* time of every pass to stderr */
-    bool unverified; /* it does not verify the module behind every pass, nor the memory in the
+    bool
+        unverified; /* it does not verify the module behind every pass, nor the memory in the
                         end: no code is made of it */
 } PassOptions;
 PassOptions pass_options_default(void);
