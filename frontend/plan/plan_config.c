@@ -137,6 +137,8 @@ static Plan plan_stages(Arena *mem, const Job *j, Module *m, const PassOptions *
                        .stage = NEW_ARRAY(mem, Plan, (size_t)stages)};
     pipe->flops = arena_alloc(mem, (size_t)o.schedule->chunks * sizeof *pipe->flops);
     for (o.stage = 0; o.stage < stages; o.stage++) {
+        /* those between are programs of one kind, and no code is made of them */
+        o.unverified = all->unverified || (o.stage > 0 && o.stage < stages - 1);
         if (dump_dir) o.dump_dir = arena_printf(mem, "%s/stage-%d", dump_dir, o.stage);
         Func *entry =
             module_plan(mem, module_copy(m, m->stages ? o.stage : -1), rest, &o, &co);

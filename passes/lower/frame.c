@@ -46,51 +46,86 @@ bool frame_slices_pass(const Stack *r, int64_t from, const Stack *w, int64_t to)
 
 /* ---- the lowest offset ---- */
 
-/* One that has an offset. Most are not live together with what looks for a place: their lives
- * are beside each other, so that those are passed quickly. */
-typedef struct Place {
-    int first, last;
-    Buffer *of;
-} Place;
+/* Those that have an offset, in its order, in groups of neighbours that know when the first of
+ * them begins to live and the last one ends: most groups live at another time than what looks
+ * for a place, and are passed as a whole. */
+enum { GROUP = 32 };
+typedef struct Group {
+    Buffer *at[GROUP];
+    int n, first, last;
+    struct Group *next;
+} Group;
 
-typedef struct Placed { /* by offset */
-    Place *at;
-    int n;
+typedef struct Placed {
+    Arena *mem;
+    Group *groups; /* NULL: none is placed */
 } Placed;
+
+static bool live_together(const Buffer *a, const Buffer *b) {
+    return a->first <= b->last && b->first <= a->last;
+}
 
 /* The lowest offset from `at` on where b is clear of all placed buffers. */
 static int64_t lowest_offset(const Placed *p, const Buffer *b, int64_t at) {
     bool near = false; /* is b nearer before a buffer than its own size? */
-    for (int i = 0; i < p->n; i++) {
-        if (p->at[i].first > b->last || b->first > p->at[i].last) continue;
-        const Buffer *s = p->at[i].of;
-        if (s->offset >= at + b->bytes) break;
-        if (s->offset >= at + distance(b, s)) {
-            near = true;
-            continue;
+    for (const Group *g = p->groups, *next; g; g = next) {
+        next = g->next;
+        bool together = g->first <= b->last && b->first <= g->last;
+        for (int i = 0; i < g->n && together; i++) {
+            const Buffer *s = g->at[i];
+            if (!live_together(s, b)) continue;
+            if (s->offset >= at + b->bytes) return at;
+            if (s->offset >= at + distance(b, s)) {
+                near = true;
+                continue;
+            }
+            int64_t behind = s->offset + distance(s, b);
+            if (behind <= at) continue;
+            at = behind;
+            if (!near) continue;
+            near = false;
+            next = p->groups; /* it may now be too near to one that it was before */
+            break;
         }
-        int64_t behind = s->offset + distance(s, b);
-        if (behind <= at) continue;
-        at = behind;
-        if (near) i = -1; /* it may now be too near to one that it was before */
-        near = false;
     }
     return at;
 }
 
-static void place(Placed *p, Buffer *b, int64_t offset) {
-    int low = 0, high = p->n++;
-    while (low < high) {
-        int mid = (low + high) / 2;
-        if (p->at[mid].of->offset <= offset)
-            low = mid + 1;
-        else
-            high = mid;
+static void set_lives(Group *g) {
+    g->first = g->at[0]->first;
+    g->last = g->at[0]->last;
+    for (int i = 1; i < g->n; i++) {
+        g->first = MIN(g->first, g->at[i]->first);
+        g->last = MAX(g->last, g->at[i]->last);
     }
-    memmove(p->at + low + 1, p->at + low, (size_t)(p->n - 1 - low) * sizeof *p->at);
-    p->at[low] = (Place){b->first, b->last, b};
+}
+
+static void split(Arena *mem, Group *g) {
+    Group *half = NEW(mem, Group);
+    *half = (Group){.n = g->n / 2, .next = g->next};
+    g->n -= half->n;
+    memcpy(half->at, g->at + g->n, (size_t)half->n * sizeof *half->at);
+    g->next = half;
+    set_lives(g);
+    set_lives(half);
+}
+
+/* Behind all that are not above it. */
+static void place(Placed *p, Buffer *b, int64_t offset) {
+    Group *g = p->groups;
+    if (!g) {
+        g = p->groups = NEW(p->mem, Group);
+        *g = (Group){.n = 0, .first = b->first, .last = b->last};
+    }
+    while (g->next && g->next->at[0]->offset <= offset) g = g->next;
+    int at = g->n++;
+    for (; at > 0 && g->at[at - 1]->offset > offset; at--) g->at[at] = g->at[at - 1];
+    g->at[at] = b;
+    g->first = MIN(g->first, b->first);
+    g->last = MAX(g->last, b->last);
     b->offset = offset;
     b->placed = true;
+    if (g->n == GROUP) split(p->mem, g);
 }
 
 /* Both of a pair, the one `after` behind the other. */
@@ -139,7 +174,7 @@ static bool make_pairs(Buffer **sorted, int n) {
 /* ---- all ---- */
 
 static int64_t place_all(Arena *mem, Buffer **sorted, int n, bool pairs) {
-    Placed p = {NEW_ARRAY(mem, Place, (size_t)n + 1), 0};
+    Placed p = {.mem = mem};
     int64_t bytes = 0;
     for (int i = 0; i < n; i++) sorted[i]->placed = false;
     for (int i = 0; i < n && pairs; i++) {

@@ -31,7 +31,8 @@ typedef struct Stage {
     Value **any;   /* of values that every stage makes for itself, by Pipe.nth_any */
     bool *emitted; /* by op id */
     int next;      /* task of its list */
-    Op *rest;      /* behind the tasks: the next op of the flat step to look at */
+    Op **ops;      /* of the flat step, that are of this stage alone; then NULL */
+    Op **rest;     /* of these: behind the tasks the next one to look at */
     double now;    /* unit time, for the order */
     Op *at; /* what it does next, once op_at has said so; NULL: it is to be asked */
     const Value
@@ -346,9 +347,8 @@ static Op *op_at(const Pipe *p, int stage) {
     Stage *s = &p->stage[stage];
     const Task *t = task_at(p, stage);
     if (t) return left_of(p, stage, *t);
-    while (s->rest && (p->op_stage[s->rest->id] != stage || s->emitted[s->rest->id]))
-        s->rest = s->rest->next;
-    return s->rest;
+    while (*s->rest && s->emitted[(*s->rest)->id]) s->rest++;
+    return *s->rest;
 }
 
 /* Can the stage go on? Then `ready` is set. What it found out holds until it has gone on, or
@@ -414,6 +414,21 @@ static void run_stages(Pipe *p) {
 
 /* ---- the steps ---- */
 
+static void list_ops(Pipe *p) {
+    int *n = NEW_ARRAY(p->mem, int, (size_t)p->s->stages);
+    for (const Op *op = p->flat.f->first; op; op = op->next)
+        if (p->op_stage[op->id] != ANYWHERE) n[p->op_stage[op->id]]++;
+    for (int k = 0; k < p->s->stages; k++) {
+        Stage *s = &p->stage[k];
+        s->ops = s->rest = NEW_ARRAY(p->mem, Op *, (size_t)n[k] + 1);
+        n[k] = 0;
+    }
+    for (Op *op = p->flat.f->first; op; op = op->next) {
+        int k = p->op_stage[op->id];
+        if (k != ANYWHERE) p->stage[k].ops[n[k]++] = op;
+    }
+}
+
 static void begin_stage(Pipe *p, const Func *step, int k) {
     Stage *s = &p->stage[k];
     const Func *flat = p->flat.f;
@@ -421,7 +436,6 @@ static void begin_stage(Pipe *p, const Func *step, int k) {
                            step->role);
     s->f->stage = k;
     s->b = build_at_end(s->f);
-    s->rest = flat->first;
     s->any = NEW_ARRAY(p->mem, Value *, (size_t)p->nany + 1);
     s->emitted = NEW_ARRAY(p->mem, bool, (size_t)flat->nops + 1);
     for (int i = 0; i < flat->narg; i++) {
@@ -434,9 +448,8 @@ static void begin_stage(Pipe *p, const Func *step, int k) {
     for (int i = 0; i < flat->narg; i++)
         if (func_arg_stage(flat, i) == k) send_value(p, k, flat->arg[i]);
     /* what others read of arguments, a rounded weight, is there from the start too */
-    for (Op *op = flat->first; op; op = op->next)
-        if (p->op_stage[op->id] == k && op->nin && is_sent(p, op) && all_here(p, k, op))
-            emit(p, k, op);
+    for (Op **op = s->ops; *op; op++)
+        if ((*op)->nin && is_sent(p, *op) && all_here(p, k, *op)) emit(p, k, *op);
 }
 
 static Value *result_of(Pipe *p, int k, Value *v) {
@@ -487,6 +500,7 @@ static void make_steps(Pipe *p, Func *step) {
     make_scratch(p);
     p->stage = NEW_ARRAY(p->mem, Stage, (size_t)p->s->stages);
     p->m->stages = p->s->stages;
+    list_ops(p);
     for (int k = 0; k < p->s->stages; k++) begin_stage(p, step, k);
     run_stages(p);
     for (int k = 0; k < p->s->stages; k++) end_stage(p, k);
