@@ -6,7 +6,7 @@
 
 enum { MOST_PLANS = 256 };
 
-typedef struct Space { /* all choices, by first_bound */
+typedef struct Space { /* all choices that fit, by first_bound */
     Search *s;
     Choice *choice;
     int n, cap;
@@ -24,8 +24,12 @@ static Family *family_of(Space *b, int tp, int cp, int pp) {
     Family *more = NEW_ARRAY(b->s->mem, Family, (size_t)r->nfamilies + 1);
     if (r->nfamilies) memcpy(more, r->family, (size_t)r->nfamilies * sizeof *more);
     r->family = more;
-    r->family[r->nfamilies] =
-        (Family){.tp = tp, .cp = cp, .pp = pp, .seconds = INFINITY, .bytes = INFINITY};
+    r->family[r->nfamilies] = (Family){.tp = tp,
+                                       .cp = cp,
+                                       .pp = pp,
+                                       .seconds = INFINITY,
+                                       .bytes = INFINITY,
+                                       .unfit_bytes = INFINITY};
     return &r->family[r->nfamilies++];
 }
 
@@ -46,7 +50,10 @@ static void take_choice(void *ctx, const Choice *c) {
     Family *f = family_of(b, c->tp, c->cp, c->pp);
     Choice own = *c;
     own.family = (int)(f - b->r->family);
-    PUSH(b->s->mem, b->choice, b->n, b->cap, own);
+    if (c->remade >= 0)
+        PUSH(b->s->mem, b->choice, b->n, b->cap, own);
+    else
+        f->unfit_bytes = MIN(f->unfit_bytes, c->bytes);
     note_family(f, &own);
 }
 
@@ -68,6 +75,7 @@ static void correct_families(Space *b) {
         Family *f = &r->family[i];
         f->choices = before[i].choices;
         if (f->fit) f->seconds = search_seconds(b->s, &f->best);
+        if (!f->fit) f->bytes = MIN(f->bytes, f->unfit_bytes);
         if (before[i].fit && isinf(f->bytes)) f->refused = "none of it can be planned";
     }
 }

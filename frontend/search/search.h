@@ -68,8 +68,9 @@ typedef struct Family {
     int tp, cp, pp;
     int64_t choices, fit;
     double seconds, bytes; /* of the fastest that fits; of the smallest where none does */
-    Choice best;           /* that one */
-    const char *refused;   /* why there is none */
+    double unfit_bytes; /* of the smallest that does not fit before anything is planned */
+    Choice best;        /* the one of `seconds` */
+    const char *refused; /* why there is none */
 } Family;
 
 typedef struct SearchOptions {

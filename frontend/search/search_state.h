@@ -8,8 +8,8 @@
 typedef struct Pieces {
     int batch;
     ProbeSeconds t;
-    int64_t *balanced;   /* layers of each of `stages`, where the slowest is the fastest */
-    int stages;          /* 0: not known yet */
+    int64_t *balanced; /* layers of each of `stages`, where the slowest is the fastest */
+    int stages;        /* 0: not known yet */
     struct Pieces *next; /* of the same probe */
 } Pieces;
 
