@@ -138,6 +138,11 @@ void clock_add(OpClock *c, const Timing *k, const OpSizes *sizes, int row) {
     }
 }
 
+void clock_wait(OpClock *c, double seconds) {
+    c->sending -= seconds;
+    for (int i = 0; i < c->nlate; i++) c->late[i].end -= seconds;
+}
+
 FuncTime *func_seconds(Arena *mem, const FuncSizes *f, Timing *t) {
     FuncTime *of = NEW_ARRAY(mem, FuncTime, (size_t)f->n + 1);
     t->func = of;

@@ -52,6 +52,9 @@ typedef struct OpClock {
 } OpClock;
 void clock_add(OpClock *c, const Timing *k, const OpSizes *sizes, int row);
 
+/* Time passes that is not on the clock; collectives under way go on. */
+void clock_wait(OpClock *c, double seconds);
+
 /* Of all functions; t->func is set to it. */
 FuncTime *func_seconds(Arena *mem, const FuncSizes *f, Timing *t);
 #endif

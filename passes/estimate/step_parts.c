@@ -1,0 +1,116 @@
+/* step_parts.c - see step_parts.h. */
+#include "passes/estimate/step_parts.h"
+
+/* ---- messages ---- */
+
+/* Those from one stage to another by their numbers: 1 + where they are. */
+typedef struct Numbers {
+    int *at, n;
+} Numbers;
+
+typedef struct Maker {
+    Arena *mem;
+    StepParts *p;
+    Numbers *numbers; /* [from][to] */
+} Maker;
+
+static int *number_place(Maker *b, int from, int to, int64_t number) {
+    enum { MOST = 1 << 24 };
+    Numbers *list = &b->numbers[from * b->p->stages + to];
+    check(number >= 0 && number < MOST);
+    if (number >= list->n) {
+        int n = MAX(2 * list->n, (int)number + 16);
+        int *at = NEW_ARRAY(b->mem, int, (size_t)n);
+        if (list->n) memcpy(at, list->at, (size_t)list->n * sizeof *at);
+        *list = (Numbers){at, n};
+    }
+    return &list->at[number];
+}
+
+static int find_message(Maker *b, int from, int to, const Op *op) {
+    StepParts *p = b->p;
+    int *place = number_place(b, from, to, op_int(op, "message", 0));
+    if (*place) return *place - 1;
+    GroupShape g = stages_shape(p->machine, p->mesh, p->stages, from, to);
+    const Value *v = op->nin ? op->in[op->nin - 1] : op->out[0];
+    StageMessage one = {from, to,
+                        message_seconds(p->machine, &g, (double)type_bytes(&v->ty))};
+    PUSH(b->mem, p->message, p->nmessages, p->cap_messages, one);
+    *place = p->nmessages;
+    return p->nmessages - 1;
+}
+
+static void list_messages(Maker *b, int stage) {
+    StageParts *s = &b->p->stage[stage];
+    s->message = NEW_ARRAY(b->mem, int, (size_t)s->entry->nops + 1);
+    for (const Op *op = s->entry->first; op; op = op->next) {
+        s->message[op->id] = -1;
+        if (!op_has(op, F_EFFECT) || op_has(op, F_COMM)) continue;
+        bool receives = op->kind == OP_receive;
+        int peer = (int)op_int(op, receives ? "from" : "to", -1);
+        check(peer >= 0 && peer < b->p->stages);
+        s->message[op->id] = receives ? find_message(b, peer, stage, op)
+                                      : find_message(b, stage, peer, op);
+    }
+}
+
+/* ---- hosts and cores ---- */
+
+/* Rates are those of ranks that have cores of their own. The ranks of one stage compute at
+ * the same time, so where they share cores all of its compute is stretched; and stages that
+ * share cores are slower while more of them compute than there are cores for. Measured
+ * collectives have the sharing among their ranks in them. */
+static Sharing sharing_of(Arena *mem, const Machine *m, int ranks, int stages,
+                          int threads) {
+    int all = ranks * stages, host = m->host_ranks ? MIN(m->host_ranks, all) : all;
+    int on_host = machine_ranks_with_cores(m, threads);
+    Sharing h = {0};
+    if (host <= on_host) return h;
+    h.places = on_host * ((all + host - 1) / host);
+    h.load = NEW_ARRAY(mem, int, array_bytes((size_t)h.places, (size_t)stages));
+    for (int g = 0; g < all; g++)
+        h.load[g / ranks * h.places + g / host * on_host + g % host % on_host]++;
+    return h;
+}
+
+int sharing_most(const Sharing *h, int stage) {
+    int most = 1;
+    for (int p = 0; p < h->places; p++) most = MAX(most, h->load[stage * h->places + p]);
+    return most;
+}
+
+/* Of compute: threads that are more than the cores of a host, ranks of a stage that are on one
+ * place. */
+static double stretch_of_stage(const Machine *m, const Sharing *h, int stage,
+                               int threads) {
+    double crowd = m->cores > 0 ? MAX(1, (double)threads / m->cores) : 1;
+    return crowd * sharing_most(h, stage);
+}
+
+int step_host_ranks(const StepParts *p) {
+    int all = mesh_ranks(p->mesh) * p->stages;
+    return p->machine->host_ranks ? MIN(p->machine->host_ranks, all) : all;
+}
+
+StepParts step_parts(Arena *mem, const Machine *m, const Func *const *entry, int stages,
+                     int threads) {
+    const Mesh *mesh = &entry[0]->mod->mesh;
+    StepParts p = {.machine = m, .mesh = mesh, .stages = stages};
+    int host = MIN(step_host_ranks(&p), machine_ranks_with_cores(m, threads));
+    Timing timing = {.mem = mem,
+                     .m = m,
+                     .rank = machine_rank(m, host, threads),
+                     .shape = mesh_shapes(mem, m, mesh, stages, threads)};
+    p.share = sharing_of(mem, m, mesh_ranks(mesh), stages, threads);
+    Maker b = {mem, &p, NEW_ARRAY(mem, Numbers, (size_t)stages * (size_t)stages)};
+    p.stage = NEW_ARRAY(mem, StageParts, (size_t)stages);
+    for (int s = 0; s < stages; s++) {
+        StageParts *at = &p.stage[s];
+        *at = (StageParts){.entry = entry[s], .timing = timing};
+        at->timing.stretch = stretch_of_stage(m, &p.share, s, threads);
+        at->sizes = func_sizes(mem, entry[s]->mod, NULL);
+        func_seconds(mem, &at->sizes, &at->timing);
+        list_messages(&b, s);
+    }
+    return p;
+}
