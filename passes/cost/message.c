@@ -12,18 +12,23 @@ typedef struct RingCost {
     bool whole;  /* B itself for each of the other ranks */
     bool single; /* B once */
     bool sums;   /* numbers of several ranks are added up */
+    bool pairs;  /* each sends to each */
 } RingCost;
 
 static const RingCost ring_cost[OP_COUNT] = {
     [OP_all_reduce] = {.factor = 2, .sums = true},
     [OP_reduce_scatter] = {.factor = 1, .sums = true},
-    [OP_all_to_all] = {.factor = 1},
+    [OP_all_to_all] = {.factor = 1, .pairs = true},
     [OP_all_gather] = {.whole = true},
     [OP_ring_shift] = {.single = true},
 };
 
 bool message_sums(int kind) {
     return ring_cost[kind].sums;
+}
+
+bool message_in_ring(int kind) {
+    return !ring_cost[kind].pairs;
 }
 
 static int64_t times(int64_t a, int64_t b) {

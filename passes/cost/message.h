@@ -26,6 +26,9 @@ int64_t message_sent_bytes(int kind, int64_t bytes, int n);
 /* Does a collective (OpKind) add up what ranks send? */
 bool message_sums(int kind);
 
+/* Does each member send to its neighbour alone, or in rounds to all others? */
+bool message_in_ring(int kind);
+
 /* Seconds of a collective (OpKind) for which a rank sends so many bytes, all groups at once:
  * as measured, or what the starts and the bytes take on the slowest link of a ring. Small
  * ones take log2 n rounds, as runtime/comm/comm_run.c sends them. */

@@ -89,9 +89,12 @@ static double sent_bytes(const Machine *m, const OpSize *s) {
     return width * s->n.bytes;
 }
 
+double size_collective_seconds(const Timing *k, const OpSize *s) {
+    return collective_seconds(k->m, &k->shape[s->axes], s->op, sent_bytes(k->m, s));
+}
+
 static void add_collective(OpClock *c, const Timing *k, const OpSize *s, int row) {
-    double bytes = sent_bytes(k->m, s);
-    double seconds = collective_seconds(k->m, &k->shape[s->axes], s->op, bytes);
+    double seconds = size_collective_seconds(k, s);
     double begin = MAX(c->t.all, c->sending);
     c->sending = begin + seconds;
     if (s->late)

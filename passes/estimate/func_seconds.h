@@ -39,6 +39,9 @@ typedef struct Timing {
 GroupShape *mesh_shapes(Arena *mem, const Machine *m, const Mesh *mesh, int stages,
                         int threads);
 
+/* Of a collective alone. */
+double size_collective_seconds(const Timing *k, const OpSize *s);
+
 /* A row of ops on a clock. */
 typedef struct Late {
     int row;

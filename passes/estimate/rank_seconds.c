@@ -1,0 +1,514 @@
+/* rank_seconds.c - see rank_seconds.h. A stage goes through its program piece by piece, all of
+ * its ranks at once; it stands still where a message is not there that another stage has yet
+ * to send. The order in which stages go on changes nothing: clocks are all that counts. */
+#include "passes/estimate/rank_links.h"
+#include <math.h>
+
+struct RankRun {
+    const RankProgram *p;
+    const RankNoise *noise;
+    RankLinks links;
+    int ranks, axes_sets;
+    double **factor;     /* by stage and rank: of compute */
+    RankGroups **groups; /* by stage and set of axes; of none where nothing uses it */
+    LinkDelay **message; /* by message and rank; NULL: no link is slow */
+};
+
+enum { PURPOSE_COMPUTE = 1, PURPOSE_COLLECTIVE, PURPOSE_MESSAGE, PURPOSE_RANK };
+
+/* ---- what a step works on ---- */
+
+/* Why a rank is as late as it is: of all lateness on the way to its clock, who is the majority
+ * of it and by how much, as in a vote where each second against takes one away (Boyer and
+ * Moore, "MJRTY", 1991). */
+typedef struct Cause {
+    int who; /* a rank; behind all ranks a slow link */
+    double by;
+} Cause;
+
+/* A collective under way, of a rank. */
+typedef struct Begun {
+    double end, seconds;
+    Cause late; /* of the member that began last */
+} Begun;
+
+/* A message under way, of each pair. */
+typedef struct Mail Mail;
+struct Mail {
+    double *sent,
+        *taken;  /* when; once both are there: when it arrives, and is on its way */
+    Cause *late; /* of the sender; then of the one that came last */
+    Mail *next;
+};
+typedef struct MailBox {
+    Mail *mail;
+    bool is_sent, is_there;
+    int uses;
+} MailBox;
+
+typedef struct Frame {
+    int func, at;
+    int64_t left; /* runs */
+} Frame;
+
+typedef struct Lanes { /* the ranks of a stage */
+    const StageProgram *p;
+    int stage, first; /* rank of all that is the stage's first */
+    double *clock;
+    Cause *late;
+    const double *factor;
+    const RankGroups *groups;
+    double **queued,
+        **sending; /* by function, where there is a queue, and late collectives */
+    Begun **begun; /* by slot */
+    Frame *frame;
+    int depth;
+    uint32_t number; /* of pieces that draw */
+    double task_begin;
+} Lanes;
+
+typedef struct Walk {
+    Arena *mem;
+    const RankRun *run;
+    RankStep *out;
+    int64_t step;
+    int shown;
+    Lanes *lanes;
+    MailBox *box; /* by message */
+    Mail *spare;
+    double *draw;         /* by rank or group */
+    double *top, *length; /* by group */
+    Cause *last;
+    int *who;
+} Walk;
+
+static void draw(Walk *w, Lanes *l, const Jitter *j, uint32_t purpose, int n) {
+    JitterKey key = {w->run->noise->seed, (uint32_t)w->step,
+                     purpose << 24 | (uint32_t)l->stage, l->number++};
+    if (j->row) jitter_draw(j, &key, n, w->draw);
+}
+
+static void add_late(Cause *l, int who, double by) {
+    if (l->who == who) {
+        l->by = MAX(0, l->by + by);
+    } else if (by > l->by) {
+        *l = (Cause){who, by - l->by};
+    } else if (by > 0) {
+        l->by -= by;
+    }
+}
+
+/* A rank has waited for another: its lateness is that one's. */
+static void take_late(Walk *w, Cause *mine, const Cause *theirs, double waited) {
+    if (!(waited > 0)) return;
+    w->out->blame[theirs->who] += MIN(waited, theirs->by);
+    *mine = *theirs;
+}
+
+/* ---- pieces; false: a message is missing ---- */
+
+static bool run_compute(Walk *w, Lanes *l, const RankPiece *p) {
+    const Jitter *j = &w->run->noise->compute;
+    double *queued = l->queued[l->frame[l->depth - 1].func], sum = 0;
+    draw(w, l, j, PURPOSE_COMPUTE, w->run->ranks);
+    for (int r = 0; r < w->run->ranks; r++) {
+        double factor = j->row ? l->factor[r] * w->draw[r] : l->factor[r];
+        double seconds = p->seconds * factor;
+        l->clock[r] += seconds;
+        sum += seconds;
+        if (factor != 1) add_late(&l->late[r], l->first + r, seconds - p->seconds);
+        if (queued) queued[r] += p->queued * factor;
+    }
+    w->out->sums.compute += sum;
+    return true;
+}
+
+static bool run_drain(Walk *w, Lanes *l, const RankPiece *p) {
+    double *queued = l->queued[l->frame[l->depth - 1].func];
+    for (int r = 0; r < w->run->ranks; r++) {
+        double idle = MAX(0, p->queued * l->factor[r] - queued[r]);
+        l->clock[r] += idle;
+        w->out->sums.compute += idle;
+        queued[r] = 0;
+    }
+    return true;
+}
+
+/* When the last member of each group is there, and how long its collective takes. */
+static void meet(Walk *w, Lanes *l, const RankPiece *p, const double *sending) {
+    const RankGroups *g = &l->groups[p->axes];
+    const LinkDelay *delay = p->pairs ? g->pairs : g->ring;
+    const Jitter *j = &w->run->noise->message;
+    draw(w, l, j, PURPOSE_COLLECTIVE, g->n);
+    for (int k = 0; k < g->n; k++) {
+        w->top[k] = -1;
+        w->length[k] = p->seconds * (delay ? delay[k].factor : 1);
+        if (j->row) w->length[k] *= w->draw[k];
+    }
+    for (int r = 0; r < w->run->ranks; r++) {
+        int k = g->of[r];
+        double there = sending ? MAX(l->clock[r], sending[r]) : l->clock[r];
+        if (there > w->top[k]) w->top[k] = there, w->who[k] = r;
+    }
+    for (int k = 0; k < g->n; k++) w->last[k] = l->late[w->who[k]];
+}
+
+/* What a slow link adds is its own. */
+static void blame_link(const Walk *w, const Lanes *l, const RankPiece *p, Cause *late,
+                       int group) {
+    const RankGroups *g = &l->groups[p->axes];
+    if (!g->ring) return;
+    const LinkDelay *d = p->pairs ? &g->pairs[group] : &g->ring[group];
+    int all = w->run->ranks * w->run->p->parts.stages;
+    if (d->link >= 0) add_late(late, all + d->link, p->seconds * (d->factor - 1));
+}
+
+static void begin_collective(Walk *w, Lanes *l, const RankPiece *p, double *sending) {
+    const int *of = l->groups[p->axes].of;
+    Begun *begun = l->begun[p->slot];
+    for (int r = 0; r < w->run->ranks; r++) {
+        int k = of[r];
+        sending[r] = w->top[k] + w->length[k];
+        begun[r] = (Begun){sending[r], w->length[k], w->last[k]};
+        blame_link(w, l, p, &begun[r].late, k);
+    }
+}
+
+static bool run_collective(Walk *w, Lanes *l, const RankPiece *p) {
+    int func = l->frame[l->depth - 1].func;
+    double *queued = l->queued[func], *sending = l->sending[func];
+    const int *of = l->groups[p->axes].of;
+    double waits = 0, messages = 0;
+    meet(w, l, p, sending);
+    if (p->slot >= 0) {
+        begin_collective(w, l, p, sending);
+        return true;
+    }
+    for (int r = 0; r < w->run->ranks; r++) {
+        int k = of[r];
+        double there = sending ? MAX(l->clock[r], sending[r]) : l->clock[r];
+        double waited = w->top[k] - there, took = w->top[k] + w->length[k] - l->clock[r];
+        waits += waited;
+        messages += took - waited;
+        take_late(w, &l->late[r], &w->last[k], waited);
+        blame_link(w, l, p, &l->late[r], k);
+        l->clock[r] += took;
+        if (sending) sending[r] = l->clock[r];
+        if (queued) queued[r] += took;
+    }
+    w->out->sums.wait[p->axes] += waits;
+    w->out->sums.messages += messages;
+    return true;
+}
+
+/* As add_arrival of func_seconds.c has it. */
+static bool run_arrive(Walk *w, Lanes *l, const RankPiece *p) {
+    double *queued = l->queued[l->frame[l->depth - 1].func];
+    const Begun *begun = l->begun[p->slot];
+    double beside = 1 - w->run->p->parts.machine->hidden;
+    for (int r = 0; r < w->run->ranks; r++) {
+        const Begun *b = &begun[r];
+        double wait = MAX(0, b->end - l->clock[r]), own = MIN(wait, b->seconds);
+        double extra = beside * MAX(0, b->seconds - wait);
+        w->out->sums.wait[p->axes] += wait - own;
+        w->out->sums.messages += own + extra;
+        take_late(w, &l->late[r], &b->late, wait - own);
+        l->clock[r] += wait + extra;
+        if (queued) queued[r] += wait + extra;
+    }
+    return true;
+}
+
+static void enter(Walk *w, Lanes *l, int func, int64_t times) {
+    size_t bytes = (size_t)w->run->ranks * sizeof(double);
+    if (l->sending[func]) memset(l->sending[func], 0, bytes);
+    l->frame[l->depth++] = (Frame){func, 0, times};
+}
+
+static bool run_call(Walk *w, Lanes *l, const RankPiece *p) {
+    if (p->times > 0) enter(w, l, p->callee, p->times);
+    return true;
+}
+
+/* ---- messages ---- */
+
+static Mail *mail_of(Walk *w, int message) {
+    MailBox *box = &w->box[message];
+    size_t n = (size_t)w->run->ranks;
+    if (box->mail) return box->mail;
+    Mail *m = w->spare;
+    if (m) {
+        w->spare = m->next;
+    } else {
+        m = NEW(w->mem, Mail);
+        m->sent = NEW_ARRAY(w->mem, double, n);
+        m->taken = NEW_ARRAY(w->mem, double, n);
+        m->late = NEW_ARRAY(w->mem, Cause, n);
+    }
+    return box->mail = m;
+}
+
+/* Both ends are done with it. */
+static void leave_mail(Walk *w, int message) {
+    MailBox *box = &w->box[message];
+    if (++box->uses < 2) return;
+    box->mail->next = w->spare;
+    w->spare = box->mail;
+    box->mail = NULL;
+}
+
+static bool run_send(Walk *w, Lanes *l, const RankPiece *p) {
+    Mail *m = mail_of(w, p->message);
+    memcpy(m->sent, l->clock, (size_t)w->run->ranks * sizeof *m->sent);
+    memcpy(m->late, l->late, (size_t)w->run->ranks * sizeof *m->late);
+    w->box[p->message].is_sent = true;
+    return true;
+}
+
+/* A message is on its way when both ends are at it. */
+static bool run_receive(Walk *w, Lanes *l, const RankPiece *p) {
+    const RankRun *run = w->run;
+    const StageMessage *message = &run->p->parts.message[p->message];
+    const LinkDelay *delay = run->message ? run->message[p->message] : NULL;
+    const Jitter *j = &run->noise->message;
+    MailBox *box = &w->box[p->message];
+    if (!box->is_sent) return false;
+    Mail *m = mail_of(w, p->message);
+    draw(w, l, j, PURPOSE_MESSAGE, run->ranks);
+    for (int r = 0; r < run->ranks; r++) {
+        double factor = (delay ? delay[r].factor : 1) * (j->row ? w->draw[r] : 1);
+        double took = message->seconds * factor, waited = m->sent[r] - l->clock[r];
+        double off = MAX(m->sent[r], l->clock[r]);
+        take_late(w, &l->late[r], &m->late[r], waited);
+        if (delay && delay[r].link >= 0)
+            add_late(&l->late[r], run->ranks * run->p->parts.stages + delay[r].link,
+                     message->seconds * (delay[r].factor - 1));
+        m->late[r] = l->late[r];
+        w->out->sums.stages += MAX(0, waited);
+        w->out->sums.messages += took;
+        m->taken[r] = off;
+        m->sent[r] = l->clock[r] = off + took;
+    }
+    box->is_there = true;
+    leave_mail(w, p->message);
+    return true;
+}
+
+/* The sender waits until it is there. */
+static bool run_sent(Walk *w, Lanes *l, const RankPiece *p) {
+    if (!w->box[p->message].is_there) return false;
+    const Mail *m = w->box[p->message].mail;
+    for (int r = 0; r < w->run->ranks; r++) {
+        double wait = MAX(0, m->sent[r] - l->clock[r]);
+        double own = MIN(wait, m->sent[r] - m->taken[r]);
+        w->out->sums.stages += wait - own;
+        w->out->sums.messages += own;
+        take_late(w, &l->late[r], &m->late[r], wait - own);
+        l->clock[r] += wait;
+    }
+    leave_mail(w, p->message);
+    return true;
+}
+
+/* ---- stages ---- */
+
+static bool (*const run_piece[RANK_PIECES])(Walk *, Lanes *, const RankPiece *) = {
+    [RANK_COMPUTE] = run_compute, [RANK_COLLECTIVE] = run_collective,
+    [RANK_ARRIVE] = run_arrive,   [RANK_CALL] = run_call,
+    [RANK_DRAIN] = run_drain,     [RANK_SEND] = run_send,
+    [RANK_RECEIVE] = run_receive, [RANK_SENT] = run_sent,
+};
+
+/* The shown rank has come to the piece of the entry, or behind it. */
+static void note_task(Walk *w, Lanes *l, const RankPiece *p, bool end) {
+    if (w->shown < 0 || !p->is_task) return;
+    StageTime *t = &w->out->shown[l->stage];
+    if (end)
+        t->task[t->ntasks++] = (TaskTime){p->task, l->task_begin, l->clock[w->shown]};
+    else
+        l->task_begin = l->clock[w->shown];
+}
+
+/* The function of the last frame has ended: it runs again, or its caller goes on. */
+static void end_run(Walk *w, Lanes *l) {
+    Frame *f = &l->frame[l->depth - 1];
+    int64_t left = f->left - 1;
+    l->depth--;
+    if (left > 0) {
+        enter(w, l, f->func, left);
+    } else if (l->depth == 1) {
+        Frame *entry = &l->frame[0];
+        note_task(w, l, &l->p->func[entry->func].piece[entry->at - 1], true);
+    }
+}
+
+/* Until a message is missing, or the step ends; was anything done? */
+static bool go_on(Walk *w, Lanes *l) {
+    bool any = false;
+    while (l->depth) {
+        Frame *f = &l->frame[l->depth - 1];
+        const RankFunc *func = &l->p->func[f->func];
+        if (f->at == func->n) {
+            end_run(w, l);
+            continue;
+        }
+        const RankPiece *p = &func->piece[f->at];
+        int depth = l->depth;
+        note_task(w, l, p, false);
+        if (!run_piece[p->kind](w, l, p)) return any;
+        f->at++;
+        if (l->depth == depth) note_task(w, l, p, true);
+        any = true;
+    }
+    return any;
+}
+
+static Lanes lanes_new(Arena *mem, const RankRun *run, int stage) {
+    const StageProgram *p = &run->p->stage[stage];
+    size_t n = (size_t)run->ranks, funcs = (size_t)p->nfuncs + 1;
+    Lanes l = {.p = p, .stage = stage, .first = stage * run->ranks};
+    l.clock = NEW_ARRAY(mem, double, n);
+    l.late = NEW_ARRAY(mem, Cause, n);
+    for (int r = 0; r < run->ranks; r++) l.late[r].who = l.first + r;
+    l.factor = run->factor[stage];
+    l.groups = run->groups[stage];
+    l.queued = NEW_ARRAY(mem, double *, funcs);
+    l.sending = NEW_ARRAY(mem, double *, funcs);
+    l.begun = NEW_ARRAY(mem, Begun *, (size_t)p->slots + 1);
+    for (int s = 0; s < p->slots; s++) l.begun[s] = NEW_ARRAY(mem, Begun, n);
+    for (int f = 0; f < p->nfuncs; f++) {
+        if (!p->func[f].communicates) continue;
+        if (run->p->parts.machine->issue_seconds > 0)
+            l.queued[f] = NEW_ARRAY(mem, double, n);
+        if (p->func[f].begins) l.sending[f] = NEW_ARRAY(mem, double, n);
+    }
+    l.frame = NEW_ARRAY(mem, Frame, funcs);
+    return l;
+}
+
+static void end_step(Walk *w) {
+    const RankRun *run = w->run;
+    const Cause *last = NULL;
+    RankStep *out = w->out;
+    for (int s = 0; s < run->p->parts.stages; s++)
+        for (int r = 0; r < run->ranks; r++)
+            if (!last || w->lanes[s].clock[r] > out->seconds) {
+                out->seconds = w->lanes[s].clock[r];
+                last = &w->lanes[s].late[r];
+            }
+    for (int s = 0; s < run->p->parts.stages; s++) {
+        for (int r = 0; r < run->ranks; r++) {
+            double left = out->seconds - w->lanes[s].clock[r];
+            out->sums.end += left;
+            take_late(w, &w->lanes[s].late[r], last, left);
+        }
+        if (w->shown >= 0) out->shown[s].end = w->lanes[s].clock[w->shown];
+    }
+}
+
+static void steps_of_stages(Walk *w) {
+    int stages = w->run->p->parts.stages;
+    for (bool any = true; any;) {
+        any = false;
+        for (int s = 0; s < stages; s++) any |= go_on(w, &w->lanes[s]);
+    }
+    for (int s = 0; s < stages; s++) check(!w->lanes[s].depth);
+}
+
+static RankStep step_new(Arena *mem, const RankRun *run, int shown) {
+    int stages = run->p->parts.stages;
+    RankStep out = {0};
+    out.sums.wait = NEW_ARRAY(mem, double, (size_t)run->axes_sets);
+    out.blame =
+        NEW_ARRAY(mem, double, (size_t)run->ranks *(size_t)stages + (size_t)run->links.n);
+    if (shown < 0) return out;
+    out.shown = NEW_ARRAY(mem, StageTime, (size_t)stages);
+    for (int s = 0; s < stages; s++)
+        out.shown[s].task = NEW_ARRAY(mem, TaskTime, (size_t)run->p->stage[s].tasks + 1);
+    return out;
+}
+
+RankStep rank_run_step(Arena *mem, const RankRun *run, int64_t step, int shown) {
+    Arena *own = arena_new();
+    const StepParts *parts = &run->p->parts;
+    size_t n = (size_t)run->ranks;
+    RankStep out = step_new(mem, run, shown);
+    Walk w = {.mem = own, .run = run, .out = &out, .step = step, .shown = shown};
+    w.lanes = NEW_ARRAY(own, Lanes, (size_t)parts->stages);
+    w.box = NEW_ARRAY(own, MailBox, (size_t)parts->nmessages + 1);
+    w.draw = NEW_ARRAY(own, double, n);
+    w.top = NEW_ARRAY(own, double, n);
+    w.length = NEW_ARRAY(own, double, n);
+    w.last = NEW_ARRAY(own, Cause, n);
+    w.who = NEW_ARRAY(own, int, n);
+    for (int s = 0; s < parts->stages; s++) {
+        w.lanes[s] = lanes_new(own, run, s);
+        enter(&w, &w.lanes[s], run->p->stage[s].entry, 1);
+    }
+    steps_of_stages(&w);
+    end_step(&w);
+    arena_free(own);
+    return out;
+}
+
+/* ---- what is the same in all steps ---- */
+
+static void set_factors(Arena *mem, RankRun *run) {
+    const RankNoise *noise = run->noise;
+    int stages = run->p->parts.stages, all = stages * run->ranks;
+    double *factor = NEW_ARRAY(mem, double, (size_t)all);
+    JitterKey key = {.seed = noise->seed, .purpose = PURPOSE_RANK << 24};
+    for (int r = 0; r < all; r++) factor[r] = 1;
+    if (noise->rank.row) jitter_draw(&noise->rank, &key, all, factor);
+    for (int i = 0; i < noise->nslow; i++)
+        for (int r = noise->slow[i].first; r <= noise->slow[i].last; r++)
+            factor[r] *= noise->slow[i].factor;
+    run->factor = NEW_ARRAY(mem, double *, (size_t)stages);
+    for (int s = 0; s < stages; s++) run->factor[s] = factor + s * run->ranks;
+}
+
+static void set_groups(Arena *mem, RankRun *run, int stage) {
+    const StageProgram *p = &run->p->stage[stage];
+    RankGroups *groups = NEW_ARRAY(mem, RankGroups, (size_t)run->axes_sets);
+    for (int f = 0; f < p->nfuncs; f++)
+        for (int i = 0; i < p->func[f].n; i++) {
+            const RankPiece *piece = &p->func[f].piece[i];
+            if (piece->kind == RANK_COLLECTIVE && !groups[piece->axes].n)
+                groups[piece->axes] = rank_groups(mem, &run->links, piece->axes, stage);
+        }
+    run->groups[stage] = groups;
+}
+
+static void set_messages(Arena *mem, RankRun *run) {
+    const StepParts *parts = &run->p->parts;
+    size_t stages = (size_t)parts->stages;
+    LinkDelay **between = NEW_ARRAY(mem, LinkDelay *, stages * stages);
+    run->message = NEW_ARRAY(mem, LinkDelay *, (size_t)parts->nmessages + 1);
+    for (int i = 0; i < parts->nmessages; i++) {
+        int from = parts->message[i].from, to = parts->message[i].to;
+        LinkDelay **d = &between[from * parts->stages + to];
+        if (!*d) {
+            *d = NEW_ARRAY(mem, LinkDelay, (size_t)run->ranks);
+            for (int r = 0; r < run->ranks; r++)
+                (*d)[r] =
+                    link_delay(&run->links, from * run->ranks + r, to * run->ranks + r);
+        }
+        run->message[i] = *d;
+    }
+}
+
+RankRun *rank_run_new(Arena *mem, const RankProgram *p, const RankNoise *noise) {
+    int stages = p->parts.stages;
+    RankRun *run = NEW(mem, RankRun);
+    *run =
+        (RankRun){.p = p,
+                  .noise = noise,
+                  .ranks = p->ranks,
+                  .axes_sets = 1 << p->parts.mesh->naxes,
+                  .links = {p, noise->link, noise->nlinks, step_host_ranks(&p->parts)}};
+    set_factors(mem, run);
+    run->groups = NEW_ARRAY(mem, RankGroups *, (size_t)stages);
+    for (int s = 0; s < stages; s++) set_groups(mem, run, s);
+    if (noise->nlinks) set_messages(mem, run);
+    return run;
+}
