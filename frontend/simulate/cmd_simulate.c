@@ -1,7 +1,9 @@
 /* cmd_simulate.c - stator simulate: a strategy tried out with all of its ranks in this
  * process. START HERE: the ways to do that are rows of a table. */
 #include "frontend/config/commands.h"
+#include "frontend/config/machine_file.h"
 #include "frontend/config/options.h"
+#include "frontend/simulate/seconds.h"
 #include "frontend/simulate/simulate.h"
 #include <errno.h>
 
@@ -10,6 +12,7 @@ typedef struct Given {
     const Options *o;
     Config *cfg;
     Plan plan; /* of the configuration */
+    double plan_seconds;
 } Given;
 
 static void print(const Text *out) {
@@ -35,24 +38,81 @@ static int simulate_numbers(Given *g) {
     return simulate_passes(&s) ? 0 : EXIT_DIFFERS;
 }
 
-static const struct {
+/* Time: how long a step takes when ranks or links are slow. */
+static int simulate_seconds(Given *g) {
+    const char *svg = option_text(g->o, "--svg");
+    bool varies =
+        option_given(g->o, "--jitter") || option_given(g->o, "--message_jitter");
+    const Machine *machine = config_machine(g->cfg);
+    if (!machine)
+        fail(EXIT_CONFIG,
+             "--seconds needs a machine, for what its ranks do in a second\n"
+             "    hint: --machine FILE.yaml, as stator calibrate makes it or "
+             "as in machines/");
+    if (svg && !g->plan.pipe)
+        fail(EXIT_CONFIG,
+             "--svg %s: there is one stage, and so no tasks to draw\n    hint: "
+             "--parallel_config.pipeline_stage 2, or more",
+             svg);
+    Seconds s = {.mem = g->mem,
+                 .plan_seconds = g->plan_seconds,
+                 .steps = option_int(g->o, "--steps", varies ? 20 : 1)};
+    s.noise.seed = (uint64_t)g->cfg->seed;
+    seconds_open(&s, &g->plan, machine);
+    seconds_noise(&s, g->o);
+    seconds_run(&s);
+    Text out = text_new(g->mem);
+    (option_given(g->o, "--json") ? seconds_json : seconds_print)(&s, &out);
+    print(&out);
+    if (!svg) return 0;
+    Timeline l = seconds_timeline(&s);
+    int error = timeline_write(svg, &l);
+    if (error) fail(EXIT_DATA, "cannot write %s: %s", svg, strerror(error));
+    return 0;
+}
+
+static const struct Way {
     const char *option; /* that asks for it; NULL: nothing does */
     int (*run)(Given *);
-} ways[] = {{NULL, simulate_numbers}};
+    int most_ranks, most_steps;
+    const char *only; /* options of this way alone */
+} ways[] = {
+    {NULL, simulate_numbers, SIMULATE_MOST_RANKS, 100, "--full --random --ir"},
+    {"--seconds", simulate_seconds, SECONDS_MOST_RANKS, SECONDS_MOST_STEPS,
+     "--slow_rank --slow_link --jitter --message_jitter --rank_jitter --json --svg"},
+};
+
+static const struct Way *way_of(const Options *o) {
+    const struct Way *way = &ways[0];
+    char name[64];
+    for (int i = 0; i < ARRAY_LEN(ways); i++)
+        if (ways[i].option && option_given(o, ways[i].option)) way = &ways[i];
+    for (int i = 0; i < ARRAY_LEN(ways); i++) {
+        const char *at = ways[i].only;
+        while (&ways[i] != way && option_next_name(&at, name))
+            if (option_given(o, name))
+                fail(EXIT_CONFIG, "%s is %s--seconds", name,
+                     ways[i].option ? "an option of " : "none of ");
+    }
+    if (option_int(o, "--steps", 1) > way->most_steps)
+        fail(EXIT_CONFIG, "--steps: %d at most%s", way->most_steps,
+             way->option ? "" : ", without --seconds");
+    return way;
+}
 
 /* The plan alone is of the configuration; what is dumped is what is simulated. */
-static Plan plan_quietly(Arena *mem, Config *cfg, int64_t ranks) {
+static Plan plan_quietly(Arena *mem, Config *cfg, int64_t ranks, const struct Way *way) {
     const char *dump = cfg->dump_ir;
     cfg->dump_ir = "";
     Plan p = plan_of_config(mem, cfg, ranks);
     cfg->dump_ir = dump;
     int64_t n = strategy_ranks(&p.job->strategy);
-    if (n > SIMULATE_MOST_RANKS)
+    if (n > way->most_ranks)
         fail(
             EXIT_CONFIG,
             "%lld ranks: one process simulates %d at most\n    hint: fewer replicas show "
             "the same (parallel_config.data_parallel); stator plan takes any number",
-            (long long)n, SIMULATE_MOST_RANKS);
+            (long long)n, way->most_ranks);
     for (int i = 0; i < cfg->n_notes; i++) fprintf(stderr, "note: %s\n", cfg->notes[i]);
     return p;
 }
@@ -68,11 +128,11 @@ int cmd_simulate(int argc, char **argv) {
         fail(EXIT_CONFIG, "stator simulate needs a configuration: stator simulate "
                           "CONFIG.yaml [-n RANKS] [--a.b.c VALUE ...]");
     g.cfg = config_load(mem, g.o->nwords ? g.o->word[0] : NULL, g.o->nflags, g.o->flag);
-    g.plan = plan_quietly(mem, g.cfg, option_int(g.o, "-n", 0));
-    int way = 0;
-    for (int i = 0; i < ARRAY_LEN(ways); i++)
-        if (ways[i].option && option_given(g.o, ways[i].option)) way = i;
-    int code = ways[way].run(&g);
+    const struct Way *way = way_of(g.o);
+    double start = clock_seconds();
+    g.plan = plan_quietly(mem, g.cfg, option_int(g.o, "-n", 0), way);
+    g.plan_seconds = clock_seconds() - start;
+    int code = way->run(&g);
     arena_free(mem);
     return code;
 }

@@ -146,5 +146,7 @@ void simulate_run(Simulation *s);
 /* Is everything within the tolerance, and sent what was planned? */
 bool simulate_passes(const Simulation *s);
 void simulate_print(const Simulation *s, Text *out);
+/* The line of ranks, stages and steps that it begins with. */
+void simulate_print_ranks(Arena *mem, const Plan *p, int64_t steps, Text *out);
 
 #endif

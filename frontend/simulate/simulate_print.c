@@ -80,8 +80,7 @@ static const Plan *stage_of(const Plan *p, int k) {
     return p->pipe ? &p->pipe->stage[k] : p;
 }
 
-static void add_ranks(const Simulation *s, Text *out) {
-    const Plan *p = s->shrunk;
+void simulate_print_ranks(Arena *mem, const Plan *p, int64_t steps, Text *out) {
     const Mesh *m = &p->m->mesh;
     int stages = stages_of(p), n = 0;
     text_add(out, "simulated %d rank%s", p->ranks * stages,
@@ -91,8 +90,12 @@ static void add_ranks(const Simulation *s, Text *out) {
         if (m->axis[a].size > 1)
             text_add(out, "%s%s %d", n++ ? " x " : " = ", m->axis[a].name,
                      m->axis[a].size);
-    if (p->pipe) text_add(out, "; %s", plan_schedule_title(s->mem, p->pipe->schedule));
-    text_add(out, "; %lld step%s\n", (long long)s->steps, s->steps == 1 ? "" : "s");
+    if (p->pipe) text_add(out, "; %s", plan_schedule_title(mem, p->pipe->schedule));
+    text_add(out, "; %lld step%s\n", (long long)steps, steps == 1 ? "" : "s");
+}
+
+static void add_ranks(const Simulation *s, Text *out) {
+    simulate_print_ranks(s->mem, s->shrunk, s->steps, out);
     if (s->ir) text_add(out, "program   %s\n", s->ir);
     text_add(out, "data      %s\n", s->data.what);
 }
