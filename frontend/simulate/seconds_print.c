@@ -106,14 +106,20 @@ static double waited(const Seconds *s) {
     return all;
 }
 
+/* Where all are as slow there is nobody to look at. */
 static void add_culprits(const Seconds *s, Text *out) {
+    static const double least = 0.01;
     double all = waited(s);
     if (!(all > 0)) return;
-    text_add(out, "\nwaited for: %.4g s of a rank, on average, and who is late in them\n",
+    text_add(out,
+             "\nwaited for what is slow: %.4g s of a rank, on average, of these for\n",
              all / s->all);
-    for (int i = 0; i < SECONDS_WAITED_FOR && s->culprit[i].seconds > 0; i++)
+    for (int i = 0; i < SECONDS_WAITED_FOR && s->culprit[i].seconds > least * all; i++)
         text_add(out, "  %5.1f %%  %s\n", 100 * s->culprit[i].seconds / all,
                  culprit_name(s, s->culprit[i].who));
+    if (!(s->culprit[0].seconds > least * all))
+        text_add(out, "  no rank for more than %.2g %%: most is %s\n",
+                 100 * s->culprit[0].seconds / all, culprit_name(s, s->culprit[0].who));
 }
 
 void seconds_print(const Seconds *s, Text *out) {

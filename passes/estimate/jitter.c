@@ -77,6 +77,7 @@ struct JitterRow {
     const char *name, *a, *b; /* the numbers' names; b NULL: there is one */
     double least[2], most[2]; /* they are above, and up to */
     double (*factor)(const Jitter *, double u);
+    bool steps; /* no line lies between two quantiles */
 };
 
 static const JitterRow rows[] = {
@@ -85,7 +86,7 @@ static const JitterRow rows[] = {
     {"uniform", "WIDTH", NULL, {0}, {1000}, uniform_factor},
     {"exponential", "MEAN", NULL, {0}, {1000}, exponential_factor},
     {"pareto", "MEAN", "SHAPE", {0, 1}, {1000, 1000}, pareto_factor},
-    {"spike", "SHARE", "FACTOR", {0, 0}, {1, 1000000}, spike_factor},
+    {"spike", "SHARE", "FACTOR", {0, 0}, {1, 1000000}, spike_factor, true},
 };
 
 double jitter_quantile(const Jitter *j, double u) {
@@ -144,12 +145,33 @@ Jitter jitter_parse(const char *said_as, const char *text) {
 
 /* ---- draws ---- */
 
+const JitterTable *jitter_table(Arena *mem, Jitter j) {
+    if (!j.row) return NULL;
+    JitterTable *t = NEW(mem, JitterTable);
+    t->jitter = j;
+    for (int i = 1; i < JITTER_CELLS; i++)
+        t->at[i] = (float)j.row->factor(&j, (double)i / JITTER_CELLS);
+    return t;
+}
+
+static double factor_of(const JitterTable *t, uint32_t word) {
+    enum { CELL_BITS = 20 };
+    _Static_assert(JITTER_CELLS == 1 << (32 - CELL_BITS),
+                   "a cell for each of the first bits");
+    int cell = (int)(word >> CELL_BITS);
+    bool middle = cell >= JITTER_EXACT_CELLS && cell < JITTER_CELLS - JITTER_EXACT_CELLS;
+    if (!middle || t->jitter.row->steps)
+        return t->jitter.row->factor(&t->jitter, (word + 0.5) * 0x1p-32);
+    double share = ((word & ((1u << CELL_BITS) - 1)) + 0.5) / (1 << CELL_BITS);
+    return t->at[cell] + share * ((double)t->at[cell + 1] - t->at[cell]);
+}
+
 /* Four of 32 bits at a time: the farthest is at 1e-10 of the distribution. */
-void jitter_draw(const Jitter *j, const JitterKey *k, int n, double *factor) {
+void jitter_draw(const JitterTable *t, const JitterKey *k, int n, double *factor) {
     uint32_t key[2] = {(uint32_t)k->seed, (uint32_t)(k->seed >> 32)}, word[4];
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < n; i += 4) {
         uint32_t counter[4] = {(uint32_t)i / 4, k->number, k->step, k->purpose};
-        if (i % 4 == 0) rng_philox(counter, key, word);
-        factor[i] = j->row->factor(j, (word[i % 4] + 0.5) * 0x1p-32);
+        rng_philox(counter, key, word);
+        for (int w = 0; w < 4 && i + w < n; w++) factor[i + w] = factor_of(t, word[w]);
     }
 }

@@ -4,21 +4,28 @@
 #include "passes/estimate/rank_links.h"
 #include <math.h>
 
+typedef struct SlowOfStage {
+    int *rank, n;
+} SlowOfStage;
+
 struct RankRun {
     const RankProgram *p;
     const RankNoise *noise;
     RankLinks links;
     int ranks, axes_sets;
     double **factor;     /* by stage and rank: of compute */
+    SlowOfStage *slow;   /* by stage: those with another factor than 1 */
+    bool any_late;       /* is anything slow in all steps? */
     RankGroups **groups; /* by stage and set of axes; of none where nothing uses it */
-    LinkDelay **message; /* by message and rank; NULL: no link is slow */
+    LinkDelay **delay;   /* by message and rank; NULL: no link is slow */
+    const JitterTable *compute, *message;
 };
 
 enum { PURPOSE_COMPUTE = 1, PURPOSE_COLLECTIVE, PURPOSE_MESSAGE, PURPOSE_RANK };
 
 /* ---- what a step works on ---- */
 
-/* Why a rank is as late as it is: of all lateness on the way to its clock, who is the majority
+/* Why a rank is as late as it is, but for jitter: of all lateness on the way to its clock, who is the majority
  * of it and by how much, as in a vote where each second against takes one away (Boyer and
  * Moore, "MJRTY", 1991). */
 typedef struct Cause {
@@ -57,6 +64,7 @@ typedef struct Lanes { /* the ranks of a stage */
     double *clock;
     Cause *late;
     const double *factor;
+    const SlowOfStage *slow;
     const RankGroups *groups;
     double **queued,
         **sending; /* by function, where there is a queue, and late collectives */
@@ -82,10 +90,10 @@ typedef struct Walk {
     int *who;
 } Walk;
 
-static void draw(Walk *w, Lanes *l, const Jitter *j, uint32_t purpose, int n) {
+static void draw(Walk *w, Lanes *l, const JitterTable *j, uint32_t purpose, int n) {
     JitterKey key = {w->run->noise->seed, (uint32_t)w->step,
                      purpose << 24 | (uint32_t)l->stage, l->number++};
-    if (j->row) jitter_draw(j, &key, n, w->draw);
+    if (j) jitter_draw(j, &key, n, w->draw);
 }
 
 static void add_late(Cause *l, int who, double by) {
@@ -100,7 +108,7 @@ static void add_late(Cause *l, int who, double by) {
 
 /* A rank has waited for another: its lateness is that one's. */
 static void take_late(Walk *w, Cause *mine, const Cause *theirs, double waited) {
-    if (!(waited > 0)) return;
+    if (!w->run->any_late || !(waited > 0)) return;
     w->out->blame[theirs->who] += MIN(waited, theirs->by);
     *mine = *theirs;
 }
@@ -108,16 +116,18 @@ static void take_late(Walk *w, Cause *mine, const Cause *theirs, double waited) 
 /* ---- pieces; false: a message is missing ---- */
 
 static bool run_compute(Walk *w, Lanes *l, const RankPiece *p) {
-    const Jitter *j = &w->run->noise->compute;
+    const JitterTable *j = w->run->compute;
     double *queued = l->queued[l->frame[l->depth - 1].func], sum = 0;
     draw(w, l, j, PURPOSE_COMPUTE, w->run->ranks);
     for (int r = 0; r < w->run->ranks; r++) {
-        double factor = j->row ? l->factor[r] * w->draw[r] : l->factor[r];
-        double seconds = p->seconds * factor;
-        l->clock[r] += seconds;
-        sum += seconds;
-        if (factor != 1) add_late(&l->late[r], l->first + r, seconds - p->seconds);
+        double factor = j ? l->factor[r] * w->draw[r] : l->factor[r];
+        l->clock[r] += p->seconds * factor;
+        sum += p->seconds * factor;
         if (queued) queued[r] += p->queued * factor;
+    }
+    for (int i = 0; i < l->slow->n; i++) {
+        int r = l->slow->rank[i];
+        add_late(&l->late[r], l->first + r, p->seconds * (l->factor[r] - 1));
     }
     w->out->sums.compute += sum;
     return true;
@@ -138,12 +148,12 @@ static bool run_drain(Walk *w, Lanes *l, const RankPiece *p) {
 static void meet(Walk *w, Lanes *l, const RankPiece *p, const double *sending) {
     const RankGroups *g = &l->groups[p->axes];
     const LinkDelay *delay = p->pairs ? g->pairs : g->ring;
-    const Jitter *j = &w->run->noise->message;
+    const JitterTable *j = w->run->message;
     draw(w, l, j, PURPOSE_COLLECTIVE, g->n);
     for (int k = 0; k < g->n; k++) {
         w->top[k] = -1;
         w->length[k] = p->seconds * (delay ? delay[k].factor : 1);
-        if (j->row) w->length[k] *= w->draw[k];
+        if (j) w->length[k] *= w->draw[k];
     }
     for (int r = 0; r < w->run->ranks; r++) {
         int k = g->of[r];
@@ -269,14 +279,14 @@ static bool run_send(Walk *w, Lanes *l, const RankPiece *p) {
 static bool run_receive(Walk *w, Lanes *l, const RankPiece *p) {
     const RankRun *run = w->run;
     const StageMessage *message = &run->p->parts.message[p->message];
-    const LinkDelay *delay = run->message ? run->message[p->message] : NULL;
-    const Jitter *j = &run->noise->message;
+    const LinkDelay *delay = run->delay ? run->delay[p->message] : NULL;
+    const JitterTable *j = run->message;
     MailBox *box = &w->box[p->message];
     if (!box->is_sent) return false;
     Mail *m = mail_of(w, p->message);
     draw(w, l, j, PURPOSE_MESSAGE, run->ranks);
     for (int r = 0; r < run->ranks; r++) {
-        double factor = (delay ? delay[r].factor : 1) * (j->row ? w->draw[r] : 1);
+        double factor = (delay ? delay[r].factor : 1) * (j ? w->draw[r] : 1);
         double took = message->seconds * factor, waited = m->sent[r] - l->clock[r];
         double off = MAX(m->sent[r], l->clock[r]);
         take_late(w, &l->late[r], &m->late[r], waited);
@@ -371,6 +381,7 @@ static Lanes lanes_new(Arena *mem, const RankRun *run, int stage) {
     l.late = NEW_ARRAY(mem, Cause, n);
     for (int r = 0; r < run->ranks; r++) l.late[r].who = l.first + r;
     l.factor = run->factor[stage];
+    l.slow = &run->slow[stage];
     l.groups = run->groups[stage];
     l.queued = NEW_ARRAY(mem, double *, funcs);
     l.sending = NEW_ARRAY(mem, double *, funcs);
@@ -459,12 +470,20 @@ static void set_factors(Arena *mem, RankRun *run) {
     double *factor = NEW_ARRAY(mem, double, (size_t)all);
     JitterKey key = {.seed = noise->seed, .purpose = PURPOSE_RANK << 24};
     for (int r = 0; r < all; r++) factor[r] = 1;
-    if (noise->rank.row) jitter_draw(&noise->rank, &key, all, factor);
+    if (noise->rank.row) jitter_draw(jitter_table(mem, noise->rank), &key, all, factor);
     for (int i = 0; i < noise->nslow; i++)
         for (int r = noise->slow[i].first; r <= noise->slow[i].last; r++)
             factor[r] *= noise->slow[i].factor;
     run->factor = NEW_ARRAY(mem, double *, (size_t)stages);
     for (int s = 0; s < stages; s++) run->factor[s] = factor + s * run->ranks;
+}
+
+static void set_slow(Arena *mem, RankRun *run, int stage) {
+    SlowOfStage *slow = &run->slow[stage];
+    slow->rank = NEW_ARRAY(mem, int, (size_t)run->ranks);
+    for (int r = 0; r < run->ranks; r++)
+        if (run->factor[stage][r] != 1) slow->rank[slow->n++] = r;
+    run->any_late |= slow->n || run->links.n;
 }
 
 static void set_groups(Arena *mem, RankRun *run, int stage) {
@@ -483,7 +502,7 @@ static void set_messages(Arena *mem, RankRun *run) {
     const StepParts *parts = &run->p->parts;
     size_t stages = (size_t)parts->stages;
     LinkDelay **between = NEW_ARRAY(mem, LinkDelay *, stages * stages);
-    run->message = NEW_ARRAY(mem, LinkDelay *, (size_t)parts->nmessages + 1);
+    run->delay = NEW_ARRAY(mem, LinkDelay *, (size_t)parts->nmessages + 1);
     for (int i = 0; i < parts->nmessages; i++) {
         int from = parts->message[i].from, to = parts->message[i].to;
         LinkDelay **d = &between[from * parts->stages + to];
@@ -493,7 +512,7 @@ static void set_messages(Arena *mem, RankRun *run) {
                 (*d)[r] =
                     link_delay(&run->links, from * run->ranks + r, to * run->ranks + r);
         }
-        run->message[i] = *d;
+        run->delay[i] = *d;
     }
 }
 
@@ -504,11 +523,17 @@ RankRun *rank_run_new(Arena *mem, const RankProgram *p, const RankNoise *noise) 
         (RankRun){.p = p,
                   .noise = noise,
                   .ranks = p->ranks,
+                  .compute = jitter_table(mem, noise->compute),
+                  .message = jitter_table(mem, noise->message),
                   .axes_sets = 1 << p->parts.mesh->naxes,
                   .links = {p, noise->link, noise->nlinks, step_host_ranks(&p->parts)}};
     set_factors(mem, run);
     run->groups = NEW_ARRAY(mem, RankGroups *, (size_t)stages);
-    for (int s = 0; s < stages; s++) set_groups(mem, run, s);
+    run->slow = NEW_ARRAY(mem, SlowOfStage, (size_t)stages);
+    for (int s = 0; s < stages; s++) {
+        set_slow(mem, run, s);
+        set_groups(mem, run, s);
+    }
     if (noise->nlinks) set_messages(mem, run);
     return run;
 }

@@ -43,8 +43,8 @@ typedef struct RankSums {
 typedef struct RankStep {
     double seconds;
     RankSums sums;
-    /* By rank, then by slow link: seconds for which ranks wait because it was late, or because
-     * those were that it kept waiting. Each wait counts for the one that most of the lateness
+    /* By rank, then by slow link: seconds for which ranks wait because it is slow, or because
+     * those are late that it kept waiting; jitter is nobody's. Each wait counts for the one that most of the lateness
      * is from, up to that. */
     double *blame;
     StageTime *shown; /* by stage: tasks and end of the rank of that coordinate */

@@ -2,6 +2,7 @@
  * slow, and what theory says where one is. */
 #include "passes/estimate/rank_seconds.h"
 #include "../plans.h"
+#include "base/rng.h"
 #include <math.h>
 
 static Arena *mem(void) {
@@ -379,6 +380,28 @@ TEST(steps_are_those_of_their_seed) {
     EXPECT(first != seconds_with(&p, &noise, 1));
     noise.seed = 8;
     EXPECT(first != seconds_with(&p, &noise, 0));
+}
+
+/* The line between two rows of the table is as close as jitter.h says. */
+TEST(draws_are_quantiles) {
+    static const char *const texts[] = {"normal:1",      "lognormal:0.5", "pareto:0.5:3",
+                                        "exponential:1", "uniform:1",     "spike:0.3:2"};
+    enum { N = 4096 };
+    double factor[N], sum[2];
+    for (int i = 0; i < ARRAY_LEN(texts); i++) {
+        Jitter j = jitter_parse("-", texts[i]);
+        JitterKey key = {.seed = 3, .number = (uint32_t)i};
+        jitter_draw(jitter_table(mem(), j), &key, N, factor);
+        sum[0] = sum[1] = 0;
+        for (int k = 0; k < N; k++) {
+            uint32_t counter[4] = {(uint32_t)k / 4, (uint32_t)i, 0, 0}, word[4];
+            rng_philox(counter, (uint32_t[2]){3, 0}, word);
+            double exact = jitter_quantile(&j, (word[k % 4] + 0.5) * 0x1p-32);
+            EXPECT_NEAR(factor[k], exact, 2e-4);
+            sum[0] += factor[k], sum[1] += exact;
+        }
+        EXPECT_NEAR(sum[0] / sum[1], 1, 1e-5);
+    }
 }
 
 /* ---- more noise is never faster ---- */
