@@ -1,0 +1,142 @@
+/* simulate_seconds.c - stator simulate --seconds: the command, what it says, what it refuses. */
+#include "../simulations.h"
+#include "base/json.h"
+#include "command.h"
+#include "frontend/simulate/seconds.h"
+
+#define A100 TESTS_DIR "/../machines/a100.yaml"
+
+static char *config_path(void) {
+    char *path = temp("seconds.yaml");
+    write_text(path, simulated_gpt2);
+    return path;
+}
+
+#define SECONDS(...)                                                                     \
+    run(cmd_simulate, config_path(), "--seconds", "--machine", A100, "-n", "32",         \
+        "--parallel_config.pipeline_stage", "2", "--parallel_config.model_parallel",     \
+        "2", "--parallel_config.micro_batch_num", "4", __VA_ARGS__, (char *)NULL)
+
+static const Json *seconds_json_of(Arena *mem) {
+    EXPECT_INT(code, 0);
+    return json_parse(mem, "stdout", printed, strlen(printed), 1 << 20, EXIT_DATA);
+}
+
+static double number(const Json *j, const char *key) {
+    return json_f64(json_need(j, key));
+}
+
+TEST(the_command_says_what_a_slow_rank_costs) {
+    Arena *mem = arena_new();
+    SECONDS("--slow_rank", "13=3", "--json");
+    const Json *j = seconds_json_of(mem);
+    double ideal = number(j, "ideal_seconds"), slow = number(j, "median_seconds");
+    EXPECT_INT(json_i64(json_need(j, "ranks"), 0, 1000), 32);
+    EXPECT(slow > 1.5 * ideal && slow < 3 * ideal);
+    const Json *first = json_need(j, "waited_for")->first;
+    EXPECT_INT(json_i64(json_need(first, "rank"), 0, 1000), 13);
+    EXPECT_INT(json_i64(json_need(first, "host"), 0, 1000), 1);
+    EXPECT(number(first, "share") > 0.99);
+    const Json *row = json_need(j, "rank_seconds");
+    double sum = 0, none = 0;
+    for (const Json *r = row->first; r; r = r->next) {
+        sum += number(r, "mean");
+        none += number(r, "ideal");
+    }
+    EXPECT_NEAR(sum / slow, 1, 1e-12);
+    EXPECT_NEAR(none / ideal, 1, 1e-12);
+    /* So does the plan. */
+    run(cmd_plan, config_path(), "--machine", A100, "-n", "32",
+        "--parallel_config.pipeline_stage", "2", "--parallel_config.model_parallel", "2",
+        "--parallel_config.micro_batch_num", "4", "--json", (char *)NULL);
+    double planned = number(seconds_json_of(mem), "step_seconds");
+    EXPECT_NEAR(planned / ideal, 1, 1e-5); /* it has six digits */
+    arena_free(mem);
+}
+
+TEST(the_command_prints_a_table_and_draws) {
+    char *svg = temp("seconds.svg");
+    SECONDS("--slow_rank=host1=1.5", "--slow_link=host0-host2=4", "--slow_link=2-4=2",
+            "--jitter=lognormal:0.05", "--message_jitter=pareto:0.1:2.5",
+            "--rank_jitter=normal:0.02", "--steps=5", "--seed=3",
+            arena_printf(arena_new(), "--svg=%s", svg));
+    EXPECT_INT(code, 0);
+    EXPECT_PART(printed, "simulated 32 ranks = pp 2 x dp 8 x tp 2");
+    EXPECT_PART(printed, "slow      compute of rank host1=1.5\n");
+    EXPECT_PART(printed, "slow      link host0-host2=4\n");
+    EXPECT_PART(printed, "jitter    of messages pareto:0.1:2.5\n");
+    EXPECT_PART(printed, "in 95 % of the steps");
+    EXPECT_PART(printed, "waits: data parallel (dp)");
+    EXPECT_PART(printed, "waits: pipeline (other stages)");
+    EXPECT_PART(printed, "(stage 0, dp ");
+    size_t n;
+    Arena *mem = arena_new();
+    const char *drawn = file_read(mem, svg, 1 << 22, &n, EXIT_DATA);
+    EXPECT_PART(drawn, ">rank ");
+    arena_free(mem);
+}
+
+TEST(a_seed_gives_its_steps_on_any_threads) {
+    char first[sizeof printed];
+    for (int i = 0; i < 2; i++) {
+        setenv("STATOR_THREADS", i ? "3" : "1", 1);
+        SECONDS("--jitter", "exponential:0.1", "--steps", "7", "--seed", "5", "--json");
+        EXPECT_INT(code, 0);
+        *strstr(printed, "  \"plan_seconds\"") = 0;
+        if (i) EXPECT_STR(printed, first);
+        strcpy(first, printed);
+    }
+}
+
+TEST(what_does_not_fit_is_refused) {
+    SECONDS("--slow_rank", "32=2");
+    refused(EXIT_CONFIG, "--slow_rank 32=2: there are 32 ranks, from 0 on");
+    SECONDS("--slow_rank", "host4=2");
+    refused(EXIT_CONFIG, "there are 4 hosts");
+    SECONDS("--slow_rank", "3");
+    refused(EXIT_CONFIG, "--slow_rank 3: write it as one of 5=1.5");
+    SECONDS("--slow_rank", "3=0.5");
+    refused(EXIT_CONFIG, "the factor is a number from 1 to 1e6");
+    SECONDS("--slow_rank", "3=nan");
+    refused(EXIT_CONFIG, "the factor is a number from 1 to 1e6");
+    SECONDS("--slow_rank", "5-3=2");
+    refused(EXIT_CONFIG, "the first is above the last");
+    SECONDS("--slow_rank", "99999999999999999999=2");
+    refused(EXIT_CONFIG, "write it as one of");
+    SECONDS("--slow_link", "3=2");
+    refused(EXIT_CONFIG, "a link has two ends");
+    SECONDS("--slow_link", "3-3=2");
+    refused(EXIT_CONFIG, "both ends are one");
+    SECONDS("--slow_link", "host1-3=2");
+    refused(EXIT_CONFIG, "write it as one of 5-6=4");
+    SECONDS("--jitter", "normal");
+    refused(EXIT_CONFIG, "--jitter normal: DEVIATION is a number");
+    SECONDS("--full");
+    refused(EXIT_CONFIG, "--full is none of --seconds");
+    run(cmd_simulate, config_path(), "--slow_rank", "3=2", (char *)NULL);
+    refused(EXIT_CONFIG, "--slow_rank is an option of --seconds");
+    run(cmd_simulate, config_path(), "--steps", "101", (char *)NULL);
+    refused(EXIT_CONFIG, "--steps: 100 at most, without --seconds");
+    run(cmd_simulate, config_path(), "--seconds", (char *)NULL);
+    refused(EXIT_CONFIG, "--seconds needs a machine");
+    run(cmd_simulate, config_path(), "--seconds", "--machine", A100, "--svg", "x.svg",
+        (char *)NULL);
+    refused(EXIT_CONFIG, "there is one stage");
+    run(cmd_simulate, config_path(), "--seconds", "--machine", A100, "--slow_link",
+        "host0=2", (char *)NULL);
+    refused(EXIT_CONFIG, "all ranks are on one host");
+}
+
+/* On a host with fewer cores than ranks a slow one slows its neighbours. */
+TEST(shared_cores_are_refused) {
+    char *machine = temp("few.yaml");
+    write_text(machine, "name: few\ncores: 2\nhost_ranks: 4\n"
+                        "links:\n  host: {start_us: 1, gbytes: 1}\n"
+                        "ranks:\n- {ranks: 2, threads: 1, f32_gflops: 10, bf16_gflops: 10}\n");
+    run(cmd_simulate, config_path(), "--seconds", "--machine", machine, "-n", "4",
+        (char *)NULL);
+    refused(EXIT_CONFIG, "4 ranks of 1 thread share the 2 cores of a host");
+    run(cmd_simulate, config_path(), "--seconds", "--machine", machine, "-n", "2",
+        (char *)NULL);
+    EXPECT_INT(code, 0);
+}
