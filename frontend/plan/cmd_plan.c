@@ -3,6 +3,7 @@
 #include "frontend/config/machine_file.h"
 #include "frontend/config/options.h"
 #include "frontend/plan/plan.h"
+#include "frontend/plan/plan_trace.h"
 #include "runtime/core/peak.h"
 #include "runtime/core/rt.h"
 #include <errno.h>
@@ -19,6 +20,16 @@ static void draw_schedule(Arena *mem, const Plan *p, const char *path) {
                 : plan_schedule_timeline(mem, p->pipe->schedule,
                                          (const double(*)[TASK_KINDS])p->pipe->flops);
     int error = timeline_write(path, &l);
+    if (error) fail(EXIT_DATA, "cannot write %s: %s", path, strerror(error));
+}
+
+static void write_trace(const Plan *p, const char *path) {
+    if (!p->machine)
+        fail(EXIT_CONFIG,
+             "--trace %s needs a machine, for when each op runs\n    hint: --machine "
+             "FILE.yaml, as stator calibrate makes it or as in machines/",
+             path);
+    int error = plan_trace(p, path);
     if (error) fail(EXIT_DATA, "cannot write %s: %s", path, strerror(error));
 }
 
@@ -76,6 +87,8 @@ int cmd_plan(int argc, char **argv) {
     set_rates(o, &p);
     const char *svg = option_text(o, "--svg");
     if (svg) draw_schedule(mem, &p, svg);
+    const char *trace = option_text(o, "--trace");
+    if (trace) write_trace(&p, trace);
     Text out = text_new(mem);
     if (option_given(o, "--json")) {
         text_add(&out, "{\n");

@@ -3,6 +3,7 @@
 #include "frontend/config/commands.h"
 #include "frontend/config/machine_file.h"
 #include "frontend/config/options.h"
+#include "frontend/plan/plan_trace.h"
 #include "frontend/simulate/seconds.h"
 #include "frontend/simulate/simulate.h"
 #include <errno.h>
@@ -38,9 +39,22 @@ static int simulate_numbers(Given *g) {
     return simulate_passes(&s) ? 0 : EXIT_DIFFERS;
 }
 
+/* NULL: it is not asked for. */
+static void write_pictures(const Seconds *s, const char *svg, const char *trace) {
+    int shown = seconds_shown(s), error = 0;
+    RankStep step = seconds_step(s, (RankShow){shown, trace != NULL});
+    Timeline l = {0};
+    if (svg) l = seconds_timeline(s, &step, shown);
+    if (svg) error = timeline_write(svg, &l);
+    if (error) fail(EXIT_DATA, "cannot write %s: %s", svg, strerror(error));
+    if (trace) error = plan_trace_write(&s->program, &step, shown, trace);
+    if (error) fail(EXIT_DATA, "cannot write %s: %s", trace, strerror(error));
+}
+
 /* Time: how long a step takes when ranks or links are slow. */
 static int simulate_seconds(Given *g) {
     const char *svg = option_text(g->o, "--svg");
+    const char *trace = option_text(g->o, "--trace");
     bool varies =
         option_given(g->o, "--jitter") || option_given(g->o, "--message_jitter");
     const Machine *machine = config_machine(g->cfg);
@@ -60,14 +74,12 @@ static int simulate_seconds(Given *g) {
     s.noise.seed = (uint64_t)g->cfg->seed;
     seconds_open(&s, &g->plan, machine);
     seconds_noise(&s, g->o);
+    if (trace) plan_trace_check(&s.program);
     seconds_run(&s);
     Text out = text_new(g->mem);
     (option_given(g->o, "--json") ? seconds_json : seconds_print)(&s, &out);
     print(&out);
-    if (!svg) return 0;
-    Timeline l = seconds_timeline(&s);
-    int error = timeline_write(svg, &l);
-    if (error) fail(EXIT_DATA, "cannot write %s: %s", svg, strerror(error));
+    if (svg || trace) write_pictures(&s, svg, trace);
     return 0;
 }
 

@@ -47,9 +47,11 @@ void seconds_run(Seconds *s);
 /* The share q of all steps is at most so long. */
 double seconds_quantile(const Seconds *s, double q);
 RankPlace seconds_place(const Seconds *s, int rank);
-/* The step that is closest to the median, of the ranks with the coordinates of the one that is
- * waited for most. */
-Timeline seconds_timeline(const Seconds *s);
+/* The rank of each stage that is shown: with the coordinates of the one that is waited for
+ * most; and the step in the median once more. */
+int seconds_shown(const Seconds *s);
+RankStep seconds_step(const Seconds *s, RankShow show);
+Timeline seconds_timeline(const Seconds *s, const RankStep *step, int shown);
 void seconds_print(const Seconds *s, Text *out);
 void seconds_json(const Seconds *s, Text *out);
 #endif

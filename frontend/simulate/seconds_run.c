@@ -60,7 +60,7 @@ static void run_part(void *context, int64_t begin, int64_t end, int64_t thread) 
     Batch *b = context;
     (void)thread;
     for (int64_t i = begin; i < end; i++)
-        b->step[i] = rank_run_step(b->mem[i], b->run, b->first + i, -1);
+        b->step[i] = rank_run_step(b->mem[i], b->run, b->first + i, RANK_SHOW_NONE);
 }
 
 static void add_sums(const Seconds *s, RankSums *to, const RankSums *from, double times) {
@@ -130,7 +130,8 @@ void seconds_run(Seconds *s) {
     double start = clock_seconds();
     size_t sets = (size_t)axes_sets(s), steps = (size_t)s->steps;
     rt_set_threads(0);
-    s->ideal = rank_run_step(s->mem, rank_run_new(s->mem, &s->program, &none), 0, -1);
+    s->ideal = rank_run_step(s->mem, rank_run_new(s->mem, &s->program, &none), 0,
+                             RANK_SHOW_NONE);
     s->step = NEW_ARRAY(s->mem, double, steps);
     s->sums.wait = NEW_ARRAY(s->mem, double, sets);
     s->blame = NEW_ARRAY(s->mem, double, (size_t)s->all + (size_t)s->noise.nlinks);
@@ -145,15 +146,21 @@ void seconds_run(Seconds *s) {
 
 /* ---- as a picture ---- */
 
-Timeline seconds_timeline(const Seconds *s) {
-    int first = s->culprit[0].seconds > 0 && s->culprit[0].who < s->all
-                    ? s->culprit[0].who
-                : s->noise.nslow ? s->noise.slow[0].first
-                                 : 0;
-    int shown = first % s->program.ranks, stages = s->program.parts.stages;
-    RankStep step = rank_run_step(s->mem, rank_run_new(s->mem, &s->program, &s->noise),
-                                  s->median_step, shown);
-    StepTime time = {step.seconds, step.shown, stages};
+int seconds_shown(const Seconds *s) {
+    const SecondsCulprit *most = &s->culprit[0];
+    int rank = s->noise.nslow ? s->noise.slow[0].first : 0;
+    if (most->seconds > 0 && most->who < s->all) rank = most->who;
+    return rank % s->program.ranks;
+}
+
+RankStep seconds_step(const Seconds *s, RankShow show) {
+    return rank_run_step(s->mem, rank_run_new(s->mem, &s->program, &s->noise),
+                         s->median_step, show);
+}
+
+Timeline seconds_timeline(const Seconds *s, const RankStep *step, int shown) {
+    int stages = s->program.parts.stages;
+    StepTime time = {step->seconds, step->shown, stages};
     Plan p = *s->plan;
     p.time = &time;
     Timeline l = plan_time_timeline(s->mem, &p);

@@ -46,6 +46,7 @@ static void add_collective(Writer *w, const OpSize *s, int row) {
     const Timing *t = &w->at->timing;
     RankPiece piece = {.kind = RANK_COLLECTIVE,
                        .axes = s->axes,
+                       .op = s->op,
                        .pairs = !message_in_ring(s->op),
                        .seconds = size_collective_seconds(t, s),
                        .slot = -1};
@@ -68,6 +69,7 @@ static void add_row(Writer *w, const OpSizes *sizes, int row) {
     } else if (s->kind == SIZE_ARRIVE) {
         add(w, (RankPiece){.kind = RANK_ARRIVE,
                            .axes = sizes->size[s->begun].axes,
+                           .op = sizes->size[s->begun].op,
                            .slot = w->slot[s->begun]});
     } else {
         double seconds = t->stretch * op_size_seconds(t->m, t->rank, s);
@@ -144,4 +146,23 @@ RankProgram rank_program(Arena *mem, const Machine *m, const Func *const *entry,
         write_entry(&w);
     }
     return r;
+}
+
+double rank_program_pieces(const RankProgram *p) {
+    Arena *own = arena_new();
+    double all = 0;
+    for (int s = 0; s < p->parts.stages; s++) {
+        const StageProgram *stage = &p->stage[s];
+        double *of = NEW_ARRAY(own, double, (size_t)stage->nfuncs + 1);
+        for (int f = 0; f < stage->nfuncs; f++)
+            for (int i = 0; i < stage->func[f].n; i++) {
+                const RankPiece *piece = &stage->func[f].piece[i];
+                of[f] += piece->kind == RANK_CALL
+                             ? (double)piece->times * (1 + of[piece->callee])
+                             : 1;
+            }
+        all += of[stage->entry];
+    }
+    arena_free(own);
+    return all;
 }

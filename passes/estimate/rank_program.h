@@ -23,6 +23,7 @@ typedef struct RankPiece {
     double
         queued; /* of compute: of ops of this function; of a drain: to put them there */
     Axes axes;  /* of a collective, and of its arrive */
+    int op;     /* OpKind of a collective, and of that of an arrive */
     bool pairs; /* all members send each other, not in a ring */
     int slot;   /* of a collective that is begun, and of its arrive; else -1 */
     int callee;
@@ -50,6 +51,8 @@ typedef struct RankProgram {
     StageProgram *stage;
     int ranks; /* of a stage */
 } RankProgram;
+/* Pieces that a rank of each stage goes through in a step, all stages together. */
+double rank_program_pieces(const RankProgram *p);
 
 /* entry[s]: the planned step of stage s, of ranks of `threads` threads each. */
 RankProgram rank_program(Arena *mem, const Machine *m, const Func *const *entry,

@@ -1,27 +1,8 @@
 /* rank_seconds.c - see rank_seconds.h. A stage goes through its program piece by piece, all of
  * its ranks at once; it stands still where a message is not there that another stage has yet
  * to send. The order in which stages go on changes nothing: clocks are all that counts. */
-#include "passes/estimate/rank_links.h"
+#include "passes/estimate/rank_run.h"
 #include <math.h>
-
-typedef struct SlowOfStage {
-    int *rank, n;
-} SlowOfStage;
-
-struct RankRun {
-    const RankProgram *p;
-    const RankNoise *noise;
-    RankLinks links;
-    int ranks, axes_sets;
-    double **factor;     /* by stage and rank: of compute */
-    SlowOfStage *slow;   /* by stage: those with another factor than 1 */
-    bool any_late;       /* is anything slow in all steps? */
-    RankGroups **groups; /* by stage and set of axes; of none where nothing uses it */
-    LinkDelay **delay;   /* by message and rank; NULL: no link is slow */
-    const JitterTable *compute, *message;
-};
-
-enum { PURPOSE_COMPUTE = 1, PURPOSE_COLLECTIVE, PURPOSE_MESSAGE, PURPOSE_RANK };
 
 /* ---- what a step works on ---- */
 
@@ -56,6 +37,7 @@ typedef struct MailBox {
 typedef struct Frame {
     int func, at;
     int64_t left; /* runs */
+    int event;    /* of its run, in the log */
 } Frame;
 
 typedef struct Lanes { /* the ranks of a stage */
@@ -78,9 +60,10 @@ typedef struct Lanes { /* the ranks of a stage */
 typedef struct Walk {
     Arena *mem;
     const RankRun *run;
+    Arena *out_mem;
     RankStep *out;
     int64_t step;
-    int shown;
+    RankShow show;
     Lanes *lanes;
     MailBox *box; /* by message */
     Mail *spare;
@@ -329,28 +312,64 @@ static bool (*const run_piece[RANK_PIECES])(Walk *, Lanes *, const RankPiece *) 
     [RANK_RECEIVE] = run_receive, [RANK_SENT] = run_sent,
 };
 
+/* ---- what the shown rank did ---- */
+
+static int add_event(Walk *w, Lanes *l, RankEvent e) {
+    RankLog *log = w->out->log ? &w->out->log[l->stage] : NULL;
+    if (!log) return 0;
+    PUSH(w->out_mem, log->event, log->n, log->cap, e);
+    return log->n - 1;
+}
+
+/* A piece at frame `depth`, that it came to at `begin`. */
+static void note_piece(Walk *w, Lanes *l, const RankPiece *p, int func, double begin) {
+    if (!w->out->log) return;
+    double now = l->clock[w->show.rank];
+    RankEvent e = {p, func, begin, now, false};
+    if (p->kind == RANK_CALL && p->times > 0)
+        l->frame[l->depth - 1].event = add_event(w, l, e);
+    else if (now > begin)
+        add_event(w, l, e);
+    if (p->kind != RANK_ARRIVE) return;
+    const Begun *b = &l->begun[p->slot][w->show.rank];
+    add_event(w, l, (RankEvent){p, func, b->end - b->seconds, b->end, true});
+}
+
+/* The function of the last frame has run once: it is called once more. */
+static void note_run(Walk *w, Lanes *l, const Frame *f, bool again) {
+    RankLog *log = w->out->log ? &w->out->log[l->stage] : NULL;
+    if (!log || l->depth < 1) return;
+    RankEvent *e = &log->event[f->event];
+    e->end = l->clock[w->show.rank];
+    RankEvent next = {e->piece, e->func, e->end, e->end, false};
+    if (again) l->frame[l->depth].event = add_event(w, l, next);
+}
+
 /* The shown rank has come to the piece of the entry, or behind it. */
 static void note_task(Walk *w, Lanes *l, const RankPiece *p, bool end) {
-    if (w->shown < 0 || !p->is_task) return;
+    if (w->show.rank < 0 || !p->is_task) return;
     StageTime *t = &w->out->shown[l->stage];
     if (end)
-        t->task[t->ntasks++] = (TaskTime){p->task, l->task_begin, l->clock[w->shown]};
+        t->task[t->ntasks++] = (TaskTime){p->task, l->task_begin, l->clock[w->show.rank]};
     else
-        l->task_begin = l->clock[w->shown];
+        l->task_begin = l->clock[w->show.rank];
 }
 
 /* The function of the last frame has ended: it runs again, or its caller goes on. */
 static void end_run(Walk *w, Lanes *l) {
-    Frame *f = &l->frame[l->depth - 1];
-    int64_t left = f->left - 1;
-    l->depth--;
-    if (left > 0) {
-        enter(w, l, f->func, left);
+    Frame f = l->frame[--l->depth];
+    note_run(w, l, &f, f.left > 1);
+    if (f.left > 1) {
+        int event = l->frame[l->depth].event;
+        enter(w, l, f.func, f.left - 1);
+        l->frame[l->depth - 1].event = event;
     } else if (l->depth == 1) {
         Frame *entry = &l->frame[0];
         note_task(w, l, &l->p->func[entry->func].piece[entry->at - 1], true);
     }
 }
+
+/* ---- stages ---- */
 
 /* Until a message is missing, or the step ends; was anything done? */
 static bool go_on(Walk *w, Lanes *l) {
@@ -364,9 +383,11 @@ static bool go_on(Walk *w, Lanes *l) {
         }
         const RankPiece *p = &func->piece[f->at];
         int depth = l->depth;
+        double begin = l->clock[MAX(w->show.rank, 0)];
         note_task(w, l, p, false);
         if (!run_piece[p->kind](w, l, p)) return any;
         f->at++;
+        note_piece(w, l, p, f->func, begin);
         if (l->depth == depth) note_task(w, l, p, true);
         any = true;
     }
@@ -413,7 +434,7 @@ static void end_step(Walk *w) {
             out->sums.end += left;
             take_late(w, &w->lanes[s].late[r], last, left);
         }
-        if (w->shown >= 0) out->shown[s].end = w->lanes[s].clock[w->shown];
+        if (w->show.rank >= 0) out->shown[s].end = w->lanes[s].clock[w->show.rank];
     }
 }
 
@@ -426,25 +447,27 @@ static void steps_of_stages(Walk *w) {
     for (int s = 0; s < stages; s++) check(!w->lanes[s].depth);
 }
 
-static RankStep step_new(Arena *mem, const RankRun *run, int shown) {
+static RankStep step_new(Arena *mem, const RankRun *run, RankShow show) {
     int stages = run->p->parts.stages;
     RankStep out = {0};
     out.sums.wait = NEW_ARRAY(mem, double, (size_t)run->axes_sets);
     out.blame =
         NEW_ARRAY(mem, double, (size_t)run->ranks *(size_t)stages + (size_t)run->links.n);
-    if (shown < 0) return out;
+    if (show.rank < 0) return out;
+    if (show.pieces) out.log = NEW_ARRAY(mem, RankLog, (size_t)stages);
     out.shown = NEW_ARRAY(mem, StageTime, (size_t)stages);
     for (int s = 0; s < stages; s++)
         out.shown[s].task = NEW_ARRAY(mem, TaskTime, (size_t)run->p->stage[s].tasks + 1);
     return out;
 }
 
-RankStep rank_run_step(Arena *mem, const RankRun *run, int64_t step, int shown) {
+RankStep rank_run_step(Arena *mem, const RankRun *run, int64_t step, RankShow show) {
     Arena *own = arena_new();
     const StepParts *parts = &run->p->parts;
     size_t n = (size_t)run->ranks;
-    RankStep out = step_new(mem, run, shown);
-    Walk w = {.mem = own, .run = run, .out = &out, .step = step, .shown = shown};
+    RankStep out = step_new(mem, run, show);
+    Walk w = {
+        .mem = own, .run = run, .out_mem = mem, .out = &out, .step = step, .show = show};
     w.lanes = NEW_ARRAY(own, Lanes, (size_t)parts->stages);
     w.box = NEW_ARRAY(own, MailBox, (size_t)parts->nmessages + 1);
     w.draw = NEW_ARRAY(own, double, n);
@@ -460,80 +483,4 @@ RankStep rank_run_step(Arena *mem, const RankRun *run, int64_t step, int shown) 
     end_step(&w);
     arena_free(own);
     return out;
-}
-
-/* ---- what is the same in all steps ---- */
-
-static void set_factors(Arena *mem, RankRun *run) {
-    const RankNoise *noise = run->noise;
-    int stages = run->p->parts.stages, all = stages * run->ranks;
-    double *factor = NEW_ARRAY(mem, double, (size_t)all);
-    JitterKey key = {.seed = noise->seed, .purpose = PURPOSE_RANK << 24};
-    for (int r = 0; r < all; r++) factor[r] = 1;
-    if (noise->rank.row) jitter_draw(jitter_table(mem, noise->rank), &key, all, factor);
-    for (int i = 0; i < noise->nslow; i++)
-        for (int r = noise->slow[i].first; r <= noise->slow[i].last; r++)
-            factor[r] *= noise->slow[i].factor;
-    run->factor = NEW_ARRAY(mem, double *, (size_t)stages);
-    for (int s = 0; s < stages; s++) run->factor[s] = factor + s * run->ranks;
-}
-
-static void set_slow(Arena *mem, RankRun *run, int stage) {
-    SlowOfStage *slow = &run->slow[stage];
-    slow->rank = NEW_ARRAY(mem, int, (size_t)run->ranks);
-    for (int r = 0; r < run->ranks; r++)
-        if (run->factor[stage][r] != 1) slow->rank[slow->n++] = r;
-    run->any_late |= slow->n || run->links.n;
-}
-
-static void set_groups(Arena *mem, RankRun *run, int stage) {
-    const StageProgram *p = &run->p->stage[stage];
-    RankGroups *groups = NEW_ARRAY(mem, RankGroups, (size_t)run->axes_sets);
-    for (int f = 0; f < p->nfuncs; f++)
-        for (int i = 0; i < p->func[f].n; i++) {
-            const RankPiece *piece = &p->func[f].piece[i];
-            if (piece->kind == RANK_COLLECTIVE && !groups[piece->axes].n)
-                groups[piece->axes] = rank_groups(mem, &run->links, piece->axes, stage);
-        }
-    run->groups[stage] = groups;
-}
-
-static void set_messages(Arena *mem, RankRun *run) {
-    const StepParts *parts = &run->p->parts;
-    size_t stages = (size_t)parts->stages;
-    LinkDelay **between = NEW_ARRAY(mem, LinkDelay *, stages * stages);
-    run->delay = NEW_ARRAY(mem, LinkDelay *, (size_t)parts->nmessages + 1);
-    for (int i = 0; i < parts->nmessages; i++) {
-        int from = parts->message[i].from, to = parts->message[i].to;
-        LinkDelay **d = &between[from * parts->stages + to];
-        if (!*d) {
-            *d = NEW_ARRAY(mem, LinkDelay, (size_t)run->ranks);
-            for (int r = 0; r < run->ranks; r++)
-                (*d)[r] =
-                    link_delay(&run->links, from * run->ranks + r, to * run->ranks + r);
-        }
-        run->delay[i] = *d;
-    }
-}
-
-RankRun *rank_run_new(Arena *mem, const RankProgram *p, const RankNoise *noise) {
-    int stages = p->parts.stages;
-    RankRun *run = NEW(mem, RankRun);
-    *run =
-        (RankRun){.p = p,
-                  .noise = noise,
-                  .ranks = p->ranks,
-                  .compute = jitter_table(mem, noise->compute),
-                  .message = jitter_table(mem, noise->message),
-                  .axes_sets = 1 << p->parts.mesh->naxes,
-                  .links = {p, noise->link, noise->nlinks, step_host_ranks(&p->parts)}};
-    set_factors(mem, run);
-    run->groups = NEW_ARRAY(mem, RankGroups *, (size_t)stages);
-    run->slow = NEW_ARRAY(mem, SlowOfStage, (size_t)stages);
-    for (int s = 0; s < stages; s++) {
-        set_slow(mem, run, s);
-        set_groups(mem, run, s);
-    }
-    if (noise->nlinks) set_messages(mem, run);
-    return run;
 }

@@ -40,6 +40,25 @@ typedef struct RankSums {
     double end;    /* from a rank's end to the last one's */
 } RankSums;
 
+/* What a rank did, in the order in which it began. */
+typedef struct RankEvent {
+    const RankPiece *piece;
+    int func; /* that the piece is of: Func.nth */
+    double begin, end;
+    bool beside; /* the collective of an arrive, beside compute */
+} RankEvent;
+typedef struct RankLog {
+    RankEvent *event;
+    int n, cap;
+} RankLog;
+
+/* Of which rank of each stage tasks are noted, -1: of none; and all pieces? */
+typedef struct RankShow {
+    int rank;
+    bool pieces;
+} RankShow;
+#define RANK_SHOW_NONE ((RankShow){-1, false})
+
 typedef struct RankStep {
     double seconds;
     RankSums sums;
@@ -47,13 +66,15 @@ typedef struct RankStep {
      * those are late that it kept waiting; jitter is nobody's. Each wait counts for the one that most of the lateness
      * is from, up to that. */
     double *blame;
-    StageTime *shown; /* by stage: tasks and end of the rank of that coordinate */
+    StageTime *shown; /* by stage: tasks and end of the rank that is shown */
+    RankLog *log;     /* by stage, of that rank; NULL: not asked for */
 } RankStep;
 
 typedef struct RankRun RankRun;
 /* What is the same in all steps. `noise` stays as long as it. */
 RankRun *rank_run_new(Arena *mem, const RankProgram *p, const RankNoise *noise);
-/* All ranks begin step `step` at once. `shown` of the ranks of each stage: whose tasks are
- * noted; -1: nobody's. Several threads may call it. */
-RankStep rank_run_step(Arena *mem, const RankRun *run, int64_t step, int shown);
+/* One rank of each stage for all, which are alike without noise. */
+RankRun *rank_run_alone(Arena *mem, const RankProgram *p);
+/* All ranks begin step `step` at once. Several threads may call it. */
+RankStep rank_run_step(Arena *mem, const RankRun *run, int64_t step, RankShow show);
 #endif

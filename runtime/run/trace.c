@@ -24,10 +24,11 @@ void trace_add_rank(Text *out, const Trace *t) {
              ",\n{\"ph\":\"M\",\"pid\":%d,\"tid\":0,\"name\":\"process_sort_index\","
              "\"args\":{\"sort_index\":%d}}",
              t->rank, t->rank);
-    text_add(out,
-             ",\n{\"ph\":\"M\",\"pid\":%d,\"tid\":0,\"name\":\"process_labels\","
-             "\"args\":{\"labels\":\"pid %d\"}}",
-             t->rank, t->pid);
+    if (t->pid)
+        text_add(out,
+                 ",\n{\"ph\":\"M\",\"pid\":%d,\"tid\":0,\"name\":\"process_labels\","
+                 "\"args\":{\"labels\":\"pid %d\"}}",
+                 t->rank, t->pid);
     add_name(out, t, "thread_name", LOG_COMPUTE, "steps");
     add_name(out, t, "thread_name", LOG_BESIDE, "communication beside them");
 }

@@ -6,7 +6,7 @@
 #include "runtime/run/op_rows.h"
 
 typedef struct Trace {
-    int rank, pid; /* the latter as perf and others know it */
+    int rank, pid; /* the latter as perf and others know it; 0: no process */
     const char *host;
     const OpRow *op; /* by number */
     double zero;     /* clock_seconds of this rank that is 0 in the trace */

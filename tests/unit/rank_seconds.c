@@ -12,7 +12,8 @@ static Arena *mem(void) {
 }
 
 static double seconds_with(const RankProgram *p, const RankNoise *noise, int64_t step) {
-    return rank_run_step(mem(), rank_run_new(mem(), p, noise), step, -1).seconds;
+    return rank_run_step(mem(), rank_run_new(mem(), p, noise), step, RANK_SHOW_NONE)
+        .seconds;
 }
 
 /* ---- no noise: the plan ---- */
@@ -81,7 +82,8 @@ TEST(without_noise_a_step_is_as_planned) {
             plan_set_machine(mem(), &p, &m, 1);
             RankProgram r = program_of(&p, &m);
             RankNoise none = {0};
-            RankStep s = rank_run_step(mem(), rank_run_new(mem(), &r, &none), 0, 0);
+            RankStep s =
+                rank_run_step(mem(), rank_run_new(mem(), &r, &none), 0, (RankShow){0});
             EXPECT_NEAR(s.seconds / p.time->seconds, 1, ROUNDING);
             for (int stage = 0; stage < p.time->stages; stage++) {
                 const StageTime *a = &s.shown[stage], *b = &p.time->stage[stage];
@@ -110,7 +112,7 @@ TEST(the_sums_are_the_step_of_all_ranks) {
                        .nlinks = 1,
                        .compute = jitter_parse("-", "normal:0.1"),
                        .message = jitter_parse("-", "exponential:0.5")};
-    RankStep s = rank_run_step(mem(), rank_run_new(mem(), &r, &noise), 3, -1);
+    RankStep s = rank_run_step(mem(), rank_run_new(mem(), &r, &noise), 3, RANK_SHOW_NONE);
     double sum = s.sums.compute + s.sums.messages + s.sums.stages + s.sums.end;
     for (int a = 0; a < 1 << r.parts.mesh->naxes; a++) sum += s.sums.wait[a];
     EXPECT_NEAR(sum / (16 * s.seconds), 1, ROUNDING);
@@ -145,7 +147,7 @@ TEST(replicas_wait_for_the_slowest) {
     RankProgram p = replicas(8, 0.25);
     SlowRanks slow[] = {{3, 3, 1.5}, {5, 6, 1.25}};
     RankNoise noise = {.slow = slow, .nslow = 2};
-    RankStep s = rank_run_step(mem(), rank_run_new(mem(), &p, &noise), 0, -1);
+    RankStep s = rank_run_step(mem(), rank_run_new(mem(), &p, &noise), 0, RANK_SHOW_NONE);
     EXPECT_NEAR(s.seconds, 1.5 + 0.25, 1e-15);
     EXPECT_NEAR(s.sums.compute, 5 + 1.5 + 2 * 1.25, 1e-12);
     EXPECT_NEAR(s.sums.messages, 8 * 0.25, 1e-12);
@@ -275,7 +277,8 @@ TEST(a_slow_stage_costs_each_micro_batch) {
         EXPECT_NEAR(seconds_with(&r, &noise, 0), wanted, 1e-9);
         /* One rank of it: those of the same coordinate alone are behind. */
         noise.slow = &one;
-        RankStep s = rank_run_step(mem(), rank_run_new(mem(), &r, &noise), 0, 0);
+        RankStep s =
+            rank_run_step(mem(), rank_run_new(mem(), &r, &noise), 0, (RankShow){0});
         EXPECT_NEAR(s.seconds, wanted, 1e-9);
         EXPECT_NEAR(s.shown[0].end, 3.0 * (m + p - 1), 1e-9);
     }
@@ -361,8 +364,10 @@ TEST(the_slowest_of_more_ranks_is_slower) {
         double most[2] = {0}, harmonic = 0;
         for (int k = 1; k <= of[i].n; k++) harmonic += 1.0 / k;
         for (int s = 0; s < steps; s++) {
-            most[0] += (rank_run_step(mem(), a, s, -1).seconds - 1) / 0.02 / steps;
-            most[1] += (rank_run_step(mem(), b, s, -1).seconds - 1) / 0.02 / steps;
+            most[0] +=
+                (rank_run_step(mem(), a, s, RANK_SHOW_NONE).seconds - 1) / 0.02 / steps;
+            most[1] +=
+                (rank_run_step(mem(), b, s, RANK_SHOW_NONE).seconds - 1) / 0.02 / steps;
         }
         EXPECT_NEAR(most[0], of[i].normal, 5 * 0.83 / sqrt(steps));
         EXPECT_NEAR(most[1], harmonic, 5 * 1.29 / sqrt(steps));

@@ -76,6 +76,56 @@ TEST(the_command_prints_a_table_and_draws) {
     arena_free(mem);
 }
 
+/* The end of all events of a rank is that of its step, no event of a thread leaves another, and
+ * there are such of all kinds. */
+static void expect_trace(Arena *mem, const char *path, double seconds, int first_rank) {
+    static const char *const kinds[] = {"task", "compute", "collective", "call",
+                                        "message"};
+    const Json *j = json_read(mem, path, 1 << 24, EXIT_DATA);
+    int count[ARRAY_LEN(kinds)] = {0};
+    double last = 0, ends[16];
+    int depth = 0;
+    for (const Json *e = json_need(j, "traceEvents")->first; e; e = e->next) {
+        if (strcmp(json_string(json_need(e, "ph")), "X")) continue;
+        EXPECT_INT(json_i64(json_need(e, "pid"), 0, 100) % 16, first_rank);
+        double begin = number(e, "ts"), end = begin + number(e, "dur");
+        for (int k = 0; k < ARRAY_LEN(kinds); k++)
+            count[k] += !strcmp(json_string(json_need(e, "cat")), kinds[k]);
+        last = MAX(last, end);
+        if (number(e, "tid") > 0) continue;
+        if (!strcmp(json_string(json_need(e, "cat")), "step")) depth = 0;
+        while (depth && ends[depth - 1] <= begin + 2e-3) depth--; /* whole nanoseconds */
+        EXPECT(!depth || end <= ends[depth - 1] + 2e-3);
+        EXPECT(depth < ARRAY_LEN(ends));
+        ends[depth++] = end;
+    }
+    for (int k = 0; k < ARRAY_LEN(kinds); k++) EXPECT(count[k] >= 8);
+    EXPECT_NEAR(1e-6 * last / seconds, 1, 1e-5); /* of a step of 1e-3 s and more */
+}
+
+TEST(a_trace_is_the_step) {
+    Arena *mem = arena_new();
+    char *path = temp("step.json");
+    run(cmd_plan, config_path(), "--machine", A100, "-n", "32",
+        "--parallel_config.pipeline_stage", "2", "--parallel_config.model_parallel", "2",
+        "--parallel_config.micro_batch_num", "4", "--json", "--trace", path,
+        (char *)NULL);
+    expect_trace(mem, path, number(seconds_json_of(mem), "step_seconds"), 0);
+    SECONDS("--slow_rank", "13=3", "--json", "--trace", path);
+    expect_trace(mem, path, number(seconds_json_of(mem), "median_seconds"), 13);
+    run(cmd_plan, config_path(), "--trace", path, (char *)NULL);
+    refused(EXIT_CONFIG, "needs a machine");
+    char *machine = temp("few.yaml");
+    write_text(machine, "name: few\ncores: 1\n"
+                        "links:\n  host: {start_us: 1, gbytes: 1}\n"
+                        "ranks:\n- {ranks: 1, threads: 1, f32_gflops: 10, bf16_gflops: "
+                        "10}\n");
+    run(cmd_plan, config_path(), "--machine", machine, "--trace", path,
+        "--parallel_config.pipeline_stage", "2", (char *)NULL);
+    refused(EXIT_CONFIG, "2 stages share the cores of a host");
+    arena_free(mem);
+}
+
 TEST(a_seed_gives_its_steps_on_any_threads) {
     char first[sizeof printed];
     for (int i = 0; i < 2; i++) {
@@ -130,9 +180,10 @@ TEST(what_does_not_fit_is_refused) {
 /* On a host with fewer cores than ranks a slow one slows its neighbours. */
 TEST(shared_cores_are_refused) {
     char *machine = temp("few.yaml");
-    write_text(machine, "name: few\ncores: 2\nhost_ranks: 4\n"
-                        "links:\n  host: {start_us: 1, gbytes: 1}\n"
-                        "ranks:\n- {ranks: 2, threads: 1, f32_gflops: 10, bf16_gflops: 10}\n");
+    write_text(machine,
+               "name: few\ncores: 2\nhost_ranks: 4\n"
+               "links:\n  host: {start_us: 1, gbytes: 1}\n"
+               "ranks:\n- {ranks: 2, threads: 1, f32_gflops: 10, bf16_gflops: 10}\n");
     run(cmd_simulate, config_path(), "--seconds", "--machine", machine, "-n", "4",
         (char *)NULL);
     refused(EXIT_CONFIG, "4 ranks of 1 thread share the 2 cores of a host");
