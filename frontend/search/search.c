@@ -243,6 +243,13 @@ static void plan_alone(Space *b, const Choice *c) {
     if (!find_verified(s, r, &alone)) verify(s, &alone, &r->top[r->ntop++]);
 }
 
+/* The sooner a fast one is known, the fewer promise more. */
+static bool is_fastest(const SearchResult *r, const Verified *v) {
+    for (int i = 0; i < r->ntop; i++)
+        if (r->top[i].fits && r->top[i].seconds < v->seconds) return false;
+    return true;
+}
+
 static bool any_fits(const SearchResult *r) {
     for (int i = 0; i < r->ntop; i++)
         if (r->top[i].fits) return true;
@@ -268,7 +275,7 @@ static void plan_fastest(Space *b) {
             search_tell(s, r->top, r->ntop);
             if (v->why) drop(b, v);
             again = v->why || correct(b, v);
-            if (!v->why && !v->fits) plan_alone(b, top[i]);
+            if (!v->why && (!v->fits || is_fastest(r, v))) plan_alone(b, &v->c);
         }
     }
     qsort(r->top, (size_t)r->ntop, sizeof *r->top, by_planned);
