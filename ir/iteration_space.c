@@ -43,24 +43,22 @@ static void collect_values(Arena *mem, Space *s) {
     }
 }
 
-static void tie_op(Ties *t, const Op *op) {
-    Dims d;
-    check(op_dims(op, &d));
+static void tie_op(Ties *t, const Op *op, const Dims *d) {
     int first[MAX_DIMS];
-    for (int i = 0; i < d.n; i++) first[i] = -1;
-    uint32_t others, made = dims_mask(&d, d.nin);
-    for (int term = 0; term < d.nin + d.nout; term++) {
-        Value *v = term < d.nin ? op->in[term] : op->out[term - d.nin];
+    for (int i = 0; i < d->n; i++) first[i] = -1;
+    uint32_t others, made = dims_mask(d, d->nin);
+    for (int term = 0; term < d->nin + d->nout; term++) {
+        Value *v = term < d->nin ? op->in[term] : op->out[term - d->nin];
         int at = value_index(t->s, v, false);
         others = made;
-        for (int k = 0; k < d.nin; k++) others |= k == term ? 0 : dims_mask(&d, k);
-        if (term < d.nin && !(optab[op->kind].flags & F_REDUCE) &&
-            dims_mask(&d, term) & ~others) {
+        for (int k = 0; k < d->nin; k++) others |= k == term ? 0 : dims_mask(d, k);
+        if (term < d->nin && !(optab[op->kind].flags & F_REDUCE) &&
+            dims_mask(d, term) & ~others) {
             t->s->value[at].table = true;
             continue;
         }
-        for (int k = 0; k < d.rank[term]; k++) {
-            int node = at * MAX_RANK + k, id = d.term[term][k];
+        for (int k = 0; k < d->rank[term]; k++) {
+            int node = at * MAX_RANK + k, id = d->term[term][k];
             if (first[id] < 0) first[id] = node;
             t->parent[find_root(t, node)] = find_root(t, first[id]);
         }
@@ -95,11 +93,11 @@ static const char *mask_value(Ties *t, int at) {
     return NULL;
 }
 
-static const char *tie_all(Ties *t) {
+static const char *tie_all(Ties *t, const Dims *const *dims) {
     Space *s = t->s;
     t->parent = NEW_ARRAY(t->mem, int, (size_t)s->nvalues *MAX_RANK);
     for (int i = 0; i < s->nvalues * MAX_RANK; i++) t->parent[i] = i;
-    for (int k = 0; k < s->nops; k++) tie_op(t, s->op[k]);
+    for (int k = 0; k < s->nops; k++) tie_op(t, s->op[k], dims[k]);
     int full = 0;
     for (int i = 1; i < s->nvalues; i++) {
         if (counted_dims(&s->value[i]) > counted_dims(&s->value[full])) full = i;
@@ -210,12 +208,19 @@ static void choose_blocks(Space *s) {
     s->blocks = (s->inner + s->block - 1) / s->block;
 }
 
-const char *space_analyze(Arena *mem, Op **op, int nops, Space *s) {
+const Dims *space_dims(Arena *mem, const Op *op) {
+    Dims *d = NEW(mem, Dims);
+    check(op_dims(op, d));
+    return d;
+}
+
+const char *space_analyze(Arena *mem, Op **op, const Dims *const *dims, int nops,
+                          Space *s) {
     *s = (Space){.op = op, .nops = nops, .nphases = 1};
     s->reduce = NEW_ARRAY(mem, ReduceKind, (size_t)nops);
     collect_values(mem, s);
     Ties t = {.mem = mem, .s = s};
-    const char *why = tie_all(&t);
+    const char *why = tie_all(&t, dims);
     if (why) return why;
     collapse(s);
     for (int k = 0; k < nops; k++) {
@@ -233,10 +238,14 @@ Space space_of(Arena *mem, const Func *kernel) {
     int n = 0;
     for (Op *op = kernel->first; op; op = op->next) n++;
     Op **ops = NEW_ARRAY(mem, Op *, (size_t)n);
+    const Dims **dims = NEW_ARRAY(mem, const Dims *, (size_t)n);
     n = 0;
-    for (Op *op = kernel->first; op; op = op->next) ops[n++] = op;
+    for (Op *op = kernel->first; op; op = op->next) {
+        dims[n] = space_dims(mem, op);
+        ops[n++] = op;
+    }
     Space s;
-    const char *why = space_analyze(mem, ops, n, &s);
+    const char *why = space_analyze(mem, ops, dims, n, &s);
     if (why) fail(EXIT_CONFIG, "kernel @%s: %s", kernel->name, why);
     return s;
 }

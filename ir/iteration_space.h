@@ -42,8 +42,12 @@ typedef struct Space {
     int64_t block, blocks; /* a row is cut into blocks when no row reduction forbids it */
 } Space;
 
-/* NULL, or why the ops (in program order, of one function) cannot be one kernel. */
-const char *space_analyze(Arena *mem, Op **op, int nops, Space *s);
+/* The dimensions of an op of a kernel. */
+const Dims *space_dims(Arena *mem, const Op *op);
+/* NULL, or why the ops (in program order, of one function) cannot be one kernel. dims: space_dims
+ * of each. */
+const char *space_analyze(Arena *mem, Op **op, const Dims *const *dims, int nops,
+                          Space *s);
 /* The same for a kernel function; fails with EXIT_CONFIG when it is none. */
 Space space_of(Arena *mem, const Func *kernel);
 SpaceValue *space_value(const Space *s, const Value *v);

@@ -35,13 +35,14 @@ typedef struct Kernels {
 typedef struct Fuse {
     Module *m;
     Func *f;
-    Arena *mem;   /* of this function */
-    Group **of;   /* by op id */
-    Op **order;   /* by op id */
-    int **reader; /* by value id: ids of ops that read it, ascending; then -1 */
-    bool *given;  /* by value id: the function returns it */
-    Value **now;  /* by value id: what took its place; NULL: nothing did */
-    Value **map;  /* by value id: its value in the kernel that is being made */
+    Arena *mem;        /* of this function */
+    Group **of;        /* by op id */
+    Op **order;        /* by op id */
+    const Dims **dims; /* by op id; NULL: not looked at yet */
+    int **reader;      /* by value id: ids of ops that read it, ascending; then -1 */
+    bool *given;       /* by value id: the function returns it */
+    Value **now;       /* by value id: what took its place; NULL: nothing did */
+    Value **map;       /* by value id: its value in the kernel that is being made */
     Kernels *kernels;
     int next_id;
 } Fuse;
@@ -90,8 +91,15 @@ static bool fits(Fuse *fu, Group **set, int n, Op *op) {
     for (int k = 0; k < n; k++) total += set[k]->n;
     if (total > MAX_KERNEL_OPS || read_outside(fu, set, n, op)) return false;
     Op *ops[MAX_KERNEL_OPS];
+    const Dims *dims[MAX_KERNEL_OPS];
     Space s;
-    return space_analyze(fu->mem, ops, gather(set, n, op, ops), &s) == NULL;
+    gather(set, n, op, ops);
+    for (int i = 0; i < total; i++) {
+        const Dims **d = &fu->dims[ops[i]->id];
+        if (!*d) *d = space_dims(fu->mem, ops[i]);
+        dims[i] = *d;
+    }
+    return space_analyze(fu->mem, ops, dims, total, &s) == NULL;
 }
 
 static bool reads_same_tensor(const Group *g, const Op *op) {
@@ -350,6 +358,7 @@ static void fuse_func(Module *m, Func *f, Kernels *kernels) {
     fu.of = NEW_ARRAY(fu.mem, Group *, 2 * (size_t)f->nops + 1);
     fu.next_id = f->nops;
     fu.order = NEW_ARRAY(fu.mem, Op *, (size_t)f->nops + 1);
+    fu.dims = NEW_ARRAY(fu.mem, const Dims *, (size_t)f->nops + 1);
     fu.now = NEW_ARRAY(fu.mem, Value *, (size_t)f->nvalues + 1);
     fu.map = NEW_ARRAY(fu.mem, Value *, (size_t)f->nvalues + 1);
     list_readers(&fu);
