@@ -226,7 +226,7 @@ static bool is_promising(const SearchResult *r, const Choice *c, int k) {
     for (int i = 0; i < r->ntop; i++) {
         if (!r->top[i].fits) continue;
         best = MIN(best, r->top[i].seconds);
-        fit++;
+        fit += !r->top[i].c.alone; /* that one came along */
     }
     return fit < k || c->seconds < (1 - most_gain) * best;
 }
