@@ -299,6 +299,8 @@ static void parse_header(Scanner *ps) {
         if (mesh->naxes == MAX_AXES)
             syntax(ps, NULL, "a mesh has at most %d axes", MAX_AXES);
         const char *name = scan_id(ps, "the name of an axis");
+        if (strchr(name, '.'))
+            syntax(ps, NULL, "mesh axis '%s' has a dot, which joins axes", name);
         for (int a = 0; a < mesh->naxes; a++) {
             if (strcmp(mesh->axis[a].name, name)) continue;
             syntax(ps, NULL, "mesh axis '%s' is there twice", name);

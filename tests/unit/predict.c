@@ -417,6 +417,9 @@ TEST(text_of_bytes) {
  * weights is several caches too many. Fewer texts at a time then, unless a number is asked for. */
 TEST_LABEL_OF(a_batch_that_fits, SLOW);
 TEST(a_batch_that_fits) {
+#ifdef __SANITIZE_ADDRESS__
+    test_skip("the address sanitizer has memory of its own");
+#endif
     enum { STEP_MB = 8, MOST_MB = 400 };
     Arena *mem = arena_new();
     char *limit = NULL,
