@@ -4,25 +4,11 @@
 #include "frontend/config/machine_file.h"
 #include "frontend/config/options.h"
 #include "frontend/search/report.h"
+#include "runtime/core/stop_signal.h"
 #include <errno.h>
 #include <math.h>
 
 enum { TOPS = 3 };
-
-static volatile sig_atomic_t stop_asked;
-
-static void on_signal(int number) {
-    stop_asked = number;
-}
-
-/* The first signal ends the search in order, a second one at once. */
-static void catch_signals(void) {
-    struct sigaction act = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
-    sigemptyset(&act.sa_mask);
-    stop_asked = 0;
-    sigaction(SIGINT, &act, NULL);
-    sigaction(SIGTERM, &act, NULL);
-}
 
 static void write_text(const char *path, Text t) {
     int error = file_write_atomic(path, t.s, t.n);
@@ -100,8 +86,7 @@ static char **add_mode(Arena *mem, const Options *o, int *n) {
 static SearchOptions read_options(Arena *mem, const Options *o) {
     SearchOptions s = {.path = o->nwords ? o->word[0] : NULL,
                        .tops = (int)option_int(o, "--top", TOPS),
-                       .record = option_text(o, "--record"),
-                       .stop = &stop_asked};
+                       .record = option_text(o, "--record")};
     s.flag = add_mode(mem, o, &s.nflags);
     Config *cfg = config_load(mem, s.path, s.nflags, s.flag);
     char *mode = arena_strdup(mem, "--parallel.parallel_mode=1");
@@ -131,7 +116,7 @@ int cmd_search(int argc, char **argv) {
              "stator search needs a configuration: stator search CONFIG.yaml "
              "-n RANKS [--machine FILE.yaml]");
     SearchOptions s = read_options(mem, o);
-    catch_signals();
+    s.stop = stop_signal_catch();
     SearchResult r = search_run(mem, &s);
     Report report = {mem, &s, &r, clock_seconds() - start};
     write_report(o, &report);
@@ -139,7 +124,6 @@ int cmd_search(int argc, char **argv) {
     const char *path = option_text(o, "--write");
     if (path) write_best(mem, &s, &r.top[0], path);
     arena_free(mem);
-    signal(SIGINT, SIG_DFL);
-    signal(SIGTERM, SIG_DFL);
+    stop_signal_release();
     return r.stopped ? EXIT_SIGNALLED : 0;
 }

@@ -1,6 +1,7 @@
 /* layer_probe.c - see layer_probe.h. */
 #include "frontend/search/layer_probe.h"
 #include "frontend/config/config_state.h"
+#include "frontend/search/probe.h"
 #include "passes/passes.h"
 
 static const char sharded_passes[] =
@@ -14,28 +15,13 @@ static const char fused_passes[] = "beside,sink,simplify,bucket,expand,simplify,
 /* One stage of so many replicas and ranks of tp, without what is besides the layer. */
 static Config config_of(const Config *cfg, int replicas, int ranks, bool sp,
                         TextList user) {
-    Config c = *cfg;
-    c.notes = NULL;
-    c.n_notes = c.cap_notes = 0;
+    Config c = one_stage_config(cfg);
     c.parallel_config_data_parallel = replicas;
     c.parallel_config_model_parallel = ranks;
     c.parallel_config_context_parallel = 1;
     c.parallel_config_context_parallel_algo = CP_ULYSSES;
     c.parallel_config_sequence_parallel = sp;
-    c.parallel_config_pipeline_stage = 1;
-    c.parallel_config_pp_interleave_num = 1;
-    c.parallel_config_num_layer_list = (IntTable){0};
-    c.parallel_config_offset = (IntList){0};
-    c.parallel_config_num_layers_in_first_pipeline_stage = -1;
-    c.parallel_config_num_layers_in_last_pipeline_stage = -1;
-    c.parallel_config_optimizer_shard = false;
-    c.parallel_enable_parallel_optimizer = false;
-    c.parallel_parallel_optimizer_config_optimizer_level = ZERO_AUTO;
-    c.recompute_config_recompute = (TextList){0};
-    c.runner_config_batch_size = cfg->runner_config_batch_size;
     c.parallel_shard = user;
-    c.context_tile_size = 0; /* a layer has no tiles */
-    c.dump_ir = "";
     return c;
 }
 

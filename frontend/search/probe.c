@@ -5,13 +5,30 @@
 
 /* ---- the program ---- */
 
-/* The configuration with the keys of the strategy set to those of a probe. */
-static Config probe_config(const Config *cfg, ProbeKey key, int64_t sequences) {
+Config one_stage_config(const Config *cfg) {
     Config c = *cfg;
-    bool ring = key.ring == key.cp, whole = key.ring == 1;
     c.notes = NULL;
     c.n_notes = c.cap_notes = 0;
     c.parallel_config_data_parallel = 1;
+    c.parallel_config_pipeline_stage = 1;
+    c.parallel_config_pp_interleave_num = 1;
+    c.parallel_config_num_layer_list = (IntTable){0};
+    c.parallel_config_offset = (IntList){0};
+    c.parallel_config_num_layers_in_first_pipeline_stage = -1;
+    c.parallel_config_num_layers_in_last_pipeline_stage = -1;
+    c.parallel_config_optimizer_shard = false;
+    c.parallel_enable_parallel_optimizer = false;
+    c.parallel_parallel_optimizer_config_optimizer_level = ZERO_AUTO;
+    c.recompute_config_recompute = (TextList){0};
+    c.context_tile_size = 0; /* rows of a tile do not grow in a straight line */
+    c.dump_ir = "";
+    return c;
+}
+
+/* The configuration with the keys of the strategy set to those of a probe. */
+static Config probe_config(const Config *cfg, ProbeKey key, int64_t sequences) {
+    Config c = one_stage_config(cfg);
+    bool ring = key.ring == key.cp, whole = key.ring == 1;
     c.parallel_config_model_parallel = key.tp;
     c.parallel_config_context_parallel = key.cp;
     c.parallel_config_context_parallel_algo = whole  ? CP_ULYSSES
@@ -20,21 +37,9 @@ static Config probe_config(const Config *cfg, ProbeKey key, int64_t sequences) {
     c.parallel_config_ulysses_degree_in_cp = key.cp / key.ring;
     c.parallel_config_sequence_parallel = key.sp;
     c.parallel_config_vocab_emb_dp = !key.vocab;
-    c.parallel_config_pipeline_stage = 1;
-    c.parallel_config_pp_interleave_num = 1;
-    c.parallel_config_num_layer_list = (IntTable){0};
-    c.parallel_config_offset = (IntList){0};
-    c.parallel_config_num_layers_in_first_pipeline_stage = -1;
-    c.parallel_config_num_layers_in_last_pipeline_stage = -1;
     c.parallel_config_micro_batch_num = 1;
-    c.parallel_config_optimizer_shard = false;
-    c.parallel_enable_parallel_optimizer = false;
-    c.parallel_parallel_optimizer_config_optimizer_level = ZERO_AUTO;
-    c.recompute_config_recompute = (TextList){0};
     c.micro_batch_interleave_num = key.parts;
     c.runner_config_batch_size = sequences * key.parts;
-    c.context_tile_size = 0; /* rows of a tile do not grow in a straight line */
-    c.dump_ir = "";
     return c;
 }
 

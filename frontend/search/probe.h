@@ -40,6 +40,10 @@ typedef struct Probe {
     int step;                     /* function of the update */
 } Probe;
 
+/* The configuration for a program of one stage and one replica that is looked at only: nothing
+ * of schedules, optimizer shards, recomputation or tiles, no dumps, no notes. */
+Config one_stage_config(const Config *cfg);
+
 /* Makes it of the model of a job. A configuration that cannot be split so is no failure. */
 Probe probe_make(Arena *mem, const Job *base, ProbeKey key);
 

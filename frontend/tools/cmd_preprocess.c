@@ -3,6 +3,7 @@
 #include "frontend/config/commands.h"
 #include "frontend/config/options.h"
 #include "frontend/config/run_tokenizer.h"
+#include "runtime/core/stop_signal.h"
 #include "runtime/data/data_reader.h"
 #include "runtime/data/preprocess.h"
 #include "runtime/run/metrics.h"
@@ -80,23 +81,8 @@ typedef struct Run {
     PreprocessCount count;
     double start, last; /* seconds; of the last line */
     uint64_t last_documents;
+    const volatile sig_atomic_t *stop;
 } Run;
-
-static volatile sig_atomic_t stop_asked;
-
-static void on_signal(int number_of) {
-    stop_asked = number_of;
-}
-
-/* The first signal ends the work in order, a second one at once. */
-static void catch_signals(void) {
-    struct sigaction act = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
-    sigemptyset(&act.sa_mask);
-    stop_asked = 0;
-    sigaction(SIGINT, &act, NULL);
-    sigaction(SIGTERM, &act, NULL);
-    signal(SIGXFSZ, SIG_IGN); /* a file size limit is an error of write */
-}
 
 static void say_progress(const Run *r, const PreprocessCount *n, uint64_t documents) {
     char left[64] = "", time[32];
@@ -192,7 +178,7 @@ static int run_all(Run *r, const Tokenizer *t) {
                            .bad = on_bad,
                            .progress = on_progress,
                            .context = r,
-                           .stop = &stop_asked};
+                           .stop = r->stop};
     r->start = r->last = clock_seconds();
     r->count = preprocess_run(&spec);
     if (r->count.interrupted) {
@@ -212,8 +198,7 @@ static int run_all(Run *r, const Tokenizer *t) {
 static void clean_up(Run *r) {
     text_read_close(r->reader);
     for (int k = 0; k < JSON_LINE_KEYS; k++) indexed_write_close(r->writer[k]);
-    signal(SIGINT, SIG_DFL);
-    signal(SIGTERM, SIG_DFL);
+    stop_signal_release();
 }
 
 int cmd_preprocess(int argc, char **argv) {
@@ -235,7 +220,8 @@ int cmd_preprocess(int argc, char **argv) {
     r->reader = open_reader(o);
     Catch c;
     int code = 0;
-    catch_signals();
+    r->stop = stop_signal_catch();
+    signal(SIGXFSZ, SIG_IGN); /* a file size limit is an error of write */
     if (CATCH(c)) {
         code = run_all(r, t);
         catch_end(&c);

@@ -208,10 +208,8 @@ TEST_LIMIT(no_entries_at_random_are_faster, 120) {
 static double by_cbc(Arena *mem, const Factors *f) {
     Text lp = text_new(mem);
     factors_write_lp(f, &lp);
-    char folder[] = "/tmp/stator-layer-XXXXXX";
-    EXPECT(mkdtemp(folder));
-    const char *in = path_join(mem, folder, "layer.lp");
-    const char *out = path_join(mem, folder, "layer.txt");
+    const char *in = path_join(mem, temp_dir(), "layer.lp");
+    const char *out = path_join(mem, temp_dir(), "layer.txt");
     EXPECT(!file_write_atomic(in, lp.s, lp.n));
     EXPECT(!system(
         arena_printf(mem, "cbc %s ratio 0 solve solution %s >/dev/null 2>&1", in, out)));
@@ -219,9 +217,6 @@ static double by_cbc(Arena *mem, const Factors *f) {
     const char *text = file_read(mem, out, 64 << 20, &size, EXIT_DATA);
     const char *value = strstr(text, "objective value");
     EXPECT(!strncmp(text, "Optimal", 7) && value);
-    unlink(in);
-    unlink(out);
-    rmdir(folder);
     return atof(value + strlen("objective value"));
 }
 
