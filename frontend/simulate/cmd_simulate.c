@@ -91,7 +91,8 @@ static const struct Way {
 } ways[] = {
     {NULL, simulate_numbers, SIMULATE_MOST_RANKS, 100, "--full --random --ir"},
     {"--seconds", simulate_seconds, SECONDS_MOST_RANKS, SECONDS_MOST_STEPS,
-     "--slow_rank --slow_link --jitter --message_jitter --rank_jitter --json --svg"},
+     "--slow_rank --slow_link --jitter --message_jitter --rank_jitter --json --svg "
+     "--trace"},
 };
 
 static const struct Way *way_of(const Options *o) {
@@ -103,19 +104,22 @@ static const struct Way *way_of(const Options *o) {
         const char *at = ways[i].only;
         while (&ways[i] != way && option_next_name(&at, name))
             if (option_given(o, name))
-                fail(EXIT_CONFIG, "%s is %s--seconds", name,
-                     ways[i].option ? "an option of " : "none of ");
+                fail(EXIT_CONFIG, "%s is %s--seconds\n    hint: %s", name,
+                     ways[i].option ? "an option of " : "none of ",
+                     ways[i].option ? "add --seconds --machine FILE.yaml"
+                                    : "leave one of the two out");
     }
     if (option_int(o, "--steps", 1) > way->most_steps)
-        fail(EXIT_CONFIG, "--steps: %d at most%s", way->most_steps,
+        fail(EXIT_CONFIG, "--steps: %d at most%s\n    hint: fewer steps", way->most_steps,
              way->option ? "" : ", without --seconds");
     return way;
 }
 
-/* The plan alone is of the configuration; what is dumped is what is simulated. */
+/* What is dumped is what is simulated: numbers are those of a shrunken model, seconds those of
+ * the plan. */
 static Plan plan_quietly(Arena *mem, Config *cfg, int64_t ranks, const struct Way *way) {
     const char *dump = cfg->dump_ir;
-    cfg->dump_ir = "";
+    if (!way->option) cfg->dump_ir = "";
     Plan p = plan_of_config(mem, cfg, ranks);
     cfg->dump_ir = dump;
     int64_t n = strategy_ranks(&p.job->strategy);

@@ -38,8 +38,7 @@ static void check_factor(const char *name, const char *text, double factor) {
     if (!(factor >= 1) || factor > 1e6)
         fail(EXIT_CONFIG,
              "%s %.60s: the factor is a number from 1 to 1e6, as what is slow takes so "
-             "many "
-             "times as long\n    hint: half as fast is =2",
+             "many times as long\n    hint: half as fast is =2",
              name, text);
 }
 
@@ -47,7 +46,8 @@ static Range range_of(const Seconds *s, const char *name, const char *text,
                       const char *forms) {
     Range r = {0};
     if (!read_range(text, &r))
-        fail(EXIT_CONFIG, "%s %.60s: write it as one of %s", name, text, forms);
+        fail(EXIT_CONFIG, "%s %.60s is not understood\n    hint: write it as one of %s",
+             name, text, forms);
     check_factor(name, text, r.factor);
     int most = r.hosts ? s->hosts : s->all;
     if (r.first >= most || r.last >= most)
@@ -55,6 +55,16 @@ static Range range_of(const Seconds *s, const char *name, const char *text,
              most == 1 ? "is" : "are", most, r.hosts ? "host" : "rank",
              most == 1 ? "" : "s");
     return r;
+}
+
+/* Factors of one rank or link multiply: all of them together stay far from the largest number. */
+static void check_product(const char *name, double *product, double factor) {
+    *product *= factor;
+    if (*product > 1e12)
+        fail(EXIT_CONFIG,
+             "%s: all factors together are more than 1e12\n    hint: give one "
+             "factor for what is slow",
+             name);
 }
 
 static void note(Seconds *s, int *cap, const char *line) {
@@ -66,7 +76,9 @@ static SlowRanks slow_ranks(const Seconds *s, const char *text) {
     Range r = range_of(s, name, text, "5=1.5, 8-15=1.2, host3=1.5, host3-host4=1.5");
     if (r.last < 0) r.last = r.first;
     if (r.last < r.first)
-        fail(EXIT_CONFIG, "%s %.60s: the first is above the last", name, text);
+        fail(EXIT_CONFIG,
+             "%s %.60s: the first is above the last\n    hint: exchange them", name,
+             text);
     if (!r.hosts) return (SlowRanks){r.first, r.last, r.factor};
     return (SlowRanks){r.first * s->host_ranks,
                        MIN((r.last + 1) * s->host_ranks, s->all) - 1, r.factor};
@@ -79,9 +91,14 @@ static SlowLink slow_link(const Seconds *s, const char *text) {
         fail(EXIT_CONFIG,
              "%s %.60s: a link has two ends\n    hint: write it as one of %s", name, text,
              forms);
-    if (r.first == r.last) fail(EXIT_CONFIG, "%s %.60s: both ends are one", name, text);
+    if (r.first == r.last)
+        fail(EXIT_CONFIG, "%s %.60s: both ends are one\n    hint: write it as one of %s",
+             name, text, forms);
     if (r.hosts && s->hosts == 1)
-        fail(EXIT_CONFIG, "%s %.60s: all ranks are on one host, which no link leaves",
+        fail(EXIT_CONFIG,
+             "%s %.60s: all ranks are on one host, which no link leaves\n    hint: "
+             "host_ranks "
+             "of the machine says how many ranks a host has",
              name, text);
     return (SlowLink){r.hosts, r.first, r.last, r.factor};
 }
@@ -97,11 +114,13 @@ static Jitter jitter_of(Seconds *s, int *cap, const Options *o, const char *name
 
 void seconds_noise(Seconds *s, const Options *o) {
     RankNoise *n = &s->noise;
+    double ranks = 1, links = 1;
     int cap = 0;
     const char **text = option_list(o, "--slow_rank", &n->nslow);
     SlowRanks *slow = NEW_ARRAY(s->mem, SlowRanks, (size_t)n->nslow + 1);
     for (int i = 0; i < n->nslow; i++) {
         slow[i] = slow_ranks(s, text[i]);
+        check_product("--slow_rank", &ranks, slow[i].factor);
         note(s, &cap, arena_printf(s->mem, "slow      compute of rank %s", text[i]));
     }
     n->slow = slow;
@@ -109,6 +128,7 @@ void seconds_noise(Seconds *s, const Options *o) {
     SlowLink *link = NEW_ARRAY(s->mem, SlowLink, (size_t)n->nlinks + 1);
     for (int i = 0; i < n->nlinks; i++) {
         link[i] = slow_link(s, text[i]);
+        check_product("--slow_link", &links, link[i].factor);
         note(s, &cap, arena_printf(s->mem, "slow      link %s", text[i]));
     }
     n->link = link;

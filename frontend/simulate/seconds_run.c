@@ -23,11 +23,10 @@ static void refuse_shared_cores(const Seconds *s) {
     if (m->cores > 0 && used > m->cores)
         fail(EXIT_CONFIG,
              "machine %s: %d ranks of %d thread%s share the %d core%s of a host, and "
-             "what a "
-             "slow one costs its neighbours there is not simulated\n    hint: fewer "
+             "what a slow one costs its neighbours there is not simulated\n    hint: "
+             "fewer "
              "context.threads, a machine whose host_ranks have cores of their own, or "
-             "stator "
-             "plan, which knows of shared cores",
+             "stator plan, which knows of shared cores",
              m->name, s->host_ranks, s->plan->threads, s->plan->threads == 1 ? "" : "s",
              m->cores, m->cores == 1 ? "" : "s");
 }
@@ -122,7 +121,8 @@ static void find_culprits(Seconds *s) {
 
 static void find_median(Seconds *s, const double *as_run) {
     double median = seconds_quantile(s, 0.5);
-    while (as_run[s->median_step] != median) s->median_step++;
+    while (s->median_step + 1 < s->steps && as_run[s->median_step] != median)
+        s->median_step++;
 }
 
 void seconds_run(Seconds *s) {

@@ -42,7 +42,7 @@ double cost_to_send(const Cost *c, int n, const Op *const *op) {
     OpSize size = {0};
     for (int i = 0; i < n; i++) {
         size = op_size(c->mem, op[i], true, NULL);
-        bytes += size.n.bytes;
+        bytes += op_size_sent_bytes(c->m, &size);
     }
     return n ? collective_seconds(c->m, &c->shape[size.axes], size.op, bytes) : 0;
 }
@@ -56,7 +56,8 @@ bool cost_fills_message(const Cost *c, const Op *op, int64_t runs) {
     OpSize size = op_size(c->mem, op, true, NULL);
     const GroupShape *g = &c->shape[size.axes];
     double start = collective_seconds(c->m, g, size.op, 0);
-    return collective_seconds(c->m, g, size.op, size.n.bytes / (double)runs) >= 2 * start;
+    double bytes = op_size_sent_bytes(c->m, &size);
+    return collective_seconds(c->m, g, size.op, bytes / (double)runs) >= 2 * start;
 }
 
 double cost_between(const Cost *c, const Func *f, const Op *ready, const Op *use) {

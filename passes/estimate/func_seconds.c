@@ -82,15 +82,9 @@ static void pass_time(OpClock *c, WorkKind kind, double seconds) {
     c->t.kind[kind] += seconds;
 }
 
-/* What a rank sends where sums have another width than in the program. */
-static double sent_bytes(const Machine *m, const OpSize *s) {
-    bool sums = message_sums(s->op) && dtype_is_float(s->type);
-    double width = m->sum_bytes > 0 && sums ? m->sum_bytes / dtype_bytes[s->type] : 1;
-    return width * s->n.bytes;
-}
-
 double size_collective_seconds(const Timing *k, const OpSize *s) {
-    return collective_seconds(k->m, &k->shape[s->axes], s->op, sent_bytes(k->m, s));
+    return collective_seconds(k->m, &k->shape[s->axes], s->op,
+                              op_size_sent_bytes(k->m, s));
 }
 
 static void add_collective(OpClock *c, const Timing *k, const OpSize *s, int row) {

@@ -86,7 +86,7 @@ static const JitterRow rows[] = {
     {"uniform", "WIDTH", NULL, {0}, {1000}, uniform_factor},
     {"exponential", "MEAN", NULL, {0}, {1000}, exponential_factor},
     {"pareto", "MEAN", "SHAPE", {0, 1}, {1000, 1000}, pareto_factor},
-    {"spike", "SHARE", "FACTOR", {0, 0}, {1, 1000000}, spike_factor, true},
+    {"spike", "SHARE", "FACTOR", {0, 1}, {1, 1000000}, spike_factor, true},
 };
 
 double jitter_quantile(const Jitter *j, double u) {

@@ -205,3 +205,9 @@ double op_size_seconds(const Machine *m, const MachineRank *r, const OpSize *s) 
     double seconds = s->phases ? moved + computed : MAX(moved, computed);
     return seconds + m->op_start_seconds;
 }
+
+double op_size_sent_bytes(const Machine *m, const OpSize *s) {
+    bool sums = message_sums(s->op) && dtype_is_float(s->type);
+    double width = m->sum_bytes > 0 && sums ? m->sum_bytes / dtype_bytes[s->type] : 1;
+    return width * s->n.bytes;
+}

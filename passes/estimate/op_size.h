@@ -74,4 +74,8 @@ void op_sizes_add(Arena *mem, OpSizes *sizes, const Op *op, bool in_model,
  * before that: so its bytes have the rate of as many as the function moves (`between`). */
 double op_size_seconds(const Machine *m, const MachineRank *r, const OpSize *s);
 
+/* Bytes that a rank sends in a collective: those of the size, or where sums over ranks have
+ * another width on the machine, as many of that width. */
+double op_size_sent_bytes(const Machine *m, const OpSize *s);
+
 #endif

@@ -144,7 +144,7 @@ TEST(what_does_not_fit_is_refused) {
     SECONDS("--slow_rank", "host4=2");
     refused(EXIT_CONFIG, "there are 4 hosts");
     SECONDS("--slow_rank", "3");
-    refused(EXIT_CONFIG, "--slow_rank 3: write it as one of 5=1.5");
+    refused(EXIT_CONFIG, "write it as one of 5=1.5");
     SECONDS("--slow_rank", "3=0.5");
     refused(EXIT_CONFIG, "the factor is a number from 1 to 1e6");
     SECONDS("--slow_rank", "3=nan");
@@ -161,6 +161,12 @@ TEST(what_does_not_fit_is_refused) {
     refused(EXIT_CONFIG, "write it as one of 5-6=4");
     SECONDS("--jitter", "normal");
     refused(EXIT_CONFIG, "--jitter normal: DEVIATION is a number");
+    SECONDS("--slow_rank", "3=1e6", "--slow_rank", "3=1e6", "--slow_rank", "3=2");
+    refused(EXIT_CONFIG, "--slow_rank: all factors together are more than 1e12");
+    SECONDS("--jitter", "spike:1:0.5");
+    refused(EXIT_CONFIG, "FACTOR is a number");
+    run(cmd_simulate, config_path(), "--trace", "t.json", (char *)NULL);
+    refused(EXIT_CONFIG, "--trace is an option of --seconds");
     SECONDS("--full");
     refused(EXIT_CONFIG, "--full is none of --seconds");
     run(cmd_simulate, config_path(), "--slow_rank", "3=2", (char *)NULL);
