@@ -120,6 +120,7 @@ void lower_rope(Lower *l, const Op *op) {
     const Type *x = &op->in[0]->ty, *table = &op->in[1]->ty;
     if (x->dt != DT_F32 && dtype_sum(x->dt) != DT_F32)
         lower_refuse(op, "its operands must be f32, bf16 or f16");
+    if (table->dt != DT_F32) lower_refuse(op, "its table must be f32");
     Rope r = {.e = e, .dt = x->dt, .half = table->dim[table->rank - 2]};
     r.rows = type_count(table) / (2 * r.half);
     r.positions = x->dim[0] * x->dim[1], r.heads = x->dim[2], r.width = x->dim[3];

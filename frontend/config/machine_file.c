@@ -419,3 +419,11 @@ const Machine *config_machine(const Config *cfg) {
     }
     return s->machine;
 }
+
+const Machine *config_machine_or_plain(const Config *cfg) {
+    const Machine *m = config_machine(cfg);
+    if (m) return m;
+    fprintf(stderr, "note: no machine is given (--machine FILE.yaml, made by stator "
+                    "calibrate or of machines/): seconds are those of a plain one\n");
+    return &machine_plain;
+}

@@ -11,6 +11,8 @@ Machine *machine_read(Arena *mem, const char *path);
 Machine *machine_parse(Arena *mem, const char *path, const char *text, size_t n);
 /* That of context.machine, read once; NULL: the key is not given. */
 const Machine *config_machine(const Config *cfg);
+/* The same, or machine_plain with a note. */
+const Machine *config_machine_or_plain(const Config *cfg);
 /* As a file that machine_read reads to the same machine; head: comment lines without '#',
  * or NULL. */
 void machine_print(const Machine *m, const char *head, Text *out);

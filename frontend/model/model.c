@@ -434,17 +434,13 @@ static void make_train(Make *k) {
     if (k->use == MODEL_TRAIN_LOGITS) func_ret(k->f, logits, -1);
 }
 
-/* Several sequences have lengths of their own, and a ring is written by their numbers. */
+/* Sequences have lengths of their own, and a run may take nothing of one. */
 static void make_predict(Make *k) {
     int64_t b = k->shape.batch, t = k->shape.seq, c = k->s->hidden;
     Value *tokens = argument(k, "tokens", "role=\"tokens\"", TYPE(DT_I32, b, t));
-    bool each = b > 1 || k->shape.ring;
-    k->offset = argument(k, "offset", "role=\"offset\"",
-                         each ? TYPE(DT_I32, b) : type_scalar(DT_I32));
-    if (each) {
-        k->taken = argument(k, "taken", "role=\"taken\"", TYPE(DT_I32, b));
-        k->positions = argument(k, "positions", "role=\"positions\"", TYPE(DT_I32, b, t));
-    }
+    k->offset = argument(k, "offset", "role=\"offset\"", TYPE(DT_I32, b));
+    k->taken = argument(k, "taken", "role=\"taken\"", TYPE(DT_I32, b));
+    k->positions = argument(k, "positions", "role=\"positions\"", TYPE(DT_I32, b, t));
     Value *last = argument(k, "last", "role=\"last\"", TYPE(DT_I32, b));
     int cache_arg = k->f->narg;
     Type ty = stacked(k->s->layers, cache_type(k));

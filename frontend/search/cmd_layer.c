@@ -188,10 +188,10 @@ static void print_found(const Found *f) {
                      f->layout[l].planned.refused ? f->layout[l].planned.refused
                                                   : f->layout[l].planned.differs);
     add_check(f);
-    text_add(f->out, "  --parallel.shard [");
+    text_add(f->out, "  --parallel.shard '[");
     for (int i = 0; i < f->nentries; i++)
         text_add(f->out, "%s\"%s\"", i ? ",\n      " : "", f->entry[i]);
-    text_add(f->out, "]\n");
+    text_add(f->out, "]'\n");
 }
 
 /* ---- the command ---- */
@@ -227,14 +227,6 @@ static void find_layouts(Found *f) {
     }
 }
 
-static const Machine *layer_machine(const Config *cfg) {
-    const Machine *m = config_machine(cfg);
-    if (m) return m;
-    fprintf(stderr, "note: no machine is given (--machine FILE.yaml, made by stator "
-                    "calibrate or of machines/): seconds are those of a plain one\n");
-    return &machine_plain;
-}
-
 /* The memory of a rank shared out to its layers. */
 static double limit_of(const Options *o, const Config *cfg, const Machine *m,
                        const Job *j) {
@@ -260,7 +252,7 @@ static Found find(Arena *mem, const Options *o, Text *out) {
     f.ask.ranks = (int)option_int(o, "-n", cfg->parallel_config_model_parallel);
     if (f.ask.ranks < 2)
         fail(EXIT_CONFIG, "stator layer splits a layer over 2 ranks at least: -n RANKS");
-    f.ask.machine.machine = layer_machine(cfg);
+    f.ask.machine.machine = config_machine_or_plain(cfg);
     f.ask.machine.threads = plan_threads(cfg, f.ask.machine.machine, f.ask.ranks);
     f.limit_bytes = limit_of(o, cfg, f.ask.machine.machine, j);
     if (cfg->parallel_shard.n)

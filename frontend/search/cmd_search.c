@@ -41,6 +41,11 @@ static void check_found(const SearchOptions *s, const SearchResult *r) {
     if (r->ntop) return;
     if (r->stopped)
         fail(EXIT_SIGNALLED, "stopped before a strategy was planned that fits");
+    if (!r->choices)
+        fail(EXIT_CONFIG,
+             "no strategy of %d ranks has the keys that are given\n    hint: leave "
+             "out flags",
+             s->ranks);
     if (r->gave_up)
         fail(EXIT_MEMORY,
              "none of the %d fastest strategies that were planned fits %s of memory on a "
@@ -53,14 +58,6 @@ static void check_found(const SearchOptions *s, const SearchResult *r) {
          "no strategy of %d ranks fits %s of memory on a rank\n    hint: "
          "more ranks, or a larger context.max_device_memory",
          s->ranks, human(s->limit_bytes, "B").s);
-}
-
-static const Machine *search_machine(const Config *cfg) {
-    const Machine *m = config_machine(cfg);
-    if (m) return m;
-    fprintf(stderr, "note: no machine is given (--machine FILE.yaml, made by stator "
-                    "calibrate or of machines/): seconds are those of a plain one\n");
-    return &machine_plain;
 }
 
 /* Sequences of a step as the file has them; replicas that it leaves open follow. */
@@ -96,7 +93,7 @@ static SearchOptions read_options(Arena *mem, const Options *o) {
         cfg->parallel_config_pipeline_stage * cfg->parallel_config_data_parallel;
     s.cfg = cfg;
     s.ranks = (int)option_int(o, "-n", all);
-    s.machine = search_machine(cfg);
+    s.machine = config_machine_or_plain(cfg);
     s.limit_bytes = (double)cfg->context_max_device_memory;
     if (!(s.limit_bytes > 0)) s.limit_bytes = s.machine->memory_bytes;
     s.sequences = sequences_of(plain, s.ranks);

@@ -3,6 +3,11 @@
 #include "frontend/config/config_state.h"
 #include "passes/passes.h"
 
+bool probe_same_key(const ProbeKey *a, const ProbeKey *b) {
+    return a->tp == b->tp && a->cp == b->cp && a->ring == b->ring &&
+           a->parts == b->parts && a->sp == b->sp && a->vocab == b->vocab;
+}
+
 /* ---- the program ---- */
 
 Config one_stage_config(const Config *cfg) {

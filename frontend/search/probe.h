@@ -40,6 +40,8 @@ typedef struct Probe {
     int step;                     /* function of the update */
 } Probe;
 
+bool probe_same_key(const ProbeKey *a, const ProbeKey *b);
+
 /* The configuration for a program of one stage and one replica that is looked at only: nothing
  * of schedules, optimizer shards, recomputation or tiles, no dumps, no notes. */
 Config one_stage_config(const Config *cfg);

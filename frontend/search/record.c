@@ -154,20 +154,16 @@ Record *record_open(Arena *mem, const char *path, const char *hash) {
         fprintf(stderr, "note: %s is damaged; the search begins anew\n", path);
         r->nprobes = r->nplans = 0;
     }
+    if (!file_exists(path)) record_write(r);
     r->written = clock_seconds();
     return r;
 }
 
 /* ---- looking up ---- */
 
-static bool same_key(ProbeKey a, ProbeKey b) {
-    return a.tp == b.tp && a.cp == b.cp && a.ring == b.ring && a.parts == b.parts &&
-           a.sp == b.sp && a.vocab == b.vocab;
-}
-
 static RecordedProbe *find_probe(const Record *r, ProbeKey key) {
     for (int i = 0; r && i < r->nprobes; i++)
-        if (same_key(r->probe[i].p.key, key)) return &r->probe[i];
+        if (probe_same_key(&r->probe[i].p.key, &key)) return &r->probe[i];
     return NULL;
 }
 
@@ -237,8 +233,7 @@ static void add_plan(Text *t, const RecordedPlan *p) {
     text_add(t, "}");
 }
 
-void record_write(Record *r) {
-    if (!r) return;
+static int write_file(Record *r) {
     Arena *own = arena_new();
     Text rest = text_new(own), all = text_new(own);
     char sum[HASH + 1];
@@ -258,8 +253,24 @@ void record_write(Record *r) {
     text_add_bytes(&all, rest.s, rest.n);
     int error = file_write_atomic(r->path, all.s, all.n);
     arena_free(own);
-    if (error) fail(EXIT_DATA, "cannot write %s: %s", r->path, strerror(error));
     r->written = clock_seconds();
+    return error;
+}
+
+void record_write(Record *r) {
+    int error = r ? write_file(r) : 0;
+    if (error)
+        fail(EXIT_DATA,
+             "cannot write %s: %s\n    hint: --record in a folder that is there and has "
+             "room",
+             r->path, strerror(error));
+}
+
+void record_finish(Record *r) {
+    int error = r ? write_file(r) : 0;
+    if (error)
+        fprintf(stderr, "note: cannot write %s: %s; what it has is from before\n",
+                r->path, strerror(error));
 }
 
 static void write_at_times(Record *r) {

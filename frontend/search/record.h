@@ -31,5 +31,7 @@ void record_add_pieces(Record *r, ProbeKey key, int batch, const ProbeSeconds *t
 void record_add_plan(Record *r, const RecordedPlan *p);
 /* Whole or not at all. Fails with EXIT_DATA. */
 void record_write(Record *r);
+/* The same at the end, where the answer is there: a failure is a note. */
+void record_finish(Record *r);
 
 #endif

@@ -80,6 +80,7 @@ static void add_family(const Report *r, const Family *f, double best, Text *out)
 }
 
 static void add_families(const Report *r, Text *out) {
+    if (!r->r->nfamilies) return;
     text_add(out,
              "\nthe fastest of each split of the ranks, not planned; behind: what is as "
              "fast with as little memory\n");

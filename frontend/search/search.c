@@ -354,7 +354,7 @@ SearchResult search_run(Arena *mem, const SearchOptions *o) {
     r.stopped = !search_goes_on(b.s);
     if (!r.stopped) correct_families(&b);
     search_told(b.s);
-    record_write(b.s->record);
+    record_finish(b.s->record);
     if (r.nfamilies) qsort(r.family, (size_t)r.nfamilies, sizeof *r.family, by_family);
     r.choices = b.s->choices;
     r.probes = b.s->nprobes;

@@ -97,9 +97,8 @@ typedef struct SearchResult {
     int nfamilies;
     int64_t choices, simulated; /* that were bounded, gone through */
     int probes, planned;
-    bool stopped;      /* by the user, before it was done */
-    bool gave_up;      /* there were more to plan than it plans */
-    const char *fixed; /* keys that were, for people */
+    bool stopped; /* by the user, before it was done */
+    bool gave_up; /* there were more to plan than it plans */
 } SearchResult;
 
 /* Fails with EXIT_CONFIG for a model without a loop over layers. A result without top: no

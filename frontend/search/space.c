@@ -115,6 +115,18 @@ static int64_t fixed_recompute(const Config *cfg) {
                   "a search takes True, False or a number");
 }
 
+static void take_list(Search *s) {
+    const IntTable *list = &s->o.cfg->parallel_config_num_layer_list;
+    int64_t all = 0;
+    for (int i = 0; i < list->rows * list->columns; i++) all += list->items[i];
+    if (all != s->layers)
+        config_refuse(s->o.cfg, knob_key[KNOB_LAYERS], NULL,
+                      "a row for each chunk, a column for each stage",
+                      "the list has %lld layers, the model %lld", (long long)all,
+                      (long long)s->layers);
+    s->list = *list;
+}
+
 static void fix_knobs(Search *s) {
     refuse_flags(s->o.cfg);
     Config copy = *s->o.cfg;
@@ -128,7 +140,7 @@ static void fix_knobs(Search *s) {
     }
     if (s->fixed[KNOB_RECOMPUTE] >= 0)
         s->fixed[KNOB_RECOMPUTE] = fixed_recompute(s->o.cfg);
-    if (s->fixed[KNOB_LAYERS] >= 0) s->list = s->o.cfg->parallel_config_num_layer_list;
+    if (s->fixed[KNOB_LAYERS] >= 0) take_list(s);
 }
 
 static bool may(const Search *s, Knob k, int64_t value) {
@@ -137,14 +149,9 @@ static bool may(const Search *s, Knob k, int64_t value) {
 
 /* ---- probes ---- */
 
-static bool same_key(const ProbeKey *a, const ProbeKey *b) {
-    return a->tp == b->tp && a->cp == b->cp && a->ring == b->ring &&
-           a->parts == b->parts && a->sp == b->sp && a->vocab == b->vocab;
-}
-
 static int find_probe(Search *s, ProbeKey key) {
     for (int i = 0; i < s->nprobes; i++)
-        if (same_key(&s->probe[i].key, &key)) return i;
+        if (probe_same_key(&s->probe[i].key, &key)) return i;
     const Probe *found = record_probe(s->record, key);
     Probe p = found ? *found : probe_make(s->mem, &s->job, key);
     if (!found) record_add_probe(s->record, &p);
@@ -237,7 +244,7 @@ static void each_parts(Walk *w) {
     Choice *c = &w->c;
     int64_t asked = s->fixed[KNOB_PARTS];
     bool hides = c->tp * c->cp > 1 && s->overlap && s->o.machine->hidden > 0;
-    int least = asked < 0 || !hides ? 1 : (int)asked;
+    int least = asked < 0 ? 1 : (int)asked;
     int most = asked < 0 && hides ? SEARCH_PARTS : least;
     for (c->parts = least; c->parts <= most; c->parts++) {
         if (s->o.sequences / c->dp % c->parts || !search_goes_on(s)) continue;

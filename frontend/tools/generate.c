@@ -172,8 +172,7 @@ static void set(const Program *p, ArgRole role, const int32_t *value) {
 }
 
 /* Rows behind a text's tokens are padding, with the position of the last token, which the model
- * has. They are not written into the caches; those of one text alone are, where it goes on, and
- * never read. */
+ * has. They are not written into the caches. */
 static const float *run(Generator *g, Program *p, const int32_t *tokens, const int32_t *n,
                         int64_t rows) {
     for (int64_t b = 0; b < g->batch; b++) {
@@ -191,7 +190,7 @@ static const float *run(Generator *g, Program *p, const int32_t *tokens, const i
     set(p, ARG_tokens, g->tokens);
     set(p, ARG_offset, g->offset);
     set(p, ARG_last, g->last);
-    if (program_arg_role(p, ARG_taken) >= 0) set(p, ARG_taken, g->taken);
+    set(p, ARG_taken, g->taken);
     if (program_arg_role(p, ARG_positions) >= 0) set(p, ARG_positions, g->positions);
     program_run(p);
     return p->ret[0];

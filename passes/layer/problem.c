@@ -5,7 +5,7 @@
 
 enum {
     MOST_ENTRIES = 1 << 27,
-    MOST_NEEDS = 8, /* placements that the readers of a value may need */
+    MOST_NEEDS = MAX_RANK + 1, /* placements that the readers of a value may need */
     MOST_PRICES = 40
 };
 

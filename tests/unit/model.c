@@ -106,7 +106,10 @@ static void predict_agrees(Case *c, Run *r, int64_t at, int64_t n, const float *
     Tensor *tokens = arg_named(r, "tokens");
     for (int64_t i = 0; i < type_count(&tokens->ty); i++)
         tensor_set(tokens, i, i < n ? case_token(c, 0, at + i) : 0);
+    for (int64_t i = 0; i < tokens->ty.dim[1]; i++)
+        tensor_set(arg_named(r, "positions"), i, (double)(at + MIN(i, n - 1)));
     tensor_set(arg_named(r, "offset"), 0, (double)at);
+    tensor_set(arg_named(r, "taken"), 0, (double)n);
     tensor_set(arg_named(r, "last"), 0, (double)(n - 1));
     run(r);
     int64_t v = c->spec.vocab;

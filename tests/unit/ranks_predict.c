@@ -166,6 +166,26 @@ TEST_LIMIT(samples_and_text, 60) {
     EXPECT_STR(printed_by(2, arena_printf(mem(), "%s --pp 2", words)), want);
 }
 
+/* Texts of other lengths slide at other times, where a replica may have nothing to do. */
+TEST_LIMIT(sliding_texts, 120) {
+    const char *words = arena_printf(
+        mem(),
+        "%s --greedy --repetition_penalty 2 --json --slide --max_new_tokens %d "
+        "one-and-two-and-three-and-four-and-five-and-six-and-seven-and-eight "
+        "nine-and-ten-and-eleven-and-twelve",
+        trained("GPT2Config", "", 1, ""), NEW_TOKENS);
+    const Json *want[MOST_TEXTS];
+    int n = texts(printed_by(1, arena_printf(mem(), "%s --batch 1", words)), want);
+    EXPECT_INT(n, 2);
+    static const char *const how[] = {"--dp 2", "--dp 2 " ZERO_LEVEL(3), "--tp 2",
+                                      "--pp 2"};
+    for (int i = 0; i < ARRAY_LEN(how); i++) {
+        test_at("%s", how[i]);
+        expect_texts(printed_by(2, arena_printf(mem(), "%s %s", words, how[i])), want, n,
+                     how[i]);
+    }
+}
+
 static void refused(int ranks, const char *words, const char *part) {
     int code = predict(ranks, words);
     if (code != EXIT_CONFIG)
