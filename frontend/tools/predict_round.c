@@ -13,6 +13,7 @@ typedef struct Growing { /* a text that is being made */
     size_t kept_n;
     int64_t n;   /* tokens, prompt included */
     Tokens past; /* those that the model has seen, the last ones; room for its context */
+    int seen;    /* tokens of the prompt that it was shown */
     double prompt_seconds, token_seconds;
     int64_t steps;   /* tokens that went in one by one */
     int drawn;       /* the next token; -1: scores that none can be drawn from */
@@ -46,6 +47,7 @@ static void begin(Arena *mem, Growing *t, const RoundText *of, Sampling sampling
     const Prompt *p = of->prompt;
     *t = (Growing){.of = of, .n = p->tokens.n, .to = stdout};
     t->past = seen_of(mem, &p->tokens, of, w->source);
+    t->seen = t->past.n;
     if (!first) t->to = open_memstream(&t->kept, &t->kept_n);
     if (!t->to) die("open_memstream: %s", strerror(errno));
     sampling.seed += (uint64_t)of->sample;
@@ -71,8 +73,10 @@ static bool grow(Growing *t, const float *scores, int64_t vocab, int32_t *token)
 
 static void report(const Growing *t) {
     int prompt = t->of->prompt->tokens.n;
-    fprintf(stderr, "prompt: %d tokens, %.1f tokens/s; new: %lld tokens", prompt,
-            prompt / MAX(t->prompt_seconds, 1e-9), (long long)t->out.count);
+    fprintf(stderr, "prompt: %d tokens", prompt);
+    if (t->seen < prompt) fprintf(stderr, ", the last %d seen", t->seen);
+    fprintf(stderr, ", %.1f tokens/s; new: %lld tokens",
+            t->seen / MAX(t->prompt_seconds, 1e-9), (long long)t->out.count);
     if (t->steps)
         fprintf(stderr, ", %.1f tokens/s",
                 (double)t->steps / MAX(t->token_seconds, 1e-9));

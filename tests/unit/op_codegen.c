@@ -238,6 +238,27 @@ static void all_samples(const char *cpu, int threads) {
     EXPECT(refused == 4 && large > 60);
 }
 
+static void rope_by(const char *table_type) {
+    char body[128];
+    snprintf(body, sizeof body, "%%x: F[2,3,5,4], %%table: %s[3,2,2]", table_type);
+    Sample s = {"rope", NULL, body, "%y = rope %x, %table : F[2,3,5,4]"};
+    Arena *mem = arena_new();
+    Module *m = sample_module(mem, &s, "f32", "", 1, "global");
+    return_results(entry(m));
+    PassOptions po = pass_options_default();
+    CompileOptions co = {.threads = 1, .no_cache = true};
+    Program *p = program_make(
+        mem, m, "place,expand,simplify,epilogue,arrange,fuse,memplan", &po, &co);
+    program_allocate(p, NULL, 0);
+    program_free(p);
+    arena_free(mem);
+}
+
+TEST(a_table_of_other_numbers_is_refused) {
+    rope_by("f32");
+    EXPECT_FAIL(rope_by("bf16"), EXIT_CONFIG, "its table must be f32");
+}
+
 TEST_LIMIT(widest_vectors_two_threads, 300) {
     all_samples("native", 2);
 }
