@@ -171,7 +171,8 @@ Op *build_list(Builder *b, int kind, const char *attrs, int nin, Value **in,
     }
     const Func *callee = op_callee(op);
     int cap = MAX(MAX_TERMS, MAX(ndeclared, callee ? callee->nret : 0)), nout = 0;
-    Type *out = NEW_ARRAY(b->mem, Type, (size_t)cap);
+    Type few[MAX_TERMS] = {0}, *out = few;
+    if (cap > MAX_TERMS) out = NEW_ARRAY(b->mem, Type, (size_t)cap);
     const char *why = op_infer(b->mem, op, declared, ndeclared, out, &nout);
     check(nout <= cap);
     if (why) die("building %s in @%s: %s", optab[kind].name, b->fn->name, why);

@@ -425,7 +425,6 @@ void module_remove_unused(Module *m); /* functions nobody calls, other than entr
 
 /* print.c, parse.c, scan.c, verify.c */
 char *module_print(Arena *mem, const Module *m);
-char *func_text(Arena *mem, const Func *f); /* of it alone, and without its name */
 /* By value id, of a function that it numbers: names as its text has them, each once. */
 const char **func_spellings(Arena *mem, Func *f);
 void type_print(Text *t, const Mesh *mesh, const Type *ty);

@@ -17,26 +17,35 @@ static int find_root(Ties *t, int node) {
     return node;
 }
 
-SpaceValue *space_value(const Space *s, const Value *v) {
-    for (int i = 0; i < s->nvalues; i++) {
-        if (s->value[i].v == v) return &s->value[i];
+/* Of the value, or the free one that it would have. */
+static int *slot_of(const Space *s, const Value *v) {
+    uint64_t h = ((uint64_t)(uintptr_t)v >> 3) * 0x9e3779b97f4a7c15u >> 32;
+    for (;; h++) {
+        int *slot = &s->slot[h & (uint64_t)(s->slots - 1)];
+        if (!*slot || s->value[*slot - 1].v == v) return slot;
     }
-    return NULL;
+}
+
+SpaceValue *space_value(const Space *s, const Value *v) {
+    int nth = *slot_of(s, v);
+    return nth ? &s->value[nth - 1] : NULL;
 }
 
 static int value_index(Space *s, Value *v, bool made) {
-    SpaceValue *sv = space_value(s, v);
-    if (!sv) {
-        sv = &s->value[s->nvalues++];
-        *sv = (SpaceValue){.v = v, .made = made};
+    int *slot = slot_of(s, v);
+    if (!*slot) {
+        s->value[s->nvalues++] = (SpaceValue){.v = v, .made = made};
+        *slot = s->nvalues;
     }
-    return (int)(sv - s->value);
+    return *slot - 1;
 }
 
 static void collect_values(Arena *mem, Space *s) {
     int max = 0;
     for (int k = 0; k < s->nops; k++) max += s->op[k]->nin + s->op[k]->nout;
     s->value = NEW_ARRAY(mem, SpaceValue, (size_t)max);
+    for (s->slots = 4; s->slots < 2 * max;) s->slots *= 2;
+    s->slot = NEW_ARRAY(mem, int, (size_t)s->slots);
     for (int k = 0; k < s->nops; k++) {
         for (int i = 0; i < s->op[k]->nin; i++) value_index(s, s->op[k]->in[i], false);
         for (int i = 0; i < s->op[k]->nout; i++) value_index(s, s->op[k]->out[i], true);

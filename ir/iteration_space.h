@@ -39,6 +39,8 @@ typedef struct Space {
     int64_t inner, rows;
     int nvalues, nphases;
     SpaceValue *value;
+    int *slot;             /* hash table of values: number + 1; 0: free */
+    int slots;             /* a power of 2 */
     int64_t block, blocks; /* a row is cut into blocks when no row reduction forbids it */
 } Space;
 

@@ -199,12 +199,3 @@ char *module_print(Arena *mem, const Module *m) {
     }
     return t.s;
 }
-
-char *func_text(Arena *mem, const Func *f) {
-    Module alone = *f->mod;
-    Func copy = *f;
-    alone.first = &copy;
-    copy.next = NULL;
-    copy.name = "f";
-    return module_print(mem, &alone);
-}

@@ -210,8 +210,8 @@ const char *rule_bind(Arena *mem, const Rule *r, int nin, Value **in, int nout,
     if (why) return why;
     d->nin = nin;
     for (int k = 0; k < ARRAY_LEN(r->tied); k++) {
-        int id = letter_id(d, (char)('a' + k));
-        if (r->tied[k] && id >= 0) d->tied[id] = (int8_t)letter_id(d, r->tied[k]);
+        int id = r->tied[k] ? letter_id(d, (char)('a' + k)) : -1;
+        if (id >= 0) d->tied[id] = (int8_t)letter_id(d, r->tied[k]);
     }
     if (!out) return NULL;
     d->nout = nout;

@@ -136,8 +136,11 @@ bool zero_gathers_ahead(const PassOptions *o);
 /* cut.c: layers of the model, which are the runs of its loops. */
 int64_t module_layers(const Module *m);
 
-/* simplify.c: for other passes too */
+/* same.c: attributes in their order; functions that do the same, whatever they and their values
+ * are called. A hash is equal where they are. Both number the functions. */
 bool attrs_equal(const Attr *a, const Attr *b);
+uint64_t func_hash(Func *f);
+bool funcs_same(Func *a, Func *b);
 
 /* memcheck.c: the memory of a planned program: arguments and results of its entry, and the
  * frame. Offsets in bytes from the start of one arena. */

@@ -107,17 +107,17 @@ const char *config_idle(const Config *c, const char *path) {
 }
 
 /* A switch that is off asks for nothing. */
-static bool asks(const Config *cfg, const Key *key) {
-    Arena *a = cfg->state->mem;
-    if (!config_given(cfg, key->path)) return false;
+static bool asks(const Config *cfg, int k) {
+    const Key *key = &key_table[k];
+    if (!cfg->state->settings[k].value) return false;
     if (key->kind != KIND_BOOL) return true;
-    return strcmp(config_value(cfg, a, key->path), key->def) != 0;
+    return strcmp(key_text(cfg->state->mem, key, cfg, false), key->def) != 0;
 }
 
 void config_note_idle(Config *cfg) {
     for (int k = 0; k < N_KEYS; k++) {
-        const Key *key = &key_table[k];
-        const char *why = asks(cfg, key) ? config_idle(cfg, key->path) : NULL;
-        if (why) config_note(cfg, key->path, "%s has no effect: %s", key->path, why);
+        const char *path = key_table[k].path;
+        const char *why = asks(cfg, k) ? config_idle(cfg, path) : NULL;
+        if (why) config_note(cfg, path, "%s has no effect: %s", path, why);
     }
 }

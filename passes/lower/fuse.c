@@ -23,7 +23,7 @@ typedef struct Group {
 /* Kernels that were made, of the whole module. */
 typedef struct Kernel {
     Func *f;
-    const char *text; /* without its name: equal kernels have equal texts */
+    uint64_t hash; /* func_hash */
 } Kernel;
 
 typedef struct Kernels {
@@ -181,13 +181,14 @@ static void drop_func(Module *m, const Func *f) {
 /* The kernel, or the one there is that does the same. */
 static Func *kept_kernel(Fuse *fu, Func *k) {
     Kernels *all = fu->kernels;
-    const char *text = func_text(all->mem, k);
+    uint64_t hash = func_hash(k);
     for (int i = 0; i < all->n; i++) {
-        if (strcmp(all->kernel[i].text, text)) continue;
+        Func *made = all->kernel[i].f;
+        if (all->kernel[i].hash != hash || !funcs_same(made, k)) continue;
         drop_func(fu->m, k);
-        return all->kernel[i].f;
+        return made;
     }
-    PUSH(all->mem, all->kernel, all->n, all->cap, ((Kernel){k, text}));
+    PUSH(all->mem, all->kernel, all->n, all->cap, ((Kernel){k, hash}));
     return k;
 }
 
@@ -375,7 +376,7 @@ static void know_kernels(Kernels *kernels, const Module *m) {
     for (Func *f = m->first; f; f = f->next)
         if (f->role == ROLE_KERNEL)
             PUSH(kernels->mem, kernels->kernel, kernels->n, kernels->cap,
-                 ((Kernel){f, func_text(kernels->mem, f)}));
+                 ((Kernel){f, func_hash(f)}));
 }
 
 void pass_fuse(Module *m, const PassOptions *o) {

@@ -5,16 +5,6 @@
 
 /* ---- common subexpressions ---- */
 
-bool attrs_equal(const Attr *a, const Attr *b) {
-    for (; a && b; a = a->next, b = b->next) {
-        if (strcmp(a->key, b->key) || a->kind != b->kind || a->i != b->i) return false;
-        if (memcmp(&a->f, &b->f, sizeof a->f)) return false; /* -0 is not 0 */
-        if (a->s && strcmp(a->s, b->s)) return false;
-        if (a->rule && strcmp(a->rule->text, b->rule->text)) return false;
-    }
-    return !a && !b;
-}
-
 static bool same_work(const Op *a, const Op *b) {
     if (a->kind != b->kind || a->nin != b->nin || a->nout != b->nout) return false;
     for (int i = 0; i < a->nin; i++) {

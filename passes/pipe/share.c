@@ -7,37 +7,12 @@
 
 typedef struct Shared {
     Func *f;
-    const char *text;
-    uint64_t hash;
+    uint64_t hash; /* func_hash */
 } Shared;
-
-static int list_values(const Func *f, Value **v) {
-    int n = 0;
-    for (int i = 0; i < f->narg; i++) v[n++] = f->arg[i];
-    for (const Op *op = f->first; op; op = op->next)
-        for (int i = 0; i < op->nout; i++) v[n++] = op->out[i];
-    return n;
-}
-
-/* What it does, without any names but those of the functions that it calls. */
-static const char *text_of(Arena *mem, Func *f) {
-    func_number(f);
-    Value **v = NEW_ARRAY(mem, Value *, (size_t)f->nvalues + 1);
-    const char **name = NEW_ARRAY(mem, const char *, (size_t)f->nvalues + 1);
-    int n = list_values(f, v);
-    for (int i = 0; i < n; i++) {
-        name[i] = v[i]->name;
-        v[i]->name = "v";
-    }
-    const char *text = func_text(mem, f);
-    for (int i = 0; i < n; i++) v[i]->name = name[i];
-    return text;
-}
 
 static Func *equal_to(const Shared *list, int n, const Shared *one) {
     for (int i = 0; i < n; i++)
-        if (list[i].hash == one->hash && !strcmp(list[i].text, one->text))
-            return list[i].f;
+        if (list[i].hash == one->hash && funcs_same(list[i].f, one->f)) return list[i].f;
     return NULL;
 }
 
@@ -61,8 +36,7 @@ void pass_share(Module *m, const PassOptions *o) {
         Func *f = order[i];
         call_shared(f, instead);
         if (f->role != ROLE_FUNC || f->task) continue;
-        Shared one = {.f = f, .text = text_of(mem, f)};
-        one.hash = hash64(one.text, strlen(one.text));
+        Shared one = {f, func_hash(f)};
         instead[f->nth] = equal_to(list, nlist, &one);
         if (!instead[f->nth]) list[nlist++] = one;
     }
