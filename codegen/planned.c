@@ -1,6 +1,7 @@
 /* planned.c - see planned.h. */
 #include "codegen/planned.h"
 #include "codegen/lower.h"
+#include "codegen/product_choices.h"
 #include "runtime/core/rt.h"
 
 static Func *entry_of(const Module *m) {
@@ -12,7 +13,7 @@ static Func *entry_of(const Module *m) {
 
 Func *module_plan(Arena *mem, Module *m, const char *passes, const PassOptions *po,
                   const CompileOptions *co) {
-    if (co->choices)
+    if (co->choices && co->choices->limit_seconds > 0)
         rt_set_threads(co->threads); /* it may measure */
     else
         rt_count_threads(co->threads);

@@ -43,8 +43,9 @@ static int value_index(Space *s, Value *v, bool made) {
 static void collect_values(Arena *mem, Space *s) {
     int max = 0;
     for (int k = 0; k < s->nops; k++) max += s->op[k]->nin + s->op[k]->nout;
-    s->value = NEW_ARRAY(mem, SpaceValue, (size_t)max);
-    for (s->slots = 4; s->slots < 2 * max;) s->slots *= 2;
+    s->values_cap = 2 * max;
+    s->value = NEW_ARRAY(mem, SpaceValue, (size_t)s->values_cap);
+    for (s->slots = 4; s->slots < 2 * s->values_cap;) s->slots *= 2;
     s->slot = NEW_ARRAY(mem, int, (size_t)s->slots);
     for (int k = 0; k < s->nops; k++) {
         for (int i = 0; i < s->op[k]->nin; i++) value_index(s, s->op[k]->in[i], false);
@@ -99,6 +100,7 @@ static const char *mask_value(Ties *t, int at) {
         sv->mask |= 1u << p;
         last = p;
     }
+    sv->dims = sv->mask;
     return NULL;
 }
 
@@ -148,6 +150,7 @@ static void collapse(Space *s) {
         s->value[i].mask = m;
     }
     memcpy(s->size, size, sizeof size);
+    memcpy(s->dims_of, masks, sizeof masks);
     s->ngroups = kept;
     s->inner = kept ? size[kept - 1] : 1;
     s->rows = 1;
@@ -241,6 +244,85 @@ const char *space_analyze(Arena *mem, Op **op, const Dims *const *dims, int nops
     }
     choose_blocks(s);
     return NULL;
+}
+
+/* ---- one more op ---- */
+
+enum { NOWHERE = -1 };
+
+/* Finds where the dimensions of a value of the space are in it, by dimension id; false: not where
+ * they are already. */
+static bool find_dims(const SpaceValue *sv, const int8_t *id, int8_t *where) {
+    uint32_t left = sv->dims;
+    for (int k = 0; k < sv->v->ty.rank; k++) {
+        if (sv->v->ty.dim[k] == 1) continue;
+        int at = __builtin_ctz(left);
+        if (where[id[k]] != NOWHERE && where[id[k]] != at) return false;
+        where[id[k]] = (int8_t)at;
+        left &= left - 1;
+    }
+    return true;
+}
+
+/* Of a value with dimensions that are known: which it has; false: none that others of the space
+ * could have. */
+static bool place_value(const Space *s, SpaceValue *sv, const int8_t *id,
+                        const int8_t *where) {
+    int last = NOWHERE;
+    for (int k = 0; k < sv->v->ty.rank; k++) {
+        if (sv->v->ty.dim[k] == 1) continue;
+        if (where[id[k]] <= last) return false;
+        last = where[id[k]];
+        sv->dims |= 1u << last;
+    }
+    for (int g = 0; g < s->ngroups; g++) {
+        uint32_t has = sv->dims & s->dims_of[g];
+        if (has && has != s->dims_of[g]) return false;
+        if (has) sv->mask |= 1u << g;
+    }
+    return true;
+}
+
+static bool has_table(const Dims *d) {
+    uint32_t made = dims_mask(d, d->nin);
+    for (int i = 0; i < d->nin; i++) {
+        uint32_t others = made;
+        for (int k = 0; k < d->nin; k++) others |= k == i ? 0 : dims_mask(d, k);
+        if (dims_mask(d, i) & ~others) return true;
+    }
+    return false;
+}
+
+bool space_extend(Space *s, const Op *op, const Dims *d) {
+    int8_t where[MAX_DIMS];
+    SpaceValue fresh[MAX_TERMS];
+    int n = d->nin + d->nout, nfresh = 0, phase = 0;
+    memset(where, NOWHERE, sizeof where);
+    if (op_has(op, F_REDUCE) || s->nvalues + n > s->values_cap || has_table(d))
+        return false;
+    for (int i = 0; i < op->nin; i++) {
+        const SpaceValue *in = space_value(s, op->in[i]);
+        if (!in) continue;
+        if (in->table || in->at_end || !find_dims(in, d->term[i], where)) return false;
+        phase = MAX(phase, in->phase);
+    }
+    uint32_t full = space_full(s), outer = full & ~space_inner_bit(s);
+    for (int i = 0; i < n; i++) {
+        bool made = i >= op->nin;
+        Value *v = made ? op->out[i - op->nin] : op->in[i];
+        if (space_value(s, v)) continue;
+        SpaceValue *sv = &fresh[nfresh++];
+        *sv = (SpaceValue){.v = v, .made = made, .phase = made ? phase : 0};
+        if (!place_value(s, sv, d->term[i], where)) return false;
+        if (made && sv->mask != full && (sv->mask != outer || !outer)) return false;
+    }
+    for (int i = 0; i < nfresh; i++) {
+        int *slot = slot_of(s, fresh[i].v);
+        if (*slot) continue; /* an operand twice */
+        s->value[s->nvalues++] = fresh[i];
+        *slot = s->nvalues;
+    }
+    return true;
 }
 
 Space space_of(Arena *mem, const Func *kernel) {

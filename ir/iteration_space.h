@@ -23,6 +23,7 @@ typedef enum ReduceKind {
 typedef struct SpaceValue {
     Value *v;
     uint32_t mask; /* groups it has; bit ngroups-1 is inner */
+    uint32_t dims; /* the same over single dimensions of the largest value */
     int phase;
     bool made;   /* by an op of the kernel */
     bool at_end; /* result of a column or whole reduction */
@@ -33,11 +34,12 @@ typedef struct SpaceValue {
 typedef struct Space {
     int nops;
     Op **op;
-    ReduceKind *reduce;             /* per op */
-    int ngroups;                    /* 0: everything is a scalar */
-    int64_t size[SPACE_MAX_GROUPS]; /* the last one is inner */
+    ReduceKind *reduce;                 /* per op */
+    int ngroups;                        /* 0: everything is a scalar */
+    int64_t size[SPACE_MAX_GROUPS];     /* the last one is inner */
+    uint32_t dims_of[SPACE_MAX_GROUPS]; /* by group */
     int64_t inner, rows;
-    int nvalues, nphases;
+    int nvalues, nphases, values_cap;
     SpaceValue *value;
     int *slot;             /* hash table of values: number + 1; 0: free */
     int slots;             /* a power of 2 */
@@ -50,6 +52,10 @@ const Dims *space_dims(Arena *mem, const Op *op);
  * of each. */
 const char *space_analyze(Arena *mem, Op **op, const Dims *const *dims, int nops,
                           Space *s);
+/* Adds one more op behind the others, if that is quickly seen to leave the space as it is but for
+ * its values: an elementwise op on some of the dimensions. False: space_analyze says whether it
+ * fits. Only values and their groups are kept: ops, reductions and blocks are not. */
+bool space_extend(Space *s, const Op *op, const Dims *d);
 /* The same for a kernel function; fails with EXIT_CONFIG when it is none. */
 Space space_of(Arena *mem, const Func *kernel);
 SpaceValue *space_value(const Space *s, const Value *v);

@@ -18,6 +18,7 @@ enum {
 typedef struct Group {
     Op **op;
     int n, cap;
+    Space space; /* of these ops; fuse keeps no blocks */
 } Group;
 
 /* Kernels that were made, of the whole module. */
@@ -45,6 +46,7 @@ typedef struct Fuse {
     Value **map;       /* by value id: its value in the kernel that is being made */
     Kernels *kernels;
     int next_id;
+    Space fitted; /* of the groups and op that fitted last */
 } Fuse;
 
 static bool fusable(const Op *op) {
@@ -85,21 +87,29 @@ static bool read_outside(const Fuse *fu, Group **set, int n, const Op *op) {
     return false;
 }
 
-/* Can the groups and `op` be one kernel at the position of `op`? */
+static const Dims *dims_of(Fuse *fu, const Op *op) {
+    const Dims **d = &fu->dims[op->id];
+    if (!*d) *d = space_dims(fu->mem, op);
+    return *d;
+}
+
+/* Can the groups and `op` be one kernel at the position of `op`? Then they become one. */
 static bool fits(Fuse *fu, Group **set, int n, Op *op) {
     int total = 1;
     for (int k = 0; k < n; k++) total += set[k]->n;
     if (total > MAX_KERNEL_OPS || read_outside(fu, set, n, op)) return false;
+    if (n == 1 && space_extend(&set[0]->space, op, dims_of(fu, op))) {
+        fu->fitted = set[0]->space;
+        return true;
+    }
     Op *ops[MAX_KERNEL_OPS];
     const Dims *dims[MAX_KERNEL_OPS];
     Space s;
     gather(set, n, op, ops);
-    for (int i = 0; i < total; i++) {
-        const Dims **d = &fu->dims[ops[i]->id];
-        if (!*d) *d = space_dims(fu->mem, ops[i]);
-        dims[i] = *d;
-    }
-    return space_analyze(fu->mem, ops, dims, total, &s) == NULL;
+    for (int i = 0; i < total; i++) dims[i] = dims_of(fu, ops[i]);
+    if (space_analyze(fu->mem, ops, dims, total, &s)) return false;
+    fu->fitted = s;
+    return true;
 }
 
 static bool reads_same_tensor(const Group *g, const Op *op) {
@@ -114,12 +124,23 @@ static bool reads_same_tensor(const Group *g, const Op *op) {
     return false;
 }
 
-static void add_if_fits(Fuse *fu, Group *g, Group **set, int *n, Op *op) {
-    for (int k = 0; k < *n; k++) {
-        if (set[k] == g) return;
-    }
-    set[*n] = g;
-    if (fits(fu, set, *n + 1, op)) ++*n;
+/* Groups that an op has been held against, each beside so many that fit. */
+typedef struct Tried {
+    struct {
+        const Group *group;
+        int beside;
+    } at[MAX_TERMS + 1 + SIBLING_REACH];
+    int n;
+} Tried;
+
+static bool is_new(Tried *t, Group *const *set, int n) {
+    for (int k = 0; k < n; k++)
+        if (set[k] == set[n]) return false;
+    for (int k = 0; k < t->n; k++)
+        if (t->at[k].group == set[n] && t->at[k].beside == n) return false;
+    t->at[t->n].group = set[n];
+    t->at[t->n++].beside = n;
+    return true;
 }
 
 /* The groups that `op` joins: those of its operands, latest first, then one nearby that
@@ -127,14 +148,19 @@ static void add_if_fits(Fuse *fu, Group *g, Group **set, int *n, Op *op) {
 static int choose_groups(Fuse *fu, Op *op, Group **set) {
     int n = 0, ndefs = 0;
     Op *def[MAX_TERMS + 1];
+    Tried tried = {.n = 0};
     check(op->nin <= MAX_TERMS);
     for (int i = 0; i < op->nin; i++)
         if (op->in[i]->def && fu->of[op->in[i]->def->id]) def[ndefs++] = op->in[i]->def;
     if (ndefs > 1) qsort(def, (size_t)ndefs, sizeof *def, by_id);
-    while (ndefs-- > 0) add_if_fits(fu, fu->of[def[ndefs]->id], set, &n, op);
+    while (ndefs-- > 0) {
+        set[n] = fu->of[def[ndefs]->id];
+        if (is_new(&tried, set, n)) n += fits(fu, set, n + 1, op);
+    }
     for (int id = op->id - 1; !n && id >= MAX(0, op->id - SIBLING_REACH); id--) {
-        Group *g = fu->of[id];
-        if (g && reads_same_tensor(g, op)) add_if_fits(fu, g, set, &n, op);
+        set[0] = fu->of[id];
+        if (set[0] && is_new(&tried, set, 0) && reads_same_tensor(set[0], op))
+            n += fits(fu, set, 1, op);
     }
     return n;
 }
@@ -145,6 +171,7 @@ static void unite(Fuse *fu, Group **set, int n, Op *op) {
     int count = gather(set, n, op, ops);
     Group *g = n ? set[0] : NEW(fu->mem, Group);
     g->n = 0;
+    g->space = fu->fitted;
     for (int i = 0; i < count; i++) {
         PUSH(fu->mem, g->op, g->n, g->cap, ops[i]);
         fu->of[ops[i]->id] = g;
