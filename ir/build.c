@@ -332,3 +332,25 @@ Value *op_add_result(Op *op, Type ty) {
     op->out = append_pointer(mem, op->out, op->nout++, v);
     return v;
 }
+
+void op_add_operand(Op *op, Value *v) {
+    op->in = append_pointer(op->fn->mod->mem, op->in, op->nin++, v);
+}
+
+void op_drop_operand(Op *op, int i) {
+    op->nin--;
+    memmove(op->in + i, op->in + i + 1, (size_t)(op->nin - i) * sizeof *op->in);
+}
+
+static void drop_result(Op *op, int r) {
+    op->nout--;
+    memmove(op->out + r, op->out + r + 1, (size_t)(op->nout - r) * sizeof *op->out);
+    for (int i = r; i < op->nout; i++) op->out[i]->nth = i;
+}
+
+void func_drop_result(Func *f, int r, Op *const *call, int n) {
+    size_t behind = (size_t)(--f->nret - r);
+    memmove(f->ret + r, f->ret + r + 1, behind * sizeof *f->ret);
+    memmove(f->alias + r, f->alias + r + 1, behind * sizeof *f->alias);
+    for (int i = 0; i < n; i++) drop_result(call[i], r);
+}

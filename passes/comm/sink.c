@@ -278,20 +278,10 @@ static Value *add_as_made(Func *f, Op *last) {
     return first;
 }
 
-/* Result j of the call, which nobody reads. */
-static void drop_result(Op *call, Func *callee, int j) {
-    size_t behind = (size_t)(--callee->nret - j);
-    memmove(callee->ret + j, callee->ret + j + 1, behind * sizeof *callee->ret);
-    memmove(callee->alias + j, callee->alias + j + 1, behind * sizeof *callee->alias);
-    memmove(call->out + j, call->out + j + 1, behind * sizeof *call->out);
-    call->nout--;
-    for (int i = j; i < call->nout; i++) call->out[i]->nth = i;
-}
-
 /* Result j of the call is a sum with result `other`. What it is added to begins with may be
  * the accumulator that the caller's result is over. */
 static void join_results(Sink *s, Op *call, Func *callee, int j, int other) {
-    drop_result(call, callee, other);
+    func_drop_result(callee, other, &call, 1);
     j -= other < j;
     const Value *first = add_as_made(callee, callee->ret[j]->def);
     bool sum = !first->def && value_uses(callee, first) == 1;

@@ -224,15 +224,35 @@ static Op *make_loop(TileGroup *g) {
     return l.call;
 }
 
-/* The loop around the first result of the op that has a group; NULL: none has. */
-static Op *tile_around(const Op *op, const PassOptions *o) {
-    Op *call = NULL;
-    for (int i = 0; i < op->nout && !call; i++) {
+/* The largest value that an op makes of those with fewer bytes than `below`, or with as many
+ * and made behind `last`. NULL: there is none. */
+static Value *next_largest(const Func *f, int64_t below, const Value *last) {
+    Value *best = NULL;
+    bool behind = !last;
+    for (Op *op = f->first; op; op = op->next)
+        for (int i = 0; i < op->nout; i++) {
+            Value *v = op->out[i];
+            int64_t bytes = type_bytes(&v->ty);
+            bool left = bytes < below || (bytes == below && behind);
+            if (left && (!best || bytes > type_bytes(&best->ty))) best = v;
+            behind |= v == last;
+        }
+    return best;
+}
+
+/* The largest values first: a loop around a smaller one could take from the group of a larger
+ * one. */
+static void tile_func(Func *f, const PassOptions *o) {
+    Value *last = NULL, *v;
+    int64_t below = INT64_MAX;
+    while ((v = next_largest(f, below, last)) && type_bytes(&v->ty) > o->tile_bytes) {
         TileGroup g = {0};
-        if (tile_group_find(&g, op->out[i], o)) call = make_loop(&g);
+        Op *call = tile_group_find(&g, v, o) ? make_loop(&g) : NULL;
         arena_free(g.mem);
+        below = type_bytes(&v->ty);
+        last = call ? NULL : v;
+        if (call) op_func(call)->calls++;
     }
-    return call;
 }
 
 /* calls: of each function, those that are loops. */
@@ -248,11 +268,6 @@ static void count_loops(Module *m) {
 void pass_tile(Module *m, const PassOptions *o) {
     if (!o->tile_bytes) return;
     count_loops(m);
-    for (Func *f = m->first; f; f = f->next) {
-        for (Op *op = f->first, *next; op && !f->calls; op = next) {
-            Op *call = tile_around(op, o);
-            if (call) op_func(call)->calls++;
-            next = call ? call->next : op->next;
-        }
-    }
+    for (Func *f = m->first; f; f = f->next)
+        if (!f->calls) tile_func(f, o);
 }

@@ -53,13 +53,6 @@ static Value *rounded(Op *call, int i, DType to) {
     return made;
 }
 
-static void add_last_operand(Op *call, Value *v) {
-    Value **in = NEW_ARRAY(call->fn->mod->mem, Value *, (size_t)call->nin + 1);
-    memcpy(in, call->in, (size_t)call->nin * sizeof *in);
-    in[call->nin++] = v;
-    call->in = in;
-}
-
 /* All casts of the argument to this type go; false: it stays in the function, since a stack
  * would have to be handed on twice. */
 static bool hoist_argument(Func *f, const Calls *c, int i, DType to) {
@@ -80,7 +73,7 @@ static bool hoist_argument(Func *f, const Calls *c, int i, DType to) {
         if (alone)
             c->op[k]->in[i] = v;
         else
-            add_last_operand(c->op[k], v);
+            op_add_operand(c->op[k], v);
     }
     for (Op *op = f->first, *next; op; op = next) {
         next = op->next;

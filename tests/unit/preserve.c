@@ -456,8 +456,8 @@ TEST(each_pass_alone) {
 /* These change nothing in programs of one rank; sharded_ir, overlap and pipeline have
  * others. (meet changes no program at all: it only refuses some.) */
 static const char *const for_ranks[] = {
-    "seed", "zero",     "cut",  "halve", "shard",  "reshard", "collect",
-    "keep", "pipeline", "meet", "stage", "bucket", "overlap"};
+    "seed", "zero",     "cut",  "halve", "shard", "reshard", "collect",
+    "keep", "pipeline", "meet", "stage", "ahead", "bucket",  "overlap"};
 
 static bool changed[64]; /* by pass */
 

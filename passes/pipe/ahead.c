@@ -1,0 +1,420 @@
+/* ahead.c - what backward begins with is done at the end of forward, where forward makes a
+ * large value for it alone: then the value is not saved, and pass tile finds all that reads
+ * it in one function. Level local.
+ *     @f: %l = dot %x, %w; ...; return %l    @b: %d = xent_grad %l, ..., %g; %dx = dot %d, %w
+ *     %l = call %x, %w {fn=@f}; %dx = call %g, %l, %w {fn=@b}
+ *  -> @f: %l = dot %x, %w; ...; %d = xent_grad %l, ..., %g; %dx = dot %d, %w; return %dx
+ *     %dx = call %x, %w, %g {fn=@f}; call %dx {fn=@b}
+ * Sums that such values are added to are carried from one forward to the next instead of from
+ * one backward to the next, in the same order. */
+#include "passes/passes.h"
+
+/* Where an argument of backward comes from, in every pair of calls. */
+typedef enum From { FROM_LATER, FROM_FORWARD, FROM_BEFORE, FROM_LAST } From;
+
+typedef struct Source {
+    From from;
+    int nth; /* FROM_FORWARD: result of forward; FROM_LAST: of the backward before */
+    Value *forward; /* forward's value of it; NULL: it has none yet */
+} Source;
+
+typedef struct Ahead {
+    Arena *mem;
+    Func *caller, *fwd, *bwd;
+    Op **first, **second; /* the calls of each pair, in order */
+    int n;
+    bool *seed;       /* by argument of bwd: it is large, and the reason */
+    int64_t elements; /* of a seed */
+    Source *source;   /* by argument of bwd */
+    bool *early;      /* by value id of bwd: forward can have it */
+    bool *moves;      /* by op id of bwd: it is done in forward */
+    bool *copied;     /* by op id of bwd: forward does it as well, for those that move */
+} Ahead;
+
+static bool is_pure(const Op *op) {
+    return !op_has(op, F_EFFECT | F_CALL | F_COMM);
+}
+
+/* ---- the pairs of calls ---- */
+
+static int count_calls(const Module *m, const Func *f) {
+    int n = 0;
+    for (const Func *g = m->first; g; g = g->next)
+        for (const Op *op = g->first; op; op = op->next) n += op_callee(op) == f;
+    return n;
+}
+
+/* All calls of both functions are pairs, each forward before its backward, in one order. */
+static bool find_pairs(Ahead *a, int operand) {
+    const Module *m = a->caller->mod;
+    int calls = count_calls(m, a->bwd);
+    if (count_calls(m, a->fwd) != calls) return false;
+    a->first = NEW_ARRAY(a->mem, Op *, (size_t)calls + 1);
+    a->second = NEW_ARRAY(a->mem, Op *, (size_t)calls + 1);
+    a->n = 0;
+    for (Op *op = a->caller->first; op; op = op->next) {
+        if (op_callee(op) != a->bwd) continue;
+        Op *from = op->in[operand]->def;
+        if (call_of(op).loop || op_callee(from) != a->fwd || call_of(from).loop)
+            return false;
+        if (a->n && a->first[a->n - 1]->id >= from->id) return false;
+        a->first[a->n] = from;
+        a->second[a->n++] = op;
+    }
+    return a->n == calls;
+}
+
+/* ---- what forward can have ---- */
+
+/* By value id of the caller: is it there before the forward of pair p, or could it be? */
+static bool *given_before(const Ahead *a, int p) {
+    bool *given = NEW_ARRAY(a->mem, bool, (size_t)a->caller->nvalues + 1);
+    for (int i = 0; i < a->caller->narg; i++) given[a->caller->arg[i]->id] = true;
+    for (const Op *op = a->caller->first; op != a->second[p]; op = op->next) {
+        bool can = op->id < a->first[p]->id || is_pure(op);
+        for (int i = 0; i < op->nin; i++) can &= given[op->in[i]->id];
+        can |= op->id < a->first[p]->id;
+        for (int i = 0; i < op->nout; i++) given[op->out[i]->id] = can;
+    }
+    return given;
+}
+
+static bool all_from_forward(const Ahead *a, int i, int nth) {
+    for (int p = 0; p < a->n; p++) {
+        const Value *v = a->second[p]->in[i];
+        if (v->def != a->first[p] || v->nth != nth) return false;
+    }
+    return true;
+}
+
+/* The result of backward that overwrites argument i and that the next backward takes as the
+ * same argument, and nobody else; -1: there is none. */
+static int carried_result(const Ahead *a, int i) {
+    int r = 0;
+    while (r < a->bwd->nret && a->bwd->alias[r] != i) r++;
+    if (r == a->bwd->nret) return -1;
+    for (int p = 0; p + 1 < a->n; p++) {
+        const Value *v = a->second[p]->out[r];
+        if (a->second[p + 1]->in[i] != v || value_uses(a->caller, v) != 1) return -1;
+    }
+    return r;
+}
+
+static void find_sources(Ahead *a) {
+    a->source = NEW_ARRAY(a->mem, Source, (size_t)a->bwd->narg + 1);
+    bool **given = NEW_ARRAY(a->mem, bool *, (size_t)a->n);
+    for (int p = 0; p < a->n; p++) given[p] = given_before(a, p);
+    for (int i = 0; i < a->bwd->narg; i++) {
+        const Value *v = a->second[0]->in[i];
+        Source *s = &a->source[i];
+        int carried = carried_result(a, i);
+        bool before = true;
+        for (int p = 0; p < a->n; p++) before &= given[p][a->second[p]->in[i]->id];
+        if (v->def == a->first[0] && all_from_forward(a, i, v->nth))
+            *s = (Source){FROM_FORWARD, v->nth, a->fwd->ret[v->nth]};
+        else if (carried >= 0 && given[0][v->id])
+            *s = (Source){FROM_LAST, carried, NULL};
+        else if (before)
+            *s = (Source){FROM_BEFORE, 0, NULL};
+    }
+}
+
+/* ---- what moves ---- */
+
+static bool is_as_large(const Ahead *a, const Value *v) {
+    return type_count(&v->ty) >= a->elements;
+}
+
+/* Is the value the large one, or made of it and as large? */
+static bool is_large(const Ahead *a, const Value *v) {
+    return v->def ? a->moves[v->def->id] && is_as_large(a, v) : a->seed[v->nth];
+}
+
+static bool reads_large(const Ahead *a, const Op *op) {
+    for (int i = 0; i < op->nin; i++)
+        if (is_large(a, op->in[i])) return true;
+    return false;
+}
+
+/* Is the value a sum that is carried, or one with something added that nobody else reads? */
+static bool is_sum(const Ahead *a, const bool *adds, const Value *v) {
+    if (value_uses(a->bwd, v) != 1) return false;
+    return v->def ? adds[v->def->id] : a->source[v->nth].from == FROM_LAST;
+}
+
+/* Does the op add what moves to such a sum? */
+static bool adds_up(const Ahead *a, const bool *adds, const Op *op) {
+    bool sum = false, moves = true;
+    for (int i = 0; i < op->nin; i++) {
+        const Value *v = op->in[i];
+        if (is_sum(a, adds, v))
+            sum = true;
+        else
+            moves &= v->def && a->moves[v->def->id];
+    }
+    return sum && moves && op->nin > 1;
+}
+
+/* Marks what reads large values, and what those need. False: some of it must wait for what
+ * comes after forward. */
+static bool find_moves(Ahead *a) {
+    a->early = NEW_ARRAY(a->mem, bool, (size_t)a->bwd->nvalues + 1);
+    a->moves = NEW_ARRAY(a->mem, bool, (size_t)a->bwd->nops + 1);
+    a->copied = NEW_ARRAY(a->mem, bool, (size_t)a->bwd->nops + 1);
+    bool *needed = NEW_ARRAY(a->mem, bool, (size_t)a->bwd->nvalues + 1);
+    bool *adds = NEW_ARRAY(a->mem, bool, (size_t)a->bwd->nops + 1);
+    for (int i = 0; i < a->bwd->narg; i++)
+        a->early[a->bwd->arg[i]->id] = a->source[i].from != FROM_LATER;
+    for (Op *op = a->bwd->first; op; op = op->next) {
+        bool early = !op_has(op, F_EFFECT | F_CALL);
+        for (int i = 0; i < op->nin; i++) early &= a->early[op->in[i]->id];
+        for (int i = 0; i < op->nout; i++) a->early[op->out[i]->id] = early;
+        adds[op->id] = adds_up(a, adds, op);
+        a->moves[op->id] = adds[op->id] || reads_large(a, op);
+        if (a->moves[op->id] && !early) return false;
+    }
+    for (Op *op = a->bwd->last; op; op = op->prev) {
+        bool need = a->moves[op->id];
+        for (int i = 0; i < op->nout; i++) need |= needed[op->out[i]->id];
+        if (!need) continue;
+        bool dear = op_has(op, F_DENSE | F_COMM);
+        for (int i = 0; i < op->nout; i++) dear |= is_as_large(a, op->out[i]);
+        if (dear) a->moves[op->id] = true;
+        a->copied[op->id] = !a->moves[op->id];
+        for (int i = 0; i < op->nin; i++) needed[op->in[i]->id] = true;
+    }
+    return true;
+}
+
+/* Is the value read in what stays of backward? */
+static bool read_later(const Ahead *a, const Value *v) {
+    for (const Op *op = a->bwd->first; op; op = op->next)
+        for (int i = 0; i < op->nin; i++)
+            if (op->in[i] == v && !a->moves[op->id]) return true;
+    return false;
+}
+
+/* Is it a result of backward that overwrites nothing? */
+static bool is_result(const Ahead *a, const Value *v) {
+    for (int r = 0; r < a->bwd->nret; r++)
+        if (a->bwd->ret[r] == v && a->bwd->alias[r] < 0) return true;
+    return false;
+}
+
+/* All that is added to a carried sum is added in forward, or nothing. */
+static bool keeps_sum(const Ahead *a, int arg) {
+    const Value *v = a->bwd->arg[arg];
+    const Op *made = a->bwd->ret[a->source[arg].nth]->def;
+    for (const Op *op = a->bwd->first; op; op = op->next)
+        for (int i = 0; i < op->nin; i++) {
+            bool ahead = a->moves[op->id] || a->copied[op->id];
+            if (op->in[i] != v || !ahead) continue;
+            bool all = a->moves[op->id] && made && a->moves[made->id];
+            if (!all || value_uses(a->bwd, v) != 1) return false;
+        }
+    return true;
+}
+
+/* Nobody else reads the large values, and what is saved instead has fewer bytes. */
+static bool is_gain(const Ahead *a) {
+    int64_t less = 0, more = 0;
+    for (int i = 0; i < a->bwd->narg; i++) {
+        if (a->source[i].from == FROM_LAST && !keeps_sum(a, i)) return false;
+        if (!a->seed[i]) continue;
+        less += type_bytes(&a->bwd->arg[i]->ty);
+        for (int p = 0; p < a->n; p++)
+            if (value_uses(a->caller, a->second[p]->in[i]) != 1) return false;
+    }
+    for (const Op *op = a->bwd->first; op; op = op->next)
+        for (int i = 0; a->moves[op->id] && i < op->nout; i++)
+            if (read_later(a, op->out[i]) || is_result(a, op->out[i]))
+                more += type_bytes(&op->out[i]->ty);
+    return more < less;
+}
+
+/* ---- moving ---- */
+
+/* What this operand of a second call needs is done before the first one. */
+static void raise(Ahead *a, int p, const Value *v) {
+    bool *needed = NEW_ARRAY(a->mem, bool, (size_t)a->caller->nvalues + 1);
+    Op **op = NEW_ARRAY(a->mem, Op *, (size_t)a->caller->nops + 1);
+    int n = 0;
+    needed[v->id] = true;
+    for (Op *o = a->second[p]->prev; o != a->first[p]; o = o->prev) {
+        bool need = false;
+        for (int i = 0; i < o->nout; i++) need |= needed[o->out[i]->id];
+        for (int i = 0; need && i < o->nin; i++) needed[o->in[i]->id] = true;
+        if (need) op[n++] = o;
+    }
+    Builder b = build_before(a->first[p]);
+    while (n-- > 0) {
+        Op *made = op_again(&b, op[n], op[n]->in);
+        for (int i = 0; i < made->nout; i++) {
+            made->out[i]->id = op[n]->out[i]->id;
+            func_replace(a->caller, op[n]->out[i], made->out[i]);
+        }
+        made->id = a->first[p]->id;
+        op_remove(op[n]);
+    }
+}
+
+/* The argument of forward that has in all pairs what backward has as argument i. */
+static Value *same_argument(const Ahead *a, int i) {
+    for (int k = 0; k < a->fwd->narg; k++) {
+        bool same = true;
+        for (int p = 0; p < a->n; p++) same &= a->first[p]->in[k] == a->second[p]->in[i];
+        if (same) return a->fwd->arg[k];
+    }
+    return NULL;
+}
+
+static Value *argument_of_forward(Ahead *a, int i) {
+    const Value *arg = a->bwd->arg[i];
+    Source *s = &a->source[i];
+    if (s->forward) return s->forward;
+    if (s->from == FROM_BEFORE) s->forward = same_argument(a, i);
+    if (s->forward) return s->forward;
+    for (int p = 0; p < a->n; p++) {
+        bool before = p == 0 || s->from == FROM_BEFORE;
+        if (before) raise(a, p, a->second[p]->in[i]);
+        op_add_operand(a->first[p], a->second[p]->in[i]);
+    }
+    s->forward = func_arg(a->fwd, arg->name, arg->ty);
+    s->forward->grad_of = arg->grad_of;
+    return s->forward;
+}
+
+/* Forward's copies of the ops; map: by value id of backward. */
+static void copy_ops(Ahead *a, Value **map) {
+    Builder b = build_at_end(a->fwd);
+    for (Op *op = a->bwd->first; op; op = op->next) {
+        if (!a->moves[op->id] && !a->copied[op->id]) continue;
+        for (int i = 0; i < op->nin; i++) {
+            const Value *v = op->in[i];
+            if (!v->def) map[v->id] = argument_of_forward(a, v->nth);
+        }
+        op_clone(&b, op, map);
+    }
+}
+
+/* One more result of forward; returns its number. */
+static int add_result(Ahead *a, const Value *v, Value *made, int alias) {
+    int nth = func_ret(a->fwd, made, alias);
+    for (int p = 0; p < a->n; p++) {
+        Value *out = op_add_result(a->first[p], v->ty);
+        out->name = v->name;
+        out->grad_of = v->grad_of;
+    }
+    return nth;
+}
+
+/* Result r of backward, which forward makes as its result nth. */
+static void take_result(Ahead *a, int r, int nth) {
+    for (int p = 0; p < a->n; p++)
+        func_replace(a->caller, a->second[p]->out[r], a->first[p]->out[nth]);
+    func_drop_result(a->bwd, r, a->second, a->n);
+}
+
+static void take_results(Ahead *a, Value *const *map, int *nth) {
+    for (int r = a->bwd->nret - 1; r >= 0; r--) {
+        const Value *v = a->bwd->ret[r];
+        if (!v->def || !a->moves[v->def->id]) continue;
+        int over = a->bwd->alias[r];
+        const Value *sum = over >= 0 ? a->source[over].forward : NULL;
+        int at = add_result(a, v, map[v->id], sum && !sum->def ? sum->nth : -1);
+        nth[v->id] = at + 1;
+        take_result(a, r, at);
+    }
+}
+
+/* What the rest of backward reads of it. */
+static void save_results(Ahead *a, Value *const *map, const int *nth) {
+    for (Op *op = a->bwd->first; op; op = op->next)
+        for (int i = 0; a->moves[op->id] && i < op->nout; i++) {
+            Value *v = op->out[i];
+            if (!read_later(a, v)) continue;
+            int at = nth[v->id] ? nth[v->id] - 1 : add_result(a, v, map[v->id], -1);
+            Value *arg = func_arg(a->bwd, v->name, v->ty);
+            arg->grad_of = v->grad_of;
+            func_replace(a->bwd, v, arg);
+            for (int p = 0; p < a->n; p++)
+                op_add_operand(a->second[p], a->first[p]->out[at]);
+        }
+}
+
+static void drop_unread(Ahead *a) {
+    func_remove_dead(a->bwd);
+    for (int i = a->bwd->narg - 1; i >= 0; i--) {
+        bool over = false;
+        for (int r = 0; r < a->bwd->nret; r++) over |= a->bwd->alias[r] == i;
+        if (over || value_uses(a->bwd, a->bwd->arg[i])) continue;
+        func_drop_arg(a->bwd, i);
+        for (int p = 0; p < a->n; p++) op_drop_operand(a->second[p], i);
+    }
+    for (int r = a->fwd->nret - 1; r >= 0; r--) {
+        int uses = 0;
+        for (int p = 0; p < a->n; p++) uses += value_uses(a->caller, a->first[p]->out[r]);
+        if (!uses) func_drop_result(a->fwd, r, a->first, a->n);
+    }
+    func_remove_dead(a->fwd);
+}
+
+static void move(Ahead *a) {
+    Value **map = NEW_ARRAY(a->mem, Value *, (size_t)a->bwd->nvalues + 1);
+    int *nth = NEW_ARRAY(a->mem, int, (size_t)a->bwd->nvalues + 1);
+    copy_ops(a, map);
+    take_results(a, map, nth);
+    save_results(a, map, nth);
+    drop_unread(a);
+}
+
+/* ---- the module ---- */
+
+/* Gradients of weights that a schedule makes later stay where it makes them. */
+static bool is_pair(const Func *fwd, const Func *bwd) {
+    bool back = bwd->task == TASK_BACKWARD || bwd->task == TASK_INPUTS;
+    return fwd->task == TASK_FORWARD && back && fwd->chunk == bwd->chunk;
+}
+
+/* Those are large that are as this one: the parts of a micro-batch have one each. */
+static void find_seeds(Ahead *a, int operand) {
+    const Type *ty = &a->bwd->arg[operand]->ty;
+    a->seed = NEW_ARRAY(a->mem, bool, (size_t)a->bwd->narg);
+    a->elements = type_count(ty);
+    for (int i = 0; i < a->bwd->narg; i++)
+        a->seed[i] =
+            a->source[i].from == FROM_FORWARD && type_equal(&a->bwd->arg[i]->ty, ty);
+}
+
+static bool visit(const PassOptions *o, Op *op, int operand) {
+    const Value *v = op->in[operand];
+    if (!v->def || !op_callee(v->def) || type_bytes(&v->ty) <= o->tile_bytes)
+        return false;
+    if (!is_pair(op_func(v->def), op_func(op))) return false;
+    Ahead a = {.mem = arena_new(), .caller = op->fn};
+    a.fwd = op_func(v->def);
+    a.bwd = op_func(op);
+    func_number(a.caller);
+    func_number(a.bwd);
+    bool moved = find_pairs(&a, operand);
+    if (moved) {
+        find_sources(&a);
+        find_seeds(&a, operand);
+        moved = a.seed[operand] && find_moves(&a) && is_gain(&a);
+    }
+    if (moved) move(&a);
+    arena_free(a.mem);
+    return moved;
+}
+
+static void visit_call(const PassOptions *o, Op *op) {
+    for (int i = 0; i < op->nin; i++)
+        if (visit(o, op, i)) i = -1;
+}
+
+void pass_ahead(Module *m, const PassOptions *o) {
+    if (!o->tile_bytes) return;
+    for (Func *f = m->first; f; f = f->next)
+        for (Op *op = f->first; op; op = op->next)
+            if (op_callee(op)) visit_call(o, op);
+}
