@@ -411,9 +411,10 @@ Op *op_clone(Builder *b, const Op *op, Value **map /* by value id, filled */);
 /* A copy under a name of its own. */
 Func *func_clone(const Func *f, const char *name, Role role);
 Value *op_add_result(Op *op, Type ty); /* one more result of a call, say */
-void op_add_operand(Op *op, Value *v);     /* the last one */
+void op_add_operand(Op *op, Value *v); /* the last one */
 void op_drop_operand(Op *op, int i);
-void func_drop_result(Func *f, int r, Op *const *call, int n); /* of it and of its n calls */
+void func_drop_result(Func *f, int r, Op *const *call,
+                      int n); /* of it and of its n calls */
 
 /* graph.c */
 void func_number(Func *f); /* dense ids for values and ops */
