@@ -355,8 +355,13 @@ static void keep_in_parts(Pair *p, const Op *last, const PassOptions *o) {
 static void split(Module *m, Pair *p, Op *last, Value **cot, int ncot, Value **grads,
                   const PassOptions *o) {
     Func *w = p->fwd;
-    LayerSeen layer = {w,     last,       p->loop ? p->carry : 0,
-                       grads, p->f->narg, o->remake_elementwise};
+    LayerSeen layer = {.w = w,
+                       .last = last,
+                       .carry = p->loop ? p->carry : 0,
+                       .grads = grads,
+                       .ngrads = p->f->narg,
+                       .elementwise = o->remake_elementwise,
+                       .options = o};
     if (last && p->loop && o->layer_seen) o->layer_seen(&layer, o->layer_ctx);
     if (last) make_again(&layer, p->remake);
     keep_in_parts(p, last, o);

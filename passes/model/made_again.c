@@ -1,6 +1,6 @@
 /* made_again.c - see made_again.h. */
 #include "passes/model/made_again.h"
-#include "passes/passes.h"
+#include "passes/estimate/op_size.h"
 
 const char *made_again_policy(const Op *call) {
     const Attr *a = op_attr(call, "remake");
@@ -219,22 +219,22 @@ void make_again(const LayerSeen *l, const char *policy) {
 
 /* ---- what it costs ---- */
 
-static double seconds_of(const Op *op) {
-    static const double flops_per_second = 2 * 25e9, bytes_per_second = 10e9;
-    double bytes = 0, flops = op_flops(op);
-    if (op_has(op, F_VIEW)) return 0;
-    if (flops > 0) return flops / flops_per_second;
-    for (int i = 0; i < op->nin; i++) bytes += (double)type_bytes(&op->in[i]->ty);
-    for (int i = 0; i < op->nout; i++) bytes += (double)type_bytes(&op->out[i]->ty);
-    return bytes / bytes_per_second;
+static const MachineRank *rank_of(const LayerSeen *l) {
+    const Machine *m = machine_of_passes(l->options);
+    GroupShape all = group_shape(m, &l->w->mod->mesh, 0, MAX(l->options->stages, 1));
+    return machine_rank(m, all.host_ranks, l->options->threads);
 }
 
 double made_again_seconds(Arena *mem, const LayerSeen *l, const char *policy,
                           bool **kept) {
     Remake r = remake_of(mem, l, policy);
+    const MachineRank *rank = rank_of(l);
     double seconds = 0;
     for (const Op *op = l->w->first; op != l->last->next; op = op->next) {
-        if (r.again[op->id]) seconds += seconds_of(op);
+        if (r.again[op->id] && !op_has(op, F_VIEW)) {
+            OpSize size = op_size(mem, op, true, NULL);
+            seconds += op_size_seconds(machine_of_passes(l->options), rank, &size);
+        }
         for (int i = 0; i < op->nout; i++) {
             int v = op->out[i]->id;
             r.kept[v] = (r.kept[v] || r.wanted[v]) && !r.again[op->id];

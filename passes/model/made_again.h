@@ -12,7 +12,7 @@
  * again with the sum, and so is a view. */
 #ifndef STATOR_MADE_AGAIN_H
 #define STATOR_MADE_AGAIN_H
-#include "ir/ir.h"
+#include "passes/passes.h"
 
 const char *made_again_policy(const Op *call); /* NULL: nothing is said */
 
@@ -25,14 +25,15 @@ typedef struct LayerSeen {
     Value **grads;
     int ngrads;
     bool elementwise; /* option remake_elementwise */
+    const PassOptions *options;
 } LayerSeen;
 
 /* Makes again before backward what it reads of the values that `policy` names, and what is
  * an argument that no run changes, with its elements in other places or rounded. */
 void make_again(const LayerSeen *layer, const char *policy);
-/* Seconds of work that this would add to backward, on a core that does 25 thousand million
- * multiplications and additions and moves 10 GB a second. kept: by value id (func_number),
- * is it kept for backward or for what is made again? */
+/* Seconds of work that this would add to backward, on the machine of the options, if a rank did
+ * it for all. kept: by value id (func_number), is it kept for backward or for what is made
+ * again? */
 double made_again_seconds(Arena *mem, const LayerSeen *layer, const char *policy,
                           bool **kept);
 

@@ -156,3 +156,39 @@ TEST(without_a_limit) {
                 "max_device_memory");
     arena_free(mem);
 }
+
+/* ---- seconds of the machine ---- */
+
+/* Seconds of making again the group that has this value, on a machine where products and
+ * what has products inside reach these shares of the peak. */
+static double seconds_again(const char *value, double reached, double inner_reached) {
+    Arena *mem = arena_new();
+    const char *file = path_join(mem, temp_dir(), "machine.yaml");
+    const char *text = arena_printf(
+        mem,
+        "name: m\nreached: %g\ninner_reached: %g\n"
+        "links: {host: {start_us: 1, gbytes: 10}}\n"
+        "ranks: [{f32_gflops: 100, bf16_gflops: 200, memory: {bytes: [1000], gbytes: "
+        "[20]}}]\n",
+        reached, inner_reached);
+    EXPECT(!file_write_atomic(file, text, strlen(text)));
+    RecomputeMenu m = recompute_menu(
+        mem, job_of(mem, plan_gpt2, arena_printf(mem, "context.machine %s", file)));
+    double seconds = 0;
+    for (int g = 0; g < m.n; g++)
+        if (strstr(m.group[g], value)) seconds = m.seconds[1u << g];
+    arena_free(mem);
+    return seconds;
+}
+
+/* Where attention has an eighth of its rate it takes seven times its seconds more, with a
+ * quarter three times; products take as long, and longer where they are slower. */
+TEST(work_is_that_of_the_machine) {
+    double at_once = seconds_again("lse", 1, 1), quarter = seconds_again("lse", 1, 0.25),
+           eighth = seconds_again("lse", 1, 0.125);
+    double product = seconds_again("q,k,v", 1, 1);
+    EXPECT(at_once > 0 && quarter > at_once && product > 0);
+    EXPECT_NEAR((eighth - at_once) / (quarter - at_once), 7.0 / 3, 1e-9);
+    EXPECT_NEAR(seconds_again("q,k,v", 1, 0.125) / product, 1, 1e-12);
+    EXPECT(seconds_again("q,k,v", 0.25, 1) > 2 * product);
+}
