@@ -37,6 +37,10 @@ typedef struct Mesh {
         const char *name;
         int size;
     } axis[MAX_AXES];
+    /* How the ranks of all stages are numbered: axes from that on in which neighbouring ranks
+     * differ, `naxes` for the stage. norder 0: axis naxes - 1, ..., axis 0, the stage. */
+    int norder;
+    uint8_t order[MAX_AXES + 1];
 } Mesh;
 
 /* A tensor type: `f32[8:dp,64]+tp` is 8 x 64 floats, dimension 0 split over axis dp, a
@@ -468,6 +472,14 @@ int mesh_group_size(const Mesh *m, Axes axes);
  * member of that group. */
 int mesh_group_coord(const Mesh *m, int rank, Axes axes);
 int mesh_group_member(const Mesh *m, int rank, Axes axes, int k);
+/* The k-th of what ranks are numbered by, neighbours first: an axis; naxes for the stage. */
+int mesh_axis_at(const Mesh *m, int k);
+/* Ranks of all stages together from one coordinate of an axis to the next; axis naxes: from one
+ * stage to the next. */
+int mesh_stride(const Mesh *m, int stages, int axis);
+/* Which of all ranks is rank `nth` of a stage; and back. */
+int mesh_rank_at(const Mesh *m, int stages, int stage, int nth);
+void mesh_place(const Mesh *m, int stages, int rank, int *stage, int *nth);
 /* Runs function `f` on every rank: arg[rank][i], ret[rank][i] (allocated in mem). At
  * level planned the values really live in the planned frames, and a result that
  * overwrites an argument is that argument. */

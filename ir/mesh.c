@@ -1,6 +1,7 @@
-/* mesh.c - ranks as points of a mesh, their groups, and which part of a tensor a rank
+/* mesh.c - ranks of a stage as points of a mesh, their groups, and which part of a tensor a rank
  * has. A rank's group is made of the ranks that differ from it in some axes only, in the
- * order of their numbers. */
+ * order of their numbers in the stage. Which of all ranks one of a stage is, the mesh's order
+ * says. */
 #include "ir/ir.h"
 #include <stdlib.h>
 
@@ -72,6 +73,36 @@ int mesh_group_member(const Mesh *m, int rank, Axes axes, int k) {
         stride *= m->axis[a].size;
     }
     return rank;
+}
+
+int mesh_axis_at(const Mesh *m, int k) {
+    if (m->norder) return m->order[k];
+    return k < m->naxes ? m->naxes - 1 - k : m->naxes;
+}
+
+int mesh_stride(const Mesh *m, int stages, int axis) {
+    int stride = 1;
+    for (int k = 0; mesh_axis_at(m, k) != axis; k++) {
+        int a = mesh_axis_at(m, k);
+        stride *= a == m->naxes ? stages : m->axis[a].size;
+    }
+    return stride;
+}
+
+int mesh_rank_at(const Mesh *m, int stages, int stage, int nth) {
+    if (!m->norder) return stage * mesh_ranks(m) + nth;
+    int rank = stage * mesh_stride(m, stages, m->naxes);
+    for (int a = 0; a < m->naxes; a++)
+        rank += mesh_coord(m, nth, a) * mesh_stride(m, stages, a);
+    return rank;
+}
+
+void mesh_place(const Mesh *m, int stages, int rank, int *stage, int *nth) {
+    *stage = rank / mesh_stride(m, stages, m->naxes) % stages;
+    *nth = 0;
+    for (int a = 0; a < m->naxes; a++)
+        *nth =
+            *nth * m->axis[a].size + rank / mesh_stride(m, stages, a) % m->axis[a].size;
 }
 
 bool part_fits(const Mesh *mesh, const Type *whole, const Type *local) {

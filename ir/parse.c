@@ -286,6 +286,26 @@ static void parse_stages(Scanner *ps) {
     scan_expect(ps, ")");
 }
 
+/* order(tp, stage, dp): each axis and the stage once. */
+static void parse_order(Scanner *ps) {
+    Mesh *mesh = &ps->m->mesh;
+    unsigned seen = 0;
+    if (!scan_accept(ps, "order")) return;
+    scan_expect(ps, "(");
+    for (int k = 0; k <= mesh->naxes; k++) {
+        if (k) scan_expect(ps, ",");
+        const char *name = scan_id(ps, "the name of an axis, or stage");
+        int a = 0;
+        while (a < mesh->naxes && strcmp(mesh->axis[a].name, name)) a++;
+        if ((a == mesh->naxes && strcmp(name, "stage")) || seen >> a & 1)
+            syntax(ps, NULL, "order has each axis of the mesh once, and stage; not '%s'",
+                   name);
+        seen |= 1u << a;
+        mesh->order[mesh->norder++] = (uint8_t)a;
+    }
+    scan_expect(ps, ")");
+}
+
 static void parse_header(Scanner *ps) {
     scan_expect(ps, "module");
     scan_expect(ps, "@");
@@ -315,6 +335,7 @@ static void parse_header(Scanner *ps) {
     }
     scan_expect(ps, ")");
     parse_stages(ps);
+    parse_order(ps);
     scan_expect(ps, "level");
     scan_expect(ps, "(");
     const char *word;

@@ -183,6 +183,16 @@ static void print_func(Text *t, const Module *m, Func *f) {
     text_add(t, "\n}\n");
 }
 
+static void print_order(Text *t, const Mesh *mesh) {
+    text_add(t, " order(");
+    for (int k = 0; k < mesh->norder; k++) {
+        int a = mesh->order[k];
+        text_add(t, "%s%s", k ? ", " : "",
+                 a == mesh->naxes ? "stage" : mesh->axis[a].name);
+    }
+    text_add(t, ")");
+}
+
 char *module_print(Arena *mem, const Module *m) {
     Text t = text_new(mem);
     text_add(&t, "module @%s mesh(", m->name);
@@ -192,6 +202,7 @@ char *module_print(Arena *mem, const Module *m) {
     }
     text_add(&t, ")");
     if (m->stages) text_add(&t, " stages(%d)", m->stages);
+    if (m->mesh.norder) print_order(&t, &m->mesh);
     text_add(&t, " level(%s)\n", level_name[m->level]);
     for (Func *f = m->first; f; f = f->next) {
         text_add(&t, "\n");

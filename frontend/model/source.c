@@ -264,7 +264,7 @@ static void take_rows(const CkptTensor *t, int64_t first, int64_t count,
         take_values(t, first, values, count);
         return;
     }
-    LayoutWalk w = layout_walk(t->layout, comm_rank());
+    LayoutWalk w = layout_walk(t->layout, comm_place());
     while (layout_next(&w)) {
         int64_t from = MAX(w.global, first), to = MIN(w.global + w.count, first + count);
         if (from >= to) continue;

@@ -8,10 +8,18 @@
 
 /* Axes of the mesh, outermost first: dp replicas, cp parts of the sequence, up the inner
  * parts of a sequence when both algorithms of context parallelism are combined, tp parts of
- * matrices and heads. Neighbouring ranks differ in tp. */
+ * matrices and heads. How ranks are numbered by these and the stage is rank_order. */
 #define SCHEDULE_MAX_BYTES (64u << 20)
 
+/* What ranks are counted by: parallel_config.rank_order has each once, neighbours first. */
+typedef enum RankWord { RANK_TP, RANK_CP, RANK_DP, RANK_PP, RANK_WORDS } RankWord;
+typedef struct RankOrder {
+    uint8_t word[RANK_WORDS]; /* RankWord; all 0: as tp-cp-dp-pp */
+} RankOrder;
+const char *rank_order_text(Arena *mem, const RankOrder *order); /* "tp-cp-dp-pp" */
+
 typedef struct Strategy {
+    RankOrder order;
     int64_t data, context, tensor;
     int64_t ring; /* parts of a sequence whose keys go round; context / ring are exchanged
                         against heads (all-to-all) */
@@ -64,5 +72,10 @@ PassOptions strategy_pass_options(const Config *cfg);
 /* Gives the module its mesh and the passes their seeds. spec NULL: a user's module, whose
  * data are split by role and whose parameters only the user's annotations place. */
 void strategy_apply(const Strategy *s, const ModelSpec *spec, Module *m, PassOptions *o);
+/* Sets how the ranks of a mesh are numbered; stages: of all. Orders that number them alike are
+ * one. */
+void mesh_set_order(Mesh *m, int64_t stages, const RankOrder *order);
+/* Lays it over the processes, where there are several. */
+void strategy_lay_mesh(const Mesh *m, int64_t stages);
 
 #endif

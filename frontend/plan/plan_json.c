@@ -37,7 +37,8 @@ static void add_mesh(const Plan *p, Text *s) {
     text_add(s, "]");
 }
 
-static void add_strategy(const Strategy *t, Text *s) {
+static void add_strategy(const Plan *p, Text *s) {
+    const Strategy *t = &p->job->strategy;
     text_add(s, ",\n  \"strategy\": {\"data_parallel\": %lld", (long long)t->data);
     const Number numbers[] = {{"model_parallel", t->tensor},
                               {"context_parallel", t->context},
@@ -47,6 +48,8 @@ static void add_strategy(const Strategy *t, Text *s) {
     add_numbers(s, ", ", numbers, ARRAY_LEN(numbers));
     add_flag(s, "sequence_parallel", t->sequence_parallel);
     add_flag(s, "vocab_parallel", t->vocab_parallel);
+    if (p->m->mesh.norder)
+        text_add(s, ", \"rank_order\": \"%s\"", rank_order_text(s->mem, &t->order));
     text_add(s, "}");
 }
 
@@ -274,7 +277,7 @@ static void add_notes(const Config *cfg, Text *s) {
 
 void plan_json(const Plan *p, Text *out) {
     add_mesh(p, out);
-    add_strategy(&p->job->strategy, out);
+    add_strategy(p, out);
     if (p->pipe) add_pipeline(p->pipe, out);
     add_work(p, out);
     add_memory(p, out);

@@ -1,5 +1,6 @@
 /* plan_text.c - a plan for people. */
 #include "frontend/plan/plan.h"
+#include "passes/cost/message.h"
 #include <stdlib.h>
 
 enum { BAR_CHARS = 40, GROUPS_SHOWN = 3, MEMBERS_SHOWN = 8 };
@@ -134,12 +135,17 @@ static void add_work(const Out *o) {
 
 /* ---- mesh ---- */
 
+static int stages_of(const Out *o) {
+    return o->p->pipe ? o->p->pipe->schedule->stages : 1;
+}
+
 static void add_group(const Out *o, Axes axes, int first) {
     const Mesh *m = &o->p->m->mesh;
     int n = mesh_group_size(m, axes);
     text_add(o->s, " {");
     for (int k = 0; k < MIN(n, MEMBERS_SHOWN); k++)
-        text_add(o->s, "%s%d", k ? " " : "", mesh_group_member(m, first, axes, k));
+        text_add(o->s, "%s%d", k ? " " : "",
+                 mesh_rank_at(m, stages_of(o), 0, mesh_group_member(m, first, axes, k)));
     text_add(o->s, "%s}", n > MEMBERS_SHOWN ? " ..." : "");
 }
 
@@ -156,9 +162,55 @@ static void add_groups(const Out *o, const char *name, Axes axes) {
     text_add(o->s, "%s\n", groups > GROUPS_SHOWN ? " ..." : "");
 }
 
+static void add_order(const Out *o) {
+    const Plan *p = o->p;
+    if (p->m->mesh.norder)
+        text_add(o->s, "  numbered %s, neighbouring ranks first\n",
+                 rank_order_text(o->s->mem, &p->job->strategy.order));
+}
+
+/* Does a group of the axis, or a pair of neighbouring stages, have ranks of several hosts? */
+static bool crosses_hosts(const Out *o, int axis) {
+    const Plan *p = o->p;
+    const Mesh *m = &p->m->mesh;
+    int stages = stages_of(o);
+    if (axis < m->naxes)
+        return group_shape(p->machine, m, (Axes)(1u << axis), stages).level ==
+               LINK_NETWORK;
+    for (int k = 0; k + 1 < stages; k++)
+        if (stages_shape(p->machine, m, stages, k, k + 1).level == LINK_NETWORK)
+            return true;
+    return false;
+}
+
+static void add_axes_of(const Out *o, bool between, const char *words) {
+    const Mesh *m = &o->p->m->mesh;
+    int n = 0;
+    for (int a = m->naxes; a >= 0; a--) {
+        int size = a == m->naxes ? stages_of(o) : m->axis[a].size;
+        if (size == 1 || crosses_hosts(o, a) != between) continue;
+        text_add(o->s, "%s%s", n++ ? ", " : "", a == m->naxes ? "pp" : m->axis[a].name);
+    }
+    if (n) text_add(o->s, " %s", words);
+}
+
+/* What goes over the network of the machine. */
+static void add_hosts(const Out *o) {
+    const Plan *p = o->p;
+    int all = p->ranks * stages_of(o), host = p->machine ? p->machine->host_ranks : 0;
+    if (!host || host >= all) return;
+    text_add(o->s, "  hosts    %lld of %d ranks: ", (long long)divided_up(all, host),
+             host);
+    size_t before = o->s->n;
+    add_axes_of(o, false, "within a host");
+    if (o->s->n > before) text_add(o->s, "; ");
+    add_axes_of(o, true, "between hosts");
+    text_add(o->s, "\n");
+}
+
 static void add_mesh(const Out *o) {
     const Mesh *m = &o->p->m->mesh;
-    int stages = o->p->pipe ? o->p->pipe->schedule->stages : 1;
+    int stages = stages_of(o);
     text_add(o->s, "\nranks     %d", o->p->ranks * stages);
     if (o->p->pipe) text_add(o->s, " = pp %d", stages);
     for (int a = 0, n = stages > 1; a < m->naxes; a++) {
@@ -177,6 +229,8 @@ static void add_mesh(const Out *o) {
         check(mesh_axes_parse(m, o->p->traffic[i].axes, &axes));
         add_groups(o, o->p->traffic[i].axes, axes);
     }
+    add_order(o);
+    add_hosts(o);
 }
 
 /* ---- memory ---- */

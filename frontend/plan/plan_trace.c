@@ -90,7 +90,8 @@ int plan_trace_write(const RankProgram *p, const RankStep *step, int rank,
     Arena *mem = arena_new();
     Writer w = {.mem = mem, .p = p, .out = text_new(mem)};
     for (int s = 0; s < p->parts.stages; s++) {
-        w.trace = (Trace){.rank = s * p->ranks + rank, .host = p->parts.machine->name};
+        int number = mesh_rank_at(p->parts.mesh, p->parts.stages, s, rank);
+        w.trace = (Trace){.rank = number, .host = p->parts.machine->name};
         add_stage(&w, step, s);
     }
     Text file = text_new(mem);

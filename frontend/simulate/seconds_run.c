@@ -13,8 +13,10 @@ static int axes_sets(const Seconds *s) {
 }
 
 RankPlace seconds_place(const Seconds *s, int rank) {
-    return (RankPlace){rank, rank / s->program.ranks, rank % s->program.ranks,
-                       rank / s->host_ranks};
+    RankPlace p = {.rank = rank, .host = rank / s->host_ranks};
+    mesh_place(s->program.parts.mesh, s->program.parts.stages, rank, &p.stage,
+               &p.of_stage);
+    return p;
 }
 
 static void refuse_shared_cores(const Seconds *s) {

@@ -57,9 +57,7 @@ static Program *make(Arena *mem, const Generator *g, int64_t rows, const Config 
     Module *m = generator_module(mem, &g->source->spec, g->strategy, g->batch, rows,
                                  g->most, &po);
     if (po.hold) source_mark_exact(g->source, model_entry(m), po.narrow);
-    int size[MAX_AXES], stages = (int)MAX(g->strategy->stages, 1);
-    for (int a = 0; a < m->mesh.naxes; a++) size[a] = m->mesh.axis[a].size;
-    if (comm_size() > 1) comm_mesh(stages, m->mesh.naxes, size);
+    strategy_lay_mesh(&m->mesh, g->strategy->stages);
     return program_make(mem, m, forward_passes, &po, &co);
 }
 

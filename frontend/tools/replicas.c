@@ -14,7 +14,7 @@ Replicas *replicas_new(Arena *mem, Generator *g) {
     Replicas *r = NEW(mem, Replicas);
     r->g = g;
     r->n = (int)(s->data * g->batch);
-    r->mine = (comm_rank() - comm_stage_first()) / replica_ranks(s) * (int)g->batch;
+    r->mine = comm_place() % comm_stage_ranks() / replica_ranks(s) * (int)g->batch;
     r->message = NEW_ARRAY(mem, int32_t, (size_t)r->n + 1);
     r->token = NEW_ARRAY(mem, int32_t, (size_t)(r->n * g->prompt_len));
     r->scores = NEW_ARRAY(mem, const float *, (size_t)r->n);
@@ -35,7 +35,7 @@ static void collect_scores(Replicas *r, const float *own) {
     int batch = (int)g->batch, ranks = replica_ranks(g->strategy);
     size_t bytes = (size_t)(g->batch * g->scores_row) * sizeof *own;
     for (int k = 0; k < r->n; k += batch) {
-        int rank = k / batch * ranks;
+        int rank = comm_rank_at(k / batch * ranks);
         const float *from = own;
         if (!has_text(r, k)) continue;
         if (k && comm_rank() == rank) comm_send_bytes(0, own, bytes);

@@ -39,11 +39,7 @@ static void choose_progress(const Train *t) {
 
 void ranks_apply(Train *t, Module *m, PassOptions *o) {
     strategy_apply(&t->job.strategy, job_spec(&t->job), m, o);
-    int size[MAX_AXES];
-    for (int a = 0; a < m->mesh.naxes; a++) size[a] = m->mesh.axis[a].size;
-    int stages = (int)MAX(t->job.strategy.stages, 1);
-    if (comm_size() > 1 && (m->mesh.naxes || stages > 1))
-        comm_mesh(stages, m->mesh.naxes, size);
+    strategy_lay_mesh(&m->mesh, t->job.strategy.stages);
     choose_progress(t);
 }
 
@@ -251,7 +247,7 @@ void feed_batch(const Feed *f, const DataBatch *b, int64_t first_row) {
         const int32_t *from = source_of(s, b);
         check(from);
         from += first_row * s->sample;
-        LayoutWalk w = layout_walk(&s->layout, comm_rank());
+        LayoutWalk w = layout_walk(&s->layout, comm_place());
         while (layout_next(&w)) {
             int32_t *to = (int32_t *)s->to + w.local;
             if (f->zigzag)
@@ -265,7 +261,7 @@ void feed_batch(const Feed *f, const DataBatch *b, int64_t first_row) {
 /* Nothing is outside of a table at 0. */
 void feed_zeros(const Feed *f) {
     for (int k = 0; k < f->n; k++) {
-        LayoutWalk w = layout_walk(&f->slot[k].layout, comm_rank());
+        LayoutWalk w = layout_walk(&f->slot[k].layout, comm_place());
         int32_t *to = f->slot[k].to;
         while (layout_next(&w)) memset(to + w.local, 0, (size_t)w.count * sizeof *to);
     }

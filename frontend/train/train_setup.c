@@ -236,14 +236,14 @@ static void allocate(Train *t) {
 
 /* The hash of the plan of all stages, as `stator plan` has it. */
 static void join_plans(Train *t) {
-    int stages = t->program->stages, ranks = comm_stage_ranks();
+    int stages = t->program->stages;
     if (stages == 1) return;
     Plan plan = plan_read(t->mem, t->program->entry, &t->job);
     const char *all = comm_gather(t->mem, plan.hash, sizeof plan.hash);
     char *first = NEW_ARRAY(t->mem, char, (size_t)stages * sizeof plan.hash);
     for (int k = 0; k < stages; k++)
         memcpy(first + (size_t)k * sizeof plan.hash,
-               all + (size_t)(k * ranks) * sizeof plan.hash, sizeof plan.hash);
+               all + (size_t)comm_first_of_stage(k) * sizeof plan.hash, sizeof plan.hash);
     plan_join_hashes(first, stages, t->plan_hash);
 }
 

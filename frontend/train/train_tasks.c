@@ -29,7 +29,7 @@ static double (*gather_flops(const Train *t, Arena *mem))[TASK_KINDS] {
     plan_read_task_flops(mem, t->program->m, flops);
     if (comm_rank() && tells()) comm_send_bytes(0, flops, bytes);
     for (int k = 1; k < s->stages && !comm_rank(); k++) {
-        comm_receive_bytes(k * comm_stage_ranks(), other, bytes);
+        comm_receive_bytes(comm_first_of_stage(k), other, bytes);
         for (int c = 0; c < s->chunks; c++)
             if (s->stage_of[c] == k) memcpy(flops[c], other[c], sizeof flops[c]);
     }
@@ -115,7 +115,7 @@ static void send_times(const Record *r, const StageTimes *s) {
 }
 
 static StageTimes receive_times(const Record *r, Arena *mem, int stage) {
-    StageTimes s = {.rank = stage * comm_stage_ranks()};
+    StageTimes s = {.rank = comm_first_of_stage(stage)};
     comm_receive_bytes(s.rank, &s.ntasks, sizeof s.ntasks);
     size_t n = (size_t)s.ntasks, steps = (size_t)steps_of(r);
     s.task = NEW_ARRAY(mem, Task, n);

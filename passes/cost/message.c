@@ -60,29 +60,83 @@ static int ranks_of_host(const Machine *m, int ranks) {
     return m->host_ranks ? MIN(m->host_ranks, ranks) : ranks;
 }
 
-/* Members of the group of a rank that are on one host, at most; `first`: rank 0 of the stage. */
-static int most_on_host(const Mesh *mesh, Axes axes, int first, int rank, int host) {
-    int n = mesh_group_size(mesh, axes), most = 0, here = 0, last = -1;
+/* Where hosts end with whole axes, the last of them perhaps with an equal part of one, all groups
+ * lie alike: members on a host. 0: they do not. */
+static int aligned_on_host(const Mesh *mesh, int stages, Axes axes, int host) {
+    int inner = 1, n = 1;
+    for (int k = 0; k <= mesh->naxes && inner < host; k++) {
+        int a = mesh_axis_at(mesh, k);
+        int size = a == mesh->naxes ? stages : mesh->axis[a].size;
+        int part = MIN(size, host / inner);
+        if (host % (inner * part) || size % part || (part < size && inner * part != host))
+            return 0;
+        if (a < mesh->naxes && axes >> a & 1) n *= part;
+        inner *= part;
+    }
+    return n;
+}
+
+/* Where the ranks of all stages are. */
+typedef struct Hosts {
+    Arena *mem;
+    const Mesh *mesh;
+    int ranks, stages, host;
+    int *at;    /* by stage and rank of the stage */
+    int *count; /* by host: 0 but while members are counted */
+} Hosts;
+
+static Hosts hosts_of(const Machine *m, const Mesh *mesh, int stages) {
+    Hosts h = {.mem = arena_new(), .mesh = mesh, .ranks = mesh_ranks(mesh)};
+    h.stages = stages;
+    h.host = ranks_of_host(m, h.ranks * stages);
+    size_t all = (size_t)h.ranks * (size_t)stages;
+    h.at = NEW_ARRAY(h.mem, int, all);
+    h.count = NEW_ARRAY(h.mem, int, all / (size_t)h.host + 1);
+    int stride[MAX_AXES + 1];
+    for (int a = 0; a <= mesh->naxes; a++) stride[a] = mesh_stride(mesh, stages, a);
+    for (size_t i = 0; i < all; i++) {
+        int nth = (int)i, rank = 0;
+        for (int a = mesh->naxes - 1; a >= 0; nth /= mesh->axis[a--].size)
+            rank += nth % mesh->axis[a].size * stride[a];
+        h.at[i] = (rank + nth * stride[mesh->naxes]) / h.host;
+    }
+    return h;
+}
+
+/* Members of the group of a rank that are on one host, at most. */
+static int most_on_host(const Hosts *h, Axes axes, int stage, int rank) {
+    int n = mesh_group_size(h->mesh, axes), most = 0;
+    const int *at = h->at + stage * h->ranks;
     for (int k = 0; k < n; k++) {
-        int at = (first + mesh_group_member(mesh, rank, axes, k)) / host;
-        here = at == last ? here + 1 : 1;
-        last = at;
+        int here = ++h->count[at[mesh_group_member(h->mesh, rank, axes, k)]];
         most = MAX(most, here);
     }
+    for (int k = 0; k < n; k++)
+        h->count[at[mesh_group_member(h->mesh, rank, axes, k)]] = 0;
     return most;
+}
+
+/* Of all groups. */
+static int fewest_on_host(const Machine *m, const Mesh *mesh, Axes axes, int stages) {
+    int ranks = mesh_ranks(mesh), fewest = mesh_group_size(mesh, axes);
+    Hosts h = hosts_of(m, mesh, stages);
+    for (int s = 0; s < stages; s++) {
+        if (s && !mesh->norder && s * ranks % h.host == 0) break; /* as stage 0 */
+        for (int r = 0; r < ranks; r++)
+            if (!mesh_group_coord(mesh, r, axes))
+                fewest = MIN(fewest, most_on_host(&h, axes, s, r));
+    }
+    arena_free(h.mem);
+    return fewest;
 }
 
 GroupShape group_shape(const Machine *m, const Mesh *mesh, Axes axes, int stages) {
     int ranks = mesh_ranks(mesh), host = ranks_of_host(m, ranks * stages);
     int n = mesh_group_size(mesh, axes);
     GroupShape g = {.members = n, .on_host = n, .host_ranks = host, .at_work = host};
-    bool one_host = host >= ranks * stages;
-    for (int s = 0; s < stages && !one_host; s++) {
-        if (s && s * ranks % host == 0) break; /* hosts begin as for stage 0 */
-        for (int r = 0; r < ranks; r++)
-            if (!mesh_group_coord(mesh, r, axes))
-                g.on_host = MIN(g.on_host, most_on_host(mesh, axes, s * ranks, r, host));
-    }
+    if (host >= ranks * stages || n == 1) return g;
+    int aligned = aligned_on_host(mesh, stages, axes, host);
+    g.on_host = aligned ? aligned : fewest_on_host(m, mesh, axes, stages);
     g.level = g.on_host < n ? LINK_NETWORK : LINK_HOST;
     return g;
 }
@@ -90,19 +144,20 @@ GroupShape group_shape(const Machine *m, const Mesh *mesh, Axes axes, int stages
 GroupShape stages_shape(const Machine *m, const Mesh *mesh, int stages, int from,
                         int to) {
     int ranks = mesh_ranks(mesh), host = ranks_of_host(m, ranks * stages);
-    GroupShape g = {.members = 2, .on_host = 1, .host_ranks = host, .at_work = host};
-    int first = MIN(from, to) * ranks, last = (MAX(from, to) + 1) * ranks - 1;
-    bool near = first / host == last / host;
-    g.level = near ? LINK_HOST : LINK_NETWORK;
-    g.on_host = near ? 2 : 1;
+    GroupShape g = {.members = 2, .on_host = 2, .host_ranks = host, .at_work = host};
+    for (int r = 0; r < ranks; r++) {
+        int a = mesh_rank_at(mesh, stages, from, r),
+            b = mesh_rank_at(mesh, stages, to, r);
+        if (a / host != b / host) g.on_host = 1;
+    }
+    g.level = g.on_host == 2 ? LINK_HOST : LINK_NETWORK;
     return g;
 }
 
 /* ---- seconds ---- */
 
-/* Bytes a second of a rank on the slowest part of a ring: each group that has members on a
- * host has one connection that leaves it. */
-static double ring_rate(const Machine *m, const GroupShape *g) {
+/* Each group that has members on a host has one connection that leaves it. */
+double ring_rate(const Machine *m, const GroupShape *g) {
     const Link *host = &m->link[LINK_HOST], *net = &m->link[LINK_NETWORK];
     if (g->level == LINK_HOST) return host->bytes_per_second;
     double share = net->bytes_per_second * g->on_host / g->host_ranks;

@@ -15,9 +15,12 @@ typedef struct GroupShape {
 /* The groups of `axes` of the meshes of all stages, on this machine: all are at work at once, so
  * this is the shape of the slowest, which has the fewest neighbours on a host. */
 GroupShape group_shape(const Machine *m, const Mesh *mesh, Axes axes, int stages);
-/* The pairs of ranks of equal coordinates of two stages: one host has all, or it counts as a
+/* The pairs of ranks of equal coordinates of two stages: each is on one host, or all count as a
  * network. */
 GroupShape stages_shape(const Machine *m, const Mesh *mesh, int stages, int from, int to);
+
+/* Bytes a second of a rank on the slowest part of a ring. */
+double ring_rate(const Machine *m, const GroupShape *g);
 
 /* Bytes that a rank sends in a group of n ranks for one operand of `bytes` bytes, with
  * the ring algorithms: all_reduce 2 (n-1)/n B, reduce_scatter and all_to_all (n-1)/n B,

@@ -87,14 +87,29 @@ double size_collective_seconds(const Timing *k, const OpSize *s) {
                               op_size_sent_bytes(k->m, s));
 }
 
+void flight_idle(Flight *f, double now, double seconds) {
+    f->beside = flight_beside(f, now);
+    f->begin = MAX(f->begin, now + seconds);
+}
+
+double flight_beside(const Flight *f, double now) {
+    return f->beside + MAX(0, MIN(now, f->end) - f->begin);
+}
+
+/* Messages are waited for; what is under way goes on. */
+static void wait_for_messages(OpClock *c, double seconds) {
+    for (int i = 0; i < c->nlate; i++) flight_idle(&c->late[i].flight, c->t.all, seconds);
+    pass_time(c, WORK_MESSAGES, seconds);
+}
+
 static void add_collective(OpClock *c, const Timing *k, const OpSize *s, int row) {
     double seconds = size_collective_seconds(k, s);
-    double begin = MAX(c->t.all, c->sending);
-    c->sending = begin + seconds;
+    Flight f = {.begin = MAX(c->t.all, c->sending)};
+    c->sending = f.end = f.begin + seconds;
     if (s->late)
-        PUSH(k->mem, c->late, c->nlate, c->late_cap, ((Late){row, seconds, c->sending}));
+        PUSH(k->mem, c->late, c->nlate, c->late_cap, ((Late){row, f}));
     else
-        pass_time(c, WORK_MESSAGES, c->sending - c->t.all);
+        wait_for_messages(c, c->sending - c->t.all);
 }
 
 /* What of it cannot be hidden costs compute its time. */
@@ -102,12 +117,12 @@ static void add_arrival(OpClock *c, const Timing *k, const OpSize *s) {
     int i = 0;
     while (i < c->nlate && c->late[i].row != s->begun) i++;
     if (i == c->nlate) return;
-    Late l = c->late[i];
-    double wait = MAX(0, l.end - c->t.all);
-    double extra = (1 - k->m->hidden) * MAX(0, l.seconds - wait);
-    pass_time(c, WORK_MESSAGES, wait + extra);
-    c->t.hidden += MAX(0, l.seconds - wait - extra);
+    Flight f = c->late[i].flight;
     c->late[i] = c->late[--c->nlate];
+    double beside = flight_beside(&f, c->t.all);
+    wait_for_messages(c, MAX(0, f.end - c->t.all));
+    pass_time(c, WORK_MESSAGES, (1 - k->m->hidden) * beside);
+    c->t.hidden += k->m->hidden * beside;
 }
 
 static void add_call(OpClock *c, const Timing *k, const OpSize *s) {
@@ -137,7 +152,12 @@ void clock_add(OpClock *c, const Timing *k, const OpSizes *sizes, int row) {
 
 void clock_wait(OpClock *c, double seconds) {
     c->sending -= seconds;
-    for (int i = 0; i < c->nlate; i++) c->late[i].end -= seconds;
+    for (int i = 0; i < c->nlate; i++) {
+        Flight *f = &c->late[i].flight;
+        flight_idle(f, c->t.all, seconds);
+        f->begin -= seconds;
+        f->end -= seconds;
+    }
 }
 
 FuncTime *func_seconds(Arena *mem, const FuncSizes *f, Timing *t) {

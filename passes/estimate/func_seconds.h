@@ -42,10 +42,20 @@ GroupShape *mesh_shapes(Arena *mem, const Machine *m, const Mesh *mesh, int stag
 /* Of a collective alone. */
 double size_collective_seconds(const Timing *k, const OpSize *s);
 
+/* A collective under way: from when to when it is, and for how long of that something has been
+ * computed beside it. */
+typedef struct Flight {
+    double begin, end, beside;
+} Flight;
+/* Nothing is computed from `now` on for so many seconds. */
+void flight_idle(Flight *f, double now, double seconds);
+/* It is waited for: for how long it has had compute beside it. */
+double flight_beside(const Flight *f, double now);
+
 /* A row of ops on a clock. */
 typedef struct Late {
     int row;
-    double seconds, end;
+    Flight flight;
 } Late;
 typedef struct OpClock {
     FuncTime t;

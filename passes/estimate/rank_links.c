@@ -58,6 +58,7 @@ static LinkDelay pairs_delay(const RankLinks *l, const int *member, int n) {
 
 RankGroups rank_groups(Arena *mem, const RankLinks *l, Axes axes, int stage) {
     const Mesh *mesh = l->p->parts.mesh;
+    int stages = l->p->parts.stages;
     int ranks = l->p->ranks, size = mesh_group_size(mesh, axes);
     int *member = NEW_ARRAY(mem, int, (size_t)size);
     RankGroups g = {.of = NEW_ARRAY(mem, int, (size_t)ranks)};
@@ -69,7 +70,7 @@ RankGroups rank_groups(Arena *mem, const RankLinks *l, Axes axes, int stage) {
         for (int k = 0; k < size; k++) {
             int at = mesh_group_member(mesh, r, axes, k);
             g.of[at] = g.n;
-            member[k] = stage * ranks + at;
+            member[k] = mesh_rank_at(mesh, stages, stage, at);
         }
         if (l->n) g.ring[g.n] = ring_delay(l, member, size);
         if (l->n) g.pairs[g.n] = pairs_delay(l, member, size);

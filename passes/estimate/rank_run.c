@@ -12,7 +12,24 @@ static void set_factors(Arena *mem, RankRun *run) {
         for (int r = noise->slow[i].first; r <= noise->slow[i].last; r++)
             factor[r] *= noise->slow[i].factor;
     run->factor = NEW_ARRAY(mem, double *, (size_t)stages);
-    for (int s = 0; s < stages; s++) run->factor[s] = factor + s * run->ranks;
+    for (int s = 0; s < stages; s++) {
+        run->factor[s] = NEW_ARRAY(mem, double, (size_t)run->ranks);
+        for (int r = 0; r < run->ranks; r++)
+            run->factor[s][r] = factor[run->number[s][r]];
+    }
+}
+
+/* One rank of each stage alone: stages are what is counted. */
+static void number_ranks(Arena *mem, RankRun *run) {
+    int stages = run->p->parts.stages;
+    bool alone = run->ranks < run->p->ranks;
+    run->number = NEW_ARRAY(mem, int *, (size_t)stages);
+    for (int s = 0; s < stages; s++) {
+        run->number[s] = NEW_ARRAY(mem, int, (size_t)run->ranks);
+        for (int r = 0; r < run->ranks; r++)
+            run->number[s][r] =
+                alone ? s : mesh_rank_at(run->p->parts.mesh, stages, s, r);
+    }
 }
 
 static void set_slow(Arena *mem, RankRun *run, int stage) {
@@ -51,7 +68,7 @@ static void set_messages(Arena *mem, RankRun *run) {
             *d = NEW_ARRAY(mem, LinkDelay, (size_t)run->ranks);
             for (int r = 0; r < run->ranks; r++)
                 (*d)[r] =
-                    link_delay(&run->links, from * run->ranks + r, to * run->ranks + r);
+                    link_delay(&run->links, run->number[from][r], run->number[to][r]);
         }
         run->delay[i] = *d;
     }
@@ -69,6 +86,7 @@ static RankRun *run_new(Arena *mem, const RankProgram *p, const RankNoise *noise
                   .message = jitter_table(mem, noise->message),
                   .axes_sets = 1 << p->parts.mesh->naxes,
                   .links = {p, noise->link, noise->nlinks, step_host_ranks(&p->parts)}};
+    number_ranks(mem, run);
     set_factors(mem, run);
     run->groups = NEW_ARRAY(mem, RankGroups *, (size_t)stages);
     run->slow = NEW_ARRAY(mem, SlowOfStage, (size_t)stages);

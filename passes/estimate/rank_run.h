@@ -12,6 +12,7 @@ struct RankRun {
     const RankNoise *noise;
     RankLinks links;
     int ranks, axes_sets;
+    int **number;        /* by stage and rank of it: the rank of all */
     double **factor;     /* by stage and rank: of compute */
     SlowOfStage *slow;   /* by stage: those with another factor than 1 */
     bool any_late;       /* is anything slow in all steps? */

@@ -16,7 +16,8 @@ typedef struct Cause {
 
 /* A collective under way, of a rank. */
 typedef struct Begun {
-    double end, seconds;
+    Flight flight;
+    double seconds;
     Cause late; /* of the member that began last */
 } Begun;
 
@@ -36,21 +37,25 @@ typedef struct MailBox {
 
 typedef struct Frame {
     int func, at;
-    int64_t left; /* runs */
-    int event;    /* of its run, in the log */
+    int64_t left;  /* runs */
+    int event;     /* of its run, in the log */
+    int under_way; /* collectives of its callers */
 } Frame;
 
 typedef struct Lanes { /* the ranks of a stage */
     const StageProgram *p;
-    int stage, first; /* rank of all that is the stage's first */
+    int stage;
+    const int *of_all; /* by rank: its number of all ranks */
     double *clock;
     Cause *late;
     const double *factor;
     const SlowOfStage *slow;
     const RankGroups *groups;
     double **queued,
-        **sending; /* by function, where there is a queue, and late collectives */
-    Begun **begun; /* by slot */
+        **sending;  /* by function, where there is a queue, and late collectives */
+    Begun **begun;  /* by slot */
+    int *under_way; /* slots, those of the last frame behind those of its callers */
+    int nunder_way;
     Frame *frame;
     int depth;
     uint32_t number; /* of pieces that draw */
@@ -110,17 +115,24 @@ static bool run_compute(Walk *w, Lanes *l, const RankPiece *p) {
     }
     for (int i = 0; i < l->slow->n; i++) {
         int r = l->slow->rank[i];
-        add_late(&l->late[r], l->first + r, p->seconds * (l->factor[r] - 1));
+        add_late(&l->late[r], l->of_all[r], p->seconds * (l->factor[r] - 1));
     }
     w->out->sums.compute += sum;
     return true;
+}
+
+/* A rank waits for so many seconds; what its function has under way goes on. */
+static void wait_for(Lanes *l, int r, double seconds) {
+    for (int k = l->frame[l->depth - 1].under_way; k < l->nunder_way; k++)
+        flight_idle(&l->begun[l->under_way[k]][r].flight, l->clock[r], seconds);
+    l->clock[r] += seconds;
 }
 
 static bool run_drain(Walk *w, Lanes *l, const RankPiece *p) {
     double *queued = l->queued[l->frame[l->depth - 1].func];
     for (int r = 0; r < w->run->ranks; r++) {
         double idle = MAX(0, p->queued * l->factor[r] - queued[r]);
-        l->clock[r] += idle;
+        wait_for(l, r, idle);
         w->out->sums.compute += idle;
         queued[r] = 0;
     }
@@ -159,10 +171,12 @@ static void blame_link(const Walk *w, const Lanes *l, const RankPiece *p, Cause 
 static void begin_collective(Walk *w, Lanes *l, const RankPiece *p, double *sending) {
     const int *of = l->groups[p->axes].of;
     Begun *begun = l->begun[p->slot];
+    l->under_way[l->nunder_way++] = p->slot;
     for (int r = 0; r < w->run->ranks; r++) {
         int k = of[r];
         sending[r] = w->top[k] + w->length[k];
-        begun[r] = (Begun){sending[r], w->length[k], w->last[k]};
+        Flight flight = {.begin = w->top[k], .end = sending[r]};
+        begun[r] = (Begun){flight, w->length[k], w->last[k]};
         blame_link(w, l, p, &begun[r].late, k);
     }
 }
@@ -185,7 +199,7 @@ static bool run_collective(Walk *w, Lanes *l, const RankPiece *p) {
         messages += took - waited;
         take_late(w, &l->late[r], &w->last[k], waited);
         blame_link(w, l, p, &l->late[r], k);
-        l->clock[r] += took;
+        wait_for(l, r, took);
         if (sending) sending[r] = l->clock[r];
         if (queued) queued[r] += took;
     }
@@ -198,15 +212,18 @@ static bool run_collective(Walk *w, Lanes *l, const RankPiece *p) {
 static bool run_arrive(Walk *w, Lanes *l, const RankPiece *p) {
     double *queued = l->queued[l->frame[l->depth - 1].func];
     const Begun *begun = l->begun[p->slot];
-    double beside = 1 - w->run->p->parts.machine->hidden;
+    double shown = 1 - w->run->p->parts.machine->hidden;
+    for (int k = 0; k < l->nunder_way; k++)
+        if (l->under_way[k] == p->slot) l->under_way[k] = l->under_way[--l->nunder_way];
     for (int r = 0; r < w->run->ranks; r++) {
         const Begun *b = &begun[r];
-        double wait = MAX(0, b->end - l->clock[r]), own = MIN(wait, b->seconds);
-        double extra = beside * MAX(0, b->seconds - wait);
+        double wait = MAX(0, b->flight.end - l->clock[r]), own = MIN(wait, b->seconds);
+        double extra = shown * flight_beside(&b->flight, l->clock[r]);
         w->out->sums.wait[p->axes] += wait - own;
         w->out->sums.messages += own + extra;
         take_late(w, &l->late[r], &b->late, wait - own);
-        l->clock[r] += wait + extra;
+        wait_for(l, r, wait);
+        l->clock[r] += extra;
         if (queued) queued[r] += wait + extra;
     }
     return true;
@@ -215,7 +232,8 @@ static bool run_arrive(Walk *w, Lanes *l, const RankPiece *p) {
 static void enter(Walk *w, Lanes *l, int func, int64_t times) {
     size_t bytes = (size_t)w->run->ranks * sizeof(double);
     if (l->sending[func]) memset(l->sending[func], 0, bytes);
-    l->frame[l->depth++] = (Frame){func, 0, times};
+    l->frame[l->depth++] =
+        (Frame){.func = func, .left = times, .under_way = l->nunder_way};
 }
 
 static bool run_call(Walk *w, Lanes *l, const RankPiece *p) {
@@ -280,7 +298,8 @@ static bool run_receive(Walk *w, Lanes *l, const RankPiece *p) {
         w->out->sums.stages += MAX(0, waited);
         w->out->sums.messages += took;
         m->taken[r] = off;
-        m->sent[r] = l->clock[r] = off + took;
+        m->sent[r] = off + took;
+        wait_for(l, r, m->sent[r] - l->clock[r]);
     }
     box->is_there = true;
     leave_mail(w, p->message);
@@ -297,7 +316,7 @@ static bool run_sent(Walk *w, Lanes *l, const RankPiece *p) {
         w->out->sums.stages += wait - own;
         w->out->sums.messages += own;
         take_late(w, &l->late[r], &m->late[r], wait - own);
-        l->clock[r] += wait;
+        wait_for(l, r, wait);
     }
     leave_mail(w, p->message);
     return true;
@@ -332,7 +351,8 @@ static void note_piece(Walk *w, Lanes *l, const RankPiece *p, int func, double b
         add_event(w, l, e);
     if (p->kind != RANK_ARRIVE) return;
     const Begun *b = &l->begun[p->slot][w->show.rank];
-    add_event(w, l, (RankEvent){p, func, b->end - b->seconds, b->end, true});
+    add_event(w, l,
+              (RankEvent){p, func, b->flight.end - b->seconds, b->flight.end, true});
 }
 
 /* The function of the last frame has run once: it is called once more. */
@@ -397,10 +417,10 @@ static bool go_on(Walk *w, Lanes *l) {
 static Lanes lanes_new(Arena *mem, const RankRun *run, int stage) {
     const StageProgram *p = &run->p->stage[stage];
     size_t n = (size_t)run->ranks, funcs = (size_t)p->nfuncs + 1;
-    Lanes l = {.p = p, .stage = stage, .first = stage * run->ranks};
+    Lanes l = {.p = p, .stage = stage, .of_all = run->number[stage]};
     l.clock = NEW_ARRAY(mem, double, n);
     l.late = NEW_ARRAY(mem, Cause, n);
-    for (int r = 0; r < run->ranks; r++) l.late[r].who = l.first + r;
+    for (int r = 0; r < run->ranks; r++) l.late[r].who = l.of_all[r];
     l.factor = run->factor[stage];
     l.slow = &run->slow[stage];
     l.groups = run->groups[stage];
@@ -408,6 +428,7 @@ static Lanes lanes_new(Arena *mem, const RankRun *run, int stage) {
     l.sending = NEW_ARRAY(mem, double *, funcs);
     l.begun = NEW_ARRAY(mem, Begun *, (size_t)p->slots + 1);
     for (int s = 0; s < p->slots; s++) l.begun[s] = NEW_ARRAY(mem, Begun, n);
+    l.under_way = NEW_ARRAY(mem, int, (size_t)p->slots + 1);
     for (int f = 0; f < p->nfuncs; f++) {
         if (!p->func[f].communicates) continue;
         if (run->p->parts.machine->issue_seconds > 0)

@@ -60,16 +60,20 @@ static void list_messages(Maker *b, int stage) {
  * the same time, so where they share cores all of its compute is stretched; and stages that
  * share cores are slower while more of them compute than there are cores for. Measured
  * collectives have the sharing among their ranks in them. */
-static Sharing sharing_of(Arena *mem, const Machine *m, int ranks, int stages,
+static Sharing sharing_of(Arena *mem, const Machine *m, const Mesh *mesh, int stages,
                           int threads) {
-    int all = ranks * stages, host = m->host_ranks ? MIN(m->host_ranks, all) : all;
+    int all = mesh_ranks(mesh) * stages,
+        host = m->host_ranks ? MIN(m->host_ranks, all) : all;
     int on_host = machine_ranks_with_cores(m, threads);
     Sharing h = {0};
     if (host <= on_host) return h;
     h.places = on_host * ((all + host - 1) / host);
     h.load = NEW_ARRAY(mem, int, array_bytes((size_t)h.places, (size_t)stages));
-    for (int g = 0; g < all; g++)
-        h.load[g / ranks * h.places + g / host * on_host + g % host % on_host]++;
+    for (int g = 0; g < all; g++) {
+        int stage, nth;
+        mesh_place(mesh, stages, g, &stage, &nth);
+        h.load[stage * h.places + g / host * on_host + g % host % on_host]++;
+    }
     return h;
 }
 
@@ -101,7 +105,7 @@ StepParts step_parts(Arena *mem, const Machine *m, const Func *const *entry, int
                      .m = m,
                      .rank = machine_rank(m, host, threads),
                      .shape = mesh_shapes(mem, m, mesh, stages, threads)};
-    p.share = sharing_of(mem, m, mesh_ranks(mesh), stages, threads);
+    p.share = sharing_of(mem, m, mesh, stages, threads);
     Maker b = {mem, &p, NEW_ARRAY(mem, Numbers, (size_t)stages * (size_t)stages)};
     p.stage = NEW_ARRAY(mem, StageParts, (size_t)stages);
     for (int s = 0; s < stages; s++) {

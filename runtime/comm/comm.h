@@ -1,7 +1,7 @@
 /* comm.h - the processes of a run and the messages between them. Only comm_mpi.c uses
- * MPI. Ranks are the points of a mesh (ir/ir.h): axis 0 is the outermost, neighbouring
- * ranks differ in the last axis. A group is made of the ranks that differ in a set of
- * axes only, in the order of their numbers; group member k is the k-th of them. */
+ * MPI. Ranks are the points of a mesh (ir/ir.h), once for each stage. A group is made of the
+ * ranks that differ in a set of axes only, in the order of their coordinates, axis 0 first;
+ * group member k is the k-th of them. */
 #ifndef STATOR_COMM_H
 #define STATOR_COMM_H
 #include "base/base.h"
@@ -28,16 +28,24 @@ void comm_end(void);
 /* Ends all ranks at once with this exit code. */
 _Noreturn void comm_abort(int code);
 
-/* Lays the mesh over the processes, once for each stage of a pipeline: stage s has the
- * ranks from s times the product of the sizes on; all together are comm_size(). Each rank by
- * itself; may be called again. */
+/* Lays the mesh over the processes, once for each stage of a pipeline: from one coordinate of
+ * axis a to the next are stride[a] ranks, from one stage to the next stage_stride; all together
+ * are comm_size(). comm_mesh: neighbouring ranks differ in the last axis, stage s has those from
+ * s times the product of the sizes on. Each rank by itself; may be called again. */
 void comm_mesh(int stages, int naxes, const int *size);
+void comm_mesh_ordered(int stages, int stage_stride, int naxes, const int *size,
+                       const int *stride);
 int comm_coord(int axis);
+/* This rank's number where ranks count as comm_mesh has them, which layouts know ranks by
+ * (ir/layout.h), and the rank of such a number. Rank 0 has number 0. Before the mesh is known a
+ * rank is its own number. */
+int comm_place(void), comm_rank_at(int place);
 int comm_stage(void); /* of this rank; 0 before comm_mesh */
 /* The rank of a stage with this rank's coordinates. */
 int comm_rank_of_stage(int stage);
-/* Ranks of this rank's stage: the first of them, and how many. */
-int comm_stage_first(void), comm_stage_ranks(void);
+/* The rank of a stage whose coordinates are all 0, and that of this rank's stage; how many ranks
+ * a stage has. */
+int comm_first_of_stage(int stage), comm_stage_first(void), comm_stage_ranks(void);
 
 /* ---- for control: all ranks, small data ---- */
 

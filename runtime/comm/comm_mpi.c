@@ -346,9 +346,10 @@ char *comm_broadcast_text(Arena *mem, const char *text) {
 }
 
 void *comm_stage_bytes(Arena *mem, const void *data, size_t *bytes) {
-    int ranks = comm_stage_ranks(), first = comm_stage_first();
+    int stages = comm_world.size / comm_stage_ranks(), first = comm_stage_first();
     void *mine = NULL;
-    for (int root = 0; root < comm_world.size; root += ranks) {
+    for (int k = 0; k < stages; k++) {
+        int root = comm_first_of_stage(k);
         uint64_t n = *bytes;
         comm_broadcast(&n, sizeof n, root);
         void *all =

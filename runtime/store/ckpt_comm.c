@@ -8,7 +8,11 @@ CkptGroup group_alone(int rank, int ranks) {
 
 CkptGroup group_of_comm(void) {
     return (CkptGroup){
-        .rank = comm_rank(), .ranks = comm_size(), .alone = comm_size() == 1};
+        .rank = comm_place(), .ranks = comm_size(), .alone = comm_size() == 1};
+}
+
+int group_process(const CkptGroup *c, int rank) {
+    return c->alone ? rank : comm_rank_at(rank);
 }
 
 int group_agree(const CkptGroup *c, int error, char *why, size_t why_size) {
@@ -23,9 +27,9 @@ int group_agree(const CkptGroup *c, int error, char *why, size_t why_size) {
     if (first == c->rank && first == 0)
         snprintf(said.why, sizeof said.why, "%s", why);
     else if (first == c->rank)
-        snprintf(said.why, sizeof said.why, "rank %d on %.200s: %.700s", c->rank,
+        snprintf(said.why, sizeof said.why, "rank %d on %.200s: %.700s", comm_rank(),
                  comm_host(), why);
-    comm_broadcast(&said, sizeof said, (int)first);
+    comm_broadcast(&said, sizeof said, comm_rank_at((int)first));
     snprintf(why, why_size, "%s", said.why);
     return said.error;
 }
@@ -43,7 +47,11 @@ const char *group_share(const CkptGroup *c, Arena *mem, const char *text) {
 
 const void *group_gather(const CkptGroup *c, Arena *mem, const void *mine, size_t bytes) {
     check(!c->alone);
-    return comm_gather(mem, mine, bytes);
+    const char *all = comm_gather(mem, mine, bytes);
+    char *by_rank = arena_alloc(mem, array_bytes((size_t)c->ranks, bytes));
+    for (int r = 0; r < c->ranks; r++)
+        memcpy(by_rank + (size_t)r * bytes, all + (size_t)comm_rank_at(r) * bytes, bytes);
+    return by_rank;
 }
 
 void group_find_remote(CkptGroup *c, Arena *mem, bool i_see) {
@@ -55,12 +63,12 @@ void group_find_remote(CkptGroup *c, Arena *mem, bool i_see) {
     c->remote = NEW_ARRAY(mem, bool, (size_t)c->ranks);
     if (c->alone) return;
     snprintf(mine.host, sizeof mine.host, "%s", comm_host());
-    const Answer *all = comm_gather(mem, &mine, sizeof mine);
+    const Answer *all = group_gather(c, mem, &mine, sizeof mine);
     for (int r = 0; r < c->ranks; r++) {
         c->remote[r] = all[r].remote;
         if (!all[r].remote) continue;
         if (!c->nremote++) {
-            c->first_remote = r;
+            c->first_remote = group_process(c, r);
             c->remote_host = all[r].host;
         }
     }
@@ -84,7 +92,7 @@ void pipe_put(Pipe *p, const void *bytes, uint64_t n) {
         p->done += part;
         n -= part;
         if (p->used < CKPT_CHUNK_BYTES && p->done < p->total) continue;
-        comm_send_bytes(p->peer, p->chunk, p->used);
+        comm_send_bytes(comm_rank_at(p->peer), p->chunk, p->used);
         p->used = 0;
     }
 }
@@ -95,7 +103,7 @@ void pipe_take(Pipe *p, void *bytes, uint64_t n) {
         if (p->used == p->have) {
             p->have = (size_t)MIN(CKPT_CHUNK_BYTES, p->total - p->done);
             p->used = 0;
-            comm_receive_bytes(p->peer, p->chunk, p->have);
+            comm_receive_bytes(comm_rank_at(p->peer), p->chunk, p->have);
         }
         size_t part = (size_t)MIN(n, p->have - p->used);
         memcpy(to, p->chunk + p->used, part);

@@ -7,15 +7,18 @@
 
 enum { CKPT_CHUNK_BYTES = 1 << 20 };
 
+/* Ranks count as layouts count them (comm_place). */
 typedef struct CkptGroup {
     int rank, ranks;
     bool alone;   /* there are no other ranks */
     bool *remote; /* by rank: does not see rank 0's folder; NULL: not asked yet */
-    int nremote, first_remote;
+    int nremote, first_remote; /* of processes */
     const char *remote_host;
 } CkptGroup;
 CkptGroup group_of_comm(void);
 CkptGroup group_alone(int rank, int ranks);
+/* The number of its process, for messages. */
+int group_process(const CkptGroup *c, int rank);
 
 /* 0 on all ranks, or on all ranks the error and sentence of the first rank that has
  * one. */

@@ -316,13 +316,14 @@ bool ckpt_load_latest(Arena *mem, const char *dir, CkptTensor *t, int n,
         fail(EXIT_CHECKPOINT,
              "rank 0 sees no checkpoint in %s, but rank %d sees one of step %lld: copy "
              "that folder to the host of rank 0, or start with resume: never",
-             dir, s.seen_by, (long long)s.newest);
+             dir, group_process(&l.group, s.seen_by), (long long)s.newest);
     if (s.n == 0) return false;
     if (s.newest > s.step[0] && log)
         text_add(log,
                  "rank %d sees a checkpoint of step %lld in %s; rank 0, which "
                  "decides, sees none above step %lld\n",
-                 s.seen_by, (long long)s.newest, dir, (long long)s.step[0]);
+                 group_process(&l.group, s.seen_by), (long long)s.newest, dir,
+                 (long long)s.step[0]);
     Text damaged = text_new(mem);
     if (!load_newest(&l, dir, &s, &damaged, log))
         fail(EXIT_CHECKPOINT, "none of the checkpoints in %s is good:%s", dir, damaged.s);

@@ -282,6 +282,60 @@ TEST(late_collectives_hide_behind_products) {
     EXPECT_NEAR(1e3 * seconds_of(&m, "dp=2", exposed), 22, 1e-9);
 }
 
+/* A collective that begins behind a late one waits for it, and nothing is computed meanwhile. */
+TEST(what_is_waited_for_slows_no_compute) {
+    Machine m = slow_machine(2);
+    const char *behind =
+        LATE "  %u = all_reduce %g {axis=\"dp\"} : f32[1000000]\n" PRODUCT ARRIVES
+             "  return %y, %s\n}";
+    for (m.hidden = 0; m.hidden <= 1; m.hidden += 0.5)
+        EXPECT_NEAR(1e3 * seconds_of(&m, "dp=2", behind), 6 + 6 + 16, 1e-9);
+}
+
+static uint64_t next_random(uint64_t *state, uint64_t below) {
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return (*state >> 33) % below;
+}
+
+/* Products and collectives in a random order; late: collectives end somewhere behind. */
+static const char *random_step(uint64_t seed, bool late) {
+    enum { OPS = 24 };
+    Text t = text_new(mem());
+    int end[OPS];
+    text_add(
+        &t, "(%%x: f32[100,200], %%w: f32[200,400], %%g: f32[1000000]) -> (f32[100,400]) "
+            "{\n");
+    for (int i = 0; i < OPS; i++) {
+        bool product = next_random(&seed, 2);
+        end[i] =
+            (int)next_random(&seed, OPS); /* drawn for each, so that both draw alike */
+        bool ends = end[i] >= i && next_random(&seed, 3);
+        if (product || !ends) end[i] = -1;
+        if (product)
+            text_add(&t, "  %%y%d = dot %%x, %%w {mk,kn->mn} : f32[100,400]\n", i);
+        else
+            text_add(&t, "  %%h%d = all_reduce %%g {axis=\"dp\"%s} : f32[1000000]\n", i,
+                     late && ends ? "; late=1" : "");
+        for (int k = 0; late && k <= i; k++)
+            if (end[k] == i)
+                text_add(&t, "  %%s%d = arrive %%h%d, %%g : f32[1000000]\n", k, k);
+    }
+    text_add(&t, "  %%y = dot %%x, %%w {mk,kn->mn} : f32[100,400]\n  return %%y\n}");
+    return t.s;
+}
+
+/* Each second of a collective is waited for, or costs what cannot be hidden of it. */
+TEST(late_collectives_are_never_slower) {
+    Machine m = slow_machine(2);
+    for (uint64_t seed = 1; seed <= 200; seed++) {
+        m.hidden = (double)(seed % 5) / 4;
+        double late = seconds_of(&m, "dp=2", random_step(seed, true));
+        double at_once = seconds_of(&m, "dp=2", random_step(seed, false));
+        test_at("seed %llu: %g, %g", (unsigned long long)seed, late, at_once);
+        EXPECT(late <= at_once * (1 + 1e-12));
+    }
+}
+
 /* What collectives take was measured with all ranks at work: only compute is stretched. */
 TEST(ranks_of_a_stage_share_cores) {
     Machine m = slow_machine(1);
