@@ -3,33 +3,77 @@
 #include "passes/cost/message.h"
 #include <math.h>
 
+/* ---- where ranks are ---- */
+
+/* Of sets of axes without replicas, as all of these are alike; collectives are at work in all of
+ * the ranks of a host, or of the cores that stages share. */
+static Shapes *shapes_new(Search *s, const Choice *c, const Mesh *mesh) {
+    Shapes *x = NEW(s->mem, Shapes);
+    int at_once = MAX(c->tp * c->cp, machine_ranks_with_cores(s->o.machine, s->threads));
+    x->sets = 1 << mesh->naxes;
+    GroupShape *of = NEW_ARRAY(s->mem, GroupShape, (size_t)x->sets);
+    for (int axes = 0; axes < x->sets; axes += 2) {
+        of[axes] = group_shape(s->o.machine, mesh, (Axes)axes, c->pp);
+        of[axes].at_work = MIN(of[axes].host_ranks, at_once);
+    }
+    x->of = of;
+    x->hash = hash64(of, (size_t)x->sets * sizeof *of) & (((uint64_t)1 << 52) - 1);
+    return x;
+}
+
+static const Shapes *shapes_of(Search *s, const Choice *c, const Mesh *mesh) {
+    Probe *of = &s->probe[c->probe];
+    Shapes *fresh = shapes_new(s, c, mesh);
+    for (const Shapes *x = of->shapes; x; x = x->next)
+        if (x->hash == fresh->hash) return x;
+    fresh->next = of->shapes;
+    return of->shapes = fresh;
+}
+
+/* Its replicas follow from its stages. */
+static const Places *places_of(Search *s, const Choice *c) {
+    Probe *of = &s->probe[c->probe];
+    for (const Places *p = of->places; p; p = p->more)
+        if (p->pp == c->pp && !memcmp(&p->order, &c->order, sizeof p->order)) return p;
+    Mesh mesh = choice_mesh(c);
+    Places *p = NEW(s->mem, Places);
+    *p = (Places){.pp = c->pp, .order = c->order, .more = of->places};
+    p->replicas = group_shape(s->o.machine, &mesh, choice_replicas(&mesh), c->pp);
+    int with_cores = machine_ranks_with_cores(s->o.machine, s->threads);
+    p->replicas.at_work = MIN(p->replicas.host_ranks, MAX(mesh_ranks(&mesh), with_cores));
+    p->next = choice_next(s->o.machine, &mesh, c->pp);
+    p->shapes = shapes_of(s, c, &mesh);
+    return of->places = p;
+}
+
 /* As in the record, or from the program. */
-static ProbeSeconds pieces_seconds(Arena *own, Search *s, Probe *p, int batch) {
-    const ProbeSeconds *found = record_pieces(s->record, p->key, batch);
+static ProbeSeconds pieces_seconds(Arena *own, Search *s, Probe *p, const Shapes *shapes,
+                                   int batch) {
+    const ProbeSeconds *found = record_pieces(s->record, p->key, batch, shapes->hash);
     if (found) return *found;
     if (!p->size[0].func) {
         Probe whole = probe_make(s->mem, &s->job, p->key);
         whole.pieces = p->pieces;
         whole.places = p->places;
+        whole.shapes = p->shapes;
         whole.extra = p->extra;
         *p = whole;
     }
-    if (!p->shape)
-        p->shape = mesh_shapes(s->mem, s->o.machine, &p->mesh,
-                               s->o.ranks / mesh_ranks(&p->mesh), s->threads);
-    ProbeSeconds t = probe_seconds(own, p, s->o.machine, s->o.ranks, s->threads, batch);
-    record_add_pieces(s->record, p->key, batch, &t);
+    ProbeSeconds t =
+        probe_seconds(own, p, shapes->of, s->o.machine, s->o.ranks, s->threads, batch);
+    record_add_pieces(s->record, p->key, batch, shapes->hash, &t);
     return t;
 }
 
-Pieces *search_pieces(Search *s, int probe, int batch) {
-    Probe *of = &s->probe[probe];
+Pieces *search_pieces(Search *s, const Choice *c) {
+    Probe *of = &s->probe[c->probe];
+    const Shapes *shapes = places_of(s, c)->shapes;
     for (Pieces *p = of->pieces; p; p = p->next)
-        if (p->batch == batch) return p;
+        if (p->batch == c->batch && p->shapes == shapes) return p;
     Arena *own = arena_new();
     Pieces *p = NEW(s->mem, Pieces);
-    *p = (Pieces){.batch = batch, .next = of->pieces};
-    p->t = pieces_seconds(own, s, of, batch);
+    *p = (Pieces){.batch = c->batch, .shapes = shapes, .next = of->pieces};
+    p->t = pieces_seconds(own, s, of, shapes, c->batch);
     of->pieces = p;
     arena_free(own);
     return p;
@@ -70,7 +114,7 @@ static void balance(const Search *s, const Choice *c, const ProbeSeconds *t,
 }
 
 static const int64_t *balanced_layers(Search *s, const Choice *c) {
-    Pieces *p = search_pieces(s, c->probe, c->batch);
+    Pieces *p = search_pieces(s, c);
     if (!p->balanced) p->balanced = NEW_ARRAY(s->mem, int64_t, (size_t)s->layers);
     if (p->stages != c->pp) balance(s, c, &p->t, p->balanced);
     p->stages = c->pp;
@@ -182,35 +226,6 @@ static StageBytes stage_bytes(const Search *s, const Choice *c, const int64_t *l
 
 /* ---- messages over the replicas ---- */
 
-/* The mesh of a stage. */
-static Mesh stage_mesh(const Search *s, const Choice *c) {
-    Mesh mesh = s->probe[c->probe].mesh;
-    if (!mesh.naxes) mesh.axis[mesh.naxes++].name = "dp";
-    mesh.axis[0].size = c->dp;
-    return mesh;
-}
-
-/* Its replicas follow from its stages. */
-static const Places *places_of(Search *s, const Choice *c) {
-    Probe *of = &s->probe[c->probe];
-    for (const Places *p = of->places; p; p = p->more)
-        if (p->pp == c->pp) return p;
-    Mesh mesh = stage_mesh(s, c);
-    Places *p = NEW(s->mem, Places);
-    Axes axes = 0;
-    for (int i = 0; i < mesh.naxes; i++)
-        if (strcmp(mesh.axis[i].name, "tp") != 0) axes |= (Axes)(1u << i);
-    *p = (Places){.pp = c->pp, .more = of->places};
-    p->replicas = group_shape(s->o.machine, &mesh, axes, c->pp);
-    int with_cores = machine_ranks_with_cores(s->o.machine, s->threads);
-    p->replicas.at_work = MIN(p->replicas.host_ranks, MAX(mesh_ranks(&mesh), with_cores));
-    for (int k = 0; k + 1 < c->pp; k++) {
-        GroupShape g = stages_shape(s->o.machine, &mesh, c->pp, k, k + 1);
-        if (!k || g.level > p->next.level) p->next = g;
-    }
-    return of->places = p;
-}
-
 static double collective(const Search *s, const GroupShape *g, int kind, double bytes) {
     double n = g->members;
     double sent = kind == OP_all_reduce ? 2 * (n - 1) / n * bytes : (n - 1) / n * bytes;
@@ -299,7 +314,7 @@ static void set_tasks(const Choice *c, const ProbeSeconds *t, const Replicas *r,
 /* Sets layers that are made again and bytes of the choice, and s->times; false: it does not
  * fit. */
 static bool choice_times(Search *s, Choice *c) {
-    const ProbeSeconds *t = &search_pieces(s, c->probe, c->batch)->t;
+    const ProbeSeconds *t = &search_pieces(s, c)->t;
     ChunkTimes *out = &s->times;
     int64_t given = s->fixed[KNOB_RECOMPUTE];
     bool fits = true;

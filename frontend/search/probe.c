@@ -48,11 +48,14 @@ static Config probe_config(const Config *cfg, ProbeKey key, int64_t sequences) {
     return c;
 }
 
-/* Those of train_passes that change what one stage takes, up to memory. */
-static const char probe_passes[] =
+/* Those of train_passes that change what one stage takes, up to memory. What is done once a step
+ * with sums of gradients stays behind the layers, which every micro-batch goes through: so sink is
+ * run without overlap. */
+static const char to_sink[] =
     "simplify,seed,zero,narrow,remake,cut,autodiff,simplify,train,hoist,simplify,shard,"
-    "reshard,collect,simplify,localize,simplify,keep,beside,sink,simplify,bucket,expand,"
-    "simplify,epilogue,arrange,fuse,overlap";
+    "reshard,collect,simplify,localize,simplify,keep,beside";
+static const char from_sink[] =
+    "simplify,bucket,expand,simplify,epilogue,arrange,fuse,overlap";
 
 static Module *probe_module(Arena *mem, Config *cfg) {
     Job *j = NEW(mem, Job);
@@ -66,7 +69,11 @@ static Module *probe_module(Arena *mem, Config *cfg) {
     o.unverified = true;
     Module *m = job_build_step(j, &o);
     strategy_apply(&j->strategy, job_spec(j), m, &o);
-    passes_run(m, probe_passes, &o);
+    passes_run(m, to_sink, &o);
+    PassOptions once = o;
+    once.overlap = 0;
+    passes_run(m, "sink", &once);
+    passes_run(m, from_sink, &o);
     return m;
 }
 
@@ -283,8 +290,8 @@ static double update_seconds(const Timing *t, const Probe *p, const FuncSizes *s
     return c.t.kind[WORK_UPDATE] + c.t.kind[WORK_COPIES];
 }
 
-ProbeSeconds probe_seconds(Arena *mem, const Probe *p, const Machine *m, int ranks,
-                           int threads, double b) {
+ProbeSeconds probe_seconds(Arena *mem, const Probe *p, const GroupShape *shape,
+                           const Machine *m, int ranks, int threads, double b) {
     FuncSizes s = sizes_of(mem, p, b / p->key.parts);
     int host = m->host_ranks ? MIN(m->host_ranks, ranks) : ranks;
     int with_cores = MIN(host, machine_ranks_with_cores(m, threads));
@@ -292,7 +299,7 @@ ProbeSeconds probe_seconds(Arena *mem, const Probe *p, const Machine *m, int ran
                 .m = m,
                 .rank = machine_rank(m, with_cores, threads),
                 .stretch = (double)host / with_cores,
-                .shape = p->shape};
+                .shape = shape};
     const FuncTime *f = func_seconds(mem, &s, &t);
     const OpSizes *model = &s.func[p->model];
     double weights = weights_seconds(&t, p, &s, p->backward);

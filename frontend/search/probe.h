@@ -30,8 +30,7 @@ typedef struct Probe {
     struct Places *places;
     const char *refused; /* why the configuration cannot be split so; NULL: it can */
     Mesh mesh;
-    const GroupShape
-        *shape; /* by set of axes: where members of a group are; search_pieces */
+    struct Shapes *shapes; /* search_state.h */
     ProbeBytes bytes;
     struct Extra *extra;          /* search_state.h */
     FuncSizes size[2];            /* with one sequence in each part and with two */
@@ -49,14 +48,15 @@ Config one_stage_config(const Config *cfg);
 /* Makes it of the model of a job. A configuration that cannot be split so is no failure. */
 Probe probe_make(Arena *mem, const Job *base, ProbeKey key);
 
-/* Seconds of a rank for a micro-batch of b sequences of a replica. */
+/* Seconds of a rank for a micro-batch of b sequences of a replica; shape: by set of axes, where
+ * the members of a group are. */
 typedef struct ProbeSeconds {
     double forward, inputs, weights; /* of a layer; backward is inputs + weights */
     double first_forward, first_backward;
     double last_forward, last_backward; /* with the loss */
     double update; /* of all parameters of `layers` layers and the rest */
 } ProbeSeconds;
-ProbeSeconds probe_seconds(Arena *mem, const Probe *p, const Machine *m, int ranks,
-                           int threads, double b);
+ProbeSeconds probe_seconds(Arena *mem, const Probe *p, const GroupShape *shape,
+                           const Machine *m, int ranks, int threads, double b);
 
 #endif

@@ -19,6 +19,7 @@ enum {
 
 typedef struct RecordedPieces {
     int batch;
+    uint64_t where;
     ProbeSeconds t;
     struct RecordedPieces *next;
 } RecordedPieces;
@@ -91,12 +92,13 @@ static void read_probe(Record *r, const Json *v) {
     record_add_probe(r, &p);
     const Json *pieces = json_get(v, "pieces");
     for (const Json *e = pieces ? pieces->first : NULL; e; e = e->next) {
-        double x[1 + PIECE_NUMBERS];
+        double x[2 + PIECE_NUMBERS];
         ProbeSeconds t;
-        read_numbers(e, 1 + PIECE_NUMBERS, x);
+        read_numbers(e, 2 + PIECE_NUMBERS, x);
         if (!(x[0] <= MOST_SIZE)) json_fail(e, NULL, "a micro-batch of %g", x[0]);
-        memcpy(&t, x + 1, sizeof t);
-        record_add_pieces(r, p.key, (int)x[0], &t);
+        if (!(x[1] < 0x1p52)) json_fail(e, NULL, "groups of %g", x[1]);
+        memcpy(&t, x + 2, sizeof t);
+        record_add_pieces(r, p.key, (int)x[0], (uint64_t)x[1], &t);
     }
 }
 
@@ -172,10 +174,11 @@ const Probe *record_probe(const Record *r, ProbeKey key) {
     return p ? &p->p : NULL;
 }
 
-const ProbeSeconds *record_pieces(const Record *r, ProbeKey key, int batch) {
+const ProbeSeconds *record_pieces(const Record *r, ProbeKey key, int batch,
+                                  uint64_t where) {
     const RecordedProbe *p = find_probe(r, key);
     for (const RecordedPieces *x = p ? p->pieces : NULL; x; x = x->next)
-        if (x->batch == batch) return &x->t;
+        if (x->batch == batch && x->where == where) return &x->t;
     return NULL;
 }
 
@@ -214,7 +217,7 @@ static void add_probe(Text *t, const RecordedProbe *r) {
     add_numbers(t, &p->bytes, BYTE_NUMBERS);
     text_add(t, "], \"pieces\": [");
     for (const RecordedPieces *x = r->pieces; x; x = x->next) {
-        text_add(t, "[%d, ", x->batch);
+        text_add(t, "[%d, %llu, ", x->batch, (unsigned long long)x->where);
         add_numbers(t, &x->t, PIECE_NUMBERS);
         text_add(t, x->next ? "], " : "]");
     }
@@ -285,11 +288,12 @@ void record_add_probe(Record *r, const Probe *p) {
     write_at_times(r);
 }
 
-void record_add_pieces(Record *r, ProbeKey key, int batch, const ProbeSeconds *t) {
+void record_add_pieces(Record *r, ProbeKey key, int batch, uint64_t where,
+                       const ProbeSeconds *t) {
     RecordedProbe *p = find_probe(r, key);
     if (!p) return;
     RecordedPieces *x = NEW(r->mem, RecordedPieces);
-    *x = (RecordedPieces){batch, *t, p->pieces};
+    *x = (RecordedPieces){batch, where, *t, p->pieces};
     p->pieces = x;
     write_at_times(r);
 }

@@ -22,12 +22,15 @@ Record *record_open(Arena *mem, const char *path, const char *hash);
 
 /* Without its program (Probe.size). NULL: it is not there. */
 const Probe *record_probe(const Record *r, ProbeKey key);
-const ProbeSeconds *record_pieces(const Record *r, ProbeKey key, int batch);
+/* where: which groups have ranks of several hosts, below 2^52. */
+const ProbeSeconds *record_pieces(const Record *r, ProbeKey key, int batch,
+                                  uint64_t where);
 const RecordedPlan *record_plan(const Record *r, const char *keys);
 
 /* These write the file when it is a second old. */
 void record_add_probe(Record *r, const Probe *p);
-void record_add_pieces(Record *r, ProbeKey key, int batch, const ProbeSeconds *t);
+void record_add_pieces(Record *r, ProbeKey key, int batch, uint64_t where,
+                       const ProbeSeconds *t);
 void record_add_plan(Record *r, const RecordedPlan *p);
 /* Whole or not at all. Fails with EXIT_DATA. */
 void record_write(Record *r);

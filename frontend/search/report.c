@@ -22,6 +22,7 @@ const char *report_strategy(Arena *mem, const Choice *c) {
     if (c->vocab) text_add(&t, ", vocab");
     if (c->remade > 0) text_add(&t, ", again %d", c->remade);
     if (c->alone) text_add(&t, ", overlap off");
+    if (choice_mesh(c).norder) text_add(&t, ", %s", rank_order_text(mem, &c->order));
     return t.s;
 }
 

@@ -4,12 +4,13 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { MOST_PLANS = 256 };
+enum { MOST_PLANS = 256, CHOICE_BLOCK = 1 << 14 };
 
-typedef struct Space { /* all choices that fit, by first_bound */
+typedef struct Space { /* all choices that fit; by first_bound */
     Search *s;
-    Choice *choice;
-    int n, cap;
+    Choice **block; /* of CHOICE_BLOCK each */
+    int n, nblocks, block_cap;
+    Choice **by; /* all of them, sorted */
     SearchResult *r;
 } Space;
 
@@ -45,13 +46,20 @@ static void note_family(Family *f, const Choice *c) {
     f->best = *c;
 }
 
+static void keep_choice(Space *b, const Choice *c) {
+    if (b->n == b->nblocks * CHOICE_BLOCK)
+        PUSH(b->s->mem, b->block, b->nblocks, b->block_cap,
+             NEW_ARRAY(b->s->mem, Choice, CHOICE_BLOCK));
+    b->block[b->nblocks - 1][b->n++ % CHOICE_BLOCK] = *c;
+}
+
 static void take_choice(void *ctx, const Choice *c) {
     Space *b = ctx;
     Family *f = family_of(b, c->tp, c->cp, c->pp);
     Choice own = *c;
     own.family = (int)(f - b->r->family);
     if (c->remade >= 0)
-        PUSH(b->s->mem, b->choice, b->n, b->cap, own);
+        keep_choice(b, &own);
     else
         f->unfit_bytes = MIN(f->unfit_bytes, c->bytes);
     note_family(f, &own);
@@ -67,7 +75,7 @@ static void correct_families(Space *b) {
         if (f->fit) f->fit = 0, f->seconds = f->bytes = INFINITY;
     }
     for (int i = 0; i < b->n; i++) {
-        const Choice *c = &b->choice[i];
+        const Choice *c = b->by[i];
         if (before[c->family].fit && c->remade > -2)
             note_family(&r->family[c->family], c);
     }
@@ -90,9 +98,16 @@ static int by_family(const void *a, const void *b) {
 /* ---- the fastest by their pieces ---- */
 
 static int by_bound(const void *a, const void *b) {
-    const Choice *x = a, *y = b;
+    const Choice *x = *(Choice *const *)a, *y = *(Choice *const *)b;
     if (x->first_bound != y->first_bound) return x->first_bound < y->first_bound ? -1 : 1;
     return x->number - y->number;
+}
+
+static void sort_choices(Space *b) {
+    b->by = NEW_ARRAY(b->s->mem, Choice *, (size_t)b->n + 1);
+    for (int i = 0; i < b->n; i++)
+        b->by[i] = &b->block[i / CHOICE_BLOCK][i % CHOICE_BLOCK];
+    if (b->n) qsort(b->by, (size_t)b->n, sizeof *b->by, by_bound);
 }
 
 /* Of equally fast ones the smaller, then the one that comes first. */
@@ -115,7 +130,7 @@ static void keep_fastest(Choice **top, int *n, int k, Choice *c) {
 static int find_fastest(Space *b, Choice **top, int k) {
     int n = 0;
     for (int i = 0; i < b->n; i++) {
-        Choice *c = &b->choice[i];
+        Choice *c = b->by[i];
         if (n == k && c->first_bound > top[k - 1]->seconds) break;
         if (c->remade < 0 || (n == k && c->bound > top[k - 1]->seconds)) continue;
         if (!(c->seconds > 0)) {
@@ -196,7 +211,7 @@ static bool correct(Space *b, const Verified *v) {
     if (v->fits) e->slower = MAX(1, v->seconds / v->c.seconds);
     e->planned |= v->fits;
     for (int i = 0; i < b->n; i++) {
-        Choice *c = &b->choice[i];
+        Choice *c = b->by[i];
         bool like = c->probe == v->c.probe && c->pp == e->pp && c->zero == e->zero &&
                     c->schedule == e->schedule && (!v->fits || c->batch == e->batch);
         if (like && c->remade > -2) choice_bound(b->s, c);
@@ -206,7 +221,7 @@ static bool correct(Space *b, const Verified *v) {
 
 static void drop(Space *b, const Verified *v) {
     for (int i = 0; i < b->n; i++)
-        if (b->choice[i].number == v->c.number) b->choice[i].remade = -2;
+        if (b->by[i]->number == v->c.number) b->by[i]->remade = -2;
 }
 
 static int by_planned(const void *a, const void *b) {
@@ -302,7 +317,7 @@ static void find_front(Space *b) {
     int n = 0;
     double least = INFINITY;
     for (int i = 0; i < b->n; i++)
-        if (b->choice[i].remade >= 0) by[n++] = &b->choice[i];
+        if (b->by[i]->remade >= 0) by[n++] = b->by[i];
     if (n) qsort(by, (size_t)n, sizeof *by, by_bytes);
     b->r->front = NEW_ARRAY(s->mem, Choice, (size_t)n + 1);
     for (int i = 0; i < n; i++) {
@@ -322,7 +337,7 @@ int search_fastest(Arena *mem, const SearchOptions *o, Choice *top, int k) {
     Space b = {.s = search_open(mem, o), .r = &r};
     Choice **at = NEW_ARRAY(mem, Choice *, (size_t)k);
     search_each(b.s, take_choice, &b);
-    if (b.n) qsort(b.choice, (size_t)b.n, sizeof *b.choice, by_bound);
+    sort_choices(&b);
     int n = find_fastest(&b, at, k);
     for (int i = 0; i < n; i++) top[i] = *at[i];
     return n;
@@ -348,7 +363,7 @@ SearchResult search_run(Arena *mem, const SearchOptions *o) {
     Space b = {.s = search_open(mem, o), .r = &r};
     search_each(b.s, take_choice, &b);
     note_refused(&b);
-    if (b.n) qsort(b.choice, (size_t)b.n, sizeof *b.choice, by_bound);
+    sort_choices(&b);
     plan_fastest(&b);
     if (search_goes_on(b.s)) find_front(&b);
     r.stopped = !search_goes_on(b.s);

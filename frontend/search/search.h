@@ -27,19 +27,22 @@ typedef enum Knob {
     KNOB_LAYERS,    /* of the chunks */
     KNOB_RECOMPUTE, /* layers of each chunk */
     KNOB_OVERLAP,
+    KNOB_ORDER, /* of the degrees in the numbers of ranks */
     KNOBS
 } Knob;
 extern const char *const knob_key[KNOBS];
 
 /* Chunks of all stages, where a stage has several: more only shorten what is short by then. */
 enum { SEARCH_CHUNKS = 32 };
-enum { SEARCH_PARTS = 2 }; /* of a micro-batch */
+enum { SEARCH_PARTS = 2 };   /* of a micro-batch */
+enum { SEARCH_ORDERS = 24 }; /* of tp, cp, dp, pp */
 
 enum { LAYERS_EVEN, LAYERS_BALANCED, LAYERS_GIVEN };
 
 typedef struct Choice {
     int dp, tp, cp, ring, pp, chunks, schedule, micro, zero;
     int batch, parts, layers; /* LAYERS_EVEN, ... */
+    RankOrder order;
     bool sp, vocab;
     bool alone; /* parallel.overlap off: only tried where the choice is planned */
     int number; /* of all choices, in the order of search_each */
@@ -50,6 +53,9 @@ typedef struct Choice {
     double first_bound;           /* before plans corrected its bytes */
     double bound, seconds, bytes; /* seconds 0: only bounded */
 } Choice;
+
+/* orders.c: the mesh of a stage. */
+Mesh choice_mesh(const Choice *c);
 
 /* A choice as the planner has it. */
 typedef struct Verified {

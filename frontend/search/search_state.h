@@ -4,9 +4,18 @@
 #include "frontend/search/record.h"
 #include "frontend/search/search.h"
 
+/* By set of axes: where the members of groups within a replica are. */
+typedef struct Shapes {
+    const GroupShape *of;
+    int sets;
+    uint64_t hash;
+    struct Shapes *next; /* of the same probe */
+} Shapes;
+
 /* The pieces of a probe with micro-batches of so many sequences. */
 typedef struct Pieces {
     int batch;
+    const Shapes *shapes;
     ProbeSeconds t;
     int64_t *balanced; /* layers of each of `stages`, where the slowest is the fastest */
     int stages;        /* 0: not known yet */
@@ -26,7 +35,9 @@ typedef struct Extra {
 /* Where the ranks are that have the same parameters, and the next stage. */
 typedef struct Places {
     int pp;
+    RankOrder order;
     GroupShape replicas, next;
+    const Shapes *shapes;
     struct Places *more; /* of the same probe */
 } Places;
 
@@ -44,6 +55,7 @@ struct Search {
     SearchOptions o;
     int64_t fixed[KNOBS]; /* -1: free */
     IntTable list;        /* of KNOB_LAYERS, where that is fixed */
+    RankOrder order;      /* of KNOB_ORDER, where that is fixed */
     Job job;              /* the model */
     int64_t layers;
     int threads;
@@ -68,7 +80,7 @@ void search_told(const Search *s);
 
 /* pieces.c: sets bound, bytes, layers made again of a choice, and seconds to 0. */
 void choice_bound(Search *s, Choice *c);
-Pieces *search_pieces(Search *s, int probe, int batch);
+Pieces *search_pieces(Search *s, const Choice *c);
 /* What plans said of choices like this one; makes it where there is none. */
 Extra *choice_extra(Search *s, const Choice *c, int batch);
 /* Before the first choice, when the model is known. */
@@ -77,6 +89,11 @@ void choice_make_room(Search *s);
 void choice_layers(Search *s, const Choice *c, int64_t *layers);
 /* Layers of each chunk that are made again. */
 int *choice_remade(Arena *mem, Search *s, const Choice *c);
+/* orders.c: the axes of a mesh but tp; the slowest messages from a stage to the next. */
+Axes choice_replicas(const Mesh *mesh);
+GroupShape choice_next(const Machine *m, const Mesh *mesh, int stages);
+/* The orders that are worth trying for these degrees, at most SEARCH_ORDERS; at least 1. */
+int choice_orders(const Search *s, const Choice *c, RankOrder *order);
 double search_room(const Search *s); /* bytes that a plan may have; INFINITY */
 
 #endif

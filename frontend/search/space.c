@@ -23,6 +23,7 @@ const char *const knob_key[KNOBS] = {
     [KNOB_LAYERS] = PC "num_layer_list",
     [KNOB_RECOMPUTE] = "recompute_config.recompute",
     [KNOB_OVERLAP] = "parallel.overlap",
+    [KNOB_ORDER] = PC "rank_order",
 };
 
 /* ---- what is fixed ---- */
@@ -141,6 +142,7 @@ static void fix_knobs(Search *s) {
     if (s->fixed[KNOB_RECOMPUTE] >= 0)
         s->fixed[KNOB_RECOMPUTE] = fixed_recompute(s->o.cfg);
     if (s->fixed[KNOB_LAYERS] >= 0) take_list(s);
+    s->order = now.order;
 }
 
 static bool may(const Search *s, Knob k, int64_t value) {
@@ -273,6 +275,15 @@ static void each_split(Walk *w) {
         }
 }
 
+static void each_order(Walk *w) {
+    RankOrder order[SEARCH_ORDERS];
+    int n = choice_orders(w->s, &w->c, order);
+    for (int k = 0; k < n; k++) {
+        w->c.order = order[k];
+        each_split(w);
+    }
+}
+
 static void each_ring(Walk *w) {
     int cp = w->c.cp;
     for (int ring = 1; ring <= cp; ring++) {
@@ -280,7 +291,7 @@ static void each_ring(Walk *w) {
         bool taken = asked < 0 || asked == ring || (asked == 0 && ring == cp);
         if (cp % ring || (cp > 1 && !taken)) continue;
         w->c.ring = ring;
-        each_split(w);
+        each_order(w);
     }
 }
 
@@ -441,6 +452,8 @@ char **search_flags(Arena *mem, Search *s, const Choice *c, int *n) {
     if (c->parts > 1 || config_given(s->o.cfg, knob_key[KNOB_PARTS]))
         add_flag(&f, knob_key[KNOB_PARTS], "%d", c->parts);
     add_overlap(&f, s, c);
+    if (choice_mesh(c).norder || config_given(s->o.cfg, knob_key[KNOB_ORDER]))
+        add_list(&f, knob_key[KNOB_ORDER], rank_order_text(mem, &c->order));
     add_flag(&f, PC "optimizer_shard", "%s", truth(c->zero > 0));
     if (c->zero)
         add_flag(&f, knob_key[KNOB_ZERO], "level%d", c->zero);

@@ -154,6 +154,45 @@ TEST_LIMIT(more_memory_or_faster_links_are_never_worse, 240) {
     arena_free(mem);
 }
 
+/* Both of Megatron-LM's orders are among those that are gone through, and no other but real ones. */
+TEST_LIMIT(the_order_of_the_degrees_is_searched, 240) {
+    static const char *const words[] = {"tp", "cp", "dp", "pp"};
+    Arena *mem = arena_new();
+    for (int i = 0; i < (test_long() ? 20 : 2); i++) {
+        Random r = {.seed = 3000 + (uint64_t)i};
+        Made k = machine_of(&r);
+        const char *yaml = model_of(mem, &r);
+        char *path = path_join(mem, temp_dir(), "model.yaml");
+        EXPECT_INT(file_write_atomic(path, yaml, strlen(yaml)), 0);
+        char *flag[] = {"--parallel_config.sequence_parallel=False",
+                        "--parallel_config.vocab_emb_dp=True",
+                        "--parallel_config.context_parallel=1",
+                        "--micro_batch_interleave_num=1", NULL};
+        SearchOptions o = options_of(mem, yaml, &k.m, 8);
+        k.m.host_ranks = 2 + i % 3;
+        k.m.rank = &k.rank;
+        k.m.nranks = 1;
+        o.flag = flag;
+        o.nflags = 4;
+        o.cfg = config_load(mem, path, o.nflags, flag);
+        double free = fastest(mem, &o), best = INFINITY, usual = INFINITY;
+        o.nflags = 5;
+        for (int n = 0; n < 256; n++) {
+            int a = n & 3, b = n >> 2 & 3, c = n >> 4 & 3, d = n >> 6;
+            if ((1 << a | 1 << b | 1 << c | 1 << d) != 15) continue;
+            flag[4] = arena_printf(mem, "--parallel_config.rank_order=%s-%s-%s-%s",
+                                   words[a], words[b], words[c], words[d]);
+            o.cfg = config_load(mem, path, o.nflags, flag);
+            double seconds = fastest(mem, &o);
+            best = fmin(best, seconds);
+            if (!a && b == 1) usual = fmin(usual, seconds);
+        }
+        test_at("case %d: %.17g of %.17g to %.17g", i, free, best, usual);
+        EXPECT(free >= best * (1 - 1e-12) && free <= usual * (1 + 1e-12));
+    }
+    arena_free(mem);
+}
+
 /* ---- with the planner ---- */
 
 static const char *const small =
@@ -229,7 +268,7 @@ TEST(fixing_the_keys_of_the_answer_gives_it_again) {
 }
 
 /* So that overlap need not be a choice of its own: without it nothing is faster by its pieces. */
-TEST(overlap_is_never_slower_by_pieces) {
+TEST_LIMIT(overlap_is_never_slower_by_pieces, 240) {
     Arena *mem = arena_new();
     char *off[] = {"--parallel.overlap=off"};
     for (int i = 0; i < cases(); i++) {
