@@ -7,6 +7,7 @@
 #include "codegen/planned.h"
 #include "frontend/config/config_state.h"
 #include "frontend/plan/plan.h"
+#include "passes/estimate/op_size.h"
 #include "passes/model/made_again.h"
 #include <stdlib.h>
 
@@ -90,23 +91,42 @@ static void add_group(RecomputeMenu *m, const Op *op, const bool *kept) {
     m->group[at < 0 ? m->n++ : at] = t.s;
 }
 
-static void see_groups(const LayerSeen *l, void *menu) {
+typedef struct Seen { /* by passes under these options */
+    RecomputeMenu *menu;
+    const PassOptions *o;
+} Seen;
+
+static void see_groups(const LayerSeen *l, void *seen) {
     Arena *mem = arena_new();
     bool *kept;
-    made_again_seconds(mem, l, NULL, &kept);
+    made_again_ops(mem, l, NULL, &kept);
     for (const Op *op = l->w->first; op != l->last->next; op = op->next)
-        add_group(menu, op, kept);
+        add_group(((Seen *)seen)->menu, op, kept);
     arena_free(mem);
 }
 
-static void see_seconds(const LayerSeen *l, void *menu) {
-    RecomputeMenu *m = menu;
-    for (unsigned set = 1; set < 1u << m->n; set++) {
-        Arena *mem = arena_new();
-        bool *kept;
-        m->seconds[set] += made_again_seconds(mem, l, recompute_policy(m, set), &kept);
-        arena_free(mem);
+/* What backward takes longer on a rank of the machine, if a rank did it for all. */
+static double seconds_again(const LayerSeen *l, const PassOptions *o,
+                            const char *policy) {
+    Arena *mem = arena_new();
+    const Machine *m = machine_of_passes(o);
+    GroupShape all = group_shape(m, &l->w->mod->mesh, 0, MAX(o->stages, 1));
+    const MachineRank *rank = machine_rank(m, all.host_ranks, o->threads);
+    double seconds = 0;
+    bool *kept, *again = made_again_ops(mem, l, policy, &kept);
+    for (const Op *op = l->w->first; op != l->last->next; op = op->next) {
+        if (!again[op->id] || op_has(op, F_VIEW)) continue;
+        OpSize size = op_size(mem, op, true, NULL);
+        seconds += op_size_seconds(m, rank, &size);
     }
+    arena_free(mem);
+    return seconds;
+}
+
+static void see_seconds(const LayerSeen *l, void *seen) {
+    const Seen *s = seen;
+    for (unsigned set = 1; set < 1u << s->menu->n; set++)
+        s->menu->seconds[set] += seconds_again(l, s->o, recompute_policy(s->menu, set));
 }
 
 const char *recompute_policy(const RecomputeMenu *m, unsigned set) {
@@ -129,7 +149,7 @@ static void see_layers(const Job *j, void (*see)(const LayerSeen *, void *),
     PassOptions o;
     Module *module = build_job(&copy, &o);
     o.layer_seen = see;
-    o.layer_ctx = m;
+    o.layer_ctx = &(Seen){m, &o};
     passes_run(module, "simplify,seed,zero,remake,cut,autodiff", &o);
     arena_free(own);
 }

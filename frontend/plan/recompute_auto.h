@@ -16,7 +16,7 @@ typedef struct RecomputeMenu {
     const char *group[RECOMPUTE_MOST_GROUPS]; /* names: "q,k,v" */
     int n;
     const char *kept; /* further words of every policy: ",-attn" */
-    double *seconds;  /* by set that is made again: work of a layer (made_again.h) */
+    double *seconds;  /* by set that is made again: of a layer on the machine */
 } RecomputeMenu;
 
 RecomputeMenu recompute_menu(Arena *mem, const Job *j);

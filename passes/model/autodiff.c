@@ -360,8 +360,7 @@ static void split(Module *m, Pair *p, Op *last, Value **cot, int ncot, Value **g
                        .carry = p->loop ? p->carry : 0,
                        .grads = grads,
                        .ngrads = p->f->narg,
-                       .elementwise = o->remake_elementwise,
-                       .options = o};
+                       .elementwise = o->remake_elementwise};
     if (last && p->loop && o->layer_seen) o->layer_seen(&layer, o->layer_ctx);
     if (last) make_again(&layer, p->remake);
     keep_in_parts(p, last, o);

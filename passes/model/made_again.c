@@ -1,6 +1,6 @@
 /* made_again.c - see made_again.h. */
 #include "passes/model/made_again.h"
-#include "passes/estimate/op_size.h"
+#include "passes/passes.h"
 
 const char *made_again_policy(const Op *call) {
     const Attr *a = op_attr(call, "remake");
@@ -217,31 +217,17 @@ void make_again(const LayerSeen *l, const char *policy) {
     arena_free(mem);
 }
 
-/* ---- what it costs ---- */
+/* ---- what it would do ---- */
 
-static const MachineRank *rank_of(const LayerSeen *l) {
-    const Machine *m = machine_of_passes(l->options);
-    GroupShape all = group_shape(m, &l->w->mod->mesh, 0, MAX(l->options->stages, 1));
-    return machine_rank(m, all.host_ranks, l->options->threads);
-}
-
-double made_again_seconds(Arena *mem, const LayerSeen *l, const char *policy,
-                          bool **kept) {
+bool *made_again_ops(Arena *mem, const LayerSeen *l, const char *policy, bool **kept) {
     Remake r = remake_of(mem, l, policy);
-    const MachineRank *rank = rank_of(l);
-    double seconds = 0;
-    for (const Op *op = l->w->first; op != l->last->next; op = op->next) {
-        if (r.again[op->id] && !op_has(op, F_VIEW)) {
-            OpSize size = op_size(mem, op, true, NULL);
-            seconds += op_size_seconds(machine_of_passes(l->options), rank, &size);
-        }
+    for (const Op *op = l->w->first; op != l->last->next; op = op->next)
         for (int i = 0; i < op->nout; i++) {
             int v = op->out[i]->id;
             r.kept[v] = (r.kept[v] || r.wanted[v]) && !r.again[op->id];
         }
-    }
     *kept = r.kept;
-    return seconds;
+    return r.again;
 }
 
 /* ---- calls without what they save ---- */

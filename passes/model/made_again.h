@@ -12,7 +12,7 @@
  * again with the sum, and so is a view. */
 #ifndef STATOR_MADE_AGAIN_H
 #define STATOR_MADE_AGAIN_H
-#include "passes/passes.h"
+#include "ir/ir.h"
 
 const char *made_again_policy(const Op *call); /* NULL: nothing is said */
 
@@ -25,17 +25,14 @@ typedef struct LayerSeen {
     Value **grads;
     int ngrads;
     bool elementwise; /* option remake_elementwise */
-    const PassOptions *options;
 } LayerSeen;
 
 /* Makes again before backward what it reads of the values that `policy` names, and what is
  * an argument that no run changes, with its elements in other places or rounded. */
 void make_again(const LayerSeen *layer, const char *policy);
-/* Seconds of work that this would add to backward, on the machine of the options, if a rank did
- * it for all. kept: by value id (func_number), is it kept for backward or for what is made
- * again? */
-double made_again_seconds(Arena *mem, const LayerSeen *layer, const char *policy,
-                          bool **kept);
+/* By op id (func_number): would backward do it again? kept: by value id, is it kept for backward
+ * or for what is made again? */
+bool *made_again_ops(Arena *mem, const LayerSeen *layer, const char *policy, bool **kept);
 
 /* Calls in forward of functions that save what nobody reads, since all of it is made again,
  * become calls of the functions that those were made of. */
