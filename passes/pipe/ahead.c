@@ -23,6 +23,7 @@ typedef struct Ahead {
     Func *caller, *fwd, *bwd;
     Op **first, **second; /* the calls of each pair, in order */
     int n;
+    int *uses;        /* by value id of caller */
     bool *seed;       /* by argument of bwd: it is large, and the reason */
     int64_t elements; /* of a seed */
     Source *source;   /* by argument of bwd */
@@ -33,6 +34,14 @@ typedef struct Ahead {
 
 static bool is_pure(const Op *op) {
     return !op_has(op, F_EFFECT | F_CALL | F_COMM);
+}
+
+static void count_uses(Ahead *a) {
+    func_number(a->caller);
+    a->uses = NEW_ARRAY(a->mem, int, (size_t)a->caller->nvalues + 1);
+    for (const Op *op = a->caller->first; op; op = op->next)
+        for (int i = 0; i < op->nin; i++) a->uses[op->in[i]->id]++;
+    for (int i = 0; i < a->caller->nret; i++) a->uses[a->caller->ret[i]->id]++;
 }
 
 /* ---- the pairs of calls ---- */
@@ -66,17 +75,22 @@ static bool find_pairs(Ahead *a, int operand) {
 
 /* ---- what forward can have ---- */
 
-/* By value id of the caller: is it there before the forward of pair p, or could it be? */
-static bool *given_before(const Ahead *a, int p) {
-    bool *given = NEW_ARRAY(a->mem, bool, (size_t)a->caller->nvalues + 1);
-    for (int i = 0; i < a->caller->narg; i++) given[a->caller->arg[i]->id] = true;
-    for (const Op *op = a->caller->first; op != a->second[p]; op = op->next) {
-        bool can = op->id < a->first[p]->id || is_pure(op);
-        for (int i = 0; i < op->nin; i++) can &= given[op->in[i]->id];
-        can |= op->id < a->first[p]->id;
-        for (int i = 0; i < op->nout; i++) given[op->out[i]->id] = can;
+/* Marks with p + 1, by value id of the caller, what ops between the calls of pair p make that
+ * could be made before the first. */
+static void mark_given(const Ahead *a, int p, int *mark) {
+    for (const Op *op = a->first[p]->next; op != a->second[p]; op = op->next) {
+        bool can = is_pure(op);
+        for (int i = 0; i < op->nin && can; i++) {
+            const Value *v = op->in[i];
+            can = !v->def || v->def->id < a->first[p]->id || mark[v->id] == p + 1;
+        }
+        for (int i = 0; i < op->nout && can; i++) mark[op->out[i]->id] = p + 1;
     }
-    return given;
+}
+
+/* Is it there before the forward of pair p, or could it be? */
+static bool is_given(const Ahead *a, int p, const int *mark, const Value *v) {
+    return !v->def || v->def->id < a->first[p]->id || mark[v->id] == p + 1;
 }
 
 static bool all_from_forward(const Ahead *a, int i, int nth) {
@@ -95,26 +109,31 @@ static int carried_result(const Ahead *a, int i) {
     if (r == a->bwd->nret) return -1;
     for (int p = 0; p + 1 < a->n; p++) {
         const Value *v = a->second[p]->out[r];
-        if (a->second[p + 1]->in[i] != v || value_uses(a->caller, v) != 1) return -1;
+        if (a->second[p + 1]->in[i] != v || a->uses[v->id] != 1) return -1;
     }
     return r;
 }
 
 static void find_sources(Ahead *a) {
-    a->source = NEW_ARRAY(a->mem, Source, (size_t)a->bwd->narg + 1);
-    bool **given = NEW_ARRAY(a->mem, bool *, (size_t)a->n);
-    for (int p = 0; p < a->n; p++) given[p] = given_before(a, p);
-    for (int i = 0; i < a->bwd->narg; i++) {
+    const int n = a->bwd->narg;
+    int *mark = NEW_ARRAY(a->mem, int, (size_t)a->caller->nvalues + 1);
+    int *given =
+        NEW_ARRAY(a->mem, int, (size_t)n + 1); /* in so many pairs from the first */
+    a->source = NEW_ARRAY(a->mem, Source, (size_t)n + 1);
+    for (int p = 0; p < a->n; p++) {
+        mark_given(a, p, mark);
+        for (int i = 0; i < n; i++)
+            given[i] += given[i] == p && is_given(a, p, mark, a->second[p]->in[i]);
+    }
+    for (int i = 0; i < n; i++) {
         const Value *v = a->second[0]->in[i];
         Source *s = &a->source[i];
         int carried = carried_result(a, i);
-        bool before = true;
-        for (int p = 0; p < a->n; p++) before &= given[p][a->second[p]->in[i]->id];
         if (v->def == a->first[0] && all_from_forward(a, i, v->nth))
             *s = (Source){FROM_FORWARD, v->nth, a->fwd->ret[v->nth]};
-        else if (carried >= 0 && given[0][v->id])
+        else if (carried >= 0 && given[i])
             *s = (Source){FROM_LAST, carried, NULL};
-        else if (before)
+        else if (given[i] == a->n)
             *s = (Source){FROM_BEFORE, 0, NULL};
     }
 }
@@ -223,7 +242,7 @@ static bool is_gain(const Ahead *a) {
         if (!a->seed[i]) continue;
         less += type_bytes(&a->bwd->arg[i]->ty);
         for (int p = 0; p < a->n; p++)
-            if (value_uses(a->caller, a->second[p]->in[i]) != 1) return false;
+            if (a->uses[a->second[p]->in[i]->id] != 1) return false;
     }
     for (const Op *op = a->bwd->first; op; op = op->next)
         for (int i = 0; a->moves[op->id] && i < op->nout; i++)
@@ -308,14 +327,23 @@ static int add_result(Ahead *a, const Value *v, Value *made, int alias) {
     return nth;
 }
 
-/* Result r of backward, which forward makes as its result nth. */
-static void take_result(Ahead *a, int r, int nth) {
-    for (int p = 0; p < a->n; p++)
-        func_replace(a->caller, a->second[p]->out[r], a->first[p]->out[nth]);
-    func_drop_result(a->bwd, r, a->second, a->n);
+/* Reads of what second calls gave read what `instead` has by value id. */
+static void read_instead(const Ahead *a, Value *const *instead) {
+    for (Op *op = a->caller->first; op; op = op->next)
+        for (int i = 0; i < op->nin; i++)
+            if (op->in[i]->def && op_callee(op->in[i]->def) == a->bwd &&
+                instead[op->in[i]->id])
+                op->in[i] = instead[op->in[i]->id];
+    for (int i = 0; i < a->caller->nret; i++) {
+        Value **v = &a->caller->ret[i];
+        if ((*v)->def && op_callee((*v)->def) == a->bwd && instead[(*v)->id])
+            *v = instead[(*v)->id];
+    }
 }
 
+/* What forward makes of backward's results is its own. */
 static void take_results(Ahead *a, Value *const *map, int *nth) {
+    Value **instead = NEW_ARRAY(a->mem, Value *, (size_t)a->caller->nvalues + 1);
     for (int r = a->bwd->nret - 1; r >= 0; r--) {
         const Value *v = a->bwd->ret[r];
         if (!v->def || !a->moves[v->def->id]) continue;
@@ -323,8 +351,11 @@ static void take_results(Ahead *a, Value *const *map, int *nth) {
         const Value *sum = over >= 0 ? a->source[over].forward : NULL;
         int at = add_result(a, v, map[v->id], sum && !sum->def ? sum->nth : -1);
         nth[v->id] = at + 1;
-        take_result(a, r, at);
+        for (int p = 0; p < a->n; p++)
+            instead[a->second[p]->out[r]->id] = a->first[p]->out[at];
+        func_drop_result(a->bwd, r, a->second, a->n);
     }
+    read_instead(a, instead);
 }
 
 /* What the rest of backward reads of it. */
@@ -351,9 +382,10 @@ static void drop_unread(Ahead *a) {
         func_drop_arg(a->bwd, i);
         for (int p = 0; p < a->n; p++) op_drop_operand(a->second[p], i);
     }
+    count_uses(a);
     for (int r = a->fwd->nret - 1; r >= 0; r--) {
         int uses = 0;
-        for (int p = 0; p < a->n; p++) uses += value_uses(a->caller, a->first[p]->out[r]);
+        for (int p = 0; p < a->n; p++) uses += a->uses[a->first[p]->out[r]->id];
         if (!uses) func_drop_result(a->fwd, r, a->first, a->n);
     }
     func_remove_dead(a->fwd);
@@ -394,7 +426,7 @@ static bool visit(const PassOptions *o, Op *op, int operand) {
     Ahead a = {.mem = arena_new(), .caller = op->fn};
     a.fwd = op_func(v->def);
     a.bwd = op_func(op);
-    func_number(a.caller);
+    count_uses(&a);
     func_number(a.bwd);
     bool moved = find_pairs(&a, operand);
     if (moved) {
@@ -407,14 +439,19 @@ static bool visit(const PassOptions *o, Op *op, int operand) {
     return moved;
 }
 
-static void visit_call(const PassOptions *o, Op *op) {
-    for (int i = 0; i < op->nin; i++)
-        if (visit(o, op, i)) i = -1;
+static Op *first_call(const Module *m, const Func *f) {
+    for (Func *g = m->first; g; g = g->next)
+        for (Op *op = g->first; op; op = op->next)
+            if (op_callee(op) == f) return op;
+    return NULL;
 }
 
+/* All calls of a function are pairs, or none. */
 void pass_ahead(Module *m, const PassOptions *o) {
     if (!o->tile_bytes) return;
-    for (Func *f = m->first; f; f = f->next)
-        for (Op *op = f->first; op; op = op->next)
-            if (op_callee(op)) visit_call(o, op);
+    for (Func *f = m->first; f; f = f->next) {
+        Op *op = f->task ? first_call(m, f) : NULL;
+        for (int i = 0; op && i < op->nin; i++)
+            if (visit(o, op, i)) i = -1;
+    }
 }
