@@ -21,9 +21,14 @@ typedef struct State {
 } State;
 enum { STAT_MAX, STAT_SUM, STAT_WEIGHT, STATS = 4 };
 
+/* Numbers of a head that are loaded at a time. */
+static int64_t numbers_of(const AttnShape *s, int vl) {
+    return vl * (s->dt == DT_BF16 ? 2 : 1);
+}
+
 static State state_of(const AttnShape *s, int vl) {
     int64_t group = s->heads / s->kv_heads;
-    State x = {.row = round_up(s->dim, vl)};
+    State x = {.row = round_up(s->dim, numbers_of(s, vl))};
     x.stats = group * x.row;
     x.scores = round_up(x.stats + group * STATS, 16);
     x.floats = x.scores + ATTN_BLOCK_KEYS;
@@ -53,10 +58,40 @@ int64_t attn_token_floats(const AttnShape *s, int vl) {
     return s->batch * s->kv_heads * parts_of(s) * state_of(s, vl).floats;
 }
 
+static int64_t numbers(const Attn *a) {
+    return numbers_of(&a->s, a->e->vl);
+}
+
+/* Those that are left at the end of a head. */
 static LLVMValueRef tail_mask(const Attn *a) {
     Emit *e = a->e;
-    int64_t left = a->s.dim % e->vl;
-    return left ? emit_tail_mask(e, emit_i64(e, left)) : NULL;
+    LLVMValueRef left = emit_i64(e, a->s.dim % numbers(a));
+    if (a->s.dim % numbers(a) == 0) return NULL;
+    return a->narrow ? emit_halves_mask(e, left) : emit_tail_mask(e, left);
+}
+
+/* vl words of a head: numbers of f32, or pairs of bf16. */
+typedef struct Words {
+    LLVMValueRef f32;
+    Pairs pairs;
+} Words;
+
+static LLVMValueRef load_bits(const Attn *a, LLVMValueRef at, LLVMValueRef mask) {
+    Emit *e = a->e;
+    LLVMValueRef x = emit_load(e, emit_vec(e->i16, 2 * e->vl), at, mask, 2);
+    return LLVMBuildBitCast(e->b, x, e->vi32, "");
+}
+
+static Words load_words(const Attn *a, LLVMValueRef at, LLVMValueRef mask) {
+    Emit *e = a->e;
+    if (a->narrow) return (Words){.pairs = emit_pairs(e, load_bits(a, at, mask))};
+    return (Words){.f32 = emit_load(e, e->vf32, at, mask, 4)};
+}
+
+static LLVMValueRef add_words(const Attn *a, const Words *x, const Words *y,
+                              LLVMValueRef sum) {
+    if (a->narrow) return emit_dot_pairs(a->e, &x->pairs, &y->pairs, sum);
+    return emit_fma(a->e, x->f32, y->f32, sum);
 }
 
 /* Starts loading what is at `at`, or a row of a head: these are too far from each other for
@@ -79,38 +114,37 @@ static void fetch_row(const Attn *a, LLVMValueRef row) {
 static void dot_rows(const Attn *a, LLVMValueRef q, LLVMValueRef k, LLVMValueRef ahead,
                      int n, LLVMValueRef *sum) {
     Emit *e = a->e;
-    int64_t whole = a->s.dim / e->vl * e->vl;
+    int64_t whole = a->s.dim / numbers(a) * numbers(a);
     Loop l;
-    loop_begin(e, &l, emit_i64(e, 0), emit_i64(e, whole), e->vl, n, sum);
-    LLVMValueRef x = attn_load(a, attn_element(a, q, l.i), NULL);
+    loop_begin(e, &l, emit_i64(e, 0), emit_i64(e, whole), numbers(a), n, sum);
+    Words x = load_words(a, attn_element(a, q, l.i), NULL);
     for (int t = 0; t < n; t++) {
         LLVMValueRef at = emit_add(e, l.i, emit_i64(e, t * a->kv_row));
-        LLVMValueRef row = attn_load(a, attn_element(a, k, at), NULL);
-        sum[t] = emit_fma(e, x, row, l.carry[t]);
+        Words row = load_words(a, attn_element(a, k, at), NULL);
+        sum[t] = add_words(a, &row, &x, l.carry[t]);
         if (ahead) fetch(a, attn_element(a, ahead, at));
     }
     loop_end(e, &l, sum);
     for (int t = 0; t < n; t++) sum[t] = l.carry[t];
     if (whole == a->s.dim) return;
     LLVMValueRef mask = tail_mask(a);
-    x = attn_load(a, attn_element(a, q, emit_i64(e, whole)), mask);
+    x = load_words(a, attn_element(a, q, emit_i64(e, whole)), mask);
     for (int t = 0; t < n; t++) {
         LLVMValueRef at = attn_element(a, k, emit_i64(e, whole + t * a->kv_row));
-        sum[t] = emit_fma(e, x, attn_load(a, at, mask), sum[t]);
+        Words row = load_words(a, at, mask);
+        sum[t] = add_words(a, &row, &x, sum[t]);
     }
 }
 
-/* Scores of vl keys: their sums are transposed and added up, lane t is that of key t. */
+/* Scores of vl keys: lane t is that of key t. */
 static LLVMValueRef score_tile(const Attn *a, LLVMValueRef q, LLVMValueRef k,
                                LLVMValueRef ahead) {
     Emit *e = a->e;
     LLVMValueRef sum[16];
     for (int t = 0; t < e->vl; t++) sum[t] = LLVMConstNull(e->vf32);
     dot_rows(a, q, k, ahead, e->vl, sum);
-    emit_transpose(e, sum);
-    for (int n = e->vl / 2; n; n /= 2)
-        for (int t = 0; t < n; t++) sum[t] = emit_fadd(e, sum[t], sum[t + n]);
-    return emit_fmul(e, sum[0], emit_f32_like(e, sum[0], a->s.scale * M_LOG2E));
+    LLVMValueRef x = emit_add_lanes(e, sum);
+    return emit_fmul(e, x, emit_f32_like(e, x, a->s.scale * M_LOG2E));
 }
 
 /* Those of the last keys, fewer than vl, one by one; -inf up to the end of a vector. */
@@ -183,11 +217,29 @@ static void softmax_emit(const Attn *a) {
     emit_ret(e, NULL);
 }
 
+/* `n` vectors of a row of values as f32, the last of them masked. Of bf16 two vectors come from
+ * one of words: numbers of even columns, then those of odd ones. */
+static void load_values(const Attn *a, LLVMValueRef at, int n, LLVMValueRef mask,
+                        LLVMValueRef *x) {
+    Emit *e = a->e;
+    int each = a->narrow ? 2 : 1;
+    for (int i = 0; i < n; i += each) {
+        LLVMValueRef from = attn_element(a, at, emit_i64(e, i * e->vl));
+        LLVMValueRef some = i + each >= n ? mask : NULL;
+        if (!a->narrow) {
+            x[i] = emit_load(e, e->vf32, from, some, 4);
+            continue;
+        }
+        Pairs columns = emit_wide_pairs(e, load_bits(a, from, some));
+        x[i] = columns.first, x[i + 1] = columns.second;
+    }
+}
+
 /* `n` vectors of the sums of values from column c on, the last of them masked. */
 static void value_span(const Attn *a, LLVMValueRef decay, LLVMValueRef c, int n,
                        LLVMValueRef mask) {
     Emit *e = a->e;
-    LLVMValueRef sum[WIDE], to = attn_f32(a, emit_param(e, 2), c);
+    LLVMValueRef sum[WIDE], x[WIDE], to = attn_f32(a, emit_param(e, 2), c);
     LLVMValueRef v = attn_element(a, emit_param(e, 0), c);
     for (int i = 0; i < n; i++) {
         LLVMValueRef at = emit_at(e, e->f32, to, i * e->vl);
@@ -199,11 +251,8 @@ static void value_span(const Attn *a, LLVMValueRef decay, LLVMValueRef c, int n,
     p = emit_splat(e, emit_load(e, e->f32, p, NULL, 4));
     LLVMValueRef row = emit_mul(e, l.i, emit_i64(e, a->kv_row));
     fetch_row(a, attn_element(a, emit_param(e, 5), row));
-    for (int i = 0; i < n; i++) {
-        LLVMValueRef at = attn_element(a, v, emit_add(e, row, emit_i64(e, i * e->vl)));
-        LLVMValueRef x = attn_load(a, at, i == n - 1 ? mask : NULL);
-        sum[i] = emit_fma(e, p, x, l.carry[i]);
-    }
+    load_values(a, attn_element(a, v, row), n, mask, x);
+    for (int i = 0; i < n; i++) sum[i] = emit_fma(e, p, x[i], l.carry[i]);
     loop_end(e, &l, sum);
     for (int i = 0; i < n; i++)
         emit_store(e, l.carry[i], emit_at(e, e->f32, to, i * e->vl), NULL, 4);
@@ -224,7 +273,7 @@ static void values_emit(const Attn *a) {
         loop_end(e, &l, NULL);
     }
     if (left) {
-        int n = (int)((left + e->vl - 1) / e->vl);
+        int n = (int)(round_up(left, numbers(a)) / e->vl);
         value_span(a, decay, emit_i64(e, whole), n, tail_mask(a));
     }
     emit_ret(e, NULL);
@@ -377,6 +426,22 @@ static LLVMValueRef join_stats(const Attn *a, const State *x, LLVMValueRef stats
     return emit_select(e, empty, none, factor);
 }
 
+/* A vector of the sums of values at `sums`, over the parts. */
+static LLVMValueRef join_sums(const Attn *a, const State *x, LLVMValueRef stats,
+                              LLVMValueRef sums, int64_t at) {
+    Emit *e = a->e;
+    LLVMValueRef sum = LLVMConstNull(e->vf32);
+    Loop l;
+    loop_begin(e, &l, emit_i64(e, 0), emit_i64(e, a->parts), 1, 1, &sum);
+    LLVMValueRef w = stat_at(a, x, stats, l.i, STAT_WEIGHT);
+    w = emit_splat(e, emit_load(e, e->f32, w, NULL, 4));
+    sum = emit_at(e, e->f32, in_part(a, x, sums, l.i), at);
+    sum = emit_load(e, e->vf32, sum, NULL, 4);
+    sum = emit_fma(e, sum, w, l.carry[0]);
+    loop_end(e, &l, &sum);
+    return l.carry[0];
+}
+
 /* name.join(ctx, row): o and lse of head `row` of all sequences, from its parts. */
 static void join_emit(const Attn *a, const State *x) {
     Emit *e = a->e;
@@ -396,19 +461,18 @@ static void join_emit(const Attn *a, const State *x) {
     LLVMValueRef factor = emit_splat(e, join_stats(a, x, stats, lse));
     LLVMValueRef o = emit_mul(e, row, emit_i64(e, dim));
     o = attn_element(a, attn_slot(a, ctx, FORWARD_O), o);
-    for (int64_t c = 0; c < dim; c += e->vl) {
-        LLVMValueRef sum = LLVMConstNull(e->vf32);
-        Loop l;
-        loop_begin(e, &l, emit_i64(e, 0), emit_i64(e, a->parts), 1, 1, &sum);
-        LLVMValueRef w = stat_at(a, x, stats, l.i, STAT_WEIGHT);
-        w = emit_splat(e, emit_load(e, e->f32, w, NULL, 4));
-        sum = emit_at(e, e->f32, in_part(a, x, sums, l.i), c);
-        sum = emit_load(e, e->vf32, sum, NULL, 4);
-        sum = emit_fma(e, sum, w, l.carry[0]);
-        loop_end(e, &l, &sum);
-        attn_store(a, emit_fmul(e, l.carry[0], factor),
-                   attn_element(a, o, emit_i64(e, c)),
-                   dim - c < e->vl ? tail_mask(a) : NULL);
+    for (int64_t c = 0; c < dim; c += numbers(a)) {
+        LLVMValueRef to = attn_element(a, o, emit_i64(e, c));
+        LLVMValueRef mask = dim - c < numbers(a) ? tail_mask(a) : NULL;
+        LLVMValueRef y = emit_fmul(e, join_sums(a, x, stats, sums, c), factor);
+        if (!a->narrow) {
+            emit_store(e, y, to, mask, 4);
+            continue;
+        }
+        LLVMValueRef odd = join_sums(a, x, stats, sums, c + e->vl);
+        y = emit_to_pairs(e, y, emit_fmul(e, odd, factor));
+        y = LLVMBuildBitCast(e->b, y, emit_vec(e->i16, 2 * e->vl), "");
+        emit_store(e, y, to, mask, 2);
     }
     emit_ret(e, NULL);
 }

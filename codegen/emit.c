@@ -304,10 +304,21 @@ void emit_store(Emit *e, LLVMValueRef value, LLVMValueRef ptr, LLVMValueRef mask
     emit_intrinsic(e, "llvm.masked.store", overloads, 2, args, 4);
 }
 
+static LLVMValueRef tail_mask(Emit *e, LLVMValueRef n, int lanes) {
+    LLVMValueRef lane[64];
+    for (int i = 0; i < lanes; i++) lane[i] = emit_i32(e, i);
+    n = emit_imin(e, emit_imax(e, n, emit_i64(e, 0)), emit_i64(e, lanes));
+    LLVMValueRef count = emit_splat_n(e, LLVMBuildTrunc(e->b, n, e->i32, ""), lanes);
+    return LLVMBuildICmp(e->b, LLVMIntSLT, LLVMConstVector(lane, (unsigned)lanes), count,
+                         "");
+}
+
 LLVMValueRef emit_tail_mask(Emit *e, LLVMValueRef n) {
-    n = emit_imin(e, emit_imax(e, n, emit_i64(e, 0)), emit_i64(e, e->vl));
-    LLVMValueRef count = emit_splat(e, LLVMBuildTrunc(e->b, n, e->i32, ""));
-    return LLVMBuildICmp(e->b, LLVMIntSLT, emit_iota(e), count, "");
+    return tail_mask(e, n, e->vl);
+}
+
+LLVMValueRef emit_halves_mask(Emit *e, LLVMValueRef n) {
+    return tail_mask(e, n, 2 * e->vl);
 }
 
 LLVMValueRef emit_alloca(Emit *e, int64_t bytes) {
@@ -347,6 +358,35 @@ void emit_transpose(Emit *e, LLVMValueRef *v) {
 }
 
 /* Reductions. */
+
+/* Sums of `width` lanes each, side by side in a and in b, to those of half as many: lane i of a
+ * sum and lane i + width / 2 are added. Down to 4 lanes vectors are halved as a whole, then each
+ * group of 4 lanes on its own, within which a CPU moves numbers faster. */
+static LLVMValueRef half_sums(Emit *e, LLVMValueRef a, LLVMValueRef b, int width) {
+    int unit = width > 4 ? e->vl : 4, half = width / 2;
+    LLVMValueRef low[16], high[16];
+    for (int i = 0; i < e->vl; i++) {
+        int in = i % unit % (unit / 2), from = in / half * width + in % half;
+        from += i / unit * unit + (i % unit >= unit / 2 ? e->vl : 0);
+        low[i] = emit_i32(e, from);
+        high[i] = emit_i32(e, from + half);
+    }
+    LLVMValueRef low_mask = LLVMConstVector(low, (unsigned)e->vl);
+    LLVMValueRef high_mask = LLVMConstVector(high, (unsigned)e->vl);
+    return emit_fadd(e, LLVMBuildShuffleVector(e->b, a, b, low_mask, ""),
+                     LLVMBuildShuffleVector(e->b, a, b, high_mask, ""));
+}
+
+LLVMValueRef emit_add_lanes(Emit *e, const LLVMValueRef *v) {
+    LLVMValueRef x[16];
+    int groups =
+        e->vl / 4; /* of 4 lanes; group g of sum vector i will hold vector 4 g + i */
+    for (int i = 0; i < e->vl; i++) x[i] = v[i % groups * 4 + i / groups];
+    for (int width = e->vl; width > 1; width /= 2)
+        for (int i = 0; i < width / 2; i++)
+            x[i] = half_sums(e, x[2 * i], x[2 * i + 1], width);
+    return x[0];
+}
 
 static LLVMValueRef reduce(Emit *e, LLVMValueRef v,
                            LLVMValueRef (*op)(Emit *, LLVMValueRef, LLVMValueRef)) {

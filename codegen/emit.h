@@ -86,8 +86,10 @@ LLVMValueRef emit_load(Emit *e, LLVMTypeRef type, LLVMValueRef ptr, LLVMValueRef
                        int align);
 void emit_store(Emit *e, LLVMValueRef value, LLVMValueRef ptr, LLVMValueRef mask,
                 int align);
-/* Lane l is on where l < n; n is i64 and may be negative or larger than vl. */
+/* Lane l is on where l < n; n is i64 and may be negative or larger than vl. emit_halves_mask:
+ * of 2 vl lanes, for numbers of two bytes. */
 LLVMValueRef emit_tail_mask(Emit *e, LLVMValueRef n);
+LLVMValueRef emit_halves_mask(Emit *e, LLVMValueRef n);
 /* Room of `bytes` (64-byte aligned) on the stack of `fn`, made once per call. */
 LLVMValueRef emit_alloca(Emit *e, int64_t bytes);
 
@@ -95,6 +97,9 @@ LLVMValueRef emit_alloca(Emit *e, int64_t bytes);
  * instructions for bf16, with vectors as wide as they take. */
 bool emit_has(const Emit *e, const char *feature);
 bool emit_has_bf16(const Emit *e);
+/* Do these multiply more numbers in a second than f32 ones do? AMD's twice as many; Intel's, whose
+ * CPUs have tiles for that, half as many. */
+bool emit_bf16_is_fast(const Emit *e);
 /* Numbers of two bytes, bf16 or f16, in memory as f32 values of vl lanes or one (_one), and
  * back: rounded to the nearest, ties to even; NaN stays NaN, subnormal numbers of bf16 become
  * 0. The bits are those of base/dtype.h on any CPU. mask: as above. */
@@ -120,9 +125,12 @@ LLVMValueRef emit_from_bf16(Emit *e, LLVMValueRef bits);
  * the second pair's first, on any CPU; where the CPU has an instruction for it, subnormal
  * numbers count as 0. */
 typedef struct Pairs {
-    LLVMValueRef bits, first, second; /* the latter two where there is no instruction */
+    LLVMValueRef bits;          /* for the instruction; NULL: */
+    LLVMValueRef first, second; /* as f32 */
 } Pairs;
 Pairs emit_pairs(Emit *e, LLVMValueRef bits);
+/* The same as f32 on any CPU, for two fma. */
+Pairs emit_wide_pairs(Emit *e, LLVMValueRef bits);
 LLVMValueRef emit_dot_pairs(Emit *e, const Pairs *a, const Pairs *b, LLVMValueRef sum);
 /* first[vl] and second[vl] to pairs: of i16, or of f32, which are rounded. */
 LLVMValueRef emit_pair_up(Emit *e, LLVMValueRef first, LLVMValueRef second);
@@ -130,6 +138,9 @@ LLVMValueRef emit_to_pairs(Emit *e, LLVMValueRef first, LLVMValueRef second);
 
 /* Transposes vl vectors of vl lanes in place. */
 void emit_transpose(Emit *e, LLVMValueRef *v);
+
+/* Lane i is the sum of all lanes of v[i], vl of them: the bits of emit_reduce_add. */
+LLVMValueRef emit_add_lanes(Emit *e, const LLVMValueRef *v);
 
 /* All lanes to one scalar by halves: lane i with lane i + lanes/2, and so on. */
 LLVMValueRef emit_reduce_add(Emit *e, LLVMValueRef v);

@@ -7,6 +7,11 @@ bool emit_has_bf16(const Emit *e) {
     return e->vl == 16 && emit_has(e, "avx512bf16");
 }
 
+bool emit_bf16_is_fast(const Emit *e) {
+    static const char amd[] = "znver";
+    return emit_has_bf16(e) && !strncmp(e->cpu, amd, sizeof amd - 1);
+}
+
 static LLVMTypeRef type_of_lanes(LLVMTypeRef elem, int lanes) {
     return lanes ? emit_vec(elem, lanes) : elem;
 }
@@ -70,8 +75,12 @@ static LLVMValueRef dot_by_instruction(Emit *e, const Pairs *a, const Pairs *b,
 }
 
 Pairs emit_pairs(Emit *e, LLVMValueRef bits) {
-    Pairs p = {bits, NULL, NULL};
-    if (emit_has_bf16(e)) return p;
+    if (emit_has_bf16(e)) return (Pairs){.bits = bits};
+    return emit_wide_pairs(e, bits);
+}
+
+Pairs emit_wide_pairs(Emit *e, LLVMValueRef bits) {
+    Pairs p = {0};
     LLVMValueRef low = LLVMBuildShl(e->b, bits, emit_i32_like(e, bits, 16), "");
     p.first = LLVMBuildBitCast(e->b, low, e->vf32, "");
     p.second = LLVMBuildBitCast(e->b, and_(e, bits, 0xffff0000), e->vf32, "");
@@ -79,7 +88,7 @@ Pairs emit_pairs(Emit *e, LLVMValueRef bits) {
 }
 
 LLVMValueRef emit_dot_pairs(Emit *e, const Pairs *a, const Pairs *b, LLVMValueRef sum) {
-    if (emit_has_bf16(e)) return dot_by_instruction(e, a, b, sum);
+    if (a->bits) return dot_by_instruction(e, a, b, sum);
     sum = emit_fma(e, a->second, b->second, sum);
     return emit_fma(e, a->first, b->first, sum);
 }

@@ -98,6 +98,40 @@ TEST(sums_by_halves) {
     EXPECT(f(near) == 1 && f(far) == 0);
 }
 
+/* f(x, out): x is vl vectors; out[i] the sum of the lanes of vector i, out[vl + i] the same by
+ * emit_reduce_add. All are of sizes that make each order of adding another sum. */
+static void sums_of_lanes(int vl) {
+    Target *t = target_of_lanes(vl);
+    Emit *e = emit_for(arena_new(), t);
+    LLVMTypeRef params[] = {e->ptr, e->ptr};
+    LLVMValueRef v[16];
+    emit_func(e, "f", e->void_, params, 2, false);
+    LLVMValueRef out = emit_param(e, 1);
+    for (int i = 0; i < vl; i++) {
+        LLVMValueRef at = emit_at(e, e->f32, emit_param(e, 0), i * vl);
+        v[i] = emit_load(e, e->vf32, at, NULL, 4);
+        LLVMValueRef sum = emit_reduce_add(e, v[i]);
+        emit_store(e, sum, emit_at(e, e->f32, out, vl + i), NULL, 4);
+    }
+    emit_store(e, emit_add_lanes(e, v), out, NULL, 4);
+    emit_ret(e, NULL);
+    void (*f)(const float *, float *) =
+        (void (*)(const float *, float *))(uintptr_t)one(e, t, "f");
+    float x[256], sum[32];
+    for (int i = 0; i < 256; i++)
+        x[i] = ldexpf(1 + (float)(i * 37 % 101) / 128, i * 29 % 31 - 15);
+    f(x, sum);
+    for (int i = 0; i < vl; i++) EXPECT(sum[i] == sum[vl + i]);
+}
+
+TEST(sums_of_lanes_16) {
+    sums_of_lanes(16);
+}
+
+TEST(sums_of_lanes_8) {
+    sums_of_lanes(8);
+}
+
 static int64_t twice(int64_t x) {
     return 2 * x;
 }
