@@ -36,11 +36,28 @@ static void *lines_new(Arena *mem, bool narrow, int64_t lines, int64_t length,
     return at;
 }
 
+/* 16 lanes without the CPU's instructions for bf16; with them, as a CPU has it where they are
+ * fast. */
+enum { WIDENED = 17, PAIRED = 18 };
+
+static Target *target_of(int vl) {
+    if (vl <= 16) return target_of_lanes(vl);
+    Target *t = target_of_lanes(16);
+    return vl == PAIRED ? t : target_open("x86-64-v4");
+}
+
+static Emit *emit_of(Arena *mem, Target *t, int vl) {
+    Emit *e = emit_for(mem, t);
+    if (vl == PAIRED) e->cpu = "znver4";
+    if (vl == PAIRED && !emit_bf16_is_fast(e)) test_skip("the CPU has no AVX512-BF16");
+    return e;
+}
+
 static Product product_make(const RowsMatmul *s, int vl) {
     static const JitSymbol symbols[] = {{"rt_parallel", (void *)rt_parallel}};
     Arena *mem = arena_new();
-    Target *t = target_of_lanes(vl);
-    Emit *e = emit_for(mem, t);
+    Target *t = target_of(vl);
+    Emit *e = emit_of(mem, t, vl);
     LLVMTypeRef params[] = {e->ptr, e->ptr, e->ptr, e->ptr, e->ptr};
     rows_matmul_emit(e, "inner", s);
     emit_func(e, "product", e->void_, params, 5, false);
@@ -109,7 +126,7 @@ static Case run_one(Arena *mem, int64_t m, int64_t n, int64_t k, int form, int t
     for (int64_t i = 0; i < x.count; i++)
         set_number(s->rounds, x.old, i, (float)(i % 5) - 2);
     memcpy(x.c, x.old, (size_t)x.count * 4);
-    int64_t bytes = rows_matmul_workspace_bytes(s, vl);
+    int64_t bytes = rows_matmul_workspace_bytes(s, MIN(vl, 16));
     char *ws = aligned_alloc(64, (size_t)align_up(bytes + 64));
     memset(ws, 0xff, (size_t)bytes + 64);
     product_make(s, vl)(x.a, x.b, x.bias, (char *)x.c + GUARD * (s->rounds ? 2 : 4), ws);
@@ -150,6 +167,18 @@ TEST_LIMIT(wide, 120) {
     all_forms(16);
 }
 
+TEST_LABEL_OF(widened, SLOW);
+TEST_LABEL_OF(widened, RELEASED);
+TEST_LIMIT(widened, 120) {
+    all_forms(WIDENED);
+}
+
+TEST_LABEL_OF(paired, SLOW);
+TEST_LABEL_OF(paired, RELEASED);
+TEST_LIMIT(paired, 120) {
+    all_forms(PAIRED);
+}
+
 TEST_LABEL_OF(narrow, SLOW);
 TEST_LABEL_OF(narrow, RELEASED);
 TEST_LIMIT(narrow, 120) {
@@ -158,6 +187,37 @@ TEST_LIMIT(narrow, 120) {
 
 TEST(one_of_each_kind) {
     for (int form = 0; form < 4; form++) try_one(3, 70, 34, form | 16, 2, 8);
+}
+
+/* bf16 along the columns: an odd number of rows of B, which has no pair for the last one, and
+ * columns that end within each kind of vector; threads with parts of k. */
+static void pairs_of_rows(int vl) {
+    static const int64_t size[][3] = {
+        {1, 31, 129}, {3, 33, 1}, {7, 97, 67}, {8, 48, 193}, {16, 17, 3}};
+    for (int i = 0; i < ARRAY_LEN(size); i++)
+        try_one(size[i][0], size[i][1], size[i][2], 2, 1 + i % 3, vl);
+}
+
+TEST(pairs_of_rows_8) {
+    pairs_of_rows(8);
+}
+
+TEST(pairs_of_rows_widened) {
+    pairs_of_rows(WIDENED);
+}
+
+TEST(pairs_of_rows_paired) {
+    pairs_of_rows(PAIRED);
+}
+
+/* The two ways differ by no bit: a pair is two multiply-adds. */
+TEST(pairs_have_the_same_bits) {
+    enum { M = 5, N = 75, K = 99 };
+    Arena *mem = arena_new();
+    Case paired = run_one(mem, M, N, K, 2, 2, PAIRED);
+    Case widened = run_one(mem, M, N, K, 2, 2, WIDENED);
+    EXPECT(!memcmp(paired.c, widened.c, (size_t)paired.count * sizeof(float)));
+    arena_free(mem);
 }
 
 TEST(rows_are_independent) {

@@ -1,0 +1,96 @@
+/* rows_parts.c - see rows_parts.h. */
+#include "codegen/rows_parts.h"
+
+enum {
+    BLOCK_BYTES =
+        160 << 10, /* of a tile of B that are fetched while those before are used: both
+                      fit into the second cache, with what else is there */
+    BLOCK = 32,    /* rows of that at most */
+    TILE_BYTES = 1 << 18, /* of the sums of a tile: they stay in the second cache */
+    TILE_LEAST = 1024,    /* columns, so that B is read in long runs */
+    PART_LEAST = 2 * BLOCK,
+};
+
+int rows_sums(int vl) {
+    return vl >= 16 ? ROWS_SUMS : ROWS_SUMS / 2;
+}
+
+/* A part of k for each thread, as far as it goes: so each reads rows of B one after the other, in
+ * one piece. That is worth more than what putting the parts together takes. */
+static void cut_along_n(Rows *r, int vl) {
+    const RowsMatmul *s = r->s;
+    int64_t unit = vl * r->deep, fits = TILE_BYTES / 4 / s->m / unit * unit;
+    r->parts = MIN(s->threads, MAX(1, s->k / PART_LEAST));
+    int64_t wide = MIN(divided_up(s->threads, r->parts), MAX(1, s->n / TILE_LEAST));
+    r->part = round_up(divided_up(s->k, r->parts), BLOCK);
+    r->parts = divided_up(s->k, r->part);
+    int64_t turns = divided_up(divided_up(s->n, wide), MAX(fits, TILE_LEAST));
+    r->tile = round_up(divided_up(s->n, wide * turns), unit);
+    r->tiles = divided_up(s->n, r->tile);
+    r->items = r->parts * r->tiles;
+    int64_t tile_bytes = r->tile * (s->narrow ? 2 : 4);
+    r->block = MAX(ROWS_UNROLL,
+                   MIN(BLOCK, BLOCK_BYTES / tile_bytes / ROWS_UNROLL * ROWS_UNROLL));
+    r->sums_row = round_up(s->n, unit);
+    r->wide_row = round_up(s->k, vl);
+    r->a_bytes = s->narrow ? align_up(s->m * r->wide_row * 4) : 0;
+    r->bytes = r->a_bytes + align_up(r->parts * s->m * r->sums_row * 4);
+}
+
+bool rows_widen(const Rows *r) {
+    return r->s->narrow && !emit_bf16_is_fast(r->e);
+}
+
+Rows rows_of(const RowsMatmul *s, int vl) {
+    Rows r = {.s = s, .along_n = s->b_n == 1 && (s->n > 1 || s->b_k != 1)};
+    r.deep = s->narrow ? 2 : 1;
+    if (r.along_n) {
+        cut_along_n(&r, vl);
+        return r;
+    }
+    int64_t sums = rows_sums(vl);
+    r.rows = divided_up(s->m, divided_up(s->m, sums / 3));
+    r.group = MIN(vl, sums / r.rows);
+    r.item = r.group * divided_up(vl, r.group);
+    r.items = divided_up(s->n, r.item);
+    return r;
+}
+
+LLVMValueRef rows_slot(const Rows *r, LLVMValueRef ctx, int i) {
+    return emit_load(r->e, r->e->ptr, emit_at(r->e, r->e->ptr, ctx, i), NULL, 8);
+}
+
+LLVMTypeRef rows_element(const Rows *r) {
+    return r->s->narrow ? r->e->i16 : r->e->f32;
+}
+
+LLVMValueRef rows_plus(Emit *e, LLVMValueRef base, LLVMValueRef i, int64_t scale) {
+    return emit_add(e, base, emit_mul(e, i, emit_i64(e, scale)));
+}
+
+void rows_fetch(const Rows *r, LLVMValueRef at) {
+    Emit *e = r->e;
+    LLVMValueRef args[] = {at, emit_i32(e, 0), emit_i32(e, 2), emit_i32(e, 1)};
+    emit_intrinsic(e, "llvm.prefetch", &e->ptr, 1, args, ARRAY_LEN(args));
+}
+
+void rows_write(const Rows *r, LLVMValueRef ctx, LLVMValueRef i, LLVMValueRef j,
+                LLVMValueRef x, LLVMValueRef mask) {
+    const RowsMatmul *s = r->s;
+    Emit *e = r->e;
+    LLVMTypeRef type = s->rounds ? e->i16 : e->f32;
+    LLVMValueRef to =
+        emit_gep(e, type, rows_slot(r, ctx, SLOT_C), rows_plus(e, j, i, s->c_m));
+    if (s->bias) {
+        LLVMValueRef at = emit_gep(e, e->f32, rows_slot(r, ctx, SLOT_BIAS), j);
+        x = emit_fadd(e, x, emit_load(e, e->vf32, at, mask, 4));
+    }
+    emit_store_sum(e, x, to, mask, s->adds, s->rounds);
+}
+
+LLVMValueRef rows_body(const Rows *r, const char *part) {
+    Emit *e = r->e;
+    LLVMTypeRef params[] = {e->ptr, e->i64, e->i64, e->i64};
+    return emit_func(e, arena_printf(e->mem, "%s.%s", r->name, part), e->void_, params, 4,
+                     true);
+}

@@ -1,0 +1,49 @@
+/* rows_parts.h - what products of a few rows have in common, whichever way the matrix lies; for
+ * rows_matmul.c and rows_along_n.c only. */
+#ifndef STATOR_ROWS_PARTS_H
+#define STATOR_ROWS_PARTS_H
+#include "codegen/rows_matmul.h"
+
+enum {
+    ROWS_SUMS = 24,  /* vectors of sums in registers at a time, at most */
+    ROWS_UNROLL = 4, /* along n: rows of B in a turn of the innermost loop */
+};
+
+typedef struct Rows {
+    Emit *e;
+    const RowsMatmul *s;
+    const char *name;
+    bool along_n;
+    int64_t deep;                     /* along n: rows of B that are multiplied
+                                         at a time: pairs of bf16 */
+    int64_t parts, part, tiles, tile; /* along n: of k, of columns */
+    int64_t block;                    /* rows of B */
+    int64_t sums_row;                 /* floats from row to row of sums */
+    int64_t rows, group, item,
+        items;              /* along k: rows and columns at a time, of an item */
+    int64_t wide_row;       /* from row to row of A as f32 */
+    int64_t a_bytes, bytes; /* of the workspace: A as f32, and all */
+} Rows;
+
+enum { SLOT_A, SLOT_B, SLOT_BIAS, SLOT_C, SLOT_WS, SLOTS };
+
+/* How the product is cut, for lanes of vl; `e` and `name` are left to the caller. */
+Rows rows_of(const RowsMatmul *s, int vl);
+/* Along n: A is copied as f32 to the start of the workspace. */
+bool rows_widen(const Rows *r);
+/* Of ROWS_SUMS, so many as the CPU has registers for. */
+int rows_sums(int vl);
+
+LLVMValueRef rows_slot(const Rows *r, LLVMValueRef ctx, int i);
+LLVMTypeRef rows_element(const Rows *r);
+/* base + i * scale */
+LLVMValueRef rows_plus(Emit *e, LLVMValueRef base, LLVMValueRef i, int64_t scale);
+/* Fetches a line to the second cache: the first has the sums, or rows of A. */
+void rows_fetch(const Rows *r, LLVMValueRef at);
+/* C[i][j ..] from finished sums. */
+void rows_write(const Rows *r, LLVMValueRef ctx, LLVMValueRef i, LLVMValueRef j,
+                LLVMValueRef x, LLVMValueRef mask);
+/* Starts name.PART(ptr ctx, i64 begin, i64 end, i64 thread). */
+LLVMValueRef rows_body(const Rows *r, const char *part);
+
+#endif
