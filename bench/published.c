@@ -1,11 +1,13 @@
 /* published.c - training steps that others measured, predicted: each row of a CSV file is
  * planned by the passes and timed on the machine of its cluster.
  *     bench_published ROWS.csv ... [--machine FILE.yaml] [--json]
- *                     [--fit [--leave_one_out | --parts N] [--constants A,B,...]
+ *                     [--fit [--leave_one_out | --parts N [--by_groups]]
+ *                      [--constants A,B,...]
  *                      [--prior W] [--calls N] [--save FILE.yaml]]
  * --fit finds the constants of the machine with the least mean relative error, close to what
  * its file says. --leave_one_out predicts each row with those that the others give, --parts
- * each of so many parts of the rows.
+ * each of so many parts of the rows; with --by_groups rows of equal width, tp and micro-batch
+ * are in one part.
  * docs/published.md describes columns, constants and what comes out. */
 #include "base/json.h"
 #include "bench/fit/constants.h"
@@ -21,6 +23,7 @@ typedef struct Case {
     const Row *row;
     PlannedRow plan;
     int machine;      /* of Bench.machine */
+    int part;         /* of the rows, that others predict */
     double predicted; /* seconds; 0: could not be planned */
 } Case;
 
@@ -36,21 +39,12 @@ typedef struct Bench {
     UsedMachine *machine;
     int nmachines, machines_cap;
     const char *machine_path, *constants, *save;
-    bool json, fit;
+    bool json, fit, by_groups;
     int calls, parts; /* of the fit; that cases are in where each predicts the others */
     double weight;    /* of the distance to the priors, in the fit */
 } Bench;
 
 /* ---- what there is ---- */
-
-static const char *machine_of(Bench *b, const Row *r) {
-    if (b->machine_path) return b->machine_path;
-    if (*r->machine && strchr(r->machine, '/')) return r->machine;
-    const char *name = *r->machine  ? r->machine
-                       : *r->source ? "a100-megatron"
-                                    : "a100-vtrain";
-    return arena_printf(b->mem, MACHINES_DIR "/%s.yaml", name);
-}
 
 static int use_machine(Bench *b, const char *path) {
     for (int i = 0; i < b->nmachines; i++)
@@ -58,6 +52,21 @@ static int use_machine(Bench *b, const char *path) {
     UsedMachine u = {path, machine_read(b->mem, path)};
     PUSH(b->mem, b->machine, b->nmachines, b->machines_cap, u);
     return b->nmachines - 1;
+}
+
+static int use_preset(Bench *b, const char *name) {
+    return use_machine(b, arena_printf(b->mem, MACHINES_DIR "/%s.yaml", name));
+}
+
+/* Rows that do not say it are Megatron-LM's, but vTrain's of one host. */
+static int machine_of(Bench *b, const Row *r) {
+    if (b->machine_path) return use_machine(b, b->machine_path);
+    if (*r->machine && strchr(r->machine, '/')) return use_machine(b, r->machine);
+    if (*r->machine) return use_preset(b, r->machine);
+    if (*r->source) return use_preset(b, "a100-megatron");
+    int own = use_preset(b, "a100-vtrain");
+    if (r->ranks <= b->machine[own].m->host_ranks) return own;
+    return use_preset(b, "a100-megatron");
 }
 
 static double seconds_of(const Case *c, const Machine *m) {
@@ -70,10 +79,12 @@ static double seconds_of(const Case *c, const Machine *m) {
 static void add_file(Bench *b, const char *path) {
     Rows rows = rows_read(b->mem, path);
     for (int i = 0; i < rows.n; i++) {
-        Case c = {.path = path, .row = &rows.row[i]};
-        c.plan = row_plan(b->mem, c.row);
-        c.machine = use_machine(b, machine_of(b, c.row));
-        if (!c.plan.problem) c.predicted = seconds_of(&c, b->machine[c.machine].m);
+        Row *row = &rows.row[i];
+        Case c = {.path = path, .row = row, .machine = machine_of(b, row)};
+        const Machine *m = b->machine[c.machine].m;
+        if (!row->problem) row_complete(row, m->host_ranks);
+        c.plan = row_plan(b->mem, row);
+        if (!c.plan.problem) c.predicted = seconds_of(&c, m);
         PUSH(b->mem, b->at, b->n, b->cap, c);
     }
 }
@@ -127,7 +138,6 @@ typedef struct Fit {
     const Machine *m;
     const Constants *c;
     int without; /* cases of this part are left out; -1: none */
-    int parts;
 } Fit;
 
 static double fit_value(const double *x, void *data) {
@@ -138,7 +148,7 @@ static double fit_value(const double *x, void *data) {
     int n = 0;
     for (int i = 0; i < f->b->n; i++) {
         const Case *c = &f->b->at[i];
-        if (i % f->parts == f->without || !counts(c)) continue;
+        if (c->part == f->without || !counts(c)) continue;
         all += fabs(seconds_of(c, m) / c->row->seconds - 1);
         n++;
     }
@@ -158,30 +168,58 @@ static void save_machine(Bench *b, const Machine *m) {
     if (error) fail(EXIT_DATA, "cannot write %s: %s", b->save, strerror(error));
 }
 
+static bool same_group(const Row *a, const Row *b) {
+    return a->hidden == b->hidden && a->tensor == b->tensor &&
+           a->micro_batch == b->micro_batch;
+}
+
+/* The first case of the same group, or the case itself. */
+static int first_of_group(const Bench *b, int i) {
+    int k = 0;
+    while (k < i && !same_group(b->at[k].row, b->at[i].row)) k++;
+    return k;
+}
+
+/* Deals cases, or their groups, out to so many parts; returns how many parts have any. */
+static int deal_parts(Bench *b, int parts) {
+    int n = 0;
+    for (int i = 0; i < b->n; i++) {
+        int first = b->by_groups ? first_of_group(b, i) : i;
+        b->at[i].part = first == i ? n++ % MAX(parts, 1) : b->at[first].part;
+    }
+    return MIN(n, parts);
+}
+
+static const Machine *only_machine(const Bench *b) {
+    for (int i = 1; i < b->n; i++)
+        if (b->at[i].machine != b->at[0].machine)
+            fail(EXIT_CONFIG, "--fit fits one machine and these rows are of several; "
+                              "--machine says which");
+    if (!b->n) fail(EXIT_DATA, "--fit needs rows, and the files have none");
+    return b->machine[b->at[0].machine].m;
+}
+
 /* Predictions become those of the fitted machine, or of those fitted to the other rows. */
 static void run_fit(Bench *b, Text *out) {
     double x[MAX_CONSTANTS], *left = NEW_ARRAY(b->mem, double, (size_t)b->n + 1);
-    if (b->nmachines != 1)
-        fail(EXIT_CONFIG,
-             "--fit fits one machine and these rows are of %d; --machine says "
-             "which",
-             b->nmachines);
-    const Machine *m = b->machine[0].m;
+    const Machine *m = only_machine(b);
     Constants c = constants_choose(b->mem, b->constants, m);
-    Fit f = {b, m, &c, -1, MIN(MAX(b->parts, 1), MAX(b->n, 1))};
-    for (int part = 0; b->parts && part < f.parts; part++) {
+    Fit f = {b, m, &c, -1};
+    int parts = deal_parts(b, b->parts);
+    for (int part = 0; part < parts; part++) {
         f.without = part;
         find_constants(&f, x);
         const Machine *others = constants_machine(b->mem, m, &c, x);
-        for (int i = part; i < b->n; i += f.parts)
-            if (counts(&b->at[i])) left[i] = seconds_of(&b->at[i], others);
+        for (int i = 0; i < b->n; i++)
+            if (b->at[i].part == part && counts(&b->at[i]))
+                left[i] = seconds_of(&b->at[i], others);
     }
     f.without = -1;
     find_constants(&f, x);
     const Machine *fitted = constants_machine(b->mem, m, &c, x);
     for (int i = 0; i < b->n; i++)
         if (counts(&b->at[i]))
-            b->at[i].predicted = b->parts ? left[i] : seconds_of(&b->at[i], fitted);
+            b->at[i].predicted = parts > 0 ? left[i] : seconds_of(&b->at[i], fitted);
     text_add(out, "fitted to %d rows:\n", b->n);
     constants_print(&c, x, out);
     if (b->save) save_machine(b, fitted);
@@ -292,6 +330,8 @@ static void read_options(Bench *b, int argc, char **argv, const char **file, int
             b->fit = true, b->parts = INT_MAX;
         else if (!strcmp(a, "--parts"))
             b->fit = true, b->parts = atoi(next_word(argc, argv, &i));
+        else if (!strcmp(a, "--by_groups"))
+            b->by_groups = true;
         else if (!strcmp(a, "--calls"))
             b->calls = atoi(next_word(argc, argv, &i));
         else if (!strcmp(a, "--machine"))

@@ -23,6 +23,7 @@ static const Constant constants[] = {
     NUMBER("reached", reached, 1, 0.2, 0.05, 1, true),
     NUMBER("half", half, 1, 0.5, 1, 2000, true),
     NUMBER("inner_reached", inner_reached, 1, 0.5, 0.01, 1, false),
+    NUMBER("unaligned", unaligned, 1, 0.5, 0.01, 1, false),
     {"memory", OF_MEMORY, 0, 1e9, 0.2, 1, 1e6, true},
     NUMBER("host", link[LINK_HOST].bytes_per_second, 1e9, 0.15, 1, 1e6, true),
     NUMBER("network", link[LINK_NETWORK].bytes_per_second, 1e9, 0.3, 1, 1e6, true),

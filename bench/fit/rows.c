@@ -40,7 +40,7 @@ static const Column columns[] = {
     SIZE("global_batch", global_batch),
     SIZE("micro_batch", micro_batch),
     OPTION("ffn", ffn, 0),
-    OPTION("vocab", vocab, 51200),
+    OPTION("vocab", vocab, 0),
     OPTION("tp", tensor, 1),
     OPTION("pp", stages, 1),
     OPTION("dp", replicas, 0),
@@ -50,7 +50,7 @@ static const Column columns[] = {
     OPTION("sequence_parallel", sequence_parallel, 0),
     OPTION("optimizer_shard", optimizer_shard, 0),
     OPTION("overlap", overlap, 0),
-    {"recompute", COLUMN_RECOMPUTE, offsetof(Row, recompute), false, ROW_FULL},
+    {"recompute", COLUMN_RECOMPUTE, offsetof(Row, recompute), false, ROW_NOT_SAID},
     {"seconds", COLUMN_SECONDS, offsetof(Row, seconds), false, 0},
 };
 
@@ -120,6 +120,18 @@ static const char *complete(Arena *mem, Row *r) {
                             (long long)r->micro_batch);
     if (!r->ffn) r->ffn = 4 * r->hidden;
     return NULL;
+}
+
+/* vTrain's rows: those of one host are made of a model with GPT-2's vocabulary, a tp-th of
+ * which, rounded down, each rank has; those of several hosts are runs of Megatron-LM, which
+ * pads it. */
+void row_complete(Row *r, int host_ranks) {
+    enum { GPT2_VOCAB = 50257, PADDED_VOCAB = 51200 };
+    bool one_host = !host_ranks || r->ranks <= host_ranks;
+    bool modelled = !*r->source && one_host;
+    if (!r->vocab)
+        r->vocab = modelled ? GPT2_VOCAB / r->tensor * r->tensor : PADDED_VOCAB;
+    if (r->recompute == ROW_NOT_SAID) r->recompute = modelled ? ROW_NONE : ROW_FULL;
 }
 
 static Row row_default(int line) {
@@ -253,6 +265,7 @@ static Flags flags_of(Arena *mem, const Row *r) {
     if (r->optimizer_shard)
         add_flag(&f, "parallel.parallel_optimizer_config.optimizer_level", "level1");
     add_flag(&f, "parallel.overlap", r->overlap ? "auto" : "off");
+    add_flag(&f, "context.tile_size", "0B"); /* all logits at once */
     add_number(&f, "context.threads", 1);
     return f;
 }

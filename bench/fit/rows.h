@@ -3,7 +3,12 @@
 #define STATOR_BENCH_ROWS_H
 #include "frontend/plan/plan.h"
 
-typedef enum RowRecompute { ROW_NONE, ROW_SELECTIVE, ROW_FULL } RowRecompute;
+typedef enum RowRecompute {
+    ROW_NONE,
+    ROW_SELECTIVE,
+    ROW_FULL,
+    ROW_NOT_SAID
+} RowRecompute;
 
 /* One measurement. GPT: an MLP of `ffn` numbers with GELU, learned positions, a tied head. */
 typedef struct Row {
@@ -28,6 +33,11 @@ typedef struct Rows {
  * is a row with a problem. Fails with EXIT_DATA when the file cannot be read or has no
  * column that the size of the model needs. docs/published.md lists columns and defaults. */
 Rows rows_read(Arena *mem, const char *path);
+
+/* Sets vocabulary and recomputation where the file does not say them, on hosts of so many
+ * ranks (0: one host has all); docs/published.md has the rule and its reasons. The row has
+ * no problem. */
+void row_complete(Row *row, int host_ranks);
 
 /* The steps of all stages of a row. */
 typedef struct PlannedRow {

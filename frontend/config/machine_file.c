@@ -30,6 +30,8 @@ static const NumberRow machine_numbers[] = {
     NUMBER(Machine, "reached", reached, 1, 0.001, 1),
     NUMBER(Machine, "half", half, 1, 0, 1e6),
     NUMBER(Machine, "inner_reached", inner_reached, 1, 0.001, 1),
+    WHOLE(Machine, "aligned", aligned, 0, 1 << 20),
+    NUMBER(Machine, "unaligned", unaligned, 1, 0.001, 1),
     NUMBER(Machine, "op_start_us", op_start_seconds, 1e-6, 0, 1e6),
     NUMBER(Machine, "issue_us", issue_seconds, 1e-6, 0, 1e6),
     NUMBER(Machine, "inner_bytes", inner_bytes, 1, 0, 1e6),

@@ -14,6 +14,7 @@ const Machine machine_plain = {
     .rank = &plain_rank,
     .nranks = 1,
     .reached = 1,
+    .unaligned = 1,
     .inner_reached = 1,
     .link = {{.start_seconds = 2e-5, .bytes_per_second = 25e9 / 12},
              {.start_seconds = 2e-5, .bytes_per_second = 25e9 / 12}},
@@ -122,9 +123,17 @@ static const ProductTable *find_table(const MachineRank *r, DType type,
     return any;
 }
 
+static bool is_aligned(const Machine *m, double rows, double columns, double summed) {
+    if (!m->aligned) return true;
+    return !(fmod(rows, m->aligned) > 0 || fmod(columns, m->aligned) > 0 ||
+             fmod(summed, m->aligned) > 0);
+}
+
 static double formula_rate(const Machine *m, const MachineRank *r, DType type,
                            double rows, double columns, double summed) {
-    return machine_peak(r, type) * m->reached * rows / (rows + m->half) * columns /
+    double reached = m->reached;
+    if (!is_aligned(m, rows, columns, summed)) reached *= m->unaligned;
+    return machine_peak(r, type) * reached * rows / (rows + m->half) * columns /
            (columns + m->half) * summed / (summed + m->half);
 }
 

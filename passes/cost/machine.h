@@ -102,6 +102,10 @@ typedef struct Machine {
     /* Constants of rates where no table says them. A product reaches
      * reached x m/(m + half) x n/(n + half) x k/(k + half) of the peak. */
     double reached, half, inner_reached;
+    /* One with rows, columns or summed that are no multiple of `aligned` reaches
+     * `unaligned` of that; 0: all sizes are alike. */
+    int aligned;
+    double unaligned;
     double op_start_seconds; /* of every op */
     /* Ops are put into a queue, which takes the processor so long for each, and done behind
      * it: those of a function take as long as they do, or as putting them there. 0: there is

@@ -20,7 +20,9 @@ static Machine *parse(const char *text) {
 
 static const char whole[] =
     "name: a cluster\nmade_on: 2026-01-02, some library\nhost: n1\ncores: 8\n"
-    "host_ranks: 4\nmemory_gbytes: 40\nreached: 0.5\nhalf: 64\ninner_reached: 0.25\n"
+    "host_ranks: 4\nmemory_gbytes: 40\nreached: 0.5\nhalf: 64\naligned: 8\nunaligned: "
+    "0.3\n"
+    "inner_reached: 0.25\n"
     "op_start_us: 2\nissue_us: 7\ninner_bytes: 15\nsum_bytes: 2\nelement_billions: "
     "3\nhidden: 0.75\n"
     "links:\n"
@@ -47,6 +49,7 @@ static void expect_whole(const Machine *m) {
     EXPECT_INT(m->host_ranks, 4);
     EXPECT_NEAR(m->memory_bytes / 40e9, 1, 1e-9);
     EXPECT(m->reached == 0.5 && m->half == 64 && m->inner_reached == 0.25);
+    EXPECT(m->aligned == 8 && m->unaligned == 0.3);
     EXPECT_NEAR(m->op_start_seconds * 1e6, 2, 1e-9);
     EXPECT_NEAR(m->element_rate / 3e9, 1, 1e-9);
     EXPECT(m->hidden == 0.75);
@@ -102,18 +105,20 @@ TEST(hostile_files_are_refused_at_their_positions) {
     refused("cores: 8", "cores: 99999999999", "cores is a number from 0 to");
     refused("cores: 8", "cores: [8]", "cores is a value, not a list");
     refused("cores: 8", "cors: 8", "unknown key cors");
-    refused("hidden: 0.75", "hidden: 1.5", "m.yaml:15:9");
+    refused("hidden: 0.75", "hidden: 1.5", "m.yaml:17:9");
+    refused("aligned: 8", "aligned: 0.5", "m.yaml:9:10");
+    refused("unaligned: 0.3", "unaligned: 0", "unaligned is a number from 0.001 to 1");
     refused("hidden: 0.75", "hidden: nan", "hidden is a number from 0 to 1");
     refused("name: a cluster\n", "", "name is missing");
     refused("start_us: 3, ", "", "start_us is missing");
-    refused("gbytes: 10", "gbytes: 0", "m.yaml:17:");
+    refused("gbytes: 10", "gbytes: 0", "m.yaml:19:");
     refused("gbytes: 10", "gbytes: inf", "gbytes is a number from");
     refused("f32_gflops: 100", "f32_gflops: x", "f32_gflops is a number");
     refused("  f32_gflops: 100\n", "", "f32_gflops is missing");
     refused("[1000, 100000]", "[100000, 1000]", "rise from one to the next");
     refused("[1000, 100000]", "[1000]", "gbytes has 2 numbers, not 1");
     refused("[1000, 100000]", "[0, 100000]", "bytes is a number from");
-    refused("[20, 5]", "[20, -5]", "m.yaml:26:48");
+    refused("[20, 5]", "[20, -5]", "m.yaml:28:48");
     refused("[1, 2, 3, 4, 5, 6, 7, 8]", "[1, 2, 3, 4]", "gflops has 4 numbers, not 8");
     refused("[16, 64]", "[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]",
             "at most 16 sizes");
@@ -121,7 +126,7 @@ TEST(hostile_files_are_refused_at_their_positions) {
     refused("type: bf16", "type: i32", "type is one of f32 to f16");
     refused("op: attention", "op: atention", "there is no op atention");
     refused("exp: 1.5", "expp: 1.5", "there is no op expp");
-    refused("exp: 1.5", "exp: 0", "m.yaml:31:27");
+    refused("exp: 1.5", "exp: 0", "m.yaml:33:27");
     refused("level: network", "level: rack", "level is one of host to network");
     refused("group: 4", "group: 1", "group is a number from 2");
     refused("us: [5, 90]", "us: [5]", "us has 1 numbers, not 2");

@@ -68,6 +68,27 @@ TEST(the_matrix_between_products_goes_through_memory) {
         }
 }
 
+/* In whichever of its sizes a product is odd, it reaches a quarter; others and those of a
+ * machine without the key take what their flops do. */
+TEST(products_of_odd_sizes_reach_a_share) {
+    static const struct {
+        int aligned;
+        double rows, columns, summed, share;
+    } rows[] = {{0, 63, 50257, 31, 1},   {8, 64, 4096, 32, 1},
+                {8, 63, 4096, 32, 0.25}, {8, 64, 50257, 32, 0.25},
+                {8, 64, 4096, 33, 0.25}, {8, 4, 4096, 32, 0.25},
+                {2, 62, 50258, 32, 1},   {2, 62, 50257, 31, 0.25}};
+    for (int i = 0; i < ARRAY_LEN(rows); i++) {
+        Machine m = simple_machine();
+        m.aligned = rows[i].aligned;
+        m.unaligned = 0.25;
+        double flops = 2 * 3 * rows[i].rows * rows[i].columns * rows[i].summed;
+        double at = machine_product_seconds(&m, m.rank, DT_BF16, FORM_NN, 3, rows[i].rows,
+                                            rows[i].columns, rows[i].summed);
+        EXPECT(fabs(at * 1e12 * rows[i].share / flops - 1) < 1e-12);
+    }
+}
+
 /* A function of these ops; its seconds. */
 static FuncTime time_of(const Machine *m, OpSize *op, int n) {
     GroupShape pair[2] = {{1, 1, 2, LINK_HOST}, {2, 2, 2, LINK_HOST}};
