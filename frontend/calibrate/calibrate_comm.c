@@ -52,6 +52,43 @@ static void calibrate_links(Calibration *c) {
                   1e-9 * link->bytes_per_second);
 }
 
+/* ---- messages to a rank on whose core another one computes ---- */
+
+/* Between this rank, which leads, and the other one for so long; a message. */
+static double notice_of_pair(int other, bool leads, double seconds) {
+    double start = clock_seconds(), last = 0;
+    int64_t messages = 0;
+    while (!(last > 0)) {
+        if (leads) last = clock_seconds() - start > seconds;
+        int64_t ticket = leads ? comm_send(other, 0, &last, sizeof last) : 0;
+        comm_receive(other, !leads ? 0 : 1, &last, sizeof last);
+        if (!leads) ticket = comm_send(other, 1, &last, sizeof last);
+        comm_sent(ticket);
+        messages += 2;
+    }
+    return (clock_seconds() - start) / (double)messages;
+}
+
+/* Ranks as many as the cores have room for send each other messages, in pairs; the others, on
+ * the same cores, compute. Only where each core has as many ranks, which launch binds then. */
+static void calibrate_notice(Calibration *c) {
+    int places = comm_cores() / c->threads, me = comm_rank(), stages = c->ranks, one = 1;
+    bool bound = c->ranks == comm_local_size() && comm_cores() % c->threads == 0 &&
+                 places >= 2 && c->ranks > places && c->ranks % places == 0;
+    if (!bound) return;
+    double seconds = c->quick ? 0.02 : 0.5, mine = 0, sum = 0;
+    bool paired = me < places / 2 * 2;
+    comm_mesh(stages, 1, &one);
+    comm_barrier();
+    double end = clock_seconds() + 1.2 * seconds;
+    if (paired) mine = notice_of_pair(me ^ 1, me % 2 == 0, seconds);
+    while (clock_seconds() < end) continue;
+    sum = ranks_mean(mine) * c->ranks;
+    c->m->notice_seconds = sum / (places / 2 * 2);
+    calibrate_say("messages to a core that computes: %.0f us",
+                  1e6 * c->m->notice_seconds);
+}
+
 /* ---- collectives ---- */
 
 /* The groups are neighbours: axis a of a mesh of two axes. */
@@ -163,6 +200,7 @@ static void calibrate_hidden(Calibration *c) {
 void calibrate_comm(Calibration *c) {
     if (c->ranks == 1) return;
     calibrate_links(c);
+    calibrate_notice(c);
     for (int group = 2; group <= c->ranks; group++)
         for (int k = 0; k < ARRAY_LEN(collectives) && c->ranks % group == 0; k++)
             calibrate_collective(c, k, group);

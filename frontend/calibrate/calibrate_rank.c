@@ -36,9 +36,10 @@ static void calibrate_start(Calibration *c) {
 
 /* ---- memory ---- */
 
-static void calibrate_memory(Calibration *c, MachineRank *r) {
+/* A sum of two tensors into a third place, or into that of the first; 3 kB to 200 MB. */
+static void calibrate_memory(Calibration *c, Curve *k, const char *name,
+                             const char *result) {
     enum { FIRST = 1 << 8, POINTS = 9 };
-    Curve *k = &r->memory;
     TrialOptions o = calibrate_options(c);
     o.spread_bytes = 0; /* all that is touched between two runs is what one moves */
     k->x = NEW_ARRAY(c->mem, double, POINTS);
@@ -48,15 +49,15 @@ static void calibrate_memory(Calibration *c, MachineRank *r) {
         char text[400];
         long long n = (long long)rows;
         snprintf(text, sizeof text,
-                 "(%%x: f32[%lld,16], %%y: f32[%lld,16]) -> (f32[%lld,16]) {\n"
+                 "(%%x: f32[%lld,16], %%y: f32[%lld,16]) -> (f32[%lld,16]%s) {\n"
                  "  %%z = add %%x, %%y : f32[%lld,16]\n  return %%z\n}",
-                 n, n, n, n);
+                 n, n, n, result, n);
         double seconds = INFINITY;
         for (int round = 0; round < CALIBRATE_ROUNDS; round++)
             seconds = fmin(seconds, trial_of(&o, text, c->seconds));
         k->x[k->n] = 12.0 * 16 * (double)rows;
         k->y[k->n] = k->x[k->n] / without_start(c, seconds);
-        calibrate_say("memory %9.0f bytes: %.2f GB/s", k->x[k->n], 1e-9 * k->y[k->n]);
+        calibrate_say("%s %9.0f bytes: %.2f GB/s", name, k->x[k->n], 1e-9 * k->y[k->n]);
     }
 }
 
@@ -160,7 +161,8 @@ MachineRank *calibrate_rank(Calibration *c) {
     *r = (MachineRank){.ranks = comm_local_size(), .threads = c->threads};
     calibrate_peaks(c, r);
     calibrate_start(c);
-    calibrate_memory(c, r);
+    calibrate_memory(c, &r->memory, "memory", "");
+    calibrate_memory(c, &r->in_place, "in place", "=%x");
     calibrate_products(c, r);
     c->m->nranks++;
     return r;

@@ -44,6 +44,7 @@ static void take_numbers(Machine *m, const Machine *now) {
     if (now->host_ranks) m->host_ranks = now->host_ranks;
     if (now->nranks) m->op_start_seconds = now->op_start_seconds;
     if (now->nranks && now->ncollectives) m->hidden = now->hidden;
+    if (now->notice_seconds > 0) m->notice_seconds = now->notice_seconds;
     if (!crowded) take_links(m, now);
 }
 

@@ -34,6 +34,7 @@ static const NumberRow machine_numbers[] = {
     NUMBER(Machine, "unaligned", unaligned, 1, 0.001, 1),
     NUMBER(Machine, "op_start_us", op_start_seconds, 1e-6, 0, 1e6),
     NUMBER(Machine, "issue_us", issue_seconds, 1e-6, 0, 1e6),
+    NUMBER(Machine, "notice_us", notice_seconds, 1e-6, 0, 1e9),
     NUMBER(Machine, "inner_bytes", inner_bytes, 1, 0, 1e6),
     NUMBER(Machine, "sum_bytes", sum_bytes, 1, 0, 8),
     NUMBER(Machine, "element_billions", element_rate, 1e9, 0, 1e9),
@@ -239,14 +240,15 @@ static void read_elements(Arena *mem, const YamlNode *map, MachineRank *r) {
 }
 
 static MachineRank read_rank(Arena *mem, const YamlNode *map) {
-    static const char *const more[] = {"memory", "products", "inner", "element_billions",
-                                       NULL};
+    static const char *const more[] = {"memory", "in_place",         "products",
+                                       "inner",  "element_billions", NULL};
     MachineRank r = {.ranks = 1};
     YamlNode **item;
     check_keys(map, rank_numbers, ARRAY_LEN(rank_numbers), more);
     read_numbers(map, rank_numbers, ARRAY_LEN(rank_numbers), &r);
-    const YamlNode *memory = get(map, "memory");
+    const YamlNode *memory = get(map, "memory"), *in_place = get(map, "in_place");
     if (memory) r.memory = read_curve(mem, memory, "bytes", "gbytes", 1e9);
+    if (in_place) r.in_place = read_curve(mem, in_place, "bytes", "gbytes", 1e9);
     int n = list_of(map, "products", &item);
     r.product = NEW_ARRAY(mem, ProductTable, (size_t)n + 1);
     for (int i = 0; i < n; i++) r.product[r.nproducts++] = read_product(mem, item[i]);
@@ -352,14 +354,18 @@ static const char *type_name(DType t) {
     return dtype_name[t];
 }
 
+static void print_memory(Text *out, const char *name, const Curve *c) {
+    if (!c->n) return;
+    text_add(out, "  %s:\n", name);
+    print_list(out, "    ", "bytes", c->x, c->n, 1);
+    print_list(out, "    ", "gbytes", c->y, c->n, 1e9);
+}
+
 static void print_rank(Text *out, const MachineRank *r) {
     text_add(out, "-\n");
     print_numbers(out, "  ", rank_numbers, ARRAY_LEN(rank_numbers), r);
-    if (r->memory.n) {
-        text_add(out, "  memory:\n");
-        print_list(out, "    ", "bytes", r->memory.x, r->memory.n, 1);
-        print_list(out, "    ", "gbytes", r->memory.y, r->memory.n, 1e9);
-    }
+    print_memory(out, "memory", &r->memory);
+    print_memory(out, "in_place", &r->in_place);
     if (r->nproducts) text_add(out, "  products:\n");
     for (int i = 0; i < r->nproducts; i++) {
         const ProductTable *t = &r->product[i];

@@ -65,7 +65,9 @@ typedef struct MachineRank {
     int ninner;
     ElementRate *element;
     int nelements;
-    Curve memory; /* bytes a second, over the bytes that an op moves */
+    /* Bytes a second over the bytes that an op moves: of a sum of two tensors into a third
+     * place; into that of one of them (no points: as fast). */
+    Curve memory, in_place;
     /* How far a small step was from its prediction when it was measured: predicted over
      * measured seconds, less 1; of f32, of bf16. 0: not measured. For people only. */
     double residual[2];
@@ -119,6 +121,9 @@ typedef struct Machine {
     Link link[LINK_LEVELS];
     CollectiveCurve *collective;
     int ncollectives;
+    /* From the arrival of a message to when a rank sees it that waits while others compute on
+     * its core. */
+    double notice_seconds;
     double
         hidden; /* share of a late message that a rank really computes beside, 0 to 1 */
 } Machine;
@@ -141,7 +146,14 @@ double machine_product_seconds(const Machine *m, const MachineRank *r, DType typ
                                double columns, double summed);
 /* Flops a second that products of such numbers reach at most. */
 double machine_peak(const MachineRank *r, DType type);
-/* Bytes a second of an op that moves so many. */
+/* Bytes a second of an op that moves so many, a third of them to another place. */
 double machine_memory_rate(const MachineRank *r, double bytes);
+/* Seconds of an op that moves `bytes`, `elsewhere` of which it writes to where nothing is that
+ * it reads, where `far` bytes are touched from one use to the next. Bytes that are read or
+ * overwritten have the rate of a sum in place; those that are written elsewhere take longer
+ * (a cache reads what it does not hold before it is written), by what a sum into a third place
+ * does, of which they are a third. */
+double machine_memory_seconds(const MachineRank *r, double bytes, double elsewhere,
+                              double far);
 
 #endif

@@ -99,6 +99,35 @@ static double scaled_flops(const SizeScale *scale, const Op *op) {
     return grows ? flops / (double)scale->factor * (double)scale->times : flops;
 }
 
+static bool same_place(const Value *a, const Value *b) {
+    const Loc of = a->def ? a->loc : (Loc){LOC_ARG, a->nth};
+    return b->loc.kind != LOC_NONE && of.kind == b->loc.kind && of.at == b->loc.at;
+}
+
+/* Before memory is planned: is `v` what the function leaves in the buffer of its argument? */
+static bool will_overwrite(const Func *f, const Value *arg, const Value *v) {
+    for (int i = 0; i < f->nret && !arg->def; i++)
+        if (f->ret[i] == v && f->alias[i] == arg->nth) return true;
+    return false;
+}
+
+/* Is the result where an operand is? */
+static bool is_in_place(const Op *op, const Value *result) {
+    bool planned = result->loc.kind != LOC_NONE;
+    for (int i = 0; i < op->nin; i++)
+        if (planned ? same_place(op->in[i], result)
+                    : will_overwrite(op->fn, op->in[i], result))
+            return true;
+    return false;
+}
+
+static double written_elsewhere(const SizeScale *scale, const Op *op) {
+    double bytes = 0;
+    for (int i = 0; i < op->nout; i++)
+        if (!is_in_place(op, op->out[i])) bytes += bytes_of(&op->out[i]->ty, scale);
+    return bytes;
+}
+
 static OpSize size_compute(Arena *mem, const SizeScale *scale, const Op *op,
                            bool in_model) {
     const Type *first = op->nin ? &op->in[0]->ty : &op->out[0]->ty;
@@ -109,6 +138,7 @@ static OpSize size_compute(Arena *mem, const SizeScale *scale, const Op *op,
                 .type = first->dt,
                 .width = first->rank ? first->dim[first->rank - 1] : 1};
     s.n.bytes = op_bytes_by(op, bytes_of, scale);
+    s.n.elsewhere = written_elsewhere(scale, op);
     s.n.first = scaled_count(scale, first);
     if (!products) {
         size_elements(mem, scale, op, &s);
@@ -198,7 +228,7 @@ static double elements_seconds(const Machine *m, const MachineRank *r, const OpS
 
 double op_size_seconds(const Machine *m, const MachineRank *r, const OpSize *s) {
     double far = MAX(s->n.bytes, s->n.between);
-    double moved = s->n.bytes > 0 ? s->n.bytes / machine_memory_rate(r, far) : 0;
+    double moved = machine_memory_seconds(r, s->n.bytes, s->n.elsewhere, far);
     double computed = s->kind == SIZE_PRODUCT ? product_seconds(m, r, s)
                       : s->kind == SIZE_INNER ? inner_seconds(m, r, s)
                                               : elements_seconds(m, r, s);

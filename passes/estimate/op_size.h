@@ -26,6 +26,7 @@ typedef struct OpNumbers {
     double batch, rows, columns, summed; /* of a product */
     double flops, first;                 /* elements of the first operand */
     double bytes;                        /* moved; of a collective what a rank sends */
+    double elsewhere; /* of these: written to where nothing is that the op reads */
     double between; /* bytes that its function moves from one run of the op to the next */
 } OpNumbers;
 
@@ -70,8 +71,9 @@ void op_sizes_add(Arena *mem, OpSizes *sizes, const Op *op, bool in_model,
 
 /* Seconds of a product, an inner op or elements in one run: products at the rate of their
  * shape, elements at theirs, or bytes at that of memory, whichever is longest, and the start
- * of an op. A kernel of several phases waits for memory in the first and computes in others. What an op reads or overwrites was last touched by the function that it is in, or
- * before that: so its bytes have the rate of as many as the function moves (`between`). */
+ * of an op. A kernel of several phases waits for memory in the first and computes in others.
+ * What an op reads or overwrites was last touched by the function that it is in, or before
+ * that: so its bytes have the rates of as many as the function moves (`between`). */
 double op_size_seconds(const Machine *m, const MachineRank *r, const OpSize *s);
 
 /* Bytes that a rank sends in a collective: those of the size, or where sums over ranks have

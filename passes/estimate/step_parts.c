@@ -1,5 +1,6 @@
 /* step_parts.c - see step_parts.h. */
 #include "passes/estimate/step_parts.h"
+#include <math.h>
 
 /* ---- messages ---- */
 
@@ -64,10 +65,13 @@ static Sharing sharing_of(Arena *mem, const Machine *m, const Mesh *mesh, int st
                           int threads) {
     int all = mesh_ranks(mesh) * stages,
         host = m->host_ranks ? MIN(m->host_ranks, all) : all;
-    int on_host = machine_ranks_with_cores(m, threads);
     Sharing h = {0};
-    if (host <= on_host) return h;
-    h.places = on_host * ((all + host - 1) / host);
+    if (m->cores <= 0 || threads <= 0 || (int64_t)host * threads <= m->cores) return h;
+    int hosts = (all + host - 1) / host, even = m->cores / threads;
+    bool bound = m->cores % threads == 0 && host % even == 0;
+    int on_host = bound ? even : 1;
+    h.places = on_host * hosts;
+    h.room = bound ? 1 : (double)m->cores / threads;
     h.load = NEW_ARRAY(mem, int, array_bytes((size_t)h.places, (size_t)stages));
     for (int g = 0; g < all; g++) {
         int stage, nth;
@@ -77,18 +81,11 @@ static Sharing sharing_of(Arena *mem, const Machine *m, const Mesh *mesh, int st
     return h;
 }
 
-int sharing_most(const Sharing *h, int stage) {
-    int most = 1;
-    for (int p = 0; p < h->places; p++) most = MAX(most, h->load[stage * h->places + p]);
+double sharing_stretch(const Sharing *h, int stage) {
+    double most = 1;
+    for (int p = 0; p < h->places; p++)
+        most = fmax(most, h->load[stage * h->places + p] / h->room);
     return most;
-}
-
-/* Of compute: threads that are more than the cores of a host, ranks of a stage that are on one
- * place. */
-static double stretch_of_stage(const Machine *m, const Sharing *h, int stage,
-                               int threads) {
-    double crowd = m->cores > 0 ? MAX(1, (double)threads / m->cores) : 1;
-    return crowd * sharing_most(h, stage);
 }
 
 int step_host_ranks(const StepParts *p) {
@@ -111,7 +108,7 @@ StepParts step_parts(Arena *mem, const Machine *m, const Func *const *entry, int
     for (int s = 0; s < stages; s++) {
         StageParts *at = &p.stage[s];
         *at = (StageParts){.entry = entry[s], .timing = timing};
-        at->timing.stretch = stretch_of_stage(m, &p.share, s, threads);
+        at->timing.stretch = sharing_stretch(&p.share, s);
         at->sizes = func_sizes(mem, entry[s]->mod, NULL);
         func_seconds(mem, &at->sizes, &at->timing);
         list_messages(&b, s);

@@ -10,15 +10,19 @@ typedef struct StageMessage {
     double seconds; /* once both ends are at it */
 } StageMessage;
 
-/* Ranks are dealt out, in their order, to places of as many cores as a rank has threads, as
- * `stator launch` binds them: load[s * places + p] ranks of stage s are on place p. No places:
- * every rank has cores of its own. */
+/* Where ranks that are more than the cores of a host compute. load[s * places + p] ranks of
+ * stage s are on place p, which has cores for `room` ranks. As `stator launch` binds them: where
+ * each can have as many, ranks are dealt out in their order to places of as many cores as a rank
+ * has threads (`room` is 1); else a host is one place. No places: every rank has cores of its
+ * own. */
 typedef struct Sharing {
     int places;
+    double room;
     int *load;
 } Sharing;
-/* Ranks of the stage on one place, at most; at least 1. */
-int sharing_most(const Sharing *h, int stage);
+/* How many times as long ranks of the stage compute while no other one does: those on its
+ * fullest place over the room there; at least 1. */
+double sharing_stretch(const Sharing *h, int stage);
 
 typedef struct StageParts {
     const Func *entry;

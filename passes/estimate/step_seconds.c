@@ -96,32 +96,57 @@ static void next_piece(Worker *w) {
 
 /* ---- all stages in time ---- */
 
+static bool works(const Worker *w) {
+    return w->piece.kind == PIECE_WORK;
+}
+
+/* Do other stages compute where a rank of this one waits? */
+static bool has_no_core(const Race *k, int stage) {
+    const Sharing *h = &k->parts->share;
+    for (int p = 0; p < h->places; p++) {
+        int here = h->load[stage * h->places + p];
+        if (!here) continue;
+        for (int s = 0; s < k->stages; s++)
+            if (s != stage && works(&k->w[s])) here += h->load[s * h->places + p];
+        if (here > h->room) return true;
+    }
+    return false;
+}
+
+/* A stage that waits sees a message when it has a core: those that compute on it give it up
+ * from time to time, or when they wait themselves. Whoever comes last to a message does what
+ * there is to do. */
+static double arrival(const Race *k, const Worker *w) {
+    const Way *y = &k->way[w->piece.message];
+    bool waits =
+        w->piece.kind == PIECE_RECEIVE ? y->sent > y->taken : y->there > w->since;
+    double notice = k->parts->machine->notice_seconds;
+    if (!waits || !(notice > 0) || !has_no_core(k, (int)(w - k->w))) notice = 0;
+    return MAX(k->now, y->there + notice);
+}
+
 /* When the piece that the stage is at is done, if nothing else changes. */
 static double piece_end(const Race *k, const Worker *w) {
     const Piece *p = &w->piece;
     if (p->kind == PIECE_WORK) return k->now + w->left / w->speed;
     if (p->kind == PIECE_SEND) return k->now;
     if (p->kind == PIECE_END || k->way[p->message].there < 0) return INFINITY;
-    return MAX(k->now, k->way[p->message].there);
-}
-
-static bool works(const Worker *w) {
-    return w->piece.kind == PIECE_WORK;
+    return arrival(k, w);
 }
 
 /* Ranks of a place that work have equal parts of it, and a stage is as fast as its slowest
  * rank. What its own ranks on one place do to each other is in its pieces. */
 static double speed_of(const Race *k, int stage) {
     const Sharing *h = &k->parts->share;
-    int most = 1;
+    double most = 1;
     for (int p = 0; p < h->places; p++) {
         int here = 0;
         if (!h->load[stage * h->places + p]) continue;
         for (int s = 0; s < k->stages; s++)
             if (works(&k->w[s])) here += h->load[s * h->places + p];
-        most = MAX(most, here);
+        most = fmax(most, here / h->room);
     }
-    return (double)sharing_most(h, stage) / most;
+    return sharing_stretch(h, stage) / most;
 }
 
 /* A message is on its way when both ends are at it. */

@@ -23,7 +23,8 @@ static const char whole[] =
     "host_ranks: 4\nmemory_gbytes: 40\nreached: 0.5\nhalf: 64\naligned: 8\nunaligned: "
     "0.3\n"
     "inner_reached: 0.25\n"
-    "op_start_us: 2\nissue_us: 7\ninner_bytes: 15\nsum_bytes: 2\nelement_billions: "
+    "op_start_us: 2\nissue_us: 7\nnotice_us: 9\ninner_bytes: 15\nsum_bytes: "
+    "2\nelement_billions: "
     "3\nhidden: 0.75\n"
     "links:\n"
     "  host: {start_us: 3, gbytes: 10}\n"
@@ -32,6 +33,7 @@ static const char whole[] =
     "- ranks: 4\n  threads: 2\n  f32_gflops: 100\n  bf16_gflops: 200\n"
     "  residual_f32: -0.02\n  residual_bf16: 0.04\n"
     "  memory: {bytes: [1000, 100000], gbytes: [20, 5]}\n"
+    "  in_place: {bytes: [2000], gbytes: [30]}\n"
     "  products:\n"
     "  - {type: bf16, form: tn, sizes: [16, 64], gflops: [1, 2, 3, 4, 5, 6, 7, 8]}\n"
     "  inner:\n"
@@ -53,6 +55,7 @@ static void expect_whole(const Machine *m) {
     EXPECT_NEAR(m->op_start_seconds * 1e6, 2, 1e-9);
     EXPECT_NEAR(m->element_rate / 3e9, 1, 1e-9);
     EXPECT(m->hidden == 0.75);
+    EXPECT_NEAR(m->notice_seconds * 1e6, 9, 1e-9);
     EXPECT_NEAR(m->link[LINK_HOST].start_seconds * 1e6, 3, 1e-9);
     EXPECT_NEAR(m->link[LINK_NETWORK].rank_bytes_per_second / 1.5e9, 1, 1e-9);
     EXPECT_INT(m->nranks, 1);
@@ -64,6 +67,9 @@ static void expect_whole(const Machine *m) {
     EXPECT_INT(r->memory.n, 2);
     EXPECT_NEAR(r->memory.y[1] / 5e9, 1, 1e-9);
     EXPECT(!r->memory.grows);
+    EXPECT_INT(r->in_place.n, 1);
+    EXPECT(r->in_place.x[0] == 2000);
+    EXPECT_NEAR(r->in_place.y[0] / 30e9, 1, 1e-9);
     EXPECT_INT(r->nproducts, 1);
     EXPECT(r->product[0].type == DT_BF16 && r->product[0].form == FORM_TN);
     EXPECT_NEAR(r->product[0].rate[6] / 7e9, 1, 1e-9);
@@ -105,13 +111,13 @@ TEST(hostile_files_are_refused_at_their_positions) {
     refused("cores: 8", "cores: 99999999999", "cores is a number from 0 to");
     refused("cores: 8", "cores: [8]", "cores is a value, not a list");
     refused("cores: 8", "cors: 8", "unknown key cors");
-    refused("hidden: 0.75", "hidden: 1.5", "m.yaml:17:9");
+    refused("hidden: 0.75", "hidden: 1.5", "m.yaml:18:9");
     refused("aligned: 8", "aligned: 0.5", "m.yaml:9:10");
     refused("unaligned: 0.3", "unaligned: 0", "unaligned is a number from 0.001 to 1");
     refused("hidden: 0.75", "hidden: nan", "hidden is a number from 0 to 1");
     refused("name: a cluster\n", "", "name is missing");
     refused("start_us: 3, ", "", "start_us is missing");
-    refused("gbytes: 10", "gbytes: 0", "m.yaml:19:");
+    refused("gbytes: 10", "gbytes: 0", "m.yaml:20:");
     refused("gbytes: 10", "gbytes: inf", "gbytes is a number from");
     refused("f32_gflops: 100", "f32_gflops: x", "f32_gflops is a number");
     refused("  f32_gflops: 100\n", "", "f32_gflops is missing");
@@ -119,6 +125,8 @@ TEST(hostile_files_are_refused_at_their_positions) {
     refused("[1000, 100000]", "[1000]", "gbytes has 2 numbers, not 1");
     refused("[1000, 100000]", "[0, 100000]", "bytes is a number from");
     refused("[20, 5]", "[20, -5]", "m.yaml:28:48");
+    refused("[20, 5]", "[20, -5]", "m.yaml:27:48");
+    refused("gbytes: [30]", "gbytes: [30, 40]", "gbytes has 2 numbers, not 1");
     refused("[1, 2, 3, 4, 5, 6, 7, 8]", "[1, 2, 3, 4]", "gflops has 4 numbers, not 8");
     refused("[16, 64]", "[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]",
             "at most 16 sizes");
@@ -265,6 +273,61 @@ TEST(bytes_come_from_as_far_as_the_function_reaches) {
                                  "  %y = exp %x : f32[500]\n"
                                  "  %z = exp %y : f32[500]\n  return %z\n}"),
                 2, 1e-9);
+}
+
+/* 6000 bytes. In place they take 6 s at 1 kB/s; a third of them elsewhere takes as long as all
+ * 6000 at 0.75 kB/s. */
+TEST(what_is_overwritten_in_place_moves_less) {
+    Machine m = slow_machine(1);
+    double x = 1, slow = 750, fast = 1000;
+    MachineRank r = m.rank[0];
+    r.memory = (Curve){1, &x, &slow, false};
+    m.rank = &r;
+#define SUM(result, where)                                                               \
+    "(%x: f32[500], %y: f32[500]) -> (f32[500]" result ") {\n"                           \
+    "  %z = add %x, %y : f32[500]" where "\n  return %z\n}"
+    EXPECT_NEAR(seconds_of(&m, "", SUM("", "")), 8, 1e-9);
+    EXPECT_NEAR(seconds_of(&m, "", SUM("=%x", "")), 8, 1e-9);
+    r.in_place = (Curve){1, &x, &fast, false};
+    EXPECT_NEAR(seconds_of(&m, "", SUM("", "")), 8, 1e-9);
+    EXPECT_NEAR(seconds_of(&m, "", SUM("=%x", "")), 6, 1e-9);
+    /* 4000 bytes that are read and written, half of them elsewhere. */
+    EXPECT_NEAR(seconds_of(&m, "",
+                           "(%x: f32[500]) -> (f32[500]) {\n"
+                           "  %y = exp %x : f32[500]\n  return %y\n}"),
+                4 + 2, 1e-9);
+    fast = 500; /* no slower than a sum into a third place */
+    EXPECT_NEAR(seconds_of(&m, "", SUM("=%x", "")), 8, 1e-9);
+}
+
+static double seconds_of_planned(const Machine *m, const char *first, const char *last) {
+    const char *text =
+        arena_printf(mem(),
+                     "module @t mesh() level(planned)\n"
+                     "func @step:step(%%x: f32[512], %%y: f32[512]) -> (f32[512]=%%x) "
+                     "frame(4096) {\n"
+                     "  %%z = call %%x, %%y {fn=@k} : f32[512]%s\n"
+                     "  %%w = call %%z, %%y {fn=@k} : f32[512]%s\n"
+                     "  return %%w\n}\n"
+                     "func @k:kernel(%%a: f32[512], %%b: f32[512]) -> (f32[512]) {\n"
+                     "  %%c = add %%a, %%b : f32[512]\n  return %%c\n}\n",
+                     first, last);
+    const Func *entry = module_parse(mem(), "step.ir", text, strlen(text))->first;
+    return step_seconds(mem(), m, &entry, 1, 1).seconds;
+}
+
+/* Two kernels of 6144 bytes: what counts is where values are. */
+TEST(locations_say_what_is_in_place) {
+    Machine m = slow_machine(1);
+    double x = 1, slow = 768, fast = 1024;
+    MachineRank r = m.rank[0];
+    r.memory = (Curve){1, &x, &slow, false};
+    r.in_place = (Curve){1, &x, &fast, false};
+    m.rank = &r;
+    EXPECT_NEAR(seconds_of_planned(&m, "@a0", "@a0"), 6 + 6, 1e-9);
+    EXPECT_NEAR(seconds_of_planned(&m, "@0", "@a0"), 8 + 8, 1e-9);
+    EXPECT_NEAR(seconds_of_planned(&m, "@0", "@0"), 8 + 6, 1e-9);
+    EXPECT_NEAR(seconds_of_planned(&m, "@0", "@2048"), 8 + 8, 1e-9);
 }
 
 #define LATE                                                                             \
@@ -443,6 +506,61 @@ TEST(ranks_are_dealt_out_to_cores) {
         double seconds = step_seconds(mem(), &m, entry, 4, 1).seconds;
         EXPECT_NEAR(1e3 * seconds, 16 * cases[i].slower, 1e-9);
     }
+}
+
+/* Stage 1 gets a message after 17.16 ms, for 8 ms of work, while stage 3 has 32 ms for their
+ * core. */
+TEST(a_stage_without_a_core_sees_a_message_late) {
+    static const char none[] = "(%x: f32[4]) -> (f32[4]) {\n  return %x\n}";
+    static const char twice[] =
+        "(%x: f32[100,200], %w: f32[200,400]) -> (f32[100,400], "
+        "f32[100,400]) {\n" PRODUCT "  %z = dot %x, %w {mk,kn->mn} : f32[100,400]\n"
+        "  return %y, %z\n}";
+    static const struct {
+        double notice_ms, end_ms;
+    } cases[] = {
+        {0, 17.16 + 16},
+        {2, 17.16 + 2 + 16},
+        {100, 32 + 8}, /* by then the core is free */
+    };
+    Machine m = slow_machine(2);
+    const Func *entry[] = {entry_of("", SENDS, 0), entry_of("", TAKES, 1),
+                           entry_of("", none, 2), entry_of("", twice, 3)};
+    for (int i = 0; i < ARRAY_LEN(cases); i++) {
+        m.notice_seconds = 1e-3 * cases[i].notice_ms;
+        StepTime t = step_seconds(mem(), &m, entry, 4, 1);
+        EXPECT_NEAR(1e3 * t.stage[1].end, cases[i].end_ms, 1e-9);
+        EXPECT_NEAR(1e3 * t.seconds, 40, 1e-9); /* no core stands still */
+        EXPECT_NEAR(1e3 * t.stage[0].end, 17.16, 1e-9);
+    }
+    m.cores = 4;
+    EXPECT_NEAR(1e3 * step_seconds(mem(), &m, entry, 4, 1).stage[1].end, 25.16, 1e-9);
+}
+
+/* Where cores have different numbers of ranks launch binds none, and the system shares all
+ * cores out; so it does where a rank has more threads than there are cores. */
+TEST(ranks_that_do_not_come_out_even_share_all_cores) {
+    static const struct {
+        const char *mesh;
+        int cores, threads;
+        double slower;
+    } cases[] = {
+        {"dp=3", 2, 1, 1.5}, {"dp=4", 2, 1, 2}, {"dp=2", 3, 2, 4 / 3.0},
+        {"", 2, 3, 1.5},     {"dp=3", 6, 2, 1}, {"dp=3", 0, 2, 1},
+    };
+    for (int i = 0; i < ARRAY_LEN(cases); i++) {
+        Machine m = slow_machine(cases[i].cores);
+        const Func *entry = entry_of(cases[i].mesh, BOTH, -1);
+        test_at("%s on %d cores", cases[i].mesh, cases[i].cores);
+        EXPECT_NEAR(1e3 * step_seconds(mem(), &m, &entry, 1, cases[i].threads).seconds,
+                    16 * cases[i].slower, 1e-9);
+    }
+    /* Of three stages two work: they have a core each. */
+    static const char none[] = "(%x: f32[4]) -> (f32[4]) {\n  return %x\n}";
+    Machine m = slow_machine(2);
+    const Func *two[] = {entry_of("", BOTH, 0), entry_of("", none, 1),
+                         entry_of("", BOTH, 2)};
+    EXPECT_NEAR(1e3 * step_seconds(mem(), &m, two, 3, 1).seconds, 16, 1e-9);
 }
 
 /* ---- where groups are ---- */
