@@ -91,14 +91,19 @@ static void calibrate_notice(Calibration *c) {
 
 /* ---- collectives ---- */
 
-/* The groups are neighbours: axis a of a mesh of two axes. */
+enum { STEP_BYTES = 192 << 20 };
+
+/* The groups are neighbours: axis a of a mesh of two axes. What is sent and where it goes was
+ * touched before most of a step went by. */
 static TrialOptions group_options(const Calibration *c, int group) {
     static char mesh[64];
     const int size[] = {c->ranks / group, group};
     snprintf(mesh, sizeof mesh, "b=%d, a=%d", size[0], size[1]);
     comm_mesh(1, 2, size);
-    TrialOptions o = calibrate_options(c); /* what is sent was made a while ago */
+    TrialOptions o = calibrate_options(c);
     o.mesh = mesh;
+    o.spread_bytes = STEP_BYTES;
+    o.turns = comm_local_size() * c->threads > comm_cores();
     return o;
 }
 
@@ -128,12 +133,14 @@ static void shape_text(Arena *mem, const char **to, int op, bool whole, bool res
 static void add_point(const Calibration *c, CollectiveCurve *k, int nth, int64_t rows) {
     TrialOptions o = group_options(c, k->group);
     Arena *mem = arena_new();
-    const char *in, *out, *name = optab[k->op].name;
+    const OpInfo *op = &optab[k->op];
+    const char *in, *out;
     shape_text(mem, &in, k->op, collectives[nth].in, false, rows, k->group);
     shape_text(mem, &out, k->op, collectives[nth].out, true, rows, k->group);
+    const char *place = op->flags & F_INPLACE ? "=%x" : ""; /* as in a step */
     const char *text = arena_printf(
-        mem, "(%%x: %s) -> (%s) {\n  %%y = %s %%x {%s} : %s\n  return %%y\n}", in, out,
-        name, collectives[nth].attrs, out);
+        mem, "(%%x: %s) -> (%s%s) {\n  %%y = %s %%x {%s} : %s\n  return %%y\n}", in, out,
+        place, op->name, collectives[nth].attrs, out);
     int64_t bytes = 4 * WIDTH * rows * (collectives[nth].in ? k->group : 1);
     k->seconds.x[k->seconds.n] = (double)message_sent_bytes(k->op, bytes, k->group);
     k->seconds.y[k->seconds.n++] = trial_of(&o, text, c->seconds);

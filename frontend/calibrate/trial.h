@@ -11,6 +11,9 @@ typedef struct TrialOptions {
      * those of a run are not where the run before left them. */
     int64_t spread_bytes;
     bool fused; /* the ops are at level fused already */
+    /* Ranks that share a core take turns, so a run is short on one rank because it is long on
+     * another: the mean of all runs counts. */
+    bool turns;
 } TrialOptions;
 
 typedef struct Trial {
@@ -18,6 +21,7 @@ typedef struct Trial {
     Program *p;
     char *pool;
     int64_t copies, copy_bytes, next;
+    bool turns;
 } Trial;
 
 /* func: "(%x: f32[4]) -> (f32[4]) { ... }", of ops at level local, or fused.
@@ -25,7 +29,8 @@ typedef struct Trial {
  * -1 to 1, integers 0. */
 Trial *trial_make(const TrialOptions *o, const char *func);
 /* Seconds of a run: of runs that take about `seconds` together, three at least, the lower
- * quartile, which other programs disturb less than a median; the mean over the ranks. */
+ * quartile, which other programs disturb less than a median, or the mean (turns); the mean
+ * over the ranks. */
 double trial_seconds(Trial *t, double seconds);
 void trial_free(Trial *t);
 /* All of it. */

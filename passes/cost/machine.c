@@ -155,12 +155,10 @@ double machine_memory_rate(const MachineRank *r, double bytes) {
     return r->memory.n ? curve_at(&r->memory, bytes) : INFINITY;
 }
 
-double machine_memory_seconds(const MachineRank *r, double bytes, double elsewhere,
+double machine_memory_seconds(const MachineRank *r, double bytes, double overwritten,
                               double far) {
     if (!(bytes > 0) || !r->memory.n) return 0;
-    double rate = curve_at(&r->memory, far);
-    if (!r->in_place.n) return bytes / rate;
-    double in_place = fmax(rate, curve_at(&r->in_place, far));
-    double more = 1 / rate - 1 / in_place; /* of a byte of such a sum */
-    return bytes / in_place + 3 * MIN(elsewhere, bytes) * more;
+    double rate = curve_at(&r->memory, far), cost = 1;
+    if (r->in_place.n) cost = 3 * rate / curve_at(&r->in_place, far) - 2;
+    return (bytes - (1 - MAX(0, MIN(cost, 1))) * overwritten) / rate;
 }

@@ -146,14 +146,15 @@ double machine_product_seconds(const Machine *m, const MachineRank *r, DType typ
                                double columns, double summed);
 /* Flops a second that products of such numbers reach at most. */
 double machine_peak(const MachineRank *r, DType type);
-/* Bytes a second of an op that moves so many, a third of them to another place. */
+/* Bytes a second of an op that moves so many, none of which it overwrites. */
 double machine_memory_rate(const MachineRank *r, double bytes);
-/* Seconds of an op that moves `bytes`, `elsewhere` of which it writes to where nothing is that
- * it reads, where `far` bytes are touched from one use to the next. Bytes that are read or
- * overwritten have the rate of a sum in place; those that are written elsewhere take longer
- * (a cache reads what it does not hold before it is written), by what a sum into a third place
- * does, of which they are a third. */
-double machine_memory_seconds(const MachineRank *r, double bytes, double elsewhere,
+/* Seconds of an op that moves `bytes`, where `far` bytes are touched from one use to the next;
+ * `overwritten` of them are results written where an operand was. A cache reads what it does
+ * not hold before it is written, so a byte written elsewhere costs what one costs that is read.
+ * One that is overwritten was read for the op anyway; what it costs besides follows from the
+ * two sums that are measured, of three bytes each: (2 + cost) / 3 is the time of the one in
+ * place over that of the other. */
+double machine_memory_seconds(const MachineRank *r, double bytes, double overwritten,
                               double far);
 
 #endif

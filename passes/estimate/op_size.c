@@ -121,10 +121,10 @@ static bool is_in_place(const Op *op, const Value *result) {
     return false;
 }
 
-static double written_elsewhere(const SizeScale *scale, const Op *op) {
+static double overwritten(const SizeScale *scale, const Op *op) {
     double bytes = 0;
     for (int i = 0; i < op->nout; i++)
-        if (!is_in_place(op, op->out[i])) bytes += bytes_of(&op->out[i]->ty, scale);
+        if (is_in_place(op, op->out[i])) bytes += bytes_of(&op->out[i]->ty, scale);
     return bytes;
 }
 
@@ -138,7 +138,7 @@ static OpSize size_compute(Arena *mem, const SizeScale *scale, const Op *op,
                 .type = first->dt,
                 .width = first->rank ? first->dim[first->rank - 1] : 1};
     s.n.bytes = op_bytes_by(op, bytes_of, scale);
-    s.n.elsewhere = written_elsewhere(scale, op);
+    s.n.overwritten = MIN(overwritten(scale, op), s.n.bytes);
     s.n.first = scaled_count(scale, first);
     if (!products) {
         size_elements(mem, scale, op, &s);
@@ -228,7 +228,7 @@ static double elements_seconds(const Machine *m, const MachineRank *r, const OpS
 
 double op_size_seconds(const Machine *m, const MachineRank *r, const OpSize *s) {
     double far = MAX(s->n.bytes, s->n.between);
-    double moved = machine_memory_seconds(r, s->n.bytes, s->n.elsewhere, far);
+    double moved = machine_memory_seconds(r, s->n.bytes, s->n.overwritten, far);
     double computed = s->kind == SIZE_PRODUCT ? product_seconds(m, r, s)
                       : s->kind == SIZE_INNER ? inner_seconds(m, r, s)
                                               : elements_seconds(m, r, s);

@@ -26,7 +26,7 @@ typedef struct OpNumbers {
     double batch, rows, columns, summed; /* of a product */
     double flops, first;                 /* elements of the first operand */
     double bytes;                        /* moved; of a collective what a rank sends */
-    double elsewhere; /* of these: written to where nothing is that the op reads */
+    double overwritten; /* of these: results that are written where an operand was */
     double between; /* bytes that its function moves from one run of the op to the next */
 } OpNumbers;
 

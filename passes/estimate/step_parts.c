@@ -81,10 +81,15 @@ static Sharing sharing_of(Arena *mem, const Machine *m, const Mesh *mesh, int st
     return h;
 }
 
-double sharing_stretch(const Sharing *h, int stage) {
+double sharing_stretch(const Sharing *h, int ranks) {
+    double even = ranks / h->room;
+    return even > 1 ? (even + ceil(even)) / 2 : 1;
+}
+
+double sharing_stage_stretch(const Sharing *h, int stage) {
     double most = 1;
     for (int p = 0; p < h->places; p++)
-        most = fmax(most, h->load[stage * h->places + p] / h->room);
+        most = fmax(most, sharing_stretch(h, h->load[stage * h->places + p]));
     return most;
 }
 
@@ -108,7 +113,7 @@ StepParts step_parts(Arena *mem, const Machine *m, const Func *const *entry, int
     for (int s = 0; s < stages; s++) {
         StageParts *at = &p.stage[s];
         *at = (StageParts){.entry = entry[s], .timing = timing};
-        at->timing.stretch = sharing_stretch(&p.share, s);
+        at->timing.stretch = sharing_stage_stretch(&p.share, s);
         at->sizes = func_sizes(mem, entry[s]->mod, NULL);
         func_seconds(mem, &at->sizes, &at->timing);
         list_messages(&b, s);

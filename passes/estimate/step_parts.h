@@ -13,16 +13,20 @@ typedef struct StageMessage {
 /* Where ranks that are more than the cores of a host compute. load[s * places + p] ranks of
  * stage s are on place p, which has cores for `room` ranks. As `stator launch` binds them: where
  * each can have as many, ranks are dealt out in their order to places of as many cores as a rank
- * has threads (`room` is 1); else a host is one place. No places: every rank has cores of its
- * own. */
+ * has threads (`room` is 1); else none is bound, and a host is one place. No places: every rank
+ * has cores of its own. */
 typedef struct Sharing {
     int places;
     double room;
     int *load;
 } Sharing;
-/* How many times as long ranks of the stage compute while no other one does: those on its
- * fullest place over the room there; at least 1. */
-double sharing_stretch(const Sharing *h, int stage);
+/* How many times as long so many ranks compute that are on one place. Where they do not come
+ * out even, a core that has fewer is given another's rank only after a while, since ranks that
+ * wait keep it busy: it counts as half of the time (3 ranks on 2 cores took 1.73 to 1.8 times
+ * as long). */
+double sharing_stretch(const Sharing *h, int ranks);
+/* The same of the ranks of a stage while no other stage computes. */
+double sharing_stage_stretch(const Sharing *h, int stage);
 
 typedef struct StageParts {
     const Func *entry;

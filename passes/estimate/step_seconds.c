@@ -144,9 +144,9 @@ static double speed_of(const Race *k, int stage) {
         if (!h->load[stage * h->places + p]) continue;
         for (int s = 0; s < k->stages; s++)
             if (works(&k->w[s])) here += h->load[s * h->places + p];
-        most = fmax(most, here / h->room);
+        most = fmax(most, sharing_stretch(h, here));
     }
-    return sharing_stretch(h, stage) / most;
+    return sharing_stage_stretch(h, stage) / most;
 }
 
 /* A message is on its way when both ends are at it. */

@@ -11,7 +11,7 @@ static void expect_section(const Machine *m, int i, int ranks) {
     const MachineRank *r = &m->rank[i];
     EXPECT_INT(r->ranks, ranks);
     EXPECT(r->threads >= 1 && r->flops[0] > 0 && r->flops[1] > 0);
-    EXPECT(r->memory.n && r->ninner && r->nelements);
+    EXPECT(r->memory.n && r->in_place.n && r->ninner && r->nelements);
     EXPECT_INT(r->nproducts, 6);
     for (int k = 0; k < r->nproducts; k++) EXPECT(r->product[k].rate[0] > 0);
     EXPECT(r->residual[0] != 0 && r->residual[1] != 0);
@@ -63,6 +63,19 @@ TEST_LIMIT(sections_of_other_numbers_of_ranks_stay, 120) {
     RUN_EXPECT(0, arena_printf(mem(), "plan %s --json --machine %s",
                                in_temp("small.yaml"), in_temp("machine.yaml")));
     SAID_EXPECT("\"of_other_host\": true");
+}
+
+/* Two ranks a core: what they compute is not measured, and how late they see a message is, if a
+ * core has a neighbour to get one from. */
+TEST_LIMIT(ranks_that_share_cores_measure_messages, 120) {
+    const Machine *m = calibrated("");
+    int cores = m->cores;
+    EXPECT(m->notice_seconds == 0);
+    if (cores > 4) return; /* as many ranks take long */
+    m = calibrated(arena_printf(mem(), " -n %d", 2 * cores));
+    EXPECT_INT(m->nranks, 1);
+    EXPECT(m->ncollectives >= 5);
+    EXPECT((m->notice_seconds > 0) == (cores > 1));
 }
 
 TEST(counts_that_are_none_are_refused) {

@@ -275,8 +275,8 @@ TEST(bytes_come_from_as_far_as_the_function_reaches) {
                 2, 1e-9);
 }
 
-/* 6000 bytes. In place they take 6 s at 1 kB/s; a third of them elsewhere takes as long as all
- * 6000 at 0.75 kB/s. */
+/* 6000 bytes at 0.75 kB/s. In place 1 kB/s, so what is overwritten costs a quarter: 2000 bytes
+ * of a sum, and half of what goes through a function of one operand. */
 TEST(what_is_overwritten_in_place_moves_less) {
     Machine m = slow_machine(1);
     double x = 1, slow = 750, fast = 1000;
@@ -291,11 +291,13 @@ TEST(what_is_overwritten_in_place_moves_less) {
     r.in_place = (Curve){1, &x, &fast, false};
     EXPECT_NEAR(seconds_of(&m, "", SUM("", "")), 8, 1e-9);
     EXPECT_NEAR(seconds_of(&m, "", SUM("=%x", "")), 6, 1e-9);
-    /* 4000 bytes that are read and written, half of them elsewhere. */
-    EXPECT_NEAR(seconds_of(&m, "",
-                           "(%x: f32[500]) -> (f32[500]) {\n"
-                           "  %y = exp %x : f32[500]\n  return %y\n}"),
-                4 + 2, 1e-9);
+#define EXP(result)                                                                      \
+    "(%x: f32[375]) -> (f32[375]" result ") {\n"                                         \
+    "  %y = exp %x : f32[375]\n  return %y\n}"
+    EXPECT_NEAR(seconds_of(&m, "", EXP("")), 4, 1e-9);
+    EXPECT_NEAR(seconds_of(&m, "", EXP("=%x")), 2.5, 1e-9);
+    fast = 3000; /* costs nothing, not less */
+    EXPECT_NEAR(seconds_of(&m, "", EXP("=%x")), 2, 1e-9);
     fast = 500; /* no slower than a sum into a third place */
     EXPECT_NEAR(seconds_of(&m, "", SUM("=%x", "")), 8, 1e-9);
 }
@@ -537,16 +539,21 @@ TEST(a_stage_without_a_core_sees_a_message_late) {
     EXPECT_NEAR(1e3 * step_seconds(mem(), &m, entry, 4, 1).stage[1].end, 25.16, 1e-9);
 }
 
-/* Where cores have different numbers of ranks launch binds none, and the system shares all
- * cores out; so it does where a rank has more threads than there are cores. */
-TEST(ranks_that_do_not_come_out_even_share_all_cores) {
+/* Where cores have different numbers of ranks launch binds none, and half of what the system
+ * could win by moving ranks it does; so it does where a rank has more threads than cores. */
+TEST(ranks_that_do_not_come_out_even_are_moved) {
     static const struct {
         const char *mesh;
         int cores, threads;
         double slower;
     } cases[] = {
-        {"dp=3", 2, 1, 1.5}, {"dp=4", 2, 1, 2}, {"dp=2", 3, 2, 4 / 3.0},
-        {"", 2, 3, 1.5},     {"dp=3", 6, 2, 1}, {"dp=3", 0, 2, 1},
+        {"dp=3", 2, 1, (1.5 + 2) / 2},
+        {"dp=4", 2, 1, 2},
+        {"dp=5", 2, 1, (2.5 + 3) / 2},
+        {"dp=2", 3, 2, (4 / 3.0 + 2) / 2},
+        {"", 2, 3, (1.5 + 2) / 2},
+        {"dp=3", 6, 2, 1},
+        {"dp=3", 0, 2, 1},
     };
     for (int i = 0; i < ARRAY_LEN(cases); i++) {
         Machine m = slow_machine(cases[i].cores);
@@ -628,8 +635,11 @@ TEST(a_calibration_replaces_what_it_measured_alone) {
     EXPECT(m->memory_bytes == old->memory_bytes && m->half == old->half);
     EXPECT(m->hidden == old->hidden && m->reached == old->reached);
     EXPECT(!memcmp(m->link, old->link, sizeof m->link));
+    EXPECT(m->notice_seconds == old->notice_seconds && m->notice_seconds > 0);
     EXPECT_INT(m->nranks, old->nranks + 1);
     EXPECT_STR(m->host, "n2");
+    now.notice_seconds = 2e-3;
+    EXPECT(machine_merge(mem(), m, &now)->notice_seconds == 2e-3);
     now.link[LINK_HOST] = (Link){1e-6, 7e9, 0};
     m = machine_merge(mem(), m, &now);
     EXPECT_INT(m->nranks, old->nranks + 1);
