@@ -5,14 +5,12 @@
                                   [--strategies N] [--parts] [--check]
 
 MACHINE.yaml is made by `stator calibrate -n 1,2,4`. Each configuration is planned first, then
-trained; runs of all configurations alternate, and of all their steps but the first of each run
-the lower quartile counts, as of the runs of a trial of `stator calibrate`. --part does each N-th
-configuration from K on. --strategies compares the order of N strategies of a small model on 4
-ranks instead (Kendall's tau), and the one that is predicted fastest with the one that is.
---parts compares compute, messages and waits for other stages, of runs that are recorded (the
-key profile), one by one. --check fails where the median error is above 5 %, an error above
-10 %, tau below 0.9, the chosen strategy more than 5 % slower than the fastest, or the median
-error of a part above 10 %.
+trained; runs of all configurations alternate, and the median of all their steps but the first
+of each run counts. --part does each N-th configuration from K on. --strategies compares the
+order of N strategies of a small model on 4 ranks instead (Kendall's tau). --parts compares
+compute, messages and waits for other stages, of runs that are recorded (the key profile), one
+by one. --check fails where
+the median error is above 5 %, an error above 10 %, or tau below 0.9.
 """
 import argparse
 import contextlib
@@ -273,11 +271,6 @@ def compare_parts(bench, table, names, seconds):
             print(f"{part}: {len(errors[part])} of {100 * LEAST_SHARE:.0f} % of a step or more, "
                   f"median error {100 * statistics.median(errors[part]):.1f} %, "
                   f"worst {100 * max(errors[part]):.1f} %")
-    return all(statistics.median(errors[part]) <= 0.10 for part in PARTS if errors[part])
-
-
-def lower_quartile(values):
-    return sorted(values)[len(values) // 4]
 
 
 def kendall(pairs):
@@ -314,8 +307,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(o.machine, folder)
         if o.parts:
-            good = compare_parts(bench, table, names, o.seconds)
-            sys.exit(1 if o.check and not good else 0)
+            compare_parts(bench, table, names, o.seconds)
+            return
         said = {name: bench.predict(*table[name]) for name in names}
         took = {name: [] for name in names}
         errors, pairs = [], []
@@ -327,22 +320,17 @@ def main():
                 took[name] += bench.measure(steps, *table[name])
                 if round_ < rounds - 1:
                     continue
-                b = lower_quartile(took[name])
+                b = statistics.median(took[name])
                 errors.append(abs(a / b - 1))
                 pairs.append((a, b))
                 print(f"{name:56} {a:9.4f} {b:9.4f} {100 * (a / b - 1):+7.1f} %", flush=True)
     middle, worst, tau = statistics.median(errors), max(errors), kendall(pairs)
     print(f"{len(names)} configurations: median error {100 * middle:.1f} %, worst "
           f"{100 * worst:.1f} %, Kendall's tau {tau:.3f}")
-    fastest, chosen = min(b for _, b in pairs), min(pairs)[1]
-    if o.strategies:
-        print(f"the one predicted fastest takes {100 * (chosen / fastest - 1):.1f} % longer than "
-              f"the fastest")
     if bench.disturbed:
         print(f"{bench.disturbed} runs were disturbed by other programs and done again")
     if o.check:
-        far = chosen > 1.05 * fastest
-        bad = tau < 0.9 or far if o.strategies else middle > 0.05 or worst > 0.10
+        bad = tau < 0.9 if o.strategies else middle > 0.05 or worst > 0.10
         sys.exit(1 if bad else 0)
 
 
