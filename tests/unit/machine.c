@@ -124,8 +124,7 @@ TEST(hostile_files_are_refused_at_their_positions) {
     refused("[1000, 100000]", "[100000, 1000]", "rise from one to the next");
     refused("[1000, 100000]", "[1000]", "gbytes has 2 numbers, not 1");
     refused("[1000, 100000]", "[0, 100000]", "bytes is a number from");
-    refused("[20, 5]", "[20, -5]", "m.yaml:28:48");
-    refused("[20, 5]", "[20, -5]", "m.yaml:27:48");
+    refused("[20, 5]", "[20, -5]", "m.yaml:29:48");
     refused("gbytes: [30]", "gbytes: [30, 40]", "gbytes has 2 numbers, not 1");
     refused("[1, 2, 3, 4, 5, 6, 7, 8]", "[1, 2, 3, 4]", "gflops has 4 numbers, not 8");
     refused("[16, 64]", "[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]",
@@ -134,7 +133,7 @@ TEST(hostile_files_are_refused_at_their_positions) {
     refused("type: bf16", "type: i32", "type is one of f32 to f16");
     refused("op: attention", "op: atention", "there is no op atention");
     refused("exp: 1.5", "expp: 1.5", "there is no op expp");
-    refused("exp: 1.5", "exp: 0", "m.yaml:33:27");
+    refused("exp: 1.5", "exp: 0", "m.yaml:35:27");
     refused("level: network", "level: rack", "level is one of host to network");
     refused("group: 4", "group: 1", "group is a number from 2");
     refused("us: [5, 90]", "us: [5]", "us has 1 numbers, not 2");
