@@ -319,6 +319,7 @@ static void widen_for_each(Func *f, Op *cast) {
 /* Does it only add a sum over rows to what the function is given, for its caller? */
 static bool adds_up_for_caller(const Func *f, const Op *op) {
     bool sum = false, others = false;
+    if (!op_has(op, F_PLUS)) return false;
     for (int i = 0; i < op->nin; i++) {
         const Op *def = op->in[i]->def;
         sum |= def && op_has(def, F_REDUCE);
@@ -326,8 +327,7 @@ static bool adds_up_for_caller(const Func *f, const Op *op) {
     }
     bool returned = false;
     for (int i = 0; i < f->nret; i++) returned |= f->ret[i] == op->out[0];
-    return op_has(op, F_PLUS) && sum && !others && returned &&
-           value_uses(f, op->out[0]) == 1;
+    return sum && !others && returned && value_uses(f, op->out[0]) == 1;
 }
 
 /* Such sums go last, so that a kernel that makes several of them can go on. */
