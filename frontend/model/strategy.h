@@ -16,6 +16,8 @@ typedef enum RankWord { RANK_TP, RANK_CP, RANK_DP, RANK_PP, RANK_WORDS } RankWor
 typedef struct RankOrder {
     uint8_t word[RANK_WORDS]; /* RankWord; all 0: as tp-cp-dp-pp */
 } RankOrder;
+/* Of the configuration. What is no order is refused. */
+RankOrder rank_order_of_config(const Config *cfg);
 const char *rank_order_text(Arena *mem, const RankOrder *order); /* "tp-cp-dp-pp" */
 
 typedef struct Strategy {

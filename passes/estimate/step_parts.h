@@ -22,7 +22,7 @@ typedef struct Sharing {
 } Sharing;
 /* How many times as long so many ranks compute that are on one place. Where they do not come
  * out even, a core that has fewer is given another's rank only after a while, since ranks that
- * wait keep it busy: it counts as half of the time (3 ranks on 2 cores took 1.73 to 1.8 times
+ * wait keep it busy: it counts as half of the time (3 ranks on 2 cores took 1.7 to 2.1 times
  * as long). */
 double sharing_stretch(const Sharing *h, int ranks);
 /* The same of the ranks of a stage while no other stage computes. */

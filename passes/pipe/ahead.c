@@ -27,7 +27,6 @@ typedef struct Ahead {
     bool *seed;       /* by argument of bwd: it is large, and the reason */
     int64_t elements; /* of a seed */
     Source *source;   /* by argument of bwd */
-    bool *early;      /* by value id of bwd: forward can have it */
     bool *moves;      /* by op id of bwd: it is done in forward */
     bool *copied;     /* by op id of bwd: forward does it as well, for those that move */
 } Ahead;
@@ -177,20 +176,21 @@ static bool adds_up(const Ahead *a, const bool *adds, const Op *op) {
 /* Marks what reads large values, and what those need. False: some of it must wait for what
  * comes after forward. */
 static bool find_moves(Ahead *a) {
-    a->early = NEW_ARRAY(a->mem, bool, (size_t)a->bwd->nvalues + 1);
+    bool *early =
+        NEW_ARRAY(a->mem, bool, (size_t)a->bwd->nvalues + 1); /* forward can have it */
     a->moves = NEW_ARRAY(a->mem, bool, (size_t)a->bwd->nops + 1);
     a->copied = NEW_ARRAY(a->mem, bool, (size_t)a->bwd->nops + 1);
     bool *needed = NEW_ARRAY(a->mem, bool, (size_t)a->bwd->nvalues + 1);
     bool *adds = NEW_ARRAY(a->mem, bool, (size_t)a->bwd->nops + 1);
     for (int i = 0; i < a->bwd->narg; i++)
-        a->early[a->bwd->arg[i]->id] = a->source[i].from != FROM_LATER;
+        early[a->bwd->arg[i]->id] = a->source[i].from != FROM_LATER;
     for (Op *op = a->bwd->first; op; op = op->next) {
-        bool early = !op_has(op, F_EFFECT | F_CALL);
-        for (int i = 0; i < op->nin; i++) early &= a->early[op->in[i]->id];
-        for (int i = 0; i < op->nout; i++) a->early[op->out[i]->id] = early;
+        bool can = !op_has(op, F_EFFECT | F_CALL);
+        for (int i = 0; i < op->nin; i++) can &= early[op->in[i]->id];
+        for (int i = 0; i < op->nout; i++) early[op->out[i]->id] = can;
         adds[op->id] = adds_up(a, adds, op);
         a->moves[op->id] = adds[op->id] || reads_large(a, op);
-        if (a->moves[op->id] && !early) return false;
+        if (a->moves[op->id] && !can) return false;
     }
     for (Op *op = a->bwd->last; op; op = op->prev) {
         bool need = a->moves[op->id];
@@ -234,6 +234,18 @@ static bool keeps_sum(const Ahead *a, int arg) {
     return true;
 }
 
+/* Only carried sums are overwritten by what forward makes: others may read another argument
+ * between forward and backward. */
+static bool overwrites_sums_alone(const Ahead *a) {
+    for (int r = 0; r < a->bwd->nret; r++) {
+        const Op *def = a->bwd->ret[r]->def;
+        int over = a->bwd->alias[r];
+        bool sum = over < 0 || a->source[over].from == FROM_LAST;
+        if (def && a->moves[def->id] && !sum) return false;
+    }
+    return true;
+}
+
 /* Nobody else reads the large values, and what is saved instead has fewer bytes. */
 static bool is_gain(const Ahead *a) {
     int64_t less = 0, more = 0;
@@ -254,7 +266,7 @@ static bool is_gain(const Ahead *a) {
 /* ---- moving ---- */
 
 /* What this operand of a second call needs is done before the first one. */
-static void raise(Ahead *a, int p, const Value *v) {
+static void make_before(Ahead *a, int p, const Value *v) {
     bool *needed = NEW_ARRAY(a->mem, bool, (size_t)a->caller->nvalues + 1);
     Op **op = NEW_ARRAY(a->mem, Op *, (size_t)a->caller->nops + 1);
     int n = 0;
@@ -295,7 +307,7 @@ static Value *argument_of_forward(Ahead *a, int i) {
     if (s->forward) return s->forward;
     for (int p = 0; p < a->n; p++) {
         bool before = p == 0 || s->from == FROM_BEFORE;
-        if (before) raise(a, p, a->second[p]->in[i]);
+        if (before) make_before(a, p, a->second[p]->in[i]);
         op_add_operand(a->first[p], a->second[p]->in[i]);
     }
     s->forward = func_arg(a->fwd, arg->name, arg->ty);
@@ -432,7 +444,8 @@ static bool visit(const PassOptions *o, Op *op, int operand) {
     if (moved) {
         find_sources(&a);
         find_seeds(&a, operand);
-        moved = a.seed[operand] && find_moves(&a) && is_gain(&a);
+        moved =
+            a.seed[operand] && find_moves(&a) && overwrites_sums_alone(&a) && is_gain(&a);
     }
     if (moved) move(&a);
     arena_free(a.mem);

@@ -335,3 +335,52 @@ TEST_LIMIT(thirty_two_ranks_as_one, 300) {
                   "micro_batch_num 4 " PC "data_parallel 4 " PC
                   "model_parallel 2 --batch_size 1 " ZERO_LEVEL(1));
 }
+
+/* ---- values that are too large to be whole ---- */
+
+/* Bytes of the last of two stages. */
+static int64_t last_stage_bytes(const char *config, const char *words) {
+    RUN_EXPECT(0, arena_printf(mem(), "plan %s -n 2 --json %s", config, words));
+    const char *text = strchr(said(), '{'); /* behind notes */
+    EXPECT(text != NULL);
+    const Json *plan =
+        json_parse(mem(), "the plan", text, strlen(text), 1 << 24, EXIT_DATA);
+    const Json *stage = json_need(json_need(plan, "pipeline"), "stage")->first;
+    return json_i64(json_need(stage->next, "memory_bytes"), 1, INT64_MAX);
+}
+
+/* Logits of 512 rows, made and used 128 at a time in forward, on two threads a rank: losses are
+ * those of one rank that has them whole. */
+TEST_LIMIT(logits_in_parts, 180) {
+    static const char small[] =
+        "--model.model_config.seq_length 128 --model.model_config.dropout_prob "
+        "0.1 --runner_config.max_steps 6 --batch_size 4 " PC "micro_batch_num 2 ";
+    static const char *const schedules[] = {"1f1b", "gpipe", "zero_bubble_h1"};
+    const char *config = runs_small_config(6, 0), *one = in_temp("one");
+    int n, m;
+    ranks_run(1, config, one, arena_printf(mem(), "%s--context.tile_size 0B", small));
+    const MetricsRow *x = runs_metrics(one, &n);
+    EXPECT_INT(n, 6);
+    for (int i = 0; i < ARRAY_LEN(schedules); i++) {
+        const char
+            *many = in_temp("many"),
+            *words = arena_printf(
+                mem(),
+                "%s" PC
+                "pipeline_stage 2 --parallel.pipeline_config.pipeline_scheduler %s "
+                "--context.threads 2 ",
+                small, schedules[i]);
+        const char *parts = arena_printf(mem(), "%s--context.tile_size 64KB", words);
+        int64_t whole_bytes = last_stage_bytes(
+            config, arena_printf(mem(), "%s--context.tile_size 0B", words));
+        EXPECT(last_stage_bytes(config, parts) < whole_bytes);
+        ranks_run(2, config, many, parts);
+        const MetricsRow *y = runs_metrics(many, &m);
+        EXPECT_INT(m, 6);
+        for (int k = 0; k < n; k++)
+            if (!(fabs(x[k].loss - y[k].loss) <= 1e-5 * x[k].loss))
+                test_fail(__FILE__, __LINE__, "%s, step %d: loss %.9g, %.9g on one rank",
+                          schedules[i], k + 1, y[k].loss, x[k].loss);
+        remove_all(many);
+    }
+}
