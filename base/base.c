@@ -80,12 +80,16 @@ char *arena_strdup(Arena *a, const char *s) {
 }
 
 static char *arena_vprintf(Arena *a, const char *fmt, va_list ap) {
+    char small[256];
     va_list again;
     va_copy(again, ap);
-    int n = vsnprintf(NULL, 0, fmt, ap);
+    int n = vsnprintf(small, sizeof small, fmt, ap);
     check(n >= 0);
     char *s = arena_alloc(a, (size_t)n + 1);
-    vsnprintf(s, (size_t)n + 1, fmt, again);
+    if ((size_t)n < sizeof small)
+        memcpy(s, small, (size_t)n);
+    else
+        vsnprintf(s, (size_t)n + 1, fmt, again);
     va_end(again);
     return s;
 }
@@ -95,6 +99,18 @@ char *arena_printf(Arena *a, const char *fmt, ...) {
     va_start(ap, fmt);
     char *s = arena_vprintf(a, fmt, ap);
     va_end(ap);
+    return s;
+}
+
+char *arena_numbered(Arena *a, const char *prefix, int n) {
+    char digits[12];
+    size_t at = sizeof digits, length = strlen(prefix);
+    check(n >= 0);
+    do digits[--at] = (char)('0' + n % 10);
+    while (n /= 10);
+    char *s = arena_alloc(a, length + sizeof digits - at + 1);
+    memcpy(s, prefix, length);
+    memcpy(s + length, digits + at, sizeof digits - at);
     return s;
 }
 

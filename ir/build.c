@@ -154,6 +154,29 @@ static void make_results(Builder *b, Op *op, const Type *ty, int n) {
     b->name = NULL;
 }
 
+/* Attributes that were written for an op of the module before. */
+struct AttrText {
+    int kind;
+    const char *text;
+    const Attr *attrs;
+    AttrText *next; /* with the same hash */
+};
+
+/* Texts are the same for each layer and each op of a composite, so each is read once. */
+static const Attr *attrs_of_text(Module *m, int kind, const char *text) {
+    size_t n = strlen(text);
+    AttrText **bucket = &m->attr_text[hash64(text, n) % ARRAY_LEN(m->attr_text)];
+    for (const AttrText *t = *bucket; t; t = t->next)
+        if (t->kind == kind && !strcmp(t->text, text)) return t->attrs;
+    AttrText *t = NEW(m->mem, AttrText);
+    t->kind = kind;
+    t->text = arena_strndup(m->mem, text, n);
+    t->attrs = attrs_parse(m->mem, optab[kind].attrs, text);
+    t->next = *bucket;
+    *bucket = t;
+    return t->attrs;
+}
+
 Op *build_list(Builder *b, int kind, const char *attrs, int nin, Value **in,
                const Type *declared, int ndeclared) {
     Op *op = NEW(b->mem, Op);
@@ -166,7 +189,7 @@ Op *build_list(Builder *b, int kind, const char *attrs, int nin, Value **in,
     }
     link_op(b, op);
     if (attrs && *attrs) {
-        const Attr *a = attrs_parse(b->mem, optab[kind].attrs, attrs);
+        const Attr *a = attrs_of_text(b->fn->mod, kind, attrs);
         for (; a; a = a->next) op_set_attr(op, a);
     }
     const Func *callee = op_callee(op);
@@ -232,6 +255,31 @@ void func_replace(Func *f, Value *from, Value *to) {
     for (int i = 0; i < f->nret; i++) {
         if (f->ret[i] == from) f->ret[i] = to;
     }
+}
+
+Renames renames_new(Arena *mem, Func *f) {
+    func_number(f);
+    return (Renames){f, NEW_ARRAY(mem, Value *, (size_t)f->nvalues + 1)};
+}
+
+static void rename_value(const Renames *r, Value **v) {
+    if (r->now[(*v)->id]) *v = r->now[(*v)->id];
+}
+
+void renames_reach(const Renames *r, Op *op) {
+    for (int i = 0; i < op->nin; i++) rename_value(r, &op->in[i]);
+}
+
+void renames_end(const Renames *r) {
+    for (int i = 0; i < r->f->nret; i++) rename_value(r, &r->f->ret[i]);
+}
+
+void value_move(Value *v, Op *to, int nth) {
+    check(type_same_shape(&v->ty, &to->out[nth]->ty));
+    v->ty = to->out[nth]->ty;
+    v->def = to;
+    v->nth = nth;
+    to->out[nth] = v;
 }
 
 Op *op_again(Builder *b, const Op *op, Value **in) {

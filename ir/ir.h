@@ -68,6 +68,7 @@ typedef struct Rule {
     Term term[MAX_TERMS]; /* operands, then results */
     uint32_t whole;       /* bit (letter - 'a'): `c!`, the dimension must not be split */
     char tied[26];        /* by letter: the letter it is split along with, or 0 (`g~h`) */
+    bool ties;            /* any of them */
     const char *text;     /* canonical spelling */
 } Rule;
 
@@ -102,6 +103,7 @@ typedef struct Value Value;
 typedef struct Op Op;
 typedef struct Func Func;
 typedef struct Module Module;
+typedef struct AttrText AttrText;
 
 /* Where a value lives once memory is planned: `@128` in the frame of the function, `@a2`
  * in the buffer of argument 2, `@r0` in the buffer the caller gave for result 0. */
@@ -195,6 +197,7 @@ struct Module {
     Func *first;
     /* What it was parsed from, for the positions in messages; NULL: from no text. */
     const char *file, *text;
+    AttrText *attr_text[64]; /* those that ops were built with, by hash */
 };
 
 /* ---- the op table (optab.c makes it of ops.def) ---- */
@@ -281,7 +284,9 @@ double op_float(const Op *op, const char *key, double otherwise);
 static inline bool op_has(const Op *op, unsigned flag) {
     return optab[op->kind].flags & flag;
 }
-bool op_is_call(const Op *op);
+static inline bool op_is_call(const Op *op) {
+    return optab[op->kind].flags & F_CALL;
+}
 Func *op_func(const Op *op);   /* the function a `call` names; never NULL */
 Func *op_callee(const Op *op); /* the same, NULL of what is no call */
 /* A verified call as numbers. Operands: first `carry` values that each run hands to the
@@ -410,6 +415,17 @@ Value *build_named(Builder *b, const char *name, Value *v); /* renames, returns 
 void op_remove(Op *op);
 void op_replace_in(Op *op, Value *from, Value *to);
 void func_replace(Func *f, Value *from, Value *to); /* every use, results too */
+/* Values to be replaced, for a pass that goes through the ops of a function once, in order: what
+ * an op reads is looked up when it is reached, what the function returns at the end. */
+typedef struct Renames {
+    Func *f;
+    Value **now; /* by value id: what took its place; NULL: nothing did */
+} Renames;
+Renames renames_new(Arena *mem, Func *f); /* numbers the function */
+void renames_reach(const Renames *r, Op *op);
+void renames_end(const Renames *r);
+/* Result `nth` of an op: the value takes the place of the one that was made for it. */
+void value_move(Value *v, Op *to, int nth);
 Op *op_again(Builder *b, const Op *op, Value **in); /* the same of other operands */
 Op *op_clone(Builder *b, const Op *op, Value **map /* by value id, filled */);
 /* A copy under a name of its own. */

@@ -53,17 +53,25 @@ static void collect_values(Arena *mem, Space *s) {
     }
 }
 
+/* The dimensions that one operand has and neither another nor the first result. */
+static uint32_t lone_dims(const Dims *d) {
+    uint32_t seen = dims_mask(d, d->nin), again = seen;
+    for (int k = 0; k < d->nin; k++) {
+        uint32_t here = dims_mask(d, k);
+        again |= seen & here;
+        seen |= here;
+    }
+    return seen & ~again;
+}
+
 static void tie_op(Ties *t, const Op *op, const Dims *d) {
     int first[MAX_DIMS];
     for (int i = 0; i < d->n; i++) first[i] = -1;
-    uint32_t others, made = dims_mask(d, d->nin);
+    uint32_t lone = op_has(op, F_REDUCE) ? 0 : lone_dims(d);
     for (int term = 0; term < d->nin + d->nout; term++) {
         Value *v = term < d->nin ? op->in[term] : op->out[term - d->nin];
         int at = value_index(t->s, v, false);
-        others = made;
-        for (int k = 0; k < d->nin; k++) others |= k == term ? 0 : dims_mask(d, k);
-        if (term < d->nin && !(optab[op->kind].flags & F_REDUCE) &&
-            dims_mask(d, term) & ~others) {
+        if (lone && term < d->nin && dims_mask(d, term) & lone) {
             t->s->value[at].table = true;
             continue;
         }
@@ -283,22 +291,12 @@ static bool place_value(const Space *s, SpaceValue *sv, const int8_t *id,
     return true;
 }
 
-static bool has_table(const Dims *d) {
-    uint32_t made = dims_mask(d, d->nin);
-    for (int i = 0; i < d->nin; i++) {
-        uint32_t others = made;
-        for (int k = 0; k < d->nin; k++) others |= k == i ? 0 : dims_mask(d, k);
-        if (dims_mask(d, i) & ~others) return true;
-    }
-    return false;
-}
-
 bool space_extend(Space *s, const Op *op, const Dims *d) {
     int8_t where[MAX_DIMS];
     SpaceValue fresh[MAX_TERMS];
     int n = d->nin + d->nout, nfresh = 0, phase = 0;
     memset(where, NOWHERE, sizeof where);
-    if (op_has(op, F_REDUCE) || s->nvalues + n > s->values_cap || has_table(d))
+    if (op_has(op, F_REDUCE) || s->nvalues + n > s->values_cap || lone_dims(d))
         return false;
     for (int i = 0; i < op->nin; i++) {
         const SpaceValue *in = space_value(s, op->in[i]);

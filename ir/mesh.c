@@ -48,7 +48,7 @@ const char *mesh_axes_text(Arena *mem, const Mesh *m, Axes axes) {
 
 int mesh_group_size(const Mesh *m, Axes axes) {
     int n = 1;
-    for (int a = 0; a < m->naxes; a++) {
+    for (int a = 0; axes >> a && a < m->naxes; a++) {
         if (axes >> a & 1) n *= m->axis[a].size;
     }
     return n;

@@ -46,7 +46,7 @@ bool attr_spec_find(const char *spec, const char *key, AttrKind *kind, bool *opt
 
 const Attr *attr_find(const Attr *list, const char *key) {
     for (; list; list = list->next) {
-        if (!strcmp(list->key, key)) return list;
+        if (*list->key == *key && !strcmp(list->key, key)) return list;
     }
     return NULL;
 }
@@ -74,10 +74,6 @@ int64_t op_int(const Op *op, const char *key, int64_t otherwise) {
 double op_float(const Op *op, const char *key, double otherwise) {
     const Attr *a = op_attr(op, key);
     return a ? a->f : otherwise;
-}
-
-bool op_is_call(const Op *op) {
-    return optab[op->kind].flags & F_CALL;
 }
 
 Func *op_func(const Op *op) {
@@ -110,11 +106,9 @@ bool call_slices(const Call *c, int i) {
 
 /* Position of a key in the spec, so that attributes print in one order. */
 static size_t attr_index(const char *spec, const char *key) {
-    char probe[64];
-    snprintf(probe, sizeof probe, "%s:", key);
-    const char *p = spec ? strstr(spec, probe) : NULL;
-    while (p && p != spec && p[-1] != ' ') p = strstr(p + 1, probe);
-    if (p) return (size_t)(p - spec);
+    size_t n = strlen(key);
+    for (const char *p = spec; p && *p; p += strcspn(p, " "), p += strspn(p, " "))
+        if (!strncmp(p, key, n) && p[n] == ':') return (size_t)(p - spec);
     return spec == common_attr_spec ? 100000 : 10000 + attr_index(common_attr_spec, key);
 }
 

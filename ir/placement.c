@@ -54,7 +54,8 @@ static Axes read_split(const Op *op, const Over *o, const char *text, const char
     if ((!pending && *id < 0) || n - from >= sizeof axes)
         fail_op(op, "over=\"%s\" does not fit the dimensions of %s", text,
                 optab[op->kind].name);
-    snprintf(axes, sizeof axes, "%.*s", (int)(n - from), word + from);
+    memcpy(axes, word + from, n - from);
+    axes[n - from] = 0;
     if (!mesh_axes_parse(mesh_of(op), axes, &bits))
         fail_op(op, "over=\"%s\": no mesh axis '%s'", text, axes);
     return bits;

@@ -67,6 +67,7 @@ static bool parse_ties(Rule *r, const char **at, char *why, size_t size) {
         bool good = is_letter(p[0]) && p[1] == '~' && is_letter(p[2]);
         if (!good) return fault(why, size, "after ';' come tied letters such as g~h");
         r->tied[p[2] - 'a'] = p[0];
+        r->ties = true;
         p += 3;
     }
     return true;
@@ -77,13 +78,16 @@ static void spell(Arena *mem, Rule *r) {
     Text t = text_new(mem);
     uint32_t seen = 0;
     for (int i = 0; i < r->nin + r->nout; i++) {
-        text_add(&t, "%s", i == r->nin ? "->" : i ? "," : "");
-        if (!r->term[i].n) text_add(&t, "_");
+        if (i == r->nin)
+            text_add_bytes(&t, "->", 2);
+        else if (i)
+            text_add_bytes(&t, ",", 1);
+        if (!r->term[i].n) text_add_bytes(&t, "_", 1);
         for (int k = 0; k < r->term[i].n; k++) {
             char c = r->term[i].letter[k];
             uint32_t bit = c == '.' ? 0 : 1u << (c - 'a');
-            text_add(&t, "%.*s%s", c == '.' ? 3 : 1, c == '.' ? "..." : &c,
-                     r->whole & bit & ~seen ? "!" : "");
+            text_add_bytes(&t, c == '.' ? "..." : &c, c == '.' ? 3 : 1);
+            if (r->whole & bit & ~seen) text_add_bytes(&t, "!", 1);
             seen |= bit;
         }
     }
@@ -116,13 +120,6 @@ const Rule *rule_parse(Arena *mem, const char *text, char *why, size_t why_size)
     return r;
 }
 
-static int letter_id(Dims *d, char letter) {
-    for (int i = 0; i < d->n; i++) {
-        if (d->letter[i] == letter) return i;
-    }
-    return -1;
-}
-
 static int new_dim(Dims *d, char letter, int64_t size, bool whole) {
     if (d->n >= MAX_DIMS) return -1;
     d->letter[d->n] = letter;
@@ -139,13 +136,15 @@ typedef struct Binding {
     Dims *d;
     int8_t rest[MAX_RANK];
     int nrest;
+    int8_t id[26]; /* of a letter, and 1; 0: not yet known */
 } Binding;
 
 /* The id of dimension j of what the letter stands for; made at its first place. */
 static int id_of(Binding *b, char c, int j, int64_t size) {
-    bool known = c == '.' ? b->nrest >= 0 : letter_id(b->d, c) >= 0;
-    if (known) return c == '.' ? b->rest[j] : letter_id(b->d, c);
-    return new_dim(b->d, c, size, c != '.' && (b->r->whole >> (c - 'a') & 1));
+    if (c == '.') return b->nrest >= 0 ? b->rest[j] : new_dim(b->d, c, size, false);
+    int8_t *id = &b->id[c - 'a'];
+    if (!*id) *id = (int8_t)(new_dim(b->d, c, size, b->r->whole >> (c - 'a') & 1) + 1);
+    return *id - 1;
 }
 
 /* Dimensions of the tensor that "..." of the term stands for; *why: they do not fit. */
@@ -209,10 +208,9 @@ const char *rule_bind(Arena *mem, const Rule *r, int nin, Value **in, int nout,
     const char *why = bind_side(&b, 0, nin, r->nin, in, "operand");
     if (why) return why;
     d->nin = nin;
-    for (int k = 0; k < ARRAY_LEN(r->tied); k++) {
-        int id = r->tied[k] ? letter_id(d, (char)('a' + k)) : -1;
-        if (id >= 0) d->tied[id] = (int8_t)letter_id(d, r->tied[k]);
-    }
+    for (int k = 0; r->ties && k < ARRAY_LEN(r->tied); k++)
+        if (r->tied[k] && b.id[k])
+            d->tied[b.id[k] - 1] = (int8_t)(b.id[r->tied[k] - 'a'] - 1);
     if (!out) return NULL;
     d->nout = nout;
     return bind_side(&b, nin, nout, r->nout, out, "result");
@@ -245,10 +243,9 @@ const Rule *op_rule(const Op *op) {
 bool op_dims(const Op *op, Dims *d) {
     const Rule *r = op_rule(op);
     if (!r) return false;
-    Arena *scratch = arena_new();
-    const char *why = rule_bind(scratch, r, op->nin, op->in, op->nout, op->out, d);
+    Arena *mem = op->fn->mod->mem; /* for what is wrong only */
+    const char *why = rule_bind(mem, r, op->nin, op->in, op->nout, op->out, d);
     if (why) die("%s: %s", optab[op->kind].name, why);
-    arena_free(scratch);
     return true;
 }
 

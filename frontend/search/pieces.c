@@ -52,7 +52,7 @@ static ProbeSeconds pieces_seconds(Arena *own, Search *s, Probe *p, const Shapes
     const ProbeSeconds *found = record_pieces(s->record, p->key, batch, shapes->hash);
     if (found) return *found;
     if (!p->size[0].func) {
-        Probe whole = probe_make(s->mem, &s->job, p->key);
+        Probe whole = search_probe(s, p->key);
         whole.pieces = p->pieces;
         whole.places = p->places;
         whole.shapes = p->shapes;

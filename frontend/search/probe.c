@@ -8,6 +8,11 @@ bool probe_same_key(const ProbeKey *a, const ProbeKey *b) {
            a->parts == b->parts && a->sp == b->sp && a->vocab == b->vocab;
 }
 
+/* How sequences are split matters: a gradient may be added up in parts. */
+bool probe_same_update(const ProbeKey *a, const ProbeKey *b) {
+    return a->tp == b->tp && a->cp == b->cp && a->ring == b->ring && a->vocab == b->vocab;
+}
+
 /* ---- the program ---- */
 
 Config one_stage_config(const Config *cfg) {
@@ -152,6 +157,22 @@ static double role_bytes(const Func *f, ArgRole role) {
     return bytes;
 }
 
+/* Of one sequence: nothing in it grows with the micro-batch. */
+static const ProbeUpdate *read_update(Arena *mem, const Probe *p, const Module *m) {
+    ProbeUpdate *u = NEW(mem, ProbeUpdate);
+    u->key = p->key;
+    u->size = p->size[0];
+    u->size.func = NEW_ARRAY(mem, OpSizes, (size_t)u->size.n + 1);
+    for (int i = 0; i < u->size.n; i++)
+        if (!u->size.in_model[i]) u->size.func[i] = p->size[0].func[i];
+    for (const Func *s = m->first; s; s = s->next)
+        if (func_is_entry(s)) {
+            u->step = s->nth;
+            u->states = role_bytes(s, ARG_state) / role_bytes(s, ARG_param);
+        }
+    return u;
+}
+
 static const char *find_pieces(Arena *mem, Probe *p, const Module *m,
                                const SizeScale *one) {
     const Func *f = find_model(m);
@@ -172,11 +193,6 @@ static const char *find_pieces(Arena *mem, Probe *p, const Module *m,
     p->backward = op_func(backward)->nth;
     p->begin = p->size[0].row[f->nth][forward->id];
     p->end = p->size[0].row[f->nth][backward->id];
-    for (const Func *s = m->first; s; s = s->next)
-        if (func_is_entry(s)) {
-            p->step = s->nth;
-            p->bytes.states = role_bytes(s, ARG_state) / role_bytes(s, ARG_param);
-        }
     add_parameters(mem, p, f, forward, backward);
     add_activations(p, forward, one);
     return NULL;
@@ -206,11 +222,12 @@ static int64_t marking_prime(const ModelSpec *spec, int64_t seq, ProbeKey key) {
     return 0;
 }
 
-Probe probe_make(Arena *mem, const Job *base, ProbeKey key) {
-    Probe p = {.key = key};
+Probe probe_make(Arena *mem, const Job *base, ProbeKey key, const ProbeUpdate *update) {
+    Probe p = {.key = key, .update = update};
     Arena *own = arena_new();
     int64_t prime = marking_prime(&base->spec, base->seq, key);
     Config c = probe_config(base->cfg, key, prime);
+    if (update) c.optimizer_type = OPTIMIZER_SGD; /* that of the fewest ops */
     Catch caught;
     if (!prime) {
         p.refused = "sizes of the model are multiples of all small primes";
@@ -221,6 +238,8 @@ Probe probe_make(Arena *mem, const Job *base, ProbeKey key) {
         p.size[1] = func_sizes(mem, m, &two);
         p.mesh = m->mesh;
         p.refused = find_pieces(own, &p, m, &one);
+        if (!p.update && !p.refused) p.update = read_update(mem, &p, m);
+        if (p.update) p.bytes.states = p.update->states;
         catch_end(&caught);
     } else {
         p.refused = arena_strdup(mem, caught.message);
@@ -280,12 +299,15 @@ static double weights_seconds(const Timing *t, const Probe *p, const FuncSizes *
 }
 
 /* The step without the model. */
-static double update_seconds(const Timing *t, const Probe *p, const FuncSizes *s) {
-    const OpSizes *step = &s->func[p->step];
+static double update_seconds(const Timing *model, const ProbeUpdate *u) {
+    Timing t = *model;
+    func_seconds(t.mem, &u->size, &t);
+    const OpSizes *step = &u->size.func[u->step];
     OpClock c = {0};
     for (int i = 0; i < step->n; i++) {
         const OpSize *x = &step->size[i];
-        if (x->kind != SIZE_CALL || !s->in_model[x->callee]) clock_add(&c, t, step, i);
+        if (x->kind != SIZE_CALL || !u->size.in_model[x->callee])
+            clock_add(&c, &t, step, i);
     }
     return c.t.kind[WORK_UPDATE] + c.t.kind[WORK_COPIES];
 }
@@ -323,5 +345,5 @@ ProbeSeconds probe_seconds(Arena *mem, const Probe *p, const GroupShape *shape,
                               seconds_between(&t, model, p->end + 1, model->n),
                           .last_forward = head * share,
                           .last_backward = head * (1 - share),
-                          .update = update_seconds(&t, p, &s)};
+                          .update = update_seconds(&t, p->update)};
 }

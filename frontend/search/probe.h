@@ -24,6 +24,16 @@ typedef struct ProbeBytes {
     double carried; /* from layer to layer, and from stage to stage */
 } ProbeBytes;
 
+/* What the update of all parameters takes: the ops of a step that are not of the model. It is the
+ * same with sequence_parallel or without, and but for some slices of the batch in one part or
+ * in several. */
+typedef struct ProbeUpdate {
+    ProbeKey key;   /* of the program that it was read off */
+    FuncSizes size; /* functions of the model are empty */
+    int step;       /* the function of the update */
+    double states;  /* bytes of the optimizer's states, over those of parameters */
+} ProbeUpdate;
+
 typedef struct Probe {
     ProbeKey key;
     struct Pieces *pieces; /* search_state.h */
@@ -36,17 +46,21 @@ typedef struct Probe {
     FuncSizes size[2];            /* with one sequence in each part and with two */
     int model, forward, backward; /* functions: the model, a layer each way */
     int begin, end;               /* rows of the model at which the two loops stand */
-    int step;                     /* function of the update */
+    const ProbeUpdate *update;
 } Probe;
 
 bool probe_same_key(const ProbeKey *a, const ProbeKey *b);
+/* Do programs of these keys update the same parts of parameters? */
+bool probe_same_update(const ProbeKey *a, const ProbeKey *b);
 
 /* The configuration for a program of one stage and one replica that is looked at only: nothing
  * of schedules, optimizer shards, recomputation or tiles, no dumps, no notes. */
 Config one_stage_config(const Config *cfg);
 
-/* Makes it of the model of a job. A configuration that cannot be split so is no failure. */
-Probe probe_make(Arena *mem, const Job *base, ProbeKey key);
+/* Makes it of the model of a job. A configuration that cannot be split so is no failure. update:
+ * that of another probe with the same one, so that the program goes without (half of its ops);
+ * NULL: it is read off this program. */
+Probe probe_make(Arena *mem, const Job *base, ProbeKey key, const ProbeUpdate *update);
 
 /* Seconds of a rank for a micro-batch of b sequences of a replica; shape: by set of axes, where
  * the members of a group are. */

@@ -62,6 +62,8 @@ struct Search {
     bool overlap;
     Probe *probe;
     int nprobes, probe_cap;
+    const ProbeUpdate **update; /* that probes share */
+    int nupdates, update_cap;
     ChunkTimes times;
     int64_t choices;
     Record *record;   /* NULL: nothing is kept */
@@ -78,6 +80,8 @@ bool search_goes_on(const Search *s);
 void search_tell(Search *s, const Verified *top, int n);
 void search_told(const Search *s);
 
+/* programs.c: makes the program of a way to split; its update is that of another where it may be. */
+Probe search_probe(Search *s, ProbeKey key);
 /* pieces.c: sets bound, bytes, layers made again of a choice, and seconds to 0. */
 void choice_bound(Search *s, Choice *c);
 Pieces *search_pieces(Search *s, const Choice *c);

@@ -155,7 +155,7 @@ static int find_probe(Search *s, ProbeKey key) {
     for (int i = 0; i < s->nprobes; i++)
         if (probe_same_key(&s->probe[i].key, &key)) return i;
     const Probe *found = record_probe(s->record, key);
-    Probe p = found ? *found : probe_make(s->mem, &s->job, key);
+    Probe p = found ? *found : search_probe(s, key);
     if (!found) record_add_probe(s->record, &p);
     PUSH(s->mem, s->probe, s->nprobes, s->probe_cap, p);
     return s->nprobes - 1;

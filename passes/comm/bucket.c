@@ -75,7 +75,7 @@ static Op *merge(Op *a, Op *b, Op *before) {
             d->i = from_end(a, d);
     made->nin = n;
     made->in = in;
-    for (int i = 0; i < n; i++) func_replace(f, both->out[i], made->out[i]);
+    for (int i = 0; i < n; i++) value_move(both->out[i], made, i);
     op_remove(a);
     op_remove(b);
     return made;

@@ -3,18 +3,23 @@
 #include "passes/passes.h"
 
 static void expand_func(Func *f) {
+    Arena *mem = arena_new();
+    Renames r = renames_new(mem, f);
     for (Op *op = f->first, *next; op; op = next) {
         next = op->next;
+        renames_reach(&r, op);
         if (!optab[op->kind].expand) continue;
         Builder b = build_before(op);
         Value *out[MAX_TERMS] = {NULL};
         optab[op->kind].expand(&b, op, out);
         for (int i = 0; i < op->nout; i++) {
             out[i]->name = op->out[i]->name;
-            func_replace(f, op->out[i], out[i]);
+            r.now[op->out[i]->id] = out[i];
         }
         op_remove(op);
     }
+    renames_end(&r);
+    arena_free(mem);
 }
 
 void pass_expand(Module *m, const PassOptions *o) {

@@ -42,7 +42,7 @@ typedef struct Fuse {
     const Dims **dims; /* by op id; NULL: not looked at yet */
     int **reader;      /* by value id: ids of ops that read it, ascending; then -1 */
     bool *given;       /* by value id: the function returns it */
-    Value **now;       /* by value id: what took its place; NULL: nothing did */
+    Renames renames;   /* results of ops that are in kernels now */
     Value **map;       /* by value id: its value in the kernel that is being made */
     Kernels *kernels;
     int next_id;
@@ -239,7 +239,7 @@ static Outline outline_new(Fuse *fu, Group *g) {
 
 static Func *make_kernel(Fuse *fu, Outline *o) {
     Arena *mem = fu->m->mem;
-    const char *name = arena_printf(mem, "k%d", fu->kernels->n);
+    const char *name = arena_numbered(mem, "k", fu->kernels->n);
     Func *k = func_new_unique(fu->m, name, ROLE_KERNEL);
     int made = 0;
     Builder b = build_at_end(k);
@@ -248,13 +248,13 @@ static Func *make_kernel(Fuse *fu, Outline *o) {
         for (int j = 0; j < op->nin; j++) {
             Value *v = op->in[j];
             if (fu->map[v->id]) continue;
-            fu->map[v->id] = func_arg(k, arena_printf(mem, "a%d", o->nin), v->ty);
+            fu->map[v->id] = func_arg(k, arena_numbered(mem, "a", o->nin), v->ty);
             o->in[o->nin++] = v;
         }
         Op *copy = op_clone(&b, op, fu->map);
         copy->line = 0;
         for (int j = 0; j < op->nout; j++) {
-            copy->out[j]->name = arena_printf(mem, "t%d", made++);
+            copy->out[j]->name = arena_numbered(mem, "t", made++);
             if (!escapes(fu, o->g, op->out[j])) continue;
             o->out[o->nout++] = op->out[j];
             func_ret(k, fu->map[op->out[j]->id], -1);
@@ -275,7 +275,7 @@ static void call_kernel(Fuse *fu, const Outline *o, const Func *k) {
     for (int i = 0; i < o->nout; i++) {
         call->out[i]->name = o->out[i]->name;
         call->out[i]->id = o->out[i]->id;
-        fu->now[o->out[i]->id] = call->out[i];
+        fu->renames.now[o->out[i]->id] = call->out[i];
     }
     for (int i = 0; i < g->n; i++) {
         for (int j = 0; j < g->op[i]->nout; j++) fu->map[g->op[i]->out[j]->id] = NULL;
@@ -367,12 +367,8 @@ static void list_readers(Fuse *fu) {
 }
 
 static void replace_all(Fuse *fu) {
-    Func *f = fu->f;
-    for (Op *op = f->first; op; op = op->next)
-        for (int i = 0; i < op->nin; i++)
-            if (fu->now[op->in[i]->id]) op->in[i] = fu->now[op->in[i]->id];
-    for (int i = 0; i < f->nret; i++)
-        if (fu->now[f->ret[i]->id]) f->ret[i] = fu->now[f->ret[i]->id];
+    for (Op *op = fu->f->first; op; op = op->next) renames_reach(&fu->renames, op);
+    renames_end(&fu->renames);
 }
 
 static void fuse_func(Module *m, Func *f, Kernels *kernels) {
@@ -381,13 +377,12 @@ static void fuse_func(Module *m, Func *f, Kernels *kernels) {
         next = op->next;
         if (op_has(op, F_CAST)) widen_for_each(f, op);
     }
-    func_number(f);
     Fuse fu = {.m = m, .f = f, .mem = arena_new(), .kernels = kernels};
+    fu.renames = renames_new(fu.mem, f);
     fu.of = NEW_ARRAY(fu.mem, Group *, 2 * (size_t)f->nops + 1);
     fu.next_id = f->nops;
     fu.order = NEW_ARRAY(fu.mem, Op *, (size_t)f->nops + 1);
     fu.dims = NEW_ARRAY(fu.mem, const Dims *, (size_t)f->nops + 1);
-    fu.now = NEW_ARRAY(fu.mem, Value *, (size_t)f->nvalues + 1);
     fu.map = NEW_ARRAY(fu.mem, Value *, (size_t)f->nvalues + 1);
     list_readers(&fu);
     make_groups(&fu);

@@ -7,6 +7,7 @@
  * tile, in place; or on from the accumulator that they are added to. The order of such a sum
  * is another, and the same in every run. Which ops: tile_group.h. */
 #include "passes/lower/tile_group.h"
+#include <stdlib.h>
 
 typedef struct Values {
     Arena *mem;
@@ -224,34 +225,55 @@ static Op *make_loop(TileGroup *g) {
     return l.call;
 }
 
-/* The largest value that an op makes of those with fewer bytes than `below`, or with as many
- * and made behind `last`. NULL: there is none. */
-static Value *next_largest(const Func *f, int64_t below, const Value *last) {
-    Value *best = NULL;
-    bool behind = !last;
+/* A value that is too large. */
+typedef struct Large {
+    Value *v;
+    int64_t bytes;
+    int nth; /* in the order of the program */
+} Large;
+
+static int by_bytes(const void *a, const void *b) {
+    const Large *x = a, *y = b;
+    if (x->bytes != y->bytes) return x->bytes > y->bytes ? -1 : 1;
+    return x->nth - y->nth;
+}
+
+/* What ops make of more than o->tile_bytes and at most `most`, the largest first. */
+static Large *list_large(Arena *mem, const Func *f, int64_t most, const PassOptions *o,
+                         int *n) {
+    Large *list = NULL;
+    int cap = 0;
+    *n = 0;
     for (Op *op = f->first; op; op = op->next)
         for (int i = 0; i < op->nout; i++) {
-            Value *v = op->out[i];
-            int64_t bytes = type_bytes(&v->ty);
-            bool left = bytes < below || (bytes == below && behind);
-            if (left && (!best || bytes > type_bytes(&best->ty))) best = v;
-            behind |= v == last;
+            int64_t bytes = type_bytes(&op->out[i]->ty);
+            if (bytes > o->tile_bytes && bytes <= most)
+                PUSH(mem, list, *n, cap, ((Large){op->out[i], bytes, *n}));
         }
-    return best;
+    if (*n) qsort(list, (size_t)*n, sizeof *list, by_bytes);
+    return list;
+}
+
+static bool tile_value(const Value *v, const PassOptions *o) {
+    TileGroup g = {0};
+    Op *call = tile_group_find(&g, v, o) ? make_loop(&g) : NULL;
+    arena_free(g.mem);
+    if (call) op_func(call)->calls++;
+    return call;
 }
 
 /* The largest values first: a loop around a smaller one could take from the group of a larger
- * one. */
+ * one. A loop leaves other values, so they are listed anew. */
 static void tile_func(Func *f, const PassOptions *o) {
-    Value *last = NULL, *v;
-    int64_t below = INT64_MAX;
-    while ((v = next_largest(f, below, last)) && type_bytes(&v->ty) > o->tile_bytes) {
-        TileGroup g = {0};
-        Op *call = tile_group_find(&g, v, o) ? make_loop(&g) : NULL;
-        arena_free(g.mem);
-        below = type_bytes(&v->ty);
-        last = call ? NULL : v;
-        if (call) op_func(call)->calls++;
+    int64_t most = INT64_MAX;
+    for (bool again = true; again;) {
+        Arena *mem = arena_new();
+        int n, i = 0;
+        const Large *list = list_large(mem, f, most, o, &n);
+        while (i < n && !tile_value(list[i].v, o)) i++;
+        again = i < n;
+        if (again) most = list[i].bytes;
+        arena_free(mem);
     }
 }
 

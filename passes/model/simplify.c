@@ -23,12 +23,13 @@ static uint64_t work_hash(const Op *op) {
 }
 
 static void common_subexpressions(Func *f) {
-    func_number(f);
     Arena *mem = arena_new();
+    Renames r = renames_new(mem, f);
     int cap = 2 * f->nops + 1;
     Op **slot = NEW_ARRAY(mem, Op *, (size_t)cap);
     for (Op *op = f->first, *next; op; op = next) {
         next = op->next;
+        renames_reach(&r, op);
         if (op_has(op, F_EFFECT)) continue;
         int at = (int)(work_hash(op) % (uint64_t)cap);
         while (slot[at] && !same_work(slot[at], op)) at = (at + 1) % cap;
@@ -36,9 +37,10 @@ static void common_subexpressions(Func *f) {
             slot[at] = op;
             continue;
         }
-        for (int i = 0; i < op->nout; i++) func_replace(f, op->out[i], slot[at]->out[i]);
+        for (int i = 0; i < op->nout; i++) r.now[op->out[i]->id] = slot[at]->out[i];
         op_remove(op);
     }
+    renames_end(&r);
     arena_free(mem);
 }
 
@@ -79,7 +81,7 @@ static void moves_to_views(Func *f) {
         Builder b = build_before(op);
         b.name = op->out[0]->name;
         Value *view = build_placed(&b, OP_reshape, NULL, op->out[0]->ty, op->in[0]);
-        func_replace(f, op->out[0], view);
+        value_move(op->out[0], view->def, 0);
         op_remove(op);
     }
 }
@@ -114,13 +116,18 @@ static Value *handed_on(const Op *op) {
 }
 
 static void arithmetic(Func *f) {
+    Arena *mem = arena_new();
+    Renames r = renames_new(mem, f);
     for (Op *op = f->first, *next; op; op = next) {
         next = op->next;
+        renames_reach(&r, op);
         Value *v = handed_on(op);
         if (!v) continue;
-        func_replace(f, op->out[0], v);
+        r.now[op->out[0]->id] = v;
         op_remove(op);
     }
+    renames_end(&r);
+    arena_free(mem);
 }
 
 void pass_simplify(Module *m, const PassOptions *o) {

@@ -240,15 +240,25 @@ static int search(Search *s, const Type *start, const Type *goal) {
     }
 }
 
+/* The steps from one placement to another. */
+typedef struct Path {
+    Type from, to;
+    State *step;
+    int n;     /* -1: there is no path */
+    bool full; /* not all placements between them were looked at */
+} Path;
+
 /* A search with few states; where they are too few, one with all. */
 typedef struct Searches {
     Arena *mem;
     const Mesh *mesh;
     Search few, many; /* many.max 0: not yet made */
+    Path *path;       /* that were found: layers want the same ones */
+    int n, cap;
 } Searches;
 
 static Searches searches_new(Arena *mem, const Mesh *m) {
-    return (Searches){mem, m, search_new(mem, m, FEW_STATES), {0}};
+    return (Searches){.mem = mem, .mesh = m, .few = search_new(mem, m, FEW_STATES)};
 }
 
 static int search_path(Searches *k, const Type *start, const Type *goal, Search **in) {
@@ -272,19 +282,29 @@ int64_t reshard_sent_bytes(const Mesh *m, const Type *from, const Type *to) {
     return bytes;
 }
 
-static Value *emit_path(Builder *b, Search *s, int at, Value *v) {
-    const State *step = &s->state[at];
-    if (step->from < 0) return v;
-    int path[64], n = 0; /* at most one step an axis and direction */
-    for (int i = at; s->state[i].from >= 0; i = s->state[i].from) {
-        check(n < ARRAY_LEN(path));
-        path[n++] = i;
-    }
-    while (n--) {
-        step = &s->state[path[n]];
+static bool same_type(const Type *a, const Type *b) {
+    return a->dt == b->dt && type_same_shape(a, b) && type_same_placement(a, b);
+}
+
+static const Path *find_path(Searches *k, const Type *from, const Type *to) {
+    for (int i = 0; i < k->n; i++)
+        if (same_type(&k->path[i].from, from) && same_type(&k->path[i].to, to))
+            return &k->path[i];
+    Search *s;
+    int at = search_path(k, from, to, &s), n = at < 0 ? -1 : 0;
+    for (int i = at; i >= 0 && s->state[i].from >= 0; i = s->state[i].from) n++;
+    Path p = {*from, *to, NEW_ARRAY(k->mem, State, (size_t)MAX(n, 0) + 1), n, s->full};
+    for (int i = at; n > 0; i = s->state[i].from) p.step[--n] = s->state[i];
+    PUSH(k->mem, k->path, k->n, k->cap, p);
+    return &k->path[k->n - 1];
+}
+
+static Value *emit_path(Builder *b, const Path *p, Value *v) {
+    for (int i = 0; i < p->n; i++) {
+        const State *step = &p->step[i];
         Text attrs = text_new(b->mem);
         text_add(&attrs, "how=\"%s\"; axis=\"%s\"", optab[step->how].name,
-                 mesh_axes_text(b->mem, s->mesh, step->axis));
+                 mesh_axes_text(b->mem, &b->fn->mod->mesh, step->axis));
         if (step->dim >= 0) text_add(&attrs, "; dim=%d", step->dim);
         if (step->to >= 0) text_add(&attrs, "; to=%d", step->to);
         b->name = v->name;
@@ -298,38 +318,32 @@ static Value *collect_one(Op *op, Searches *k) {
     const Func *f = op->fn;
     const Mesh *m = &f->mod->mesh;
     Type from = op->in[0]->ty, to = op->out[0]->ty;
-    Search *s;
-    int at = search_path(k, &from, &to, &s);
-    if (at < 0) {
+    const Path *p = find_path(k, &from, &to);
+    if (p->n < 0) {
         fail_op(op, "no collectives bring %%%s from %s to %s: %s", op->in[0]->name,
                 type_text(f->mod->mem, m, &from), type_text(f->mod->mem, m, &to),
-                s->full ? "too many placements are between them; write a reshard to one "
+                p->full ? "too many placements are between them; write a reshard to one "
                           "of them first"
                         : "the sizes do not divide");
     }
     Builder b = build_before(op);
-    return emit_path(&b, s, at, op->in[0]);
+    return emit_path(&b, p, op->in[0]);
 }
 
-/* `now`: by value id, what took its place, or NULL. */
-static void collect_func(Func *f, Searches *k, Value **now) {
+static void collect_func(Func *f, Searches *k) {
+    Renames r = renames_new(k->mem, f);
     for (Op *op = f->first, *next; op; op = next) {
         next = op->next;
-        for (int i = 0; i < op->nin; i++)
-            if (now[op->in[i]->id]) op->in[i] = now[op->in[i]->id];
+        renames_reach(&r, op);
         if (op->kind != OP_reshard || op_attr(op, "how")) continue;
-        now[op->out[0]->id] = collect_one(op, k);
+        r.now[op->out[0]->id] = collect_one(op, k);
         op_remove(op);
     }
-    for (int i = 0; i < f->nret; i++)
-        if (now[f->ret[i]->id]) f->ret[i] = now[f->ret[i]->id];
+    renames_end(&r);
 }
 
 static void collect_all(Module *m, Searches *k) {
-    for (Func *f = m->first; f; f = f->next) {
-        func_number(f);
-        collect_func(f, k, NEW_ARRAY(k->mem, Value *, (size_t)f->nvalues + 1));
-    }
+    for (Func *f = m->first; f; f = f->next) collect_func(f, k);
 }
 
 void pass_collect(Module *m, const PassOptions *o) {

@@ -89,9 +89,13 @@ TEST(validation_of_the_run) {
     EXPECT(e.samples == 28 && e.tokens == 28 * 16 && e.bytes == e.tokens);
     EXPECT_NEAR(e.loss, loss, 1e-6 * loss);
     EXPECT_NEAR(e.bits_per_byte, e.loss / log(2), 1e-9);
-    Evaluated all = evaluated(arena_printf(mem(), "%s --split all", run));
-    Evaluated best = evaluated(arena_printf(
-        mem(), "%s/best --data %s --model.model_config.seq_length 16", run, text));
+    Evaluated all = evaluated(
+        arena_printf(mem(), "%s --split all --runner_config.batch_size 4", run));
+    Evaluated best =
+        evaluated(arena_printf(mem(),
+                               "%s/best --data %s --model.model_config.seq_length 16 "
+                               "--runner_config.batch_size 4",
+                               run, text));
     EXPECT(all.tokens == 5 * (28 * 16 + 1) - 1 && best.tokens == all.tokens);
     EXPECT(best.loss == all.loss); /* the last step is the best */
 }

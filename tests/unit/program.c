@@ -219,5 +219,9 @@ TEST(bf16_avx2) {
 }
 TEST_LABEL_OF(bf16_avx512, RELEASED);
 TEST(bf16_avx512) {
+    bool here = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                __builtin_cpu_supports("avx512cd") &&
+                __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    if (!here) test_skip("the CPU has no AVX-512");
     all_narrow(DT_BF16, "x86-64-v4", false);
 }

@@ -1,0 +1,88 @@
+/* Tests of the programs that a search looks at: one that takes its update from another has the
+ * same pieces as one with an update of its own. */
+#include "../test.h"
+#include "frontend/config/config_state.h"
+#include "frontend/search/search_state.h"
+#include <math.h>
+
+static Search *search_of(Arena *mem, const char *type, const char *optimizer,
+                         const Machine *m, int ranks) {
+    const char *yaml = arena_printf(
+        mem,
+        "model:\n  model_config: {type: %s, vocab_size: 1001, seq_length: 64, "
+        "hidden_size: 64, num_layers: 3, num_heads: 8}\n"
+        "optimizer: {type: %s}\nrunner_config: {batch_size: 4}\n",
+        type, optimizer);
+    SearchOptions o = {.machine = m, .ranks = ranks, .tops = 1};
+    o.cfg = config_parse(mem, "model.yaml", yaml, strlen(yaml));
+    o.sequences = 4 * ranks;
+    return search_open(mem, &o);
+}
+
+/* Everything on it takes a time that depends on its size. */
+static const Machine *slow_machine(void) {
+    static double bytes[] = {1e3, 1e5, 1e7}, rate[] = {9e9, 5e9, 2e9};
+    static MachineRank rank = {.ranks = 1, .threads = 1, .flops = {5e10, 1e11}};
+    static Machine m;
+    rank.memory = (Curve){.n = ARRAY_LEN(bytes), .x = bytes, .y = rate};
+    m = machine_plain;
+    m.rank = &rank;
+    m.hidden = 0.5;
+    m.half = 30;
+    m.op_start_seconds = 1e-6;
+    return &m;
+}
+
+static ProbeSeconds seconds_of(Arena *mem, Search *s, const Probe *p, double b) {
+    GroupShape *shape = mesh_shapes(mem, s->o.machine, &p->mesh, 1, s->threads);
+    return probe_seconds(mem, p, shape, s->o.machine, s->o.ranks, s->threads, b);
+}
+
+static void expect_shared(Arena *mem, Search *s, ProbeKey first, ProbeKey key) {
+    Probe from = probe_make(mem, &s->job, first, NULL);
+    Probe own = probe_make(mem, &s->job, key, NULL);
+    Probe shared = probe_make(mem, &s->job, key, from.update);
+    EXPECT(!own.refused && !shared.refused && probe_same_update(&first, &key));
+    EXPECT(shared.update == from.update && own.update != from.update);
+    EXPECT(!memcmp(&own.bytes, &shared.bytes, sizeof own.bytes));
+    for (double b = key.parts; b <= 8; b *= 2) {
+        ProbeSeconds x = seconds_of(mem, s, &own, b), y = seconds_of(mem, s, &shared, b);
+        EXPECT(x.update > 0);
+        EXPECT_NEAR(y.update, x.update, key.parts == 1 ? 0 : 0.02 * x.update);
+        y.update = x.update;
+        EXPECT(!memcmp(&x, &y, sizeof x));
+    }
+}
+
+static void all_shared(const char *type, const char *optimizer) {
+    Arena *mem = arena_new();
+    Search *s = search_of(mem, type, optimizer, slow_machine(), 8);
+    for (int tp = 1; tp <= 4; tp *= 2)
+        for (int cp = 1; cp <= 2; cp++)
+            for (int ring = 1; ring <= cp; ring++)
+                for (int vocab = 0; vocab <= (tp > 1); vocab++) {
+                    ProbeKey key = {tp, cp, ring, 1, false, vocab}, first = key;
+                    for (int sp = 0; sp <= (tp > 1); sp++)
+                        for (int parts = 1; parts <= 2; parts++) {
+                            key.sp = sp;
+                            key.parts = parts;
+                            expect_shared(mem, s, first, key);
+                        }
+                }
+    arena_free(mem);
+}
+
+TEST(updates_are_shared) {
+    all_shared("GPT2Config", "AdamW");
+    all_shared("LlamaConfig", "Momentum");
+}
+
+/* Nothing is kept of an optimizer without states, and nothing of another is taken for it. */
+TEST(updates_without_states) {
+    Arena *mem = arena_new();
+    Search *s = search_of(mem, "GPT2Config", "SGD", slow_machine(), 4);
+    Probe p = probe_make(mem, &s->job, (ProbeKey){2, 1, 1, 1, false, false}, NULL);
+    EXPECT(!p.refused && p.bytes.states == 0);
+    arena_free(mem);
+    all_shared("GPT2Config", "SGD");
+}
