@@ -9,7 +9,7 @@
  *                 for each tile of C: sums = A B (+ sums of the blocks before)
  *                     C = sums (+ bias) (+ C) from the registers, after the last block
  * A panel of B for a block of k stays in the second cache, and so do the sums of blocks before;
- * a packed slab stays in the last one, for all panels. A is read as it is where pairs of k are
+ * a packed slab stays in the last one, for all panels. A is read as it is where words of k are
  * words of its rows. While a tile's product runs its lines of C are fetched, and a part of the B
  * that is packed next. */
 #include "codegen/gemm.h"
@@ -21,7 +21,7 @@ enum {
     SLAB_BYTES =
         8 << 20, /* a part of the last cache that a server's CPU has for some cores */
     BLOCK_ROWS = 768,   /* at most, by the rule */
-    BLOCK_WORDS = 1024, /* of k, by the rule: 2048 numbers */
+    BLOCK_WORDS = 1024, /* of k, by the rule: 2048 numbers of bf16 */
     TILE_ROWS = 12,     /* what tiles of gemm.c have, or a multiple */
     ITEMS_A_THREAD = 4, /* at least, where there are rows for it */
     FETCH_LINES = 8,    /* at most, for a row */
@@ -40,9 +40,13 @@ static int64_t words_of(const PairsMatmul *s) {
     return s->block_words ? s->block_words : BLOCK_WORDS;
 }
 
+static int64_t per_word(const PairsMatmul *s) {
+    return s->wide ? 1 : 2;
+}
+
 bool pairs_matmul_same(const PairsMatmul *x, const PairsMatmul *y) {
     PairsMatmul like = *y;
-    int64_t words = divided_up(x->k, 2);
+    int64_t words = divided_up(x->k, per_word(x));
     like.block_rows = x->block_rows, like.block_words = x->block_words;
     return !memcmp(x, &like, sizeof like) &&
            MIN(rows_of(x), x->m) == MIN(rows_of(y), y->m) &&
@@ -76,16 +80,18 @@ static void cut_slabs(Pairs2d *p, int vl) {
 static Pairs2d pairs_of(const PairsMatmul *s, int vl) {
     Pairs2d p = {.s = s,
                  .panel = PANEL_VECTORS * vl,
-                 .words = divided_up(s->k, 2),
+                 .per_word = per_word(s),
+                 .number_bytes = s->wide ? 4 : 2,
+                 .words = divided_up(s->k, per_word(s)),
                  .block_words = words_of(s)};
-    p.packs_a = s->a_k != 1 || s->k % 2 || s->a_m % 2;
+    p.packs_a = s->a_k != 1 || s->k % p.per_word || s->a_m % p.per_word;
     p.panels = divided_up(s->n, p.panel);
     cut_slabs(&p, vl);
     int64_t wanted = divided_up((int64_t)ITEMS_A_THREAD * s->threads, p.panels);
     int64_t blocks =
         MAX(divided_up(p.slab_rows, rows_of(s)), s->threads > 1 ? wanted : 1);
     p.rows = divided_up(divided_up(p.slab_rows, blocks), TILE_ROWS) * TILE_ROWS;
-    p.a_row = p.packs_a ? packed_row(p.slab_words, vl) : s->a_m / 2;
+    p.a_row = p.packs_a ? packed_row(p.slab_words, vl) : s->a_m / p.per_word;
     p.a_bytes = p.packs_a ? align_up(p.slab_rows * p.a_row * 4) : 0;
     p.adds_up = p.words > p.block_words;
     p.whole_sums = p.slab_words < p.words;
@@ -137,9 +143,10 @@ static void fetch_b(const Block *b, LLVMValueRef row) {
     const PairsMatmul *s = p->s;
     Emit *e = p->e;
     bool by_rows = s->b_n == 1;
-    int64_t k = 2 * MIN(p->words, p->block_words), strips = by_rows ? k : p->panel;
-    int64_t stride = 2 * (by_rows ? s->b_k : s->b_n);
-    int64_t lines = divided_up(2 * (by_rows ? p->panel : k), LINE_BYTES);
+    int64_t k = p->per_word * MIN(p->words, p->block_words);
+    int64_t strips = by_rows ? k : p->panel;
+    int64_t stride = p->number_bytes * (by_rows ? s->b_k : s->b_n);
+    int64_t lines = divided_up(p->number_bytes * (by_rows ? p->panel : k), LINE_BYTES);
     int64_t share = MIN(divided_up(strips * lines, p->rows), FETCH_LINES);
     int64_t whole = share / lines, parts = divided_up(lines, share);
     LLVMValueRef at = emit_mul(e, row, emit_i64(e, whole * stride));
@@ -231,7 +238,8 @@ static LLVMValueRef next_of_b(const Block *b, LLVMValueRef all, LLVMValueRef wor
     LLVMValueRef k = emit_select(e, more, behind, first);
     LLVMValueRef j = emit_select(e, more, b->j, next);
     j = emit_mul(e, j, emit_i64(e, s->b_n));
-    return emit_gep(e, e->i16, all, pairs_plus(e, j, k, 2 * s->b_k));
+    j = pairs_plus(e, j, k, p->per_word * s->b_k);
+    return emit_gep(e, pairs_number_type(p), all, j);
 }
 
 /* The sums of a block: its own, which are 0 now, or its part of the slab's. */
@@ -274,7 +282,7 @@ static void block(const Pairs2d *p, LLVMValueRef ctx, LLVMValueRef work, LLVMVal
     at.next_b = next_of_b(&at, b, l.i, first, end);
     pairs_pack_b(p, b, packed, j, l.i, words);
     GemmUser user = {&at, fetch_ahead, take_sums};
-    GemmStrides s = {p->a_row, 1, p->panel, 0, .pairs = true, .user = &user};
+    GemmStrides s = {p->a_row, 1, p->panel, 0, .pairs = !p->s->wide, .user = &user};
     a = emit_gep(e, e->f32, a, p->packs_a ? emit_sub(e, l.i, first) : l.i);
     gemm_emit(e, &s, GEMM_SET, a, packed, NULL, NULL, rows, emit_i64(e, p->panel), words);
     loop_end(e, &l, NULL);
@@ -292,14 +300,14 @@ static LLVMValueRef body_emit(const Pairs2d *p) {
     LLVMValueRef m =
         emit_sub(e, pairs_number(p, ctx, SLOT_ROWS_END), pairs_number(p, ctx, SLOT_ROW));
     Loop items;
-    gemm_tiles_begin(e);
+    if (!p->s->wide) gemm_tiles_begin(e);
     loop_begin(e, &items, emit_param(e, 1), emit_param(e, 2), 1, 0, NULL);
     LLVMValueRef j = emit_mul(e, emit_rem(e, items.i, n), emit_i64(e, p->panel));
     LLVMValueRef i = emit_mul(e, emit_div(e, items.i, n), emit_i64(e, p->rows));
     LLVMValueRef rows = emit_imin(e, emit_sub(e, m, i), emit_i64(e, p->rows));
     block(p, ctx, work, i, rows, j);
     loop_end(e, &items, NULL);
-    gemm_tiles_end(e);
+    if (!p->s->wide) gemm_tiles_end(e);
     emit_ret(e, NULL);
     return fn;
 }

@@ -1,20 +1,22 @@
-/* pairs_matmul.h - our own matrix products of bf16, from matrices in memory: packing and
- * blocks around gemm.h, which has the CPU's units for bf16 and their equivalents. */
+/* pairs_matmul.h - our own matrix products of bf16 and of f32, from matrices in memory: packing
+ * and blocks around gemm.h, which has the CPU's units for bf16 and their equivalents. */
 #ifndef STATOR_PAIRS_MATMUL_H
 #define STATOR_PAIRS_MATMUL_H
 #include "codegen/emit.h"
 
-/* C[m x n] = A[m x k] B[k x n] (+ bias[n]) (+ C). A and B are bf16, the bias f32, C f32 or
- * bf16. Strides in elements: A[i][l] at i * a_m + l * a_k, B[l][j] at l * b_k + j * b_n,
+/* C[m x n] = A[m x k] B[k x n] (+ bias[n]) (+ C). A and B are bf16, or f32 with C too; the bias
+ * is f32, C f32 or bf16. They are taken in words of 4 bytes: pairs of bf16, neighbours in k, or
+ * numbers of f32. Strides in elements: A[i][l] at i * a_m + l * a_k, B[l][j] at l * b_k + j * b_n,
  * C[i][j] at i * c_m + j. */
 typedef struct PairsMatmul {
     int64_t m, n, k, a_m, a_k, b_k, b_n, c_m;
     int bias, adds; /* yes or no; adds: to what C holds */
     int rounds;     /* C is bf16 */
     int threads;
-    /* Blocks: rows of A, and pairs of k, at most; 0: as the rule has them. The order of sums
+    /* Blocks: rows of A, and words of k, at most; 0: as the rule has them. The order of sums
      * follows from block_words. */
     int block_rows, block_words;
+    int wide; /* yes: A and B are f32 */
 } PairsMatmul;
 
 /* Is there code for such a product? Each factor needs one unit stride. */
@@ -24,7 +26,7 @@ int64_t pairs_matmul_workspace_bytes(const PairsMatmul *s, int vl);
 /* Are they the same code but for how the blocks were asked for? */
 bool pairs_matmul_same(const PairsMatmul *x, const PairsMatmul *y);
 /* Emits  void name(ptr a, ptr b, ptr bias, ptr c, ptr workspace). Every element is summed
- * over k in order, a block of pairs after the other, whatever the threads. */
+ * over k in order, a block of words after the other, whatever the threads. */
 void pairs_matmul_emit(Emit *e, const char *name, const PairsMatmul *s);
 
 #endif

@@ -3,6 +3,10 @@
 
 enum { PACK_TILES = 4 };
 
+LLVMTypeRef pairs_number_type(const Pairs2d *p) {
+    return p->s->wide ? p->e->f32 : p->e->i16;
+}
+
 LLVMValueRef pairs_slot(const Pairs2d *p, LLVMValueRef ctx, int i) {
     return emit_load(p->e, p->e->ptr, emit_at(p->e, p->e->ptr, ctx, i), NULL, 8);
 }
@@ -25,6 +29,11 @@ void pairs_prefetch(Emit *e, LLVMValueRef at, bool writes, int level) {
 static LLVMValueRef row_words(const Pairs2d *p, LLVMValueRef row, LLVMValueRef w,
                               bool tail) {
     Emit *e = p->e;
+    if (p->s->wide) {
+        LLVMValueRef left = emit_sub(e, emit_i64(e, p->s->k), w);
+        LLVMValueRef some = tail ? emit_tail_mask(e, left) : NULL;
+        return emit_load(e, e->vi32, emit_gep(e, e->f32, row, w), some, 4);
+    }
     LLVMTypeRef halves = emit_vec(e->i16, 2 * e->vl);
     LLVMValueRef first = emit_mul(e, w, emit_i64(e, 2)), mask = NULL;
     if (tail) {
@@ -40,10 +49,15 @@ static LLVMValueRef row_words(const Pairs2d *p, LLVMValueRef row, LLVMValueRef w
     return LLVMBuildBitCast(e->b, x, e->vi32, "");
 }
 
-/* vl words of two rows of k, 2w and 2w + 1: of columns from j on. Beyond k rows are 0. */
+/* vl words of two rows of k, 2w and 2w + 1, or of row w of f32: of columns from j on. Beyond k
+ * rows are 0. */
 static LLVMValueRef column_words(const Pairs2d *p, LLVMValueRef base, LLVMValueRef w,
                                  int64_t row_stride, LLVMValueRef j, LLVMValueRef mask) {
     Emit *e = p->e;
+    if (p->s->wide) {
+        LLVMValueRef at = pairs_plus(e, j, w, row_stride);
+        return emit_load(e, e->vi32, emit_gep(e, e->f32, base, at), mask, 4);
+    }
     LLVMTypeRef halves = emit_vec(e->i16, e->vl);
     LLVMValueRef first = emit_mul(e, w, emit_i64(e, 2)), x[2];
     LLVMValueRef second = emit_add(e, first, emit_i64(e, 1)), there = NULL;
@@ -60,7 +74,7 @@ static LLVMValueRef column_words(const Pairs2d *p, LLVMValueRef base, LLVMValueR
     return emit_pair_up(e, x[0], x[1]);
 }
 
-/* vl pairs of k from w on of vl rows of A from row i on, to packed rows; `to` is where row i
+/* vl words of k from w on of vl rows of A from row i on, to packed rows; `to` is where row i
  * has w. */
 static void pack_a_tile(const Pairs2d *p, LLVMValueRef a, LLVMValueRef to, LLVMValueRef i,
                         LLVMValueRef w, bool tail) {
@@ -74,7 +88,7 @@ static void pack_a_tile(const Pairs2d *p, LLVMValueRef a, LLVMValueRef to, LLVMV
         LLVMValueRef n = emit_add(e, s->a_k == 1 ? i : w, emit_i64(e, t));
         if (s->a_k == 1) {
             LLVMValueRef at = emit_mul(e, emit_imin(e, n, last), emit_i64(e, s->a_m));
-            v[t] = row_words(p, emit_gep(e, e->i16, a, at), w, tail);
+            v[t] = row_words(p, emit_gep(e, pairs_number_type(p), a, at), w, tail);
         } else {
             if (tail) n = emit_imin(e, n, emit_i64(e, p->words - 1));
             v[t] = column_words(p, a, n, s->a_k, i, some);
@@ -100,14 +114,15 @@ static void pack_a_tile(const Pairs2d *p, LLVMValueRef a, LLVMValueRef to, LLVMV
 static void fetch_a(const Pairs2d *p, LLVMValueRef a, LLVMValueRef i, LLVMValueRef w,
                     LLVMValueRef first, LLVMValueRef end) {
     Emit *e = p->e;
-    const int64_t row = 2 * p->s->a_k, item = PACK_TILES * e->vl;
-    int64_t bytes = 2 * item + (row % LINE_BYTES ? LINE_BYTES : 0);
+    const int64_t row = p->number_bytes * p->s->a_k, item = PACK_TILES * e->vl;
+    int64_t bytes = p->number_bytes * item + (row % LINE_BYTES ? LINE_BYTES : 0);
     LLVMValueRef next = emit_add(e, w, emit_i64(e, e->vl));
     LLVMValueRef more = LLVMBuildICmp(e->b, LLVMIntSLT, next, end, "");
     next = emit_select(e, more, next, first);
     i = emit_select(e, more, i, emit_add(e, i, emit_i64(e, item)));
-    LLVMValueRef at = emit_gep(e, e->i16, a, pairs_plus(e, i, next, row));
-    for (int t = 0; t < 2 * e->vl; t++)
+    LLVMValueRef at = pairs_plus(e, i, next, p->per_word * p->s->a_k);
+    at = emit_gep(e, pairs_number_type(p), a, at);
+    for (int t = 0; t < p->per_word * e->vl; t++)
         for (int64_t byte = 0; byte < bytes; byte += LINE_BYTES)
             pairs_prefetch(e, emit_at(e, e->i8, at, t * row + byte), false, 2);
 }
@@ -121,7 +136,8 @@ static void pack_a_rows(const Pairs2d *p, LLVMValueRef ctx, LLVMValueRef i,
     LLVMValueRef row0 = pairs_number(p, ctx, SLOT_ROW);
     LLVMValueRef w0 = pairs_number(p, ctx, SLOT_WORD);
     LLVMValueRef w1 = pairs_number(p, ctx, SLOT_WORDS_END);
-    LLVMValueRef whole = emit_imin(e, w1, emit_i64(e, p->s->k / 2 / e->vl * e->vl));
+    LLVMValueRef whole =
+        emit_imin(e, w1, emit_i64(e, p->s->k / p->per_word / e->vl * e->vl));
     LLVMValueRef lo[] = {tail ? whole : w0, i}, hi[] = {tail ? w1 : whole, end};
     int words = p->s->a_k == 1; /* which loop is the words' */
     Loop l[2];
@@ -153,8 +169,9 @@ LLVMValueRef pairs_pack_a_emit(const Pairs2d *p) {
     LLVMValueRef i = pairs_plus(e, pairs_number(p, ctx, SLOT_ROW), items.i, rows);
     LLVMValueRef end = emit_add(e, i, emit_i64(e, rows));
     end = emit_imin(e, end, pairs_number(p, ctx, SLOT_ROWS_END));
+    const int64_t whole = p->s->k / p->per_word;
     for (int tail = 0; tail < 2; tail++)
-        if (tail ? p->s->k / 2 % e->vl || p->s->k % 2 : p->s->k / 2 >= e->vl)
+        if (tail ? whole % e->vl || p->s->k % p->per_word : whole >= e->vl)
             pack_a_rows(p, ctx, i, end, tail);
     loop_end(e, &items, NULL);
     emit_ret(e, NULL);
@@ -187,7 +204,7 @@ static void pack_b_tile(const Pairs2d *p, LLVMValueRef b, LLVMValueRef to, LLVMV
     for (int t = 0; t < e->vl; t++) {
         LLVMValueRef column = emit_imin(e, emit_add(e, j, emit_i64(e, t)), last);
         LLVMValueRef row = emit_mul(e, column, emit_i64(e, p->s->b_n));
-        v[t] = row_words(p, emit_gep(e, e->i16, b, row), w, tail);
+        v[t] = row_words(p, emit_gep(e, pairs_number_type(p), b, row), w, tail);
         v[t] = LLVMBuildBitCast(e->b, v[t], e->vf32, "");
     }
     emit_transpose(e, v);
@@ -205,7 +222,7 @@ static void pack_b_columns(const Pairs2d *p, LLVMValueRef b, LLVMValueRef to,
     LLVMValueRef vl = emit_i64(e, e->vl);
     for (int tail = 0; tail < 2; tail++) {
         /* the last numbers of k: apart, with a mask */
-        LLVMValueRef left = emit_sub(e, emit_i64(e, p->s->k / 2), w0);
+        LLVMValueRef left = emit_sub(e, emit_i64(e, p->s->k / p->per_word), w0);
         LLVMValueRef whole = emit_mul(e, emit_div(e, emit_imin(e, count, left), vl), vl);
         loop_begin(e, &words, tail ? whole : emit_i64(e, 0), tail ? count : whole, e->vl,
                    0, NULL);

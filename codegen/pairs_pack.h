@@ -15,7 +15,9 @@ typedef struct Pairs2d {
     const PairsMatmul *s;
     const char *name;
     int64_t panel, panels; /* columns of a panel of B; how many there are */
-    int64_t words;         /* pairs of k */
+    int64_t per_word;      /* numbers of k in a word: 2, or 1 of f32 */
+    int64_t number_bytes;  /* of A and B */
+    int64_t words;         /* of k */
     int64_t block_words;   /* of a block, at most */
     bool packs_a;
     int64_t slab_rows, slab_words; /* without packing all of A */
@@ -28,6 +30,7 @@ typedef struct Pairs2d {
 enum { SLOT_A, SLOT_B, SLOT_BIAS, SLOT_C, SLOT_WS, POINTERS };
 enum { SLOT_ROW = POINTERS, SLOT_ROWS_END, SLOT_WORD, SLOT_WORDS_END, SLOTS };
 
+LLVMTypeRef pairs_number_type(const Pairs2d *p); /* of A and B */
 LLVMValueRef pairs_slot(const Pairs2d *p, LLVMValueRef ctx, int i);
 LLVMValueRef pairs_number(const Pairs2d *p, LLVMValueRef ctx, int i);
 /* base + i * scale */

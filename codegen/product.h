@@ -36,9 +36,9 @@ ProductShape product_shape_clear(void);
 const char *product_shape_text(Arena *mem, const ProductShape *s);
 /* Is it the name of a form, the rule's included? */
 bool product_form_known(const char *form);
-/* Names of the forms, those that are the same for this shape once: product_rule first. Some
- * may not be there on this machine. Returns their number, at most PRODUCT_FORMS + 1. */
-int product_forms(const ProductShape *s, const char **form);
+/* Names of the forms for lanes of `vl`, those that are the same for this shape once: product_rule
+ * first. Some may not be there on this machine. Returns their number, at most PRODUCT_FORMS + 1. */
+int product_forms(const ProductShape *s, int vl, const char **form);
 /* Code of that form (NULL: product_rule) for lanes of `vl`. False, and a sentence in `why`,
  * when there is none on this machine. */
 bool product_code_make(const ProductShape *s, const char *form, int vl, ProductCode *code,

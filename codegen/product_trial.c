@@ -144,7 +144,7 @@ static bool is_the_rules(const Bench *b, const ProductCode *code) {
 static bool candidates_make(Bench *b) {
     const char *form[PRODUCT_FORMS + 1];
     char why[400];
-    int n = product_forms(b->s, form);
+    int n = product_forms(b->s, b->target->lanes, form);
     for (int i = 0; i < n; i++) {
         Candidate *c = &b->item[b->n];
         *c = (Candidate){.form = form[i]};

@@ -1,4 +1,4 @@
-/* pairs_matmul.c (test) - generated products of bf16 against sums in double: all orders of
+/* pairs_matmul.c (test) - generated products of bf16 and of f32 against sums in double: all orders of
  * factors, sizes with every kind of rest, several blocks, threads, addends. What no matrix
  * owns is NaN before and must be as before after. */
 #include "codegen/pairs_matmul.h"
@@ -7,31 +7,38 @@
 #include "jitted.h"
 #include "runtime/core/rt.h"
 
-typedef void (*Product)(const uint16_t *a, const uint16_t *b, const float *bias, void *c,
+typedef void (*Product)(const void *a, const void *b, const float *bias, void *c,
                         void *ws);
 
 enum { PAD = 3, GUARD = 32 };
 
 typedef struct Matrix {
-    uint16_t *at;
+    void *at; /* bf16, or f32 */
+    bool wide;
     int64_t row, col; /* strides */
 } Matrix;
 
 /* rows x cols numbers, along rows or (across) columns; lines have PAD more, which are NaN. */
-static Matrix matrix_new(Arena *mem, int64_t rows, int64_t cols, bool across, int pad,
-                         uint64_t salt) {
+static Matrix matrix_new(Arena *mem, int64_t rows, int64_t cols, bool wide, bool across,
+                         int pad, uint64_t salt) {
     int64_t lines = across ? cols : rows, length = (across ? rows : cols) + pad;
-    Matrix m = {NEW_ARRAY(mem, uint16_t, (size_t)(lines * length)), length, 1};
+    float *numbers = NEW_ARRAY(mem, float, (size_t)(lines * length));
+    uint16_t *narrow = NEW_ARRAY(mem, uint16_t, (size_t)(lines * length));
+    Matrix m = {wide ? (void *)numbers : narrow, wide, length, 1};
     if (across) m.row = 1, m.col = length;
-    for (int64_t i = 0; i < lines * length; i++)
-        m.at[i] = i % length >= length - pad
-                      ? f32_to_bf16(NAN)
-                      : f32_to_bf16((float)(2 * rng_uniform(3, salt, (uint64_t)i) - 1));
+    for (int64_t i = 0; i < lines * length; i++) {
+        bool inside = i % length < length - pad;
+        double x = inside ? 2 * rng_uniform(3, salt, (uint64_t)i) - 1 : NAN;
+        numbers[i] = (float)x;
+        narrow[i] = f32_to_bf16((float)x);
+    }
     return m;
 }
 
 static double element(const Matrix *m, int64_t i, int64_t j) {
-    return bf16_to_f32(m->at[i * m->row + j * m->col]);
+    int64_t at = i * m->row + j * m->col;
+    return m->wide ? ((const float *)m->at)[at]
+                   : bf16_to_f32(((const uint16_t *)m->at)[at]);
 }
 
 static Product product_make(const PairsMatmul *s, int vl) {
@@ -85,12 +92,15 @@ static void expect_product(const PairsMatmul *s, const Matrix *a, const Matrix *
         }
 }
 
-/* form: bits 0, 1: A, B across; 2: bias, 3: adds, 4: rounds. Blocks: 0, the rule's. */
+enum { ROUNDS = 16, WIDE = 32 };
+
+/* form: bits 0, 1: A, B across; 2: bias, 3: adds; ROUNDS, or WIDE. Blocks: 0, the rule's. */
 static void try_blocks(int64_t m, int64_t n, int64_t k, int form, int pad, int threads,
                        int vl, int block_rows, int block_words) {
     Arena *mem = arena_new();
-    Matrix a = matrix_new(mem, m, k, form & 1, pad, 1);
-    Matrix b = matrix_new(mem, k, n, form & 2, pad, 2);
+    bool f32 = form & WIDE;
+    Matrix a = matrix_new(mem, m, k, f32, form & 1, pad, 1);
+    Matrix b = matrix_new(mem, k, n, f32, form & 2, pad, 2);
     PairsMatmul s = {m,
                      n,
                      k,
@@ -101,10 +111,11 @@ static void try_blocks(int64_t m, int64_t n, int64_t k, int form, int pad, int t
                      n + pad,
                      !!(form & 4),
                      !!(form & 8),
-                     !!(form & 16),
+                     form & ROUNDS && !f32,
                      threads,
                      block_rows,
-                     block_words};
+                     block_words,
+                     f32};
     EXPECT(pairs_matmul_takes(&s));
     int64_t count = m * s.c_m + 2 * GUARD, bytes = pairs_matmul_workspace_bytes(&s, vl);
     float *bias = NEW_ARRAY(mem, float, (size_t)n);
@@ -137,7 +148,7 @@ static void all_forms(int vl) {
                                       {33, 129, 7}, {8, 16, 2500}, {520, 65, 40}};
     int n = 0;
     for (int i = 0; i < ARRAY_LEN(size); i++)
-        for (int form = 0; form < 32; form++, n++) {
+        for (int form = 0; form < WIDE + 16; form++, n++) {
             if (n % 3 && i) continue; /* every third, other ones for every size */
             int pad = form % 2 ? PAD : PAD + 1;
             try_one(size[i][0], size[i][1], size[i][2], form, pad, 1 + form % 3, vl);
@@ -158,11 +169,13 @@ TEST_LIMIT(narrow, 120) {
 
 /* Several blocks of rows and of k, also where the rule has one. */
 TEST(blocks_that_are_asked_for) {
-    for (int form = 0; form < 8; form++)
-        try_blocks(50, 70, 150, form % 4 | (form & 4 ? 24 : 4), 2, 1 + form % 2, 8,
-                   form & 1 ? 12 : 24, form & 2 ? 32 : 16);
+    for (int form = 0; form < 16; form++)
+        try_blocks(50, 70, 150,
+                   form % 4 | (form & 4 ? 8 | ROUNDS : 4) | (form & 8 ? WIDE : 0), 2,
+                   1 + form % 2, 8, form & 1 ? 12 : 24, form & 2 ? 32 : 16);
 }
 
 TEST(one_of_each_order) {
-    for (int form = 0; form < 4; form++) try_one(20, 70, 34, form | 16, 2, 2, 8);
+    for (int form = 0; form < 4; form++) try_one(20, 70, 34, form | ROUNDS, 2, 2, 8);
+    for (int form = 0; form < 4; form++) try_one(20, 70, 35, form | WIDE, 3, 2, 8);
 }

@@ -116,7 +116,7 @@ TEST(a_text_of_another_machine_works) {
     made(&first);
     const char *printed = product_choices_print(mem(), &first);
     const char *bad[] = {
-        with_form(printed, 0, "own_768x1024"), with_form(printed, 0, "x"),
+        with_form(printed, 0, "x"),
         "gemm\ngemm 1\ngemm 1 2\nmachine\n\nmachine of old\ngemm -1 2 y\n"};
     for (int i = 0; i < ARRAY_LEN(bad); i++) {
         ProductChoices c = choices(0, bad[i]);
@@ -125,6 +125,17 @@ TEST(a_text_of_another_machine_works) {
         EXPECT_STR(form_of(p, 1), "rule");
         expect_interpreted(p);
     }
+}
+
+/* Generated code takes any product of f32, also where the rule is oneDNN's. */
+TEST(a_text_that_asks_for_generated_code) {
+    ProductChoices first = choices(0, NULL);
+    made(&first);
+    const char *printed = product_choices_print(mem(), &first);
+    ProductChoices c = choices(0, with_form(printed, 0, "own_192x2048"));
+    Program *p = made(&c);
+    EXPECT_STR(form_of(p, 0), "own_192x2048");
+    expect_interpreted(p);
 }
 
 TEST(an_unknown_form_in_a_module_is_refused) {
