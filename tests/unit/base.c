@@ -41,3 +41,24 @@ TEST(ends_of_names) {
     EXPECT(ends_with("a.gz", ".gz") && ends_with(".gz", ".gz") && ends_with("a", ""));
     EXPECT(!ends_with("gz", ".gz") && !ends_with("a.gz.", ".gz") && !ends_with("", "a"));
 }
+
+TEST(numbered_names) {
+    Arena *mem = arena_new();
+    EXPECT_STR(arena_numbered(mem, "k", 0), "k0");
+    EXPECT_STR(arena_numbered(mem, "", 10), "10");
+    EXPECT_STR(arena_numbered(mem, "name.", INT32_MAX), "name.2147483647");
+    arena_free(mem);
+}
+
+/* Shorter and longer than what is formatted at once. */
+TEST(printed_texts_of_any_length) {
+    Arena *mem = arena_new();
+    char text[1000];
+    for (int n = 1; n < (int)sizeof text; n++) {
+        memset(text, 'x', (size_t)n);
+        text[n] = 0;
+        EXPECT_STR(arena_printf(mem, "%s%d", text, 7), arena_printf(mem, "%s7", text));
+        EXPECT(strlen(arena_printf(mem, "%s", text)) == (size_t)n);
+    }
+    arena_free(mem);
+}
