@@ -45,6 +45,20 @@ static bool add_attributes(Text *t, const char *spec) {
     return true;
 }
 
+/* y of number k, by an op of the kind; or, of a cast, by one to bf16 and one back. */
+static void add_op(Text *t, int op, int k, const char *type, const Text *attributes) {
+    const OpInfo *row = &optab[op];
+    if (row->flags & F_CAST) {
+        text_add(t, "  %%n%d = %s %%x%d : bf16[%d,%d]\n", k, row->name, k, ROWS, INNER);
+        text_add(t, "  %%y%d = %s %%n%d : %s\n", k, row->name, k, type);
+        return;
+    }
+    text_add(t, "  %%y%d = %s %%x%d", k, row->name, k);
+    for (int i = 1; i < row->nin_min; i++) text_add(t, ", %%i%d", i);
+    text_add_bytes(t, attributes->s, attributes->n);
+    text_add(t, " : %s\n", type);
+}
+
 /* A kernel of the sum of x0, x1, ..., each by itself or after an op of the kind: so the ops of
  * one number wait for each other as little as those of several; NULL: an op that this does
  * not know. */
@@ -52,7 +66,8 @@ static const char *sum_text(Arena *mem, int op, bool with) {
     const OpInfo *row = &optab[op];
     const char *first = operand_text(row, 0, row->types[0]);
     Text t = text_new(mem), attributes = text_new(mem);
-    if (!first || row->types[0] != 'f' || strcmp(first, "f32[32,1024]")) return NULL;
+    bool floats = row->types[0] == 'f' || row->flags & F_CAST;
+    if (!first || !floats || strcmp(first, "f32[32,1024]")) return NULL;
     if (!add_attributes(&attributes, row->attrs)) return NULL;
     for (int k = 0; k < TIMES; k++) text_add(&t, "%s%%x%d: %s", k ? ", " : "(", k, first);
     for (int i = 1; i < row->nin_min; i++) {
@@ -62,12 +77,7 @@ static const char *sum_text(Arena *mem, int op, bool with) {
     }
     text_add(&t, ") -> (%s) {\n", first);
     for (int k = 0; k < TIMES; k++) {
-        if (with) {
-            text_add(&t, "  %%y%d = %s %%x%d", k, row->name, k);
-            for (int i = 1; i < row->nin_min; i++) text_add(&t, ", %%i%d", i);
-            text_add_bytes(&t, attributes.s ? attributes.s : "", attributes.n);
-            text_add(&t, " : %s\n", first);
-        }
+        if (with) add_op(&t, op, k, first, &attributes);
         const char *x = with ? "y" : "x";
         if (k == 1) text_add(&t, "  %%s1 = add %%%s0, %%%s1 : %s\n", x, x, first);
         if (k > 1)
@@ -94,8 +104,8 @@ static void measure(Calibration *c, MachineRank *r, int op) {
     const double most = 1e13; /* numbers a second: as good as nothing */
     TrialOptions o = calibrate_options(c);
     Arena *mem = arena_new();
-    bool reduces = optab[op].flags & F_REDUCE;
-    int n = reduces ? 1 : TIMES;
+    bool reduces = optab[op].flags & F_REDUCE, casts = optab[op].flags & F_CAST;
+    int n = reduces ? 1 : casts ? 2 * TIMES : TIMES;
     const char *none = reduces ? reduce_text(mem, op, 0) : sum_text(mem, op, false);
     const char *some = reduces ? reduce_text(mem, op, n) : sum_text(mem, op, true);
     o.spread_bytes = 0;
@@ -113,7 +123,6 @@ void calibrate_elements(Calibration *c, MachineRank *r) {
     for (int op = 0; op < OP_COUNT && !(c->quick && r->nelements >= 3); op++) {
         const OpInfo *row = &optab[op];
         bool map = row->flags & F_MAP && !row->expand && row->nin_min > 0;
-        if (row->flags & F_CAST) continue;
         if (map || row->flags & F_REDUCE) measure(c, r, op);
     }
     calibrate_say("rates of %d elementwise ops and reductions", r->nelements);
