@@ -23,8 +23,8 @@ void arena_free(Arena *a);
 char *arena_strdup(Arena *a, const char *s);
 char *arena_strndup(Arena *a, const char *s, size_t n);
 char *arena_printf(Arena *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-char *arena_numbered(Arena *a, const char *prefix,
-                     int n); /* "prefixN" of a name, n >= 0 */
+/* "prefixN", n >= 0: a name that is made often. */
+char *arena_numbered(Arena *a, const char *prefix, int n);
 #define NEW(arena, T)          ((T *)arena_alloc((arena), sizeof(T)))
 #define NEW_ARRAY(arena, T, n) ((T *)arena_alloc((arena), array_bytes((n), sizeof(T))))
 size_t array_bytes(size_t n, size_t size); /* n * size, dies on overflow */
