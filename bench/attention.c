@@ -11,7 +11,7 @@
  * so its rows show the share of that too. */
 #include "codegen/attention.h"
 #include "base/rng.h"
-#include "codegen/jit.h"
+#include "codegen/rt_call.h"
 #include "runtime/core/peak.h"
 #include "runtime/core/rt.h"
 #include <math.h>
@@ -68,9 +68,9 @@ static Bench prepare(Target *t, const AttnShape *s, int threads, int64_t caches)
     Emit *e = emit_new(mem, "bench", t->lanes, t->cpu, t->features);
     attention_emit(e, "forward", s);
     attention_grad_emit(e, "backward", s);
-    JitSymbol parallel = {"rt_parallel", (void *)rt_parallel};
     Object *o = jit_compile(t, e->mod, NULL);
-    Jit *j = jit_load(t, o->bytes, o->n, &parallel, 1, why, sizeof why);
+    Jit *j = jit_load(t, o->bytes, o->n, rt_thread_symbols, RT_THREAD_SYMBOLS, why,
+                      sizeof why);
     if (!j) die("%s", why);
     object_free(o);
     emit_free(e);

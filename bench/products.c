@@ -9,8 +9,8 @@
  * Medians of runs over as many copies of the operands as caches cannot hold. The peak is that
  * of the bf16 unit, measured before and after each row; where there is none, of f32. */
 #include "base/rng.h"
-#include "codegen/jit.h"
 #include "codegen/product_trial.h"
+#include "codegen/rt_call.h"
 #include "runtime/core/peak.h"
 #include "runtime/core/rt.h"
 #include <math.h>
@@ -52,9 +52,9 @@ static Product product_make(Target *t, const PairsMatmul *s) {
     for (int i = 0; i < 5; i++) args[i] = emit_param(e, i);
     emit_call(e, "inner", args, 5);
     emit_ret(e, NULL);
-    JitSymbol parallel = {"rt_parallel", (void *)rt_parallel};
     Object *o = jit_compile(t, e->mod, NULL);
-    Jit *j = jit_load(t, o->bytes, o->n, &parallel, 1, why, sizeof why);
+    Jit *j = jit_load(t, o->bytes, o->n, rt_thread_symbols, RT_THREAD_SYMBOLS, why,
+                      sizeof why);
     if (!j) die("%s", why);
     object_free(o);
     emit_free(e);

@@ -91,7 +91,7 @@ LLVMValueRef attn_entry(const Attn *a, int n, const AttnPhase *phase, int phases
         if (multiply_adds(&a->s) < a->least)
             emit_call(e, part, (LLVMValueRef[]){ctx, zero, items, zero}, 4);
         else
-            CALL_RT(e, rt_parallel, items, fn_part, ctx);
+            CALL_RT(e, rt_parallel_balanced, items, fn_part, ctx);
     }
     emit_ret(e, NULL);
     return fn;

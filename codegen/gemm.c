@@ -14,10 +14,16 @@ typedef struct Panel {
     LLVMValueRef m, k;
     LLVMValueRef mask; /* of the last vector, or NULL */
     int vecs;
+    int64_t
+        strips; /* so many panels like it, next to each other; a tile of each in turn */
 } Panel;
 
 static int max_vecs(const Emit *e) {
     return e->vl == 16 ? 4 : 2;
+}
+
+int64_t gemm_tile_columns(const Emit *e) {
+    return (int64_t)max_vecs(e) * e->vl;
 }
 
 /* With 32 registers 6 x 4, 8 x 3, 12 x 2; with 16 registers 6 x 2: enough independent
@@ -131,6 +137,36 @@ static void tile_emit(const Panel *p, int rows, LLVMValueRef i) {
     tile_store(&t, &block);
 }
 
+/* The panel of `vecs` vectors at column j of `whole`. */
+static Panel panel_at(const Panel *whole, LLVMValueRef j, int vecs, LLVMValueRef mask) {
+    Emit *e = whole->e;
+    Panel p = *whole;
+    int64_t b_col = MAX(1, p.s->b_col);
+    p.b = emit_gep(e, e->f32, p.b, emit_mul(e, j, emit_i64(e, b_col)));
+    p.j = emit_add(e, p.j, j);
+    if (p.c) p.c = emit_gep(e, e->f32, p.c, j);
+    if (p.scale) p.scale = emit_gep(e, e->f32, p.scale, j);
+    p.vecs = vecs;
+    p.mask = mask;
+    p.strips = 1;
+    return p;
+}
+
+/* A tile of each strip: the rows of A stay in the first cache meanwhile. */
+static void row_emit(const Panel *p, int rows, LLVMValueRef i) {
+    Emit *e = p->e;
+    if (p->strips == 1) {
+        tile_emit(p, rows, i);
+        return;
+    }
+    int64_t wide = (int64_t)p->vecs * e->vl;
+    Loop l;
+    loop_begin(e, &l, emit_i64(e, 0), emit_i64(e, p->strips * wide), wide, 0, NULL);
+    Panel strip = panel_at(p, l.i, p->vecs, NULL);
+    tile_emit(&strip, rows, i);
+    loop_end(e, &l, NULL);
+}
+
 /* The rows that full tiles leave over, by powers of two: at most four smaller tiles. */
 static void rest_rows(const Panel *p, int rows, LLVMValueRef done, LLVMValueRef rest) {
     Emit *e = p->e;
@@ -141,7 +177,7 @@ static void rest_rows(const Panel *p, int rows, LLVMValueRef done, LLVMValueRef 
         LLVMValueRef any = LLVMBuildICmp(e->b, LLVMIntNE, bit, emit_i64(e, 0), "");
         If s;
         if_begin(e, &s, any);
-        tile_emit(p, t, emit_add(e, done, above));
+        row_emit(p, t, emit_add(e, done, above));
         if_end(e, &s);
     }
 }
@@ -156,27 +192,14 @@ static void panel_emit(const Panel *p) {
     if (!known || LLVMConstIntGetSExtValue(full) > 0) {
         Loop l;
         loop_begin(e, &l, zero, full, rows, 0, NULL);
-        tile_emit(p, rows, l.i);
+        row_emit(p, rows, l.i);
         loop_end(e, &l, NULL);
     }
     if (!known) {
         rest_rows(p, rows, full, rest);
     } else if (LLVMConstIntGetSExtValue(rest) > 0) {
-        tile_emit(p, (int)LLVMConstIntGetSExtValue(rest), full);
+        row_emit(p, (int)LLVMConstIntGetSExtValue(rest), full);
     }
-}
-
-/* The panel of `vecs` vectors at column j. */
-static void panel_at(const Panel *whole, LLVMValueRef j, int vecs, LLVMValueRef mask) {
-    Emit *e = whole->e;
-    Panel p = *whole;
-    p.b = emit_gep(e, e->f32, p.b, j);
-    p.j = j;
-    if (p.c) p.c = emit_gep(e, e->f32, p.c, j);
-    if (p.scale) p.scale = emit_gep(e, e->f32, p.scale, j);
-    p.vecs = vecs;
-    p.mask = mask;
-    panel_emit(&p);
 }
 
 static void columns_known(const Panel *whole, int64_t n) {
@@ -189,19 +212,28 @@ static void columns_known(const Panel *whole, int64_t n) {
     if (even) rest += wide;
     full = (vecs - rest) / wide;
     int64_t j = full * wide * e->vl;
-    if (full) {
+    if (full && whole->s->b_col) {
+        Panel p = panel_at(whole, emit_i64(e, 0), wide, NULL);
+        p.strips = full;
+        panel_emit(&p);
+    } else if (full) {
         Loop l;
         loop_begin(e, &l, emit_i64(e, 0), emit_i64(e, j), wide * e->vl, 0, NULL);
-        panel_at(whole, l.i, wide, NULL);
+        Panel p = panel_at(whole, l.i, wide, NULL);
+        panel_emit(&p);
         loop_end(e, &l, NULL);
     }
     if (rest > wide) {
         int first = (int)(rest + 1) / 2;
-        panel_at(whole, emit_i64(e, j), first, NULL);
+        Panel p = panel_at(whole, emit_i64(e, j), first, NULL);
+        panel_emit(&p);
         j += first * e->vl;
         rest -= first;
     }
-    if (rest) panel_at(whole, emit_i64(e, j), (int)rest, mask);
+    if (rest) {
+        Panel p = panel_at(whole, emit_i64(e, j), (int)rest, mask);
+        panel_emit(&p);
+    }
 }
 
 static void columns_unknown(const Panel *whole, LLVMValueRef n) {
@@ -211,10 +243,12 @@ static void columns_unknown(const Panel *whole, LLVMValueRef n) {
     LLVMValueRef full = emit_mul(e, emit_div(e, n, per), per);
     Loop l;
     loop_begin(e, &l, emit_i64(e, 0), full, wide, 0, NULL);
-    panel_at(whole, l.i, max_vecs(e), NULL);
+    Panel p = panel_at(whole, l.i, max_vecs(e), NULL);
+    panel_emit(&p);
     loop_end(e, &l, NULL);
     loop_begin(e, &l, full, n, e->vl, 0, NULL);
-    panel_at(whole, l.i, 1, emit_tail_mask(e, emit_sub(e, n, l.i)));
+    p = panel_at(whole, l.i, 1, emit_tail_mask(e, emit_sub(e, n, l.i)));
+    panel_emit(&p);
     loop_end(e, &l, NULL);
 }
 
@@ -233,6 +267,7 @@ void gemm_emit(Emit *e, const GemmStrides *s, GemmInit init, LLVMValueRef a,
                    .b = b,
                    .c = c,
                    .scale = scale,
+                   .j = emit_i64(e, 0),
                    .m = m,
                    .k = k};
     if (LLVMIsAConstantInt(n)) {

@@ -26,7 +26,8 @@ typedef struct GemmUser {
 } GemmUser;
 
 /* Strides in elements. A[i][l] = a[i * a_row + l * a_col]; B[l][j] = b[l * b_row + j];
- * C[i][j] = c[i * c_row + j]. With `pairs` an element of A and B is a pair of bf16, two
+ * C[i][j] = c[i * c_row + j]. With b_col B's columns lie in strips of gemm_tile_columns, b_row
+ * wide: the first of a strip, j, begins at b[j * b_col]; rows of A meet all strips in turn. With `pairs` an element of A and B is a pair of bf16, two
  * neighbours in the summed dimension, of which k counts the pairs: strides are in words of
  * 4 bytes then too. times: what A B is multiplied by (not with user->take); 0 means 1. */
 typedef struct GemmStrides {
@@ -34,7 +35,11 @@ typedef struct GemmStrides {
     bool pairs;
     double times;
     const GemmUser *user; /* or NULL */
+    int64_t b_col;        /* or 0; not where products run on tiles (TILES_NONE) */
 } GemmStrides;
+
+/* Columns that a tile of C in registers has at most. */
+int64_t gemm_tile_columns(const Emit *e);
 
 /* C[m x n] (f32) from A[m x k] and B[k x n]. m, n and k are i64 values >= 0, constant or
  * not. Each element is summed over k in order by fma (emit_dot_pairs), starting from 0,

@@ -260,7 +260,7 @@ static void row_done(const Product *p, GemmInit init, const GemmBlock *at,
 void gemm_tiles_emit(Emit *e, const GemmStrides *s, GemmInit init, LLVMValueRef a,
                      LLVMValueRef b, LLVMValueRef c, LLVMValueRef scale, LLVMValueRef m,
                      LLVMValueRef n, LLVMValueRef k) {
-    check(s->pairs && e->tiles != TILES_NONE && e->vl == SIDE);
+    check(s->pairs && e->tiles != TILES_NONE && e->vl == SIDE && !s->b_col);
     check(s->a_col == 1 || s->a_row == 1);
     Product p = {.t = {e, NULL}, .ops = &tile_ops[e->tiles], .s = s};
     if (e->tiles == TILES_EMULATED) p.t.room = emit_alloca(e, 4 * TILES * TILE);

@@ -1,6 +1,6 @@
 /* lower_kernel.c - a kernel function as one loop nest over its iteration space.
  *
- *     void kernel(in..., out..., ws):  clear partial sums; rt_parallel(items, body, ctx);
+ *     void kernel(in..., out..., ws):  clear partial sums; in parallel, items: body;
  *                                      add up the threads' partial sums
  *     void body(ctx, begin, end, thread):
  *         for item (a row, or a block of one):
@@ -508,8 +508,10 @@ void lower_kernel(Lower *l, const Func *f) {
     if (k.s.rows * k.s.inner < SMALL_KERNEL) {
         LLVMValueRef args[] = {ctx, emit_i64(e, 0), emit_i64(e, items), emit_i64(e, 0)};
         emit_call(e, arena_printf(l->mem, "stator.%s.body", f->name), args, 4);
-    } else {
+    } else if (bytes) { /* sums of a thread are of its part */
         CALL_RT(l->e, rt_parallel, emit_i64(e, items), body, ctx);
+    } else {
+        CALL_RT(l->e, rt_parallel_balanced, emit_i64(e, items), body, ctx);
     }
     finish_sums(&k, ws, bytes);
     emit_ret(e, NULL);

@@ -1,8 +1,8 @@
 /* pairs_matmul.c - see pairs_matmul.h.
  *     void name(a, b, bias, c, ws):
  *         for each slab of A (rows, and a part of k):
- *             rt_parallel(its rows, pack);   where A needs packing; else all of A is a slab
- *             rt_parallel(items, body);
+ *             in parallel, its rows: pack    where A needs packing; else all of A is a slab
+ *             in parallel, items: body
  *     void body(ctx, begin, end, thread):
  *         for item (a block of rows and a panel of columns, one panel after the other):
  *             for each block of k: pack B
@@ -100,8 +100,8 @@ static Pairs2d pairs_of(const PairsMatmul *s, int vl) {
         p.all_sums_bytes = align_up(p.slab_rows * p.panels * p.panel * 4);
     else if (p.adds_up)
         p.sums_bytes = sums;
-    int64_t words = MIN(round_up(p.words, vl), p.block_words); /* packed by vl */
-    p.thread_bytes = align_up(p.sums_bytes + words * p.panel * 4);
+    p.b_words = MIN(round_up(p.words, vl), p.block_words); /* packed by vl */
+    p.thread_bytes = align_up(p.sums_bytes + p.b_words * p.panel * 4);
     return p;
 }
 
@@ -282,7 +282,13 @@ static void block(const Pairs2d *p, LLVMValueRef ctx, LLVMValueRef work, LLVMVal
     at.next_b = next_of_b(&at, b, l.i, first, end);
     pairs_pack_b(p, b, packed, j, l.i, words);
     GemmUser user = {&at, fetch_ahead, take_sums};
-    GemmStrides s = {p->a_row, 1, p->panel, 0, .pairs = !p->s->wide, .user = &user};
+    GemmStrides s = {p->a_row,
+                     1,
+                     p->strip,
+                     0,
+                     .pairs = !p->s->wide,
+                     .user = &user,
+                     .b_col = p->strip < p->panel ? p->b_words : 0};
     a = emit_gep(e, e->f32, a, p->packs_a ? emit_sub(e, l.i, first) : l.i);
     gemm_emit(e, &s, GEMM_SET, a, packed, NULL, NULL, rows, emit_i64(e, p->panel), words);
     loop_end(e, &l, NULL);
@@ -317,7 +323,7 @@ static void run_items(const Pairs2d *p, LLVMValueRef ctx, LLVMValueRef fn,
                       const char *part, LLVMValueRef items) {
     Emit *e = p->e;
     if (p->s->threads > 1) {
-        CALL_RT(e, rt_parallel, items, fn, ctx);
+        CALL_RT(e, rt_parallel_balanced, items, fn, ctx);
         return;
     }
     LLVMValueRef args[] = {ctx, emit_i64(e, 0), items, emit_i64(e, 0)};
@@ -348,8 +354,10 @@ static void slab(const Pairs2d *p, LLVMValueRef ctx, LLVMValueRef pack, LLVMValu
 
 void pairs_matmul_emit(Emit *e, const char *name, const PairsMatmul *s) {
     Pairs2d p = pairs_of(s, e->vl);
+    bool tiles = !s->wide && e->tiles != TILES_NONE;
     p.e = e;
     p.name = name;
+    p.strip = tiles ? p.panel : gemm_tile_columns(e);
     LLVMValueRef pack = p.packs_a ? pairs_pack_a_emit(&p) : NULL, body = body_emit(&p);
     LLVMTypeRef params[POINTERS];
     for (int i = 0; i < POINTERS; i++) params[i] = e->ptr;

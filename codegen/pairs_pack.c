@@ -74,6 +74,16 @@ static LLVMValueRef column_words(const Pairs2d *p, LLVMValueRef base, LLVMValueR
     return emit_pair_up(e, x[0], x[1]);
 }
 
+/* Where a packed panel of B has column j and word w: strips of columns, one after the other. */
+static LLVMValueRef packed_b(const Pairs2d *p, LLVMValueRef to, LLVMValueRef j,
+                             LLVMValueRef w) {
+    Emit *e = p->e;
+    LLVMValueRef strip = emit_i64(e, p->strip);
+    LLVMValueRef at = emit_mul(e, emit_div(e, j, strip), emit_i64(e, p->b_words));
+    at = emit_mul(e, emit_add(e, at, w), strip);
+    return emit_gep(e, e->f32, to, emit_add(e, at, emit_rem(e, j, strip)));
+}
+
 /* vl words of k from w on of vl rows of A from row i on, to packed rows; `to` is where row i
  * has w. */
 static void pack_a_tile(const Pairs2d *p, LLVMValueRef a, LLVMValueRef to, LLVMValueRef i,
@@ -185,20 +195,18 @@ static void pack_b_rows(const Pairs2d *p, LLVMValueRef b, LLVMValueRef to,
     Emit *e = p->e;
     Loop words;
     loop_begin(e, &words, emit_i64(e, 0), count, 1, 0, NULL);
-    for (int v = 0; v < PANEL_VECTORS; v++) {
-        LLVMValueRef j = emit_add(e, j0, emit_i64(e, v * e->vl)), mask = NULL;
+    for (int64_t v = 0; v < p->panel; v += e->vl) {
+        LLVMValueRef j = emit_add(e, j0, emit_i64(e, v)), mask = NULL;
         LLVMValueRef left = emit_sub(e, emit_i64(e, p->s->n), j);
         if (p->s->n % p->panel) mask = emit_tail_mask(e, left);
         LLVMValueRef x = column_words(p, b, emit_add(e, w0, words.i), p->s->b_k, j, mask);
-        LLVMValueRef at = emit_mul(e, words.i, emit_i64(e, p->panel));
-        at = emit_add(e, at, emit_i64(e, v * e->vl));
-        emit_store(e, x, emit_gep(e, e->f32, to, at), NULL, 4);
+        emit_store(e, x, packed_b(p, to, emit_i64(e, v), words.i), NULL, 4);
     }
     loop_end(e, &words, NULL);
 }
 
 static void pack_b_tile(const Pairs2d *p, LLVMValueRef b, LLVMValueRef to, LLVMValueRef j,
-                        LLVMValueRef w, LLVMValueRef at, bool tail) {
+                        LLVMValueRef w, bool tail) {
     Emit *e = p->e;
     LLVMValueRef v[16], last = emit_i64(e, p->s->n - 1);
     for (int t = 0; t < e->vl; t++) {
@@ -209,9 +217,7 @@ static void pack_b_tile(const Pairs2d *p, LLVMValueRef b, LLVMValueRef to, LLVMV
     }
     emit_transpose(e, v);
     for (int t = 0; t < e->vl; t++)
-        emit_store(e, v[t],
-                   emit_gep(e, e->f32, to, emit_add(e, at, emit_i64(e, t * p->panel))),
-                   NULL, 4);
+        emit_store(e, v[t], emit_at(e, e->f32, to, t * p->strip), NULL, 4);
 }
 
 /* The same where B lies along k. Room for a multiple of vl words. */
@@ -227,9 +233,8 @@ static void pack_b_columns(const Pairs2d *p, LLVMValueRef b, LLVMValueRef to,
         loop_begin(e, &words, tail ? whole : emit_i64(e, 0), tail ? count : whole, e->vl,
                    0, NULL);
         loop_begin(e, &vectors, emit_i64(e, 0), emit_i64(e, p->panel), e->vl, 0, NULL);
-        LLVMValueRef at = pairs_plus(e, vectors.i, words.i, p->panel);
-        pack_b_tile(p, b, to, emit_add(e, j0, vectors.i), emit_add(e, w0, words.i), at,
-                    tail);
+        pack_b_tile(p, b, packed_b(p, to, vectors.i, words.i), emit_add(e, j0, vectors.i),
+                    emit_add(e, w0, words.i), tail);
         loop_end(e, &vectors, NULL);
         loop_end(e, &words, NULL);
     }

@@ -4,10 +4,7 @@
 #define STATOR_PAIRS_PACK_H
 #include "codegen/pairs_matmul.h"
 
-enum {
-    PANEL_VECTORS = 4,
-    LINE_BYTES = 64,
-};
+enum { PANEL_VECTORS = 4, LINE_BYTES = 64 };
 
 /* What a product is cut into. A packed A is made and used a slab at a time. */
 typedef struct Pairs2d {
@@ -15,6 +12,8 @@ typedef struct Pairs2d {
     const PairsMatmul *s;
     const char *name;
     int64_t panel, panels; /* columns of a panel of B; how many there are */
+    int64_t strip;         /* columns of a tile, which lie together in a packed panel */
+    int64_t b_words;       /* room for so many words of k in one */
     int64_t per_word;      /* numbers of k in a word: 2, or 1 of f32 */
     int64_t number_bytes;  /* of A and B */
     int64_t words;         /* of k */

@@ -1,9 +1,10 @@
 /* product_trial.c - see product_trial.h. */
 #include "codegen/product_trial.h"
-#include "codegen/jit.h"
+#include "codegen/rt_call.h"
 #include "runtime/core/free_memory.h"
 #include "runtime/core/rt.h"
 #include <stdlib.h>
+#include <sys/mman.h>
 
 enum {
     ROUNDS = 6, /* of all forms that are left */
@@ -52,10 +53,18 @@ static int64_t bytes_of(const DnnlDesc *d) {
     return d->rank ? (last + 1) * dtype_bytes[d->dtype] : 0;
 }
 
+/* In large pages, as a program's memory is; NULL where there is none. */
+static void *room(int64_t bytes) {
+    size_t whole = (size_t)round_up(MAX(bytes, 1), PAGE_BYTES);
+    void *p = aligned_alloc(PAGE_BYTES, whole);
+    if (p) madvise(p, whole, MADV_HUGEPAGE);
+    return p;
+}
+
 /* Numbers from 1 to 2, whatever the type; NULL where there is no memory. */
 static void *operand(const DnnlDesc *d) {
     int64_t bytes = bytes_of(d);
-    char *p = aligned_alloc(PAGE_BYTES, (size_t)round_up(MAX(bytes, 1), PAGE_BYTES));
+    char *p = room(bytes);
     if (!p) return NULL;
     for (int64_t i = 0; d->dtype == DT_F32 && i < bytes / 4; i++) {
         uint32_t x = 0x3f800000 | ((uint32_t)i * 2654435761u >> 9);
@@ -76,7 +85,7 @@ static bool operands_make(Bench *b) {
     b->copies = (int)MAX(1, MIN(MOST_COPIES, (COLD_BYTES + each - 1) / each));
     uint64_t all = (uint64_t)(each * b->copies + work);
     if (all > memory_left("").bytes / 2) return false;
-    b->work = aligned_alloc(PAGE_BYTES, (size_t)round_up(MAX(work, 1), PAGE_BYTES));
+    b->work = room(work);
     if (s->bias.rank) b->bias = operand(&s->bias);
     bool ok = b->work && (b->bias || !s->bias.rank);
     for (int i = 0; i < b->copies && ok; i++) {
@@ -102,7 +111,6 @@ static void bench_free(Bench *b) {
 static void generate(Bench *b) {
     Arena *mem = arena_new();
     const Target *t = b->target;
-    static const JitSymbol parallel = {"rt_parallel", (void *)rt_parallel};
     Emit *e = emit_new(mem, "products", t->lanes, t->cpu, t->features);
     char why[400] = "";
     bool any = false;
@@ -122,7 +130,8 @@ static void generate(Bench *b) {
     if (any) {
         Target *own = (Target *)(uintptr_t)t; /* LLVM's calls are not const */
         Object *o = jit_compile(own, e->mod, NULL);
-        b->jit = jit_load(own, o->bytes, o->n, &parallel, 1, why, sizeof why);
+        b->jit = jit_load(own, o->bytes, o->n, rt_thread_symbols, RT_THREAD_SYMBOLS, why,
+                          sizeof why);
         if (!b->jit) die("linking products: %s", why);
         object_free(o);
     }

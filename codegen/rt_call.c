@@ -1,5 +1,6 @@
 /* rt_call.c - see rt_call.h. */
 #include "codegen/rt_call.h"
+#include "runtime/core/rt.h"
 
 typedef enum RtType { RT_void, RT_int64_t, RT_F64, RT_PTR } RtType;
 
@@ -38,3 +39,8 @@ LLVMValueRef rt_call(Emit *e, RtCall which, const LLVMValueRef *args, int n) {
     emit_extern(e, r->name, type_of(e, r->result), param, r->nparams);
     return emit_call(e, r->name, args, n);
 }
+
+const JitSymbol rt_thread_symbols[RT_THREAD_SYMBOLS] = {
+    {"rt_parallel", (void *)rt_parallel},
+    {"rt_parallel_balanced", (void *)rt_parallel_balanced},
+};

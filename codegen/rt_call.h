@@ -2,6 +2,7 @@
 #ifndef STATOR_RT_CALL_H
 #define STATOR_RT_CALL_H
 #include "codegen/emit.h"
+#include "codegen/jit.h"
 
 typedef enum RtCall {
 #define RT(result, name, params, what) CALL_##name,
@@ -15,5 +16,9 @@ typedef enum RtCall {
             (int)(sizeof((LLVMValueRef[]){__VA_ARGS__}) / sizeof(LLVMValueRef)))
 /* Arguments of another number or of other types than the row's are our bug: dies. */
 LLVMValueRef rt_call(Emit *e, RtCall which, const LLVMValueRef *args, int n);
+
+/* What code of products and attention needs where it is linked without a program. */
+enum { RT_THREAD_SYMBOLS = 2 };
+extern const JitSymbol rt_thread_symbols[RT_THREAD_SYMBOLS];
 
 #endif

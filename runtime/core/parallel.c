@@ -5,6 +5,7 @@
 #include <omp.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #ifndef _OPENMP
@@ -196,4 +197,52 @@ void rt_parallel(int64_t n, RtBody body, void *ctx) {
 #pragma omp parallel num_threads(parts)
     for (int t = omp_get_thread_num(); t < parts; t += omp_get_num_threads())
         part_run(n, t, parts, body, ctx);
+}
+
+/* What is left of a part: a cache line of its own. */
+typedef struct Range {
+    _Alignas(64) _Atomic int64_t next;
+    int64_t end;
+} Range;
+
+/* Takes the next piece of a part: large ones first, so that there are few, and single items at
+ * its end, so that all threads are done at about the same time. */
+static int64_t piece_take(Range *r, int64_t *begin) {
+    enum { PIECES = 8 };
+    *begin = atomic_load_explicit(&r->next, memory_order_relaxed);
+    while (*begin < r->end) {
+        int64_t n = MAX(1, (r->end - *begin) / PIECES);
+        if (atomic_compare_exchange_weak(&r->next, begin, *begin + n)) return n;
+    }
+    return 0;
+}
+
+/* Thread t begins with its own part, and goes on with what others have not begun. */
+static void pieces_run(Range *part, int parts, int t, RtBody body, void *ctx) {
+    inside = true;
+    inside_thread = t;
+    for (int i = 0; i < parts; i++) {
+        Range *r = &part[(t + i) % parts];
+        int64_t begin, n;
+        while ((n = piece_take(r, &begin))) body(ctx, begin, begin + n, t);
+    }
+    inside = false;
+    inside_thread = 0;
+}
+
+void rt_parallel_balanced(int64_t n, RtBody body, void *ctx) {
+    int parts = rt_threads();
+    if (n <= parts || inside || parts == 1) {
+        rt_parallel(n, body, ctx);
+        return;
+    }
+    Range *part = aligned_alloc(64, (size_t)parts * sizeof *part);
+    if (!part) fail(EXIT_MEMORY, "no memory for %d threads", parts);
+    for (int t = 0; t < parts; t++) {
+        atomic_init(&part[t].next, part_begin(n, t, parts));
+        part[t].end = part_begin(n, t + 1, parts);
+    }
+#pragma omp parallel num_threads(parts)
+    pieces_run(part, parts, omp_get_thread_num(), body, ctx);
+    free(part);
 }

@@ -15,6 +15,11 @@ typedef void (*RtBody)(void *ctx, int64_t begin, int64_t end, int64_t thread);
  * number (so that scratch memory by thread number is never shared). The pool is libgomp's,
  * as is oneDNN's.
  *
+ * rt_parallel_balanced begins with the same parts, but calls body for pieces of them, and a
+ * thread that has done its own part goes on with others': for bodies that give the same bits
+ * however the items are cut and whichever thread runs them. Where other programs disturb one of
+ * the cores the others do its work meanwhile.
+ *
  * rt_collective: shape has for each part before, each, after, join_before, join_each,
  * join_after and the element type; after them a text that says where the op is, ended by
  * a zero. ws begins with n pairs of addresses (from, to); rt_collective_bytes(n) bytes of

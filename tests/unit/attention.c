@@ -15,11 +15,12 @@ typedef void (*Backward)(const float *q, const float *k, const float *v, const f
 
 static int threads = 1;
 
-/* rt_parallel on one thread: parts one after the other, the last first. */
+/* rt_parallel_balanced on one thread: in pieces of all lengths to 3, the last first, on behalf of
+ * the threads in turn. */
 static void split(int64_t n, void (*body)(void *, int64_t, int64_t, int64_t), void *ctx) {
-    for (int64_t t = threads - 1; t >= 0; t--) {
-        int64_t begin = n * t / threads, end = n * (t + 1) / threads;
-        if (begin < end) body(ctx, begin, end, t);
+    for (int64_t end = n, piece = 0, begin; end > 0; end = begin, piece++) {
+        begin = threads == 1 ? 0 : MAX(0, end - 1 - piece % 3);
+        body(ctx, begin, end, piece % threads);
     }
 }
 
@@ -187,7 +188,7 @@ typedef struct Compiled {
 
 static Compiled compiled_parts(const AttnShape *s, int vl, bool grad) {
     static const char *const names[] = {"forward", "backward"};
-    JitSymbol parallel = {"rt_parallel", (void *)split};
+    JitSymbol parallel = {"rt_parallel_balanced", (void *)split};
     Target *t = target_of_lanes(vl);
     Emit *e = emit_for(arena_new(), t);
     attention_emit(e, names[0], s);

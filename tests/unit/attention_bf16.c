@@ -17,10 +17,12 @@ typedef void (*Backward)(const uint16_t *q, const uint16_t *k, const uint16_t *v
 
 static int threads = 1;
 
+/* rt_parallel_balanced on one thread: in pieces of all lengths to 3, the last first, on behalf of
+ * the threads in turn. */
 static void split(int64_t n, void (*body)(void *, int64_t, int64_t, int64_t), void *ctx) {
-    for (int64_t t = threads - 1; t >= 0; t--) {
-        int64_t begin = n * t / threads, end = n * (t + 1) / threads;
-        if (begin < end) body(ctx, begin, end, t);
+    for (int64_t end = n, piece = 0, begin; end > 0; end = begin, piece++) {
+        begin = threads == 1 ? 0 : MAX(0, end - 1 - piece % 3);
+        body(ctx, begin, end, piece % threads);
     }
 }
 
@@ -223,7 +225,7 @@ typedef enum Way { DOTS, WIDENED, TILED, TILED_BY_CPU } Way;
 static Compiled compiled(const AttnShape *s, int vl, Way way) {
     Target *t = target_of_lanes(vl);
     if (vl == 16 && way == WIDENED) t = target_open("x86-64-v4");
-    JitSymbol parallel = {"rt_parallel", (void *)split};
+    JitSymbol parallel = {"rt_parallel_balanced", (void *)split};
     Arena *mem = arena_new();
     Emit *e = emit_for(mem, t);
     if (way == TILED_BY_CPU && e->tiles != TILES_CPU) test_skip("the CPU has no tiles");

@@ -4,6 +4,7 @@
 #include "codegen/pairs_matmul.h"
 #include "base/dtype.h"
 #include "base/rng.h"
+#include "codegen/rt_call.h"
 #include "jitted.h"
 #include "runtime/core/rt.h"
 
@@ -42,7 +43,6 @@ static double element(const Matrix *m, int64_t i, int64_t j) {
 }
 
 static Product product_make(const PairsMatmul *s, int vl) {
-    static const JitSymbol symbols[] = {{"rt_parallel", (void *)rt_parallel}};
     Arena *mem = arena_new();
     Target *t = target_of_lanes(vl);
     Emit *e = emit_for(mem, t);
@@ -53,7 +53,7 @@ static Product product_make(const PairsMatmul *s, int vl) {
     for (int i = 0; i < 5; i++) args[i] = emit_param(e, i);
     emit_call(e, "inner", args, 5);
     emit_ret(e, NULL);
-    Jit *j = emit_finish(e, t, symbols, ARRAY_LEN(symbols));
+    Jit *j = emit_finish(e, t, rt_thread_symbols, RT_THREAD_SYMBOLS);
     return (Product)(uintptr_t)jit_lookup(j, "product");
 }
 

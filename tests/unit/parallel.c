@@ -1,4 +1,5 @@
-/* parallel.c - the split of rt_parallel, its threads, and the measured peak. */
+/* parallel.c - the split of rt_parallel, pieces of rt_parallel_balanced, their threads, and the
+ * measured peak. */
 #define _GNU_SOURCE
 #include "../test.h"
 #include "runtime/core/peak.h"
@@ -68,6 +69,48 @@ TEST(parts_run_on_threads_of_their_own) {
     Seen again = {0};
     rt_parallel(4, record, &again);
     EXPECT(memcmp(s.thread, again.thread, sizeof s.thread) == 0);
+}
+
+enum { ITEMS = 1000 };
+
+typedef struct Counts {
+    int runs[ITEMS], slow; /* slow: the thread that waits at its first item */
+    int64_t items_of[MAX_PARTS], calls;
+} Counts;
+
+static void count(void *ctx, int64_t begin, int64_t end, int64_t thread) {
+    Counts *c = ctx;
+    if (thread == c->slow && !c->items_of[thread]) usleep(50000);
+    c->items_of[thread] += end - begin;
+    __atomic_add_fetch(&c->calls, 1, __ATOMIC_SEQ_CST);
+    for (int64_t i = begin; i < end; i++)
+        __atomic_add_fetch(&c->runs[i], 1, __ATOMIC_SEQ_CST);
+}
+
+TEST(balanced_runs_each_item_once) {
+    for (int threads = 1; threads <= 7; threads += 2) {
+        rt_set_threads(threads);
+        for (int64_t n = 0; n <= ITEMS; n = n < 20 ? n + 1 : n * 7 / 4) {
+            Counts c = {.slow = -1};
+            rt_parallel_balanced(n, count, &c);
+            for (int64_t i = 0; i < ITEMS; i++) EXPECT_INT(c.runs[i], i < n);
+            for (int t = threads; t < MAX_PARTS; t++) EXPECT_INT(c.items_of[t], 0);
+        }
+    }
+    Counts none = {.slow = -1};
+    rt_parallel_balanced(-1, count, &none);
+    EXPECT_INT(none.calls, 0);
+}
+
+TEST(balanced_takes_the_work_of_a_thread_that_waits) {
+    for (int slow = 0; slow < 3; slow++) {
+        Counts c = {.slow = slow};
+        rt_set_threads(3);
+        rt_parallel_balanced(ITEMS, count, &c);
+        for (int64_t i = 0; i < ITEMS; i++) EXPECT_INT(c.runs[i], 1);
+        EXPECT(c.items_of[slow] < ITEMS / 3 / 2);
+        EXPECT(c.calls < ITEMS / 4);
+    }
 }
 
 typedef struct Nested {
