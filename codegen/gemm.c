@@ -167,11 +167,19 @@ static void row_emit(const Panel *p, int rows, LLVMValueRef i) {
     loop_end(e, &l, NULL);
 }
 
+/* Does one of the m that there are leave so many rows over? */
+static bool may_be_left(const Panel *p, int rows, int t) {
+    const int64_t *m = p->s->m_is;
+    for (int i = 0; i < GEMM_M_KNOWN && m[i]; i++)
+        if (m[i] % rows & t) return true;
+    return !m[0];
+}
+
 /* The rows that full tiles leave over, by powers of two: at most four smaller tiles. */
 static void rest_rows(const Panel *p, int rows, LLVMValueRef done, LLVMValueRef rest) {
     Emit *e = p->e;
     for (int t = 8; t; t /= 2) {
-        if (t >= rows) continue;
+        if (t >= rows || !may_be_left(p, rows, t)) continue;
         LLVMValueRef bit = LLVMBuildAnd(e->b, rest, emit_i64(e, t), "");
         LLVMValueRef above = LLVMBuildAnd(e->b, rest, emit_i64(e, -2 * t), "");
         LLVMValueRef any = LLVMBuildICmp(e->b, LLVMIntNE, bit, emit_i64(e, 0), "");

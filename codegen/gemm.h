@@ -30,12 +30,16 @@ typedef struct GemmUser {
  * wide: the first of a strip, j, begins at b[j * b_col]; rows of A meet all strips in turn. With `pairs` an element of A and B is a pair of bf16, two
  * neighbours in the summed dimension, of which k counts the pairs: strides are in words of
  * 4 bytes then too. times: what A B is multiplied by (not with user->take); 0 means 1. */
+enum { GEMM_M_KNOWN = 3 };
 typedef struct GemmStrides {
     int64_t a_row, a_col, b_row, c_row;
     bool pairs;
     double times;
     const GemmUser *user; /* or NULL */
     int64_t b_col;        /* or 0; not where products run on tiles (TILES_NONE) */
+    int64_t
+        m_is[GEMM_M_KNOWN]; /* the values of an m that is no constant, as far as they are
+                                   not 0; first 0: any */
 } GemmStrides;
 
 /* Columns that a tile of C in registers has at most. */

@@ -259,6 +259,11 @@ static void find_sums(Block *b, LLVMValueRef ws, LLVMValueRef work, LLVMValueRef
     }
 }
 
+/* What the last part of n has, in parts of `each`. */
+static int64_t last_of(int64_t n, int64_t each) {
+    return n % each ? n % each : each;
+}
+
 /* Rows i to i + rows of the slab, and the panel from column j on. */
 static void block(const Pairs2d *p, LLVMValueRef ctx, LLVMValueRef work, LLVMValueRef i,
                   LLVMValueRef rows, LLVMValueRef j) {
@@ -282,13 +287,16 @@ static void block(const Pairs2d *p, LLVMValueRef ctx, LLVMValueRef work, LLVMVal
     at.next_b = next_of_b(&at, b, l.i, first, end);
     pairs_pack_b(p, b, packed, j, l.i, words);
     GemmUser user = {&at, fetch_ahead, take_sums};
+    int64_t last_slab = last_of(p->s->m, p->slab_rows);
     GemmStrides s = {p->a_row,
                      1,
                      p->strip,
                      0,
                      .pairs = !p->s->wide,
                      .user = &user,
-                     .b_col = p->strip < p->panel ? p->b_words : 0};
+                     .b_col = p->strip < p->panel ? p->b_words : 0,
+                     .m_is = {MIN(p->rows, p->slab_rows), last_of(p->slab_rows, p->rows),
+                              last_of(last_slab, p->rows)}};
     a = emit_gep(e, e->f32, a, p->packs_a ? emit_sub(e, l.i, first) : l.i);
     gemm_emit(e, &s, GEMM_SET, a, packed, NULL, NULL, rows, emit_i64(e, p->panel), words);
     loop_end(e, &l, NULL);

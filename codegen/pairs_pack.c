@@ -226,7 +226,8 @@ static void pack_b_columns(const Pairs2d *p, LLVMValueRef b, LLVMValueRef to,
     Emit *e = p->e;
     Loop words, vectors;
     LLVMValueRef vl = emit_i64(e, e->vl);
-    for (int tail = 0; tail < 2; tail++) {
+    bool tails = p->s->k % (p->per_word * e->vl) || p->b_words % e->vl;
+    for (int tail = 0; tail <= tails; tail++) {
         /* the last numbers of k: apart, with a mask */
         LLVMValueRef left = emit_sub(e, emit_i64(e, p->s->k / p->per_word), w0);
         LLVMValueRef whole = emit_mul(e, emit_div(e, emit_imin(e, count, left), vl), vl);

@@ -28,9 +28,8 @@ typedef struct Trial {
  * Operands are numbers from
  * -1 to 1, integers 0. */
 Trial *trial_make(const TrialOptions *o, const char *func);
-/* Seconds of a run: of runs that take about `seconds` together, three at least, the lower
- * quartile, which other programs disturb less than a median, or the mean (turns); the mean
- * over the ranks. */
+/* Seconds of a run: of runs that take about `seconds` together, three at least, the mean, without
+ * the slowest eighth unless ranks take turns; the mean over the ranks. */
 double trial_seconds(Trial *t, double seconds);
 void trial_free(Trial *t);
 /* All of it. */

@@ -167,6 +167,28 @@ TEST_LIMIT(narrow, 120) {
     all_forms(8);
 }
 
+/* More of A than is packed at once: slabs of rows, the last of which leaves other rows over than
+ * the first; and slabs of a part of k. */
+static void slabs(int vl) {
+    for (int f32 = 0; f32 < 2; f32++) {
+        int64_t per_word = f32 ? 1 : 2;
+        try_one(1500, 5, 1600 * per_word, 1 | (f32 ? WIDE : 0), 2, 2, vl);
+        try_one(1000, 5, 2800 * per_word, 1 | 8 | (f32 ? WIDE : 0), 2, 2, vl);
+    }
+}
+
+TEST_LABEL_OF(wide_slabs, SLOW);
+TEST_LABEL_OF(wide_slabs, RELEASED);
+TEST(wide_slabs) {
+    slabs(16);
+}
+
+TEST_LABEL_OF(narrow_slabs, SLOW);
+TEST_LABEL_OF(narrow_slabs, RELEASED);
+TEST(narrow_slabs) {
+    slabs(8);
+}
+
 /* Several blocks of rows and of k, also where the rule has one. */
 TEST(blocks_that_are_asked_for) {
     for (int form = 0; form < 16; form++)
