@@ -114,6 +114,17 @@ double ranks_mean(double mine) {
     return sum / comm_size();
 }
 
+/* Sooner or later in a step all ranks wait for the slowest one. */
+static double ranks_most(double mine) {
+    if (comm_size() == 1) return mine;
+    Arena *mem = arena_new();
+    const double *all = comm_gather(mem, &mine, sizeof mine);
+    double most = mine;
+    for (int i = 0; i < comm_size(); i++) most = MAX(most, all[i]);
+    arena_free(mem);
+    return most;
+}
+
 double trial_seconds(Trial *t, double seconds) {
     double took[MOST_RUNS];
     seconds_of_runs(t, 1);
@@ -124,9 +135,9 @@ double trial_seconds(Trial *t, double seconds) {
     int64_t runs = (int64_t)(seconds / (once * (double)each));
     runs = MAX(MIN(runs, MOST_RUNS), LEAST_RUNS);
     if (comm_size() > 1) comm_barrier();
-    if (t->turns) return ranks_mean(seconds_of_runs(t, runs * each));
+    if (t->turns) return ranks_most(seconds_of_runs(t, runs * each));
     for (int64_t i = each == 1; i < runs; i++) took[i] = seconds_of_runs(t, each);
-    return ranks_mean(mean_of_most(took, runs));
+    return ranks_most(mean_of_most(took, runs));
 }
 
 void trial_free(Trial *t) {

@@ -252,8 +252,13 @@ static Generator *make_generator(Arena *mem, const Source *s, const Strategy *st
         catch_end(&c);
         return g;
     }
-    if (c.code == EXIT_MEMORY && batch > 1 && !asked && comm_size() == 1)
+    if (c.code == EXIT_MEMORY && batch > 1 && !asked && comm_size() == 1) {
+        fprintf(stderr,
+                "note: %lld texts at a time do not fit into the memory; trying %lld "
+                "(--batch)\n",
+                (long long)batch, (long long)batch / 2);
         return make_generator(mem, s, strategy, batch / 2, asked, longest, most, cfg);
+    }
     if (c.code == EXIT_MEMORY && batch > 1)
         fail_again(c.code, arena_printf(mem,
                                         "%s\n    hint: fewer than %lld texts at a time, "

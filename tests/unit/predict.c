@@ -440,6 +440,7 @@ TEST(a_batch_that_fits) {
     }
     EXPECT(limit);
     worked();
+    EXPECT_PART(message, "texts at a time do not fit into the memory; trying ");
     EXPECT_STR(printed, all);
     PREDICT(dir, "--prompt", prompt, "--num_samples=8", "--max_new_tokens=4", "--batch=8",
             limit);
