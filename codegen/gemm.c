@@ -14,8 +14,7 @@ typedef struct Panel {
     LLVMValueRef m, k;
     LLVMValueRef mask; /* of the last vector, or NULL */
     int vecs;
-    int64_t
-        strips; /* so many panels like it, next to each other; a tile of each in turn */
+    int64_t strips; /* panels of the same kind from here on, a tile of each in turn */
 } Panel;
 
 static int max_vecs(const Emit *e) {
@@ -278,7 +277,10 @@ void gemm_emit(Emit *e, const GemmStrides *s, GemmInit init, LLVMValueRef a,
                    .j = emit_i64(e, 0),
                    .m = m,
                    .k = k};
-    if (LLVMIsAConstantInt(n)) {
+    bool known = LLVMIsAConstantInt(n);
+    check(!s->b_col ||
+          (known && LLVMConstIntGetSExtValue(n) % gemm_tile_columns(e) == 0));
+    if (known) {
         columns_known(&whole, LLVMConstIntGetSExtValue(n));
     } else {
         columns_unknown(&whole, n);
