@@ -449,3 +449,12 @@ Human human(double v, const char *unit) {
     snprintf(h.s, sizeof h.s, "%.*f%s%s%s", decimals, v, space, prefix[p], unit);
     return h;
 }
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+void sort_doubles(double *x, size_t n) {
+    qsort(x, n, sizeof *x, by_value);
+}

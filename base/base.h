@@ -170,6 +170,7 @@ int dir_make(const char *path);
 char *path_join(Arena *a, const char *dir, const char *name);
 
 double clock_seconds(void);                           /* monotonic */
+void sort_doubles(double *x, size_t n);               /* ascending */
 uint64_t hash64(const void *p, size_t n);             /* XXH3 */
 void hash_hex(const void *p, size_t n, char out[33]); /* XXH3-128 as 32 hex digits */
 

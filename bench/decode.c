@@ -70,11 +70,6 @@ typedef struct Row {
     double sampling;       /* of the seconds */
 } Row;
 
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Bytes of weights that a token reads: all but the rows of tables that are looked up. */
 static double weight_bytes(const Program *p, const ModelSpec *s) {
     double bytes = 0;
@@ -138,7 +133,7 @@ static Row measure(const Source *source, const Strategy *strategy, const Config 
     for (int i = 0; i < RUNS; i++)
         seconds[i] = run_token(g, sampler, context - RUNS + i, &sampling);
     rate = fmax(rate, read_bandwidth());
-    qsort(seconds, RUNS, sizeof *seconds, by_value);
+    sort_doubles(seconds, RUNS);
     double weights = weight_bytes(g->token, s);
     double caches = cache_bytes(g->token, context - RUNS / 2);
     Row r = {seconds[RUNS / 2], (weights + caches) / rate, sampling / RUNS};
@@ -200,7 +195,7 @@ static int bench_generation(const Source *source, const Strategy *strategy,
                i + 1, a, before / 1e9, BATCH, b, between / 1e9, ratio[i]);
         fflush(stdout);
     }
-    qsort(ratio, ROUNDS, sizeof *ratio, by_value);
+    sort_doubles(ratio, ROUNDS);
     printf("generation: %d texts of %lld tokens are %.2f times the tokens/s of one; the "
            "mark "
            "is %.0f\n",

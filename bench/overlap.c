@@ -103,11 +103,6 @@ static double messages_seconds(void) {
     return seconds;
 }
 
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
 static void start_ranks(char **argv) {
     Arena *mem = arena_new();
     char **args = NULL;
@@ -161,7 +156,7 @@ int main(int argc, char **argv) {
         }
     }
     for (int k = 0; k < MODES && comm_rank() == 0; k++) {
-        qsort(seconds[k], ROUNDS, sizeof seconds[k][0], by_value);
+        sort_doubles(seconds[k], ROUNDS);
         printf("%-10s %.3f s a step, the middle one %.3f; inside messages %.3f s; ratio "
                "%.2f; "
                "loss %.6g; %.1f MB\n",

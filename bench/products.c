@@ -62,11 +62,6 @@ static Product product_make(Target *t, const PairsMatmul *s) {
     return (Product)jit_lookup(j, "product");
 }
 
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static double seconds_of(Target *t, const PairsMatmul *s) {
     Product run = product_make(t, s);
     char *a[COPIES], *b[COPIES], *c[COPIES];
@@ -86,7 +81,7 @@ static double seconds_of(Target *t, const PairsMatmul *s) {
     }
     for (int i = 0; i < COPIES; i++) free(a[i]), free(b[i]), free(c[i]);
     free(bias), free(work);
-    qsort(seconds, RUNS, sizeof *seconds, by_value);
+    sort_doubles(seconds, RUNS);
     return seconds[RUNS / 2];
 }
 

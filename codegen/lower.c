@@ -179,7 +179,7 @@ static void make_by_table(Lower *l, const Func *f) {
 }
 
 static bool goes_by_table(const Op *op) {
-    return op_is_call(op) && op_func(op)->role != ROLE_KERNEL && !call_of(op).loop;
+    return op_calls_ops(op) && !call_of(op).loop;
 }
 
 void lower_call(Lower *l, const Op *op) {

@@ -287,7 +287,9 @@ static inline bool op_has(const Op *op, unsigned flag) {
 static inline bool op_is_call(const Op *op) {
     return optab[op->kind].flags & F_CALL;
 }
-Func *op_func(const Op *op);   /* the function a `call` names; never NULL */
+Func *op_func(const Op *op); /* the function a `call` names; never NULL */
+/* Is it a call of a function that is no kernel? */
+bool op_calls_ops(const Op *op);
 Func *op_callee(const Op *op); /* the same, NULL of what is no call */
 /* A verified call as numbers. Operands: first `carry` values that each run hands to the
  * next, then `each` stacks of which run i gets slice i of dimension 0, then those that are

@@ -86,6 +86,10 @@ Func *op_func(const Op *op) {
     return f;
 }
 
+bool op_calls_ops(const Op *op) {
+    return op_is_call(op) && op_func(op)->role != ROLE_KERNEL;
+}
+
 Func *op_callee(const Op *op) {
     return op_is_call(op) ? op_func(op) : NULL;
 }

@@ -71,11 +71,6 @@ static Program *make_program(const Calibration *c, Arena *mem, Config *cfg) {
     return p;
 }
 
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static double measure(const Calibration *c, Arena *mem, Config *cfg) {
     Program *p = make_program(c, mem, cfg);
     double seconds[STEPS];
@@ -86,7 +81,7 @@ static double measure(const Calibration *c, Arena *mem, Config *cfg) {
         if (i >= 0) seconds[i] = clock_seconds() - start;
     }
     program_free(p);
-    qsort(seconds, STEPS, sizeof *seconds, by_value);
+    sort_doubles(seconds, STEPS);
     return ranks_mean(seconds[STEPS / 2]);
 }
 

@@ -89,17 +89,12 @@ static double seconds_of_runs(Trial *t, int64_t n) {
     return (clock_seconds() - start) / (double)n;
 }
 
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* An op of a step takes what it takes on average, disturbances of every day included, of which
  * the fastest runs know nothing; the slowest eighth is left out, for those of once an hour. */
 static double mean_of_most(double *took, int64_t runs) {
     int64_t most = runs - runs / 8;
     double sum = 0;
-    qsort(took, (size_t)runs, sizeof *took, by_value);
+    sort_doubles(took, (size_t)runs);
     for (int64_t i = 0; i < most; i++) sum += took[i];
     return sum / (double)most;
 }

@@ -116,7 +116,7 @@ static void count_runs(Walk *w, const Module *m) {
         FuncRuns *caller = &w->func[i];
         if (caller->model) caller->runs = find_func(w, caller->f)->runs;
         for (const Op *op = caller->f->first; op; op = op->next) {
-            bool calls = op_is_call(op) && op_func(op)->role != ROLE_KERNEL;
+            bool calls = op_calls_ops(op);
             if (calls && is_of(caller, op)) count_call(w, caller, op);
         }
         caller->micro_runs = w->nmodels ? INT64_MAX : 0;
@@ -335,9 +335,13 @@ Plan plan_read(Arena *mem, const Func *entry, const Job *job) {
     return p;
 }
 
+int plan_stage_count(const Plan *p) {
+    return p->pipe ? p->pipe->schedule->stages : 1;
+}
+
 const Plan *plan_largest(const Plan *p) {
     const Plan *most = p;
-    for (int k = 0; p->pipe && k < p->pipe->schedule->stages; k++)
+    for (int k = 0; p->pipe && k < plan_stage_count(p); k++)
         if (p->pipe->stage[k].memory.total_bytes > most->memory.total_bytes)
             most = &p->pipe->stage[k];
     return most;

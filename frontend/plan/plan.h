@@ -195,6 +195,8 @@ void plan_json_time(const Plan *p, Text *out);
  * and the data source keep. Measured 12 to 33 MB; more is stated, so that `plan` and
  * `train` compare the same sum with context.max_device_memory. */
 enum { PLAN_PROCESS_BYTES = 48000000 };
+/* 1 without a pipeline. */
+int plan_stage_count(const Plan *p);
 /* The plan of the stage that needs most memory. */
 const Plan *plan_largest(const Plan *all);
 /* Fails with EXIT_MEMORY when the plan with that and the batches is above

@@ -8,7 +8,7 @@
 static double func_flops(const Func *f, const double *by_nth) {
     double flops = 0;
     for (const Op *op = f->first; op; op = op->next) {
-        bool calls = op_is_call(op) && op_func(op)->role != ROLE_KERNEL;
+        bool calls = op_calls_ops(op);
         flops +=
             calls ? (double)call_of(op).times * by_nth[op_func(op)->nth] : op_flops(op);
     }

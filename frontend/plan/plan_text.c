@@ -135,17 +135,14 @@ static void add_work(const Out *o) {
 
 /* ---- mesh ---- */
 
-static int stages_of(const Out *o) {
-    return o->p->pipe ? o->p->pipe->schedule->stages : 1;
-}
-
 static void add_group(const Out *o, Axes axes, int first) {
     const Mesh *m = &o->p->m->mesh;
     int n = mesh_group_size(m, axes);
     text_add(o->s, " {");
     for (int k = 0; k < MIN(n, MEMBERS_SHOWN); k++)
         text_add(o->s, "%s%d", k ? " " : "",
-                 mesh_rank_at(m, stages_of(o), 0, mesh_group_member(m, first, axes, k)));
+                 mesh_rank_at(m, plan_stage_count(o->p), 0,
+                              mesh_group_member(m, first, axes, k)));
     text_add(o->s, "%s}", n > MEMBERS_SHOWN ? " ..." : "");
 }
 
@@ -173,7 +170,7 @@ static void add_order(const Out *o) {
 static bool crosses_hosts(const Out *o, int axis) {
     const Plan *p = o->p;
     const Mesh *m = &p->m->mesh;
-    int stages = stages_of(o);
+    int stages = plan_stage_count(o->p);
     if (axis < m->naxes)
         return group_shape(p->machine, m, (Axes)(1u << axis), stages).level ==
                LINK_NETWORK;
@@ -187,7 +184,7 @@ static void add_axes_of(const Out *o, bool between, const char *words) {
     const Mesh *m = &o->p->m->mesh;
     int n = 0;
     for (int a = m->naxes; a >= 0; a--) {
-        int size = a == m->naxes ? stages_of(o) : m->axis[a].size;
+        int size = a == m->naxes ? plan_stage_count(o->p) : m->axis[a].size;
         if (size == 1 || crosses_hosts(o, a) != between) continue;
         text_add(o->s, "%s%s", n++ ? ", " : "", a == m->naxes ? "pp" : m->axis[a].name);
     }
@@ -197,7 +194,8 @@ static void add_axes_of(const Out *o, bool between, const char *words) {
 /* What goes over the network of the machine. */
 static void add_hosts(const Out *o) {
     const Plan *p = o->p;
-    int all = p->ranks * stages_of(o), host = p->machine ? p->machine->host_ranks : 0;
+    int all = p->ranks * plan_stage_count(o->p),
+        host = p->machine ? p->machine->host_ranks : 0;
     if (!host || host >= all) return;
     text_add(o->s, "  hosts    %lld of %d ranks: ", (long long)divided_up(all, host),
              host);
@@ -210,7 +208,7 @@ static void add_hosts(const Out *o) {
 
 static void add_mesh(const Out *o) {
     const Mesh *m = &o->p->m->mesh;
-    int stages = stages_of(o);
+    int stages = plan_stage_count(o->p);
     text_add(o->s, "\nranks     %d", o->p->ranks * stages);
     if (o->p->pipe) text_add(o->s, " = pp %d", stages);
     for (int a = 0, n = stages > 1; a < m->naxes; a++) {

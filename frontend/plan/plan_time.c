@@ -5,10 +5,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static int stages_of(const Plan *p) {
-    return p->pipe ? p->pipe->schedule->stages : 1;
-}
-
 int plan_threads(const Config *cfg, const Machine *m, int ranks) {
     if (m->host_ranks) ranks = MIN(ranks, m->host_ranks);
     if (cfg->context_threads > 0) return (int)cfg->context_threads;
@@ -16,7 +12,7 @@ int plan_threads(const Config *cfg, const Machine *m, int ranks) {
 }
 
 void plan_set_machine(Arena *mem, Plan *p, const Machine *m, int threads) {
-    int stages = stages_of(p);
+    int stages = plan_stage_count(p);
     if (!threads) threads = plan_threads(p->job->cfg, m, p->ranks * stages);
     const Func **entry = NEW_ARRAY(mem, const Func *, (size_t)stages);
     StepTime *t = NEW(mem, StepTime);
@@ -39,7 +35,7 @@ static double tokens_of(const Plan *p) {
 
 double plan_mfu(const Plan *p) {
     const Machine *m = p->machine;
-    int ranks = p->ranks * stages_of(p);
+    int ranks = p->ranks * plan_stage_count(p);
     int host = m->host_ranks ? MIN(m->host_ranks, ranks) : ranks;
     const MachineRank *r = machine_rank(m, host, p->threads);
     DType factors = strategy_pass_options(p->job->cfg).narrow;

@@ -1,10 +1,6 @@
 /* plan_work.c - what the mathematics of a step needs, beside what its program does. */
 #include "frontend/plan/plan.h"
 
-static int stages_of(const Plan *p) {
-    return p->pipe ? p->pipe->schedule->stages : 1;
-}
-
 static Plan *stage_of(Plan *p, int k) {
     return p->pipe ? &p->pipe->stage[k] : p;
 }
@@ -24,7 +20,7 @@ static void count_products(Arena *mem, const Job *j, Work *work) {
 void plan_count_needed(Arena *mem, Plan *p) {
     Work *work = NEW_ARRAY(mem, Work, (size_t)p->job->strategy.stages);
     count_products(mem, p->job, work);
-    for (int k = 0; k < stages_of(p); k++) {
+    for (int k = 0; k < plan_stage_count(p); k++) {
         Plan *stage = stage_of(p, k);
         stage->needed = &work[stage->stage];
         work_add_update(mem, stage->entry, &work[stage->stage]);
@@ -42,7 +38,7 @@ static void need_rate(double rate, const char *option, const char *of) {
 
 void plan_set_rates(Plan *p, WorkRates rates) {
     check(p->needed);
-    for (int k = 0; k < stages_of(p); k++) {
+    for (int k = 0; k < plan_stage_count(p); k++) {
         Plan *stage = stage_of(p, k);
         need_rate(rates.f32_flops, "--peak_gflops", "f32");
         need_rate(rates.bytes, "--bandwidth_gbytes", "memory");

@@ -85,7 +85,7 @@ static Module *probe_module(Arena *mem, Config *cfg) {
 /* ---- its pieces ---- */
 
 static bool is_loop(const Op *op) {
-    return op_is_call(op) && op_func(op)->role != ROLE_KERNEL && call_of(op).loop;
+    return op_calls_ops(op) && call_of(op).loop;
 }
 
 static const Func *find_model(const Module *m) {

@@ -4,10 +4,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-static int stages_of(const Plan *p) {
-    return p->pipe ? p->pipe->schedule->stages : 1;
-}
-
 static int axes_sets(const Seconds *s) {
     return 1 << s->program.parts.mesh->naxes;
 }
@@ -34,7 +30,7 @@ static void refuse_shared_cores(const Seconds *s) {
 }
 
 void seconds_open(Seconds *s, Plan *p, const Machine *m) {
-    int stages = stages_of(p);
+    int stages = plan_stage_count(p);
     plan_set_machine(s->mem, p, m, 0);
     s->plan = p;
     s->machine = m;

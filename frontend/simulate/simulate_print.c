@@ -72,17 +72,13 @@ bool simulate_passes(const Simulation *s) {
 
 /* ---- what is shown ---- */
 
-static int stages_of(const Plan *p) {
-    return p->pipe ? p->pipe->schedule->stages : 1;
-}
-
 static const Plan *stage_of(const Plan *p, int k) {
     return p->pipe ? &p->pipe->stage[k] : p;
 }
 
 void simulate_print_ranks(Arena *mem, const Plan *p, int64_t steps, Text *out) {
     const Mesh *m = &p->m->mesh;
-    int stages = stages_of(p), n = 0;
+    int stages = plan_stage_count(p), n = 0;
     text_add(out, "simulated %d rank%s", p->ranks * stages,
              p->ranks * stages == 1 ? "" : "s");
     if (stages > 1) text_add(out, " = pp %d", stages), n++;
@@ -156,7 +152,7 @@ static const char *stage_name(Arena *mem, int stages, int from, int to) {
 /* Stages that send the same are shown once. */
 static void add_traffic(const Simulation *s, Text *out) {
     const SimulateTraffics *t = &s->traffic;
-    int stages = stages_of(s->shrunk);
+    int stages = plan_stage_count(s->shrunk);
     text_add(out, "\nsent by a rank in a step: %27s %18s\n", "messages, planned",
              "bytes, planned");
     for (int k = 0, last; k < stages; k = last + 1) {
@@ -181,7 +177,7 @@ static const char *memory_text(Arena *mem, const Plan *p, int stage) {
 }
 
 static void add_memory(const Simulation *s, Text *out) {
-    int stages = stages_of(s->plan);
+    int stages = plan_stage_count(s->plan);
     text_add(out, "\nmemory of a rank, as planned %11s %10s\n", "configured",
              "simulated");
     for (int k = 0, last; k < stages; k = last + 1) {

@@ -59,15 +59,10 @@ void predict_note_ops(Train *t, const double *seconds, double waiting) {
     memcpy(t->predicted->measured, seconds, sizeof t->predicted->measured);
 }
 
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static double median(const double *x, int64_t n) {
     double sorted[STEPS_KEPT];
     memcpy(sorted, x, (size_t)n * sizeof *x);
-    qsort(sorted, (size_t)n, sizeof *sorted, by_value);
+    sort_doubles(sorted, (size_t)n);
     return (sorted[(n - 1) / 2] + sorted[n / 2]) / 2;
 }
 

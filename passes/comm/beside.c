@@ -46,10 +46,6 @@ typedef struct Turns {
 
 static const double never = 1e30;
 
-static bool is_call(const Op *op) {
-    return op_is_call(op) && op_func(op)->role != ROLE_KERNEL;
-}
-
 static const Joined *join(Beside *b, const Call *c, const bool *same, int parts);
 
 /* ---- arguments and results ---- */
@@ -166,7 +162,7 @@ static bool is_same(const Turns *t, const Op *op) {
 }
 
 static bool waits_for_all(const Turns *t, const Op *op) {
-    return is_call(op) && !is_same(t, op);
+    return op_calls_ops(op) && !is_same(t, op);
 }
 
 static void do_op(Turns *t, int part, const Op *op) {
@@ -203,7 +199,8 @@ static double waiting(const Turns *t, const Line *l) {
  * and a collective begins at once. */
 static bool goes_on(const Turns *t, int part) {
     const Op *op = t->op[t->line[part].at];
-    return op && !is_call(op) && !op_has(op, F_DENSE) && waiting(t, &t->line[part]) <= 0;
+    return op && !op_calls_ops(op) && !op_has(op, F_DENSE) &&
+           waiting(t, &t->line[part]) <= 0;
 }
 
 /* The part that goes on after `last`; -1: all wait for each other, or are at the end. */
@@ -241,7 +238,7 @@ static void take_turns(Turns *t) {
 static void measure(Turns *t) {
     double work = never;
     for (const Op *op = t->of->f->last; op; op = op->prev) {
-        bool all = is_call(op);
+        bool all = op_calls_ops(op);
         work = op_has(op, F_COMM) ? 0
                : all              ? never
                                   : MIN(never, work + cost_of(&t->b->known, op));

@@ -68,7 +68,7 @@ void pass_keep(Module *m, const PassOptions *o) {
     (void)o;
     for (Func *f = m->first; f; f = f->next) {
         for (Op *op = f->first; op; op = op->next) {
-            bool call = op_is_call(op) && op_func(op)->role != ROLE_KERNEL;
+            bool call = op_calls_ops(op);
             for (int i = 0; call && i < op->nin; i++) visit(m, op, i);
         }
     }

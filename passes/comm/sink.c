@@ -42,10 +42,6 @@ static int end_each(const Op *call) {
     return c.carry + c.each;
 }
 
-static bool is_function_call(const Op *op) {
-    return op_is_call(op) && op_func(op)->role != ROLE_KERNEL;
-}
-
 static bool is_own(const Op *call) {
     const Func *f = op_func(call);
     return !func_is_entry(f) && f->calls == 1;
@@ -356,7 +352,7 @@ static Op *call_below(const Op *op, int *operand) {
     for (Op *at = op->next; at; at = at->next) {
         int n = uses_in(at, v, operand);
         if (!n) continue;
-        if (n > 1 || !is_function_call(at)) return NULL;
+        if (n > 1 || !op_calls_ops(at)) return NULL;
         if (!is_loop(at)) return at;
         bool each = *operand >= first_each(at) && *operand < end_each(at);
         return each && acts_on_slices(op) ? at : NULL;
@@ -413,7 +409,7 @@ static bool move_in(Sink *s, Func *f) {
     bool moved = false;
     for (Op *op = f->first; op; op = op->next) {
         int operand;
-        if (is_function_call(op)) {
+        if (op_calls_ops(op)) {
             moved |= move_up(s, op);
         } else if ((optab[op->kind].flags & F_COMM) && op->nout == 1) {
             Op *call = call_below(op, &operand);

@@ -2,10 +2,6 @@
  * begins in one ends there, so each has its seconds, whoever calls it. */
 #include "passes/estimate/func_seconds.h"
 
-static bool calls_ops(const Op *op) {
-    return op_is_call(op) && op_func(op)->role != ROLE_KERNEL;
-}
-
 bool op_in_model(const Op *op, const bool *model_funcs) {
     return model_funcs[op->fn->nth] || op_int(op, "model", 0) > 0;
 }
@@ -18,7 +14,7 @@ bool *model_funcs(Arena *mem, Func **order) {
         const Func *f = order[i];
         in[i] |= f->task || func_arg_role(f, ARG_dloss) >= 0;
         for (const Op *op = f->first; op; op = op->next)
-            if (calls_ops(op) && op_in_model(op, in)) in[op_func(op)->nth] = true;
+            if (op_calls_ops(op) && op_in_model(op, in)) in[op_func(op)->nth] = true;
     }
     return in;
 }

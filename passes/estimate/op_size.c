@@ -155,15 +155,11 @@ OpSize op_size(Arena *mem, const Op *op, bool in_model, const SizeScale *scale) 
                               : size_compute(mem, scale, op, in_model);
 }
 
-static bool calls_ops(const Op *op) {
-    return op_is_call(op) && op_func(op)->role != ROLE_KERNEL;
-}
-
 void op_sizes_add(Arena *mem, OpSizes *sizes, const Op *op, bool in_model,
                   const SizeScale *scale, int *row) {
     OpSize s;
     row[op->id] = -1;
-    if (calls_ops(op)) {
+    if (op_calls_ops(op)) {
         s = (OpSize){.kind = SIZE_CALL,
                      .callee = op_func(op)->nth,
                      .times = (double)call_of(op).times};

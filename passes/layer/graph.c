@@ -16,7 +16,7 @@ static const char passes_to_diffed[] =
 /* ---- loops ---- */
 
 static bool is_loop(const Op *op) {
-    return op_is_call(op) && op_func(op)->role != ROLE_KERNEL && call_of(op).loop;
+    return op_calls_ops(op) && call_of(op).loop;
 }
 
 static const Func *gradient_of_model(const Module *m) {
