@@ -40,7 +40,7 @@ typedef struct AttnShape {
  * x = micro-batch * n + ((b * heads + h) * queries + q_at + i) * keys + k_at + j in the
  * whole tensor of n probabilities, and then scaled by 1 / (1 - dropout).
  * With `within` the function has one more parameter, ptr first: i32[batch, tq].
- * The function calls rt_parallel; the bits do not depend on the threads that it runs on. With
+ * The function calls rt_parallel_balanced; the bits do not depend on the threads that it runs on. With
  * tq = 1 and no dropout probabilities stay f32. */
 LLVMValueRef attention_emit(Emit *e, const char *name, const AttnShape *s);
 

@@ -34,7 +34,7 @@ enum { ATTN_BLOCK_KEYS = 64 };
 void attn_func(const Attn *a, const char *part, const char *sig);
 void attn_call(const Attn *a, const char *part, const LLVMValueRef *args, int n);
 /* void name(n pointers): stores them in an array and runs name.BODY of each phase over its
- * items by rt_parallel, one phase after the other. attn_slot reads pointer i of that array,
+ * items by rt_parallel_balanced, one phase after the other. attn_slot reads pointer i of that array,
  * in a body. */
 typedef struct AttnPhase {
     const char *body;

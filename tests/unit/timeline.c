@@ -145,8 +145,8 @@ TEST(more_tasks_than_can_be_drawn) {
     printf("  64 stages, 8192 micro-batches: %zu bytes\n", strlen(svg));
     EXPECT(strlen(svg) < 3000000);
     double drawn = 0;
-    for (const char *at = svg; *at;
-         at++) { /* strstr with sanitizers: to the end each time */
+    /* Not by strstr, which with sanitizers goes to the end each time. */
+    for (const char *at = svg; *at; at++) {
         if (at[0] != 'v' || strncmp(at, "v7.6h", 5)) continue;
         const char *width = at;
         while (*width != 'h') width--;
