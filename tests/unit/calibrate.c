@@ -2,6 +2,7 @@
  * ranks, and plans take it. */
 #include "../test.h"
 #include "frontend/config/machine_file.h"
+#include "profiled.h"
 #include "runs.h"
 
 TEST_LABEL(RANKS);
@@ -121,6 +122,7 @@ static void expect_predicted(const char *launch, const char *words, bool profile
     if (profiled) EXPECT(json_get_f64(took, "products", 0) < slowest);
     text = file_read(mem(), path_join(mem(), run, "plan.json"), 1 << 20, &n, EXIT_DATA);
     EXPECT_PART(text, "\"predicted_step_seconds\": ");
+    if (profiled) profiled_remove_maps(run);
     remove_all(run);
 }
 

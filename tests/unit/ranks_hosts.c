@@ -1,6 +1,7 @@
 /* Tests of training on two hosts that share a network and no disk. A host is a process
  * with its own network, name and mounts; what would go through ssh enters by nsenter. */
 #define _GNU_SOURCE
+#include "profiled.h"
 #include "ranks.h"
 #include <sched.h>
 #include <sys/mount.h>
@@ -164,6 +165,7 @@ TEST_LIMIT(tasks_of_stages_on_two_hosts, 120) {
     EXPECT_INT(rows, 3 * 2 * 2 * 2);
     EXPECT(file_exists(on(&h[0], path_join(mem(), run, "timeline.svg"))));
     EXPECT(!file_exists(on(&h[1], path_join(mem(), run, "timeline.csv"))));
+    profiled_remove_maps(on(&h[0], run));
     end_hosts(h);
 }
 
