@@ -1,83 +1,60 @@
 /* rows_along_n.c - see rows_along_n.h.
  *     for item (a part of k, and a tile of columns), over the threads:
- *         for each block of BLOCK rows of B: sums[m][tile] += A[m][block] B[block][tile]
+ *         for each block of rows of B:
+ *             for each group of rows of A, whose numbers for the block are in registers:
+ *                 sums[group][tile] += A[group][block] B[block][tile]
  *     C = the sums of the parts in order (+ bias) (+ C)
- * Rows of B are read in long runs, and those of the next block are fetched ahead: they lie too far
- * away for the CPU to see them. bf16 is taken in pairs of rows, whose numbers are put side by side
- * in registers. */
+ * So each row of B is read from one end of the tile to the other, and the next block's are fetched
+ * meanwhile. bf16 is taken in pairs of rows, whose numbers are put side by side in registers. */
 #include "codegen/rows_along_n.h"
 
 enum {
-    VECTORS = 4,       /* of columns at a time, at most; of pairs twice as many */
+    GROUP_MOST = 4,    /* rows of A */
     JOIN_VECTORS = 16, /* of an item */
     LINE = 64,
 };
 
-/* Rows of A, and vectors of each. */
-static int64_t rows_at_once(const Rows *r) {
-    int64_t most = rows_sums(r->e->vl) / 3;
-    return divided_up(r->s->m, divided_up(r->s->m, most));
-}
-
-static int64_t vectors_at_once(const Rows *r) {
-    int64_t n = rows_sums(r->e->vl) / rows_at_once(r) / r->deep * r->deep;
-    return MIN(VECTORS * r->deep, MAX(r->deep, n));
-}
-
-/* A tile of columns j to end, and the rows of B from l to l_end. */
+/* A tile of columns j to end. */
 typedef struct Tile {
-    LLVMValueRef a, b, sums, j, end, l, l_end;
+    LLVMValueRef a, b, sums, j, end;
 } Tile;
 
-/* Fetches the share of the next rows' lines that the panel at column j has for row l: all panels
- * and rows together go through the lines of a tile as they lie in memory. */
-static void fetch_next(const Rows *r, const Tile *t, LLVMValueRef l, LLVMValueRef j,
-                       int64_t vecs) {
+/* Rows l to l + by of B, and `rows` rows of A from row i on. */
+typedef struct Block {
+    LLVMValueRef l, i;
+    int64_t by, rows;
+    Pairs a[ROWS_BLOCK_NUMBERS]; /* of row x for place u: [x * by / deep + u / deep] */
+    LLVMValueRef fetch[ROWS_BLOCK_NUMBERS]; /* rows that are fetched meanwhile */
+    int64_t fetches;
+} Block;
+
+static LLVMValueRef a_at(const Rows *r, const Tile *t, const Block *b, LLVMTypeRef type,
+                         int64_t row, int64_t u) {
     Emit *e = r->e;
-    int64_t width = r->s->narrow ? 2 : 4, share = MAX(1, vecs * e->vl * width / LINE);
-    int64_t lines = divided_up(r->tile * width, LINE);
-    bool one_piece = r->tile == r->s->b_k;
-    LLVMValueRef panel = emit_div(e, emit_sub(e, j, t->j), emit_i64(e, vecs * e->vl));
-    LLVMValueRef n = rows_plus(e, emit_sub(e, l, t->l), panel, r->block);
-    n = emit_mul(e, n, emit_i64(e, share));
-    LLVMValueRef row = one_piece ? emit_i64(e, 0) : emit_div(e, n, emit_i64(e, lines));
-    LLVMValueRef line = one_piece ? n : emit_rem(e, n, emit_i64(e, lines));
-    row = emit_add(e, emit_add(e, row, t->l), emit_i64(e, r->block));
-    LLVMValueRef at =
-        emit_gep(e, rows_element(r), t->b, rows_plus(e, t->j, row, r->s->b_k));
-    at = emit_gep(e, e->i8, at, emit_mul(e, line, emit_i64(e, LINE)));
-    for (int64_t i = 0; i < share; i++) rows_fetch(r, emit_at(e, e->i8, at, i * LINE));
-}
-
-typedef struct Panel { /* rows of A from i0 on, vectors of columns from j on */
-    int64_t i0, rows, vecs;
-    LLVMValueRef j, mask;
-} Panel;
-
-static LLVMValueRef a_at(const Rows *r, const Tile *t, LLVMTypeRef type, int64_t row,
-                         LLVMValueRef l) {
     int64_t a_row = rows_widen(r) ? r->wide_row : r->s->a_m;
-    return emit_gep(r->e, type, t->a, emit_add(r->e, l, emit_i64(r->e, row * a_row)));
+    LLVMValueRef at = rows_plus(e, b->l, emit_add(e, b->i, emit_i64(e, row)), a_row);
+    return emit_at(e, type, emit_gep(e, type, t->a, at), u);
 }
 
-static LLVMValueRef splat_a(const Rows *r, const Tile *t, int64_t row, LLVMValueRef l) {
+static LLVMValueRef splat_a(const Rows *r, const Tile *t, const Block *b, int64_t row,
+                            int64_t u) {
     Emit *e = r->e;
-    return emit_splat(e, emit_load(e, e->f32, a_at(r, t, e->f32, row, l), NULL, 4));
+    return emit_splat(e, emit_load(e, e->f32, a_at(r, t, b, e->f32, row, u), NULL, 4));
 }
 
-/* sum[i * vecs + v] += A[i0 + i][l] B[l][j + v ..] */
-static void add_row(const Rows *r, const Tile *t, const Panel *p, LLVMValueRef l,
-                    LLVMValueRef *sum) {
+/* Places u and u + 1 of a row of A for all lanes; the second is 0 where k ends. */
+static Pairs splat_pair(const Rows *r, const Tile *t, const Block *b, int64_t row,
+                        int64_t u) {
     Emit *e = r->e;
-    LLVMValueRef b[VECTORS];
-    LLVMValueRef row = emit_gep(e, e->f32, t->b, rows_plus(e, p->j, l, r->s->b_k));
-    for (int64_t v = 0; v < p->vecs; v++)
-        b[v] = emit_load(e, e->vf32, emit_at(e, e->f32, row, v * e->vl), p->mask, 4);
-    for (int64_t i = 0; i < p->rows; i++) {
-        LLVMValueRef x = splat_a(r, t, p->i0 + i, l);
-        for (int64_t v = 0; v < p->vecs; v++)
-            sum[i * p->vecs + v] = emit_fma(e, x, b[v], sum[i * p->vecs + v]);
-    }
+    bool odd = b->by == 1;
+    if (rows_widen(r))
+        return (Pairs){.first = splat_a(r, t, b, row, u),
+                       .second =
+                           odd ? LLVMConstNull(e->vf32) : splat_a(r, t, b, row, u + 1)};
+    LLVMTypeRef type = odd ? e->i16 : e->i32;
+    LLVMValueRef x = emit_load(e, type, a_at(r, t, b, e->i16, row, u), NULL, 2);
+    if (odd) x = LLVMBuildZExt(e->b, x, e->i32, "");
+    return emit_pairs(e, emit_splat(e, x));
 }
 
 /* Pairs of two rows of B, of 2 vl columns: within each group of 8 columns, the first four are in
@@ -110,101 +87,49 @@ static void unpair_columns(const Rows *r, LLVMValueRef *x, LLVMValueRef *y) {
     *x = out[0], *y = out[1];
 }
 
-/* Places l and l + 1 of a row of A for all lanes; the second is 0 where k ends (`odd`). */
-static Pairs splat_pair(const Rows *r, const Tile *t, int64_t row, LLVMValueRef l,
-                        bool odd) {
+/* A vector of numbers of rows l + u of B, or the two vectors of a pair of rows. */
+static void load_b(const Rows *r, const Block *b, LLVMValueRef row, LLVMValueRef mask,
+                   Pairs *to) {
     Emit *e = r->e;
-    if (rows_widen(r)) {
-        LLVMValueRef next = emit_add(e, l, emit_i64(e, 1));
-        LLVMValueRef zero = LLVMConstNull(e->vf32);
-        return (Pairs){.first = splat_a(r, t, row, l),
-                       .second = odd ? zero : splat_a(r, t, row, next)};
+    if (r->deep == 1) {
+        to->first = emit_load(e, e->vf32, row, mask, 4);
+        return;
     }
-    LLVMValueRef x =
-        emit_load(e, odd ? e->i16 : e->i32, a_at(r, t, e->i16, row, l), NULL, 2);
-    if (odd) x = LLVMBuildZExt(e->b, x, e->i32, "");
-    return emit_pairs(e, emit_splat(e, x));
+    LLVMTypeRef halves = emit_vec(e->i16, 2 * e->vl);
+    LLVMValueRef x = emit_load(e, halves, row, mask, 2), y = LLVMConstNull(halves),
+                 pair[2];
+    if (b->by > 1) y = emit_load(e, halves, emit_at(e, e->i16, row, r->s->b_k), mask, 2);
+    pair_columns(r, x, y, pair);
+    for (int part = 0; part < 2; part++)
+        to[part] =
+            rows_widen(r) ? emit_wide_pairs(e, pair[part]) : emit_pairs(e, pair[part]);
 }
 
-/* The same as add_row for rows l and l + 1. */
-static void add_pair(const Rows *r, const Tile *t, const Panel *p, LLVMValueRef l,
-                     bool odd, LLVMValueRef *sum) {
+/* sums[group][j ..] += A[group][block] B[block][j ..], a vector of columns, or two of pairs. */
+static void add_columns(const Rows *r, const Tile *t, const Block *b, LLVMValueRef j,
+                        LLVMValueRef mask) {
     Emit *e = r->e;
-    LLVMTypeRef halves = emit_vec(e->i16, 2 * e->vl);
-    LLVMValueRef row = emit_gep(e, e->i16, t->b, rows_plus(e, p->j, l, r->s->b_k));
-    Pairs b[2 * VECTORS];
-    for (int64_t v = 0; v < p->vecs; v += 2) {
-        LLVMValueRef at = emit_at(e, e->i16, row, v * e->vl), pair[2];
-        LLVMValueRef x = emit_load(e, halves, at, p->mask, 2), y = LLVMConstNull(halves);
-        if (!odd) y = emit_load(e, halves, emit_at(e, e->i16, at, r->s->b_k), p->mask, 2);
-        pair_columns(r, x, y, pair);
-        for (int part = 0; part < 2; part++)
-            b[v + part] = rows_widen(r) ? emit_wide_pairs(e, pair[part])
-                                        : emit_pairs(e, pair[part]);
+    LLVMValueRef sum[2 * GROUP_MOST], at[2 * GROUP_MOST];
+    int deep = (int)r->deep, n = (int)b->rows * deep;
+    for (int i = 0; i < n; i++) {
+        LLVMValueRef row = emit_add(e, b->i, emit_i64(e, i / deep));
+        LLVMValueRef first =
+            emit_gep(e, e->f32, t->sums, rows_plus(e, j, row, r->sums_row));
+        at[i] = emit_at(e, e->f32, first, i % deep * e->vl);
+        sum[i] = emit_load(e, e->vf32, at[i], NULL, 4);
     }
-    for (int64_t i = 0; i < p->rows; i++) {
-        Pairs x = splat_pair(r, t, p->i0 + i, l, odd);
-        for (int64_t v = 0; v < p->vecs; v++) {
-            LLVMValueRef *to = &sum[i * p->vecs + v];
-            *to = emit_dot_pairs(e, &b[v], &x, *to);
+    LLVMValueRef row =
+        emit_gep(e, rows_element(r), t->b, rows_plus(e, j, b->l, r->s->b_k));
+    for (int64_t u = 0; u < b->by; u += deep) {
+        Pairs x[2];
+        load_b(r, b, emit_at(e, rows_element(r), row, u * r->s->b_k), mask, x);
+        for (int i = 0; i < n; i++) {
+            const Pairs *a = &b->a[(i / deep) * divided_up(b->by, deep) + u / deep];
+            sum[i] = deep == 1 ? emit_fma(e, a->first, x->first, sum[i])
+                               : emit_dot_pairs(e, &x[i % deep], a, sum[i]);
         }
     }
-}
-
-static LLVMValueRef sums_at(const Rows *r, const Tile *t, const Panel *p, int64_t i) {
-    Emit *e = r->e;
-    int64_t row = p->i0 + i / p->vecs, v = i % p->vecs;
-    LLVMValueRef n = emit_add(e, p->j, emit_i64(e, row * r->sums_row + v * e->vl));
-    return emit_gep(e, e->f32, t->sums, n);
-}
-
-/* Adds `by` rows of B from l on: 1 with pairs is the last row of an odd number. */
-static void add_rows(const Rows *r, const Tile *t, const Panel *p, LLVMValueRef l, int by,
-                     LLVMValueRef *sum) {
-    Emit *e = r->e;
-    for (int u = 0; u < by; u += (int)r->deep) {
-        LLVMValueRef at = emit_add(e, l, emit_i64(e, u));
-        if (r->deep == 1)
-            add_row(r, t, p, at, sum);
-        else
-            add_pair(r, t, p, at, by == 1, sum);
-    }
-}
-
-/* The sums of the panel, and all rows of the tile. */
-static void add_panel(const Rows *r, const Tile *t, const Panel *p) {
-    Emit *e = r->e;
-    LLVMValueRef sum[ROWS_SUMS], next[ROWS_SUMS];
-    int n = (int)(p->rows * p->vecs);
-    for (int i = 0; i < n; i++)
-        sum[i] = emit_load(e, e->vf32, sums_at(r, t, p, i), NULL, 4);
-    LLVMValueRef from = t->l, rows = emit_sub(e, t->l_end, t->l);
-    const int step[] = {ROWS_UNROLL, (int)r->deep, 1};
-    for (int i = 0; i < (r->deep > 1 ? 3 : 2); i++) {
-        LLVMValueRef by = emit_i64(e, step[i]),
-                     to = emit_mul(e, emit_div(e, rows, by), by);
-        Loop l;
-        to = emit_add(e, t->l, to);
-        loop_begin(e, &l, from, to, step[i], n, sum);
-        memcpy(next, l.carry, (size_t)n * sizeof *next);
-        if (!p->i0)
-            for (int u = 0; u < step[i]; u++)
-                fetch_next(r, t, emit_add(e, l.i, emit_i64(e, u)), p->j, p->vecs);
-        add_rows(r, t, p, l.i, step[i], next);
-        loop_end(e, &l, next);
-        memcpy(sum, l.carry, (size_t)n * sizeof *sum);
-        from = to;
-    }
-    for (int i = 0; i < n; i++) emit_store(e, sum[i], sums_at(r, t, p, i), NULL, 4);
-}
-
-static void add_panels(const Rows *r, const Tile *t, LLVMValueRef j, int64_t vecs,
-                       LLVMValueRef mask) {
-    int64_t most = rows_at_once(r);
-    for (int64_t i = 0; i < r->s->m; i += most) {
-        Panel p = {i, MIN(most, r->s->m - i), vecs, j, mask};
-        add_panel(r, t, &p);
-    }
+    for (int i = 0; i < n; i++) emit_store(e, sum[i], at[i], NULL, 4);
 }
 
 /* Lane i of vl * deep is on where i < n. */
@@ -213,27 +138,89 @@ static LLVMValueRef columns_mask(const Rows *r, LLVMValueRef n) {
     return r->deep == 1 ? emit_tail_mask(e, n) : emit_halves_mask(e, n);
 }
 
-/* All columns of the tile. */
-static void add_tile(const Rows *r, const Tile *t) {
+/* All columns of the tile: as many at a time as a line has, then vector by vector. */
+static void add_tile(const Rows *r, const Tile *t, const Block *b) {
     Emit *e = r->e;
-    int64_t vecs = vectors_at_once(r), vl = e->vl;
+    int64_t unit = e->vl * r->deep, step[] = {MAX(1, LINE / (e->vl * 4)), 1};
     LLVMValueRef j = t->j;
-    for (int64_t n = vecs;; n = r->deep) {
-        LLVMValueRef count = emit_sub(e, t->end, j);
-        LLVMValueRef whole = emit_div(e, count, emit_i64(e, n * vl));
-        LLVMValueRef to = emit_add(e, j, emit_mul(e, whole, emit_i64(e, n * vl)));
+    for (int i = step[0] == 1; i < 2; i++) {
+        LLVMValueRef n = emit_i64(e, step[i] * unit);
+        LLVMValueRef whole = emit_div(e, emit_sub(e, t->end, j), n);
+        LLVMValueRef to = emit_add(e, j, emit_mul(e, whole, n));
         Loop c;
-        loop_begin(e, &c, j, to, n * vl, 0, NULL);
-        add_panels(r, t, c.i, n, NULL);
+        loop_begin(e, &c, j, to, step[i] * unit, 0, NULL);
+        for (int64_t f = 0; f < b->fetches; f++)
+            rows_fetch(r, emit_gep(e, rows_element(r), b->fetch[f], c.i));
+        for (int v = 0; v < step[i]; v++)
+            add_columns(r, t, b, emit_add(e, c.i, emit_i64(e, v * unit)), NULL);
         loop_end(e, &c, NULL);
         j = to;
-        if (n == r->deep) break;
     }
-    if (r->s->n % (vl * r->deep) == 0) return;
+    if (r->s->n % unit == 0) return;
     Loop rest;
-    loop_begin(e, &rest, j, t->end, vl * r->deep, 0, NULL);
-    add_panels(r, t, rest.i, r->deep, columns_mask(r, emit_sub(e, t->end, rest.i)));
+    loop_begin(e, &rest, j, t->end, unit, 0, NULL);
+    add_columns(r, t, b, rest.i, columns_mask(r, emit_sub(e, t->end, rest.i)));
     loop_end(e, &rest, NULL);
+}
+
+/* All groups fetch the next block, each its share of the rows. */
+static void fetch_share(const Rows *r, const Tile *t, Block *b) {
+    Emit *e = r->e;
+    int64_t groups = r->s->m / r->rows;
+    b->fetches = divided_up(r->block, groups);
+    LLVMValueRef group = emit_div(e, b->i, emit_i64(e, r->rows));
+    LLVMValueRef first = emit_mul(e, group, emit_i64(e, r->block));
+    first = emit_div(e, first, emit_i64(e, groups));
+    first = emit_add(e, emit_add(e, first, b->l), emit_i64(e, r->block));
+    for (int64_t f = 0; f < b->fetches; f++) {
+        LLVMValueRef row =
+            emit_mul(e, emit_add(e, first, emit_i64(e, f)), emit_i64(e, r->s->b_k));
+        b->fetch[f] = emit_gep(e, rows_element(r), t->b, row);
+    }
+}
+
+static void add_group(const Rows *r, const Tile *t, Block *b) {
+    for (int64_t x = 0; x < b->rows; x++)
+        for (int64_t u = 0; u < b->by; u += r->deep) {
+            Pairs *to = &b->a[x * divided_up(b->by, r->deep) + u / r->deep];
+            if (r->deep == 1)
+                to->first = splat_a(r, t, b, x, u);
+            else
+                *to = splat_pair(r, t, b, x, u);
+        }
+    if (b->by == r->block && b->rows == r->rows) fetch_share(r, t, b);
+    add_tile(r, t, b);
+}
+
+/* Rows l to l + by of B, for all rows of A. */
+static void add_block(const Rows *r, const Tile *t, LLVMValueRef l, int64_t by) {
+    Emit *e = r->e;
+    int64_t whole = r->s->m / r->rows * r->rows;
+    Block b = {.l = l, .by = by, .rows = r->rows};
+    Loop i;
+    loop_begin(e, &i, emit_i64(e, 0), emit_i64(e, whole), r->rows, 0, NULL);
+    b.i = i.i;
+    add_group(r, t, &b);
+    loop_end(e, &i, NULL);
+    if (whole == r->s->m) return;
+    Block rest = {.l = l, .i = emit_i64(e, whole), .by = by, .rows = r->s->m - whole};
+    add_group(r, t, &rest);
+}
+
+/* Rows l to end of B: in blocks, then as many as are left at a time. */
+static void add_blocks(const Rows *r, const Tile *t, LLVMValueRef l, LLVMValueRef end) {
+    Emit *e = r->e;
+    const int64_t step[] = {r->block, r->deep, 1};
+    for (int i = 0; i < (r->deep > 1 ? 3 : 2); i++) {
+        LLVMValueRef by = emit_i64(e, step[i]);
+        LLVMValueRef to = emit_mul(e, emit_div(e, emit_sub(e, end, l), by), by);
+        Loop block;
+        to = emit_add(e, l, to);
+        loop_begin(e, &block, l, to, step[i], 0, NULL);
+        add_block(r, t, block.i, step[i]);
+        loop_end(e, &block, NULL);
+        l = to;
+    }
 }
 
 /* A vector of sums over all parts. */
@@ -296,7 +283,7 @@ LLVMValueRef rows_along_n_emit(const Rows *r) {
     t.a = rows_widen(r) ? ws : rows_slot(r, ctx, SLOT_A);
     t.sums =
         emit_gep(e, e->f32, sums, emit_mul(e, part, emit_i64(e, s->m * r->sums_row)));
-    Loop i, c, block;
+    Loop i, c;
     loop_begin(e, &i, emit_i64(e, 0), emit_i64(e, s->m), 1, 0, NULL);
     loop_begin(e, &c, j, end, e->vl * r->deep, 0, NULL);
     LLVMValueRef at = emit_gep(e, e->f32, t.sums, rows_plus(e, c.i, i.i, r->sums_row));
@@ -306,11 +293,7 @@ LLVMValueRef rows_along_n_emit(const Rows *r) {
     loop_end(e, &i, NULL);
     t.j = j;
     t.end = end;
-    loop_begin(e, &block, l, l_end, r->block, 0, NULL);
-    t.l = block.i;
-    t.l_end = emit_imin(e, emit_add(e, block.i, emit_i64(e, r->block)), l_end);
-    add_tile(r, &t);
-    loop_end(e, &block, NULL);
+    add_blocks(r, &t, l, l_end);
     if (r->parts == 1) join_rows(r, ctx, j, end);
     loop_end(e, &items, NULL);
     emit_ret(e, NULL);

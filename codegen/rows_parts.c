@@ -2,13 +2,14 @@
 #include "codegen/rows_parts.h"
 
 enum {
-    BLOCK_BYTES =
-        160 << 10, /* of a tile of B that are fetched while those before are used: both
-                      fit into the second cache, with what else is there */
-    BLOCK = 32,    /* rows of that at most */
+    BLOCK_MOST =
+        8, /* rows of B at a time: more streams than that a CPU does not follow */
+    PART_UNIT = 32, /* of k */
+    PART_LEAST = 2 * PART_UNIT,
     TILE_BYTES = 1 << 18, /* of the sums of a tile: they stay in the second cache */
     TILE_LEAST = 1024,    /* columns, so that B is read in long runs */
-    PART_LEAST = 2 * BLOCK,
+    LINE_FLOATS =
+        16, /* between rows of sums, lest they share places of the first cache */
 };
 
 int rows_sums(int vl) {
@@ -22,16 +23,16 @@ static void cut_along_n(Rows *r, int vl) {
     int64_t unit = vl * r->deep, fits = TILE_BYTES / 4 / s->m / unit * unit;
     r->parts = MIN(s->threads, MAX(1, s->k / PART_LEAST));
     int64_t wide = MIN(divided_up(s->threads, r->parts), MAX(1, s->n / TILE_LEAST));
-    r->part = round_up(divided_up(s->k, r->parts), BLOCK);
+    r->part = round_up(divided_up(s->k, r->parts), PART_UNIT);
     r->parts = divided_up(s->k, r->part);
     int64_t turns = divided_up(divided_up(s->n, wide), MAX(fits, TILE_LEAST));
     r->tile = round_up(divided_up(s->n, wide * turns), unit);
     r->tiles = divided_up(s->n, r->tile);
     r->items = r->parts * r->tiles;
-    int64_t tile_bytes = r->tile * (s->narrow ? 2 : 4);
-    r->block = MAX(ROWS_UNROLL,
-                   MIN(BLOCK, BLOCK_BYTES / tile_bytes / ROWS_UNROLL * ROWS_UNROLL));
-    r->sums_row = round_up(s->n, unit);
+    int64_t numbers = vl >= 16 ? ROWS_BLOCK_NUMBERS : ROWS_BLOCK_NUMBERS / 2;
+    r->rows = divided_up(s->m, divided_up(s->m, numbers / 4));
+    r->block = MIN(BLOCK_MOST, numbers / r->rows / r->deep * r->deep);
+    r->sums_row = round_up(s->n, unit) + LINE_FLOATS;
     r->wide_row = round_up(s->k, vl);
     r->a_bytes = s->narrow ? align_up(s->m * r->wide_row * 4) : 0;
     r->bytes = r->a_bytes + align_up(r->parts * s->m * r->sums_row * 4);

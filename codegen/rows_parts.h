@@ -5,8 +5,8 @@
 #include "codegen/rows_matmul.h"
 
 enum {
-    ROWS_SUMS = 24,  /* vectors of sums in registers at a time, at most */
-    ROWS_UNROLL = 4, /* along n: rows of B in a turn of the innermost loop */
+    ROWS_SUMS = 24,          /* along k: vectors of sums in registers, at most */
+    ROWS_BLOCK_NUMBERS = 16, /* along n: vectors of numbers of A in them, at most */
 };
 
 typedef struct Rows {
@@ -17,12 +17,12 @@ typedef struct Rows {
     int64_t deep;                     /* along n: rows of B that are multiplied
                                          at a time: pairs of bf16 */
     int64_t parts, part, tiles, tile; /* along n: of k, of columns */
-    int64_t block;                    /* rows of B */
+    int64_t block;                    /* along n: rows of B at a time */
     int64_t sums_row;                 /* floats from row to row of sums */
-    int64_t rows, group, item,
-        items;              /* along k: rows and columns at a time, of an item */
-    int64_t wide_row;       /* from row to row of A as f32 */
-    int64_t a_bytes, bytes; /* of the workspace: A as f32, and all */
+    int64_t rows;                     /* of A at a time */
+    int64_t group, item, items;       /* along k: columns at a time, of an item */
+    int64_t wide_row;                 /* from row to row of A as f32 */
+    int64_t a_bytes, bytes;           /* of the workspace: A as f32, and all */
 } Rows;
 
 enum { SLOT_A, SLOT_B, SLOT_BIAS, SLOT_C, SLOT_WS, SLOTS };

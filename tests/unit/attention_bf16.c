@@ -223,8 +223,7 @@ typedef struct Compiled {
 typedef enum Way { DOTS, WIDENED, TILED, TILED_BY_CPU } Way;
 
 static Compiled compiled(const AttnShape *s, int vl, Way way) {
-    Target *t = target_of_lanes(vl);
-    if (vl == 16 && way == WIDENED) t = target_open("x86-64-v4");
+    Target *t = vl == 16 && way == WIDENED ? target_widening() : target_of_lanes(vl);
     JitSymbol parallel = {"rt_parallel_balanced", (void *)split};
     Arena *mem = arena_new();
     Emit *e = emit_for(mem, t);

@@ -134,9 +134,11 @@ static void all_numbers(int vl, bool plain) {
 }
 
 TEST(vectors_of_16) {
+    target_need_lanes(16);
     all_numbers(16, false);
 }
 TEST(vectors_of_16_without_the_instruction) {
+    target_need_lanes(16);
     all_numbers(16, true);
 }
 TEST(vectors_of_8) {

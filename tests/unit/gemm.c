@@ -197,8 +197,7 @@ TEST(pairs_of_bf16_16) {
 }
 
 TEST(pairs_of_bf16_16_widened) {
-    target_of_lanes(16);
-    pairs_of_bf16(target_open("x86-64-v4"), TILES_NONE);
+    pairs_of_bf16(target_widening(), TILES_NONE);
 }
 
 TEST(pairs_of_bf16_tiled) {

@@ -5,13 +5,27 @@
 #include "codegen/emit.h"
 #include "codegen/jit.h"
 
-/* The target with this many lanes, or skips the test where the CPU has none. */
+/* The target with this many lanes. A CPU with fewer takes each vector in parts, so that the same
+ * functions are tested, if not the same instructions. */
 static inline Target *target_of_lanes(int vl) {
     Target *t = target_open(NULL);
-    if (t->lanes < vl || vl < 8) test_skip("the CPU has %d lanes, not %d", t->lanes, vl);
+    if (t->lanes < vl) t->lanes = vl;
     if (t->lanes == vl) return t;
     target_close(t);
     return target_open("x86-64-v3");
+}
+
+/* 16 lanes without the instructions for bf16. */
+static inline Target *target_widening(void) {
+    Target *t = target_of_lanes(16);
+    return strstr(t->features, "+avx512bf16") ? target_open("x86-64-v4") : t;
+}
+
+/* Skips the test where the CPU has fewer lanes. */
+static inline void target_need_lanes(int vl) {
+    Target *t = target_open(NULL);
+    if (t->lanes < vl) test_skip("the CPU has %d lanes, not %d", t->lanes, vl);
+    target_close(t);
 }
 
 static inline Emit *emit_for(Arena *mem, Target *t) {

@@ -42,8 +42,7 @@ enum { WIDENED = 17, PAIRED = 18 };
 
 static Target *target_of(int vl) {
     if (vl <= 16) return target_of_lanes(vl);
-    Target *t = target_of_lanes(16);
-    return vl == PAIRED ? t : target_open("x86-64-v4");
+    return vl == WIDENED ? target_widening() : target_of_lanes(16);
 }
 
 static Emit *emit_of(Arena *mem, Target *t, int vl) {
