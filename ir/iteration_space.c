@@ -187,10 +187,11 @@ static const char *check_results(const Space *s, const Op *op) {
     return NULL;
 }
 
-/* A reduction of `from` over `gone`; REDUCE_NONE: over anything else than can be done. */
-static ReduceKind reduction(const Space *s, const Op *op, uint32_t from, uint32_t gone) {
+/* A reduction of `from` over `gone`, with `left` left; REDUCE_NONE: over anything else than can
+ * be done. */
+static ReduceKind reduction(const Space *s, const Op *op, uint32_t from, uint32_t gone,
+                            uint32_t left) {
     uint32_t inner = space_inner_bit(s), full = space_full(s), outer = full & ~inner;
-    uint32_t left = space_value(s, op->out[0])->mask;
     if (gone == inner && outer && left == outer) return REDUCE_ROW;
     if (!(optab[op->kind].flags & F_LINEAR)) return REDUCE_NONE;
     if (outer && gone == outer && from == full) return REDUCE_COL;
@@ -207,7 +208,7 @@ static const char *classify(Space *s, int k) {
     uint32_t from = op->nin ? space_value(s, op->in[0])->mask : out->mask;
     uint32_t gone = optab[op->kind].flags & F_REDUCE ? from & ~out->mask : 0;
     if (!gone) return check_results(s, op);
-    s->reduce[k] = reduction(s, op, from, gone);
+    s->reduce[k] = reduction(s, op, from, gone, out->mask);
     if (s->reduce[k] == REDUCE_NONE)
         return "a reduction over only some of the rows' dimensions";
     out->at_end = s->reduce[k] != REDUCE_ROW;
@@ -291,12 +292,37 @@ static bool place_value(const Space *s, SpaceValue *sv, const int8_t *id,
     return true;
 }
 
+/* The phase of results, of which all are in fresh: that of the operands, or the next where the op
+ * is a reduction over rows. False: not one that can be done, or more is to be known. */
+static bool phase_results(const Space *s, const Op *op, SpaceValue *fresh, int n,
+                          int phase) {
+    uint32_t full = space_full(s), outer = full & ~space_inner_bit(s);
+    ReduceKind kind = REDUCE_NONE;
+    if (op_has(op, F_REDUCE)) {
+        uint32_t from = space_value(s, op->in[0])->mask, left = fresh[n - 1].mask;
+        if (from == left) return false;
+        kind = reduction(s, op, from, from & ~left, left);
+        if (kind == REDUCE_NONE) return false;
+    }
+    for (int i = 0; i < n; i++) {
+        SpaceValue *sv = &fresh[i];
+        if (!sv->made) continue;
+        sv->phase = phase + (kind == REDUCE_ROW);
+        sv->at_end = kind != REDUCE_NONE && kind != REDUCE_ROW;
+        if (kind == REDUCE_NONE && sv->mask != full && (sv->mask != outer || !outer))
+            return false;
+    }
+    return true;
+}
+
 bool space_extend(Space *s, const Op *op, const Dims *d) {
     int8_t where[MAX_DIMS];
     SpaceValue fresh[MAX_TERMS];
     int n = d->nin + d->nout, nfresh = 0, phase = 0;
+    bool reduces = op_has(op, F_REDUCE);
     memset(where, NOWHERE, sizeof where);
-    if (op_has(op, F_REDUCE) || s->nvalues + n > s->values_cap || lone_dims(d))
+    if (s->nvalues + n > s->values_cap || (!reduces && lone_dims(d))) return false;
+    if (reduces && (op->nin != 1 || op->nout != 1 || !space_value(s, op->in[0])))
         return false;
     for (int i = 0; i < op->nin; i++) {
         const SpaceValue *in = space_value(s, op->in[i]);
@@ -304,16 +330,15 @@ bool space_extend(Space *s, const Op *op, const Dims *d) {
         if (in->table || in->at_end || !find_dims(in, d->term[i], where)) return false;
         phase = MAX(phase, in->phase);
     }
-    uint32_t full = space_full(s), outer = full & ~space_inner_bit(s);
     for (int i = 0; i < n; i++) {
         bool made = i >= op->nin;
         Value *v = made ? op->out[i - op->nin] : op->in[i];
         if (space_value(s, v)) continue;
         SpaceValue *sv = &fresh[nfresh++];
-        *sv = (SpaceValue){.v = v, .made = made, .phase = made ? phase : 0};
+        *sv = (SpaceValue){.v = v, .made = made};
         if (!place_value(s, sv, d->term[i], where)) return false;
-        if (made && sv->mask != full && (sv->mask != outer || !outer)) return false;
     }
+    if (!phase_results(s, op, fresh, nfresh, phase)) return false;
     for (int i = 0; i < nfresh; i++) {
         int *slot = slot_of(s, fresh[i].v);
         if (*slot) continue; /* an operand twice */

@@ -25,17 +25,31 @@ static bool joins(const MatmulAxis *a, const MatmulAxis *b) {
     return true;
 }
 
-/* The axes with the letters `in` (a set of IN_*), in the order of term `by`. */
-static int collect(const Dims *d, int in, int by, MatmulAxis *axis) {
+/* Of both factors and the result: strides by dimension, and who has it (a set of IN_*). */
+typedef struct Factors {
     int64_t stride[3][MAX_DIMS];
-    int term[3] = {0, 1, d->nin}, n = 0;
-    for (int t = 0; t < 3; t++) matmul_strides(d, term[t], stride[t]);
+    uint8_t in[MAX_DIMS];
+} Factors;
+
+static void factors_of(const Dims *d, Factors *f) {
+    const int term[3] = {0, 1, d->nin};
+    memset(f->in, 0, (size_t)d->n);
+    for (int t = 0; t < 3; t++) {
+        matmul_strides(d, term[t], f->stride[t]);
+        for (int k = 0; k < d->rank[term[t]]; k++)
+            f->in[d->term[term[t]][k]] |= (uint8_t)(1u << t);
+    }
+}
+
+/* The axes with the letters `in`, in the order of term `by`. */
+static int collect(const Dims *d, const Factors *f, int in, int by, MatmulAxis *axis) {
+    int n = 0;
     for (int k = 0; k < d->rank[by]; k++) {
-        int id = d->term[by][k], where = 0;
-        for (int t = 0; t < 3; t++) where |= (dims_mask(d, term[t]) >> id & 1) << t;
-        if (where != in || d->size[id] == 1) continue;
-        MatmulAxis a = {
-            d->size[id], {stride[0][id], stride[1][id], stride[2][id]}, 1u << id};
+        int id = d->term[by][k];
+        if (f->in[id] != in || d->size[id] == 1) continue;
+        MatmulAxis a = {d->size[id],
+                        {f->stride[0][id], f->stride[1][id], f->stride[2][id]},
+                        1u << id};
         if (n && joins(&axis[n - 1], &a)) {
             a.size *= axis[n - 1].size;
             a.ids |= axis[n - 1].ids;
@@ -112,10 +126,13 @@ static const char *take_addends(const Dims *d, Matmul *mm) {
 const char *matmul_of(const Dims *d, Matmul *mm) {
     MatmulAxis batch[MAX_RANK], rows[MAX_RANK], columns[MAX_RANK], summed[MAX_RANK];
     int c = d->nin;
+    Factors f;
     *mm = (Matmul){0};
-    int nbatch = collect(d, IN_A | IN_B | IN_C, c, batch);
-    int nk = collect(d, IN_A | IN_B, 0, summed);
-    int nm = collect(d, IN_A | IN_C, c, rows), nn = collect(d, IN_B | IN_C, c, columns);
+    factors_of(d, &f);
+    int nbatch = collect(d, &f, IN_A | IN_B | IN_C, c, batch);
+    int nk = collect(d, &f, IN_A | IN_B, 0, summed);
+    int nm = collect(d, &f, IN_A | IN_C, c, rows);
+    int nn = collect(d, &f, IN_B | IN_C, c, columns);
     if (nk > 1) return "the summed dimensions are not adjacent in both factors";
     if (nbatch + MAX(nm - 1, 0) + MAX(nn - 1, 0) > MATMUL_MAX_BATCH)
         return "too many dimensions";

@@ -48,9 +48,8 @@ const char *mesh_axes_text(Arena *mem, const Mesh *m, Axes axes) {
 
 int mesh_group_size(const Mesh *m, Axes axes) {
     int n = 1;
-    for (int a = 0; axes >> a && a < m->naxes; a++) {
-        if (axes >> a & 1) n *= m->axis[a].size;
-    }
+    for (unsigned left = axes & ((1u << m->naxes) - 1); left; left &= left - 1)
+        n *= m->axis[__builtin_ctz(left)].size;
     return n;
 }
 

@@ -161,11 +161,31 @@ static int rest_of(const Binding *b, const Term *t, const Type *ty, const char *
     return extra;
 }
 
+/* Binds a term that is "..." alone, as those of elementwise ops are; false: bind_term says why it
+ * does not fit. */
+static bool bind_rest(Binding *b, int slot, const Type *ty) {
+    Dims *d = b->d;
+    if (b->nrest < 0) {
+        if (d->n + ty->rank > MAX_DIMS) return false;
+        for (int j = 0; j < ty->rank; j++)
+            b->rest[j] = (int8_t)new_dim(d, '.', ty->dim[j], false);
+        b->nrest = ty->rank;
+    }
+    if (ty->rank != b->nrest) return false;
+    for (int j = 0; j < ty->rank; j++) {
+        if (d->size[b->rest[j]] != ty->dim[j]) return false;
+        d->term[slot][j] = b->rest[j];
+    }
+    d->rank[slot] = ty->rank;
+    return true;
+}
+
 /* Binds one term to a tensor's sizes. */
 static const char *bind_term(Binding *b, int slot, const Type *ty, const char *who,
                              int nth) {
     const Term *t = &b->r->term[slot];
     const char *why = NULL;
+    if (t->n == 1 && t->letter[0] == '.' && bind_rest(b, slot, ty)) return NULL;
     int extra = rest_of(b, t, ty, who, nth, &why), at = 0;
     if (why) return why;
     for (int k = 0; k < t->n; k++) {

@@ -31,7 +31,10 @@ typedef struct Search {
     int *slot;      /* by hash of a placement: state + 1; NULL: few states, no table */
     uint64_t slots; /* a power of two, more than max */
     bool full;      /* a placement found no room */
-    Axes axes;      /* that matter */
+    const Type *goal;
+    double goal_bytes; /* a rank's part of it */
+    double limit;      /* of the cost: what the cheapest way to the goal so far has */
+    Axes axes;         /* that matter */
 } Search;
 
 static Search search_new(Arena *mem, const Mesh *m, int max) {
@@ -60,10 +63,18 @@ static int find_state(const Search *s, const Type *ty, int **slot) {
     }
 }
 
+/* What is sent at least until the goal is reached, where a way to it is known: only gathering
+ * makes parts larger, and sends what they grow by. */
+static double bytes_to_come(const Search *s, const Type *ty) {
+    if (s->limit == INFINITY) return 0;
+    return MAX(0, s->goal_bytes - type_part_bytes(s->mesh, ty));
+}
+
 /* sent_bytes: by a rank; extra: what else speaks against the step, in bytes too. */
 static void reach(Search *s, int from, const State *step, double sent_bytes,
                   double extra) {
     double cost = s->state[from].cost + sent_bytes + extra;
+    if (cost + bytes_to_come(s, &step->ty) >= s->limit) return;
     int *slot = NULL, i = find_state(s, &step->ty, &slot);
     if (i == s->n && s->n == s->max) {
         s->full = true;
@@ -79,6 +90,12 @@ static void reach(Search *s, int from, const State *step, double sent_bytes,
     s->state[i].from = from;
     if (slot) *slot = i + 1;
     if (s->cost) s->cost[i] = cost;
+    if (s->goal && type_same_placement(&step->ty, s->goal)) s->limit = cost;
+}
+
+/* Do all steps from the state that send so many bytes cost more than a way that is known? */
+static bool too_dear(const Search *s, int at, double sent_bytes) {
+    return s->state[at].cost + sent_bytes >= s->limit;
 }
 
 static bool single(Axes a) {
@@ -114,8 +131,10 @@ static bool cut(const Search *s, Type *t, int d, Axes more) {
 }
 
 static void steps_of_sum(Search *s, int at, Axes set) {
+    const Type *ty = &s->state[at].ty;
+    double n = mesh_group_size(s->mesh, set), bytes = type_part_bytes(s->mesh, ty);
+    if (too_dear(s, at, (n - 1) / n * bytes)) return;
     State base = s->state[at];
-    double n = mesh_group_size(s->mesh, set), bytes = type_part_bytes(s->mesh, &base.ty);
     State step = base;
     step.axis = set;
     step.dim = step.to = -1;
@@ -132,8 +151,10 @@ static void steps_of_sum(Search *s, int at, Axes set) {
 }
 
 static void steps_of_split(Search *s, int at, Axes set, int d) {
+    const Type *ty = &s->state[at].ty;
+    double n = mesh_group_size(s->mesh, set), bytes = type_part_bytes(s->mesh, ty);
+    if (too_dear(s, at, (n - 1) / n * bytes)) return;
     State base = s->state[at];
-    double n = mesh_group_size(s->mesh, set), bytes = type_part_bytes(s->mesh, &base.ty);
     State step = base;
     bool legal;
     step.axis = set;
@@ -192,7 +213,8 @@ bool reshard_is_step(const Op *op) {
     const Mesh *m = &op->fn->mod->mesh;
     const Attr *how = op_attr(op, "how"), *axis = op_attr(op, "axis");
     const Type *goal = &op->out[0]->ty;
-    Search s = {.mesh = m, .state = state, .n = 1, .max = ARRAY_LEN(state)};
+    Search s = {
+        .mesh = m, .state = state, .n = 1, .max = ARRAY_LEN(state), .limit = INFINITY};
     Axes axes = 0;
     if (!how || !axis || !mesh_axes_parse(m, axis->s, &axes)) return false;
     if (!axes || axes & AXES_REVERSED) return false;
@@ -226,6 +248,9 @@ static int search(Search *s, const Type *start, const Type *goal) {
     memset(s->slot, 0, s->slots * sizeof *s->slot);
     s->n = 0;
     s->full = false;
+    s->goal = goal;
+    s->goal_bytes = type_part_bytes(s->mesh, goal);
+    s->limit = INFINITY;
     s->axes = all_axes(start) | all_axes(goal);
     find_state(s, start, &slot);
     s->state[s->n++] = (State){.ty = *start, .from = -1};
@@ -235,8 +260,10 @@ static int search(Search *s, const Type *start, const Type *goal) {
         int best = cheapest(s);
         if (s->cost[best] == INFINITY) return -1;
         if (type_same_placement(&s->state[best].ty, goal)) return best;
+        double cost = s->cost[best];
         s->cost[best] = INFINITY;
-        steps(s, best, goal->pending);
+        if (cost + bytes_to_come(s, &s->state[best].ty) < s->limit)
+            steps(s, best, goal->pending);
     }
 }
 
