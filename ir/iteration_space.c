@@ -2,6 +2,8 @@
  * dimension of the space (union-find); sizes of 1 do not count. */
 #include "ir/iteration_space.h"
 
+enum { GROWN_VALUES = 24 }; /* room for, so that most kernels grow from one op */
+
 typedef struct Ties {
     Arena *mem;
     Space *s;
@@ -43,7 +45,7 @@ static int value_index(Space *s, Value *v, bool made) {
 static void collect_values(Arena *mem, Space *s) {
     int max = 0;
     for (int k = 0; k < s->nops; k++) max += s->op[k]->nin + s->op[k]->nout;
-    s->values_cap = 2 * max;
+    s->values_cap = MAX(2 * max, GROWN_VALUES);
     s->value = NEW_ARRAY(mem, SpaceValue, (size_t)s->values_cap);
     for (s->slots = 4; s->slots < 2 * s->values_cap;) s->slots *= 2;
     s->slot = NEW_ARRAY(mem, int, (size_t)s->slots);

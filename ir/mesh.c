@@ -38,6 +38,8 @@ bool mesh_axes_parse(const Mesh *m, const char *names, Axes *axes) {
 }
 
 const char *mesh_axes_text(Arena *mem, const Mesh *m, Axes axes) {
+    if (axes && !(axes & (axes - 1)) && !(axes & AXES_REVERSED))
+        return m->axis[__builtin_ctz(axes)].name;
     Text t = text_new(mem);
     for (int k = 0; k < m->naxes; k++) {
         int a = axes & AXES_REVERSED ? m->naxes - 1 - k : k;

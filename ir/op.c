@@ -14,7 +14,7 @@ const char arg_spec[] = "role:s init:s? std:f? mean:f? decay:i? like:s? hf:s? "
 
 int op_kind(const char *name) {
     for (int k = 0; k < OP_COUNT; k++) {
-        if (!strcmp(optab[k].name, name)) return k;
+        if (text_equal(optab[k].name, name)) return k;
     }
     return -1;
 }
@@ -189,7 +189,7 @@ static const bool role_of_batch[ARG_ROLES] = {
 ArgRole arg_role(const Func *f, int i) {
     const char *name = arg_str(f, i, "role", NULL);
     for (int r = ARG_none + 1; name && r < ARG_ROLES; r++)
-        if (!strcmp(arg_role_name[r], name)) return (ArgRole)r;
+        if (text_equal(arg_role_name[r], name)) return (ArgRole)r;
     return ARG_none;
 }
 
@@ -244,7 +244,7 @@ Op *op_arrival(const Op *op) {
 
 Func *module_find(const Module *m, const char *name) {
     for (Func *f = m->first; f; f = f->next) {
-        if (!strcmp(f->name, name)) return f;
+        if (text_equal(f->name, name)) return f;
     }
     return NULL;
 }

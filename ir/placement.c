@@ -91,21 +91,25 @@ Over over_read(const Op *op) {
     return o;
 }
 
+static void write_axes(Text *t, const char *before, const Mesh *m, Axes axes) {
+    const char *text = mesh_axes_text(t->mem, m, axes);
+    text_add_bytes(t, before, strlen(before));
+    text_add_bytes(t, text, strlen(text));
+}
+
 void over_write(Op *op, const Over *o) {
     Arena *mem = op->fn->mod->mem;
     Text t = text_new(mem);
     for (int id = 0; id < o->d.n; id++) {
         if (!o->split[id] || over_leader(&o->d, id) != id) continue;
-        char letter[16];
-        snprintf(letter, sizeof letter, o->d.letter[id] == '.' ? "#%d" : "%c",
-                 o->d.letter[id] == '.' ? id : o->d.letter[id]);
-        text_add(&t, "%s%s:%s", t.n ? " " : "", letter,
-                 mesh_axes_text(mem, mesh_of(op), o->split[id]));
+        if (t.n) text_add_bytes(&t, " ", 1);
+        if (o->d.letter[id] == '.')
+            text_add(&t, "#%d", id);
+        else
+            text_add_bytes(&t, &o->d.letter[id], 1);
+        write_axes(&t, ":", mesh_of(op), o->split[id]);
     }
-    if (o->passes) {
-        text_add(&t, "%s+%s", t.n ? " " : "",
-                 mesh_axes_text(mem, mesh_of(op), o->passes));
-    }
+    if (o->passes) write_axes(&t, t.n ? " +" : "+", mesh_of(op), o->passes);
     over_drop(op); /* a copied op has that of the other */
     if (t.n) op_set_str(op, "over", t.s);
 }

@@ -46,13 +46,13 @@ const int n_key_defaults = ARRAY_LEN(key_defaults);
 
 int key_find(const char *path) {
     for (int i = 0; i < n_key_aliases; i++) {
-        if (!strcmp(key_aliases[i].path, path)) {
+        if (text_equal(key_aliases[i].path, path)) {
             path = key_aliases[i].target;
             break;
         }
     }
     for (int i = 0; i < N_KEYS; i++) {
-        if (!strcmp(key_table[i].path, path)) return i;
+        if (text_equal(key_table[i].path, path)) return i;
     }
     return -1;
 }

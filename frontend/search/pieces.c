@@ -141,6 +141,7 @@ typedef struct StageBytes {
     double parameters;       /* of parameters */
     double state, gradients; /* of weights and states; of gradients */
     double layers;           /* of the stage */
+    double extra;            /* that plans of such choices had beside */
 } StageBytes;
 
 static void add_state_bytes(const Search *s, const Choice *c, StageBytes *b) {
@@ -184,8 +185,7 @@ static double bytes_with(const Search *s, const Choice *c, const StageBytes *b, 
     double of_one = (layers - again) * p->kept + again * p->carried;
     double kept = in_flight(c, stage) * of_one * c->batch;
     double beside = c->micro > 1 ? b->gradients + kept : MAX(b->gradients, kept);
-    const Extra *extra = find_extra(s, c, 0);
-    return b->state + beside + (extra ? extra->bytes * c->batch : 0);
+    return b->state + beside + b->extra;
 }
 
 /* Fewest layers of each chunk of the stage that must be made again; -1: all are too few. */
@@ -320,12 +320,14 @@ static bool choice_times(Search *s, Choice *c) {
     bool fits = true;
     StageBytes before = {0};
     Replicas r = {0};
+    const Extra *extra = find_extra(s, c, 0);
     double step = 0;
     choice_layers(s, c, out->layers);
     c->bytes = c->remade = 0;
     out->message = message_between(s, c);
     for (int k = 0; k < c->pp; k++) {
         StageBytes b = stage_bytes(s, c, out->layers, k);
+        if (extra) b.extra = extra->bytes * c->batch;
         int again = given >= 0 ? (int)MIN(given, s->layers) : fewest_remade(s, c, &b, k);
         double bytes = bytes_with(s, c, &b, k, MAX(again, 0));
         if (bytes > search_room(s)) again = -1;

@@ -259,7 +259,7 @@ static OpSize size_of(Arena *mem, const OpSize *one, const OpSize *two, double b
     const double *x = (const double *)&one->n, *y = (const double *)&two->n;
     double *z = (double *)&s.n;
     for (size_t i = 0; i < sizeof s.n / sizeof *z; i++) z[i] = along(x[i], y[i], b);
-    s.element = NEW_ARRAY(mem, ElementCount, (size_t)s.nelements + 1);
+    if (s.nelements) s.element = NEW_ARRAY(mem, ElementCount, (size_t)s.nelements);
     for (int i = 0; i < s.nelements; i++) {
         s.element[i].op = one->element[i].op;
         s.element[i].count = along(one->element[i].count, two->element[i].count, b);

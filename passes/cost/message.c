@@ -145,7 +145,7 @@ GroupShape stages_shape(const Machine *m, const Mesh *mesh, int stages, int from
                         int to) {
     int ranks = mesh_ranks(mesh), host = ranks_of_host(m, ranks * stages);
     GroupShape g = {.members = 2, .on_host = 2, .host_ranks = host, .at_work = host};
-    for (int r = 0; r < ranks; r++) {
+    for (int r = 0; r < ranks && g.on_host == 2; r++) {
         int a = mesh_rank_at(mesh, stages, from, r),
             b = mesh_rank_at(mesh, stages, to, r);
         if (a / host != b / host) g.on_host = 1;
