@@ -252,9 +252,11 @@ typedef struct Seeds {
     const Strategy *s;
     Annotation *list;
     int n, cap;
-    const char *batch; /* axes of samples: "dp", "-" */
-    const char *seq;   /* axes of the sequence: "cp", "cp.up", "-" */
-    const char *heads; /* of heads inside attention */
+    const char *batch;  /* axes of samples: "dp", "-" */
+    const char *tokens; /* of the sequence, where data are: "cp", "cp.up", "-" */
+    const char *seq;    /* where activations are */
+    const char *ring;   /* where queries are inside attention: "cp", "-" */
+    const char *heads;  /* of heads there */
 } Seeds;
 
 static void add(Seeds *k, Annotation a) {
@@ -314,7 +316,7 @@ static void seed_data(Seeds *k, const Func *model) {
             bool tokens = role != ARG_data && rank == 2;
             Text t = text_new(k->mem);
             text_add(&t, "%s%s", k->batch, tokens ? "," : "");
-            if (tokens) text_add(&t, "%s", k->seq);
+            if (tokens) text_add(&t, "%s", k->tokens);
             for (int d = 1; d < rank && !tokens; d++) text_add(&t, ",-");
             derive(k, model->arg[i]->name, t.s,
                    k->s->context > 1 && tokens ? PC "context_parallel"
@@ -337,12 +339,31 @@ static void seed_values(Seeds *k) {
         derive(k, names[i], arena_printf(k->mem, "%s,%s,-", k->batch, seq), key, true);
     static const char *const inner[] = {"layer/q", "layer/k", "layer/v"};
     for (int i = 0; i < ARRAY_LEN(inner) && k->heads; i++)
-        derive(k, inner[i], arena_printf(k->mem, "dp,%s,tp,-", k->seq),
+        derive(k, inner[i], arena_printf(k->mem, "%s,%s,tp,-", k->batch, k->seq),
                PC "context_parallel_algo", true);
     if (k->heads)
         derive(k, "layer/o",
-               arena_printf(k->mem, "dp,%s,%s,-", k->s->ring > 1 ? "cp" : "-", k->heads),
+               arena_printf(k->mem, "%s,%s,%s,-", k->batch, k->ring, k->heads),
                PC "context_parallel_algo", true);
+}
+
+/* Each rank keeps the keys and values of the heads that it has in attention. */
+static void seed_caches(Seeds *k, const ModelSpec *spec) {
+    static const char *const names[] = {"layer/kcache", "layer/vcache"};
+    for (int i = 0; i < ARRAY_LEN(names) && k->heads && spec->kv_heads > 1; i++)
+        derive(k, names[i], arena_printf(k->mem, "%s,-,%s,-", k->batch, k->heads),
+               PC "context_parallel_algo", true);
+}
+
+/* Ranks of a replica that brings data of its own all have the same tokens. They split the work on
+ * them where there are enough, and caches are by heads. */
+static void split_tokens(Seeds *k, const Func *model, const char *axes) {
+    int tokens = func_arg_role(model, ARG_tokens);
+    bool enough = tokens >= 0 && k->s->ring == 1 &&
+                  model->arg[tokens]->ty.dim[1] % k->s->context == 0;
+    k->tokens = k->s->own_data ? "-" : axes;
+    k->seq = k->s->own_data && !enough ? "-" : axes;
+    k->ring = k->s->own_data || k->s->ring == 1 ? "-" : "cp";
 }
 
 static void gather(Seeds *k, const char *pattern, const char *placement,
@@ -357,8 +378,7 @@ static void seed_gathered(Seeds *k) {
     const char *whole = arena_printf(k->mem, "dp,%s,-", k->seq);
     if (k->s->sequence_parallel) gather(k, "layer/norm", whole, PC "sequence_parallel");
     if (!k->heads) return;
-    const char *ring = k->s->ring > 1 ? "cp" : "-";
-    const char *heads = arena_printf(k->mem, "dp,%s,%s,-", ring, k->heads);
+    const char *heads = arena_printf(k->mem, "dp,%s,%s,-", k->ring, k->heads);
     const char *tokens = arena_printf(k->mem, "dp,%s,tp,-", k->seq);
     for (int i = 0; i < ARRAY_LEN(inner); i++)
         gather(k, inner[i], heads, PC "context_parallel_algo");
@@ -414,7 +434,8 @@ static void apply_stages(const Strategy *s, Module *m, PassOptions *o) {
 }
 
 void strategy_apply(const Strategy *s, const ModelSpec *spec, Module *m, PassOptions *o) {
-    Seeds k = {.mem = m->mem, .s = s, .batch = s->own_data ? "-" : "dp", .seq = "-"};
+    Seeds k = {.mem = m->mem, .s = s, .batch = s->own_data ? "-" : "dp"};
+    k.tokens = k.seq = k.ring = "-";
     apply_stages(s, m, o);
     o->remake = s->remake;
     if (s->remake && s->remake_pos.line) {
@@ -430,12 +451,13 @@ void strategy_apply(const Strategy *s, const ModelSpec *spec, Module *m, PassOpt
     if (hybrid) add_axis(&m->mesh, "up", s->context / s->ring);
     add_axis(&m->mesh, "tp", s->tensor);
     mesh_set_order(&m->mesh, s->stages, &s->order);
-    if (s->context > 1) k.seq = hybrid ? "cp.up" : "cp";
+    if (s->context > 1) split_tokens(&k, model_entry(m), hybrid ? "cp.up" : "cp");
     if (s->context > s->ring) k.heads = hybrid ? "tp.up" : "tp.cp";
     seed_data(&k, model_entry(m));
     if (spec) {
         seed_parameters(&k, spec);
         seed_values(&k);
+        seed_caches(&k, spec);
         if (s->names_gathered) seed_gathered(&k);
     }
     seed_user(&k);

@@ -70,16 +70,11 @@ static void check_ranks(Arena *mem, const Config *cfg, const Strategy *s) {
                   arena_printf(mem,
                                "stator launch -n %lld predict ..., or another strategy",
                                (long long)ranks),
-                  "dp %lld x tp %lld x pp %lld is %lld ranks, but %d process%s",
-                  (long long)s->data, (long long)s->tensor, (long long)s->stages,
+                  "%s is %lld ranks, but %d process%s", predict_strategy_text(mem, s),
                   (long long)ranks, comm_size(), comm_size() == 1 ? " runs" : "es run");
 }
 
 static void check_supported(const Config *cfg, const Strategy *s) {
-    if (s->context > 1)
-        config_refuse(cfg, PC "context_parallel", NULL, "--tp N, --dp N or --pp N",
-                      "prediction does not split sequences, whose tokens come one at a "
-                      "time");
     if (s->zero_level == 1 || s->zero_level == 2)
         config_refuse(cfg, ZERO "optimizer_level", PC "optimizer_shard",
                       "optimizer_level level3, which splits the weights, or leave "
@@ -92,6 +87,8 @@ Strategy predict_strategy(Arena *mem, const Options *o, const ModelSpec *spec) {
     int said = cfg->n_notes;
     choose(cfg, spec);
     if (comm_size() > 1) strategy_replicate(cfg, comm_size(), "processes run");
+    cfg->parallel_config_context_parallel_algo =
+        CP_ULYSSES; /* caches stay where they are */
     Strategy s = strategy_of_config(cfg);
     for (int i = said; i < cfg->n_notes && comm_rank() == 0; i++)
         fprintf(stderr, "note: %s\n", cfg->notes[i]);
@@ -99,7 +96,7 @@ Strategy predict_strategy(Arena *mem, const Options *o, const ModelSpec *spec) {
     s.overlap = OVERLAP_OFF;
     check_supported(cfg, &s);
     check_ranks(mem, cfg, &s);
-    ModelShape shape = {.batch = s.data, .seq = 1};
+    ModelShape shape = {.batch = s.data, .seq = s.context};
     strategy_check(cfg, &s, spec, shape);
     return s;
 }
@@ -108,7 +105,8 @@ const char *predict_strategy_text(Arena *mem, const Strategy *s) {
     const struct {
         const char *name;
         int64_t n;
-    } degree[] = {{"dp", s->data}, {"tp", s->tensor}, {"pp", s->stages}};
+    } degree[] = {
+        {"dp", s->data}, {"cp", s->context}, {"tp", s->tensor}, {"pp", s->stages}};
     Text t = text_new(mem);
     for (int i = 0; i < ARRAY_LEN(degree); i++)
         if (degree[i].n > 1)

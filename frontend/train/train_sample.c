@@ -117,14 +117,10 @@ static void read_texts(const Train *t, Samples *s) {
 /* ---- the program ---- */
 
 static void refuse_what_has_no_texts(const Train *t) {
-    const char *why = !t->job.has_spec ? "model.file gives a module of its own"
-                      : t->job.strategy.context > 1
-                          ? "prediction does not split sequences (context_parallel)"
-                          : NULL;
-    if (why)
-        config_refuse(t->job.cfg, "runner_config.sample_every", NULL,
-                      "--runner_config.sample_every 0", "%s, so no text can be made",
-                      why);
+    if (t->job.has_spec) return;
+    config_refuse(t->job.cfg, "runner_config.sample_every", NULL,
+                  "--runner_config.sample_every 0",
+                  "model.file gives a module of its own, so no text can be made");
 }
 
 /* The same placements as in training, so that the weights are where that has them. */

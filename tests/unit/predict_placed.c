@@ -136,8 +136,9 @@ static int64_t predict_logits(const char *name, int64_t window, Strategy s,
     for (int i = 0; i < PROMPT + STEPS; i++)
         token[i] = (int32_t)((i * 37 + 11) % spec.vocab);
     s.own_data = true;
-    s.zero_axes = "dp";
-    s.ring = s.context = 1;
+    s.zero_axes = "dp.cp";
+    s.context = MAX(s.context, 1);
+    s.ring = MAX(s.ring, 1);
     Whole w = load_whole(mem, &spec, dir);
     Ranks prompt = open_ranks(mem, &spec, &w, &s, ROWS);
     Ranks one = open_ranks(mem, &spec, &w, &s, 1), *r = &prompt;
@@ -212,12 +213,31 @@ TEST(stages) {
                 (Strategy){.data = 2, .tensor = 2, .stages = 4, .zero_level = 3}, 8);
 }
 
+/* Heads of caches are split, and tokens where there are enough; a ring has whole caches. ROWS is no
+ * multiple of 3. */
+TEST(context_parallel) {
+    expect_same("gpt2_tiny", (Strategy){.data = 1, .tensor = 1, .context = 2}, 2);
+    expect_same("gpt2_tiny", (Strategy){.data = 1, .tensor = 2, .context = 2}, 4);
+    expect_same("gpt2_tiny",
+                (Strategy){.data = 2, .tensor = 1, .context = 4, .zero_level = 3}, 4);
+    expect_same("gpt2_untied",
+                (Strategy){.data = 1, .tensor = 1, .context = 3, .stages = 2}, 6);
+    expect_same("llama_tiny",
+                (Strategy){.data = 1, .tensor = 1, .context = 2, .stages = 2}, 4);
+    expect_same("llama_tied_mqa", (Strategy){.data = 1, .tensor = 1, .context = 2}, 1);
+    expect_same("gpt2_tiny", (Strategy){.data = 1, .tensor = 1, .context = 2, .ring = 2},
+                1);
+    expect_same("gpt2_tiny", (Strategy){.data = 1, .tensor = 1, .context = 4, .ring = 2},
+                2);
+}
+
 /* Caches are rings of a window's keys, which the prompt has more of. */
 TEST(rings) {
     const Strategy s[] = {{.data = 1, .tensor = 2},
                           {.data = 1, .tensor = 2, .stages = 2},
-                          {.data = 2, .tensor = 1, .zero_level = 3}};
-    const int64_t share[] = {2, 4, 1};
+                          {.data = 2, .tensor = 1, .zero_level = 3},
+                          {.data = 1, .tensor = 1, .context = 2}};
+    const int64_t share[] = {2, 4, 1, 2};
     _Static_assert(PROMPT > 3 && CACHE % 2 == 0, "a prompt longer than the window");
     for (int i = 0; i < ARRAY_LEN(s); i++)
         EXPECT_INT(expect_same_of("llama_tiny", 2, s[i], share[i]) * (CACHE / 2),

@@ -105,9 +105,17 @@ static void expect_texts(const char *all, const Json *const *want, int n,
     }
 }
 
+#define CP "--parallel_config.context_parallel "
+
 static const char *const strategies[] = {
-    "--tp 2 --dp 2", "--tp 2 --pp 2 --parallel_config.vocab_emb_dp False", "--pp 4",
-    "--dp 2 --tp 2 " ZERO_LEVEL(3), "--dp 2 --pp 2"};
+    "--tp 2 --dp 2",
+    "--tp 2 --pp 2 --parallel_config.vocab_emb_dp False",
+    CP "2 --dp 2",
+    "--pp 4",
+    "--dp 2 --tp 2 " ZERO_LEVEL(3),
+    "--dp 2 --pp 2",
+    CP "2 --pp 2 " ZERO_LEVEL(3)};
+enum { SOME = 3 };
 
 /* Three prompts, of lengths of their own, so that replicas have one more and one less. What
  * each gives alone is what all must give as batches. */
@@ -135,23 +143,25 @@ static void same_texts(const char *run, const char *first, int some) {
 
 /* Without a word four ranks share the heads. */
 TEST_LIMIT(gpt2_trained_on_one_rank, 120) {
-    same_texts(trained("GPT2Config", "", 1, ""), "", test_long() ? 5 : 2);
+    same_texts(trained("GPT2Config", "", 1, ""), "",
+               test_long() ? ARRAY_LEN(strategies) : SOME);
 }
 
 TEST_LIMIT(gpt2_trained_with_zero, 120) {
-    same_texts(trained("GPT2Config", "", 2, ZERO_LEVEL(1)), "", test_long() ? 5 : 1);
+    same_texts(trained("GPT2Config", "", 2, ZERO_LEVEL(1)), "",
+               test_long() ? ARRAY_LEN(strategies) : 1);
 }
 
 #define GROUPED "    n_kv_heads: 2\n"
 
 TEST_LIMIT(llama_trained_on_one_rank, 120) {
     same_texts(trained("LlamaConfig", GROUPED, 1, ""), strategies[0],
-               test_long() ? 5 : 2);
+               test_long() ? ARRAY_LEN(strategies) : SOME);
 }
 
 TEST_LIMIT(llama_trained_with_zero, 120) {
-    same_texts(trained("LlamaConfig", GROUPED, 2, ZERO_LEVEL(1)), strategies[3],
-               test_long() ? 5 : 0);
+    same_texts(trained("LlamaConfig", GROUPED, 2, ZERO_LEVEL(1)), strategies[4],
+               test_long() ? ARRAY_LEN(strategies) : 0);
 }
 
 /* Sampled texts follow from the seed and the sample alone, and come in their order, each
@@ -178,7 +188,7 @@ TEST_LIMIT(sliding_texts, 120) {
     int n = texts(printed_by(1, arena_printf(mem(), "%s --batch 1", words)), want);
     EXPECT_INT(n, 2);
     static const char *const how[] = {"--dp 2", "--dp 2 " ZERO_LEVEL(3), "--tp 2",
-                                      "--pp 2"};
+                                      "--pp 2", CP "2"};
     for (int i = 0; i < ARRAY_LEN(how); i++) {
         test_at("%s", how[i]);
         expect_texts(printed_by(2, arena_printf(mem(), "%s %s", words, how[i])), want, n,
@@ -200,8 +210,10 @@ TEST_LIMIT(what_does_not_fit, 120) {
             "such as --tp 2 --dp 2 (replicas, for several prompts) or --tp 2 --pp 2");
     refused(4, arena_printf(mem(), "%s--tp 4", llama),
             "model_parallel cuts the heads of keys and values: 2 is not a multiple of 4");
-    refused(2, arena_printf(mem(), "%s--parallel_config.context_parallel 2", llama),
-            "prediction does not split sequences");
+    refused(
+        4, arena_printf(mem(), "%s--parallel_config.context_parallel 4", llama),
+        "all-to-all exchanges parts of the sequence against heads of keys and values: "
+        "2 is not a multiple of 4");
     refused(2, arena_printf(mem(), "%s--dp 2 " ZERO_LEVEL(1), llama),
             "optimizer_level level3, which splits the weights");
     refused(2, arena_printf(mem(), "%s--tp 2 --dp 2", llama),

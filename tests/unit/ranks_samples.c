@@ -112,11 +112,16 @@ static const char *const strategies[] = {
     "--parallel_config.data_parallel 4 " ZERO_LEVEL(3),
     "--parallel_config.model_parallel 2 --parallel_config.data_parallel 2 "
     "--parallel_config.sequence_parallel True " ZERO_LEVEL(2),
-    "--parallel_config.pipeline_stage 4 "};
+    "--parallel_config.pipeline_stage 4 ",
+    "--parallel_config.context_parallel 4 ",
+    "--parallel_config.context_parallel 2 --parallel_config.data_parallel 2 "
+    "--parallel_config.context_parallel_algo megatron_cp_algo " ZERO_LEVEL(3),
+    "--parallel_config.context_parallel 4 --parallel_config.ulysses_degree_in_cp 2 "
+    "--parallel_config.context_parallel_algo hybrid_cp_algo " ZERO_LEVEL(1)};
 
 TEST_LIMIT(texts_under_strategies, 240) {
-    int n = test_long() ? ARRAY_LEN(strategies) : 3;
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < ARRAY_LEN(strategies); i++) {
+        if (!test_long() && i >= 3 && i < 7) continue;
         const char *run = in_temp(arena_printf(mem(), "run%d", i));
         test_at("%s", strategies[i]);
         ranks_run(4, config(), run, arena_printf(mem(), SAMPLES "%s", strategies[i]));
@@ -125,10 +130,6 @@ TEST_LIMIT(texts_under_strategies, 240) {
 }
 
 TEST_LIMIT(what_has_no_texts, 120) {
-    ranks_end(ranks_start(2, config(), in_temp("cp"),
-                          SAMPLES "--parallel_config.context_parallel 2"),
-              EXIT_CONFIG, "context parallel");
-    SAID_EXPECT("prediction does not split sequences");
     ranks_end(ranks_start(1, config(), in_temp("long"),
                           "--sample_every 10 --sample_tokens 24 --sample_prompts "
                           "[one_and_one_and_one_and_one_and_one_and_one_and_one_and_one_"
