@@ -62,7 +62,7 @@ static const char to_sink[] =
 static const char from_sink[] =
     "simplify,bucket,expand,simplify,epilogue,arrange,fuse,overlap";
 
-static Module *probe_module(Arena *mem, Config *cfg) {
+static Module *probe_module(Arena *mem, Config *cfg, const Machine *machine) {
     Job *j = NEW(mem, Job);
     PassOptions o;
     *j = (Job){.mem = mem, .cfg = cfg, .strategy = strategy_of_config(cfg)};
@@ -71,6 +71,7 @@ static Module *probe_module(Arena *mem, Config *cfg) {
     j->strategy.bucket_bytes = strategy_bucket_bytes(&j->strategy, job_spec(j));
     j->strategy.gradient_groups = 0;
     o = strategy_pass_options(cfg);
+    o.machine = machine;
     o.unverified = true;
     Module *m = job_build_step(j, &o);
     strategy_apply(&j->strategy, job_spec(j), m, &o);
@@ -222,7 +223,8 @@ static int64_t marking_prime(const ModelSpec *spec, int64_t seq, ProbeKey key) {
     return 0;
 }
 
-Probe probe_make(Arena *mem, const Job *base, ProbeKey key, const ProbeUpdate *update) {
+Probe probe_make(Arena *mem, const Job *base, const Machine *machine, ProbeKey key,
+                 const ProbeUpdate *update) {
     Probe p = {.key = key, .update = update};
     Arena *own = arena_new();
     int64_t prime = marking_prime(&base->spec, base->seq, key);
@@ -232,7 +234,7 @@ Probe probe_make(Arena *mem, const Job *base, ProbeKey key, const ProbeUpdate *u
     if (!prime) {
         p.refused = "sizes of the model are multiples of all small primes";
     } else if (CATCH(caught)) {
-        Module *m = probe_module(own, &c);
+        Module *m = probe_module(own, &c, machine);
         SizeScale one = {prime, 1}, two = {prime, 2};
         p.size[0] = func_sizes(mem, m, &one);
         p.size[1] = func_sizes(mem, m, &two);

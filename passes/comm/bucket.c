@@ -88,7 +88,7 @@ typedef struct Bucket {
 
 /* How much of sending them is hidden behind the work between ready and use. */
 static double hidden(const Cost *c, double work, int n, const Op *const *op) {
-    return MIN(work, cost_to_send(c, n, op));
+    return c->m->hidden * MIN(work, cost_to_send(c, n, op));
 }
 
 /* Seconds that one message instead of two saves: a start at least, also where two small ones

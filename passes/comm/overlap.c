@@ -8,6 +8,7 @@
  * to the bit. */
 #include "passes/comm/cost.h"
 #include "passes/passes.h"
+#include <math.h>
 
 typedef struct Overlap {
     Arena *mem;
@@ -16,14 +17,39 @@ typedef struct Overlap {
     bool always; /* whether it pays or not */
 } Overlap;
 
-/* Collectives that are waited for at once go first. */
-static Op *behind_urgent(const Overlap *o, const Op *op, const Window *w) {
-    Op *after = w->ready;
-    for (;;) {
-        Op *at = after ? after->next : o->f->first;
-        bool idle = at && (optab[at->kind].flags & (F_COMM | F_VIEW));
-        if (!idle || at == w->use || at == op || op_int(at, "late", 0)) return after;
-        after = at;
+static double seconds_of(const Overlap *o, const Op *op) {
+    return cost_to_send(o->known, 1, &op);
+}
+
+/* Has a collective too little work to be hidden behind? */
+static bool is_urgent(const Overlap *o, const Op *op, const Window *w) {
+    return w->work <= (o->always ? 0 : seconds_of(o, op) / 4);
+}
+
+/* Will the op, in the window of another, be waited for at once? Messages go one after the other,
+ * so one that starts before it delays it. */
+static bool waits_at_once(const Overlap *o, const Op *at) {
+    if (!op_has(at, F_COMM) || op_int(at, "late", 0)) return false;
+    Window w = window_of(o->known, at);
+    return is_urgent(o, at, &w);
+}
+
+/* The first op after which least of it is exposed (NULL: the start of the function): that is what
+ * the work up to the next urgent collective, or else to its use, does not hide. */
+static Op *least_exposed(const Overlap *o, const Op *op, const Window *w) {
+    double seconds = seconds_of(o, op), least = INFINITY, work = 0;
+    Op *best = w->ready, *from = w->ready;
+    for (Op *at = from ? from->next : o->f->first;; at = at->next) {
+        bool end = !at || at == w->use;
+        if (!end && (at == op || window_moves(w, op, at))) continue;
+        if (end || waits_at_once(o, at)) {
+            double exposed = MAX(0, seconds - work);
+            if (exposed < least) least = exposed, best = from;
+            from = at;
+            work = 0;
+        }
+        if (end) return best;
+        work += cost_of(o->known, at);
     }
 }
 
@@ -31,16 +57,17 @@ static Op *behind_urgent(const Overlap *o, const Op *op, const Window *w) {
  * than it takes starts as early as it can; else as late as hides it. */
 static Op *start_after(const Overlap *o, const Op *op, const Window *w) {
     int64_t in = 0, out = 0;
-    double enough = 2 * cost_to_send(o->known, 1, &op), work = 0;
+    double enough = 2 * seconds_of(o, op), work = 0;
     for (int i = 0; i < op->nin; i++) in += type_bytes(&op->in[i]->ty);
     for (int i = 0; i < op->nout; i++) out += type_bytes(&op->out[i]->ty);
-    if (out <= in) return w->ready;
+    if (out <= in) return least_exposed(o, op, w);
     for (Op *at = w->use ? w->use->prev : o->f->last; at != w->ready; at = at->prev) {
         if (window_moves(w, op, at)) continue;
+        if (2 * work >= enough && waits_at_once(o, at)) return at;
         work += cost_of(o->known, at);
         if (work >= enough) return at->prev;
     }
-    return behind_urgent(o, op, w);
+    return least_exposed(o, op, w);
 }
 
 static void move_behind(Func *f, Op *op, Op *after) {
@@ -111,13 +138,12 @@ static void hoist_operands(Overlap *o, const Op *op) {
 static void visit(Overlap *o, Op *op) {
     func_number(o->f);
     Window w = window_of(o->known, op);
-    if (w.work < cost_to_send(o->known, 1, (const Op *const *)&op)) {
+    if (w.work < seconds_of(o, op)) {
         hoist_operands(o, op);
         func_number(o->f);
         w = window_of(o->known, op);
     }
-    double worth = o->always ? 0 : cost_to_send(o->known, 1, (const Op *const *)&op) / 4;
-    if (w.work <= worth) return;
+    if (is_urgent(o, op, &w)) return;
     move_behind(o->f, op, start_after(o, op, &w));
     add_arrival(o, op, &w);
     op_set_int(op, "late", 1);
