@@ -339,7 +339,7 @@ TEST_LIMIT(some_8, 300) {
 
 /* In the short form a part, which has every size with every kind of mask. */
 static void most(int vl, Way way) {
-    every(test_long() ? 1 : 4, vl, way);
+    every(test_long() ? 1 : 4 * target_case_step(vl), vl, way);
 }
 
 TEST_LABEL_OF(all_16, SLOW);

@@ -15,6 +15,15 @@ static inline Target *target_of_lanes(int vl) {
     return target_open("x86-64-v3");
 }
 
+/* Of many cases each so-manieth is enough: where a vector is taken in parts, compiling them takes
+ * several times as long. */
+static inline int target_case_step(int vl) {
+    Target *t = target_open(NULL);
+    int step = t->lanes < vl ? 7 : 1;
+    target_close(t);
+    return step;
+}
+
 /* 16 lanes without the instructions for bf16. */
 static inline Target *target_widening(void) {
     Target *t = target_of_lanes(16);
