@@ -53,8 +53,9 @@ const Dims *space_dims(Arena *mem, const Op *op);
 const char *space_analyze(Arena *mem, Op **op, const Dims *const *dims, int nops,
                           Space *s);
 /* Adds one more op behind the others, if that is quickly seen to leave the space as it is but for
- * its values: an elementwise op on some of the dimensions, or a reduction. False: space_analyze says whether it
- * fits. Only values and their groups are kept: ops, reductions and blocks are not. */
+ * its values: an elementwise op on some of the dimensions, or a reduction. False: space_analyze
+ * says whether it fits. Only values and their groups are kept: ops, reductions and blocks are
+ * not. */
 bool space_extend(Space *s, const Op *op, const Dims *d);
 /* The same for a kernel function; fails with EXIT_CONFIG when it is none. */
 Space space_of(Arena *mem, const Func *kernel);

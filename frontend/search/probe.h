@@ -57,9 +57,9 @@ bool probe_same_update(const ProbeKey *a, const ProbeKey *b);
  * of schedules, optimizer shards, recomputation or tiles, no dumps, no notes. */
 Config one_stage_config(const Config *cfg);
 
-/* Makes it of the model of a job, by passes that reckon with the machine. A configuration that cannot be split so is no failure. update:
- * that of another probe with the same one, so that the program goes without (half of its ops);
- * NULL: it is read off this program. */
+/* Makes it of the model of a job, by passes that reckon with the machine. A configuration that
+ * cannot be split so is no failure. update: that of another probe with the same one, so that the
+ * program goes without (half of its ops); NULL: it is read off this program. */
 Probe probe_make(Arena *mem, const Job *base, const Machine *machine, ProbeKey key,
                  const ProbeUpdate *update);
 

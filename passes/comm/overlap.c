@@ -41,7 +41,7 @@ static Op *least_exposed(const Overlap *o, const Op *op, const Window *w) {
     Op *best = w->ready, *from = w->ready;
     for (Op *at = from ? from->next : o->f->first;; at = at->next) {
         bool end = !at || at == w->use;
-        if (!end && (at == op || window_moves(w, op, at))) continue;
+        if (!end && window_moves(w, op, at)) continue;
         if (end || waits_at_once(o, at)) {
             double exposed = MAX(0, seconds - work);
             if (exposed < least) least = exposed, best = from;
