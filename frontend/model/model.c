@@ -99,7 +99,7 @@ static Value *cast(Make *k, Value *x, DType to, const char *name) {
 static Value *cache_write(Make *k, Value **cache, Value *x, const char *name) {
     int kind = k->taken ? OP_cache_write_each : OP_cache_write;
     DType dt = x->ty.dt;
-    x = cast(k, x, (*cache)->ty.dt, name);
+    x = cast(k, x, (*cache)->ty.dt, "cached");
     *cache = build1(named(k, name), kind, NULL, *cache, x, k->offset, k->taken, NULL);
     bool begins = k->shape.ring && k->shape.seq > 1;
     return cast(k, begins ? x : *cache, dt, name);
