@@ -10,6 +10,7 @@
 #include "runtime/run/op_report.h"
 #include "runtime/run/trace.h"
 #include <errno.h>
+#include <math.h>
 #include <unistd.h>
 
 /* Ops that a rank records at most, unless one step has more: 25 MB, some 200 MB of trace. */
@@ -19,37 +20,47 @@ enum { OPS_MOST = 1 << 20, SAID_OPS = 10 };
 
 enum { CLOCK_ROUNDS = 32 };
 
-/* On rank 0: how far the clock of another rank is ahead, by the fastest of some questions with
- * an answer each, half of whose way it is not known better. No difference is seen by that within
- * a host: then there is none. */
-static double ask_clock(int rank) {
-    double best = 1e30, ahead = 0, theirs;
-    for (int i = 0; i < CLOCK_ROUNDS; i++) {
+/* What rank 0 knows of another clock: how far it is ahead, and how far that may be off. */
+typedef struct ClockAhead {
+    double seconds, off_seconds;
+    bool last; /* of the messages: nothing more is asked */
+} ClockAhead;
+
+/* The other clock was read between question and answer, so each of them bounds the difference
+ * from both sides. Where ranks share cores a message may wait for one, so questions go on until
+ * the bounds are near or it has taken long. Within a host there is no difference: then that is
+ * within the bounds, and is the answer. */
+static ClockAhead ask_clock(int rank) {
+    const double near_seconds = 10e-6, long_seconds = MIN(0.2, 4.0 / comm_size());
+    double start = clock_seconds(), least = -INFINITY, most = INFINITY, theirs;
+    for (int i = 0;; i++) {
+        ClockAhead question = {0};
         double asked = clock_seconds();
-        comm_send_bytes(rank, &asked, sizeof asked);
+        if (i >= CLOCK_ROUNDS &&
+            (most - least < near_seconds || asked - start > long_seconds))
+            break;
+        comm_send_bytes(rank, &question, sizeof question);
         comm_receive_bytes(rank, &theirs, sizeof theirs);
-        double took = clock_seconds() - asked;
-        if (took >= best) continue;
-        best = took;
-        ahead = theirs - (asked + took / 2);
+        least = fmax(least, theirs - clock_seconds());
+        most = fmin(most, theirs - asked);
     }
-    return -best / 2 <= ahead && ahead <= best / 2 ? 0 : ahead;
+    double ahead = least <= 0 && 0 <= most ? 0 : (least + most) / 2;
+    return (ClockAhead){ahead, fmax(most - ahead, ahead - least), .last = true};
 }
 
-static double clock_ahead(void) {
-    double ahead = 0;
+static ClockAhead clock_ahead(void) {
+    ClockAhead answer = {0};
     for (int k = 1; comm_rank() == 0 && k < comm_size(); k++) {
-        double theirs = ask_clock(k);
+        ClockAhead theirs = ask_clock(k);
         comm_send_bytes(k, &theirs, sizeof theirs);
     }
-    if (comm_rank() == 0) return 0;
-    for (int i = 0; i < CLOCK_ROUNDS; i++) {
-        comm_receive_bytes(0, &ahead, sizeof ahead);
-        ahead = clock_seconds();
-        comm_send_bytes(0, &ahead, sizeof ahead);
+    if (comm_rank() == 0) return answer;
+    for (;;) {
+        comm_receive_bytes(0, &answer, sizeof answer);
+        if (answer.last) return answer;
+        double now = clock_seconds();
+        comm_send_bytes(0, &now, sizeof now);
     }
-    comm_receive_bytes(0, &ahead, sizeof ahead);
-    return ahead;
 }
 
 /* Of a step, on each thread. */
@@ -117,7 +128,9 @@ void profile_start(Train *t) {
     r->peak_bytes = bench_memory_bandwidth(t->threads);
     comm_barrier();
     r->bound_seconds = bound_of_step(t, r->peak_bytes);
-    r->ahead_seconds = clock_ahead();
+    ClockAhead clock = clock_ahead();
+    r->ahead_seconds = clock.seconds;
+    r->clock_off_seconds = clock.off_seconds;
     t->record = r;
 }
 
@@ -180,7 +193,8 @@ static void put_own(const Train *t, double zero, Sink *sink) {
                    .pid = (int)getpid(),
                    .host = comm_host(),
                    .op = r->op,
-                   .zero = zero + r->ahead_seconds};
+                   .zero = zero + r->ahead_seconds,
+                   .zero_off = r->clock_off_seconds};
     Arena *mem = arena_new();
     Text piece = text_new(mem);
     bool first = true;

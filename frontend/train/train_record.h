@@ -17,9 +17,10 @@ typedef struct Record {
     int nops;
     int64_t first, last, done; /* done: the last step recorded */
     RecordLog log[LOG_THREADS];
-    double ahead_seconds; /* of this rank's clock_seconds against rank 0's */
-    double peak_bytes;    /* a second, from and to memory; 0: not known */
-    double bound_seconds; /* of this rank's step, at its peaks; 0: not known */
+    double ahead_seconds;     /* of this rank's clock_seconds against rank 0's */
+    double clock_off_seconds; /* as far as that may be wrong */
+    double peak_bytes;        /* a second, from and to memory; 0: not known */
+    double bound_seconds;     /* of this rank's step, at its peaks; 0: not known */
 } Record;
 
 /* A line about a file of the run folder that has been written, or not (an errno value). */

@@ -27,8 +27,8 @@ void trace_add_rank(Text *out, const Trace *t) {
     if (t->pid)
         text_add(out,
                  ",\n{\"ph\":\"M\",\"pid\":%d,\"tid\":0,\"name\":\"process_labels\","
-                 "\"args\":{\"labels\":\"pid %d\"}}",
-                 t->rank, t->pid);
+                 "\"args\":{\"labels\":\"pid %d, clock within %.1f us\"}}",
+                 t->rank, t->pid, 1e6 * t->zero_off);
     add_name(out, t, "thread_name", LOG_COMPUTE, "steps");
     add_name(out, t, "thread_name", LOG_BESIDE, "communication beside them");
 }

@@ -10,6 +10,7 @@ typedef struct Trace {
     const char *host;
     const OpRow *op; /* by number */
     double zero;     /* clock_seconds of this rank that is 0 in the trace */
+    double zero_off; /* seconds, as far as that may be wrong against other ranks */
 } Trace;
 
 /* A file is `trace_head`, events of any ranks, `trace_tail`. Each event begins with the comma

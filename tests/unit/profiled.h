@@ -62,6 +62,20 @@ static int profiled_remove_maps(const char *run) {
     return maps;
 }
 
+/* Microseconds that the clock of a rank may be off, as a trace says. */
+static double profiled_clock_off(const char *run, int rank) {
+    const char *path = path_join(mem(), run, "profile/trace.json");
+    const Json *file = json_read(mem(), path, 1u << 30, EXIT_DATA);
+    double off = -1;
+    for (const Json *e = json_need(file, "traceEvents")->first; e; e = e->next) {
+        const char *labels = json_get_string(json_need(e, "args"), "labels", "");
+        if (json_i64(json_need(e, "pid"), 0, 1000) == rank && *labels)
+            EXPECT_INT(sscanf(labels, "pid %*d, clock within %lf us", &off), 1);
+    }
+    EXPECT(off >= 0);
+    return off;
+}
+
 /* Nanoseconds, as doubles of microseconds round. */
 #define PROFILED_OFF 1e-3
 
