@@ -103,14 +103,11 @@ void module_remove_unused(Module *m) {
     for (int i = n - 1; i >= 0; i--) {
         if (!entries || func_is_entry(order[i])) used[i] = true;
         for (Op *op = order[i]->first; op && used[i]; op = op->next) {
-            if (!op_is_call(op)) continue;
-            for (int k = 0; k < i; k++) used[k] |= order[k] == op_func(op);
+            if (op_is_call(op)) used[op_func(op)->nth] = true;
         }
     }
     for (Func **at = &m->first; *at;) {
-        int k = 0;
-        while (order[k] != *at) k++;
-        if (used[k])
+        if (used[(*at)->nth])
             at = &(*at)->next;
         else
             *at = (*at)->next;

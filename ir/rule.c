@@ -126,6 +126,7 @@ static int new_dim(Dims *d, char letter, int64_t size, bool whole) {
     d->size[d->n] = size;
     d->whole[d->n] = whole;
     d->tied[d->n] = -1;
+    d->most[d->n] = 0;
     return d->n++;
 }
 
@@ -224,7 +225,8 @@ static const char *bind_side(Binding *b, int base, int n, int want, Value **v,
 const char *rule_bind(Arena *mem, const Rule *r, int nin, Value **in, int nout,
                       Value **out, Dims *d) {
     Binding b = {.mem = mem, .r = r, .d = d, .nrest = -1};
-    memset(d, 0, sizeof *d);
+    d->n = d->nin = d->nout = 0;
+    memset(d->rank, 0, sizeof d->rank);
     const char *why = bind_side(&b, 0, nin, r->nin, in, "operand");
     if (why) return why;
     d->nin = nin;

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { MOST_PLANS = 256, CHOICE_BLOCK = 1 << 14 };
+enum { MOST_PLANS = 256, CHOICE_BLOCK = 1 << 9 };
 
 typedef struct Space { /* all choices that fit; by first_bound */
     Search *s;
