@@ -40,7 +40,8 @@ typedef struct Group { /* of columns, and the rows of A that meet them */
     int64_t i0, rows, columns;
 } Group;
 
-/* sum[i * columns + c] += A[i][l ..] B[.. l][c] */
+/* sum[i * columns + c] += A[i][l ..] B[.. l][c]. Each group of rows fetches some of the columns
+ * that come next, so that memory is read all the time. */
 static void add_words(const Rows *r, const Group *g, LLVMValueRef l, bool tail,
                       LLVMValueRef *sum) {
     Emit *e = r->e;
@@ -48,12 +49,13 @@ static void add_words(const Rows *r, const Group *g, LLVMValueRef l, bool tail,
     int64_t column_bytes = r->s->b_n * (narrow ? 2 : 4);
     int64_t next =
         MAX(1, divided_up(AHEAD_BYTES, g->columns * column_bytes)) * g->columns;
+    int64_t groups = divided_up(r->s->m, r->rows), nth = g->i0 / r->rows;
     LLVMValueRef b[16];
     Pairs pairs[16];
     for (int64_t c = 0; c < g->columns; c++) {
         b[c] = load_words(r, g->column[c], l, tail);
         if (narrow) pairs[c] = emit_pairs(e, b[c]);
-        if (tail || g->i0) continue;
+        if (tail || c % groups != nth) continue;
         LLVMValueRef at = emit_gep(e, rows_element(r), g->column[c], l);
         rows_fetch(r, emit_at(e, rows_element(r), at, next * r->s->b_n));
     }
