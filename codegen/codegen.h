@@ -5,6 +5,10 @@
 #include "passes/pipe/schedule.h"
 #include "runtime/run/op_rows.h"
 
+/* Rows of products that have code of their own (rows_matmul.h); beyond that the units' peak
+ * counts, not memory. */
+enum { ROWS_MATMUL_MOST = 16 };
+
 typedef struct CompileOptions {
     const char *cpu; /* NULL or "native": this host; see target_open */
     int threads;     /* 0: all cores */

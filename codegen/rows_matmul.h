@@ -3,9 +3,8 @@
  * threads, at the speed of memory. */
 #ifndef STATOR_ROWS_MATMUL_H
 #define STATOR_ROWS_MATMUL_H
+#include "codegen/codegen.h"
 #include "codegen/emit.h"
-
-enum { ROWS_MATMUL_MOST = 16 }; /* rows; beyond that the units' peak counts, not memory */
 
 /* C[m x n] = A[m x k] B[k x n] (+ bias[n]) (+ C). Strides in elements: A[i][l] at i * a_m + l,
  * B[l][j] at l * b_k + j * b_n, C[i][j] at i * c_m + j. The bias is f32. */

@@ -338,6 +338,7 @@ int func_arg_role(const Func *f, ArgRole role); /* the first of that role; -1 */
 int func_arg_stage(const Func *f, int i);
 /* The argument that argument i is another name of (attribute `same`); -1: of none. */
 int func_arg_same(const Func *f, int i);
+bool func_arg_in_common(const Func *f, int i); /* has another stage the same one? */
 /* The parameter that argument i is a state of (attribute `like`); -1: of none. */
 int func_arg_like(const Func *f, int i);
 /* Does it hold a micro-batch, so that it differs from run to run? One without a role does. */
@@ -368,6 +369,7 @@ struct Dims {
     int rank[MAX_TERMS];
 };
 const Rule *rule_parse(Arena *mem, const char *text, char *why, size_t why_size);
+const Rule *rule_of_terms(Arena *mem, const Rule *terms); /* with the text of them */
 /* NULL when the operands fit the rule, and the results unless `out` is NULL; else a
  * sentence on what does not. */
 const char *rule_bind(Arena *mem, const Rule *r, int nin, Value **in, int nout,

@@ -41,6 +41,43 @@ const char *layout_rows(Layout *l, int64_t first, int64_t rows) {
     return NULL;
 }
 
+/* ty, which has the order behind "->", in the one before it; false: the text is none of two groups of
+ * dimensions that change places. */
+static bool turn_back(const char *order, Type *ty, int *lead, int *group) {
+    Type now = *ty;
+    int n = ty->rank, front = 0;
+    if ((int)strlen(order) != 2 * n + 2 || strncmp(order + n, "->", 2)) return false;
+    const char *to = order + n + 2;
+    while (front < n && order[front] == to[front]) front++;
+    const char *first =
+        front < n ? memchr(to + front, order[front], (size_t)(n - front)) : NULL;
+    if (!first) return false;
+    int behind = (int)(first - to) - front, turned = n - front;
+    for (int k = 0; k < turned; k++) {
+        int at = front + (k + behind) % turned;
+        if (order[front + k] != to[at]) return false;
+        ty->dim[front + k] = now.dim[at];
+        ty->split[front + k] = now.split[at];
+    }
+    *lead = front;
+    *group = turned - behind;
+    return true;
+}
+
+static bool as_before(const Func *entry, int i, Type *ty, int *lead, int *group) {
+    const char *order = arg_str(entry, i, "turned", NULL);
+    if (order && !turn_back(order, ty, lead, group))
+        fail(EXIT_CONFIG,
+             "argument %%%s of rank %d: turned=\"%.40s\"; write \"abc->acb\"",
+             entry->arg[i]->name, ty->rank, order);
+    return order != NULL;
+}
+
+bool layout_turned(const Func *entry, int i, Type *before, int *lead, int *group) {
+    *before = entry->arg[i]->ty;
+    return as_before(entry, i, before, lead, group);
+}
+
 Layout layout_of(Arena *mem, const Func *entry, int i) {
     const Mesh *mesh = &entry->mod->mesh;
     const Value *v = entry->arg[i];
@@ -53,6 +90,8 @@ Layout layout_of(Arena *mem, const Func *entry, int i) {
         whole = type_parse(mem, mesh, text);
     else
         memset(whole.split, 0, sizeof whole.split);
+    int front, group;
+    as_before(entry, i, &whole, &front, &group);
     const char *wrong = layout_make(mem, mesh, &whole, flat, lead ? lead->i : 0, &l);
     /* the argument may have more padding than its own parts need: see passes/shard/zero.c */
     if (!wrong && flat && v->ty.rank)

@@ -23,8 +23,13 @@ typedef struct Layout {
 /* Of argument i of an entry function at level local or later: from its attributes
  * `global` (a type text such as "f32[4,32,96:tp]") and, when flattened, `flat` (axes such
  * as "dp.cp", "" for none) and `lead`; without them the argument is the whole tensor on
- * every rank. Fails with EXIT_CONFIG when they contradict the mesh or the argument. */
+ * every rank. Of an argument that is `turned` ("abc->acb") it is that of the tensor in the first
+ * order, as files have it. Fails with EXIT_CONFIG when they contradict the mesh or the argument. */
 Layout layout_of(Arena *mem, const Func *entry, int i);
+/* The part of argument i that a rank holds, dimensions in that first order, and how many of them
+ * are in front of the two groups that have changed places, and in the first of these; false: it is
+ * not turned. */
+bool layout_turned(const Func *entry, int i, Type *before, int *lead, int *group);
 /* The same from its parts, with all rows and on every stage; flat NULL: boxes as they are.
  * Returns NULL and *l, or a sentence on what is wrong. The mesh must stay. */
 const char *layout_make(Arena *mem, const Mesh *mesh, const Type *whole, const char *flat,

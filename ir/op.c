@@ -10,7 +10,7 @@ const char *const level_name[LEVEL_COUNT] = {"global", "diffed", "sharded",
 /* docs/ir.md says what each of them means. */
 const char arg_spec[] = "role:s init:s? std:f? mean:f? decay:i? like:s? hf:s? "
                         "global:t? flat:a? lead:i? zero:i? rows:i? "
-                        "tensor:s? first:i? same:s? stage:i? exact:t?";
+                        "tensor:s? first:i? same:s? stage:i? exact:t? turned:s?";
 
 int op_kind(const char *name) {
     for (int k = 0; k < OP_COUNT; k++) {
@@ -214,6 +214,12 @@ static int named_arg(const Func *f, int i, const char *key) {
 
 int func_arg_same(const Func *f, int i) {
     return named_arg(f, i, "same");
+}
+
+bool func_arg_in_common(const Func *f, int i) {
+    bool common = func_arg_same(f, i) >= 0;
+    for (int k = 0; k < f->narg; k++) common |= func_arg_same(f, k) == i;
+    return common;
 }
 
 int func_arg_like(const Func *f, int i) {

@@ -120,6 +120,13 @@ const Rule *rule_parse(Arena *mem, const char *text, char *why, size_t why_size)
     return r;
 }
 
+const Rule *rule_of_terms(Arena *mem, const Rule *terms) {
+    Rule *r = NEW(mem, Rule);
+    *r = *terms;
+    spell(mem, r);
+    return r;
+}
+
 static int new_dim(Dims *d, char letter, int64_t size, bool whole) {
     if (d->n >= MAX_DIMS) return -1;
     d->letter[d->n] = letter;

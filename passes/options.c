@@ -25,6 +25,7 @@ static const struct {
     {"narrow", FACTORS, offsetof(PassOptions, narrow), 0},
     {"residual_exact", YES_NO, offsetof(PassOptions, residual_exact), 1},
     {"hold", YES_NO, offsetof(PassOptions, hold), 1},
+    {"turn", YES_NO, offsetof(PassOptions, turn), 1},
     {"remake", WORD, offsetof(PassOptions, remake), 0},
     {"remake_elementwise", YES_NO, offsetof(PassOptions, remake_elementwise), 1},
     {"remake_axes", WORD, offsetof(PassOptions, remake_axes), 0},

@@ -54,6 +54,9 @@ typedef struct PassOptions {
     /* hold: parameters that products read rounded are arguments of the type narrow; for
      * programs that share them with none which has them in f32 */
     bool hold;
+    /* turn: matrices of f32 lie as products of few rows read them best; for programs that share
+     * parameters only with others that are made so */
+    bool turn;
     /* remake: what backward makes again of which layers (passes/model/remake_spans.h); NULL
      * or "": nothing */
     const char *remake;

@@ -17,8 +17,9 @@ const char train_passes[] =
     "arrange,"
     "fuse,overlap,inline,memplan";
 const char forward_passes[] =
-    "simplify,seed,zero,narrow,remake,cut,hoist,simplify,hold,simplify,shard,reshard,"
-    "collect,simplify,localize,simplify,pipeline,meet,stage,simplify,tile,share,bucket,"
+    "simplify,seed,zero,narrow,remake,cut,hoist,simplify,hold,turn,simplify,shard,"
+    "reshard,collect,simplify,localize,simplify,pipeline,meet,stage,simplify,tile,share,"
+    "bucket,"
     "expand,simplify,epilogue,arrange,fuse,overlap,inline,memplan";
 const char predict_passes[] =
     "simplify,place,tile,expand,simplify,epilogue,arrange,fuse,memplan";

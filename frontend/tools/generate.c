@@ -52,6 +52,7 @@ static Program *make(Arena *mem, const Generator *g, int64_t rows, const Config 
     po.narrow = strategy_pass_options(cfg).narrow;
     po.residual_exact = cfg->model_fp32_residual_connection;
     po.hold = po.narrow != DT_F32;
+    po.turn = g->batch <= ROWS_MATMUL_MOST;
     if (cfg->dump_ir[0] && comm_rank() == 0)
         po.dump_dir = path_join(mem, cfg->dump_ir, dump_name);
     Module *m = generator_module(mem, &g->source->spec, g->strategy, g->batch, rows,
@@ -81,6 +82,15 @@ static void fit_host(const Program *p, uint64_t beside_bytes) {
     comm_barrier();
 }
 
+/* Weights that two programs share lie in one order. */
+static void check_orders(const Program *a, const Program *b) {
+    for (int i = 0; i < a->entry->narg; i++) {
+        int k = program_arg_named(b, a->entry->arg[i]->name);
+        const char *order = arg_str(a->entry, i, "turned", "");
+        if (k >= 0) check(!strcmp(order, arg_str(b->entry, k, "turned", "")));
+    }
+}
+
 /* Both programs together must fit, before either has memory. */
 static void allocate(Generator *g, uint64_t limit) {
     if (!g->prompt) {
@@ -88,6 +98,7 @@ static void allocate(Generator *g, uint64_t limit) {
         program_allocate(g->token, NULL, limit);
         return;
     }
+    check_orders(g->prompt, g->token);
     uint64_t more = (uint64_t)(g->token->plan.total_bytes - shared_bytes(g->token));
     fit_host(g->prompt, more);
     if (limit && more >= limit)
@@ -144,21 +155,64 @@ static float *weight(void *context, int arg) {
     return ((const Program *)context)->arg[arg];
 }
 
-static bool holds_narrow(const Program *p) {
-    for (int i = 0; i < p->entry->narg; i++)
-        if (arg_role(p->entry, i) == ARG_param && p->entry->arg[i]->ty.dt != DT_F32)
-            return true;
-    return false;
+/* Are some of another type, or another order, than files have them? */
+static bool changes_weights(const Program *p) {
+    bool changes = false;
+    for (int i = 0; i < p->entry->narg; i++) {
+        bool narrow = p->entry->arg[i]->ty.dt != DT_F32;
+        bool turned = arg_str(p->entry, i, "turned", NULL) != NULL;
+        changes |= arg_role(p->entry, i) == ARG_param && (narrow || turned);
+    }
+    return changes;
 }
 
-const char *generator_load(Arena *mem, Generator *g, const Source *s) {
+/* rows x columns words become columns x rows. */
+static void turn_matrix(uint32_t *x, int64_t rows, int64_t columns, uint32_t *room) {
+    enum { TILE = 16 };
+    memcpy(room, x, (size_t)(rows * columns) * sizeof *x);
+    for (int64_t i0 = 0; i0 < rows; i0 += TILE)
+        for (int64_t j = 0; j < columns; j++)
+            for (int64_t i = i0; i < MIN(i0 + TILE, rows); i++)
+                x[j * rows + i] = room[i * columns + j];
+}
+
+static int64_t count_of(const Type *t, int from, int to) {
+    int64_t n = 1;
+    for (int k = from; k < to; k++) n *= t->dim[k];
+    return n;
+}
+
+/* Parameters as pass turn wants them, once they are there as files have them. */
+static void turn_weights(const Program *p) {
+    for (int i = 0; i < p->entry->narg; i++) {
+        Type ty;
+        int lead, group;
+        if (!layout_turned(p->entry, i, &ty, &lead, &group)) continue;
+        check(ty.dt == DT_F32);
+        Arena *own = arena_new();
+        int64_t rows = count_of(&ty, lead, lead + group);
+        int64_t columns = count_of(&ty, lead + group, ty.rank);
+        uint32_t *room = arena_alloc(own, (size_t)(rows * columns) * sizeof *room);
+        for (int64_t k = 0; k < count_of(&ty, 0, lead); k++)
+            turn_matrix((uint32_t *)p->arg[i] + k * rows * columns, rows, columns, room);
+        arena_free(own);
+    }
+}
+
+static const char *load(Arena *mem, Generator *g, const Source *s) {
     int n;
-    if (!program_in_parts(g->owner) && !holds_narrow(g->owner))
+    if (!program_in_parts(g->owner) && !changes_weights(g->owner))
         return source_load(mem, s, g->owner->entry, weight, g->owner);
     ModelShape one = {.batch = 1, .seq = 1, .cache_len = 1};
     Func *whole = model_entry(model_build(mem, &s->spec, one, MODEL_PREDICT));
     CkptTensor *t = program_tensors(mem, g->owner, &n);
     return source_load_parts(mem, s, whole, t, n);
+}
+
+const char *generator_load(Arena *mem, Generator *g, const Source *s) {
+    const char *from = load(mem, g, s);
+    turn_weights(g->owner);
+    return from;
 }
 
 /* A stage that does not read it has none. */

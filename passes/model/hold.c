@@ -92,19 +92,13 @@ static void narrow_argument(const Hold *h, int i) {
     func_arg_set_text(h->f, i, "global", ATTR_TYPE, type_text(m->mem, &m->mesh, &whole));
 }
 
-/* Stages that have an argument in common send each other its gradient or its numbers, in one
- * type: one of them may read it in another way than the other. */
-static bool is_in_common(const Func *f, int arg) {
-    bool common = func_arg_same(f, arg) >= 0;
-    for (int i = 0; i < f->narg; i++) common |= func_arg_same(f, i) == arg;
-    return common;
-}
-
 static void hold_argument(Arena *mem, Func *f, int i, DType to) {
     const char *text = arg_str(f, i, "exact", NULL);
     bool exact = text && type_parse(mem, &f->mod->mesh, text).dt == to;
     if (arg_role(f, i) != ARG_param || f->arg[i]->ty.dt != DT_F32) return;
-    if (is_in_common(f, i)) return;
+    /* Stages that have it in common send each other its numbers, in one type: one of them may
+     * read it in another way than the other. */
+    if (func_arg_in_common(f, i)) return;
     func_number(f);
     Hold h = {f, to, exact, NEW_ARRAY(mem, bool, (size_t)f->nvalues)};
     if (!mark_readers(&h, i)) return;

@@ -178,15 +178,18 @@ TEST(random_layouts) {
     }
 }
 
-/* The layout of argument i of a program that has nothing but arguments. */
-static Layout of(Arena *mem, const char *local, const char *attrs) {
+/* A program that has nothing but an argument, and the layout of that. */
+static Module *module_of(Arena *mem, const char *local, const char *attrs) {
     Text t = text_new(mem);
     text_add(&t,
              "module @m mesh(dp=2, cp=3, tp=2) level(local)\n"
              "func @f:step(%%x: %s {role=\"state\"%s}) -> (%s) {\n  return %%x\n}\n",
              local, attrs, local);
-    Module *m = module_parse(mem, "test", t.s, t.n);
-    return layout_of(mem, module_find(m, "f"), 0);
+    return module_parse(mem, "test", t.s, t.n);
+}
+
+static Layout of(Arena *mem, const char *local, const char *attrs) {
+    return layout_of(mem, module_find(module_of(mem, local, attrs), "f"), 0);
 }
 
 TEST(from_attributes) {
@@ -205,6 +208,34 @@ TEST(from_attributes) {
     check_layout(&l);
 }
 
+/* The parts are those of the tensor in the order of files. */
+TEST(turned) {
+    Arena *mem = arena_new();
+    Layout l =
+        of(mem, "f32[4,3,5,2]", "; turned=\"abcd->adbc\"; global=\"f32[8:dp,3,5,4:tp]\"");
+    EXPECT(!l.flattened && layout_local_count(&l) == 4 * 3 * 5 * 2);
+    EXPECT(l.whole.dim[1] == 5 && l.whole.dim[2] == 4 && l.whole.dim[3] == 3);
+    EXPECT(l.whole.split[0] == 1 && l.whole.split[2] == 4 && !l.whole.split[3]);
+    check_layout(&l);
+    static const struct {
+        const char *local, *order;
+        int lead, group;
+        int64_t dim[4];
+    } c[] = {{"f32[3,5]", "ab->ba", 0, 1, {5, 3}},
+             {"f32[3,5,7]", "abc->bca", 0, 1, {7, 3, 5}},
+             {"f32[3,5,7]", "abc->cab", 0, 2, {5, 7, 3}},
+             {"f32[2,3,5,7]", "abcd->acdb", 1, 1, {2, 7, 3, 5}}};
+    for (int i = 0; i < ARRAY_LEN(c); i++) {
+        const char *attrs = arena_printf(mem, "; turned=\"%s\"", c[i].order);
+        Module *m = module_of(mem, c[i].local, attrs);
+        Type was;
+        int lead, group;
+        EXPECT(layout_turned(module_find(m, "f"), 0, &was, &lead, &group));
+        EXPECT(lead == c[i].lead && group == c[i].group);
+        for (int k = 0; k < was.rank; k++) EXPECT(was.dim[k] == c[i].dim[k]);
+    }
+}
+
 TEST(contradictions) {
     Arena *mem = arena_new();
     static const struct {
@@ -220,7 +251,12 @@ TEST(contradictions) {
         {"f32[1,3]", "; global=\"f32[6]\"; flat=\"pp\"", "names no axes"},
         {"f32[1,3]", "; global=\"f32[6]\"; flat=\"tp\"; lead=2", "lead must be 0 or 1"},
         {"f32[]", "; global=\"f32[]\"; flat=\"tp\"; lead=1", "lead must be 0 or 1"},
-        {"f32[6]", "; global=\"f32[6]\"; lead=1", "lead needs flat"}};
+        {"f32[6]", "; global=\"f32[6]\"; lead=1", "lead needs flat"},
+        {"f32[6,2]", "; turned=\"ab->ab\"", "write \"abc->acb\""},
+        {"f32[6,2]", "; turned=\"abc->acb\"", "write \"abc->acb\""},
+        {"f32[6,2]", "; turned=\"ab->bc\"", "write \"abc->acb\""},
+        {"f32[6,2]", "; turned=\"\"", "write \"abc->acb\""},
+        {"f32[6,2,3]", "; turned=\"abc->cba\"", "write \"abc->acb\""}};
     for (int i = 0; i < ARRAY_LEN(c); i++)
         EXPECT_FAIL(of(mem, c[i].local, c[i].attrs), EXIT_CONFIG, c[i].part);
 }
