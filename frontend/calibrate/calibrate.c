@@ -1,6 +1,7 @@
 /* calibrate.c - what all parts of calibrate share; see calibrate.h. */
 #include "frontend/calibrate/calibrate.h"
 #include "runtime/comm/comm.h"
+#include <math.h>
 #include <stdarg.h>
 
 void calibrate_say(const char *fmt, ...) {
@@ -24,6 +25,19 @@ TrialOptions calibrate_options(const Calibration *c) {
     snprintf(mesh, sizeof mesh, c->ranks > 1 ? "a=%d" : "", c->ranks);
     return (TrialOptions){
         .threads = c->threads, .mesh = mesh, .spread_bytes = SPREAD_BYTES};
+}
+
+double calibrate_mean(const double seconds[CALIBRATE_ROUNDS]) {
+    const double most = 1.25;
+    double least = INFINITY, sum = 0;
+    int n = 0;
+    for (int i = 0; i < CALIBRATE_ROUNDS; i++) least = fmin(least, seconds[i]);
+    for (int i = 0; i < CALIBRATE_ROUNDS; i++) {
+        if (seconds[i] > most * least) continue;
+        sum += seconds[i];
+        n++;
+    }
+    return sum / n;
 }
 
 double without_start(const Calibration *c, double seconds) {

@@ -52,11 +52,11 @@ static void calibrate_memory(Calibration *c, Curve *k, const char *name,
                  "(%%x: f32[%lld,16], %%y: f32[%lld,16]) -> (f32[%lld,16]%s) {\n"
                  "  %%z = add %%x, %%y : f32[%lld,16]\n  return %%z\n}",
                  n, n, n, result, n);
-        double seconds = INFINITY;
+        double seconds[CALIBRATE_ROUNDS];
         for (int round = 0; round < CALIBRATE_ROUNDS; round++)
-            seconds = fmin(seconds, trial_of(&o, text, c->seconds));
+            seconds[round] = trial_of(&o, text, c->seconds);
         k->x[k->n] = 12.0 * 16 * (double)rows;
-        k->y[k->n] = k->x[k->n] / without_start(c, seconds);
+        k->y[k->n] = k->x[k->n] / without_start(c, calibrate_mean(seconds));
         calibrate_say("%s %9.0f bytes: %.2f GB/s", name, k->x[k->n], 1e-9 * k->y[k->n]);
     }
 }
@@ -113,21 +113,32 @@ static double rate_at(const Calibration *c, const ProductTable *p, int i, int j,
     return p->rate[(i * p->n + j) * p->n + k];
 }
 
+/* The rate of as many flops as take the mean of the rounds' seconds. */
+static double mean_rate(const ProductTable *round, int at) {
+    double seconds[CALIBRATE_ROUNDS];
+    for (int i = 0; i < CALIBRATE_ROUNDS; i++) seconds[i] = 1 / round[i].rate[at];
+    return 1 / calibrate_mean(seconds);
+}
+
 static void calibrate_product(Calibration *c, MachineRank *r, DType type,
                               ProductForm form) {
     static const double sizes[] = {64, 192, 384, 768, 3072};
-    int n = c->quick ? 1 : ARRAY_LEN(sizes);
-    ProductTable p = {.type = type, .form = form, .n = n};
+    int n = c->quick ? 1 : ARRAY_LEN(sizes), points = n * n * n;
+    ProductTable round[CALIBRATE_ROUNDS], p = {.type = type, .form = form, .n = n};
     p.size = NEW_ARRAY(c->mem, double, (size_t)n);
-    p.rate = NEW_ARRAY(c->mem, double, (size_t)(n * n * n));
+    p.rate = NEW_ARRAY(c->mem, double, (size_t)points);
     memcpy(p.size, sizes, (size_t)n * sizeof *sizes);
     double best = 0;
-    for (int round = 0; round < CALIBRATE_ROUNDS; round++)
-        for (int at = 0; at < n * n * n; at++) {
-            double rate = rate_at(c, &p, at / n / n, at / n % n, at % n);
-            p.rate[at] = MAX(p.rate[at], rate);
-            best = MAX(best, rate);
-        }
+    for (int i = 0; i < CALIBRATE_ROUNDS; i++) {
+        round[i] = p;
+        round[i].rate = NEW_ARRAY(c->mem, double, (size_t)points);
+        for (int at = 0; at < points; at++)
+            round[i].rate[at] = rate_at(c, &round[i], at / n / n, at / n % n, at % n);
+    }
+    for (int at = 0; at < points; at++) {
+        p.rate[at] = mean_rate(round, at);
+        best = MAX(best, p.rate[at]);
+    }
     r->product[r->nproducts++] = p;
     calibrate_say("products %s %s: up to %.1f GFLOP/s", dtype_name[type],
                   product_form_name[form], 1e-9 * best);

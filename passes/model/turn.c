@@ -60,6 +60,7 @@ static bool take_readers(Turn *t, Func *f, const Value *v) {
     for (Op *op = f->first; op; op = op->next)
         for (int i = 0; i < op->nin; i++) {
             if (op->in[i] != v) continue;
+            if (op_is_call(op) && i < call_of(op).carry) return false;
             if (op_is_call(op))
                 follow(t, op_func(op), op_func(op)->arg[i]);
             else if (!op_has(op, F_ADDENDS) || !take_product(t, op, v))

@@ -1,5 +1,6 @@
 /* stator calibrate in its small form: the file is whole, keeps sections of other numbers of
  * ranks, and plans take it. */
+#include "frontend/calibrate/calibrate.h"
 #include "../test.h"
 #include "frontend/config/machine_file.h"
 #include "profiled.h"
@@ -77,6 +78,13 @@ TEST_LIMIT(ranks_that_share_cores_measure_messages, 120) {
     EXPECT_INT(m->nranks, 1);
     EXPECT(m->ncollectives >= 5);
     EXPECT((m->notice_seconds > 0) == (cores > 1));
+}
+
+TEST(rounds_count_alike_unless_one_was_disturbed) {
+    EXPECT_NEAR(calibrate_mean((double[]){1, 1.2}), 1.1, 1e-12);
+    EXPECT_NEAR(calibrate_mean((double[]){1.2, 1}), 1.1, 1e-12);
+    EXPECT_NEAR(calibrate_mean((double[]){1, 1.3}), 1, 1e-12);
+    EXPECT_NEAR(calibrate_mean((double[]){3, 1}), 1, 1e-12);
 }
 
 TEST(counts_that_are_none_are_refused) {

@@ -108,6 +108,7 @@ TEST_LIMIT(on_ranks, 240) {
     } strategies[] = {
         {"--pp 2 --dp 2", 60, 0},
         {"--dp 4 " ZERO_LEVEL(3), 60, 0},
+        {"--cp 2 --dp 2 --context.threads 2", 60, 0},
         {"--dp 2 --tp 2 --parallel_config.vocab_emb_dp False " ZERO_LEVEL(3), 1, 0.05}};
     if (!mpi_available()) test_skip("there is no mpirun");
     mpi_environment();
