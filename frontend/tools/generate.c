@@ -151,19 +151,22 @@ void generator_free(Generator *g) {
     if (g->prompt) program_free(g->prompt);
 }
 
+/* A program, and its model as files have it. */
+typedef struct Loaded {
+    const Program *p;
+    const Func *whole;
+} Loaded;
+
 static float *weight(void *context, int arg) {
-    return ((const Program *)context)->arg[arg];
+    const Loaded *to = context;
+    return to->p->arg[program_arg_named(to->p, to->whole->arg[arg]->name)];
 }
 
-/* Are some of another type, or another order, than files have them? */
-static bool changes_weights(const Program *p) {
-    bool changes = false;
-    for (int i = 0; i < p->entry->narg; i++) {
-        bool narrow = p->entry->arg[i]->ty.dt != DT_F32;
-        bool turned = arg_str(p->entry, i, "turned", NULL) != NULL;
-        changes |= arg_role(p->entry, i) == ARG_param && (narrow || turned);
-    }
-    return changes;
+static bool holds_narrow(const Program *p) {
+    for (int i = 0; i < p->entry->narg; i++)
+        if (arg_role(p->entry, i) == ARG_param && p->entry->arg[i]->ty.dt != DT_F32)
+            return true;
+    return false;
 }
 
 /* rows x columns words become columns x rows. */
@@ -201,10 +204,11 @@ static void turn_weights(const Program *p) {
 
 static const char *load(Arena *mem, Generator *g, const Source *s) {
     int n;
-    if (!program_in_parts(g->owner) && !changes_weights(g->owner))
-        return source_load(mem, s, g->owner->entry, weight, g->owner);
     ModelShape one = {.batch = 1, .seq = 1, .cache_len = 1};
     Func *whole = model_entry(model_build(mem, &s->spec, one, MODEL_PREDICT));
+    Loaded to = {g->owner, whole};
+    if (!program_in_parts(g->owner) && !holds_narrow(g->owner))
+        return source_load(mem, s, whole, weight, &to);
     CkptTensor *t = program_tensors(mem, g->owner, &n);
     return source_load_parts(mem, s, whole, t, n);
 }
