@@ -159,7 +159,9 @@ typedef struct Loaded {
 
 static float *weight(void *context, int arg) {
     const Loaded *to = context;
-    return to->p->arg[program_arg_named(to->p, to->whole->arg[arg]->name)];
+    int i = program_arg_named(to->p, to->whole->arg[arg]->name);
+    check(i >= 0);
+    return to->p->arg[i];
 }
 
 static bool holds_narrow(const Program *p) {

@@ -3,15 +3,14 @@
  *     @m(%w: f32[6,8] {role="param"}): dot %x, %w {mk,kn->mn}
  *  -> @m(%w: f32[8,6] {role="param"; turned="ab->ba"}): dot %x, %w {mk,nk->mn}
  * Only a parameter of f32 is turned whose every reader is such a product, also in loops over
- * layers, and that only one stage has. Sums of products are of the same numbers. */
+ * layers; one that is cut by layers for a pipeline is not. Sums are of the same products. */
 #include "passes/passes.h"
 
 typedef struct Turn {
     Arena *mem;
     Module *m;
-    Value *
-        *v;   /* the parameter, and what it is in the functions that are called with it */
-    Func **f; /* those of v */
+    Value **v; /* the parameter, and what it is in functions called with it */
+    Func **f;  /* those of v */
     int n, cap, fcap;
     Op **product;
     int nproducts, product_cap;
