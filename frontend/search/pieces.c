@@ -65,9 +65,8 @@ static ProbeSeconds pieces_seconds(Arena *own, Search *s, Probe *p, const Shapes
     return t;
 }
 
-Pieces *search_pieces(Search *s, const Choice *c) {
+static Pieces *pieces_at(Search *s, const Choice *c, const Shapes *shapes) {
     Probe *of = &s->probe[c->probe];
-    const Shapes *shapes = places_of(s, c)->shapes;
     for (Pieces *p = of->pieces; p; p = p->next)
         if (p->batch == c->batch && p->shapes == shapes) return p;
     Arena *own = arena_new();
@@ -77,6 +76,10 @@ Pieces *search_pieces(Search *s, const Choice *c) {
     of->pieces = p;
     arena_free(own);
     return p;
+}
+
+Pieces *search_pieces(Search *s, const Choice *c) {
+    return pieces_at(s, c, places_of(s, c)->shapes);
 }
 
 double search_room(const Search *s) {
@@ -142,6 +145,7 @@ typedef struct StageBytes {
     double state, gradients; /* of weights and states; of gradients */
     double layers;           /* of the stage */
     double extra;            /* that plans of such choices had beside */
+    double in_flight;        /* micro-batches whose activations of a chunk it keeps */
 } StageBytes;
 
 static void add_state_bytes(const Search *s, const Choice *c, StageBytes *b) {
@@ -178,25 +182,24 @@ Extra *choice_extra(Search *s, const Choice *c, int batch) {
 
 /* At least: without what a layer makes for itself. With one micro-batch gradients may lie where
  * activations were. */
-static double bytes_with(const Search *s, const Choice *c, const StageBytes *b, int stage,
+static double bytes_with(const Search *s, const Choice *c, const StageBytes *b,
                          double remade) {
     const ProbeBytes *p = &s->probe[c->probe].bytes;
     double layers = b->layers / c->chunks, again = MIN(remade, layers);
     double of_one = (layers - again) * p->kept + again * p->carried;
-    double kept = in_flight(c, stage) * of_one * c->batch;
+    double kept = b->in_flight * of_one * c->batch;
     double beside = c->micro > 1 ? b->gradients + kept : MAX(b->gradients, kept);
     return b->state + beside + b->extra;
 }
 
 /* Fewest layers of each chunk of the stage that must be made again; -1: all are too few. */
-static int fewest_remade(const Search *s, const Choice *c, const StageBytes *b,
-                         int stage) {
+static int fewest_remade(const Search *s, const Choice *c, const StageBytes *b) {
     double room = search_room(s);
     int most = (int)ceil(b->layers / c->chunks);
-    if (bytes_with(s, c, b, stage, 0) <= room) return 0;
+    if (bytes_with(s, c, b, 0) <= room) return 0;
     for (int low = 0, high = most;;) { /* bytes fall with the layers */
         int mid = (low + high) / 2;
-        bool fits = bytes_with(s, c, b, stage, mid) <= room;
+        bool fits = bytes_with(s, c, b, mid) <= room;
         if (low == high) return fits ? mid : -1;
         if (fits)
             high = mid;
@@ -208,7 +211,7 @@ static int fewest_remade(const Search *s, const Choice *c, const StageBytes *b,
 static StageBytes stage_bytes(const Search *s, const Choice *c, const int64_t *layers,
                               int stage) {
     const ProbeBytes *p = &s->probe[c->probe].bytes;
-    StageBytes b = {0};
+    StageBytes b = {.in_flight = in_flight(c, stage)};
     bool first = false, last = false;
     for (int i = 0; i < c->chunks; i++) {
         int k = schedule_stage_chunk(kind_of(c), c->pp, stage, i);
@@ -243,24 +246,23 @@ typedef struct Replicas {
     double step;              /* exposed once a step, of a stage */
 } Replicas;
 
-static Replicas replicas_seconds(Search *s, const Choice *c, const ProbeSeconds *t,
-                                 const StageBytes *b) {
+static Replicas replicas_seconds(const Search *s, const Choice *c, const GroupShape *g,
+                                 const ProbeSeconds *t, const StageBytes *b) {
     Replicas r = {0};
-    GroupShape g = places_of(s, c)->replicas;
-    if (g.members <= 1) return r;
+    if (g->members <= 1) return r;
     double layer = s->probe[c->probe].bytes.layer, n = b->layers;
     double rest = b->parameters - n * layer;
     double back = t->inputs + t->weights;
-    double reduce = collective(s, &g, OP_reduce_scatter, layer);
-    double gather = collective(s, &g, OP_all_gather, layer);
+    double reduce = collective(s, g, OP_reduce_scatter, layer);
+    double gather = collective(s, g, OP_all_gather, layer);
     if (c->zero == 0) {
-        double all = n * collective(s, &g, OP_all_reduce, layer);
-        r.step = exposed(s, all, MAX(0, n - 1) * back) +
-                 collective(s, &g, OP_all_reduce, rest);
+        double all = n * collective(s, g, OP_all_reduce, layer);
+        r.step =
+            exposed(s, all, MAX(0, n - 1) * back) + collective(s, g, OP_all_reduce, rest);
         return r;
     }
-    r.step = collective(s, &g, OP_reduce_scatter, rest) +
-             collective(s, &g, OP_all_gather, rest);
+    r.step =
+        collective(s, g, OP_reduce_scatter, rest) + collective(s, g, OP_all_gather, rest);
     if (c->zero < 3) r.step += exposed(s, n * gather, MAX(0, n - 1) * t->forward);
     if (c->zero == 1) r.step += exposed(s, n * reduce, MAX(0, n - 1) * back);
     if (c->zero >= 2) r.backward += exposed(s, reduce, back);
@@ -280,11 +282,10 @@ void choice_make_room(Search *s) {
     t->again = NEW_ARRAY(s->mem, int, n);
 }
 
-static double message_between(Search *s, const Choice *c) {
+static double message_between(const Search *s, const Choice *c, const GroupShape *next) {
     const Probe *p = &s->probe[c->probe];
     if (c->pp == 1) return 0;
-    return message_seconds(s->o.machine, &places_of(s, c)->next,
-                           p->bytes.carried * c->batch);
+    return message_seconds(s->o.machine, next, p->bytes.carried * c->batch);
 }
 
 static double update_of(const Search *s, const Choice *c, const ProbeSeconds *t,
@@ -314,7 +315,9 @@ static void set_tasks(const Choice *c, const ProbeSeconds *t, const Replicas *r,
 /* Sets layers that are made again and bytes of the choice, and s->times; false: it does not
  * fit. */
 static bool choice_times(Search *s, Choice *c) {
-    const ProbeSeconds *t = &search_pieces(s, c)->t;
+    const Places *at = places_of(s, c);
+    Pieces *pieces = pieces_at(s, c, at->shapes);
+    const ProbeSeconds *t = &pieces->t;
     ChunkTimes *out = &s->times;
     int64_t given = s->fixed[KNOB_RECOMPUTE];
     bool fits = true;
@@ -324,15 +327,15 @@ static bool choice_times(Search *s, Choice *c) {
     double step = 0;
     choice_layers(s, c, out->layers);
     c->bytes = c->remade = 0;
-    out->message = message_between(s, c);
+    out->message = message_between(s, c, &at->next);
     for (int k = 0; k < c->pp; k++) {
         StageBytes b = stage_bytes(s, c, out->layers, k);
         if (extra) b.extra = extra->bytes * c->batch;
-        int again = given >= 0 ? (int)MIN(given, s->layers) : fewest_remade(s, c, &b, k);
-        double bytes = bytes_with(s, c, &b, k, MAX(again, 0));
+        int again = given >= 0 ? (int)MIN(given, s->layers) : fewest_remade(s, c, &b);
+        double bytes = bytes_with(s, c, &b, MAX(again, 0));
         if (bytes > search_room(s)) again = -1;
         if (!k || b.layers != before.layers || b.parameters != before.parameters) {
-            r = replicas_seconds(s, c, t, &b);
+            r = replicas_seconds(s, c, &at->replicas, t, &b);
             step = r.step + update_of(s, c, t, b.parameters);
         }
         before = b;

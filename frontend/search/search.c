@@ -99,17 +99,34 @@ static int by_family(const void *a, const void *b) {
 
 /* ---- the fastest by their pieces ---- */
 
-static int by_bound(const void *a, const void *b) {
-    const Choice *x = *(Choice *const *)a, *y = *(Choice *const *)b;
-    if (x->first_bound != y->first_bound) return x->first_bound < y->first_bound ? -1 : 1;
+typedef struct Keyed {
+    double key;
+    int number;
+    Choice *c;
+} Keyed;
+
+static int by_key(const void *a, const void *b) {
+    const Keyed *x = a, *y = b;
+    if (x->key != y->key) return x->key < y->key ? -1 : 1;
     return x->number - y->number;
 }
 
+/* Keys lie beside one another, as choices are too many for the caches. */
+static void sort_by_keys(Keyed *k, int n, Choice **by) {
+    if (n) qsort(k, (size_t)n, sizeof *k, by_key);
+    for (int i = 0; i < n; i++) by[i] = k[i].c;
+}
+
 static void sort_choices(Space *b) {
+    Arena *own = arena_new();
+    Keyed *k = NEW_ARRAY(own, Keyed, (size_t)b->n + 1);
+    for (int i = 0; i < b->n; i++) {
+        Choice *c = &b->block[i / CHOICE_BLOCK][i % CHOICE_BLOCK];
+        k[i] = (Keyed){c->first_bound, c->number, c};
+    }
     b->by = NEW_ARRAY(b->s->mem, Choice *, (size_t)b->n + 1);
-    for (int i = 0; i < b->n; i++)
-        b->by[i] = &b->block[i / CHOICE_BLOCK][i % CHOICE_BLOCK];
-    if (b->n) qsort(b->by, (size_t)b->n, sizeof *b->by, by_bound);
+    sort_by_keys(k, b->n, b->by);
+    arena_free(own);
 }
 
 /* Of equally fast ones the smaller, then the one that comes first. */
@@ -306,21 +323,26 @@ static void plan_fastest(Space *b) {
 
 /* ---- seconds against bytes ---- */
 
-static int by_bytes(const void *a, const void *b) {
-    const Choice *x = *(Choice *const *)a, *y = *(Choice *const *)b;
-    if (x->bytes != y->bytes) return x->bytes < y->bytes ? -1 : 1;
-    return x->number - y->number;
+/* Those that fit, by bytes; returns how many. */
+static int sort_by_bytes(const Space *b, Choice **by) {
+    Arena *own = arena_new();
+    Keyed *k = NEW_ARRAY(own, Keyed, (size_t)b->n + 1);
+    int n = 0;
+    for (int i = 0; i < b->n; i++) {
+        Choice *c = b->by[i];
+        if (c->remade >= 0) k[n++] = (Keyed){c->bytes, c->number, c};
+    }
+    sort_by_keys(k, n, by);
+    arena_free(own);
+    return n;
 }
 
 /* Those than which none takes fewer bytes in less time, by their bounds. */
 static void find_front(Space *b) {
     Search *s = b->s;
     Choice **by = NEW_ARRAY(s->mem, Choice *, (size_t)b->n + 1);
-    int n = 0;
+    int n = sort_by_bytes(b, by);
     double least = INFINITY;
-    for (int i = 0; i < b->n; i++)
-        if (b->by[i]->remade >= 0) by[n++] = b->by[i];
-    if (n) qsort(by, (size_t)n, sizeof *by, by_bytes);
     b->r->front = NEW_ARRAY(s->mem, Choice, (size_t)n + 1);
     for (int i = 0; i < n; i++) {
         if (by[i]->bound >= least) continue;

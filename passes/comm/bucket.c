@@ -131,14 +131,12 @@ static Op *partner(Op *a, const Bucket *k, Op **before) {
 }
 
 static void bucket_func(Func *f, const Bucket *k) {
+    func_number(f);
     for (Op *op = f->first; op; op = op->next) {
         if (!(optab[op->kind].flags & F_COMM)) continue;
-        for (;;) {
-            Op *before, *b;
-            func_number(f);
-            b = partner(op, k, &before);
-            if (!b) break;
+        for (Op *before, *b; (b = partner(op, k, &before));) {
             op = merge(op, b, before);
+            func_number(f);
         }
     }
 }

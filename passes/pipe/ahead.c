@@ -18,12 +18,19 @@ typedef struct Source {
     Value *forward; /* forward's value of it; NULL: it has none yet */
 } Source;
 
+/* Of the function whose calls were looked at last. */
+typedef struct Uses {
+    Arena *mem;
+    Func *of; /* NULL: it has changed */
+    int *n;   /* by value id */
+} Uses;
+
 typedef struct Ahead {
     Arena *mem;
     Func *caller, *fwd, *bwd;
     Op **first, **second; /* the calls of each pair, in order */
     int n;
-    int *uses;        /* by value id of caller */
+    const int *uses;  /* by value id of caller */
     bool *seed;       /* by argument of bwd: it is large, and the reason */
     int64_t elements; /* of a seed */
     Source *source;   /* by argument of bwd */
@@ -35,28 +42,36 @@ static bool is_pure(const Op *op) {
     return !op_has(op, F_EFFECT | F_CALL | F_COMM);
 }
 
-static void count_uses(Ahead *a) {
-    func_number(a->caller);
-    a->uses = NEW_ARRAY(a->mem, int, (size_t)a->caller->nvalues + 1);
-    for (const Op *op = a->caller->first; op; op = op->next)
-        for (int i = 0; i < op->nin; i++) a->uses[op->in[i]->id]++;
-    for (int i = 0; i < a->caller->nret; i++) a->uses[a->caller->ret[i]->id]++;
+static int *count_uses(Arena *mem, Func *f) {
+    func_number(f);
+    int *n = NEW_ARRAY(mem, int, (size_t)f->nvalues + 1);
+    for (const Op *op = f->first; op; op = op->next)
+        for (int i = 0; i < op->nin; i++) n[op->in[i]->id]++;
+    for (int i = 0; i < f->nret; i++) n[f->ret[i]->id]++;
+    return n;
+}
+
+static const int *uses_of(Uses *u, Func *f) {
+    if (u->of == f) return u->n;
+    if (u->mem) arena_free(u->mem);
+    u->mem = arena_new();
+    u->of = f;
+    return u->n = count_uses(u->mem, f);
 }
 
 /* ---- the pairs of calls ---- */
 
-static int count_calls(const Module *m, const Func *f) {
-    int n = 0;
-    for (const Func *g = m->first; g; g = g->next)
-        for (const Op *op = g->first; op; op = op->next) n += op_callee(op) == f;
-    return n;
+static void count_calls(Module *m) {
+    for (Func *f = m->first; f; f = f->next) f->calls = 0;
+    for (Func *f = m->first; f; f = f->next)
+        for (const Op *op = f->first; op; op = op->next)
+            if (op_callee(op)) op_func(op)->calls++;
 }
 
 /* All calls of both functions are pairs, each forward before its backward, in one order. */
 static bool find_pairs(Ahead *a, int operand) {
-    const Module *m = a->caller->mod;
-    int calls = count_calls(m, a->bwd);
-    if (count_calls(m, a->fwd) != calls) return false;
+    int calls = a->bwd->calls;
+    if (a->fwd->calls != calls) return false;
     a->first = NEW_ARRAY(a->mem, Op *, (size_t)calls + 1);
     a->second = NEW_ARRAY(a->mem, Op *, (size_t)calls + 1);
     a->n = 0;
@@ -394,10 +409,10 @@ static void drop_unread(Ahead *a) {
         func_drop_arg(a->bwd, i);
         for (int p = 0; p < a->n; p++) op_drop_operand(a->second[p], i);
     }
-    count_uses(a);
+    const int *read = count_uses(a->mem, a->caller);
     for (int r = a->fwd->nret - 1; r >= 0; r--) {
         int uses = 0;
-        for (int p = 0; p < a->n; p++) uses += a->uses[a->first[p]->out[r]->id];
+        for (int p = 0; p < a->n; p++) uses += read[a->first[p]->out[r]->id];
         if (!uses) func_drop_result(a->fwd, r, a->first, a->n);
     }
     func_remove_dead(a->fwd);
@@ -430,7 +445,7 @@ static void find_seeds(Ahead *a, int operand) {
             a->source[i].from == FROM_FORWARD && type_equal(&a->bwd->arg[i]->ty, ty);
 }
 
-static bool visit(const PassOptions *o, Op *op, int operand) {
+static bool visit(const PassOptions *o, Uses *uses, Op *op, int operand) {
     const Value *v = op->in[operand];
     if (!v->def || !op_callee(v->def) || type_bytes(&v->ty) <= o->tile_bytes)
         return false;
@@ -438,7 +453,7 @@ static bool visit(const PassOptions *o, Op *op, int operand) {
     Ahead a = {.mem = arena_new(), .caller = op->fn};
     a.fwd = op_func(v->def);
     a.bwd = op_func(op);
-    count_uses(&a);
+    a.uses = uses_of(uses, a.caller);
     func_number(a.bwd);
     bool moved = find_pairs(&a, operand);
     if (moved) {
@@ -447,7 +462,10 @@ static bool visit(const PassOptions *o, Op *op, int operand) {
         moved =
             a.seed[operand] && find_moves(&a) && overwrites_sums_alone(&a) && is_gain(&a);
     }
-    if (moved) move(&a);
+    if (moved) {
+        move(&a);
+        uses->of = NULL;
+    }
     arena_free(a.mem);
     return moved;
 }
@@ -462,9 +480,12 @@ static Op *first_call(const Module *m, const Func *f) {
 /* All calls of a function are pairs, or none. */
 void pass_ahead(Module *m, const PassOptions *o) {
     if (!o->tile_bytes) return;
+    Uses uses = {0};
+    count_calls(m);
     for (Func *f = m->first; f; f = f->next) {
         Op *op = f->task ? first_call(m, f) : NULL;
         for (int i = 0; op && i < op->nin; i++)
-            if (visit(o, op, i)) i = -1;
+            if (visit(o, &uses, op, i)) i = -1;
     }
+    if (uses.mem) arena_free(uses.mem);
 }
