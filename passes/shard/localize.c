@@ -52,7 +52,7 @@ static void localize_op(Localize *l, Op *op, const Over *o, Arena *mem) {
         return;
     }
     over_drop(op);
-    if (!optab[op->kind].local || !o->has_dims) return;
+    if (!o || !o->has_dims) return;
     Op whole = *op;
     whole.in = whole_values(l, mem, op->nin, op->in);
     whole.out = whole_values(l, mem, op->nout, op->out);
@@ -91,9 +91,12 @@ static void localize_func(Module *m, Func *f) {
     Arena *mem = arena_new();
     func_number(f);
     Localize l = {&m->mesh, f, NEW_ARRAY(mem, Value, (size_t)f->nvalues + 1)};
-    Over *over = NEW_ARRAY(mem, Over, (size_t)f->nops + 1);
+    Over **over = NEW_ARRAY(mem, Over *, (size_t)f->nops + 1); /* NULL: no hook */
     for (Op *op = f->first; op; op = op->next) {
-        if (op->kind != OP_reshard && !op_is_call(op)) over[op->id] = over_read(op);
+        if (optab[op->kind].local) {
+            over[op->id] = NEW(mem, Over);
+            *over[op->id] = over_read(op);
+        }
         for (int i = 0; i < op->nout; i++) l.whole[op->out[i]->id] = *op->out[i];
     }
     for (int i = 0; i < f->narg; i++) l.whole[f->arg[i]->id] = *f->arg[i];
@@ -107,7 +110,7 @@ static void localize_func(Module *m, Func *f) {
     }
     for (Op *op = f->first, *next; op; op = next) {
         next = op->next;
-        localize_op(&l, op, &over[op->id], mem);
+        localize_op(&l, op, over[op->id], mem);
     }
     arena_free(mem);
 }
