@@ -13,7 +13,7 @@ Emit *emit_new(Arena *mem, const char *module_name, int vl, const char *cpu,
     check(vl == 16 || vl == 8 || vl == 4);
     Emit *e = NEW(mem, Emit);
     e->mem = mem;
-    e->vl = vl;
+    e->register_lanes = vl;
     e->cpu = cpu;
     e->features = features;
     e->tiles = vl == 16 && emit_has(e, "amx-bf16") ? TILES_CPU : TILES_NONE;
@@ -29,10 +29,16 @@ Emit *emit_new(Arena *mem, const char *module_name, int vl, const char *cpu,
     e->f32 = LLVMFloatTypeInContext(e->ctx);
     e->f64 = LLVMDoubleTypeInContext(e->ctx);
     e->ptr = LLVMPointerTypeInContext(e->ctx, 0);
-    e->vf32 = emit_vec(e->f32, vl);
-    e->vi32 = emit_vec(e->i32, vl);
-    e->vi1 = emit_vec(e->i1, vl);
+    emit_set_lanes(e, vl);
     return e;
+}
+
+void emit_set_lanes(Emit *e, int lanes) {
+    check(lanes == e->register_lanes || lanes == 2 * e->register_lanes);
+    e->vl = lanes;
+    e->vf32 = emit_vec(e->f32, lanes);
+    e->vi32 = emit_vec(e->i32, lanes);
+    e->vi1 = emit_vec(e->i1, lanes);
 }
 
 void emit_free(Emit *e) {
@@ -193,9 +199,23 @@ LLVMValueRef emit_splat(Emit *e, LLVMValueRef scalar) {
 }
 
 LLVMValueRef emit_iota(Emit *e) {
-    LLVMValueRef lane[16];
+    LLVMValueRef lane[32];
     for (int i = 0; i < e->vl; i++) lane[i] = emit_i32(e, i);
     return LLVMConstVector(lane, (unsigned)e->vl);
+}
+
+static LLVMValueRef shuffled(Emit *e, LLVMValueRef a, LLVMValueRef b, int from, int n) {
+    LLVMValueRef lane[32];
+    for (int i = 0; i < n; i++) lane[i] = emit_i32(e, from + i);
+    return LLVMBuildShuffleVector(e->b, a, b, LLVMConstVector(lane, (unsigned)n), "");
+}
+
+LLVMValueRef emit_part(Emit *e, LLVMValueRef v, int at, int n) {
+    return emit_lanes(v) == n ? v : shuffled(e, v, v, at, n);
+}
+
+LLVMValueRef emit_join(Emit *e, LLVMValueRef a, LLVMValueRef b) {
+    return shuffled(e, a, b, 0, 2 * emit_lanes(a));
 }
 
 /* Arithmetic. */

@@ -12,14 +12,14 @@
  * tests on any CPU with 16 lanes. */
 typedef enum TileKind { TILES_NONE, TILES_CPU, TILES_EMULATED } TileKind;
 
-/* One module being written. `vl` is the number of f32 lanes: 16, 8 or 4. vf32, vi32 and
- * vi1 have vl lanes; b always points at the end of the block being written in `fn`. */
+/* One module being written. `vl` is the number of f32 lanes: those of a register, 16, 8 or 4,
+ * unless emit_set_lanes said otherwise. vf32, vi32 and vi1 have vl lanes; b always points at the end of the block being written in `fn`. */
 typedef struct Emit {
     Arena *mem;
     LLVMContextRef ctx;
     LLVMModuleRef mod;
     LLVMBuilderRef b;
-    int vl;
+    int vl, register_lanes;
     TileKind tiles; /* TILES_CPU where the features have it */
     const char *cpu, *features;
     LLVMTypeRef void_, i1, i8, i16, i32, i64, f32, f64, ptr, vf32, vi32, vi1;
@@ -48,6 +48,11 @@ LLVMValueRef emit_i32(Emit *e, int64_t v); /* low 32 bits */
 LLVMValueRef emit_f32(Emit *e, double v);
 LLVMTypeRef emit_vec(LLVMTypeRef elem, int lanes);
 int emit_lanes(LLVMValueRef v); /* 0 for a scalar */
+/* Vectors of vl lanes have `lanes` from here on: those of a register, or of two. */
+void emit_set_lanes(Emit *e, int lanes);
+/* n lanes of a vector from lane `at` on; and the lanes of two. */
+LLVMValueRef emit_part(Emit *e, LLVMValueRef v, int at, int n);
+LLVMValueRef emit_join(Emit *e, LLVMValueRef a, LLVMValueRef b);
 /* A constant of the type of `like` (f32 or i32, scalar or vector), all lanes equal. */
 LLVMValueRef emit_f32_like(Emit *e, LLVMValueRef like, double v);
 LLVMValueRef emit_i32_like(Emit *e, LLVMValueRef like, int64_t v);
@@ -107,7 +112,9 @@ LLVMValueRef emit_load_narrow(Emit *e, DType dt, LLVMValueRef ptr, LLVMValueRef 
 void emit_store_narrow(Emit *e, DType dt, LLVMValueRef value, LLVMValueRef ptr,
                        LLVMValueRef mask);
 LLVMValueRef emit_load_narrow_one(Emit *e, DType dt, LLVMValueRef ptr);
-void emit_store_narrow_one(Emit *e, DType dt, LLVMValueRef value, LLVMValueRef ptr);
+/* Of a value, or lanes, that emit_round_narrow gave or that were loaded: nothing is rounded. */
+void emit_store_rounded(Emit *e, DType dt, LLVMValueRef value, LLVMValueRef ptr,
+                        LLVMValueRef mask);
 /* The end of a product: adds what is there (`adds`) to a vector of f32 and stores it, rounded to
  * bf16 (`rounds`) or as it is. */
 void emit_store_sum(Emit *e, LLVMValueRef x, LLVMValueRef ptr, LLVMValueRef mask,
@@ -118,6 +125,8 @@ LLVMValueRef emit_round_narrow(Emit *e, DType dt, LLVMValueRef value);
 LLVMValueRef emit_to_narrow(Emit *e, DType dt, LLVMValueRef value);
 LLVMValueRef emit_from_narrow(Emit *e, DType dt, LLVMValueRef bits);
 LLVMValueRef emit_to_bf16(Emit *e, LLVMValueRef value);
+LLVMValueRef emit_round_bf16(Emit *e, LLVMValueRef value);
+LLVMValueRef emit_bits_of_bf16(Emit *e, LLVMValueRef rounded);
 LLVMValueRef emit_from_bf16(Emit *e, LLVMValueRef bits);
 
 /* A vector of vl pairs of bf16 (as i32: first number in the low half) as an operand of

@@ -4,7 +4,7 @@
 #include "codegen/emit.h"
 
 bool emit_has_bf16(const Emit *e) {
-    return e->vl == 16 && emit_has(e, "avx512bf16");
+    return e->register_lanes == 16 && emit_has(e, "avx512bf16");
 }
 
 bool emit_bf16_is_fast(const Emit *e) {
@@ -24,34 +24,58 @@ static LLVMValueRef shift_down(Emit *e, LLVMValueRef x) {
     return LLVMBuildLShr(e->b, x, emit_i32_like(e, x, 16), "");
 }
 
-/* Bits of f32 to those of bf16, in the low halves of i32. */
-static LLVMValueRef rounded(Emit *e, LLVMValueRef bits) {
+static LLVMValueRef bits_of(Emit *e, LLVMValueRef value) {
+    LLVMTypeRef wide = type_of_lanes(e->i32, emit_lanes(value));
+    return LLVMBuildBitCast(e->b, value, wide, "");
+}
+
+/* Bits of f32 to those of bf16, in the high halves of i32; the low halves are not cleared. */
+static LLVMValueRef rounded(Emit *e, LLVMValueRef value) {
+    LLVMValueRef bits = bits_of(e, value);
     LLVMValueRef odd = and_(e, shift_down(e, bits), 1);
     LLVMValueRef half = emit_i32_like(e, bits, 0x7fff);
     LLVMValueRef up = LLVMBuildAdd(e->b, bits, LLVMBuildAdd(e->b, odd, half, ""), "");
-    LLVMValueRef size = and_(e, bits, 0x7fffffff);
-    LLVMValueRef inf = emit_i32_like(e, bits, 0x7f800000);
-    LLVMValueRef normal = emit_i32_like(e, bits, 0x00800000);
-    LLVMValueRef nan = LLVMBuildICmp(e->b, LLVMIntUGT, size, inf, "");
-    LLVMValueRef tiny = LLVMBuildICmp(e->b, LLVMIntULT, size, normal, "");
+    LLVMValueRef exponent = and_(e, bits, 0x7f800000), zero = emit_i32_like(e, bits, 0);
+    LLVMValueRef nan = LLVMBuildFCmp(e->b, LLVMRealUNO, value, value, "");
+    LLVMValueRef tiny = LLVMBuildICmp(e->b, LLVMIntEQ, exponent, zero, "");
     LLVMValueRef quiet = LLVMBuildOr(e->b, bits, emit_i32_like(e, bits, 0x00400000), "");
     up = emit_select(e, nan, quiet, up);
-    up = emit_select(e, tiny, and_(e, bits, 0x80000000), up);
-    return shift_down(e, up);
+    return emit_select(e, tiny, and_(e, bits, 0x80000000), up);
 }
 
 static LLVMValueRef by_instruction(Emit *e, LLVMValueRef value) {
+    int n = e->register_lanes;
+    if (emit_lanes(value) > n)
+        return emit_join(e, by_instruction(e, emit_part(e, value, 0, n)),
+                         by_instruction(e, emit_part(e, value, n, n)));
     LLVMValueRef narrow =
         emit_intrinsic(e, "llvm.x86.avx512bf16.cvtneps2bf16.512", NULL, 0, &value, 1);
     return LLVMBuildBitCast(e->b, narrow, emit_vec(e->i16, 16), "");
 }
 
+static bool has_instruction(const Emit *e, LLVMValueRef value) {
+    return emit_has_bf16(e) && emit_lanes(value) % e->register_lanes == 0 &&
+           emit_lanes(value);
+}
+
+static LLVMValueRef high_half(Emit *e, LLVMValueRef bits) {
+    LLVMTypeRef narrow = type_of_lanes(e->i16, emit_lanes(bits));
+    return LLVMBuildTrunc(e->b, shift_down(e, bits), narrow, "");
+}
+
 LLVMValueRef emit_to_bf16(Emit *e, LLVMValueRef value) {
-    int lanes = emit_lanes(value);
-    if (emit_has_bf16(e) && lanes == e->vl) return by_instruction(e, value);
-    LLVMTypeRef wide = type_of_lanes(e->i32, lanes);
-    LLVMValueRef bits = LLVMBuildBitCast(e->b, value, wide, "");
-    return LLVMBuildTrunc(e->b, rounded(e, bits), type_of_lanes(e->i16, lanes), "");
+    if (has_instruction(e, value)) return by_instruction(e, value);
+    return high_half(e, rounded(e, value));
+}
+
+LLVMValueRef emit_round_bf16(Emit *e, LLVMValueRef value) {
+    if (has_instruction(e, value)) return emit_from_bf16(e, by_instruction(e, value));
+    LLVMValueRef bits = and_(e, rounded(e, value), 0xffff0000);
+    return LLVMBuildBitCast(e->b, bits, LLVMTypeOf(value), "");
+}
+
+LLVMValueRef emit_bits_of_bf16(Emit *e, LLVMValueRef rounded) {
+    return high_half(e, bits_of(e, rounded));
 }
 
 LLVMValueRef emit_from_bf16(Emit *e, LLVMValueRef bits) {

@@ -77,11 +77,16 @@ static LLVMValueRef from_half(Emit *e, LLVMValueRef bits) {
     return value_of(e, LLVMBuildOr(e->b, out, sign, ""));
 }
 
-/* By the instruction, for 16, 8 or 4 lanes. LLVM's own truncation to half would let it do
+/* By the instruction, for 16, 8 or 4 lanes, or two registers of them. LLVM's own truncation to half would let it do
  * arithmetic in half, for which it calls functions that generated code does not have. */
 static LLVMValueRef by_instruction(Emit *e, LLVMValueRef value, int lanes) {
     LLVMValueRef nearest = emit_i32(e, 0);
     LLVMTypeRef out = emit_vec(e->i16, 8);
+    if (lanes > e->register_lanes) {
+        int n = lanes / 2;
+        return emit_join(e, by_instruction(e, emit_part(e, value, 0, n), n),
+                         by_instruction(e, emit_part(e, value, n, n), n));
+    }
     if (lanes == 16) {
         out = emit_vec(e->i16, 16);
         LLVMValueRef args[] = {value, nearest, LLVMConstNull(out),
@@ -106,7 +111,7 @@ static LLVMValueRef one_by_instruction(Emit *e, LLVMValueRef value) {
 static LLVMValueRef to_f16(Emit *e, LLVMValueRef value) {
     int lanes = emit_lanes(value);
     if (has_f16(e) && !lanes) return one_by_instruction(e, value);
-    if (has_f16(e) && (lanes == 4 || lanes == 8 || lanes == 16))
+    if (has_f16(e) && (lanes == 4 || lanes % 8 == 0))
         return by_instruction(e, value, lanes);
     return LLVMBuildTrunc(e->b, to_half(e, value), with_lanes(e->i16, lanes), "");
 }
@@ -138,6 +143,13 @@ void emit_store_narrow(Emit *e, DType dt, LLVMValueRef value, LLVMValueRef ptr,
     emit_store(e, emit_to_narrow(e, dt, value), ptr, mask, 2);
 }
 
+void emit_store_rounded(Emit *e, DType dt, LLVMValueRef value, LLVMValueRef ptr,
+                        LLVMValueRef mask) {
+    LLVMValueRef bits =
+        dt == DT_BF16 ? emit_bits_of_bf16(e, value) : emit_to_narrow(e, dt, value);
+    emit_store(e, bits, ptr, mask, 2);
+}
+
 LLVMValueRef emit_load_narrow_one(Emit *e, DType dt, LLVMValueRef ptr) {
     return emit_from_narrow(e, dt, emit_load(e, e->i16, ptr, NULL, 2));
 }
@@ -154,10 +166,7 @@ void emit_store_sum(Emit *e, LLVMValueRef x, LLVMValueRef ptr, LLVMValueRef mask
         emit_store(e, x, ptr, mask, sizeof(float));
 }
 
-void emit_store_narrow_one(Emit *e, DType dt, LLVMValueRef value, LLVMValueRef ptr) {
-    emit_store(e, emit_to_narrow(e, dt, value), ptr, NULL, 2);
-}
-
 LLVMValueRef emit_round_narrow(Emit *e, DType dt, LLVMValueRef value) {
+    if (dt == DT_BF16) return emit_round_bf16(e, value);
     return emit_from_narrow(e, dt, emit_to_narrow(e, dt, value));
 }

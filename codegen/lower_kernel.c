@@ -6,6 +6,9 @@
  *         for item (a row, or a block of one):
  *             for each phase: numbers of the row; a vector loop over inner that feeds row
  *             sums, column sums, whole sums and stores; a masked tail
+ * Vectors of the loop are as wide as two registers, which LLVM makes two instructions next to
+ * each other of: a CPU looks ahead some hundred instructions, which the chain of one elementary
+ * function fills with what waits for itself. Sums take one half after the other.
  * All values of a vector step are computed before the first store of the step, so that a
  * result may overwrite an operand. Partial sums are added in the order of the threads. */
 #include "codegen/lower.h"
@@ -13,6 +16,8 @@
 
 /* Elements below which starting the threads costs more than they gain. */
 enum { SMALL_KERNEL = 1 << 13 };
+
+enum { REGISTERS = 2 }; /* of a vector */
 
 typedef struct Kernel {
     Lower *l;
@@ -60,7 +65,7 @@ static LLVMValueRef load_one(const Kernel *k, const Value *v, LLVMValueRef at) {
 
 static void store_one(const Kernel *k, const Value *v, LLVMValueRef x, LLVMValueRef at) {
     if (is_narrow(v))
-        emit_store_narrow_one(k->e, v->ty.dt, x, at);
+        emit_store_rounded(k->e, v->ty.dt, x, at, NULL);
     else
         emit_store(k->e, x, at, NULL, 4);
 }
@@ -234,7 +239,11 @@ static LLVMValueRef accumulate(Kernel *k, const Root *r, LLVMValueRef acc, LLVMV
                                LLVMValueRef mask) {
     if (mask) v = emit_select(k->e, mask, v, neutral(k, r));
     bool sum = optab[k->s.op[r->op]->kind].flags & F_LINEAR;
-    return sum ? emit_fadd(k->e, acc, v) : emit_fmax(k->e, acc, v);
+    for (int at = 0; at < emit_lanes(v); at += emit_lanes(acc)) {
+        LLVMValueRef part = emit_part(k->e, v, at, emit_lanes(acc));
+        acc = sum ? emit_fadd(k->e, acc, part) : emit_fmax(k->e, acc, part);
+    }
+    return acc;
 }
 
 /* One step of vl elements at j; accs are read and replaced. */
@@ -273,11 +282,25 @@ static void vector_step(Kernel *k, const Phase *p, LLVMValueRef j, LLVMValueRef 
             LLVMValueRef at =
                 emit_gep(k->e, element_type(k, r->v), k->start[index_of(k, r->v)], j);
             if (is_narrow(r->v))
-                emit_store_narrow(k->e, r->v->ty.dt, v[i], at, mask);
+                emit_store_rounded(k->e, r->v->ty.dt, v[i], at, mask);
             else
                 emit_store(k->e, v[i], at, mask, 4);
         }
     }
+}
+
+/* The elements between `from` and `to`; masked: their number may be no multiple of a step. */
+static void vector_loop(Kernel *k, const Phase *p, LLVMValueRef from, LLVMValueRef to,
+                        bool masked, LLVMValueRef *accs) {
+    Emit *e = k->e;
+    Loop loop;
+    LLVMValueRef next[LOOP_CARRY_MAX];
+    loop_begin(e, &loop, from, to, e->vl, p->naccs, accs);
+    memcpy(next, loop.carry, sizeof next);
+    LLVMValueRef mask = masked ? emit_tail_mask(e, emit_sub(e, to, loop.i)) : NULL;
+    vector_step(k, p, loop.i, mask, next);
+    loop_end(e, &loop, p->naccs ? next : NULL);
+    memcpy(accs, loop.carry, sizeof loop.carry);
 }
 
 static void vector_phase(Kernel *k, int phase, LLVMValueRef length) {
@@ -289,19 +312,13 @@ static void vector_phase(Kernel *k, int phase, LLVMValueRef length) {
     for (int i = 0; i < p.n; i++) {
         if (p.root[i].carry >= 0) accs[p.root[i].carry] = neutral(k, &p.root[i]);
     }
-    LLVMValueRef vl = emit_i64(e, e->vl);
-    LLVMValueRef whole = emit_mul(e, emit_div(e, length, vl), vl);
-    Loop loop;
-    loop_begin(e, &loop, emit_i64(e, 0), whole, e->vl, p.naccs, accs);
-    LLVMValueRef next[LOOP_CARRY_MAX];
-    memcpy(next, loop.carry, sizeof next);
-    vector_step(k, &p, loop.i, NULL, next);
-    loop_end(e, &loop, p.naccs ? next : NULL);
-    memcpy(accs, loop.carry, sizeof accs);
-    if (k->s.inner % e->vl) {
-        LLVMValueRef mask = emit_tail_mask(e, emit_sub(e, length, whole));
-        vector_step(k, &p, whole, mask, accs);
-    }
+    int one = e->vl, wide = k->s.inner < REGISTERS * one ? one : REGISTERS * one;
+    LLVMValueRef size = emit_i64(e, wide);
+    LLVMValueRef whole = emit_mul(e, emit_div(e, length, size), size);
+    emit_set_lanes(e, wide);
+    vector_loop(k, &p, emit_i64(e, 0), whole, false, accs);
+    emit_set_lanes(e, one);
+    if (k->s.inner % wide) vector_loop(k, &p, whole, length, true, accs);
     for (int i = 0; i < p.n; i++) {
         const Root *r = &p.root[i];
         if (r->kind == ROOT_ROW) {

@@ -55,17 +55,22 @@ static uint32_t widened(DType dt, uint16_t bits) {
 
 typedef void (*Copy)(const float *x, uint16_t *y, float *back, int64_t n);
 
-/* y = the first n of x, rounded; back = f32 of y, then of x rounded in registers. */
-static Copy compiled(Target *t, DType dt, const char *features) {
+/* y = the first n of x, rounded when they are stored or before that (`before`); back = f32 of
+ * y, then of x rounded in registers. */
+static Copy compiled(Target *t, DType dt, const char *features, bool before) {
     Emit *e = emit_new(arena_new(), "test", t->lanes, t->cpu, features);
     LLVMTypeRef params[] = {e->ptr, e->ptr, e->ptr, e->i64};
     emit_func(e, "copy", e->void_, params, 4, false);
     LLVMValueRef mask = emit_tail_mask(e, emit_param(e, 3)), y = emit_param(e, 1);
     LLVMValueRef back = emit_param(e, 2),
                  x = emit_load(e, e->vf32, emit_param(e, 0), mask, 4);
-    emit_store_narrow(e, dt, x, y, mask);
+    LLVMValueRef rounded = emit_round_narrow(e, dt, x);
+    if (before)
+        emit_store_rounded(e, dt, rounded, y, mask);
+    else
+        emit_store_narrow(e, dt, x, y, mask);
     emit_store(e, emit_load_narrow(e, dt, y, mask), back, NULL, 4);
-    emit_store(e, emit_round_narrow(e, dt, x), emit_at(e, e->f32, back, e->vl), NULL, 4);
+    emit_store(e, rounded, emit_at(e, e->f32, back, e->vl), NULL, 4);
     emit_ret(e, NULL);
     return (Copy)jit_lookup(emit_finish(e, t, NULL, 0), "copy");
 }
@@ -76,7 +81,7 @@ static Copy compiled_one(Target *t, DType dt) {
     emit_func(e, "copy_one", e->void_, params, 4, false);
     LLVMValueRef x = emit_load(e, e->f32, emit_param(e, 0), NULL, 4);
     LLVMValueRef y = emit_param(e, 1), back = emit_param(e, 2);
-    emit_store_narrow_one(e, dt, x, y);
+    emit_store_rounded(e, dt, emit_round_narrow(e, dt, x), y, NULL);
     emit_store(e, emit_load_narrow_one(e, dt, y), back, NULL, 4);
     emit_store(e, emit_round_narrow(e, dt, x), emit_at(e, e->f32, back, 1), NULL, 4);
     emit_ret(e, NULL);
@@ -126,10 +131,11 @@ static void all_numbers(int vl, bool plain) {
     const char *features = !plain   ? t->features
                            : vl > 8 ? "+avx2,+fma,+avx512f,+avx512bw,+avx512dq,+avx512vl"
                                     : "+avx2,+fma";
-    for (int i = 0; i < ARRAY_LEN(types); i++) {
-        Copy f = compiled(t, types[i], features);
-        for (int64_t at = 0; at < 20000; at += vl) check_copy(f, types[i], vl, at, vl);
-        for (int64_t n = 0; n < vl; n++) check_copy(f, types[i], vl, 0, n);
+    for (int i = 0; i < 2 * ARRAY_LEN(types); i++) {
+        DType dt = types[i / 2];
+        Copy f = compiled(t, dt, features, i % 2);
+        for (int64_t at = 0; at < 20000; at += vl) check_copy(f, dt, vl, at, vl);
+        for (int64_t n = 0; n < vl; n++) check_copy(f, dt, vl, 0, n);
     }
 }
 
