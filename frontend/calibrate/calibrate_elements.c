@@ -1,16 +1,17 @@
 /* calibrate_elements.c - numbers a second of elementwise ops and reductions, without what
- * moving them takes: what a kernel takes longer with more ops of the kind, on numbers that
- * caches hold. The operands of an op are read off its row. */
+ * moving them takes: what a kernel takes longer with an op of the kind, on numbers that
+ * caches hold. Kernels of programs have one or two costly ops, which wait for each other, so
+ * these have one. The operands of an op are read off its row. */
 #include "frontend/calibrate/calibrate.h"
 #include <ctype.h>
 
-enum { ROWS = 32, INNER = 1024, TIMES = 4 };
+enum { ROWS = 64, INNER = 1024 };
 
 /* The type of operand (or result) i by the row's rule, for rows x inner; NULL: none that is
  * known. */
 static const char *operand_text(const OpInfo *row, int i, char letter) {
-    static const char *const of_float[] = {"f32[32,1024]", "f32[32]", "f32[4]", "f32[]"};
-    static const char *const of_int[] = {"i32[32,1024]", "i32[32]", "i32[4]", "i32[]"};
+    static const char *const of_float[] = {"f32[64,1024]", "f32[64]", "f32[4]", "f32[]"};
+    static const char *const of_int[] = {"i32[64,1024]", "i32[64]", "i32[4]", "i32[]"};
     const char *const *type = letter == 'i' ? of_int : of_float;
     const char *term = row->rule ? row->rule : "...";
     bool last_apart = row->rule && strstr(row->rule, "...v");
@@ -45,57 +46,60 @@ static bool add_attributes(Text *t, const char *spec) {
     return true;
 }
 
-/* y of number k, by an op of the kind; or, of a cast, by one to bf16 and one back. */
-static void add_op(Text *t, int op, int k, const char *type, const Text *attributes) {
-    const OpInfo *row = &optab[op];
-    if (row->flags & F_CAST) {
-        text_add(t, "  %%n%d = %s %%x%d : bf16[%d,%d]\n", k, row->name, k, ROWS, INNER);
-        text_add(t, "  %%y%d = %s %%n%d : %s\n", k, row->name, k, type);
-        return;
-    }
-    text_add(t, "  %%y%d = %s %%x%d", k, row->name, k);
-    for (int i = 1; i < row->nin_min; i++) text_add(t, ", %%i%d", i);
-    text_add_bytes(t, attributes->s, attributes->n);
-    text_add(t, " : %s\n", type);
-}
-
-/* A kernel of the sum of x0, x1, ..., each by itself or after an op of the kind: so the ops of
- * one number wait for each other as little as those of several; NULL: an op that this does
- * not know. */
+/* A kernel of the sum of z and what an op of the kind makes of its operands; or of z and those
+ * operands that are as large, which are read in both. NULL: an op that this does not know. */
 static const char *sum_text(Arena *mem, int op, bool with) {
     const OpInfo *row = &optab[op];
     const char *first = operand_text(row, 0, row->types[0]);
-    Text t = text_new(mem), attributes = text_new(mem);
-    bool floats = row->types[0] == 'f' || row->flags & F_CAST;
-    if (!first || !floats || strcmp(first, "f32[32,1024]")) return NULL;
-    if (!add_attributes(&attributes, row->attrs)) return NULL;
-    for (int k = 0; k < TIMES; k++) text_add(&t, "%s%%x%d: %s", k ? ", " : "(", k, first);
-    for (int i = 1; i < row->nin_min; i++) {
+    Text t = text_new(mem), sums = text_new(mem);
+    if (!first || row->types[0] != 'f' || strcmp(first, "f32[64,1024]")) return NULL;
+    text_add(&t, "(%%z: %s", first);
+    if (with) text_add(&sums, "  %%y = %s ", row->name);
+    const char *last = "z";
+    for (int i = 0; i < row->nin_min; i++) {
         const char *type = operand_text(row, i, row->types[i]);
         if (!type) return NULL;
-        text_add(&t, ", %%i%d: %s", i, type);
+        text_add(&t, ", %%x%d: %s", i, type);
+        if (with) {
+            text_add(&sums, "%s%%x%d", i ? ", " : "", i);
+        } else if (!strcmp(type, first)) {
+            text_add(&sums, "  %%s%d = add %%%s, %%x%d : %s\n", i, last, i, first);
+            last = arena_printf(mem, "s%d", i);
+        }
     }
-    text_add(&t, ") -> (%s) {\n", first);
-    for (int k = 0; k < TIMES; k++) {
-        if (with) add_op(&t, op, k, first, &attributes);
-        const char *x = with ? "y" : "x";
-        if (k == 1) text_add(&t, "  %%s1 = add %%%s0, %%%s1 : %s\n", x, x, first);
-        if (k > 1)
-            text_add(&t, "  %%s%d = add %%s%d, %%%s%d : %s\n", k, k - 1, x, k, first);
+    if (with) {
+        if (!add_attributes(&sums, row->attrs)) return NULL;
+        text_add(&sums, " : %s\n  %%s = add %%z, %%y : %s\n", first, first);
+        last = "s";
     }
-    text_add(&t, "  return %%s%d\n}", TIMES - 1);
+    text_add(&t, ") -> (%s) {\n%s  return %%%s\n}", first, sums.s, last);
     return t.s;
+}
+
+/* The sum of two tensors of bf16, each widened, that is rounded: CASTS in all; or of as many
+ * bytes of f32, without one. */
+enum { CASTS = 3 };
+static const char *cast_text(bool with) {
+    return with ? "(%x: bf16[64,1024], %z: bf16[64,1024]) -> (bf16[64,1024]) {\n"
+                  "  %a = cast %x : f32[64,1024]\n"
+                  "  %b = cast %z : f32[64,1024]\n"
+                  "  %s = add %a, %b : f32[64,1024]\n"
+                  "  %r = cast %s : bf16[64,1024]\n"
+                  "  return %r\n}"
+                : "(%x: f32[64,512], %z: f32[64,512]) -> (f32[64,512]) {\n"
+                  "  %s = add %x, %z : f32[64,512]\n"
+                  "  return %s\n}";
 }
 
 /* A kernel of the sum of x and y, that is reduced besides, to a number a row. */
 static const char *reduce_text(Arena *mem, int op, int n) {
-    const char *more = n ? ", f32[32]" : "", *ret = n ? ", %r" : "";
+    const char *more = n ? ", f32[64]" : "", *ret = n ? ", %r" : "";
     Text t = text_new(mem);
     text_add(&t,
-             "(%%x: f32[32,1024], %%y: f32[32,1024]) -> (f32[32,1024]%s) {\n"
-             "  %%z = add %%x, %%y : f32[32,1024]\n",
+             "(%%x: f32[64,1024], %%y: f32[64,1024]) -> (f32[64,1024]%s) {\n"
+             "  %%z = add %%x, %%y : f32[64,1024]\n",
              more);
-    if (n) text_add(&t, "  %%r = %s %%z {ij->i} : f32[32]\n", optab[op].name);
+    if (n) text_add(&t, "  %%r = %s %%z {ij->i} : f32[64]\n", optab[op].name);
     text_add(&t, "  return %%z%s\n}", ret);
     return t.s;
 }
@@ -105,13 +109,16 @@ static void measure(Calibration *c, MachineRank *r, int op) {
     TrialOptions o = calibrate_options(c);
     Arena *mem = arena_new();
     bool reduces = optab[op].flags & F_REDUCE, casts = optab[op].flags & F_CAST;
-    int n = reduces ? 1 : casts ? 2 * TIMES : TIMES;
-    const char *none = reduces ? reduce_text(mem, op, 0) : sum_text(mem, op, false);
-    const char *some = reduces ? reduce_text(mem, op, n) : sum_text(mem, op, true);
+    int n = casts ? CASTS : 1;
+    const char *text[2];
+    for (int with = 0; with < 2; with++)
+        text[with] = reduces ? reduce_text(mem, op, with)
+                     : casts ? cast_text(with)
+                             : sum_text(mem, op, with);
     o.spread_bytes = 0;
-    if (none && some) {
-        double less = trial_of(&o, none, c->seconds / 4);
-        double seconds = trial_of(&o, some, c->seconds / 4) - less;
+    if (text[0] && text[1]) {
+        double less = trial_of(&o, text[0], c->seconds / 4);
+        double seconds = trial_of(&o, text[1], c->seconds / 4) - less;
         double rate = (double)n * ROWS * INNER / MAX(seconds, 1e-12);
         r->element[r->nelements++] = (ElementRate){op, MIN(rate, most)};
     }
