@@ -7,7 +7,8 @@
 MACHINE.yaml is made by `stator calibrate -n 1,2,4`. Each configuration is planned first, then
 trained; runs of all configurations alternate, and the median of all their steps but the first
 of each run counts. --part does each N-th configuration from K on. --strategies compares the
-order of N strategies of a small model on 4 ranks instead (Kendall's tau). --parts compares
+order of N strategies of a small model on 4 ranks instead (Kendall's tau), beside it the order that
+half of the rounds measured with that of the other half. --parts compares
 compute, messages and waits for other stages, of runs that are recorded (the key profile), one
 by one. --check fails where
 the median error is above 5 %, an error above 10 %, or tau below 0.9.
@@ -273,6 +274,17 @@ def compare_parts(bench, table, names, seconds):
                   f"worst {100 * max(errors[part]):.1f} %")
 
 
+def kendall_of_rounds(rounds):
+    """Of what the first half of the rounds measured and the other half, for each name: the order
+    of a prediction without any error agrees no better with one of them. 1 where there is one."""
+    half = len(next(iter(rounds.values()))) // 2
+    if not half:
+        return 1
+    pairs = [tuple(statistics.median(sum(part, [])) for part in (of[:half], of[half:]))
+             for of in rounds.values()]
+    return kendall(pairs)
+
+
 def kendall(pairs):
     """Of all pairs that differ: in the same order less in the other one, over all."""
     same = other = 0
@@ -317,16 +329,24 @@ def main():
             for name in names:
                 a = said[name]["step_seconds"]
                 steps = 2 + int(min(max(o.seconds / max(a, 1e-3), 3), 40))
-                took[name] += bench.measure(steps, *table[name])
+                took[name].append(bench.measure(steps, *table[name]))
                 if round_ < rounds - 1:
                     continue
-                b = statistics.median(took[name])
+                b = statistics.median(sum(took[name], []))
                 errors.append(abs(a / b - 1))
                 pairs.append((a, b))
                 print(f"{name:56} {a:9.4f} {b:9.4f} {100 * (a / b - 1):+7.1f} %", flush=True)
     middle, worst, tau = statistics.median(errors), max(errors), kendall(pairs)
     print(f"{len(names)} configurations: median error {100 * middle:.1f} %, worst "
           f"{100 * worst:.1f} %, Kendall's tau {tau:.3f}")
+    if rounds > 1:
+        print(f"Kendall's tau of one half of the rounds and the other: "
+              f"{kendall_of_rounds(took):.3f}")
+    fastest = min(took, key=lambda name: statistics.median(sum(took[name], [])))
+    chosen = min(names, key=lambda name: said[name]["step_seconds"])
+    loss = (statistics.median(sum(took[chosen], []))
+            / statistics.median(sum(took[fastest], [])) - 1)
+    print(f"predicted fastest: {chosen}, {100 * loss:.1f} % slower than the fastest, {fastest}")
     if bench.disturbed:
         print(f"{bench.disturbed} runs were disturbed by other programs and done again")
     if o.check:
