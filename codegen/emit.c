@@ -72,7 +72,8 @@ LLVMValueRef emit_func(Emit *e, const char *name, LLVMTypeRef ret,
     if (e->features && *e->features) {
         string_attribute(e, fn, "target-features", e->features);
     }
-    const char *width = e->vl == 16 ? "512" : e->vl == 8 ? "256" : "128";
+    int lanes = e->register_lanes;
+    const char *width = lanes == 16 ? "512" : lanes == 8 ? "256" : "128";
     string_attribute(e, fn, "prefer-vector-width", width);
     string_attribute(e, fn, "min-legal-vector-width", width);
     enum_attribute(e, fn, LLVMAttributeFunctionIndex, "nounwind");

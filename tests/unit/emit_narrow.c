@@ -56,9 +56,11 @@ static uint32_t widened(DType dt, uint16_t bits) {
 typedef void (*Copy)(const float *x, uint16_t *y, float *back, int64_t n);
 
 /* y = the first n of x, rounded when they are stored or before that (`before`); back = f32 of
- * y, then of x rounded in registers. */
-static Copy compiled(Target *t, DType dt, const char *features, bool before) {
+ * y, then of x rounded in registers. Vectors fill `registers` of them. */
+static Copy compiled(Target *t, int registers, DType dt, const char *features,
+                     bool before) {
     Emit *e = emit_new(arena_new(), "test", t->lanes, t->cpu, features);
+    emit_set_lanes(e, registers * t->lanes);
     LLVMTypeRef params[] = {e->ptr, e->ptr, e->ptr, e->i64};
     emit_func(e, "copy", e->void_, params, 4, false);
     LLVMValueRef mask = emit_tail_mask(e, emit_param(e, 3)), y = emit_param(e, 1);
@@ -108,11 +110,13 @@ static float number(int64_t i) {
                             : (u & 0xffffe000) | 0x1000);
 }
 
+enum { MOST_LANES = 32 };
+
 static void check_copy(Copy f, DType dt, int lanes, int64_t at, int64_t n) {
-    float x[16], back[32];
-    uint16_t y[18];
-    for (int i = 0; i < 16; i++) x[i] = number(at + i);
-    for (int i = 0; i < 18; i++) y[i] = 0x5a5a;
+    float x[MOST_LANES], back[2 * MOST_LANES];
+    uint16_t y[MOST_LANES + 2];
+    for (int i = 0; i < MOST_LANES; i++) x[i] = number(at + i);
+    for (int i = 0; i < MOST_LANES + 2; i++) y[i] = 0x5a5a;
     f(x, y + 1, back, n);
     EXPECT(y[0] == 0x5a5a);
     for (int i = 0; i < lanes; i++) {
@@ -121,37 +125,68 @@ static void check_copy(Copy f, DType dt, int lanes, int64_t at, int64_t n) {
         EXPECT_INT(bits_of(back[i]), bits);
         EXPECT_INT(bits_of(back[lanes + i]), bits);
     }
-    for (int i = lanes + 1; i < 18; i++) EXPECT(y[i] == 0x5a5a);
+    for (int i = lanes + 1; i < MOST_LANES + 2; i++) EXPECT(y[i] == 0x5a5a);
 }
 
 static const DType types[] = {DT_BF16, DT_F16};
 
-static void all_numbers(int vl, bool plain) {
+static void all_numbers(int vl, int registers, bool plain) {
     Target *t = target_of_lanes(vl);
     const char *features = !plain   ? t->features
                            : vl > 8 ? "+avx2,+fma,+avx512f,+avx512bw,+avx512dq,+avx512vl"
                                     : "+avx2,+fma";
+    int lanes = registers * vl;
     for (int i = 0; i < 2 * ARRAY_LEN(types); i++) {
         DType dt = types[i / 2];
-        Copy f = compiled(t, dt, features, i % 2);
-        for (int64_t at = 0; at < 20000; at += vl) check_copy(f, dt, vl, at, vl);
-        for (int64_t n = 0; n < vl; n++) check_copy(f, dt, vl, 0, n);
+        Copy f = compiled(t, registers, dt, features, i % 2);
+        for (int64_t at = 0; at < 20000; at += lanes) check_copy(f, dt, lanes, at, lanes);
+        for (int64_t n = 0; n < lanes; n++) check_copy(f, dt, lanes, 0, n);
     }
 }
 
 TEST(vectors_of_16) {
     target_need_lanes(16);
-    all_numbers(16, false);
+    all_numbers(16, 1, false);
 }
 TEST(vectors_of_16_without_the_instruction) {
     target_need_lanes(16);
-    all_numbers(16, true);
+    all_numbers(16, 1, true);
 }
 TEST(vectors_of_8) {
-    all_numbers(8, false);
+    all_numbers(8, 1, false);
 }
 TEST(vectors_of_8_without_the_instruction) {
-    all_numbers(8, true);
+    all_numbers(8, 1, true);
+}
+TEST(two_registers_of_16) {
+    target_need_lanes(16);
+    all_numbers(16, 2, false);
+}
+TEST(two_registers_of_16_without_the_instruction) {
+    target_need_lanes(16);
+    all_numbers(16, 2, true);
+}
+TEST(two_registers_of_8) {
+    all_numbers(8, 2, false);
+}
+TEST(two_registers_of_8_without_the_instruction) {
+    all_numbers(8, 2, true);
+}
+
+/* On any CPU: those for instructions that it may not have are compiled, and not called. */
+TEST(code_for_16_lanes_compiles) {
+    static const struct {
+        const char *cpu, *features;
+    } kinds[] = {
+        {"znver4", "+avx2,+fma,+f16c,+avx512f,+avx512bw,+avx512dq,+avx512vl,+avx512bf16"},
+        {"skylake-avx512", "+avx2,+fma,+f16c,+avx512f,+avx512bw,+avx512dq,+avx512vl"}};
+    for (int k = 0; k < ARRAY_LEN(kinds); k++)
+        for (int i = 0; i < 4 * ARRAY_LEN(types); i++) {
+            Target t = *target_open("x86-64-v3");
+            t.lanes = 16;
+            t.cpu = (char *)kinds[k].cpu;
+            compiled(&t, 1 + i / 4, types[i / 2 % 2], kinds[k].features, i % 2);
+        }
 }
 
 static void scalars(int vl) {
