@@ -395,15 +395,11 @@ static void check_mode(const Config *cfg) {
 }
 
 static void check_parallel_mode(const Config *cfg) {
-    int64_t mode = cfg->parallel_parallel_mode;
-    if (mode >= 2)
-        config_refuse(cfg, "parallel.parallel_mode", NULL,
-                      mode == 2
-                          ? "stator search CONFIG.yaml -n RANKS --write best.yaml, which "
-                            "finds the strategy; 1 takes the one that stands here"
-                          : "0 or 1",
-                      "parallel_mode %lld: a run takes a strategy, and looks for none",
-                      (long long)mode);
+    if (cfg->parallel_parallel_mode == 3)
+        config_refuse(
+            cfg, "parallel.parallel_mode", NULL, "0, 1 or 2",
+            "parallel_mode 3: nobody writes messages by hand, a strategy places "
+            "them");
 }
 
 static void check_resume(const Config *cfg) {

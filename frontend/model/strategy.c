@@ -118,7 +118,19 @@ static const char *schedule_of_config(const Config *cfg) {
                   "unknown schedule '%.100s'", name);
 }
 
+/* Commands that can look for a strategy have done so before. */
+static void check_found(const Config *cfg) {
+    if (cfg->parallel_parallel_mode == 2)
+        config_refuse(
+            cfg, "parallel.parallel_mode", NULL,
+            "--parallel.parallel_mode 1 takes the strategy that stands here; stator "
+            "search CONFIG.yaml -n RANKS --write best.yaml finds one",
+            "parallel_mode 2: train, plan and simulate search for a strategy, this "
+            "command does not");
+}
+
 Strategy strategy_of_config(Config *cfg) {
+    check_found(cfg);
     Strategy s = {.order = rank_order_of_config(cfg),
                   .data = cfg->parallel_config_data_parallel,
                   .context = cfg->parallel_config_context_parallel,

@@ -107,6 +107,16 @@ typedef struct SearchResult {
     bool gave_up; /* there were more to plan than it plans */
 } SearchResult;
 
+/* search_options.c: of a configuration as config_load takes it, on so many ranks (0: on as many
+ * as its degrees have), with the defaults of stator search. */
+SearchOptions search_options(Arena *mem, const char *path, int nflags, char **flag,
+                             int ranks);
+/* Sequences of a step as the file has them, which a search leaves as they are; replicas that it
+ * leaves open are as many as so many ranks have. */
+int64_t search_sequences(Arena *mem, const char *path, int ranks);
+/* Fails with EXIT_CONFIG, EXIT_MEMORY or EXIT_SIGNALLED where there is no answer, and says why. */
+void search_check_found(const SearchOptions *s, const SearchResult *r);
+
 /* Fails with EXIT_CONFIG for a model without a loop over layers. A result without top: no
  * choice fits; the families say why. */
 SearchResult search_run(Arena *mem, const SearchOptions *o);

@@ -413,7 +413,8 @@ static void add_even_layers(Flags *f, const Search *s) {
 static void add_overlap(Flags *f, const Search *s, const Choice *c) {
     static const char *const name[] = {
         [OVERLAP_AUTO] = "auto", [OVERLAP_THREAD] = "thread"};
-    if (s->fixed[KNOB_OVERLAP] >= 0) return;
+    bool idle = s->o.ranks == 1 && !config_given(s->o.cfg, knob_key[KNOB_OVERLAP]);
+    if (idle || s->fixed[KNOB_OVERLAP] >= 0) return;
     add_list(f, knob_key[KNOB_OVERLAP],
              c->alone ? "off" : name[s->o.cfg->parallel_overlap]);
 }
@@ -444,7 +445,8 @@ char **search_flags(Arena *mem, Search *s, const Choice *c, int *n) {
     if (c->cp > 1 && !whole && !all_ring)
         add_flag(&f, PC "ulysses_degree_in_cp", "%d", c->cp / c->ring);
     add_flag(&f, knob_key[KNOB_PP], "%d", c->pp);
-    add_flag(&f, knob_key[KNOB_CHUNKS], "%d", c->chunks);
+    if (c->pp > 1 || config_given(s->o.cfg, knob_key[KNOB_CHUNKS]))
+        add_flag(&f, knob_key[KNOB_CHUNKS], "%d", c->chunks);
     if (c->pp > 1)
         add_flag(&f, knob_key[KNOB_SCHEDULE], "%s", schedule_name_at(c->schedule));
     add_flag(&f, knob_key[KNOB_BATCH], "%d", c->batch);
@@ -457,7 +459,7 @@ char **search_flags(Arena *mem, Search *s, const Choice *c, int *n) {
     add_flag(&f, PC "optimizer_shard", "%s", truth(c->zero > 0));
     if (c->zero)
         add_flag(&f, knob_key[KNOB_ZERO], "level%d", c->zero);
-    else
+    else if (config_given(s->o.cfg, knob_key[KNOB_ZERO]))
         add_flag(&f, knob_key[KNOB_ZERO], "auto");
     add_flag(&f, knob_key[KNOB_SP], "%s", truth(c->sp));
     add_flag(&f, knob_key[KNOB_VOCAB], "%s", truth(!c->vocab));

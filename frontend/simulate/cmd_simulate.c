@@ -4,6 +4,7 @@
 #include "frontend/config/machine_file.h"
 #include "frontend/config/options.h"
 #include "frontend/plan/plan_trace.h"
+#include "frontend/search/automatic.h"
 #include "frontend/simulate/seconds.h"
 #include "frontend/simulate/simulate.h"
 #include <errno.h>
@@ -143,7 +144,8 @@ int cmd_simulate(int argc, char **argv) {
     if (argc < 2)
         fail(EXIT_CONFIG, "stator simulate needs a configuration: stator simulate "
                           "CONFIG.yaml [-n RANKS] [--a.b.c VALUE ...]");
-    g.cfg = config_load(mem, g.o->nwords ? g.o->word[0] : NULL, g.o->nflags, g.o->flag);
+    ConfigWords words = {g.o->nwords ? g.o->word[0] : NULL, g.o->nflags, g.o->flag};
+    g.cfg = automatic_load(mem, &words, option_int(g.o, "-n", 0));
     const struct Way *way = way_of(g.o);
     double start = clock_seconds();
     g.plan = plan_quietly(mem, g.cfg, option_int(g.o, "-n", 0), way);

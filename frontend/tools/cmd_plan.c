@@ -4,6 +4,7 @@
 #include "frontend/config/options.h"
 #include "frontend/plan/plan.h"
 #include "frontend/plan/plan_trace.h"
+#include "frontend/search/automatic.h"
 #include "runtime/core/peak.h"
 #include "runtime/core/rt.h"
 #include <errno.h>
@@ -79,8 +80,10 @@ int cmd_plan(int argc, char **argv) {
              "stator plan needs a configuration: stator plan CONFIG.yaml "
              "[-n RANKS] [--json] [--svg FILE.svg] [--measure] [--a.b.c VALUE "
              "...]");
-    Config *cfg = config_load(mem, o->nwords ? o->word[0] : NULL, o->nflags, o->flag);
-    Plan p = plan_of_config(mem, cfg, option_int(o, "-n", 0));
+    ConfigWords words = {o->nwords ? o->word[0] : NULL, o->nflags, o->flag};
+    int64_t ranks = option_int(o, "-n", 0);
+    Config *cfg = automatic_load(mem, &words, ranks);
+    Plan p = plan_of_config(mem, cfg, ranks);
     double seconds = clock_seconds() - start;
     const Machine *machine = config_machine(cfg);
     if (machine) plan_set_machine(mem, &p, machine, 0);

@@ -132,6 +132,16 @@ void train_move_aside(const Train *t, const char *path);
  * ranks; NULL: all are finite. */
 const char *train_state_not_finite(const Train *t);
 
+/* train_strategy.c: the configuration of the command, the same on all ranks; with parallel_mode 2
+ * its strategy is what rank 0 finds, or that of the run which is gone on with. Sets the folders
+ * of the run. */
+void train_load_config(Train *t, int argc, char **argv);
+/* The notes of the configuration from the `first` on, on rank 0. */
+void train_say_notes(const Train *t, int first);
+
+/* Does the run go on from a checkpoint? Where its file of that name is, or NULL. */
+bool train_goes_on(const Train *t, const char *name, const char **file);
+
 /* train_products.c: which forms products have (codegen/product_choices.h). Before the program
  * is made: on rank 0 those of the run that this one goes on from. */
 void products_choose(Train *t);

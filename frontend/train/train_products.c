@@ -20,28 +20,27 @@ static bool has_checkpoint(const Train *t, const char *dir) {
 }
 
 /* Of a run's folder, of its checkpoints', or of a checkpoint. */
-static const char *file_near(const Train *t, const char *path) {
+static const char *file_near(const Train *t, const char *path, const char *name) {
     static const char *const way[] = {"", "..", "../.."};
     for (int i = 0; i < ARRAY_LEN(way); i++) {
         const char *dir = way[i][0] ? path_join(t->mem, path, way[i]) : path;
-        const char *file = path_join(t->mem, dir, RUN_PRODUCTS);
+        const char *file = path_join(t->mem, dir, name);
         if (file_exists(file)) return file;
     }
     return NULL;
 }
 
-/* What this run goes on with, if it does: where its choices are. */
-static bool goes_on(const Train *t, const char **file) {
+bool train_goes_on(const Train *t, const char *name, const char **file) {
     const char *how = t->job.cfg->resume;
     *file = NULL;
     if (!strcmp(how, "never")) return false;
     if (strcmp(how, "auto")) {
-        *file = file_near(t, how);
+        *file = file_near(t, how, name);
         return true;
     }
     if (!has_checkpoint(t, t->ckpt_dir)) return false;
-    *file = path_join(t->mem, t->ckpt_dir, RUN_PRODUCTS);
-    if (!file_exists(*file)) *file = path_join(t->mem, t->run_dir, RUN_PRODUCTS);
+    *file = path_join(t->mem, t->ckpt_dir, name);
+    if (!file_exists(*file)) *file = path_join(t->mem, t->run_dir, name);
     if (!file_exists(*file)) *file = NULL;
     return true;
 }
@@ -49,7 +48,7 @@ static bool goes_on(const Train *t, const char **file) {
 void products_choose(Train *t) {
     ProductChoices *c = t->job.choices = plan_choices(t->mem, t->job.cfg);
     const char *file;
-    if (comm_rank() != 0 || !goes_on(t, &file)) return;
+    if (comm_rank() != 0 || !train_goes_on(t, RUN_PRODUCTS, &file)) return;
     if (file) {
         c->given = file_read(t->mem, file, MOST_BYTES, NULL, EXIT_DATA);
         c->given_from = file;

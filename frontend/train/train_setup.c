@@ -3,14 +3,12 @@
 #include "frontend/config/commands.h"
 #include "frontend/config/config_state.h"
 #include "frontend/config/data_open.h"
-#include "frontend/config/options.h"
 #include "frontend/plan/plan.h"
 #include "frontend/plan/recompute_auto.h"
 #include "frontend/train/rank_memory.h"
 #include "frontend/train/train.h"
 #include "runtime/comm/agree.h"
 #include "runtime/comm/comm.h"
-#include "runtime/comm/watch.h"
 #include "runtime/core/free_memory.h"
 #include "runtime/core/rt.h"
 #include <math.h>
@@ -171,11 +169,6 @@ static PassOptions pass_options(Train *t) {
 
 /* ---- program ---- */
 
-static void say_notes(const Train *t, int first) {
-    for (int i = first; i < t->job.cfg->n_notes && comm_rank() == 0; i++)
-        fprintf(stderr, "note: %s\n", t->job.cfg->notes[i]);
-}
-
 static void *slot_of_role(Train *t, ArgRole role, bool needed) {
     int i = program_arg_role(t->program, role);
     if (i < 0 && needed) die("the step has no argument of role %s", arg_role_name[role]);
@@ -258,7 +251,7 @@ static void choose_recompute(Train *t) {
     if (!s->remake_auto) return;
     int said = t->job.cfg->n_notes;
     agree_look(look_for_recompute, t);
-    say_notes(t, said);
+    train_say_notes(t, said);
     const char *text = comm_broadcast_text(t->mem, s->remake ? s->remake : "");
     s->remake = text[0] ? text : NULL;
 }
@@ -388,42 +381,6 @@ static void hash_config(Train *t) {
     hash_hex(text.s, text.n, t->config_hash);
 }
 
-typedef struct Words {
-    Train *t;
-    int argc;
-    char **argv;
-} Words;
-
-static void look_at_config(void *context) {
-    const Words *w = context;
-    Train *t = w->t;
-    const Options *o = options_read(t->mem, COMMAND_train, w->argc, w->argv);
-    if (!o || (!o->nwords && !o->nflags))
-        fail(EXIT_CONFIG, "stator train needs a configuration: stator train CONFIG.yaml "
-                          "[--a.b.c VALUE ...]");
-    t->job.cfg = config_load(t->mem, o->nwords ? o->word[0] : NULL, o->nflags, o->flag);
-    RunMode mode = t->job.cfg->run_mode;
-    const char *name = config_value(t->job.cfg, t->mem, "run_mode");
-    if (mode == RUN_PREDICT || mode == RUN_EVAL)
-        config_refuse(t->job.cfg, "run_mode", NULL,
-                      arena_printf(t->mem, "stator %s, or run_mode train", name),
-                      "run_mode is %s, the command is train", name);
-}
-
-static void load_config(Train *t, int argc, char **argv) {
-    Words words = {t, argc, argv};
-    agree_look(look_at_config, &words);
-    ranks_agree_config(t);
-    watch_set(t->job.cfg->runner_config_hang_seconds,
-              t->job.cfg->runner_config_on_hang == ON_HANG_END);
-    ranks_choose(t);
-    say_notes(t, 0);
-    t->run_dir = t->job.cfg->output_dir[0] ? t->job.cfg->output_dir : ".";
-    t->ckpt_dir = t->job.cfg->checkpoint_directory[0]
-                      ? t->job.cfg->checkpoint_directory
-                      : path_join(t->mem, t->run_dir, RUN_CHECKPOINTS);
-}
-
 /* What the configuration names on this host's disk. */
 static void look_at_work(void *context) {
     Train *t = context;
@@ -438,15 +395,15 @@ static void look_at_work(void *context) {
 
 void train_plan(Train *t, int argc, char **argv) {
     ranks_agree_build(t);
-    load_config(t, argc, argv);
+    train_load_config(t, argc, argv);
     rt_set_threads((int)t->job.cfg->context_threads);
     int said = t->job.cfg->n_notes;
     job_choose_model(&t->job);
-    say_notes(t, said);
+    train_say_notes(t, said);
     ranks_agree_module_file(t);
     said = t->job.cfg->n_notes;
     agree_look(look_at_work, t);
-    say_notes(t, said);
+    train_say_notes(t, said);
     ranks_agree_data(t, t->data, t->steps);
     make_program(t);
     plan_validation(t);

@@ -286,7 +286,7 @@ TEST(wrong_combinations) {
                 EXIT_CONFIG, "MindRecord files cannot be read");
     EXPECT_FAIL(parse("run_mode: finetune"), EXIT_CONFIG, "needs weights");
     EXPECT_FAIL(parse("run_mode: export"), EXIT_CONFIG, "not supported yet");
-    EXPECT_FAIL(parse("parallel: {parallel_mode: 2}"), EXIT_CONFIG, "parallel_mode 2");
+    EXPECT_FAIL(parse("parallel: {parallel_mode: 3}"), EXIT_CONFIG, "parallel_mode 3");
     EXPECT_FAIL(
         parse("batch_size: 1048576\nmodel: {model_config: {seq_length: 1048576}}"),
         EXIT_CONFIG, "in one micro-batch");

@@ -1,0 +1,124 @@
+/* train_strategy.c - from the words of the command to a configuration with a strategy: the one
+ * that it says, or with parallel_mode 2 one that is looked for. */
+#include "frontend/config/commands.h"
+#include "frontend/config/config_state.h"
+#include "frontend/config/options.h"
+#include "frontend/search/automatic.h"
+#include "frontend/search/search.h"
+#include "frontend/train/rank_memory.h"
+#include "frontend/train/train.h"
+#include "runtime/comm/agree.h"
+#include "runtime/comm/comm.h"
+#include "runtime/comm/watch.h"
+#include "runtime/core/free_memory.h"
+
+typedef struct Words {
+    Train *t;
+    int argc;
+    char **argv;
+    ConfigWords given;
+    double room_bytes; /* free memory of a rank, the least of all */
+    /* on rank 0, where the strategy is asked for: */
+    ConfigWords found;
+    const char *said; /* about it */
+} Words;
+
+void train_say_notes(const Train *t, int first) {
+    for (int i = first; i < t->job.cfg->n_notes && comm_rank() == 0; i++)
+        fprintf(stderr, "note: %s\n", t->job.cfg->notes[i]);
+}
+
+static void look_at_config(void *context) {
+    Words *w = context;
+    Train *t = w->t;
+    const Options *o = options_read(t->mem, COMMAND_train, w->argc, w->argv);
+    if (!o || (!o->nwords && !o->nflags))
+        fail(EXIT_CONFIG, "stator train needs a configuration: stator train CONFIG.yaml "
+                          "[--a.b.c VALUE ...]");
+    w->given = (ConfigWords){o->nwords ? o->word[0] : NULL, o->nflags, o->flag};
+    t->job.cfg = config_load(t->mem, w->given.path, o->nflags, o->flag);
+    RunMode mode = t->job.cfg->run_mode;
+    const char *name = config_value(t->job.cfg, t->mem, "run_mode");
+    if (mode == RUN_PREDICT || mode == RUN_EVAL)
+        config_refuse(t->job.cfg, "run_mode", NULL,
+                      arena_printf(t->mem, "stator %s, or run_mode train", name),
+                      "run_mode is %s, the command is train", name);
+}
+
+/* ---- the strategy of parallel_mode 2 ---- */
+
+/* Do these words ask for as many sequences a step of as many ranks as run? */
+static bool is_alike(const Words *w, const ConfigWords *of) {
+    Arena *mem = w->t->mem;
+    const Config *c = config_load(mem, of->path, of->nflags, of->flag);
+    int64_t replicas = c->parallel_config_data_parallel,
+            others = c->parallel_config_model_parallel *
+                     c->parallel_config_context_parallel *
+                     c->parallel_config_pipeline_stage,
+            sequences = c->runner_config_batch_size * c->parallel_config_micro_batch_num;
+    return !automatic_asked(c) && others * replicas == comm_size() &&
+           sequences * replicas == search_sequences(mem, w->given.path, comm_size());
+}
+
+/* The strategy of the run that is gone on with. False: there is none that this run can have. */
+static bool keeps_strategy(Words *w) {
+    Arena *mem = w->t->mem;
+    const char *file;
+    if (!train_goes_on(w->t, "config.yaml", &file) || !file) return false;
+    w->found = automatic_words_of(mem, &w->given, file);
+    if (!is_alike(w, &w->found)) return false;
+    w->said = arena_printf(mem, "parallel_mode 2: the strategy stays that of %s", file);
+    return true;
+}
+
+static void look_for_strategy(void *context) {
+    Words *w = context;
+    if (comm_rank() != 0 || keeps_strategy(w)) return;
+    w->found =
+        automatic_words(w->t->mem, &w->given, comm_size(), w->room_bytes, &w->said);
+}
+
+static double least_room_bytes(void) {
+    uint64_t bytes = MIN(rank_memory_left().bytes, (uint64_t)INT64_MAX);
+    return -(double)comm_max_i64(-(int64_t)bytes);
+}
+
+enum { BETWEEN_FLAGS = '\x1e' }; /* which no value has */
+
+/* Rank 0 searches for all. */
+static void choose_strategy(Words *w) {
+    Train *t = w->t;
+    Text flags = text_new(t->mem);
+    if (!automatic_asked(t->job.cfg)) return;
+    comm_barrier();
+    w->room_bytes = least_room_bytes();
+    watch_task("search for a strategy", -1, false);
+    agree_look(look_for_strategy, w);
+    for (int i = 0; i < w->found.nflags; i++)
+        text_add(&flags, "%s%c", w->found.flag[i], BETWEEN_FLAGS);
+    char *text = comm_broadcast_text(t->mem, flags.s ? flags.s : "");
+    ConfigWords all = {.path = w->given.path,
+                       .flag = NEW_ARRAY(t->mem, char *, strlen(text) + 1)};
+    for (char *p = text, *end; (end = strchr(p, BETWEEN_FLAGS)); p = end + 1) {
+        *end = 0;
+        all.flag[all.nflags++] = p;
+    }
+    t->job.cfg = config_load(t->mem, all.path, all.nflags, all.flag);
+    Config *cfg = t->job.cfg;
+    if (w->said) PUSH(t->mem, cfg->notes, cfg->n_notes, cfg->cap_notes, w->said);
+}
+
+void train_load_config(Train *t, int argc, char **argv) {
+    Words words = {.t = t, .argc = argc, .argv = argv};
+    agree_look(look_at_config, &words);
+    ranks_agree_config(t);
+    const Config *cfg = t->job.cfg;
+    watch_set(cfg->runner_config_hang_seconds, cfg->runner_config_on_hang == ON_HANG_END);
+    t->run_dir = cfg->output_dir[0] ? cfg->output_dir : ".";
+    t->ckpt_dir = cfg->checkpoint_directory[0]
+                      ? cfg->checkpoint_directory
+                      : path_join(t->mem, t->run_dir, RUN_CHECKPOINTS);
+    choose_strategy(&words);
+    ranks_choose(t);
+    train_say_notes(t, 0);
+}

@@ -1,0 +1,107 @@
+/* Tests of parallel_mode 2: commands search for the strategy of a configuration themselves. */
+#include "command.h"
+
+static const char yaml[] =
+    "model:\n"
+    "  model_config: {type: GPT2Config, vocab_size: 256, seq_length: 16,\n"
+    "    hidden_size: 16, num_layers: 2, num_heads: 2}\n"
+    "train_dataset:\n"
+    "  data_loader: {type: TextFile, dataset_dir: embedded}\n"
+    "runner_config: {max_steps: 2, batch_size: 2}\n"
+    "parallel: {parallel_mode: %d}\n"
+    "parallel_config: {micro_batch_num: 2, pp_interleave_num: 1%s}\n";
+
+static char *config(int mode, const char *more) {
+    char *path = temp(arena_printf(arena_new(), "mode%d.yaml", mode));
+    write_text(path, arena_printf(arena_new(), yaml, mode, more));
+    return path;
+}
+
+static char *machine(const char *name) {
+    return arena_printf(arena_new(), "%s/../machines/%s.yaml", tests_dir(), name);
+}
+
+/* The hash of the plan that was printed. */
+static char *plan_hash(void) {
+    const char *at = strstr(printed, "plan_hash");
+    EXPECT(at && strlen(at) > 60);
+    return arena_strndup(arena_new(), at, 60);
+}
+
+/* Plans of what a search finds and of the configuration that asks for a search are the same. */
+static void plan_is_of_the_best(const char *name, char *more) {
+    char *best = temp("best.yaml"), *file = config(2, "");
+    run(cmd_search, config(1, ""), "-n", "4", "--machine", machine(name), "--write", best,
+        more, (char *)NULL);
+    worked();
+    run(cmd_plan, best, "-n", "4", "--json", (char *)NULL);
+    worked();
+    char *hash = plan_hash();
+    run(cmd_plan, file, "-n", "4", "--json", "--machine", machine(name), more,
+        (char *)NULL);
+    worked();
+    EXPECT(!strcmp(plan_hash(), hash));
+    run(cmd_plan, file, "-n", "4", "--machine", machine(name), more, (char *)NULL);
+    worked();
+    EXPECT_PART(printed, "parallel_mode 2: the fastest of ");
+}
+
+TEST(a_plan_is_that_of_the_best_strategy) {
+    plan_is_of_the_best("cpu100g", NULL);
+    plan_is_of_the_best("h100", "--parallel_config.data_parallel=1");
+    plan_is_of_the_best("a100-vtrain", "--parallel_config.model_parallel=2");
+    plan_is_of_the_best("cpu100g", "--context.max_device_memory=64MB");
+}
+
+TEST(a_mode_on_the_command_line_counts) {
+    char *file = config(2, ", model_parallel: 2");
+    run(cmd_plan, file, "-n", "4", "--parallel.parallel_mode", "1", (char *)NULL);
+    worked();
+    EXPECT_PART(printed, "dp 2 x tp 2");
+    EXPECT(!strstr(printed, "fastest of"));
+    run(cmd_plan, config(1, ""), "-n", "4", "--parallel.parallel_mode", "2",
+        (char *)NULL);
+    worked();
+    EXPECT_PART(printed, "parallel_mode 2: the fastest of ");
+    EXPECT_PART(printed, " of 4 ranks on plain");
+}
+
+/* Keys that a search writes, and nobody else, are not said to be without effect. */
+TEST(nothing_is_said_of_keys_that_nobody_wrote) {
+    char *path = temp("plain.yaml");
+    write_text(path,
+               "model:\n"
+               "  model_config: {type: GPT2Config, vocab_size: 256, seq_length: 16,\n"
+               "    hidden_size: 16, num_layers: 2, num_heads: 2}\n"
+               "parallel: {parallel_mode: 2}\n");
+    static char *const ranks[] = {"1", "2", "4"};
+    for (int i = 0; i < ARRAY_LEN(ranks); i++) {
+        run(cmd_plan, path, "-n", ranks[i], (char *)NULL);
+        worked();
+        EXPECT_PART(printed, "parallel_mode 2: the fastest of ");
+        EXPECT(!strstr(printed, "no effect"));
+    }
+}
+
+TEST(shrunk_models_have_the_strategy_too) {
+    run(cmd_simulate, config(2, ""), "-n", "4", "--machine", machine("h100"),
+        "--parallel_config.data_parallel=1", (char *)NULL);
+    worked();
+    EXPECT_PART(printed, "tp 2");
+}
+
+TEST(what_does_not_search_says_so) {
+    run(cmd_eval, config(2, ""), "--load_checkpoint", golden("gpt2_tiny"), (char *)NULL);
+    refused(EXIT_CONFIG, "this command does not");
+    run(cmd_plan, config(3, ""), (char *)NULL);
+    refused(EXIT_CONFIG, "parallel_mode 3: nobody writes messages by hand");
+}
+
+TEST(no_strategy_is_a_failure) {
+    run(cmd_plan, config(2, ""), "-n", "4", "--context.max_device_memory=1MB",
+        (char *)NULL);
+    refused(EXIT_MEMORY, "no strategy of 4 ranks fits");
+    run(cmd_plan, config(2, ""), "-n", "4", "--parallel_config.model_parallel=3",
+        (char *)NULL);
+    refused(EXIT_CONFIG, "no strategy of 4 ranks has the keys that are given");
+}
