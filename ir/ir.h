@@ -260,7 +260,10 @@ typedef struct OpInfo {
     bool (*dims)(const Op *, Dims *); /* corresponding dimensions of an op without rule */
     void (*local)(Local *);           /* see localize in passes/ */
     double (*share)(const Op *);      /* of its products that are computed; NULL: all */
-    void (*ref)(const Ref *);         /* plain C meaning */
+    /* Of a part of an op: products of the rank that has the most, over those of the mean of all
+     * ranks; NULL: all have the same. */
+    double (*slowest)(const Op *);
+    void (*ref)(const Ref *); /* plain C meaning */
 } OpInfo;
 
 enum OpKind {

@@ -49,6 +49,7 @@ void vjp_attention(Grad *, Op *), vjp_attention_within(Grad *, Op *);
 void infer_attention(Op *, Type *), local_attention(Local *);
 bool dims_attention(const Op *, Dims *);
 double share_attention(const Op *);
+double slowest_attention(const Op *);
 
 /* ops/optimizer.c */
 void expand_adamw(Builder *, Op *, Value **), expand_adam(Builder *, Op *, Value **);

@@ -45,6 +45,18 @@ double share_attention(const Op *op) {
     return part - part * part / 2;
 }
 
+/* Queries that are the last of the keys see the most: all keys before them, or those of a window. */
+double slowest_attention(const Op *op) {
+    double queries = (double)op->in[ATTN_Q]->ty.dim[1];
+    double keys = (double)op->in[ATTN_K]->ty.dim[1], before = keys - queries;
+    double window = (double)op_int(op, "window", 0);
+    if (!op_int(op, "causal", 0) || op_int(op, "zigzag", 0) > 1 || before <= 0) return 1;
+    if (!(window > 0) || window > keys) window = keys;
+    double growing = MAX(window - before, 0), whole = queries - growing;
+    double seen = growing * (before + window) / 2 + whole * window;
+    return seen / (queries * keys * share_attention(op));
+}
+
 Type attention_whole(const Op *op) {
     const int64_t *q = op->in[ATTN_Q]->ty.dim;
     const Attr *of = op_attr(op, "of");

@@ -90,9 +90,11 @@ static OpSize size_collective(const SizeScale *scale, const Op *op) {
     return s;
 }
 
-/* All products grow with the micro-batch, where an operand does. */
+/* All products grow with the micro-batch, where an operand does. Others wait for the rank that has
+ * the most. */
 static double scaled_flops(const SizeScale *scale, const Op *op) {
     double flops = op_run_flops(op);
+    if (optab[op->kind].slowest) flops *= optab[op->kind].slowest(op);
     bool grows = false;
     for (int i = 0; scale && i < op->nin; i++)
         grows |= type_count(&op->in[i]->ty) % scale->factor == 0;

@@ -93,3 +93,42 @@ TEST(llama_with_groups) {
     EXPECT(p.job->flops_per_token == 6 * weights + 6.0 * PLAN_L * PLAN_T * PLAN_C);
     arena_free(mem);
 }
+
+/* Pairs of a query and a key that it sees, where the queries are the last of the keys. */
+static double pairs_seen(int queries, int keys, int window) {
+    double pairs = 0;
+    for (int i = keys - queries; i < keys; i++)
+        pairs += window && window < i + 1 ? window : i + 1;
+    return pairs;
+}
+
+/* Of parts of causal attention that have some of the queries each, the last has the most to do;
+ * what each of them has on average is what is counted. */
+TEST(the_last_queries_of_causal_attention) {
+    static const char text[] = "module @m mesh() level(global)\n"
+                               "func @f(%%q: f32[1,%d,1,8], %%k: f32[1,%d,1,8], %%v: "
+                               "f32[1,%d,1,8], %%at: i32[],\n"
+                               "        %%rng: i32[4]) -> (f32[1,%d,1,8]) {\n"
+                               "  %%o, %%l = attention %%q, %%k, %%v, %%at, %%at, %%rng "
+                               "{scale=1; causal=%d%s} : "
+                               "f32[1,%d,1,8], f32[1,%d,1]\n"
+                               "  return %%o\n}\n";
+    enum { KEYS = 960 };
+    for (int parts = 1; parts <= 8; parts *= 2)
+        for (int window = 0; window <= 640; window += 160)
+            for (int causal = 0; causal < 2; causal++) {
+                Arena *mem = arena_new();
+                int queries = KEYS / parts;
+                if (window && !causal) continue;
+                test_at("%d parts, window %d, causal %d", parts, window, causal);
+                const char *more = window ? arena_printf(mem, "; window=%d", window) : "";
+                char *s = arena_printf(mem, text, queries, KEYS, KEYS, queries, causal,
+                                       more, queries, queries);
+                const Op *op = module_parse(mem, "t.ir", s, strlen(s))->first->first;
+                double slowest = optab[op->kind].slowest(op);
+                double mean = pairs_seen(KEYS, KEYS, window) / parts;
+                double want = causal ? pairs_seen(queries, KEYS, window) / mean : 1;
+                if (fabs(slowest - want) > 0.003 * want)
+                    test_fail(__FILE__, __LINE__, "slowest %g, wanted %g", slowest, want);
+            }
+}
