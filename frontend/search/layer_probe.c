@@ -45,7 +45,9 @@ LayerGraph *layer_probe_graph(Arena *mem, const LayerAsk *a) {
     Job *j = job_of(mem, c, &o);
     Module *m = job_build_step(j, &o);
     passes_run(m, "simplify", &o);
-    return layer_graph(mem, m, &o, a->ranks, a->machine);
+    LayerGraph *g = layer_graph(mem, m, &o, a->ranks, a->machine);
+    g->orders = a->orders ? a->orders : factors_orders(mem);
+    return g;
 }
 
 /* ---- as planned ---- */
@@ -98,18 +100,23 @@ LayerPlanned layer_probe_plan(Arena *mem, const LayerAsk *a, const LayerGraph *g
 
 /* ---- entries ---- */
 
-/* By group: 1 + the dimension that replicas split, as a program of two has it. */
+/* By group: 1 + the dimension that replicas split, which grows with the micro-batch; 0: none. */
 static int *sample_dims(Arena *mem, const LayerAsk *a, const LayerGraph *g) {
-    PassOptions o;
-    const char *why;
-    Config *c = NEW(mem, Config);
-    *c = config_of(a->job->cfg, 2, 1, false, (TextList){0});
-    Job *j = job_of(mem, c, &o);
-    Module *m = job_build_step(j, &o);
-    strategy_apply(&j->strategy, job_spec(j), m, &o);
-    passes_run(m, sharded_passes, &o);
-    const LayerChoice *two = layer_read(mem, g, m, &why);
-    return two ? two->seed : NULL;
+    Config twice = *a->job->cfg;
+    Job j = {.mem = mem, .cfg = &twice};
+    LayerAsk ask = *a;
+    twice.runner_config_batch_size *= 2;
+    ask.job = &j;
+    const LayerGraph *two = layer_probe_graph(mem, &ask);
+    int *dim = NEW_ARRAY(mem, int, (size_t)g->ngroups + 1);
+    check(two->ngroups == g->ngroups);
+    for (int i = 0; i < g->ngroups; i++) {
+        const Type *x = &g->group[i].ty, *y = &two->group[i].ty;
+        check(x->rank == y->rank);
+        for (int d = 0; d < x->rank; d++)
+            if (x->dim[d] != y->dim[d]) dim[i] = 1 + d;
+    }
+    return dim;
 }
 
 static char *entry_of(Arena *mem, const LayerGroup *k, int seed, int sample) {
@@ -132,8 +139,7 @@ char **layer_entries(Arena *mem, const LayerAsk *a, const LayerGraph *g,
     *n = 0;
     for (int i = 0; i < g->ngroups; i++)
         if (g->group[i].param || c->seed[i] != PLACE_WHOLE)
-            entry[(*n)++] =
-                entry_of(mem, &g->group[i], c->seed[i], sample ? sample[i] : 0);
+            entry[(*n)++] = entry_of(mem, &g->group[i], c->seed[i], sample[i]);
     arena_free(own);
     return entry;
 }

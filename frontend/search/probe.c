@@ -342,6 +342,8 @@ ProbeSeconds probe_seconds(Arena *mem, const Probe *p, const GroupShape *shape,
     return (ProbeSeconds){.forward = f[p->forward].all,
                           .inputs = f[p->backward].all - weights,
                           .weights = weights,
+                          .messages = f[p->forward].kind[WORK_MESSAGES] +
+                                      f[p->backward].kind[WORK_MESSAGES],
                           .first_forward = seconds_between(&t, model, 0, p->begin),
                           .first_backward =
                               seconds_between(&t, model, p->end + 1, model->n),

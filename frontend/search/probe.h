@@ -67,6 +67,7 @@ Probe probe_make(Arena *mem, const Job *base, const Machine *machine, ProbeKey k
  * the members of a group are. */
 typedef struct ProbeSeconds {
     double forward, inputs, weights; /* of a layer; backward is inputs + weights */
+    double messages; /* of these, both ways: nothing is computed beside them */
     double first_forward, first_backward;
     double last_forward, last_backward; /* with the loss */
     double update; /* of all parameters of `layers` layers and the rest */

@@ -21,6 +21,7 @@ const char *report_strategy(Arena *mem, const Choice *c) {
     if (c->sp) text_add(&t, ", sp");
     if (c->vocab) text_add(&t, ", vocab");
     if (c->remade > 0) text_add(&t, ", again %d", c->remade);
+    if (c->inside) text_add(&t, ", placed inside of layers");
     if (c->alone) text_add(&t, ", overlap off");
     if (choice_mesh(c).norder) text_add(&t, ", %s", rank_order_text(mem, &c->order));
     return t.s;

@@ -211,7 +211,7 @@ static Verified *find_verified(Search *s, SearchResult *r, const Choice *c) {
     char **flag = NULL;
     for (int i = 0; i < r->ntop; i++) {
         const Verified *v = &r->top[i];
-        if (v->c.number != c->number) continue;
+        if (v->c.number != c->number && !c->inside) continue;
         if (!flag) flag = search_flags(s->mem, s, c, &n);
         bool same = n == v->nflags;
         for (int k = 0; same && k < n; k++) same = !strcmp(flag[k], v->flag[k]);
@@ -251,10 +251,12 @@ static int by_planned(const void *a, const void *b) {
     return x->c.number - y->c.number;
 }
 
-/* Is it to be planned? Pieces are faster than plans, by a percent or more, so what they promise
- * less than that is none. */
+/* Pieces are faster than plans, by a percent or more, so what they promise less than that is
+ * none. */
+static const double promised = 1 - 0.01;
+
+/* Is it to be planned? */
 static bool is_promising(const SearchResult *r, const Choice *c, int k) {
-    static const double most_gain = 0.01;
     double best = INFINITY;
     int fit = 0;
     for (int i = 0; i < r->ntop; i++) {
@@ -262,7 +264,7 @@ static bool is_promising(const SearchResult *r, const Choice *c, int k) {
         best = MIN(best, r->top[i].seconds);
         fit += !r->top[i].c.alone; /* that one came along */
     }
-    return fit < k || c->seconds < (1 - most_gain) * best;
+    return fit < k || c->seconds < promised * best;
 }
 
 /* Without overlap a choice is no faster by its pieces, and as large; so it is only planned
@@ -275,6 +277,43 @@ static void plan_alone(Space *b, const Choice *c) {
     if (same || s->o.ranks == c->pp || r->ntop == MOST_PLANS) return;
     alone.alone = true;
     if (!find_verified(s, r, &alone)) verify(s, &alone, &r->top[r->ntop++]);
+}
+
+/* With the placements that stator layer finds for its layers, which pieces do not know. */
+static void plan_inside(Space *b, const Choice *c) {
+    Search *s = b->s;
+    SearchResult *r = b->r;
+    Choice inside = *c;
+    const Inside *in = c->inside ? NULL : search_inside(s, c);
+    if (!in || !(in->gain < 1) || r->ntop == MOST_PLANS) return;
+    inside.inside = true;
+    inside.sp = false;
+    if (!find_verified(s, r, &inside)) verify(s, &inside, &r->top[r->ntop++]);
+}
+
+static double fastest_seconds(const SearchResult *r) {
+    double best = INFINITY;
+    for (int i = 0; i < r->ntop; i++)
+        if (r->top[i].fits) best = MIN(best, r->top[i].seconds);
+    return best;
+}
+
+/* The fastest of each split of the ranks, where it would be the fastest of all if its layers had no
+ * messages; then those that were planned. */
+static void plan_all_inside(Space *b) {
+    SearchResult *r = b->r;
+    for (int i = 0; i < r->nfamilies && search_goes_on(b->s); i++) {
+        Choice c = r->family[i].best;
+        double best = promised * fastest_seconds(r);
+        if (!r->family[i].fit || c.tp == 1) continue;
+        choice_bound(b->s, &c); /* with what plans corrected */
+        if (c.bound * inside_least(b->s, &c) >= best) continue;
+        const Inside *in = search_inside(b->s, &c);
+        if (in && c.bound * in->gain < best) plan_inside(b, &c);
+    }
+    int n = search_goes_on(b->s) ? MIN(b->s->o.tops, r->ntop) : 0;
+    qsort(r->top, (size_t)r->ntop, sizeof *r->top, by_planned);
+    for (int i = 0; i < n && r->top[i].fits; i++) plan_inside(b, &r->top[i].c);
 }
 
 /* The sooner a fast one is known, the fewer promise more. */
@@ -315,6 +354,7 @@ static void plan_fastest(Space *b) {
     qsort(r->top, (size_t)r->ntop, sizeof *r->top, by_planned);
     int n = search_goes_on(s) ? MIN(s->o.tops, r->ntop) : 0;
     for (int i = 0; i < n && r->top[i].fits; i++) plan_alone(b, &r->top[i].c);
+    plan_all_inside(b);
     r->planned = r->ntop;
     r->gave_up = r->ntop == MOST_PLANS;
     qsort(r->top, (size_t)r->ntop, sizeof *r->top, by_planned);

@@ -28,6 +28,7 @@ typedef enum Knob {
     KNOB_RECOMPUTE, /* layers of each chunk */
     KNOB_OVERLAP,
     KNOB_ORDER, /* of the degrees in the numbers of ranks */
+    KNOB_SHARD, /* placements inside of a layer */
     KNOBS
 } Knob;
 extern const char *const knob_key[KNOBS];
@@ -44,10 +45,11 @@ typedef struct Choice {
     int batch, parts, layers; /* LAYERS_EVEN, ... */
     RankOrder order;
     bool sp, vocab;
-    bool alone; /* parallel.overlap off: only tried where the choice is planned */
-    int number; /* of all choices, in the order of search_each */
-    int probe;  /* whose pieces it is made of */
-    int family; /* of those of the result, before they are sorted */
+    bool alone;  /* parallel.overlap off: only tried where the choice is planned */
+    bool inside; /* with entries of parallel.shard (inside.c): the same */
+    int number;  /* of all choices, in the order of search_each */
+    int probe;   /* whose pieces it is made of */
+    int family;  /* of those of the result, before they are sorted */
     int remade; /* most layers of a chunk that are made again; -1: it does not fit; -2: it cannot
                    be planned */
     double first_bound;           /* before plans corrected its bytes */

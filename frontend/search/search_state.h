@@ -3,6 +3,7 @@
 #define STATOR_SEARCH_STATE_H
 #include "frontend/search/record.h"
 #include "frontend/search/search.h"
+#include "passes/layer/factors.h"
 
 /* By set of axes: where the members of groups within a replica are. */
 typedef struct Shapes {
@@ -41,6 +42,14 @@ typedef struct Places {
     struct Places *more; /* of the same probe */
 } Places;
 
+/* What stator layer finds for choices with these degrees. */
+typedef struct Inside {
+    int tp, batch, micro;
+    const char *entries; /* of parallel.shard; NULL: there is nothing to be had */
+    double gain;         /* seconds of the planned layer, over those by the keys */
+    struct Inside *next;
+} Inside;
+
 /* Of the choice that was looked at last; room for as many chunks as the model has layers. */
 typedef struct ChunkTimes {
     int64_t *layers;            /* by chunk */
@@ -64,6 +73,8 @@ struct Search {
     int nprobes, probe_cap;
     const ProbeUpdate **update; /* that probes share */
     int nupdates, update_cap;
+    Inside *inside;
+    FactorOrders *orders; /* of layers' problems */
     ChunkTimes times;
     int64_t choices;
     Record *record;   /* NULL: nothing is kept */
@@ -82,6 +93,10 @@ void search_told(const Search *s);
 
 /* programs.c: makes the program of a way to split; its update is that of another where it may be. */
 Probe search_probe(Search *s, ProbeKey key);
+/* inside.c: NULL: it has no placements inside of layers but those of its keys. */
+const Inside *search_inside(Search *s, const Choice *c);
+/* The least part of its seconds that they could leave of a layer: messages alone can be saved. */
+double inside_least(Search *s, const Choice *c);
 /* pieces.c: sets bound, bytes, layers made again of a choice, and seconds to 0. */
 void choice_bound(Search *s, Choice *c);
 Pieces *search_pieces(Search *s, const Choice *c);

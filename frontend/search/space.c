@@ -24,6 +24,7 @@ const char *const knob_key[KNOBS] = {
     [KNOB_RECOMPUTE] = "recompute_config.recompute",
     [KNOB_OVERLAP] = "parallel.overlap",
     [KNOB_ORDER] = PC "rank_order",
+    [KNOB_SHARD] = "parallel.shard",
 };
 
 /* ---- what is fixed ---- */
@@ -463,6 +464,7 @@ char **search_flags(Arena *mem, Search *s, const Choice *c, int *n) {
         add_flag(&f, knob_key[KNOB_ZERO], "auto");
     add_flag(&f, knob_key[KNOB_SP], "%s", truth(c->sp));
     add_flag(&f, knob_key[KNOB_VOCAB], "%s", truth(!c->vocab));
+    if (c->inside) add_list(&f, knob_key[KNOB_SHARD], search_inside(s, c)->entries);
     if (c->layers == LAYERS_BALANCED)
         add_layers(&f, s, c);
     else if (c->layers == LAYERS_EVEN)

@@ -179,7 +179,7 @@ static double size_without(const Elimination *e, int v) {
 
 /* ---- in which order ---- */
 
-enum { ORDERS = 32, FEW_ENTRIES = 1 << 21 }; /* no more orders are tried for so few */
+enum { ORDERS = 16, FEW_ENTRIES = 1 << 21 }; /* no more orders are tried for so few */
 
 typedef struct Order {
     int *var;
@@ -208,15 +208,31 @@ static double rank_of(const Elimination *e, int v, int nth) {
     return (by + 1) * (1 + 0.5 * chance);
 }
 
-static int first_var(const Elimination *e, int nth) {
+/* Ranks of an order under way; those that the last variables changed are reckoned again. */
+typedef struct Ranks {
+    double *of;
+    bool *stale;
+} Ranks;
+
+static int first_var(const Elimination *e, int nth, Ranks *r) {
     int best = -1;
-    double least = 0;
     for (int v = 0; v < e->n; v++) {
         if (e->done[v]) continue;
-        double rank = rank_of(e, v, nth);
-        if (best < 0 || rank < least) best = v, least = rank;
+        if (r->stale[v]) r->of[v] = rank_of(e, v, nth);
+        r->stale[v] = false;
+        if (best < 0 || r->of[v] < r->of[best]) best = v;
     }
     return best;
+}
+
+/* Eliminating v changes what its neighbours are near; pairs that come together are neighbours of
+ * those. */
+static void mark_stale(const Elimination *e, int v, int nth, Ranks *r) {
+    for (int a = 0; a < e->n; a++) {
+        if (!e->near[v * e->n + a]) continue;
+        r->stale[a] = true;
+        for (int b = 0; nth % 2 && b < e->n; b++) r->stale[b] |= e->near[a * e->n + b];
+    }
 }
 
 static void bring_together(Elimination *e, int v) {
@@ -234,11 +250,15 @@ static Order try_order(Arena *mem, const Elimination *from, int nth) {
     e.near = NEW_ARRAY(mem, bool, pairs + 1);
     e.done = NEW_ARRAY(mem, bool, (size_t)e.n + 1);
     memcpy(e.near, from->near, pairs);
+    Ranks r = {NEW_ARRAY(mem, double, (size_t)e.n + 1),
+               NEW_ARRAY(mem, bool, (size_t)e.n + 1)};
+    memset(r.stale, true, (size_t)e.n);
     for (int i = 0; i < e.n; i++) {
-        int v = o.var[i] = first_var(&e, nth);
+        int v = o.var[i] = first_var(&e, nth, &r);
         double entries = size_without(&e, v) * e.states[v];
         o.entries += entries;
         o.most = MAX(o.most, entries);
+        mark_stale(&e, v, nth, &r);
         bring_together(&e, v);
     }
     return o;
@@ -251,6 +271,47 @@ static Order best_order(Arena *mem, const Elimination *e) {
         if (o.entries < best.entries) best = o;
     }
     return best;
+}
+
+typedef struct KnownOrder {
+    char shape[33]; /* hash of what orders depend on */
+    Order order;
+    struct KnownOrder *next;
+} KnownOrder;
+
+struct FactorOrders {
+    Arena *mem;
+    KnownOrder *first;
+};
+
+FactorOrders *factors_orders(Arena *mem) {
+    FactorOrders *all = NEW(mem, FactorOrders);
+    all->mem = mem;
+    return all;
+}
+
+static void hash_shape(Arena *mem, const Elimination *e, char shape[33]) {
+    size_t n = (size_t)e->n;
+    Text t = text_new(mem);
+    text_add_bytes(&t, e->states, n * sizeof *e->states);
+    text_add_bytes(&t, e->near, n * n * sizeof *e->near);
+    hash_hex(t.s, t.n, shape);
+}
+
+static Order known_order(Arena *mem, const Elimination *e, FactorOrders *known) {
+    char shape[33];
+    if (!known) return best_order(mem, e);
+    hash_shape(mem, e, shape);
+    for (const KnownOrder *k = known->first; k; k = k->next)
+        if (!memcmp(k->shape, shape, sizeof shape)) return k->order;
+    KnownOrder *k = NEW(known->mem, KnownOrder);
+    *k = (KnownOrder){.order = best_order(mem, e), .next = known->first};
+    memcpy(k->shape, shape, sizeof shape);
+    int *var = NEW_ARRAY(known->mem, int, (size_t)e->n + 1);
+    memcpy(var, k->order.var, (size_t)e->n * sizeof *var);
+    k->order.var = var;
+    known->first = k;
+    return k->order;
 }
 
 /* How far entries of t lie apart when a variable goes to its next state. */
@@ -344,7 +405,8 @@ static void choose_states(const Elimination *e, const Step *step, const Alive *a
     }
 }
 
-static double solve(const Factors *f, Arena *mem, int64_t cap, int *state) {
+static double solve(const Factors *f, Arena *mem, int64_t cap, int *state,
+                    FactorOrders *known) {
     Alive a;
     if (!find_alive(f, mem, &a)) return INFINITY;
     Elimination e = {.mem = mem,
@@ -354,7 +416,7 @@ static double solve(const Factors *f, Arena *mem, int64_t cap, int *state) {
                      .near = NEW_ARRAY(mem, bool, (size_t)f->n *(size_t)f->n + 1)};
     for (int i = 0; i < f->nfactors; i++) put(&e, shrunk(&e, f, &f->factor[i], &a));
     Step *step = NEW_ARRAY(mem, Step, (size_t)f->n + 1);
-    Order o = best_order(mem, &e);
+    Order o = known_order(mem, &e, known);
     if (o.most > (double)cap)
         fail(EXIT_CONFIG,
              "choosing placements inside of this layer needs a table of %.3g entries, "
@@ -366,12 +428,12 @@ static double solve(const Factors *f, Arena *mem, int64_t cap, int *state) {
     return e.sum;
 }
 
-double factors_least(const Factors *f, int64_t cap, int *state) {
+double factors_least(const Factors *f, int64_t cap, int *state, FactorOrders *known) {
     Arena *mem = arena_new();
     Catch c;
     volatile double sum = INFINITY;
     if (CATCH(c)) {
-        sum = solve(f, mem, cap, state);
+        sum = solve(f, mem, cap, state, known);
         catch_end(&c);
     }
     arena_free(mem);

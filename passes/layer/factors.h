@@ -29,10 +29,15 @@ int factors_var(Factors *f, int states); /* its number */
 double *factors_add(Factors *f, int n, const int *var);
 /* The sum for these states. */
 double factors_sum(const Factors *f, const int *state);
+/* Orders of elimination, by which variables are in a table together: finding one takes longer than
+ * to go through it, and problems that differ in their costs alone have the same. */
+typedef struct FactorOrders FactorOrders;
+FactorOrders *factors_orders(Arena *mem);
 /* Sets state[] to one with the least sum, the first in the order of the elimination among
  * equals, and returns the sum; INFINITY, and state[] as it was: none may be. Fails with
- * EXIT_CONFIG where a table would have more than `cap` entries. */
-double factors_least(const Factors *f, int64_t cap, int *state);
+ * EXIT_CONFIG where a table would have more than `cap` entries. known: takes orders from there and
+ * adds those that it finds; NULL: finds its own. */
+double factors_least(const Factors *f, int64_t cap, int *state, FactorOrders *known);
 /* The same problem as an integer program in the LP format of CPLEX: a variable of 0 or 1 for
  * each state (x_VAR_STATE), one of 0 to 1 for each finite entry of a table over several
  * (z_FACTOR_ENTRY), whose sums over the others' states are those variables. */

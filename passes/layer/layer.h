@@ -96,9 +96,10 @@ typedef struct LayerGraph {
     LayerReturn *ret;
     int nrets, ret_cap;
     int ranks;
-    double layers; /* runs of the loop */
-    double micro;  /* micro-batches of a step */
-    double states; /* bytes of the optimizer over those of a parameter */
+    double layers;        /* runs of the loop */
+    double micro;         /* micro-batches of a step */
+    double states;        /* bytes of the optimizer over those of a parameter */
+    FactorOrders *orders; /* of its problems */
     /* the machine */
     const Machine *machine;
     const MachineRank *rank;

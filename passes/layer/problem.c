@@ -286,7 +286,7 @@ static LayerChoice *solve(Arena *own, LayerGraph *g, LayerPrice price, double *l
     for (;;) {
         LayerProblem p = layer_problem(own, g, price);
         int *state = NEW_ARRAY(own, int, (size_t)p.f.n + 1);
-        *least = factors_least(&p.f, MOST_ENTRIES, state);
+        *least = factors_least(&p.f, MOST_ENTRIES, state, g->orders);
         if (!(*least < INFINITY)) return NULL;
         LayerChoice *c = layer_choice_of(own, g, &p, state);
         if (!refine(g, &p, state, c)) return c;

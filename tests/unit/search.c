@@ -239,6 +239,7 @@ TEST(the_planner_agrees) {
     for (int i = 0; i < r.ntop; i++) {
         const Verified *v = &r.top[i];
         double ratio = v->seconds / v->c.seconds;
+        if (v->c.inside) continue; /* pieces do not know what that gains */
         test_at("pieces %.5g s %.4g B, plan %.5g s %lld B", v->c.seconds, v->c.bytes,
                 v->seconds, (long long)v->bytes);
         EXPECT(v->c.bytes <= (double)v->bytes); /* nothing is left out that fits */
@@ -302,6 +303,7 @@ TEST(the_planner_agrees_on_parts) {
     for (int i = 0; i < r.ntop; i++) {
         const Verified *v = &r.top[i];
         double ratio = v->seconds / v->c.seconds;
+        if (v->c.inside) continue; /* pieces do not know what that gains */
         test_at("pieces %.5g s %.4g B, plan %.5g s %lld B", v->c.seconds, v->c.bytes,
                 v->seconds, (long long)v->bytes);
         if (v->c.alone) continue;
