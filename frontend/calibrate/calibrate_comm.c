@@ -93,12 +93,14 @@ static void calibrate_notice(Calibration *c) {
 
 enum { STEP_BYTES = 192 << 20 };
 
-/* The groups are neighbours: axis a of a mesh of two axes. What is sent and where it goes was
- * touched before most of a step went by. */
-static TrialOptions group_options(const Calibration *c, int group) {
+/* Members of a group are neighbours, or (apart) as far from each other as groups are many: axis a
+ * of a mesh of two axes. What is sent and where it goes was touched before most of a step went
+ * by. */
+static TrialOptions group_options(const Calibration *c, int group, bool apart) {
     static char mesh[64];
-    const int size[] = {c->ranks / group, group};
-    snprintf(mesh, sizeof mesh, "b=%d, a=%d", size[0], size[1]);
+    int groups = c->ranks / group;
+    const int size[] = {apart ? group : groups, apart ? groups : group};
+    snprintf(mesh, sizeof mesh, apart ? "a=%d, b=%d" : "b=%d, a=%d", size[0], size[1]);
     comm_mesh(1, 2, size);
     TrialOptions o = calibrate_options(c);
     o.mesh = mesh;
@@ -130,8 +132,9 @@ static void shape_text(Arena *mem, const char **to, int op, bool whole, bool res
         *to = arena_printf(mem, "f32[%lld,%d]", (long long)n, WIDTH);
 }
 
-static void add_point(const Calibration *c, CollectiveCurve *k, int nth, int64_t rows) {
-    TrialOptions o = group_options(c, k->group);
+static void add_point(const Calibration *c, CollectiveCurve *k, bool apart, int nth,
+                      int64_t rows) {
+    TrialOptions o = group_options(c, k->group, apart);
     Arena *mem = arena_new();
     const OpInfo *op = &optab[k->op];
     const char *in, *out;
@@ -147,21 +150,26 @@ static void add_point(const Calibration *c, CollectiveCurve *k, int nth, int64_t
     arena_free(mem);
 }
 
-static void calibrate_collective(Calibration *c, int nth, int group) {
+static LinkLevel level_of_group(const Calibration *c, int group, bool apart) {
+    return level_of(0, group, apart ? c->ranks / group : 1);
+}
+
+static void calibrate_collective(Calibration *c, int nth, int group, bool apart) {
     CollectiveCurve k = {.op = collectives[nth].op,
                          .group = group,
                          .ranks = MIN(c->ranks, comm_local_size()),
-                         .level = level_of(0, group, 1)};
+                         .level = level_of_group(c, group, apart)};
     int64_t most = c->quick ? 1 << 14 : MOST_BYTES;
     k.seconds = (Curve){.x = NEW_ARRAY(c->mem, double, 32),
                         .y = NEW_ARRAY(c->mem, double, 32),
                         .grows = true};
     for (int64_t bytes = LEAST_BYTES; bytes <= most; bytes *= 4)
-        add_point(c, &k, nth, bytes / (4 * WIDTH));
+        add_point(c, &k, apart, nth, bytes / (4 * WIDTH));
     c->m->collective[c->m->ncollectives++] = k;
     int last = k.seconds.n - 1;
-    calibrate_say("%s of %d: %.1f us to %.2f GB/s", optab[k.op].name, group,
-                  1e6 * k.seconds.y[0], 1e-9 * k.seconds.x[last] / k.seconds.y[last]);
+    calibrate_say("%s of %d%s: %.1f us to %.2f GB/s", optab[k.op].name, group,
+                  k.level == LINK_NETWORK ? " between hosts" : "", 1e6 * k.seconds.y[0],
+                  1e-9 * k.seconds.x[last] / k.seconds.y[last]);
 }
 
 /* ---- beside products ---- */
@@ -186,7 +194,7 @@ static const char *beside_text(Arena *mem, bool sends, int products, long long n
 /* One that takes about as long as the products beside it. */
 static void calibrate_hidden(Calibration *c) {
     enum { PRODUCTS = 24, NUMBERS = 1 << 18 };
-    TrialOptions o = group_options(c, c->ranks);
+    TrialOptions o = group_options(c, c->ranks, false);
     o.fused = true;
     Arena *mem = arena_new();
     long long n = c->quick ? 1 << 12 : NUMBERS;
@@ -208,9 +216,14 @@ void calibrate_comm(Calibration *c) {
     if (c->ranks == 1) return;
     calibrate_links(c);
     calibrate_notice(c);
-    for (int group = 2; group <= c->ranks; group++)
-        for (int k = 0; k < ARRAY_LEN(collectives) && c->ranks % group == 0; k++)
-            calibrate_collective(c, k, group);
+    for (int group = 2; group <= c->ranks; group++) {
+        if (c->ranks % group) continue;
+        bool hosts = level_of_group(c, group, false) == LINK_HOST &&
+                     level_of_group(c, group, true) == LINK_NETWORK;
+        for (int apart = 0; apart <= hosts; apart++)
+            for (int k = 0; k < ARRAY_LEN(collectives); k++)
+                calibrate_collective(c, k, group, apart);
+    }
     calibrate_hidden(c);
     comm_mesh(1, 1, &c->ranks);
 }

@@ -11,8 +11,12 @@ bool automatic_asked(const Config *cfg) {
 
 /* What is given and chosen by no knob, but belongs to a strategy. */
 static const char *const beside_knobs[] = {
-    "parallel_config.ulysses_degree_in_cp", "parallel_config.optimizer_shard",
-    "parallel_config.offset", "recompute_config.recompute_method"};
+    "parallel_config.ulysses_degree_in_cp",
+    "parallel_config.optimizer_shard",
+    "parallel_config.offset",
+    "parallel_config.num_layers_in_first_pipeline_stage",
+    "parallel_config.num_layers_in_last_pipeline_stage",
+    "recompute_config.recompute_method"};
 
 static void add(Arena *mem, ConfigWords *w, const char *flag) {
     char **more = NEW_ARRAY(mem, char *, (size_t)w->nflags + 1);
@@ -29,40 +33,65 @@ static void end_asking(Arena *mem, ConfigWords *w, int ranks) {
 static const char *tell(Arena *mem, const SearchOptions *o, const SearchResult *r,
                         double seconds) {
     const Verified *best = &r->top[0];
-    return arena_printf(
-        mem,
-        "parallel_mode 2: the fastest of %lld strategies of %d rank%s on %s, "
-        "found in %.1f s: %s (micro-batches x sequences); planned: %.4g s a "
-        "step, %s on a rank",
-        (long long)r->choices, o->ranks, o->ranks == 1 ? "" : "s", o->machine->name,
-        seconds, report_strategy(mem, &best->c), best->seconds,
-        human((double)best->bytes, "B").s);
+    return arena_printf(mem,
+                        "parallel_mode 2: the fastest of %lld strategies of %d rank%s on "
+                        "%s, found in %.1f s: %s "
+                        "(micro-batches x sequences), %lld sequences a step; planned: "
+                        "%.4g s a step, %s on a rank",
+                        (long long)r->choices, o->ranks, o->ranks == 1 ? "" : "s",
+                        o->machine->name, seconds, report_strategy(mem, &best->c),
+                        (long long)o->sequences, best->seconds,
+                        human((double)best->bytes, "B").s);
 }
 
-ConfigWords automatic_words(Arena *mem, const ConfigWords *w, int ranks,
-                            double limit_bytes, const char **said) {
+static ConfigWords search(Arena *mem, Arena *own, const ConfigWords *w, int ranks,
+                          double limit_bytes, const char **said) {
     double start = clock_seconds();
-    SearchOptions o = search_options(mem, w->path, w->nflags, w->flag, ranks);
+    SearchOptions o = search_options(own, w->path, w->nflags, w->flag, ranks);
     if (!(o.limit_bytes > 0)) o.limit_bytes = limit_bytes;
-    SearchResult r = search_run(mem, &o);
+    SearchResult r = search_run(own, &o);
     search_check_found(&o, &r);
-    ConfigWords found = {w->path, r.top[0].nflags, r.top[0].flag};
+    ConfigWords found = {.path = w->path};
+    for (int i = 0; i < r.top[0].nflags; i++) add(mem, &found, r.top[0].flag[i]);
     end_asking(mem, &found, o.ranks);
     *said = tell(mem, &o, &r, clock_seconds() - start);
     return found;
 }
 
-static void take(Arena *mem, const Config *run, const char *key, ConfigWords *to) {
-    if (!config_given(run, key)) return;
-    add(mem, to, arena_printf(mem, "--%s=%s", key, config_value(run, mem, key)));
+ConfigWords automatic_words(Arena *mem, const ConfigWords *w, int ranks,
+                            double limit_bytes, const char **said) {
+    Arena *own = arena_new();
+    ConfigWords *found = NEW(mem, ConfigWords);
+    Catch caught;
+    if (CATCH(caught)) {
+        *found = search(mem, own, w, ranks, limit_bytes, said);
+        catch_end(&caught);
+    }
+    arena_free(own);
+    if (caught.code) fail_again(caught.code, caught.message);
+    return *found;
+}
+
+/* As a flag that reads to the same value. Entries of lists of texts may have commas. */
+static const char *value_of(Arena *mem, const Config *cfg, const char *path) {
+    const Key *key = &key_table[key_find(path)];
+    return key_text(mem, key, cfg, key->kind == KIND_TEXT_LIST);
+}
+
+/* What the run has of a key, where it or the file as it is now says something of it. */
+static void take(Arena *mem, const Config *run, const Config *now, const char *key,
+                 ConfigWords *to) {
+    if (!config_given(run, key) && !config_given(now, key)) return;
+    add(mem, to, arena_printf(mem, "--%s=%s", key, value_of(mem, run, key)));
 }
 
 ConfigWords automatic_words_of(Arena *mem, const ConfigWords *w, const char *path) {
     const Config *run = config_load(mem, path, 0, NULL);
+    const Config *now = config_load(mem, w->path, w->nflags, w->flag);
     ConfigWords all = {.path = w->path};
-    for (int k = 0; k < KNOBS; k++) take(mem, run, knob_key[k], &all);
+    for (int k = 0; k < KNOBS; k++) take(mem, run, now, knob_key[k], &all);
     for (int i = 0; i < ARRAY_LEN(beside_knobs); i++)
-        take(mem, run, beside_knobs[i], &all);
+        take(mem, run, now, beside_knobs[i], &all);
     for (int i = 0; i < w->nflags; i++) add(mem, &all, w->flag[i]);
     add(mem, &all, arena_printf(mem, "--" MODE "=%s", config_value(run, mem, MODE)));
     return all;

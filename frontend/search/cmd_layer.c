@@ -213,7 +213,7 @@ static void find_layouts(Found *f) {
              "no placements of a layer on %d ranks fit %s\n    hint: more ranks, "
              "or a larger --layer_bytes",
              f->g->ranks, human(f->limit_bytes, "B").s);
-    f->entry = layer_entries(f->mem, &f->ask, f->g, best->choice, &f->nentries);
+    f->entry = layer_entries(f->mem, &f->ask, f->g, best->choice, true, &f->nentries);
     best->planned = layer_probe_plan(f->mem, &f->ask, f->g, f->nentries, f->entry, false);
     for (int l = 1; l < LAYOUTS; l++) {
         Candidate *k = &f->layout[l];

@@ -26,6 +26,7 @@ static void solve(Search *s, Arena *own, const Choice *c, Inside *in) {
     Config copy = *s->o.cfg;
     copy.runner_config_batch_size = c->batch;
     copy.parallel_config_micro_batch_num = c->micro;
+    copy.micro_batch_interleave_num = 1;
     Job j = {.mem = own, .cfg = &copy, .spec = s->job.spec, .has_spec = true};
     LayerAsk ask = {&j, c->tp, {s->o.machine, s->threads}, s->orders};
     double room = search_room(s), bound;
@@ -34,7 +35,7 @@ static void solve(Search *s, Arena *own, const Choice *c, Inside *in) {
         own, g, isinf(room) ? 0 : room * c->pp / (double)s->layers, &bound);
     int n;
     if (!best) return;
-    char **entry = layer_entries(own, &ask, g, best, &n);
+    char **entry = layer_entries(own, &ask, g, best, c->dp > 1, &n);
     LayerPlanned p = layer_probe_plan(own, &ask, g, n, entry, false);
     if (p.refused || !n) return;
     in->gain = p.seconds / seconds_by_keys(own, &ask, g);
@@ -45,7 +46,8 @@ static void solve(Search *s, Arena *own, const Choice *c, Inside *in) {
  * anything. */
 static bool is_asked(const Search *s, const Choice *c) {
     return c->tp > 1 && c->cp == 1 && c->parts == 1 && c->remade == 0 &&
-           !choice_mesh(c).norder && !s->o.cfg->parallel_shard.n && s->fixed[KNOB_SP] < 0;
+           !choice_mesh(c).norder && !s->o.cfg->parallel_shard.n &&
+           s->fixed[KNOB_SP] < 0 && s->fixed[KNOB_SHARD] < 0;
 }
 
 double inside_least(Search *s, const Choice *c) {

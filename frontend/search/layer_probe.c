@@ -132,14 +132,15 @@ static char *entry_of(Arena *mem, const LayerGroup *k, int seed, int sample) {
 }
 
 char **layer_entries(Arena *mem, const LayerAsk *a, const LayerGraph *g,
-                     const LayerChoice *c, int *n) {
+                     const LayerChoice *c, bool replicas, int *n) {
     char **entry = NEW_ARRAY(mem, char *, (size_t)g->ngroups + 1);
     Arena *own = arena_new();
     const int *sample = sample_dims(own, a, g);
     *n = 0;
     for (int i = 0; i < g->ngroups; i++)
         if (g->group[i].param || c->seed[i] != PLACE_WHOLE)
-            entry[(*n)++] = entry_of(mem, &g->group[i], c->seed[i], sample[i]);
+            entry[(*n)++] =
+                entry_of(mem, &g->group[i], c->seed[i], replicas ? sample[i] : 0);
     arena_free(own);
     return entry;
 }

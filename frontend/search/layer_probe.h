@@ -31,8 +31,8 @@ LayerPlanned layer_probe_plan(Arena *mem, const LayerAsk *a, const LayerGraph *g
                               char **entry, bool sequence_parallel);
 
 /* The entries of parallel.shard that ask for the choice: one for each parameter of the layer
- * and each seed, with the dimension of samples over dp. */
+ * and each seed; with replicas the dimension of samples is over dp. */
 char **layer_entries(Arena *mem, const LayerAsk *a, const LayerGraph *g,
-                     const LayerChoice *c, int *n);
+                     const LayerChoice *c, bool replicas, int *n);
 
 #endif

@@ -113,9 +113,10 @@ typedef struct SearchResult {
  * as its degrees have), with the defaults of stator search. */
 SearchOptions search_options(Arena *mem, const char *path, int nflags, char **flag,
                              int ranks);
-/* Sequences of a step as the file has them, which a search leaves as they are; replicas that it
- * leaves open are as many as so many ranks have. */
-int64_t search_sequences(Arena *mem, const char *path, int ranks);
+/* Sequences of a step as the file has them, which a search leaves as they are; flags of keys that a
+ * search chooses do not count. Replicas that it leaves open are as many as so many ranks have. */
+int64_t search_sequences(Arena *mem, const char *path, int nflags, char **flag,
+                         int ranks);
 /* Fails with EXIT_CONFIG, EXIT_MEMORY or EXIT_SIGNALLED where there is no answer, and says why. */
 void search_check_found(const SearchOptions *s, const SearchResult *r);
 

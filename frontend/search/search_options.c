@@ -6,9 +6,43 @@
 
 enum { TOPS = 3 };
 
-int64_t search_sequences(Arena *mem, const char *path, int ranks) {
-    char *mode = arena_strdup(mem, "--parallel.parallel_mode=1");
-    Config *cfg = config_load(mem, path, 1, &mode);
+static const char mode_key[] = "parallel.parallel_mode";
+
+/* The key of a flag "--a.b=VALUE"; NULL: of none, which config_load refuses. */
+static const char *key_of(Arena *mem, const char *flag) {
+    char *name = arena_strndup(mem, flag + 2, strcspn(flag, "=") - 2);
+    int k = key_find(name);
+    for (char *p = name; k < 0 && *p; p++)
+        if (*p == '-') *p = '_';
+    if (k < 0) k = key_find(name);
+    return k < 0 ? NULL : key_table[k].path;
+}
+
+static bool is_chosen(const char *key) {
+    for (int k = 0; key && k < KNOBS; k++)
+        if (!strcmp(key, knob_key[k])) return true;
+    return false;
+}
+
+/* The flags without those of the mode, and without those of keys that a search chooses where these
+ * are not kept; and that a strategy is given. */
+static char **plain_flags(Arena *mem, char **flag, int *n, bool keep_chosen) {
+    char **rest = NEW_ARRAY(mem, char *, (size_t)*n + 1);
+    int all = *n;
+    *n = 0;
+    for (int i = 0; i < all; i++) {
+        const char *key = key_of(mem, flag[i]);
+        bool mode = key && !strcmp(key, mode_key);
+        if (!mode && (keep_chosen || !is_chosen(key))) rest[(*n)++] = flag[i];
+    }
+    rest[(*n)++] = arena_printf(mem, "--%s=1", mode_key);
+    return rest;
+}
+
+int64_t search_sequences(Arena *mem, const char *path, int nflags, char **flag,
+                         int ranks) {
+    char **rest = plain_flags(mem, flag, &nflags, false);
+    Config *cfg = config_load(mem, path, nflags, rest);
     strategy_replicate(cfg, ranks, "ranks are asked for");
     return cfg->runner_config_batch_size * cfg->parallel_config_data_parallel *
            cfg->parallel_config_micro_batch_num;
@@ -16,15 +50,11 @@ int64_t search_sequences(Arena *mem, const char *path, int ranks) {
 
 /* The user's flags, and, where no flag says otherwise, that a strategy is given. */
 static char **add_mode(Arena *mem, const char *path, int *nflags, char **given) {
-    static const char key[] = "parallel.parallel_mode";
     const Config *cfg = config_load(mem, path, *nflags, given);
-    bool flag_says =
-        config_given(cfg, key) && !strcmp(config_where(cfg, key).file, "command line");
+    bool flag_says = config_given(cfg, mode_key) &&
+                     !strcmp(config_where(cfg, mode_key).file, "command line");
     if (flag_says && cfg->parallel_parallel_mode < 2) return given;
-    char **flag = NEW_ARRAY(mem, char *, (size_t)*nflags + 1);
-    for (int i = 0; i < *nflags; i++) flag[i] = given[i];
-    flag[(*nflags)++] = arena_printf(mem, "--%s=1", key);
-    return flag;
+    return plain_flags(mem, given, nflags, true);
 }
 
 SearchOptions search_options(Arena *mem, const char *path, int nflags, char **flag,
@@ -40,7 +70,7 @@ SearchOptions search_options(Arena *mem, const char *path, int nflags, char **fl
     s.machine = config_machine_or_plain(cfg);
     s.limit_bytes = (double)cfg->context_max_device_memory;
     if (!(s.limit_bytes > 0)) s.limit_bytes = s.machine->memory_bytes;
-    s.sequences = search_sequences(mem, path, s.ranks);
+    s.sequences = search_sequences(mem, path, nflags, flag, s.ranks);
     return s;
 }
 

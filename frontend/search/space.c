@@ -400,15 +400,27 @@ static void add_recompute(Flags *f, Search *s, const Choice *c) {
     add_list(f, knob_key[KNOB_RECOMPUTE], same && !n[0] ? "False" : t.s);
 }
 
-/* Takes back what the file says of the layers of stages. */
-static void add_even_layers(Flags *f, const Search *s) {
+static bool only_file_says(const Search *s, const char *key) {
+    return config_given(s->o.cfg, key) && !on_command_line(s->o.cfg, key);
+}
+
+/* Takes back what the file says of the layers of stages besides a list, and with `even` a list. */
+static void add_even_layers(Flags *f, const Search *s, bool even) {
     static const char *const key[] = {PC "num_layer_list", PC "offset",
                                       PC "num_layers_in_first_pipeline_stage",
                                       PC "num_layers_in_last_pipeline_stage"};
-    static const char *const even[] = {"[]", "[]", "-1", "-1"};
+    static const char *const none[] = {"[]", "[]", "-1", "-1"};
+    for (int i = even ? 0 : 1; i < ARRAY_LEN(key); i++)
+        if (only_file_says(s, key[i])) add_list(f, key[i], none[i]);
+}
+
+/* And other keys of the file for what is chosen, which would disagree. */
+static void add_second_names(Flags *f, const Search *s) {
+    static const char *const key[] = {"parallel.enable_parallel_optimizer",
+                                      "parallel.pipeline_stages",
+                                      "parallel.grad_accumulation_step"};
     for (int i = 0; i < ARRAY_LEN(key); i++)
-        if (config_given(s->o.cfg, key[i]) && !on_command_line(s->o.cfg, key[i]))
-            add_list(f, key[i], even[i]);
+        if (only_file_says(s, key[i])) add_list(f, key[i], "null");
 }
 
 static void add_overlap(Flags *f, const Search *s, const Choice *c) {
@@ -465,10 +477,9 @@ char **search_flags(Arena *mem, Search *s, const Choice *c, int *n) {
     add_flag(&f, knob_key[KNOB_SP], "%s", truth(c->sp));
     add_flag(&f, knob_key[KNOB_VOCAB], "%s", truth(!c->vocab));
     if (c->inside) add_list(&f, knob_key[KNOB_SHARD], search_inside(s, c)->entries);
-    if (c->layers == LAYERS_BALANCED)
-        add_layers(&f, s, c);
-    else if (c->layers == LAYERS_EVEN)
-        add_even_layers(&f, s);
+    if (c->layers == LAYERS_BALANCED) add_layers(&f, s, c);
+    if (c->layers != LAYERS_GIVEN) add_even_layers(&f, s, c->layers == LAYERS_EVEN);
+    add_second_names(&f, s);
     if (s->fixed[KNOB_RECOMPUTE] < 0) {
         add_recompute(&f, s, c);
         if (config_given(s->o.cfg, "recompute_config.recompute_method"))

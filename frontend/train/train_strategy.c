@@ -17,10 +17,13 @@ typedef struct Words {
     int argc;
     char **argv;
     ConfigWords given;
+    int ranks;
     double room_bytes; /* free memory of a rank, the least of all */
     /* on rank 0, where the strategy is asked for: */
     ConfigWords found;
     const char *said; /* about it */
+    int code;         /* there is none; on all ranks */
+    const char *message;
 } Words;
 
 void train_say_notes(const Train *t, int first) {
@@ -56,8 +59,9 @@ static bool is_alike(const Words *w, const ConfigWords *of) {
                      c->parallel_config_context_parallel *
                      c->parallel_config_pipeline_stage,
             sequences = c->runner_config_batch_size * c->parallel_config_micro_batch_num;
-    return !automatic_asked(c) && others * replicas == comm_size() &&
-           sequences * replicas == search_sequences(mem, w->given.path, comm_size());
+    return !automatic_asked(c) && others * replicas == w->ranks &&
+           sequences * replicas == search_sequences(mem, w->given.path, w->given.nflags,
+                                                    w->given.flag, w->ranks);
 }
 
 /* The strategy of the run that is gone on with. False: there is none that this run can have. */
@@ -71,11 +75,24 @@ static bool keeps_strategy(Words *w) {
     return true;
 }
 
-static void look_for_strategy(void *context) {
-    Words *w = context;
-    if (comm_rank() != 0 || keeps_strategy(w)) return;
-    w->found =
-        automatic_words(w->t->mem, &w->given, comm_size(), w->room_bytes, &w->said);
+/* On rank 0, which opens what the configuration names without the others. */
+static void look_for_strategy(Words *w) {
+    Catch caught;
+    comm_alone(true);
+    if (CATCH(caught)) {
+        if (!keeps_strategy(w))
+            w->found =
+                automatic_words(w->t->mem, &w->given, w->ranks, w->room_bytes, &w->said);
+        catch_end(&caught);
+    }
+    comm_alone(false);
+    w->code = caught.code;
+    w->message = caught.code ? arena_strdup(w->t->mem, caught.message) : "";
+}
+
+static void fail_as_rank_0(void *context) {
+    const Words *w = context;
+    if (w->code) fail_again(w->code, w->message);
 }
 
 static double least_room_bytes(void) {
@@ -92,8 +109,13 @@ static void choose_strategy(Words *w) {
     if (!automatic_asked(t->job.cfg)) return;
     comm_barrier();
     w->room_bytes = least_room_bytes();
+    w->ranks = comm_size();
     watch_task("search for a strategy", -1, false);
-    agree_look(look_for_strategy, w);
+    if (comm_rank() == 0) look_for_strategy(w);
+    w->code = (int)comm_max_i64(w->code);
+    w->message = comm_broadcast_text(t->mem, w->message ? w->message : "");
+    agree_look(fail_as_rank_0, w);
+    watch_task("start of the run", -1, false);
     for (int i = 0; i < w->found.nflags; i++)
         text_add(&flags, "%s%c", w->found.flag[i], BETWEEN_FLAGS);
     char *text = comm_broadcast_text(t->mem, flags.s ? flags.s : "");

@@ -17,6 +17,9 @@ enum { COMM_MAX_AXES = 8, COMM_MESSAGE_BYTES = 1 << 30 };
  * launcher uses another PMI than this MPI. */
 void comm_start(void);
 int comm_rank(void), comm_size(void);
+/* Until it is told otherwise this rank is a run of one: what it calls meets no other rank, while
+ * those wait for it in a call of their own. */
+void comm_alone(bool alone);
 /* Number of the processes of this host, and the host's name. */
 int comm_local_size(void);
 int comm_cores(void); /* that the processes of this host may use together */

@@ -22,6 +22,8 @@ enum { TAG_CONTROL = 1, TAG_LINK = 2, TAG_STAGE = 3, EXIT_NETWORK = 1 };
 
 static MPI_Comm world; /* a copy of MPI_COMM_WORLD: nobody else's messages */
 static bool started;
+static bool alone;       /* comm_alone */
+static CommWorld of_all; /* what comm_world is when this rank is not alone */
 static int thread_level; /* that MPI grants */
 
 static _Noreturn void call_failed(int rc, const char *call) {
@@ -299,8 +301,21 @@ static void meet(void) {
     }
 }
 
+void comm_alone(bool yes) {
+    check(alone != yes);
+    if (yes) of_all = comm_world;
+    if (yes) comm_world.size = 1, comm_world.rank = 0;
+    if (!yes) comm_world = of_all;
+    alone = yes;
+}
+
+/* Are there others to meet? */
+static bool together(void) {
+    return started && !alone;
+}
+
 void comm_barrier(void) {
-    if (!started) return;
+    if (!together()) return;
     begin_watch("a barrier", WATCH_FOR_ALL, -1);
     meet();
     end_watch();
@@ -308,7 +323,7 @@ void comm_barrier(void) {
 
 void comm_broadcast(void *data, size_t bytes, int root) {
     check(root >= 0 && root < comm_world.size);
-    if (!started) return;
+    if (!together()) return;
     begin_watch("a broadcast", WATCH_FOR_ALL, -1);
     meet();
     for (size_t at = 0; at < bytes; at += CHUNK_BYTES) {
@@ -320,7 +335,7 @@ void comm_broadcast(void *data, size_t bytes, int root) {
 }
 
 static int64_t reduced_i64(int64_t v, MPI_Op op) {
-    if (!started) return v;
+    if (!together()) return v;
     begin_watch("an agreement", WATCH_FOR_ALL, -1);
     meet();
     CALL(MPI_Allreduce, MPI_IN_PLACE, &v, 1, MPI_INT64_T, op, world);
@@ -370,7 +385,7 @@ char *comm_stage_text(Arena *mem, const char *text) {
 void *comm_gather(Arena *mem, const void *mine, size_t bytes) {
     check(bytes <= LINK_MAX_BYTES);
     char *all = arena_alloc(mem, array_bytes((size_t)comm_world.size, bytes));
-    if (!started) return bytes ? memcpy(all, mine, bytes) : all;
+    if (!together()) return bytes ? memcpy(all, mine, bytes) : all;
     begin_watch("a gather", WATCH_FOR_ALL, -1);
     meet();
     CALL(MPI_Allgather, mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, world);
@@ -379,7 +394,7 @@ void *comm_gather(Arena *mem, const void *mine, size_t bytes) {
 }
 
 static void check_other(int rank) {
-    check(started && rank >= 0 && rank < comm_world.size && rank != comm_world.rank);
+    check(together() && rank >= 0 && rank < comm_world.size && rank != comm_world.rank);
 }
 
 void comm_send_bytes(int to, const void *data, size_t bytes) {

@@ -1,5 +1,8 @@
 /* Tests of parallel_mode 2: commands search for the strategy of a configuration themselves. */
+#include "frontend/search/automatic.h"
 #include "command.h"
+#include "frontend/config/config_state.h"
+#include "frontend/search/search.h"
 
 static const char yaml[] =
     "model:\n"
@@ -104,4 +107,97 @@ TEST(no_strategy_is_a_failure) {
     run(cmd_plan, config(2, ""), "-n", "4", "--parallel_config.model_parallel=3",
         (char *)NULL);
     refused(EXIT_CONFIG, "no strategy of 4 ranks has the keys that are given");
+}
+
+/* ---- what goes on ---- */
+
+static void same_value(const Config *a, const Config *b, const char *key) {
+    Arena *mem = arena_new();
+    EXPECT_STR(config_value(a, mem, key), config_value(b, mem, key));
+    arena_free(mem);
+}
+
+/* Whatever the file has come to say of a strategy: that of the run stays. */
+TEST(a_run_keeps_its_strategy) {
+    static const char more[] = "parallel:\n"
+                               "  parallel_mode: 2\n"
+                               "  overlap: off\n"
+                               "  shard: ['layer/x=-,-,-']\n"
+                               "  parallel_optimizer_config: {optimizer_level: level3}\n"
+                               "parallel_config: {micro_batch_num: 2, rank_order: "
+                               "dp-tp-cp-pp, offset: [1, -1],\n"
+                               "  pipeline_stage: 2}\n"
+                               "micro_batch_interleave_num: 2\n";
+    static char *const flags[] = {"--parallel_config.model_parallel=2",
+                                  "--parallel_config.data_parallel=1",
+                                  "--parallel_config.pipeline_stage=1"};
+    char *path = config(2, ""), *kept = temp("config.yaml"), *later = temp("later.yaml");
+    char *text = file_read(arena_new(), path, 1 << 20, NULL, EXIT_DATA);
+    write_text(later, arena_printf(arena_new(), "%.*s%s",
+                                   (int)(strstr(text, "parallel:") - text), text, more));
+    bool inside = false;
+    for (int i = 0; i < ARRAY_LEN(flags); i++) {
+        Arena *mem = arena_new();
+        char *flag[] = {flags[i],
+                        arena_printf(mem, "--context.machine=%s", machine("h100"))};
+        ConfigWords w = {path, 2, flag};
+        const char *said;
+        ConfigWords found = automatic_words(mem, &w, 4, 0, &said);
+        Config *run = config_load(mem, found.path, found.nflags, found.flag);
+        Text out = text_new(mem);
+        config_print(run, &out);
+        write_text(kept, out.s);
+        inside |= run->parallel_shard.n > 0;
+        w.path = later;
+        ConfigWords on = automatic_words_of(mem, &w, kept);
+        Config *cfg = config_load(mem, on.path, on.nflags, on.flag);
+        EXPECT(!automatic_asked(cfg));
+        for (int k = 0; k < KNOBS; k++) same_value(run, cfg, knob_key[k]);
+        same_value(run, cfg, "parallel_config.optimizer_shard");
+        same_value(run, cfg, "parallel_config.offset");
+        strategy_of_config(cfg);
+        arena_free(mem);
+    }
+    EXPECT(inside);
+}
+
+/* The user's flags belong to the file: what it cannot do without is not asked of it alone. */
+TEST(flags_complete_the_file) {
+    char *path = temp("finetune.yaml");
+    Arena *mem = arena_new();
+    write_text(path, "run_mode: finetune\n"
+                     "parallel: {parallel_mode: 2}\n"
+                     "runner_config: {batch_size: 3}\n");
+    char *flag[] = {arena_printf(mem, "--init_from=%s", golden("gpt2_tiny")),
+                    "--runner_config.batch-size=1", "--parallel.parallel-mode=2"};
+    EXPECT_INT(search_sequences(mem, path, 3, flag, 4), 12);
+    ConfigWords w = {path, 3, flag};
+    Config *cfg = automatic_load(mem, &w, 4);
+    EXPECT_INT(cfg->runner_config_batch_size, 1);
+    EXPECT_INT(cfg->parallel_parallel_mode, 1);
+    arena_free(mem);
+}
+
+/* Keys of the file that name what is chosen once more are no reason to refuse choices. */
+TEST(second_names_of_the_file_are_free) {
+    char *path = temp("names.yaml"), *plain = temp("plain.yaml");
+    static const char text[] =
+        "model:\n"
+        "  model_config: {type: GPT2Config, vocab_size: 256, seq_length: 16,\n"
+        "    hidden_size: 16, num_layers: 2, num_heads: 2}\n"
+        "parallel: {parallel_mode: 2%s}\n"
+        "runner_config: {batch_size: 4}\n"
+        "parallel_config: {data_parallel: 2, pipeline_stage: 2, micro_batch_num: 2%s}\n";
+    write_text(path,
+               arena_printf(arena_new(), text,
+                            ", enable_parallel_optimizer: True, pipeline_stages: 2, "
+                            "grad_accumulation_step: 2",
+                            ", optimizer_shard: True, offset: [1, -1]"));
+    write_text(plain, arena_printf(arena_new(), text, "", ""));
+    run(cmd_plan, plain, "-n", "4", "--json", "--machine", machine("h100"), (char *)NULL);
+    worked();
+    char *hash = plan_hash();
+    run(cmd_plan, path, "-n", "4", "--json", "--machine", machine("h100"), (char *)NULL);
+    worked();
+    EXPECT_STR(plan_hash(), hash);
 }

@@ -136,7 +136,7 @@ static void expect_same_messages(const LayerMessages *want, const LayerMessages 
 /* What pass shard makes of the entries is the choice: so is what it sends. */
 static LayerCost expect_realised(const Case *c, const LayerChoice *choice, char ***entry,
                                  int *n) {
-    *entry = layer_entries(c->mem, &c->ask, c->g, choice, n);
+    *entry = layer_entries(c->mem, &c->ask, c->g, choice, true, n);
     LayerPlanned p = layer_probe_plan(c->mem, &c->ask, c->g, *n, *entry, false);
     if (p.refused) test_fail(__FILE__, __LINE__, "%s", p.refused);
     EXPECT(p.choice);
@@ -197,7 +197,7 @@ TEST_LIMIT(no_entries_at_random_are_faster, 120) {
             bool may = d && !draw(&r, 0, 7) && c.g->group[k].may >> (d - 1) & 1;
             any.seed[k] = may ? d : PLACE_WHOLE;
         }
-        char **entry = layer_entries(mem, &c.ask, c.g, &any, &n);
+        char **entry = layer_entries(mem, &c.ask, c.g, &any, true, &n);
         LayerPlanned p = layer_probe_plan(mem, &c.ask, c.g, n, entry, false);
         if (p.refused || !p.choice) continue; /* seeds that contradict each other */
         planned++;

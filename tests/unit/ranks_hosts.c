@@ -1,6 +1,7 @@
 /* Tests of training on two hosts that share a network and no disk. A host is a process
  * with its own network, name and mounts; what would go through ssh enters by nsenter. */
 #define _GNU_SOURCE
+#include "frontend/config/machine_file.h"
 #include "profiled.h"
 #include "ranks.h"
 #include <sched.h>
@@ -83,16 +84,19 @@ static const char *on(const Host *h, const char *path) {
     return arena_printf(mem(), "/proc/%d/root%s", (int)h->pid, path);
 }
 
-/* Trains on all hosts, two ranks on each, started on the first one; the exit code. */
-static int train(const Host *h, const char *config, const char *run, const char *more) {
+/* Runs a command on all hosts, two ranks on each, started on the first one; the exit code. */
+static int on_hosts(const Host *h, const char *command) {
     write_text(in_temp("hosts"), arena_printf(mem(), "%s slots=2\n%s slots=2\n",
                                               h[0].address, h[1].address));
-    char *words = arena_printf(mem(),
-                               "%s %s launch -n %d --hostfile %s --threads 1 train %s "
-                               "--output_dir %s %s",
-                               h[0].enter, stator_program(), RANKS, in_temp("hosts"),
-                               config, run, more);
+    char *words =
+        arena_printf(mem(), "%s %s launch -n %d --hostfile %s --threads 1 %s", h[0].enter,
+                     stator_program(), RANKS, in_temp("hosts"), command);
     return mpi_wait(mpi_start_words(words));
+}
+
+static int train(const Host *h, const char *config, const char *run, const char *more) {
+    return on_hosts(
+        h, arena_printf(mem(), "train %s --output_dir %s %s", config, run, more));
 }
 
 static void expect_train(int want, const Host *h, const char *config, const char *run,
@@ -197,5 +201,36 @@ TEST_LIMIT(files_that_one_of_two_hosts_has, 120) {
                  arena_printf(mem(), "%s --runner_config.max_steps 200", words));
     EXPECT_PART(mpi_said(), arena_printf(mem(), "copy %s %s", data, remedy));
     EXPECT(!file_exists(on(&h[0], run)) && !file_exists(on(&h[1], run)));
+    end_hosts(h);
+}
+
+/* What lies between two hosts is measured, also where the first one has a file already, which the
+ * other does not see. Plans know where hosts end. */
+TEST_LIMIT(two_hosts_are_calibrated, 240) {
+    const char *disk = in_temp("disk"), *path = path_join(mem(), disk, "machine.yaml");
+    Text before = text_new(mem());
+    Host h[HOSTS];
+    int groups = 0;
+    start_hosts(h, disk);
+    machine_print(&machine_plain, NULL, &before);
+    write_text(on(&h[0], path), before.s);
+    int code = on_hosts(h, arena_printf(mem(), "calibrate --quick -o %s", path));
+    if (code) test_fail(__FILE__, __LINE__, "exit code %d:\n%s", code, mpi_said());
+    EXPECT(!file_exists(on(&h[1], path)));
+    const Machine *m = machine_read(mem(), on(&h[0], path));
+    const Link *link = &m->link[LINK_NETWORK], *was = &machine_plain.link[LINK_NETWORK];
+    EXPECT_INT(m->host_ranks, 2);
+    EXPECT(link->bytes_per_second > 0 && link->start_seconds > 0);
+    EXPECT(link->bytes_per_second != was->bytes_per_second);
+    for (int k = 0; k < m->ncollectives; k++) {
+        const CollectiveCurve *c = &m->collective[k];
+        if (c->level == LINK_NETWORK) groups |= c->group;
+        EXPECT(c->level == LINK_NETWORK || c->group <= 2);
+    }
+    EXPECT_INT(groups, 2 | 4); /* of a rank of each host, and of all */
+    code = stator_wait(stator_start(arena_printf(
+        mem(), "plan %s -n 4 --machine %s", runs_small_config(6, 0), on(&h[0], path))));
+    if (code) test_fail(__FILE__, __LINE__, "exit code %d:\n%s", code, said());
+    SAID_EXPECT("2 of 2 ranks");
     end_hosts(h);
 }
