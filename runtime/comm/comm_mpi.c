@@ -445,10 +445,15 @@ void link_when_idle(LinkIdle how) {
     when_idle = how;
 }
 
-static void idle(void) {
+/* Who gives up a core is soon asked again, so ranks that wait long take turns with those that they
+ * wait for: after so many turns of a wait they nap instead, which is little of what it took. */
+enum { MOST_YIELDS = 5000 };
+
+/* `turn` of a wait, from 0 on. */
+static void idle(int64_t turn) {
     const struct timespec nap = {.tv_nsec = 50000};
     LinkIdle how = when_idle;
-    if (how == LINK_NAPS)
+    if (how == LINK_NAPS || (how == LINK_YIELDS && turn >= MOST_YIELDS))
         nanosleep(&nap, NULL);
     else if (how == LINK_YIELDS)
         sched_yield();
@@ -490,11 +495,12 @@ void link_wait(int slot) {
     struct Slot *s = &slots[slot];
     if (!s->busy) return;
     MPI_Status status;
-    for (int done = 0;;) {
+    for (int64_t turn = 0;; turn++) {
+        int done = 0;
         expect_fit(s, MPI_Test(&s->request, &done, &status));
         if (done) break;
         watch_wait(WATCH_FOR_RANK, s->rank);
-        idle();
+        idle(turn);
     }
     watch_go_on();
     s->busy = false;
@@ -535,11 +541,12 @@ void link_post(int post, int rank, int64_t message, const void *data, int64_t by
 }
 
 static void wait_request(MPI_Request *request, int rank, MPI_Status *status) {
-    for (int done = 0;;) {
+    for (int64_t turn = 0;; turn++) {
+        int done = 0;
         CALL(MPI_Test, request, &done, status);
         if (done) break;
         watch_wait(WATCH_FOR_RANK, rank);
-        idle();
+        idle(turn);
     }
     watch_go_on();
 }
