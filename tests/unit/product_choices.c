@@ -185,14 +185,18 @@ static const char *hash_of(const char *run) {
     return json_get_string(plan, "plan_hash", "");
 }
 
-/* All forms of the file that the rule has not chosen are another one that is there. */
+/* Every product has another form that is there. */
 static const char *changed(const char *printed) {
     Text t = text_new(mem());
     for (const char *p = printed; *p;) {
-        size_t n = strcspn(p, "\n");
-        bool rule = !strncmp(p, "rule ", 5);
-        text_add(&t, "%s%.*s\n", rule ? "gemm " : "", (int)(n - (rule ? 5 : 0)),
-                 p + (rule ? 5 : 0));
+        size_t n = strcspn(p, "\n"), form = strcspn(p, " ");
+        if (p[0] == '#' || !strncmp(p, "machine ", 8)) form = 0;
+        bool gemm = form == 4 && !strncmp(p, "gemm", 4);
+        text_add(&t, "%s%.*s\n",
+                 !form  ? ""
+                 : gemm ? "brgemm"
+                        : "gemm",
+                 (int)(n - form), p + form);
         p += n + (p[n] == '\n');
     }
     return t.s;
