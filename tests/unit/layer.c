@@ -208,6 +208,39 @@ TEST_LIMIT(no_entries_at_random_are_faster, 120) {
     arena_free(mem);
 }
 
+/* Samples are over dp in every entry of a value, also where rounding makes other ops of the layer:
+ * else each replica would compute what all do, with the same losses. */
+TEST(entries_leave_the_samples_to_replicas) {
+    static const char *const types[] = {"GPT2Config", "LlamaConfig"};
+    static const char *const dtypes[] = {"float32", "bfloat16"};
+    enum { SAMPLES = 7 };
+    for (int i = 0; i < 4; i++) {
+        Arena *mem = arena_new();
+        const char *yaml = model(mem, types[i / 2], 64, 64, 4, SAMPLES);
+        const char *at = strstr(yaml, "vocab_size");
+        yaml = arena_printf(mem, "%.*scompute_dtype: %s, %s", (int)(at - yaml), yaml,
+                            dtypes[i % 2], at);
+        Case c = open_case(yaml, "h100", 2);
+        LayerChoice any = {.seed = NEW_ARRAY(mem, int, (size_t)c.g->ngroups + 1)};
+        int n, values = 0;
+        for (int k = 0; k < c.g->ngroups; k++)
+            for (int d = 1; d <= c.g->group[k].ty.rank; d++)
+                if (c.g->group[k].may >> (d - 1) & 1) any.seed[k] = d;
+        char **entry = layer_entries(mem, &c.ask, c.g, &any, true, &n);
+        for (int k = 0; k < n; k++) {
+            test_at("%s %s: %s", types[i / 2], dtypes[i % 2], entry[k]);
+            if (!strchr(entry[k], '/')) continue; /* a parameter */
+            EXPECT_PART(entry[k], "=dp,");
+            values++;
+        }
+        EXPECT(values > 3);
+        entry = layer_entries(mem, &c.ask, c.g, &any, false, &n);
+        for (int k = 0; k < n; k++) EXPECT(!strstr(entry[k], "dp"));
+        arena_free(c.mem);
+        arena_free(mem);
+    }
+}
+
 /* ---- another solver ---- */
 
 static double by_cbc(Arena *mem, const Factors *f) {
