@@ -31,7 +31,7 @@ static State state_of(const AttnShape *s, int vl) {
     State x = {.row = round_up(s->dim, numbers_of(s, vl))};
     x.stats = group * x.row;
     x.scores = round_up(x.stats + group * STATS, 16);
-    x.floats = x.scores + ATTN_BLOCK_KEYS;
+    x.floats = x.scores + group * ATTN_BLOCK_KEYS;
     return x;
 }
 
@@ -39,23 +39,36 @@ bool attn_is_token(const AttnShape *s) {
     return s->tq == 1 && s->dropout == 0;
 }
 
-/* As few parts as keep nine tenths of the threads busy, of at least a block of keys. */
-static int64_t parts_of(const AttnShape *s) {
-    int64_t items = s->batch * s->kv_heads, threads = MAX(s->threads, 1);
-    int64_t seen = s->window ? MIN(s->tk, s->window) : s->tk, best = 1;
-    double work = (double)(s->batch * s->heads) * (double)(seen * s->dim), most = 0;
-    if (work < SMALL_TOKEN) return 1;
-    for (int64_t n = 1; n <= MIN(threads, MAX(1, seen / ATTN_BLOCK_KEYS)); n++) {
-        int64_t rounds = (items * n + threads - 1) / threads;
-        double busy = (double)(items * n) / (double)(rounds * threads);
-        if (busy > most) most = busy, best = n;
-        if (most >= 0.9) break;
-    }
-    return best;
+/* How the work is cut: parts of the keys, and kv heads of an item. */
+typedef struct Cut {
+    int64_t parts, heads;
+} Cut;
+
+/* Are nine tenths of the threads busy when each takes some of `items` that last alike? */
+static bool busy(int64_t items, int64_t threads) {
+    int64_t rounds = (items + threads - 1) / threads;
+    return 10 * items >= 9 * rounds * threads;
+}
+
+/* Some parts for each thread, so that one that is done takes what is left of others: with all the
+ * heads of a key if that can be, since what a thread reads then lies in one piece, else with some
+ * of them. */
+static Cut cut_of(const AttnShape *s) {
+    enum { PARTS_A_THREAD = 4 };
+    int64_t threads = MAX(s->threads, 1),
+            seen = s->window ? MIN(s->tk, s->window) : s->tk;
+    int64_t most = MAX(1, seen / ATTN_BLOCK_KEYS), n = 1;
+    double work = (double)(s->batch * s->heads) * (double)(seen * s->dim);
+    if (work < SMALL_TOKEN || threads == 1) return (Cut){1, s->kv_heads};
+    n = MIN(most, divided_up(PARTS_A_THREAD * threads, s->batch));
+    for (int64_t i = n; i > 0; i--)
+        if (busy(s->batch * i, threads)) return (Cut){i, s->kv_heads};
+    for (n = 1; n < most && !busy(s->batch * s->kv_heads * n, threads);) n++;
+    return (Cut){n, 1};
 }
 
 int64_t attn_token_floats(const AttnShape *s, int vl) {
-    return s->batch * s->kv_heads * parts_of(s) * state_of(s, vl).floats;
+    return s->batch * s->kv_heads * cut_of(s).parts * state_of(s, vl).floats;
 }
 
 static int64_t numbers(const Attn *a) {
@@ -103,10 +116,10 @@ static void fetch(const Attn *a, LLVMValueRef at) {
     emit_intrinsic(e, "llvm.prefetch", &e->ptr, 1, args, ARRAY_LEN(args));
 }
 
-static void fetch_row(const Attn *a, LLVMValueRef row) {
-    int64_t bytes = a->s.dim * (a->narrow ? 2 : 4);
-    for (int64_t at = 0; at < bytes; at += CACHE_LINE)
-        fetch(a, emit_at(a->e, a->e->i8, row, at));
+static void fetch_numbers(const Attn *a, LLVMValueRef at, int64_t n) {
+    int64_t bytes = n * (a->narrow ? 2 : 4);
+    for (int64_t i = 0; i < bytes; i += CACHE_LINE)
+        fetch(a, emit_at(a->e, a->e->i8, at, i));
 }
 
 /* sum[t] += q times row t from k on, lane by lane, for n rows; meanwhile those from `ahead`
@@ -147,49 +160,98 @@ static LLVMValueRef score_tile(const Attn *a, LLVMValueRef q, LLVMValueRef k,
     return emit_fmul(e, x, emit_f32_like(e, x, a->s.scale * M_LOG2E));
 }
 
-/* Those of the last keys, fewer than vl, one by one; -inf up to the end of a vector. */
+/* Those of fewer keys, one by one; -inf up to the end of a vector. */
 static void score_rest(const Attn *a, LLVMValueRef q, LLVMValueRef k, LLVMValueRef scores,
-                       LLVMValueRef from, LLVMValueRef keys) {
+                       LLVMValueRef keys) {
     Emit *e = a->e;
-    If some;
-    if_begin(e, &some, LLVMBuildICmp(e->b, LLVMIntSLT, from, keys, ""));
     LLVMValueRef zero = LLVMConstNull(e->vf32);
-    emit_store(e, emit_f32_like(e, zero, -INFINITY), attn_f32(a, scores, from), NULL, 4);
+    emit_store(e, emit_f32_like(e, zero, -INFINITY), scores, NULL, 4);
     Loop l;
-    loop_begin(e, &l, from, keys, 1, 0, NULL);
+    loop_begin(e, &l, emit_i64(e, 0), keys, 1, 0, NULL);
     LLVMValueRef at = emit_mul(e, l.i, emit_i64(e, a->kv_row)), sum = zero;
     dot_rows(a, q, attn_element(a, k, at), NULL, 1, &sum);
     sum = emit_fmul(e, emit_reduce_add(e, sum), emit_f32(e, a->s.scale * M_LOG2E));
     emit_store(e, sum, attn_f32(a, scores, l.i), NULL, 4);
     loop_end(e, &l, NULL);
-    if_end(e, &some);
 }
 
-/* name.scores(q, k, scores, keys, v): meanwhile the rows of v come nearer. */
-static void scores_emit(const Attn *a) {
+/* Query heads of a row of kv heads: kv is the kv head, g the query head in its group. */
+typedef struct Heads {
+    Loop kv, g;
+    LLVMValueRef work, column; /* of the kv head: its state, and where it is in a row */
+} Heads;
+
+static void heads_begin(const Attn *a, const State *x, Heads *h, LLVMValueRef work,
+                        LLVMValueRef heads) {
     Emit *e = a->e;
-    attn_func(a, "scores", "pppip");
-    LLVMValueRef q = emit_param(e, 0), k = emit_param(e, 1), to = emit_param(e, 2);
-    LLVMValueRef keys = emit_param(e, 3), vl = emit_i64(e, e->vl);
-    LLVMValueRef whole = emit_mul(e, emit_div(e, keys, vl), vl);
-    Loop l;
-    loop_begin(e, &l, emit_i64(e, 0), whole, e->vl, 0, NULL);
-    LLVMValueRef at = emit_mul(e, l.i, emit_i64(e, a->kv_row));
-    LLVMValueRef ahead = attn_element(a, emit_param(e, 4), at);
-    LLVMValueRef tile = score_tile(a, q, attn_element(a, k, at), ahead);
-    emit_store(e, tile, attn_f32(a, to, l.i), NULL, 4);
-    loop_end(e, &l, NULL);
-    score_rest(a, q, k, to, whole, keys);
+    LLVMValueRef zero = emit_i64(e, 0), group = emit_i64(e, a->s.heads / a->s.kv_heads);
+    loop_begin(e, &h->kv, zero, heads, 1, 0, NULL);
+    h->work = attn_f32(a, work, emit_mul(e, h->kv.i, emit_i64(e, x->floats)));
+    h->column = emit_mul(e, h->kv.i, emit_i64(e, a->s.dim));
+    loop_begin(e, &h->g, zero, group, 1, 0, NULL);
+}
+
+static void heads_end(const Attn *a, Heads *h) {
+    loop_end(a->e, &h->g, NULL);
+    loop_end(a->e, &h->kv, NULL);
+}
+
+static LLVMValueRef scores_of(const Attn *a, const State *x, const Heads *h) {
+    LLVMValueRef scores = emit_at(a->e, a->e->f32, h->work, x->scores);
+    return attn_f32(a, scores, emit_mul(a->e, h->g.i, emit_i64(a->e, ATTN_BLOCK_KEYS)));
+}
+
+static LLVMValueRef stats_of(const Attn *a, const State *x, const Heads *h) {
+    LLVMValueRef stats = emit_at(a->e, a->e->f32, h->work, x->stats);
+    return attn_f32(a, stats, emit_mul(a->e, h->g.i, emit_i64(a->e, STATS)));
+}
+
+static LLVMValueRef sums_of(const Attn *a, const State *x, const Heads *h) {
+    return attn_f32(a, h->work, emit_mul(a->e, h->g.i, emit_i64(a->e, x->row)));
+}
+
+/* What the first query head of a kv head fetches; others fetch what is there. */
+static LLVMValueRef ahead_of(const Attn *a, const Heads *h, LLVMValueRef ahead,
+                             LLVMValueRef here) {
+    Emit *e = a->e;
+    if (a->s.heads == a->s.kv_heads) return attn_element(a, ahead, h->column);
+    LLVMValueRef first = LLVMBuildICmp(e->b, LLVMIntEQ, h->g.i, emit_i64(e, 0), "");
+    return emit_select(e, first, attn_element(a, ahead, h->column), here);
+}
+
+/* name.scores(q, k, work, heads, from, keys, ahead): those of at most vl keys, number `from`
+ * of a block and on, for all query heads of `heads` kv heads. */
+static void scores_emit(const Attn *a, const State *x) {
+    Emit *e = a->e;
+    attn_func(a, "scores", "pppiiip");
+    LLVMValueRef from = emit_param(e, 4), keys = emit_param(e, 5);
+    LLVMValueRef all = LLVMBuildICmp(e->b, LLVMIntEQ, keys, emit_i64(e, e->vl), "");
+    LLVMValueRef group = emit_i64(e, a->s.heads / a->s.kv_heads);
+    Heads h;
+    heads_begin(a, x, &h, emit_param(e, 2), emit_param(e, 3));
+    LLVMValueRef head = emit_add(e, emit_mul(e, h.kv.i, group), h.g.i);
+    LLVMValueRef q = emit_mul(e, head, emit_i64(e, a->s.dim));
+    q = attn_element(a, emit_param(e, 0), q);
+    LLVMValueRef k = attn_element(a, emit_param(e, 1), h.column);
+    LLVMValueRef to = attn_f32(a, scores_of(a, x, &h), from);
+    If whole;
+    if_begin(e, &whole, all);
+    LLVMValueRef tile = score_tile(a, q, k, ahead_of(a, &h, emit_param(e, 6), k));
+    emit_store(e, tile, to, NULL, 4);
+    if_end(e, &whole);
+    if_begin(e, &whole, LLVMBuildNot(e->b, all, ""));
+    score_rest(a, q, k, to, keys);
+    if_end(e, &whole);
+    heads_end(a, &h);
     emit_ret(e, NULL);
 }
 
-/* name.softmax(scores, stats, keys): probabilities relative to the maximum so far; leaves
- * in the stats what older sums are multiplied by. */
-static void softmax_emit(const Attn *a) {
+/* Probabilities of a head relative to its maximum so far; returns what older sums are
+ * multiplied by. */
+static LLVMValueRef softmax_head(const Attn *a, LLVMValueRef scores, LLVMValueRef stats,
+                                 LLVMValueRef keys) {
     Emit *e = a->e;
-    attn_func(a, "softmax", "ppi");
-    LLVMValueRef scores = emit_param(e, 0), stats = emit_param(e, 1);
-    LLVMValueRef zero = emit_i64(e, 0), keys = emit_param(e, 2), old, sum;
+    LLVMValueRef zero = emit_i64(e, 0), old, sum;
     LLVMValueRef top_at = emit_at(e, e->f32, stats, STAT_MAX);
     LLVMValueRef sum_at = emit_at(e, e->f32, stats, STAT_SUM);
     old = emit_load(e, e->f32, top_at, NULL, 4);
@@ -213,7 +275,27 @@ static void softmax_emit(const Attn *a) {
     sum = emit_fadd(e, sum, emit_reduce_add(e, l.carry[0]));
     emit_store(e, top, top_at, NULL, 4);
     emit_store(e, sum, sum_at, NULL, 4);
-    emit_store(e, decay, emit_at(e, e->f32, stats, STAT_WEIGHT), NULL, 4);
+    return decay;
+}
+
+/* name.softmax(work, heads, keys): the scores of a block become probabilities, and older sums
+ * relative to the same maximum. */
+static void softmax_emit(const Attn *a, const State *x) {
+    Emit *e = a->e;
+    attn_func(a, "softmax", "pii");
+    LLVMValueRef keys = emit_param(e, 2);
+    Heads h;
+    heads_begin(a, x, &h, emit_param(e, 0), emit_param(e, 1));
+    LLVMValueRef sums = sums_of(a, x, &h);
+    LLVMValueRef decay = softmax_head(a, scores_of(a, x, &h), stats_of(a, x, &h), keys);
+    decay = emit_splat(e, decay);
+    Loop l;
+    loop_begin(e, &l, emit_i64(e, 0), emit_i64(e, x->row), e->vl, 0, NULL);
+    LLVMValueRef at = attn_f32(a, sums, l.i);
+    LLVMValueRef sum = emit_load(e, e->vf32, at, NULL, 4);
+    emit_store(e, emit_fmul(e, sum, decay), at, NULL, 4);
+    loop_end(e, &l, NULL);
+    heads_end(a, &h);
     emit_ret(e, NULL);
 }
 
@@ -235,22 +317,25 @@ static void load_values(const Attn *a, LLVMValueRef at, int n, LLVMValueRef mask
     }
 }
 
+/* A product of probabilities with rows of values, and what it fetches meanwhile. */
+typedef struct Values {
+    LLVMValueRef p, v, sums, keys, ahead;
+} Values;
+
 /* `n` vectors of the sums of values from column c on, the last of them masked. */
-static void value_span(const Attn *a, LLVMValueRef decay, LLVMValueRef c, int n,
+static void value_span(const Attn *a, const Values *m, LLVMValueRef c, int n,
                        LLVMValueRef mask) {
     Emit *e = a->e;
-    LLVMValueRef sum[WIDE], x[WIDE], to = attn_f32(a, emit_param(e, 2), c);
-    LLVMValueRef v = attn_element(a, emit_param(e, 0), c);
-    for (int i = 0; i < n; i++) {
-        LLVMValueRef at = emit_at(e, e->f32, to, i * e->vl);
-        sum[i] = emit_fmul(e, emit_load(e, e->vf32, at, NULL, 4), decay);
-    }
+    LLVMValueRef sum[WIDE], x[WIDE], to = attn_f32(a, m->sums, c);
+    LLVMValueRef v = attn_element(a, m->v, c), ahead = attn_element(a, m->ahead, c);
+    for (int i = 0; i < n; i++)
+        sum[i] = emit_load(e, e->vf32, emit_at(e, e->f32, to, i * e->vl), NULL, 4);
     Loop l;
-    loop_begin(e, &l, emit_i64(e, 0), emit_param(e, 4), 1, n, sum);
-    LLVMValueRef p = attn_f32(a, emit_param(e, 1), l.i);
-    p = emit_splat(e, emit_load(e, e->f32, p, NULL, 4));
+    loop_begin(e, &l, emit_i64(e, 0), m->keys, 1, n, sum);
+    LLVMValueRef p = emit_load(e, e->f32, attn_f32(a, m->p, l.i), NULL, 4);
+    p = emit_splat(e, p);
     LLVMValueRef row = emit_mul(e, l.i, emit_i64(e, a->kv_row));
-    fetch_row(a, attn_element(a, emit_param(e, 5), row));
+    fetch_numbers(a, attn_element(a, ahead, row), n * e->vl);
     load_values(a, attn_element(a, v, row), n, mask, x);
     for (int i = 0; i < n; i++) sum[i] = emit_fma(e, p, x[i], l.carry[i]);
     loop_end(e, &l, sum);
@@ -258,24 +343,31 @@ static void value_span(const Attn *a, LLVMValueRef decay, LLVMValueRef c, int n,
         emit_store(e, l.carry[i], emit_at(e, e->f32, to, i * e->vl), NULL, 4);
 }
 
-/* name.values(v, p, sums, stats, keys, next): sums = sums * decay + p V; meanwhile the rows
- * of the next keys come nearer. */
-static void values_emit(const Attn *a) {
+/* name.values(v, work, heads, from, keys, ahead): sums += p V of at most vl keys, number `from`
+ * of a block and on, for all query heads of `heads` kv heads. */
+static void values_emit(const Attn *a, const State *x) {
     Emit *e = a->e;
     int64_t span = WIDE * e->vl, whole = a->s.dim / span * span, left = a->s.dim - whole;
-    attn_func(a, "values", "ppppip");
-    LLVMValueRef decay = emit_at(e, e->f32, emit_param(e, 3), STAT_WEIGHT);
-    decay = emit_splat(e, emit_load(e, e->f32, decay, NULL, 4));
+    attn_func(a, "values", "ppiiip");
+    Heads h;
+    heads_begin(a, x, &h, emit_param(e, 1), emit_param(e, 2));
+    LLVMValueRef v = attn_element(a, emit_param(e, 0), h.column);
+    Values m = {.p = attn_f32(a, scores_of(a, x, &h), emit_param(e, 3)),
+                .v = v,
+                .sums = sums_of(a, x, &h),
+                .keys = emit_param(e, 4),
+                .ahead = ahead_of(a, &h, emit_param(e, 5), v)};
     if (whole) {
         Loop l;
         loop_begin(e, &l, emit_i64(e, 0), emit_i64(e, whole), span, 0, NULL);
-        value_span(a, decay, l.i, WIDE, NULL);
+        value_span(a, &m, l.i, WIDE, NULL);
         loop_end(e, &l, NULL);
     }
     if (left) {
         int n = (int)(round_up(left, numbers(a)) / e->vl);
-        value_span(a, decay, emit_i64(e, whole), n, tail_mask(a));
+        value_span(a, &m, emit_i64(e, whole), n, tail_mask(a));
     }
+    heads_end(a, &h);
     emit_ret(e, NULL);
 }
 
@@ -312,31 +404,6 @@ static void start(const Attn *a, const State *x, LLVMValueRef work) {
     }
 }
 
-/* name.block(q, k, v, work, keys): a block of keys for all heads of the group. */
-static void block_emit(const Attn *a, const State *x) {
-    Emit *e = a->e;
-    attn_func(a, "block", "ppppi");
-    LLVMValueRef work = emit_param(e, 3), keys = emit_param(e, 4);
-    LLVMValueRef scores = emit_at(e, e->f32, work, x->scores);
-    Loop l;
-    loop_begin(e, &l, emit_i64(e, 0), emit_i64(e, a->s.heads / a->s.kv_heads), 1, 0,
-               NULL);
-    LLVMValueRef q = emit_mul(e, l.i, emit_i64(e, a->s.dim));
-    q = attn_element(a, emit_param(e, 0), q);
-    LLVMValueRef stats = emit_at(e, e->f32, work, x->stats);
-    stats = attn_f32(a, stats, emit_mul(e, l.i, emit_i64(e, STATS)));
-    LLVMValueRef sums = attn_f32(a, work, emit_mul(e, l.i, emit_i64(e, x->row)));
-    LLVMValueRef score[] = {q, emit_param(e, 1), scores, keys, emit_param(e, 2)};
-    attn_call(a, "scores", score, 5);
-    attn_call(a, "softmax", (LLVMValueRef[]){scores, stats, keys}, 3);
-    LLVMValueRef next = emit_i64(e, a->bk * a->kv_row);
-    next = attn_element(a, emit_param(e, 1), next);
-    LLVMValueRef values[] = {emit_param(e, 2), scores, sums, stats, keys, next};
-    attn_call(a, "values", values, 6);
-    loop_end(e, &l, NULL);
-    emit_ret(e, NULL);
-}
-
 /* Where item `item` keeps its state. */
 static LLVMValueRef work_at(const Attn *a, const State *x, LLVMValueRef ctx,
                             LLVMValueRef item) {
@@ -344,25 +411,76 @@ static LLVMValueRef work_at(const Attn *a, const State *x, LLVMValueRef ctx,
     return attn_f32(a, attn_slot(a, ctx, FORWARD_WORK), at);
 }
 
-/* One block of keys from `from` on, for kv head h of sequence b. */
-static void head_block(const Attn *a, LLVMValueRef ctx, LLVMValueRef b, LLVMValueRef h,
-                       LLVMValueRef work, LLVMValueRef from, LLVMValueRef keys) {
+/* Rows of one operand, a tile of vl keys at a time, for scores or values. The last tile fetches
+ * what is read after them. */
+typedef struct Tile {
+    Loop l;
+    LLVMValueRef row, keys, ahead;
+} Tile;
+
+static void tile_begin(const Attn *a, Tile *t, LLVMValueRef rows, LLVMValueRef keys,
+                       LLVMValueRef next) {
+    Emit *e = a->e;
+    LLVMValueRef vl = emit_i64(e, e->vl);
+    loop_begin(e, &t->l, emit_i64(e, 0), keys, e->vl, 0, NULL);
+    LLVMValueRef left = emit_sub(e, keys, t->l.i);
+    LLVMValueRef last = LLVMBuildICmp(e->b, LLVMIntSLE, left, vl, "");
+    t->keys = emit_imin(e, left, vl);
+    t->row = attn_element(a, rows, emit_mul(e, t->l.i, emit_i64(e, a->kv_row)));
+    t->ahead = attn_element(a, t->row, emit_i64(e, e->vl * a->kv_row));
+    t->ahead = emit_select(e, last, next, t->ahead);
+}
+
+/* name.block(q, k, v, work, heads, keys, next): a block of keys for `heads` kv heads; the keys
+ * that follow are at `next`. */
+static void block_emit(const Attn *a) {
+    Emit *e = a->e;
+    attn_func(a, "block", "ppppiip");
+    LLVMValueRef q = emit_param(e, 0), k = emit_param(e, 1), v = emit_param(e, 2);
+    LLVMValueRef work = emit_param(e, 3), heads = emit_param(e, 4);
+    LLVMValueRef keys = emit_param(e, 5);
+    Tile t;
+    tile_begin(a, &t, k, keys, v);
+    attn_call(a, "scores",
+              (LLVMValueRef[]){q, t.row, work, heads, t.l.i, t.keys, t.ahead}, 7);
+    loop_end(e, &t.l, NULL);
+    attn_call(a, "softmax", (LLVMValueRef[]){work, heads, keys}, 3);
+    tile_begin(a, &t, v, keys, emit_param(e, 6));
+    attn_call(a, "values", (LLVMValueRef[]){t.row, work, heads, t.l.i, t.keys, t.ahead},
+              6);
+    loop_end(e, &t.l, NULL);
+    emit_ret(e, NULL);
+}
+
+/* Keys [from, from + keys) of sequence b for `heads` kv heads from `first` on; `more`: others
+ * follow. */
+static void piece_block(const Attn *a, LLVMValueRef ctx, LLVMValueRef b,
+                        LLVMValueRef first, LLVMValueRef heads, LLVMValueRef work,
+                        AttnRange r, LLVMValueRef from) {
     Emit *e = a->e;
     const AttnShape *s = &a->s;
-    LLVMValueRef heads = emit_i64(e, s->kv_heads), dim = emit_i64(e, s->dim);
-    LLVMValueRef q = emit_add(e, emit_mul(e, b, heads), h);
+    LLVMValueRef all = emit_i64(e, s->kv_heads), dim = emit_i64(e, s->dim);
+    LLVMValueRef bk = emit_i64(e, a->bk), left = emit_sub(e, r.to, from);
+    LLVMValueRef q = emit_add(e, emit_mul(e, b, all), first);
     q = emit_mul(e, q, emit_i64(e, s->heads / s->kv_heads * s->dim));
     LLVMValueRef row = emit_add(e, emit_mul(e, b, emit_i64(e, s->tk)), from);
-    LLVMValueRef kv = emit_mul(e, emit_add(e, emit_mul(e, row, heads), h), dim);
+    LLVMValueRef kv = emit_mul(e, emit_add(e, emit_mul(e, row, all), first), dim);
+    LLVMValueRef k = attn_element(a, attn_slot(a, ctx, FORWARD_K), kv);
+    LLVMValueRef v = attn_element(a, attn_slot(a, ctx, FORWARD_V), kv);
+    LLVMValueRef last = LLVMBuildICmp(e->b, LLVMIntSLE, left, bk, "");
+    LLVMValueRef next = attn_element(a, k, emit_i64(e, a->bk * a->kv_row));
     LLVMValueRef args[] = {attn_element(a, attn_slot(a, ctx, FORWARD_Q), q),
-                           attn_element(a, attn_slot(a, ctx, FORWARD_K), kv),
-                           attn_element(a, attn_slot(a, ctx, FORWARD_V), kv), work, keys};
-    attn_call(a, "block", args, 5);
+                           k,
+                           v,
+                           work,
+                           heads,
+                           emit_imin(e, left, bk),
+                           emit_select(e, last, v, next)};
+    attn_call(a, "block", args, ARRAY_LEN(args));
 }
 
 /* name.piece(ctx, place, from, to): kv heads [from, to) of a place, which is a sequence and
- * a part of its keys. A block of keys is gone through for all of these heads before the
- * next, as they stand next to each other in memory. */
+ * a part of its keys. */
 static void piece_emit(const Attn *a, const State *x) {
     Emit *e = a->e;
     attn_func(a, "piece", "piii");
@@ -370,18 +488,16 @@ static void piece_emit(const Attn *a, const State *x) {
                  n = emit_i64(e, a->parts);
     LLVMValueRef b = emit_div(e, place, n), part = emit_rem(e, place, n);
     LLVMValueRef from = emit_param(e, 2), to = emit_param(e, 3);
-    LLVMValueRef first = emit_mul(e, place, emit_i64(e, a->s.kv_heads));
-    AttnRange r = attn_part(a, seen_keys(a, ctx, b), 1, part);
-    Loop l, h;
-    loop_begin(e, &h, from, to, 1, 0, NULL);
-    start(a, x, work_at(a, x, ctx, emit_add(e, first, h.i)));
-    loop_end(e, &h, NULL);
+    LLVMValueRef item = emit_mul(e, place, emit_i64(e, a->s.kv_heads));
+    LLVMValueRef work = work_at(a, x, ctx, emit_add(e, item, from));
+    LLVMValueRef heads = emit_sub(e, to, from);
+    AttnRange r = attn_part(a, seen_keys(a, ctx, b), e->vl, part);
+    Loop l;
+    loop_begin(e, &l, emit_i64(e, 0), heads, 1, 0, NULL);
+    start(a, x, attn_f32(a, work, emit_mul(e, l.i, emit_i64(e, x->floats))));
+    loop_end(e, &l, NULL);
     loop_begin(e, &l, r.from, r.to, a->bk, 0, NULL);
-    LLVMValueRef keys = emit_imin(e, emit_sub(e, r.to, l.i), emit_i64(e, a->bk));
-    loop_begin(e, &h, from, to, 1, 0, NULL);
-    LLVMValueRef work = work_at(a, x, ctx, emit_add(e, first, h.i));
-    head_block(a, ctx, b, h.i, work, l.i, keys);
-    loop_end(e, &h, NULL);
+    piece_block(a, ctx, b, from, heads, work, r, l.i);
     loop_end(e, &l, NULL);
     emit_ret(e, NULL);
 }
@@ -477,19 +593,21 @@ static void join_emit(const Attn *a, const State *x) {
     emit_ret(e, NULL);
 }
 
-/* Items are kv heads of places. Without parts an item is all there is of its heads, and
+/* Items are `heads` kv heads of places. Without parts an item is all there is of its heads, and
  * they are finished with it. */
-static void body_emit(const Attn *a) {
+static void body_emit(const Attn *a, int64_t heads) {
     Emit *e = a->e;
     attn_func(a, "body", "piii");
-    LLVMValueRef ctx = emit_param(e, 0), begin = emit_param(e, 1), end = emit_param(e, 2);
-    LLVMValueRef heads = emit_i64(e, a->s.kv_heads), one = emit_i64(e, 1);
-    LLVMValueRef last = emit_div(e, emit_sub(e, end, one), heads);
+    LLVMValueRef ctx = emit_param(e, 0), item = emit_i64(e, heads);
+    LLVMValueRef begin = emit_mul(e, emit_param(e, 1), item);
+    LLVMValueRef end = emit_mul(e, emit_param(e, 2), item);
+    LLVMValueRef all = emit_i64(e, a->s.kv_heads), one = emit_i64(e, 1);
+    LLVMValueRef last = emit_div(e, emit_sub(e, end, one), all);
     Loop l;
-    loop_begin(e, &l, emit_div(e, begin, heads), emit_add(e, last, one), 1, 0, NULL);
-    LLVMValueRef first = emit_mul(e, l.i, heads);
+    loop_begin(e, &l, emit_div(e, begin, all), emit_add(e, last, one), 1, 0, NULL);
+    LLVMValueRef first = emit_mul(e, l.i, all);
     LLVMValueRef from = emit_imax(e, emit_sub(e, begin, first), emit_i64(e, 0));
-    LLVMValueRef to = emit_imin(e, emit_sub(e, end, first), heads);
+    LLVMValueRef to = emit_imin(e, emit_sub(e, end, first), all);
     attn_call(a, "piece", (LLVMValueRef[]){ctx, l.i, from, to}, 4);
     loop_end(e, &l, NULL);
     if (a->parts == 1) {
@@ -518,17 +636,18 @@ static void join_rows_emit(const Attn *a) {
 LLVMValueRef attn_token_emit(Emit *e, const char *name, const AttnShape *s) {
     Attn a = attn_of(e, name, s);
     State x = state_of(s, e->vl);
-    a.parts = parts_of(s);
+    Cut cut = cut_of(s);
+    a.parts = cut.parts;
     a.least = SMALL_TOKEN;
-    scores_emit(&a);
-    softmax_emit(&a);
-    values_emit(&a);
-    block_emit(&a, &x);
+    scores_emit(&a, &x);
+    softmax_emit(&a, &x);
+    values_emit(&a, &x);
+    block_emit(&a);
     piece_emit(&a, &x);
     join_emit(&a, &x);
     join_rows_emit(&a);
-    body_emit(&a);
-    AttnPhase phase[] = {{"body", s->batch * s->kv_heads * a.parts},
+    body_emit(&a, cut.heads);
+    AttnPhase phase[] = {{"body", s->batch * a.parts * s->kv_heads / cut.heads},
                          {"join_body", s->batch * s->heads}};
     return attn_entry(&a, s->within ? FORWARD_SLOTS : FORWARD_FIRST, phase,
                       a.parts > 1 ? 2 : 1);
