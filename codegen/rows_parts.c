@@ -4,6 +4,10 @@
 enum {
     BLOCK_MOST =
         8, /* rows of B at a time: more streams than that a CPU does not follow */
+    STRETCHES_MOST = 8, /* the same, of columns */
+    NEAR_BYTES =
+        24 << 10, /* of A: more does not stay in the first cache, and is read from the */
+    FAR_ROWS = 4, /* second again for each column, so of fewer rows for more columns */
     PART_UNIT = 32, /* of k */
     PART_LEAST = 2 * PART_UNIT,
     TILE_BYTES = 1 << 18, /* of the sums of a tile: they stay in the second cache */
@@ -49,11 +53,13 @@ Rows rows_of(const RowsMatmul *s, int vl) {
         cut_along_n(&r, vl);
         return r;
     }
-    int64_t sums = rows_sums(vl);
-    r.rows = divided_up(s->m, divided_up(s->m, sums / 3));
-    r.group = MIN(vl, sums / r.rows);
-    r.item = r.group * divided_up(vl, r.group);
+    int64_t sums = rows_sums(vl), a_bytes = s->m * s->k * (s->narrow ? 2 : 4);
+    int64_t most = a_bytes > NEAR_BYTES ? MIN(FAR_ROWS, sums / 3) : sums / 3;
+    r.rows = divided_up(s->m, divided_up(s->m, most));
+    r.item = vl;
     r.items = divided_up(s->n, r.item);
+    r.stretches = MIN(STRETCHES_MOST, sums / r.rows);
+    r.stretches = MIN(r.stretches, divided_up(r.items, s->threads));
     return r;
 }
 
