@@ -2,8 +2,8 @@
  * as a share of reading the weights and the caches once at the bandwidth that memory has.
  *     bench_decode [generation] [CONFIG.yaml [--a.b.c VALUE ...]]   (configs/gpt2_124m.yaml)
  * A row for 1 and 8 texts, with caches that are full and with short ones; weights are random.
- * The bandwidth of reading, by all threads, is measured before and after each row; the larger
- * counts. The first row is the one with a mark, and 8 texts at least 5 times the tokens a
+ * The bandwidth of reading, by all threads, is measured after each token, so that both see the same
+ * machine, whose memory others may use; medians count. The first row is the one with a mark, and 8 texts at least 5 times the tokens a
  * second of one, as far as reading 8 caches lets them: the bound says how far.
  * generation: whole texts instead, from the first token until the context is full, of 1 text and
  * of 8 at a time in turns; the mean tokens a second of each, and their ratio. */
@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-enum { RUNS = 24, BATCH = 8, SHORT = 64, READ_BYTES = 512 << 20, READS = 6 };
+enum { RUNS = 24, BATCH = 8, SHORT = 64, READ_BYTES = 512 << 20, DISTANCES = 3 };
 static const double mark = 0.85, mark_batch = 5;
 
 /* ---- the bandwidth of reading ---- */
@@ -43,8 +43,8 @@ static void read_pieces(void *ctx, int64_t begin, int64_t end, int64_t thread) {
     r->sum[thread] += sum[0][0] + sum[0][9];
 }
 
-/* Bytes a second, the best of some passes with every distance. */
-static double read_bandwidth(void) {
+/* Seconds of a pass over READ_BYTES, which fetches so many pieces ahead. */
+static double read_seconds(int ahead) {
     static Reading r;
     if (!r.from) {
         void *p = aligned_alloc(2 << 20, READ_BYTES);
@@ -53,14 +53,28 @@ static double read_bandwidth(void) {
         memset(p, 1, READ_BYTES);
         r.from = p;
     }
-    double best = 0;
-    for (int i = 0; i < READS; i++) {
-        double start = clock_seconds();
-        r.ahead = i % 3;
-        rt_parallel(READ_BYTES / 64 / VECTORS, read_pieces, &r);
-        best = fmax(best, READ_BYTES / (clock_seconds() - start));
+    r.ahead = ahead;
+    double start = clock_seconds();
+    rt_parallel(READ_BYTES / 64 / VECTORS, read_pieces, &r);
+    return clock_seconds() - start;
+}
+
+/* Bytes a second at the distance that has the least median of `n` passes each. */
+static double read_rate(double (*seconds)[RUNS], int n) {
+    double best = INFINITY;
+    for (int i = 0; i < DISTANCES; i++) {
+        sort_doubles(seconds[i], n);
+        best = fmin(best, seconds[i][n / 2]);
     }
-    return best;
+    return READ_BYTES / best;
+}
+
+static double read_bandwidth(void) {
+    double seconds[DISTANCES][RUNS];
+    enum { PASSES = 3 };
+    for (int i = 0; i < PASSES * DISTANCES; i++)
+        seconds[i % DISTANCES][i / DISTANCES] = read_seconds(i % DISTANCES);
+    return read_rate(seconds, PASSES);
 }
 
 /* ---- a row ---- */
@@ -123,16 +137,17 @@ static Row measure(const Source *source, const Strategy *strategy, const Config 
         .greedy = true, .temperature = 1, .top_p = 1, .repetition_penalty = 1};
     Generator *g = generator_new(mem, source, strategy, batch, 1, context, cfg);
     Sampler *sampler[BATCH];
-    double seconds[RUNS], sampling = 0;
+    double seconds[RUNS], reading[DISTANCES][RUNS], sampling = 0;
     for (int64_t b = 0; b < batch; b++)
         sampler[b] = sampler_new(mem, &set, (int)s->vocab);
     fill(g);
     run_token(g, sampler, context - 1, &sampling);
-    double rate = read_bandwidth();
     sampling = 0;
-    for (int i = 0; i < RUNS; i++)
+    for (int i = 0; i < RUNS; i++) {
         seconds[i] = run_token(g, sampler, context - RUNS + i, &sampling);
-    rate = fmax(rate, read_bandwidth());
+        reading[i % DISTANCES][i / DISTANCES] = read_seconds(i % DISTANCES);
+    }
+    double rate = read_rate(reading, RUNS / DISTANCES);
     sort_doubles(seconds, RUNS);
     double weights = weight_bytes(g->token, s);
     double caches = cache_bytes(g->token, context - RUNS / 2);
