@@ -1,11 +1,12 @@
 /* attention_token.c - attention forward of one query a sequence, as when text is generated
  * from a cache of keys and values. No product has more than one row, so lanes are numbers
- * of a head, not queries, and what counts is to read the cache once: a piece of work is
- * some keys of one kv head, for all query heads that share it, a block of keys at a time,
- * which stays in cache from head to head. Each piece leaves sums relative to its own
- * maximum; they are joined in the order of the keys. Probabilities are not rounded where
+ * of a head, not queries, and what counts is to read the cache once: a thread takes
+ * some keys of a sequence with all their heads, which lie in one piece: a tile of vl keys for all
+ * heads, then the next, for the scores of a block of keys and then for its values, while what
+ * comes next is fetched. Each part of the keys leaves sums relative to its own maximum; they are
+ * joined in the order of the keys (attention_join.c). Probabilities are not rounded where
  * operands are bf16. */
-#include "codegen/attention_forward.h"
+#include "codegen/attention_token.h"
 #include "codegen/vmath.h"
 #include <float.h>
 #include <math.h>
@@ -13,27 +14,6 @@
 /* Multiply-adds below which starting the threads costs more than they gain: fewer than
  * elsewhere, as each takes a number from memory. WIDE: vectors of a head at a time. */
 enum { SMALL_TOKEN = 1 << 15, WIDE = 8, CACHE_LINE = 64 };
-
-/* What a piece leaves for each head: sums of values, and behind those the maximum, the sum
- * of probabilities, and room for what join multiplies it by. Scores are of one block. */
-typedef struct State {
-    int64_t row, stats, scores, floats;
-} State;
-enum { STAT_MAX, STAT_SUM, STAT_WEIGHT, STATS = 4 };
-
-/* Numbers of a head that are loaded at a time. */
-static int64_t numbers_of(const AttnShape *s, int vl) {
-    return vl * (s->dt == DT_BF16 ? 2 : 1);
-}
-
-static State state_of(const AttnShape *s, int vl) {
-    int64_t group = s->heads / s->kv_heads;
-    State x = {.row = round_up(s->dim, numbers_of(s, vl))};
-    x.stats = group * x.row;
-    x.scores = round_up(x.stats + group * STATS, 16);
-    x.floats = x.scores + group * ATTN_BLOCK_KEYS;
-    return x;
-}
 
 bool attn_is_token(const AttnShape *s) {
     return s->tq == 1 && s->dropout == 0;
@@ -68,19 +48,7 @@ static Cut cut_of(const AttnShape *s) {
 }
 
 int64_t attn_token_floats(const AttnShape *s, int vl) {
-    return s->batch * s->kv_heads * cut_of(s).parts * state_of(s, vl).floats;
-}
-
-static int64_t numbers(const Attn *a) {
-    return numbers_of(&a->s, a->e->vl);
-}
-
-/* Those that are left at the end of a head. */
-static LLVMValueRef tail_mask(const Attn *a) {
-    Emit *e = a->e;
-    LLVMValueRef left = emit_i64(e, a->s.dim % numbers(a));
-    if (a->s.dim % numbers(a) == 0) return NULL;
-    return a->narrow ? emit_halves_mask(e, left) : emit_tail_mask(e, left);
+    return s->batch * s->kv_heads * cut_of(s).parts * attn_token_state(s, vl).floats;
 }
 
 /* vl words of a head: numbers of f32, or pairs of bf16. */
@@ -127,9 +95,9 @@ static void fetch_numbers(const Attn *a, LLVMValueRef at, int64_t n) {
 static void dot_rows(const Attn *a, LLVMValueRef q, LLVMValueRef k, LLVMValueRef ahead,
                      int n, LLVMValueRef *sum) {
     Emit *e = a->e;
-    int64_t whole = a->s.dim / numbers(a) * numbers(a);
+    int64_t whole = a->s.dim / attn_token_numbers(a) * attn_token_numbers(a);
     Loop l;
-    loop_begin(e, &l, emit_i64(e, 0), emit_i64(e, whole), numbers(a), n, sum);
+    loop_begin(e, &l, emit_i64(e, 0), emit_i64(e, whole), attn_token_numbers(a), n, sum);
     Words x = load_words(a, attn_element(a, q, l.i), NULL);
     for (int t = 0; t < n; t++) {
         LLVMValueRef at = emit_add(e, l.i, emit_i64(e, t * a->kv_row));
@@ -140,7 +108,7 @@ static void dot_rows(const Attn *a, LLVMValueRef q, LLVMValueRef k, LLVMValueRef
     loop_end(e, &l, sum);
     for (int t = 0; t < n; t++) sum[t] = l.carry[t];
     if (whole == a->s.dim) return;
-    LLVMValueRef mask = tail_mask(a);
+    LLVMValueRef mask = attn_token_mask(a);
     x = load_words(a, attn_element(a, q, emit_i64(e, whole)), mask);
     for (int t = 0; t < n; t++) {
         LLVMValueRef at = attn_element(a, k, emit_i64(e, whole + t * a->kv_row));
@@ -181,7 +149,7 @@ typedef struct Heads {
     LLVMValueRef work, column; /* of the kv head: its state, and where it is in a row */
 } Heads;
 
-static void heads_begin(const Attn *a, const State *x, Heads *h, LLVMValueRef work,
+static void heads_begin(const Attn *a, const TokenState *x, Heads *h, LLVMValueRef work,
                         LLVMValueRef heads) {
     Emit *e = a->e;
     LLVMValueRef zero = emit_i64(e, 0), group = emit_i64(e, a->s.heads / a->s.kv_heads);
@@ -196,17 +164,17 @@ static void heads_end(const Attn *a, Heads *h) {
     loop_end(a->e, &h->kv, NULL);
 }
 
-static LLVMValueRef scores_of(const Attn *a, const State *x, const Heads *h) {
+static LLVMValueRef scores_of(const Attn *a, const TokenState *x, const Heads *h) {
     LLVMValueRef scores = emit_at(a->e, a->e->f32, h->work, x->scores);
     return attn_f32(a, scores, emit_mul(a->e, h->g.i, emit_i64(a->e, ATTN_BLOCK_KEYS)));
 }
 
-static LLVMValueRef stats_of(const Attn *a, const State *x, const Heads *h) {
+static LLVMValueRef stats_of(const Attn *a, const TokenState *x, const Heads *h) {
     LLVMValueRef stats = emit_at(a->e, a->e->f32, h->work, x->stats);
     return attn_f32(a, stats, emit_mul(a->e, h->g.i, emit_i64(a->e, STATS)));
 }
 
-static LLVMValueRef sums_of(const Attn *a, const State *x, const Heads *h) {
+static LLVMValueRef sums_of(const Attn *a, const TokenState *x, const Heads *h) {
     return attn_f32(a, h->work, emit_mul(a->e, h->g.i, emit_i64(a->e, x->row)));
 }
 
@@ -221,7 +189,7 @@ static LLVMValueRef ahead_of(const Attn *a, const Heads *h, LLVMValueRef ahead,
 
 /* name.scores(q, k, work, heads, from, keys, ahead): those of at most vl keys, number `from`
  * of a block and on, for all query heads of `heads` kv heads. */
-static void scores_emit(const Attn *a, const State *x) {
+static void scores_emit(const Attn *a, const TokenState *x) {
     Emit *e = a->e;
     attn_func(a, "scores", "pppiiip");
     LLVMValueRef from = emit_param(e, 4), keys = emit_param(e, 5);
@@ -280,7 +248,7 @@ static LLVMValueRef softmax_head(const Attn *a, LLVMValueRef scores, LLVMValueRe
 
 /* name.softmax(work, heads, keys): the scores of a block become probabilities, and older sums
  * relative to the same maximum. */
-static void softmax_emit(const Attn *a, const State *x) {
+static void softmax_emit(const Attn *a, const TokenState *x) {
     Emit *e = a->e;
     attn_func(a, "softmax", "pii");
     LLVMValueRef keys = emit_param(e, 2);
@@ -345,7 +313,7 @@ static void value_span(const Attn *a, const Values *m, LLVMValueRef c, int n,
 
 /* name.values(v, work, heads, from, keys, ahead): sums += p V of at most vl keys, number `from`
  * of a block and on, for all query heads of `heads` kv heads. */
-static void values_emit(const Attn *a, const State *x) {
+static void values_emit(const Attn *a, const TokenState *x) {
     Emit *e = a->e;
     int64_t span = WIDE * e->vl, whole = a->s.dim / span * span, left = a->s.dim - whole;
     attn_func(a, "values", "ppiiip");
@@ -364,8 +332,8 @@ static void values_emit(const Attn *a, const State *x) {
         loop_end(e, &l, NULL);
     }
     if (left) {
-        int n = (int)(round_up(left, numbers(a)) / e->vl);
-        value_span(a, &m, emit_i64(e, whole), n, tail_mask(a));
+        int n = (int)(round_up(left, attn_token_numbers(a)) / e->vl);
+        value_span(a, &m, emit_i64(e, whole), n, attn_token_mask(a));
     }
     heads_end(a, &h);
     emit_ret(e, NULL);
@@ -389,7 +357,7 @@ static AttnRange seen_keys(const Attn *a, LLVMValueRef ctx, LLVMValueRef b) {
 }
 
 /* No sums yet, and a maximum below any score. */
-static void start(const Attn *a, const State *x, LLVMValueRef work) {
+static void start(const Attn *a, const TokenState *x, LLVMValueRef work) {
     Emit *e = a->e;
     LLVMValueRef zero = LLVMConstNull(e->vf32);
     Loop l;
@@ -402,13 +370,6 @@ static void start(const Attn *a, const State *x, LLVMValueRef work) {
                    4);
         emit_store(e, emit_f32(e, 0), emit_at(e, e->f32, stats, STAT_SUM), NULL, 4);
     }
-}
-
-/* Where item `item` keeps its state. */
-static LLVMValueRef work_at(const Attn *a, const State *x, LLVMValueRef ctx,
-                            LLVMValueRef item) {
-    LLVMValueRef at = emit_mul(a->e, item, emit_i64(a->e, x->floats));
-    return attn_f32(a, attn_slot(a, ctx, FORWARD_WORK), at);
 }
 
 /* Rows of one operand, a tile of vl keys at a time, for scores or values. The last tile fetches
@@ -481,7 +442,7 @@ static void piece_block(const Attn *a, LLVMValueRef ctx, LLVMValueRef b,
 
 /* name.piece(ctx, place, from, to): kv heads [from, to) of a place, which is a sequence and
  * a part of its keys. */
-static void piece_emit(const Attn *a, const State *x) {
+static void piece_emit(const Attn *a, const TokenState *x) {
     Emit *e = a->e;
     attn_func(a, "piece", "piii");
     LLVMValueRef ctx = emit_param(e, 0), place = emit_param(e, 1),
@@ -489,7 +450,7 @@ static void piece_emit(const Attn *a, const State *x) {
     LLVMValueRef b = emit_div(e, place, n), part = emit_rem(e, place, n);
     LLVMValueRef from = emit_param(e, 2), to = emit_param(e, 3);
     LLVMValueRef item = emit_mul(e, place, emit_i64(e, a->s.kv_heads));
-    LLVMValueRef work = work_at(a, x, ctx, emit_add(e, item, from));
+    LLVMValueRef work = attn_token_work(a, x, ctx, emit_add(e, item, from));
     LLVMValueRef heads = emit_sub(e, to, from);
     AttnRange r = attn_part(a, seen_keys(a, ctx, b), e->vl, part);
     Loop l;
@@ -499,97 +460,6 @@ static void piece_emit(const Attn *a, const State *x) {
     loop_begin(e, &l, r.from, r.to, a->bk, 0, NULL);
     piece_block(a, ctx, b, from, heads, work, r, l.i);
     loop_end(e, &l, NULL);
-    emit_ret(e, NULL);
-}
-
-/* What part p has of what the first part of a head has at `of`. */
-static LLVMValueRef in_part(const Attn *a, const State *x, LLVMValueRef of,
-                            LLVMValueRef p) {
-    LLVMValueRef step = emit_i64(a->e, a->s.kv_heads * x->floats);
-    return attn_f32(a, of, emit_mul(a->e, p, step));
-}
-
-static LLVMValueRef stat_at(const Attn *a, const State *x, LLVMValueRef stats,
-                            LLVMValueRef p, int stat) {
-    return emit_at(a->e, a->e->f32, in_part(a, x, stats, p), stat);
-}
-
-/* The sum over the parts, each with its weight, and the lse. */
-static LLVMValueRef join_stats(const Attn *a, const State *x, LLVMValueRef stats,
-                               LLVMValueRef lse_at) {
-    Emit *e = a->e;
-    LLVMValueRef zero = emit_i64(e, 0), n = emit_i64(e, a->parts), none = emit_f32(e, 0);
-    LLVMValueRef top = emit_f32(e, -FLT_MAX), sum = none;
-    Loop l;
-    loop_begin(e, &l, zero, n, 1, 1, &top);
-    top = emit_load(e, e->f32, stat_at(a, x, stats, l.i, STAT_MAX), NULL, 4);
-    top = emit_fmax(e, l.carry[0], top);
-    loop_end(e, &l, &top);
-    top = l.carry[0];
-    loop_begin(e, &l, zero, n, 1, 1, &sum);
-    LLVMValueRef max = emit_load(e, e->f32, stat_at(a, x, stats, l.i, STAT_MAX), NULL, 4);
-    LLVMValueRef weight = vmath_exp2_fast(e, emit_fsub(e, max, top));
-    emit_store(e, weight, stat_at(a, x, stats, l.i, STAT_WEIGHT), NULL, 4);
-    sum = emit_load(e, e->f32, stat_at(a, x, stats, l.i, STAT_SUM), NULL, 4);
-    sum = emit_fma(e, sum, weight, l.carry[0]);
-    loop_end(e, &l, &sum);
-    sum = l.carry[0];
-    LLVMValueRef empty = LLVMBuildFCmp(e->b, LLVMRealOEQ, sum, none, "");
-    LLVMValueRef lse = emit_fma(e, top, emit_f32(e, M_LN2), vmath_log(e, sum));
-    lse = emit_select(e, empty, emit_f32(e, NO_KEYS), lse);
-    emit_store(e, lse, lse_at, NULL, 4);
-    LLVMValueRef factor = emit_fdiv(e, emit_f32(e, 1), sum);
-    return emit_select(e, empty, none, factor);
-}
-
-/* A vector of the sums of values at `sums`, over the parts. */
-static LLVMValueRef join_sums(const Attn *a, const State *x, LLVMValueRef stats,
-                              LLVMValueRef sums, int64_t at) {
-    Emit *e = a->e;
-    LLVMValueRef sum = LLVMConstNull(e->vf32);
-    Loop l;
-    loop_begin(e, &l, emit_i64(e, 0), emit_i64(e, a->parts), 1, 1, &sum);
-    LLVMValueRef w = stat_at(a, x, stats, l.i, STAT_WEIGHT);
-    w = emit_splat(e, emit_load(e, e->f32, w, NULL, 4));
-    sum = emit_at(e, e->f32, in_part(a, x, sums, l.i), at);
-    sum = emit_load(e, e->vf32, sum, NULL, 4);
-    sum = emit_fma(e, sum, w, l.carry[0]);
-    loop_end(e, &l, &sum);
-    return l.carry[0];
-}
-
-/* name.join(ctx, row): o and lse of head `row` of all sequences, from its parts. */
-static void join_emit(const Attn *a, const State *x) {
-    Emit *e = a->e;
-    int64_t group = a->s.heads / a->s.kv_heads, dim = a->s.dim;
-    attn_func(a, "join", "pi");
-    LLVMValueRef ctx = emit_param(e, 0), row = emit_param(e, 1),
-                 size = emit_i64(e, group);
-    LLVMValueRef pair = emit_div(e, row, size), head = emit_rem(e, row, size);
-    LLVMValueRef heads = emit_i64(e, a->s.kv_heads);
-    LLVMValueRef first = emit_mul(e, emit_div(e, pair, heads), emit_i64(e, a->parts));
-    first = emit_add(e, emit_mul(e, first, heads), emit_rem(e, pair, heads));
-    LLVMValueRef state = work_at(a, x, ctx, first);
-    LLVMValueRef stats = emit_mul(e, head, emit_i64(e, STATS));
-    stats = attn_f32(a, emit_at(e, e->f32, state, x->stats), stats);
-    LLVMValueRef sums = attn_f32(a, state, emit_mul(e, head, emit_i64(e, x->row)));
-    LLVMValueRef lse = attn_f32(a, attn_slot(a, ctx, FORWARD_LSE), row);
-    LLVMValueRef factor = emit_splat(e, join_stats(a, x, stats, lse));
-    LLVMValueRef o = emit_mul(e, row, emit_i64(e, dim));
-    o = attn_element(a, attn_slot(a, ctx, FORWARD_O), o);
-    for (int64_t c = 0; c < dim; c += numbers(a)) {
-        LLVMValueRef to = attn_element(a, o, emit_i64(e, c));
-        LLVMValueRef mask = dim - c < numbers(a) ? tail_mask(a) : NULL;
-        LLVMValueRef y = emit_fmul(e, join_sums(a, x, stats, sums, c), factor);
-        if (!a->narrow) {
-            emit_store(e, y, to, mask, 4);
-            continue;
-        }
-        LLVMValueRef odd = join_sums(a, x, stats, sums, c + e->vl);
-        y = emit_to_pairs(e, y, emit_fmul(e, odd, factor));
-        y = LLVMBuildBitCast(e->b, y, emit_vec(e->i16, 2 * e->vl), "");
-        emit_store(e, y, to, mask, 2);
-    }
     emit_ret(e, NULL);
 }
 
@@ -618,24 +488,9 @@ static void body_emit(const Attn *a, int64_t heads) {
     emit_ret(e, NULL);
 }
 
-/* name.join_rows(ctx, begin, end), and the same as a body. */
-static void join_rows_emit(const Attn *a) {
-    Emit *e = a->e;
-    Loop l;
-    attn_func(a, "join_rows", "pii");
-    loop_begin(e, &l, emit_param(e, 1), emit_param(e, 2), 1, 0, NULL);
-    attn_call(a, "join", (LLVMValueRef[]){emit_param(e, 0), l.i}, 2);
-    loop_end(e, &l, NULL);
-    emit_ret(e, NULL);
-    attn_func(a, "join_body", "piii");
-    LLVMValueRef rows[] = {emit_param(e, 0), emit_param(e, 1), emit_param(e, 2)};
-    attn_call(a, "join_rows", rows, 3);
-    emit_ret(e, NULL);
-}
-
 LLVMValueRef attn_token_emit(Emit *e, const char *name, const AttnShape *s) {
     Attn a = attn_of(e, name, s);
-    State x = state_of(s, e->vl);
+    TokenState x = attn_token_state(s, e->vl);
     Cut cut = cut_of(s);
     a.parts = cut.parts;
     a.least = SMALL_TOKEN;
@@ -644,8 +499,7 @@ LLVMValueRef attn_token_emit(Emit *e, const char *name, const AttnShape *s) {
     values_emit(&a, &x);
     block_emit(&a);
     piece_emit(&a, &x);
-    join_emit(&a, &x);
-    join_rows_emit(&a);
+    attn_join_emit(&a, &x);
     body_emit(&a, cut.heads);
     AttnPhase phase[] = {{"body", s->batch * a.parts * s->kv_heads / cut.heads},
                          {"join_body", s->batch * s->heads}};

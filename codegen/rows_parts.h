@@ -20,10 +20,10 @@ typedef struct Rows {
     int64_t block;                    /* along n: rows of B at a time */
     int64_t sums_row;                 /* floats from row to row of sums */
     int64_t rows;                     /* of A at a time */
-    int64_t stretches, item,
-        items;              /* along k: of the columns of a thread, columns of an item */
-    int64_t wide_row;       /* from row to row of A as f32 */
-    int64_t a_bytes, bytes; /* of the workspace: A as f32, and all */
+    int64_t stretches;                /* along k: of the columns of a thread */
+    int64_t item, items;              /* along k: columns of an item */
+    int64_t wide_row;                 /* from row to row of A as f32 */
+    int64_t a_bytes, bytes;           /* of the workspace: A as f32, and all */
 } Rows;
 
 enum { SLOT_A, SLOT_B, SLOT_BIAS, SLOT_C, SLOT_WS, SLOTS };
