@@ -76,8 +76,9 @@ typedef struct PassOptions {
     double clip_norm;   /* 0 = no clipping */
     bool scale_loss; /* the step takes a factor of the loss: gradients of activations are
                            that much larger, those of parameters are divided by it */
-    /* beside, sink, bucket, overlap: what the ranks of a machine do in a second
-     * (passes/cost/machine.h), NULL: machine_plain; and threads of a rank, 0: any */
+    /* shard, collect, beside, sink, bucket, overlap: what the ranks of a machine do in a second
+     * (passes/cost/machine.h), NULL: machine_plain, and bytes for shard and collect; and threads
+     * of a rank, 0: any */
     const struct Machine *machine;
     int threads;
     /* tile: values of more bytes are made and used up a part of their rows at a time, where

@@ -131,8 +131,9 @@ typedef struct Elimination {
     Table *table;
     int ntables, cap;
     bool *done;
-    bool *near; /* [n][n]: in a table together */
-    double sum; /* of tables without variables */
+    bool *near;     /* [n][n]: in a table together */
+    double sum;     /* of tables without variables */
+    int *neighbour; /* room for a list of them */
 } Elimination;
 
 static Table shrunk(Elimination *e, const Factors *f, const Factor *t, const Alive *a) {
@@ -190,12 +191,13 @@ typedef struct Order {
 /* Pairs of its neighbours that come together by eliminating v, weighed by their states. */
 static double fill_of(const Elimination *e, int v) {
     double fill = 0;
-    for (int a = 0; a < e->n; a++) {
-        if (a == v || e->done[a] || !e->near[v * e->n + a]) continue;
-        for (int b = a + 1; b < e->n; b++)
-            if (b != v && !e->done[b] && e->near[v * e->n + b] && !e->near[a * e->n + b])
-                fill += log2(e->states[a]) * log2(e->states[b]);
-    }
+    int *list = e->neighbour, n = 0;
+    for (int a = 0; a < e->n; a++)
+        if (a != v && !e->done[a] && e->near[v * e->n + a]) list[n++] = a;
+    for (int i = 0; i < n; i++)
+        for (int k = i + 1; k < n; k++)
+            if (!e->near[list[i] * e->n + list[k]])
+                fill += log2(e->states[list[i]]) * log2(e->states[list[k]]);
     return fill;
 }
 
@@ -350,14 +352,30 @@ static int find_addends(Elimination *e, const Step *s, Addend *add) {
     return n;
 }
 
-static void least_of_entry(const Elimination *e, Step *s, const Addend *add, int n,
-                           int64_t entry) {
-    double least = INFINITY;
-    for (int x = 0; x < e->states[s->var]; x++) {
-        double sum = 0;
-        for (int i = 0; i < n; i++) sum += add[i].cost[add[i].at + x * add[i].own];
-        if (sum < least) least = sum, s->best[entry] = (uint16_t)x;
+/* The sums of all states, two tables at a time; `sum` has room for them. */
+static void add_states(const Addend *add, int n, int states, double *restrict sum) {
+    static const double nothing = 0;
+    if (!n) memset(sum, 0, (size_t)states * sizeof *sum);
+    for (int i = 0; i < n; i += 2) {
+        bool two = i + 1 < n;
+        const double *a = add[i].cost + add[i].at;
+        const double *b = two ? add[i + 1].cost + add[i + 1].at : &nothing;
+        int64_t da = add[i].own, db = two ? add[i + 1].own : 0;
+        for (int x = 0; x < states; x++, a += da, b += db)
+            sum[x] = i ? sum[x] + (*a + *b) : *a + *b;
     }
+}
+
+static void least_of_entry(const Elimination *e, Step *s, const Addend *add, int n,
+                           int64_t entry, double *sum) {
+    int states = e->states[s->var], best = 0;
+    add_states(add, n, states, sum);
+    double least = INFINITY;
+    for (int x = 0; x < states; x++) {
+        best = sum[x] < least ? x : best;
+        least = sum[x] < least ? sum[x] : least;
+    }
+    s->best[entry] = (uint16_t)best;
     s->over.cost[entry] = least;
 }
 
@@ -383,8 +401,9 @@ static Step eliminate(Elimination *e, int v) {
     s.best = NEW_ARRAY(e->mem, uint16_t, (size_t)size);
     Addend *add = NEW_ARRAY(e->mem, Addend, (size_t)e->ntables + 1);
     int n = find_addends(e, &s, add), *at = NEW_ARRAY(e->mem, int, (size_t)s.over.n + 1);
+    double *sum = NEW_ARRAY(e->mem, double, (size_t)e->states[v]);
     for (int64_t i = 0; i < (int64_t)size; i++) {
-        least_of_entry(e, &s, add, n, i);
+        least_of_entry(e, &s, add, n, i, sum);
         advance(e, &s, at, add, n);
     }
     e->done[v] = true;
@@ -411,6 +430,7 @@ static double solve(const Factors *f, Arena *mem, int64_t cap, int *state,
     if (!find_alive(f, mem, &a)) return INFINITY;
     Elimination e = {.mem = mem,
                      .n = f->n,
+                     .neighbour = NEW_ARRAY(mem, int, (size_t)f->n + 1),
                      .states = a.n,
                      .done = NEW_ARRAY(mem, bool, (size_t)f->n + 1),
                      .near = NEW_ARRAY(mem, bool, (size_t)f->n *(size_t)f->n + 1)};

@@ -1,10 +1,11 @@
 /* collect.c - the cheapest collectives for every reshard. Level sharded.
  *     %y2 = reshard %y : ...   ->   a chain of reshards of one step each, with the step
  * in the attributes: {how="reduce_scatter"; axis="tp"; dim=1} A shortest path over
- * placements: bytes that a rank sends by the ring algorithms, and a little per collective
- * for its latency. */
+ * placements: seconds on the machine of the options, so that what crosses slow links may be
+ * added up on each host before; without one bytes that a rank sends by the ring algorithms, and
+ * a little per collective for its latency. */
 #include "ir/placement.h"
-#include "passes/passes.h"
+#include "passes/shard/price.h"
 #include <math.h>
 
 enum {
@@ -25,6 +26,7 @@ typedef struct State {
 
 typedef struct Search {
     const Mesh *mesh;
+    const Price *price;
     State *state;
     int n, max;
     double *cost;   /* by state, as there; INFINITY: done */
@@ -37,10 +39,11 @@ typedef struct Search {
     Axes axes;         /* that matter */
 } Search;
 
-static Search search_new(Arena *mem, const Mesh *m, int max) {
+static Search search_new(Arena *mem, const Mesh *m, const Price *price, int max) {
     uint64_t slots = 1;
     while (slots < 3 * (uint64_t)max) slots *= 2;
     return (Search){.mesh = m,
+                    .price = price,
                     .state = NEW_ARRAY(mem, State, (size_t)max),
                     .max = max,
                     .cost = NEW_ARRAY(mem, double, (size_t)max),
@@ -63,18 +66,20 @@ static int find_state(const Search *s, const Type *ty, int **slot) {
     }
 }
 
-/* What is sent at least until the goal is reached, where a way to it is known: only gathering
- * makes parts larger, and sends what they grow by. */
-static double bytes_to_come(const Search *s, const Type *ty) {
+/* The least price of what is sent until the goal is reached, where a way to it is known: only
+ * gathering makes parts larger, and sends what they grow by. */
+static double still_to_pay(const Search *s, const Type *ty) {
     if (s->limit == INFINITY) return 0;
-    return MAX(0, s->goal_bytes - type_part_bytes(s->mesh, ty));
+    return s->price->least * MAX(0, s->goal_bytes - type_part_bytes(s->mesh, ty));
 }
 
-/* sent_bytes: by a rank; extra: what else speaks against the step, in bytes too. */
-static void reach(Search *s, int from, const State *step, double sent_bytes,
-                  double extra) {
-    double cost = s->state[from].cost + sent_bytes + extra;
-    if (cost + bytes_to_come(s, &step->ty) >= s->limit) return;
+/* sent_bytes: by a rank; 0: the step sends nothing. */
+static void reach(Search *s, int from, const State *step, double sent_bytes) {
+    double cost = s->state[from].cost;
+    cost += sent_bytes > 0
+                ? price_of(s->price, step->how, step->axis, sent_bytes, LATENCY_BYTES)
+                : price_of_none(s->price);
+    if (cost + still_to_pay(s, &step->ty) >= s->limit) return;
     int *slot = NULL, i = find_state(s, &step->ty, &slot);
     if (i == s->n && s->n == s->max) {
         s->full = true;
@@ -95,7 +100,7 @@ static void reach(Search *s, int from, const State *step, double sent_bytes,
 
 /* Do all steps from the state that send so many bytes cost more than a way that is known? */
 static bool too_dear(const Search *s, int at, double sent_bytes) {
-    return s->state[at].cost + sent_bytes >= s->limit;
+    return s->state[at].cost + s->price->least * sent_bytes >= s->limit;
 }
 
 static bool single(Axes a) {
@@ -140,12 +145,12 @@ static void steps_of_sum(Search *s, int at, Axes set) {
     step.dim = step.to = -1;
     step.ty.pending &= (Axes)~set;
     step.how = OP_all_reduce;
-    reach(s, at, &step, 2 * (n - 1) / n * bytes, 2 * LATENCY_BYTES);
+    reach(s, at, &step, 2 * (n - 1) / n * bytes);
     step.how = OP_reduce_scatter;
     for (int d = 0; d < base.ty.rank; d++) {
         if (!cut(s, &step.ty, d, set)) continue;
         step.dim = d;
-        reach(s, at, &step, (n - 1) / n * bytes, LATENCY_BYTES);
+        reach(s, at, &step, (n - 1) / n * bytes);
         step.ty.split[d] = base.ty.split[d];
     }
 }
@@ -163,12 +168,12 @@ static void steps_of_split(Search *s, int at, Axes set, int d) {
     step.ty.split[d] = outside(base.ty.split[d], set, &legal);
     if (!legal) return;
     step.how = OP_all_gather;
-    reach(s, at, &step, (n - 1) * bytes, LATENCY_BYTES);
+    reach(s, at, &step, (n - 1) * bytes);
     step.how = OP_all_to_all;
     for (int to = 0; to < base.ty.rank; to++) {
         if (to == d || !cut(s, &step.ty, to, set)) continue;
         step.to = to;
-        reach(s, at, &step, (n - 1) / n * bytes, LATENCY_BYTES);
+        reach(s, at, &step, (n - 1) / n * bytes);
         step.ty.split[to] = base.ty.split[to];
     }
 }
@@ -181,14 +186,14 @@ static void steps_of_whole(Search *s, int at, Axes set, Axes pending_at_end) {
     for (int d = 0; d < base.ty.rank; d++) {
         if (!cut(s, &step.ty, d, set)) continue;
         step.dim = d;
-        reach(s, at, &step, 0, 1);
+        reach(s, at, &step, 0);
         step.ty.split[d] = base.ty.split[d];
     }
     if ((pending_at_end & set) != set) return;
     step.how = OP_on_first;
     step.dim = -1;
     step.ty.pending |= set;
-    reach(s, at, &step, 0, 1);
+    reach(s, at, &step, 0);
 }
 
 static void steps_with(Search *s, int at, Axes axes, Axes pending_at_end) {
@@ -213,8 +218,13 @@ bool reshard_is_step(const Op *op) {
     const Mesh *m = &op->fn->mod->mesh;
     const Attr *how = op_attr(op, "how"), *axis = op_attr(op, "axis");
     const Type *goal = &op->out[0]->ty;
-    Search s = {
-        .mesh = m, .state = state, .n = 1, .max = ARRAY_LEN(state), .limit = INFINITY};
+    static const Price bytes = {.least = 1};
+    Search s = {.mesh = m,
+                .price = &bytes,
+                .state = state,
+                .n = 1,
+                .max = ARRAY_LEN(state),
+                .limit = INFINITY};
     Axes axes = 0;
     if (!how || !axis || !mesh_axes_parse(m, axis->s, &axes)) return false;
     if (!axes || axes & AXES_REVERSED) return false;
@@ -262,7 +272,7 @@ static int search(Search *s, const Type *start, const Type *goal) {
         if (type_same_placement(&s->state[best].ty, goal)) return best;
         double cost = s->cost[best];
         s->cost[best] = INFINITY;
-        if (cost + bytes_to_come(s, &s->state[best].ty) < s->limit)
+        if (cost + still_to_pay(s, &s->state[best].ty) < s->limit)
             steps(s, best, goal->pending);
     }
 }
@@ -279,29 +289,35 @@ typedef struct Path {
 typedef struct Searches {
     Arena *mem;
     const Mesh *mesh;
+    Price price;
     Search few, many; /* many.max 0: not yet made */
     Path *path;       /* that were found: layers want the same ones */
     int n, cap;
 } Searches;
 
-static Searches searches_new(Arena *mem, const Mesh *m) {
-    return (Searches){.mem = mem, .mesh = m, .few = search_new(mem, m, FEW_STATES)};
+static Searches *searches_new(Arena *mem, const Mesh *m, const PassOptions *o) {
+    Searches *k = NEW(mem, Searches);
+    k->mem = mem;
+    k->mesh = m;
+    k->price = price_new(mem, m, o);
+    k->few = search_new(mem, m, &k->price, FEW_STATES);
+    return k;
 }
 
 static int search_path(Searches *k, const Type *start, const Type *goal, Search **in) {
     *in = &k->few;
     int at = search(&k->few, start, goal);
     if (!k->few.full) return at;
-    if (!k->many.max) k->many = search_new(k->mem, k->mesh, MAX_STATES);
+    if (!k->many.max) k->many = search_new(k->mem, k->mesh, &k->price, MAX_STATES);
     *in = &k->many;
     return search(&k->many, start, goal);
 }
 
 int64_t reshard_sent_bytes(const Mesh *m, const Type *from, const Type *to) {
     Arena *mem = arena_new();
-    Searches k = searches_new(mem, m);
+    Searches *k = searches_new(mem, m, &(PassOptions){0});
     Search *s;
-    int at = search_path(&k, from, to, &s);
+    int at = search_path(k, from, to, &s);
     int64_t bytes = at < 0 ? -1 : llround(s->state[at].sent_bytes);
     if (at < 0 && s->full && !from->pending && !to->pending)
         bytes = llround((double)type_bytes(from) - type_part_bytes(m, from));
@@ -374,12 +390,11 @@ static void collect_all(Module *m, Searches *k) {
 }
 
 void pass_collect(Module *m, const PassOptions *o) {
-    (void)o;
     Arena *mem = arena_new();
-    Searches k = searches_new(mem, &m->mesh);
+    Searches *k = searches_new(mem, &m->mesh, o);
     Catch c;
     if (CATCH(c)) {
-        collect_all(m, &k);
+        collect_all(m, k);
         catch_end(&c);
     }
     arena_free(mem);

@@ -4,13 +4,21 @@
  * SIM_DUMP=1 prints it. */
 #include "../sharded.h"
 #include "base/rng.h"
+#include "passes/cost/machine.h"
 
 static const char *module_path(Arena *mem, const char *name) {
     return arena_printf(mem, "%s/ir/mesh/%s", tests_dir(), name);
 }
 
+/* Beside other work on hosts of two ranks that are far from each other: collectives are others
+ * there. */
 static PassOptions options(int zero, int micro, bool beside) {
+    static Machine far;
     PassOptions o = pass_options_default();
+    far = machine_plain;
+    far.host_ranks = 2;
+    far.link[LINK_NETWORK].bytes_per_second /= 100;
+    if (beside) o.machine = &far;
     o.zero_level = zero;
     o.overlap = beside ? 2 : 0;
     o.zero_axes = "dp";
