@@ -84,6 +84,14 @@ typedef struct Row {
     double sampling;       /* of the seconds */
 } Row;
 
+/* Is the parameter there a second time, rounded, for products? */
+static bool is_rounded(const Program *p, int arg) {
+    for (int i = 0; i < p->entry->narg; i++)
+        if (!strcmp(arg_str(p->entry, i, "rounds", ""), p->entry->arg[arg]->name))
+            return true;
+    return false;
+}
+
 /* Bytes of weights that a token reads: all but the rows of tables that are looked up. */
 static double weight_bytes(const Program *p, const ModelSpec *s) {
     double bytes = 0;
@@ -92,7 +100,8 @@ static double weight_bytes(const Program *p, const ModelSpec *s) {
         bool table = ty->rank == 2 && ty->dim[1] == s->hidden &&
                      (ty->dim[0] == s->max_positions ||
                       (ty->dim[0] == s->vocab && ty->dt == DT_F32 && !s->tied));
-        if (arg_role(p->entry, i) == ARG_param && !table) bytes += (double)type_bytes(ty);
+        if (arg_role(p->entry, i) == ARG_param && !table && !is_rounded(p, i))
+            bytes += (double)type_bytes(ty);
     }
     return bytes;
 }

@@ -8,9 +8,10 @@ const char *const level_name[LEVEL_COUNT] = {"global", "diffed", "sharded",
                                              "local",  "fused",  "planned"};
 
 /* docs/ir.md says what each of them means. */
-const char arg_spec[] = "role:s init:s? std:f? mean:f? decay:i? like:s? hf:s? "
-                        "global:t? flat:a? lead:i? zero:i? rows:i? "
-                        "tensor:s? first:i? same:s? stage:i? exact:t? turned:s?";
+const char arg_spec[] =
+    "role:s init:s? std:f? mean:f? decay:i? like:s? hf:s? "
+    "global:t? flat:a? lead:i? zero:i? rows:i? "
+    "tensor:s? first:i? same:s? stage:i? exact:t? turned:s? rounds:s?";
 
 int op_kind(const char *name) {
     for (int k = 0; k < OP_COUNT; k++) {

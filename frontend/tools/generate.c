@@ -1,5 +1,6 @@
 /* generate.c - see generate.h. */
 #include "frontend/tools/generate.h"
+#include "base/dtype.h"
 #include "frontend/train/program_tensors.h"
 #include "frontend/train/rank_memory.h"
 #include "runtime/comm/comm.h"
@@ -204,6 +205,21 @@ static void turn_weights(const Program *p) {
     }
 }
 
+/* Parameters that pass hold has a second time, rounded. */
+static void round_weights(const Program *p) {
+    for (int i = 0; i < p->entry->narg; i++) {
+        const char *of = arg_str(p->entry, i, "rounds", NULL);
+        if (!of) continue;
+        int k = program_arg_named(p, of);
+        const Type *ty = &p->entry->arg[i]->ty;
+        check(k >= 0 && type_count(ty) == type_count(&p->entry->arg[k]->ty));
+        const float *wide = p->arg[k];
+        uint16_t *to = p->arg[i];
+        for (int64_t n = 0; n < type_count(ty); n++)
+            to[n] = f32_to_narrow(ty->dt, wide[n]);
+    }
+}
+
 static const char *load(Arena *mem, Generator *g, const Source *s) {
     int n;
     ModelShape one = {.batch = 1, .seq = 1, .cache_len = 1};
@@ -217,6 +233,7 @@ static const char *load(Arena *mem, Generator *g, const Source *s) {
 
 const char *generator_load(Arena *mem, Generator *g, const Source *s) {
     const char *from = load(mem, g, s);
+    round_weights(g->owner);
     turn_weights(g->owner);
     return from;
 }

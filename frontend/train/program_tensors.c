@@ -36,6 +36,7 @@ CkptTensor *program_tensors(Arena *mem, const Program *p, int *n) {
                 const Func *f = p->step[s];
                 bool own = func_arg_stage(f, i) >= 0 || p->stages == 1;
                 if (arg_role(f, i) != (states ? ARG_state : ARG_param)) continue;
+                if (arg_str(f, i, "rounds", NULL)) continue;
                 if (own)
                     list[(*n)++] = tensor_of(mem, p, f, i);
                 else if (s == 0)

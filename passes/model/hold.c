@@ -3,7 +3,11 @@
  *     @m(%w: f32[6,6] {role="param"}): %w1 = cast %w : bf16[6,6]; dot %x, %w1
  *  -> @m(%w: bf16[6,6] {role="param"}): dot %x, %w
  * Of a parameter whose numbers are of that type anyhow (attribute `exact`), rows that are
- * looked up are narrow too, and widened behind. So every result keeps its bits. */
+ * looked up are narrow too, and widened behind. One of f32 that is looked up and also rounded, as a
+ * table that is the head's matrix too, is held twice:
+ *     @m(%t: f32[9,6] {role="param"}): %r = lookup %t, ..; %t1 = cast %t : bf16[9,6]; dot %x, %t1
+ *  -> @m(%t: f32[9,6] {role="param"}, %t.rounded: bf16[9,6] {role="param"; rounds="t"}): ..
+ * (not in a pipeline, where the two may be on two stages). So every result keeps its bits. */
 #include "passes/passes.h"
 
 typedef struct Hold {
@@ -28,6 +32,12 @@ static bool looks_up(const Hold *h, const Op *op) {
 static bool is_result(const Hold *h, int arg) {
     for (int i = 0; i < h->f->nret; i++)
         if (h->f->alias[i] == arg || h->narrow[h->f->ret[i]->id]) return true;
+    return false;
+}
+
+static bool is_returned(const Func *f, int arg) {
+    for (int i = 0; i < f->nret; i++)
+        if (f->alias[i] == arg || f->ret[i] == f->arg[arg]) return true;
     return false;
 }
 
@@ -92,7 +102,43 @@ static void narrow_argument(const Hold *h, int i) {
     func_arg_set_text(h->f, i, "global", ATTR_TYPE, type_text(m->mem, &m->mesh, &whole));
 }
 
-static void hold_argument(Arena *mem, Func *f, int i, DType to) {
+/* Is it looked up, rounded, and nothing else? */
+static bool is_both(const Hold *h, int arg) {
+    const Func *f = h->f;
+    int rounded = 0, looked_up = 0;
+    if (attr_find(f->arg_attr[arg], "flat") || is_returned(f, arg)) return false;
+    for (const Op *op = f->first; op; op = op->next)
+        for (int i = 0; i < op->nin; i++) {
+            if (op->in[i] != f->arg[arg]) continue;
+            bool looks = op_has(op, F_LOOKUP);
+            if (i || !(looks || rounds(h, op))) return false;
+            looked_up += looks;
+            rounded += !looks;
+        }
+    return rounded && looked_up;
+}
+
+/* A second argument behind the first has it rounded. */
+static void hold_twice(const Hold *h, int arg) {
+    Func *f = h->f;
+    Module *m = f->mod;
+    Value *wide = f->arg[arg];
+    Type ty = wide->ty;
+    ty.dt = h->to;
+    Value *narrow =
+        func_arg_at(f, arg + 1, arena_printf(m->mem, "%s.rounded", wide->name), ty);
+    f->arg_attr[arg + 1] = attr_copy(m->mem, f->arg_attr[arg]);
+    func_arg_set_text(f, arg + 1, "rounds", ATTR_STR, wide->name);
+    for (Op *op = f->first, *next; op; op = next) {
+        next = op->next;
+        if (!op->nin || op->in[0] != wide || !rounds(h, op)) continue;
+        func_replace(f, op->out[0], narrow);
+        op_remove(op);
+    }
+}
+
+static void hold_argument(Arena *mem, Func *f, int i, const PassOptions *o) {
+    DType to = o->narrow;
     const char *text = arg_str(f, i, "exact", NULL);
     bool exact = text && type_parse(mem, &f->mod->mesh, text).dt == to;
     if (arg_role(f, i) != ARG_param || f->arg[i]->ty.dt != DT_F32) return;
@@ -101,9 +147,12 @@ static void hold_argument(Arena *mem, Func *f, int i, DType to) {
     if (func_arg_in_common(f, i)) return;
     func_number(f);
     Hold h = {f, to, exact, NEW_ARRAY(mem, bool, (size_t)f->nvalues)};
-    if (!mark_readers(&h, i)) return;
-    narrow_readers(mem, &h);
-    narrow_argument(&h, i);
+    if (mark_readers(&h, i)) {
+        narrow_readers(mem, &h);
+        narrow_argument(&h, i);
+    } else if (!o->schedule && is_both(&h, i)) {
+        hold_twice(&h, i);
+    }
 }
 
 void pass_hold(Module *m, const PassOptions *o) {
@@ -111,6 +160,6 @@ void pass_hold(Module *m, const PassOptions *o) {
     Arena *mem = arena_new();
     for (Func *f = m->first; f; f = f->next)
         for (int i = 0; i < f->narg && func_is_entry(f); i++)
-            hold_argument(mem, f, i, o->narrow);
+            hold_argument(mem, f, i, o);
     arena_free(mem);
 }
