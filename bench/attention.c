@@ -131,7 +131,7 @@ static void row(Bench *b, bool grad, int threads) {
 /* The best of the rounds over all caches, so that none of them is in the CPU's own. */
 static void token_row(Target *t, AttnShape s, int threads) {
     int64_t bytes = 2 * s.batch * s.tk * s.kv_heads * s.dim * (int64_t)dtype_bytes[s.dt];
-    int64_t caches = getenv("CB") ? 1 : MAX(CACHES_BYTES / bytes, 1), half = bytes / 2;
+    int64_t caches = MAX(CACHES_BYTES / bytes, 1), half = bytes / 2;
     static int32_t zero, rng[RNG_WORDS];
     int32_t last = (int32_t)s.tk - 1;
     Bench b = prepare(t, &s, threads, caches);

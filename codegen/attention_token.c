@@ -31,8 +31,7 @@ static bool busy(int64_t items, int64_t threads) {
 }
 
 /* Some parts for each thread, so that one that is done takes what is left of others: with all the
- * heads of a key if that can be, since what a thread reads then lies in one piece, else with some
- * of them. */
+ * heads of a key if that can be, since what a thread reads then lies in one piece, else with one. */
 static Cut cut_of(const AttnShape *s) {
     enum { PARTS_A_THREAD = 4 };
     int64_t threads = MAX(s->threads, 1),
@@ -75,9 +74,8 @@ static LLVMValueRef add_words(const Attn *a, const Words *x, const Words *y,
     return emit_fma(a->e, x->f32, y->f32, sum);
 }
 
-/* Starts loading what is at `at`, or a row of a head: these are too far from each other for
- * the CPU to see which comes next. To the second cache: a block of all heads is larger than
- * the first. */
+/* Starts loading the line at `at`: rows of a head are too far from each other for the CPU to see
+ * which comes next. To the second cache: a tile of all heads is larger than the first. */
 static void fetch(const Attn *a, LLVMValueRef at) {
     Emit *e = a->e;
     LLVMValueRef args[] = {at, emit_i32(e, 0), emit_i32(e, 2), emit_i32(e, 1)};
@@ -413,8 +411,7 @@ static void block_emit(const Attn *a) {
     emit_ret(e, NULL);
 }
 
-/* Keys [from, from + keys) of sequence b for `heads` kv heads from `first` on; `more`: others
- * follow. */
+/* A block of the keys in r, from `from` on, of sequence b for `heads` kv heads from `first` on. */
 static void piece_block(const Attn *a, LLVMValueRef ctx, LLVMValueRef b,
                         LLVMValueRef first, LLVMValueRef heads, LLVMValueRef work,
                         AttnRange r, LLVMValueRef from) {

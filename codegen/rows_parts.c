@@ -58,8 +58,10 @@ Rows rows_of(const RowsMatmul *s, int vl) {
     r.rows = divided_up(s->m, divided_up(s->m, most));
     r.item = vl;
     r.items = divided_up(s->n, r.item);
-    r.stretches = MIN(STRETCHES_MOST, sums / r.rows);
-    r.stretches = MIN(r.stretches, divided_up(r.items, s->threads));
+    /* no more than fill the tiles that a thread goes through */
+    int64_t each = divided_up(r.items, s->threads), most_stretches = sums / r.rows;
+    int64_t tiles = divided_up(each, MIN(STRETCHES_MOST, most_stretches));
+    r.stretches = divided_up(each, tiles);
     return r;
 }
 

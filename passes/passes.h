@@ -76,9 +76,9 @@ typedef struct PassOptions {
     double clip_norm;   /* 0 = no clipping */
     bool scale_loss; /* the step takes a factor of the loss: gradients of activations are
                            that much larger, those of parameters are divided by it */
-    /* shard, collect, beside, sink, bucket, overlap: what the ranks of a machine do in a second
-     * (passes/cost/machine.h), NULL: machine_plain, and bytes for shard and collect; and threads
-     * of a rank, 0: any */
+    /* collect, beside, sink, bucket, overlap: what the ranks of a machine do in a second
+     * (passes/cost/machine.h), NULL: machine_plain, and bytes for collect; and threads of a rank,
+     * 0: any */
     const struct Machine *machine;
     int threads;
     /* tile: values of more bytes are made and used up a part of their rows at a time, where
@@ -98,6 +98,7 @@ typedef struct PassOptions {
                         end: no code is made of it */
 } PassOptions;
 PassOptions pass_options_default(void);
+int pass_stages(const PassOptions *o); /* of the schedule, or 1 */
 /* options.c: sets one by its name, "micro_batches=2"; the text stays. Fails with
  * EXIT_CONFIG. */
 void pass_option_set(PassOptions *o, const char *text);

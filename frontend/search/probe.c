@@ -71,7 +71,7 @@ static Module *probe_module(Arena *mem, Config *cfg, const Machine *machine) {
     j->strategy.bucket_bytes = strategy_bucket_bytes(&j->strategy, job_spec(j));
     j->strategy.gradient_groups = 0;
     o = strategy_pass_options(cfg);
-    o.machine = machine;
+    o.machine = machine == &machine_plain ? NULL : machine; /* as plans have it */
     o.unverified = true;
     Module *m = job_build_step(j, &o);
     strategy_apply(&j->strategy, job_spec(j), m, &o);

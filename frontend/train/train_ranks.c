@@ -2,6 +2,7 @@
  * part of a batch that each is fed. */
 #include "frontend/config/commands.h"
 #include "frontend/config/config_state.h"
+#include "frontend/config/machine_file.h"
 #include "frontend/train/train.h"
 #include "runtime/comm/agree.h"
 #include "runtime/comm/comm.h"
@@ -64,16 +65,29 @@ void ranks_agree_build(const Train *t) {
     agree_on(t->mem, "build", program_build_id(), "start the same program on all hosts");
 }
 
-void ranks_agree_config(const Train *t) {
-    agree_on(t->mem, "configuration", config_lines(t), same_files);
-}
-
 typedef struct Look {
     const Train *t;
     const Data *d;
     int64_t steps;
     const char *found; /* text */
 } Look;
+
+static void look_at_machine(void *look) {
+    Look *l = look;
+    Text text = text_new(l->t->mem);
+    machine_print(config_machine(l->t->job.cfg), "", &text);
+    l->found = text.s;
+}
+
+/* Passes choose collectives by the machine, which each rank reads from a file. */
+void ranks_agree_config(const Train *t) {
+    const char *machine = t->job.cfg->context_machine;
+    Look l = {.t = t};
+    agree_on(t->mem, "configuration", config_lines(t), same_files);
+    if (comm_size() == 1 || !machine[0]) return;
+    agree_look(look_at_machine, &l);
+    agree_on_file(t->mem, "context.machine", l.found, machine);
+}
 
 void ranks_agree_module_file(const Train *t) {
     const UserModule *u = &t->job.module;

@@ -7,12 +7,8 @@ static const double next_to_nothing_seconds = 1e-11;
 Cost cost_new(Arena *mem, const Module *m, const PassOptions *o) {
     const Mesh *mesh = &m->mesh;
     Cost c = {.mem = mem, .m = machine_of_passes(o)};
-    size_t sets = (size_t)1 << mesh->naxes;
-    GroupShape *shape = NEW_ARRAY(mem, GroupShape, sets);
-    for (size_t axes = 0; axes < sets; axes++)
-        shape[axes] = group_shape(c.m, mesh, (Axes)axes, MAX(o->stages, 1));
-    c.shape = shape;
-    c.rank = machine_rank(c.m, shape[0].host_ranks, o->threads);
+    c.shape = mesh_shapes(mem, c.m, mesh, pass_stages(o), o->threads);
+    c.rank = machine_rank(c.m, c.shape[0].host_ranks, o->threads);
     return c;
 }
 

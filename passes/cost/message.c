@@ -141,6 +141,19 @@ GroupShape group_shape(const Machine *m, const Mesh *mesh, Axes axes, int stages
     return g;
 }
 
+/* Stages that share cores take turns: then those of one are at work. */
+GroupShape *mesh_shapes(Arena *mem, const Machine *m, const Mesh *mesh, int stages,
+                        int threads) {
+    size_t sets = (size_t)1 << mesh->naxes;
+    int at_once = MAX(mesh_ranks(mesh), machine_ranks_with_cores(m, threads));
+    GroupShape *shape = NEW_ARRAY(mem, GroupShape, sets);
+    for (size_t axes = 0; axes < sets; axes++) {
+        shape[axes] = group_shape(m, mesh, (Axes)axes, stages);
+        shape[axes].at_work = MIN(shape[axes].host_ranks, at_once);
+    }
+    return shape;
+}
+
 GroupShape stages_shape(const Machine *m, const Mesh *mesh, int stages, int from,
                         int to) {
     int ranks = mesh_ranks(mesh), host = ranks_of_host(m, ranks * stages);
@@ -155,6 +168,11 @@ GroupShape stages_shape(const Machine *m, const Mesh *mesh, int stages, int from
 }
 
 /* ---- seconds ---- */
+
+double message_width(const Machine *m, int kind, DType type) {
+    bool sums = message_sums(kind) && dtype_is_float(type) && m->sum_bytes > 0;
+    return sums ? m->sum_bytes / dtype_bytes[type] : 1;
+}
 
 /* Each group that has members on a host has one connection that leaves it. */
 double ring_rate(const Machine *m, const GroupShape *g) {

@@ -15,6 +15,9 @@ typedef struct GroupShape {
 /* The groups of `axes` of the meshes of all stages, on this machine: all are at work at once, so
  * this is the shape of the slowest, which has the fewest neighbours on a host. */
 GroupShape group_shape(const Machine *m, const Mesh *mesh, Axes axes, int stages);
+/* By set of axes of a stage's mesh: where the members of a group are. */
+GroupShape *mesh_shapes(Arena *mem, const Machine *m, const Mesh *mesh, int stages,
+                        int threads);
 /* The pairs of ranks of equal coordinates of two stages: each is on one host, or all count as a
  * network. */
 GroupShape stages_shape(const Machine *m, const Mesh *mesh, int stages, int from, int to);
@@ -22,6 +25,9 @@ GroupShape stages_shape(const Machine *m, const Mesh *mesh, int stages, int from
 /* Bytes a second of a rank on the slowest part of a ring. */
 double ring_rate(const Machine *m, const GroupShape *g);
 
+/* What a machine has its collectives of this kind send for numbers of that type, by the bytes that
+ * they are: those that add up floats may sum in another width. */
+double message_width(const Machine *m, int kind, DType type);
 /* Bytes that a rank sends in a group of n ranks for one operand of `bytes` bytes, with
  * the ring algorithms: all_reduce 2 (n-1)/n B, reduce_scatter and all_to_all (n-1)/n B,
  * all_gather (n-1) B, ring_shift B. Rounded up; INT64_MAX at most. */

@@ -45,19 +45,6 @@ FuncSizes func_sizes(Arena *mem, const Module *m, const SizeScale *scale) {
     return s;
 }
 
-/* Stages that share cores take turns: then those of one are at work. */
-GroupShape *mesh_shapes(Arena *mem, const Machine *m, const Mesh *mesh, int stages,
-                        int threads) {
-    size_t sets = (size_t)1 << mesh->naxes;
-    int at_once = MAX(mesh_ranks(mesh), machine_ranks_with_cores(m, threads));
-    GroupShape *shape = NEW_ARRAY(mem, GroupShape, sets);
-    for (size_t axes = 0; axes < sets; axes++) {
-        shape[axes] = group_shape(m, mesh, (Axes)axes, stages);
-        shape[axes].at_work = MIN(shape[axes].host_ranks, at_once);
-    }
-    return shape;
-}
-
 /* ---- time ---- */
 
 void func_time_drain(FuncTime *t) {

@@ -35,10 +35,6 @@ typedef struct Timing {
     const FuncTime *func;    /* of callees */
     double stretch; /* of compute, by ranks of the stage that share cores; 1: none do */
 } Timing;
-/* By set of axes of a stage's mesh: where the members of a group are. */
-GroupShape *mesh_shapes(Arena *mem, const Machine *m, const Mesh *mesh, int stages,
-                        int threads);
-
 /* Of a collective alone. */
 double size_collective_seconds(const Timing *k, const OpSize *s);
 

@@ -235,7 +235,5 @@ double op_size_seconds(const Machine *m, const MachineRank *r, const OpSize *s) 
 }
 
 double op_size_sent_bytes(const Machine *m, const OpSize *s) {
-    bool sums = message_sums(s->op) && dtype_is_float(s->type);
-    double width = m->sum_bytes > 0 && sums ? m->sum_bytes / dtype_bytes[s->type] : 1;
-    return width * s->n.bytes;
+    return message_width(m, s->op, s->type) * s->n.bytes;
 }

@@ -10,9 +10,10 @@ static double bytes_of(const Type *ty, bool sums) {
 }
 
 static double seconds_of(const LayerGraph *g, const Type *ty, int op, double bytes) {
-    bool sums = message_sums(op) && dtype_is_float(ty->dt) && g->machine->sum_bytes > 0;
-    double wide = sums ? g->machine->sum_bytes / dtype_bytes[dtype_sum(ty->dt)] : 1;
-    return collective_seconds(g->machine, &g->shape, op, wide * bytes);
+    bool sums = message_sums(op) && dtype_is_float(ty->dt);
+    DType type = sums ? dtype_sum(ty->dt) : ty->dt;
+    bytes *= message_width(g->machine, op, type);
+    return collective_seconds(g->machine, &g->shape, op, bytes);
 }
 
 static bool divides(const LayerGraph *g, const Type *ty, int place) {

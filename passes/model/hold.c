@@ -150,7 +150,7 @@ static void hold_argument(Arena *mem, Func *f, int i, const PassOptions *o) {
     if (mark_readers(&h, i)) {
         narrow_readers(mem, &h);
         narrow_argument(&h, i);
-    } else if (!o->schedule && is_both(&h, i)) {
+    } else if (pass_stages(o) == 1 && is_both(&h, i)) {
         hold_twice(&h, i);
     }
 }
@@ -159,7 +159,6 @@ void pass_hold(Module *m, const PassOptions *o) {
     if (!o->hold || dtype_bytes[o->narrow] >= dtype_bytes[DT_F32]) return;
     Arena *mem = arena_new();
     for (Func *f = m->first; f; f = f->next)
-        for (int i = 0; i < f->narg && func_is_entry(f); i++)
-            hold_argument(mem, f, i, o);
+        for (int i = 0; i < f->narg && func_is_entry(f); i++) hold_argument(mem, f, i, o);
     arena_free(mem);
 }

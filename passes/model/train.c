@@ -317,7 +317,7 @@ static Value *squares(Train *t, int64_t stage) {
 /* Square root of the sum of squares of all gradients. */
 static Value *global_norm(Train *t) {
     Value *total = NULL;
-    int stages = t->o->schedule ? t->o->schedule->stages : MAX(t->o->stages, 1);
+    int stages = pass_stages(t->o);
     for (int s = 0; s < stages; s++) {
         Value *sum = squares(t, s);
         total = total && sum ? build1(&t->b, OP_add, NULL, total, sum, NULL)

@@ -131,6 +131,10 @@ static void make_all_forward(PipeSchedule *s) {
     }
 }
 
+int pass_stages(const PassOptions *o) {
+    return o->schedule ? o->schedule->stages : MAX(o->stages, 1);
+}
+
 PipeSchedule *schedule_forward(Arena *mem, const PipeSchedule *like) {
     PipeSchedule *s = schedule_new(mem, "forward", like->stages, like->chunks, 1);
     give_room(mem, s, like->chunks);

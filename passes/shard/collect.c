@@ -1,18 +1,18 @@
 /* collect.c - the cheapest collectives for every reshard. Level sharded.
  *     %y2 = reshard %y : ...   ->   a chain of reshards of one step each, with the step
  * in the attributes: {how="reduce_scatter"; axis="tp"; dim=1} A shortest path over
- * placements: seconds on the machine of the options, so that what crosses slow links may be
- * added up on each host before; without one bytes that a rank sends by the ring algorithms, and
- * a little per collective for its latency. */
+ * placements: bytes that a rank sends by the ring algorithms, and a little per collective for its
+ * latency. Where several axes change, whose links may differ, the options may give a machine: then
+ * seconds on it, so that what crosses slow links may be added up on each host before. */
 #include "ir/placement.h"
+#include "passes/passes.h"
 #include "passes/shard/price.h"
 #include <math.h>
 
 enum {
     MAX_STATES = 20000,
-    FEW_STATES = 256,                                           /* enough for most */
-    MAX_STEPS = 2 * (MAX_RANK + 1) + MAX_RANK * (MAX_RANK + 1), /* with one set of axes */
-    LATENCY_BYTES = 4096
+    FEW_STATES = 256,                                          /* enough for most */
+    MAX_STEPS = 2 * (MAX_RANK + 1) + MAX_RANK * (MAX_RANK + 1) /* with one set of axes */
 };
 
 typedef struct State {
@@ -39,11 +39,10 @@ typedef struct Search {
     Axes axes;         /* that matter */
 } Search;
 
-static Search search_new(Arena *mem, const Mesh *m, const Price *price, int max) {
+static Search search_new(Arena *mem, const Mesh *m, int max) {
     uint64_t slots = 1;
     while (slots < 3 * (uint64_t)max) slots *= 2;
     return (Search){.mesh = m,
-                    .price = price,
                     .state = NEW_ARRAY(mem, State, (size_t)max),
                     .max = max,
                     .cost = NEW_ARRAY(mem, double, (size_t)max),
@@ -77,8 +76,8 @@ static double still_to_pay(const Search *s, const Type *ty) {
 static void reach(Search *s, int from, const State *step, double sent_bytes) {
     double cost = s->state[from].cost;
     cost += sent_bytes > 0
-                ? price_of(s->price, step->how, step->axis, sent_bytes, LATENCY_BYTES)
-                : price_of_none(s->price);
+                ? price_to_send(s->price, step->how, step->axis, step->ty.dt, sent_bytes)
+                : price_of_nothing(s->price);
     if (cost + still_to_pay(s, &step->ty) >= s->limit) return;
     int *slot = NULL, i = find_state(s, &step->ty, &slot);
     if (i == s->n && s->n == s->max) {
@@ -218,7 +217,7 @@ bool reshard_is_step(const Op *op) {
     const Mesh *m = &op->fn->mod->mesh;
     const Attr *how = op_attr(op, "how"), *axis = op_attr(op, "axis");
     const Type *goal = &op->out[0]->ty;
-    static const Price bytes = {.least = 1};
+    const Price bytes = price_of_bytes();
     Search s = {.mesh = m,
                 .price = &bytes,
                 .state = state,
@@ -289,9 +288,9 @@ typedef struct Path {
 typedef struct Searches {
     Arena *mem;
     const Mesh *mesh;
-    Price price;
-    Search few, many; /* many.max 0: not yet made */
-    Path *path;       /* that were found: layers want the same ones */
+    Price bytes, seconds; /* without a machine seconds are bytes too */
+    Search few, many;     /* many.max 0: not yet made */
+    Path *path;           /* that were found: layers want the same ones */
     int n, cap;
 } Searches;
 
@@ -299,16 +298,29 @@ static Searches *searches_new(Arena *mem, const Mesh *m, const PassOptions *o) {
     Searches *k = NEW(mem, Searches);
     k->mem = mem;
     k->mesh = m;
-    k->price = price_new(mem, m, o);
-    k->few = search_new(mem, m, &k->price, FEW_STATES);
+    k->bytes = k->seconds = price_of_bytes();
+    if (o->machine)
+        k->seconds = price_of_seconds(mem, o->machine, m, pass_stages(o), o->threads);
+    k->few = search_new(mem, m, FEW_STATES);
     return k;
 }
 
+/* Axes that split something else in b than in a. */
+static Axes changed_axes(const Type *a, const Type *b) {
+    Axes changed = a->pending ^ b->pending;
+    for (int d = 0; d < a->rank; d++)
+        if (a->split[d] != b->split[d]) changed |= a->split[d] ^ b->split[d];
+    return changed & (Axes)~AXES_REVERSED;
+}
+
 static int search_path(Searches *k, const Type *start, const Type *goal, Search **in) {
+    const Price *price = single(changed_axes(start, goal)) ? &k->bytes : &k->seconds;
+    k->few.price = k->many.price = price;
     *in = &k->few;
     int at = search(&k->few, start, goal);
     if (!k->few.full) return at;
-    if (!k->many.max) k->many = search_new(k->mem, k->mesh, &k->price, MAX_STATES);
+    if (!k->many.max) k->many = search_new(k->mem, k->mesh, MAX_STATES);
+    k->many.price = price;
     *in = &k->many;
     return search(&k->many, start, goal);
 }

@@ -2,6 +2,14 @@
 #include "passes/shard/price.h"
 #include <math.h>
 
+enum { START_BYTES = 4096 };
+/* Two ways that take equally long differ by their steps. */
+static const double next_to_nothing_seconds = 1e-11;
+
+Price price_of_bytes(void) {
+    return (Price){.least = 1};
+}
+
 /* Between two points of a curve the logarithms lie on a line, so its rate is best at a point. */
 static double least_seconds(const Machine *m, const GroupShape *shape, size_t sets) {
     double most = 0;
@@ -12,30 +20,25 @@ static double least_seconds(const Machine *m, const GroupShape *shape, size_t se
         for (int k = 0; k < c->n; k++)
             if (c->y[k] > 0) most = fmax(most, c->x[k] / c->y[k]);
     }
-    return most > 0 ? 1 / most : 0;
+    /* sums may be sent in fewer bytes than they are */
+    double narrow = m->sum_bytes > 0 ? fmin(1, m->sum_bytes / 8) : 1;
+    return most > 0 ? narrow / most : 0;
 }
 
-Price price_new(Arena *mem, const Mesh *mesh, const PassOptions *o) {
-    if (!o->machine) return (Price){.least = 1};
-    size_t sets = (size_t)1 << mesh->naxes;
-    GroupShape *shape = NEW_ARRAY(mem, GroupShape, sets);
-    for (size_t axes = 0; axes < sets; axes++)
-        shape[axes] = group_shape(o->machine, mesh, (Axes)axes, MAX(o->stages, 1));
-    return (Price){o->machine, shape, least_seconds(o->machine, shape, sets)};
+Price price_of_seconds(Arena *mem, const Machine *m, const Mesh *mesh, int stages,
+                       int threads) {
+    const GroupShape *shape = mesh_shapes(mem, m, mesh, stages, threads);
+    return (Price){m, shape, least_seconds(m, shape, (size_t)1 << mesh->naxes)};
 }
 
-/* Two ways that take equally long differ by their steps. */
-static const double next_to_nothing_seconds = 1e-11;
-
-double price_of(const Price *p, int kind, Axes axes, double sent_bytes,
-                double start_bytes) {
-    if (p->machine)
-        return next_to_nothing_seconds +
-               collective_seconds(p->machine, &p->shape[axes], kind, sent_bytes);
+double price_to_send(const Price *p, int kind, Axes axes, DType type, double sent_bytes) {
     int starts = kind == OP_all_reduce ? 2 : 1;
-    return sent_bytes + starts * start_bytes;
+    if (!p->machine) return sent_bytes + starts * START_BYTES;
+    sent_bytes *= message_width(p->machine, kind, type);
+    return next_to_nothing_seconds +
+           collective_seconds(p->machine, &p->shape[axes], kind, sent_bytes);
 }
 
-double price_of_none(const Price *p) {
+double price_of_nothing(const Price *p) {
     return p->machine ? next_to_nothing_seconds : 1;
 }

@@ -4,8 +4,7 @@
  * the entry is placed, without axes = whole on every rank) and of named values. From
  * there a walk in program order decides for each op and mesh axis which dimension of its
  * rule the axis splits: that of a parameter with a seed before that of a result with a
- * seed before that of any operand, and among equals the one that moves the fewest bytes, or
- * takes the fewest seconds to move them on the machine of the options.
+ * seed before that of any operand, and among equals the one that moves the fewest bytes.
  * A dimension that the result lacks leaves a partial sum, which linear ops pass on.
  * Nothing is moved here: pass reshard makes the mismatches explicit. */
 #include "passes/shard/shard.h"
@@ -50,31 +49,26 @@ static void vote(Votes *b, const Over *o, int term, const Type *t, int axis,
     }
 }
 
-/* The price of what a rank sends when the axis splits `id`: operands that have it elsewhere are
+/* Bytes a rank sends when the axis splits `id`: operands that have it elsewhere are
  * exchanged or gathered, results that lack the dimension are sums. */
-static double price_of_moves(const Price *p, const Op *op, const Over *o, int id,
-                             int axis) {
+static double moved_bytes(const Op *op, const Over *o, int id, int axis) {
     const Mesh *m = &op->fn->mod->mesh;
-    double price = 0, n = m->axis[axis].size;
-    Axes bit = (Axes)(1u << axis);
+    double bytes = 0, n = m->axis[axis].size;
     for (int i = 0; i < op->nin; i++) {
         const Type *t = &op->in[i]->ty;
         for (int k = 0; k < o->d.rank[i]; k++) {
             if (!(t->split[k] >> axis & 1) || over_leader(&o->d, o->d.term[i][k]) == id)
                 continue;
-            bool exchanged = over_dim(o, i, id) >= 0;
-            double bytes = type_part_bytes(m, t) * (exchanged ? (n - 1) / n : n - 1);
-            price +=
-                price_of(p, exchanged ? OP_all_to_all : OP_all_gather, bit, bytes, 0);
+            bytes +=
+                type_part_bytes(m, t) * (over_dim(o, i, id) >= 0 ? (n - 1) / n : n - 1);
         }
     }
     for (int i = 0; i < op->nout; i++) {
         Type t = over_result(op, o, i);
         if (over_dim(o, o->d.nin + i, id) >= 0 || !dtype_is_float(t.dt)) continue;
-        price +=
-            price_of(p, OP_reduce_scatter, bit, type_part_bytes(m, &t) * (n - 1) / n, 0);
+        bytes += type_part_bytes(m, &t) * (n - 1) / n;
     }
-    return price;
+    return bytes;
 }
 
 /* Can a partial sum of operands over the axis go on into the results? */
@@ -144,8 +138,8 @@ static int choose(Shard *s, FuncPlacements *p, Op *op, Over *o, int axis) {
             if (b.priority[id] != priority) continue;
             if (o->d.whole[id] && optab[op->kind].expand) s->expand = op;
             if (!over_fits(op, o, id, o->split[id] | bit)) continue;
-            double price = price_of_moves(&s->price, op, o, id, axis);
-            if (best < 0 || price < least) best = id, least = price;
+            double bytes = moved_bytes(op, o, id, axis);
+            if (best < 0 || bytes < least) best = id, least = bytes;
         }
         if (best >= 0) return best;
     }
@@ -362,7 +356,6 @@ static bool try_entry(Shard *s, Func *entry) {
 /* One attempt in memory of its own; false: a composite was expanded. */
 static bool attempt(Module *m, Func *entry, const PassOptions *o) {
     Shard s = {.m = m, .o = o, .mem = arena_new()};
-    s.price = price_new(s.mem, &m->mesh, o);
     Catch c;
     volatile bool done = false;
     if (CATCH(c)) {

@@ -3,7 +3,6 @@
 #ifndef STATOR_SHARD_H
 #define STATOR_SHARD_H
 #include "passes/shard/conflict.h"
-#include "passes/shard/price.h"
 
 typedef struct Placed {
     Type ty;                  /* with its placement */
@@ -26,7 +25,6 @@ typedef struct Shard {
     Module *m;
     const PassOptions *o;
     Arena *mem; /* scratch of one attempt */
-    Price price;
     FuncPlacements *all;
     Op *expand; /* a composite that must be split inside: expand it and start again */
 } Shard;

@@ -10,7 +10,7 @@ static const char *module_path(Arena *mem, const char *name) {
     return arena_printf(mem, "%s/ir/mesh/%s", tests_dir(), name);
 }
 
-/* Beside other work on hosts of two ranks that are far from each other: collectives are others
+/* With two micro-batches on hosts of two ranks that are far from each other: collectives are others
  * there. */
 static PassOptions options(int zero, int micro, bool beside) {
     static Machine far;
@@ -18,7 +18,7 @@ static PassOptions options(int zero, int micro, bool beside) {
     far = machine_plain;
     far.host_ranks = 2;
     far.link[LINK_NETWORK].bytes_per_second /= 100;
-    if (beside) o.machine = &far;
+    if (micro == 2) o.machine = &far;
     o.zero_level = zero;
     o.overlap = beside ? 2 : 0;
     o.zero_axes = "dp";
