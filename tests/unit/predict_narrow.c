@@ -126,6 +126,23 @@ TEST_LIMIT(on_ranks, 240) {
     }
 }
 
+/* A tied table of f32 is held twice where a rank has both of its readers: whole, split by rows, or
+ * as a part of an optimizer shard, which is not. A checkpoint has it in f32. */
+TEST_LABEL_OF(tied_on_ranks, RANKS);
+TEST_LIMIT(tied_on_ranks, 120) {
+    static const char *const strategies[] = {
+        "--dp 2", "--tp 2 --parallel_config.vocab_emb_dp False", "--dp 2 " ZERO_LEVEL(3)};
+    if (!mpi_available()) test_skip("there is no mpirun");
+    mpi_environment();
+    const char *own = in_temp("own");
+    const char *folder = family_folder(mem(), family_named("gpt2"));
+    RUN_EXPECT(0, arena_printf(mem(), "convert --to stator %s %s", folder, own));
+    const Json *want = text_by("", own, "");
+    for (int k = 0; k < ARRAY_LEN(strategies); k++)
+        expect_text(text_by("launch -n 2 ", own, strategies[k]), want, k == 1 ? 1 : 60,
+                    k == 1 ? 0.05 : 0, strategies[k]);
+}
+
 /* A tied table is on two stages, which hold it in one type. */
 TEST_LABEL_OF(tied_on_stages, RANKS);
 TEST_LIMIT(tied_on_stages, 120) {
