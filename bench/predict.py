@@ -231,21 +231,26 @@ STAGES = ["send", "receive", "sent"]
 
 
 def took_of(events, steps):
-    """Seconds of a step, of the ranks whose program is that of rank 0. A collective takes as long
-    as on the rank that comes to it last: what it takes longer on others is a wait for that one."""
+    """Seconds of a step, of the ranks whose program is that of rank 0: of each op the median of the
+    steps. A collective takes as long as on the rank that comes to it last: what it takes longer on
+    others is a wait for that one."""
     ranks = {}
-    for e in events:
+    for e in sorted(events, key=lambda e: e.get("ts", 0)):
         if e["ph"] == "X" and e["tid"] == 0 and e["cat"] != "call" and "where" in e["args"]:
-            ranks.setdefault(e["pid"], []).append((e["cat"], e["name"], 1e-6 * e["dur"] / steps))
-    same = [r for r in ranks.values() if [e[:2] for e in r] == [e[:2] for e in ranks[0]]]
+            ranks.setdefault(e["pid"], []).append((e["cat"], e["name"], 1e-6 * e["dur"]))
+    first = ranks[min(ranks)]
+    same = [r for r in ranks.values() if [e[:2] for e in r] == [e[:2] for e in first]]
+    each = len(first) // steps
+    if each * steps != len(first):
+        sys.exit(f"{len(first)} ops in {steps} steps")
     took = {"compute": 0, "messages": 0, "waiting": 0}
-    for at in zip(*same):
-        seconds = [e[2] for e in at]
-        if at[0][0] in COLLECTIVES:
-            took["messages"] += min(seconds)
-        else:
-            part = "waiting" if at[0][0] in STAGES else "compute"
-            took[part] += statistics.mean(seconds)
+    for op in range(each):
+        kind = first[op][0]
+        part = ("messages" if kind in COLLECTIVES else
+                "waiting" if kind in STAGES else "compute")
+        of = min if part == "messages" else statistics.mean
+        took[part] += statistics.median(
+            of([r[step * each + op][2] for r in same]) for step in range(steps))
     return took
 
 
