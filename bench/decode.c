@@ -2,9 +2,10 @@
  * as a share of reading the weights and the caches once at the bandwidth that memory has.
  *     bench_decode [generation] [CONFIG.yaml [--a.b.c VALUE ...]]   (configs/gpt2_124m.yaml)
  * A row for 1 and 8 texts, with caches that are full and with short ones; weights are random.
- * The bandwidth of reading, by all threads, is measured after each token, so that both see the same
- * machine, whose memory others may use; medians count. The first row is the one with a mark, and 8 texts at least 5 times the tokens a
- * second of one, as far as reading 8 caches lets them: the bound says how far.
+ * The bandwidth of reading, by all threads, is measured after each token, so that both see the
+ * same machine, whose memory others may use; medians count. The first row is the one with a mark,
+ * and 8 texts at least 5 times the tokens a second of one, as far as reading 8 caches lets them:
+ * the bound says how far.
  * generation: whole texts instead, from the first token until the context is full, of 1 text and
  * of 8 at a time in turns; the mean tokens a second of each, and their ratio. */
 #include "base/rng.h"

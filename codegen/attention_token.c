@@ -26,8 +26,7 @@ typedef struct Cut {
 
 /* Are nine tenths of the threads busy when each takes some of `items` that last alike? */
 static bool busy(int64_t items, int64_t threads) {
-    int64_t rounds = (items + threads - 1) / threads;
-    return 10 * items >= 9 * rounds * threads;
+    return 10 * items >= 9 * divided_up(items, threads) * threads;
 }
 
 /* Some parts for each thread, so that one that is done takes what is left of others: with all the
