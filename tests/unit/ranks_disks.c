@@ -144,6 +144,24 @@ TEST(another_model_file) {
     expect_refused(EXIT_CONFIG, words, "rank 0 on ", other_folder);
 }
 
+/* Passes choose collectives by it. */
+TEST(another_machine_file) {
+    make_folders();
+    const char *file = arena_printf(mem(), "%s/../machines/cpu100g.yaml", tests_dir());
+    char *text = file_read(mem(), file, 1 << 20, NULL, EXIT_DATA);
+    char *hidden = strstr(text, "\nhidden:");
+    EXPECT(hidden != NULL);
+    write_text(path_join(mem(), here, "m.yaml"), text);
+    memcpy(hidden, "\n#", 2);
+    write_text(path_join(mem(), there, "m.yaml"), text);
+    const char *words = arena_printf(
+        mem(), "%s --output_dir run --context.machine m.yaml", runs_small_config(4, 4));
+    expect_refused(EXIT_CONFIG, words,
+                   "ranks disagree on the context.machine: rank 1 on ", other_folder);
+    EXPECT(unlink(path_join(mem(), there, "m.yaml")) == 0);
+    expect_refused(EXIT_CONFIG, words, "rank 0 on ", other_folder);
+}
+
 /* ---- data ---- */
 
 static const char *text_words(void) {
