@@ -7,7 +7,8 @@
 
 /* Of sets of axes without replicas, as all of these are alike; collectives are at work in all of
  * the ranks of a host, or of the cores that stages share. */
-static Shapes *shapes_new(Search *s, const Choice *c, const Mesh *mesh) {
+static Shapes *shapes_new(Search *s, const Choice *c, const Mesh *mesh,
+                          const Sharing *share) {
     Shapes *x = NEW(s->mem, Shapes);
     int at_once = MAX(c->tp * c->cp, machine_ranks_with_cores(s->o.machine, s->threads));
     x->sets = 1 << mesh->naxes;
@@ -17,13 +18,19 @@ static Shapes *shapes_new(Search *s, const Choice *c, const Mesh *mesh) {
         of[axes].at_work = MIN(of[axes].host_ranks, at_once);
     }
     x->of = of;
-    x->hash = hash64(of, (size_t)x->sets * sizeof *of) & (((uint64_t)1 << 52) - 1);
+    x->stretch = 1;
+    for (int k = 0; k < c->pp; k++)
+        x->stretch = fmax(x->stretch, sharing_stage_stretch(share, k));
+    uint64_t parts[] = {hash64(of, (size_t)x->sets * sizeof *of),
+                        hash64(&x->stretch, sizeof x->stretch)};
+    x->hash = hash64(parts, sizeof parts) & (((uint64_t)1 << 52) - 1);
     return x;
 }
 
-static const Shapes *shapes_of(Search *s, const Choice *c, const Mesh *mesh) {
+static const Shapes *shapes_of(Search *s, const Choice *c, const Mesh *mesh,
+                               const Sharing *share) {
     Probe *of = &s->probe[c->probe];
-    Shapes *fresh = shapes_new(s, c, mesh);
+    Shapes *fresh = shapes_new(s, c, mesh, share);
     for (const Shapes *x = of->shapes; x; x = x->next)
         if (x->hash == fresh->hash) return x;
     fresh->next = of->shapes;
@@ -42,8 +49,17 @@ static const Places *places_of(Search *s, const Choice *c) {
     int with_cores = machine_ranks_with_cores(s->o.machine, s->threads);
     p->replicas.at_work = MIN(p->replicas.host_ranks, MAX(mesh_ranks(&mesh), with_cores));
     p->next = choice_next(s->o.machine, &mesh, c->pp);
-    p->shapes = shapes_of(s, c, &mesh);
+    p->share = sharing_of(s->mem, s->o.machine, &mesh, c->pp, s->threads);
+    p->shapes = shapes_of(s, c, &mesh, &p->share);
     return of->places = p;
+}
+
+/* What a rank does that has cores of its own. */
+static const MachineRank *search_rank(const Search *s) {
+    const Machine *m = s->o.machine;
+    int host = m->host_ranks ? MIN(m->host_ranks, s->o.ranks) : s->o.ranks;
+    return machine_rank(m, MIN(host, machine_ranks_with_cores(m, s->threads)),
+                        s->threads);
 }
 
 /* As in the record, or from the program. */
@@ -59,8 +75,12 @@ static ProbeSeconds pieces_seconds(Arena *own, Search *s, Probe *p, const Shapes
         whole.extra = p->extra;
         *p = whole;
     }
-    ProbeSeconds t =
-        probe_seconds(own, p, shapes->of, s->o.machine, s->o.ranks, s->threads, batch);
+    Timing timing = {.mem = own,
+                     .m = s->o.machine,
+                     .rank = search_rank(s),
+                     .shape = shapes->of,
+                     .stretch = shapes->stretch};
+    ProbeSeconds t = probe_seconds(&timing, p, batch);
     record_add_pieces(s->record, p->key, batch, shapes->hash, &t);
     return t;
 }
@@ -279,6 +299,7 @@ void choice_make_room(Search *s) {
     t->layers = NEW_ARRAY(s->mem, int64_t, n);
     t->task = arena_alloc(s->mem, n * sizeof *t->task);
     t->step = NEW_ARRAY(s->mem, double, n);
+    t->busy = NEW_ARRAY(s->mem, double, n);
     t->again = NEW_ARRAY(s->mem, int, n);
 }
 
@@ -325,6 +346,7 @@ static bool choice_times(Search *s, Choice *c) {
     Replicas r = {0};
     const Extra *extra = find_extra(s, c, 0);
     double step = 0;
+    out->places = at;
     choice_layers(s, c, out->layers);
     c->bytes = c->remade = 0;
     out->message = message_between(s, c, &at->next);
@@ -352,7 +374,7 @@ static bool choice_times(Search *s, Choice *c) {
 
 /* No order of tasks is faster: a stage begins when those before it have done their first
  * chunk once, and what it did last goes back through them, unless that is the gradients of
- * weights. */
+ * weights; and those that share cores have no more than these. */
 static double bound_of(const Choice *c, const ChunkTimes *t) {
     bool halves = kind_of(c)->halves;
     double most = 0, before = 0;
@@ -362,11 +384,12 @@ static double bound_of(const Choice *c, const ChunkTimes *t) {
             const double *task = t->task[schedule_stage_chunk(kind_of(c), c->pp, k, nth)];
             busy += task[TASK_FORWARD] + task[TASK_BACKWARD];
         }
-        most = MAX(most, before + c->micro * busy + t->step[k]);
+        t->busy[k] = c->micro * busy + t->step[k];
+        most = MAX(most, before + t->busy[k]);
         before += t->task[k][TASK_FORWARD] + (halves ? 1 : 2) * t->message;
         if (!halves) before += t->task[k][TASK_BACKWARD];
     }
-    return most;
+    return MAX(most, shared_seconds_least(&t->places->share, t->busy));
 }
 
 static double slower(const Search *s, const Choice *c) {
@@ -393,22 +416,28 @@ int *choice_remade(Arena *mem, Search *s, const Choice *c) {
     return n;
 }
 
+/* Through the schedule. */
+static double pipe_seconds(Arena *own, const Search *s, const Choice *c) {
+    const ChunkTimes *t = &s->times;
+    const Sharing *share = &t->places->share;
+    const PipeSchedule *p = schedule_make(own, schedule_name_at(c->schedule), c->pp,
+                                          c->pp * c->chunks, c->micro);
+    TaskSeconds seconds = {.chunk = (const double(*)[TASK_KINDS])t->task,
+                           .message = t->message};
+    double step = 0;
+    if (share->places)
+        return schedule_seconds_shared(own, p, &seconds, share,
+                                       s->o.machine->notice_seconds, t->step);
+    for (int k = 0; k < c->pp; k++) step = MAX(step, t->step[k]);
+    return schedule_seconds(own, p, &seconds, NULL) + step;
+}
+
 double search_seconds(Search *s, Choice *c) {
     Arena *own = arena_new();
-    const ChunkTimes *t = &s->times;
-    if (!choice_times(s, c)) {
-        c->seconds = INFINITY;
-    } else if (c->pp == 1) {
-        c->seconds = bound_of(c, t);
-    } else {
-        PipeSchedule *p = schedule_make(own, schedule_name_at(c->schedule), c->pp,
-                                        c->pp * c->chunks, c->micro);
-        TaskSeconds seconds = {.chunk = (const double(*)[TASK_KINDS])t->task,
-                               .message = t->message};
-        double step = 0;
-        for (int k = 0; k < c->pp; k++) step = MAX(step, t->step[k]);
-        c->seconds = schedule_seconds(own, p, &seconds, NULL) + step;
-    }
+    bool fits = choice_times(s, c);
+    c->seconds = !fits        ? INFINITY
+                 : c->pp == 1 ? bound_of(c, &s->times)
+                              : pipe_seconds(own, s, c);
     c->seconds *= slower(s, c);
     arena_free(own);
     return c->seconds;

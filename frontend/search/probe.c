@@ -314,16 +314,10 @@ static double update_seconds(const Timing *model, const ProbeUpdate *u) {
     return c.t.kind[WORK_UPDATE] + c.t.kind[WORK_COPIES];
 }
 
-ProbeSeconds probe_seconds(Arena *mem, const Probe *p, const GroupShape *shape,
-                           const Machine *m, int ranks, int threads, double b) {
+ProbeSeconds probe_seconds(const Timing *timing, const Probe *p, double b) {
+    Arena *mem = timing->mem;
     FuncSizes s = sizes_of(mem, p, b / p->key.parts);
-    int host = m->host_ranks ? MIN(m->host_ranks, ranks) : ranks;
-    int with_cores = MIN(host, machine_ranks_with_cores(m, threads));
-    Timing t = {.mem = mem,
-                .m = m,
-                .rank = machine_rank(m, with_cores, threads),
-                .stretch = (double)host / with_cores,
-                .shape = shape};
+    Timing t = *timing;
     const FuncTime *f = func_seconds(mem, &s, &t);
     const OpSizes *model = &s.func[p->model];
     double weights = weights_seconds(&t, p, &s, p->backward);
@@ -334,7 +328,7 @@ ProbeSeconds probe_seconds(Arena *mem, const Probe *p, const GroupShape *shape,
         if (x->kind != SIZE_PRODUCT) continue;
         bool sums = p->size[1].func[p->model].size[i].n.summed >
                     p->size[0].func[p->model].size[i].n.summed;
-        double seconds = op_size_seconds(m, t.rank, x);
+        double seconds = op_size_seconds(t.m, t.rank, x);
         head_products += seconds;
         head_weights += sums ? seconds : 0;
     }

@@ -63,8 +63,8 @@ Config one_stage_config(const Config *cfg);
 Probe probe_make(Arena *mem, const Job *base, const Machine *machine, ProbeKey key,
                  const ProbeUpdate *update);
 
-/* Seconds of a rank for a micro-batch of b sequences of a replica; shape: by set of axes, where
- * the members of a group are. */
+/* Seconds of a rank for a micro-batch of b sequences of a replica, by what `timing` has of the
+ * machine, of where the members of groups are, and of shared cores. */
 typedef struct ProbeSeconds {
     double forward, inputs, weights; /* of a layer; backward is inputs + weights */
     double messages; /* of these, both ways: nothing is computed beside them */
@@ -72,7 +72,6 @@ typedef struct ProbeSeconds {
     double last_forward, last_backward; /* with the loss */
     double update; /* of all parameters of `layers` layers and the rest */
 } ProbeSeconds;
-ProbeSeconds probe_seconds(Arena *mem, const Probe *p, const GroupShape *shape,
-                           const Machine *m, int ranks, int threads, double b);
+ProbeSeconds probe_seconds(const Timing *timing, const Probe *p, double b);
 
 #endif

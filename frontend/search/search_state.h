@@ -3,12 +3,15 @@
 #define STATOR_SEARCH_STATE_H
 #include "frontend/search/record.h"
 #include "frontend/search/search.h"
+#include "passes/estimate/schedule_shared.h"
 #include "passes/layer/factors.h"
 
-/* By set of axes: where the members of groups within a replica are. */
+/* By set of axes: where the members of groups within a replica are; and how many times as long
+ * compute takes where ranks of a stage share cores. */
 typedef struct Shapes {
     const GroupShape *of;
     int sets;
+    double stretch;
     uint64_t hash;
     struct Shapes *next; /* of the same probe */
 } Shapes;
@@ -38,6 +41,7 @@ typedef struct Places {
     int pp;
     RankOrder order;
     GroupShape replicas, next;
+    Sharing share; /* of the cores by stages */
     const Shapes *shapes;
     struct Places *more; /* of the same probe */
 } Places;
@@ -52,9 +56,11 @@ typedef struct Inside {
 
 /* Of the choice that was looked at last; room for as many chunks as the model has layers. */
 typedef struct ChunkTimes {
+    const Places *places;
     int64_t *layers;            /* by chunk */
     double (*task)[TASK_KINDS]; /* by chunk */
     double *step;               /* by stage: once a step */
+    double *busy;               /* by stage: all of its work */
     int *again;                 /* by stage: layers of each chunk that are made again */
     double message;             /* between stages */
 } ChunkTimes;

@@ -46,7 +46,8 @@ typedef struct Race {
     const StepParts *parts;
     Worker *w;
     int stages;
-    Way *way; /* by message */
+    bool *works; /* by stage */
+    Way *way;    /* by message */
     double now;
 } Race;
 
@@ -96,21 +97,8 @@ static void next_piece(Worker *w) {
 
 /* ---- all stages in time ---- */
 
-static bool works(const Worker *w) {
-    return w->piece.kind == PIECE_WORK;
-}
-
-/* Do other stages compute where a rank of this one waits? */
-static bool has_no_core(const Race *k, int stage) {
-    const Sharing *h = &k->parts->share;
-    for (int p = 0; p < h->places; p++) {
-        int here = h->load[stage * h->places + p];
-        if (!here) continue;
-        for (int s = 0; s < k->stages; s++)
-            if (s != stage && works(&k->w[s])) here += h->load[s * h->places + p];
-        if (here > h->room) return true;
-    }
-    return false;
+static void note_who_works(Race *k) {
+    for (int s = 0; s < k->stages; s++) k->works[s] = k->w[s].piece.kind == PIECE_WORK;
 }
 
 /* A stage that waits sees a message when it has a core: those that compute on it give it up
@@ -121,7 +109,9 @@ static double arrival(const Race *k, const Worker *w) {
     bool waits =
         w->piece.kind == PIECE_RECEIVE ? y->sent > y->taken : y->there > w->since;
     double notice = k->parts->machine->notice_seconds;
-    if (!waits || !(notice > 0) || !has_no_core(k, (int)(w - k->w))) notice = 0;
+    if (!waits || !(notice > 0) ||
+        !sharing_is_crowded(&k->parts->share, (int)(w - k->w), k->works))
+        notice = 0;
     return MAX(k->now, y->there + notice);
 }
 
@@ -132,21 +122,6 @@ static double piece_end(const Race *k, const Worker *w) {
     if (p->kind == PIECE_SEND) return k->now;
     if (p->kind == PIECE_END || k->way[p->message].there < 0) return INFINITY;
     return arrival(k, w);
-}
-
-/* Ranks of a place that work have equal parts of it, and a stage is as fast as its slowest
- * rank. What its own ranks on one place do to each other is in its pieces. */
-static double speed_of(const Race *k, int stage) {
-    const Sharing *h = &k->parts->share;
-    double most = 1;
-    for (int p = 0; p < h->places; p++) {
-        int here = 0;
-        if (!h->load[stage * h->places + p]) continue;
-        for (int s = 0; s < k->stages; s++)
-            if (works(&k->w[s])) here += h->load[s * h->places + p];
-        most = fmax(most, sharing_stretch(h, here));
-    }
-    return sharing_stage_stretch(h, stage) / most;
 }
 
 /* A message is on its way when both ends are at it. */
@@ -198,14 +173,16 @@ static void run_race(Race *k) {
     for (;;) {
         double next = INFINITY;
         int first = -1;
+        note_who_works(k);
         for (int s = 0; s < k->stages; s++) {
-            if (works(&k->w[s])) k->w[s].speed = speed_of(k, s);
+            /* what its own ranks on one place do to each other is in its pieces */
+            if (k->works[s]) k->w[s].speed = sharing_speed(&k->parts->share, s, k->works);
             double end = piece_end(k, &k->w[s]);
             if (end < next) next = end, first = s;
         }
         if (first < 0) return;
         for (int s = 0; s < k->stages; s++)
-            if (works(&k->w[s])) k->w[s].left -= (next - k->now) * k->w[s].speed;
+            if (k->works[s]) k->w[s].left -= (next - k->now) * k->w[s].speed;
         k->now = next;
         end_piece(k, &k->w[first]);
     }
@@ -226,6 +203,7 @@ StepTime step_seconds(Arena *mem, const Machine *m, const Func *const *entry, in
     Race k = {.parts = &parts,
               .stages = stages,
               .w = NEW_ARRAY(own, Worker, (size_t)stages),
+              .works = NEW_ARRAY(own, bool, (size_t)stages),
               .way = NEW_ARRAY(own, Way, (size_t)parts.nmessages + 1)};
     StepTime t = {.stage = NEW_ARRAY(mem, StageTime, (size_t)stages), .stages = stages};
     for (int i = 0; i < parts.nmessages; i++) k.way[i] = (Way){-1, -1, -1};

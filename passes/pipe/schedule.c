@@ -403,33 +403,45 @@ int schedule_in_flight(const PipeSchedule *s, int stage) {
 /* ---- time ---- */
 
 typedef struct Clock {
-    const PipeSchedule *s;
+    TasksDone done;
     double message; /* seconds between stages */
-    double *forward,
-        *backward; /* by chunk and micro-batch: when it was done; -1: not yet */
-    int *next;     /* by stage: the task it is at */
-    double *free;  /* by stage: when it can begin that */
+    int *next;      /* by stage: the task it is at */
+    double *free;   /* by stage: when it can begin that */
 } Clock;
 
-static double *done_at(Clock *c, double *of, int chunk, int micro) {
-    return &of[(size_t)chunk * (size_t)c->s->micro + (size_t)micro];
+TasksDone tasks_done_new(Arena *mem, const PipeSchedule *s) {
+    size_t n = (size_t)s->chunks * (size_t)s->micro;
+    TasksDone d = {.s = s,
+                   .forward = NEW_ARRAY(mem, double, n),
+                   .backward = NEW_ARRAY(mem, double, n)};
+    for (size_t i = 0; i < n; i++) d.forward[i] = d.backward[i] = -1;
+    return d;
+}
+
+static double *done_at(const TasksDone *d, double *of, int chunk, int micro) {
+    return &of[(size_t)chunk * (size_t)d->s->micro + (size_t)micro];
+}
+
+void tasks_done_note(TasksDone *d, Task t, double at) {
+    if (t.kind == TASK_WEIGHTS) return;
+    *done_at(d, t.kind == TASK_FORWARD ? d->forward : d->backward, t.chunk, t.micro) = at;
 }
 
 /* When the stage of chunk `to` has what chunk `from` made; -1: not yet. */
-static double arrival(Clock *c, double *of, int from, int to, int micro) {
-    double done = *done_at(c, of, from, micro);
-    bool sent = c->s->stage_of[from] != c->s->stage_of[to];
-    return done < 0 ? -1 : done + (sent ? c->message : 0);
+static double arrival(const TasksDone *d, double *of, int from, int to, int micro,
+                      double message) {
+    double done = *done_at(d, of, from, micro);
+    bool sent = d->s->stage_of[from] != d->s->stage_of[to];
+    return done < 0 ? -1 : done + (sent ? message : 0);
 }
 
-/* When what the task needs is there; -1: not yet. */
-static double ready(Clock *c, Task t) {
-    bool first = t.chunk == 0, last = t.chunk == c->s->chunks - 1;
+double task_ready(const TasksDone *d, Task t, double message) {
+    bool first = t.chunk == 0, last = t.chunk == d->s->chunks - 1;
     if (t.kind == TASK_FORWARD)
-        return first ? 0 : arrival(c, c->forward, t.chunk - 1, t.chunk, t.micro);
-    if (t.kind == TASK_WEIGHTS) return *done_at(c, c->backward, t.chunk, t.micro);
-    return last ? *done_at(c, c->forward, t.chunk, t.micro)
-                : arrival(c, c->backward, t.chunk + 1, t.chunk, t.micro);
+        return first ? 0 : arrival(d, d->forward, t.chunk - 1, t.chunk, t.micro, message);
+    if (t.kind == TASK_WEIGHTS) return *done_at(d, d->backward, t.chunk, t.micro);
+    return last ? *done_at(d, d->forward, t.chunk, t.micro)
+                : arrival(d, d->backward, t.chunk + 1, t.chunk, t.micro, message);
 }
 
 double task_seconds(const TaskSeconds *t, Task task) {
@@ -437,19 +449,16 @@ double task_seconds(const TaskSeconds *t, Task task) {
 }
 
 static bool advance(Clock *c, int stage, const TaskSeconds *seconds, double **begin) {
-    const TaskList *l = &c->s->stage[stage];
+    const TaskList *l = &c->done.s->stage[stage];
     bool moved = false;
     for (; c->next[stage] < l->n; c->next[stage]++) {
         Task t = l->task[c->next[stage]];
-        double at = ready(c, t);
+        double at = task_ready(&c->done, t, c->message);
         if (at < 0) break;
         at = MAX(at, c->free[stage]);
         if (begin) begin[stage][c->next[stage]] = at;
         c->free[stage] = at + task_seconds(seconds, t);
-        if (t.kind == TASK_FORWARD)
-            *done_at(c, c->forward, t.chunk, t.micro) = c->free[stage];
-        else if (t.kind != TASK_WEIGHTS)
-            *done_at(c, c->backward, t.chunk, t.micro) = c->free[stage];
+        tasks_done_note(&c->done, t, c->free[stage]);
         moved = true;
     }
     return moved;
@@ -457,14 +466,10 @@ static bool advance(Clock *c, int stage, const TaskSeconds *seconds, double **be
 
 double schedule_seconds(Arena *mem, const PipeSchedule *s, const TaskSeconds *t,
                         double **begin) {
-    size_t n = (size_t)s->chunks * (size_t)s->micro;
-    Clock c = {.s = s,
+    Clock c = {.done = tasks_done_new(mem, s),
                .message = t->message,
-               .forward = NEW_ARRAY(mem, double, n),
-               .backward = NEW_ARRAY(mem, double, n),
                .next = NEW_ARRAY(mem, int, (size_t)s->stages),
                .free = NEW_ARRAY(mem, double, (size_t)s->stages)};
-    for (size_t i = 0; i < n; i++) c.forward[i] = c.backward[i] = -1;
     for (bool moved = true; moved;) {
         moved = false;
         for (int k = 0; k < s->stages; k++) moved |= advance(&c, k, t, begin);

@@ -84,6 +84,16 @@ typedef struct TaskSeconds {
 double task_seconds(const TaskSeconds *t, Task task);
 double schedule_seconds(Arena *mem, const PipeSchedule *s, const TaskSeconds *t,
                         double **begin);
+/* When the tasks of a schedule were done, while it is gone through; none at first. */
+typedef struct TasksDone {
+    const PipeSchedule *s;
+    double *forward, *backward; /* by chunk and micro-batch; -1: not yet */
+} TasksDone;
+TasksDone tasks_done_new(Arena *mem, const PipeSchedule *s);
+void tasks_done_note(TasksDone *d, Task t, double at);
+/* When its stage has what the task needs, with so many seconds from stage to stage; -1: that is
+ * not known yet. */
+double task_ready(const TasksDone *d, Task t, double message);
 /* Share of the time that stages are idle, with these times. */
 double schedule_bubble(const PipeSchedule *s, const TaskSeconds *t);
 #endif

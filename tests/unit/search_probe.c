@@ -34,8 +34,13 @@ static const Machine *slow_machine(void) {
 }
 
 static ProbeSeconds seconds_of(Arena *mem, Search *s, const Probe *p, double b) {
-    GroupShape *shape = mesh_shapes(mem, s->o.machine, &p->mesh, 1, s->threads);
-    return probe_seconds(mem, p, shape, s->o.machine, s->o.ranks, s->threads, b);
+    const Machine *m = s->o.machine;
+    Timing t = {.mem = mem,
+                .m = m,
+                .rank = m->rank,
+                .shape = mesh_shapes(mem, m, &p->mesh, 1, s->threads),
+                .stretch = 1};
+    return probe_seconds(&t, p, b);
 }
 
 static void expect_shared(Arena *mem, Search *s, ProbeKey first, ProbeKey key) {
