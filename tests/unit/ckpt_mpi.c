@@ -145,6 +145,7 @@ static bool kill_at(int rank, int nth, const char *mode) {
     return killed;
 }
 
+TEST_LABEL_OF(killed_at_named_instants, RELEASED);
 TEST_LIMIT(killed_at_named_instants, 300) {
     int nth = 1;
     mpi_adopt_ranks();
@@ -174,6 +175,7 @@ static pid_t pid_of(int rank) {
     test_fail(__FILE__, __LINE__, "rank %d did not start: %s", rank, mpi_said());
 }
 
+TEST_LABEL_OF(killed_at_random, RELEASED);
 TEST_LIMIT(killed_at_random, 300) {
     uint64_t random = 88172645463325252u;
     int64_t before = 0;

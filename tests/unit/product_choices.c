@@ -254,6 +254,7 @@ TEST_LIMIT(a_resume_has_the_forms_of_its_run, 120) {
 
 /* Ranks of two stages have other products; one decides for all. */
 TEST_LABEL_OF(ranks_have_the_choices_of_one, RANKS);
+TEST_LABEL_OF(ranks_have_the_choices_of_one, RELEASED);
 TEST_LIMIT(ranks_have_the_choices_of_one, 180) {
     const char *config = runs_small_config(4, 2);
     static const char *const way[] = {"--parallel_config.model_parallel 2",

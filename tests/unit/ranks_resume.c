@@ -46,6 +46,7 @@ TEST_LIMIT(resume_gpt2_under_other_strategies, 120) {
 }
 
 /* Two heads of keys: no tp 4. Saved with split states and a split vocabulary. */
+TEST_LABEL_OF(resume_llama_under_other_strategies, RELEASED);
 TEST_LIMIT(resume_llama_under_other_strategies, 120) {
     resume_under_others("llama_tiny", HALF_WAY
                         "--parallel_config.vocab_emb_dp False "
@@ -70,6 +71,7 @@ static void resume_under_same(int ranks, const char *words) {
     remove_all(run);
 }
 
+TEST_LABEL_OF(resume_under_the_same_strategy_gives_the_same_bits, RELEASED);
 TEST_LIMIT(resume_under_the_same_strategy_gives_the_same_bits, 120) {
     resume_under_same(4, "--parallel_config.model_parallel 2 "
                          "--parallel_config.data_parallel 2 " ZERO_LEVEL(1));

@@ -119,6 +119,7 @@ static const char *const strategies[] = {
     "--parallel_config.context_parallel 4 --parallel_config.ulysses_degree_in_cp 2 "
     "--parallel_config.context_parallel_algo hybrid_cp_algo " ZERO_LEVEL(1)};
 
+TEST_LABEL_OF(texts_under_strategies, RELEASED);
 TEST_LIMIT(texts_under_strategies, 240) {
     for (int i = 0; i < ARRAY_LEN(strategies); i++) {
         if (!test_long() && i % 4)

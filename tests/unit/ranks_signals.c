@@ -17,7 +17,7 @@ enum { RANKS = 4 };
 enum { STEPS = 40 };
 
 static int kills(void) {
-    return test_long() ? 50 : RANKS_SANITIZED ? 5 : 20;
+    return test_long() ? 50 : RANKS_SANITIZED ? 5 : 10;
 }
 
 typedef struct Kills {
