@@ -38,8 +38,10 @@ static LinkLevel level_of(int first, int members, int stride) {
     return LINK_HOST;
 }
 
+enum { WORD_BYTES = 8 };
+
 static void calibrate_links(Calibration *c) {
-    int64_t few = 8, many = c->quick ? 1 << 16 : 8 << 20;
+    int64_t few = WORD_BYTES, many = c->quick ? 1 << 16 : 8 << 20;
     if (c->ranks % 2) return; /* pairs are what is measured */
     double start = message_time(c, few), all = message_time(c, many);
     LinkLevel level = level_of(0, 2, c->ranks / 2);
@@ -50,6 +52,28 @@ static void calibrate_links(Calibration *c) {
         link->bytes_per_second *= comm_local_size();
     calibrate_say("messages: %.1f us and %.2f GB/s", 1e6 * start,
                   1e-9 * link->bytes_per_second);
+}
+
+/* A host may move the cores of a virtual machine from one of its chips to another: then what is
+ * measured before and after is of two machines. The time of a word shows it first. */
+typedef struct Watch {
+    double least, most; /* seconds */
+} Watch;
+
+static void watch_links(const Calibration *c, Watch *w) {
+    if (c->ranks % 2 || comm_local_size() * c->threads > comm_cores()) return;
+    double seconds = message_time(c, WORD_BYTES);
+    w->least = w->most > 0 ? MIN(w->least, seconds) : seconds;
+    w->most = MAX(w->most, seconds);
+}
+
+static void say_moved(const Watch *w) {
+    if (w->most > 2 * w->least)
+        calibrate_say(
+            "WARNING: a word between two ranks took %.2f us at one time and %.2f "
+            "at another: other programs ran, or the host moved the cores. Times "
+            "of messages are of both; calibrate again",
+            1e6 * w->least, 1e6 * w->most);
 }
 
 /* ---- messages to a rank on whose core another one computes ---- */
@@ -214,6 +238,7 @@ static void calibrate_hidden(Calibration *c) {
 
 void calibrate_comm(Calibration *c) {
     if (c->ranks == 1) return;
+    Watch watch = {0};
     calibrate_links(c);
     calibrate_notice(c);
     for (int group = 2; group <= c->ranks; group++) {
@@ -221,9 +246,13 @@ void calibrate_comm(Calibration *c) {
         bool hosts = level_of_group(c, group, false) == LINK_HOST &&
                      level_of_group(c, group, true) == LINK_NETWORK;
         for (int apart = 0; apart <= hosts; apart++)
-            for (int k = 0; k < ARRAY_LEN(collectives); k++)
+            for (int k = 0; k < ARRAY_LEN(collectives); k++) {
+                watch_links(c, &watch);
                 calibrate_collective(c, k, group, apart);
+            }
     }
     calibrate_hidden(c);
+    watch_links(c, &watch);
+    say_moved(&watch);
     comm_mesh(1, 1, &c->ranks);
 }
