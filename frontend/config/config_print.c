@@ -125,9 +125,20 @@ static void write_other_names(FILE *out) {
     fputs("\n## Other names\n\n| name | key |\n|---|---|\n", out);
     for (int i = 0; i < n_key_aliases; i++)
         fprintf(out, "| `%s` | `%s` |\n", key_aliases[i].path, key_aliases[i].target);
-    fputs("\n## Defaults of a LlamaConfig\n\n| key | default |\n|---|---|\n", out);
-    for (int i = 0; i < n_key_defaults; i++)
-        fprintf(out, "| `%s` | %s |\n", key_defaults[i].path, key_defaults[i].def);
+}
+
+/* A table for each kind of model that has any. */
+static void write_model_defaults(FILE *out, Arena *a) {
+    const Key *type = &key_table[key_find("model.model_config.type")];
+    Config *cfg = NEW(a, Config);
+    for (int i = 0; i < n_key_defaults; i++) {
+        const KeyDefault *d = &key_defaults[i];
+        cfg->model_type = d->model;
+        if (!i || d->model != d[-1].model)
+            fprintf(out, "\n## Defaults of a %s\n\n| key | default |\n|---|---|\n",
+                    key_text(a, type, cfg, false));
+        fprintf(out, "| `%s` | %s |\n", d->path, d->def);
+    }
 }
 
 static void write_needs(FILE *out) {
@@ -203,5 +214,6 @@ void config_write_docs(FILE *out) {
         if (!key_acts(&key_table[k])) write_row(out, a, &key_table[k]);
     write_needs(out);
     write_other_names(out);
+    write_model_defaults(out, a);
     arena_free(a);
 }

@@ -452,6 +452,10 @@ TEST(help_and_page) {
     f = open_memstream(&page, &page_bytes);
     config_write_docs(f);
     fclose(f);
+    EXPECT_PART(page, "\n## Defaults of a LlamaConfig\n");
+    EXPECT_PART(page, "\n## Defaults of a GPTNeoXConfig\n\n| key | default |\n|---|---|\n"
+                      "| `model.model_config.position_embedding_type` | rope |\n"
+                      "| `model.model_config.rotary_percent` | 0.25 |\n");
     Arena *a = arena_new();
     size_t committed;
     const char *path = path_join(a, tests_dir(), "../docs/keys.md");
