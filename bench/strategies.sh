@@ -247,11 +247,9 @@ table_micro() {
 table_recompute() {
     alone_head
     alone_row "nothing" 1 8 1
+    alone_row "\`recompute_elementwise: False\`" 1 8 1 "$recompute.recompute_elementwise" False
     alone_row "\`select_recompute: True\`" 1 8 1 "$recompute.select_recompute" True
-    alone_row "\`select_recompute: [norm, act]\`" 1 8 1 "$recompute.select_recompute" "[norm,act]"
     alone_row "\`recompute: 4\`" 1 8 1 "$recompute.recompute" 4
-    alone_row "\`recompute: 4\`, \`select_recompute: [norm, act]\`" 1 8 1 "$recompute.recompute" 4 \
-        "$recompute.select_recompute" "[norm,act]"
     alone_row "\`recompute: True\`" 1 8 1 "$recompute.recompute" True
     alone_row "\`recompute: 2\`, \`recompute_method: uniform\`" 1 8 1 "$recompute.recompute" 2 \
         "$recompute.recompute_method" uniform
@@ -292,8 +290,7 @@ table_large() {
     large_row "dp 4, tp 2, pp 4, level2: the file" 4 2 4 2 24
     large_row "... level1" 4 2 4 2 24 "${one[@]}"
     large_row "... and sequence and vocabulary split" 4 2 4 2 24 "${sp[@]}" "${one[@]}"
-    large_row "... and \`select_recompute: [norm, act]\` for \`recompute\`" 4 2 4 2 24 "${sp[@]}" "${one[@]}" \
-        "$recompute.recompute" False "$recompute.select_recompute" "[norm,act]"
+    large_row "... and \`recompute: False\`" 4 2 4 2 24 "${sp[@]}" "${one[@]}" "$recompute.recompute" False
     large_row "... and \`pp_interleave_num: 2\`" 4 2 4 2 24 "${sp[@]}" "${one[@]}" "$pc.pp_interleave_num" 2
     large_row "... or \`zero_bubble_v\`" 4 2 4 2 24 "${sp[@]}" "${one[@]}" "$pc.pp_interleave_num" 2 \
         "$scheduler" zero_bubble_v

@@ -86,8 +86,7 @@ static Choice choice_of(const Reader *r, const char *key, const TextList *l, boo
     if (numbers || !named)
         config_refuse(r->cfg, key, NULL,
                       named
-                          ? "True, numbers of layers, or names of values such as [norm, "
-                            "act]"
+                          ? "True, numbers of layers, or names of values such as [q, k]"
                           : "True, auto, a number of first layers, or a list of one for "
                             "each chunk in the order of the model",
                       "%s cannot be \"%.100s\"", key + strlen(RC), joined(r->mem, l, ""));
@@ -209,6 +208,21 @@ static void note_needless(const Reader *r, const Choice *all, const Choice *sele
                     "every layer again");
 }
 
+/* Norms and activations read what is kept, so recompute_elementwise makes them again. Values
+ * that were gathered have names of their own. */
+static void note_adds_nothing(const Reader *r, const Choice *selected) {
+    const TextList *l = &r->cfg->recompute_config_select_recompute;
+    if (!selected->names || r->cfg->model_file[0] || r->s->names_gathered ||
+        r->s->remake_auto || !r->cfg->recompute_config_recompute_elementwise)
+        return;
+    for (int i = 0; i < l->n; i++)
+        if (strcmp(l->items[i], "norm") != 0 && strcmp(l->items[i], "act") != 0) return;
+    config_note(r->cfg, RC "select_recompute",
+                "select_recompute %s adds nothing: recompute_elementwise, which is on, "
+                "makes these values again; leave it out, or name others",
+                joined(r->mem, l, ""));
+}
+
 /* Do readers of gathered values see values of their own, which may be kept? */
 static bool keeps_gathered(const Reader *r, const Choice *gathers) {
     bool always = gathers->n == 1 && gathers->layers[0] == ALL && !gathers->names;
@@ -235,6 +249,7 @@ void recompute_of_config(Config *cfg, Strategy *s) {
     if (p.selected.names) p.some = p.selected.names;
     note_needless(&r, &p.all, &p.selected);
     s->names_gathered = keeps_gathered(&r, &p.gathers);
+    note_adds_nothing(&r, &p.selected);
     s->remake_kept = "";
     if (exchanges(s) && !cfg->recompute_config_mp_comm_recompute) {
         s->remake_kept = kept_of(&r);

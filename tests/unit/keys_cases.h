@@ -38,7 +38,7 @@
     {"recompute_config.recompute", RANKS, "True", NULL},
     {"recompute_config.recompute_slice_activation", RANKS, "True",
      "--recompute_config.recompute True"},
-    {"recompute_config.select_recompute", TEXT, "[norm, act]", NULL},
+    {"recompute_config.select_recompute", TEXT, "[h]", NULL},
     {"parallel.shard", RANKS, "h.mlp.c_fc.weight=-,dp,-", NULL},
     {"parallel_config.data_parallel", RANKS, "1", NULL},
     {"parallel_config.model_parallel", RANKS, "1", NULL},

@@ -310,6 +310,26 @@ TEST(counts_are_one_list) {
     arena_free(mem);
 }
 
+static bool says_nothing_added(const char *flags) {
+    Arena *a = arena_new();
+    const char *text = arena_printf(a, "recompute_config: {%s}", flags);
+    Config *cfg = config_parse(a, "t.yaml", text, strlen(text));
+    strategy_of_config(cfg);
+    bool said = false;
+    for (int i = 0; i < cfg->n_notes; i++)
+        said |= strstr(cfg->notes[i], "adds nothing: recompute_elementwise") != NULL;
+    arena_free(a);
+    return said;
+}
+
+TEST(names_that_are_made_again_anyhow) {
+    EXPECT(says_nothing_added("select_recompute: [norm, act]"));
+    EXPECT(says_nothing_added("select_recompute: act"));
+    EXPECT(!says_nothing_added("select_recompute: [norm, h]"));
+    EXPECT(!says_nothing_added("select_recompute: True"));
+    EXPECT(!says_nothing_added("select_recompute: act, recompute_elementwise: False"));
+}
+
 TEST(keys_become_spans) {
     expect_text("", "");
     expect_text(ALL_AGAIN, "full");
