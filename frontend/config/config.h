@@ -70,6 +70,10 @@ bool config_given(const Config *cfg, const char *path);
 /* The value that applies, as text (an enumeration by its name, memory as "30GB"). */
 const char *config_value(const Config *cfg, Arena *a, const char *path);
 
+/* A size as it is written, and in the steps of 1000 that messages count in: "31GB (33.3 GB in
+ * steps of 1000)". */
+const char *config_size(const Config *cfg, const char *path);
+
 /* The merged configuration as YAML: given keys as they are, the rest as comments with
  * their values. config_load of it gives the same values and the same config_given. */
 void config_print(const Config *cfg, Text *out);

@@ -43,6 +43,15 @@ const char *config_value(const Config *cfg, Arena *a, const char *path) {
     return key_text(a, &key_table[known(path)], cfg, false);
 }
 
+const char *config_size(const Config *cfg, const char *path) {
+    const int k = known(path);
+    Arena *a = cfg->state->mem;
+    const YamlNode *value = cfg->state->settings[k].value;
+    int64_t bytes = *(const int64_t *)((const char *)cfg + key_table[k].offset);
+    const char *text = value ? value->text : config_value(cfg, a, path);
+    return arena_printf(a, "%s (%s in steps of 1000)", text, human((double)bytes, "B").s);
+}
+
 _Noreturn void config_refuse(const Config *cfg, const char *path, const char *other,
                              const char *hint, const char *fmt, ...) {
     char message[1024];

@@ -10,7 +10,7 @@ const char *key_kind_name(KeyKind kind) {
         [KIND_INT] = "a whole number",
         [KIND_FLOAT] = "a number",
         [KIND_TEXT] = "a text",
-        [KIND_MEMORY] = "a size such as 30GB",
+        [KIND_MEMORY] = "a size such as 30GB (1024 MB each), or 0",
         [KIND_INT_LIST] = "a list of whole numbers",
         [KIND_INT_TABLE] = "a list of lists of whole numbers",
         [KIND_TEXT_LIST] = "a list of texts",
@@ -198,7 +198,17 @@ static bool parse_bool(const char *s, bool *v) {
 
 static const char memory_units[][3] = {"TB", "GB", "MB", "KB", "B"};
 
-/* A number and a unit of 1024 steps: "30GB", "0.5GB", "64 MB". */
+/* Steps of 1024 to the unit that `s` names, as KB or KiB; -1: to none. */
+static int unit_steps(const char *s) {
+    for (int i = 0; i < ARRAY_LEN(memory_units); i++) {
+        const char *unit = memory_units[i];
+        bool binary = unit[1] && s[0] == unit[0] && s[1] == 'i' && !strcmp(s + 2, "B");
+        if (binary || !strcmp(s, unit)) return ARRAY_LEN(memory_units) - 1 - i;
+    }
+    return -1;
+}
+
+/* A number and a unit in steps of 1024: "30GB", "0.5GiB", "64 MB"; or 0. */
 static bool parse_memory(const char *s, int64_t *v) {
     size_t n = strspn(s, "0123456789.");
     char number[64];
@@ -208,15 +218,13 @@ static bool parse_memory(const char *s, int64_t *v) {
     number[n] = 0;
     if (!parse_float(number, &f)) return false;
     s += n + (s[n] == ' ');
-    for (int i = 0; i < ARRAY_LEN(memory_units); i++) {
-        if (strcmp(s, memory_units[i])) continue;
-        int64_t unit = (int64_t)1 << (10 * (ARRAY_LEN(memory_units) - 1 - i)), whole;
-        if (parse_int(number, &whole)) return !__builtin_mul_overflow(whole, unit, v);
-        if (f * (double)unit >= 0x1p62) return false;
-        *v = (int64_t)(f * (double)unit);
-        return true;
-    }
-    return false;
+    int steps = !*s && f == 0 ? 0 : unit_steps(s);
+    if (steps < 0) return false;
+    int64_t unit = (int64_t)1 << (10 * steps), whole;
+    if (parse_int(number, &whole)) return !__builtin_mul_overflow(whole, unit, v);
+    if (f * (double)unit >= 0x1p62) return false;
+    *v = (int64_t)(f * (double)unit);
+    return true;
 }
 
 static void place_nodes(YamlNode *node, SourcePos at) {

@@ -360,13 +360,13 @@ void plan_check_memory(const Plan *all) {
     }
     fail(EXIT_MEMORY,
          "the plan needs %.1f MB %s, and the process %.1f MB besides, more "
-         "than context.max_device_memory, %.1f MB\n"
+         "than context.max_device_memory, %s\n"
          "    hint: %s%smore ranks that share weights or tokens (parallel_config), "
          "optimizer_shard, "
          "a smaller batch or sequence, more micro-batches "
          "(parallel_config.micro_batch_num), parallel.overlap_param_gather False, or a "
          "larger context.max_device_memory",
          (double)p->memory.total_bytes / 1e6, ranks, (double)beside / 1e6,
-         (double)limit / 1e6, fewer,
+         config_size(p->job->cfg, "context.max_device_memory"), fewer,
          p->job->strategy.remake_auto ? "" : "recompute_config.recompute auto, ");
 }

@@ -242,7 +242,8 @@ static void add_memory(const Out *o) {
     int64_t all = plan->total_bytes + PLAN_PROCESS_BYTES + o->p->ahead_bytes;
     if (limit)
         text_add(o->s, "; %s with the process, %.1f %% of context.max_device_memory %s",
-                 bytes(o, all), 100.0 * (double)all / (double)limit, bytes(o, limit));
+                 bytes(o, all), 100.0 * (double)all / (double)limit,
+                 config_size(o->p->job->cfg, "context.max_device_memory"));
     text_add(o->s, "\n");
     for (int i = 0; i < MEM_CLASSES; i++) {
         char bar[BAR_CHARS + 1] = {0};

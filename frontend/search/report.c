@@ -102,8 +102,7 @@ void report_text(const Report *r, Text *out) {
     text_add(out, "search    %lld strategies of %d ranks on %s, %lld sequences a step",
              (long long)r->r->choices, r->o->ranks, r->o->machine->name,
              (long long)r->o->sequences);
-    if (r->o->limit_bytes > 0)
-        text_add(out, ", %s on a rank", human(r->o->limit_bytes, "B").s);
+    if (r->o->limit_bytes > 0) text_add(out, ", %s on a rank", search_limit(r->o));
     text_add(out,
              "\n          %d programs looked at, %lld schedules gone through, %d "
              "planned, in %.2f s\n",

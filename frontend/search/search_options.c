@@ -74,6 +74,12 @@ SearchOptions search_options(Arena *mem, const char *path, int nflags, char **fl
     return s;
 }
 
+const char *search_limit(const SearchOptions *o) {
+    if (o->cfg->context_max_device_memory)
+        return config_size(o->cfg, "context.max_device_memory");
+    return arena_strdup(o->cfg->state->mem, human(o->limit_bytes, "B").s);
+}
+
 void search_check_found(const SearchOptions *s, const SearchResult *r) {
     if (r->ntop) return;
     if (r->stopped)
@@ -90,9 +96,9 @@ void search_check_found(const SearchOptions *s, const SearchResult *r) {
              "    hint: flags that narrow the search, such as "
              "--parallel.parallel_optimizer_config.optimizer_level level3 or "
              "--recompute_config.recompute True",
-             r->planned, human(s->limit_bytes, "B").s);
+             r->planned, search_limit(s));
     fail(EXIT_MEMORY,
          "no strategy of %d ranks fits %s of memory on a rank\n    hint: "
          "more ranks, or a larger context.max_device_memory",
-         s->ranks, human(s->limit_bytes, "B").s);
+         s->ranks, search_limit(s));
 }

@@ -42,8 +42,21 @@ TEST(scalars_of_yaml_1_1) {
     EXPECT(cfg->runner_config_batch_size == 3 && !cfg->runner_wrapper_use_clip_grad);
     EXPECT(cfg->context_max_device_memory == 3LL << 29 && cfg->context_save_graphs);
     EXPECT(!config_given(cfg, "load_checkpoint"));
+    EXPECT_STR(config_size(cfg, "context.max_device_memory"),
+               "1.5GB (1.61 GB in steps of 1000)");
     EXPECT_STR(cfg->dump_ir, "./graph");
     expect_round_trip(cfg);
+}
+
+TEST(sizes) {
+    EXPECT_INT(FLAGS("--parallel.bucket_size", "0")->parallel_bucket_size, 0);
+    EXPECT_INT(parse("context: {tile_size: 0}")->context_tile_size, 0);
+    EXPECT_INT(parse("context: {tile_size: 0.0 KB}")->context_tile_size, 0);
+    EXPECT_INT(parse("context: {tile_size: 3KiB}")->context_tile_size, 3072);
+    EXPECT_INT(parse("context: {tile_size: 1 GiB}")->context_tile_size, 1 << 30);
+    EXPECT_FAIL(parse("context: {tile_size: 1iB}"), EXIT_CONFIG, "must be a size");
+    EXPECT_FAIL(parse("context: {tile_size: 1Gi}"), EXIT_CONFIG, "must be a size");
+    EXPECT_FAIL(parse("context: {tile_size: 1}"), EXIT_CONFIG, "must be a size");
 }
 
 TEST(wrong_values) {
