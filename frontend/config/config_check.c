@@ -112,6 +112,18 @@ static void note_meanings(Config *cfg) {
                     "to end_weight_decay");
 }
 
+/* The last step of warm-up has all but one part of learning_rate, and warmup_lr_init. */
+static void note_warmup(Config *cfg) {
+    double lr = cfg->lr_schedule_learning_rate, init = cfg->lr_schedule_warmup_lr_init;
+    double steps = (double)cfg->lr_schedule_warmup_steps;
+    double most = steps > 0 ? init + lr * (steps - 1) / steps : 0;
+    if (init > 0 && most > lr * (1 + 1e-9))
+        config_note(cfg, "lr_schedule.warmup_lr_init",
+                    "the learning rate goes up to %g at the end of warm-up, above "
+                    "learning_rate %g: warmup_lr_init %g is added all through it",
+                    most, lr, init);
+}
+
 static void derive_schedule(Config *cfg) {
     if (!given(cfg, "lr_schedule.learning_rate"))
         cfg->lr_schedule_learning_rate = cfg->optimizer_learning_rate;
@@ -123,6 +135,7 @@ static void derive_schedule(Config *cfg) {
     if (!given(cfg, "lr_schedule.warmup_steps") && cfg->lr_schedule_total_steps > 0)
         cfg->lr_schedule_warmup_steps =
             llround(cfg->lr_schedule_warmup_ratio * (double)cfg->lr_schedule_total_steps);
+    note_warmup(cfg);
 }
 
 static void derive_run(Config *cfg) {

@@ -199,6 +199,18 @@ TEST(all_errors_at_once) {
         test_fail(__FILE__, __LINE__, "more than that:\n%s", c.message);
 }
 
+TEST(warm_up_above_the_learning_rate) {
+    EXPECT(
+        has_note(parse("lr_schedule:\n  learning_rate: 1e-3\n  warmup_lr_init: 5e-4\n"
+                       "  warmup_steps: 10\n"),
+                 "t.yaml:3: the learning rate goes up to 0.0014 at the end of warm-up, "
+                 "above learning_rate 0.001"));
+    EXPECT_INT(parse("lr_schedule: {learning_rate: 1e-3, warmup_lr_init: 1e-4, "
+                     "warmup_steps: 10}")
+                   ->n_notes,
+               0);
+}
+
 TEST(two_names_for_one_key) {
     Config *cfg = parse("model: {model_config: {embedding_size: 96, hidden_size: 96}}");
     EXPECT_INT(cfg->model_hidden_size, 96);
