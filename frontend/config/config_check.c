@@ -82,15 +82,20 @@ static void derive_start(Config *cfg) {
     }
 }
 
+/* Is `path` what counts? A line where another value of `other` is not used then. */
+static bool precedes(Config *cfg, const char *path, const char *other) {
+    Arena *mem = cfg->state->mem;
+    const char *value = config_value(cfg, mem, path);
+    if (!given(cfg, path)) return false;
+    if (given(cfg, other) && strcmp(value, config_value(cfg, mem, other)) != 0)
+        config_note(cfg, other, "%s is not used: %s %s takes precedence", other, path,
+                    value);
+    return true;
+}
+
 static void derive_batch(Config *cfg) {
-    if (!given(cfg, "runner_config.batch_size"))
+    if (!precedes(cfg, "runner_config.batch_size", "train_dataset.batch_size"))
         cfg->runner_config_batch_size = cfg->train_dataset_batch_size;
-    else if (given(cfg, "train_dataset.batch_size") &&
-             cfg->train_dataset_batch_size != cfg->runner_config_batch_size)
-        config_note(cfg, "train_dataset.batch_size",
-                    "train_dataset.batch_size is not used: runner_config.batch_size %lld "
-                    "takes precedence",
-                    (long long)cfg->runner_config_batch_size);
     if (!given(cfg, "parallel_config.micro_batch_num"))
         cfg->parallel_config_micro_batch_num = cfg->parallel_grad_accumulation_step;
     if (!given(cfg, "parallel_config.pipeline_stage"))
@@ -125,7 +130,7 @@ static void note_warmup(Config *cfg) {
 }
 
 static void derive_schedule(Config *cfg) {
-    if (!given(cfg, "lr_schedule.learning_rate"))
+    if (!precedes(cfg, "lr_schedule.learning_rate", "optimizer.learning_rate"))
         cfg->lr_schedule_learning_rate = cfg->optimizer_learning_rate;
     if (cfg->lr_schedule_type == LR_COSINE_WITH_RESTARTS &&
         !given(cfg, "lr_schedule.num_cycles"))
@@ -143,7 +148,8 @@ static void derive_run(Config *cfg) {
     if (!given(cfg, "runner_wrapper.hysteresis") &&
         given(cfg, "runner_wrapper.scale_sense.type"))
         cfg->runner_wrapper_hysteresis = 1;
-    if (!given(cfg, "runner_config.log_interval"))
+    if (!precedes(cfg, "runner_config.log_interval",
+                  "callbacks.MFLossMonitor.per_print_times"))
         cfg->runner_config_log_interval = cfg->callbacks_MFLossMonitor_per_print_times;
     if (!given(cfg, "dump_ir") && cfg->context_save_graphs)
         cfg->dump_ir = cfg->context_save_graphs_path;

@@ -199,6 +199,19 @@ TEST(all_errors_at_once) {
         test_fail(__FILE__, __LINE__, "more than that:\n%s", c.message);
 }
 
+TEST(keys_that_are_not_used) {
+    Config *cfg = parse("lr_schedule: {learning_rate: 1e-3}\n"
+                        "optimizer: {learning_rate: 1e-2}\n"
+                        "runner_config: {batch_size: 2, log_interval: 5}\n"
+                        "train_dataset: {batch_size: 4}\n"
+                        "callbacks:\n  - {type: MFLossMonitor, per_print_times: 3}\n");
+    EXPECT(has_note(cfg, "t.yaml:2: optimizer.learning_rate is not used: "
+                         "lr_schedule.learning_rate 0.001 takes precedence"));
+    EXPECT(has_note(cfg, "t.yaml:4: train_dataset.batch_size is not used"));
+    EXPECT(has_note(cfg, "callbacks.MFLossMonitor.per_print_times is not used: "
+                         "runner_config.log_interval 5 takes precedence"));
+}
+
 TEST(warm_up_above_the_learning_rate) {
     EXPECT(
         has_note(parse("lr_schedule:\n  learning_rate: 1e-3\n  warmup_lr_init: 5e-4\n"
