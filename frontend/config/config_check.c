@@ -404,10 +404,6 @@ static void check_mindrecord(const Config *cfg) {
 }
 
 static void check_mode(const Config *cfg) {
-    if (cfg->run_mode == RUN_EXPORT)
-        config_refuse(cfg, "run_mode", NULL, "train, finetune, predict or eval",
-                      "run_mode %s is not supported yet by this build",
-                      config_value(cfg, cfg->state->mem, "run_mode"));
     if (cfg->run_mode == RUN_FINETUNE && !cfg->init_from[0])
         config_refuse(cfg, "run_mode", "init_from", "set init_from or load_checkpoint",
                       "run_mode finetune needs weights to start from");

@@ -321,10 +321,12 @@ static int store_enum(const Key *key, const char *name, const YamlNode *node) {
         p = next_word(p, word, &index);
         words[n++] = arena_strdup(a, word);
     }
-    const char *near = key_foreign(node->text);
+    const char *foreign = key_foreign(node->text), *near = foreign;
     if (!near || enum_find(key->range, near) < 0)
         near = nearest_name(node->text, words, n);
     snprintf(hint, sizeof hint, "did you mean %s?", near ? near : "");
+    if (!near && foreign && strchr(foreign, ' ')) /* a sentence */
+        snprintf(hint, sizeof hint, "%s", near = foreign);
     snprintf(range, sizeof range, "%s", key_range_text(a, key));
     bool hinted = near != NULL;
     arena_free(a);

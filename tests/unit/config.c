@@ -323,7 +323,10 @@ TEST(wrong_combinations) {
     EXPECT_FAIL(parse("train_dataset: {data_loader: {dataset_dir: a/b.mindrecord0}}"),
                 EXIT_CONFIG, "MindRecord files cannot be read");
     EXPECT_FAIL(parse("run_mode: finetune"), EXIT_CONFIG, "needs weights");
-    EXPECT_FAIL(parse("run_mode: export"), EXIT_CONFIG, "not supported yet");
+    EXPECT_FAIL(parse("run_mode: export"), EXIT_CONFIG,
+                "run_mode must be train, finetune, predict or eval, not \"export\"");
+    EXPECT_FAIL(parse("run_mode: export"), EXIT_CONFIG,
+                "hint: stator convert --to hf writes weights for other programs");
     EXPECT_FAIL(parse("parallel: {parallel_mode: 3}"), EXIT_CONFIG, "parallel_mode 3");
     EXPECT_FAIL(
         parse("batch_size: 1048576\nmodel: {model_config: {seq_length: 1048576}}"),
