@@ -135,7 +135,7 @@ TEST(hints) {
         {"--dryrun", "stator plan says what a run would take"},
     };
     for (int i = 0; i < ARRAY_LEN(pairs); i++) expect_hint(pairs[i][0], pairs[i][1]);
-    EXPECT_FAIL(parse("lr_schedule: {type: CosineWithWarmUpLR}"), EXIT_CONFIG,
+    EXPECT_FAIL(parse("lr_schedule: {type: CosineAnnealingLR}"), EXIT_CONFIG,
                 "did you mean cosine?");
     EXPECT_INT(FLAGS("--runner-config.max-steps", "7")->runner_config_max_steps, 7);
     EXPECT_INT(FLAGS("--train-iters=7")->runner_config_max_steps, 7);
@@ -197,6 +197,23 @@ TEST(all_errors_at_once) {
     }
     if (count(c.message, "error: ") != ARRAY_LEN(parts))
         test_fail(__FILE__, __LINE__, "more than that:\n%s", c.message);
+}
+
+TEST(values_as_mindformers_names_them) {
+    static const char *const types[][2] = {
+        {"CosineWithWarmUpLR", "cosine"},
+        {"CosineWithRestartsAndWarmUpLR", "cosine_with_restarts"},
+        {"ConstantWarmUpLR", "constant_with_warmup"},
+        {"LinearWithWarmUpLR", "linear"},
+        {"PolynomialWithWarmUpLR", "polynomial"}};
+    for (int i = 0; i < ARRAY_LEN(types); i++) {
+        Arena *a = arena_new();
+        Config *cfg = parse(arena_printf(a, "lr_schedule: {type: %s}", types[i][0]));
+        EXPECT_STR(config_value(cfg, a, "lr_schedule.type"), types[i][1]);
+        expect_round_trip(cfg);
+    }
+    EXPECT_INT(parse("optimizer: {type: FP32StateAdamWeightDecay}")->optimizer_type,
+               OPTIMIZER_ADAM_WEIGHT_DECAY);
 }
 
 TEST(keys_that_are_not_used) {
