@@ -259,7 +259,8 @@ static void check_bias(const Config *c) {
 }
 
 static void check_length(const Config *c) {
-    if (c->train_dataset_seq_length != c->model_seq_length)
+    if (given(c, "train_dataset.seq_length") &&
+        c->train_dataset_seq_length != c->model_seq_length)
         config_refuse(c, "train_dataset.seq_length", MODEL "seq_length", "leave it out",
                       "train_dataset.seq_length %lld is not the model's seq_length %lld",
                       (long long)c->train_dataset_seq_length,

@@ -199,6 +199,21 @@ TEST(all_errors_at_once) {
         test_fail(__FILE__, __LINE__, "more than that:\n%s", c.message);
 }
 
+TEST(length_of_the_loader) {
+    Catch c;
+    EXPECT_FAIL(parse("model: {model_config: {seq_length: 128}}\n"
+                      "train_dataset:\n  data_loader:\n    seq_length: 64\n"),
+                EXIT_CONFIG,
+                "t.yaml:4:17: error: train_dataset.data_loader.seq_length 64 is not the "
+                "model's seq_length 128");
+    if (CATCH(c)) {
+        parse("model: {model_config: {seq_length: 128}}\n"
+              "train_dataset: {data_loader: {seq_length: 64}}\n");
+        catch_end(&c);
+    }
+    EXPECT(!strstr(c.message, "train_dataset.seq_length"));
+}
+
 TEST(values_as_mindformers_names_them) {
     static const char *const types[][2] = {
         {"CosineWithWarmUpLR", "cosine"},
