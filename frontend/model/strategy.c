@@ -221,6 +221,9 @@ static void check_user_module(const Config *cfg, const Strategy *s) {
 void strategy_check(const Config *cfg, const Strategy *s, const ModelSpec *spec,
                     ModelShape shape) {
     int64_t exchanged = s->context / s->ring;
+    const char *algo = config_given(cfg, PC "context_parallel_algo")
+                           ? PC "context_parallel_algo"
+                           : PC "context_parallel";
     if (!spec) check_user_module(cfg, s);
     divides(cfg, PC "data_parallel", "a divisor of the batch",
             "data_parallel cuts the sequences of a micro-batch", shape.batch, s->data);
@@ -247,12 +250,12 @@ void strategy_check(const Config *cfg, const Strategy *s, const ModelSpec *spec,
     divides(cfg, PC "model_parallel", "a divisor of the width",
             "model_parallel cuts the width of the MLP", spec->ffn, s->tensor);
     if (exchanged > 1)
-        divides(cfg, PC "context_parallel_algo", "megatron_cp_algo, or a smaller degree",
+        divides(cfg, algo, "context_parallel_algo megatron_cp_algo, or a smaller degree",
                 "all-to-all exchanges parts of the sequence against heads", spec->heads,
                 exchanged * s->tensor);
     if (exchanged > 1 && spec->kv_heads > 1)
         divides(
-            cfg, PC "context_parallel_algo", "megatron_cp_algo, or a smaller degree",
+            cfg, algo, "context_parallel_algo megatron_cp_algo, or a smaller degree",
             "all-to-all exchanges parts of the sequence against heads of keys and values",
             spec->kv_heads, exchanged * s->tensor);
 }

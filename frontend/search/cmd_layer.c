@@ -237,6 +237,14 @@ static double limit_of(const Options *o, const Config *cfg, const Machine *m,
     return j->has_spec ? all / (double)MAX(j->spec.layers, 1) : 0;
 }
 
+/* So that what these ranks do not divide is said of -n. */
+static void place_ranks(Config *cfg, int ranks) {
+    Arena *mem = cfg->state->mem;
+    SourcePos at = {.file = arena_printf(mem, "-n %d", ranks)};
+    Setting *s = &cfg->state->settings[key_find("parallel_config.model_parallel")];
+    s->value = yaml_scalar(mem, arena_printf(mem, "%d", ranks), at);
+}
+
 static Found find(Arena *mem, const Options *o, Text *out) {
     Found f = {.mem = mem, .out = out};
     double start = clock_seconds();
@@ -252,6 +260,7 @@ static Found find(Arena *mem, const Options *o, Text *out) {
     f.ask.ranks = (int)option_int(o, "-n", cfg->parallel_config_model_parallel);
     if (f.ask.ranks < 2)
         fail(EXIT_CONFIG, "stator layer splits a layer over 2 ranks at least: -n RANKS");
+    if (option_given(o, "-n")) place_ranks(cfg, f.ask.ranks);
     f.ask.machine.machine = config_machine_or_plain(cfg);
     f.ask.machine.threads = plan_threads(cfg, f.ask.machine.machine, f.ask.ranks);
     f.limit_bytes = limit_of(o, cfg, f.ask.machine.machine, j);
