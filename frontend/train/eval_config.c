@@ -48,8 +48,10 @@ static void take_keys(const Options *o, Flags *f, const char *path, bool data) {
     for (int k = 0; k < N_KEYS; k++) {
         const char *key = key_table[k].path;
         if (key_table[k].kind == KIND_TREE || key_table[k].cat == CAT_NO_EFFECT) continue;
-        if (is_taken(key, data) && config_given(run, key) && !by_flag(o, key))
-            add_flag(o->mem, f, key, config_value(run, o->mem, key));
+        const char *value = config_value(run, o->mem, key);
+        /* A text that is given as empty is one that is not given; no flag may be empty. */
+        if (is_taken(key, data) && config_given(run, key) && value[0] && !by_flag(o, key))
+            add_flag(o->mem, f, key, value);
     }
 }
 

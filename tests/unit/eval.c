@@ -164,6 +164,25 @@ TEST(a_run_that_was_moved) {
         0, arena_printf(mem(), "predict %s one --max_new_tokens 3 --threads 1", moved));
 }
 
+/* A template's keys that are given as "" are those of no file. */
+TEST(keys_that_are_empty) {
+    const char *config = in_temp("empty.yaml"), *text = runs_text();
+    const char *small = file_read(mem(), runs_small_config(12, 6), 1 << 20, NULL, 0);
+    const char *names = arena_printf(mem(), "dataset_dir: %s", text);
+    const char *at = strstr(small, names);
+    EXPECT(at != NULL);
+    write_text(config, arena_printf(mem(),
+                                    "%.*sdata_path: %s, dataset_dir: \"\", vocab_file: "
+                                    "\"\", tokenizer_file: \"\", text_key: \"\"%s",
+                                    (int)(at - small), small, text, at + strlen(names)));
+    RUN_EXPECT(0, arena_printf(mem(), "train %s --output_dir %s --context.threads 1",
+                               config, in_temp("empty")));
+    Evaluated own = evaluated(in_temp("empty"));
+    Evaluated other =
+        evaluated(arena_printf(mem(), "%s --data %s", in_temp("empty"), text));
+    EXPECT(own.loss == other.loss && own.tokens == other.tokens);
+}
+
 /* A line of loose JSON is a sample: what fills it up does not count. */
 TEST(labels_that_do_not_count) {
     static const char *const text[] = {"one and one is 7", "two", "two and"};
