@@ -132,6 +132,11 @@ void train_move_aside(const Train *t, const char *path);
  * ranks; NULL: all are finite. */
 const char *train_state_not_finite(const Train *t);
 
+/* train_changes.c: says what differs from the run that is gone on with, whose state in the
+ * checkpoint `s` is; then the bits differ too. */
+struct Json;
+void train_say_changes(const Train *t, const struct Json *s);
+
 /* train_strategy.c: the configuration of the command, the same on all ranks; with parallel_mode 2
  * its strategy is what rank 0 finds, or that of the run which is gone on with. Sets the folders
  * of the run. */

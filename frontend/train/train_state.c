@@ -189,79 +189,6 @@ static void first_weights(Train *t) {
     }
 }
 
-/* Keys that a longer run of the same experiment changes. */
-static bool is_length(const char *path) {
-    static const char *const keys[] = {"runner_config.max_steps", "runner_config.epochs",
-                                       "lr_schedule.total_steps"};
-    for (int i = 0; i < ARRAY_LEN(keys); i++)
-        if (!strcmp(path, keys[i])) return true;
-    return false;
-}
-
-/* "optimizer.beta1 was 0.9 and is 0.8" for each key that has another value now; *other:
- * more than the length of the run differs. */
-static const char *changes(const Train *t, const Json *s, bool *other) {
-    Text text = text_new(t->mem);
-    *other = false;
-    const Json *config = json_get(s, "config");
-    long long steps = json_get_i64(s, "steps", 0, INT64_MAX, 0);
-    for (int k = 0; k < N_KEYS && config && config->kind == JSON_OBJECT; k++) {
-        const char *path = key_table[k].path;
-        const char *was = json_get_string(config, path, NULL);
-        if (!was || !train_key_counts(&key_table[k])) continue;
-        const char *is = config_value(t->job.cfg, t->mem, path);
-        if (!strcmp(was, is)) continue;
-        *other |= !is_length(path);
-        text_add(&text, "; %s was %.100s and is %.100s", path, was, is);
-    }
-    if (!text.n && steps && steps != t->steps)
-        text_add(&text, "; the steps of the run were %lld and are %lld", steps,
-                 (long long)t->steps);
-    return text.s;
-}
-
-/* A folder that was not chosen may hold another experiment. */
-static void say_changes(const Train *t, const Json *s) {
-    bool other;
-    const char *what = changes(t, s, &other);
-    report_say(
-        t,
-        "note: the configuration is not the one the checkpoint was saved with; the "
-        "new one is used from here on%s",
-        what);
-    if (other && !strcmp(t->job.cfg->resume, "auto") &&
-        !config_given(t->job.cfg, "output_dir"))
-        report_say(t,
-                   "note: output_dir is not given, and %s holds that earlier run: "
-                   "--output_dir DIR for a run of its own, --resume never to start anew",
-                   t->run_dir);
-}
-
-/* Says what differs from the run that is gone on with: then the bits differ too. */
-static void compare_state(const Train *t, const Json *s) {
-    int64_t threads = json_get_i64(s, "threads", 0, INT32_MAX, 0);
-    const char *hash = json_get_string(s, "config_hash", "");
-    int64_t tokens = json_get_i64(json_get(s, "data"), "tokens", 0, INT64_MAX, 0);
-    const char *print = json_get_string(json_get(s, "data"), "fingerprint", "");
-    if (threads && threads != t->threads)
-        report_say(t,
-                   "note: saved with %lld threads, resumed with %d: the order of sums, "
-                   "and so the last bits, will differ",
-                   (long long)threads, t->threads);
-    if (hash[0] && strcmp(hash, t->config_hash))
-        say_changes(t, s);
-    else if (tokens && tokens != t->data->tokens)
-        report_say(t,
-                   "note: %s had %lld tokens when the checkpoint was saved and has "
-                   "%lld now",
-                   t->data->path, (long long)tokens, (long long)t->data->tokens);
-    else if (print[0] && t->data_print[0] && strcmp(print, t->data_print))
-        report_say(t,
-                   "WARNING: %s has the size it had when the checkpoint was saved, but "
-                   "other content; the run goes on with what is there now",
-                   t->data->path);
-}
-
 /* A checkpoint of another compute_dtype has none: it begins. */
 static void restore_loss_scale(Train *t, const Json *s) {
     const Json *v = json_get(s, "loss_scale");
@@ -333,7 +260,7 @@ static bool resume(Train *t) {
     const Json *s = json_parse(t->mem, "state of the checkpoint", state, n,
                                (uint64_t)n + 1, EXIT_CHECKPOINT);
     restore_counts(t, s);
-    compare_state(t, s);
+    train_say_changes(t, s);
     return true;
 }
 

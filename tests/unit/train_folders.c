@@ -278,7 +278,7 @@ TEST_LIMIT(an_index_outside_of_a_table_while_training, 120) {
 
 static void change_a_byte(const char *path) {
     int fd = open(path, O_WRONLY);
-    EXPECT(fd >= 0 && pwrite(fd, "#", 1, 3001) == 1);
+    EXPECT(fd >= 0 && pwrite(fd, "#", 1, 3000) == 1);
     close(fd);
 }
 
@@ -292,6 +292,59 @@ TEST_LIMIT(a_resume_says_that_the_text_has_changed, 120) {
     RUN_EXPECT(0, words(config, run, half));
     SAID_EXPECT("text.txt has the size it had when the checkpoint was saved, but other "
                 "content");
+}
+
+/* Whatever else is changed; but not where other data are asked for. */
+TEST_LIMIT(a_longer_run_says_that_the_text_has_changed, 120) {
+    const char *config = runs_small_config(8, 4), *run = in_temp("run");
+    const char *other = in_temp("other.txt"), *text = in_temp("text.txt");
+    RUN_EXPECT(0, words(config, run, "--runner_config.max_steps 4"));
+    RUN_EXPECT(0, words(config, run, "--runner_config.max_steps 5"));
+    SAID_EXPECT("max_steps was 4 and is 5");
+    EXPECT(!strstr(said(), "WARNING"));
+    change_a_byte(text);
+    RUN_EXPECT(0, words(config, run, "--runner_config.max_steps 6"));
+    SAID_EXPECT("text.txt has the size it had when the checkpoint was saved, but other "
+                "content");
+    RUN_EXPECT(0, words(config, run, "--runner_config.max_steps 7 --seed 9"));
+    EXPECT(!strstr(said(), "WARNING"));
+    EXPECT(truncate(text, 5000) == 0);
+    RUN_EXPECT(0, words(config, run, "--runner_config.max_steps 8 --seed 8"));
+    SAID_EXPECT("tokens when the checkpoint was saved and has 5000 now");
+    write_text(other, file_read(mem(), text, 1 << 20, NULL, EXIT_DATA));
+    change_a_byte(other);
+    EXPECT(truncate(other, 4500) == 0);
+    RUN_EXPECT(0, words(config, run,
+                        arena_printf(mem(),
+                                     "--runner_config.max_steps 9 --dataset_dir "
+                                     "%s --seed 8",
+                                     other)));
+    SAID_EXPECT("dataset_dir was ");
+    EXPECT(!strstr(said(), "WARNING"));
+}
+
+/* The order of GPTDataset is another one when a run needs more epochs. */
+TEST_LIMIT(a_longer_run_says_that_a_pair_has_changed, 120) {
+    const char *config = runs_small_config(8, 2), *run = in_temp("run");
+    const char *pair = in_temp("pair");
+    RUN_EXPECT(0, arena_printf(mem(),
+                               "preprocess --input %s --output-prefix %s "
+                               "--text-documents line --tokenizer-type ByteTokenizer",
+                               runs_text(), pair));
+    const char *gpt = arena_printf(mem(),
+                                   "--train_dataset.data_loader.type GPTDataset "
+                                   "--train_dataset.data_loader.split 1 "
+                                   "--runner_config.batch_size 64 --dataset_dir "
+                                   "%s_text_document --runner_config.max_steps",
+                                   pair);
+    for (int steps = 3; steps <= 19; steps += 8) {
+        RUN_EXPECT(0, words(config, run, arena_printf(mem(), "%s %d", gpt, steps)));
+        EXPECT(!strstr(said(), "WARNING"));
+    }
+    change_a_byte(arena_printf(mem(), "%s_text_document.bin", pair));
+    RUN_EXPECT(0, words(config, run, arena_printf(mem(), "%s 27", gpt)));
+    SAID_EXPECT("max_steps was 19 and is 27");
+    SAID_EXPECT("but other content");
 }
 
 TEST_LIMIT(a_text_shorter_than_a_step, 120) {

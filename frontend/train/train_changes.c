@@ -1,0 +1,179 @@
+/* train_changes.c - what a resumed run says of its checkpoint: another configuration, other
+ * data. */
+#include "base/json.h"
+#include "frontend/config/key.h"
+#include "frontend/train/train.h"
+#include <stdlib.h>
+
+static bool is_one_of(const char *path, const char *const *keys, int n) {
+    for (int i = 0; i < n; i++)
+        if (!strcmp(path, keys[i])) return true;
+    return false;
+}
+
+/* ---- the configuration ---- */
+
+/* Keys that a longer run of the same experiment changes. */
+static bool is_length(const char *path) {
+    static const char *const keys[] = {"runner_config.max_steps", "runner_config.epochs",
+                                       "lr_schedule.total_steps"};
+    return is_one_of(path, keys, ARRAY_LEN(keys));
+}
+
+/* The key from number *k on that has another value now than in a checkpoint, which had
+ * *was; NULL: no further one. */
+static const char *next_change(const Train *t, const Json *s, int *k, const char **was) {
+    const Json *config = json_get(s, "config");
+    while (config && config->kind == JSON_OBJECT && *k < N_KEYS) {
+        const Key *key = &key_table[(*k)++];
+        *was = json_get_string(config, key->path, NULL);
+        if (*was && train_key_counts(key) &&
+            strcmp(*was, config_value(t->job.cfg, t->mem, key->path)))
+            return key->path;
+    }
+    return NULL;
+}
+
+/* "optimizer.beta1 was 0.9 and is 0.8" for each key that has another value now; *other:
+ * more than the length of the run differs. */
+static const char *changes(const Train *t, const Json *s, bool *other) {
+    Text text = text_new(t->mem);
+    const char *path, *was;
+    *other = false;
+    long long steps = json_get_i64(s, "steps", 0, INT64_MAX, 0);
+    for (int k = 0; (path = next_change(t, s, &k, &was));) {
+        *other |= !is_length(path);
+        text_add(&text, "; %s was %.100s and is %.100s", path, was,
+                 config_value(t->job.cfg, t->mem, path));
+    }
+    if (!text.n && steps && steps != t->steps)
+        text_add(&text, "; the steps of the run were %lld and are %lld", steps,
+                 (long long)t->steps);
+    return text.s;
+}
+
+/* A folder that was not chosen may hold another experiment. */
+static void say_config(const Train *t, const Json *s) {
+    bool other;
+    const char *what = changes(t, s, &other);
+    report_say(
+        t,
+        "note: the configuration is not the one the checkpoint was saved with; the "
+        "new one is used from here on%s",
+        what);
+    if (other && !strcmp(t->job.cfg->resume, "auto") &&
+        !config_given(t->job.cfg, "output_dir"))
+        report_say(t,
+                   "note: output_dir is not given, and %s holds that earlier run: "
+                   "--output_dir DIR for a run of its own, --resume never to start anew",
+                   t->run_dir);
+}
+
+/* ---- the data ---- */
+
+/* Of a key that was changed: does it name other data, or other tokens of them? */
+static bool names_data(const char *path) {
+    static const char *const but[] = {
+        "train_dataset.batch_size",      "train_dataset.data_loader.seed",
+        "train_dataset.data_loader.eod", "train_dataset.data_loader.shuffle",
+        "train_dataset.prefetch_size",   "train_dataset.data_loader.num_samples",
+        "train_dataset.drop_remainder",  "train_dataset.data_loader.eod_mask_loss"};
+    return !strncmp(path, "train_dataset.", 14) && !is_one_of(path, but, ARRAY_LEN(but));
+}
+
+/* Or does it make other batches of them? */
+static bool makes_batches(const char *path) {
+    static const char *const keys[] = {"seed",
+                                       "model.model_config.eos_token",
+                                       "model.model_config.pad_token",
+                                       "train_dataset.data_loader.eod",
+                                       "train_dataset.data_loader.seed",
+                                       "train_dataset.data_loader.shuffle",
+                                       "train_dataset.data_loader.num_samples"};
+    return names_data(path) || is_one_of(path, keys, ARRAY_LEN(keys));
+}
+
+/* What two runs have in common, by their keys and the shape of their samples. */
+typedef struct Common {
+    bool data, batches, length;
+} Common;
+
+static Common common_with(const Train *t, const Json *s) {
+    const Json *data = json_get(s, "data");
+    const char *hash = json_get_string(s, "config_hash", ""), *path, *was;
+    bool known = json_get(s, "config") || !strcmp(hash, t->config_hash);
+    int64_t seq = json_get_i64(data, "seq", 0, INT64_MAX, 0);
+    int64_t batch = json_get_i64(data, "batch", 0, INT64_MAX, 0);
+    Common c = {.data = seq == t->data->seq, .length = true};
+    c.data &= !strcmp(json_get_string(data, "path", ""), t->data->path);
+    c.batches = c.data && known && batch == t->data->batch;
+    for (int k = 0; (path = next_change(t, s, &k, &was));) {
+        c.data &= !names_data(path);
+        c.batches &= !makes_batches(path);
+        c.length &= !is_length(path);
+    }
+    return c;
+}
+
+static int64_t length_then(const Json *s, const char *key) {
+    const char *was = json_get_string(json_get(s, "config"), key, "");
+    return was[0] ? strtoll(was, NULL, 10) : -1;
+}
+
+/* The fingerprint of the data as the run of the checkpoint had them: what is in the batches
+ * of GPTDataset depends on how many it was asked for. "": they cannot be had. */
+static void print_as_then(const Train *t, const Json *s, char print[33]) {
+    Arena *mem = arena_new();
+    Config then = *t->job.cfg;
+    then.runner_config_max_steps = length_then(s, "runner_config.max_steps");
+    then.runner_config_epochs = MAX(length_then(s, "runner_config.epochs"), 1);
+    DataShape shape =
+        job_data_shape(&t->job, t->data->batch, then.runner_config_max_steps);
+    Catch c;
+    print[0] = 0;
+    if (CATCH(c)) {
+        Data *d = data_open_split(mem, &then, SPLIT_TRAIN, &shape);
+        data_fingerprint(d, print);
+        data_close(d);
+        catch_end(&c);
+    }
+    arena_free(mem);
+}
+
+/* Other data under keys that name the same. */
+static void compare_data(const Train *t, const Json *s) {
+    const Json *data = json_get(s, "data");
+    int64_t tokens = json_get_i64(data, "tokens", 0, INT64_MAX, 0);
+    const char *print = json_get_string(data, "fingerprint", "");
+    Common same = common_with(t, s);
+    char now[33];
+    if (!same.data) return;
+    if (tokens && tokens != t->data->tokens) {
+        report_say(t,
+                   "WARNING: %s had %lld tokens when the checkpoint was saved and has "
+                   "%lld now; the run goes on with what is there now",
+                   t->data->path, (long long)tokens, (long long)t->data->tokens);
+        return;
+    }
+    if (!same.batches || !print[0] || !t->data_print[0]) return;
+    bool asked = t->job.cfg->train_dataset_data_loader_type == LOADER_GPT_DATASET;
+    snprintf(now, sizeof now, "%s", t->data_print);
+    if (asked && !same.length) print_as_then(t, s, now);
+    if (now[0] && strcmp(print, now))
+        report_say(t,
+                   "WARNING: %s has the size it had when the checkpoint was saved, but "
+                   "other content; the run goes on with what is there now",
+                   t->data->path);
+}
+
+void train_say_changes(const Train *t, const Json *s) {
+    int64_t threads = json_get_i64(s, "threads", 0, INT32_MAX, 0);
+    const char *hash = json_get_string(s, "config_hash", "");
+    if (threads && threads != t->threads)
+        report_say(t,
+                   "note: saved with %lld threads, resumed with %d: the order of sums, "
+                   "and so the last bits, will differ",
+                   (long long)threads, t->threads);
+    if (hash[0] && strcmp(hash, t->config_hash)) say_config(t, s);
+    compare_data(t, s);
+}
