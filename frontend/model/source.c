@@ -51,6 +51,7 @@ static void read_state(Arena *mem, Source *s, const char *folder, const Manifest
     const Json *data = json_get(state, "data");
     const char *type = "";
     if (data && data->kind == JSON_OBJECT) type = json_get_string(data, "type", "");
+    s->data_type = type;
     s->bytes = !strcmp(type, "TextFile") && !json_get_bool(data, "tokenizer", false);
 }
 
@@ -150,7 +151,7 @@ static void find_of_dir(Arena *mem, const char *dir, Source *s) {
 }
 
 Source source_open(Arena *mem, const char *path, int nflags, char **flags) {
-    Source s = {0};
+    Source s = {.data_type = ""};
     struct stat st;
     if (stat(path, &st) != 0)
         fail(EXIT_CONFIG,
@@ -190,7 +191,7 @@ Source source_open_shared(Arena *mem, const char *path) {
 
 Source source_open_with(Arena *mem, const char *path, int nflags, char **flags) {
     bool root = comm_rank() == 0;
-    Source s = {0};
+    Source s = {.data_type = ""};
     if (comm_size() == 1) return source_open(mem, path, nflags, flags);
     if (root) s = open_for_all(mem, path, nflags, flags);
     s.kind = (SourceKind)comm_max_i64(root ? (int64_t)s.kind : -1);

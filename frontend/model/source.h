@@ -14,9 +14,11 @@ typedef enum SourceKind {
 
 typedef struct Source {
     SourceKind kind;
-    const char *path;   /* of the folder the weights are in */
-    const char *config; /* YAML file that belongs to it, NULL: none */
-    ModelSpec spec;     /* see source_spec */
+    const char *path;      /* of the folder the weights are in */
+    const char *config;    /* YAML file that belongs to it, NULL: none */
+    ModelSpec spec;        /* see source_spec */
+    const char *data_type; /* of the data it was trained on, a value of the key
+                              train_dataset.data_loader.type; "": not known */
     const char *module; /* text of the module it was trained as (model.file); or NULL */
     TokenizerSpec tokenizer; /* that belongs to it; all NULL: none */
     bool
@@ -37,7 +39,8 @@ Source source_open(Arena *mem, const char *path, int nflags, char **flags);
 /* The same for all ranks of a run, of a folder or a configuration without flags: rank 0
  * looks at its disk and tells the others what it found. */
 Source source_open_shared(Arena *mem, const char *path);
-/* The same with flags as source_open takes them. `config` and `tokenizer` are rank 0's. */
+/* The same with flags as source_open takes them. `config`, `data_type` and `tokenizer` are
+ * rank 0's. */
 Source source_open_with(Arena *mem, const char *path, int nflags, char **flags);
 
 /* The numbers of the model; fails with EXIT_CHECKPOINT when it is a user's module. */

@@ -31,6 +31,7 @@ typedef struct Eval {
     Evaluator evaluator;
     const char *word, *from; /* as asked for; the folder of the weights */
     const char *data_path;   /* --data, or NULL */
+    const char *data_type;   /* of it, as train_dataset.data_loader.type says it */
     const char *endings_path;
     bool json, all;
     DataSplit split;

@@ -12,26 +12,41 @@ static bool begins(const char *s, const char *with) {
     return !strncmp(s, with, strlen(with));
 }
 
+static bool is_one_of(const char *key, const char *const *keys, int n) {
+    for (int i = 0; i < n; i++)
+        if (!strcmp(key, keys[i])) return true;
+    return false;
+}
+
+/* Does it say how other data, of this type, become samples? */
+static bool reads_data(const char *key, const char *type) {
+    static const char *const any[] = {LOADER "seq_length", LOADER "tokenizer_type",
+                                      LOADER "tokenizer_file", LOADER "vocab_file",
+                                      LOADER "merge_file"};
+    static const char *const documents[] = {LOADER "eod", LOADER "eod_mask_loss",
+                                            LOADER "reset_position_ids",
+                                            LOADER "reset_attention_mask"};
+    if (is_one_of(key, any, ARRAY_LEN(any))) return true;
+    return !strcmp(type, "GPTDataset") && is_one_of(key, documents, ARRAY_LEN(documents));
+}
+
 /* Of a run folder's configuration, which may come from elsewhere: what the model and the
  * data are, and nothing that writes to this machine or needs other ranks. */
-static bool is_taken(const char *key, bool data) {
+static bool is_taken(const char *key, bool data, const char *type) {
     if (!strcmp(key, LOADER "data_cache_path")) return false;
-    if (begins(key, "train_dataset.data_loader.tokenizer") ||
-        begins(key, "train_dataset.data_loader.vocab_file") ||
-        begins(key, "train_dataset.data_loader.merge_file"))
-        return true;
-    if (begins(key, LOADER)) return data;
+    if (begins(key, LOADER)) return data || reads_data(key, type);
     return begins(key, "train_dataset.") || begins(key, "model.model_config.") ||
            !strcmp(key, "runner_config.batch_size") || !strcmp(key, "seed");
 }
 
-static bool by_flag(const Options *o, const char *path) {
+/* The value of a key that was given as a flag; NULL: it was not. */
+static const char *by_flag(const Options *o, const char *path) {
     for (int i = 0; i < o->nflags; i++) {
-        const char *name = o->flag[i] + 2;
-        int k = key_find(arena_strndup(o->mem, name, strcspn(name, "=")));
-        if (k >= 0 && !strcmp(key_table[k].path, path)) return true;
+        const char *name = o->flag[i] + 2, *value = name + strcspn(name, "=");
+        int k = key_find(arena_strndup(o->mem, name, (size_t)(value - name)));
+        if (k >= 0 && !strcmp(key_table[k].path, path)) return value + (*value == '=');
     }
-    return false;
+    return NULL;
 }
 
 typedef struct Flags {
@@ -43,27 +58,32 @@ static void add_flag(Arena *mem, Flags *f, const char *key, const char *value) {
     PUSH(mem, f->s, f->n, f->cap, arena_printf(mem, "--%s=%s", key, value));
 }
 
-static void take_keys(const Options *o, Flags *f, const char *path, bool data) {
+/* What the configuration of a run says, and flags do not; of its data, which other data of
+ * the type `type` take the place of, only how they are read. */
+static void take_keys(const Options *o, Flags *f, const char *path, bool data,
+                      const char *type) {
     const Config *run = config_load(o->mem, path, 0, NULL);
     for (int k = 0; k < N_KEYS; k++) {
         const char *key = key_table[k].path;
         if (key_table[k].kind == KIND_TREE || key_table[k].cat == CAT_NO_EFFECT) continue;
         const char *value = config_value(run, o->mem, key);
+        bool taken = is_taken(key, data, type) && config_given(run, key);
         /* A text that is given as empty is one that is not given; no flag may be empty. */
-        if (is_taken(key, data) && config_given(run, key) && value[0] && !by_flag(o, key))
-            add_flag(o->mem, f, key, value);
+        if (taken && value[0] && !by_flag(o, key)) add_flag(o->mem, f, key, value);
     }
 }
 
 /* Of a folder: its weights and what its configuration says of them, changed by the flags. */
-static Config *config_of_folder(const Options *o, const Source *s, const char *weights,
-                                bool data) {
+static Config *config_of_folder(const Eval *e, const Options *o, const Source *s,
+                                const char *weights, bool data) {
     Flags f = {0};
     if (by_flag(o, "init_from"))
         fail(EXIT_CONFIG, "the weights are those of %s; leave --init_from out",
              o->word[0]);
     add_flag(o->mem, &f, "init_from", weights);
-    if (s->config) take_keys(o, &f, s->config, data);
+    if (e->data_path && !by_flag(o, LOADER "type"))
+        add_flag(o->mem, &f, LOADER "type", e->data_type);
+    if (s->config) take_keys(o, &f, s->config, data, e->data_type);
     for (int i = 0; i < o->nflags; i++) PUSH(o->mem, f.s, f.n, f.cap, o->flag[i]);
     return config_load(o->mem, NULL, f.n, f.s);
 }
@@ -73,23 +93,29 @@ static bool is_pair(Arena *mem, const char *path) {
            file_exists(arena_printf(mem, "%s.idx", path));
 }
 
-/* What the name of a path says of its type. */
-static const char *type_of(Arena *mem, const Config *cfg, const char *path) {
+/* What the name of a path says of its type, for a model of data of the type `model`. */
+static const char *type_of(Arena *mem, const char *model, const char *path) {
     static const char *const lines[] = {".jsonl", ".ndjson", ".json"};
-    bool gpt = cfg->train_dataset_data_loader_type == LOADER_GPT_DATASET;
+    bool gpt = !strcmp(model, "GPTDataset");
     if (is_pair(mem, path)) return gpt ? "GPTDataset" : "MegatronIndexed";
-    if (cfg->train_dataset_data_loader_type == LOADER_TENSORS) return "Tensors";
+    if (!strcmp(model, "Tensors")) return "Tensors";
     if (ends_with(path, ".safetensors")) return "TensorBatches";
     for (int i = 0; i < ARRAY_LEN(lines); i++)
         if (ends_with(path, lines[i])) return "WebtextDataset";
     return "TextFile";
 }
 
-static void set_data(Eval *e, const Options *o, Config *cfg) {
-    Arena *mem = e->t.mem;
+/* Of --data; "" without. */
+static void choose_type(Eval *e, const Options *o, const char *model) {
+    const char *given = by_flag(o, LOADER "type");
+    e->data_type = !e->data_path ? ""
+                   : given       ? given
+                                 : type_of(e->t.mem, model, e->data_path);
+}
+
+static void set_data(const Eval *e, const Options *o, Config *cfg) {
     bool listed = config_given(cfg, LOADER "data_path");
-    if (!by_flag(o, LOADER "type"))
-        config_set_flag(cfg, LOADER "type", type_of(mem, cfg, e->data_path));
+    if (!by_flag(o, LOADER "type")) config_set_flag(cfg, LOADER "type", e->data_type);
     if (by_flag(o, LOADER "data_path") || by_flag(o, LOADER "dataset_dir"))
         fail(EXIT_CONFIG, "--data and a key of the data's path: keep one of the two");
     config_set_flag(cfg, listed ? LOADER "data_path" : LOADER "dataset_dir",
@@ -173,8 +199,9 @@ Config *eval_config(Eval *e, int argc, char **argv) {
     const char *weights = weights_path(e, o, &s);
     bool own_data = !e->data_path && !by_flag(o, LOADER "dataset_dir") &&
                     !by_flag(o, LOADER "data_path");
-    Config *cfg = named ? config_of_file(o, &s, weights)
-                        : config_of_folder(o, &s, weights, own_data);
+    Config *cfg = named ? config_of_file(o, &s, weights) : NULL;
+    choose_type(e, o, named ? data_loader_name(cfg) : s.data_type);
+    if (!named) cfg = config_of_folder(e, o, &s, weights, own_data);
     if (e->data_path) set_data(e, o, cfg);
     if (own_data && !named && !e->endings_path) need_own_data(e, &s, cfg);
     choose_split(e, o, cfg);

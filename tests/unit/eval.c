@@ -1,6 +1,7 @@
 /* eval.c - stator eval: every token once, whatever the batches; against PyTorch's logits,
  * against the validation of a run, and endings against texts. */
 #include "evaluated.h"
+#include "example_data.h"
 #include "runtime/store/safetensors.h"
 #include <math.h>
 
@@ -181,6 +182,60 @@ TEST(keys_that_are_empty) {
     Evaluated other =
         evaluated(arena_printf(mem(), "%s --data %s", in_temp("empty"), text));
     EXPECT(own.loss == other.loss && own.tokens == other.tokens);
+}
+
+/* ---- other data are read as the run's own ---- */
+
+static void expect_same_by_path(const char *run, const char *data, const char *from) {
+    Evaluated own = evaluated(arena_printf(mem(), "%s --split all", run));
+    Evaluated other = evaluated(arena_printf(mem(), "%s --data %s", from, data));
+    EXPECT(other.loss == own.loss && other.samples == own.samples);
+}
+
+/* Its name does not say that a file has tensors by name. */
+TEST(data_of_a_module) {
+    const struct {
+        const char *name, *data;
+    } example[] = {{"classifier", make_classes()}, {"lstm", make_sequences()}};
+    for (int i = 0; i < 2; i++) {
+        const char *run = in_temp(example[i].name);
+        RUN_EXPECT(0,
+                   arena_printf(mem(),
+                                "train %s/../examples/%s/train.yaml --dataset_dir %s "
+                                "--output_dir %s --runner_config.max_steps 4 "
+                                "--lr_schedule.warmup_steps 2 "
+                                "--callbacks.CheckpointMonitor.save_checkpoint_steps 4",
+                                tests_dir(), example[i].name, example[i].data, run));
+        expect_same_by_path(run, example[i].data, run);
+        expect_same_by_path(run, example[i].data,
+                            arena_printf(mem(), "%s/ckpt/step_00000004", run));
+    }
+}
+
+/* GPTDataset leaves out the end, MegatronIndexed does not; here it also begins attention
+ * anew in each document, and seq_length is the data's. */
+TEST(data_in_megatrons_order) {
+    const char *small = file_read(mem(), runs_small_config(4, 4), 1 << 20, NULL, 0);
+    const char *config = in_temp("gpt.yaml"), *run = in_temp("gpt"), *pair = in_temp("p");
+    RUN_EXPECT(0, arena_printf(mem(),
+                               "preprocess --input %s --output-prefix %s "
+                               "--text-documents line --tokenizer-type ByteTokenizer",
+                               runs_text(), pair));
+    const char *key = "    seq_length: 16\n", *data = "type: TextFile";
+    const char *seq = strstr(small, key), *at = strstr(small, data);
+    EXPECT(seq && at);
+    const char *rest = seq + strlen(key);
+    pair = arena_printf(mem(), "%s_text_document", pair);
+    write_text(config, arena_printf(mem(),
+                                    "%.*s%.*stype: GPTDataset, seq_length: 16, split: 1, "
+                                    "eod: 49, reset_attention_mask: True%s",
+                                    (int)(seq - small), small, (int)(at - rest), rest,
+                                    at + strlen(data)));
+    RUN_EXPECT(0, arena_printf(mem(),
+                               "train %s --output_dir %s --context.threads 1 "
+                               "--dataset_dir %s",
+                               config, run, pair));
+    expect_same_by_path(run, pair, run);
 }
 
 /* A line of loose JSON is a sample: what fills it up does not count. */
