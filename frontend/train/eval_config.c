@@ -3,6 +3,7 @@
 #include "frontend/config/config_state.h"
 #include "frontend/config/key.h"
 #include "frontend/config/options.h"
+#include "frontend/config/run_tokenizer.h"
 #include "frontend/train/eval.h"
 #include "runtime/store/ckpt_files.h"
 
@@ -26,7 +27,10 @@ static bool reads_data(const char *key, const char *type) {
     static const char *const documents[] = {LOADER "eod", LOADER "eod_mask_loss",
                                             LOADER "reset_position_ids",
                                             LOADER "reset_attention_mask"};
+    static const char *const lines[] = {LOADER "text_key", LOADER "pad_token",
+                                        LOADER "pad_in_loss", LOADER "eod"};
     if (is_one_of(key, any, ARRAY_LEN(any))) return true;
+    if (!strcmp(type, "WebtextDataset")) return is_one_of(key, lines, ARRAY_LEN(lines));
     return !strcmp(type, "GPTDataset") && is_one_of(key, documents, ARRAY_LEN(documents));
 }
 
@@ -122,6 +126,19 @@ static void set_data(const Eval *e, const Options *o, Config *cfg) {
                     e->data_path);
 }
 
+/* Lines of JSON for a model of bytes. What fills a line up is behind its text and does not
+ * count, so any byte will do. */
+static void read_bytes(const Source *s, Config *cfg) {
+    TokenizerSpec named = run_tokenizer(cfg->state->mem, cfg);
+    bool webtext = cfg->train_dataset_data_loader_type == LOADER_WEBTEXT;
+    if (!webtext || !s->bytes || run_tokenizer_found(&named)) return;
+    if (!named.type) config_set_flag(cfg, LOADER "tokenizer_type", "ByteTokenizer");
+    if (cfg->train_dataset_data_loader_pad_token < 0 && cfg->model_pad_token < 0 &&
+        cfg->train_dataset_data_loader_eod < 0 &&
+        !cfg->train_dataset_data_loader_pad_in_loss)
+        config_set_flag(cfg, LOADER "pad_token", "0");
+}
+
 static const char *weights_path(Eval *e, const Options *o, const Source *s) {
     char name[CKPT_NAME_BYTES];
     if (!option_given(o, "--checkpoint")) return s->path;
@@ -202,7 +219,10 @@ Config *eval_config(Eval *e, int argc, char **argv) {
     Config *cfg = named ? config_of_file(o, &s, weights) : NULL;
     choose_type(e, o, named ? data_loader_name(cfg) : s.data_type);
     if (!named) cfg = config_of_folder(e, o, &s, weights, own_data);
-    if (e->data_path) set_data(e, o, cfg);
+    if (e->data_path) {
+        set_data(e, o, cfg);
+        read_bytes(&s, cfg);
+    }
     if (own_data && !named && !e->endings_path) need_own_data(e, &s, cfg);
     choose_split(e, o, cfg);
     return cfg;

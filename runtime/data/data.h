@@ -41,7 +41,7 @@ typedef struct DataGptSpec {
     bool reset_position_ids, reset_attention_mask, eod_mask_loss;
     /* WebtextDataset: */
     const char *text_key; /* "" is "text" */
-    int64_t pad;          /* token that fills up; -1: eod */
+    int64_t pad;          /* token that fills up; -1: eod, else the tokenizer's */
     bool pad_in_loss;     /* the model learns to go on padding */
     /* WebtextDataset, TextFile; or NULL: */
     const char *tokenizer_type, *vocab_file, *merge_file, *tokenizer_file;

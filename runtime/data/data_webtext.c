@@ -200,24 +200,42 @@ static void build(Arena *mem, WebText *w, Data *d, const char *path, const char 
 
 /* ---- the source ---- */
 
-static void check_pad(const Data *d, WebText *w) {
+/* The token that ends a text, of the tokenizer; -1: it has none. */
+static int64_t end_token(const Data *d) {
+    TokenizerSpec spec = tokenizer_of_data(d);
+    Arena *scratch = arena_new();
+    int64_t end = tokenizer_eod(tokenizer_open(scratch, &spec));
+    arena_free(scratch);
+    return end;
+}
+
+static void choose_pad(const Data *d, WebText *w) {
     const DataGptSpec *gpt = d->gpt;
+    long long limit = data_token_limit(d);
     if (gpt->reset_position_ids || gpt->reset_attention_mask || gpt->eod_mask_loss)
         fail(EXIT_CONFIG, "WebtextDataset has one text in a sample: reset_position_ids, "
                           "reset_attention_mask and eod_mask_loss do not apply");
-    w->pad = gpt->pad >= 0 ? gpt->pad : gpt->eod;
+    w->pad = gpt->pad >= 0 ? gpt->pad : gpt->eod >= 0 ? gpt->eod : end_token(d);
     w->pad_in_loss = gpt->pad_in_loss;
-    if (w->pad < 0 || w->pad >= data_token_limit(d))
+    if (w->pad < 0)
         fail(EXIT_CONFIG,
-             "WebtextDataset needs a pad_token below the vocabulary of %lld; it is %lld",
-             (long long)data_token_limit(d), (long long)w->pad);
+             "WebtextDataset needs a token that fills up a text, and neither the model "
+             "nor the tokenizer has one that ends a text: give one below the vocabulary "
+             "of %lld, --train_dataset.data_loader.pad_token N",
+             limit);
+    if (w->pad >= limit)
+        fail(EXIT_CONFIG,
+             "WebtextDataset fills up a text with token %lld, which is not below the "
+             "vocabulary of %lld: give another one, "
+             "--train_dataset.data_loader.pad_token N",
+             (long long)w->pad, limit);
 }
 
 static void webtext_open(Arena *mem, Data *d) {
     WebText *w = NEW(mem, WebText);
     char key[33];
     d->state = w;
-    check_pad(d, w);
+    choose_pad(d, w);
     file_map(&w->json, d->path);
     const char *path = cache_path(mem, d, w, key);
     if (!read_cache(w, d, path, key)) build(mem, w, d, path, key);

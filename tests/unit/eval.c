@@ -265,6 +265,50 @@ TEST(labels_that_do_not_count) {
     EXPECT_NEAR(e.loss, sum / (double)tokens, 1e-6 * e.loss);
 }
 
+static const char *lines_of(const char *name, const char *key) {
+    const char *path = in_temp(name);
+    Text t = text_new(mem());
+    for (int i = 0; i < 40; i++)
+        text_add(&t, "{\"%s\": \"%.*s\"}\n", key, 5 + i % 11, "one and one is 7");
+    write_text(path, t.s);
+    return path;
+}
+
+static void expect_no_notes(void) {
+    EXPECT(!strstr(said(), "has no effect"));
+}
+
+/* Nothing but the path is needed, whatever the run has learned from. */
+TEST(lines_for_any_run) {
+    const char *web = lines_of("web.jsonl", "text"), *tok = in_temp("tok");
+    const char *bytes = evaluated_run("");
+    EXPECT_INT(evaluated(arena_printf(mem(), "%s --data %s", bytes, web)).samples, 40);
+    expect_no_notes();
+    RUN_EXPECT(0, arena_printf(mem(),
+                               "tokenizer train --input %s --vocab-size 300 "
+                               "--output %s",
+                               runs_text(), tok));
+    const char *bpe = in_temp("bpe"), *own = in_temp("own");
+    const char *small = runs_small_config(4, 4);
+    RUN_EXPECT(0, arena_printf(mem(),
+                               "train %s --output_dir %s --model.model_config.vocab_size "
+                               "512 --tokenizer_file %s/tokenizer.json",
+                               small, bpe, tok));
+    EXPECT_INT(evaluated(arena_printf(mem(), "%s --data %s", bpe, web)).samples, 40);
+    expect_no_notes();
+    web = lines_of("said.jsonl", "said");
+    RUN_EXPECT(0, arena_printf(mem(),
+                               "train %s --output_dir %s --model.model_config.vocab_size "
+                               "512 --tokenizer_file %s/tokenizer.json --dataset_dir %s "
+                               "--train_dataset.data_loader.type WebtextDataset "
+                               "--train_dataset.data_loader.text_key said "
+                               "--train_dataset.data_loader.pad_in_loss True "
+                               "--train_dataset.data_loader.pad_token 511",
+                               small, own, tok, web));
+    expect_same_by_path(own, web, own);
+    expect_no_notes();
+}
+
 /* ---- endings ---- */
 
 /* The sum over a text's labels. */

@@ -109,7 +109,10 @@ TEST(wrong_lines_and_settings) {
     path = put("bad.json", "");
     EXPECT_FAIL(open_web(path, &gpt, 4), EXIT_DATA, "leaves no text for train");
     gpt.pad = -1;
-    EXPECT_FAIL(open_web(path, &gpt, 4), EXIT_CONFIG, "needs a pad_token");
+    EXPECT_FAIL(open_web(path, &gpt, 4), EXIT_CONFIG,
+                "--train_dataset.data_loader.pad_token N");
+    gpt.pad = 256;
+    EXPECT_FAIL(open_web(path, &gpt, 4), EXIT_CONFIG, "token 256, which is not below");
     gpt.pad = 0;
     gpt.reset_position_ids = true;
     EXPECT_FAIL(open_web(path, &gpt, 4), EXIT_CONFIG, "do not apply");
