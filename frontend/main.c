@@ -121,7 +121,7 @@ int main(int argc, char **argv) {
         fail(EXIT_CONFIG, "unknown command '%.100s'%s%s%s; stator help lists all", name,
              near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
     }
-    bool ranks = c == COMMAND_train || c == COMMAND_eval;
+    bool ranks = command_table[c].flags & COMMAND_RANKS;
     if (ranks && wants_help(argc - 1, argv + 1)) {
         options_usage(stdout, (CommandId)c); /* before there are ranks */
         return printed(0);

@@ -25,7 +25,7 @@ typedef enum OptionKind {
     OPTION_KEY
 } OptionKind;
 
-enum { COMMAND_KEYS = 1, COMMAND_FIRST = 2 };
+enum { COMMAND_KEYS = 1, COMMAND_FIRST = 2, COMMAND_RANKS = 4 };
 
 typedef struct CommandRow {
     const char *name;

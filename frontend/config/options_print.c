@@ -129,9 +129,12 @@ static void completion_launched(FILE *out) {
     fputs("    [ \"$command\" = launch ] && for ((i = 2; i < COMP_CWORD; i++)); do\n"
           "        case ${COMP_WORDS[i]} in\n        ",
           out);
-    for (int c = 0; c < N_COMMANDS; c++)
-        if (!(command_table[c].flags & COMMAND_FIRST))
-            fprintf(out, "%s%s", c ? "|" : "", command_table[c].name);
+    const char *before = "";
+    for (int c = 0; c < N_COMMANDS; c++) {
+        if (!(command_table[c].flags & COMMAND_RANKS)) continue;
+        fprintf(out, "%s%s", before, command_table[c].name);
+        before = "|";
+    }
     fputs(") command=${COMP_WORDS[i]}; break;;\n        esac\n    done\n", out);
 }
 
@@ -141,8 +144,9 @@ static void completion_commands(FILE *out) {
         fprintf(out, "    %s) words='", command_table[c].name);
         option_names(out, (CommandId)c);
         if (c == COMMAND_completion) fputs(" bash zsh", out);
-        if (c == COMMAND_help || c == COMMAND_launch)
-            for (int other = 0; other < N_COMMANDS; other++)
+        for (int other = 0; other < N_COMMANDS; other++)
+            if (c == COMMAND_help ||
+                (c == COMMAND_launch && command_table[other].flags & COMMAND_RANKS))
                 fprintf(out, " %s", command_table[other].name);
         fputs("'", out);
         if (command_table[c].flags & COMMAND_KEYS) fputs(" keys=1", out);

@@ -4,6 +4,7 @@
 
 #define KEYS  COMMAND_KEYS
 #define FIRST COMMAND_FIRST
+#define RANKS COMMAND_RANKS
 const CommandRow command_table[N_COMMANDS] = {
 #define COMMAND(name, flags, max_words, usage, line, text, end)                          \
     {#name, flags, max_words, usage, line, text, end},
@@ -11,6 +12,7 @@ const CommandRow command_table[N_COMMANDS] = {
 };
 #undef KEYS
 #undef FIRST
+#undef RANKS
 
 const OptionRow option_table[] = {
 #define OPTION(command, names, kind, value, low, high, help)                             \

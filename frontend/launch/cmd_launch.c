@@ -20,6 +20,26 @@ static LaunchOptions options_of(const Options *o) {
                            .words = o->nwords};
 }
 
+/* Copies of a command that does its work alone would write over each other's files. A word
+ * that is no command is left to the command line of the ranks. */
+static void check_command(const char *name) {
+    Arena *mem = arena_new();
+    Text ranks = text_new(mem);
+    bool alone = false;
+    for (int c = 0; c < N_COMMANDS; c++) {
+        bool together = command_table[c].flags & COMMAND_RANKS;
+        if (together)
+            text_add(&ranks, "%s%s", ranks.n ? ", " : "", command_table[c].name);
+        alone |= !together && !strcmp(command_table[c].name, name);
+    }
+    if (alone)
+        fail(EXIT_CONFIG,
+             "stator %s does its work in one process: run it without launch, stator %s "
+             "...; on ranks run %s, and other programs with --program",
+             name, name, ranks.s);
+    arena_free(mem);
+}
+
 static void check_options(const LaunchOptions *o) {
     if (o->hostfile && o->rank_table)
         fail(EXIT_CONFIG, "--hostfile and --rank-table both say where the ranks go; "
@@ -28,6 +48,7 @@ static void check_options(const LaunchOptions *o) {
         fail(EXIT_CONFIG, "what to launch? write stator launch -n N train conf.yaml");
     if (!o->program && !strcmp(o->command[0], "launch"))
         fail(EXIT_CONFIG, "a rank cannot launch ranks; leave the second launch out");
+    if (!o->program) check_command(o->command[0]);
     for (int i = 0; i < o->words; i++)
         if (!strcmp(o->command[i], ":"))
             fail(EXIT_CONFIG, "':' as a word of its own ends a command for mpirun; leave "

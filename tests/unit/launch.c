@@ -391,6 +391,24 @@ TEST(options_that_make_no_sense) {
     REFUSED("-n 2 train c.yaml", "already a rank");
 }
 
+/* Their copies would race on one output. */
+TEST(commands_that_work_alone) {
+    static const char *const alone[] = {
+        "convert",  "tokenizer", "preprocess", "search",     "layer",
+        "simulate", "plan",      "inspect",    "completion", "help"};
+    static const char *const together[] = {"train", "eval", "predict", "calibrate"};
+    for (int i = 0; i < ARRAY_LEN(alone); i++) {
+        RUN_EXPECT(EXIT_CONFIG,
+                   arena_printf(mem(), "launch -n 2 --dry-run %s x", alone[i]));
+        SAID_EXPECT(
+            arena_printf(mem(), "run it without launch, stator %s ...", alone[i]));
+        SAID_EXPECT("on ranks run train, calibrate, eval, predict,");
+    }
+    for (int i = 0; i < ARRAY_LEN(together); i++)
+        RUN_EXPECT(0, arena_printf(mem(), "launch -n 2 --dry-run %s x", together[i]));
+    RUN_EXPECT(0, "launch -n 2 --dry-run --program convert x");
+}
+
 TEST(a_dry_run_prints_and_starts_nothing) {
     write_text(in_temp("hosts"), "nobody-here slots=2\n");
     RUN_EXPECT(0, arena_printf(mem(),

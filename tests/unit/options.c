@@ -165,7 +165,8 @@ TEST(completion_of_bash) {
     EXPECT_STR(completed("convert --to", ""), " hf stator \n");
     EXPECT_STR(completed("train c.yaml", "--optimizer.t"), " --optimizer.type \n");
     EXPECT_STR(completed("launch -n 2", "tra"), " train \n");
-    EXPECT_STR(completed("launch -n 2 plan c.yaml", "--js"), " --json \n");
+    EXPECT_STR(completed("launch -n 2", "pre"), " predict \n");
+    EXPECT_STR(completed("launch -n 2 predict run", "--js"), " --json \n");
     EXPECT(strstr(completed("train c.yaml --optimizer.type", ""), " AdamW "));
     EXPECT(!strstr(completed("convert", "--"), "--optimizer.type"));
     EXPECT(
