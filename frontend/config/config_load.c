@@ -283,6 +283,7 @@ static void load_file(Loader *ld, const char *path, const SourcePos *from, Layer
 void config_read_file(ConfigState *s, const char *path) {
     Loader ld = {.mem = s->mem, .state = s, .includes = true};
     Layer *layer = NEW(s->mem, Layer);
+    s->file = path;
     load_file(&ld, path, NULL, layer);
     memcpy(s->settings, layer->items, sizeof s->settings);
 }
@@ -299,8 +300,9 @@ void config_read_text(ConfigState *s, const char *name, const char *text, size_t
 /* Value of a flag as a node; lists may be written a,b or [a, b]. */
 static const YamlNode *flag_value(Arena *a, const Key *key, const char *value,
                                   SourcePos at) {
-    if (key->kind != KIND_INT_LIST && key->kind != KIND_TEXT_LIST)
-        return yaml_scalar(a, value, at);
+    YamlNode *scalar = yaml_scalar(a, value, at);
+    bool list = key->kind == KIND_INT_LIST || key->kind == KIND_TEXT_LIST;
+    if (!list || yaml_is_null(scalar)) return scalar;
     const char *text = value[0] == '[' ? value : arena_printf(a, "[%s]", value);
     YamlNode *node = yaml_parse(a, at.file, text, strlen(text));
     node->at = at;

@@ -19,6 +19,7 @@ typedef struct Problem {
 
 typedef struct ConfigState {
     Arena *mem;
+    const char *file; /* the one that was asked for, above its base files; or NULL */
     Setting settings[N_KEYS];
     Problem *problem;
     int n_problems, cap_problems;

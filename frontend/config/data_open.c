@@ -29,12 +29,38 @@ const char *data_loader_name(const Config *cfg) {
     die("data loader %d", (int)cfg->train_dataset_data_loader_type);
 }
 
+static bool by_flag(SourcePos at) {
+    return !strcmp(at.file, "command line");
+}
+
+/* 2: a flag, 1: the file that was asked for, 0: one of its base files. */
+static int height(const Config *cfg, SourcePos at) {
+    const char *file = cfg->state->file;
+    return by_flag(at) ? 2 : !file || !strcmp(at.file, file);
+}
+
+/* Told at the one that is above, from where the other one can be taken away. */
+static _Noreturn void refuse_two_paths(const Config *cfg) {
+    static const char *const name[] = {"data_path", "dataset_dir"};
+    static const char *const path[] = {LOADER "data_path", LOADER "dataset_dir"};
+    const SourcePos at[] = {config_where(cfg, path[0]), config_where(cfg, path[1])};
+    int here = height(cfg, at[1]) > height(cfg, at[0]), other = !here;
+    const char *file = cfg->state->file, *hint = "keep one of the two";
+    if (by_flag(at[here]) && !by_flag(at[other]))
+        hint = arena_printf(cfg->state->mem, "--%s=null takes the other one away",
+                            path[other]);
+    else if (file && strcmp(at[here].file, at[other].file))
+        hint = arena_printf(cfg->state->mem, "%s: null in %s takes the other one away",
+                            name[other], file);
+    config_refuse(cfg, path[here], NULL, hint,
+                  "both data_path and dataset_dir are given (%s: %s:%d)", name[other],
+                  at[other].file, at[other].line);
+}
+
 const char *data_path_given(const Config *cfg) {
     TextList paths = cfg->train_dataset_data_loader_data_path;
     const char *dir = cfg->train_dataset_data_loader_dataset_dir;
-    if (paths.n && dir[0])
-        config_refuse(cfg, LOADER "data_path", NULL, "keep one of the two",
-                      "both data_path and dataset_dir are given");
+    if (paths.n && dir[0]) refuse_two_paths(cfg);
     if (paths.n > 1 && cfg->train_dataset_data_loader_type != LOADER_GPT_DATASET)
         config_refuse(cfg, LOADER "data_path", NULL, "type GPTDataset blends",
                       "data of type %s has one path", data_loader_name(cfg));

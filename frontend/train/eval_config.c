@@ -118,7 +118,7 @@ static void choose_type(Eval *e, const Options *o, const char *model) {
 }
 
 static void set_data(const Eval *e, const Options *o, Config *cfg) {
-    bool listed = config_given(cfg, LOADER "data_path");
+    bool listed = cfg->train_dataset_data_loader_data_path.n > 0;
     if (!by_flag(o, LOADER "type")) config_set_flag(cfg, LOADER "type", e->data_type);
     if (by_flag(o, LOADER "data_path") || by_flag(o, LOADER "dataset_dir"))
         fail(EXIT_CONFIG, "--data and a key of the data's path: keep one of the two");

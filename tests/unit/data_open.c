@@ -187,6 +187,41 @@ TEST(inspect_shows_what_training_sees) {
     EXPECT_PART(printed, "train: 249 samples of 4 tokens\nsample 0\n  tokens ");
 }
 
+/* The other key may be in another file, and what is said there is undone from above. */
+TEST(two_keys_of_one_path) {
+    mem = arena_new();
+    char *base = temp("base.yaml"), *yaml = temp("c.yaml");
+    const char *section = "train_dataset:\n  data_loader:\n    ";
+    char *flag = "--dataset_dir=b",
+         *undone = "--train_dataset.data_loader.data_path=null";
+    char *both[] = {flag, undone};
+    for (int k = 0; k < 2; k++) {
+        const char *name[] = {"data_path", "dataset_dir"};
+        write_text(base, arena_printf(mem, "%s%s: a\n", section, name[!k]));
+        write_text(yaml, arena_printf(mem, "base_config: base.yaml\n%s%s: b\n", section,
+                                      name[k]));
+        const Config *cfg = config_load(mem, yaml, 0, NULL);
+        EXPECT_FAIL(data_path_given(cfg), EXIT_CONFIG,
+                    arena_printf(mem, "c.yaml:4:%d: error: both", k ? 18 : 16));
+        EXPECT_FAIL(data_path_given(cfg), EXIT_CONFIG,
+                    arena_printf(mem, "given (%s: %s:3)", name[!k], base));
+        EXPECT_FAIL(data_path_given(cfg), EXIT_CONFIG,
+                    arena_printf(mem, "hint: %s: null in %s takes", name[!k], yaml));
+        write_text(yaml,
+                   arena_printf(mem, "base_config: base.yaml\n%s%s: b\n    %s: null\n",
+                                section, name[k], name[!k]));
+        EXPECT_STR(data_path_given(config_load(mem, yaml, 0, NULL)), "b");
+    }
+    write_text(yaml, arena_printf(mem, "%sdata_path: a\n", section));
+    const Config *cfg = config_load(mem, yaml, 1, &flag);
+    EXPECT_FAIL(data_path_given(cfg), EXIT_CONFIG, "command line:1:");
+    EXPECT_FAIL(data_path_given(cfg), EXIT_CONFIG,
+                arena_printf(mem, "given (data_path: %s:3)", yaml));
+    EXPECT_FAIL(data_path_given(cfg), EXIT_CONFIG,
+                arena_printf(mem, "hint: %s takes", undone));
+    EXPECT_STR(data_path_given(config_load(mem, yaml, 2, both)), "b");
+}
+
 TEST(inspect_refuses) {
     mem = arena_new();
     char *yaml = temp("c.yaml");
