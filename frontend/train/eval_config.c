@@ -6,6 +6,7 @@
 #include "frontend/config/run_tokenizer.h"
 #include "frontend/train/eval.h"
 #include "runtime/store/ckpt_files.h"
+#include <stdlib.h>
 
 #define LOADER "train_dataset.data_loader."
 
@@ -191,17 +192,36 @@ static void choose_split(Eval *e, const Options *o, const Config *cfg) {
     e->all = !valid;
 }
 
-/* A run folder names its data as they were seen from where it was trained. */
-static void need_own_data(const Eval *e, const Source *s, const Config *cfg) {
-    const char *path = cfg->train_dataset_data_loader_dataset_dir;
-    if (!s->config || !path[0] || !strcmp(path, "embedded") || file_exists(path) ||
-        is_pair(e->t.mem, path))
+static void need_data(Arena *mem, const Source *s, const char *path) {
+    if (!path[0] || !strcmp(path, "embedded") || file_exists(path) ||
+        file_exists(arena_printf(mem, "%s.idx", path)))
         return;
     fail(EXIT_DATA,
          "there is no %s, which are the data that %s names%s: write where they are now, "
          "--data PATH",
          path, s->config,
          path[0] == '/' ? "" : ", seen from the folder in which it was trained");
+}
+
+static bool is_weight(const char *word) {
+    char *end;
+    strtod(word, &end);
+    return end != word && !*end;
+}
+
+/* A run folder names its data as they were seen from where it was trained. */
+static void need_own_data(const Eval *e, const Source *s, const Config *cfg) {
+    Arena *mem = e->t.mem;
+    TextList paths = cfg->train_dataset_data_loader_data_path;
+    if (!s->config) return;
+    need_data(mem, s, cfg->train_dataset_data_loader_dataset_dir);
+    for (int i = 0; i < paths.n; i++) {
+        /* One item may be a blend with blanks between. */
+        bool one = file_exists(paths.items[i]);
+        char *rest = NULL, *words = one ? "" : arena_strdup(mem, paths.items[i]);
+        for (char *w = strtok_r(words, " ", &rest); w; w = strtok_r(NULL, " ", &rest))
+            if (!is_weight(w)) need_data(mem, s, w);
+    }
 }
 
 Config *eval_config(Eval *e, int argc, char **argv) {

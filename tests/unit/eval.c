@@ -184,6 +184,48 @@ TEST(keys_that_are_empty) {
     EXPECT(own.loss == other.loss && own.tokens == other.tokens);
 }
 
+static void expect_missing(const char *run, const char *path) {
+    RUN_EXPECT(EXIT_DATA, arena_printf(mem(), "eval %s", run));
+    SAID_EXPECT(arena_printf(mem(),
+                             "there is no %s, which are the data that %s/config.yaml "
+                             "names: write where they are now, --data PATH",
+                             path, run));
+}
+
+/* Of pairs, and of a blend of them with weights. */
+TEST(a_run_without_its_pairs) {
+    const char *config = in_temp("blend.yaml"), *run = in_temp("blend");
+    const char *pair[2];
+    for (int i = 0; i < 2; i++) {
+        RUN_EXPECT(0, arena_printf(mem(),
+                                   "preprocess --input %s --output-prefix %s/p%d "
+                                   "--text-documents line --tokenizer-type ByteTokenizer",
+                                   runs_text(), temp_dir(), i));
+        pair[i] = arena_printf(mem(), "%s/p%d_text_document", temp_dir(), i);
+    }
+    const char *small = file_read(mem(), runs_small_config(4, 4), 1 << 20, NULL, 0);
+    const char *data = arena_printf(mem(), "TextFile, dataset_dir: %s", runs_text());
+    const char *at = strstr(small, data);
+    EXPECT(at != NULL);
+    const char *const blend[] = {
+        arena_printf(mem(), "[0.7, %s, 0.3, %s]", pair[0], pair[1]),
+        arena_printf(mem(), "0.7 %s 0.3 %s", pair[0], pair[1])};
+    const char *idx = arena_printf(mem(), "%s.idx", pair[1]), *aside = in_temp("aside");
+    for (int i = 0; i < 2; i++) {
+        write_text(config,
+                   arena_printf(mem(), "%.*sGPTDataset, split: 1, data_path: %s%s",
+                                (int)(at - small), small, blend[i], at + strlen(data)));
+        RUN_EXPECT(0, arena_printf(mem(),
+                                   "train %s --output_dir %s --context.threads 1 "
+                                   "--resume never",
+                                   config, run));
+        RUN_EXPECT(0, arena_printf(mem(), "eval %s --data %s", run, pair[0]));
+        EXPECT(!rename(idx, aside));
+        expect_missing(run, pair[1]);
+        EXPECT(!rename(aside, idx));
+    }
+}
+
 /* ---- other data are read as the run's own ---- */
 
 static void expect_same_by_path(const char *run, const char *data, const char *from) {
