@@ -1,0 +1,124 @@
+/* stator search against planning every strategy there is, of random machines and models: what it
+ * answers is the fastest plan, or nearly. */
+#include "../test.h"
+#include "base/rng.h"
+#include "frontend/config/config_state.h"
+#include "frontend/search/search.h"
+#include <math.h>
+
+TEST_LABEL(SLOW);
+TEST_LABEL(RELEASED);
+
+typedef struct Random {
+    uint64_t seed, n;
+} Random;
+
+static int64_t draw(Random *r, int64_t from, int64_t to) {
+    uint64_t x = hash64(&(uint64_t[]){r->seed, r->n++}, 16);
+    return from + (int64_t)(x % (uint64_t)(to - from + 1));
+}
+
+static double between(Random *r, double low, double high) {
+    return low * pow(high / low, (double)draw(r, 0, 1000) / 1000);
+}
+
+static void draw_machine(Random *r, Machine *m, MachineRank *rank) {
+    *m = machine_plain;
+    *rank = (MachineRank){.ranks = 1, .threads = 1};
+    rank->flops[0] = rank->flops[1] = between(r, 1e10, 1e14);
+    m->rank = rank;
+    m->nranks = 1;
+    m->cores = (int)draw(r, 0, 4); /* 0: as many as ranks */
+    m->half = between(r, 1, 300);
+    m->op_start_seconds = between(r, 1e-7, 1e-5);
+    m->hidden = (double)draw(r, 0, 4) / 4;
+    m->host_ranks = (int)draw(r, 1, 8);
+    for (int l = 0; l < LINK_LEVELS; l++) {
+        m->link[l].start_seconds = between(r, 1e-7, 1e-4);
+        m->link[l].bytes_per_second = between(r, 1e8, 3e11);
+    }
+}
+
+static char *draw_model(Arena *mem, Random *r) {
+    static const char *const type[] = {"GPT2Config", "LlamaConfig"};
+    int64_t heads = 2 * draw(r, 1, 4), seq = 64 * draw(r, 1, 4);
+    const char *yaml = arena_printf(
+        mem,
+        "model:\n  model_config: {type: %s, vocab_size: %lld, seq_length: %lld, "
+        "hidden_size: %lld, num_layers: %lld, num_heads: %lld}\n"
+        "runner_config: {batch_size: %lld}\n",
+        type[draw(r, 0, 1)], (long long)draw(r, 50, 3000), (long long)seq,
+        (long long)(heads * 32), (long long)draw(r, 1, 6), (long long)heads,
+        (long long)draw(r, 1, 4));
+    char *path = path_join(mem, temp_dir(), "model.yaml");
+    EXPECT_INT(file_write_atomic(path, yaml, strlen(yaml)), 0);
+    return path;
+}
+
+typedef struct All {
+    Search *s;
+    const SearchOptions *o;
+    int64_t n;
+    double best;
+    char *keys;
+} All;
+
+static void plan_choice(All *a, const Choice *c) {
+    Arena *own = arena_new();
+    int n;
+    Catch caught;
+    char **flag = search_flags(own, a->s, c, &n);
+    if (CATCH(caught)) {
+        Config *cfg = config_load(own, a->o->path, n, flag);
+        int threads = plan_threads(cfg, a->o->machine, a->o->ranks);
+        PlanCost p = plan_cost(own, cfg, a->o->ranks, a->o->machine, threads, INFINITY);
+        if (p.seconds < a->best) {
+            a->best = p.seconds;
+            Text t = text_new(own);
+            for (int i = 0; i < n; i++) text_add(&t, "%s ", flag[i]);
+            snprintf(a->keys, 1024, "%s", t.s);
+        }
+        catch_end(&caught);
+    }
+    a->n++;
+    arena_free(own);
+}
+
+static void see(void *ctx, const Choice *c) {
+    All *a = ctx;
+    Choice alone = *c;
+    alone.alone = true;
+    plan_choice(a, c);
+    if (c->parts == 1) plan_choice(a, &alone);
+}
+
+/* Pieces know nothing of what plans make of the messages of tiny layers, a few percent. */
+TEST_LIMIT(no_plan_is_much_faster, 240) {
+    static const int ranks[] = {2, 3, 4, 6};
+    int cases = test_long() ? 24 : 4;
+    int64_t all = 0;
+    double worst = 0;
+    for (int i = 0; i < cases; i++) {
+        Arena *mem = arena_new();
+        Random r = {.seed = 5000 + (uint64_t)i};
+        Machine m;
+        MachineRank rank;
+        draw_machine(&r, &m, &rank);
+        char *path = draw_model(mem, &r);
+        SearchOptions o = search_options(mem, path, 0, NULL, ranks[i % 4]);
+        o.machine = &m;
+        SearchResult found = search_run(mem, &o);
+        char keys[1024] = "";
+        All a = {.s = search_open(mem, &o), .o = &o, .best = INFINITY, .keys = keys};
+        search_each(a.s, see, &a);
+        double over = found.top[0].seconds / a.best;
+        test_at("case %d, %d ranks, %g s with %s", i, o.ranks, a.best, keys);
+        EXPECT(found.ntop > 0 && over < 1.05);
+        worst = MAX(worst, over);
+        all += a.n;
+        arena_free(mem);
+    }
+    printf("  %d machines and models, %lld plans: the answer takes at most %.4f of the "
+           "fastest\n",
+           cases, (long long)all, worst);
+}
