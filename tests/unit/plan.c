@@ -410,6 +410,16 @@ static const char *config_file(void) {
     return path;
 }
 
+TEST(degrees_that_do_not_divide_are_said_where_they_stand) {
+    RUN_EXPECT(EXIT_CONFIG,
+               arena_printf(mem(), "plan %s --parallel_config.context_parallel 64",
+                            config_file()));
+    SAID_EXPECT("command line:1:36: error: all-to-all exchanges parts of the sequence");
+    SAID_EXPECT("hint: context_parallel_algo megatron_cp_algo");
+    RUN_EXPECT(EXIT_CONFIG, arena_printf(mem(), "layer %s -n 7", config_file()));
+    SAID_EXPECT("-n 7: error: model_parallel cuts the attention heads");
+}
+
 TEST(the_command_prints_and_then_refuses) {
     RUN_EXPECT(EXIT_MEMORY, arena_printf(mem(),
                                          "plan %s -n 4 --parallel_config.model_parallel "
@@ -418,7 +428,7 @@ TEST(the_command_prints_and_then_refuses) {
     SAID_EXPECT("ranks     4 = dp 2 x tp 2");
     SAID_EXPECT("2 all_reduce");
     SAID_EXPECT("f32[4,256,1024:tp]");
-    SAID_EXPECT("more than context.max_device_memory");
+    SAID_EXPECT("more than context.max_device_memory, 20MB (21.0 MB in steps of 1000)");
     SAID_EXPECT("\n  process        48.0 MB besides: libraries, MPI");
     RUN_EXPECT(0, arena_printf(mem(), "plan %s", config_file()));
     EXPECT(!strstr(said(), "besides"));
