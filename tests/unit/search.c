@@ -1,26 +1,12 @@
 /* Tests of stator search: the fastest of all choices against going through every one of them,
  * what must not make an answer worse, and its seconds and bytes against the planner's. */
 #include "frontend/search/search.h"
+#include "../draws.h"
 #include "../test.h"
-#include "base/rng.h"
 #include "frontend/config/config_state.h"
-#include <math.h>
 
 TEST_LABEL(SLOW);
 TEST_LABEL(RELEASED);
-
-typedef struct Random {
-    uint64_t seed, n;
-} Random;
-
-static int64_t draw(Random *r, int64_t from, int64_t to) {
-    uint64_t x = hash64(&(uint64_t[]){r->seed, r->n++}, 16);
-    return from + (int64_t)(x % (uint64_t)(to - from + 1));
-}
-
-static double between(Random *r, double low, double high) {
-    return low * pow(high / low, (double)draw(r, 0, 1000) / 1000);
-}
 
 /* ---- machines and models ---- */
 
@@ -41,6 +27,7 @@ static Made machine_of(Random *r) {
         k.m.link[l].start_seconds = between(r, 1e-7, 1e-4);
         k.m.link[l].bytes_per_second = between(r, 1e8, 3e11);
     }
+    k.m.cores = (int)draw(r, 0, 4); /* 0: as many as ranks */
     return k;
 }
 
@@ -205,6 +192,7 @@ static Made gpus(void) {
     Made k = machine_of(&r);
     k.m.host_ranks = 4;
     k.m.hidden = 0.5;
+    k.m.cores = 0;
     k.m.link[LINK_HOST] = (Link){1e-6, 1e10, 0};
     k.m.link[LINK_NETWORK] = (Link){5e-6, 2e9, 0};
     k.rank.flops[0] = 1e11;
@@ -258,7 +246,8 @@ TEST(fixing_the_keys_of_the_answer_gives_it_again) {
     SearchResult r = run(mem, &k, 0, NULL, &o);
     EXPECT(r.ntop >= 1);
     SearchResult again = run(mem, &k, r.top[0].nflags, r.top[0].flag, &o);
-    EXPECT_INT(again.ntop, 1);
+    EXPECT(again.ntop >=
+           1); /* parts of a micro-batch, say, are not in the flags of one */
     EXPECT(again.top[0].seconds == r.top[0].seconds);
     EXPECT(again.top[0].bytes == r.top[0].bytes);
     char *one[] = {"--parallel_config.model_parallel=2"};

@@ -1,26 +1,12 @@
 /* stator search against planning every strategy there is, of random machines and models: what it
  * answers is the fastest plan, or nearly. */
+#include "../draws.h"
 #include "../test.h"
-#include "base/rng.h"
 #include "frontend/config/config_state.h"
 #include "frontend/search/search.h"
-#include <math.h>
 
 TEST_LABEL(SLOW);
 TEST_LABEL(RELEASED);
-
-typedef struct Random {
-    uint64_t seed, n;
-} Random;
-
-static int64_t draw(Random *r, int64_t from, int64_t to) {
-    uint64_t x = hash64(&(uint64_t[]){r->seed, r->n++}, 16);
-    return from + (int64_t)(x % (uint64_t)(to - from + 1));
-}
-
-static double between(Random *r, double low, double high) {
-    return low * pow(high / low, (double)draw(r, 0, 1000) / 1000);
-}
 
 static void draw_machine(Random *r, Machine *m, MachineRank *rank) {
     *m = machine_plain;
