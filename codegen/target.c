@@ -1,7 +1,9 @@
 /* target.c - the host's CPU, or a smaller one that the user names; see target.h. */
+#define _GNU_SOURCE /* asprintf */
 #include "codegen/target.h"
 #include <llvm-c/Core.h>
 #include <llvm-c/Target.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -11,13 +13,26 @@
 #define V2 "+cx16,+popcnt,+sahf,+sse3,+ssse3,+sse4.1,+sse4.2"
 #define V3 V2 ",+avx,+avx2,+bmi,+bmi2,+f16c,+fma,+lzcnt,+movbe,+xsave"
 #define V4 V3 ",+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl"
+#define V4_BF16 V4 ",+avx512bf16"
 
+/* LLVM knows CPUs by more than what is relied on here, so it gets the level's name. */
 static const struct {
-    const char *name, *features;
+    const char *name, *level, *features;
 } cpus[] = {
-    {"x86-64-v2", V2}, {"x86-64-v3", V3},      {"haswell", V3},
-    {"x86-64-v4", V4}, {"skylake-avx512", V4},
+    {"x86-64-v2", "x86-64-v2", V2},
+    {"x86-64-v3", "x86-64-v3", V3},
+    {"haswell", "haswell", V3},
+    {"x86-64-v4", "x86-64-v4", V4},
+    {"skylake-avx512", "skylake-avx512", V4},
+    {"cooperlake", "x86-64-v4", V4_BF16},
+    {"sapphirerapids", "x86-64-v4", V4_BF16 ",+amx-tile,+amx-bf16"},
 };
+
+static const char *assumed; /* features besides the host's own */
+
+void target_assume(const char *features) {
+    assumed = features;
+}
 
 /* Is "+avx2" in the list "...,+avx2,..." as a whole word? */
 static bool has_feature(const char *list, const char *word, size_t n) {
@@ -95,8 +110,16 @@ static bool may_use_tiles(void) {
 }
 
 static void drop_tiles(char *features) {
-    if (!has(features, "+amx-tile") || may_use_tiles()) return;
+    if (!has(features, "+amx-tile") || assumed || may_use_tiles()) return;
     for (char *p = features; (p = strstr(p, "+amx-"));) *p = '-';
+}
+
+static char *host_features(void) {
+    char *own = LLVMGetHostCPUFeatures(), *all;
+    if (asprintf(&all, "%s%s%s", own, assumed ? "," : "", assumed ? assumed : "") < 0)
+        fail(EXIT_MEMORY, "out of memory");
+    LLVMDisposeMessage(own);
+    return all;
 }
 
 Target *target_open(const char *cpu_override) {
@@ -104,17 +127,17 @@ Target *target_open(const char *cpu_override) {
         die("this LLVM has no code generator for its own host");
     const char *name = cpu_override && cpu_override[0] ? cpu_override : "native";
     int named = strcmp(name, "native") ? cpu_find(name) : -1;
-    char *cpu = LLVMGetHostCPUName(), *features = LLVMGetHostCPUFeatures();
+    char *cpu = LLVMGetHostCPUName(), *features = host_features();
     char *triple = LLVMGetDefaultTargetTriple();
     if (named >= 0) require(name, cpus[named].features, features);
     Target *t = calloc(1, sizeof *t);
     if (!t) fail(EXIT_MEMORY, "out of memory");
     t->triple = copy(triple);
-    t->cpu = copy(named >= 0 ? name : cpu);
+    t->cpu = copy(named >= 0 ? cpus[named].level : cpu);
     t->features = copy(named >= 0 ? cpus[named].features : features);
     drop_tiles(t->features);
     LLVMDisposeMessage(cpu);
-    LLVMDisposeMessage(features);
+    free(features);
     LLVMDisposeMessage(triple);
     t->lanes = lanes_of(t->features);
     machine_open(t);

@@ -14,10 +14,14 @@ typedef struct Target {
 
 /* Opens the host's CPU (NULL, "" or "native"), or one that `cpu_override` names:
  * "x86-64-v2" (SSE4.2), "x86-64-v3" or "haswell" (AVX2 and FMA, no AVX-512),
- * "x86-64-v4" or "skylake-avx512". Fails with EXIT_CONFIG on an unknown name (it lists
+ * "x86-64-v4" or "skylake-avx512", "cooperlake" (these and AVX512-BF16), "sapphirerapids"
+ * (AMX too). Fails with EXIT_CONFIG on an unknown name (it lists
  * the known ones), and on one whose features this CPU lacks (it lists those). Tile
  * registers are a feature where the system lets this process use them. */
 Target *target_open(const char *cpu_override);
+/* For tests that do by themselves what some instructions would: the host is taken to have these
+ * features too ("+amx-tile,..."; they must stay). */
+void target_assume(const char *features);
 void target_close(Target *t);
 int target_lanes(const Target *t);
 

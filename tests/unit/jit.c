@@ -97,14 +97,17 @@ TEST(named_cpus) {
     static const struct {
         const char *name;
         int lanes;
-    } cpus[] = {{"x86-64-v2", 4},
-                {"x86-64-v3", 8},
-                {"haswell", 8},
-                {"x86-64-v4", 16},
-                {"skylake-avx512", 16}};
-    int host = target_lanes(target_open(NULL));
+        const char *needs;
+    } cpus[] = {{"x86-64-v2", 4, ""},
+                {"x86-64-v3", 8, "+avx2"},
+                {"haswell", 8, "+avx2"},
+                {"x86-64-v4", 16, "+avx512vl"},
+                {"skylake-avx512", 16, "+avx512vl"},
+                {"cooperlake", 16, "+avx512bf16"},
+                {"sapphirerapids", 16, "+amx-bf16"}};
+    Target *host = target_open(NULL);
     for (int i = 0; i < ARRAY_LEN(cpus); i++) {
-        if (cpus[i].lanes > host) {
+        if (!strstr(host->features, cpus[i].needs)) {
             EXPECT_FAIL(target_open(cpus[i].name), EXIT_CONFIG, "this machine lacks");
             continue;
         }

@@ -2,6 +2,7 @@
 #ifndef STATOR_JITTED_H
 #define STATOR_JITTED_H
 #include "../test.h"
+#include "../tiles.h"
 #include "codegen/emit.h"
 #include "codegen/jit.h"
 
@@ -28,6 +29,12 @@ static inline int target_case_step(int vl) {
 static inline Target *target_widening(void) {
     Target *t = target_of_lanes(16);
     return strstr(t->features, "+avx512bf16") ? target_open("x86-64-v4") : t;
+}
+
+/* 16 lanes, and tile registers of the CPU or in place of it. */
+static inline Target *target_tiled(void) {
+    tiles_need();
+    return target_open("sapphirerapids");
 }
 
 /* Skips the test where the CPU has fewer lanes. */
