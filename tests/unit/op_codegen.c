@@ -2,6 +2,7 @@
  * ops.h on both vector widths, with one thread and with two, guard bytes round every
  * operand and result, and the sizes of ops.h as well as ones beyond a
  * vector and a block. */
+#include "../tiles.h"
 #include "codegen/codegen.h"
 #include "codegen/target.h"
 #include "op_programs.h"
@@ -292,6 +293,12 @@ TEST(bf16_attention_without_the_instruction) {
     target_close(t);
     if (lanes < 16) test_skip("the CPU has no AVX-512");
     samples_of_heads("bf16", "x86-64-v4", 2);
+}
+TEST_LABEL_OF(bf16_attention_by_tiles, RELEASED);
+TEST(bf16_attention_by_tiles) {
+    tiles_need();
+    samples_of_heads("bf16", "sapphirerapids", 2);
+    EXPECT(tiles_dots() > 100);
 }
 
 TEST(f16_attention_widest_vectors) {

@@ -1,5 +1,5 @@
-/* pairs_matmul.c (test) - generated products of bf16 and of f32 against sums in double: all orders of
- * factors, sizes with every kind of rest, several blocks, threads, addends. What no matrix
+/* pairs_matmul.c (test) - generated products of bf16 and of f32 against sums in double, also by
+ * tile registers: all orders of factors, sizes with every kind of rest, several blocks, threads, addends. What no matrix
  * owns is NaN before and must be as before after. */
 #include "codegen/pairs_matmul.h"
 #include "base/dtype.h"
@@ -42,10 +42,14 @@ static double element(const Matrix *m, int64_t i, int64_t j) {
                    : bf16_to_f32(((const uint16_t *)m->at)[at]);
 }
 
+/* Tiles: lanes of 16, and tile registers, emulated in vectors or by the CPU's instructions. */
+enum { EMULATED = 100, BY_CPU };
+
 static Product product_make(const PairsMatmul *s, int vl) {
     Arena *mem = arena_new();
-    Target *t = target_of_lanes(vl);
+    Target *t = vl == BY_CPU ? target_tiled() : target_of_lanes(MIN(vl, 16));
     Emit *e = emit_for(mem, t);
+    if (vl <= EMULATED) e->tiles = vl == EMULATED ? TILES_EMULATED : TILES_NONE;
     LLVMTypeRef params[] = {e->ptr, e->ptr, e->ptr, e->ptr, e->ptr};
     pairs_matmul_emit(e, "inner", s);
     emit_func(e, "product", e->void_, params, 5, false);
@@ -117,7 +121,8 @@ static void try_blocks(int64_t m, int64_t n, int64_t k, int form, int pad, int t
                      block_words,
                      f32};
     EXPECT(pairs_matmul_takes(&s));
-    int64_t count = m * s.c_m + 2 * GUARD, bytes = pairs_matmul_workspace_bytes(&s, vl);
+    int64_t count = m * s.c_m + 2 * GUARD;
+    int64_t bytes = pairs_matmul_workspace_bytes(&s, MIN(vl, 16));
     float *bias = NEW_ARRAY(mem, float, (size_t)n);
     void *c = arena_alloc(mem, (size_t)count * 4),
          *old = arena_alloc(mem, (size_t)count * 4);
@@ -146,10 +151,11 @@ static void try_one(int64_t m, int64_t n, int64_t k, int form, int pad, int thre
 static void all_forms(int vl) {
     static const int64_t size[][3] = {{1, 1, 1},    {5, 70, 33},   {17, 64, 32},
                                       {33, 129, 7}, {8, 16, 2500}, {520, 65, 40}};
-    int n = 0, step = target_case_step(vl);
+    int n = 0, step = vl > 16 ? 3 : target_case_step(vl);
     for (int i = 0; i < ARRAY_LEN(size); i++)
         for (int form = 0; form < WIDE + 16; form++, n++) {
             if (n % (i ? 3 * step : step)) continue; /* other ones for every size */
+            if (form & WIDE && vl > 16) continue;
             int pad = form % 2 ? PAD : PAD + 1;
             try_one(size[i][0], size[i][1], size[i][2], form, pad, 1 + form % 3, vl);
         }
@@ -167,6 +173,13 @@ TEST_LIMIT(narrow, 120) {
     all_forms(8);
 }
 
+TEST_LABEL_OF(tiles, SLOW);
+TEST_LABEL_OF(tiles, RELEASED);
+TEST_LIMIT(tiles, 120) {
+    all_forms(BY_CPU);
+    EXPECT(tiles_dots() > 1000);
+}
+
 /* More of A than is packed at once: slabs of rows, the last of which leaves other rows over than
  * the first; and slabs of a part of k. */
 static void slabs(int vl) {
@@ -175,6 +188,13 @@ static void slabs(int vl) {
         try_one(1500, 5, 1600 * per_word, 1 | (f32 ? WIDE : 0), 2, 2, vl);
         try_one(1000, 5, 2800 * per_word, 1 | 8 | (f32 ? WIDE : 0), 2, 2, vl);
     }
+}
+
+TEST_LABEL_OF(tile_slabs, SLOW);
+TEST_LABEL_OF(tile_slabs, RELEASED);
+TEST(tile_slabs) {
+    try_one(1500, 5, 3200, 1, 2, 2, EMULATED);
+    try_one(1000, 5, 5600, 1 | 8, 2, 2, EMULATED);
 }
 
 TEST_LABEL_OF(wide_slabs, SLOW);

@@ -1,6 +1,7 @@
 /* program.c (test) - compiled programs against the interpreter: every module of tests/ir
  * through the training passes, on both vector widths, with one thread and two. */
 #include "../test.h"
+#include "../tiles.h"
 #include "codegen/codegen.h"
 #include "ir/sample.h"
 #include <dirent.h>
@@ -224,4 +225,10 @@ TEST(bf16_avx512) {
                 __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
     if (!here) test_skip("the CPU has no AVX-512");
     all_narrow(DT_BF16, "x86-64-v4", false);
+}
+TEST_LABEL_OF(bf16_tiles, RELEASED);
+TEST(bf16_tiles) {
+    tiles_need();
+    all_narrow(DT_BF16, "sapphirerapids", false);
+    EXPECT(tiles_dots() > 1000);
 }
