@@ -62,7 +62,9 @@ static Product product_make(Target *t, const PairsMatmul *s) {
     return (Product)jit_lookup(j, "product");
 }
 
-static double seconds_of(Target *t, const PairsMatmul *s) {
+static double seconds_of(Target *t, const PairsMatmul *product) {
+    PairsMatmul one = *product, *s = &one;
+    one.tiles = !one.wide && target_has_tiles(t);
     Product run = product_make(t, s);
     char *a[COPIES], *b[COPIES], *c[COPIES];
     double seconds[RUNS];
@@ -145,6 +147,7 @@ static int print_forms(char **word) {
     ProductTime time[PRODUCT_FORMS + 1];
     int forms;
     Target *target = target_open(NULL);
+    s.tiles = target_has_tiles(target);
     if (!product_times(target, &s, clock_seconds() + 60, time, &forms))
         fail(EXIT_MEMORY, "no form of this product, no memory or no time");
     for (int i = 0; i < forms; i++) printf("%s %.9f\n", time[i].form, time[i].seconds);

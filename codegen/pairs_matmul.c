@@ -20,8 +20,8 @@
 enum {
     SLAB_BYTES =
         8 << 20, /* a part of the last cache that a server's CPU has for some cores */
-    BLOCK_ROWS = 768,   /* at most, by the rule */
-    BLOCK_WORDS = 1024, /* of k, by the rule: 2048 numbers of bf16 */
+    BLOCK_ROWS = 768,   /* at most, by the rule of CPUs without tile registers */
+    BLOCK_WORDS = 1024, /* of k, by that rule: 2048 numbers of bf16 */
     TILE_ROWS = 12,     /* what tiles of gemm.c have, or a multiple */
     ITEMS_A_THREAD = 4, /* at least, where there are rows for it */
     FETCH_LINES = 8,    /* at most, for a row */
@@ -32,16 +32,28 @@ bool pairs_matmul_takes(const PairsMatmul *s) {
            s->n > 0 && s->k > 0;
 }
 
-static int64_t rows_of(const PairsMatmul *s) {
-    return s->block_rows ? s->block_rows : BLOCK_ROWS;
-}
-
-static int64_t words_of(const PairsMatmul *s) {
-    return s->block_words ? s->block_words : BLOCK_WORDS;
-}
+/* Tile registers take 32 bytes of A a cycle, which only the second cache has: half of its 2 MB
+ * are for a block of A, so blocks of k are short. */
+enum { TILES_BLOCK_WORDS = 512, TILES_A_BYTES = 1 << 20, TILES_ROWS = 32 };
 
 static int64_t per_word(const PairsMatmul *s) {
     return s->wide ? 1 : 2;
+}
+
+static int64_t words_of(const PairsMatmul *s) {
+    if (s->block_words) return s->block_words;
+    return s->tiles ? TILES_BLOCK_WORDS : BLOCK_WORDS;
+}
+
+static int64_t rows_of(const PairsMatmul *s) {
+    if (s->block_rows) return s->block_rows;
+    if (!s->tiles) return BLOCK_ROWS;
+    return TILES_A_BYTES / 4 / MIN(words_of(s), divided_up(s->k, per_word(s)));
+}
+
+/* Of the tiles that gemm.c goes through rows by, or a multiple. */
+static int64_t tile_rows(const PairsMatmul *s) {
+    return s->tiles ? TILES_ROWS : TILE_ROWS;
 }
 
 bool pairs_matmul_same(const PairsMatmul *x, const PairsMatmul *y) {
@@ -90,7 +102,7 @@ static Pairs2d pairs_of(const PairsMatmul *s, int vl) {
     int64_t wanted = divided_up((int64_t)ITEMS_A_THREAD * s->threads, p.panels);
     int64_t blocks =
         MAX(divided_up(p.slab_rows, rows_of(s)), s->threads > 1 ? wanted : 1);
-    p.rows = divided_up(divided_up(p.slab_rows, blocks), TILE_ROWS) * TILE_ROWS;
+    p.rows = round_up(divided_up(p.slab_rows, blocks), tile_rows(s));
     p.a_row = p.packs_a ? packed_row(p.slab_words, vl) : s->a_m / p.per_word;
     p.a_bytes = p.packs_a ? align_up(p.slab_rows * p.a_row * 4) : 0;
     p.adds_up = p.words > p.block_words;
@@ -362,10 +374,10 @@ static void slab(const Pairs2d *p, LLVMValueRef ctx, LLVMValueRef pack, LLVMValu
 
 void pairs_matmul_emit(Emit *e, const char *name, const PairsMatmul *s) {
     Pairs2d p = pairs_of(s, e->vl);
-    bool tiles = !s->wide && e->tiles != TILES_NONE;
+    check(s->tiles == (!s->wide && e->tiles != TILES_NONE));
     p.e = e;
     p.name = name;
-    p.strip = tiles ? p.panel : gemm_tile_columns(e);
+    p.strip = s->tiles ? p.panel : gemm_tile_columns(e);
     LLVMValueRef pack = p.packs_a ? pairs_pack_a_emit(&p) : NULL, body = body_emit(&p);
     LLVMTypeRef params[POINTERS];
     for (int i = 0; i < POINTERS; i++) params[i] = e->ptr;

@@ -16,7 +16,8 @@ typedef struct PairsMatmul {
     /* Blocks: rows of A, and words of k, at most; 0: as the rule has them. The order of sums
      * follows from block_words. */
     int block_rows, block_words;
-    int wide; /* yes: A and B are f32 */
+    int wide;  /* yes: A and B are f32 */
+    int tiles; /* yes: the CPU's tile registers multiply */
 } PairsMatmul;
 
 /* Is there code for such a product? Each factor needs one unit stride. */

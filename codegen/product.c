@@ -117,7 +117,8 @@ static bool pairs_make(const ProductShape *s, const Form *form, ProductCode *cod
                                     .threads = s->threads,
                                     .block_rows = form ? form->rows : 0,
                                     .block_words = form ? form->words : 0,
-                                    .wide = wide};
+                                    .wide = wide,
+                                    .tiles = s->tiles && !wide};
     return pairs_matmul_takes(&code->own.pairs);
 }
 

@@ -12,6 +12,7 @@
 typedef struct ProductShape {
     DnnlDesc a, b, c, bias; /* bias.rank 0: there is none */
     int adds, threads;
+    int tiles; /* yes: the CPU has tile registers */
 } ProductShape;
 
 /* A product that generated code does; every byte of one counts when two are compared. */
@@ -32,7 +33,7 @@ typedef struct ProductCode {
 enum { PRODUCT_FORMS = 10 };
 
 ProductShape product_shape_clear(void);
-/* All of it but the threads on a line: "f32 a[768,4096]:1,768 b[...". */
+/* All of it but the threads and tiles on a line: "f32 a[768,4096]:1,768 b[...". */
 const char *product_shape_text(Arena *mem, const ProductShape *s);
 /* Is it the name of a form, the rule's included? */
 bool product_form_known(const char *form);

@@ -158,6 +158,10 @@ int target_lanes(const Target *t) {
     return t->lanes;
 }
 
+bool target_has_tiles(const Target *t) {
+    return t->lanes == 16 && has(t->features, "+amx-bf16");
+}
+
 const char *target_llvm_version(Arena *mem) {
     unsigned major, minor, patch;
     LLVMGetVersion(&major, &minor, &patch);

@@ -24,6 +24,8 @@ Target *target_open(const char *cpu_override);
 void target_assume(const char *features);
 void target_close(Target *t);
 int target_lanes(const Target *t);
+/* Does code for it multiply bf16 by tile registers (AMX)? */
+bool target_has_tiles(const Target *t);
 
 const char *target_llvm_version(Arena *mem); /* "19.1.7" */
 

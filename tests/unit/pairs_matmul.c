@@ -119,7 +119,8 @@ static void try_blocks(int64_t m, int64_t n, int64_t k, int form, int pad, int t
                      threads,
                      block_rows,
                      block_words,
-                     f32};
+                     f32,
+                     vl > 16};
     EXPECT(pairs_matmul_takes(&s));
     int64_t count = m * s.c_m + 2 * GUARD;
     int64_t bytes = pairs_matmul_workspace_bytes(&s, MIN(vl, 16));
@@ -195,6 +196,7 @@ TEST_LABEL_OF(tile_slabs, RELEASED);
 TEST(tile_slabs) {
     try_one(1500, 5, 3200, 1, 2, 2, EMULATED);
     try_one(1000, 5, 5600, 1 | 8, 2, 2, EMULATED);
+    try_one(1100, 70, 1500, ROUNDS, 4, 2, EMULATED); /* the rule's blocks of rows and of k */
 }
 
 TEST_LABEL_OF(wide_slabs, SLOW);
