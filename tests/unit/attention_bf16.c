@@ -223,9 +223,9 @@ typedef struct Compiled {
 typedef enum Way { DOTS, WIDENED, TILED, TILED_BY_CPU } Way;
 
 static Compiled compiled(const AttnShape *s, int vl, Way way) {
-    Target *t = way == TILED_BY_CPU            ? target_tiled()
-                : vl == 16 && way == WIDENED ? target_widening()
-                                             : target_of_lanes(vl);
+    bool widened = vl == 16 && way == WIDENED;
+    Target *t = widened ? target_widening() : target_of_lanes(vl);
+    if (way == TILED_BY_CPU) t = target_tiled();
     JitSymbol parallel = {"rt_parallel_balanced", (void *)split};
     Arena *mem = arena_new();
     Emit *e = emit_for(mem, t);
