@@ -140,15 +140,23 @@ static bool run(const Decoded *d) {
     if (d->opcode == 0x49 && d->prefix == NONE && d->memory) return configure(d->at);
     if (!tiles.configured) return false;
     switch (d->opcode << 4 | d->prefix << 1 | d->memory) {
-    case 0x49 << 4 | NONE << 1: tiles.configured = false; return true; /* TILERELEASE */
+    case 0x49 << 4 | NONE << 1:
+        tiles.configured = false;
+        return true; /* TILERELEASE */
     case 0x49 << 4 | PF2 << 1:
         memset(tiles.data[d->reg], 0, sizeof tiles.data[0]);
         return true;
     case 0x4b << 4 | PF2 << 1 | 1:
-    case 0x4b << 4 | P66 << 1 | 1: load(d); return true;
-    case 0x4b << 4 | PF3 << 1 | 1: store(d); return true;
-    case 0x5c << 4 | PF3 << 1: return dot(d->reg, d->rm, d->vvvv);
-    default: return false;
+    case 0x4b << 4 | P66 << 1 | 1:
+        load(d);
+        return true;
+    case 0x4b << 4 | PF3 << 1 | 1:
+        store(d);
+        return true;
+    case 0x5c << 4 | PF3 << 1:
+        return dot(d->reg, d->rm, d->vvvv);
+    default:
+        return false;
     }
 }
 
