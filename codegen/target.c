@@ -10,9 +10,9 @@
 
 /* What the code generator relies on at each level, as LLVM names it. Wider levels include
  * the narrower ones' features (psABI for x86-64, micro-architecture levels). */
-#define V2 "+cx16,+popcnt,+sahf,+sse3,+ssse3,+sse4.1,+sse4.2"
-#define V3 V2 ",+avx,+avx2,+bmi,+bmi2,+f16c,+fma,+lzcnt,+movbe,+xsave"
-#define V4 V3 ",+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl"
+#define V2      "+cx16,+popcnt,+sahf,+sse3,+ssse3,+sse4.1,+sse4.2"
+#define V3      V2 ",+avx,+avx2,+bmi,+bmi2,+f16c,+fma,+lzcnt,+movbe,+xsave"
+#define V4      V3 ",+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl"
 #define V4_BF16 V4 ",+avx512bf16"
 
 /* LLVM knows CPUs by more than what is relied on here, so it gets the level's name. */
