@@ -173,6 +173,7 @@ static void fill_gpt(Arena *mem, const Config *cfg, DataSplit which,
         .samples = samples_wanted(cfg, which, shape),
         .epochs =
             train && shape->steps < 0 && !shape->once ? cfg->runner_config_epochs : 1,
+        .once = shape->once,
         .cache_path = cfg->train_dataset_data_loader_data_cache_path,
         .eod = eod >= 0 ? eod : cfg->model_eos_token,
         .reset_position_ids = cfg->train_dataset_data_loader_reset_position_ids,

@@ -27,7 +27,7 @@ typedef enum DataSplit { SPLIT_TRAIN, SPLIT_VALID, SPLIT_TEST } DataSplit;
 /* The split, and what GPTDataset and WebtextDataset need besides the rest. A blend is the
  * words of `paths`: "w1 p1 w2 p2 ..." (weights and what they belong to) or "p1 p2 ...";
  * one item with blanks that is not itself a file is split at the blanks. With weights
- * `samples` must be given; without, sources count by their sizes. */
+ * `samples` must be given, or `once`; without, sources count by their sizes. */
 typedef struct DataGptSpec {
     const char *const *paths; /* GPTDataset; n_paths 0: DataSpec.path alone */
     int n_paths;
@@ -36,6 +36,7 @@ typedef struct DataGptSpec {
                           Megatron-LM has it */
     int64_t samples;        /* asked for; -1: what `epochs` passes hold */
     int64_t epochs;         /* at least 1 */
+    bool once;              /* each source once, whatever the weights */
     const char *cache_path; /* folder for indices and tokens; "": see the readers */
     int64_t eod;            /* token that ends a document; -1: none */
     bool reset_position_ids, reset_attention_mask, eod_mask_loss;

@@ -209,6 +209,7 @@ static void gpt_open(Arena *mem, Data *d) {
                           "need eod, the token that ends a document");
     choose_sources(mem, d, g);
     if (!d->path[0]) d->path = arena_strdup(mem, g->source[0].path);
+    if (gpt->once) g->weighted = false;
     open_sources(mem, d, g);
     if (d->samples < d->batch)
         fail(EXIT_DATA, "%s has %lld samples; a batch needs %lld", d->path,

@@ -219,7 +219,10 @@ TEST(a_run_without_its_pairs) {
                                    "train %s --output_dir %s --context.threads 1 "
                                    "--resume never",
                                    config, run));
-        RUN_EXPECT(0, arena_printf(mem(), "eval %s --data %s", run, pair[0]));
+        Evaluated one = evaluated(arena_printf(mem(), "%s --data %s", run, pair[0]));
+        Evaluated both = evaluated(run); /* whatever the weights */
+        EXPECT_INT(both.samples, 2 * one.samples);
+        EXPECT_NEAR(both.loss, one.loss, 1e-6);
         EXPECT(!rename(idx, aside));
         expect_missing(run, pair[1]);
         EXPECT(!rename(aside, idx));
