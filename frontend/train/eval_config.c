@@ -35,6 +35,10 @@ static bool reads_data(const char *key, const char *type) {
     return !strcmp(type, "GPTDataset") && is_one_of(key, documents, ARRAY_LEN(documents));
 }
 
+static bool is_data_path(const char *key) {
+    return !strcmp(key, LOADER "data_path") || !strcmp(key, LOADER "dataset_dir");
+}
+
 /* Of a run folder's configuration, which may come from elsewhere: what the model and the
  * data are, and nothing that writes to this machine or needs other ranks. */
 static bool is_taken(const char *key, bool data, const char *type) {
@@ -63,8 +67,13 @@ static void add_flag(Arena *mem, Flags *f, const char *key, const char *value) {
     PUSH(mem, f->s, f->n, f->cap, arena_printf(mem, "--%s=%s", key, value));
 }
 
-/* What the configuration of a run says, and flags do not; of its data, which other data of
- * the type `type` take the place of, only how they are read. */
+/* Where flags say that the data are. */
+static bool path_by_flag(const Options *o) {
+    return by_flag(o, LOADER "dataset_dir") || by_flag(o, LOADER "data_path");
+}
+
+/* What the configuration of a run says, and flags do not; without `data` of its data, which
+ * other data of the type `type` take the place of, only how they are read. */
 static void take_keys(const Options *o, Flags *f, const char *path, bool data,
                       const char *type) {
     const Config *run = config_load(o->mem, path, 0, NULL);
@@ -74,6 +83,7 @@ static void take_keys(const Options *o, Flags *f, const char *path, bool data,
         const char *value = config_value(run, o->mem, key);
         bool taken = is_taken(key, data, type) && config_given(run, key);
         /* A text that is given as empty is one that is not given; no flag may be empty. */
+        if (is_data_path(key) && path_by_flag(o)) continue;
         if (taken && value[0] && !by_flag(o, key)) add_flag(o->mem, f, key, value);
     }
 }
@@ -121,7 +131,7 @@ static void choose_type(Eval *e, const Options *o, const char *model) {
 static void set_data(const Eval *e, const Options *o, Config *cfg) {
     bool listed = cfg->train_dataset_data_loader_data_path.n > 0;
     if (!by_flag(o, LOADER "type")) config_set_flag(cfg, LOADER "type", e->data_type);
-    if (by_flag(o, LOADER "data_path") || by_flag(o, LOADER "dataset_dir"))
+    if (path_by_flag(o))
         fail(EXIT_CONFIG, "--data and a key of the data's path: keep one of the two");
     config_set_flag(cfg, listed ? LOADER "data_path" : LOADER "dataset_dir",
                     e->data_path);
@@ -234,11 +244,11 @@ Config *eval_config(Eval *e, int argc, char **argv) {
     Source s = source_open(mem, e->word, o->nflags, o->flag);
     bool named = s.config && !strcmp(s.config, e->word);
     const char *weights = weights_path(e, o, &s);
-    bool own_data = !e->data_path && !by_flag(o, LOADER "dataset_dir") &&
-                    !by_flag(o, LOADER "data_path");
+    bool own_data = !e->data_path && !path_by_flag(o);
+    bool alike = own_data || (!e->data_path && !by_flag(o, LOADER "type"));
     Config *cfg = named ? config_of_file(o, &s, weights) : NULL;
     choose_type(e, o, named ? data_loader_name(cfg) : s.data_type);
-    if (!named) cfg = config_of_folder(e, o, &s, weights, own_data);
+    if (!named) cfg = config_of_folder(e, o, &s, weights, alike);
     if (e->data_path) {
         set_data(e, o, cfg);
         read_bytes(&s, cfg);

@@ -235,6 +235,8 @@ static void expect_same_by_path(const char *run, const char *data, const char *f
     Evaluated own = evaluated(arena_printf(mem(), "%s --split all", run));
     Evaluated other = evaluated(arena_printf(mem(), "%s --data %s", from, data));
     EXPECT(other.loss == own.loss && other.samples == own.samples);
+    other = evaluated(arena_printf(mem(), "%s --dataset_dir %s --split all", run, data));
+    EXPECT(other.loss == own.loss && other.samples == own.samples);
 }
 
 /* Its name does not say that a file has tensors by name. */
