@@ -78,7 +78,7 @@ static void see(void *ctx, const Choice *c) {
     if (c->parts == 1) plan_choice(a, &alone);
 }
 
-/* Pieces know nothing of what plans make of the messages of tiny layers, a few percent. */
+/* Pieces know nothing of what padding for ZeRO costs in tiny layers, a few percent. */
 TEST_LIMIT(no_plan_is_much_faster, 240) {
     static const int ranks[] = {2, 3, 4, 6};
     int cases = test_long() ? 24 : 4;
