@@ -151,6 +151,15 @@ static void refuse_both(const Module *m, const PassOptions *o, int nth, const Ma
     }
 }
 
+/* A product, its bias and its turned positions have one name: the last is what is gathered. */
+static bool goes_on(const Annotation *a, const Func *f, const Value *v) {
+    if (value_uses(f, v) != 1) return false;
+    for (const Op *op = v->def->next; op; op = op->next)
+        for (int i = 0; i < op->nin; i++)
+            if (op->in[i] == v) return op->nout == 1 && is_about(a, f, op->out[0]);
+    return false;
+}
+
 static void gather(const Module *m, Op *def, Value *v, const Type *ty) {
     Builder b = build_before(def->next);
     if (!def->next) b = build_at_end(def->fn);
@@ -168,6 +177,7 @@ static void place(const Module *m, const PassOptions *o, int nth) {
         Match *at = &all.items[i];
         if (a->gathered) {
             if (!at->v->def || at->v->ty.rank != entries(a->placement)) continue;
+            if (goes_on(a, at->f, at->v)) continue;
             Type ty = placed_by(m, a, at->f->name, at->v);
             gather(m, at->v->def, at->v, &ty);
             continue;

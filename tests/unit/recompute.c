@@ -240,19 +240,26 @@ TEST(memory_of_a_layer) {
                 0.5);
 }
 
-/* Messages that a layer sends over tp, forward and backward. */
-static int64_t operations(const char *keys) {
+/* Messages that a layer sends, forward and backward. */
+static int64_t operations_of(const char *model, const char *keys) {
     Arena *mem = arena_new();
     int64_t n = 0;
     for (int more = 0; more < 2; more++) {
-        Plan p = plan_of(mem, plan_gpt2,
-                         arena_printf(mem, "model.model_config.num_layers %d tp 2 %s",
-                                      more ? 4 : 8, keys));
+        Plan p = plan_of(
+            mem, model,
+            arena_printf(mem, "model.model_config.num_layers %d %s", more ? 4 : 8, keys));
         EXPECT_INT(p.ntraffic, 1);
         n = p.traffic[0].operations - n;
     }
     arena_free(mem);
     return -n / 4;
+}
+
+static int64_t operations(const char *keys) {
+    Arena *mem = arena_new();
+    int64_t n = operations_of(plan_gpt2, arena_printf(mem, "tp 2 %s", keys));
+    arena_free(mem);
+    return n;
 }
 
 /* Of a layer forward 2 (with sequence_parallel 4, as halves) and backward as many; made
@@ -266,6 +273,17 @@ TEST(messages_of_a_layer) {
     EXPECT_INT(operations("sp True " GATHERS_KEPT), 4 + 4);
     EXPECT_INT(operations("sp True " ALL_AGAIN), 4 + 4 + 3);
     EXPECT_INT(operations("sp True " ALL_AGAIN SUMS_KEPT), 4 + 4);
+}
+
+/* Queries, keys, values and the result of attention go between heads and sequence once each,
+ * with biases and turned positions behind the products of the first three. */
+TEST(exchanges_with_heads_of_a_layer) {
+    const int64_t forward = 4, backward = 4;
+    EXPECT_INT(operations_of(plan_llama, "cp 2 " GATHERS_KEPT), forward + backward);
+    EXPECT_INT(operations_of(plan_llama, "cp 2 M.add_qkv_bias True " GATHERS_KEPT),
+               forward + backward);
+    EXPECT_INT(operations_of(plan_llama, "cp 2 M.add_qkv_bias True " ALL_AGAIN SUMS_KEPT),
+               forward + backward);
 }
 
 /* ---- keys ---- */
