@@ -242,7 +242,7 @@ static void join_plans(Train *t) {
 
 static void look_for_recompute(void *context) {
     Train *t = context;
-    if (comm_rank() == 0) recompute_choose(&t->job);
+    recompute_choose(&t->job);
 }
 
 /* Rank 0 searches for all. */
@@ -250,7 +250,7 @@ static void choose_recompute(Train *t) {
     Strategy *s = &t->job.strategy;
     if (!s->remake_auto) return;
     int said = t->job.cfg->n_notes;
-    agree_look(look_for_recompute, t);
+    agree_with_rank_0(t->mem, look_for_recompute, t);
     train_say_notes(t, said);
     const char *text = comm_broadcast_text(t->mem, s->remake ? s->remake : "");
     s->remake = text[0] ? text : NULL;

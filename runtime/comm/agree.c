@@ -99,3 +99,28 @@ void agree_look(void (*look)(void *), void *context) {
     int64_t good = comm_min_i64(c.code ? INT64_MAX : comm_rank());
     if (comm_max_i64(c.code)) end_look(arena_new(), &c, good);
 }
+
+typedef struct Failure {
+    int code;
+    const char *message;
+} Failure;
+
+static void fail_alike(void *context) {
+    const Failure *f = context;
+    if (f->code) fail_again(f->code, f->message);
+}
+
+void agree_with_rank_0(Arena *mem, void (*look)(void *), void *context) {
+    Failure f = {0, ""};
+    Catch c;
+    if (comm_rank() == 0) {
+        if (CATCH(c)) {
+            look(context);
+            catch_end(&c);
+        }
+        if (c.code) f = (Failure){c.code, c.message};
+    }
+    f.code = (int)comm_max_i64(f.code);
+    f.message = comm_broadcast_text(mem, f.message);
+    agree_look(fail_alike, &f);
+}

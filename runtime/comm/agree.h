@@ -20,4 +20,7 @@ void agree_on_file(Arena *mem, const char *what, const char *text, const char *p
  * which host it does not fail. */
 void agree_look(void (*look)(void *), void *context);
 
+/* Rank 0 alone runs look(context), for all; where that fails all ranks do, with its message. */
+void agree_with_rank_0(Arena *mem, void (*look)(void *), void *context);
+
 #endif

@@ -74,6 +74,17 @@ static void refuse_variables(const char *first, const char *second, const char *
 }
 
 /* Generated code has the shares of the threads in it. */
+/* What rank 0 alone finds out is the failure of all: no other rank has other files. */
+TEST(a_search_of_rank_0_that_fails) {
+    pid_t pid = ranks_start(2, runs_small_config(4, 4), in_temp("run"),
+                            "--parallel_config.data_parallel 2 "
+                            "--recompute_config.recompute auto");
+    ranks_end(pid, EXIT_CONFIG, "recompute auto without a limit");
+    SAID_EXPECT("recompute auto makes the plan fit context.max_device_memory");
+    SAID_EXPECT("1 other rank said the same");
+    EXPECT(!strstr(said(), "has no such failure"));
+}
+
 TEST(another_number_of_threads) {
     refuse_variables("-x STATOR_THREADS=1", "-x STATOR_THREADS=2",
                      "has 'threads 2', rank 0 has 'threads 1'; ");
