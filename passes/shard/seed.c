@@ -112,12 +112,19 @@ static void match(Matches *all, const Annotation *a, const Func *f, Value *v) {
     if (is_about(a, f, v)) PUSH(all->mem, all->items, all->n, all->cap, one);
 }
 
+/* What an op keeps beside its result, as a norm its statistics, goes by the name of that. */
+static bool is_kept_beside(const Annotation *a, const Func *f, const Op *op, int i) {
+    const Value *result = op->out[0];
+    return i && op->out[i]->ty.rank < result->ty.rank && is_about(a, f, result);
+}
+
 static Matches matches_of(const Module *m, const Annotation *a) {
     Matches all = {.mem = m->mem};
     for (const Func *f = m->first; f; f = f->next) {
         for (int i = 0; i < f->narg; i++) match(&all, a, f, f->arg[i]);
         for (const Op *op = f->first; op; op = op->next)
-            for (int i = 0; i < op->nout; i++) match(&all, a, f, op->out[i]);
+            for (int i = 0; i < op->nout; i++)
+                if (!is_kept_beside(a, f, op, i)) match(&all, a, f, op->out[i]);
     }
     return all;
 }

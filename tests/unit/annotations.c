@@ -52,6 +52,15 @@ TEST(an_entry_replaces_what_the_strategy_says) {
     arena_free(mem);
 }
 
+/* The statistics that a norm keeps have its name and one dimension less. */
+TEST(a_norm_can_be_placed) {
+    Arena *mem = arena_new();
+    Plan whole = plan_of(mem, plan_gpt2, "dp 2");
+    Plan placed = plan_of(mem, with_entries(mem, "\"layer/norm=dp,-,-\""), "dp 2");
+    EXPECT_INT(placed.traffic[0].operations, whole.traffic[0].operations);
+    arena_free(mem);
+}
+
 TEST(an_entry_that_says_the_same_replaces_nothing) {
     Arena *mem = arena_new();
     Plan p = plan_of(mem, with_entries(mem, "\"h.mlp.c_fc.weight=-,tp\""), "tp 2");
