@@ -6,7 +6,10 @@
 static AttnShape attention_shape(const Op *op, int threads) {
     const int64_t *q = op->in[ATTN_Q]->ty.dim, *k = op->in[ATTN_K]->ty.dim;
     if (op_int(op, "zigzag", 0) > 1)
-        lower_refuse(op, "zigzag order is for pass localize");
+        lower_refuse(op,
+                     "in zigzag order its sequence must be split over ranks: leave out "
+                     "the entry of parallel.shard that takes it off cp, or choose "
+                     "another context_parallel_algo than megatron_cp_algo");
     DType dt = op->in[ATTN_Q]->ty.dt;
     if (dt != DT_F32 && dt != DT_BF16 && dt != DT_F16)
         lower_refuse(op, "its operands must be f32, bf16 or f16");
