@@ -445,15 +445,20 @@ void link_when_idle(LinkIdle how) {
     when_idle = how;
 }
 
-/* Who gives up a core is soon asked again, so ranks that wait long take turns with those that they
- * wait for: after so many turns of a wait they nap instead, which is little of what it took. */
-enum { MOST_YIELDS = 5000 };
-
-/* `turn` of a wait, from 0 on. */
-static void idle(int64_t turn) {
+/* Between two polls of a wait that began at `start`. A core may be wanted by others, whom
+ * nobody tells us of: so who spins yields after a while, and who yields naps, which is
+ * little of what the wait took. Yielding alone would not do: who gives up a core is soon
+ * asked again. */
+static void idle(double start) {
+    const double brief_seconds = 0.001, long_seconds = 0.02;
     const struct timespec nap = {.tv_nsec = 50000};
+    double waited = clock_seconds() - start;
     LinkIdle how = when_idle;
-    if (how == LINK_NAPS || (how == LINK_YIELDS && turn >= MOST_YIELDS))
+    if (how == LINK_SPINS && waited > brief_seconds)
+        how = waited > long_seconds ? LINK_NAPS : LINK_YIELDS;
+    else if (how == LINK_YIELDS && waited > brief_seconds)
+        how = LINK_NAPS;
+    if (how == LINK_NAPS)
         nanosleep(&nap, NULL);
     else if (how == LINK_YIELDS)
         sched_yield();
@@ -495,12 +500,12 @@ void link_wait(int slot) {
     struct Slot *s = &slots[slot];
     if (!s->busy) return;
     MPI_Status status;
-    for (int64_t turn = 0;; turn++) {
-        int done = 0;
+    double start = clock_seconds();
+    for (int done = 0;;) {
         expect_fit(s, MPI_Test(&s->request, &done, &status));
         if (done) break;
         watch_wait(WATCH_FOR_RANK, s->rank);
-        idle(turn);
+        idle(start);
     }
     watch_go_on();
     s->busy = false;
@@ -541,12 +546,12 @@ void link_post(int post, int rank, int64_t message, const void *data, int64_t by
 }
 
 static void wait_request(MPI_Request *request, int rank, MPI_Status *status) {
-    for (int64_t turn = 0;; turn++) {
-        int done = 0;
+    double start = clock_seconds();
+    for (int done = 0;;) {
         CALL(MPI_Test, request, &done, status);
         if (done) break;
         watch_wait(WATCH_FOR_RANK, rank);
-        idle(turn);
+        idle(start);
     }
     watch_go_on();
 }
