@@ -227,7 +227,19 @@ static void run_again(TestJob *jobs, int njobs) {
     fail(EXIT_CONFIG, "%s=%s names no test", again_name, name);
 }
 
+/* Several tests share the cores, and what they start inherits this: threads that wait for
+ * each other, and ranks inside of MPI, leave the core to those that have something to do.
+ * libgomp reads it when it is loaded, so this program begins again. */
+static void leave_cores_to_others(char **argv) {
+    static const char policy[] = "OMP_WAIT_POLICY";
+    setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
+    if (getenv(policy)) return;
+    setenv(policy, "passive", 1);
+    execv("/proc/self/exe", argv);
+}
+
 int main(int argc, char **argv) {
+    leave_cores_to_others(argv);
     static const char seconds_path[] = BUILD_DIR "/tests/seconds.txt";
     int njobs, nchosen;
     TestJob *jobs = all_jobs(&njobs);
