@@ -14,6 +14,10 @@
 enum { GRACE_SECONDS = 15 };
 enum { MAX_WORDS_BYTES = 1 << 26 };
 
+/* Processes of ranks wait for each other, for hangs and for mpirun more than half of the
+ * time, so some tests of them more than asked for keep the cores busy. */
+enum { MORE_OF_RANKS = 2 };
+
 typedef struct Running {
     TestJob *job; /* NULL: this place is free */
     pid_t pid;
@@ -27,8 +31,8 @@ typedef struct Run {
     Arena *mem;
     const char *folder; /* of all tests of this run */
     TestJob **queue;    /* jobs that have not started are not NULL */
-    int njobs, started, at_once, nrunning;
-    Running *running; /* at_once + 1 places */
+    int njobs, started, at_once, nrunning, places;
+    Running *running; /* places */
     sigset_t signals, before;
     TestTally tally;
     Text failures;
@@ -58,14 +62,13 @@ static int by_order(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
-/* May it start beside those that run? Processes of ranks wait for each other half of the
- * time, so one test of them more than asked for keeps the cores busy. */
+/* May it start beside those that run? */
 static bool may_start(const Run *r, const TestCase *t) {
     int places = r->at_once;
-    for (int i = 0; i <= r->at_once; i++)
+    for (int i = 0; i < r->places; i++)
         if (r->running[i].job && is_alone(r->running[i].job->test)) return false;
     if (is_alone(t)) return r->nrunning == 0;
-    if (t->labels & LABEL_RANKS && r->at_once > 1) places++;
+    if (t->labels & LABEL_RANKS && r->at_once > 1) places += MORE_OF_RANKS;
     return r->nrunning < places;
 }
 
@@ -173,13 +176,13 @@ static void ended(Run *r, Running *place, int status) {
 static void reap(Run *r) {
     int status;
     for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;)
-        for (int i = 0; i <= r->at_once; i++)
+        for (int i = 0; i < r->places; i++)
             if (r->running[i].job && r->running[i].pid == pid)
                 ended(r, &r->running[i], status);
 }
 
 static void kill_overdue(Run *r) {
-    for (int i = 0; i <= r->at_once; i++) {
+    for (int i = 0; i < r->places; i++) {
         Running *p = &r->running[i];
         if (!p->job || p->killed) continue;
         if (clock_seconds() - p->start < p->job->test->seconds + GRACE_SECONDS) continue;
@@ -190,7 +193,7 @@ static void kill_overdue(Run *r) {
 
 /* Asked to end: so are the tests, and nothing is left behind. */
 static _Noreturn void give_up(Run *r, int signal_number) {
-    for (int i = 0; i <= r->at_once; i++)
+    for (int i = 0; i < r->places; i++)
         if (r->running[i].job) kill(r->running[i].pid, SIGTERM);
     while (wait(NULL) > 0) continue;
     remove_tree(r->folder);
@@ -237,8 +240,9 @@ static char *shared_bytes(size_t bytes) {
 TestTally test_run(TestJob **jobs, int njobs, int at_once) {
     Run r = {.mem = arena_new(), .queue = jobs, .njobs = njobs, .at_once = at_once};
     r.failures = text_new(r.mem);
-    r.running = NEW_ARRAY(r.mem, Running, (size_t)at_once + 1);
-    for (int i = 0; i <= at_once; i++) r.running[i].at = shared_bytes(TEST_AT_BYTES);
+    r.places = at_once + MORE_OF_RANKS;
+    r.running = NEW_ARRAY(r.mem, Running, (size_t)r.places);
+    for (int i = 0; i < r.places; i++) r.running[i].at = shared_bytes(TEST_AT_BYTES);
     qsort(r.queue, (size_t)njobs, sizeof *r.queue, by_order);
     make_folder(&r);
     block_signals(&r);
