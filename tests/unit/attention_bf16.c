@@ -338,9 +338,12 @@ TEST_LIMIT(some_8, 300) {
     every(19, 8, WIDENED);
 }
 
-/* In the short form a part, which has every size with every kind of mask. */
+/* In the short form a part: by steps back that share no factor with what cases vary by, so
+ * that few have more kinds of masks, sizes, batches and threads together than an even step
+ * from the first on has with twice as many. */
 static void most(int vl, Way way) {
-    every(test_long() ? 1 : 4 * target_case_step(vl), vl, way);
+    int n = test_long() ? CASES : 28 / target_case_step(vl);
+    for (int i = 0; i < n; i++) run_case((CASES - i * 11 % CASES) % CASES, vl, way);
 }
 
 TEST_LABEL_OF(all_16, SLOW);
