@@ -263,12 +263,33 @@ static bool is_said(const char *path) {
     return false;
 }
 
-static const char *observed_without(const Case *c) {
-    static const char *had_with[BASES], *had[BASES];
+/* What many keys are compared to: a configuration and its flags without the key. */
+typedef struct Without {
+    Base base;
+    const char *with, *planned, *observed; /* NULL: not yet looked at */
+} Without;
+
+static Without *without(const Case *c) {
+    static Without *all;
+    static int n, cap;
     const char *with = c->with ? c->with : "";
-    if (had[c->base] && !strcmp(had_with[c->base], with)) return had[c->base];
-    had_with[c->base] = with;
-    return had[c->base] = observed(c, false);
+    for (int i = 0; i < n; i++)
+        if (all[i].base == c->base && !strcmp(all[i].with, with)) return &all[i];
+    PUSH(mem(), all, n, cap, ((Without){.base = c->base, .with = with}));
+    return &all[n - 1];
+}
+
+static const char *planned_without(const Case *c) {
+    Without *w = without(c);
+    bool ignored = false;
+    if (!w->planned) w->planned = planned(c, false, &ignored);
+    return w->planned;
+}
+
+static const char *observed_without(const Case *c) {
+    Without *w = without(c);
+    if (!w->observed) w->observed = observed(c, false);
+    return w->observed;
 }
 
 static int runs; /* that were needed */
@@ -277,8 +298,7 @@ static bool acts_or_says(const Case *c) {
     bool said_so = false;
     bool predicts = is_predict(c);
     if (!predicts) {
-        bool ignored = false;
-        const char *before = planned(c, false, &ignored);
+        const char *before = planned_without(c);
         const char *after = planned(c, true, &said_so);
         if (said_so || strcmp(before, after)) return true;
         if (is_planned(c->base)) return false;
