@@ -67,6 +67,7 @@ TEST_LIMIT(preprocess_megatron_bytes, 120) {
     put_zst(inputs[2], text, n);
     for (int i = 0; i < 3; i++) {
         for (int w = 0; w < 3; w++) {
+            if (!test_long() && (i + w) % 3 != 2) continue; /* each once */
             RUN("--input", inputs[i], "--output_prefix", temp("s"), "--tokenizer-type",
                 "GPT2BPETokenizer", "--vocab-file", vocab, "--merge-file", merges,
                 "--append-eod", "--workers", workers[w], "--log-interval", "1000");
