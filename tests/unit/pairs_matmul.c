@@ -152,10 +152,10 @@ static void try_one(int64_t m, int64_t n, int64_t k, int form, int pad, int thre
 static void all_forms(int vl) {
     static const int64_t size[][3] = {{1, 1, 1},    {5, 70, 33},   {17, 64, 32},
                                       {33, 129, 7}, {8, 16, 2500}, {520, 65, 40}};
-    int n = 0, step = vl > 16 ? 3 : target_case_step(vl);
+    int n = 0, step = vl > 16 ? 1 : target_case_step(vl), others = test_long() ? 3 : 5;
     for (int i = 0; i < ARRAY_LEN(size); i++)
         for (int form = 0; form < WIDE + 16; form++, n++) {
-            if (n % (i ? 3 * step : step)) continue; /* other ones for every size */
+            if (n % (i ? others * step : step)) continue; /* other ones for every size */
             if (form & WIDE && vl > 16) continue;
             int pad = form % 2 ? PAD : PAD + 1;
             try_one(size[i][0], size[i][1], size[i][2], form, pad, 1 + form % 3, vl);
