@@ -49,6 +49,7 @@ static void plan_is_of_the_best(const char *name, char *more) {
     EXPECT_PART(printed, "parallel_mode 2: the fastest of ");
 }
 
+TEST_LABEL_OF(a_plan_is_that_of_the_best_strategy, RELEASED);
 TEST(a_plan_is_that_of_the_best_strategy) {
     plan_is_of_the_best("cpu100g", NULL);
     plan_is_of_the_best("h100", "--parallel_config.data_parallel=1");

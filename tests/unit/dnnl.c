@@ -268,6 +268,7 @@ TEST(activations_times_one_weight) {
 }
 
 TEST_LABEL_OF(large, SLOW);
+TEST_LABEL_OF(large, RELEASED);
 /* Large enough for the kernel that is chosen for large f32 products only. */
 TEST_LIMIT(large, 300) {
     for (int form = 0; form < 8; form++) {

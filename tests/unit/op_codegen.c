@@ -281,12 +281,14 @@ static void samples_of_heads(const char *type, const char *cpu, int threads) {
 TEST(bf16_attention_widest_vectors) {
     samples_of_heads("bf16", "native", 2);
 }
+TEST_LABEL_OF(bf16_attention_avx2, RELEASED);
 TEST(bf16_attention_avx2) {
     samples_of_heads("bf16", "x86-64-v3", 1);
 }
 TEST(bf16_attention_without_avx) {
     samples_of_heads("bf16", "x86-64-v2", 1);
 }
+TEST_LABEL_OF(bf16_attention_without_the_instruction, RELEASED);
 TEST(bf16_attention_without_the_instruction) {
     Target *t = target_open(NULL);
     int lanes = target_lanes(t);
@@ -304,6 +306,7 @@ TEST(bf16_attention_by_tiles) {
 TEST(f16_attention_widest_vectors) {
     samples_of_heads("f16", "native", 2);
 }
+TEST_LABEL_OF(f16_attention_without_avx, RELEASED);
 TEST(f16_attention_without_avx) {
     samples_of_heads("f16", "x86-64-v2", 1);
 }
