@@ -41,8 +41,7 @@ void link_post(int post, int rank, int64_t message, const void *data, int64_t by
 void link_unpost(int post);
 void link_take(int rank, int64_t message, void *to, int64_t bytes);
 /* What link_wait does between polls: nothing; yield the core; or sleep, when another
- * thread needs the core. Waits that take long go on to the next of these. May be changed while
- * it waits. */
+ * thread needs the core. Who yields for long sleeps. May be changed while it waits. */
 typedef enum LinkIdle { LINK_SPINS, LINK_YIELDS, LINK_NAPS } LinkIdle;
 void link_when_idle(LinkIdle how);
 

@@ -445,19 +445,13 @@ void link_when_idle(LinkIdle how) {
     when_idle = how;
 }
 
-/* Between two polls of a wait that began at `start`. A core may be wanted by others, whom
- * nobody tells us of: so who spins yields after a while, and who yields naps, which is
- * little of what the wait took. Yielding alone would not do: who gives up a core is soon
- * asked again. */
+/* Between two polls of a wait that began at `start`. Who gives up a core is soon asked again, so
+ * who yields naps after a while, which is little of what the wait took. */
 static void idle(double start) {
-    const double brief_seconds = 0.001, long_seconds = 0.02;
+    const double brief_seconds = 0.001;
     const struct timespec nap = {.tv_nsec = 50000};
-    double waited = clock_seconds() - start;
     LinkIdle how = when_idle;
-    if (how == LINK_SPINS && waited > brief_seconds)
-        how = waited > long_seconds ? LINK_NAPS : LINK_YIELDS;
-    else if (how == LINK_YIELDS && waited > brief_seconds)
-        how = LINK_NAPS;
+    if (how == LINK_YIELDS && clock_seconds() - start > brief_seconds) how = LINK_NAPS;
     if (how == LINK_NAPS)
         nanosleep(&nap, NULL);
     else if (how == LINK_YIELDS)

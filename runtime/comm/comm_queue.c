@@ -83,10 +83,13 @@ static bool core_is_free(void) {
     return busy <= comm_world.local_cores;
 }
 
-/* How a thread waits that has nothing else to do, given what the cores have to run. */
+/* How a thread waits that has nothing else to do, given what the cores have to run, and whether
+ * the user has told Open MPI that others want them. */
 static LinkIdle idle_alone(void) {
+    const char *shared = getenv("OMPI_MCA_mpi_yield_when_idle");
     int64_t busy = (int64_t)comm_world.local_size * rt_threads();
-    return busy > comm_world.local_cores ? LINK_YIELDS : LINK_SPINS;
+    bool yields = busy > comm_world.local_cores || (shared && !strcmp(shared, "1"));
+    return yields ? LINK_YIELDS : LINK_SPINS;
 }
 
 static const char *next_label;
