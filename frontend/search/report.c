@@ -2,7 +2,7 @@
 #include "frontend/search/report.h"
 #include <math.h>
 
-enum { FRONT_SHOWN = 12 };
+enum { TOP_SHOWN = 12, FRONT_SHOWN = 12 };
 
 const char *report_strategy(Arena *mem, const Choice *c) {
     Text t = text_new(mem);
@@ -42,22 +42,39 @@ double report_excess(const SearchOptions *o, const Family *f) {
 static void add_top(const Report *r, Text *out) {
     text_add(out, "\n  seconds  a rank's memory       sent  strategy (micro-batches x "
                   "sequences)\n");
-    for (int i = 0; i < r->r->ntop; i++) {
+    int shown = MIN(r->r->ntop, MAX(r->o->tops, TOP_SHOWN));
+    for (int i = 0; i < shown; i++) {
         const Verified *v = &r->r->top[i];
         text_add(out, "  %7.4g  %15s  %9s  %s\n", v->seconds,
                  human((double)v->bytes, "B").s, human((double)v->sent_bytes, "B").s,
                  report_strategy(r->mem, &v->c));
     }
+    if (shown < r->r->ntop)
+        text_add(out, "  and %d more that were planned: --json and --html have all\n",
+                 r->r->ntop - shown);
+}
+
+/* The choice as it was planned, or NULL. */
+static const Verified *planned_as(const SearchResult *r, const Choice *c) {
+    for (int i = 0; i < r->ntop; i++) {
+        const Choice *t = &r->top[i].c;
+        if (t->number == c->number && !t->alone && !t->inside) return &r->top[i];
+    }
+    return NULL;
 }
 
 static void add_front(const Report *r, Text *out) {
     int n = r->r->nfront, step = MAX(1, (n + FRONT_SHOWN - 1) / FRONT_SHOWN);
     if (!n) return;
-    text_add(out, "\nless memory for more time (not planned; %d of %d)\n",
+    text_add(out,
+             "\nless memory for more time (%d of %d; with ~: by pieces, plans take "
+             "somewhat more)\n",
              (n + step - 1) / step, n);
     for (int i = n - 1; i >= 0; i -= step) {
         const Choice *c = &r->r->front[i];
-        text_add(out, "  %7.4g  %15s  %s\n", c->seconds, human(c->bytes, "B").s,
+        const Verified *v = planned_as(r->r, c);
+        text_add(out, "  %7.4g %s %14s  %s\n", v ? v->seconds : c->seconds, v ? " " : "~",
+                 human(v ? (double)v->bytes : c->bytes, "B").s,
                  report_strategy(r->mem, c));
     }
 }
@@ -83,10 +100,9 @@ static void add_family(const Report *r, const Family *f, double best, Text *out)
 
 static void add_families(const Report *r, Text *out) {
     if (!r->r->nfamilies) return;
-    text_add(out,
-             "\nthe fastest of each split of the ranks, not planned; behind: what is as "
-             "fast with as little memory\n");
-    double best = r->r->ntop ? r->r->top[0].seconds : r->r->family[0].seconds;
+    text_add(out, "\nthe fastest of each split of the ranks, all by pieces: plans take "
+                  "somewhat more;\nbehind: what is as fast with as little memory\n");
+    double best = r->r->family[0].seconds;
     for (int i = 0; i < r->r->nfamilies; i++) add_family(r, &r->r->family[i], best, out);
 }
 

@@ -21,3 +21,36 @@ TEST(parts_that_are_asked_for_stay) {
     EXPECT_INT(code, 0);
     EXPECT_PART(printed, "--micro_batch_interleave_num=2");
 }
+
+/* The rows of a table, from the line behind the one that begins with `head`. */
+static const char *rows_behind(const char *head) {
+    const char *at = strstr(printed, head);
+    if (!at) test_fail(__FILE__, __LINE__, "no '%s' in:\n%s", head, printed);
+    return strchr(at, '\n') + 1;
+}
+
+/* The best and the front are seconds of plans, but for what is marked. */
+TEST(numbers_by_pieces_are_marked) {
+    SEARCH("--top", "14");
+    EXPECT_INT(code, 0);
+    double best = 0, seconds;
+    int rows = 0, marked = 0;
+    for (const char *at = rows_behind("  seconds  a rank's"); *at == ' ';
+         at = strchr(at, '\n') + 1) {
+        if (!strncmp(at, "  and ", 6)) break;
+        EXPECT_INT(sscanf(at, "%lf", &seconds), 1);
+        if (!rows++) best = seconds;
+        EXPECT(seconds >= best);
+    }
+    EXPECT_INT(rows, 14);
+    rows = 0;
+    for (const char *at = rows_behind("less memory for more"); *at == ' ';
+         at = strchr(at, '\n') + 1, rows++) {
+        char mark;
+        EXPECT_INT(sscanf(at, "%lf %c", &seconds, &mark), 2);
+        marked += mark == '~';
+        EXPECT(mark == '~' || seconds >= best);
+    }
+    EXPECT(rows > 1 && marked < rows);
+    EXPECT_PART(rows_behind("the fastest of each split"), "+0.0 %");
+}
