@@ -307,6 +307,7 @@ typedef struct Call {
     bool reverse; /* the last slice first */
 } Call;
 Call call_of(const Op *op);
+bool op_is_loop(const Op *op);          /* a call of ops with `times` */
 bool call_slices(const Call *c, int i); /* is operand i one of which runs get slices? */
 /* The `arrive` that waits for a collective with late=1; NULL: there is none, or late=0. */
 Op *op_arrival(const Op *op);

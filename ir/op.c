@@ -95,6 +95,10 @@ Func *op_callee(const Op *op) {
     return op_is_call(op) ? op_func(op) : NULL;
 }
 
+bool op_is_loop(const Op *op) {
+    return op_calls_ops(op) && op_attr(op, "times");
+}
+
 Call call_of(const Op *op) {
     return (Call){.op = op,
                   .f = op_func(op),

@@ -137,7 +137,7 @@ static int new_dim(Dims *d, char letter, int64_t size, bool whole) {
     return d->n++;
 }
 
-/* A binding under way. rest[0..nrest) are the ids of "..."; nrest -1 = not yet known. */
+/* A binding that is not done. rest[0..nrest) are the ids of "..."; nrest -1 = not yet known. */
 typedef struct Binding {
     Arena *mem;
     const Rule *r;

@@ -85,10 +85,6 @@ static Module *probe_module(Arena *mem, Config *cfg, const Machine *machine) {
 
 /* ---- its pieces ---- */
 
-static bool is_loop(const Op *op) {
-    return op_calls_ops(op) && call_of(op).loop;
-}
-
 static const Func *find_model(const Module *m) {
     for (const Func *f = m->first; f; f = f->next)
         if (func_arg_role(f, ARG_dloss) >= 0) return f;
@@ -180,7 +176,7 @@ static const char *find_pieces(Arena *mem, Probe *p, const Module *m,
     const Op *forward = NULL, *backward = NULL;
     if (!f) return "the step has no model of its own";
     for (const Op *op = f->first; op; op = op->next) {
-        if (!is_loop(op)) continue;
+        if (!op_is_loop(op)) continue;
         if (!forward)
             forward = op;
         else if (!backward)

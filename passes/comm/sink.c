@@ -29,10 +29,6 @@ typedef struct Sink {
     int copies;
 } Sink;
 
-static bool is_loop(const Op *call) {
-    return op_attr(call, "times") != NULL;
-}
-
 static int first_each(const Op *call) {
     return call_of(call).carry;
 }
@@ -122,8 +118,8 @@ static Value *add_operand(Op *call, Func *callee, int at, Value *v, Type ty) {
 
 /* One more operand of which every run sees its slice, or the whole of a plain call. */
 static Value *add_each(Op *call, Func *callee, Value *v, const Type *slice) {
-    int at = is_loop(call) ? end_each(call) : call->nin;
-    if (is_loop(call)) op_set_int(call, "each", call_of(call).each + 1);
+    int at = op_is_loop(call) ? end_each(call) : call->nin;
+    if (op_is_loop(call)) op_set_int(call, "each", call_of(call).each + 1);
     return add_operand(call, callee, at, v, *slice);
 }
 
@@ -165,7 +161,7 @@ static bool gives_buffer(const Sink *s, const Func *f, const Value *v, const Val
 }
 
 static bool is_carried(const Op *call, const Value *v) {
-    return is_loop(call) && v->nth < first_each(call);
+    return op_is_loop(call) && v->nth < first_each(call);
 }
 
 /* May the op have the value where it is made: does the call make it, for it alone? */
@@ -187,7 +183,7 @@ static bool one_buffer(const Op *call, const Op *op) {
 
 static bool can_go_up(const Sink *s, const Op *call, const Op *op) {
     if (!op || !moves(s, op, call)) return false;
-    if (is_loop(call) && !acts_on_slices(op)) return false;
+    if (op_is_loop(call) && !acts_on_slices(op)) return false;
     for (int i = 0; i < op->nin; i++) {
         const Value *v = op->in[i];
         if (!is_inside(s, call, v, op) && !is_before(v, call)) return false;
@@ -306,7 +302,7 @@ static void go_up(Sink *s, Op *call, int j, Op *op) {
     Value *in[2], *inner = callee->ret[j];
     Builder b = build_behind(callee, call, op);
     int alias = callee->alias[j], other = -1;
-    bool sliced = is_loop(call);
+    bool sliced = op_is_loop(call);
     check(op->nin <= ARRAY_LEN(in));
     for (int i = 0; i < op->nin; i++) {
         Value *v = op->in[i];
@@ -353,7 +349,7 @@ static Op *call_below(const Op *op, int *operand) {
         int n = uses_in(at, v, operand);
         if (!n) continue;
         if (n > 1 || !op_calls_ops(at)) return NULL;
-        if (!is_loop(at)) return at;
+        if (!op_is_loop(at)) return at;
         bool each = *operand >= first_each(at) && *operand < end_each(at);
         return each && acts_on_slices(op) ? at : NULL;
     }
@@ -370,13 +366,13 @@ static bool is_overwritten(const Func *callee, int arg) {
 static void go_down(Sink *s, Op *op, Op *call, int operand) {
     Func *callee = own_callee(s, call), *f = op->fn;
     Value *arg = callee->arg[operand], *v = op->out[0];
-    Type ty = is_loop(call) ? slice_of(&op->in[0]->ty) : op->in[0]->ty;
+    Type ty = op_is_loop(call) ? slice_of(&op->in[0]->ty) : op->in[0]->ty;
     Value *fresh = NEW(s->m->mem, Value); /* replaces the value in its old uses */
     *fresh = *arg;
     func_replace(callee, arg, fresh);
     arg->ty = ty;
     Builder b = callee->first ? build_before(callee->first) : build_at_end(callee);
-    Op *made = op_inside(&b, op, &arg, is_loop(call));
+    Op *made = op_inside(&b, op, &arg, op_is_loop(call));
     made->out[0]->name = v->name;
     func_replace(callee, fresh, made->out[0]);
     call->in[operand] = op->in[0];

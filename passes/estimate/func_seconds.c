@@ -79,7 +79,7 @@ double flight_beside(const Flight *f, double now) {
     return f->beside + MAX(0, MIN(now, f->end) - f->begin);
 }
 
-/* Messages are waited for; what is under way goes on. */
+/* Messages are waited for; what is in flight goes on. */
 static void wait_for_messages(OpClock *c, double seconds) {
     for (int i = 0; i < c->nlate; i++) flight_idle(&c->late[i].flight, c->t.all, seconds);
     pass_time(c, WORK_MESSAGES, seconds);

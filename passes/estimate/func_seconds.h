@@ -28,7 +28,7 @@ FuncSizes func_sizes(Arena *mem, const Module *m, const SizeScale *scale);
 
 /* What sizes are timed with. */
 typedef struct Timing {
-    Arena *mem; /* for what is under way */
+    Arena *mem; /* for what is in flight */
     const Machine *m;
     const MachineRank *rank;
     const GroupShape *shape; /* by set of axes */
@@ -38,7 +38,7 @@ typedef struct Timing {
 /* Of a collective alone. */
 double size_collective_seconds(const Timing *k, const OpSize *s);
 
-/* A collective under way: from when to when it is, and for how long of that something has been
+/* A collective in flight: from when to when it is, and for how long of that something has been
  * computed beside it. */
 typedef struct Flight {
     double begin, end, beside;
@@ -55,13 +55,13 @@ typedef struct Late {
 } Late;
 typedef struct OpClock {
     FuncTime t;
-    double sending; /* until when collectives are under way */
+    double sending; /* until when collectives are in flight */
     Late *late;
     int nlate, late_cap;
 } OpClock;
 void clock_add(OpClock *c, const Timing *k, const OpSizes *sizes, int row);
 
-/* Time passes that is not on the clock; collectives under way go on. */
+/* Time passes that is not on the clock; collectives in flight go on. */
 void clock_wait(OpClock *c, double seconds);
 
 /* Of all functions; t->func is set to it. */

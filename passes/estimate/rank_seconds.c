@@ -14,14 +14,14 @@ typedef struct Cause {
     double by;
 } Cause;
 
-/* A collective under way, of a rank. */
+/* A collective in flight, of a rank. */
 typedef struct Begun {
     Flight flight;
     double seconds;
     Cause late; /* of the member that began last */
 } Begun;
 
-/* A message under way, of each pair. */
+/* A message in flight, of each pair. */
 typedef struct Mail Mail;
 struct Mail {
     double *sent,
@@ -121,7 +121,7 @@ static bool run_compute(Walk *w, Lanes *l, const RankPiece *p) {
     return true;
 }
 
-/* A rank waits for so many seconds; what its function has under way goes on. */
+/* A rank waits for so many seconds; what its function has in flight goes on. */
 static void wait_for(Lanes *l, int r, double seconds) {
     for (int k = l->frame[l->depth - 1].under_way; k < l->nunder_way; k++)
         flight_idle(&l->begun[l->under_way[k]][r].flight, l->clock[r], seconds);

@@ -210,7 +210,7 @@ static double rank_of(const Elimination *e, int v, int nth) {
     return (by + 1) * (1 + 0.5 * chance);
 }
 
-/* Ranks of an order under way; those that the last variables changed are reckoned again. */
+/* Ranks of an order that is tried; those that the last variables changed are reckoned again. */
 typedef struct Ranks {
     double *of;
     bool *stale;

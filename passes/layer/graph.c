@@ -15,10 +15,6 @@ static const char passes_to_diffed[] =
 
 /* ---- loops ---- */
 
-static bool is_loop(const Op *op) {
-    return op_calls_ops(op) && call_of(op).loop;
-}
-
 static const Func *gradient_of_model(const Module *m) {
     for (const Func *f = m->first; f; f = f->next)
         if (func_arg_role(f, ARG_dloss) >= 0) return f;
@@ -30,7 +26,7 @@ const char *layer_loops(const Module *m, const Op *loop[2]) {
     int n = 0;
     if (!f) return "the model has no gradient";
     for (const Op *op = f->first; op; op = op->next) {
-        if (!is_loop(op)) continue;
+        if (!op_is_loop(op)) continue;
         if (n == 2) return "the model has more than one loop over layers";
         loop[n++] = op;
     }
@@ -43,7 +39,7 @@ static Op *loop_of_model(Module *m, Func **model) {
     for (Func *f = m->first; f; f = f->next) {
         if (f->role != ROLE_MODEL) continue;
         for (Op *op = f->first; op; op = op->next)
-            if (is_loop(op)) {
+            if (op_is_loop(op)) {
                 *model = f;
                 return op;
             }

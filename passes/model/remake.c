@@ -22,7 +22,7 @@ static RemakeSpans spans_of(Arena *mem, const PassOptions *o, int64_t layers) {
 
 static bool any_layer_has(const Func *model, const char *policy) {
     for (const Op *op = model->first; op; op = op->next)
-        if (layers_is_loop(op) && made_again_names(op_func(op), policy)) return true;
+        if (op_is_loop(op) && made_again_names(op_func(op), policy)) return true;
     return false;
 }
 
@@ -125,7 +125,7 @@ static void mark_loops(Arena *mem, Func *model, const PassOptions *o) {
     for (Op *op = model->first, *next; op; op = next) {
         next = op->next;
         int64_t layers = layers_of(op);
-        if (layers_is_loop(op) && !made_again_policy(op)) mark_loop(mem, &s, op, at);
+        if (op_is_loop(op) && !made_again_policy(op)) mark_loop(mem, &s, op, at);
         at += layers;
     }
 }

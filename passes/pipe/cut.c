@@ -104,7 +104,7 @@ static void find_pieces(Cut *k) {
         int64_t layers = layers_of(op);
         next = op->next;
         nth += marked;
-        if (layers_is_loop(op))
+        if (op_is_loop(op))
             cut_loop(k, op, at);
         else if (layers)
             place_whole(k, op, at);

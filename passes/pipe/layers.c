@@ -8,16 +8,12 @@ Func *layers_model(const Module *m) {
     fail(EXIT_CONFIG, "module @%s has no model to cut", m->name);
 }
 
-bool layers_is_loop(const Op *op) {
-    return op_is_call(op) && call_of(op).loop;
-}
-
 int64_t layers_of(const Op *op) {
     int64_t n = 0;
-    if (layers_is_loop(op)) return call_of(op).times;
+    if (op_is_loop(op)) return call_of(op).times;
     if (!op_is_call(op) || !op_attr(op, "remake")) return 0;
     for (const Op *in = op_func(op)->first; in; in = in->next)
-        if (layers_is_loop(in)) n += call_of(in).times;
+        if (op_is_loop(in)) n += call_of(in).times;
     return n;
 }
 

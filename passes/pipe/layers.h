@@ -10,7 +10,6 @@
 #include "ir/ir.h"
 
 Func *layers_model(const Module *m); /* fails where there is none */
-bool layers_is_loop(const Op *op);
 /* Layers that the op runs: of a loop its runs, of a call that is made again as a whole the
  * layers of its function, else 0. */
 int64_t layers_of(const Op *op);

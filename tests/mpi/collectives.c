@@ -316,7 +316,7 @@ static void statistics(unsigned axes) {
     expect(llabs(sent * m.n - want) <= 4096 * m.n, "bytes sent");
 }
 
-/* More collectives under way than the queue is long, some of another group, with one in
+/* More collectives in flight than the queue is long, some of another group, with one in
  * between that waits for all; whoever runs them. A sum over the ranks of what rank and
  * number say, so one that ran out of order shows. */
 static void beside_other_work(unsigned axes, CommProgress how) {

@@ -228,7 +228,7 @@ TEST_LIMIT(fourth_share, 180) {
     run_share(3);
 }
 
-/* ---- what is under way while another part computes ---- */
+/* ---- what is in flight while another part computes ---- */
 
 typedef struct Hidden {
     int sent, beside; /* collectives of forward layers; with matmuls until they arrive */
@@ -270,7 +270,7 @@ TEST(one_part_computes_while_another_sends) {
     EXPECT_INT(parts.beside, 3);
 }
 
-/* At the beginning of a layer nothing is under way yet, at its end nothing is left. */
+/* At the beginning of a layer nothing is in flight yet, at its end nothing is left. */
 TEST(parts_of_a_sequence_too) {
     Hidden whole = hidden_in_forward("tp 2 sp True");
     Hidden parts = hidden_in_forward("tp 2 sp True" IN_PARTS);

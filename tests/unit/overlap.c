@@ -1,5 +1,5 @@
 /* overlap.c - collectives beside other work: the program means the same to the bit, and
- * memory in use by messages under way is nobody else's. Modules of tests/ir made into
+ * memory in use by messages in flight is nobody else's. Modules of tests/ir made into
  * steps of a mesh, every collective as early and as late as can be. */
 #include "../test.h"
 #include "ir/ir.h"
@@ -167,7 +167,7 @@ static bool in_frame(const Value *v) {
     return v->def && v->loc.kind == LOC_FRAME;
 }
 
-/* Puts what op makes where it meets memory of a collective under way. */
+/* Puts what op makes where it meets memory of a collective in flight. */
 static int spoil(Arena *mem, const Module *m, Func *f, Op *late, Op *op) {
     int spoilt = 0;
     for (int k = 0; k <= late->nin + late->nout; k++) {
@@ -183,7 +183,7 @@ static int spoil(Arena *mem, const Module *m, Func *f, Op *late, Op *op) {
             if (!in_frame(made_here) || view || at + bytes > f->frame_bytes) continue;
             made_here->loc.at = at;
             if (!memplan_check(mem, m)) {
-                test_fail(__FILE__, __LINE__, "@%s: %%%s on memory of %s under way",
+                test_fail(__FILE__, __LINE__, "@%s: %%%s on memory of %s in flight",
                           f->name, made_here->name, optab[late->kind].name);
             }
             made_here->loc.at = old;
