@@ -3,10 +3,10 @@
  * never from two at a time. Every call is checked: a failure is reported with its name,
  * rank and host, and ends all ranks. */
 #define _GNU_SOURCE
+#include "runtime/comm/comm_launcher.h"
 #include "runtime/comm/comm_link.h"
 #include "runtime/comm/watch.h"
 #include "runtime/core/rt.h"
-#include <errno.h>
 #include <fcntl.h>
 #include <mpi.h>
 #include <pthread.h>
@@ -44,45 +44,6 @@ static _Noreturn void call_failed(int rc, const char *call) {
 
 /* ---- start and end ---- */
 
-static int64_t env_number(const char *name, int64_t otherwise) {
-    const char *s = getenv(name);
-    char *end;
-    if (!s || !*s) return otherwise;
-    errno = 0;
-    long long v = strtoll(s, &end, 10);
-    return errno || *end || v < 0 ? otherwise : v;
-}
-
-/* Tasks of the Slurm step that this process is one of; 0: of none. The scripts of sbatch
- * and salloc count as steps with reserved numbers. */
-static int64_t slurm_tasks(void) {
-    const int64_t reserved = 0xfffffff0;
-    if (!getenv("SLURM_PROCID")) return 0;
-    if (env_number("SLURM_STEP_ID", reserved) >= reserved) return 0;
-    return env_number("SLURM_STEP_NUM_TASKS", env_number("SLURM_NTASKS", 0));
-}
-
-static _Noreturn void fail_launcher(int64_t tasks) {
-    fail(EXIT_CONFIG,
-         "%lld processes were started, but they do not see each other: the launcher and "
-         "this MPI library speak different protocols. With Slurm write srun --mpi=pmix, "
-         "or mpirun inside the allocation; elsewhere use the mpirun of this MPI library "
-         "(Open MPI), or stator launch",
-         (long long)tasks);
-}
-
-/* True when a launcher started this process. *tasks: how many, 0 if unknown. */
-static bool launched(int64_t *tasks) {
-    int64_t slurm = slurm_tasks();
-    if ((*tasks = env_number("OMPI_COMM_WORLD_SIZE", 0))) return true;
-    *tasks = slurm;
-    if (getenv("PMIX_RANK")) return true;
-    *tasks = env_number("PMI_SIZE", slurm);
-    if (getenv("PMI_RANK") || getenv("PMI_SIZE")) return *tasks != 1;
-    if (slurm > 1) fail_launcher(slurm);
-    return false;
-}
-
 static void end_others(int code) {
     comm_abort(code);
 }
@@ -96,30 +57,6 @@ static void end_from_watch(int code) {
     MPI_Finalized(&down);
     if (started && !down) MPI_Abort(MPI_COMM_WORLD, code);
     _exit(code);
-}
-
-/* Segments of a collective go to other hosts without an answer of the receiver first (Open
- * MPI's own limit is 64 KiB): nobody has to look at the network for them to leave. What
- * the user says counts more. */
-static void send_segments_at_once(void) {
-    setenv("OMPI_MCA_btl_tcp_eager_limit", "270336", 0); /* 256 KiB and its header */
-}
-
-/* Where ranks are more than cores, MPI's own waiting gives up the core too. What mpirun or
- * the user says counts more. */
-static void yield_when_crowded(void) {
-    int64_t ranks = env_number("OMPI_COMM_WORLD_LOCAL_SIZE", 1);
-    if (ranks > sysconf(_SC_NPROCESSORS_ONLN))
-        setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
-}
-
-/* Ranks of one host talk through its memory (ob1, with vader); asking every network card
- * first whether it would rather (cm) takes a quarter of a second of each start. What the
- * user says counts more. */
-static void ask_no_network_for_one_host(void) {
-    int64_t local = env_number("OMPI_COMM_WORLD_LOCAL_SIZE", 0);
-    if (local > 0 && local == env_number("OMPI_COMM_WORLD_SIZE", 0))
-        setenv("OMPI_MCA_pml", "ob1", 0);
 }
 
 /* The cores that the processes of this host may use, each counted once; does any belong to
@@ -212,10 +149,8 @@ void comm_start(void) {
         snprintf(comm_world.host, sizeof comm_world.host, "localhost");
     }
     comm_world.local_cores = (int)MAX(1, sysconf(_SC_NPROCESSORS_ONLN));
-    if (!launched(&tasks)) return;
-    send_segments_at_once();
-    yield_when_crowded();
-    ask_no_network_for_one_host();
+    if (!launcher_started(&tasks)) return;
+    launcher_set_mpi();
     sigset_t all, before; /* MPI's helper threads take no signals meant for this one */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -233,7 +168,7 @@ void comm_start(void) {
     CALL(MPI_Comm_dup, MPI_COMM_WORLD, &world); /* error handler too */
     CALL(MPI_Comm_rank, world, &comm_world.rank);
     CALL(MPI_Comm_size, world, &comm_world.size);
-    if (comm_world.size == 1 && tasks > 1) fail_launcher(tasks);
+    if (comm_world.size == 1 && tasks > 1) launcher_fail(tasks);
     look_at_host();
     watch_ends_by(end_from_watch);
     if (comm_world.size > 1) exit_hook = end_others;

@@ -1,0 +1,73 @@
+/* comm_launcher.c - see comm_launcher.h. */
+#include "runtime/comm/comm_launcher.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static int64_t env_number(const char *name, int64_t otherwise) {
+    const char *s = getenv(name);
+    char *end;
+    if (!s || !*s) return otherwise;
+    errno = 0;
+    long long v = strtoll(s, &end, 10);
+    return errno || *end || v < 0 ? otherwise : v;
+}
+
+/* Tasks of the Slurm step that this process is one of; 0: of none. The scripts of sbatch
+ * and salloc count as steps with reserved numbers. */
+static int64_t slurm_tasks(void) {
+    const int64_t reserved = 0xfffffff0;
+    if (!getenv("SLURM_PROCID")) return 0;
+    if (env_number("SLURM_STEP_ID", reserved) >= reserved) return 0;
+    return env_number("SLURM_STEP_NUM_TASKS", env_number("SLURM_NTASKS", 0));
+}
+
+_Noreturn void launcher_fail(int64_t tasks) {
+    fail(EXIT_CONFIG,
+         "%lld processes were started, but they do not see each other: the launcher and "
+         "this MPI library speak different protocols. With Slurm write srun --mpi=pmix, "
+         "or mpirun inside the allocation; elsewhere use the mpirun of this MPI library "
+         "(Open MPI), or stator launch",
+         (long long)tasks);
+}
+
+bool launcher_started(int64_t *tasks) {
+    int64_t slurm = slurm_tasks();
+    if ((*tasks = env_number("OMPI_COMM_WORLD_SIZE", 0))) return true;
+    *tasks = slurm;
+    if (getenv("PMIX_RANK")) return true;
+    *tasks = env_number("PMI_SIZE", slurm);
+    if (getenv("PMI_RANK") || getenv("PMI_SIZE")) return *tasks != 1;
+    if (slurm > 1) launcher_fail(slurm);
+    return false;
+}
+
+/* Segments of a collective go to other hosts without an answer of the receiver first (Open
+ * MPI's own limit is 64 KiB): nobody has to look at the network for them to leave. What
+ * the user says counts more. */
+static void send_segments_at_once(void) {
+    setenv("OMPI_MCA_btl_tcp_eager_limit", "270336", 0); /* 256 KiB and its header */
+}
+
+/* Where ranks are more than cores, MPI's own waiting gives up the core too. What mpirun or
+ * the user says counts more. */
+static void yield_when_crowded(void) {
+    int64_t ranks = env_number("OMPI_COMM_WORLD_LOCAL_SIZE", 1);
+    if (ranks > sysconf(_SC_NPROCESSORS_ONLN))
+        setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
+}
+
+/* Ranks of one host talk through its memory (ob1, with vader); asking every network card
+ * first whether it would rather (cm) takes a quarter of a second of each start. What the
+ * user says counts more. */
+static void ask_no_network_for_one_host(void) {
+    int64_t local = env_number("OMPI_COMM_WORLD_LOCAL_SIZE", 0);
+    if (local > 0 && local == env_number("OMPI_COMM_WORLD_SIZE", 0))
+        setenv("OMPI_MCA_pml", "ob1", 0);
+}
+
+void launcher_set_mpi(void) {
+    send_segments_at_once();
+    yield_when_crowded();
+    ask_no_network_for_one_host();
+}

@@ -1,0 +1,15 @@
+/* comm_launcher.h - who started this process, by its environment, and what MPI is to be told
+ * there before it starts. */
+#ifndef STATOR_COMM_LAUNCHER_H
+#define STATOR_COMM_LAUNCHER_H
+#include "base/base.h"
+
+/* Did mpirun, srun or another launcher? *tasks: processes that it started, 0 if unknown. Fails
+ * with EXIT_CONFIG where srun started several without telling MPI of each other. */
+bool launcher_started(int64_t *tasks);
+/* The failure of processes that do not see each other. */
+_Noreturn void launcher_fail(int64_t tasks);
+/* Sets what Open MPI reads of the environment when it starts, where the user has not. */
+void launcher_set_mpi(void);
+
+#endif
