@@ -77,7 +77,10 @@ typedef struct Train {
     int64_t skipped_in_a_row; /* up to now, but for those that were an overflow */
     bool overflow;      /* the last step was skipped, and the loss scale may mend that */
     int64_t saved_step; /* newest checkpoint of this run; -1: none */
-    int64_t good_step;  /* newest one from which an update was made; -1: none */
+    int64_t good_step;  /* of the checkpoint to go back to (train_loop.c); -1: none */
+    int64_t updated_step; /* the last that was an update; 0: none */
+    double first_loss;    /* of the first update of the run; NAN: none yet */
+    bool went_back;       /* before the newest checkpoint, which had diverged */
     /* Parameter that had an element inf or NaN before the first step here; NULL: none. */
     const char *not_finite;
     char config_hash[33];

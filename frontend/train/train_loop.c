@@ -108,11 +108,21 @@ static bool is_overflow(const Train *t) {
     return may && !comm_max_i64(!isfinite(*t->at.loss));
 }
 
+/* A loss far above that of the run's first step is of weights that are worth less than those
+ * it began with: the checkpoint that they are from is no good one, unless there is none. */
+static void note_update(Train *t) {
+    double loss = (double)*t->at.loss;
+    t->updated_step = t->step;
+    if (isnan(t->first_loss)) t->first_loss = loss;
+    if (loss <= t->first_loss + fabs(t->first_loss) || t->good_step < 0)
+        t->good_step = t->saved_step;
+}
+
 static void count_step(Train *t) {
     bool skipped = *t->at.good == 0, overflow = skipped && is_overflow(t);
     t->skipped += skipped;
     if (!overflow) t->skipped_in_a_row = skipped ? t->skipped_in_a_row + 1 : 0;
-    if (!skipped) t->good_step = t->saved_step;
+    if (!skipped) note_update(t);
     t->overflow = overflow;
     if (t->scales_loss) loss_scale_update(&t->loss_scale, !skipped);
 }
@@ -220,7 +230,7 @@ static const char *checkpoints_left(const Train *t) {
                                       (long long)t->saved_step);
     if (t->good_step < 0 || t->good_step == t->saved_step) return newest;
     return arena_printf(t->mem,
-                        "%s, the newest from which a step was good of step %lld "
+                        "%s, the newest good one of step %lld "
                         "(--resume %s/step_%08lld)",
                         newest, (long long)t->good_step, t->ckpt_dir,
                         (long long)t->good_step);
@@ -236,7 +246,7 @@ static int diverged(Train *t) {
     report_say(t,
                "ERROR: the run has diverged: %lld steps in a row were skipped, the "
                "weights are those of step %lld; %s; %s",
-               in_a_row, (long long)t->step - in_a_row, last, why);
+               in_a_row, (long long)t->updated_step, last, why);
     if (comm_rank() == 0)
         fprintf(stderr,
                 "stator: error: loss or gradient norm not finite in %lld steps up "

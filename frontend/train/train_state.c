@@ -40,7 +40,9 @@ static char *state_json(const Train *t, Arena *mem) {
              (long long)t->step, (long long)t->job.cfg->seed, t->config_hash, t->threads);
     text_add(&s, ",\"skipped_steps\":%lld,\"skipped_in_a_row\":%lld",
              (long long)t->skipped, (long long)t->skipped_in_a_row);
-    text_add(&s, ",\"good_checkpoint\":%lld", (long long)t->good_step);
+    text_add(&s, ",\"good_checkpoint\":%lld,\"updated_step\":%lld",
+             (long long)t->good_step, (long long)t->updated_step);
+    if (isfinite(t->first_loss)) text_add(&s, ",\"first_loss\":%.17g", t->first_loss);
     if (t->scales_loss)
         text_add(&s,
                  ",\"loss_scale\":{\"value\":%.17g,\"good_steps\":%lld,"
@@ -81,14 +83,16 @@ static void notice_removed(Train *t) {
 }
 
 /* A save may fail after the point from which the checkpoint counts. */
-static bool is_there(const Train *t, Arena *mem) {
+static bool is_there(Arena *mem, const char *folder, int64_t step) {
     Manifest m;
-    char name[CKPT_NAME_BYTES];
-    ckpt_name(t->step, name);
-    bool good = comm_rank() == 0 &&
-                !manifest_read(mem, path_join(mem, t->ckpt_dir, name), &m) &&
-                m.step == t->step;
+    bool good = comm_rank() == 0 && !manifest_read(mem, folder, &m) && m.step == step;
     return comm_max_i64(good);
+}
+
+static const char *folder_of_step(Arena *mem, const char *dir, int64_t step) {
+    char name[CKPT_NAME_BYTES];
+    ckpt_name(step, name);
+    return path_join(mem, dir, name);
 }
 
 /* 0 or errno, and why; on all ranks. */
@@ -133,7 +137,7 @@ void train_state_save(Train *t) {
         report_say(t, "saved %s/step_%08lld (%.1f s)", t->ckpt_dir, (long long)t->step,
                    clock_seconds() - start);
         if (why[0]) report_say(t, "note: %s", why);
-    } else if (is_there(t, mem)) {
+    } else if (is_there(mem, folder_of_step(mem, t->ckpt_dir, t->step), t->step)) {
         t->saved_step = t->step;
         report_say(t, "WARNING: saved %s/step_%08lld, but: %s; training goes on",
                    t->ckpt_dir, (long long)t->step, why);
@@ -204,13 +208,17 @@ static void restore_loss_scale(Train *t, const Json *s) {
 }
 
 /* Schedule and bias corrections count updates. A run that ended at its limit of skipped
- * steps gets as many tries again. */
+ * steps and is to go on behind them gets as many tries again. */
 static void restore_counts(Train *t, const Json *s) {
     int64_t most = t->job.cfg->runner_config_max_skipped_steps;
     t->skipped = json_get_i64(s, "skipped_steps", 0, t->step, 0);
     t->skipped_in_a_row = json_get_i64(s, "skipped_in_a_row", 0, t->skipped, 0);
+    t->updated_step =
+        json_get_i64(s, "updated_step", 0, t->step,
+                     t->skipped == t->step ? 0 : t->step - t->skipped_in_a_row);
     if (most && t->skipped_in_a_row >= most) t->skipped_in_a_row = 0;
     t->good_step = json_get_i64(s, "good_checkpoint", -1, t->step, -1);
+    t->first_loss = json_get_f64(s, "first_loss", NAN);
     restore_loss_scale(t, s);
 }
 
@@ -222,11 +230,60 @@ static void say_lines(const Train *t, char *lines) {
         report_say(t, "WARNING: %s", line);
 }
 
+static const Json *parse_state(const Train *t, const char *state) {
+    size_t n = strlen(state);
+    return json_parse(t->mem, "state of the checkpoint", state, n, (uint64_t)n + 1,
+                      EXIT_CHECKPOINT);
+}
+
+/* Why steps from the loaded checkpoint would only be skipped; NULL: they may be good. */
+static const char *why_diverged(const Train *t, const Json *s) {
+    int64_t most = t->job.cfg->runner_config_max_skipped_steps;
+    int64_t n = json_get_i64(s, "skipped_in_a_row", 0, t->step, 0);
+    const char *bad = train_state_not_finite(t);
+    if (bad) return arena_printf(t->mem, "%s is not finite", bad);
+    bool all = n > 0 && n == t->step && n >= t->steps;
+    if (!most || (n < most && !all)) return NULL;
+    return arena_printf(t->mem, "%lld steps in a row were skipped", (long long)n);
+}
+
+/* From a checkpoint of a run that has diverged back to the one before it that is good.
+ * Training is the same bits each time, so another configuration must be given. */
+static void leave_diverged(Train *t, const char *dir, char **state) {
+    const Json *s = parse_state(t, *state);
+    const char *why = why_diverged(t, s);
+    if (!why) return;
+    long long good = json_get_i64(s, "good_checkpoint", -1, t->step, -1);
+    long long newest = (long long)t->step;
+    const char *to = folder_of_step(t->mem, dir, good);
+    const char *now = folder_of_step(t->mem, dir, newest);
+    if (good < 0 || good == newest || !is_there(t->mem, to, good))
+        fail(EXIT_DIVERGED,
+             "the run has diverged (%s at step %lld), and there is no checkpoint of a "
+             "good step: write --resume never and a smaller --lr_schedule.learning_rate "
+             "to start anew, or --resume %s to go on all the same",
+             why, newest, now);
+    if (!strcmp(json_get_string(s, "config_hash", ""), t->config_hash))
+        fail(EXIT_DIVERGED,
+             "the run has diverged (%s at step %lld), and the same configuration would "
+             "do so again: write a smaller --lr_schedule.learning_rate, say, to go on "
+             "from %s, or --resume %s to go on behind the skipped steps",
+             why, newest, to, now);
+    ckpt_load_dir(t->mem, to, t->tensor, t->ntensor, state, &t->step);
+    t->went_back = true;
+    report_say(t,
+               "note: the run has diverged (%s at step %lld): it goes on from before "
+               "that; to go on behind the skipped steps write --resume and their "
+               "checkpoint",
+               why, newest);
+}
+
 static bool load_latest(Train *t, const char *dir, char **state) {
     Text damaged = text_new(t->mem);
     bool found =
         ckpt_load_latest(t->mem, dir, t->tensor, t->ntensor, state, &t->step, &damaged);
     say_lines(t, damaged.s);
+    if (found) leave_diverged(t, dir, state);
     return found;
 }
 
@@ -256,9 +313,7 @@ static bool resume(Train *t) {
     report_say(t, "resumed after step %lld", (long long)t->step);
     if (t->job.has_source)
         report_say(t, "note: init_from is not used: a checkpoint is there");
-    size_t n = strlen(state);
-    const Json *s = json_parse(t->mem, "state of the checkpoint", state, n,
-                               (uint64_t)n + 1, EXIT_CHECKPOINT);
+    const Json *s = parse_state(t, state);
     restore_counts(t, s);
     train_say_changes(t, s);
     return true;
@@ -277,16 +332,37 @@ static void lock_checkpoints(Train *t) {
         folder_lock(t->ckpt_dir, t->lock_fd, "--callbacks.CheckpointMonitor.directory");
 }
 
-void train_move_aside(const Train *t, const char *path) {
+static const char *name_aside(const Train *t, const char *path) {
     for (int i = 1; i < MAX_ASIDE; i++) {
         const char *to = arena_printf(t->mem, "%s.before-%d", path, i);
-        if (file_exists(to)) continue;
-        if (rename(path, to) != 0)
-            fail(EXIT_CHECKPOINT, "cannot move %s to %s: %s", path, to, strerror(errno));
-        report_say(t, "note: %s of an earlier run is now %s", path, to);
-        return;
+        if (!file_exists(to)) return to;
     }
     fail(EXIT_CHECKPOINT, "%s has too many earlier copies; remove some", path);
+}
+
+static void move(const char *path, const char *to) {
+    if (rename(path, to) != 0)
+        fail(EXIT_CHECKPOINT, "cannot move %s to %s: %s", path, to, strerror(errno));
+}
+
+void train_move_aside(const Train *t, const char *path) {
+    const char *to = name_aside(t, path);
+    move(path, to);
+    report_say(t, "note: %s of an earlier run is now %s", path, to);
+}
+
+/* The checkpoint that the run goes on from stays in its place. */
+static void move_later(const Train *t, const CkptEntry *entry, int n) {
+    const char *to = name_aside(t, t->ckpt_dir);
+    int error = dir_make(to);
+    if (error)
+        fail(EXIT_CHECKPOINT, "cannot make the folder %s: %s", to, strerror(error));
+    for (int i = 0; i < n; i++)
+        if (!entry[i].tmp && entry[i].step > t->step)
+            move(path_join(t->mem, t->ckpt_dir, entry[i].name),
+                 path_join(t->mem, to, entry[i].name));
+    report_say(t, "note: checkpoints of steps after %lld are now in %s",
+               (long long)t->step, to);
 }
 
 /* Checkpoints above the step that this run starts from would be taken for newer ones at
@@ -295,10 +371,15 @@ static void clear_later(Train *t) {
     CkptEntry *entry;
     int n;
     bool later = false;
-    if (!strcmp(t->job.cfg->resume, "auto") || comm_rank() != 0) return;
+    bool may = strcmp(t->job.cfg->resume, "auto") != 0 || t->went_back;
+    if (!may || comm_rank() != 0) return;
     if (ckpt_list(t->mem, t->ckpt_dir, &entry, &n) != 0) return;
     for (int i = 0; i < n; i++) later |= !entry[i].tmp && entry[i].step > t->step;
     if (!later) return;
+    if (!strcmp(t->job.cfg->resume, "auto")) {
+        move_later(t, entry, n);
+        return;
+    }
     train_move_aside(t, t->ckpt_dir);
     lock_checkpoints(t); /* of the folder that is made in its place */
     const char *metrics = path_join(t->mem, t->run_dir, RUN_METRICS);
@@ -339,6 +420,7 @@ void train_state_start(Train *t) {
     lock_checkpoints(t);
     if (comm_rank() == 0) data_fingerprint(t->data, t->data_print);
     t->saved_step = t->good_step = -1;
+    t->first_loss = NAN;
     if (resume(t))
         t->saved_step = t->step;
     else

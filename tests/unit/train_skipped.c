@@ -171,7 +171,21 @@ TEST_LIMIT(a_resume_across_skipped_steps, 180) {
     }
 }
 
-/* The run saves what is good and ends; the next one goes on from there. */
+/* The steps of which there are checkpoints, such as "3 13 14". */
+static const char *steps_kept_in(const char *folder) {
+    Text kept = text_new(mem());
+    for (int k = 1; k <= STEPS; k++)
+        if (file_exists(arena_printf(mem(), "%s/step_%08d", folder, k)))
+            text_add(&kept, kept.n ? " %d" : "%d", k);
+    return kept.s;
+}
+
+static const char *steps_kept(const char *run) {
+    return steps_kept_in(path_join(mem(), run, "ckpt"));
+}
+
+/* The run saves what is good and ends. The same command is refused and changes nothing; who
+ * names the last checkpoint goes on behind the skipped steps. */
 TEST_LIMIT(the_end_after_too_many_in_a_row, 120) {
     static const char steps[] = "....bb.bbbb...b.....";
     const char *config = config_of(&large, steps), *run = in_temp("run");
@@ -181,13 +195,19 @@ TEST_LIMIT(the_end_after_too_many_in_a_row, 120) {
     SAID_EXPECT("(skipped in a row: 3 of at most 3)");
     SAID_EXPECT(
         "3 steps in a row were skipped, the weights are those of step 7; the newest "
-        "checkpoint is of step 10, the newest from which a step was good of step 5 "
+        "checkpoint is of step 10, the newest good one of step 5 "
         "(--resume ");
     SAID_EXPECT("/ckpt/step_00000005); try a smaller learning rate");
     expect_skipped(run, "....bb.bbb");
     EXPECT(file_exists(path_join(mem(), run, "ckpt/step_00000010/manifest.json")));
     EXPECT(file_exists(path_join(mem(), run, "loss.svg")));
-    RUN_EXPECT(0, words(config, run, most));
+    const char *newest = path_join(mem(), run, "ckpt/step_00000010");
+    RUN_EXPECT(1, words(config, run, most));
+    SAID_EXPECT("the run has diverged (3 steps in a row were skipped at step 10)");
+    SAID_EXPECT(arena_printf(mem(), "or --resume %s to go on", newest));
+    EXPECT_STR(steps_kept(run), "5 10");
+    RUN_EXPECT(0,
+               words(config, run, arena_printf(mem(), "%s --resume %s", most, newest)));
     SAID_EXPECT("resumed after step 10");
     SAID_EXPECT("WARNING: step 11 is skipped: ");
     SAID_EXPECT("(skipped in a row: 1 of at most 3)");
@@ -195,13 +215,39 @@ TEST_LIMIT(the_end_after_too_many_in_a_row, 120) {
     runs_expect_same_tensors(whole, run, STEPS);
 }
 
-/* The steps of which there are checkpoints, such as "3 13 14". */
-static const char *steps_kept(const char *run) {
-    Text kept = text_new(mem());
-    for (int k = 1; k <= STEPS; k++)
-        if (file_exists(arena_printf(mem(), "%s/ckpt/step_%08d", run, k)))
-            text_add(&kept, kept.n ? " %d" : "%d", k);
-    return kept.s;
+/* Rates too large for plain SGD: the loss grows, and then is no number. */
+static const char *growing(const char *run, const char *more) {
+    return words(runs_small_config(40, 2), run,
+                 arena_printf(mem(),
+                              "--optimizer.type SGD --lr_schedule.type constant "
+                              "--runner_wrapper.use_clip_grad False "
+                              "--callbacks.CheckpointMonitor.keep_checkpoint_max 2 %s",
+                              more));
+}
+
+/* A run that has diverged does not go on from its bad weights. */
+TEST_LIMIT(a_diverged_run_goes_on_from_before, 120) {
+    const char *run = in_temp("run"), *large_rate = "--lr_schedule.learning_rate 1000";
+    RUN_EXPECT(1, growing(run, large_rate));
+    SAID_EXPECT("ERROR: the run has diverged: 10 steps in a row were skipped");
+    const char *kept = steps_kept(run);
+    RUN_EXPECT(1, growing(run, large_rate));
+    SAID_EXPECT("and the same configuration would do so again");
+    EXPECT_STR(steps_kept(run), kept);
+    RUN_EXPECT(0, growing(run, "--lr_schedule.learning_rate 1e-3 --train_steps 6"));
+    SAID_EXPECT("resumed after step 2");
+    SAID_EXPECT("note: checkpoints of steps after 2 are now in ");
+    EXPECT_STR(steps_kept(run), "2 4 6");
+    EXPECT_STR(steps_kept_in(path_join(mem(), run, "ckpt.before-1")),
+               kept + strlen("2 "));
+}
+
+/* Of checkpoints with a loss far above that of the start none is kept as the good one. */
+TEST_LIMIT(a_checkpoint_of_a_large_loss_is_not_good, 120) {
+    const char *run = in_temp("run");
+    RUN_EXPECT(0, growing(run, "--lr_schedule.learning_rate 30 --train_steps 6 "
+                               "--callbacks.CheckpointMonitor.save_checkpoint_steps 1"));
+    EXPECT_STR(steps_kept(run), "1 5 6");
 }
 
 /* keep_checkpoint_max never leaves only weights of which no step has come. */
