@@ -24,23 +24,39 @@ static bool read_point(Arena *mem, const char *path, const char *line, size_t n,
     return true;
 }
 
-static int read_points(const Train *t, Arena *mem, ValidPoint **out) {
+/* The file as it is, and its points. A last line without its end is no damage. */
+typedef struct Points {
+    ValidPoint *point;
+    int n;
+    char *text; /* NULL: there is no file */
+    size_t size;
+    int damaged, first_damaged; /* lines */
+} Points;
+
+static Points read_points(const Train *t, Arena *mem) {
     const char *path = points_path(t, mem);
-    int n = 0, cap = 0;
-    ValidPoint *p = NULL;
-    if (file_exists(path)) {
-        size_t size;
-        char *text = file_read(mem, path, 64 << 20, &size, EXIT_DATA);
-        for (char *line = text, *end; *line; line = end) {
-            end = line + strcspn(line, "\n");
-            ValidPoint point;
-            if (read_point(mem, path, line, (size_t)(end - line), &point))
-                PUSH(mem, p, n, cap, point);
-            end += *end == '\n';
-        }
+    Points p = {0};
+    int cap = 0, number = 1;
+    if (!file_exists(path)) return p;
+    p.text = file_read(mem, path, 64 << 20, &p.size, EXIT_DATA);
+    const char *stop = p.text + p.size;
+    for (const char *line = p.text, *end; line < stop; line = end + 1, number++) {
+        ValidPoint point;
+        end = memchr(line, '\n', (size_t)(stop - line));
+        if (!end) end = stop;
+        if (read_point(mem, path, line, (size_t)(end - line), &point))
+            PUSH(mem, p.point, p.n, cap, point);
+        else if (end < stop && !p.damaged++)
+            p.first_damaged = number;
     }
-    *out = p;
-    return n;
+    return p;
+}
+
+static void keep_damaged(const Train *t, Arena *mem, const Points *p) {
+    if (p->damaged)
+        report_say(t, "WARNING: %s",
+                   metrics_keep_damaged(mem, points_path(t, mem), p->text, p->size,
+                                        p->damaged, p->first_damaged));
 }
 
 /* JSON has no word for what is not finite. */
@@ -59,10 +75,11 @@ static void add_point(const Train *t, Text *text, const ValidPoint *p) {
 
 int valid_points_write(const Train *t, int64_t last_step, const ValidPoint *more) {
     Arena *mem = arena_new();
-    ValidPoint *p;
-    int n = read_points(t, mem, &p);
+    Points p = read_points(t, mem);
     Text text = text_new(mem);
-    for (int i = 0; i < n && p[i].step <= last_step; i++) add_point(t, &text, &p[i]);
+    keep_damaged(t, mem, &p);
+    for (int i = 0; i < p.n && p.point[i].step <= last_step; i++)
+        add_point(t, &text, &p.point[i]);
     if (more) add_point(t, &text, more);
     int error = file_write_atomic(points_path(t, mem), text.s, text.n);
     arena_free(mem);
@@ -70,13 +87,13 @@ int valid_points_write(const Train *t, int64_t last_step, const ValidPoint *more
 }
 
 int valid_points(const Train *t, Arena *mem, double **step, double **loss) {
-    ValidPoint *p;
-    int n = t->valid ? read_points(t, mem, &p) : 0;
+    Points p = t->valid ? read_points(t, mem) : (Points){0};
+    int n = p.n;
     *step = NEW_ARRAY(mem, double, (size_t)n);
     *loss = NEW_ARRAY(mem, double, (size_t)n);
     for (int i = 0; i < n; i++) {
-        (*step)[i] = (double)p[i].step;
-        (*loss)[i] = p[i].loss;
+        (*step)[i] = (double)p.point[i].step;
+        (*loss)[i] = p.point[i].loss;
     }
     return n;
 }

@@ -30,6 +30,7 @@ struct Metrics {
     int64_t total_steps, step;
     double step_seconds; /* running mean over about 20 steps; 0: none yet */
     char note[1024];     /* see metrics_note */
+    char missing[1024];  /* see metrics_missing */
 };
 
 char *duration_format(double seconds, char out[32]) {
@@ -160,25 +161,45 @@ MetricsRow *metrics_read(Arena *mem, const char *path, int *n) {
     return rows;
 }
 
-/* Keeps the damaged file under another name. */
-static void keep_damaged(Metrics *m, Arena *mem, const char *bytes, size_t size,
-                         int lines, int first) {
+const char *metrics_keep_damaged(Arena *mem, const char *path, const char *bytes,
+                                 size_t size, int lines, int first) {
     enum { MOST = 1000 };
     const char *aside = NULL;
     for (int i = 1; i < MOST && (!aside || file_exists(aside)); i++)
-        aside = arena_printf(mem, "%s.damaged-%d", m->path, i);
+        aside = arena_printf(mem, "%s.damaged-%d", path, i);
     int error = file_write_atomic(aside, bytes, size);
     if (error) fail(EXIT_DATA, "cannot write %s: %s", aside, strerror(error));
-    snprintf(
-        m->note, sizeof m->note,
+    return arena_printf(
+        mem,
         "%.300s:%d: the line is broken or out of order; %d such lines are taken out, "
         "the file as it was is %.300s",
-        m->path, first, lines, aside);
+        path, first, lines, aside);
+}
+
+/* Steps of which there is no row. */
+typedef struct Gaps {
+    int64_t first, count;
+} Gaps;
+
+static void note_gap(Gaps *g, int64_t after, int64_t before) {
+    if (before <= after + 1) return;
+    if (!g->count) g->first = after + 1;
+    g->count += before - after - 1;
+}
+
+static void say_gaps(Metrics *m, const Gaps *g, int64_t resumed) {
+    if (g->count)
+        snprintf(m->missing, sizeof m->missing,
+                 "%.300s has no line of %lld of the steps up to %lld, the first of them "
+                 "step %lld: they are lost, the run goes on without them",
+                 m->path, (long long)g->count, (long long)resumed, (long long)g->first);
 }
 
 /* What is to stay, to `keep`; the number of good rows, and that of damaged lines, of which
- * number `first` is the first. A last line without its end is no damage. */
-static int cut_lines(Lines *l, int64_t resumed, Text *keep, int *rows, int *first) {
+ * number `first` is the first. A last line without its end is no damage. Where the run went on
+ * from a checkpoint of another folder rows begin later than at 1. */
+static int cut_lines(Lines *l, int64_t resumed, Text *keep, int *rows, int *first,
+                     Gaps *gaps) {
     MetricsRow row;
     int64_t last = 0;
     int damaged = 0, line = 0;
@@ -190,8 +211,10 @@ static int cut_lines(Lines *l, int64_t resumed, Text *keep, int *rows, int *firs
             if (!damaged++) *first = line;
         if (!good || row.step <= last || row.step > resumed) continue;
         text_add_bytes(keep, l->line, l->n + 1);
+        if (last) note_gap(gaps, last, row.step);
         last = row.step;
     }
+    note_gap(gaps, last, resumed + 1);
     return damaged;
 }
 
@@ -210,12 +233,16 @@ static void file_cut(Metrics *m, int64_t resumed) {
     Lines l = {.at = bytes, .end = bytes + size};
     Text keep = text_new(mem);
     int rows = 0, first = 0;
-    int damaged = cut_lines(&l, resumed, &keep, &rows, &first);
+    Gaps gaps = {0};
+    int damaged = cut_lines(&l, resumed, &keep, &rows, &first, &gaps);
     arena_free(l.scratch);
     if (size && !rows && memchr(bytes, '\n', size))
         fail(EXIT_DATA, "%s holds no metrics; move it away or give another run folder",
              path);
-    if (damaged) keep_damaged(m, mem, bytes, size, damaged, first);
+    if (damaged)
+        snprintf(m->note, sizeof m->note, "%s",
+                 metrics_keep_damaged(mem, path, bytes, size, damaged, first));
+    say_gaps(m, &gaps, resumed);
     int error = keep.n == size ? 0 : file_write_atomic(path, keep.s, keep.n);
     if (error) fail(EXIT_DATA, "cannot write %s: %s", path, strerror(error));
     catch_end(&c);
@@ -224,6 +251,10 @@ static void file_cut(Metrics *m, int64_t resumed) {
 
 const char *metrics_note(const Metrics *m) {
     return m->note;
+}
+
+const char *metrics_missing(const Metrics *m) {
+    return m->missing;
 }
 
 Metrics *metrics_open(Arena *mem, const char *path, int64_t total_steps,
@@ -238,7 +269,10 @@ Metrics *metrics_open(Arena *mem, const char *path, int64_t total_steps,
     m->columns = -1;
     if (!path) return m;
     m->path = arena_strdup(mem, path);
-    if (file_exists(path)) file_cut(m, resumed_step);
+    if (file_exists(path))
+        file_cut(m, resumed_step);
+    else
+        say_gaps(m, &(Gaps){1, resumed_step}, resumed_step);
     m->fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0644);
     if (m->fd < 0) fail(EXIT_DATA, "cannot write %s: %s", path, strerror(errno));
     m->end = lseek(m->fd, 0, SEEK_END);

@@ -36,6 +36,13 @@ void metrics_show(Metrics *m, int64_t interval, FILE *log, int columns);
 /* What metrics_open found damaged (lines that are broken or out of order; not one that a
  * killed run left without an end) and where the file as it was is kept; "" for nothing. */
 const char *metrics_note(const Metrics *m);
+/* Which steps up to the resumed one have no line, between two that are there or behind the
+ * last; "" for none. */
+const char *metrics_missing(const Metrics *m);
+
+/* Keeps the bytes of a damaged file of lines as PATH.damaged-N; what to say of that, in mem. */
+const char *metrics_keep_damaged(Arena *mem, const char *path, const char *bytes,
+                                 size_t size, int lines, int first);
 
 /* Adds one step. A full disk does not end the run: the line is left out whole, and the
  * terminal gets one warning until writing works again. Allocates nothing. The bar is
