@@ -112,7 +112,7 @@ void ranks_agree_config(const Train *t);
 void ranks_agree_module_file(const Train *t);
 void ranks_agree_module(const Train *t, const Module *m, const PipeSchedule *schedule);
 void ranks_agree_data(const Train *t, const Data *d, int64_t steps);
-/* Hash of batches spread over an epoch, all of a small one; "" where one cannot be made. */
+/* Hash of batches spread over an epoch, all of a small one; "" where there are none. */
 void data_fingerprint(const Data *d, char hex[33]);
 /* For an allocated program. */
 Feed *feed_make(const Train *t, const Program *p);

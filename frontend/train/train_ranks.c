@@ -128,8 +128,28 @@ static void add_hash(const Data *d, int64_t step, const char *name, const void *
     text_add(out, "%s: batch %lld is %s\n", name, (long long)step, hex);
 }
 
+static void add_batch(const Data *d, int64_t step, DataBatch *b, Text *out) {
+    data_batch_full(d, step, b);
+    add_hash(d, step, d->path, b->tokens, d->seq, out);
+    for (int c = 0; c < d->ncolumns; c++)
+        add_hash(d, step, d->column[c].name, b->column[c], d->column[c].count, out);
+}
+
+/* One that training could not have either, for a token outside of the vocabulary, say, is what
+ * is said of it. */
+static void add_batch_or_why(const Data *d, int64_t step, DataBatch *b, Text *out) {
+    Catch c;
+    if (CATCH(c)) {
+        add_batch(d, step, b, out);
+        catch_end(&c);
+        return;
+    }
+    text_add(out, "batch %lld: %s\n", (long long)step, c.message);
+}
+
 /* Files may have the same size and other contents. */
 static void add_batches(Arena *mem, const Data *d, int64_t steps, int64_t tokens,
+                        void (*add)(const Data *, int64_t, DataBatch *, Text *),
                         Text *out) {
     DataBatch b = data_batch_new(mem, d);
     int64_t last = MAX(steps, 1) - 1, most = tokens / batch_numbers(d);
@@ -137,10 +157,7 @@ static void add_batches(Arena *mem, const Data *d, int64_t steps, int64_t tokens
     for (int64_t k = 0; k < most; k++) {
         double share = (double)k / (double)MAX(most - 1, 1);
         int64_t step = most == last + 1 ? k : (int64_t)((double)last * share);
-        data_batch_full(d, step, &b);
-        add_hash(d, step, d->path, b.tokens, d->seq, out);
-        for (int c = 0; c < d->ncolumns; c++)
-            add_hash(d, step, d->column[c].name, b.column[c], d->column[c].count, out);
+        add(d, step, &b, out);
     }
 }
 
@@ -170,7 +187,7 @@ static void look_at_data(void *context) {
     add_tokenizer(l->t, scratch, &out);
     text_add(&out, "%s: %lld tokens, %lld samples, %lld steps\n", d->path,
              (long long)d->tokens, (long long)d->samples, (long long)d->steps_available);
-    if (has_batch) add_batches(scratch, d, l->steps, COMPARED_TOKENS, &out);
+    if (has_batch) add_batches(scratch, d, l->steps, COMPARED_TOKENS, add_batch, &out);
     arena_free(scratch);
     l->found = out.s;
 }
@@ -179,14 +196,10 @@ void data_fingerprint(const Data *d, char hex[33]) {
     Arena *mem = arena_new();
     Text out = text_new(mem);
     int64_t epoch = d->steps_available >= 0 ? d->steps_available : d->samples / d->batch;
-    Catch c;
     hex[0] = 0;
-    if (CATCH(c)) {
-        if (d->samples > 0 && d->steps_available)
-            add_batches(mem, d, epoch, PRINT_TOKENS, &out);
-        catch_end(&c);
-    }
-    if (out.n && !c.code) hash_hex(out.s, out.n, hex);
+    if (d->samples > 0 && d->steps_available)
+        add_batches(mem, d, epoch, PRINT_TOKENS, add_batch_or_why, &out);
+    if (out.n) hash_hex(out.s, out.n, hex);
     arena_free(mem);
 }
 

@@ -294,6 +294,23 @@ TEST_LIMIT(a_resume_says_that_the_text_has_changed, 120) {
                 "content");
 }
 
+/* Also where data have a token outside of the vocabulary, in a batch that no step takes. */
+TEST_LIMIT(a_resume_says_that_a_text_with_a_bad_token_has_changed, 120) {
+    const char *config = runs_small_config(4, 4), *run = in_temp("run");
+    const char *text = in_temp("text.txt");
+    char *bytes = file_read(mem(), text, 1 << 20, NULL, EXIT_DATA);
+    size_t size = strlen(bytes);
+    const char *more = "--model.model_config.vocab_size 128 --seed 3";
+    bytes[size - 100] = (char)200;
+    write_text(text, bytes);
+    RUN_EXPECT(0, words(config, run, more));
+    RUN_EXPECT(0, words(config, run, more));
+    EXPECT(!strstr(said(), "WARNING"));
+    change_a_byte(text);
+    RUN_EXPECT(0, words(config, run, more));
+    SAID_EXPECT("but other content");
+}
+
 /* Whatever else is changed; but not where other data are asked for. */
 TEST_LIMIT(a_longer_run_says_that_the_text_has_changed, 120) {
     const char *config = runs_small_config(8, 4), *run = in_temp("run");
