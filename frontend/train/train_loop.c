@@ -255,9 +255,11 @@ static int diverged(Train *t) {
     return EXIT_DIVERGED;
 }
 
+/* Nor has a run shorter than that trained anything when all of its steps were skipped. */
 static bool gives_up(const Train *t) {
     int64_t most = t->job.cfg->runner_config_max_skipped_steps;
-    return most && t->skipped_in_a_row >= most;
+    bool all = t->step >= t->steps && t->skipped_in_a_row == t->step;
+    return most && (t->skipped_in_a_row >= most || all);
 }
 
 static bool save_due(const Train *t) {

@@ -264,7 +264,7 @@ void report_header(Train *t) {
 void report_end(const Train *t) {
     if (t->step > t->start_step)
         report_say(t, "done       %lld steps, final loss %.4f%s", (long long)t->step,
-                   (double)*t->at.loss,
+                   isnan(*t->at.loss) ? (double)NAN : (double)*t->at.loss,
                    t->skipped
                        ? arena_printf(t->mem, ", skipped: %lld", (long long)t->skipped)
                        : "");

@@ -275,6 +275,18 @@ TEST_LIMIT(a_good_checkpoint_is_kept, 240) {
     }
 }
 
+/* Nothing is trained: no success, and no "done" when it is started again. */
+TEST_LIMIT(a_short_run_of_skipped_steps, 120) {
+    const char *run = in_temp("run"), *config = config_of(&large, "bbb");
+    for (int i = 0; i < 2; i++) {
+        RUN_EXPECT(1, words(config, run, ""));
+        EXPECT_PART(said(), "3 steps in a row were skipped");
+        EXPECT(!strstr(said(), "done "));
+    }
+    RUN_EXPECT(0, words(config_of(&large, "..b"), in_temp("last"), ""));
+    SAID_EXPECT("final loss nan, skipped: 1");
+}
+
 TEST_LIMIT(no_end_when_none_is_wanted, 120) {
     static const char steps[] = "bbbbbbbbbbbbbbbb";
     const char *run = in_temp("run"), *config = config_of(&large, steps);
