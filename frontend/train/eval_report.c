@@ -13,13 +13,14 @@ typedef struct Figures {
 static double spread(const EvalSums *s, double mean) {
     double n = (double)s->samples;
     double squares = s->loss2 - 2 * mean * s->loss_tokens + mean * mean * s->tokens2;
-    if (s->samples < 2 || !s->tokens) return NAN;
+    if (s->samples < 2 || !s->tokens || isnan(squares)) return NAN;
     return sqrt(MAX(squares, 0) * n / (n - 1)) / (double)s->tokens;
 }
 
 static Figures figures_of(const EvalSums *s) {
     double tokens = (double)s->tokens;
     Figures f = {.loss = s->loss / tokens, .accuracy = s->correct / tokens};
+    if (isnan(f.loss)) f.loss = NAN; /* printf writes the sign of one */
     f.error = spread(s, f.loss);
     f.perplexity = exp(f.loss);
     f.bits_per_byte = s->bytes ? s->loss / (log(2) * (double)s->bytes) : NAN;

@@ -306,6 +306,15 @@ TEST_LIMIT(weights_that_were_not_finite, 120) {
     EXPECT(!file_exists(path_join(mem(), run, "ckpt/latest")));
 }
 
+TEST_LIMIT(an_evaluation_of_them_knows_no_error, 120) {
+    const char *eval = arena_printf(mem(), "eval %s --data %s", write_weights(&infinite),
+                                    write_batches(&infinite, "bb"));
+    RUN_EXPECT(1, eval);
+    SAID_EXPECT("\nloss           nan\nperplexity     nan\n");
+    RUN_EXPECT(1, arena_printf(mem(), "%s --json", eval));
+    SAID_EXPECT("\"loss\": null, \"loss_error\": null, \"perplexity\": null");
+}
+
 /* Checkpoints from before steps were skipped do not have the counts. */
 TEST_LIMIT(a_checkpoint_without_counts, 120) {
     const char *run = in_temp("run"), *config = config_of(&large, "......");
