@@ -68,8 +68,7 @@ static void add_point(const Train *t, Text *text, const ValidPoint *p) {
     text_add(text, "{\"step\": %lld, \"valid_loss\": %s", (long long)p->step,
              number(text->mem, p->loss));
     if (!t->job.ncolumns)
-        text_add(text, ", \"valid_perplexity\": %s",
-                 number(text->mem, exp(p->loss > 20 ? 20 : p->loss)));
+        text_add(text, ", \"valid_perplexity\": %s", number(text->mem, exp(p->loss)));
     text_add(text, "}\n");
 }
 

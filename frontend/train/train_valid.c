@@ -80,7 +80,8 @@ static double take_part(Train *t, const ValidPart *part, const char *name) {
     train_end_if_data_failed(t, true);
     char perplexity[48] = "";
     if (!t->job.ncolumns)
-        snprintf(perplexity, sizeof perplexity, ", perplexity %.2f", exp(MIN(20, loss)));
+        snprintf(perplexity, sizeof perplexity,
+                 loss > 20 ? ", perplexity %.3g" : ", perplexity %.2f", exp(loss));
     report_say(t, "%s at step %lld: loss %.4f%s (%lld batches, %.1f s)", name,
                (long long)t->step, loss, perplexity, (long long)part->batches,
                clock_seconds() - start);

@@ -147,6 +147,25 @@ TEST_LIMIT(validation_on_a_part_of_a_text, 60) {
     EXPECT(loss[0] < log(256) && loss[1] < loss[0]);
 }
 
+/* A rate that spoils the model: the perplexity is that of the loss, however large. */
+TEST_LIMIT(validation_of_a_large_loss, 60) {
+    const char *config = runs_small_config(2, 0), *run = in_temp("run");
+    RUN_EXPECT(0,
+               train_words(config, run,
+                           "--train_dataset.data_loader.split 9,1 --optimizer.type SGD "
+                           "--lr_schedule.type constant --lr_schedule.warmup_steps 0 "
+                           "--lr_schedule.learning_rate 6 "
+                           "--runner_wrapper.use_clip_grad False"));
+    const char *point =
+        file_read(mem(), path_join(mem(), run, "valid.jsonl"), 1 << 16, NULL, EXIT_DATA);
+    double loss, perplexity;
+    EXPECT(sscanf(point, "{\"step\": 2, \"valid_loss\": %lf, \"valid_perplexity\": %lf",
+                  &loss, &perplexity) == 2);
+    EXPECT(loss > 21 && loss < 600);
+    EXPECT_NEAR(perplexity, exp(loss), 1e-6 * perplexity);
+    SAID_EXPECT(arena_printf(mem(), ", perplexity %.3g (", perplexity));
+}
+
 /* Weights of a checkpoint, without its step and optimizer. */
 TEST_LIMIT(init_from_a_checkpoint, 120) {
     const char *run = in_temp("run"), *next = in_temp("next"),
