@@ -290,8 +290,9 @@ static int end_code(LaunchReport *r, const Failure *f, int status, int64_t oom_k
     int code = killed ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
     if (f) code = f->message || !f->signal ? f->code : 128 + f->signal;
     if (code == 0) return 0;
-    /* train said itself why all of its ranks end together */
-    bool together = code == EXIT_SIGNALLED || (code == EXIT_DIVERGED && r->started);
+    /* train said itself why all of its ranks end together; a 1 that no rank reported is
+     * mpirun's own */
+    bool together = code == EXIT_SIGNALLED || (f && code == EXIT_DIVERGED);
     bool told = f && f->message;
     if (together && !told && !r->program) return code;
     if (stopped && !told && (!f || f->signal)) {

@@ -2,6 +2,7 @@
  * and what is made of the words on its stderr. */
 #include "frontend/launch/launch.h"
 #include "driven.h"
+#include "frontend/config/commands.h"
 #include "frontend/launch/launch_parts.h"
 #include <sys/stat.h>
 
@@ -338,6 +339,19 @@ TEST(ends_that_are_no_failures) {
     EXPECT_STR(heard, "");
     EXPECT_INT(result, 75);
     hear(NOTICED("1", "10"), 10, 138, 0, SIGINT);
+    EXPECT_STR(heard, "stator: stopped by SIGINT\n");
+    EXPECT_INT(result, 128 + SIGINT);
+    hear(LAUNCH_REPORT_MARK "{\"rank\": 0, \"host\": \"here\", \"code\": 1}\n", 10, 1, 0,
+         0);
+    EXPECT_STR(heard, "");
+    EXPECT_INT(result, EXIT_DIVERGED);
+}
+
+/* On a second signal mpirun ends the ranks, which report nothing then, with a code of its
+ * own that is also that of a run that diverged. */
+TEST(a_run_that_two_signals_end_did_not_diverge) {
+    hear(LAUNCH_REPORT_MARK "{\"rank\": 0, \"host\": \"here\", \"pid\": 7}\n", 10, 1, 0,
+         SIGINT);
     EXPECT_STR(heard, "stator: stopped by SIGINT\n");
     EXPECT_INT(result, 128 + SIGINT);
 }
