@@ -27,8 +27,9 @@ static int checkpoints_in(Arena *mem, const char *folder) {
 
 static void inspect_run(Arena *mem, const char *folder) {
     static const char *const names[] = {
-        "config.yaml", "plan.json",      RUN_METRICS,      "loss.svg",
-        RUN_SCHEDULE,  RUN_TIMELINE_CSV, RUN_TIMELINE_SVG, RUN_CHECKPOINTS};
+        "config.yaml",    "plan.json",      RUN_METRICS,     "loss.svg", RUN_SCHEDULE,
+        RUN_TIMELINE_CSV, RUN_TIMELINE_SVG, RUN_CHECKPOINTS, RUN_BEST};
+    static const char *const checkpoints[] = {RUN_CHECKPOINTS, RUN_BEST};
     printf("%s: run folder with", folder);
     for (int i = 0; i < ARRAY_LEN(names); i++)
         if (has(mem, folder, names[i])) printf(" %s", names[i]);
@@ -37,8 +38,10 @@ static void inspect_run(Arena *mem, const char *folder) {
     if (file_exists(plan)) json_read(mem, plan, 64u << 20, EXIT_DATA);
     const char *metrics = path_join(mem, folder, RUN_METRICS);
     if (file_exists(metrics)) inspect_metrics(mem, metrics);
-    const char *ckpt = path_join(mem, folder, RUN_CHECKPOINTS);
-    if (is_dir(ckpt)) inspect_checkpoints(mem, ckpt);
+    for (int i = 0; i < ARRAY_LEN(checkpoints); i++) {
+        const char *ckpt = path_join(mem, folder, checkpoints[i]);
+        if (is_dir(ckpt)) inspect_checkpoints(mem, ckpt);
+    }
 }
 
 static bool inspect_folder(Arena *mem, const char *path) {

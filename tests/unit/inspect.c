@@ -304,6 +304,18 @@ TEST(inspect_checkpoints) {
     says(EXIT_CHECKPOINT, "step_00000005: model.safetensors: No such file");
 }
 
+TEST(inspect_the_best_checkpoint_of_a_run) {
+    EXPECT_INT(dir_make(temp("run/ckpt")), 0);
+    EXPECT_INT(dir_make(temp("run/best")), 0);
+    save(temp("run/ckpt"), 10);
+    save(temp("run/best"), 5);
+    inspect(temp("run"));
+    sound("run folder with ckpt best\n");
+    damage(temp("run/best/step_00000005/model.safetensors"), 9, false);
+    inspect(temp("run"));
+    says(EXIT_CHECKPOINT, "step_00000005: model.safetensors: its checksum is");
+}
+
 TEST(inspect_metrics) {
     char *path = temp("metrics.jsonl");
     Arena *mem = arena_new();
