@@ -2,6 +2,7 @@
  * checkpoint is saved or the loss is drawn. */
 #include "base/rng.h"
 #include "frontend/config/commands.h"
+#include "frontend/launch/launch.h"
 #include "frontend/train/train.h"
 #include "runtime/comm/comm.h"
 #include "runtime/comm/watch.h"
@@ -10,11 +11,14 @@
 #include "runtime/core/rt.h"
 #include <math.h>
 #include <signal.h>
+#include <stdlib.h>
 
 static int signalled; /* number of the signal that ends the run; 0: none */
 
 /* SIGHUP is a terminal that is gone; SIGPIPE a reader of stdout. */
 static const int stop_signals[] = {SIGTERM, SIGINT, SIGUSR1, SIGHUP, SIGPIPE};
+static const char *const signal_names[] = {"SIGTERM", "SIGINT", "SIGUSR1", "SIGHUP",
+                                           "SIGPIPE"};
 static bool taken_signal[ARRAY_LEN(stop_signals)];
 
 static sigset_t set_of(bool with_pipe) {
@@ -267,13 +271,20 @@ static bool save_due(const Train *t) {
     return every > 0 && (t->step % every == 0 || t->step == t->steps);
 }
 
+/* Launch hands on what it got, and its --timeout, as SIGUSR1. */
+static const char *who_stopped(void) {
+    if (signalled == SIGUSR1 && getenv(LAUNCH_ENV))
+        return "stator launch (a signal to it, or its --timeout)";
+    for (int i = 0; i < ARRAY_LEN(stop_signals); i++)
+        if (stop_signals[i] == signalled) return signal_names[i];
+    return "a signal";
+}
+
 static int stopped(Train *t) {
     if (t->saved_step != t->step) train_state_save(t);
     report_plot(t);
-    report_say(t,
-               "stopped by signal %d after step %lld; the same command goes on from "
-               "there",
-               signalled, (long long)t->step);
+    report_say(t, "stopped by %s after step %lld; the same command goes on from there",
+               who_stopped(), (long long)t->step);
     return t->saved_step == t->step ? EXIT_SIGNALLED : EXIT_CHECKPOINT;
 }
 

@@ -386,7 +386,7 @@ TEST_LIMIT(killed_at_random_instants, 900) {
     EXPECT(resumed > 3);
 }
 
-static void check_signal(int number) {
+static void check_signal(int number, const char *name) {
     const char *config = runs_small_config(100000, 50000);
     const char *run = in_temp(arena_printf(mem(), "run%d", number));
     pid_t pid = stator_start(train_words(config, run, ""));
@@ -397,7 +397,7 @@ static void check_signal(int number) {
     runs_metrics(run, &n);
     EXPECT(n >= 5 && n < 100000);
     EXPECT(file_exists(arena_printf(mem(), "%s/ckpt/step_%08d/manifest.json", run, n)));
-    SAID_EXPECT("stopped by signal");
+    SAID_EXPECT(arena_printf(mem(), "stopped by %s after step ", name));
     /* Going on with the same schedule equals a run that was never stopped. */
     int more = n + 3;
     const char *rest = arena_printf(mem(),
@@ -412,13 +412,13 @@ static void check_signal(int number) {
 }
 
 TEST_LIMIT(sigterm_saves_and_stops, 180) {
-    check_signal(SIGTERM);
+    check_signal(SIGTERM, "SIGTERM");
 }
 TEST_LIMIT(sigint_saves_and_stops, 180) {
-    check_signal(SIGINT);
+    check_signal(SIGINT, "SIGINT");
 }
 TEST_LIMIT(sigusr1_saves_and_stops, 180) {
-    check_signal(SIGUSR1);
+    check_signal(SIGUSR1, "SIGUSR1");
 }
 
 TEST_LIMIT(a_second_run_in_the_folder_is_refused, 120) {
