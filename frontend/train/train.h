@@ -209,13 +209,15 @@ void sample_step(Train *t);
 void sample_end(Train *t);
 
 /* train_points.c: the points of validation in the run folder; for the picture, and
- * rewritten up to `last_step` with `more` (or NULL) after them: 0 or errno. */
+ * rewritten up to `last_step` with `more` (or NULL) after them: 0 or errno. *damage: NULL, or what
+ * to say of lines that are no points, which are kept aside. */
 typedef struct ValidPoint {
     int64_t step;
     double loss;
 } ValidPoint;
 int valid_points(const Train *t, Arena *mem, double **step, double **loss);
-int valid_points_write(const Train *t, int64_t last_step, const ValidPoint *more);
+int valid_points_write(const Train *t, int64_t last_step, const ValidPoint *more,
+                       const char **damage);
 
 /* train_tasks.c: the tasks of a pipeline as planned (schedule.svg); on all ranks. */
 void tasks_draw_schedule(const Train *t);

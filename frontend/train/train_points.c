@@ -52,13 +52,6 @@ static Points read_points(const Train *t, Arena *mem) {
     return p;
 }
 
-static void keep_damaged(const Train *t, Arena *mem, const Points *p) {
-    if (p->damaged)
-        report_say(t, "WARNING: %s",
-                   metrics_keep_damaged(mem, points_path(t, mem), p->text, p->size,
-                                        p->damaged, p->first_damaged));
-}
-
 /* JSON has no word for what is not finite. */
 static const char *number(Arena *mem, double v) {
     return isfinite(v) ? arena_printf(mem, "%.10g", v) : "null";
@@ -72,11 +65,14 @@ static void add_point(const Train *t, Text *text, const ValidPoint *p) {
     text_add(text, "}\n");
 }
 
-int valid_points_write(const Train *t, int64_t last_step, const ValidPoint *more) {
+int valid_points_write(const Train *t, int64_t last_step, const ValidPoint *more,
+                       const char **damage) {
     Arena *mem = arena_new();
     Points p = read_points(t, mem);
     Text text = text_new(mem);
-    keep_damaged(t, mem, &p);
+    *damage = !p.damaged ? NULL
+                         : metrics_keep_damaged(t->mem, points_path(t, mem), p.text,
+                                                p.size, p.damaged, p.first_damaged);
     for (int i = 0; i < p.n && p.point[i].step <= last_step; i++)
         add_point(t, &text, &p.point[i]);
     if (more) add_point(t, &text, more);

@@ -60,7 +60,9 @@ static double mean_loss(const Train *t, Validation *v, const ValidPart *part) {
 
 /* On rank 0, for all. */
 static void write_points(const Train *t, int64_t last_step, const ValidPoint *more) {
-    int error = comm_rank() ? 0 : valid_points_write(t, last_step, more);
+    const char *damage = NULL;
+    int error = comm_rank() ? 0 : valid_points_write(t, last_step, more, &damage);
+    if (damage) report_say(t, "WARNING: %s", damage);
     if (error)
         report_say(t, "WARNING: cannot write %s: %s", RUN_VALIDATION, strerror(error));
 }
