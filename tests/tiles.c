@@ -16,7 +16,7 @@ typedef struct TileState {
     bool configured;
     uint8_t rows[TILES];
     uint16_t row_bytes[TILES];
-    uint8_t data[TILES][ROWS][ROW_BYTES];
+    _Alignas(ROW_BYTES) uint8_t data[TILES][ROWS][ROW_BYTES];
 } TileState;
 
 static _Thread_local TileState tiles;
