@@ -21,6 +21,7 @@ typedef struct TileState {
 
 static _Thread_local TileState tiles;
 static atomic_long dots;
+static bool caught; /* are they, in this process? */
 
 /* An instruction of 0F38 with VEX prefix, taken apart. */
 typedef struct Decoded {
@@ -173,20 +174,21 @@ static void illegal(int number, siginfo_t *info, void *context) {
 }
 
 void tiles_need(void) {
-    static bool asked;
     struct sigaction act = {.sa_sigaction = illegal, .sa_flags = SA_SIGINFO};
     Target *t = target_open(NULL);
     bool bf16 = strstr(t->features, "+avx512bf16");
     bool there = strstr(t->features, "+amx-bf16");
     target_close(t);
     if (!bf16) test_skip("the CPU has no AVX512-BF16");
-    if (there || asked) return;
+    if (there || caught) return;
     sigemptyset(&act.sa_mask);
     sigaction(SIGILL, &act, NULL);
     target_assume("+amx-tile,+amx-bf16");
-    asked = true;
+    caught = true;
 }
 
-long tiles_dots(void) {
-    return dots;
+void tiles_expect_dots(long least) {
+    if (caught && dots < least)
+        test_fail("tiles", 0, "%ld instructions multiplied tiles, not %ld", (long)dots,
+                  least);
 }

@@ -9,7 +9,8 @@
  * has. */
 void tiles_need(void);
 
-/* Instructions done so far that multiply tiles; 0 where the CPU does them. */
-long tiles_dots(void);
+/* Fails unless so many instructions that multiply tiles have been done in place of the CPU; where
+ * that does them itself they are not counted. */
+void tiles_expect_dots(long least);
 
 #endif

@@ -18,6 +18,12 @@ TEST(two_ranks) {
     EXPECT_MPI(2, "", COLLECTIVES "2");
 }
 
+/* The runner of these tests tells MPI that cores are shared. */
+TEST(cores_of_their_own) {
+    setenv("OMPI_MCA_mpi_yield_when_idle", "0", 1);
+    EXPECT_MPI(2, "", COLLECTIVES "2");
+}
+
 TEST(three_ranks) {
     EXPECT_MPI(3, "", COLLECTIVES "3");
 }

@@ -300,7 +300,7 @@ TEST_LABEL_OF(bf16_attention_by_tiles, RELEASED);
 TEST(bf16_attention_by_tiles) {
     tiles_need();
     samples_of_heads("bf16", "sapphirerapids", 2);
-    EXPECT(tiles_dots() > 100);
+    tiles_expect_dots(100);
 }
 
 TEST(f16_attention_widest_vectors) {

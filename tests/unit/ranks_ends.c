@@ -187,3 +187,16 @@ TEST(a_number_of_threads_that_is_none) {
                                          runs_small_config(4, 4), in_temp("run")));
     SAID_EXPECT("STATOR_THREADS=abc: write a number from 1 to 4096");
 }
+
+/* As users start it: ranks with cores of their own, whose threads wait as they like. The runner
+ * of these tests says otherwise to all that it starts. */
+TEST_LIMIT(ways_to_wait_change_no_bit, 120) {
+    const char *config = runs_small_config(6, 6);
+    const char *more = "--parallel_config.data_parallel 2 " ZERO_LEVEL(1);
+    const char *shared = in_temp("shared"), *own = in_temp("own");
+    ranks_run(2, config, shared, more);
+    setenv("OMPI_MCA_mpi_yield_when_idle", "0", 1);
+    unsetenv("OMP_WAIT_POLICY");
+    ranks_run(2, config, own, more);
+    runs_expect_same_tensors(shared, own, 6);
+}

@@ -242,6 +242,21 @@ TEST_LIMIT(a_diverged_run_goes_on_from_before, 120) {
                kept + strlen("2 "));
 }
 
+/* Nor do ranks, each of which has a part of the weights. */
+TEST_LIMIT(ranks_that_diverged_go_on_from_before, 120) {
+    const char *run = in_temp("run"), *config = runs_small_config(40, 2);
+    const char *more = "--optimizer.type SGD --lr_schedule.type constant "
+                       "--runner_wrapper.use_clip_grad False "
+                       "--parallel_config.model_parallel 2 --lr_schedule.learning_rate ";
+    pid_t pid = ranks_start(2, config, run, arena_printf(mem(), "%s 1000", more));
+    ranks_end(pid, 1, "diverges");
+    pid = ranks_start(2, config, run, arena_printf(mem(), "%s 1000", more));
+    ranks_end(pid, 1, "would do so again");
+    SAID_EXPECT("and the same configuration would do so again");
+    ranks_run(2, config, run, arena_printf(mem(), "%s 1e-3 --train_steps 6", more));
+    EXPECT_PART(ranks_log(run, 0), "resumed after step 2");
+}
+
 /* Of checkpoints with a loss far above that of the start none is kept as the good one. */
 TEST_LIMIT(a_checkpoint_of_a_large_loss_is_not_good, 120) {
     const char *run = in_temp("run");
