@@ -159,7 +159,13 @@ static void narrow_emit(const Attn *a) {
  * pairs of keys, of which there are `keys`. */
 static void values_emit(const Attn *a) {
     Emit *e = a->e;
-    GemmStrides s = {1, a->narrow ? a->s.dim : a->kv_row, a->bq, a->bq, a->narrow, 0};
+    GemmStrides s = {1,
+                     a->narrow ? a->s.dim : a->kv_row,
+                     a->bq,
+                     a->bq,
+                     a->narrow,
+                     0,
+                     .k_most = a->bk / 2};
     attn_func(a, "values", "ppppi");
     gemm_emit(e, &s, GEMM_SCALE, emit_param(e, 0), emit_param(e, 1), emit_param(e, 2),
               emit_param(e, 3), emit_i64(e, a->s.dim), emit_i64(e, a->bq),

@@ -80,7 +80,7 @@ static void products_emit(const Attn *a) {
     GemmStrides sums = {1, a->bq, a->kv_row, a->q_row};
     if (a->narrow) {
         keys = (GemmStrides){a->bq / 2, 1, dim, dim, .pairs = true};
-        sums = (GemmStrides){1, a->bq, dim, sums_row(a), .pairs = true};
+        sums = (GemmStrides){1, a->bq, dim, sums_row(a), .pairs = true, .k_most = a->bk / 2};
     }
     for (int i = 0; i < 2; i++) {
         attn_func(a, i ? "sums" : "keys", "pppii");

@@ -19,11 +19,23 @@ typedef struct GemmBlock {
     LLVMValueRef i, j, mask;
     int rows, vecs;
 } GemmBlock;
+typedef struct GemmCarry GemmCarry;
 typedef struct GemmUser {
     void *ctx;
     void (*ahead)(void *ctx, const GemmBlock *at);
     void (*take)(void *ctx, const GemmBlock *at, const LLVMValueRef *sums);
+    const GemmCarry *carry; /* or NULL */
 } GemmUser;
+
+/* A product that is one of several along k, each of which goes on with the sums of those before;
+ * only on tiles. at(ctx, block): where the block's sums are kept between them, with room for
+ * whole tiles, rows `row` numbers apart. first (i1): there are none yet; last: take gets the
+ * sums, they are not kept. */
+struct GemmCarry {
+    LLVMValueRef (*at)(void *ctx, const GemmBlock *block);
+    int64_t row;
+    LLVMValueRef first, last;
+};
 
 enum { GEMM_M_KNOWN = 3 };
 
@@ -33,8 +45,11 @@ enum { GEMM_M_KNOWN = 3 };
  * 4 bytes then too. times: what A B is multiplied by (not with user->take); 0 means 1.
  * b_col: 0, or B's columns lie in strips of gemm_tile_columns, b_row = so many, of which a
  * constant n is a multiple: the first of a strip, j, begins at b[j * b_col]. Rows of A meet all
- * strips in turn then, for a B that the first cache has no room for. Not on tiles.
- * m_is: the values that an m which is no constant takes, as far as they are not 0; none: any. */
+ * strips in turn then, for a B that the first cache has no room for. On tiles strips have 16 columns,
+ * and columns meet all rows in turn.
+ * m_is: the values that an m which is no constant takes, as far as they are not 0; none: any.
+ * For tiles: k_most, what k is at most, wherever a_col is not 1; a_streams: A does not stay in
+ * the first cache between the columns of B, which should. */
 typedef struct GemmStrides {
     int64_t a_row, a_col, b_row, c_row;
     bool pairs;
@@ -42,6 +57,8 @@ typedef struct GemmStrides {
     const GemmUser *user; /* or NULL */
     int64_t b_col;
     int64_t m_is[GEMM_M_KNOWN];
+    int64_t k_most;
+    bool a_streams;
 } GemmStrides;
 
 /* Columns that a tile of C in registers has at most. */

@@ -1,7 +1,8 @@
 /* gemm_tiles.c - see gemm_tiles.h. Four tiles of sums, 32 x 32 of C, stay in registers
- * while k runs; two tiles of A and two of B are loaded for each 16 pairs of k. Tiles at
- * the edges of a matrix, and of an A whose rows are not contiguous, are put together in
- * memory first, filled up with zeros. */
+ * while k runs; two tiles of A and two of B are loaded for each 16 pairs of k. Blocks go down the
+ * rows of C, so that two columns of tiles of B stay in the first cache. Tiles at the edges of a
+ * matrix are put together in memory first, filled up with zeros; and 32 rows of an A whose rows
+ * are not contiguous, which then meet all columns. */
 #include "codegen/gemm_tiles.h"
 #include "codegen/gemm_result.h"
 
@@ -20,10 +21,12 @@ typedef struct Tiles {
     LLVMValueRef room;
 } Tiles;
 
-/* The operations on tile registers. Strides in bytes. dot: sum += a b. */
+/* The operations on tile registers. Strides in bytes. stream: load what need not stay in the
+ * first cache. dot: sum += a b. */
 typedef struct TileOps {
     void (*zero)(const Tiles *t, int tile);
     void (*load)(const Tiles *t, int tile, LLVMValueRef from, LLVMValueRef stride);
+    void (*stream)(const Tiles *t, int tile, LLVMValueRef from, LLVMValueRef stride);
     void (*dot)(const Tiles *t, int sum, int a, int b);
     void (*store)(const Tiles *t, int tile, LLVMValueRef to, LLVMValueRef stride);
 } TileOps;
@@ -43,6 +46,12 @@ static void load_by_cpu(const Tiles *t, int tile, LLVMValueRef from,
                         LLVMValueRef stride) {
     LLVMValueRef args[] = {number(t->e, tile), from, stride};
     emit_intrinsic(t->e, "llvm.x86.tileloadd64", NULL, 0, args, 3);
+}
+
+static void stream_by_cpu(const Tiles *t, int tile, LLVMValueRef from,
+                          LLVMValueRef stride) {
+    LLVMValueRef args[] = {number(t->e, tile), from, stride};
+    emit_intrinsic(t->e, "llvm.x86.tileloaddt164", NULL, 0, args, 3);
 }
 
 static void dot_by_cpu(const Tiles *t, int sum, int a, int b) {
@@ -138,8 +147,9 @@ static void dot_emulated(const Tiles *t, int sum, int a, int b) {
 }
 
 static const TileOps tile_ops[] = {
-    [TILES_CPU] = {zero_by_cpu, load_by_cpu, dot_by_cpu, store_by_cpu},
-    [TILES_EMULATED] = {zero_emulated, load_emulated, dot_emulated, store_emulated},
+    [TILES_CPU] = {zero_by_cpu, load_by_cpu, stream_by_cpu, dot_by_cpu, store_by_cpu},
+    [TILES_EMULATED] = {zero_emulated, load_emulated, load_emulated, dot_emulated,
+                        store_emulated},
 };
 
 /* ---- products ---- */
@@ -179,14 +189,16 @@ typedef struct Product {
     Tiles t;
     const TileOps *ops;
     const GemmStrides *s;
+    LLVMValueRef a, b, m, n, k;
     LLVMValueRef staged, sums; /* a tile; 32 x 32 floats */
+    LLVMValueRef rows; /* 32 rows of A, tile after tile; NULL: they are contiguous */
 } Product;
 
 /* A part of A or B from its first element on: how many rows and columns are left. */
 typedef struct Source {
     LLVMValueRef at, rows, columns;
     int64_t stride;
-    bool by_columns;
+    bool streams;
 } Source;
 
 static void load_tile(const Product *p, int tile, const Source *s) {
@@ -195,11 +207,11 @@ static void load_tile(const Product *p, int tile, const Source *s) {
     LLVMValueRef rows = LLVMBuildICmp(e->b, LLVMIntSGE, s->rows, side, "");
     LLVMValueRef columns = LLVMBuildICmp(e->b, LLVMIntSGE, s->columns, side, "");
     LLVMValueRef whole = LLVMBuildAnd(e->b, rows, columns, "");
-    if (s->by_columns) whole = LLVMConstInt(e->i1, 0, 0);
-    const char *stage = stage_function(e, s->by_columns);
+    const char *stage = stage_function(e, false);
     If f;
     if_begin(e, &f, whole);
-    p->ops->load(&p->t, tile, s->at, emit_i64(e, 4 * s->stride));
+    (s->streams ? p->ops->stream : p->ops->load)(&p->t, tile, s->at,
+                                                 emit_i64(e, 4 * s->stride));
     if_else(e, &f);
     LLVMValueRef args[] = {s->at, p->staged, s->rows, s->columns, stride};
     emit_call(e, stage, args, 5);
@@ -215,32 +227,85 @@ static LLVMValueRef word_at(Emit *e, LLVMValueRef ptr, LLVMValueRef x, int64_t x
                     emit_add(e, at, emit_mul(e, y, emit_i64(e, y_stride))));
 }
 
-/* The sums of 32 x 32 of C from row i and column j on. */
-static void sums_emit(const Product *p, LLVMValueRef a, LLVMValueRef b, LLVMValueRef i,
-                      LLVMValueRef j, LLVMValueRef m, LLVMValueRef n, LLVMValueRef k) {
+/* 32 rows of A from row i on, whose columns are contiguous: tile after tile, those of the same
+ * k side by side. */
+static void stage_rows(const Product *p, LLVMValueRef i) {
     Emit *e = p->t.e;
     const GemmStrides *s = p->s;
-    bool by_columns = s->a_col != 1;
-    for (int t = 0; t < 4; t++) p->ops->zero(&p->t, t);
+    const char *stage = stage_function(e, true);
     Loop l;
-    loop_begin(e, &l, emit_i64(e, 0), k, SIDE, 0, NULL);
-    LLVMValueRef left = emit_sub(e, k, l.i);
+    loop_begin(e, &l, emit_i64(e, 0), p->k, SIDE, 0, NULL);
     for (int x = 0; x < 2; x++) {
         LLVMValueRef row = emit_add(e, i, emit_i64(e, x * SIDE));
-        LLVMValueRef column = emit_add(e, j, emit_i64(e, x * SIDE));
-        Source from_a = {word_at(e, a, row, s->a_row, l.i, s->a_col), emit_sub(e, m, row),
-                         left, by_columns ? s->a_col : s->a_row, by_columns};
-        Source from_b = {word_at(e, b, l.i, s->b_row, column, 1), left,
-                         emit_sub(e, n, column), s->b_row, false};
-        load_tile(p, A_TILE + x, &from_a);
-        load_tile(p, B_TILE + x, &from_b);
+        LLVMValueRef to = word_at(e, p->rows, l.i, WIDE, emit_i64(e, x * TILE), 1);
+        LLVMValueRef args[] = {word_at(e, p->a, row, s->a_row, l.i, s->a_col), to,
+                               emit_sub(e, p->m, row), emit_sub(e, p->k, l.i),
+                               emit_i64(e, s->a_col)};
+        emit_call(e, stage, args, 5);
+    }
+    loop_end(e, &l, NULL);
+}
+
+static void load_a(const Product *p, int x, LLVMValueRef i, LLVMValueRef l) {
+    Emit *e = p->t.e;
+    const GemmStrides *s = p->s;
+    if (p->rows) {
+        LLVMValueRef at = word_at(e, p->rows, l, WIDE, emit_i64(e, x * TILE), 1);
+        p->ops->load(&p->t, A_TILE + x, at, emit_i64(e, 4 * SIDE));
+        return;
+    }
+    LLVMValueRef row = emit_add(e, i, emit_i64(e, x * SIDE));
+    Source from = {word_at(e, p->a, row, s->a_row, l, 1), emit_sub(e, p->m, row),
+                   emit_sub(e, p->k, l), s->a_row, s->a_streams};
+    load_tile(p, A_TILE + x, &from);
+}
+
+static void load_b(const Product *p, int x, LLVMValueRef j, LLVMValueRef l) {
+    Emit *e = p->t.e;
+    const GemmStrides *s = p->s;
+    LLVMValueRef column = emit_add(e, j, emit_i64(e, x * SIDE));
+    int64_t step = s->b_col ? s->b_col : 1;
+    Source from = {word_at(e, p->b, l, s->b_row, column, step), emit_sub(e, p->k, l),
+                   emit_sub(e, p->n, column), s->b_row, false};
+    load_tile(p, B_TILE + x, &from);
+}
+
+/* What is done to the four tiles of sums. */
+static void sums_zero(const Product *p) {
+    for (int t = 0; t < 4; t++) p->ops->zero(&p->t, t);
+}
+
+static void sums_move(const Product *p, LLVMValueRef at, int64_t row, bool load) {
+    Emit *e = p->t.e;
+    for (int t = 0; t < 4; t++) {
+        int64_t first = t / 2 * SIDE * row + t % 2 * SIDE;
+        LLVMValueRef x = emit_at(e, e->f32, at, first), stride = emit_i64(e, 4 * row);
+        (load ? p->ops->load : p->ops->store)(&p->t, t, x, stride);
+    }
+}
+
+/* The sums of a block into the tiles; kept: where those before are, or NULL. */
+static void sums_emit(const Product *p, const GemmBlock *at, LLVMValueRef kept) {
+    Emit *e = p->t.e;
+    Loop l;
+    If f;
+    if (kept) {
+        const GemmCarry *carry = p->s->user->carry;
+        if_begin(e, &f, carry->first);
+        sums_zero(p);
+        if_else(e, &f);
+        sums_move(p, kept, carry->row, true);
+        if_end(e, &f);
+    } else {
+        sums_zero(p);
+    }
+    loop_begin(e, &l, emit_i64(e, 0), p->k, SIDE, 0, NULL);
+    for (int x = 0; x < 2; x++) {
+        load_a(p, x, at->i, l.i);
+        load_b(p, x, at->j, l.i);
     }
     for (int t = 0; t < 4; t++) p->ops->dot(&p->t, t, A_TILE + t / 2, B_TILE + t % 2);
     loop_end(e, &l, NULL);
-    for (int t = 0; t < 4; t++) {
-        int64_t at = t / 2 * SIDE * WIDE + t % 2 * SIDE;
-        p->ops->store(&p->t, t, emit_at(e, e->f32, p->sums, at), emit_i64(e, 4 * WIDE));
-    }
 }
 
 /* A vector of sums to C, or to the user. */
@@ -257,31 +322,69 @@ static void row_done(const Product *p, GemmInit init, const GemmBlock *at,
     gemm_result(e, p->s, init, sum, to, factor, at->mask);
 }
 
+/* The sums in the tiles to C, or to the user. */
+static void sums_done(const Product *p, GemmInit init, const GemmBlock *whole,
+                      LLVMValueRef c, LLVMValueRef scale) {
+    Emit *e = p->t.e;
+    Loop r;
+    sums_move(p, p->sums, WIDE, false);
+    LLVMValueRef rows = emit_imin(e, emit_sub(e, p->m, whole->i), emit_i64(e, WIDE));
+    loop_begin(e, &r, emit_i64(e, 0), rows, 1, 0, NULL);
+    for (int x = 0; x < 2; x++) {
+        LLVMValueRef column = emit_add(e, whole->j, emit_i64(e, x * SIDE));
+        LLVMValueRef mask = emit_tail_mask(e, emit_sub(e, p->n, column));
+        LLVMValueRef from = word_at(e, p->sums, r.i, WIDE, emit_i64(e, x * SIDE), 1);
+        GemmBlock at = {emit_add(e, whole->i, r.i), column, mask, 1, 1};
+        row_done(p, init, &at, emit_load(e, e->vf32, from, NULL, 4), c, scale);
+    }
+    loop_end(e, &r, NULL);
+}
+
+/* 32 x 32 of C. */
+static void block_emit(const Product *p, GemmInit init, const GemmBlock *at,
+                       LLVMValueRef c, LLVMValueRef scale) {
+    Emit *e = p->t.e;
+    const GemmUser *user = p->s->user;
+    if (user && user->ahead) user->ahead(user->ctx, at);
+    if (!user || !user->carry) {
+        sums_emit(p, at, NULL);
+        sums_done(p, init, at, c, scale);
+        return;
+    }
+    LLVMValueRef kept = user->carry->at(user->ctx, at);
+    sums_emit(p, at, kept);
+    If f;
+    if_begin(e, &f, user->carry->last);
+    sums_done(p, init, at, c, scale);
+    if_else(e, &f);
+    sums_move(p, kept, user->carry->row, false);
+    if_end(e, &f);
+}
+
 void gemm_tiles_emit(Emit *e, const GemmStrides *s, GemmInit init, LLVMValueRef a,
                      LLVMValueRef b, LLVMValueRef c, LLVMValueRef scale, LLVMValueRef m,
                      LLVMValueRef n, LLVMValueRef k) {
-    check(s->pairs && e->tiles != TILES_NONE && e->vl == SIDE && !s->b_col);
-    check(s->a_col == 1 || s->a_row == 1);
+    check(s->pairs && e->tiles != TILES_NONE && e->vl == SIDE);
+    check(!s->b_col || s->b_row == SIDE);
+    check(s->a_col == 1 || (s->a_row == 1 && s->k_most > 0));
     Product p = {.t = {e, NULL}, .ops = &tile_ops[e->tiles], .s = s};
+    p.a = a, p.b = b, p.m = m, p.n = n, p.k = k;
     if (e->tiles == TILES_EMULATED) p.t.room = emit_alloca(e, 4 * TILES * TILE);
     p.staged = emit_alloca(e, 4 * TILE);
     p.sums = emit_alloca(e, 4 * WIDE * WIDE);
-    Loop i, j, r;
-    loop_begin(e, &j, emit_i64(e, 0), n, WIDE, 0, NULL);
-    loop_begin(e, &i, emit_i64(e, 0), m, WIDE, 0, NULL);
-    GemmBlock whole = {i.i, j.i, NULL, WIDE, WIDE / SIDE};
-    if (s->user && s->user->ahead) s->user->ahead(s->user->ctx, &whole);
-    sums_emit(&p, a, b, i.i, j.i, m, n, k);
-    LLVMValueRef rows = emit_imin(e, emit_sub(e, m, i.i), emit_i64(e, WIDE));
-    loop_begin(e, &r, emit_i64(e, 0), rows, 1, 0, NULL);
-    for (int x = 0; x < 2; x++) {
-        LLVMValueRef column = emit_add(e, j.i, emit_i64(e, x * SIDE));
-        LLVMValueRef mask = emit_tail_mask(e, emit_sub(e, n, column));
-        LLVMValueRef from = word_at(e, p.sums, r.i, WIDE, emit_i64(e, x * SIDE), 1);
-        GemmBlock at = {emit_add(e, i.i, r.i), column, mask, 1, 1};
-        row_done(&p, init, &at, emit_load(e, e->vf32, from, NULL, 4), c, scale);
+    Loop outer, inner;
+    if (s->a_col != 1) {
+        p.rows = emit_alloca(e, 4 * WIDE * round_up(s->k_most, SIDE));
+        loop_begin(e, &outer, emit_i64(e, 0), m, WIDE, 0, NULL);
+        stage_rows(&p, outer.i);
+        loop_begin(e, &inner, emit_i64(e, 0), n, WIDE, 0, NULL);
+    } else {
+        loop_begin(e, &outer, emit_i64(e, 0), n, WIDE, 0, NULL);
+        loop_begin(e, &inner, emit_i64(e, 0), m, WIDE, 0, NULL);
     }
-    loop_end(e, &r, NULL);
-    loop_end(e, &i, NULL);
-    loop_end(e, &j, NULL);
+    LLVMValueRef i = p.rows ? outer.i : inner.i, j = p.rows ? inner.i : outer.i;
+    GemmBlock at = {i, j, NULL, WIDE, WIDE / SIDE};
+    block_emit(&p, init, &at, c, scale);
+    loop_end(e, &inner, NULL);
+    loop_end(e, &outer, NULL);
 }

@@ -32,9 +32,10 @@ bool pairs_matmul_takes(const PairsMatmul *s) {
            s->n > 0 && s->k > 0;
 }
 
-/* Tile registers take 32 bytes of A a cycle, which only the second cache has: half of its 2 MB
- * are for a block of A, so blocks of k are short. */
-enum { TILES_BLOCK_WORDS = 512, TILES_A_BYTES = 1 << 20, TILES_ROWS = 32 };
+/* Tile registers take 32 bytes of A and as many of B a cycle. The second cache gives 48 (2 MB on
+ * CPUs with AMX, less than that from 1.25 MB on), so what B has for 32 columns of a block of k must
+ * fit the first one (48 kB), and A and the sums of a block into half of the second. */
+enum { TILES_BLOCK_WORDS = 256, TILES_A_BYTES = 768 << 10, TILES_SIDE = 16 };
 
 static int64_t per_word(const PairsMatmul *s) {
     return s->wide ? 1 : 2;
@@ -42,7 +43,10 @@ static int64_t per_word(const PairsMatmul *s) {
 
 static int64_t words_of(const PairsMatmul *s) {
     if (s->block_words) return s->block_words;
-    return s->tiles ? TILES_BLOCK_WORDS : BLOCK_WORDS;
+    if (!s->tiles) return BLOCK_WORDS;
+    int64_t words = divided_up(s->k, per_word(s)); /* in blocks of the same length */
+    words = divided_up(words, divided_up(words, TILES_BLOCK_WORDS));
+    return round_up(words, TILES_SIDE);
 }
 
 static int64_t rows_of(const PairsMatmul *s) {
@@ -53,7 +57,7 @@ static int64_t rows_of(const PairsMatmul *s) {
 
 /* Of the tiles that gemm.c goes through rows by, or a multiple. */
 static int64_t tile_rows(const PairsMatmul *s) {
-    return s->tiles ? TILES_ROWS : TILE_ROWS;
+    return s->tiles ? 2 * TILES_SIDE : TILE_ROWS;
 }
 
 bool pairs_matmul_same(const PairsMatmul *x, const PairsMatmul *y) {
@@ -107,9 +111,10 @@ static Pairs2d pairs_of(const PairsMatmul *s, int vl) {
     p.a_bytes = p.packs_a ? align_up(p.slab_rows * p.a_row * 4) : 0;
     p.adds_up = p.words > p.block_words;
     p.whole_sums = p.slab_words < p.words;
-    int64_t sums = align_up(MIN(p.slab_rows, p.rows) * p.panel * 4);
+    int64_t most = s->tiles ? round_up(p.slab_rows, tile_rows(s)) : p.slab_rows;
+    int64_t sums = align_up(MIN(most, p.rows) * p.panel * 4);
     if (p.whole_sums)
-        p.all_sums_bytes = align_up(p.slab_rows * p.panels * p.panel * 4);
+        p.all_sums_bytes = align_up(most * p.panels * p.panel * 4);
     else if (p.adds_up)
         p.sums_bytes = sums;
     p.b_words = MIN(round_up(p.words, vl), p.block_words); /* packed by vl */
@@ -150,16 +155,21 @@ static LLVMValueRef sums_at(const Block *b, const GemmBlock *at, int r, int v) {
 
 /* The share that a row of the block has of the lines of B that are packed next. B lies in strips,
  * rows of the panel or columns of k: a row of the block has some strips, or a part of one. */
-static void fetch_b(const Block *b, LLVMValueRef row) {
+static void fetch_b(const Block *b, LLVMValueRef row, LLVMValueRef j) {
     const Pairs2d *p = b->p;
     const PairsMatmul *s = p->s;
     Emit *e = p->e;
     bool by_rows = s->b_n == 1;
+    int64_t rows = p->rows;
+    if (s->tiles) { /* all rows meet one pair of tiles' columns after the other */
+        row = pairs_plus(e, row, emit_div(e, j, emit_i64(e, 2 * TILES_SIDE)), rows);
+        rows *= p->panel / (2 * TILES_SIDE);
+    }
     int64_t k = p->per_word * MIN(p->words, p->block_words);
     int64_t strips = by_rows ? k : p->panel;
     int64_t stride = p->number_bytes * (by_rows ? s->b_k : s->b_n);
     int64_t lines = divided_up(p->number_bytes * (by_rows ? p->panel : k), LINE_BYTES);
-    int64_t share = MIN(divided_up(strips * lines, p->rows), FETCH_LINES);
+    int64_t share = MIN(divided_up(strips * lines, rows), FETCH_LINES);
     int64_t whole = share / lines, parts = divided_up(lines, share);
     LLVMValueRef at = emit_mul(e, row, emit_i64(e, whole * stride));
     if (!whole) {
@@ -173,20 +183,38 @@ static void fetch_b(const Block *b, LLVMValueRef row) {
     }
 }
 
+static void fetch_c(const Block *b, const GemmBlock *at, LLVMValueRef row) {
+    Emit *e = b->p->e;
+    int64_t bytes = (int64_t)at->vecs * e->vl * (b->p->s->rounds ? 2 : 4);
+    LLVMValueRef c = c_at(b, row, at->j);
+    for (int64_t byte = 0; byte < bytes; byte += LINE_BYTES)
+        pairs_prefetch(e, emit_at(e, e->i8, c, byte), true, 3);
+}
+
 /* What a tile will write, and a part of the next B: both come from memory while the tile's
  * product runs. */
 static void fetch_ahead(void *ctx, const GemmBlock *at) {
     const Block *b = ctx;
     Emit *e = b->p->e;
-    int64_t bytes = (int64_t)at->vecs * e->vl * (b->p->s->rounds ? 2 : 4);
     for (int r = 0; r < at->rows; r++) {
-        LLVMValueRef row = emit_add(e, at->i, emit_i64(e, r)), c = c_at(b, row, at->j);
-        for (int64_t byte = 0; byte < bytes; byte += LINE_BYTES)
-            pairs_prefetch(e, emit_at(e, e->i8, c, byte), true, 3);
+        LLVMValueRef row = emit_add(e, at->i, emit_i64(e, r));
+        fetch_c(b, at, row);
         for (int v = 0; v < at->vecs && b->last; v++)
             pairs_prefetch(e, sums_at(b, at, r, v), true, 3);
-        fetch_b(b, row);
+        fetch_b(b, row, at->j);
     }
+}
+
+/* With tile registers sums are read first of all, and C is written with the last of k only. */
+static void fetch_ahead_of_tiles(void *ctx, const GemmBlock *at) {
+    const Block *b = ctx;
+    Emit *e = b->p->e;
+    If f;
+    for (int r = 0; r < at->rows; r++)
+        fetch_b(b, emit_add(e, at->i, emit_i64(e, r)), at->j);
+    if (b->last) if_begin(e, &f, b->last);
+    for (int r = 0; r < at->rows; r++) fetch_c(b, at, emit_add(e, at->i, emit_i64(e, r)));
+    if (b->last) if_end(e, &f);
 }
 
 /* A vector of C, done. */
@@ -216,11 +244,11 @@ static void sums_to_c(const Block *b, const GemmBlock *at, const LLVMValueRef *x
 }
 
 /* Sums of a tile: of the last block of k to C, of those before to the sums in memory, which
- * were 0 before the first. */
+ * were 0 before the first. Tile registers have the sums before in them. */
 static void take_sums(void *ctx, const GemmBlock *at, const LLVMValueRef *sums) {
     const Block *b = ctx;
     Emit *e = b->p->e;
-    if (!b->last) {
+    if (!b->last || b->p->s->tiles) {
         sums_to_c(b, at, sums);
         return;
     }
@@ -236,6 +264,10 @@ static void take_sums(void *ctx, const GemmBlock *at, const LLVMValueRef *sums) 
     for (int i = 0; i < at->rows * at->vecs; i++)
         emit_store(e, x[i], sums_at(b, at, i / at->vecs, i % at->vecs), NULL, 4);
     if_end(e, &f);
+}
+
+static LLVMValueRef kept_sums(void *ctx, const GemmBlock *at) {
+    return sums_at(ctx, at, 0, 0);
 }
 
 /* Where B has the block of k behind `word` of this panel, or the slab's first of the next. */
@@ -254,7 +286,8 @@ static LLVMValueRef next_of_b(const Block *b, LLVMValueRef all, LLVMValueRef wor
     return emit_gep(e, pairs_number_type(p), all, j);
 }
 
-/* The sums of a block: its own, which are 0 now, or its part of the slab's. */
+/* The sums of a block: its own, or its part of the slab's. They are 0 now, but for tile registers,
+ * which begin with 0. */
 static void find_sums(Block *b, LLVMValueRef ws, LLVMValueRef work, LLVMValueRef i,
                       LLVMValueRef rows) {
     const Pairs2d *p = b->p;
@@ -265,7 +298,7 @@ static void find_sums(Block *b, LLVMValueRef ws, LLVMValueRef work, LLVMValueRef
         b->sums_row = p->panels * p->panel;
         b->sums = emit_gep(e, e->f32, emit_at(e, e->i8, ws, p->a_bytes),
                            pairs_plus(e, b->j, i, b->sums_row));
-    } else if (p->adds_up) {
+    } else if (p->adds_up && !p->s->tiles) {
         LLVMValueRef bytes = emit_mul(e, rows, emit_i64(e, p->panel * 4));
         LLVMBuildMemSet(e->b, work, LLVMConstInt(e->i8, 0, 0), bytes, 64);
     }
@@ -298,7 +331,10 @@ static void block(const Pairs2d *p, LLVMValueRef ctx, LLVMValueRef work, LLVMVal
         at.last = LLVMBuildICmp(e->b, LLVMIntSLE, emit_sub(e, total, l.i), most, "");
     at.next_b = next_of_b(&at, b, l.i, first, end);
     pairs_pack_b(p, b, packed, j, l.i, words);
-    GemmUser user = {&at, fetch_ahead, take_sums};
+    GemmCarry carry = {kept_sums, at.sums_row, NULL, at.last};
+    carry.first = LLVMBuildICmp(e->b, LLVMIntEQ, l.i, emit_i64(e, 0), "");
+    GemmUser user = {&at, p->s->tiles ? fetch_ahead_of_tiles : fetch_ahead, take_sums,
+                     .carry = p->s->tiles && p->adds_up ? &carry : NULL};
     int64_t last_slab = last_of(p->s->m, p->slab_rows);
     GemmStrides s = {p->a_row,
                      1,
@@ -307,6 +343,7 @@ static void block(const Pairs2d *p, LLVMValueRef ctx, LLVMValueRef work, LLVMVal
                      .pairs = !p->s->wide,
                      .user = &user,
                      .b_col = p->strip < p->panel ? p->b_words : 0,
+                     .a_streams = true,
                      .m_is = {MIN(p->rows, p->slab_rows), last_of(p->slab_rows, p->rows),
                               last_of(last_slab, p->rows)}};
     a = emit_gep(e, e->f32, a, p->packs_a ? emit_sub(e, l.i, first) : l.i);
@@ -377,7 +414,7 @@ void pairs_matmul_emit(Emit *e, const char *name, const PairsMatmul *s) {
     check(s->tiles == (!s->wide && e->tiles != TILES_NONE));
     p.e = e;
     p.name = name;
-    p.strip = s->tiles ? p.panel : gemm_tile_columns(e);
+    p.strip = s->tiles ? TILES_SIDE : gemm_tile_columns(e);
     LLVMValueRef pack = p.packs_a ? pairs_pack_a_emit(&p) : NULL, body = body_emit(&p);
     LLVMTypeRef params[POINTERS];
     for (int i = 0; i < POINTERS; i++) params[i] = e->ptr;
@@ -387,7 +424,7 @@ void pairs_matmul_emit(Emit *e, const char *name, const PairsMatmul *s) {
         emit_store(e, emit_param(e, i), emit_at(e, e->ptr, ctx, i), NULL, 8);
     Loop rows, words;
     loop_begin(e, &rows, emit_i64(e, 0), emit_i64(e, s->m), p.slab_rows, 0, NULL);
-    if (p.whole_sums) {
+    if (p.whole_sums && !s->tiles) {
         LLVMValueRef sums = emit_at(e, e->i8, emit_param(e, SLOT_WS), p.a_bytes);
         LLVMBuildMemSet(e->b, sums, LLVMConstInt(e->i8, 0, 0),
                         emit_i64(e, p.all_sums_bytes), 64);

@@ -23,6 +23,7 @@ static GemmStrides strides_of(const Case *c) {
     s.times = c->pairs && c->k % 2 ? -1.5 : 0;
     s.a_row = c->transposed ? 1 : c->k + PAD;
     s.a_col = c->transposed ? c->m + PAD : 1;
+    s.k_most = MAX(c->k, 1);
     return s;
 }
 
