@@ -2,7 +2,7 @@
  * [dim][queries] times scale * log2(e), so softmax is a power of two; then for each block
  * of keys S = K Q, running maximum and sum per lane, and O[dim][queries] = O * decay +
  * V S, decay being what the larger maximum does to older sums.
- *   With bf16 the factor comes after the product, as Q would lose digits; blocks of K and
+ *   With bf16 the factor comes with the softmax, as Q would lose digits; blocks of K and
  * V are copied to scratch, the latter in pairs of keys, and so is S once it is rounded.
  * Sums, maximum and lse are of what was not rounded. */
 #include "codegen/attention_forward.h"
@@ -65,21 +65,22 @@ static void softmax_columns(const Attn *a, int64_t first, int n) {
     LLVMValueRef old[4], sum[4], top[4], next[4], row, at[4];
     LLVMValueRef zero = emit_i64(e, 0), keys = emit_param(e, 1);
     LLVMValueRef s = emit_at(e, e->f32, emit_param(e, 0), first);
-    for (int v = 0; v < n; v++) {
-        at[v] = emit_at(e, e->f32, emit_param(e, 2), first + v * e->vl);
-        old[v] = emit_load(e, e->vf32, at[v], NULL, 4);
-    }
+    const bool least =
+        a->times < 0; /* the largest score with its factor is the least without */
+    for (int v = 0; v < n; v++) next[v] = attn_score_of_none(a);
     Loop l;
-    loop_begin(e, &l, zero, keys, 1, n, old);
+    loop_begin(e, &l, zero, keys, 1, n, next);
     row = attn_f32(a, s, emit_mul(e, l.i, emit_i64(e, a->bq)));
     for (int v = 0; v < n; v++) {
         LLVMValueRef x =
             emit_load(e, e->vf32, emit_at(e, e->f32, row, v * e->vl), NULL, 4);
-        next[v] = emit_fmax(e, x, l.carry[v]);
+        next[v] = (least ? emit_fmin : emit_fmax)(e, x, l.carry[v]);
     }
     loop_end(e, &l, next);
     for (int v = 0; v < n; v++) {
-        top[v] = l.carry[v];
+        at[v] = emit_at(e, e->f32, emit_param(e, 2), first + v * e->vl);
+        old[v] = emit_load(e, e->vf32, at[v], NULL, 4);
+        top[v] = emit_fmax(e, old[v], attn_times(a, l.carry[v]));
         emit_store(e, top[v], at[v], NULL, 4);
         LLVMValueRef decay = vmath_exp2_fast(e, emit_fsub(e, old[v], top[v]));
         at[v] = emit_at(e, e->f32, emit_param(e, 4), first + v * e->vl);
@@ -92,7 +93,7 @@ static void softmax_columns(const Attn *a, int64_t first, int n) {
     for (int v = 0; v < n; v++) {
         LLVMValueRef to = emit_at(e, e->f32, row, v * e->vl);
         LLVMValueRef x = emit_load(e, e->vf32, to, NULL, 4);
-        LLVMValueRef p = vmath_exp2_fast(e, emit_fsub(e, x, top[v]));
+        LLVMValueRef p = vmath_exp2_fast(e, attn_times_less(a, x, top[v]));
         emit_store(e, p, to, NULL, 4);
         next[v] = emit_fadd(e, l.carry[v], p);
     }
@@ -418,7 +419,7 @@ LLVMValueRef attention_emit(Emit *e, const char *name, const AttnShape *s) {
     a.parts = parts_of(s, a.q_blocks);
     attn_pack_emit(&a);
     attn_unpack_emit(&a);
-    attn_scores_emit(&a, "scores", s->scale * M_LOG2E);
+    attn_scores_emit(&a, "scores");
     if (a.narrow) {
         attn_rows_emit(&a, "rows", false);
         attn_pairs_emit(&a, "pairs", false);

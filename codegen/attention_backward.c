@@ -39,14 +39,15 @@ typedef struct Soft {
     LLVMValueRef p, ds;
 } Soft;
 
-/* From S at `p_at` and dP at `ds_at`. With dropout the value that multiplied V was
- * P / (1 - dropout) or 0, and dP goes the same way; delta already contains it through o. */
+/* From S at `p_at` and dP at `ds_at`, with bf16 both without their factors. With dropout the
+ * value that multiplied V was P / (1 - dropout) or 0, and dP goes the same way; delta already
+ * contains it through o. */
 static Soft soft_vector(const Attn *a, LLVMValueRef p_at, LLVMValueRef ds_at,
                         LLVMValueRef lse, LLVMValueRef delta, LLVMValueRef index) {
     Emit *e = a->e;
     LLVMValueRef s = emit_load(e, e->vf32, p_at, NULL, 4);
     LLVMValueRef dp = emit_load(e, e->vf32, ds_at, NULL, 4);
-    LLVMValueRef p = vmath_exp2_fast(e, emit_fsub(e, s, lse)), used = p;
+    LLVMValueRef p = vmath_exp2_fast(e, attn_times_less(a, s, lse)), used = p;
     if (a->s.dropout > 0) {
         LLVMValueRef keep = attn_keep(a, emit_param(e, 4), index);
         LLVMValueRef zero = LLVMConstNull(e->vf32);
@@ -54,7 +55,10 @@ static Soft soft_vector(const Attn *a, LLVMValueRef p_at, LLVMValueRef ds_at,
         used = emit_select(e, keep, emit_fmul(e, p, up), zero);
         dp = emit_select(e, keep, emit_fmul(e, dp, up), zero);
     }
-    return (Soft){used, emit_fmul(e, p, emit_fsub(e, dp, delta))};
+    LLVMValueRef more = emit_fsub(e, dp, delta);
+    if (a->narrow)
+        more = emit_fma(e, dp, emit_f32_like(e, dp, a->s.scale), emit_fneg(e, delta));
+    return (Soft){used, emit_fmul(e, p, more)};
 }
 
 /* Four vectors of queries side by side, from lane `first` on, over the keys. */

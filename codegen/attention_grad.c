@@ -7,7 +7,7 @@
  *   With bf16 all operands of the products are copied to scratch, in pairs of bf16 along
  * what is summed over: Q and dO twice per block of queries, K twice per block of keys; P
  * and dS are rounded, dS in two orders; dQ, dK and dV are summed in f32 in scratch and
- * rounded at the end. Factors enter after the products. */
+ * rounded at the end. Factors enter with the softmax. */
 #include "codegen/attention_backward.h"
 #include "codegen/attention_pack.h"
 #include "codegen/vmath.h"
@@ -80,7 +80,8 @@ static void products_emit(const Attn *a) {
     GemmStrides sums = {1, a->bq, a->kv_row, a->q_row};
     if (a->narrow) {
         keys = (GemmStrides){a->bq / 2, 1, dim, dim, .pairs = true};
-        sums = (GemmStrides){1, a->bq, dim, sums_row(a), .pairs = true, .k_most = a->bk / 2};
+        sums =
+            (GemmStrides){1, a->bq, dim, sums_row(a), .pairs = true, .k_most = a->bk / 2};
     }
     for (int i = 0; i < 2; i++) {
         attn_func(a, i ? "sums" : "keys", "pppii");
@@ -388,8 +389,8 @@ LLVMValueRef attention_grad_emit(Emit *e, const char *name, const AttnShape *s) 
     Attn a = attn_of(e, name, s);
     a.parts = parts_of(s);
     attn_pack_emit(&a);
-    attn_scores_emit(&a, "scores", s->scale * M_LOG2E);
-    attn_scores_emit(&a, "values", s->scale);
+    attn_scores_emit(&a, "scores");
+    attn_scores_emit(&a, "values");
     if (s->causal) attn_mask_emit(&a);
     if (s->window) attn_window_emit(&a);
     if (s->within) attn_within_emit(&a);

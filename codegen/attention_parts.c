@@ -2,6 +2,7 @@
 #include "codegen/attention_parts.h"
 #include "codegen/rt_call.h"
 #include "codegen/vmath.h"
+#include <float.h>
 #include <math.h>
 
 /* Multiply-adds below which starting the threads costs more than they gain. */
@@ -45,6 +46,8 @@ Attn attn_of(Emit *e, const char *name, const AttnShape *s) {
     a.next_query = part_step(&a.part, 2);
     a.narrow = s->dt == DT_BF16;
     a.words = attn_words(s);
+    a.times = a.narrow ? s->scale * M_LOG2E : 1;
+    if (a.times == 0) a.times = FLT_MIN; /* so that masked scores become -inf, not NaN */
     a.parts = 1;
     a.least = SMALL_ATTENTION;
     return a;
@@ -122,18 +125,29 @@ void attn_store(const Attn *a, LLVMValueRef value, LLVMValueRef ptr, LLVMValueRe
         emit_store(a->e, value, ptr, mask, 4);
 }
 
-void attn_scores_emit(const Attn *a, const char *part, double times) {
+void attn_scores_emit(const Attn *a, const char *part) {
     Emit *e = a->e;
-    GemmStrides s = {a->narrow ? a->words : a->kv_row,
-                     1,
-                     a->bq,
-                     a->bq,
-                     a->narrow,
-                     a->narrow ? times : 0};
+    GemmStrides s = {a->narrow ? a->words : a->kv_row, 1, a->bq, a->bq, a->narrow};
     attn_func(a, part, "pppi");
     gemm_emit(e, &s, GEMM_SET, emit_param(e, 0), emit_param(e, 1), emit_param(e, 2), NULL,
               emit_param(e, 3), emit_i64(e, a->bq), emit_i64(e, a->words));
     emit_ret(e, NULL);
+}
+
+LLVMValueRef attn_times(const Attn *a, LLVMValueRef score) {
+    Emit *e = a->e;
+    return a->narrow ? emit_fmul(e, score, emit_f32_like(e, score, a->times)) : score;
+}
+
+LLVMValueRef attn_times_less(const Attn *a, LLVMValueRef score, LLVMValueRef x) {
+    Emit *e = a->e;
+    if (!a->narrow) return emit_fsub(e, score, x);
+    return emit_fma(e, score, emit_f32_like(e, score, a->times), emit_fneg(e, x));
+}
+
+LLVMValueRef attn_score_of_none(const Attn *a) {
+    double none = a->times < 0 ? INFINITY : -INFINITY;
+    return emit_f32_like(a->e, LLVMConstNull(a->e->vf32), none);
 }
 
 void attn_mask_emit(const Attn *a) {
@@ -144,7 +158,7 @@ void attn_mask_emit(const Attn *a) {
     LLVMValueRef at = emit_mul(e, l.i, emit_i64(e, a->bq));
     LLVMValueRef row = attn_f32(a, emit_param(e, 0), at);
     LLVMValueRef ahead = emit_add(e, emit_param(e, 2), l.i);
-    LLVMValueRef never = emit_f32_like(e, LLVMConstNull(e->vf32), -INFINITY);
+    LLVMValueRef never = attn_score_of_none(a);
     for (int64_t v = 0; v < a->bq; v += e->vl) {
         LLVMValueRef mask = emit_tail_mask(e, emit_sub(e, ahead, emit_i64(e, v)));
         emit_store(e, never, emit_at(e, e->f32, row, v), mask, 4);
@@ -162,7 +176,7 @@ void attn_window_emit(const Attn *a) {
     LLVMValueRef row = attn_f32(a, emit_param(e, 0), at);
     LLVMValueRef seen = emit_add(e, emit_param(e, 2), l.i);
     seen = emit_add(e, seen, emit_i64(e, a->s.window));
-    LLVMValueRef never = emit_f32_like(e, LLVMConstNull(e->vf32), -INFINITY);
+    LLVMValueRef never = attn_score_of_none(a);
     for (int64_t v = 0; v < a->bq; v += e->vl) {
         LLVMValueRef mask = emit_tail_mask(e, emit_sub(e, seen, emit_i64(e, v)));
         mask = LLVMBuildNot(e->b, mask, "");
@@ -250,7 +264,7 @@ void attn_within_emit(const Attn *a) {
     LLVMValueRef row = attn_f32(a, emit_param(e, 0), at);
     LLVMValueRef key = emit_add(e, emit_param(e, 3), l.i);
     key = emit_splat(e, LLVMBuildTrunc(e->b, key, e->i32, ""));
-    LLVMValueRef never = emit_f32_like(e, LLVMConstNull(e->vf32), -INFINITY);
+    LLVMValueRef never = attn_score_of_none(a);
     for (int64_t v = 0; v < a->bq; v += e->vl) {
         LLVMValueRef there =
             emit_tail_mask(e, emit_sub(e, emit_param(e, 4), emit_i64(e, v)));

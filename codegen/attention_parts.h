@@ -20,8 +20,9 @@ typedef struct Attn {
     int64_t next_query; /* from the number of a probability to that of the next query */
     bool narrow;        /* operands are bf16 */
     int64_t words;      /* of 4 bytes in a packed row: dim of f32, or pairs of bf16 */
-    int64_t parts;      /* of the keys; see attn_key_parts */
-    double least;       /* multiply-adds below which it stays on one thread */
+    double times;  /* factor of a block's scores of bf16, for powers of two; else 1 */
+    int64_t parts; /* of the keys; see attn_key_parts */
+    double least;  /* multiply-adds below which it stays on one thread */
 } Attn;
 
 Attn attn_of(Emit *e, const char *name, const AttnShape *s);
@@ -51,11 +52,15 @@ LLVMValueRef attn_load(const Attn *a, LLVMValueRef ptr, LLVMValueRef mask);
 void attn_store(const Attn *a, LLVMValueRef value, LLVMValueRef ptr, LLVMValueRef mask);
 
 /* name.PART(x, packed, s, keys): S = x[keys][words] packed[words][bq]. With bf16 x is in
- * scratch, and S is multiplied by `times`; with f32 the packed factor has been. */
-void attn_scores_emit(const Attn *a, const char *part, double times);
-/* name.mask(s, keys, ahead): row r, lane l is set to -inf where l < ahead + r. */
+ * scratch; with f32 the packed factor has been multiplied by scale already. */
+void attn_scores_emit(const Attn *a, const char *part);
+/* A vector of a block's scores times what they still lack; and x less than that. */
+LLVMValueRef attn_times(const Attn *a, LLVMValueRef score);
+LLVMValueRef attn_times_less(const Attn *a, LLVMValueRef score, LLVMValueRef x);
+LLVMValueRef attn_score_of_none(const Attn *a); /* that becomes -inf */
+/* name.mask(s, keys, ahead): row r, lane l is set to what becomes -inf where l < ahead + r. */
 void attn_mask_emit(const Attn *a);
-/* name.window(s, keys, ahead): row r, lane l is set to -inf where l >= ahead + r + window. */
+/* name.window(s, keys, ahead): the same where l >= ahead + r + window. */
 void attn_window_emit(const Attn *a);
 /* Lanes of queries l.. that dropout keeps, for the probability number `index` (i64) of
  * the first lane; rng is read through the pointer. */
@@ -81,8 +86,7 @@ AttnRange attn_range(const Attn *a, const AttnOrigin *at, LLVMValueRef i0,
 /* By how many positions key 0 is ahead of query i0, for attn_block_scores; may be
  * negative. */
 LLVMValueRef attn_ahead(const Attn *a, const AttnOrigin *at, LLVMValueRef i0);
-/* name.within(s, keys, first, at, rows): row r, lane l is set to -inf where position at +
- * r is before first[l]. */
+/* name.within(s, keys, first, at, rows): the same where position at + r is before first[l]. */
 void attn_within_emit(const Attn *a);
 /* A block of queries within its sequence: the positions of their first keys (NULL unless
  * `within`), how many queries there are, and the position of key 0. */
@@ -106,7 +110,7 @@ void attn_add_emit(const Attn *a, int to, int work, int64_t at);
  * start on. */
 AttnRange attn_part(const Attn *a, AttnRange all, int64_t block, LLVMValueRef part);
 /* Scores of one block of keys from j0 on, masked where it crosses the diagonal, the
- * edge of the window or the start of a document. */
+ * edge of the window or the start of a document; with bf16 not multiplied by a->times yet. */
 void attn_block_scores(const Attn *a, LLVMValueRef k, LLVMValueRef packed, LLVMValueRef s,
                        LLVMValueRef keys, LLVMValueRef ahead, LLVMValueRef j0,
                        const AttnQueries *q);

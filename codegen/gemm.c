@@ -106,7 +106,7 @@ static void tile_store(const Tile *t, const GemmBlock *at_block) {
         int r = k / p->vecs, v = k % p->vecs;
         LLVMValueRef at = emit_at(e, e->f32, t->c, r * p->s->c_row + v * e->vl);
         LLVMValueRef scale = p->scale ? emit_at(e, e->f32, p->scale, v * e->vl) : NULL;
-        gemm_result(e, p->s, p->init, t->sum[k], at, scale, mask_of(p, v));
+        gemm_result(e, p->init, t->sum[k], at, scale, mask_of(p, v));
     }
 }
 

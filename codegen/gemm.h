@@ -42,7 +42,7 @@ enum { GEMM_M_KNOWN = 3 };
 /* Strides in elements. A[i][l] = a[i * a_row + l * a_col]; B[l][j] = b[l * b_row + j];
  * C[i][j] = c[i * c_row + j]. With `pairs` an element of A and B is a pair of bf16, two
  * neighbours in the summed dimension, of which k counts the pairs: strides are in words of
- * 4 bytes then too. times: what A B is multiplied by (not with user->take); 0 means 1.
+ * 4 bytes then too.
  * b_col: 0, or B's columns lie in strips of gemm_tile_columns, b_row = so many, of which a
  * constant n is a multiple: the first of a strip, j, begins at b[j * b_col]. Rows of A meet all
  * strips in turn then, for a B that the first cache has no room for. On tiles strips have 16 columns,
@@ -53,7 +53,6 @@ enum { GEMM_M_KNOWN = 3 };
 typedef struct GemmStrides {
     int64_t a_row, a_col, b_row, c_row;
     bool pairs;
-    double times;
     const GemmUser *user; /* or NULL */
     int64_t b_col;
     int64_t m_is[GEMM_M_KNOWN];

@@ -1,9 +1,8 @@
 /* gemm_result.c - see gemm_result.h. */
 #include "codegen/gemm_result.h"
 
-void gemm_result(Emit *e, const GemmStrides *s, GemmInit init, LLVMValueRef sum,
-                 LLVMValueRef at, LLVMValueRef scale, LLVMValueRef mask) {
-    if (s->times) sum = emit_fmul(e, sum, emit_f32_like(e, sum, s->times));
+void gemm_result(Emit *e, GemmInit init, LLVMValueRef sum, LLVMValueRef at,
+                 LLVMValueRef scale, LLVMValueRef mask) {
     if (init != GEMM_SET) {
         LLVMValueRef old = emit_load(e, e->vf32, at, mask, 4);
         sum = init == GEMM_ADD

@@ -4,7 +4,7 @@
 #include "codegen/gemm.h"
 
 /* Writes a vector of A B to C at `at`; scale: GEMM_SCALE's for these columns. */
-void gemm_result(Emit *e, const GemmStrides *s, GemmInit init, LLVMValueRef sum,
-                 LLVMValueRef at, LLVMValueRef scale, LLVMValueRef mask);
+void gemm_result(Emit *e, GemmInit init, LLVMValueRef sum, LLVMValueRef at,
+                 LLVMValueRef scale, LLVMValueRef mask);
 
 #endif

@@ -189,7 +189,8 @@ typedef struct Product {
     Tiles t;
     const TileOps *ops;
     const GemmStrides *s;
-    LLVMValueRef a, b, m, n, k;
+    GemmInit init;
+    LLVMValueRef a, b, c, scale, m, n, k;
     LLVMValueRef staged, sums; /* a tile; 32 x 32 floats */
     LLVMValueRef rows; /* 32 rows of A, tile after tile; NULL: they are contiguous */
 } Product;
@@ -270,35 +271,34 @@ static void load_b(const Product *p, int x, LLVMValueRef j, LLVMValueRef l) {
     load_tile(p, B_TILE + x, &from);
 }
 
-/* What is done to the four tiles of sums. */
-static void sums_zero(const Product *p) {
-    for (int t = 0; t < 4; t++) p->ops->zero(&p->t, t);
-}
+/* Where the sums of a block begin and end: 32 x 32 numbers, rows `stride` bytes apart. */
+typedef struct Sums {
+    LLVMValueRef at, stride;
+} Sums;
 
-static void sums_move(const Product *p, LLVMValueRef at, int64_t row, bool load) {
+static void sums_move(const Product *p, const Sums *s, bool load) {
     Emit *e = p->t.e;
     for (int t = 0; t < 4; t++) {
-        int64_t first = t / 2 * SIDE * row + t % 2 * SIDE;
-        LLVMValueRef x = emit_at(e, e->f32, at, first), stride = emit_i64(e, 4 * row);
-        (load ? p->ops->load : p->ops->store)(&p->t, t, x, stride);
+        LLVMValueRef row = emit_mul(e, s->stride, emit_i64(e, t / 2 * SIDE));
+        LLVMValueRef at = emit_gep(e, e->i8, s->at, row);
+        at = emit_at(e, e->f32, at, t % 2 * SIDE);
+        (load ? p->ops->load : p->ops->store)(&p->t, t, at, s->stride);
     }
 }
 
-/* The sums of a block into the tiles; kept: where those before are, or NULL. */
-static void sums_emit(const Product *p, const GemmBlock *at, LLVMValueRef kept) {
+/* The sums of a block, in the tiles; from: those that it goes on with, unless `none` (i1, or
+ * NULL: there are always some); NULL: there never are. */
+static void sums_emit(const Product *p, const GemmBlock *at, const Sums *from,
+                      LLVMValueRef none) {
     Emit *e = p->t.e;
     Loop l;
     If f;
-    if (kept) {
-        const GemmCarry *carry = p->s->user->carry;
-        if_begin(e, &f, carry->first);
-        sums_zero(p);
-        if_else(e, &f);
-        sums_move(p, kept, carry->row, true);
-        if_end(e, &f);
-    } else {
-        sums_zero(p);
-    }
+    if (from && none) if_begin(e, &f, none);
+    if (!from || none)
+        for (int t = 0; t < 4; t++) p->ops->zero(&p->t, t);
+    if (from && none) if_else(e, &f);
+    if (from) sums_move(p, from, true);
+    if (from && none) if_end(e, &f);
     loop_begin(e, &l, emit_i64(e, 0), p->k, SIDE, 0, NULL);
     for (int x = 0; x < 2; x++) {
         load_a(p, x, at->i, l.i);
@@ -308,56 +308,103 @@ static void sums_emit(const Product *p, const GemmBlock *at, LLVMValueRef kept) 
     loop_end(e, &l, NULL);
 }
 
-/* A vector of sums to C, or to the user. */
-static void row_done(const Product *p, GemmInit init, const GemmBlock *at,
-                     LLVMValueRef sum, LLVMValueRef c, LLVMValueRef scale) {
-    Emit *e = p->t.e;
-    const GemmUser *user = p->s->user;
-    if (user && user->take) {
-        user->take(user->ctx, at, &sum);
-        return;
-    }
-    LLVMValueRef to = word_at(e, c, at->i, p->s->c_row, at->j, 1);
-    LLVMValueRef factor = scale ? emit_gep(e, e->f32, scale, at->j) : NULL;
-    gemm_result(e, p->s, init, sum, to, factor, at->mask);
-}
+/* What is done with a vector of C, and where it is in the block that was put together. */
+typedef void (*Vector)(const Product *p, const GemmBlock *at, LLVMValueRef sums);
 
-/* The sums in the tiles to C, or to the user. */
-static void sums_done(const Product *p, GemmInit init, const GemmBlock *whole,
-                      LLVMValueRef c, LLVMValueRef scale) {
+/* `each` with every vector of the block of C. */
+static void block_vectors(const Product *p, const GemmBlock *block, Vector each) {
     Emit *e = p->t.e;
     Loop r;
-    sums_move(p, p->sums, WIDE, false);
-    LLVMValueRef rows = emit_imin(e, emit_sub(e, p->m, whole->i), emit_i64(e, WIDE));
+    LLVMValueRef rows = emit_imin(e, emit_sub(e, p->m, block->i), emit_i64(e, WIDE));
     loop_begin(e, &r, emit_i64(e, 0), rows, 1, 0, NULL);
     for (int x = 0; x < 2; x++) {
-        LLVMValueRef column = emit_add(e, whole->j, emit_i64(e, x * SIDE));
+        LLVMValueRef column = emit_add(e, block->j, emit_i64(e, x * SIDE));
         LLVMValueRef mask = emit_tail_mask(e, emit_sub(e, p->n, column));
-        LLVMValueRef from = word_at(e, p->sums, r.i, WIDE, emit_i64(e, x * SIDE), 1);
-        GemmBlock at = {emit_add(e, whole->i, r.i), column, mask, 1, 1};
-        row_done(p, init, &at, emit_load(e, e->vf32, from, NULL, 4), c, scale);
+        GemmBlock at = {emit_add(e, block->i, r.i), column, mask, 1, 1};
+        each(p, &at, word_at(e, p->sums, r.i, WIDE, emit_i64(e, x * SIDE), 1));
     }
     loop_end(e, &r, NULL);
 }
 
-/* 32 x 32 of C. */
-static void block_emit(const Product *p, GemmInit init, const GemmBlock *at,
-                       LLVMValueRef c, LLVMValueRef scale) {
+static LLVMValueRef c_at(const Product *p, LLVMValueRef i, LLVMValueRef j) {
+    return word_at(p->t.e, p->c, i, p->s->c_row, j, 1);
+}
+
+static void vector_to_sums(const Product *p, const GemmBlock *at, LLVMValueRef sums) {
+    Emit *e = p->t.e;
+    LLVMValueRef old = emit_load(e, e->vf32, c_at(p, at->i, at->j), at->mask, 4);
+    emit_store(e, old, sums, NULL, 4);
+}
+
+static void vector_to_c(const Product *p, const GemmBlock *at, LLVMValueRef sums) {
+    Emit *e = p->t.e;
+    LLVMValueRef x = emit_load(e, e->vf32, sums, NULL, 4);
+    emit_store(e, x, c_at(p, at->i, at->j), at->mask, 4);
+}
+
+/* To the user, or to what C holds times the scale. */
+static void vector_done(const Product *p, const GemmBlock *at, LLVMValueRef sums) {
     Emit *e = p->t.e;
     const GemmUser *user = p->s->user;
-    if (user && user->ahead) user->ahead(user->ctx, at);
-    if (!user || !user->carry) {
-        sums_emit(p, at, NULL);
-        sums_done(p, init, at, c, scale);
+    LLVMValueRef x = emit_load(e, e->vf32, sums, NULL, 4);
+    if (user && user->take) {
+        user->take(user->ctx, at, &x);
         return;
     }
-    LLVMValueRef kept = user->carry->at(user->ctx, at);
-    sums_emit(p, at, kept);
+    LLVMValueRef scale = emit_gep(e, e->f32, p->scale, at->j);
+    gemm_result(e, p->init, x, c_at(p, at->i, at->j), scale, at->mask);
+}
+
+/* Tiles go from C and to C, at its edges by way of the block that is put together. */
+static void block_of_c(const Product *p, const GemmBlock *at) {
+    Emit *e = p->t.e;
+    LLVMValueRef wide = emit_i64(e, WIDE);
+    LLVMValueRef rows =
+        LLVMBuildICmp(e->b, LLVMIntSLT, emit_sub(e, p->m, at->i), wide, "");
+    LLVMValueRef columns =
+        LLVMBuildICmp(e->b, LLVMIntSLT, emit_sub(e, p->n, at->j), wide, "");
+    LLVMValueRef edge = LLVMBuildOr(e->b, rows, columns, "");
+    Sums sums = {
+        emit_select(e, edge, p->sums, c_at(p, at->i, at->j)),
+        emit_select(e, edge, emit_i64(e, 4 * WIDE), emit_i64(e, 4 * p->s->c_row))};
     If f;
-    if_begin(e, &f, user->carry->last);
-    sums_done(p, init, at, c, scale);
+    if (p->init == GEMM_ADD) {
+        if_begin(e, &f, edge);
+        block_vectors(p, at, vector_to_sums);
+        if_end(e, &f);
+    }
+    sums_emit(p, at, p->init == GEMM_ADD ? &sums : NULL, NULL);
+    sums_move(p, &sums, false);
+    if_begin(e, &f, edge);
+    block_vectors(p, at, vector_to_c);
+    if_end(e, &f);
+}
+
+/* 32 x 32 of C. */
+static void block_emit(const Product *p, const GemmBlock *at) {
+    Emit *e = p->t.e;
+    const GemmUser *user = p->s->user;
+    const Sums own = {p->sums, emit_i64(e, 4 * WIDE)};
+    if (user && user->ahead) user->ahead(user->ctx, at);
+    if ((!user || !user->take) && p->init != GEMM_SCALE) {
+        block_of_c(p, at);
+        return;
+    }
+    const GemmCarry *carry = user ? user->carry : NULL;
+    if (!carry) {
+        sums_emit(p, at, NULL, NULL);
+        sums_move(p, &own, false);
+        block_vectors(p, at, vector_done);
+        return;
+    }
+    Sums kept = {carry->at(user->ctx, at), emit_i64(e, 4 * carry->row)};
+    sums_emit(p, at, &kept, carry->first);
+    If f;
+    if_begin(e, &f, carry->last);
+    sums_move(p, &own, false);
+    block_vectors(p, at, vector_done);
     if_else(e, &f);
-    sums_move(p, kept, user->carry->row, false);
+    sums_move(p, &kept, false);
     if_end(e, &f);
 }
 
@@ -367,8 +414,8 @@ void gemm_tiles_emit(Emit *e, const GemmStrides *s, GemmInit init, LLVMValueRef 
     check(s->pairs && e->tiles != TILES_NONE && e->vl == SIDE);
     check(!s->b_col || s->b_row == SIDE);
     check(s->a_col == 1 || (s->a_row == 1 && s->k_most > 0));
-    Product p = {.t = {e, NULL}, .ops = &tile_ops[e->tiles], .s = s};
-    p.a = a, p.b = b, p.m = m, p.n = n, p.k = k;
+    Product p = {.t = {e, NULL}, .ops = &tile_ops[e->tiles], .s = s, .init = init};
+    p.a = a, p.b = b, p.c = c, p.scale = scale, p.m = m, p.n = n, p.k = k;
     if (e->tiles == TILES_EMULATED) p.t.room = emit_alloca(e, 4 * TILES * TILE);
     p.staged = emit_alloca(e, 4 * TILE);
     p.sums = emit_alloca(e, 4 * WIDE * WIDE);
@@ -384,7 +431,7 @@ void gemm_tiles_emit(Emit *e, const GemmStrides *s, GemmInit init, LLVMValueRef 
     }
     LLVMValueRef i = p.rows ? outer.i : inner.i, j = p.rows ? inner.i : outer.i;
     GemmBlock at = {i, j, NULL, WIDE, WIDE / SIDE};
-    block_emit(&p, init, &at, c, scale);
+    block_emit(&p, &at);
     loop_end(e, &inner, NULL);
     loop_end(e, &outer, NULL);
 }

@@ -12,7 +12,8 @@ void gemm_tiles_end(Emit *e);
 
 /* gemm_emit for pairs where e->tiles is not TILES_NONE; needs 16 lanes. Of every 16 pairs
  * of k the first and the second numbers are summed apart, in order by fma, starting from
- * 0; both are added, and that to the sum before. */
+ * 0; both are added, and that to the sum before: with GEMM_ADD and no user the first sum is what C
+ * holds. */
 void gemm_tiles_emit(Emit *e, const GemmStrides *s, GemmInit init, LLVMValueRef a,
                      LLVMValueRef b, LLVMValueRef c, LLVMValueRef scale, LLVMValueRef m,
                      LLVMValueRef n, LLVMValueRef k);

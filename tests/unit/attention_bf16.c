@@ -303,7 +303,7 @@ static void run_case(int n, int vl, Way way) {
     s.causal = n % 5 != 4;
     s.within = n % 4 == 1;
     s.dropout = n % 7 == 3 ? 0.3 : 0;
-    if (n % 11 == 10) s.scale = -s.scale;
+    if (n % 11 == 10) s.scale *= n % 22 == 21 ? 0 : -1;
     test_at("case %d", n);
     s.threads = threads = 1 + n / 2 % 4;
     if (s.causal && n % 3 == 2) s.window = windows[n / 3 % ARRAY_LEN(windows)];
