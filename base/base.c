@@ -167,6 +167,13 @@ void catch_end(Catch *c) {
     catch_top = c->outer;
 }
 
+static const char failure_prefix[] = "stator: error: ";
+
+const char *catch_text(const Catch *c) {
+    size_t n = strlen(failure_prefix);
+    return c->message + (strncmp(c->message, failure_prefix, n) ? 0 : n);
+}
+
 /* U+0080 .. U+009F are control characters too. */
 static bool control_at(const unsigned char *p, bool keep_lines) {
     if (keep_lines && (*p == '\n' || *p == '\t')) return false;

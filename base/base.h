@@ -142,6 +142,8 @@ typedef struct Catch {
     SourcePos at; /* set by fail_at; zeros after fail */
     struct Catch *outer;
 } Catch;
+/* What it says inside of another message: without "stator: error: ". */
+const char *catch_text(const Catch *c);
 void catch_begin(Catch *c);
 void catch_end(Catch *c);
 #define CATCH(c) (catch_begin(&(c)), setjmp((c).jump) == 0)

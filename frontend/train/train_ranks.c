@@ -144,7 +144,7 @@ static void add_batch_or_why(const Data *d, int64_t step, DataBatch *b, Text *ou
         catch_end(&c);
         return;
     }
-    text_add(out, "batch %lld: %s\n", (long long)step, c.message);
+    text_add(out, "batch %lld: %s\n", (long long)step, catch_text(&c));
 }
 
 /* Files may have the same size and other contents. */

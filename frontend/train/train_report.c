@@ -327,7 +327,7 @@ void report_plot(const Train *t) {
                        strerror(error));
         catch_end(&c);
     } else {
-        report_say(t, "WARNING: the loss is not drawn: %s", c.message);
+        report_say(t, "WARNING: the loss is not drawn: %s", catch_text(&c));
     }
     arena_free(mem);
 }

@@ -154,7 +154,7 @@ static bool use_data(WebText *w, const Data *d, const char *bytes, uint64_t n) {
 static bool map_quietly(FileMap *map, const char *path, char why[256]) {
     Catch c;
     if (!CATCH(c)) {
-        snprintf(why, 256, "%.250s", c.message);
+        snprintf(why, 256, "%.250s", catch_text(&c));
         return false;
     }
     file_map(map, path);

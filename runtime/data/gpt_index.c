@@ -216,7 +216,7 @@ static void key_of(Arena *mem, const GptIndexSpec *s, uint64_t idx_hash, char ke
 static bool map_quietly(FileMap *map, const char *path, char why[512]) {
     Catch c;
     if (!CATCH(c)) {
-        snprintf(why, 512, "%.500s", c.message);
+        snprintf(why, 512, "%.500s", catch_text(&c));
         return false;
     }
     file_map(map, path);

@@ -126,7 +126,7 @@ static const int32_t *make(Arena *mem, Data *d, const unsigned char *bytes,
 static bool map_quietly(FileMap *map, const char *path, char why[256]) {
     Catch c;
     if (!CATCH(c)) {
-        snprintf(why, 256, "%.250s", c.message);
+        snprintf(why, 256, "%.250s", catch_text(&c));
         return false;
     }
     file_map(map, path);

@@ -225,8 +225,7 @@ static void file_cut(Metrics *m, int64_t resumed) {
     Catch c;
     if (!CATCH(c)) {
         arena_free(mem);
-        fail(c.code, "%s",
-             c.message + (strncmp(c.message, "stator: error: ", 15) ? 0 : 15));
+        fail(c.code, "%s", catch_text(&c));
     }
     size_t size;
     const char *bytes = file_read(mem, path, FILE_BYTES_MAX, &size, EXIT_DATA);

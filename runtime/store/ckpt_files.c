@@ -142,7 +142,7 @@ const char *manifest_fetch(Arena *mem, const char *folder, const char **text) {
         catch_end(&c);
         return NULL;
     }
-    return arena_printf(mem, "manifest.json: %.1000s", c.message);
+    return arena_printf(mem, "manifest.json: %.1000s", catch_text(&c));
 }
 
 const char *manifest_parse(Arena *mem, const char *text, Manifest *m) {
@@ -153,7 +153,7 @@ const char *manifest_parse(Arena *mem, const char *text, Manifest *m) {
         catch_end(&c);
         return NULL;
     }
-    return arena_printf(mem, "manifest.json: %.1000s", c.message);
+    return arena_printf(mem, "manifest.json: %.1000s", catch_text(&c));
 }
 
 const char *manifest_read(Arena *mem, const char *folder, Manifest *m) {

@@ -58,7 +58,8 @@ static int check_state(Save *s, const char *state_json) {
         catch_end(&c);
         return 0;
     }
-    snprintf(s->why, s->why_size, "the state to save is not valid JSON: %s", c.message);
+    snprintf(s->why, s->why_size, "the state to save is not valid JSON: %s",
+             catch_text(&c));
     return EINVAL;
 }
 

@@ -312,7 +312,7 @@ const char *table_parse(Arena *mem, const char *text, CkptTable *table) {
         catch_end(&c);
         return NULL;
     }
-    return arena_printf(mem, CKPT_LAYOUT ": %.1000s", c.message);
+    return arena_printf(mem, CKPT_LAYOUT ": %.1000s", catch_text(&c));
 }
 
 CkptRow *table_find(const CkptTable *table, int kind, const char *name) {

@@ -196,7 +196,7 @@ static const Json *try_json(Arena *mem, const char *name, const char *bytes, siz
         catch_end(&c);
         return v;
     }
-    *wrong = arena_printf(mem, "the header is not valid JSON: %.1000s", c.message);
+    *wrong = arena_printf(mem, "the header is not valid JSON: %.1000s", catch_text(&c));
     return NULL;
 }
 
