@@ -175,22 +175,33 @@ const char *catch_text(const Catch *c) {
 }
 
 /* U+0080 .. U+009F are control characters too. */
-static bool control_at(const unsigned char *p, bool keep_lines) {
-    if (keep_lines && (*p == '\n' || *p == '\t')) return false;
+static bool control_at(const unsigned char *p, LinesKept lines) {
+    if (lines != LINES_NONE && *p == '\t') return false;
+    if (lines != LINES_NONE && *p == '\n')
+        return lines == LINES_INDENTED && (p[1] != ' ' || p[2] != ' ');
     return *p < 0x20 || *p == 0x7F || (p[0] == 0xC2 && p[1] >= 0x80 && p[1] < 0xA0);
 }
 
-char *make_printable(char *text, bool keep_lines) {
+char *make_printable(char *text, LinesKept lines) {
     for (unsigned char *p = (unsigned char *)text; *p; p++)
-        if (control_at(p, keep_lines)) *p = '?';
+        if (control_at(p, lines)) *p = '?';
     return text;
+}
+
+void say_aside(const char *fmt, ...) {
+    char line[4096];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(line, sizeof line, fmt, ap);
+    va_end(ap);
+    fprintf(stderr, "%s\n", make_printable(line, LINES_INDENTED));
 }
 
 static _Noreturn void leave(int code, const char *said) {
     Catch *c = catch_top;
     char message[sizeof c->message];
     snprintf(message, sizeof message, "%s", said);
-    make_printable(message, true);
+    make_printable(message, LINES_ALL);
     if (c) {
         catch_top = c->outer;
         c->code = code;
@@ -214,8 +225,8 @@ _Noreturn void fail(int code, const char *fmt, ...) {
     va_start(ap, fmt);
     vsnprintf(message, sizeof message, fmt, ap);
     va_end(ap);
-    snprintf(whole, sizeof whole, "stator: error: %s", message);
-    leave(code, whole);
+    snprintf(whole, sizeof whole, "%s%s", failure_prefix, message);
+    leave(code, make_printable(whole, LINES_INDENTED));
 }
 
 /* The text of line `line`, without its end, cut to fit `out`. */
@@ -249,7 +260,7 @@ _Noreturn void fail_at(int code, SourcePos at, const char *hint, const char *fmt
     }
     if (hint) snprintf(whole + n, sizeof whole - (size_t)n, "\n    hint: %.500s", hint);
     failing_at = at;
-    leave(code, whole);
+    leave(code, make_printable(whole, LINES_INDENTED));
 }
 
 _Noreturn void die_at(const char *file, int line, const char *fmt, ...) {

@@ -115,9 +115,14 @@ _Noreturn void fail_at(int code, SourcePos at, const char *hint, const char *fmt
     __attribute__((format(printf, 4, 5)));
 
 /* Replaces what a terminal would obey instead of show by '?', since names come from
- * files. Messages of failures go through this, with keep_lines because they have several
- * lines. Returns text. */
-char *make_printable(char *text, bool keep_lines);
+ * files. Returns text. The lines of a message behind its first one are indented, so a name
+ * with a line end in it cannot begin what looks like another message; fail and fail_at make
+ * their messages printable in this way. */
+typedef enum LinesKept { LINES_NONE, LINES_INDENTED, LINES_ALL } LinesKept;
+char *make_printable(char *text, LinesKept lines);
+
+/* A line on stderr that is no failure, printable. */
+void say_aside(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* Fails again with a failure that was caught; `message` is the whole of it. */
 _Noreturn void fail_again(int code, const char *message);

@@ -41,10 +41,9 @@ static void warn_unusable(const char *path, const char *what) {
     said = true;
     pthread_mutex_unlock(&lock);
     if (first)
-        fprintf(stderr,
-                "stator: warning: compiled code is not kept in %s: %s "
-                "(STATOR_CACHE names another folder; STATOR_CACHE=off is silent)\n",
-                path, what);
+        say_aside("stator: warning: compiled code is not kept in %s: %s "
+                  "(STATOR_CACHE names another folder; STATOR_CACHE=off is silent)",
+                  path, what);
 }
 
 /* False when the cache is off or no folder is known. */

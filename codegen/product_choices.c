@@ -220,19 +220,16 @@ static void say(const Decision *d) {
     const char *from = c->given_from ? c->given_from : "the run";
     bool other = d->given.machine && strcmp(d->given.machine, c->machine) != 0;
     if (d->given.bad)
-        fprintf(stderr, "warning: %d lines of %s are no choices of a product\n",
-                d->given.bad, from);
+        say_aside("warning: %d lines of %s are no choices of a product", d->given.bad,
+                  from);
     if (other)
-        fprintf(stderr,
-                "note: the products of this run have the forms of %s, chosen on '%s'; "
-                "this is '%s'\n",
-                from, d->given.machine, c->machine);
+        say_aside("note: the products of this run have the forms of %s, chosen on '%s'; "
+                  "this is '%s'",
+                  from, d->given.machine, c->machine);
     if (d->lost)
-        fprintf(
-            stderr,
-            "note: %d of the forms in %s are not there on this machine: these products "
-            "have the rule's, and other last bits\n",
-            d->lost, from);
+        say_aside("note: %d of the forms in %s are not there on this machine: these "
+                  "products have the rule's, and other last bits",
+                  d->lost, from);
     if (d->late)
         fprintf(
             stderr,

@@ -85,7 +85,7 @@ static const char *read_cell(Arena *mem, const Column *c, const char *text, Row 
     enum { MOST = 1 << 30 };
     char *to = (char *)row + c->at, *end = NULL;
     if (c->kind == COLUMN_TEXT) {
-        *(const char **)(void *)to = make_printable(arena_strdup(mem, text), false);
+        *(const char **)(void *)to = make_printable(arena_strdup(mem, text), LINES_NONE);
         return NULL;
     }
     if (!*text && !c->needed) return NULL;
@@ -293,7 +293,7 @@ PlannedRow row_plan(Arena *mem, const Row *row) {
         catch_end(&c);
     } else {
         char *first_line = arena_strndup(mem, c.message, strcspn(c.message, "\n"));
-        to->problem = make_printable(first_line, false);
+        to->problem = make_printable(first_line, LINES_NONE);
     }
     to->plan_seconds = clock_seconds() - begin;
     return *to;

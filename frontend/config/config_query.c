@@ -34,8 +34,9 @@ void config_note(Config *cfg, const char *path, const char *fmt, ...) {
     va_end(ap);
     Arena *a = cfg->state->mem;
     SourcePos at = config_where(cfg, path);
-    const char *note = at.line ? arena_printf(a, "%s:%d: %s", at.file, at.line, line)
-                               : arena_strdup(a, line);
+    char *note = at.line ? arena_printf(a, "%s:%d: %s", at.file, at.line, line)
+                         : arena_strdup(a, line);
+    make_printable(note, LINES_NONE);
     PUSH(a, cfg->notes, cfg->n_notes, cfg->cap_notes, note);
 }
 

@@ -214,6 +214,6 @@ Data *data_open_split(Arena *mem, const Config *cfg, DataSplit which,
         spec.gpt = gpt;
     }
     Data *d = data_open(mem, &spec);
-    if (d->note[0]) fprintf(stderr, "note: %s\n", d->note);
+    if (d->note[0]) say_aside("note: %s", d->note);
     return d;
 }

@@ -95,7 +95,7 @@ static const char *last_words(char *part) {
     for (char *s = part + MAX(n - 1, 0); s > start; s--)
         if (*s == '\n' && s[1] && ++lines == TAIL_LINES) start = s + 1;
     arena_free(mem);
-    return make_printable(start + (*start == '\n'), true);
+    return make_printable(start + (*start == '\n'), LINES_ALL);
 }
 
 /* Waits for the rank, and passes signals on to it. */

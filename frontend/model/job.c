@@ -353,7 +353,7 @@ static const Tokenizer *open_tokenizer(const Job *j, const TokenizerSpec *spec) 
     Catch c;
     if (!CATCH(c)) {
         if (comm_rank() == 0)
-            fprintf(stderr, "note: the run keeps no tokenizer: %s\n", c.message);
+            say_aside("note: the run keeps no tokenizer: %s", catch_text(&c));
         return NULL;
     }
     const Tokenizer *t = tokenizer_open(j->mem, spec);

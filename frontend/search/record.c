@@ -153,7 +153,7 @@ Record *record_open(Arena *mem, const char *path, const char *hash) {
     *r = (Record){.mem = mem, .path = path, .written = INFINITY};
     memcpy(r->hash, hash, HASH);
     if (file_exists(path) && !read_file(r)) {
-        fprintf(stderr, "note: %s is damaged; the search begins anew\n", path);
+        say_aside("note: %s is damaged; the search begins anew", path);
         r->nprobes = r->nplans = 0;
     }
     if (!file_exists(path)) record_write(r);
@@ -272,8 +272,8 @@ void record_write(Record *r) {
 void record_finish(Record *r) {
     int error = r ? write_file(r) : 0;
     if (error)
-        fprintf(stderr, "note: cannot write %s: %s; what it has is from before\n",
-                r->path, strerror(error));
+        say_aside("note: cannot write %s: %s; what it has is from before", r->path,
+                  strerror(error));
 }
 
 static void write_at_times(Record *r) {

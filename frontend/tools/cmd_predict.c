@@ -120,12 +120,11 @@ static Sampling sampling_of(const Options *o, const Config *cfg) {
 
 static void report_start(Arena *mem, const Source *s, const char *folder,
                          const Generator *g, double seconds) {
-    fprintf(stderr,
-            "model %s: %.2f M parameters, vocabulary %lld, context %lld; ready in "
-            "%.2f s%s, %d threads\n",
-            folder, 1e-6 * (double)model_parameters(&s->spec), (long long)s->spec.vocab,
-            (long long)s->spec.max_positions, seconds,
-            g->token->cached ? " (from the cache)" : "", g->token->threads);
+    say_aside("model %s: %.2f M parameters, vocabulary %lld, context %lld; ready in "
+              "%.2f s%s, %d threads",
+              folder, 1e-6 * (double)model_parameters(&s->spec), (long long)s->spec.vocab,
+              (long long)s->spec.max_positions, seconds,
+              g->token->cached ? " (from the cache)" : "", g->token->threads);
     if (comm_size() > 1)
         fprintf(stderr, "%d ranks: %s\n", comm_size(),
                 predict_strategy_text(mem, g->strategy));

@@ -119,8 +119,8 @@ static void on_bad(void *context, const PreprocessBad *b, const PreprocessCount 
              b->path, (long long)b->line, b->column, what,
              (unsigned long long)n->bad_lines, (long long)r->o->max_bad_lines);
     if (n->bad_lines <= BAD_LINES_SHOWN)
-        fprintf(stderr, "warning: %s:%lld:%zu: %s; the line is left out\n", b->path,
-                (long long)b->line, b->column, what);
+        say_aside("warning: %s:%lld:%zu: %s; the line is left out", b->path,
+                  (long long)b->line, b->column, what);
     if (n->bad_lines == BAD_LINES_SHOWN)
         fprintf(stderr, "warning: further broken lines are only counted\n");
 }

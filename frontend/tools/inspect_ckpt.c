@@ -107,8 +107,8 @@ static void say_state(Arena *mem, const char *state_json) {
     const Json *state = json_parse(mem, "state", state_json, strlen(state_json), 16 << 20,
                                    EXIT_CHECKPOINT);
     for (const Json *e = state->first; e; e = e->next)
-        printf("  %-12s %.400s\n", make_printable(arena_strdup(mem, e->key), false),
-               make_printable(json_raw(mem, e), false));
+        printf("  %-12s %.400s\n", make_printable(arena_strdup(mem, e->key), LINES_NONE),
+               make_printable(json_raw(mem, e), LINES_NONE));
 }
 
 static void say_file(Arena *mem, const char *folder, const CkptFile *f) {

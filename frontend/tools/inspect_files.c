@@ -123,7 +123,7 @@ void inspect_indexed(Arena *mem, const char *path, int64_t vocab) {
 
 /* One line, whatever a file has for a name. */
 static const char *shown(Arena *mem, const char *name) {
-    return make_printable(arena_strdup(mem, name), false);
+    return make_printable(arena_strdup(mem, name), LINES_NONE);
 }
 
 void inspect_safetensors(Arena *mem, const char *path) {

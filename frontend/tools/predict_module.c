@@ -126,8 +126,7 @@ void predict_module(Arena *mem, const Source *s, const Config *cfg, const char *
         program_make(mem, m, arena_printf(mem, "evaluate,%s", predict_passes), &o, &co);
     program_allocate(f.program, NULL, (uint64_t)cfg->context_max_device_memory);
     const char *from = source_load(mem, s, f.program->entry, weight, f.program);
-    fprintf(stderr, "model %s: %lld samples of %s\n", from, (long long)f.data->samples,
-            data);
+    say_aside("model %s: %lld samples of %s", from, (long long)f.data->samples, data);
     run_all(&f);
     if (out)
         write_results(mem, f.results, out);

@@ -11,7 +11,7 @@ static const Tokenizer *open_tokenizer(Arena *mem, const Source *s, bool needed)
     Catch c;
     if (!needed) {
         if (!CATCH(c)) {
-            fprintf(stderr, "note: without the tokenizer: %s\n", c.message);
+            say_aside("note: without the tokenizer: %s", catch_text(&c));
             return NULL;
         }
         const Tokenizer *t = open_tokenizer(mem, s, true);

@@ -21,7 +21,7 @@ void report_say(const Train *t, const char *fmt, ...) {
     va_start(ap, fmt);
     vsnprintf(line, sizeof line, fmt, ap);
     va_end(ap);
-    make_printable(line, true);
+    make_printable(line, LINES_INDENTED);
     if (comm_rank() != 0) {
         /* said by rank 0 */
     } else if (t->metrics) {

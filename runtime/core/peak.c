@@ -185,6 +185,6 @@ const char *bench_cpu_model(Arena *mem) {
     }
     if (f) fclose(f);
     char *clean = arena_strdup(mem, found);
-    make_printable(clean, true);
+    make_printable(clean, LINES_NONE);
     return clean;
 }

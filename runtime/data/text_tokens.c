@@ -47,9 +47,9 @@ static void say_progress(Making *m, const char *path) {
     double now = clock_seconds();
     if (now - m->said < SAY_SECONDS) return;
     m->said = now;
-    fprintf(stderr, "tokenizing %s: %.0f %%, %.1f MB/s\n", path,
-            100.0 * (double)m->done / (double)m->total,
-            1e-6 * (double)m->done / (now - m->start));
+    say_aside("tokenizing %s: %.0f %%, %.1f MB/s", path,
+              100.0 * (double)m->done / (double)m->total,
+              1e-6 * (double)m->done / (now - m->start));
 }
 
 static void make_piece(Making *m, const char *s, size_t n) {
@@ -104,10 +104,9 @@ static const int32_t *make(Arena *mem, Data *d, const unsigned char *bytes,
     make_all(&m, bytes, text, ntext);
     catch_end(&c);
     if (m.bad)
-        fprintf(stderr,
-                "stator: warning: %s: %llu sequences are not valid UTF-8 and count as "
-                "U+FFFD\n",
-                d->path, (unsigned long long)m.bad);
+        say_aside("stator: warning: %s: %llu sequences are not valid UTF-8 and count as "
+                  "U+FFFD",
+                  d->path, (unsigned long long)m.bad);
     size_t size = m.tokens.n;
     void *data = cache_buffer(mem, size);
     if (size) memcpy(data, m.tokens.p, size);

@@ -62,3 +62,16 @@ TEST(printed_texts_of_any_length) {
     }
     arena_free(mem);
 }
+
+/* A name that pretends to be a message of its own. */
+TEST(names_begin_no_lines_of_messages) {
+    const char *name = "a\nstator: error: x", *shown = "a?stator: error: x";
+    Arena *mem = arena_new();
+    SourcePos at = {name, "w: 1", 1, 1};
+    EXPECT_FAIL(fail(EXIT_DATA, "%s is odd\n    write b", name), EXIT_DATA,
+                arena_printf(mem, "stator: error: %s is odd\n    write b", shown));
+    EXPECT_FAIL(fail_at(EXIT_DATA, at, name, "no %s", name), EXIT_DATA,
+                arena_printf(mem, "%s:1:1: error: no %s\n    w: 1\n    ^\n    hint: %s",
+                             shown, shown, shown));
+    arena_free(mem);
+}

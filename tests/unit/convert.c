@@ -179,3 +179,20 @@ TEST(models_that_hugging_face_has_not) {
     refused(EXIT_CHECKPOINT, "model.file");
     arena_free(mem);
 }
+
+TEST(convert_names_of_tensors_begin_no_lines) {
+    Arena *mem = arena_new();
+    char *dir = mistral_folder(mem, "forged", 64);
+    const char *path = path_join(mem, dir, "model.safetensors");
+    Safetensors *s = safetensors_open(mem, path, EXIT_DATA);
+    float w[2] = {1, 2};
+    SafeTensor *t = NEW_ARRAY(mem, SafeTensor, (size_t)s->n + 1);
+    memcpy(t, s->t, (size_t)s->n * sizeof *t);
+    t[s->n] = (SafeTensor){
+        .name = "w\nstator: error: x", .dtype = DT_F32, .rank = 1, .dim = {2}, .data = w};
+    EXPECT_INT(safetensors_write(path, t, s->n + 1, NULL, NULL), 0);
+    CONVERT("--to", "stator", dir, temp("out"));
+    refused(EXIT_CHECKPOINT, "\n  extra: w?stator: error: x [2]");
+    EXPECT(!strstr(message, "\nstator: error: x"));
+    arena_free(mem);
+}

@@ -152,6 +152,15 @@ TEST(inspect_names_of_control_characters) {
     EXPECT(!strchr(said, 033) && !strchr(said, 0x7F) && !strstr(said, "\xC2\x9B"));
 }
 
+TEST(inspect_names_of_files_begin_no_lines) {
+    const char *path = temp("w\nstator: error: x");
+    put_text(path, "what is no file of weights");
+    inspect(path);
+    EXPECT(code != 0);
+    EXPECT_PART(said, "w?stator: error: x");
+    EXPECT(!strstr(said, "\nstator: error: x"));
+}
+
 static void save_numbers(const char *dir, int64_t step, float last) {
     float w[4] = {1, 2, 3, 4}, m[4] = {[2] = last, [3] = last};
     CkptTensor t[] = {{"w", DT_F32, 1, {4}, w, CKPT_MODEL},

@@ -41,7 +41,8 @@ static void role_fine(void) {
 }
 static void role_fail(void) {
     log_in_run_folder();
-    if (my_rank() == 1) fail(EXIT_DATA, "parallel_config.data_parallel is odd\nso it is");
+    if (my_rank() == 1)
+        fail(EXIT_DATA, "parallel_config.data_parallel is odd\n  so it is");
     sleep(60);
 }
 static void role_die(void) {
@@ -196,7 +197,7 @@ TEST(ranks_above_0_write_logs) {
 TEST(a_rank_that_fails) {
     ends(start("fail", "-n 2"), EXIT_DATA);
     EXPECT(says("stator: rank 1 of 2 on ") && says(" ended with exit code 3\n"));
-    EXPECT(says("  stator: error: parallel_config.data_parallel is odd\n  so it is\n"));
+    EXPECT(says("  stator: error: parallel_config.data_parallel is odd\n    so it is\n"));
     EXPECT(says("  key: parallel_config.data_parallel\n"));
     EXPECT(says("/logs/rank_1.log\n"));
     EXPECT_PART(rank_log(1), "parallel_config.data_parallel is odd");
