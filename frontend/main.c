@@ -127,5 +127,5 @@ int main(int argc, char **argv) {
         return printed(0);
     }
     int code = command_run[c](argc - 1, argv + 1);
-    return c == COMMAND_train || c == COMMAND_launch ? code : printed(code);
+    return c == COMMAND_train ? code : printed(code);
 }

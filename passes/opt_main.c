@@ -117,12 +117,19 @@ static bool is_help(const char *word) {
     return !strcmp(word, "-h") || !strcmp(word, "--help");
 }
 
+/* What was printed has gone out, or the exit code says that it has not. */
+static int printed(void) {
+    if (fflush(stdout) == 0 && !ferror(stdout)) return 0;
+    fprintf(stderr, "stator-opt: error: cannot write to stdout: %s\n", strerror(errno));
+    return EXIT_DATA;
+}
+
 int main(int argc, char **argv) {
     Command c = {.passes = "", .o = pass_options_default()};
     for (int i = 1, n; i < argc; i += n) {
         if (is_help(argv[i])) {
             usage(stdout);
-            return 0;
+            return printed();
         }
         n = take(&c, argv[i], argv[i + 1]);
         if (!n) {
@@ -144,7 +151,5 @@ int main(int argc, char **argv) {
     else
         fputs(module_print(mem, m), stdout);
     arena_free(mem);
-    if (fflush(stdout) == 0 && !ferror(stdout)) return 0;
-    fprintf(stderr, "stator-opt: error: cannot write to stdout: %s\n", strerror(errno));
-    return EXIT_DATA;
+    return printed();
 }

@@ -27,7 +27,8 @@ typedef struct Run {
     pid_t mpirun;
     int signals, out, err; /* of signalfd; what mpirun writes, -1: no more */
     bool ended, alone;     /* mpirun; no process below this one is left */
-    bool deaf;             /* nobody reads our stdout */
+    bool deaf;             /* nothing more can be written to our stdout */
+    int lost;              /* errno of that, 0: nobody reads it any more */
     char part[4096];       /* of `out`; no more than a pipe takes at once */
     size_t part_at, part_n;
     int status;
@@ -132,7 +133,7 @@ static void take_stderr(Run *r) {
 }
 
 /* What the ranks say goes on to our stdout as far as that takes it: launch itself never
- * waits there. When nobody reads it any more the rest is dropped. */
+ * waits there. When nobody reads it any more, or a disk is full, the rest is dropped. */
 static void take_stdout(Run *r) {
     ssize_t n = read(r->out, r->part, sizeof r->part);
     if (n <= 0) {
@@ -148,6 +149,7 @@ static void give_stdout(Run *r) {
     if (n < 0 && (errno == EINTR || errno == EAGAIN)) return;
     if (n < 0) {
         r->deaf = true;
+        if (errno != EPIPE) r->lost = errno;
         if (!r->stops) pass_signal(r, SIGPIPE);
         n = (ssize_t)r->part_n;
     }
@@ -226,5 +228,8 @@ int launch_run(Arena *mem, const LaunchOptions *o, const Machine *m, const Place
     watch(&r);
     int64_t after = machine_oom_kills();
     int64_t kills = before < 0 || after < 0 ? -1 : after - before;
-    return launch_report_end(r.report, r.status, kills, r.stopped);
+    int code = launch_report_end(r.report, r.status, kills, r.stopped);
+    if (!r.lost) return code;
+    fprintf(stderr, "stator: error: cannot write to stdout: %s\n", strerror(r.lost));
+    return code && code != 128 + SIGPIPE ? code : EXIT_DATA;
 }

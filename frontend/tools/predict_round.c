@@ -18,6 +18,7 @@ typedef struct Growing { /* a text that is being made */
     int64_t steps;   /* tokens that went in one by one */
     int drawn;       /* the next token; -1: scores that none can be drawn from */
     const char *why; /* it has ended; NULL: it has not */
+    int lost;        /* errno of stdout, which takes no more; 0: it does */
 } Growing;
 
 /* Tokens of what the model has seen that it is shown again where its context is full: half of
@@ -55,6 +56,7 @@ static void begin(Arena *mem, Growing *t, const RoundText *of, Sampling sampling
     for (int i = 0; i < p->tokens.n; i++) sampler_seen(t->sampler, p->tokens.id[i]);
     if (of->title) fprintf(t->to, "%s\n", of->title);
     output_open(mem, &t->out, w, p, t->to);
+    if (ferror(t->to)) t->lost = errno;
 }
 
 /* Takes the next token; false: the text has ended. */
@@ -67,6 +69,7 @@ static bool grow(Growing *t, const float *scores, int64_t vocab, int32_t *token)
         t->why = "stop text";
     else if (ferror(stdout) || t->n + 1 >= t->of->total)
         t->why = "length";
+    if (ferror(stdout) && !t->lost) t->lost = errno;
     t->n++;
     return !t->why;
 }
@@ -90,7 +93,9 @@ static void end(Growing *t) {
         fwrite(t->kept, 1, t->kept_n, stdout);
         free(t->kept);
     }
-    if (fflush(stdout) != 0 || ferror(stdout)) fail(1, "cannot write the text to stdout");
+    if (fflush(stdout) != 0 && !t->lost) t->lost = errno;
+    if (t->lost || ferror(stdout))
+        fail(EXIT_DATA, "cannot write to stdout: %s", strerror(t->lost));
     report(t);
 }
 

@@ -194,6 +194,16 @@ TEST(ranks_above_0_write_logs) {
                0);
 }
 
+static void to_full_disk(void) {
+    dup2(open("/dev/full", O_WRONLY), 1);
+}
+
+TEST(stdout_on_a_full_disk) {
+    driven_prepare = to_full_disk;
+    ends(start("fine", "-n 2"), EXIT_DATA);
+    EXPECT(says("stator: error: cannot write to stdout: No space left on device\n"));
+}
+
 TEST(a_rank_that_fails) {
     ends(start("fail", "-n 2"), EXIT_DATA);
     EXPECT(says("stator: rank 1 of 2 on ") && says(" ended with exit code 3\n"));

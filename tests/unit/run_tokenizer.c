@@ -160,6 +160,8 @@ TEST_LIMIT(words_of_predict, 120) {
                         "--max_new_tokens 3 2>/dev/null");
     EXPECT(!strncmp(both, "== 1 of 2\none", 13) && strstr(both, "\n== 2 of 2\ntwo"));
     say(0, "$S predict run --max_new_tokens 3 >out && test -s out");
+    EXPECT_PART(say(EXIT_DATA, "$S predict run --max_new_tokens 3 2>&1 >/dev/full"),
+                "stator: error: cannot write to stdout: No space left on device");
     char *all =
         say(0, "$S predict run --max_new_tokens 12 --greedy --no_prompt 'one and' "
                "2>/dev/null");

@@ -498,8 +498,13 @@ static void to_full_disk(void) {
 }
 
 TEST_LIMIT(lost_output_is_an_error, 60) {
-    static const char *const lines[] = {"help", "--version", "train --help",
-                                        "inspect --help", "help optimizer"};
+    static const char *const lines[] = {"help",
+                                        "--version",
+                                        "train --help",
+                                        "inspect --help",
+                                        "help optimizer",
+                                        "launch --help",
+                                        "launch -n 1 --dry-run train"};
     for (int i = 0; i < ARRAY_LEN(lines); i++) {
         driven_prepare = NULL;
         RUN_EXPECT(0, lines[i]);
@@ -507,10 +512,13 @@ TEST_LIMIT(lost_output_is_an_error, 60) {
         RUN_EXPECT(EXIT_DATA, lines[i]);
         SAID_EXPECT("cannot write to stdout: No space left on device");
     }
-    const char *ir = arena_printf(mem(), "%s/ir/mlp.ir", tests_dir());
-    EXPECT(system(arena_printf(mem(), "%s/stator-opt %s > /dev/full 2> %s", BUILD_DIR, ir,
-                               in_temp("output.txt"))) != 0);
-    SAID_EXPECT("cannot write to stdout");
+    const char *words[] = {arena_printf(mem(), "%s/ir/mlp.ir", tests_dir()), "--help"};
+    for (int i = 0; i < ARRAY_LEN(words); i++) {
+        int status = system(arena_printf(mem(), "%s/stator-opt %s > /dev/full 2> %s",
+                                         BUILD_DIR, words[i], in_temp("output.txt")));
+        EXPECT_INT(WEXITSTATUS(status), EXIT_DATA);
+        SAID_EXPECT("cannot write to stdout");
+    }
 }
 
 TEST_LIMIT(numbers_of_threads_and_steps, 60) {
