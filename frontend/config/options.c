@@ -187,16 +187,24 @@ static void read_row(Reader *x, int r, const char *name, const char *inside) {
     if (row->kind == OPTION_LAST) x->ended = true;
 }
 
-static _Noreturn void unknown(const Reader *x, const char *name) {
-    const char *names[256];
+enum { MAX_NAMES = 256 };
+
+/* Those of the command's options; returns how many. */
+static int option_names(const Reader *x, const char *names[MAX_NAMES]) {
     char one[64];
     int n = 0;
     for (int r = 0; r < n_options; r++) {
         const char *at = option_table[r].names;
         if (option_table[r].command != x->o->command) continue;
-        while (option_next_name(&at, one) && n < ARRAY_LEN(names))
+        while (option_next_name(&at, one) && n < MAX_NAMES)
             names[n++] = arena_strdup(x->o->mem, one);
     }
+    return n;
+}
+
+static _Noreturn void unknown(const Reader *x, const char *name) {
+    const char *names[MAX_NAMES];
+    int n = option_names(x, names);
     const char *near = nearest_name(name, names, n);
     fail(EXIT_CONFIG,
          "unknown option %.100s of stator %s%s%s%s; stator help %s lists all%s", name,
@@ -205,6 +213,34 @@ static _Noreturn void unknown(const Reader *x, const char *name) {
          x->command->flags & COMMAND_FIRST
              ? "; options of the command that is started come after its name"
              : "");
+}
+
+/* As other spellings of it are compared: without dashes in front, '_' for '-'. */
+static const char *plain_name(Arena *mem, const char *name) {
+    char *plain = arena_strdup(mem, name + strspn(name, "-"));
+    for (char *p = plain; *p; p++)
+        if (*p == '-') *p = '_';
+    return plain;
+}
+
+/* Is a word that is neither an option nor a key more like one of the command's options than
+ * like the end of any key? */
+static bool is_like_option(const Reader *x, const char *path) {
+    Arena *mem = x->o->mem;
+    const char *names[MAX_NAMES + N_KEYS], *word = plain_name(mem, path);
+    if (strchr(path, '.') || key_find(word) >= 0 || key_is_section(word) ||
+        key_foreign(word))
+        return false;
+    int options = option_names(x, names), n = options;
+    for (int i = 0; i < options; i++) names[i] = plain_name(mem, names[i]);
+    for (int k = 0; k < N_KEYS; k++) {
+        const char *dot = strrchr(key_table[k].path, '.');
+        names[n++] = dot ? dot + 1 : key_table[k].path;
+    }
+    const char *near = nearest_name(word, names, n);
+    for (int i = 0; near && i < options; i++)
+        if (names[i] == near) return true;
+    return false;
 }
 
 static bool is_bool_key(const char *path) {
@@ -240,7 +276,9 @@ static void read_option(Reader *x, const char *word) {
         read_row(x, r, other ? name : option_next_name(&at, first), value);
         return;
     }
-    if (!(x->command->flags & COMMAND_KEYS) || strncmp(word, "--", 2)) unknown(x, name);
+    if (!(x->command->flags & COMMAND_KEYS) || strncmp(word, "--", 2) ||
+        is_like_option(x, name + 2))
+        unknown(x, name);
     read_key(x, name + 2, value);
 }
 

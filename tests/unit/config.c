@@ -122,6 +122,7 @@ TEST(hints) {
     static const char *const pairs[][2] = {
         {"--n_layer", "did you mean model.model_config.num_layers?"},
         {"--lr", "did you mean lr_schedule.learning_rate?"},
+        {"--learning_rate", "did you mean lr_schedule.learning_rate?"},
         {"--block_size", "did you mean model.model_config.seq_length?"},
         {"--max_iters", "did you mean runner_config.max_steps?"},
         {"--tensor-model-parallel-size", "did you mean parallel_config.model_parallel?"},

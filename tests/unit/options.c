@@ -95,6 +95,12 @@ TEST(options_that_are_wrong) {
     WRONG(preprocess, "--split-sentences", "BERT");
     WRONG(train, "c.yaml \\", "lone backslash");
     WRONG(train, "c.yaml --seed \\", "lone backslash");
+    WRONG(predict, "run --tempreature 1", "stator predict: did you mean --temperature?");
+    WRONG(plan, "c.yaml --jsn",
+          "unknown option --jsn of stator plan: did you mean --json?");
+    WRONG(predict, "run --max-new-token=4", "did you mean --max_new_tokens?");
+    WRONG(eval, "run --dta x", "did you mean --data?");
+    EXPECT_INT(READ(plan, "c.yaml --max_stepz 3")->nflags, 1); /* it is like a key */
     WRONG(tokenizer, "encode --allow", "unknown option --allow of stator tokenizer");
 }
 
