@@ -6,6 +6,8 @@
  * like that operand, i = i32, * = as declared, d = as declared or, where nothing is,
  * like operand 0, s = what operand 0 is summed in: f32 for anything narrower. */
 #include "ir/op_hooks.h"
+#include <float.h>
+#include <math.h>
 
 static _Thread_local char error_text[512];
 static _Thread_local jmp_buf *error_jump;
@@ -157,6 +159,18 @@ void infer_free(Op *op, Type *out) {
     (void)op, (void)out; /* shapes by the rule, element type as declared */
 }
 
+/* Code has the numbers of an op in f32, unless it works in f64. */
+static void check_numbers(const Op *op, const Type *out, int nout) {
+    bool wide = false;
+    for (int i = 0; i < op->nin; i++) wide |= op->in[i]->ty.dt == DT_F64;
+    for (int i = 0; i < nout; i++) wide |= out[i].dt == DT_F64;
+    for (const Attr *a = op->attr; a && !wide; a = a->next)
+        if (a->kind == ATTR_FLOAT && isfinite(a->f) && fabs(a->f) > FLT_MAX)
+            infer_error("%s=%g is more than an f32 holds: write a number from -3.4e38 to "
+                        "3.4e38",
+                        a->key, a->f);
+}
+
 static void infer_all(Arena *mem, Op *op, const Type *declared, int ndeclared, Type *out,
                       int *nout) {
     const OpInfo *info = &optab[op->kind];
@@ -176,6 +190,7 @@ static void infer_all(Arena *mem, Op *op, const Type *declared, int ndeclared, T
         }
     }
     if (info->infer) info->infer(op, out);
+    check_numbers(op, out, *nout);
 }
 
 const char *op_infer(Arena *mem, Op *op, const Type *declared, int ndeclared, Type *out,
