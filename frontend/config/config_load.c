@@ -317,6 +317,22 @@ static const char *with_underscores(Arena *a, const char *path) {
     return out;
 }
 
+static const char command_line[] = "command line";
+
+/* Two keys that say one thing in two ways: a flag for one takes the place of what a file
+ * says of the other. */
+static const char *const rivals[][2] = {
+    {"lr_schedule.warmup_steps", "lr_schedule.warmup_ratio"}};
+
+static void displace_rival(ConfigState *s, int k) {
+    for (int i = 0; i < 2 * ARRAY_LEN(rivals); i++) {
+        if (k != key_find(rivals[i / 2][i % 2])) continue;
+        Setting *other = &s->settings[key_find(rivals[i / 2][!(i % 2)])];
+        if (other->value && strcmp(other->value->at.file, command_line))
+            other->value = NULL;
+    }
+}
+
 static void set_flag(ConfigState *s, const char *path, const char *value, SourcePos at) {
     static const char wrong[] = "callbacks.CheckpointMointor.";
     if (!strncmp(path, wrong, sizeof wrong - 1))
@@ -340,6 +356,7 @@ static void set_flag(ConfigState *s, const char *path, const char *value, Source
     at.col = (int)strlen(path) + 4;
     const YamlNode *node = flag_value(s->mem, &key_table[k], value, at);
     s->settings[k] = (Setting){yaml_is_null(node) ? NULL : node, path, true};
+    if (s->settings[k].value) displace_rival(s, k);
 }
 
 /* All flags as text, a line each, for messages to quote. */
@@ -383,7 +400,7 @@ static void read_flag(void *context) {
 
 void config_read_flags(ConfigState *s, int nflags, char **flags) {
     Flags f = {
-        s, flags, nflags, 0, {"command line", flag_lines(s->mem, nflags, flags), 0, 1}};
+        s, flags, nflags, 0, {command_line, flag_lines(s->mem, nflags, flags), 0, 1}};
     while (f.i < nflags) {
         f.at.line += f.i == 0 || !strncmp(flags[f.i], "--", 2);
         config_try(s, read_flag, &f);

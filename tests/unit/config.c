@@ -408,6 +408,20 @@ TEST(override_order) {
     EXPECT(load(path)->optimizer_beta1 == 0.9); /* null takes the value back */
 }
 
+/* warmup_steps and warmup_ratio are two ways to say one thing. */
+TEST(a_flag_takes_the_place_of_the_other_way_to_say_it) {
+    char *steps[] = {"--lr_schedule.warmup_steps=3"},
+         *ratio[] = {"--lr_schedule.warmup_ratio=0.5"};
+    char *file =
+        write_file("ratio.yaml", "lr_schedule: {warmup_ratio: 0.1, total_steps: 20}\n");
+    Config *cfg = config_load(arena_new(), file, 1, steps);
+    EXPECT(cfg->lr_schedule_warmup_steps == 3 && cfg->lr_schedule_warmup_ratio == 0);
+    expect_round_trip(cfg);
+    file = write_file("steps.yaml", "lr_schedule: {warmup_steps: 4, total_steps: 20}\n");
+    EXPECT_INT(config_load(arena_new(), file, 1, ratio)->lr_schedule_warmup_steps, 10);
+    EXPECT_FAIL(FLAGS(steps[0], ratio[0]), EXIT_CONFIG, "together with warmup_steps");
+}
+
 TEST(include_failures) {
     EXPECT_FAIL(load("/nowhere/x.yaml"), EXIT_CONFIG, "there is no such file");
     char *lost = write_file("lost.yaml", "seed: 1\nbase_config: [gone.yaml]\n");
