@@ -1,5 +1,6 @@
 /* config_load.c - files, base files and flags to settings, in the order of precedence. */
 #include "frontend/config/config_state.h"
+#include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -261,9 +262,13 @@ static _Noreturn void include_error(const char *path, const SourcePos *from,
 static void load_file(Loader *ld, const char *path, const SourcePos *from, Layer *out) {
     char real[PATH_MAX];
     struct stat st;
-    if (!realpath(path, real) || stat(real, &st) != 0)
-        include_error(path, from, "there is no such file");
-    if (!S_ISREG(st.st_mode)) include_error(path, from, "not a file");
+    if (stat(path, &st) != 0) include_error(path, from, "there is no such file");
+    if (S_ISDIR(st.st_mode)) include_error(path, from, "a folder, not a file");
+    if (!S_ISREG(st.st_mode))
+        include_error(path, from,
+                      "a pipe or a device: a configuration is read more than once, so "
+                      "write it to a file");
+    if (!realpath(path, real)) include_error(path, from, strerror(errno));
     for (int i = 0; i < ld->depth; i++) {
         char other[PATH_MAX];
         if (realpath(ld->chain[i], other) && !strcmp(real, other))

@@ -1,5 +1,6 @@
 /* config.c - configurations: order of precedence, every key, every refusal. */
 #include "configs.h"
+#include <sys/stat.h>
 
 TEST(defaults) {
     Config *cfg = parse("");
@@ -430,7 +431,10 @@ TEST(include_failures) {
     char *cycle = write_file("a.yaml", "base_config: ./b.yaml\n");
     write_file("b.yaml", "base_config: a.yaml\n");
     EXPECT_FAIL(load(cycle), EXIT_CONFIG, "comes back to a file being read");
-    EXPECT_FAIL(load(temp_dir()), EXIT_CONFIG, "not a file");
+    EXPECT_FAIL(load(temp_dir()), EXIT_CONFIG, "a folder, not a file");
+    char *pipe = path_join(arena_new(), temp_dir(), "pipe");
+    EXPECT_INT(mkfifo(pipe, 0600), 0);
+    EXPECT_FAIL(load(pipe), EXIT_CONFIG, "a pipe or a device: a configuration is read");
     for (int i = 0; i < 17; i++) {
         char name[32], text[64];
         snprintf(name, sizeof name, "c%d.yaml", i);
