@@ -109,10 +109,15 @@ typedef struct PromptList {
     int n, cap;
 } PromptList;
 
+/* Of a file, or of the standard input for "-". */
+static char *read_prompts(Arena *mem, const char *file, size_t *n) {
+    const char *path = strcmp(file, "-") != 0 ? file : "/dev/stdin";
+    return file_read_to_end(mem, path, TEXT_MAX_PROMPT_BYTES, n, EXIT_DATA);
+}
+
 static void add_lines(Arena *mem, const Wording *w, const char *file, PromptList *list) {
     size_t n;
-    const char *path = strcmp(file, "-") != 0 ? file : "/dev/stdin";
-    const char *s = file_read_to_end(mem, path, TEXT_MAX_PROMPT_BYTES, &n, EXIT_DATA);
+    const char *s = read_prompts(mem, file, &n);
     for (size_t i = 0, next; i < n; i = next) {
         const char *end = memchr(s + i, '\n', n - i);
         size_t size = end ? (size_t)(end - s) - i : n - i;
@@ -149,9 +154,7 @@ Prompt *prompts_read(Arena *mem, const Options *o, const Wording *w, int *n) {
              prompt_of_text(mem, w, text[i], strlen(text[i])));
     if (file) {
         size_t size;
-        text = NULL;
-        const char *all =
-            file_read_to_end(mem, file, TEXT_MAX_PROMPT_BYTES, &size, EXIT_DATA);
+        const char *all = read_prompts(mem, file, &size);
         PUSH(mem, list.item, list.n, list.cap, prompt_of_text(mem, w, all, size));
     }
     if (lines) add_lines(mem, w, lines, &list);

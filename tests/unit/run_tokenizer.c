@@ -159,6 +159,9 @@ TEST_LIMIT(words_of_predict, 120) {
     char *both = say(0, "printf 'one\\n\\ntwo\\r\\n' | $S predict run --prompt_lines - "
                         "--max_new_tokens 3 2>/dev/null");
     EXPECT(!strncmp(both, "== 1 of 2\none", 13) && strstr(both, "\n== 2 of 2\ntwo"));
+    char *file = say(0, "printf 'one and' | $S predict run --prompt_file - "
+                        "--max_new_tokens 3 2>/dev/null");
+    EXPECT(!strncmp(file, "one and", 7));
     say(0, "$S predict run --max_new_tokens 3 >out && test -s out");
     EXPECT_PART(say(EXIT_DATA, "$S predict run --max_new_tokens 3 2>&1 >/dev/full"),
                 "stator: error: cannot write to stdout: No space left on device");
