@@ -152,6 +152,20 @@ static void feed_all(Replicas *r, Growing *text, int n, const Tokens *next,
     replicas_tokens(r, next);
 }
 
+/* Until all have ended. What fails is told below the text that is being printed. */
+static void grow_to_end(Replicas *r, Growing *t, int n, Tokens *next, Tokens *again) {
+    double start = clock_seconds();
+    Catch c;
+    if (CATCH(c)) {
+        while (grow_all(r, t, n, next, start)) feed_all(r, t, n, next, again);
+        catch_end(&c);
+        return;
+    }
+    if (!t->out.w->json) putchar('\n');
+    fflush(stdout);
+    fail_again(c.code, c.message);
+}
+
 void predict_round(Replicas *r, Sampling sampling, const Wording *w,
                    const RoundText *text, int n) {
     Arena *mem = arena_new();
@@ -169,8 +183,7 @@ void predict_round(Replicas *r, Sampling sampling, const Wording *w,
         t[k].prompt_seconds = clock_seconds() - start;
         next[k] = (Tokens){NEW_ARRAY(mem, int32_t, 1), 0, 1};
     }
-    start = clock_seconds();
-    while (grow_all(r, t, n, next, start)) feed_all(r, t, n, next, again);
+    grow_to_end(r, t, n, next, again);
     for (int k = 0; k < n; k++) end(&t[k]);
     arena_free(mem);
 }

@@ -5,6 +5,7 @@
 #include "command.h"
 #include "frontend/tools/generate.h"
 #include "frontend/tools/text.h"
+#include "runtime/store/safetensors.h"
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -415,6 +416,22 @@ TEST(text_of_bytes) {
 
 /* Weights of 25 MB and caches of 4 MB a text: a quarter of a limit that is just enough for the
  * weights is several caches too many. Fewer texts at a time then, unless a number is asked for. */
+/* Weights of which no token can be drawn: below the prompt, not behind it. */
+TEST(a_failure_begins_a_line) {
+    Arena *mem = arena_new();
+    char *dir = byte_model(mem), *path = path_join(mem, dir, "model.safetensors");
+    Safetensors *s = safetensors_open(mem, path, EXIT_DATA);
+    for (int i = 0; i < s->n; i++) {
+        float *x = arena_alloc(mem, s->t[i].bytes);
+        for (uint64_t k = 0; k < s->t[i].bytes / sizeof *x; k++) x[k] = NAN;
+        s->t[i].data = x;
+    }
+    EXPECT_INT(safetensors_write(path, s->t, s->n, NULL, NULL), 0);
+    EXPECT_STR(PREDICT(dir, "--prompt", "abc"), "abc\n");
+    refused(EXIT_CHECKPOINT, "its weights are broken");
+    arena_free(mem);
+}
+
 TEST_LABEL_OF(a_batch_that_fits, SLOW);
 TEST(a_batch_that_fits) {
 #ifdef __SANITIZE_ADDRESS__
