@@ -155,12 +155,24 @@ static void output_to(int fd) {
     setvbuf(stdout, NULL, _IOLBF, BUFSIZ);
 }
 
+/* A report is one piece of what mpirun passes on, so what is longer is cut between words. */
+static size_t fit_message(const char *message, char out[MESSAGE_BYTES + 64]) {
+    size_t n = strlen(message);
+    bool cut = n > MESSAGE_BYTES;
+    if (cut)
+        for (n = MESSAGE_BYTES; n > MESSAGE_BYTES / 2 && !strchr(" \n", message[n]);) n--;
+    snprintf(out, MESSAGE_BYTES + 64, "%.*s%s", (int)n, message,
+             cut ? " ... (the rest is in the log)" : "");
+    return strlen(out);
+}
+
 static bool rank_failed(int code, const char *message) {
     bool at_terminal = self.terminal_fd < 0;
     fflush(NULL);
     if (self.logs) {
-        report(self.rank, self.host, "code", code, "message", message,
-               strnlen(message, MESSAGE_BYTES));
+        char shown[MESSAGE_BYTES + 64];
+        size_t n = fit_message(message, shown);
+        report(self.rank, self.host, "code", code, "message", shown, n);
     } else {
         Arena *mem = arena_new();
         Text t = text_new(mem);

@@ -206,6 +206,12 @@ static void say_memory(LaunchReport *r, int64_t kills) {
               r->out);
 }
 
+static void say_later(LaunchReport *r, const Failure *g) {
+    size_t n = strcspn(g->message, "\n");
+    fprintf(r->out, "  later, rank %d: %.*s\n", g->rank, (int)n, g->message);
+    if (g->message[n]) indented(r->out, g->message + n + 1, "  ");
+}
+
 /* Other ranks that failed too: those who say the same by number, the others in a line. */
 static void say_others(LaunchReport *r, const Failure *f) {
     enum { SHOWN = 3 };
@@ -216,8 +222,7 @@ static void say_others(LaunchReport *r, const Failure *f) {
         if (f->message && !strcmp(g->message, f->message))
             same++;
         else if (others++ < SHOWN)
-            fprintf(r->out, "  later, rank %d: %.*s\n", g->rank,
-                    (int)MIN(strcspn(g->message, "\n"), 200), g->message);
+            say_later(r, g);
     }
     if (others > SHOWN) fprintf(r->out, "  and %d more\n", others - SHOWN);
     if (same)

@@ -251,6 +251,16 @@ TEST(the_first_report_counts) {
     EXPECT_INT(result, 3);
 }
 
+/* Messages are as long as they are. */
+TEST(what_others_say_is_not_cut) {
+#define HALF                                                                             \
+    "a rather long name of a file of data, and what is wrong there is told behind it: "
+#define WHOLE HALF HALF HALF "the end"
+    hear(REPORT("1", "3", "no data") REPORT("0", "5", WHOLE "\\n    hint: less"), 7, 5, 0,
+         0);
+    EXPECT_PART(heard, "  later, rank 0: " WHOLE "\n      hint: less\n");
+}
+
 TEST(a_killed_rank_counts_more_than_those_who_miss_it) {
     hear(REPORT("0", "6", "rank 3 does not answer") NOTICED("3", "9"), 100, 137, -1, 0);
     EXPECT_PART(heard, "stator: rank 3 of 4 on here killed by signal 9");

@@ -50,6 +50,14 @@ static void role_die(void) {
     if (my_rank() == 1) die("op %%sum.1 is gone");
     sleep(60);
 }
+static void role_tell(void) {
+    char words[3000];
+    log_in_run_folder();
+    for (int i = 0; i < (int)sizeof words; i++) words[i] = i % 7 ? 'w' : ' ';
+    words[sizeof words - 1] = 0;
+    if (my_rank() == 1) fail(EXIT_DATA, "much:%s the end", words);
+    sleep(60);
+}
 static void role_crash(void) {
     log_in_run_folder();
     if (my_rank() == 1) raise(SIGSEGV);
@@ -101,7 +109,7 @@ static const struct {
 } roles[] = {{"fine", role_fine},   {"fail", role_fail},     {"die", role_die},
              {"crash", role_crash}, {"deaf", role_deaf},     {"sleep", role_sleep},
              {"save", role_save},   {"vanish", role_vanish}, {"choke", role_choke},
-             {"bound", role_bound}};
+             {"bound", role_bound}, {"tell", role_tell}};
 
 __attribute__((constructor)) static void be_rank(void) {
     const char *role = getenv("STATOR_TEST_RANK");
@@ -214,6 +222,12 @@ TEST(a_rank_that_fails) {
     const char *end = "  the other ranks were ended\n";
     EXPECT_STR(said() + strlen(said()) - strlen(end), end);
     EXPECT(!says("mpirun detected"));
+}
+
+TEST(a_rank_that_says_much) {
+    ends(start("tell", "-n 2"), EXIT_DATA);
+    EXPECT(says(" wwwwww ... (the rest is in the log)\n") && !says("the end"));
+    EXPECT_PART(rank_log(1), " ww the end");
 }
 
 TEST(a_rank_that_stops_itself) {
