@@ -28,6 +28,15 @@ static void refuse_two(const Config *cfg) {
         }
 }
 
+/* What asks for so many chunks. */
+static SourcePos where_chunks(const Config *cfg) {
+    static const char *const keys[] = {PC "pipeline_stage", "parallel.pipeline_stages",
+                                       PC "pp_interleave_num"};
+    for (int i = 0; i < ARRAY_LEN(keys); i++)
+        if (config_given(cfg, keys[i])) return config_where(cfg, keys[i]);
+    return (SourcePos){0};
+}
+
 StageLayers stage_layers_of_config(const Config *cfg) {
     refuse_two(cfg);
     StageLayers s = {.list = cfg->parallel_config_num_layer_list,
@@ -38,7 +47,8 @@ StageLayers stage_layers_of_config(const Config *cfg) {
                      .list_pos = config_where(cfg, LIST),
                      .offset_pos = config_where(cfg, PC "offset"),
                      .first_pos = config_where(cfg, FIRST),
-                     .last_pos = config_where(cfg, LAST)};
+                     .last_pos = config_where(cfg, LAST),
+                     .chunks_pos = where_chunks(cfg)};
     s.has_first = s.first >= 0;
     s.has_last = s.last >= 0;
     return s;
@@ -213,14 +223,19 @@ static void share_by_offset(Sharing *s) {
 
 static void check_enough(const Sharing *s) {
     const PipeSchedule *p = s->p;
-    if (s->layers < p->chunks)
-        fail(EXIT_CONFIG,
-             "%lld layers cannot be cut into %d chunks: parallel_config.pipeline_stage "
-             "%d x pp_interleave_num %d%s",
-             (long long)s->layers, p->chunks, p->stages, p->chunks / p->stages,
-             s->layers ? ""
-                       : "; a module without loops says stage=K on the op that begins "
-                         "chunk K");
+    char what[200];
+    if (s->layers >= p->chunks) return;
+    snprintf(what, sizeof what,
+             "%lld layer%s cannot be cut into %d chunks: parallel_config.pipeline_stage "
+             "%d x pp_interleave_num %d",
+             (long long)s->layers, s->layers == 1 ? "" : "s", p->chunks, p->stages,
+             p->chunks / p->stages);
+    const char *hint = s->layers ? "at most as many chunks as layers"
+                                 : "a module without loops says stage=K on the op that "
+                                   "begins chunk K";
+    if (s->keys->chunks_pos.line)
+        fail_at(EXIT_CONFIG, s->keys->chunks_pos, hint, "%s", what);
+    fail(EXIT_CONFIG, "%s\n    hint: %s", what, hint);
 }
 
 static void share_evenly(Sharing *s) {

@@ -12,7 +12,8 @@ typedef struct StageLayers { /* zeros: evenly */
     bool has_first, has_last; /* the first and the last stage have so many: */
     int64_t first, last;
     IntList noop; /* layers that take a place in a chunk, and are not in the model */
-    SourcePos list_pos, offset_pos, first_pos, last_pos; /* for messages */
+    /* for messages; of all: how many chunks there are */
+    SourcePos list_pos, offset_pos, first_pos, last_pos, chunks_pos;
 } StageLayers;
 
 /* Fails with EXIT_CONFIG when two of them are given. */

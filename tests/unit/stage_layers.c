@@ -287,6 +287,18 @@ TEST(modules_without_loops) {
     arena_free(mem);
 }
 
+TEST(fewer_layers_than_chunks_are_told_at_the_key) {
+    Arena *mem = arena_new();
+    EXPECT_FAIL(plan_of(mem, plan_gpt2,
+                        "model.model_config.num_layers 1 " PC "pipeline_stage 4 " PC
+                        "micro_batch_num 4"),
+                EXIT_CONFIG,
+                "error: 1 layer cannot be cut into 4 chunks: "
+                "parallel_config.pipeline_stage 4 x pp_interleave_num 1\n"
+                "    --parallel_config.pipeline_stage 4\n");
+    arena_free(mem);
+}
+
 TEST(without_stages_a_line_says_that_they_do_nothing) {
     Arena *mem = arena_new();
     Config *cfg = plan_config(mem, plan_gpt2, PC "num_layer_list [1,3]");
