@@ -33,6 +33,7 @@ typedef struct Load {
     RowTarget *target; /* by row of the table */
     bool want[CKPT_FILES];
     const char *misfit; /* the first difference to the model: no damage */
+    int misfit_kind;    /* the kind of file that it is in */
 } Load;
 
 /* Reads what this rank holds, or gets it from rank 0, and checks the files; with a misfit

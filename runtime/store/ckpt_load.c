@@ -66,6 +66,7 @@ static void match_rows(Load *l) {
         const CkptRow *row = &l->table.row[i];
         RowTarget *target = &l->target[i];
         if (!l->want[row->kind]) continue;
+        l->misfit_kind = row->kind;
         target->wanted = find_wanted(l, row, &target->n);
         if (!target->n) {
             l->misfit = arena_printf(
@@ -95,9 +96,10 @@ static void match_wanted(Load *l) {
     for (int i = 0; i < l->n; i++)
         if (!l->wanted[i].found && (!first || l->wanted[i].t < first))
             first = l->wanted[i].t;
-    if (first)
-        l->misfit = arena_printf(l->mem, "%s has no tensor '%s', which the model has",
-                                 load_table_name(l, first->file), tensor_of(first));
+    if (!first) return;
+    l->misfit_kind = first->file;
+    l->misfit = arena_printf(l->mem, "%s has no tensor '%s', which the model has",
+                             load_table_name(l, first->file), tensor_of(first));
 }
 
 static void match(Load *l) {
@@ -169,6 +171,16 @@ static const char *read_head(Load *l) {
     return table_parse(l->mem, group_share(&l->group, l->mem, text), &l->table);
 }
 
+/* Parameters are compared before the states of the optimizer. */
+static _Noreturn void refuse_misfit(const Load *l) {
+    bool model = l->misfit_kind == CKPT_MODEL;
+    fail(EXIT_CHECKPOINT,
+         "checkpoint %s is of another %s: %s. Use the configuration it was trained "
+         "with, another folder (--output_dir DIR)%s, or --resume never to start anew",
+         l->folder, model ? "model" : "optimizer (optimizer.type)", l->misfit,
+         model ? "" : " and its weights alone (--init_from)");
+}
+
 /* NULL or what is damaged; fails when the checkpoint is good but not for this model. On
  * all ranks the same. */
 static const char *load_folder(Load *l) {
@@ -181,12 +193,7 @@ static const char *load_folder(Load *l) {
              l->folder, (long long)l->m.version, CKPT_VERSION);
     match(l);
     wrong = group_agree_wrong(&l->group, l->mem, fill_tensors(l));
-    if (!wrong && l->misfit)
-        fail(
-            EXIT_CHECKPOINT,
-            "checkpoint %s is of another model: %s. Use the configuration it was trained "
-            "with, another folder (--output_dir DIR), or --resume never to start anew",
-            l->folder, l->misfit);
+    if (!wrong && l->misfit) refuse_misfit(l);
     return wrong;
 }
 

@@ -212,7 +212,10 @@ TEST_LIMIT(a_checkpoint_of_another_model, 120) {
     RUN_EXPECT(0, words);
     RUN_EXPECT(EXIT_CHECKPOINT,
                arena_printf(mem(), "%s --model.model_config.num_layers 3", words));
-    SAID_EXPECT("another model");
+    SAID_EXPECT("is of another model: ");
+    RUN_EXPECT(EXIT_CHECKPOINT,
+               arena_printf(mem(), "%s --optimizer.type Momentum", words));
+    SAID_EXPECT("is of another optimizer (optimizer.type): ");
     RUN_EXPECT(0, words);
 }
 
