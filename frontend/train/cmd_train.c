@@ -9,15 +9,13 @@
 static void open_metrics(Train *t) {
     if (comm_rank() != 0) return;
     const char *path = path_join(t->mem, t->run_dir, RUN_METRICS);
-    /* A new folder for a run that goes on from a checkpoint elsewhere. */
-    bool begins = !file_exists(path) && strcmp(t->job.cfg->resume, "auto") != 0;
     t->metrics = metrics_open(t->mem, path, t->steps, t->start_step, stdout);
     metrics_show(t->metrics, t->job.cfg->runner_config_log_interval, t->log,
                  launch_columns());
     const char *note = metrics_note(t->metrics);
-    const char *missing = metrics_missing(t->metrics);
+    const char *missing = metrics_missing(t->metrics, t->mem, t->began_step);
     if (note[0]) report_say(t, "WARNING: %s", note);
-    if (missing[0] && !begins) report_say(t, "WARNING: %s", missing);
+    if (missing) report_say(t, "WARNING: %s", missing);
     report_read_curve(t);
 }
 

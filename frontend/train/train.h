@@ -73,6 +73,7 @@ typedef struct Train {
 
     /* the run */
     int64_t step, start_step; /* steps done; done before this process */
+    int64_t began_step;       /* done before this run folder was begun; -1: unknown */
     int64_t skipped;          /* of the steps done: those that were no update */
     int64_t skipped_in_a_row; /* up to now, but for those that were an overflow */
     bool overflow;      /* the last step was skipped, and the loss scale may mend that */
@@ -216,6 +217,8 @@ typedef struct ValidPoint {
     double loss;
 } ValidPoint;
 int valid_points(const Train *t, Arena *mem, double **step, double **loss);
+/* How many of the steps before this process that are multiples of `every` have none. */
+int64_t valid_points_missing(const Train *t, int64_t every, int64_t *first);
 int valid_points_write(const Train *t, int64_t last_step, const ValidPoint *more,
                        const char **damage);
 

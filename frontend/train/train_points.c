@@ -81,6 +81,21 @@ int valid_points_write(const Train *t, int64_t last_step, const ValidPoint *more
     return error;
 }
 
+int64_t valid_points_missing(const Train *t, int64_t every, int64_t *first) {
+    Arena *mem = arena_new();
+    Points p = read_points(t, mem);
+    int64_t missing = 0, began = t->began_step;
+    if (began < 0) began = p.n ? p.point[0].step : t->start_step;
+    int at = 0;
+    for (int64_t s = (began / every + 1) * every; s <= t->start_step; s += every) {
+        while (at < p.n && p.point[at].step < s) at++;
+        if (at < p.n && p.point[at].step == s) continue;
+        if (!missing++) *first = s;
+    }
+    arena_free(mem);
+    return missing;
+}
+
 int valid_points(const Train *t, Arena *mem, double **step, double **loss) {
     Points p = t->valid ? read_points(t, mem) : (Points){0};
     int n = p.n;

@@ -42,6 +42,8 @@ static char *state_json(const Train *t, Arena *mem) {
              (long long)t->skipped, (long long)t->skipped_in_a_row);
     text_add(&s, ",\"good_checkpoint\":%lld,\"updated_step\":%lld",
              (long long)t->good_step, (long long)t->updated_step);
+    if (t->began_step >= 0)
+        text_add(&s, ",\"began_step\":%lld", (long long)t->began_step);
     if (isfinite(t->first_loss)) text_add(&s, ",\"first_loss\":%.17g", t->first_loss);
     if (t->scales_loss)
         text_add(&s,
@@ -300,6 +302,15 @@ static void load_named(Train *t, const char *path, char **state) {
     fail(EXIT_CHECKPOINT, "resume: there is no checkpoint in %s", path);
 }
 
+/* A run that goes on from a checkpoint elsewhere begins a new folder. */
+static int64_t began_of(const Train *t, const Json *s) {
+    bool named = strcmp(t->job.cfg->resume, "auto") != 0;
+    bool anew = comm_rank() == 0 && named &&
+                !file_exists(path_join(t->mem, t->run_dir, RUN_METRICS));
+    if (comm_max_i64(anew)) return t->step;
+    return json_get_i64(s, "began_step", 0, t->step, -1);
+}
+
 static bool resume(Train *t) {
     const char *how = t->job.cfg->resume;
     char *state = NULL;
@@ -315,6 +326,7 @@ static bool resume(Train *t) {
         report_say(t, "note: init_from is not used: a checkpoint is there");
     const Json *s = parse_state(t, state);
     restore_counts(t, s);
+    t->began_step = began_of(t, s);
     train_say_changes(t, s);
     return true;
 }

@@ -67,13 +67,25 @@ static void write_points(const Train *t, int64_t last_step, const ValidPoint *mo
         report_say(t, "WARNING: cannot write %s: %s", RUN_VALIDATION, strerror(error));
 }
 
+static void say_missing(const Train *t, int64_t every) {
+    int64_t first = 0, n = comm_rank() ? 0 : valid_points_missing(t, every, &first);
+    if (n)
+        report_say(t,
+                   "note: " RUN_VALIDATION
+                   " has no point of %lld of the steps up to %lld "
+                   "at which this run validates, the first of them step %lld",
+                   (long long)n, (long long)t->start_step, (long long)first);
+}
+
 void valid_start(Train *t) {
     if (!t->valid) return;
     program_borrow(t->valid->evaluator.program, t->program,
                    (uint64_t)t->job.cfg->context_max_device_memory);
     evaluator_start(t, &t->valid->evaluator);
     t->valid->best = best_start(t);
-    if (t->valid->valid.data) write_points(t, t->start_step, NULL);
+    if (!t->valid->valid.data) return;
+    write_points(t, t->start_step, NULL);
+    if (t->valid->every > 0) say_missing(t, t->valid->every);
 }
 
 /* Takes the loss of a part and says it. */

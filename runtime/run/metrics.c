@@ -12,6 +12,11 @@
 
 enum { LINE_BYTES = 512, BAR_CELLS_MAX = 50 };
 
+/* Steps of which there is no row. */
+typedef struct Gaps {
+    int64_t first, count;
+} Gaps;
+
 struct Metrics {
     const char *path; /* NULL: no file */
     int fd;
@@ -28,9 +33,10 @@ struct Metrics {
         int64_t tokens, steps, losses;
     } since; /* the last line */
     int64_t total_steps, step;
-    double step_seconds; /* running mean over about 20 steps; 0: none yet */
-    char note[1024];     /* see metrics_note */
-    char missing[1024];  /* see metrics_missing */
+    double step_seconds;             /* running mean over about 20 steps; 0: none yet */
+    char note[1024];                 /* see metrics_note */
+    int64_t resumed_step, first_row; /* 0: no row is there */
+    Gaps gaps;                       /* behind the first row */
 };
 
 char *duration_format(double seconds, char out[32]) {
@@ -176,30 +182,16 @@ const char *metrics_keep_damaged(Arena *mem, const char *path, const char *bytes
         path, first, lines, aside);
 }
 
-/* Steps of which there is no row. */
-typedef struct Gaps {
-    int64_t first, count;
-} Gaps;
-
 static void note_gap(Gaps *g, int64_t after, int64_t before) {
     if (before <= after + 1) return;
     if (!g->count) g->first = after + 1;
     g->count += before - after - 1;
 }
 
-static void say_gaps(Metrics *m, const Gaps *g, int64_t resumed) {
-    if (g->count)
-        snprintf(m->missing, sizeof m->missing,
-                 "%.300s has no line of %lld of the steps up to %lld, the first of them "
-                 "step %lld: they are lost, the run goes on without them",
-                 m->path, (long long)g->count, (long long)resumed, (long long)g->first);
-}
-
 /* What is to stay, to `keep`; the number of good rows, and that of damaged lines, of which
- * number `first` is the first. A last line without its end is no damage. Where the run went on
- * from a checkpoint of another folder rows begin later than at 1. */
-static int cut_lines(Lines *l, int64_t resumed, Text *keep, int *rows, int *first,
-                     Gaps *gaps) {
+ * number `first` is the first. A last line without its end is no damage. */
+static int cut_lines(Metrics *m, Lines *l, int64_t resumed, Text *keep, int *rows,
+                     int *first) {
     MetricsRow row;
     int64_t last = 0;
     int damaged = 0, line = 0;
@@ -211,10 +203,13 @@ static int cut_lines(Lines *l, int64_t resumed, Text *keep, int *rows, int *firs
             if (!damaged++) *first = line;
         if (!good || row.step <= last || row.step > resumed) continue;
         text_add_bytes(keep, l->line, l->n + 1);
-        if (last) note_gap(gaps, last, row.step);
+        if (last)
+            note_gap(&m->gaps, last, row.step);
+        else
+            m->first_row = row.step;
         last = row.step;
     }
-    note_gap(gaps, last, resumed + 1);
+    if (last) note_gap(&m->gaps, last, resumed + 1);
     return damaged;
 }
 
@@ -232,8 +227,7 @@ static void file_cut(Metrics *m, int64_t resumed) {
     Lines l = {.at = bytes, .end = bytes + size};
     Text keep = text_new(mem);
     int rows = 0, first = 0;
-    Gaps gaps = {0};
-    int damaged = cut_lines(&l, resumed, &keep, &rows, &first, &gaps);
+    int damaged = cut_lines(m, &l, resumed, &keep, &rows, &first);
     arena_free(l.scratch);
     if (size && !rows && memchr(bytes, '\n', size))
         fail(EXIT_DATA, "%s holds no metrics; move it away or give another run folder",
@@ -241,7 +235,6 @@ static void file_cut(Metrics *m, int64_t resumed) {
     if (damaged)
         snprintf(m->note, sizeof m->note, "%s",
                  metrics_keep_damaged(mem, path, bytes, size, damaged, first));
-    say_gaps(m, &gaps, resumed);
     int error = keep.n == size ? 0 : file_write_atomic(path, keep.s, keep.n);
     if (error) fail(EXIT_DATA, "cannot write %s: %s", path, strerror(error));
     catch_end(&c);
@@ -252,8 +245,25 @@ const char *metrics_note(const Metrics *m) {
     return m->note;
 }
 
-const char *metrics_missing(const Metrics *m) {
-    return m->missing;
+const char *metrics_missing(const Metrics *m, Arena *mem, int64_t began) {
+    Gaps all = {0};
+    if (!m->first_row) began = MAX(began, 0);
+    int64_t begin = m->first_row ? m->first_row : m->resumed_step + 1;
+    if (began >= 0) note_gap(&all, began, begin);
+    if (!all.count) all.first = m->gaps.first;
+    all.count += m->gaps.count;
+    if (!all.count) return NULL;
+    return arena_printf(mem,
+                        "%s has no line of %lld of the steps up to %lld, the first of "
+                        "them step %lld: they are lost, the run goes on without them",
+                        m->path, (long long)all.count, (long long)m->resumed_step,
+                        (long long)all.first);
+}
+
+static bool file_open(Metrics *m) {
+    m->fd = open(m->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0644);
+    m->end = m->fd < 0 ? 0 : lseek(m->fd, 0, SEEK_END);
+    return m->fd >= 0;
 }
 
 Metrics *metrics_open(Arena *mem, const char *path, int64_t total_steps,
@@ -263,18 +273,13 @@ Metrics *metrics_open(Arena *mem, const char *path, int64_t total_steps,
     m->terminal = terminal;
     m->tty = terminal && isatty(fileno(terminal));
     m->total_steps = total_steps;
-    m->step = resumed_step;
+    m->step = m->resumed_step = resumed_step;
     m->interval = 1;
     m->columns = -1;
     if (!path) return m;
     m->path = arena_strdup(mem, path);
-    if (file_exists(path))
-        file_cut(m, resumed_step);
-    else
-        say_gaps(m, &(Gaps){1, resumed_step}, resumed_step);
-    m->fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0644);
-    if (m->fd < 0) fail(EXIT_DATA, "cannot write %s: %s", path, strerror(errno));
-    m->end = lseek(m->fd, 0, SEEK_END);
+    if (file_exists(path)) file_cut(m, resumed_step);
+    if (!file_open(m)) fail(EXIT_DATA, "cannot write %s: %s", path, strerror(errno));
     return m;
 }
 

@@ -36,9 +36,9 @@ void metrics_show(Metrics *m, int64_t interval, FILE *log, int columns);
 /* What metrics_open found damaged (lines that are broken or out of order; not one that a
  * killed run left without an end) and where the file as it was is kept; "" for nothing. */
 const char *metrics_note(const Metrics *m);
-/* Which steps up to the resumed one have no line, between two that are there or behind the
- * last; "" for none. */
-const char *metrics_missing(const Metrics *m);
+/* Which steps up to the resumed one have no line, of those behind step `began`; -1: of those
+ * behind the first line. NULL for none. */
+const char *metrics_missing(const Metrics *m, Arena *mem, int64_t began);
 
 /* Keeps the bytes of a damaged file of lines as PATH.damaged-N; what to say of that, in mem. */
 const char *metrics_keep_damaged(Arena *mem, const char *path, const char *bytes,

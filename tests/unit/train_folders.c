@@ -373,59 +373,6 @@ TEST_LIMIT(a_text_shorter_than_a_step, 120) {
     SAID_EXPECT("text.txt has 3 sequences of 16, a step takes 4");
 }
 
-TEST_LIMIT(damaged_metrics_are_told_at_a_resume, 120) {
-    const char *config = runs_small_config(8, 4), *run = in_temp("run");
-    RUN_EXPECT(0, words(config, run, ""));
-    const char *path = path_join(mem(), run, "metrics.jsonl");
-    int fd = open(path, O_WRONLY);
-    EXPECT(fd >= 0 && pwrite(fd, "@", 1, 0) == 1);
-    close(fd);
-    RUN_EXPECT(0, words(config, run, "--runner_config.log_interval 3"));
-    SAID_EXPECT("metrics.jsonl:1: the line is broken or out of order; 1 such lines are "
-                "taken out, the file as it was is ");
-    EXPECT(file_exists(arena_printf(mem(), "%s.damaged-1", path)));
-}
-
-TEST_LIMIT(missing_metrics_are_told_at_a_resume, 120) {
-    static const struct {
-        const char *spoil, *said; /* command before the path; NULL: nothing is said */
-    } rows[] = {
-        {": >", "no line of 8 of the steps up to 8, the first of them step 1"},
-        {"rm", "no line of 8 of the steps up to 8, the first of them step 1"},
-        {"sed -i 3d", "no line of 1 of the steps up to 8, the first of them step 3"},
-        {"sed -i '3d;6,$d'",
-         "no line of 4 of the steps up to 8, the first of them step 3"},
-        {":", NULL}};
-    for (int i = 0; i < ARRAY_LEN(rows); i++) {
-        const char *config = runs_small_config(8, 4),
-                   *run = in_temp(arena_printf(mem(), "run%d", i));
-        const char *path = path_join(mem(), run, "metrics.jsonl");
-        RUN_EXPECT(0, words(config, run, ""));
-        EXPECT_INT(system(arena_printf(mem(), "%s %s", rows[i].spoil, path)), 0);
-        RUN_EXPECT(0, words(config, run, "--train_steps 9"));
-        if (rows[i].said) SAID_EXPECT(rows[i].said);
-        RUN_EXPECT(0, words(config, run, "--train_steps 10"));
-        EXPECT(!strstr(said(), "no line of") || strstr(rows[i].spoil, "3d"));
-    }
-    RUN_EXPECT(0, words(runs_small_config(10, 4), in_temp("elsewhere"),
-                        arena_printf(mem(), "--resume %s", in_temp("run0"))));
-    EXPECT(!strstr(said(), "no line of"));
-}
-
-TEST_LIMIT(damaged_points_are_told_at_a_resume, 120) {
-    const char *config = runs_small_config(8, 4), *run = in_temp("run");
-    const char *valid = "--train_dataset.data_loader.split 9,1 --eval_interval 2";
-    RUN_EXPECT(0, words(config, run, valid));
-    const char *path = path_join(mem(), run, "valid.jsonl");
-    EXPECT_INT(system(arena_printf(mem(), "echo garbage >> %s", path)), 0);
-    RUN_EXPECT(0, words(config, run, valid));
-    SAID_EXPECT("valid.jsonl:5: the line is broken or out of order; 1 such lines are");
-    const char *aside = arena_printf(mem(), "%s.damaged-1", path);
-    EXPECT_PART(file_read(mem(), aside, 1 << 16, NULL, EXIT_DATA), "garbage\n");
-    RUN_EXPECT(0, words(config, run, valid));
-    EXPECT(!strstr(said(), "broken"));
-}
-
 TEST_LIMIT(a_run_folder_removed_while_training, 120) {
     const char *config = runs_small_config(100000, 20), *run = in_temp("run");
     pid_t pid = stator_start(words(config, run, ""));

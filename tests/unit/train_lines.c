@@ -1,0 +1,81 @@
+/* Tests of the files of lines that stator train writes (metrics.jsonl, valid.jsonl): what it
+ * says of lines that are damaged or missing at a resume, and of a file that is gone. */
+#include "ranks.h"
+#include <sys/stat.h>
+
+TEST_LABEL(RANKS);
+TEST_LABEL(RELEASED);
+
+static const char *words(const char *config, const char *run, const char *more) {
+    return arena_printf(mem(), "train %s --output_dir %s %s", config, run, more);
+}
+
+TEST_LIMIT(damaged_metrics_are_told_at_a_resume, 120) {
+    const char *config = runs_small_config(8, 4), *run = in_temp("run");
+    RUN_EXPECT(0, words(config, run, ""));
+    const char *path = path_join(mem(), run, "metrics.jsonl");
+    int fd = open(path, O_WRONLY);
+    EXPECT(fd >= 0 && pwrite(fd, "@", 1, 0) == 1);
+    close(fd);
+    RUN_EXPECT(0, words(config, run, "--runner_config.log_interval 3"));
+    SAID_EXPECT("metrics.jsonl:1: the line is broken or out of order; 1 such lines are "
+                "taken out, the file as it was is ");
+    EXPECT(file_exists(arena_printf(mem(), "%s.damaged-1", path)));
+}
+
+TEST_LIMIT(missing_metrics_are_told_at_a_resume, 120) {
+    static const struct {
+        const char *spoil, *said; /* command before the path; NULL: nothing is said */
+    } rows[] = {
+        {": >", "no line of 8 of the steps up to 8, the first of them step 1"},
+        {"rm", "no line of 8 of the steps up to 8, the first of them step 1"},
+        {"sed -i 1,2d", "no line of 2 of the steps up to 8, the first of them step 1"},
+        {"sed -i 3d", "no line of 1 of the steps up to 8, the first of them step 3"},
+        {"sed -i '3d;6,$d'",
+         "no line of 4 of the steps up to 8, the first of them step 3"},
+        {":", NULL}};
+    for (int i = 0; i < ARRAY_LEN(rows); i++) {
+        const char *config = runs_small_config(8, 4),
+                   *run = in_temp(arena_printf(mem(), "run%d", i));
+        const char *path = path_join(mem(), run, "metrics.jsonl");
+        RUN_EXPECT(0, words(config, run, ""));
+        EXPECT_INT(system(arena_printf(mem(), "%s %s", rows[i].spoil, path)), 0);
+        RUN_EXPECT(0, words(config, run, "--train_steps 9"));
+        if (rows[i].said) SAID_EXPECT(rows[i].said);
+        RUN_EXPECT(0, words(config, run, "--train_steps 10"));
+        EXPECT(!strstr(said(), "no line of") == !rows[i].said);
+    }
+    const char *elsewhere = in_temp("elsewhere"), *config = runs_small_config(12, 4);
+    RUN_EXPECT(
+        0, words(config, elsewhere, arena_printf(mem(), "--resume %s", in_temp("run0"))));
+    EXPECT(!strstr(said(), "no line of"));
+    RUN_EXPECT(0, words(config, elsewhere, "--train_steps 13"));
+    EXPECT(!strstr(said(), "no line of"));
+}
+
+TEST_LIMIT(damaged_points_are_told_at_a_resume, 120) {
+    const char *config = runs_small_config(8, 4), *run = in_temp("run");
+    const char *valid = "--train_dataset.data_loader.split 9,1 --eval_interval 2";
+    RUN_EXPECT(0, words(config, run, valid));
+    const char *path = path_join(mem(), run, "valid.jsonl");
+    EXPECT_INT(system(arena_printf(mem(), "echo garbage >> %s", path)), 0);
+    RUN_EXPECT(0, words(config, run, valid));
+    SAID_EXPECT("valid.jsonl:5: the line is broken or out of order; 1 such lines are");
+    const char *aside = arena_printf(mem(), "%s.damaged-1", path);
+    EXPECT_PART(file_read(mem(), aside, 1 << 16, NULL, EXIT_DATA), "garbage\n");
+    RUN_EXPECT(0, words(config, run, valid));
+    EXPECT(!strstr(said(), "broken"));
+}
+
+TEST_LIMIT(missing_points_are_told_at_a_resume, 120) {
+    const char *config = runs_small_config(8, 4), *run = in_temp("run");
+    const char *valid = "--train_dataset.data_loader.split 9,1 --eval_interval 2";
+    RUN_EXPECT(0, words(config, run, valid));
+    RUN_EXPECT(0, words(config, run, valid));
+    EXPECT(!strstr(said(), "no point of"));
+    const char *path = path_join(mem(), run, "valid.jsonl");
+    EXPECT_INT(system(arena_printf(mem(), "sed -i '1d;3d' %s", path)), 0);
+    RUN_EXPECT(0, words(config, run, valid));
+    SAID_EXPECT("valid.jsonl has no point of 2 of the steps up to 8 at which this run "
+                "validates, the first of them step 2");
+}
