@@ -80,8 +80,18 @@ static void notice_removed(Train *t) {
     t->folder_gone = true;
     report_say(t,
                "WARNING: the run folder %s was removed or moved while training: metrics "
-               "and logs from here on are lost; checkpoints go to %s, made anew",
+               "and logs go with it; checkpoints go to %s, made anew",
                t->run_dir, t->ckpt_dir);
+}
+
+/* Behind what has made the folder anew. */
+static void make_metrics_anew(Train *t) {
+    if (t->metrics && metrics_make_anew(t->metrics))
+        report_say(t,
+                   "WARNING: %s/" RUN_METRICS
+                   " was removed while training: the steps from "
+                   "here on are in a new one",
+                   t->run_dir);
 }
 
 /* A save may fail after the point from which the checkpoint counts. */
@@ -130,6 +140,7 @@ void train_state_save(Train *t) {
     watch_task("saving the checkpoint of step", t->step, false);
     int error = make_folder(t->ckpt_dir, why, sizeof why);
     if (!error) {
+        make_metrics_anew(t);
         error = ckpt_save(t->ckpt_dir, t->step, t->tensor, t->ntensor, state_json(t, mem),
                           (int)t->job.cfg->checkpoint_keep_checkpoint_max, t->good_step,
                           why, sizeof why);

@@ -283,6 +283,13 @@ Metrics *metrics_open(Arena *mem, const char *path, int64_t total_steps,
     return m;
 }
 
+bool metrics_make_anew(Metrics *m) {
+    struct stat st;
+    if (m->fd < 0 || fstat(m->fd, &st) != 0 || st.st_nlink) return false;
+    close(m->fd);
+    return file_open(m);
+}
+
 void metrics_show(Metrics *m, int64_t interval, FILE *log, int columns) {
     check(interval > 0);
     m->interval = interval;

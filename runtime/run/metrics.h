@@ -40,6 +40,9 @@ const char *metrics_note(const Metrics *m);
  * behind the first line. NULL for none. */
 const char *metrics_missing(const Metrics *m, Arena *mem, int64_t began);
 
+/* Where the file was removed meanwhile, makes it anew for the steps to come; has it? */
+bool metrics_make_anew(Metrics *m);
+
 /* Keeps the bytes of a damaged file of lines as PATH.damaged-N; what to say of that, in mem. */
 const char *metrics_keep_damaged(Arena *mem, const char *path, const char *bytes,
                                  size_t size, int lines, int first);

@@ -79,3 +79,16 @@ TEST_LIMIT(missing_points_are_told_at_a_resume, 120) {
     SAID_EXPECT("valid.jsonl has no point of 2 of the steps up to 8 at which this run "
                 "validates, the first of them step 2");
 }
+
+TEST_LIMIT(metrics_removed_while_training, 120) {
+    const char *config = runs_small_config(100000, 20), *run = in_temp("run");
+    const char *path = path_join(mem(), run, "metrics.jsonl");
+    pid_t pid = stator_start(words(config, run, ""));
+    EXPECT(runs_wait_steps(pid, run, 1));
+    EXPECT(unlink(path) == 0);
+    for (int i = 0; i < 600 && !file_exists(path); i++) usleep(100000);
+    EXPECT(runs_wait_steps(pid, run, 1));
+    SAID_EXPECT("metrics.jsonl was removed while training: the steps from here on");
+    kill(pid, SIGTERM);
+    stator_wait(pid);
+}
