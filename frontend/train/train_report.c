@@ -230,6 +230,17 @@ static void say_loss_scale(const Train *t) {
                r->hysteresis == 1 ? "" : "s", r->least, (long long)r->window);
 }
 
+static void say_schedule(const Train *t) {
+    const Schedule *s = &t->schedule;
+    if (s->kind == SCHEDULE_CONSTANT || s->total_steps >= t->steps) return;
+    report_say(
+        t,
+        "note: the learning rate goes down over lr_schedule.total_steps %lld of the "
+        "%lld steps, then stays at %g",
+        (long long)s->total_steps, (long long)t->steps,
+        schedule_rate(s, s->total_steps + 2));
+}
+
 void report_header(Train *t) {
     const Program *p = t->program;
     char warning[256];
@@ -248,6 +259,7 @@ void report_header(Train *t) {
                job_unit(&t->job));
     say_no_unit(t, unit);
     say_loss_scale(t);
+    say_schedule(t);
     say_memory(t);
     report_say(t, "compiled   passes %.2f s, code %.2f s%s", p->pass_seconds,
                p->codegen_seconds, p->cached ? " (from the cache)" : "");
@@ -261,13 +273,21 @@ void report_header(Train *t) {
     if (rt_bind_warning(warning, sizeof warning)) report_say(t, "WARNING: %s", warning);
 }
 
+/* Lines of steps have means over as many. */
+static void say_done(const Train *t) {
+    char of[64] = "", skipped[48] = "";
+    int64_t interval = t->job.cfg->runner_config_log_interval;
+    if (interval > 1)
+        snprintf(of, sizeof of, " (of the last step alone, not a mean of %lld)",
+                 (long long)interval);
+    if (t->skipped)
+        snprintf(skipped, sizeof skipped, ", skipped: %lld", (long long)t->skipped);
+    report_say(t, "done       %lld steps, final loss %.4f%s%s", (long long)t->step,
+               isnan(*t->at.loss) ? (double)NAN : (double)*t->at.loss, of, skipped);
+}
+
 void report_end(const Train *t) {
-    if (t->step > t->start_step)
-        report_say(t, "done       %lld steps, final loss %.4f%s", (long long)t->step,
-                   isnan(*t->at.loss) ? (double)NAN : (double)*t->at.loss,
-                   t->skipped
-                       ? arena_printf(t->mem, ", skipped: %lld", (long long)t->skipped)
-                       : "");
+    if (t->step > t->start_step) say_done(t);
     report_say(t, "loss curve %s/loss.svg", t->run_dir);
     if (t->saved_step != t->step) return;
     report_say(t, "checkpoint %s/step_%08lld", t->ckpt_dir, (long long)t->step);

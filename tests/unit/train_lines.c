@@ -92,3 +92,19 @@ TEST_LIMIT(metrics_removed_while_training, 120) {
     kill(pid, SIGTERM);
     stator_wait(pid);
 }
+
+/* ---- the terminal ---- */
+
+TEST_LIMIT(what_a_loss_is_of, 60) {
+    const char *config = runs_small_config(4, 0), *run = in_temp("run");
+    RUN_EXPECT(0, words(config, run, "--runner_config.log_interval 3"));
+    SAID_EXPECT(" (of the last step alone, not a mean of 3)\n");
+    EXPECT(!strstr(said(), "lr_schedule.total_steps"));
+    RUN_EXPECT(0, words(config, in_temp("short"),
+                        "--lr_schedule.type linear --lr_schedule.lr_end 1e-5 "
+                        "--lr_schedule.total_steps 3 --lr_schedule.warmup_steps 1"));
+    EXPECT(!strstr(said(), "of the last step alone"));
+    SAID_EXPECT(
+        "note: the learning rate goes down over lr_schedule.total_steps 3 of the 4 "
+        "steps, then stays at 1e-05\n");
+}
