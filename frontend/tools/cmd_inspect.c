@@ -25,6 +25,18 @@ static int checkpoints_in(Arena *mem, const char *folder) {
 
 /* Folders. */
 
+/* What is wrong there is kept, with its exit code, so that all is looked at. */
+static int look_at_checkpoints(Arena *mem, const char *folder, Text *wrong) {
+    Catch c;
+    if (CATCH(c)) {
+        inspect_checkpoints(mem, folder);
+        catch_end(&c);
+        return 0;
+    }
+    text_add(wrong, "%s%s", wrong->n ? "\n" : "", c.message);
+    return c.code;
+}
+
 static void inspect_run(Arena *mem, const char *folder) {
     static const char *const names[] = {
         "config.yaml",    "plan.json",      RUN_METRICS,     "loss.svg", RUN_SCHEDULE,
@@ -38,10 +50,14 @@ static void inspect_run(Arena *mem, const char *folder) {
     if (file_exists(plan)) json_read(mem, plan, 64u << 20, EXIT_DATA);
     const char *metrics = path_join(mem, folder, RUN_METRICS);
     if (file_exists(metrics)) inspect_metrics(mem, metrics);
+    Text wrong = text_new(mem);
+    int code = 0;
     for (int i = 0; i < ARRAY_LEN(checkpoints); i++) {
         const char *ckpt = path_join(mem, folder, checkpoints[i]);
-        if (is_dir(ckpt)) inspect_checkpoints(mem, ckpt);
+        int found = is_dir(ckpt) ? look_at_checkpoints(mem, ckpt, &wrong) : 0;
+        if (!code) code = found;
     }
+    if (code) fail_again(code, wrong.s);
 }
 
 static bool inspect_folder(Arena *mem, const char *path) {

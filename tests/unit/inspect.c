@@ -187,6 +187,22 @@ TEST(inspect_checkpoints_that_are_not_finite) {
     says(EXIT_CHECKPOINT, "1 of the checkpoints");
 }
 
+/* What is wrong in one folder of checkpoints hides no other. */
+TEST(inspect_a_run_with_a_damaged_checkpoint) {
+    static const char *const dirs[] = {"run", "run/ckpt", "run/best"};
+    for (int i = 0; i < ARRAY_LEN(dirs); i++) EXPECT_INT(dir_make(temp(dirs[i])), 0);
+    save(temp("run/ckpt"), 5);
+    save(temp("run/best"), 4);
+    damage(temp("run/ckpt/step_00000005/model.safetensors"), 60, false);
+    inspect(temp("run"));
+    says(EXIT_CHECKPOINT, "1 of the checkpoints");
+    says(EXIT_CHECKPOINT, "best: checkpoints\n  step_00000004  sound\n");
+    damage(temp("run/best/step_00000004/manifest.json"), 30, false);
+    inspect(temp("run"));
+    says(EXIT_CHECKPOINT, "ckpt are damaged:");
+    says(EXIT_CHECKPOINT, "best are damaged:\n  step_00000004: manifest.json: its own");
+}
+
 TEST(inspect_a_checkpoint_without_manifest) {
     char *dir = temp("ckpt");
     EXPECT_INT(dir_make(dir), 0);
