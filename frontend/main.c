@@ -3,6 +3,7 @@
 #include "frontend/config/config.h"
 #include "frontend/config/options_print.h"
 #include "frontend/launch/launch.h"
+#include "runtime/comm/comm_launcher.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -102,6 +103,13 @@ static int printed(int code) {
     return code ? code : EXIT_DATA;
 }
 
+/* launch has a word of its own for it; the other two write nothing. */
+static void refuse_copies(int c) {
+    bool harmless = c == COMMAND_launch || c == COMMAND_help || c == COMMAND_completion;
+    if (!harmless && launcher_tasks() > 1)
+        launch_refuse_alone(command_table[c].name, "mpirun or srun");
+}
+
 int main(int argc, char **argv) {
     fill_standard_files();
     launch_rank_start();
@@ -126,6 +134,7 @@ int main(int argc, char **argv) {
         options_usage(stdout, (CommandId)c); /* before there are ranks */
         return printed(0);
     }
+    refuse_copies(c);
     int code = command_run[c](argc - 1, argv + 1);
     return c == COMMAND_train ? code : printed(code);
 }

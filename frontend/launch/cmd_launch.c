@@ -20,9 +20,7 @@ static LaunchOptions options_of(const Options *o) {
                            .words = o->nwords};
 }
 
-/* Copies of a command that does its work alone would write over each other's files. A word
- * that is no command is left to the command line of the ranks. */
-static void check_command(const char *name) {
+void launch_refuse_alone(const char *name, const char *launcher) {
     Arena *mem = arena_new();
     Text ranks = text_new(mem);
     bool alone = false;
@@ -34,9 +32,9 @@ static void check_command(const char *name) {
     }
     if (alone)
         fail(EXIT_CONFIG,
-             "stator %s does its work in one process: run it without launch, stator %s "
+             "stator %s does its work in one process: run it without %s, stator %s "
              "...; on ranks run %s, and other programs with --program",
-             name, name, ranks.s);
+             name, launcher, name, ranks.s);
     arena_free(mem);
 }
 
@@ -48,7 +46,7 @@ static void check_options(const LaunchOptions *o) {
         fail(EXIT_CONFIG, "what to launch? write stator launch -n N train conf.yaml");
     if (!o->program && !strcmp(o->command[0], "launch"))
         fail(EXIT_CONFIG, "a rank cannot launch ranks; leave the second launch out");
-    if (!o->program) check_command(o->command[0]);
+    if (!o->program) launch_refuse_alone(o->command[0], "launch");
     for (int i = 0; i < o->words; i++)
         if (!strcmp(o->command[i], ":"))
             fail(EXIT_CONFIG, "':' as a word of its own ends a command for mpirun; leave "

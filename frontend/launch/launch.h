@@ -38,6 +38,10 @@ void launch_redirect_output(const char *logs, int rank, int fd);
  * before a file; -1: stdout itself knows. */
 int launch_columns(void);
 
+/* Refuses a command that does its work alone, several of which would write over each other's
+ * files: what to run it without is `launcher`. A word that is no such command is left. */
+void launch_refuse_alone(const char *command, const char *launcher);
+
 /* Tells of a rank that hangs, as WatchSay of runtime/comm/watch.h. */
 void launch_say_hang(int rank, const char *host, const char *text, bool ends);
 

@@ -42,6 +42,11 @@ bool launcher_started(int64_t *tasks) {
     return false;
 }
 
+int64_t launcher_tasks(void) {
+    int64_t tasks = MAX(env_number("OMPI_COMM_WORLD_SIZE", 1), env_number("PMI_SIZE", 1));
+    return MAX(tasks, slurm_tasks());
+}
+
 /* Segments of a collective go to other hosts without an answer of the receiver first (Open
  * MPI's own limit is 64 KiB): nobody has to look at the network for them to leave. What
  * the user says counts more. */

@@ -7,6 +7,8 @@
 /* Did mpirun, srun or another launcher? *tasks: processes that it started, 0 if unknown. Fails
  * with EXIT_CONFIG where srun started several without telling MPI of each other. */
 bool launcher_started(int64_t *tasks);
+/* Processes that were started together with this one, itself counted; 1 if none is known. */
+int64_t launcher_tasks(void);
 /* The failure of processes that do not see each other. */
 _Noreturn void launcher_fail(int64_t tasks);
 /* Sets what Open MPI reads of the environment when it starts, where the user has not. */

@@ -206,6 +206,16 @@ TEST_LIMIT(a_damaged_checkpoint, 120) {
     SAID_EXPECT("no checkpoint in");
 }
 
+TEST(a_command_for_one_process_under_mpirun) {
+    setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
+    RUN_EXPECT(EXIT_CONFIG, "convert a b --to hf");
+    SAID_EXPECT("stator convert does its work in one process: run it without mpirun");
+    RUN_EXPECT(0, "help convert");
+    setenv("OMPI_COMM_WORLD_SIZE", "1", 1);
+    RUN_EXPECT(EXIT_CONFIG, "convert a b --to hf");
+    SAID_EXPECT("cannot open a: ");
+}
+
 TEST_LIMIT(a_checkpoint_of_another_model, 120) {
     const char *run = in_temp("run"), *config = config_of(2);
     const char *words = arena_printf(mem(), "train %s --output_dir %s", config, run);
