@@ -17,6 +17,7 @@ typedef struct CompileOptions {
         *choices; /* of products (product_choices.h); NULL: the rule's */
     bool log_ops; /* tell op_log.h when ops begin and end, and perf their names */
     bool verbose; /* a line per pass and per stage of code generation to stderr */
+    const char *memory_limit; /* context.max_device_memory as messages say it, or NULL */
 } CompileOptions;
 
 /* With several ranks program_make is called by all, rank 0 compiles and the others get
@@ -37,6 +38,7 @@ typedef struct Program {
     int threads;
     bool cached;                          /* the object came from the cache */
     double pass_seconds, codegen_seconds; /* spent in program_make */
+    const char *memory_limit;             /* of CompileOptions */
     struct ProgramCode *code;
 } Program;
 
@@ -51,9 +53,10 @@ const char *program_build_id(void);
 Program *program_make(Arena *mem, Module *m, const char *passes, const PassOptions *po,
                       const CompileOptions *co);
 /* Fails with EXIT_MEMORY, naming the classes and sizes of the plan, unless it and so many
- * bytes besides are within the limit, of which `limit` says whose it is. */
+ * bytes besides are within the limit, of which `limit` says whose it is, and `size` how large
+ * (NULL: in MB). */
 void program_fit(const Program *p, uint64_t beside_bytes, uint64_t limit_bytes,
-                 const char *limit);
+                 const char *limit, const char *size);
 /* Maps and pre-faults the arena, zeroed. `shared` (or NULL) is a program whose arguments
  * of equal name, type and role param or cache are used instead of own ones; then those
  * have no bytes here. Fails with EXIT_MEMORY, naming the classes and sizes of the plan,

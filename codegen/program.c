@@ -207,6 +207,7 @@ Program *program_make(Arena *mem, Module *m, const char *passes, const PassOptio
     rt_set_threads(co->threads);
     p->m = m;
     p->threads = rt_threads();
+    p->memory_limit = co->memory_limit;
     code->target = target_open(co->cpu);
     code->lower = (Lower){.mem = mem,
                           .m = m,
@@ -246,16 +247,17 @@ _Noreturn static void refuse_memory(const Program *p, const char *why) {
 }
 
 void program_fit(const Program *p, uint64_t beside_bytes, uint64_t limit_bytes,
-                 const char *limit) {
-    char why[800], beside[100] = "";
+                 const char *limit, const char *size) {
+    char why[800], beside[100] = "", megabytes[40];
     uint64_t all;
     if (add_size((uint64_t)p->plan.total_bytes, beside_bytes, &all) && all <= limit_bytes)
         return;
     if (beside_bytes)
         snprintf(beside, sizeof beside, "and the process %.1f MB besides, ",
                  (double)beside_bytes / 1e6);
-    snprintf(why, sizeof why, "%smore than %s %.1f MB", beside, limit,
-             (double)limit_bytes / 1e6);
+    snprintf(megabytes, sizeof megabytes, "%.1f MB", (double)limit_bytes / 1e6);
+    snprintf(why, sizeof why, "%smore than %s %s", beside, limit,
+             size ? size : megabytes);
     refuse_memory(p, why);
 }
 
@@ -319,9 +321,9 @@ void program_allocate(Program *p, const Program *shared, uint64_t limit_bytes) {
     uint64_t bytes = (uint64_t)p->plan.total_bytes;
     FreeMemory left = memory_left("");
     if (limit_bytes)
-        program_fit(p, memory_resident_bytes(), limit_bytes,
-                    "context.max_device_memory,");
-    program_fit(p, 0, left.bytes, left.of);
+        program_fit(p, memory_resident_bytes(), limit_bytes, "context.max_device_memory,",
+                    p->memory_limit);
+    program_fit(p, 0, left.bytes, left.of, NULL);
     size_t mapped = (size_t)round_up((int64_t)bytes, 4096);
 #ifdef __GLIBC__
     malloc_trim(0); /* what compiling has freed goes back to the system first */

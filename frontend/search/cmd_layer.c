@@ -23,6 +23,7 @@ typedef struct Found {
     LayerAsk ask;
     LayerGraph *g;
     double limit_bytes, bound;
+    const char *limit; /* limit_bytes, and of what they are */
     Candidate layout[LAYOUTS];
     char **entry;
     int nentries;
@@ -168,8 +169,7 @@ static void print_found(const Found *f) {
              "layer     %d ops, %d values, %d seeds on %d ranks of %s, in %.2f s\n",
              g->nops, g->nvalues, g->ngroups, g->ranks, g->machine->name, f->seconds);
     if (f->limit_bytes > 0)
-        text_add(f->out, "          at most %s of a layer on a rank\n",
-                 human(f->limit_bytes, "B").s);
+        text_add(f->out, "          at most %s of a layer on a rank\n", f->limit);
     if (f->layout[0].cost.seconds > f->bound * (1 + 1e-9))
         text_add(f->out, "          none within the limit is faster than %.4g us\n",
                  1e6 * f->bound);
@@ -212,7 +212,7 @@ static void find_layouts(Found *f) {
         fail(EXIT_MEMORY,
              "no placements of a layer on %d ranks fit %s\n    hint: more ranks, "
              "or a larger --layer_bytes",
-             f->g->ranks, human(f->limit_bytes, "B").s);
+             f->g->ranks, f->limit);
     f->entry = layer_entries(f->mem, &f->ask, f->g, best->choice, true, &f->nentries);
     best->planned = layer_probe_plan(f->mem, &f->ask, f->g, f->nentries, f->entry, false);
     for (int l = 1; l < LAYOUTS; l++) {
@@ -235,6 +235,16 @@ static double limit_of(const Options *o, const Config *cfg, const Machine *m,
         return (double)option_int(o, "--layer_bytes", 0);
     if (!(all > 0)) all = m->memory_bytes;
     return j->has_spec ? all / (double)MAX(j->spec.layers, 1) : 0;
+}
+
+static const char *limit_text(Arena *mem, const Options *o, const Config *cfg,
+                              double bytes) {
+    const char *size = arena_strdup(mem, human(bytes, "B").s);
+    if (option_given(o, "--layer_bytes"))
+        return arena_printf(mem, "--layer_bytes %s", option_text(o, "--layer_bytes"));
+    if (!cfg->context_max_device_memory) return size;
+    return arena_printf(mem, "%s, its part of context.max_device_memory %s,", size,
+                        config_size(cfg, "context.max_device_memory"));
 }
 
 /* So that what these ranks do not divide is said of -n. */
@@ -264,6 +274,7 @@ static Found find(Arena *mem, const Options *o, Text *out) {
     f.ask.machine.machine = config_machine_or_plain(cfg);
     f.ask.machine.threads = plan_threads(cfg, f.ask.machine.machine, f.ask.ranks);
     f.limit_bytes = limit_of(o, cfg, f.ask.machine.machine, j);
+    f.limit = limit_text(mem, o, cfg, f.limit_bytes);
     if (cfg->parallel_shard.n)
         fprintf(stderr,
                 "note: entries of parallel.shard are not kept: all placements of the "

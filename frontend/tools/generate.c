@@ -48,7 +48,9 @@ Module *generator_module(Arena *mem, const ModelSpec *s, const Strategy *strateg
 
 static Program *make(Arena *mem, const Generator *g, int64_t rows, const Config *cfg,
                      const char *dump_name) {
-    CompileOptions co = {.cpu = cfg->context_cpu, .threads = (int)cfg->context_threads};
+    CompileOptions co = {.cpu = cfg->context_cpu,
+                         .threads = (int)cfg->context_threads,
+                         .memory_limit = config_size(cfg, "context.max_device_memory")};
     PassOptions po = pass_options_default();
     po.narrow = strategy_pass_options(cfg).narrow;
     po.residual_exact = cfg->model_fp32_residual_connection;
@@ -79,7 +81,7 @@ static void fit_host(const Program *p, uint64_t beside_bytes) {
     if (comm_size() == 1) return;
     comm_barrier();
     FreeMemory left = rank_memory_left();
-    program_fit(p, beside_bytes, left.bytes, left.of);
+    program_fit(p, beside_bytes, left.bytes, left.of, NULL);
     comm_barrier();
 }
 
@@ -102,12 +104,10 @@ static void allocate(Generator *g, uint64_t limit) {
     check_orders(g->prompt, g->token);
     uint64_t more = (uint64_t)(g->token->plan.total_bytes - shared_bytes(g->token));
     fit_host(g->prompt, more);
-    if (limit && more >= limit)
-        fail(EXIT_MEMORY,
-             "one token takes %llu bytes besides weights and caches, which is "
-             "above context.max_device_memory %llu",
-             (unsigned long long)more, (unsigned long long)limit);
-    program_allocate(g->prompt, NULL, limit ? limit - more : 0);
+    if (limit)
+        program_fit(g->prompt, more + memory_resident_bytes(), limit,
+                    "context.max_device_memory,", g->prompt->memory_limit);
+    program_allocate(g->prompt, NULL, 0);
     program_allocate(g->token, g->prompt, 0);
 }
 

@@ -98,7 +98,9 @@ void evaluator_plan(Train *t, Evaluator *e, bool samples) {
     if (zero_gathers_ahead(&o)) o.zero_level = 3; /* as training leaves the parameters */
     if (samples) ranks_agree_module(t, m, o.schedule);
     CompileOptions co = {.cpu = t->job.cfg->context_cpu,
-                         .threads = (int)t->job.cfg->context_threads};
+                         .threads = (int)t->job.cfg->context_threads,
+                         .memory_limit =
+                             config_size(t->job.cfg, "context.max_device_memory")};
     const char *passes = arena_printf(t->mem, "evaluate,%s", forward_passes);
     e->program = program_make(t->mem, m, passes, &o, &co);
 }

@@ -220,8 +220,9 @@ static void allocate(Train *t) {
     t->process_bytes = memory_resident_bytes();
     if (limit)
         program_fit(t->program, beside + MAX(t->process_bytes, PLAN_PROCESS_BYTES), limit,
-                    "context.max_device_memory,");
-    program_fit(t->program, beside, left.bytes, left.of);
+                    "context.max_device_memory,",
+                    config_size(t->job.cfg, "context.max_device_memory"));
+    program_fit(t->program, beside, left.bytes, left.of, NULL);
     comm_barrier();
     program_allocate(t->program, NULL, 0);
     if (t->probe) program_allocate(t->probe, t->program, 0);

@@ -324,7 +324,7 @@ TEST(refusals_of_predict) {
     PREDICT(dir, "--prompt_tokens", "1", "--init_from", dir);
     refused(EXIT_CONFIG, "init_from changes nothing here");
     PREDICT(dir, "--prompt_tokens", "1", "--context.max_device_memory", "1KB");
-    refused(EXIT_MEMORY, "max_device_memory");
+    refused(EXIT_MEMORY, "max_device_memory, 1KB (1.02 kB in steps of 1000)");
     PREDICT(dir, "more");
     refused(EXIT_CONFIG, "--prompt cannot be read: put its tokenizer.json into");
     PREDICT(temp("nothing"), "--prompt", "a");
