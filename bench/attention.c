@@ -109,7 +109,7 @@ static double seconds_of(Bench *b, bool grad) {
 
 static double peak_of(int threads) {
     double best = 0;
-    for (int i = 0; i < 3; i++) best = fmax(best, bench_fma_peak(threads));
+    for (int i = 0; i < 3; i++) best = fmax(best, bench_fma_peak(threads, PEAK_SECONDS));
     return best;
 }
 

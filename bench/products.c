@@ -89,8 +89,8 @@ static double seconds_of(Target *t, const PairsMatmul *product) {
 
 static double peak_of(int threads) {
     const char *unit;
-    double peak = bench_bf16_peak(threads, &unit);
-    return peak > 0 ? peak : bench_fma_peak(threads);
+    double peak = bench_bf16_peak(threads, PEAK_SECONDS, &unit);
+    return peak > 0 ? peak : bench_fma_peak(threads, PEAK_SECONDS);
 }
 
 static void print_row(Target *t, const Row *r, int threads) {

@@ -55,7 +55,8 @@ static double peak_flops(int threads, bool narrow, const char **unit) {
     double best = 0;
     *unit = "FMA";
     for (int i = 0; i < 5; i++) {
-        double peak = narrow ? bench_bf16_peak(threads, unit) : bench_fma_peak(threads);
+        double peak = narrow ? bench_bf16_peak(threads, PEAK_SECONDS, unit)
+                             : bench_fma_peak(threads, PEAK_SECONDS);
         best = fmax(best, 1e9 * peak);
     }
     return best > 0 ? best : peak_flops(threads, false, unit);

@@ -183,12 +183,15 @@ static void fetch_b(const Block *b, LLVMValueRef row, LLVMValueRef j) {
     }
 }
 
-static void fetch_c(const Block *b, const GemmBlock *at, LLVMValueRef row) {
+static void fetch_c(const Block *b, const GemmBlock *at) {
     Emit *e = b->p->e;
-    int64_t bytes = (int64_t)at->vecs * e->vl * (b->p->s->rounds ? 2 : 4);
-    LLVMValueRef c = c_at(b, row, at->j);
-    for (int64_t byte = 0; byte < bytes; byte += LINE_BYTES)
-        pairs_prefetch(e, emit_at(e, e->i8, c, byte), true, 3);
+    const int64_t each = b->p->s->rounds ? 2 : 4,
+                  bytes = (int64_t)at->vecs * e->vl * each;
+    LLVMValueRef c = c_at(b, at->i, at->j);
+    for (int r = 0; r < at->rows; r++)
+        for (int64_t byte = 0; byte < bytes; byte += LINE_BYTES)
+            pairs_prefetch(e, emit_at(e, e->i8, c, r * b->p->s->c_m * each + byte), true,
+                           3);
 }
 
 /* What a tile will write, and a part of the next B: both come from memory while the tile's
@@ -196,9 +199,9 @@ static void fetch_c(const Block *b, const GemmBlock *at, LLVMValueRef row) {
 static void fetch_ahead(void *ctx, const GemmBlock *at) {
     const Block *b = ctx;
     Emit *e = b->p->e;
+    fetch_c(b, at);
     for (int r = 0; r < at->rows; r++) {
         LLVMValueRef row = emit_add(e, at->i, emit_i64(e, r));
-        fetch_c(b, at, row);
         for (int v = 0; v < at->vecs && b->last; v++)
             pairs_prefetch(e, sums_at(b, at, r, v), true, 3);
         fetch_b(b, row, at->j);
@@ -213,7 +216,7 @@ static void fetch_ahead_of_tiles(void *ctx, const GemmBlock *at) {
     for (int r = 0; r < at->rows; r++)
         fetch_b(b, emit_add(e, at->i, emit_i64(e, r)), at->j);
     if (b->last) if_begin(e, &f, b->last);
-    for (int r = 0; r < at->rows; r++) fetch_c(b, at, emit_add(e, at->i, emit_i64(e, r)));
+    fetch_c(b, at);
     if (b->last) if_end(e, &f);
 }
 

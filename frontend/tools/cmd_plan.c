@@ -41,9 +41,13 @@ static double best_of(double (*measure)(int threads), int threads) {
     return best;
 }
 
+static double f32_peak(int threads) {
+    return bench_fma_peak(threads, PEAK_SECONDS);
+}
+
 static double bf16_peak(int threads) {
     const char *unit;
-    return bench_bf16_peak(threads, &unit);
+    return bench_bf16_peak(threads, PEAK_SECONDS, &unit);
 }
 
 /* As on the command line, or measured with the threads of a rank. A CPU without a unit for
@@ -59,8 +63,7 @@ static void set_rates(const Options *o, Plan *p) {
     WorkRates r = {.f32_flops = 1e9 * option_number(o, names[0], 0),
                    .bf16_flops = 1e9 * option_number(o, names[1], 0),
                    .bytes = 1e9 * option_number(o, names[2], 0)};
-    if (measure && !(r.f32_flops > 0))
-        r.f32_flops = 1e9 * best_of(bench_fma_peak, threads);
+    if (measure && !(r.f32_flops > 0)) r.f32_flops = 1e9 * best_of(f32_peak, threads);
     if (measure && !(r.bf16_flops > 0)) r.bf16_flops = 1e9 * best_of(bf16_peak, threads);
     if (measure && !(r.bf16_flops > 0)) r.bf16_flops = r.f32_flops;
     if (measure && !(r.bytes > 0)) r.bytes = best_of(bench_memory_bandwidth, threads);

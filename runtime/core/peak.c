@@ -85,9 +85,9 @@ static void tiles_bf16(void) {
 }
 
 /* Of a thread: the best of many slices of `run`, which is that many flops. */
-static double rate_of(void (*run)(void), double flops, int threads) {
+static double rate_of(void (*run)(void), double flops, int threads, double length) {
     double best = 1e30;
-    double end = clock_seconds() + 0.1;
+    double end = clock_seconds() + length;
     /* The fastest of many short slices: the others were disturbed by another process, or
      * the clock was still rising. All threads run at once, as they share power and cores.
      */
@@ -108,13 +108,14 @@ static double rate_of(void (*run)(void), double flops, int threads) {
     return flops * threads / best * 1e-9;
 }
 
-double bench_fma_peak(int threads) {
+double bench_fma_peak(int threads, double seconds) {
     check(threads >= 1);
     const double each = 2.0 * CHAINS * LOOPS;
-    if (__builtin_cpu_supports("avx512f")) return rate_of(fma_16, 16 * each, threads);
+    if (__builtin_cpu_supports("avx512f"))
+        return rate_of(fma_16, 16 * each, threads, seconds);
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-        return rate_of(fma_8, 8 * each, threads);
-    return rate_of(fma_4, 4 * each, threads);
+        return rate_of(fma_8, 8 * each, threads, seconds);
+    return rate_of(fma_4, 4 * each, threads, seconds);
 }
 
 /* The kernel lets a process use tiles once it has asked. */
@@ -126,16 +127,16 @@ static bool tiles_granted(void) {
     return tiles && bf16 && !syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA);
 }
 
-double bench_bf16_peak(int threads, const char **unit) {
+double bench_bf16_peak(int threads, double seconds, const char **unit) {
     check(threads >= 1);
     if (tiles_granted()) {
         *unit = "AMX";
         return rate_of(tiles_bf16, (double)TILE_FLOPS * TILE_CHAINS * (LOOPS / 4),
-                       threads);
+                       threads, seconds);
     }
     *unit = "AVX512-BF16";
     if (__builtin_cpu_supports("avx512bf16"))
-        return rate_of(dot_bf16, 2.0 * 32 * CHAINS * LOOPS, threads);
+        return rate_of(dot_bf16, 2.0 * 32 * CHAINS * LOOPS, threads, seconds);
     *unit = "none";
     return 0;
 }

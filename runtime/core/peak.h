@@ -3,12 +3,15 @@
 #define STATOR_PEAK_H
 #include "base/base.h"
 
+/* As long as measuring a peak may take for the best of the moments to be the machine's. */
+#define PEAK_SECONDS 0.1
 /* GFLOP/s in f32 of `threads` threads that do nothing but fused multiply-adds in the
- * widest registers the CPU has (an FMA counts 2). Takes about 0.1 s. */
-double bench_fma_peak(int threads);
+ * widest registers the CPU has (an FMA counts 2). Takes about `seconds`, at least a few
+ * milliseconds. */
+double bench_fma_peak(int threads, double seconds);
 /* The same of products of bf16 summed in f32, on the unit that is named: AMX tiles or
  * AVX512-BF16 vectors. 0: the CPU has neither. */
-double bench_bf16_peak(int threads, const char **unit);
+double bench_bf16_peak(int threads, double seconds, const char **unit);
 /* Bytes a second that `threads` threads read and write together: a[i] = b[i] + c * d[i], three
  * moves an element, over much more than caches hold. Takes at most 0.3 s; 0: there is no
  * memory for it. */
