@@ -36,6 +36,7 @@ TEST(axes_of_other_sizes) {
     EXPECT_MPI(6, "", COLLECTIVES "2x3");
 }
 
+TEST_LABEL_OF(three_axes, RELEASED);
 TEST(three_axes) {
     EXPECT_MPI(8, "", COLLECTIVES "2x2x2");
 }
