@@ -1,0 +1,311 @@
+/* lower_kernel_phase.c - see lower_kernel_phase.h.
+ *
+ * Vectors of the loop are as wide as two registers, which LLVM makes two instructions next to
+ * each other of: a CPU looks ahead some hundred instructions, which the chain of one elementary
+ * function fills with what waits for itself. Sums take one half after the other.
+ * All values of a vector step are computed before the first store of the step, so that a
+ * result may overwrite an operand. */
+#include "codegen/lower_kernel_phase.h"
+#include <math.h>
+
+enum { REGISTERS = 2 }; /* of a vector */
+
+int kernel_index(const Kernel *k, const Value *v) {
+    return (int)(space_value(&k->s, v) - k->s.value);
+}
+
+static bool is_narrow(const Value *v) {
+    return v->ty.dt == DT_BF16 || v->ty.dt == DT_F16;
+}
+
+/* In registers what is narrow is f32. */
+LLVMTypeRef kernel_element(const Kernel *k, const Value *v) {
+    if (v->ty.dt == DT_F32) return k->e->f32;
+    if (v->ty.dt == DT_I32) return k->e->i32;
+    if (is_narrow(v)) return k->e->i16;
+    fail(EXIT_CONFIG, "@%s: %%%s is %s; generated code takes f32, bf16, f16 and i32",
+         k->f->name, v->name, dtype_name[v->ty.dt]);
+}
+
+/* What an op makes is rounded at once, used here or stored. */
+static LLVMValueRef rounded(const Kernel *k, const Value *v, LLVMValueRef x) {
+    return is_narrow(v) ? emit_round_narrow(k->e, v->ty.dt, x) : x;
+}
+
+static LLVMValueRef load_one(const Kernel *k, const Value *v, LLVMValueRef at) {
+    if (is_narrow(v)) return emit_load_narrow_one(k->e, v->ty.dt, at);
+    return emit_load(k->e, kernel_element(k, v), at, NULL, 4);
+}
+
+static void store_one(const Kernel *k, const Value *v, LLVMValueRef x, LLVMValueRef at) {
+    if (is_narrow(v))
+        emit_store_rounded(k->e, v->ty.dt, x, at, NULL);
+    else
+        emit_store(k->e, x, at, NULL, 4);
+}
+
+int64_t kernel_sums_at(const Space *s, int op, int64_t *bytes) {
+    int64_t at = 0, mine = 0;
+    for (int k = 0; k < s->nops; k++) {
+        if (k == op) mine = at;
+        if (s->reduce[k] == REDUCE_COL) at += align_up(s->inner * 4);
+        if (s->reduce[k] == REDUCE_ALL) at += 64;
+    }
+    if (bytes) *bytes = at;
+    return mine;
+}
+
+bool kernel_has_inner(const Kernel *k, const SpaceValue *v) {
+    return (v->mask & space_inner_bit(&k->s)) != 0;
+}
+
+/* ---- the numbers of a row ---- */
+
+static LLVMValueRef row_number(Kernel *k, const Value *v) {
+    int at = kernel_index(k, v);
+    return k->s.value[at].table ? k->start[at] : k->number[at];
+}
+
+void kernel_numbers(Kernel *k) {
+    for (int i = 0; i < k->s.nvalues; i++) {
+        const SpaceValue *v = &k->s.value[i];
+        if (v->made || v->table || kernel_has_inner(k, v)) continue;
+        k->number[i] = load_one(k, v->v, k->start[i]);
+    }
+}
+
+static void compute_row(Kernel *k, int nth) {
+    const Op *op = k->s.op[nth];
+    LLVMValueRef in[MAX_TERMS];
+    for (int i = 0; i < op->nin; i++) in[i] = row_number(k, op->in[i]);
+    MapContext c = {.e = k->e, .op = op, .in = in};
+    LLVMValueRef out = map_emitter[op->kind] ? map_emitter[op->kind](&c) : in[0];
+    k->number[kernel_index(k, op->out[0])] = rounded(k, op->out[0], out);
+}
+
+/* Adds to lane 0 of a whole sum's partial. */
+static void add_row_to_all(Kernel *k, int nth) {
+    LLVMValueRef at =
+        emit_at(k->e, k->e->i8, k->partial, kernel_sums_at(&k->s, nth, NULL));
+    LLVMValueRef sum = emit_load(k->e, k->e->f32, at, NULL, 4);
+    sum = emit_fadd(k->e, sum, row_number(k, k->s.op[nth]->in[0]));
+    emit_store(k->e, sum, at, NULL, 4);
+}
+
+static void row_phase(Kernel *k, int phase) {
+    for (int i = 0; i < k->s.nops; i++) {
+        const SpaceValue *out = space_value(&k->s, k->s.op[i]->out[0]);
+        const SpaceValue *in =
+            k->s.op[i]->nin ? space_value(&k->s, k->s.op[i]->in[0]) : out;
+        if (k->s.reduce[i] == REDUCE_NONE && !kernel_has_inner(k, out) &&
+            out->phase == phase) {
+            compute_row(k, i);
+        }
+        if (k->s.reduce[i] == REDUCE_ALL && !kernel_has_inner(k, in) &&
+            in->phase == phase) {
+            add_row_to_all(k, i);
+        }
+    }
+    for (int i = 0; i < k->f->nret; i++) {
+        const SpaceValue *v = space_value(&k->s, k->f->ret[i]);
+        if (kernel_has_inner(k, v) || v->at_end || v->phase != phase) continue;
+        store_one(k, v->v, row_number(k, v->v), k->start[v - k->s.value]);
+    }
+}
+
+/* ---- a vector step ---- */
+
+typedef enum RootKind { ROOT_ROW, ROOT_COL, ROOT_ALL, ROOT_STORE } RootKind;
+typedef struct Root {
+    RootKind kind;
+    int op;    /* of the reduction */
+    Value *v;  /* what is reduced or stored */
+    int carry; /* accumulator, or -1 */
+} Root;
+
+typedef struct Phase {
+    Root *root;
+    int n, naccs;
+    bool *needed; /* by op */
+} Phase;
+
+/* Reductions and stores of the phase. */
+static void add_roots(Kernel *k, Phase *p, int phase) {
+    static const RootKind root_kind[] = {
+        [REDUCE_ROW] = ROOT_ROW, [REDUCE_COL] = ROOT_COL, [REDUCE_ALL] = ROOT_ALL};
+    const Space *s = &k->s;
+    for (int i = 0; i < s->nops; i++) {
+        ReduceKind kind = s->reduce[i];
+        if (kind == REDUCE_NONE) continue;
+        const SpaceValue *in = space_value(s, s->op[i]->in[0]);
+        if (!kernel_has_inner(k, in) || in->phase != phase) continue;
+        int carry = kind == REDUCE_COL ? -1 : p->naccs++;
+        p->root[p->n++] = (Root){root_kind[kind], i, in->v, carry};
+    }
+    for (int i = 0; i < k->f->nret; i++) {
+        const SpaceValue *v = space_value(s, k->f->ret[i]);
+        if (kernel_has_inner(k, v) && !v->at_end && v->phase == phase)
+            p->root[p->n++] = (Root){ROOT_STORE, i, v->v, -1};
+    }
+}
+
+static Phase phase_of(Kernel *k, int phase) {
+    const Space *s = &k->s;
+    Phase p = {.root = NEW_ARRAY(k->mem, Root, (size_t)(s->nops + k->f->nret)),
+               .needed = NEW_ARRAY(k->mem, bool, (size_t)s->nops)};
+    bool *want = NEW_ARRAY(k->mem, bool, (size_t)s->nvalues);
+    add_roots(k, &p, phase);
+    for (int i = 0; i < p.n; i++) want[kernel_index(k, p.root[i].v)] = true;
+    for (int i = s->nops - 1; i >= 0; i--) {
+        const Op *op = s->op[i];
+        const SpaceValue *out = space_value(s, op->out[0]);
+        p.needed[i] = want[out - s->value] && s->reduce[i] == REDUCE_NONE &&
+                      kernel_has_inner(k, out);
+        for (int j = 0; p.needed[i] && j < op->nin; j++)
+            want[kernel_index(k, op->in[j])] = true;
+    }
+    return p;
+}
+
+/* The present lanes of a value; j counts from the block's start. */
+static LLVMValueRef lanes(Kernel *k, const Value *v, LLVMValueRef j, LLVMValueRef mask) {
+    int at = kernel_index(k, v);
+    const SpaceValue *sv = &k->s.value[at];
+    if (sv->table) return k->start[at];
+    if (k->vector[at]) return k->vector[at];
+    if (!kernel_has_inner(k, sv))
+        return k->vector[at] = emit_splat(k->e, row_number(k, v));
+    check(!sv->made);
+    LLVMTypeRef type = kernel_element(k, v);
+    LLVMValueRef p = emit_gep(k->e, type, k->start[at], j);
+    return k->vector[at] = is_narrow(v)
+                               ? emit_load_narrow(k->e, v->ty.dt, p, mask)
+                               : emit_load(k->e, emit_vec(type, k->e->vl), p, mask, 4);
+}
+
+static LLVMValueRef columns(Kernel *k, LLVMValueRef j) {
+    LLVMValueRef at = LLVMBuildTrunc(k->e->b, emit_add(k->e, k->base, j), k->e->i32, "");
+    return LLVMBuildAdd(k->e->b, emit_splat(k->e, at), emit_iota(k->e), "");
+}
+
+static void add_to_column(Kernel *k, const Root *r, LLVMValueRef v, LLVMValueRef j,
+                          LLVMValueRef mask) {
+    Emit *e = k->e;
+    LLVMValueRef sums = emit_at(e, e->i8, k->partial, kernel_sums_at(&k->s, r->op, NULL));
+    LLVMValueRef at = emit_gep(e, e->f32, sums, emit_add(e, k->base, j));
+    LLVMValueRef sum = emit_load(e, e->vf32, at, mask, 4);
+    emit_store(e, emit_fadd(e, sum, v), at, mask, 4);
+}
+
+static LLVMValueRef neutral(Kernel *k, const Root *r) {
+    bool sum = optab[k->s.op[r->op]->kind].flags & F_LINEAR;
+    return emit_splat(k->e, emit_f32(k->e, sum ? 0 : -INFINITY));
+}
+
+static LLVMValueRef accumulate(Kernel *k, const Root *r, LLVMValueRef acc, LLVMValueRef v,
+                               LLVMValueRef mask) {
+    if (mask) v = emit_select(k->e, mask, v, neutral(k, r));
+    bool sum = optab[k->s.op[r->op]->kind].flags & F_LINEAR;
+    for (int at = 0; at < emit_lanes(v); at += emit_lanes(acc)) {
+        LLVMValueRef part = emit_part(k->e, v, at, emit_lanes(acc));
+        acc = sum ? emit_fadd(k->e, acc, part) : emit_fmax(k->e, acc, part);
+    }
+    return acc;
+}
+
+/* One step of vl elements at j; accs are read and replaced. */
+static void vector_step(Kernel *k, const Phase *p, LLVMValueRef j, LLVMValueRef mask,
+                        LLVMValueRef *accs) {
+    memset(k->vector, 0, (size_t)k->s.nvalues * sizeof *k->vector);
+    LLVMValueRef row = emit_mul(k->e, k->row, emit_i64(k->e, k->s.inner));
+    LLVMValueRef element = emit_add(k->e, row, emit_add(k->e, k->base, j));
+    for (int i = 0; i < k->s.nops; i++) {
+        if (!p->needed[i]) continue;
+        const Op *op = k->s.op[i];
+        LLVMValueRef in[MAX_TERMS], out;
+        for (int t = 0; t < op->nin; t++) in[t] = lanes(k, op->in[t], j, mask);
+        MapContext c = {.e = k->e,
+                        .op = op,
+                        .in = in,
+                        .column = columns(k, j),
+                        .element = element,
+                        .row = row,
+                        .inner = k->s.inner,
+                        .part = k->part[i],
+                        .base = k->part_base[i],
+                        .first_row = k->part_first_row[i]};
+        out = map_emitter[op->kind] ? map_emitter[op->kind](&c) : in[0];
+        if (!emit_lanes(out)) out = emit_splat(k->e, out);
+        out = rounded(k, op->out[0], out);
+        k->vector[kernel_index(k, op->out[0])] = out;
+    }
+    LLVMValueRef *v = NEW_ARRAY(k->mem, LLVMValueRef, (size_t)p->n);
+    for (int i = 0; i < p->n; i++) v[i] = lanes(k, p->root[i].v, j, mask);
+    for (int i = 0; i < p->n; i++) {
+        const Root *r = &p->root[i];
+        if (r->carry >= 0) accs[r->carry] = accumulate(k, r, accs[r->carry], v[i], mask);
+        if (r->kind == ROOT_COL) add_to_column(k, r, v[i], j, mask);
+        if (r->kind == ROOT_STORE) {
+            LLVMValueRef at = emit_gep(k->e, kernel_element(k, r->v),
+                                       k->start[kernel_index(k, r->v)], j);
+            if (is_narrow(r->v))
+                emit_store_rounded(k->e, r->v->ty.dt, v[i], at, mask);
+            else
+                emit_store(k->e, v[i], at, mask, 4);
+        }
+    }
+}
+
+/* The elements between `from` and `to`; masked: their number may be no multiple of a step. */
+static void vector_loop(Kernel *k, const Phase *p, LLVMValueRef from, LLVMValueRef to,
+                        bool masked, LLVMValueRef *accs) {
+    Emit *e = k->e;
+    Loop loop;
+    LLVMValueRef next[LOOP_CARRY_MAX];
+    loop_begin(e, &loop, from, to, e->vl, p->naccs, accs);
+    memcpy(next, loop.carry, sizeof next);
+    LLVMValueRef mask = masked ? emit_tail_mask(e, emit_sub(e, to, loop.i)) : NULL;
+    vector_step(k, p, loop.i, mask, next);
+    loop_end(e, &loop, p->naccs ? next : NULL);
+    memcpy(accs, loop.carry, sizeof loop.carry);
+}
+
+static void vector_phase(Kernel *k, int phase, LLVMValueRef length) {
+    Emit *e = k->e;
+    Phase p = phase_of(k, phase);
+    if (!p.n) return;
+    if (p.naccs > LOOP_CARRY_MAX) die("@%s: too many sums in one kernel", k->f->name);
+    LLVMValueRef accs[LOOP_CARRY_MAX];
+    for (int i = 0; i < p.n; i++) {
+        if (p.root[i].carry >= 0) accs[p.root[i].carry] = neutral(k, &p.root[i]);
+    }
+    int one = e->vl, wide = k->s.inner < REGISTERS * one ? one : REGISTERS * one;
+    LLVMValueRef size = emit_i64(e, wide);
+    LLVMValueRef whole = emit_mul(e, emit_div(e, length, size), size);
+    emit_set_lanes(e, wide);
+    vector_loop(k, &p, emit_i64(e, 0), whole, false, accs);
+    emit_set_lanes(e, one);
+    if (k->s.inner % wide) vector_loop(k, &p, whole, length, true, accs);
+    for (int i = 0; i < p.n; i++) {
+        const Root *r = &p.root[i];
+        if (r->kind == ROOT_ROW) {
+            bool sum = optab[k->s.op[r->op]->kind].flags & F_LINEAR;
+            const Value *out = k->s.op[r->op]->out[0];
+            LLVMValueRef x = sum ? emit_reduce_add(e, accs[r->carry])
+                                 : emit_reduce_max(e, accs[r->carry]);
+            k->number[kernel_index(k, out)] = rounded(k, out, x);
+        }
+        if (r->kind == ROOT_ALL) {
+            LLVMValueRef at =
+                emit_at(e, e->i8, k->partial, kernel_sums_at(&k->s, r->op, NULL));
+            emit_store(e,
+                       emit_fadd(e, emit_load(e, e->vf32, at, NULL, 4), accs[r->carry]),
+                       at, NULL, 4);
+        }
+    }
+}
+
+void kernel_phase(Kernel *k, int phase, LLVMValueRef length) {
+    row_phase(k, phase);
+    if (k->s.ngroups) vector_phase(k, phase, length);
+}
