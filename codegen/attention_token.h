@@ -1,5 +1,5 @@
 /* attention_token.h - what attention of one query a sequence leaves for each part of its keys, and
- * how the parts become a result; for attention_token.c and attention_join.c only. */
+ * how the parts become a result; for attention_token*.c and attention_join.c only. */
 #ifndef STATOR_ATTENTION_TOKEN_H
 #define STATOR_ATTENTION_TOKEN_H
 #include "codegen/attention_forward.h"
@@ -19,6 +19,9 @@ LLVMValueRef attn_token_mask(const Attn *a);
 LLVMValueRef attn_token_work(const Attn *a, const TokenState *x, LLVMValueRef ctx,
                              LLVMValueRef item);
 
+/* Emits name.block(q, k, v, work, heads, keys, next), which adds a block of keys to the state of
+ * `heads` kv heads; the keys that follow are at `next`. */
+void attn_token_block_emit(const Attn *a, const TokenState *x);
 /* Emits name.join_rows(ctx, begin, end), which makes o and lse of these heads of all sequences
  * from their parts, and name.join_body, the same as a body of a phase. */
 void attn_join_emit(const Attn *a, const TokenState *x);
