@@ -162,9 +162,9 @@ static const char *push_global(Machine *m, const char *module, const char *name)
                         module, name);
 }
 
-/* ---- instructions: `arg` has the fixed bytes behind the code ---- */
+/* ---- instructions: `arg` is the number behind the code, or what the table has ---- */
 
-typedef const char *Handler(Machine *m, const uint8_t *arg);
+typedef const char *Handler(Machine *m, uint64_t arg);
 
 static uint64_t number(const uint8_t *p, int bytes) {
     uint64_t v = 0;
@@ -179,59 +179,45 @@ static const uint8_t *take(Machine *m, uint64_t n) {
     return m->p + m->at - n;
 }
 
-static const char *op_proto(Machine *m, const uint8_t *arg) {
+static const char *op_proto(Machine *m, uint64_t arg) {
     (void)m;
-    return arg[0] >= 2 && arg[0] <= 4 ? NULL : "is not protocol 2, 3 or 4";
+    return arg >= 2 && arg <= 4 ? NULL : "is not protocol 2, 3 or 4";
 }
 
-static const char *op_nothing(Machine *m, const uint8_t *arg) {
+static const char *op_nothing(Machine *m, uint64_t arg) {
     (void)m, (void)arg;
     return NULL;
 }
 
-static const char *op_stop(Machine *m, const uint8_t *arg) {
+static const char *op_stop(Machine *m, uint64_t arg) {
     (void)arg;
     m->stopped = true;
     return NULL;
 }
 
-static const char *op_mark(Machine *m, const uint8_t *arg) {
+static const char *op_mark(Machine *m, uint64_t arg) {
     (void)arg;
     PUSH(m->mem, m->marks, m->nmarks, m->marks_cap, m->depth);
     push(m, NODE_MARK);
     return NULL;
 }
 
-static const char *op_none(Machine *m, const uint8_t *arg) {
+static const char *op_none(Machine *m, uint64_t arg) {
     (void)arg;
     push(m, NODE_NONE);
     return NULL;
 }
 
-static const char *op_true(Machine *m, const uint8_t *arg) {
-    (void)arg;
-    return push_int(m, 1);
+static const char *op_int(Machine *m, uint64_t arg) {
+    return push_int(m, (int64_t)arg);
 }
 
-static const char *op_false(Machine *m, const uint8_t *arg) {
-    (void)arg;
-    return push_int(m, 0);
+static const char *op_int4(Machine *m, uint64_t arg) {
+    return push_int(m, (int32_t)arg);
 }
 
-static const char *op_int4(Machine *m, const uint8_t *arg) {
-    return push_int(m, (int32_t)number(arg, 4));
-}
-
-static const char *op_int1(Machine *m, const uint8_t *arg) {
-    return push_int(m, arg[0]);
-}
-
-static const char *op_int2(Machine *m, const uint8_t *arg) {
-    return push_int(m, (int64_t)number(arg, 2));
-}
-
-static const char *op_long(Machine *m, const uint8_t *arg) {
-    int n = arg[0];
+static const char *op_long(Machine *m, uint64_t arg) {
+    int n = (int)arg;
     if (n > 8) return "has a number of more than 64 bits";
     const uint8_t *p = take(m, (uint64_t)n);
     if (!p) return "is cut off";
@@ -240,20 +226,12 @@ static const char *op_long(Machine *m, const uint8_t *arg) {
     return push_int(m, (int64_t)v);
 }
 
-static const char *push_text(Machine *m, uint64_t n) {
+static const char *op_text(Machine *m, uint64_t n) {
     const uint8_t *p = take(m, n);
     if (!p) return "is cut off";
     if (memchr(p, 0, n)) return "has a text with a zero byte";
     push(m, NODE_TEXT)->text = arena_strndup(m->mem, (const char *)p, n);
     return NULL;
-}
-
-static const char *op_text4(Machine *m, const uint8_t *arg) {
-    return push_text(m, number(arg, 4));
-}
-
-static const char *op_text1(Machine *m, const uint8_t *arg) {
-    return push_text(m, arg[0]);
 }
 
 /* A line without its end; NULL: no line. */
@@ -264,13 +242,13 @@ static const char *line(Machine *m) {
     return arena_strndup(m->mem, (const char *)from, (size_t)(end - from));
 }
 
-static const char *op_global(Machine *m, const uint8_t *arg) {
+static const char *op_global(Machine *m, uint64_t arg) {
     (void)arg;
     const char *module = line(m), *name = module ? line(m) : NULL;
     return name ? push_global(m, module, name) : "is cut off";
 }
 
-static const char *op_stack_global(Machine *m, const uint8_t *arg) {
+static const char *op_stack_global(Machine *m, uint64_t arg) {
     (void)arg;
     const Node *name = pop(m), *module = pop(m);
     if (!module || name->kind != NODE_TEXT || module->kind != NODE_TEXT)
@@ -289,31 +267,12 @@ static const char *push_tuple(Machine *m, int from) {
     return NULL;
 }
 
-static const char *tuple_of(Machine *m, int n) {
+static const char *op_tuple_of(Machine *m, uint64_t arg) {
+    int n = (int)arg;
     return m->depth - 1 - mark_of(m) < n ? no_value : push_tuple(m, m->depth - n);
 }
 
-static const char *op_tuple0(Machine *m, const uint8_t *arg) {
-    (void)arg;
-    return tuple_of(m, 0);
-}
-
-static const char *op_tuple1(Machine *m, const uint8_t *arg) {
-    (void)arg;
-    return tuple_of(m, 1);
-}
-
-static const char *op_tuple2(Machine *m, const uint8_t *arg) {
-    (void)arg;
-    return tuple_of(m, 2);
-}
-
-static const char *op_tuple3(Machine *m, const uint8_t *arg) {
-    (void)arg;
-    return tuple_of(m, 3);
-}
-
-static const char *op_tuple(Machine *m, const uint8_t *arg) {
+static const char *op_tuple(Machine *m, uint64_t arg) {
     (void)arg;
     int mark = mark_of(m);
     if (mark < 0) return no_mark;
@@ -324,72 +283,51 @@ static const char *op_tuple(Machine *m, const uint8_t *arg) {
     return push_tuple(m, mark);
 }
 
-static const char *op_dict(Machine *m, const uint8_t *arg) {
-    (void)arg;
-    push(m, NODE_DICT);
+static const char *op_empty(Machine *m, uint64_t kind) {
+    push(m, (NodeKind)kind);
     return NULL;
 }
 
-static const char *op_list(Machine *m, const uint8_t *arg) {
-    (void)arg;
-    push(m, NODE_LIST);
-    return NULL;
+/* Values that a collection is given at a time. */
+static int each_of(NodeKind kind) {
+    return kind == NODE_DICT ? 2 : 1;
 }
 
 /* Adds the values from `from` on to the collection at `below`, the new top. */
-static const char *collect(Machine *m, int below, int from, NodeKind kind, int each) {
+static const char *collect(Machine *m, int below, int from, NodeKind kind) {
     int n = m->depth - from;
     if (below < 0) return no_value;
     Node *to = m->stack[below];
     if (to->kind != kind) return "adds to something that does not collect";
-    if (n % each) return "adds a key without a value";
+    if (n % each_of(kind)) return "adds a key without a value";
     for (int i = 0; i < n; i++)
         PUSH(m->mem, to->item, to->n, to->cap, m->stack[from + i]);
     m->depth = below + 1;
     return NULL;
 }
 
-static const char *add_last(Machine *m, NodeKind kind, int n) {
+static const char *op_add_last(Machine *m, uint64_t kind) {
+    int n = each_of((NodeKind)kind);
     if (m->depth - 1 - mark_of(m) < n + 1) return no_value;
-    return collect(m, m->depth - n - 1, m->depth - n, kind, n);
+    return collect(m, m->depth - n - 1, m->depth - n, (NodeKind)kind);
 }
 
-static const char *add_marked(Machine *m, NodeKind kind, int each) {
+static const char *op_add_marked(Machine *m, uint64_t kind) {
     int mark = mark_of(m);
     if (mark < 0) return no_mark;
     m->nmarks--;
-    return collect(m, mark - 1, mark + 1, kind, each);
-}
-
-static const char *op_setitem(Machine *m, const uint8_t *arg) {
-    (void)arg;
-    return add_last(m, NODE_DICT, 2);
-}
-
-static const char *op_setitems(Machine *m, const uint8_t *arg) {
-    (void)arg;
-    return add_marked(m, NODE_DICT, 2);
-}
-
-static const char *op_append(Machine *m, const uint8_t *arg) {
-    (void)arg;
-    return add_last(m, NODE_LIST, 1);
-}
-
-static const char *op_appends(Machine *m, const uint8_t *arg) {
-    (void)arg;
-    return add_marked(m, NODE_LIST, 1);
+    return collect(m, mark - 1, mark + 1, (NodeKind)kind);
 }
 
 /* Attributes of a dictionary (_metadata of a state dictionary) are of no use here. */
-static const char *op_build(Machine *m, const uint8_t *arg) {
+static const char *op_build(Machine *m, uint64_t arg) {
     (void)arg;
     if (m->depth - 1 - mark_of(m) < 2) return no_value;
     m->depth--;
     return top(m)->kind == NODE_DICT ? NULL : "sets attributes of what is no dictionary";
 }
 
-static const char *put(Machine *m, uint64_t i) {
+static const char *op_put(Machine *m, uint64_t i) {
     if (!top(m)) return no_value;
     if (i > (uint64_t)m->nmemo) return "remembers a value under a number out of order";
     if (i == (uint64_t)m->nmemo)
@@ -399,35 +337,19 @@ static const char *put(Machine *m, uint64_t i) {
     return NULL;
 }
 
-static const char *get(Machine *m, uint64_t i) {
+static const char *op_get(Machine *m, uint64_t i) {
     if (i >= (uint64_t)m->nmemo) return "takes a remembered value that there is not";
     PUSH(m->mem, m->stack, m->depth, m->cap, m->memo[i]);
     return NULL;
 }
 
-static const char *op_put1(Machine *m, const uint8_t *arg) {
-    return put(m, arg[0]);
-}
-
-static const char *op_put4(Machine *m, const uint8_t *arg) {
-    return put(m, number(arg, 4));
-}
-
-static const char *op_memoize(Machine *m, const uint8_t *arg) {
+static const char *op_memoize(Machine *m, uint64_t arg) {
     (void)arg;
-    return put(m, (uint64_t)m->nmemo);
-}
-
-static const char *op_get1(Machine *m, const uint8_t *arg) {
-    return get(m, arg[0]);
-}
-
-static const char *op_get4(Machine *m, const uint8_t *arg) {
-    return get(m, number(arg, 4));
+    return op_put(m, (uint64_t)m->nmemo);
 }
 
 /* ("storage", type, key, device, elements) */
-static const char *op_persid(Machine *m, const uint8_t *arg) {
+static const char *op_persid(Machine *m, uint64_t arg) {
     (void)arg;
     const Node *id = pop(m);
     if (!id || id->kind != NODE_TUPLE || id->n != 5 || id->item[0]->kind != NODE_TEXT ||
@@ -442,7 +364,7 @@ static const char *op_persid(Machine *m, const uint8_t *arg) {
     return NULL;
 }
 
-static const char *op_reduce(Machine *m, const uint8_t *arg) {
+static const char *op_reduce(Machine *m, uint64_t arg) {
     (void)arg;
     const Node *args = pop(m), *callee = pop(m);
     if (!callee || args->kind != NODE_TUPLE || callee->kind != NODE_GLOBAL ||
@@ -454,28 +376,46 @@ static const char *op_reduce(Machine *m, const uint8_t *arg) {
 typedef struct Instruction {
     const char *name;
     Handler *run;
-    uint8_t bytes; /* fixed ones behind the code */
+    uint8_t bytes; /* of the number behind the code */
+    uint8_t arg;   /* without one */
 } Instruction;
 
 static const Instruction instructions[256] = {
-    [0x80] = {"PROTO", op_proto, 1},       [0x95] = {"FRAME", op_nothing, 8},
-    ['.'] = {"STOP", op_stop, 0},          ['('] = {"MARK", op_mark, 0},
-    ['N'] = {"NONE", op_none, 0},          ['G'] = {"BINFLOAT", op_none, 8},
-    [0x88] = {"NEWTRUE", op_true, 0},      [0x89] = {"NEWFALSE", op_false, 0},
-    ['J'] = {"BININT", op_int4, 4},        ['K'] = {"BININT1", op_int1, 1},
-    ['M'] = {"BININT2", op_int2, 2},       [0x8a] = {"LONG1", op_long, 1},
-    ['X'] = {"BINUNICODE", op_text4, 4},   [0x8c] = {"SHORT_BINUNICODE", op_text1, 1},
-    ['c'] = {"GLOBAL", op_global, 0},      [0x93] = {"STACK_GLOBAL", op_stack_global, 0},
-    [')'] = {"EMPTY_TUPLE", op_tuple0, 0}, [0x85] = {"TUPLE1", op_tuple1, 0},
-    [0x86] = {"TUPLE2", op_tuple2, 0},     [0x87] = {"TUPLE3", op_tuple3, 0},
-    ['t'] = {"TUPLE", op_tuple, 0},        ['}'] = {"EMPTY_DICT", op_dict, 0},
-    [']'] = {"EMPTY_LIST", op_list, 0},    ['s'] = {"SETITEM", op_setitem, 0},
-    ['u'] = {"SETITEMS", op_setitems, 0},  ['a'] = {"APPEND", op_append, 0},
-    ['e'] = {"APPENDS", op_appends, 0},    ['b'] = {"BUILD", op_build, 0},
-    ['q'] = {"BINPUT", op_put1, 1},        ['r'] = {"LONG_BINPUT", op_put4, 4},
-    [0x94] = {"MEMOIZE", op_memoize, 0},   ['h'] = {"BINGET", op_get1, 1},
-    ['j'] = {"LONG_BINGET", op_get4, 4},   ['Q'] = {"BINPERSID", op_persid, 0},
-    ['R'] = {"REDUCE", op_reduce, 0},
+    [0x80] = {"PROTO", op_proto, 1},
+    [0x95] = {"FRAME", op_nothing, 8},
+    ['.'] = {"STOP", op_stop},
+    ['('] = {"MARK", op_mark},
+    ['N'] = {"NONE", op_none},
+    ['G'] = {"BINFLOAT", op_none, 8},
+    [0x88] = {"NEWTRUE", op_int, .arg = 1},
+    [0x89] = {"NEWFALSE", op_int, .arg = 0},
+    ['J'] = {"BININT", op_int4, 4},
+    ['K'] = {"BININT1", op_int, 1},
+    ['M'] = {"BININT2", op_int, 2},
+    [0x8a] = {"LONG1", op_long, 1},
+    ['X'] = {"BINUNICODE", op_text, 4},
+    [0x8c] = {"SHORT_BINUNICODE", op_text, 1},
+    ['c'] = {"GLOBAL", op_global},
+    [0x93] = {"STACK_GLOBAL", op_stack_global},
+    [')'] = {"EMPTY_TUPLE", op_tuple_of, .arg = 0},
+    [0x85] = {"TUPLE1", op_tuple_of, .arg = 1},
+    [0x86] = {"TUPLE2", op_tuple_of, .arg = 2},
+    [0x87] = {"TUPLE3", op_tuple_of, .arg = 3},
+    ['t'] = {"TUPLE", op_tuple},
+    ['}'] = {"EMPTY_DICT", op_empty, .arg = NODE_DICT},
+    [']'] = {"EMPTY_LIST", op_empty, .arg = NODE_LIST},
+    ['s'] = {"SETITEM", op_add_last, .arg = NODE_DICT},
+    ['u'] = {"SETITEMS", op_add_marked, .arg = NODE_DICT},
+    ['a'] = {"APPEND", op_add_last, .arg = NODE_LIST},
+    ['e'] = {"APPENDS", op_add_marked, .arg = NODE_LIST},
+    ['b'] = {"BUILD", op_build},
+    ['q'] = {"BINPUT", op_put, 1},
+    ['r'] = {"LONG_BINPUT", op_put, 4},
+    [0x94] = {"MEMOIZE", op_memoize},
+    ['h'] = {"BINGET", op_get, 1},
+    ['j'] = {"LONG_BINGET", op_get, 4},
+    ['Q'] = {"BINPERSID", op_persid},
+    ['R'] = {"REDUCE", op_reduce},
 };
 
 static const char *step(Machine *m) {
@@ -487,8 +427,9 @@ static const char *step(Machine *m) {
                             "byte %llu of the pickle: instruction 0x%02x, which a "
                             "dictionary of tensors does not need",
                             (unsigned long long)from, code);
-    const uint8_t *arg = take(m, i->bytes);
-    const char *wrong = arg ? i->run(m, arg) : "is cut off";
+    const uint8_t *p = take(m, i->bytes);
+    uint64_t arg = p && i->bytes ? number(p, i->bytes) : i->arg;
+    const char *wrong = p ? i->run(m, arg) : "is cut off";
     if (!wrong) return NULL;
     return arena_printf(m->mem, "byte %llu of the pickle: %s %s",
                         (unsigned long long)from, i->name, wrong);
