@@ -1,167 +1,11 @@
-/* model.c - the transformer from its blocks. The body of a layer is @layer, which is
+/* model.c - the transformer from its blocks (model_blocks.h). The body of a layer is @layer, which is
  * called in a loop over the stacked parameters (and caches). */
-#include "frontend/model/model.h"
-#include "frontend/model/model_parts.h"
-#include <math.h>
-
-/* Places of dropout: part of what a random number follows from, so never renumbered. */
-enum { SITE_EMBEDDING, SITE_ATTENTION, SITE_ATTENTION_OUT, SITE_MLP_OUT };
-
-typedef struct Make {
-    const ModelSpec *s;
-    ModelShape shape;
-    ModelUse use;
-    Func *f;
-    Builder b; /* of the function that is being built */
-    int nparam;
-    PartParam param[MODEL_MAX_PARAMS];
-    Value *value[MODEL_MAX_PARAMS]; /* of each parameter in that function */
-    /* of that function; offset: position of the first token, zero: of the first key of
-     * the caches, without caches the same; table: NULL without rope */
-    Value *offset, *taken, *zero, *rng, *table;
-    Value *positions, *first; /* with the batch, or NULL; see ModelShape */
-} Make;
+#include "frontend/model/model_blocks.h"
 
 static bool draws(const Make *k) {
     const ModelSpec *s = k->s;
     return k->use != MODEL_PREDICT &&
            (s->embd_dropout > 0 || s->attn_dropout > 0 || s->resid_dropout > 0);
-}
-
-/* Name for the result of the next op. */
-static Builder *named(Make *k, const char *name) {
-    k->b.name = name;
-    return &k->b;
-}
-
-static Value *weight(const Make *k, Part part, bool bias) {
-    for (int i = 0; i < k->nparam; i++) {
-        if (k->param[i].part == part && k->param[i].bias == bias) return k->value[i];
-    }
-    return NULL;
-}
-
-/* ---- blocks ---- */
-
-/* x[...c] -> the same shape. */
-static Value *norm(Make *k, Part part, Value *x) {
-    char *attrs = bfmt(&k->b, "eps=%.17g", k->s->norm_eps);
-    Value *scale = weight(k, part, false), *shift = weight(k, part, true);
-    named(k, "norm");
-    if (k->s->norm == NORM_RMS)
-        return build(&k->b, OP_rmsnorm, attrs, x, scale, NULL)->out[0];
-    return build(&k->b, OP_layernorm, attrs, x, scale, shift, NULL)->out[0];
-}
-
-/* x[b,t,in] times the matrix of `part`, plus its bias: [b,t,out]. */
-static Value *linear(Make *k, Part part, Value *x, const char *name) {
-    const char *in, *out;
-    char stored[8];
-    model_part_letters(k->s, part, stored, &in, &out);
-    char *rule = bfmt(&k->b, "bt%s,%s->bt%s", in, stored, out);
-    Value *y = build1(named(k, name), OP_dot, rule, x, weight(k, part, false), NULL);
-    Value *bias = weight(k, part, true);
-    if (!bias) return y;
-    rule = bfmt(&k->b, "bt%s,%s->bt%s", out, out, out);
-    return build1(named(k, name), OP_add, rule, y, bias, NULL);
-}
-
-/* Of x[b,t,c], with its tokens in the order of the shape. */
-static Value *dropout(Make *k, Value *x, double p, int site) {
-    if (p <= 0 || k->use == MODEL_PREDICT) return x;
-    char *attrs = bfmt(&k->b, "p=%.17g; site=%d", p, site);
-    if (k->shape.zigzag)
-        attrs = bfmt(&k->b, "%s; zigzag=%lld", attrs, (long long)k->shape.zigzag);
-    return build1(named(k, "kept"), OP_dropout, attrs, x, k->rng, NULL);
-}
-
-/* x + norm(dropout(y)), the norm where there is one (sandwich). */
-static Value *residual(Make *k, Value *x, Value *y, int site, Part post) {
-    y = dropout(k, y, k->s->resid_dropout, site);
-    if (k->s->sandwich) y = norm(k, post, y);
-    return build1(named(k, "x"), OP_add, NULL, x, y, NULL);
-}
-
-static Value *rotate(Make *k, Value *x, const char *name) {
-    if (!k->table) return x;
-    int kind = k->table->ty.rank == 4 ? OP_rope_each : OP_rope;
-    return build1(named(k, name), kind, NULL, x, k->table, NULL);
-}
-
-static Value *cast(Make *k, Value *x, DType to, const char *name) {
-    Type ty = x->ty;
-    ty.dt = to;
-    return x->ty.dt == to ? x : build_as(named(k, name), OP_cast, NULL, ty, x, NULL);
-}
-
-/* The cache gets this run's rows of x from the offset on; returns what queries see, as x is:
- * the cache, or x alone where a ring may have no room for all of it. */
-static Value *cache_write(Make *k, Value **cache, Value *x, const char *name) {
-    int kind = k->taken ? OP_cache_write_each : OP_cache_write;
-    DType dt = x->ty.dt;
-    x = cast(k, x, (*cache)->ty.dt, "cached");
-    *cache = build1(named(k, name), kind, NULL, *cache, x, k->offset, k->taken, NULL);
-    bool begins = k->shape.ring && k->shape.seq > 1;
-    return cast(k, begins ? x : *cache, dt, name);
-}
-
-/* Causal attention of x[b,t,c]. kcache and vcache (both or neither) get this run's keys
- * and values at rows from the offset, and are what the queries see. */
-static Value *attention(Make *k, Value *x, Value **kcache, Value **vcache) {
-    const ModelSpec *s = k->s;
-    Value *q, *key, *v;
-    bool by_head = weight(k, PART_QKV_BY_HEAD, false);
-    if (by_head || weight(k, PART_QKV, false)) {
-        Value *qkv = linear(k, by_head ? PART_QKV_BY_HEAD : PART_QKV, x, "qkv");
-        const char *dim = by_head ? "dim=3" : "dim=2";
-        Op *parts = build_list(&k->b, OP_unstack, dim, 1, &qkv, NULL, 0);
-        q = build_named(&k->b, "q", parts->out[0]);
-        key = build_named(&k->b, "k", parts->out[1]);
-        v = build_named(&k->b, "v", parts->out[2]);
-    } else {
-        q = linear(k, PART_Q, x, "q");
-        key = linear(k, PART_K, x, "k");
-        v = linear(k, PART_V, x, "v");
-    }
-    q = rotate(k, q, "q");
-    key = rotate(k, key, "k");
-    if (*kcache) {
-        key = cache_write(k, kcache, key, "kcache");
-        v = cache_write(k, vcache, v, "vcache");
-    }
-    double p = k->use == MODEL_PREDICT ? 0 : s->attn_dropout;
-    char *attrs = bfmt(&k->b, "scale=%.17g; causal=1", 1 / sqrt((double)s->head_dim));
-    if (s->window && s->window < key->ty.dim[1])
-        attrs = bfmt(&k->b, "%s; window=%lld", attrs, (long long)s->window);
-    if (p > 0) attrs = bfmt(&k->b, "%s; p=%.17g; site=%d", attrs, p, SITE_ATTENTION);
-    if (k->shape.zigzag)
-        attrs = bfmt(&k->b, "%s; zigzag=%lld", attrs, (long long)k->shape.zigzag);
-    int kind = k->first             ? OP_attention_within
-               : k->offset->ty.rank ? OP_attention_each
-                                    : OP_attention;
-    Op *o = build(named(k, "o"), kind, attrs, q, key, v, k->offset, k->zero, k->rng,
-                  k->first, NULL);
-    build_named(&k->b, "lse", o->out[1]);
-    return linear(k, PART_OUT, o->out[0], "attn");
-}
-
-static Value *activation(Make *k, Value *x) {
-    static const int kind[MLP_ACTS] = {[MLP_GELU] = OP_gelu,
-                                       [MLP_GELU_ERF] = OP_gelu_erf,
-                                       [MLP_FAST_GELU] = OP_fast_gelu,
-                                       [MLP_RELU] = OP_relu,
-                                       [MLP_SILU] = OP_silu};
-    return build1(named(k, "act"), kind[k->s->act], NULL, x, NULL);
-}
-
-static Value *mlp(Make *k, Value *x) {
-    Value *h = linear(k, k->s->gated ? PART_GATE : PART_UP, x, "h");
-    h = activation(k, h);
-    if (k->s->gated) {
-        Value *up = linear(k, PART_UP, x, "up");
-        h = build1(named(k, "h"), OP_mul, NULL, h, up, NULL);
-    }
-    return linear(k, PART_DOWN, h, "mlp");
 }
 
 /* ---- the layer ---- */
@@ -202,11 +46,14 @@ static void make_layer(const Make *outer) {
     k.rng = func_arg(f, "rng", TYPE(DT_I32, RNG_WORDS));
     if (k.table) k.table = func_arg(f, "table", table_type(&k));
     if (k.first) k.first = func_arg(f, "first", k.first->ty);
-    if (index) k.rng = build1(named(&k, "rng"), OP_rng_layer, NULL, k.rng, index, NULL);
-    Value *from = x, *a = attention(&k, norm(&k, PART_NORM1, x), &kcache, &vcache);
-    x = residual(&k, x, a, SITE_ATTENTION_OUT, PART_POST1);
+    if (index)
+        k.rng = build1(model_named(&k, "rng"), OP_rng_layer, NULL, k.rng, index, NULL);
+    Value *from = x,
+          *a = model_attention(&k, model_norm(&k, PART_NORM1, x), &kcache, &vcache);
+    x = model_residual(&k, x, a, SITE_ATTENTION_OUT, PART_POST1);
     if (!k.s->parallel_residual) from = x;
-    x = residual(&k, x, mlp(&k, norm(&k, PART_NORM2, from)), SITE_MLP_OUT, PART_POST2);
+    x = model_residual(&k, x, model_mlp(&k, model_norm(&k, PART_NORM2, from)),
+                       SITE_MLP_OUT, PART_POST2);
     func_ret(f, x, -1);
     if (kcache) {
         func_ret(f, kcache, cache_arg);
@@ -214,11 +61,12 @@ static void make_layer(const Make *outer) {
     }
 }
 
-static Value *constant_i32(Make *k, const char *name, Type ty) {
+static Value *constant_i32(Make *k, const char *name, Type ty, int64_t value) {
     Type f32 = ty;
     f32.dt = DT_F32;
-    Value *v = build_as(named(k, name), OP_fill, "value=0", f32, NULL);
-    return build_as(named(k, name), OP_cast, NULL, ty, v, NULL);
+    char *attrs = bfmt(&k->b, "value=%lld", (long long)value);
+    Value *v = build_as(model_named(k, name), OP_fill, attrs, f32, NULL);
+    return build_as(model_named(k, name), OP_cast, NULL, ty, v, NULL);
 }
 
 /* Runs the layers on x; cache[0..2) are replaced by their new values. */
@@ -232,8 +80,8 @@ static Value *call_layers(Make *k, Value *x, Value *cache[2]) {
     }
     for (int i = 0; i < 2 && cache[i]; i++) in[n++] = cache[i];
     if (draws(k)) {
-        Value *zero = constant_i32(k, "zero", type_scalar(DT_I32));
-        in[n++] = build_as(named(k, "index"), OP_positions, NULL,
+        Value *zero = constant_i32(k, "zero", type_scalar(DT_I32), 0);
+        in[n++] = build_as(model_named(k, "index"), OP_positions, NULL,
                            TYPE(DT_I32, k->s->layers), zero, NULL);
     }
     int each = n - 1;
@@ -245,7 +93,7 @@ static Value *call_layers(Make *k, Value *x, Value *cache[2]) {
     if (k->first) in[n++] = k->first;
     char *attrs = bfmt(&k->b, "fn=@layer; times=%lld; carry=1; each=%d",
                        (long long)k->s->layers, each);
-    Op *run = build_list(named(k, "y"), OP_call, attrs, n, in, NULL, 0);
+    Op *run = build_list(model_named(k, "y"), OP_call, attrs, n, in, NULL, 0);
     for (int i = 0; i < 2 && cache[i]; i++) cache[i] = run->out[1 + i];
     return run->out[0];
 }
@@ -279,17 +127,14 @@ static bool pads_vocab(const Make *k) {
 static Value *mask_padding(Make *k, Value *logits) {
     if (!pads_vocab(k)) return logits;
     Type ty = TYPE(DT_I32, k->shape.vocab_rows);
-    Value *zero = constant_i32(k, "zero", type_scalar(DT_I32));
-    Value *index = build_as(named(k, "class"), OP_positions, NULL, ty, zero, NULL);
-    Value *vocab = build_as(named(k, "vocab"), OP_fill,
-                            bfmt(&k->b, "value=%lld", (long long)k->s->vocab),
-                            type_scalar(DT_F32), NULL);
-    vocab = build_as(named(k, "vocab"), OP_cast, NULL, type_scalar(DT_I32), vocab, NULL);
-    index = build1(named(k, "padding"), OP_index_from, NULL, index, vocab, NULL);
+    Value *zero = constant_i32(k, "zero", type_scalar(DT_I32), 0);
+    Value *index = build_as(model_named(k, "class"), OP_positions, NULL, ty, zero, NULL);
+    Value *vocab = constant_i32(k, "vocab", type_scalar(DT_I32), k->s->vocab);
+    index = build1(model_named(k, "padding"), OP_index_from, NULL, index, vocab, NULL);
     ty.dt = DT_F32;
-    Value *mask = build_as(named(k, "padding"), OP_valid, NULL, ty, index, NULL);
-    mask = build1(named(k, "padding"), OP_scale, "by=-1e30", mask, NULL);
-    return build1(named(k, "logits"), OP_add, "btv,v->btv", logits, mask, NULL);
+    Value *mask = build_as(model_named(k, "padding"), OP_valid, NULL, ty, index, NULL);
+    mask = build1(model_named(k, "padding"), OP_scale, "by=-1e30", mask, NULL);
+    return build1(model_named(k, "logits"), OP_add, "btv,v->btv", logits, mask, NULL);
 }
 
 static void add_params(Make *k) {
@@ -312,25 +157,22 @@ static void add_params(Make *k) {
 static Value *positions(Make *k) {
     char *attrs =
         k->shape.zigzag ? bfmt(&k->b, "zigzag=%lld", (long long)k->shape.zigzag) : NULL;
-    return build_as(named(k, "at"), OP_positions, attrs, TYPE(DT_I32, k->shape.seq),
+    return build_as(model_named(k, "at"), OP_positions, attrs, TYPE(DT_I32, k->shape.seq),
                     k->offset, NULL);
 }
 
 /* Tokens i32[b,t] -> x[b,t,c]. */
 static Value *embedding(Make *k, Value *tokens) {
-    Value *x = build1(named(k, "x"), OP_embed, NULL, weight(k, PART_TOKENS, false),
-                      tokens, NULL);
+    Value *x = build1(model_named(k, "x"), OP_embed, NULL,
+                      model_weight(k, PART_TOKENS, false), tokens, NULL);
     if (k->s->positions == POSITION_LEARNED) {
-        Value *at = k->positions;
-        if (!at) {
-            at = positions(k);
-        }
-        Value *rows = build1(named(k, "rows"), OP_embed, NULL,
-                             weight(k, PART_POSITIONS, false), at, NULL);
+        Value *at = k->positions ? k->positions : positions(k);
+        Value *rows = build1(model_named(k, "rows"), OP_embed, NULL,
+                             model_weight(k, PART_POSITIONS, false), at, NULL);
         const char *rule = k->positions ? NULL : "btc,tc->btc";
-        x = build1(named(k, "x"), OP_add, rule, x, rows, NULL);
+        x = build1(model_named(k, "x"), OP_add, rule, x, rows, NULL);
     }
-    return dropout(k, x, k->s->embd_dropout, SITE_EMBEDDING);
+    return model_dropout(k, x, k->s->embd_dropout, SITE_EMBEDDING);
 }
 
 static char *rope_attrs(Make *k, int64_t pairs) {
@@ -354,22 +196,24 @@ static void rope_table(Make *k) {
     char *attrs = rope_attrs(k, d / 2);
     Type ty = TYPE(DT_F32, t, d / 2, 2);
     if (k->use == MODEL_PREDICT && k->positions) {
-        k->table = build_as(named(k, "table"), OP_rope_table_each, attrs, table_type(k),
-                            k->positions, NULL);
+        k->table = build_as(model_named(k, "table"), OP_rope_table_each, attrs,
+                            table_type(k), k->positions, NULL);
         return;
     }
-    k->table = build_as(named(k, "table"), OP_rope_table, attrs, ty, k->offset, NULL);
+    k->table =
+        build_as(model_named(k, "table"), OP_rope_table, attrs, ty, k->offset, NULL);
     Value *at = k->positions;
     if (!at && !k->shape.zigzag) return;
     if (!at) at = positions(k);
-    Value *rows =
-        build_as(named(k, "table"), OP_reshape, NULL, TYPE(DT_F32, t, d), k->table, NULL);
-    rows = build1(named(k, "table"), OP_embed, NULL, rows, at, NULL);
-    k->table = build_as(named(k, "table"), OP_reshape, NULL, table_type(k), rows, NULL);
+    Value *rows = build_as(model_named(k, "table"), OP_reshape, NULL, TYPE(DT_F32, t, d),
+                           k->table, NULL);
+    rows = build1(model_named(k, "table"), OP_embed, NULL, rows, at, NULL);
+    k->table =
+        build_as(model_named(k, "table"), OP_reshape, NULL, table_type(k), rows, NULL);
 }
 
 static Value *head_weight(Make *k) {
-    return weight(k, k->s->tied ? PART_TOKENS : PART_HEAD, false);
+    return model_weight(k, k->s->tied ? PART_TOKENS : PART_HEAD, false);
 }
 
 /* max(1, x), of the op that there is: min(-1, -x) turned round. */
@@ -383,25 +227,26 @@ static Value *at_least_one(Make *k, Value *x) {
 static Value *mean_of_means(Make *k, Value *rows, Value *labels) {
     int64_t n = k->shape.loss_groups, t = k->shape.seq;
     Type ty = TYPE(DT_F32, n, k->shape.batch / n, t);
-    Value *counts = build_as(named(k, "counts"), OP_valid, NULL, rows->ty, labels, NULL);
-    counts = build_as(named(k, "counts"), OP_reshape, NULL, ty, counts, NULL);
-    rows = build_as(named(k, "rows"), OP_reshape, NULL, ty, rows, NULL);
-    Value *sum = build1(named(k, "sum"), OP_sum, "gbt->g", rows, NULL);
-    Value *count = build1(named(k, "count"), OP_sum, "gbt->g", counts, NULL);
+    Value *counts =
+        build_as(model_named(k, "counts"), OP_valid, NULL, rows->ty, labels, NULL);
+    counts = build_as(model_named(k, "counts"), OP_reshape, NULL, ty, counts, NULL);
+    rows = build_as(model_named(k, "rows"), OP_reshape, NULL, ty, rows, NULL);
+    Value *sum = build1(model_named(k, "sum"), OP_sum, "gbt->g", rows, NULL);
+    Value *count = build1(model_named(k, "count"), OP_sum, "gbt->g", counts, NULL);
     Value *means =
-        build1(named(k, "means"), OP_div, NULL, sum, at_least_one(k, count), NULL);
-    sum = build1(named(k, "sum"), OP_sum, "g->_", means, NULL);
-    return build1(named(k, "loss"), OP_scale, bfmt(&k->b, "by=%.17g", 1 / (double)n), sum,
-                  NULL);
+        build1(model_named(k, "means"), OP_div, NULL, sum, at_least_one(k, count), NULL);
+    sum = build1(model_named(k, "sum"), OP_sum, "g->_", means, NULL);
+    return build1(model_named(k, "loss"), OP_scale,
+                  bfmt(&k->b, "by=%.17g", 1 / (double)n), sum, NULL);
 }
 
 static Value *mean_loss(Make *k, Value *rows, Value *labels, Value *counted) {
     int64_t b = k->shape.batch, t = k->shape.seq;
     if (k->shape.masked && !counted) return mean_of_means(k, rows, labels);
-    Value *sum = build1(named(k, "sum"), OP_sum, "bt->_", rows, NULL);
-    if (counted) return build1(named(k, "loss"), OP_div, NULL, sum, counted, NULL);
+    Value *sum = build1(model_named(k, "sum"), OP_sum, "bt->_", rows, NULL);
+    if (counted) return build1(model_named(k, "loss"), OP_div, NULL, sum, counted, NULL);
     char *mean = bfmt(&k->b, "by=%.17g", 1 / ((double)b * (double)t));
-    return build1(named(k, "loss"), OP_scale, mean, sum, NULL);
+    return build1(model_named(k, "loss"), OP_scale, mean, sum, NULL);
 }
 
 static void make_train(Make *k) {
@@ -420,15 +265,15 @@ static void make_train(Make *k) {
         counted = argument(k, "counted", "role=\"counted\"", type_scalar(DT_F32));
     if (draws(k)) k->rng = argument(k, "rng", "role=\"rng\"", TYPE(DT_I32, RNG_WORDS));
     add_params(k);
-    k->offset = constant_i32(k, "offset", type_scalar(DT_I32));
-    if (!k->rng) k->rng = constant_i32(k, "rng", TYPE(DT_I32, RNG_WORDS));
+    k->offset = constant_i32(k, "offset", type_scalar(DT_I32), 0);
+    if (!k->rng) k->rng = constant_i32(k, "rng", TYPE(DT_I32, RNG_WORDS), 0);
     rope_table(k);
     Value *x = call_layers(k, embedding(k, tokens), none);
-    x = norm(k, PART_NORM_F, x);
+    x = model_norm(k, PART_NORM_F, x);
     Value *logits =
-        build1(named(k, "logits"), OP_dot, "btc,vc->btv", x, head_weight(k), NULL);
+        build1(model_named(k, "logits"), OP_dot, "btc,vc->btv", x, head_weight(k), NULL);
     logits = mask_padding(k, logits);
-    named(k, "rows");
+    model_named(k, "rows");
     Value *rows = build(&k->b, OP_xent, NULL, logits, labels, NULL)->out[0];
     func_ret(k->f, mean_loss(k, rows, labels, counted), -1);
     if (k->use == MODEL_TRAIN_LOGITS) func_ret(k->f, logits, -1);
@@ -447,16 +292,18 @@ static void make_predict(Make *k) {
     Value *cache[2] = {argument(k, "kcache", "role=\"cache\"", ty),
                        argument(k, "vcache", "role=\"cache\"", ty)};
     add_params(k);
-    k->zero = constant_i32(k, "zero", type_scalar(DT_I32));
-    k->rng = constant_i32(k, "rng", TYPE(DT_I32, RNG_WORDS));
+    k->zero = constant_i32(k, "zero", type_scalar(DT_I32), 0);
+    k->rng = constant_i32(k, "rng", TYPE(DT_I32, RNG_WORDS), 0);
     rope_table(k);
     Value *x = call_layers(k, embedding(k, tokens), cache);
-    x = build_as(named(k, "tokens"), OP_reshape, NULL, TYPE(DT_F32, b * t, c), x, NULL);
-    x = build1(named(k, "row"), OP_embed, NULL, x, last, NULL);
-    x = norm(k, PART_NORM_F, x);
-    func_ret(k->f,
-             build1(named(k, "logits"), OP_dot, "bc,vc->bv", x, head_weight(k), NULL),
-             -1);
+    x = build_as(model_named(k, "tokens"), OP_reshape, NULL, TYPE(DT_F32, b * t, c), x,
+                 NULL);
+    x = build1(model_named(k, "row"), OP_embed, NULL, x, last, NULL);
+    x = model_norm(k, PART_NORM_F, x);
+    func_ret(
+        k->f,
+        build1(model_named(k, "logits"), OP_dot, "bc,vc->bv", x, head_weight(k), NULL),
+        -1);
     func_ret(k->f, cache[0], cache_arg);
     func_ret(k->f, cache[1], cache_arg + 1);
 }
