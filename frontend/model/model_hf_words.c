@@ -1,0 +1,49 @@
+/* model_hf_words.c - see model_hf_words.h. */
+#include "frontend/model/model_hf_words.h"
+
+const char *const hf_types[HF_TYPES] = {[HF_GPT2] = "gpt2",
+                                        [HF_LLAMA] = "llama",
+                                        [HF_MISTRAL] = "mistral",
+                                        [HF_QWEN2] = "qwen2",
+                                        [HF_NEOX] = "gpt_neox"};
+const char *const hf_rope_types[ROPE_TYPES] = {[ROPE_DEFAULT] = "default",
+                                               [ROPE_LINEAR] = "linear",
+                                               [ROPE_DYNAMIC] = "dynamic",
+                                               [ROPE_LLAMA3] = "llama3",
+                                               [ROPE_YARN] = "yarn"};
+
+int model_hf_name(const Json *v, const char *const *names, int n) {
+    const char *s = json_string(v);
+    for (int i = 0; i < n; i++) {
+        if (!strcmp(s, names[i])) return i;
+    }
+    json_fail(v, nearest_name(s, names, n), "unknown %s '%s'", v->key, s);
+}
+
+/* Names of the functions in Hugging Face's table of activations (ACT2FN); the first of
+ * each is what we write. */
+static const struct {
+    const char *name;
+    MlpAct act;
+} hf_acts[] = {
+    {"gelu_new", MLP_GELU},
+    {"gelu_pytorch_tanh", MLP_GELU},
+    {"gelu_fast", MLP_GELU},
+    {"gelu", MLP_GELU_ERF},
+    {"quick_gelu", MLP_FAST_GELU},
+    {"relu", MLP_RELU},
+    {"silu", MLP_SILU},
+    {"swish", MLP_SILU},
+};
+
+MlpAct hf_act_of(const Json *v) {
+    const char *names[ARRAY_LEN(hf_acts)];
+    for (int i = 0; i < ARRAY_LEN(hf_acts); i++) names[i] = hf_acts[i].name;
+    return hf_acts[model_hf_name(v, names, ARRAY_LEN(hf_acts))].act;
+}
+
+const char *hf_act_name(MlpAct act) {
+    int i = 0;
+    while (hf_acts[i].act != act) i++;
+    return hf_acts[i].name;
+}
