@@ -1,0 +1,122 @@
+/* The command `plan`, and the plan of every file of configs/. */
+#include "../plans.h"
+#include "base/json.h"
+#include "driven.h"
+#include <fts.h>
+
+static const char *config_file(void) {
+    const char *path = in_temp("small.yaml");
+    write_text(path, plan_gpt2);
+    return path;
+}
+
+TEST(degrees_that_do_not_divide_are_said_where_they_stand) {
+    RUN_EXPECT(EXIT_CONFIG,
+               arena_printf(mem(), "plan %s --parallel_config.context_parallel 64",
+                            config_file()));
+    SAID_EXPECT("command line:1:36: error: all-to-all exchanges parts of the sequence");
+    SAID_EXPECT("hint: context_parallel_algo megatron_cp_algo");
+    RUN_EXPECT(EXIT_CONFIG, arena_printf(mem(), "layer %s -n 7", config_file()));
+    SAID_EXPECT("-n 7: error: model_parallel cuts the attention heads");
+}
+
+TEST(the_command_prints_and_then_refuses) {
+    RUN_EXPECT(EXIT_MEMORY, arena_printf(mem(),
+                                         "plan %s -n 4 --parallel_config.model_parallel "
+                                         "2 --context.max_device_memory 20MB",
+                                         config_file()));
+    SAID_EXPECT("ranks     4 = dp 2 x tp 2");
+    SAID_EXPECT("2 all_reduce");
+    SAID_EXPECT("f32[4,256,1024:tp]");
+    SAID_EXPECT("more than context.max_device_memory, 20MB (21.0 MB in steps of 1000)");
+    SAID_EXPECT("\n  process        48.0 MB besides: libraries, MPI");
+    RUN_EXPECT(0, arena_printf(mem(), "plan %s", config_file()));
+    EXPECT(!strstr(said(), "besides"));
+    RUN_EXPECT(EXIT_CONFIG, arena_printf(mem(), "plan %s -n 0", config_file()));
+    RUN_EXPECT(EXIT_CONFIG, "plan");
+}
+
+TEST(the_json_has_what_the_text_has) {
+    RUN_EXPECT(
+        0, arena_printf(mem(), "plan %s --json -n 2 --use_parallel True", config_file()));
+    const char *text = said();
+    const Json *v = json_parse(mem(), "plan", text, strlen(text), 1 << 24, EXIT_DATA);
+    EXPECT_INT(json_i64(json_need(v, "ranks"), 0, 100), 2);
+    EXPECT_INT(json_i64(json_need(v, "sequences_per_step"), 0, 100), 2 * PLAN_B);
+    EXPECT(json_need(v, "placement")->n == 16 && json_need(v, "collectives")->n > 0);
+    EXPECT_PART(text, "use_parallel has no effect");
+    EXPECT_PART(text, "data_parallel is 2, as 2 ranks are asked for");
+}
+
+TEST(train_has_the_same_plan) {
+    const char *config = config_file(), *run = in_temp("run");
+    RUN_EXPECT(0, arena_printf(mem(),
+                               "train %s --train_dataset.data_loader.type TextFile "
+                               "--model.model_config.vocab_size 256 "
+                               "--dataset_dir embedded --train_steps 1 --output_dir %s",
+                               config, run));
+    const char *path = path_join(mem(), run, "plan.json");
+    const char *hash =
+        json_string(json_need(json_read(mem(), path, 1 << 24, EXIT_DATA), "plan_hash"));
+    RUN_EXPECT(0, arena_printf(mem(),
+                               "plan %s --train_dataset.data_loader.type TextFile "
+                               "--model.model_config.vocab_size 256",
+                               config));
+    SAID_EXPECT(hash);
+}
+
+/* ---- what is shipped ---- */
+
+typedef struct Shipped {
+    const char *file; /* in configs/ */
+    int ranks;
+    double weights;
+    int notes; /* a vocabulary that is padded */
+} Shipped;
+
+static const Shipped shipped[] = {
+    {"gpt2-tiny.yaml", 1, 0.842e6, 0},
+    {"gpt2/run_gpt2.yaml", 1, 124.4e6, 0},
+    {"gpt2/run_gpt2_13b.yaml", 32, 12.85e9, 0},
+    {"gpt2/run_gpt2_52b.yaml", 128, 51.97e9, 0},
+    {"gpt2_124m.yaml", 1, 124.4e6, 0},
+    {"gpt2_13b.yaml", 32, 12.85e9, 1},
+    {"gpt/run_gpt3_175b.yaml", 1024, 174.6e9, 1},
+    {"gpt/run_gpt_39b.yaml", 64, 39.09e9, 0},
+    {"llama-tiny.yaml", 1, 0.804e6, 0},
+    {"llama/run_llama2_7b.yaml", 8, 6.738e9, 0},
+    {"llama/run_llama3_8b.yaml", 16, 8.030e9, 0},
+};
+
+static bool is_part(const char *path) {
+    return strstr(path, "/base/") || strstr(path, "_config/");
+}
+
+/* Every file that is no part of others: as large as it says, on the ranks that it says, below
+ * its own limit of memory, and with no key that has no effect. */
+TEST_LIMIT(every_file_of_configs, 120) {
+    Arena *mem = arena_new();
+    char *root[] = {path_join(mem, TESTS_DIR, "../configs"), NULL};
+    FTS *tree = fts_open(root, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
+    EXPECT(tree != NULL);
+    int seen = 0;
+    for (FTSENT *e; (e = fts_read(tree));) {
+        const char *file = e->fts_path + strlen(root[0]) + 1;
+        if (e->fts_info != FTS_F || is_part(e->fts_path)) continue;
+        const Shipped *s = NULL;
+        for (int i = 0; i < ARRAY_LEN(shipped); i++)
+            if (!strcmp(shipped[i].file, file)) s = &shipped[i];
+        if (!s) test_fail(__FILE__, __LINE__, "configs/%s is not in this test", file);
+        Config *cfg = config_load(mem, e->fts_path, 0, NULL);
+        Plan p = plan_of_config(mem, cfg, 0);
+        plan_check_memory(&p);
+        int ranks = p.ranks * (p.pipe ? p.pipe->schedule->stages : 1);
+        if (ranks != s->ranks || cfg->n_notes != s->notes ||
+            fabs((double)p.parameters / s->weights - 1) > 1e-3)
+            test_fail(__FILE__, __LINE__, "configs/%s: %d ranks, %d notes, %.4g weights",
+                      file, ranks, cfg->n_notes, (double)p.parameters);
+        seen++;
+    }
+    fts_close(tree);
+    EXPECT_INT(seen, ARRAY_LEN(shipped));
+}
