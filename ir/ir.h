@@ -1,14 +1,11 @@
 /* ir.h - START HERE: the tensor IR. A Module holds Funcs; a Func holds Ops in program
- * order; an Op reads and makes Values; a Value has a Type with its placement on a mesh.
- * Everything that is known about a kind of op is in its row of ops.def. */
+ * order; an Op reads and makes Values; a Value has a Type with its placement on a mesh
+ * (type.h). Everything that is known about a kind of op is in its row of ops.def. */
 #ifndef STATOR_IR_H
 #define STATOR_IR_H
-#include "base/base.h"
-#include "base/dtype.h"
+#include "ir/type.h"
 
 enum {
-    MAX_RANK = 8,   /* dimensions of a tensor */
-    MAX_AXES = 8,   /* axes of a mesh */
     MAX_DIMS = 24,  /* distinct letters of one rule */
     MAX_TERMS = 16, /* operands plus results that one rule names */
     MAX_FUNCS = 4096,
@@ -17,44 +14,6 @@ enum {
     MAX_STAGES = 1024,   /* of a pipeline */
     MAX_CHUNKS = 4096,   /* of the model in a pipeline */
 };
-#define TYPE_MAX_BYTES ((int64_t)1 << 50)
-
-/* ---- types ---- */
-
-/* Set of mesh axes, bit i = axis i. Where several split one dimension, the lowest bit is
- * the outermost ("cp.tp"), unless AXES_REVERSED is set ("tp.cp"); with fewer than two it
- * is not. */
-typedef uint16_t Axes;
-enum { AXES_REVERSED = 1 << 15 };
-static inline Axes axes_normal(Axes a) {
-    Axes bits = a & (Axes)~AXES_REVERSED;
-    return bits & (bits - 1) ? a : bits;
-}
-
-typedef struct Mesh {
-    int naxes;
-    struct {
-        const char *name;
-        int size;
-    } axis[MAX_AXES];
-    /* How the ranks of all stages are numbered: axes from that on in which neighbouring ranks
-     * differ, `naxes` for the stage. norder 0: axis naxes - 1, ..., axis 0, the stage. */
-    int norder;
-    uint8_t order[MAX_AXES + 1];
-} Mesh;
-
-/* A tensor type: `f32[8:dp,64]+tp` is 8 x 64 floats, dimension 0 split over axis dp, a
- * partial sum over axis tp. Sizes are those of the whole tensor up to level sharded, those
- * of one rank's part from level local on. */
-typedef struct Type {
-    DType dt;
-    int rank;
-    int64_t dim[MAX_RANK];
-    Axes split[MAX_RANK]; /* axes that split a dimension */
-    Axes pending;         /* axes over which it is a partial sum */
-    uint8_t open;         /* bit d: dimension d is marked `:?`; no pass reads it */
-    bool open_sum;        /* the splits are decided, pending sums are not (`+?`) */
-} Type;
 
 /* ---- attributes and rules ---- */
 
@@ -90,8 +49,7 @@ typedef struct Attr {
     AttrKind kind;
     int64_t i;
     double f;
-    const char
-        *s; /* ATTR_STR, ATTR_FUNC (name without @), ATTR_AXES, ATTR_TYPE, ATTR_OP */
+    const char *s; /* ATTR_STR, _FUNC (name without @), _AXES, _TYPE, _OP */
     const Rule *rule;
     struct Func *func; /* ATTR_FUNC: that of the name, once op_func has looked it up */
     struct Attr *next; /* sorted as the op row lists them */
@@ -230,8 +188,7 @@ enum OpFlag {
     F_ROUNDS = 1 << 23, /* computes in f32 at least, whatever operand 0 is, and rounds its
                              result to the type of that */
     F_EXACT = 1 << 24,  /* pass narrow rounds nothing that it reads */
-    F_LOOKUP =
-        1 << 25, /* of operand 0 it reads the elements that it gives, and no others */
+    F_LOOKUP = 1 << 25, /* of operand 0 it reads no elements but those that it gives */
     F_DENSE = 15 << 16, /* matmuls over all its letters; how many: PRODUCTS */
 };
 /* In the flags of a row: n matmuls, without those that a gradient computes a second time. */
@@ -349,16 +306,6 @@ int func_arg_like(const Func *f, int i);
 bool arg_is_batch(const Func *f, int i);
 const char *arg_str(const Func *f, int i, const char *key, const char *otherwise);
 double arg_float(const Func *f, int i, const char *key, double otherwise);
-/* type.c */
-int64_t type_count(const Type *t); /* elements */
-int64_t type_bytes(const Type *t);
-bool type_equal(const Type *a, const Type *b);      /* with placement */
-bool type_same_shape(const Type *a, const Type *b); /* element type and sizes */
-Type type_make(DType dt, int rank, const int64_t *dim);
-#define TYPE(dt, ...)                                                                    \
-    type_make((dt), ARRAY_LEN(((int64_t[]){__VA_ARGS__})), (int64_t[]){__VA_ARGS__})
-Type type_scalar(DType dt);
-
 /* rule.c: the rule of an op bound to the sizes of its operands. Dimension ids are dense;
  * the letters of "..." come in their order. */
 struct Dims {
@@ -441,8 +388,7 @@ Func *func_clone(const Func *f, const char *name, Role role);
 Value *op_add_result(Op *op, Type ty); /* one more result of a call, say */
 void op_add_operand(Op *op, Value *v); /* the last one */
 void op_drop_operand(Op *op, int i);
-void func_drop_result(Func *f, int r, Op *const *call,
-                      int n); /* of it and of its n calls */
+void func_drop_result(Func *f, int r, Op *const *call, int n); /* and of its n calls */
 
 /* graph.c */
 void func_number(Func *f); /* dense ids for values and ops */
@@ -487,23 +433,6 @@ double tensor_get(const Tensor *t, int64_t i);
 void tensor_set(Tensor *t, int64_t i, double v);
 int64_t tensor_get_int(const Tensor *t, int64_t i);
 Tensor *tensor_new(Arena *mem, const Type *ty);
-int mesh_ranks(const Mesh *m);
-int mesh_coord(const Mesh *m, int rank, int axis);
-bool mesh_axes_parse(const Mesh *m, const char *names, Axes *axes); /* "dp.cp", "" */
-const char *mesh_axes_text(Arena *mem, const Mesh *m, Axes axes);   /* "dp.cp" */
-int mesh_group_size(const Mesh *m, Axes axes);
-/* A rank's number in its group, those that differ from it in `axes` only; and the k-th
- * member of that group. */
-int mesh_group_coord(const Mesh *m, int rank, Axes axes);
-int mesh_group_member(const Mesh *m, int rank, Axes axes, int k);
-/* The k-th of what ranks are numbered by, neighbours first: an axis; naxes for the stage. */
-int mesh_axis_at(const Mesh *m, int k);
-/* Ranks of all stages together from one coordinate of an axis to the next; axis naxes: from one
- * stage to the next. */
-int mesh_stride(const Mesh *m, int stages, int axis);
-/* Which of all ranks is rank `nth` of a stage; and back. */
-int mesh_rank_at(const Mesh *m, int stages, int stage, int nth);
-void mesh_place(const Mesh *m, int stages, int rank, int *stage, int *nth);
 /* Runs function `f` on every rank: arg[rank][i], ret[rank][i] (allocated in mem). At
  * level planned the values really live in the planned frames, and a result that
  * overwrites an argument is that argument. */
@@ -531,11 +460,6 @@ Func *module_stage(const Module *m, int stage);
 /* Words of the operand rng of ops with dropout, i32[RNG_WORDS]: the key of the step, the
  * same for all its micro-batches; the layer; the number of the micro-batch. */
 enum { RNG_KEY, RNG_LAYER = 2, RNG_MICRO, RNG_WORDS };
-/* Number in the whole tensor (a global type with its splits) of element i of a rank's
- * part. */
-int64_t part_element(const Mesh *m, int rank, const Type *whole, int64_t i);
-/* Is `local` the type that a rank has of `whole`? */
-bool part_fits(const Mesh *mesh, const Type *whole, const Type *local);
 /* Position of row i of t rows in zigzag order over n ranks (see `positions`); n = 0: i. */
 int64_t zigzag_position(int64_t i, int64_t t, int64_t n);
 /* The n angles of a step of a rope_table's positions to out (may be NULL), by its base or

@@ -2,7 +2,7 @@
  * has. A rank's group is made of the ranks that differ from it in some axes only, in the
  * order of their numbers in the stage. Which of all ranks one of a stage is, the mesh's order
  * says. */
-#include "ir/ir.h"
+#include "ir/type.h"
 #include <stdlib.h>
 
 int mesh_ranks(const Mesh *m) {

@@ -1,5 +1,5 @@
 /* type.c - types of tensors: sizes, bytes, equality. */
-#include "ir/ir.h"
+#include "ir/type.h"
 
 int64_t type_count(const Type *t) {
     int64_t n = 1;

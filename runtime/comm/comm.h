@@ -1,5 +1,5 @@
 /* comm.h - the processes of a run and the messages between them. Only comm_mpi.c uses
- * MPI. Ranks are the points of a mesh (ir/ir.h), once for each stage. A group is made of the
+ * MPI. Ranks are the points of a mesh (ir/type.h), once for each stage. A group is made of the
  * ranks that differ in a set of axes only, in the order of their coordinates, axis 0 first;
  * group member k is the k-th of them. */
 #ifndef STATOR_COMM_H
