@@ -148,6 +148,18 @@ void text_add(Text *t, const char *fmt, ...) {
     va_end(again);
 }
 
+void text_add_word(Text *t, const char *word) {
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                "0123456789_./:=,@%+-";
+    if (*word && !word[strspn(word, plain)]) {
+        text_add(t, "%s", word);
+        return;
+    }
+    text_add(t, "'");
+    for (; *word; word++) text_add(t, "%.1s%s", word, *word == '\'' ? "\\''" : "");
+    text_add(t, "'");
+}
+
 /* Failures. */
 
 void (*exit_hook)(int code);

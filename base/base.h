@@ -46,6 +46,8 @@ typedef struct Text {
 } Text;
 Text text_new(Arena *mem);
 void text_add(Text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* A word of a line for a shell, with quotes where it needs them. */
+void text_add_word(Text *t, const char *word);
 void text_add_bytes(Text *t, const void *p, size_t n);
 
 /* Checked arithmetic for sizes that come from input. False on overflow. */

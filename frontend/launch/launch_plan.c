@@ -119,23 +119,11 @@ LaunchPlan *launch_plan(Arena *mem, const LaunchOptions *o, const Machine *m,
     return l->plan;
 }
 
-static void add_quoted(Text *t, const char *word) {
-    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                "0123456789_./:=,@%+-";
-    if (*word && !word[strspn(word, plain)]) {
-        text_add(t, "%s", word);
-        return;
-    }
-    text_add(t, "'");
-    for (; *word; word++) text_add(t, "%.1s%s", word, *word == '\'' ? "\\''" : "");
-    text_add(t, "'");
-}
-
 char *shell_line(Arena *mem, const LaunchPlan *plan) {
     Text t = text_new(mem);
     for (int i = 0; i < plan->argc; i++) {
         if (i) text_add(&t, " ");
-        add_quoted(&t, plan->argv[i]);
+        text_add_word(&t, plan->argv[i]);
     }
     return t.s;
 }

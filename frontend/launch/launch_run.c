@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <math.h>
 #include <poll.h>
+#include <pwd.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
@@ -44,6 +45,15 @@ static bool signal_ignored(int sig) {
     return sigaction(sig, NULL, &act) == 0 && act.sa_handler == SIG_IGN;
 }
 
+/* mpirun looks for HOME and, without it, for the user's name, and crashes where the system
+ * knows none; it finds nothing without PATH, and to it an empty TMPDIR is the folder /. */
+static void complete_environment(void) {
+    const char *tmp = getenv("TMPDIR");
+    if (tmp && !*tmp) unsetenv("TMPDIR");
+    if (!getenv("PATH")) setenv("PATH", "/usr/local/bin:/usr/bin:/bin", 1);
+    if (!getenv("HOME") && !getpwuid(getuid())) setenv("HOME", "/", 1);
+}
+
 static _Noreturn void become_mpirun(const LaunchPlan *plan, int out, int err,
                                     const sigset_t *old) {
     /* signals of the terminal come to us alone, and we pass them on */
@@ -57,6 +67,7 @@ static _Noreturn void become_mpirun(const LaunchPlan *plan, int out, int err,
         int null = open("/dev/null", O_RDONLY);
         if (null >= 0) dup2(null, STDIN_FILENO);
     }
+    complete_environment();
     execvp(plan->argv[0], (char *const *)(uintptr_t)plan->argv);
     dprintf(STDERR_FILENO, "stator: error: cannot run mpirun: %s\n", strerror(errno));
     _exit(EXIT_CONFIG);

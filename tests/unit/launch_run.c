@@ -206,6 +206,32 @@ static void to_full_disk(void) {
     dup2(open("/dev/full", O_WRONLY), 1);
 }
 
+static void without_environment(void) {
+    unsetenv("PATH");
+    setenv("TMPDIR", "", 1);
+}
+
+TEST(without_path_and_with_an_empty_tmpdir) {
+    driven_prepare = without_environment;
+    ends(start("fine", "-n 2"), 0);
+}
+
+/* As in a container that was started with a number for a user. */
+static void nobody_known(void) {
+    unsetenv("HOME");
+    if (setgid(54321) || setuid(54321)) _exit(98);
+    if (access(BUILD_DIR "/stator", X_OK)) _exit(97);
+}
+
+TEST(a_user_without_a_name) {
+    if (getuid() != 0) test_skip("only root can become another user");
+    EXPECT(!chmod(temp_dir(), 0777) && !chmod(in_temp(".."), 0711));
+    driven_prepare = nobody_known;
+    int code = stator_wait(start("fine", "-n 1"));
+    if (code == 97) test_skip("the build lies where other users may not look");
+    if (code) test_fail(__FILE__, __LINE__, "exit code %d:\n%s", code, said());
+}
+
 TEST(stdout_on_a_full_disk) {
     driven_prepare = to_full_disk;
     ends(start("fine", "-n 2"), EXIT_DATA);
