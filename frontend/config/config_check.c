@@ -82,11 +82,18 @@ static void derive_start(Config *cfg) {
     }
 }
 
-/* Is `path` what counts? A line where another value of `other` is not used then. */
+static bool by_flag(const Config *cfg, const char *path) {
+    const YamlNode *value = cfg->state->settings[key_find(path)].value;
+    return value && !strcmp(value->at.file, "command line");
+}
+
+/* Is `path` what counts? A line where another value of `other` is not used then; a flag
+ * takes the place of a file's value without one, as it does of the same key. */
 static bool precedes(Config *cfg, const char *path, const char *other) {
     Arena *mem = cfg->state->mem;
     const char *value = config_value(cfg, mem, path);
     if (!given(cfg, path)) return false;
+    if (by_flag(cfg, path) && !by_flag(cfg, other)) return true;
     if (given(cfg, other) && strcmp(value, config_value(cfg, mem, other)) != 0)
         config_note(cfg, other, "%s is not used: %s %s takes precedence", other, path,
                     value);

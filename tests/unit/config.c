@@ -245,6 +245,19 @@ TEST(keys_that_are_not_used) {
                          "runner_config.log_interval 5 takes precedence"));
 }
 
+TEST(a_flag_takes_the_place_of_a_key_of_a_file_without_a_note) {
+    const char *path = write_file(
+        "c.yaml", "callbacks:\n  - {type: MFLossMonitor, per_print_times: 3}\n");
+    char *flags[] = {"--runner_config.log_interval=5",
+                     "--callbacks.MFLossMonitor.per_print_times=7"};
+    Config *cfg = config_load(arena_new(), path, 1, flags);
+    EXPECT_INT(cfg->runner_config_log_interval, 5);
+    EXPECT(!has_note(cfg, "not used"));
+    EXPECT(has_note(config_load(arena_new(), path, 2, flags),
+                    "callbacks.MFLossMonitor.per_print_times is not used: "
+                    "runner_config.log_interval 5 takes precedence"));
+}
+
 TEST(warm_up_above_the_learning_rate) {
     EXPECT(
         has_note(parse("lr_schedule:\n  learning_rate: 1e-3\n  warmup_lr_init: 5e-4\n"
