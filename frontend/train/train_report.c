@@ -295,13 +295,43 @@ static void say_done(const Train *t) {
                isnan(*t->at.loss) ? (double)NAN : (double)*t->at.loss, of, skipped);
 }
 
+/* How this program is called from here: by its name where PATH has its folder, else by its
+ * path, from the working directory where it lies below that. */
+static const char *program_word(Arena *mem) {
+    char self[4096], here[4096];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (n <= 0) return "stator";
+    self[n] = 0;
+    const char *slash = strrchr(self, '/'), *at = getenv("PATH");
+    size_t folder = slash ? (size_t)(slash - self) : 0;
+    for (; at && *at; at += strcspn(at, ":"), at += *at == ':')
+        if (strcspn(at, ":") == folder && !strncmp(at, self, folder))
+            return arena_printf(mem, "%s", slash + 1);
+    size_t below = getcwd(here, sizeof here) ? strlen(here) : 0;
+    bool inside = below && !strncmp(self, here, below) && self[below] == '/';
+    bool beside = inside && !strchr(self + below + 1, '/');
+    return arena_printf(mem, "%s%s", beside ? "./" : "",
+                        inside ? self + below + 1 : self);
+}
+
+/* Words for a shell. */
+static void say_next(const Train *t) {
+    Arena *mem = arena_new();
+    Text line = text_new(mem);
+    text_add_word(&line, program_word(mem));
+    text_add(&line, " predict ");
+    text_add_word(&line, t->run_dir);
+    report_say(t, "next       %s --%s", line.s,
+               t->job.has_spec ? "prompt \"...\"" : "data PATH");
+    arena_free(mem);
+}
+
 void report_end(const Train *t) {
     if (t->step > t->start_step) say_done(t);
     report_say(t, "loss curve %s/loss.svg", t->run_dir);
     if (t->saved_step != t->step) return;
     report_say(t, "checkpoint %s/step_%08lld", t->ckpt_dir, (long long)t->step);
-    report_say(t, "next       stator predict %s --%s", t->run_dir,
-               t->job.has_spec ? "prompt \"...\"" : "data PATH");
+    say_next(t);
 }
 
 /* ---- the loss curve ---- */

@@ -1,5 +1,6 @@
 /* Tests of the files of lines that stator train writes (metrics.jsonl, valid.jsonl): what it
- * says of lines that are damaged or missing at a resume, and of a file that is gone. */
+ * says of lines that are damaged or missing at a resume, and of a file that is gone; its last
+ * line at the terminal. */
 #include "ranks.h"
 #include <sys/stat.h>
 
@@ -8,6 +9,17 @@ TEST_LABEL(RELEASED);
 
 static const char *words(const char *config, const char *run, const char *more) {
     return arena_printf(mem(), "train %s --output_dir %s %s", config, run, more);
+}
+
+/* The program by its path, unless PATH finds it, and a folder with quotes where it needs them. */
+TEST(the_next_command_can_be_typed) {
+    const char *config = runs_small_config(4, 4), *run = in_temp("run$1");
+    RUN_EXPECT(0, words(config, run, ""));
+    SAID_EXPECT("/stator predict ");
+    SAID_EXPECT(arena_printf(mem(), "predict '%s' --prompt", run));
+    setenv("PATH", arena_printf(mem(), "%s:%s", getenv("PATH"), BUILD_DIR), 1);
+    RUN_EXPECT(0, words(config, run, "--train_steps 5"));
+    SAID_EXPECT("next       stator predict ");
 }
 
 TEST_LIMIT(damaged_metrics_are_told_at_a_resume, 120) {
