@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -105,6 +106,10 @@ static void kill_by(Run *r, double seconds) {
 /* The first signal asks stator's ranks to save and end, the second to end. mpirun passes
  * SIGUSR1 on; on SIGTERM it ends the ranks itself. */
 static void pass_signal(Run *r, int sig) {
+    if (sig == SIGHUP && r->stopped == SIGPIPE && r->stops == 1) {
+        r->stopped = SIGHUP; /* of the terminal to which nothing could be written */
+        return;
+    }
     bool soft = sig == SIGUSR1 || (!r->o->program && r->stops == 0);
     if (sig != SIGUSR1 || !r->o->program) {
         if (!r->stopped) r->stopped = sig;
@@ -155,12 +160,19 @@ static void take_stdout(Run *r) {
     r->part_n = n > 0 && !r->deaf ? (size_t)n : 0;
 }
 
+/* A terminal that was closed is nobody who reads, and no disk. */
+static bool is_closed_terminal(int error) {
+    struct stat st;
+    return error == EIO && fstat(STDOUT_FILENO, &st) == 0 && S_ISCHR(st.st_mode);
+}
+
 static void give_stdout(Run *r) {
     ssize_t n = write(STDOUT_FILENO, r->part + r->part_at, r->part_n);
     if (n < 0 && (errno == EINTR || errno == EAGAIN)) return;
     if (n < 0) {
+        const int error = errno;
         r->deaf = true;
-        if (errno != EPIPE) r->lost = errno;
+        if (error != EPIPE && !is_closed_terminal(error)) r->lost = error;
         if (!r->stops) pass_signal(r, SIGPIPE);
         n = (ssize_t)r->part_n;
     }

@@ -61,10 +61,18 @@ static long size_of(const char *run) {
     return stat(path_join(mem(), run, "metrics.jsonl"), &st) ? 0 : (long)st.st_size;
 }
 
+/* The end of what a run has printed to the test. */
+static char heard[1 << 13];
+static size_t nheard;
+
 static void drain_some(int fd) {
-    char part[4096];
-    ssize_t n = read(fd, part, sizeof part);
-    (void)n;
+    const size_t half = sizeof heard / 2;
+    if (nheard > half) {
+        memmove(heard, heard + nheard - half, half);
+        nheard = half;
+    }
+    ssize_t n = read(fd, heard + nheard, sizeof heard - nheard - 1);
+    if (n > 0) heard[nheard += (size_t)n] = 0;
 }
 
 enum { BROKEN_PIPE = 0, CLOSED_TERMINAL = -1 }; /* instead of the number of a signal */
@@ -93,6 +101,16 @@ static void forget_reader(void) {
     terminal = NULL;
 }
 
+/* It has not ended by itself, and makes a step within a minute. */
+static void expect_it_goes_on(pid_t pid, double since) {
+    siginfo_t info = {0};
+    waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT);
+    if (info.si_pid != pid && clock_seconds() - since < 60) return;
+    kill(pid, SIGTERM);
+    test_fail(__FILE__, __LINE__, "%s:\n%s%s",
+              info.si_pid == pid ? "it ended" : "no new step in a minute", said(), heard);
+}
+
 /* Begins or goes on, and gets the signal, or is left alone by who reads what it prints,
  * some time after its first new step. */
 static void run_and_leave(int ranks, const char *config, const char *run, int number,
@@ -101,10 +119,11 @@ static void run_and_leave(int ranks, const char *config, const char *run, int nu
     int from = open_reader(number);
     pid_t pid = start(ranks, config, run, "--runner_config.log_interval 10");
     forget_reader();
-    double until = 0;
+    double until = 0, since = clock_seconds();
     for (uint64_t wait = runs_random(random) % 60000;
          !until || clock_seconds() < until;) {
         if (from >= 0) drain_some(from);
+        if (!until) expect_it_goes_on(pid, since);
         if (!until && size_of(run) > before)
             until = clock_seconds() + 1e-6 * (double)wait;
         usleep(1000);
@@ -169,6 +188,26 @@ TEST_LIMIT(closed_terminal_of_one_rank, 120) {
 
 TEST_LIMIT(closed_terminal_of_launch, 240) {
     leave_often(2, CLOSED_TERMINAL);
+}
+
+/* The kernel may take the terminal away before it says so: launch finds that it cannot write, then
+ * hears of it. That is one event, and not a second signal, which would end the ranks unsaved. */
+TEST_LIMIT(lost_terminal_before_its_signal, 120) {
+    const char *config = runs_small_config(STEPS, STEPS), *run = in_temp("run");
+    int from = open_reader(CLOSED_TERMINAL);
+    reader = open(terminal, O_RDWR | O_NOCTTY | O_CLOEXEC);
+    terminal = NULL;
+    EXPECT(reader >= 0);
+    pid_t pid = start(2, config, run, "--runner_config.log_interval 1");
+    forget_reader();
+    EXPECT(runs_wait_steps(pid, run, 5));
+    close(from);
+    usleep(20000);
+    kill(pid, SIGHUP);
+    ranks_end(pid, EXIT_SIGNALLED, "a terminal that is gone, then SIGHUP");
+    int n = steps_of(run);
+    EXPECT(file_exists(arena_printf(mem(), "%s/ckpt/step_%08d", run, n)));
+    EXPECT(!strstr(said(), "cannot write to stdout"));
 }
 
 /* As nohup starts it. */
