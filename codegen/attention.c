@@ -65,8 +65,8 @@ static void softmax_columns(const Attn *a, int64_t first, int n) {
     LLVMValueRef old[4], sum[4], top[4], next[4], row, at[4];
     LLVMValueRef zero = emit_i64(e, 0), keys = emit_param(e, 1);
     LLVMValueRef s = emit_at(e, e->f32, emit_param(e, 0), first);
-    const bool least =
-        a->times < 0; /* the largest score with its factor is the least without */
+    /* the largest score with its factor is the least without */
+    const bool least = a->times < 0;
     for (int v = 0; v < n; v++) next[v] = attn_score_of_none(a);
     Loop l;
     loop_begin(e, &l, zero, keys, 1, n, next);
@@ -160,13 +160,9 @@ static void narrow_emit(const Attn *a) {
  * pairs of keys, of which there are `keys`. */
 static void values_emit(const Attn *a) {
     Emit *e = a->e;
-    GemmStrides s = {1,
-                     a->narrow ? a->s.dim : a->kv_row,
-                     a->bq,
-                     a->bq,
-                     a->narrow,
-                     0,
-                     .k_most = a->bk / 2};
+    GemmStrides s = {1,         a->narrow ? a->s.dim : a->kv_row,
+                     a->bq,     a->bq,
+                     a->narrow, .k_most = a->bk / 2};
     attn_func(a, "values", "ppppi");
     gemm_emit(e, &s, GEMM_SCALE, emit_param(e, 0), emit_param(e, 1), emit_param(e, 2),
               emit_param(e, 3), emit_i64(e, a->s.dim), emit_i64(e, a->bq),

@@ -103,19 +103,11 @@ static int printed(int code) {
     return code ? code : EXIT_DATA;
 }
 
-/* launch has a word of its own for it; the others print, so a script of one of the ranks may
- * ask them. */
-static bool copies_are_harmless(int c) {
-    static const CommandId of[] = {COMMAND_launch, COMMAND_help, COMMAND_completion,
-                                   COMMAND_plan, COMMAND_inspect};
-    for (int i = 0; i < ARRAY_LEN(of); i++)
-        if (c == (int)of[i]) return true;
-    return false;
-}
-
+/* launch has a word of its own for it; the other two write nothing. */
 static void refuse_copies(int c) {
-    if (!copies_are_harmless(c) && launcher_tasks() > 1)
-        launch_refuse_alone(command_table[c].name, "mpirun or srun");
+    bool harmless = c == COMMAND_launch || c == COMMAND_help || c == COMMAND_completion;
+    if (!harmless && launcher_started_copies())
+        launch_refuse_alone(command_table[c].name, "mpirun");
 }
 
 int main(int argc, char **argv) {

@@ -84,7 +84,7 @@ static void derive_start(Config *cfg) {
 
 static bool by_flag(const Config *cfg, const char *path) {
     const YamlNode *value = cfg->state->settings[key_find(path)].value;
-    return value && !strcmp(value->at.file, "command line");
+    return value && config_of_flag(value->at);
 }
 
 /* Is `path` what counts? A line where another value of `other` is not used then; a flag

@@ -322,8 +322,6 @@ static const char *with_underscores(Arena *a, const char *path) {
     return out;
 }
 
-static const char command_line[] = "command line";
-
 /* Two keys that say one thing in two ways: a flag for one takes the place of what a file
  * says of the other. */
 static const char *const rivals[][2] = {
@@ -333,8 +331,7 @@ static void displace_rival(ConfigState *s, int k) {
     for (int i = 0; i < 2 * ARRAY_LEN(rivals); i++) {
         if (k != key_find(rivals[i / 2][i % 2])) continue;
         Setting *other = &s->settings[key_find(rivals[i / 2][!(i % 2)])];
-        if (other->value && strcmp(other->value->at.file, command_line))
-            other->value = NULL;
+        if (other->value && !config_of_flag(other->value->at)) other->value = NULL;
     }
 }
 
@@ -404,8 +401,11 @@ static void read_flag(void *context) {
 }
 
 void config_read_flags(ConfigState *s, int nflags, char **flags) {
-    Flags f = {
-        s, flags, nflags, 0, {command_line, flag_lines(s->mem, nflags, flags), 0, 1}};
+    Flags f = {s,
+               flags,
+               nflags,
+               0,
+               {config_flags_file, flag_lines(s->mem, nflags, flags), 0, 1}};
     while (f.i < nflags) {
         f.at.line += f.i == 0 || !strncmp(flags[f.i], "--", 2);
         config_try(s, read_flag, &f);

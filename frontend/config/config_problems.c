@@ -18,9 +18,15 @@ bool config_try(ConfigState *s, void (*f)(void *), void *context) {
     return false;
 }
 
+const char config_flags_file[] = "command line";
+
+bool config_of_flag(SourcePos at) {
+    return at.file && !strcmp(at.file, config_flags_file);
+}
+
 /* Flags come last; a file where its first problem was found. */
 static int file_rank(const ConfigState *s, const Problem *p) {
-    if (p->at.file && !strcmp(p->at.file, "command line")) return INT_MAX;
+    if (config_of_flag(p->at)) return INT_MAX;
     for (int i = 0; i < s->n_problems; i++) {
         const char *file = s->problem[i].at.file;
         if (file == p->at.file || (file && p->at.file && !strcmp(file, p->at.file)))

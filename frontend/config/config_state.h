@@ -40,6 +40,9 @@ void config_fail_all(const ConfigState *s);
 void config_read_file(ConfigState *s, const char *path);
 void config_read_text(ConfigState *s, const char *name, const char *text, size_t n);
 void config_read_flags(ConfigState *s, int nflags, char **flags);
+/* What stands for the file of a place in the flags; is that such a place? */
+extern const char config_flags_file[];
+bool config_of_flag(SourcePos at);
 
 /* One line for the user about a key; its position is put in front. */
 void config_note(Config *cfg, const char *path, const char *fmt, ...)

@@ -29,14 +29,10 @@ const char *data_loader_name(const Config *cfg) {
     die("data loader %d", (int)cfg->train_dataset_data_loader_type);
 }
 
-static bool by_flag(SourcePos at) {
-    return !strcmp(at.file, "command line");
-}
-
 /* 2: a flag, 1: the file that was asked for, 0: one of its base files. */
 static int height(const Config *cfg, SourcePos at) {
     const char *file = cfg->state->file;
-    return by_flag(at) ? 2 : !file || !strcmp(at.file, file);
+    return config_of_flag(at) ? 2 : !file || !strcmp(at.file, file);
 }
 
 /* Told at the one that is above, from where the other one can be taken away. */
@@ -46,7 +42,7 @@ static _Noreturn void refuse_two_paths(const Config *cfg) {
     const SourcePos at[] = {config_where(cfg, path[0]), config_where(cfg, path[1])};
     int here = height(cfg, at[1]) > height(cfg, at[0]), other = !here;
     const char *file = cfg->state->file, *hint = "keep one of the two";
-    if (by_flag(at[here]) && !by_flag(at[other]))
+    if (config_of_flag(at[here]) && !config_of_flag(at[other]))
         hint = arena_printf(cfg->state->mem, "--%s=null takes the other one away",
                             path[other]);
     else if (file && strcmp(at[here].file, at[other].file))

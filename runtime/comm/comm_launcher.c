@@ -1,4 +1,5 @@
 /* comm_launcher.c - see comm_launcher.h. */
+#define _GNU_SOURCE /* program_invocation_short_name */
 #include "runtime/comm/comm_launcher.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -42,9 +43,11 @@ bool launcher_started(int64_t *tasks) {
     return false;
 }
 
-int64_t launcher_tasks(void) {
-    int64_t tasks = MAX(env_number("OMPI_COMM_WORLD_SIZE", 1), env_number("PMI_SIZE", 1));
-    return MAX(tasks, slurm_tasks());
+bool launcher_started_copies(void) {
+    const char *program = getenv("OMPI_COMMAND");
+    if (!program || env_number("OMPI_COMM_WORLD_SIZE", 1) < 2) return false;
+    const char *slash = strrchr(program, '/');
+    return !strcmp(slash ? slash + 1 : program, program_invocation_short_name);
 }
 
 /* Segments of a collective go to other hosts without an answer of the receiver first (Open

@@ -7,8 +7,9 @@
 /* Did mpirun, srun or another launcher? *tasks: processes that it started, 0 if unknown. Fails
  * with EXIT_CONFIG where srun started several without telling MPI of each other. */
 bool launcher_started(int64_t *tasks);
-/* Processes that were started together with this one, itself counted; 1 if none is known. */
-int64_t launcher_tasks(void);
+/* Did Open MPI's mpirun start several of this very program, and not of a script that calls it,
+ * maybe on each rank for files of its own? */
+bool launcher_started_copies(void);
 /* The failure of processes that do not see each other. */
 _Noreturn void launcher_fail(int64_t tasks);
 /* Sets what Open MPI reads of the environment when it starts, where the user has not. */
