@@ -6,6 +6,7 @@
 #include <ftw.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -142,7 +143,13 @@ static char *explain(Arena *mem, const Running *place, int code) {
                         place->at);
 }
 
-static void ended(Run *r, Running *place, int status) {
+static double cpu_seconds(const struct rusage *use) {
+    return (double)(use->ru_utime.tv_sec + use->ru_stime.tv_sec) +
+           1e-6 * (double)(use->ru_utime.tv_usec + use->ru_stime.tv_usec);
+}
+
+/* `use`: of it and of the processes that it has waited for. */
+static void ended(Run *r, Running *place, int status, const struct rusage *use) {
     int code = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
     bool skipped = code == TEST_SKIPPED, failed = code != 0 && !skipped;
     TestJob *j = place->job;
@@ -152,11 +159,11 @@ static void ended(Run *r, Running *place, int status) {
         file_read(mem, words_path(r, place->number), MAX_WORDS_BYTES, NULL, EXIT_DATA);
     size_t n = strlen(said);
     char *all =
-        arena_printf(mem, "%-4s %s.%s (%.1f s)\n%s%s%s",
+        arena_printf(mem, "%-4s %s.%s (%.1f s, CPU %.1f s)\n%s%s%s",
                      failed    ? "FAIL"
                      : skipped ? "skip"
                                : "ok",
-                     j->test->file, j->test->name, j->seconds, said,
+                     j->test->file, j->test->name, j->seconds, cpu_seconds(use), said,
                      n && said[n - 1] != '\n' ? "\n" : "", explain(mem, place, code));
     fputs(all, stdout);
     fflush(stdout);
@@ -175,10 +182,11 @@ static void ended(Run *r, Running *place, int status) {
 
 static void reap(Run *r) {
     int status;
-    for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;)
+    struct rusage use;
+    for (pid_t pid; (pid = wait4(-1, &status, WNOHANG, &use)) > 0;)
         for (int i = 0; i < r->places; i++)
             if (r->running[i].job && r->running[i].pid == pid)
-                ended(r, &r->running[i], status);
+                ended(r, &r->running[i], status, &use);
 }
 
 static void kill_overdue(Run *r) {

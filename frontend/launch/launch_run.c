@@ -1,5 +1,4 @@
-/* launch_r->c - starts mpirun, passes signals on, and sees to it that nothing is left.
- */
+/* launch_run.c - starts mpirun, passes signals on, and sees to it that nothing is left. */
 #define _GNU_SOURCE
 #include "frontend/launch/launch_parts.h"
 #include <dirent.h>
@@ -13,6 +12,7 @@
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -21,7 +21,7 @@
  * silence after which an unfinished line is shown. */
 static const double end_seconds = 5, save_seconds = 60, orphan_seconds = 1,
                     idle_seconds = 0.3;
-enum { POLL_MS = 100 };
+enum { POLL_MS = 100, SESSION_BYTES = 256 << 10 };
 
 typedef struct Run {
     const LaunchOptions *o;
@@ -46,13 +46,41 @@ static bool signal_ignored(int sig) {
     return sigaction(sig, NULL, &act) == 0 && act.sa_handler == SIG_IGN;
 }
 
+/* Where mpirun looks for a folder for its session, the first that is set (else /tmp). */
+static const char *const session_names[] = {"TMPDIR", "TEMP", "TMP"};
+
 /* mpirun looks for HOME and, without it, for the user's name, and crashes where the system
  * knows none; it finds nothing without PATH, and to it an empty TMPDIR is the folder /. */
 static void complete_environment(void) {
-    const char *tmp = getenv("TMPDIR");
-    if (tmp && !*tmp) unsetenv("TMPDIR");
+    for (int i = 0; i < ARRAY_LEN(session_names); i++) {
+        const char *tmp = getenv(session_names[i]);
+        if (tmp && !*tmp) unsetenv(session_names[i]);
+    }
     if (!getenv("PATH")) setenv("PATH", "/usr/local/bin:/usr/bin:/bin", 1);
     if (!getenv("HOME") && !getpwuid(getuid())) setenv("HOME", "/", 1);
+}
+
+/* What mpirun says of a folder that it cannot use names neither the folder nor the variable. */
+static void check_session_folder(void) {
+    const char *name = NULL, *folder = "/tmp";
+    if (getenv("OMPI_MCA_orte_tmpdir_base")) return;
+    for (int i = 0; i < ARRAY_LEN(session_names) && !name; i++)
+        if (getenv(session_names[i])) folder = getenv(name = session_names[i]);
+    struct stat is;
+    struct statvfs room;
+    const char *of = name ? name : "the system's folder for such files";
+    if (stat(folder, &is) || !S_ISDIR(is.st_mode) || access(folder, W_OK | X_OK))
+        fail(EXIT_CONFIG,
+             "mpirun keeps files of its session in '%s' (%s), which is no folder that "
+             "this "
+             "user can write to; set TMPDIR to one",
+             folder, of);
+    if (!statvfs(folder, &room) &&
+        (double)room.f_bavail * (double)room.f_frsize < SESSION_BYTES)
+        fail(EXIT_CONFIG,
+             "mpirun keeps files of its session in '%s' (%s), where less than %d kB are "
+             "free; make room there, or set TMPDIR to another folder",
+             folder, of, SESSION_BYTES >> 10);
 }
 
 static _Noreturn void become_mpirun(const LaunchPlan *plan, int out, int err,
@@ -68,7 +96,6 @@ static _Noreturn void become_mpirun(const LaunchPlan *plan, int out, int err,
         int null = open("/dev/null", O_RDONLY);
         if (null >= 0) dup2(null, STDIN_FILENO);
     }
-    complete_environment();
     execvp(plan->argv[0], (char *const *)(uintptr_t)plan->argv);
     dprintf(STDERR_FILENO, "stator: error: cannot run mpirun: %s\n", strerror(errno));
     _exit(EXIT_CONFIG);
@@ -242,6 +269,8 @@ int launch_run(Arena *mem, const LaunchOptions *o, const Machine *m, const Place
     if (!m->mpi_major)
         fail(EXIT_CONFIG, "there is no mpirun of Open MPI; install it (Debian: "
                           "openmpi-bin)");
+    complete_environment();
+    check_session_folder();
     double now = clock_seconds();
     Run r = {.o = o, .heard = now, .kill_at = INFINITY, .leave_at = INFINITY};
     r.timeout_at = o->timeout_seconds > 0 ? now + o->timeout_seconds : INFINITY;

@@ -5,6 +5,7 @@
 #include "frontend/config/commands.h"
 #include "frontend/launch/launch.h"
 #include <sched.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 
 TEST_LABEL(RANKS);
@@ -214,6 +215,33 @@ static void without_environment(void) {
 TEST(without_path_and_with_an_empty_tmpdir) {
     driven_prepare = without_environment;
     ends(start("fine", "-n 2"), 0);
+}
+
+static void with_no_folder(void) {
+    setenv("TMPDIR", "/nowhere/at/all", 1);
+}
+
+TEST(a_tmpdir_that_is_not_there) {
+    driven_prepare = with_no_folder;
+    ends(start("fine", "-n 2"), 2);
+    EXPECT_PART(said(),
+                "'/nowhere/at/all' (TMPDIR), which is no folder that this user can "
+                "write to; set TMPDIR to one");
+}
+
+static void with_little_room(void) {
+    setenv("TMPDIR", in_temp("disk"), 1);
+}
+
+TEST(a_tmpdir_without_room) {
+    const char *disk = in_temp("disk");
+    EXPECT_INT(dir_make(disk), 0);
+    if (unshare(CLONE_NEWNS) || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
+        mount("none", disk, "tmpfs", 0, "size=64k"))
+        test_skip("no right to mount a small file system (%s)", strerror(errno));
+    driven_prepare = with_little_room;
+    ends(start("fine", "-n 2"), 2);
+    EXPECT_PART(said(), "(TMPDIR), where less than 256 kB are free; make room there");
 }
 
 /* As in a container that was started with a number for a user. */
