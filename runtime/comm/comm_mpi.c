@@ -8,6 +8,7 @@
 #include "runtime/comm/watch.h"
 #include "runtime/core/rt.h"
 #include <fcntl.h>
+#include <math.h>
 #include <mpi.h>
 #include <pthread.h>
 #include <sched.h>
@@ -213,15 +214,22 @@ static void end_watch(void) {
 
 enum { CHUNK_BYTES = 256 << 20 };
 
-/* Between two polls of a control operation. The others may be at something long, reading
- * files or compiling: after a while their cores are left to them. */
+/* Between two polls of a wait of `waited` seconds so far. Naps are a small part of it: what is
+ * waited for may need the core, and many ranks that poll often take one for themselves. */
+static void nap(double waited, double least, double most) {
+    double seconds = fmin(fmax(waited / 16, least), most);
+    const struct timespec t = {.tv_nsec = (long)(1e9 * seconds)};
+    nanosleep(&t, NULL);
+}
+
+/* Of a control operation. The others may be at something long, reading files or compiling. */
 static void pause_since(double start) {
     const double soon_seconds = 0.02;
-    const struct timespec nap = {.tv_nsec = 200000};
-    if (clock_seconds() - start < soon_seconds)
+    double waited = clock_seconds() - start;
+    if (waited < soon_seconds)
         sched_yield();
     else
-        nanosleep(&nap, NULL);
+        nap(waited, 2e-4, 5e-3);
 }
 
 /* All ranks are here when it returns: what follows transfers and does not wait. */
@@ -350,16 +358,16 @@ void link_when_idle(LinkIdle how) {
 }
 
 /* Between two polls of a wait that began at `start`. Who gives up a core is soon asked again, so
- * who yields naps after a while, which is little of what the wait took. */
+ * who yields naps after a while. */
 static void idle(double start) {
     const double brief_seconds = 0.001;
-    const struct timespec nap = {.tv_nsec = 50000};
     LinkIdle how = when_idle;
-    if (how == LINK_YIELDS && clock_seconds() - start > brief_seconds) how = LINK_NAPS;
-    if (how == LINK_NAPS)
-        nanosleep(&nap, NULL);
-    else if (how == LINK_YIELDS)
+    if (how == LINK_SPINS) return;
+    double waited = clock_seconds() - start;
+    if (how == LINK_YIELDS && waited < brief_seconds)
         sched_yield();
+    else
+        nap(how == LINK_NAPS ? 0 : waited, 5e-5, 1e-3);
 }
 
 static struct Slot *take_slot(int slot, int rank, int64_t bytes, bool receives) {
