@@ -12,6 +12,7 @@ enum { ROWS_MATMUL_MOST = 16 };
 typedef struct CompileOptions {
     const char *cpu; /* NULL or "native": this host; see target_open */
     int threads;     /* 0: all cores */
+    bool quick;      /* see target_hurry */
     bool no_cache;   /* neither read nor write the object cache */
     struct ProductChoices
         *choices; /* of products (product_choices.h); NULL: the rule's */

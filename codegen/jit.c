@@ -55,7 +55,7 @@ Object *jit_compile(Target *t, LLVMModuleRef module, const char *passes) {
     if (LLVMVerifyModule(module, LLVMReturnStatusAction, &message))
         die("generated module is not valid: %s", message);
     LLVMDisposeMessage(message);
-    if (!passes) passes = jit_passes;
+    if (!passes) passes = t->quick ? "" : jit_passes;
     if (passes[0]) run_passes(t, module, passes);
     Object *o = calloc(1, sizeof *o);
     if (!o) fail(EXIT_MEMORY, "out of memory");

@@ -13,7 +13,7 @@ typedef struct Object {
 } Object;
 
 /* Verifies the module, runs `passes` over it (a pipeline for LLVMRunPasses, NULL for
- * jit_passes, "" for none) and emits an object. The module stays the caller's, changed.
+ * jit_passes, or none where code is to be made quickly, "" for none) and emits an object. The module stays the caller's, changed.
  * An invalid module, a bad pipeline or unselectable code is our bug: dies with the text.
  */
 Object *jit_compile(Target *t, LLVMModuleRef module, const char *passes);

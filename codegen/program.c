@@ -209,6 +209,7 @@ Program *program_make(Arena *mem, Module *m, const char *passes, const PassOptio
     p->threads = rt_threads();
     p->memory_limit = co->memory_limit;
     code->target = target_open(co->cpu);
+    if (co->quick) target_hurry(code->target);
     code->lower = (Lower){.mem = mem,
                           .m = m,
                           .threads = p->threads,

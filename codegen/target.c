@@ -78,12 +78,13 @@ static void require(const char *cpu, const char *wanted, const char *host) {
 }
 
 static void machine_open(Target *t) {
+    LLVMCodeGenOptLevel level =
+        t->quick ? LLVMCodeGenLevelNone : LLVMCodeGenLevelAggressive;
     LLVMTargetRef kind;
     char *message = NULL;
     if (LLVMGetTargetFromTriple(t->triple, &kind, &message)) die("LLVM: %s", message);
     t->machine = LLVMCreateTargetMachine(kind, t->triple, t->cpu, t->features,
-                                         LLVMCodeGenLevelAggressive, LLVMRelocPIC,
-                                         LLVMCodeModelJITDefault);
+                                         level, LLVMRelocPIC, LLVMCodeModelJITDefault);
     if (!t->machine) die("LLVM makes no machine for %s", t->triple);
     LLVMTargetDataRef layout = LLVMCreateTargetDataLayout(t->machine);
     char *text = LLVMCopyStringRepOfTargetData(layout);
@@ -144,6 +145,13 @@ Target *target_open(const char *cpu_override) {
     return t;
 }
 
+void target_hurry(Target *t) {
+    t->quick = true;
+    LLVMDisposeTargetMachine(t->machine);
+    free(t->layout);
+    machine_open(t);
+}
+
 void target_close(Target *t) {
     if (!t) return;
     LLVMDisposeTargetMachine(t->machine);
@@ -169,6 +177,7 @@ const char *target_llvm_version(Arena *mem) {
 }
 
 void target_describe(const Target *t, Text *out) {
+    if (t->quick) text_add(out, "quick\n");
     text_add(out, "LLVM %s\ntriple %s\ncpu %s\nfeatures %s\n",
              target_llvm_version(out->mem), t->triple, t->cpu, t->features);
 }

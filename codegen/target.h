@@ -8,7 +8,8 @@
 /* The strings live as long as the target. `features` is what LLVM takes ("+avx2,..."). */
 typedef struct Target {
     char *triple, *cpu, *features, *layout;
-    int lanes; /* f32 values in one vector register that is worth using: 16, 8 or 4 */
+    int lanes;  /* f32 values in one vector register that is worth using: 16, 8 or 4 */
+    bool quick; /* code is made fast, and not to be fast */
     LLVMTargetMachineRef machine;
 } Target;
 
@@ -22,6 +23,9 @@ Target *target_open(const char *cpu_override);
 /* For tests that do by themselves what some instructions would: the host is taken to have these
  * features too ("+amx-tile,..."; they must stay). */
 void target_assume(const char *features);
+/* Makes code in about a third of the time from here on, which takes longer to run and has the
+ * same results. */
+void target_hurry(Target *t);
 void target_close(Target *t);
 int target_lanes(const Target *t);
 /* Does code for it multiply bf16 by tile registers (AMX)? */

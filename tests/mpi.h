@@ -32,6 +32,9 @@ static void mpi_environment(void) {
     setenv("ASAN_OPTIONS",
            arena_printf(mpi_arena(), "%s:detect_leaks=0", asan ? asan : ""), 1);
     unsetenv("SLURM_PROCID");
+    /* Code has the same results either way (jit_levels), and half of the time of a run of ranks
+     * is LLVM's. */
+    if (!test_long()) setenv("STATOR_JIT_LEVEL", "O0", 0);
 }
 
 static const char *mpi_output_path(void) {

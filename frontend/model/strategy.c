@@ -5,6 +5,7 @@
 #include "frontend/model/model_parts.h"
 #include "frontend/model/recompute.h"
 #include "passes/pipe/marks.h"
+#include <stdlib.h>
 
 #define PC "parallel_config."
 
@@ -432,6 +433,21 @@ static bool decays_weights(const Config *cfg) {
     if (cfg->optimizer_weight_decay_incr_style == WD_CONSTANT)
         return cfg->optimizer_weight_decay > 0;
     return cfg->optimizer_start_weight_decay > 0 || cfg->optimizer_end_weight_decay > 0;
+}
+
+static bool makes_code_quickly(const Config *cfg) {
+    const char *name = "STATOR_JIT_LEVEL", *set = getenv(name);
+    if (cfg->context_jit_level != JIT_AUTO || !set)
+        return cfg->context_jit_level == JIT_O0;
+    if (strcmp(set, "O0") && strcmp(set, "O2"))
+        fail(EXIT_CONFIG, "%s=%.100s: write O0 or O2", name, set);
+    return !strcmp(set, "O0");
+}
+
+CompileOptions strategy_compile_options(const Config *cfg) {
+    return (CompileOptions){.cpu = cfg->context_cpu,
+                            .threads = (int)cfg->context_threads,
+                            .quick = makes_code_quickly(cfg)};
 }
 
 PassOptions strategy_pass_options(const Config *cfg) {

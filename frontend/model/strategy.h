@@ -2,6 +2,7 @@
  * model's parameters and values, and options of the passes. */
 #ifndef STATOR_STRATEGY_H
 #define STATOR_STRATEGY_H
+#include "codegen/codegen.h"
 #include "frontend/model/model.h"
 #include "frontend/model/stage_layers.h"
 #include "passes/passes.h"
@@ -69,6 +70,8 @@ void strategy_check(const Config *cfg, const Strategy *s, const ModelSpec *spec,
                     ModelShape shape);
 /* bucket_bytes, or what gradient_groups makes of a rank's gradients (spec not NULL). */
 int64_t strategy_bucket_bytes(const Strategy *s, const ModelSpec *spec);
+/* What all programs of a configuration are compiled by; choices, logs and limits are the caller's. */
+CompileOptions strategy_compile_options(const Config *cfg);
 /* Optimizer, clipping, micro-batches and dumps of the configuration. */
 PassOptions strategy_pass_options(const Config *cfg);
 /* Gives the module its mesh and the passes their seeds. spec NULL: a user's module, whose

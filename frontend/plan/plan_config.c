@@ -98,9 +98,9 @@ static void note_entries(Config *cfg, const Module *m, const PassOptions *o) {
 }
 
 static CompileOptions compile_options(const Job *j) {
-    return (CompileOptions){.cpu = j->cfg->context_cpu,
-                            .threads = (int)j->cfg->context_threads,
-                            .choices = j->choices};
+    CompileOptions co = strategy_compile_options(j->cfg);
+    co.choices = j->choices;
+    return co;
 }
 
 /* The module under its strategy, and what the passes are to do. */

@@ -33,9 +33,8 @@ static Module *build_job(const Job *j, PassOptions *o) {
 
 /* The planned step of each stage. */
 static Func **plan_steps(Arena *mem, const Job *j, PassOptions *o) {
-    CompileOptions co = {.cpu = j->cfg->context_cpu,
-                         .threads = (int)j->cfg->context_threads,
-                         .choices = j->choices};
+    CompileOptions co = strategy_compile_options(j->cfg);
+    co.choices = j->choices;
     Module *m = build_job(j, o);
     const char *rest = strstr(train_passes, "stage,");
     int stages = o->schedule ? o->schedule->stages : 1;

@@ -48,9 +48,8 @@ Module *generator_module(Arena *mem, const ModelSpec *s, const Strategy *strateg
 
 static Program *make(Arena *mem, const Generator *g, int64_t rows, const Config *cfg,
                      const char *dump_name) {
-    CompileOptions co = {.cpu = cfg->context_cpu,
-                         .threads = (int)cfg->context_threads,
-                         .memory_limit = config_size(cfg, "context.max_device_memory")};
+    CompileOptions co = strategy_compile_options(cfg);
+    co.memory_limit = config_size(cfg, "context.max_device_memory");
     PassOptions po = pass_options_default();
     po.narrow = strategy_pass_options(cfg).narrow;
     po.residual_exact = cfg->model_fp32_residual_connection;

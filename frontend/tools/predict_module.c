@@ -121,9 +121,8 @@ void predict_module(Arena *mem, const Source *s, const Config *cfg, const char *
     f.results = results_new(mem, f.model, 0, f.data->batch, f.data->samples);
     PassOptions o = pass_options_default();
     if (cfg->dump_ir[0]) o.dump_dir = cfg->dump_ir;
-    CompileOptions co = {.cpu = cfg->context_cpu,
-                         .threads = (int)cfg->context_threads,
-                         .memory_limit = config_size(cfg, "context.max_device_memory")};
+    CompileOptions co = strategy_compile_options(cfg);
+    co.memory_limit = config_size(cfg, "context.max_device_memory");
     f.program =
         program_make(mem, m, arena_printf(mem, "evaluate,%s", predict_passes), &o, &co);
     program_allocate(f.program, NULL, (uint64_t)cfg->context_max_device_memory);

@@ -97,10 +97,8 @@ void evaluator_plan(Train *t, Evaluator *e, bool samples) {
     if (o.schedule) o.schedule = schedule_forward(t->mem, o.schedule);
     if (zero_gathers_ahead(&o)) o.zero_level = 3; /* as training leaves the parameters */
     if (samples) ranks_agree_module(t, m, o.schedule);
-    CompileOptions co = {.cpu = t->job.cfg->context_cpu,
-                         .threads = (int)t->job.cfg->context_threads,
-                         .memory_limit =
-                             config_size(t->job.cfg, "context.max_device_memory")};
+    CompileOptions co = strategy_compile_options(t->job.cfg);
+    co.memory_limit = config_size(t->job.cfg, "context.max_device_memory");
     const char *passes = arena_printf(t->mem, "evaluate,%s", forward_passes);
     e->program = program_make(t->mem, m, passes, &o, &co);
 }

@@ -43,8 +43,7 @@ void dump_plan(Train *t) {
              "the final weights of several ranks from a checkpoint (stator "
              "convert)");
     PassOptions o = pass_options_default();
-    CompileOptions co = {.cpu = t->job.cfg->context_cpu,
-                         .threads = (int)t->job.cfg->context_threads};
+    CompileOptions co = strategy_compile_options(t->job.cfg);
     int64_t samples = t->data->batch, batch = t->job.has_spec ? samples : t->job.batch;
     Module *m = job_build(&t->job, MODEL_TRAIN_LOGITS, batch);
     t->results = results_new(t->mem, model_entry(m), 1, batch, samples);

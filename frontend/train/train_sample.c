@@ -145,8 +145,7 @@ static Program *make_program(Train *t, const Samples *s) {
     if (zero_gathers_ahead(&training)) o.zero_level = 3; /* as training leaves them */
     model_logits_whole(m);
     if (o.schedule) o.schedule = schedule_forward(t->mem, o.schedule);
-    CompileOptions co = {.cpu = t->job.cfg->context_cpu,
-                         .threads = (int)t->job.cfg->context_threads};
+    CompileOptions co = strategy_compile_options(t->job.cfg);
     return program_make(t->mem, m, forward_passes, &o, &co);
 }
 

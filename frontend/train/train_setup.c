@@ -263,10 +263,9 @@ static void make_program(Train *t) {
     choose_recompute(t);
     t->job.choices->together = true;
     PassOptions o = pass_options(t);
-    CompileOptions co = {.cpu = cfg->context_cpu,
-                         .threads = (int)cfg->context_threads,
-                         .choices = t->job.choices,
-                         .log_ops = cfg->profile};
+    CompileOptions co = strategy_compile_options(cfg);
+    co.choices = t->job.choices;
+    co.log_ops = cfg->profile;
     Module *m = job_build_step(&t->job, &o);
     Module *model = module_clone(t->mem, m);
     ranks_apply(t, m, &o);

@@ -320,13 +320,14 @@ static void expect_case(const Case *c) {
             c->path, c->value, c->with ? c->with : "nothing else", (int)c->base);
 }
 
-/* Keys of what happens when a rank hangs, which takes one that does, and of what is measured,
- * which may come out as the rule has it. */
+/* Keys of what happens when a rank hangs, which takes one that does, of what is measured,
+ * which may come out as the rule has it, and of how code is made, which has the same results. */
 static const struct {
     const char *path, *test;
 } elsewhere[] = {{"runner_config.hang_seconds", "ranks_hang"},
                  {"runner_config.on_hang", "ranks_hang"},
-                 {"context.measure_products_seconds", "product_choices"}};
+                 {"context.measure_products_seconds", "product_choices"},
+                 {"context.jit_level", "jit_levels"}};
 
 static bool is_tested_elsewhere(const char *path) {
     for (int i = 0; i < ARRAY_LEN(elsewhere); i++) {
