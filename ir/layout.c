@@ -7,7 +7,6 @@ const char *layout_make(Arena *mem, const Mesh *mesh, const Type *whole, const c
                         int64_t lead, Layout *l) {
     *l = (Layout){.mesh = mesh, .whole = *whole, .flattened = flat != NULL, .stage = -1};
     Axes used = 0;
-    int64_t box = 1;
     if (whole->pending || whole->open) return "its placement is not decided";
     if (lead < 0 || lead > 1 || lead > whole->rank) return "lead must be 0 or 1";
     if (lead && !flat) return "lead needs flat";
@@ -19,14 +18,29 @@ const char *layout_make(Arena *mem, const Mesh *mesh, const Type *whole, const c
             return arena_printf(mem, "dimension %d of %lld elements does not split in %d",
                                 d, (long long)whole->dim[d], parts);
         used |= whole->split[d];
-        if (d >= l->lead) box *= whole->dim[d] / parts;
     }
     if (!flat) return NULL;
     if (!mesh_axes_parse(mesh, flat, &l->flat))
         return arena_printf(mem, "flat \"%.200s\" names no axes of the mesh", flat);
     if (used & l->flat) return "an axis of flat splits a dimension too";
-    int64_t parts = mesh_group_size(mesh, l->flat);
-    l->padded = round_up(box, parts);
+    l->padded = layout_least_padded(l);
+    return NULL;
+}
+
+int64_t layout_least_padded(const Layout *l) {
+    int64_t box = 1;
+    for (int d = l->lead; d < l->whole.rank; d++)
+        box *= l->whole.dim[d] / mesh_group_size(l->mesh, l->whole.split[d]);
+    return round_up(box, mesh_group_size(l->mesh, l->flat));
+}
+
+const char *layout_pad(Layout *l, int64_t padded) {
+    int64_t least = layout_least_padded(l);
+    if (!l->flattened) return "padded needs flat";
+    if (padded < least || padded - least >= mesh_ranks(l->mesh) ||
+        padded % mesh_group_size(l->mesh, l->flat))
+        return "it is not padded to so many elements";
+    l->padded = padded;
     return NULL;
 }
 

@@ -34,6 +34,10 @@ bool layout_turned(const Func *entry, int i, Type *before, int *lead, int *group
  * Returns NULL and *l, or a sentence on what is wrong. The mesh must stay. */
 const char *layout_make(Arena *mem, const Mesh *mesh, const Type *whole, const char *flat,
                         int64_t lead, Layout *l);
+/* Elements of a flattened box that the parts of `flat` need; it may have more, as its optimizer
+ * state is cut into more of them. layout_pad sets how many: NULL, or what is wrong. */
+int64_t layout_least_padded(const Layout *l);
+const char *layout_pad(Layout *l, int64_t padded);
 /* Cuts it down to rows [first, first + rows); NULL, or what is wrong. */
 const char *layout_rows(Layout *l, int64_t first, int64_t rows);
 /* Elements this rank's argument has, with padding. */

@@ -244,6 +244,8 @@ void predict_end(const Train *t);
 
 /* train_dump.c: --dump. */
 void dump_plan(Train *t);
+/* Of the probe's weights, those that it has in common with the step's program. */
+uint64_t dump_shared_bytes(const Train *t);
 void dump_first_step(Train *t, const DataBatch *batch);
 void dump_write(Train *t);
 

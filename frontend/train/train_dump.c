@@ -66,6 +66,47 @@ static void add_gradients_up(const Train *t) {
     }
 }
 
+/* The training step's argument that is parameter i of the probe; -1: the step has its layers in
+ * several, as some of them are recomputed. */
+static int whole_parameter(const Train *t, int i) {
+    const Value *v = t->probe->entry->arg[i];
+    int k = program_arg_named(t->program, v->name);
+    const Func *f = t->program->entry;
+    bool same = k >= 0 && arg_role(f, k) == ARG_param && type_same_shape(&f->arg[k]->ty, &v->ty);
+    return same ? k : -1;
+}
+
+uint64_t dump_shared_bytes(const Train *t) {
+    const Func *f = t->probe->entry;
+    uint64_t bytes = 0;
+    for (int i = 0; i < f->narg; i++)
+        if (arg_role(f, i) == ARG_param && whole_parameter(t, i) >= 0)
+            bytes += (uint64_t)type_bytes(&f->arg[i]->ty);
+    return bytes;
+}
+
+static void join_parts(const Train *t, int i) {
+    const Func *f = t->program->entry;
+    const Value *v = t->probe->entry->arg[i];
+    int64_t rows = 0, row = type_bytes(&v->ty) / v->ty.dim[0];
+    for (int k = 0; k < f->narg; k++) {
+        const Attr *first = attr_find(f->arg_attr[k], "first");
+        if (!first || arg_role(f, k) != ARG_param) continue;
+        if (strcmp(arg_str(f, k, "tensor", ""), v->name)) continue;
+        memcpy((char *)t->probe->arg[i] + first->i * row, t->program->arg[k],
+               (size_t)type_bytes(&f->arg[k]->ty));
+        rows += f->arg[k]->ty.dim[0];
+    }
+    check(rows == v->ty.dim[0]);
+}
+
+/* Parameters that the probe does not share become what those of the step are. */
+static void join_parameters(const Train *t) {
+    const Func *f = t->probe->entry;
+    for (int i = 0; i < f->narg; i++)
+        if (arg_role(f, i) == ARG_param && whole_parameter(t, i) < 0) join_parts(t, i);
+}
+
 void dump_first_step(Train *t, const DataBatch *batch) {
     float *dloss = probe_slot(t, ARG_dloss), *counted = probe_slot(t, ARG_counted);
     int32_t *rng = probe_slot(t, ARG_rng);
@@ -75,6 +116,7 @@ void dump_first_step(Train *t, const DataBatch *batch) {
     if (counted)
         *counted = (float)((double)MAX(counted_labels(t, batch, 0, t->data->batch), 1) /
                            (double)runs);
+    join_parameters(t);
     for (int64_t k = 0; k < runs; k++) {
         feed_batch(feed, batch, k * each);
         if (rng) rng[RNG_MICRO] = (int32_t)k;
@@ -125,9 +167,10 @@ void dump_write(Train *t) {
         add_results(&d, t->results);
         add_gradients(&d, t);
     }
-    HfMap map = hf_map(d.mem, t->program->entry);
+    join_parameters(t);
+    HfMap map = hf_map(d.mem, t->probe->entry);
     for (int i = 0; i < map.n; i++)
-        add(&d, "final", &map.t[i], t->program->arg[map.t[i].arg]);
+        add(&d, "final", &map.t[i], t->probe->arg[map.t[i].arg]);
     int error = safetensors_write(t->job.cfg->dump, d.t, d.n, NULL, NULL);
     arena_free(d.mem);
     if (error)

@@ -204,9 +204,8 @@ static void count_parameters(Train *t, const Func *f) {
 
 /* Bytes of the probe, which shares the program's weights, and of the batches ahead. */
 static uint64_t bytes_beside(const Train *t) {
-    uint64_t probe = t->probe ? (uint64_t)t->probe->plan.total_bytes -
-                                    (uint64_t)t->program->plan.class_bytes[MEM_WEIGHTS]
-                              : 0;
+    uint64_t probe =
+        t->probe ? (uint64_t)t->probe->plan.total_bytes - dump_shared_bytes(t) : 0;
     return probe + (uint64_t)job_ahead_bytes(&t->job);
 }
 

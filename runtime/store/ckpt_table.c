@@ -156,6 +156,8 @@ static void add_layout(Text *t, const Layout *l) {
     text_add(t, ", \"flat\": ");
     json_write_string(t, mesh_axes_text(t->mem, l->mesh, l->flat));
     text_add(t, ", \"lead\": %d", l->lead);
+    if (l->padded != layout_least_padded(l))
+        text_add(t, ", \"padded\": %lld", (long long)l->padded);
 }
 
 /* Rows of a tensor, those that the ranks of one stage hold or some of them. */
@@ -238,6 +240,9 @@ static void parse_whole(Arena *mem, const Json *j, const Mesh *mesh, CkptRow *r)
     Type ty = type_parse(mem, mesh, json_string(whole));
     const char *wrong = layout_make(mem, mesh, &ty, flat ? json_string(flat) : NULL,
                                     json_get_i64(j, "lead", 0, MAX_RANK, 0), &r->layout);
+    const Json *padded = json_get(j, "padded");
+    if (!wrong && padded)
+        wrong = layout_pad(&r->layout, json_i64(padded, 1, TYPE_MAX_BYTES));
     if (!wrong && !shape_fits(&ty, r->dtype, r->rank, r->dim))
         wrong = "it is not of the tensor's shape";
     if (wrong) json_fail(whole, NULL, "layout of '%.200s': %s", r->name, wrong);

@@ -79,3 +79,43 @@ TEST_LIMIT(resume_under_the_same_strategy_gives_the_same_bits, 120) {
     resume_under_same(2, "--parallel_config.data_parallel 2 " ZERO_LEVEL(2));
     resume_under_same(2, "--parallel_config.data_parallel 2 ");
 }
+
+/* States cut into more parts than the whole weights have padding, which no collective ahead of the
+ * step hides: 15 biases of two ranks, 3 ranks of everything. */
+TEST_LABEL_OF(parts_that_do_not_divide, RELEASED);
+TEST_LIMIT(parts_that_do_not_divide, 180) {
+    static const char odd[] =
+        "--model.model_config.ffn_hidden_size 15 --runner_config.batch_size 1 ";
+    static const char *const way[] = {
+        "--parallel.overlap off " ZERO_LEVEL(1),
+        "--parallel.overlap thread " ZERO_LEVEL(1),
+        "--parallel.overlap_param_gather False " ZERO_LEVEL(2), ZERO_LEVEL(3)};
+    for (int i = 0; i < ARRAY_LEN(way); i++) {
+        int ranks = 2 + i % 2;
+        resume_under_same(ranks,
+                          arena_printf(mem(), "%s--parallel_config.data_parallel %d %s",
+                                       odd, ranks, way[i]));
+    }
+}
+
+/* Saved by three replicas that have padding, read by one rank. */
+TEST_LIMIT(padding_is_left_behind, 120) {
+    const char *config = runs_small_config(12, 6), *whole = in_temp("whole");
+    const char *run = in_temp("run"), *words = "--lr_schedule.total_steps 12 ";
+    const char *odd = arena_printf(mem(),
+                                   "%s--model.model_config.ffn_hidden_size 15 "
+                                   "--runner_config.batch_size %s ",
+                                   words, "6");
+    const char *three = arena_printf(
+        mem(),
+        "%s--model.model_config.ffn_hidden_size 15 --runner_config.batch_size 2 "
+        "--parallel_config.data_parallel 3 --parallel.overlap off "
+        "--runner_config.max_steps 6 " ZERO_LEVEL(1),
+        words);
+    ranks_run(1, config, whole, odd);
+    ranks_run(3, config, run, three);
+    ranks_run(1, config, run, odd);
+    SAID_EXPECT("resumed after step 6");
+    runs_expect_near_losses(whole, run, 12);
+    RUN_EXPECT(0, arena_printf(mem(), "inspect %s", run));
+}
