@@ -146,7 +146,7 @@ static void derive_schedule(Config *cfg) {
         cfg->lr_schedule_total_steps = cfg->runner_config_max_steps;
     if (!given(cfg, "lr_schedule.warmup_steps") && cfg->lr_schedule_total_steps > 0)
         cfg->lr_schedule_warmup_steps =
-            llround(cfg->lr_schedule_warmup_ratio * (double)cfg->lr_schedule_total_steps);
+            config_warmup_of(cfg, cfg->lr_schedule_total_steps);
     note_warmup(cfg);
 }
 

@@ -44,6 +44,10 @@ const char *config_value(const Config *cfg, Arena *a, const char *path) {
     return key_text(a, &key_table[known(path)], cfg, false);
 }
 
+int64_t config_warmup_of(const Config *cfg, int64_t total) {
+    return (int64_t)(cfg->lr_schedule_warmup_ratio * (double)total);
+}
+
 const char *config_size(const Config *cfg, const char *path) {
     const int k = known(path);
     Arena *a = cfg->state->mem;

@@ -36,7 +36,7 @@ void eval_data_open(Eval *e) {
         fail(EXIT_CONFIG, "there are no data: give --data PATH, or a run whose "
                           "configuration names them");
     DataShape shape =
-        job_data_shape(&t->job, batches ? t->job.batch * t->job.micro : 1, -1);
+        job_data_shape(&t->job, batches ? 0 : 1, -1); /* theirs, whatever the run's */
     shape.once = true;
     shape.all = e->all;
     t->data = data_open_split(t->mem, cfg, e->split, &shape);

@@ -72,7 +72,8 @@ static int whole_parameter(const Train *t, int i) {
     const Value *v = t->probe->entry->arg[i];
     int k = program_arg_named(t->program, v->name);
     const Func *f = t->program->entry;
-    bool same = k >= 0 && arg_role(f, k) == ARG_param && type_same_shape(&f->arg[k]->ty, &v->ty);
+    bool same =
+        k >= 0 && arg_role(f, k) == ARG_param && type_same_shape(&f->arg[k]->ty, &v->ty);
     return same ? k : -1;
 }
 

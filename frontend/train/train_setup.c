@@ -99,7 +99,7 @@ static void choose_schedule(Train *t) {
     int64_t total = cfg->lr_schedule_total_steps, warmup = cfg->lr_schedule_warmup_steps;
     if (total < 0) total = MAX(t->steps, 1);
     if (!config_given(cfg, "lr_schedule.warmup_steps"))
-        warmup = llround(cfg->lr_schedule_warmup_ratio * (double)total);
+        warmup = config_warmup_of(cfg, total);
     t->schedule = (Schedule){.kind = schedule_kind(cfg->lr_schedule_type),
                              .rate = cfg->lr_schedule_learning_rate,
                              .rate_end = cfg->lr_schedule_lr_end,

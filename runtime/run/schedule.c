@@ -48,6 +48,7 @@ double schedule_rate(const Schedule *s, int64_t step) {
     case SCHEDULE_LINEAR:
         return s->rate_end + drop * (1 - x);
     case SCHEDULE_COSINE:
+        if (step - 1 >= s->total_steps) return s->rate_end;
         return s->rate_end + drop * 0.5 * (1 + cos(2 * PI * s->num_cycles * x));
     case SCHEDULE_COSINE_RESTARTS:
         if (x >= 1) return s->rate_end;

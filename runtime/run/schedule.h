@@ -29,8 +29,8 @@ extern const char *const schedule_name[SCHEDULE_COUNT];
 typedef struct Schedule {
     ScheduleKind kind;
     double rate, rate_end;   /* peak, and where the decay ends */
-    double warmup_rate_init; /* at clock 0 of the warm-up, which adds rate * x to it as in
-                                MindFormers */
+    double warmup_rate_init; /* at clock 0 of the warm-up, which adds rate * x to it, the
+                                first form of MindFormers */
     int64_t warmup_steps;    /* 0: no warm-up */
     int64_t total_steps;     /* clock at which the decay ends; unused by constant */
     double power;            /* polynomial */
@@ -41,7 +41,7 @@ typedef struct Schedule {
 
 /* Rate of update number `step`, counted from 1. The clock is step - 1, as in MindFormers,
  * Megatron-LM and Hugging Face: the first update of a warm-up from 0 has rate 0. After
- * total_steps: rate_end (cosine: its value at total_steps). Formulas: MindFormers
+ * total_steps: rate_end. Formulas: MindFormers
  * core/lr/lr_schedule.py and Megatron-LM optimizer_param_scheduler.py. */
 double schedule_rate(const Schedule *s, int64_t step);
 

@@ -148,6 +148,24 @@ TEST(batches_and_the_rest) {
     }
 }
 
+/* Batches of a file have a size of their own, which is a micro-batch of no run. */
+TEST(ready_batches_by_any_size) {
+    const char *run = in_temp("batches"), *config = runs_golden_config("gpt2_tiny");
+    RUN_EXPECT(0, arena_printf(mem(),
+                               "train %s --output_dir %s --runner_config.max_steps 2 "
+                               "--runner_config.batch_size 2 "
+                               "--parallel_config.micro_batch_num 4",
+                               config, run));
+    Evaluated own = evaluated(run);
+    for (int batch = 1; batch <= 8; batch += 3) {
+        Evaluated e = evaluated(
+            arena_printf(mem(), "%s --runner_config.batch_size %d", run, batch));
+        EXPECT(e.samples == own.samples && e.tokens == own.tokens &&
+               own.samples % 8 == 0);
+        EXPECT_NEAR(e.loss, own.loss, 1e-6 * own.loss);
+    }
+}
+
 /* A run folder takes its weights with it, but not its data. */
 TEST(a_run_that_was_moved) {
     const char *run = evaluated_run(""), *moved = in_temp("moved"), *data = runs_text();

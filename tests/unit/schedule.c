@@ -87,7 +87,9 @@ TEST(cosine) {
     EXPECT_NEAR(schedule_rate(&s, 1000), 0.2, 1e-15);
     s.num_cycles = 1; /* down and up again */
     EXPECT_NEAR(schedule_rate(&s, 9), 0.2, 1e-15);
-    EXPECT_NEAR(schedule_rate(&s, 13), 1, 1e-15);
+    EXPECT_NEAR(schedule_rate(&s, 12), 0.2 + 0.4 * (1 + sqrt(0.5)), 1e-15);
+    EXPECT_NEAR(schedule_rate(&s, 13), 0.2, 1e-15); /* over */
+    EXPECT_NEAR(schedule_rate(&s, 1000), 0.2, 1e-15);
     Schedule r = base(SCHEDULE_COSINE_RESTARTS);
     r.num_cycles = 2;
     RATES(&r, 0, .25, .5, .75, 1, .6 + .4 * sqrt(.5), .6, .6 - .4 * sqrt(.5), 1,

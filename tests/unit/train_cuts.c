@@ -119,8 +119,9 @@ TEST_LIMIT(dump_is_of_the_first_step, 120) {
     expect_dump_of_step(runs_small_config(1, 0), "");
     expect_dump_of_step(masked_config(1), "");
     expect_dump_of_step(runs_small_config(1, 0), "--recompute_config.recompute 1");
-    expect_dump_of_step(runs_small_config(1, 0),
-                        "--model.model_config.num_layers 3 --recompute_config.recompute 2 "
-                        "--recompute_config.recompute_method uniform");
+    expect_dump_of_step(
+        runs_small_config(1, 0),
+        "--model.model_config.num_layers 3 --recompute_config.recompute 2 "
+        "--recompute_config.recompute_method uniform");
     expect_dump_of_step(masked_config(1), "--calculate_per_token_loss False ");
 }
