@@ -83,8 +83,8 @@ static void machine_open(Target *t) {
     LLVMTargetRef kind;
     char *message = NULL;
     if (LLVMGetTargetFromTriple(t->triple, &kind, &message)) die("LLVM: %s", message);
-    t->machine = LLVMCreateTargetMachine(kind, t->triple, t->cpu, t->features,
-                                         level, LLVMRelocPIC, LLVMCodeModelJITDefault);
+    t->machine = LLVMCreateTargetMachine(kind, t->triple, t->cpu, t->features, level,
+                                         LLVMRelocPIC, LLVMCodeModelJITDefault);
     if (!t->machine) die("LLVM makes no machine for %s", t->triple);
     LLVMTargetDataRef layout = LLVMCreateTargetDataLayout(t->machine);
     char *text = LLVMCopyStringRepOfTargetData(layout);

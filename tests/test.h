@@ -14,7 +14,10 @@ enum {
     LABEL_RANKS = 2,    /* starts processes of several ranks and mostly waits for them */
     LABEL_SLOW = 4,     /* takes seconds */
     LABEL_RELEASED = 8, /* as released only: what it runs, others run under sanitizers */
-    LABEL_FAST = 16     /* has none of the first three; not to be given by hand */
+    LABEL_FAST = 16,    /* has none of the first three; not to be given by hand */
+    LABEL_QUICK =
+        32 /* what it starts makes code quickly (context.jit_level), but in the long form:
+                           it is not about code */
 };
 
 typedef struct TestCase {

@@ -14,7 +14,7 @@ static const char usage[] =
     "a\n"
     "           pattern of it ('ranks_*.*resume*'); several: what any of them names\n"
     "  -j N     tests at a time; as many as there are cores\n"
-    "  --label  only tests with it: fast, slow, ranks, alone, released\n"
+    "  --label  only tests with it: fast, slow, ranks, alone, released, quick\n"
     "  --without  only tests without it\n"
     "  --list   says what would run, and its labels\n"
     "STATOR_BLESS=1 writes what comes out over what was wanted, STATOR_LONG_TESTS=1 "
@@ -24,11 +24,9 @@ static const char usage[] =
 static const struct {
     const char *name;
     int bit;
-} label_names[] = {{"alone", LABEL_ALONE},
-                   {"ranks", LABEL_RANKS},
-                   {"slow", LABEL_SLOW},
-                   {"released", LABEL_RELEASED},
-                   {"fast", LABEL_FAST}};
+} label_names[] = {{"alone", LABEL_ALONE}, {"ranks", LABEL_RANKS},
+                   {"slow", LABEL_SLOW},   {"released", LABEL_RELEASED},
+                   {"fast", LABEL_FAST},   {"quick", LABEL_QUICK}};
 
 /* ---- what there is ---- */
 
@@ -198,6 +196,7 @@ static const TestCase *running;
 _Noreturn void test_run_here(const TestCase *t) {
     running = t;
     alarm((unsigned)t->seconds);
+    if (t->labels & LABEL_QUICK && !test_long()) setenv("STATOR_JIT_LEVEL", "O0", 0);
     if (t->run_of)
         t->run_of(t->what);
     else

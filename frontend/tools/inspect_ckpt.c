@@ -103,12 +103,25 @@ static const char *checkpoint_wrong(Look *l) {
 
 /* ---- what is said ---- */
 
+/* Its line breaks and what indents lines are left out; texts have none. */
+static char *on_a_line(char *json) {
+    char *to = json;
+    for (const char *p = json; *p; p++) {
+        if (*p == '\n')
+            while (p[1] == ' ') p++;
+        else
+            *to++ = *p;
+    }
+    *to = 0;
+    return json;
+}
+
 static void say_state(Arena *mem, const char *state_json) {
     const Json *state = json_parse(mem, "state", state_json, strlen(state_json), 16 << 20,
                                    EXIT_CHECKPOINT);
     for (const Json *e = state->first; e; e = e->next)
         printf("  %-12s %.400s\n", make_printable(arena_strdup(mem, e->key), LINES_NONE),
-               make_printable(json_raw(mem, e), LINES_NONE));
+               make_printable(on_a_line(json_raw(mem, e)), LINES_NONE));
 }
 
 static void say_file(Arena *mem, const char *folder, const CkptFile *f) {

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 TEST_LABEL(RANKS);
+TEST_LABEL(QUICK);
 TEST_LABEL(RELEASED);
 
 /* ---- configurations to set keys in ---- */

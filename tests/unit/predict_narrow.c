@@ -5,6 +5,7 @@
 #include "ranks.h"
 
 TEST_LABEL(SLOW);
+TEST_LABEL(QUICK);
 TEST_LABEL(RELEASED);
 
 enum { ROWS = 40 };

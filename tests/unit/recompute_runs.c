@@ -4,6 +4,7 @@
 #include "ranks.h"
 
 TEST_LABEL(RANKS);
+TEST_LABEL(QUICK);
 
 #define AGAIN(what) "--recompute_config.recompute " what " "
 

@@ -4,6 +4,7 @@
 #include "runtime/store/safetensors.h"
 
 TEST_LABEL(RANKS);
+TEST_LABEL(QUICK);
 
 static const char *words_of(const char *config, const char *run, const char *more) {
     return arena_printf(mem(), "train %s --output_dir %s %s", config, run, more);

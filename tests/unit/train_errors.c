@@ -7,6 +7,7 @@
 #include <sys/resource.h>
 
 TEST_LABEL(RANKS);
+TEST_LABEL(QUICK);
 
 static const char base_yaml[] = "seed: 7\n"
                                 "model:\n"

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 TEST_LABEL(RANKS);
+TEST_LABEL(QUICK);
 TEST_LABEL(RELEASED);
 
 static const char *words(const char *config, const char *run, const char *more) {

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 TEST_LABEL(RANKS);
+TEST_LABEL(QUICK);
 TEST_LABEL(RELEASED);
 
 static const char *hash_of(const Json *plan) {

@@ -6,6 +6,7 @@
 #include "runtime/store/safetensors.h"
 
 TEST_LABEL(RANKS);
+TEST_LABEL(QUICK);
 
 enum { STEPS = 20 };
 
