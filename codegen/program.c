@@ -209,7 +209,6 @@ Program *program_make(Arena *mem, Module *m, const char *passes, const PassOptio
     p->threads = rt_threads();
     p->memory_limit = co->memory_limit;
     code->target = target_open(co->cpu);
-    if (co->quick) target_hurry(code->target);
     code->lower = (Lower){.mem = mem,
                           .m = m,
                           .threads = p->threads,
@@ -218,6 +217,7 @@ Program *program_make(Arena *mem, Module *m, const char *passes, const PassOptio
                           .choices = co->choices,
                           .log_ops = co->log_ops};
     plan_module(mem, p, passes, po, co->verbose);
+    if (co->quick) target_hurry(code->target); /* not for what was measured */
     p->plan = memory_plan(mem, p->entry);
     p->arg = NEW_ARRAY(mem, void *, (size_t)p->entry->narg + 1);
     p->ret = NEW_ARRAY(mem, void *, (size_t)p->entry->nret + 1);
