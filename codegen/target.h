@@ -23,7 +23,7 @@ Target *target_open(const char *cpu_override);
 /* For tests that do by themselves what some instructions would: the host is taken to have these
  * features too ("+amx-tile,..."; they must stay). */
 void target_assume(const char *features);
-/* Makes code in about a third of the time from here on, which takes longer to run and has the
+/* Makes code in about a fifth of the time from here on, which takes longer to run and has the
  * same results. */
 void target_hurry(Target *t);
 void target_close(Target *t);
