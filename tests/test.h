@@ -16,8 +16,7 @@ enum {
     LABEL_RELEASED = 8, /* as released only: what it runs, others run under sanitizers */
     LABEL_FAST = 16,    /* has none of the first three; not to be given by hand */
     LABEL_QUICK =
-        32 /* what it starts makes code quickly (context.jit_level), but in the long form:
-                           it is not about code */
+        32 /* not about code: what it starts makes it with O0, but in the long form */
 };
 
 typedef struct TestCase {

@@ -72,9 +72,9 @@ const char *config_value(const Config *cfg, Arena *a, const char *path);
 
 /* A size as it is written, and in the steps of 1000 that messages count in: "31GB (33.3 GB in
  * steps of 1000)". */
+const char *config_size(const Config *cfg, const char *path);
 /* Steps of warm-up that lr_schedule.warmup_ratio makes of `total`: rounded down, as in MindFormers. */
 int64_t config_warmup_of(const Config *cfg, int64_t total);
-const char *config_size(const Config *cfg, const char *path);
 
 /* The merged configuration as YAML: given keys as they are, the rest as comments with
  * their values. config_load of it gives the same values and the same config_given. */

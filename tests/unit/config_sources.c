@@ -45,6 +45,8 @@ TEST(a_flag_takes_the_place_of_the_other_way_to_say_it) {
         write_file("ratio.yaml", "lr_schedule: {warmup_ratio: 0.1, total_steps: 20}\n");
     Config *cfg = config_load(arena_new(), file, 1, steps);
     EXPECT(cfg->lr_schedule_warmup_steps == 3 && cfg->lr_schedule_warmup_ratio == 0);
+    EXPECT(config_warmup_of(&(Config){.lr_schedule_warmup_ratio = 0.26}, 3) == 0);
+    EXPECT(config_warmup_of(&(Config){.lr_schedule_warmup_ratio = 0.5}, 5) == 2);
     expect_round_trip(cfg);
     file = write_file("steps.yaml", "lr_schedule: {warmup_steps: 4, total_steps: 20}\n");
     EXPECT_INT(config_load(arena_new(), file, 1, ratio)->lr_schedule_warmup_steps, 10);
