@@ -406,6 +406,17 @@ int file_write_atomic(const char *path, const void *bytes, size_t n) {
     return error;
 }
 
+int file_append(const char *path, const void *bytes, size_t n) {
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0644);
+    if (fd < 0) return errno;
+    const off_t end = lseek(fd, 0, SEEK_END);
+    int error = end < 0 ? errno : fd_write(fd, bytes, n);
+    if (!error && fsync(fd) != 0) error = errno;
+    if (error && end >= 0 && ftruncate(fd, end) != 0) error = errno;
+    if (close(fd) != 0 && !error) error = errno;
+    return error;
+}
+
 bool file_exists(const char *path) {
     return access(path, F_OK) == 0;
 }

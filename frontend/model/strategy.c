@@ -322,11 +322,11 @@ static void gather(Seeds *k, const char *pattern, const char *placement,
 /* As the matmuls and attention of a layer read them. */
 static void seed_gathered(Seeds *k) {
     static const char *const inner[] = {"layer/q", "layer/k", "layer/v"};
-    const char *whole = arena_printf(k->mem, "dp,%s,-", k->seq);
+    const char *whole = arena_printf(k->mem, "%s,%s,-", k->batch, k->seq);
     if (k->s->sequence_parallel) gather(k, "layer/norm", whole, PC "sequence_parallel");
     if (!k->heads) return;
-    const char *heads = arena_printf(k->mem, "dp,%s,%s,-", k->ring, k->heads);
-    const char *tokens = arena_printf(k->mem, "dp,%s,tp,-", k->seq);
+    const char *heads = arena_printf(k->mem, "%s,%s,%s,-", k->batch, k->ring, k->heads);
+    const char *tokens = arena_printf(k->mem, "%s,%s,tp,-", k->batch, k->seq);
     for (int i = 0; i < ARRAY_LEN(inner); i++)
         gather(k, inner[i], heads, PC "context_parallel_algo");
     gather(k, "layer/o", tokens, PC "context_parallel_algo");

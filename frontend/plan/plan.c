@@ -139,7 +139,7 @@ static PlanComm *comm_row(Walk *w, const FuncRuns *r, const Op *op, const char *
     const char *kind = optab[op->kind].name;
     for (int i = 0; i < p->ncomm; i++) {
         PlanComm *c = &p->comm[i];
-        if (c->function == r->f->name && c->part == part_of(r) &&
+        if (c->function == r->f->name && c->model == r->model && c->part == part_of(r) &&
             !strcmp(c->kind, kind) && !strcmp(c->axes, axes))
             return c;
     }

@@ -209,18 +209,20 @@ void sample_start(Train *t); /* drops texts after the resumed step */
 void sample_step(Train *t);
 void sample_end(Train *t);
 
-/* train_points.c: the points of validation in the run folder; for the picture, and
- * rewritten up to `last_step` with `more` (or NULL) after them: 0 or errno. *damage: NULL, or what
- * to say of lines that are no points, which are kept aside. */
+/* train_points.c: the points of validation in the run folder. */
 typedef struct ValidPoint {
     int64_t step;
     double loss;
 } ValidPoint;
+/* All of them, for the picture; returns their number. */
 int valid_points(const Train *t, Arena *mem, double **step, double **loss);
 /* How many of the steps before this process that are multiples of `every` have none. */
 int64_t valid_points_missing(const Train *t, int64_t every, int64_t *first);
-int valid_points_write(const Train *t, int64_t last_step, const ValidPoint *more,
-                       const char **damage);
+/* Leaves those up to `last_step`: 0 or errno. *damage: NULL, or what to say of lines that
+ * are no points, which are kept aside. */
+int valid_points_cut(const Train *t, int64_t last_step, const char **damage);
+/* Writes one more behind them: 0 or errno. */
+int valid_points_add(const Train *t, const ValidPoint *point);
 
 /* train_tasks.c: the tasks of a pipeline as planned (schedule.svg); on all ranks. */
 void tasks_draw_schedule(const Train *t);

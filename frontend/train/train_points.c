@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <math.h>
 
-enum { MAX_LINE_BYTES = 1 << 10 };
+enum { MAX_LINE_BYTES = 1 << 10, MAX_FILE_BYTES = 1 << 30 };
 
 static const char *points_path(const Train *t, Arena *mem) {
     return path_join(mem, t->run_dir, RUN_VALIDATION);
@@ -38,7 +38,7 @@ static Points read_points(const Train *t, Arena *mem) {
     Points p = {0};
     int cap = 0, number = 1;
     if (!file_exists(path)) return p;
-    p.text = file_read(mem, path, 64 << 20, &p.size, EXIT_DATA);
+    p.text = file_read(mem, path, MAX_FILE_BYTES, &p.size, EXIT_DATA);
     const char *stop = p.text + p.size;
     for (const char *line = p.text, *end; line < stop; line = end + 1, number++) {
         ValidPoint point;
@@ -65,8 +65,7 @@ static void add_point(const Train *t, Text *text, const ValidPoint *p) {
     text_add(text, "}\n");
 }
 
-int valid_points_write(const Train *t, int64_t last_step, const ValidPoint *more,
-                       const char **damage) {
+int valid_points_cut(const Train *t, int64_t last_step, const char **damage) {
     Arena *mem = arena_new();
     Points p = read_points(t, mem);
     Text text = text_new(mem);
@@ -75,8 +74,16 @@ int valid_points_write(const Train *t, int64_t last_step, const ValidPoint *more
                                                 p.size, p.damaged, p.first_damaged);
     for (int i = 0; i < p.n && p.point[i].step <= last_step; i++)
         add_point(t, &text, &p.point[i]);
-    if (more) add_point(t, &text, more);
     int error = file_write_atomic(points_path(t, mem), text.s, text.n);
+    arena_free(mem);
+    return error;
+}
+
+int valid_points_add(const Train *t, const ValidPoint *point) {
+    Arena *mem = arena_new();
+    Text text = text_new(mem);
+    add_point(t, &text, point);
+    int error = file_append(points_path(t, mem), text.s, text.n);
     arena_free(mem);
     return error;
 }

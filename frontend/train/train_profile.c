@@ -172,9 +172,10 @@ static void write_events(FILE *f, bool first, const char *s, size_t n) {
     if (f && n > skip) fwrite(s + skip, 1, n - skip, f);
 }
 
-/* `first`: nothing of this rank has been put. */
+/* `first`: nothing of this rank has been put. A message of no bytes would be the end. */
 static void put_piece(Sink *sink, bool first, const char *s, size_t n) {
     uint64_t bytes = n;
+    if (!n) return;
     if (comm_rank()) {
         comm_send_bytes(0, &bytes, sizeof bytes);
         comm_send_bytes(0, s, n);

@@ -129,6 +129,7 @@ static Program *make_program(Train *t, const Samples *s) {
     strategy.own_data = true;
     strategy.overlap = OVERLAP_OFF;
     strategy.sequence_parallel = false;
+    strategy.names_gathered = false; /* nothing is made again in a backward pass */
     PassOptions o = pass_options_default();
     o.micro_batches = t->job.micro; /* of the schedule that training has */
     int64_t window = t->job.spec.window;
@@ -179,39 +180,40 @@ void sample_plan(Train *t) {
 
 /* ---- the file ---- */
 
-/* Lines of steps after `last` go, and what is no line: half of one, of a run that was killed. */
-static int keep_lines(const Train *t, int64_t last) {
+/* The step of a line; -1: it is none of samples. */
+static int64_t step_of_line(const char *path, const char *line, size_t n) {
+    Arena *mem = arena_new();
+    volatile int64_t step = -1;
+    Catch c;
+    if (CATCH(c)) {
+        const Json *v = json_parse(mem, path, line, n, MAX_LINE_BYTES, EXIT_DATA);
+        step = json_i64(json_need(v, "step"), 0, INT64_MAX);
+        catch_end(&c);
+    }
+    arena_free(mem);
+    return step;
+}
+
+/* Lines of steps after `last` go, and half a line at the end, of a run that was killed. Where
+ * other lines are broken the file as it was is kept aside: *damage says so. */
+static int keep_lines(const Train *t, int64_t last, const char **damage) {
     Arena *mem = arena_new();
     const char *path = path_join(mem, t->run_dir, RUN_SAMPLES);
     size_t size = 0;
-    if (!file_exists(path)) {
-        arena_free(mem);
-        return 0;
-    }
-    char *text = file_read(mem, path, MAX_FILE_BYTES, &size, EXIT_DATA);
+    int damaged = 0, first = 0, number = 1;
+    const char *text =
+        file_exists(path) ? file_read(mem, path, MAX_FILE_BYTES, &size, EXIT_DATA) : "";
     Text kept = text_new(mem);
-    for (char *line = text, *end; *line; line = end + 1) {
-        end = strchr(line, '\n');
-        Catch c;
-        if (!end) break;
-        if (!CATCH(c)) continue;
-        const Json *v =
-            json_parse(mem, path, line, (size_t)(end - line), MAX_LINE_BYTES, EXIT_DATA);
-        if (json_i64(json_need(v, "step"), 0, INT64_MAX) <= last)
+    for (const char *line = text, *end; line < text + size; line = end + 1, number++) {
+        size_t left = (size_t)(text + size - line);
+        if (!(end = memchr(line, '\n', left))) break;
+        int64_t step = step_of_line(path, line, (size_t)(end - line));
+        if (step < 0 && !damaged++) first = number;
+        if (step >= 0 && step <= last)
             text_add_bytes(&kept, line, (size_t)(end - line) + 1);
-        catch_end(&c);
     }
+    if (damaged) *damage = metrics_keep_damaged(t->mem, path, text, size, damaged, first);
     int error = kept.n == size ? 0 : file_write_atomic(path, kept.s, kept.n);
-    arena_free(mem);
-    return error;
-}
-
-static int append(const Train *t, const Text *lines) {
-    Arena *mem = arena_new();
-    FILE *f = fopen(path_join(mem, t->run_dir, RUN_SAMPLES), "a");
-    int error = f ? 0 : errno;
-    if (f && fwrite(lines->s, 1, lines->n, f) != lines->n) error = errno;
-    if (f && fclose(f) != 0 && !error) error = errno;
     arena_free(mem);
     return error;
 }
@@ -260,7 +262,7 @@ static void tell(const Train *t, const Samples *s) {
                    x->prompt ? x->prompt : "", x->prompt ? " ... " : "",
                    readable ? shown.s : text.s);
     }
-    int error = append(t, &lines);
+    int error = file_append(path_join(mem, t->run_dir, RUN_SAMPLES), lines.s, lines.n);
     if (error)
         report_say(t, "WARNING: cannot write %s: %s", RUN_SAMPLES, strerror(error));
     arena_free(mem);
@@ -363,7 +365,9 @@ void sample_start(Train *t) {
             t->job.cfg, "runner_config.sample_every", NULL,
             "--runner_config.sample_every 0, and stator predict RUN",
             "under this strategy weights are not placed as prediction has them");
-    int error = comm_rank() ? 0 : keep_lines(t, t->start_step);
+    const char *damage = NULL;
+    int error = comm_rank() ? 0 : keep_lines(t, t->start_step, &damage);
+    if (damage) report_say(t, "WARNING: %s", damage);
     if (error)
         report_say(t, "WARNING: cannot write %s: %s", RUN_SAMPLES, strerror(error));
 }

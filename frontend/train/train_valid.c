@@ -58,13 +58,18 @@ static double mean_loss(const Train *t, Validation *v, const ValidPart *part) {
     return m.sum / MAX(m.weights, 1);
 }
 
-/* On rank 0, for all. */
-static void write_points(const Train *t, int64_t last_step, const ValidPoint *more) {
-    const char *damage = NULL;
-    int error = comm_rank() ? 0 : valid_points_write(t, last_step, more, &damage);
-    if (damage) report_say(t, "WARNING: %s", damage);
+static void say_error(const Train *t, int error) {
     if (error)
         report_say(t, "WARNING: cannot write %s: %s", RUN_VALIDATION, strerror(error));
+}
+
+/* On rank 0, for all: what this run goes on behind. */
+static void cut_points(const Train *t) {
+    const char *damage = NULL;
+    if (comm_rank()) return;
+    int error = valid_points_cut(t, t->start_step, &damage);
+    if (damage) report_say(t, "WARNING: %s", damage);
+    say_error(t, error);
 }
 
 static void say_missing(const Train *t, int64_t every) {
@@ -84,7 +89,7 @@ void valid_start(Train *t) {
     evaluator_start(t, &t->valid->evaluator);
     t->valid->best = best_start(t);
     if (!t->valid->valid.data) return;
-    write_points(t, t->start_step, NULL);
+    cut_points(t);
     if (t->valid->every > 0) say_missing(t, t->valid->every);
 }
 
@@ -108,7 +113,7 @@ void valid_step(Train *t) {
     bool due = v->every > 0 && t->step % v->every == 0, last = t->step == t->steps;
     if (v->valid.data && (due || last)) {
         ValidPoint p = {t->step, take_part(t, &v->valid, "validation")};
-        write_points(t, t->step - 1, &p);
+        say_error(t, comm_rank() ? 0 : valid_points_add(t, &p));
         best_save(t, p.loss, &v->best);
     }
     if (v->test.data && last) take_part(t, &v->test, "test");

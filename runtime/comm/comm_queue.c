@@ -107,6 +107,23 @@ static const char *take_label(void) {
 
 /* ---- the thread ---- */
 
+/* Somebody waits for what is done now: the core is the message's. */
+static void be_waited_for(void) {
+    link_when_idle(idle_alone());
+    WATCH_PUT(beside, false);
+}
+
+/* Says how to wait for a request that may have nobody waiting for it yet. comm_wait may begin
+ * meanwhile, so that is looked at once more when both are said. */
+static void be_beside(int64_t ticket) {
+    if (q.wanted < ticket) {
+        link_when_idle(core_is_free() ? idle_alone() : LINK_NAPS);
+        WATCH_PUT(beside, true);
+        atomic_thread_fence(memory_order_seq_cst);
+    }
+    if (q.wanted >= ticket) be_waited_for();
+}
+
 static void *run_beside(void *unused) {
     (void)unused;
     rt_unbind_thread();
@@ -117,10 +134,8 @@ static void *run_beside(void *unused) {
         bool over = q.begun < ticket;
         pthread_mutex_unlock(&q.lock);
         if (over) return NULL;
-        bool beside = q.wanted < ticket && !core_is_free();
         const Request *r = &q.queue[ticket % QUEUE_LENGTH];
-        link_when_idle(beside ? LINK_NAPS : idle_alone());
-        WATCH_PUT(beside, q.wanted < ticket);
+        be_beside(ticket);
         rt_op_begin(r->op);
         r->run(r);
         rt_op_end(r->op);
@@ -180,8 +195,7 @@ CommProgress comm_progress(CommProgress how) {
 void comm_wait(int64_t ticket) {
     if (!ticket || q.done >= ticket) return;
     q.wanted = ticket;
-    link_when_idle(idle_alone()); /* the core is the message's now */
-    WATCH_PUT(beside, false);
+    be_waited_for();
     pthread_mutex_lock(&q.lock);
     while (q.done < ticket) pthread_cond_wait(&q.ended, &q.lock);
     pthread_mutex_unlock(&q.lock);
@@ -190,8 +204,7 @@ void comm_wait(int64_t ticket) {
 void comm_run(CommKind kind, unsigned axes, const CommPart *part, int n,
               void *workspace) {
     drain();
-    link_when_idle(idle_alone());
-    WATCH_PUT(beside, false);
+    be_waited_for();
     comm_run_now(kind, axes, part, n, workspace, take_label());
 }
 

@@ -26,11 +26,15 @@ static uint64_t hash_of_file(const char *path) {
 }
 
 const char *tokenizer_key(Arena *mem, const TokenizerSpec *spec) {
-    return arena_printf(mem, "tokenizer %s %016llx %016llx %016llx\n",
-                        spec->type ? spec->type : "",
-                        (unsigned long long)hash_of_file(spec->vocab_file),
-                        (unsigned long long)hash_of_file(spec->merge_file),
-                        (unsigned long long)hash_of_file(spec->tokenizer_file));
+    const char *json = spec->tokenizer_file;
+    const char *const files[] = {spec->vocab_file, spec->merge_file, json,
+                                 json ? tokenizer_config_path(mem, json) : NULL};
+    Text t = text_new(mem);
+    text_add(&t, "tokenizer %s", spec->type ? spec->type : "");
+    for (int i = 0; i < ARRAY_LEN(files); i++)
+        text_add(&t, " %016llx", (unsigned long long)hash_of_file(files[i]));
+    text_add(&t, "\n");
+    return t.s;
 }
 
 /* ---- making tokens ---- */
@@ -87,9 +91,8 @@ static void make_free(Making *m) {
     tokenizer_cache_free(m->cache);
 }
 
-static const int32_t *make(Arena *mem, Data *d, const unsigned char *bytes,
-                           const TextEnd *text, int ntext, const char *path,
-                           const char key[33], int64_t *n) {
+static int32_t *make(Arena *mem, Data *d, const unsigned char *bytes, const TextEnd *text,
+                     int ntext, int64_t *n) {
     TokenizerSpec spec = tokenizer_of_data(d);
     Making m = {.t = tokenizer_open(mem, &spec),
                 .cache = tokenizer_cache_new(),
@@ -111,11 +114,6 @@ static const int32_t *make(Arena *mem, Data *d, const unsigned char *bytes,
     void *data = cache_buffer(mem, size);
     if (size) memcpy(data, m.tokens.p, size);
     make_free(&m);
-    int error = path ? cache_write(path, key, data, size) : 0;
-    if (error)
-        snprintf(d->note, sizeof d->note,
-                 "the token cache %.300s cannot be written (%s): going on without", path,
-                 strerror(error));
     *n = (int64_t)(size / sizeof(int32_t));
     return data;
 }
@@ -144,6 +142,7 @@ static const int32_t *read_cache(Data *d, const char *path, const char key[33],
             *n = size / (int64_t)sizeof(int32_t);
             return (const int32_t *)(const void *)(held->bytes + CACHE_FRAME);
         }
+        if (size >= 0) why = "its size is wrong";
         file_unmap(held);
         *held = (FileMap){0};
     }
@@ -164,6 +163,16 @@ static const char *cache_path(Arena *mem, const Data *d, const char *folder,
     return path_join(mem, folder, arena_printf(mem, "%s.tokens_%s.cache", name, key));
 }
 
+static void write_cache(Data *d, const char *folder, const char *path, const char key[33],
+                        int32_t *tokens, int64_t n) {
+    int error = folder[0] ? dir_make(folder) : 0;
+    if (!error) error = cache_write(path, key, tokens, (size_t)n * sizeof *tokens);
+    if (error)
+        snprintf(d->note, sizeof d->note,
+                 "the token cache %.300s cannot be written (%s): going on without", path,
+                 strerror(error));
+}
+
 const int32_t *text_tokens(Arena *mem, Data *d, const unsigned char *bytes,
                            const TextEnd *text, int ntext, const char *folder,
                            FileMap *held, int64_t *n) {
@@ -179,6 +188,7 @@ const int32_t *text_tokens(Arena *mem, Data *d, const unsigned char *bytes,
     const char *path = cache_path(mem, d, folder, key);
     const int32_t *tokens = path ? read_cache(d, path, key, held, n) : NULL;
     if (tokens) return tokens;
-    if (path && folder[0] && dir_make(folder) != 0) path = NULL;
-    return make(mem, d, bytes, text, ntext, path, key, n);
+    int32_t *made = make(mem, d, bytes, text, ntext, n);
+    if (path) write_cache(d, folder, path, key, made, *n);
+    return made;
 }

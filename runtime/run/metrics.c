@@ -380,9 +380,9 @@ static void say_step(Metrics *m, const MetricsRow *r) {
         snprintf(of, sizeof of, "/%lld", (long long)m->total_steps);
     }
     snprintf(line, sizeof line,
-             "step %lld%s | loss %.4f | norm %.3f%s | lr %.2e | %.0f tok/s%s%s",
+             "step %lld%s | loss %.4f | norm %.3f%s | lr %.2e | %.0f %s%s%s",
              (long long)r->step, of, r->loss, r->grad_norm, scale, r->lr,
-             r->tokens_per_second, mfu, left);
+             r->tokens_per_second, units[r->of_samples].shown, mfu, left);
     say_line(m, line);
 }
 

@@ -36,14 +36,19 @@ void tokenizer_take_config(Arena *mem, Tokenizer *t, const char *name, const cha
     t->config_n = n;
 }
 
+const char *tokenizer_config_path(Arena *mem, const char *path) {
+    const char *slash = strrchr(path, '/');
+    const char *dir = slash ? arena_strndup(mem, path, (size_t)(slash - path) + 1) : ".";
+    const char *config = path_join(mem, dir, "tokenizer_config.json");
+    return file_exists(config) ? config : NULL;
+}
+
 static Tokenizer *open_json(Arena *mem, const char *path) {
     size_t n;
     char *json = file_read(mem, path, TOKENIZER_MAX_FILE_BYTES, &n, EXIT_DATA);
     Tokenizer *t = tokenizer_of_json(mem, path, json, n);
-    const char *slash = strrchr(path, '/');
-    const char *dir = slash ? arena_strndup(mem, path, (size_t)(slash - path) + 1) : ".";
-    const char *config = path_join(mem, dir, "tokenizer_config.json");
-    if (file_exists(config)) {
+    const char *config = tokenizer_config_path(mem, path);
+    if (config) {
         json = file_read(mem, config, TOKENIZER_MAX_FILE_BYTES, &n, EXIT_DATA);
         tokenizer_take_config(mem, t, config, json, n);
     }

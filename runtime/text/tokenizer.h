@@ -30,6 +30,10 @@ Tokenizer *tokenizer_of_vocab(Arena *mem, const char *vocab_name, const char *vo
                               size_t vocab_bytes, const char *merges_name,
                               const char *merges, size_t merges_bytes);
 Tokenizer *tokenizer_of_json(Arena *mem, const char *name, const char *json, size_t n);
+/* The tokenizer_config.json beside a tokenizer.json, which says its special tokens; NULL:
+ * there is none. */
+const char *tokenizer_config_path(Arena *mem, const char *path);
+
 /* A tokenizer_config.json, which must stay in place: its bos_token and eos_token become
  * those of t, a tokenizer of tokenizer_of_json. */
 void tokenizer_take_config(Arena *mem, Tokenizer *t, const char *name, const char *json,

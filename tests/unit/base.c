@@ -1,7 +1,10 @@
 /* base.c - small things that all stand on: numbers for people, sizes rounded up. */
 #include "base/base.h"
 #include "../test.h"
+#include <errno.h>
 #include <math.h>
+#include <signal.h>
+#include <sys/resource.h>
 
 TEST(numbers_for_people) {
     static const struct {
@@ -40,6 +43,24 @@ TEST(sizes_rounded_up) {
 TEST(ends_of_names) {
     EXPECT(ends_with("a.gz", ".gz") && ends_with(".gz", ".gz") && ends_with("a", ""));
     EXPECT(!ends_with("gz", ".gz") && !ends_with("a.gz.", ".gz") && !ends_with("", "a"));
+}
+
+TEST(a_file_gets_all_of_what_is_appended_or_nothing) {
+    Arena *mem = arena_new();
+    const char *path = path_join(mem, temp_dir(), "lines");
+    size_t n;
+    EXPECT_INT(file_append(path, "one\n", 4), 0);
+    EXPECT_INT(file_append(path, "two\n", 4), 0);
+    EXPECT_STR(file_read(mem, path, 100, &n, EXIT_DATA), "one\ntwo\n");
+    struct rlimit old, few = {10, RLIM_INFINITY};
+    EXPECT_INT(getrlimit(RLIMIT_FSIZE, &old), 0);
+    signal(SIGXFSZ, SIG_IGN);
+    EXPECT_INT(setrlimit(RLIMIT_FSIZE, &few), 0);
+    EXPECT_INT(file_append(path, "three\n", 6), EFBIG);
+    EXPECT_INT(setrlimit(RLIMIT_FSIZE, &old), 0);
+    EXPECT_STR(file_read(mem, path, 100, &n, EXIT_DATA), "one\ntwo\n");
+    EXPECT_INT(file_append(temp_dir(), "x", 1), EISDIR);
+    arena_free(mem);
 }
 
 TEST(numbered_names) {

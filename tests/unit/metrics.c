@@ -269,6 +269,16 @@ TEST(plain_lines) {
                "0:00:00 left\nsaved 3\n");
 }
 
+TEST(samples_have_a_unit_of_their_own) {
+    FILE *f = fopen(new_path("terminal"), "w+");
+    Metrics *m = metrics_open(mem, NULL, 2, 0, f);
+    MetricsRow r = row_of(1);
+    r.of_samples = true, r.tokens_per_second = 40;
+    metrics_write(m, &r);
+    metrics_close(m);
+    EXPECT_PART(terminal_text(f), " | 40 samples/s | ");
+}
+
 /* What a terminal shows: \r goes back, ESC [ K clears to the end of the line. */
 static char *screen(const char *bytes) {
     char *shown = arena_alloc(mem, strlen(bytes) + 1);

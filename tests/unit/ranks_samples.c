@@ -89,7 +89,7 @@ TEST_LIMIT(training_does_not_notice, 120) {
     expect_texts_of_predict(with, "one rank");
 }
 
-/* A run that was killed and goes on has no text twice. */
+/* A run that was killed and goes on has no text twice; what else is no line is kept aside. */
 TEST_LIMIT(texts_after_a_resume, 120) {
     const char *run = in_temp("run"), *file = path_join(mem(), run, "samples.jsonl");
     ranks_run(1, config(), run, SAMPLES "--runner_config.max_steps 10");
@@ -100,6 +100,12 @@ TEST_LIMIT(texts_after_a_resume, 120) {
     EXPECT(!fclose(f));
     ranks_run(1, config(), run, SAMPLES);
     expect_texts_of_predict(run, "a resume");
+    const char *aside = arena_printf(mem(), "%s.damaged-1", file);
+    EXPECT(!file_exists(aside));
+    EXPECT_INT(system(arena_printf(mem(), "printf 'no line\\n\\0\\n' >>%s", file)), 0);
+    ranks_run(1, config(), run, SAMPLES);
+    expect_texts_of_predict(run, "a damaged file");
+    EXPECT(file_exists(aside));
 }
 
 static const char *const strategies[] = {
@@ -109,7 +115,8 @@ static const char *const strategies[] = {
     "--parallel_config.pipeline_stage 2 --parallel_config.model_parallel 2 "
     "--parallel_config.vocab_emb_dp False ",
     "--parallel_config.data_parallel 2 --parallel_config.pipeline_stage 2 " ZERO_LEVEL(1),
-    "--parallel_config.data_parallel 4 " ZERO_LEVEL(3),
+    "--parallel_config.data_parallel 2 --parallel_config.context_parallel 2 "
+    "--recompute_config.select_comm_recompute False " ZERO_LEVEL(3),
     "--parallel_config.model_parallel 2 --parallel_config.data_parallel 2 "
     "--parallel_config.sequence_parallel True " ZERO_LEVEL(2),
     "--parallel_config.pipeline_stage 4 ",

@@ -106,6 +106,29 @@ TEST_LIMIT(caches_that_are_damaged_or_of_another_text, 120) {
         "--train_dataset.data_loader.data_cache_path there; ls there | grep -c tokens_");
 }
 
+/* The token between two texts is one of tokenizer_config.json, so tokens depend on that too. */
+TEST_LIMIT(another_end_of_texts_is_another_cache, 120) {
+    prepare("tok/tokenizer.json", 304);
+    say(0, "mkdir texts; cp text.txt texts/a.txt; cp text.txt texts/b.txt");
+    const char *run =
+        "$S train c.yaml --train_steps 1 --resume never --dataset_dir texts "
+        "--train_dataset.data_loader.data_cache_path there";
+    say(0, "%s", run);
+    say(0, "%s", run);
+    EXPECT_STR(say(0, "ls there | wc -l"), "1\n");
+    say(0, "echo '{\"eos_token\": \"a\"}' >tok/tokenizer_config.json");
+    say(0, "%s", run);
+    EXPECT_STR(say(0, "ls there | wc -l"), "2\n");
+}
+
+/* Where none can be written a line says so. */
+TEST_LIMIT(a_cache_that_cannot_be_written_is_told, 120) {
+    prepare("tok/tokenizer.json", 304);
+    EXPECT_PART(say(0, "echo >file; $S train c.yaml --train_steps 1 "
+                       "--train_dataset.data_loader.data_cache_path file/folder"),
+                "cannot be written");
+}
+
 TEST_LIMIT(the_tokenizer_goes_along, 120) {
     static const char *const places[] = {"run", "run/ckpt", "hf", "back", "moved"};
     prepare("tok/tokenizer.json", 304);
