@@ -41,16 +41,55 @@ static void apply_category(Config *cfg, const Config *defaults, int k) {
     }
 }
 
-/* Defaults that one kind of model has otherwise; the kind may come from arch.type. */
+/* As config.json of a Hugging Face folder says what a model is. */
+static const struct {
+    const char *type, *architecture;
+    ModelType model;
+    bool qkv_bias;
+} known_models[] = {{"gpt2", "GPT2LMHeadModel", MODEL_GPT2, true},
+                    {"llama", "LlamaForCausalLM", MODEL_LLAMA, false},
+                    {"mistral", "MistralForCausalLM", MODEL_LLAMA, false},
+                    {"qwen2", "Qwen2ForCausalLM", MODEL_LLAMA, true},
+                    {"gpt_neox", "GPTNeoXForCausalLM", MODEL_NEOX, true}};
+
+/* The configuration, and its row of known_models, -1: the words are not given. */
+typedef struct Known {
+    Config *cfg;
+    int row;
+} Known;
+
+static void find_known_model(void *context) {
+    Known *k = context;
+    const char *type = k->cfg->model_model_type;
+    TextList classes = k->cfg->model_architectures;
+    if (!type[0] && !classes.n) return;
+    const char *asked = type[0] ? type : classes.items[0];
+    for (int i = 0; i < ARRAY_LEN(known_models) && k->row < 0; i++)
+        if (!strcmp(asked, type[0] ? known_models[i].type : known_models[i].architecture))
+            k->row = i;
+    if (k->row < 0)
+        config_refuse(k->cfg, "model.model_config.model_type",
+                      "model.model_config.architectures",
+                      "gpt2, llama, mistral, qwen2 and gpt_neox are",
+                      "models of kind %.100s are not there yet", asked);
+}
+
+/* Defaults that one kind of model has otherwise; the kind may come from arch.type, or from
+ * the words of Hugging Face. */
 static void apply_model_defaults(Config *cfg) {
-    if (config_given(cfg, "model.arch.type") &&
-        !config_given(cfg, "model.model_config.type"))
-        cfg->model_type = (ModelType)cfg->model_arch_type;
+    Known known = {cfg, -1};
+    bool typed = config_given(cfg, "model.model_config.type");
+    bool classed = config_given(cfg, "model.arch.type");
+    if (classed && !typed) cfg->model_type = (ModelType)cfg->model_arch_type;
+    if (!classed && !typed) config_try(cfg->state, find_known_model, &known);
+    if (known.row >= 0) cfg->model_type = known_models[known.row].model;
     for (int i = 0; i < n_key_defaults; i++) {
         const KeyDefault *d = &key_defaults[i];
         if (d->model == cfg->model_type && !config_given(cfg, d->path))
             key_store_text(cfg->state->mem, &key_table[key_find(d->path)], d->def, cfg);
     }
+    if (known.row >= 0 && !config_given(cfg, "model.model_config.add_qkv_bias"))
+        cfg->model_add_qkv_bias = known_models[known.row].qkv_bias;
 }
 
 /* One key on its way into a Config. */

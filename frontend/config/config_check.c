@@ -1,8 +1,5 @@
-/* config_check.c - values that follow from other values, and combinations that make no
- * sense. Derived fields are those of keys that are not given, so printing the given keys
- * and reading them back derives the same. */
+/* config_check.c - combinations of values that make no sense. */
 #include "frontend/config/config_state.h"
-#include <math.h>
 
 #define MODEL  "model.model_config."
 #define LOADER "train_dataset.data_loader."
@@ -11,174 +8,10 @@ static bool given(const Config *cfg, const char *path) {
     return config_given(cfg, path);
 }
 
-/* Two keys for one thing must agree where both are given. */
-static void check_agree(const Config *cfg, const char *a, const char *b) {
-    if (!given(cfg, a) || !given(cfg, b)) return;
-    Arena *mem = cfg->state->mem;
-    const char *va = config_value(cfg, mem, a), *vb = config_value(cfg, mem, b);
-    if (!strcmp(va, vb)) return;
-    SourcePos at = config_where(cfg, b);
-    config_refuse(cfg, a, b, "keep one of the two", "%s is %s, but %s is %s (%s:%d)", a,
-                  va, b, vb, at.file, at.line);
-}
-
-/* Those of noop_layers do not exist. */
-static int64_t layers_left(const Config *c) {
-    return MAX(c->model_num_layers - c->parallel_config_noop_layers.n, 1);
-}
-
-static int64_t ffn_size(const Config *c) {
-    int64_t gated = c->model_hidden_size * 8 / 3 / 64 * 64;
-    if (c->model_hidden_act == ACT_SWIGLU && !given(c, MODEL "expand_ratio"))
-        return MAX(gated, 64);
-    return llround((double)c->model_hidden_size * c->model_expand_ratio);
-}
-
-/* pre_tokens is another way to say it. More than a sequence has is no window. */
-static int64_t sliding_window(const Config *c) {
-    int64_t before = c->model_fa_pre_tokens;
-    if (given(c, MODEL "sliding_window") || !given(c, MODEL "fa_config.pre_tokens"))
-        return c->model_sliding_window;
-    int64_t positions = c->init_from[0] ? INT32_MAX : c->model_max_position_embeddings;
-    return before < positions ? before + 1 : 0;
-}
-
-static void derive_shape(Config *c) {
-    if (!c->train_dataset_seq_length)
-        c->train_dataset_seq_length = c->train_dataset_data_loader_seq_length;
-    if (!given(c, MODEL "seq_length") && c->train_dataset_seq_length)
-        c->model_seq_length = c->train_dataset_seq_length;
-    if (!c->train_dataset_seq_length) c->train_dataset_seq_length = c->model_seq_length;
-    if (!c->model_max_position_embeddings)
-        c->model_max_position_embeddings = c->model_seq_length;
-    c->model_sliding_window = sliding_window(c);
-    if (!c->model_n_kv_heads) c->model_n_kv_heads = c->model_num_heads;
-    if (!c->model_ffn_hidden_size) c->model_ffn_hidden_size = ffn_size(c);
-    if (!given(c, MODEL "eos_token") && c->model_eos_token >= c->model_vocab_size)
-        c->model_eos_token = -1;
-    if (c->model_add_bias_linear && !given(c, MODEL "add_qkv_bias"))
-        c->model_add_qkv_bias = true;
-    if (!given(c, MODEL "hidden_dropout_prob"))
-        c->model_hidden_dropout_prob = c->model_dropout_prob;
-    if (!given(c, MODEL "embedding_init_std"))
-        c->model_embedding_init_std = c->model_initializer_range;
-    if (!given(c, MODEL "output_init_std"))
-        c->model_output_init_std =
-            c->model_initializer_range / sqrt(2.0 * (double)layers_left(c));
-}
-
-/* The checkpoint keys come down to two: resume (go on) and init_from (weights only). */
-static void derive_start(Config *cfg) {
-    const char *load = cfg->resume_or_finetune_checkpoint;
-    bool weights_only = cfg->run_mode == RUN_FINETUNE ||
-                        (given(cfg, "resume_training") && !cfg->resume_training);
-    if (!load[0]) return;
-    if (cfg->run_mode == RUN_TRAIN && !weights_only) {
-        if (!given(cfg, "resume")) cfg->resume = load;
-        check_agree(cfg, "resume", "resume_or_finetune_checkpoint");
-    } else {
-        if (!given(cfg, "init_from")) cfg->init_from = load;
-        check_agree(cfg, "init_from", "resume_or_finetune_checkpoint");
-    }
-}
-
-static bool by_flag(const Config *cfg, const char *path) {
-    const YamlNode *value = cfg->state->settings[key_find(path)].value;
-    return value && config_of_flag(value->at);
-}
-
-/* Is `path` what counts? A line where another value of `other` is not used then; a flag
- * takes the place of a file's value without one, as it does of the same key. */
-static bool precedes(Config *cfg, const char *path, const char *other) {
-    Arena *mem = cfg->state->mem;
-    const char *value = config_value(cfg, mem, path);
-    if (!given(cfg, path)) return false;
-    if (by_flag(cfg, path) && !by_flag(cfg, other)) return true;
-    if (given(cfg, other) && strcmp(value, config_value(cfg, mem, other)) != 0)
-        config_note(cfg, other, "%s is not used: %s %s takes precedence", other, path,
-                    value);
-    return true;
-}
-
-static void derive_batch(Config *cfg) {
-    if (!precedes(cfg, "runner_config.batch_size", "train_dataset.batch_size"))
-        cfg->runner_config_batch_size = cfg->train_dataset_batch_size;
-    if (!given(cfg, "parallel_config.micro_batch_num"))
-        cfg->parallel_config_micro_batch_num = cfg->parallel_grad_accumulation_step;
-    if (!given(cfg, "parallel_config.pipeline_stage"))
-        cfg->parallel_config_pipeline_stage = cfg->parallel_pipeline_stages;
-}
-
-static void note_meanings(Config *cfg) {
-    const YamlNode *type =
-        cfg->state->settings[key_find("train_dataset.data_loader.type")].value;
-    if (type && !strcmp(type->text, "MindDataset"))
-        config_note(
-            cfg, "train_dataset.data_loader.type",
-            "type MindDataset is read as MegatronIndexed, a .bin/.idx pair, which "
-            "stator preprocess makes of text; MindRecord files cannot be read");
-    if (cfg->optimizer_weight_decay_incr_style != WD_CONSTANT &&
-        given(cfg, "optimizer.weight_decay"))
-        config_note(cfg, "optimizer.weight_decay",
-                    "optimizer.weight_decay is not used: it goes from start_weight_decay "
-                    "to end_weight_decay");
-}
-
-/* The last step of warm-up has all but one part of learning_rate, and warmup_lr_init. */
-static void note_warmup(Config *cfg) {
-    double lr = cfg->lr_schedule_learning_rate, init = cfg->lr_schedule_warmup_lr_init;
-    double steps = (double)cfg->lr_schedule_warmup_steps;
-    double most = steps > 0 ? init + lr * (steps - 1) / steps : 0;
-    if (init > 0 && most > lr * (1 + 1e-9))
-        config_note(cfg, "lr_schedule.warmup_lr_init",
-                    "the learning rate goes up to %g at the end of warm-up, above "
-                    "learning_rate %g: warmup_lr_init %g is added all through it",
-                    most, lr, init);
-}
-
-static void derive_schedule(Config *cfg) {
-    if (!precedes(cfg, "lr_schedule.learning_rate", "optimizer.learning_rate"))
-        cfg->lr_schedule_learning_rate = cfg->optimizer_learning_rate;
-    if (cfg->lr_schedule_type == LR_COSINE_WITH_RESTARTS &&
-        !given(cfg, "lr_schedule.num_cycles"))
-        cfg->lr_schedule_num_cycles = 1;
-    if (cfg->lr_schedule_total_steps < 0 && cfg->runner_config_max_steps >= 0)
-        cfg->lr_schedule_total_steps = cfg->runner_config_max_steps;
-    if (!given(cfg, "lr_schedule.warmup_steps") && cfg->lr_schedule_total_steps > 0)
-        cfg->lr_schedule_warmup_steps =
-            config_warmup_of(cfg, cfg->lr_schedule_total_steps);
-    note_warmup(cfg);
-}
-
-static void derive_run(Config *cfg) {
-    derive_batch(cfg);
-    if (!given(cfg, "runner_wrapper.hysteresis") &&
-        given(cfg, "runner_wrapper.scale_sense.type"))
-        cfg->runner_wrapper_hysteresis = 1;
-    if (!precedes(cfg, "runner_config.log_interval",
-                  "callbacks.MFLossMonitor.per_print_times"))
-        cfg->runner_config_log_interval = cfg->callbacks_MFLossMonitor_per_print_times;
-    if (!given(cfg, "dump_ir") && cfg->context_save_graphs)
-        cfg->dump_ir = cfg->context_save_graphs_path;
-    note_meanings(cfg);
-    derive_schedule(cfg);
-}
-
-static void derive_all(void *context) {
-    Config *cfg = context;
-    derive_shape(cfg);
-    derive_run(cfg);
-    derive_start(cfg);
-}
-
-void config_derive(Config *cfg) {
-    config_try(cfg->state, derive_all, cfg);
-}
-
 static void check_model_source(const Config *cfg) {
     if (given(cfg, "model.arch.type") &&
         (int)cfg->model_arch_type != (int)cfg->model_type)
-        check_agree(cfg, "model.arch.type", MODEL "type");
+        config_check_agree(cfg, "model.arch.type", MODEL "type");
     if (!cfg->model_file[0]) return;
     for (int k = 0; k < N_KEYS; k++) {
         const char *path = key_table[k].path;
@@ -193,20 +26,22 @@ static void check_model_source(const Config *cfg) {
 
 static void check_heads(const Config *c) {
     long long h = c->model_hidden_size, heads = c->model_num_heads;
-    if (!c->init_from[0] && h % heads)
+    long long width = c->model_head_dim;
+    if (!config_has_source(c) && !given(c, MODEL "head_dim") && h % heads)
         config_refuse(c, MODEL "num_heads", MODEL "hidden_size",
                       "hidden_size must be a multiple of num_heads",
                       "%lld heads do not divide hidden_size %lld", heads, h);
-    if (c->model_position_embedding_type == POSITION_ROPE && !c->init_from[0] &&
-        h / heads % 2)
-        config_refuse(c, MODEL "num_heads", MODEL "hidden_size",
-                      "rotary positions turn pairs of numbers",
-                      "hidden_size / num_heads is %lld, an odd number", h / heads);
+    if (c->model_position_embedding_type == POSITION_ROPE && !config_has_source(c) &&
+        width % 2)
+        config_refuse(c,
+                      given(c, MODEL "head_dim") ? MODEL "head_dim" : MODEL "num_heads",
+                      MODEL "hidden_size", "rotary positions turn pairs of numbers",
+                      "a head has %lld numbers, an odd number", width);
 }
 
 static void check_kv_heads(const Config *c) {
     long long heads = c->model_num_heads, kv = c->model_n_kv_heads;
-    if (!c->init_from[0] && heads % kv)
+    if (!config_has_source(c) && heads % kv)
         config_refuse(c, MODEL "n_kv_heads", MODEL "num_heads",
                       "num_heads must be a multiple of n_kv_heads",
                       "%lld heads of keys and values do not divide %lld heads", kv,
@@ -222,6 +57,15 @@ static void check_window(const Config *c) {
                       (long long)c->model_fa_pre_tokens,
                       (long long)c->model_fa_pre_tokens + 1,
                       (long long)c->model_sliding_window);
+}
+
+static void check_tied(const Config *c) {
+    const char *untie = MODEL "untie_embeddings_and_output_weights";
+    if (given(c, untie) && given(c, MODEL "tie_word_embeddings") &&
+        c->model_tie_word_embeddings == c->model_untie_embeddings_and_output_weights)
+        config_refuse(
+            c, untie, MODEL "tie_word_embeddings", "keep one of the two",
+            "the head has weights of its own, and shares those of the embedding");
 }
 
 static void check_width(const Config *c) {
@@ -240,7 +84,7 @@ static void check_positions(const Config *c) {
 }
 
 static void check_token(const Config *c, const char *path, int64_t value) {
-    if (!c->init_from[0] && value >= c->model_vocab_size)
+    if (!config_has_source(c) && value >= c->model_vocab_size)
         config_refuse(c, path, MODEL "vocab_size", NULL,
                       "%s %lld is not below vocab_size %lld", path, (long long)value,
                       (long long)c->model_vocab_size);
@@ -299,10 +143,10 @@ static bool decays(const Config *c) {
 
 static void check_rates(const Config *c) {
     double lr = c->lr_schedule_learning_rate, end = c->lr_schedule_lr_end;
-    if (decays(c) && lr <= end)
+    if (decays(c) && lr < end)
         config_refuse(c, "lr_schedule.lr_end", "lr_schedule.learning_rate",
                       "the learning rate goes down from learning_rate to lr_end",
-                      "learning_rate %g is not above lr_end %g", lr, end);
+                      "learning_rate %g is below lr_end %g", lr, end);
 }
 
 static void check_first_rate(const Config *c) {
@@ -411,12 +255,6 @@ static void check_mindrecord(const Config *cfg) {
                       "MindRecord files cannot be read");
 }
 
-static void check_mode(const Config *cfg) {
-    if (cfg->run_mode == RUN_FINETUNE && !cfg->init_from[0])
-        config_refuse(cfg, "run_mode", "init_from", "set init_from or load_checkpoint",
-                      "run_mode finetune needs weights to start from");
-}
-
 static void check_parallel_mode(const Config *cfg) {
     if (cfg->parallel_parallel_mode == 3)
         config_refuse(
@@ -431,25 +269,25 @@ static void check_resume(const Config *cfg) {
 }
 
 static void check_shards(const Config *cfg) {
-    check_agree(cfg, "parallel.enable_parallel_optimizer",
-                "parallel_config.optimizer_shard");
+    config_check_agree(cfg, "parallel.enable_parallel_optimizer",
+                       "parallel_config.optimizer_shard");
 }
 
 static void check_micro(const Config *cfg) {
-    check_agree(cfg, "parallel.grad_accumulation_step",
-                "parallel_config.micro_batch_num");
-    check_agree(cfg, "parallel.pipeline_stages", "parallel_config.pipeline_stage");
+    config_check_agree(cfg, "parallel.grad_accumulation_step",
+                       "parallel_config.micro_batch_num");
+    config_check_agree(cfg, "parallel.pipeline_stages", "parallel_config.pipeline_stage");
 }
 
 /* Each says one thing, so that one mistake hides no other. */
 static void (*const checks[])(const Config *) = {
-    check_model_source,  check_heads,     check_kv_heads,   check_window,
-    check_width,         check_positions, check_eos,        check_bos,
-    check_pad,           check_bias,      check_length,     check_loader_length,
-    check_batch,         check_rates,     check_first_rate, check_ratio,
-    check_warmup,        check_wsd,       check_profile,    check_loss_scale,
-    check_decay,         check_documents, check_mindrecord, check_mode,
-    check_parallel_mode, check_resume,    check_shards,     check_micro};
+    check_model_source,  check_heads,  check_kv_heads,  check_window,
+    check_width,         check_tied,   check_positions, check_eos,
+    check_bos,           check_pad,    check_bias,      check_length,
+    check_loader_length, check_batch,  check_rates,     check_first_rate,
+    check_ratio,         check_warmup, check_wsd,       check_profile,
+    check_loss_scale,    check_decay,  check_documents, check_mindrecord,
+    check_parallel_mode, check_resume, check_shards,    check_micro};
 
 typedef struct Check {
     const Config *cfg;

@@ -43,7 +43,7 @@ static _Noreturn void unknown_key(Arena *a, const char *path, SourcePos at) {
 static void check_twice(const Setting *old, const char *name, const YamlNode *value) {
     if (!old->set || !old->value) return;
     if (old->value->kind == NODE_TEXT && value->kind == NODE_TEXT &&
-        !strcmp(old->value->text, value->text))
+        key_same_value(old->value->text, value->text))
         return;
     fail_at(EXIT_CONFIG, value->at, "keep one of the two",
             "%s disagrees with %s in line %d: both set the same", name, old->name,
@@ -86,7 +86,8 @@ static void read_within(const Entry *e, const char *path) {
             const char *part = arena_strndup(e->ld->mem, p + 1, strcspn(p + 1, "."));
             at = at->kind == NODE_MAP ? map_get(at, part) : NULL;
         }
-        if (at) layer_set(e->l, key_find(name), name, at);
+        bool none = at && at->kind == NODE_TEXT && !strcmp(at->text, "None");
+        if (at && !none) layer_set(e->l, key_find(name), name, at);
     }
 }
 

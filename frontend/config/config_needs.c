@@ -97,6 +97,17 @@ static bool uses_eod(const Config *c) {
             c->train_dataset_data_loader_eod_mask_loss);
 }
 
+static bool type_given(const Config *c) {
+    return config_given(c, "model.model_config.type") ||
+           config_given(c, "model.arch.type");
+}
+
+/* Does the width of the MLP follow from other keys? */
+static bool sizes_mlp(const Config *c) {
+    return c->model_hidden_act == ACT_SWIGLU && !config_has_source(c) &&
+           !config_given(c, "model.model_config.ffn_hidden_size");
+}
+
 /* ---- the rows ---- */
 
 const char *config_idle(const Config *c, const char *path) {

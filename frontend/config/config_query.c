@@ -70,3 +70,17 @@ _Noreturn void config_refuse(const Config *cfg, const char *path, const char *ot
     cfg->state->follows = broken[known(path)] || (other && broken[known(other)]);
     fail_at(EXIT_CONFIG, at, hint, "%s", message);
 }
+
+bool config_has_source(const Config *c) {
+    return c->init_from[0] || c->pretrained_model_dir[0];
+}
+
+void config_check_agree(const Config *cfg, const char *a, const char *b) {
+    if (!config_given(cfg, a) || !config_given(cfg, b)) return;
+    Arena *mem = cfg->state->mem;
+    const char *va = config_value(cfg, mem, a), *vb = config_value(cfg, mem, b);
+    if (!strcmp(va, vb)) return;
+    SourcePos at = config_where(cfg, b);
+    config_refuse(cfg, a, b, "keep one of the two", "%s is %s, but %s is %s (%s:%d)", a,
+                  va, b, vb, at.file, at.line);
+}

@@ -59,8 +59,12 @@ const char *config_idle(const Config *cfg, const char *path);
 /* A line for every key that is given and is idle. */
 void config_note_idle(Config *cfg);
 
-/* Fills in values that follow from others, then checks combinations (config_check.c). */
+/* Is the model that of a folder, of weights or of a description? */
+bool config_has_source(const Config *cfg);
+/* Fills in values that follow from others (config_derive.c), then checks combinations. */
 void config_derive(Config *cfg);
 void config_check(Config *cfg);
+/* Two keys for one thing must agree where both are given. */
+void config_check_agree(const Config *cfg, const char *a, const char *b);
 
 #endif

@@ -86,6 +86,8 @@ void key_store(Arena *a, const Key *key, const char *name, const YamlNode *node,
 void key_store_text(Arena *a, const Key *key, const char *text, Config *cfg);
 /* The value in `cfg` as text; with `yaml` such that key_store reads it back. */
 char *key_text(Arena *a, const Key *key, const Config *cfg, bool yaml);
+/* Are both one text, or one number written in two ways? */
+bool key_same_value(const char *a, const char *b);
 /* Name of a type for people: "a whole number". */
 const char *key_kind_name(KeyKind kind);
 /* Values of an enumeration or a range, for people: "at least 1", "a, b or c". */

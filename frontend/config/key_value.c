@@ -159,6 +159,11 @@ static bool parse_float(const char *s, double *v) {
     return isfinite(*v);
 }
 
+bool key_same_value(const char *a, const char *b) {
+    double x, y;
+    return !strcmp(a, b) || (parse_float(a, &x) && parse_float(b, &y) && x == y);
+}
+
 /* Whole numbers: 12, 1_000, 0x1f, and 1e4 or 12.0 when nothing is lost. A leading 0 is
  * refused: YAML 1.1 reads 017 as octal, people do not. */
 static bool parse_int(const char *s, int64_t *v) {
@@ -293,8 +298,28 @@ static IntTable store_int_table(Arena *a, const Key *key, const char *name,
     return (IntTable){out, rows, columns};
 }
 
+/* Rows of numbers, one after the other; NULL: `list` is not only of such. */
+static const YamlNode *flat_rows(Arena *a, const YamlNode *list) {
+    YamlNode *flat = NEW(a, YamlNode);
+    *flat = (YamlNode){.kind = NODE_LIST, .at = list->at};
+    for (int r = 0; r < list->n; r++) {
+        const YamlNode *row = list->items[r];
+        int64_t number;
+        if (row->kind != NODE_LIST) return NULL;
+        for (int i = 0; i < row->n; i++) {
+            bool whole = row->items[i]->kind == NODE_TEXT &&
+                         parse_int(row->items[i]->text, &number);
+            if (!whole) return NULL;
+            PUSH(a, flat->items, flat->n, flat->cap, row->items[i]);
+        }
+    }
+    return flat;
+}
+
 static TextList store_text_list(Arena *a, const Key *key, const char *name,
                                 const YamlNode *node) {
+    const YamlNode *rows = node->kind == NODE_LIST && node->n ? flat_rows(a, node) : NULL;
+    if (rows) node = rows;
     const YamlNode *const single[] = {node};
     const YamlNode *const *items =
         node->kind == NODE_LIST ? (const YamlNode *const *)node->items : single;

@@ -79,7 +79,8 @@ TokenizerSpec run_tokenizer(Arena *mem, const Config *cfg) {
         if (!(*text[i])[0]) *text[i] = NULL;
     if (s.type || run_tokenizer_found(&s)) return s;
     s.tokenizer_file = json_of_data(mem, cfg);
-    const char *const from[] = {cfg->resume_or_finetune_checkpoint, cfg->init_from};
+    const char *const from[] = {cfg->resume_or_finetune_checkpoint, cfg->init_from,
+                                cfg->pretrained_model_dir};
     for (int i = 0; i < ARRAY_LEN(from) && !run_tokenizer_found(&s); i++)
         if (from[i][0]) s = tokenizer_of_folder(mem, from[i]);
     return s;

@@ -19,6 +19,7 @@ typedef struct UserModule {
 typedef struct Job {
     Arena *mem;
     Config *cfg;
+    bool plans;    /* nothing will run: weights and a tokenizer need not be there */
     bool has_spec; /* the model is `spec`; false: it is `module` */
     ModelSpec spec;
     UserModule module;

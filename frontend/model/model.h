@@ -50,6 +50,8 @@ typedef struct ModelSpec {
 
 /* Of a configuration's model.model_config (not model.file). Fails with EXIT_CONFIG. */
 ModelSpec model_spec_of_config(const Config *cfg);
+/* How extend_method stretches rotary positions; NTK changes their base alone. */
+RopeScaling model_rope_of_config(const Config *cfg);
 /* Of a Hugging Face folder (or of its config.json itself), or of config.json's text.
  * model_type gpt2, llama, mistral (a Llama that may have a window), qwen2 (a Llama with
  * biases on q, k, v) and gpt_neox; whatever changes the arithmetic and is not known here

@@ -24,6 +24,7 @@ static const KeyField fields[] = {
     FIELD("hidden_size", model_hidden_size, hidden, false),
     FIELD("num_layers", model_num_layers, layers, false),
     FIELD("num_heads", model_num_heads, heads, false),
+    FIELD("head_dim", model_head_dim, head_dim, false),
     FIELD("n_kv_heads", model_n_kv_heads, kv_heads, false),
     FIELD("ffn_hidden_size", model_ffn_hidden_size, ffn, false),
     FIELD("max_position_embeddings", model_max_position_embeddings, max_positions, false),
@@ -126,6 +127,16 @@ static bool is_open(const KeyField *f, const ModelSpec *s) {
     return f->open || (!table && !strcmp(f->path, MODEL "max_position_embeddings"));
 }
 
+/* Positions may be stretched as they are. */
+static void check_stretch(const Config *cfg, const ModelSpec *s, const char *from) {
+    const RopeScaling asked = model_rope_of_config(cfg), *has = &s->rope;
+    bool same = cfg->model_extend_method != EXTEND_NTK && asked.type == has->type &&
+                asked.factor == has->factor && asked.original == has->original &&
+                asked.low == has->low && asked.high == has->high;
+    if (config_given(cfg, MODEL "extend_method") && !same)
+        contradicts(cfg, MODEL "extend_method", from, "rotary positions of another kind");
+}
+
 static void override_tokens(const Config *cfg, ModelSpec *s, const char *from) {
     static const char *const token[] = {MODEL "eos_token", MODEL "bos_token",
                                         MODEL "pad_token"};
@@ -145,6 +156,7 @@ static void override_tokens(const Config *cfg, ModelSpec *s, const char *from) {
 static bool field_given(const Config *cfg, const char *path) {
     static const char *const from[][2] = {
         {MODEL "hidden_dropout_prob", MODEL "dropout_prob"},
+        {MODEL "tie_word_embeddings", MODEL "untie_embeddings_and_output_weights"},
         {MODEL "sliding_window", MODEL "fa_config.pre_tokens"}};
     for (int i = 0; i < ARRAY_LEN(from); i++)
         if (!strcmp(path, from[i][0]) && config_given(cfg, from[i][1])) return true;
@@ -172,6 +184,7 @@ void model_keys_override(const Config *cfg, ModelSpec *s, const char *from) {
     if (config_given(cfg, "model.arch.type") &&
         (int)cfg->model_arch_type != (int)s->family)
         contradicts(cfg, "model.arch.type", from, "another architecture");
+    check_stretch(cfg, s, from);
     override_tokens(cfg, s, from);
 }
 

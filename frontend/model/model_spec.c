@@ -114,10 +114,30 @@ static void check_config(const Config *c) {
         fail(EXIT_CONFIG,
              "model.file %s is a module of its own, not a model.model_config",
              c->model_file);
-    if (c->model_hidden_size % c->model_num_heads)
+    if (!config_given(c, "model.model_config.head_dim") &&
+        c->model_hidden_size % c->model_num_heads)
         fail(EXIT_CONFIG,
              "model.model_config.num_heads %lld does not divide hidden_size %lld",
              (long long)c->model_num_heads, (long long)c->model_hidden_size);
+}
+
+RopeScaling model_rope_of_config(const Config *c) {
+    RopeScaling r = {.factor = c->model_scaling_factor};
+    switch (c->model_extend_method) {
+    case EXTEND_PI:
+        r.type = ROPE_LINEAR;
+        break;
+    case EXTEND_LLAMA3:
+        r.type = ROPE_LLAMA3;
+        r.original = c->model_scaling_original_positions;
+        r.low = c->model_scaling_low_freq_factor;
+        r.high = c->model_scaling_high_freq_factor;
+        break;
+    case EXTEND_NONE:
+    case EXTEND_NTK:
+        return (RopeScaling){.type = ROPE_DEFAULT};
+    }
+    return r;
 }
 
 ModelSpec model_spec_of_config(const Config *c) {
@@ -128,7 +148,7 @@ ModelSpec model_spec_of_config(const Config *c) {
                    .layers = c->model_num_layers - c->parallel_config_noop_layers.n,
                    .heads = c->model_num_heads,
                    .kv_heads = c->model_n_kv_heads,
-                   .head_dim = c->model_hidden_size / c->model_num_heads,
+                   .head_dim = c->model_head_dim,
                    .ffn = c->model_ffn_hidden_size,
                    .max_positions = c->model_max_position_embeddings,
                    .window = c->model_sliding_window,
@@ -136,6 +156,7 @@ ModelSpec model_spec_of_config(const Config *c) {
                    .norm_eps = c->model_norm_epsilon,
                    .positions = c->model_position_embedding_type,
                    .rope_base = c->model_rotary_base,
+                   .rope = model_rope_of_config(c),
                    .rotary_percent = c->model_rotary_percent,
                    .parallel_residual = c->model_use_parallel_residual,
                    .qkv_bias = c->model_add_qkv_bias,
@@ -155,6 +176,7 @@ ModelSpec model_spec_of_config(const Config *c) {
                    .bos_token = c->model_bos_token,
                    .pad_token = c->model_pad_token};
     act_of_config(&s, c->model_hidden_act);
+    if (c->model_extend_method == EXTEND_NTK) s.rope_base *= c->model_scaling_factor;
     if (c->model_eos_token >= 0) s.eos[s.n_eos++] = c->model_eos_token;
     model_spec_check(&s);
     return s;

@@ -10,14 +10,23 @@
 
 /* ---- from keys ---- */
 
+/* A single 0 is none. */
+static IntList offsets(const Config *cfg) {
+    const IntTable *t = &cfg->parallel_config_offset;
+    int n = t->rows * t->columns;
+    if (n == 1 && !t->items[0]) n = 0;
+    return (IntList){t->items, n};
+}
+
 /* Keys that say it, each in its own way; `joined`: these two go together. */
 static void refuse_two(const Config *cfg) {
     static const struct {
         const char *path;
         bool joined;
     } ways[] = {{LIST, false}, {FIRST, true}, {LAST, true}, {PC "offset", false}};
-    for (int i = 0; i < ARRAY_LEN(ways); i++)
-        for (int k = i + 1; k < ARRAY_LEN(ways); k++) {
+    const int n = ARRAY_LEN(ways) - !offsets(cfg).n;
+    for (int i = 0; i < n; i++)
+        for (int k = i + 1; k < n; k++) {
             bool both =
                 config_given(cfg, ways[i].path) && config_given(cfg, ways[k].path);
             if (!both || (ways[i].joined && ways[k].joined)) continue;
@@ -40,7 +49,7 @@ static SourcePos where_chunks(const Config *cfg) {
 StageLayers stage_layers_of_config(const Config *cfg) {
     refuse_two(cfg);
     StageLayers s = {.list = cfg->parallel_config_num_layer_list,
-                     .offset = cfg->parallel_config_offset,
+                     .offset = offsets(cfg),
                      .first = cfg->parallel_config_num_layers_in_first_pipeline_stage,
                      .last = cfg->parallel_config_num_layers_in_last_pipeline_stage,
                      .noop = cfg->parallel_config_noop_layers,

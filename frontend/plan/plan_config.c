@@ -159,7 +159,7 @@ Plan plan_of_module(Arena *mem, const Job *j, Module *m, const PassOptions *o) {
 
 static Job *plan_job(Arena *mem, Config *cfg, int64_t ranks) {
     Job *j = NEW(mem, Job);
-    *j = (Job){.mem = mem, .cfg = cfg, .choices = plan_choices(mem, cfg)};
+    *j = (Job){.mem = mem, .plans = true, .cfg = cfg, .choices = plan_choices(mem, cfg)};
     choose_ranks(cfg, ranks);
     j->strategy = strategy_of_config(cfg);
     compare_ranks(cfg, &j->strategy, ranks);

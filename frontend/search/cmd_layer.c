@@ -264,7 +264,7 @@ static Found find(Arena *mem, const Options *o, Text *out) {
     for (int i = 0; i < o->nflags; i++) flag[i + 1] = o->flag[i];
     Config *cfg = config_load(mem, o->word[0], o->nflags + 1, flag);
     Job *j = NEW(mem, Job);
-    *j = (Job){.mem = mem, .cfg = cfg};
+    *j = (Job){.mem = mem, .plans = true, .cfg = cfg};
     job_choose_model(j);
     f.ask.job = j;
     f.ask.ranks = (int)option_int(o, "-n", cfg->parallel_config_model_parallel);

@@ -27,7 +27,8 @@ static Config config_of(const Config *cfg, int replicas, int ranks, bool sp,
 
 static Job *job_of(Arena *mem, Config *cfg, PassOptions *o) {
     Job *j = NEW(mem, Job);
-    *j = (Job){.mem = mem, .cfg = cfg, .strategy = strategy_of_config(cfg)};
+    *j =
+        (Job){.mem = mem, .plans = true, .cfg = cfg, .strategy = strategy_of_config(cfg)};
     job_choose_model(j);
     job_choose_shape(j);
     strategy_check(cfg, &j->strategy, job_spec(j), j->shape);

@@ -23,7 +23,7 @@ Config one_stage_config(const Config *cfg) {
     c.parallel_config_pipeline_stage = 1;
     c.parallel_config_pp_interleave_num = 1;
     c.parallel_config_num_layer_list = (IntTable){0};
-    c.parallel_config_offset = (IntList){0};
+    c.parallel_config_offset = (IntTable){0};
     c.parallel_config_num_layers_in_first_pipeline_stage = -1;
     c.parallel_config_num_layers_in_last_pipeline_stage = -1;
     c.parallel_config_optimizer_shard = false;
@@ -65,7 +65,8 @@ static const char from_sink[] =
 static Module *probe_module(Arena *mem, Config *cfg, const Machine *machine) {
     Job *j = NEW(mem, Job);
     PassOptions o;
-    *j = (Job){.mem = mem, .cfg = cfg, .strategy = strategy_of_config(cfg)};
+    *j =
+        (Job){.mem = mem, .plans = true, .cfg = cfg, .strategy = strategy_of_config(cfg)};
     job_choose_model(j);
     job_choose_shape(j);
     j->strategy.bucket_bytes = strategy_bucket_bytes(&j->strategy, job_spec(j));

@@ -341,7 +341,7 @@ Search *search_open(Arena *mem, const SearchOptions *o) {
     if (cfg->parallel_overlap == OVERLAP_OFF &&
         !on_command_line(cfg, knob_key[KNOB_OVERLAP]))
         cfg->parallel_overlap = OVERLAP_AUTO;
-    s->job = (Job){.mem = mem, .cfg = cfg};
+    s->job = (Job){.mem = mem, .plans = true, .cfg = cfg};
     job_choose_model(&s->job);
     if (!s->job.has_spec)
         fail(EXIT_CONFIG, "stator search takes a model of model.model_config or of a "

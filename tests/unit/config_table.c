@@ -8,6 +8,10 @@ static const struct {
 } special[] = {
     {"run_mode", "predict"},
     {"model.model_config.eos_token", "7"},
+    {"model.model_config.model_type", "gpt2"},
+    {"model.model_config.architectures", "[GPT2LMHeadModel]"},
+    {"model.model_config.scaling_factor.factor", "1.5"},
+    {"optimizer.betas", "[0.8, 0.9]"},
     {"model.model_config.max_position_embeddings", "4096"},
     {"model.model_config.add_qkv_bias", "True"}, /* False needs add_bias_linear False */
     {"lr_schedule.lr_end", "0.0001"},

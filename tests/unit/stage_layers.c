@@ -34,7 +34,8 @@ TEST(a_list_reads_the_same_however_it_is_written) {
     expect_table(parse("parallel_config: {num_layer_list: '3,3,2'}"), "[3, 3, 2]");
     expect_table(parse("parallel_config: {num_layer_list: [[3], [2]]}"), "[[3], [2]]");
     expect_table(parse("parallel_config: {num_layer_list: }"), "[]");
-    EXPECT_INT(parse("parallel_config: {offset: '1,-1'}")->parallel_config_offset.n, 2);
+    EXPECT_INT(parse("parallel_config: {offset: '1,-1'}")->parallel_config_offset.columns,
+               2);
 }
 
 TEST(what_is_no_list_is_refused_where_it_is) {

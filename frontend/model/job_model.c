@@ -1,0 +1,133 @@
+/* job_model.c - which model a job is of: that of keys, of a folder, or a module. */
+#include "frontend/config/config_state.h"
+#include "frontend/model/job.h"
+#include "frontend/model/model_keys.h"
+#include "frontend/model/stage_layers.h"
+#include "runtime/comm/agree.h"
+#include <math.h>
+
+#define MODEL "model.model_config."
+
+static bool seq_given(const Config *cfg) {
+    return config_given(cfg, MODEL "seq_length") ||
+           config_given(cfg, "train_dataset.seq_length");
+}
+
+static void read_module(void *context) {
+    Job *j = context;
+    UserModule *u = &j->module;
+    u->path = config_file_beside(j->cfg, j->mem, "model.file", j->cfg->model_file);
+    u->text = file_read(j->mem, u->path, MODEL_MAX_BYTES, &u->bytes, EXIT_CONFIG);
+    model_parse(j->mem, u->path, u->text, u->bytes);
+}
+
+/* A checkpoint of a model.file brings its module with it. */
+static void take_module(Job *j, bool given) {
+    const char *text = j->source.module;
+    stage_layers_refuse_noop(j->cfg, j->source.path);
+    if (given)
+        config_refuse(j->cfg, "init_from", "resume_or_finetune_checkpoint",
+                      "leave model.model_config out",
+                      "%s is of a module of its own, which model.model_config cannot "
+                      "change",
+                      j->source.path);
+    j->module = (UserModule){j->source.path, text, strlen(text)};
+}
+
+/* Dropout that nobody has asked for here. */
+static void note_dropout(Config *cfg, const Source *source) {
+    static const char *const keys[] = {MODEL "dropout_prob", MODEL "hidden_dropout_prob",
+                                       MODEL "attention_probs_dropout_prob"};
+    const ModelSpec *s = &source->spec;
+    const double rate[] = {s->embd_dropout, s->resid_dropout, s->attn_dropout};
+    for (int i = 0; i < ARRAY_LEN(keys); i++) {
+        bool spread = i == 1 && config_given(cfg, keys[0]);
+        if (source->kind != SOURCE_HF || !(rate[i] > 0) || config_given(cfg, keys[i]) ||
+            spread)
+            continue;
+        config_note(cfg, "init_from",
+                    "%s is %g, as config.json of %s says; --%s 0 turns "
+                    "it off",
+                    keys[i], rate[i], source->path, keys[i]);
+    }
+}
+
+/* The model of the weights, changed by the keys that may change it. */
+static void take_source(Job *j) {
+    Config *cfg = j->cfg;
+    bool shorter = seq_given(cfg);
+    note_dropout(cfg, &j->source);
+    j->spec = source_spec(&j->source);
+    stage_layers_check_noop(cfg, j->spec.layers + cfg->parallel_config_noop_layers.n);
+    model_keys_override(cfg, &j->spec, j->source.path);
+    j->seq = shorter ? cfg->model_seq_length : j->spec.max_positions;
+    if (j->seq > j->spec.max_positions)
+        config_refuse(
+            cfg, MODEL "seq_length", "train_dataset.seq_length", "a shorter one",
+            "seq_length is %lld, but the model of %s has %lld positions",
+            (long long)j->seq, j->source.path, (long long)j->spec.max_positions);
+    model_keys_fill(cfg, &j->spec);
+    cfg->model_seq_length = j->seq;
+}
+
+/* Are there weights? Where nothing runs they may still be missing, or be a place to fill in. */
+static bool finds_weights(const Job *j, bool given) {
+    Config *cfg = j->cfg;
+    const char *from = cfg->init_from;
+    bool own = config_given(cfg, "init_from");
+    if (j->plans && given &&
+        (from[0] ? !file_exists(from) : cfg->run_mode == RUN_FINETUNE)) {
+        config_note(
+            cfg, own ? "init_from" : "resume_or_finetune_checkpoint",
+            "there are no weights%s%s: the model is planned as model.model_config "
+            "says, and stator train needs them",
+            from[0] ? " at " : "", from);
+        return false;
+    }
+    if (cfg->run_mode == RUN_FINETUNE && !from[0])
+        config_refuse(cfg, "run_mode", "init_from", "set init_from or load_checkpoint",
+                      "run_mode finetune needs weights to start from");
+    return from[0] != 0;
+}
+
+void job_choose_model(Job *j) {
+    Config *cfg = j->cfg;
+    bool given = model_keys_given(cfg), described;
+    j->seq = 1;
+    j->has_source = finds_weights(j, given);
+    described = !j->has_source && !cfg->init_from[0] && cfg->pretrained_model_dir[0];
+    if (described && !file_exists(cfg->pretrained_model_dir))
+        config_refuse(cfg, "pretrained_model_dir", NULL,
+                      "a folder with a config.json, or model.model_config",
+                      "there is no folder %s", cfg->pretrained_model_dir);
+    if (j->has_source || described)
+        j->source = source_open_shared(j->mem, described ? cfg->pretrained_model_dir
+                                                         : cfg->init_from);
+    if (cfg->model_file[0]) {
+        stage_layers_refuse_noop(cfg, cfg->model_file);
+        agree_look(read_module, j);
+        return;
+    }
+    if (j->has_source && j->source.module) {
+        take_module(j, given);
+        return;
+    }
+    j->has_spec = true;
+    if (described) {
+        take_source(j);
+        /* begun as a model of keys is, which folders of weights do not say */
+        j->spec.output_std = j->spec.block_std / sqrt(2.0 * (double)j->spec.layers);
+        return;
+    }
+    if (!given && !j->has_source)
+        fail(EXIT_CONFIG, "the configuration has no model: give a section "
+                          "model.model_config, a model.file, or --init_from a folder "
+                          "with a config.json");
+    if (j->has_source) {
+        take_source(j);
+        return;
+    }
+    stage_layers_check_noop(cfg, cfg->model_num_layers);
+    j->spec = model_spec_of_config(cfg);
+    j->seq = cfg->model_seq_length;
+}

@@ -1,0 +1,227 @@
+/* config_mindformers.c - configurations as newer MindFormers has them: every key is known, and
+ * those that change a model, its data or its strategy do so. */
+#include "configs.h"
+#include "frontend/model/model.h"
+#include "ranks.h"
+
+TEST_LABEL(QUICK);
+
+static const char *words(const char *config, const char *run, const char *more) {
+    return arena_printf(mem(), "train %s --output_dir %s %s", config, run, more);
+}
+
+static const char new_style[] =
+    "use_legacy: False\n"
+    "load_ckpt_format: safetensors\n"
+    "run_mode: train\n"
+    "train_dataset: &train_dataset\n"
+    "  data_loader:\n"
+    "    type: BlendedMegatronDatasetDataLoader\n"
+    "    datasets_type: GPTDataset\n"
+    "    sizes: [96, 8, 0]\n"
+    "    config:\n"
+    "      seed: 42\n"
+    "      split: '9, 1, 0'\n"
+    "      seq_length: 64\n"
+    "      eod_mask_loss: True\n"
+    "      reset_position_ids: False\n"
+    "      create_attention_mask: True\n"
+    "      reset_attention_mask: False\n"
+    "      create_compressed_eod_mask: False\n"
+    "      eod_pad_length: 128\n"
+    "      eod: 3\n"
+    "      pad: -1\n"
+    "      data_path: ['1', one, '2', two]\n"
+    "  input_columns: [input_ids, labels, loss_mask, position_ids]\n"
+    "  construct_args_key: [input_ids, labels]\n"
+    "  seed: 7\n"
+    "train_dataset_task: {type: CausalLanguageModelDataset, dataset_config: "
+    "*train_dataset}\n"
+    "model:\n"
+    "  model_config:\n"
+    "    model_type: llama\n"
+    "    architectures: [LlamaForCausalLM]\n"
+    "    hidden_size: 96\n"
+    "    num_hidden_layers: 5\n"
+    "    num_attention_heads: 8\n"
+    "    num_key_value_heads: 2\n"
+    "    head_dim: 16\n"
+    "    rope_theta: 1000000.0\n"
+    "    rotary_emb_base: 1000000\n"
+    "    extend_method: \"None\"\n"
+    "    scaling_factor: 1.0\n"
+    "    multiple_of: 32\n"
+    "    ffn_dim_multiplier: 1.3\n"
+    "    qkv_has_bias: True\n"
+    "    untie_embeddings_and_output_weights: True\n"
+    "    params_dtype: float32\n"
+    "    layernorm_compute_dtype: float32\n"
+    "    rotary_dtype: float16\n"
+    "    hidden_dropout: 0.0\n"
+    "    offset: 0\n"
+    "    qkv_concat: True\n"
+    "    ignore_token_id: -100\n"
+    "recompute_config: {recompute: [[2, 1], [1, 1]], select_recompute: False}\n"
+    "optimizer: {type: AdamW, betas: [0.9, 0.999], eps: 1.e-6}\n"
+    "lr_schedule: {type: CosineWithWarmUpLR, learning_rate: 1.e-6, lr_end: 1.e-6}\n"
+    "parallel_config: {data_parallel: &dp 2, pipeline_stage: 2, micro_batch_num: 4}\n"
+    "parallel:\n"
+    "  dataset_strategy: [[*dp, 1], [*dp, 1]]\n"
+    "  strategy_ckpt_config: {save_file: ./ckpt_strategy.ckpt}\n"
+    "context:\n"
+    "  jit_config: {jit_level: O0}\n"
+    "  ascend_config: {precision_mode: must_keep_origin_dtype}\n"
+    "  memory_optimize_level: O1\n"
+    "runner_config: {gradient_accumulation_steps: 8, batch_size: 1}\n"
+    "eval_step_interval: -1\n"
+    "processor: {tokenizer: {vocab_file: None, merges_file: None}}\n"
+    "callbacks:\n"
+    "  - {type: CheckpointMonitor, checkpoint_format: safetensors, remove_redundancy: "
+    "True}\n";
+
+TEST(new_style_configurations_are_read) {
+    Config *c = parse(new_style);
+    EXPECT(c->model_type == MODEL_LLAMA && c->model_normalization == NORM_RMS);
+    EXPECT(c->model_num_layers == 5 && c->model_num_heads == 8 &&
+           c->model_n_kv_heads == 2);
+    EXPECT(c->model_head_dim == 16 && c->model_rotary_base == 1e6);
+    /* (1.3 + 0.01) * 4 * 96 is 503, two thirds of it 335, rounded up to 352 */
+    EXPECT_INT(c->model_ffn_hidden_size, 352);
+    EXPECT(c->model_add_qkv_bias && !c->model_add_bias_linear);
+    EXPECT(!c->model_tie_word_embeddings && c->model_rotary_dtype == FLOAT_32);
+    EXPECT(c->optimizer_beta1 == 0.9 && c->optimizer_beta2 == 0.999);
+    EXPECT_INT(c->train_dataset_data_loader_type, LOADER_GPT_DATASET);
+    EXPECT_INT(c->train_dataset_data_loader_num_samples.items[0], 96);
+    EXPECT_INT(c->train_dataset_data_loader_seed, 42);
+    EXPECT(c->train_dataset_data_loader_eod == 3 && c->model_seq_length == 64);
+    EXPECT(c->train_dataset_data_loader_eod_mask_loss);
+    EXPECT(!c->train_dataset_data_loader_reset_attention_mask);
+    EXPECT_INT(c->train_dataset_data_loader_data_path.n, 4);
+    EXPECT_INT(c->parallel_config_micro_batch_num, 4); /* there is a pipeline */
+    EXPECT_INT(c->recompute_config_recompute.n, 4);
+    EXPECT_STR(c->recompute_config_recompute.items[1], "1");
+    EXPECT(c->runner_config_eval_interval == 0 && c->lr_schedule_lr_end == 1e-6);
+    EXPECT(!c->train_dataset_data_loader_vocab_file[0]);
+    EXPECT_INT(c->context_jit_level, JIT_AUTO);
+    expect_round_trip(c);
+}
+
+TEST(widths_of_the_mlp_as_llama_2_has_them) {
+    static const struct {
+        const char *words;
+        int64_t width;
+    } of[] = {
+        {"hidden_size: 4096, num_heads: 32, multiple_of: 256", 11008},
+        {"hidden_size: 5120, num_heads: 40, multiple_of: 256", 13824},
+        {"hidden_size: 8192, num_heads: 64, multiple_of: 256, ffn_dim_multiplier: 1.3",
+         28672},
+        {"hidden_size: 8192, num_heads: 64, ffn_dim_multiplier: 1.3", 28672},
+        {"hidden_size: 4096, num_heads: 32, multiple_of: 256, ffn_hidden_size: 5", 5},
+        {"hidden_size: 4096, num_heads: 32", 10880}};
+    for (int i = 0; i < ARRAY_LEN(of); i++) {
+        Arena *a = arena_new();
+        Config *c = parse(arena_printf(
+            a, "model: {model_config: {type: LlamaConfig, %s}}", of[i].words));
+        EXPECT_INT(c->model_ffn_hidden_size, of[i].width);
+    }
+}
+
+TEST(positions_are_stretched) {
+#define LLAMA(words)                                                                     \
+    parse("model: {model_config: {type: LlamaConfig, rotary_base: 100, " words "}}")
+    ModelSpec s = model_spec_of_config(LLAMA("extend_method: NTK, scaling_factor: 4"));
+    EXPECT(s.rope_base == 400 && s.rope.type == ROPE_DEFAULT);
+    s = model_spec_of_config(LLAMA("extend_method: PI, scaling_factor: 4"));
+    EXPECT(s.rope_base == 100 && s.rope.type == ROPE_LINEAR && s.rope.factor == 4);
+    s = model_spec_of_config(LLAMA("extend_method: LLAMA3, scaling_factor: {factor: 8,\n"
+                                   "low_freq_factor: 2, high_freq_factor: 16,\n"
+                                   "original_max_position_embeddings: 512}"));
+    EXPECT(s.rope.type == ROPE_LLAMA3 && s.rope.factor == 8 && s.rope.low == 2);
+    EXPECT(s.rope.high == 16 && s.rope.original == 512);
+    s = model_spec_of_config(LLAMA("scaling_factor: 4"));
+    EXPECT(s.rope_base == 100 && s.rope.type == ROPE_DEFAULT);
+    EXPECT_FAIL(LLAMA("extend_method: YARN"), EXIT_CONFIG, "extend_method must be ");
+#undef LLAMA
+}
+
+TEST(models_by_the_words_of_hugging_face) {
+    Config *c = parse("model: {model_config: {model_type: qwen2}}");
+    EXPECT(c->model_type == MODEL_LLAMA && c->model_add_qkv_bias);
+    c = parse("model: {model_config: {architectures: MistralForCausalLM}}");
+    EXPECT(c->model_type == MODEL_LLAMA && !c->model_add_qkv_bias);
+    c = parse("model: {model_config: {type: GPT2Config, model_type: qwen2}}");
+    EXPECT(c->model_type == MODEL_GPT2 && c->model_add_bias_linear);
+    EXPECT_FAIL(parse("model: {model_config: {model_type: bert}}"), EXIT_CONFIG,
+                "models of kind bert are not there yet");
+    EXPECT_FAIL(parse("model: {model_config: {type: QwenConfig}}"), EXIT_CONFIG,
+                "write LlamaConfig, with add_qkv_bias: True");
+}
+
+TEST(lists_and_steps_in_two_forms) {
+    Config *c = parse("runner_config: {gradient_accumulation_steps: 8}\n"
+                      "parallel_config: {micro_batch_num: 2}");
+    EXPECT_INT(c->parallel_config_micro_batch_num, 8); /* as MindFormers without stages */
+    EXPECT(has_note(c, "parallel_config.micro_batch_num is not used"));
+    EXPECT_FAIL(parse("optimizer: {betas: [0.9]}"), EXIT_CONFIG,
+                "has 1 numbers, not two");
+    EXPECT_FAIL(parse("optimizer: {betas: [0.9, x]}"), EXIT_CONFIG, "must be a number");
+    EXPECT_FAIL(parse("optimizer: {betas: [0.9, 1.5]}"), EXIT_CONFIG, "must be 0 to");
+    EXPECT_FAIL(parse("optimizer: {betas: [0.9, 0.95], beta1: 0.8}"), EXIT_CONFIG,
+                "keep one of the two");
+    EXPECT_FAIL(parse("model: {model_config: {tie_word_embeddings: True,\n"
+                      "untie_embeddings_and_output_weights: True}}"),
+                EXIT_CONFIG, "keep one of the two");
+    c = parse("train_dataset: {seed: 5, data_loader: {dataset_dir: x}}");
+    EXPECT_INT(c->train_dataset_data_loader_seed, 5);
+    c = parse("train_dataset: {data_loader: {type: BlendedMegatronDatasetDataLoader}}");
+    EXPECT_INT(c->train_dataset_data_loader_seed, 1234);
+    c = parse("train_dataset: {data_loader: {type: BlendedMegatronDatasetDataLoader,\n"
+              "config: {create_compressed_eod_mask: True}}}");
+    EXPECT(c->train_dataset_data_loader_reset_attention_mask);
+}
+
+/* What a step of a model looks like to the plan, the random weights to the losses. */
+TEST_LIMIT(a_model_of_config_json_without_weights, 120) {
+    const char *run[] = {in_temp("run0"), in_temp("run1")};
+    write_text(in_temp("config.json"),
+               "{\"model_type\": \"llama\", \"vocab_size\": 256, \"hidden_size\": 32,\n"
+               "\"num_hidden_layers\": 2, \"num_attention_heads\": 2,\n"
+               "\"intermediate_size\": 48, \"max_position_embeddings\": 32,\n"
+               "\"rms_norm_eps\": 1e-5, \"tie_word_embeddings\": false}\n");
+    const char *text = "train_dataset: {data_loader: {dataset_dir: embedded}}\n"
+                       "runner_config: {max_steps: 3, batch_size: 2}\n";
+    const char *folder =
+        arena_printf(mem(), "pretrained_model_dir: %s\n%s", temp_dir(), text);
+    write_text(in_temp("folder.yaml"), folder);
+    write_text(
+        in_temp("keys.yaml"),
+        arena_printf(mem(),
+                     "model: {model_config: {type: LlamaConfig, vocab_size: 256,\n"
+                     "hidden_size: 32, num_layers: 2, num_heads: 2, seq_length: 32,\n"
+                     "ffn_hidden_size: 48}}\n%s",
+                     text));
+    RUN_EXPECT(0, words(in_temp("folder.yaml"), run[0], ""));
+    RUN_EXPECT(0, words(in_temp("keys.yaml"), run[1], ""));
+    runs_expect_same_losses(run[0], run[1], 3);
+    write_text(in_temp("none.yaml"),
+               arena_printf(mem(), "pretrained_model_dir: /nowhere\n%s", text));
+    RUN_EXPECT(EXIT_CONFIG, words(in_temp("none.yaml"), run[0], ""));
+    SAID_EXPECT("none.yaml:1:23: error: there is no folder /nowhere");
+}
+
+/* Plans are made before weights are there; training asks for them. */
+TEST_LIMIT(a_plan_needs_no_weights, 120) {
+    const char *config = in_temp("c.yaml");
+    write_text(config, "run_mode: finetune\nload_checkpoint: /nowhere/weights\n"
+                       "model: {model_config: {vocab_size: 256, hidden_size: 32,\n"
+                       "num_layers: 2, num_heads: 2, seq_length: 32}}\n"
+                       "train_dataset: {data_loader: {dataset_dir: embedded}}\n"
+                       "runner_config: {max_steps: 1, batch_size: 2}\n");
+    RUN_EXPECT(0, arena_printf(mem(), "plan %s", config));
+    SAID_EXPECT("c.yaml:2: there are no weights at /nowhere/weights");
+    RUN_EXPECT(EXIT_CONFIG, words(config, in_temp("run"), ""));
+    SAID_EXPECT("/nowhere/weights");
+    RUN_EXPECT(0, arena_printf(mem(), "plan %s --load_checkpoint null", config));
+    RUN_EXPECT(EXIT_CONFIG, words(config, in_temp("run"), "--load_checkpoint null"));
+    SAID_EXPECT("run_mode finetune needs weights to start from");
+}
