@@ -102,7 +102,7 @@ typedef struct SearchResult {
     Choice *front; /* of seconds and bytes: none is better in both; by seconds */
     int nfront;
     Family *family; /* by seconds, those without a choice last */
-    int nfamilies;
+    int nfamilies, family_cap;
     int64_t choices, simulated; /* that were bounded, gone through */
     int probes, planned;
     bool stopped; /* by the user, before it was done */
