@@ -118,7 +118,7 @@ static void choose_strategy(Words *w) {
     watch_task("start of the run", -1, false);
     for (int i = 0; i < w->found.nflags; i++)
         text_add(&flags, "%s%c", w->found.flag[i], BETWEEN_FLAGS);
-    char *text = comm_broadcast_text(t->mem, flags.s ? flags.s : "");
+    char *text = comm_broadcast_text(t->mem, flags.s);
     ConfigWords all = {.path = w->given.path,
                        .flag = NEW_ARRAY(t->mem, char *, strlen(text) + 1)};
     for (char *p = text, *end; (end = strchr(p, BETWEEN_FLAGS)); p = end + 1) {
