@@ -148,7 +148,7 @@ static void to_hf(Convert *c) {
     const char *why = model_spec_not_hf(&c->source.spec);
     if (why) fail(EXIT_CONFIG, "%s is no model of Hugging Face's: %s", c->from, why);
     const char *folder = load_weights(c);
-    weights_save_hf_as(c->out, &c->source.spec, c->entry, weight_at, c, c->type);
+    weights_save_hf(c->out, &c->source.spec, c->entry, weight_at, c, c->type);
     check_hf(c);
     keep_tokenizer(c);
     printf("%s: config.json, generation_config.json%s and model.safetensors of %s; read "
