@@ -122,8 +122,6 @@ void emit_store_sum(Emit *e, LLVMValueRef x, LLVMValueRef ptr, LLVMValueRef mask
 /* The same rounding of an f32 scalar or vector: to f32 again, or to the bits as i16, and
  * f32 of those. */
 LLVMValueRef emit_round_narrow(Emit *e, DType dt, LLVMValueRef value);
-LLVMValueRef emit_to_narrow(Emit *e, DType dt, LLVMValueRef value);
-LLVMValueRef emit_from_narrow(Emit *e, DType dt, LLVMValueRef bits);
 LLVMValueRef emit_to_bf16(Emit *e, LLVMValueRef value);
 LLVMValueRef emit_round_bf16(Emit *e, LLVMValueRef value);
 LLVMValueRef emit_bits_of_bf16(Emit *e, LLVMValueRef rounded);

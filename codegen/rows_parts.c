@@ -16,7 +16,8 @@ enum {
         16, /* between rows of sums, lest they share places of the first cache */
 };
 
-int rows_sums(int vl) {
+/* Of ROWS_SUMS, so many as the CPU has registers for. */
+static int rows_sums(int vl) {
     return vl >= 16 ? ROWS_SUMS : ROWS_SUMS / 2;
 }
 
