@@ -1,7 +1,6 @@
 /* job.c - see job.h. */
 #include "frontend/model/job.h"
 #include "frontend/config/config_state.h"
-#include "frontend/config/key.h"
 #include "frontend/model/model_keys.h"
 #include "runtime/comm/agree.h"
 #include "runtime/comm/comm.h"

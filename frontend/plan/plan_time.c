@@ -1,6 +1,5 @@
 /* plan_time.c - seconds of a step on a machine, for people and for programs. */
 #include "base/json.h"
-#include "frontend/config/machine_file.h"
 #include "frontend/plan/plan.h"
 #include <stdlib.h>
 #include <unistd.h>

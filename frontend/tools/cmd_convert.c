@@ -1,6 +1,5 @@
 /* cmd_convert.c - the command convert: weights between stator's checkpoints and Hugging
  * Face folders. What was written is read again and compared before it says done. */
-#include "base/json.h"
 #include "frontend/config/commands.h"
 #include "frontend/config/options.h"
 #include "frontend/config/run_tokenizer.h"

@@ -10,7 +10,6 @@
 #include "runtime/comm/agree.h"
 #include "runtime/comm/comm.h"
 #include "runtime/comm/watch.h"
-#include "runtime/core/free_memory.h"
 
 typedef struct Words {
     Train *t;

@@ -1,6 +1,5 @@
 /* sharing.c - see sharing.h. */
 #include "passes/estimate/sharing.h"
-#include "passes/cost/message.h"
 #include <math.h>
 
 /* Rates are those of ranks that have cores of their own. The ranks of one stage compute at
