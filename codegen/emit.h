@@ -62,6 +62,8 @@ LLVMValueRef emit_iota(Emit *e); /* <vl x i32> 0, 1, 2, ... */
 
 /* i64 arithmetic without wrap (nsw); constants fold. */
 LLVMValueRef emit_add(Emit *e, LLVMValueRef a, LLVMValueRef b);
+/* base + i * scale, of i64. */
+LLVMValueRef emit_plus(Emit *e, LLVMValueRef base, LLVMValueRef i, int64_t scale);
 LLVMValueRef emit_sub(Emit *e, LLVMValueRef a, LLVMValueRef b);
 LLVMValueRef emit_mul(Emit *e, LLVMValueRef a, LLVMValueRef b);
 LLVMValueRef emit_div(Emit *e, LLVMValueRef a, LLVMValueRef b);  /* both >= 0 */

@@ -35,8 +35,6 @@ bool rows_widen(const Rows *r);
 
 LLVMValueRef rows_slot(const Rows *r, LLVMValueRef ctx, int i);
 LLVMTypeRef rows_element(const Rows *r);
-/* base + i * scale */
-LLVMValueRef rows_plus(Emit *e, LLVMValueRef base, LLVMValueRef i, int64_t scale);
 /* Fetches a line to the second cache: the first has the sums, or rows of A. */
 void rows_fetch(const Rows *r, LLVMValueRef at);
 /* C[i][j ..] from finished sums. */
