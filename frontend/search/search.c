@@ -394,15 +394,13 @@ static void find_front(Space *b) {
     }
 }
 
-int search_fastest(Arena *mem, const SearchOptions *o, Choice *top, int k) {
+Choice *search_fastest(Arena *mem, const SearchOptions *o) {
     SearchResult r = {0};
     Space b = {.s = search_open(mem, o), .r = &r};
-    Choice **at = NEW_ARRAY(mem, Choice *, (size_t)k);
+    Choice *fastest;
     search_each(b.s, take_choice, &b);
     sort_choices(&b);
-    int n = find_fastest(&b, at, k);
-    for (int i = 0; i < n; i++) top[i] = *at[i];
-    return n;
+    return find_fastest(&b, &fastest, 1) ? fastest : NULL;
 }
 
 /* ---- the whole ---- */

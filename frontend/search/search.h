@@ -126,8 +126,8 @@ void search_check_found(const SearchOptions *s, const SearchResult *r);
  * choice fits; the families say why. */
 SearchResult search_run(Arena *mem, const SearchOptions *o);
 
-/* The k fastest as their pieces say, without planning them; fewer where fewer fit. */
-int search_fastest(Arena *mem, const SearchOptions *o, Choice *top, int k);
+/* The fastest as its pieces say, without planning it; NULL: none fits. */
+Choice *search_fastest(Arena *mem, const SearchOptions *o);
 
 /* All choices one by one, with bounds; their seconds, through the schedule; their keys as
  * flags, with those of the user. */
